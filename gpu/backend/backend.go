@@ -1,0 +1,149 @@
+// Package backend is the seam between the core and a device.
+//
+// The core decides what may run; a Backend only runs it. A Backend never sees a
+// client, a tenant or a handle: a Job is fully resolved, bounded and charged.
+// In turn the core believes nothing that comes back: completions that are
+// duplicate, unknown or missing are the core's to handle, and a backend's
+// Execution log (where it has one) is only a witness for tests.
+//
+// Data flow: core → Submit → device → Sink.Complete → core.
+package backend
+
+import (
+	"context"
+	"time"
+
+	"capgpu/outcome"
+)
+
+// JobID names a job to the device. The core never reuses one within an epoch.
+type JobID uint64
+
+// Op is what a job does.
+type Op uint8
+
+const (
+	OpLaunch Op = iota + 1
+	OpCopy      // Spans[0] = destination, Spans[1] = source, equal lengths
+	OpFill      // Spans[0], Pattern; offset and length multiples of 4
+)
+
+// Span is a bounded piece of device-visible memory.
+type Span struct {
+	Host []byte // the driver's mapping; may change under the backend at any time
+	IOVA uint64 // as the device sees it
+}
+
+// Dim3 counts in x, y, z.
+type Dim3 struct{ X, Y, Z uint32 }
+
+// Count is the product. The core has checked that it fits.
+func (d Dim3) Count() uint64 { return uint64(d.X) * uint64(d.Y) * uint64(d.Z) }
+
+// Job is one unit of device work. The backend may keep it until its completion;
+// the core keeps every Span mapped until then.
+type Job struct {
+	ID      JobID
+	Op      Op
+	Program Program // OpLaunch
+	Grid    Dim3    // workgroups
+	Block   Dim3    // threads per workgroup
+	Shared  uint32  // bytes of dynamic shared memory
+	Spans   []Span
+	Inline  []byte // at most Limits.MaxInlineBytes
+	Pattern uint32 // OpFill
+}
+
+// Completion is what the device says about a job.
+type Completion struct {
+	ID         JobID
+	Outcome    outcome.Outcome // OK, Failed (trap, deviceError), Cancelled (after Cancel), DeviceLost
+	DeviceTime time.Duration   // measured
+}
+
+// Sink receives completions. Complete may be called from any goroutine, must not
+// block, and may be called before Submit has returned.
+type Sink interface {
+	Complete(c Completion)
+	// DeviceGone says that the device no longer answers (all-ones reads). No
+	// further completion will come.
+	DeviceGone(reason string)
+}
+
+// Access is how a program uses a binding.
+type Access uint8
+
+const (
+	Read      Access = 1
+	Write     Access = 2
+	ReadWrite        = Read | Write
+)
+
+// BindingInfo describes one binding of a program, in binding order.
+type BindingInfo struct {
+	Name   string
+	Access Access
+}
+
+// ProgramInfo is what a launch is checked against.
+type ProgramInfo struct {
+	Name        string
+	Digest      [32]byte // SHA-256 of the bundle; of the name for a built-in
+	Bindings    []BindingInfo
+	InlineBytes uint32
+	SharedBytes uint32 // static
+	Block       Dim3   // required block size; zero = any
+}
+
+// Program is code that the device can run.
+type Program interface {
+	Info() ProgramInfo
+	// NaturalGrid is the launch that covers the given bindings once.
+	NaturalGrid(spanBytes []uint64) (grid, block Dim3)
+}
+
+// Limits of the device, published to clients.
+type Limits struct {
+	MaxThreadsPerBlock uint32
+	MaxBlockDim        uint32
+	MaxGridDim         uint32
+	MaxSharedBytes     uint32
+	MaxBindings        uint32
+	MaxInlineBytes     uint32
+	MaxJobs            int // depth of the device's own queue
+	SubgroupSize       uint32
+	// CancelBound is how long a healthy device takes to stop one job.
+	CancelBound time.Duration
+}
+
+// Info is static.
+type Info struct {
+	Name        string // "mock", "edu"
+	MemoryBytes uint64
+	Limits      Limits
+}
+
+// Backend drives one device. Methods may be called from any goroutine.
+type Backend interface {
+	Info() Info
+	// Programs lists the names of the built-in programs, sorted.
+	Programs() []string
+	// Builtin returns a built-in program; gpuerr.NoProgram if there is none.
+	Builtin(name string) (Program, error)
+	// Load admits a program bundle. A backend without a program verifier answers
+	// gpuerr.Unimplemented.
+	Load(ctx context.Context, bundle []byte) (Program, error)
+	// Start is called once, before the first Submit.
+	Start(sink Sink) error
+	// Submit hands one job to the device. It never blocks on the device. At most
+	// Limits.MaxJobs are outstanding. An error means the job was not taken.
+	Submit(job *Job) error
+	// Cancel asks the device to stop one job; its completion still comes, as OK
+	// if it had already finished. Unknown ids are ignored.
+	Cancel(id JobID)
+	// Reset stops everything. When it returns, the device touches no span of any
+	// earlier job, and no completion of an earlier job will come.
+	Reset(ctx context.Context) error
+	// Close resets and releases the device.
+	Close() error
+}

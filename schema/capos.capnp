@@ -1,0 +1,413 @@
+@0xd8c2b7f40f1ea651;
+# The capability contract of the capOS GPU driver service.
+#
+# The interface is the permission: what a client may do is the set of methods
+# of the interface it holds, never a flag in a message. A method that the held
+# capability does not have is answered by an `unimplemented` exception.
+#
+# Errors are Cap'n Proto exceptions of type failed, overloaded, disconnected or
+# unimplemented. Their reason starts with a stable code and key=value operands,
+# for instance "E_QUOTA deviceMemory asked=1048576 available=4096". The table is
+# docs/errors.md. Expected outcomes of work, a missed deadline included, are
+# results (Outcome), never exceptions.
+#
+# Nothing is pushed: the service never calls a capability of a client. What
+# completes, streams or changes is pulled by a call that blocks.
+
+using Go = import "/go.capnp";
+$Go.package("schema");
+$Go.import("capgpu/schema");
+
+# ---------------------------------------------------------------- for clients
+
+interface GpuDeviceManager {
+  # The capability that a tenant's socket gives: what a tenant may see and open.
+
+  listDevices @0 () -> (devices :List(GpuDeviceInfo));
+
+  openDevice @1 (capabilityIndex :UInt32) -> (session :GpuSession);
+  # Opens a session on the device whose GpuDeviceInfo.index is capabilityIndex.
+  # The returned capability has the methods of the facet that the tenant's
+  # policy grants: it may answer GpuMemorySession or GpuProgramSession only.
+
+  lifecycle @2 (capabilityIndex :UInt32) -> (lifecycle :Lifecycle);
+}
+
+struct GpuDeviceInfo {
+  index        @0 :UInt32;       # what openDevice takes
+  name         @1 :Text;         # "mock0"
+  backend      @2 :Text;         # "mock", "edu", ...
+  pciAddress   @3 :Text;         # "0000:00:01.0"; empty for the fake function
+  vendorId     @4 :UInt16;
+  deviceId     @5 :UInt16;
+  state        @6 :DeviceState;
+  epoch        @7 :UInt64;       # counts drivers of this function; see Lifecycle
+  memoryBytes  @8 :UInt64;       # device memory in all
+  facet        @9 :SessionFacet; # what openDevice would give this tenant
+}
+
+enum DeviceState {
+  starting   @0;  # the driver is being spawned
+  ready      @1;  # openDevice works
+  recovering @2;  # lost; a successor driver is on its way
+  wedged     @3;  # given up; an operator has to act
+}
+
+enum SessionFacet {
+  memory  @0;  # GpuMemorySession
+  program @1;  # GpuProgramSession
+  full    @2;  # GpuSession
+}
+
+interface Lifecycle {
+  next @0 (epoch :UInt64, timeoutNanos :UInt64)
+      -> (epoch :UInt64, state :DeviceState, cause :Text, changed :Bool);
+  # Blocks until the device's state differs from "ready in `epoch`", or the time
+  # is up (changed = false). Pass the epoch that the last call returned. After a
+  # loss the sequence is recovering (with the cause), then ready with a greater
+  # epoch; sessions of earlier epochs never come back.
+}
+
+interface GpuMemorySession {
+  # Memory, fences and copies: the weakest session.
+
+  createBuffer @0 (bytes :UInt64, usage :Text) -> (buffer :GpuBuffer);
+  # bytes: 1 to Description.maxBufferBytes, charged rounded up to 4096.
+  # usage: space-separated words of "storage" (default), "upload", "readback".
+  # The memory is zero.
+
+  destroyBuffer @1 (buffer :UInt32) -> ();
+  # Same as GpuBuffer.close on the buffer with this id.
+
+  submitMemcpy @2 (dst :UInt32, src :UInt32, bytes :UInt64) -> ();
+  # Queues a copy of the first `bytes` bytes of buffer src to buffer dst on the
+  # session's default queue. Its outcome is reported by the next fence signal on
+  # that queue (submitFenceSignal, or the fence of a later launch).
+
+  submitFenceWait @3 (fence :UInt32) -> ();
+  # Work queued later starts once the fence has reached the value it was last
+  # promised (GpuFence.value of the moment of this call, counting queued signals).
+
+  createFence @4 () -> (fence :GpuFence);
+
+  submitFenceSignal @5 (fence :UInt32) -> (value :UInt64);
+  # Queues a signal: when everything queued before it has ended, the fence
+  # advances to `value` with the worst outcome of the work since the previous
+  # signal on the same queue.
+
+  describe @6 () -> (description :Description);
+  budget @7 () -> (entries :List(BudgetEntry));
+
+  restrict @8 (policy :SessionPolicy) -> (session :GpuMemorySession);
+  # A weaker session whose charges count against this one as well. Its methods
+  # are those of policy.facet, at most this session's own. It ends with this one.
+
+  close @9 () -> ();
+  # Revokes the session and everything below it. Returns when nothing of it runs
+  # or is mapped by the device any more and every charge is back.
+}
+
+interface GpuProgramSession extends(GpuMemorySession) {
+  # Adds running programs that were vetted elsewhere.
+
+  openProgram @0 (name :Text) -> (program :GpuProgram);
+  # A program of the device's registry, or of the tenant's vetted list.
+
+  runProgram @1 (program :GpuProgram, bindings :List(Binding), inlineArgs :Data,
+                 fence :GpuFence) -> ();
+  # Queues one launch over the program's natural grid on the default queue.
+  # A null fence leaves the outcome to the next signal.
+}
+
+interface GpuSession extends(GpuProgramSession) {
+  # Adds arbitrary launches, loading of programs, and queues.
+
+  launchKernel @0 (program :Text, grid :UInt32, block :UInt32,
+                   bufferList :List(UInt32), fence :GpuFence) -> ();
+  # program: a name of the registry ("vecadd_f32"). grid: workgroups in x.
+  # block: threads per workgroup in x. bufferList: ids of whole buffers, in the
+  # order of the program's bindings.
+
+  loadProgram @1 (bundle :Data) -> (program :GpuProgram);
+
+  submit @2 (commands :List(Command), fence :GpuFence) -> (ticket :UInt64);
+  # Queues a batch in order on the default queue, all or nothing; then signals
+  # the fence if it is not null. Tickets of a session ascend from 1.
+
+  createQueue @3 () -> (queue :GpuQueue);
+}
+
+interface GpuQueue {
+  # An in-order queue. Queues of one session run beside each other.
+
+  submit @0 (commands :List(Command)) -> (firstTicket :UInt64);
+  completions @1 (max :UInt32, timeoutNanos :UInt64) -> (completions :List(Completion));
+  # Blocks for the next completions, in order; an empty list when time is up.
+  cancel @2 () -> ();
+  # Ends all queued and running work of this queue as cancelled.
+  close @3 () -> ();
+}
+
+interface GpuProgram {
+  info @0 () -> (info :ProgramInfo);
+  close @1 () -> ();
+}
+
+interface GpuBuffer {
+  mapReadWrite @0 () -> (addr :UInt64, len :UInt64, memory :SharedMemory);
+  # `memory` carries the memory's file descriptor as attachedFd (C++: getFd()).
+  # Map len bytes at offset addr of that descriptor. addr is a multiple of 4096.
+  unmap @1 () -> ();
+  size @2 () -> (bytes :UInt64);
+  close @3 () -> ();
+  id @4 () -> (id :UInt32);
+  read @5 (offset :UInt64, length :UInt32) -> (data :Data);   # at most 64 KiB
+  write @6 (offset :UInt64, data :Data) -> ();                # at most 64 KiB
+}
+
+interface SharedMemory {
+  # A carrier of one file descriptor. It has no methods.
+}
+
+interface GpuFence {
+  # A 64-bit timeline. A point fails or succeeds once and never changes.
+
+  poll @0 () -> (status :Text, value :UInt64, outcome :Outcome);
+  # status: "pending" while a queued signal is outstanding; otherwise the name
+  # of the outcome of the last reached point: "ok", "failed", ...; "idle" before
+  # the first signal was queued.
+  wait @1 (timeoutNanos :UInt64) -> (ok :Bool, outcome :Outcome);
+  # Waits for the last promised value. ok is true only if it was reached with
+  # outcome ok. A timeout is ok = false with outcome.kind = pending.
+  close @2 () -> ();
+  id @3 () -> (id :UInt32);
+  value @4 () -> (reached :UInt64, promised :UInt64);
+  waitValue @5 (value :UInt64, timeoutNanos :UInt64) -> (ok :Bool, outcome :Outcome);
+  signal @6 (value :UInt64) -> ();
+  # Signals from the client's side; value must exceed the promised one.
+}
+
+struct Outcome {
+  kind    @0 :OutcomeKind;
+  cause   @1 :OutcomeCause;
+  trap    @2 :Trap;       # set when cause = trap
+  message @3 :Text;       # for people
+}
+
+enum OutcomeKind {
+  pending    @0;  # not an outcome: nothing has ended yet
+  ok         @1;
+  failed     @2;  # this work is guilty; see cause
+  innocent   @3;  # reset by another's fault
+  cancelled  @4;  # by its owner, or because work it waited for did not succeed
+  revoked    @5;  # its session, queue, buffer or program was closed
+  timedOut   @6;  # it missed its deadline and was stopped
+  deviceLost @7;
+}
+
+enum OutcomeCause {
+  none        @0;
+  trap        @1;  # the program did something undefined; see trap
+  deviceError @2;  # the device reported an error completion
+  launchLimit @3;  # refused at launch
+  dependency  @4;  # a fence it waited for did not end ok
+  hang        @5;  # no progress until the deadline
+  reset       @6;
+  gone        @7;  # the device no longer answers
+  closed      @8;
+  protocol    @9;  # the ring or its entries were malformed
+}
+
+struct Trap {
+  kind      @0 :TrapKind;
+  binding   @1 :UInt32;
+  offset    @2 :UInt64;   # bytes from the start of the binding
+  workgroup @3 :UInt32;   # linear index
+  lane      @4 :UInt32;   # linear index in the workgroup
+}
+
+enum TrapKind {
+  none         @0;
+  outOfBounds  @1;
+  misaligned   @2;
+  divideByZero @3;
+  unreachable  @4;
+  memoryGone   @5;   # the memory under a binding could not be read
+}
+
+struct Binding {
+  buffer @0 :UInt32;   # id
+  offset @1 :UInt64;   # bytes
+  length @2 :UInt64;   # bytes; 0 = to the end
+}
+
+struct Command {
+  deadlineNanos @0 :UInt64;   # 0 = the policy's
+  union {
+    launch :group {
+      program    @1 :GpuProgram;
+      gridX      @2 :UInt32 = 1;
+      gridY      @3 :UInt32 = 1;
+      gridZ      @4 :UInt32 = 1;
+      blockX     @5 :UInt16 = 1;
+      blockY     @6 :UInt16 = 1;
+      blockZ     @7 :UInt16 = 1;
+      sharedBytes @8 :UInt32;
+      bindings   @9 :List(Binding);
+      inlineArgs @10 :Data;
+    }
+    copy :group {
+      dst       @11 :UInt32;
+      dstOffset @12 :UInt64;
+      src       @13 :UInt32;
+      srcOffset @14 :UInt64;
+      length    @15 :UInt64;
+    }
+    fill :group {
+      buffer     @16 :UInt32;
+      fillOffset @17 :UInt64;   # multiple of 4
+      fillLength @18 :UInt64;   # multiple of 4
+      pattern    @19 :UInt32;
+    }
+    signal :group {
+      fence @20 :UInt32;
+      value @21 :UInt64;
+    }
+    wait :group {
+      waitFence @22 :UInt32;
+      waitValue @23 :UInt64;
+    }
+  }
+}
+
+struct Completion {
+  ticket      @0 :UInt64;
+  outcome     @1 :Outcome;
+  deviceNanos @2 :UInt64;   # measured device time, as charged
+}
+
+struct ProgramInfo {
+  name         @0 :Text;
+  digest       @1 :Data;        # SHA-256 of the bundle; of the name for a built-in
+  bindings     @2 :List(BindingInfo);
+  inlineBytes  @3 :UInt32;
+  sharedBytes  @4 :UInt32;
+}
+
+struct BindingInfo {
+  name   @0 :Text;
+  access @1 :BindingAccess;
+}
+
+enum BindingAccess {
+  read      @0;
+  write     @1;
+  readWrite @2;
+}
+
+struct Description {
+  # The bounds that the service promises.
+  device             @0 :GpuDeviceInfo;
+  hangBoundNanos     @1 :UInt64;  # from a deadline to its typed outcome
+  maxDeadlineNanos   @2 :UInt64;
+  maxBufferBytes     @3 :UInt64;
+  maxThreadsPerBlock @4 :UInt32;
+  maxGridDim         @5 :UInt32;
+  maxSharedBytes     @6 :UInt32;
+  maxBindings        @7 :UInt32;
+  maxInlineBytes     @8 :UInt32;
+  queueEntries       @9 :UInt32;
+  subgroupSize       @10 :UInt32;
+  facet              @11 :SessionFacet;
+  programs           @12 :List(Text);  # names that openProgram takes
+}
+
+struct BudgetEntry {
+  resource @0 :Text;     # "deviceMemory"; see docs/glossary.md
+  used     @1 :UInt64;
+  limit    @2 :UInt64;
+  peak     @3 :UInt64;
+}
+
+struct SessionPolicy {
+  facet            @0 :SessionFacet;
+  limits           @1 :List(Limit);
+  maxDeadlineNanos @2 :UInt64;      # 0 = as the parent
+  programs         @3 :List(Text);  # empty = as the parent
+}
+
+struct Limit {
+  resource @0 :Text;
+  amount   @1 :UInt64;
+}
+
+# ---------------------------------------------------------------- for drivers
+
+struct GrantSet {
+  # What a driver process is given, for one function. The first message on its
+  # manager link; the descriptors travel with it.
+  device      @0 :GpuDeviceInfo;
+  fake        @1 :Bool;                 # the fake function: no hardware behind it
+  mmio        @2 :List(MmioWindow);
+  vectors     @3 :UInt32;
+  dmaBytes    @4 :UInt64;               # DMAPool quota
+  iovaEntries @5 :UInt64;
+}
+
+struct MmioWindow {
+  bar        @0 :UInt32;
+  bytes      @1 :UInt64;
+  writable   @2 :Bool;
+  doorbells  @3 :List(UInt64);   # offsets of the selected 32-bit writes
+}
+
+interface DriverGrants {
+  # The bootstrap capability of a driver's grant link.
+  grantSet @0 () -> (grants :GrantSet);
+  dmaPool @1 () -> (pool :DMAPool);
+  mmio @2 (bar :UInt32) -> (mmio :DeviceMmio);
+  interrupt @3 (vector :UInt32) -> (interrupt :Interrupt);
+  auditLog @4 () -> (log :HardwareAuditLog);
+}
+
+interface DeviceMmio {
+  # One window of one memory BAR.
+  map @0 () -> (bytes :UInt64, memory :SharedMemory);   # attachedFd; read-only unless writable
+  read32 @1 (offset :UInt64) -> (value :UInt32);
+  write32 @2 (offset :UInt64, value :UInt32) -> ();
+  ring @3 (doorbell :UInt64, value :UInt32) -> ();      # a selected write
+}
+
+interface DMAPool {
+  # Bounded DMA memory of the function's IOMMU domain.
+  allocate @0 (bytes :UInt64) -> (buffer :DMABuffer);
+  usage @1 () -> (usedBytes :UInt64, limitBytes :UInt64, entries :UInt64);
+}
+
+interface DMABuffer {
+  map @0 () -> (iova :UInt64, bytes :UInt64, generation :UInt64, memory :SharedMemory);
+  free @1 () -> ();
+  # Unmaps the IOVA, scrubs the pages, returns the charge. In that order.
+}
+
+interface Interrupt {
+  # One vector.
+  eventFd @0 () -> (memory :SharedMemory);   # attachedFd: an eventfd
+  mask @1 () -> ();
+  unmask @2 () -> ();
+  ack @3 () -> ();
+}
+
+interface HardwareAuditLog {
+  append @0 (kind :Text, detail :Text) -> (index :UInt64);
+  snapshot @1 (from :UInt64, max :UInt32) -> (records :List(AuditRecord), size :UInt64, root :Data);
+  verify @2 () -> (ok :Bool, size :UInt64);
+}
+
+struct AuditRecord {
+  index @0 :UInt64;
+  timeUnixNanos @1 :Int64;
+  kind @2 :Text;
+  tenant @3 :Text;
+  detail @4 :Text;
+}
