@@ -1,0 +1,214 @@
+package client
+
+import (
+	"fmt"
+	"time"
+
+	"capgpu/outcome"
+)
+
+// DeviceState is what a device can do at the moment.
+type DeviceState uint32
+
+const (
+	Starting   DeviceState = iota // the driver is being spawned
+	Ready                         // Conn.Open works
+	Recovering                    // lost; a successor driver is on its way
+	Wedged                        // given up; an operator has to act
+)
+
+var stateNames = [...]string{"starting", "ready", "recovering", "wedged"}
+
+func (s DeviceState) String() string { return nameOf(stateNames[:], int(s)) }
+
+// Facet is the set of methods that a session has.
+type Facet uint32
+
+const (
+	FacetMemory  Facet = iota // memory, fences, copies
+	FacetProgram              // adds running programs that were vetted elsewhere
+	FacetFull                 // adds loading programs
+)
+
+var facetNames = [...]string{"memory", "program", "full"}
+
+func (f Facet) String() string { return nameOf(facetNames[:], int(f)) }
+
+// Usage says what a buffer is for. The zero Usage means Storage.
+type Usage uint32
+
+const (
+	Storage  Usage = 1 << iota // programs read and write it
+	Upload                     // the client writes it
+	Readback                   // the client reads it
+)
+
+// Access is how a program uses a binding.
+type Access uint32
+
+const (
+	Read      Access = 1
+	Write     Access = 2
+	ReadWrite        = Read | Write
+)
+
+var accessNames = [...]string{"none", "read", "write", "readWrite"}
+
+func (a Access) String() string { return nameOf(accessNames[:], int(a)) }
+
+func nameOf(names []string, i int) string {
+	if i >= 0 && i < len(names) {
+		return names[i]
+	}
+	return fmt.Sprintf("unknown(%d)", i)
+}
+
+// DeviceInfo is one device of the tenant.
+type DeviceInfo struct {
+	Index       uint32
+	State       DeviceState
+	Epoch       uint64 // counts the drivers of this function
+	MemoryBytes uint64 // device memory in all
+	VendorID    uint16
+	DeviceID    uint16
+	Facet       Facet  // what Open gives this tenant
+	Name        string // "mock0"
+	Backend     string // "mock"
+	PCIAddress  string // "0000:00:01.0"; empty for the fake function
+}
+
+// State is one step in the life of a device.
+type State struct {
+	Epoch   uint64
+	State   DeviceState
+	Changed bool   // false: the time was up before anything changed
+	Cause   string // of a loss
+}
+
+// Description is what a session may do and the bounds the service promises.
+type Description struct {
+	Device             DeviceInfo
+	HangBound          time.Duration // from a deadline to its typed outcome
+	MaxDeadline        time.Duration
+	MaxBufferBytes     uint64
+	MaxThreadsPerBlock uint32
+	MaxBlockDim        uint32
+	MaxGridDim         uint32
+	MaxSharedBytes     uint32
+	MaxBindings        uint32
+	MaxInlineBytes     uint32
+	MaxQueueEntries    uint32
+	SubgroupSize       uint32
+	Facet              Facet
+	Programs           []string // names that OpenProgram takes
+}
+
+// BudgetEntry is one resource of the session's ledger account.
+type BudgetEntry struct {
+	Resource string // "deviceMemory", "buffers", ...
+	Used     uint64
+	Limit    uint64 // math.MaxUint64: no limit
+	Peak     uint64
+}
+
+// BindingInfo describes one binding of a program, in binding order.
+type BindingInfo struct {
+	Name   string
+	Access Access
+}
+
+// ProgramInfo is what a launch is checked against.
+type ProgramInfo struct {
+	Name        string
+	Digest      [32]byte // SHA-256 of the bundle; of the name for a built-in
+	InlineBytes uint32
+	SharedBytes uint32
+	Block       Dim3 // required block size; zero: any
+	Bindings    []BindingInfo
+}
+
+// Dim3 counts in x, y and z.
+type Dim3 struct{ X, Y, Z uint32 }
+
+// Policy is what Session.Restrict grants.
+type Policy struct {
+	Facet       Facet
+	MaxDeadline time.Duration     // 0: as the parent
+	Limits      map[string]uint64 // by resource name; missing: as the parent
+	Programs    []string          // empty: as the parent
+}
+
+// QueueOptions sizes a queue. Zero fields take the defaults.
+type QueueOptions struct {
+	Entries  uint32 // power of two, 2 to Description.MaxQueueEntries; default 256
+	ArgBytes uint32 // argument arena, multiple of 64; default 64 KiB
+}
+
+// FenceState is where a fence stands.
+type FenceState struct {
+	Reached  uint64          // the last point that has ended
+	Promised uint64          // the last point that was queued
+	Outcome  outcome.Outcome // of the last point; pending while it has not ended
+}
+
+// Binding is a range of a buffer as a program sees it.
+type Binding struct {
+	Buffer *Buffer
+	Off    uint64 // bytes
+	Len    uint64 // bytes; 0: to the end
+}
+
+// Command is one entry of a queue: *Launch, *Copy, *Fill, *Signal or *Wait.
+type Command interface {
+	push(q *Queue) (ticket uint64, err error)
+}
+
+// Launch runs a program.
+type Launch struct {
+	Program     *Program
+	Grid, Block Dim3   // both zero: the program's natural grid over its bindings
+	SharedBytes uint32 // dynamic shared memory
+	Bindings    []Binding
+	Inline      []byte        // constants, little-endian
+	Deadline    time.Duration // 0: the policy's; rounded up to microseconds
+}
+
+// Copy copies Bytes bytes on the device.
+type Copy struct {
+	Dst      *Buffer
+	DstOff   uint64
+	Src      *Buffer
+	SrcOff   uint64
+	Bytes    uint64
+	Deadline time.Duration
+}
+
+// Fill writes a 32-bit pattern over a range; Off and Bytes are multiples of 4.
+type Fill struct {
+	Buffer   *Buffer
+	Off      uint64
+	Bytes    uint64
+	Pattern  uint32
+	Deadline time.Duration
+}
+
+// Signal advances a fence to Value once everything queued before it has ended,
+// with the worst outcome since the previous Signal of the queue.
+type Signal struct {
+	Fence *Fence
+	Value uint64
+}
+
+// Wait holds the queue until a fence has reached Value.
+type Wait struct {
+	Fence *Fence
+	Value uint64
+}
+
+// Completion is how one command ended.
+type Completion struct {
+	Ticket     uint64 // as the push returned it
+	Outcome    outcome.Outcome
+	Err        error         // why the entry was refused; nil for work that ran
+	DeviceTime time.Duration // measured, as charged
+}
