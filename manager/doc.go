@@ -1,0 +1,29 @@
+// Package manager is the core of device-manager: the trusted base of capgpu.
+//
+// It owns what a driver is lent and decides who may ask a driver for work.
+// It moves no work itself: once a client holds a control socket, the manager is
+// out of the way until the client comes back for another.
+//
+//	tenant.sock ──► broker ──► Attach ──► driver ◄── grants (memory, vectors, audit)
+//	tenant.capnp.sock ──► gpu-gate ──► broker
+//
+// What it owns: the run directory and its sockets, the audit log, one function
+// (device) with its driver process, every DMA memory object lent to that
+// driver, and the gates. All of it is charged in one ledger: connections to the
+// tenant, memory and vectors to the driver of one epoch.
+//
+// Who is trusted: the policy file, the kernel, and this process. Nobody else. A
+// client speaks only the broker messages of docs/wire.md, parsed by package
+// control. A driver is half trusted: it holds grants, but every one of them is
+// bounded by the ledger, its Cap'n Proto calls come through internal/rpcguard,
+// and what it says about itself (its backend's name, its status) is passed on
+// as its claim and acted on by nobody here. A gate holds one client's
+// connection and nothing else.
+//
+// Lock order: Manager.mu, then device.mu, then grants.mu. None is held across a
+// system call that can block, a call to a peer, or a wait for a process.
+//
+// What survives Close: the audit log on disk. Every process is dead and reaped,
+// every socket is removed, every memory object is punched and closed, and the
+// ledger is at zero; Close says so if it is not.
+package manager
