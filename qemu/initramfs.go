@@ -1,0 +1,133 @@
+package qemu
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+
+	"github.com/u-root/u-root/pkg/cpio"
+)
+
+// File is one file of the guest's root.
+type File struct {
+	Path    string // in the guest, without the leading slash
+	Mode    uint32 // permission bits
+	Content []byte
+}
+
+// guestDirs exist before init runs: mount points and the audit log's home.
+var guestDirs = []string{"bin", "dev", "etc", "proc", "run", "sys", "tmp", "var", "var/lib", "var/log"}
+
+// WriteInitramfs writes a newc archive that depends on nothing but files:
+// entries are sorted, and inode numbers, owners and times are zero.
+func WriteInitramfs(w io.Writer, files []File) error {
+	dirs := map[string]bool{}
+	for _, d := range guestDirs {
+		dirs[d] = true
+	}
+	for _, f := range files {
+		for d := filepath.Dir(f.Path); d != "."; d = filepath.Dir(d) {
+			dirs[d] = true
+		}
+	}
+	records := make([]cpio.Record, 0, len(dirs)+len(files)+2)
+	for d := range dirs {
+		records = append(records, cpio.Directory(d, 0o755))
+	}
+	for _, f := range files {
+		records = append(records, cpio.StaticRecord(f.Content, cpio.Info{Name: f.Path, Mode: cpio.S_IFREG | uint64(f.Mode)}))
+	}
+	// The kernel opens /dev/console for init before anything is mounted; null
+	// is for the Go runtime, which opens it when a standard descriptor is shut.
+	records = append(records, cpio.CharDev("dev/console", 0o600, 5, 1), cpio.CharDev("dev/null", 0o666, 1, 3))
+	sort.Slice(records, func(i, j int) bool { return records[i].Name < records[j].Name })
+	cpio.MakeAllReproducible(records)
+	for i := range records {
+		records[i].Ino = uint64(i + 1)
+		records[i].NLink = 1
+	}
+
+	out := cpio.Newc.Writer(w)
+	for _, r := range records {
+		if err := out.WriteRecord(r); err != nil {
+			return fmt.Errorf("add %s to the initramfs: %w", r.Name, err)
+		}
+	}
+	return cpio.WriteTrailer(out)
+}
+
+// guestCommands are built into the guest: the product as it is shipped, then
+// what drives it.
+var guestCommands = []struct{ pkg, path string }{
+	{"./cmd/device-manager", "bin/device-manager"},
+	{"./cmd/gpu-mock", "bin/gpu-mock"},
+	{"./cmd/gpu-service", "bin/gpu-service"},
+	{"./cmd/gpu-gate", "bin/gpu-gate"},
+	{"./cmd/gpuctl", "bin/gpuctl"},
+	{"./qemu/guest/smoke", "bin/smoke"},
+	{"./qemu/guest/init", "init"},
+}
+
+// GuestFiles builds the guest's commands from the repository, static and
+// stripped, and adds the guest's configuration.
+func GuestFiles(ctx context.Context, repo, cacheDir string) ([]File, error) {
+	out := filepath.Join(cacheDir, "guest")
+	if err := os.MkdirAll(out, 0o755); err != nil {
+		return nil, err
+	}
+	unlock, err := lockCache(out)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+
+	var files []File
+	for _, c := range guestCommands {
+		bin := filepath.Join(out, filepath.Base(c.path))
+		_, err := command(ctx, repo, "env", "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64",
+			"go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", bin, c.pkg)
+		if err != nil {
+			return nil, fmt.Errorf("build %s for the guest: %w", c.pkg, err)
+		}
+		content, err := os.ReadFile(bin)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, File{Path: c.path, Mode: 0o755, Content: content})
+	}
+	etc := filepath.Join(repo, "qemu", "guest", "etc")
+	entries, err := os.ReadDir(etc)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		content, err := os.ReadFile(filepath.Join(etc, e.Name()))
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, File{Path: "etc/capgpu/" + e.Name(), Mode: 0o644, Content: content})
+	}
+	return files, nil
+}
+
+// RepoRoot is the folder of the go.mod at or above the working directory.
+func RepoRoot() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for {
+		b, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+		if err == nil && strings.Contains(string(b), "module capgpu\n") {
+			return dir, nil
+		}
+		if dir == filepath.Dir(dir) {
+			return "", fmt.Errorf("not inside the capgpu repository")
+		}
+		dir = filepath.Dir(dir)
+	}
+}

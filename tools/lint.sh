@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Formatting, vet, staticcheck and checklocks. The tools are pinned in
+# tools/go.mod, apart from the product's own modules.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. tools/section.sh
+
+formatted() {
+	local bad
+	bad=$(git ls-files -co --exclude-standard -- '*.go' | xargs -r gofmt -l)
+	[[ -z $bad ]] || { printf 'gofmt -w these:\n%s\n' "$bad" >&2; return 1; }
+}
+checklocks() {
+	go build -modfile=tools/go.mod -o .tools/checklocks gvisor.dev/gvisor/tools/checklocks/cmd/checklocks &&
+		go vet -vettool="$PWD/.tools/checklocks" ./...
+}
+
+section "gofmt" formatted
+section "vet" go vet ./...
+section "staticcheck" go tool -modfile=tools/go.mod staticcheck ./...
+section "checklocks" checklocks
