@@ -1,0 +1,148 @@
+package gpu
+
+import (
+	"log/slog"
+	"time"
+
+	"capgpu/ddf"
+	"capgpu/gpu/backend"
+	"capgpu/ledger"
+	"capgpu/outcome"
+)
+
+// Config is everything a Device is made of. Zero durations and sizes take the
+// defaults below.
+type Config struct {
+	Info    ddf.DeviceInfo
+	Backend backend.Backend // owned by the Device from New on, also when New fails
+	DMA     ddf.DMAPool
+	Audit   ddf.HardwareAuditLog // nil: nothing is recorded
+	Limits  ledger.Limits        // of the whole device; the zero value: no limits
+
+	HangBound       time.Duration // from a missed deadline to the typed outcome
+	DefaultDeadline time.Duration // of a submission that names none
+	MaxDeadline     time.Duration // of any submission
+	MaxBufferBytes  uint64
+	MaxQueueEntries uint32
+	MaxArgBytes     uint32
+	Strikes         StrikePolicy
+
+	Log *slog.Logger // nil: discarded
+}
+
+// StrikePolicy says when a tenant that keeps hanging the device is banned: after
+// Limit missed deadlines within Window, for Ban.
+type StrikePolicy struct {
+	Limit  int
+	Window time.Duration
+	Ban    time.Duration
+}
+
+// What zero fields of a Config mean.
+const (
+	DefaultHangBound       = 2 * time.Second
+	DefaultDeadline        = 2 * time.Second
+	DefaultMaxDeadline     = 10 * time.Second
+	DefaultMaxBufferBytes  = 1 << 32
+	DefaultMaxQueueEntries = 4096
+	DefaultMaxArgBytes     = 16 << 20
+	DefaultStrikeLimit     = 3
+	DefaultStrikeWindow    = 10 * time.Second
+	DefaultBan             = 5 * time.Second
+)
+
+// Attach is what the device-manager says of a new session.
+type Attach struct {
+	Tenant       string
+	TenantLimits ledger.Limits // of all sessions of the tenant; the newest stand
+	Limits       ledger.Limits // of this session
+	Facet        Facet
+	Weight       uint32        // of the tenant in the fair share; 0 means 1
+	MaxDeadline  time.Duration // 0: the device's
+	Programs     []string      // built-in programs it may open; nil: all
+}
+
+// Policy weakens a session, see Session.Restrict.
+type Policy struct {
+	Facet       Facet
+	MaxDeadline time.Duration // 0: the parent's
+	Limits      ledger.Limits
+	Programs    []string // empty: the parent's
+}
+
+// Facet is the set of methods that a session has.
+type Facet uint8
+
+const (
+	FacetMemory  Facet = iota // memory, fences, copies
+	FacetProgram              // adds running named programs
+	FacetFull                 // adds loading programs
+	numFacets
+)
+
+// String is the name used in status and audit records.
+func (f Facet) String() string {
+	switch f {
+	case FacetMemory:
+		return "memory"
+	case FacetProgram:
+		return "program"
+	case FacetFull:
+		return "full"
+	}
+	return "unknown"
+}
+
+// Handle names an object of one session: the index of its slot in the low, the
+// slot's generation in the high 32 bits. Zero is no handle.
+type Handle uint64
+
+// Usage says what a buffer is for. Zero means UsageStorage.
+type Usage uint32
+
+const (
+	UsageStorage  Usage = 1 << iota // programs read and write it
+	UsageUpload                     // the client writes it
+	UsageReadback                   // the client reads it
+
+	usageAll = UsageStorage | UsageUpload | UsageReadback
+)
+
+// BufferInfo is what a client needs to map a buffer.
+type BufferInfo struct {
+	Handle Handle
+	FD     int    // memfd, owned by the core: send a duplicate, never close it
+	MemOff uint64 // where the buffer starts in the memfd, page-aligned
+	MemLen uint64 // bytes of the buffer: what was asked, rounded up to pages
+}
+
+// FenceState is where a fence stands.
+type FenceState struct {
+	Reached  uint64          // the last point that has ended
+	Promised uint64          // the last point that was queued
+	Outcome  outcome.Outcome // of the point asked for, or of the last that ended
+}
+
+// QueueInfo is what a client needs to attach to a queue's ring.
+type QueueInfo struct {
+	Handle   Handle
+	Entries  uint32
+	ArgBytes uint32
+	// The descriptors are owned by the core: send duplicates, never close them.
+	RingFD, SQFD, CQFD int
+}
+
+// Description is what a session may do and the bounds that the device promises.
+type Description struct {
+	Device          ddf.DeviceInfo
+	Backend         string
+	MemoryBytes     uint64
+	HangBound       time.Duration
+	MaxDeadline     time.Duration
+	MaxBufferBytes  uint64
+	Limits          backend.Limits
+	MaxQueueEntries uint32
+	MaxArgBytes     uint32
+	Facet           Facet
+	Programs        []string // sorted
+}
