@@ -1,0 +1,122 @@
+package mock
+
+import (
+	"crypto/sha256"
+	"time"
+
+	"capgpu/gpu/backend"
+	"capgpu/outcome"
+)
+
+// execute runs a job on the engine, with the fault that the script has for it.
+func (d *Device) execute(s *slot) result {
+	switch s.fault.Kind {
+	case FaultHang:
+		for s.stop.Load() != stopReset {
+			<-s.stopped
+		}
+		return result{wasReset: true}
+	case FaultSlow:
+		if !s.sleep(time.Duration(s.fault.Duration)) {
+			return result{outcome: outcome.Outcome{Kind: outcome.Cancelled}}
+		}
+	case FaultErrorCompletion:
+		return result{outcome: deviceError}
+	case FaultDeviceGone:
+		return result{gone: true}
+	case FaultStrayDMA:
+		if iova := beyond(s.job); !reaches(s.job, iova, 4) {
+			return result{outcome: deviceError, stray: iova}
+		}
+	}
+	t := &d.crew.task
+	t.reset(s)
+	if s.job.Op == backend.OpLaunch && s.job.Program == builtins["spin"] {
+		s.spin()
+		return result{outcome: outcome.Outcome{Kind: outcome.Cancelled}}
+	}
+	if trap := t.prepare(s.job); trap.Kind != outcome.NoTrap {
+		return result{outcome: trapped(trap)}
+	}
+	d.crew.run(t)
+	r := result{outcome: t.outcome(), written: t.written.Load()}
+	if d.log.digests && r.outcome.Kind == outcome.OK {
+		r.digest = digestWrites(s.job)
+	}
+	t.reset(nil) // keep no view of memory that the core may unmap now
+	return r
+}
+
+var deviceError = outcome.Outcome{Kind: outcome.Failed, Cause: outcome.DeviceError}
+
+func trapped(t outcome.Trap) outcome.Outcome {
+	return outcome.Outcome{Kind: outcome.Failed, Cause: outcome.TrapCause, Trap: t}
+}
+
+// spin never ends by itself. It waits instead of burning the host's CPU; its
+// device time runs all the same.
+func (s *slot) spin() {
+	for s.stop.Load() == stopNone {
+		<-s.stopped
+	}
+}
+
+// sleep waits, unless the job is stopped meanwhile.
+func (s *slot) sleep(d time.Duration) (slept bool) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	for s.stop.Load() == stopNone {
+		select {
+		case <-timer.C:
+			return true
+		case <-s.stopped:
+		}
+	}
+	return false
+}
+
+// beyond is the first address after every span of the job.
+func beyond(job *backend.Job) uint64 {
+	var end uint64
+	for _, span := range job.Spans {
+		end = max(end, span.IOVA+uint64(len(span.Host)))
+	}
+	return end
+}
+
+// reaches is the IOMMU of the device: while a job runs, the device reaches the
+// spans of that job and nothing else.
+func reaches(job *backend.Job, iova, bytes uint64) bool {
+	for _, span := range job.Spans {
+		size := uint64(len(span.Host))
+		if iova >= span.IOVA && iova-span.IOVA <= size && bytes <= size-(iova-span.IOVA) {
+			return true
+		}
+	}
+	return false
+}
+
+// digestWrites is the SHA-256 over the spans that the job could write. It is zero
+// if they can no longer be read.
+func digestWrites(job *backend.Job) (sum [32]byte) {
+	h := sha256.New()
+	_, faulted := guard(func() {
+		for i, span := range job.Spans {
+			if writes(job, i) {
+				h.Write(span.Host)
+			}
+		}
+	})
+	if !faulted {
+		h.Sum(sum[:0])
+	}
+	return sum
+}
+
+// writes reports whether the job may write its i-th span.
+func writes(job *backend.Job, i int) bool {
+	if job.Op != backend.OpLaunch {
+		return i == 0
+	}
+	return job.Program.(*builtin).info.Bindings[i].Access&backend.Write != 0
+}

@@ -1,0 +1,187 @@
+// Package mock is a deterministic software device behind backend.Backend.
+//
+// It behaves as hardware does: jobs wait in a FIFO of fixed depth, one engine
+// runs them one at a time and in order, device time is measured on the
+// monotonic clock, and completions arrive at the Sink from the device's own
+// goroutines, possibly before Submit has returned. A launch is grid × block
+// lanes in grid-stride loops, so that every grid covers every element; the same
+// job on the same memory always has the same result, however many workers the
+// engine uses.
+//
+//	Submit ──► queue ──runEngine──► kernel (runWorker…) ──► Sink.Complete
+//	              └── Cancel ──► runAttendant ──────────────► Sink.Complete
+//
+// A queued job that is cancelled is completed at once, out of order: nobody has
+// to wait for the job before it, which may be another tenant's. A running job is
+// stopped at its next block of work.
+//
+// Memory is the client's too. It may change or vanish at any time: every access
+// is bounded by the length of its span, and a page that can no longer be read
+// or written is a memoryGone trap of the job, not a fault of the process.
+//
+// Two things serve tests: the execution log (log.go) tells what really
+// happened, and a fault script (script.go) makes the device misbehave. In
+// particular StrayDMA asks the device's own IOMMU, which knows only the spans of
+// the job.
+//
+// Locks: Device.mu, held for bookkeeping only; never while a kernel runs or a
+// Sink is called. Reset and Close wait for calls of the Sink to return, so a
+// Sink must not call them, nor hold what it needs in Complete while it does.
+//
+// After Close no goroutine is left and no span is touched. The log stays.
+package mock
+
+import (
+	"context"
+	"crypto/sha256"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"capgpu/gpu/backend"
+	"capgpu/gpuerr"
+)
+
+// limits of the device, as a small GPU would have them.
+var limits = backend.Limits{
+	MaxThreadsPerBlock: 1024,
+	MaxBlockDim:        1024,
+	MaxGridDim:         65535,
+	MaxSharedBytes:     49152,
+	MaxBindings:        maxBindings,
+	MaxInlineBytes:     128,
+	MaxJobs:            maxJobs,
+	SubgroupSize:       32,
+	CancelBound:        5 * time.Millisecond,
+}
+
+const (
+	maxJobs     = 16
+	maxBindings = 16
+	maxWorkers  = 4
+)
+
+// Options of a Device. The zero value is a healthy device without a log.
+type Options struct {
+	MemoryBytes uint64 // told by Info; 0: 1 GiB
+	Workers     int    // goroutines that share a large job; 0: up to 4, as the host has CPUs
+	Script      Script // what goes wrong, and when
+	LogEntries  int    // jobs that the execution log remembers; 0: no log
+	LogDigests  bool   // the log also has a SHA-256 over what each finished job could write
+}
+
+// Device is one software device.
+type Device struct {
+	info    backend.Info
+	sink    backend.Sink
+	started time.Time
+	crew    crew
+	work    chan struct{} // capacity 1: the engine should look at the queue
+	attend  chan struct{} // capacity 1: the attendant should look
+	done    chan struct{} // closed by Close
+	wg      sync.WaitGroup
+
+	mu sync.Mutex
+	// +checklocks:mu
+	state state
+	// +checklocks:mu
+	slots [maxJobs]slot
+	// +checklocks:mu
+	free []*slot
+	// +checklocks:mu
+	queue []*slot // waiting, in order
+	// +checklocks:mu
+	cancelled []*slot // taken from the queue; the attendant completes them
+	// +checklocks:mu
+	running *slot
+	// +checklocks:mu
+	delivering int // calls of the sink in progress
+	// +checklocks:mu
+	resetting int // calls of Reset in progress
+	// +checklocks:mu
+	quiet chan struct{} // closed when running and delivering are none; nil if nobody waits
+	// +checklocks:mu
+	faults player
+	// +checklocks:mu
+	log executionLog
+}
+
+// state of a Device.
+//
+//	created ──Start──► live ──fault deviceGone──► gone
+//	   └──────Close──────┴───────Close─────────────┴──► closed
+type state uint8
+
+const (
+	created state = iota
+	live
+	gone
+	closed
+)
+
+// New makes a device. Close it, also when it was never started.
+func New(o Options) (*Device, error) {
+	if err := o.Script.Validate(); err != nil {
+		return nil, err
+	}
+	if o.MemoryBytes == 0 {
+		o.MemoryBytes = 1 << 30
+	}
+	if o.Workers <= 0 {
+		o.Workers = min(maxWorkers, runtime.GOMAXPROCS(0))
+	}
+	if o.LogEntries < 0 {
+		return nil, gpuerr.New(gpuerr.Invalid, "LogEntries is %d; it must not be negative", o.LogEntries)
+	}
+	d := &Device{
+		info:      backend.Info{Name: "mock", MemoryBytes: o.MemoryBytes, Limits: limits},
+		work:      make(chan struct{}, 1),
+		attend:    make(chan struct{}, 1),
+		done:      make(chan struct{}),
+		free:      make([]*slot, 0, maxJobs),
+		queue:     make([]*slot, 0, maxJobs),
+		cancelled: make([]*slot, 0, maxJobs),
+		faults:    newPlayer(o.Script),
+		log:       newExecutionLog(o.LogEntries, o.LogDigests),
+	}
+	d.crew.init(o.Workers)
+	for i := range d.slots {
+		s := &d.slots[i]
+		s.stopped = make(chan struct{}, 1)
+		d.free = append(d.free, s)
+	}
+	return d, nil
+}
+
+// Info implements backend.Backend.
+func (d *Device) Info() backend.Info { return d.info }
+
+// Programs implements backend.Backend.
+func (d *Device) Programs() []string {
+	names := make([]string, 0, len(builtins))
+	for name := range builtins {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Builtin implements backend.Backend.
+func (d *Device) Builtin(name string) (backend.Program, error) {
+	p, ok := builtins[name]
+	if !ok {
+		return nil, gpuerr.New(gpuerr.NoProgram, "the mock device has no program %.64q", name)
+	}
+	return p, nil
+}
+
+// Load implements backend.Backend. The device runs its built-in programs only.
+func (d *Device) Load(context.Context, []byte) (backend.Program, error) {
+	return nil, gpuerr.New(gpuerr.Unimplemented, "the mock device loads no programs; use a built-in one")
+}
+
+// digestOf names a built-in program.
+func digestOf(name string) [32]byte { return sha256.Sum256([]byte(name)) }
+
+var _ backend.Backend = (*Device)(nil)
