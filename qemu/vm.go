@@ -14,6 +14,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // VM is one boot. It is plain data; Run does the work.
@@ -80,6 +82,10 @@ func (v VM) Run(ctx context.Context) (Transcript, error) {
 		defer close(done)
 		console.runRead(out)
 	}()
+	// The process stays a zombie until cmd.Wait, so its group's number is still
+	// ours when whatever it left behind is killed.
+	waitExited(cmd.Process.Pid)
+	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 	exit := cmd.Wait()
 	// Whoever else holds the pipe's other end must not hold us.
 	_ = out.SetReadDeadline(time.Now().Add(drainTime))
@@ -93,6 +99,16 @@ func (v VM) Run(ctx context.Context) (Transcript, error) {
 		return transcript, fmt.Errorf("qemu: %w", exit)
 	}
 	return transcript, nil
+}
+
+// waitExited waits for the end of a child without reaping it.
+func waitExited(pid int) {
+	for {
+		err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
+		if !errors.Is(err, unix.EINTR) {
+			return
+		}
+	}
 }
 
 func (v VM) qemu() string {

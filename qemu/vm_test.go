@@ -1,0 +1,106 @@
+package qemu
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// fakeQEMU is a shell script in QEMU's place: the runner is judged by what it
+// does with a process, whatever that process is.
+func fakeQEMU(t *testing.T, script string) VM {
+	path := filepath.Join(t.TempDir(), "qemu")
+	require.NoError(t, os.WriteFile(path, []byte("#!/bin/sh\n"+script), 0o755))
+	return VM{QEMU: path, Kernel: "kernel", Initrd: "initrd", MemoryMiB: 64, CPUs: 1, Timeout: 20 * time.Second}
+}
+
+func TestRunReturnsTheConsole(t *testing.T) {
+	vm := fakeQEMU(t, `printf '\033[2J\033[1;1Hfirst\r\n'; echo second >&2; printf third`)
+	var streamed []string
+	vm.Line = func(line string) { streamed = append(streamed, line) }
+	transcript, err := vm.Run(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, Transcript{"first", "second", "third"}, transcript)
+	require.Equal(t, []string(transcript), streamed)
+}
+
+func TestRunReportsAnExitStatus(t *testing.T) {
+	transcript, err := fakeQEMU(t, `echo no such machine; exit 3`).Run(t.Context())
+	require.ErrorContains(t, err, "exit status 3")
+	require.Equal(t, Transcript{"no such machine"}, transcript)
+}
+
+func TestRunReportsAMissingQEMU(t *testing.T) {
+	_, err := VM{QEMU: "/nonexistent/qemu", Timeout: time.Second}.Run(t.Context())
+	require.ErrorContains(t, err, "apt-get install qemu-system-x86")
+}
+
+// The script starts a child of its own, as a wrapper around QEMU would.
+const hanging = `sleep 1000 & echo "pids $$ $!"; wait`
+
+func TestRunKillsTheWholeGroupWhenTimeIsUp(t *testing.T) {
+	vm := fakeQEMU(t, hanging)
+	vm.Timeout = 500 * time.Millisecond
+	transcript, err := vm.Run(t.Context())
+	require.ErrorContains(t, err, "did not power off within 500ms")
+	requireGone(t, transcript)
+}
+
+func TestRunKillsTheWholeGroupWhenCancelled(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	vm := fakeQEMU(t, hanging)
+	vm.Line = func(string) { cancel() }
+	transcript, err := vm.Run(ctx)
+	require.ErrorIs(t, err, context.Canceled)
+	requireGone(t, transcript)
+}
+
+func TestRunKillsWhatAnExitedProcessLeftBehind(t *testing.T) {
+	transcript, err := fakeQEMU(t, `sleep 1000 >/dev/null 2>&1 & echo "pids $$ $!"`).Run(t.Context())
+	require.NoError(t, err)
+	requireGone(t, transcript)
+}
+
+func TestRunEndsAtFatalWords(t *testing.T) {
+	for _, words := range fatalWords {
+		vm := fakeQEMU(t, "echo '"+words+": whatever'; "+hanging)
+		start := time.Now()
+		_, err := vm.Run(t.Context())
+		require.ErrorContains(t, err, "the guest died: "+words)
+		require.Less(t, time.Since(start), vm.Timeout)
+	}
+}
+
+func TestRunBoundsWhatTheGuestPrints(t *testing.T) {
+	vm := fakeQEMU(t, `exec yes`)
+	transcript, err := vm.Run(t.Context())
+	require.ErrorContains(t, err, "more than 100000 lines")
+	require.Len(t, transcript, maxLines)
+}
+
+// requireGone: the script and its child have been killed. The child is reaped
+// by whoever adopts it, so it may be a zombie for a moment.
+func requireGone(t *testing.T, transcript Transcript) {
+	t.Helper()
+	require.Len(t, transcript, 1)
+	pids := strings.Fields(transcript[0])[1:]
+	require.Len(t, pids, 2)
+	for _, p := range pids {
+		pid, err := strconv.Atoi(p)
+		require.NoError(t, err)
+		require.Eventually(t, func() bool {
+			if syscall.Kill(pid, 0) == syscall.ESRCH {
+				return true
+			}
+			stat, _ := os.ReadFile("/proc/" + p + "/stat")
+			return strings.Contains(string(stat), ") Z ")
+		}, 5*time.Second, 10*time.Millisecond, "process %d is still there", pid)
+	}
+}
