@@ -1,0 +1,48 @@
+package shm
+
+import (
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"capgpu/gpuerr"
+)
+
+// Socketpair makes two connected SEQPACKET sockets, close-on-exec.
+func Socketpair() (a, b int, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return -1, -1, ioError("make a socket pair", err)
+	}
+	return fds[0], fds[1], nil
+}
+
+// dupFD returns a close-on-exec duplicate.
+func dupFD(fd int) (int, error) {
+	n, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return -1, ioError("duplicate a descriptor", err)
+	}
+	return n, nil
+}
+
+// closeFD closes what a failed constructor was given; there is nobody to tell.
+func closeFD(fd int) {
+	if fd >= 0 {
+		unix.Close(fd)
+	}
+}
+
+// linkOf is what the kernel calls the object of a descriptor.
+func linkOf(fd int) string {
+	target, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
+	if err != nil {
+		return "closed descriptor"
+	}
+	return target
+}
+
+func ioError(doing string, err error) error {
+	return gpuerr.New(gpuerr.IO, "cannot %s: %v", doing, err)
+}

@@ -1,0 +1,99 @@
+package shm
+
+import (
+	"context"
+	"errors"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"capgpu/gpuerr"
+)
+
+// pollable is a descriptor in the runtime's poller: waiting blocks no OS thread,
+// and Close wakes whoever waits.
+type pollable struct {
+	fd   int
+	file *os.File
+	raw  syscall.RawConn
+}
+
+// newPollable takes ownership of fd.
+func newPollable(fd int, name string) (*pollable, error) {
+	if err := unix.SetNonblock(fd, true); err != nil {
+		closeFD(fd)
+		return nil, ioError("set a descriptor non-blocking", err)
+	}
+	file := os.NewFile(uintptr(fd), name)
+	if file == nil {
+		closeFD(fd)
+		return nil, gpuerr.New(gpuerr.Invalid, "descriptor %d is negative", fd)
+	}
+	// Only what is in the poller takes a deadline.
+	if err := file.SetDeadline(time.Time{}); err != nil {
+		file.Close()
+		return nil, gpuerr.New(gpuerr.Protocol, "%s cannot be polled: %v", name, err)
+	}
+	raw, err := file.SyscallConn()
+	if err != nil {
+		file.Close()
+		return nil, ioError("poll "+name, err)
+	}
+	return &pollable{fd: fd, file: file, raw: raw}, nil
+}
+
+// waitRead calls try until it returns true, sleeping while the descriptor has
+// nothing to read. One caller at a time.
+func (p *pollable) waitRead(ctx context.Context, try func(fd uintptr) bool) error {
+	if ctx.Done() == nil {
+		return p.readError(ctx, p.raw.Read(try))
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	interrupted := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		p.file.SetReadDeadline(time.Unix(1, 0)) // fails only when closed, which wakes as well
+		close(interrupted)
+	})
+	err := p.raw.Read(try)
+	if !stop() {
+		<-interrupted
+		p.file.SetReadDeadline(time.Time{})
+	}
+	return p.readError(ctx, err)
+}
+
+func (p *pollable) readError(ctx context.Context, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, os.ErrDeadlineExceeded) && ctx.Err() != nil:
+		return ctx.Err()
+	case errors.Is(err, os.ErrClosed):
+		return errEventClosed
+	default:
+		return ioError("wait for a wake", err)
+	}
+}
+
+// close is idempotent.
+func (p *pollable) close() error {
+	if err := p.file.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
+		return ioError("close "+p.file.Name(), err)
+	}
+	return nil
+}
+
+// dup returns a close-on-exec duplicate that the caller owns.
+func (p *pollable) dup() (int, error) {
+	n, err := -1, error(errEventClosed)
+	if p.raw.Control(func(fd uintptr) { n, err = dupFD(int(fd)) }) != nil {
+		return -1, errEventClosed
+	}
+	return n, err
+}
+
+var errEventClosed = gpuerr.New(gpuerr.Closed, "event is closed")

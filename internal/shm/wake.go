@@ -1,0 +1,192 @@
+package shm
+
+import (
+	"context"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"capgpu/gpuerr"
+)
+
+// Sender is the end of a wake pipe that wakes. A pipe, not an eventfd, because
+// each end has an open file description of its own: a peer that holds the other
+// end cannot clear O_NONBLOCK here and make Signal block.
+type Sender struct {
+	p  *pollable
+	mu sync.Mutex
+	// +checklocks:mu
+	err error
+	try func(fd uintptr)
+}
+
+// Receiver is the end of a wake pipe that sleeps.
+type Receiver struct {
+	p  *pollable
+	mu sync.Mutex // one waiter at a time
+	// +checklocks:mu
+	err error
+	// +checklocks:mu
+	buf [512]byte
+	try func(fd uintptr) bool
+}
+
+// wakePipeBytes is asked for as a pipe's size: one page is plenty for wakes.
+const wakePipeBytes = 4096
+
+var wakeByte = []byte{1}
+
+// NewWake makes a wake pipe.
+func NewWake() (*Sender, *Receiver, error) {
+	var fds [2]int
+	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+		return nil, nil, ioError("make a wake pipe", err)
+	}
+	// Refused where the user's pipe pages are used up; the pipe is small then anyway.
+	unix.FcntlInt(uintptr(fds[1]), unix.F_SETPIPE_SZ, wakePipeBytes)
+	r, err := newReceiver(fds[0])
+	if err != nil {
+		closeFD(fds[1])
+		return nil, nil, err
+	}
+	s, err := newSender(fds[1])
+	if err != nil {
+		r.Close()
+		return nil, nil, err
+	}
+	return s, r, nil
+}
+
+// SenderFromFD takes the writing end of a pipe from a peer.
+func SenderFromFD(fd int) (*Sender, error) {
+	if err := checkPipe(fd, unix.O_WRONLY); err != nil {
+		closeFD(fd)
+		return nil, err
+	}
+	return newSender(fd)
+}
+
+// ReceiverFromFD takes the reading end of a pipe from a peer.
+func ReceiverFromFD(fd int) (*Receiver, error) {
+	if err := checkPipe(fd, unix.O_RDONLY); err != nil {
+		closeFD(fd)
+		return nil, err
+	}
+	return newReceiver(fd)
+}
+
+func checkPipe(fd, access int) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return ioError("stat a wake pipe", err)
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFIFO {
+		return gpuerr.New(gpuerr.Protocol, "descriptor is %q, not a pipe", linkOf(fd))
+	}
+	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
+	if err != nil {
+		return ioError("look at a wake pipe", err)
+	}
+	if flags&unix.O_ACCMODE != access {
+		return gpuerr.New(gpuerr.Protocol, "descriptor is the wrong end of a wake pipe")
+	}
+	return nil
+}
+
+func newSender(fd int) (*Sender, error) {
+	p, err := newPollable(fd, "wake pipe")
+	if err != nil {
+		return nil, err
+	}
+	s := &Sender{p: p}
+	s.try = s.tryWriteLocked
+	return s, nil
+}
+
+func newReceiver(fd int) (*Receiver, error) {
+	p, err := newPollable(fd, "wake pipe")
+	if err != nil {
+		return nil, err
+	}
+	r := &Receiver{p: p}
+	r.try = r.tryReadLocked
+	return r, nil
+}
+
+// Signal wakes the Receiver, or its next Wait. It never waits: a full pipe means
+// that a wake is pending. With the other end gone it answers gpuerr.Disconnected.
+func (s *Sender) Signal() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.err = nil
+	if s.p.raw.Control(s.try) != nil {
+		return errEventClosed
+	}
+	switch s.err {
+	case nil, unix.EAGAIN:
+		return nil
+	case unix.EPIPE:
+		return errWakeGone
+	}
+	return ioError("signal a wake pipe", s.err)
+}
+
+// +checklocks:s.mu
+func (s *Sender) tryWriteLocked(fd uintptr) {
+	for {
+		if _, s.err = unix.Write(int(fd), wakeByte); s.err != unix.EINTR {
+			return
+		}
+	}
+}
+
+// FD is the descriptor, owned by s.
+func (s *Sender) FD() int { return s.p.fd }
+
+// DupFD returns a close-on-exec duplicate that the caller owns.
+func (s *Sender) DupFD() (int, error) { return s.p.dup() }
+
+// Close ends the waits of the other side once no duplicate is left.
+func (s *Sender) Close() error { return s.p.close() }
+
+// Wait sleeps until it is woken; wakes that came meanwhile count as one. When
+// ctx ends first it returns ctx's error. When every Sender of the pipe is closed
+// it answers gpuerr.Disconnected.
+func (r *Receiver) Wait(ctx context.Context) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.err = nil
+	if err := r.p.waitRead(ctx, r.try); err != nil {
+		return err
+	}
+	return r.err
+}
+
+// +checklocks:r.mu
+func (r *Receiver) tryReadLocked(fd uintptr) bool {
+	for {
+		n, err := unix.Read(int(fd), r.buf[:])
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err == unix.EAGAIN:
+			return false
+		case err != nil:
+			r.err = ioError("read a wake pipe", err)
+		case n == 0:
+			r.err = errWakeGone
+		}
+		return true
+	}
+}
+
+// FD is the descriptor, owned by r.
+func (r *Receiver) FD() int { return r.p.fd }
+
+// DupFD returns a close-on-exec duplicate that the caller owns.
+func (r *Receiver) DupFD() (int, error) { return r.p.dup() }
+
+// Close wakes the waiter with gpuerr.Closed.
+func (r *Receiver) Close() error { return r.p.close() }
+
+var errWakeGone = gpuerr.New(gpuerr.Disconnected, "the other end of the wake pipe is closed")
