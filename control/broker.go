@@ -1,0 +1,173 @@
+package control
+
+// Empty is a body without fields.
+type Empty struct{}
+
+func (Empty) AppendTo(b []byte) []byte { return b }
+func (*Empty) decode(*reader)          {}
+
+// ParseEmpty parses a body without fields.
+func ParseEmpty(b []byte) (Empty, error) { return parse[Empty](b) }
+
+// HelloRequest starts a tenant socket.
+type HelloRequest struct {
+	Version uint32 // HelloVersion
+}
+
+func (m HelloRequest) AppendTo(b []byte) []byte { return appendU32(b, m.Version) }
+func (m *HelloRequest) decode(r *reader)        { m.Version = r.u32("version") }
+
+// ParseHelloRequest is strict.
+func ParseHelloRequest(b []byte) (HelloRequest, error) { return parse[HelloRequest](b) }
+
+// HelloReply says for whom the service takes the asker.
+type HelloReply struct {
+	Version uint32
+	Tenant  string
+}
+
+func (m HelloReply) AppendTo(b []byte) []byte {
+	return appendStr(appendU32(b, m.Version), m.Tenant)
+}
+func (m *HelloReply) decode(r *reader) {
+	m.Version = r.u32("version")
+	m.Tenant = r.str(MaxStringBytes, "tenant")
+}
+
+// ParseHelloReply is strict.
+func ParseHelloReply(b []byte) (HelloReply, error) { return parse[HelloReply](b) }
+
+// DeviceInfo is one device as a tenant sees it.
+type DeviceInfo struct {
+	Index       uint32
+	State       uint32 // 0 starting, 1 ready, 2 recovering, 3 wedged
+	Epoch       uint64
+	MemoryBytes uint64
+	VendorID    uint16
+	DeviceID    uint16
+	Facet       uint32 // 0 memory, 1 program, 2 full
+	Name        string
+	Backend     string
+	PCIAddress  string
+}
+
+// deviceBytes is the least a DeviceInfo takes.
+const deviceBytes = 4 + 4 + 8 + 8 + 2 + 2 + 4 + 3*2
+
+func (m DeviceInfo) AppendTo(b []byte) []byte {
+	b = appendU32(b, m.Index)
+	b = appendU32(b, m.State)
+	b = appendU64(b, m.Epoch)
+	b = appendU64(b, m.MemoryBytes)
+	b = appendU16(b, m.VendorID)
+	b = appendU16(b, m.DeviceID)
+	b = appendU32(b, m.Facet)
+	b = appendStr(b, m.Name)
+	b = appendStr(b, m.Backend)
+	return appendStr(b, m.PCIAddress)
+}
+
+func (m *DeviceInfo) decode(r *reader) {
+	m.Index = r.u32("device.index")
+	m.State = r.enum(maxState, "device.state")
+	m.Epoch = r.u64("device.epoch")
+	m.MemoryBytes = r.u64("device.memoryBytes")
+	m.VendorID = r.u16("device.vendor")
+	m.DeviceID = r.u16("device.device")
+	m.Facet = r.enum(maxFacet, "device.facet")
+	m.Name = r.str(MaxStringBytes, "device.name")
+	m.Backend = r.str(MaxStringBytes, "device.backend")
+	m.PCIAddress = r.str(MaxStringBytes, "device.pciAddress")
+}
+
+// ListDevicesReply lists the devices of the tenant.
+type ListDevicesReply struct{ Devices []DeviceInfo }
+
+func (m ListDevicesReply) AppendTo(b []byte) []byte {
+	b = appendU32(b, uint32(len(m.Devices)))
+	for _, d := range m.Devices {
+		b = d.AppendTo(b)
+	}
+	return b
+}
+
+func (m *ListDevicesReply) decode(r *reader) {
+	m.Devices = list(r, deviceBytes, "devices", func(r *reader) (d DeviceInfo) { d.decode(r); return d })
+}
+
+// ParseListDevicesReply is strict.
+func ParseListDevicesReply(b []byte) (ListDevicesReply, error) { return parse[ListDevicesReply](b) }
+
+// OpenDeviceRequest asks for a session on a device.
+type OpenDeviceRequest struct{ Index uint32 }
+
+func (m OpenDeviceRequest) AppendTo(b []byte) []byte { return appendU32(b, m.Index) }
+func (m *OpenDeviceRequest) decode(r *reader)        { m.Index = r.u32("index") }
+
+// ParseOpenDeviceRequest is strict.
+func ParseOpenDeviceRequest(b []byte) (OpenDeviceRequest, error) { return parse[OpenDeviceRequest](b) }
+
+// OpenDeviceReply comes with the control socket of the session.
+type OpenDeviceReply struct{ Epoch uint64 }
+
+func (m OpenDeviceReply) AppendTo(b []byte) []byte { return appendU64(b, m.Epoch) }
+func (m *OpenDeviceReply) decode(r *reader)        { m.Epoch = r.u64("epoch") }
+
+// ParseOpenDeviceReply is strict.
+func ParseOpenDeviceReply(b []byte) (OpenDeviceReply, error) { return parse[OpenDeviceReply](b) }
+
+// NextStateRequest waits until a device is no longer "ready in Epoch".
+type NextStateRequest struct {
+	Index        uint32
+	Epoch        uint64
+	TimeoutNanos uint64
+}
+
+func (m NextStateRequest) AppendTo(b []byte) []byte {
+	return appendU64(appendU64(appendU32(b, m.Index), m.Epoch), m.TimeoutNanos)
+}
+
+func (m *NextStateRequest) decode(r *reader) {
+	m.Index = r.u32("index")
+	m.Epoch = r.u64("epoch")
+	m.TimeoutNanos = r.u64("timeoutNanos")
+}
+
+// ParseNextStateRequest is strict.
+func ParseNextStateRequest(b []byte) (NextStateRequest, error) { return parse[NextStateRequest](b) }
+
+// NextStateReply is one step in the life of a device.
+type NextStateReply struct {
+	Epoch   uint64
+	State   uint32
+	Changed bool // false: the time was up first
+	Cause   string
+}
+
+func (m NextStateReply) AppendTo(b []byte) []byte {
+	b = appendU32(appendU64(b, m.Epoch), m.State)
+	var changed uint32
+	if m.Changed {
+		changed = 1
+	}
+	return appendStr(appendU32(b, changed), m.Cause)
+}
+
+func (m *NextStateReply) decode(r *reader) {
+	m.Epoch = r.u64("epoch")
+	m.State = r.enum(maxState, "state")
+	m.Changed = r.enum(1, "changed") == 1
+	m.Cause = r.str(MaxStringBytes, "cause")
+}
+
+// ParseNextStateReply is strict.
+func ParseNextStateReply(b []byte) (NextStateReply, error) { return parse[NextStateReply](b) }
+
+// StatusRequest asks for the driver's account of itself; the reply is JSON.
+type StatusRequest struct{ Index uint32 }
+
+func (m StatusRequest) AppendTo(b []byte) []byte { return appendU32(b, m.Index) }
+func (m *StatusRequest) decode(r *reader)        { m.Index = r.u32("index") }
+
+// ParseStatusRequest is strict.
+func ParseStatusRequest(b []byte) (StatusRequest, error) { return parse[StatusRequest](b) }

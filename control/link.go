@@ -1,0 +1,134 @@
+package control
+
+// Limit is one bound of a ledger account.
+type Limit struct {
+	Class  uint32 // ledger.Class
+	Amount uint64 // math.MaxUint64: none
+}
+
+func appendLimits(b []byte, limits []Limit) []byte {
+	b = appendU32(b, uint32(len(limits)))
+	for _, l := range limits {
+		b = appendU64(appendU32(b, l.Class), l.Amount)
+	}
+	return b
+}
+
+// limits reads a list of limits; each class at most once.
+func (r *reader) limits(field string) []Limit {
+	var seen [NumClasses]bool
+	return list(r, 12, field, func(r *reader) Limit {
+		l := Limit{Class: r.enum(NumClasses-1, field+".class"), Amount: r.u64(field + ".amount")}
+		if r.err == nil && seen[l.Class] {
+			r.fail("%s: class %d comes twice", field, l.Class)
+		}
+		seen[l.Class] = true
+		return l
+	})
+}
+
+// RestrictRequest asks for a weaker session.
+type RestrictRequest struct {
+	Facet            uint32
+	MaxDeadlineNanos uint64 // 0: as the parent
+	Limits           []Limit
+	Programs         []string // empty: as the parent
+}
+
+func (m RestrictRequest) AppendTo(b []byte) []byte {
+	b = appendU64(appendU32(b, m.Facet), m.MaxDeadlineNanos)
+	return appendNames(appendLimits(b, m.Limits), m.Programs)
+}
+
+func (m *RestrictRequest) decode(r *reader) {
+	m.Facet = r.enum(maxFacet, "facet")
+	m.MaxDeadlineNanos = r.u64("maxDeadlineNanos")
+	m.Limits = r.limits("limits")
+	m.Programs = r.names("programs")
+}
+
+// ParseRestrictRequest is strict.
+func ParseRestrictRequest(b []byte) (RestrictRequest, error) { return parse[RestrictRequest](b) }
+
+// ReadyRequest is a driver's first message.
+type ReadyRequest struct {
+	Epoch       uint64
+	MemoryBytes uint64
+	Backend     string
+}
+
+func (m ReadyRequest) AppendTo(b []byte) []byte {
+	return appendStr(appendU64(appendU64(b, m.Epoch), m.MemoryBytes), m.Backend)
+}
+
+func (m *ReadyRequest) decode(r *reader) {
+	m.Epoch = r.u64("epoch")
+	m.MemoryBytes = r.u64("memoryBytes")
+	m.Backend = r.str(MaxStringBytes, "backend")
+}
+
+// ParseReadyRequest is strict.
+func ParseReadyRequest(b []byte) (ReadyRequest, error) { return parse[ReadyRequest](b) }
+
+// AttachRequest comes with the control socket of the new session.
+type AttachRequest struct {
+	Session          uint64
+	Tenant           string
+	Facet            uint32
+	Weight           uint32
+	MaxDeadlineNanos uint64
+	TenantLimits     []Limit
+	SessionLimits    []Limit
+	Programs         []string
+}
+
+func (m AttachRequest) AppendTo(b []byte) []byte {
+	b = appendStr(appendU64(b, m.Session), m.Tenant)
+	b = appendU64(appendU32(appendU32(b, m.Facet), m.Weight), m.MaxDeadlineNanos)
+	b = appendLimits(appendLimits(b, m.TenantLimits), m.SessionLimits)
+	return appendNames(b, m.Programs)
+}
+
+func (m *AttachRequest) decode(r *reader) {
+	m.Session = r.u64("session")
+	m.Tenant = r.str(MaxStringBytes, "tenant")
+	m.Facet = r.enum(maxFacet, "facet")
+	m.Weight = r.u32("weight")
+	m.MaxDeadlineNanos = r.u64("maxDeadlineNanos")
+	m.TenantLimits = r.limits("tenantLimits")
+	m.SessionLimits = r.limits("sessionLimits")
+	m.Programs = r.names("programs")
+}
+
+// ParseAttachRequest is strict.
+func ParseAttachRequest(b []byte) (AttachRequest, error) { return parse[AttachRequest](b) }
+
+// DriverStatusRequest asks a driver for its account of a tenant, or of all; the
+// reply is JSON.
+type DriverStatusRequest struct{ Tenant string }
+
+func (m DriverStatusRequest) AppendTo(b []byte) []byte { return appendStr(b, m.Tenant) }
+func (m *DriverStatusRequest) decode(r *reader)        { m.Tenant = r.str(MaxStringBytes, "tenant") }
+
+// ParseDriverStatusRequest is strict.
+func ParseDriverStatusRequest(b []byte) (DriverStatusRequest, error) {
+	return parse[DriverStatusRequest](b)
+}
+
+// SetLimitsRequest changes a tenant's limits while it works.
+type SetLimitsRequest struct {
+	Tenant string
+	Limits []Limit
+}
+
+func (m SetLimitsRequest) AppendTo(b []byte) []byte {
+	return appendLimits(appendStr(b, m.Tenant), m.Limits)
+}
+
+func (m *SetLimitsRequest) decode(r *reader) {
+	m.Tenant = r.str(MaxStringBytes, "tenant")
+	m.Limits = r.limits("limits")
+}
+
+// ParseSetLimitsRequest is strict.
+func ParseSetLimitsRequest(b []byte) (SetLimitsRequest, error) { return parse[SetLimitsRequest](b) }

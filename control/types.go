@@ -1,0 +1,118 @@
+package control
+
+import "fmt"
+
+// MsgType says what a message asks for, or answers.
+type MsgType uint16
+
+// Messages of the tenant socket (broker).
+const (
+	TypeHello       MsgType = 1
+	TypeListDevices MsgType = 2
+	TypeOpenDevice  MsgType = 3
+	TypeNextState   MsgType = 4
+	TypeStatus      MsgType = 5
+)
+
+// Messages of the control socket (session).
+const (
+	TypeDescribe      MsgType = 32
+	TypeBudget        MsgType = 33
+	TypeCreateBuffer  MsgType = 34
+	TypeDestroyBuffer MsgType = 35
+	TypeCreateFence   MsgType = 36
+	TypeDestroyFence  MsgType = 37
+	TypeFenceState    MsgType = 38
+	TypeFenceWait     MsgType = 39
+	TypeFenceSignal   MsgType = 40
+	TypeOpenProgram   MsgType = 41
+	TypeLoadProgram   MsgType = 42
+	TypeCloseProgram  MsgType = 43
+	TypeCreateQueue   MsgType = 44
+	TypeCancelQueue   MsgType = 45
+	TypeCloseQueue    MsgType = 46
+	TypeRestrict      MsgType = 47
+	TypeClose         MsgType = 48
+)
+
+// Messages of the supervision link.
+const (
+	TypeReady        MsgType = 64
+	TypeAttach       MsgType = 65
+	TypeDriverStatus MsgType = 66
+	TypeShutdown     MsgType = 67
+	TypePing         MsgType = 68
+	TypeSetLimits    MsgType = 69
+)
+
+// Bounds of the wire.
+const (
+	HeaderBytes         = 24
+	MaxMessageBytes     = 4096  // header and body
+	MaxStatusBytes      = 65536 // same, of a reply to Status or DriverStatus
+	MaxFDs              = 4     // descriptors of one message
+	MaxInFlight         = 64    // requests of one socket that are served at once
+	MaxStringBytes      = 256   // of a str
+	MaxErrorBytes       = 512   // of the text of an error reply
+	ResourceBytes       = 24    // of the resource of an error reply
+	HelloVersion        = 1     // of this document
+	NumClasses          = 15    // resource classes of package ledger
+	replyBit            = 1 << 15
+	magic               = 0x4743 // "CG"
+	maxFacet, maxState  = 2, 3
+	usageBits           = 7 // storage, upload, readback
+	errorBodyFixedBytes = 16 + ResourceBytes + 2
+)
+
+// layout is what one message type carries.
+type layout struct {
+	name                 string
+	requestFDs, replyFDs int
+	request, reply       func(*reader)
+	jsonReply            bool // the reply is bytes to the end, up to MaxStatusBytes
+}
+
+// layouts is the one table of what may travel: both ends refuse anything else.
+var layouts = map[MsgType]*layout{
+	TypeHello:       {name: "Hello", request: body[HelloRequest], reply: body[HelloReply]},
+	TypeListDevices: {name: "ListDevices", request: body[Empty], reply: body[ListDevicesReply]},
+	TypeOpenDevice:  {name: "OpenDevice", request: body[OpenDeviceRequest], reply: body[OpenDeviceReply], replyFDs: 1},
+	TypeNextState:   {name: "NextState", request: body[NextStateRequest], reply: body[NextStateReply]},
+	TypeStatus:      {name: "Status", request: body[StatusRequest], jsonReply: true},
+
+	TypeDescribe:      {name: "Describe", request: body[Empty], reply: body[Description]},
+	TypeBudget:        {name: "Budget", request: body[Empty], reply: body[BudgetReply]},
+	TypeCreateBuffer:  {name: "CreateBuffer", request: body[CreateBufferRequest], reply: body[CreateBufferReply], replyFDs: 1},
+	TypeDestroyBuffer: {name: "DestroyBuffer", request: body[HandleBody], reply: body[Empty]},
+	TypeCreateFence:   {name: "CreateFence", request: body[CreateFenceRequest], reply: body[HandleBody]},
+	TypeDestroyFence:  {name: "DestroyFence", request: body[HandleBody], reply: body[Empty]},
+	TypeFenceState:    {name: "FenceState", request: body[HandleBody], reply: body[FenceState]},
+	TypeFenceWait:     {name: "FenceWait", request: body[FenceWaitRequest], reply: body[FenceState]},
+	TypeFenceSignal:   {name: "FenceSignal", request: body[FenceSignalRequest], reply: body[Empty]},
+	TypeOpenProgram:   {name: "OpenProgram", request: body[OpenProgramRequest], reply: body[ProgramReply]},
+	TypeLoadProgram:   {name: "LoadProgram", request: body[LoadProgramRequest], reply: body[ProgramReply], requestFDs: 1},
+	TypeCloseProgram:  {name: "CloseProgram", request: body[HandleBody], reply: body[Empty]},
+	TypeCreateQueue:   {name: "CreateQueue", request: body[CreateQueueRequest], reply: body[CreateQueueReply], replyFDs: 3},
+	TypeCancelQueue:   {name: "CancelQueue", request: body[HandleBody], reply: body[Empty]},
+	TypeCloseQueue:    {name: "CloseQueue", request: body[HandleBody], reply: body[Empty]},
+	TypeRestrict:      {name: "Restrict", request: body[RestrictRequest], reply: body[Empty], replyFDs: 1},
+	TypeClose:         {name: "Close", request: body[Empty], reply: body[Empty]},
+
+	TypeReady:        {name: "Ready", request: body[ReadyRequest], reply: body[Empty]},
+	TypeAttach:       {name: "Attach", request: body[AttachRequest], reply: body[Empty], requestFDs: 1},
+	TypeDriverStatus: {name: "DriverStatus", request: body[DriverStatusRequest], jsonReply: true},
+	TypeShutdown:     {name: "Shutdown", request: body[Empty], reply: body[Empty]},
+	TypePing:         {name: "Ping", request: body[Empty], reply: body[Empty]},
+	TypeSetLimits:    {name: "SetLimits", request: body[SetLimitsRequest], reply: body[Empty]},
+}
+
+// Known reports whether t is a message of docs/wire.md.
+func (t MsgType) Known() bool { return layouts[t] != nil }
+
+// String is the name in docs/wire.md.
+func (t MsgType) String() string {
+	if l := layouts[t]; l != nil {
+		return l.name
+	}
+	return fmt.Sprintf("message(%d)", uint16(t))
+}

@@ -1,0 +1,88 @@
+package ring
+
+import (
+	"encoding/binary"
+	"math"
+
+	"capgpu/gpuerr"
+	"capgpu/outcome"
+)
+
+// words is the completion as it lies in the ring, four u64. The one value field
+// carries what the outcome makes of it.
+func (c *Completion) words() [4]uint64 {
+	o := &c.Outcome
+	w := [4]uint64{
+		c.UserData,
+		uint64(o.Kind) | uint64(o.Cause)<<8 | uint64(c.Code)<<32,
+	}
+	switch {
+	case o.Kind == outcome.OK:
+		w[2] = c.DeviceNanos
+	case o.Cause == outcome.TrapCause:
+		w[1] |= uint64(o.Trap.Kind)<<16 | uint64(o.Trap.Binding)<<48
+		w[2] = o.Trap.Offset
+		w[3] = uint64(o.Trap.Workgroup) | uint64(min(o.Trap.Lane, math.MaxUint16))<<32
+	case c.Code == gpuerr.Quota:
+		w[2] = c.Available
+	}
+	return w
+}
+
+// setWords checks everything: the peer wrote it.
+func (c *Completion) setWords(w *[4]uint64) error {
+	*c = Completion{UserData: w[0], Code: gpuerr.Code(w[1] >> 32)}
+	o := &c.Outcome
+	o.Kind, o.Cause = outcome.Kind(w[1]), outcome.Cause(w[1]>>8)
+	o.Trap = outcome.Trap{
+		Kind: outcome.TrapKind(w[1] >> 16), Binding: uint16(w[1] >> 48),
+		Workgroup: uint32(w[3]), Lane: uint32(w[3]>>32) & 0xffff,
+	}
+	value := w[2]
+	trap := o.Cause == outcome.TrapCause
+	switch {
+	case !o.Valid() || o.Kind == outcome.Pending:
+		return errBadCompletion
+	case c.Code != gpuerr.None && !c.Code.Valid():
+		return errBadCompletion
+	case uint8(w[1]>>24) != 0 || w[3]>>48 != 0:
+		return errBadCompletion
+	case trap == (o.Trap.Kind == outcome.NoTrap):
+		return errBadCompletion
+	case !trap && (o.Trap.Binding != 0 || w[3] != 0):
+		return errBadCompletion
+	case o.Kind == outcome.OK && (o.Cause != outcome.NoCause || c.Code != gpuerr.None):
+		return errBadCompletion
+	case trap && c.Code != gpuerr.None:
+		return errBadCompletion
+	}
+	switch {
+	case o.Kind == outcome.OK:
+		c.DeviceNanos = value
+	case trap:
+		o.Trap.Offset = value
+	case c.Code == gpuerr.Quota:
+		c.Available = value
+	case value != 0:
+		return errBadCompletion
+	}
+	return nil
+}
+
+var errBadCompletion = gpuerr.New(gpuerr.Protocol, "the driver wrote a completion that is not one; close the queue")
+
+// Encode writes the 32 bytes of the wire.
+func (c *Completion) Encode(b *[CompletionBytes]byte) {
+	for i, w := range c.words() {
+		binary.LittleEndian.PutUint64(b[8*i:], w)
+	}
+}
+
+// Decode reads and checks them.
+func (c *Completion) Decode(b *[CompletionBytes]byte) error {
+	var w [4]uint64
+	for i := range w {
+		w[i] = binary.LittleEndian.Uint64(b[8*i:])
+	}
+	return c.setWords(&w)
+}

@@ -1,0 +1,176 @@
+package ring
+
+import (
+	"encoding/binary"
+	"math"
+
+	"capgpu/gpuerr"
+	"capgpu/outcome"
+)
+
+// Op is what a submission entry asks for.
+type Op uint8
+
+const (
+	OpNop    Op = iota // completes OK
+	OpLaunch           // run a program
+	OpCopy             // copy between buffers
+	OpFill             // write a 32-bit pattern
+	OpSignal           // advance a fence when all before has ended
+	OpWait             // hold the queue until a fence has reached a value
+	OpReplay           // run a recorded list
+	numOps
+)
+
+var opNames = [numOps]string{"nop", "launch", "copy", "fill", "signal", "wait", "replay"}
+
+func (o Op) String() string {
+	if o < numOps {
+		return opNames[o]
+	}
+	return "unknown"
+}
+
+// Sizes of the wire.
+const (
+	EntryBytes      = 64
+	CompletionBytes = 32
+	BindingBytes    = 32
+	MinEntries      = 2
+	MaxEntries      = 4096
+	ArgAlign        = 8
+	MaxArgBytes     = 64 << 20 // of an arena
+)
+
+// Entry is one submission. Which field means what depends on Op: use the
+// constructors and accessors.
+type Entry struct {
+	Op             Op
+	Flags          uint8 // 0
+	Count          uint16
+	DeadlineMicros uint32
+	UserData       uint64
+	Object         uint64
+	A, B, C, D     uint64
+	Zero           uint64 // 0
+}
+
+// Dim3 counts in x, y and z.
+type Dim3 struct{ X, Y, Z uint32 }
+
+// LaunchEntry runs a program. Push fills in the bindings and inline arguments.
+// grid and block both zero mean the program's natural grid; a block dimension is
+// at most 65535, and a larger one makes an entry that Check refuses.
+func LaunchEntry(userData, program uint64, grid, block Dim3, sharedBytes, deadlineMicros uint32) Entry {
+	return Entry{
+		Op: OpLaunch, DeadlineMicros: deadlineMicros, UserData: userData, Object: program,
+		A: uint64(grid.X) | uint64(grid.Y)<<32,
+		B: uint64(grid.Z) | dim16(block.X)<<32 | dim16(block.Y)<<48,
+		C: dim16(block.Z) | uint64(sharedBytes)<<32,
+	}
+}
+
+// dim16 keeps what fits the wire; what does not becomes 0, which Check refuses
+// beside dimensions that are not.
+func dim16(v uint32) uint64 {
+	if v > math.MaxUint16 {
+		return 0
+	}
+	return uint64(v)
+}
+
+// CopyEntry copies n bytes between buffers.
+func CopyEntry(userData, dst, dstOff, src, srcOff, n uint64, deadlineMicros uint32) Entry {
+	return Entry{Op: OpCopy, DeadlineMicros: deadlineMicros, UserData: userData, Object: dst, A: dstOff, B: src, C: srcOff, D: n}
+}
+
+// FillEntry writes a pattern; off and n are multiples of 4.
+func FillEntry(userData, buffer, off, n uint64, pattern, deadlineMicros uint32) Entry {
+	return Entry{Op: OpFill, DeadlineMicros: deadlineMicros, UserData: userData, Object: buffer, A: off, B: uint64(pattern), D: n}
+}
+
+// SignalEntry advances a fence to value once all before it has ended.
+func SignalEntry(userData, fence, value uint64) Entry {
+	return Entry{Op: OpSignal, UserData: userData, Object: fence, A: value}
+}
+
+// WaitEntry holds the queue until a fence has reached value.
+func WaitEntry(userData, fence, value uint64) Entry {
+	return Entry{Op: OpWait, UserData: userData, Object: fence, A: value}
+}
+
+// NopEntry completes OK.
+func NopEntry(userData uint64) Entry { return Entry{Op: OpNop, UserData: userData} }
+
+// Grid of a launch, in workgroups.
+func (e *Entry) Grid() Dim3 {
+	return Dim3{X: uint32(e.A), Y: uint32(e.A >> 32), Z: uint32(e.B)}
+}
+
+// Block of a launch, in threads.
+func (e *Entry) Block() Dim3 {
+	return Dim3{X: uint32(e.B>>32) & 0xffff, Y: uint32(e.B >> 48), Z: uint32(e.C) & 0xffff}
+}
+
+// InlineBytes of a launch.
+func (e *Entry) InlineBytes() uint32 { return uint32(e.C>>16) & 0xffff }
+
+// SharedBytes of a launch: dynamic shared memory.
+func (e *Entry) SharedBytes() uint32 { return uint32(e.C >> 32) }
+
+// ArgRange is where in the arena the arguments of a launch or replay lie.
+func (e *Entry) ArgRange() (off, n uint32) { return uint32(e.D), uint32(e.D >> 32) }
+
+// Copy's operands: Object is the destination buffer.
+func (e *Entry) CopyRange() (dstOff, src, srcOff, n uint64) { return e.A, e.B, e.C, e.D }
+
+// Fill's operands: Object is the buffer.
+func (e *Entry) FillRange() (off, n uint64, pattern uint32) { return e.A, e.D, uint32(e.B) }
+
+// FenceValue of a signal or wait: Object is the fence.
+func (e *Entry) FenceValue() uint64 { return e.A }
+
+// words is the entry as it lies in the ring, eight u64.
+func (e *Entry) words() [8]uint64 {
+	return [8]uint64{
+		uint64(e.Op) | uint64(e.Flags)<<8 | uint64(e.Count)<<16 | uint64(e.DeadlineMicros)<<32,
+		e.UserData, e.Object, e.A, e.B, e.C, e.D, e.Zero,
+	}
+}
+
+func (e *Entry) setWords(w *[8]uint64) {
+	e.Op, e.Flags, e.Count, e.DeadlineMicros = Op(w[0]), uint8(w[0]>>8), uint16(w[0]>>16), uint32(w[0]>>32)
+	e.UserData, e.Object, e.A, e.B, e.C, e.D, e.Zero = w[1], w[2], w[3], w[4], w[5], w[6], w[7]
+}
+
+// Encode writes the 64 bytes of the wire.
+func (e *Entry) Encode(b *[EntryBytes]byte) {
+	for i, w := range e.words() {
+		binary.LittleEndian.PutUint64(b[8*i:], w)
+	}
+}
+
+// Decode reads them. It checks nothing; see Check.
+func (e *Entry) Decode(b *[EntryBytes]byte) {
+	var w [8]uint64
+	for i := range w {
+		w[i] = binary.LittleEndian.Uint64(b[8*i:])
+	}
+	e.setWords(&w)
+}
+
+// Binding is a range of a buffer as a program sees it.
+type Binding struct {
+	Buffer uint64 // handle
+	Off    uint64 // bytes
+	Len    uint64 // bytes; 0: to the end
+}
+
+// Completion is how one entry ended.
+type Completion struct {
+	UserData    uint64
+	Outcome     outcome.Outcome
+	Code        gpuerr.Code // of an entry that was refused, else None
+	DeviceNanos uint64      // travels with outcome OK only
+	Available   uint64      // travels with gpuerr.Quota only
+}
