@@ -1,0 +1,148 @@
+// Package ledger is the one record of who holds how much.
+//
+// A Ledger is a tree of accounts: the device at the root, below it tenants,
+// sessions, and restricted sessions. Every charge is made to one account and, in
+// the same step, to every account above it; it is granted only if all of them
+// have room, and otherwise none is changed.
+//
+//	reserve ──► commit ──► release        Reserve, Receipt.Commit, Receipt.Release
+//	   └──────────────────────┘
+//	spend                                 Spend: device time, audit bytes; never comes back
+//
+// What holds at every moment, for every account and class:
+//
+//   - The charge never exceeds the limit that was in force when it was granted;
+//     arithmetic is checked, so no sum ever wraps.
+//   - No account's refused request touches an account above the one that refused
+//     it. So what one tenant is refused never makes another's request fail.
+//     (Within one tenant, a request may be refused because of another that is
+//     itself being refused at that instant by an account further up.)
+//   - SetLimit is exact: once it has returned, every new charge is held to the
+//     new limit. Close is too: once it has returned, no new charge is granted.
+//
+// Reserve, Commit, Release and Spend take no lock and allocate nothing unless
+// they refuse. Each announces itself in its own account's state word; Check,
+// SetLimit, Child and Close hold Ledger.mu, pause the accounts they concern, wait
+// for those inside to leave, and look at a tree that stands still. So Check is
+// exact also while others charge, which wait for it. It takes about 100 ns per
+// account.
+//
+// Nothing here is trusted to clients: names and amounts come from the core. A
+// closed account is taken out of the tree; what it spent stays on record in its
+// parent.
+package ledger
+
+import (
+	"sync"
+
+	"capgpu/gpuerr"
+)
+
+// Ledger is one tree of accounts.
+type Ledger struct {
+	// mu guards the shape of the tree and is held while accounts are paused. It is
+	// never held while anything outside this package runs.
+	mu   sync.Mutex
+	root *Account
+}
+
+// New makes a ledger with its root account.
+func New(name string, limits Limits) *Ledger {
+	l := &Ledger{}
+	l.root = newAccount(l, nil, name, limits)
+	return l
+}
+
+// Root is the account at the top.
+func (l *Ledger) Root() *Account { return l.root }
+
+// Child opens an account below a. Charges to it count against a as well.
+func (a *Account) Child(name string, limits Limits) (*Account, error) {
+	l := a.ledger
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if a.state.Load()&closed != 0 {
+		return nil, gpuerr.New(gpuerr.Closed, "%s is closed; open its successor", a.name)
+	}
+	child := newAccount(l, a, name, limits)
+	child.next = a.children
+	if a.children != nil {
+		a.children.prev = child
+	}
+	a.children = child
+	return child, nil
+}
+
+// SetLimit changes a limit while others charge. Lowering it below what is held
+// takes nothing back; it blocks new charges.
+func (a *Account) SetLimit(c Class, n uint64) {
+	if c >= NumClasses {
+		return
+	}
+	a.ledger.mu.Lock()
+	defer a.ledger.mu.Unlock()
+	a.pauseTreeLocked()
+	a.counts[c].limit.Store(n)
+	a.resumeTreeLocked()
+}
+
+// Close closes a to new charges and, if nothing is held any more, takes it out of
+// the tree. It is an error that names what is left if something is; call Close
+// again when that was released. Accounts below a are closed with it, but stay
+// until they are closed themselves. What a has spent stays on record above it.
+// Closing the root only closes it.
+func (a *Account) Close() error {
+	l := a.ledger
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if a.state.Load()&detached != 0 {
+		return nil
+	}
+	a.pauseTreeLocked()
+	defer a.resumeTreeLocked()
+	a.eachLocked(func(b *Account) { b.state.Or(closed) })
+	if err := a.Zero(); err != nil {
+		return err
+	}
+	if a.children != nil {
+		return gpuerr.New(gpuerr.Internal, "%s still has open accounts below it, one of them %s", a.name, a.children.name)
+	}
+	if a.parent == nil {
+		return nil
+	}
+	for c := range a.counts {
+		// Only spent classes are not zero. The parent already counts the amount as
+		// its child's; from now on it is its own.
+		a.parent.counts[c].own.Add(a.counts[c].own.Load())
+	}
+	a.state.Or(detached)
+	if a.prev != nil {
+		a.prev.next = a.next
+	} else {
+		a.parent.children = a.next
+	}
+	if a.next != nil {
+		a.next.prev = a.prev
+	}
+	a.prev, a.next = nil, nil
+	return nil
+}
+
+// pauseTreeLocked stops every operation on a and the accounts below it. The
+// caller holds Ledger.mu until resumeTreeLocked.
+func (a *Account) pauseTreeLocked() {
+	a.eachLocked(func(b *Account) { b.state.Or(paused) })
+	a.eachLocked((*Account).drain)
+}
+
+func (a *Account) resumeTreeLocked() {
+	a.eachLocked(func(b *Account) { b.state.And(^uint64(paused)) })
+}
+
+// eachLocked visits a and everything below it, parents first.
+func (a *Account) eachLocked(visit func(*Account)) {
+	visit(a)
+	for child := a.children; child != nil; child = child.next {
+		child.eachLocked(visit)
+	}
+}
