@@ -7,6 +7,7 @@ import (
 
 	"capgpu/ddf"
 	"capgpu/gpuerr"
+	"capgpu/internal/shm"
 )
 
 // Buffer is the fake ddf.DMABuffer: a sealed memfd and one mapping of it.
@@ -26,7 +27,7 @@ type Buffer struct {
 	// time in proportion to the buffer and block on nothing else.
 	mu sync.RWMutex
 	// +checklocks:mu
-	memory *memory // nil once freed
+	memory *shm.Memory // nil once freed
 	// +checklocks:mu
 	host []byte
 }
@@ -38,7 +39,7 @@ func (b *Buffer) back(hooks Hooks) error {
 			return err
 		}
 	}
-	mem, err := createMemory(fmt.Sprintf("capgpu-dma-%x", uint64(b.iova)), b.size)
+	mem, err := shm.Create(fmt.Sprintf("capgpu-dma-%x", uint64(b.iova)), b.size)
 	if err != nil {
 		return gpuerr.New(gpuerr.IO, "make %d bytes of DMA memory: %v", b.size, err)
 	}
@@ -127,7 +128,7 @@ func (b *Buffer) free() error {
 	// Clients may hold descriptors of the memory, so closing ours does not return
 	// the pages: only punching them out does.
 	err := b.memory.Punch(0, b.size)
-	err = errors.Join(err, unmapMemory(b.host), b.memory.Close())
+	err = errors.Join(err, shm.Unmap(b.host), b.memory.Close())
 	b.memory, b.host = nil, nil
 	b.pool.forget(b)
 	return err

@@ -1,0 +1,88 @@
+// Package ddftest is the suite that every set of grants must pass.
+//
+// Run needs only what a driver holds. RunHarness also plays the device and the
+// device-manager where a Harness can: it raises interrupts, changes registers,
+// revokes. A hook that is nil skips the tests that need it, and the skip names
+// the hook.
+//
+// The suite knows the contract of package ddf and nothing of an implementation.
+package ddftest
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"capgpu/ddf"
+)
+
+// Harness is a grant set and, as far as the implementation has them, the means to
+// act as the device and the manager. All of it is fresh for each test, and ends
+// with the test's cleanups.
+type Harness struct {
+	Grants ddf.GrantSet
+
+	// Raise makes the device send an interrupt on a vector.
+	Raise func(vector int)
+	// Poke makes the device change one of its registers.
+	Poke func(bar int, off uint64, v uint32)
+	// Gone makes the device leave the bus.
+	Gone func()
+	// Revoke takes all grants back.
+	Revoke func()
+	// Mapped asks the IOMMU whether the device reaches a range.
+	Mapped func(iova ddf.IOVA, bytes uint64) bool
+	// Doorbells are the offsets that Ring allows, by BAR.
+	Doorbells map[int][]uint64
+	// ReadOnly are the BARs whose windows are read-only.
+	ReadOnly []int
+}
+
+// Run runs the suite on grants alone.
+func Run(t *testing.T, open func(t *testing.T) ddf.GrantSet) {
+	RunHarness(t, func(t *testing.T) Harness { return Harness{Grants: open(t)} })
+}
+
+// RunHarness runs the whole suite.
+func RunHarness(t *testing.T, open func(t *testing.T) Harness) {
+	for _, group := range [...]struct {
+		name  string
+		tests []test
+	}{
+		{"DMA", dmaTests},
+		{"Mmio", mmioTests},
+		{"Interrupt", interruptTests},
+		{"Audit", auditTests},
+		{"Revoke", revokeTests},
+	} {
+		t.Run(group.name, func(t *testing.T) {
+			for _, test := range group.tests {
+				t.Run(test.name, func(t *testing.T) { test.run(t, open(t)) })
+			}
+		})
+	}
+}
+
+type test struct {
+	name string
+	run  func(t *testing.T, h Harness)
+}
+
+// patience is how long a test waits for what must happen.
+const patience = 10 * time.Second
+
+// within is a context that ends long after everything that must happen.
+func within(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// hook skips a test that needs what the harness does not have.
+func hook(t *testing.T, name string, has bool) {
+	t.Helper()
+	if !has {
+		t.Skipf("the harness has no %s", name)
+	}
+}
