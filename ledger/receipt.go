@@ -1,6 +1,9 @@
 package ledger
 
-import "sync/atomic"
+import (
+	"runtime"
+	"sync/atomic"
+)
 
 // The states of a receipt. released is 0, so that a zero Receipt is a no-op.
 const (
@@ -58,6 +61,7 @@ func (r *Receipt) Release() {
 		if was != moving && atomic.CompareAndSwapUint32(&r.state, was, released) {
 			break
 		}
+		runtime.Gosched() // Commit is at work in another goroutine
 	}
 	a, c := r.account, r.class
 	a.enter()
