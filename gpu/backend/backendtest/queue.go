@@ -1,0 +1,207 @@
+package backendtest
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"capgpu/gpu/backend"
+	"capgpu/gpuerr"
+	"capgpu/outcome"
+)
+
+var queueTests = []test{
+	{name: "InOrder", run: testOrder},
+	{name: "DepthIsMaxJobs", run: testDepth},
+	{name: "DeviceTimeIsMeasured", run: testDeviceTime},
+	{name: "CancelRunning", run: testCancelRunning},
+	{name: "CancelLongKernel", run: testCancelKernel},
+	{name: "CancelQueued", run: testCancelQueued},
+	{name: "CancelUnknown", run: testCancelUnknown},
+	{name: "SubmitFromCompletion", run: testReentrant, unstarted: true},
+	{name: "ConcurrentSubmitAndCancel", run: testConcurrent},
+}
+
+var cancelled = outcome.Outcome{Kind: outcome.Cancelled}
+
+// slack is what a busy host may add to a bound of the device.
+const slack = 2 * time.Second
+
+func (d *device) fill(s backend.Span, pattern uint32) *backend.Job {
+	return &backend.Job{ID: d.id(), Op: backend.OpFill, Spans: []backend.Span{s}, Pattern: pattern}
+}
+
+// spin submits a job that does not end by itself.
+func (d *device) spin(t *testing.T) *backend.Job {
+	t.Helper()
+	job := d.launch(d.program(t, "spin"), nil)
+	require.NoError(t, d.Submit(job))
+	return job
+}
+
+func testOrder(t *testing.T, d *device) {
+	s := d.span(make([]byte, 4096))
+	var want []backend.JobID
+	for round := range 50 {
+		var last backend.JobID
+		for i := range d.Info().Limits.MaxJobs {
+			job := d.fill(s, uint32(round*1000+i))
+			require.NoError(t, d.Submit(job))
+			want = append(want, job.ID)
+			last = job.ID
+		}
+		d.sink.wait(t, last)
+		sameBytes(t, fillReference(uint32(round*1000+d.Info().Limits.MaxJobs-1), 4096), s.Host)
+	}
+	require.Equal(t, want, d.sink.ids())
+	d.sink.onceEach(t)
+}
+
+func testDepth(t *testing.T, d *device) {
+	first := d.spin(t)
+	s := d.span(make([]byte, 64))
+	var queued []*backend.Job
+	for range d.Info().Limits.MaxJobs - 1 {
+		job := d.fill(s, 1)
+		require.NoError(t, d.Submit(job))
+		queued = append(queued, job)
+	}
+	extra := d.fill(s, 2)
+	require.ErrorIs(t, d.Submit(extra), gpuerr.QueueFull)
+	d.Cancel(first.ID)
+	for _, job := range queued {
+		require.Equal(t, outcome.Success, d.sink.wait(t, job.ID).Outcome)
+	}
+	require.Equal(t, outcome.Success, d.run(extra), "the refused job may be submitted again")
+	d.sink.onceEach(t)
+}
+
+func testDeviceTime(t *testing.T, d *device) {
+	job := d.spin(t)
+	const spun = 30 * time.Millisecond
+	time.AfterFunc(spun, func() { d.Cancel(job.ID) })
+	began := time.Now()
+	c := d.sink.wait(t, job.ID)
+	require.Greater(t, c.DeviceTime, spun/2)
+	require.LessOrEqual(t, c.DeviceTime, time.Since(began)+spun)
+}
+
+func testCancelRunning(t *testing.T, d *device) {
+	job := d.spin(t)
+	next := d.fill(d.span(make([]byte, 64)), 1)
+	require.NoError(t, d.Submit(next))
+	began := time.Now()
+	d.Cancel(job.ID)
+	require.Equal(t, cancelled, d.sink.wait(t, job.ID).Outcome)
+	require.Less(t, time.Since(began), d.Info().Limits.CancelBound+slack)
+	require.Equal(t, outcome.Success, d.sink.wait(t, next.ID).Outcome, "only the cancelled job is stopped")
+	d.Cancel(job.ID)
+	d.sink.onceEach(t)
+}
+
+func testCancelKernel(t *testing.T, d *device) {
+	p := d.program(t, "matvec_f32")
+	// One row, so a device that looks for a cancel between rows only would miss it.
+	const cols = 4 << 20
+	m, y := d.span(make([]byte, 4*cols)), d.span(make([]byte, 4096))
+	job := d.launch(p, words(1, cols), m, m, y)
+	stopped := false
+	for range 50 {
+		job.ID = d.id()
+		require.NoError(t, d.Submit(job))
+		d.Cancel(job.ID)
+		began := time.Now()
+		got := d.sink.wait(t, job.ID).Outcome
+		require.Less(t, time.Since(began), d.Info().Limits.CancelBound+slack)
+		require.Contains(t, []outcome.Kind{outcome.OK, outcome.Cancelled}, got.Kind)
+		stopped = stopped || got.Kind == outcome.Cancelled
+	}
+	require.True(t, stopped, "50 cancels at once stopped nothing")
+	d.sink.onceEach(t)
+}
+
+func testCancelQueued(t *testing.T, d *device) {
+	first := d.spin(t)
+	s := d.span(make([]byte, 64))
+	a, b := d.fill(s, 0xaaaaaaaa), d.fill(s, 0xbbbbbbbb)
+	require.NoError(t, d.Submit(a))
+	require.NoError(t, d.Submit(b))
+	d.Cancel(b.ID)
+	d.Cancel(first.ID)
+	require.Equal(t, outcome.Success, d.sink.wait(t, a.ID).Outcome)
+	require.Equal(t, cancelled, d.sink.wait(t, b.ID).Outcome)
+	sameBytes(t, fillReference(0xaaaaaaaa, 64), s.Host)
+	d.sink.onceEach(t)
+}
+
+func testCancelUnknown(t *testing.T, d *device) {
+	s := d.span(make([]byte, 64))
+	job := d.fill(s, 1)
+	d.Cancel(job.ID) // not submitted yet
+	d.Cancel(0)
+	d.Cancel(^backend.JobID(0))
+	require.Equal(t, outcome.Success, d.run(job))
+	d.Cancel(job.ID) // ended
+	next := d.fill(s, 2)
+	require.Equal(t, outcome.Success, d.run(next))
+	require.Equal(t, []backend.JobID{job.ID, next.ID}, d.sink.ids())
+}
+
+func testConcurrent(t *testing.T, d *device) {
+	const workers, each = 4, 100
+	s := d.span(make([]byte, 64<<10))
+	var (
+		next atomic.Uint64
+		wg   sync.WaitGroup
+		mu   sync.Mutex
+		all  []backend.JobID
+	)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	next.Store(1000)
+	for w := range workers {
+		wg.Go(func() {
+			for i := range each {
+				job := &backend.Job{ID: backend.JobID(next.Add(1)), Op: backend.OpFill, Spans: []backend.Span{s}, Pattern: uint32(w)}
+				for {
+					_, changed := d.sink.look(job.ID)
+					err := d.Submit(job)
+					if err == nil {
+						break
+					}
+					if gpuerr.CodeOf(err) != gpuerr.QueueFull {
+						t.Errorf("Submit: %v", err)
+						return
+					}
+					select {
+					case <-changed:
+					case <-ctx.Done():
+						t.Error("the queue stays full")
+						return
+					}
+				}
+				if i%3 == 0 {
+					d.Cancel(job.ID)
+				}
+				mu.Lock()
+				all = append(all, job.ID)
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	for _, id := range all {
+		got := d.sink.wait(t, id).Outcome.Kind
+		require.Contains(t, []outcome.Kind{outcome.OK, outcome.Cancelled}, got)
+	}
+	slices.Sort(all)
+	done := d.sink.ids()
+	slices.Sort(done)
+	require.Equal(t, all, done)
+	d.sink.onceEach(t)
+}
