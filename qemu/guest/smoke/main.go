@@ -1,3 +1,74 @@
+// Command smoke is the client of the smoke guest: it uses a running service as
+// tenants do, directly and over Cap'n Proto, attacks it, kills its driver, and
+// looks whether the accounts are right afterwards. Each check is a line "ok N -
+// …". It tells the number of checks on descriptor 3 once the last has run.
+//
+// -break=vecadd, =driver or =leak sabotages one part, for tests of the tests:
+// a wrong sum, a driver killed by "hostile" input, a session that stays open.
 package main
 
-func main() {}
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"capgpu/client"
+)
+
+// tenant is whom the guest's policy lets do everything; poor has next to no
+// budget, and the memory facet only.
+const (
+	tenant = "default"
+	poor   = "poor"
+)
+
+// smoke is what the checks share.
+type smoke struct {
+	runDir, audit, broken string
+
+	count, failed int
+
+	conn   *client.Conn // tenant socket, for the whole run
+	epoch  uint64       // of the present driver
+	driver int          // its process id
+}
+
+func main() {
+	s := &smoke{}
+	flag.StringVar(&s.runDir, "run-dir", "/run/capgpu", "`folder` of the tenants' sockets")
+	flag.StringVar(&s.audit, "audit", "/var/lib/capgpu/audit.log", "the manager's audit `log`")
+	flag.StringVar(&s.broken, "break", "", "what to break on purpose")
+	probed := flag.String("probe", "", "only try to be served on this `socket`")
+	flag.Parse()
+	if *probed != "" {
+		os.Exit(probe(*probed))
+	}
+
+	fmt.Println(describeGuest())
+	s.checkDevice()
+	if s.failed > 0 {
+		os.Exit(1) // nothing else can work
+	}
+	s.checkWork()
+	s.checkMemoryFlat()
+	s.checkHostile()
+	s.checkRevocation()
+	s.checkCapnp()
+	s.checkCrash()
+	s.checkAccounts()
+
+	if s.failed > 0 {
+		os.Exit(1)
+	}
+	if _, err := fmt.Fprintf(os.NewFile(3, "count"), "%d checks\n", s.count); err != nil {
+		fmt.Println("smoke: tell init the number of checks:", err)
+		os.Exit(1)
+	}
+}
+
+func (s *smoke) socket(tenant string) string { return filepath.Join(s.runDir, tenant+".sock") }
+
+func (s *smoke) capnpSocket(tenant string) string {
+	return filepath.Join(s.runDir, tenant+".capnp.sock")
+}

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// checkAccounts: after all of it nothing is charged, and the log is intact.
+func (s *smoke) checkAccounts() {
+	if s.broken == "leak" {
+		_, _ = s.conn.Open(context.Background(), 0)
+	}
+	s.check("ledger is at zero after every close", func(c *check) {
+		s.eventuallyNoSession(c)
+		out, err := gpuctl(s, "budget", "--json")
+		c.must(err, "gpuctl budget")
+		used := budgetInUse(c, out)
+		c.that(len(used) == 0, "still charged: %v", used)
+	})
+	s.check("gpuctl audit verify", func(c *check) {
+		out, err := gpuctl(s, "audit", "verify", s.audit)
+		c.must(err, "verify the log: "+out)
+		c.say("%s", firstLine(out))
+	})
+	s.check("gpuctl audit verify finds a flipped byte", func(c *check) {
+		log := get[[]byte](c, "read the log")(os.ReadFile(s.audit))
+		dir := get[string](c, "make a folder")(os.MkdirTemp("", "audit-"))
+		copied := filepath.Join(dir, "audit.log")
+		log[len(log)/2] ^= 0x01
+		c.must(os.WriteFile(copied, log, 0o600), "write the spoiled log")
+		out, err := gpuctl(s, "audit", "verify", copied)
+		c.that(err != nil, "it verifies: %s", out)
+		c.say("%s", firstLine(out))
+	})
+}
+
+// gpuctl runs the command line tool as the tenant.
+func gpuctl(s *smoke, args ...string) (string, error) {
+	cmd := exec.Command("/bin/gpuctl", append([]string{"--socket=" + s.socket(tenant)}, args...)...)
+	out, err := cmd.CombinedOutput()
+	return strings.TrimSpace(string(out)), err
+}
+
+func firstLine(text string) string {
+	first, _, _ := strings.Cut(text, "\n")
+	return first
+}
+
+// budgetInUse names what `gpuctl budget --json` shows as used.
+func budgetInUse(c *check, text string) []string {
+	var entries []struct {
+		Resource string `json:"resource"`
+		Used     uint64 `json:"used"`
+	}
+	c.must(json.Unmarshal([]byte(text), &entries), "parse "+text)
+	c.that(len(entries) > 0, "no budget entries in %s", text)
+	var used []string
+	for _, e := range entries {
+		// deviceTime and auditBytes are spent, not held.
+		if e.Used != 0 && e.Resource != "deviceTime" && e.Resource != "auditBytes" {
+			used = append(used, e.Resource)
+		}
+	}
+	return used
+}

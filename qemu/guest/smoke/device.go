@@ -1,0 +1,135 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"capgpu/client"
+)
+
+// pollEvery is between two looks at something that tells nobody when it changes.
+const pollEvery = 20 * time.Millisecond
+
+func describeGuest() string {
+	var name unix.Utsname
+	var info unix.Sysinfo_t
+	_ = unix.Uname(&name)
+	_ = unix.Sysinfo(&info)
+	return fmt.Sprintf("# Linux %s, %d processors, %d MiB of memory",
+		unix.ByteSliceToString(name.Release[:]), runtime.NumCPU(), info.Totalram*uint64(info.Unit)>>20)
+}
+
+// checkDevice: the manager is up, its device becomes ready, and says so.
+func (s *smoke) checkDevice() {
+	s.check("tenant socket answers", func(c *check) {
+		for {
+			conn, err := client.Dial(c.ctx, s.socket(tenant))
+			if err == nil {
+				s.conn = conn
+				break
+			}
+			// The manager has just been started; its socket is not there yet.
+			if !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.ECONNREFUSED) {
+				c.fatalf("dial: %v", err)
+			}
+			select {
+			case <-c.ctx.Done():
+				c.fatalf("dial: %v", err)
+			case <-time.After(pollEvery):
+			}
+		}
+		c.that(s.conn.Tenant() == tenant, "taken for tenant %q", s.conn.Tenant())
+		c.say("tenant %s", s.conn.Tenant())
+	})
+	if s.failed > 0 {
+		return
+	}
+	s.check("lifecycle tells of a ready device", func(c *check) {
+		state := s.waitReady(c, 0)
+		s.epoch = state.Epoch
+		c.that(s.epoch == 1, "the first driver has epoch %d", s.epoch)
+		devices := get[[]client.DeviceInfo](c, "list devices")(s.conn.Devices(c.ctx))
+		c.that(len(devices) == 1, "%d devices", len(devices))
+		d := devices[0]
+		c.that(d.State == client.Ready && d.Epoch == s.epoch, "listed as %v in epoch %d", d.State, d.Epoch)
+		c.say("%s, backend %s, epoch %d, %d MiB", d.Name, d.Backend, d.Epoch, d.MemoryBytes>>20)
+		s.driver = findDriver(c)
+	})
+}
+
+// waitReady waits until the device is ready in an epoch greater than the given
+// one, and returns that state.
+func (s *smoke) waitReady(c *check, after uint64) client.State {
+	for {
+		state, err := s.conn.NextState(c.ctx, 0, after)
+		c.must(err, "wait for the next state of the device")
+		switch {
+		case state.State == client.Ready && state.Epoch > after:
+			return state
+		case state.State == client.Wedged:
+			c.fatalf("the device is wedged: %s", state.Cause)
+		}
+		// Any state but "ready in epoch after" is told at once.
+		select {
+		case <-c.ctx.Done():
+			c.fatalf("the device stays %v", state.State)
+		case <-time.After(pollEvery):
+		}
+	}
+}
+
+// findDriver returns the process id of the one gpu-mock.
+func findDriver(c *check) int {
+	var pids []int
+	dirs, _ := filepath.Glob("/proc/[0-9]*")
+	for _, dir := range dirs {
+		if comm, err := os.ReadFile(dir + "/comm"); err == nil && strings.TrimSpace(string(comm)) == "gpu-mock" {
+			pid, _ := strconv.Atoi(filepath.Base(dir))
+			pids = append(pids, pid)
+		}
+	}
+	c.that(len(pids) == 1, "%d driver processes: %v", len(pids), pids)
+	return pids[0]
+}
+
+// anonymousKiB is what a process has in memory of its own, shared memory not
+// counted.
+func anonymousKiB(c *check, pid int) int {
+	status := get[[]byte](c, "read the driver's memory use")(os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)))
+	for line := range bytes.Lines(status) {
+		if rest, ok := bytes.CutPrefix(line, []byte("RssAnon:")); ok {
+			kib, err := strconv.Atoi(string(bytes.Fields(rest)[0]))
+			c.must(err, "parse RssAnon")
+			return kib
+		}
+	}
+	c.fatalf("no RssAnon in /proc/%d/status", pid)
+	return 0
+}
+
+// open opens a session and closes it when the check ends.
+func (c *check) open() (s *client.Session, done func()) {
+	s = get[*client.Session](c, "open a session")(c.conn.Open(c.ctx, 0))
+	return s, func() {
+		ctx, cancel := context.WithTimeout(context.Background(), checkBound)
+		defer cancel()
+		c.must(s.Close(ctx), "close the session")
+	}
+}
+
+// sameDriver wants that the driver is the process it was, in the epoch it was.
+func (s *smoke) sameDriver(c *check) {
+	c.that(findDriver(c) == s.driver, "the driver is another process now")
+	state := get[client.State](c, "ask for the state")(s.conn.NextStateFor(c.ctx, 0, s.epoch, 0))
+	c.that(state.State == client.Ready && state.Epoch == s.epoch, "the device is %v in epoch %d", state.State, state.Epoch)
+}
