@@ -1,0 +1,50 @@
+package archtest
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestReadmeCodeCompiles builds every Go program that README.md shows.
+func TestReadmeCodeCompiles(t *testing.T) {
+	readme, err := os.ReadFile("../../README.md")
+	require.NoError(t, err)
+	programs := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllSubmatch(readme, -1)
+	require.NotEmpty(t, programs, "Go programs in README.md")
+	for _, p := range programs {
+		dir := t.TempDir()
+		main := filepath.Join(dir, "main.go")
+		require.NoError(t, os.WriteFile(main, p[1], 0o644))
+		build := exec.Command("go", "build", "-o", filepath.Join(dir, "example"), main)
+		build.Dir = filepath.Join("..", "..")
+		out, err := build.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+	}
+}
+
+// TestReadmeLinksExist follows the links of README.md and docs/ to files.
+func TestReadmeLinksExist(t *testing.T) {
+	root := filepath.Join("..", "..")
+	pages, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
+	require.NoError(t, err)
+	link := regexp.MustCompile(`\]\(([^)#\s]+)`)
+	for _, page := range append(pages, filepath.Join(root, "README.md")) {
+		text, err := os.ReadFile(page)
+		require.NoError(t, err)
+		for _, m := range link.FindAllSubmatch(text, -1) {
+			target := string(m[1])
+			if strings.Contains(target, "://") {
+				continue
+			}
+			if _, err := os.Stat(filepath.Join(filepath.Dir(page), target)); err != nil {
+				t.Errorf("%s links to %s: %v", page, target, err)
+			}
+		}
+	}
+}
