@@ -2,10 +2,17 @@ package control
 
 import (
 	"context"
+	"errors"
+	"io"
+	"os"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"capgpu/gpuerr"
 )
 
 // ConnOptions tunes a Conn; the zero value is the wire's.
@@ -13,37 +20,288 @@ type ConnOptions struct {
 	WriteTimeout time.Duration // 0: 5 s
 }
 
-// Conn is one end of a SEQPACKET socket.
-type Conn struct{}
+// writeTimeout is how long a peer may leave its replies unread.
+const writeTimeout = 5 * time.Second
 
-// NewConn takes ownership of fd, also when it fails.
-func NewConn(fd int, opts ConnOptions) (*Conn, error)      { panic("control: not yet") }
-func (c *Conn) Send(ctx context.Context, m *Message) error { panic("control: not yet") }
-func (c *Conn) Recv() (*Message, error)                    { panic("control: not yet") }
-func (c *Conn) PeerCred() (*unix.Ucred, error)             { panic("control: not yet") }
-func (c *Conn) SyscallConn() (syscall.RawConn, error)      { panic("control: not yet") }
-func (c *Conn) Close() error                               { panic("control: not yet") }
+// Conn is one end of a SEQPACKET socket. Send may be called from any number of
+// goroutines, Recv from one at a time. Waiting blocks no OS thread.
+type Conn struct {
+	file         *os.File
+	raw          syscall.RawConn
+	writeTimeout time.Duration
 
-// Handler answers one request. It may block; m.FDs are the handler's, the
-// reply's FDs become Serve's.
-type Handler func(ctx context.Context, m *Message) *Message
+	sending chan struct{} // holds one token: the right to send
+	sendBuf []byte        // the holder's
 
-// Serve answers requests until the peer is gone or ctx ends; it closes c.
-func Serve(ctx context.Context, c *Conn, h Handler) error { panic("control: not yet") }
+	// The receiver's; see Recv.
+	recvBuf []byte
+	oobBuf  []byte
 
-// Caller asks over a Conn.
-type Caller struct{}
-
-// NewCaller starts a Caller for a peer that asks nothing.
-func NewCaller(c *Conn) *Caller { panic("control: not yet") }
-
-// NewPeer starts a Caller on a link where both sides ask; h answers the other's.
-func NewPeer(ctx context.Context, c *Conn, h Handler) *Caller { panic("control: not yet") }
-
-// Call returns the reply, or the error that it carries. fds are only lent.
-func (k *Caller) Call(ctx context.Context, t MsgType, body []byte, fds []int) (*Message, error) {
-	panic("control: not yet")
+	dropped   atomic.Pointer[gpuerr.Error] // why the Conn closed itself
+	closeOnce sync.Once
+	closeErr  error
 }
-func (k *Caller) Done() <-chan struct{} { panic("control: not yet") }
-func (k *Caller) Err() error            { panic("control: not yet") }
-func (k *Caller) Close() error          { panic("control: not yet") }
+
+// NewConn takes ownership of fd, a connected SEQPACKET socket, also when it fails.
+func NewConn(fd int, opts ConnOptions) (*Conn, error) {
+	kind, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
+	if err != nil || kind != unix.SOCK_SEQPACKET {
+		closeAll([]int{fd})
+		return nil, gpuerr.New(gpuerr.Protocol, "descriptor %d is no SEQPACKET socket", fd)
+	}
+	if err := unix.SetNonblock(fd, true); err != nil {
+		closeAll([]int{fd})
+		return nil, gpuerr.New(gpuerr.IO, "cannot make a socket non-blocking: %v", err)
+	}
+	file := os.NewFile(uintptr(fd), "seqpacket socket")
+	if err := file.SetDeadline(time.Time{}); err != nil { // only what is in the poller takes one
+		file.Close()
+		return nil, gpuerr.New(gpuerr.IO, "cannot poll a socket: %v", err)
+	}
+	raw, err := file.SyscallConn()
+	if err != nil {
+		file.Close()
+		return nil, gpuerr.New(gpuerr.IO, "cannot poll a socket: %v", err)
+	}
+	c := &Conn{
+		file: file, raw: raw, writeTimeout: opts.WriteTimeout,
+		sending: make(chan struct{}, 1),
+		recvBuf: make([]byte, MaxMessageBytes+1),
+		oobBuf:  make([]byte, unix.CmsgSpace(MaxFDs*4)),
+	}
+	if c.writeTimeout <= 0 {
+		c.writeTimeout = writeTimeout
+	}
+	return c, nil
+}
+
+// expectStatus makes room for the long replies; only an asker gets them.
+func (c *Conn) expectStatus() { c.recvBuf = make([]byte, MaxStatusBytes+1) }
+
+// Send sends one message. The descriptors are only lent; the message may be used
+// again afterwards. A peer that leaves the socket full for the write timeout is
+// dropped: the Conn is closed. When ctx ends first nothing was sent.
+func (c *Conn) Send(ctx context.Context, m *Message) error {
+	select {
+	case c.sending <- struct{}{}:
+		defer func() { <-c.sending }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	b, err := appendMessage(c.sendBuf[:0], m)
+	if err != nil {
+		return err
+	}
+	c.sendBuf = b
+	var oob []byte
+	if len(m.FDs) > 0 {
+		oob = unix.UnixRights(m.FDs...)
+	}
+	err = c.sendmsg(ctx, b, oob)
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil && errors.Is(err, os.ErrDeadlineExceeded):
+		return ctx.Err()
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		c.dropped.CompareAndSwap(nil, gpuerr.New(gpuerr.Disconnected, "the peer did not read for %v and was dropped", c.writeTimeout))
+		c.Close()
+		return c.closedError()
+	case errors.Is(err, os.ErrClosed):
+		return c.closedError()
+	case errors.Is(err, unix.EPIPE), errors.Is(err, unix.ECONNRESET), errors.Is(err, unix.ENOTCONN):
+		return gpuerr.New(gpuerr.Disconnected, "%v: the peer is gone", m.Type)
+	default:
+		return gpuerr.New(gpuerr.IO, "%v: cannot send: %v", m.Type, err)
+	}
+}
+
+// sendmsg sends one datagram, whole or not at all, before the write timeout. The
+// caller holds the token.
+func (c *Conn) sendmsg(ctx context.Context, b, oob []byte) error {
+	if err := c.file.SetWriteDeadline(time.Now().Add(c.writeTimeout)); err != nil {
+		return err
+	}
+	if ctx.Done() != nil {
+		interrupted := make(chan struct{})
+		stop := context.AfterFunc(ctx, func() {
+			c.file.SetWriteDeadline(time.Unix(1, 0))
+			close(interrupted)
+		})
+		defer func() {
+			if !stop() {
+				<-interrupted // or it would hit the next sender's deadline
+			}
+		}()
+	}
+	var sendErr error
+	err := c.raw.Write(func(fd uintptr) bool {
+		for {
+			sendErr = unix.Sendmsg(int(fd), b, oob, nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
+			if sendErr != unix.EINTR {
+				return sendErr != unix.EAGAIN
+			}
+		}
+	})
+	if err != nil {
+		return err
+	}
+	return sendErr
+}
+
+// Recv waits for the next message. Its descriptors are the caller's. It fails
+// with io.EOF when the peer is gone, with gpuerr.Protocol on a datagram that
+// breaks the rules (its descriptors are closed), with gpuerr.Closed after Close.
+func (c *Conn) Recv() (*Message, error) {
+	var n, oobn, flags int
+	var recvErr error
+	err := c.raw.Read(func(fd uintptr) bool {
+		for {
+			n, oobn, flags, _, recvErr = unix.Recvmsg(int(fd), c.recvBuf, c.oobBuf, unix.MSG_CMSG_CLOEXEC|unix.MSG_DONTWAIT)
+			if recvErr != unix.EINTR {
+				return recvErr != unix.EAGAIN
+			}
+		}
+	})
+	switch {
+	case errors.Is(err, os.ErrClosed):
+		return nil, c.closedError()
+	case err != nil:
+		return nil, err
+	case errors.Is(recvErr, unix.ECONNRESET): // it went with our messages unread
+		return nil, io.EOF
+	case recvErr != nil:
+		return nil, gpuerr.New(gpuerr.IO, "cannot receive: %v", recvErr)
+	}
+	fds, err := receivedFDs(c.oobBuf[:oobn])
+	if n == 0 { // the end, or an empty datagram, which is taken as one
+		closeAll(fds)
+		return nil, io.EOF
+	}
+	m, err := c.check(c.recvBuf[:n], flags, fds, err)
+	if err != nil {
+		closeAll(fds)
+		return nil, err
+	}
+	return m, nil
+}
+
+// check makes a Message of a datagram; on error the descriptors stay open.
+func (c *Conn) check(b []byte, flags int, fds []int, fdErr error) (*Message, error) {
+	bad := func(m *Message, format string, args ...any) error {
+		e := &badMessage{err: gpuerr.New(gpuerr.Protocol, format, args...), typ: m.Type, seq: m.Seq}
+		if m.Reply {
+			e.seq = 0
+		}
+		return e
+	}
+	if flags&unix.MSG_TRUNC != 0 {
+		// Not all of it is here, but its head is, and so is whom to answer.
+		return nil, bad(headOf(b), "a message of more than %d bytes", len(b)-1)
+	}
+	m, count, err := parseMessage(b)
+	switch {
+	case err != nil:
+		return nil, err
+	case fdErr != nil:
+		return nil, bad(&m, "%v: %v", m.Type, fdErr)
+	case flags&unix.MSG_CTRUNC != 0:
+		return nil, bad(&m, "%v: more than %d descriptors came", m.Type, MaxFDs)
+	case count != len(fds):
+		return nil, bad(&m, "%v: fds: %d announced, %d came", m.Type, count, len(fds))
+	}
+	m.Body = append([]byte(nil), m.Body...)
+	m.FDs = fds
+	return &m, nil
+}
+
+// headOf reads type and seq of a datagram that is too long to be parsed.
+func headOf(b []byte) *Message {
+	_, _, err := parseMessage(b)
+	var e *badMessage
+	if errors.As(err, &e) {
+		return &Message{Type: e.typ, Seq: e.seq}
+	}
+	return &Message{}
+}
+
+// receivedFDs collects every descriptor of the control data, also on error.
+func receivedFDs(oob []byte) (fds []int, err error) {
+	if len(oob) == 0 {
+		return nil, nil
+	}
+	messages, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return nil, gpuerr.New(gpuerr.Protocol, "control data: %v", err)
+	}
+	for i := range messages {
+		if messages[i].Header.Level != unix.SOL_SOCKET || messages[i].Header.Type != unix.SCM_RIGHTS {
+			err = gpuerr.New(gpuerr.Protocol, "control data other than descriptors")
+			continue
+		}
+		more, parseErr := unix.ParseUnixRights(&messages[i])
+		if parseErr != nil {
+			err = gpuerr.New(gpuerr.Protocol, "control data: %v", parseErr)
+			continue
+		}
+		fds = append(fds, more...)
+	}
+	return fds, err
+}
+
+// awaitHangup waits until the peer is gone (true) or interruptRead was called.
+// It reads nothing: that is how a peer's end is seen while its requests wait.
+func (c *Conn) awaitHangup() bool {
+	gone := false
+	err := c.raw.Read(func(fd uintptr) bool {
+		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
+		n, err := unix.Poll(p, 0)
+		gone = err == nil && n > 0 && p[0].Revents&(unix.POLLRDHUP|unix.POLLHUP|unix.POLLERR) != 0
+		return gone
+	})
+	return gone || errors.Is(err, os.ErrClosed)
+}
+
+// interruptRead makes awaitHangup return, now or when it is next called;
+// resumeRead takes that back.
+func (c *Conn) interruptRead() { c.file.SetReadDeadline(time.Unix(1, 0)) }
+func (c *Conn) resumeRead()    { c.file.SetReadDeadline(time.Time{}) }
+
+// PeerCred says who made the other end.
+func (c *Conn) PeerCred() (*unix.Ucred, error) {
+	var cred *unix.Ucred
+	var err error
+	if c.raw.Control(func(fd uintptr) { cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }) != nil {
+		return nil, c.closedError()
+	}
+	if err != nil {
+		return nil, gpuerr.New(gpuerr.IO, "cannot read the peer's credentials: %v", err)
+	}
+	return cred, nil
+}
+
+// SyscallConn gives the socket for what has no method here.
+func (c *Conn) SyscallConn() (syscall.RawConn, error) { return c.raw, nil }
+
+// Close is idempotent and wakes whoever sends or receives.
+func (c *Conn) Close() error {
+	c.closeOnce.Do(func() {
+		if err := c.file.Close(); err != nil {
+			c.closeErr = gpuerr.New(gpuerr.IO, "cannot close a socket: %v", err)
+		}
+	})
+	return c.closeErr
+}
+
+// closedError is what a closed Conn answers.
+func (c *Conn) closedError() error {
+	if e := c.dropped.Load(); e != nil {
+		return e
+	}
+	return errConnClosed
+}
+
+var errConnClosed = gpuerr.New(gpuerr.Closed, "the connection is closed")

@@ -1,0 +1,225 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"capgpu/gpuerr"
+)
+
+// Caller asks over a Conn. Any number of goroutines may call; at most
+// MaxInFlight questions are open at once, abandoned ones included, because the
+// other side serves no more.
+type Caller struct {
+	conn  *Conn
+	slots chan struct{} // a token per open question
+	done  chan struct{} // closed when nothing can be asked any more
+	ended chan struct{} // closed when the reader and the handlers are gone
+
+	cancel context.CancelCauseFunc
+
+	mu sync.Mutex
+	// +checklocks:mu
+	seq uint64 // of the last question
+	// +checklocks:mu
+	open map[uint64]*question
+	// +checklocks:mu
+	err error // why done is closed
+}
+
+// question is one request that has no reply yet.
+type question struct {
+	typ       MsgType
+	reply     chan *Message // holds one
+	abandoned bool          // nobody waits: close what comes. Under Caller.mu.
+}
+
+// NewCaller starts a Caller on a socket whose peer asks nothing. It owns c.
+func NewCaller(c *Conn) *Caller { return NewPeer(context.Background(), c, nil) }
+
+// NewPeer starts a Caller on a link where both sides ask; h answers the other
+// side's requests as Serve does. While h serves MaxInFlight requests, replies
+// are not read either: a handler that itself asks gives its question a deadline.
+// The end of ctx ends the link. It owns c.
+func NewPeer(ctx context.Context, c *Conn, h Handler) *Caller {
+	c.expectStatus()
+	ctx, cancel := context.WithCancelCause(ctx)
+	k := &Caller{
+		conn: c, cancel: cancel,
+		slots: make(chan struct{}, MaxInFlight),
+		done:  make(chan struct{}),
+		ended: make(chan struct{}),
+		open:  map[uint64]*question{},
+	}
+	e := newEngine(ctx, c, h, k.deliver)
+	e.onEnd = k.end
+	go k.runReader(e)
+	return k
+}
+
+// runReader delivers replies, and starts handlers, until the socket ends.
+func (k *Caller) runReader(e *engine) {
+	defer close(k.ended)
+	defer k.cancel(nil)
+	e.run()
+}
+
+// end fails every open question; called once, before the handlers are waited for.
+func (k *Caller) end(err error) {
+	switch code := gpuerr.CodeOf(err); {
+	case code == gpuerr.Closed, code == gpuerr.Protocol, code == gpuerr.Disconnected:
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		err = errConnClosed
+	default: // io.EOF, and what the kernel says of a dead socket
+		err = errGone
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.err = err
+	clear(k.open)
+	close(k.done)
+}
+
+var errGone = gpuerr.New(gpuerr.Disconnected, "the other side of the connection is gone")
+
+// Call sends a request and waits for its reply. An error that the reply carries
+// is returned as the *gpuerr.Error it is; a reply that is returned is well-formed
+// and has the descriptors that its type demands, which are then the caller's.
+// fds are only lent. When ctx ends first the question is abandoned, its reply is
+// thrown away when it comes, and ctx's error is returned.
+func (k *Caller) Call(ctx context.Context, t MsgType, body []byte, fds []int) (*Message, error) {
+	if err := CheckBody(t, false, body); err != nil {
+		return nil, gpuerr.New(gpuerr.Invalid, "%v: %s", t, gpuerr.From(err).Msg)
+	}
+	if want := layouts[t].requestFDs; len(fds) != want {
+		return nil, gpuerr.New(gpuerr.Invalid, "%v: fds: %d given, %d belong to it", t, len(fds), want)
+	}
+	select {
+	case <-k.done:
+		return nil, k.Err()
+	default:
+	}
+	select {
+	case k.slots <- struct{}{}:
+	case <-k.done:
+		return nil, k.Err()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	q := &question{typ: t, reply: make(chan *Message, 1)}
+	seq, err := k.ask(q)
+	if err != nil {
+		return nil, err
+	}
+	if err := k.conn.Send(ctx, &Message{Type: t, Seq: seq, Body: body, FDs: fds}); err != nil {
+		k.forget(seq)
+		select {
+		case <-k.done: // say what ended the connection, not what it did to this message
+			return nil, k.Err()
+		default:
+			return nil, err
+		}
+	}
+	select {
+	case m := <-q.reply:
+		return k.answered(m)
+	case <-k.done:
+	case <-ctx.Done():
+		if k.abandon(seq, q) {
+			return nil, ctx.Err()
+		}
+	}
+	// A reply that was delivered meanwhile counts.
+	select {
+	case m := <-q.reply:
+		return k.answered(m)
+	default:
+		return nil, k.Err()
+	}
+}
+
+func (k *Caller) answered(m *Message) (*Message, error) {
+	if err := m.Err(); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// ask opens a question.
+func (k *Caller) ask(q *question) (seq uint64, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.err != nil {
+		return 0, k.err
+	}
+	k.seq++
+	k.open[k.seq] = q
+	return k.seq, nil
+}
+
+// forget closes a question that was never sent.
+func (k *Caller) forget(seq uint64) {
+	k.mu.Lock()
+	_, ok := k.open[seq]
+	delete(k.open, seq)
+	k.mu.Unlock()
+	if ok {
+		<-k.slots
+	}
+}
+
+// abandon reports whether q is still open, and if so gives its reply to nobody.
+func (k *Caller) abandon(seq uint64, q *question) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.open[seq] != q {
+		return false
+	}
+	q.abandoned = true
+	return true
+}
+
+// deliver takes a reply from the reader. On error the link is done for and the
+// descriptors are still m's.
+func (k *Caller) deliver(m *Message) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	q := k.open[m.Seq]
+	if q == nil {
+		return gpuerr.New(gpuerr.Protocol, "%v: seq: no question has number %d", m.Type, m.Seq)
+	}
+	if q.typ != m.Type {
+		return gpuerr.New(gpuerr.Protocol, "%v: type: the question was %v", m.Type, q.typ)
+	}
+	if err := checkReply(m); err != nil {
+		return gpuerr.New(gpuerr.Protocol, "%v: %s", m.Type, gpuerr.From(err).Msg)
+	}
+	delete(k.open, m.Seq)
+	<-k.slots
+	if q.abandoned {
+		m.CloseFDs()
+		return nil
+	}
+	q.reply <- m
+	return nil
+}
+
+// Done is closed when the connection has ended.
+func (k *Caller) Done() <-chan struct{} { return k.done }
+
+// Err says why: gpuerr.Disconnected when the other side went, gpuerr.Closed
+// after Close, gpuerr.Protocol when the other side broke the rules; nil before.
+func (k *Caller) Err() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.err
+}
+
+// Close ends the connection, fails every open question and returns when no
+// handler runs any more. A handler must not call it.
+func (k *Caller) Close() error {
+	k.cancel(errConnClosed)
+	<-k.ended
+	return k.conn.Close()
+}

@@ -1,0 +1,260 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+
+	"capgpu/gpuerr"
+)
+
+// Handler answers one request. It may block until ctx ends, which it does when
+// the peer is gone. m.FDs are the handler's, as many as the type demands; a
+// deferred m.CloseFDs, with m.FDs = nil once they have another owner, loses none.
+// m.Body has been parsed once, so that it is well-formed. The reply's FDs become
+// Serve's. Types that docs/wire.md does not know never reach a handler.
+type Handler func(ctx context.Context, m *Message) *Message
+
+// Serve answers requests until the peer is gone, a reply is marked Last, or ctx
+// ends. It closes c and returns when no handler runs any more: nil when the peer
+// left or Last was sent, ctx's error, or gpuerr.Protocol when the peer broke the
+// rules.
+func Serve(ctx context.Context, c *Conn, h Handler) error {
+	return newEngine(ctx, c, h, nil).run()
+}
+
+// engine is the reader of one socket with the handlers it started.
+//
+//	reading ──64 requests in flight──► full ──one ends──► reading
+//	   └────── peer gone, ctx, Last, bad message ──► draining ──► closed
+type engine struct {
+	conn    *Conn
+	handler Handler                 // nil: the peer may not ask
+	replies func(m *Message) error  // nil: the peer may not answer
+	ctx     context.Context         // of the handlers
+	cancel  context.CancelCauseFunc // ends ctx
+	parent  context.Context         // what the owner gave
+	onEnd   func(err error)         // if set, told why before handlers are waited for
+	running sync.WaitGroup          // handlers
+
+	mu sync.Mutex
+	// +checklocks:mu
+	inFlight map[uint64]bool // seqs being served
+	// +checklocks:mu
+	full bool // the reader waits for one of them to end
+	// +checklocks:mu
+	last *Message // reply marked Last, sent when all others are
+}
+
+func newEngine(ctx context.Context, c *Conn, h Handler, replies func(*Message) error) *engine {
+	e := &engine{conn: c, handler: h, replies: replies, parent: ctx, inFlight: map[uint64]bool{}}
+	e.ctx, e.cancel = context.WithCancelCause(ctx)
+	return e
+}
+
+// errLast says why the reading ended: a handler said so.
+var errLast = errors.New("the last reply was given")
+
+// run reads until the end and leaves nothing behind.
+func (e *engine) run() error {
+	// Whatever ends ctx (the owner, or a Last reply) interrupts the reader.
+	interrupted := make(chan struct{})
+	stop := context.AfterFunc(e.ctx, func() {
+		e.conn.interruptRead()
+		close(interrupted)
+	})
+	err := e.read()
+	e.cancel(err)
+	if e.onEnd != nil {
+		e.onEnd(err)
+	}
+	if !stop() {
+		<-interrupted
+	}
+	if reply := answer(err); reply != nil {
+		// The peer broke the rules: its other requests are not answered.
+		e.conn.Send(e.parent, reply)
+		e.conn.Close()
+	}
+	if errors.Is(err, io.EOF) {
+		e.conn.Close() // nobody reads replies any more
+	}
+	e.running.Wait()
+	e.mu.Lock()
+	last := e.last
+	e.mu.Unlock()
+	if last != nil {
+		e.conn.Send(e.parent, last)
+		last.CloseFDs()
+	}
+	e.conn.Close()
+	switch {
+	case errors.Is(err, io.EOF), errors.Is(err, errLast):
+		return nil
+	case e.parent.Err() != nil && gpuerr.CodeOf(err) != gpuerr.Protocol:
+		return context.Cause(e.parent)
+	}
+	return err
+}
+
+// read takes messages until something ends it; it returns what.
+func (e *engine) read() error {
+	for {
+		if err := e.awaitRoom(); err != nil {
+			return err
+		}
+		m, err := e.conn.Recv()
+		if err != nil {
+			if e.ctx.Err() != nil && !errors.Is(err, io.EOF) {
+				return context.Cause(e.ctx)
+			}
+			return err
+		}
+		if err := e.accept(m); err != nil {
+			m.CloseFDs()
+			return err
+		}
+	}
+}
+
+// awaitRoom returns when fewer than MaxInFlight requests are being served. While
+// it waits it still notices that the peer has gone.
+func (e *engine) awaitRoom() error {
+	for {
+		if e.ctx.Err() != nil {
+			return context.Cause(e.ctx)
+		}
+		e.mu.Lock()
+		e.full = len(e.inFlight) >= MaxInFlight
+		full := e.full
+		e.mu.Unlock()
+		if !full {
+			return nil
+		}
+		gone := e.conn.awaitHangup()
+		if gone {
+			return io.EOF
+		}
+		e.mu.Lock()
+		e.full = false
+		e.conn.resumeRead()
+		e.mu.Unlock()
+		if e.ctx.Err() != nil { // the interruption may have been this one
+			return context.Cause(e.ctx)
+		}
+	}
+}
+
+// accept hands a message to who waits for it. On error the socket is done for,
+// and the descriptors are still m's.
+func (e *engine) accept(m *Message) error {
+	if m.Reply {
+		if e.replies == nil {
+			return &badMessage{err: gpuerr.New(gpuerr.Protocol, "%v: a reply to a question that was not asked", m.Type)}
+		}
+		return e.replies(m)
+	}
+	bad := func(format string, args ...any) error {
+		return &badMessage{err: gpuerr.New(gpuerr.Protocol, format, args...), typ: m.Type, seq: m.Seq}
+	}
+	if e.handler == nil {
+		return bad("%v: this side answers no requests", m.Type)
+	}
+	l := layouts[m.Type]
+	if l != nil && len(m.FDs) != l.requestFDs {
+		return bad("%v: fds: %d came, %d belong to it", m.Type, len(m.FDs), l.requestFDs)
+	}
+	if l != nil {
+		if err := CheckBody(m.Type, false, m.Body); err != nil {
+			return bad("%v: %s", m.Type, gpuerr.From(err).Msg)
+		}
+	}
+	e.mu.Lock()
+	if e.inFlight[m.Seq] {
+		e.mu.Unlock()
+		return bad("seq: %d is being served", m.Seq)
+	}
+	e.inFlight[m.Seq] = true
+	e.mu.Unlock()
+	e.running.Add(1)
+	go e.runRequest(m)
+	return nil
+}
+
+// runRequest serves one request and sends its reply.
+func (e *engine) runRequest(m *Message) {
+	defer e.running.Done()
+	seq, typ := m.Seq, m.Type // the handler may change what it was given
+	reply := e.handle(m)
+	reply.Type, reply.Reply, reply.Seq = typ, true, seq
+	if err := checkReply(reply); err != nil {
+		reply.CloseFDs()
+		reply = ErrorReply(&Message{Type: typ, Seq: seq}, gpuerr.New(gpuerr.Internal, "%v: the reply is malformed: %s", typ, gpuerr.From(err).Msg))
+	}
+	if reply.Last {
+		e.mu.Lock()
+		first := e.last == nil
+		if first {
+			e.last = reply
+		}
+		e.mu.Unlock()
+		if first {
+			e.cancel(errLast)
+			return
+		}
+	}
+	// A request counts as served until its reply is on its way: this is what
+	// stops reading from a peer that does not read.
+	err := e.conn.Send(e.parent, reply)
+	reply.CloseFDs()
+	e.mu.Lock()
+	delete(e.inFlight, seq)
+	if e.full {
+		e.conn.interruptRead()
+	}
+	e.mu.Unlock()
+	if err != nil {
+		e.cancel(err)
+	}
+}
+
+// handle calls the handler; a panic costs the asker an E_INTERNAL.
+func (e *engine) handle(m *Message) (reply *Message) {
+	if !m.Type.Known() {
+		m.CloseFDs()
+		return ErrorReply(m, gpuerr.New(gpuerr.Unimplemented, "%v: no such message", m.Type))
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			// The descriptors are the handler's: it may have given them away.
+			slog.Error("control: a handler panicked", "message", m.Type, "panic", p, "stack", string(debug.Stack()))
+			reply = ErrorReply(m, gpuerr.New(gpuerr.Internal, "%v: the service failed while it served this request", m.Type))
+		}
+	}()
+	if reply = e.handler(e.ctx, m); reply == nil {
+		reply = ErrorReply(m, gpuerr.New(gpuerr.Internal, "%v: no answer", m.Type))
+	}
+	return reply
+}
+
+// checkReply says what the other side's Caller would refuse.
+func checkReply(m *Message) error {
+	if m.Code != gpuerr.None {
+		if len(m.FDs) > 0 || !m.Code.Valid() {
+			return gpuerr.New(gpuerr.Protocol, "an error with descriptors, or of no known code")
+		}
+		_, err := ParseErrorBody(m.Body)
+		return err
+	}
+	l := layouts[m.Type]
+	if l == nil {
+		return gpuerr.New(gpuerr.Protocol, "no such message")
+	}
+	if len(m.FDs) != l.replyFDs {
+		return gpuerr.New(gpuerr.Protocol, "fds: %d came, %d belong to it", len(m.FDs), l.replyFDs)
+	}
+	return CheckBody(m.Type, true, m.Body)
+}
