@@ -1,21 +1,214 @@
 package rpcguard
 
 import (
+	"io"
 	"net"
+	"regexp"
+	"strconv"
+	"sync"
+	"time"
 
 	"capnproto.org/go/capnp/v3"
 	"capnproto.org/go/capnp/v3/rpc/transport"
+	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
+	"golang.org/x/sys/unix"
 )
 
 // ClientTransport is the transport of a Go client: rpc.NewConn(NewClientTransport(c), nil).
-// It trusts its server not to crash it, and receives descriptors.
+// It trusts its server not to crash it, though not to be whole: messages are
+// bounded and walked like those of Serve. It receives descriptors.
 type ClientTransport struct {
 	transport.Transport
+	codec *clientCodec
 }
 
 // NewClientTransport takes ownership of c.
-func NewClientTransport(c *net.UnixConn) *ClientTransport { panic("not yet") }
+func NewClientTransport(c *net.UnixConn) *ClientTransport {
+	codec := &clientCodec{conn: c, maxBytes: DefaultLimits().MaxMessageBytes, fds: make(map[uint32]int)}
+	return &ClientTransport{Transport: transport.New(codec), codec: codec}
+}
 
-// TakeFD hands out, once, the descriptor that came with client, a capability
-// taken from results of a call over this transport.
-func (t *ClientTransport) TakeFD(client capnp.Client) (fd int, ok bool) { panic("not yet") }
+// TakeFD hands out, once, the descriptor that came with client: a capability
+// from the results of a call over this very transport, not yet released. The
+// caller closes it. Take it before releasing the results.
+func (t *ClientTransport) TakeFD(client capnp.Client) (fd int, ok bool) {
+	id, ok := importID(client)
+	if !ok {
+		return -1, false
+	}
+	return t.codec.take(id)
+}
+
+// importID is the id that the server gave to a capability. go-capnp tells it
+// only in the hook's description; a test pins the format.
+func importID(client capnp.Client) (uint32, bool) {
+	m := importPattern.FindStringSubmatch(client.String())
+	if m == nil {
+		return 0, false
+	}
+	id, err := strconv.ParseUint(m[1], 10, 32)
+	return uint32(id), err == nil
+}
+
+var importPattern = regexp.MustCompile(`^<client importClient\{c: 0x[0-9a-f]+, id: ([0-9]+)\}>$`)
+
+// clientCodec frames messages. Reads are of exact length, as descriptors come
+// with the first byte of their message and a longer read would mix them.
+type clientCodec struct {
+	conn     *net.UnixConn
+	maxBytes uint32
+	writeMu  sync.Mutex // one message at a time
+	arrived  []int      // by the message being read; only the reader's
+	oob      [16 + 4*(maxFDs+1)]byte
+
+	mu sync.Mutex
+	// fds that came and were not taken, by import id.
+	// +checklocks:mu
+	fds map[uint32]int
+	// +checklocks:mu
+	closed bool
+}
+
+// Encode implements transport.Codec.
+func (c *clientCodec) Encode(m *capnp.Message) error {
+	b, err := m.Marshal()
+	if err != nil {
+		return err
+	}
+	c.forgetReleased(m)
+	c.writeMu.Lock()
+	defer c.writeMu.Unlock()
+	if err := c.conn.SetWriteDeadline(time.Now().Add(DefaultLimits().WriteTimeout)); err != nil {
+		return err
+	}
+	if _, err = c.conn.Write(b); err != nil {
+		c.conn.Close() // the stream may be cut within a message
+	}
+	return err
+}
+
+// forgetReleased closes the descriptor of a capability that goes unused.
+func (c *clientCodec) forgetReleased(m *capnp.Message) {
+	root, err := rpccp.ReadRootMessage(m)
+	if err != nil || root.Which() != rpccp.Message_Which_release {
+		return
+	}
+	if r, err := root.Release(); err == nil {
+		if fd, ok := c.take(r.Id()); ok {
+			unix.Close(fd)
+		}
+	}
+}
+
+func (c *clientCodec) take(id uint32) (int, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	fd, ok := c.fds[id]
+	delete(c.fds, id)
+	if !ok {
+		fd = -1
+	}
+	return fd, ok
+}
+
+// Decode implements transport.Codec.
+func (c *clientCodec) Decode() (*capnp.Message, error) {
+	f, err := readFrame(exactReader{c}, c.maxBytes)
+	if err != nil {
+		c.dropArrived()
+		return nil, err
+	}
+	m, err := f.checked()
+	if err != nil {
+		c.dropArrived()
+		return nil, err
+	}
+	c.assignFDs(m)
+	return m, nil
+}
+
+// exactReader reads no more than it is asked for and keeps descriptors.
+type exactReader struct{ c *clientCodec }
+
+func (r exactReader) Read(b []byte) (int, error) {
+	n, oobn, _, _, err := r.c.conn.ReadMsgUnix(b, r.c.oob[:])
+	if err != nil {
+		return n, err
+	}
+	if n == 0 && len(b) > 0 {
+		return 0, io.EOF
+	}
+	r.c.arrived = append(r.c.arrived, rightsIn(r.c.oob[:oobn])...)
+	return n, nil
+}
+
+// rightsIn parses SCM_RIGHTS messages. package net received them close-on-exec.
+func rightsIn(oob []byte) []int {
+	messages, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return nil
+	}
+	var all []int
+	for i := range messages {
+		if fds, err := unix.ParseUnixRights(&messages[i]); err == nil {
+			all = append(all, fds...)
+		}
+	}
+	return all
+}
+
+func (c *clientCodec) dropArrived() {
+	closeAll(c.arrived)
+	c.arrived = nil
+}
+
+// assignFDs matches the descriptors of a message to the capabilities of its
+// results; those that match none are closed.
+func (c *clientCodec) assignFDs(m *capnp.Message) {
+	defer c.dropArrived()
+	if len(c.arrived) == 0 {
+		return
+	}
+	root, err := rpccp.ReadRootMessage(m)
+	if err != nil || root.Which() != rpccp.Message_Which_return {
+		return
+	}
+	ret, err := root.Return()
+	if err != nil || ret.Which() != rpccp.Return_Which_results {
+		return
+	}
+	payload, err := ret.Results()
+	if err != nil {
+		return
+	}
+	table, err := payload.CapTable()
+	if err != nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range table.Len() {
+		d := table.At(i)
+		at := int(d.AttachedFd())
+		if d.Which() != rpccp.CapDescriptor_Which_senderHosted || at >= len(c.arrived) || c.arrived[at] < 0 || c.closed {
+			continue
+		}
+		if old, ok := c.fds[d.SenderHosted()]; ok {
+			unix.Close(old)
+		}
+		c.fds[d.SenderHosted()] = c.arrived[at]
+		c.arrived[at] = -1
+	}
+}
+
+// Close implements transport.Codec.
+func (c *clientCodec) Close() error {
+	c.mu.Lock()
+	c.closed = true
+	for id, fd := range c.fds {
+		unix.Close(fd)
+		delete(c.fds, id)
+	}
+	c.mu.Unlock()
+	return c.conn.Close()
+}

@@ -1,15 +1,160 @@
 package rpcguard
 
 import (
+	"bufio"
 	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
 	"net"
+	"os"
+	"runtime/debug"
+	"time"
 
 	"capnproto.org/go/capnp/v3"
+	"golang.org/x/sys/unix"
+
+	"capgpu/gpuerr"
+)
+
+const (
+	readBufferBytes = 16 << 10
+	// peerPollInterval is how soon a peer's end is noticed while it is not read.
+	peerPollInterval = 50 * time.Millisecond
+	// abortTimeout is for the last words to a peer.
+	abortTimeout = 500 * time.Millisecond
 )
 
 // Serve answers the peer of conn until it is gone, breaks the protocol, or ctx
 // ends. It takes ownership of conn and of bootstrap, the capability that the
-// peer gets first, which must come from Export. A peer that closes is nil.
+// peer gets first, which must come from Export. It returns nil when the peer
+// closed the connection, ctx's cause when that ended it, and E_PROTOCOL or the
+// write error otherwise; by then every call has returned and every reference of
+// the peer is released.
 func Serve(ctx context.Context, conn *net.UnixConn, bootstrap capnp.Client, limits Limits) error {
-	panic("not yet")
+	v := newVat(conn, bootstrap, limits.withDefaults())
+	go v.out.runWriter()
+	// Wakes the reader when the server stops or a write failed.
+	stopOnCtx := context.AfterFunc(ctx, func() { v.cancel(context.Cause(ctx)) })
+	stopOnEnd := context.AfterFunc(v.ctx, func() { conn.SetReadDeadline(time.Unix(1, 0)) })
+	err := v.runReader()
+	if cause := context.Cause(v.ctx); cause != nil {
+		err = cause
+	}
+	stopOnCtx()
+	stopOnEnd()
+	v.close(err)
+	return err
+}
+
+// runReader handles messages in the order they came. Nil: the peer closed.
+func (v *vat) runReader() error {
+	r := bufio.NewReaderSize(v.conn, readBufferBytes)
+	for {
+		if err := v.awaitRoom(); err != nil {
+			return err
+		}
+		f, err := readFrame(r, v.limits.MaxMessageBytes)
+		switch {
+		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, unix.ECONNRESET):
+			return nil
+		case errors.Is(err, errAborted):
+			return nil
+		case err != nil:
+			return err
+		}
+		if err := v.handleSafely(f); err != nil {
+			if errors.Is(err, errAborted) {
+				return nil
+			}
+			return err
+		}
+	}
+}
+
+// handleSafely keeps a bug in reading a message from ending more than this
+// connection.
+func (v *vat) handleSafely(f frame) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			slog.Error("panic while handling a message", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			err = gpuerr.New(gpuerr.Internal, "a bug of the service; the log says why")
+		}
+	}()
+	m, err := f.checked()
+	if err != nil {
+		return err
+	}
+	return v.handle(m, int64(len(f.bytes)))
+}
+
+// awaitRoom is the back-pressure: it blocks while calls in flight or unsent
+// results are at their limit, noticing if the peer dies meanwhile.
+func (v *vat) awaitRoom() error {
+	if v.hasRoom() {
+		return nil
+	}
+	ticker := time.NewTicker(peerPollInterval)
+	defer ticker.Stop()
+	for !v.hasRoom() {
+		select {
+		case <-v.room:
+		case <-v.ctx.Done():
+			return context.Cause(v.ctx)
+		case <-ticker.C:
+			if v.peerGone() {
+				return errAborted
+			}
+		}
+	}
+	return nil
+}
+
+func (v *vat) hasRoom() bool {
+	v.mu.Lock()
+	busy := v.calls >= v.limits.MaxCalls || v.callBytes >= v.limits.MaxCallBytes
+	v.mu.Unlock()
+	return !busy && v.out.unsent() < v.limits.MaxUnsentBytes
+}
+
+func (v *vat) signalRoom() {
+	select {
+	case v.room <- struct{}{}:
+	default:
+	}
+}
+
+// peerGone asks the kernel without taking bytes from the stream.
+func (v *vat) peerGone() bool {
+	raw, err := v.conn.SyscallConn()
+	if err != nil {
+		return true
+	}
+	gone := false
+	err = raw.Control(func(fd uintptr) {
+		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
+		n, err := unix.Poll(p, 0)
+		gone = err == nil && n > 0 && p[0].Revents&(unix.POLLHUP|unix.POLLRDHUP|unix.POLLERR) != 0
+	})
+	return gone || err != nil
+}
+
+// close ends everything in order: no more calls start, running ones are
+// cancelled and awaited, a last message says why, the peer's references go.
+func (v *vat) close(err error) {
+	v.cancel(gpuerr.New(gpuerr.Disconnected, "the connection is closed"))
+	v.failParked()
+	v.running.Wait()
+	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+		v.sendAbort(exceptionOf(err))
+	}
+	v.out.close()
+	select {
+	case <-v.out.done:
+	case <-time.After(abortTimeout):
+	}
+	v.conn.Close()
+	<-v.out.done
+	v.releaseAll()
 }

@@ -1,0 +1,5 @@
+package rpcguard
+
+const fuzzServerEnv = "CAPGPU_RPCGUARD_FUZZ_SERVER"
+
+func runFuzzServer() {}

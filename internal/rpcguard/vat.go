@@ -1,0 +1,342 @@
+package rpcguard
+
+import (
+	"context"
+	"errors"
+	"net"
+	"slices"
+	"sync"
+
+	"capnproto.org/go/capnp/v3"
+	"capnproto.org/go/capnp/v3/exc"
+	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
+
+	"capgpu/gpuerr"
+)
+
+// errAborted: the peer said goodbye.
+var errAborted = errors.New("aborted by the peer")
+
+// vat is the server's end of one connection.
+//
+//	          Call                     the object's method
+//	(absent) ──────► parked ─────────► running ───────► returned ──┐ Finish
+//	    │               │ target and      │ Return sent            ├──► (absent)
+//	    │               │ arguments known │                        │
+//	    └── Bootstrap ──┴─ cannot be ─────┴───────► returned ──────┘
+//
+// A Finish may come before the return; the question then goes when it returns.
+type vat struct {
+	conn      *net.UnixConn
+	limits    Limits
+	out       *writer
+	room      chan struct{}  // one token: look at hasRoom again
+	running   sync.WaitGroup // calls given to objects and not yet returned
+	ctx       context.Context
+	cancel    context.CancelCauseFunc
+	bootstrap capnp.Client
+
+	mu sync.Mutex
+	// +checklocks:mu
+	questions map[uint32]*question
+	// +checklocks:mu
+	exports map[uint32]*export
+	// nextExport ascends: an id that a peer released never names another
+	// capability until 2³² later.
+	// +checklocks:mu
+	nextExport uint32
+	// +checklocks:mu
+	calls int // not yet returned
+	// +checklocks:mu
+	callBytes int64
+	// +checklocks:mu
+	closing bool
+	// later runs after the next unlock: what must not run under mu.
+	// +checklocks:mu
+	later []func()
+}
+
+// export is a capability that the peer holds, or held while calls for it wait.
+type export struct {
+	id     uint32
+	client capnp.Client
+	refs   uint32  // the peer's; 0: not in the table
+	queue  []*call // calls in order; only the head may wait for its arguments
+}
+
+// question is a Bootstrap or Call that has not both returned and finished.
+type question struct {
+	id          uint32
+	call        *call // nil for Bootstrap, and once returned
+	returned    bool
+	finished    bool
+	releaseCaps bool           // the Finish said so
+	err         *exc.Exception // the result, if it is one
+	results     []*export      // by index of the result's capability table; nil: none
+	paths       []capPath      // where the results hold capabilities
+	targets     []*call        // calls parked on it as their target, in order
+	arguments   []argument     // calls parked on it as an argument
+	waiting     int            // parked calls that still need it, as either
+}
+
+// argument is an entry of a parked call's capability table.
+type argument struct {
+	call  *call
+	index int
+	path  []uint16
+}
+
+// capPath is where a result struct holds a capability: pointer fields to go
+// through, then the index in the capability table.
+type capPath struct {
+	fields []uint16
+	index  int
+}
+
+func newVat(conn *net.UnixConn, bootstrap capnp.Client, limits Limits) *vat {
+	v := &vat{
+		conn: conn, limits: limits, bootstrap: bootstrap,
+		room:      make(chan struct{}, 1),
+		questions: make(map[uint32]*question),
+		exports:   make(map[uint32]*export),
+	}
+	v.ctx, v.cancel = context.WithCancelCause(context.Background())
+	v.out = newWriter(conn, limits.WriteTimeout, v.signalRoom, func(err error) {
+		v.cancel(gpuerr.New(gpuerr.Disconnected, "the peer does not read: %v", err))
+	})
+	return v
+}
+
+// unlock releases mu and runs what was put off.
+//
+// +checklocksrelease:v.mu
+func (v *vat) unlock() {
+	later := v.later
+	v.later = nil
+	v.mu.Unlock()
+	for _, f := range later {
+		f()
+	}
+}
+
+// handle does one message of messageBytes.
+func (v *vat) handle(m *capnp.Message, messageBytes int64) error {
+	root, err := rpccp.ReadRootMessage(m)
+	if err != nil {
+		return protocolError("a message without a root struct")
+	}
+	switch root.Which() {
+	case rpccp.Message_Which_bootstrap:
+		return v.handleBootstrap(root)
+	case rpccp.Message_Which_call:
+		return v.handleCall(root, messageBytes)
+	case rpccp.Message_Which_finish:
+		return v.handleFinish(root)
+	case rpccp.Message_Which_release:
+		return v.handleRelease(root)
+	case rpccp.Message_Which_disembargo:
+		return v.handleDisembargo(root)
+	case rpccp.Message_Which_abort:
+		return errAborted
+	case rpccp.Message_Which_unimplemented:
+		return nil
+	default:
+		return protocolError("message type %d is not served", root.Which())
+	}
+}
+
+// addQuestionLocked enters a new question, or says why the peer may not ask it.
+//
+// +checklocks:v.mu
+func (v *vat) addQuestionLocked(q *question) error {
+	if v.questions[q.id] != nil {
+		return protocolError("question %d asked twice", q.id)
+	}
+	if len(v.questions) >= v.limits.MaxQuestions {
+		return protocolError("%d questions without a Finish", len(v.questions))
+	}
+	v.questions[q.id] = q
+	return nil
+}
+
+func (v *vat) handleBootstrap(root rpccp.Message) error {
+	b, err := root.Bootstrap()
+	if err != nil {
+		return protocolError("bootstrap: %v", err)
+	}
+	v.mu.Lock()
+	defer v.unlock()
+	q := &question{id: b.QuestionId(), returned: true, paths: []capPath{{}}}
+	if err := v.addQuestionLocked(q); err != nil {
+		return err
+	}
+	if len(v.exports) >= v.limits.MaxExports {
+		q.err = exceptionOf(gpuerr.New(gpuerr.Busy, "%d capabilities are held; release some", len(v.exports)))
+		v.laterLocked(func() { v.sendException(q.id, q.err, false) })
+		return nil
+	}
+	e := v.addExportLocked(v.bootstrap.AddRef())
+	q.results = []*export{e}
+	v.laterLocked(func() { v.sendBootstrap(q.id, e.id) })
+	return nil
+}
+
+// +checklocks:v.mu
+func (v *vat) laterLocked(f func()) { v.later = append(v.later, f) }
+
+// addExportLocked enters a capability with one reference of the peer. It owns c.
+//
+// +checklocks:v.mu
+func (v *vat) addExportLocked(c capnp.Client) *export {
+	for v.exports[v.nextExport] != nil {
+		v.nextExport++
+	}
+	e := &export{id: v.nextExport, client: c, refs: 1}
+	v.exports[e.id] = e
+	v.nextExport++
+	return e
+}
+
+// dropRefsLocked takes n of the peer's references, at most those there are.
+//
+// +checklocks:v.mu
+func (v *vat) dropRefsLocked(e *export, n uint32) {
+	e.refs -= min(n, e.refs)
+	if e.refs == 0 && v.exports[e.id] == e {
+		delete(v.exports, e.id)
+	}
+	v.releaseIfDeadLocked(e)
+}
+
+// +checklocks:v.mu
+func (v *vat) releaseIfDeadLocked(e *export) {
+	if e.refs > 0 || len(e.queue) > 0 || !e.client.IsValid() {
+		return
+	}
+	c := e.client
+	e.client = capnp.Client{}
+	v.laterLocked(c.Release)
+}
+
+func (v *vat) handleRelease(root rpccp.Message) error {
+	r, err := root.Release()
+	if err != nil {
+		return protocolError("release: %v", err)
+	}
+	v.mu.Lock()
+	defer v.unlock()
+	e := v.exports[r.Id()]
+	if e == nil || r.ReferenceCount() > e.refs {
+		return protocolError("release of %d references of capability %d, which are not held", r.ReferenceCount(), r.Id())
+	}
+	v.dropRefsLocked(e, r.ReferenceCount())
+	return nil
+}
+
+// handleDisembargo echoes the loopback of a peer that found a promise resolved
+// to something of its own, such as an exception: all calls that it made through
+// us before were answered to it already or will be, in order.
+func (v *vat) handleDisembargo(root rpccp.Message) error {
+	d, err := root.Disembargo()
+	if err != nil {
+		return protocolError("disembargo: %v", err)
+	}
+	if d.Context().Which() != rpccp.Disembargo_context_Which_senderLoopback {
+		return protocolError("disembargo %d is not served", d.Context().Which())
+	}
+	v.sendLoopback(d.Context().SenderLoopback())
+	return nil
+}
+
+func (v *vat) handleFinish(root rpccp.Message) error {
+	f, err := root.Finish()
+	if err != nil {
+		return protocolError("finish: %v", err)
+	}
+	v.mu.Lock()
+	defer v.unlock()
+	q := v.questions[f.QuestionId()]
+	if q == nil || q.finished {
+		return protocolError("finish of question %d, which is not open", f.QuestionId())
+	}
+	q.finished, q.releaseCaps = true, f.ReleaseResultCaps()
+	if q.returned {
+		v.dropQuestionLocked(q)
+		return nil
+	}
+	v.cancelIfUnwantedLocked(q)
+	return nil
+}
+
+// dropQuestionLocked forgets a question that has returned and finished.
+//
+// +checklocks:v.mu
+func (v *vat) dropQuestionLocked(q *question) {
+	delete(v.questions, q.id)
+	if q.releaseCaps {
+		for _, e := range q.results {
+			if e != nil {
+				v.dropRefsLocked(e, 1)
+			}
+		}
+	}
+}
+
+// cancelIfUnwantedLocked cancels a call whose result neither the peer nor a
+// parked call wants any more.
+//
+// +checklocks:v.mu
+func (v *vat) cancelIfUnwantedLocked(q *question) {
+	if !q.finished || q.returned || q.waiting > 0 || q.call == nil {
+		return
+	}
+	if q.call.started {
+		q.call.cancel(errFinished)
+		return
+	}
+	v.failLocked(q, exceptionOf(errFinished))
+}
+
+var errFinished = gpuerr.New(gpuerr.Closed, "cancelled by the caller")
+
+// lookup finds what a returned question's results hold at path.
+func (q *question) lookup(path []uint16) (*export, *exc.Exception) {
+	if q.err != nil {
+		return nil, q.err
+	}
+	for _, p := range q.paths {
+		if !slices.Equal(p.fields, path) || p.index >= len(q.results) || q.results[p.index] == nil {
+			continue
+		}
+		if e := q.results[p.index]; e.client.IsValid() {
+			return e, nil
+		}
+		return nil, exceptionOf(gpuerr.New(gpuerr.Closed, "the capability that this call names was released"))
+	}
+	return nil, exceptionOf(gpuerr.New(gpuerr.Invalid, "the result holds no capability at the path that this call names"))
+}
+
+// failParked answers every call that has not started, when the vat closes, and
+// lets none start any more.
+func (v *vat) failParked() {
+	v.mu.Lock()
+	defer v.unlock()
+	v.closing = true
+	gone := exceptionOf(gpuerr.New(gpuerr.Disconnected, "the connection is closed"))
+	for _, q := range v.questions {
+		if q.call != nil && !q.call.started {
+			v.failLocked(q, gone)
+		}
+	}
+}
+
+// releaseAll drops every reference of the peer.
+func (v *vat) releaseAll() {
+	v.mu.Lock()
+	defer v.unlock()
+	v.questions = nil
+	for _, e := range v.exports {
+		v.dropRefsLocked(e, e.refs)
+	}
+	v.laterLocked(v.bootstrap.Release)
+}
