@@ -1,11 +1,144 @@
 package manager
 
-// Policy says who may use the device, and for how much.
-type Policy struct{}
+import (
+	"math"
+	"os"
+	"regexp"
+	"time"
 
-// ParsePolicy reads a policy file. An error names line, column and remedy.
-func ParsePolicy(data []byte) (*Policy, error) { panic("not yet") }
+	"capgpu/ledger"
+)
+
+// Policy says who may use the device, and for how much. ParsePolicy reads it
+// from JSON; packaging/policy.json is an example with every field.
+type Policy struct {
+	Device  DevicePolicy
+	Audit   AuditPolicy
+	Tenants []Tenant
+}
+
+// DevicePolicy is about the function and its driver.
+type DevicePolicy struct {
+	MemoryBytes uint64 // DMA memory that all drivers of the function may hold
+	IOVAEntries uint64 // mappings of it
+	Faults      string // fault script of the mock; developer mode only
+	Respawn     RespawnPolicy
+}
+
+// RespawnPolicy bounds how often a dead driver is replaced: after the n-th death
+// within Window the next driver starts FirstDelay × 2^(n-1) later, at most
+// MaxDelay; more than Budget deaths within Window and the device is wedged.
+// Deaths older than Window are forgiven.
+type RespawnPolicy struct {
+	Budget               int
+	Window               time.Duration
+	FirstDelay, MaxDelay time.Duration
+}
+
+// AuditPolicy is about the log.
+type AuditPolicy struct {
+	Path     string // empty: audit.log in the run directory
+	MaxBytes uint64 // of the file; 0: the log's own default
+	// DriverBytes is what one driver may append before its appends are refused.
+	DriverBytes uint64
+}
+
+// Tenant is whom the policy names, and what it may do.
+type Tenant struct {
+	Name                 string
+	SocketMode           os.FileMode
+	SocketUID, SocketGID int // -1: the manager's own
+	// AllowedUIDs are the users that may connect, by SO_PEERCRED; AnyUID admits
+	// every user that the socket's file mode admits.
+	AllowedUIDs    []uint32
+	AnyUID         bool
+	Facet          uint32 // 0 memory, 1 program, 2 full: as in docs/wire.md
+	Weight         uint32
+	MaxConnections uint64
+	MaxDeadline    time.Duration // 0: the device's
+	Limits         ledger.Limits // of all sessions of the tenant together
+	Programs       []string      // that its sessions may open; empty: all
+}
+
+// Tenant returns the tenant of this name, or nil.
+func (p *Policy) Tenant(name string) *Tenant {
+	for i := range p.Tenants {
+		if p.Tenants[i].Name == name {
+			return &p.Tenants[i]
+		}
+	}
+	return nil
+}
+
+// Facet names, by their number.
+var facetNames = [...]string{"memory", "program", "full"}
+
+// What may be called a tenant: it becomes part of a file name and of log lines.
+var tenantName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,31}$`)
+
+const (
+	maxTenants = 64
+	// maxProgramsBytes keeps an Attach message below 4,096 bytes.
+	maxProgramsBytes = 2048
+	maxPolicyBytes   = 1 << 20
+)
+
+func defaultDevicePolicy() DevicePolicy {
+	return DevicePolicy{
+		MemoryBytes: 1 << 30,
+		IOVAEntries: 16384,
+		Respawn:     RespawnPolicy{Budget: 5, Window: time.Minute, FirstDelay: 20 * time.Millisecond, MaxDelay: 5 * time.Second},
+	}
+}
+
+func defaultAuditPolicy() AuditPolicy { return AuditPolicy{DriverBytes: 64 << 20} }
+
+func defaultTenant() Tenant {
+	return Tenant{
+		SocketMode: 0o600, SocketUID: -1, SocketGID: -1,
+		Facet: 2, Weight: 1, MaxConnections: 64,
+		Limits: defaultTenantLimits(),
+	}
+}
+
+// defaultTenantLimits bound what a policy does not mention: no tenant is without
+// limits because a line was left out.
+func defaultTenantLimits() ledger.Limits {
+	l := ledger.NoLimits()
+	l[ledger.DeviceMemory] = 256 << 20
+	l[ledger.HostMemory] = 256 << 20
+	l[ledger.Sessions] = 64
+	l[ledger.Buffers] = 4096
+	l[ledger.Fences] = 4096
+	l[ledger.Programs] = 256
+	l[ledger.ProgramBytes] = 16 << 20
+	l[ledger.QueueSlots] = 64 << 10
+	l[ledger.InFlight] = 4096
+	return l
+}
 
 // DevPolicy is the policy of developer mode: the tenants default (everything),
-// memory-only (the memory facet) and limited (a small quota).
-func DevPolicy() *Policy { panic("not yet") }
+// memory-only (the memory facet) and limited (a small quota), each for the
+// calling user alone.
+func DevPolicy() *Policy {
+	own := []uint32{uint32(os.Getuid())}
+	full, memory, limited := defaultTenant(), defaultTenant(), defaultTenant()
+	full.Name, full.AllowedUIDs = "default", own
+	full.Limits[ledger.DeviceMemory] = 768 << 20
+	full.Limits[ledger.HostMemory] = math.MaxUint64
+	memory.Name, memory.AllowedUIDs, memory.Facet = "memory-only", own, 0
+	limited.Name, limited.AllowedUIDs = "limited", own
+	limited.MaxConnections = 4
+	limited.Limits[ledger.DeviceMemory] = 1 << 20
+	limited.Limits[ledger.Sessions] = 2
+	limited.Limits[ledger.Buffers] = 8
+	limited.Limits[ledger.Fences] = 8
+	limited.Limits[ledger.Programs] = 4
+	limited.Limits[ledger.QueueSlots] = 256
+	limited.Limits[ledger.InFlight] = 64
+	return &Policy{
+		Device:  defaultDevicePolicy(),
+		Audit:   defaultAuditPolicy(),
+		Tenants: []Tenant{full, memory, limited},
+	}
+}

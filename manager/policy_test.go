@@ -1,0 +1,97 @@
+package manager
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"capgpu/ledger"
+)
+
+func TestPolicyExample(t *testing.T) {
+	data, err := os.ReadFile("../packaging/policy.json")
+	require.NoError(t, err)
+	p, err := ParsePolicy(data)
+	require.NoError(t, err)
+	require.Len(t, p.Tenants, 2)
+	vision := p.Tenant("vision")
+	require.Equal(t, []uint32{1000}, vision.AllowedUIDs)
+	require.Equal(t, uint32(1), vision.Facet)
+	require.Equal(t, uint32(4), vision.Weight)
+	require.Equal(t, uint64(64<<20), vision.Limits[ledger.DeviceMemory])
+	require.Equal(t, uint64(24*time.Hour), vision.Limits[ledger.DeviceTime])
+	require.Equal(t, defaultTenantLimits()[ledger.Fences], vision.Limits[ledger.Fences], "what is not mentioned keeps its default")
+	require.True(t, p.Tenant("default").AnyUID)
+	require.Equal(t, os.FileMode(0o660), p.Tenant("default").SocketMode)
+	require.Equal(t, time.Minute, p.Device.Respawn.Window)
+	require.Equal(t, uint64(1<<30), p.Audit.MaxBytes)
+}
+
+func TestPolicyErrors(t *testing.T) {
+	for _, c := range []struct{ name, in, want string }{
+		{"empty", ``, "line 1, column 1: the file ends in the middle"},
+		{"no tenants", "{}", "line 1, column 1: no tenant may connect"},
+		{"unknown", "{\n  \"tenant\": []\n}", `line 2, column 3: the policy has no field "tenant"; remove it or use one of: audit, device, tenants`},
+		{"twice", "{\"device\": {},\n\"device\": {}}", `line 2, column 1: "device" is here twice`},
+		{"escaped twice", `{"device": {}, "\u0064evice": {}}`, `"device" is here twice`},
+		{"after", "{\"tenants\": [{\"name\": \"a\", \"allowedUids\": \"any\"}]}\n x", "line 2, column 2: there is something after"},
+		{"cut", "{\n\"tenants\": [", "line 2, column 13: the file ends"},
+		{"not JSON", "{tenants: 3}", "line 1, column 2: not JSON"},
+		{"nobody", `{"tenants": [{"name": "a"}]}`, `tenant "a" admits nobody`},
+		{"empty list", `{"tenants": [{"name": "a", "allowedUids": []}]}`, `tenant "a" admits nobody`},
+		{"no name", `{"tenants": [{"allowedUids": "any"}]}`, `tenants[0] has no name`},
+		{"bad name", `{"tenants": [{"name": "../a", "allowedUids": "any"}]}`, "becomes a file name"},
+		{"same name", `{"tenants": [{"name": "a", "allowedUids": "any"}, {"name": "a", "allowedUids": "any"}]}`, `tenant "a" is here twice`},
+		{"uid", `{"tenants": [{"name": "a", "allowedUids": [-1]}]}`, "line 1, column 44: tenants[0].allowedUids[0] must be a whole number"},
+		{"facet", `{"tenants": [{"name": "a", "facet": "all"}]}`, `must be "memory", "program" or "full"`},
+		{"size", `{"device": {"memory": "1GB"}}`, `must be a number of bytes`},
+		{"size too big", `{"device": {"memory": "99999999TiB"}}`, `must be a number of bytes`},
+		{"negative", `{"device": {"memory": -1}}`, "whole number"},
+		{"fraction", `{"device": {"memory": 1.5}}`, "whole number"},
+		{"mode", `{"tenants": [{"name": "a", "socket": {"mode": "0999"}}]}`, "octal"},
+		{"owner", `{"tenants": [{"name": "a", "socket": {"owner": "no such user here"}}]}`, "does not know"},
+		{"class", `{"tenants": [{"name": "a", "limits": {"connections": 3}}]}`, `has no field "connections"`},
+		{"delay", `{"device": {"respawn": {"firstDelay": "9s"}}}`, "longer than maxDelay"},
+		{"deep", "[[[[[[[[[[[[[[[[[[", "levels of nesting"},
+		{"list", "[]", "must be an object"},
+		{"null tenants", `{"tenants": null}`, "must be a list"},
+		{"weight", `{"tenants": [{"name": "a", "weight": 0}]}`, "from 1 to 1000"},
+		{"not UTF-8", "{\n\"\xff\"", "line 2, column 2: the file is not UTF-8"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := ParsePolicy([]byte(c.in))
+			require.ErrorContains(t, err, c.want)
+		})
+	}
+}
+
+func TestDevPolicy(t *testing.T) {
+	p := DevPolicy()
+	require.NotNil(t, p.Tenant("default"))
+	require.Zero(t, p.Tenant("memory-only").Facet)
+	require.EqualValues(t, 1<<20, p.Tenant("limited").Limits[ledger.DeviceMemory])
+	require.Nil(t, p.Tenant("nobody"))
+}
+
+func FuzzParsePolicy(f *testing.F) {
+	data, err := os.ReadFile("../packaging/policy.json")
+	require.NoError(f, err)
+	f.Add(data)
+	f.Add([]byte(`{"tenants": [{"name": "a", "allowedUids": [0]}]}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		p, err := ParsePolicy(data)
+		if err != nil {
+			require.Nil(t, p)
+			require.Regexp(t, `^line \d+, column \d+: `, err.Error())
+			return
+		}
+		require.NotEmpty(t, p.Tenants)
+		for _, tenant := range p.Tenants {
+			require.Regexp(t, tenantName, tenant.Name)
+			require.True(t, tenant.AnyUID || len(tenant.AllowedUIDs) > 0)
+			require.NotZero(t, tenant.MaxConnections)
+		}
+	})
+}
