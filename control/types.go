@@ -33,6 +33,7 @@ const (
 	TypeCloseQueue    MsgType = 46
 	TypeRestrict      MsgType = 47
 	TypeClose         MsgType = 48
+	TypeAwaitEnd      MsgType = 49
 )
 
 // Messages of the supervision link.
@@ -97,6 +98,7 @@ var layouts = map[MsgType]*layout{
 	TypeCloseQueue:    {name: "CloseQueue", request: body[HandleBody], reply: body[Empty]},
 	TypeRestrict:      {name: "Restrict", request: body[RestrictRequest], reply: body[Empty], replyFDs: 1},
 	TypeClose:         {name: "Close", request: body[Empty], reply: body[Empty]},
+	TypeAwaitEnd:      {name: "AwaitEnd", request: body[Empty], reply: body[Empty]},
 
 	TypeReady:        {name: "Ready", request: body[ReadyRequest], reply: body[Empty]},
 	TypeAttach:       {name: "Attach", request: body[AttachRequest], reply: body[Empty], requestFDs: 1},
