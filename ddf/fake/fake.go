@@ -65,7 +65,7 @@ type Function struct {
 // New makes a function. Close it when its driver is done.
 func New(o Options) (*Function, error) {
 	if o.Info == (ddf.DeviceInfo{}) {
-		o.Info = ddf.DeviceInfo{Name: "mock0", VendorID: 0x1de5, DeviceID: 0x0001, Epoch: 1, Fake: true}
+		o.Info = ddf.DeviceInfo{Name: "mock0", Epoch: 1, Fake: true}
 	}
 	if o.LimitBytes == 0 {
 		o.LimitBytes = 1 << 30

@@ -1,0 +1,40 @@
+package mock
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestMatvecStopsInsideARow(t *testing.T) {
+	const cols = 4 * elementBlock
+	work := &task{slot: &slot{}, cols: cols}
+	work.floats = [3][]float32{make([]float32, cols), make([]float32, cols), make([]float32, 1)}
+	work.floats[2][0] = 7
+	work.slot.stop.Store(stopCancel)
+	require.False(t, matvecBlock(work, 0, 1))
+	require.Equal(t, float32(7), work.floats[2][0], "a row that was left is not stored")
+	work.slot.stop.Store(stopNone)
+	require.True(t, matvecBlock(work, 0, 1))
+	require.Zero(t, work.floats[2][0])
+}
+
+func TestStoppedTaskIsNotSuccess(t *testing.T) {
+	work := &task{slot: &slot{}, kernel: fillBlock, items: 10, block: 5, perItem: 4}
+	work.words[0] = make([]uint32, 10)
+	work.slot.stop.Store(stopCancel)
+	work.work()
+	require.Equal(t, "cancelled", work.outcome().String())
+	work.slot.stop.Store(stopNone)
+	work.work()
+	work.slot.stop.Store(stopCancel)
+	require.Equal(t, "ok", work.outcome().String(), "a cancel after the last block came too late")
+}
+
+func TestBugsOfKernelsAreNotTraps(t *testing.T) {
+	work := &task{slot: &slot{}, items: 1, block: 1, kernel: func(*task, uint64, uint64) bool {
+		var none []int
+		return none[len(none)] == 0
+	}}
+	require.Panics(t, work.work)
+}
