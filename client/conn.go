@@ -3,50 +3,180 @@ package client
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"capgpu/control"
+	"capgpu/gpuerr"
 )
 
-// Conn is a tenant's connection to the service.
-type Conn struct{}
+// Conn is a tenant's connection to the service: what the tenant may see and open.
+type Conn struct {
+	caller *control.Caller
+	tenant string
+}
 
-// Dial connects to a tenant socket.
-func Dial(ctx context.Context, path string) (*Conn, error) { panic("client: not yet") }
+// protocolVersion is what Hello speaks.
+const protocolVersion = control.HelloVersion
+
+// Dial connects to a tenant socket. An error that comes from the socket is both
+// gpuerr.Disconnected and the system's own (fs.ErrNotExist, for instance).
+func Dial(ctx context.Context, path string) (*Conn, error) {
+	var d net.Dialer
+	nc, err := d.DialContext(ctx, "unixpacket", path)
+	if err != nil {
+		return nil, fmt.Errorf("%w: connect to %s: %w", gpuerr.Disconnected, path, rootOf(err))
+	}
+	fd, err := takeFD(nc.(*net.UnixConn))
+	if err != nil {
+		return nil, err
+	}
+	return NewConn(ctx, fd)
+}
+
+// rootOf leaves out what net says about addresses, which the caller says better.
+func rootOf(err error) error {
+	var sys *os.SyscallError
+	if errors.As(err, &sys) {
+		return sys.Err
+	}
+	return err
+}
+
+// takeFD moves the descriptor out of a connection that package net made.
+func takeFD(nc *net.UnixConn) (int, error) {
+	defer nc.Close()
+	raw, err := nc.SyscallConn()
+	if err != nil {
+		return -1, gpuerr.New(gpuerr.IO, "socket: %v", err)
+	}
+	fd, dupErr := -1, error(nil)
+	err = raw.Control(func(s uintptr) { fd, dupErr = unix.FcntlInt(s, unix.F_DUPFD_CLOEXEC, 0) })
+	if err = errors.Join(err, dupErr); err != nil {
+		return -1, gpuerr.New(gpuerr.IO, "socket: %v", err)
+	}
+	return fd, nil
+}
 
 // NewConn speaks on a connected tenant socket; it takes ownership of fd, also
 // when it fails.
-func NewConn(ctx context.Context, fd int) (*Conn, error) { panic("client: not yet") }
+func NewConn(ctx context.Context, fd int) (*Conn, error) {
+	conn, err := control.NewConn(fd, control.ConnOptions{})
+	if err != nil {
+		return nil, err
+	}
+	c := &Conn{caller: control.NewCaller(conn)}
+	m, err := call(ctx, c.caller, control.TypeHello, control.HelloRequest{Version: protocolVersion}.AppendTo(nil), nil, 0)
+	if err != nil {
+		c.Close()
+		return nil, err
+	}
+	r, err := control.ParseHelloReply(m.Body)
+	if err == nil && r.Version != protocolVersion {
+		err = gpuerr.New(gpuerr.Protocol, "the service speaks version %d of the protocol, this client version %d", r.Version, protocolVersion)
+	}
+	if err != nil {
+		c.Close()
+		return nil, err
+	}
+	c.tenant = r.Tenant
+	return c, nil
+}
 
 // Tenant is whom the service takes this client for.
-func (c *Conn) Tenant() string { panic("client: not yet") }
+func (c *Conn) Tenant() string { return c.tenant }
 
 // Devices lists the devices of the tenant.
-func (c *Conn) Devices(ctx context.Context) ([]DeviceInfo, error) { panic("client: not yet") }
+func (c *Conn) Devices(ctx context.Context) ([]DeviceInfo, error) {
+	m, err := call(ctx, c.caller, control.TypeListDevices, nil, nil, 0)
+	if err != nil {
+		return nil, err
+	}
+	r, err := control.ParseListDevicesReply(m.Body)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]DeviceInfo, len(r.Devices))
+	for i, d := range r.Devices {
+		out[i] = deviceInfo(d)
+	}
+	return out, nil
+}
 
-// Open opens a session on a device. The session does not depend on the Conn.
-func (c *Conn) Open(ctx context.Context, index uint32) (*Session, error) { panic("client: not yet") }
+// Open opens a session on the device of the given DeviceInfo.Index. The session
+// does not depend on the Conn.
+func (c *Conn) Open(ctx context.Context, index uint32) (*Session, error) {
+	m, err := call(ctx, c.caller, control.TypeOpenDevice, control.OpenDeviceRequest{Index: index}.AppendTo(nil), nil, 1)
+	if err != nil {
+		return nil, err
+	}
+	r, err := control.ParseOpenDeviceReply(m.Body)
+	if err != nil {
+		m.CloseFDs()
+		return nil, err
+	}
+	return NewSession(m.FDs[0], r.Epoch)
+}
 
-// NextState blocks until the device's state differs from "ready in epoch". When
-// ctx ends first it returns ctx's error.
+// NextState blocks until the device's state differs from "ready in epoch". Pass
+// the epoch of the last call. When ctx ends first it returns ctx's error.
 func (c *Conn) NextState(ctx context.Context, index uint32, epoch uint64) (State, error) {
-	panic("client: not yet")
+	for {
+		st, err := c.nextState(ctx, index, epoch, waitSlice)
+		if err != nil || st.Changed {
+			return st, err
+		}
+	}
 }
 
 // NextStateFor is NextState with the time limit as a result: when timeout is
 // over it returns the present state with Changed false and no error.
 func (c *Conn) NextStateFor(ctx context.Context, index uint32, epoch uint64, timeout time.Duration) (State, error) {
-	panic("client: not yet")
+	end := time.Now().Add(timeout)
+	for {
+		left := time.Until(end)
+		st, err := c.nextState(ctx, index, epoch, max(0, min(left, waitSlice)))
+		if err != nil || st.Changed || left <= waitSlice {
+			return st, err
+		}
+	}
+}
+
+func (c *Conn) nextState(ctx context.Context, index uint32, epoch uint64, timeout time.Duration) (State, error) {
+	req := control.NextStateRequest{Index: index, Epoch: epoch, TimeoutNanos: uint64(timeout)}
+	m, err := call(ctx, c.caller, control.TypeNextState, req.AppendTo(nil), nil, 0)
+	if err != nil {
+		return State{}, err
+	}
+	r, err := control.ParseNextStateReply(m.Body)
+	if err != nil {
+		return State{}, err
+	}
+	return State{Epoch: r.Epoch, State: DeviceState(r.State), Changed: r.Changed, Cause: r.Cause}, nil
 }
 
 // Status is the driver's account of its sessions and budgets, as JSON.
 func (c *Conn) Status(ctx context.Context, index uint32) (json.RawMessage, error) {
-	panic("client: not yet")
+	m, err := call(ctx, c.caller, control.TypeStatus, control.StatusRequest{Index: index}.AppendTo(nil), nil, 0)
+	if err != nil {
+		return nil, err
+	}
+	if !json.Valid(m.Body) {
+		return nil, gpuerr.New(gpuerr.Protocol, "the status is not JSON")
+	}
+	return json.RawMessage(m.Body), nil
 }
 
 // Done is closed when the service is gone or Close was called.
-func (c *Conn) Done() <-chan struct{} { panic("client: not yet") }
+func (c *Conn) Done() <-chan struct{} { return c.caller.Done() }
 
 // Err says why Done is closed; nil before.
-func (c *Conn) Err() error { panic("client: not yet") }
+func (c *Conn) Err() error { return c.caller.Err() }
 
 // Close ends the connection. Sessions opened on it live on.
-func (c *Conn) Close() error { panic("client: not yet") }
+func (c *Conn) Close() error { return c.caller.Close() }

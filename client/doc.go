@@ -1,1 +1,65 @@
+// Package client is the Go client of the GPU service.
+//
+// A program connects to its tenant socket, opens a session on a device, and
+// holds nothing but capabilities from then on:
+//
+//	conn, err := client.Dial(ctx, "/run/capgpu/default.sock")
+//	s, err := conn.Open(ctx, 0)
+//	a, err := s.CreateBuffer(ctx, n*4, client.Storage)
+//	mem, err := a.Map()                      // []byte, shared with the device
+//	add, err := s.OpenProgram(ctx, "vecadd_f32")
+//	q, err := s.CreateQueue(ctx, client.QueueOptions{})
+//	_, err = q.Submit(&client.Launch{Program: add, Bindings: []client.Binding{{Buffer: a}, {Buffer: b}, {Buffer: c}}},
+//		&client.Signal{Fence: f, Value: 1})
+//	end, err := f.Wait(ctx, 1)               // end.Kind == outcome.OK
+//
+// # What is shared
+//
+// A Buffer's memory is mapped once into this process and once into the driver's;
+// no byte is copied on the way. Commands go through a Queue's ring in shared
+// memory: pushing, flushing and collecting completions that are there allocate
+// nothing, and make no system call unless the other side sleeps. All else
+// (create, close, wait for a fence) is one message on the session's socket.
+//
+// # Errors and outcomes
+//
+// Errors carry a gpuerr.Code: test with errors.Is(err, gpuerr.Quota). How work
+// ended is no error but an outcome.Outcome: work that ran and failed has a nil
+// error and an outcome other than OK. When a context ends first, methods return
+// an error that is context.DeadlineExceeded or context.Canceled.
+//
+// # Ends
+//
+// Objects belong to their session and end with it. Session.Done is closed when
+// that happens and Session.Err says why: gpuerr.Closed after Session.Close,
+// gpuerr.Revoked when the service or an ancestor session ended it, and
+// gpuerr.Disconnected when the driver died; from then on every method of the
+// session and its objects fails with that error, and whoever waits is woken.
+// Conn.NextState tells when a successor driver is ready; then open a session
+// anew: sessions never come back.
+//
+// Every Close is idempotent and may be called from any goroutine; it returns nil
+// if the object is gone already, for whatever reason. Session.Close ends all
+// objects of the session, so a program may close only that. Closing a Conn
+// leaves its sessions alive.
+//
+// # Mapped memory outlives Close
+//
+// A slice that Buffer.Map returned stays readable and writable until
+// Buffer.Unmap, also after Buffer.Close, Session.Close or the death of the
+// driver: a late access then meets memory that no longer belongs to any device,
+// instead of killing the process. Its price is that every Map wants an Unmap.
+// The driver cannot shrink the memory under a mapping either: only sealed memory
+// is accepted. ReadAt and WriteAt need no such care.
+//
+// # Concurrency
+//
+// All methods are safe for concurrent use. A Queue is built for one goroutine
+// that submits and one that collects; more are allowed, but then the order among
+// them is theirs to settle, as is the order of one Submit among other pushes.
+//
+// Trust: the service is trusted to do the work, not with this process: its
+// replies are parsed strictly, sizes are checked before memory is mapped, and
+// nothing it sends makes a method panic. Lock order: Session.mu before nothing;
+// Buffer.mu and Queue's locks are leaves.
 package client

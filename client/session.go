@@ -2,109 +2,256 @@ package client
 
 import (
 	"context"
+	"errors"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
-	"capgpu/outcome"
+	"capgpu/control"
+	"capgpu/gpuerr"
+	"capgpu/ledger"
 )
 
-// Session is the capability to use one device.
-type Session struct{}
+// Session is the capability to use one device. It ends when it is closed, when
+// an ancestor session ends, when the service revokes it, or with its driver.
+type Session struct {
+	caller *control.Caller
+	epoch  uint64
+	waits  chan struct{} // places for fence waits; see maxWaits
 
-// NewSession speaks on a control socket of the given driver epoch; it takes
+	done    chan struct{} // closed once cause is set
+	cause   atomic.Pointer[gpuerr.Error]
+	watched chan struct{} // closed when runWatch has returned
+	// ctx ends with the session; queues wait with it.
+	ctx    context.Context
+	cancel context.CancelFunc
+
+	mu sync.Mutex
+	// +checklocks:mu
+	objects map[object]struct{}
+	// +checklocks:mu
+	closing chan struct{} // made by the first Close, closed when that is done
+}
+
+// object is what a session ends: release frees what this process holds of it.
+type object interface{ release() }
+
+// NewSession speaks on a control socket of a driver of the given epoch; it takes
 // ownership of fd, also when it fails.
-func NewSession(fd int, epoch uint64) (*Session, error) { panic("client: not yet") }
+func NewSession(fd int, epoch uint64) (*Session, error) {
+	conn, err := control.NewConn(fd, control.ConnOptions{})
+	if err != nil {
+		return nil, err
+	}
+	s := &Session{
+		caller:  control.NewCaller(conn),
+		epoch:   epoch,
+		waits:   make(chan struct{}, maxWaits),
+		done:    make(chan struct{}),
+		watched: make(chan struct{}),
+		objects: map[object]struct{}{},
+	}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	go s.runWatch()
+	return s, nil
+}
 
-func (s *Session) Describe(ctx context.Context) (Description, error) { panic("client: not yet") }
-func (s *Session) Budget(ctx context.Context) ([]BudgetEntry, error) { panic("client: not yet") }
-func (s *Session) Epoch() uint64                                     { panic("client: not yet") }
-func (s *Session) Done() <-chan struct{}                             { panic("client: not yet") }
-func (s *Session) Err() error                                        { panic("client: not yet") }
-func (s *Session) Close(ctx context.Context) error                   { panic("client: not yet") }
+// runWatch ends the session when its socket does.
+func (s *Session) runWatch() {
+	defer close(s.watched)
+	<-s.caller.Done()
+	s.end(gpuerr.From(s.caller.Err()))
+}
+
+// end settles why the session is over. The first cause stands.
+func (s *Session) end(cause *gpuerr.Error) {
+	if s.cause.CompareAndSwap(nil, cause) {
+		close(s.done)
+		s.cancel()
+	}
+}
+
+// Epoch is the driver's epoch, for Conn.NextState.
+func (s *Session) Epoch() uint64 { return s.epoch }
+
+// Done is closed when the session is over.
+func (s *Session) Done() <-chan struct{} { return s.done }
+
+// Err says why Done is closed; nil before.
+func (s *Session) Err() error {
+	if cause := s.cause.Load(); cause != nil {
+		return cause
+	}
+	return nil
+}
+
+// gone is the error of an object that was closed: the session's, if that is over.
+func (s *Session) gone(what string) error {
+	if err := s.Err(); err != nil {
+		return err
+	}
+	return gpuerr.New(gpuerr.Closed, "%s", what)
+}
+
+// call asks the driver. The reply has exactly wantFDs descriptors, which are the
+// caller's.
+func (s *Session) call(ctx context.Context, t control.MsgType, body []byte, fds []int, wantFDs int) (*control.Message, error) {
+	if err := s.Err(); err != nil {
+		return nil, err
+	}
+	m, err := call(ctx, s.caller, t, body, fds, wantFDs)
+	if errors.Is(err, gpuerr.Revoked) || errors.Is(err, gpuerr.DeviceLost) {
+		return nil, err
+	}
+	if err != nil && errors.Is(err, gpuerr.Disconnected) {
+		// The caller knows it a moment before runWatch does.
+		<-s.watched
+		return nil, s.Err()
+	}
+	return m, err
+}
+
+// call asks on a socket and checks the shape of the reply.
+func call(ctx context.Context, k *control.Caller, t control.MsgType, body []byte, fds []int, wantFDs int) (*control.Message, error) {
+	m, err := k.Call(ctx, t, body, fds)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.Err(); err != nil {
+		m.CloseFDs()
+		return nil, err
+	}
+	if len(m.FDs) != wantFDs {
+		got := len(m.FDs)
+		m.CloseFDs()
+		return nil, gpuerr.New(gpuerr.Protocol, "the service sent %d descriptors where %d belong", got, wantFDs)
+	}
+	return m, nil
+}
+
+// adopt registers an object with the session, or refuses it when the session is
+// already closed by this process and nobody would release the object.
+func (s *Session) adopt(o object) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closing != nil {
+		return s.gone("the session is closed")
+	}
+	s.objects[o] = struct{}{}
+	return nil
+}
+
+// disown reports whether the object was open until now.
+func (s *Session) disown(o object) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, open := s.objects[o]
+	delete(s.objects, o)
+	return open
+}
+
+// destroy asks the driver to close an object. That it is gone already is success.
+func (s *Session) destroy(ctx context.Context, t control.MsgType, handle uint64) error {
+	_, err := s.call(ctx, t, control.HandleBody{Handle: handle}.AppendTo(nil), nil, 0)
+	if err != nil && gpuerr.CodeOf(err).Class() == gpuerr.ClassDisconnected {
+		return nil
+	}
+	return err
+}
+
+// Describe tells what the session may do, and the bounds of the device.
+func (s *Session) Describe(ctx context.Context) (Description, error) {
+	m, err := s.call(ctx, control.TypeDescribe, nil, nil, 0)
+	if err != nil {
+		return Description{}, err
+	}
+	d, err := control.ParseDescription(m.Body)
+	if err != nil {
+		return Description{}, err
+	}
+	return description(d), nil
+}
+
+// Budget tells what the session uses of its limits.
+func (s *Session) Budget(ctx context.Context) ([]BudgetEntry, error) {
+	m, err := s.call(ctx, control.TypeBudget, nil, nil, 0)
+	if err != nil {
+		return nil, err
+	}
+	r, err := control.ParseBudgetReply(m.Body)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]BudgetEntry, len(r.Entries))
+	for i, e := range r.Entries {
+		out[i] = BudgetEntry{Resource: ledger.Class(e.Class).String(), Used: e.Used, Limit: e.Limit, Peak: e.Peak}
+	}
+	return out, nil
+}
+
+// Restrict makes a weaker session whose charges count against this one as well.
+// It ends with this one, but not the other way round, and it lives on its own
+// socket: closing this session's Go object ends both.
 func (s *Session) Restrict(ctx context.Context, p Policy) (*Session, error) {
-	panic("client: not yet")
-}
-func (s *Session) CreateBuffer(ctx context.Context, bytes uint64, usage Usage) (*Buffer, error) {
-	panic("client: not yet")
-}
-func (s *Session) CreateFence(ctx context.Context, initial uint64) (*Fence, error) {
-	panic("client: not yet")
-}
-func (s *Session) OpenProgram(ctx context.Context, name string) (*Program, error) {
-	panic("client: not yet")
-}
-func (s *Session) LoadProgram(ctx context.Context, bundle []byte) (*Program, error) {
-	panic("client: not yet")
-}
-func (s *Session) CreateQueue(ctx context.Context, o QueueOptions) (*Queue, error) {
-	panic("client: not yet")
-}
-
-// Buffer is device memory that is also in this process's reach.
-type Buffer struct{}
-
-func (b *Buffer) Handle() uint64                           { panic("client: not yet") }
-func (b *Buffer) Size() uint64                             { panic("client: not yet") }
-func (b *Buffer) Memory() (fd int, off, length uint64)     { panic("client: not yet") }
-func (b *Buffer) Map() ([]byte, error)                     { panic("client: not yet") }
-func (b *Buffer) Unmap() error                             { panic("client: not yet") }
-func (b *Buffer) ReadAt(p []byte, off int64) (int, error)  { panic("client: not yet") }
-func (b *Buffer) WriteAt(p []byte, off int64) (int, error) { panic("client: not yet") }
-func (b *Buffer) Close(ctx context.Context) error          { panic("client: not yet") }
-
-// Fence is a 64-bit timeline.
-type Fence struct{}
-
-func (f *Fence) Handle() uint64                                 { panic("client: not yet") }
-func (f *Fence) State(ctx context.Context) (FenceState, error)  { panic("client: not yet") }
-func (f *Fence) Signal(ctx context.Context, value uint64) error { panic("client: not yet") }
-func (f *Fence) Close(ctx context.Context) error                { panic("client: not yet") }
-
-// Wait waits until the fence has reached value and returns that point's outcome.
-// When ctx ends first it returns a pending outcome and ctx's error.
-func (f *Fence) Wait(ctx context.Context, value uint64) (outcome.Outcome, error) {
-	panic("client: not yet")
+	req := control.RestrictRequest{Facet: uint32(p.Facet), MaxDeadlineNanos: uint64(max(0, p.MaxDeadline)), Programs: p.Programs}
+	for name, amount := range p.Limits {
+		class, ok := ledger.ParseClass(name)
+		if !ok {
+			return nil, gpuerr.New(gpuerr.Invalid, "limits: there is no resource %q", name)
+		}
+		req.Limits = append(req.Limits, control.Limit{Class: uint32(class), Amount: amount})
+	}
+	slices.SortFunc(req.Limits, func(a, b control.Limit) int { return int(a.Class) - int(b.Class) })
+	m, err := s.call(ctx, control.TypeRestrict, req.AppendTo(nil), nil, 1)
+	if err != nil {
+		return nil, err
+	}
+	fd := m.FDs[0]
+	m.FDs = nil
+	return NewSession(fd, s.epoch)
 }
 
-// WaitFor is Wait with the time limit as a result: when timeout is over it
-// returns a state whose Outcome is pending, and no error.
-func (f *Fence) WaitFor(ctx context.Context, value uint64, timeout time.Duration) (FenceState, error) {
-	panic("client: not yet")
+// Close revokes the session and all below it. It returns when nothing of it runs
+// or is mapped by the device any more and every charge is back; if ctx ends
+// before that, the driver finishes alone. In either case nothing of the session
+// is left in this process but slices that Buffer.Map returned.
+func (s *Session) Close(ctx context.Context) error {
+	s.mu.Lock()
+	if closing := s.closing; closing != nil {
+		s.mu.Unlock()
+		select {
+		case <-closing:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	closing := make(chan struct{})
+	s.closing = closing
+	s.mu.Unlock()
+	defer close(closing)
+
+	var err error
+	if s.Err() == nil {
+		_, err = call(ctx, s.caller, control.TypeClose, nil, nil, 0)
+		if err != nil && gpuerr.CodeOf(err).Class() == gpuerr.ClassDisconnected {
+			err = nil // over already
+		}
+	}
+	s.end(gpuerr.New(gpuerr.Closed, "the session is closed"))
+	s.caller.Close()
+	<-s.watched
+	s.mu.Lock()
+	objects := s.objects
+	s.objects = map[object]struct{}{}
+	s.mu.Unlock()
+	for o := range objects {
+		o.release()
+	}
+	return err
 }
 
-// Program is code that the session may launch.
-type Program struct{}
-
-func (p *Program) Handle() uint64                  { panic("client: not yet") }
-func (p *Program) Info() ProgramInfo               { panic("client: not yet") }
-func (p *Program) Close(ctx context.Context) error { panic("client: not yet") }
-
-// Queue is an in-order command queue on a ring shared with the driver.
-type Queue struct{}
-
-// The Push methods stage one command and return its ticket; tickets of a queue
-// ascend from 1. Nothing is seen by the driver before Flush.
-func (q *Queue) PushLaunch(l *Launch) (uint64, error) { panic("client: not yet") }
-func (q *Queue) PushCopy(c *Copy) (uint64, error)     { panic("client: not yet") }
-func (q *Queue) PushFill(f *Fill) (uint64, error)     { panic("client: not yet") }
-func (q *Queue) PushSignal(f *Fence, value uint64) (uint64, error) {
-	panic("client: not yet")
-}
-func (q *Queue) PushWait(f *Fence, value uint64) (uint64, error) { panic("client: not yet") }
-func (q *Queue) Flush() error                                    { panic("client: not yet") }
-
-// Submit pushes commands, all or none, and flushes.
-func (q *Queue) Submit(cmds ...Command) (first uint64, err error) { panic("client: not yet") }
-
-// Completions waits for at least one completion and returns how many it put in out.
-func (q *Queue) Completions(ctx context.Context, out []Completion) (int, error) {
-	panic("client: not yet")
-}
-func (q *Queue) Handle() uint64                   { panic("client: not yet") }
-func (q *Queue) Cancel(ctx context.Context) error { panic("client: not yet") }
-func (q *Queue) Close(ctx context.Context) error  { panic("client: not yet") }
-
-func (l *Launch) push(q *Queue) (uint64, error) { return q.PushLaunch(l) }
-func (c *Copy) push(q *Queue) (uint64, error)   { return q.PushCopy(c) }
-func (f *Fill) push(q *Queue) (uint64, error)   { return q.PushFill(f) }
-func (s *Signal) push(q *Queue) (uint64, error) { return q.PushSignal(s.Fence, s.Value) }
-func (w *Wait) push(q *Queue) (uint64, error)   { return q.PushWait(w.Fence, w.Value) }
+// nanos reads a duration of the wire; what does not fit is as good as for ever.
+func nanos(n uint64) time.Duration { return time.Duration(min(n, math.MaxInt64)) }

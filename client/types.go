@@ -151,60 +151,6 @@ type FenceState struct {
 	Outcome  outcome.Outcome // of the last point; pending while it has not ended
 }
 
-// Binding is a range of a buffer as a program sees it.
-type Binding struct {
-	Buffer *Buffer
-	Off    uint64 // bytes
-	Len    uint64 // bytes; 0: to the end
-}
-
-// Command is one entry of a queue: *Launch, *Copy, *Fill, *Signal or *Wait.
-type Command interface {
-	push(q *Queue) (ticket uint64, err error)
-}
-
-// Launch runs a program.
-type Launch struct {
-	Program     *Program
-	Grid, Block Dim3   // both zero: the program's natural grid over its bindings
-	SharedBytes uint32 // dynamic shared memory
-	Bindings    []Binding
-	Inline      []byte        // constants, little-endian
-	Deadline    time.Duration // 0: the policy's; rounded up to microseconds
-}
-
-// Copy copies Bytes bytes on the device.
-type Copy struct {
-	Dst      *Buffer
-	DstOff   uint64
-	Src      *Buffer
-	SrcOff   uint64
-	Bytes    uint64
-	Deadline time.Duration
-}
-
-// Fill writes a 32-bit pattern over a range; Off and Bytes are multiples of 4.
-type Fill struct {
-	Buffer   *Buffer
-	Off      uint64
-	Bytes    uint64
-	Pattern  uint32
-	Deadline time.Duration
-}
-
-// Signal advances a fence to Value once everything queued before it has ended,
-// with the worst outcome since the previous Signal of the queue.
-type Signal struct {
-	Fence *Fence
-	Value uint64
-}
-
-// Wait holds the queue until a fence has reached Value.
-type Wait struct {
-	Fence *Fence
-	Value uint64
-}
-
 // Completion is how one command ended.
 type Completion struct {
 	Ticket     uint64 // as the push returned it

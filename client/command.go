@@ -1,0 +1,191 @@
+package client
+
+import (
+	"math"
+	"time"
+
+	"capgpu/gpuerr"
+	"capgpu/ring"
+)
+
+// Command is one entry of a queue: *Launch, *Copy, *Fill, *Signal or *Wait.
+type Command interface {
+	// push stages the command; the caller holds q.submit.
+	push(q *Queue) (ticket uint64, err error)
+}
+
+// Launch runs a program.
+type Launch struct {
+	Program     *Program
+	Grid, Block Dim3   // both zero: the program's natural grid over its bindings
+	SharedBytes uint32 // dynamic shared memory
+	Bindings    []Binding
+	Inline      []byte        // constants, little-endian
+	Deadline    time.Duration // 0: the policy's; rounded up to microseconds
+}
+
+// Binding is a range of a buffer as a program sees it.
+type Binding struct {
+	Buffer *Buffer
+	Off    uint64 // bytes
+	Len    uint64 // bytes; 0: to the end of Buffer.Size
+}
+
+// Copy copies Bytes bytes on the device.
+type Copy struct {
+	Dst      *Buffer
+	DstOff   uint64
+	Src      *Buffer
+	SrcOff   uint64
+	Bytes    uint64
+	Deadline time.Duration
+}
+
+// Fill writes a 32-bit pattern over a range; Off and Bytes are multiples of 4.
+type Fill struct {
+	Buffer   *Buffer
+	Off      uint64
+	Bytes    uint64
+	Pattern  uint32
+	Deadline time.Duration
+}
+
+// Signal advances a fence to Value once everything queued before it has ended,
+// with the worst outcome since the previous Signal of the queue.
+type Signal struct {
+	Fence *Fence
+	Value uint64
+}
+
+// Wait holds the queue until a fence has reached Value. If that point did not end
+// ok, what follows up to and including the next Signal ends cancelled.
+type Wait struct {
+	Fence *Fence
+	Value uint64
+}
+
+// +checklocks:q.submit
+func (l *Launch) push(q *Queue) (uint64, error) { return q.launchLocked(l) }
+
+// +checklocks:q.submit
+func (c *Copy) push(q *Queue) (uint64, error) { return q.copyLocked(c) }
+
+// +checklocks:q.submit
+func (f *Fill) push(q *Queue) (uint64, error) { return q.fillLocked(f) }
+
+// +checklocks:q.submit
+func (s *Signal) push(q *Queue) (uint64, error) { return q.signalLocked(s.Fence, s.Value) }
+
+// +checklocks:q.submit
+func (w *Wait) push(q *Queue) (uint64, error) { return q.waitLocked(w.Fence, w.Value) }
+
+// +checklocks:q.submit
+func (q *Queue) launchLocked(l *Launch) (uint64, error) {
+	if l.Program == nil || l.Program.s != q.s {
+		return 0, errForeign("Program")
+	}
+	if len(l.Bindings) > math.MaxUint16 || len(l.Inline) > math.MaxUint16 {
+		return 0, gpuerr.New(gpuerr.LaunchLimit, "a launch with %d bindings and %d bytes of inline arguments is too large for the ring", len(l.Bindings), len(l.Inline))
+	}
+	if max(l.Block.X, l.Block.Y, l.Block.Z) > math.MaxUint16 {
+		return 0, gpuerr.New(gpuerr.LaunchLimit, "Block: %v exceeds %d in one dimension", l.Block, math.MaxUint16)
+	}
+	micros, err := deadlineMicros(l.Deadline)
+	if err != nil {
+		return 0, err
+	}
+	q.bindings = q.bindings[:0]
+	for i := range l.Bindings {
+		b := &l.Bindings[i]
+		if b.Buffer == nil || b.Buffer.s != q.s {
+			return 0, errForeign("Bindings")
+		}
+		length := b.Len
+		if length == 0 {
+			if b.Off >= b.Buffer.size {
+				return 0, gpuerr.New(gpuerr.Invalid, "Bindings: offset %d of binding %d is not in its buffer of %d bytes", b.Off, i, b.Buffer.size)
+			}
+			length = b.Buffer.size - b.Off
+		}
+		q.bindings = append(q.bindings, ring.Binding{Buffer: b.Buffer.handle, Off: b.Off, Len: length})
+	}
+	q.entry = ring.LaunchEntry(q.next, l.Program.handle, ring.Dim3(l.Grid), ring.Dim3(l.Block), l.SharedBytes, micros)
+	return q.pushLocked(q.bindings, l.Inline)
+}
+
+// +checklocks:q.submit
+func (q *Queue) copyLocked(c *Copy) (uint64, error) {
+	if c.Dst == nil || c.Dst.s != q.s || c.Src == nil || c.Src.s != q.s {
+		return 0, errForeign("Dst or Src")
+	}
+	micros, err := deadlineMicros(c.Deadline)
+	if err != nil {
+		return 0, err
+	}
+	q.entry = ring.CopyEntry(q.next, c.Dst.handle, c.DstOff, c.Src.handle, c.SrcOff, c.Bytes, micros)
+	return q.pushLocked(nil, nil)
+}
+
+// +checklocks:q.submit
+func (q *Queue) fillLocked(f *Fill) (uint64, error) {
+	if f.Buffer == nil || f.Buffer.s != q.s {
+		return 0, errForeign("Buffer")
+	}
+	micros, err := deadlineMicros(f.Deadline)
+	if err != nil {
+		return 0, err
+	}
+	q.entry = ring.FillEntry(q.next, f.Buffer.handle, f.Off, f.Bytes, f.Pattern, micros)
+	return q.pushLocked(nil, nil)
+}
+
+// +checklocks:q.submit
+func (q *Queue) signalLocked(f *Fence, value uint64) (uint64, error) {
+	if f == nil || f.s != q.s {
+		return 0, errForeign("Fence")
+	}
+	q.entry = ring.SignalEntry(q.next, f.handle, value)
+	return q.pushLocked(nil, nil)
+}
+
+// +checklocks:q.submit
+func (q *Queue) waitLocked(f *Fence, value uint64) (uint64, error) {
+	if f == nil || f.s != q.s {
+		return 0, errForeign("Fence")
+	}
+	q.entry = ring.WaitEntry(q.next, f.handle, value)
+	return q.pushLocked(nil, nil)
+}
+
+// pushLocked stages q.entry.
+//
+// +checklocks:q.submit
+func (q *Queue) pushLocked(bindings []ring.Binding, inline []byte) (uint64, error) {
+	if err := q.err(); err != nil {
+		return 0, err
+	}
+	if err := q.ring.Push(&q.entry, bindings, inline); err != nil {
+		return 0, err
+	}
+	ticket := q.next
+	q.next++
+	return ticket, nil
+}
+
+func deadlineMicros(d time.Duration) (uint32, error) {
+	if d == 0 {
+		return 0, nil
+	}
+	micros := d / time.Microsecond
+	if d%time.Microsecond != 0 {
+		micros++
+	}
+	if d < 0 || micros > math.MaxUint32 {
+		return 0, gpuerr.New(gpuerr.Invalid, "Deadline: %v is outside 1µs to %v", d, math.MaxUint32*time.Microsecond)
+	}
+	return uint32(micros), nil
+}
+
+func errForeign(field string) error {
+	return gpuerr.New(gpuerr.Invalid, "%s: missing, or of another session than the queue", field)
+}

@@ -1,0 +1,199 @@
+package client
+
+import (
+	"context"
+	"time"
+
+	"capgpu/control"
+	"capgpu/gpuerr"
+	"capgpu/internal/shm"
+	"capgpu/outcome"
+)
+
+// Fence is a 64-bit timeline. A point on it is reached once, with one outcome,
+// and never changes.
+type Fence struct {
+	s      *Session
+	handle uint64
+}
+
+// CreateFence makes a fence that stands at initial.
+func (s *Session) CreateFence(ctx context.Context, initial uint64) (*Fence, error) {
+	m, err := s.call(ctx, control.TypeCreateFence, control.CreateFenceRequest{Initial: initial}.AppendTo(nil), nil, 0)
+	if err != nil {
+		return nil, err
+	}
+	r, err := control.ParseHandleBody(m.Body)
+	if err != nil {
+		return nil, err
+	}
+	f := &Fence{s: s, handle: r.Handle}
+	if err := s.adopt(f); err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// Handle is the fence's number in the session.
+func (f *Fence) Handle() uint64 { return f.handle }
+
+// State tells where the fence stands.
+func (f *Fence) State(ctx context.Context) (FenceState, error) {
+	m, err := f.s.call(ctx, control.TypeFenceState, control.HandleBody{Handle: f.handle}.AppendTo(nil), nil, 0)
+	if err != nil {
+		return FenceState{}, err
+	}
+	return parseFenceState(m.Body)
+}
+
+// Wait waits until the fence has reached value and returns that point's outcome.
+// When ctx ends first it returns a pending outcome and ctx's error.
+func (f *Fence) Wait(ctx context.Context, value uint64) (outcome.Outcome, error) {
+	for {
+		st, err := f.wait(ctx, value, waitSlice)
+		if err != nil || st.Outcome.Kind != outcome.Pending {
+			return st.Outcome, err
+		}
+	}
+}
+
+// WaitFor is Wait with the time limit as a result: when timeout is over it
+// returns a state whose Outcome is pending, and no error.
+func (f *Fence) WaitFor(ctx context.Context, value uint64, timeout time.Duration) (FenceState, error) {
+	end := time.Now().Add(timeout)
+	for {
+		left := time.Until(end)
+		st, err := f.wait(ctx, value, max(0, min(left, waitSlice)))
+		if err != nil || st.Outcome.Kind != outcome.Pending || left <= waitSlice {
+			return st, err
+		}
+	}
+}
+
+// waitSlice is the longest that one request waits at the service. A caller who
+// gives up leaves the request behind; this bounds for how long it then occupies
+// one of the session's 64 places there.
+const waitSlice = 5 * time.Second
+
+// maxWaits bounds the waits of one session that are at the service at once, so
+// that they never occupy all of its places; further ones queue here.
+const maxWaits = 48
+
+func (f *Fence) wait(ctx context.Context, value uint64, timeout time.Duration) (FenceState, error) {
+	select {
+	case f.s.waits <- struct{}{}:
+	case <-f.s.done:
+		return FenceState{}, f.s.Err()
+	case <-ctx.Done():
+		return FenceState{}, ctx.Err()
+	}
+	defer func() { <-f.s.waits }()
+	req := control.FenceWaitRequest{Handle: f.handle, Value: value, TimeoutNanos: uint64(timeout)}
+	m, err := f.s.call(ctx, control.TypeFenceWait, req.AppendTo(nil), nil, 0)
+	if err != nil {
+		return FenceState{}, err
+	}
+	return parseFenceState(m.Body)
+}
+
+func parseFenceState(body []byte) (FenceState, error) {
+	r, err := control.ParseFenceState(body)
+	if err != nil {
+		return FenceState{}, err
+	}
+	return FenceState{Reached: r.Reached, Promised: r.Promised, Outcome: r.Outcome}, nil
+}
+
+// Signal advances the fence from the client's side. value must exceed every value
+// that was promised before.
+func (f *Fence) Signal(ctx context.Context, value uint64) error {
+	_, err := f.s.call(ctx, control.TypeFenceSignal, control.FenceSignalRequest{Handle: f.handle, Value: value}.AppendTo(nil), nil, 0)
+	return err
+}
+
+// Close ends the fence; who waits for it is woken.
+func (f *Fence) Close(ctx context.Context) error {
+	if !f.s.disown(f) {
+		return nil
+	}
+	return f.s.destroy(ctx, control.TypeDestroyFence, f.handle)
+}
+
+func (f *Fence) release() {}
+
+// Program is code that the session may launch.
+type Program struct {
+	s      *Session
+	handle uint64
+	info   ProgramInfo
+}
+
+// OpenProgram opens a program of the device by name; Description.Programs lists
+// them.
+func (s *Session) OpenProgram(ctx context.Context, name string) (*Program, error) {
+	if len(name) > control.MaxStringBytes {
+		return nil, gpuerr.New(gpuerr.NoProgram, "a program's name has at most %d bytes", control.MaxStringBytes)
+	}
+	m, err := s.call(ctx, control.TypeOpenProgram, control.OpenProgramRequest{Name: name}.AppendTo(nil), nil, 0)
+	if err != nil {
+		return nil, err
+	}
+	return s.newProgram(m.Body)
+}
+
+// LoadProgram hands a program bundle of at most 16 MiB to the device, which
+// verifies it.
+func (s *Session) LoadProgram(ctx context.Context, bundle []byte) (*Program, error) {
+	if len(bundle) == 0 || len(bundle) > maxBundleBytes {
+		return nil, gpuerr.New(gpuerr.Invalid, "bundle has %d bytes; 1 to %d are possible", len(bundle), maxBundleBytes)
+	}
+	mem, err := shm.Create("capgpu-bundle", uint64(len(bundle)))
+	if err != nil {
+		return nil, err
+	}
+	defer mem.Close()
+	view, err := mem.Map(0, uint64(len(bundle)), true)
+	if err != nil {
+		return nil, err
+	}
+	copy(view, bundle)
+	if err := shm.Unmap(view); err != nil {
+		return nil, err
+	}
+	m, err := s.call(ctx, control.TypeLoadProgram, control.LoadProgramRequest{Bytes: uint64(len(bundle))}.AppendTo(nil), []int{mem.FD()}, 0)
+	if err != nil {
+		return nil, err
+	}
+	return s.newProgram(m.Body)
+}
+
+// maxBundleBytes is the largest bundle that the service takes.
+const maxBundleBytes = 16 << 20
+
+func (s *Session) newProgram(body []byte) (*Program, error) {
+	r, err := control.ParseProgramReply(body)
+	if err != nil {
+		return nil, err
+	}
+	p := &Program{s: s, handle: r.Handle, info: programInfo(r.Info)}
+	if err := s.adopt(p); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// Handle is the program's number in the session.
+func (p *Program) Handle() uint64 { return p.handle }
+
+// Info is what a launch is checked against.
+func (p *Program) Info() ProgramInfo { return p.info }
+
+// Close ends the program; its queued work ends as revoked.
+func (p *Program) Close(ctx context.Context) error {
+	if !p.s.disown(p) {
+		return nil
+	}
+	return p.s.destroy(ctx, control.TypeCloseProgram, p.handle)
+}
+
+func (p *Program) release() {}
