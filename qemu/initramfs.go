@@ -85,15 +85,17 @@ func GuestFiles(ctx context.Context, repo, cacheDir string) ([]File, error) {
 	}
 	defer unlock()
 
+	args := []string{"CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64",
+		"go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", out + "/"}
+	for _, c := range guestCommands {
+		args = append(args, c.pkg)
+	}
+	if _, err := command(ctx, repo, "env", args...); err != nil {
+		return nil, fmt.Errorf("build the guest's commands: %w", err)
+	}
 	var files []File
 	for _, c := range guestCommands {
-		bin := filepath.Join(out, filepath.Base(c.path))
-		_, err := command(ctx, repo, "env", "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64",
-			"go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", bin, c.pkg)
-		if err != nil {
-			return nil, fmt.Errorf("build %s for the guest: %w", c.pkg, err)
-		}
-		content, err := os.ReadFile(bin)
+		content, err := os.ReadFile(filepath.Join(out, filepath.Base(c.pkg)))
 		if err != nil {
 			return nil, err
 		}

@@ -23,6 +23,7 @@ if [[ ! $version =~ ^go1\.([0-9]+) ]] || ((BASH_REMATCH[1] < 26)); then
 	exit 1
 fi
 
+want ca-certificates test -e /etc/ssl/certs/ca-certificates.crt # for module downloads
 for group in "$@"; do
 	case $group in
 	go) ;;

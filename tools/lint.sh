@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 
 formatted() {
 	local bad
-	bad=$(git ls-files -co --exclude-standard -- '*.go' | xargs -r gofmt -l)
+	bad=$(git ls-files -co --exclude-standard -- '*.go' | xargs -r gofmt -l) || return 1
 	[[ -z $bad ]] || { printf 'gofmt -w these:\n%s\n' "$bad" >&2; return 1; }
 }
 checklocks() {

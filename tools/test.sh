@@ -9,6 +9,8 @@ if [[ ${CI:-} == true ]]; then
 	export CAPGPU_REQUIRE_CXX=1 CAPGPU_FUZZ_SECONDS=${CAPGPU_FUZZ_SECONDS:-60}
 fi
 
+export CAPGPU_REQUIRE_VM=1 # install-deps.sh has seen to it
+
 # The guest has the machine to itself, after the rest.
 unit() { go list ./... | grep -v '^capgpu/qemu' | xargs go test -race -timeout=8m; }
 

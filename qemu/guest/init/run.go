@@ -28,7 +28,7 @@ func runSmoke(broken string) (checks int, err error) {
 	}
 	defer log.Close()
 	manager, err := start(log, log, "/bin/device-manager",
-		"--policy="+policy, "--run-dir="+runDir, "--audit="+auditPath, "--driver=/bin/gpu-mock", "--gate=/bin/gpu-gate")
+		"--policy="+policy, "--run-dir="+runDir)
 	if err != nil {
 		return 0, err
 	}

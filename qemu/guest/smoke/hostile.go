@@ -74,6 +74,9 @@ func (s *smoke) checkHostile() {
 	s.check("another user finds the door shut", func(c *check) {
 		c.refusedUser(s.socket(tenant))
 		c.refusedUser(s.capnpSocket(tenant))
+		// The file mode lets everyone in here; the policy does not.
+		c.refusedUser(s.socket(poor))
+		c.refusedUser(s.capnpSocket(poor))
 		c.say("user %d", nobody)
 	})
 	s.check("garbage on the tenant socket", func(c *check) {

@@ -1,0 +1,65 @@
+package qemu
+
+import (
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// needVM skips where no virtual machine can be had, unless one is required.
+func needVM(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("boots a virtual machine")
+	}
+	if _, err := exec.LookPath(VM{}.qemu()); err != nil && os.Getenv("CAPGPU_REQUIRE_VM") == "" {
+		t.Skipf("%v; `make test` installs it", err)
+	}
+}
+
+func logTo(t *testing.T) Smoke {
+	return Smoke{Line: func(line string) { t.Log(line) }, Logf: t.Logf}
+}
+
+// TestSmokeGuest is the proof that the whole of it works: see doc.go.
+func TestSmokeGuest(t *testing.T) {
+	needVM(t)
+	start := time.Now()
+	checks, _, err := logTo(t).Run(t.Context())
+	require.NoError(t, err)
+	t.Logf("%d checks in %v", checks, time.Since(start).Round(100*time.Millisecond))
+}
+
+// TestSmokeGuestFailsWhenItShould breaks one thing at a time.
+func TestSmokeGuestFailsWhenItShould(t *testing.T) {
+	needVM(t)
+	tests := []struct {
+		broken  string
+		wantErr string
+	}{
+		{"vecadd", "not ok "},                      // one wrong bit in a result
+		{"driver", "not ok "},                      // the driver dies of what a client sent
+		{"leak", "not ok "},                        // a session that nobody closed
+		{"manager", "device-manager ended early"},  // it cannot start
+		{"panic", "the guest died: "},              // init exits
+		{"hang", "the guest did not power off in"}, // nothing happens any more
+		{"silent", "not one verdict PASS"},         // the guest powers off without a verdict
+	}
+	for _, tt := range tests {
+		t.Run(tt.broken, func(t *testing.T) {
+			s := logTo(t)
+			s.Break = tt.broken
+			if tt.broken == "hang" {
+				s.Timeout = 10 * time.Second
+			}
+			_, transcript, err := s.Run(t.Context())
+			require.ErrorContains(t, err, tt.wantErr)
+			require.NotEmpty(t, transcript)
+			_, verdictErr := transcript.Verdict()
+			require.Error(t, verdictErr, "the guest gave a verdict PASS")
+		})
+	}
+}
