@@ -47,8 +47,8 @@ const (
 	DefaultMaxQueueEntries = 4096
 	DefaultMaxArgBytes     = 16 << 20
 	DefaultStrikeLimit     = 3
-	DefaultStrikeWindow    = 10 * time.Second
-	DefaultBan             = 5 * time.Second
+	DefaultStrikeWindow    = time.Minute
+	DefaultBan             = 10 * time.Second
 )
 
 // Attach is what the device-manager says of a new session.

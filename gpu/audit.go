@@ -1,0 +1,136 @@
+package gpu
+
+import (
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"capgpu/ddf"
+	"capgpu/ledger"
+)
+
+const (
+	auditBacklog = 1024 // records that wait for the log
+	// auditPressure is the backlog at which control calls begin to wait for the
+	// log. The rest of it is for what cannot wait: faults, resets, closes.
+	auditPressure = auditBacklog / 2
+	// auditPatience bounds that wait; a log that does not move must not keep
+	// sessions from being closed.
+	auditPatience  = 5 * time.Second
+	maxDetailBytes = 1024
+)
+
+// auditRecord is one line on its way.
+type auditRecord struct{ kind, detail string }
+
+// auditWriter brings records to the audit log without holding up whoever makes
+// them. Records that find no room are counted, and the count is recorded.
+type auditWriter struct {
+	sink    ddf.HardwareAuditLog // nil: nothing is recorded
+	log     *slog.Logger
+	records chan auditRecord
+	moved   chan struct{} // capacity 1: there is less to write than before
+	quit    chan struct{}
+	dropped atomic.Uint64
+	failed  atomic.Uint64
+}
+
+func newAuditWriter(sink ddf.HardwareAuditLog, log *slog.Logger) *auditWriter {
+	return &auditWriter{sink: sink, log: log, records: make(chan auditRecord, auditBacklog), moved: make(chan struct{}, 1), quit: make(chan struct{})}
+}
+
+// put never waits.
+func (w *auditWriter) put(r auditRecord) {
+	if w.sink == nil {
+		return
+	}
+	select {
+	case w.records <- r:
+	default:
+		w.dropped.Add(1)
+	}
+}
+
+// press waits while the log is behind: the back-pressure on control calls.
+func (w *auditWriter) press() {
+	if w.sink == nil || len(w.records) < auditPressure {
+		return
+	}
+	patience := time.NewTimer(auditPatience)
+	defer patience.Stop()
+	for len(w.records) >= auditPressure {
+		select {
+		case <-w.moved:
+		case <-patience.C:
+			return
+		}
+	}
+	nudge(w.moved) // for the next one who waits
+}
+
+// runAudit writes until close, and then what is left.
+func (w *auditWriter) runAudit() {
+	for {
+		select {
+		case r := <-w.records:
+			w.write(r)
+		case <-w.quit:
+			for {
+				select {
+				case r := <-w.records:
+					w.write(r)
+				default:
+					return
+				}
+			}
+		}
+	}
+}
+
+func (w *auditWriter) write(r auditRecord) {
+	if err := w.sink.Append(r.kind, r.detail); err != nil {
+		if w.failed.Add(1) == 1 { // once: a log that is full or gone stays so
+			w.log.Error("audit record lost", "kind", r.kind, "error", err)
+		}
+	}
+	if n := w.dropped.Swap(0); n > 0 {
+		if err := w.sink.Append("audit.dropped", fmt.Sprintf("records=%d", n)); err != nil {
+			w.failed.Add(1)
+		}
+	}
+	nudge(w.moved)
+}
+
+func (w *auditWriter) close() { close(w.quit) }
+
+// auditEvent records what happened to a tenant, or with nil to the device. It
+// never waits.
+func (d *Device) auditEvent(kind string, t *tenant, format string, args ...any) {
+	if d.cfg.Audit == nil {
+		return
+	}
+	payer, detail := d.ledger.Root(), fmt.Sprintf(format, args...)
+	if t != nil {
+		payer, detail = t.account, fmt.Sprintf("tenant=%.64q ", t.name)+detail
+	}
+	detail = detail[:min(len(detail), maxDetailBytes)]
+	// Spent, whether or not there is room left: what happened is recorded.
+	_ = payer.Spend(ledger.AuditBytes, uint64(len(kind)+len(detail)))
+	d.records.put(auditRecord{kind: kind, detail: detail})
+}
+
+// audit records a control call of the session, and slows it to what the log takes.
+func (s *Session) audit(kind, format string, args ...any) {
+	if s.dev.cfg.Audit == nil {
+		return
+	}
+	detail := fmt.Sprintf("tenant=%.64q session=%d ", s.tenant.name, s.id) + fmt.Sprintf(format, args...)
+	detail = detail[:min(len(detail), maxDetailBytes)]
+	_ = s.account.Spend(ledger.AuditBytes, uint64(len(kind)+len(detail)))
+	s.dev.records.press()
+	s.dev.records.put(auditRecord{kind: kind, detail: detail})
+}
+
+// audited refuses a call whose record could not be paid for.
+func (s *Session) audited() error { return s.account.CanSpend(ledger.AuditBytes) }

@@ -1,0 +1,189 @@
+package gpu
+
+import (
+	"context"
+	"errors"
+
+	"capgpu/ddf"
+	"capgpu/gpuerr"
+	"capgpu/internal/revoke"
+	"capgpu/ledger"
+	"capgpu/outcome"
+)
+
+// buffer is device memory of one session.
+type buffer struct {
+	session *Session
+	h       Handle
+	node    *revoke.Node
+	usage   Usage
+	bytes   uint64
+	mem     extent
+	host    []byte // the driver's mapping; the client may change it at any time
+	iova    uint64
+	pins    pins // jobs that use it
+
+	charges [3]ledger.Receipt // buffers, iovaEntries, deviceMemory
+	stuck   bool              // could not be unmapped: its charges stay
+}
+
+var errDestroyed = gpuerr.New(gpuerr.Closed, "closed by its session")
+
+// roundUp rounds to whole pages; ok is false when that does not fit.
+func roundUp(bytes uint64) (rounded uint64, ok bool) {
+	rounded = (bytes + ddf.PageBytes - 1) &^ (ddf.PageBytes - 1)
+	return rounded, rounded >= bytes
+}
+
+// CreateBuffer makes zeroed device memory that both sides can map. The charge is
+// in whole pages.
+func (s *Session) CreateBuffer(ctx context.Context, bytes uint64, usage Usage) (BufferInfo, error) {
+	if err := s.enter(); err != nil {
+		return BufferInfo{}, err
+	}
+	defer s.node.Leave()
+	size, ok := roundUp(bytes)
+	switch {
+	case bytes == 0:
+		return BufferInfo{}, gpuerr.New(gpuerr.Invalid, "bytes is 0; ask for at least one")
+	case !ok || bytes > s.dev.cfg.MaxBufferBytes:
+		return BufferInfo{}, gpuerr.New(gpuerr.Invalid, "bytes is %d; a buffer has at most %d", bytes, s.dev.cfg.MaxBufferBytes)
+	case usage&^usageAll != 0:
+		return BufferInfo{}, gpuerr.New(gpuerr.Invalid, "usage is %#x; only bits 0 to 2 have a meaning", uint32(usage))
+	}
+	if usage == 0 {
+		usage = UsageStorage
+	}
+	if err := s.audited(); err != nil {
+		return BufferInfo{}, err
+	}
+	b := &buffer{session: s, usage: usage, bytes: size}
+	b.pins.init()
+	if err := b.charge(); err != nil {
+		return BufferInfo{}, err
+	}
+	if err := b.back(ctx); err != nil {
+		b.refund()
+		return BufferInfo{}, err
+	}
+	if err := s.handles.add(b, func(h Handle) { b.h = h }); err != nil {
+		b.node.Close(err)
+		return BufferInfo{}, err
+	}
+	s.audit("buffer.create", "buffer=%#x bytes=%d usage=%d", uint64(b.h), b.bytes, b.usage)
+	return BufferInfo{Handle: b.h, FD: b.mem.dma.FD(), MemOff: b.mem.off, MemLen: b.bytes}, nil
+}
+
+// charge charges all of the buffer or nothing.
+func (b *buffer) charge() error {
+	amounts := [...]struct {
+		class ledger.Class
+		n     uint64
+	}{{ledger.Buffers, 1}, {ledger.IOVAEntries, 1}, {ledger.DeviceMemory, b.bytes}}
+	for i, a := range amounts {
+		r, err := b.session.account.Reserve(a.class, a.n)
+		if err != nil {
+			b.refund()
+			return err
+		}
+		b.charges[i] = r
+	}
+	return nil
+}
+
+func (b *buffer) refund() {
+	for i := range b.charges {
+		b.charges[i].Release()
+	}
+}
+
+// back gives a charged buffer its memory and its node.
+func (b *buffer) back(ctx context.Context) error {
+	s := b.session
+	mem, err := s.memory.alloc(ctx, b.bytes)
+	if err != nil {
+		return poolError(err)
+	}
+	host := mem.dma.Bytes()[mem.off : mem.off+mem.bytes]
+	b.mem, b.host, b.iova = mem, host, uint64(mem.dma.IOVA())+mem.off
+	for i := range b.charges {
+		b.charges[i].Commit()
+	}
+	b.node, err = s.node.NewChild("buffer", revoke.Ops{Quiesce: b.quiesce, Unmap: b.unmap, Scrub: b.scrub, Release: b.release})
+	if err != nil {
+		b.scrub()
+		b.releaseMemory()
+		return s.closedError(err)
+	}
+	return nil
+}
+
+// poolError makes sure that what the DMA pool refused has a code a client knows.
+func poolError(err error) error {
+	switch code := gpuerr.CodeOf(err); {
+	case code != gpuerr.Internal:
+		return err
+	case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
+		return gpuerr.New(gpuerr.Busy, "device memory did not come in time: %v", err)
+	}
+	return gpuerr.New(gpuerr.IO, "device memory: %v", err)
+}
+
+// DestroyBuffer frees a buffer. Jobs that use it are cancelled and end revoked;
+// when it returns, the device no longer reaches the memory and it is scrubbed.
+func (s *Session) DestroyBuffer(h Handle) error {
+	if err := s.enter(); err != nil {
+		return err
+	}
+	defer s.node.Leave()
+	b, err := take[buffer](s.handles, h)
+	if err != nil {
+		return err
+	}
+	if err := b.node.Close(errDestroyed); err != nil {
+		return err
+	}
+	s.audit("buffer.destroy", "buffer=%#x bytes=%d", uint64(h), b.bytes)
+	return nil
+}
+
+// quiesce waits until no job uses the buffer: bounded by the cancel and reset
+// ladder of the engine.
+func (b *buffer) quiesce() {
+	if b.pins.close() {
+		b.session.dev.engine.cancel(b.session, func(j *job) bool { return j.usesBuffer(b) }, revokedOutcome)
+	}
+	<-b.pins.drained
+}
+
+// unmap takes the buffer's own mapping away. A carved one stays in its chunk's
+// mapping, which only jobs of this session are given spans of.
+func (b *buffer) unmap() { b.host = nil }
+
+// scrub zeroes the memory; for a buffer with a mapping of its own that includes
+// the unmap, which the pool does first.
+func (b *buffer) scrub() {
+	if err := b.mem.scrub(); err != nil {
+		b.stuck = true
+		b.session.dev.memoryLost(err)
+	}
+}
+
+func (b *buffer) release() {
+	b.releaseMemory()
+	if !b.stuck {
+		b.refund()
+	}
+}
+
+func (b *buffer) releaseMemory() {
+	if b.stuck {
+		return
+	}
+	if err := b.session.memory.release(b.mem); err != nil {
+		b.stuck = true
+		b.session.dev.memoryLost(err)
+	}
+}
+
+var revokedOutcome = outcome.Outcome{Kind: outcome.Revoked, Cause: outcome.Closed}

@@ -1,0 +1,156 @@
+package gpu
+
+import (
+	"time"
+
+	"capgpu/gpu/backend"
+	"capgpu/gpuerr"
+	"capgpu/ring"
+)
+
+// budget is how long a submission may run: what it asked for or the default, and
+// never longer than the session's policy.
+func (s *Session) budget(micros uint32) time.Duration {
+	if micros == 0 {
+		return s.deadline
+	}
+	return min(time.Duration(micros)*time.Microsecond, s.longest)
+}
+
+// resolve makes a job of an entry: handles become memory, every range is bounded,
+// everything used is pinned. The entry passed ring.Check. When the code is not
+// None the caller unpins what was pinned.
+func (q *queue) resolve(j *job, e *ring.Entry) gpuerr.Code {
+	j.work.Spans = j.work.Spans[:0]
+	j.work.Inline, j.work.Pattern, j.work.Shared = nil, 0, 0
+	switch e.Op {
+	case ring.OpLaunch:
+		j.work.Op = backend.OpLaunch
+		return q.resolveLaunch(j, e)
+	case ring.OpCopy:
+		j.work.Op = backend.OpCopy
+		dstOff, src, srcOff, n := e.CopyRange()
+		if e.Object == src && overlap(dstOff, srcOff, n) {
+			return gpuerr.Invalid
+		}
+		if code := j.use(Handle(e.Object), dstOff, n, 0); code != gpuerr.None {
+			return code
+		}
+		return j.use(Handle(src), srcOff, n, 0)
+	default:
+		j.work.Op = backend.OpFill
+		off, n, pattern := e.FillRange()
+		j.work.Pattern = pattern
+		if off%4 != 0 || n%4 != 0 {
+			return gpuerr.Invalid
+		}
+		return j.use(Handle(e.Object), off, n, 0)
+	}
+}
+
+// overlap of two ranges of n bytes; it does not matter whether they are in bounds.
+func overlap(a, b, n uint64) bool {
+	if a > b {
+		a, b = b, a
+	}
+	return b-a < n
+}
+
+// use pins a buffer and appends a range of it. access is what a program does with
+// it: 0 for copies and fills, which are not bound by usage.
+func (j *job) use(h Handle, off, n uint64, access backend.Access) gpuerr.Code {
+	b, err := lookup[buffer](j.queue.session.handles, h)
+	if err != nil {
+		return gpuerr.Stale
+	}
+	// In this order, nothing can overflow.
+	if off >= b.bytes || n == 0 || n > b.bytes-off {
+		return gpuerr.Invalid
+	}
+	if access&backend.Read != 0 && b.usage&(UsageStorage|UsageUpload) == 0 ||
+		access&backend.Write != 0 && b.usage&(UsageStorage|UsageReadback) == 0 {
+		return gpuerr.Invalid
+	}
+	if !b.pins.pin() {
+		return gpuerr.Stale
+	}
+	j.buffers = append(j.buffers, b)
+	j.work.Spans = append(j.work.Spans, backend.Span{Host: b.host[off : off+n : off+n], IOVA: b.iova + off})
+	return gpuerr.None
+}
+
+// resolveLaunch checks a launch against its program and the device's limits.
+func (q *queue) resolveLaunch(j *job, e *ring.Entry) gpuerr.Code {
+	lim := &q.session.dev.engine.limits
+	p, err := lookup[program](q.session.handles, Handle(e.Object))
+	if err != nil || !p.pins.pin() {
+		return gpuerr.Stale
+	}
+	j.program, j.work.Program = p, p.code
+	switch {
+	case uint32(e.Count) > lim.MaxBindings || e.InlineBytes() > lim.MaxInlineBytes:
+		return gpuerr.LaunchLimit
+	case uint64(e.SharedBytes())+uint64(p.info.SharedBytes) > uint64(lim.MaxSharedBytes):
+		return gpuerr.LaunchLimit
+	case int(e.Count) != len(p.info.Bindings) || e.InlineBytes() != p.info.InlineBytes:
+		return gpuerr.Invalid
+	}
+	j.work.Shared = e.SharedBytes()
+	// One copy out of the client's memory; only the copy is looked at.
+	if q.bindings, j.inline, err = q.ring.Args(e, q.bindings[:0], j.inline[:0]); err != nil {
+		return gpuerr.CodeOf(err)
+	}
+	if len(q.bindings) != len(p.info.Bindings) {
+		return gpuerr.Internal
+	}
+	j.work.Inline = j.inline
+	q.spanBytes = q.spanBytes[:0]
+	for i := range q.bindings {
+		b := &q.bindings[i]
+		if code := j.bind(b, p.info.Bindings[i].Access); code != gpuerr.None {
+			return code
+		}
+		q.spanBytes = append(q.spanBytes, uint64(len(j.work.Spans[i].Host)))
+	}
+	grid, block := e.Grid(), e.Block()
+	j.work.Grid, j.work.Block = backend.Dim3(grid), backend.Dim3(block)
+	if grid == (ring.Dim3{}) && block == (ring.Dim3{}) {
+		j.work.Grid, j.work.Block = p.code.NaturalGrid(q.spanBytes)
+	}
+	return j.checkDims(lim)
+}
+
+// bind is use for a binding, where length 0 is up to the end.
+func (j *job) bind(b *ring.Binding, access backend.Access) gpuerr.Code {
+	n := b.Len
+	if n == 0 {
+		buf, err := lookup[buffer](j.queue.session.handles, Handle(b.Buffer))
+		if err != nil {
+			return gpuerr.Stale
+		}
+		if b.Off >= buf.bytes {
+			return gpuerr.Invalid
+		}
+		n = buf.bytes - b.Off
+	}
+	return j.use(Handle(b.Buffer), b.Off, n, access)
+}
+
+// checkDims checks grid and block.
+func (j *job) checkDims(lim *backend.Limits) gpuerr.Code {
+	g, b := j.work.Grid, j.work.Block
+	if g.X == 0 || g.Y == 0 || g.Z == 0 || b.X == 0 || b.Y == 0 || b.Z == 0 {
+		return gpuerr.Invalid
+	}
+	if max(g.X, g.Y, g.Z) > lim.MaxGridDim || max(b.X, b.Y, b.Z) > lim.MaxBlockDim {
+		return gpuerr.LaunchLimit
+	}
+	// Each factor is bounded above by 32 bits, and a product of two fits 64.
+	if xy := uint64(b.X) * uint64(b.Y); xy > uint64(lim.MaxThreadsPerBlock) || xy*uint64(b.Z) > uint64(lim.MaxThreadsPerBlock) {
+		return gpuerr.LaunchLimit
+	}
+	if want := j.program.info.Block; want != (backend.Dim3{}) && b != want {
+		return gpuerr.Invalid
+	}
+	return gpuerr.None
+}

@@ -1,0 +1,261 @@
+package gpu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"capgpu/gpuerr"
+	"capgpu/internal/revoke"
+	"capgpu/ledger"
+)
+
+// Device is one device and all that tenants have of it.
+type Device struct {
+	cfg     Config
+	log     *slog.Logger
+	ledger  *ledger.Ledger
+	root    *revoke.Node
+	engine  *engine
+	records *auditWriter
+	opened  time.Time
+	lost    chan struct{} // closed with lostErr set
+	quit    chan struct{} // ends runDevice
+	wg      sync.WaitGroup
+
+	closing sync.Once
+	closed  chan struct{} // closed with closeErr set
+
+	mu sync.Mutex
+	// +checklocks:mu
+	lostErr error
+	// +checklocks:mu
+	closeErr []error
+	// +checklocks:mu
+	tenants map[string]*tenant
+	// +checklocks:mu
+	sessions map[uint64]*Session
+	// +checklocks:mu
+	lastSession uint64
+}
+
+// tenant lives as long as its device: its strikes must survive its sessions.
+// There are as many as the policy has.
+type tenant struct {
+	name    string
+	node    *revoke.Node
+	account *ledger.Account
+	flow    *flow // guarded by engine.mu
+
+	mu sync.Mutex
+	// +checklocks:mu
+	strikes []time.Time // within the window, oldest first
+	// +checklocks:mu
+	strikeCount uint64
+
+	bannedUntil atomic.Pointer[time.Time] // nil: not banned
+}
+
+// New makes a Device and starts its backend.
+func New(cfg Config) (*Device, error) {
+	if cfg.Backend == nil || cfg.DMA == nil {
+		return nil, gpuerr.New(gpuerr.Invalid, "Config needs a Backend and a DMA pool")
+	}
+	cfg.setDefaults()
+	d := &Device{
+		cfg: cfg, log: cfg.Log, opened: time.Now(),
+		ledger: ledger.New("device", cfg.Limits), root: revoke.NewRoot("device"),
+		lost: make(chan struct{}), quit: make(chan struct{}), closed: make(chan struct{}),
+		tenants: map[string]*tenant{}, sessions: map[uint64]*Session{},
+	}
+	d.engine = newEngine(d)
+	d.records = newAuditWriter(cfg.Audit, d.log)
+	if err := cfg.Backend.Start(d.engine); err != nil {
+		return nil, errors.Join(fmt.Errorf("start the backend: %w", err), cfg.Backend.Close())
+	}
+	d.wg.Go(func() { d.engine.runDevice(d.quit) })
+	d.wg.Go(d.records.runAudit)
+	return d, nil
+}
+
+func (c *Config) setDefaults() {
+	if c.Limits == (ledger.Limits{}) {
+		c.Limits = ledger.NoLimits()
+	}
+	orElse(&c.HangBound, DefaultHangBound)
+	orElse(&c.DefaultDeadline, DefaultDeadline)
+	orElse(&c.MaxDeadline, DefaultMaxDeadline)
+	c.DefaultDeadline = min(c.DefaultDeadline, c.MaxDeadline)
+	orElse(&c.MaxBufferBytes, DefaultMaxBufferBytes)
+	orElse(&c.MaxQueueEntries, DefaultMaxQueueEntries)
+	orElse(&c.MaxArgBytes, DefaultMaxArgBytes)
+	orElse(&c.Strikes.Limit, DefaultStrikeLimit)
+	orElse(&c.Strikes.Window, DefaultStrikeWindow)
+	orElse(&c.Strikes.Ban, DefaultBan)
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+}
+
+func orElse[T comparable](v *T, def T) {
+	var zero T
+	if *v == zero {
+		*v = def
+	}
+}
+
+// Lost is closed when the device is lost; Err then says why.
+func (d *Device) Lost() <-chan struct{} { return d.lost }
+
+// Err is nil while the device is not lost.
+func (d *Device) Err() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.lostErr
+}
+
+// setLost is called once, by engine.lose.
+func (d *Device) setLost(err error) {
+	d.mu.Lock()
+	d.lostErr = err
+	d.mu.Unlock()
+	close(d.lost)
+}
+
+// memoryLost is what an unmap that failed means: the device may still reach
+// memory that was taken back, so nothing of it can be used again.
+func (d *Device) memoryLost(err error) {
+	d.engine.lose("device memory could not be taken back: " + err.Error())
+}
+
+// tenantOf returns the tenant, made when it is first seen.
+func (d *Device) tenantOf(name string, limits ledger.Limits, weight uint32) (*tenant, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	t := d.tenants[name]
+	if t == nil {
+		t = &tenant{name: name, flow: newFlow(nil, weight)}
+		var err error
+		if t.account, err = d.ledger.Root().Child("tenant "+name, limits); err != nil {
+			return nil, err
+		}
+		if t.node, err = d.root.NewChild("tenant "+name, revoke.Ops{}); err != nil {
+			return nil, errors.Join(err, t.account.Close())
+		}
+		d.tenants[name] = t
+		return t, nil
+	}
+	setLimits(t.account, limits)
+	return t, nil
+}
+
+func setLimits(a *ledger.Account, l ledger.Limits) {
+	for c := range l {
+		a.SetLimit(ledger.Class(c), l[c])
+	}
+}
+
+// SetTenantLimits changes a tenant's limits. Below what is in use they block new
+// charges only. A tenant without sessions yet gets its limits with the first.
+func (d *Device) SetTenantLimits(tenant string, l ledger.Limits) {
+	d.mu.Lock()
+	t := d.tenants[tenant]
+	d.mu.Unlock()
+	if t != nil {
+		setLimits(t.account, l)
+		d.auditEvent("tenant.limits", t, "")
+	}
+}
+
+// sessionList is a snapshot, oldest first.
+func (d *Device) sessionList() []*Session {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	all := make([]*Session, 0, len(d.sessions))
+	for _, s := range d.sessions {
+		all = append(all, s)
+	}
+	slices.SortFunc(all, func(a, b *Session) int { return int(int64(a.id - b.id)) })
+	return all
+}
+
+// strike counts a hang against a session's tenant, and bans it after too many.
+func (d *Device) strike(s *Session, what string) {
+	t, p, now := s.tenant, d.cfg.Strikes, time.Now()
+	t.mu.Lock()
+	t.strikeCount++
+	for len(t.strikes) > 0 && now.Sub(t.strikes[0]) > p.Window {
+		t.strikes = t.strikes[1:]
+	}
+	t.strikes = append(t.strikes, now)
+	banned := len(t.strikes) >= p.Limit
+	if banned {
+		t.strikes = nil
+		until := now.Add(p.Ban)
+		t.bannedUntil.Store(&until)
+	}
+	t.mu.Unlock()
+	s.strikes.Add(1)
+	d.auditEvent("fault", t, "session=%d cause=%q", s.id, what)
+	if banned {
+		d.auditEvent("ban", t, "session=%d strikes=%d for=%v", s.id, p.Limit, p.Ban)
+	}
+}
+
+// banned refuses a tenant that is banned. It costs one load where there was no ban.
+func (t *tenant) banned() error {
+	until := t.bannedUntil.Load()
+	if until == nil {
+		return nil
+	}
+	if !time.Now().Before(*until) {
+		t.bannedUntil.CompareAndSwap(until, nil)
+		return nil
+	}
+	return gpuerr.New(gpuerr.Banned, "too many hangs; banned until %s", until.UTC().Format(time.RFC3339Nano))
+}
+
+// Check verifies every invariant of the books. It is meant for tests and for
+// operators, at any time.
+func (d *Device) Check() error {
+	if err := d.ledger.Check(); err != nil {
+		return err
+	}
+	return d.engine.check()
+}
+
+// Close closes all sessions, then the backend, and checks the books. When ctx
+// ends first it returns ctx's error and the closing goes on.
+func (d *Device) Close(ctx context.Context) error {
+	d.closing.Do(func() { go d.close() })
+	select {
+	case <-d.closed:
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		return errors.Join(d.closeErr...)
+	case <-ctx.Done():
+		return fmt.Errorf("close the device: %w", ctx.Err())
+	}
+}
+
+func (d *Device) close() {
+	errs := []error{d.root.Close(gpuerr.New(gpuerr.Revoked, "the device is being closed"))}
+	// Nothing is left that could add work; a job that is stuck was reset away.
+	close(d.quit)
+	errs = append(errs, d.cfg.Backend.Close())
+	d.records.close()
+	d.wg.Wait()
+	for _, t := range d.tenants { // no session can be opened any more
+		errs = append(errs, t.account.Close())
+	}
+	errs = append(errs, d.Check(), d.ledger.Root().Zero())
+	d.mu.Lock()
+	d.closeErr = errs
+	d.mu.Unlock()
+	close(d.closed)
+}

@@ -1,0 +1,41 @@
+// Package gpu is the core: it decides what may run on one device, and tells the
+// truth about how it ended.
+//
+// Objects form a tree, and closing one closes all below it:
+//
+//	device ─► tenant ─► session ─► buffer, fence, program, queue
+//	                       └─► restricted session ─► …
+//
+// Each is a node of internal/revoke and dismantled in the order refuse, quiesce,
+// unmap, scrub, release. Each is charged in the ledger before it exists and
+// given back after it was scrubbed; after Close every account is at zero.
+//
+// Work flows along the files:
+//
+//	ring ─► queue.go runQueue ─► submit.go take ─► check.go resolve and charge
+//	     ─► engine.go fair share ─► backend ─► engine.go Complete
+//	     ─► submit.go retire ─► ring
+//
+// Who is trusted: the caller (control/server, the driver's main loop) and the
+// DMA pool. Not trusted: the client on the other side of a ring, who sees
+// nothing but handles of its own session and may do anything to its memory at
+// any time; and the device, whose completions may be missing, late, doubled or
+// made up.
+//
+// What is promised: every entry taken from a ring and every promised point of a
+// fence ends exactly once, and never as ok unless the device said so, for this
+// job, first. A missed deadline has its typed outcome within Config.HangBound.
+// The jobs of one queue run in order: the engine submits them so and the device
+// is a FIFO (backend.Backend).
+//
+// Lock order: Device.mu; then Session.mu; then table.mu; memory.mu; queue.mu;
+// engine.mu; fence.mu; nothing is held across a call of the DMA pool, the audit
+// log, the backend (whose Submit may call back) or a wait. The audit writer and
+// the ledger are leaves.
+//
+// Goroutines: runDevice (watchdog, reset, loss) and runAudit belong to the
+// Device, runQueue and runDoorbell to their queue. Device.Close waits for all.
+//
+// After Close no goroutine, descriptor, mapping or charge of the package is
+// left. Memory that a client still maps is its own and empty.
+package gpu

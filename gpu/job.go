@@ -1,0 +1,103 @@
+package gpu
+
+import (
+	"sync/atomic"
+	"time"
+
+	"capgpu/gpu/backend"
+	"capgpu/gpuerr"
+	"capgpu/ledger"
+	"capgpu/outcome"
+	"capgpu/ring"
+)
+
+// job is one entry taken from a ring, until its completion is in the ring. Jobs
+// belong to their queue, which makes each once and uses it again.
+//
+//	free ──take──► held ──(device work)──► ready ──► sent ──Complete──► ended ──retire──► free
+//	                 └──(the core's own work, or refused)──────────────► ended
+//
+// The queue's goroutine owns a job that is free, held or ended, the engine (under
+// engine.mu) one that is ready or sent. ended is published by state, last of all.
+type job struct {
+	queue *queue
+	state atomic.Uint32
+
+	op       ring.Op
+	userData uint64
+	fence    *fence // signal, wait
+	value    uint64
+	atLeast  outcome.Outcome // of a signal: what its point ends with if its work was ok
+	// how and deviceTime are valid once ended; code and available with a refusal.
+	how        outcome.Outcome
+	deviceTime time.Duration
+	code       gpuerr.Code
+	available  uint64
+	inFlight   ledger.Receipt
+
+	work    backend.Job
+	program *program
+	buffers []*buffer // pinned
+	inline  []byte    // backing of work.Inline
+	budget  time.Duration
+
+	// The engine's.
+	next      *job // in the queue's ready list
+	sentAt    time.Time
+	estimate  int64 // charged to the flow when it was sent
+	older     *job  // sent before this one, and the next after
+	newer     *job
+	submitted bool            // Submit has returned: Cancel will find it
+	stopAs    outcome.Outcome // the outcome if it does not end by itself; pending: nobody stopped it
+	stoppedAt time.Time
+}
+
+// States of a job.
+const (
+	jobFree uint32 = iota
+	jobHeld
+	jobReady
+	jobSent
+	jobEnded
+)
+
+func (j *job) usesBuffer(b *buffer) bool {
+	for _, used := range j.buffers {
+		if used == b {
+			return true
+		}
+	}
+	return false
+}
+
+// unpin lets go of everything that the device could touch.
+func (j *job) unpin() {
+	for i, b := range j.buffers {
+		b.pins.unpin()
+		j.buffers[i] = nil
+	}
+	j.buffers = j.buffers[:0]
+	if j.program != nil {
+		j.program.pins.unpin()
+		j.program = nil
+	}
+	for i := range j.work.Spans {
+		j.work.Spans[i] = backend.Span{}
+	}
+	j.work.Program = nil
+}
+
+// finish ends device work: the engine calls it once per job, without its lock,
+// when the device cannot touch the job's memory any more. The job is the queue's
+// again when it returns.
+func (j *job) finish(how outcome.Outcome, deviceTime time.Duration) {
+	q := j.queue
+	j.unpin()
+	if deviceTime > 0 {
+		// The work is done: being over the limit shows at the next submission.
+		_ = q.session.account.Spend(ledger.DeviceTime, uint64(deviceTime))
+	}
+	j.how, j.deviceTime = how, deviceTime
+	j.state.Store(jobEnded)
+	q.kick()
+}

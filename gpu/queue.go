@@ -1,0 +1,302 @@
+package gpu
+
+import (
+	"context"
+	"runtime"
+	"sync/atomic"
+
+	"capgpu/gpuerr"
+	"capgpu/internal/revoke"
+	"capgpu/ledger"
+	"capgpu/outcome"
+	"capgpu/ring"
+)
+
+// queue is a ring and the in-order work in it.
+//
+// runQueue owns everything but what is marked otherwise: it takes entries,
+// retires them in order, and is the only one to write to the client's ring, so
+// that a client can hold up nobody but itself. Before it sleeps it lends the
+// submission side of the ring to runDoorbell (armed) and takes nothing until that
+// has come back; so both can wait, one for the client and one for the device.
+//
+//	live ──close, loss, or a broken ring──► draining (all taken entries end) ──► done
+type queue struct {
+	session  *Session
+	h        Handle
+	node     *revoke.Node
+	ring     *ring.Server
+	argBytes uint32
+	charges  [2]ledger.Receipt
+
+	wake     chan struct{} // capacity 1: a job ended or a fence was reached
+	sleeping atomic.Bool   // runQueue wants to be woken
+	cancels  chan chan struct{}
+	done     chan struct{} // closed when runQueue has ended
+
+	// The engine's, guarded by engine.mu.
+	readyHead, readyTail   *job
+	circleNext, circlePrev *queue
+
+	jobs       []*job // by position, made when first used
+	head, tail uint64 // positions: retired until, taken until
+	unflushed  bool   // completions were written and not published
+	group      outcome.Outcome
+	poisoned   bool // a wait failed: work until the next signal is cancelled
+	waiting    *job // the wait that holds the queue
+	waiter     waiter
+	entry      ring.Entry
+	bindings   []ring.Binding
+	spanBytes  []uint64
+
+	armed    bool
+	arm      chan context.Context // to runDoorbell
+	rang     chan error           // from it
+	sleep    context.Context
+	stopWait context.CancelFunc
+}
+
+const (
+	defaultQueueEntries  = 256
+	defaultQueueArgBytes = 64 << 10
+	// takeBatch bounds what one round takes, so that completions are not held up.
+	takeBatch = 64
+	// spinRounds is how often a queue that just had work looks again before it
+	// sleeps; each round lets other goroutines run.
+	spinRounds = 100
+)
+
+// CreateQueue makes a ring and starts to serve it. Zero sizes take defaults.
+func (s *Session) CreateQueue(entries, argBytes uint32) (QueueInfo, error) {
+	if err := s.enter(); err != nil {
+		return QueueInfo{}, err
+	}
+	defer s.node.Leave()
+	orElse(&entries, defaultQueueEntries)
+	orElse(&argBytes, defaultQueueArgBytes)
+	c := &s.dev.cfg
+	switch {
+	case entries < ring.MinEntries || entries > min(c.MaxQueueEntries, ring.MaxEntries) || entries&(entries-1) != 0:
+		return QueueInfo{}, gpuerr.New(gpuerr.Invalid, "entries is %d; it must be a power of two from %d to %d", entries, ring.MinEntries, min(c.MaxQueueEntries, ring.MaxEntries))
+	case argBytes > min(c.MaxArgBytes, ring.MaxArgBytes) || argBytes%64 != 0:
+		return QueueInfo{}, gpuerr.New(gpuerr.Invalid, "argBytes is %d; it must be a multiple of 64, at most %d", argBytes, min(c.MaxArgBytes, ring.MaxArgBytes))
+	}
+	if err := s.tenant.banned(); err != nil {
+		return QueueInfo{}, err
+	}
+	q := &queue{
+		session: s, argBytes: argBytes,
+		wake: make(chan struct{}, 1), cancels: make(chan chan struct{}, 1), done: make(chan struct{}),
+		jobs: make([]*job, entries), group: outcome.Success,
+		arm: make(chan context.Context), rang: make(chan error, 1),
+	}
+	q.waiter.wake = q.wake
+	if err := q.open(entries); err != nil {
+		return QueueInfo{}, err
+	}
+	info := QueueInfo{Handle: q.h, Entries: entries, ArgBytes: argBytes}
+	info.RingFD, info.SQFD, info.CQFD = q.ring.FDs()
+	return info, nil
+}
+
+// open charges the queue, makes its ring and starts it.
+func (q *queue) open(entries uint32) error {
+	s := q.session
+	var err error
+	if q.charges[0], err = s.account.Reserve(ledger.QueueSlots, uint64(entries)); err != nil {
+		return err
+	}
+	// Header, entries, two completions for each, arena.
+	bytes, _ := roundUp(4096 + uint64(entries)*(ring.EntryBytes+2*ring.CompletionBytes) + uint64(q.argBytes))
+	if q.charges[1], err = s.account.Reserve(ledger.HostMemory, bytes); err != nil {
+		q.release()
+		return err
+	}
+	if q.ring, err = ring.NewServer(ring.Config{Entries: entries, ArgBytes: q.argBytes}); err != nil {
+		q.release()
+		return err
+	}
+	q.charges[0].Commit()
+	q.charges[1].Commit()
+	// The goroutine waits for the handle: nobody can use the queue before.
+	start := make(chan struct{})
+	q.node, err = s.node.NewChild("queue", revoke.Ops{Quiesce: func() { <-q.done }, Release: q.release})
+	if err != nil {
+		q.ring.Close(gpuerr.CodeOf(err))
+		q.release()
+		return s.closedError(err)
+	}
+	go func() {
+		<-start
+		q.runQueue()
+	}()
+	err = s.handles.add(q, func(h Handle) { q.h = h })
+	close(start)
+	if err != nil {
+		q.node.Close(err)
+	}
+	return err
+}
+
+func (q *queue) release() {
+	q.charges[0].Release()
+	q.charges[1].Release()
+}
+
+// CancelQueue ends everything published so far as cancelled, and returns when all
+// of it has ended. What is in the device is stopped there.
+func (s *Session) CancelQueue(h Handle) error {
+	if err := s.enter(); err != nil {
+		return err
+	}
+	defer s.node.Leave()
+	q, err := lookup[queue](s.handles, h)
+	if err != nil {
+		return err
+	}
+	ended := make(chan struct{})
+	select {
+	case q.cancels <- ended:
+	case <-q.done:
+		return nil
+	}
+	select {
+	case <-ended:
+	case <-q.done:
+	}
+	return nil
+}
+
+// CloseQueue ends a queue: what is in it ends revoked.
+func (s *Session) CloseQueue(h Handle) error {
+	if err := s.enter(); err != nil {
+		return err
+	}
+	defer s.node.Leave()
+	q, err := take[queue](s.handles, h)
+	if err != nil {
+		return err
+	}
+	return q.node.Close(errDestroyed)
+}
+
+// kick wakes runQueue if it sleeps. Whoever kicks has published what there is to
+// see; runQueue says that it sleeps, then looks again.
+func (q *queue) kick() {
+	if q.sleeping.Load() {
+		nudge(q.wake)
+	}
+}
+
+// runQueue serves the ring until the queue is closed.
+func (q *queue) runQueue() {
+	defer close(q.done)
+	bell := make(chan struct{})
+	go func() {
+		defer close(bell)
+		q.runDoorbell()
+	}()
+	q.sleep, q.stopWait = context.WithCancel(context.Background())
+	code, how, whole := q.serve()
+	q.drain(how, whole)
+	q.stopWait()
+	close(q.arm)
+	<-bell
+	q.ring.Close(code)
+}
+
+// serve works until there is a reason to end: the code for the client, the
+// outcome of what is left, and whether that includes what was not taken yet.
+func (q *queue) serve() (code gpuerr.Code, how outcome.Outcome, whole bool) {
+	gone, lost := q.node.Done(), q.session.dev.lost
+	idle := 0
+	for {
+		select {
+		case <-lost:
+			return gpuerr.DeviceLost, lostOutcome, true
+		case <-gone:
+			if isClosed(lost) {
+				return gpuerr.DeviceLost, lostOutcome, true
+			}
+			return gpuerr.CodeOf(q.node.Err()), revokedOutcome, true
+		case ended := <-q.cancels:
+			q.drain(cancelledOutcome, true)
+			close(ended)
+		default:
+		}
+		worked := q.retire()
+		took, err := q.take()
+		if err != nil {
+			return gpuerr.Protocol, protocolOutcome, false
+		}
+		q.flush()
+		if worked || took {
+			idle = 0
+			continue
+		}
+		if idle++; idle < spinRounds {
+			runtime.Gosched()
+			continue
+		}
+		if err := q.rest(gone, lost); err != nil {
+			return gpuerr.Protocol, protocolOutcome, false
+		}
+	}
+}
+
+var (
+	cancelledOutcome = outcome.Outcome{Kind: outcome.Cancelled}
+	protocolOutcome  = outcome.Outcome{Kind: outcome.Revoked, Cause: outcome.Protocol}
+	dependentOutcome = outcome.Outcome{Kind: outcome.Cancelled, Cause: outcome.Dependency}
+)
+
+// rest sleeps until there may be something to do.
+func (q *queue) rest(gone, lost <-chan struct{}) error {
+	q.sleeping.Store(true)
+	defer q.sleeping.Store(false)
+	if q.headEnded() {
+		return nil
+	}
+	if !q.armed && q.mayTake() {
+		q.armed = true
+		q.arm <- q.sleep
+	}
+	select {
+	case <-q.wake:
+	case err := <-q.rang:
+		q.armed = false
+		return err
+	case ended := <-q.cancels:
+		q.drain(cancelledOutcome, true)
+		close(ended)
+	case <-gone:
+	case <-lost:
+	}
+	return nil
+}
+
+// runDoorbell waits for the client, when runQueue asks for it.
+func (q *queue) runDoorbell() {
+	for ctx := range q.arm {
+		q.rang <- q.ring.WaitWork(ctx)
+	}
+}
+
+// disarm takes the submission side back from runDoorbell.
+func (q *queue) disarm() {
+	if q.armed {
+		q.stopWait()
+		<-q.rang
+		q.armed = false
+		q.sleep, q.stopWait = context.WithCancel(context.Background())
+	}
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}

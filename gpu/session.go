@@ -1,0 +1,231 @@
+package gpu
+
+import (
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"capgpu/gpuerr"
+	"capgpu/internal/revoke"
+	"capgpu/ledger"
+	"capgpu/outcome"
+)
+
+// Session is what one client has of the device. All methods may be called from
+// any goroutine; once it is closed they answer why, for ever.
+type Session struct {
+	dev      *Device
+	tenant   *tenant
+	parent   *Session // of a restricted session
+	id       uint64
+	facet    Facet
+	deadline time.Duration // of a submission that names none
+	longest  time.Duration // of any submission
+	programs []string      // sorted; nil: all
+	opened   time.Time
+	node     *revoke.Node
+	account  *ledger.Account
+	charge   ledger.Receipt
+	handles  *table
+	memory   memory
+	flow     *flow // guarded by engine.mu
+
+	launches atomic.Uint64
+	strikes  atomic.Uint64
+	traps    atomic.Uint64
+	ended    [outcome.DeviceLost + 1]atomic.Uint64 // entries by outcome
+}
+
+// OpenSession opens a session for a tenant.
+func (d *Device) OpenSession(a Attach) (*Session, error) {
+	if err := d.Err(); err != nil {
+		return nil, err
+	}
+	if a.Tenant == "" || a.Facet >= numFacets || a.MaxDeadline < 0 {
+		return nil, gpuerr.New(gpuerr.Invalid, "tenant %.64q, facet %d, maxDeadline %v: a tenant has a name, a facet is 0 to 2, a deadline is positive", a.Tenant, a.Facet, a.MaxDeadline)
+	}
+	t, err := d.tenantOf(a.Tenant, a.TenantLimits, a.Weight)
+	if err != nil {
+		return nil, err
+	}
+	if err := t.banned(); err != nil {
+		return nil, err
+	}
+	d.engine.setWeight(t.flow, a.Weight)
+	s := &Session{dev: d, tenant: t, facet: a.Facet, longest: d.cfg.MaxDeadline}
+	if a.MaxDeadline > 0 {
+		s.longest = min(s.longest, a.MaxDeadline)
+	}
+	if a.Programs != nil {
+		s.programs = sorted(a.Programs)
+	}
+	return s.open(t.node, t.account, a.Limits)
+}
+
+// Restrict opens a weaker session below this one. What it holds is charged to
+// this session, too, and it ends with it.
+func (s *Session) Restrict(p Policy) (*Session, error) {
+	if err := s.enter(); err != nil {
+		return nil, err
+	}
+	defer s.node.Leave()
+	switch {
+	case p.Facet > s.facet:
+		return nil, gpuerr.New(gpuerr.Denied, "facet %v is more than this session's %v", p.Facet, s.facet)
+	case p.MaxDeadline < 0:
+		return nil, gpuerr.New(gpuerr.Invalid, "maxDeadline is %v; it must not be negative", p.MaxDeadline)
+	case p.MaxDeadline > s.longest:
+		return nil, gpuerr.New(gpuerr.Denied, "maxDeadline %v is more than this session's %v", p.MaxDeadline, s.longest)
+	}
+	if err := s.tenant.banned(); err != nil {
+		return nil, err
+	}
+	child := &Session{dev: s.dev, tenant: s.tenant, parent: s, facet: p.Facet, longest: s.longest, programs: s.programs}
+	if p.MaxDeadline > 0 {
+		child.longest = p.MaxDeadline
+	}
+	if len(p.Programs) > 0 {
+		for _, name := range p.Programs {
+			if !s.mayOpen(name) {
+				return nil, gpuerr.New(gpuerr.Denied, "program %.64q is not one of this session's", name)
+			}
+		}
+		child.programs = sorted(p.Programs)
+	}
+	return child.open(s.node, s.account, p.Limits)
+}
+
+// open charges the session, joins it to the tree and makes it known.
+func (s *Session) open(above *revoke.Node, payer *ledger.Account, limits ledger.Limits) (*Session, error) {
+	if err := payer.CanSpend(ledger.AuditBytes); err != nil {
+		return nil, err
+	}
+	charge, err := payer.Reserve(ledger.Sessions, 1)
+	if err != nil {
+		return nil, err
+	}
+	d := s.dev
+	s.charge, s.opened, s.handles = charge, time.Now(), newTable()
+	s.deadline = min(d.cfg.DefaultDeadline, s.longest)
+	s.memory.dma = d.cfg.DMA
+	s.flow = newFlow(s.tenant.flow, 1)
+	d.mu.Lock()
+	d.lastSession++
+	s.id = d.lastSession
+	d.mu.Unlock()
+	name := fmt.Sprintf("session %d", s.id)
+	if s.account, err = payer.Child(name, limits); err != nil {
+		s.charge.Release()
+		return nil, err
+	}
+	if s.node, err = above.NewChild(name, revoke.Ops{Release: s.release}); err != nil {
+		s.charge.Release()
+		s.account.Close()
+		return nil, s.closedError(err)
+	}
+	s.charge.Commit()
+	d.mu.Lock()
+	if s.node.Live() { // else release may have run, and must stay the last
+		d.sessions[s.id] = s
+	}
+	d.mu.Unlock()
+	parent := uint64(0)
+	if s.parent != nil {
+		parent = s.parent.id
+	}
+	s.audit("session.open", "session=%d parent=%d facet=%v", s.id, parent, s.facet)
+	return s, nil
+}
+
+// release is the end of a session; everything below it is released.
+func (s *Session) release() {
+	if err := s.memory.close(); err != nil {
+		s.dev.memoryLost(err)
+	}
+	if err := s.account.Close(); err != nil {
+		s.dev.log.Error("a session ends with charges", "session", s.id, "error", err)
+	}
+	s.charge.Release()
+	s.dev.mu.Lock()
+	delete(s.dev.sessions, s.id)
+	s.dev.mu.Unlock()
+	s.dev.auditEvent("session.close", s.tenant, "session=%d launches=%d ok=%d failed=%d innocent=%d cancelled=%d revoked=%d timedOut=%d deviceLost=%d",
+		s.id, s.launches.Load(), s.ended[outcome.OK].Load(), s.ended[outcome.Failed].Load(), s.ended[outcome.Innocent].Load(),
+		s.ended[outcome.Cancelled].Load(), s.ended[outcome.Revoked].Load(), s.ended[outcome.TimedOut].Load(), s.ended[outcome.DeviceLost].Load())
+}
+
+// Close ends the session and everything below it, and returns when all of it is
+// dismantled. Closing twice is harmless.
+func (s *Session) Close() error {
+	return s.node.Close(gpuerr.New(gpuerr.Closed, "the session was closed; open another"))
+}
+
+// Done is closed as soon as the session refuses work.
+func (s *Session) Done() <-chan struct{} { return s.node.Done() }
+
+// Err says why the session refuses work, nil while it does not.
+func (s *Session) Err() error {
+	if err := s.dev.Err(); err != nil {
+		return err
+	}
+	return s.node.Err()
+}
+
+// enter begins a call. The caller Leaves the session's node.
+func (s *Session) enter() error {
+	select {
+	case <-s.dev.lost:
+		return s.dev.Err()
+	default:
+	}
+	if err := s.node.Enter(); err != nil {
+		return s.closedError(err)
+	}
+	return nil
+}
+
+// closedError is what a closed session answers.
+func (s *Session) closedError(cause error) error {
+	if err := s.dev.Err(); err != nil {
+		return err
+	}
+	return cause
+}
+
+func (s *Session) mayOpen(name string) bool {
+	if s.programs == nil {
+		return true
+	}
+	_, found := slices.BinarySearch(s.programs, name)
+	return found
+}
+
+// Describe tells what the session may do and the bounds that are promised.
+func (s *Session) Describe() Description {
+	c := &s.dev.cfg
+	info := c.Backend.Info()
+	d := Description{
+		Device: c.Info, Backend: info.Name, MemoryBytes: info.MemoryBytes,
+		HangBound: c.HangBound, MaxDeadline: s.longest, MaxBufferBytes: c.MaxBufferBytes,
+		Limits: info.Limits, MaxQueueEntries: c.MaxQueueEntries, MaxArgBytes: c.MaxArgBytes, Facet: s.facet,
+	}
+	if s.facet >= FacetProgram {
+		for _, name := range c.Backend.Programs() {
+			if s.mayOpen(name) {
+				d.Programs = append(d.Programs, name)
+			}
+		}
+	}
+	return d
+}
+
+// Budget is the session's ledger account. The limits of those above it count,
+// too, and are not told.
+func (s *Session) Budget() []ledger.Entry { return s.account.Snapshot() }
+
+func sorted(names []string) []string {
+	out := slices.Clone(names)
+	slices.Sort(out)
+	return slices.Compact(out)
+}

@@ -1,0 +1,327 @@
+package gpu
+
+import (
+	"capgpu/gpuerr"
+	"capgpu/ledger"
+	"capgpu/outcome"
+	"capgpu/ring"
+)
+
+// mayTake reports whether the next entry could be dealt with now.
+func (q *queue) mayTake() bool {
+	return q.waiting == nil && q.tail-q.head < uint64(len(q.jobs))
+}
+
+// take takes entries from the ring and gives their work to the engine. The error
+// is the client's breach of the ring protocol.
+func (q *queue) take() (took bool, err error) {
+	if q.armed {
+		return false, nil
+	}
+	var head, tail *job
+	for n := 0; n < takeBatch && q.mayTake(); n++ {
+		ok, takeErr := q.ring.Take(&q.entry)
+		if err = takeErr; err != nil || !ok {
+			break
+		}
+		took = true
+		j := q.nextJob(&q.entry)
+		if q.begin(j, &q.entry) {
+			if tail == nil {
+				head = j
+			} else {
+				tail.next = j
+			}
+			tail = j
+		}
+	}
+	if took {
+		q.ring.Consumed()
+	}
+	if head != nil {
+		q.session.dev.engine.enqueue(q, head, tail)
+	}
+	return took, err
+}
+
+// nextJob is a clean job for the next position.
+func (q *queue) nextJob(e *ring.Entry) *job {
+	slot := &q.jobs[q.tail%uint64(len(q.jobs))]
+	q.tail++
+	if *slot == nil {
+		*slot = &job{queue: q}
+	}
+	j := *slot
+	j.op, j.userData = e.Op, e.UserData
+	j.how, j.atLeast, j.deviceTime, j.code, j.available = outcome.Outcome{}, outcome.Success, 0, gpuerr.None, 0
+	j.next = nil
+	j.state.Store(jobHeld)
+	return j
+}
+
+// end ends a job that the core itself deals with.
+func (j *job) end(how outcome.Outcome) {
+	j.how = how
+	j.state.Store(jobEnded)
+}
+
+// refuse ends a job that was not begun: it is charged nothing.
+func (j *job) refuse(code gpuerr.Code) {
+	j.inFlight.Release()
+	j.code = code
+	how := outcome.Outcome{Kind: outcome.Failed}
+	switch code {
+	case gpuerr.LaunchLimit:
+		how.Cause = outcome.LaunchLimit
+	case gpuerr.DeviceLost:
+		how, j.code = lostOutcome, gpuerr.None
+	}
+	j.end(how)
+}
+
+// refuseFor is refuse with the operands of an error.
+func (j *job) refuseFor(err error) {
+	e := gpuerr.From(err)
+	j.available = e.Available
+	j.refuse(e.Code)
+}
+
+// begin charges an entry, checks it and starts it. True means that it is work for
+// the engine.
+func (q *queue) begin(j *job, e *ring.Entry) bool {
+	s := q.session
+	var err error
+	if j.inFlight, err = s.account.Reserve(ledger.InFlight, 1); err != nil {
+		if !s.node.Live() { // the account closes after the node: this is no refusal
+			j.end(revokedOutcome)
+			return false
+		}
+		j.refuseFor(err)
+		return false
+	}
+	if err := ring.Check(e, q.argBytes); err != nil {
+		j.refuseFor(err)
+		return false
+	}
+	switch e.Op {
+	case ring.OpNop:
+		j.end(outcome.Success)
+	case ring.OpSignal:
+		q.beginSignal(j, e)
+	case ring.OpWait:
+		q.beginWait(j, e)
+	case ring.OpLaunch, ring.OpCopy, ring.OpFill:
+		return q.beginWork(j, e)
+	default: // OpReplay: nothing records lists
+		j.refuse(gpuerr.Unimplemented)
+	}
+	return false
+}
+
+// beginWork resolves device work.
+func (q *queue) beginWork(j *job, e *ring.Entry) bool {
+	s := q.session
+	if e.Op == ring.OpLaunch && s.facet < FacetProgram {
+		j.refuse(gpuerr.Unimplemented)
+		return false
+	}
+	if q.poisoned {
+		j.end(dependentOutcome)
+		return false
+	}
+	if err := s.tenant.banned(); err != nil {
+		j.refuseFor(err)
+		return false
+	}
+	if err := s.account.CanSpend(ledger.DeviceTime); err != nil {
+		j.refuseFor(err)
+		return false
+	}
+	if code := q.resolve(j, e); code != gpuerr.None {
+		j.unpin()
+		j.refuse(code)
+		return false
+	}
+	j.budget = s.budget(e.DeadlineMicros)
+	if e.Op == ring.OpLaunch {
+		s.launches.Add(1)
+	}
+	return true
+}
+
+// beginSignal promises the point; it ends when the signal is retired.
+func (q *queue) beginSignal(j *job, e *ring.Entry) {
+	f, err := lookup[fence](q.session.handles, Handle(e.Object))
+	if err == nil {
+		err = f.promise(e.FenceValue())
+	}
+	if err != nil {
+		j.refuseFor(err)
+		return
+	}
+	j.fence, j.value = f, e.FenceValue()
+	q.poisoned = false // what follows is not covered by the wait that failed
+}
+
+// beginWait holds the queue, unless the point is reached.
+func (q *queue) beginWait(j *job, e *ring.Entry) {
+	if q.poisoned {
+		j.end(dependentOutcome)
+		return
+	}
+	f, err := lookup[fence](q.session.handles, Handle(e.Object))
+	if err != nil {
+		// Running what was to wait would be worse than not running it.
+		j.refuseFor(err)
+		q.poisoned = true
+		return
+	}
+	j.fence, j.value = f, e.FenceValue()
+	q.waiter.value = j.value
+	if how, over := f.wait(&q.waiter); over {
+		q.waited(j, how)
+	} else {
+		q.waiting = j
+	}
+}
+
+// waited ends a wait. A wait for a point that did not end ok ends cancelled, and
+// so does what depends on it.
+func (q *queue) waited(j *job, how outcome.Outcome) {
+	if how.Kind == outcome.OK {
+		j.end(outcome.Success)
+		return
+	}
+	q.poisoned = true
+	j.end(dependentOutcome)
+}
+
+// headEnded reports whether retire would get anywhere.
+func (q *queue) headEnded() bool {
+	return q.head < q.tail && q.jobs[q.head%uint64(len(q.jobs))].state.Load() == jobEnded
+}
+
+// retire completes entries in queue order, as far as they have ended.
+func (q *queue) retire() bool {
+	if j := q.waiting; j != nil {
+		if how, over := j.fence.look(j.value); over {
+			j.fence.forget(&q.waiter)
+			q.waiting = nil
+			q.waited(j, how)
+		}
+	}
+	from := q.head
+	for q.head < q.tail {
+		j := q.jobs[q.head%uint64(len(q.jobs))]
+		switch {
+		case j.state.Load() == jobEnded:
+		case j.op == ring.OpSignal: // all before it has ended
+			q.signal(j)
+		default:
+			return q.head != from
+		}
+		q.complete(j)
+		q.head++
+	}
+	return q.head != from
+}
+
+// signal reaches the point with the worst outcome of the work it covers.
+func (q *queue) signal(j *job) {
+	how := outcome.Worse(q.group, j.atLeast)
+	if !j.fence.end(j.value, how) { // the fence ended before
+		how = outcome.Worse(how, revokedOutcome)
+	}
+	q.group = outcome.Success
+	j.end(how)
+}
+
+// complete writes a job's completion and frees it.
+func (q *queue) complete(j *job) {
+	if j.op != ring.OpSignal || j.code != gpuerr.None {
+		q.group = outcome.Worse(q.group, j.how)
+	}
+	c := ring.Completion{UserData: j.userData, Outcome: j.how, Code: j.code}
+	switch {
+	case j.how.Kind == outcome.OK:
+		c.DeviceNanos = uint64(j.deviceTime)
+	case j.code == gpuerr.Quota:
+		c.Available = j.available
+	}
+	q.session.ended[j.how.Kind].Add(1)
+	if j.how.Cause == outcome.TrapCause && q.session.traps.Add(1) == 1 {
+		// The first one only; session.close tells how many there were.
+		q.session.dev.auditEvent("fault", q.session.tenant, "session=%d cause=%q", q.session.id, j.how)
+	}
+	j.fence = nil
+	j.inFlight.Release()
+	j.state.Store(jobFree)
+	q.ring.Complete(&c)
+	q.unflushed = true
+}
+
+// flush publishes completions: once per round, so that one wake serves many.
+func (q *queue) flush() {
+	if q.unflushed {
+		q.unflushed = false
+		q.ring.Flush()
+	}
+}
+
+// drain ends everything taken, and with whole everything published until now, and
+// returns when all of it has ended. It is bounded by the engine's ladder.
+func (q *queue) drain(how outcome.Outcome, whole bool) {
+	q.disarm()
+	q.session.dev.engine.cancel(q.session, func(j *job) bool { return j.queue == q }, how)
+	if j := q.waiting; j != nil {
+		j.fence.forget(&q.waiter)
+		q.waiting = nil
+		j.end(how)
+	}
+	for j := q.head; j < q.tail; j++ {
+		if s := q.jobs[j%uint64(len(q.jobs))]; s.op == ring.OpSignal && s.state.Load() != jobEnded {
+			s.atLeast = how
+		}
+	}
+	left := 0
+	if whole {
+		left = len(q.jobs)
+	}
+	q.sleeping.Store(true)
+	defer q.sleeping.Store(false)
+	for {
+		q.retire()
+		for left > 0 && q.mayTake() {
+			ok, err := q.ring.Take(&q.entry)
+			if err != nil || !ok {
+				left = 0
+				break
+			}
+			left--
+			q.endUnbegun(q.nextJob(&q.entry), &q.entry, how)
+		}
+		q.ring.Consumed()
+		q.flush()
+		switch {
+		case q.headEnded():
+		case q.head < q.tail && q.jobs[q.head%uint64(len(q.jobs))].op == ring.OpSignal:
+		case q.head < q.tail:
+			<-q.wake
+		case left == 0:
+			q.poisoned = false
+			return
+		}
+	}
+}
+
+// endUnbegun ends an entry that came too late to begin. A signal still ends its
+// point: somebody may wait for it.
+func (q *queue) endUnbegun(j *job, e *ring.Entry, how outcome.Outcome) {
+	if ring.Check(e, q.argBytes) == nil && e.Op == ring.OpSignal {
+		if q.beginSignal(j, e); j.state.Load() != jobEnded {
+			j.atLeast = how
+		}
+		return
+	}
+	j.end(how)
+}

@@ -1,0 +1,198 @@
+package gpu
+
+import (
+	"context"
+	"time"
+
+	"capgpu/gpu/backend"
+	"capgpu/gpuerr"
+	"capgpu/outcome"
+)
+
+// The ladder, smallest step first:
+//
+//	deadline missed ──► Cancel ──(still there after cancelPatience)──► Reset ──(fails)──► lost
+//	timedOut                                                           guilty: as stopped    all: deviceLost
+//	                                                                   others: innocent
+//
+// A deadline counts from when the device could have started the job: from when
+// it became the oldest one sent. The same patience counts for a job that its
+// owner cancelled, once it is the oldest.
+
+// cancelPatience is how long a cancelled job may take to end: what the device
+// promises, with room for a busy host, and at most a quarter of the hang bound.
+func (e *engine) cancelPatience() time.Duration {
+	patience := 2 * e.limits.CancelBound
+	if patience <= 0 {
+		patience = 20 * time.Millisecond
+	}
+	return min(patience, e.dev.cfg.HangBound/4)
+}
+
+// runDevice watches over the device until quit is closed. It alone resets, and
+// it alone ends work when the device is lost.
+func (e *engine) runDevice(quit <-chan struct{}) {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		next := e.watch()
+		if next <= 0 {
+			continue
+		}
+		timer.Reset(next)
+		select {
+		case <-e.wake:
+		case <-timer.C:
+		case <-quit:
+			return
+		}
+	}
+}
+
+// idleWatch is how long runDevice sleeps when there is nothing to watch; it is
+// woken when there is.
+const idleWatch = time.Hour
+
+// watch takes one step of the ladder if one is due, and says when to look again;
+// zero means at once.
+func (e *engine) watch() time.Duration {
+	now := time.Now()
+	e.mu.Lock()
+	if e.state == engineLost {
+		e.mu.Unlock()
+		e.endAll()
+		return idleWatch
+	}
+	j := e.oldest
+	if j == nil {
+		e.alarm = time.Time{}
+		e.mu.Unlock()
+		return idleWatch
+	}
+	since, patience := e.headSince, j.budget
+	stopped := j.stopAs.Kind != outcome.Pending
+	if stopped {
+		patience = e.cancelPatience()
+		if j.stoppedAt.After(since) {
+			since = j.stoppedAt
+		}
+	}
+	due := since.Add(patience)
+	if due.After(now) {
+		e.alarm = due
+		e.mu.Unlock()
+		return due.Sub(now)
+	}
+	id, submitted, s := j.work.ID, j.submitted, j.queue.session
+	if stopped {
+		e.mu.Unlock()
+		e.reset(id, since)
+		return 0
+	}
+	j.stopAs, j.stoppedAt = hangOutcome, now
+	e.mu.Unlock()
+	if submitted {
+		e.backend.Cancel(id)
+	}
+	s.dev.strike(s, "deadline missed")
+	return 0
+}
+
+// reset takes the device back from a job that does not stop. Called by runDevice.
+func (e *engine) reset(guilty backend.JobID, since time.Time) {
+	e.mu.Lock()
+	if e.state != engineRunning || e.oldest == nil || e.oldest.work.ID != guilty {
+		e.mu.Unlock() // it ended just now
+		return
+	}
+	culprit, stoppedAs := e.oldest.queue.session, e.oldest.stopAs
+	e.state = engineResetting
+	for e.pumping { // a Submit on its way must not arrive after the reset
+		e.quiet.Wait()
+	}
+	e.mu.Unlock()
+	e.resets.Add(1)
+	e.dev.auditEvent("reset", culprit.tenant, "session=%d outcome=%q after=%v", culprit.id, stoppedAs, time.Since(since))
+	ctx, stop := context.WithTimeout(context.Background(), e.dev.cfg.HangBound)
+	err := e.backend.Reset(ctx)
+	stop()
+	if err != nil {
+		e.lose("the device could not be reset: " + err.Error())
+		return
+	}
+	now := time.Now()
+	type ending struct {
+		j    *job
+		how  outcome.Outcome
+		took time.Duration
+	}
+	var endings []ending
+	e.mu.Lock()
+	if e.state != engineResetting { // lost meanwhile
+		e.mu.Unlock()
+		return
+	}
+	for e.oldest != nil {
+		j := e.oldest
+		x := ending{j: j, how: resetOutcome}
+		if j.work.ID == guilty {
+			x.took = now.Sub(since)
+		}
+		if j.stopAs.Kind != outcome.Pending { // stopped before: that is how it ended
+			x.how = j.stopAs
+		}
+		e.dropLocked(j, x.took, now)
+		endings = append(endings, x)
+	}
+	e.state = engineRunning
+	e.mu.Unlock()
+	for _, x := range endings {
+		x.j.finish(x.how, x.took)
+	}
+	e.pump()
+}
+
+// lose declares the device lost, for good. It does not block: runDevice does
+// what follows.
+func (e *engine) lose(reason string) {
+	e.mu.Lock()
+	if e.state == engineLost {
+		e.mu.Unlock()
+		return
+	}
+	e.state = engineLost
+	e.mu.Unlock()
+	e.dev.setLost(gpuerr.New(gpuerr.DeviceLost, "%.200s; wait for its successor and open it again", reason))
+	nudge(e.wake)
+}
+
+// endAll ends what a lost device leaves behind. Called by runDevice.
+func (e *engine) endAll() {
+	if !e.endedAll {
+		e.endedAll = true
+		e.dev.log.Error("device lost", "cause", e.dev.Err())
+		e.dev.auditEvent("device.lost", nil, "%v", e.dev.Err())
+	}
+	sessions := e.dev.sessionList()
+	now := time.Now()
+	var ended *job
+	e.mu.Lock()
+	for e.pumping {
+		e.quiet.Wait()
+	}
+	for e.oldest != nil {
+		j := e.oldest
+		e.dropLocked(j, 0, now)
+		j.next, ended = ended, j
+	}
+	for _, s := range sessions {
+		for _, q := range s.flow.readyQueues() {
+			ended = e.unreadyLocked(q, func(*job) bool { return true }, ended)
+		}
+	}
+	e.mu.Unlock()
+	finishList(ended, lostOutcome)
+	for _, s := range sessions {
+		each(s.handles, func(f *fence) { f.die(lostOutcome) })
+	}
+}
