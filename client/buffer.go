@@ -34,7 +34,7 @@ type Buffer struct {
 // CreateBuffer makes a buffer of the given size, 1 to Description.MaxBufferBytes.
 // The ledger is charged the size rounded up to 4096.
 func (s *Session) CreateBuffer(ctx context.Context, bytes uint64, usage Usage) (*Buffer, error) {
-	m, err := s.call(ctx, control.TypeCreateBuffer, control.CreateBufferRequest{Bytes: bytes, Usage: uint32(usage)}.AppendTo(nil), nil, 1)
+	m, err := s.create(ctx, control.TypeCreateBuffer, control.TypeDestroyBuffer, control.CreateBufferRequest{Bytes: bytes, Usage: uint32(usage)}.AppendTo(nil))
 	if err != nil {
 		return nil, err
 	}

@@ -71,7 +71,7 @@ func NewConn(ctx context.Context, fd int) (*Conn, error) {
 		return nil, err
 	}
 	c := &Conn{caller: control.NewCaller(conn)}
-	m, err := call(ctx, c.caller, control.TypeHello, control.HelloRequest{Version: protocolVersion}.AppendTo(nil), nil, 0)
+	m, err := c.caller.Call(ctx, control.TypeHello, control.HelloRequest{Version: protocolVersion}.AppendTo(nil), nil)
 	if err != nil {
 		c.Close()
 		return nil, err
@@ -93,7 +93,7 @@ func (c *Conn) Tenant() string { return c.tenant }
 
 // Devices lists the devices of the tenant.
 func (c *Conn) Devices(ctx context.Context) ([]DeviceInfo, error) {
-	m, err := call(ctx, c.caller, control.TypeListDevices, nil, nil, 0)
+	m, err := c.caller.Call(ctx, control.TypeListDevices, nil, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +111,7 @@ func (c *Conn) Devices(ctx context.Context) ([]DeviceInfo, error) {
 // Open opens a session on the device of the given DeviceInfo.Index. The session
 // does not depend on the Conn.
 func (c *Conn) Open(ctx context.Context, index uint32) (*Session, error) {
-	m, err := call(ctx, c.caller, control.TypeOpenDevice, control.OpenDeviceRequest{Index: index}.AppendTo(nil), nil, 1)
+	m, err := c.caller.Call(ctx, control.TypeOpenDevice, control.OpenDeviceRequest{Index: index}.AppendTo(nil), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +149,7 @@ func (c *Conn) NextStateFor(ctx context.Context, index uint32, epoch uint64, tim
 
 func (c *Conn) nextState(ctx context.Context, index uint32, epoch uint64, timeout time.Duration) (State, error) {
 	req := control.NextStateRequest{Index: index, Epoch: epoch, TimeoutNanos: uint64(timeout)}
-	m, err := call(ctx, c.caller, control.TypeNextState, req.AppendTo(nil), nil, 0)
+	m, err := c.caller.Call(ctx, control.TypeNextState, req.AppendTo(nil), nil)
 	if err != nil {
 		return State{}, err
 	}
@@ -162,7 +162,7 @@ func (c *Conn) nextState(ctx context.Context, index uint32, epoch uint64, timeou
 
 // Status is the driver's account of its sessions and budgets, as JSON.
 func (c *Conn) Status(ctx context.Context, index uint32) (json.RawMessage, error) {
-	m, err := call(ctx, c.caller, control.TypeStatus, control.StatusRequest{Index: index}.AppendTo(nil), nil, 0)
+	m, err := c.caller.Call(ctx, control.TypeStatus, control.StatusRequest{Index: index}.AppendTo(nil), nil)
 	if err != nil {
 		return nil, err
 	}

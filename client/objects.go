@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"time"
 
@@ -19,7 +20,7 @@ type Fence struct {
 
 // CreateFence makes a fence that stands at initial.
 func (s *Session) CreateFence(ctx context.Context, initial uint64) (*Fence, error) {
-	m, err := s.call(ctx, control.TypeCreateFence, control.CreateFenceRequest{Initial: initial}.AppendTo(nil), nil, 0)
+	m, err := s.create(ctx, control.TypeCreateFence, control.TypeDestroyFence, control.CreateFenceRequest{Initial: initial}.AppendTo(nil))
 	if err != nil {
 		return nil, err
 	}
@@ -39,7 +40,7 @@ func (f *Fence) Handle() uint64 { return f.handle }
 
 // State tells where the fence stands.
 func (f *Fence) State(ctx context.Context) (FenceState, error) {
-	m, err := f.s.call(ctx, control.TypeFenceState, control.HandleBody{Handle: f.handle}.AppendTo(nil), nil, 0)
+	m, err := f.s.call(ctx, control.TypeFenceState, control.HandleBody{Handle: f.handle}.AppendTo(nil))
 	if err != nil {
 		return FenceState{}, err
 	}
@@ -89,7 +90,7 @@ func (f *Fence) wait(ctx context.Context, value uint64, timeout time.Duration) (
 	}
 	defer func() { <-f.s.waits }()
 	req := control.FenceWaitRequest{Handle: f.handle, Value: value, TimeoutNanos: uint64(timeout)}
-	m, err := f.s.call(ctx, control.TypeFenceWait, req.AppendTo(nil), nil, 0)
+	m, err := f.s.call(ctx, control.TypeFenceWait, req.AppendTo(nil))
 	if err != nil {
 		return FenceState{}, err
 	}
@@ -107,7 +108,7 @@ func parseFenceState(body []byte) (FenceState, error) {
 // Signal advances the fence from the client's side. value must exceed every value
 // that was promised before.
 func (f *Fence) Signal(ctx context.Context, value uint64) error {
-	_, err := f.s.call(ctx, control.TypeFenceSignal, control.FenceSignalRequest{Handle: f.handle, Value: value}.AppendTo(nil), nil, 0)
+	_, err := f.s.call(ctx, control.TypeFenceSignal, control.FenceSignalRequest{Handle: f.handle, Value: value}.AppendTo(nil))
 	return err
 }
 
@@ -134,7 +135,7 @@ func (s *Session) OpenProgram(ctx context.Context, name string) (*Program, error
 	if len(name) > control.MaxStringBytes {
 		return nil, gpuerr.New(gpuerr.NoProgram, "a program's name has at most %d bytes", control.MaxStringBytes)
 	}
-	m, err := s.call(ctx, control.TypeOpenProgram, control.OpenProgramRequest{Name: name}.AppendTo(nil), nil, 0)
+	m, err := s.create(ctx, control.TypeOpenProgram, control.TypeCloseProgram, control.OpenProgramRequest{Name: name}.AppendTo(nil))
 	if err != nil {
 		return nil, err
 	}
@@ -147,6 +148,19 @@ func (s *Session) LoadProgram(ctx context.Context, bundle []byte) (*Program, err
 	if len(bundle) == 0 || len(bundle) > maxBundleBytes {
 		return nil, gpuerr.New(gpuerr.Invalid, "bundle has %d bytes; 1 to %d are possible", len(bundle), maxBundleBytes)
 	}
+	bundle = bytes.Clone(bundle) // the caller's may change once this returns
+	m, err := s.createOf(ctx, control.TypeCloseProgram, func(ctx context.Context) (*control.Message, error) {
+		return s.sendBundle(ctx, bundle)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s.newProgram(m.Body)
+}
+
+// sendBundle passes the bundle in sealed memory, which the driver reads before
+// it answers.
+func (s *Session) sendBundle(ctx context.Context, bundle []byte) (*control.Message, error) {
 	mem, err := shm.Create("capgpu-bundle", uint64(len(bundle)))
 	if err != nil {
 		return nil, err
@@ -160,11 +174,8 @@ func (s *Session) LoadProgram(ctx context.Context, bundle []byte) (*Program, err
 	if err := shm.Unmap(view); err != nil {
 		return nil, err
 	}
-	m, err := s.call(ctx, control.TypeLoadProgram, control.LoadProgramRequest{Bytes: uint64(len(bundle))}.AppendTo(nil), []int{mem.FD()}, 0)
-	if err != nil {
-		return nil, err
-	}
-	return s.newProgram(m.Body)
+	body := control.LoadProgramRequest{Bytes: uint64(len(bundle))}.AppendTo(nil)
+	return s.ask(ctx, control.TypeLoadProgram, body, []int{mem.FD()})
 }
 
 // maxBundleBytes is the largest bundle that the service takes.

@@ -54,7 +54,7 @@ func (s *Session) CreateQueue(ctx context.Context, o QueueOptions) (*Queue, erro
 	if o.ArgBytes == 0 {
 		o.ArgBytes = DefaultArgBytes
 	}
-	m, err := s.call(ctx, control.TypeCreateQueue, control.CreateQueueRequest{Entries: o.Entries, ArgBytes: o.ArgBytes}.AppendTo(nil), nil, 3)
+	m, err := s.create(ctx, control.TypeCreateQueue, control.TypeCloseQueue, control.CreateQueueRequest{Entries: o.Entries, ArgBytes: o.ArgBytes}.AppendTo(nil))
 	if err != nil {
 		return nil, err
 	}
@@ -218,7 +218,7 @@ func (q *Queue) sleepLocked(ctx context.Context, taken []ring.Completion) (int, 
 // Cancel ends all queued and running work of the queue as cancelled. Its
 // completions still come. The queue can be used on.
 func (q *Queue) Cancel(ctx context.Context) error {
-	_, err := q.s.call(ctx, control.TypeCancelQueue, control.HandleBody{Handle: q.handle}.AppendTo(nil), nil, 0)
+	_, err := q.s.call(ctx, control.TypeCancelQueue, control.HandleBody{Handle: q.handle}.AppendTo(nil))
 	return err
 }
 

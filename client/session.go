@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"math"
 	"slices"
@@ -24,6 +25,8 @@ type Session struct {
 	done    chan struct{} // closed once cause is set
 	cause   atomic.Pointer[gpuerr.Error]
 	watched chan struct{} // closed when runWatch has returned
+
+	creating sync.WaitGroup // creations that may outlive their caller
 	// ctx ends with the session; queues wait with it.
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -58,20 +61,32 @@ func NewSession(fd int, epoch uint64) (*Session, error) {
 	return s, nil
 }
 
-// runWatch ends the session when its socket does.
+// runWatch ends the session when the driver says so, or its socket does.
 func (s *Session) runWatch() {
 	defer close(s.watched)
-	<-s.caller.Done()
-	s.end(gpuerr.From(s.caller.Err()))
+	_, err := s.caller.Call(context.Background(), control.TypeAwaitEnd, nil, nil)
+	select {
+	case <-s.caller.Done():
+		err = s.caller.Err()
+	default:
+		if err == nil || errors.Is(err, gpuerr.Unimplemented) {
+			// Our own Close is under way, or a driver that cannot tell.
+			<-s.caller.Done()
+			err = s.caller.Err()
+		}
+	}
+	s.mu.Lock()
+	if s.closing != nil {
+		err = errSessionClosed
+	}
+	s.mu.Unlock()
+	s.cause.Store(gpuerr.From(err))
+	close(s.done)
+	s.cancel()
+	s.caller.Close()
 }
 
-// end settles why the session is over. The first cause stands.
-func (s *Session) end(cause *gpuerr.Error) {
-	if s.cause.CompareAndSwap(nil, cause) {
-		close(s.done)
-		s.cancel()
-	}
-}
+var errSessionClosed = gpuerr.New(gpuerr.Closed, "the session is closed")
 
 // Epoch is the driver's epoch, for Conn.NextState.
 func (s *Session) Epoch() uint64 { return s.epoch }
@@ -95,40 +110,91 @@ func (s *Session) gone(what string) error {
 	return gpuerr.New(gpuerr.Closed, "%s", what)
 }
 
-// call asks the driver. The reply has exactly wantFDs descriptors, which are the
-// caller's.
-func (s *Session) call(ctx context.Context, t control.MsgType, body []byte, fds []int, wantFDs int) (*control.Message, error) {
+// call asks the driver. Once the session is over, every error is the reason.
+func (s *Session) call(ctx context.Context, t control.MsgType, body []byte) (*control.Message, error) {
+	return s.ask(ctx, t, body, nil)
+}
+
+func (s *Session) ask(ctx context.Context, t control.MsgType, body []byte, fds []int) (*control.Message, error) {
 	if err := s.Err(); err != nil {
 		return nil, err
 	}
-	m, err := call(ctx, s.caller, t, body, fds, wantFDs)
-	if errors.Is(err, gpuerr.Revoked) || errors.Is(err, gpuerr.DeviceLost) {
-		return nil, err
+	m, err := s.caller.Call(ctx, t, body, fds)
+	if err == nil {
+		return m, nil
 	}
-	if err != nil && errors.Is(err, gpuerr.Disconnected) {
-		// The caller knows it a moment before runWatch does.
-		<-s.watched
-		return nil, s.Err()
+	select {
+	case <-s.caller.Done():
+		<-s.done // follows at once
+	default:
 	}
-	return m, err
+	if over := s.Err(); over != nil {
+		return nil, over
+	}
+	return nil, err
 }
 
-// call asks on a socket and checks the shape of the reply.
-func call(ctx context.Context, k *control.Caller, t control.MsgType, body []byte, fds []int, wantFDs int) (*control.Message, error) {
-	m, err := k.Call(ctx, t, body, fds)
-	if err != nil {
+// create asks the driver for an object. If ctx ends first, what is made
+// nevertheless is destroyed again by a message of type undo.
+func (s *Session) create(ctx context.Context, t, undo control.MsgType, body []byte) (*control.Message, error) {
+	if ctx.Done() == nil {
+		return s.call(ctx, t, body)
+	}
+	return s.createOf(ctx, undo, func(ctx context.Context) (*control.Message, error) { return s.call(ctx, t, body) })
+}
+
+// createOf is create of what ask does, which may run on after the return.
+func (s *Session) createOf(ctx context.Context, undo control.MsgType, ask func(context.Context) (*control.Message, error)) (*control.Message, error) {
+	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if err := m.Err(); err != nil {
-		m.CloseFDs()
-		return nil, err
+	if !s.beginCreating() {
+		return nil, s.gone("the session is closed")
 	}
-	if len(m.FDs) != wantFDs {
-		got := len(m.FDs)
-		m.CloseFDs()
-		return nil, gpuerr.New(gpuerr.Protocol, "the service sent %d descriptors where %d belong", got, wantFDs)
+	type answer struct {
+		m   *control.Message
+		err error
 	}
-	return m, nil
+	answers, taken := make(chan answer), make(chan struct{})
+	go func() {
+		defer s.creating.Done()
+		m, err := ask(s.ctx)
+		select {
+		case answers <- answer{m, err}:
+		case <-taken:
+			if err == nil {
+				m.CloseFDs()
+				s.undo(undo, m.Body)
+			}
+		}
+	}()
+	select {
+	case a := <-answers:
+		return a.m, a.err
+	case <-ctx.Done():
+		close(taken)
+		return nil, ctx.Err()
+	}
+}
+
+// beginCreating counts a creation that Close waits for.
+func (s *Session) beginCreating() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closing != nil {
+		return false
+	}
+	s.creating.Add(1)
+	return true
+}
+
+// undo destroys what nobody waits for any more. Every reply to a creation starts
+// with the handle, but that to Restrict, whose session ends with its socket.
+func (s *Session) undo(t control.MsgType, body []byte) {
+	if t == 0 || len(body) < 8 {
+		return
+	}
+	_ = s.destroy(s.ctx, t, binary.LittleEndian.Uint64(body)) // else it goes with the session
 }
 
 // adopt registers an object with the session, or refuses it when the session is
@@ -154,7 +220,7 @@ func (s *Session) disown(o object) bool {
 
 // destroy asks the driver to close an object. That it is gone already is success.
 func (s *Session) destroy(ctx context.Context, t control.MsgType, handle uint64) error {
-	_, err := s.call(ctx, t, control.HandleBody{Handle: handle}.AppendTo(nil), nil, 0)
+	_, err := s.call(ctx, t, control.HandleBody{Handle: handle}.AppendTo(nil))
 	if err != nil && gpuerr.CodeOf(err).Class() == gpuerr.ClassDisconnected {
 		return nil
 	}
@@ -163,7 +229,7 @@ func (s *Session) destroy(ctx context.Context, t control.MsgType, handle uint64)
 
 // Describe tells what the session may do, and the bounds of the device.
 func (s *Session) Describe(ctx context.Context) (Description, error) {
-	m, err := s.call(ctx, control.TypeDescribe, nil, nil, 0)
+	m, err := s.call(ctx, control.TypeDescribe, nil)
 	if err != nil {
 		return Description{}, err
 	}
@@ -176,7 +242,7 @@ func (s *Session) Describe(ctx context.Context) (Description, error) {
 
 // Budget tells what the session uses of its limits.
 func (s *Session) Budget(ctx context.Context) ([]BudgetEntry, error) {
-	m, err := s.call(ctx, control.TypeBudget, nil, nil, 0)
+	m, err := s.call(ctx, control.TypeBudget, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -204,7 +270,7 @@ func (s *Session) Restrict(ctx context.Context, p Policy) (*Session, error) {
 		req.Limits = append(req.Limits, control.Limit{Class: uint32(class), Amount: amount})
 	}
 	slices.SortFunc(req.Limits, func(a, b control.Limit) int { return int(a.Class) - int(b.Class) })
-	m, err := s.call(ctx, control.TypeRestrict, req.AppendTo(nil), nil, 1)
+	m, err := s.create(ctx, control.TypeRestrict, 0, req.AppendTo(nil))
 	if err != nil {
 		return nil, err
 	}
@@ -233,16 +299,13 @@ func (s *Session) Close(ctx context.Context) error {
 	s.mu.Unlock()
 	defer close(closing)
 
-	var err error
-	if s.Err() == nil {
-		_, err = call(ctx, s.caller, control.TypeClose, nil, nil, 0)
-		if err != nil && gpuerr.CodeOf(err).Class() == gpuerr.ClassDisconnected {
-			err = nil // over already
-		}
+	_, err := s.caller.Call(ctx, control.TypeClose, nil, nil)
+	if s.Err() != nil || gpuerr.CodeOf(err).Class() == gpuerr.ClassDisconnected {
+		err = nil // over already
 	}
-	s.end(gpuerr.New(gpuerr.Closed, "the session is closed"))
 	s.caller.Close()
 	<-s.watched
+	s.creating.Wait()
 	s.mu.Lock()
 	objects := s.objects
 	s.objects = map[object]struct{}{}

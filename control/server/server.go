@@ -5,20 +5,21 @@
 // Package control has parsed every message strictly and bounded how many are
 // served at once (64); here each is checked against the session's facet, turned
 // into one call of the core, and answered. Handles, sizes and quotas are the
-// core's to check. A descriptor that is sent is a duplicate, made while the
-// object cannot be closed by the peer (see announced); a descriptor that comes in
-// is looked at, never mapped.
+// core's to check. A descriptor that is sent is a duplicate, made while the peer
+// cannot close the object (see announced); a descriptor that comes in is read,
+// never mapped.
 //
-// The socket is the session: ServeSession returns when the peer is gone or the
-// session has ended, whichever comes first, and not before both have, together
-// with every session that was restricted from it. No descriptor, goroutine or
-// charge of the session is left then.
+// The socket is the session: ServeSession ends when the peer is gone or the
+// session is, whichever comes first, and it returns when nothing of either is
+// left, the sessions restricted from it included: no descriptor, no goroutine,
+// no charge.
 //
-// Lock order: announced.mu is a leaf.
+// Locks: announced.mu is a leaf, never held across a call of the core.
 package server
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 
@@ -31,53 +32,133 @@ import (
 type session struct {
 	core  *gpu.Session
 	facet gpu.Facet
+	ctx   context.Context // of the restricted sessions; ends with the serving
 
 	buffers announced
 	queues  announced
 
 	// loading has one place: a bundle is up to 16 MiB of the driver's own memory
-	// before the ledger knows what it becomes.
+	// that the ledger does not know yet.
 	loading chan struct{}
-	// closing says that the peer itself asked for the end, so that the answer to
-	// Close is the last message and not that to AwaitEnd.
+	// awaited is set once the peer has asked for the end (AwaitEnd).
+	awaited atomic.Bool
+	// closing is set once the peer has asked for the end itself (Close).
 	closing  atomic.Bool
 	children sync.WaitGroup
-	ctx      context.Context // ends when the serving does
 }
 
-// ServeSession answers on conn for s until the peer is gone or the session ends.
-// It takes both: they are closed when it returns. The error is nil when the peer
-// left in order, and otherwise why the connection or the session ended.
+// ServeSession answers on conn for core until the peer is gone or the session
+// ends. It owns both, and both are closed when it returns. The error is nil when
+// the peer left or closed the session, and otherwise says why it ended.
 func ServeSession(ctx context.Context, conn *control.Conn, core *gpu.Session) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	s := &session{
 		core:    core,
 		facet:   core.Describe().Facet,
-		loading: make(chan struct{}, 1),
 		ctx:     ctx,
+		loading: make(chan struct{}, 1),
 	}
-	// A peer that does not ask for the end (AwaitEnd) sees only the socket close.
-	stop := make(chan struct{})
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
+	// A peer that awaits the end is told it by the answer to that, which is the
+	// last message; one that does not sees the socket close.
+	var ending sync.WaitGroup
+	ending.Go(func() {
 		select {
 		case <-core.Done():
-			if !s.endIsAwaited() {
-				cancel()
+			if !s.awaited.Load() && !s.closing.Load() {
+				cancel(core.Err())
 			}
-		case <-stop:
+		case <-ctx.Done():
 		}
-	}()
+	})
 	err := control.Serve(ctx, conn, s.handle)
-	close(stop)
-	<-ended
-	cancel()
-	closeErr := core.Close()
-	s.children.Wait()
-	if err == nil {
+	cancel(errServed)
+	ending.Wait()
+	if closeErr := core.Close(); err == nil && !s.closing.Load() {
 		err = closeErr
 	}
+	s.children.Wait()
 	return err
+}
+
+// errServed ends what belongs to a session whose socket is closed.
+var errServed = errors.New("the control socket is closed")
+
+// serve answers one request.
+type serve func(ctx context.Context, m *control.Message) (*control.Message, error)
+
+// route is the whole of what a session answers: how, and the least facet that
+// has it. A nil serve is no message of this socket.
+func (s *session) route(t control.MsgType) (gpu.Facet, serve) {
+	switch t {
+	case control.TypeDescribe:
+		return gpu.FacetMemory, s.describe
+	case control.TypeBudget:
+		return gpu.FacetMemory, s.budget
+	case control.TypeCreateBuffer:
+		return gpu.FacetMemory, s.createBuffer
+	case control.TypeDestroyBuffer:
+		return gpu.FacetMemory, s.destroyBuffer
+	case control.TypeCreateFence:
+		return gpu.FacetMemory, s.createFence
+	case control.TypeDestroyFence:
+		return gpu.FacetMemory, s.destroyFence
+	case control.TypeFenceState:
+		return gpu.FacetMemory, s.fenceState
+	case control.TypeFenceWait:
+		return gpu.FacetMemory, s.fenceWait
+	case control.TypeFenceSignal:
+		return gpu.FacetMemory, s.fenceSignal
+	case control.TypeOpenProgram:
+		return gpu.FacetProgram, s.openProgram
+	case control.TypeLoadProgram:
+		return gpu.FacetFull, s.loadProgram
+	case control.TypeCloseProgram:
+		return gpu.FacetProgram, s.closeProgram
+	case control.TypeCreateQueue:
+		return gpu.FacetMemory, s.createQueue
+	case control.TypeCancelQueue:
+		return gpu.FacetMemory, s.cancelQueue
+	case control.TypeCloseQueue:
+		return gpu.FacetMemory, s.closeQueue
+	case control.TypeRestrict:
+		return gpu.FacetMemory, s.restrict
+	case control.TypeClose:
+		return gpu.FacetMemory, s.close
+	case control.TypeAwaitEnd:
+		return gpu.FacetMemory, s.awaitEnd
+	}
+	return 0, nil
+}
+
+// handle serves one message; it is control.Serve's handler.
+func (s *session) handle(ctx context.Context, m *control.Message) *control.Message {
+	defer m.CloseFDs()
+	least, serve := s.route(m.Type)
+	if serve == nil {
+		return control.ErrorReply(m, gpuerr.New(gpuerr.Unimplemented, "%v is not a message of the control socket", m.Type))
+	}
+	if s.facet < least {
+		return control.ErrorReply(m, gpuerr.New(gpuerr.Unimplemented, "%v: a %v session does not have it; it takes a %v session", m.Type, s.facet, least))
+	}
+	reply, err := serve(ctx, m)
+	if err != nil {
+		reply = errorReply(m, err)
+	}
+	return reply
+}
+
+// errorReply tells the peer nothing but what was written for it: an error
+// without a code may name things of this process.
+func errorReply(m *control.Message, err error) *control.Message {
+	var typed *gpuerr.Error
+	var code gpuerr.Code
+	switch {
+	case errors.As(err, &typed), errors.As(err, &code):
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		err = gpuerr.New(gpuerr.Busy, "%v: it was given up before it was done", m.Type)
+	default:
+		err = gpuerr.New(gpuerr.Internal, "%v failed; it had no effect", m.Type)
+	}
+	return control.ErrorReply(m, err)
 }

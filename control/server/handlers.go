@@ -1,0 +1,244 @@
+package server
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"capgpu/control"
+	"capgpu/gpu"
+	"capgpu/gpu/backend"
+	"capgpu/gpuerr"
+	"capgpu/ledger"
+)
+
+// stateReady is the device state of docs/wire.md that a session sees: a driver
+// serves sessions only while its device is ready.
+const stateReady = 1
+
+func (s *session) describe(_ context.Context, m *control.Message) (*control.Message, error) {
+	d := s.core.Describe()
+	out := control.Description{
+		Device: control.DeviceInfo{
+			Index:       d.Device.Index,
+			State:       stateReady,
+			Epoch:       d.Device.Epoch,
+			MemoryBytes: d.MemoryBytes,
+			VendorID:    d.Device.VendorID,
+			DeviceID:    d.Device.DeviceID,
+			Facet:       uint32(d.Facet),
+			Name:        d.Device.Name,
+			Backend:     d.Backend,
+			PCIAddress:  d.Device.PCIAddress,
+		},
+		HangBoundNanos:     nanos(d.HangBound),
+		MaxDeadlineNanos:   nanos(d.MaxDeadline),
+		MaxBufferBytes:     d.MaxBufferBytes,
+		MaxThreadsPerBlock: d.Limits.MaxThreadsPerBlock,
+		MaxBlockDim:        d.Limits.MaxBlockDim,
+		MaxGridDim:         d.Limits.MaxGridDim,
+		MaxSharedBytes:     d.Limits.MaxSharedBytes,
+		MaxBindings:        d.Limits.MaxBindings,
+		MaxInlineBytes:     d.Limits.MaxInlineBytes,
+		MaxQueueEntries:    d.MaxQueueEntries,
+		SubgroupSize:       d.Limits.SubgroupSize,
+		Facet:              uint32(d.Facet),
+		Programs:           d.Programs,
+	}
+	// A message has an end; a list of hundreds of names is told as far as it goes.
+	// OpenProgram takes the others too.
+	for len(out.AppendTo(nil)) > control.MaxMessageBytes-control.HeaderBytes {
+		out.Programs = out.Programs[:len(out.Programs)-1]
+	}
+	return control.NewReply(m, out.AppendTo(nil)), nil
+}
+
+func (s *session) budget(_ context.Context, m *control.Message) (*control.Message, error) {
+	var out control.BudgetReply
+	for _, e := range s.core.Budget() {
+		out.Entries = append(out.Entries, control.BudgetEntry{Class: uint32(e.Class), Used: e.Reserved + e.Used, Limit: e.Limit, Peak: e.Peak})
+	}
+	return control.NewReply(m, out.AppendTo(nil)), nil
+}
+
+func (s *session) createBuffer(ctx context.Context, m *control.Message) (*control.Message, error) {
+	req, err := control.ParseCreateBufferRequest(m.Body)
+	if err != nil {
+		return nil, err
+	}
+	b, err := s.core.CreateBuffer(ctx, req.Bytes, gpu.Usage(req.Usage))
+	if err != nil {
+		return nil, err
+	}
+	fds, err := s.announce(&s.buffers, b.Handle, b.FD)
+	if err != nil {
+		s.core.DestroyBuffer(b.Handle)
+		return nil, err
+	}
+	return control.NewReply(m, control.CreateBufferReply{Handle: uint64(b.Handle), MemOff: b.MemOff, MemLen: b.MemLen}.AppendTo(nil), fds...), nil
+}
+
+func (s *session) destroyBuffer(_ context.Context, m *control.Message) (*control.Message, error) {
+	req, err := control.ParseHandleBody(m.Body)
+	if err == nil {
+		err = s.buffers.withdraw(gpu.Handle(req.Handle), "buffer")
+	}
+	if err == nil {
+		err = s.core.DestroyBuffer(gpu.Handle(req.Handle))
+	}
+	return done(m, err)
+}
+
+func (s *session) createFence(_ context.Context, m *control.Message) (*control.Message, error) {
+	req, err := control.ParseCreateFenceRequest(m.Body)
+	if err != nil {
+		return nil, err
+	}
+	h, err := s.core.CreateFence(req.Initial)
+	if err != nil {
+		return nil, err
+	}
+	return control.NewReply(m, control.HandleBody{Handle: uint64(h)}.AppendTo(nil)), nil
+}
+
+func (s *session) destroyFence(_ context.Context, m *control.Message) (*control.Message, error) {
+	return s.onHandle(m, s.core.DestroyFence)
+}
+
+func (s *session) fenceState(_ context.Context, m *control.Message) (*control.Message, error) {
+	req, err := control.ParseHandleBody(m.Body)
+	if err != nil {
+		return nil, err
+	}
+	st, err := s.core.FenceState(gpu.Handle(req.Handle))
+	if err != nil {
+		return nil, err
+	}
+	return fenceReply(m, st), nil
+}
+
+func (s *session) fenceWait(ctx context.Context, m *control.Message) (*control.Message, error) {
+	req, err := control.ParseFenceWaitRequest(m.Body)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(min(req.TimeoutNanos, math.MaxInt64)))
+	defer cancel()
+	st, err := s.core.WaitFence(ctx, gpu.Handle(req.Handle), req.Value)
+	if err != nil {
+		return nil, err
+	}
+	return fenceReply(m, st), nil
+}
+
+func fenceReply(m *control.Message, st gpu.FenceState) *control.Message {
+	return control.NewReply(m, control.FenceState{Reached: st.Reached, Promised: st.Promised, Outcome: st.Outcome}.AppendTo(nil))
+}
+
+func (s *session) fenceSignal(_ context.Context, m *control.Message) (*control.Message, error) {
+	req, err := control.ParseFenceSignalRequest(m.Body)
+	if err == nil {
+		err = s.core.SignalFence(gpu.Handle(req.Handle), req.Value)
+	}
+	return done(m, err)
+}
+
+func (s *session) openProgram(_ context.Context, m *control.Message) (*control.Message, error) {
+	req, err := control.ParseOpenProgramRequest(m.Body)
+	if err != nil {
+		return nil, err
+	}
+	h, info, err := s.core.OpenProgram(req.Name)
+	if err != nil {
+		return nil, err
+	}
+	return s.programReply(m, h, info)
+}
+
+func (s *session) programReply(m *control.Message, h gpu.Handle, info backend.ProgramInfo) (*control.Message, error) {
+	out := control.ProgramReply{Handle: uint64(h), Info: control.ProgramInfo{
+		Name:        info.Name,
+		Digest:      info.Digest,
+		InlineBytes: info.InlineBytes,
+		SharedBytes: info.SharedBytes,
+		BlockX:      info.Block.X,
+		BlockY:      info.Block.Y,
+		BlockZ:      info.Block.Z,
+	}}
+	for _, b := range info.Bindings {
+		out.Info.Bindings = append(out.Info.Bindings, control.BindingInfo{Name: b.Name, Access: uint32(b.Access)})
+	}
+	body := out.AppendTo(nil)
+	if err := control.CheckBody(m.Type, true, body); err != nil || len(body) > control.MaxMessageBytes-control.HeaderBytes {
+		// A loaded program chooses its own names.
+		s.core.CloseProgram(h)
+		return nil, gpuerr.New(gpuerr.Program, "the names of the program and its bindings do not fit a message of %d bytes", control.MaxMessageBytes)
+	}
+	return control.NewReply(m, body), nil
+}
+
+func (s *session) closeProgram(_ context.Context, m *control.Message) (*control.Message, error) {
+	return s.onHandle(m, s.core.CloseProgram)
+}
+
+func (s *session) createQueue(_ context.Context, m *control.Message) (*control.Message, error) {
+	req, err := control.ParseCreateQueueRequest(m.Body)
+	if err != nil {
+		return nil, err
+	}
+	q, err := s.core.CreateQueue(req.Entries, req.ArgBytes)
+	if err != nil {
+		return nil, err
+	}
+	fds, err := s.announce(&s.queues, q.Handle, q.RingFD, q.SQFD, q.CQFD)
+	if err != nil {
+		s.core.CloseQueue(q.Handle)
+		return nil, err
+	}
+	return control.NewReply(m, control.CreateQueueReply{Handle: uint64(q.Handle), Entries: q.Entries, ArgBytes: q.ArgBytes}.AppendTo(nil), fds...), nil
+}
+
+func (s *session) cancelQueue(_ context.Context, m *control.Message) (*control.Message, error) {
+	return s.onHandle(m, s.core.CancelQueue)
+}
+
+func (s *session) closeQueue(_ context.Context, m *control.Message) (*control.Message, error) {
+	req, err := control.ParseHandleBody(m.Body)
+	if err == nil {
+		err = s.queues.withdraw(gpu.Handle(req.Handle), "queue")
+	}
+	if err == nil {
+		err = s.core.CloseQueue(gpu.Handle(req.Handle))
+	}
+	return done(m, err)
+}
+
+// onHandle serves what does one thing to one object.
+func (s *session) onHandle(m *control.Message, do func(gpu.Handle) error) (*control.Message, error) {
+	req, err := control.ParseHandleBody(m.Body)
+	if err == nil {
+		err = do(gpu.Handle(req.Handle))
+	}
+	return done(m, err)
+}
+
+func done(m *control.Message, err error) (*control.Message, error) {
+	if err != nil {
+		return nil, err
+	}
+	return control.NewReply(m, nil), nil
+}
+
+func nanos(d time.Duration) uint64 { return uint64(max(0, d)) }
+
+// limitsOf is what a peer asks for: what it does not name is not limited here,
+// because the parent's limits hold as well.
+func limitsOf(list []control.Limit) ledger.Limits {
+	l := ledger.NoLimits()
+	for _, e := range list {
+		if e.Class < uint32(ledger.NumClasses) {
+			l[e.Class] = e.Amount
+		}
+	}
+	return l
+}

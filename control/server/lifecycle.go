@@ -1,0 +1,132 @@
+package server
+
+import (
+	"context"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"capgpu/control"
+	"capgpu/gpu"
+	"capgpu/gpuerr"
+	"capgpu/internal/shm"
+)
+
+// MaxBundleBytes is the largest program bundle that is taken.
+const MaxBundleBytes = 16 << 20
+
+// loadProgram copies the bundle out of the peer's memory once, and hands on only
+// the copy.
+func (s *session) loadProgram(ctx context.Context, m *control.Message) (*control.Message, error) {
+	req, err := control.ParseLoadProgramRequest(m.Body)
+	if err != nil {
+		return nil, err
+	}
+	if req.Bytes == 0 || req.Bytes > MaxBundleBytes {
+		return nil, gpuerr.New(gpuerr.Invalid, "bytes: a bundle has 1 to %d bytes, not %d", MaxBundleBytes, req.Bytes)
+	}
+	fd := m.FDs[0]
+	m.FDs = nil
+	mem, err := shm.FromFD(fd, req.Bytes)
+	if err != nil {
+		return nil, err
+	}
+	defer mem.Close()
+	select {
+	case s.loading <- struct{}{}:
+		defer func() { <-s.loading }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	bundle := make([]byte, req.Bytes)
+	if err := readAll(mem.FD(), bundle); err != nil {
+		return nil, err
+	}
+	h, info, err := s.core.LoadProgram(ctx, bundle)
+	if err != nil {
+		return nil, err
+	}
+	return s.programReply(m, h, info)
+}
+
+// readAll reads with pread: unlike a mapping, memory that the peer or the host
+// cannot back makes it fail instead of faulting.
+func readAll(fd int, b []byte) error {
+	for off := 0; off < len(b); {
+		n, err := unix.Pread(fd, b[off:], int64(off))
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil || n == 0 {
+			return gpuerr.New(gpuerr.IO, "the bundle could not be read from the memory that was sent")
+		}
+		off += n
+	}
+	return nil
+}
+
+// restrict makes a weaker session and serves it on a socket of its own, whose
+// other end is the answer.
+func (s *session) restrict(_ context.Context, m *control.Message) (*control.Message, error) {
+	req, err := control.ParseRestrictRequest(m.Body)
+	if err != nil {
+		return nil, err
+	}
+	child, err := s.core.Restrict(gpu.Policy{
+		Facet:       gpu.Facet(req.Facet),
+		MaxDeadline: time.Duration(min(req.MaxDeadlineNanos, 1<<63-1)),
+		Limits:      limitsOf(req.Limits),
+		Programs:    req.Programs,
+	})
+	if err != nil {
+		return nil, err
+	}
+	ours, theirs, err := shm.Socketpair()
+	if err != nil {
+		child.Close()
+		return nil, err
+	}
+	conn, err := control.NewConn(ours, control.ConnOptions{})
+	if err != nil {
+		unix.Close(theirs)
+		child.Close()
+		return nil, err
+	}
+	s.children.Go(func() {
+		// Why it ended is told to its peer; here nobody is left to tell.
+		_ = ServeSession(s.ctx, conn, child)
+	})
+	return control.NewReply(m, nil, theirs), nil
+}
+
+// close answers when the session is dismantled; the answer is the last message.
+func (s *session) close(_ context.Context, m *control.Message) (*control.Message, error) {
+	s.closing.Store(true)
+	reply, err := done(m, s.core.Close())
+	if err != nil {
+		reply = errorReply(m, err)
+	}
+	reply.Last = true
+	return reply, nil
+}
+
+// awaitEnd answers when the session ends, with the reason.
+func (s *session) awaitEnd(ctx context.Context, m *control.Message) (*control.Message, error) {
+	s.awaited.Store(true)
+	select {
+	case <-s.core.Done():
+	case <-ctx.Done():
+		return nil, gpuerr.New(gpuerr.Disconnected, "the driver ends the connection")
+	}
+	if s.closing.Load() {
+		return control.NewReply(m, nil), nil
+	}
+	cause := s.core.Err()
+	if cause == nil || gpuerr.CodeOf(cause) == gpuerr.Closed {
+		// Not by this socket: it was closed over the head of its peer.
+		cause = gpuerr.New(gpuerr.Revoked, "the session, or the one it was restricted from, was closed by another")
+	}
+	reply := errorReply(m, cause)
+	reply.Last = true
+	return reply, nil
+}
