@@ -1,24 +1,251 @@
-// Package ddfrpc is ddf over the guarded link to device-manager.
+// Package ddfrpc is ddf over the guarded link to device-manager: what a driver
+// process holds.
+//
+// Everything slow goes over the link as Cap'n Proto calls: allocating, freeing,
+// masking, the audit log. Everything fast is local, on what came over the link
+// as a descriptor: DMA memory and register windows are mappings, interrupts are
+// eventfds.
+//
+// Who is trusted: the manager, which owns all of it. Descriptors are still
+// checked to be what they claim. The manager trusts nothing that is sent from
+// here.
+//
+// The end of the link is the revocation of every grant: when the manager closes
+// it or dies, each method answers gpuerr.Revoked, waiters wake, and mappings
+// stay (harmless: the manager has scrubbed what is under them) until Free and
+// Close. Nothing survives Close but buffers that were not freed.
+//
+// Locks: Buffer.mu, Window.mu and Link.mu are leaves; none is held across a call
+// over the link, except Buffer.freeing, which serialises Free with itself.
 package ddfrpc
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net"
+	"sync"
+
+	"capnproto.org/go/capnp/v3"
+	"capnproto.org/go/capnp/v3/rpc"
 
 	"capgpu/ddf"
+	"capgpu/gpuerr"
+	"capgpu/internal/rpcguard"
+	"capgpu/internal/shm"
+	"capgpu/schema"
 )
 
+// Bounds of a grant set that this side believes.
+const (
+	maxWindows   = 6 // memory BARs of a PCI function
+	maxVectors   = 2048
+	maxDoorbells = 4096
+)
+
+var errRevoked = gpuerr.New(gpuerr.Revoked, "the link to the device-manager is down and every grant with it; the driver must exit")
+
 // Link is a driver's end of its grant link.
-type Link struct{}
+type Link struct {
+	conn      *rpc.Conn
+	transport *rpcguard.ClientTransport
+	ctx       context.Context // ends with the link; its cause is errRevoked
+	cancel    context.CancelCauseFunc
+	watching  chan struct{} // closed when runWatch has returned
+
+	set     ddf.GrantSet
+	windows []*Window
+	vectors []*Vector
+	release []func() // capabilities, in the order they came
+
+	closeOnce sync.Once
+	closeErr  error
+}
 
 // Dial takes the grants from the link. It takes ownership of c.
-func Dial(ctx context.Context, c *net.UnixConn) (*Link, error) { panic("not yet") }
+func Dial(ctx context.Context, c *net.UnixConn) (*Link, error) {
+	t := rpcguard.NewClientTransport(c)
+	l := &Link{transport: t, conn: rpc.NewConn(t, nil), watching: make(chan struct{})}
+	l.ctx, l.cancel = context.WithCancelCause(context.Background())
+	go l.runWatch()
+	if err := l.take(ctx); err != nil {
+		err = l.mapped(err)
+		return nil, errors.Join(fmt.Errorf("take the grants from the device-manager: %w", err), l.Close())
+	}
+	return l, nil
+}
+
+// runWatch makes the end of the connection the end of the grants.
+func (l *Link) runWatch() {
+	defer close(l.watching)
+	<-l.conn.Done()
+	l.cancel(errRevoked)
+}
+
+// take asks for everything that the grant set names.
+func (l *Link) take(ctx context.Context) error {
+	ctx, done := l.within(ctx)
+	defer done()
+	grants := schema.DriverGrants(l.conn.Bootstrap(ctx))
+	l.release = append(l.release, grants.Release)
+	f, release := grants.GrantSet(ctx, nil)
+	defer release()
+	res, err := f.Struct()
+	if err != nil {
+		return err
+	}
+	g, err := res.Grants()
+	if err != nil {
+		return err
+	}
+	if l.set.Device, err = deviceInfo(g); err != nil {
+		return err
+	}
+	if err := l.takePool(ctx, grants); err != nil {
+		return err
+	}
+	if err := l.takeWindows(ctx, grants, g); err != nil {
+		return err
+	}
+	if g.Vectors() > maxVectors {
+		return gpuerr.New(gpuerr.Protocol, "%d vectors were granted; a function has at most %d", g.Vectors(), maxVectors)
+	}
+	for i := range g.Vectors() {
+		if err := l.takeVector(ctx, grants, i); err != nil {
+			return fmt.Errorf("vector %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+func deviceInfo(g schema.GrantSet) (ddf.DeviceInfo, error) {
+	d, err := g.Device()
+	if err != nil {
+		return ddf.DeviceInfo{}, err
+	}
+	name, err := d.Name()
+	if err != nil {
+		return ddf.DeviceInfo{}, err
+	}
+	address, err := d.PciAddress()
+	if err != nil {
+		return ddf.DeviceInfo{}, err
+	}
+	return ddf.DeviceInfo{
+		Index: d.Index(), Name: name, PCIAddress: address, VendorID: d.VendorId(), DeviceID: d.DeviceId(),
+		Epoch: d.Epoch(), Fake: g.Fake(),
+	}, nil
+}
+
+func (l *Link) takePool(ctx context.Context, grants schema.DriverGrants) error {
+	f, release := grants.DmaPool(ctx, nil)
+	defer release()
+	res, err := f.Struct()
+	if err != nil {
+		return fmt.Errorf("DMA pool: %w", err)
+	}
+	pool := res.Pool().AddRef()
+	l.release = append(l.release, pool.Release)
+	l.set.DMA = &Pool{link: l, remote: pool}
+
+	fl, releaseLog := grants.AuditLog(ctx, nil)
+	defer releaseLog()
+	resLog, err := fl.Struct()
+	if err != nil {
+		return fmt.Errorf("audit log: %w", err)
+	}
+	log := resLog.Log().AddRef()
+	l.release = append(l.release, log.Release)
+	l.set.Audit = &auditLog{link: l, remote: log}
+	return nil
+}
+
+func (l *Link) takeWindows(ctx context.Context, grants schema.DriverGrants, g schema.GrantSet) error {
+	list, err := g.Mmio()
+	if err != nil {
+		return err
+	}
+	if list.Len() > maxWindows {
+		return gpuerr.New(gpuerr.Protocol, "%d windows were granted; a function has at most %d BARs", list.Len(), maxWindows)
+	}
+	l.set.Mmio = make(map[int]ddf.DeviceMmio, list.Len())
+	for i := range list.Len() {
+		w, err := l.takeWindow(ctx, grants, list.At(i))
+		if err != nil {
+			return fmt.Errorf("window of BAR %d: %w", list.At(i).Bar(), err)
+		}
+		l.windows = append(l.windows, w)
+		l.set.Mmio[int(list.At(i).Bar())] = w
+	}
+	return nil
+}
+
+// memory takes the descriptor that came with a capability.
+func (l *Link) memory(c schema.SharedMemory) (fd int, err error) {
+	fd, ok := l.transport.TakeFD(capnp.Client(c))
+	if !ok {
+		return -1, gpuerr.New(gpuerr.Protocol, "no descriptor came with a SharedMemory")
+	}
+	return fd, nil
+}
+
+// within is ctx, ended by the link as well.
+func (l *Link) within(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(l.ctx, func() { cancel(errRevoked) })
+	return ctx, func() {
+		stop()
+		cancel(nil)
+	}
+}
+
+// mapped turns what a call returned into this package's errors.
+func (l *Link) mapped(err error) error {
+	if err == nil {
+		return nil
+	}
+	if l.ctx.Err() != nil {
+		return errRevoked
+	}
+	err = rpcguard.FromException(err)
+	if errors.Is(err, gpuerr.Disconnected) {
+		return errRevoked
+	}
+	return err
+}
 
 // GrantSet is what the driver holds. It is valid until Close.
-func (l *Link) GrantSet() ddf.GrantSet { panic("not yet") }
+func (l *Link) GrantSet() ddf.GrantSet { return l.set }
 
 // Done is closed when the link has died.
-func (l *Link) Done() <-chan struct{} { panic("not yet") }
+func (l *Link) Done() <-chan struct{} { return l.ctx.Done() }
 
-// Close ends the link and with it every grant.
-func (l *Link) Close() error { panic("not yet") }
+// Close ends the link and with it every grant. Idempotent.
+func (l *Link) Close() error {
+	l.closeOnce.Do(func() {
+		l.cancel(errRevoked)
+		for i := len(l.release) - 1; i >= 0; i-- {
+			l.release[i]()
+		}
+		_ = l.conn.Close() // what it says is that the other side was first
+		<-l.watching
+		var errs []error
+		for _, w := range l.windows {
+			errs = append(errs, w.Close())
+		}
+		for _, v := range l.vectors {
+			errs = append(errs, v.event.Close())
+		}
+		l.closeErr = errors.Join(errs...)
+	})
+	return l.closeErr
+}
+
+// event takes an eventfd.
+func (l *Link) event(c schema.SharedMemory) (*shm.Event, error) {
+	fd, err := l.memory(c)
+	if err != nil {
+		return nil, err
+	}
+	return shm.EventFromFD(fd)
+}

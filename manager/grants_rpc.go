@@ -1,0 +1,366 @@
+package manager
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"sync"
+
+	"capnproto.org/go/capnp/v3"
+	"capnproto.org/go/capnp/v3/server"
+
+	"capgpu/ddf"
+	"capgpu/gpuerr"
+	"capgpu/internal/rpcguard"
+	"capgpu/ledger"
+	"capgpu/schema"
+)
+
+// grantLimits are strict, but a driver may hold one capability for each mapping
+// that its account admits, and a Go client keeps each question for 0.25 s.
+func grantLimits() rpcguard.Limits {
+	l := rpcguard.StrictLimits()
+	l.MaxExports = 20_000
+	l.MaxQuestions = 20_000
+	return l
+}
+
+// grantServer answers the calls of one driver.
+type grantServer struct {
+	*grants
+	gate *rpcguard.Gate
+	log  *slog.Logger
+}
+
+// serve answers until the driver is gone, breaks the protocol, or the gate is
+// revoked. When it returns, no call runs and the driver's references are gone.
+func (s *grantServer) serve(conn *net.UnixConn) error {
+	bootstrap := s.export("DriverGrants", schema.DriverGrants_Methods(nil, s), nil, nil)
+	return rpcguard.Serve(s.gate.Context(), conn, bootstrap, grantLimits())
+}
+
+func (s *grantServer) export(name string, methods []server.Method, dupFD func() (int, error), shutdown func()) capnp.Client {
+	return rpcguard.Export(rpcguard.Spec{Name: name, Gate: s.gate, Methods: methods, DupFD: dupFD, Shutdown: shutdown, Log: s.log})
+}
+
+// memory is a carrier of a descriptor.
+func (s *grantServer) memory(dupFD func() (int, error)) schema.SharedMemory {
+	return schema.SharedMemory(s.export("SharedMemory", nil, dupFD, nil))
+}
+
+// GrantSet implements schema.DriverGrants_Server.
+func (s *grantServer) GrantSet(_ context.Context, call schema.DriverGrants_grantSet) error {
+	res, err := call.AllocResults()
+	if err != nil {
+		return err
+	}
+	g, err := res.NewGrants()
+	if err != nil {
+		return err
+	}
+	u := s.usage()
+	g.SetFake(s.info.Fake)
+	g.SetVectors(uint32(len(s.function.vectors)))
+	g.SetDmaBytes(u.LimitBytes)
+	g.SetIovaEntries(limitOf(s.account, ledger.IOVAEntries))
+	if err := s.setDevice(g); err != nil {
+		return err
+	}
+	windows, err := g.NewMmio(int32(len(s.function.windows)))
+	if err != nil {
+		return err
+	}
+	i := 0
+	for _, w := range s.function.windows {
+		m := windows.At(i)
+		i++
+		m.SetBar(w.spec.bar)
+		m.SetBytes(w.spec.bytes)
+		m.SetWritable(w.spec.writable)
+		bells, err := m.NewDoorbells(int32(len(w.spec.doorbells)))
+		if err != nil {
+			return err
+		}
+		for j, off := range w.spec.doorbells {
+			bells.Set(j, off)
+		}
+	}
+	return nil
+}
+
+func (s *grantServer) setDevice(g schema.GrantSet) error {
+	d, err := g.NewDevice()
+	if err != nil {
+		return err
+	}
+	d.SetIndex(s.info.Index)
+	d.SetVendorId(s.info.VendorID)
+	d.SetDeviceId(s.info.DeviceID)
+	d.SetEpoch(s.info.Epoch)
+	d.SetMemoryBytes(s.usage().LimitBytes)
+	if err := d.SetName(s.info.Name); err != nil {
+		return err
+	}
+	return d.SetPciAddress(s.info.PCIAddress)
+}
+
+// DmaPool implements schema.DriverGrants_Server.
+func (s *grantServer) DmaPool(_ context.Context, call schema.DriverGrants_dmaPool) error {
+	res, err := call.AllocResults()
+	if err != nil {
+		return err
+	}
+	return res.SetPool(schema.DMAPool(s.export("DMAPool", schema.DMAPool_Methods(nil, poolServer{s}), nil, nil)))
+}
+
+// Mmio implements schema.DriverGrants_Server.
+func (s *grantServer) Mmio(_ context.Context, call schema.DriverGrants_mmio) error {
+	w := s.function.windows[call.Args().Bar()]
+	if w == nil {
+		return gpuerr.New(gpuerr.Denied, "BAR %d is not granted", call.Args().Bar())
+	}
+	res, err := call.AllocResults()
+	if err != nil {
+		return err
+	}
+	return res.SetMmio(schema.DeviceMmio(s.export("DeviceMmio", schema.DeviceMmio_Methods(nil, windowServer{s, w}), nil, nil)))
+}
+
+// Interrupt implements schema.DriverGrants_Server.
+func (s *grantServer) Interrupt(_ context.Context, call schema.DriverGrants_interrupt) error {
+	i := call.Args().Vector()
+	if uint64(i) >= uint64(len(s.function.vectors)) {
+		return gpuerr.New(gpuerr.Denied, "vector %d is not granted", i)
+	}
+	res, err := call.AllocResults()
+	if err != nil {
+		return err
+	}
+	v := vectorServer{s, s.function.vectors[i]}
+	return res.SetInterrupt(schema.Interrupt(s.export("Interrupt", schema.Interrupt_Methods(nil, v), nil, nil)))
+}
+
+// AuditLog implements schema.DriverGrants_Server.
+func (s *grantServer) AuditLog(_ context.Context, call schema.DriverGrants_auditLog) error {
+	res, err := call.AllocResults()
+	if err != nil {
+		return err
+	}
+	return res.SetLog(schema.HardwareAuditLog(s.export("HardwareAuditLog", schema.HardwareAuditLog_Methods(nil, auditServer{s}), nil, nil)))
+}
+
+type poolServer struct{ *grantServer }
+
+// Allocate implements schema.DMAPool_Server.
+func (s poolServer) Allocate(_ context.Context, call schema.DMAPool_allocate) error {
+	call.Go()
+	d, err := s.alloc(call.Args().Bytes())
+	if err != nil {
+		return err
+	}
+	b := &bufferServer{grantServer: s.grantServer, d: d}
+	client := s.export("DMABuffer", schema.DMABuffer_Methods(nil, b), nil, b.shutdown)
+	res, err := call.AllocResults()
+	if err != nil {
+		client.Release()
+		return err
+	}
+	return res.SetBuffer(schema.DMABuffer(client))
+}
+
+// Usage implements schema.DMAPool_Server.
+func (s poolServer) Usage(_ context.Context, call schema.DMAPool_usage) error {
+	res, err := call.AllocResults()
+	if err != nil {
+		return err
+	}
+	u := s.usage()
+	res.SetUsedBytes(u.UsedBytes)
+	res.SetLimitBytes(u.LimitBytes)
+	res.SetEntries(u.Entries)
+	return nil
+}
+
+type bufferServer struct {
+	*grantServer
+	d *dmaMemory
+
+	mu sync.Mutex
+	// +checklocks:mu
+	freed bool
+}
+
+// shutdown frees what the driver has let go of without saying so.
+func (b *bufferServer) shutdown() {
+	if err := b.free(b.d); err != nil {
+		b.log.Error("free DMA memory that its driver dropped", "err", err)
+	}
+}
+
+// Map implements schema.DMABuffer_Server.
+func (b *bufferServer) Map(_ context.Context, call schema.DMABuffer_map) error {
+	b.mu.Lock()
+	freed := b.freed
+	b.mu.Unlock()
+	if freed {
+		return gpuerr.New(gpuerr.Stale, "the DMA buffer at %#x was freed", uint64(b.d.iova))
+	}
+	res, err := call.AllocResults()
+	if err != nil {
+		return err
+	}
+	res.SetIova(uint64(b.d.iova))
+	res.SetBytes(b.d.bytes)
+	res.SetGeneration(b.d.generation)
+	return res.SetMemory(b.memory(b.d.memory.DupFD))
+}
+
+// Free implements schema.DMABuffer_Server.
+func (b *bufferServer) Free(_ context.Context, call schema.DMABuffer_free) error {
+	b.mu.Lock()
+	b.freed = true
+	b.mu.Unlock()
+	return b.free(b.d)
+}
+
+type windowServer struct {
+	*grantServer
+	w *window
+}
+
+// Map implements schema.DeviceMmio_Server.
+func (s windowServer) Map(_ context.Context, call schema.DeviceMmio_map) error {
+	res, err := call.AllocResults()
+	if err != nil {
+		return err
+	}
+	res.SetBytes(s.w.spec.bytes)
+	return res.SetMemory(s.memory(s.w.dupFD))
+}
+
+// Read32 implements schema.DeviceMmio_Server.
+func (s windowServer) Read32(_ context.Context, call schema.DeviceMmio_read32) error {
+	v, err := s.w.read(call.Args().Offset())
+	if err != nil {
+		return err
+	}
+	res, err := call.AllocResults()
+	if err != nil {
+		return err
+	}
+	res.SetValue(v)
+	return nil
+}
+
+// Write32 implements schema.DeviceMmio_Server.
+func (s windowServer) Write32(_ context.Context, call schema.DeviceMmio_write32) error {
+	return s.w.write(call.Args().Offset(), call.Args().Value())
+}
+
+// Ring implements schema.DeviceMmio_Server.
+func (s windowServer) Ring(_ context.Context, call schema.DeviceMmio_ring) error {
+	return s.w.ring(call.Args().Doorbell(), call.Args().Value())
+}
+
+type vectorServer struct {
+	*grantServer
+	v *vector
+}
+
+// EventFd implements schema.Interrupt_Server.
+func (s vectorServer) EventFd(_ context.Context, call schema.Interrupt_eventFd) error {
+	res, err := call.AllocResults()
+	if err != nil {
+		return err
+	}
+	return res.SetMemory(s.memory(s.v.event.DupFD))
+}
+
+// Mask implements schema.Interrupt_Server.
+func (s vectorServer) Mask(context.Context, schema.Interrupt_mask) error { return s.v.setMask(true) }
+
+// Unmask implements schema.Interrupt_Server.
+func (s vectorServer) Unmask(context.Context, schema.Interrupt_unmask) error {
+	return s.v.setMask(false)
+}
+
+// Ack implements schema.Interrupt_Server. The vectors are edges, as MSI is: there
+// is nothing to rearm.
+func (s vectorServer) Ack(context.Context, schema.Interrupt_ack) error { return nil }
+
+type auditServer struct{ *grantServer }
+
+// Append implements schema.HardwareAuditLog_Server.
+func (s auditServer) Append(_ context.Context, call schema.HardwareAuditLog_append) error {
+	kind, err := call.Args().Kind()
+	if err != nil {
+		return err
+	}
+	detail, err := call.Args().Detail()
+	if err != nil {
+		return err
+	}
+	index, err := s.auditAppend(kind, detail)
+	if err != nil {
+		return err
+	}
+	res, err := call.AllocResults()
+	if err != nil {
+		return err
+	}
+	res.SetIndex(index)
+	return nil
+}
+
+// Snapshot implements schema.HardwareAuditLog_Server.
+func (s auditServer) Snapshot(_ context.Context, call schema.HardwareAuditLog_snapshot) error {
+	records, head, err := s.auditSnapshot(call.Args().From(), call.Args().Max())
+	if err != nil {
+		return err
+	}
+	res, err := call.AllocResults()
+	if err != nil {
+		return err
+	}
+	res.SetSize(head.Size)
+	if err := res.SetRoot(head.Root[:]); err != nil {
+		return err
+	}
+	list, err := res.NewRecords(int32(len(records)))
+	if err != nil {
+		return err
+	}
+	for i, r := range records {
+		if err := setRecord(list.At(i), r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func setRecord(to schema.AuditRecord, r ddf.AuditRecord) error {
+	to.SetIndex(r.Index)
+	to.SetTimeUnixNanos(r.Time.UnixNano())
+	if err := to.SetKind(r.Kind); err != nil {
+		return err
+	}
+	if err := to.SetTenant(r.Tenant); err != nil {
+		return err
+	}
+	return to.SetDetail(r.Detail)
+}
+
+// Verify implements schema.HardwareAuditLog_Server.
+func (s auditServer) Verify(_ context.Context, call schema.HardwareAuditLog_verify) error {
+	head, err := s.audit.Head()
+	if err != nil {
+		return err
+	}
+	res, err := call.AllocResults()
+	if err != nil {
+		return err
+	}
+	res.SetOk(true)
+	res.SetSize(head.Size)
+	return nil
+}

@@ -1,0 +1,104 @@
+package manager
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+const lockName = "lock"
+
+// runDir is the directory of the sockets. Its lock file makes this process the
+// only manager in it; the kernel gives the lock back however the process ends.
+type runDir struct {
+	path string
+	lock *os.File
+}
+
+// openRunDir makes or takes over a directory that only this user can write to,
+// and removes the sockets that a manager which did not stop cleanly has left.
+func openRunDir(path string) (*runDir, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("find the run directory: %w", err)
+	}
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return nil, fmt.Errorf("make the run directory: %w", err)
+	}
+	if err := checkRunDir(path); err != nil {
+		return nil, err
+	}
+	lock, err := os.OpenFile(filepath.Join(path, lockName), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open the lock of the run directory: %w", err)
+	}
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		lock.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, fmt.Errorf("another device-manager runs in %s; stop it first, or give this one another --run-dir", path)
+		}
+		return nil, fmt.Errorf("lock the run directory: %w", err)
+	}
+	d := &runDir{path: path, lock: lock}
+	if err := d.removeSockets(); err != nil {
+		d.Close()
+		return nil, err
+	}
+	return d, nil
+}
+
+// checkRunDir refuses a directory in which another user could put a socket or a
+// link in our place.
+func checkRunDir(path string) error {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return fmt.Errorf("look at the run directory: %w", err)
+	}
+	var st unix.Stat_t
+	if err := unix.Lstat(path, &st); err != nil {
+		return fmt.Errorf("look at the run directory %s: %w", path, err)
+	}
+	switch {
+	case !info.IsDir():
+		return fmt.Errorf("the run directory %s is not a directory; remove it or choose another with --run-dir", path)
+	case int(st.Uid) != os.Geteuid():
+		return fmt.Errorf("the run directory %s belongs to user %d, not to us (%d); choose another with --run-dir", path, st.Uid, os.Geteuid())
+	case info.Mode().Perm()&0o022 != 0:
+		return fmt.Errorf("others can write to the run directory %s (mode %#o); chmod 0755 or stricter", path, info.Mode().Perm())
+	}
+	return nil
+}
+
+// removeSockets removes sockets only: whatever else lies there is not ours.
+func (d *runDir) removeSockets() error {
+	entries, err := os.ReadDir(d.path)
+	if err != nil {
+		return fmt.Errorf("read the run directory: %w", err)
+	}
+	for _, e := range entries {
+		if e.Type() != fs.ModeSocket || !strings.HasSuffix(e.Name(), ".sock") {
+			continue
+		}
+		if err := os.Remove(filepath.Join(d.path, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove the socket of an earlier manager: %w", err)
+		}
+	}
+	return nil
+}
+
+// socketPath is where a tenant connects.
+func (d *runDir) socketPath(tenant string) string { return filepath.Join(d.path, tenant+".sock") }
+
+// capnpSocketPath is where a tenant's Cap'n Proto clients connect.
+func (d *runDir) capnpSocketPath(tenant string) string {
+	return filepath.Join(d.path, tenant+".capnp.sock")
+}
+
+// Close gives the directory to the next manager. The lock file stays: removing
+// it would let two managers lock two files of one name.
+func (d *runDir) Close() error { return d.lock.Close() }

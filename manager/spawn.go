@@ -1,0 +1,141 @@
+package manager
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"runtime"
+	"syscall"
+	"time"
+)
+
+// spawner starts children from one thread that lives as long as the manager.
+// Pdeathsig is about the thread that forked, not the process: from any other
+// thread, children could be killed when the Go runtime retires it
+// (prctl(2), PR_SET_PDEATHSIG).
+type spawner struct {
+	requests chan func()
+	done     chan struct{}
+}
+
+func newSpawner() *spawner {
+	s := &spawner{requests: make(chan func()), done: make(chan struct{})}
+	go s.runThread()
+	return s
+}
+
+func (s *spawner) runThread() {
+	defer close(s.done)
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	for start := range s.requests {
+		start()
+	}
+}
+
+// Close ends the thread. No child may be left, and none be started any more.
+func (s *spawner) Close() {
+	close(s.requests)
+	<-s.done
+}
+
+// child is a process that this manager started. Its exit is seen by a wait on
+// its pidfd (package os), so a signal never reaches another process of its id.
+type child struct {
+	name string
+	cmd  *exec.Cmd
+	// exited is closed when the process is reaped and its output is read.
+	exited chan struct{}
+	err    error // how it ended; read it after exited
+}
+
+// start runs a program with files as descriptors 3, 4, …, an empty environment,
+// no standard input and output, and its own process group. Its standard error
+// goes to log, line by line. It dies with this process.
+func (s *spawner) start(log *slog.Logger, name, path string, args []string, files ...*os.File) (*child, error) {
+	cmd := exec.Command(path, args...)
+	cmd.Env = []string{}
+	cmd.Dir = "/"
+	cmd.ExtraFiles = files
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("make a pipe for %s: %w", name, err)
+	}
+	cmd.Stderr = w
+	started := make(chan error)
+	s.requests <- func() { started <- cmd.Start() }
+	err = <-started
+	w.Close()
+	if err != nil {
+		r.Close()
+		return nil, fmt.Errorf("start %s: %w", name, err)
+	}
+	c := &child{name: name, cmd: cmd, exited: make(chan struct{})}
+	go c.runWait(log.With("process", name, "pid", cmd.Process.Pid), r)
+	return c, nil
+}
+
+func (c *child) pid() int { return c.cmd.Process.Pid }
+
+// kill ends the process if it still runs.
+func (c *child) kill() { _ = c.cmd.Process.Kill() }
+
+// endWithin waits for the process to end by itself, and kills it when ctx ends.
+func (c *child) endWithin(ctx context.Context) {
+	select {
+	case <-c.exited:
+	case <-ctx.Done():
+		c.kill()
+		<-c.exited
+	}
+}
+
+// stderrGrace is how long the output of a dead process is still read: it ends at
+// once, unless a process that it left behind holds the pipe.
+const stderrGrace = time.Second
+
+// runWait reaps the process and forwards its output.
+func (c *child) runWait(log *slog.Logger, r *os.File) {
+	forwarded := make(chan struct{})
+	go func() {
+		defer close(forwarded)
+		forwardLines(log, r)
+	}()
+	err := c.cmd.Wait()
+	_ = r.SetReadDeadline(time.Now().Add(stderrGrace))
+	<-forwarded
+	r.Close()
+	if err == nil {
+		err = errors.New("exited without being told to")
+	}
+	c.err = err
+	close(c.exited)
+}
+
+const maxLineBytes = 2048
+
+// forwardLines logs each line of r, cut to maxLineBytes. It reads to the end
+// whatever comes, so that the process never blocks on its output.
+func forwardLines(log *slog.Logger, r io.Reader) {
+	b := bufio.NewReaderSize(r, maxLineBytes)
+	cut := false // inside a line of which the start is logged already
+	for {
+		line, err := b.ReadSlice('\n')
+		if n := len(line); n > 0 && line[n-1] == '\n' {
+			line = line[:n-1]
+		}
+		if len(line) > 0 && !cut {
+			log.Info("said", "line", string(line))
+		}
+		cut = errors.Is(err, bufio.ErrBufferFull)
+		if err != nil && !cut {
+			return
+		}
+	}
+}
