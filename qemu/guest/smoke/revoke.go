@@ -100,12 +100,20 @@ const poorBytes = 1 << 20
 
 // status is what this program needs of the driver's status report.
 type status struct {
-	Sessions []struct {
-		Tenant string `json:"tenant"`
-	} `json:"sessions"`
+	Tenants []struct {
+		Sessions []struct {
+			ID uint64 `json:"id"`
+		} `json:"sessions"`
+	} `json:"tenants"`
 }
 
-func (st status) sessions() int { return len(st.Sessions) }
+func (st status) sessions() int {
+	n := 0
+	for _, t := range st.Tenants {
+		n += len(t.Sessions)
+	}
+	return n
+}
 
 func (s *smoke) status(c *check) status {
 	raw := get[json.RawMessage](c, "ask for the status")(s.conn.Status(c.ctx, 0))

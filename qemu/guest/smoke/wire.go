@@ -27,8 +27,6 @@ const (
 	msgDescribe     = 32
 	msgCreateBuffer = 34
 	msgFenceState   = 38
-	msgOpenProgram  = 41
-	msgLoadProgram  = 42
 	msgCreateQueue  = 44
 	replyBit        = 0x8000
 )
@@ -140,8 +138,3 @@ func (w *wire) hungUp() (code uint32, err error) {
 
 func u32(v uint32) []byte { return binary.LittleEndian.AppendUint32(nil, v) }
 func u64(v uint64) []byte { return binary.LittleEndian.AppendUint64(nil, v) }
-
-// str is a u16 length and the bytes.
-func str(s string) []byte {
-	return append(binary.LittleEndian.AppendUint16(nil, uint16(len(s))), s...)
-}

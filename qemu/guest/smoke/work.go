@@ -174,9 +174,7 @@ func (s *smoke) vecadd(c *check, session *client.Session, n int, sabotage bool) 
 			c.fatalf("element %d is %g, want %g", i, got, want)
 		}
 	}
-	for _, x := range []interface {
-		Close(ctx context) error
-	}{q, p, a, b, sum} {
+	for _, x := range []interface{ Close(context.Context) error }{q, p, a, b, sum} {
 		c.must(x.Close(c.ctx), "close what vecadd used")
 	}
 	for _, mapped := range []*client.Buffer{a, b, sum} {
