@@ -122,8 +122,8 @@ func (c *Conn) Send(ctx context.Context, m *Message) error {
 // sendmsg sends one datagram, whole or not at all, before the write timeout. The
 // caller holds the token.
 func (c *Conn) sendmsg(ctx context.Context, b, oob []byte) error {
-	if err := c.file.SetWriteDeadline(time.Now().Add(c.writeTimeout)); err != nil {
-		return err
+	if c.file.SetWriteDeadline(time.Now().Add(c.writeTimeout)) != nil {
+		return os.ErrClosed
 	}
 	if ctx.Done() != nil {
 		interrupted := make(chan struct{})
@@ -146,6 +146,9 @@ func (c *Conn) sendmsg(ctx context.Context, b, oob []byte) error {
 			}
 		}
 	})
+	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+		return os.ErrClosed // what else a RawConn says; it has no error value of its own for it
+	}
 	if err != nil {
 		return err
 	}
@@ -167,10 +170,10 @@ func (c *Conn) Recv() (*Message, error) {
 		}
 	})
 	switch {
-	case errors.Is(err, os.ErrClosed):
-		return nil, c.closedError()
-	case err != nil:
+	case errors.Is(err, os.ErrDeadlineExceeded): // interruptRead
 		return nil, err
+	case err != nil:
+		return nil, c.closedError()
 	case errors.Is(recvErr, unix.ECONNRESET): // it went with our messages unread
 		return nil, io.EOF
 	case recvErr != nil:
@@ -252,17 +255,23 @@ func receivedFDs(oob []byte) (fds []int, err error) {
 	return fds, err
 }
 
-// awaitHangup waits until the peer is gone (true) or interruptRead was called.
-// It reads nothing: that is how a peer's end is seen while its requests wait.
-func (c *Conn) awaitHangup() bool {
-	gone := false
+// awaitHangup waits until the peer is gone (io.EOF), interruptRead was called
+// (nil), or the Conn is closed. It reads nothing: that is how a peer's end is
+// seen while its requests wait.
+func (c *Conn) awaitHangup() error {
 	err := c.raw.Read(func(fd uintptr) bool {
 		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
 		n, err := unix.Poll(p, 0)
-		gone = err == nil && n > 0 && p[0].Revents&(unix.POLLRDHUP|unix.POLLHUP|unix.POLLERR) != 0
-		return gone
+		return err == nil && n > 0 && p[0].Revents&(unix.POLLRDHUP|unix.POLLHUP|unix.POLLERR) != 0
 	})
-	return gone || errors.Is(err, os.ErrClosed)
+	switch {
+	case err == nil:
+		return io.EOF
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil
+	default:
+		return c.closedError()
+	}
 }
 
 // interruptRead makes awaitHangup return, now or when it is next called;

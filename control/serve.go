@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"sync"
+	"time"
 
 	"capgpu/gpuerr"
 )
@@ -42,7 +43,9 @@ type engine struct {
 
 	mu sync.Mutex
 	// +checklocks:mu
-	inFlight map[uint64]bool // seqs being served
+	count int // requests being served, until their replies are on their way
+	// +checklocks:mu
+	seqs map[uint64]bool // of those that have no reply yet
 	// +checklocks:mu
 	full bool // the reader waits for one of them to end
 	// +checklocks:mu
@@ -50,7 +53,7 @@ type engine struct {
 }
 
 func newEngine(ctx context.Context, c *Conn, h Handler, replies func(*Message) error) *engine {
-	e := &engine{conn: c, handler: h, replies: replies, parent: ctx, inFlight: map[uint64]bool{}}
+	e := &engine{conn: c, handler: h, replies: replies, parent: ctx, seqs: map[uint64]bool{}}
 	e.ctx, e.cancel = context.WithCancelCause(ctx)
 	return e
 }
@@ -76,7 +79,7 @@ func (e *engine) run() error {
 	}
 	if reply := answer(err); reply != nil {
 		// The peer broke the rules: its other requests are not answered.
-		e.conn.Send(e.parent, reply)
+		e.send(reply)
 		e.conn.Close()
 	}
 	if errors.Is(err, io.EOF) {
@@ -87,8 +90,7 @@ func (e *engine) run() error {
 	last := e.last
 	e.mu.Unlock()
 	if last != nil {
-		e.conn.Send(e.parent, last)
-		last.CloseFDs()
+		e.send(last)
 	}
 	e.conn.Close()
 	switch {
@@ -128,15 +130,14 @@ func (e *engine) awaitRoom() error {
 			return context.Cause(e.ctx)
 		}
 		e.mu.Lock()
-		e.full = len(e.inFlight) >= MaxInFlight
+		e.full = e.count >= MaxInFlight
 		full := e.full
 		e.mu.Unlock()
 		if !full {
 			return nil
 		}
-		gone := e.conn.awaitHangup()
-		if gone {
-			return io.EOF
+		if err := e.conn.awaitHangup(); err != nil {
+			return err
 		}
 		e.mu.Lock()
 		e.full = false
@@ -173,11 +174,12 @@ func (e *engine) accept(m *Message) error {
 		}
 	}
 	e.mu.Lock()
-	if e.inFlight[m.Seq] {
+	if e.seqs[m.Seq] {
 		e.mu.Unlock()
 		return bad("seq: %d is being served", m.Seq)
 	}
-	e.inFlight[m.Seq] = true
+	e.seqs[m.Seq] = true
+	e.count++
 	e.mu.Unlock()
 	e.running.Add(1)
 	go e.runRequest(m)
@@ -206,12 +208,15 @@ func (e *engine) runRequest(m *Message) {
 			return
 		}
 	}
-	// A request counts as served until its reply is on its way: this is what
-	// stops reading from a peer that does not read.
-	err := e.conn.Send(e.parent, reply)
-	reply.CloseFDs()
+	// The asker may use the number again as soon as it sees the reply; but the
+	// request counts until then: this is what stops reading from a peer that
+	// does not read.
 	e.mu.Lock()
-	delete(e.inFlight, seq)
+	delete(e.seqs, seq)
+	e.mu.Unlock()
+	err := e.send(reply)
+	e.mu.Lock()
+	e.count--
 	if e.full {
 		e.conn.interruptRead()
 	}
@@ -219,6 +224,22 @@ func (e *engine) runRequest(m *Message) {
 	if err != nil {
 		e.cancel(err)
 	}
+}
+
+// lateTime is how long a reply may take once the owner has ended the serving.
+const lateTime = 100 * time.Millisecond
+
+// send sends a reply and closes its descriptors. When the owner has ended the
+// serving, what the handlers said of it still reaches a peer that reads.
+func (e *engine) send(reply *Message) error {
+	defer reply.CloseFDs()
+	ctx := e.parent
+	if ctx.Err() != nil {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), lateTime)
+		defer cancel()
+	}
+	return e.conn.Send(ctx, reply)
 }
 
 // handle calls the handler; a panic costs the asker an E_INTERNAL.
