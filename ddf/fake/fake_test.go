@@ -3,6 +3,7 @@ package fake_test
 import (
 	"errors"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 
@@ -178,4 +179,41 @@ func TestAuditQuota(t *testing.T) {
 	head, err := log.Verify()
 	require.NoError(t, err)
 	require.NotZero(t, head.Size)
+}
+
+func TestSleepingWaiterWakes(t *testing.T) {
+	for name, c := range map[string]struct {
+		act  func(f *fake.Function)
+		want error
+	}{
+		"raise": {func(f *fake.Function) {
+			require.NoError(t, f.Grants().Interrupts[0].Unmask())
+			synctest.Wait()
+			f.Vector(0).Raise()
+		}, nil},
+		"unmask": {func(f *fake.Function) {
+			f.Vector(0).Raise()
+			synctest.Wait()
+			require.NoError(t, f.Grants().Interrupts[0].Unmask())
+		}, nil},
+		"revoke": {(*fake.Function).Revoke, gpuerr.Revoked},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f, err := fake.New(fake.Options{})
+				require.NoError(t, err)
+				v := f.Grants().Interrupts[0]
+				require.NoError(t, v.Mask())
+				ended := make(chan error, 1)
+				go func() {
+					_, err := v.Wait(t.Context())
+					ended <- err
+				}()
+				synctest.Wait() // it sleeps
+				c.act(f)
+				require.ErrorIs(t, <-ended, c.want)
+				require.NoError(t, f.Close())
+			})
+		})
+	}
 }

@@ -319,7 +319,17 @@ func TestResetGivesUpWithItsContext(t *testing.T) {
 		synctest.Wait()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		require.ErrorIs(t, d.Reset(ctx), gpuerr.Busy)
+		var resetErr error
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			resetErr = d.Reset(ctx)
+		}()
+		synctest.Wait()
+		require.ErrorIs(t, d.Submit(&backend.Job{ID: 2, Op: backend.OpFill, Spans: []backend.Span{span}}), gpuerr.Busy,
+			"a job that is taken during a reset is of neither side of it")
+		<-done
+		require.ErrorIs(t, resetErr, gpuerr.Busy)
 		close(s.release)
 		require.NoError(t, d.Reset(t.Context()))
 		require.NoError(t, d.Submit(&backend.Job{ID: 2, Op: backend.OpFill, Spans: []backend.Span{span}}))

@@ -4,6 +4,10 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"capgpu/gpu/backend"
+	"capgpu/outcome"
 )
 
 func TestMatvecStopsInsideARow(t *testing.T) {
@@ -37,4 +41,19 @@ func TestBugsOfKernelsAreNotTraps(t *testing.T) {
 		return none[len(none)] == 0
 	}}
 	require.Panics(t, work.work)
+}
+
+func TestLowestFaultStays(t *testing.T) {
+	// Two pages that cannot be read, met in the order high, low, high.
+	host, err := unix.Mmap(-1, 0, 8192, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, unix.Munmap(host)) })
+	job := &backend.Job{Spans: []backend.Span{{Host: host}}}
+	work := &task{slot: &slot{job: job}, items: 2048, block: 1024, perItem: 4, kernel: fillBlock}
+	work.words[0] = wordsOf(host)
+	for _, block := range []uint64{1, 0, 1} {
+		work.next.Store(block)
+		work.work()
+	}
+	require.Equal(t, outcome.Trap{Kind: outcome.MemoryGone}, work.outcome().Trap)
 }

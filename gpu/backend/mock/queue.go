@@ -19,7 +19,7 @@ type slot struct {
 	entry   logRef
 
 	stop    atomic.Uint32 // how the job is to be stopped; only grows while it is in use
-	stopped chan struct{} // capacity 1: stop has changed
+	stopped chan struct{} // capacity 1: look at stop; a token may be of an earlier job
 }
 
 const (
@@ -193,10 +193,6 @@ func (d *Device) abortLocked(ctx context.Context) error {
 func (d *Device) releaseLocked(s *slot) {
 	s.job, s.id, s.fault = nil, 0, Fault{}
 	s.stop.Store(stopNone)
-	select {
-	case <-s.stopped:
-	default:
-	}
 	d.free = append(d.free, s)
 }
 
