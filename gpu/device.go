@@ -13,6 +13,7 @@ import (
 	"capgpu/gpuerr"
 	"capgpu/internal/revoke"
 	"capgpu/ledger"
+	"capgpu/ring"
 )
 
 // Device is one device and all that tenants have of it.
@@ -27,6 +28,7 @@ type Device struct {
 	lost    chan struct{} // closed with lostErr set
 	quit    chan struct{} // ends runDevice
 	wg      sync.WaitGroup
+	newRing func(ring.Config) (serverRing, error)
 
 	closing sync.Once
 	closed  chan struct{} // closed with closeErr set
@@ -71,7 +73,7 @@ func New(cfg Config) (*Device, error) {
 		cfg: cfg, log: cfg.Log, opened: time.Now(),
 		ledger: ledger.New("device", cfg.Limits), root: revoke.NewRoot("device"),
 		lost: make(chan struct{}), quit: make(chan struct{}), closed: make(chan struct{}),
-		tenants: map[string]*tenant{}, sessions: map[uint64]*Session{},
+		newRing: newRing, tenants: map[string]*tenant{}, sessions: map[uint64]*Session{},
 	}
 	d.engine = newEngine(d)
 	d.records = newAuditWriter(cfg.Audit, d.log)

@@ -25,7 +25,7 @@ type queue struct {
 	session  *Session
 	h        Handle
 	node     *revoke.Node
-	ring     *ring.Server
+	ring     serverRing
 	argBytes uint32
 	charges  [2]ledger.Receipt
 
@@ -54,6 +54,27 @@ type queue struct {
 	rang     chan error           // from it
 	sleep    context.Context
 	stopWait context.CancelFunc
+}
+
+// serverRing is the driver's end of a ring: *ring.Server, or a model of it in tests
+// on virtual time.
+type serverRing interface {
+	FDs() (ring, sq, cq int)
+	Take(e *ring.Entry) (bool, error)
+	Args(e *ring.Entry, bindings []ring.Binding, inline []byte) ([]ring.Binding, []byte, error)
+	Consumed()
+	Complete(c *ring.Completion)
+	Flush()
+	WaitWork(ctx context.Context) error
+	Close(code gpuerr.Code)
+}
+
+func newRing(cfg ring.Config) (serverRing, error) {
+	server, err := ring.NewServer(cfg)
+	if err != nil {
+		return nil, err // not a nil *ring.Server in an interface
+	}
+	return server, nil
 }
 
 const (
@@ -112,7 +133,7 @@ func (q *queue) open(entries uint32) error {
 		q.release()
 		return err
 	}
-	if q.ring, err = ring.NewServer(ring.Config{Entries: entries, ArgBytes: q.argBytes}); err != nil {
+	if q.ring, err = s.dev.newRing(ring.Config{Entries: entries, ArgBytes: q.argBytes}); err != nil {
 		q.release()
 		return err
 	}
