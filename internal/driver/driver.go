@@ -1,19 +1,308 @@
-// Package driver is the main loop of a driver process.
+// Package driver is the main loop of a driver process, shared by gpu-mock and
+// gpu-service: it takes the two links that device-manager gives it, opens a
+// backend on the grants, and serves the sessions that the manager attaches.
+//
+//	fd 3  supervision link  Ready ──►, ◄── Attach, Ping, DriverStatus, SetLimits, Shutdown
+//	fd 4  grant link        memory, registers, interrupts, audit log (ddf/ddfrpc)
+//
+// Who is trusted: the manager, on both links. Clients are not; what they send is
+// for control/server and the core to check. The process has no authority but
+// these two descriptors, and ends when either link does: a driver without a
+// manager has no grants.
+//
+// Locks: driver.mu is a leaf; it guards the registration of sessions against the
+// shutdown.
+//
+// Nothing survives Run: sessions are dismantled, the device is closed and both
+// links are down when it returns.
 package driver
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"log/slog"
+	"math"
+	"sync"
+	"time"
 
+	"capgpu/control"
+	"capgpu/control/server"
 	"capgpu/ddf"
+	"capgpu/ddf/ddfrpc"
+	"capgpu/gpu"
 	"capgpu/gpu/backend"
+	"capgpu/gpuerr"
+	"capgpu/ledger"
 )
 
 // Options is what a driver program decides: its backend and where it logs.
 type Options struct {
+	// Open makes the backend for a function, or refuses it with a typed reason.
+	// The core closes what it returns.
 	Open func(ddf.GrantSet) (backend.Backend, error)
-	Log  *slog.Logger
+	Log  *slog.Logger // nil: nowhere
 }
 
-// Run serves the device until the link to device-manager ends.
-func Run(ctx context.Context, o Options) error { panic("not yet") }
+const (
+	startTimeout = 10 * time.Second // grants and Ready
+	closeTimeout = 10 * time.Second // of the device, at the end
+
+	goodbyeTimeout = 2 * time.Second // between our answer to Shutdown and the end of the link
+)
+
+// driver is one running driver.
+type driver struct {
+	device *gpu.Device
+	log    *slog.Logger
+	ctx    context.Context // of the sessions
+
+	mu sync.Mutex
+	// +checklocks:mu
+	closing  bool // no session is attached any more
+	sessions sync.WaitGroup
+}
+
+// Run serves the device until ctx ends, the manager says Shutdown, or a link
+// dies; only the last is an error.
+func Run(ctx context.Context, o Options) error {
+	links, err := inherit()
+	if err != nil {
+		return err
+	}
+	return run(ctx, o, links)
+}
+
+func run(ctx context.Context, o Options, links *links) (err error) {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	defer func() { err = errors.Join(err, links.close()) }()
+
+	startCtx, cancelStart := context.WithTimeout(ctx, startTimeout)
+	defer cancelStart()
+	grants, err := links.dialGrants(startCtx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, grants.Close()) }()
+
+	set := grants.GrantSet()
+	device, ready, err := openDevice(o, set)
+	if err != nil {
+		return err
+	}
+	sessionCtx, endSessions := context.WithCancelCause(context.Background())
+	d := &driver{device: device, log: o.Log, ctx: sessionCtx}
+	defer func() {
+		endSessions(gpuerr.New(gpuerr.Disconnected, "the driver is shutting down"))
+		err = errors.Join(err, d.close())
+	}()
+
+	shutdown := make(chan struct{})
+	var once sync.Once
+	caller := control.NewPeer(ctx, links.takeSupervision(), d.handler(func() { once.Do(func() { close(shutdown) }) }))
+	defer caller.Close()
+	if err := sayReady(startCtx, caller, ready); err != nil {
+		return err
+	}
+	o.Log.Info("serving", "device", set.Device.Name, "epoch", set.Device.Epoch)
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-shutdown:
+		awaitGoodbye(caller)
+		return nil
+	case <-device.Lost():
+		return fmt.Errorf("the device is lost: %w", device.Err())
+	case <-grants.Done():
+		return errors.New("the grant link to device-manager is down; without it there is no device to serve")
+	case <-caller.Done():
+		select {
+		case <-shutdown: // the manager closes the link once it has the answer
+			return nil
+		default:
+			return fmt.Errorf("the supervision link to device-manager is down: %w", caller.Err())
+		}
+	}
+}
+
+// awaitGoodbye waits until the manager, having read the answer to its Shutdown,
+// closes the link.
+func awaitGoodbye(caller *control.Caller) {
+	timer := time.NewTimer(goodbyeTimeout)
+	defer timer.Stop()
+	select {
+	case <-caller.Done():
+	case <-timer.C:
+	}
+}
+
+// openDevice opens backend and core, and says what to tell the manager.
+func openDevice(o Options, set ddf.GrantSet) (*gpu.Device, control.ReadyRequest, error) {
+	var ready control.ReadyRequest
+	b, err := o.Open(set)
+	if err != nil {
+		return nil, ready, fmt.Errorf("open %s: %w", set.Device.Name, err)
+	}
+	limits := ledger.NoLimits()
+	limits[ledger.DeviceMemory] = set.DMA.Usage().LimitBytes
+	ready = control.ReadyRequest{Epoch: set.Device.Epoch, MemoryBytes: limits[ledger.DeviceMemory], Backend: b.Info().Name}
+	device, err := gpu.New(gpu.Config{Info: set.Device, Backend: b, DMA: set.DMA, Audit: set.Audit, Limits: limits, Log: o.Log})
+	if err != nil {
+		return nil, ready, fmt.Errorf("start the core on %s: %w", set.Device.Name, err)
+	}
+	return device, ready, nil
+}
+
+func sayReady(ctx context.Context, caller *control.Caller, ready control.ReadyRequest) error {
+	if _, err := caller.Call(ctx, control.TypeReady, ready.AppendTo(nil), nil); err != nil {
+		return fmt.Errorf("tell device-manager that the device is ready: %w", err)
+	}
+	return nil
+}
+
+// handler answers the manager.
+func (d *driver) handler(shutdown func()) control.Handler {
+	return func(ctx context.Context, m *control.Message) *control.Message {
+		defer m.CloseFDs()
+		body, err := []byte(nil), error(nil)
+		switch m.Type {
+		case control.TypeAttach:
+			err = d.attach(m)
+		case control.TypeDriverStatus:
+			body, err = d.status(m)
+		case control.TypeSetLimits:
+			err = d.setLimits(m)
+		case control.TypePing:
+		case control.TypeShutdown:
+			if err = d.close(); err == nil {
+				defer shutdown()
+			}
+		default:
+			err = gpuerr.New(gpuerr.Unimplemented, "%v is no message of the supervision link to a driver", m.Type)
+		}
+		if err != nil {
+			return control.ErrorReply(m, err)
+		}
+		return control.NewReply(m, body)
+	}
+}
+
+// attach opens a session and serves it on the socket that came along.
+func (d *driver) attach(m *control.Message) error {
+	req, err := control.ParseAttachRequest(m.Body)
+	if err != nil {
+		return err
+	}
+	if err := d.beginSession(); err != nil {
+		return err
+	}
+	session, err := d.device.OpenSession(gpu.Attach{
+		Tenant:       req.Tenant,
+		TenantLimits: limitsOf(req.TenantLimits),
+		Limits:       limitsOf(req.SessionLimits),
+		Facet:        gpu.Facet(req.Facet),
+		Weight:       req.Weight,
+		MaxDeadline:  deadlineOf(req.MaxDeadlineNanos),
+		Programs:     req.Programs,
+	})
+	if err != nil {
+		d.sessions.Done()
+		return err
+	}
+	conn, err := control.NewConn(m.FDs[0], control.ConnOptions{})
+	m.FDs = nil // the Conn's, also when it failed
+	if err != nil {
+		d.sessions.Done()
+		return errors.Join(err, session.Close())
+	}
+	go d.runSession(req.Session, req.Tenant, conn, session)
+	return nil
+}
+
+// beginSession counts a session, unless the device is closing.
+func (d *driver) beginSession() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closing {
+		return gpuerr.New(gpuerr.Busy, "the driver is shutting down; open the device again")
+	}
+	d.sessions.Add(1)
+	return nil
+}
+
+func (d *driver) runSession(id uint64, tenant string, conn *control.Conn, s *gpu.Session) {
+	defer d.sessions.Done()
+	err := server.ServeSession(d.ctx, conn, s)
+	d.log.Debug("session ended", "session", id, "tenant", tenant, "why", err)
+}
+
+func (d *driver) status(m *control.Message) ([]byte, error) {
+	req, err := control.ParseDriverStatusRequest(m.Body)
+	if err != nil {
+		return nil, err
+	}
+	status := d.device.Status(req.Tenant)
+	body, err := json.Marshal(status)
+	if err != nil {
+		return nil, gpuerr.New(gpuerr.Internal, "describe the device: %v", err)
+	}
+	// More sessions than fit are cut from the end; the budgets stay whole.
+	for len(body) > maxStatusBytes && halveSessions(&status) {
+		if body, err = json.Marshal(status); err != nil {
+			return nil, gpuerr.New(gpuerr.Internal, "describe the device: %v", err)
+		}
+	}
+	if len(body) > maxStatusBytes {
+		return nil, gpuerr.New(gpuerr.Busy, "the status has %d bytes, more than a message; ask for one tenant", len(body))
+	}
+	return body, nil
+}
+
+const maxStatusBytes = control.MaxStatusBytes - control.HeaderBytes
+
+// halveSessions reports whether there was something to leave out.
+func halveSessions(s *gpu.Status) (some bool) {
+	for i := range s.Tenants {
+		t := &s.Tenants[i]
+		some = some || len(t.Sessions) > 0
+		t.Sessions = t.Sessions[:len(t.Sessions)/2]
+	}
+	return some
+}
+
+func (d *driver) setLimits(m *control.Message) error {
+	req, err := control.ParseSetLimitsRequest(m.Body)
+	if err != nil {
+		return err
+	}
+	d.device.SetTenantLimits(req.Tenant, limitsOf(req.Limits))
+	return nil
+}
+
+// close ends every session and the device, and returns when all is dismantled.
+func (d *driver) close() error {
+	d.mu.Lock()
+	d.closing = true
+	d.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	err := d.device.Close(ctx)
+	d.sessions.Wait()
+	return err
+}
+
+// limitsOf reads the limits of a message: what it does not name is unlimited.
+func limitsOf(list []control.Limit) ledger.Limits {
+	l := ledger.NoLimits()
+	for _, x := range list {
+		l[x.Class] = x.Amount // the codec knows the classes
+	}
+	return l
+}
+
+func deadlineOf(nanos uint64) time.Duration {
+	return time.Duration(min(nanos, math.MaxInt64))
+}

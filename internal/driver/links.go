@@ -1,0 +1,109 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"capgpu/control"
+	"capgpu/ddf/ddfrpc"
+)
+
+// Descriptors that a driver is started with.
+const (
+	SupervisionFD = 3
+	GrantFD       = 4
+)
+
+// links are the two sockets of a driver.
+type links struct {
+	supervision *control.Conn // nil once taken
+	grants      *net.UnixConn // nil once taken
+}
+
+// inherit takes descriptors 3 and 4, after checking that they are the links of a
+// driver: a program that was started by hand says so instead of failing later.
+func inherit() (*links, error) {
+	for _, l := range []struct {
+		fd, kind int
+		name     string
+	}{
+		{SupervisionFD, unix.SOCK_SEQPACKET, "the supervision link, a SEQPACKET socket"},
+		{GrantFD, unix.SOCK_STREAM, "the grant link, a STREAM socket"},
+	} {
+		if err := checkLink(l.fd, l.kind); err != nil {
+			return nil, fmt.Errorf("descriptor %d is not %s (%v): a driver is started by device-manager and holds only what it is granted; run `device-manager --dev` instead", l.fd, l.name, err)
+		}
+		unix.CloseOnExec(l.fd)
+	}
+	return newLinks(SupervisionFD, GrantFD)
+}
+
+func checkLink(fd, kind int) error {
+	domain, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
+	switch {
+	case errors.Is(err, unix.EBADF):
+		return errors.New("it is not open")
+	case errors.Is(err, unix.ENOTSOCK):
+		return errors.New("it is no socket")
+	case err != nil:
+		return err
+	case domain != unix.AF_UNIX:
+		return errors.New("it is no UNIX socket")
+	}
+	got, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
+	if err != nil {
+		return err
+	}
+	if got != kind {
+		return errors.New("it is a socket of another type")
+	}
+	return nil
+}
+
+// newLinks takes ownership of both descriptors, also when it fails.
+func newLinks(supervision, grants int) (*links, error) {
+	conn, err := control.NewConn(supervision, control.ConnOptions{})
+	f := os.NewFile(uintptr(grants), "grant link")
+	defer f.Close() // FileConn duplicates
+	if err != nil {
+		return nil, fmt.Errorf("take the supervision link: %w", err)
+	}
+	c, err := net.FileConn(f)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("take the grant link: %w", err), conn.Close())
+	}
+	stream, ok := c.(*net.UnixConn)
+	if !ok {
+		return nil, errors.Join(errors.New("the grant link is no UNIX socket"), c.Close(), conn.Close())
+	}
+	return &links{supervision: conn, grants: stream}, nil
+}
+
+func (l *links) dialGrants(ctx context.Context) (*ddfrpc.Link, error) {
+	c := l.grants
+	l.grants = nil
+	return ddfrpc.Dial(ctx, c)
+}
+
+func (l *links) takeSupervision() *control.Conn {
+	c := l.supervision
+	l.supervision = nil
+	return c
+}
+
+// close closes what was not taken.
+func (l *links) close() error {
+	var errs []error
+	if l.supervision != nil {
+		errs = append(errs, l.supervision.Close())
+	}
+	if l.grants != nil {
+		errs = append(errs, l.grants.Close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,137 @@
+package manager
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"capgpu/control"
+)
+
+// deviceState is where a device stands. The numbers are those of DeviceState in
+// schema/capos.capnp.
+//
+//	         Ready                     the driver died or fell silent
+//	starting ─────► ready(epoch) ───────────────────────► recovering
+//	   │               ▲                                      │  back-off, next driver
+//	   │ budget        └──────────────── Ready ───────────────┤
+//	   │ spent                                                │ budget spent
+//	   └──────────────────► wedged ◄──────────────────────────┘
+//
+// A driver that dies before its Ready changes no state, only the cause. wedged
+// is final: an operator removes the reason and starts device-manager again.
+type deviceState uint32
+
+const (
+	starting deviceState = iota
+	ready
+	recovering
+	wedged
+)
+
+var stateNames = [...]string{"starting", "ready", "recovering", "wedged"}
+
+func (s deviceState) String() string { return stateNames[s] }
+
+// stateBoard shows a device's state to any number of waiters.
+type stateBoard struct {
+	mu sync.Mutex
+	// +checklocks:mu
+	now snapshot
+	// +checklocks:mu
+	changed chan struct{} // closed, and replaced, by each change
+}
+
+// snapshot is the state at one moment.
+type snapshot struct {
+	state deviceState
+	epoch uint64 // of the last driver that was ready; 0: none yet
+	cause string // of recovering and wedged
+	step  uint64 // counts changes
+
+	link        *driverLink // of the ready driver
+	backend     string      // as the last ready driver called it
+	memoryBytes uint64
+}
+
+func newStateBoard() *stateBoard { return &stateBoard{changed: make(chan struct{})} }
+
+// get is the state now, and a channel that is closed when it is another.
+func (b *stateBoard) get() (snapshot, <-chan struct{}) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.now, b.changed
+}
+
+// update changes the state.
+func (b *stateBoard) update(change func(*snapshot)) snapshot {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	change(&b.now)
+	b.now.step++
+	close(b.changed)
+	b.changed = make(chan struct{})
+	return b.now
+}
+
+// told remembers, for one tenant socket, what NextState has already told: the
+// epoch alone does not say whether the asker has seen the recovering that
+// follows it, and telling it again and again would make its loop spin.
+type told struct {
+	mu sync.Mutex
+	// +checklocks:mu
+	epoch, step uint64
+	// +checklocks:mu
+	any bool
+}
+
+func (t *told) isNews(s snapshot, epoch uint64) bool {
+	if s.state == ready && s.epoch == epoch {
+		return false
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return !t.any || t.epoch != epoch || t.step != s.step
+}
+
+// tell says that a reply with s goes out; the asker's next epoch will be s.epoch.
+func (t *told) tell(s snapshot) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.any, t.epoch, t.step = true, s.epoch, s.step
+}
+
+// next waits until the state is news to the asker, the time is up (Changed is
+// false), or ctx ends.
+func (b *stateBoard) next(ctx context.Context, t *told, epoch uint64, timeout time.Duration) (control.NextStateReply, error) {
+	timer := time.NewTimer(timeout)
+	defer timer.Stop()
+	for {
+		s, changed := b.get()
+		news := t.isNews(s, epoch)
+		reply := control.NextStateReply{Epoch: s.epoch, State: uint32(s.state), Changed: news, Cause: s.cause}
+		if news {
+			t.tell(s)
+			return reply, nil
+		}
+		select {
+		case <-changed:
+		case <-timer.C:
+			return reply, nil
+		case <-ctx.Done():
+			return reply, context.Cause(ctx)
+		}
+	}
+}
+
+// clipped makes s fit a str of the wire.
+func clipped(s string) string {
+	if len(s) <= control.MaxStringBytes {
+		return s
+	}
+	cut := control.MaxStringBytes - len("…")
+	for cut > 0 && s[cut]&0xc0 == 0x80 {
+		cut--
+	}
+	return s[:cut] + "…"
+}
