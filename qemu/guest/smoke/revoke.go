@@ -58,7 +58,7 @@ func (s *smoke) checkRevocation() {
 		// The client keeps its mapping, but not what was in it.
 		c.that(mem[5000] == 0, "a closed buffer still holds %#x", mem[5000])
 		c.must(b.Unmap(), "unmap")
-		c.say("buffer, fence, program, queue, running work and a restricted session, in %v", took.Round(time.Millisecond))
+		c.say("buffer, fence, program, queue, running work and a restricted session, in %v", took.Round(10*time.Microsecond))
 	})
 	s.check("a session ends with its socket", func(c *check) {
 		w := c.rawSession()
