@@ -165,7 +165,7 @@ func (q *Queue) pushLocked(bindings []ring.Binding, inline []byte) (uint64, erro
 		return 0, err
 	}
 	if err := q.ring.Push(&q.entry, bindings, inline); err != nil {
-		return 0, err
+		return 0, q.failure(err)
 	}
 	ticket := q.next
 	q.next++

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 
 	"capgpu/control"
 	"capgpu/gpuerr"
@@ -21,8 +22,6 @@ type Queue struct {
 	handle uint64
 	ring   *ring.Client
 
-	// submit and collect are held by the one who is in the ring on that side;
-	// Close takes both before it unmaps the ring.
 	submit sync.Mutex
 	// +checklocks:submit
 	next uint64 // ticket of the next command
@@ -31,13 +30,11 @@ type Queue struct {
 	// +checklocks:submit
 	bindings []ring.Binding
 
-	collect sync.Mutex
+	collect sync.Mutex // held while a collector sleeps
 	// +checklocks:collect
 	taken [64]ring.Completion
 
-	// ctx ends with the queue, and wakes the collector.
-	ctx    context.Context
-	cancel context.CancelFunc
+	closed atomic.Bool // by this process
 }
 
 // The defaults of QueueOptions.
@@ -69,7 +66,6 @@ func (s *Session) CreateQueue(ctx context.Context, o QueueOptions) (*Queue, erro
 		return nil, err
 	}
 	q := &Queue{s: s, handle: r.Handle, ring: shared, next: 1}
-	q.ctx, q.cancel = context.WithCancel(s.ctx)
 	if err := s.adopt(q); err != nil {
 		q.release()
 		return nil, err
@@ -129,24 +125,38 @@ func (q *Queue) Submit(cmds ...Command) (first uint64, err error) {
 	if err := q.err(); err != nil {
 		return 0, err
 	}
-	first = q.next
-	if free := q.ring.Free(); free < len(cmds) {
-		return 0, gpuerr.New(gpuerr.QueueFull, "the queue has room for %d more commands, not %d; collect completions first", free, len(cmds))
-	}
+	first, mark := q.next, q.ring.Mark()
 	for _, cmd := range cmds {
 		if _, err := cmd.push(q); err != nil {
+			q.ring.Rollback(mark)
+			q.next = first
 			return 0, err
 		}
 	}
-	return first, q.ring.Flush()
+	return first, q.failure(q.ring.Flush())
 }
 
 // err says whether the queue is over.
 func (q *Queue) err() error {
-	if q.ctx.Err() == nil {
+	if q.closed.Load() || q.s.Err() != nil {
+		return q.s.gone("the queue is closed")
+	}
+	return nil
+}
+
+// failure is what an error of the ring means here.
+func (q *Queue) failure(err error) error {
+	if err == nil {
 		return nil
 	}
-	return q.s.gone("the queue is closed")
+	if over := q.err(); over != nil {
+		return over
+	}
+	if gpuerr.CodeOf(err) == gpuerr.Closed {
+		// Not by this process, then.
+		return gpuerr.New(gpuerr.Revoked, "the queue was ended by the service")
+	}
+	return err
 }
 
 // Flush shows the driver everything that was pushed.
@@ -156,7 +166,7 @@ func (q *Queue) Flush() error {
 	if err := q.err(); err != nil {
 		return err
 	}
-	return q.ring.Flush()
+	return q.failure(q.ring.Flush())
 }
 
 // Completions takes completions that have come, at least one and at most
@@ -170,49 +180,28 @@ func (q *Queue) Completions(ctx context.Context, out []Completion) (int, error) 
 	q.collect.Lock()
 	defer q.collect.Unlock()
 	taken := q.taken[:min(len(out), len(q.taken))]
-	if q.ring == nil {
-		return 0, q.err()
-	}
-	n, err := q.ring.Poll(taken)
-	if n == 0 && err == nil {
-		n, err = q.sleepLocked(ctx, taken)
+	n, err := q.ring.Wait(ctx, taken)
+	if err != nil {
+		if ended := ctx.Err(); ended != nil {
+			return 0, ended
+		}
+		return 0, q.failure(err)
 	}
 	for i := range n {
 		c := &taken[i]
 		out[i] = Completion{Ticket: c.UserData, Outcome: c.Outcome, DeviceTime: nanos(c.DeviceNanos)}
 		if c.Code != gpuerr.None {
-			out[i].Err = &gpuerr.Error{Code: c.Code, Available: c.Available}
+			out[i].Err = refusal(c)
 		}
 	}
-	if n > 0 {
-		return n, nil
-	}
-	return 0, err
+	return n, nil
 }
 
-// sleepLocked sleeps until a completion comes. The queue's own end is one of the
-// things that end the sleep.
-//
-// +checklocks:q.collect
-func (q *Queue) sleepLocked(ctx context.Context, taken []ring.Completion) (int, error) {
-	waiting := q.ctx
-	if ctx.Done() != nil {
-		merged, cancel := context.WithCancel(ctx)
-		defer cancel()
-		stop := context.AfterFunc(q.ctx, cancel)
-		defer stop()
-		waiting = merged
-	}
-	n, err := q.ring.Wait(waiting, taken)
-	switch {
-	case n > 0 || err == nil:
-		return n, nil
-	case ctx.Err() != nil:
-		return 0, ctx.Err()
-	case q.err() != nil:
-		return 0, q.err()
-	}
-	return 0, err
+// refusal is why an entry was refused. The ring has no room for words.
+func refusal(c *ring.Completion) error {
+	e := gpuerr.New(c.Code, "the driver refused this command")
+	e.Available = c.Available
+	return e
 }
 
 // Cancel ends all queued and running work of the queue as cancelled. Its
@@ -233,16 +222,8 @@ func (q *Queue) Close(ctx context.Context) error {
 	return err
 }
 
-// release wakes the collector, waits for both sides to leave the ring, and
-// unmaps it.
+// release wakes the collector and unmaps the ring.
 func (q *Queue) release() {
-	q.cancel()
-	q.submit.Lock()
-	defer q.submit.Unlock()
-	q.collect.Lock()
-	defer q.collect.Unlock()
-	if q.ring != nil {
-		_ = q.ring.Close() // a failed munmap leaves the mapping, which harms nobody
-		q.ring = nil
-	}
+	q.closed.Store(true)
+	_ = q.ring.Close() // a failed munmap leaves the mapping, which harms nobody
 }

@@ -65,15 +65,10 @@ func NewSession(fd int, epoch uint64) (*Session, error) {
 func (s *Session) runWatch() {
 	defer close(s.watched)
 	_, err := s.caller.Call(context.Background(), control.TypeAwaitEnd, nil, nil)
-	select {
-	case <-s.caller.Done():
+	if err == nil || errors.Is(err, gpuerr.Unimplemented) {
+		// Our own Close is under way, or a driver that cannot tell.
+		<-s.caller.Done()
 		err = s.caller.Err()
-	default:
-		if err == nil || errors.Is(err, gpuerr.Unimplemented) {
-			// Our own Close is under way, or a driver that cannot tell.
-			<-s.caller.Done()
-			err = s.caller.Err()
-		}
 	}
 	s.mu.Lock()
 	if s.closing != nil {

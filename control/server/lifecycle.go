@@ -112,7 +112,6 @@ func (s *session) close(_ context.Context, m *control.Message) (*control.Message
 
 // awaitEnd answers when the session ends, with the reason.
 func (s *session) awaitEnd(ctx context.Context, m *control.Message) (*control.Message, error) {
-	s.awaited.Store(true)
 	select {
 	case <-s.core.Done():
 	case <-ctx.Done():

@@ -22,6 +22,7 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"capgpu/control"
 	"capgpu/gpu"
@@ -40,8 +41,6 @@ type session struct {
 	// loading has one place: a bundle is up to 16 MiB of the driver's own memory
 	// that the ledger does not know yet.
 	loading chan struct{}
-	// awaited is set once the peer has asked for the end (AwaitEnd).
-	awaited atomic.Bool
 	// closing is set once the peer has asked for the end itself (Close).
 	closing  atomic.Bool
 	children sync.WaitGroup
@@ -51,21 +50,28 @@ type session struct {
 // ends. It owns both, and both are closed when it returns. The error is nil when
 // the peer left or closed the session, and otherwise says why it ended.
 func ServeSession(ctx context.Context, conn *control.Conn, core *gpu.Session) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
 	s := &session{
 		core:    core,
 		facet:   core.Describe().Facet,
 		ctx:     ctx,
 		loading: make(chan struct{}, 1),
 	}
+	ctx, cancel := context.WithCancelCause(ctx)
 	// A peer that awaits the end is told it by the answer to that, which is the
-	// last message; one that does not sees the socket close.
+	// last message. One that does not, or not yet, is answered a little longer, so
+	// that it learns the reason before it sees the socket close.
 	var ending sync.WaitGroup
 	ending.Go(func() {
 		select {
 		case <-core.Done():
-			if !s.awaited.Load() && !s.closing.Load() {
+		case <-ctx.Done():
+			return
+		}
+		linger := time.NewTimer(lingerTime)
+		defer linger.Stop()
+		select {
+		case <-linger.C:
+			if !s.closing.Load() {
 				cancel(core.Err())
 			}
 		case <-ctx.Done():
@@ -80,6 +86,10 @@ func ServeSession(ctx context.Context, conn *control.Conn, core *gpu.Session) er
 	s.children.Wait()
 	return err
 }
+
+// lingerTime is how long the socket of a session that ended stays open for a
+// peer that has not asked why.
+const lingerTime = time.Second
 
 // errServed ends what belongs to a session whose socket is closed.
 var errServed = errors.New("the control socket is closed")
