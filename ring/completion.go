@@ -47,9 +47,7 @@ func (c *Completion) setWords(w *[4]uint64) error {
 		return errBadCompletion
 	case uint8(w[1]>>24) != 0 || w[3]>>48 != 0:
 		return errBadCompletion
-	case trap == (o.Trap.Kind == outcome.NoTrap):
-		return errBadCompletion
-	case !trap && (o.Trap.Binding != 0 || w[3] != 0):
+	case !trap && (o.Trap.Kind != outcome.NoTrap || o.Trap.Binding != 0 || w[3] != 0):
 		return errBadCompletion
 	case o.Kind == outcome.OK && (o.Cause != outcome.NoCause || c.Code != gpuerr.None):
 		return errBadCompletion

@@ -62,21 +62,16 @@ type Dim3 struct{ X, Y, Z uint32 }
 // grid and block both zero mean the program's natural grid; a block dimension is
 // at most 65535, and a larger one makes an entry that Check refuses.
 func LaunchEntry(userData, program uint64, grid, block Dim3, sharedBytes, deadlineMicros uint32) Entry {
+	flags := uint8(0)
+	if max(block.X, block.Y, block.Z) > math.MaxUint16 {
+		flags = 1 // it does not fit the wire; Check refuses the flag
+	}
 	return Entry{
-		Op: OpLaunch, DeadlineMicros: deadlineMicros, UserData: userData, Object: program,
+		Op: OpLaunch, Flags: flags, DeadlineMicros: deadlineMicros, UserData: userData, Object: program,
 		A: uint64(grid.X) | uint64(grid.Y)<<32,
-		B: uint64(grid.Z) | dim16(block.X)<<32 | dim16(block.Y)<<48,
-		C: dim16(block.Z) | uint64(sharedBytes)<<32,
+		B: uint64(grid.Z) | uint64(uint16(block.X))<<32 | uint64(uint16(block.Y))<<48,
+		C: uint64(uint16(block.Z)) | uint64(sharedBytes)<<32,
 	}
-}
-
-// dim16 keeps what fits the wire; what does not becomes 0, which Check refuses
-// beside dimensions that are not.
-func dim16(v uint32) uint64 {
-	if v > math.MaxUint16 {
-		return 0
-	}
-	return uint64(v)
 }
 
 // CopyEntry copies n bytes between buffers.

@@ -1,0 +1,43 @@
+package ring
+
+// arena hands out the argument arena as a ring, in step with the entries: what
+// an entry was given comes back when the driver has taken the entry. Positions
+// are counts that never wrap, like those of the queues; an allocation never
+// crosses the end of the arena.
+type arena struct {
+	bytes uint64
+	head  uint64   // everything before is free
+	tail  uint64   // everything from here on is free
+	ends  []uint64 // tail after the entry in this slot
+}
+
+func newArena(l layout) arena {
+	return arena{bytes: uint64(l.ArgBytes), ends: make([]uint64, l.Entries)}
+}
+
+// alloc returns the offset of n free bytes, a multiple of ArgAlign; they belong
+// to the entry that is pushed next.
+func (a *arena) alloc(n uint64) (off uint32, ok bool) {
+	n = (n + ArgAlign - 1) &^ (ArgAlign - 1)
+	if n == 0 {
+		return 0, true
+	}
+	start := a.tail
+	if room := a.bytes - start%a.bytes; n > room {
+		start += room // skip the rest, which comes back with this entry
+	}
+	if start+n-a.head > a.bytes {
+		return 0, false
+	}
+	a.tail = start + n
+	return uint32(start % a.bytes), true
+}
+
+// pushed notes how far the entry at pos and all before it reach.
+func (a *arena) pushed(pos uint64) { a.ends[pos&uint64(len(a.ends)-1)] = a.tail }
+
+// release takes back what the entry at pos and all before it were given.
+func (a *arena) release(pos uint64) { a.head = a.ends[pos&uint64(len(a.ends)-1)] }
+
+// reset starts again at offset 0; nothing is handed out.
+func (a *arena) reset() { a.head, a.tail = 0, 0 }

@@ -1,0 +1,382 @@
+package ring
+
+import (
+	"context"
+	"errors"
+	"math"
+	"sync"
+	"sync/atomic"
+
+	"capgpu/gpuerr"
+	"capgpu/internal/shm"
+)
+
+// Client is the client's end.
+type Client struct {
+	layout
+	mem     *shm.Memory
+	mapping []byte
+	view    view
+	wake    *shm.Sender   // wakes the driver
+	done    *shm.Receiver // woken when there are completions
+
+	submitted atomic.Uint64 // entries the driver may have seen; stored before sqTail
+
+	pushMu sync.Mutex
+	// +checklocks:pushMu
+	pushed uint64 // entries written
+	// +checklocks:pushMu
+	seenHead uint64 // sqHead as last read and checked
+	// +checklocks:pushMu
+	arena arena
+	// +checklocks:pushMu
+	pushErr error // set once failed or closed
+
+	pollMu sync.Mutex
+	// +checklocks:pollMu
+	taken uint64 // completions copied out
+	// +checklocks:pollMu
+	seenTail uint64 // cqTail as last read and checked
+	// +checklocks:pollMu
+	pollErr error // set once ended
+	// +checklocks:pollMu
+	closed bool
+}
+
+// Attach takes the three descriptors of a queue, in the order of Server.FDs,
+// also when it fails. The memory must be sealed and its header make sense.
+func Attach(ringFD, sqFD, cqFD int) (_ *Client, err error) {
+	c := &Client{}
+	// All three are taken before any of them may fail.
+	var memErr, wakeErr, doneErr error
+	c.mem, memErr = shm.FromFD(ringFD, headerBytes)
+	c.wake, wakeErr = shm.SenderFromFD(sqFD)
+	c.done, doneErr = shm.ReceiverFromFD(cqFD)
+	defer func() {
+		if err != nil {
+			c.releaseAll()
+		}
+	}()
+	if memErr != nil || wakeErr != nil || doneErr != nil {
+		return nil, firstError(memErr, wakeErr, doneErr)
+	}
+	head, err := c.mem.Map(0, headerBytes, false)
+	if err != nil {
+		return nil, err
+	}
+	h := loadHeader(head)
+	if err := shm.Unmap(head); err != nil {
+		return nil, err
+	}
+	if c.layout, err = h.layout(c.mem.Size()); err != nil {
+		return nil, err
+	}
+	if c.mapping, err = c.mem.Map(0, c.bytes, true); err != nil {
+		return nil, err
+	}
+	if c.view, err = viewOf(c.mapping, c.layout); err != nil {
+		return nil, err
+	}
+	c.arena = newArena(c.layout)
+	return c, nil
+}
+
+func firstError(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Config is what the ring was made with.
+func (c *Client) Config() Config { return c.layout.Config }
+
+// Push writes one entry, with the arguments of a launch: it sets the entry's
+// count, inlineBytes and d itself. The driver sees it after Flush. When there is
+// no room it answers gpuerr.QueueFull: flush, and take completions.
+func (c *Client) Push(e *Entry, bindings []Binding, inline []byte) error {
+	c.pushMu.Lock()
+	defer c.pushMu.Unlock()
+	if c.pushErr != nil {
+		return c.pushErr
+	}
+	w := e.words()
+	argBytes := uint64(0)
+	switch {
+	case e.Op == OpLaunch:
+		argBytes = uint64(len(bindings))*BindingBytes + uint64(len(inline))
+		if len(bindings) > math.MaxUint16 || len(inline) > math.MaxUint16 || argBytes > uint64(c.ArgBytes) {
+			return gpuerr.New(gpuerr.Invalid, "arguments: %d bindings and %d inline bytes exceed the queue's arena of %d bytes", len(bindings), len(inline), c.ArgBytes)
+		}
+	case len(bindings)+len(inline) > 0:
+		return gpuerr.New(gpuerr.Invalid, "arguments: %v takes none", e.Op)
+	}
+	if c.pushed-c.seenHead >= uint64(c.Entries) {
+		if err := c.lookLocked(); err != nil {
+			return err
+		}
+		if c.pushed-c.seenHead >= uint64(c.Entries) {
+			return errQueueFull
+		}
+	}
+	if e.Op == OpLaunch {
+		off, ok := c.arena.alloc(argBytes)
+		if !ok {
+			if err := c.lookLocked(); err != nil {
+				return err
+			}
+			if off, ok = c.arena.alloc(argBytes); !ok {
+				return errQueueFull
+			}
+		}
+		c.storeArgs(off, bindings, inline)
+		w[0] = w[0]&^(0xffff<<16) | uint64(len(bindings))<<16
+		w[5] = w[5]&^(0xffff<<16) | uint64(len(inline))<<16
+		w[6] = uint64(off) | argBytes<<32
+	}
+	c.view.sq[c.pushed&uint64(c.Entries-1)] = w
+	c.arena.pushed(c.pushed)
+	c.pushed++
+	return nil
+}
+
+func (c *Client) storeArgs(off uint32, bindings []Binding, inline []byte) {
+	word := off / 8
+	for i := range bindings {
+		b := &bindings[i]
+		c.view.args[word], c.view.args[word+1], c.view.args[word+2], c.view.args[word+3] = b.Buffer, b.Off, b.Len, 0
+		word += BindingBytes / 8
+	}
+	copy(c.view.bytes[word*8:], inline)
+}
+
+// lookLocked learns how much the driver has taken.
+//
+// +checklocks:c.pushMu
+func (c *Client) lookLocked() error {
+	head := c.view.sqHead.Load()
+	if head < c.seenHead || head > c.submitted.Load() {
+		c.pushErr = errDriverHead
+		return c.pushErr
+	}
+	if head != c.seenHead {
+		c.seenHead = head
+		c.arena.release(head - 1)
+		if head == c.pushed {
+			c.arena.reset()
+		}
+	}
+	return nil
+}
+
+// Flush publishes what was pushed, and wakes the driver if it asked.
+func (c *Client) Flush() error {
+	wake, err := c.publish()
+	if err == nil && wake {
+		err = c.signal()
+	}
+	return err
+}
+
+// publish reports whether the driver asked to be woken.
+func (c *Client) publish() (wake bool, err error) {
+	c.pushMu.Lock()
+	defer c.pushMu.Unlock()
+	if c.pushErr != nil {
+		return false, c.pushErr
+	}
+	if c.submitted.Load() == c.pushed {
+		return false, nil
+	}
+	c.submitted.Store(c.pushed)
+	c.view.sqTail.Store(c.pushed)
+	return c.asked(waitEntries), nil
+}
+
+// asked reports whether the driver sleeps for this, and takes the question away.
+func (c *Client) asked(what uint32) bool {
+	return c.view.sqWait.Load() == what && c.view.sqWait.CompareAndSwap(what, awake)
+}
+
+// signal wakes the driver. One that is gone is told by the completion side.
+func (c *Client) signal() error {
+	if err := c.wake.Signal(); err != nil && !errors.Is(err, gpuerr.Disconnected) {
+		return err
+	}
+	return nil
+}
+
+// Free is how many entries can be pushed now, arguments aside.
+func (c *Client) Free() int {
+	c.pushMu.Lock()
+	defer c.pushMu.Unlock()
+	if c.pushErr != nil || c.lookLocked() != nil {
+		return 0
+	}
+	return int(uint64(c.Entries) - (c.pushed - c.seenHead))
+}
+
+// Poll copies out the completions there are, at most len(out), without waiting.
+// Once the driver has closed the queue and all is taken it answers the closing
+// code; a driver that lies costs gpuerr.Protocol, now and ever after.
+func (c *Client) Poll(out []Completion) (int, error) {
+	n, wake, err := c.poll(out, false)
+	if wake {
+		c.signal()
+	}
+	return n, err
+}
+
+// poll also sets or clears the wait flag: with arm the flag is set before the
+// queue is looked at, and cleared when that found something.
+func (c *Client) poll(out []Completion, arm bool) (n int, wake bool, err error) {
+	c.pollMu.Lock()
+	defer c.pollMu.Unlock()
+	if c.pollErr != nil {
+		return 0, false, c.pollErr
+	}
+	if arm {
+		c.view.cqWait.Store(waitEntries)
+	}
+	n, err = c.takeLocked(out)
+	if arm && (n > 0 || err != nil) {
+		c.view.cqWait.Store(awake)
+	}
+	if n == 0 {
+		return 0, false, err
+	}
+	c.view.cqHead.Store(c.taken)
+	return n, c.asked(waitCompletions), nil
+}
+
+// takeLocked copies completions out; an error comes only without any.
+//
+// +checklocks:c.pollMu
+func (c *Client) takeLocked(out []Completion) (int, error) {
+	if c.taken == c.seenTail {
+		// The state first: what was published before it is then seen.
+		state := c.view.state.Load()
+		tail := c.view.cqTail.Load()
+		if tail < c.seenTail || tail > c.submitted.Load() || tail-c.taken > uint64(c.completions) {
+			c.pollErr = errDriverTail
+			return 0, c.pollErr
+		}
+		c.seenTail = tail
+		if tail == c.taken && state != 0 {
+			c.pollErr = closingError(state)
+			return 0, c.pollErr
+		}
+	}
+	n := int(min(uint64(len(out)), c.seenTail-c.taken))
+	for i := range n {
+		var w [4]uint64
+		c.view.loadCompletion(c.taken, &w)
+		if err := out[i].setWords(&w); err != nil {
+			c.pollErr = err
+			if i > 0 { // those before it are good; the error is for the next call
+				return i, nil
+			}
+			return 0, err
+		}
+		c.taken++
+	}
+	return n, nil
+}
+
+// closingError is why the driver closed the queue.
+func closingError(state uint32) error {
+	code := gpuerr.Code(state)
+	if uint32(code) != state || !code.Valid() {
+		return gpuerr.New(gpuerr.Protocol, "the driver closed the queue with the unknown code %d", state)
+	}
+	return gpuerr.New(code, "the queue was closed by the driver")
+}
+
+// Wait is Poll that sleeps until there is at least one completion or an error.
+// It returns ctx's error when ctx ends first, and gpuerr.Disconnected when the
+// driver has died.
+func (c *Client) Wait(ctx context.Context, out []Completion) (int, error) {
+	if len(out) == 0 {
+		return 0, gpuerr.New(gpuerr.Invalid, "out: no room for a completion")
+	}
+	for {
+		n, err := c.Poll(out)
+		if n > 0 || err != nil {
+			return n, err
+		}
+		n, wake, err := c.poll(out, true)
+		if wake {
+			c.signal()
+		}
+		if n > 0 || err != nil {
+			return n, err
+		}
+		if slept := c.done.Wait(ctx); slept != nil {
+			n, wake, err := c.awoken(out)
+			if wake {
+				c.signal()
+			}
+			if n > 0 || err != nil {
+				return n, err
+			}
+			if errors.Is(slept, gpuerr.Disconnected) {
+				return 0, errDriverGone
+			}
+			return 0, slept
+		}
+	}
+}
+
+// awoken looks a last time after a wait that failed, and takes the flag away.
+func (c *Client) awoken(out []Completion) (int, bool, error) {
+	n, wake, err := c.poll(out, true)
+	c.pollMu.Lock()
+	defer c.pollMu.Unlock()
+	if !c.closed {
+		c.view.cqWait.Store(awake)
+	}
+	return n, wake, err
+}
+
+// Close releases this side and wakes its waiter with gpuerr.Closed. The driver
+// learns of it by the control socket. Idempotent.
+func (c *Client) Close() error {
+	c.pushMu.Lock()
+	defer c.pushMu.Unlock()
+	c.pollMu.Lock()
+	defer c.pollMu.Unlock()
+	if c.closed {
+		return nil
+	}
+	c.closed = true
+	c.pushErr, c.pollErr = errClientClosed, errClientClosed
+	return c.releaseAll()
+}
+
+// releaseAll releases what there is, also of a client half made.
+func (c *Client) releaseAll() error {
+	var errs []error
+	if c.wake != nil {
+		errs = append(errs, c.wake.Close())
+	}
+	if c.done != nil {
+		errs = append(errs, c.done.Close()) // wakes Wait
+	}
+	c.view = view{}
+	errs = append(errs, shm.Unmap(c.mapping))
+	c.mapping = nil
+	if c.mem != nil {
+		errs = append(errs, c.mem.Close())
+	}
+	return errors.Join(errs...)
+}
+
+var (
+	errQueueFull    = gpuerr.New(gpuerr.QueueFull, "the queue has no room; flush it and take completions")
+	errDriverHead   = gpuerr.New(gpuerr.Protocol, "the driver's sqHead went back or beyond what was submitted; close the queue")
+	errDriverTail   = gpuerr.New(gpuerr.Protocol, "the driver's cqTail went back or beyond what was submitted; close the queue")
+	errDriverGone   = gpuerr.New(gpuerr.Disconnected, "the driver is gone; open the device again")
+	errClientClosed = gpuerr.New(gpuerr.Closed, "the queue is closed")
+)

@@ -1,0 +1,29 @@
+// Package ring is the queue that a client shares with the driver: 64-byte
+// entries one way, 32-byte completions the other, arguments in an arena beside
+// them (docs/wire.md).
+//
+//	client                                              driver
+//	Push ─► slot, arena     Flush ─► sqTail ──────────► Take, Args ─► Consumed ─► sqHead
+//	Poll, Wait ◄─ cqTail ◄──────────────────────────── Complete ─► Flush
+//
+// A batch is many Pushes and one Flush; neither side makes a system call while
+// the other is awake. Who has nothing to do arms its wait flag, looks again, and
+// sleeps on its pipe; who publishes looks at the flag afterwards. Both are
+// sequentially consistent, so one of the two sees the other.
+//
+// Who is trusted: nobody. Each side reads a word that the other writes once per
+// pass, bounds it, and uses the copy. The header is written once by the driver,
+// which never reads it, and copied out by the client before use. An entry is
+// copied out before it is looked at. A driver may end a client's queue, a client
+// only its own; neither can make the other fault, block or go out of bounds.
+//
+// Goroutines: Take, Args, Consumed and WaitWork are one goroutine's; Complete
+// and Server.Flush may be another's; Push and Client.Flush one's; Poll and Wait
+// one's. Close and Free may be called from anywhere, at any time.
+//
+// Locks: one per side and direction, uncontended unless Close is called, never
+// held while sleeping or signalling. Close takes the submitting one first.
+//
+// What survives Close: nothing of this side. The other side keeps its mapping,
+// takes what was published, and is then told the closing code.
+package ring

@@ -1,0 +1,113 @@
+package ring
+
+import (
+	"capgpu/gpuerr"
+)
+
+// Offsets of the header.
+const (
+	magic   = 0x31474e4952504143 // "CAPRING1"
+	version = 1
+
+	offMagic       = 0x000
+	offVersion     = 0x008
+	offEntries     = 0x00c
+	offCompletions = 0x010
+	offArgBytes    = 0x014
+	offSQ          = 0x018
+	offCQ          = 0x01c
+	offArena       = 0x020
+
+	offSQTail = 0x040 // the client's line
+	offCQHead = 0x048
+	offCQWait = 0x050
+
+	offSQHead = 0x080 // the driver's line
+	offCQTail = 0x088
+	offSQWait = 0x090
+	offState  = 0x094
+
+	headerBytes = 0x100
+	lineBytes   = 64
+)
+
+// Values of the wait flags.
+const (
+	awake           = 0
+	waitEntries     = 1 // sqWait: wake me when entries come; cqWait: when completions come
+	waitCompletions = 2 // sqWait: wake me when completions are taken
+)
+
+// Config sizes a ring.
+type Config struct {
+	Entries  uint32 // of the submission queue: a power of two, MinEntries to MaxEntries
+	ArgBytes uint32 // of the argument arena: a multiple of 64, 64 to MaxArgBytes
+}
+
+func (c Config) check() error {
+	switch {
+	case c.Entries < MinEntries || c.Entries > MaxEntries || c.Entries&(c.Entries-1) != 0:
+		return gpuerr.New(gpuerr.Invalid, "entries: %d is no power of two from %d to %d", c.Entries, MinEntries, MaxEntries)
+	case c.ArgBytes < lineBytes || c.ArgBytes > MaxArgBytes || c.ArgBytes%lineBytes != 0:
+		return gpuerr.New(gpuerr.Invalid, "argBytes: %d is no multiple of %d from %d to %d", c.ArgBytes, lineBytes, lineBytes, MaxArgBytes)
+	}
+	return nil
+}
+
+// layout says where in the memory everything lies.
+type layout struct {
+	Config
+	completions   uint32
+	sq, cq, arena uint32 // offsets
+	bytes         uint64 // of all of it
+}
+
+// layoutOf places the parts behind each other.
+func layoutOf(c Config) layout {
+	l := layout{Config: c, completions: 2 * c.Entries, sq: headerBytes}
+	l.cq = l.sq + c.Entries*EntryBytes
+	l.arena = l.cq + l.completions*CompletionBytes
+	l.bytes = uint64(l.arena) + uint64(c.ArgBytes)
+	return l
+}
+
+// header is the part that the driver writes once.
+type header struct {
+	magic                                   uint64
+	version, entries, completions, argBytes uint32
+	sq, cq, arena                           uint32
+}
+
+func (l layout) header() header {
+	return header{magic: magic, version: version, entries: l.Entries, completions: l.completions, argBytes: l.ArgBytes, sq: l.sq, cq: l.cq, arena: l.arena}
+}
+
+// layout checks a header that a driver wrote; memBytes is what there is.
+func (h header) layout(memBytes uint64) (layout, error) {
+	bad := func(format string, args ...any) (layout, error) {
+		return layout{}, gpuerr.New(gpuerr.Protocol, "ring header: "+format, args...)
+	}
+	l := layout{Config: Config{Entries: h.entries, ArgBytes: h.argBytes}, completions: h.completions, sq: h.sq, cq: h.cq, arena: h.arena}
+	if h.magic != magic || h.version != version {
+		return bad("magic %#x, version %d; this is version %d", h.magic, h.version, version)
+	}
+	if err := l.Config.check(); err != nil {
+		return bad("%s", gpuerr.From(err).Msg)
+	}
+	if h.completions != 2*h.entries {
+		return bad("completions: %d for %d entries", h.completions, h.entries)
+	}
+	// In 64 bits nothing here can overflow.
+	l.bytes = uint64(h.arena) + uint64(h.argBytes)
+	switch {
+	case h.sq%lineBytes != 0 || h.cq%lineBytes != 0 || h.arena%lineBytes != 0:
+		return bad("an offset is no multiple of %d", lineBytes)
+	case h.sq < headerBytes,
+		uint64(h.cq) < uint64(h.sq)+uint64(h.entries)*EntryBytes,
+		uint64(h.arena) < uint64(h.cq)+uint64(h.completions)*CompletionBytes:
+		return bad("the parts overlap")
+	case l.bytes > memBytes:
+		return bad("%d bytes are needed, the memory has %d", l.bytes, memBytes)
+	}
+	return l, nil
+}

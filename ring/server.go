@@ -1,0 +1,345 @@
+package ring
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"capgpu/gpuerr"
+	"capgpu/internal/shm"
+)
+
+// Server is the driver's end.
+//
+//	          peer breaks the rules
+//	live ───────────────────────────► failed ──Close──► closed
+//	  └──────────────Close──────────────────────────────►
+type Server struct {
+	layout
+	mem     *shm.Memory
+	mapping []byte
+	view    view
+
+	work       *shm.Receiver // woken when there is something to take
+	clientWork *shm.Sender   // its other end, the client's
+	done       *shm.Sender   // wakes the client
+	clientDone *shm.Receiver // its other end, the client's
+
+	published atomic.Uint64 // completions the client may have seen; stored before cqTail
+
+	takeMu sync.Mutex
+	// +checklocks:takeMu
+	taken uint64 // entries copied out
+	// +checklocks:takeMu
+	consumed uint64 // of those, entries whose slot and arena bytes were given back
+	// +checklocks:takeMu
+	seenTail uint64 // sqTail as last read and checked
+	// +checklocks:takeMu
+	seenHead uint64 // cqHead as last read and checked
+	// +checklocks:takeMu
+	err error // set once failed or closed
+
+	doneMu sync.Mutex
+	// +checklocks:doneMu
+	completed uint64
+	// +checklocks:doneMu
+	closed bool
+}
+
+// NewServer makes a ring.
+func NewServer(cfg Config) (_ *Server, err error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	s := &Server{layout: layoutOf(cfg)}
+	defer func() {
+		if err != nil {
+			s.releaseAll()
+		}
+	}()
+	if s.mem, err = shm.Create("capgpu-ring", s.bytes); err != nil {
+		return nil, err
+	}
+	if s.mapping, err = s.mem.Map(0, s.mem.Size(), true); err != nil {
+		return nil, err
+	}
+	if s.view, err = viewOf(s.mapping, s.layout); err != nil {
+		return nil, err
+	}
+	if s.clientWork, s.work, err = shm.NewWake(); err != nil {
+		return nil, err
+	}
+	if s.done, s.clientDone, err = shm.NewWake(); err != nil {
+		return nil, err
+	}
+	storeHeader(s.mapping, s.layout.header())
+	return s, nil
+}
+
+// FDs are what the client gets: the memory, the end of the submission pipe that
+// wakes the driver, the end of the completion pipe that the client sleeps on.
+// They stay the server's until Close; send duplicates.
+func (s *Server) FDs() (ring, sq, cq int) {
+	return s.mem.FD(), s.clientWork.FD(), s.clientDone.FD()
+}
+
+// DupFDs are duplicates of the same, which the caller owns; for senders that may
+// race with Close.
+func (s *Server) DupFDs() (ring, sq, cq int, err error) {
+	if ring, err = s.mem.DupFD(); err != nil {
+		return -1, -1, -1, err
+	}
+	if sq, err = s.clientWork.DupFD(); err != nil {
+		unix.Close(ring)
+		return -1, -1, -1, err
+	}
+	if cq, err = s.clientDone.DupFD(); err != nil {
+		unix.Close(ring)
+		unix.Close(sq)
+		return -1, -1, -1, err
+	}
+	return ring, sq, cq, nil
+}
+
+// Config is what the ring was made with.
+func (s *Server) Config() Config { return s.layout.Config }
+
+// Take copies out the next entry, if there is one and a completion slot is free
+// for it. The entry is unchecked; see Check. When the client has broken the
+// rules it answers gpuerr.Protocol, now and ever after, and the client is told.
+func (s *Server) Take(e *Entry) (bool, error) {
+	s.takeMu.Lock()
+	defer s.takeMu.Unlock()
+	if want, err := s.lookLocked(); want != awake || err != nil {
+		return false, err
+	}
+	var w [8]uint64
+	s.view.loadEntry(s.taken, &w)
+	e.setWords(&w)
+	s.taken++
+	return true, nil
+}
+
+// lookLocked says whether Take has something (awake), or what to wait for. It
+// reads a word of the client's only when what it knows is used up.
+//
+// +checklocks:s.takeMu
+func (s *Server) lookLocked() (want uint32, err error) {
+	if s.err != nil {
+		return awake, s.err
+	}
+	if s.taken == s.seenTail {
+		tail := s.view.sqTail.Load()
+		// One that went back is far ahead in unsigned arithmetic.
+		if tail-s.seenTail > uint64(s.Entries) || tail-s.consumed > uint64(s.Entries) {
+			return awake, s.failLocked(errTail)
+		}
+		s.seenTail = tail
+		if s.taken == tail {
+			return waitEntries, nil
+		}
+	}
+	if s.taken-s.seenHead >= uint64(s.completions) {
+		head := s.view.cqHead.Load()
+		if head-s.seenHead > uint64(s.completions) || head > s.published.Load() {
+			return awake, s.failLocked(errHead)
+		}
+		s.seenHead = head
+		if s.taken-head >= uint64(s.completions) {
+			return waitCompletions, nil
+		}
+	}
+	return awake, nil
+}
+
+// failLocked ends the ring because of what the client wrote.
+//
+// +checklocks:s.takeMu
+func (s *Server) failLocked(err error) error {
+	s.err = err
+	s.view.state.CompareAndSwap(0, uint32(gpuerr.Protocol))
+	s.done.Signal()
+	return err
+}
+
+// Args copies the arguments of a launch, once, into the given backing, which
+// grows if it is too small: look at e.Count and e.InlineBytes first. e is the
+// entry that was taken, not yet Consumed. Bindings are checked as far as they
+// can be without their buffers.
+func (s *Server) Args(e *Entry, bindings []Binding, inline []byte) ([]Binding, []byte, error) {
+	bindings, inline = bindings[:0], inline[:0]
+	if e.Op != OpLaunch {
+		return bindings, inline, errNoArgs
+	}
+	s.takeMu.Lock()
+	defer s.takeMu.Unlock()
+	if s.err != nil {
+		return bindings, inline, s.err
+	}
+	off, n := e.ArgRange()
+	if uint64(n) != uint64(e.Count)*BindingBytes+uint64(e.InlineBytes()) {
+		return bindings, inline, errArgBytes
+	}
+	if err := checkArgs(e, s.ArgBytes); err != nil {
+		return bindings, inline, err
+	}
+	word := off / 8
+	for range e.Count {
+		b := Binding{Buffer: s.view.loadArg(word), Off: s.view.loadArg(word + 1), Len: s.view.loadArg(word + 2)}
+		zero := s.view.loadArg(word + 3)
+		if b.Buffer == 0 || b.Off+b.Len < b.Len || zero != 0 {
+			return bindings[:0], inline, errBinding
+		}
+		bindings = append(bindings, b)
+		word += BindingBytes / 8
+	}
+	inline = append(inline, s.view.bytes[off+uint32(e.Count)*BindingBytes:off+n]...)
+	return bindings, inline, nil
+}
+
+// Consumed gives the slots and the arena bytes of everything taken back to the
+// client.
+func (s *Server) Consumed() {
+	s.takeMu.Lock()
+	defer s.takeMu.Unlock()
+	if s.err == nil && s.consumed != s.taken {
+		s.consumed = s.taken
+		s.view.sqHead.Store(s.taken)
+	}
+}
+
+// Complete writes the completion of the oldest entry that has none. The slot is
+// free because Take reserved it. The client sees it after Flush.
+func (s *Server) Complete(c *Completion) {
+	s.doneMu.Lock()
+	defer s.doneMu.Unlock()
+	if s.closed {
+		return
+	}
+	s.view.cq[s.completed&uint64(s.completions-1)] = c.words()
+	s.completed++
+}
+
+// Flush publishes what was completed, and wakes the client if it asked.
+func (s *Server) Flush() {
+	if s.publish() {
+		s.done.Signal() // fails only when closed, and then nobody waits
+	}
+}
+
+// publish reports whether the client asked to be woken.
+func (s *Server) publish() bool {
+	s.doneMu.Lock()
+	defer s.doneMu.Unlock()
+	if s.closed {
+		return false
+	}
+	return s.publishLocked() && s.view.cqWait.Load() == waitEntries && s.view.cqWait.CompareAndSwap(waitEntries, awake)
+}
+
+// publishLocked reports whether there was anything to publish.
+//
+// +checklocks:s.doneMu
+func (s *Server) publishLocked() bool {
+	if s.published.Load() == s.completed {
+		return false
+	}
+	s.published.Store(s.completed)
+	s.view.cqTail.Store(s.completed)
+	return true
+}
+
+// WaitWork sleeps until Take has something. It returns ctx's error when ctx ends
+// first, and what Take would when the ring has ended.
+func (s *Server) WaitWork(ctx context.Context) error {
+	for {
+		ready, err := s.arm()
+		if ready || err != nil {
+			return err
+		}
+		err = s.work.Wait(ctx)
+		if ended := s.disarm(); ended != nil {
+			return ended
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// arm asks for a wake unless there is work: the flag is set before the queue is
+// looked at for the last time.
+func (s *Server) arm() (ready bool, err error) {
+	s.takeMu.Lock()
+	defer s.takeMu.Unlock()
+	want, err := s.lookLocked()
+	for err == nil && want != awake {
+		armed := want
+		s.view.sqWait.Store(armed)
+		if want, err = s.lookLocked(); err == nil && want == armed {
+			return false, nil
+		}
+	}
+	if s.err == nil { // else the mapping may be gone
+		s.view.sqWait.Store(awake)
+	}
+	return err == nil, err
+}
+
+// disarm returns why the ring has ended, if it has.
+func (s *Server) disarm() error {
+	s.takeMu.Lock()
+	defer s.takeMu.Unlock()
+	if s.err == nil {
+		s.view.sqWait.Store(awake)
+	}
+	return s.err
+}
+
+// Close ends the ring: what was completed is published, the client is told the
+// code and woken, and everything of this side is released. Idempotent.
+func (s *Server) Close(code gpuerr.Code) {
+	if !code.Valid() {
+		code = gpuerr.Closed
+	}
+	s.takeMu.Lock()
+	defer s.takeMu.Unlock()
+	s.doneMu.Lock()
+	defer s.doneMu.Unlock()
+	if s.closed {
+		return
+	}
+	s.closed = true
+	if s.err == nil {
+		s.err = gpuerr.New(code, "the queue is closed")
+	}
+	s.publishLocked()
+	s.view.state.CompareAndSwap(0, uint32(code))
+	s.done.Signal()
+	s.releaseAll()
+}
+
+// releaseAll releases what there is, also of a server half made.
+func (s *Server) releaseAll() {
+	if s.work != nil {
+		s.work.Close() // wakes WaitWork
+		s.clientWork.Close()
+	}
+	if s.done != nil {
+		s.done.Close()
+		s.clientDone.Close()
+	}
+	s.view = view{}
+	shm.Unmap(s.mapping)
+	s.mapping = nil
+	if s.mem != nil {
+		s.mem.Close()
+	}
+}
+
+var (
+	errTail = gpuerr.New(gpuerr.Protocol, "sqTail went back, or ahead by more than the ring has entries; the queue is closed")
+	errHead = gpuerr.New(gpuerr.Protocol, "cqHead went back, or beyond the completions there are; the queue is closed")
+)

@@ -1,0 +1,94 @@
+package ring
+
+import (
+	"encoding/binary"
+	"sync/atomic"
+	"unsafe"
+
+	"capgpu/gpuerr"
+)
+
+// view is a mapped ring: pointers to the words of the header and slices over the
+// three parts. It is valid until the mapping ends. The mapping lies outside of
+// Go's heap, is at least page-aligned, and every offset was checked against it.
+//
+// Whatever the peer may write is loaded atomically, which reads it exactly once;
+// slots and arena are stored plainly, and published by the atomic store of a
+// position. Words lie in the host's order, so only little-endian hosts qualify.
+type view struct {
+	sqTail, cqHead *atomic.Uint64
+	cqWait         *atomic.Uint32
+	sqHead, cqTail *atomic.Uint64
+	sqWait, state  *atomic.Uint32
+
+	sq    [][8]uint64
+	cq    [][4]uint64
+	args  []uint64 // the arena
+	bytes []byte   // the same
+}
+
+// viewOf lays a view over a mapping of at least l.bytes bytes.
+func viewOf(b []byte, l layout) (view, error) {
+	if uint64(len(b)) < l.bytes {
+		return view{}, gpuerr.New(gpuerr.Internal, "a ring of %d bytes does not fit a mapping of %d", l.bytes, len(b))
+	}
+	if binary.NativeEndian.Uint16([]byte{1, 0}) != 1 {
+		return view{}, gpuerr.New(gpuerr.Unimplemented, "rings need a little-endian host")
+	}
+	at := func(off uint32) unsafe.Pointer { return unsafe.Pointer(&b[off]) }
+	arena := b[l.arena : uint64(l.arena)+uint64(l.ArgBytes)]
+	return view{
+		sqTail: (*atomic.Uint64)(at(offSQTail)),
+		cqHead: (*atomic.Uint64)(at(offCQHead)),
+		cqWait: (*atomic.Uint32)(at(offCQWait)),
+		sqHead: (*atomic.Uint64)(at(offSQHead)),
+		cqTail: (*atomic.Uint64)(at(offCQTail)),
+		sqWait: (*atomic.Uint32)(at(offSQWait)),
+		state:  (*atomic.Uint32)(at(offState)),
+		sq:     unsafe.Slice((*[8]uint64)(at(l.sq)), l.Entries),
+		cq:     unsafe.Slice((*[4]uint64)(at(l.cq)), l.completions),
+		args:   unsafe.Slice((*uint64)(at(l.arena)), l.ArgBytes/8),
+		bytes:  arena,
+	}, nil
+}
+
+// loadHeader reads each word of a header once. b is a mapped page.
+func loadHeader(b []byte) header {
+	u32 := func(off uintptr) uint32 { return atomic.LoadUint32((*uint32)(unsafe.Pointer(&b[off]))) }
+	return header{
+		magic:   atomic.LoadUint64((*uint64)(unsafe.Pointer(&b[offMagic]))),
+		version: u32(offVersion), entries: u32(offEntries), completions: u32(offCompletions), argBytes: u32(offArgBytes),
+		sq: u32(offSQ), cq: u32(offCQ), arena: u32(offArena),
+	}
+}
+
+// storeHeader writes a header, before anybody else has the memory.
+func storeHeader(b []byte, h header) {
+	le := binary.LittleEndian
+	le.PutUint64(b[offMagic:], h.magic)
+	for off, v := range map[int]uint32{
+		offVersion: h.version, offEntries: h.entries, offCompletions: h.completions, offArgBytes: h.argBytes,
+		offSQ: h.sq, offCQ: h.cq, offArena: h.arena,
+	} {
+		le.PutUint32(b[off:], v)
+	}
+}
+
+// loadEntry copies an entry out, each word once.
+func (v *view) loadEntry(pos uint64, w *[8]uint64) {
+	slot := &v.sq[pos&uint64(len(v.sq)-1)]
+	for i := range w {
+		w[i] = atomic.LoadUint64(&slot[i])
+	}
+}
+
+// loadCompletion copies a completion out, each word once.
+func (v *view) loadCompletion(pos uint64, w *[4]uint64) {
+	slot := &v.cq[pos&uint64(len(v.cq)-1)]
+	for i := range w {
+		w[i] = atomic.LoadUint64(&slot[i])
+	}
+}
+
+// loadArg reads one word of the arena, once; i counts words.
+func (v *view) loadArg(i uint32) uint64 { return atomic.LoadUint64(&v.args[i]) }
