@@ -2,6 +2,7 @@ package rpcguard
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"runtime/debug"
@@ -21,6 +22,9 @@ type Spec struct {
 	// Methods is the generated table, X_Methods(nil, impl). What is not in it is
 	// unimplemented.
 	Methods []server.Method
+	// Ends names the method that closes the object, "close". It may revoke Gate
+	// with a cause of E_CLOSED and still succeed, and succeeds again afterwards.
+	Ends string
 	// Impl is what Local returns to whoever gets the capability as an argument.
 	Impl any
 	// DupFD, if set, gives the descriptor that travels with the capability each
@@ -78,9 +82,15 @@ func (o *object) unimplemented(_ context.Context, call *server.Call) error {
 // guarded is what every method runs in.
 func (o *object) guarded(m capnp.Method, impl func(context.Context, *server.Call) error) func(context.Context, *server.Call) error {
 	return func(ctx context.Context, call *server.Call) error {
+		closed := func() bool {
+			return m.MethodName == o.spec.Ends && errors.Is(o.gateErr(), gpuerr.Closed)
+		}
+		if closed() {
+			return nil
+		}
 		err := o.run(ctx, call, m, impl)
 		// A result computed before the revocation does not leave after it.
-		if gateErr := o.gateErr(); gateErr != nil {
+		if gateErr := o.gateErr(); gateErr != nil && !closed() {
 			err = gateErr
 		}
 		return Exception(err)

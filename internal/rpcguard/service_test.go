@@ -106,7 +106,7 @@ func (s *service) newSession() *session { return &session{s: s, gate: s.gate.New
 func (o *session) export() capnp.Client {
 	o.s.live.Add(1)
 	return Export(Spec{
-		Name: "GpuMemorySession", Gate: o.gate, Impl: o, Log: o.s.log,
+		Name: "GpuMemorySession", Gate: o.gate, Impl: o, Log: o.s.log, Ends: "close",
 		Methods:  schema.GpuMemorySession_Methods(nil, o),
 		Shutdown: func() { o.gate.Revoke(nil); o.s.live.Add(-1) },
 	})

@@ -1,0 +1,205 @@
+package gate
+
+import (
+	"context"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"capgpu/client"
+	"capgpu/gpuerr"
+	"capgpu/internal/rpcguard"
+	"capgpu/schema"
+)
+
+// maxTransferBytes is the most that GpuBuffer.read and write move.
+const maxTransferBytes = 64 << 10
+
+// buffer implements GpuBuffer.
+type buffer struct {
+	s    *session
+	id   uint32
+	mem  *client.Buffer
+	gate *rpcguard.Gate
+}
+
+func (s *session) CreateBuffer(ctx context.Context, call schema.GpuMemorySession_createBuffer) error {
+	words, err := call.Args().Usage()
+	if err != nil {
+		return badArgument("usage", err)
+	}
+	usage, err := parseUsage(words)
+	if err != nil {
+		return err
+	}
+	bytes := call.Args().Bytes()
+	if bytes == 0 || bytes > s.description.MaxBufferBytes {
+		return gpuerr.New(gpuerr.Invalid, "bytes: %d is not from 1 to %d", bytes, s.description.MaxBufferBytes)
+	}
+	res, err := call.AllocResults()
+	if err != nil {
+		return err
+	}
+	id, err := s.g.newID()
+	if err != nil {
+		return err
+	}
+	mem, err := s.client.CreateBuffer(ctx, bytes, usage)
+	if err != nil {
+		return err
+	}
+	b := &buffer{s: s, id: id, mem: mem, gate: s.gate.NewChild()}
+	s.mu.Lock()
+	s.buffers[id] = b
+	s.mu.Unlock()
+	return res.SetBuffer(schema.GpuBuffer(s.export(rpcguard.Spec{
+		Name: "GpuBuffer", Gate: b.gate, Impl: b, Ends: "close",
+		Methods:  schema.GpuBuffer_Methods(nil, b),
+		Shutdown: func() { _ = b.close(context.Background()) },
+	})))
+}
+
+func parseUsage(words string) (client.Usage, error) {
+	var usage client.Usage
+	for _, word := range strings.Fields(words) {
+		switch word {
+		case "storage":
+			usage |= client.Storage
+		case "upload":
+			usage |= client.Upload
+		case "readback":
+			usage |= client.Readback
+		default:
+			return 0, gpuerr.New(gpuerr.Invalid, "usage: %.32q is none of storage, upload and readback", word)
+		}
+	}
+	return usage, nil
+}
+
+// buffer finds an id of this session. field names the argument in the error.
+func (s *session) buffer(id uint32, field string) (*buffer, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b := s.buffers[id]
+	if b == nil {
+		return nil, gpuerr.New(gpuerr.Stale, "%s: no buffer of this session has the id %d", field, id)
+	}
+	return b, nil
+}
+
+func (s *session) DestroyBuffer(ctx context.Context, call schema.GpuMemorySession_destroyBuffer) error {
+	b, err := s.buffer(call.Args().Buffer(), "buffer")
+	if err != nil {
+		return err
+	}
+	return b.close(ctx)
+}
+
+// close is idempotent.
+func (b *buffer) close(ctx context.Context) error {
+	b.s.mu.Lock()
+	delete(b.s.buffers, b.id)
+	b.s.mu.Unlock()
+	err := b.mem.Close(ctx)
+	b.gate.Revoke(gpuerr.New(gpuerr.Closed, "the buffer was closed"))
+	return err
+}
+
+func (b *buffer) Close(ctx context.Context, _ schema.GpuBuffer_close) error { return b.close(ctx) }
+
+func (b *buffer) MapReadWrite(_ context.Context, call schema.GpuBuffer_mapReadWrite) error {
+	_, off, length := b.mem.Memory()
+	res, err := call.AllocResults()
+	if err != nil {
+		return err
+	}
+	res.SetAddr(off)
+	res.SetLen(length)
+	return res.SetMemory(schema.SharedMemory(b.s.export(rpcguard.Spec{
+		Name: "SharedMemory", Gate: b.gate, Impl: sharedMemory{}, DupFD: b.dupFD,
+	})))
+}
+
+// sharedMemory implements SharedMemory, which has no methods.
+type sharedMemory struct{}
+
+func (b *buffer) dupFD() (int, error) {
+	fd, _, _ := b.mem.Memory()
+	if fd < 0 {
+		return -1, gpuerr.New(gpuerr.Closed, "the buffer was closed")
+	}
+	dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return -1, gpuerr.New(gpuerr.IO, "duplicate a descriptor: %v", err)
+	}
+	return dup, nil
+}
+
+// Unmap implements GpuBuffer.unmap. A mapping is the client's own affair.
+func (b *buffer) Unmap(context.Context, schema.GpuBuffer_unmap) error { return nil }
+
+func (b *buffer) Size(_ context.Context, call schema.GpuBuffer_size) error {
+	res, err := call.AllocResults()
+	if err != nil {
+		return err
+	}
+	res.SetBytes(b.mem.Size())
+	return nil
+}
+
+func (b *buffer) Id(_ context.Context, call schema.GpuBuffer_id) error {
+	res, err := call.AllocResults()
+	if err != nil {
+		return err
+	}
+	res.SetId(b.id)
+	return nil
+}
+
+func (b *buffer) Read(_ context.Context, call schema.GpuBuffer_read) error {
+	off, length := call.Args().Offset(), uint64(call.Args().Length())
+	if err := b.checkTransfer(off, length, "length"); err != nil {
+		return err
+	}
+	data := make([]byte, length)
+	if _, err := b.mem.ReadAt(data, int64(off)); err != nil {
+		return err
+	}
+	res, err := call.AllocResults()
+	if err != nil {
+		return err
+	}
+	return res.SetData(data)
+}
+
+func (b *buffer) Write(_ context.Context, call schema.GpuBuffer_write) error {
+	data, err := call.Args().Data()
+	if err != nil {
+		return badArgument("data", err)
+	}
+	off := call.Args().Offset()
+	if err := b.checkTransfer(off, uint64(len(data)), "data"); err != nil {
+		return err
+	}
+	_, err = b.mem.WriteAt(data, int64(off))
+	return err
+}
+
+func (b *buffer) checkTransfer(off, length uint64, field string) error {
+	if length > maxTransferBytes {
+		return gpuerr.New(gpuerr.Invalid, "%s: %d bytes; at most %d at once", field, length, maxTransferBytes)
+	}
+	return b.checkRange(off, length, "offset", field)
+}
+
+// checkRange refuses a range that is not within the buffer.
+func (b *buffer) checkRange(off, length uint64, offField, lengthField string) error {
+	size := b.mem.Size()
+	if off > size {
+		return gpuerr.New(gpuerr.Invalid, "%s: %d is not in the buffer of %d bytes", offField, off, size)
+	}
+	if length > size-off {
+		return gpuerr.New(gpuerr.Invalid, "%s: %d bytes from offset %d go beyond the buffer of %d bytes", lengthField, length, off, size)
+	}
+	return nil
+}

@@ -1,0 +1,123 @@
+package gate
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"capgpu/client"
+	"capgpu/gpuerr"
+	"capgpu/internal/rpcguard"
+	"capgpu/schema"
+)
+
+// manager implements GpuDeviceManager.
+type manager struct{ g *gate }
+
+func (m *manager) ListDevices(ctx context.Context, call schema.GpuDeviceManager_listDevices) error {
+	devices, err := m.g.service.Devices(ctx)
+	if err != nil {
+		return err
+	}
+	res, err := call.AllocResults()
+	if err != nil {
+		return err
+	}
+	list, err := res.NewDevices(int32(len(devices)))
+	if err != nil {
+		return err
+	}
+	for i, d := range devices {
+		if err := putDevice(list.At(i), d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *manager) OpenDevice(ctx context.Context, call schema.GpuDeviceManager_openDevice) error {
+	res, err := call.AllocResults()
+	if err != nil {
+		return err
+	}
+	opened, err := m.g.service.Open(ctx, call.Args().CapabilityIndex())
+	if err != nil {
+		return err
+	}
+	s, err := m.g.newSession(ctx, opened, nil)
+	if err != nil {
+		return err
+	}
+	return res.SetSession(schema.GpuSession(s.capability()))
+}
+
+func (m *manager) Lifecycle(ctx context.Context, call schema.GpuDeviceManager_lifecycle) error {
+	index := call.Args().CapabilityIndex()
+	devices, err := m.g.service.Devices(ctx)
+	if err != nil {
+		return err
+	}
+	for _, d := range devices {
+		if d.Index != index {
+			continue
+		}
+		res, err := call.AllocResults()
+		if err != nil {
+			return err
+		}
+		l := &lifecycle{g: m.g, index: index}
+		return res.SetLifecycle(schema.Lifecycle(rpcguard.Export(rpcguard.Spec{
+			Name: "Lifecycle", Gate: m.g.root, Impl: l, Log: m.g.log,
+			Methods: schema.Lifecycle_Methods(nil, l),
+		})))
+	}
+	return gpuerr.New(gpuerr.NoDevice, "capabilityIndex: there is no device %d", index)
+}
+
+// lifecycle implements Lifecycle for one device.
+type lifecycle struct {
+	g     *gate
+	index uint32
+}
+
+func (l *lifecycle) Next(ctx context.Context, call schema.Lifecycle_next) error {
+	call.Go()
+	select {
+	case l.g.waits <- struct{}{}:
+		defer func() { <-l.g.waits }()
+	default:
+		return gpuerr.New(gpuerr.Busy, "%d calls of Lifecycle.next are waiting already", maxLifecycleWaits)
+	}
+	st, err := l.g.service.NextStateFor(ctx, l.index, call.Args().Epoch(), duration(call.Args().TimeoutNanos()))
+	if err != nil {
+		return err
+	}
+	res, err := call.AllocResults()
+	if err != nil {
+		return err
+	}
+	res.SetEpoch(st.Epoch)
+	res.SetState(schema.DeviceState(st.State))
+	res.SetChanged(st.Changed)
+	return res.SetCause(st.Cause)
+}
+
+// duration reads nanoseconds of the wire; what does not fit is as good as for ever.
+func duration(nanos uint64) time.Duration { return time.Duration(min(nanos, math.MaxInt64)) }
+
+func putDevice(out schema.GpuDeviceInfo, d client.DeviceInfo) error {
+	out.SetIndex(d.Index)
+	out.SetVendorId(d.VendorID)
+	out.SetDeviceId(d.DeviceID)
+	out.SetState(schema.DeviceState(d.State))
+	out.SetEpoch(d.Epoch)
+	out.SetMemoryBytes(d.MemoryBytes)
+	out.SetFacet(schema.SessionFacet(d.Facet))
+	if err := out.SetName(d.Name); err != nil {
+		return err
+	}
+	if err := out.SetBackend(d.Backend); err != nil {
+		return err
+	}
+	return out.SetPciAddress(d.PCIAddress)
+}

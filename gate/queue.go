@@ -1,0 +1,119 @@
+package gate
+
+import (
+	"context"
+	"errors"
+
+	"capgpu/client"
+	"capgpu/gpuerr"
+	"capgpu/internal/rpcguard"
+	"capgpu/schema"
+)
+
+// maxCompletions is the most that one call returns.
+const maxCompletions = 64
+
+// queue implements GpuQueue.
+type queue struct {
+	s    *session
+	ring *client.Queue
+	gate *rpcguard.Gate
+	// collecting is held by the one call of completions that waits.
+	collecting chan struct{}
+}
+
+func (s *session) CreateQueue(ctx context.Context, call schema.GpuSession_createQueue) error {
+	res, err := call.AllocResults()
+	if err != nil {
+		return err
+	}
+	ring, err := s.client.CreateQueue(ctx, client.QueueOptions{})
+	if err != nil {
+		return err
+	}
+	q := &queue{s: s, ring: ring, gate: s.gate.NewChild(), collecting: make(chan struct{}, 1)}
+	return res.SetQueue(schema.GpuQueue(s.export(rpcguard.Spec{
+		Name: "GpuQueue", Gate: q.gate, Impl: q, Ends: "close",
+		Methods:  schema.GpuQueue_Methods(nil, q),
+		Shutdown: func() { _ = q.close(context.Background()) },
+	})))
+}
+
+func (q *queue) Submit(_ context.Context, call schema.GpuQueue_submit) error {
+	list, err := call.Args().Commands()
+	if err != nil {
+		return badArgument("commands", err)
+	}
+	b, err := q.s.readCommands(list)
+	if err != nil {
+		return err
+	}
+	q.s.submitMu.Lock()
+	first, err := b.submit(q.ring)
+	q.s.submitMu.Unlock()
+	if err != nil {
+		return err
+	}
+	res, err := call.AllocResults()
+	if err != nil {
+		return err
+	}
+	res.SetFirstTicket(first)
+	return nil
+}
+
+func (q *queue) Completions(ctx context.Context, call schema.GpuQueue_completions) error {
+	call.Go()
+	most := call.Args().Max()
+	if most == 0 {
+		return gpuerr.New(gpuerr.Invalid, "max: 0")
+	}
+	waiting, cancel := context.WithTimeout(ctx, duration(call.Args().TimeoutNanos()))
+	defer cancel()
+	var taken [maxCompletions]client.Completion
+	n, err := q.collect(waiting, taken[:min(most, maxCompletions)])
+	if err != nil && !(errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil) {
+		return err
+	}
+	res, err := call.AllocResults()
+	if err != nil {
+		return err
+	}
+	list, err := res.NewCompletions(int32(n))
+	if err != nil {
+		return err
+	}
+	for i, c := range taken[:n] {
+		out := list.At(i)
+		out.SetTicket(c.Ticket)
+		out.SetDeviceNanos(uint64(c.DeviceTime))
+		if err := putOutcome(out.NewOutcome, c.Outcome, c.Err); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// collect waits for its turn and for completions.
+func (q *queue) collect(ctx context.Context, out []client.Completion) (int, error) {
+	select {
+	case q.collecting <- struct{}{}:
+		defer func() { <-q.collecting }()
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+	return q.ring.Completions(ctx, out)
+}
+
+func (q *queue) Cancel(ctx context.Context, _ schema.GpuQueue_cancel) error {
+	return q.ring.Cancel(ctx)
+}
+
+// close is idempotent.
+func (q *queue) close(ctx context.Context) error {
+	err := q.ring.Close(ctx)
+	q.gate.Revoke(gpuerr.New(gpuerr.Closed, "the queue was closed"))
+	return err
+}
+
+func (q *queue) Close(ctx context.Context, _ schema.GpuQueue_close) error { return q.close(ctx) }
