@@ -21,7 +21,7 @@ import (
 type grants struct {
 	info     ddf.DeviceInfo
 	account  *ledger.Account // of this epoch
-	audit    auditLog
+	audit    AuditLog
 	function *fakeFunction
 	fixed    []ledger.Receipt // of windows and vectors
 
@@ -51,7 +51,7 @@ type dmaMemory struct {
 
 // newGrants makes what the policy grants a driver of this epoch. It owns the
 // account from here on, also when it fails.
-func newGrants(info ddf.DeviceInfo, account *ledger.Account, audit auditLog) (g *grants, err error) {
+func newGrants(info ddf.DeviceInfo, account *ledger.Account, audit AuditLog) (g *grants, err error) {
 	g = &grants{info: info, account: account, audit: audit, space: newIOVASpace(), live: map[*dmaMemory]struct{}{}}
 	defer func() {
 		if err != nil {

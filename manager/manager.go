@@ -2,14 +2,22 @@ package manager
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
+	"os"
+	"sync"
 	"time"
+
+	"capgpu/gpuerr"
+	"capgpu/ledger"
 )
 
 // Config is what a Manager is made from. Zero durations mean the defaults.
 type Config struct {
 	Policy *Policy
-	RunDir string // made with mode 0700 if missing
+	RunDir string   // made with mode 0700 if missing
+	Audit  AuditLog // the Manager's from Start on, also when Start fails
 
 	DriverPath string   // gpu-mock or gpu-service
 	DriverArgs []string // after the program's name
@@ -23,19 +31,161 @@ type Config struct {
 	PingTimeout  time.Duration // a driver silent for so long is killed
 }
 
+// What zero durations of a Config mean.
+const (
+	DefaultReadyTimeout = 15 * time.Second
+	DefaultPingInterval = time.Second
+	DefaultPingTimeout  = 4 * time.Second
+)
+
+func (c *Config) setDefaults() error {
+	if c.Policy == nil || c.Audit == nil || c.RunDir == "" {
+		return errors.New("Config needs a Policy, a RunDir and an Audit log")
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Say == nil {
+		c.Say = func(string) {}
+	}
+	for _, d := range []struct {
+		v   *time.Duration
+		def time.Duration
+	}{{&c.ReadyTimeout, DefaultReadyTimeout}, {&c.PingInterval, DefaultPingInterval}, {&c.PingTimeout, DefaultPingTimeout}} {
+		if *d.v <= 0 {
+			*d.v = d.def
+		}
+	}
+	for _, p := range []struct{ what, path, flag string }{{"driver", c.DriverPath, "--driver"}, {"gate", c.GatePath, "--gate"}} {
+		info, err := os.Stat(p.path)
+		if err != nil {
+			return fmt.Errorf("find the %s: %w; name it with %s", p.what, err, p.flag)
+		}
+		if info.IsDir() || info.Mode()&0o111 == 0 {
+			return fmt.Errorf("the %s %s is no program; name it with %s", p.what, p.path, p.flag)
+		}
+	}
+	return nil
+}
+
 // Manager is a running device-manager.
-type Manager struct{}
+type Manager struct {
+	cfg     Config
+	log     *slog.Logger
+	audit   AuditLog
+	ledger  *ledger.Ledger
+	dir     *runDir
+	spawner *spawner
+	device  *device
+	tenants []*tenantServer
+
+	closeOnce sync.Once
+	closeErr  error
+}
 
 // Start takes the run directory, opens the sockets and starts the driver. It
 // returns once clients can connect; the device may still be starting.
-func Start(cfg Config) (*Manager, error) { panic("not yet") }
+func Start(cfg Config) (_ *Manager, err error) {
+	var undo []func() error
+	defer func() {
+		for i := len(undo) - 1; err != nil && i >= 0; i-- {
+			err = errors.Join(err, undo[i]())
+		}
+	}()
+	if cfg.Audit != nil {
+		undo = append(undo, cfg.Audit.Close)
+	}
+	if err := cfg.setDefaults(); err != nil {
+		return nil, err
+	}
+	m := &Manager{cfg: cfg, log: cfg.Log, audit: cfg.Audit, ledger: ledger.New("manager", ledger.NoLimits())}
+	if m.dir, err = openRunDir(cfg.RunDir); err != nil {
+		return nil, err
+	}
+	undo = append(undo, m.dir.Close)
+	if _, err := m.audit.Append("manager.start", "", fmt.Sprintf("pid=%d tenants=%d", os.Getpid(), len(cfg.Policy.Tenants))); err != nil {
+		return nil, fmt.Errorf("write the audit log: %w", err)
+	}
+	m.spawner = newSpawner()
+	undo = append(undo, func() error { m.spawner.Close(); return nil })
+	if m.device, err = newDevice(m); err != nil {
+		return nil, err
+	}
+	undo = append(undo, func() error { return m.device.account.Close() })
+	for i := range cfg.Policy.Tenants {
+		t, err := m.newTenantServer(&cfg.Policy.Tenants[i])
+		if err != nil {
+			return nil, fmt.Errorf("open the sockets of tenant %q: %w", cfg.Policy.Tenants[i].Name, err)
+		}
+		undo = append(undo, t.Close)
+		m.tenants = append(m.tenants, t)
+	}
+	m.device.start()
+	for _, t := range m.tenants {
+		t.start()
+	}
+	return m, nil
+}
+
+// say prints a line for a person.
+func (m *Manager) say(format string, args ...any) {
+	m.cfg.Say("capgpu: " + fmt.Sprintf(format, args...))
+}
 
 // Close refuses new clients, lets the driver shut down within ctx, and returns
-// when nothing of the manager is left.
-func (m *Manager) Close(ctx context.Context) error { panic("not yet") }
+// when nothing of the manager is left. Idempotent.
+func (m *Manager) Close(ctx context.Context) error {
+	m.closeOnce.Do(func() { m.closeErr = m.close(ctx) })
+	return m.closeErr
+}
+
+func (m *Manager) close(ctx context.Context) error {
+	m.say("stopping")
+	var errs []error
+	for _, t := range m.tenants {
+		errs = append(errs, t.refuse())
+	}
+	errs = append(errs, m.device.Close(ctx))
+	for _, t := range m.tenants {
+		errs = append(errs, t.Close())
+	}
+	m.spawner.Close()
+	errs = append(errs, m.ledger.Root().Zero(), m.ledger.Check())
+	_, err := m.audit.Append("manager.stop", "", fmt.Sprintf("pid=%d", os.Getpid()))
+	errs = append(errs, err, m.audit.Close(), m.dir.Close())
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("stop: %w", err)
+	}
+	m.say("stopped")
+	return nil
+}
+
+// errStopping is why everything ends in Close.
+var errStopping = gpuerr.New(gpuerr.Disconnected, "device-manager is stopping")
 
 // SocketPath is the tenant socket (SEQPACKET) of a tenant.
-func (m *Manager) SocketPath(tenant string) string { panic("not yet") }
+func (m *Manager) SocketPath(tenant string) string { return m.dir.socketPath(tenant) }
 
 // CapnpSocketPath is the Cap'n Proto socket (STREAM) of a tenant.
-func (m *Manager) CapnpSocketPath(tenant string) string { panic("not yet") }
+func (m *Manager) CapnpSocketPath(tenant string) string { return m.dir.capnpSocketPath(tenant) }
+
+// Check verifies the books; for tests and operators, at any time.
+func (m *Manager) Check() error { return m.ledger.Check() }
+
+// Usage is what everybody together holds: connections, and what the driver was
+// lent.
+func (m *Manager) Usage() []ledger.Entry { return m.ledger.Root().Snapshot() }
+
+// SetTenantLimits changes a tenant's limits while its sessions run; lowering one
+// below what is held takes nothing back. It returns when the driver has heard of
+// it, or says why it has not: later sessions get the new limits in any case.
+func (m *Manager) SetTenantLimits(ctx context.Context, tenant string, l ledger.Limits) error {
+	for _, t := range m.tenants {
+		if t.policy().Name != tenant {
+			continue
+		}
+		t.setLimits(l)
+		return m.device.setLimits(ctx, tenant, l)
+	}
+	return gpuerr.New(gpuerr.Invalid, "the policy has no tenant %q", tenant)
+}

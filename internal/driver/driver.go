@@ -30,7 +30,6 @@ import (
 	"capgpu/control"
 	"capgpu/control/server"
 	"capgpu/ddf"
-	"capgpu/ddf/ddfrpc"
 	"capgpu/gpu"
 	"capgpu/gpu/backend"
 	"capgpu/gpuerr"

@@ -1,0 +1,204 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"capgpu/control"
+	"capgpu/gpuerr"
+	"capgpu/internal/rpcguard"
+	"capgpu/internal/shm"
+)
+
+// driverLink is one driver process with both links to it.
+//
+// It is over when one of its ends is: the process exits, the supervision link
+// dies, the grant link dies or breaks the protocol, or a ping goes unanswered.
+// Whichever comes first kills the others: end() waits for all of them.
+type driverLink struct {
+	epoch  uint64
+	child  *child
+	caller *control.Caller
+	gate   *rpcguard.Gate // of the grants
+
+	ready chan control.ReadyRequest // holds the one Ready
+
+	grantsDone chan struct{} // closed when no grant call runs any more
+	grantsErr  error         // read after grantsDone
+}
+
+// startDriver spawns the driver of an epoch. It serves grants at once; ready
+// tells when it can take sessions.
+func (d *device) startDriver(g *grants) (*driverLink, error) {
+	superOurs, superTheirs, err := shm.Socketpair()
+	if err != nil {
+		return nil, err
+	}
+	grantOurs, grantTheirs, err := streamPair()
+	if err != nil {
+		unix.Close(superOurs)
+		unix.Close(superTheirs)
+		return nil, err
+	}
+	superFile, grantFile := os.NewFile(uintptr(superTheirs), "supervision link"), os.NewFile(uintptr(grantTheirs), "grant link")
+	defer superFile.Close()
+	defer grantFile.Close()
+	conn, err := control.NewConn(superOurs, control.ConnOptions{})
+	if err != nil {
+		grantOurs.Close()
+		return nil, err
+	}
+	c, err := d.spawner.start(d.log, "driver", d.cfg.DriverPath, d.cfg.DriverArgs, superFile, grantFile)
+	if err != nil {
+		return nil, errors.Join(err, conn.Close(), grantOurs.Close())
+	}
+	l := &driverLink{
+		epoch: g.info.Epoch, child: c, gate: rpcguard.NewGate(),
+		ready: make(chan control.ReadyRequest, 1), grantsDone: make(chan struct{}),
+	}
+	l.caller = control.NewPeer(context.Background(), conn, l.handle)
+	server := &grantServer{grants: g, gate: l.gate, log: d.log}
+	go l.runGrants(server, grantOurs)
+	return l, nil
+}
+
+func (l *driverLink) runGrants(s *grantServer, conn *net.UnixConn) {
+	defer close(l.grantsDone)
+	l.grantsErr = s.serve(conn)
+}
+
+// handle answers what a driver may ask: one Ready.
+func (l *driverLink) handle(_ context.Context, m *control.Message) *control.Message {
+	defer m.CloseFDs()
+	if m.Type != control.TypeReady {
+		return control.ErrorReply(m, gpuerr.New(gpuerr.Unimplemented, "%v is no message of a driver", m.Type))
+	}
+	req, err := control.ParseReadyRequest(m.Body)
+	if err != nil {
+		return control.ErrorReply(m, err)
+	}
+	if req.Epoch != l.epoch {
+		return control.ErrorReply(m, gpuerr.New(gpuerr.Protocol, "epoch: %d; this driver is of epoch %d", req.Epoch, l.epoch))
+	}
+	select {
+	case l.ready <- req:
+		return control.NewReply(m, nil)
+	default:
+		return control.ErrorReply(m, gpuerr.New(gpuerr.Protocol, "Ready was said before"))
+	}
+}
+
+// watch returns why the driver is over, once it is. It pings from ready on.
+func (l *driverLink) watch(ctx context.Context, interval, timeout time.Duration) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var pinging sync.WaitGroup
+	defer pinging.Wait()
+	defer cancel()
+	silent := make(chan error, 1)
+	pinging.Go(func() { silent <- l.runPings(ctx, interval, timeout) })
+	select {
+	case <-l.child.exited:
+		return fmt.Errorf("the driver died: %w", l.child.err)
+	case <-l.caller.Done():
+		return l.exitedOr(fmt.Errorf("the driver's supervision link failed: %w", l.caller.Err()))
+	case <-l.grantsDone:
+		return l.exitedOr(fmt.Errorf("the driver's grant link ended: %w", orClosed(l.grantsErr)))
+	case err := <-silent:
+		return err
+	}
+}
+
+// exitGrace is how long the exit of a process may follow the end of its links.
+const exitGrace = 50 * time.Millisecond
+
+// exitedOr prefers the exit of the process as the reason: it says more.
+func (l *driverLink) exitedOr(err error) error {
+	timer := time.NewTimer(exitGrace)
+	defer timer.Stop()
+	select {
+	case <-l.child.exited:
+		return fmt.Errorf("the driver died: %w", l.child.err)
+	case <-timer.C:
+		return err
+	}
+}
+
+func orClosed(err error) error {
+	if err == nil {
+		return errors.New("closed by the driver")
+	}
+	return err
+}
+
+// runPings returns when a ping was not answered in time, or ctx ends.
+func (l *driverLink) runPings(ctx context.Context, interval, timeout time.Duration) error {
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	for {
+		pingCtx, cancel := context.WithTimeout(ctx, timeout)
+		_, err := l.caller.Call(pingCtx, control.TypePing, nil, nil)
+		cancel()
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case errors.Is(err, context.DeadlineExceeded):
+			return fmt.Errorf("the driver did not answer for %v", timeout)
+		case err != nil && !errors.Is(err, gpuerr.Disconnected):
+			return fmt.Errorf("the driver refused a ping: %w", err)
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// end ends the process and takes both links down. When it returns nothing of
+// the driver runs, neither its code nor a call of it. A driver that has answered
+// Shutdown (politely) gets a moment to exit by itself; any other is killed.
+func (l *driverLink) end(log *slog.Logger, politely bool) {
+	if politely {
+		if err := l.caller.Close(); err != nil {
+			log.Warn("close the supervision link", "err", err)
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), goodbyeGrace)
+		l.child.endWithin(ctx)
+		cancel()
+	}
+	l.child.kill()
+	<-l.child.exited
+	l.gate.Revoke(errGrantsRevoked)
+	<-l.grantsDone
+	if err := l.caller.Close(); err != nil {
+		log.Warn("close the supervision link", "err", err)
+	}
+}
+
+// goodbyeGrace is how long a driver may take to exit once its links are down.
+const goodbyeGrace = time.Second
+
+// streamPair is two connected STREAM sockets: ours polled, theirs a bare
+// descriptor.
+func streamPair() (ours *net.UnixConn, theirs int, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, -1, gpuerr.New(gpuerr.IO, "make a socket pair: %v", err)
+	}
+	f := os.NewFile(uintptr(fds[0]), "grant link")
+	c, err := net.FileConn(f) // duplicates
+	f.Close()
+	if err != nil {
+		unix.Close(fds[1])
+		return nil, -1, gpuerr.New(gpuerr.IO, "poll a socket: %v", err)
+	}
+	return c.(*net.UnixConn), fds[1], nil
+}

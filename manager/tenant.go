@@ -1,0 +1,261 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"capgpu/control"
+	"capgpu/gpuerr"
+	"capgpu/ledger"
+)
+
+// tenantServer serves the two sockets of one tenant.
+//
+//	accept ──► who is it? (SO_PEERCRED) ──► room? (Connections) ──► broker, or gate and broker
+//	                 └── no ────────────────────┴── no ──► told so, and closed
+type tenantServer struct {
+	m       *Manager
+	log     *slog.Logger
+	account *ledger.Account
+	tenant  atomic.Pointer[Tenant] // replaced whole
+
+	direct, capnp *net.UnixListener
+
+	ctx      context.Context // of all connections
+	cancel   context.CancelCauseFunc
+	running  sync.WaitGroup // accept loops and connections
+	refusals chan struct{}  // a token per connection that is being refused
+}
+
+const (
+	maxRefusals    = 8 // at once; more are closed without a word
+	refusalTimeout = 2 * time.Second
+)
+
+func (m *Manager) newTenantServer(t *Tenant) (s *tenantServer, err error) {
+	limits := ledger.NoLimits()
+	limits[ledger.Connections] = t.MaxConnections
+	account, err := m.ledger.Root().Child("tenant "+t.Name, limits)
+	if err != nil {
+		return nil, err
+	}
+	s = &tenantServer{m: m, log: m.log.With("tenant", t.Name), account: account, refusals: make(chan struct{}, maxRefusals)}
+	s.tenant.Store(t)
+	s.ctx, s.cancel = context.WithCancelCause(context.Background())
+	if s.direct, err = listen(m.dir.socketPath(t.Name), "unixpacket", t); err == nil {
+		s.capnp, err = listen(m.dir.capnpSocketPath(t.Name), "unix", t)
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// listen makes a socket where nobody can reach it, gives it its owner and mode,
+// and only then its name.
+func listen(path, network string, t *Tenant) (*net.UnixListener, error) {
+	hidden, err := os.MkdirTemp(filepath.Dir(path), ".new")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(hidden)
+	made := filepath.Join(hidden, "s")
+	l, err := net.ListenUnix(network, &net.UnixAddr{Name: made, Net: network})
+	if err != nil {
+		return nil, fmt.Errorf("%w (a socket's path may have 107 bytes; choose a shorter run directory if this one is longer)", err)
+	}
+	l.SetUnlinkOnClose(false) // its name is another by then
+	err = os.Chmod(made, t.SocketMode)
+	if err == nil && (t.SocketUID >= 0 || t.SocketGID >= 0) {
+		err = os.Lchown(made, t.SocketUID, t.SocketGID)
+	}
+	if err == nil {
+		err = os.Rename(made, path)
+	}
+	if err != nil {
+		l.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+func (s *tenantServer) policy() *Tenant { return s.tenant.Load() }
+
+func (s *tenantServer) setLimits(l ledger.Limits) {
+	t := *s.policy()
+	t.Limits = l
+	s.tenant.Store(&t)
+}
+
+func (s *tenantServer) start() {
+	s.running.Go(func() { s.runAccept(s.direct, s.serveDirect, refuseDirect) })
+	s.running.Go(func() { s.runAccept(s.capnp, s.serveCapnp, refuseCapnp) })
+}
+
+// refuse ends both sockets: nobody connects any more.
+func (s *tenantServer) refuse() error {
+	var errs []error
+	for path, l := range map[string]*net.UnixListener{
+		s.m.dir.socketPath(s.policy().Name):      s.direct,
+		s.m.dir.capnpSocketPath(s.policy().Name): s.capnp,
+	} {
+		if l == nil {
+			continue
+		}
+		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+			errs = append(errs, err)
+		}
+		if err := l.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Close ends every connection and returns when none is left. Idempotent.
+func (s *tenantServer) Close() error {
+	err := s.refuse()
+	s.cancel(errStopping)
+	s.running.Wait()
+	return errors.Join(err, s.account.Close())
+}
+
+// acceptPause keeps a manager that is out of descriptors from spinning.
+const acceptPause = 50 * time.Millisecond
+
+// runAccept takes connections until the listener is closed.
+func (s *tenantServer) runAccept(l *net.UnixListener, serve func(*net.UnixConn), refuse func(context.Context, *net.UnixConn, error)) {
+	for {
+		c, err := l.AcceptUnix()
+		if err != nil {
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			s.log.Warn("accept a connection", "err", err)
+			select {
+			case <-time.After(acceptPause):
+			case <-s.ctx.Done():
+				return
+			}
+			continue
+		}
+		charge, err := s.admit(c)
+		if err != nil {
+			s.log.Info("refused a connection", "err", err)
+			s.runRefusal(c, err, refuse)
+			continue
+		}
+		s.running.Go(func() {
+			defer charge.Release()
+			serve(c)
+		})
+	}
+}
+
+// runRefusal tells a peer why it is not served, if not too many are being told.
+func (s *tenantServer) runRefusal(c *net.UnixConn, why error, refuse func(context.Context, *net.UnixConn, error)) {
+	select {
+	case s.refusals <- struct{}{}:
+	default:
+		c.Close()
+		return
+	}
+	s.running.Go(func() {
+		defer func() { <-s.refusals }()
+		ctx, cancel := context.WithTimeout(s.ctx, refusalTimeout)
+		defer cancel()
+		refuse(ctx, c, why)
+	})
+}
+
+// admit checks who connects and charges the connection.
+func (s *tenantServer) admit(c *net.UnixConn) (*ledger.Receipt, error) {
+	t := s.policy()
+	cred, err := peerCred(c)
+	if err != nil {
+		return nil, err
+	}
+	if !t.AnyUID && !slices.Contains(t.AllowedUIDs, cred.Uid) {
+		return nil, gpuerr.New(gpuerr.Denied, "user %d may not act as tenant %q; an operator can add it to allowedUids in the policy", cred.Uid, t.Name)
+	}
+	charge, err := s.account.Reserve(ledger.Connections, 1)
+	if err != nil {
+		return nil, err
+	}
+	charge.Commit()
+	return &charge, nil
+}
+
+func peerCred(c *net.UnixConn) (cred *unix.Ucred, err error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	ctlErr := raw.Control(func(fd uintptr) { cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	if err := errors.Join(ctlErr, err); err != nil {
+		return nil, gpuerr.New(gpuerr.IO, "ask who connected: %v", err)
+	}
+	return cred, nil
+}
+
+// takeFD gives the descriptor of a connection to the caller, and ends c.
+func takeFD(c *net.UnixConn) (fd int, err error) {
+	defer c.Close()
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return -1, err
+	}
+	ctlErr := raw.Control(func(s uintptr) { fd, err = unix.FcntlInt(s, unix.F_DUPFD_CLOEXEC, 0) })
+	if err := errors.Join(ctlErr, err); err != nil {
+		return -1, gpuerr.New(gpuerr.IO, "duplicate a socket: %v", err)
+	}
+	return fd, nil
+}
+
+// serveDirect serves a client of the tenant socket.
+func (s *tenantServer) serveDirect(c *net.UnixConn) {
+	fd, err := takeFD(c)
+	if err == nil {
+		err = s.serveBroker(fd)
+	}
+	s.log.Debug("a client left", "why", err)
+}
+
+// serveBroker answers broker messages on a SEQPACKET socket, which it owns.
+func (s *tenantServer) serveBroker(fd int) error {
+	conn, err := control.NewConn(fd, control.ConnOptions{})
+	if err != nil {
+		return err
+	}
+	b := &broker{tenant: s, device: s.m.device}
+	return control.Serve(s.ctx, conn, b.handle)
+}
+
+// refuseDirect answers the first request with why, and closes.
+func refuseDirect(ctx context.Context, c *net.UnixConn, why error) {
+	fd, err := takeFD(c)
+	if err != nil {
+		return
+	}
+	conn, err := control.NewConn(fd, control.ConnOptions{WriteTimeout: refusalTimeout})
+	if err != nil {
+		return
+	}
+	_ = control.Serve(ctx, conn, func(_ context.Context, m *control.Message) *control.Message {
+		m.CloseFDs()
+		reply := control.ErrorReply(m, why)
+		reply.Last = true
+		return reply
+	})
+}
