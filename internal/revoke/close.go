@@ -32,14 +32,10 @@ func (n *Node) CloseAsync(cause error) {
 	}
 }
 
-// claim makes c the closing of n, if it is the first.
+// claim makes c the closing of n, unless n is closing already: the closer of an
+// ancestor gets to n, too.
 func (n *Node) claim(c *closure) bool {
-	if n.parent != nil {
-		if above := n.parent.closed(); above != nil {
-			c = above // whoever was refused heard this cause
-		}
-	}
-	return n.closing.CompareAndSwap(nil, c)
+	return n.closed() == nil && n.closing.CompareAndSwap(nil, c)
 }
 
 // dismantling is the work of one closer.

@@ -142,8 +142,8 @@ func (n *Node) left(now uint64) {
 // Live is true until n or an ancestor is closed.
 func (n *Node) Live() bool { return n.closed() == nil }
 
-// Err is why n is closing, nil while it is live. The cause is never nil, and
-// once n or an ancestor is finished it does not change any more.
+// Err is why n is closing, nil while it is live. (When n and an ancestor are
+// closed at the same instant, it may be the ancestor's cause first and then n's.)
 func (n *Node) Err() error {
 	if c := n.closed(); c != nil {
 		return c.cause
