@@ -1,0 +1,392 @@
+package ring
+
+import (
+	"errors"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"capgpu/gpuerr"
+	"capgpu/internal/leakcheck"
+	"capgpu/outcome"
+)
+
+// expectProtocol wants the ring to have ended for the driver, and the client to
+// be told.
+func expectProtocol(t *testing.T, s *Server, c *Client) {
+	t.Helper()
+	var e Entry
+	for range 2 { // once ended, always ended
+		if ok, err := s.Take(&e); ok || !errors.Is(err, gpuerr.Protocol) {
+			t.Errorf("Take() = %v, %v; want E_PROTOCOL", ok, err)
+		}
+		if err := s.WaitWork(testContext(t)); !errors.Is(err, gpuerr.Protocol) {
+			t.Errorf("WaitWork() = %v; want E_PROTOCOL", err)
+		}
+	}
+	if code := gpuerr.Code(s.view.state.Load()); code != gpuerr.Protocol {
+		t.Errorf("state = %v", code)
+	}
+	if wakesPending(t, s.clientDone.FD()) == 0 {
+		t.Error("the client was not woken")
+	}
+	s.Consumed()
+	s.Flush()
+}
+
+// The client lies about its positions.
+func TestLyingClient(t *testing.T) {
+	for name, lie := range map[string]func(c *Client){
+		"sqTail ahead":         func(c *Client) { c.view.sqTail.Store(2 + 4 + 1) },
+		"sqTail far ahead":     func(c *Client) { c.view.sqTail.Store(1 << 40) },
+		"sqTail back":          func(c *Client) { c.view.sqTail.Store(1) },
+		"sqTail to 0":          func(c *Client) { c.view.sqTail.Store(0) },
+		"sqTail wraps":         func(c *Client) { c.view.sqTail.Store(^uint64(0)) },
+		"sqTail half the ring": func(c *Client) { c.view.sqTail.Store(2 + 1<<63) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			leakcheck.Check(t)
+			s, c := pair(t, 4, 64)
+			for range 2 {
+				push(t, c, NopEntry(0), nil, nil)
+			}
+			flush(t, c)
+			take(t, s)
+			take(t, s)
+			s.Consumed()
+			lie(c)
+			expectProtocol(t, s, c)
+		})
+	}
+	for name, head := range map[string]uint64{
+		"cqHead beyond what is published": 6,
+		"cqHead beyond what was taken":    9,
+		"cqHead wraps":                    ^uint64(0),
+		"cqHead back":                     2,
+	} {
+		t.Run(name, func(t *testing.T) {
+			leakcheck.Check(t)
+			s, c := pair(t, 4, 64)
+			send := func() {
+				push(t, c, NopEntry(0), nil, nil)
+				flush(t, c)
+			}
+			for range 8 { // use up the completion slots
+				send()
+				take(t, s)
+				s.Consumed()
+			}
+			for range 5 {
+				s.Complete(&Completion{Outcome: outcome.Success})
+			}
+			s.Flush()
+			s.Complete(&Completion{Outcome: outcome.Success}) // not published
+			c.view.cqHead.Store(3)
+			for range 3 { // the driver looks at it, then uses it up
+				send()
+				take(t, s)
+				s.Consumed()
+			}
+			send()
+			c.view.cqHead.Store(head)
+			expectProtocol(t, s, c)
+		})
+	}
+}
+
+// A range that lies is refused, whatever Check was told.
+func TestLyingArgs(t *testing.T) {
+	leakcheck.Check(t)
+	s, c := pair(t, 4, 256)
+	for _, lie := range []struct{ off, n, count, inline uint64 }{
+		{0, 257, 0, 257}, {256, 8, 0, 8}, {248, 16, 0, 16}, {0xfffffff8, 32, 1, 0}, {8, 0xffffffff, 65535, 65535},
+		{4, 32, 1, 0}, {0, 64, 1, 0}, {0, 31, 1, 0}, {0, 65535 * 32, 65535, 0}, {0, 0, 1, 0},
+	} {
+		e := Entry{Op: OpLaunch, Object: 1, Count: uint16(lie.count), C: lie.inline << 16, D: lie.off | lie.n<<32}
+		if b, in, err := s.Args(&e, nil, nil); !errors.Is(err, gpuerr.Invalid) || len(b)+len(in) > 0 {
+			t.Errorf("Args(%+v) = %v, %v, %v", lie, b, in, err)
+		}
+		if err := Check(&e, 256); !errors.Is(err, gpuerr.Invalid) {
+			t.Errorf("Check(%+v) = %v", lie, err)
+		}
+	}
+	for name, b := range map[string][4]uint64{
+		"handle 0": {0, 1, 2, 0}, "overflow": {1, ^uint64(0), 1, 0}, "zero field": {1, 2, 3, 4},
+	} {
+		copy(c.view.args, b[:])
+		e := Entry{Op: OpLaunch, Object: 1, Count: 1, D: 32 << 32}
+		if b, in, err := s.Args(&e, nil, nil); !errors.Is(err, gpuerr.Invalid) || len(b)+len(in) > 0 {
+			t.Errorf("%s: Args() = %v, %v, %v", name, b, in, err)
+		}
+	}
+}
+
+// TestEntryChangesAfterTake: what was taken stays what it was, and an entry that
+// changes all the time is always one of the two it was, never a mixture of words
+// that were read twice.
+func TestEntryChangesAfterTake(t *testing.T) {
+	leakcheck.Check(t)
+	s, c := pair(t, 4, 256)
+	push(t, c, LaunchEntry(1, 2, Dim3{1, 1, 1}, Dim3{1, 1, 1}, 0, 0), []Binding{{Buffer: 5}}, []byte{1, 2})
+	flush(t, c)
+	e := take(t, s)
+	before := e
+	b, in, err := s.Args(&e, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range c.view.sq[0] {
+		c.view.sq[0][i] = ^uint64(0)
+	}
+	for i := range c.view.args {
+		c.view.args[i] = ^uint64(0)
+	}
+	if e != before || b[0] != (Binding{Buffer: 5}) || in[0] != 1 || in[1] != 2 {
+		t.Errorf("what was taken changed: %+v %v %v", e, b, in)
+	}
+
+	// The client flips bindings between one that is right and one that is not.
+	var stop atomic.Bool
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for i := uint64(0); !stop.Load(); i++ {
+			atomic.StoreUint64(&c.view.args[0], i%2*7)
+			atomic.StoreUint64(&c.view.args[3], i%2)
+		}
+	})
+	e = Entry{Op: OpLaunch, Object: 1, Count: 1, D: 32 << 32}
+	for range 100_000 {
+		if b, _, err = s.Args(&e, b, in); err == nil && b[0].Buffer != 7 {
+			t.Fatalf("binding %+v passed the check", b[0])
+		}
+	}
+	stop.Store(true)
+	wg.Wait()
+}
+
+// The driver lies about its positions.
+func TestLyingDriver(t *testing.T) {
+	out := make([]Completion, 16)
+	for name, lie := range map[string]func(s *Server){
+		"cqTail beyond what was submitted": func(s *Server) { s.view.cqTail.Store(5) },
+		"cqTail far ahead":                 func(s *Server) { s.view.cqTail.Store(1 << 50) },
+		"cqTail back":                      func(s *Server) { s.view.cqTail.Store(1) },
+		"cqTail wraps":                     func(s *Server) { s.view.cqTail.Store(^uint64(0)) },
+		"completion pending":               func(s *Server) { s.Complete(&Completion{}); s.Flush() },
+		"unknown outcome":                  func(s *Server) { s.Complete(&Completion{Outcome: outcome.Outcome{Kind: 99}}); s.Flush() },
+		"unknown code":                     func(s *Server) { s.Complete(&Completion{Outcome: trapped, Code: 999}); s.Flush() },
+		"unknown state":                    func(s *Server) { s.view.state.Store(12345) },
+		"huge state":                       func(s *Server) { s.view.state.Store(1<<16 + 2) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			leakcheck.Check(t)
+			s, c := pair(t, 4, 64)
+			for i := range uint64(4) {
+				push(t, c, NopEntry(i), nil, nil)
+			}
+			flush(t, c)
+			for range 2 {
+				take(t, s)
+				s.Complete(&Completion{Outcome: outcome.Success})
+			}
+			s.Flush()
+			if n, err := c.Poll(out); n != 2 || err != nil {
+				t.Fatal(n, err)
+			}
+			lie(s)
+			for range 2 {
+				if n, err := c.Wait(testContext(t), out); n != 0 || !errors.Is(err, gpuerr.Protocol) {
+					t.Errorf("Wait() = %d, %v; want E_PROTOCOL", n, err)
+				}
+			}
+		})
+	}
+	for name, head := range map[string]uint64{"beyond": 5, "back": 1, "wraps": ^uint64(0), "far": 1 << 60} {
+		t.Run("sqHead "+name, func(t *testing.T) {
+			leakcheck.Check(t)
+			s, c := pair(t, 4, 64)
+			for i := range uint64(4) {
+				push(t, c, LaunchEntry(i, 1, Dim3{}, Dim3{}, 0, 0), nil, make([]byte, 16))
+			}
+			flush(t, c)
+			s.view.sqHead.Store(3)
+			if n := c.Free(); n != 3 {
+				t.Fatalf("Free() = %d", n)
+			}
+			for i := range uint64(3) {
+				push(t, c, LaunchEntry(i, 1, Dim3{}, Dim3{}, 0, 0), nil, make([]byte, 16))
+			}
+			s.view.sqHead.Store(head)
+			e := NopEntry(0)
+			for range 2 {
+				if err := c.Push(&e, nil, nil); !errors.Is(err, gpuerr.Protocol) {
+					t.Errorf("Push() = %v; want E_PROTOCOL", err)
+				}
+				if err := c.Flush(); !errors.Is(err, gpuerr.Protocol) {
+					t.Errorf("Flush() = %v; want E_PROTOCOL", err)
+				}
+			}
+			if n := c.Free(); n != 0 {
+				t.Errorf("Free() = %d", n)
+			}
+		})
+	}
+}
+
+// TestHeaderOutlivesAttach: neither side reads the header again.
+func TestHeaderOutlivesAttach(t *testing.T) {
+	leakcheck.Check(t)
+	s, c := pair(t, 4, 64)
+	clear(c.mapping[:offSQTail])
+	e := NopEntry(1)
+	for range 20 {
+		push(t, c, e, nil, nil)
+		flush(t, c)
+		take(t, s)
+		s.Consumed()
+		s.Complete(&Completion{Outcome: outcome.Success})
+		s.Flush()
+		if n, err := c.Poll(make([]Completion, 1)); n != 1 || err != nil {
+			t.Fatal(n, err)
+		}
+	}
+}
+
+func TestAttachRefuses(t *testing.T) {
+	for name, spoil := range map[string]func(s *Server, h *header){
+		"magic":               func(s *Server, h *header) { h.magic++ },
+		"version":             func(s *Server, h *header) { h.version = 2 },
+		"entries 0":           func(s *Server, h *header) { h.entries, h.completions = 0, 0 },
+		"entries 3":           func(s *Server, h *header) { h.entries, h.completions = 3, 6 },
+		"entries huge":        func(s *Server, h *header) { h.entries, h.completions = 1<<31, 0 },
+		"completions":         func(s *Server, h *header) { h.completions++ },
+		"argBytes huge":       func(s *Server, h *header) { h.argBytes = 0xffffffc0 },
+		"argBytes beyond":     func(s *Server, h *header) { h.argBytes = 1 << 20 },
+		"argBytes odd":        func(s *Server, h *header) { h.argBytes = 65 },
+		"sq in the header":    func(s *Server, h *header) { h.sq = 64 },
+		"sq odd":              func(s *Server, h *header) { h.sq++ },
+		"cq over sq":          func(s *Server, h *header) { h.cq = h.sq },
+		"arena over cq":       func(s *Server, h *header) { h.arena = h.cq },
+		"arena beyond":        func(s *Server, h *header) { h.arena = 0xffffffc0 },
+		"cq and arena beyond": func(s *Server, h *header) { h.cq, h.arena = 1<<30, 1<<31 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			leakcheck.Check(t)
+			s := newServer(t, Config{Entries: 4, ArgBytes: 64})
+			h := s.layout.header()
+			spoil(s, &h)
+			storeHeader(s.mapping, h)
+			ring, sq, cq, err := s.DupFDs()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := Attach(ring, sq, cq); !errors.Is(err, gpuerr.Protocol) {
+				t.Errorf("Attach() = %v", err)
+			}
+		})
+	}
+}
+
+func TestAttachRefusesDescriptors(t *testing.T) {
+	unsealed := func() int {
+		fd, err := unix.MemfdCreate("unsealed", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Ftruncate(fd, 1<<20); err != nil {
+			t.Fatal(err)
+		}
+		return fd
+	}
+	null := func() int {
+		f, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	for name, change := range map[string]func(ring, sq, cq *int){
+		"unsealed memory": func(ring, sq, cq *int) { unix.Close(*ring); *ring = unsealed() },
+		"no memory":       func(ring, sq, cq *int) { unix.Close(*ring); *ring = null() },
+		"no sq":           func(ring, sq, cq *int) { unix.Close(*sq); *sq = null() },
+		"no cq":           func(ring, sq, cq *int) { unix.Close(*cq); *cq = null() },
+		"wrong ends":      func(ring, sq, cq *int) { *sq, *cq = *cq, *sq },
+		"closed":          func(ring, sq, cq *int) { unix.Close(*cq); *cq = -1 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			leakcheck.Check(t)
+			s := newServer(t, Config{Entries: 4, ArgBytes: 64})
+			ring, sq, cq, err := s.DupFDs()
+			if err != nil {
+				t.Fatal(err)
+			}
+			change(&ring, &sq, &cq)
+			if _, err := Attach(ring, sq, cq); err == nil {
+				t.Error("Attach() took it")
+			}
+		})
+	}
+}
+
+// TestScribblingClient writes nonsense everywhere while the driver works: it may
+// end the ring, and nothing else.
+func TestScribblingClient(t *testing.T) {
+	leakcheck.Check(t)
+	r := rand.New(rand.NewPCG(5, 6))
+	ended, taken := 0, 0
+	for range 300 {
+		s, c := pair(t, 8, 256)
+		var e Entry
+		var b []Binding
+		var in []byte
+		for range 200 {
+			switch r.IntN(8) {
+			case 0:
+				c.view.sq[r.IntN(8)][r.IntN(8)] = r.Uint64()
+			case 1:
+				word := arbitrary(r)
+				e.Decode(&word)
+				c.view.sq[r.IntN(8)] = e.words()
+			case 2, 3:
+				c.view.sqTail.Add(r.Uint64N(4))
+			case 4:
+				c.view.cqHead.Add(r.Uint64N(2))
+			case 5:
+				c.view.args[r.IntN(len(c.view.args))] = r.Uint64N(3)
+			case 6:
+				off := r.IntN(len(c.mapping))
+				if off >= offSQTail && off < offCQWait && r.IntN(20) > 0 {
+					continue // else every ring ends here
+				}
+				if off < offSQHead || off >= headerBytes { // the driver's line is its own
+					c.mapping[off] = byte(r.Uint32())
+				}
+			default:
+				ok, err := s.Take(&e)
+				if err != nil {
+					ended++
+				}
+				if !ok {
+					continue
+				}
+				taken++
+				Check(&e, 256)
+				if e.Count < 100 {
+					b, in, _ = s.Args(&e, b, in)
+				}
+				s.Consumed()
+				s.Complete(&Completion{UserData: e.UserData, Outcome: outcome.Success})
+				s.Flush()
+			}
+		}
+		s.Close(gpuerr.Closed)
+		c.Close()
+	}
+	if ended == 0 || taken < 1000 {
+		t.Errorf("%d rings ended, %d entries taken: the test misses its point", ended, taken)
+	}
+}

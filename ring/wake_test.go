@@ -1,0 +1,283 @@
+package ring
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"capgpu/gpuerr"
+	"capgpu/internal/leakcheck"
+	"capgpu/outcome"
+)
+
+// TestNoLostWake: both sides sleep in every round; a lost wake ends in the
+// deadline.
+func TestNoLostWake(t *testing.T) {
+	leakcheck.Check(t)
+	rounds := uint64(100_000)
+	if raceEnabled || testing.Short() {
+		rounds = 5_000
+	}
+	s, c := pair(t, 4, 64)
+	ctx, cancel := context.WithTimeout(context.Background(), 4*patience)
+	defer cancel()
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := drive(ctx, s); !errors.Is(err, gpuerr.Closed) {
+			t.Errorf("drive() = %v", err)
+		}
+	})
+	out := make([]Completion, 4)
+	for i := range rounds {
+		push(t, c, SignalEntry(i, 1, 1), nil, nil)
+		flush(t, c)
+		if n, err := c.Wait(ctx, out); n != 1 || err != nil || out[0].UserData != i {
+			t.Fatalf("round %d: Wait() = %d, %v, %+v", i, n, err, out[0])
+		}
+	}
+	s.Close(gpuerr.Closed)
+	wg.Wait()
+}
+
+// TestWakeForSlots: a driver that waits for completion slots is woken when the
+// client takes completions, not when it submits more.
+func TestWakeForSlots(t *testing.T) {
+	leakcheck.Check(t)
+	s, c := pair(t, 2, 64)
+	for i := range uint64(4) {
+		push(t, c, NopEntry(i), nil, nil)
+		flush(t, c)
+		take(t, s)
+		s.Consumed()
+		s.Complete(&Completion{UserData: i, Outcome: outcome.Success})
+	}
+	s.Flush()
+	push(t, c, NopEntry(4), nil, nil)
+	flush(t, c)
+	woken := make(chan error, 1)
+	go func() { woken <- s.WaitWork(testContext(t)) }()
+	for end := time.Now().Add(patience); s.view.sqWait.Load() != waitCompletions; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the driver does not ask to be woken")
+		}
+	}
+	push(t, c, NopEntry(5), nil, nil)
+	flush(t, c)
+	if n := wakesPending(t, s.work.FD()); n != 0 || s.view.sqWait.Load() != waitCompletions {
+		t.Errorf("%d wakes for entries that cannot be taken", n)
+	}
+	if n, err := c.Poll(make([]Completion, 1)); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	if err := <-woken; err != nil {
+		t.Fatal(err)
+	}
+	take(t, s)
+}
+
+func TestWaitEndsWithContext(t *testing.T) {
+	leakcheck.Check(t)
+	s, c := pair(t, 4, 64)
+	for range 50 {
+		ctx, cancel := context.WithCancel(context.Background())
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if err := s.WaitWork(ctx); err != context.Canceled {
+				t.Errorf("WaitWork() = %v", err)
+			}
+		})
+		wg.Go(func() {
+			if n, err := c.Wait(ctx, make([]Completion, 1)); n != 0 || err != context.Canceled {
+				t.Errorf("Wait() = %d, %v", n, err)
+			}
+		})
+		cancel()
+		wg.Wait()
+	}
+	// Nothing was broken by it.
+	push(t, c, NopEntry(1), nil, nil)
+	flush(t, c)
+	if err := s.WaitWork(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+	take(t, s)
+	s.Complete(&Completion{UserData: 1, Outcome: outcome.Success})
+	s.Flush()
+	if n, err := c.Wait(testContext(t), make([]Completion, 1)); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	if _, err := c.Wait(testContext(t), nil); !errors.Is(err, gpuerr.Invalid) {
+		t.Errorf("Wait() without room: %v", err)
+	}
+}
+
+// TestCloseTellsWaiter: the waiting client gets what was completed, then the code.
+func TestCloseTellsWaiter(t *testing.T) {
+	leakcheck.Check(t)
+	for _, code := range []gpuerr.Code{gpuerr.Revoked, gpuerr.DeviceLost, gpuerr.None} {
+		s, c := pair(t, 4, 64)
+		for i := range uint64(3) {
+			push(t, c, NopEntry(i), nil, nil)
+		}
+		flush(t, c)
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			out, got := make([]Completion, 1), 0
+			for {
+				n, err := c.Wait(testContext(t), out)
+				if err != nil {
+					want := code
+					if want == gpuerr.None {
+						want = gpuerr.Closed
+					}
+					if !errors.Is(err, want) || got != 2 {
+						t.Errorf("%v: %d completions, then %v", code, got, err)
+					}
+					return
+				}
+				got += n
+			}
+		})
+		wg.Go(func() {
+			for err := error(nil); err == nil; err = s.WaitWork(testContext(t)) {
+				var e Entry
+				s.Take(&e)
+			}
+		})
+		for i := range uint64(2) {
+			s.Complete(&Completion{UserData: i, Outcome: outcome.Success})
+		}
+		s.Close(code) // publishes what was completed
+		s.Close(gpuerr.Internal)
+		wg.Wait()
+		// A closed server is harmless.
+		var e Entry
+		if ok, err := s.Take(&e); ok || err == nil {
+			t.Errorf("Take() after Close = %v, %v", ok, err)
+		}
+		s.Consumed()
+		s.Complete(&Completion{})
+		s.Flush()
+		if _, _, _, err := s.DupFDs(); !errors.Is(err, gpuerr.Closed) {
+			t.Errorf("DupFDs() after Close: %v", err)
+		}
+	}
+}
+
+func TestClientClose(t *testing.T) {
+	leakcheck.Check(t)
+	s, c := pair(t, 4, 64)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if n, err := c.Wait(testContext(t), make([]Completion, 1)); n != 0 || !errors.Is(err, gpuerr.Closed) {
+			t.Errorf("Wait() = %d, %v", n, err)
+		}
+	})
+	for end := time.Now().Add(patience); s.view.cqWait.Load() == awake; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the client does not ask to be woken")
+		}
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	wg.Wait()
+	e := NopEntry(0)
+	if err := c.Push(&e, nil, nil); !errors.Is(err, gpuerr.Closed) {
+		t.Errorf("Push() = %v", err)
+	}
+	if err := c.Flush(); !errors.Is(err, gpuerr.Closed) {
+		t.Errorf("Flush() = %v", err)
+	}
+	if _, err := c.Poll(make([]Completion, 1)); !errors.Is(err, gpuerr.Closed) {
+		t.Errorf("Poll() = %v", err)
+	}
+	if n := c.Free(); n != 0 {
+		t.Errorf("Free() = %d", n)
+	}
+}
+
+// TestDriverDies: a driver that goes without a word wakes the waiting client.
+func TestDriverDies(t *testing.T) {
+	leakcheck.Check(t)
+	s, c := pair(t, 4, 64)
+	push(t, c, NopEntry(0), nil, nil)
+	flush(t, c)
+	died := make(chan struct{})
+	go func() { // what the kernel does to a killed process
+		defer close(died)
+		s.takeMu.Lock()
+		s.doneMu.Lock()
+		s.err, s.closed = errTail, true
+		s.releaseAll()
+		s.doneMu.Unlock()
+		s.takeMu.Unlock()
+	}()
+	if n, err := c.Wait(testContext(t), make([]Completion, 1)); n != 0 || !errors.Is(err, gpuerr.Disconnected) {
+		t.Errorf("Wait() = %d, %v", n, err)
+	}
+	<-died
+	push(t, c, NopEntry(0), nil, nil)
+	if err := c.Flush(); err != nil {
+		t.Errorf("Flush() = %v", err)
+	}
+}
+
+// TestCloseAtAnyTime closes both ends while everything is in use.
+func TestCloseAtAnyTime(t *testing.T) {
+	leakcheck.Check(t)
+	for i := range 200 {
+		s, c := pair(t, 8, 1024)
+		var wg sync.WaitGroup
+		wg.Go(func() { drive(testContext(t), s) })
+		wg.Go(func() { load(testContext(t), c, 1<<40) })
+		wg.Go(func() {
+			for range i * 10 {
+				c.Free()
+			}
+			if i%2 == 0 {
+				s.Close(gpuerr.Revoked)
+				c.Close()
+			} else {
+				c.Close()
+				s.Close(gpuerr.Revoked)
+			}
+		})
+		wg.Wait()
+	}
+}
+
+func benchmarkRing(b *testing.B, batch int) {
+	s, c := pair(b, 256, 64<<10)
+	ended := make(chan error, 1)
+	go func() { ended <- drive(context.Background(), s) }()
+	out := make([]Completion, 256)
+	e := LaunchEntry(1, 1, Dim3{1, 1, 1}, Dim3{64, 1, 1}, 0, 0)
+	bindings, inline := []Binding{{Buffer: 1}, {Buffer: 2}, {Buffer: 3}}, make([]byte, 16)
+	b.ReportAllocs()
+	for b.Loop() {
+		for range batch {
+			if err := c.Push(&e, bindings, inline); err != nil {
+				b.Fatal(err)
+			}
+		}
+		if err := c.Flush(); err != nil {
+			b.Fatal(err)
+		}
+		for got := 0; got < batch; {
+			n, err := c.Wait(context.Background(), out)
+			if err != nil {
+				b.Fatal(err)
+			}
+			got += n
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*batch), "ns/entry")
+	s.Close(gpuerr.Closed)
+	<-ended
+}
+
+func BenchmarkRoundTrip(b *testing.B) { benchmarkRing(b, 1) }
+func BenchmarkBatch256(b *testing.B)  { benchmarkRing(b, 256) }
