@@ -50,7 +50,7 @@ func vectors(t *testing.T, s *client.Session, n int, values ...func(i int) float
 func TestVecaddThroughTheRing(t *testing.T) {
 	svc := servertest.Start(t, servertest.Options{})
 	ctx := testContext(t)
-	s, err := svc.Dial().Open(ctx, 0)
+	s, err := svc.Dial(t).Open(ctx, 0)
 	require.NoError(t, err)
 	require.Equal(t, uint64(1), s.Epoch())
 
@@ -124,7 +124,7 @@ func sessionCount(svc *servertest.Service) int {
 func TestBadArguments(t *testing.T) {
 	svc := servertest.Start(t, servertest.Options{Config: func(c *gpu.Config) { c.MaxBufferBytes = 1 << 20 }})
 	ctx := testContext(t)
-	s, other := svc.Open(), svc.Open()
+	s, other := svc.Open(t), svc.Open(t)
 
 	for _, bytes := range []uint64{0, 1<<20 + 1, 1 << 62, math.MaxUint64, math.MaxUint64 - 4094} {
 		_, err := s.CreateBuffer(ctx, bytes, client.Storage)
@@ -189,7 +189,7 @@ func TestQuota(t *testing.T) {
 		a.Limits[ledger.Fences] = 1
 	}})
 	ctx := testContext(t)
-	s := svc.Open()
+	s := svc.Open(t)
 	a, err := s.CreateBuffer(ctx, 2*4096, client.Storage)
 	require.NoError(t, err)
 	_, err = s.CreateBuffer(ctx, 2*4096, client.Storage)
@@ -209,7 +209,7 @@ func TestQuota(t *testing.T) {
 func TestFacets(t *testing.T) {
 	svc := servertest.Start(t, servertest.Options{})
 	ctx := testContext(t)
-	full := svc.Open()
+	full := svc.Open(t)
 
 	memory, err := full.Restrict(ctx, client.Policy{Facet: client.FacetMemory})
 	require.NoError(t, err)
@@ -244,7 +244,7 @@ func TestFacets(t *testing.T) {
 func TestCloseEndsDescendants(t *testing.T) {
 	svc := servertest.Start(t, servertest.Options{})
 	ctx := testContext(t)
-	root := svc.Open()
+	root := svc.Open(t)
 	child, err := root.Restrict(ctx, client.Policy{Facet: client.FacetFull})
 	require.NoError(t, err)
 	defer child.Close(ctx)
@@ -277,7 +277,7 @@ func TestCloseEndsDescendants(t *testing.T) {
 func TestClosingAChildLeavesItsParent(t *testing.T) {
 	svc := servertest.Start(t, servertest.Options{})
 	ctx := testContext(t)
-	root := svc.Open()
+	root := svc.Open(t)
 	child, err := root.Restrict(ctx, client.Policy{Facet: client.FacetFull})
 	require.NoError(t, err)
 	_, err = child.CreateBuffer(ctx, 4096, client.Storage)
@@ -290,7 +290,7 @@ func TestClosingAChildLeavesItsParent(t *testing.T) {
 func TestDriverDeath(t *testing.T) {
 	svc := servertest.Start(t, servertest.Options{})
 	ctx := testContext(t)
-	s := svc.Open()
+	s := svc.Open(t)
 	b, err := s.CreateBuffer(ctx, 4096, client.Storage)
 	require.NoError(t, err)
 	mem, err := b.Map()

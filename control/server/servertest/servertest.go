@@ -204,27 +204,27 @@ func (s *Service) open() (int, error) {
 }
 
 // OpenFD opens a session and returns its control socket, which the caller owns.
-func (s *Service) OpenFD() int {
-	s.t.Helper()
+func (s *Service) OpenFD(t testing.TB) int {
+	t.Helper()
 	fd, err := s.open()
-	require.NoError(s.t, err)
+	require.NoError(t, err)
 	return fd
 }
 
 // Dial connects a client.
-func (s *Service) Dial() *client.Conn {
-	s.t.Helper()
+func (s *Service) Dial(t testing.TB) *client.Conn {
+	t.Helper()
 	c, err := client.Dial(context.Background(), s.Socket)
-	require.NoError(s.t, err)
-	s.t.Cleanup(func() { c.Close() })
+	require.NoError(t, err)
+	t.Cleanup(func() { c.Close() })
 	return c
 }
 
 // Open opens a session through a client; it is closed with the test.
-func (s *Service) Open() *client.Session {
-	s.t.Helper()
-	session, err := client.NewSession(s.OpenFD(), s.epoch)
-	require.NoError(s.t, err)
-	s.t.Cleanup(func() { session.Close(context.Background()) })
+func (s *Service) Open(t testing.TB) *client.Session {
+	t.Helper()
+	session, err := client.NewSession(s.OpenFD(t), s.epoch)
+	require.NoError(t, err)
+	t.Cleanup(func() { session.Close(context.Background()) })
 	return session
 }

@@ -1,0 +1,334 @@
+package server_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"capgpu/client"
+	"capgpu/control"
+	"capgpu/control/server"
+	"capgpu/control/server/servertest"
+	"capgpu/gpuerr"
+	"capgpu/internal/leakcheck"
+	"capgpu/internal/shm"
+	"capgpu/outcome"
+)
+
+// raw is a peer that sends what it likes.
+type raw struct {
+	t   *testing.T
+	fd  int
+	seq uint64
+}
+
+func rawPeer(t *testing.T, svc *servertest.Service) *raw {
+	p := &raw{t: t, fd: svc.OpenFD(t)}
+	t.Cleanup(p.close)
+	return p
+}
+
+func (p *raw) close() {
+	if p.fd >= 0 {
+		unix.Close(p.fd)
+		p.fd = -1
+	}
+}
+
+// datagram is a request with a valid header around body.
+func (p *raw) datagram(typ control.MsgType, body []byte, fds int) []byte {
+	p.seq++
+	b := binary.LittleEndian.AppendUint16(nil, 0x4743)
+	b = binary.LittleEndian.AppendUint16(b, uint16(typ))
+	b = binary.LittleEndian.AppendUint32(b, uint32(control.HeaderBytes+len(body)))
+	b = binary.LittleEndian.AppendUint64(b, p.seq)
+	b = binary.LittleEndian.AppendUint32(b, 0)
+	b = binary.LittleEndian.AppendUint16(b, uint16(fds))
+	b = binary.LittleEndian.AppendUint16(b, 0)
+	return append(b, body...)
+}
+
+func (p *raw) send(b []byte, fds ...int) error {
+	var oob []byte
+	if len(fds) > 0 {
+		oob = unix.UnixRights(fds...)
+	}
+	return unix.Sendmsg(p.fd, b, oob, nil, unix.MSG_NOSIGNAL)
+}
+
+// recv returns the next reply, or ok false when the socket is closed. Descriptors
+// that come with it are closed.
+func (p *raw) recv() (typ control.MsgType, code gpuerr.Code, body []byte, ok bool) {
+	p.t.Helper()
+	require.NoError(p.t, unix.SetsockoptTimeval(p.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 10}))
+	buf, oob := make([]byte, control.MaxStatusBytes), make([]byte, 256)
+	n, oobn, _, _, err := unix.Recvmsg(p.fd, buf, oob, unix.MSG_CMSG_CLOEXEC)
+	if err == unix.ECONNRESET || err == nil && n == 0 {
+		return 0, 0, nil, false
+	}
+	require.NoError(p.t, err)
+	require.GreaterOrEqual(p.t, n, control.HeaderBytes)
+	if msgs, err := unix.ParseSocketControlMessage(oob[:oobn]); err == nil {
+		for _, m := range msgs {
+			fds, _ := unix.ParseUnixRights(&m)
+			for _, fd := range fds {
+				unix.Close(fd)
+			}
+		}
+	}
+	return control.MsgType(binary.LittleEndian.Uint16(buf[2:]) &^ (1 << 15)), gpuerr.Code(binary.LittleEndian.Uint32(buf[16:])), buf[control.HeaderBytes:n], true
+}
+
+// ask sends a request and returns how it was answered.
+func (p *raw) ask(typ control.MsgType, body []byte, fds ...int) (gpuerr.Code, []byte) {
+	p.t.Helper()
+	require.NoError(p.t, p.send(p.datagram(typ, body, len(fds)), fds...))
+	got, code, reply, ok := p.recv()
+	require.True(p.t, ok, "the socket was closed after %v", typ)
+	require.Equal(p.t, typ, got)
+	return code, reply
+}
+
+// stillWorks runs a whole job for another client.
+func stillWorks(t *testing.T, svc *servertest.Service) {
+	t.Helper()
+	ctx := testContext(t)
+	s := svc.Open(t)
+	b, err := s.CreateBuffer(ctx, 8192, client.Storage)
+	require.NoError(t, err)
+	q, err := s.CreateQueue(ctx, client.QueueOptions{Entries: 4})
+	require.NoError(t, err)
+	_, err = q.Submit(&client.Fill{Buffer: b, Bytes: 8192, Pattern: 0x01020304})
+	require.NoError(t, err)
+	var done [1]client.Completion
+	_, err = q.Completions(ctx, done[:])
+	require.NoError(t, err)
+	require.Equal(t, outcome.Success, done[0].Outcome)
+	got := make([]byte, 8192)
+	_, err = b.ReadAt(got, 0)
+	require.NoError(t, err)
+	require.Equal(t, bytes.Repeat([]byte{4, 3, 2, 1}, 2048), got)
+	require.NoError(t, s.Close(ctx))
+}
+
+func TestMalformedMessagesEndTheSessionOnly(t *testing.T) {
+	svc := servertest.Start(t, servertest.Options{})
+	header := func(change func(b []byte)) func(p *raw) []byte {
+		return func(p *raw) []byte {
+			b := p.datagram(control.TypeDescribe, nil, 0)
+			change(b)
+			return b
+		}
+	}
+	for name, build := range map[string]func(p *raw) []byte{
+		"one byte":          func(*raw) []byte { return []byte{1} },
+		"garbage":           func(*raw) []byte { return bytes.Repeat([]byte{0xa5}, 300) },
+		"too long":          func(p *raw) []byte { return p.datagram(control.TypeDescribe, make([]byte, 5000), 0) },
+		"bad magic":         header(func(b []byte) { b[0] = 0 }),
+		"bad length":        header(func(b []byte) { b[4]++ }),
+		"zero seq":          header(func(b []byte) { clear(b[8:16]) }),
+		"code in a request": header(func(b []byte) { b[16] = 1 }),
+		"fds that lie":      header(func(b []byte) { b[20] = 2 }),
+		"zero field":        header(func(b []byte) { b[22] = 1 }),
+		"a reply":           header(func(b []byte) { b[3] |= 0x80 }),
+		"truncated body":    func(p *raw) []byte { return p.datagram(control.TypeCreateBuffer, []byte{1, 2, 3}, 0) },
+		"surplus body":      func(p *raw) []byte { return p.datagram(control.TypeDescribe, []byte{1}, 0) },
+		"list beyond body": func(p *raw) []byte {
+			return p.datagram(control.TypeRestrict, append(make([]byte, 12), 0xff, 0xff, 0xff, 0xff), 0)
+		},
+		"handle zero": func(p *raw) []byte { return p.datagram(control.TypeDestroyBuffer, make([]byte, 8), 0) },
+		"missing fd":  func(p *raw) []byte { return p.datagram(control.TypeLoadProgram, make([]byte, 8), 0) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := rawPeer(t, svc)
+			code, _ := p.ask(control.TypeCreateFence, control.CreateFenceRequest{}.AppendTo(nil))
+			require.Equal(t, gpuerr.None, code)
+			require.NoError(t, p.send(build(p)))
+			for {
+				_, code, _, ok := p.recv()
+				if !ok {
+					break
+				}
+				require.Equal(t, gpuerr.Protocol, code)
+			}
+		})
+	}
+	require.Eventually(t, func() bool { return sessionCount(svc) == 0 }, 10*time.Second, time.Millisecond)
+	stillWorks(t, svc)
+}
+
+func TestHandlesOfNobody(t *testing.T) {
+	svc := servertest.Start(t, servertest.Options{})
+	p, other := rawPeer(t, svc), rawPeer(t, svc)
+	code, body := other.ask(control.TypeCreateBuffer, control.CreateBufferRequest{Bytes: 4096}.AppendTo(nil))
+	require.Equal(t, gpuerr.None, code)
+	made, err := control.ParseCreateBufferReply(body)
+	require.NoError(t, err)
+	for _, h := range []uint64{1, made.Handle + 1, made.Handle + 1<<32, 1 << 32, math.MaxUint64, 1 << 63} {
+		for _, typ := range []control.MsgType{control.TypeDestroyBuffer, control.TypeDestroyFence, control.TypeFenceState,
+			control.TypeCloseProgram, control.TypeCancelQueue, control.TypeCloseQueue} {
+			code, _ := p.ask(typ, control.HandleBody{Handle: h}.AppendTo(nil))
+			require.Equal(t, gpuerr.Stale, code, "%v of %#x", typ, h)
+		}
+		code, _ = p.ask(control.TypeFenceWait, control.FenceWaitRequest{Handle: h, Value: 1, TimeoutNanos: math.MaxUint64}.AppendTo(nil))
+		require.Equal(t, gpuerr.Stale, code)
+	}
+	// Another session's handle says nothing about it, and another kind's neither.
+	code, _ = p.ask(control.TypeDestroyBuffer, control.HandleBody{Handle: made.Handle}.AppendTo(nil))
+	require.Equal(t, gpuerr.Stale, code)
+	code, _ = other.ask(control.TypeDestroyFence, control.HandleBody{Handle: made.Handle}.AppendTo(nil))
+	require.Equal(t, gpuerr.Stale, code)
+	code, _ = other.ask(control.TypeDestroyBuffer, control.HandleBody{Handle: made.Handle}.AppendTo(nil))
+	require.Equal(t, gpuerr.None, code)
+	code, _ = other.ask(control.TypeDestroyBuffer, control.HandleBody{Handle: made.Handle}.AppendTo(nil))
+	require.Equal(t, gpuerr.Stale, code, "closed once already")
+
+	code, _ = p.ask(control.TypeHello, control.HelloRequest{Version: 1}.AppendTo(nil))
+	require.Equal(t, gpuerr.Unimplemented, code, "a message of another socket")
+	code, _ = p.ask(999, nil)
+	require.Equal(t, gpuerr.Unimplemented, code)
+}
+
+func TestLoadProgramTakesSealedMemoryOnly(t *testing.T) {
+	svc := servertest.Start(t, servertest.Options{})
+	p := rawPeer(t, svc)
+	load := func(bytes uint64, fd int) gpuerr.Code {
+		code, _ := p.ask(control.TypeLoadProgram, control.LoadProgramRequest{Bytes: bytes}.AppendTo(nil), fd)
+		return code
+	}
+	mem, err := shm.Create("bundle", 4096)
+	require.NoError(t, err)
+	defer mem.Close()
+	unsealed, err := unix.MemfdCreate("bundle", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	require.NoError(t, err)
+	defer unix.Close(unsealed)
+	require.NoError(t, unix.Ftruncate(unsealed, 4096))
+	socket, peer, err := shm.Socketpair()
+	require.NoError(t, err)
+	defer unix.Close(socket)
+	defer unix.Close(peer)
+
+	require.Equal(t, gpuerr.Invalid, load(0, mem.FD()))
+	require.Equal(t, gpuerr.Invalid, load(server.MaxBundleBytes+1, mem.FD()))
+	require.Equal(t, gpuerr.Invalid, load(math.MaxUint64, mem.FD()))
+	require.Equal(t, gpuerr.Protocol, load(8192, mem.FD()), "it is smaller")
+	require.Equal(t, gpuerr.Protocol, load(4096, unsealed))
+	require.Equal(t, gpuerr.Protocol, load(4096, socket), "no memory at all")
+	require.Equal(t, gpuerr.Unimplemented, load(4096, mem.FD()), "the mock device loads nothing")
+	stillWorks(t, svc)
+}
+
+func TestPeerVanishesInMidCall(t *testing.T) {
+	leakcheck.Check(t)
+	svc := servertest.Start(t, servertest.Options{})
+	for range 20 {
+		p := rawPeer(t, svc)
+		_, body := p.ask(control.TypeCreateFence, control.CreateFenceRequest{}.AppendTo(nil))
+		f, err := control.ParseHandleBody(body)
+		require.NoError(t, err)
+		for range 5 {
+			p.send(p.datagram(control.TypeFenceWait, control.FenceWaitRequest{Handle: f.Handle, Value: 1, TimeoutNanos: math.MaxUint64}.AppendTo(nil), 0))
+			p.send(p.datagram(control.TypeCreateBuffer, control.CreateBufferRequest{Bytes: 1 << 20}.AppendTo(nil), 0))
+			p.send(p.datagram(control.TypeCreateQueue, control.CreateQueueRequest{Entries: 16, ArgBytes: 64}.AppendTo(nil), 0))
+			p.send(p.datagram(control.TypeRestrict, control.RestrictRequest{}.AppendTo(nil), 0))
+		}
+		p.close()
+	}
+	require.Eventually(t, func() bool { return sessionCount(svc) == 0 }, 10*time.Second, time.Millisecond)
+	stillWorks(t, svc)
+}
+
+func TestTooManyRequestsWaitTheirTurn(t *testing.T) {
+	svc := servertest.Start(t, servertest.Options{})
+	p := rawPeer(t, svc)
+	_, body := p.ask(control.TypeCreateFence, control.CreateFenceRequest{}.AppendTo(nil))
+	f, err := control.ParseHandleBody(body)
+	require.NoError(t, err)
+	const asked = 3 * control.MaxInFlight
+	sent := make(chan error, 1)
+	go func() {
+		for range asked {
+			req := control.FenceWaitRequest{Handle: f.Handle, Value: 1, TimeoutNanos: uint64(20 * time.Millisecond)}
+			if err := p.send(p.datagram(control.TypeFenceWait, req.AppendTo(nil), 0)); err != nil {
+				sent <- err
+				return
+			}
+		}
+		sent <- nil
+	}()
+	for range asked {
+		typ, code, _, ok := p.recv()
+		require.True(t, ok)
+		require.Equal(t, control.TypeFenceWait, typ)
+		require.Equal(t, gpuerr.None, code)
+	}
+	require.NoError(t, <-sent)
+}
+
+func TestPeerThatNeverReads(t *testing.T) {
+	svc := servertest.Start(t, servertest.Options{})
+	p := rawPeer(t, svc)
+	require.NoError(t, unix.SetsockoptTimeval(p.fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &unix.Timeval{Sec: 15}))
+	// The replies fill the socket; then the service stops reading, drops the peer
+	// after its write timeout, and the session is gone.
+	var err error
+	for err == nil {
+		err = p.send(p.datagram(control.TypeDescribe, nil, 0))
+	}
+	require.Contains(t, []error{unix.EPIPE, unix.ECONNRESET}, err)
+	require.Eventually(t, func() bool { return sessionCount(svc) == 0 }, 10*time.Second, time.Millisecond)
+	stillWorks(t, svc)
+}
+
+func TestManySessionsAtOnce(t *testing.T) {
+	leakcheck.Check(t)
+	svc := servertest.Start(t, servertest.Options{})
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	errs := make(chan error)
+	const clients = 16
+	for range clients {
+		go func() { errs <- oneClient(ctx, svc.Socket) }()
+	}
+	for range clients {
+		require.NoError(t, <-errs)
+	}
+	require.Zero(t, sessionCount(svc))
+}
+
+// oneClient does some of everything.
+func oneClient(ctx context.Context, socket string) error {
+	conn, err := client.Dial(ctx, socket)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	s, err := conn.Open(ctx, 0)
+	if err != nil {
+		return err
+	}
+	b, err := s.CreateBuffer(ctx, 1<<16, client.Storage)
+	if err != nil {
+		return err
+	}
+	q, err := s.CreateQueue(ctx, client.QueueOptions{Entries: 8, ArgBytes: 64})
+	if err != nil {
+		return err
+	}
+	for i := range 50 {
+		if _, err := q.Submit(&client.Fill{Buffer: b, Bytes: 1 << 16, Pattern: uint32(i)}); err != nil {
+			return err
+		}
+		var done [8]client.Completion
+		if _, err := q.Completions(ctx, done[:]); err != nil {
+			return err
+		}
+	}
+	return s.Close(ctx)
+}
