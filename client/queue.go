@@ -217,6 +217,7 @@ func (q *Queue) Close(ctx context.Context) error {
 	if !q.s.disown(q) {
 		return nil
 	}
+	q.closed.Store(true)
 	err := q.s.destroy(ctx, control.TypeCloseQueue, q.handle)
 	q.release()
 	return err

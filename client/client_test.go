@@ -1,0 +1,429 @@
+package client_test
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"io/fs"
+	"net"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"capgpu/client"
+	"capgpu/control/server/servertest"
+	"capgpu/gpu"
+	"capgpu/gpu/backend/mock"
+	"capgpu/gpuerr"
+	"capgpu/outcome"
+)
+
+func testContext(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func TestExampleRuns(t *testing.T) {
+	svc := servertest.Start(t, servertest.Options{})
+	require.NoError(t, add(testContext(t), svc.Socket))
+}
+
+func TestDialSaysWhyNobodyAnswers(t *testing.T) {
+	dir := t.TempDir()
+	_, err := client.Dial(testContext(t), filepath.Join(dir, "nothing.sock"))
+	require.ErrorIs(t, err, gpuerr.Disconnected)
+	require.ErrorIs(t, err, fs.ErrNotExist)
+
+	// A service that hangs up, and one that says nothing.
+	path := filepath.Join(dir, "deaf.sock")
+	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
+	require.NoError(t, err)
+	hangUp := make(chan bool)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for hang := range hangUp {
+			c, err := l.AcceptUnix()
+			if err == nil && !hang {
+				defer c.Close()
+				continue
+			}
+			c.Close()
+		}
+	}()
+	hangUp <- true
+	_, err = client.Dial(testContext(t), path)
+	require.ErrorIs(t, err, gpuerr.Disconnected)
+	hangUp <- false
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+	defer cancel()
+	_, err = client.Dial(ctx, path)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	close(hangUp)
+	<-done
+	l.Close()
+}
+
+func TestConn(t *testing.T) {
+	svc := servertest.Start(t, servertest.Options{})
+	ctx := testContext(t)
+	c := svc.Dial(t)
+	require.Equal(t, servertest.Tenant, c.Tenant())
+	devices, err := c.Devices(ctx)
+	require.NoError(t, err)
+	require.Len(t, devices, 1)
+	require.Equal(t, "mock0", devices[0].Name)
+	require.Equal(t, client.Ready, devices[0].State)
+	_, err = c.Open(ctx, 7)
+	require.ErrorIs(t, err, gpuerr.NoDevice)
+
+	text, err := c.Status(ctx, 0)
+	require.NoError(t, err)
+	var status struct{ Device string }
+	require.NoError(t, json.Unmarshal(text, &status))
+	require.Equal(t, "mock0", status.Device)
+
+	st, err := c.NextState(ctx, 0, 99)
+	require.NoError(t, err)
+	require.Equal(t, client.State{Epoch: 1, State: client.Ready, Changed: true}, st)
+	st, err = c.NextStateFor(ctx, 0, 1, 5*time.Millisecond)
+	require.NoError(t, err)
+	require.False(t, st.Changed)
+	short, cancel := context.WithTimeout(ctx, 5*time.Millisecond)
+	defer cancel()
+	_, err = c.NextState(short, 0, 1)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+
+	s, err := c.Open(ctx, 0)
+	require.NoError(t, err)
+	require.NoError(t, c.Close())
+	require.NoError(t, c.Close())
+	<-c.Done()
+	_, err = c.Devices(ctx)
+	require.ErrorIs(t, err, gpuerr.Closed)
+	_, err = s.Describe(ctx)
+	require.NoError(t, err, "a session does not need its Conn")
+	require.NoError(t, s.Close(ctx))
+}
+
+func TestBuffer(t *testing.T) {
+	svc := servertest.Start(t, servertest.Options{})
+	ctx := testContext(t)
+	s := svc.Open(t)
+	b, err := s.CreateBuffer(ctx, 5000, client.Storage)
+	require.NoError(t, err)
+	require.Equal(t, uint64(5000), b.Size())
+	fd, off, length := b.Memory()
+	require.NotEqual(t, -1, fd)
+	require.Zero(t, off%4096)
+	require.Equal(t, uint64(5000), length)
+
+	n, err := b.WriteAt([]byte("hello"), 4990)
+	require.NoError(t, err)
+	require.Equal(t, 5, n)
+	n, err = b.WriteAt([]byte("hello"), 4998)
+	require.ErrorIs(t, err, io.ErrShortWrite)
+	require.Equal(t, 2, n)
+	_, err = b.ReadAt(make([]byte, 1), -1)
+	require.ErrorIs(t, err, gpuerr.Invalid)
+	n, err = b.ReadAt(make([]byte, 10), 5000)
+	require.Equal(t, io.EOF, err)
+	require.Zero(t, n)
+	whole, err := io.ReadAll(io.NewSectionReader(b, 0, 6000))
+	require.NoError(t, err)
+	require.Len(t, whole, 5000)
+	require.Equal(t, "hello", string(whole[4990:4995]))
+	require.Equal(t, "he", string(whole[4998:]))
+
+	mem, err := b.Map()
+	require.NoError(t, err)
+	again, err := b.Map()
+	require.NoError(t, err)
+	require.Same(t, &mem[0], &again[0], "mapped once")
+	require.Len(t, client.View[uint64](mem), 625)
+	require.Len(t, client.View[float32](mem[4:11]), 1)
+	require.Panics(t, func() { client.View[uint32](mem[1:]) })
+
+	require.NoError(t, b.Close(ctx))
+	mem[4999] = 1 // no fault
+	fd, _, _ = b.Memory()
+	require.Equal(t, -1, fd)
+	_, err = b.ReadAt(make([]byte, 1), 0)
+	require.ErrorIs(t, err, gpuerr.Closed)
+	require.NoError(t, b.Unmap())
+	require.NoError(t, b.Unmap())
+
+	// Without Map there is nothing to unmap: leakcheck would see it.
+	b, err = s.CreateBuffer(ctx, 4096, client.Storage)
+	require.NoError(t, err)
+	_, err = b.WriteAt([]byte{1}, 0)
+	require.NoError(t, err)
+	require.NoError(t, s.Close(ctx))
+}
+
+func TestSubmitIsAllOrNothing(t *testing.T) {
+	svc := servertest.Start(t, servertest.Options{})
+	ctx := testContext(t)
+	s, other := svc.Open(t), svc.Open(t)
+	f, err := s.CreateFence(ctx, 0)
+	require.NoError(t, err)
+	foreign, err := other.CreateFence(ctx, 0)
+	require.NoError(t, err)
+	q, err := s.CreateQueue(ctx, client.QueueOptions{Entries: 4, ArgBytes: 64})
+	require.NoError(t, err)
+
+	_, err = q.Submit(&client.Signal{Fence: f, Value: 1}, &client.Signal{Fence: foreign, Value: 1})
+	require.ErrorIs(t, err, gpuerr.Invalid)
+	var tooMany []client.Command
+	for i := range 5 {
+		tooMany = append(tooMany, &client.Signal{Fence: f, Value: uint64(i + 1)})
+	}
+	_, err = q.Submit(tooMany...)
+	require.ErrorIs(t, err, gpuerr.QueueFull)
+	for _, d := range []time.Duration{-1, time.Hour * 2} {
+		_, err = q.Submit(&client.Fill{Deadline: d})
+		require.ErrorIs(t, err, gpuerr.Invalid)
+	}
+
+	first, err := q.Submit(&client.Signal{Fence: f, Value: 10})
+	require.NoError(t, err)
+	require.Equal(t, uint64(1), first, "nothing was pushed before")
+	end, err := f.Wait(ctx, 10)
+	require.NoError(t, err)
+	require.Equal(t, outcome.Success, end)
+	st, err := f.State(ctx)
+	require.NoError(t, err)
+	require.Equal(t, uint64(10), st.Reached)
+}
+
+func TestRefusedAndFailedCommands(t *testing.T) {
+	svc := servertest.Start(t, servertest.Options{})
+	ctx := testContext(t)
+	s := svc.Open(t)
+	b, err := s.CreateBuffer(ctx, 4096, client.Storage)
+	require.NoError(t, err)
+	trap, err := s.OpenProgram(ctx, "trap")
+	require.NoError(t, err)
+	q, err := s.CreateQueue(ctx, client.QueueOptions{})
+	require.NoError(t, err)
+	_, err = q.Submit(
+		&client.Fill{Buffer: b, Off: 4096, Bytes: 4}, // beyond the end
+		&client.Fill{Buffer: b, Off: 2, Bytes: 4},    // not a multiple of 4
+		&client.Launch{Program: trap, Bindings: []client.Binding{{Buffer: b, Len: 400}}},
+		&client.Launch{Program: trap},
+		&client.Fill{Buffer: b, Bytes: 4096, Pattern: 7},
+	)
+	require.NoError(t, err)
+	var done []client.Completion
+	for len(done) < 5 {
+		var out [5]client.Completion
+		n, err := q.Completions(ctx, out[:])
+		require.NoError(t, err)
+		done = append(done, out[:n]...)
+	}
+	require.ErrorIs(t, done[0].Err, gpuerr.Invalid)
+	require.ErrorIs(t, done[1].Err, gpuerr.Invalid)
+	require.NoError(t, done[2].Err)
+	require.Equal(t, outcome.Failed, done[2].Outcome.Kind)
+	require.Equal(t, outcome.Trap{Kind: outcome.OutOfBounds, Offset: 400, Workgroup: 0, Lane: 100}, done[2].Outcome.Trap)
+	require.Error(t, done[3].Err, "bindings are missing")
+	require.Equal(t, outcome.Success, done[4].Outcome)
+	for i, c := range done {
+		require.Equal(t, uint64(i+1), c.Ticket)
+	}
+}
+
+func TestDeadlineAndCancel(t *testing.T) {
+	svc := servertest.Start(t, servertest.Options{})
+	ctx := testContext(t)
+	s := svc.Open(t)
+	spin, err := s.OpenProgram(ctx, "spin")
+	require.NoError(t, err)
+	q, err := s.CreateQueue(ctx, client.QueueOptions{})
+	require.NoError(t, err)
+	var done [1]client.Completion
+
+	_, err = q.Submit(&client.Launch{Program: spin, Deadline: 10 * time.Millisecond})
+	require.NoError(t, err)
+	_, err = q.Completions(ctx, done[:])
+	require.NoError(t, err)
+	require.Equal(t, outcome.TimedOut, done[0].Outcome.Kind)
+
+	_, err = q.Submit(&client.Launch{Program: spin})
+	require.NoError(t, err)
+	short, stop := context.WithTimeout(ctx, 5*time.Millisecond)
+	defer stop()
+	_, err = q.Completions(short, done[:])
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.NoError(t, q.Cancel(ctx))
+	_, err = q.Completions(ctx, done[:])
+	require.NoError(t, err)
+	require.Equal(t, outcome.Cancelled, done[0].Outcome.Kind)
+}
+
+func TestFenceWaits(t *testing.T) {
+	svc := servertest.Start(t, servertest.Options{})
+	ctx := testContext(t)
+	s := svc.Open(t)
+	f, err := s.CreateFence(ctx, 0)
+	require.NoError(t, err)
+	st, err := f.WaitFor(ctx, 1, time.Millisecond)
+	require.NoError(t, err)
+	require.Equal(t, outcome.Pending, st.Outcome.Kind)
+	short, stop := context.WithTimeout(ctx, 5*time.Millisecond)
+	defer stop()
+	end, err := f.Wait(short, 1)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.Equal(t, outcome.Pending, end.Kind)
+
+	// Far more waits than a session serves at once, and still it can be signalled.
+	const waits = 200
+	ends := make(chan outcome.Outcome, waits)
+	for range waits {
+		go func() {
+			end, _ := f.Wait(ctx, 1)
+			ends <- end
+		}()
+	}
+	require.NoError(t, f.Signal(ctx, 1))
+	for range waits {
+		require.Equal(t, outcome.Success, <-ends)
+	}
+}
+
+func TestAnAbandonedCreationIsUndone(t *testing.T) {
+	allocating, goOn := make(chan struct{}), make(chan struct{})
+	var o servertest.Options
+	o.Fake.Hooks.Alloc = func(bytes uint64) error {
+		if bytes >= 1<<24 {
+			close(allocating)
+			<-goOn
+		}
+		return nil
+	}
+	svc := servertest.Start(t, o)
+	s := svc.Open(t)
+	ctx, cancel := context.WithCancel(testContext(t))
+	go func() {
+		<-allocating
+		cancel()
+	}()
+	_, err := s.CreateBuffer(ctx, 1<<24, client.Storage)
+	require.ErrorIs(t, err, context.Canceled)
+	close(goOn)
+	require.Eventually(t, func() bool {
+		sessions := svc.Device.Status("").Tenants[0].Sessions
+		return sessions[0].Buffers == 0 && sessions[0].MemoryBytes == 0
+	}, 10*time.Second, time.Millisecond, "a buffer is left that nobody has")
+}
+
+func TestRevokedQueue(t *testing.T) {
+	svc := servertest.Start(t, servertest.Options{})
+	ctx := testContext(t)
+	parent := svc.Open(t)
+	s, err := parent.Restrict(ctx, client.Policy{Facet: client.FacetFull})
+	require.NoError(t, err)
+	defer s.Close(ctx)
+	q, err := s.CreateQueue(ctx, client.QueueOptions{})
+	require.NoError(t, err)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := q.Completions(ctx, make([]client.Completion, 1))
+		ended <- err
+	}()
+	require.NoError(t, parent.Close(ctx))
+	require.ErrorIs(t, <-ended, gpuerr.Revoked)
+	<-s.Done()
+	require.ErrorIs(t, s.Err(), gpuerr.Revoked)
+	require.ErrorIs(t, q.Flush(), gpuerr.Revoked)
+}
+
+func TestClosedQueue(t *testing.T) {
+	svc := servertest.Start(t, servertest.Options{})
+	ctx := testContext(t)
+	s := svc.Open(t)
+	q, err := s.CreateQueue(ctx, client.QueueOptions{})
+	require.NoError(t, err)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := q.Completions(ctx, make([]client.Completion, 1))
+		ended <- err
+	}()
+	require.NoError(t, q.Close(ctx))
+	require.NoError(t, q.Close(ctx))
+	require.ErrorIs(t, <-ended, gpuerr.Closed)
+	_, err = q.Submit()
+	require.ErrorIs(t, err, gpuerr.Closed)
+}
+
+func TestLostDevice(t *testing.T) {
+	svc := servertest.Start(t, servertest.Options{Mock: mock.Options{Script: mock.Script{Faults: []mock.Fault{{Kind: mock.FaultDeviceGone}}}}})
+	ctx := testContext(t)
+	s := svc.Open(t)
+	b, err := s.CreateBuffer(ctx, 4096, client.Storage)
+	require.NoError(t, err)
+	q, err := s.CreateQueue(ctx, client.QueueOptions{})
+	require.NoError(t, err)
+	_, err = q.Submit(&client.Fill{Buffer: b, Bytes: 4096})
+	require.NoError(t, err)
+	var done [1]client.Completion
+	_, err = q.Completions(ctx, done[:])
+	if err == nil {
+		require.Equal(t, outcome.DeviceLost, done[0].Outcome.Kind)
+	} else {
+		require.ErrorIs(t, err, gpuerr.DeviceLost)
+	}
+	_, err = s.CreateBuffer(ctx, 4096, client.Storage)
+	require.ErrorIs(t, err, gpuerr.DeviceLost)
+	<-svc.Device.Lost()
+	st, err := svc.Dial(t).NextState(ctx, 0, 1)
+	require.NoError(t, err)
+	require.Equal(t, client.Recovering, st.State)
+}
+
+func TestTheFastPathAllocatesNothing(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	svc := servertest.Start(t, servertest.Options{Config: func(c *gpu.Config) { c.MaxDeadline = time.Minute }})
+	ctx := testContext(t)
+	s := svc.Open(t)
+	var launch client.Launch
+	for range 3 {
+		b, err := s.CreateBuffer(ctx, 4096, client.Storage)
+		require.NoError(t, err)
+		launch.Bindings = append(launch.Bindings, client.Binding{Buffer: b})
+	}
+	var err error
+	launch.Program, err = s.OpenProgram(ctx, "vecadd_f32")
+	require.NoError(t, err)
+	q, err := s.CreateQueue(ctx, client.QueueOptions{Entries: 64})
+	require.NoError(t, err)
+	done := make([]client.Completion, 8)
+	batch := func() {
+		for range 8 {
+			if _, err := q.PushLaunch(&launch); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := q.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		for got := 0; got < 8; {
+			n, err := q.Completions(context.Background(), done)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got += n
+		}
+	}
+	// The service runs in this process, and does not allocate either once every
+	// slot of its queue was in use. Only going to sleep does, on either side.
+	for range 64 {
+		batch()
+	}
+	require.LessOrEqual(t, testing.AllocsPerRun(100, batch), 8.0, "allocations for a batch of 8 commands")
+}
