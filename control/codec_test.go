@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"capgpu/gpuerr"
+	"capgpu/ledger"
 )
 
 func (s *sample) name() string {
@@ -133,6 +134,18 @@ func TestParseBoundsAllocation(t *testing.T) {
 	b := appendU32(nil, math.MaxUint32)
 	if n := testing.AllocsPerRun(10, func() { ParseBudgetReply(b) }); n > 20 {
 		t.Errorf("%v allocations", n)
+	}
+}
+
+// The classes of the wire are those of the ledger.
+func TestClasses(t *testing.T) {
+	if NumClasses != int(ledger.NumClasses) {
+		t.Errorf("NumClasses = %d, the ledger has %d", NumClasses, ledger.NumClasses)
+	}
+	for c := range ledger.NumClasses {
+		if len(c.String()) > ResourceBytes {
+			t.Errorf("%v does not fit the resource of an error reply", c)
+		}
 	}
 }
 

@@ -72,10 +72,8 @@ func (p *pollable) readError(ctx context.Context, err error) error {
 		return nil
 	case errors.Is(err, os.ErrDeadlineExceeded) && ctx.Err() != nil:
 		return ctx.Err()
-	case errors.Is(err, os.ErrClosed):
+	default: // closed: what else a RawConn says has no error value of its own
 		return errEventClosed
-	default:
-		return ioError("wait for a wake", err)
 	}
 }
 
