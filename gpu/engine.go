@@ -98,8 +98,8 @@ func (e *engine) enqueue(q *queue, head, tail *job) {
 		j.state.Store(jobReady)
 	}
 	e.top.pushReady(q, head, tail)
+	e.pumpLocked()
 	e.mu.Unlock()
-	e.pump()
 }
 
 // finishList ends jobs that never reached the device.
@@ -112,13 +112,18 @@ func finishList(j *job, how outcome.Outcome) {
 	}
 }
 
-// pump hands out what can go. One goroutine at a time does, so that jobs reach
-// the device in the order in which they were chosen.
+// pump hands out what can go.
 func (e *engine) pump() {
 	e.mu.Lock()
+	e.pumpLocked()
+	e.mu.Unlock()
+}
+
+// pumpLocked releases the lock while it submits. One goroutine at a time does, so
+// that jobs reach the device in the order in which they were chosen.
+func (e *engine) pumpLocked() {
 	if e.pumping {
-		e.mu.Unlock() // the other one looks again before it stops
-		return
+		return // the other one looks again before it stops
 	}
 	e.pumping = true
 	for e.state == engineRunning && len(e.freeSlots) > 0 {
@@ -133,8 +138,9 @@ func (e *engine) pump() {
 		e.submittedLocked(j, id, err)
 	}
 	e.pumping = false
-	e.quiet.Broadcast()
-	e.mu.Unlock()
+	if e.state != engineRunning {
+		e.quiet.Broadcast()
+	}
 }
 
 // sendLocked gives a job its id and its place.
@@ -146,11 +152,10 @@ func (e *engine) sendLocked(j *job) backend.JobID {
 	e.slots[i] = j
 	j.state.Store(jobSent)
 	j.submitted, j.stopAs = false, outcome.Outcome{}
-	j.sentAt = time.Now()
 	j.older, j.newer = e.newest, nil
 	if e.newest == nil {
 		e.oldest = j
-		e.headChangedLocked(j.sentAt)
+		e.headChangedLocked()
 	} else {
 		e.newest.newer = j
 	}
@@ -170,7 +175,7 @@ func (e *engine) submittedLocked(j *job, id backend.JobID, err error) {
 		if gpuerr.CodeOf(err) == gpuerr.DeviceLost {
 			how = lostOutcome
 		}
-		e.dropLocked(j, 0, time.Now())
+		e.dropLocked(j, 0)
 		e.mu.Unlock()
 		j.finish(how, 0)
 		e.mu.Lock()
@@ -189,7 +194,7 @@ func (e *engine) liveLocked(j *job, id backend.JobID) bool {
 }
 
 // dropLocked takes a sent job off the books.
-func (e *engine) dropLocked(j *job, deviceTime time.Duration, now time.Time) {
+func (e *engine) dropLocked(j *job, deviceTime time.Duration) {
 	i := uint32(uint64(j.work.ID) & uint64(len(e.slots)-1))
 	e.slots[i] = nil
 	e.freeSlots = append(e.freeSlots, i)
@@ -201,16 +206,17 @@ func (e *engine) dropLocked(j *job, deviceTime time.Duration, now time.Time) {
 	if j.older != nil {
 		j.older.newer = j.newer
 	} else if e.oldest = j.newer; e.oldest != nil {
-		e.headChangedLocked(now)
+		e.headChangedLocked()
 	}
 	j.older, j.newer = nil, nil
 	e.top.returned(j, int64(deviceTime))
 }
 
-// headChangedLocked starts the clock of the job that is now thought to run.
-func (e *engine) headChangedLocked(now time.Time) {
-	e.headSince = now
-	if due := now.Add(e.oldest.budget); e.alarm.IsZero() || due.Before(e.alarm) || e.oldest.stopAs.Kind != outcome.Pending {
+// headChangedLocked starts the clock of the job that is now thought to run. It is
+// the one reading of the clock per job.
+func (e *engine) headChangedLocked() {
+	e.headSince = time.Now()
+	if due := e.headSince.Add(e.oldest.budget); e.alarm.IsZero() || due.Before(e.alarm) || e.oldest.stopAs.Kind != outcome.Pending {
 		nudge(e.wake)
 	}
 }
@@ -218,7 +224,6 @@ func (e *engine) headChangedLocked(now time.Time) {
 // Complete implements backend.Sink. The device's word is taken for one live job,
 // once, and only if it makes sense.
 func (e *engine) Complete(c backend.Completion) {
-	now := time.Now()
 	e.mu.Lock()
 	j := e.slots[uint64(c.ID)&uint64(len(e.slots)-1)]
 	if j == nil || j.work.ID != c.ID || e.state == engineLost {
@@ -227,19 +232,20 @@ func (e *engine) Complete(c backend.Completion) {
 		return
 	}
 	how, lost := believe(c.Outcome, j.stopAs)
-	// No job can have run longer than since it was sent.
-	deviceTime := min(max(c.DeviceTime, 0), now.Sub(j.sentAt))
-	if how.Kind == outcome.TimedOut { // a job that was stopped ran at least until then
-		deviceTime = max(deviceTime, min(j.budget, now.Sub(j.sentAt)))
+	// No job runs longer than that without being stopped, whatever the device says.
+	deviceTime := min(max(c.DeviceTime, 0), j.budget+e.dev.cfg.HangBound)
+	if how.Kind == outcome.TimedOut {
+		deviceTime = max(deviceTime, j.budget) // it had that much, if the device measured or not
 	}
-	e.dropLocked(j, deviceTime, now)
+	e.dropLocked(j, deviceTime)
+	more := !e.pumping && len(e.top.flows) > 0
 	e.mu.Unlock()
 	j.finish(how, deviceTime)
 	if lost {
 		e.lose("the device said that it is lost")
-		return
+	} else if more {
+		e.pump()
 	}
-	e.pump()
 }
 
 // believe makes the device's word an outcome. stopAs says how the core stopped

@@ -42,8 +42,7 @@ type job struct {
 	budget  time.Duration
 
 	// The engine's.
-	next      *job // in the queue's ready list
-	sentAt    time.Time
+	next      *job  // in the queue's ready list
 	estimate  int64 // charged to the flow when it was sent
 	older     *job  // sent before this one, and the next after
 	newer     *job

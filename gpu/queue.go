@@ -45,7 +45,8 @@ type queue struct {
 	poisoned   bool // a wait failed: work until the next signal is cancelled
 	waiting    *job // the wait that holds the queue
 	waiter     waiter
-	entry      ring.Entry
+	entry      ring.Entry // scratch, like what follows: nothing is allocated per entry
+	completion ring.Completion
 	bindings   []ring.Binding
 	spanBytes  []uint64
 

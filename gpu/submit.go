@@ -241,7 +241,8 @@ func (q *queue) complete(j *job) {
 	if j.op != ring.OpSignal || j.code != gpuerr.None {
 		q.group = outcome.Worse(q.group, j.how)
 	}
-	c := ring.Completion{UserData: j.userData, Outcome: j.how, Code: j.code}
+	c := &q.completion
+	*c = ring.Completion{UserData: j.userData, Outcome: j.how, Code: j.code}
 	switch {
 	case j.how.Kind == outcome.OK:
 		c.DeviceNanos = uint64(j.deviceTime)
@@ -256,7 +257,7 @@ func (q *queue) complete(j *job) {
 	j.fence = nil
 	j.inFlight.Release()
 	j.state.Store(jobFree)
-	q.ring.Complete(&c)
+	q.ring.Complete(c)
 	q.unflushed = true
 }
 

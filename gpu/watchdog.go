@@ -141,7 +141,7 @@ func (e *engine) reset(guilty backend.JobID, since time.Time) {
 		if j.stopAs.Kind != outcome.Pending { // stopped before: that is how it ended
 			x.how = j.stopAs
 		}
-		e.dropLocked(j, x.took, now)
+		e.dropLocked(j, x.took)
 		endings = append(endings, x)
 	}
 	e.state = engineRunning
@@ -174,7 +174,6 @@ func (e *engine) endAll() {
 		e.dev.auditEvent("device.lost", nil, "%v", e.dev.Err())
 	}
 	sessions := e.dev.sessionList()
-	now := time.Now()
 	var ended *job
 	e.mu.Lock()
 	for e.pumping {
@@ -182,7 +181,7 @@ func (e *engine) endAll() {
 	}
 	for e.oldest != nil {
 		j := e.oldest
-		e.dropLocked(j, 0, now)
+		e.dropLocked(j, 0)
 		j.next, ended = ended, j
 	}
 	for _, s := range sessions {
