@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -51,7 +52,7 @@ type child struct {
 	cmd  *exec.Cmd
 	// exited is closed when the process is reaped and its output is read.
 	exited chan struct{}
-	err    error // how it ended; read it after exited
+	err    error // how it ended, with its last words; read it after exited
 }
 
 // start runs a program with files as descriptors 3, 4, …, an empty environment,
@@ -102,17 +103,17 @@ const stderrGrace = time.Second
 
 // runWait reaps the process and forwards its output.
 func (c *child) runWait(log *slog.Logger, r *os.File) {
-	forwarded := make(chan struct{})
-	go func() {
-		defer close(forwarded)
-		forwardLines(log, r)
-	}()
+	lastWords := make(chan string, 1)
+	go func() { lastWords <- forwardLines(log, r) }()
 	err := c.cmd.Wait()
 	_ = r.SetReadDeadline(time.Now().Add(stderrGrace))
-	<-forwarded
+	said := <-lastWords
 	r.Close()
 	if err == nil {
-		err = errors.New("exited without being told to")
+		err = errors.New("exited by itself")
+	}
+	if said != "" && c.cmd.ProcessState.Exited() { // a signal says enough
+		err = fmt.Errorf("%w: %s", err, said)
 	}
 	c.err = err
 	close(c.exited)
@@ -121,8 +122,9 @@ func (c *child) runWait(log *slog.Logger, r *os.File) {
 const maxLineBytes = 2048
 
 // forwardLines logs each line of r, cut to maxLineBytes. It reads to the end
-// whatever comes, so that the process never blocks on its output.
-func forwardLines(log *slog.Logger, r io.Reader) {
+// whatever comes, so that the process never blocks on its output, and returns
+// the last line.
+func forwardLines(log *slog.Logger, r io.Reader) (last string) {
 	b := bufio.NewReaderSize(r, maxLineBytes)
 	cut := false // inside a line of which the start is logged already
 	for {
@@ -131,11 +133,12 @@ func forwardLines(log *slog.Logger, r io.Reader) {
 			line = line[:n-1]
 		}
 		if len(line) > 0 && !cut {
-			log.Info("said", "line", string(line))
+			last = strings.ToValidUTF8(string(line), "?")
+			log.Info("said", "line", last)
 		}
 		cut = errors.Is(err, bufio.ErrBufferFull)
 		if err != nil && !cut {
-			return
+			return last
 		}
 	}
 }

@@ -1,0 +1,149 @@
+// Command device-manager owns the GPUs of a host and introduces clients to the
+// drivers it starts. See --help and docs/architecture.md.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/daemon"
+
+	"capgpu/audit"
+	"capgpu/manager"
+)
+
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+
+func run(args []string, stdout, stderr io.Writer) int {
+	o, done, err := parseOptions(args, stdout)
+	if err != nil {
+		fmt.Fprintf(stderr, "device-manager: %v; see device-manager --help\n", err)
+		return 2
+	}
+	if done {
+		return 0
+	}
+	// Before anything is started, so that no signal finds the default action.
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, syscall.SIGTERM, os.Interrupt, syscall.SIGHUP)
+	defer signal.Stop(signals)
+	if err := serve(o, stderr, signals); err != nil {
+		fmt.Fprintln(stderr, "device-manager:", err)
+		return 1
+	}
+	return 0
+}
+
+// stopTimeout is how long an orderly stop may take before the driver is killed.
+const stopTimeout = 8 * time.Second
+
+// serve runs until a signal says to stop.
+func serve(o *options, stderr io.Writer, signals <-chan os.Signal) error {
+	log := o.logger(stderr)
+	policy, err := o.policy()
+	if err != nil {
+		return err
+	}
+	auditPath, err := o.auditPath(policy)
+	if err != nil {
+		return err
+	}
+	records, err := audit.Open(auditPath, audit.Options{GroupFsync: auditFsync, MaxBytes: int64(policy.Audit.MaxBytes)})
+	if err != nil {
+		return fmt.Errorf("open the audit log: %w", err)
+	}
+	var driverArgs []string
+	if policy.Device.Faults != "" {
+		driverArgs = []string{"--faults", policy.Device.Faults}
+	}
+	say := func(line string) { fmt.Fprintln(stderr, line) }
+	m, err := manager.Start(manager.Config{
+		Policy: policy, RunDir: o.runDir, Audit: records,
+		DriverPath: o.driver, DriverArgs: driverArgs, GatePath: o.gate,
+		Log: log, Say: say,
+	})
+	if err != nil {
+		return err
+	}
+	sayWelcome(o, m, policy, say)
+	notify(log, daemon.SdNotifyReady)
+	log.Info("serving", "runDir", o.runDir, "tenants", len(policy.Tenants), "audit", auditPath)
+
+	for s := range signals {
+		if s == syscall.SIGHUP {
+			reload(o, m, log, say)
+			continue
+		}
+		break
+	}
+	notify(log, daemon.SdNotifyStopping)
+	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+	defer cancel()
+	return m.Close(ctx)
+}
+
+// auditFsync is how much of the log a power cut may cost.
+const auditFsync = 100 * time.Millisecond
+
+func notify(log *slog.Logger, state string) {
+	if _, err := daemon.SdNotify(false, state); err != nil {
+		log.Warn("tell systemd", "state", state, "err", err)
+	}
+}
+
+// reload reads the policy again and applies what can change while it runs: the
+// limits of the tenants.
+func reload(o *options, m *manager.Manager, log *slog.Logger, say func(string)) {
+	policy, err := o.policy()
+	if err != nil {
+		log.Error("reload the policy; the old one stays", "err", err)
+		say("capgpu: the policy was not reloaded: " + err.Error())
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+	defer cancel()
+	for _, t := range policy.Tenants {
+		if err := m.SetTenantLimits(ctx, t.Name, t.Limits); err != nil {
+			log.Error("apply new limits", "tenant", t.Name, "err", err)
+			say(fmt.Sprintf("capgpu: limits of tenant %s: %v", t.Name, err))
+		}
+	}
+	log.Info("reloaded the policy", "tenants", len(policy.Tenants))
+	say("capgpu: limits reloaded; everything else of the policy needs a restart")
+}
+
+// sayWelcome tells what to try next.
+func sayWelcome(o *options, m *manager.Manager, p *manager.Policy, say func(string)) {
+	say("capgpu: tenant sockets in " + o.runDir)
+	if !o.dev {
+		return
+	}
+	gpuctl := "gpuctl"
+	if path := filepath.Join(filepath.Dir(o.driver), "gpuctl"); exists(path) {
+		gpuctl = path
+	}
+	first := p.Tenants[0].Name
+	say("capgpu: developer mode: the fake function, for this user only. Try, in another terminal:")
+	say("")
+	say("    " + gpuctl + " --socket " + m.SocketPath(first) + " devices")
+	say("")
+	for _, t := range p.Tenants {
+		say(fmt.Sprintf("    tenant %-12s %s", t.Name, m.SocketPath(t.Name)))
+		say(fmt.Sprintf("    %-19s %s (Cap'n Proto)", "", m.CapnpSocketPath(t.Name)))
+	}
+	say("")
+	say("capgpu: Ctrl-C stops everything")
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return !errors.Is(err, os.ErrNotExist)
+}

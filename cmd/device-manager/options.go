@@ -1,0 +1,192 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+
+	"capgpu/manager"
+)
+
+const usage = `device-manager - owns GPUs and hands them out as capabilities
+
+usage: device-manager --dev
+       device-manager --policy FILE [--run-dir DIR] [--audit FILE]
+
+It reads the policy, opens two sockets for each tenant in the run directory
+(TENANT.sock for the Go client and gpuctl, TENANT.capnp.sock for Cap'n Proto),
+starts the driver, and replaces it when it dies.
+
+  --dev              developer mode: no root, the fake function, tenants default
+                     (everything), memory-only and limited, for this user only;
+                     the run directory is $XDG_RUNTIME_DIR/capgpu or a folder of
+                     the temporary directory. --policy replaces those tenants.
+  --policy FILE      who may do what, as JSON (default /etc/capgpu/policy.json);
+                     an example is packaging/policy.json
+  --run-dir DIR      where the sockets are (default /run/capgpu)
+  --audit FILE       the audit log (default: the policy's, or audit.log in the
+                     run directory)
+  --driver PATH      the driver program (default gpu-mock beside this program)
+  --gate PATH        the Cap'n Proto gate (default gpu-gate beside this program)
+  --log-format F     text or json: the log for machines, on standard error
+                     (default text; with --dev and without this, warnings only)
+  --version          print the version and exit
+  --help             print this and exit
+
+signals: SIGTERM and SIGINT stop everything in order; SIGHUP reads the policy
+again and applies the tenants' limits.
+
+exit status: 0 after an orderly stop, 1 when something failed, 2 for a wrong
+command line.
+
+example: device-manager --dev
+         gpuctl --socket $XDG_RUNTIME_DIR/capgpu/default.sock devices
+`
+
+// options is the command line, completed.
+type options struct {
+	dev        bool
+	policyPath string // empty: the built-in policy of developer mode
+	runDir     string
+	audit      string // empty: as the policy says
+	driver     string
+	gate       string
+	logFormat  string
+}
+
+// parseOptions reports done when the command line only asked to be told something.
+func parseOptions(args []string, stdout io.Writer) (o *options, done bool, err error) {
+	o = &options{}
+	flags := flag.NewFlagSet("device-manager", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	flags.BoolVar(&o.dev, "dev", false, "")
+	flags.StringVar(&o.policyPath, "policy", "", "")
+	flags.StringVar(&o.runDir, "run-dir", "", "")
+	flags.StringVar(&o.audit, "audit", "", "")
+	flags.StringVar(&o.driver, "driver", "", "")
+	flags.StringVar(&o.gate, "gate", "", "")
+	flags.StringVar(&o.logFormat, "log-format", "", "")
+	version := flags.Bool("version", false, "")
+	switch err := flags.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprint(stdout, usage)
+		return nil, true, nil
+	case err != nil:
+		return nil, false, err
+	case flags.NArg() > 0:
+		return nil, false, fmt.Errorf("unexpected %q", flags.Arg(0))
+	case *version:
+		fmt.Fprintf(stdout, "device-manager %s (%s)\n", buildVersion(), runtime.Version())
+		return nil, true, nil
+	}
+	if f := o.logFormat; f != "" && f != "text" && f != "json" {
+		return nil, false, fmt.Errorf("--log-format is %q; it is text or json", f)
+	}
+	return o, false, o.complete()
+}
+
+// complete fills in the defaults.
+func (o *options) complete() error {
+	if !o.dev {
+		if o.policyPath == "" {
+			o.policyPath = "/etc/capgpu/policy.json"
+		}
+		if o.runDir == "" {
+			o.runDir = "/run/capgpu"
+		}
+	}
+	if o.runDir == "" {
+		o.runDir = devRunDir(os.Getenv("XDG_RUNTIME_DIR"))
+	}
+	own, err := os.Executable()
+	if err != nil && (o.driver == "" || o.gate == "") {
+		return fmt.Errorf("find the other programs: %w; name them with --driver and --gate", err)
+	}
+	for _, p := range []struct {
+		path *string
+		name string
+	}{{&o.driver, "gpu-mock"}, {&o.gate, "gpu-gate"}} {
+		if *p.path == "" {
+			*p.path = filepath.Join(filepath.Dir(own), p.name)
+		}
+	}
+	for _, path := range []*string{&o.runDir, &o.driver, &o.gate} { // children run in /
+		if *path, err = filepath.Abs(*path); err != nil {
+			return fmt.Errorf("find the current directory: %w", err)
+		}
+	}
+	return nil
+}
+
+// devRunDir is where gpuctl looks, if the user has a runtime directory.
+func devRunDir(xdg string) string {
+	if xdg != "" {
+		return filepath.Join(xdg, "capgpu")
+	}
+	return filepath.Join(os.TempDir(), fmt.Sprintf("capgpu-%d", os.Getuid()))
+}
+
+// policy reads the policy file, or gives the built-in one.
+func (o *options) policy() (*manager.Policy, error) {
+	if o.policyPath == "" {
+		return manager.DevPolicy(), nil
+	}
+	data, err := os.ReadFile(o.policyPath)
+	if err != nil {
+		return nil, fmt.Errorf("read the policy: %w; start from packaging/policy.json, or use --dev", err)
+	}
+	p, err := manager.ParsePolicy(data)
+	if err != nil {
+		return nil, fmt.Errorf("policy %s: %w", o.policyPath, err)
+	}
+	if p.Device.Faults != "" && !o.dev {
+		return nil, fmt.Errorf("policy %s: device.faults is for developer mode; remove it, or use --dev", o.policyPath)
+	}
+	if f := &p.Device.Faults; *f != "" && !filepath.IsAbs(*f) { // beside the policy; the driver runs in /
+		dir, err := filepath.Abs(filepath.Dir(o.policyPath))
+		if err != nil {
+			return nil, fmt.Errorf("find the current directory: %w", err)
+		}
+		*f = filepath.Join(dir, *f)
+	}
+	return p, nil
+}
+
+// auditPath makes the folder of the audit log if it is missing.
+func (o *options) auditPath(p *manager.Policy) (string, error) {
+	path := o.audit
+	if path == "" {
+		path = p.Audit.Path
+	}
+	if path == "" {
+		path = filepath.Join(o.runDir, "audit.log")
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return "", fmt.Errorf("make the folder of the audit log: %w", err)
+	}
+	return path, nil
+}
+
+func (o *options) logger(w io.Writer) *slog.Logger {
+	level := &slog.HandlerOptions{Level: slog.LevelInfo}
+	if o.dev && o.logFormat == "" {
+		level.Level = slog.LevelWarn
+	}
+	if o.logFormat == "json" {
+		return slog.New(slog.NewJSONHandler(w, level))
+	}
+	return slog.New(slog.NewTextHandler(w, level))
+}
+
+func buildVersion() string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		return info.Main.Version
+	}
+	return "unknown"
+}

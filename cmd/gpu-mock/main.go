@@ -1,0 +1,112 @@
+// Command gpu-mock is the driver of the fake function: the whole service core on
+// a software device. device-manager starts it; by hand it only tells so.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"capgpu/ddf"
+	"capgpu/gpu/backend"
+	"capgpu/gpu/backend/mock"
+	"capgpu/gpuerr"
+	"capgpu/internal/driver"
+)
+
+const usage = `gpu-mock - the driver of capgpu's fake function
+
+usage: gpu-mock [--faults FILE]
+
+A driver process with a software device behind it. It is started by
+device-manager, which gives it descriptor 3 (supervision link) and descriptor 4
+(grant link), and holds nothing else. To try the service, run
+"device-manager --dev".
+
+  --faults FILE   what goes wrong with the device, as JSON: {"seed": 7, "faults":
+                  [{"kind": "hang", "job": 3}]}. For tests.
+  --version       print the version and exit
+  --help          print this and exit
+
+exit status: 0 after an orderly shutdown, 1 when the driver could not start or
+lost its manager, 2 for a wrong command line.
+`
+
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+
+func run(args []string, stdout, stderr io.Writer) int {
+	flags := flag.NewFlagSet("gpu-mock", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	faults := flags.String("faults", "", "")
+	version := flags.Bool("version", false, "")
+	switch err := flags.Parse(args); {
+	case err == flag.ErrHelp:
+		fmt.Fprint(stdout, usage)
+		return 0
+	case err != nil || flags.NArg() > 0:
+		fmt.Fprintf(stderr, "gpu-mock: wrong command line (%v); see gpu-mock --help\n", orExtra(err, flags))
+		return 2
+	case *version:
+		fmt.Fprintln(stdout, "gpu-mock", buildVersion())
+		return 0
+	}
+	script, err := readScript(*faults)
+	if err != nil {
+		fmt.Fprintln(stderr, "gpu-mock:", err)
+		return 1
+	}
+	// SIGINT is for the terminal's foreground: the manager decides for us.
+	signal.Ignore(os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	err = driver.Run(ctx, driver.Options{
+		Log: slog.New(slog.NewTextHandler(stderr, nil)),
+		Open: func(g ddf.GrantSet) (backend.Backend, error) {
+			if !g.Device.Fake {
+				return nil, gpuerr.New(gpuerr.Denied, "%s (%04x:%04x) is a real function; gpu-mock drives the fake one only, gpu-service drives hardware",
+					g.Device.Name, g.Device.VendorID, g.Device.DeviceID)
+			}
+			return mock.New(mock.Options{MemoryBytes: g.DMA.Usage().LimitBytes, Script: script})
+		},
+	})
+	if err != nil {
+		fmt.Fprintln(stderr, "gpu-mock:", err)
+		return 1
+	}
+	return 0
+}
+
+func readScript(path string) (mock.Script, error) {
+	if path == "" {
+		return mock.Script{}, nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return mock.Script{}, fmt.Errorf("read the fault script: %w", err)
+	}
+	script, err := mock.ParseScript(text)
+	if err != nil {
+		return mock.Script{}, fmt.Errorf("fault script %s: %w", path, err)
+	}
+	return script, nil
+}
+
+func orExtra(err error, flags *flag.FlagSet) error {
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("unexpected %q", flags.Arg(0))
+}
+
+func buildVersion() string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		return info.Main.Version
+	}
+	return "unknown"
+}

@@ -1,0 +1,91 @@
+// Command gpu-service is the driver of a hardware function. device-manager
+// starts it; by hand it only tells so. It refuses, with a typed reason, every
+// function that it has no backend for.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"capgpu/ddf"
+	"capgpu/gpu/backend"
+	"capgpu/gpuerr"
+	"capgpu/internal/driver"
+)
+
+const usage = `gpu-service - the driver of a hardware function of capgpu
+
+usage: gpu-service
+
+It is started by device-manager, which gives it descriptor 3 (supervision link)
+and descriptor 4 (grant link), and holds nothing else. A function that it has no
+backend for is refused with E_NO_DEVICE; the fake function is gpu-mock's.
+
+  --version       print the version and exit
+  --help          print this and exit
+
+exit status: 0 after an orderly shutdown, 1 when the driver could not start or
+lost its manager, 2 for a wrong command line.
+`
+
+// backends are the functions that this build drives, by vendor and device id.
+var backends = map[[2]uint16]func(ddf.GrantSet) (backend.Backend, error){}
+
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+
+func run(args []string, stdout, stderr io.Writer) int {
+	flags := flag.NewFlagSet("gpu-service", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	version := flags.Bool("version", false, "")
+	switch err := flags.Parse(args); {
+	case err == flag.ErrHelp:
+		fmt.Fprint(stdout, usage)
+		return 0
+	case err != nil:
+		fmt.Fprintf(stderr, "gpu-service: wrong command line (%v); see gpu-service --help\n", err)
+		return 2
+	case flags.NArg() > 0:
+		fmt.Fprintf(stderr, "gpu-service: unexpected %q; see gpu-service --help\n", flags.Arg(0))
+		return 2
+	case *version:
+		fmt.Fprintln(stdout, "gpu-service", buildVersion())
+		return 0
+	}
+	// SIGINT is for the terminal's foreground: the manager decides for us.
+	signal.Ignore(os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	if err := driver.Run(ctx, driver.Options{Open: open, Log: slog.New(slog.NewTextHandler(stderr, nil))}); err != nil {
+		fmt.Fprintln(stderr, "gpu-service:", err)
+		return 1
+	}
+	return 0
+}
+
+// open picks the backend of the granted function.
+func open(g ddf.GrantSet) (backend.Backend, error) {
+	d := g.Device
+	if d.Fake {
+		return nil, gpuerr.New(gpuerr.NoDevice, "%s is the fake function; its driver is gpu-mock", d.Name)
+	}
+	make, ok := backends[[2]uint16{d.VendorID, d.DeviceID}]
+	if !ok {
+		return nil, gpuerr.New(gpuerr.NoDevice, "no backend for function %s (%04x:%04x); this build drives none such, take it out of the policy",
+			d.PCIAddress, d.VendorID, d.DeviceID)
+	}
+	return make(g)
+}
+
+func buildVersion() string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		return info.Main.Version
+	}
+	return "unknown"
+}

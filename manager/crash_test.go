@@ -1,0 +1,264 @@
+package manager_test
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"capgpu/client"
+	"capgpu/gpuerr"
+	"capgpu/ledger"
+	"capgpu/manager"
+)
+
+func kill(t *testing.T, pid int) {
+	t.Helper()
+	require.NoError(t, unix.Kill(pid, unix.SIGKILL))
+}
+
+// children are the processes of this test, zombies included.
+func children(t *testing.T) (pids []int) {
+	t.Helper()
+	tasks, err := filepath.Glob("/proc/self/task/*/children")
+	require.NoError(t, err)
+	for _, path := range tasks {
+		list, err := os.ReadFile(path)
+		if errors.Is(err, os.ErrNotExist) {
+			continue // a thread that ended meanwhile
+		}
+		require.NoError(t, err)
+		for _, f := range strings.Fields(string(list)) {
+			pid, err := strconv.Atoi(f)
+			require.NoError(t, err)
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// Twenty deaths of the driver while clients work: each client sees a typed
+// error, the grants come back whole every time, and the next driver serves.
+func TestDriverKilledWhileClientsWork(t *testing.T) {
+	const deaths, clients = 20, 3
+	w := start(t, nil)
+	stop := make(chan struct{})
+	var working sync.WaitGroup
+	var worked [clients]int
+	for i := range clients {
+		c := w.dial("default")
+		working.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				s, err := c.Open(within(t), 0)
+				if err == nil {
+					for err == nil {
+						if err = addVectors(within(t), s); err == nil {
+							worked[i]++
+						}
+						select {
+						case <-stop:
+							s.Close(within(t))
+							return
+						default:
+						}
+					}
+				}
+				if code := gpuerr.CodeOf(err).Class(); code != gpuerr.ClassDisconnected && code != gpuerr.ClassOverloaded {
+					t.Errorf("a client saw %v", err)
+					return
+				}
+				if s != nil {
+					s.Close(within(t)) // of a dead driver: gives up what is local
+				}
+				if _, err := c.NextStateFor(within(t), 0, 0, time.Second); err != nil {
+					t.Errorf("NextState: %v", err)
+					return
+				}
+			}
+		})
+	}
+	for i := range deaths {
+		epoch, pid := w.driver(uint64(i + 1))
+		time.Sleep(time.Duration(i*i%17) * time.Millisecond) // a moment of their work
+		kill(t, pid)
+		w.driver(epoch + 1)
+		require.NoError(t, w.Check())
+	}
+	close(stop)
+	working.Wait()
+	for i, n := range worked {
+		require.NotZero(t, n, "client %d never worked", i)
+	}
+	require.Len(t, children(t), 1, "no zombie, and one driver")
+	require.NoError(t, addVectors(within(t), w.open(w.dial("default"))))
+}
+
+func TestDriverDeathRevokesItsMemory(t *testing.T) {
+	// The next driver comes late, so that what is left of the first is seen.
+	w := start(t, func(c *manager.Config) {
+		c.Policy.Device.Respawn.FirstDelay, c.Policy.Device.Respawn.MaxDelay = time.Minute, time.Minute
+	})
+	c := w.dial("default")
+	s := w.open(c)
+	b, err := s.CreateBuffer(within(t), 1<<20, client.Storage)
+	require.NoError(t, err)
+	mem, err := b.Map()
+	require.NoError(t, err)
+	for i := range mem {
+		mem[i] = 0x5a
+	}
+	require.NotZero(t, w.held(ledger.DeviceMemory))
+	_, pid := w.driver(1)
+	died := time.Now()
+	kill(t, pid)
+	<-s.Done()
+	require.Less(t, time.Since(died), time.Second)
+	require.ErrorIs(t, s.Err(), gpuerr.Disconnected)
+	require.Eventually(t, func() bool {
+		return w.held(ledger.DeviceMemory)+w.held(ledger.IOVAEntries)+w.held(ledger.IRQVectors)+w.held(ledger.MMIOBytes) == 0
+	}, patience, time.Millisecond)
+	require.NoError(t, w.Check())
+	for i := range mem {
+		if mem[i] != 0 {
+			t.Fatalf("byte %d is still there after the driver's death", i)
+		}
+	}
+	_, err = c.Open(within(t), 0)
+	require.ErrorIs(t, err, gpuerr.Busy)
+	devices, err := c.Devices(within(t))
+	require.NoError(t, err)
+	require.Equal(t, client.Recovering, devices[0].State)
+	s.Close(within(t))
+}
+
+func TestSilentDriverIsReplaced(t *testing.T) {
+	w := start(t, func(c *manager.Config) { c.PingInterval, c.PingTimeout = 20*time.Millisecond, 700*time.Millisecond })
+	_, pid := w.driver(1)
+	require.NoError(t, unix.Kill(pid, unix.SIGSTOP))
+	w.driver(2)
+	require.ErrorIs(t, unix.Kill(pid, 0), unix.ESRCH)
+	require.NoError(t, addVectors(within(t), w.open(w.dial("default"))))
+}
+
+func TestWedged(t *testing.T) {
+	dir := shortDir(t)
+	bad := filepath.Join(dir, "bad-driver")
+	require.NoError(t, os.WriteFile(bad, []byte("#!/bin/sh\necho no coffee left >&2\nexit 3\n"), 0o700))
+	w := start(t, func(c *manager.Config) {
+		c.DriverPath = bad
+		c.Policy.Device.Respawn.Budget = 3
+	})
+	c := w.dial("default")
+	var st client.State
+	for st.State != client.Wedged {
+		var err error
+		st, err = c.NextState(within(t), 0, st.Epoch)
+		require.NoError(t, err)
+	}
+	require.Contains(t, st.Cause, "more than 3 deaths")
+	_, err := c.Open(within(t), 0)
+	require.ErrorIs(t, err, gpuerr.DeviceLost)
+	require.Contains(t, err.Error(), "no coffee left")
+	devices, err := c.Devices(within(t))
+	require.NoError(t, err)
+	require.Equal(t, client.Wedged, devices[0].State)
+	require.Zero(t, w.held(ledger.IRQVectors))
+	require.Equal(t, 4, w.log.kinds()["driver.start"])
+	require.Empty(t, children(t))
+}
+
+// A driver that does not say Ready in time is replaced.
+func TestDriverNeverReady(t *testing.T) {
+	dir := shortDir(t)
+	bad := filepath.Join(dir, "bad-driver")
+	require.NoError(t, os.WriteFile(bad, []byte("#!/bin/sh\nexec sleep 1000\n"), 0o700))
+	w := start(t, func(c *manager.Config) {
+		c.DriverPath, c.ReadyTimeout = bad, 100*time.Millisecond
+		c.Policy.Device.Respawn.Budget = 1
+	})
+	c := w.dial("default")
+	var st client.State
+	for st.State != client.Wedged {
+		var err error
+		st, err = c.NextState(within(t), 0, st.Epoch)
+		require.NoError(t, err)
+	}
+	require.Contains(t, st.Cause, "not ready after 100ms")
+}
+
+// A manager that is killed takes its children along, and the next one starts on
+// what it has left.
+func TestManagerKilled(t *testing.T) {
+	if os.Getenv("CAPGPU_TEST_MANAGER") != "" {
+		t.Skip("this process is the manager")
+	}
+	run := filepath.Join(shortDir(t), "run")
+	cmd := exec.Command(os.Args[0], "-test.run=^TestManagerProcess$", "-test.v")
+	cmd.Env = append(os.Environ(), "CAPGPU_TEST_MANAGER="+run, "CAPGPU_TEST_PROGRAMS="+programs)
+	cmd.Stderr = os.Stderr
+	require.NoError(t, cmd.Start())
+	var driver int
+	require.Eventually(t, func() bool {
+		pid, err := os.ReadFile(run + ".driver")
+		if err != nil {
+			return false
+		}
+		driver, err = strconv.Atoi(string(pid))
+		return err == nil
+	}, patience, time.Millisecond)
+	c, err := client.Dial(within(t), filepath.Join(run, "default.sock"))
+	require.NoError(t, err)
+	defer c.Close()
+	s, err := c.Open(within(t), 0)
+	require.NoError(t, err)
+	require.NoError(t, cmd.Process.Kill())
+	cmd.Wait()
+	<-s.Done()
+	require.ErrorIs(t, s.Err(), gpuerr.Disconnected)
+	require.Eventually(t, func() bool { return !alive(driver) }, patience, time.Millisecond, "the driver outlived its manager")
+
+	// Its sockets are still there; nobody listens.
+	require.FileExists(t, filepath.Join(run, "default.sock"))
+	w := start(t, func(c *manager.Config) { c.RunDir = run })
+	require.NoError(t, addVectors(within(t), w.open(w.dial("default"))))
+	_, err = manager.Start(manager.Config{
+		Policy: manager.DevPolicy(), RunDir: run, Audit: &memoryLog{},
+		DriverPath: program("gpu-mock"), GatePath: program("gpu-gate"),
+	})
+	require.ErrorContains(t, err, "another device-manager runs in")
+}
+
+// alive says whether a process runs; a zombie that nobody reaps does not.
+func alive(pid int) bool {
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return false
+	}
+	rest := string(stat[strings.LastIndexByte(string(stat), ')')+1:])
+	return !strings.HasPrefix(strings.TrimSpace(rest), "Z")
+}
+
+// TestManagerProcess is the manager that TestManagerKilled kills.
+func TestManagerProcess(t *testing.T) {
+	run := os.Getenv("CAPGPU_TEST_MANAGER")
+	if run == "" {
+		t.Skip("started by TestManagerKilled")
+	}
+	w := start(t, func(c *manager.Config) { c.RunDir = run })
+	_, pid := w.driver(1)
+	require.NoError(t, os.WriteFile(run+".driver", []byte(strconv.Itoa(pid)), 0o600))
+	select {} // until killed
+}
