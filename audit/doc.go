@@ -1,0 +1,26 @@
+// Package audit is the append-only record of what was granted, used and taken
+// back: a file of records chained by hash, under an RFC 6962 Merkle tree.
+//
+// One process writes (Open holds a lock on the file); any number read or verify
+// it, by Read and Verify, while it does. docs/audit.md describes the bytes.
+//
+// What it proves. Verify finds every byte that was changed, moved, put in or
+// taken out before the end, and names the record and the offset. It cannot by
+// itself find that the end was cut off, nor that the whole file was written anew:
+// who may write the file can do both. For that, keep a Head (a size and a root)
+// where they cannot reach it and give it to Verify later.
+//
+// What it promises. Append returns once the record is in its place in memory; a
+// goroutine writes and syncs all that came in meanwhile at once. What Sync, Head
+// and Snapshot tell of is on disk. When writing fails, what was not yet on disk
+// is given up, the file is cut back to its last synced record, and every Append
+// tries anew and answers gpuerr.IO until one succeeds; that one is preceded by
+// an "audit.lost" record with the number of those given up. So an index is final
+// when Sync has returned nil. A record that a crash tore apart is cut off by the
+// next Open, with an "audit.torn" record that says so.
+//
+// Kind, tenant and detail are stored byte for byte, whatever they contain. Show
+// them with Format, which quotes what a terminal would obey.
+//
+// Locks: Log.mu guards the state; it is never held across a system call.
+package audit
