@@ -19,7 +19,8 @@
 // The session has the methods of its facet and no others. All below a session
 // ends with it: when it is closed, when the service revokes it, when its driver
 // dies; then every capability of it fails as disconnected with the cause, at
-// once. GpuDeviceManager stays, and openDevice works again when the successor
+// once; a wait that was on its way may still tell the outcome, revoked.
+// GpuDeviceManager stays, and openDevice works again when the successor
 // is up. A capability whose last reference the client drops is closed; a session
 // lives until the references to it and to all that was made from it are gone.
 //

@@ -12,6 +12,7 @@ import (
 	"capgpu/control/server/servertest"
 	"capgpu/gpu"
 	"capgpu/gpuerr"
+	"capgpu/internal/rpcguard"
 	"capgpu/ledger"
 	"capgpu/schema"
 )
@@ -216,7 +217,16 @@ func TestCloseEndsEverything(t *testing.T) {
 		closed, release := s.Close(r.ctx, nil)
 		await(r, closed, release)
 	}
-	refused(r, gpuerr.Closed, waiting, releaseWaiting)
+	// The wait ends either way: with the outcome, or with the capability.
+	if res, err := waiting.Struct(); err == nil {
+		o, err := res.Outcome()
+		require.NoError(t, err)
+		require.False(t, res.Ok())
+		require.Equal(t, schema.OutcomeKind_revoked, o.Kind())
+	} else {
+		require.ErrorIs(t, rpcguard.FromException(err), gpuerr.Closed)
+	}
+	releaseWaiting()
 	size, release := buf.Size(r.ctx, nil)
 	refused(r, gpuerr.Closed, size, release)
 	destroy, release := s.DestroyBuffer(r.ctx, func(p schema.GpuMemorySession_destroyBuffer_Params) error { p.SetBuffer(id); return nil })
