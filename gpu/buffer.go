@@ -67,7 +67,7 @@ func (s *Session) CreateBuffer(ctx context.Context, bytes uint64, usage Usage) (
 		return BufferInfo{}, err
 	}
 	if err := s.handles.add(b, func(h Handle) { b.h = h }); err != nil {
-		b.node.Close(err)
+		b.node.CloseAsync(err) // not Close: we are inside the session
 		return BufferInfo{}, err
 	}
 	s.audit("buffer.create", "buffer=%#x bytes=%d usage=%d", uint64(b.h), b.bytes, b.usage)
@@ -132,11 +132,7 @@ func poolError(err error) error {
 // DestroyBuffer frees a buffer. Jobs that use it are cancelled and end revoked;
 // when it returns, the device no longer reaches the memory and it is scrubbed.
 func (s *Session) DestroyBuffer(h Handle) error {
-	if err := s.enter(); err != nil {
-		return err
-	}
-	defer s.node.Leave()
-	b, err := take[buffer](s.handles, h)
+	b, err := remove[buffer](s, h)
 	if err != nil {
 		return err
 	}

@@ -82,7 +82,7 @@ func (s *Session) CreateFence(initial uint64) (Handle, error) {
 		return 0, s.closedError(err)
 	}
 	if err := s.handles.add(f, func(h Handle) { f.h = h }); err != nil {
-		f.node.Close(err)
+		f.node.CloseAsync(err) // not Close: we are inside the session
 		return 0, err
 	}
 	return f.h, nil
@@ -90,11 +90,7 @@ func (s *Session) CreateFence(initial uint64) (Handle, error) {
 
 // DestroyFence ends a fence: points not reached end revoked.
 func (s *Session) DestroyFence(h Handle) error {
-	if err := s.enter(); err != nil {
-		return err
-	}
-	defer s.node.Leave()
-	f, err := take[fence](s.handles, h)
+	f, err := remove[fence](s, h)
 	if err != nil {
 		return err
 	}

@@ -116,6 +116,17 @@ func take[T any](t *table, h Handle) (*T, error) {
 	return obj, nil
 }
 
+// remove ends a handle of the session and returns its object for the caller to
+// close. It is inside the session only meanwhile: a session that is being closed
+// waits for those inside, and to close an object is to wait for that.
+func remove[T any](s *Session, h Handle) (*T, error) {
+	if err := s.enter(); err != nil {
+		return nil, err
+	}
+	defer s.node.Leave()
+	return take[T](s.handles, h)
+}
+
 // each calls f for every live object of type T, in no order. Objects that come
 // or go meanwhile may be missed.
 func each[T any](t *table, f func(*T)) {

@@ -93,7 +93,7 @@ func (s *Session) chargedProgram(bytes uint64, make func() (backend.Program, err
 		return 0, backend.ProgramInfo{}, s.closedError(err)
 	}
 	if err := s.handles.add(p, func(h Handle) { p.h = h }); err != nil {
-		p.node.Close(err)
+		p.node.CloseAsync(err) // not Close: we are inside the session
 		return 0, backend.ProgramInfo{}, err
 	}
 	s.audit("program.open", "program=%#x name=%.64q digest=%x bytes=%d", uint64(p.h), p.info.Name, p.info.Digest[:8], bytes)
@@ -102,14 +102,10 @@ func (s *Session) chargedProgram(bytes uint64, make func() (backend.Program, err
 
 // CloseProgram ends a program. Jobs that run it are cancelled and end revoked.
 func (s *Session) CloseProgram(h Handle) error {
-	if err := s.enter(); err != nil {
-		return err
-	}
-	defer s.node.Leave()
 	if s.facet < FacetProgram {
 		return errNoPrograms
 	}
-	p, err := take[program](s.handles, h)
+	p, err := remove[program](s, h)
 	if err != nil {
 		return err
 	}

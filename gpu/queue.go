@@ -155,7 +155,7 @@ func (q *queue) open(entries uint32) error {
 	err = s.handles.add(q, func(h Handle) { q.h = h })
 	close(start)
 	if err != nil {
-		q.node.Close(err)
+		q.node.CloseAsync(err) // not Close: we are inside the session
 	}
 	return err
 }
@@ -191,11 +191,7 @@ func (s *Session) CancelQueue(h Handle) error {
 
 // CloseQueue ends a queue: what is in it ends revoked.
 func (s *Session) CloseQueue(h Handle) error {
-	if err := s.enter(); err != nil {
-		return err
-	}
-	defer s.node.Leave()
-	q, err := take[queue](s.handles, h)
+	q, err := remove[queue](s, h)
 	if err != nil {
 		return err
 	}
