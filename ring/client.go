@@ -77,6 +77,8 @@ func Attach(ringFD, sqFD, cqFD int) (_ *Client, err error) {
 	if c.view, err = viewOf(c.mapping, c.layout); err != nil {
 		return nil, err
 	}
+	c.pushMu.Lock()
+	defer c.pushMu.Unlock()
 	c.arena = newArena(c.layout)
 	return c, nil
 }
@@ -131,7 +133,7 @@ func (c *Client) Push(e *Entry, bindings []Binding, inline []byte) error {
 				return errQueueFull
 			}
 		}
-		c.storeArgs(off, bindings, inline)
+		c.storeArgsLocked(off, bindings, inline)
 		w[0] = w[0]&^(0xffff<<16) | uint64(len(bindings))<<16
 		w[5] = w[5]&^(0xffff<<16) | uint64(len(inline))<<16
 		w[6] = uint64(off) | argBytes<<32
@@ -142,7 +144,10 @@ func (c *Client) Push(e *Entry, bindings []Binding, inline []byte) error {
 	return nil
 }
 
-func (c *Client) storeArgs(off uint32, bindings []Binding, inline []byte) {
+// storeArgs writes the arguments of a launch to where the arena has room.
+//
+// +checklocks:c.pushMu
+func (c *Client) storeArgsLocked(off uint32, bindings []Binding, inline []byte) {
 	word := off / 8
 	for i := range bindings {
 		b := &bindings[i]

@@ -89,7 +89,7 @@ func (e *Event) Wait(ctx context.Context) (uint64, error) {
 
 // tryReadLocked reads with RWF_NOWAIT, because a peer may have cleared O_NONBLOCK.
 //
-// +checklocks:e.waitMu
+// +checklocksignore: called through e.try, which Wait holds the lock for.
 func (e *Event) tryReadLocked(fd uintptr) bool {
 	for {
 		_, err := unix.Preadv2(int(fd), e.bufs, -1, unix.RWF_NOWAIT)
@@ -104,8 +104,8 @@ func (e *Event) tryReadLocked(fd uintptr) bool {
 	}
 }
 
-// FD is the descriptor, owned by e.
-func (e *Event) FD() int { return e.p.fd }
+// FD is the descriptor, owned by e; -1 once closed.
+func (e *Event) FD() int { return int(e.p.fd.Load()) }
 
 // DupFD returns a close-on-exec duplicate that the caller owns.
 func (e *Event) DupFD() (int, error) { return e.p.dup() }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -15,7 +16,7 @@ import (
 // pollable is a descriptor in the runtime's poller: waiting blocks no OS thread,
 // and Close wakes whoever waits.
 type pollable struct {
-	fd   int
+	fd   atomic.Int64 // -1 once closed
 	file *os.File
 	raw  syscall.RawConn
 }
@@ -41,7 +42,9 @@ func newPollable(fd int, name string) (*pollable, error) {
 		file.Close()
 		return nil, ioError("poll "+name, err)
 	}
-	return &pollable{fd: fd, file: file, raw: raw}, nil
+	p := &pollable{file: file, raw: raw}
+	p.fd.Store(int64(fd))
+	return p, nil
 }
 
 // waitRead calls try until it returns true, sleeping while the descriptor has
@@ -79,6 +82,7 @@ func (p *pollable) readError(ctx context.Context, err error) error {
 
 // close is idempotent.
 func (p *pollable) close() error {
+	p.fd.Store(-1)
 	if err := p.file.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
 		return ioError("close "+p.file.Name(), err)
 	}

@@ -355,8 +355,8 @@ func TestWake(t *testing.T) {
 	if err := s.Signal(); !errors.Is(err, gpuerr.Closed) {
 		t.Errorf("Signal() after Close: %v", err)
 	}
-	if err := s.Close(); err != nil {
-		t.Errorf("second Close: %v", err)
+	if err := s.Close(); err != nil || s.FD() != -1 {
+		t.Errorf("second Close: %v, FD() = %d", err, s.FD())
 	}
 }
 

