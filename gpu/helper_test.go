@@ -20,9 +20,15 @@ import (
 
 func TestMain(m *testing.M) { leakcheck.Main(m) }
 
+// tb is what testing.TB and rapid.T have in common.
+type tb interface {
+	require.TestingT
+	Helper()
+}
+
 // rig is a device with everything it needs, and what a test may want to see.
 type rig struct {
-	t    testing.TB
+	t    tb
 	fn   *fake.Function
 	dev  *Device
 	mem  bool // rings are models in memory
@@ -107,28 +113,28 @@ func (r *rig) idle(s *Session) {
 	require.NoError(r.t, r.dev.Check())
 }
 
-func buf(t testing.TB, s *Session, bytes uint64) Handle {
+func buf(t tb, s *Session, bytes uint64) Handle {
 	t.Helper()
 	info, err := s.CreateBuffer(context.Background(), bytes, 0)
 	require.NoError(t, err)
 	return info.Handle
 }
 
-func host(t testing.TB, s *Session, h Handle) []byte {
+func host(t tb, s *Session, h Handle) []byte {
 	t.Helper()
 	b, err := lookup[buffer](s.handles, h)
 	require.NoError(t, err)
 	return b.host
 }
 
-func prog(t testing.TB, s *Session, name string) Handle {
+func prog(t tb, s *Session, name string) Handle {
 	t.Helper()
 	h, _, err := s.OpenProgram(name)
 	require.NoError(t, err)
 	return h
 }
 
-func newFence(t testing.TB, s *Session, initial uint64) Handle {
+func newFence(t tb, s *Session, initial uint64) Handle {
 	t.Helper()
 	h, err := s.CreateFence(initial)
 	require.NoError(t, err)
@@ -233,7 +239,7 @@ func (m *memRing) Close(code gpuerr.Code) {
 
 // client is the client's end of a queue in tests, over a memRing or a real ring.
 type client struct {
-	t    testing.TB
+	t    tb
 	s    *Session
 	h    Handle
 	mem  *memRing
@@ -252,7 +258,7 @@ func (r *rig) queue(s *Session, entries, argBytes uint32) *client {
 		c.mem = q.ring.(*memRing)
 		return c
 	}
-	c.ring = attach(r.t, info)
+	c.ring = attach(r.t.(testing.TB), info)
 	return c
 }
 
