@@ -150,6 +150,9 @@ func (v *vat) enterLocked(c *call, tgt target, table rpccp.CapDescriptor_List) e
 	if err := v.addQuestionLocked(c.q); err != nil {
 		return err
 	}
+	if refusal == nil && !v.hasRoomLocked() {
+		refusal = exceptionOf(gpuerr.New(gpuerr.Busy, "%d calls of this connection have not returned yet; let some of them end", v.calls))
+	}
 	v.calls++
 	v.callBytes += c.bytes
 	if refusal != nil {

@@ -25,9 +25,11 @@
 // waits in the vat until that answer has returned and then goes straight to the
 // capability, in order. A field that holds no capability is a typed exception.
 //
-// Every bound has a written policy. Too many unreturned calls, or too many bytes
-// of them, or too many unsent bytes: the peer is not read until there is room.
-// Too many capabilities held: that call fails as overloaded. Too many open
+// Every bound has a written policy. Too many unsent bytes: the peer is not read
+// until it has read. Too many unreturned calls, or too many bytes of them: the
+// peer is not read for a moment, which throttles one that makes many short calls;
+// if they do not end, it is read on and further calls fail as overloaded. Too
+// many capabilities held: that call fails as overloaded. Too many open
 // questions, or any breach of the protocol: Abort and close. A peer that does
 // not read for Limits.WriteTimeout is dropped.
 //

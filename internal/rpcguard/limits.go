@@ -6,8 +6,8 @@ import "time"
 // value of DefaultLimits.
 type Limits struct {
 	MaxMessageBytes uint32        // of a message in either direction
-	MaxCalls        int           // calls not yet returned; then the peer is not read
-	MaxCallBytes    int64         // bytes of the messages of such calls; then the peer is not read
+	MaxCalls        int           // calls not yet returned; then back-pressure, then E_BUSY
+	MaxCallBytes    int64         // bytes of the messages of such calls; then the same
 	MaxQuestions    int           // questions without a Finish; then Abort
 	MaxExports      int           // capabilities held by the peer; then E_BUSY
 	MaxUnsentBytes  int64         // bytes of results not yet written; then the peer is not read

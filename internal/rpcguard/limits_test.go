@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
 	"github.com/stretchr/testify/require"
 
 	"capgpu/gpuerr"
@@ -102,25 +103,42 @@ func TestCapabilitiesAreBounded(t *testing.T) {
 	p.capOf(6)
 }
 
-// At the limit of calls in flight the peer is not read, but its end is noticed.
-func TestCallsInFlightAreBackPressure(t *testing.T) {
+// Calls that do not end use up the room for calls, but not the way to end them.
+func TestCallsInFlightAreBounded(t *testing.T) {
 	s := newService()
-	peer, ended := serve(t, s, Limits{MaxCalls: 4})
+	peer, _ := serve(t, s, Limits{MaxCalls: 4})
 	p := newRawPeer(t, peer)
 	p.send(bootstrapBytes(t, 0))
 	manager := p.capOf(0)
 	for id := uint32(1); id <= 4; id++ {
 		p.send(callBytes(t, callSpec{id: id, iface: managerInterface, method: 1, export: manager, arg: openBlock}))
 	}
-	p.send(callBytes(t, callSpec{id: 5, iface: managerInterface, method: 1, export: manager, arg: openNoResults}))
-	require.NoError(t, peer.SetReadDeadline(time.Now().Add(150*time.Millisecond)))
-	_, err := p.next()
-	require.Error(t, err, "a fifth call was served")
-	require.NoError(t, peer.Close())
-	select {
-	case <-ended:
-	case <-time.After(5 * time.Second):
-		t.Fatal("the end of a peer that is not read was not noticed")
+	for id := uint32(5); id <= 30; id++ {
+		p.send(callBytes(t, callSpec{id: id, iface: managerInterface, method: 1, export: manager, arg: openNoResults}))
+	}
+	for id := uint32(5); id <= 30; id++ {
+		require.Contains(t, p.exception(id), "E_BUSY")
+	}
+	p.send(finishBytes(t, 1, true))
+	require.Contains(t, p.exception(1), "E_CLOSED")
+	p.send(callBytes(t, callSpec{id: 31, iface: managerInterface, method: 1, export: manager, arg: openNoResults}))
+	require.Equal(t, rpccp.Return_Which_results, p.returned(31).Which())
+}
+
+// Short calls are throttled, never refused.
+func TestManyShortCalls(t *testing.T) {
+	peer, _ := serve(t, newService(), Limits{MaxCalls: 4})
+	p := newRawPeer(t, peer)
+	p.send(bootstrapBytes(t, 0))
+	manager := p.capOf(0)
+	const n = 5000
+	go func() {
+		for id := uint32(1); id <= n; id++ {
+			p.conn.Write(callBytes(t, callSpec{id: id, iface: managerInterface, method: 1, export: manager, arg: openNoResults}))
+		}
+	}()
+	for id := uint32(1); id <= n; id++ {
+		require.Equal(t, rpccp.Return_Which_results, p.returned(id).Which())
 	}
 }
 

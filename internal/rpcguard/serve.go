@@ -20,8 +20,8 @@ import (
 
 const (
 	readBufferBytes = 16 << 10
-	// peerPollInterval is how soon a peer's end is noticed while it is not read.
-	peerPollInterval = 50 * time.Millisecond
+	// callPatience is how long a peer with too many calls in flight is not read.
+	callPatience = 100 * time.Millisecond
 	// abortTimeout is for the last words to a peer.
 	abortTimeout = 500 * time.Millisecond
 )
@@ -89,33 +89,51 @@ func (v *vat) handleSafely(f frame) (err error) {
 	return v.handle(m, int64(len(f.bytes)))
 }
 
-// awaitRoom is the back-pressure: it blocks while calls in flight or unsent
-// results are at their limit, noticing if the peer dies meanwhile.
+// awaitRoom is the back-pressure. While results are unsent it waits for the peer
+// to read, which a write's deadline bounds. While calls in flight are at their
+// limit it waits for callPatience: short calls are throttled by that. If they are
+// not short, messages are read on, as what ends those calls may be among them,
+// and further calls are refused until there is room again.
 func (v *vat) awaitRoom() error {
+	for v.out.unsent() >= v.limits.MaxUnsentBytes {
+		select {
+		case <-v.room:
+		case <-v.ctx.Done():
+			return context.Cause(v.ctx)
+		}
+	}
 	if v.hasRoom() {
+		v.patient = true
 		return nil
 	}
-	ticker := time.NewTicker(peerPollInterval)
-	defer ticker.Stop()
+	if !v.patient {
+		return nil
+	}
+	timer := time.NewTimer(callPatience)
+	defer timer.Stop()
 	for !v.hasRoom() {
 		select {
 		case <-v.room:
 		case <-v.ctx.Done():
 			return context.Cause(v.ctx)
-		case <-ticker.C:
-			if v.peerGone() {
-				return errAborted
-			}
+		case <-timer.C:
+			v.patient = false
+			return nil
 		}
 	}
 	return nil
 }
 
+// hasRoom: for one more call.
 func (v *vat) hasRoom() bool {
 	v.mu.Lock()
-	busy := v.calls >= v.limits.MaxCalls || v.callBytes >= v.limits.MaxCallBytes
-	v.mu.Unlock()
-	return !busy && v.out.unsent() < v.limits.MaxUnsentBytes
+	defer v.mu.Unlock()
+	return v.hasRoomLocked()
+}
+
+// +checklocks:v.mu
+func (v *vat) hasRoomLocked() bool {
+	return v.calls < v.limits.MaxCalls && v.callBytes < v.limits.MaxCallBytes
 }
 
 func (v *vat) signalRoom() {
@@ -123,21 +141,6 @@ func (v *vat) signalRoom() {
 	case v.room <- struct{}{}:
 	default:
 	}
-}
-
-// peerGone asks the kernel without taking bytes from the stream.
-func (v *vat) peerGone() bool {
-	raw, err := v.conn.SyscallConn()
-	if err != nil {
-		return true
-	}
-	gone := false
-	err = raw.Control(func(fd uintptr) {
-		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
-		n, err := unix.Poll(p, 0)
-		gone = err == nil && n > 0 && p[0].Revents&(unix.POLLHUP|unix.POLLRDHUP|unix.POLLERR) != 0
-	})
-	return gone || err != nil
 }
 
 // close ends everything in order: no more calls start, running ones are

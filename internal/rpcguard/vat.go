@@ -30,7 +30,8 @@ type vat struct {
 	conn      *net.UnixConn
 	limits    Limits
 	out       *writer
-	room      chan struct{}  // one token: look at hasRoom again
+	room      chan struct{}  // one token: look again whether there is room
+	patient   bool           // awaitRoom's: calls may still turn out to be short
 	running   sync.WaitGroup // calls given to objects and not yet returned
 	ctx       context.Context
 	cancel    context.CancelCauseFunc
@@ -97,6 +98,7 @@ func newVat(conn *net.UnixConn, bootstrap capnp.Client, limits Limits) *vat {
 	v := &vat{
 		conn: conn, limits: limits, bootstrap: bootstrap,
 		room:      make(chan struct{}, 1),
+		patient:   true,
 		questions: make(map[uint32]*question),
 		exports:   make(map[uint32]*export),
 	}
