@@ -38,7 +38,7 @@ type scanner struct {
 	in        *bufio.Reader
 	at        position // before the next record
 	started   bool
-	chainOnly bool // began in the middle, where the tree is not known
+	chainOnly bool     // began in the middle, where the tree is not known
 	tornBytes int64    // with errTorn: what follows at
 	tornSum   [32]byte // SHA-256 of those bytes
 	frame     [maxFrameBytes]byte
