@@ -42,7 +42,7 @@ func runSmoke(broken string) (checks int, err error) {
 	checks++
 	fmt.Printf("ok %d - device-manager stopped cleanly: exit status 0, no process and no socket left\n", checks)
 
-	if err := waitFor("gpuctl audit verify", "/bin/gpuctl", "audit", "verify", auditPath); err != nil {
+	if err := waitFor("gpuctl audit verify", "/bin/gpuctl", "audit", "verify", "--log="+auditPath); err != nil {
 		return checks, err
 	}
 	checks++

@@ -22,7 +22,7 @@ func (s *smoke) checkAccounts() {
 		c.that(len(used) == 0, "still charged: %v", used)
 	})
 	s.check("gpuctl audit verify", func(c *check) {
-		out, err := gpuctl(s, "audit", "verify", s.audit)
+		out, err := gpuctl(s, "audit", "verify", "--log="+s.audit)
 		c.must(err, "verify the log: "+out)
 		c.say("%s", firstLine(out))
 	})
@@ -32,7 +32,7 @@ func (s *smoke) checkAccounts() {
 		copied := filepath.Join(dir, "audit.log")
 		log[len(log)/2] ^= 0x01
 		c.must(os.WriteFile(copied, log, 0o600), "write the spoiled log")
-		out, err := gpuctl(s, "audit", "verify", copied)
+		out, err := gpuctl(s, "audit", "verify", "--log="+copied)
 		c.that(err != nil, "it verifies: %s", out)
 		c.say("%s", firstLine(out))
 	})
