@@ -12,18 +12,22 @@ const maxDepth = 32
 // walker visits every object that can be reached from a message's root and
 // refuses the message if a pointer leaves its segment, nesting exceeds maxDepth,
 // or the objects reached add up to more words than the message has. The last
-// rules out cycles and shared objects that would be read over and over. Lists of
-// empty elements cost a word for each element.
+// rules out cycles and shared objects that would be read over and over. Elements
+// of no size, which take no words, are counted apart.
 //
 // Layout: capnproto.org/encoding.html.
 type walker struct {
 	segments [][]byte // each a whole number of words
 	budget   int64    // words left
+	empty    int64    // elements of no size left
 }
+
+// maxEmptyElements is how many list elements of no size a message may have.
+const maxEmptyElements = 4096
 
 // checkPointers walks a message of the given segments.
 func checkPointers(segments [][]byte) error {
-	w := walker{segments: segments}
+	w := walker{segments: segments, empty: maxEmptyElements}
 	for _, s := range segments {
 		w.budget += int64(len(s) / 8)
 	}
@@ -44,6 +48,14 @@ func (w *walker) charge(words int64) error {
 	w.budget -= words
 	if w.budget < 0 {
 		return protocolError("a message whose objects overlap or are cyclic")
+	}
+	return nil
+}
+
+func (w *walker) chargeEmpty(elements int64) error {
+	w.empty -= elements
+	if w.empty < 0 {
+		return protocolError("a message with more than %d list elements of no size", maxEmptyElements)
 	}
 	return nil
 }
@@ -159,7 +171,7 @@ func (w *walker) list(segment uint32, start int64, tag uint64, depth int) error 
 		return protocolError("a list out of bounds")
 	}
 	if code == 0 {
-		return w.charge(n)
+		return w.chargeEmpty(n)
 	}
 	if err := w.charge(words); err != nil {
 		return err
@@ -185,7 +197,7 @@ func (w *walker) compositeList(segment uint32, start, words int64, depth int) er
 		return protocolError("a malformed composite list")
 	}
 	if size == 0 {
-		return w.charge(n)
+		return w.chargeEmpty(n)
 	}
 	for i := range n {
 		if err := w.pointers(segment, start+1+i*size+dataWords, pointers, depth-1); err != nil {
