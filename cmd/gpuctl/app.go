@@ -1,0 +1,135 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"path/filepath"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"capgpu/client"
+)
+
+// app is gpuctl with its surroundings, so that tests can run it in process.
+type app struct {
+	out       io.Writer
+	err       io.Writer
+	getenv    func(string) string
+	errIsTerm bool
+	now       func() time.Time
+
+	socket string // of the command line
+	json   bool
+}
+
+type cli struct {
+	Socket string `help:"Tenant socket of the service. Default: $$CAPGPU_SOCKET, else $$XDG_RUNTIME_DIR/capgpu/default.sock if it is there, else /run/capgpu/default.sock." placeholder:"PATH" short:"s"`
+	JSON   bool   `help:"Print one JSON value instead of text." name:"json" short:"j"`
+
+	Devices  devicesCmd  `cmd:"" help:"List the devices of this tenant."`
+	Sessions sessionsCmd `cmd:"" help:"List the open sessions of this tenant on a device."`
+	Budget   budgetCmd   `cmd:"" help:"Show what this tenant uses of its limits."`
+	Run      runCmd      `cmd:"" help:"Run a program on files or generated input."`
+	Audit    auditCmd    `cmd:"" help:"Read or check an audit log file."`
+	Version  versionCmd  `cmd:"" help:"Print the version of gpuctl."`
+}
+
+const description = `Look at the GPUs of a capgpu service and run programs on them.
+
+Exit status: 0 ok; 1 the work failed; 2 wrong usage; 3 the service cannot be reached; 4 the service refused; 130 interrupted.`
+
+// exitPanic carries kong's wish to exit out of its parser.
+type exitPanic int
+
+// run is main without its process: it returns the exit status.
+func (a *app) run(ctx context.Context, args []string) (code int) {
+	defer func() {
+		if p := recover(); p != nil {
+			exit, ok := p.(exitPanic)
+			if !ok {
+				panic(p)
+			}
+			code = int(exit)
+		}
+	}()
+	var c cli
+	parser, err := kong.New(&c,
+		kong.Name("gpuctl"),
+		kong.Description(description),
+		kong.Writers(a.out, a.err),
+		kong.Exit(func(code int) { panic(exitPanic(code)) }),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 90}),
+	)
+	if err != nil {
+		panic(err) // the struct tags above are wrong; every test would see it
+	}
+	kctx, err := parser.Parse(args)
+	a.socket, a.json = c.Socket, c.JSON
+	if err != nil {
+		return a.fail(ctx, usagef("%v", err))
+	}
+	kctx.BindTo(ctx, (*context.Context)(nil))
+	if err := kctx.Run(a); err != nil {
+		return a.fail(ctx, err)
+	}
+	return exitOK
+}
+
+// fail prints an error and returns its exit status.
+func (a *app) fail(ctx context.Context, err error) int {
+	r := reportOf(ctx, err)
+	switch {
+	case r.silent:
+	case a.json:
+		a.printJSON(struct {
+			Error report `json:"error"`
+		}{r})
+	default:
+		fmt.Fprintf(a.err, "gpuctl: %s\n", r.Message)
+		if r.Hint != "" {
+			fmt.Fprintf(a.err, "  %s\n", r.Hint)
+		}
+	}
+	return r.exit
+}
+
+func (a *app) printJSON(v any) {
+	e := json.NewEncoder(a.out)
+	e.SetIndent("", "  ")
+	e.SetEscapeHTML(false)
+	_ = e.Encode(v) // nobody is left to tell that standard output is gone
+}
+
+// socketPath finds the tenant socket.
+func (a *app) socketPath() string {
+	if a.socket != "" {
+		return a.socket
+	}
+	if p := a.getenv("CAPGPU_SOCKET"); p != "" {
+		return p
+	}
+	if dir := a.getenv("XDG_RUNTIME_DIR"); dir != "" {
+		if p := filepath.Join(dir, "capgpu", "default.sock"); exists(p) {
+			return p
+		}
+	}
+	return "/run/capgpu/default.sock"
+}
+
+// dialTimeout bounds how long gpuctl waits for an answer about the service;
+// work on the device has its own deadline.
+const dialTimeout = 10 * time.Second
+
+func (a *app) dial(ctx context.Context) (*client.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	path := a.socketPath()
+	c, err := client.Dial(ctx, path)
+	if err != nil {
+		return nil, &dialError{path: path, err: err}
+	}
+	return c, nil
+}

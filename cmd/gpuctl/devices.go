@@ -1,0 +1,65 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"capgpu/client"
+)
+
+type devicesCmd struct{}
+
+type deviceJSON struct {
+	Index       uint32 `json:"index"`
+	Name        string `json:"name"`
+	State       string `json:"state"`
+	Backend     string `json:"backend"`
+	PCIAddress  string `json:"pciAddress,omitempty"`
+	VendorID    uint16 `json:"vendorId"`
+	DeviceID    uint16 `json:"deviceId"`
+	MemoryBytes uint64 `json:"memoryBytes"`
+	Facet       string `json:"facet"`
+	Epoch       uint64 `json:"epoch"`
+}
+
+func (devicesCmd) Run(ctx context.Context, a *app) error {
+	conn, err := a.dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	devices, err := conn.Devices(ctx)
+	if err != nil {
+		return err
+	}
+	if a.json {
+		out := []deviceJSON{}
+		for _, d := range devices {
+			out = append(out, deviceJSON{d.Index, d.Name, d.State.String(), d.Backend, d.PCIAddress, d.VendorID, d.DeviceID, d.MemoryBytes, d.Facet.String(), d.Epoch})
+		}
+		a.printJSON(out)
+		return nil
+	}
+	if len(devices) == 0 {
+		fmt.Fprintf(a.out, "Tenant %s has no device; the operator's policy decides that.\n", conn.Tenant())
+		return nil
+	}
+	rows := [][]string{}
+	for _, d := range devices {
+		pci := d.PCIAddress
+		if pci == "" {
+			pci = "-"
+		}
+		rows = append(rows, []string{fmt.Sprint(d.Index), d.Name, stateText(d), d.Backend, pci, bytesText(d.MemoryBytes), d.Facet.String()})
+	}
+	table(a.out, []string{"INDEX", "NAME", "STATE", "BACKEND", "PCI", "MEMORY", "MAY"}, rows)
+	return nil
+}
+
+// stateText mentions the epoch once there was a driver before this one.
+func stateText(d client.DeviceInfo) string {
+	if d.Epoch > 1 {
+		return fmt.Sprintf("%s (driver %d)", d.State, d.Epoch)
+	}
+	return d.State.String()
+}

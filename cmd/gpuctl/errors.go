@@ -1,0 +1,199 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"syscall"
+
+	"capgpu/audit"
+	"capgpu/gpuerr"
+)
+
+// The exit statuses; the package comment explains them.
+const (
+	exitOK          = 0
+	exitFailed      = 1
+	exitUsage       = 2
+	exitUnreachable = 3
+	exitRefused     = 4
+	exitInterrupted = 130
+)
+
+// usageError is a command line that cannot be carried out.
+type usageError struct{ msg string }
+
+func (e *usageError) Error() string { return e.msg }
+
+func usagef(format string, args ...any) error {
+	return &usageError{fmt.Sprintf(format, args...)}
+}
+
+// dialError is a service that could not be reached.
+type dialError struct {
+	path string
+	err  error
+}
+
+func (e *dialError) Error() string {
+	return fmt.Sprintf("cannot reach the service at %s: %v", e.path, e.err)
+}
+func (e *dialError) Unwrap() error { return e.err }
+
+// failedWork is work that ended otherwise than ok. The command has printed it.
+type failedWork struct{ exit int }
+
+func (e *failedWork) Error() string { return "the work failed" }
+
+// hinted adds what to do to an error.
+type hinted struct {
+	error
+	hint string
+}
+
+func (h *hinted) Unwrap() error { return h.error }
+
+// report is an error for people and for scripts.
+type report struct {
+	Code      string `json:"code"`
+	Message   string `json:"message"`
+	Hint      string `json:"hint,omitempty"`
+	Resource  string `json:"resource,omitempty"`
+	Asked     uint64 `json:"asked,omitempty"`
+	Available uint64 `json:"available,omitempty"`
+	exit      int
+	silent    bool // already said
+}
+
+// reportOf decides what an error means to the user.
+func reportOf(ctx context.Context, err error) report {
+	var (
+		failed *failedWork
+		usage  *usageError
+		dial   *dialError
+		hint   *hinted
+	)
+	switch {
+	case errors.As(err, &failed):
+		return report{exit: failed.exit, silent: true}
+	case errors.As(err, &usage):
+		return report{Code: "usage", Message: usage.msg, Hint: `Try "gpuctl --help" or "gpuctl COMMAND --help".`, exit: exitUsage}
+	case ctx.Err() != nil:
+		return report{Code: "interrupted", Message: "interrupted", exit: exitInterrupted}
+	case errors.As(err, &dial):
+		return dialReport(dial)
+	}
+	r := serviceReport(err)
+	if errors.As(err, &hint) {
+		r.Hint = hint.hint
+	}
+	return r
+}
+
+// dialReport names the usual reasons why nobody answers.
+func dialReport(e *dialError) report {
+	r := report{Code: gpuerr.Disconnected.String(), Message: fmt.Sprintf("there is no service at %s", e.path), exit: exitUnreachable}
+	switch {
+	case errors.Is(e.err, fs.ErrNotExist):
+		r.Hint = "Start device-manager, or name its tenant socket with --socket PATH or $CAPGPU_SOCKET."
+	case errors.Is(e.err, syscall.ECONNREFUSED) && !isSocket(e.path):
+		r.Message = fmt.Sprintf("%s is not a socket", e.path)
+		r.Hint = "Name the tenant socket of the service with --socket PATH or $CAPGPU_SOCKET."
+	case errors.Is(e.err, syscall.ECONNREFUSED):
+		r.Hint = "The socket is there but nobody listens: device-manager has stopped. Start it again."
+	case errors.Is(e.err, syscall.EPROTOTYPE):
+		r.Message = fmt.Sprintf("%s is not a tenant socket", e.path)
+		r.Hint = "A name that ends in .capnp.sock is for Cap'n Proto clients; use the one beside it without .capnp."
+	case errors.Is(e.err, fs.ErrPermission):
+		r.Code, r.exit = gpuerr.Denied.String(), exitRefused
+		r.Message = fmt.Sprintf("no permission to use %s", e.path)
+		r.Hint = "The socket belongs to another tenant. Ask the operator which socket is yours."
+	case errors.Is(e.err, context.DeadlineExceeded):
+		r.Message = fmt.Sprintf("the service at %s does not answer", e.path)
+		r.Hint = "device-manager may be overloaded or stopped; look at its log."
+	default:
+		s := serviceReport(e.err)
+		if s.exit == exitUnreachable {
+			s.Message = fmt.Sprintf("the service at %s ended the connection: %s", e.path, s.Message)
+		}
+		return s
+	}
+	return r
+}
+
+func isSocket(path string) bool {
+	st, err := os.Stat(path)
+	return err == nil && st.Mode().Type() == fs.ModeSocket
+}
+
+// serviceReport puts an error of the service into words.
+func serviceReport(err error) report {
+	var pathErr *fs.PathError
+	var typed *gpuerr.Error
+	if !errors.As(err, &typed) {
+		var code gpuerr.Code
+		var damage *audit.Damage
+		switch {
+		case errors.As(err, &damage):
+			return report{Code: gpuerr.IO.String(), Message: fmt.Sprintf("audit record %d, at byte %d, is not as it was written: %s", damage.Index, damage.Off, damage.Reason), exit: exitFailed}
+		case errors.As(err, &code):
+			typed = &gpuerr.Error{Code: code, Msg: err.Error()}
+		case errors.As(err, &pathErr):
+			return report{Code: gpuerr.IO.String(), Message: fmt.Sprintf("cannot %s %s: %v", pathErr.Op, pathErr.Path, pathErr.Err), exit: exitFailed}
+		case errors.Is(err, context.DeadlineExceeded):
+			return report{Code: gpuerr.Busy.String(), Message: "the service did not answer in time", Hint: "Try again; if it stays so, look at device-manager's log.", exit: exitUnreachable}
+		default:
+			return report{Code: gpuerr.IO.String(), Message: err.Error(), exit: exitFailed}
+		}
+	}
+	r := report{Code: typed.Code.String(), Message: typed.Msg, Resource: typed.Resource, Asked: typed.Asked, Available: typed.Available}
+	r.Message = strings.TrimPrefix(r.Message, r.Code+": ")
+	advice, known := advices[typed.Code]
+	if !known {
+		advice = advices[gpuerr.Internal]
+	}
+	r.exit, r.Hint = advice.exit, advice.hint
+	if typed.Code == gpuerr.Quota && typed.Resource != "" {
+		asked, available := amount(typed.Resource, typed.Asked), amount(typed.Resource, typed.Available)
+		if asked == available { // but for the rounding
+			asked, available = countText(typed.Asked), countText(typed.Available)
+		}
+		r.Message = fmt.Sprintf("over the limit of %s: %s asked, %s available", typed.Resource, asked, available)
+	}
+	if r.Message == "" {
+		r.Message = advice.text
+	}
+	r.Message += " (" + r.Code + ")"
+	return r
+}
+
+type advice struct {
+	text string // when the service said nothing
+	hint string
+	exit int
+}
+
+var advices = map[gpuerr.Code]advice{
+	gpuerr.Invalid:       {"an argument is outside its range", "", exitUsage},
+	gpuerr.Quota:         {"over a limit", `"gpuctl budget" shows what is in use. Use less, end other work, or ask the operator for a larger limit.`, exitRefused},
+	gpuerr.QueueFull:     {"the queue is full", "Try again.", exitRefused},
+	gpuerr.Stale:         {"the object is gone", "Run the command again.", exitUnreachable},
+	gpuerr.Revoked:       {"the session was revoked", "The operator or the service ended it; run the command again or ask the operator.", exitUnreachable},
+	gpuerr.Closed:        {"the session was closed", "Run the command again.", exitUnreachable},
+	gpuerr.Disconnected:  {"the connection to the driver was lost", `The driver stopped; "gpuctl devices" tells when it is ready again. Run the command again then.`, exitUnreachable},
+	gpuerr.DeviceLost:    {"the device is gone", `"gpuctl devices" tells whether it comes back.`, exitUnreachable},
+	gpuerr.Unimplemented: {"this tenant may not do that", `"gpuctl devices" shows what the tenant may do with the device (memory, program or full).`, exitRefused},
+	gpuerr.NoDevice:      {"there is no such device", `"gpuctl devices" lists them; choose one with --device.`, exitRefused},
+	gpuerr.NoProgram:     {"there is no such program", `"gpuctl run --list" shows the programs.`, exitRefused},
+	gpuerr.Program:       {"the program was refused", "", exitRefused},
+	gpuerr.LaunchLimit:   {"the launch exceeds a limit of the device", "Use a smaller --grid or --block.", exitRefused},
+	gpuerr.Protocol:      {"the service answered something unexpected", "gpuctl and the service are probably of different versions.", exitUnreachable},
+	gpuerr.Denied:        {"the policy refuses", "Ask the operator.", exitRefused},
+	gpuerr.Busy:          {"the device is not ready", `It is starting or recovering: try again in a moment ("gpuctl devices" shows its state).`, exitRefused},
+	gpuerr.Banned:        {"the tenant is banned after too many faults", "Wait until the ban is over, or ask the operator.", exitRefused},
+	gpuerr.Internal:      {"the service has a bug", "Look at device-manager's log and report it.", exitFailed},
+	gpuerr.IO:            {"the host refused memory or a file", "", exitFailed},
+}

@@ -1,0 +1,44 @@
+// Command gpuctl looks at the GPUs of a capgpu service and runs programs on them.
+//
+// It is an ordinary client of the tenant socket: it can do what the tenant's
+// policy allows and nothing else. Its exit status says what happened:
+//
+//	0    all is well
+//	1    the work failed, or a log that was checked is not intact
+//	2    the command line is wrong
+//	3    the service cannot be reached, or went away meanwhile
+//	4    the service refused (quota, policy, no such device or program)
+//	130  interrupted by Ctrl-C; the work was cancelled
+//
+// With --json every command prints exactly one JSON value on standard output,
+// an error included: {"error": {"code": ..., "message": ..., "hint": ...}}.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	a := &app{
+		out:       os.Stdout,
+		err:       os.Stderr,
+		getenv:    os.Getenv,
+		errIsTerm: isTerminal(int(os.Stderr.Fd())),
+		now:       time.Now,
+	}
+	code := a.run(ctx, os.Args[1:])
+	stop()
+	os.Exit(code)
+}
+
+func isTerminal(fd int) bool {
+	_, err := unix.IoctlGetTermios(fd, unix.TCGETS)
+	return err == nil
+}

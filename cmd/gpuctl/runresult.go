@@ -1,0 +1,251 @@
+package main
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"capgpu/client"
+	"capgpu/cmd/gpuctl/npy"
+	"capgpu/outcome"
+)
+
+// result is what "gpuctl run" tells, and its JSON form.
+type result struct {
+	Program     string     `json:"program"`
+	Device      string     `json:"device"`
+	Outcome     string     `json:"outcome"` // outcome.Kind
+	Cause       string     `json:"cause,omitempty"`
+	Trap        *trapInfo  `json:"trap,omitempty"`
+	Explanation string     `json:"explanation,omitempty"` // for people, when the outcome is not ok
+	Type        string     `json:"type"`
+	Elements    uint64     `json:"elements"` // of the largest binding
+	Bytes       uint64     `json:"bytes"`    // of all bindings
+	DeviceNanos int64      `json:"deviceNanos"`
+	BytesPerSec float64    `json:"bytesPerSecond,omitempty"`
+	LoadNanos   int64      `json:"loadNanos"`
+	SaveNanos   int64      `json:"saveNanos,omitempty"`
+	Outputs     []outputIO `json:"outputs,omitempty"`
+
+	kind outcome.Kind
+}
+
+type trapInfo struct {
+	Kind      string `json:"kind"`
+	Binding   uint16 `json:"binding"`
+	Name      string `json:"name,omitempty"` // of the binding
+	Offset    uint64 `json:"offset"`
+	Workgroup uint32 `json:"workgroup"`
+	Lane      uint32 `json:"lane"`
+}
+
+type outputIO struct {
+	Binding string   `json:"binding"`
+	File    string   `json:"file,omitempty"`
+	Shape   []uint64 `json:"shape"`
+	First   []number `json:"first"` // the first values
+}
+
+// number is a value as text, which keeps NaN and infinities out of JSON's way.
+type number string
+
+// UnmarshalJSON is the inverse of MarshalJSON.
+func (n *number) UnmarshalJSON(b []byte) error {
+	*n = number(strings.Trim(string(b), `"`))
+	return nil
+}
+
+// MarshalJSON writes a JSON number, or a string where JSON has no number.
+func (n number) MarshalJSON() ([]byte, error) {
+	switch n {
+	case "NaN", "+Inf", "-Inf":
+		return strconv.AppendQuote(nil, string(n)), nil
+	}
+	return []byte(n), nil
+}
+
+const previewCount = 6
+
+func preview(t npy.DType, mem []byte) []number {
+	out := []number{}
+	for i := 0; i < previewCount && (i+1)*npy.ElementBytes <= len(mem); i++ {
+		bits := binary.LittleEndian.Uint32(mem[i*npy.ElementBytes:])
+		switch t {
+		case npy.F32:
+			out = append(out, number(strconv.FormatFloat(float64(math.Float32frombits(bits)), 'g', -1, 32)))
+		case npy.U32:
+			out = append(out, number(strconv.FormatUint(uint64(bits), 10)))
+		case npy.I32:
+			out = append(out, number(strconv.FormatInt(int64(int32(bits)), 10)))
+		}
+	}
+	return out
+}
+
+func (r *result) addOutput(binding, file string, shape []uint64, first []number) {
+	r.Outputs = append(r.Outputs, outputIO{Binding: binding, File: file, Shape: shape, First: first})
+}
+
+// setOutcome takes over how the launch ended.
+func (r *result) setOutcome(j *job, c client.Completion) {
+	o := c.Outcome
+	r.kind, r.Outcome = o.Kind, o.Kind.String()
+	for _, mem := range j.memory {
+		r.Bytes += uint64(len(mem))
+		r.Elements = max(r.Elements, uint64(len(mem))/npy.ElementBytes)
+	}
+	r.DeviceNanos = c.DeviceTime.Nanoseconds()
+	if c.DeviceTime > 0 {
+		r.BytesPerSec = float64(r.Bytes) / c.DeviceTime.Seconds()
+	}
+	if o.Kind == outcome.OK {
+		return
+	}
+	if o.Cause != outcome.NoCause {
+		r.Cause = o.Cause.String()
+	}
+	if o.Cause == outcome.TrapCause {
+		r.Trap = &trapInfo{Kind: o.Trap.Kind.String(), Binding: o.Trap.Binding, Offset: o.Trap.Offset, Workgroup: o.Trap.Workgroup, Lane: o.Trap.Lane}
+		if int(o.Trap.Binding) < len(j.info.Bindings) {
+			r.Trap.Name = j.info.Bindings[o.Trap.Binding].Name
+		}
+	}
+	r.Explanation = explain(o, r.Trap, j)
+}
+
+// explain puts an outcome other than ok into plain words.
+func explain(o outcome.Outcome, trap *trapInfo, j *job) string {
+	switch o.Kind {
+	case outcome.Failed:
+		switch o.Cause {
+		case outcome.TrapCause:
+			return explainTrap(o.Trap.Kind, trap, j)
+		case outcome.LaunchLimit:
+			return "The launch exceeds a limit of the device; use a smaller --grid or --block."
+		case outcome.Protocol:
+			return "The service found the request malformed; gpuctl and the service are probably of different versions."
+		}
+		return "The device reported an error."
+	case outcome.TimedOut:
+		limit := "its deadline"
+		if j.cmd.Deadline > 0 {
+			limit += " of " + durationText(j.cmd.Deadline)
+		}
+		return fmt.Sprintf("The work missed %s and was stopped. --deadline sets it, up to %s for this tenant.", limit, durationText(j.describe.MaxDeadline))
+	case outcome.Innocent:
+		return "Another's work disturbed the device; this program did nothing wrong. Run it again."
+	case outcome.Cancelled:
+		return "The work was cancelled before it was done. Nothing was saved."
+	case outcome.Revoked:
+		return "The session was ended by the service while the work was running."
+	case outcome.DeviceLost:
+		return `The device or its driver was lost while the work was running; "gpuctl devices" tells when it is ready again.`
+	}
+	return "The work ended in a way that this gpuctl does not know."
+}
+
+func explainTrap(kind outcome.TrapKind, t *trapInfo, j *job) string {
+	where := fmt.Sprintf("in workgroup %s, lane %d", countText(uint64(t.Workgroup)), t.Lane)
+	binding := fmt.Sprintf("binding %d", t.Binding)
+	if t.Name != "" {
+		binding += " (" + t.Name + ")"
+	}
+	at := fmt.Sprintf("at byte %s of %s", countText(t.Offset), binding)
+	switch kind {
+	case outcome.OutOfBounds:
+		size := ""
+		if int(t.Binding) < len(j.memory) {
+			size = fmt.Sprintf(", which has %s bytes", countText(uint64(len(j.memory[t.Binding]))))
+		}
+		return fmt.Sprintf("The program reached outside its memory %s%s, %s.", at, size, where)
+	case outcome.Misaligned:
+		return fmt.Sprintf("The program made a misaligned access %s, %s.", at, where)
+	case outcome.DivideByZero:
+		return fmt.Sprintf("The program divided an integer by zero %s.", where)
+	case outcome.Unreachable:
+		return fmt.Sprintf("The program came to a place it calls unreachable, %s.", where)
+	case outcome.MemoryGone:
+		return fmt.Sprintf("The memory under %s could not be read, %s.", binding, where)
+	}
+	return fmt.Sprintf("The program trapped %s.", where)
+}
+
+// printResult prints the result and turns an outcome that is not ok into an
+// exit status.
+func (a *app) printResult(r *result) error {
+	if a.json {
+		a.printJSON(r)
+	} else {
+		a.printResultText(r)
+	}
+	switch r.kind {
+	case outcome.OK:
+		return nil
+	case outcome.Cancelled:
+		return &failedWork{exitInterrupted}
+	case outcome.Revoked, outcome.DeviceLost:
+		return &failedWork{exitUnreachable}
+	}
+	return &failedWork{exitFailed}
+}
+
+func (a *app) printResultText(r *result) {
+	fmt.Fprintf(a.out, "%s on %s: %s\n", r.Program, r.Device, kindText(r.kind))
+	line := func(name, format string, args ...any) {
+		fmt.Fprintf(a.out, "  %-12s %s\n", name, fmt.Sprintf(format, args...))
+	}
+	if r.Explanation != "" {
+		fmt.Fprintf(a.out, "  %s\n", r.Explanation)
+	}
+	if r.Elements > 0 {
+		line("elements", "%s (%s)", countText(r.Elements), r.Type)
+	}
+	if r.kind != outcome.OK {
+		return // what was measured means nothing
+	}
+	line("device time", "%s", durationText(time.Duration(r.DeviceNanos)))
+	if r.BytesPerSec > 0 {
+		line("throughput", "%s/s over %s", bytesText(uint64(r.BytesPerSec)), bytesText(r.Bytes))
+	}
+	line("loading", "%s", durationText(time.Duration(r.LoadNanos)))
+	if r.SaveNanos > 0 {
+		line("saving", "%s", durationText(time.Duration(r.SaveNanos)))
+	}
+	for _, o := range r.Outputs {
+		values := make([]string, len(o.First))
+		for i, v := range o.First {
+			values[i] = string(v)
+		}
+		if elements(o.Shape) > uint64(len(values)) {
+			values = append(values, "...")
+		}
+		line(o.Binding, "%s  %s", shapeText(o.Shape), strings.Join(values, " "))
+		if o.File != "" {
+			line("", "saved to %s", o.File)
+		}
+	}
+}
+
+// kindText is an outcome in words.
+func kindText(k outcome.Kind) string {
+	switch k {
+	case outcome.TimedOut:
+		return "timed out"
+	case outcome.DeviceLost:
+		return "device lost"
+	case outcome.Innocent:
+		return "reset by another's fault"
+	}
+	return k.String()
+}
+
+func shapeText(shape []uint64) string {
+	parts := make([]string, len(shape))
+	for i, d := range shape {
+		parts[i] = strconv.FormatUint(d, 10)
+	}
+	return "[" + strings.Join(parts, " x ") + "]"
+}
