@@ -6,8 +6,9 @@ import (
 	"capgpu/ledger"
 )
 
-// AuditLog is what the manager needs of a log; audit.Log is one. Append must not
-// return before the record is in the file, though it need not be on the disk.
+// AuditLog is what the manager needs of a log; audit.Log is one. Append refuses
+// while the log cannot be written, so that nothing is granted meanwhile; what
+// Snapshot and Head tell of is on disk.
 type AuditLog interface {
 	Append(kind, tenant, detail string) (index uint64, err error)
 	Snapshot(from uint64, max int) ([]ddf.AuditRecord, error)

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -52,7 +53,13 @@ func TestDriverKilledWhileClientsWork(t *testing.T) {
 	w := start(t, nil)
 	stop := make(chan struct{})
 	var working sync.WaitGroup
-	var worked [clients]int
+	var worked [clients]atomic.Uint64
+	total := func() (n uint64) {
+		for i := range worked {
+			n += worked[i].Load()
+		}
+		return n
+	}
 	for i := range clients {
 		c := w.dial("default")
 		working.Go(func() {
@@ -66,7 +73,7 @@ func TestDriverKilledWhileClientsWork(t *testing.T) {
 				if err == nil {
 					for err == nil {
 						if err = addVectors(within(t), s); err == nil {
-							worked[i]++
+							worked[i].Add(1)
 						}
 						select {
 						case <-stop:
@@ -92,15 +99,16 @@ func TestDriverKilledWhileClientsWork(t *testing.T) {
 	}
 	for i := range deaths {
 		epoch, pid := w.driver(uint64(i + 1))
-		time.Sleep(time.Duration(i*i%17) * time.Millisecond) // a moment of their work
+		enough := total() + uint64(i%4)*3 // some deaths at once, some in the midst of work
+		require.Eventually(t, func() bool { return total() >= enough }, patience, 100*time.Microsecond)
 		kill(t, pid)
 		w.driver(epoch + 1)
 		require.NoError(t, w.Check())
 	}
 	close(stop)
 	working.Wait()
-	for i, n := range worked {
-		require.NotZero(t, n, "client %d never worked", i)
+	for i := range worked {
+		require.NotZero(t, worked[i].Load(), "client %d never worked", i)
 	}
 	require.Len(t, children(t), 1, "no zombie, and one driver")
 	require.NoError(t, addVectors(within(t), w.open(w.dial("default"))))
@@ -141,6 +149,7 @@ func TestDriverDeathRevokesItsMemory(t *testing.T) {
 	devices, err := c.Devices(within(t))
 	require.NoError(t, err)
 	require.Equal(t, client.Recovering, devices[0].State)
+	require.NoError(t, b.Unmap())
 	s.Close(within(t))
 }
 
@@ -262,3 +271,5 @@ func TestManagerProcess(t *testing.T) {
 	require.NoError(t, os.WriteFile(run+".driver", []byte(strconv.Itoa(pid)), 0o600))
 	select {} // until killed
 }
+
+func itoa(pid int) string { return strconv.Itoa(pid) }

@@ -148,7 +148,6 @@ func (g *grants) free(d *dmaMemory) error {
 	d.freeing.Do(func() {
 		g.mu.Lock()
 		g.space.give(d.iova)
-		delete(g.live, d)
 		g.mu.Unlock()
 		// Others may hold descriptors and mappings of the memory, so that closing
 		// ours returns no page: only punching does.
@@ -157,6 +156,10 @@ func (g *grants) free(d *dmaMemory) error {
 		d.entryCharge.Release()
 		_, err := g.audit.Append("dma.unmap", "", fmt.Sprintf("%s iova=%#x generation=%d", g.tag(), uint64(d.iova), d.generation))
 		d.freeErr = errors.Join(d.freeErr, err)
+		// Only now: revoke waits for the frees that it finds here.
+		g.mu.Lock()
+		delete(g.live, d)
+		g.mu.Unlock()
 	})
 	return d.freeErr
 }
@@ -183,8 +186,9 @@ func (g *grants) mapped(iova ddf.IOVA, bytes uint64) bool {
 }
 
 // revoke takes everything back and closes the account. The link to the driver
-// must be down: no call of it may run. The error is a bug or a host that failed;
-// all that could be taken back was.
+// must be down: no call of it may run, though memory that it dropped may still be
+// on its way out. The error is a bug or a host that failed; all that could be
+// taken back was.
 func (g *grants) revoke() (freed int, err error) {
 	g.mu.Lock()
 	g.revoked = true

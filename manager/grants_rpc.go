@@ -153,7 +153,6 @@ type poolServer struct{ *grantServer }
 
 // Allocate implements schema.DMAPool_Server.
 func (s poolServer) Allocate(_ context.Context, call schema.DMAPool_allocate) error {
-	call.Go()
 	d, err := s.alloc(call.Args().Bytes())
 	if err != nil {
 		return err

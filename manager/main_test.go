@@ -3,6 +3,7 @@ package manager_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -135,6 +136,7 @@ func start(t *testing.T, change func(*manager.Config)) *world {
 	cfg := manager.Config{
 		Policy: p, RunDir: filepath.Join(shortDir(t), "run"), Audit: w.log,
 		DriverPath: program("gpu-mock"), GatePath: program("gpu-gate"), Say: w.say,
+		Log: slog.New(&strictHandler{Handler: slog.NewTextHandler(t.Output(), nil), t: t}),
 	}
 	if change != nil {
 		change(&cfg)
@@ -144,6 +146,24 @@ func start(t *testing.T, change func(*manager.Config)) *world {
 	w.Manager = m
 	t.Cleanup(w.stop)
 	return w
+}
+
+// strictHandler fails the test with what the manager logs as an error, unless
+// the test expects it.
+type strictHandler struct {
+	slog.Handler
+	t *testing.T
+}
+
+func (h *strictHandler) Handle(ctx context.Context, r slog.Record) error {
+	if r.Level >= slog.LevelError && r.Message != "wedged" {
+		h.t.Errorf("the manager logged an error: %s", r.Message)
+	}
+	return h.Handler.Handle(ctx, r)
+}
+
+func (h *strictHandler) WithAttrs(a []slog.Attr) slog.Handler {
+	return &strictHandler{Handler: h.Handler.WithAttrs(a), t: h.t}
 }
 
 // shortDir is a folder whose path leaves room for a socket's name.

@@ -1,0 +1,271 @@
+package manager_test
+
+import (
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"capgpu/client"
+	"capgpu/control"
+	"capgpu/gpuerr"
+	"capgpu/ledger"
+	"capgpu/manager"
+)
+
+// connect opens a bare socket to the manager.
+func connect(t *testing.T, network, path string) *net.UnixConn {
+	t.Helper()
+	c, err := net.DialUnix(network, nil, &net.UnixAddr{Name: path, Net: network})
+	require.NoError(t, err)
+	return c
+}
+
+// drained reads until the manager closes; a reset is as good.
+func drained(t *testing.T, c *net.UnixConn) {
+	t.Helper()
+	require.NoError(t, c.SetReadDeadline(time.Now().Add(patience)))
+	buf := make([]byte, 8192)
+	for {
+		n, err := c.Read(buf)
+		if err != nil || n == 0 {
+			require.NotErrorIs(t, err, os.ErrDeadlineExceeded, "the manager did not close the socket")
+			return
+		}
+	}
+}
+
+// noConnections waits until every connection's charge is back, and looks at the
+// processes that are left.
+func (w *world) noConnections(processes int) {
+	w.t.Helper()
+	require.Eventually(w.t, func() bool { return w.held(ledger.Connections) == 0 }, patience, time.Millisecond)
+	require.NoError(w.t, w.Check())
+	require.Len(w.t, children(w.t), processes)
+}
+
+func TestGarbageOnEverySocket(t *testing.T) {
+	w := start(t, nil)
+	epoch, _ := w.driver(1)
+	r := rand.New(rand.NewPCG(1, 2))
+	for i := range 60 {
+		b := make([]byte, 1+r.IntN(300))
+		for j := range b {
+			b[j] = byte(r.Uint32())
+		}
+		direct := connect(t, "unixpacket", w.SocketPath("default"))
+		_, err := direct.Write(b)
+		require.NoError(t, err)
+		drained(t, direct)
+		direct.Close()
+		if i%10 != 0 {
+			continue // a gate is a process
+		}
+		capnp := connect(t, "unix", w.CapnpSocketPath("default"))
+		_, err = capnp.Write(b)
+		require.NoError(t, err)
+		require.NoError(t, capnp.CloseWrite())
+		drained(t, capnp)
+		capnp.Close()
+	}
+	w.noConnections(1)
+	again, _ := w.driver(1)
+	require.Equal(t, epoch, again, "the driver did not notice")
+}
+
+// Messages that are well-formed and not the tenant's to send.
+func TestWrongMessages(t *testing.T) {
+	w := start(t, nil)
+	w.driver(1)
+	c := connect(t, "unixpacket", w.SocketPath("default"))
+	raw, err := c.SyscallConn()
+	require.NoError(t, err)
+	var fd int
+	require.NoError(t, raw.Control(func(s uintptr) { fd, err = unix.FcntlInt(s, unix.F_DUPFD_CLOEXEC, 0) }))
+	require.NoError(t, err)
+	c.Close()
+	conn, err := control.NewConn(fd, control.ConnOptions{})
+	require.NoError(t, err)
+	caller := control.NewCaller(conn)
+	defer caller.Close()
+	for _, m := range []struct {
+		typ  control.MsgType
+		body []byte
+		want gpuerr.Code
+	}{
+		{control.TypeHello, control.HelloRequest{Version: 2}.AppendTo(nil), gpuerr.Protocol},
+		{control.TypeOpenDevice, control.OpenDeviceRequest{Index: 1}.AppendTo(nil), gpuerr.NoDevice},
+		{control.TypeNextState, control.NextStateRequest{Index: 9}.AppendTo(nil), gpuerr.NoDevice},
+		{control.TypeStatus, control.StatusRequest{Index: 1 << 31}.AppendTo(nil), gpuerr.NoDevice},
+		{control.TypePing, nil, gpuerr.Unimplemented},
+		{control.TypeShutdown, nil, gpuerr.Unimplemented},
+		{control.TypeDescribe, nil, gpuerr.Unimplemented},
+		{control.TypeSetLimits, control.SetLimitsRequest{Tenant: "default"}.AppendTo(nil), gpuerr.Unimplemented},
+	} {
+		_, err := caller.Call(within(t), m.typ, m.body, nil)
+		require.ErrorIs(t, err, m.want, "%v", m.typ)
+	}
+	_, err = caller.Call(within(t), control.TypeHello, control.HelloRequest{Version: 1}.AppendTo(nil), nil)
+	require.NoError(t, err, "the socket is still good")
+}
+
+// Waits are bounded, and leave room for other requests.
+func TestNextStateFlood(t *testing.T) {
+	w := start(t, nil)
+	c := w.dial("default")
+	w.driver(1)
+	results := make(chan error, 60)
+	for range 60 {
+		go func() {
+			_, err := c.NextStateFor(within(t), 0, 1, time.Second)
+			results <- err
+		}()
+	}
+	_, err := c.Devices(within(t))
+	require.NoError(t, err)
+	busy := 0
+	for range 60 {
+		if err := <-results; err != nil {
+			require.ErrorIs(t, err, gpuerr.Busy)
+			busy++
+		}
+	}
+	require.Equal(t, 60-32, busy)
+}
+
+// Death of a gate costs its client the connection, and nobody else anything.
+func TestGateKilled(t *testing.T) {
+	w := start(t, nil)
+	_, driver := w.driver(1)
+	c := connect(t, "unix", w.CapnpSocketPath("default"))
+	defer c.Close()
+	var gate int
+	require.Eventually(t, func() bool {
+		for _, pid := range children(t) {
+			comm, _ := os.ReadFile(filepath.Join("/proc", itoa(pid), "comm"))
+			if strings.TrimSpace(string(comm)) == "gpu-gate" {
+				gate = pid
+			}
+		}
+		return gate != 0
+	}, patience, time.Millisecond)
+	require.EqualValues(t, 1, w.held(ledger.Connections))
+	kill(t, gate)
+	drained(t, c)
+	w.noConnections(1)
+	require.Equal(t, []int{driver}, children(t))
+	require.NoError(t, addVectors(within(t), w.open(w.dial("default"))))
+}
+
+// The end of a Cap'n Proto client is the end of its gate.
+func TestGateEndsWithItsClient(t *testing.T) {
+	w := start(t, nil)
+	w.driver(1)
+	for range 5 {
+		connect(t, "unix", w.CapnpSocketPath("default")).Close()
+	}
+	w.noConnections(1)
+}
+
+// A gate that is no gate costs the client its connection; a refused one is told why.
+func TestCapnpRefusals(t *testing.T) {
+	w := start(t, func(c *manager.Config) {
+		c.GatePath = "/bin/true"
+		c.Policy.Tenant("limited").AllowedUIDs = []uint32{65533}
+	})
+	w.driver(1)
+	c := connect(t, "unix", w.CapnpSocketPath("default"))
+	drained(t, c)
+	c.Close()
+	c = connect(t, "unix", w.CapnpSocketPath("limited"))
+	defer c.Close()
+	require.NoError(t, c.SetReadDeadline(time.Now().Add(patience)))
+	said := make([]byte, 4096)
+	n, err := c.Read(said)
+	require.NoError(t, err)
+	require.Contains(t, string(said[:n]), `E_DENIED: user`, "an Abort with the reason")
+	w.noConnections(1)
+}
+
+// Children get two descriptors, no environment, and die with us.
+func TestChildrenAreBare(t *testing.T) {
+	w := start(t, nil)
+	_, pid := w.driver(1)
+	env, err := os.ReadFile(filepath.Join("/proc", itoa(pid), "environ"))
+	require.NoError(t, err)
+	require.Empty(t, env)
+	fds, err := os.ReadDir(filepath.Join("/proc", itoa(pid), "fd"))
+	require.NoError(t, err)
+	sockets := 0
+	for _, fd := range fds {
+		to, err := os.Readlink(filepath.Join("/proc", itoa(pid), "fd", fd.Name()))
+		if err == nil && strings.HasPrefix(to, "socket:") {
+			sockets++
+		}
+	}
+	require.Equal(t, 2, sockets, "the driver holds sockets that are not its own: %v", fds)
+	status, err := os.Readlink(filepath.Join("/proc", itoa(pid), "cwd"))
+	require.NoError(t, err)
+	require.Equal(t, "/", status)
+}
+
+func TestRunDirIsChecked(t *testing.T) {
+	dir := shortDir(t)
+	cfg := manager.Config{Policy: manager.DevPolicy(), DriverPath: program("gpu-mock"), GatePath: program("gpu-gate")}
+	for _, c := range []struct {
+		name, want string
+		make       func(path string) error
+	}{
+		{"others can write", "others can write", func(p string) error {
+			if err := os.Mkdir(p, 0o700); err != nil {
+				return err
+			}
+			return os.Chmod(p, 0o777)
+		}},
+		{"a link", "not a directory", func(p string) error { return os.Symlink(dir, p) }},
+		{"a file", "not a directory", func(p string) error { return os.WriteFile(p, nil, 0o600) }},
+		{"of another", "belongs to user", func(p string) error {
+			if err := os.Mkdir(p, 0o700); err != nil {
+				return err
+			}
+			return os.Chown(p, 65533, -1)
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if c.name == "of another" && os.Geteuid() != 0 {
+				t.Skip("only root can give a directory away")
+			}
+			cfg := cfg
+			log := &memoryLog{}
+			cfg.RunDir, cfg.Audit = filepath.Join(dir, strings.ReplaceAll(c.name, " ", "-")), log
+			require.NoError(t, c.make(cfg.RunDir))
+			_, err := manager.Start(cfg)
+			require.ErrorContains(t, err, c.want)
+			require.True(t, log.closed, "Start owns the log also when it fails")
+		})
+	}
+}
+
+// Nothing but sockets is removed from a run directory, and no session of one
+// tenant is reachable from another.
+func TestTenantsAreApart(t *testing.T) {
+	w := start(t, nil)
+	a, b := w.dial("default"), w.dial("limited")
+	sa, sb := w.open(a), w.open(b)
+	secret, err := sa.CreateBuffer(within(t), 4096, client.Storage)
+	require.NoError(t, err)
+	mine, err := sb.CreateBuffer(within(t), 4096, client.Storage)
+	require.NoError(t, err)
+	status, err := b.Status(within(t), 0)
+	require.NoError(t, err)
+	require.NotContains(t, string(status), `"default"`, "a tenant sees another's books")
+	require.NotContains(t, string(status), `memory-only`)
+	require.NoError(t, secret.Close(within(t)))
+	require.NoError(t, mine.Close(within(t)))
+}
