@@ -5,12 +5,19 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"capgpu/control/server/servertest"
 )
+
+// UnmarshalJSON is the inverse of MarshalJSON.
+func (n *number) UnmarshalJSON(b []byte) error {
+	*n = number(strings.Trim(string(b), `"`))
+	return nil
+}
 
 // TestLargeRun adds 64 Mi elements, through files on both sides.
 func TestLargeRun(t *testing.T) {

@@ -52,12 +52,6 @@ type outputIO struct {
 // number is a value as text, which keeps NaN and infinities out of JSON's way.
 type number string
 
-// UnmarshalJSON is the inverse of MarshalJSON.
-func (n *number) UnmarshalJSON(b []byte) error {
-	*n = number(strings.Trim(string(b), `"`))
-	return nil
-}
-
 // MarshalJSON writes a JSON number, or a string where JSON has no number.
 func (n number) MarshalJSON() ([]byte, error) {
 	switch n {
