@@ -159,6 +159,9 @@ func (b *buffer) unmap() { b.host = nil }
 // scrub zeroes the memory; for a buffer with a mapping of its own that includes
 // the unmap, which the pool does first.
 func (b *buffer) scrub() {
+	if b.mem.chunk != nil && isClosed(b.session.memory.done) {
+		return // the session's own scrub frees the chunk
+	}
 	if err := b.mem.scrub(); err != nil {
 		b.stuck = true
 		b.session.dev.memoryLost(err)
@@ -174,6 +177,10 @@ func (b *buffer) release() {
 
 func (b *buffer) releaseMemory() {
 	if b.stuck {
+		return
+	}
+	if c := b.mem.chunk; c != nil && isClosed(b.session.memory.done) {
+		b.stuck = c.stuck
 		return
 	}
 	if err := b.session.memory.release(b.mem); err != nil {

@@ -131,6 +131,13 @@ func (e *engine) pumpLocked() {
 		if j == nil {
 			break
 		}
+		if j.withdrawn() {
+			e.top.returned(j, 0)
+			e.mu.Unlock()
+			j.finish(revokedOutcome, 0)
+			e.mu.Lock()
+			continue
+		}
 		id := e.sendLocked(j)
 		e.mu.Unlock()
 		err := e.backend.Submit(&j.work)

@@ -81,7 +81,7 @@ func newRig(t testing.TB, options ...rigOption) *rig {
 func newMemRig(t testing.TB, options ...rigOption) *rig {
 	r := newRig(t, options...)
 	r.mem = true
-	r.dev.newRing = func(cfg ring.Config) (serverRing, error) { return newMemRing(cfg), nil }
+	r.dev.newRing = newTestRing
 	return r
 }
 
@@ -164,6 +164,8 @@ type memEntry struct {
 	bindings []ring.Binding
 	inline   []byte
 }
+
+func newTestRing(cfg ring.Config) (serverRing, error) { return newMemRing(cfg), nil }
 
 func newMemRing(cfg ring.Config) *memRing {
 	return &memRing{cfg: cfg, work: make(chan struct{}, 1), news: make(chan struct{}, 1)}

@@ -69,6 +69,22 @@ func (j *job) usesBuffer(b *buffer) bool {
 	return false
 }
 
+// withdrawn reports whether something that the job uses is being closed. The
+// engine looks when it is about to send the job, under its lock: whoever closes
+// first closes the pins and then takes that lock to cancel, so a job that is not
+// found there is found here.
+func (j *job) withdrawn() bool {
+	if j.program != nil && j.program.pins.closed() {
+		return true
+	}
+	for _, b := range j.buffers {
+		if b.pins.closed() {
+			return true
+		}
+	}
+	return false
+}
+
 // unpin lets go of everything that the device could touch.
 func (j *job) unpin() {
 	for i, b := range j.buffers {

@@ -31,8 +31,12 @@ const (
 // nobody else's. Towards everybody else memory is zero before it is handed out
 // and zeroed after: new DMA buffers come zeroed, a carved range is scrubbed
 // before it can be carved again, and freeing a DMA buffer scrubs it.
+//
+// When the whole session goes, chunks are freed as a whole (which scrubs them)
+// and their ranges are not scrubbed one by one.
 type memory struct {
-	dma ddf.DMAPool
+	dma  ddf.DMAPool
+	done <-chan struct{} // closed when the session is closing
 
 	mu sync.Mutex
 	// +checklocks:mu
@@ -45,6 +49,7 @@ type memory struct {
 type chunk struct {
 	dma   ddf.DMABuffer
 	bytes uint64
+	stuck bool     // could not be unmapped
 	used  uint64   // pages; guarded by memory.mu
 	pages []uint64 // guarded by memory.mu
 }
@@ -87,6 +92,8 @@ func (m *memory) alloc(ctx context.Context, bytes uint64) (extent, error) {
 
 // newDMA asks the pool, and believes no more than it must of the answer.
 func (m *memory) newDMA(ctx context.Context, bytes uint64) (ddf.DMABuffer, error) {
+	ctx, stop := whileOpen(ctx, m.done)
+	defer stop()
 	dma, err := m.dma.Alloc(ctx, bytes)
 	if err != nil {
 		return nil, err
@@ -207,19 +214,40 @@ func (m *memory) removeLocked(c *chunk) {
 	}
 }
 
-// close frees what was kept. Nothing may be in use any more.
+// close frees every chunk. No job may use one, and no buffer can be made any more.
 func (m *memory) close() error {
 	m.mu.Lock()
-	kept := m.chunks
-	m.chunks = nil
+	chunks := m.chunks
+	m.chunks, m.carved = nil, 0
 	m.mu.Unlock()
 	var first error
-	for _, c := range kept {
-		if err := c.dma.Free(); err != nil && first == nil {
-			first = err
+	for _, c := range chunks {
+		if err := c.dma.Free(); err != nil {
+			c.stuck = true
+			if first == nil {
+				first = err
+			}
 		}
 	}
 	return first
+}
+
+// whileOpen is ctx, cancelled also when done is closed: no call to another process
+// holds up a close.
+func whileOpen(ctx context.Context, done <-chan struct{}) (context.Context, func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		select {
+		case <-done:
+			cancel()
+		case <-ctx.Done():
+		}
+	})
+	return ctx, func() {
+		cancel()
+		wg.Wait()
+	}
 }
 
 // heldBytes is the DMA memory of the session, in use or kept.

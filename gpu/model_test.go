@@ -415,7 +415,7 @@ func TestAgainstModel(t *testing.T) {
 		hand := &scriptedBackend{handBackend: newHandBackend()}
 		dev, err := New(Config{Backend: hand, DMA: fn.Grants().DMA})
 		require.NoError(rt, err)
-		dev.newRing = func(cfg ring.Config) (serverRing, error) { return newMemRing(cfg), nil }
+		dev.newRing = newTestRing
 		defer func() {
 			require.NoError(rt, dev.Close(context.Background()))
 			require.NoError(rt, fn.Close())

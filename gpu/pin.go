@@ -35,6 +35,8 @@ func (p *pins) unpin() {
 	}
 }
 
+func (p *pins) closed() bool { return p.n.Load() < 0 }
+
 // close refuses further pins. It reports whether any are left. Idempotent.
 func (p *pins) close() (busy bool) {
 	for {

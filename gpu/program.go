@@ -57,6 +57,8 @@ func (s *Session) LoadProgram(ctx context.Context, bundle []byte) (Handle, backe
 	}
 	// The charge comes before the work of admitting: a refused client costs nothing.
 	return s.chargedProgram(uint64(len(bundle)), func() (backend.Program, error) {
+		ctx, stop := whileOpen(ctx, s.node.Done())
+		defer stop()
 		return s.dev.cfg.Backend.Load(ctx, bundle)
 	})
 }

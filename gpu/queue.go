@@ -128,8 +128,8 @@ func (q *queue) open(entries uint32) error {
 	if q.charges[0], err = s.account.Reserve(ledger.QueueSlots, uint64(entries)); err != nil {
 		return err
 	}
-	// Header, entries, two completions for each, arena.
-	bytes, _ := roundUp(4096 + uint64(entries)*(ring.EntryBytes+2*ring.CompletionBytes) + uint64(q.argBytes))
+	// Header, entries, two completions for each, arena: docs/wire.md.
+	bytes, _ := roundUp(0x100 + uint64(entries)*(ring.EntryBytes+2*ring.CompletionBytes) + uint64(q.argBytes))
 	if q.charges[1], err = s.account.Reserve(ledger.HostMemory, bytes); err != nil {
 		q.release()
 		return err

@@ -119,11 +119,12 @@ func (s *Session) open(above *revoke.Node, payer *ledger.Account, limits ledger.
 		s.charge.Release()
 		return nil, err
 	}
-	if s.node, err = above.NewChild(name, revoke.Ops{Release: s.release}); err != nil {
+	if s.node, err = above.NewChild(name, revoke.Ops{Scrub: s.scrub, Release: s.release}); err != nil {
 		s.charge.Release()
 		s.account.Close()
 		return nil, s.closedError(err)
 	}
+	s.memory.done = s.node.Done()
 	s.charge.Commit()
 	d.mu.Lock()
 	if s.node.Live() { // else release may have run, and must stay the last
@@ -138,11 +139,15 @@ func (s *Session) open(above *revoke.Node, payer *ledger.Account, limits ledger.
 	return s, nil
 }
 
-// release is the end of a session; everything below it is released.
-func (s *Session) release() {
+// scrub frees the memory of all buffers of a session.
+func (s *Session) scrub() {
 	if err := s.memory.close(); err != nil {
 		s.dev.memoryLost(err)
 	}
+}
+
+// release is the end of a session; everything below it is released.
+func (s *Session) release() {
 	if err := s.account.Close(); err != nil {
 		s.dev.log.Error("a session ends with charges", "session", s.id, "error", err)
 	}

@@ -113,7 +113,8 @@ func (e *engine) reset(guilty backend.JobID, since time.Time) {
 	e.mu.Unlock()
 	e.resets.Add(1)
 	e.dev.auditEvent("reset", culprit.tenant, "session=%d outcome=%q after=%v", culprit.id, stoppedAs, time.Since(since))
-	ctx, stop := context.WithTimeout(context.Background(), e.dev.cfg.HangBound)
+	// With the patience before, the whole ladder fits the bound.
+	ctx, stop := context.WithTimeout(context.Background(), e.dev.cfg.HangBound/2)
 	err := e.backend.Reset(ctx)
 	stop()
 	if err != nil {
