@@ -62,6 +62,18 @@ func TestLyingClient(t *testing.T) {
 			expectProtocol(t, s, c)
 		})
 	}
+	t.Run("sqTail back to what is not consumed", func(t *testing.T) {
+		leakcheck.Check(t)
+		s, c := pair(t, 4, 64)
+		for range 2 {
+			push(t, c, NopEntry(0), nil, nil)
+		}
+		flush(t, c)
+		take(t, s)
+		take(t, s)
+		c.view.sqTail.Store(1)
+		expectProtocol(t, s, c)
+	})
 	for name, head := range map[string]uint64{
 		"cqHead beyond what is published": 6,
 		"cqHead beyond what was taken":    9,
