@@ -59,7 +59,7 @@ type Attach struct {
 	Facet        Facet
 	Weight       uint32        // of the tenant in the fair share; 0 means 1
 	MaxDeadline  time.Duration // 0: the device's
-	Programs     []string      // built-in programs it may open; nil: all
+	Programs     []string      // built-in programs it may open; empty: all
 }
 
 // Policy weakens a session, see Session.Restrict.

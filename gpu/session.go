@@ -57,7 +57,7 @@ func (d *Device) OpenSession(a Attach) (*Session, error) {
 	if a.MaxDeadline > 0 {
 		s.longest = min(s.longest, a.MaxDeadline)
 	}
-	if a.Programs != nil {
+	if len(a.Programs) > 0 {
 		s.programs = sorted(a.Programs)
 	}
 	return s.open(t.node, t.account, a.Limits)
