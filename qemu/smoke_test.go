@@ -40,20 +40,20 @@ func TestSmokeGuestFailsWhenItShould(t *testing.T) {
 		broken  string
 		wantErr string
 	}{
-		{"vecadd", "not ok "},                      // one wrong bit in a result
-		{"driver", "not ok "},                      // the driver dies of what a client sent
-		{"leak", "not ok "},                        // a session that nobody closed
-		{"manager", "device-manager ended early"},  // it cannot start
-		{"panic", "the guest died: "},              // init exits
-		{"hang", "the guest did not power off in"}, // nothing happens any more
-		{"silent", "not one verdict PASS"},         // the guest powers off without a verdict
+		{"vecadd", "not ok "},                     // one wrong bit in a result
+		{"driver", "not ok "},                     // the driver dies of what a client sent
+		{"leak", "not ok "},                       // a session that nobody closed
+		{"manager", "device-manager ended early"}, // it cannot start
+		{"panic", "the guest died: "},             // init exits
+		{"hang", "the guest did not power off"},   // nothing happens any more
+		{"silent", "not one verdict PASS"},        // the guest powers off without a verdict
 	}
 	for _, tt := range tests {
 		t.Run(tt.broken, func(t *testing.T) {
 			s := logTo(t)
 			s.Break = tt.broken
 			if tt.broken == "hang" {
-				s.Timeout = 10 * time.Second
+				s.Timeout = 8 * time.Second
 			}
 			_, transcript, err := s.Run(t.Context())
 			require.ErrorContains(t, err, tt.wantErr)
