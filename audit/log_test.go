@@ -221,9 +221,10 @@ func TestConcurrent(t *testing.T) {
 	stop.Store(true)
 	readers.Wait()
 	require.Len(t, byIndex, writers*each)
+	require.NoError(t, l.Sync())
 	records, err := Read(path, 0, 1<<20)
 	require.NoError(t, err)
-	require.Len(t, records, writers*each)
+	require.Equal(t, writers*each, len(records))
 	for _, r := range records {
 		require.Equal(t, byIndex[r.Index], r.Detail)
 	}
@@ -318,6 +319,55 @@ func TestDiskFull(t *testing.T) {
 	}
 }
 
+// TestFailureWhileMoreIsQueued: what was queued behind a write that fails is
+// chained to it, and so is given up with it, together with its places to seek to.
+func TestFailureWhileMoreIsQueued(t *testing.T) {
+	f, l := flakyLog(t)
+	for range markEvery - 3 {
+		_, err := l.Append("kind", "", "before")
+		require.NoError(t, err)
+	}
+	require.NoError(t, l.Sync())
+	before := f.syncs.Load()
+	f.hold = make(chan struct{})
+	_, err := l.Append("kind", "", "in the failing write")
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return f.syncs.Load() == before+1 }, 10*time.Second, time.Millisecond)
+	for range 10 { // over the place of a mark
+		_, err := l.Append("kind", "", "queued behind it")
+		require.NoError(t, err)
+	}
+	bad := error(syscall.EIO)
+	f.syncErr.Store(&bad)
+	f.hold <- struct{}{}
+	require.Eventually(t, func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.failure != nil
+	}, 10*time.Second, time.Millisecond)
+	f.syncErr.Store(nil)
+	close(f.hold)
+	for i := range 2 * markEvery {
+		_, err := l.Append("kind", "", fmt.Sprint("after ", i))
+		require.NoError(t, err)
+	}
+	head, err := l.Head()
+	require.NoError(t, err)
+	require.EqualValues(t, 3*markEvery-3+1, head.Size)
+	_, err = Verify(f.Name(), head)
+	require.NoError(t, err)
+	for from := uint64(0); from < head.Size; from += 50 {
+		records, err := l.Snapshot(from, 50)
+		require.NoError(t, err)
+		read, err := Read(f.Name(), from, 50)
+		require.NoError(t, err)
+		require.Equal(t, read, records)
+	}
+	records, err := l.Snapshot(markEvery-3, 2)
+	require.NoError(t, err)
+	require.Equal(t, []string{"253 audit.lost||11 records before this one could not be written", "254 kind||after 0"}, texts(records))
+}
+
 func TestOneSyncForManyAppends(t *testing.T) {
 	f, l := flakyLog(t)
 	f.hold = make(chan struct{})
@@ -377,4 +427,18 @@ func TestOpenErrors(t *testing.T) {
 	_, err = Open(put(t, []byte("something else entirely")), Options{})
 	require.True(t, errors.As(err, &damage))
 	require.ErrorIs(t, err, gpuerr.IO)
+}
+
+// BenchmarkAppend is a burst of records, the last one waiting for the disk.
+func BenchmarkAppend(b *testing.B) {
+	l := openLog(b, filepath.Join(b.TempDir(), "audit.log"), Options{})
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := l.Append("session.open", "tenant a", "id 1 facet full"); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if err := l.Sync(); err != nil {
+		b.Fatal(err)
+	}
 }
