@@ -24,6 +24,10 @@
 // is up. A capability whose last reference the client drops is closed; a session
 // lives until the references to it and to all that was made from it are gone.
 //
+// Calls on a session and on all made from it are served in the order in which the
+// client made them, so that a wait may be sent right behind the launch whose
+// promise it means. Calls that block let the others pass.
+//
 // Ids are numbers of this gate. They ascend and are never used twice, so that a
 // stale id names nothing, and an id of another session is as unknown as any.
 //

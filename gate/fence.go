@@ -164,8 +164,9 @@ func (f *fence) Value(ctx context.Context, call schema.GpuFence_value) error {
 }
 
 func (f *fence) Wait(ctx context.Context, call schema.GpuFence_wait) error {
-	call.Go()
-	end, err := f.wait(ctx, max(f.lastPromised(), 1), call.Args().TimeoutNanos())
+	value := max(f.lastPromised(), 1) // in order with the submissions
+	rpcguard.Go(ctx, call.Call)
+	end, err := f.wait(ctx, value, call.Args().TimeoutNanos())
 	if err != nil {
 		return err
 	}
@@ -178,7 +179,7 @@ func (f *fence) Wait(ctx context.Context, call schema.GpuFence_wait) error {
 }
 
 func (f *fence) WaitValue(ctx context.Context, call schema.GpuFence_waitValue) error {
-	call.Go()
+	rpcguard.Go(ctx, call.Call)
 	end, err := f.wait(ctx, call.Args().Value(), call.Args().TimeoutNanos())
 	if err != nil {
 		return err

@@ -81,7 +81,7 @@ type lifecycle struct {
 }
 
 func (l *lifecycle) Next(ctx context.Context, call schema.Lifecycle_next) error {
-	call.Go()
+	rpcguard.Go(ctx, call.Call)
 	select {
 	case l.g.waits <- struct{}{}:
 		defer func() { <-l.g.waits }()

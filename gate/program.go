@@ -57,7 +57,7 @@ func (s *session) OpenProgram(ctx context.Context, call schema.GpuProgramSession
 }
 
 func (s *session) LoadProgram(ctx context.Context, call schema.GpuSession_loadProgram) error {
-	call.Go() // verification takes its time
+	rpcguard.Go(ctx, call.Call) // verification takes its time
 	bundle, err := call.Args().Bundle()
 	if err != nil {
 		return badArgument("bundle", err)

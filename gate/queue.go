@@ -63,7 +63,7 @@ func (q *queue) Submit(_ context.Context, call schema.GpuQueue_submit) error {
 }
 
 func (q *queue) Completions(ctx context.Context, call schema.GpuQueue_completions) error {
-	call.Go()
+	rpcguard.Go(ctx, call.Call)
 	most := call.Args().Max()
 	if most == 0 {
 		return gpuerr.New(gpuerr.Invalid, "max: 0")

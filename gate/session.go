@@ -21,6 +21,7 @@ type session struct {
 	description client.Description
 	parent      *session // of a restricted session
 	gate        *rpcguard.Gate
+	line        rpcguard.Line // of the session and all made from it
 
 	submitMu sync.Mutex
 	// queue is the default queue, once it is needed.
@@ -112,7 +113,7 @@ func (s *session) unref() {
 func (s *session) export(spec rpcguard.Spec) capnp.Client {
 	s.ref()
 	shutdown := spec.Shutdown
-	spec.Log = s.g.log
+	spec.Log, spec.Line = s.g.log, &s.line
 	spec.Shutdown = func() {
 		if shutdown != nil {
 			shutdown()
@@ -138,7 +139,7 @@ func (s *session) capability() capnp.Client {
 }
 
 func (s *session) Close(ctx context.Context, call schema.GpuMemorySession_close) error {
-	call.Go() // what is queued behind fails at once instead of waiting
+	rpcguard.Go(ctx, call.Call) // what is queued behind fails at once instead of waiting
 	err := s.client.Close(ctx)
 	if err == nil {
 		s.gate.Revoke(gpuerr.New(gpuerr.Closed, "the session was closed"))

@@ -122,8 +122,8 @@ void addVectors(GpuSession::Client session, uint32_t count, kj::WaitScope& wait)
 }
 
 void runPipelined(GpuSession::Client session, kj::WaitScope& wait) {
-  // Five calls, one wait: every capability below is still a promise when it is
-  // used, also as an argument.
+  // Every capability below is still a promise when it is used, also as an
+  // argument; only the ids have to be waited for.
   auto src = createBuffer(session, 4096);
   auto dst = createBuffer(session, 4096);
   auto srcId = idOf(src, wait);
@@ -144,8 +144,9 @@ void runPipelined(GpuSession::Client session, kj::WaitScope& wait) {
   auto ran = run.send();
   auto waitRequest = fence.waitRequest();
   waitRequest.setTimeoutNanos(TEN_SECONDS);
-  // The wait is for what was promised when it is served, after the run.
-  auto end = ran.then([&](auto&&) { return waitRequest.send(); }).wait(wait);
+  // Calls of a session are served in order: this waits for what the run promised.
+  auto end = waitRequest.send().wait(wait);
+  ran.wait(wait);
   written.wait(wait);
   KJ_REQUIRE(end.getOk(), end.getOutcome());
   auto read = dst.readRequest();

@@ -38,8 +38,9 @@
 // Export makes a capability from a generated method table. Every method of it is
 // behind a Gate (checked when the call starts and again before its results
 // leave), recovers from panics, and turns errors into exceptions by Exception.
-// Methods of one object run one at a time, in order; one that blocks calls
-// call.Go() first. A method must end when its context does.
+// Methods of one object run one at a time, in order, and so do those of objects
+// that share a Line; one that blocks calls Go first. A method must end when its
+// context does.
 //
 // # Locks
 //

@@ -19,6 +19,8 @@ type Spec struct {
 	Name string
 	// Gate is what revokes it. Nil: only the end of its references ends it.
 	Gate *Gate
+	// Line, if set, orders its calls among those of other objects.
+	Line *Line
 	// Methods is the generated table, X_Methods(nil, impl). What is not in it is
 	// unimplemented.
 	Methods []server.Method
@@ -63,6 +65,15 @@ func Export(spec Spec) capnp.Client {
 	return capnp.NewClient(o)
 }
 
+// Recv implements capnp.ClientHook. The vat calls it in the order in which calls
+// came; it only queues.
+func (o *object) Recv(ctx context.Context, r capnp.Recv) capnp.PipelineCaller {
+	if o.spec.Line != nil {
+		ctx = context.WithValue(ctx, placeKey{}, o.spec.Line.enter())
+	}
+	return o.Server.Recv(ctx, r)
+}
+
 type shutdownFunc func()
 
 func (f shutdownFunc) Shutdown() { f() }
@@ -82,6 +93,10 @@ func (o *object) unimplemented(_ context.Context, call *server.Call) error {
 // guarded is what every method runs in.
 func (o *object) guarded(m capnp.Method, impl func(context.Context, *server.Call) error) func(context.Context, *server.Call) error {
 	return func(ctx context.Context, call *server.Call) error {
+		if p, ok := ctx.Value(placeKey{}).(*place); ok {
+			p.await()
+			defer p.leave()
+		}
 		closed := func() bool {
 			return m.MethodName == o.spec.Ends && errors.Is(o.gateErr(), gpuerr.Closed)
 		}

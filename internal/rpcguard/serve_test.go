@@ -319,3 +319,60 @@ func TestExceptionRoundTrip(t *testing.T) {
 	require.ErrorIs(t, FromException(exc.New(exc.Overloaded, "", "x")), gpuerr.Busy)
 	require.ErrorIs(t, FromException(context.Canceled), context.Canceled)
 }
+
+// Objects in a line take their calls in the order in which they came, however
+// long one of them takes, until it lets the others pass.
+func TestLine(t *testing.T) {
+	var line Line
+	gate := NewGate()
+	defer gate.Revoke(nil)
+	order := make(chan string, 8)
+	slow := make(chan struct{})
+	export := func(name string, impl func(context.Context, schema.GpuBuffer_size)) capnp.Client {
+		b := &lineBuffer{size: func(ctx context.Context, call schema.GpuBuffer_size) { impl(ctx, call); order <- name }}
+		return Export(Spec{Name: name, Gate: gate, Line: &line, Methods: schema.GpuBuffer_Methods(nil, b)})
+	}
+	first := export("first", func(context.Context, schema.GpuBuffer_size) { <-slow })
+	second := export("second", func(context.Context, schema.GpuBuffer_size) {})
+	blocked := make(chan struct{})
+	passing := export("passing", func(ctx context.Context, call schema.GpuBuffer_size) {
+		Go(ctx, call.Call)
+		<-blocked
+	})
+	v := newVat(nil, capnp.Client{}, DefaultLimits())
+	v.out = newWriter(nil, 0, func() {}, func(error) {})
+	receive := func(c capnp.Client) {
+		v.running.Add(1)
+		q := &question{}
+		q.call = &call{v: v, q: q, cancel: func(error) {}}
+		c.RecvCall(context.Background(), capnp.Recv{
+			Method:      capnp.Method{InterfaceID: schema.GpuBuffer_TypeID, MethodID: 2},
+			ReleaseArgs: func() {}, Returner: q.call,
+		})
+	}
+	for _, c := range []capnp.Client{passing, first, second} {
+		defer c.Release()
+		receive(c)
+	}
+	select {
+	case name := <-order:
+		t.Fatalf("%s did not wait", name)
+	case <-time.After(20 * time.Millisecond):
+	}
+	close(slow)
+	require.Equal(t, "first", <-order)
+	require.Equal(t, "second", <-order)
+	close(blocked)
+	require.Equal(t, "passing", <-order)
+	v.running.Wait()
+}
+
+type lineBuffer struct {
+	schema.GpuBuffer_Server
+	size func(context.Context, schema.GpuBuffer_size)
+}
+
+func (b *lineBuffer) Size(ctx context.Context, call schema.GpuBuffer_size) error {
+	b.size(ctx, call)
+	return nil
+}
