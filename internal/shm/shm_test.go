@@ -248,15 +248,22 @@ func TestEventPeerClearsNonblock(t *testing.T) {
 	if err := unix.SetNonblock(b.FD(), false); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
+	// The wait begins before its time is up, and a blocked thread outlasts it.
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+	defer cancel()
 	ended := make(chan error, 1)
 	go func() {
 		_, err := a.Wait(ctx)
 		ended <- err
 	}()
-	cancel()
-	if err := <-ended; err != context.Canceled {
-		t.Errorf("Wait() = %v", err)
+	select {
+	case err := <-ended:
+		if err != context.DeadlineExceeded {
+			t.Errorf("Wait() = %v", err)
+		}
+	case <-time.After(patience / 4):
+		b.Signal() // lets the test end
+		t.Fatal("a peer blocks Wait by clearing O_NONBLOCK")
 	}
 	go func() {
 		_, err := a.Wait(context.Background())
