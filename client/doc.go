@@ -47,10 +47,11 @@
 //
 // A slice that Buffer.Map returned stays readable and writable until
 // Buffer.Unmap, also after Buffer.Close, Session.Close or the death of the
-// driver: a late access then meets memory that no longer belongs to any device,
-// instead of killing the process. Its price is that every Map wants an Unmap.
-// The driver cannot shrink the memory under a mapping either: only sealed memory
-// is accepted. ReadAt and WriteAt need no such care.
+// driver: a late access meets zeros, or memory that the same session has put to
+// another use, but it never kills the process and never reaches another session.
+// The price is that every Map wants an Unmap. The driver cannot shrink the memory
+// under a mapping either: only sealed memory is accepted. ReadAt and WriteAt need
+// no such care.
 //
 // # Concurrency
 //
@@ -60,6 +61,8 @@
 //
 // Trust: the service is trusted to do the work, not with this process: its
 // replies are parsed strictly, sizes are checked before memory is mapped, and
-// nothing it sends makes a method panic. Lock order: Session.mu before nothing;
-// Buffer.mu and Queue's locks are leaves.
+// nothing it sends makes a method panic.
+//
+// Locks: Session.mu, Buffer.mu and the two of a Queue are never held together.
+// Queue.collect is held while a collector sleeps, and only by collectors.
 package client

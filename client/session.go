@@ -70,6 +70,9 @@ func (s *Session) runWatch() {
 		<-s.caller.Done()
 		err = s.caller.Err()
 	}
+	if errors.Is(err, gpuerr.Disconnected) {
+		err = errDriverGone
+	}
 	s.mu.Lock()
 	if s.closing != nil {
 		err = errSessionClosed
@@ -81,7 +84,10 @@ func (s *Session) runWatch() {
 	s.caller.Close()
 }
 
-var errSessionClosed = gpuerr.New(gpuerr.Closed, "the session is closed")
+var (
+	errSessionClosed = gpuerr.New(gpuerr.Closed, "the session is closed")
+	errDriverGone    = gpuerr.New(gpuerr.Disconnected, "the driver is gone; open the device again")
+)
 
 // Epoch is the driver's epoch, for Conn.NextState.
 func (s *Session) Epoch() uint64 { return s.epoch }

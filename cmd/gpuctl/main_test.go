@@ -66,7 +66,9 @@ func (i *invocation) checkGolden(t *testing.T, name, dir string, args []string) 
 		text += "--- standard error\n" + i.err.String()
 	}
 	text += "--- exit status " + string(rune('0'+i.exit%10)) + "\n"
-	text = strings.ReplaceAll(text, dir, "DIR")
+	if dir != "" {
+		text = strings.ReplaceAll(text, dir, "DIR")
+	}
 	for _, m := range measured {
 		text = m.re.ReplaceAllString(text, m.put)
 	}
@@ -237,22 +239,48 @@ func TestUnreachable(t *testing.T) {
 	i.checkGolden(t, "unreachable-capnp", dir, []string{"--socket", l.Addr().String(), "devices"})
 }
 
+func TestMemoryTenant(t *testing.T) {
+	svc := servertest.Start(t, servertest.Options{Attach: func(a *gpu.Attach) { a.Facet = gpu.FacetMemory }})
+	for _, args := range [][]string{{"run", "--list"}, {"run", "vecadd_f32", "--random", "5"}} {
+		i := gpuctl(context.Background(), map[string]string{"CAPGPU_SOCKET": svc.Socket}, false, args...)
+		i.checkGolden(t, "memory-tenant-"+strings.Trim(args[1], "-"), "", args)
+	}
+}
+
+func TestDriverDies(t *testing.T) {
+	svc := servertest.Start(t, servertest.Options{Config: func(c *gpu.Config) { c.DefaultDeadline, c.MaxDeadline = time.Minute, time.Minute }})
+	died := make(chan struct{})
+	go func() {
+		defer close(died)
+		awaitWork(svc)
+		svc.Kill()
+	}()
+	i := gpuctl(context.Background(), map[string]string{"CAPGPU_SOCKET": svc.Socket}, false, "run", "spin")
+	<-died
+	require.Equal(t, exitUnreachable, i.exit, "%s%s", &i.out, &i.err)
+}
+
+// awaitWork returns when something runs on the device.
+func awaitWork(svc *servertest.Service) {
+	for {
+		for _, tenant := range svc.Device.Status("").Tenants {
+			for _, s := range tenant.Sessions {
+				if s.InFlight > 0 {
+					return
+				}
+			}
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
 func TestInterrupt(t *testing.T) {
 	svc := servertest.Start(t, servertest.Options{Config: func(c *gpu.Config) { c.DefaultDeadline, c.MaxDeadline = time.Minute, time.Minute }})
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	go func() {
-		for {
-			for _, tenant := range svc.Device.Status("").Tenants {
-				for _, s := range tenant.Sessions {
-					if s.InFlight > 0 {
-						cancel()
-						return
-					}
-				}
-			}
-			time.Sleep(time.Millisecond)
-		}
+		awaitWork(svc)
+		cancel()
 	}()
 	args := []string{"--socket", svc.Socket, "run", "spin"}
 	i := gpuctl(ctx, nil, false, args...)

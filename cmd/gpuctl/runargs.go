@@ -133,6 +133,9 @@ func (j *job) resolve(ctx context.Context, s *client.Session) error {
 		return err
 	}
 	j.describe = d
+	if d.Facet < client.FacetProgram {
+		return gpuerr.New(gpuerr.Unimplemented, "this tenant may not run programs on %s, only move memory", j.device)
+	}
 	p, err := s.OpenProgram(ctx, j.cmd.Program)
 	if errors.Is(err, gpuerr.NoProgram) && len(d.Programs) > 0 {
 		return &hinted{err, "This device has: " + strings.Join(d.Programs, ", ") + "."}
