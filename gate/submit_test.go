@@ -276,3 +276,27 @@ func TestQueue(t *testing.T) {
 	refused(r, gpuerr.Closed, one, releaseOne)
 	refused(r, gpuerr.Closed, two, releaseTwo)
 }
+
+// A wait that is sent right behind a launch is for that launch.
+func TestWaitBehindLaunch(t *testing.T) {
+	r := newRig(t, servertest.Options{})
+	s := r.open()
+	const n = 256
+	bufA, a := r.buffer(s, 4*n)
+	bufC, c := r.buffer(s, 4*n)
+	memA, memC := r.mapped(bufA), r.mapped(bufC)
+	fence, _ := r.fence(s)
+	for i := range 50 {
+		putFloats(memA, func(int) float32 { return float32(i) })
+		launch, releaseLaunch := s.LaunchKernel(r.ctx, kernel{"vecadd_f32", 1, n, []uint32{a, a, c}, fence}.params)
+		wait, releaseWait := fence.Wait(r.ctx, waitFor(10*time.Second))
+		res, err := wait.Struct()
+		require.NoError(t, err)
+		require.True(t, res.Ok())
+		require.Equal(t, float32(2*i), math.Float32frombits(binary.LittleEndian.Uint32(memC)), "round %d", i)
+		releaseWait()
+		_, err = launch.Struct()
+		require.NoError(t, err)
+		releaseLaunch()
+	}
+}

@@ -99,6 +99,7 @@ type session struct {
 	schema.GpuMemorySession_Server
 	s    *service
 	gate *Gate
+	line Line
 }
 
 func (s *service) newSession() *session { return &session{s: s, gate: s.gate.NewChild()} }
@@ -106,7 +107,7 @@ func (s *service) newSession() *session { return &session{s: s, gate: s.gate.New
 func (o *session) export() capnp.Client {
 	o.s.live.Add(1)
 	return Export(Spec{
-		Name: "GpuMemorySession", Gate: o.gate, Impl: o, Log: o.s.log, Ends: "close",
+		Name: "GpuMemorySession", Gate: o.gate, Impl: o, Log: o.s.log, Ends: "close", Line: &o.line,
 		Methods:  schema.GpuMemorySession_Methods(nil, o),
 		Shutdown: func() { o.gate.Revoke(nil); o.s.live.Add(-1) },
 	})
@@ -123,7 +124,7 @@ func (o *session) CreateBuffer(_ context.Context, call schema.GpuMemorySession_c
 	o.s.live.Add(1)
 	b := &buffer{s: o.s, gate: o.gate}
 	return res.SetBuffer(schema.GpuBuffer(Export(Spec{
-		Name: "GpuBuffer", Gate: o.gate, Impl: b, Log: o.s.log,
+		Name: "GpuBuffer", Gate: o.gate, Impl: b, Log: o.s.log, Line: &o.line,
 		Methods:  schema.GpuBuffer_Methods(nil, b),
 		Shutdown: func() { o.s.live.Add(-1) },
 	})))
