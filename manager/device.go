@@ -107,7 +107,7 @@ func (d *device) runSupervise(ctx context.Context) {
 func (d *device) lost(epoch uint64, cause error, delay time.Duration, again bool) {
 	if !again {
 		p := d.cfg.Policy.Device.Respawn
-		cause = fmt.Errorf("given up after more than %d deaths of the driver within %v; remove the reason and restart device-manager; the last was: %w", p.Budget, p.Window, cause)
+		cause = fmt.Errorf("%w; given up after more than %d deaths within %v: remove the reason and restart device-manager", cause, p.Budget, p.Window)
 	}
 	if s, _ := d.board.get(); !again || s.cause != clipped(cause.Error()) {
 		d.board.update(func(s *snapshot) {

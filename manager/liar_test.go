@@ -1,0 +1,202 @@
+package manager_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"capgpu/client"
+	"capgpu/control"
+	"capgpu/ddf/ddfrpc"
+	"capgpu/gpuerr"
+	"capgpu/ledger"
+	"capgpu/manager"
+)
+
+// lies are drivers that do not behave. Each is a process of this test binary,
+// started by the manager with "lie NAME"; it ends with its links or a signal.
+var lies = map[string]func(supervision *control.Conn, grants *net.UnixConn) error{
+	"garbage on the supervision link": func(c *control.Conn, _ *net.UnixConn) error {
+		raw, err := c.SyscallConn()
+		if err != nil {
+			return err
+		}
+		raw.Write(func(fd uintptr) bool { _, err = unix.Write(int(fd), []byte("open sesame")); return true })
+		return errors.Join(err, hang())
+	},
+	"garbage on the grant link": func(_ *control.Conn, g *net.UnixConn) error {
+		_, err := g.Write([]byte("\x00\x00\x00\x00\x01\x00\x00\x00open sesame, all of it, if you please"))
+		return errors.Join(err, hang())
+	},
+	"an epoch that is not its": func(c *control.Conn, _ *net.UnixConn) error {
+		caller := control.NewPeer(context.Background(), c, obey)
+		_, err := caller.Call(context.Background(), control.TypeReady, control.ReadyRequest{Epoch: 77}.AppendTo(nil), nil)
+		return fmt.Errorf("said: %w", err)
+	},
+	"ready again and again": func(c *control.Conn, _ *net.UnixConn) error {
+		caller := control.NewPeer(context.Background(), c, obey)
+		for {
+			_, err := caller.Call(context.Background(), control.TypeReady, control.ReadyRequest{Epoch: 1, MemoryBytes: 1 << 60}.AppendTo(nil), nil)
+			if errors.Is(err, gpuerr.Disconnected) {
+				return err
+			}
+		}
+	},
+	"a request that no driver makes": func(c *control.Conn, _ *net.UnixConn) error {
+		caller := control.NewPeer(context.Background(), c, obey)
+		for _, m := range []control.MsgType{control.TypePing, control.TypeShutdown, control.TypeListDevices} {
+			if _, err := caller.Call(context.Background(), m, nil, nil); !errors.Is(err, gpuerr.Unimplemented) {
+				return fmt.Errorf("%v was answered %v", m, err)
+			}
+		}
+		return errors.New("all were refused")
+	},
+	"no session for anybody": func(c *control.Conn, _ *net.UnixConn) error {
+		return sayReady(c, func(ctx context.Context, m *control.Message) *control.Message {
+			if m.Type == control.TypeAttach {
+				<-ctx.Done()
+			}
+			return obey(ctx, m)
+		})
+	},
+	"all the memory there is": func(c *control.Conn, g *net.UnixConn) error {
+		link, err := ddfrpc.Dial(context.Background(), g)
+		if err != nil {
+			return err
+		}
+		for err == nil { // and never frees
+			_, err = link.GrantSet().DMA.Alloc(context.Background(), 1<<20)
+		}
+		if !errors.Is(err, gpuerr.Quota) {
+			return err
+		}
+		return sayReady(c, obey)
+	},
+	"a status that is none": func(c *control.Conn, _ *net.UnixConn) error {
+		return sayReady(c, func(ctx context.Context, m *control.Message) *control.Message {
+			if m.Type == control.TypeDriverStatus {
+				return control.NewReply(m, make([]byte, control.MaxStatusBytes-control.HeaderBytes))
+			}
+			return obey(ctx, m)
+		})
+	},
+}
+
+func hang() error { select {} }
+
+// obey answers everything with nothing.
+func obey(_ context.Context, m *control.Message) *control.Message {
+	m.CloseFDs()
+	return control.NewReply(m, nil)
+}
+
+func sayReady(c *control.Conn, h control.Handler) error {
+	caller := control.NewPeer(context.Background(), c, h)
+	if _, err := caller.Call(context.Background(), control.TypeReady, control.ReadyRequest{Epoch: 1, MemoryBytes: 1 << 60, Backend: "liar"}.AppendTo(nil), nil); err != nil {
+		return err
+	}
+	<-caller.Done()
+	return caller.Err()
+}
+
+// lie is the main function of such a driver.
+func lie(name string) int {
+	conn, err := control.NewConn(3, control.ConnOptions{})
+	if err == nil {
+		f := os.NewFile(4, "grant link")
+		var c net.Conn
+		if c, err = net.FileConn(f); err == nil {
+			f.Close()
+			err = lies[name](conn, c.(*net.UnixConn))
+		}
+	}
+	fmt.Fprintln(os.Stderr, "liar:", err)
+	return 3
+}
+
+// lied starts a manager on such a driver, which gets one chance.
+func lied(t *testing.T, name string) *world {
+	self, err := os.Executable()
+	require.NoError(t, err)
+	require.Contains(t, lies, name)
+	return start(t, func(c *manager.Config) {
+		c.DriverPath, c.DriverArgs = self, []string{"lie", name}
+		c.Policy.Device.Respawn.Budget = 0
+		c.Policy.Device.MemoryBytes = 64 << 20
+		c.ReadyTimeout = patience
+		c.PingTimeout = 2 * time.Second
+	})
+}
+
+func TestLiarsEndWedged(t *testing.T) {
+	for name, cause := range map[string]string{
+		"garbage on the supervision link": "supervision link failed",
+		"garbage on the grant link":       "grant link ended",
+		"an epoch that is not its":        "E_PROTOCOL",
+		"a request that no driver makes":  "all were refused",
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := lied(t, name)
+			c := w.dial("default")
+			var st client.State
+			for st.State != client.Wedged {
+				var err error
+				st, err = c.NextState(within(t), 0, st.Epoch)
+				require.NoError(t, err)
+			}
+			_, err := c.Open(within(t), 0)
+			require.ErrorContains(t, err, cause)
+			require.Empty(t, children(t))
+			require.Zero(t, w.held(ledger.DeviceMemory))
+			require.NoError(t, w.Check())
+		})
+	}
+}
+
+func TestLiarIsBounded(t *testing.T) {
+	w := lied(t, "all the memory there is")
+	c := w.dial("default")
+	_, pid := w.driver(1)
+	require.EqualValues(t, 64<<20, w.held(ledger.DeviceMemory))
+	devices, err := c.Devices(within(t))
+	require.NoError(t, err)
+	require.EqualValues(t, 64<<20, devices[0].MemoryBytes, "a driver cannot claim more than the policy grants")
+	kill(t, pid)
+	require.Eventually(t, func() bool { return w.held(ledger.DeviceMemory)+w.held(ledger.IOVAEntries) == 0 }, patience, time.Millisecond)
+}
+
+func TestLiarWithoutSessions(t *testing.T) {
+	w := lied(t, "no session for anybody")
+	c := w.dial("default")
+	w.driver(1)
+	_, err := c.Open(within(t), 0)
+	require.ErrorIs(t, err, gpuerr.Busy)
+	require.ErrorContains(t, err, "did not answer")
+}
+
+func TestLiarReadyAgain(t *testing.T) {
+	w := lied(t, "ready again and again")
+	w.driver(1)
+	s, err := w.dial("default").Open(within(t), 0)
+	require.NoError(t, err)
+	s.Close(within(t)) // of a socket that nobody serves
+}
+
+func TestLiarStatus(t *testing.T) {
+	w := lied(t, "a status that is none")
+	c := w.dial("default")
+	w.driver(1)
+	status, err := c.Status(within(t), 0)
+	if err == nil {
+		require.LessOrEqual(t, len(status), control.MaxStatusBytes)
+	}
+	_, err = c.Devices(within(t))
+	require.NoError(t, err)
+}
