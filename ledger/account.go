@@ -43,7 +43,7 @@ type count struct {
 	own     atomic.Uint64 // the part of held charged to a itself
 	ownUsed atomic.Uint64 // the committed part of own
 	limit   atomic.Uint64
-	peak    atomic.Uint64 // highest held ever
+	peak    atomic.Uint64 // highest held at the end of a grant
 	_       [16]byte
 }
 
@@ -105,13 +105,17 @@ func (a *Account) Reserve(c Class, n uint64) (Receipt, error) {
 	// shows above the account that refuses it.
 	for at := a; at != nil; at = at.parent {
 		if room, ok := at.counts[c].take(n); !ok {
-			for done := a; done != at; done = done.parent {
-				done.giveBack(&done.counts[c].held, n)
-			}
+			a.undo(c, n, at)
 			err := a.refusal(c, n, at, room)
 			a.leave()
 			return Receipt{}, err
 		}
+	}
+	// Now that it is granted, note the peaks. Whoever is the last to be granted of
+	// those that hold something at the same time sees them all here.
+	for at := a; at != nil; at = at.parent {
+		k := &at.counts[c]
+		k.raisePeak(k.held.Load())
 	}
 	a.counts[c].own.Add(n)
 	a.leave()
@@ -130,7 +134,6 @@ func (k *count) take(n uint64) (room uint64, ok bool) {
 			return limit - held, false
 		}
 		if k.held.CompareAndSwap(held, held+n) {
-			k.raisePeak(held + n)
 			return 0, true
 		}
 	}
@@ -152,6 +155,20 @@ func (k *count) room() uint64 {
 		return 0
 	}
 	return limit - held
+}
+
+// undo takes back n of held from a up to, but not including, end. It goes from
+// the top down, as Release does: what an account no longer holds, those above it
+// must not hold any more either. Otherwise those below could charge it again, and
+// the accounts above would show more than the limits below them allow.
+func (a *Account) undo(c Class, n uint64, end *Account) {
+	if a == end {
+		return
+	}
+	if a.parent != nil {
+		a.parent.undo(c, n, end)
+	}
+	a.giveBack(&a.counts[c].held, n)
 }
 
 // giveBack subtracts n, but never below zero: that would be a receipt released

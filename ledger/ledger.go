@@ -13,8 +13,10 @@
 //
 //   - The charge never exceeds the limit that was in force when it was granted;
 //     arithmetic is checked, so no sum ever wraps.
-//   - No account's refused request touches an account above the one that refused
-//     it. So what one tenant is refused never makes another's request fail.
+//   - No refused request touches the account that refused it or one above, and a
+//     release is seen above before it is seen below. So an account never shows
+//     more than the limits below it allow, and what one tenant is refused or
+//     releases never makes another's request fail.
 //     (Within one tenant, a request may be refused because of another that is
 //     itself being refused at that instant by an account further up.)
 //   - SetLimit is exact: once it has returned, every new charge is held to the

@@ -57,6 +57,14 @@ func TestRefusalNamesTheTightestAccount(t *testing.T) {
 	require.NoError(t, l.Check())
 }
 
+func TestRefusedRequestLeavesNoPeak(t *testing.T) {
+	l := New("device", only(Buffers, 4))
+	a := child(t, l.Root(), "a", NoLimits())
+	_, err := a.Reserve(Buffers, 5)
+	require.ErrorIs(t, err, gpuerr.Quota)
+	require.Zero(t, a.Snapshot()[Buffers].Peak)
+}
+
 func TestArithmeticDoesNotWrap(t *testing.T) {
 	l := New("device", NoLimits())
 	a, b := child(t, l.Root(), "a", NoLimits()), child(t, l.Root(), "b", NoLimits())

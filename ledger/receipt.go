@@ -23,7 +23,8 @@ type Receipt struct {
 	account *Account
 	amount  uint64
 	class   Class
-	state   uint32 // atomic
+	// +checkatomic
+	state uint32
 }
 
 // Amount is what is still charged.
@@ -69,11 +70,11 @@ func (r *Receipt) Release() {
 		a.giveBack(&a.counts[c].ownUsed, r.amount)
 	}
 	a.giveBack(&a.counts[c].own, r.amount)
-	for at := a; at != nil; at = at.parent {
-		if was == used {
+	if was == used {
+		for at := a; at != nil; at = at.parent {
 			at.giveBack(&at.counts[c].used, r.amount)
 		}
-		at.giveBack(&at.counts[c].held, r.amount)
 	}
+	a.undo(c, r.amount, nil)
 	a.leave()
 }

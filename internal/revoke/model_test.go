@@ -62,6 +62,16 @@ func TestAgainstModel(t *testing.T) {
 				}
 			}
 		}
+		finish := func() {
+			for _, m := range nodes {
+				for m.inside > 0 {
+					m.inside--
+					m.real.Leave()
+				}
+			}
+			require.NoError(t, root.real.Close(nil))
+		}
+		defer finish() // also when a run is given up
 		t.Repeat(map[string]func(*rapid.T){
 			"child": func(t *rapid.T) {
 				m := pick()
@@ -131,13 +141,7 @@ func TestAgainstModel(t *testing.T) {
 				}
 			},
 		})
-		for _, m := range nodes {
-			for m.inside > 0 {
-				m.inside--
-				m.real.Leave()
-			}
-		}
-		require.NoError(t, root.real.Close(nil))
+		finish()
 		for _, m := range nodes[1:] {
 			require.Equal(t, 4, m.phases)
 		}
