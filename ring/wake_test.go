@@ -3,7 +3,9 @@ package ring
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -39,6 +41,96 @@ func TestNoLostWake(t *testing.T) {
 	}
 	s.Close(gpuerr.Closed)
 	wg.Wait()
+}
+
+// spin calls done until it is true or patience is at an end.
+func spin(done func() bool) bool {
+	end := time.Now().Add(patience)
+	for i := 1; !done(); i++ {
+		if i%64 == 0 {
+			runtime.Gosched()
+		}
+		if i%4096 == 0 && time.Now().After(end) {
+			return false
+		}
+	}
+	return true
+}
+
+// pause lets a varying moment pass, so that the one side meets the other
+// everywhere between its last look and its sleep.
+func pause(i uint64) {
+	for n := i * 7919 % 301; n > 0; n-- {
+		pauses.Add(1)
+	}
+}
+
+var pauses atomic.Uint64
+
+// TestNoLostWakeAgainstSpinner: one side goes to sleep in every round while the
+// other, wide awake, publishes at about that moment.
+func TestNoLostWakeAgainstSpinner(t *testing.T) {
+	rounds := uint64(100_000)
+	if raceEnabled || testing.Short() {
+		rounds = 20_000
+	}
+	t.Run("driver sleeps", func(t *testing.T) {
+		leakcheck.Check(t)
+		s, c := pair(t, 4, 64)
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			var e Entry
+			for i := uint64(0); s.WaitWork(context.Background()) == nil; i++ {
+				if ok, err := s.Take(&e); !ok || err != nil {
+					t.Errorf("Take() = %v, %v after WaitWork", ok, err)
+					return
+				}
+				s.Consumed()
+				s.Complete(&Completion{UserData: e.UserData, Outcome: outcome.Success})
+				s.Flush()
+				pause(i)
+			}
+		})
+		defer wg.Wait()
+		defer s.Close(gpuerr.Closed)
+		out := make([]Completion, 4)
+		for i := range rounds {
+			push(t, c, SignalEntry(i, 1, 1), nil, nil)
+			flush(t, c)
+			if !spin(func() bool { n, err := c.Poll(out); return n > 0 || err != nil }) {
+				t.Fatalf("round %d: the driver sleeps beside an entry", i)
+			}
+		}
+	})
+	t.Run("client sleeps", func(t *testing.T) {
+		leakcheck.Check(t)
+		s, c := pair(t, 4, 64)
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			var e Entry
+			for range rounds {
+				var err error
+				if !spin(func() bool { var ok bool; ok, err = s.Take(&e); return ok || err != nil }) || err != nil {
+					return // the client has given up, and says so
+				}
+				s.Consumed()
+				s.Complete(&Completion{UserData: e.UserData, Outcome: outcome.Success})
+				s.Flush()
+			}
+		})
+		defer wg.Wait()
+		defer s.Close(gpuerr.Closed)
+		ctx := testContext(t)
+		out := make([]Completion, 4)
+		for i := range rounds {
+			push(t, c, SignalEntry(i, 1, 1), nil, nil)
+			flush(t, c)
+			pause(i)
+			if n, err := c.Wait(ctx, out); n != 1 || err != nil {
+				t.Fatalf("round %d: Wait() = %d, %v", i, n, err)
+			}
+		}
+	})
 }
 
 // TestWakeForSlots: a driver that waits for completion slots is woken when the
