@@ -53,7 +53,8 @@ type Log struct {
 
 	ragged bool // the file may go on after durable; only runCommit uses it
 
-	mu      sync.Mutex
+	mu sync.Mutex
+	// +checklocks:mu
 	changed *sync.Cond // durable, failures or pending changed
 	// +checklocks:mu
 	end position // after the last record that was appended

@@ -168,5 +168,5 @@ func TestNoUseAfterClose(t *testing.T) {
 		require.Equal(t, made.Load(), released.Load(), "round %d leaked or dismantled twice", round)
 	}
 	t.Logf("%d uses, %d refusals, %d objects", uses.Load(), refusals.Load(), made.Load())
-	require.Nil(t, root.firstChild)
+	require.Nil(t, first(root))
 }
