@@ -161,10 +161,17 @@ func (c *Conn) sendmsg(ctx context.Context, b, oob []byte) error {
 func (c *Conn) Recv() (*Message, error) {
 	var n, oobn, flags int
 	var recvErr error
+	reset := false
 	err := c.raw.Read(func(fd uintptr) bool {
 		for {
 			n, oobn, flags, _, recvErr = unix.Recvmsg(int(fd), c.recvBuf, c.oobBuf, unix.MSG_CMSG_CLOEXEC|unix.MSG_DONTWAIT)
-			if recvErr != unix.EINTR {
+			switch {
+			case recvErr == unix.EINTR:
+			case recvErr == unix.ECONNRESET && !reset:
+				// The peer closed with messages of ours unread. The kernel says so once,
+				// ahead of what the peer sent before that, which counts.
+				reset = true
+			default:
 				return recvErr != unix.EAGAIN
 			}
 		}
