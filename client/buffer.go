@@ -70,8 +70,8 @@ func (b *Buffer) Handle() uint64 { return b.handle }
 func (b *Buffer) Size() uint64 { return b.size }
 
 // Memory is where the bytes lie: length bytes at offset off of the memory file
-// fd, which belongs to the buffer and is open until Close; -1 after that.
-// Duplicate it to keep it.
+// fd, which belongs to the buffer and is open until Close; -1 after that. Where
+// somebody else may close the buffer meanwhile, use DupMemory.
 func (b *Buffer) Memory() (fd int, off, length uint64) {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
@@ -79,6 +79,18 @@ func (b *Buffer) Memory() (fd int, off, length uint64) {
 		return -1, 0, 0
 	}
 	return b.memory.FD(), b.off, b.size
+}
+
+// DupMemory is Memory with a descriptor that the caller owns, which is the
+// buffer's for certain: no Close can come between finding and duplicating it.
+func (b *Buffer) DupMemory() (fd int, off, length uint64, err error) {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	if b.memory == nil {
+		return -1, 0, 0, b.s.gone("the buffer is closed")
+	}
+	fd, err = b.memory.DupFD()
+	return fd, b.off, b.size, err
 }
 
 // Map returns the buffer's memory, Size bytes shared with the device. Later calls

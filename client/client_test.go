@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"capgpu/client"
 	"capgpu/control/server/servertest"
@@ -147,10 +148,18 @@ func TestBuffer(t *testing.T) {
 	require.Len(t, client.View[float32](mem[4:11]), 1)
 	require.Panics(t, func() { client.View[uint32](mem[1:]) })
 
+	own, ownOff, ownLength, err := b.DupMemory()
+	require.NoError(t, err)
+	require.Equal(t, []uint64{off, length}, []uint64{ownOff, ownLength})
 	require.NoError(t, b.Close(ctx))
 	mem[4999] = 1 // no fault
 	fd, _, _ = b.Memory()
 	require.Equal(t, -1, fd)
+	_, _, _, err = b.DupMemory()
+	require.ErrorIs(t, err, gpuerr.Closed)
+	_, err = unix.FcntlInt(uintptr(own), unix.F_GETFD, 0)
+	require.NoError(t, err, "the caller's own outlives the buffer")
+	require.NoError(t, unix.Close(own))
 	_, err = b.ReadAt(make([]byte, 1), 0)
 	require.ErrorIs(t, err, gpuerr.Closed)
 	require.NoError(t, b.Unmap())

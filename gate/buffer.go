@@ -4,8 +4,6 @@ import (
 	"context"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"capgpu/client"
 	"capgpu/gpuerr"
 	"capgpu/internal/rpcguard"
@@ -124,15 +122,8 @@ func (b *buffer) MapReadWrite(_ context.Context, call schema.GpuBuffer_mapReadWr
 type sharedMemory struct{}
 
 func (b *buffer) dupFD() (int, error) {
-	fd, _, _ := b.mem.Memory()
-	if fd < 0 {
-		return -1, gpuerr.New(gpuerr.Closed, "the buffer was closed")
-	}
-	dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		return -1, gpuerr.New(gpuerr.IO, "duplicate a descriptor: %v", err)
-	}
-	return dup, nil
+	fd, _, _, err := b.mem.DupMemory()
+	return fd, err
 }
 
 // Unmap implements GpuBuffer.unmap. A mapping is the client's own affair.
