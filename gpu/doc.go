@@ -28,10 +28,14 @@
 // The jobs of one queue run in order: the engine submits them so and the device
 // is a FIFO (backend.Backend).
 //
-// Lock order: Device.mu; then Session.mu; then table.mu; memory.mu; queue.mu;
-// engine.mu; fence.mu; nothing is held across a call of the DMA pool, the audit
-// log, the backend (whose Submit may call back) or a wait. The audit writer and
-// the ledger are leaves.
+// Lock order: Device.mu, then table.mu; memory.mu, tenant.mu, engine.mu and
+// fence.mu are leaves, and so are the ledger's and the ring's. None is held across
+// a call of the DMA pool, the audit log or the backend (whose Submit may call
+// back), nor across a wait. An object is closed from outside its session: see
+// remove.
+//
+// What the data path does per entry: no allocation, no system call unless the
+// client sleeps, no reading of the clock.
 //
 // Goroutines: runDevice (watchdog, reset, loss) and runAudit belong to the
 // Device, runQueue and runDoorbell to their queue. Device.Close waits for all.

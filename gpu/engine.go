@@ -50,13 +50,13 @@ type engine struct {
 	sequence uint64
 	// oldest and newest are the ends of the sent jobs in the order of sending,
 	// which is the order in which a FIFO runs them: the oldest is thought to be
-	// running, since headSince.
+	// running, since headSince (zero: runDevice has not seen it yet).
 	// +checklocks:mu
 	oldest, newest *job
 	// +checklocks:mu
 	headSince time.Time
 	// +checklocks:mu
-	alarm time.Time // when runDevice looks again by itself; zero: when woken
+	watching bool // runDevice looks again by itself, or is on its way
 }
 
 type engineState uint8
@@ -121,6 +121,8 @@ func (e *engine) pump() {
 
 // pumpLocked releases the lock while it submits. One goroutine at a time does, so
 // that jobs reach the device in the order in which they were chosen.
+//
+// +checklocks:e.mu
 func (e *engine) pumpLocked() {
 	if e.pumping {
 		return // the other one looks again before it stops
@@ -151,6 +153,8 @@ func (e *engine) pumpLocked() {
 }
 
 // sendLocked gives a job its id and its place.
+//
+// +checklocks:e.mu
 func (e *engine) sendLocked(j *job) backend.JobID {
 	i := e.freeSlots[len(e.freeSlots)-1]
 	e.freeSlots = e.freeSlots[:len(e.freeSlots)-1]
@@ -172,6 +176,8 @@ func (e *engine) sendLocked(j *job) backend.JobID {
 
 // submittedLocked follows a call of Submit. The job may have ended meanwhile and
 // be in other use: only its id tells. It may release the lock.
+//
+// +checklocks:e.mu
 func (e *engine) submittedLocked(j *job, id backend.JobID, err error) {
 	if !e.liveLocked(j, id) {
 		return
@@ -196,11 +202,14 @@ func (e *engine) submittedLocked(j *job, id backend.JobID, err error) {
 	}
 }
 
+// +checklocks:e.mu
 func (e *engine) liveLocked(j *job, id backend.JobID) bool {
 	return e.slots[uint64(id)&uint64(len(e.slots)-1)] == j && j.work.ID == id
 }
 
 // dropLocked takes a sent job off the books.
+//
+// +checklocks:e.mu
 func (e *engine) dropLocked(j *job, deviceTime time.Duration) {
 	i := uint32(uint64(j.work.ID) & uint64(len(e.slots)-1))
 	e.slots[i] = nil
@@ -219,11 +228,13 @@ func (e *engine) dropLocked(j *job, deviceTime time.Duration) {
 	e.top.returned(j, int64(deviceTime))
 }
 
-// headChangedLocked starts the clock of the job that is now thought to run. It is
-// the one reading of the clock per job.
+// headChangedLocked follows a change of the job that is now thought to run. Its
+// clock starts when runDevice first sees it: at once if that slept, else at its
+// next tick. So the data path reads no clock.
 func (e *engine) headChangedLocked() {
-	e.headSince = time.Now()
-	if due := e.headSince.Add(e.oldest.budget); e.alarm.IsZero() || due.Before(e.alarm) || e.oldest.stopAs.Kind != outcome.Pending {
+	e.headSince = time.Time{}
+	if !e.watching {
+		e.watching = true
 		nudge(e.wake)
 	}
 }
@@ -309,6 +320,8 @@ func (e *engine) cancel(s *Session, match func(*job) bool, how outcome.Outcome) 
 
 // unreadyLocked takes matching jobs off a queue's ready list and puts them in
 // front of rest.
+//
+// +checklocks:e.mu
 func (e *engine) unreadyLocked(q *queue, match func(*job) bool, rest *job) *job {
 	if q.readyHead == nil {
 		return rest

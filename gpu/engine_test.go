@@ -312,6 +312,8 @@ func TestCloseWhileJobsRun(t *testing.T) {
 			} else {
 				require.Equal(t, 1, hand.resets)
 				require.Equal(t, resetOutcome, qb.one().Outcome)
+				require.EqualValues(t, 1, r.dev.Status("alice").Tenants[0].Strikes)
+				require.Zero(t, r.dev.Status("bob").Tenants[0].Strikes)
 			}
 			r.close()
 		})

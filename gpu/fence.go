@@ -212,6 +212,7 @@ func (f *fence) end(value uint64, how outcome.Outcome) bool {
 	return true
 }
 
+// +checklocks:f.mu
 func (f *fence) reachLocked(p point) {
 	slot := &f.past[f.pastCount%fencePoints]
 	if f.pastCount >= fencePoints {
@@ -222,6 +223,7 @@ func (f *fence) reachLocked(p point) {
 	f.reached = p.value
 }
 
+// +checklocks:f.mu
 func (f *fence) wakeLocked() {
 	kept := f.waiters[:0]
 	for _, w := range f.waiters {
@@ -277,6 +279,7 @@ func (f *fence) look(value uint64) (outcome.Outcome, bool) {
 	return f.lookLocked(value)
 }
 
+// +checklocks:f.mu
 func (f *fence) lookLocked(value uint64) (outcome.Outcome, bool) {
 	if value <= f.reached {
 		return f.outcomeLocked(value), true
@@ -286,6 +289,8 @@ func (f *fence) lookLocked(value uint64) (outcome.Outcome, bool) {
 
 // outcomeLocked is the outcome of the first point of at least value; value must
 // be reached.
+//
+// +checklocks:f.mu
 func (f *fence) outcomeLocked(value uint64) outcome.Outcome {
 	if value <= f.initial {
 		return outcome.Success
@@ -308,6 +313,7 @@ func (f *fence) state(how outcome.Outcome) FenceState {
 	return f.stateLocked(how)
 }
 
+// +checklocks:f.mu
 func (f *fence) stateLocked(how outcome.Outcome) FenceState {
 	return FenceState{Reached: f.reached, Promised: f.promised, Outcome: how}
 }

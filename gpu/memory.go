@@ -140,6 +140,7 @@ func (c *chunk) find(n uint64) (uint64, bool) {
 	return 0, false
 }
 
+// +checklocks:m.mu
 func (m *memory) takeLocked(c *chunk, page, bytes uint64) extent {
 	n := bytes / ddf.PageBytes
 	for p := page; p < page+n; p++ {
@@ -194,6 +195,7 @@ func (m *memory) give(x extent) *chunk {
 	return c
 }
 
+// +checklocks:m.mu
 func (m *memory) otherEmptyLocked(c *chunk) bool {
 	for _, other := range m.chunks {
 		if other != c && other.used == 0 {
@@ -203,6 +205,7 @@ func (m *memory) otherEmptyLocked(c *chunk) bool {
 	return false
 }
 
+// +checklocks:m.mu
 func (m *memory) removeLocked(c *chunk) {
 	for i, other := range m.chunks {
 		if other == c {

@@ -28,6 +28,7 @@ type queue struct {
 	ring     serverRing
 	argBytes uint32
 	charges  [2]ledger.Receipt
+	fds      [3]int // the ring's: they never change, and are closed with it
 
 	wake     chan struct{} // capacity 1: a job ended or a fence was reached
 	sleeping atomic.Bool   // runQueue wants to be woken
@@ -116,9 +117,7 @@ func (s *Session) CreateQueue(entries, argBytes uint32) (QueueInfo, error) {
 	if err := q.open(entries); err != nil {
 		return QueueInfo{}, err
 	}
-	info := QueueInfo{Handle: q.h, Entries: entries, ArgBytes: argBytes}
-	info.RingFD, info.SQFD, info.CQFD = q.ring.FDs()
-	return info, nil
+	return QueueInfo{Handle: q.h, Entries: entries, ArgBytes: argBytes, RingFD: q.fds[0], SQFD: q.fds[1], CQFD: q.fds[2]}, nil
 }
 
 // open charges the queue, makes its ring and starts it.
@@ -140,6 +139,7 @@ func (q *queue) open(entries uint32) error {
 	}
 	q.charges[0].Commit()
 	q.charges[1].Commit()
+	q.fds[0], q.fds[1], q.fds[2] = q.ring.FDs()
 	// The goroutine waits for the handle: nobody can use the queue before.
 	start := make(chan struct{})
 	q.node, err = s.node.NewChild("queue", revoke.Ops{Quiesce: func() { <-q.done }, Release: q.release})

@@ -68,13 +68,14 @@ func (j *job) end(how outcome.Outcome) {
 // refuse ends a job that was not begun: it is charged nothing.
 func (j *job) refuse(code gpuerr.Code) {
 	j.inFlight.Release()
+	if !j.queue.session.node.Live() { // what it names may be gone only because of that
+		j.end(revokedOutcome)
+		return
+	}
 	j.code = code
 	how := outcome.Outcome{Kind: outcome.Failed}
-	switch code {
-	case gpuerr.LaunchLimit:
+	if code == gpuerr.LaunchLimit {
 		how.Cause = outcome.LaunchLimit
-	case gpuerr.DeviceLost:
-		how, j.code = lostOutcome, gpuerr.None
 	}
 	j.end(how)
 }
@@ -92,10 +93,6 @@ func (q *queue) begin(j *job, e *ring.Entry) bool {
 	s := q.session
 	var err error
 	if j.inFlight, err = s.account.Reserve(ledger.InFlight, 1); err != nil {
-		if !s.node.Live() { // the account closes after the node: this is no refusal
-			j.end(revokedOutcome)
-			return false
-		}
 		j.refuseFor(err)
 		return false
 	}
@@ -318,11 +315,11 @@ func (q *queue) drain(how outcome.Outcome, whole bool) {
 // endUnbegun ends an entry that came too late to begin. A signal still ends its
 // point: somebody may wait for it.
 func (q *queue) endUnbegun(j *job, e *ring.Entry, how outcome.Outcome) {
-	if ring.Check(e, q.argBytes) == nil && e.Op == ring.OpSignal {
-		if q.beginSignal(j, e); j.state.Load() != jobEnded {
-			j.atLeast = how
+	if e.Op == ring.OpSignal && ring.Check(e, q.argBytes) == nil {
+		if f, err := lookup[fence](q.session.handles, Handle(e.Object)); err == nil && f.promise(e.FenceValue()) == nil {
+			j.fence, j.value, j.atLeast = f, e.FenceValue(), how
+			return
 		}
-		return
 	}
 	j.end(how)
 }

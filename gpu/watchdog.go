@@ -16,8 +16,9 @@ import (
 //	                                                                   others: innocent
 //
 // A deadline counts from when the device could have started the job: from when
-// it became the oldest one sent. The same patience counts for a job that its
-// owner cancelled, once it is the oldest.
+// it was first seen as the oldest one sent. That is late by at most watchTick, and
+// never early. The same goes for a job that its owner cancelled: the device's
+// patience begins when the job is the oldest.
 
 // cancelPatience is how long a cancelled job may take to end: what the device
 // promises, with room for a busy host, and at most a quarter of the hang bound.
@@ -49,6 +50,9 @@ func (e *engine) runDevice(quit <-chan struct{}) {
 	}
 }
 
+// watchTick is how often a busy device is looked at.
+const watchTick = 2 * time.Millisecond
+
 // idleWatch is how long runDevice sleeps when there is nothing to watch; it is
 // woken when there is.
 const idleWatch = time.Hour
@@ -65,9 +69,13 @@ func (e *engine) watch() time.Duration {
 	}
 	j := e.oldest
 	if j == nil {
-		e.alarm = time.Time{}
+		e.watching = false
 		e.mu.Unlock()
 		return idleWatch
+	}
+	e.watching = true
+	if e.headSince.IsZero() {
+		e.headSince = now
 	}
 	since, patience := e.headSince, j.budget
 	stopped := j.stopAs.Kind != outcome.Pending
@@ -79,9 +87,8 @@ func (e *engine) watch() time.Duration {
 	}
 	due := since.Add(patience)
 	if due.After(now) {
-		e.alarm = due
 		e.mu.Unlock()
-		return due.Sub(now)
+		return min(due.Sub(now), watchTick)
 	}
 	id, submitted, s := j.work.ID, j.submitted, j.queue.session
 	if stopped {
@@ -113,6 +120,9 @@ func (e *engine) reset(guilty backend.JobID, since time.Time) {
 	e.mu.Unlock()
 	e.resets.Add(1)
 	e.dev.auditEvent("reset", culprit.tenant, "session=%d outcome=%q after=%v", culprit.id, stoppedAs, time.Since(since))
+	if stoppedAs.Kind != outcome.TimedOut { // whose deadline passed has its strike
+		e.dev.strike(culprit, "did not stop")
+	}
 	// With the patience before, the whole ladder fits the bound.
 	ctx, stop := context.WithTimeout(context.Background(), e.dev.cfg.HangBound/2)
 	err := e.backend.Reset(ctx)
@@ -133,11 +143,12 @@ func (e *engine) reset(guilty backend.JobID, since time.Time) {
 		e.mu.Unlock()
 		return
 	}
+	ran := now.Sub(e.headSince)
 	for e.oldest != nil {
 		j := e.oldest
 		x := ending{j: j, how: resetOutcome}
 		if j.work.ID == guilty {
-			x.took = now.Sub(since)
+			x.took = ran
 		}
 		if j.stopAs.Kind != outcome.Pending { // stopped before: that is how it ended
 			x.how = j.stopAs

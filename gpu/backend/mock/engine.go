@@ -119,6 +119,8 @@ func (d *Device) deliverLate() {
 
 // vanishLocked takes the device off the bus. The attendant tells the sink, after
 // the completions that it may be delivering.
+//
+// +checklocks:d.mu
 func (d *Device) vanishLocked() {
 	d.state = gone
 	for _, list := range [...]*[]*slot{&d.queue, &d.cancelled} {

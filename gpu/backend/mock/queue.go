@@ -85,6 +85,8 @@ func (d *Device) Submit(job *backend.Job) error {
 }
 
 // acceptsLocked says why a job cannot be taken now.
+//
+// +checklocks:d.mu
 func (d *Device) acceptsLocked(id backend.JobID) error {
 	switch {
 	case d.state == created:
@@ -104,6 +106,8 @@ func (d *Device) acceptsLocked(id backend.JobID) error {
 }
 
 // findLocked returns the outstanding job of this id.
+//
+// +checklocks:d.mu
 func (d *Device) findLocked(id backend.JobID) *slot {
 	if d.running != nil && d.running.id == id {
 		return d.running
@@ -158,6 +162,9 @@ func (d *Device) Reset(ctx context.Context) error {
 
 // abortLocked drops what waits, stops what runs, and waits until the device and
 // the sink are quiet. Submit is refused meanwhile. d.mu is released while it waits.
+//
+// +checklocks:d.mu
+// +checklocksignore: it cannot follow the way out of the select
 func (d *Device) abortLocked(ctx context.Context) error {
 	d.resetting++
 	defer func() { d.resetting-- }()
@@ -190,6 +197,8 @@ func (d *Device) abortLocked(ctx context.Context) error {
 }
 
 // releaseLocked makes a slot free for the next job.
+//
+// +checklocks:d.mu
 func (d *Device) releaseLocked(s *slot) {
 	s.job, s.id, s.fault = nil, 0, Fault{}
 	s.stop.Store(stopNone)
@@ -197,6 +206,8 @@ func (d *Device) releaseLocked(s *slot) {
 }
 
 // settleLocked wakes those who wait for the device to be quiet.
+//
+// +checklocks:d.mu
 func (d *Device) settleLocked() {
 	if d.quiet != nil && d.running == nil && d.delivering == 0 {
 		close(d.quiet)
