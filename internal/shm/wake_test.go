@@ -1,0 +1,309 @@
+package shm
+
+import (
+	"context"
+	"errors"
+	"math"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"capgpu/gpuerr"
+	"capgpu/internal/leakcheck"
+)
+
+func newEvents(t testing.TB) (a, b *Event) {
+	t.Helper()
+	a, err := NewEvent()
+	if err != nil {
+		t.Fatal(err)
+	}
+	fd, err := a.DupFD()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err = EventFromFD(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(a.Close(), b.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return a, b
+}
+
+func TestEvent(t *testing.T) {
+	leakcheck.Check(t)
+	a, b := newEvents(t)
+	for range 3 {
+		if err := a.Signal(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n, err := b.Wait(testContext(t)); n != 3 || err != nil {
+		t.Errorf("Wait() = %d, %v", n, err)
+	}
+	woken := make(chan uint64)
+	go func() {
+		n, err := b.Wait(testContext(t))
+		if err != nil {
+			t.Error(err)
+		}
+		woken <- n
+	}()
+	if err := a.Signal(); err != nil {
+		t.Fatal(err)
+	}
+	if n := <-woken; n != 1 {
+		t.Errorf("Wait() = %d", n)
+	}
+}
+
+// TestEventPeerClearsNonblock: the flags of an eventfd belong to all its
+// holders; Wait neither blocks a thread on it nor holds up Close.
+func TestEventPeerClearsNonblock(t *testing.T) {
+	leakcheck.Check(t)
+	a, b := newEvents(t)
+	if err := unix.SetNonblock(b.FD(), false); err != nil {
+		t.Fatal(err)
+	}
+	// The wait begins before its time is up, and a blocked thread outlasts it.
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := a.Wait(ctx)
+		ended <- err
+	}()
+	select {
+	case err := <-ended:
+		if err != context.DeadlineExceeded {
+			t.Errorf("Wait() = %v", err)
+		}
+	case <-time.After(patience / 4):
+		b.Signal() // lets the test end
+		t.Fatal("a peer blocks Wait by clearing O_NONBLOCK")
+	}
+	go func() {
+		_, err := a.Wait(context.Background())
+		ended <- err
+	}()
+	if err := a.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; !errors.Is(err, gpuerr.Closed) {
+		t.Errorf("Wait() = %v", err)
+	}
+}
+
+func TestEventCancelLosesNothing(t *testing.T) {
+	leakcheck.Check(t)
+	a, b := newEvents(t)
+	const rounds = 3000
+	var got uint64
+	for range rounds {
+		ctx, cancel := context.WithCancel(context.Background())
+		var wg sync.WaitGroup
+		wg.Go(cancel)
+		wg.Go(func() {
+			if err := a.Signal(); err != nil {
+				t.Error(err)
+			}
+		})
+		n, err := b.Wait(ctx)
+		if err != nil && err != context.Canceled {
+			t.Fatal(err)
+		}
+		got += n
+		wg.Wait()
+	}
+	if got < rounds {
+		n, err := b.Wait(testContext(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got += n
+	}
+	if got != rounds {
+		t.Errorf("%d signals, %d arrived", rounds, got)
+	}
+}
+
+func TestEventOverflow(t *testing.T) {
+	leakcheck.Check(t)
+	a, b := newEvents(t)
+	full := []byte{0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
+	if _, err := unix.Write(b.FD(), full); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Signal(); err != nil {
+		t.Errorf("Signal() of a full counter: %v", err)
+	}
+	if n, err := b.Wait(testContext(t)); n != math.MaxUint64-1 || err != nil {
+		t.Errorf("Wait() = %d, %v", n, err)
+	}
+}
+
+func TestWake(t *testing.T) {
+	leakcheck.Check(t)
+	s, r, err := NewWake()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	for range 10_000 { // far more than the pipe holds
+		if err := s.Signal(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for drained := false; !drained; { // many wakes are few
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+		drained = r.Wait(ctx) != nil
+		cancel()
+	}
+	woken := make(chan error)
+	for range 500 {
+		go func() { woken <- r.Wait(testContext(t)) }()
+		if err := s.Signal(); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-woken; err != nil {
+			t.Fatal(err)
+		}
+	}
+	go func() { woken <- r.Wait(testContext(t)) }()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-woken; !errors.Is(err, gpuerr.Disconnected) {
+		t.Errorf("Wait() without a sender: %v", err)
+	}
+	if err := s.Signal(); !errors.Is(err, gpuerr.Closed) {
+		t.Errorf("Signal() after Close: %v", err)
+	}
+	if err := s.Close(); err != nil || s.FD() != -1 {
+		t.Errorf("second Close: %v, FD() = %d", err, s.FD())
+	}
+}
+
+// TestWakePeer: what a peer does with its end does not harm this one.
+func TestWakePeer(t *testing.T) {
+	leakcheck.Check(t)
+	s, r, err := NewWake()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	fd, err := r.DupFD()
+	if err != nil {
+		t.Fatal(err)
+	}
+	peer, err := ReceiverFromFD(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Close()
+	if err := unix.SetNonblock(peer.FD(), false); err != nil {
+		t.Fatal(err)
+	}
+	for range 10_000 {
+		if err := s.Signal(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := peer.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Signal(); !errors.Is(err, gpuerr.Disconnected) {
+		t.Errorf("Signal() without a receiver: %v", err)
+	}
+}
+
+func TestWakeAllocates(t *testing.T) {
+	s, r, err := NewWake()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	defer r.Close()
+	if n := testing.AllocsPerRun(100, func() {
+		if s.Signal() != nil || r.Wait(context.Background()) != nil {
+			t.Error("a wake failed")
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// A descriptor from outside must be of the kind it is taken for.
+func TestKinds(t *testing.T) {
+	leakcheck.Check(t)
+	s, r, err := NewWake()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	defer r.Close()
+	e, err := NewEvent()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	a, b, err := Socketpair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(a)
+	defer unix.Close(b)
+	event := func(fd int) error { _, err := EventFromFD(fd); return err }
+	sender := func(fd int) error { _, err := SenderFromFD(fd); return err }
+	receiver := func(fd int) error { _, err := ReceiverFromFD(fd); return err }
+	for name, c := range map[string]struct {
+		take func(int) error
+		fd   int
+	}{
+		"event: pipe": {event, r.FD()}, "event: socket": {event, a},
+		"sender: eventfd": {sender, e.FD()}, "sender: other end": {sender, r.FD()}, "sender: socket": {sender, a},
+		"receiver: eventfd": {receiver, e.FD()}, "receiver: other end": {receiver, s.FD()}, "receiver: socket": {receiver, a},
+	} {
+		fd, err := dupFD(c.fd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.take(fd); !errors.Is(err, gpuerr.Protocol) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for _, take := range []func(int) error{event, sender, receiver} {
+		if err := take(-1); err == nil {
+			t.Error("descriptor -1 was taken")
+		}
+	}
+}
+
+func TestSocketpair(t *testing.T) {
+	leakcheck.Check(t)
+	a, b, err := Socketpair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(b)
+	for _, word := range []string{"one", "two"} { // datagrams keep their borders
+		if err := unix.Sendmsg(a, []byte(word), nil, nil, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := unix.Close(a); err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 16)
+	for _, want := range []string{"one", "two", ""} {
+		if n, err := unix.Read(b, buf); err != nil || string(buf[:n]) != want {
+			t.Errorf("read %q, %v; want %q", buf[:max(n, 0)], err, want)
+		}
+	}
+}
