@@ -252,7 +252,10 @@ func (d *Device) close() {
 	errs = append(errs, d.cfg.Backend.Close())
 	d.records.close()
 	d.wg.Wait()
-	for _, t := range d.tenants { // no session can be opened any more
+	d.mu.Lock()
+	tenants := d.tenants // no session can be opened any more
+	d.mu.Unlock()
+	for _, t := range tenants {
 		errs = append(errs, t.account.Close())
 	}
 	errs = append(errs, d.Check(), d.ledger.Root().Zero())

@@ -195,7 +195,8 @@ func (f *fence) promise(value uint64) error {
 func (f *fence) end(value uint64, how outcome.Outcome) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	i := sort.Search(len(f.open), func(i int) bool { return f.open[i].value >= value })
+	open := f.open
+	i := sort.Search(len(open), func(i int) bool { return open[i].value >= value })
 	if i == len(f.open) || f.open[i].value != value || f.open[i].ended {
 		return false
 	}

@@ -115,6 +115,8 @@ func TestHandlesRace(t *testing.T) {
 		})
 	}
 	wg.Wait()
+	table.mu.Lock()
+	defer table.mu.Unlock()
 	require.Zero(t, table.live)
 }
 

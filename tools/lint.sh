@@ -12,7 +12,7 @@ formatted() {
 }
 checklocks() {
 	go build -modfile=tools/go.mod -o .tools/checklocks gvisor.dev/gvisor/tools/checklocks/cmd/checklocks &&
-		go vet -vettool="$PWD/.tools/checklocks" ./...
+		go vet -vettool="$PWD/.tools/checklocks" -inferred=false ./...
 }
 
 section "gofmt" formatted

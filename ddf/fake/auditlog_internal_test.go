@@ -13,7 +13,9 @@ func TestVerifyFindsAlteredRecord(t *testing.T) {
 	}
 	_, err := l.Verify()
 	require.NoError(t, err)
+	l.mu.Lock()
 	l.records[3].Detail = "Detail"
+	l.mu.Unlock()
 	_, err = l.Verify()
 	require.ErrorContains(t, err, "record 3")
 }
