@@ -42,30 +42,25 @@ func TestDialSaysWhyNobodyAnswers(t *testing.T) {
 	path := filepath.Join(dir, "deaf.sock")
 	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
 	require.NoError(t, err)
-	hangUp := make(chan bool)
-	done := make(chan struct{})
+	defer l.Close()
+	accepted := make(chan *net.UnixConn)
 	go func() {
-		defer close(done)
-		for hang := range hangUp {
-			c, err := l.AcceptUnix()
-			if err == nil && !hang {
-				defer c.Close()
-				continue
+		defer close(accepted)
+		for range 2 {
+			if c, err := l.AcceptUnix(); err == nil {
+				accepted <- c
 			}
-			c.Close()
 		}
 	}()
-	hangUp <- true
+	go func() { (<-accepted).Close() }()
 	_, err = client.Dial(testContext(t), path)
 	require.ErrorIs(t, err, gpuerr.Disconnected)
-	hangUp <- false
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
 	defer cancel()
 	_, err = client.Dial(ctx, path)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	close(hangUp)
-	<-done
-	l.Close()
+	require.NoError(t, (<-accepted).Close())
+	<-accepted
 }
 
 func TestConn(t *testing.T) {
