@@ -231,6 +231,8 @@ func (e *engine) dropLocked(j *job, deviceTime time.Duration) {
 // headChangedLocked follows a change of the job that is now thought to run. Its
 // clock starts when runDevice first sees it: at once if that slept, else at its
 // next tick. So the data path reads no clock.
+//
+// +checklocks:e.mu
 func (e *engine) headChangedLocked() {
 	e.headSince = time.Time{}
 	if !e.watching {
