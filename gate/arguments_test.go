@@ -127,7 +127,7 @@ func TestBadArguments(t *testing.T) {
 	}
 	empty, release := q.Submit(r.ctx, nil)
 	require.Contains(t, refused(r, gpuerr.Invalid, empty, release), "commands")
-	many, release := q.Submit(r.ctx, func(p schema.GpuQueue_submit_Params) error { _, err := p.NewCommands(2000); return err })
+	many, release := q.Submit(r.ctx, func(p schema.GpuQueue_submit_Params) error { _, err := p.NewCommands(maxCommands + 1); return err })
 	require.Contains(t, refused(r, gpuerr.Invalid, many, release), "commands")
 	nothing, release := q.Completions(r.ctx, nil)
 	require.Contains(t, refused(r, gpuerr.Invalid, nothing, release), "max")

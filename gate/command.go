@@ -8,9 +8,9 @@ import (
 	"capgpu/schema"
 )
 
-// maxCommands is the most that one submission may hold; a queue's own size
-// bounds it further.
-const maxCommands = 1024
+// maxCommands is the most that one submission may hold: what an empty queue takes,
+// less the signal that follows.
+const maxCommands = client.DefaultQueueEntries - 1
 
 // promised is a signal in a batch that is being read.
 type promised struct {

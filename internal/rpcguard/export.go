@@ -8,6 +8,7 @@ import (
 	"runtime/debug"
 
 	"capnproto.org/go/capnp/v3"
+	"capnproto.org/go/capnp/v3/exc"
 	"capnproto.org/go/capnp/v3/server"
 
 	"capgpu/gpuerr"
@@ -126,7 +127,27 @@ func (o *object) run(ctx context.Context, call *server.Call, m capnp.Method, imp
 		ctx = callCtx
 	}
 	defer o.recovered(m.MethodName, &err)
-	return impl(ctx, call)
+	err = impl(ctx, call)
+	if err != nil && !isOurs(err) {
+		// What it says may be none of the peer's business.
+		o.spec.Log.Error("a capability's method failed without a code", "interface", o.spec.Name, "method", m.MethodName, "error", err)
+		err = errBug
+	}
+	return err
+}
+
+var errBug = gpuerr.New(gpuerr.Internal, "a bug of the service; the call was abandoned and the log says why")
+
+// isOurs reports whether err was made for the peer's eyes.
+func isOurs(err error) bool {
+	var coded *gpuerr.Error
+	var code gpuerr.Code
+	var exception *exc.Exception
+	if errors.As(err, &exception) {
+		return codeIn(exception.Error()) != nil // made by Exception
+	}
+	return errors.As(err, &coded) || errors.As(err, &code) ||
+		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
 func (o *object) recovered(method string, err *error) {
@@ -137,7 +158,7 @@ func (o *object) recovered(method string, err *error) {
 	o.spec.Log.Error("panic in a capability's method", "interface", o.spec.Name, "method", method,
 		"panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 	if err != nil {
-		*err = gpuerr.New(gpuerr.Internal, "a bug of the service; the call was abandoned and the log says why")
+		*err = errBug
 	}
 }
 

@@ -74,7 +74,7 @@ func (g *generator) call(id uint32) []byte {
 	m := generatedMethods[g.rng.IntN(len(generatedMethods))]
 	s := callSpec{
 		id: id, iface: m.iface, method: uint16(g.rng.IntN(m.methods)),
-		arg: uint64(g.rng.IntN(openBlockThenSession + 1)), arg2: uint64(g.rng.IntN(70_000)),
+		arg: uint64(g.rng.IntN(openForeignError + 1)), arg2: uint64(g.rng.IntN(70_000)),
 	}
 	if g.rng.IntN(2) == 0 {
 		p := g.id()

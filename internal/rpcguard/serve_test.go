@@ -111,7 +111,11 @@ func TestExceptionsAreTyped(t *testing.T) {
 	e := gpuerr.From(FromException(err))
 	require.Equal(t, "sessions", e.Resource)
 	require.Equal(t, uint64(1), e.Asked)
-	requireException(t, call(openPanic), exc.Failed, gpuerr.Internal)
+	for _, kind := range []uint32{openPanic, openForeignError} {
+		err := call(kind)
+		requireException(t, err, exc.Failed, gpuerr.Internal)
+		require.NotContains(t, err.Error(), "secret")
+	}
 	f, release := m.ListDevices(ctx, nil) // not defined: a nil interface
 	defer release()
 	_, err = f.Struct()

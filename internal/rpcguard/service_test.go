@@ -2,6 +2,7 @@ package rpcguard
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -58,6 +59,7 @@ const (
 	openBlock
 	openNoResults
 	openBlockThenSession
+	openForeignError
 )
 
 func (s *service) OpenDevice(ctx context.Context, call schema.GpuDeviceManager_openDevice) error {
@@ -68,7 +70,9 @@ func (s *service) OpenDevice(ctx context.Context, call schema.GpuDeviceManager_o
 	case openQuota:
 		return gpuerr.Refused("sessions", 1, 0)
 	case openPanic:
-		panic("a bug")
+		panic("a secret")
+	case openForeignError:
+		return errors.New("a secret")
 	case openBlock:
 		call.Go()
 		<-ctx.Done()
