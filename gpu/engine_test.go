@@ -426,3 +426,30 @@ func TestFairShare(t *testing.T) {
 		})
 	}
 }
+
+// However many sessions a tenant has full of work, another's job is next but two.
+func TestTenantCannotFillTheDevice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hand := newHandBackend()
+		r := newMemRig(t, withBackend(hand))
+		for range 5 {
+			s := r.open("alice")
+			b, q := buf(t, s, 4096), r.queue(s, 16, 0)
+			for range 5 {
+				q.fill(b, 0, 4, 1)
+			}
+		}
+		synctest.Wait()
+		hand.nth(t, maxSent-1)
+		bob := r.open("bob")
+		b, q := buf(t, bob, 4096), r.queue(bob, 16, 0)
+		q.fill(b, 0, 4, 2)
+		hand.nth(t, maxSent)
+		synctest.Wait()
+		hand.mu.Lock()
+		require.Len(t, hand.jobs, maxSent+1)
+		require.EqualValues(t, 2, hand.jobs[maxSent].Pattern, "it did not wait for a place")
+		hand.mu.Unlock()
+		r.close()
+	})
+}

@@ -11,9 +11,10 @@ import "container/heap"
 // A job is charged an estimate (what the session's last job took) when it is
 // sent, and the difference when it ends.
 
-// maxSentPerSession bounds what one session has in the device's FIFO: enough to
-// keep it busy, too little to make others wait behind a heap of it.
-const maxSentPerSession = 2
+// maxSent bounds what one tenant has in the device's FIFO, and so what one session
+// has: enough to keep the device busy, too little to make others wait behind a
+// heap of it, however many sessions it opens.
+const maxSent = 2
 
 // Bounds of what one job counts, in nanoseconds: too little would let empty jobs
 // through without end, and one wrong clock must not shut a flow out for ever.
@@ -82,8 +83,9 @@ func (l *level) place(f *flow, runnable bool) {
 
 // update puts a session's flow and its tenant's where they belong.
 func (top *level) update(f *flow) {
-	f.parent.below.place(f, f.ready != nil && f.sent < maxSentPerSession)
-	top.place(f.parent, len(f.parent.below.flows) > 0)
+	t := f.parent
+	t.below.place(f, f.ready != nil && f.sent < maxSent)
+	top.place(t, len(t.below.flows) > 0 && t.sent < maxSent)
 }
 
 // charge adds nanoseconds (also negative) to a session's flow and its tenant's.

@@ -68,20 +68,20 @@ func TestWithdrawnJobIsNotSent(t *testing.T) {
 		b, err := lookup[buffer](s.handles, h)
 		require.NoError(t, err)
 		q := r.queue(s, 16, 0)
-		for range maxSentPerSession + 2 {
+		for range maxSent + 2 {
 			q.fill(h, 0, 4, 1)
 		}
 		synctest.Wait()
 		require.True(t, b.pins.close())
-		for i := range maxSentPerSession {
+		for i := range maxSent {
 			hand.finish(hand.nth(t, i), outcome.Success, 0)
 		}
-		c := q.take(maxSentPerSession + 2)
-		requireOK(t, c[:maxSentPerSession]...)
-		for _, late := range c[maxSentPerSession:] {
+		c := q.take(maxSent + 2)
+		requireOK(t, c[:maxSent]...)
+		for _, late := range c[maxSent:] {
 			require.Equal(t, revokedOutcome, late.Outcome)
 		}
-		require.Len(t, hand.jobs, maxSentPerSession)
+		require.Len(t, hand.jobs, maxSent)
 		require.NoError(t, s.DestroyBuffer(h))
 		r.close()
 	})
