@@ -28,12 +28,20 @@ var lies = map[string]func(supervision *control.Conn, grants *net.UnixConn) erro
 		if err != nil {
 			return err
 		}
-		raw.Write(func(fd uintptr) bool { _, err = unix.Write(int(fd), []byte("open sesame")); return true })
-		return errors.Join(err, hang())
+		err = raw.Write(func(fd uintptr) bool {
+			_, werr := unix.Write(int(fd), []byte("open sesame"))
+			return werr != unix.EAGAIN
+		})
+		if err != nil {
+			return err
+		}
+		return hang()
 	},
 	"garbage on the grant link": func(_ *control.Conn, g *net.UnixConn) error {
-		_, err := g.Write([]byte("\x00\x00\x00\x00\x01\x00\x00\x00open sesame, all of it, if you please"))
-		return errors.Join(err, hang())
+		if _, err := g.Write([]byte("\x00\x00\x00\x00\x01\x00\x00\x00open sesame, all of it, if you please")); err != nil {
+			return err
+		}
+		return hang()
 	},
 	"an epoch that is not its": func(c *control.Conn, _ *net.UnixConn) error {
 		caller := control.NewPeer(context.Background(), c, obey)

@@ -56,7 +56,7 @@ func serve(o *options, stderr io.Writer, signals <-chan os.Signal) error {
 	if err != nil {
 		return err
 	}
-	records, err := audit.Open(auditPath, audit.Options{GroupFsync: auditFsync, MaxBytes: int64(policy.Audit.MaxBytes)})
+	records, err := audit.Open(auditPath, audit.Options{GroupFsync: auditFsync, MaxBytes: policy.Audit.MaxBytes})
 	if err != nil {
 		return fmt.Errorf("open the audit log: %w", err)
 	}

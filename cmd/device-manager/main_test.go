@@ -1,0 +1,164 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"capgpu/audit"
+	"capgpu/client"
+	"capgpu/manager"
+)
+
+func TestHelpAndVersion(t *testing.T) {
+	var out, errs bytes.Buffer
+	require.Zero(t, run([]string{"--help"}, &out, &errs))
+	for _, flag := range []string{"--dev", "--policy", "--run-dir", "--audit", "--driver", "--gate", "--log-format", "--version"} {
+		require.Contains(t, out.String(), flag)
+	}
+	out.Reset()
+	require.Zero(t, run([]string{"--version"}, &out, &errs))
+	require.Contains(t, out.String(), "device-manager ")
+	require.Empty(t, errs.String())
+}
+
+func TestWrongCommandLine(t *testing.T) {
+	for _, args := range [][]string{{"--no-such-flag"}, {"extra"}, {"--log-format", "xml"}} {
+		var out, errs bytes.Buffer
+		require.Equal(t, 2, run(args, &out, &errs), args)
+		require.Contains(t, errs.String(), "see device-manager --help")
+	}
+}
+
+func TestOptions(t *testing.T) {
+	t.Setenv("XDG_RUNTIME_DIR", "/run/user/7")
+	o, _, err := parseOptions([]string{"--dev", "--driver", "bin/gpu-mock"}, io.Discard)
+	require.NoError(t, err)
+	require.Equal(t, "/run/user/7/capgpu", o.runDir)
+	require.True(t, filepath.IsAbs(o.driver), "children run in /")
+	require.Equal(t, "gpu-gate", filepath.Base(o.gate))
+
+	o, _, err = parseOptions(nil, io.Discard)
+	require.NoError(t, err)
+	require.Equal(t, "/run/capgpu", o.runDir)
+	require.Equal(t, "/etc/capgpu/policy.json", o.policyPath)
+
+	t.Setenv("XDG_RUNTIME_DIR", "")
+	o, _, err = parseOptions([]string{"--dev"}, io.Discard)
+	require.NoError(t, err)
+	require.True(t, strings.HasPrefix(o.runDir, os.TempDir()))
+}
+
+func TestPolicyFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "policy.json")
+	write := func(text string) { require.NoError(t, os.WriteFile(path, []byte(text), 0o600)) }
+	o := &options{policyPath: path}
+
+	_, err := o.policy()
+	require.ErrorContains(t, err, "start from packaging/policy.json")
+
+	write("{\n \"tenats\": []}")
+	_, err = o.policy()
+	require.ErrorContains(t, err, path+": line 2, column 2: the policy has no field \"tenats\"")
+
+	write(`{"device": {"faults": "f.json"}, "tenants": [{"name": "a", "allowedUids": "any"}]}`)
+	_, err = o.policy()
+	require.ErrorContains(t, err, "device.faults is for developer mode")
+	o.dev = true
+	p, err := o.policy()
+	require.NoError(t, err)
+	require.Equal(t, filepath.Join(filepath.Dir(path), "f.json"), p.Device.Faults, "beside the policy")
+
+	o.policyPath = ""
+	p, err = o.policy()
+	require.NoError(t, err)
+	require.Equal(t, manager.DevPolicy().Tenants[0].Name, p.Tenants[0].Name)
+}
+
+func TestAuditPath(t *testing.T) {
+	dir := t.TempDir()
+	o := &options{runDir: filepath.Join(dir, "run")}
+	p := manager.DevPolicy()
+	path, err := o.auditPath(p)
+	require.NoError(t, err)
+	require.Equal(t, filepath.Join(dir, "run", "audit.log"), path)
+	p.Audit.Path = filepath.Join(dir, "lib", "audit.log")
+	path, err = o.auditPath(p)
+	require.NoError(t, err)
+	require.Equal(t, p.Audit.Path, path)
+	require.DirExists(t, filepath.Join(dir, "lib"))
+	o.audit = filepath.Join(dir, "mine")
+	path, err = o.auditPath(p)
+	require.NoError(t, err)
+	require.Equal(t, o.audit, path, "the command line wins")
+}
+
+// Developer mode as a person uses it: start, work, reload, Ctrl-C.
+func TestDeveloperMode(t *testing.T) {
+	bin, err := os.MkdirTemp("", "cg")
+	require.NoError(t, err)
+	defer os.RemoveAll(bin)
+	for _, name := range []string{"device-manager", "gpu-mock", "gpu-gate"} {
+		out, err := exec.Command("go", "build", "-o", filepath.Join(bin, name), "capgpu/cmd/"+name).CombinedOutput()
+		require.NoError(t, err, string(out))
+	}
+	cmd := exec.Command(filepath.Join(bin, "device-manager"), "--dev")
+	cmd.Env = []string{"XDG_RUNTIME_DIR=" + bin}
+	stderr, err := cmd.StderrPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	defer cmd.Process.Kill()
+	lines := bufio.NewScanner(stderr)
+	var said []string
+	until := func(want string) {
+		for lines.Scan() {
+			said = append(said, lines.Text())
+			if strings.Contains(lines.Text(), want) {
+				return
+			}
+		}
+		t.Fatalf("device-manager ended without %q:\n%s", want, strings.Join(said, "\n"))
+	}
+	timer := time.AfterFunc(30*time.Second, func() { cmd.Process.Kill() })
+	defer timer.Stop()
+	run := filepath.Join(bin, "capgpu")
+	until("device mock0 ready (epoch 1, driver pid ")
+	require.Contains(t, strings.Join(said, "\n"), "--socket "+filepath.Join(run, "default.sock")+" devices")
+
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	c, err := client.Dial(ctx, filepath.Join(run, "default.sock"))
+	require.NoError(t, err)
+	defer c.Close()
+	s, err := c.Open(ctx, 0)
+	require.NoError(t, err)
+
+	require.NoError(t, cmd.Process.Signal(syscall.SIGHUP))
+	until("limits reloaded")
+	require.NoError(t, cmd.Process.Signal(os.Interrupt))
+	until("capgpu: stopped")
+	require.NoError(t, cmd.Wait())
+	<-s.Done()
+	<-c.Done()
+
+	left, err := filepath.Glob(filepath.Join(run, "*.sock"))
+	require.NoError(t, err)
+	require.Empty(t, left)
+	path := filepath.Join(run, "audit.log")
+	_, err = audit.Verify(path)
+	require.NoError(t, err)
+	records, err := audit.Read(path, 0, 1000)
+	require.NoError(t, err)
+	require.Equal(t, "manager.start", records[0].Kind)
+	require.Equal(t, "manager.stop", records[len(records)-1].Kind)
+}

@@ -1,0 +1,37 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestByHand(t *testing.T) {
+	var out, errs bytes.Buffer
+	require.Zero(t, run([]string{"--help"}, &out, &errs))
+	require.Contains(t, out.String(), "started by\ndevice-manager")
+	require.Zero(t, run([]string{"--version"}, &out, &errs))
+	require.Equal(t, 2, run([]string{"--fault"}, &out, &errs))
+	require.Equal(t, 2, run([]string{"what"}, &out, &errs))
+	require.Contains(t, errs.String(), `unexpected "what"`)
+	// Descriptors 3 and 4 of a test binary are whatever they are, but no links.
+	errs.Reset()
+	require.Equal(t, 1, run(nil, &out, &errs))
+	require.Contains(t, errs.String(), "a driver is started by device-manager")
+}
+
+func TestFaultScript(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "faults.json")
+	_, err := readScript(path)
+	require.ErrorContains(t, err, "read the fault script")
+	require.NoError(t, os.WriteFile(path, []byte(`{"faults": [{"kind": "hang", "job": 3}]}`), 0o600))
+	s, err := readScript(path)
+	require.NoError(t, err)
+	require.Len(t, s.Faults, 1)
+	require.NoError(t, os.WriteFile(path, []byte(`{"faults": [{"kind": "nonsense"}]}`), 0o600))
+	_, err = readScript(path)
+	require.ErrorContains(t, err, path)
+}
