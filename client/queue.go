@@ -171,8 +171,9 @@ func (q *Queue) Flush() error {
 
 // Completions takes completions that have come, at least one and at most
 // len(out), in order, and returns their number. It waits if there is none: until
-// ctx ends, or the queue or its session does. Completions that came before an end
-// are still handed out.
+// ctx ends, or the queue or its session does. Completions that came before the
+// service ended the queue are still handed out. A second collector waits for the
+// first, whatever its ctx says.
 func (q *Queue) Completions(ctx context.Context, out []Completion) (int, error) {
 	if len(out) == 0 {
 		return 0, nil
