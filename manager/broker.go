@@ -59,6 +59,11 @@ func (b *broker) answer(ctx context.Context, m *control.Message) (body []byte, f
 		if err != nil {
 			return nil, -1, err
 		}
+		leave, err := b.ask(ctx)
+		if err != nil {
+			return nil, -1, err
+		}
+		defer leave()
 		epoch, fd, err := b.device.attach(ctx, b.tenant.policy())
 		return control.OpenDeviceReply{Epoch: epoch}.AppendTo(nil), fd, err
 	case control.TypeNextState:
@@ -72,10 +77,30 @@ func (b *broker) answer(ctx context.Context, m *control.Message) (body []byte, f
 		if err != nil {
 			return nil, -1, err
 		}
+		leave, err := b.ask(ctx)
+		if err != nil {
+			return nil, -1, err
+		}
+		defer leave()
 		body, err := b.device.status(ctx, b.tenant.policy().Name)
 		return body, -1, err
 	}
 	return nil, -1, gpuerr.New(gpuerr.Unimplemented, "%v is no message of a tenant socket", m.Type)
+}
+
+// ask waits for this tenant's turn to have the driver asked.
+func (b *broker) ask(ctx context.Context) (leave func(), err error) {
+	if err := b.tenant.asking.enter(ctx); err != nil {
+		return nil, err
+	}
+	if err := b.device.asking.enter(ctx); err != nil {
+		b.tenant.asking.leave()
+		return nil, err
+	}
+	return func() {
+		b.device.asking.leave()
+		b.tenant.asking.leave()
+	}, nil
 }
 
 func checkIndex(index uint32) error {

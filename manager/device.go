@@ -37,6 +37,7 @@ type device struct {
 	board   *stateBoard
 
 	sessions atomic.Uint64 // numbers of Attach
+	asking   turnstile     // for what tenants have us ask the driver
 
 	stop context.CancelFunc // ends runSupervise
 	done chan struct{}      // closed when it has returned
@@ -45,7 +46,14 @@ type device struct {
 func newDevice(m *Manager) (*device, error) {
 	limits := ledger.NoLimits()
 	limits[ledger.DeviceMemory] = m.cfg.Policy.Device.MemoryBytes
-	limits[ledger.IOVAEntries] = m.cfg.Policy.Device.IOVAEntries
+	entries, err := affordableEntries(m.cfg.Policy)
+	if err != nil {
+		return nil, err
+	}
+	if entries < m.cfg.Policy.Device.IOVAEntries {
+		m.log.Warn("fewer mappings than the policy says: raise the limit of open files", "iovaEntries", entries)
+	}
+	limits[ledger.IOVAEntries] = entries
 	account, err := m.ledger.Root().Child(deviceName, limits)
 	if err != nil {
 		return nil, err
@@ -53,6 +61,7 @@ func newDevice(m *Manager) (*device, error) {
 	return &device{
 		cfg: &m.cfg, log: m.log.With("device", deviceName), say: m.say, audit: m.audit,
 		ledger: m.ledger, account: account, spawner: m.spawner, board: newStateBoard(), done: make(chan struct{}),
+		asking: newTurnstile(maxAsking),
 	}, nil
 }
 
@@ -86,7 +95,7 @@ func (d *device) runSupervise(ctx context.Context) {
 	for epoch := uint64(1); ; epoch++ {
 		cause := d.runEpoch(ctx, epoch)
 		if ctx.Err() != nil {
-			d.board.update(func(s *snapshot) { s.state, s.link, s.cause = wedged, nil, "device-manager is stopping" })
+			d.board.update(func(s *snapshot) { s.state, s.link, s.cause = recovering, nil, "device-manager is stopping" })
 			return
 		}
 		delay, again := respawn.died(time.Now())
@@ -201,7 +210,7 @@ func (d *device) watchDriver(ctx context.Context, l *driverLink) error {
 func (d *device) epochLimits() ledger.Limits {
 	l := ledger.NoLimits()
 	l[ledger.DeviceMemory] = d.cfg.Policy.Device.MemoryBytes
-	l[ledger.IOVAEntries] = d.cfg.Policy.Device.IOVAEntries
+	l[ledger.IOVAEntries] = limitOf(d.account, ledger.IOVAEntries)
 	l[ledger.AuditBytes] = d.cfg.Policy.Audit.DriverBytes
 	return l
 }

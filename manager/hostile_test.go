@@ -1,11 +1,14 @@
 package manager_test
 
 import (
+	"context"
 	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -137,6 +140,34 @@ func TestNextStateFlood(t *testing.T) {
 		}
 	}
 	require.Equal(t, 60-32, busy)
+}
+
+// Tenants that have the driver asked all the time do not make it look silent.
+func TestStatusFlood(t *testing.T) {
+	w := start(t, func(c *manager.Config) { c.PingInterval, c.PingTimeout = 10*time.Millisecond, time.Second })
+	epoch, _ := w.driver(1)
+	stop, cancel := context.WithCancel(context.Background())
+	var asking sync.WaitGroup
+	var answers atomic.Uint64
+	for range 3 {
+		c := w.dial("default")
+		for range 40 {
+			asking.Go(func() {
+				for stop.Err() == nil {
+					if _, err := c.Status(stop, 0); err == nil {
+						answers.Add(1)
+					}
+				}
+			})
+		}
+	}
+	other := w.open(w.dial("limited")) // gets its turn
+	require.Eventually(t, func() bool { return answers.Load() > 3000 }, patience, time.Millisecond)
+	cancel()
+	asking.Wait()
+	require.NoError(t, other.Close(within(t)))
+	now, _ := w.driver(1)
+	require.Equal(t, epoch, now)
 }
 
 // Death of a gate costs its client the connection, and nobody else anything.

@@ -27,10 +27,7 @@ func openRunDir(path string) (*runDir, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find the run directory: %w", err)
 	}
-	if err := os.MkdirAll(path, 0o700); err != nil {
-		return nil, fmt.Errorf("make the run directory: %w", err)
-	}
-	if err := checkRunDir(path); err != nil {
+	if err := MakeRunDir(path); err != nil {
 		return nil, err
 	}
 	lock, err := os.OpenFile(filepath.Join(path, lockName), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
@@ -50,6 +47,16 @@ func openRunDir(path string) (*runDir, error) {
 		return nil, err
 	}
 	return d, nil
+}
+
+// MakeRunDir makes a run directory with mode 0700, or checks the one that is
+// there. Call it before putting anything else into it: in a shared folder such as
+// /tmp another user may have been first.
+func MakeRunDir(path string) error {
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return fmt.Errorf("make the run directory: %w", err)
+	}
+	return checkRunDir(path)
 }
 
 // checkRunDir refuses a directory in which another user could put a socket or a

@@ -36,6 +36,7 @@ type tenantServer struct {
 	cancel   context.CancelCauseFunc
 	running  sync.WaitGroup // accept loops and connections
 	refusals chan struct{}  // a token per connection that is being refused
+	asking   turnstile      // for requests that go on to the driver
 }
 
 const (
@@ -50,7 +51,7 @@ func (m *Manager) newTenantServer(t *Tenant) (s *tenantServer, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s = &tenantServer{m: m, log: m.log.With("tenant", t.Name), account: account, refusals: make(chan struct{}, maxRefusals)}
+	s = &tenantServer{m: m, log: m.log.With("tenant", t.Name), account: account, refusals: make(chan struct{}, maxRefusals), asking: newTurnstile(maxTenantAsking)}
 	s.tenant.Store(t)
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	if s.direct, err = listen(m.dir.socketPath(t.Name), "unixpacket", t); err == nil {

@@ -20,9 +20,9 @@ import (
 	"capgpu/manager"
 )
 
-func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+func main() { os.Exit(runCommand(os.Args[1:], os.Stdout, os.Stderr)) }
 
-func run(args []string, stdout, stderr io.Writer) int {
+func runCommand(args []string, stdout, stderr io.Writer) int {
 	o, done, err := parseOptions(args, stdout)
 	if err != nil {
 		fmt.Fprintf(stderr, "device-manager: %v; see device-manager --help\n", err)
@@ -50,6 +50,9 @@ func serve(o *options, stderr io.Writer, signals <-chan os.Signal) error {
 	log := o.logger(stderr)
 	policy, err := o.policy()
 	if err != nil {
+		return err
+	}
+	if err := manager.MakeRunDir(o.runDir); err != nil { // the audit log may be in it
 		return err
 	}
 	auditPath, err := o.auditPath(policy)

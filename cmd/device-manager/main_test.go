@@ -22,12 +22,12 @@ import (
 
 func TestHelpAndVersion(t *testing.T) {
 	var out, errs bytes.Buffer
-	require.Zero(t, run([]string{"--help"}, &out, &errs))
+	require.Zero(t, runCommand([]string{"--help"}, &out, &errs))
 	for _, flag := range []string{"--dev", "--policy", "--run-dir", "--audit", "--driver", "--gate", "--log-format", "--version"} {
 		require.Contains(t, out.String(), flag)
 	}
 	out.Reset()
-	require.Zero(t, run([]string{"--version"}, &out, &errs))
+	require.Zero(t, runCommand([]string{"--version"}, &out, &errs))
 	require.Contains(t, out.String(), "device-manager ")
 	require.Empty(t, errs.String())
 }
@@ -35,7 +35,7 @@ func TestHelpAndVersion(t *testing.T) {
 func TestWrongCommandLine(t *testing.T) {
 	for _, args := range [][]string{{"--no-such-flag"}, {"extra"}, {"--log-format", "xml"}} {
 		var out, errs bytes.Buffer
-		require.Equal(t, 2, run(args, &out, &errs), args)
+		require.Equal(t, 2, runCommand(args, &out, &errs), args)
 		require.Contains(t, errs.String(), "see device-manager --help")
 	}
 }
@@ -101,6 +101,20 @@ func TestAuditPath(t *testing.T) {
 	path, err = o.auditPath(p)
 	require.NoError(t, err)
 	require.Equal(t, o.audit, path, "the command line wins")
+}
+
+// A run directory that another user has prepared gets no audit log.
+func TestSquattedRunDir(t *testing.T) {
+	dir := t.TempDir()
+	trap, run := filepath.Join(dir, "trap"), filepath.Join(dir, "run")
+	require.NoError(t, os.Mkdir(trap, 0o700))
+	require.NoError(t, os.Symlink(trap, run))
+	var out, errs bytes.Buffer
+	require.Equal(t, 1, runCommand([]string{"--dev", "--run-dir", run}, &out, &errs))
+	require.Contains(t, errs.String(), "not a directory")
+	left, err := os.ReadDir(trap)
+	require.NoError(t, err)
+	require.Empty(t, left)
 }
 
 // Developer mode as a person uses it: start, work, reload, Ctrl-C.
