@@ -1,0 +1,137 @@
+package gpu
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"capgpu/gpu/backend"
+	"capgpu/gpuerr"
+	"capgpu/outcome"
+)
+
+// handBackend is a device whose every move is the test's.
+type handBackend struct {
+	limits backend.Limits
+
+	mu       sync.Mutex
+	sink     backend.Sink
+	jobs     []backend.Job // submitted, in order
+	live     map[backend.JobID]bool
+	cancels  []backend.JobID
+	resets   int
+	obedient bool  // completes what it is told to cancel
+	resetErr error // what Reset answers
+	refuse   error // what Submit answers
+	auto     bool  // completes at once, within Submit
+	arrived  chan struct{}
+}
+
+func newHandBackend() *handBackend {
+	return &handBackend{
+		limits: backend.Limits{MaxThreadsPerBlock: 256, MaxBlockDim: 256, MaxGridDim: 1024, MaxSharedBytes: 1024, MaxBindings: 4, MaxInlineBytes: 16, MaxJobs: 4, SubgroupSize: 32, CancelBound: 5 * time.Millisecond},
+		live:   map[backend.JobID]bool{}, obedient: true, arrived: make(chan struct{}, 1),
+	}
+}
+
+func (b *handBackend) Info() backend.Info {
+	return backend.Info{Name: "hand", MemoryBytes: 1 << 30, Limits: b.limits}
+}
+func (b *handBackend) Programs() []string { return []string{"p"} }
+func (b *handBackend) Builtin(name string) (backend.Program, error) {
+	if name != "p" {
+		return nil, gpuerr.New(gpuerr.NoProgram, "no program %q", name)
+	}
+	return handProgram{}, nil
+}
+func (b *handBackend) Load(context.Context, []byte) (backend.Program, error) {
+	return handProgram{}, nil
+}
+
+func (b *handBackend) Start(sink backend.Sink) error { b.sink = sink; return nil }
+
+func (b *handBackend) Submit(j *backend.Job) error {
+	b.mu.Lock()
+	if b.refuse != nil {
+		defer b.mu.Unlock()
+		return b.refuse
+	}
+	b.jobs = append(b.jobs, *j)
+	id := j.ID
+	auto := b.auto
+	if !auto {
+		b.live[id] = true
+	}
+	b.mu.Unlock()
+	nudge(b.arrived)
+	if auto {
+		b.sink.Complete(backend.Completion{ID: id, Outcome: outcome.Success, DeviceTime: time.Microsecond})
+	}
+	return nil
+}
+
+func (b *handBackend) Cancel(id backend.JobID) {
+	b.mu.Lock()
+	b.cancels = append(b.cancels, id)
+	tell := b.obedient && b.live[id]
+	b.mu.Unlock()
+	if tell {
+		b.finish(id, outcome.Outcome{Kind: outcome.Cancelled}, 0)
+	}
+}
+
+func (b *handBackend) Reset(context.Context) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.resets++
+	if b.resetErr == nil {
+		clear(b.live)
+	}
+	return b.resetErr
+}
+
+func (b *handBackend) Close() error { return nil }
+
+func (b *handBackend) finish(id backend.JobID, how outcome.Outcome, took time.Duration) {
+	b.mu.Lock()
+	delete(b.live, id)
+	b.mu.Unlock()
+	b.sink.Complete(backend.Completion{ID: id, Outcome: how, DeviceTime: took})
+}
+
+// nth waits for the nth job (from 0) and returns its id.
+func (b *handBackend) nth(t testing.TB, n int) backend.JobID {
+	t.Helper()
+	patience := time.NewTimer(10 * time.Second)
+	defer patience.Stop()
+	for {
+		b.mu.Lock()
+		if n < len(b.jobs) {
+			id := b.jobs[n].ID
+			b.mu.Unlock()
+			return id
+		}
+		b.mu.Unlock()
+		select {
+		case <-b.arrived:
+		case <-patience.C:
+			require.FailNow(t, "the device was never given the job", "job %d", n)
+		}
+	}
+}
+
+// handProgram takes one buffer that it writes.
+type handProgram struct{}
+
+func (handProgram) Info() backend.ProgramInfo {
+	return backend.ProgramInfo{Name: "p", Bindings: []backend.BindingInfo{{Name: "x", Access: backend.ReadWrite}}, SharedBytes: 512}
+}
+
+func (handProgram) NaturalGrid([]uint64) (grid, block backend.Dim3) {
+	return backend.Dim3{X: 1, Y: 1, Z: 1}, backend.Dim3{X: 32, Y: 1, Z: 1}
+}
+
+var _ backend.Backend = (*handBackend)(nil)

@@ -1,0 +1,76 @@
+package gpu
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"capgpu/ddf/fake"
+)
+
+// What one tenant wrote is never seen by another, nor by itself in a new buffer.
+func TestResidue(t *testing.T) {
+	r := newRig(t, func(_ *Config, fo *fake.Options) { fo.LimitBytes = 4 << 20 })
+	for round := range 6 {
+		s := r.open([]string{"alice", "bob"}[round%2])
+		for _, bytes := range []uint64{4096, 12288, 64 << 10, 1 << 20, 4096, 8192} {
+			h := buf(t, s, bytes)
+			mem := host(t, s, h)
+			require.Equal(t, -1, firstNonZero(mem), "round %d, %d bytes", round, bytes)
+			for i := range mem {
+				mem[i] = 0xA5
+			}
+			if bytes%3 == 0 {
+				require.NoError(t, s.DestroyBuffer(h))
+			}
+		}
+		again := buf(t, s, 12288)
+		require.Equal(t, -1, firstNonZero(host(t, s, again)))
+		require.NoError(t, s.Close())
+	}
+}
+
+func firstNonZero(b []byte) int {
+	for i, v := range b {
+		if v != 0 {
+			return i
+		}
+	}
+	return -1
+}
+
+// Random carving against the obvious: no two live extents overlap.
+func TestCarving(t *testing.T) {
+	r := newRig(t)
+	s := r.open("alice")
+	type span struct{ from, to uint64 }
+	live := map[Handle]span{}
+	at := func(h Handle) span {
+		b, err := lookup[buffer](s.handles, h)
+		require.NoError(t, err)
+		return span{b.iova, b.iova + b.bytes}
+	}
+	seed := uint64(1)
+	for range 600 {
+		seed = seed*6364136223846793005 + 1442695040888963407
+		if seed>>63 == 0 || len(live) == 0 {
+			h := buf(t, s, 1+(seed>>40)%(160<<10))
+			x := at(h)
+			for _, y := range live {
+				require.False(t, x.from < y.to && y.from < x.to, "%v overlaps %v", x, y)
+			}
+			live[h] = x
+			continue
+		}
+		for h := range live {
+			require.NoError(t, s.DestroyBuffer(h))
+			delete(live, h)
+			break
+		}
+	}
+	for h := range live {
+		require.NoError(t, s.DestroyBuffer(h))
+	}
+	r.idle(s)
+	require.LessOrEqual(t, r.fn.Pool().Usage().UsedBytes, uint64(keepChunkBytes), "at most one small chunk is kept")
+}
