@@ -21,8 +21,7 @@ import (
 	"capgpu/schema"
 )
 
-// randomMethods are all methods that a client can call, and how many pointers a
-// result may start with.
+// randomMethods are all methods that a client can call.
 var randomMethods = []struct {
 	iface   uint64
 	methods int

@@ -7,6 +7,7 @@ import (
 
 	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"capgpu/gpuerr"
 )
@@ -222,4 +223,40 @@ func TestWalk(t *testing.T) {
 	}
 	require.NoError(t, checkPointers(one(append(deep, 0)...)))
 	require.Error(t, checkPointers(one(append(deep, structPtr(0, 0, 1), 0)...)))
+}
+
+// Descriptors that a peer attaches are dropped by the kernel, and a peer that
+// does not take ours still gets its results.
+func TestDescriptorsOnlyGoOut(t *testing.T) {
+	peer, _ := serve(t, newService(), Limits{})
+	var pipe [2]int
+	require.NoError(t, unix.Pipe2(pipe[:], unix.O_CLOEXEC))
+	defer unix.Close(pipe[0])
+	_, _, err := peer.WriteMsgUnix(bootstrapBytes(t, 0), unix.UnixRights(pipe[1]), nil)
+	require.NoError(t, err)
+	require.NoError(t, unix.Close(pipe[1]))
+	p := newRawPeer(t, peer)
+	manager := p.capOf(0)
+	n, err := unix.Read(pipe[0], make([]byte, 1))
+	require.NoError(t, err)
+	require.Zero(t, n, "the end of the pipe: nobody holds the other side")
+
+	p.send(callBytes(t, callSpec{id: 1, iface: managerInterface, method: 1, export: manager}))
+	p.send(callBytes(t, callSpec{id: 2, iface: sessionInterface, method: 0, export: p.capOf(1), arg: 1}))
+	p.send(callBytes(t, callSpec{id: 3, iface: bufferInterface, method: 0, export: p.capOf(2)}))
+	p.capOf(3)
+}
+
+// The limits of the grant link serve an ordinary exchange.
+func TestStrictLimits(t *testing.T) {
+	peer, ended := serve(t, newService(), StrictLimits())
+	p := newRawPeer(t, peer)
+	zero, one := uint32(0), uint32(1)
+	p.send(bootstrapBytes(t, 0),
+		callBytes(t, callSpec{id: 1, iface: managerInterface, method: 1, promise: &zero}),
+		callBytes(t, callSpec{id: 2, iface: sessionInterface, method: 0, promise: &one, path: []uint16{0}, arg: 1}))
+	p.capOf(2)
+	p.send(callBytes(t, callSpec{id: 3, iface: managerInterface, capsCount: 9, caps: func(rpccp.CapDescriptor_List) error { return nil }}))
+	require.Contains(t, p.aborted(), "at most 8")
+	require.ErrorIs(t, <-ended, gpuerr.Protocol)
 }

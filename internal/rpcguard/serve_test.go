@@ -271,22 +271,20 @@ func TestCapabilityArguments(t *testing.T) {
 
 func TestLocal(t *testing.T) {
 	s := newService()
-	session := s.newSession()
-	c := session.export()
+	made := s.newSession()
+	c := made.export()
 	defer c.Release()
-	got, err := Local[*session_](c, "session")
+	got, err := Local[*session](c, "session")
 	require.NoError(t, err)
-	require.Same(t, session, got)
+	require.Same(t, made, got)
 	_, err = Local[*buffer](c, "fence")
 	require.ErrorIs(t, err, gpuerr.Invalid)
-	_, err = Local[*session_](capnp.Client{}, "session")
+	_, err = Local[*session](capnp.Client{}, "session")
 	require.ErrorIs(t, err, gpuerr.Invalid)
 	s.gate.Revoke(nil)
-	_, err = Local[*session_](c, "session")
+	_, err = Local[*session](c, "session")
 	require.ErrorIs(t, err, gpuerr.Revoked)
 }
-
-type session_ = session
 
 func TestStop(t *testing.T) {
 	s := newService()
