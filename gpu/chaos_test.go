@@ -95,7 +95,9 @@ func TestGenerationsRunOut(t *testing.T) {
 	require.NoError(t, table.add(x, set))
 	_, err := take[fence](table, x.h)
 	require.NoError(t, err)
+	table.mu.Lock()
 	table.generations[0] = math.MaxUint32
+	table.mu.Unlock()
 	require.NoError(t, table.add(x, set))
 	last := x.h
 	require.EqualValues(t, math.MaxUint32, last>>32)

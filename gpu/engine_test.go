@@ -453,3 +453,30 @@ func TestTenantCannotFillTheDevice(t *testing.T) {
 		r.close()
 	})
 }
+
+func TestFaultsAreAudited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hand := newHandBackend()
+		hand.obedient = false
+		r := newMemRig(t, withBackend(hand), func(c *Config, _ *fake.Options) { c.Strikes.Limit = 1 })
+		s := r.open("alice")
+		b, p := buf(t, s, 4096), prog(t, s, "p")
+		q := r.queue(s, 16, 4096)
+		q.launchFor(time.Millisecond, p, whole(b))
+		q.one()
+		hand.sink.DeviceGone("all ones")
+		require.NoError(t, r.dev.Close(context.Background()))
+		records, err := r.fn.Grants().Audit.Snapshot(0, 100)
+		require.NoError(t, err)
+		told := map[string]string{}
+		for _, rec := range records {
+			told[rec.Kind] = rec.Detail
+		}
+		require.Contains(t, told["fault"], "deadline missed")
+		require.Contains(t, told["ban"], `tenant="alice"`)
+		require.Contains(t, told["reset"], "timedOut: hang")
+		require.Contains(t, told["device.lost"], "all ones")
+		require.Contains(t, told["session.close"], "timedOut=1")
+		r.close()
+	})
+}
