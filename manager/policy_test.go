@@ -2,6 +2,7 @@ package manager
 
 import (
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -94,4 +95,23 @@ func FuzzParsePolicy(f *testing.F) {
 			require.NotZero(t, tenant.MaxConnections)
 		}
 	})
+}
+
+// docs/policy.md names every field that the parser takes: what the parser offers
+// instead of an unknown field must be in it.
+func TestPolicyDocument(t *testing.T) {
+	doc, err := os.ReadFile("../docs/policy.md")
+	require.NoError(t, err)
+	for _, in := range []string{
+		`{"?": 0}`, `{"device": {"?": 0}}`, `{"device": {"respawn": {"?": 0}}}`, `{"audit": {"?": 0}}`,
+		`{"tenants": [{"?": 0}]}`, `{"tenants": [{"socket": {"?": 0}}]}`, `{"tenants": [{"limits": {"?": 0}}]}`,
+	} {
+		_, err := ParsePolicy([]byte(in))
+		require.Error(t, err)
+		_, list, found := strings.Cut(err.Error(), "use one of: ")
+		require.True(t, found, "%v", err)
+		for _, field := range strings.Split(list, ", ") {
+			require.Regexp(t, "[`.]"+field+"[`.]", string(doc), "docs/policy.md does not say what %q is (%s)", field, in)
+		}
+	}
 }
