@@ -93,12 +93,9 @@ func FuzzEntries(f *testing.F) {
 				e.B = real(e.B)
 			}
 			waits = waits || e.Op == ring.OpWait
-			q.mem.mu.Lock()
-			q.mem.entries = append(q.mem.entries, memEntry{Entry: e, bindings: []ring.Binding{{
+			q.mem.add(memEntry{Entry: e, bindings: []ring.Binding{{
 				Buffer: real(uint64(raw[8]) % 8), Off: binary.LittleEndian.Uint64(raw[8:]), Len: binary.LittleEndian.Uint64(raw[24:]),
 			}}})
-			q.mem.mu.Unlock()
-			nudge(q.mem.work)
 		}
 		if waits { // it may wait for a point that nobody ends
 			require.NoError(t, s.CancelQueue(q.h))

@@ -174,10 +174,7 @@ func (c *client) push(e ring.Entry, bindings []ring.Binding, inline []byte) uint
 			e.C |= uint64(len(inline)) << 16
 			e.D = uint64(len(bindings)*ring.BindingBytes+len(inline)) << 32
 		}
-		c.mem.mu.Lock()
-		c.mem.entries = append(c.mem.entries, memEntry{e, bindings, inline})
-		c.mem.mu.Unlock()
-		nudge(c.mem.work)
+		c.mem.add(memEntry{e, bindings, inline})
 		return c.next
 	}
 	require.NoError(c.t, c.ring.Push(&e, bindings, inline))
