@@ -36,6 +36,7 @@ func (m *manager) ListDevices(ctx context.Context, call schema.GpuDeviceManager_
 }
 
 func (m *manager) OpenDevice(ctx context.Context, call schema.GpuDeviceManager_openDevice) error {
+	rpcguard.Go(ctx, call.Call) // a driver that takes its time holds up nobody else
 	res, err := call.AllocResults()
 	if err != nil {
 		return err
