@@ -1,6 +1,7 @@
 package manager_test
 
 import (
+	"context"
 	"errors"
 	"os"
 	"os/exec"
@@ -160,6 +161,22 @@ func TestSilentDriverIsReplaced(t *testing.T) {
 	w.driver(2)
 	require.ErrorIs(t, unix.Kill(pid, 0), unix.ESRCH)
 	require.NoError(t, addVectors(within(t), w.open(w.dial("default"))))
+}
+
+// A driver that does not even stop is killed when the time for it is up.
+func TestStopWithSilentDriver(t *testing.T) {
+	w := start(t, nil)
+	c := w.dial("default")
+	s := w.open(c)
+	_, pid := w.driver(1)
+	require.NoError(t, unix.Kill(pid, unix.SIGSTOP))
+	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer cancel()
+	require.NoError(t, w.Close(ctx))
+	require.Empty(t, children(t))
+	<-s.Done()
+	<-c.Done()
+	require.NoFileExists(t, w.SocketPath("default"))
 }
 
 func TestWedged(t *testing.T) {

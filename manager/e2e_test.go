@@ -137,6 +137,22 @@ func TestFacetsAndQuotas(t *testing.T) {
 	require.ErrorIs(t, w.SetTenantLimits(within(t), "nobody", l), gpuerr.Invalid)
 }
 
+// While the audit log cannot be written, nothing new is handed out; what is there
+// goes on.
+func TestNoSessionWithoutRecord(t *testing.T) {
+	w := start(t, nil)
+	c := w.dial("default")
+	s := w.open(c)
+	w.log.setRefuse(gpuerr.New(gpuerr.Quota, "the disk is full"))
+	_, err := c.Open(within(t), 0)
+	require.ErrorIs(t, err, gpuerr.IO)
+	require.ErrorContains(t, err, "the disk is full")
+	_, err = s.Describe(within(t))
+	require.NoError(t, err)
+	w.log.setRefuse(nil)
+	require.NoError(t, addVectors(within(t), w.open(c)))
+}
+
 func TestConnectionLimit(t *testing.T) {
 	w := start(t, func(c *manager.Config) { c.Policy.Tenant("limited").MaxConnections = 2 })
 	first := w.dial("limited")

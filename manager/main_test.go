@@ -85,6 +85,12 @@ func (l *memoryLog) Append(kind, tenant, detail string) (uint64, error) {
 	return index, nil
 }
 
+func (l *memoryLog) setRefuse(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.refuse = err
+}
+
 func (l *memoryLog) Snapshot(from uint64, max int) ([]ddf.AuditRecord, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
