@@ -276,7 +276,8 @@ func TestSessionLivesWithItsObjects(t *testing.T) {
 	t.Cleanup(buf.Release)
 	release2()
 	release()
-	time.Sleep(50 * time.Millisecond) // the releases are on their way
+	list, release3 := r.manager.ListDevices(r.ctx, nil) // behind the releases, on the same stream
+	await(r, list, release3)
 	size, release := buf.Size(r.ctx, nil)
 	require.Equal(t, uint64(4096), await(r, size, release).Bytes())
 }
