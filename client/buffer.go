@@ -62,8 +62,8 @@ func (s *Session) CreateBuffer(ctx context.Context, bytes uint64, usage Usage) (
 // pageBytes is the granule of mappings.
 const pageBytes = 4096
 
-// Handle is the buffer's number in the session. Its low 32 bits are the id that
-// the Cap'n Proto interface knows it by.
+// Handle is the buffer's number in the session. A gpu-gate tells its Cap'n Proto
+// client ids of its own instead, which are never used twice.
 func (b *Buffer) Handle() uint64 { return b.handle }
 
 // Size is the size in bytes, as it was asked for.
