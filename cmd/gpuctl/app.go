@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/alecthomas/kong"
+	"golang.org/x/sys/unix"
 
 	"capgpu/client"
 )
@@ -26,7 +28,7 @@ type app struct {
 }
 
 type cli struct {
-	Socket string `help:"Tenant socket of the service. Default: $$CAPGPU_SOCKET, else $$XDG_RUNTIME_DIR/capgpu/default.sock if it is there, else /run/capgpu/default.sock." placeholder:"PATH" short:"s"`
+	Socket string `help:"Tenant socket of the service. Default: $$CAPGPU_SOCKET, else that of device-manager --dev if it runs, else /run/capgpu/default.sock." placeholder:"PATH" short:"s"`
 	JSON   bool   `help:"Print one JSON value instead of text." name:"json" short:"j"`
 
 	Devices  devicesCmd  `cmd:"" help:"List the devices of this tenant."`
@@ -115,8 +117,28 @@ func (a *app) socketPath() string {
 		if p := filepath.Join(dir, "capgpu", "default.sock"); exists(p) {
 			return p
 		}
+	} else if dir := a.tempRunDir(); dir != "" {
+		if p := filepath.Join(dir, "default.sock"); exists(p) {
+			return p
+		}
 	}
 	return "/run/capgpu/default.sock"
+}
+
+// tempRunDir is where device-manager --dev serves a user who has no runtime
+// folder. Anyone may make a folder of that name, so only one that is this user's
+// own and closed to others counts; "" otherwise.
+func (a *app) tempRunDir() string {
+	temp := a.getenv("TMPDIR")
+	if temp == "" {
+		temp = "/tmp"
+	}
+	dir := filepath.Join(temp, fmt.Sprintf("capgpu-%d", os.Getuid()))
+	var st unix.Stat_t
+	if err := unix.Lstat(dir, &st); err != nil || st.Mode != unix.S_IFDIR|0o700 || int(st.Uid) != os.Getuid() {
+		return ""
+	}
+	return dir
 }
 
 // dialTimeout bounds how long gpuctl waits for an answer about the service;

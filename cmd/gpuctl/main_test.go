@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"flag"
+	"fmt"
 	"math"
 	"net"
 	"os"
@@ -220,6 +221,21 @@ func TestUnreachable(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "capgpu/default.sock"), nil, 0o666))
 	i = gpuctl(context.Background(), map[string]string{"XDG_RUNTIME_DIR": dir}, false, "devices")
 	require.Contains(t, i.err.String(), filepath.Join(dir, "capgpu/default.sock"))
+
+	// Without a runtime folder: one in the temporary folder, if nobody else can
+	// have made it or can get into it.
+	own := filepath.Join(dir, fmt.Sprintf("capgpu-%d", os.Getuid()))
+	for _, tc := range []struct {
+		mode os.FileMode
+		want string
+	}{{0o700, filepath.Join(own, "default.sock")}, {0o755, "/run/capgpu/default.sock"}} {
+		require.NoError(t, os.RemoveAll(own))
+		require.NoError(t, os.Mkdir(own, 0o700))
+		require.NoError(t, os.WriteFile(filepath.Join(own, "default.sock"), nil, 0o666))
+		require.NoError(t, os.Chmod(own, tc.mode))
+		i = gpuctl(context.Background(), map[string]string{"TMPDIR": dir}, false, "devices")
+		require.Contains(t, i.err.String(), tc.want)
+	}
 
 	// A socket that a service left behind.
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
