@@ -111,8 +111,7 @@ const (
 // BufferInfo is what a client needs to map a buffer.
 type BufferInfo struct {
 	Handle Handle
-	FD     int    // memfd, owned by the core: send a duplicate, never close it
-	MemOff uint64 // where the buffer starts in the memfd, page-aligned
+	MemOff uint64 // where the buffer starts in the memfd of BufferFD, page-aligned
 	MemLen uint64 // bytes of the buffer: what was asked, rounded up to pages
 }
 
@@ -128,8 +127,6 @@ type QueueInfo struct {
 	Handle   Handle
 	Entries  uint32
 	ArgBytes uint32
-	// The descriptors are owned by the core: send duplicates, never close them.
-	RingFD, SQFD, CQFD int
 }
 
 // Description is what a session may do and the bounds that the device promises.

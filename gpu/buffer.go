@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 
+	"golang.org/x/sys/unix"
+
 	"capgpu/ddf"
 	"capgpu/gpuerr"
 	"capgpu/internal/revoke"
@@ -71,7 +73,30 @@ func (s *Session) CreateBuffer(ctx context.Context, bytes uint64, usage Usage) (
 		return BufferInfo{}, err
 	}
 	s.audit("buffer.create", "buffer=%#x bytes=%d usage=%d", uint64(b.h), b.bytes, b.usage)
-	return BufferInfo{Handle: b.h, FD: b.mem.dma.FD(), MemOff: b.mem.off, MemLen: b.bytes}, nil
+	return BufferInfo{Handle: b.h, MemOff: b.mem.off, MemLen: b.bytes}, nil
+}
+
+// BufferFD returns a duplicate of the memfd that a buffer lies in, which the
+// caller owns. The buffer cannot go while it is made, so that the number can
+// never be another's memory.
+func (s *Session) BufferFD(h Handle) (int, error) {
+	if err := s.enter(); err != nil {
+		return -1, err
+	}
+	defer s.node.Leave()
+	b, err := lookup[buffer](s.handles, h)
+	if err != nil {
+		return -1, err
+	}
+	if err := b.node.Enter(); err != nil {
+		return -1, errStale
+	}
+	defer b.node.Leave()
+	fd, err := unix.FcntlInt(uintptr(b.mem.dma.FD()), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return -1, gpuerr.New(gpuerr.IO, "the driver has no free descriptor; close other objects and try again")
+	}
+	return fd, nil
 }
 
 // charge charges all of the buffer or nothing.

@@ -160,7 +160,7 @@ func (r *rig) queue(s *Session, entries, argBytes uint32) *client {
 		c.mem = q.ring.(*memRing)
 		return c
 	}
-	c.ring = attach(r.t.(testing.TB), info)
+	c.ring = attach(r.t.(testing.TB), s, info.Handle)
 	return c
 }
 

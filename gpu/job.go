@@ -113,6 +113,6 @@ func (j *job) finish(how outcome.Outcome, deviceTime time.Duration) {
 		_ = q.session.account.Spend(ledger.DeviceTime, uint64(deviceTime))
 	}
 	j.how, j.deviceTime = how, deviceTime
-	j.state.Store(jobEnded)
+	j.state.Swap(jobEnded)
 	q.kick()
 }

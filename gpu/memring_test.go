@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"context"
+	"errors"
 	"sync"
 
 	"capgpu/gpuerr"
@@ -46,7 +47,9 @@ func (m *memRing) add(x memEntry) {
 	nudge(m.work)
 }
 
-func (m *memRing) FDs() (int, int, int) { return -1, -1, -1 }
+func (m *memRing) DupFDs() (int, int, int, error) {
+	return -1, -1, -1, errors.New("this ring is a model and has no descriptors")
+}
 
 func (m *memRing) Take(e *ring.Entry) (bool, error) {
 	m.mu.Lock()

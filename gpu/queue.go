@@ -28,7 +28,6 @@ type queue struct {
 	ring     serverRing
 	argBytes uint32
 	charges  [2]ledger.Receipt
-	fds      [3]int // the ring's: they never change, and are closed with it
 
 	wake     chan struct{} // capacity 1: a job ended or a fence was reached
 	sleeping atomic.Bool   // runQueue wants to be woken
@@ -61,7 +60,7 @@ type queue struct {
 // serverRing is the driver's end of a ring: *ring.Server, or a model of it in tests
 // on virtual time.
 type serverRing interface {
-	FDs() (ring, sq, cq int)
+	DupFDs() (ring, sq, cq int, err error)
 	Take(e *ring.Entry) (bool, error)
 	Args(e *ring.Entry, bindings []ring.Binding, inline []byte) ([]ring.Binding, []byte, error)
 	Consumed()
@@ -117,7 +116,21 @@ func (s *Session) CreateQueue(entries, argBytes uint32) (QueueInfo, error) {
 	if err := q.open(entries); err != nil {
 		return QueueInfo{}, err
 	}
-	return QueueInfo{Handle: q.h, Entries: entries, ArgBytes: argBytes, RingFD: q.fds[0], SQFD: q.fds[1], CQFD: q.fds[2]}, nil
+	return QueueInfo{Handle: q.h, Entries: entries, ArgBytes: argBytes}, nil
+}
+
+// QueueFDs returns duplicates of the descriptors that the client of a queue gets
+// (ring.Server.DupFDs), which the caller owns.
+func (s *Session) QueueFDs(h Handle) (ring, sq, cq int, err error) {
+	if err := s.enter(); err != nil {
+		return -1, -1, -1, err
+	}
+	defer s.node.Leave()
+	q, err := lookup[queue](s.handles, h)
+	if err != nil {
+		return -1, -1, -1, err
+	}
+	return q.ring.DupFDs()
 }
 
 // open charges the queue, makes its ring and starts it.
@@ -139,7 +152,6 @@ func (q *queue) open(entries uint32) error {
 	}
 	q.charges[0].Commit()
 	q.charges[1].Commit()
-	q.fds[0], q.fds[1], q.fds[2] = q.ring.FDs()
 	// The goroutine waits for the handle: nobody can use the queue before.
 	start := make(chan struct{})
 	q.node, err = s.node.NewChild("queue", revoke.Ops{Quiesce: func() { <-q.done }, Release: q.release})
@@ -270,7 +282,7 @@ var (
 
 // rest sleeps until there may be something to do.
 func (q *queue) rest(gone, lost <-chan struct{}) error {
-	q.sleeping.Store(true)
+	q.sleeping.Swap(true) // and then looks: see ring.view for why not Store
 	defer q.sleeping.Store(false)
 	if q.headEnded() {
 		return nil

@@ -53,14 +53,19 @@ func TestRealRingBreach(t *testing.T) {
 	info, err := s.CreateQueue(16, 64)
 	require.NoError(t, err)
 	spin := prog(t, s, "spin")
-	bad, good := &client{t: t, s: s, h: info.Handle, ring: attach(t, info)}, r.queue(s, 16, 64)
+	bad, good := &client{t: t, s: s, h: info.Handle, ring: attach(t, s, info.Handle)}, r.queue(s, 16, 64)
 	bad.launch(spin)
 	const sqTail = 0x040 // docs/wire.md
-	memory, err := unix.Mmap(info.RingFD, 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	memFD, sqFD, cqFD, err := s.QueueFDs(info.Handle)
+	require.NoError(t, err)
+	for _, fd := range []int{memFD, sqFD, cqFD} {
+		defer unix.Close(fd)
+	}
+	memory, err := unix.Mmap(memFD, 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	require.NoError(t, err)
 	binary.LittleEndian.PutUint64(memory[sqTail:], 1<<40)
 	require.NoError(t, unix.Munmap(memory))
-	_, err = unix.Write(info.SQFD, []byte{1}) // the driver may sleep
+	_, err = unix.Write(sqFD, []byte{1}) // the driver may sleep
 	require.NoError(t, err)
 	ctx, stop := context.WithTimeout(context.Background(), 5*time.Second)
 	defer stop()
@@ -116,7 +121,7 @@ func stressSession(t *testing.T, r *rig, s *Session, round uint64) {
 	for range 2 {
 		info, err := s.CreateQueue(32, 4096)
 		require.NoError(t, err)
-		q := &client{t: t, s: s, h: info.Handle, ring: attachNow(t, info)}
+		q := &client{t: t, s: s, h: info.Handle, ring: attachNow(t, s, info.Handle)}
 		wg.Go(func() {
 			defer q.ring.Close()
 			for i := range 20 {

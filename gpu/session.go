@@ -18,6 +18,7 @@ type Session struct {
 	dev      *Device
 	tenant   *tenant
 	parent   *Session // of a restricted session
+	depth    int      // how many sessions are above it
 	id       uint64
 	facet    Facet
 	deadline time.Duration // of a submission that names none
@@ -63,6 +64,9 @@ func (d *Device) OpenSession(a Attach) (*Session, error) {
 	return s.open(t.node, t.account, a.Limits)
 }
 
+// maxRestrictions bounds the chain of accounts that each charge walks.
+const maxRestrictions = 8
+
 // Restrict opens a weaker session below this one. What it holds is charged to
 // this session, too, and it ends with it.
 func (s *Session) Restrict(p Policy) (*Session, error) {
@@ -81,7 +85,10 @@ func (s *Session) Restrict(p Policy) (*Session, error) {
 	if err := s.tenant.banned(); err != nil {
 		return nil, err
 	}
-	child := &Session{dev: s.dev, tenant: s.tenant, parent: s, facet: p.Facet, longest: s.longest, programs: s.programs}
+	if s.depth >= maxRestrictions {
+		return nil, gpuerr.New(gpuerr.Denied, "this session is restricted %d times already, which is the most; restrict one above it", s.depth)
+	}
+	child := &Session{dev: s.dev, tenant: s.tenant, parent: s, depth: s.depth + 1, facet: p.Facet, longest: s.longest, programs: s.programs}
 	if p.MaxDeadline > 0 {
 		child.longest = p.MaxDeadline
 	}

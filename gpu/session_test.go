@@ -477,3 +477,16 @@ func TestAuditBytesRunOut(t *testing.T) {
 	require.Equal(t, "auditBytes", gpuerr.From(err).Resource)
 	require.NoError(t, r.dev.Check())
 }
+
+// Each restriction is one more account that a charge walks: the chain is bounded.
+func TestRestrictDepth(t *testing.T) {
+	r := newRig(t)
+	s := r.open("alice")
+	for range maxRestrictions {
+		next, err := s.Restrict(Policy{Facet: FacetMemory, Limits: ledger.NoLimits()})
+		require.NoError(t, err)
+		s = next
+	}
+	_, err := s.Restrict(Policy{Facet: FacetMemory, Limits: ledger.NoLimits()})
+	require.ErrorIs(t, err, gpuerr.Denied)
+}

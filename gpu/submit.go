@@ -285,7 +285,7 @@ func (q *queue) drain(how outcome.Outcome, whole bool) {
 	if whole {
 		left = len(q.jobs)
 	}
-	q.sleeping.Store(true)
+	q.sleeping.Swap(true)
 	defer q.sleeping.Store(false)
 	for {
 		q.retire()

@@ -196,7 +196,7 @@ func (c *Client) publish() (wake bool, err error) {
 		return false, nil
 	}
 	c.submitted.Store(c.pushed)
-	c.view.sqTail.Store(c.pushed)
+	c.view.sqTail.Swap(c.pushed) // Swap: see view
 	return c.asked(waitEntries), nil
 }
 
@@ -243,7 +243,7 @@ func (c *Client) poll(out []Completion, arm bool) (n int, wake bool, err error) 
 		return 0, false, c.pollErr
 	}
 	if arm {
-		c.view.cqWait.Store(waitEntries)
+		c.view.cqWait.Swap(waitEntries)
 	}
 	n, err = c.takeLocked(out)
 	if arm && (n > 0 || err != nil) {
@@ -252,7 +252,7 @@ func (c *Client) poll(out []Completion, arm bool) (n int, wake bool, err error) 
 	if n == 0 {
 		return 0, false, err
 	}
-	c.view.cqHead.Store(c.taken)
+	c.view.cqHead.Swap(c.taken)
 	return n, c.asked(waitCompletions), nil
 }
 

@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 
 	"capgpu/gpuerr"
 	"capgpu/outcome"
@@ -15,13 +14,9 @@ func TestRollbackForgetsEntriesAndArguments(t *testing.T) {
 	s, err := ring.NewServer(ring.Config{Entries: 4, ArgBytes: 128})
 	require.NoError(t, err)
 	defer s.Close(gpuerr.Closed)
-	var fds [3]int
-	fds[0], fds[1], fds[2] = s.FDs()
-	for i := range fds {
-		fds[i], err = unix.FcntlInt(uintptr(fds[i]), unix.F_DUPFD_CLOEXEC, 0)
-		require.NoError(t, err)
-	}
-	c, err := ring.Attach(fds[0], fds[1], fds[2])
+	memory, sq, cq, err := s.DupFDs()
+	require.NoError(t, err)
+	c, err := ring.Attach(memory, sq, cq)
 	require.NoError(t, err)
 	defer c.Close()
 

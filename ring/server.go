@@ -78,15 +78,9 @@ func NewServer(cfg Config) (_ *Server, err error) {
 	return s, nil
 }
 
-// FDs are what the client gets: the memory, the end of the submission pipe that
-// wakes the driver, the end of the completion pipe that the client sleeps on.
-// They stay the server's until Close; send duplicates.
-func (s *Server) FDs() (ring, sq, cq int) {
-	return s.mem.FD(), s.clientWork.FD(), s.clientDone.FD()
-}
-
-// DupFDs are duplicates of the same, which the caller owns; for senders that may
-// race with Close.
+// DupFDs are what the client gets, as duplicates that the caller owns: the
+// memory, the end of the submission pipe that wakes the driver, the end of the
+// completion pipe that the client sleeps on. It fails once the ring is closed.
 func (s *Server) DupFDs() (ring, sq, cq int, err error) {
 	if ring, err = s.mem.DupFD(); err != nil {
 		return -1, -1, -1, err
@@ -247,7 +241,7 @@ func (s *Server) publishLocked() bool {
 		return false
 	}
 	s.published.Store(s.completed)
-	s.view.cqTail.Store(s.completed)
+	s.view.cqTail.Swap(s.completed)
 	return true
 }
 
@@ -277,7 +271,7 @@ func (s *Server) arm() (ready bool, err error) {
 	want, err := s.lookLocked()
 	for err == nil && want != awake {
 		armed := want
-		s.view.sqWait.Store(armed)
+		s.view.sqWait.Swap(armed)
 		if want, err = s.lookLocked(); err == nil && want == armed {
 			return false, nil
 		}

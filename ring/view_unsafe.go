@@ -15,6 +15,13 @@ import (
 // Whatever the peer may write is loaded atomically, which reads it exactly once;
 // slots and arena are stored plainly, and published by the atomic store of a
 // position. Words lie in the host's order, so only little-endian hosts qualify.
+//
+// A side that stores a word and then looks at one of the peer's (publish, then
+// is it asleep? arm, then is there work?) stores with Swap: the look must not
+// overtake the store. An atomic Store is sequentially consistent in Go's memory
+// model, but in a program built with the race detector it is only a release
+// (compiler-rt, tsan_interface_atomic.cpp, __tsan_go_atomic32_store), and wakes
+// are lost. On amd64 both are the same instruction.
 type view struct {
 	sqTail, cqHead *atomic.Uint64
 	cqWait         *atomic.Uint32

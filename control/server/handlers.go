@@ -70,23 +70,16 @@ func (s *session) createBuffer(ctx context.Context, m *control.Message) (*contro
 	if err != nil {
 		return nil, err
 	}
-	fds, err := s.announce(&s.buffers, b.Handle, b.FD)
+	fd, err := s.core.BufferFD(b.Handle)
 	if err != nil {
 		s.core.DestroyBuffer(b.Handle)
 		return nil, err
 	}
-	return control.NewReply(m, control.CreateBufferReply{Handle: uint64(b.Handle), MemOff: b.MemOff, MemLen: b.MemLen}.AppendTo(nil), fds...), nil
+	return control.NewReply(m, control.CreateBufferReply{Handle: uint64(b.Handle), MemOff: b.MemOff, MemLen: b.MemLen}.AppendTo(nil), fd), nil
 }
 
 func (s *session) destroyBuffer(_ context.Context, m *control.Message) (*control.Message, error) {
-	req, err := control.ParseHandleBody(m.Body)
-	if err == nil {
-		err = s.buffers.withdraw(gpu.Handle(req.Handle), "buffer")
-	}
-	if err == nil {
-		err = s.core.DestroyBuffer(gpu.Handle(req.Handle))
-	}
-	return done(m, err)
+	return s.onHandle(m, s.core.DestroyBuffer)
 }
 
 func (s *session) createFence(_ context.Context, m *control.Message) (*control.Message, error) {
@@ -190,12 +183,12 @@ func (s *session) createQueue(_ context.Context, m *control.Message) (*control.M
 	if err != nil {
 		return nil, err
 	}
-	fds, err := s.announce(&s.queues, q.Handle, q.RingFD, q.SQFD, q.CQFD)
+	memory, sq, cq, err := s.core.QueueFDs(q.Handle)
 	if err != nil {
 		s.core.CloseQueue(q.Handle)
 		return nil, err
 	}
-	return control.NewReply(m, control.CreateQueueReply{Handle: uint64(q.Handle), Entries: q.Entries, ArgBytes: q.ArgBytes}.AppendTo(nil), fds...), nil
+	return control.NewReply(m, control.CreateQueueReply{Handle: uint64(q.Handle), Entries: q.Entries, ArgBytes: q.ArgBytes}.AppendTo(nil), memory, sq, cq), nil
 }
 
 func (s *session) cancelQueue(_ context.Context, m *control.Message) (*control.Message, error) {
@@ -203,14 +196,7 @@ func (s *session) cancelQueue(_ context.Context, m *control.Message) (*control.M
 }
 
 func (s *session) closeQueue(_ context.Context, m *control.Message) (*control.Message, error) {
-	req, err := control.ParseHandleBody(m.Body)
-	if err == nil {
-		err = s.queues.withdraw(gpu.Handle(req.Handle), "queue")
-	}
-	if err == nil {
-		err = s.core.CloseQueue(gpu.Handle(req.Handle))
-	}
-	return done(m, err)
+	return s.onHandle(m, s.core.CloseQueue)
 }
 
 // onHandle serves what does one thing to one object.

@@ -5,16 +5,14 @@
 // Package control has parsed every message strictly and bounded how many are
 // served at once (64); here each is checked against the session's facet, turned
 // into one call of the core, and answered. Handles, sizes and quotas are the
-// core's to check. A descriptor that is sent is a duplicate, made while the peer
-// cannot close the object (see announced); a descriptor that comes in is read,
-// never mapped.
+// core's to check. A descriptor that is sent is a duplicate that the core made
+// while the object could not go; a descriptor that comes in is read, never
+// mapped.
 //
 // The socket is the session: ServeSession ends when the peer is gone or the
 // session is, whichever comes first, and it returns when nothing of either is
 // left, the sessions restricted from it included: no descriptor, no goroutine,
 // no charge.
-//
-// Locks: announced.mu is a leaf, never held across a call of the core.
 package server
 
 import (
@@ -34,9 +32,6 @@ type session struct {
 	core  *gpu.Session
 	facet gpu.Facet
 	ctx   context.Context // of the restricted sessions; ends with the serving
-
-	buffers announced
-	queues  announced
 
 	// loading has one place: a bundle is up to 16 MiB of the driver's own memory
 	// that the ledger does not know yet.
