@@ -50,7 +50,7 @@ type DeviceMmio interface {
 	// Write32 fails with gpuerr.Denied on a read-only window.
 	Write32(off uint64, v uint32) error
 	// Ring makes one of the selected 32-bit writes that the grant names, also on
-	// a window that is otherwise read-only.
+	// a window that is otherwise read-only. doorbell is its offset in the window.
 	Ring(doorbell uint64, v uint32) error
 	Close() error
 }

@@ -62,10 +62,12 @@ enum SessionFacet {
 interface Lifecycle {
   next @0 (epoch :UInt64, timeoutNanos :UInt64)
       -> (epoch :UInt64, state :DeviceState, cause :Text, changed :Bool);
-  # Blocks until the device's state differs from "ready in `epoch`", or the time
-  # is up (changed = false). Pass the epoch that the last call returned. After a
-  # loss the sequence is recovering (with the cause), then ready with a greater
-  # epoch; sessions of earlier epochs never come back.
+  # Answers at once unless the device is ready in `epoch`, or its present state
+  # was told to this client already by the last call with that epoch; then it
+  # blocks for another state, or until the time is up (changed = false). Pass 0
+  # first, then the epoch that the last call returned. After a loss the sequence
+  # is recovering (with the cause), then ready with a greater epoch; sessions of
+  # earlier epochs never come back.
 }
 
 interface GpuMemorySession {
@@ -177,8 +179,10 @@ interface GpuFence {
   # of the outcome of the last reached point: "ok", "failed", ...; "idle" before
   # the first signal was queued.
   wait @1 (timeoutNanos :UInt64) -> (ok :Bool, outcome :Outcome);
-  # Waits for the last promised value. ok is true only if it was reached with
-  # outcome ok. A timeout is ok = false with outcome.kind = pending.
+  # Waits for the last value promised by calls made before this one, or for the
+  # first promise if there is none yet. ok is true only if it was reached with
+  # outcome ok. A timeout is ok = false with outcome.kind = pending. A close of
+  # the session meanwhile is an outcome (revoked) or an exception, never ok.
   close @2 () -> ();
   id @3 () -> (id :UInt32);
   value @4 () -> (reached :UInt64, promised :UInt64);

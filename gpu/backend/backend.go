@@ -123,7 +123,10 @@ type Info struct {
 	Limits      Limits
 }
 
-// Backend drives one device. Methods may be called from any goroutine.
+// Backend drives one device. Methods may be called from any goroutine. Jobs run
+// one at a time in the order of Submit: the core's in-order queues, and its
+// notion of which job is running, rest on that. A job that is cancelled before
+// it runs may complete out of order.
 type Backend interface {
 	Info() Info
 	// Programs lists the names of the built-in programs, sorted.
