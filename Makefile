@@ -41,4 +41,4 @@ fuzz-short: ## Run every fuzz target for a few seconds (FUZZTIME=3s)
 	@tools/fuzz-short.sh
 
 clean: ## Remove what was built; downloads stay in .cache (remove that by hand)
-	rm -rf bin .tools .cache/guest
+	rm -rf bin .tools .cache/guest .cache/initramfs-* .cache/fetch-*
