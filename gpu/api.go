@@ -53,6 +53,7 @@ const (
 
 // Attach is what the device-manager says of a new session.
 type Attach struct {
+	ID           uint64 // by which the device-manager knows the session; for the records
 	Tenant       string
 	TenantLimits ledger.Limits // of all sessions of the tenant; the newest stand
 	Limits       ledger.Limits // of this session

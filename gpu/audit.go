@@ -105,14 +105,15 @@ func (w *auditWriter) write(r auditRecord) {
 func (w *auditWriter) close() { close(w.quit) }
 
 // auditEvent records what happened to a tenant, or with nil to the device. It
-// never waits.
+// never waits. Tenants are named as the policy names them (a-z, 0-9, - and _), so
+// that tenant=NAME can be searched for as it is.
 func (d *Device) auditEvent(kind string, t *tenant, format string, args ...any) {
 	if d.cfg.Audit == nil {
 		return
 	}
 	payer, detail := d.ledger.Root(), fmt.Sprintf(format, args...)
 	if t != nil {
-		payer, detail = t.account, fmt.Sprintf("tenant=%.64q ", t.name)+detail
+		payer, detail = t.account, fmt.Sprintf("tenant=%.64s ", t.name)+detail
 	}
 	detail = detail[:min(len(detail), maxDetailBytes)]
 	// Spent, whether or not there is room left: what happened is recorded.
@@ -125,7 +126,7 @@ func (s *Session) audit(kind, format string, args ...any) {
 	if s.dev.cfg.Audit == nil {
 		return
 	}
-	detail := fmt.Sprintf("tenant=%.64q session=%d ", s.tenant.name, s.id) + fmt.Sprintf(format, args...)
+	detail := fmt.Sprintf("tenant=%.64s session=%d ", s.tenant.name, s.id) + fmt.Sprintf(format, args...)
 	detail = detail[:min(len(detail), maxDetailBytes)]
 	_ = s.account.Spend(ledger.AuditBytes, uint64(len(kind)+len(detail)))
 	s.dev.records.press()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -135,7 +136,8 @@ func (d *Device) memoryLost(err error) {
 	d.engine.lose("device memory could not be taken back: " + err.Error())
 }
 
-// tenantOf returns the tenant, made when it is first seen.
+// tenantOf returns the tenant, made when it is first seen: by its first session,
+// or before that by its limits.
 func (d *Device) tenantOf(name string, limits ledger.Limits, weight uint32) (*tenant, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -163,15 +165,29 @@ func setLimits(a *ledger.Account, l ledger.Limits) {
 }
 
 // SetTenantLimits changes a tenant's limits. Below what is in use they block new
-// charges only. A tenant without sessions yet gets its limits with the first.
-func (d *Device) SetTenantLimits(tenant string, l ledger.Limits) {
-	d.mu.Lock()
-	t := d.tenants[tenant]
-	d.mu.Unlock()
-	if t != nil {
-		setLimits(t.account, l)
-		d.auditEvent("tenant.limits", t, "")
+// charges only. A tenant that was never seen is known from here on, so that its
+// budget can be told before it has a session.
+func (d *Device) SetTenantLimits(tenant string, l ledger.Limits) error {
+	t, err := d.tenantOf(tenant, l, 1) // sessions bring its weight
+	if err != nil {
+		return err
 	}
+	d.auditEvent("tenant.limits", nil, "tenant=%.64s %s", t.name, limitsText(l)) // not the tenant's doing, nor its bytes
+	return nil
+}
+
+// limitsText names what is limited: "deviceMemory=1048576 sessions=2".
+func limitsText(l ledger.Limits) string {
+	var b strings.Builder
+	for c, n := range l {
+		if n != ledger.Unlimited {
+			fmt.Fprintf(&b, " %v=%d", ledger.Class(c), n)
+		}
+	}
+	if b.Len() == 0 {
+		return "unlimited"
+	}
+	return b.String()[1:]
 }
 
 // sessionList is a snapshot, oldest first.
@@ -215,11 +231,14 @@ func (t *tenant) banned() error {
 	if until == nil {
 		return nil
 	}
-	if !time.Now().Before(*until) {
+	left := time.Until(*until)
+	if left <= 0 {
 		t.bannedUntil.CompareAndSwap(until, nil)
 		return nil
 	}
-	return gpuerr.New(gpuerr.Banned, "too many hangs; banned until %s", until.UTC().Format(time.RFC3339Nano))
+	// Rounded up: who waits for that long is not refused again.
+	const tenth = 100 * time.Millisecond
+	return gpuerr.New(gpuerr.Banned, "too many hangs; banned for another %v", (left + tenth - 1).Truncate(tenth))
 }
 
 // Check verifies every invariant of the books. It is meant for tests and for

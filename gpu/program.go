@@ -111,7 +111,11 @@ func (s *Session) CloseProgram(h Handle) error {
 	if err != nil {
 		return err
 	}
-	return p.node.Close(errDestroyed)
+	if err := p.node.Close(errDestroyed); err != nil {
+		return err
+	}
+	s.audit("program.close", "program=%#x", uint64(h))
+	return nil
 }
 
 func (p *program) quiesce() {

@@ -106,6 +106,9 @@ func (s *Session) CreateQueue(entries, argBytes uint32) (QueueInfo, error) {
 	if err := s.tenant.banned(); err != nil {
 		return QueueInfo{}, err
 	}
+	if err := s.audited(); err != nil {
+		return QueueInfo{}, err
+	}
 	q := &queue{
 		session: s, argBytes: argBytes,
 		wake: make(chan struct{}, 1), cancels: make(chan chan struct{}, 1), done: make(chan struct{}),
@@ -116,6 +119,7 @@ func (s *Session) CreateQueue(entries, argBytes uint32) (QueueInfo, error) {
 	if err := q.open(entries); err != nil {
 		return QueueInfo{}, err
 	}
+	s.audit("queue.create", "queue=%#x entries=%d argBytes=%d", uint64(q.h), entries, argBytes)
 	return QueueInfo{Handle: q.h, Entries: entries, ArgBytes: argBytes}, nil
 }
 
@@ -207,7 +211,11 @@ func (s *Session) CloseQueue(h Handle) error {
 	if err != nil {
 		return err
 	}
-	return q.node.Close(errDestroyed)
+	if err := q.node.Close(errDestroyed); err != nil {
+		return err
+	}
+	s.audit("queue.close", "queue=%#x", uint64(h))
+	return nil
 }
 
 // kick wakes runQueue if it sleeps. Whoever kicks has published what there is to

@@ -20,6 +20,7 @@ type Session struct {
 	parent   *Session // of a restricted session
 	depth    int      // how many sessions are above it
 	id       uint64
+	attach   uint64 // Attach.ID; 0 for a restricted session
 	facet    Facet
 	deadline time.Duration // of a submission that names none
 	longest  time.Duration // of any submission
@@ -54,7 +55,7 @@ func (d *Device) OpenSession(a Attach) (*Session, error) {
 		return nil, err
 	}
 	d.engine.setWeight(t.flow, a.Weight)
-	s := &Session{dev: d, tenant: t, facet: a.Facet, longest: d.cfg.MaxDeadline}
+	s := &Session{dev: d, tenant: t, attach: a.ID, facet: a.Facet, longest: d.cfg.MaxDeadline}
 	if a.MaxDeadline > 0 {
 		s.longest = min(s.longest, a.MaxDeadline)
 	}
@@ -138,12 +139,16 @@ func (s *Session) open(above *revoke.Node, payer *ledger.Account, limits ledger.
 		d.sessions[s.id] = s
 	}
 	d.mu.Unlock()
-	parent := uint64(0)
-	if s.parent != nil {
-		parent = s.parent.id
-	}
-	s.audit("session.open", "session=%d parent=%d facet=%v", s.id, parent, s.facet)
+	s.audit("session.open", "attach=%d parent=%d facet=%v", s.attach, s.parentID(), s.facet)
 	return s, nil
+}
+
+// parentID is 0 for a session that is not restricted.
+func (s *Session) parentID() uint64 {
+	if s.parent == nil {
+		return 0
+	}
+	return s.parent.id
 }
 
 // scrub frees the memory of all buffers of a session.
@@ -162,10 +167,13 @@ func (s *Session) release() {
 	s.dev.mu.Lock()
 	delete(s.dev.sessions, s.id)
 	s.dev.mu.Unlock()
-	s.dev.auditEvent("session.close", s.tenant, "session=%d launches=%d ok=%d failed=%d innocent=%d cancelled=%d revoked=%d timedOut=%d deviceLost=%d",
-		s.id, s.launches.Load(), s.ended[outcome.OK].Load(), s.ended[outcome.Failed].Load(), s.ended[outcome.Innocent].Load(),
-		s.ended[outcome.Cancelled].Load(), s.ended[outcome.Revoked].Load(), s.ended[outcome.TimedOut].Load(), s.ended[outcome.DeviceLost].Load())
+	s.dev.auditEvent("session.close", s.tenant, "session=%d attach=%d parent=%d launches=%d ok=%d failed=%d innocent=%d cancelled=%d revoked=%d timedOut=%d deviceLost=%d cause=%q",
+		s.id, s.attach, s.parentID(), s.launches.Load(), s.ended[outcome.OK].Load(), s.ended[outcome.Failed].Load(), s.ended[outcome.Innocent].Load(),
+		s.ended[outcome.Cancelled].Load(), s.ended[outcome.Revoked].Load(), s.ended[outcome.TimedOut].Load(), s.ended[outcome.DeviceLost].Load(), clip(s.Err()))
 }
+
+// clip is an error for a record: its code and the beginning of its text.
+func clip(err error) string { return fmt.Sprintf("%.256v", err) }
 
 // Close ends the session and everything below it, and returns when all of it is
 // dismantled. Closing twice is harmless.

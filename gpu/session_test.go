@@ -2,7 +2,9 @@ package gpu
 
 import (
 	"context"
+	"fmt"
 	"math"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -342,13 +344,29 @@ func TestLimitsChangeLive(t *testing.T) {
 	s := r.open("alice")
 	keep := buf(t, s, 1)
 	buf(t, s, 1)
-	r.dev.SetTenantLimits("alice", limited(ledger.Buffers, 1))
+	require.NoError(t, r.dev.SetTenantLimits("alice", limited(ledger.Buffers, 1)))
 	_, err := s.CreateBuffer(context.Background(), 1, 0)
 	require.ErrorIs(t, err, gpuerr.Quota)
 	require.NotNil(t, host(t, s, keep), "what is held stays")
-	r.dev.SetTenantLimits("alice", limited(ledger.Buffers, 3))
+	require.NoError(t, r.dev.SetTenantLimits("alice", limited(ledger.Buffers, 3)))
 	buf(t, s, 1)
-	r.dev.SetTenantLimits("nobody", ledger.NoLimits())
+}
+
+// A tenant has a budget before it has a session, and its first session keeps it.
+func TestLimitsBeforeTheFirstSession(t *testing.T) {
+	r := newRig(t)
+	require.NoError(t, r.dev.SetTenantLimits("bob", limited(ledger.Buffers, 1)))
+	tenants := r.dev.Status("bob").Tenants
+	require.Len(t, tenants, 1)
+	require.Equal(t, []BudgetStatus{{Class: "buffers", Limit: 1}}, tenants[0].Budget)
+	require.Empty(t, tenants[0].Sessions)
+	s := r.open("bob", func(a *Attach) { a.TenantLimits = limited(ledger.Buffers, 2) })
+	buf(t, s, 1)
+	buf(t, s, 1)
+	_, err := s.CreateBuffer(context.Background(), 1, 0)
+	require.ErrorIs(t, err, gpuerr.Quota, "the newest limits stand")
+	r.close()
+	require.Error(t, r.dev.SetTenantLimits("carol", ledger.NoLimits()), "the device is closed")
 }
 
 func TestTenantLimitSpansSessions(t *testing.T) {
@@ -447,21 +465,45 @@ func TestDeviceClose(t *testing.T) {
 
 func TestAudit(t *testing.T) {
 	r := newMemRig(t)
-	s := r.open("alice")
+	require.NoError(t, r.dev.SetTenantLimits("alice", limited(ledger.Buffers, 7)))
+	s := r.open("alice", func(a *Attach) { a.ID = 41 })
 	b := buf(t, s, 1)
-	prog(t, s, "copy")
+	p := prog(t, s, "copy")
+	q := r.queue(s, 16, 64)
+	require.NoError(t, s.CloseQueue(q.h))
+	require.NoError(t, s.CloseProgram(p))
 	require.NoError(t, s.DestroyBuffer(b))
+	child, err := s.Restrict(Policy{Facet: FacetMemory, Limits: ledger.NoLimits()})
+	require.NoError(t, err)
+	require.NoError(t, child.Close())
 	require.NoError(t, s.Close())
+	r.open("alice") // ends with the device
 	require.NoError(t, r.dev.Close(context.Background()))
 	records, err := r.fn.Grants().Audit.Snapshot(0, 100)
 	require.NoError(t, err)
-	var kinds []string
+	var told []string
 	for _, rec := range records {
-		kinds = append(kinds, rec.Kind)
-		require.Contains(t, rec.Detail, `tenant="alice"`)
+		told = append(told, rec.Kind+" "+rec.Detail)
 	}
-	require.Equal(t, []string{"session.open", "buffer.create", "program.open", "buffer.destroy", "session.close"}, kinds)
-	require.Contains(t, records[4].Detail, "launches=0")
+	const counts = "launches=0 ok=0 failed=0 innocent=0 cancelled=0 revoked=0 timedOut=0 deviceLost=0"
+	closed := fmt.Sprintf("%q", "E_CLOSED: the session was closed; open another")
+	hx := func(record string, h Handle) string { return fmt.Sprintf("%s%#x", record, uint64(h)) }
+	digest := strings.Fields(told[3])[5]
+	require.Equal(t, []string{
+		"tenant.limits tenant=alice buffers=7",
+		"session.open tenant=alice session=1 attach=41 parent=0 facet=full",
+		hx("buffer.create tenant=alice session=1 buffer=", b) + " bytes=4096 usage=1",
+		hx("program.open tenant=alice session=1 program=", p) + ` name="copy" ` + digest + " bytes=0",
+		hx("queue.create tenant=alice session=1 queue=", q.h) + " entries=16 argBytes=64",
+		hx("queue.close tenant=alice session=1 queue=", q.h),
+		hx("program.close tenant=alice session=1 program=", p),
+		hx("buffer.destroy tenant=alice session=1 buffer=", b) + " bytes=4096",
+		"session.open tenant=alice session=2 attach=0 parent=1 facet=memory",
+		"session.close tenant=alice session=2 attach=0 parent=1 " + counts + " cause=" + closed,
+		"session.close tenant=alice session=1 attach=41 parent=0 " + counts + " cause=" + closed,
+		"session.open tenant=alice session=3 attach=0 parent=0 facet=full",
+		"session.close tenant=alice session=3 attach=0 parent=0 " + counts + ` cause="E_REVOKED: the device is being closed"`,
+	}, told)
 }
 
 func TestAuditBytesRunOut(t *testing.T) {

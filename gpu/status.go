@@ -117,10 +117,7 @@ func (s *Session) status() SessionStatus {
 		Buffers: held[ledger.Buffers], MemoryBytes: held[ledger.DeviceMemory], HeldBytes: s.memory.heldBytes(),
 		Fences: held[ledger.Fences], Programs: held[ledger.Programs], QueueSlots: held[ledger.QueueSlots],
 		InFlight: held[ledger.InFlight], DeviceTimeNanos: held[ledger.DeviceTime],
-		Launches: s.launches.Load(), Strikes: s.strikes.Load(), Outcomes: map[string]uint64{},
-	}
-	if s.parent != nil {
-		st.Parent = s.parent.id
+		Launches: s.launches.Load(), Strikes: s.strikes.Load(), Outcomes: map[string]uint64{}, Parent: s.parentID(),
 	}
 	for kind := range s.ended {
 		if n := s.ended[kind].Load(); n > 0 {

@@ -181,7 +181,7 @@ func TestAuditBackPressure(t *testing.T) {
 		require.Equal(t, auditPressure+10, <-made)
 		require.NoError(t, r.dev.Close(context.Background()))
 		close(stop)
-		require.Equal(t, auditPressure+10+3, <-drained, "session.open, buffer.create, all programs, session.close")
+		require.Equal(t, auditPressure+10+4, <-drained, "session.open, buffer.create, queue.create, all programs, session.close")
 		require.NoError(t, fn.Close())
 	})
 }

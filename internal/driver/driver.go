@@ -199,6 +199,7 @@ func (d *driver) attach(m *control.Message) error {
 		return err
 	}
 	session, err := d.device.OpenSession(gpu.Attach{
+		ID:           req.Session,
 		Tenant:       req.Tenant,
 		TenantLimits: limitsOf(req.TenantLimits),
 		Limits:       limitsOf(req.SessionLimits),
@@ -277,8 +278,7 @@ func (d *driver) setLimits(m *control.Message) error {
 	if err != nil {
 		return err
 	}
-	d.device.SetTenantLimits(req.Tenant, limitsOf(req.Limits))
-	return nil
+	return d.device.SetTenantLimits(req.Tenant, limitsOf(req.Limits))
 }
 
 // close ends every session and the device, and returns when all is dismantled.
