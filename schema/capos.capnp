@@ -66,8 +66,8 @@ interface Lifecycle {
   # was told to this client already by the last call with that epoch; then it
   # blocks for another state, or until the time is up (changed = false). Pass 0
   # first, then the epoch that the last call returned. After a loss the sequence
-  # is recovering (with the cause), then ready with a greater epoch; sessions of
-  # earlier epochs never come back.
+  # is recovering (with the cause), then ready with a greater epoch; who asks late
+  # is told the latest state only. Sessions of earlier epochs never come back.
 }
 
 interface GpuMemorySession {
