@@ -45,7 +45,7 @@ func (b *broker) answer(ctx context.Context, m *control.Message) (body []byte, f
 			return nil, -1, err
 		}
 		if req.Version != control.HelloVersion {
-			return nil, -1, gpuerr.New(gpuerr.Protocol, "version: %d; this service speaks %d", req.Version, control.HelloVersion)
+			return nil, -1, gpuerr.New(gpuerr.Unimplemented, "version: %d; this service speaks %d, say Hello with that", req.Version, control.HelloVersion)
 		}
 		return control.HelloReply{Version: control.HelloVersion, Tenant: b.tenant.policy().Name}.AppendTo(nil), -1, nil
 	case control.TypeListDevices:

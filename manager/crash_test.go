@@ -154,6 +154,60 @@ func TestDriverDeathRevokesItsMemory(t *testing.T) {
 	s.Close(within(t))
 }
 
+// Whatever ends a session, the log says so: the driver if it can, else the manager.
+func TestEndOfEachSessionIsRecorded(t *testing.T) {
+	w := start(t, nil)
+	def, limited := w.dial("default"), w.dial("limited")
+	closed := w.open(def)
+	left := []*client.Session{w.open(def), w.open(def), w.open(limited)}
+	require.NoError(t, closed.Close(within(t)))
+	require.Eventually(t, func() bool { return w.log.kinds()["session.close"] == 1 }, patience, time.Millisecond)
+	_, pid := w.driver(1)
+	kill(t, pid)
+	w.driver(2)
+	for _, s := range left {
+		<-s.Done()
+		s.Close(within(t))
+	}
+	w.open(def) // is closed by the driver when it shuts down
+	w.stop()
+
+	records, err := w.log.Snapshot(0, 1<<20)
+	require.NoError(t, err)
+	attached := map[string]string{} // session of the manager → of the driver
+	var ends []string
+	for _, r := range records {
+		switch r.Kind {
+		case "session.attach":
+			attached[strings.Fields(r.Detail)[2]] = ""
+		case "session.open":
+			require.Equal(t, "@mock0", r.Tenant)
+			f := strings.Fields(r.Detail)
+			attached[strings.Replace(f[2], "attach", "session", 1)] = f[0] + " " + f[1]
+		case "session.lost", "driver.end":
+			before, cause, _ := strings.Cut(r.Detail, " cause=")
+			ends = append(ends, strings.Join(strings.Fields(r.Kind+" "+r.Tenant+" "+before), " "))
+			if strings.Contains(before, "epoch=1") {
+				require.Contains(t, cause, "killed")
+			}
+		case "session.close":
+			require.Contains(t, r.Detail, "tenant=default")
+			ends = append(ends, "session.close")
+		}
+	}
+	require.Equal(t, "tenant=default session=1", attached["session=1"])
+	require.Equal(t, []string{
+		"session.close",
+		"session.lost default mock0 epoch=1 sessions=2",
+		"session.lost limited mock0 epoch=1 sessions=1",
+		ends[3],
+		"session.close",
+		ends[5],
+	}, ends)
+	require.Regexp(t, `^driver.end mock0 epoch=1 freed=\d+ windows=1 vectors=2 sessions=3$`, ends[3])
+	require.Regexp(t, `^driver.end mock0 epoch=2 freed=\d+ windows=1 vectors=2 sessions=0$`, ends[5])
+}
+
 func TestSilentDriverIsReplaced(t *testing.T) {
 	w := start(t, func(c *manager.Config) { c.PingInterval, c.PingTimeout = 20*time.Millisecond, 700*time.Millisecond })
 	_, pid := w.driver(1)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -35,6 +37,7 @@ type device struct {
 	account *ledger.Account // of the function; each epoch has one below it
 	spawner *spawner
 	board   *stateBoard
+	tenants func() []*Tenant // the policy of each, as it is now; always in the same order
 
 	sessions atomic.Uint64 // numbers of Attach
 	asking   turnstile     // for what tenants have us ask the driver
@@ -61,7 +64,7 @@ func newDevice(m *Manager) (*device, error) {
 	return &device{
 		cfg: &m.cfg, log: m.log.With("device", deviceName), say: m.say, audit: m.audit,
 		ledger: m.ledger, account: account, spawner: m.spawner, board: newStateBoard(), done: make(chan struct{}),
-		asking: newTurnstile(maxAsking),
+		asking: newTurnstile(maxAsking), tenants: m.policies,
 	}, nil
 }
 
@@ -153,7 +156,9 @@ func (d *device) runEpoch(ctx context.Context, epoch uint64) (cause error) {
 		if err != nil {
 			d.log.Error("the driver's grants did not come back whole", "epoch", epoch, "err", err)
 		}
-		d.record("driver.end", fmt.Sprintf("%s epoch=%d freed=%d cause=%q", deviceName, epoch, freed, clipped(cause.Error())))
+		sessions := d.recordLost(epoch, g.sessions, cause)
+		d.record("driver.end", fmt.Sprintf("%s epoch=%d freed=%d windows=%d vectors=%d sessions=%d cause=%q",
+			deviceName, epoch, freed, len(fakeWindows), fakeVectors, sessions, clipped(cause.Error())))
 	}()
 	// A driver without a record of its grants is not started.
 	if _, err := d.audit.Append("driver.start", "", fmt.Sprintf("%s epoch=%d path=%s", deviceName, epoch, d.cfg.DriverPath)); err != nil {
@@ -177,6 +182,10 @@ func (d *device) awaitReady(ctx context.Context, l *driverLink) error {
 	defer timer.Stop()
 	select {
 	case r := <-l.ready:
+		tenants := d.tenants()
+		if err := d.tellLimits(ctx, l, tenants); err != nil {
+			return err
+		}
 		d.board.update(func(s *snapshot) {
 			s.state, s.epoch, s.cause, s.link = ready, l.epoch, "", l
 			s.backend, s.memoryBytes = clipped(r.Backend), min(r.MemoryBytes, d.cfg.Policy.Device.MemoryBytes)
@@ -184,6 +193,11 @@ func (d *device) awaitReady(ctx context.Context, l *driverLink) error {
 		d.say("device %s ready (epoch %d, driver pid %d)", deviceName, l.epoch, l.child.pid())
 		d.log.Info("ready", "epoch", l.epoch, "pid", l.child.pid())
 		d.record("driver.ready", fmt.Sprintf("%s epoch=%d pid=%d", deviceName, l.epoch, l.child.pid()))
+		// What changed meanwhile was not told to a driver that was not ready. If it
+		// fails now, watchDriver sees why.
+		if err := d.tellLimits(ctx, l, changed(tenants, d.tenants())); err != nil {
+			d.log.Warn("tell the driver of new limits", "err", err)
+		}
 		return nil
 	case <-l.child.exited:
 		return fmt.Errorf("the driver died before it was ready: %w", l.child.err)
@@ -220,10 +234,22 @@ func (d *device) info(epoch uint64) ddf.DeviceInfo {
 }
 
 // record writes what has happened already: it cannot be refused any more.
-func (d *device) record(kind, detail string) {
-	if _, err := d.audit.Append(kind, "", detail); err != nil {
+func (d *device) record(kind, detail string) { d.recordOf("", kind, detail) }
+
+func (d *device) recordOf(tenant, kind, detail string) {
+	if _, err := d.audit.Append(kind, tenant, detail); err != nil {
 		d.log.Error("write the audit log", "kind", kind, "err", err)
 	}
+}
+
+// recordLost records, for each tenant, how many sessions ended with their driver,
+// and returns how many that are in all.
+func (d *device) recordLost(epoch uint64, sessions *tally, cause error) (total int) {
+	byTenant, total := sessions.left()
+	for _, tenant := range slices.Sorted(maps.Keys(byTenant)) {
+		d.recordOf(tenant, "session.lost", fmt.Sprintf("%s epoch=%d sessions=%d cause=%q", deviceName, epoch, byTenant[tenant], clipped(cause.Error())))
+	}
+	return total
 }
 
 // describe is the device as a tenant sees it.
@@ -267,6 +293,13 @@ func (d *device) attach(ctx context.Context, t *Tenant) (epoch uint64, fd int, e
 	if err != nil {
 		return 0, -1, gpuerr.New(gpuerr.IO, "the audit log cannot be written, so no session is opened: %v", err)
 	}
+	l.sessions.begin(id, t.Name)
+	defer func() {
+		if err != nil {
+			l.sessions.end(id)
+			d.recordOf(t.Name, "session.refused", fmt.Sprintf("%s epoch=%d session=%d cause=%q", deviceName, l.epoch, id, clipped(err.Error())))
+		}
+	}()
 	ours, theirs, err := shm.Socketpair()
 	if err != nil {
 		return 0, -1, err
@@ -305,31 +338,4 @@ func (d *device) status(ctx context.Context, tenant string) ([]byte, error) {
 	}
 	m.CloseFDs()
 	return m.Body, nil
-}
-
-// wireLimits names only what is limited.
-func wireLimits(l ledger.Limits) (list []control.Limit) {
-	for class, amount := range l {
-		if amount != ledger.Unlimited {
-			list = append(list, control.Limit{Class: uint32(class), Amount: amount})
-		}
-	}
-	return list
-}
-
-// setLimits tells the driver, if there is one, of new limits.
-func (d *device) setLimits(ctx context.Context, tenant string, l ledger.Limits) error {
-	s, _ := d.board.get()
-	if s.link == nil {
-		return nil // the next driver learns them with the first session
-	}
-	ctx, cancel := context.WithTimeout(ctx, d.cfg.PingTimeout)
-	defer cancel()
-	all := make([]control.Limit, 0, len(l)) // also what is unlimited now
-	for class, amount := range l {
-		all = append(all, control.Limit{Class: uint32(class), Amount: amount})
-	}
-	req := control.SetLimitsRequest{Tenant: tenant, Limits: all}
-	_, err := s.link.caller.Call(ctx, control.TypeSetLimits, req.AppendTo(nil), nil)
-	return err
 }

@@ -21,7 +21,9 @@
 // connection and nothing else.
 //
 // Lock order: Manager.mu, then device.mu, then grants.mu. None is held across a
-// system call that can block, a call to a peer, or a wait for a process.
+// system call that can block, a call to a peer, or a wait for a process. tally.mu
+// is a leaf. recordOnce.mu is held across the append that it is for, and nothing
+// else.
 //
 // What survives Close: the audit log on disk. Every process is dead and reaped,
 // every socket is removed, every memory object is punched and closed, and the

@@ -111,7 +111,7 @@ func TestEndToEnd(t *testing.T) {
 	require.NoError(t, s.Close(within(t)))
 	require.NoError(t, w.Check())
 	kinds := w.log.kinds()
-	for _, kind := range []string{"manager.start", "driver.start", "driver.ready", "session.attach", "dma.map"} {
+	for _, kind := range []string{"manager.start", "driver.start", "driver.ready", "session.attach", "dma.map", "mmio.grant", "interrupt.grant", "tenant.limits", "queue.create"} {
 		require.NotZero(t, kinds[kind], kind)
 	}
 }
@@ -135,6 +135,50 @@ func TestFacetsAndQuotas(t *testing.T) {
 	require.NoError(t, err, "limits change while a session lives")
 	require.NoError(t, b.Close(within(t)))
 	require.ErrorIs(t, w.SetTenantLimits(within(t), "nobody", l), gpuerr.Invalid)
+}
+
+// The budget of a tenant is known before it has a session, in each epoch.
+func TestBudgetBeforeTheFirstSession(t *testing.T) {
+	w := start(t, nil)
+	c := w.dial("limited")
+	deviceMemory := func() uint64 {
+		t.Helper()
+		text, err := c.Status(within(t), 0)
+		require.NoError(t, err)
+		var st struct {
+			Tenants []struct {
+				Tenant string
+				Budget []struct {
+					Class string
+					Limit uint64
+				}
+			}
+		}
+		require.NoError(t, json.Unmarshal(text, &st))
+		require.Len(t, st.Tenants, 1)
+		require.Equal(t, "limited", st.Tenants[0].Tenant)
+		for _, b := range st.Tenants[0].Budget {
+			if b.Class == "deviceMemory" {
+				return b.Limit
+			}
+		}
+		t.Fatal("no limit of device memory")
+		return 0
+	}
+	_, pid := w.driver(1)
+	require.EqualValues(t, 1<<20, deviceMemory())
+	l := w.policyLimits("limited")
+	l[ledger.DeviceMemory] = 3 << 20
+	require.NoError(t, w.SetTenantLimits(within(t), "limited", l))
+	require.EqualValues(t, 3<<20, deviceMemory())
+	kill(t, pid)
+	w.driver(2)
+	require.EqualValues(t, 3<<20, deviceMemory(), "the next driver has the newest limits")
+	require.Equal(t, []string{"default", "memory-only", "limited"}, w.Tenants())
+}
+
+func (w *world) policyLimits(tenant string) ledger.Limits {
+	return manager.DevPolicy().Tenant(tenant).Limits
 }
 
 // While the audit log cannot be written, nothing new is handed out; what is there

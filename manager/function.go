@@ -72,6 +72,7 @@ func (f *fakeFunction) Close() error {
 
 // window is one window of one BAR.
 type window struct {
+	granted   recordOnce
 	spec      windowSpec
 	memory    *shm.Memory
 	registers []byte
@@ -141,7 +142,8 @@ func (w *window) ring(off uint64, v uint32) error {
 // vector is one interrupt vector. What is raised while it is masked is counted
 // and delivered by the unmask.
 type vector struct {
-	event *shm.Event
+	granted recordOnce
+	event   *shm.Event
 
 	mu sync.Mutex
 	// +checklocks:mu

@@ -24,6 +24,7 @@ type grants struct {
 	audit    AuditLog
 	function *fakeFunction
 	fixed    []ledger.Receipt // of windows and vectors
+	sessions *tally           // of this epoch
 
 	mu sync.Mutex
 	// +checklocks:mu
@@ -52,7 +53,7 @@ type dmaMemory struct {
 // newGrants makes what the policy grants a driver of this epoch. It owns the
 // account from here on, also when it fails.
 func newGrants(info ddf.DeviceInfo, account *ledger.Account, audit AuditLog) (g *grants, err error) {
-	g = &grants{info: info, account: account, audit: audit, space: newIOVASpace(), live: map[*dmaMemory]struct{}{}}
+	g = &grants{info: info, account: account, audit: audit, sessions: newTally(), space: newIOVASpace(), live: map[*dmaMemory]struct{}{}}
 	defer func() {
 		if err != nil {
 			g.releaseFixed()
@@ -118,7 +119,7 @@ func (g *grants) alloc(bytes uint64) (d *dmaMemory, err error) {
 	// Recorded before the driver learns of it: a grant without a record is none.
 	_, err = g.audit.Append("dma.map", "", fmt.Sprintf("%s iova=%#x bytes=%d generation=%d", g.tag(), uint64(d.iova), d.bytes, d.generation))
 	if err != nil {
-		return nil, errors.Join(gpuerr.New(gpuerr.IO, "the audit log cannot be written, so nothing is granted: %v", err), g.free(d))
+		return nil, errors.Join(errNotRecorded(err), g.free(d))
 	}
 	d.bytesCharge.Commit()
 	d.entryCharge.Commit()
@@ -209,6 +210,10 @@ func (g *grants) revoke() (freed int, err error) {
 
 // tag names the holder in audit records.
 func (g *grants) tag() string { return fmt.Sprintf("%s epoch=%d", g.info.Name, g.info.Epoch) }
+
+func errNotRecorded(err error) error {
+	return gpuerr.New(gpuerr.IO, "the audit log cannot be written, so nothing is granted: %v", err)
+}
 
 var errGrantsRevoked = gpuerr.New(gpuerr.Revoked, "the device-manager took the grant back; the driver must exit")
 

@@ -119,6 +119,10 @@ func (s *grantServer) Mmio(_ context.Context, call schema.DriverGrants_mmio) err
 	if w == nil {
 		return gpuerr.New(gpuerr.Denied, "BAR %d is not granted", call.Args().Bar())
 	}
+	err := s.recordGrant(&w.granted, "mmio.grant", "bar=%d bytes=%d writable=%t doorbells=%d", w.spec.bar, w.spec.bytes, w.spec.writable, len(w.spec.doorbells))
+	if err != nil {
+		return err
+	}
 	res, err := call.AllocResults()
 	if err != nil {
 		return err
@@ -132,11 +136,14 @@ func (s *grantServer) Interrupt(_ context.Context, call schema.DriverGrants_inte
 	if uint64(i) >= uint64(len(s.function.vectors)) {
 		return gpuerr.New(gpuerr.Denied, "vector %d is not granted", i)
 	}
+	v := vectorServer{s, s.function.vectors[i]}
+	if err := s.recordGrant(&v.v.granted, "interrupt.grant", "vector=%d", i); err != nil {
+		return err
+	}
 	res, err := call.AllocResults()
 	if err != nil {
 		return err
 	}
-	v := vectorServer{s, s.function.vectors[i]}
 	return res.SetInterrupt(schema.Interrupt(s.export("Interrupt", schema.Interrupt_Methods(nil, v), nil, nil)))
 }
 

@@ -173,6 +173,41 @@ func TestReadOnlyWindow(t *testing.T) {
 	require.ErrorIs(t, err, unix.EACCES, "the driver could write to a read-only window")
 }
 
+// Windows and vectors are recorded, once, before the driver has them.
+func TestWindowsAndVectorsAreRecorded(t *testing.T) {
+	g := grant(t, grantTestLimits())
+	dialGrants(t, g)
+	var told []string
+	records, err := g.log.Snapshot(0, 100)
+	require.NoError(t, err)
+	for _, r := range records {
+		require.Empty(t, r.Tenant, "by the manager")
+		told = append(told, r.Kind+" "+r.Detail)
+	}
+	require.Equal(t, []string{
+		"mmio.grant mock0 epoch=1 bar=0 bytes=4096 writable=true doorbells=1",
+		"interrupt.grant mock0 epoch=1 vector=0",
+		"interrupt.grant mock0 epoch=1 vector=1",
+	}, told)
+	for range 2 { // recorded already
+		require.NoError(t, g.recordGrant(&g.function.vectors[0].granted, "interrupt.grant", "vector=0"))
+	}
+	head, err := g.log.Head()
+	require.NoError(t, err)
+	require.EqualValues(t, 3, head.Size)
+
+	unwritable := grant(t, grantTestLimits())
+	unwritable.log.setRefuse(unix.ENOSPC)
+	_, err = ddfrpc.Dial(context.Background(), unwritable.theirs)
+	require.ErrorIs(t, err, gpuerr.IO)
+	require.ErrorContains(t, err, "nothing is granted")
+	unwritable.log.setRefuse(nil)
+	require.NoError(t, unwritable.recordGrant(&unwritable.function.vectors[0].granted, "interrupt.grant", "vector=0"))
+	head, err = unwritable.log.Head()
+	require.NoError(t, err)
+	require.EqualValues(t, 1, head.Size, "a record that failed is made later")
+}
+
 // Nothing is granted that is not recorded.
 func TestNoGrantWithoutRecord(t *testing.T) {
 	g := grant(t, grantTestLimits())
@@ -224,11 +259,13 @@ func TestAuditSnapshotHidesOthers(t *testing.T) {
 	require.NoError(t, set.Audit.Append("mine", "of the driver"))
 	records, err := set.Audit.Snapshot(0, 1000)
 	require.NoError(t, err)
-	require.Len(t, records, 2)
-	require.Equal(t, "other", records[0].Kind)
-	require.Empty(t, records[0].Tenant+records[0].Detail)
-	require.Equal(t, "mine", records[1].Kind)
-	require.Equal(t, "@mock0", records[1].Tenant, "what a driver says is marked as what it says")
+	require.Len(t, records, 5, "of which three are the grants of windows and vectors")
+	for _, r := range records[:4] {
+		require.Equal(t, "other", r.Kind)
+		require.Empty(t, r.Tenant+r.Detail)
+	}
+	require.Equal(t, "mine", records[4].Kind)
+	require.Equal(t, "@mock0", records[4].Tenant, "what a driver says is marked as what it says")
 }
 
 // A driver that just goes away leaves nothing charged.

@@ -87,6 +87,34 @@ var lies = map[string]func(supervision *control.Conn, grants *net.UnixConn) erro
 		}
 		return sayReady(c, obey)
 	},
+	"no ear for limits": func(c *control.Conn, _ *net.UnixConn) error {
+		return sayReady(c, func(ctx context.Context, m *control.Message) *control.Message {
+			if m.Type == control.TypeSetLimits {
+				<-ctx.Done()
+			}
+			return obey(ctx, m)
+		})
+	},
+	"no limits for anybody": func(c *control.Conn, _ *net.UnixConn) error {
+		return sayReady(c, func(ctx context.Context, m *control.Message) *control.Message {
+			if m.Type == control.TypeSetLimits {
+				return control.ErrorReply(m, gpuerr.New(gpuerr.Internal, "no"))
+			}
+			return obey(ctx, m)
+		})
+	},
+	"the end of sessions that are not": func(c *control.Conn, g *net.UnixConn) error {
+		link, err := ddfrpc.Dial(context.Background(), g)
+		if err != nil {
+			return err
+		}
+		for _, detail := range []string{"", "attach", "attach=", "attach=-1", "attach=9", "attach=0 attach=1", `cause="attach=1 "`} {
+			if err := link.GrantSet().Audit.Append("session.close", detail); err != nil {
+				return err
+			}
+		}
+		return sayReady(c, obey)
+	},
 	"a status that is none": func(c *control.Conn, _ *net.UnixConn) error {
 		return sayReady(c, func(ctx context.Context, m *control.Message) *control.Message {
 			if m.Type == control.TypeDriverStatus {
@@ -149,6 +177,7 @@ func TestLiarsEndWedged(t *testing.T) {
 		"garbage on the grant link":       "grant link ended",
 		"an epoch that is not its":        "E_PROTOCOL",
 		"a request that no driver makes":  "all were refused",
+		"no ear for limits":               "did not answer for 2s",
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := lied(t, name)
@@ -195,6 +224,27 @@ func TestLiarReadyAgain(t *testing.T) {
 	s, err := w.dial("default").Open(within(t), 0)
 	require.NoError(t, err)
 	s.Close(within(t)) // of a socket that nobody serves
+}
+
+// A driver that refuses limits may still work: sessions bring them again.
+func TestLiarWithoutLimits(t *testing.T) {
+	w := lied(t, "no limits for anybody")
+	w.driver(1)
+	s, err := w.dial("default").Open(within(t), 0)
+	require.NoError(t, err)
+	s.Close(within(t))
+}
+
+// What a driver says of sessions changes the records of their end and no more.
+func TestLiarAboutSessions(t *testing.T) {
+	w := lied(t, "the end of sessions that are not")
+	_, pid := w.driver(1)
+	s, err := w.dial("default").Open(within(t), 0)
+	require.NoError(t, err)
+	kill(t, pid)
+	<-s.Done()
+	require.Eventually(t, func() bool { return w.log.kinds()["session.lost"] == 1 }, patience, time.Millisecond)
+	s.Close(within(t))
 }
 
 func TestLiarStatus(t *testing.T) {

@@ -29,6 +29,8 @@ type driverLink struct {
 	caller *control.Caller
 	gate   *rpcguard.Gate // of the grants
 
+	sessions *tally // attached to this driver
+
 	ready chan control.ReadyRequest // holds the one Ready
 
 	grantsDone chan struct{} // closed when no grant call runs any more
@@ -61,7 +63,7 @@ func (d *device) startDriver(g *grants) (*driverLink, error) {
 		return nil, errors.Join(err, conn.Close(), grantOurs.Close())
 	}
 	l := &driverLink{
-		epoch: g.info.Epoch, child: c, gate: rpcguard.NewGate(),
+		epoch: g.info.Epoch, child: c, gate: rpcguard.NewGate(), sessions: g.sessions,
 		ready: make(chan control.ReadyRequest, 1), grantsDone: make(chan struct{}),
 	}
 	l.caller = control.NewPeer(context.Background(), conn, l.handle)

@@ -176,6 +176,22 @@ func (m *Manager) Check() error { return m.ledger.Check() }
 // lent.
 func (m *Manager) Usage() []ledger.Entry { return m.ledger.Root().Snapshot() }
 
+// Tenants are the names of the tenants that are served, in the policy's order.
+func (m *Manager) Tenants() (names []string) {
+	for _, t := range m.tenants {
+		names = append(names, t.policy().Name)
+	}
+	return names
+}
+
+// policies is what each tenant may do now.
+func (m *Manager) policies() (all []*Tenant) {
+	for _, t := range m.tenants {
+		all = append(all, t.policy())
+	}
+	return all
+}
+
 // SetTenantLimits changes a tenant's limits while its sessions run; lowering one
 // below what is held takes nothing back. It returns when the driver has heard of
 // it, or says why it has not: later sessions get the new limits in any case.

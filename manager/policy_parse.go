@@ -247,6 +247,9 @@ func (t *Tenant) parsePrograms(n *node, what string) error {
 	if n.kind != arrayNode {
 		return at(n.off, `%s must be a list of names, ["vecadd_f32"]`, what)
 	}
+	if len(n.array) == 0 { // an empty list means all to a driver, and looks like none
+		return at(n.off, `%s is an empty list; leave the field out to allow all, or use "facet": "memory" to allow none`, what)
+	}
 	total := 0
 	for i, e := range n.array {
 		var name string

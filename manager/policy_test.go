@@ -53,6 +53,7 @@ func TestPolicyErrors(t *testing.T) {
 		{"fraction", `{"device": {"memory": 1.5}}`, "whole number"},
 		{"mode", `{"tenants": [{"name": "a", "socket": {"mode": "0999"}}]}`, "octal"},
 		{"owner", `{"tenants": [{"name": "a", "socket": {"owner": "no such user here"}}]}`, "does not know"},
+		{"no programs", `{"tenants": [{"name": "a", "programs": []}]}`, "line 1, column 40: tenants[0].programs is an empty list; leave the field out to allow all"},
 		{"class", `{"tenants": [{"name": "a", "limits": {"connections": 3}}]}`, `has no field "connections"`},
 		{"delay", `{"device": {"respawn": {"firstDelay": "9s"}}}`, "longer than maxDelay"},
 		{"deep", "[[[[[[[[[[[[[[[[[[", "levels of nesting"},

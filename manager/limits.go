@@ -1,0 +1,70 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"capgpu/control"
+	"capgpu/gpuerr"
+	"capgpu/ledger"
+)
+
+// wireLimits names only what is limited: the rest is unlimited.
+func wireLimits(l ledger.Limits) (list []control.Limit) {
+	for class, amount := range l {
+		if amount != ledger.Unlimited {
+			list = append(list, control.Limit{Class: uint32(class), Amount: amount})
+		}
+	}
+	return list
+}
+
+func (d *device) sendLimits(ctx context.Context, l *driverLink, tenant string, limits ledger.Limits) error {
+	req := control.SetLimitsRequest{Tenant: tenant, Limits: wireLimits(limits)}
+	_, err := l.caller.Call(ctx, control.TypeSetLimits, req.AppendTo(nil), nil)
+	return err
+}
+
+// setLimits tells the driver, if there is one, of new limits.
+func (d *device) setLimits(ctx context.Context, tenant string, limits ledger.Limits) error {
+	s, _ := d.board.get()
+	if s.link == nil {
+		return nil // the next driver is told before it is ready
+	}
+	ctx, cancel := context.WithTimeout(ctx, d.cfg.PingTimeout)
+	defer cancel()
+	return d.sendLimits(ctx, s.link, tenant, limits)
+}
+
+// tellLimits gives a new driver the limits of tenants, so that each has a budget
+// before it has a session. A refusal is no harm, sessions bring them again; a
+// driver that does not answer is over.
+func (d *device) tellLimits(ctx context.Context, l *driverLink, tenants []*Tenant) error {
+	told, cancel := context.WithTimeout(ctx, d.cfg.PingTimeout)
+	defer cancel()
+	for _, t := range tenants {
+		switch err := d.sendLimits(told, l, t.Name, t.Limits); {
+		case err == nil:
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case errors.Is(err, context.DeadlineExceeded):
+			return fmt.Errorf("the driver did not answer for %v", d.cfg.PingTimeout)
+		case errors.Is(err, gpuerr.Disconnected), errors.Is(err, gpuerr.Closed):
+			return l.exitedOr(fmt.Errorf("the driver's supervision link failed: %w", err))
+		default:
+			d.log.Warn("the driver refused a tenant's limits", "tenant", t.Name, "err", err)
+		}
+	}
+	return nil
+}
+
+// changed are the tenants of which the policy is another by now.
+func changed(before, now []*Tenant) (tenants []*Tenant) {
+	for i, t := range now {
+		if t != before[i] {
+			tenants = append(tenants, t)
+		}
+	}
+	return tenants
+}
