@@ -217,6 +217,17 @@ func TestSilentDriverIsReplaced(t *testing.T) {
 	require.NoError(t, addVectors(within(t), w.open(w.dial("default"))))
 }
 
+// Who can make a driver die once it serves cannot make the device wedged.
+func TestDeathsAfterReadyNeverWedge(t *testing.T) {
+	w := start(t, func(c *manager.Config) { c.Policy.Device.Respawn.Budget = 0 })
+	for range 4 {
+		epoch, pid := w.driver(1)
+		kill(t, pid)
+		w.driver(epoch + 1)
+	}
+	require.NoError(t, addVectors(within(t), w.open(w.dial("default"))))
+}
+
 // A driver that does not even stop is killed when the time for it is up.
 func TestStopWithSilentDriver(t *testing.T) {
 	w := start(t, nil)
@@ -248,7 +259,7 @@ func TestWedged(t *testing.T) {
 		st, err = c.NextState(within(t), 0, st.Epoch)
 		require.NoError(t, err)
 	}
-	require.Contains(t, st.Cause, "more than 3 deaths")
+	require.Contains(t, st.Cause, "more than 3 deaths before ready")
 	_, err := c.Open(within(t), 0)
 	require.ErrorIs(t, err, gpuerr.DeviceLost)
 	require.Contains(t, err.Error(), "no coffee left")

@@ -96,12 +96,12 @@ func (d *device) runSupervise(ctx context.Context) {
 	defer close(d.done)
 	respawn := backoff{policy: d.cfg.Policy.Device.Respawn}
 	for epoch := uint64(1); ; epoch++ {
-		cause := d.runEpoch(ctx, epoch)
+		wasReady, cause := d.runEpoch(ctx, epoch)
 		if ctx.Err() != nil {
 			d.board.update(func(s *snapshot) { s.state, s.link, s.cause = recovering, nil, "device-manager is stopping" })
 			return
 		}
-		delay, again := respawn.died(time.Now())
+		delay, again := respawn.died(time.Now(), wasReady)
 		d.lost(epoch, cause, delay, again)
 		if !again {
 			return
@@ -119,7 +119,7 @@ func (d *device) runSupervise(ctx context.Context) {
 func (d *device) lost(epoch uint64, cause error, delay time.Duration, again bool) {
 	if !again {
 		p := d.cfg.Policy.Device.Respawn
-		cause = fmt.Errorf("%w; given up after more than %d deaths within %v: remove the reason and restart device-manager", cause, p.Budget, p.Window)
+		cause = fmt.Errorf("%w; given up after more than %d deaths before ready within %v: remove the reason and restart device-manager", cause, p.Budget, p.Window)
 	}
 	if s, _ := d.board.get(); !again || s.cause != clipped(cause.Error()) {
 		d.board.update(func(s *snapshot) {
@@ -140,15 +140,15 @@ func (d *device) lost(epoch uint64, cause error, delay time.Duration, again bool
 }
 
 // runEpoch runs one driver from spawn to the last page scrubbed, and returns why
-// it ended.
-func (d *device) runEpoch(ctx context.Context, epoch uint64) (cause error) {
+// it ended, and whether it had become ready.
+func (d *device) runEpoch(ctx context.Context, epoch uint64) (wasReady bool, cause error) {
 	account, err := d.account.Child(fmt.Sprintf("epoch-%d", epoch), d.epochLimits())
 	if err != nil {
-		return err
+		return false, err
 	}
 	g, err := newGrants(d.info(epoch), account, d.audit)
 	if err != nil {
-		return fmt.Errorf("make the grants: %w", err)
+		return false, fmt.Errorf("make the grants: %w", err)
 	}
 	defer func() {
 		freed, err := g.revoke()
@@ -162,18 +162,18 @@ func (d *device) runEpoch(ctx context.Context, epoch uint64) (cause error) {
 	}()
 	// A driver without a record of its grants is not started.
 	if _, err := d.audit.Append("driver.start", "", fmt.Sprintf("%s epoch=%d path=%s", deviceName, epoch, d.cfg.DriverPath)); err != nil {
-		return fmt.Errorf("write the audit log: %w", err)
+		return false, fmt.Errorf("write the audit log: %w", err)
 	}
 	link, err := d.startDriver(g)
 	if err != nil {
-		return err
+		return false, err
 	}
 	// Sessions are refused before the driver is taken down, and waiters told.
 	defer func() { link.end(d.log, ctx.Err() != nil) }()
 	if err := d.awaitReady(ctx, link); err != nil {
-		return err
+		return false, err
 	}
-	return d.watchDriver(ctx, link)
+	return true, d.watchDriver(ctx, link)
 }
 
 // awaitReady waits for the driver's Ready and makes the device ready.

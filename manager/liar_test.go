@@ -158,7 +158,7 @@ func lie(name string) int {
 }
 
 // lied starts a manager on such a driver, which gets one chance.
-func lied(t *testing.T, name string) *world {
+func lied(t *testing.T, name string, change ...func(*manager.Config)) *world {
 	self, err := os.Executable()
 	require.NoError(t, err)
 	require.Contains(t, lies, name)
@@ -168,6 +168,9 @@ func lied(t *testing.T, name string) *world {
 		c.Policy.Device.MemoryBytes = 64 << 20
 		c.ReadyTimeout = patience
 		c.PingTimeout = 2 * time.Second
+		for _, f := range change {
+			f(c)
+		}
 	})
 }
 
@@ -198,7 +201,10 @@ func TestLiarsEndWedged(t *testing.T) {
 }
 
 func TestLiarIsBounded(t *testing.T) {
-	w := lied(t, "all the memory there is")
+	w := lied(t, "all the memory there is", func(c *manager.Config) {
+		// The next one comes late, so that what is left of the first is seen.
+		c.Policy.Device.Respawn.FirstDelay, c.Policy.Device.Respawn.MaxDelay = time.Minute, time.Minute
+	})
 	c := w.dial("default")
 	_, pid := w.driver(1)
 	require.EqualValues(t, 64<<20, w.held(ledger.DeviceMemory))

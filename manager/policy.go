@@ -27,8 +27,8 @@ type DevicePolicy struct {
 
 // RespawnPolicy bounds how often a dead driver is replaced: after the n-th death
 // within Window the next driver starts FirstDelay × 2^(n-1) later, at most
-// MaxDelay; more than Budget deaths within Window and the device is wedged.
-// Deaths older than Window are forgiven.
+// MaxDelay; more than Budget deaths before Ready within Window and the device is
+// wedged. Deaths older than Window are forgiven.
 type RespawnPolicy struct {
 	Budget               int
 	Window               time.Duration

@@ -18,7 +18,8 @@ import (
 //	   │ spent                                                │ budget spent
 //	   └──────────────────► wedged ◄──────────────────────────┘
 //
-// A driver that dies before its Ready changes no state, only the cause. wedged
+// A driver that dies before its Ready changes no state, only the cause, and
+// spends the budget; one that dies later costs time only. wedged
 // is final: an operator removes the reason and starts device-manager again.
 type deviceState uint32
 
