@@ -65,6 +65,12 @@ func (m *memRing) Take(e *ring.Entry) (bool, error) {
 	return true, nil
 }
 
+func (m *memRing) Published() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.entries) - m.taken
+}
+
 func (m *memRing) Args(e *ring.Entry, bindings []ring.Binding, inline []byte) ([]ring.Binding, []byte, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

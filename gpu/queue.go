@@ -43,6 +43,7 @@ type queue struct {
 	unflushed  bool   // completions were written and not published
 	group      outcome.Outcome
 	poisoned   bool // a wait failed: work until the next signal is cancelled
+	discard    int  // entries published before the last cancel and not taken yet
 	waiting    *job // the wait that holds the queue
 	waiter     waiter
 	entry      ring.Entry // scratch, like what follows: nothing is allocated per entry
@@ -62,6 +63,7 @@ type queue struct {
 type serverRing interface {
 	DupFDs() (ring, sq, cq int, err error)
 	Take(e *ring.Entry) (bool, error)
+	Published() int
 	Args(e *ring.Entry, bindings []ring.Binding, inline []byte) ([]ring.Binding, []byte, error)
 	Consumed()
 	Complete(c *ring.Completion)
@@ -181,8 +183,9 @@ func (q *queue) release() {
 	q.charges[1].Release()
 }
 
-// CancelQueue ends everything published so far as cancelled, and returns when all
-// of it has ended. What is in the device is stopped there.
+// CancelQueue ends everything published so far as cancelled, and returns when
+// nothing of it runs. What is in the device is stopped there. Entries for which the
+// client has left no room for completions end so, too, once there is room.
 func (s *Session) CancelQueue(h Handle) error {
 	if err := s.enter(); err != nil {
 		return err

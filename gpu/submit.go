@@ -26,6 +26,10 @@ func (q *queue) take() (took bool, err error) {
 		}
 		took = true
 		j := q.nextJob(&q.entry)
+		if q.discard > 0 {
+			q.discardOne(j, cancelledOutcome)
+			continue
+		}
 		if q.begin(j, &q.entry) {
 			if tail == nil {
 				head = j
@@ -267,7 +271,9 @@ func (q *queue) flush() {
 }
 
 // drain ends everything taken, and with whole everything published until now, and
-// returns when all of it has ended. It is bounded by the engine's ladder.
+// returns when all of it has ended that has room for its completion. It is bounded
+// by the engine's ladder. Entries without such room are not taken, and left to take,
+// which ends them as soon as they can be: nothing of them runs.
 func (q *queue) drain(how outcome.Outcome, whole bool) {
 	q.disarm()
 	q.session.dev.engine.cancel(q.session, func(j *job) bool { return j.queue == q }, how)
@@ -281,22 +287,20 @@ func (q *queue) drain(how outcome.Outcome, whole bool) {
 			s.atLeast = how
 		}
 	}
-	left := 0
 	if whole {
-		left = len(q.jobs)
+		q.discard = q.ring.Published() // includes what an earlier cancel left
+		q.poisoned = q.poisoned && q.discard > 0
 	}
 	q.sleeping.Swap(true)
 	defer q.sleeping.Store(false)
 	for {
 		q.retire()
-		for left > 0 && q.mayTake() {
+		stuck := !whole
+		for !stuck && q.discard > 0 && q.mayTake() {
 			ok, err := q.ring.Take(&q.entry)
-			if err != nil || !ok {
-				left = 0
-				break
+			if stuck = err != nil || !ok; !stuck {
+				q.discardOne(q.nextJob(&q.entry), how)
 			}
-			left--
-			q.endUnbegun(q.nextJob(&q.entry), &q.entry, how)
 		}
 		q.ring.Consumed()
 		q.flush()
@@ -305,10 +309,18 @@ func (q *queue) drain(how outcome.Outcome, whole bool) {
 		case q.head < q.tail && q.jobs[q.head%uint64(len(q.jobs))].op == ring.OpSignal:
 		case q.head < q.tail:
 			<-q.wake
-		case left == 0:
-			q.poisoned = false
+		case stuck || q.discard == 0:
 			return
 		}
+	}
+}
+
+// discardOne ends an entry that was taken and was published before a cancel. With
+// the last of them the queue is as if nothing had gone wrong.
+func (q *queue) discardOne(j *job, how outcome.Outcome) {
+	q.endUnbegun(j, &q.entry, how)
+	if q.discard--; q.discard == 0 {
+		q.poisoned = false
 	}
 }
 

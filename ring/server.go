@@ -116,6 +116,24 @@ func (s *Server) Take(e *Entry) (bool, error) {
 	return true, nil
 }
 
+// Published is how many entries the client has published that were not taken yet,
+// with or without room for their completions. It is 0 once the ring has ended, or
+// when the client has broken the rules, which the next Take says.
+func (s *Server) Published() int {
+	s.takeMu.Lock()
+	defer s.takeMu.Unlock()
+	if s.err != nil {
+		return 0
+	}
+	tail := s.view.sqTail.Load()
+	if tail-s.seenTail > uint64(s.Entries) || tail-s.consumed > uint64(s.Entries) {
+		s.failLocked(errTail)
+		return 0
+	}
+	s.seenTail = tail
+	return int(tail - s.taken)
+}
+
 // lookLocked says whether Take has something (awake), or what to wait for. It
 // reads a word of the client's only when what it knows is used up.
 //
