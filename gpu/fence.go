@@ -169,9 +169,12 @@ var (
 	errFenceOpen  = gpuerr.New(gpuerr.QueueFull, "too many points are promised and not reached; wait for some")
 )
 
-// maxOpenPoints bounds what a client can make the core remember with signals
-// that wait for an earlier one.
-const maxOpenPoints = 1 << 16
+// maxOpenPoints bounds what a client can make the core remember, at the price of
+// one fence, with signals that wait for an earlier one.
+const maxOpenPoints = 1024
+
+// keptPoints is how much room for open points a fence without any keeps.
+const keptPoints = 64
 
 // promise queues a point. Whoever promises must end it, once.
 func (f *fence) promise(value uint64) error {
@@ -208,6 +211,9 @@ func (f *fence) end(value uint64, how outcome.Outcome) bool {
 	}
 	if n > 0 {
 		f.open = f.open[:copy(f.open, f.open[n:])]
+		if len(f.open) == 0 && cap(f.open) > keptPoints {
+			f.open = nil
+		}
 		f.wakeLocked()
 	}
 	return true

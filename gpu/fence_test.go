@@ -37,6 +37,23 @@ func TestFenceOrder(t *testing.T) {
 	require.Equal(t, errorOutcome, how)
 }
 
+// What a client makes the core remember is bounded, and given up when it ends.
+func TestOpenPointsAreBounded(t *testing.T) {
+	f := &fence{}
+	for v := range uint64(1024) {
+		require.NoError(t, f.promise(v+1))
+		if v > 0 {
+			require.True(t, f.end(v+1, outcome.Success), "out of order: stays open")
+		}
+	}
+	require.ErrorIs(t, f.promise(2000), gpuerr.QueueFull)
+	require.LessOrEqual(t, cap(f.open), 2048)
+	require.True(t, f.end(1, outcome.Success))
+	require.EqualValues(t, 1024, f.reached)
+	require.Zero(t, cap(f.open))
+	require.NoError(t, f.promise(2000))
+}
+
 func TestFenceDies(t *testing.T) {
 	f := &fence{}
 	require.NoError(t, f.promise(1))
