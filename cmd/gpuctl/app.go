@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -23,8 +24,9 @@ type app struct {
 	errIsTerm bool
 	now       func() time.Time
 
-	socket string // of the command line
-	json   bool
+	socket  string // of the command line
+	json    bool
+	command string // "gpuctl run", for hints
 }
 
 type cli struct {
@@ -68,11 +70,12 @@ func (a *app) run(ctx context.Context, args []string) (code int) {
 	if err != nil {
 		panic(err) // the struct tags above are wrong; every test would see it
 	}
-	kctx, err := parser.Parse(args)
-	a.socket, a.json = c.Socket, c.JSON
+	a.json, a.command = wantsJSON(args), "gpuctl"
+	kctx, err := parser.Parse(joinNegative(args))
 	if err != nil {
-		return a.fail(ctx, usagef("%v", err))
+		return a.failParse(ctx, err)
 	}
+	a.socket, a.json, a.command = c.Socket, c.JSON, kctx.Selected().FullPath()
 	kctx.BindTo(ctx, (*context.Context)(nil))
 	if err := kctx.Run(a); err != nil {
 		return a.fail(ctx, err)
@@ -82,7 +85,7 @@ func (a *app) run(ctx context.Context, args []string) (code int) {
 
 // fail prints an error and returns its exit status.
 func (a *app) fail(ctx context.Context, err error) int {
-	r := reportOf(ctx, err)
+	r := a.reportOf(ctx, err)
 	switch {
 	case r.silent:
 	case a.json:
@@ -90,19 +93,20 @@ func (a *app) fail(ctx context.Context, err error) int {
 			Error report `json:"error"`
 		}{r})
 	default:
-		fmt.Fprintf(a.err, "gpuctl: %s\n", r.Message)
-		if r.Hint != "" {
-			fmt.Fprintf(a.err, "  %s\n", r.Hint)
-		}
+		fmt.Fprintf(a.err, "gpuctl: %s\n  %s\n", visible(r.Message), visible(r.Hint))
 	}
 	return r.exit
 }
 
 func (a *app) printJSON(v any) {
-	e := json.NewEncoder(a.out)
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
 	e.SetIndent("", "  ")
 	e.SetEscapeHTML(false)
-	_ = e.Encode(v) // nobody is left to tell that standard output is gone
+	if err := e.Encode(v); err != nil {
+		panic(err) // a type that JSON cannot hold; every test would see it
+	}
+	_, _ = io.WriteString(a.out, visibleJSON(b.String())) // nobody is left to tell that standard output is gone
 }
 
 // socketPath finds the tenant socket.

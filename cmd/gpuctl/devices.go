@@ -41,7 +41,7 @@ func (devicesCmd) Run(ctx context.Context, a *app) error {
 		return nil
 	}
 	if len(devices) == 0 {
-		fmt.Fprintf(a.out, "Tenant %s has no device; the operator's policy decides that.\n", conn.Tenant())
+		fmt.Fprintf(a.out, "Tenant %s has no device. The operator gives it one in the policy.\n", visible(conn.Tenant()))
 		return nil
 	}
 	rows := [][]string{}

@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"capgpu/audit"
 	"capgpu/gpuerr"
@@ -68,8 +71,9 @@ type report struct {
 	silent    bool // already said
 }
 
-// reportOf decides what an error means to the user.
-func reportOf(ctx context.Context, err error) report {
+// reportOf decides what an error means to the user. Every report says what to do
+// next.
+func (a *app) reportOf(ctx context.Context, err error) report {
 	var (
 		failed *failedWork
 		usage  *usageError
@@ -80,9 +84,13 @@ func reportOf(ctx context.Context, err error) report {
 	case errors.As(err, &failed):
 		return report{exit: failed.exit, silent: true}
 	case errors.As(err, &usage):
-		return report{Code: "usage", Message: usage.msg, Hint: `Try "gpuctl --help" or "gpuctl COMMAND --help".`, exit: exitUsage}
+		r := report{Code: "usage", Message: usage.msg, Hint: a.helpHint(), exit: exitUsage}
+		if errors.As(err, &hint) {
+			r.Hint = hint.hint
+		}
+		return r
 	case ctx.Err() != nil:
-		return report{Code: "interrupted", Message: "interrupted", exit: exitInterrupted}
+		return report{Code: "interrupted", Message: "interrupted", Hint: "Nothing runs any more. Start it again when you want the result.", exit: exitInterrupted}
 	case errors.As(err, &dial):
 		return dialReport(dial)
 	}
@@ -93,10 +101,26 @@ func reportOf(ctx context.Context, err error) report {
 	return r
 }
 
+// helpHint points to the page that explains the command at hand.
+func (a *app) helpHint() string {
+	what := "explains what it takes"
+	if a.command == "gpuctl" || a.command == "gpuctl audit" {
+		what = "lists the commands"
+	}
+	return fmt.Sprintf(`"%s --help" %s.`, a.command, what)
+}
+
+// maxSocketPath is what Linux leaves for the name of a socket.
+const maxSocketPath = len(unix.RawSockaddrUnix{}.Path) - 1
+
 // dialReport names the usual reasons why nobody answers.
 func dialReport(e *dialError) report {
 	r := report{Code: gpuerr.Disconnected.String(), Message: fmt.Sprintf("there is no service at %s", e.path), exit: exitUnreachable}
 	switch {
+	case errors.Is(e.err, syscall.EINVAL) && len(e.path) > maxSocketPath:
+		r.Code, r.exit = "usage", exitUsage
+		r.Message = fmt.Sprintf("the path of the socket has %d bytes, and a socket's has at most %d: %s", len(e.path), maxSocketPath, e.path)
+		r.Hint = "Change to its folder and name it with a relative path, or through a short symbolic link."
 	case errors.Is(e.err, fs.ErrNotExist):
 		r.Hint = "Start device-manager, or name its tenant socket with --socket PATH or $CAPGPU_SOCKET."
 	case errors.Is(e.err, syscall.ECONNREFUSED) && !isSocket(e.path):
@@ -124,6 +148,35 @@ func dialReport(e *dialError) report {
 	return r
 }
 
+// pathText is what went wrong with a file.
+func pathText(e *fs.PathError) string {
+	return fmt.Sprintf("cannot %s %s: %v", e.Op, e.Path, e.Err)
+}
+
+// pathHint is what to do about it. Op is "write" for files that are to be saved.
+func pathHint(e *fs.PathError) string {
+	write := e.Op == "write"
+	switch {
+	case errors.Is(e.Err, syscall.ENOTDIR), errors.Is(e.Err, fs.ErrNotExist):
+		if write {
+			return fmt.Sprintf("Make the folder %s first, or save elsewhere.", filepath.Dir(e.Path))
+		}
+		return "Check the path; a relative one starts in the folder where gpuctl runs."
+	case errors.Is(e.Err, fs.ErrPermission), errors.Is(e.Err, syscall.EROFS):
+		if write {
+			return "Save it in a folder where you may write."
+		}
+		return "Ask its owner to let you read it, or run gpuctl as a user who may."
+	case errors.Is(e.Err, syscall.EISDIR):
+		return "Name a file in that folder."
+	case errors.Is(e.Err, syscall.ENOSPC), errors.Is(e.Err, syscall.EDQUOT):
+		return "Free space on that disk and run the command again."
+	case write:
+		return "Save it elsewhere."
+	}
+	return "Name another file, or look at the kernel's log (dmesg) for a failing disk."
+}
+
 func isSocket(path string) bool {
 	st, err := os.Stat(path)
 	return err == nil && st.Mode().Type() == fs.ModeSocket
@@ -138,15 +191,15 @@ func serviceReport(err error) report {
 		var damage *audit.Damage
 		switch {
 		case errors.As(err, &damage):
-			return report{Code: gpuerr.IO.String(), Message: fmt.Sprintf("audit record %d, at byte %d, is not as it was written: %s", damage.Index, damage.Off, damage.Reason), exit: exitFailed}
+			return report{Code: gpuerr.IO.String(), Message: fmt.Sprintf("audit record %d, at byte %d, is not as it was written: %s", damage.Index, damage.Off, damage.Reason), Hint: "Keep the file as it is, and look for a copy.", exit: exitFailed}
 		case errors.As(err, &code):
 			typed = &gpuerr.Error{Code: code, Msg: err.Error()}
 		case errors.As(err, &pathErr):
-			return report{Code: gpuerr.IO.String(), Message: fmt.Sprintf("cannot %s %s: %v", pathErr.Op, pathErr.Path, pathErr.Err), exit: exitFailed}
+			return report{Code: gpuerr.IO.String(), Message: pathText(pathErr), Hint: pathHint(pathErr), exit: exitFailed}
 		case errors.Is(err, context.DeadlineExceeded):
 			return report{Code: gpuerr.Busy.String(), Message: "the service did not answer in time", Hint: "Try again; if it stays so, look at device-manager's log.", exit: exitUnreachable}
 		default:
-			return report{Code: gpuerr.IO.String(), Message: err.Error(), exit: exitFailed}
+			return report{Code: gpuerr.IO.String(), Message: err.Error(), Hint: advices[gpuerr.IO].hint, exit: exitFailed}
 		}
 	}
 	r := report{Code: typed.Code.String(), Message: typed.Msg, Resource: typed.Resource, Asked: typed.Asked, Available: typed.Available}
@@ -156,6 +209,13 @@ func serviceReport(err error) report {
 		advice = advices[gpuerr.Internal]
 	}
 	r.exit, r.Hint = advice.exit, advice.hint
+	if typed.Code == gpuerr.IO {
+		for _, errno := range []syscall.Errno{syscall.ENOENT, syscall.EACCES, syscall.EISDIR, syscall.ENOSPC} {
+			if strings.HasSuffix(typed.Msg, errno.Error()) { // an error number does not cross a socket
+				r.Hint = pathHint(&fs.PathError{Err: errno})
+			}
+		}
+	}
 	if typed.Code == gpuerr.Quota && typed.Resource != "" {
 		asked, available := amount(typed.Resource, typed.Asked), amount(typed.Resource, typed.Available)
 		if asked == available { // but for the rounding
@@ -177,7 +237,7 @@ type advice struct {
 }
 
 var advices = map[gpuerr.Code]advice{
-	gpuerr.Invalid:       {"an argument is outside its range", "", exitUsage},
+	gpuerr.Invalid:       {"an argument is outside its range", `Correct the value that the message names; "gpuctl run --help" explains the options.`, exitUsage},
 	gpuerr.Quota:         {"over a limit", `"gpuctl budget" shows what is in use. Use less, end other work, or ask the operator for a larger limit.`, exitRefused},
 	gpuerr.QueueFull:     {"the queue is full", "Try again.", exitRefused},
 	gpuerr.Stale:         {"the object is gone", "Run the command again.", exitUnreachable},
@@ -188,12 +248,12 @@ var advices = map[gpuerr.Code]advice{
 	gpuerr.Unimplemented: {"this tenant may not do that", `"gpuctl devices" shows what the tenant may do with the device (memory, program or full).`, exitRefused},
 	gpuerr.NoDevice:      {"there is no such device", `"gpuctl devices" lists them; choose one with --device.`, exitRefused},
 	gpuerr.NoProgram:     {"there is no such program", `"gpuctl run --list" shows the programs.`, exitRefused},
-	gpuerr.Program:       {"the program was refused", "", exitRefused},
-	gpuerr.LaunchLimit:   {"the launch exceeds a limit of the device", "Use a smaller --grid or --block.", exitRefused},
-	gpuerr.Protocol:      {"the service answered something unexpected", "gpuctl and the service are probably of different versions.", exitUnreachable},
-	gpuerr.Denied:        {"the policy refuses", "Ask the operator.", exitRefused},
+	gpuerr.Program:       {"the program was refused", `Correct the program, or run one that "gpuctl run --list" shows.`, exitRefused},
+	gpuerr.LaunchLimit:   {"the launch exceeds a limit of the device", "Use a smaller --grid or --block, or leave them out.", exitRefused},
+	gpuerr.Protocol:      {"the service answered something unexpected", "gpuctl and the service are probably of different versions: use the gpuctl that came with the service.", exitUnreachable},
+	gpuerr.Denied:        {"the policy refuses", "Ask the operator to allow it.", exitRefused},
 	gpuerr.Busy:          {"the device is not ready", `It is starting or recovering: try again in a moment ("gpuctl devices" shows its state).`, exitRefused},
-	gpuerr.Banned:        {"the tenant is banned after too many faults", "Wait until the ban is over, or ask the operator.", exitRefused},
-	gpuerr.Internal:      {"the service has a bug", "Look at device-manager's log and report it.", exitFailed},
-	gpuerr.IO:            {"the host refused memory or a file", "", exitFailed},
+	gpuerr.Banned:        {"the tenant is banned after too many faults", `Wait until the ban is over ("gpuctl budget" shows how long), or ask the operator.`, exitRefused},
+	gpuerr.Internal:      {"the service has a bug", "Report it, with what device-manager's log says.", exitFailed},
+	gpuerr.IO:            {"the host refused memory or a file", "Free memory, disk space or open files on this host and run the command again.", exitFailed},
 }

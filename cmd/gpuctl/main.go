@@ -33,6 +33,7 @@ func main() {
 		errIsTerm: isTerminal(int(os.Stderr.Fd())),
 		now:       time.Now,
 	}
+	context.AfterFunc(ctx, stop) // a second Ctrl-C ends a gpuctl that hangs
 	code := a.run(ctx, os.Args[1:])
 	stop()
 	os.Exit(code)

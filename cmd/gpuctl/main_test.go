@@ -5,8 +5,10 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"math"
 	"net"
 	"os"
@@ -19,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"capgpu/audit"
 	"capgpu/client"
 	"capgpu/cmd/gpuctl/npy"
 	"capgpu/control/server/servertest"
@@ -100,6 +103,7 @@ func npyFile(t npy.DType, shape []uint64, values []byte) []byte {
 func writeInputs(t *testing.T, dir string) {
 	for name, content := range map[string][]byte{
 		"a.npy":      npyFile(npy.F32, []uint64{5}, floats(1, 2, 3, 4, 5)),
+		"a4.npy":     npyFile(npy.F32, []uint64{4}, floats(1, 2, 3, 4)),
 		"b.bin":      floats(0.5, 0.25, 0, -4, float32(math.Inf(1))),
 		"m.npy":      npyFile(npy.F32, []uint64{2, 3}, floats(1, 2, 3, 4, 5, 6)),
 		"x.npy":      npyFile(npy.F32, []uint64{3}, floats(1, 10, 100)),
@@ -124,6 +128,7 @@ func TestCommands(t *testing.T) {
 	})
 	dir := t.TempDir()
 	writeInputs(t, dir)
+	require.NoError(t, unix.Mkfifo(filepath.Join(dir, "pipe"), 0o666))
 	s := svc.Open(t) // a session to be seen
 	_, err := s.CreateBuffer(context.Background(), 10000, client.Storage)
 	require.NoError(t, err)
@@ -166,13 +171,40 @@ func TestCommands(t *testing.T) {
 		{"error-shape", "run fill_u32 --inline u32:1 --out-shape 3x", 2},
 		{"error-no-shape", "run fill_u32 --inline u32:1", 2},
 		{"error-no-name", "run", 2},
-		{"error-no-file", "run vecadd_f32 --in DIR/nosuch.npy --random 5", 1},
+		{"error-no-file", "run vecadd_f32 --in DIR/nosuch.npy --random 5", 2},
+		{"error-sizes", "run vecadd_f32 -i DIR/a4.npy -i DIR/b.bin", 2},
+		{"error-sizes-random", "run vecadd_f32 --in DIR/a.npy --random 1000", 2},
+		{"error-sizes-inout", "run saxpy_f32 --in DIR/a4.npy --in DIR/b.bin --inline f32:2", 2},
+		{"run-sizes", "run vecadd_f32 --in DIR/a4.npy --in DIR/b.bin --out-shape 4", 0},
+		{"error-no-binding", "run vecadd_f32 --in q=DIR/a.npy --random 5", 2},
+		{"error-binding-twice", "run vecadd_f32 --in a=DIR/a.npy --in a=DIR/b.bin", 2},
+		{"error-binding-not-read", "run vecadd_f32 --in c=DIR/a.npy --random 5", 2},
+		{"error-binding-not-written", "run vecadd_f32 --random 5 --out a=DIR/a.npy", 2},
+		{"error-binding-no-file", "run vecadd_f32 --in a= --random 5", 2},
+		{"error-random-zero", "run vecadd_f32 --random 0", 2},
+		{"error-random-negative", "run vecadd_f32 --random -1", 2},
+		{"error-random-word", "run vecadd_f32 --random many", 2},
+		{"error-random-buffer", "run vecadd_f32 --random 999999999999", 2},
+		{"error-shape-buffer", "run fill_u32 --inline u32:1 --out-shape 999999999999", 2},
+		{"error-save-folder", "run vecadd_f32 --random 5 --out DIR", 1},
+		{"error-deadline-negative", "run spin --deadline -1s", 2},
+		{"error-command", "bogus", 2},
+		{"error-command-json", "--json bogus", 2},
+		{"error-devices-json", "devices --bogus --json", 2},
+		{"error-random-word-json", "run x --random y -j", 2},
+		{"error-argument-json", "run x -jd0 y", 2},
+		{"error-no-command", "", 2},
+		{"error-no-subcommand", "audit", 2},
+		{"error-no-value", "run x --in", 2},
+		{"error-no-value-device", "sessions --device", 2},
+		{"error-no-log", "audit verify", 2},
 		{"error-empty-file", "run vecadd_f32 --in DIR/empty.bin --random 5", 2},
 		{"error-odd-file", "run vecadd_f32 --in DIR/odd.bin --random 5", 2},
 		{"error-short-file", "run vecadd_f32 --in DIR/short.npy --random 5", 2},
 		{"error-double-file", "run vecadd_f32 --in DIR/double.npy --random 5", 2},
 		{"error-text-file", "run vecadd_f32 --in DIR/text.npy --random 5", 2},
 		{"error-directory", "run vecadd_f32 --in DIR --random 5", 2},
+		{"error-pipe", "run vecadd_f32 --in DIR/pipe --random 5", 2},
 		{"error-deadline", "run spin --deadline 1h", 2},
 		{"error-block-threads", "run vecadd_f32 --random 5 --grid 1 --block 64,64", 4},
 		{"error-cannot-save", "run vecadd_f32 --random 5 --out DIR/no/such/c.npy", 1},
@@ -190,6 +222,8 @@ func TestCommands(t *testing.T) {
 			if strings.HasSuffix(tc.name, "-json") {
 				require.True(t, json.Valid(i.out.Bytes()))
 				require.Empty(t, i.err.String())
+			} else if strings.HasPrefix(tc.name, "error-") {
+				require.Regexp(t, `^gpuctl: .+\n  .+\.\n$`, i.err.String(), "what is wrong, and what to do")
 			}
 		})
 	}
@@ -236,6 +270,12 @@ func TestUnreachable(t *testing.T) {
 		i = gpuctl(context.Background(), map[string]string{"TMPDIR": dir}, false, "devices")
 		require.Contains(t, i.err.String(), tc.want)
 	}
+
+	// A path that no socket can have.
+	long := filepath.Join(dir, strings.Repeat("x", 108))
+	i = gpuctl(context.Background(), nil, false, "--socket", long, "devices")
+	require.Equal(t, exitUsage, i.exit)
+	require.Equal(t, fmt.Sprintf("gpuctl: the path of the socket has %d bytes, and a socket's has at most 107: %s\n  Change to its folder and name it with a relative path, or through a short symbolic link.\n", len(long), long), i.err.String())
 
 	// A socket that a service left behind.
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
@@ -305,7 +345,7 @@ func TestInterrupt(t *testing.T) {
 
 	i = gpuctl(ctx, nil, false, "--socket", svc.Socket, "run", "vecadd_f32", "--random", "10")
 	require.Equal(t, exitInterrupted, i.exit)
-	require.Equal(t, "gpuctl: interrupted\n", i.err.String())
+	require.Equal(t, "gpuctl: interrupted\n  Nothing runs any more. Start it again when you want the result.\n", i.err.String())
 }
 
 func TestProgress(t *testing.T) {
@@ -372,9 +412,35 @@ func TestTexts(t *testing.T) {
 }
 
 func TestEveryErrorHasAdvice(t *testing.T) {
+	errs := []error{
+		usagef("bad"), errors.New("anything"), context.DeadlineExceeded, &audit.Damage{Reason: "bad"},
+		&dialError{"x.sock", errors.New("anything")}, &dialError{"x.sock", context.DeadlineExceeded}, &dialError{"x.sock", fs.ErrPermission},
+	}
 	for _, code := range gpuerr.Codes() {
-		r := reportOf(context.Background(), code)
-		require.NotZero(t, r.exit, "%v", code)
-		require.NotEmpty(t, r.Message, "%v", code)
+		errs = append(errs, code, gpuerr.New(code, "message"), &dialError{"x.sock", code})
+	}
+	for _, errno := range []error{unix.ENOENT, unix.ENOTDIR, unix.EACCES, unix.EROFS, unix.EISDIR, unix.ENOSPC, unix.EIO} {
+		errs = append(errs, &fs.PathError{Op: "open", Path: "x", Err: errno}, &fs.PathError{Op: "write", Path: "x", Err: errno})
+	}
+	a := &app{command: "gpuctl run"}
+	for _, err := range errs {
+		r := a.reportOf(context.Background(), err)
+		require.NotZero(t, r.exit, "%v", err)
+		require.NotEmpty(t, r.Message, "%v", err)
+		require.Regexp(t, `\.$`, r.Hint, "%v", err)
+	}
+	require.Equal(t, pathHint(&fs.PathError{Op: "open", Err: unix.ENOENT}),
+		a.reportOf(context.Background(), gpuerr.New(gpuerr.IO, "read the log: open x: %v", unix.ENOENT)).Hint, "the cause is known by its text only")
+	interrupted, cancel := context.WithCancel(context.Background())
+	cancel()
+	require.NotEmpty(t, a.reportOf(interrupted, interrupted.Err()).Hint)
+}
+
+func TestWantsJSON(t *testing.T) {
+	for args, want := range map[string]bool{
+		"": false, "devices": false, "devices --json": true, "-j": true, "-jx": true, "-xj": true, "--json=true": true,
+		"--json=false": false, "-- --json": false, "-dj": false, "-s=j": false, "--in-j": false, "j": false,
+	} {
+		require.Equal(t, want, wantsJSON(strings.Fields(args)), args)
 	}
 }

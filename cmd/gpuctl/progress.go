@@ -49,7 +49,7 @@ func (p *progress) bytes(stage string, done, total uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	percent := done * 100 / total
-	line := fmt.Sprintf("%s  %3d%%  %s of %s", stage, percent, bytesText(done), bytesText(total))
+	line := fmt.Sprintf("%s  %3d%%  %s of %s", visible(stage), percent, bytesText(done), bytesText(total))
 	if p.term {
 		p.redrawLocked(line)
 		return
@@ -71,7 +71,7 @@ func (p *progress) elapsed(stage string, d time.Duration) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	line := fmt.Sprintf("%s  %.1f s", stage, d.Seconds())
+	line := fmt.Sprintf("%s  %.1f s", visible(stage), d.Seconds())
 	if p.term {
 		p.redrawLocked(line)
 		return

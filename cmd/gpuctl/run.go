@@ -16,12 +16,12 @@ import (
 type runCmd struct {
 	Program  string        `arg:"" optional:"" help:"Name of a program of the device, for instance vecadd_f32."`
 	List     bool          `help:"List the programs of the device, with their bindings, and stop."`
-	In       []string      `help:"Input for the next binding that the program reads, or NAME=FILE for the binding NAME. A .npy file or raw little-endian 32-bit values. Repeat for more." placeholder:"FILE" sep:"none" short:"i"`
+	In       []string      `help:"Input for the next binding that the program reads, or NAME=FILE for the binding NAME (write ./ before a file whose name has a =). A .npy file or raw little-endian 32-bit values. Repeat for more." placeholder:"FILE" sep:"none" short:"i"`
 	Out      []string      `help:"Where to save the next binding that the program writes, or NAME=FILE. A name ending in .npy gets a header, any other raw values. Repeat for more." placeholder:"FILE" sep:"none" short:"o"`
-	Random   uint64        `help:"Generate N random elements for every input that has no file: floats from 0 up to 1, integers of the full range." placeholder:"N"`
+	Random   string        `help:"Generate N random elements for every input that has no file: floats from 0 up to 1, integers of the full range." placeholder:"N"`
 	Seed     uint64        `help:"Seed of --random. The same seed gives the same input everywhere." default:"1"`
 	Type     string        `help:"Element type of generated input and of outputs: f32, u32 or i32. Default: the suffix of the program's name, else the first input's type." placeholder:"TYPE"`
-	OutShape string        `help:"Shape of every output. Default: that of the largest input." placeholder:"N|NxM"`
+	OutShape string        `help:"Shape of every output. Default: that of the inputs; needed when these differ in size, or there are none." placeholder:"N|NxM"`
 	Inline   []string      `help:"Constant argument, in order: f32:2.5, u32:7 or i32:-1. Repeat for more." placeholder:"TYPE:VALUE" sep:"none"`
 	Grid     string        `help:"Workgroups. Default: as many as the bindings need." placeholder:"X[,Y[,Z]]"`
 	Block    string        `help:"Threads of a workgroup. Default: the program's." placeholder:"X[,Y[,Z]]"`
@@ -46,6 +46,7 @@ type job struct {
 	progress *progress
 
 	device   string
+	random   uint64 // elements of --random, 0 without
 	info     client.ProgramInfo
 	describe client.Description
 	dtype    npy.DType // of generated input and of outputs
@@ -74,13 +75,17 @@ func (c *runCmd) Run(ctx context.Context, a *app) (err error) {
 	if err != nil {
 		return err
 	}
+	random, err := parseRandom(c.Random)
+	if err != nil {
+		return err
+	}
 	if c.Type != "" {
 		if _, ok := npy.ParseDType(c.Type); !ok {
 			return usagef("--type %s: the types are f32, u32 and i32", c.Type)
 		}
 	}
 	if c.Deadline < 0 {
-		return usagef("--deadline must not be negative")
+		return usagef("--deadline %v: write a time that is not negative, like 30s", c.Deadline)
 	}
 	if c.Program == "" && !c.List {
 		return usagef(`name the program to run, or use --list to see what there is`)
@@ -112,7 +117,7 @@ func (c *runCmd) Run(ctx context.Context, a *app) (err error) {
 		return c.list(ctx, a, s)
 	}
 
-	j := &job{app: a, cmd: c, device: device.Name, outShape: outShape,
+	j := &job{app: a, cmd: c, device: device.Name, random: random, outShape: outShape,
 		launch:   client.Launch{Grid: grid, Block: block, Inline: inline, Deadline: c.Deadline},
 		progress: &progress{w: a.err, on: c.Progress || a.errIsTerm, term: a.errIsTerm, now: a.now}}
 	defer j.closeInputs()

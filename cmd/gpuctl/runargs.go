@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io/fs"
 	"math"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -55,6 +57,21 @@ func parseShape(s string) ([]uint64, error) {
 		return nil, usagef("--out-shape %s: at most two dimensions, and fewer elements", s)
 	}
 	return shape, nil
+}
+
+// parseRandom reads how many elements --random generates; 0 is without.
+func parseRandom(s string) (uint64, error) {
+	if s == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseUint(s, 10, 64)
+	switch {
+	case errors.Is(err, strconv.ErrRange) || n > math.MaxInt64/npy.ElementBytes:
+		return 0, usagef("--random %s is more than any device holds", s)
+	case err != nil || n == 0:
+		return 0, usagef("--random %s: write how many elements to generate, a whole number from 1 up", s)
+	}
+	return n, nil
 }
 
 func elements(shape []uint64) uint64 {
@@ -161,7 +178,10 @@ func (j *job) resolve(ctx context.Context, s *client.Session) error {
 	if err := j.checkLaunch(); err != nil {
 		return err
 	}
-	return j.sizeOutputs()
+	if err := j.sizeOutputs(); err != nil {
+		return err
+	}
+	return j.checkSizes()
 }
 
 // checkLaunch finds out before any memory is filled that the device cannot have
@@ -176,11 +196,14 @@ func (j *job) checkLaunch() error {
 	case threads > uint64(d.MaxThreadsPerBlock):
 		return gpuerr.New(gpuerr.LaunchLimit, "--block %s: these are %s threads, the device takes up to %s", j.cmd.Block, countText(threads), countText(uint64(d.MaxThreadsPerBlock)))
 	case j.launch.Deadline > d.MaxDeadline:
-		return usagef("--deadline %v: at most %s is possible here", j.cmd.Deadline, durationText(d.MaxDeadline))
+		return usagef("--deadline %v: at most %s is possible for this tenant", j.cmd.Deadline, durationText(d.MaxDeadline))
 	}
 	for _, path := range j.files {
 		if path == "" {
 			continue
+		}
+		if st, err := os.Stat(path); err == nil && st.IsDir() {
+			return &fs.PathError{Op: "write", Path: path, Err: unix.EISDIR}
 		}
 		if err := unix.Access(filepath.Dir(path), unix.W_OK|unix.X_OK); err != nil {
 			return &fs.PathError{Op: "write", Path: path, Err: err}
@@ -190,7 +213,8 @@ func (j *job) checkLaunch() error {
 }
 
 // assign distributes FILE and NAME=FILE arguments over the bindings that have
-// the given access. The result has one entry for each binding.
+// the given access: first those with a name, then the others in order. The result
+// has one entry for each binding.
 func assign(info client.ProgramInfo, access client.Access, args []string, flag string) ([]string, error) {
 	files := make([]string, len(info.Bindings))
 	var names []string
@@ -200,25 +224,54 @@ func assign(info client.ProgramInfo, access client.Access, args []string, flag s
 		}
 	}
 	verb := map[client.Access]string{client.Read: "reads", client.Write: "writes"}[access]
-next:
+	has := fmt.Sprintf("%s %s %s", info.Name, verb, listText(names))
+	var unnamed []string
 	for _, arg := range args {
-		if name, file, ok := strings.Cut(arg, "="); ok {
-			for i, b := range info.Bindings {
-				if b.Name == name && b.Access&access != 0 && files[i] == "" {
-					files[i] = file
-					continue next
-				}
-			}
+		name, file, named := strings.Cut(arg, "=")
+		if !named || strings.Contains(name, "/") {
+			unnamed = append(unnamed, arg)
+			continue
 		}
-		for i, b := range info.Bindings {
-			if b.Access&access != 0 && files[i] == "" {
-				files[i] = arg
-				continue next
-			}
+		i := slices.IndexFunc(info.Bindings, func(b client.BindingInfo) bool { return b.Name == name })
+		switch {
+		case i < 0:
+			return nil, &hinted{usagef("%s %s: %s has no binding %s; it %s %s", flag, arg, info.Name, name, verb, listText(names)),
+				fmt.Sprintf("If the file's name has a =, write it as %s ./%s.", flag, arg)}
+		case info.Bindings[i].Access&access == 0:
+			return nil, usagef("%s %s: %s, not %s", flag, arg, has, name)
+		case file == "":
+			return nil, usagef("%s %s names no file for %s: write %s=FILE", flag, arg, name, name)
+		case files[i] != "":
+			return nil, usagef("%s is given twice: %s %s=%s and %s %s", name, flag, name, files[i], flag, arg)
 		}
-		return nil, usagef("%s %s is one too many: %s %s %d (%s)", flag, arg, info.Name, verb, len(names), strings.Join(names, ", "))
+		files[i] = file
+	}
+	for _, arg := range unnamed {
+		i := 0
+		for i < len(files) && (files[i] != "" || info.Bindings[i].Access&access == 0) {
+			i++
+		}
+		switch {
+		case arg == "":
+			return nil, usagef("%s names no file", flag)
+		case i == len(files):
+			return nil, usagef("%s %s is one too many: %s", flag, arg, has)
+		}
+		files[i] = arg
 	}
 	return files, nil
+}
+
+// listText is "nothing", "a", "a and b" or "a, b and c".
+func listText(names []string) string {
+	switch n := len(names); n {
+	case 0:
+		return "nothing"
+	case 1:
+		return names[0]
+	default:
+		return strings.Join(names[:n-1], ", ") + " and " + names[n-1]
+	}
 }
 
 // elementType is that of generated input and of outputs.
@@ -239,19 +292,52 @@ func (j *job) elementType() npy.DType {
 	return npy.F32
 }
 
-// sizeOutputs settles the shape of what the program only writes.
+// sizeOutputs settles the shape of what the program only writes. Inputs that
+// differ in size do not tell it: taking one of them would make up elements or
+// lose some.
 func (j *job) sizeOutputs() error {
-	if j.outShape != nil {
+	if j.outShape != nil || !slices.ContainsFunc(j.info.Bindings, func(b client.BindingInfo) bool { return b.Access&client.Write != 0 }) {
 		return nil
 	}
-	var largest uint64
+	var first *input
 	for _, in := range j.inputs {
-		if in != nil && elements(in.shape) > largest {
-			largest, j.outShape = elements(in.shape), in.shape
+		switch {
+		case in == nil:
+		case first == nil:
+			first, j.outShape = in, in.shape
+		case elements(in.shape) != elements(first.shape):
+			return usagef("%s has %s, %s has %s: give %s inputs of one size, or tell with --out-shape how much it writes",
+				first.source(), elementsText(first.shape), in.source(), countText(elements(in.shape)), j.info.Name)
 		}
 	}
-	if writes := slices.ContainsFunc(j.info.Bindings, func(b client.BindingInfo) bool { return b.Access == client.Write }); j.outShape == nil && writes {
+	if first == nil {
 		return usagef("%s reads nothing, so nothing tells how much it writes: use --out-shape N", j.info.Name)
+	}
+	return nil
+}
+
+func elementsText(shape []uint64) string {
+	n := elements(shape)
+	if n == 1 {
+		return "1 element"
+	}
+	return countText(n) + " elements"
+}
+
+// checkSizes finds buffers that no session of the device could have, while what
+// asks for them can still be named.
+func (j *job) checkSizes() error {
+	for i, b := range j.info.Bindings {
+		n, flag := elements(j.outShape), "--out-shape "+j.cmd.OutShape
+		if in := j.inputs[i]; in != nil {
+			n, flag = elements(in.shape), "--in "+in.path
+			if in.path == "" {
+				flag = "--random " + j.cmd.Random
+			}
+		}
+		if limit := j.describe.MaxBufferBytes / npy.ElementBytes; n > limit {
+			return usagef("%s: these are %s elements for %s; a buffer of %s has room for %s", flag, countText(n), b.Name, j.device, countText(limit))
+		}
 	}
 	return nil
 }

@@ -11,7 +11,8 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"capgpu/client"
 	"capgpu/cmd/gpuctl/npy"
@@ -31,6 +32,14 @@ type input struct {
 	typed bool // the file told dtype
 }
 
+// source names the input as the command line does.
+func (in *input) source() string {
+	if in.path == "" {
+		return fmt.Sprintf("%s (--random)", in.name)
+	}
+	return fmt.Sprintf("%s (%s)", in.name, in.path)
+}
+
 func (in *input) bytes() uint64 { return elements(in.shape) * npy.ElementBytes }
 
 // openInputs opens the files and reads their headers. Nothing is asked of the
@@ -47,23 +56,26 @@ func (j *job) openInputs(files []string) error {
 				return err
 			}
 			j.inputs[i] = in
-		case j.cmd.Random > math.MaxInt64/npy.ElementBytes:
-			return usagef("--random %d is more than any device holds", j.cmd.Random)
-		case j.cmd.Random > 0:
-			j.inputs[i] = &input{name: b.Name, shape: []uint64{j.cmd.Random}}
+		case j.random > 0:
+			j.inputs[i] = &input{name: b.Name, shape: []uint64{j.random}}
 		default:
 			missing = append(missing, b.Name)
 		}
 	}
 	if len(missing) > 0 {
-		return usagef("%s reads %s, for which there is no input: use --in FILE or --random N", j.info.Name, strings.Join(missing, " and "))
+		return usagef("%s reads %s, for which there is no input: use --in FILE or --random N", j.info.Name, listText(missing))
 	}
 	return nil
 }
 
 func openInput(name, path string) (*input, error) {
-	f, err := os.Open(path)
+	// Without waiting for a writer, should it be a pipe.
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
+		var pathErr *fs.PathError
+		if errors.As(err, &pathErr) {
+			err = &hinted{usagef("%s", pathText(pathErr)), pathHint(pathErr)}
+		}
 		return nil, err
 	}
 	in := &input{name: name, path: path, file: f}
@@ -81,7 +93,7 @@ func (in *input) readHeader() error {
 		return err
 	}
 	if !st.Mode().IsRegular() {
-		return usagef("%s is not a regular file", in.path)
+		return usagef("%s is not a regular file: save the values in one, and name that", in.path)
 	}
 	size := uint64(st.Size())
 	h, err := npy.ReadHeader(in.file)
@@ -93,13 +105,15 @@ func (in *input) readHeader() error {
 		}
 		in.shape, in.dtype, in.typed = h.Shape, h.DType, true
 		if have := size - uint64(at); have != in.bytes() {
-			return usagef("%s is damaged: its header promises %d bytes of values, the file has %d", in.path, in.bytes(), have)
+			return usagef("%s is damaged: its header promises %d bytes of values, the file has %d; make it again", in.path, in.bytes(), have)
 		}
-	case err != npy.ErrNotNpy || filepath.Ext(in.path) == ".npy":
+	case err == npy.ErrNotNpy && filepath.Ext(in.path) == ".npy":
+		return &hinted{usagef("%s: %v", in.path, err), "Save it with numpy.save, or give raw values a name with another ending."}
+	case err != npy.ErrNotNpy:
 		return usagef("%s: %v", in.path, err)
 	default:
 		if size%npy.ElementBytes != 0 {
-			return usagef("%s: %d bytes are not a whole number of 32-bit values", in.path, size)
+			return usagef("%s: %d bytes are not a whole number of 32-bit values; save it as f32, u32 or i32", in.path, size)
 		}
 		if _, err := in.file.Seek(0, io.SeekStart); err != nil {
 			return err
@@ -107,7 +121,7 @@ func (in *input) readHeader() error {
 		in.shape = []uint64{size / npy.ElementBytes}
 	}
 	if elements(in.shape) == 0 {
-		return usagef("%s holds no values", in.path)
+		return usagef("%s holds no values: name a file with at least one, or use --random N", in.path)
 	}
 	return nil
 }
@@ -180,7 +194,7 @@ func (j *job) unmap() {
 
 func (in *input) fromFile(chunk []byte) error {
 	if _, err := io.ReadFull(in.file, chunk); err != nil {
-		return fmt.Errorf("%s changed while it was read: %w", in.path, err)
+		return &hinted{fmt.Errorf("cannot read %s to its end, as if it changed meanwhile: %w", in.path, err), "Run the command again when nothing writes the file."}
 	}
 	return nil
 }
@@ -254,14 +268,18 @@ func saveFile(path string, h npy.Header, values []byte, wrote func(n int) error)
 	if e := f.Close(); err == nil {
 		err = e
 	}
-	if !whole {
-		return err
+	if whole {
+		if err == nil {
+			err = os.Rename(target, path)
+		}
+		if err != nil {
+			os.Remove(target)
+		}
 	}
-	if err == nil {
-		err = os.Rename(target, path)
-	}
-	if err != nil {
-		os.Remove(target)
+	// The user knows the file under its own name.
+	var errno unix.Errno
+	if errors.As(err, &errno) {
+		return &fs.PathError{Op: "write", Path: path, Err: errno}
 	}
 	return err
 }

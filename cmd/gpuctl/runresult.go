@@ -122,7 +122,7 @@ func explain(o outcome.Outcome, trap *trapInfo, j *job) string {
 		case outcome.Protocol:
 			return "The service found the request malformed; gpuctl and the service are probably of different versions."
 		}
-		return "The device reported an error."
+		return "The device reported an error. Run it again; if that repeats, look at device-manager's log."
 	case outcome.TimedOut:
 		limit := "its deadline"
 		if j.cmd.Deadline > 0 {
@@ -132,13 +132,13 @@ func explain(o outcome.Outcome, trap *trapInfo, j *job) string {
 	case outcome.Innocent:
 		return "Another's work disturbed the device; this program did nothing wrong. Run it again."
 	case outcome.Cancelled:
-		return "The work was cancelled before it was done. Nothing was saved."
+		return "The work was cancelled before it was done. Nothing was saved; run it again to have the result."
 	case outcome.Revoked:
-		return "The session was ended by the service while the work was running."
+		return "The session was ended by the service while the work was running. Run it again, or ask the operator why."
 	case outcome.DeviceLost:
-		return `The device or its driver was lost while the work was running; "gpuctl devices" tells when it is ready again.`
+		return `The device or its driver was lost while the work was running; "gpuctl devices" tells when it is ready again. Run it again then.`
 	}
-	return "The work ended in a way that this gpuctl does not know."
+	return "The work ended in a way that this gpuctl does not know; take one of the service's version."
 }
 
 func explainTrap(kind outcome.TrapKind, t *trapInfo, j *job) string {
@@ -154,17 +154,17 @@ func explainTrap(kind outcome.TrapKind, t *trapInfo, j *job) string {
 		if int(t.Binding) < len(j.memory) {
 			size = fmt.Sprintf(", which has %s bytes", countText(uint64(len(j.memory[t.Binding]))))
 		}
-		return fmt.Sprintf("The program reached outside its memory %s%s, %s.", at, size, where)
+		return fmt.Sprintf("The program reached outside its memory %s%s, %s. Give it larger inputs or a smaller --grid, or correct the program.", at, size, where)
 	case outcome.Misaligned:
-		return fmt.Sprintf("The program made a misaligned access %s, %s.", at, where)
+		return fmt.Sprintf("The program made a misaligned access %s, %s. Correct the program.", at, where)
 	case outcome.DivideByZero:
-		return fmt.Sprintf("The program divided an integer by zero %s.", where)
+		return fmt.Sprintf("The program divided an integer by zero %s. Look for a zero in its inputs, or correct the program.", where)
 	case outcome.Unreachable:
-		return fmt.Sprintf("The program came to a place it calls unreachable, %s.", where)
+		return fmt.Sprintf("The program came to a place it calls unreachable, %s. Check its inputs, or correct the program.", where)
 	case outcome.MemoryGone:
-		return fmt.Sprintf("The memory under %s could not be read, %s.", binding, where)
+		return fmt.Sprintf("The memory under %s could not be read, %s. Run it again; if that repeats, look at device-manager's log.", binding, where)
 	}
-	return fmt.Sprintf("The program trapped %s.", where)
+	return fmt.Sprintf("The program trapped %s. Check its inputs, or correct the program.", where)
 }
 
 // printResult prints the result and turns an outcome that is not ok into an
@@ -187,12 +187,12 @@ func (a *app) printResult(r *result) error {
 }
 
 func (a *app) printResultText(r *result) {
-	fmt.Fprintf(a.out, "%s on %s: %s\n", r.Program, r.Device, kindText(r.kind))
+	fmt.Fprintf(a.out, "%s on %s: %s\n", visible(r.Program), visible(r.Device), kindText(r.kind))
 	line := func(name, format string, args ...any) {
-		fmt.Fprintf(a.out, "  %-12s %s\n", name, fmt.Sprintf(format, args...))
+		fmt.Fprintf(a.out, "  %-12s %s\n", visible(name), visible(fmt.Sprintf(format, args...)))
 	}
 	if r.Explanation != "" {
-		fmt.Fprintf(a.out, "  %s\n", r.Explanation)
+		fmt.Fprintf(a.out, "  %s\n", visible(r.Explanation))
 	}
 	if r.Elements > 0 {
 		line("elements", "%s (%s)", countText(r.Elements), r.Type)

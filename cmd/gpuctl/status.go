@@ -9,6 +9,7 @@ import (
 
 	"capgpu/client"
 	"capgpu/gpuerr"
+	"capgpu/outcome"
 )
 
 type sessionsCmd struct {
@@ -96,7 +97,7 @@ func (c sessionsCmd) Run(ctx context.Context, a *app) error {
 		}
 	}
 	if len(rows) == 0 {
-		fmt.Fprintf(a.out, "No session is open on %s.\n", d.Name)
+		fmt.Fprintf(a.out, "No session is open on %s.\n", visible(d.Name))
 		return nil
 	}
 	table(a.out, []string{"SESSION", "TENANT", "MAY", "AGE", "BUFFERS", "MEMORY", "RUNNING", "DEVICE TIME", "ENDED"}, rows)
@@ -109,9 +110,9 @@ func ageText(d time.Duration) string { return d.Truncate(time.Second).String() }
 // outcomesText counts how work ended, in the order of the outcomes.
 func outcomesText(ended map[string]uint64) string {
 	var parts []string
-	for _, kind := range []string{"ok", "failed", "timedOut", "cancelled", "innocent", "revoked", "deviceLost"} {
-		if n := ended[kind]; n > 0 {
-			parts = append(parts, fmt.Sprintf("%s %s", countText(n), kind))
+	for _, k := range []outcome.Kind{outcome.OK, outcome.Failed, outcome.TimedOut, outcome.Cancelled, outcome.Innocent, outcome.Revoked, outcome.DeviceLost} {
+		if n, text := ended[k.String()], kindText(k); n > 0 {
+			parts = append(parts, countText(n)+" "+text)
 		}
 	}
 	if len(parts) == 0 {
@@ -146,7 +147,7 @@ func (c budgetCmd) Run(ctx context.Context, a *app) error {
 	banned := ""
 	for _, t := range st.Tenants {
 		if t.BannedUntil.After(a.now()) {
-			banned += fmt.Sprintf("Tenant %s is banned after too many faults, for another %s.\n", t.Tenant, durationText(t.BannedUntil.Sub(a.now())))
+			banned += fmt.Sprintf("Tenant %s is banned after too many faults, for another %s.\n", visible(t.Tenant), durationText(t.BannedUntil.Sub(a.now())))
 		}
 		for _, b := range t.Budget {
 			used := b.Reserved + b.Used
@@ -154,10 +155,10 @@ func (c budgetCmd) Run(ctx context.Context, a *app) error {
 		}
 	}
 	if len(rows) == 0 {
-		fmt.Fprintf(a.out, "Nothing is in use on %s, and nothing is limited.\n", d.Name)
-		return nil
+		fmt.Fprintf(a.out, "Nothing is in use on %s, and nothing is limited.\n", visible(d.Name))
+	} else {
+		table(a.out, []string{"RESOURCE", "USED", "LIMIT", "SHARE", "PEAK"}, rows)
 	}
-	table(a.out, []string{"RESOURCE", "USED", "LIMIT", "SHARE", "PEAK"}, rows)
 	fmt.Fprint(a.out, banned)
 	return nil
 }
@@ -169,6 +170,8 @@ func shareText(used, limit uint64) string {
 		return "-"
 	case limit == 0:
 		return "100%"
+	case used > 0 && used < limit/200: // would round to nothing
+		return "<1%"
 	}
 	return fmt.Sprintf("%.0f%%", 100*float64(used)/float64(limit))
 }
