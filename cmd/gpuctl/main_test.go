@@ -197,6 +197,8 @@ func TestCommands(t *testing.T) {
 		{"error-no-subcommand", "audit", 2},
 		{"error-no-value", "run x --in", 2},
 		{"error-no-value-device", "sessions --device", 2},
+		{"error-deadline-unit", "run spin --deadline 5", 2},
+		{"error-seed", "run vecadd_f32 --random 5 --seed -1", 2},
 		{"error-no-log", "audit verify", 2},
 		{"error-empty-file", "run vecadd_f32 --in DIR/empty.bin --random 5", 2},
 		{"error-odd-file", "run vecadd_f32 --in DIR/odd.bin --random 5", 2},

@@ -38,6 +38,9 @@ func wantsJSON(args []string) bool {
 
 var negativeNumber = regexp.MustCompile(`^-[0-9.]`)
 
+// wholeNumber is how the parser begins when it wanted one.
+var wholeNumber = regexp.MustCompile(`^expected a valid \d+ bit u?int but got `)
+
 // joinNegative writes "--flag -1" as "--flag=-1": no flag here is a digit, and
 // so the answer is about the number.
 func joinNegative(args []string) []string {
@@ -69,6 +72,11 @@ func (a *app) failParse(ctx context.Context, err error) int {
 	switch {
 	case ofFlag && (strings.HasSuffix(rest, `got "EOL" (<EOL>)`) || strings.HasPrefix(rest, "missing value")):
 		msg = flag + " needs a value after it"
+	case ofFlag && strings.HasPrefix(rest, "expected duration but got "):
+		got, _, _ := strings.Cut(strings.TrimPrefix(rest, "expected duration but got "), ": ")
+		msg = flag + " " + got + ": write a time like 500ms or 30s"
+	case ofFlag && wholeNumber.MatchString(rest):
+		msg = flag + " " + wholeNumber.ReplaceAllString(rest, "") + ": write a whole number from 0 up"
 	case strings.HasPrefix(msg, "expected one of "):
 		msg = "name a command: " + strings.Join(a.subcommands(parse), ", ")
 	case a.command == "gpuctl" && strings.HasPrefix(msg, "unexpected argument "):
