@@ -146,7 +146,7 @@ func (d *device) runEpoch(ctx context.Context, epoch uint64) (wasReady bool, cau
 	if err != nil {
 		return false, err
 	}
-	g, err := newGrants(d.info(epoch), account, d.audit)
+	g, err := newGrants(d.info(epoch), account, d.audit, d.log)
 	if err != nil {
 		return false, fmt.Errorf("make the grants: %w", err)
 	}

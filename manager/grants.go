@@ -3,8 +3,10 @@ package manager
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"sync"
+	"sync/atomic"
 
 	"capgpu/ddf"
 	"capgpu/gpuerr"
@@ -25,6 +27,7 @@ type grants struct {
 	function *fakeFunction
 	fixed    []ledger.Receipt // of windows and vectors
 	sessions *tally           // of this epoch
+	journal  *journal         // of its memory
 
 	mu sync.Mutex
 	// +checklocks:mu
@@ -46,14 +49,17 @@ type dmaMemory struct {
 
 	bytesCharge, entryCharge ledger.Receipt
 
+	recorded atomic.Bool // that it is mapped
+
 	freeing sync.Once
 	freeErr error // read after freeing
 }
 
 // newGrants makes what the policy grants a driver of this epoch. It owns the
 // account from here on, also when it fails.
-func newGrants(info ddf.DeviceInfo, account *ledger.Account, audit AuditLog) (g *grants, err error) {
+func newGrants(info ddf.DeviceInfo, account *ledger.Account, audit AuditLog, log *slog.Logger) (g *grants, err error) {
 	g = &grants{info: info, account: account, audit: audit, sessions: newTally(), space: newIOVASpace(), live: map[*dmaMemory]struct{}{}}
+	g.journal = newJournal(audit, log, g.tag())
 	defer func() {
 		if err != nil {
 			g.releaseFixed()
@@ -117,10 +123,10 @@ func (g *grants) alloc(bytes uint64) (d *dmaMemory, err error) {
 		return nil, err
 	}
 	// Recorded before the driver learns of it: a grant without a record is none.
-	_, err = g.audit.Append("dma.map", "", fmt.Sprintf("%s iova=%#x bytes=%d generation=%d", g.tag(), uint64(d.iova), d.bytes, d.generation))
-	if err != nil {
+	if err := g.journal.mapped(d); err != nil {
 		return nil, errors.Join(errNotRecorded(err), g.free(d))
 	}
+	d.recorded.Store(true)
 	d.bytesCharge.Commit()
 	d.entryCharge.Commit()
 	return d, nil
@@ -143,8 +149,9 @@ func (g *grants) place(d *dmaMemory) error {
 	return nil
 }
 
-// free unmaps, scrubs, and returns the charge, in that order. Idempotent; every
-// caller returns when it is done.
+// free unmaps, scrubs, and returns the charge, in that order, whatever becomes of
+// the record: an error says that the memory did not go, and a driver that gets one
+// must not go on. Idempotent; every caller returns when it is done.
 func (g *grants) free(d *dmaMemory) error {
 	d.freeing.Do(func() {
 		g.mu.Lock()
@@ -155,8 +162,9 @@ func (g *grants) free(d *dmaMemory) error {
 		d.freeErr = errors.Join(d.memory.Punch(0, d.bytes), d.memory.Close())
 		d.bytesCharge.Release()
 		d.entryCharge.Release()
-		_, err := g.audit.Append("dma.unmap", "", fmt.Sprintf("%s iova=%#x generation=%d", g.tag(), uint64(d.iova), d.generation))
-		d.freeErr = errors.Join(d.freeErr, err)
+		if d.recorded.Load() {
+			g.journal.unmapped(d)
+		}
 		// Only now: revoke waits for the frees that it finds here.
 		g.mu.Lock()
 		delete(g.live, d)
@@ -202,6 +210,7 @@ func (g *grants) revoke() (freed int, err error) {
 	for _, d := range left {
 		errs = append(errs, g.free(d))
 	}
+	g.journal.close()
 	errs = append(errs, g.function.Close())
 	g.releaseFixed()
 	errs = append(errs, g.account.Close())

@@ -85,7 +85,7 @@ func grant(t *testing.T, limits ledger.Limits) *granted {
 	account, err := g.ledger.Root().Child("epoch-1", limits)
 	require.NoError(t, err)
 	info := ddf.DeviceInfo{Name: deviceName, VendorID: fakeVendor, DeviceID: fakeDevice, Epoch: 1, Fake: true}
-	g.grants, err = newGrants(info, account, g.log)
+	g.grants, err = newGrants(info, account, g.log, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	ours, fd, err := streamPair()
 	require.NoError(t, err)

@@ -1,0 +1,175 @@
+package manager
+
+import (
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// A tenant that makes and frees buffers makes its driver map and unmap memory, as
+// fast as both can. So that nobody can write the log full with that, a driver has
+// this many records of single mappings: a burst, and then one per recordInterval.
+// What is beyond it is counted, and the counts are a record of their own, at most
+// one per summaryDelay.
+const (
+	recordBurst    = 256
+	recordInterval = 250 * time.Millisecond
+	summaryDelay   = time.Second
+)
+
+// mappings counts what happened to DMA memory.
+type mappings struct {
+	maps, mapBytes     uint64
+	unmaps, unmapBytes uint64
+	first, last        uint64 // generations of the maps
+}
+
+func (m *mappings) add(n mappings) {
+	if m.maps == 0 {
+		m.first = n.first
+	}
+	if n.maps != 0 {
+		m.last = n.last
+	}
+	m.maps, m.mapBytes = m.maps+n.maps, m.mapBytes+n.mapBytes
+	m.unmaps, m.unmapBytes = m.unmaps+n.unmaps, m.unmapBytes+n.unmapBytes
+}
+
+// journal records which memory the driver of one epoch reaches: each mapping is in
+// a record of its own or counted in a dma.summary. Once the log has refused a
+// record, each mapping needs its own again, before it exists: a log that cannot
+// be written stops new grants, at the latest when the next summary is due. What
+// was given back stays given back, whatever the log says; it is recorded later or,
+// if the log never recovers, counted among what is lost.
+type journal struct {
+	audit AuditLog
+	log   *slog.Logger
+	tag   string
+
+	mu sync.Mutex
+	// +checklocks:mu
+	credit time.Duration // for records of single mappings, recordInterval each
+	// +checklocks:mu
+	since time.Time // when credit was right
+	// +checklocks:mu
+	refused bool // by the log, the last time
+	// +checklocks:mu
+	pending mappings // since the last summary
+	// +checklocks:mu
+	timer *time.Timer // of the next summary; nil: none is due
+	// +checklocks:mu
+	closed bool
+
+	flushing sync.WaitGroup // timers that are set or run
+}
+
+func newJournal(audit AuditLog, log *slog.Logger, tag string) *journal {
+	return &journal{audit: audit, log: log, tag: tag, credit: recordBurst * recordInterval, since: time.Now()}
+}
+
+// mapped records memory that the driver is about to reach. On error it must not.
+func (j *journal) mapped(d *dmaMemory) error {
+	if j.counted(mappings{maps: 1, mapBytes: d.bytes, first: d.generation, last: d.generation}, true) {
+		return nil
+	}
+	return j.append("dma.map", fmt.Sprintf("%s iova=%#x bytes=%d generation=%d", j.tag, uint64(d.iova), d.bytes, d.generation))
+}
+
+// unmapped records memory that the driver does not reach any more.
+func (j *journal) unmapped(d *dmaMemory) {
+	n := mappings{unmaps: 1, unmapBytes: d.bytes}
+	if j.counted(n, false) {
+		return
+	}
+	if j.append("dma.unmap", fmt.Sprintf("%s iova=%#x generation=%d", j.tag, uint64(d.iova), d.generation)) != nil {
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		j.pending.add(n)
+		j.armLocked()
+	}
+}
+
+// counted counts n if it gets no record of its own. One that has to be recorded
+// (must) is not counted while the log refuses records.
+func (j *journal) counted(n mappings, must bool) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	now := time.Now()
+	j.credit = min(j.credit+now.Sub(j.since), recordBurst*recordInterval)
+	j.since = now
+	if j.credit >= recordInterval {
+		j.credit -= recordInterval
+		return false
+	}
+	if j.refused && must {
+		return false
+	}
+	j.pending.add(n)
+	j.armLocked()
+	return true
+}
+
+func (j *journal) armLocked() {
+	if j.timer != nil || j.closed {
+		return
+	}
+	j.flushing.Add(1)
+	j.timer = time.AfterFunc(summaryDelay, func() {
+		defer j.flushing.Done()
+		_ = j.flush() // what was refused is due again
+	})
+}
+
+// append writes a record, and notes whether the log takes any.
+func (j *journal) append(kind, detail string) error {
+	_, err := j.audit.Append(kind, "", detail)
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if err != nil && !j.refused {
+		j.log.Warn("the audit log takes no records of DMA memory", "kind", kind, "err", err)
+	}
+	j.refused = err != nil
+	return err
+}
+
+// flush records what was counted.
+func (j *journal) flush() error {
+	j.mu.Lock()
+	n := j.pending
+	j.pending, j.timer = mappings{}, nil
+	j.mu.Unlock()
+	if n == (mappings{}) {
+		return nil
+	}
+	detail := fmt.Sprintf("%s maps=%d mapBytes=%d unmaps=%d unmapBytes=%d", j.tag, n.maps, n.mapBytes, n.unmaps, n.unmapBytes)
+	if n.maps > 0 {
+		detail += fmt.Sprintf(" generations=%d-%d", n.first, n.last)
+	}
+	err := j.append("dma.summary", detail)
+	if err != nil {
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		n.add(j.pending) // what came meanwhile
+		j.pending = n
+		j.armLocked()
+	}
+	return err
+}
+
+// close records what is counted and not recorded. Nothing is mapped any more.
+func (j *journal) close() {
+	j.mu.Lock()
+	j.closed = true
+	if j.timer != nil && j.timer.Stop() {
+		j.flushing.Done()
+	}
+	j.mu.Unlock()
+	j.flushing.Wait()
+	if err := j.flush(); err != nil {
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		j.log.Warn("mappings that no record tells of", "maps", j.pending.maps, "mapBytes", j.pending.mapBytes,
+			"unmaps", j.pending.unmaps, "unmapBytes", j.pending.unmapBytes, "err", err)
+	}
+}
