@@ -77,7 +77,7 @@ func open(g ddf.GrantSet) (backend.Backend, error) {
 	}
 	make, ok := backends[[2]uint16{d.VendorID, d.DeviceID}]
 	if !ok {
-		return nil, gpuerr.New(gpuerr.NoDevice, "no backend for function %s (%04x:%04x); this build drives none such, take it out of the policy",
+		return nil, gpuerr.New(gpuerr.NoDevice, "no backend for function %s (%04x:%04x); this build drives none such; start device-manager with a driver that does (--driver)",
 			d.PCIAddress, d.VendorID, d.DeviceID)
 	}
 	return make(g)

@@ -18,6 +18,8 @@ func TestByHand(t *testing.T) {
 	errs.Reset()
 	require.Equal(t, 1, run(nil, &out, &errs))
 	require.Contains(t, errs.String(), "a driver is started by device-manager")
+	require.Contains(t, errs.String(), "descriptor 3 is not the supervision link")
+	require.Contains(t, errs.String(), "the grant set is missing: descriptor 4 is not the grant link")
 }
 
 func TestOpenRefuses(t *testing.T) {
@@ -27,4 +29,5 @@ func TestOpenRefuses(t *testing.T) {
 	_, err = open(ddf.GrantSet{Device: ddf.DeviceInfo{PCIAddress: "0000:00:01.0", VendorID: 0x10de, DeviceID: 0x2330}})
 	require.ErrorIs(t, err, gpuerr.NoDevice)
 	require.ErrorContains(t, err, "10de:2330")
+	require.ErrorContains(t, err, "--driver")
 }

@@ -25,6 +25,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"time"
 
 	"capnproto.org/go/capnp/v3"
 	"capnproto.org/go/capnp/v3/rpc"
@@ -69,10 +70,31 @@ func Dial(ctx context.Context, c *net.UnixConn) (*Link, error) {
 	l.ctx, l.cancel = context.WithCancelCause(context.Background())
 	go l.runWatch()
 	if err := l.take(ctx); err != nil {
-		err = l.mapped(err)
+		if err = l.mapped(err); l.hungUp(err) {
+			err = gpuerr.New(gpuerr.Disconnected, "the grant set is missing: device-manager closed the grant link")
+		}
 		return nil, errors.Join(fmt.Errorf("take the grants from the device-manager: %w", err), l.Close())
 	}
 	return l, nil
+}
+
+// hangupGrace is how long the end of a connection may follow a call that failed
+// because of it.
+const hangupGrace = time.Second
+
+// hungUp reports whether err is that of a link that has ended. A call that could
+// not be sent looks like a failure of its own, E_INTERNAL, until the connection
+// is seen to be down.
+func (l *Link) hungUp(err error) bool {
+	if gpuerr.CodeOf(err) == gpuerr.Internal {
+		timer := time.NewTimer(hangupGrace)
+		defer timer.Stop()
+		select {
+		case <-l.ctx.Done():
+		case <-timer.C:
+		}
+	}
+	return l.ctx.Err() != nil || errors.Is(err, gpuerr.Revoked)
 }
 
 // runWatch makes the end of the connection the end of the grants.

@@ -1,6 +1,8 @@
 package driver
 
 import (
+	"context"
+	"fmt"
 	"math"
 	"net"
 	"os"
@@ -12,6 +14,7 @@ import (
 
 	"capgpu/control"
 	"capgpu/gpu"
+	"capgpu/gpuerr"
 	"capgpu/internal/leakcheck"
 	"capgpu/internal/shm"
 	"capgpu/ledger"
@@ -42,6 +45,43 @@ func TestCheckLink(t *testing.T) {
 	require.NoError(t, err)
 	defer f.Close()
 	require.ErrorContains(t, checkLink(int(f.Fd()), unix.SOCK_STREAM), "no UNIX socket")
+}
+
+// All that is missing is named, the grant set by its name.
+func TestCheckLinks(t *testing.T) {
+	a, b, err := shm.Socketpair()
+	require.NoError(t, err)
+	defer unix.Close(a)
+	defer unix.Close(b)
+	err = checkLinks(9998, 9999)
+	require.ErrorIs(t, err, gpuerr.Invalid)
+	require.ErrorContains(t, err, "descriptor 9998 is not the supervision link, a SEQPACKET socket (it is not open); "+
+		"the grant set is missing: descriptor 9999 is not the grant link, a STREAM socket (it is not open); a driver is started by device-manager")
+	err = checkLinks(a, 9999)
+	require.ErrorContains(t, err, "E_INVALID: the grant set is missing: descriptor 9999")
+	err = checkLinks(9998, a)
+	require.ErrorContains(t, err, fmt.Sprintf("the grant set is missing: descriptor %d is not the grant link, a STREAM socket (it is a socket of another type)", a))
+	c, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	require.NoError(t, err)
+	defer unix.Close(c[0])
+	defer unix.Close(c[1])
+	require.NoError(t, checkLinks(a, c[0]))
+}
+
+// A driver whose manager is dead says that it has no grants, and why.
+func TestNoManager(t *testing.T) {
+	leakcheck.Check(t)
+	a, b, err := shm.Socketpair()
+	require.NoError(t, err)
+	unix.Close(b)
+	c, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	require.NoError(t, err)
+	unix.Close(c[1])
+	l, err := newLinks(a, c[0])
+	require.NoError(t, err)
+	err = run(context.Background(), Options{}, l)
+	require.ErrorIs(t, err, gpuerr.Disconnected)
+	require.ErrorContains(t, err, "E_DISCONNECTED: the grant set is missing: device-manager closed the grant link")
 }
 
 func TestNewLinksOwnsBoth(t *testing.T) {

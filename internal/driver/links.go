@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"capgpu/control"
 	"capgpu/ddf/ddfrpc"
+	"capgpu/gpuerr"
 )
 
 // Descriptors that a driver is started with.
@@ -28,19 +30,27 @@ type links struct {
 // inherit takes descriptors 3 and 4, after checking that they are the links of a
 // driver: a program that was started by hand says so instead of failing later.
 func inherit() (*links, error) {
-	for _, l := range []struct {
-		fd, kind int
-		name     string
-	}{
-		{SupervisionFD, unix.SOCK_SEQPACKET, "the supervision link, a SEQPACKET socket"},
-		{GrantFD, unix.SOCK_STREAM, "the grant link, a STREAM socket"},
-	} {
-		if err := checkLink(l.fd, l.kind); err != nil {
-			return nil, fmt.Errorf("descriptor %d is not %s (%v): a driver is started by device-manager and holds only what it is granted; run `device-manager --dev` instead", l.fd, l.name, err)
-		}
-		unix.CloseOnExec(l.fd)
+	if err := checkLinks(SupervisionFD, GrantFD); err != nil {
+		return nil, err
 	}
+	unix.CloseOnExec(SupervisionFD)
+	unix.CloseOnExec(GrantFD)
 	return newLinks(SupervisionFD, GrantFD)
+}
+
+// checkLinks says all that is missing, with E_INVALID.
+func checkLinks(supervision, grants int) error {
+	var missing []string
+	if err := checkLink(supervision, unix.SOCK_SEQPACKET); err != nil {
+		missing = append(missing, fmt.Sprintf("descriptor %d is not the supervision link, a SEQPACKET socket (%v)", supervision, err))
+	}
+	if err := checkLink(grants, unix.SOCK_STREAM); err != nil {
+		missing = append(missing, fmt.Sprintf("the grant set is missing: descriptor %d is not the grant link, a STREAM socket (%v)", grants, err))
+	}
+	if missing == nil {
+		return nil
+	}
+	return gpuerr.New(gpuerr.Invalid, "%s; a driver is started by device-manager and holds only what it is granted: run `device-manager --dev` instead", strings.Join(missing, "; "))
 }
 
 func checkLink(fd, kind int) error {
@@ -67,7 +77,7 @@ func checkLink(fd, kind int) error {
 
 // newLinks takes ownership of both descriptors, also when it fails.
 func newLinks(supervision, grants int) (*links, error) {
-	conn, err := control.NewConn(supervision, control.ConnOptions{})
+	conn, err := control.NewConn(supervision, control.ConnOptions{Descriptors: control.AnyDescriptors}) // Attach brings a socket
 	f := os.NewFile(uintptr(grants), "grant link")
 	defer f.Close() // FileConn duplicates
 	if err != nil {
