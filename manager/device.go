@@ -131,7 +131,7 @@ func (d *device) lost(epoch uint64, cause error, delay time.Duration, again bool
 	}
 	if !again {
 		d.say("device %s wedged: %v", deviceName, cause)
-		d.log.Error("wedged", "epoch", epoch, "cause", cause)
+		d.log.Warn("wedged", "epoch", epoch, "cause", cause)
 		d.record("device.wedged", fmt.Sprintf("%s epoch=%d cause=%q", deviceName, epoch, clipped(cause.Error())))
 		return
 	}

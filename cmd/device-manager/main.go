@@ -17,6 +17,7 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 
 	"capgpu/audit"
+	"capgpu/gpu/backend/mock"
 	"capgpu/manager"
 )
 
@@ -52,6 +53,9 @@ func serve(o *options, stderr io.Writer, signals <-chan os.Signal) error {
 	if err != nil {
 		return err
 	}
+	if err := checkFaults(policy.Device.Faults); err != nil {
+		return err
+	}
 	if err := manager.MakeRunDir(o.runDir); err != nil { // the audit log may be in it
 		return err
 	}
@@ -59,7 +63,7 @@ func serve(o *options, stderr io.Writer, signals <-chan os.Signal) error {
 	if err != nil {
 		return err
 	}
-	records, err := audit.Open(auditPath, audit.Options{GroupFsync: auditFsync, MaxBytes: policy.Audit.MaxBytes})
+	records, err := audit.Open(auditPath, audit.Options{GroupFsync: auditFsync, MaxBytes: policy.Audit.MaxBytes, Keep: policy.Audit.Keep})
 	if err != nil {
 		return fmt.Errorf("open the audit log: %w", err)
 	}
@@ -96,31 +100,25 @@ func serve(o *options, stderr io.Writer, signals <-chan os.Signal) error {
 // auditFsync is how much of the log a power cut may cost.
 const auditFsync = 100 * time.Millisecond
 
+// checkFaults refuses a fault script that the mock would die of, again and again.
+func checkFaults(path string) error {
+	if path == "" {
+		return nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("read the fault script that device.faults of the policy names: %w", err)
+	}
+	if _, err := mock.ParseScript(text); err != nil {
+		return fmt.Errorf("fault script %s: %w", path, err)
+	}
+	return nil
+}
+
 func notify(log *slog.Logger, state string) {
 	if _, err := daemon.SdNotify(false, state); err != nil {
 		log.Warn("tell systemd", "state", state, "err", err)
 	}
-}
-
-// reload reads the policy again and applies what can change while it runs: the
-// limits of the tenants.
-func reload(o *options, m *manager.Manager, log *slog.Logger, say func(string)) {
-	policy, err := o.policy()
-	if err != nil {
-		log.Error("reload the policy; the old one stays", "err", err)
-		say("capgpu: the policy was not reloaded: " + err.Error())
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
-	defer cancel()
-	for _, t := range policy.Tenants {
-		if err := m.SetTenantLimits(ctx, t.Name, t.Limits); err != nil {
-			log.Error("apply new limits", "tenant", t.Name, "err", err)
-			say(fmt.Sprintf("capgpu: limits of tenant %s: %v", t.Name, err))
-		}
-	}
-	log.Info("reloaded the policy", "tenants", len(policy.Tenants))
-	say("capgpu: limits reloaded; everything else of the policy needs a restart")
 }
 
 // sayWelcome tells what to try next.

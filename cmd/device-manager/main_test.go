@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -85,6 +86,26 @@ func TestPolicyFile(t *testing.T) {
 	require.Equal(t, manager.DevPolicy().Tenants[0].Name, p.Tenants[0].Name)
 }
 
+// A fault script that no driver could start with is found before any does.
+func TestBadFaultScript(t *testing.T) {
+	dir := t.TempDir()
+	policy, script := filepath.Join(dir, "policy.json"), filepath.Join(dir, "faults.json")
+	require.NoError(t, os.WriteFile(policy, []byte(`{"device": {"faults": "faults.json"}, "tenants": [{"name": "a", "allowedUids": "any"}]}`), 0o600))
+	start := func() string {
+		var out, errs bytes.Buffer
+		run := filepath.Join(dir, "run")
+		require.Equal(t, 1, runCommand([]string{"--dev", "--policy", policy, "--run-dir", run}, &out, &errs))
+		require.NoDirExists(t, run, "nothing was begun")
+		return errs.String()
+	}
+	require.Contains(t, start(), "read the fault script that device.faults of the policy names: open "+script)
+	require.NoError(t, os.WriteFile(script, []byte(`{"faults": [{"kind": "nonsense"}]}`), 0o600))
+	require.Contains(t, start(), "fault script "+script+": ")
+	require.NoError(t, os.WriteFile(script, []byte(`{"faults": [{"kind": "hang", "job": 3}]}`), 0o600))
+	require.NoError(t, checkFaults(script))
+	require.NoError(t, checkFaults(""))
+}
+
 func TestAuditPath(t *testing.T) {
 	dir := t.TempDir()
 	o := &options{runDir: filepath.Join(dir, "run")}
@@ -158,7 +179,21 @@ func TestDeveloperMode(t *testing.T) {
 	require.NoError(t, err)
 
 	require.NoError(t, cmd.Process.Signal(syscall.SIGHUP))
-	until("limits reloaded")
+	until("limits reloaded; ")
+
+	var pid int
+	for _, line := range said {
+		fmt.Sscanf(line, "capgpu: device mock0 ready (epoch 1, driver pid %d)", &pid)
+	}
+	require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+	until("device mock0 ready (epoch 2")
+	told := 0
+	for _, line := range said {
+		if strings.Contains(line, "killed") {
+			told++
+		}
+	}
+	require.Equal(t, 1, told, "a death is told once:\n%s", strings.Join(said, "\n"))
 	require.NoError(t, cmd.Process.Signal(os.Interrupt))
 	until("capgpu: stopped")
 	require.NoError(t, cmd.Wait())

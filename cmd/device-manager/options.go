@@ -31,11 +31,12 @@ starts the driver, and replaces it when it dies.
                      an example is packaging/policy.json
   --run-dir DIR      where the sockets are (default /run/capgpu)
   --audit FILE       the audit log (default: the policy's, or audit.log in the
-                     run directory)
+                     run directory); what is full is beside it, as FILE.000001
+                     and so on, as much as the policy keeps
   --driver PATH      the driver program (default gpu-mock beside this program)
   --gate PATH        the Cap'n Proto gate (default gpu-gate beside this program)
   --log-format F     text or json: the log for machines, on standard error
-                     (default text; with --dev and without this, warnings only)
+                     (default text; with --dev and without this, errors only)
   --version          print the version and exit
   --help             print this and exit
 
@@ -175,8 +176,8 @@ func (o *options) auditPath(p *manager.Policy) (string, error) {
 
 func (o *options) logger(w io.Writer) *slog.Logger {
 	level := &slog.HandlerOptions{Level: slog.LevelInfo}
-	if o.dev && o.logFormat == "" {
-		level.Level = slog.LevelWarn
+	if o.dev && o.logFormat == "" { // what is worth a warning is said in plain words
+		level.Level = slog.LevelError
 	}
 	if o.logFormat == "json" {
 		return slog.New(slog.NewJSONHandler(w, level))
