@@ -9,6 +9,7 @@ import (
 // runCommit writes and syncs what Append queued, all that is there at once.
 func (l *Log) runCommit() {
 	defer close(l.done)
+	l.removeOld() // what a crash left over
 	for range l.kick {
 		if l.opts.GroupFsync > 0 {
 			l.gather()
@@ -33,56 +34,89 @@ func (l *Log) gather() {
 // is closing and nothing is left.
 func (l *Log) commit() bool {
 	l.mu.Lock()
-	frames, from, to := l.pending, l.durable, l.end
-	l.pending = nil
-	if len(frames) == 0 {
+	batches := l.pending
+	l.pending, l.pendingBytes = nil, 0
+	if len(batches) == 0 {
 		defer l.mu.Unlock()
 		return !l.closing
 	}
 	l.mu.Unlock()
 
-	err := l.write(frames, from.off)
+	for _, b := range batches {
+		if err := l.commitBatch(b); err != nil {
+			l.giveUp(err)
+			return true
+		}
+	}
+	l.removeOld()
+	return true
+}
 
+// commitBatch makes one batch durable.
+func (l *Log) commitBatch(b batch) error {
+	if b.header != nil {
+		if err := l.rotate(b); err != nil {
+			return err
+		}
+	}
+	if l.unsynced {
+		if err := l.store.sync(); err != nil {
+			return err
+		}
+		l.unsynced = false
+	}
+	if err := l.write(b.frames, b.from.off); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.failure, l.lostWritten = nil, 0
+	l.durable = b.to
+	l.changed.Broadcast()
+	return nil
+}
+
+// giveUp goes back to what is on disk.
+func (l *Log) giveUp(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	defer l.changed.Broadcast()
-	if err != nil {
-		l.failures++
-		l.failure = gpuerr.New(gpuerr.IO, "write the audit log: %v", err)
-		l.lastFailure = l.failure
-		// What was queued meanwhile is chained to what is given up.
-		l.lost += l.end.size - from.size
-		if l.lostWritten > 0 {
-			l.lost += l.lostWritten - 1
-			l.lostWritten = 0
-		}
-		l.end, l.pending = from, nil
-		for len(l.marks) > 0 && l.marks[len(l.marks)-1].index >= from.size {
-			l.marks = l.marks[:len(l.marks)-1]
-		}
-		return true
+	l.failures++
+	l.failure = gpuerr.New(gpuerr.IO, "write the audit log: %v", err)
+	l.lastFailure = l.failure
+	// What was queued meanwhile is chained to what is given up.
+	l.lost += l.end.size - l.durable.size
+	if l.lostWritten > 0 {
+		l.lost += l.lostWritten - 1
+		l.lostWritten = 0
 	}
-	l.failure, l.lostWritten = nil, 0
-	l.durable = to
-	return true
+	l.end, l.pending, l.pendingBytes = l.durable, nil, 0
+	for l.segments[len(l.segments)-1].number > l.durable.segment {
+		l.segments = l.segments[:len(l.segments)-1]
+	}
+	s := &l.segments[len(l.segments)-1]
+	for len(s.marks) > 0 && s.marks[len(s.marks)-1].index >= l.durable.size {
+		s.marks = s.marks[:len(s.marks)-1]
+	}
 }
 
 // write puts frames at off on disk, or leaves the file ending at off.
 func (l *Log) write(frames []byte, off int64) error {
+	file := l.currentFile()
 	if l.ragged {
-		if err := l.file.Truncate(off); err != nil {
+		if err := file.Truncate(off); err != nil {
 			return err
 		}
 		l.ragged = false
 	}
-	_, err := l.file.WriteAt(frames, off)
+	_, err := file.WriteAt(frames, off)
 	if err == nil {
-		err = l.file.Sync()
+		err = file.Sync()
 	}
 	if err != nil {
 		// Whatever got to disk of these frames must not stay: the next ones take
 		// their place.
-		l.ragged = l.file.Truncate(off) != nil
+		l.ragged = file.Truncate(off) != nil
 	}
 	return err
 }

@@ -1,13 +1,8 @@
 package audit
 
 import (
-	"errors"
 	"fmt"
-	"io"
-	"os"
-	"path/filepath"
 	"sync"
-	"syscall"
 	"time"
 
 	"capgpu/ddf"
@@ -15,8 +10,13 @@ import (
 )
 
 const (
-	// DefaultMaxBytes bounds the file when Options says nothing.
-	DefaultMaxBytes = 1 << 30
+	// DefaultMaxBytes bounds a segment when Options says nothing.
+	DefaultMaxBytes = 64 << 20
+	// DefaultKeep is how many full segments device-manager keeps when its policy
+	// says nothing: with the current one about 1 GiB.
+	DefaultKeep = 16
+	// MinMaxBytes is room for a segment's header, a note of what was removed, and a record.
+	MinMaxBytes = 8 << 10
 	// maxPendingBytes bounds what waits to be written; beyond it Append waits.
 	maxPendingBytes = 1 << 20
 	// maxSnapshot is the most records one Snapshot returns.
@@ -30,40 +30,41 @@ type Options struct {
 	// GroupFsync is how long a record may wait for others to share its fsync. Zero
 	// writes at once; those that come meanwhile share the next one.
 	GroupFsync time.Duration
-	// MaxBytes bounds the file; Append then answers gpuerr.Quota. Zero is DefaultMaxBytes.
+	// MaxBytes bounds a segment: the record that would go beyond it begins the
+	// next one. Zero is DefaultMaxBytes; less than MinMaxBytes is MinMaxBytes.
 	MaxBytes uint64
-}
-
-// file is what Log needs of *os.File.
-type file interface {
-	io.ReaderAt
-	io.WriterAt
-	Sync() error
-	Truncate(size int64) error
-	Close() error
+	// Keep is how many full segments stay beside the current one; when there are
+	// more, the oldest are removed. Zero keeps all.
+	Keep int
 }
 
 // Log is an open audit log. All methods may be called from any goroutine.
 type Log struct {
-	file file
-	opts Options
-	kick chan struct{} // there is something to write
-	rush chan struct{} // and somebody waits for it
-	done chan struct{} // closed when runCommit has ended
+	store store
+	opts  Options
+	kick  chan struct{} // there is something to write
+	rush  chan struct{} // and somebody waits for it
+	done  chan struct{} // closed when runCommit has ended
 
-	ragged bool // the file may go on after durable; only runCommit uses it
+	// Only runCommit uses these.
+	ragged   bool // the file may go on after durable
+	unsynced bool // the folder may not be on disk as it is
 
 	mu sync.Mutex
 	// +checklocks:mu
 	changed *sync.Cond // durable, failures or pending changed
 	// +checklocks:mu
+	file *handle // of the segment that durable is in
+	// +checklocks:mu
 	end position // after the last record that was appended
 	// +checklocks:mu
 	durable position // after the last record on disk
 	// +checklocks:mu
-	pending []byte // frames after those being written
+	pending []batch // what comes after what is being written
 	// +checklocks:mu
-	marks []mark // every markEvery-th record
+	pendingBytes int
+	// +checklocks:mu
+	segments []segment // that are there, oldest first; end is in the last
 	// +checklocks:mu
 	failures uint64 // commits that failed
 	// +checklocks:mu
@@ -78,6 +79,14 @@ type Log struct {
 	closing bool
 }
 
+// segment is what the log knows of one of its files.
+type segment struct {
+	number uint64
+	first  uint64   // index of its first record
+	root   [32]byte // over all records before that
+	marks  []mark   // its first record and every markEvery-th
+}
+
 // mark is where a record's frame begins, and the chain before it.
 type mark struct {
 	index uint64
@@ -85,106 +94,12 @@ type mark struct {
 	chain [chainBytes]byte
 }
 
-// Open opens a log or begins one, checking all of it. It fails with a *Damage if
-// a record is not as it was written, and with gpuerr.Busy while another process
-// has it open.
-func Open(path string, o Options) (*Log, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, gpuerr.New(gpuerr.IO, "open the audit log: %v", err)
-	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		f.Close()
-		return nil, gpuerr.New(gpuerr.Busy, "the audit log %s is in use by another process: %v", path, err)
-	}
-	if dir, err := os.Open(filepath.Dir(path)); err == nil { // a new name must survive a crash, too
-		err = errors.Join(dir.Sync(), dir.Close())
-		if err != nil {
-			f.Close()
-			return nil, gpuerr.New(gpuerr.IO, "sync the folder of the audit log: %v", err)
-		}
-	}
-	l, err := open(f, io.NewSectionReader(f, 0, 1<<62), o)
-	if err != nil {
-		f.Close()
-		return nil, fmt.Errorf("audit log %s: %w", path, err)
-	}
-	return l, nil
-}
-
-// open takes over f, whose content in reads, if it succeeds.
-func open(f file, in io.Reader, o Options) (*Log, error) {
-	if o.MaxBytes == 0 {
-		o.MaxBytes = DefaultMaxBytes
-	}
-	l := &Log{file: f, opts: o, kick: make(chan struct{}, 1), rush: make(chan struct{}, 1), done: make(chan struct{})}
-	l.changed = sync.NewCond(&l.mu)
-	s := newScanner(in)
-	l.mu.Lock()
-	err := l.loadLocked(s)
-	l.mu.Unlock()
-	if err != nil {
-		return nil, err
-	}
-	tornAt := s.at.off
-	if err := mend(f, s); err != nil {
-		return nil, gpuerr.New(gpuerr.IO, "prepare the file: %v", err)
-	}
-	l.durable, l.end = s.at, s.at
-	go l.runCommit()
-	if s.tornBytes > 0 {
-		detail := fmt.Sprintf("cut off %d bytes at %d of a write that did not finish, SHA-256 %x", s.tornBytes, tornAt, s.tornSum)
-		l.mu.Lock()
-		l.appendLocked("audit.torn", "", detail) // also when the file is full
-		l.mu.Unlock()
-		poke(l.kick)
-	}
-	return l, nil
-}
-
-// loadLocked reads everything up to the end, or up to a torn record.
-//
-// +checklocks:l.mu
-func (l *Log) loadLocked(s *scanner) error {
-	for {
-		before := s.at
-		_, err := s.next()
-		if err == io.EOF || errors.Is(err, errTorn) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if before.size == 0 {
-			before = start()
-		}
-		l.noteMarkLocked(before)
-	}
-}
-
-// mend takes what is torn off the file, and begins a new one.
-func mend(f file, s *scanner) error {
-	if s.tornBytes > 0 {
-		if err := f.Truncate(s.at.off); err != nil {
-			return err
-		}
-	}
-	if !s.started {
-		s.at = start()
-		if _, err := f.WriteAt([]byte(header), 0); err != nil {
-			return err
-		}
-	}
-	return f.Sync()
-}
-
-// noteMarkLocked makes p a place to seek to, if it is time for one.
-//
-// +checklocks:l.mu
-func (l *Log) noteMarkLocked(p position) {
-	if p.size%markEvery == 0 {
-		l.marks = append(l.marks, mark{index: p.size, off: p.off, chain: p.chain})
-	}
+// batch is frames of one segment.
+type batch struct {
+	header []byte // when they are the first of their segment
+	from   position
+	frames []byte
+	to     position
 }
 
 func poke(c chan struct{}) {
@@ -196,26 +111,20 @@ func poke(c chan struct{}) {
 
 // Append adds a record and tells its index; it does not wait for the disk, except
 // while more is coming than the disk takes, and after a write that failed.
-// It answers gpuerr.Invalid for texts that are too long, gpuerr.Quota when the
-// file is full, and gpuerr.IO when the disk refuses.
+// It answers gpuerr.Invalid for texts that are too long, and gpuerr.IO when the
+// disk refuses.
 func (l *Log) Append(kind, tenant, detail string) (uint64, error) {
 	if err := checkText(kind, tenant, detail); err != nil {
 		return 0, err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for len(l.pending) > maxPendingBytes && !l.closing {
+	for l.pendingBytes > maxPendingBytes && !l.closing {
 		l.hurryLocked()
 		l.changed.Wait()
 	}
 	if l.closing {
 		return 0, gpuerr.New(gpuerr.Closed, "the audit log is closed")
-	}
-	frameBytes := uint64(frameHeadBytes + fixedBytes + len(kind) + len(tenant) + len(detail) + chainBytes)
-	if room := l.opts.MaxBytes - min(uint64(l.end.off), l.opts.MaxBytes); frameBytes > room {
-		err := gpuerr.Refused("auditBytes", frameBytes, room)
-		err.Msg = "the audit log is full; begin a new file"
-		return 0, err
 	}
 	wasFailing := l.failure != nil
 	if l.lost > 0 {
@@ -237,10 +146,74 @@ func (l *Log) Append(kind, tenant, detail string) (uint64, error) {
 //
 // +checklocks:l.mu
 func (l *Log) appendLocked(kind, tenant, detail string) uint64 {
+	if uint64(l.end.off+frameBytes(kind, tenant, detail)) > l.opts.MaxBytes {
+		l.beginSegmentLocked()
+	}
+	return l.putLocked(kind, tenant, detail)
+}
+
+// beginSegmentLocked ends the current segment: what is queued from now on goes to
+// the next one. The disk hears of it when its turn has come, in commit.
+//
+// +checklocks:l.mu
+func (l *Log) beginSegmentLocked() {
+	at, header := l.end.follow()
+	l.addSegmentLocked(at)
+	l.pending = append(l.pending, batch{header: header, from: at, to: at})
+	l.pendingBytes += len(header)
+	l.end = at
+	l.noteRemovalLocked()
+}
+
+// noteRemovalLocked queues a record of the full segments that are too many. They
+// are removed when it is on disk.
+//
+// +checklocks:l.mu
+func (l *Log) noteRemovalLocked() {
+	tooMany := len(l.segments) - 1 - l.opts.Keep
+	if l.opts.Keep == 0 || tooMany <= 0 {
+		return
+	}
+	after := l.segments[tooMany]
+	last := after.number - 1
+	if last <= l.end.noted {
+		return
+	}
+	from := l.segments[0]
+	for _, s := range l.segments[:tooMany] {
+		if from = s; s.number > l.end.noted { // those before could not be removed yet
+			break
+		}
+	}
+	l.end.noted = last
+	l.putLocked(removedKind, "", fmt.Sprintf("segments=%d-%d records=%d-%d head=%d:%x",
+		from.number, last, from.first, after.first-1, after.first, after.root))
+}
+
+// putLocked queues a record for the current segment.
+//
+// +checklocks:l.mu
+func (l *Log) putLocked(kind, tenant, detail string) uint64 {
 	index := l.end.size
 	l.noteMarkLocked(l.end)
-	l.pending = appendFrame(l.pending, &l.end, ddf.AuditRecord{Index: index, Time: time.Now(), Kind: kind, Tenant: tenant, Detail: detail})
+	if len(l.pending) == 0 {
+		l.pending = append(l.pending, batch{from: l.end})
+	}
+	b := &l.pending[len(l.pending)-1]
+	before := len(b.frames)
+	b.frames = appendFrame(b.frames, &l.end, ddf.AuditRecord{Index: index, Time: time.Now(), Kind: kind, Tenant: tenant, Detail: detail})
+	l.pendingBytes += len(b.frames) - before
+	b.to = l.end
 	return index
+}
+
+// noteMarkLocked makes p a place to seek to, if it is time for one.
+//
+// +checklocks:l.mu
+func (l *Log) noteMarkLocked(p position) {
+	if s := &l.segments[len(l.segments)-1]; p.size == s.first || p.size%markEvery == 0 {
+		s.marks = append(s.marks, mark{index: p.size, off: p.off, chain: p.chain})
+	}
 }
 
 func (l *Log) hurryLocked() {
@@ -301,41 +274,8 @@ func (l *Log) Close() error {
 	l.mu.Unlock()
 	poke(l.kick)
 	<-l.done
-	if closeErr := l.file.Close(); err == nil && closeErr != nil {
+	if closeErr := l.release(l.currentFile()); err == nil && closeErr != nil {
 		err = gpuerr.New(gpuerr.IO, "close the audit log: %v", closeErr)
 	}
 	return err
-}
-
-// Snapshot syncs, and reads up to max and at most 1,024 records from index from on.
-func (l *Log) Snapshot(from uint64, max int) ([]ddf.AuditRecord, error) {
-	if max <= 0 {
-		return nil, gpuerr.New(gpuerr.Invalid, "max is %d; ask for at least one record", max)
-	}
-	l.mu.Lock()
-	if l.closing {
-		l.mu.Unlock()
-		return nil, gpuerr.New(gpuerr.Closed, "the audit log is closed")
-	}
-	_ = l.waitLocked() // what is on disk can be read whatever a write says
-	end := l.durable
-	if from >= end.size {
-		l.mu.Unlock()
-		return nil, nil
-	}
-	m := l.marks[from/markEvery]
-	l.mu.Unlock()
-
-	s := newScannerAt(io.NewSectionReader(l.file, m.off, end.off-m.off), m)
-	var records []ddf.AuditRecord
-	for to := min(end.size, from+uint64(min(max, maxSnapshot))); s.at.size < to; {
-		r, err := s.next()
-		if err != nil {
-			return nil, err
-		}
-		if r.Index >= from {
-			records = append(records, r)
-		}
-	}
-	return records, nil
 }

@@ -81,39 +81,15 @@ func parsePayload(b []byte) (ddf.AuditRecord, error) {
 	return r, checkText(r.Kind, r.Tenant, r.Detail)
 }
 
-// position is a place between two records: all that the next one depends on.
-type position struct {
-	off   int64            // in the file
-	size  uint64           // records before it
-	chain [chainBytes]byte // hash over the header and every record before it
-	tree  tree
-}
-
-// start is the position after the header.
-func start() position {
-	return position{off: int64(len(header)), chain: sha256.Sum256([]byte(header))}
-}
-
-// advance moves p over a record.
-func (p *position) advance(payload []byte) {
-	p.tree.add(p.size, payload)
-	p.advanceChain(payload)
-}
-
-// advanceChain is advance for a position whose tree nobody asks for.
-func (p *position) advanceChain(payload []byte) {
-	p.chain = nextChain(p.chain, payload)
-	p.size++
-	p.off += int64(frameHeadBytes + len(payload) + chainBytes)
-}
-
-func (p *position) head() ddf.AuditHead { return ddf.AuditHead{Size: p.size, Root: p.tree.root()} }
-
 func nextChain(chain [chainBytes]byte, payload []byte) [chainBytes]byte {
 	h := sha256.New()
 	h.Write(chain[:])
 	h.Write(payload)
 	return [chainBytes]byte(h.Sum(nil))
+}
+
+func frameBytes(kind, tenant, detail string) int64 {
+	return int64(frameHeadBytes + fixedBytes + len(kind) + len(tenant) + len(detail) + chainBytes)
 }
 
 // appendFrame encodes the record at p as its frame and advances p over it.

@@ -17,14 +17,23 @@ import (
 // Damage is the first place at which a log is not what was written.
 type Damage struct {
 	Index  uint64 // of the record
-	Off    int64  // of its frame in the file
+	File   string // name of the file, without its folder; empty when that is not known
+	Off    int64  // of the record's frame in the file
 	Reason string
 }
 
 // Error implements error.
 func (d *Damage) Error() string {
-	return fmt.Sprintf("%s: audit record %d at byte %d is not what was written: %s; keep the file for examination and begin a new one",
-		gpuerr.IO, d.Index, d.Off, d.Reason)
+	return fmt.Sprintf("%s: audit record %d at %s is not what was written: %s; move the log with all its segments aside for examination and begin a new one",
+		gpuerr.IO, d.Index, d.Place(), d.Reason)
+}
+
+// Place says where in which file it is.
+func (d *Damage) Place() string {
+	if d.File == "" {
+		return fmt.Sprintf("byte %d", d.Off)
+	}
+	return fmt.Sprintf("byte %d of %s", d.Off, d.File)
 }
 
 // Is makes errors.Is(err, gpuerr.IO) work.
@@ -33,7 +42,7 @@ func (d *Damage) Is(target error) bool { return target == error(gpuerr.IO) }
 // errTorn ends a scan at a frame of which only the beginning is there.
 var errTorn = errors.New("torn")
 
-// scanner reads a log from its beginning and checks every byte of it.
+// scanner reads a segment from its beginning and checks every byte of it.
 type scanner struct {
 	in        *bufio.Reader
 	at        position // before the next record
@@ -60,17 +69,9 @@ func newScannerAt(in io.Reader, m mark) *scanner {
 // and *Damage. After any error it must not be called again.
 func (s *scanner) next() (ddf.AuditRecord, error) {
 	if !s.started {
-		got := s.frame[:len(header)]
-		n, err := io.ReadFull(s.in, got)
-		switch {
-		case err != nil && !isEnd(err):
-			return ddf.AuditRecord{}, readFailed(err)
-		case string(got[:n]) != header[:n]:
-			return ddf.AuditRecord{}, s.damage("the file does not begin as an audit log does")
-		case err != nil: // the file was made, but its header did not get to disk
-			return ddf.AuditRecord{}, s.torn(got[:n])
+		if err := s.begin(); err != nil {
+			return ddf.AuditRecord{}, err
 		}
-		s.started, s.at = true, start()
 	}
 	frameHead := s.frame[:frameHeadBytes]
 	if n, err := io.ReadFull(s.in, frameHead); err != nil {
@@ -109,7 +110,56 @@ func (s *scanner) next() (ddf.AuditRecord, error) {
 	} else {
 		s.at.advance(payload)
 	}
+	if last, ok := removedUpTo(record); ok && last < s.at.segment {
+		s.at.noted = max(s.at.noted, last)
+	}
 	return record, nil
+}
+
+// begin reads the header. Its errors are those of next.
+func (s *scanner) begin() error {
+	got := s.frame[:len(header)]
+	n, err := io.ReadFull(s.in, got)
+	switch {
+	case err != nil && !isEnd(err):
+		return readFailed(err)
+	case string(got[:n]) == header[:n]:
+		if err != nil { // the file was made, but its header did not get to disk
+			return s.torn(got[:n])
+		}
+		s.at = start()
+	case string(got[:n]) == continued:
+		if err := s.beginContinued(); err != nil {
+			return err
+		}
+	default:
+		return s.damage("the file does not begin as an audit log does")
+	}
+	s.started = true
+	return nil
+}
+
+func (s *scanner) beginContinued() error {
+	// A segment gets its name when its header is on disk: it is never torn.
+	b := append(make([]byte, 0, continuedFixedBytes+64*sha256.Size+chainBytes), continued...)
+	for _, want := range []int{continuedFixedBytes, 0} {
+		if want == 0 {
+			want = continuedFixedBytes + edgeBytes(binary.LittleEndian.Uint64(b[len(continued)+8:])) + chainBytes
+		}
+		from := len(b)
+		b = b[:want]
+		if _, err := io.ReadFull(s.in, b[from:]); isEnd(err) {
+			return s.damage("its header is cut off")
+		} else if err != nil {
+			return readFailed(err)
+		}
+	}
+	at, wrong := parseContinued(b)
+	if wrong != "" {
+		return s.damage(wrong)
+	}
+	s.at = at
+	return nil
 }
 
 func isEnd(err error) bool { return err == io.EOF || err == io.ErrUnexpectedEOF }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -194,10 +195,16 @@ func FuzzScan(f *testing.F) {
 	f.Add(b)
 	f.Add(b[:len(b)-7])
 	f.Add([]byte(header))
+	p := start()
+	appendFrame(nil, &p, ddf.AuditRecord{Kind: "k"})
+	p, second := p.follow()
+	f.Add(appendFrame(second, &p, ddf.AuditRecord{Index: 1, Kind: "k"}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		s := newScanner(bytes.NewReader(b))
-		p := start()
-		out := []byte(header)
+		if s.begin() != nil {
+			return
+		}
+		p, out := s.at, bytes.Clone(b[:s.at.off]) // begin has made the header again
 		for {
 			r, err := s.next()
 			if err != nil {
@@ -205,10 +212,8 @@ func FuzzScan(f *testing.F) {
 			}
 			out = appendFrame(out, &p, r)
 		}
-		if s.started {
-			require.Equal(t, b[:s.at.off], out)
-			require.Equal(t, s.at.head(), p.head())
-		}
+		require.Equal(t, b[:s.at.off], out)
+		require.Equal(t, s.at.head(), p.head())
 	})
 }
 
@@ -231,4 +236,26 @@ func TestGolden(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, `0 2026-01-02T03:04:05.000000006Z grant tenant="" mock0 bar 0`, Format(records[0]))
 	require.Equal(t, `1 2026-01-02T03:04:05.000000007Z session.open tenant=a "id 1\n"`, Format(records[1]))
+}
+
+// TestGoldenSegments: the same for a full segment and the one after it.
+func TestGoldenSegments(t *testing.T) {
+	path := filepath.Join("testdata", "rotated.log")
+	p, full := start(), []byte(header)
+	at := time.Unix(0, 1767323045000000006)
+	for i, detail := range []string{"mock0 bar 0", "mock0 bar 1", "mock0 bar 2"} {
+		full = appendFrame(full, &p, ddf.AuditRecord{Index: uint64(i), Time: at, Kind: "grant", Detail: detail})
+	}
+	p, current := p.follow()
+	require.Len(t, current, 44+32+2*32+32)
+	current = appendFrame(current, &p, ddf.AuditRecord{Index: 3, Time: at, Kind: "session.open", Tenant: "a", Detail: "id 1"})
+	for name, want := range map[string][]byte{segmentPath(path, 1): full, path: current} {
+		b, err := os.ReadFile(name)
+		require.NoError(t, err)
+		require.Equal(t, want, b, name)
+	}
+	report, err := Verify(path)
+	require.NoError(t, err)
+	require.Equal(t, p.head(), report.Head)
+	require.Equal(t, 2, report.Segments)
 }

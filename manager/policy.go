@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"time"
 
+	"capgpu/audit"
 	"capgpu/ledger"
 )
 
@@ -38,7 +39,8 @@ type RespawnPolicy struct {
 // AuditPolicy is about the log.
 type AuditPolicy struct {
 	Path     string // empty: audit.log in the run directory
-	MaxBytes uint64 // of the file; 0: the log's own default
+	MaxBytes uint64 // of one segment; 0: the log's own default
+	Keep     int    // full segments beside the current one; 0: all
 	// DriverBytes is what one driver may append before its appends are refused.
 	DriverBytes uint64
 }
@@ -91,7 +93,9 @@ func defaultDevicePolicy() DevicePolicy {
 	}
 }
 
-func defaultAuditPolicy() AuditPolicy { return AuditPolicy{DriverBytes: 64 << 20} }
+func defaultAuditPolicy() AuditPolicy {
+	return AuditPolicy{Keep: audit.DefaultKeep, DriverBytes: 64 << 20}
+}
 
 func defaultTenant() Tenant {
 	return Tenant{

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"capgpu/audit"
 	"capgpu/ledger"
 )
 
@@ -99,8 +100,19 @@ func (d *DevicePolicy) parse(n *node) error {
 
 func (a *AuditPolicy) parse(n *node) error {
 	return n.fields("audit", fields{
-		"path":        func(n *node) error { return text(n, "audit.path", &a.Path) },
-		"maxBytes":    n.into(&a.MaxBytes, "audit.maxBytes", size),
+		"path": func(n *node) error { return text(n, "audit.path", &a.Path) },
+		"maxBytes": func(n *node) (err error) {
+			a.MaxBytes, err = size(n, "audit.maxBytes")
+			if err == nil && a.MaxBytes < audit.MinMaxBytes {
+				err = at(n.off, "audit.maxBytes is %d; a segment of the log has at least %d bytes", a.MaxBytes, audit.MinMaxBytes)
+			}
+			return err
+		},
+		"keep": func(n *node) error {
+			v, err := bounded(n, "audit.keep", 0, 1_000_000)
+			a.Keep = int(v)
+			return err
+		},
 		"driverBytes": n.into(&a.DriverBytes, "audit.driverBytes", size),
 	})
 }

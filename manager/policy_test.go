@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"capgpu/audit"
 	"capgpu/ledger"
 )
 
@@ -27,7 +28,14 @@ func TestPolicyExample(t *testing.T) {
 	require.True(t, p.Tenant("default").AnyUID)
 	require.Equal(t, os.FileMode(0o660), p.Tenant("default").SocketMode)
 	require.Equal(t, time.Minute, p.Device.Respawn.Window)
-	require.Equal(t, uint64(1<<30), p.Audit.MaxBytes)
+	require.Equal(t, AuditPolicy{Path: "/var/lib/capgpu/audit.log", MaxBytes: audit.DefaultMaxBytes, Keep: audit.DefaultKeep, DriverBytes: 64 << 20}, p.Audit)
+
+	p, err = ParsePolicy([]byte(`{"audit": {"keep": 0, "maxBytes": "1MiB"}, "tenants": [{"name": "a", "allowedUids": "any"}]}`))
+	require.NoError(t, err)
+	require.Equal(t, AuditPolicy{MaxBytes: 1 << 20, DriverBytes: 64 << 20}, p.Audit)
+	p, err = ParsePolicy([]byte(`{"tenants": [{"name": "a", "allowedUids": "any"}]}`))
+	require.NoError(t, err)
+	require.Equal(t, 16, p.Audit.Keep)
 }
 
 func TestPolicyErrors(t *testing.T) {
@@ -46,6 +54,8 @@ func TestPolicyErrors(t *testing.T) {
 		{"bad name", `{"tenants": [{"name": "../a", "allowedUids": "any"}]}`, "becomes a file name"},
 		{"same name", `{"tenants": [{"name": "a", "allowedUids": "any"}, {"name": "a", "allowedUids": "any"}]}`, `tenant "a" is here twice`},
 		{"uid", `{"tenants": [{"name": "a", "allowedUids": [-1]}]}`, "line 1, column 44: tenants[0].allowedUids[0] must be a whole number"},
+		{"small audit segment", `{"audit": {"maxBytes": 8191}}`, "line 1, column 24: audit.maxBytes is 8191; a segment of the log has at least 8192 bytes"},
+		{"audit keep", `{"audit": {"keep": -1}}`, "audit.keep must be a whole number from 0"},
 		{"facet", `{"tenants": [{"name": "a", "facet": "all"}]}`, `must be "memory", "program" or "full"`},
 		{"size", `{"device": {"memory": "1GB"}}`, `must be a number of bytes`},
 		{"size too big", `{"device": {"memory": "99999999TiB"}}`, `must be a number of bytes`},
