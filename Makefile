@@ -32,7 +32,7 @@ generate: ## Regenerate the Go of schema/capos.capnp
 	@tools/install-deps.sh test
 	$(GO) generate ./schema
 
-run-gpu-mock: ## Boot the driver service in a virtual machine and watch it prove itself
+run-gpu-mock: ## Boot the service in a virtual machine and watch it prove itself (BREAK=vecadd|driver|leak|manager|panic|hang|silent: see it fail)
 	@tools/install-deps.sh vm
 	@$(GO) run ./qemu/cmd/smoke $(if $(BREAK),-break=$(BREAK))
 

@@ -12,12 +12,18 @@ import (
 //go:embed testdata/smoke.golden
 var smokeGolden string
 
+//go:embed testdata/lifecycle.golden
+var lifecycleGolden string
+
 // SmokeTimeout bounds one run, boot to power-off. A run takes a third of it on
 // two cores that have other work as well.
 const SmokeTimeout = 90 * time.Second
 
-// SmokeGolden is the transcript that a smoke run must have.
+// SmokeGolden is what the client and init must say in a smoke run.
 func SmokeGolden() Golden { return ParseGolden(smokeGolden) }
+
+// LifecycleGolden is what the manager must say beside it.
+func LifecycleGolden() Golden { return ParseGolden(lifecycleGolden) }
 
 // Smoke is one run of the smoke guest.
 type Smoke struct {
@@ -67,6 +73,9 @@ func (s Smoke) Run(ctx context.Context) (checks int, transcript Transcript, err 
 	}
 	transcript, err = vm.Run(ctx)
 	if err != nil {
+		return 0, transcript, err
+	}
+	if err = LifecycleGolden().Match(transcript); err != nil {
 		return 0, transcript, err
 	}
 	checks, err = SmokeGolden().Check(transcript)

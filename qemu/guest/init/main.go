@@ -8,7 +8,7 @@
 // The kernel argument capgpu.break=WHAT breaks the run on purpose, so that a
 // test can see it fail: "panic", "hang" and "silent" act here, "manager" starts
 // the manager with a policy that is not there; any other word goes to the smoke
-// client, which breaks the check of that name.
+// client, which knows "vecadd", "driver" and "leak" and refuses the rest.
 package main
 
 import (

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"io"
@@ -22,13 +23,7 @@ func runSmoke(broken string) (checks int, err error) {
 	if broken == "manager" {
 		policy += ".missing"
 	}
-	log, err := os.OpenFile(logPath, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
-		return 0, err
-	}
-	defer log.Close()
-	manager, err := start(log, log, "/bin/device-manager",
-		"--policy="+policy, "--run-dir="+runDir)
+	manager, logged, err := startManager(policy)
 	if err != nil {
 		return 0, err
 	}
@@ -39,6 +34,9 @@ func runSmoke(broken string) (checks int, err error) {
 	if err := stopManager(manager); err != nil {
 		return checks, err
 	}
+	if err := <-logged; err != nil {
+		return checks, fmt.Errorf("the manager's log: %w", err)
+	}
 	checks++
 	fmt.Printf("ok %d - device-manager stopped cleanly: exit status 0, no process and no socket left\n", checks)
 
@@ -48,6 +46,44 @@ func runSmoke(broken string) (checks int, err error) {
 	checks++
 	fmt.Printf("ok %d - the audit log verifies after shutdown\n", checks)
 	return checks, nil
+}
+
+// startManager starts device-manager. All it writes goes to the log; what it says
+// to a person goes to the console as well. logged tells when that has ended.
+func startManager(policy string) (pid int, logged <-chan error, err error) {
+	log, err := os.OpenFile(logPath, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return 0, nil, err
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		log.Close()
+		return 0, nil, err
+	}
+	pid, err = start(w, w, "/bin/device-manager", "--policy="+policy, "--run-dir="+runDir)
+	w.Close()
+	if err != nil {
+		r.Close()
+		log.Close()
+		return 0, nil, err
+	}
+	ended := make(chan error, 1)
+	go func() {
+		defer r.Close()
+		defer log.Close()
+		lines := bufio.NewScanner(r)
+		for lines.Scan() {
+			if strings.HasPrefix(lines.Text(), "capgpu: ") {
+				fmt.Println(lines.Text())
+			}
+			if _, err := fmt.Fprintln(log, lines.Text()); err != nil {
+				ended <- err
+				return
+			}
+		}
+		ended <- lines.Err()
+	}()
+	return pid, ended, nil
 }
 
 // runClient runs the smoke client to its end. It tells the number of checks on

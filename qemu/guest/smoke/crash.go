@@ -37,6 +37,16 @@ func (s *smoke) checkCrash() {
 			waited <- err
 		}()
 
+		type told struct {
+			state client.State
+			err   error
+		}
+		lost := make(chan told, 1)
+		go func() {
+			st, err := s.conn.NextState(c.ctx, 0, s.epoch)
+			lost <- told{st, err}
+		}()
+
 		c.must(unix.Kill(s.driver, unix.SIGKILL), "kill the driver")
 
 		c.refused(<-waited, "wait for a fence of the dead driver", gpuerr.Disconnected, gpuerr.DeviceLost)
@@ -53,7 +63,10 @@ func (s *smoke) checkCrash() {
 
 		c.refused(over.sizeOf(c, capBuffer), "ask a buffer over Cap'n Proto", gpuerr.Disconnected, gpuerr.DeviceLost)
 		c.refused(over.describe(c, capSession), "ask the session over Cap'n Proto", gpuerr.Disconnected, gpuerr.DeviceLost)
-		c.say("session, buffer, fence and waiters, on both paths")
+		first := <-lost
+		c.must(first.err, "wait for the loss")
+		c.that(first.state.State == client.Recovering, "the loss was told as %v (%s)", first.state.State, first.state.Cause)
+		c.say("session, buffer, fence and waiters, on both paths; told as %v", first.state.State)
 	})
 	s.check("lifecycle tells of the loss and of the successor", func(c *check) {
 		c.that(over != nil, "there is no connection")

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"capgpu/client"
 )
@@ -41,6 +42,10 @@ func main() {
 	flag.StringVar(&s.broken, "break", "", "what to break on purpose")
 	probed := flag.String("probe", "", "only try to be served on this `socket`")
 	flag.Parse()
+	if !slices.Contains([]string{"", "vecadd", "driver", "leak"}, s.broken) {
+		fmt.Printf("not ok 1 - there is no part %q to break\n", s.broken)
+		os.Exit(1)
+	}
 	if *probed != "" {
 		os.Exit(probe(*probed))
 	}

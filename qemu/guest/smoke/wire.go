@@ -75,13 +75,20 @@ func (w *wire) message(kind uint16, body []byte) []byte {
 }
 
 func (w *wire) send(datagram []byte) error {
-	return unix.Sendto(w.fd, datagram, unix.MSG_NOSIGNAL, nil)
+	for {
+		if err := unix.Sendto(w.fd, datagram, unix.MSG_NOSIGNAL, nil); err != unix.EINTR {
+			return err
+		}
+	}
 }
 
 // receive returns the next message's type, code, body and descriptors.
 func (w *wire) receive() (kind uint16, code uint32, body []byte, fds []int, err error) {
 	data, oob := make([]byte, 65536), make([]byte, unix.CmsgSpace(4*4))
-	n, oobn, _, _, err := unix.Recvmsg(w.fd, data, oob, unix.MSG_CMSG_CLOEXEC)
+	n, oobn, err := 0, 0, error(unix.EINTR)
+	for err == unix.EINTR { // a receive with a time limit is not restarted after a signal
+		n, oobn, _, _, err = unix.Recvmsg(w.fd, data, oob, unix.MSG_CMSG_CLOEXEC)
+	}
 	switch {
 	case err == nil && n == 0, errors.Is(err, unix.ECONNRESET):
 		return 0, 0, nil, nil, errHungUp

@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# go test, with each package's line, all of what failed, and every skipped test
+# with its reason, so that nothing is left out unseen.
+set -euo pipefail
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+status=0
+go test -v -timeout=8m "$@" >"$log" 2>&1 || status=$?
+grep -E '^(ok|FAIL|\?)[[:space:]]' "$log" | grep -v 'no test files' || true
+if ((status)); then
+	# A failed test's lines follow its "--- FAIL" in the log, or precede it after "=== RUN".
+	awk '
+		/^=== (RUN|CONT|NAME)/ { name = $3; next }
+		/^=== / { next }
+		/^ *--- (PASS|SKIP)/ { delete said[$3]; next }
+		/^ *--- FAIL/ { print; printf "%s", said[$3]; delete said[$3]; failed = 1; next }
+		/^(panic|fatal error|WARNING: DATA RACE|SIG|# |FAIL)/ { loud = 1 }
+		/^(ok|PASS)/ { loud = 0; next }
+		loud { print; next }
+		{ said[name] = said[name] $0 "\n" }
+	' "$log" | head -n 400
+fi
+skips=$(grep -cE '^ *--- SKIP' "$log" || true)
+if ((skips)); then
+	echo "$skips skipped:"
+	grep -E -B1 -A1 '^ *--- SKIP' "$log" | grep -vE '^(=== |--$)' | sed 's/^ */  /'
+fi
+exit "$status"
