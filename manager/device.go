@@ -79,7 +79,7 @@ func (d *device) start() {
 // nothing of the device is left.
 func (d *device) Close(ctx context.Context) error {
 	if s, _ := d.board.get(); s.link != nil {
-		if _, err := s.link.caller.Call(ctx, control.TypeShutdown, nil, nil); err != nil {
+		if _, err := s.link.call(ctx, control.TypeShutdown, nil, nil); err != nil {
 			d.log.Warn("the driver did not shut down by itself", "err", err)
 		}
 	}
@@ -311,7 +311,7 @@ func (d *device) attach(ctx context.Context, t *Tenant) (epoch uint64, fd int, e
 	}
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.PingTimeout)
 	defer cancel()
-	if _, err := l.caller.Call(ctx, control.TypeAttach, req.AppendTo(nil), []int{theirs}); err != nil {
+	if _, err := l.call(ctx, control.TypeAttach, req.AppendTo(nil), []int{theirs}); err != nil {
 		unix.Close(ours)
 		switch {
 		case errors.Is(err, context.DeadlineExceeded):
@@ -332,7 +332,7 @@ func (d *device) status(ctx context.Context, tenant string) ([]byte, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.PingTimeout)
 	defer cancel()
-	m, err := l.caller.Call(ctx, control.TypeDriverStatus, control.DriverStatusRequest{Tenant: tenant}.AppendTo(nil), nil)
+	m, err := l.call(ctx, control.TypeDriverStatus, control.DriverStatusRequest{Tenant: tenant}.AppendTo(nil), nil)
 	if err != nil {
 		return nil, err
 	}

@@ -115,6 +115,23 @@ var lies = map[string]func(supervision *control.Conn, grants *net.UnixConn) erro
 		}
 		return sayReady(c, obey)
 	},
+	"escape sequences for a terminal": func(c *control.Conn, _ *net.UnixConn) error {
+		caller := control.NewPeer(context.Background(), c, func(_ context.Context, m *control.Message) *control.Message {
+			defer m.CloseFDs()
+			if m.Type == control.TypeAttach {
+				defer time.AfterFunc(time.Second/2, func() {
+					fmt.Fprintln(os.Stderr, escape)
+					os.Exit(3)
+				})
+				return control.ErrorReply(m, gpuerr.New(gpuerr.Denied, "%s", escape))
+			}
+			return control.NewReply(m, nil)
+		})
+		if _, err := caller.Call(context.Background(), control.TypeReady, control.ReadyRequest{Epoch: 1, Backend: escape}.AppendTo(nil), nil); err != nil {
+			return err
+		}
+		return hang()
+	},
 	"a status that is none": func(c *control.Conn, _ *net.UnixConn) error {
 		return sayReady(c, func(ctx context.Context, m *control.Message) *control.Message {
 			if m.Type == control.TypeDriverStatus {
@@ -124,6 +141,9 @@ var lies = map[string]func(supervision *control.Conn, grants *net.UnixConn) erro
 		})
 	},
 }
+
+// escape sets the title of a terminal and clears it.
+const escape = "\x1b]0;owned\x07\x1b[2Jowned"
 
 func hang() error { select {} }
 
@@ -251,6 +271,31 @@ func TestLiarAboutSessions(t *testing.T) {
 	<-s.Done()
 	require.Eventually(t, func() bool { return w.log.kinds()["session.lost"] == 1 }, patience, time.Millisecond)
 	s.Close(within(t))
+}
+
+// No word of a driver reaches a terminal as anything but text.
+func TestLiarWritesNoEscapes(t *testing.T) {
+	w := lied(t, "escape sequences for a terminal", func(c *manager.Config) {
+		c.Policy.Device.Respawn.FirstDelay, c.Policy.Device.Respawn.MaxDelay = time.Minute, time.Minute
+	})
+	c := w.dial("default")
+	epoch, _ := w.driver(1)
+	devices, err := c.Devices(within(t))
+	require.NoError(t, err)
+	_, refusal := c.Open(within(t), 0)
+	require.ErrorIs(t, refusal, gpuerr.Denied)
+	st, err := c.NextState(within(t), 0, epoch)
+	require.NoError(t, err)
+	require.Equal(t, client.Recovering, st.State)
+	require.Eventually(t, func() bool { return w.log.kinds()["driver.end"] == 1 }, patience, time.Millisecond)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, text := range append(w.lines, devices[0].Backend, refusal.Error(), st.Cause, fmt.Sprint(w.log.texts())) {
+		require.NotContains(t, text, "\x1b")
+		require.NotContains(t, text, "\x07")
+	}
+	require.Contains(t, devices[0].Backend, "owned")
+	require.Contains(t, refusal.Error(), "owned")
 }
 
 func TestLiarStatus(t *testing.T) {

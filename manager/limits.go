@@ -22,7 +22,7 @@ func wireLimits(l ledger.Limits) (list []control.Limit) {
 
 func (d *device) sendLimits(ctx context.Context, l *driverLink, tenant string, limits ledger.Limits) error {
 	req := control.SetLimitsRequest{Tenant: tenant, Limits: wireLimits(limits)}
-	_, err := l.caller.Call(ctx, control.TypeSetLimits, req.AppendTo(nil), nil)
+	_, err := l.call(ctx, control.TypeSetLimits, req.AppendTo(nil), nil)
 	return err
 }
 

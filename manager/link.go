@@ -146,7 +146,7 @@ func (l *driverLink) runPings(ctx context.Context, interval, timeout time.Durati
 	defer ticker.Stop()
 	for {
 		pingCtx, cancel := context.WithTimeout(ctx, timeout)
-		_, err := l.caller.Call(pingCtx, control.TypePing, nil, nil)
+		_, err := l.call(pingCtx, control.TypePing, nil, nil)
 		cancel()
 		switch {
 		case ctx.Err() != nil:

@@ -124,6 +124,16 @@ func (l *memoryLog) kinds() map[string]int {
 	return n
 }
 
+// texts are the details of all records.
+func (l *memoryLog) texts() (all []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, r := range l.records {
+		all = append(all, r.Detail)
+	}
+	return all
+}
+
 // patience is how long a test waits for what must happen.
 const patience = 20 * time.Second
 

@@ -129,7 +129,7 @@ func Start(cfg Config) (_ *Manager, err error) {
 
 // say prints a line for a person.
 func (m *Manager) say(format string, args ...any) {
-	m.cfg.Say("capgpu: " + fmt.Sprintf(format, args...))
+	m.cfg.Say("capgpu: " + plain(fmt.Sprintf(format, args...))) // a cause may hold a stranger's words
 }
 
 // Close refuses new clients, lets the driver shut down within ctx, and returns

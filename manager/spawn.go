@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
-	"strings"
 	"syscall"
 	"time"
 )
@@ -123,7 +122,7 @@ const maxLineBytes = 2048
 
 // forwardLines logs each line of r, cut to maxLineBytes. It reads to the end
 // whatever comes, so that the process never blocks on its output, and returns
-// the last line.
+// the last line, made plain.
 func forwardLines(log *slog.Logger, r io.Reader) (last string) {
 	b := bufio.NewReaderSize(r, maxLineBytes)
 	cut := false // inside a line of which the start is logged already
@@ -133,7 +132,7 @@ func forwardLines(log *slog.Logger, r io.Reader) (last string) {
 			line = line[:n-1]
 		}
 		if len(line) > 0 && !cut {
-			last = strings.ToValidUTF8(string(line), "?")
+			last = plain(string(line))
 			log.Info("said", "line", last)
 		}
 		cut = errors.Is(err, bufio.ErrBufferFull)

@@ -125,8 +125,9 @@ func (b *stateBoard) next(ctx context.Context, t *told, epoch uint64, timeout ti
 	}
 }
 
-// clipped makes s fit a str of the wire.
+// clipped makes s plain, and fit a str of the wire.
 func clipped(s string) string {
+	s = plain(s)
 	if len(s) <= control.MaxStringBytes {
 		return s
 	}
