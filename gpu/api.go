@@ -25,6 +25,7 @@ type Config struct {
 	MaxBufferBytes  uint64
 	MaxQueueEntries uint32
 	MaxArgBytes     uint32
+	MaxDescriptors  int // of the process, that sessions, buffers and queues may have; 0: all but a reserve
 	Strikes         StrikePolicy
 
 	Log *slog.Logger // nil: discarded

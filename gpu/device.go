@@ -30,6 +30,9 @@ type Device struct {
 	quit    chan struct{} // ends runDevice
 	wg      sync.WaitGroup
 	newRing func(ring.Config) (serverRing, error)
+	loading chan struct{} // one place: a bundle is memory of the driver's own
+
+	descriptors *descriptors
 
 	closing sync.Once
 	closed  chan struct{} // closed with closeErr set
@@ -74,8 +77,10 @@ func New(cfg Config) (*Device, error) {
 		cfg: cfg, log: cfg.Log, opened: time.Now(),
 		ledger: ledger.New("device", cfg.Limits), root: revoke.NewRoot("device"),
 		lost: make(chan struct{}), quit: make(chan struct{}), closed: make(chan struct{}),
-		newRing: newRing, tenants: map[string]*tenant{}, sessions: map[uint64]*Session{},
+		newRing: newRing, loading: make(chan struct{}, 1), tenants: map[string]*tenant{}, sessions: map[uint64]*Session{},
 	}
+	d.descriptors = newDescriptors(cfg.MaxDescriptors)
+	d.cfg.DMA = &countedPool{DMAPool: cfg.DMA, descriptors: d.descriptors}
 	d.engine = newEngine(d)
 	d.records = newAuditWriter(cfg.Audit, d.log)
 	if err := cfg.Backend.Start(d.engine); err != nil {

@@ -47,7 +47,7 @@ func (m *memRing) add(x memEntry) {
 	nudge(m.work)
 }
 
-func (m *memRing) DupFDs() (int, int, int, error) {
+func (m *memRing) HandOut() (int, int, int, error) {
 	return -1, -1, -1, errors.New("this ring is a model and has no descriptors")
 }
 

@@ -84,7 +84,7 @@ func (m *modelSession) own(c ledger.Class) uint64 {
 		return uint64(len(m.programs))
 	case ledger.QueueSlots:
 		if m.queue != nil {
-			return 16
+			return minQueueCharge
 		}
 	}
 	return 0
@@ -245,7 +245,7 @@ func (x *machine) createQueue(*rapid.T) {
 		return
 	}
 	info, err := m.real.CreateQueue(16, 64)
-	if x.expect(m, err, ledger.QueueSlots, 16, true) {
+	if x.expect(m, err, ledger.QueueSlots, minQueueCharge, true) {
 		q, err := lookup[queue](m.real.handles, info.Handle)
 		require.NoError(x.t, err)
 		m.queue = &client{t: x.t, s: m.real, h: info.Handle, mem: q.ring.(*memRing)}
@@ -382,7 +382,7 @@ func newModelSession(s *Session, l ledger.Limits) *modelSession {
 
 func (x *machine) openTop() {
 	l := ledger.NoLimits()
-	l[ledger.Buffers], l[ledger.DeviceMemory], l[ledger.Fences], l[ledger.Programs], l[ledger.QueueSlots], l[ledger.Sessions] = 6, 100000, 4, 3, 40, 3
+	l[ledger.Buffers], l[ledger.DeviceMemory], l[ledger.Fences], l[ledger.Programs], l[ledger.QueueSlots], l[ledger.Sessions] = 6, 100000, 4, 3, 160, 3
 	s, err := x.r.dev.OpenSession(Attach{Tenant: fmt.Sprint("t", len(x.sessions)%2), TenantLimits: ledger.NoLimits(), Limits: l, Facet: FacetFull})
 	require.NoError(x.t, err)
 	x.sessions = append(x.sessions, newModelSession(s, l))

@@ -28,6 +28,8 @@ type queue struct {
 	ring     serverRing
 	argBytes uint32
 	charges  [2]ledger.Receipt
+	// descriptors is what it has of Device.descriptors.
+	descriptors atomic.Int64
 
 	wake     chan struct{} // capacity 1: a job ended or a fence was reached
 	sleeping atomic.Bool   // runQueue wants to be woken
@@ -52,6 +54,7 @@ type queue struct {
 	spanBytes  []uint64
 
 	armed    bool
+	deaf     bool                 // the client has closed its end: nothing can wake the doorbell
 	arm      chan context.Context // to runDoorbell
 	rang     chan error           // from it
 	sleep    context.Context
@@ -61,7 +64,7 @@ type queue struct {
 // serverRing is the driver's end of a ring: *ring.Server, or a model of it in tests
 // on virtual time.
 type serverRing interface {
-	DupFDs() (ring, sq, cq int, err error)
+	HandOut() (ring, sq, cq int, err error)
 	Take(e *ring.Entry) (bool, error)
 	Published() int
 	Args(e *ring.Entry, bindings []ring.Binding, inline []byte) ([]ring.Binding, []byte, error)
@@ -83,6 +86,9 @@ func newRing(cfg ring.Config) (serverRing, error) {
 const (
 	defaultQueueEntries  = 256
 	defaultQueueArgBytes = 64 << 10
+	// minQueueCharge is how many queueSlots the smallest queue costs: what it has
+	// besides its entries (goroutines, descriptors, a mapping) is the same for all.
+	minQueueCharge = 64
 	// takeBatch bounds what one round takes, so that completions are not held up.
 	takeBatch = 64
 	// spinRounds is how often a queue that just had work looks again before it
@@ -125,8 +131,8 @@ func (s *Session) CreateQueue(entries, argBytes uint32) (QueueInfo, error) {
 	return QueueInfo{Handle: q.h, Entries: entries, ArgBytes: argBytes}, nil
 }
 
-// QueueFDs returns duplicates of the descriptors that the client of a queue gets
-// (ring.Server.DupFDs), which the caller owns.
+// QueueFDs returns the descriptors that the client of a queue gets, which the
+// caller owns. It succeeds once: see ring.Server.HandOut.
 func (s *Session) QueueFDs(h Handle) (ring, sq, cq int, err error) {
 	if err := s.enter(); err != nil {
 		return -1, -1, -1, err
@@ -136,16 +142,38 @@ func (s *Session) QueueFDs(h Handle) (ring, sq, cq int, err error) {
 	if err != nil {
 		return -1, -1, -1, err
 	}
-	return q.ring.DupFDs()
+	if ring, sq, cq, err = q.ring.HandOut(); err == nil {
+		q.keepDescriptors(queueDescriptors)
+	}
+	return ring, sq, cq, err
+}
+
+// keepDescriptors gives back all but so many of them.
+func (q *queue) keepDescriptors(n int64) {
+	for {
+		held := q.descriptors.Load()
+		if held <= n {
+			return
+		}
+		if q.descriptors.CompareAndSwap(held, n) {
+			q.session.dev.descriptors.give(held - n)
+			return
+		}
+	}
 }
 
 // open charges the queue, makes its ring and starts it.
 func (q *queue) open(entries uint32) error {
 	s := q.session
 	var err error
-	if q.charges[0], err = s.account.Reserve(ledger.QueueSlots, uint64(entries)); err != nil {
+	if q.charges[0], err = s.account.Reserve(ledger.QueueSlots, uint64(max(entries, minQueueCharge))); err != nil {
 		return err
 	}
+	if err := s.dev.descriptors.take(newQueueDescriptors); err != nil {
+		q.release()
+		return err
+	}
+	q.descriptors.Store(newQueueDescriptors)
 	// Header, entries, two completions for each, arena: docs/wire.md.
 	bytes, _ := roundUp(0x100 + uint64(entries)*(ring.EntryBytes+2*ring.CompletionBytes) + uint64(q.argBytes))
 	if q.charges[1], err = s.account.Reserve(ledger.HostMemory, bytes); err != nil {
@@ -181,6 +209,7 @@ func (q *queue) open(entries uint32) error {
 func (q *queue) release() {
 	q.charges[0].Release()
 	q.charges[1].Release()
+	q.keepDescriptors(0)
 }
 
 // CancelQueue ends everything published so far as cancelled, and returns when
@@ -298,7 +327,7 @@ func (q *queue) rest(gone, lost <-chan struct{}) error {
 	if q.headEnded() {
 		return nil
 	}
-	if !q.armed && q.mayTake() {
+	if !q.armed && !q.deaf && q.mayTake() {
 		q.armed = true
 		q.arm <- q.sleep
 	}
@@ -306,6 +335,10 @@ func (q *queue) rest(gone, lost <-chan struct{}) error {
 	case <-q.wake:
 	case err := <-q.rang:
 		q.armed = false
+		if gpuerr.CodeOf(err) == gpuerr.Disconnected {
+			q.deaf = true // what was published is taken; it ends, and the queue when it is closed
+			return nil
+		}
 		return err
 	case ended := <-q.cancels:
 		q.drain(cancelledOutcome, true)

@@ -53,14 +53,22 @@ func TestRealRingBreach(t *testing.T) {
 	info, err := s.CreateQueue(16, 64)
 	require.NoError(t, err)
 	spin := prog(t, s, "spin")
-	bad, good := &client{t: t, s: s, h: info.Handle, ring: attach(t, s, info.Handle)}, r.queue(s, 16, 64)
-	bad.launch(spin)
-	const sqTail = 0x040 // docs/wire.md
 	memFD, sqFD, cqFD, err := s.QueueFDs(info.Handle)
 	require.NoError(t, err)
-	for _, fd := range []int{memFD, sqFD, cqFD} {
-		defer unix.Close(fd)
+	keep := func(fd int) int {
+		kept, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+		require.NoError(t, err)
+		t.Cleanup(func() { unix.Close(kept) })
+		return kept
 	}
+	clientMem, clientSQ := memFD, sqFD
+	memFD, sqFD = keep(memFD), keep(sqFD)
+	attached, err := ring.Attach(clientMem, clientSQ, cqFD)
+	require.NoError(t, err)
+	defer attached.Close()
+	bad, good := &client{t: t, s: s, h: info.Handle, ring: attached}, r.queue(s, 16, 64)
+	bad.launch(spin)
+	const sqTail = 0x040 // docs/wire.md
 	memory, err := unix.Mmap(memFD, 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	require.NoError(t, err)
 	binary.LittleEndian.PutUint64(memory[sqTail:], 1<<40)

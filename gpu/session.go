@@ -109,11 +109,15 @@ func (s *Session) open(above *revoke.Node, payer *ledger.Account, limits ledger.
 	if err := payer.CanSpend(ledger.AuditBytes); err != nil {
 		return nil, err
 	}
+	d := s.dev
 	charge, err := payer.Reserve(ledger.Sessions, 1)
 	if err != nil {
 		return nil, err
 	}
-	d := s.dev
+	if err := d.descriptors.take(sessionDescriptors); err != nil {
+		charge.Release()
+		return nil, err
+	}
 	s.charge, s.opened, s.handles = charge, time.Now(), newTable()
 	s.deadline = min(d.cfg.DefaultDeadline, s.longest)
 	s.memory.dma = d.cfg.DMA
@@ -124,11 +128,11 @@ func (s *Session) open(above *revoke.Node, payer *ledger.Account, limits ledger.
 	d.mu.Unlock()
 	name := fmt.Sprintf("session %d", s.id)
 	if s.account, err = payer.Child(name, limits); err != nil {
-		s.charge.Release()
+		s.discharge()
 		return nil, err
 	}
 	if s.node, err = above.NewChild(name, revoke.Ops{Scrub: s.scrub, Release: s.release}); err != nil {
-		s.charge.Release()
+		s.discharge()
 		s.account.Close()
 		return nil, s.closedError(err)
 	}
@@ -163,13 +167,19 @@ func (s *Session) release() {
 	if err := s.account.Close(); err != nil {
 		s.dev.log.Error("a session ends with charges", "session", s.id, "error", err)
 	}
-	s.charge.Release()
+	s.discharge()
 	s.dev.mu.Lock()
 	delete(s.dev.sessions, s.id)
 	s.dev.mu.Unlock()
 	s.dev.auditEvent("session.close", s.tenant, "session=%d attach=%d parent=%d launches=%d ok=%d failed=%d innocent=%d cancelled=%d revoked=%d timedOut=%d deviceLost=%d cause=%q",
 		s.id, s.attach, s.parentID(), s.launches.Load(), s.ended[outcome.OK].Load(), s.ended[outcome.Failed].Load(), s.ended[outcome.Innocent].Load(),
 		s.ended[outcome.Cancelled].Load(), s.ended[outcome.Revoked].Load(), s.ended[outcome.TimedOut].Load(), s.ended[outcome.DeviceLost].Load(), clip(s.Err()))
+}
+
+// discharge gives back what the session itself is.
+func (s *Session) discharge() {
+	s.charge.Release()
+	s.dev.descriptors.give(sessionDescriptors)
 }
 
 // clip is an error for a record: its code and the beginning of its text.

@@ -150,7 +150,7 @@ func TestQuota(t *testing.T) {
 		{ledger.Fences, 2, 1, 0, func(s *Session) error { _, err := s.CreateFence(0); return err }},
 		{ledger.Programs, 2, 1, 0, func(s *Session) error { _, _, err := s.OpenProgram("p"); return err }},
 		{ledger.ProgramBytes, 250, 100, 50, func(s *Session) error { _, _, err := s.LoadProgram(ctx, make([]byte, 100)); return err }},
-		{ledger.QueueSlots, 40, 16, 8, func(s *Session) error { _, err := s.CreateQueue(16, 64); return err }},
+		{ledger.QueueSlots, 160, 64, 160 - 128, func(s *Session) error { _, err := s.CreateQueue(16, 64); return err }},
 		{ledger.HostMemory, 10000, 4096, 10000 - 8192, func(s *Session) error { _, err := s.CreateQueue(2, 64); return err }},
 		{ledger.Sessions, 2, 1, 0, func(s *Session) error { _, err := s.Restrict(Policy{Limits: ledger.NoLimits()}); return err }},
 	} {

@@ -32,7 +32,7 @@ func expectProtocol(t *testing.T, s *Server, c *Client) {
 	if code := gpuerr.Code(s.view.state.Load()); code != gpuerr.Protocol {
 		t.Errorf("state = %v", code)
 	}
-	if wakesPending(t, s.clientDone.FD()) == 0 {
+	if wakesPending(t, c.done.FD()) == 0 {
 		t.Error("the client was not woken")
 	}
 	s.Consumed()
@@ -303,7 +303,7 @@ func TestAttachRefuses(t *testing.T) {
 			h := s.layout.header()
 			spoil(s, &h)
 			storeHeader(s.mapping, h)
-			ring, sq, cq, err := s.DupFDs()
+			ring, sq, cq, err := s.HandOut()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -343,7 +343,7 @@ func TestAttachRefusesDescriptors(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			leakcheck.Check(t)
 			s := newServer(t, Config{Entries: 4, ArgBytes: 64})
-			ring, sq, cq, err := s.DupFDs()
+			ring, sq, cq, err := s.HandOut()
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -39,7 +39,7 @@ func newServer(t testing.TB, cfg Config) *Server {
 
 func attach(t testing.TB, s *Server) *Client {
 	t.Helper()
-	ring, sq, cq, err := s.DupFDs()
+	ring, sq, cq, err := s.HandOut()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ func TestRollbackForgetsEntriesAndArguments(t *testing.T) {
 	s, err := ring.NewServer(ring.Config{Entries: 4, ArgBytes: 128})
 	require.NoError(t, err)
 	defer s.Close(gpuerr.Closed)
-	memory, sq, cq, err := s.DupFDs()
+	memory, sq, cq, err := s.HandOut()
 	require.NoError(t, err)
 	c, err := ring.Attach(memory, sq, cq)
 	require.NoError(t, err)

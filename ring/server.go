@@ -18,7 +18,7 @@ import (
 //	  └──────────────Close──────────────────────────────►
 type Server struct {
 	layout
-	mem     *shm.Memory
+	mem     *shm.Memory // closed once the client has it, like the client's ends
 	mapping []byte
 	view    view
 
@@ -40,6 +40,8 @@ type Server struct {
 	seenHead uint64 // cqHead as last read and checked
 	// +checklocks:takeMu
 	err error // set once failed or closed
+	// +checklocks:takeMu
+	handedOut bool
 
 	doneMu sync.Mutex
 	// +checklocks:doneMu
@@ -78,10 +80,20 @@ func NewServer(cfg Config) (_ *Server, err error) {
 	return s, nil
 }
 
-// DupFDs are what the client gets, as duplicates that the caller owns: the
-// memory, the end of the submission pipe that wakes the driver, the end of the
-// completion pipe that the client sleeps on. It fails once the ring is closed.
-func (s *Server) DupFDs() (ring, sq, cq int, err error) {
+// HandOut returns what the client gets, which the caller owns: the memory, the end
+// of the submission pipe that wakes the driver, the end of the completion pipe that
+// the client sleeps on. This side keeps its mapping and its own ends of the pipes,
+// nothing else, so that it learns when the client is gone (WaitWork: Disconnected).
+// It succeeds once, and fails once the ring has ended.
+func (s *Server) HandOut() (ring, sq, cq int, err error) {
+	s.takeMu.Lock()
+	defer s.takeMu.Unlock()
+	switch {
+	case s.err != nil:
+		return -1, -1, -1, s.err
+	case s.handedOut:
+		return -1, -1, -1, gpuerr.New(gpuerr.Invalid, "the descriptors of a ring are handed out once")
+	}
 	if ring, err = s.mem.DupFD(); err != nil {
 		return -1, -1, -1, err
 	}
@@ -94,6 +106,10 @@ func (s *Server) DupFDs() (ring, sq, cq int, err error) {
 		unix.Close(sq)
 		return -1, -1, -1, err
 	}
+	s.handedOut = true
+	s.mem.Close()
+	s.clientWork.Close()
+	s.clientDone.Close()
 	return ring, sq, cq, nil
 }
 
@@ -264,7 +280,8 @@ func (s *Server) publishLocked() bool {
 }
 
 // WaitWork sleeps until Take has something. It returns ctx's error when ctx ends
-// first, and what Take would when the ring has ended.
+// first, what Take would when the ring has ended, and gpuerr.Disconnected when
+// there is nothing to take and the client has closed its end of the pipe.
 func (s *Server) WaitWork(ctx context.Context) error {
 	for {
 		ready, err := s.arm()

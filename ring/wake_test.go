@@ -252,8 +252,8 @@ func TestCloseTellsWaiter(t *testing.T) {
 		s.Consumed()
 		s.Complete(&Completion{})
 		s.Flush()
-		if _, _, _, err := s.DupFDs(); !errors.Is(err, gpuerr.Closed) {
-			t.Errorf("DupFDs() after Close: %v", err)
+		if _, _, _, err := s.HandOut(); err == nil {
+			t.Error("HandOut() after Close")
 		}
 	}
 }

@@ -1,0 +1,95 @@
+package gpu
+
+import (
+	"context"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"capgpu/ddf/fake"
+	"capgpu/gpuerr"
+	"capgpu/ledger"
+	"capgpu/ring"
+)
+
+func withDescriptors(n int) rigOption {
+	return func(c *Config, _ *fake.Options) { c.MaxDescriptors = n }
+}
+
+// What tenants have of the process's descriptors is bounded over all of them, and
+// given back.
+func TestDescriptorsAreBounded(t *testing.T) {
+	ctx := context.Background()
+	r := newMemRig(t, withDescriptors(12))
+	s, other := r.open("alice"), r.open("bob")
+	big := func() (BufferInfo, error) { return s.CreateBuffer(ctx, 2*carveBytes, 0) }
+	first, err := big()
+	require.NoError(t, err)
+	q, err := s.CreateQueue(2, 64)
+	require.NoError(t, err)
+	_, err = big()
+	require.NoError(t, err)
+	_, err = big()
+	require.ErrorIs(t, err, gpuerr.Quota)
+	require.Equal(t, gpuerr.Refused("descriptors", 1, 0).Error(), err.Error())
+	_, err = other.CreateQueue(2, 64)
+	require.ErrorIs(t, err, gpuerr.Quota, "over all tenants")
+	_, err = r.dev.OpenSession(Attach{Tenant: "carol", TenantLimits: ledger.NoLimits(), Limits: ledger.NoLimits()})
+	require.ErrorIs(t, err, gpuerr.Quota)
+	require.NoError(t, r.dev.Check(), "what was refused is charged nothing")
+	require.NoError(t, s.DestroyBuffer(first.Handle))
+	require.NoError(t, s.CloseQueue(q.Handle))
+	q, err = other.CreateQueue(2, 64)
+	require.NoError(t, err)
+	require.NoError(t, other.Close())
+	require.NoError(t, s.Close())
+	require.Zero(t, r.dev.descriptors.held.Load())
+}
+
+// What is left for tenants leaves the process something, whatever its limit.
+func TestDescriptorLimit(t *testing.T) {
+	for process, want := range map[uint64]int64{0: 0, 16: 8, 256: 192, 1024: 768, 65536: 49152} {
+		require.Equal(t, want, descriptorLimit(process), "of %d", process)
+	}
+	require.Positive(t, descriptorLimit(1<<64-1))
+}
+
+func openDescriptors(t *testing.T) int {
+	t.Helper()
+	list, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	return len(list)
+}
+
+// A queue whose client has it costs the driver two descriptors, and one whose
+// client has closed it goes on until it is closed.
+func TestQueueCostsTwoDescriptors(t *testing.T) {
+	r := newRig(t)
+	s := r.open("alice")
+	b, f := buf(t, s, 4096), newFence(t, s, 0)
+	before, held := openDescriptors(t), r.dev.descriptors.held.Load()
+	info, err := s.CreateQueue(16, 64)
+	require.NoError(t, err)
+	client := attachNow(t, s, info.Handle)
+	require.EqualValues(t, held+queueDescriptors, r.dev.descriptors.held.Load())
+	_, _, _, err = s.QueueFDs(info.Handle)
+	require.ErrorIs(t, err, gpuerr.Invalid, "handed out once")
+	wait := ring.WaitEntry(1, uint64(f), 1)
+	fill := ring.FillEntry(2, uint64(b), 0, 4, 7, 0)
+	signal := ring.SignalEntry(3, uint64(f), 2)
+	for _, e := range []*ring.Entry{&wait, &fill, &signal} {
+		require.NoError(t, client.Push(e, nil, nil))
+	}
+	require.NoError(t, client.Flush())
+	require.NoError(t, client.Close())
+	require.Equal(t, before+2, openDescriptors(t))
+
+	require.NoError(t, s.SignalFence(f, 1))
+	state, err := s.WaitFence(context.Background(), f, 2)
+	require.NoError(t, err)
+	require.EqualValues(t, 2, state.Reached, "what was published is done")
+	require.NoError(t, s.CloseQueue(info.Handle))
+	require.Equal(t, before, openDescriptors(t))
+	require.Equal(t, held, r.dev.descriptors.held.Load())
+}
