@@ -57,10 +57,14 @@ func Serve(ctx context.Context, conn *net.UnixConn, service *client.Conn, o Opti
 	bootstrap := rpcguard.Export(rpcguard.Spec{
 		Name: "GpuDeviceManager", Gate: g.root, Impl: g, Log: g.log,
 		Methods: schema.GpuDeviceManager_Methods(nil, &manager{g}),
+		// When the last call has returned. rpcguard.Serve waits for the objects
+		// below, which may be waiting for a driver that does not answer.
+		Shutdown: func() {
+			g.root.Revoke(gpuerr.New(gpuerr.Disconnected, "the connection is closed"))
+			g.abandonAll()
+		},
 	})
 	err := rpcguard.Serve(ctx, conn, bootstrap, o.Limits)
-	g.root.Revoke(gpuerr.New(gpuerr.Disconnected, "the connection is closed"))
-	g.abandonAll()
 	g.workers.Wait()
 	return err
 }

@@ -57,12 +57,14 @@ func (c *call) ReleaseResults() {}
 func (c *call) Return() {
 	defer c.v.running.Done()
 	defer c.cancel(nil)
+	var objects []*object
+	if c.results != nil {
+		objects = c.objects()
+		defer c.results.CapTable().Reset()
+	}
 	var fds []int
 	if c.err == nil {
-		fds, c.err = c.takeFDs()
-	}
-	if c.results != nil {
-		defer c.results.CapTable().Reset()
+		fds, c.err = c.takeFDs(objects)
 	}
 	if c.err != nil {
 		c.v.returnException(c, exceptionOf(c.err))
@@ -74,9 +76,21 @@ func (c *call) Return() {
 	}
 }
 
+// objects are those behind the result's capabilities, nil for what is none. The
+// vat holds them from here on, also if the result does not leave.
+func (c *call) objects() []*object {
+	table := c.results.CapTable()
+	objects := make([]*object, table.Len())
+	for i := range objects {
+		objects[i] = objectOf(table.At(i))
+		c.v.hold(objects[i])
+	}
+	return objects
+}
+
 // takeFDs gathers a descriptor for each result capability that carries one, -1
 // for the others, and checks that all of them come from Export.
-func (c *call) takeFDs() ([]int, error) {
+func (c *call) takeFDs(objects []*object) ([]int, error) {
 	if c.results == nil {
 		if _, err := c.AllocResults(capnp.ObjectSize{}); err != nil {
 			return nil, err
@@ -94,11 +108,10 @@ func (c *call) takeFDs() ([]int, error) {
 		fds[i] = -1
 	}
 	for i := range fds {
-		client := table.At(i)
-		if !client.IsValid() {
+		if !table.At(i).IsValid() {
 			continue
 		}
-		o := objectOf(client)
+		o := objects[i]
 		if o == nil {
 			closeAll(fds)
 			return nil, gpuerr.New(gpuerr.Internal, "a result capability that was not made by Export")

@@ -7,6 +7,7 @@ import (
 
 	"capnproto.org/go/capnp/v3/rpc"
 
+	"capgpu/internal/rpcguard/rpcguardtest"
 	"capgpu/schema"
 )
 
@@ -69,12 +70,12 @@ func BenchmarkServe(b *testing.B) {
 	peer, _ := serve(b, s, Limits{MaxQuestions: 1 << 30})
 	p := newRawPeer(b, peer)
 	_ = peer.SetDeadline(noDeadline)
-	p.send(bootstrapBytes(b, 0))
-	p.send(callBytes(b, callSpec{id: 1, iface: managerInterface, method: 1, export: p.capOf(0)}))
-	p.send(callBytes(b, callSpec{id: 2, iface: sessionInterface, method: 0, export: p.capOf(1), arg: 1}))
+	p.send(rpcguardtest.Bootstrap(0))
+	p.send(callBytes(callSpec{id: 1, iface: managerInterface, method: 1, export: p.capOf(0)}))
+	p.send(callBytes(callSpec{id: 2, iface: sessionInterface, method: 0, export: p.capOf(1), arg: 1}))
 	buffer := p.capOf(2)
-	messages := append(callBytes(b, callSpec{id: 3, iface: bufferInterface, method: 2, export: buffer}), finishBytes(b, 3, false)...)
-	call := len(messages) - len(finishBytes(b, 3, false))
+	messages := append(callBytes(callSpec{id: 3, iface: bufferInterface, method: 2, export: buffer}), rpcguardtest.Finish(3, false)...)
+	call := len(messages) - len(rpcguardtest.Finish(3, false))
 	b.ReportAllocs()
 	for b.Loop() {
 		p.send(messages[:call])

@@ -50,8 +50,10 @@
 //
 // # What survives
 //
-// Nothing outlives Serve: when it returns, every call has returned, every
-// capability that only the peer held has been shut down, and the socket is
-// closed. An object whose last reference dies runs Spec.Shutdown once, after its
-// last call.
+// Nothing outlives Serve: when it returns, every call has returned, Spec.Shutdown
+// of every capability that only the peer held has run, and the socket is closed.
+// An object runs Shutdown once, on its own goroutine, after its last reference
+// died and its last call ended. What a Shutdown waits for must end by itself or
+// through the Shutdown of the bootstrap capability, which is released last and
+// runs beside the others.
 package rpcguard

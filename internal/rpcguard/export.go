@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"sync/atomic"
 
 	"capnproto.org/go/capnp/v3"
 	"capnproto.org/go/capnp/v3/exc"
@@ -43,7 +44,9 @@ type Spec struct {
 // object is the hook behind an exported capability.
 type object struct {
 	*server.Server
-	spec Spec
+	spec  Spec
+	dying atomic.Bool   // the last reference is gone
+	ended chan struct{} // closed when Spec.Shutdown has run
 }
 
 // Export makes a capability of spec. The caller owns the one reference to it.
@@ -52,7 +55,7 @@ func Export(spec Spec) capnp.Client {
 	if spec.Log == nil {
 		spec.Log = slog.Default()
 	}
-	o := &object{spec: spec}
+	o := &object{spec: spec, ended: make(chan struct{})}
 	methods := make([]server.Method, len(spec.Methods))
 	for i, m := range spec.Methods {
 		methods[i] = server.Method{Method: m.Method, Impl: o.guarded(m.Method, m.Impl)}
@@ -75,11 +78,19 @@ func (o *object) Recv(ctx context.Context, r capnp.Recv) capnp.PipelineCaller {
 	return o.Server.Recv(ctx, r)
 }
 
+// Shutdown implements capnp.ClientHook: the last reference is gone. What follows
+// happens on the object's own goroutine, after its last call.
+func (o *object) Shutdown() {
+	o.dying.Store(true)
+	o.Server.Shutdown()
+}
+
 type shutdownFunc func()
 
 func (f shutdownFunc) Shutdown() { f() }
 
 func (o *object) shutdown() {
+	defer close(o.ended)
 	if o.spec.Shutdown == nil {
 		return
 	}

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"capgpu/gpuerr"
+	"capgpu/internal/rpcguard/rpcguardtest"
 )
 
 // Streams that end go-capnp's own server, v3.1.0-alpha.2 and later.
@@ -44,9 +45,9 @@ func TestCyclicList(t *testing.T) {
 func TestDisembargoOfEmptyAnswer(t *testing.T) {
 	peer, _ := serve(t, newService(), Limits{})
 	p := newRawPeer(t, peer)
-	p.send(bootstrapBytes(t, 0))
+	p.send(rpcguardtest.Bootstrap(0))
 	manager := p.capOf(0)
-	p.send(callBytes(t, callSpec{id: 1, iface: managerInterface, method: 1, export: manager, arg: openNoResults}))
+	p.send(callBytes(callSpec{id: 1, iface: managerInterface, method: 1, export: manager, arg: openNoResults}))
 	p.returned(1)
 	p.send(fromHex(t, pocDisembargo))
 	m, err := p.next()
@@ -55,7 +56,7 @@ func TestDisembargoOfEmptyAnswer(t *testing.T) {
 	d, err := m.Disembargo()
 	require.NoError(t, err)
 	require.Equal(t, rpccp.Disembargo_context_Which_receiverLoopback, d.Context().Which())
-	p.send(callBytes(t, callSpec{id: 2, iface: managerInterface, method: 1, export: manager}))
+	p.send(callBytes(callSpec{id: 2, iface: managerInterface, method: 1, export: manager}))
 	p.capOf(2)
 }
 
@@ -67,26 +68,26 @@ func TestSameReceiverAnswerTwice(t *testing.T) {
 	opened := uint32(1)
 	twice := func(table rpccp.CapDescriptor_List) error {
 		for i := range table.Len() {
-			if err := setPromise(table.At(i).NewReceiverAnswer, opened, []uint16{0}); err != nil {
+			if err := rpcguardtest.SetPromise(table.At(i).NewReceiverAnswer, opened, []uint16{0}); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
-	p.send(bootstrapBytes(t, 0))
+	p.send(rpcguardtest.Bootstrap(0))
 	manager := p.capOf(0)
 	p.send(
-		callBytes(t, callSpec{id: opened, iface: managerInterface, method: 1, export: manager, arg: openBlockThenSession}),
-		callBytes(t, callSpec{id: 2, iface: managerInterface, method: 1, export: manager, arg: openNoResults, caps: twice, capsCount: 2}),
-		callBytes(t, callSpec{id: 3, iface: managerInterface, method: 1, export: manager, arg: openNoResults, caps: twice, capsCount: 2}),
-		callBytes(t, callSpec{id: 4, iface: managerInterface, method: 1, export: manager, arg: openNoResults}),
+		callBytes(callSpec{id: opened, iface: managerInterface, method: 1, export: manager, arg: openBlockThenSession}),
+		callBytes(callSpec{id: 2, iface: managerInterface, method: 1, export: manager, arg: openNoResults, caps: twice, capsCount: 2}),
+		callBytes(callSpec{id: 3, iface: managerInterface, method: 1, export: manager, arg: openNoResults, caps: twice, capsCount: 2}),
+		callBytes(callSpec{id: 4, iface: managerInterface, method: 1, export: manager, arg: openNoResults}),
 	)
 	p.returned(4)
 	// A broken one breaks the call that names it.
 	opened = 5
 	p.send(
-		callBytes(t, callSpec{id: opened, iface: managerInterface, method: 1, export: manager, arg: openQuota}),
-		callBytes(t, callSpec{id: 6, iface: managerInterface, method: 1, export: manager, arg: openNoResults, caps: twice, capsCount: 2}),
+		callBytes(callSpec{id: opened, iface: managerInterface, method: 1, export: manager, arg: openQuota}),
+		callBytes(callSpec{id: 6, iface: managerInterface, method: 1, export: manager, arg: openNoResults, caps: twice, capsCount: 2}),
 	)
 	require.Contains(t, p.exception(6), "E_QUOTA")
 }
@@ -98,27 +99,27 @@ func TestBreachesAbort(t *testing.T) {
 	}
 	block := callSpec{id: 1, iface: managerInterface, method: 1, arg: openBlock}
 	for name, messages := range map[string][][]byte{
-		"unknown capability": {callBytes(t, callSpec{id: 1, export: 77})},
-		"unknown promise":    {callBytes(t, callSpec{id: 1, promise: promise(77)})},
-		"finished promise": {callBytes(t, block), finishBytes(t, 0, false),
-			callBytes(t, callSpec{id: 2, promise: promise(0)})},
-		"question reused":         {callBytes(t, block), callBytes(t, block)},
-		"bootstrap reused":        {callBytes(t, block), bootstrapBytes(t, 1)},
-		"results to third party":  {callBytes(t, callSpec{id: 1, yourself: true})},
-		"unknown finish":          {finishBytes(t, 9, true)},
-		"finished twice":          {callBytes(t, block), callBytes(t, callSpec{id: 2, promise: promise(1), path: []uint16{0}}), finishBytes(t, 1, true), finishBytes(t, 1, true)},
-		"unknown release":         {releaseBytes(t, 9, 1)},
-		"released too often":      {releaseBytes(t, 0, 2)},
-		"path too long":           {callBytes(t, callSpec{id: 1, promise: promise(0), path: make([]uint16, 9)})},
-		"argument of unknown cap": {callBytes(t, callSpec{id: 1, capsCount: 1, caps: capIs(func(d rpccp.CapDescriptor) error { d.SetReceiverHosted(9); return nil })})},
-		"argument of itself":      {callBytes(t, callSpec{id: 1, capsCount: 1, caps: capIs(func(d rpccp.CapDescriptor) error { return setPromise(d.NewReceiverAnswer, 1, nil) })})},
-		"too many capabilities":   {callBytes(t, callSpec{id: 1, capsCount: 300, caps: func(rpccp.CapDescriptor_List) error { return nil }})},
-		"return":                  {build(t, func(m rpccp.Message) error { _, err := m.NewReturn(); return err })},
-		"resolve":                 {build(t, func(m rpccp.Message) error { _, err := m.NewResolve(); return err })},
-		"provide":                 {build(t, func(m rpccp.Message) error { _, err := m.NewProvide(); return err })},
-		"accept":                  {build(t, func(m rpccp.Message) error { _, err := m.NewAccept(); return err })},
-		"join":                    {build(t, func(m rpccp.Message) error { _, err := m.NewJoin(); return err })},
-		"receiver loopback": {build(t, func(m rpccp.Message) error {
+		"unknown capability": {callBytes(callSpec{id: 1, export: 77})},
+		"unknown promise":    {callBytes(callSpec{id: 1, promise: promise(77)})},
+		"finished promise": {callBytes(block), rpcguardtest.Finish(0, false),
+			callBytes(callSpec{id: 2, promise: promise(0)})},
+		"question reused":         {callBytes(block), callBytes(block)},
+		"bootstrap reused":        {callBytes(block), rpcguardtest.Bootstrap(1)},
+		"results to third party":  {callBytes(callSpec{id: 1, yourself: true})},
+		"unknown finish":          {rpcguardtest.Finish(9, true)},
+		"finished twice":          {callBytes(block), callBytes(callSpec{id: 2, promise: promise(1), path: []uint16{0}}), rpcguardtest.Finish(1, true), rpcguardtest.Finish(1, true)},
+		"unknown release":         {rpcguardtest.Release(9, 1)},
+		"released too often":      {rpcguardtest.Release(0, 2)},
+		"path too long":           {callBytes(callSpec{id: 1, promise: promise(0), path: make([]uint16, 9)})},
+		"argument of unknown cap": {callBytes(callSpec{id: 1, capsCount: 1, caps: capIs(func(d rpccp.CapDescriptor) error { d.SetReceiverHosted(9); return nil })})},
+		"argument of itself":      {callBytes(callSpec{id: 1, capsCount: 1, caps: capIs(func(d rpccp.CapDescriptor) error { return rpcguardtest.SetPromise(d.NewReceiverAnswer, 1, nil) })})},
+		"too many capabilities":   {callBytes(callSpec{id: 1, capsCount: 300, caps: func(rpccp.CapDescriptor_List) error { return nil }})},
+		"return":                  {rpcguardtest.Build(func(m rpccp.Message) error { _, err := m.NewReturn(); return err })},
+		"resolve":                 {rpcguardtest.Build(func(m rpccp.Message) error { _, err := m.NewResolve(); return err })},
+		"provide":                 {rpcguardtest.Build(func(m rpccp.Message) error { _, err := m.NewProvide(); return err })},
+		"accept":                  {rpcguardtest.Build(func(m rpccp.Message) error { _, err := m.NewAccept(); return err })},
+		"join":                    {rpcguardtest.Build(func(m rpccp.Message) error { _, err := m.NewJoin(); return err })},
+		"receiver loopback": {rpcguardtest.Build(func(m rpccp.Message) error {
 			d, err := m.NewDisembargo()
 			d.Context().SetReceiverLoopback(0)
 			return err
@@ -131,7 +132,7 @@ func TestBreachesAbort(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			peer, ended := serve(t, newService(), Limits{})
 			p := newRawPeer(t, peer)
-			p.send(bootstrapBytes(t, 0))
+			p.send(rpcguardtest.Bootstrap(0))
 			require.Equal(t, uint32(0), p.capOf(0))
 			p.send(messages...)
 			require.Contains(t, p.aborted(), "E_PROTOCOL")
@@ -141,11 +142,11 @@ func TestBreachesAbort(t *testing.T) {
 }
 
 func TestTruncatedAndHalfOpen(t *testing.T) {
-	whole := callBytes(t, callSpec{id: 1, iface: managerInterface, method: 1, arg: openBlock})
+	whole := callBytes(callSpec{id: 1, iface: managerInterface, method: 1, arg: openBlock})
 	for cut := 1; cut < len(whole); cut += 7 {
 		peer, ended := serve(t, newService(), Limits{})
 		p := newRawPeer(t, peer)
-		p.send(bootstrapBytes(t, 0), whole[:cut])
+		p.send(rpcguardtest.Bootstrap(0), whole[:cut])
 		require.NoError(t, peer.CloseWrite())
 		select {
 		case <-ended:
@@ -160,7 +161,7 @@ func TestTruncatedAndHalfOpen(t *testing.T) {
 
 func TestAbortFromPeerEndsQuietly(t *testing.T) {
 	peer, ended := serve(t, newService(), Limits{})
-	newRawPeer(t, peer).send(build(t, func(m rpccp.Message) error { _, err := m.NewAbort(); return err }))
+	newRawPeer(t, peer).send(rpcguardtest.Build(func(m rpccp.Message) error { _, err := m.NewAbort(); return err }))
 	require.NoError(t, <-ended)
 }
 
@@ -232,7 +233,7 @@ func TestDescriptorsOnlyGoOut(t *testing.T) {
 	var pipe [2]int
 	require.NoError(t, unix.Pipe2(pipe[:], unix.O_CLOEXEC))
 	defer unix.Close(pipe[0])
-	_, _, err := peer.WriteMsgUnix(bootstrapBytes(t, 0), unix.UnixRights(pipe[1]), nil)
+	_, _, err := peer.WriteMsgUnix(rpcguardtest.Bootstrap(0), unix.UnixRights(pipe[1]), nil)
 	require.NoError(t, err)
 	require.NoError(t, unix.Close(pipe[1]))
 	p := newRawPeer(t, peer)
@@ -241,9 +242,9 @@ func TestDescriptorsOnlyGoOut(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, n, "the end of the pipe: nobody holds the other side")
 
-	p.send(callBytes(t, callSpec{id: 1, iface: managerInterface, method: 1, export: manager}))
-	p.send(callBytes(t, callSpec{id: 2, iface: sessionInterface, method: 0, export: p.capOf(1), arg: 1}))
-	p.send(callBytes(t, callSpec{id: 3, iface: bufferInterface, method: 0, export: p.capOf(2)}))
+	p.send(callBytes(callSpec{id: 1, iface: managerInterface, method: 1, export: manager}))
+	p.send(callBytes(callSpec{id: 2, iface: sessionInterface, method: 0, export: p.capOf(1), arg: 1}))
+	p.send(callBytes(callSpec{id: 3, iface: bufferInterface, method: 0, export: p.capOf(2)}))
 	p.capOf(3)
 }
 
@@ -252,11 +253,11 @@ func TestStrictLimits(t *testing.T) {
 	peer, ended := serve(t, newService(), StrictLimits())
 	p := newRawPeer(t, peer)
 	zero, one := uint32(0), uint32(1)
-	p.send(bootstrapBytes(t, 0),
-		callBytes(t, callSpec{id: 1, iface: managerInterface, method: 1, promise: &zero}),
-		callBytes(t, callSpec{id: 2, iface: sessionInterface, method: 0, promise: &one, path: []uint16{0}, arg: 1}))
+	p.send(rpcguardtest.Bootstrap(0),
+		callBytes(callSpec{id: 1, iface: managerInterface, method: 1, promise: &zero}),
+		callBytes(callSpec{id: 2, iface: sessionInterface, method: 0, promise: &one, path: []uint16{0}, arg: 1}))
 	p.capOf(2)
-	p.send(callBytes(t, callSpec{id: 3, iface: managerInterface, capsCount: 9, caps: func(rpccp.CapDescriptor_List) error { return nil }}))
+	p.send(callBytes(callSpec{id: 3, iface: managerInterface, capsCount: 9, caps: func(rpccp.CapDescriptor_List) error { return nil }}))
 	require.Contains(t, p.aborted(), "at most 8")
 	require.ErrorIs(t, <-ended, gpuerr.Protocol)
 }

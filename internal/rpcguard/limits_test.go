@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"capgpu/gpuerr"
+	"capgpu/internal/rpcguard/rpcguardtest"
 )
 
 // flood sends message over and over until it fails, and returns how many went.
@@ -49,13 +50,13 @@ func TestUnreadResultsStopThePeer(t *testing.T) {
 			defer func() { t.Cleanup(func() { close(s.order) }) }()
 			peer, ended := serve(t, s, Limits{WriteTimeout: 300 * time.Millisecond, MaxUnsentBytes: 1 << 20, MaxCalls: 64})
 			p := newRawPeer(t, peer)
-			p.send(bootstrapBytes(t, 0))
-			p.send(callBytes(t, callSpec{id: 1, iface: managerInterface, method: 1, export: p.capOf(0)}))
-			p.send(callBytes(t, callSpec{id: 2, iface: sessionInterface, method: 0, export: p.capOf(1), arg: 1}))
+			p.send(rpcguardtest.Bootstrap(0))
+			p.send(callBytes(callSpec{id: 1, iface: managerInterface, method: 1, export: p.capOf(0)}))
+			p.send(callBytes(callSpec{id: 2, iface: sessionInterface, method: 0, export: p.capOf(1), arg: 1}))
 			buffer := p.capOf(2)
 			held := heldAfter(func() {
 				sent := flood(peer, func(i uint32) []byte {
-					return callBytes(t, callSpec{id: i + 2, iface: bufferInterface, method: 5, export: buffer, arg2: length})
+					return callBytes(callSpec{id: i + 2, iface: bufferInterface, method: 5, export: buffer, arg2: length})
 				})
 				require.Less(t, sent, 19_000, "the peer was read on and on")
 				err := <-ended
@@ -69,13 +70,13 @@ func TestUnreadResultsStopThePeer(t *testing.T) {
 func TestOpenQuestionsAreBounded(t *testing.T) {
 	peer, ended := serve(t, newService(), Limits{MaxQuestions: 100})
 	p := newRawPeer(t, peer)
-	p.send(bootstrapBytes(t, 0))
+	p.send(rpcguardtest.Bootstrap(0))
 	manager := p.capOf(0)
 	for id := uint32(1); id < 100; id++ {
-		p.send(callBytes(t, callSpec{id: id, iface: managerInterface, method: 1, export: manager, arg: openNoResults}))
+		p.send(callBytes(callSpec{id: id, iface: managerInterface, method: 1, export: manager, arg: openNoResults}))
 		p.returned(id)
 	}
-	p.send(callBytes(t, callSpec{id: 100, iface: managerInterface, method: 1, export: manager, arg: openNoResults}))
+	p.send(callBytes(callSpec{id: 100, iface: managerInterface, method: 1, export: manager, arg: openNoResults}))
 	require.Contains(t, p.aborted(), "questions without a Finish")
 	require.ErrorIs(t, <-ended, gpuerr.Protocol)
 }
@@ -83,10 +84,10 @@ func TestOpenQuestionsAreBounded(t *testing.T) {
 func TestCapabilitiesAreBounded(t *testing.T) {
 	peer, _ := serve(t, newService(), Limits{MaxExports: 3})
 	p := newRawPeer(t, peer)
-	p.send(bootstrapBytes(t, 0))
+	p.send(rpcguardtest.Bootstrap(0))
 	manager := p.capOf(0)
 	openOne := func(id uint32) {
-		p.send(callBytes(t, callSpec{id: id, iface: managerInterface, method: 1, export: manager, arg: openSession}))
+		p.send(callBytes(callSpec{id: id, iface: managerInterface, method: 1, export: manager, arg: openSession}))
 	}
 	openOne(1)
 	p.capOf(1)
@@ -94,11 +95,11 @@ func TestCapabilitiesAreBounded(t *testing.T) {
 	second := p.capOf(2)
 	openOne(3)
 	require.Contains(t, p.exception(3), "E_BUSY")
-	p.send(bootstrapBytes(t, 4))
+	p.send(rpcguardtest.Bootstrap(4))
 	require.Contains(t, p.exception(4), "E_BUSY")
-	p.send(releaseBytes(t, second, 1))
+	p.send(rpcguardtest.Release(second, 1))
 	openOne(5)
-	p.send(finishBytes(t, 1, true)) // releases the first
+	p.send(rpcguardtest.Finish(1, true)) // releases the first
 	p.capOf(5)
 	openOne(6)
 	p.capOf(6)
@@ -109,20 +110,20 @@ func TestCallsInFlightAreBounded(t *testing.T) {
 	s := newService()
 	peer, _ := serve(t, s, Limits{MaxCalls: 4})
 	p := newRawPeer(t, peer)
-	p.send(bootstrapBytes(t, 0))
+	p.send(rpcguardtest.Bootstrap(0))
 	manager := p.capOf(0)
 	for id := uint32(1); id <= 4; id++ {
-		p.send(callBytes(t, callSpec{id: id, iface: managerInterface, method: 1, export: manager, arg: openBlock}))
+		p.send(callBytes(callSpec{id: id, iface: managerInterface, method: 1, export: manager, arg: openBlock}))
 	}
 	for id := uint32(5); id <= 30; id++ {
-		p.send(callBytes(t, callSpec{id: id, iface: managerInterface, method: 1, export: manager, arg: openNoResults}))
+		p.send(callBytes(callSpec{id: id, iface: managerInterface, method: 1, export: manager, arg: openNoResults}))
 	}
 	for id := uint32(5); id <= 30; id++ {
 		require.Contains(t, p.exception(id), "E_BUSY")
 	}
-	p.send(finishBytes(t, 1, true))
+	p.send(rpcguardtest.Finish(1, true))
 	require.Contains(t, p.exception(1), "E_CLOSED")
-	p.send(callBytes(t, callSpec{id: 31, iface: managerInterface, method: 1, export: manager, arg: openNoResults}))
+	p.send(callBytes(callSpec{id: 31, iface: managerInterface, method: 1, export: manager, arg: openNoResults}))
 	require.Equal(t, rpccp.Return_Which_results, p.returned(31).Which())
 }
 
@@ -130,12 +131,12 @@ func TestCallsInFlightAreBounded(t *testing.T) {
 func TestManyShortCalls(t *testing.T) {
 	peer, _ := serve(t, newService(), Limits{MaxCalls: 4})
 	p := newRawPeer(t, peer)
-	p.send(bootstrapBytes(t, 0))
+	p.send(rpcguardtest.Bootstrap(0))
 	manager := p.capOf(0)
 	const n = 5000
 	go func() {
 		for id := uint32(1); id <= n; id++ {
-			p.conn.Write(callBytes(t, callSpec{id: id, iface: managerInterface, method: 1, export: manager, arg: openNoResults}))
+			p.conn.Write(callBytes(callSpec{id: id, iface: managerInterface, method: 1, export: manager, arg: openNoResults}))
 		}
 	}()
 	for id := uint32(1); id <= n; id++ {
@@ -179,9 +180,9 @@ func TestLargeResultIsRefused(t *testing.T) {
 	s := newService()
 	peer, _ := serve(t, s, Limits{})
 	p := newRawPeer(t, peer)
-	p.send(bootstrapBytes(t, 0))
-	p.send(callBytes(t, callSpec{id: 1, iface: managerInterface, method: 1, export: p.capOf(0)}))
-	p.send(callBytes(t, callSpec{id: 2, iface: sessionInterface, method: 0, export: p.capOf(1), arg: 1}))
-	p.send(callBytes(t, callSpec{id: 3, iface: bufferInterface, method: 5, export: p.capOf(2), arg2: 2 << 20}))
+	p.send(rpcguardtest.Bootstrap(0))
+	p.send(callBytes(callSpec{id: 1, iface: managerInterface, method: 1, export: p.capOf(0)}))
+	p.send(callBytes(callSpec{id: 2, iface: sessionInterface, method: 0, export: p.capOf(1), arg: 1}))
+	p.send(callBytes(callSpec{id: 3, iface: bufferInterface, method: 5, export: p.capOf(2), arg2: 2 << 20}))
 	require.Contains(t, p.exception(3), "E_INVALID")
 }

@@ -11,6 +11,7 @@ import (
 	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
 	"github.com/stretchr/testify/require"
 
+	"capgpu/internal/rpcguard/rpcguardtest"
 	"capgpu/schema"
 )
 
@@ -19,26 +20,6 @@ const (
 	sessionInterface = schema.GpuMemorySession_TypeID
 	bufferInterface  = schema.GpuBuffer_TypeID
 )
-
-// build makes the bytes of one message.
-func build(t testing.TB, f func(rpccp.Message) error) []byte {
-	t.Helper()
-	_, seg := capnp.NewSingleSegmentMessage(nil)
-	root, err := rpccp.NewRootMessage(seg)
-	require.NoError(t, err)
-	require.NoError(t, f(root))
-	b, err := root.Message().Marshal()
-	require.NoError(t, err)
-	return b
-}
-
-func bootstrapBytes(t testing.TB, id uint32) []byte {
-	return build(t, func(m rpccp.Message) error {
-		b, err := m.NewBootstrap()
-		b.SetQuestionId(id)
-		return err
-	})
-}
 
 // callSpec is a Call with a first data word of arguments.
 type callSpec struct {
@@ -55,8 +36,8 @@ type callSpec struct {
 	yourself  bool
 }
 
-func callBytes(t testing.TB, s callSpec) []byte {
-	return build(t, func(m rpccp.Message) error {
+func callBytes(s callSpec) []byte {
+	return rpcguardtest.Build(func(m rpccp.Message) error {
 		c, err := m.NewCall()
 		if err != nil {
 			return err
@@ -73,7 +54,7 @@ func callBytes(t testing.TB, s callSpec) []byte {
 		}
 		if s.promise == nil {
 			tgt.SetImportedCap(s.export)
-		} else if err := setPromise(tgt.NewPromisedAnswer, *s.promise, s.path); err != nil {
+		} else if err := rpcguardtest.SetPromise(tgt.NewPromisedAnswer, *s.promise, s.path); err != nil {
 			return err
 		}
 		p, err := c.NewParams()
@@ -97,37 +78,6 @@ func callBytes(t testing.TB, s callSpec) []byte {
 			return err
 		}
 		return s.caps(table)
-	})
-}
-
-func setPromise(alloc func() (rpccp.PromisedAnswer, error), id uint32, path []uint16) error {
-	pa, err := alloc()
-	if err != nil {
-		return err
-	}
-	pa.SetQuestionId(id)
-	ops, err := pa.NewTransform(int32(len(path)))
-	for i, f := range path {
-		ops.At(i).SetGetPointerField(f)
-	}
-	return err
-}
-
-func finishBytes(t testing.TB, id uint32, releaseCaps bool) []byte {
-	return build(t, func(m rpccp.Message) error {
-		f, err := m.NewFinish()
-		f.SetQuestionId(id)
-		f.SetReleaseResultCaps(releaseCaps)
-		return err
-	})
-}
-
-func releaseBytes(t testing.TB, id, n uint32) []byte {
-	return build(t, func(m rpccp.Message) error {
-		r, err := m.NewRelease()
-		r.SetId(id)
-		r.SetReferenceCount(n)
-		return err
 	})
 }
 

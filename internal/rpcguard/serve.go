@@ -30,8 +30,8 @@ const (
 // ends. It takes ownership of conn and of bootstrap, the capability that the
 // peer gets first, which must come from Export. It returns nil when the peer
 // closed the connection, ctx's cause when that ended it, and E_PROTOCOL or the
-// write error otherwise; by then every call has returned and every reference of
-// the peer is released.
+// write error otherwise; by then every call has returned, every reference of the
+// peer is released, and Spec.Shutdown of what only the peer held has run.
 func Serve(ctx context.Context, conn *net.UnixConn, bootstrap capnp.Client, limits Limits) error {
 	v := newVat(conn, bootstrap, limits.withDefaults())
 	go v.out.runWriter()
@@ -144,7 +144,8 @@ func (v *vat) signalRoom() {
 }
 
 // close ends everything in order: no more calls start, running ones are
-// cancelled and awaited, a last message says why, the peer's references go.
+// cancelled and awaited, a last message says why, the peer's references go, and
+// with them the objects that only the peer held.
 func (v *vat) close(err error) {
 	v.cancel(gpuerr.New(gpuerr.Disconnected, "the connection is closed"))
 	v.failParked()
@@ -160,4 +161,5 @@ func (v *vat) close(err error) {
 	v.conn.Close()
 	<-v.out.done
 	v.releaseAll()
+	v.awaitShutdowns()
 }

@@ -21,19 +21,14 @@ import (
 	"capgpu/schema"
 )
 
-func TestMain(m *testing.M) {
-	if os.Getenv(fuzzServerEnv) != "" {
-		runFuzzServer()
-		return
-	}
-	leakcheck.Main(m)
-}
+func TestMain(m *testing.M) { leakcheck.Main(m) }
 
 // service is a small object tree with every way in which a method can end.
 type service struct {
 	schema.GpuDeviceManager_Server // what it does not define panics
 	gate                           *Gate
 	live                           atomic.Int64 // objects not yet shut down
+	opened                         atomic.Int64 // sessions, ever
 	order                          chan uint64  // offsets of buffer reads, in order
 	log                            *slog.Logger
 }
@@ -106,7 +101,10 @@ type session struct {
 	line Line
 }
 
-func (s *service) newSession() *session { return &session{s: s, gate: s.gate.NewChild()} }
+func (s *service) newSession() *session {
+	s.opened.Add(1)
+	return &session{s: s, gate: s.gate.NewChild()}
+}
 
 func (o *session) export() capnp.Client {
 	o.s.live.Add(1)
@@ -218,7 +216,7 @@ func serve(t testing.TB, s *service, limits Limits) (peer *net.UnixConn, ended <
 		case <-time.After(10 * time.Second):
 			t.Error("Serve did not return after its peer closed")
 		}
-		require.Eventually(t, func() bool { return s.live.Load() == 0 }, 5*time.Second, time.Millisecond, "objects left behind")
+		require.Zero(t, s.live.Load(), "objects outlive Serve")
 		s.gate.Revoke(nil)
 	})
 	return peer, end

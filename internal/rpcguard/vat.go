@@ -52,6 +52,12 @@ type vat struct {
 	callBytes int64
 	// +checklocks:mu
 	closing bool
+	// held are the objects that this vat ever held and that may still be there.
+	// +checklocks:mu
+	held map[*object]struct{}
+	// pruneAt is the size of held at which those that ended are taken out.
+	// +checklocks:mu
+	pruneAt int
 	// later runs after the next unlock: what must not run under mu.
 	// +checklocks:mu
 	later []func()
@@ -101,7 +107,10 @@ func newVat(conn *net.UnixConn, bootstrap capnp.Client, limits Limits) *vat {
 		patient:   true,
 		questions: make(map[uint32]*question),
 		exports:   make(map[uint32]*export),
+		held:      make(map[*object]struct{}),
+		pruneAt:   minPruneAt,
 	}
+	v.hold(objectOf(bootstrap))
 	v.ctx, v.cancel = context.WithCancelCause(context.Background())
 	v.out = newWriter(conn, limits.WriteTimeout, v.signalRoom, func(err error) {
 		v.cancel(gpuerr.New(gpuerr.Disconnected, "the peer does not read: %v", err))
@@ -328,6 +337,44 @@ func (v *vat) failParked() {
 	for _, q := range v.questions {
 		if q.call != nil && !q.call.started {
 			v.failLocked(q, gone)
+		}
+	}
+}
+
+// minPruneAt bounds how many objects that ended are remembered.
+const minPruneAt = 64
+
+// hold makes awaitShutdowns know o, if it dies before. Nil is nothing.
+func (v *vat) hold(o *object) {
+	if o == nil {
+		return
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.held[o] = struct{}{}
+	if len(v.held) < v.pruneAt {
+		return
+	}
+	for o := range v.held {
+		select {
+		case <-o.ended:
+			delete(v.held, o)
+		default:
+		}
+	}
+	v.pruneAt = max(minPruneAt, 2*len(v.held))
+}
+
+// awaitShutdowns waits for the objects that died while this vat held them or
+// with it. Those that others refer to as well live on.
+func (v *vat) awaitShutdowns() {
+	v.mu.Lock()
+	held := v.held
+	v.held = nil
+	v.mu.Unlock()
+	for o := range held {
+		if o.dying.Load() {
+			<-o.ended
 		}
 	}
 }
