@@ -19,7 +19,7 @@ type auditCmd struct {
 }
 
 type auditShowCmd struct {
-	Log    string `help:"The log file." required:"" placeholder:"PATH"`
+	Log    string `help:"The log file. The full files beside it, PATH.000001 and so on, are read with it." required:"" placeholder:"PATH"`
 	From   uint64 `help:"Index of the first record to print." default:"0" placeholder:"INDEX"`
 	Max    int    `help:"Print at most this many records; 0 means all." default:"0" placeholder:"N"`
 	Kind   string `help:"Only records of this kind, or of the kinds below it: session also means session.open." placeholder:"KIND"`
@@ -27,8 +27,8 @@ type auditShowCmd struct {
 }
 
 type auditVerifyCmd struct {
-	Log   string   `help:"The log file. It may be in use." required:"" placeholder:"PATH"`
-	Known []string `help:"A head that an earlier verify printed: the log must still begin with those records. Repeat for more." placeholder:"SIZE:ROOT" sep:"none"`
+	Log   string   `help:"The log file. It may be in use. The full files beside it, PATH.000001 and so on, are checked with it." required:"" placeholder:"PATH"`
+	Known []string `help:"A head that an earlier verify printed: its records must still be those of the log. Repeat for more." placeholder:"SIZE:ROOT" sep:"none"`
 }
 
 type auditRecordJSON struct {
@@ -67,6 +67,9 @@ func (c auditShowCmd) Run(a *app) error {
 			fmt.Fprintln(a.out, audit.Format(r))
 		}
 	}
+	if len(records) > 0 && records[0].Index > c.From {
+		fmt.Fprintf(a.err, "Records %d to %d were rotated away.\n", c.From, records[0].Index-1)
+	}
 	if a.json && readErr == nil {
 		a.printJSON(shown)
 	}
@@ -86,6 +89,7 @@ func isDamage(err error) bool {
 
 type damageJSON struct {
 	Index  uint64 `json:"index"`
+	File   string `json:"file,omitempty"` // beside the log
 	Offset int64  `json:"offset"`
 	Reason string `json:"reason"`
 }
@@ -93,10 +97,14 @@ type damageJSON struct {
 type verifyJSON struct {
 	Log       string      `json:"log"`
 	Intact    bool        `json:"intact"`
-	Records   uint64      `json:"records"` // that are intact
-	Head      string      `json:"head"`    // for --known
+	Records   uint64      `json:"records"` // that are there and intact
+	First     uint64      `json:"first"`   // index of the first of them; those before were rotated away
+	Unnoted   bool        `json:"unnoted"` // and the log does not say that it did that
+	Files     int         `json:"files"`
+	Head      string      `json:"head"` // for --known
 	Bytes     int64       `json:"bytes"`
 	TornBytes int64       `json:"tornBytes"`
+	Unchecked []string    `json:"unchecked,omitempty"` // known heads over records that were rotated away
 	Damage    *damageJSON `json:"damage,omitempty"`
 }
 
@@ -106,10 +114,16 @@ func (c auditVerifyCmd) Run(a *app) error {
 		return err
 	}
 	report, err := audit.Verify(c.Log, known...)
-	out := verifyJSON{Log: c.Log, Intact: err == nil, Records: report.Head.Size, Head: headText(report.Head), Bytes: report.Bytes, TornBytes: report.TornBytes}
+	out := verifyJSON{
+		Log: c.Log, Intact: err == nil, Records: report.Head.Size - report.First, First: report.First, Unnoted: report.Unnoted,
+		Files: report.Segments, Head: headText(report.Head), Bytes: report.Bytes, TornBytes: report.TornBytes,
+	}
+	for _, h := range report.Unchecked {
+		out.Unchecked = append(out.Unchecked, headText(h))
+	}
 	var damage *audit.Damage
 	if errors.As(err, &damage) {
-		out.Damage = &damageJSON{damage.Index, damage.Off, damage.Reason}
+		out.Damage = &damageJSON{damage.Index, damage.File, damage.Off, damage.Reason}
 	} else if err != nil {
 		return err
 	}
@@ -127,16 +141,30 @@ func (c auditVerifyCmd) Run(a *app) error {
 func (a *app) printVerify(v verifyJSON, known int) {
 	if v.Damage != nil {
 		fmt.Fprintf(a.out, "%s is NOT intact.\n", v.Log)
-		fmt.Fprintf(a.out, "  record %d, at byte %d: %s\n", v.Damage.Index, v.Damage.Offset, v.Damage.Reason)
-		fmt.Fprintln(a.out, "  Keep the file as it is, and look for a copy.")
+		place := audit.Damage{File: v.Damage.File, Off: v.Damage.Offset}
+		fmt.Fprintf(a.out, "  record %d, at %s: %s\n", v.Damage.Index, place.Place(), v.Damage.Reason)
+		fmt.Fprintln(a.out, "  Keep the files as they are, and look for a copy.")
 		return
 	}
-	fmt.Fprintf(a.out, "%s is intact: %s records, %s.\n", v.Log, countText(v.Records), bytesText(uint64(v.Bytes)))
-	switch {
-	case known == 1:
-		fmt.Fprintln(a.out, "  It begins with the records of the known head.")
-	case known > 1:
-		fmt.Fprintf(a.out, "  It begins with the records of all %d known heads.\n", known)
+	files := ""
+	if v.Files > 1 {
+		files = fmt.Sprintf(" in %d files", v.Files)
+	}
+	fmt.Fprintf(a.out, "%s is intact: %s records%s, %s.\n", v.Log, countText(v.Records), files, bytesText(uint64(v.Bytes)))
+	if v.First > 0 {
+		fmt.Fprintf(a.out, "  Records before %d were rotated away.\n", v.First)
+	}
+	if v.Unnoted {
+		fmt.Fprintln(a.out, "  The log does not say that it did that: somebody else took files away.")
+	}
+	for _, head := range v.Unchecked {
+		fmt.Fprintf(a.out, "  Not checked, for its records were rotated away: known head %s\n", head)
+	}
+	switch checked := known - len(v.Unchecked); {
+	case checked == 1:
+		fmt.Fprintln(a.out, "  It agrees with the known head.")
+	case checked > 1:
+		fmt.Fprintf(a.out, "  It agrees with %d known heads.\n", checked)
 	}
 	if v.TornBytes > 0 {
 		fmt.Fprintf(a.out, "  The last %d bytes are an unfinished record: being written just now, or torn by a crash. device-manager notes and removes it when it starts.\n", v.TornBytes)

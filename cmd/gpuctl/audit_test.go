@@ -45,7 +45,7 @@ func TestAudit(t *testing.T) {
 	i := run(0, "verify", "--log", path)
 	require.Regexp(t, `audit.log is intact: 5 records, \d+ B\.\n  head 5:[0-9a-f]{64}\n  That nothing was cut off`, i.out.String())
 	i = run(0, "verify", "--log", path, "--known", known)
-	require.Contains(t, i.out.String(), "It begins with the records of the known head.")
+	require.Contains(t, i.out.String(), "It agrees with the known head.")
 	i = run(0, "verify", "--log", path, "--known", known, "--known", known, "--json")
 	require.Contains(t, i.out.String(), `"intact": true`)
 
@@ -67,7 +67,7 @@ func TestAudit(t *testing.T) {
 	changed := bytes.Replace(whole, []byte("session=1"), []byte("session=7"), 1)
 	require.NoError(t, os.WriteFile(path, changed, 0o600))
 	i = run(1, "verify", "--log", path)
-	require.Regexp(t, `audit.log is NOT intact.\n  record 1, at byte \d+: `, i.out.String())
+	require.Regexp(t, `audit.log is NOT intact.\n  record 1, at byte \d+ of audit.log: `, i.out.String())
 	i = run(1, "verify", "--log", path, "--json")
 	require.Contains(t, i.out.String(), `"intact": false`)
 	i = run(1, "show", "--log", path)
@@ -87,4 +87,67 @@ func TestAudit(t *testing.T) {
 	require.Contains(t, i.err.String(), "--log")
 	i = run(1, "verify", "--log", filepath.Join(dir, "nosuch"))
 	require.Contains(t, i.err.String(), "no such file")
+}
+
+// A log of several files is one log to whoever looks at it.
+func TestAuditAcrossFiles(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.log")
+	log, err := audit.Open(path, audit.Options{MaxBytes: audit.MinMaxBytes, Keep: 2})
+	require.NoError(t, err)
+	var heads []string
+	for i := range 60 {
+		_, err := log.Append("session.open", "alice", fmt.Sprintf("session=%d %s", i, bytes.Repeat([]byte("."), 900)))
+		require.NoError(t, err)
+		head, err := log.Head()
+		require.NoError(t, err)
+		heads = append(heads, headText(head))
+	}
+	require.NoError(t, log.Close())
+	report, err := audit.Verify(path)
+	require.NoError(t, err)
+	run := func(exit int, args ...string) *invocation {
+		t.Helper()
+		i := gpuctl(context.Background(), nil, false, append([]string{"audit"}, args...)...)
+		require.Equal(t, exit, i.exit, "%s%s", &i.out, &i.err)
+		return i
+	}
+
+	there := report.Head.Size - report.First
+	i := run(0, "verify", "--log", path, "--known", heads[1], "--known", heads[59], "--known", heads[58])
+	require.Equal(t, fmt.Sprintf("%s is intact: %d records in 3 files, %s.\n", path, there, bytesText(uint64(report.Bytes)))+
+		fmt.Sprintf("  Records before %d were rotated away.\n", report.First)+
+		fmt.Sprintf("  Not checked, for its records were rotated away: known head %s\n", heads[1])+
+		"  It agrees with 2 known heads.\n"+
+		fmt.Sprintf("  head %s\n", heads[59]), i.out.String())
+	i = run(0, "verify", "--log", path, "--known", heads[1], "--json")
+	require.Contains(t, i.out.String(), fmt.Sprintf(`"first": %d,`, report.First))
+	require.Contains(t, i.out.String(), `"unnoted": false,`)
+	require.Contains(t, i.out.String(), `"files": 3,`)
+	require.Contains(t, i.out.String(), heads[1])
+
+	i = run(0, "show", "--log", path)
+	require.EqualValues(t, there, bytes.Count(i.out.Bytes(), []byte("\n")))
+	require.Equal(t, fmt.Sprintf("Records 0 to %d were rotated away.\n", report.First-1), i.err.String())
+	i = run(0, "show", "--log", path, "--from", fmt.Sprint(report.Head.Size-2), "--json")
+	require.Equal(t, 2, bytes.Count(i.out.Bytes(), []byte(`"index"`)))
+	require.Empty(t, i.err.String())
+
+	full, err := filepath.Glob(path + ".*")
+	require.NoError(t, err)
+	require.Len(t, full, 2)
+	data, err := os.ReadFile(full[1])
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(full[1], bytes.Replace(data, []byte("alice"), []byte("clara"), 1), 0o600))
+	i = run(1, "verify", "--log", path)
+	require.Regexp(t, `audit.log is NOT intact.\n  record \d+, at byte \d+ of audit.log.\d{6}: `, i.out.String())
+	i = run(1, "show", "--log", path)
+	require.Regexp(t, `audit record \d+, at byte \d+ of audit.log.\d{6}, is not`, i.err.String())
+	require.NoError(t, os.WriteFile(full[1], data, 0o600))
+
+	require.NoError(t, os.Remove(full[0]))
+	i = run(0, "verify", "--log", path)
+	require.Contains(t, i.out.String(), "The log does not say that it did that: somebody else took files away.")
+	require.NoError(t, os.Rename(full[1], full[0]))
+	i = run(1, "verify", "--log", path)
+	require.Contains(t, i.out.String(), "by its header it is segment")
 }

@@ -191,7 +191,7 @@ func serviceReport(err error) report {
 		var damage *audit.Damage
 		switch {
 		case errors.As(err, &damage):
-			return report{Code: gpuerr.IO.String(), Message: fmt.Sprintf("audit record %d, at byte %d, is not as it was written: %s", damage.Index, damage.Off, damage.Reason), Hint: "Keep the file as it is, and look for a copy.", exit: exitFailed}
+			return report{Code: gpuerr.IO.String(), Message: fmt.Sprintf("audit record %d, at %s, is not as it was written: %s", damage.Index, damage.Place(), damage.Reason), Hint: "Keep the file as it is, and look for a copy.", exit: exitFailed}
 		case errors.As(err, &code):
 			typed = &gpuerr.Error{Code: code, Msg: err.Error()}
 		case errors.As(err, &pathErr):
