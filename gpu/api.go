@@ -32,7 +32,7 @@ type Config struct {
 }
 
 // StrikePolicy says when a tenant that keeps hanging the device is banned: after
-// Limit missed deadlines within Window, for Ban.
+// Limit strikes (ban.go) within Window, for Ban.
 type StrikePolicy struct {
 	Limit  int
 	Window time.Duration

@@ -58,12 +58,7 @@ type tenant struct {
 	account *ledger.Account
 	flow    *flow // guarded by engine.mu
 
-	mu sync.Mutex
-	// +checklocks:mu
-	strikes []time.Time // within the window, oldest first
-	// +checklocks:mu
-	strikeCount uint64
-
+	strikes     strikes
 	bannedUntil atomic.Pointer[time.Time] // nil: not banned
 }
 
@@ -205,45 +200,6 @@ func (d *Device) sessionList() []*Session {
 	}
 	slices.SortFunc(all, func(a, b *Session) int { return int(int64(a.id - b.id)) })
 	return all
-}
-
-// strike counts a hang against a session's tenant, and bans it after too many.
-func (d *Device) strike(s *Session, what string) {
-	t, p, now := s.tenant, d.cfg.Strikes, time.Now()
-	t.mu.Lock()
-	t.strikeCount++
-	for len(t.strikes) > 0 && now.Sub(t.strikes[0]) > p.Window {
-		t.strikes = t.strikes[1:]
-	}
-	t.strikes = append(t.strikes, now)
-	banned := len(t.strikes) >= p.Limit
-	if banned {
-		t.strikes = nil
-		until := now.Add(p.Ban)
-		t.bannedUntil.Store(&until)
-	}
-	t.mu.Unlock()
-	s.strikes.Add(1)
-	d.auditEvent("fault", t, "session=%d cause=%q", s.id, what)
-	if banned {
-		d.auditEvent("ban", t, "session=%d strikes=%d for=%v", s.id, p.Limit, p.Ban)
-	}
-}
-
-// banned refuses a tenant that is banned. It costs one load where there was no ban.
-func (t *tenant) banned() error {
-	until := t.bannedUntil.Load()
-	if until == nil {
-		return nil
-	}
-	left := time.Until(*until)
-	if left <= 0 {
-		t.bannedUntil.CompareAndSwap(until, nil)
-		return nil
-	}
-	// Rounded up: who waits for that long is not refused again.
-	const tenth = 100 * time.Millisecond
-	return gpuerr.New(gpuerr.Banned, "too many hangs; banned for another %v", (left + tenth - 1).Truncate(tenth))
 }
 
 // Check verifies every invariant of the books. It is meant for tests and for

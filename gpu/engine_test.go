@@ -245,12 +245,13 @@ func TestBan(t *testing.T) {
 		hand := newHandBackend()
 		r := newMemRig(t, withBackend(hand), func(c *Config, _ *fake.Options) {
 			c.Strikes = StrikePolicy{Limit: 3, Window: time.Second, Ban: 10 * time.Second}
+			c.DefaultDeadline = time.Millisecond
 		})
 		s, bob := r.open("alice"), r.open("bob")
 		b, p := buf(t, s, 4096), prog(t, s, "p")
 		q := r.queue(s, 16, 4096)
 		strike := func() {
-			q.launchFor(time.Millisecond, p, whole(b))
+			q.launch(p, whole(b))
 			require.Equal(t, hangOutcome, q.one().Outcome)
 		}
 		strike()
@@ -458,11 +459,13 @@ func TestFaultsAreAudited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hand := newHandBackend()
 		hand.obedient = false
-		r := newMemRig(t, withBackend(hand), func(c *Config, _ *fake.Options) { c.Strikes.Limit = 1 })
+		r := newMemRig(t, withBackend(hand), func(c *Config, _ *fake.Options) {
+			c.Strikes.Limit, c.DefaultDeadline = 1, time.Millisecond
+		})
 		s := r.open("alice")
 		b, p := buf(t, s, 4096), prog(t, s, "p")
 		q := r.queue(s, 16, 4096)
-		q.launchFor(time.Millisecond, p, whole(b))
+		q.launch(p, whole(b))
 		q.one()
 		hand.sink.DeviceGone("all ones")
 		require.NoError(t, r.dev.Close(context.Background()))

@@ -111,7 +111,7 @@ func (s *Session) CreateQueue(entries, argBytes uint32) (QueueInfo, error) {
 	case argBytes > min(c.MaxArgBytes, ring.MaxArgBytes) || argBytes%64 != 0:
 		return QueueInfo{}, gpuerr.New(gpuerr.Invalid, "argBytes is %d; it must be a multiple of 64, at most %d", argBytes, min(c.MaxArgBytes, ring.MaxArgBytes))
 	}
-	if err := s.tenant.banned(); err != nil {
+	if err := s.banned(); err != nil {
 		return QueueInfo{}, err
 	}
 	if err := s.audited(); err != nil {

@@ -23,6 +23,7 @@ type Session struct {
 	attach   uint64 // Attach.ID; 0 for a restricted session
 	facet    Facet
 	deadline time.Duration // of a submission that names none
+	fair     time.Duration // what the policy gives a submission; who misses it has a strike
 	longest  time.Duration // of any submission
 	programs []string      // sorted; nil: all
 	opened   time.Time
@@ -35,6 +36,7 @@ type Session struct {
 
 	launches atomic.Uint64
 	strikes  atomic.Uint64
+	branch   *branch // nil for a session that is not restricted
 	traps    atomic.Uint64
 	ended    [outcome.DeviceLost + 1]atomic.Uint64 // entries by outcome
 }
@@ -83,13 +85,13 @@ func (s *Session) Restrict(p Policy) (*Session, error) {
 	case p.MaxDeadline > s.longest:
 		return nil, gpuerr.New(gpuerr.Denied, "maxDeadline %v is more than this session's %v", p.MaxDeadline, s.longest)
 	}
-	if err := s.tenant.banned(); err != nil {
+	if err := s.banned(); err != nil {
 		return nil, err
 	}
 	if s.depth >= maxRestrictions {
 		return nil, gpuerr.New(gpuerr.Denied, "this session is restricted %d times already, which is the most; restrict one above it", s.depth)
 	}
-	child := &Session{dev: s.dev, tenant: s.tenant, parent: s, depth: s.depth + 1, facet: p.Facet, longest: s.longest, programs: s.programs}
+	child := &Session{dev: s.dev, tenant: s.tenant, parent: s, depth: s.depth + 1, facet: p.Facet, longest: s.longest, fair: s.fair, branch: s.branch, programs: s.programs}
 	if p.MaxDeadline > 0 {
 		child.longest = p.MaxDeadline
 	}
@@ -120,12 +122,18 @@ func (s *Session) open(above *revoke.Node, payer *ledger.Account, limits ledger.
 	}
 	s.charge, s.opened, s.handles = charge, time.Now(), newTable()
 	s.deadline = min(d.cfg.DefaultDeadline, s.longest)
+	if s.parent == nil {
+		s.fair = s.deadline
+	}
 	s.memory.dma = d.cfg.DMA
 	s.flow = newFlow(s.tenant.flow, 1)
 	d.mu.Lock()
 	d.lastSession++
 	s.id = d.lastSession
 	d.mu.Unlock()
+	if s.parent != nil && s.branch == nil {
+		s.branch = &branch{session: s.id}
+	}
 	name := fmt.Sprintf("session %d", s.id)
 	if s.account, err = payer.Child(name, limits); err != nil {
 		s.discharge()

@@ -85,10 +85,7 @@ func (d *Device) Status(tenant string) Status {
 }
 
 func (t *tenant) status(sessions []*Session) TenantStatus {
-	st := TenantStatus{Tenant: t.name, BannedUntil: t.bannedUntil.Load(), Budget: budgetStatus(t.account.Snapshot()), Sessions: []SessionStatus{}}
-	t.mu.Lock()
-	st.Strikes = t.strikeCount
-	t.mu.Unlock()
+	st := TenantStatus{Tenant: t.name, BannedUntil: t.bannedUntil.Load(), Strikes: t.strikes.total(), Budget: budgetStatus(t.account.Snapshot()), Sessions: []SessionStatus{}}
 	for _, s := range sessions {
 		if s.tenant == t {
 			st.Sessions = append(st.Sessions, s.status())

@@ -130,7 +130,7 @@ func (q *queue) beginWork(j *job, e *ring.Entry) bool {
 		j.end(dependentOutcome)
 		return false
 	}
-	if err := s.tenant.banned(); err != nil {
+	if err := s.banned(); err != nil {
 		j.refuseFor(err)
 		return false
 	}

@@ -90,7 +90,7 @@ func (e *engine) watch() time.Duration {
 		e.mu.Unlock()
 		return min(due.Sub(now), watchTick)
 	}
-	id, submitted, s := j.work.ID, j.submitted, j.queue.session
+	id, submitted, s, budget := j.work.ID, j.submitted, j.queue.session, j.budget
 	if stopped {
 		e.mu.Unlock()
 		e.reset(id, since)
@@ -101,7 +101,9 @@ func (e *engine) watch() time.Duration {
 	if submitted {
 		e.backend.Cancel(id)
 	}
-	s.dev.strike(s, "deadline missed")
+	if budget >= s.fair {
+		s.dev.strike(s, "deadline missed")
+	}
 	return 0
 }
 
@@ -112,7 +114,7 @@ func (e *engine) reset(guilty backend.JobID, since time.Time) {
 		e.mu.Unlock() // it ended just now
 		return
 	}
-	culprit, stoppedAs := e.oldest.queue.session, e.oldest.stopAs
+	culprit, stoppedAs, budget := e.oldest.queue.session, e.oldest.stopAs, e.oldest.budget
 	e.state = engineResetting
 	for e.pumping { // a Submit on its way must not arrive after the reset
 		e.quiet.Wait()
@@ -120,7 +122,7 @@ func (e *engine) reset(guilty backend.JobID, since time.Time) {
 	e.mu.Unlock()
 	e.resets.Add(1)
 	e.dev.auditEvent("reset", culprit.tenant, "session=%d outcome=%q after=%v", culprit.id, stoppedAs, time.Since(since))
-	if stoppedAs.Kind != outcome.TimedOut { // whose deadline passed has its strike
+	if stoppedAs.Kind != outcome.TimedOut || budget < culprit.fair { // else it has its strike
 		e.dev.strike(culprit, "did not stop")
 	}
 	// With the patience before, the whole ladder fits the bound.

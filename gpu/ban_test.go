@@ -1,0 +1,96 @@
+package gpu
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"capgpu/ddf/fake"
+	"capgpu/gpuerr"
+	"capgpu/ledger"
+	"capgpu/outcome"
+)
+
+func withStrikes(p StrikePolicy) rigOption {
+	return func(c *Config, _ *fake.Options) { c.Strikes, c.DefaultDeadline = p, 10*time.Millisecond }
+}
+
+// A deadline of the caller's own choice says nothing about the work: missing it is
+// no strike, however often, unless the device has to be reset for it.
+func TestOwnDeadlineIsNoStrike(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hand := newHandBackend()
+		r := newMemRig(t, withBackend(hand), withStrikes(StrikePolicy{Limit: 2}))
+		s := r.open("alice")
+		b, p := buf(t, s, 4096), prog(t, s, "p")
+		q := r.queue(s, 16, 4096)
+		for range 5 {
+			q.launchFor(time.Millisecond, p, whole(b))
+			require.Equal(t, hangOutcome, q.one().Outcome)
+		}
+		synctest.Wait()
+		require.Zero(t, r.dev.Status("alice").Tenants[0].Strikes)
+		hand.mu.Lock()
+		hand.obedient = false
+		hand.mu.Unlock()
+		q.launchFor(time.Millisecond, p, whole(b))
+		require.Equal(t, hangOutcome, q.one().Outcome)
+		require.EqualValues(t, 1, r.dev.Status("alice").Tenants[0].Strikes, "it did not stop")
+		q.launch(p, whole(b)) // for as long as the policy gives, and then no stop either
+		require.Equal(t, hangOutcome, q.one().Outcome)
+		require.EqualValues(t, 2, r.dev.Status("alice").Tenants[0].Strikes, "one hang is one strike")
+		r.close()
+	})
+}
+
+// A restricted session is banned before its tenant, with everything below it and
+// for good; a tenant that keeps making them is banned in the end.
+func TestRestrictedSessionIsBannedFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hand := newHandBackend()
+		r := newMemRig(t, withBackend(hand), withStrikes(StrikePolicy{Limit: 2, Window: time.Hour, Ban: time.Minute}))
+		s := r.open("alice")
+		restrict := func(s *Session, longest time.Duration) *Session {
+			child, err := s.Restrict(Policy{Facet: FacetFull, Limits: ledger.NoLimits(), MaxDeadline: longest})
+			require.NoError(t, err)
+			return child
+		}
+		hang := func(s *Session) outcome.Outcome {
+			b := buf(t, s, 4096)
+			q := r.queue(s, 2, 64)
+			q.fill(b, 0, 4, 1)
+			c := q.one()
+			synctest.Wait()
+			require.Equal(t, c.Code == gpuerr.Banned, c.Outcome.Kind == outcome.Failed)
+			require.NoError(t, s.CloseQueue(q.h))
+			return c.Outcome
+		}
+		child := restrict(s, 0)
+		require.Equal(t, hangOutcome, hang(restrict(child, time.Millisecond)), "a deadline that a session gave itself")
+		require.Equal(t, hangOutcome, hang(child))
+		below := restrict(child, 0)
+		q := r.queue(child, 2, 64)
+		require.Equal(t, hangOutcome, hang(below), "the second strike of the branch")
+		for _, banned := range []*Session{child, below} {
+			_, err := banned.CreateQueue(2, 64)
+			require.ErrorIs(t, err, gpuerr.Banned)
+			_, err = banned.Restrict(Policy{})
+			require.ErrorIs(t, err, gpuerr.Banned)
+		}
+		time.Sleep(time.Hour / 2)
+		q.fill(buf(t, child, 4096), 0, 4, 1)
+		require.Equal(t, gpuerr.Banned, q.one().Code, "for good")
+		st := r.dev.Status("alice").Tenants[0]
+		require.EqualValues(t, 1, st.Strikes)
+		require.Nil(t, st.BannedUntil)
+
+		other := restrict(s, 0)
+		require.Equal(t, hangOutcome, hang(other))
+		require.Equal(t, hangOutcome, hang(other))
+		_, err := s.CreateQueue(2, 64)
+		require.ErrorIs(t, err, gpuerr.Banned, "the second branch is the tenant's second strike")
+		r.close()
+	})
+}
