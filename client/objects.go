@@ -3,6 +3,7 @@ package client
 import (
 	"bytes"
 	"context"
+	"errors"
 	"time"
 
 	"capgpu/control"
@@ -76,9 +77,13 @@ func (f *Fence) WaitFor(ctx context.Context, value uint64, timeout time.Duration
 // one of the session's 64 places there.
 const waitSlice = 5 * time.Second
 
-// maxWaits bounds the waits of one session that are at the service at once, so
-// that they never occupy all of its places; further ones queue here.
-const maxWaits = 48
+// maxWaits is how many waits of one session the service lets wait at once;
+// further ones queue here.
+const maxWaits = 32
+
+// busyPause is how long a wait that finds no place pauses: those that were given
+// up still hold theirs, for waitSlice at most.
+const busyPause = 20 * time.Millisecond
 
 func (f *Fence) wait(ctx context.Context, value uint64, timeout time.Duration) (FenceState, error) {
 	select {
@@ -89,12 +94,35 @@ func (f *Fence) wait(ctx context.Context, value uint64, timeout time.Duration) (
 		return FenceState{}, ctx.Err()
 	}
 	defer func() { <-f.s.waits }()
-	req := control.FenceWaitRequest{Handle: f.handle, Value: value, TimeoutNanos: uint64(timeout)}
-	m, err := f.s.call(ctx, control.TypeFenceWait, req.AppendTo(nil))
-	if err != nil {
-		return FenceState{}, err
+	req := control.FenceWaitRequest{Handle: f.handle, Value: value}
+	for end := time.Now().Add(timeout); ; {
+		left := max(0, time.Until(end))
+		req.TimeoutNanos = uint64(left)
+		m, err := f.s.call(ctx, control.TypeFenceWait, req.AppendTo(nil))
+		if err == nil {
+			return parseFenceState(m.Body)
+		}
+		if !errors.Is(err, gpuerr.Busy) || left == 0 { // no place is needed to look once
+			return FenceState{}, err
+		}
+		if err := f.s.pause(ctx, min(left, busyPause)); err != nil {
+			return FenceState{}, err
+		}
 	}
-	return parseFenceState(m.Body)
+}
+
+// pause returns after d, or sooner with what ended the session or ctx.
+func (s *Session) pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-s.done:
+		return s.Err()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 func parseFenceState(body []byte) (FenceState, error) {

@@ -44,7 +44,7 @@ type object interface{ release() }
 // NewSession speaks on a control socket of a driver of the given epoch; it takes
 // ownership of fd, also when it fails.
 func NewSession(fd int, epoch uint64) (*Session, error) {
-	conn, err := control.NewConn(fd, control.ConnOptions{})
+	conn, err := control.NewConn(fd, control.ConnOptions{Descriptors: control.AnyDescriptors})
 	if err != nil {
 		return nil, err
 	}

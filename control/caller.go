@@ -201,6 +201,9 @@ func (k *Caller) deliver(m *Message) error {
 		m.CloseFDs()
 		return nil
 	}
+	if m.refused != nil { // it went well over there, but what it gave is lost here
+		m = ErrorReply(m, m.refused)
+	}
 	q.reply <- m
 	return nil
 }

@@ -146,7 +146,7 @@ func TestCallMany(t *testing.T) {
 
 func TestCallPeerDies(t *testing.T) {
 	leakcheck.Check(t)
-	c, fd := pair(t, ConnOptions{})
+	c, fd := pair(t, anyFDs)
 	k := NewCaller(c)
 	defer k.Close()
 	var wg sync.WaitGroup
@@ -223,7 +223,7 @@ func TestCallLyingPeer(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			leakcheck.Check(t)
-			conn, peer := pair(t, ConnOptions{})
+			conn, peer := pair(t, anyFDs)
 			defer unix.Close(peer)
 			k := NewCaller(conn)
 			defer k.Close()
@@ -236,7 +236,7 @@ func TestCallLyingPeer(t *testing.T) {
 	}
 	t.Run("request", func(t *testing.T) {
 		leakcheck.Check(t)
-		conn, peer := pair(t, ConnOptions{})
+		conn, peer := pair(t, anyFDs)
 		defer unix.Close(peer)
 		k := NewCaller(conn)
 		defer k.Close()
@@ -251,7 +251,7 @@ func TestCallLyingPeer(t *testing.T) {
 // TestPeersAskEachOther is the supervision link: both sides ask and answer.
 func TestPeersAskEachOther(t *testing.T) {
 	leakcheck.Check(t)
-	a, fd := pair(t, ConnOptions{})
+	a, fd := pair(t, anyFDs)
 	b := newConn(t, fd)
 	handler := func(name string) Handler {
 		return func(ctx context.Context, m *Message) *Message {

@@ -18,6 +18,7 @@ import (
 // ConnOptions tunes a Conn; the zero value is the wire's.
 type ConnOptions struct {
 	WriteTimeout time.Duration // 0: 5 s
+	Descriptors  Descriptors   // what may come in; an asker whose replies carry some says AnyDescriptors
 }
 
 // writeTimeout is how long a peer may leave its replies unread.
@@ -29,13 +30,14 @@ type Conn struct {
 	file         *os.File
 	raw          syscall.RawConn
 	writeTimeout time.Duration
+	takes        Descriptors
 
 	sending chan struct{} // holds one token: the right to send
 	sendBuf []byte        // the holder's
 
 	// The receiver's; see Recv.
 	recvBuf []byte
-	oobBuf  []byte
+	oobBuf  []byte // nil: no descriptor comes in
 
 	dropped   atomic.Pointer[gpuerr.Error] // why the Conn closed itself
 	closeOnce sync.Once
@@ -64,10 +66,14 @@ func NewConn(fd int, opts ConnOptions) (*Conn, error) {
 		return nil, gpuerr.New(gpuerr.IO, "cannot poll a socket: %v", err)
 	}
 	c := &Conn{
-		file: file, raw: raw, writeTimeout: opts.WriteTimeout,
+		file: file, raw: raw, writeTimeout: opts.WriteTimeout, takes: opts.Descriptors,
 		sending: make(chan struct{}, 1),
 		recvBuf: make([]byte, MaxMessageBytes+1),
-		oobBuf:  make([]byte, unix.CmsgSpace(MaxFDs*4)),
+	}
+	if c.takes == NoDescriptors {
+		RefuseDescriptors(fd)
+	} else {
+		c.oobBuf = make([]byte, unix.CmsgSpace(MaxFDs*4))
 	}
 	if c.writeTimeout <= 0 {
 		c.writeTimeout = writeTimeout
@@ -114,6 +120,8 @@ func (c *Conn) Send(ctx context.Context, m *Message) error {
 		return c.closedError()
 	case errors.Is(err, unix.EPIPE), errors.Is(err, unix.ECONNRESET), errors.Is(err, unix.ENOTCONN):
 		return gpuerr.New(gpuerr.Disconnected, "%v: the peer is gone", m.Type)
+	case errors.Is(err, unix.EPERM) && len(m.FDs) > 0:
+		return errNotTaken(m.Type)
 	default:
 		return gpuerr.New(gpuerr.IO, "%v: cannot send: %v", m.Type, err)
 	}
@@ -158,13 +166,15 @@ func (c *Conn) sendmsg(ctx context.Context, b, oob []byte) error {
 // Recv waits for the next message. Its descriptors are the caller's. It fails
 // with io.EOF when the peer is gone, with gpuerr.Protocol on a datagram that
 // breaks the rules (its descriptors are closed), with gpuerr.Closed after Close.
+// A message whose descriptors could not be let in comes without them, refused.
 func (c *Conn) Recv() (*Message, error) {
 	var n, oobn, flags int
 	var recvErr error
 	reset := false
+	oob := c.oob()
 	err := c.raw.Read(func(fd uintptr) bool {
 		for {
-			n, oobn, flags, _, recvErr = unix.Recvmsg(int(fd), c.recvBuf, c.oobBuf, unix.MSG_CMSG_CLOEXEC|unix.MSG_DONTWAIT)
+			n, oobn, flags, _, recvErr = unix.Recvmsg(int(fd), c.recvBuf, oob, unix.MSG_CMSG_CLOEXEC|unix.MSG_DONTWAIT)
 			switch {
 			case recvErr == unix.EINTR:
 			case recvErr == unix.ECONNRESET && !reset:
@@ -186,21 +196,21 @@ func (c *Conn) Recv() (*Message, error) {
 	case recvErr != nil:
 		return nil, gpuerr.New(gpuerr.IO, "cannot receive: %v", recvErr)
 	}
-	fds, err := receivedFDs(c.oobBuf[:oobn])
+	fds, err := receivedFDs(oob[:oobn])
 	if n == 0 { // the end, or an empty datagram, which is taken as one
-		closeAll(fds)
+		c.discard(fds)
 		return nil, io.EOF
 	}
-	m, err := c.check(c.recvBuf[:n], flags, fds, err)
-	if err != nil {
-		closeAll(fds)
-		return nil, err
+	m, err := c.check(c.recvBuf[:n], flags, oob != nil, fds, err)
+	if err != nil || m.refused != nil {
+		c.discard(fds)
 	}
-	return m, nil
+	return m, err
 }
 
-// check makes a Message of a datagram; on error the descriptors stay open.
-func (c *Conn) check(b []byte, flags int, fds []int, fdErr error) (*Message, error) {
+// check makes a Message of a datagram; on error, and when it is refused, the
+// descriptors stay open.
+func (c *Conn) check(b []byte, flags int, taking bool, fds []int, fdErr error) (*Message, error) {
 	bad := func(m *Message, format string, args ...any) error {
 		e := &badMessage{err: gpuerr.New(gpuerr.Protocol, format, args...), typ: m.Type, seq: m.Seq}
 		if m.Reply {
@@ -213,18 +223,37 @@ func (c *Conn) check(b []byte, flags int, fds []int, fdErr error) (*Message, err
 		return nil, bad(headOf(b), "a message of more than %d bytes", len(b)-1)
 	}
 	m, count, err := parseMessage(b)
+	more := flags&unix.MSG_CTRUNC != 0 // than were let in
 	switch {
 	case err != nil:
 		return nil, err
 	case fdErr != nil:
 		return nil, bad(&m, "%v: %v", m.Type, fdErr)
-	case flags&unix.MSG_CTRUNC != 0:
-		return nil, bad(&m, "%v: more than %d descriptors came", m.Type, MaxFDs)
+	case !taking:
+		if more != (count > 0) {
+			return nil, bad(&m, "%v: fds: %d announced, not so many came", m.Type, count)
+		}
+		switch {
+		case more && c.takes == NoDescriptors:
+			m.refused = errNotTaken(m.Type)
+		case more: // not now
+			m.refused = errNoRoom(m.Type)
+		}
+	case more && len(fds) < count:
+		// Fewer came in than this side would take: the limit is its own.
+		m.refused = errNoRoom(m.Type)
+	case more:
+		return nil, bad(&m, "%v: more descriptors came than the %d announced", m.Type, count)
 	case count != len(fds):
 		return nil, bad(&m, "%v: fds: %d announced, %d came", m.Type, count, len(fds))
+	case c.takes == MemoryDescriptors && !allMemory(fds):
+		return nil, bad(&m, "%v: a descriptor is no shared memory (memfd)", m.Type)
 	}
 	m.Body = append([]byte(nil), m.Body...)
-	m.FDs = fds
+	m.announced = count
+	if m.refused == nil {
+		m.FDs = fds
+	}
 	return &m, nil
 }
 

@@ -16,7 +16,7 @@ import (
 
 func TestConnSendRecv(t *testing.T) {
 	leakcheck.Check(t)
-	c, fd := pair(t, ConnOptions{})
+	c, fd := pair(t, anyFDs)
 	peer := newConn(t, fd)
 	sent := memfd(t)
 	for i := range samples {
@@ -51,7 +51,7 @@ func TestConnSendRecv(t *testing.T) {
 
 func TestConnRefusesToSend(t *testing.T) {
 	leakcheck.Check(t)
-	c, fd := pair(t, ConnOptions{})
+	c, fd := pair(t, anyFDs)
 	defer unix.Close(fd)
 	for name, m := range map[string]*Message{
 		"seq 0":            {Type: TypePing},
@@ -89,7 +89,7 @@ func TestConnRecvRefuses(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			leakcheck.Check(t)
-			conn, peer := pair(t, ConnOptions{})
+			conn, peer := pair(t, anyFDs)
 			defer unix.Close(peer)
 			rawSend(t, peer, c.b, c.fds...)
 			if m, err := conn.Recv(); !errors.Is(err, gpuerr.Protocol) {
@@ -114,7 +114,7 @@ func repeat(fd, n int) []int {
 
 func TestConnEnds(t *testing.T) {
 	leakcheck.Check(t)
-	c, peer := pair(t, ConnOptions{})
+	c, peer := pair(t, anyFDs)
 	if err := unix.Close(peer); err != nil {
 		t.Fatal(err)
 	}
@@ -126,14 +126,14 @@ func TestConnEnds(t *testing.T) {
 	}
 
 	// An empty datagram counts as the end.
-	c, peer = pair(t, ConnOptions{})
+	c, peer = pair(t, anyFDs)
 	defer unix.Close(peer)
 	rawSend(t, peer, nil)
 	if _, err := c.Recv(); err != io.EOF {
 		t.Errorf("Recv() of an empty datagram: %v", err)
 	}
 
-	c, peer = pair(t, ConnOptions{})
+	c, peer = pair(t, anyFDs)
 	defer unix.Close(peer)
 	received := make(chan error)
 	go func() {
@@ -165,7 +165,7 @@ func TestNewConnTakesSeqpacketOnly(t *testing.T) {
 	}
 	defer unix.Close(fds[1])
 	for _, fd := range []int{fds[0], -1} {
-		if _, err := NewConn(fd, ConnOptions{}); !errors.Is(err, gpuerr.Protocol) {
+		if _, err := NewConn(fd, anyFDs); !errors.Is(err, gpuerr.Protocol) {
 			t.Errorf("NewConn(%d): %v", fd, err)
 		}
 	}
@@ -200,7 +200,7 @@ func TestConnDropsPeerThatNeverReads(t *testing.T) {
 
 func TestConnSendCancelled(t *testing.T) {
 	leakcheck.Check(t)
-	c, peer := pair(t, ConnOptions{})
+	c, peer := pair(t, anyFDs)
 	ctx, cancel := context.WithCancel(context.Background())
 	stopped := make(chan error)
 	go func() { stopped <- fill(ctx, c) }()
@@ -246,7 +246,7 @@ func awaitFull(t *testing.T, c *Conn) {
 
 func TestConnConcurrentSend(t *testing.T) {
 	leakcheck.Check(t)
-	c, fd := pair(t, ConnOptions{})
+	c, fd := pair(t, anyFDs)
 	peer := newConn(t, fd)
 	const senders, each = 8, 200
 	var wg sync.WaitGroup

@@ -32,6 +32,8 @@ func testContext(t testing.TB) context.Context {
 	return ctx
 }
 
+var anyFDs = ConnOptions{Descriptors: AnyDescriptors}
+
 // pair makes a Conn and the raw socket of its peer.
 func pair(t testing.TB, o ConnOptions) (*Conn, int) {
 	t.Helper()
@@ -49,7 +51,7 @@ func pair(t testing.TB, o ConnOptions) (*Conn, int) {
 
 func newConn(t testing.TB, fd int) *Conn {
 	t.Helper()
-	c, err := NewConn(fd, ConnOptions{})
+	c, err := NewConn(fd, anyFDs)
 	if err != nil {
 		t.Fatal(err)
 	}

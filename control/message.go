@@ -25,6 +25,10 @@ type Message struct {
 	// Last, of a reply handed to Serve, ends the connection once it is sent. It
 	// does not travel.
 	Last bool
+
+	// Of a received message:
+	announced int           // descriptors, by its header
+	refused   *gpuerr.Error // why they are not here; then it is answered so
 }
 
 // CloseFDs closes what the receiver does not want to keep. Idempotent.

@@ -116,7 +116,7 @@ func (e *engine) read() error {
 			return err
 		}
 		if err := e.accept(m); err != nil {
-			m.CloseFDs()
+			e.conn.discard(m.FDs)
 			return err
 		}
 	}
@@ -165,8 +165,8 @@ func (e *engine) accept(m *Message) error {
 		return bad("%v: this side answers no requests", m.Type)
 	}
 	l := layouts[m.Type]
-	if l != nil && len(m.FDs) != l.requestFDs {
-		return bad("%v: fds: %d came, %d belong to it", m.Type, len(m.FDs), l.requestFDs)
+	if l != nil && m.announced != l.requestFDs {
+		return bad("%v: fds: %d came, %d belong to it", m.Type, m.announced, l.requestFDs)
 	}
 	if l != nil {
 		if err := CheckBody(m.Type, false, m.Body); err != nil {
@@ -248,6 +248,9 @@ func (e *engine) handle(m *Message) (reply *Message) {
 		m.CloseFDs()
 		return ErrorReply(m, gpuerr.New(gpuerr.Unimplemented, "%v: no such message", m.Type))
 	}
+	if m.refused != nil {
+		return ErrorReply(m, m.refused)
+	}
 	defer func() {
 		if p := recover(); p != nil {
 			// The descriptors are the handler's: it may have given them away.
@@ -264,7 +267,7 @@ func (e *engine) handle(m *Message) (reply *Message) {
 // checkReply says what the other side's Caller would refuse.
 func checkReply(m *Message) error {
 	if m.Code != gpuerr.None {
-		if len(m.FDs) > 0 || !m.Code.Valid() {
+		if len(m.FDs) > 0 || m.announced > 0 || !m.Code.Valid() {
 			return gpuerr.New(gpuerr.Protocol, "an error with descriptors, or of no known code")
 		}
 		_, err := ParseErrorBody(m.Body)
@@ -274,8 +277,8 @@ func checkReply(m *Message) error {
 	if l == nil {
 		return gpuerr.New(gpuerr.Protocol, "no such message")
 	}
-	if len(m.FDs) != l.replyFDs {
-		return gpuerr.New(gpuerr.Protocol, "fds: %d came, %d belong to it", len(m.FDs), l.replyFDs)
+	if fds := max(len(m.FDs), m.announced); fds != l.replyFDs {
+		return gpuerr.New(gpuerr.Protocol, "fds: %d came, %d belong to it", fds, l.replyFDs)
 	}
 	return CheckBody(m.Type, true, m.Body)
 }

@@ -17,7 +17,7 @@ import (
 // serve runs Serve on one end and returns the other and Serve's result.
 func serve(t testing.TB, h Handler) (fd int, result <-chan error) {
 	t.Helper()
-	c, fd := pair(t, ConnOptions{})
+	c, fd := pair(t, anyFDs)
 	done := make(chan error, 1)
 	go func() { done <- Serve(testContext(t), c, h) }()
 	return fd, done
@@ -329,7 +329,7 @@ func TestServeLast(t *testing.T) {
 func TestServeContextEnds(t *testing.T) {
 	leakcheck.Check(t)
 	for _, busy := range []int{0, 1, MaxInFlight + 1} {
-		c, fd := pair(t, ConnOptions{})
+		c, fd := pair(t, anyFDs)
 		ctx, cancel := context.WithCancel(context.Background())
 		entered := make(chan struct{}, 2*MaxInFlight)
 		done := make(chan error, 1)

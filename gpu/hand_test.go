@@ -38,7 +38,7 @@ func newHandBackend() *handBackend {
 }
 
 func (b *handBackend) Info() backend.Info {
-	return backend.Info{Name: "hand", MemoryBytes: 1 << 30, Limits: b.limits}
+	return backend.Info{Name: "hand", MemoryBytes: 1 << 30, Limits: b.limits, LoadsPrograms: true}
 }
 func (b *handBackend) Programs() []string { return []string{"p"} }
 func (b *handBackend) Builtin(name string) (backend.Program, error) {

@@ -42,9 +42,15 @@ func (s *Session) OpenProgram(name string) (Handle, backend.ProgramInfo, error) 
 	return s.addProgram(code, 0)
 }
 
-// LoadProgram has the device admit a program bundle. The bundle must not change
-// meanwhile: copy it out of shared memory first.
-func (s *Session) LoadProgram(ctx context.Context, bundle []byte) (Handle, backend.ProgramInfo, error) {
+// LoadsPrograms says whether LoadProgram can ever succeed for this session.
+func (s *Session) LoadsPrograms() bool {
+	return s.facet >= FacetFull && s.dev.cfg.Backend.Info().LoadsPrograms
+}
+
+// LoadProgram has the device admit a program bundle of the given length. read
+// fills it in, once it is charged and it is its turn: one bundle of a device is
+// in memory at a time. read copies, so that nobody changes it meanwhile.
+func (s *Session) LoadProgram(ctx context.Context, bytes uint64, read func(bundle []byte) error) (Handle, backend.ProgramInfo, error) {
 	if err := s.enter(); err != nil {
 		return 0, backend.ProgramInfo{}, err
 	}
@@ -52,13 +58,26 @@ func (s *Session) LoadProgram(ctx context.Context, bundle []byte) (Handle, backe
 	switch {
 	case s.facet < FacetFull:
 		return 0, backend.ProgramInfo{}, gpuerr.New(gpuerr.Unimplemented, "this session cannot load programs; open one of its list")
-	case len(bundle) == 0 || len(bundle) > maxBundleBytes:
-		return 0, backend.ProgramInfo{}, gpuerr.New(gpuerr.Invalid, "the bundle has %d bytes; it may have 1 to %d", len(bundle), maxBundleBytes)
+	case !s.LoadsPrograms():
+		return 0, backend.ProgramInfo{}, gpuerr.New(gpuerr.Unimplemented, "this device loads no programs; open one of its list")
+	case bytes == 0 || bytes > maxBundleBytes:
+		return 0, backend.ProgramInfo{}, gpuerr.New(gpuerr.Invalid, "bytes: a bundle has 1 to %d bytes, not %d", maxBundleBytes, bytes)
 	}
-	// The charge comes before the work of admitting: a refused client costs nothing.
-	return s.chargedProgram(uint64(len(bundle)), func() (backend.Program, error) {
+	// The charge comes before the memory and the work of admitting: a refused
+	// client costs nothing.
+	return s.chargedProgram(bytes, func() (backend.Program, error) {
 		ctx, stop := whileOpen(ctx, s.node.Done())
 		defer stop()
+		select {
+		case s.dev.loading <- struct{}{}:
+			defer func() { <-s.dev.loading }()
+		case <-ctx.Done():
+			return nil, gpuerr.New(gpuerr.Busy, "another program is being loaded; try again")
+		}
+		bundle := make([]byte, bytes)
+		if err := read(bundle); err != nil {
+			return nil, err
+		}
 		return s.dev.cfg.Backend.Load(ctx, bundle)
 	})
 }
@@ -67,8 +86,8 @@ func (s *Session) addProgram(code backend.Program, bytes uint64) (Handle, backen
 	return s.chargedProgram(bytes, func() (backend.Program, error) { return code, nil })
 }
 
-// chargedProgram charges, then makes, then publishes.
-func (s *Session) chargedProgram(bytes uint64, make func() (backend.Program, error)) (Handle, backend.ProgramInfo, error) {
+// chargedProgram charges, then admits, then publishes.
+func (s *Session) chargedProgram(bytes uint64, admit func() (backend.Program, error)) (Handle, backend.ProgramInfo, error) {
 	if err := s.audited(); err != nil {
 		return 0, backend.ProgramInfo{}, err
 	}
@@ -82,7 +101,7 @@ func (s *Session) chargedProgram(bytes uint64, make func() (backend.Program, err
 		p.release()
 		return 0, backend.ProgramInfo{}, err
 	}
-	if p.code, err = make(); err != nil {
+	if p.code, err = admit(); err != nil {
 		p.release()
 		return 0, backend.ProgramInfo{}, err
 	}

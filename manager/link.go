@@ -195,6 +195,7 @@ func streamPair() (ours *net.UnixConn, theirs int, err error) {
 	if err != nil {
 		return nil, -1, gpuerr.New(gpuerr.IO, "make a socket pair: %v", err)
 	}
+	control.RefuseDescriptors(fds[0])
 	f := os.NewFile(uintptr(fds[0]), "grant link")
 	c, err := net.FileConn(f) // duplicates
 	f.Close()

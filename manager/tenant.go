@@ -77,7 +77,9 @@ func listen(path, network string, t *Tenant) (*net.UnixListener, error) {
 		return nil, fmt.Errorf("%w (a socket's path may have 107 bytes; choose a shorter run directory if this one is longer)", err)
 	}
 	l.SetUnlinkOnClose(false) // its name is another by then
-	err = os.Chmod(made, t.SocketMode)
+	if err = refuseDescriptors(l); err == nil {
+		err = os.Chmod(made, t.SocketMode)
+	}
 	if err == nil && (t.SocketUID >= 0 || t.SocketGID >= 0) {
 		err = os.Lchown(made, t.SocketUID, t.SocketGID)
 	}
@@ -89,6 +91,16 @@ func listen(path, network string, t *Tenant) (*net.UnixListener, error) {
 		return nil, err
 	}
 	return l, nil
+}
+
+// refuseDescriptors: no connection to l can be sent descriptors, from its first
+// byte on.
+func refuseDescriptors(l *net.UnixListener) error {
+	raw, err := l.SyscallConn()
+	if err != nil {
+		return err
+	}
+	return raw.Control(func(fd uintptr) { control.RefuseDescriptors(int(fd)) })
 }
 
 func (s *tenantServer) policy() *Tenant { return s.tenant.Load() }

@@ -115,6 +115,12 @@ func (s *session) fenceWait(ctx context.Context, m *control.Message) (*control.M
 	if err != nil {
 		return nil, err
 	}
+	if req.TimeoutNanos > 0 {
+		defer s.waits.Add(-1)
+		if s.waits.Add(1) > maxFenceWaits {
+			return nil, gpuerr.New(gpuerr.Busy, "%d FenceWait requests of this socket wait already", maxFenceWaits)
+		}
+	}
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(min(req.TimeoutNanos, math.MaxInt64)))
 	defer cancel()
 	st, err := s.core.WaitFence(ctx, gpu.Handle(req.Handle), req.Value)

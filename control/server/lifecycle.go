@@ -12,37 +12,23 @@ import (
 	"capgpu/internal/shm"
 )
 
-// MaxBundleBytes is the largest program bundle that is taken.
-const MaxBundleBytes = 16 << 20
-
-// loadProgram copies the bundle out of the peer's memory once, and hands on only
-// the copy.
+// loadProgram copies the bundle out of the peer's memory once, when the core has
+// charged it and asks for it.
 func (s *session) loadProgram(ctx context.Context, m *control.Message) (*control.Message, error) {
 	req, err := control.ParseLoadProgramRequest(m.Body)
 	if err != nil {
 		return nil, err
 	}
-	if req.Bytes == 0 || req.Bytes > MaxBundleBytes {
-		return nil, gpuerr.New(gpuerr.Invalid, "bytes: a bundle has 1 to %d bytes, not %d", MaxBundleBytes, req.Bytes)
-	}
-	fd := m.FDs[0]
-	m.FDs = nil
-	mem, err := shm.FromFD(fd, req.Bytes)
-	if err != nil {
-		return nil, err
-	}
-	defer mem.Close()
-	select {
-	case s.loading <- struct{}{}:
-		defer func() { <-s.loading }()
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	bundle := make([]byte, req.Bytes)
-	if err := readAll(mem.FD(), bundle); err != nil {
-		return nil, err
-	}
-	h, info, err := s.core.LoadProgram(ctx, bundle)
+	h, info, err := s.core.LoadProgram(ctx, req.Bytes, func(bundle []byte) error {
+		fd := m.FDs[0]
+		m.FDs = nil
+		mem, err := shm.FromFD(fd, req.Bytes)
+		if err != nil {
+			return err
+		}
+		defer mem.Close()
+		return readAll(mem.FD(), bundle)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -86,7 +72,7 @@ func (s *session) restrict(_ context.Context, m *control.Message) (*control.Mess
 		child.Close()
 		return nil, err
 	}
-	conn, err := control.NewConn(ours, control.ConnOptions{})
+	conn, err := control.NewConn(ours, ConnOptions(child))
 	if err != nil {
 		unix.Close(theirs)
 		child.Close()
@@ -112,6 +98,9 @@ func (s *session) close(_ context.Context, m *control.Message) (*control.Message
 
 // awaitEnd answers when the session ends, with the reason.
 func (s *session) awaitEnd(ctx context.Context, m *control.Message) (*control.Message, error) {
+	if s.awaited.Swap(true) {
+		return nil, gpuerr.New(gpuerr.Busy, "an AwaitEnd of this socket waits already")
+	}
 	select {
 	case <-s.core.Done():
 	case <-ctx.Done():

@@ -33,23 +33,36 @@ type session struct {
 	facet gpu.Facet
 	ctx   context.Context // of the restricted sessions; ends with the serving
 
-	// loading has one place: a bundle is up to 16 MiB of the driver's own memory
-	// that the ledger does not know yet.
-	loading chan struct{}
+	// Requests that may wait for ever are few, so that reading never stops for
+	// good: what is not read, a descriptor of this very socket among it, keeps the
+	// socket and with it the session alive.
+	waits   atomic.Int32 // FenceWaits
+	awaited atomic.Bool  // an AwaitEnd came
 	// closing is set once the peer has asked for the end itself (Close).
 	closing  atomic.Bool
 	children sync.WaitGroup
 }
 
+// maxFenceWaits is how many FenceWaits of one socket may wait at once.
+const maxFenceWaits = 32
+
+// ConnOptions are those of the control socket of a session: nobody's descriptors
+// come into this process but those that a backend wants to load programs from.
+func ConnOptions(core *gpu.Session) control.ConnOptions {
+	if core.LoadsPrograms() {
+		return control.ConnOptions{Descriptors: control.MemoryDescriptors}
+	}
+	return control.ConnOptions{}
+}
+
 // ServeSession answers on conn for core until the peer is gone or the session
-// ends. It owns both, and both are closed when it returns. The error is nil when
+// ends. conn was made with ConnOptions. It owns both, and both are closed when it returns. The error is nil when
 // the peer left or closed the session, and otherwise says why it ended.
 func ServeSession(ctx context.Context, conn *control.Conn, core *gpu.Session) error {
 	s := &session{
-		core:    core,
-		facet:   core.Describe().Facet,
-		ctx:     ctx,
-		loading: make(chan struct{}, 1),
+		core:  core,
+		facet: core.Describe().Facet,
+		ctx:   ctx,
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	// A peer that awaits the end is told it by the answer to that, which is the

@@ -121,6 +121,9 @@ type Info struct {
 	Name        string // "mock", "edu"
 	MemoryBytes uint64
 	Limits      Limits
+	// LoadsPrograms says that there is a verifier behind Load. Without it Load is
+	// never called, and clients' descriptors are not let into the process.
+	LoadsPrograms bool
 }
 
 // Backend drives one device. Methods may be called from any goroutine. Jobs run

@@ -212,7 +212,7 @@ func (d *driver) attach(m *control.Message) error {
 		d.sessions.Done()
 		return err
 	}
-	conn, err := control.NewConn(m.FDs[0], control.ConnOptions{})
+	conn, err := control.NewConn(m.FDs[0], server.ConnOptions(session))
 	m.FDs = nil // the Conn's, also when it failed
 	if err != nil {
 		d.sessions.Done()

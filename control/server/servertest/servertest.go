@@ -193,7 +193,7 @@ func (s *Service) open() (int, error) {
 		core.Close()
 		return -1, err
 	}
-	conn, err := control.NewConn(ours, control.ConnOptions{})
+	conn, err := control.NewConn(ours, server.ConnOptions(core))
 	if err != nil {
 		core.Close()
 		unix.Close(theirs)
