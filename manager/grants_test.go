@@ -202,7 +202,7 @@ func TestWindowsAndVectorsAreRecorded(t *testing.T) {
 	require.ErrorIs(t, err, gpuerr.IO)
 	require.ErrorContains(t, err, "nothing is granted")
 	unwritable.log.setRefuse(nil)
-	require.NoError(t, unwritable.recordGrant(&unwritable.function.vectors[0].granted, "interrupt.grant", "vector=0"))
+	require.NoError(t, unwritable.recordGrant(&unwritable.function.windows[0].granted, "mmio.grant", "bar=0"))
 	head, err = unwritable.log.Head()
 	require.NoError(t, err)
 	require.EqualValues(t, 1, head.Size, "a record that failed is made later")

@@ -1,0 +1,88 @@
+package manager
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"os/exec"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"capgpu/control"
+	"capgpu/internal/shm"
+	"capgpu/ledger"
+)
+
+// Limits that change while a new driver is being told of the old ones reach it.
+func TestLimitsChangeBeforeReady(t *testing.T) {
+	const patience = 10 * time.Second
+	var policy atomic.Pointer[Tenant]
+	old, fresh := defaultTenant(), defaultTenant()
+	old.Name, old.Limits[ledger.Buffers] = "a", 1
+	fresh.Name, fresh.Limits[ledger.Buffers] = "a", 2
+	policy.Store(&old)
+
+	ours, theirs, err := shm.Socketpair()
+	require.NoError(t, err)
+	conn, err := control.NewConn(ours, control.ConnOptions{})
+	require.NoError(t, err)
+	their, err := control.NewConn(theirs, control.ConnOptions{})
+	require.NoError(t, err)
+	told := make(chan uint64, 4)
+	driver := control.NewPeer(context.Background(), their, func(_ context.Context, m *control.Message) *control.Message {
+		req, err := control.ParseSetLimitsRequest(m.Body)
+		if err != nil {
+			return control.ErrorReply(m, err)
+		}
+		for _, l := range req.Limits {
+			if ledger.Class(l.Class) == ledger.Buffers {
+				told <- l.Amount
+			}
+		}
+		policy.Store(&fresh)
+		return control.NewReply(m, nil)
+	})
+	defer driver.Close()
+	l := &driverLink{
+		epoch: 1, child: &child{cmd: &exec.Cmd{Process: &os.Process{Pid: 1}}, exited: make(chan struct{})},
+		ready: make(chan control.ReadyRequest, 1), grantsDone: make(chan struct{}),
+	}
+	l.caller = control.NewPeer(context.Background(), conn, l.handle)
+	defer l.caller.Close()
+	d := &device{
+		cfg: &Config{Policy: DevPolicy(), ReadyTimeout: patience, PingTimeout: patience},
+		log: slog.New(slog.DiscardHandler), say: func(string, ...any) {}, audit: &testLog{}, board: newStateBoard(),
+		tenants: func() []*Tenant { return []*Tenant{policy.Load()} },
+	}
+	l.ready <- control.ReadyRequest{Epoch: 1}
+	require.NoError(t, d.awaitReady(context.Background(), l))
+	s, _ := d.board.get()
+	require.Equal(t, ready, s.state)
+	require.Len(t, told, 2, "what has not changed is told once")
+	require.EqualValues(t, 1, <-told)
+	require.EqualValues(t, 2, <-told)
+}
+
+func TestTally(t *testing.T) {
+	sessions := newTally()
+	for i := range uint64(3) {
+		sessions.begin(i+1, []string{"a", "b"}[i%2])
+	}
+	sessions.heard("session.open", "tenant=a session=1 attach=1 parent=0")
+	sessions.heard("session.close", "tenant=a session=2 attach=0 parent=1 cause=\"attach=3 \"")
+	byTenant, total := sessions.left()
+	require.Equal(t, map[string]int{"a": 2, "b": 1}, byTenant)
+	require.Equal(t, 3, total)
+	sessions.heard("session.close", "tenant=a session=1 attach=1 parent=0")
+	byTenant, total = sessions.left()
+	require.Equal(t, map[string]int{"a": 1, "b": 1}, byTenant)
+	require.Equal(t, 2, total)
+	for i := range uint64(2 * maxTally) {
+		sessions.begin(i+10, "a")
+	}
+	_, total = sessions.left()
+	require.Equal(t, maxTally, total, "a driver that records no end costs a bounded amount")
+}
