@@ -3,6 +3,7 @@ package manager
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -55,4 +56,34 @@ func entriesWithin(p *Policy, files uint64) (uint64, error) {
 		return 0, fmt.Errorf("the policy's connections need %d descriptors and the limit of open files is %d: raise the limit (LimitNOFILE, ulimit -n) or lower maxConnections", need, files)
 	}
 	return min(p.Device.IOVAEntries, files-need), nil
+}
+
+// grace is time that several things have to end in, one after the other.
+type grace struct {
+	timer *time.Timer
+	over  bool
+}
+
+func newGrace(d time.Duration) *grace { return &grace{timer: time.NewTimer(d)} }
+
+// lateGrace is for what is waited for when the time is up already.
+const lateGrace = 100 * time.Millisecond
+
+// wait reports whether done was closed in time.
+func (g *grace) wait(done <-chan struct{}) bool {
+	if g.over {
+		g.timer.Reset(lateGrace)
+	}
+	select {
+	case <-done:
+		return true
+	case <-g.timer.C:
+		g.over = true
+	}
+	select {
+	case <-done:
+		return true
+	default:
+		return false
+	}
 }

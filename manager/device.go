@@ -44,6 +44,7 @@ type device struct {
 
 	stop context.CancelFunc // ends runSupervise
 	done chan struct{}      // closed when it has returned
+	left error              // what could not be ended of the last driver; read it after done
 }
 
 func newDevice(m *Manager) (*device, error) {
@@ -76,7 +77,7 @@ func (d *device) start() {
 }
 
 // Close lets the driver shut down within ctx, then ends it, and returns when
-// nothing of the device is left.
+// nothing of the device is left, or with what could not be ended in time.
 func (d *device) Close(ctx context.Context) error {
 	if s, _ := d.board.get(); s.link != nil {
 		if _, err := s.link.call(ctx, control.TypeShutdown, nil, nil); err != nil {
@@ -85,10 +86,11 @@ func (d *device) Close(ctx context.Context) error {
 	}
 	d.stop()
 	<-d.done
-	if err := d.account.Close(); err != nil {
-		return fmt.Errorf("close the books of %s: %w", deviceName, err)
+	err := d.left
+	if e := d.account.Close(); e != nil {
+		err = errors.Join(err, fmt.Errorf("close the books of %s: %w", deviceName, e))
 	}
-	return nil
+	return err
 }
 
 // runSupervise keeps a driver running until ctx ends or the budget is spent.
@@ -97,15 +99,23 @@ func (d *device) runSupervise(ctx context.Context) {
 	respawn := backoff{policy: d.cfg.Policy.Device.Respawn}
 	for epoch := uint64(1); ; epoch++ {
 		wasReady, cause := d.runEpoch(ctx, epoch)
+		if errors.As(cause, new(*remains)) {
+			// Never two drivers of one function.
+			d.left = cause
+			d.wedge(epoch, fmt.Errorf("%w: nothing can use the device while that process is there; find out what it waits for (/proc/PID/task/*/stack) and restart device-manager", cause))
+			return
+		}
 		if ctx.Err() != nil {
 			d.board.update(func(s *snapshot) { s.state, s.link, s.cause = recovering, nil, "device-manager is stopping" })
 			return
 		}
 		delay, again := respawn.died(time.Now(), wasReady)
-		d.lost(epoch, cause, delay, again)
 		if !again {
+			p := d.cfg.Policy.Device.Respawn
+			d.wedge(epoch, fmt.Errorf("%w; given up after more than %d deaths before ready within %v: remove the reason and restart device-manager", cause, p.Budget, p.Window))
 			return
 		}
+		d.lost(epoch, cause, delay)
 		timer := time.NewTimer(delay)
 		select {
 		case <-timer.C:
@@ -115,28 +125,21 @@ func (d *device) runSupervise(ctx context.Context) {
 	}
 }
 
-// lost tells everybody that the driver of an epoch is gone.
-func (d *device) lost(epoch uint64, cause error, delay time.Duration, again bool) {
-	if !again {
-		p := d.cfg.Policy.Device.Respawn
-		cause = fmt.Errorf("%w; given up after more than %d deaths before ready within %v: remove the reason and restart device-manager", cause, p.Budget, p.Window)
-	}
-	if s, _ := d.board.get(); !again || s.cause != clipped(cause.Error()) {
-		d.board.update(func(s *snapshot) {
-			s.link, s.cause = nil, clipped(cause.Error())
-			if !again {
-				s.state = wedged
-			}
-		})
-	}
-	if !again {
-		d.say("device %s wedged: %v", deviceName, cause)
-		d.log.Warn("wedged", "epoch", epoch, "cause", cause)
-		d.record("device.wedged", fmt.Sprintf("%s epoch=%d cause=%q", deviceName, epoch, clipped(cause.Error())))
-		return
+// lost tells everybody that the driver of an epoch is gone, and another one comes.
+func (d *device) lost(epoch uint64, cause error, delay time.Duration) {
+	if s, _ := d.board.get(); s.cause != clipped(cause.Error()) {
+		d.board.update(func(s *snapshot) { s.link, s.cause = nil, clipped(cause.Error()) })
 	}
 	d.say("device %s lost (epoch %d): %v; next driver in %v", deviceName, epoch, cause, delay)
 	d.log.Warn("driver lost", "epoch", epoch, "cause", cause, "delay", delay)
+}
+
+// wedge gives the device up.
+func (d *device) wedge(epoch uint64, cause error) {
+	d.board.update(func(s *snapshot) { s.state, s.link, s.cause = wedged, nil, clipped(cause.Error()) })
+	d.say("device %s wedged: %v", deviceName, cause)
+	d.log.Warn("wedged", "epoch", epoch, "cause", cause)
+	d.record("device.wedged", fmt.Sprintf("%s epoch=%d cause=%q", deviceName, epoch, clipped(cause.Error())))
 }
 
 // runEpoch runs one driver from spawn to the last page scrubbed, and returns why
@@ -150,9 +153,13 @@ func (d *device) runEpoch(ctx context.Context, epoch uint64) (wasReady bool, cau
 	if err != nil {
 		return false, fmt.Errorf("make the grants: %w", err)
 	}
+	var left *remains
 	defer func() {
-		freed, err := g.revoke()
-		err = errors.Join(err, d.account.Zero(), d.ledger.Check())
+		freed, err := g.revoke(left != nil && left.grantsRun)
+		err = errors.Join(err, d.ledger.Check())
+		if left == nil || !left.grantsRun {
+			err = errors.Join(err, d.account.Zero())
+		}
 		if err != nil {
 			d.log.Error("the driver's grants did not come back whole", "epoch", epoch, "err", err)
 		}
@@ -169,7 +176,15 @@ func (d *device) runEpoch(ctx context.Context, epoch uint64) (wasReady bool, cau
 		return false, err
 	}
 	// Sessions are refused before the driver is taken down, and waiters told.
-	defer func() { link.end(d.log, ctx.Err() != nil) }()
+	defer func() {
+		patience, stopping := d.cfg.ReapTimeout, ctx.Err() != nil
+		if stopping {
+			patience = min(patience, stopPatience)
+		}
+		if errors.As(link.end(d.log, stopping, patience), &left) {
+			cause = fmt.Errorf("%w (%w)", left, cause)
+		}
+	}()
 	if err := d.awaitReady(ctx, link); err != nil {
 		return false, err
 	}

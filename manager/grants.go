@@ -196,9 +196,10 @@ func (g *grants) mapped(iova ddf.IOVA, bytes uint64) bool {
 
 // revoke takes everything back and closes the account. The link to the driver
 // must be down: no call of it may run, though memory that it dropped may still be
-// on its way out. The error is a bug or a host that failed; all that could be
-// taken back was.
-func (g *grants) revoke() (freed int, err error) {
+// on its way out. If one does run (callsRun), the windows and vectors that it may
+// be using stay, with their charges; memory goes in any case. The error is a bug or
+// a host that failed; all that could be taken back was.
+func (g *grants) revoke(callsRun bool) (freed int, err error) {
 	g.mu.Lock()
 	g.revoked = true
 	left := make([]*dmaMemory, 0, len(g.live))
@@ -211,6 +212,9 @@ func (g *grants) revoke() (freed int, err error) {
 		errs = append(errs, g.free(d))
 	}
 	g.journal.close()
+	if callsRun {
+		return len(left), errors.Join(errs...)
+	}
 	errs = append(errs, g.function.Close())
 	g.releaseFixed()
 	errs = append(errs, g.account.Close())

@@ -107,7 +107,7 @@ func (g *granted) stop(t *testing.T) {
 	g.stopOnce.Do(func() {
 		g.gate.Revoke(errGrantsRevoked)
 		<-g.served
-		_, err := g.revoke()
+		_, err := g.revoke(false)
 		require.NoError(t, err)
 		require.NoError(t, g.ledger.Root().Zero())
 		require.NoError(t, g.ledger.Check())

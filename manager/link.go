@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -22,7 +23,9 @@ import (
 //
 // It is over when one of its ends is: the process exits, the supervision link
 // dies, the grant link dies or breaks the protocol, or a ping goes unanswered.
-// Whichever comes first kills the others: end() waits for all of them.
+// Whichever comes first kills the others: end() waits for all of them, for a
+// bounded time. A process that the kernel cannot end (a thread of it sleeps in a
+// system call that nobody answers) must not keep what it was lent.
 type driverLink struct {
 	epoch  uint64
 	child  *child
@@ -164,29 +167,68 @@ func (l *driverLink) runPings(ctx context.Context, interval, timeout time.Durati
 	}
 }
 
-// end ends the process and takes both links down. When it returns nothing of
-// the driver runs, neither its code nor a call of it. A driver that has answered
-// Shutdown (politely) gets a moment to exit by itself; any other is killed.
-func (l *driverLink) end(log *slog.Logger, politely bool) {
+// end ends the process and takes both links down. A driver that has answered
+// Shutdown (politely) gets a moment to exit by itself; any other is killed. When
+// it returns nil nothing of the driver runs, neither its code nor a call of it.
+// Otherwise it returns a *remains, patience after the kill.
+func (l *driverLink) end(log *slog.Logger, politely bool, patience time.Duration) error {
+	closed := make(chan struct{})
+	closeLink := sync.OnceFunc(func() {
+		go func() {
+			defer close(closed)
+			if err := l.caller.Close(); err != nil {
+				log.Warn("close the supervision link", "err", err)
+			}
+		}()
+	})
 	if politely {
-		if err := l.caller.Close(); err != nil {
-			log.Warn("close the supervision link", "err", err)
+		closeLink()
+		timer := time.NewTimer(goodbyeGrace)
+		select {
+		case <-l.child.exited:
+		case <-timer.C:
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), goodbyeGrace)
-		l.child.endWithin(ctx)
-		cancel()
+		timer.Stop()
 	}
 	l.child.kill()
-	<-l.child.exited
-	l.gate.Revoke(errGrantsRevoked)
-	<-l.grantsDone
-	if err := l.caller.Close(); err != nil {
-		log.Warn("close the supervision link", "err", err)
+	closeLink()
+	r := remains{patience: patience}
+	grace := newGrace(patience)
+	if !grace.wait(l.child.exited) {
+		r.parts = append(r.parts, fmt.Sprintf("its process %d cannot be reaped", l.child.pid()))
 	}
+	l.gate.Revoke(errGrantsRevoked)
+	r.grantsRun = !grace.wait(l.grantsDone)
+	if r.grantsRun {
+		r.parts = append(r.parts, "a call of it still runs")
+	}
+	if !grace.wait(closed) {
+		r.parts = append(r.parts, "its supervision link cannot be closed")
+	}
+	if r.parts != nil {
+		return &r
+	}
+	return nil
 }
 
-// goodbyeGrace is how long a driver may take to exit once its links are down.
-const goodbyeGrace = time.Second
+const (
+	// goodbyeGrace is how long a driver may take to exit once its links are down.
+	goodbyeGrace = time.Second
+	// stopPatience is how long a killed driver may take to be gone when the manager
+	// stops; at other times it is Config.ReapTimeout.
+	stopPatience = 3 * time.Second
+)
+
+// remains is what could not be ended of a driver.
+type remains struct {
+	parts     []string
+	grantsRun bool // then its register windows have to stay
+	patience  time.Duration
+}
+
+func (r *remains) Error() string {
+	return fmt.Sprintf("the driver was killed, and %s after %v", strings.Join(r.parts, ", "), r.patience)
+}
 
 // streamPair is two connected STREAM sockets: ours polled, theirs a bare
 // descriptor.

@@ -25,6 +25,9 @@ import (
 var programs string
 
 func TestMain(m *testing.M) {
+	if len(os.Args) == 3 && os.Args[1] == "hold" {
+		os.Exit(hold(os.Args[2]))
+	}
 	if len(os.Args) == 3 && os.Args[1] == "lie" {
 		os.Exit(lie(os.Args[2]))
 	}
@@ -143,6 +146,8 @@ type world struct {
 	t   *testing.T
 	log *memoryLog
 
+	expectRemains string // what Close says that it left behind
+
 	mu    sync.Mutex
 	lines []string
 }
@@ -199,7 +204,11 @@ func shortDir(t *testing.T) string {
 func (w *world) stop() {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	require.NoError(w.t, w.Close(ctx))
+	if err := w.Close(ctx); w.expectRemains != "" {
+		require.ErrorContains(w.t, err, w.expectRemains)
+	} else {
+		require.NoError(w.t, err)
+	}
 	require.True(w.t, w.log.closed)
 }
 

@@ -29,6 +29,7 @@ type Config struct {
 	ReadyTimeout time.Duration // from a driver's start to its Ready
 	PingInterval time.Duration
 	PingTimeout  time.Duration // a driver silent for so long is killed
+	ReapTimeout  time.Duration // a killed driver not gone by then wedges the device
 }
 
 // What zero durations of a Config mean.
@@ -36,6 +37,7 @@ const (
 	DefaultReadyTimeout = 15 * time.Second
 	DefaultPingInterval = time.Second
 	DefaultPingTimeout  = 4 * time.Second
+	DefaultReapTimeout  = 10 * time.Second // a real GPU's context takes its time to go
 )
 
 func (c *Config) setDefaults() error {
@@ -51,7 +53,7 @@ func (c *Config) setDefaults() error {
 	for _, d := range []struct {
 		v   *time.Duration
 		def time.Duration
-	}{{&c.ReadyTimeout, DefaultReadyTimeout}, {&c.PingInterval, DefaultPingInterval}, {&c.PingTimeout, DefaultPingTimeout}} {
+	}{{&c.ReadyTimeout, DefaultReadyTimeout}, {&c.PingInterval, DefaultPingInterval}, {&c.PingTimeout, DefaultPingTimeout}, {&c.ReapTimeout, DefaultReapTimeout}} {
 		if *d.v <= 0 {
 			*d.v = d.def
 		}
@@ -117,7 +119,7 @@ func Start(cfg Config) (_ *Manager, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("open the sockets of tenant %q: %w", cfg.Policy.Tenants[i].Name, err)
 		}
-		undo = append(undo, t.Close)
+		undo = append(undo, func() error { return t.Close(newGrace(closeGrace)) })
 		m.tenants = append(m.tenants, t)
 	}
 	m.device.start()
@@ -133,7 +135,10 @@ func (m *Manager) say(format string, args ...any) {
 }
 
 // Close refuses new clients, lets the driver shut down within ctx, and returns
-// when nothing of the manager is left. Idempotent.
+// when nothing of the manager is left. What cannot be ended (the kernel can keep a
+// process, or a call, for as long as it likes) is left behind and named in the
+// error, at most goodbyeGrace + stopPatience + closeGrace after ctx: log and run
+// directory are free for the next manager in any case. Idempotent.
 func (m *Manager) Close(ctx context.Context) error {
 	m.closeOnce.Do(func() { m.closeErr = m.close(ctx) })
 	return m.closeErr
@@ -147,7 +152,11 @@ func (m *Manager) close(ctx context.Context) error {
 	}
 	errs = append(errs, m.device.Close(ctx))
 	for _, t := range m.tenants {
-		errs = append(errs, t.Close())
+		t.cancel(errStopping)
+	}
+	grace := newGrace(closeGrace)
+	for _, t := range m.tenants {
+		errs = append(errs, t.Close(grace))
 	}
 	m.spawner.Close()
 	errs = append(errs, m.ledger.Root().Zero(), m.ledger.Check())
@@ -159,6 +168,9 @@ func (m *Manager) close(ctx context.Context) error {
 	m.say("stopped")
 	return nil
 }
+
+// closeGrace is how long connections may take to end, all together.
+const closeGrace = 3 * time.Second
 
 // errStopping is why everything ends in Close.
 var errStopping = gpuerr.New(gpuerr.Disconnected, "device-manager is stopping")

@@ -20,11 +20,12 @@ import (
 // (prctl(2), PR_SET_PDEATHSIG).
 type spawner struct {
 	requests chan func()
+	quit     chan struct{} // closed by Close
 	done     chan struct{}
 }
 
 func newSpawner() *spawner {
-	s := &spawner{requests: make(chan func()), done: make(chan struct{})}
+	s := &spawner{requests: make(chan func()), quit: make(chan struct{}), done: make(chan struct{})}
 	go s.runThread()
 	return s
 }
@@ -33,14 +34,19 @@ func (s *spawner) runThread() {
 	defer close(s.done)
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	for start := range s.requests {
-		start()
+	for {
+		select {
+		case start := <-s.requests:
+			start()
+		case <-s.quit:
+			return
+		}
 	}
 }
 
-// Close ends the thread. No child may be left, and none be started any more.
+// Close ends the thread: no child is started any more.
 func (s *spawner) Close() {
-	close(s.requests)
+	close(s.quit)
 	<-s.done
 }
 
@@ -68,9 +74,13 @@ func (s *spawner) start(log *slog.Logger, name, path string, args []string, file
 		return nil, fmt.Errorf("make a pipe for %s: %w", name, err)
 	}
 	cmd.Stderr = w
-	started := make(chan error)
-	s.requests <- func() { started <- cmd.Start() }
-	err = <-started
+	started := make(chan error, 1)
+	select {
+	case s.requests <- func() { started <- cmd.Start() }:
+		err = <-started
+	case <-s.quit:
+		err = errStopping
+	}
 	w.Close()
 	if err != nil {
 		r.Close()
@@ -86,7 +96,8 @@ func (c *child) pid() int { return c.cmd.Process.Pid }
 // kill ends the process if it still runs.
 func (c *child) kill() { _ = c.cmd.Process.Kill() }
 
-// endWithin waits for the process to end by itself, and kills it when ctx ends.
+// endWithin waits for the process to end by itself, and kills it when ctx ends. It
+// returns when the process is gone: whoever must not wait for that waits for exited.
 func (c *child) endWithin(ctx context.Context) {
 	select {
 	case <-c.exited:

@@ -58,7 +58,7 @@ func (m *Manager) newTenantServer(t *Tenant) (s *tenantServer, err error) {
 		s.capnp, err = listen(m.dir.capnpSocketPath(t.Name), "unix", t)
 	}
 	if err != nil {
-		return nil, errors.Join(err, s.Close())
+		return nil, errors.Join(err, s.Close(newGrace(closeGrace)))
 	}
 	return s, nil
 }
@@ -136,11 +136,18 @@ func (s *tenantServer) refuse() error {
 	return errors.Join(errs...)
 }
 
-// Close ends every connection and returns when none is left. Idempotent.
-func (s *tenantServer) Close() error {
+// Close ends every connection and returns when none is left, or grace is over.
+func (s *tenantServer) Close(grace *grace) error {
 	err := s.refuse()
 	s.cancel(errStopping)
-	s.running.Wait()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.running.Wait()
+	}()
+	if !grace.wait(ended) {
+		return errors.Join(err, fmt.Errorf("connections of tenant %q did not end within %v", s.policy().Name, closeGrace))
+	}
 	return errors.Join(err, s.account.Close())
 }
 
