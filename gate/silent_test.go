@@ -1,0 +1,100 @@
+package gate
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"capgpu/client"
+	"capgpu/control"
+	"capgpu/internal/rpcguard"
+	"capgpu/internal/shm"
+	"capgpu/schema"
+
+	"capnproto.org/go/capnp/v3/rpc"
+)
+
+// silentService opens a session whose driver makes fences and never answers when
+// it is asked to destroy one.
+type silentService struct {
+	t    *testing.T
+	done chan struct{} // one token for each session that ended
+}
+
+func (s *silentService) broker(ctx context.Context, m *control.Message) *control.Message {
+	switch m.Type {
+	case control.TypeHello:
+		return control.NewReply(m, control.HelloReply{Version: control.HelloVersion, Tenant: "test"}.AppendTo(nil))
+	case control.TypeOpenDevice:
+		ours, theirs, err := shm.Socketpair()
+		require.NoError(s.t, err)
+		conn, err := control.NewConn(ours, control.ConnOptions{})
+		require.NoError(s.t, err)
+		go func() {
+			_ = control.Serve(context.Background(), conn, s.session)
+			s.done <- struct{}{}
+		}()
+		return control.NewReply(m, control.OpenDeviceReply{Epoch: 1}.AppendTo(nil), theirs)
+	}
+	return control.NewReply(m, nil)
+}
+
+func (s *silentService) session(ctx context.Context, m *control.Message) *control.Message {
+	switch m.Type {
+	case control.TypeDescribe:
+		return control.NewReply(m, control.Description{Facet: uint32(client.FacetFull)}.AppendTo(nil))
+	case control.TypeCreateFence:
+		return control.NewReply(m, control.HandleBody{Handle: 1<<32 | 1}.AppendTo(nil))
+	case control.TypeDestroyFence:
+		<-ctx.Done() // until the gate gives up
+	}
+	return control.NewReply(m, nil)
+}
+
+// A client that vanishes ends its gate also when the driver does not answer what
+// the gate asks then.
+func TestVanishingBeforeASilentDriver(t *testing.T) {
+	s := &silentService{t: t, done: make(chan struct{}, 1)}
+	ours, theirs, err := shm.Socketpair()
+	require.NoError(t, err)
+	tenant, err := control.NewConn(ours, control.ConnOptions{})
+	require.NoError(t, err)
+	go func() {
+		_ = control.Serve(context.Background(), tenant, s.broker)
+		s.done <- struct{}{}
+	}()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	service, err := client.NewConn(ctx, theirs)
+	require.NoError(t, err)
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	require.NoError(t, err)
+	ended := make(chan error, 1)
+	go func() { ended <- Serve(context.Background(), unixConn(t, fds[0]), service, Options{}) }()
+	conn := rpc.NewConn(rpcguard.NewClientTransport(unixConn(t, fds[1])), nil)
+	manager := schema.GpuDeviceManager(conn.Bootstrap(ctx))
+	opened, release := manager.OpenDevice(ctx, nil)
+	made, release2 := opened.Session().CreateFence(ctx, nil)
+	_, err = made.Struct()
+	require.NoError(t, err)
+	conn.Close()
+	release2()
+	release()
+	manager.Release()
+	for _, what := range []string{"a socket of the service", "the other socket"} {
+		select {
+		case <-s.done:
+		case <-ctx.Done():
+			t.Fatalf("%s stays open", what)
+		}
+	}
+	select {
+	case err := <-ended:
+		require.NoError(t, err)
+	case <-ctx.Done():
+		t.Fatal("the gate does not end")
+	}
+}
