@@ -3,7 +3,10 @@ package gpu
 import (
 	"context"
 	"encoding/binary"
+	"fmt"
+	"os"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -262,4 +265,50 @@ func BenchmarkLaunch(b *testing.B) {
 			}
 		})
 	}
+}
+
+// A ring whose memory faults ends that queue; the driver and its other queues go on.
+func TestRingMemoryGone(t *testing.T) {
+	r := newRig(t)
+	s := r.open("alice")
+	good := r.queue(s, 16, 64) // its memory is mapped once more, by its client
+	before := ringMappings(t)
+	info, err := s.CreateQueue(16, 64)
+	require.NoError(t, err)
+	q, err := lookup[queue](s.handles, info.Handle)
+	require.NoError(t, err)
+	for m := range ringMappings(t) {
+		if !before[m] {
+			_, _, errno := unix.Syscall(unix.SYS_MPROTECT, m.from, m.to-m.from, unix.PROT_NONE)
+			require.Zero(t, errno)
+		}
+	}
+	require.NoError(t, s.CancelQueue(info.Handle), "which looks at the ring")
+	select {
+	case <-q.done:
+	case <-time.After(10 * time.Second):
+		require.Fail(t, "the queue goes on")
+	}
+	require.NoError(t, s.CloseQueue(info.Handle))
+	good.push(ring.NopEntry(0), nil, nil)
+	requireOK(t, good.one())
+}
+
+type mapping struct{ from, to uintptr }
+
+// ringMappings are the rings mapped by this process.
+func ringMappings(t *testing.T) map[mapping]bool {
+	t.Helper()
+	maps, err := os.ReadFile("/proc/self/maps")
+	require.NoError(t, err)
+	all := map[mapping]bool{}
+	for line := range strings.Lines(string(maps)) {
+		if strings.Contains(line, "memfd:capgpu-ring") {
+			var m mapping
+			_, err := fmt.Sscanf(line, "%x-%x", &m.from, &m.to)
+			require.NoError(t, err)
+			all[m] = true
+		}
+	}
+	return all
 }

@@ -15,7 +15,8 @@
 // pass, bounds it, and uses the copy. The header is written once by the driver,
 // which never reads it, and copied out by the client before use. An entry is
 // copied out before it is looked at. A driver may end a client's queue, a client
-// only its own; neither can make the other fault, block or go out of bounds.
+// only its own; neither can make the other fault, block or go out of bounds. Pages
+// that the client takes away end the driver's side of that ring (Server.guard).
 //
 // Goroutines: Take, Args, Consumed and WaitWork are one goroutine's; Complete
 // and Server.Flush may be another's; Push and Client.Flush one's; Poll and Wait

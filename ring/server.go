@@ -2,6 +2,7 @@ package ring
 
 import (
 	"context"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 
@@ -27,6 +28,7 @@ type Server struct {
 	done       *shm.Sender   // wakes the client
 	clientDone *shm.Receiver // its other end, the client's
 
+	gone      atomic.Bool   // an access of the mapping faulted: see guard
 	published atomic.Uint64 // completions the client may have seen; stored before cqTail
 
 	takeMu sync.Mutex
@@ -119,9 +121,10 @@ func (s *Server) Config() Config { return s.layout.Config }
 // Take copies out the next entry, if there is one and a completion slot is free
 // for it. The entry is unchecked; see Check. When the client has broken the
 // rules it answers gpuerr.Protocol, now and ever after, and the client is told.
-func (s *Server) Take(e *Entry) (bool, error) {
+func (s *Server) Take(e *Entry) (ok bool, err error) {
 	s.takeMu.Lock()
 	defer s.takeMu.Unlock()
+	defer s.guard(debug.SetPanicOnFault(true), &err)
 	if want, err := s.lookLocked(); want != awake || err != nil {
 		return false, err
 	}
@@ -138,6 +141,7 @@ func (s *Server) Take(e *Entry) (bool, error) {
 func (s *Server) Published() int {
 	s.takeMu.Lock()
 	defer s.takeMu.Unlock()
+	defer s.guard(debug.SetPanicOnFault(true), nil)
 	if s.err != nil {
 		return 0
 	}
@@ -155,6 +159,9 @@ func (s *Server) Published() int {
 //
 // +checklocks:s.takeMu
 func (s *Server) lookLocked() (want uint32, err error) {
+	if s.err == nil && s.gone.Load() {
+		s.err = errGone
+	}
 	if s.err != nil {
 		return awake, s.err
 	}
@@ -196,13 +203,14 @@ func (s *Server) failLocked(err error) error {
 // grows if it is too small: look at e.Count and e.InlineBytes first. e is the
 // entry that was taken, not yet Consumed. Bindings are checked as far as they
 // can be without their buffers.
-func (s *Server) Args(e *Entry, bindings []Binding, inline []byte) ([]Binding, []byte, error) {
+func (s *Server) Args(e *Entry, bindings []Binding, inline []byte) (_ []Binding, _ []byte, err error) {
 	bindings, inline = bindings[:0], inline[:0]
 	if e.Op != OpLaunch {
 		return bindings, inline, errNoArgs
 	}
 	s.takeMu.Lock()
 	defer s.takeMu.Unlock()
+	defer s.guard(debug.SetPanicOnFault(true), &err)
 	if s.err != nil {
 		return bindings, inline, s.err
 	}
@@ -232,6 +240,7 @@ func (s *Server) Args(e *Entry, bindings []Binding, inline []byte) ([]Binding, [
 func (s *Server) Consumed() {
 	s.takeMu.Lock()
 	defer s.takeMu.Unlock()
+	defer s.guard(debug.SetPanicOnFault(true), nil)
 	if s.err == nil && s.consumed != s.taken {
 		s.consumed = s.taken
 		s.view.sqHead.Store(s.taken)
@@ -243,7 +252,8 @@ func (s *Server) Consumed() {
 func (s *Server) Complete(c *Completion) {
 	s.doneMu.Lock()
 	defer s.doneMu.Unlock()
-	if s.closed {
+	defer s.guard(debug.SetPanicOnFault(true), nil)
+	if s.closed || s.gone.Load() {
 		return
 	}
 	s.view.cq[s.completed&uint64(s.completions-1)] = c.words()
@@ -261,7 +271,8 @@ func (s *Server) Flush() {
 func (s *Server) publish() bool {
 	s.doneMu.Lock()
 	defer s.doneMu.Unlock()
-	if s.closed {
+	defer s.guard(debug.SetPanicOnFault(true), nil)
+	if s.closed || s.gone.Load() {
 		return false
 	}
 	return s.publishLocked() && s.view.cqWait.Load() == waitEntries && s.view.cqWait.CompareAndSwap(waitEntries, awake)
@@ -303,6 +314,7 @@ func (s *Server) WaitWork(ctx context.Context) error {
 func (s *Server) arm() (ready bool, err error) {
 	s.takeMu.Lock()
 	defer s.takeMu.Unlock()
+	defer s.guard(debug.SetPanicOnFault(true), &err)
 	want, err := s.lookLocked()
 	for err == nil && want != awake {
 		armed := want
@@ -318,9 +330,10 @@ func (s *Server) arm() (ready bool, err error) {
 }
 
 // disarm returns why the ring has ended, if it has.
-func (s *Server) disarm() error {
+func (s *Server) disarm() (err error) {
 	s.takeMu.Lock()
 	defer s.takeMu.Unlock()
+	defer s.guard(debug.SetPanicOnFault(true), &err)
 	if s.err == nil {
 		s.view.sqWait.Store(awake)
 	}
@@ -344,10 +357,39 @@ func (s *Server) Close(code gpuerr.Code) {
 	if s.err == nil {
 		s.err = gpuerr.New(code, "the queue is closed")
 	}
-	s.publishLocked()
-	s.view.state.CompareAndSwap(0, uint32(code))
+	s.tellLocked(code)
 	s.done.Signal()
 	s.releaseAll()
+}
+
+// tellLocked publishes what was completed and why the ring ends.
+//
+// +checklocks:s.doneMu
+func (s *Server) tellLocked(code gpuerr.Code) {
+	defer s.guard(debug.SetPanicOnFault(true), nil)
+	if !s.gone.Load() {
+		s.publishLocked()
+		s.view.state.CompareAndSwap(0, uint32(code))
+	}
+}
+
+// guard is deferred by whatever touches the mapping, with what SetPanicOnFault
+// returned. The pages are the client's to punch out at any time, and when the host
+// has no memory to put in their place the access faults. That ends this ring, not
+// the process: Take and WaitWork say so from then on. err may be nil.
+func (s *Server) guard(panicOnFault bool, err *error) {
+	debug.SetPanicOnFault(panicOnFault)
+	p := recover()
+	if p == nil {
+		return
+	}
+	if !faultIn(p, s.mapping) {
+		panic(p) // a bug of ours
+	}
+	s.gone.Store(true)
+	if err != nil {
+		*err = errGone
+	}
 }
 
 // releaseAll releases what there is, also of a server half made.
@@ -370,5 +412,6 @@ func (s *Server) releaseAll() {
 
 var (
 	errTail = gpuerr.New(gpuerr.Protocol, "sqTail went back, or ahead by more than the ring has entries; the queue is closed")
+	errGone = gpuerr.New(gpuerr.Protocol, "memory of the ring is gone; the queue is closed")
 	errHead = gpuerr.New(gpuerr.Protocol, "cqHead went back, or beyond the completions there are; the queue is closed")
 )

@@ -2,6 +2,7 @@ package ring
 
 import (
 	"encoding/binary"
+	"runtime"
 	"sync/atomic"
 	"unsafe"
 
@@ -57,6 +58,16 @@ func viewOf(b []byte, l layout) (view, error) {
 		args:   unsafe.Slice((*uint64)(at(l.arena)), l.ArgBytes/8),
 		bytes:  arena,
 	}, nil
+}
+
+// faultIn reports whether a panic is a fault of an access of b.
+func faultIn(p any, b []byte) bool {
+	err, ok := p.(runtime.Error)
+	if !ok {
+		return false
+	}
+	at, ok := err.(interface{ Addr() uintptr })
+	return ok && len(b) > 0 && at.Addr()-uintptr(unsafe.Pointer(unsafe.SliceData(b))) < uintptr(len(b))
 }
 
 // loadHeader reads each word of a header once. b is a mapped page.
