@@ -277,6 +277,13 @@ func TestCrashAtEachStep(t *testing.T) {
 		require.False(t, before.Unnoted, c.when)
 		l, err := Open(c.path, Options{MaxBytes: MinMaxBytes, Keep: 2})
 		require.NoError(t, err, c.when)
+		require.NoError(t, l.Close())
+		opened, err := Verify(c.path, durable, before.Head)
+		require.NoError(t, err, c.when)
+		require.LessOrEqual(t, opened.Segments, 3, c.when)
+		require.Len(t, names(t, c.path), opened.Segments, "%s: what is left of the rotation is gone", c.when)
+		l, err = Open(c.path, Options{MaxBytes: MinMaxBytes, Keep: 2})
+		require.NoError(t, err, c.when)
 		fill(t, l, 9)
 		require.NoError(t, l.Close())
 		after, err := Verify(c.path, durable, before.Head)
@@ -298,6 +305,41 @@ func TestCrashAtEachStep(t *testing.T) {
 	for _, step := range []string{"create", "in the middle of write", "write", "sync file", "link", "sync folder", "replace", "remove"} {
 		require.True(t, seen[step], step)
 	}
+}
+
+func requireSnapshotsAsRead(t *testing.T, l *Log, path string) {
+	t.Helper()
+	read, err := Read(path, 0, 1000)
+	require.NoError(t, err)
+	for from := range read {
+		snapped, err := l.Snapshot(uint64(from), 3)
+		require.NoError(t, err)
+		require.Equal(t, read[from:min(from+3, len(read))], snapped)
+	}
+}
+
+// TestOrderOfSteps: nothing of a rotation is done before what it relies on is on disk.
+func TestOrderOfSteps(t *testing.T) {
+	var steps []string
+	_, l := tracedLog(t, Options{MaxBytes: MinMaxBytes, Keep: 1}, func(when string) {
+		if step, ok := strings.CutPrefix(when, "before "); ok {
+			steps = append(steps, step)
+		}
+	}, func(string) error { return nil })
+	fill(t, l, 14)
+	require.NoError(t, l.Sync())
+	l.mu.Lock()
+	number := l.durable.segment
+	l.mu.Unlock()
+	require.EqualValues(t, 2, number)
+	steps = nil // runCommit waits: there is nothing to write
+	_, err := l.Append("kind", "", strings.Repeat("x", 1000))
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+	require.Equal(t, []string{
+		"sync file", "create", "write", "sync file", "link", "sync folder", "replace", "sync folder",
+		"write", "sync file", "remove", "sync folder",
+	}, steps)
 }
 
 // TestRotationFails lets each step fail as on a full disk: appends are refused,
@@ -330,7 +372,10 @@ func TestRotationFails(t *testing.T) {
 				}
 				require.Greater(t, refused, 3)
 				failing.Store(false)
+				_, err = l.Append("kind", "", "may still fit into the old segment")
+				require.NoError(t, err)
 				fill(t, l, 30)
+				requireSnapshotsAsRead(t, l, path)
 				require.NoError(t, l.Close())
 				report, err := Verify(path, kept)
 				require.NoError(t, err)
@@ -347,7 +392,7 @@ func TestRotationFails(t *testing.T) {
 						lost += n - 1 // the record of the loss is there
 					}
 				}
-				require.Equal(t, 65, len(records)+lost, "every record is there or said to be lost")
+				require.Equal(t, 66, len(records)+lost, "every record is there or said to be lost")
 			})
 		}
 	}

@@ -200,9 +200,18 @@ func TestKeep(t *testing.T) {
 		require.False(t, less.Unnoted)
 	}
 
+	// All are kept from now on; that some were removed is noted in an older segment.
+	l = openLog(t, path, small)
+	fill(t, l, 20)
+	require.NoError(t, l.Close())
+	more, err := Verify(path, heads[59])
+	require.NoError(t, err)
+	require.False(t, more.Unnoted)
+	require.Greater(t, more.Segments, 3)
+
 	// Somebody else takes away the oldest.
-	last := names(t, path)[1]
-	require.NoError(t, os.Remove(filepath.Join(filepath.Dir(path), last)))
+	oldest := names(t, path)[1]
+	require.NoError(t, os.Remove(filepath.Join(filepath.Dir(path), oldest)))
 	report, err = Verify(path, heads...)
 	require.NoError(t, err)
 	require.True(t, report.Unnoted)
