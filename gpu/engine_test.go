@@ -66,6 +66,31 @@ func TestDeadlineLosesTheRace(t *testing.T) {
 	})
 }
 
+// A device is given the time that it needs to stop a job: on the mock device, whose
+// jobs wait for pages that their client punched out, no less than 200 ms.
+func TestCancelPatience(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mockDevice, err := mock.New(mock.Options{})
+		require.NoError(t, err)
+		defer mockDevice.Close()
+		hand := newHandBackend()
+		hand.obedient, hand.limits.CancelBound = false, mockDevice.Info().Limits.CancelBound
+		r := newMemRig(t, withBackend(hand))
+		s := r.open("alice")
+		b, p := buf(t, s, 4096), prog(t, s, "p")
+		q := r.queue(s, 16, 4096)
+		q.launchFor(time.Millisecond, p, whole(b))
+		id := hand.nth(t, 0)
+		time.Sleep(190 * time.Millisecond)
+		hand.finish(id, cancelledOutcome, 0)
+		require.Equal(t, hangOutcome, q.one().Outcome)
+		require.Zero(t, hand.resets)
+		r.dev.cfg.HangBound = 400 * time.Millisecond
+		require.Equal(t, 100*time.Millisecond, r.dev.engine.cancelPatience())
+		r.close()
+	})
+}
+
 // A job that ignores its cancel costs a reset: it is guilty, others are not.
 func TestHangResets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -21,7 +21,8 @@ import (
 // patience begins when the job is the oldest.
 
 // cancelPatience is how long a cancelled job may take to end: what the device
-// promises, with room for a busy host, and at most a quarter of the hang bound.
+// promises (backend.Limits.CancelBound: 200 ms in all where the host's CPU does the
+// work), with room for a busy host, and at most a quarter of the hang bound.
 func (e *engine) cancelPatience() time.Duration {
 	patience := 2 * e.limits.CancelBound
 	if patience <= 0 {

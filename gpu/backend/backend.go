@@ -112,7 +112,10 @@ type Limits struct {
 	MaxInlineBytes     uint32
 	MaxJobs            int // depth of the device's own queue
 	SubgroupSize       uint32
-	// CancelBound is how long a healthy device takes to stop one job.
+	// CancelBound is how long a healthy device takes to stop one job, whatever a
+	// client does to its memory meanwhile: a reset because of an impatient core
+	// would hit others. Where the host's CPU does the work that includes page
+	// faults, and is 100 ms or more.
 	CancelBound time.Duration
 }
 

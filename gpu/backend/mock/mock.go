@@ -53,8 +53,13 @@ var limits = backend.Limits{
 	MaxInlineBytes:     128,
 	MaxJobs:            maxJobs,
 	SubgroupSize:       32,
-	CancelBound:        5 * time.Millisecond,
+	CancelBound:        cancelBound,
 }
+
+// cancelBound is how long a block of work may take. Without page faults that is
+// less than a millisecond; but a client may have punched its memory out, and then
+// the host finds a page for every access, while others use all its CPUs.
+const cancelBound = 100 * time.Millisecond
 
 const (
 	maxJobs     = 16
