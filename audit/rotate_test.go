@@ -58,9 +58,9 @@ func headOf(t testing.TB, path string) ddf.AuditHead {
 	return report.Head
 }
 
-// TestRotationUnderConcurrentAppends: no append fails, every record is there once
+// TestRotateUnderConcurrentAppends: no append fails, every record is there once
 // and in the order of its index, and readers find a whole log at any time.
-func TestRotationUnderConcurrentAppends(t *testing.T) {
+func TestRotateUnderConcurrentAppends(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
 	l := openLog(t, path, Options{MaxBytes: MinMaxBytes, GroupFsync: time.Millisecond})
 	const writers, each = 4, 150
@@ -130,8 +130,8 @@ func TestRotationUnderConcurrentAppends(t *testing.T) {
 	}
 }
 
-// TestReadAcrossSegments compares every range that Read and Snapshot tell.
-func TestReadAcrossSegments(t *testing.T) {
+// TestRotateReadAcrossSegments compares every range that Read and Snapshot tell.
+func TestRotateReadAcrossSegments(t *testing.T) {
 	path := rotatedLog(t)
 	head := headOf(t, path)
 	all, err := Read(path, 0, 100)
@@ -249,10 +249,10 @@ func copyFolder(t testing.TB, path string) string {
 	return filepath.Join(to, filepath.Base(path))
 }
 
-// TestCrashAtEachStep copies the folder before, after and in the middle of every
+// TestRotateCrashAtEachStep copies the folder before, after and in the middle of every
 // step of several rotations. Each copy verifies as it is, opens, holds all that
 // was durable, and goes on.
-func TestCrashAtEachStep(t *testing.T) {
+func TestRotateCrashAtEachStep(t *testing.T) {
 	type crash struct{ when, path string }
 	var crashes []crash
 	var path string
@@ -318,8 +318,8 @@ func requireSnapshotsAsRead(t *testing.T, l *Log, path string) {
 	}
 }
 
-// TestOrderOfSteps: nothing of a rotation is done before what it relies on is on disk.
-func TestOrderOfSteps(t *testing.T) {
+// TestRotateOrderOfSteps: nothing of a rotation is done before what it relies on is on disk.
+func TestRotateOrderOfSteps(t *testing.T) {
 	var steps []string
 	_, l := tracedLog(t, Options{MaxBytes: MinMaxBytes, Keep: 1}, func(when string) {
 		if step, ok := strings.CutPrefix(when, "before "); ok {
@@ -342,9 +342,9 @@ func TestOrderOfSteps(t *testing.T) {
 	}, steps)
 }
 
-// TestRotationFails lets each step fail as on a full disk: appends are refused,
+// TestRotateFails lets each step fail as on a full disk: appends are refused,
 // what was on disk stays, and when there is room the log goes on.
-func TestRotationFails(t *testing.T) {
+func TestRotateFails(t *testing.T) {
 	for _, step := range []string{"create", "write", "sync file", "link", "sync folder", "replace"} {
 		for after := range 4 { // in which of the places where the step is done
 			t.Run(fmt.Sprint(step, " ", after), func(t *testing.T) {

@@ -140,9 +140,9 @@ func segmentFrames(t *testing.T, b []byte) (offs []int64) {
 	}
 }
 
-// TestKeep: the oldest segments go, a record says which, and what is left can
+// TestRotateKeep: the oldest segments go, a record says which, and what is left can
 // still be verified, with all heads over it.
-func TestKeep(t *testing.T) {
+func TestRotateKeep(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
 	two := Options{MaxBytes: MinMaxBytes, Keep: 2}
 	l := openLog(t, path, two)
@@ -218,8 +218,8 @@ func TestKeep(t *testing.T) {
 	openLog(t, path, two)
 }
 
-// TestRemovalIsTriedAgain: a segment that cannot be removed stays, and goes later.
-func TestRemovalIsTriedAgain(t *testing.T) {
+// TestRotateRemovalIsTriedAgain: a segment that cannot be removed stays, and goes later.
+func TestRotateRemovalIsTriedAgain(t *testing.T) {
 	var failing atomic.Bool
 	failing.Store(true)
 	path, l := tracedLog(t, Options{MaxBytes: MinMaxBytes, Keep: 1}, func(string) {}, func(step string) error {
