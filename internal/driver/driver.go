@@ -25,6 +25,7 @@ import (
 	"log/slog"
 	"math"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"capgpu/control"
@@ -48,6 +49,11 @@ const (
 	startTimeout = 10 * time.Second // grants and Ready
 	closeTimeout = 10 * time.Second // of the device, at the end
 
+	// maxAttaching is how many Attach requests are answered at once. Opening a
+	// session waits while the audit log is behind; of the 64 requests that a link
+	// carries, the rest is for what must never wait: a Ping, a Shutdown.
+	maxAttaching = 32
+
 	goodbyeTimeout = 2 * time.Second // between our answer to Shutdown and the end of the link
 )
 
@@ -56,6 +62,8 @@ type driver struct {
 	device *gpu.Device
 	log    *slog.Logger
 	ctx    context.Context // of the sessions
+
+	attaching atomic.Int32 // Attach requests being answered
 
 	mu sync.Mutex
 	// +checklocks:mu
@@ -191,6 +199,10 @@ func (d *driver) handler(shutdown func()) control.Handler {
 
 // attach opens a session and serves it on the socket that came along.
 func (d *driver) attach(m *control.Message) error {
+	defer d.attaching.Add(-1)
+	if d.attaching.Add(1) > maxAttaching {
+		return gpuerr.New(gpuerr.Busy, "%d sessions are being opened already; try again", maxAttaching)
+	}
 	req, err := control.ParseAttachRequest(m.Body)
 	if err != nil {
 		return err
