@@ -24,15 +24,17 @@ func (a *auditLog) Append(kind, detail string) error {
 	if len(kind) > maxRecordBytes || len(detail) > maxRecordBytes {
 		return gpuerr.New(gpuerr.Invalid, "kind has %d and detail %d bytes; neither may have more than %d", len(kind), len(detail), maxRecordBytes)
 	}
-	f, release := a.remote.Append(a.link.ctx, func(args schema.HardwareAuditLog_append_Params) error {
-		if err := args.SetKind(kind); err != nil {
-			return err
-		}
-		return args.SetDetail(detail)
+	return a.link.insist(func() error {
+		f, release := a.remote.Append(a.link.ctx, func(args schema.HardwareAuditLog_append_Params) error {
+			if err := args.SetKind(kind); err != nil {
+				return err
+			}
+			return args.SetDetail(detail)
+		})
+		defer release()
+		_, err := f.Struct()
+		return err
 	})
-	defer release()
-	_, err := f.Struct()
-	return a.link.mapped(err)
 }
 
 // Snapshot implements ddf.HardwareAuditLog.
@@ -46,6 +48,11 @@ func (a *auditLog) snapshot(from uint64, max int) ([]ddf.AuditRecord, ddf.AuditH
 	if max <= 0 {
 		return nil, head, gpuerr.New(gpuerr.Invalid, "max is %d; ask for at least one record", max)
 	}
+	leave, err := a.link.enter(a.link.ctx, a.link.asking)
+	if err != nil {
+		return nil, head, errRevoked
+	}
+	defer leave()
 	f, release := a.remote.Snapshot(a.link.ctx, func(args schema.HardwareAuditLog_snapshot_Params) error {
 		args.SetFrom(from)
 		args.SetMax(uint32(min(uint64(max), math.MaxUint32)))
@@ -94,17 +101,30 @@ func record(r schema.AuditRecord) (ddf.AuditRecord, error) {
 // Verify implements ddf.HardwareAuditLog: the manager verifies, and tells the
 // head it then has.
 func (a *auditLog) Verify() (ddf.AuditHead, error) {
-	f, release := a.remote.Verify(a.link.ctx, nil)
-	defer release()
-	res, err := f.Struct()
+	ok, err := a.verify()
 	if err != nil {
-		return ddf.AuditHead{}, a.link.mapped(err)
+		return ddf.AuditHead{}, err
 	}
-	if !res.Ok() {
+	if !ok {
 		return ddf.AuditHead{}, gpuerr.New(gpuerr.Internal, "the audit log does not verify")
 	}
 	_, head, err := a.snapshot(math.MaxUint64, 1)
 	return head, err
+}
+
+func (a *auditLog) verify() (bool, error) {
+	leave, err := a.link.enter(a.link.ctx, a.link.asking)
+	if err != nil {
+		return false, errRevoked
+	}
+	defer leave()
+	f, release := a.remote.Verify(a.link.ctx, nil)
+	defer release()
+	res, err := f.Struct()
+	if err != nil {
+		return false, a.link.mapped(err)
+	}
+	return res.Ok(), nil
 }
 
 var _ ddf.HardwareAuditLog = (*auditLog)(nil)

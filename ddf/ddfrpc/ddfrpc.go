@@ -15,6 +15,9 @@
 // stay (harmless: the manager has scrubbed what is under them) until Free and
 // Close. Nothing survives Close but buffers that were not freed.
 //
+// What clients cause in parallel is bounded here (calls.go), so that it never
+// meets the link's own bounds: a Free never fails because others ask, too.
+//
 // Locks: Buffer.mu, Window.mu and Link.mu are leaves; none is held across a call
 // over the link, except Buffer.freeing, which serialises Free with itself.
 package ddfrpc
@@ -54,6 +57,8 @@ type Link struct {
 	cancel    context.CancelCauseFunc
 	watching  chan struct{} // closed when runWatch has returned
 
+	asking, saying chan struct{} // places for calls; see calls.go
+
 	set     ddf.GrantSet
 	windows []*Window
 	vectors []*Vector
@@ -66,7 +71,10 @@ type Link struct {
 // Dial takes the grants from the link. It takes ownership of c.
 func Dial(ctx context.Context, c *net.UnixConn) (*Link, error) {
 	t := rpcguard.NewClientTransport(c)
-	l := &Link{transport: t, conn: rpc.NewConn(t, nil), watching: make(chan struct{})}
+	l := &Link{
+		transport: t, conn: rpc.NewConn(t, nil), watching: make(chan struct{}),
+		asking: make(chan struct{}, maxAsking), saying: make(chan struct{}, maxSaying),
+	}
 	l.ctx, l.cancel = context.WithCancelCause(context.Background())
 	go l.runWatch()
 	if err := l.take(ctx); err != nil {

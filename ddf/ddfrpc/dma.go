@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"capgpu/ddf"
 	"capgpu/gpuerr"
@@ -25,6 +26,11 @@ func (p *Pool) Alloc(ctx context.Context, bytes uint64) (ddf.DMABuffer, error) {
 	if bytes == 0 {
 		return nil, gpuerr.New(gpuerr.Invalid, "bytes is 0; ask for at least one")
 	}
+	leave, err := p.link.enter(ctx, p.link.asking)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { time.AfterFunc(allocPace, leave) }()
 	b, err := p.alloc(ctx, bytes)
 	if err != nil {
 		return nil, p.link.mapped(err)
@@ -76,6 +82,11 @@ func (p *Pool) alloc(ctx context.Context, bytes uint64) (*Buffer, error) {
 
 // Usage implements ddf.DMAPool. It is zero once the link is down.
 func (p *Pool) Usage() ddf.PoolUsage {
+	leave, err := p.link.enter(p.link.ctx, p.link.asking)
+	if err != nil {
+		return ddf.PoolUsage{}
+	}
+	defer leave()
 	f, release := p.remote.Usage(p.link.ctx, nil)
 	defer release()
 	res, err := f.Struct()
@@ -158,10 +169,13 @@ func (b *Buffer) Free() error {
 	if b.FD() < 0 {
 		return nil
 	}
-	f, release := b.remote.Free(b.link.ctx, nil)
-	_, err := f.Struct()
-	release()
-	if err = b.link.mapped(err); err != nil && !errors.Is(err, gpuerr.Revoked) {
+	err := b.link.insist(func() error {
+		f, release := b.remote.Free(b.link.ctx, nil)
+		defer release()
+		_, err := f.Struct()
+		return err
+	})
+	if err != nil && !errors.Is(err, gpuerr.Revoked) {
 		return err // still mapped by the device: keep it, so that Free can be tried again
 	}
 	b.remote.Release()

@@ -64,26 +64,32 @@ func (v *Vector) Wait(ctx context.Context) (uint64, error) {
 
 // Mask implements ddf.Interrupt.
 func (v *Vector) Mask() error {
-	f, release := v.remote.Mask(v.link.ctx, nil)
-	defer release()
-	_, err := f.Struct()
-	return v.link.mapped(err)
+	return v.link.insist(func() error {
+		f, release := v.remote.Mask(v.link.ctx, nil)
+		defer release()
+		_, err := f.Struct()
+		return err
+	})
 }
 
 // Unmask implements ddf.Interrupt.
 func (v *Vector) Unmask() error {
-	f, release := v.remote.Unmask(v.link.ctx, nil)
-	defer release()
-	_, err := f.Struct()
-	return v.link.mapped(err)
+	return v.link.insist(func() error {
+		f, release := v.remote.Unmask(v.link.ctx, nil)
+		defer release()
+		_, err := f.Struct()
+		return err
+	})
 }
 
 // Ack implements ddf.Interrupt.
 func (v *Vector) Ack() error {
-	f, release := v.remote.Ack(v.link.ctx, nil)
-	defer release()
-	_, err := f.Struct()
-	return v.link.mapped(err)
+	return v.link.insist(func() error {
+		f, release := v.remote.Ack(v.link.ctx, nil)
+		defer release()
+		_, err := f.Struct()
+		return err
+	})
 }
 
 var _ ddf.Interrupt = (*Vector)(nil)

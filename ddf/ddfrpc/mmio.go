@@ -120,14 +120,16 @@ func (w *Window) Ring(doorbell uint64, v uint32) error {
 	if local || err != nil {
 		return err
 	}
-	f, release := w.remote.Ring(w.link.ctx, func(args schema.DeviceMmio_ring_Params) error {
-		args.SetDoorbell(doorbell)
-		args.SetValue(v)
-		return nil
+	return w.link.insist(func() error {
+		f, release := w.remote.Ring(w.link.ctx, func(args schema.DeviceMmio_ring_Params) error {
+			args.SetDoorbell(doorbell)
+			args.SetValue(v)
+			return nil
+		})
+		defer release()
+		_, err := f.Struct()
+		return err
 	})
-	defer release()
-	_, err = f.Struct()
-	return w.link.mapped(err)
 }
 
 // ringLocal rings without a call where the mapping allows it.
