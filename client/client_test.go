@@ -425,9 +425,10 @@ func TestTheFastPathAllocatesNothing(t *testing.T) {
 		}
 	}
 	// The service runs in this process, and does not allocate either once every
-	// slot of its queue was in use. Only going to sleep does, on either side.
+	// slot of its queue was in use; nor does going to sleep, on either side. One is
+	// for what the runtime may do meanwhile.
 	for range 64 {
 		batch()
 	}
-	require.LessOrEqual(t, testing.AllocsPerRun(100, batch), 8.0, "allocations for a batch of 8 commands")
+	require.LessOrEqual(t, testing.AllocsPerRun(100, batch), 1.0, "allocations for a batch of 8 commands")
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -19,6 +20,20 @@ type pollable struct {
 	fd   atomic.Int64 // -1 once closed
 	file *os.File
 	raw  syscall.RawConn
+	end  interruption
+}
+
+// interruption lets the end of a context end a read. It stays armed between the
+// waits for one context, so that sleeping again allocates nothing.
+type interruption struct {
+	mu sync.Mutex
+	// of is the context's Done; nil: not armed.
+	// +checklocks:mu
+	of <-chan struct{}
+	// +checklocks:mu
+	stop func() bool
+	// +checklocks:mu
+	done chan struct{} // closed after the deadline was set
 }
 
 // newPollable takes ownership of fd.
@@ -51,22 +66,55 @@ func newPollable(fd int, name string) (*pollable, error) {
 // nothing to read. One caller at a time.
 func (p *pollable) waitRead(ctx context.Context, try func(fd uintptr) bool) error {
 	if ctx.Done() == nil {
+		p.disarm()
 		return p.readError(ctx, p.raw.Read(try))
 	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	interrupted := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		p.file.SetReadDeadline(time.Unix(1, 0)) // fails only when closed, which wakes as well
-		close(interrupted)
-	})
+	p.arm(ctx)
 	err := p.raw.Read(try)
-	if !stop() {
-		<-interrupted
-		p.file.SetReadDeadline(time.Time{})
+	if err != nil {
+		p.disarm()
 	}
 	return p.readError(ctx, err)
+}
+
+// arm makes the end of ctx, and of no other context, interrupt reads.
+func (p *pollable) arm(ctx context.Context) {
+	p.end.mu.Lock()
+	defer p.end.mu.Unlock()
+	if p.end.of == ctx.Done() {
+		return
+	}
+	p.disarmLocked()
+	if p.fd.Load() < 0 {
+		return // nobody would disarm it
+	}
+	done := make(chan struct{})
+	p.end.of, p.end.done = ctx.Done(), done
+	p.end.stop = context.AfterFunc(ctx, func() {
+		p.file.SetReadDeadline(time.Unix(1, 0)) // fails only when closed, which wakes as well
+		close(done)
+	})
+}
+
+func (p *pollable) disarm() {
+	p.end.mu.Lock()
+	defer p.end.mu.Unlock()
+	p.disarmLocked()
+}
+
+// +checklocks:p.end.mu
+func (p *pollable) disarmLocked() {
+	if p.end.of == nil {
+		return
+	}
+	if !p.end.stop() {
+		<-p.end.done
+		p.file.SetReadDeadline(time.Time{})
+	}
+	p.end.of, p.end.stop, p.end.done = nil, nil, nil
 }
 
 func (p *pollable) readError(ctx context.Context, err error) error {
@@ -83,6 +131,7 @@ func (p *pollable) readError(ctx context.Context, err error) error {
 // close is idempotent.
 func (p *pollable) close() error {
 	p.fd.Store(-1)
+	p.disarm()
 	if err := p.file.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
 		return ioError("close "+p.file.Name(), err)
 	}
