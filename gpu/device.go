@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -30,7 +31,9 @@ type Device struct {
 	quit    chan struct{} // ends runDevice
 	wg      sync.WaitGroup
 	newRing func(ring.Config) (serverRing, error)
-	loading chan struct{} // one place: a bundle is memory of the driver's own
+	// closeBackend does so once: when the device is lost, or at its end.
+	closeBackend func() error
+	loading      chan struct{} // one place: a bundle is memory of the driver's own
 
 	descriptors *descriptors
 
@@ -76,6 +79,7 @@ func New(cfg Config) (*Device, error) {
 	}
 	d.descriptors = newDescriptors(cfg.MaxDescriptors)
 	d.cfg.DMA = &countedPool{DMAPool: cfg.DMA, descriptors: d.descriptors}
+	d.closeBackend = sync.OnceValue(cfg.Backend.Close)
 	d.engine = newEngine(d)
 	d.records = newAuditWriter(cfg.Audit, d.log)
 	if err := cfg.Backend.Start(d.engine); err != nil {
@@ -229,11 +233,11 @@ func (d *Device) close() {
 	errs := []error{d.root.Close(gpuerr.New(gpuerr.Revoked, "the device is being closed"))}
 	// Nothing is left that could add work; a job that is stuck was reset away.
 	close(d.quit)
-	errs = append(errs, d.cfg.Backend.Close())
+	errs = append(errs, d.closeBackend())
 	d.records.close()
 	d.wg.Wait()
 	d.mu.Lock()
-	tenants := d.tenants // no session can be opened any more
+	tenants := slices.Collect(maps.Values(d.tenants)) // a late one holds nothing: the tree is closed
 	d.mu.Unlock()
 	for _, t := range tenants {
 		errs = append(errs, t.account.Close())

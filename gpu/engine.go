@@ -56,6 +56,8 @@ type engine struct {
 	// +checklocks:mu
 	headSince time.Time
 	// +checklocks:mu
+	held []pinned // of jobs that ended with the device, until the backend is closed
+	// +checklocks:mu
 	watching bool // runDevice looks again by itself, or is on its way
 }
 
@@ -258,6 +260,9 @@ func (e *engine) Complete(c backend.Completion) {
 		deviceTime = max(deviceTime, j.budget) // it had that much, if the device measured or not
 	}
 	e.dropLocked(j, deviceTime)
+	if lost {
+		e.held = append(e.held, j.takePins())
+	}
 	more := !e.pumping && len(e.top.flows) > 0
 	e.mu.Unlock()
 	j.finish(how, deviceTime)

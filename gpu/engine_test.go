@@ -209,6 +209,50 @@ func TestCompletionInsideSubmit(t *testing.T) {
 	r.idleButBuffers(s)
 }
 
+// stuckBackend is a device that cannot be closed until it is let go.
+type stuckBackend struct {
+	*handBackend
+	letGo chan struct{}
+}
+
+func (b *stuckBackend) Close() error { <-b.letGo; return nil }
+
+// Memory that a lost device may still write to stays what it was until the backend
+// says that it has stopped; how the work ended is told at once.
+func TestLostDeviceKeepsItsMemory(t *testing.T) {
+	for name, lose := range map[string]func(*handBackend, backend.JobID){
+		"gone":         func(h *handBackend, _ backend.JobID) { h.sink.DeviceGone("all ones") },
+		"completion":   func(h *handBackend, id backend.JobID) { h.finish(id, lostOutcome, 0) },
+		"failed reset": func(*handBackend, backend.JobID) {},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			stuck := &stuckBackend{newHandBackend(), make(chan struct{})}
+			stuck.obedient = false
+			stuck.resetErr = gpuerr.New(gpuerr.Busy, "has not stopped yet")
+			r := newMemRig(t, withBackend(stuck))
+			s := r.open("alice")
+			b := buf(t, s, 2*carveBytes)
+			held, err := lookup[buffer](s.handles, b)
+			require.NoError(t, err)
+			q := r.queue(s, 16, 0)
+			q.fill(b, 0, 4, 1)
+			lose(stuck.handBackend, stuck.nth(t, 0))
+			requireNotOK(t, q.one())
+			<-r.dev.Lost()
+			closed := make(chan error, 1)
+			go func() { closed <- s.Close() }()
+			time.Sleep(time.Minute)
+			require.Empty(t, closed, name)
+			require.GreaterOrEqual(t, held.mem.dma.FD(), 0, "still mapped")
+			require.NoError(t, r.dev.Check())
+			close(stuck.letGo)
+			require.NoError(t, <-closed)
+			require.Negative(t, held.mem.dma.FD())
+			r.close()
+		})
+	}
+}
+
 func TestDeviceLoss(t *testing.T) {
 	for name, lose := range map[string]func(*handBackend, backend.JobID){
 		"gone":         func(h *handBackend, _ backend.JobID) { h.sink.DeviceGone("all ones") },

@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -85,17 +86,35 @@ func (j *job) withdrawn() bool {
 	return false
 }
 
+// pinned is what the device could touch for a job.
+type pinned struct {
+	buffers []*buffer
+	program *program
+}
+
+func (p pinned) unpin() {
+	for _, b := range p.buffers {
+		b.pins.unpin()
+	}
+	if p.program != nil {
+		p.program.pins.unpin()
+	}
+}
+
+// takePins leaves it to the caller to unpin: the job ends, and the device may not
+// have let go of its memory.
+func (j *job) takePins() pinned {
+	p := pinned{slices.Clone(j.buffers), j.program}
+	clear(j.buffers)
+	j.buffers, j.program = j.buffers[:0], nil
+	return p
+}
+
 // unpin lets go of everything that the device could touch.
 func (j *job) unpin() {
-	for i, b := range j.buffers {
-		b.pins.unpin()
-		j.buffers[i] = nil
-	}
-	j.buffers = j.buffers[:0]
-	if j.program != nil {
-		j.program.pins.unpin()
-		j.program = nil
-	}
+	pinned{j.buffers, j.program}.unpin()
+	clear(j.buffers)
+	j.buffers, j.program = j.buffers[:0], nil
 	for i := range j.work.Spans {
 		j.work.Spans[i] = backend.Span{}
 	}

@@ -183,7 +183,8 @@ func (e *engine) lose(reason string) {
 
 // endAll ends what a lost device leaves behind. Called by runDevice.
 func (e *engine) endAll() {
-	if !e.endedAll {
+	first := !e.endedAll
+	if first {
 		e.endedAll = true
 		e.dev.log.Error("device lost", "cause", e.dev.Err())
 		e.dev.auditEvent("device.lost", nil, "%v", e.dev.Err())
@@ -197,6 +198,7 @@ func (e *engine) endAll() {
 	for e.oldest != nil {
 		j := e.oldest
 		e.dropLocked(j, 0)
+		e.held = append(e.held, j.takePins())
 		j.next, ended = ended, j
 	}
 	for _, s := range sessions {
@@ -208,5 +210,22 @@ func (e *engine) endAll() {
 	finishList(ended, lostOutcome)
 	for _, s := range sessions {
 		each(s.handles, func(f *fence) { f.die(lostOutcome) })
+	}
+	if first {
+		e.dev.wg.Go(e.letGo)
+	}
+}
+
+// letGo unpins what the device was given when it was lost: nobody has said that it
+// stopped, so its memory stays mapped and is nobody else's until the backend is
+// closed. If that never ends it is the process's end that takes the memory back.
+func (e *engine) letGo() {
+	_ = e.dev.closeBackend() // Device.Close has the error, too
+	e.mu.Lock()
+	held := e.held
+	e.held = nil
+	e.mu.Unlock()
+	for _, p := range held {
+		p.unpin()
 	}
 }

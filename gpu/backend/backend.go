@@ -153,6 +153,8 @@ type Backend interface {
 	// Reset stops everything. When it returns, the device touches no span of any
 	// earlier job, and no completion of an earlier job will come.
 	Reset(ctx context.Context) error
-	// Close resets and releases the device.
+	// Close resets and releases the device, also one that a Reset could not stop,
+	// and returns only when the device touches no span of any job. It is called
+	// once; Cancel may be called meanwhile and afterwards.
 	Close() error
 }
