@@ -85,7 +85,8 @@ type DMABuffer interface {
 	// Scrub makes pages [off, off+n) zero again and returns them to the host.
 	// off and n are multiples of PageBytes.
 	Scrub(off, n uint64) error
-	// Free unmaps the IOVA, then scrubs, then returns the charge. Idempotent.
+	// Free unmaps the IOVA, then scrubs, then returns the charge. Idempotent. When it
+	// fails and FD is still there, so is the mapping; Free may be tried again.
 	Free() error
 }
 

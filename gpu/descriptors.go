@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"context"
+	"log/slog"
 	"math"
 	"sync/atomic"
 
@@ -60,6 +61,7 @@ func (d *descriptors) give(n int64) { d.held.Add(-n) }
 type countedPool struct {
 	ddf.DMAPool
 	descriptors *descriptors
+	log         *slog.Logger
 }
 
 // Alloc implements ddf.DMAPool.
@@ -72,20 +74,28 @@ func (p *countedPool) Alloc(ctx context.Context, bytes uint64) (ddf.DMABuffer, e
 		p.descriptors.give(dmaDescriptors)
 		return nil, err
 	}
-	return &countedBuffer{DMABuffer: b, descriptors: p.descriptors}, nil
+	return &countedBuffer{DMABuffer: b, pool: p}, nil
 }
 
 type countedBuffer struct {
 	ddf.DMABuffer
-	descriptors *descriptors
-	freed       atomic.Bool
+	pool  *countedPool
+	freed atomic.Bool
 }
 
-// Free implements ddf.DMABuffer. What could not be freed still counts.
+// Free implements ddf.DMABuffer. An error says that the buffer is still mapped: it
+// still counts, and the device must not go on. What else went wrong, when the
+// memory is gone already, concerns nobody but the log.
 func (b *countedBuffer) Free() error {
 	err := b.DMABuffer.Free()
-	if b.FD() < 0 && b.freed.CompareAndSwap(false, true) {
-		b.descriptors.give(dmaDescriptors)
+	if b.FD() >= 0 {
+		return err
 	}
-	return err
+	if err != nil {
+		b.pool.log.Warn("device memory was freed, and something about it failed", "error", err)
+	}
+	if b.freed.CompareAndSwap(false, true) {
+		b.pool.descriptors.give(dmaDescriptors)
+	}
+	return nil
 }

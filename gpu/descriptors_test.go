@@ -2,11 +2,13 @@ package gpu
 
 import (
 	"context"
+	"errors"
 	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"capgpu/ddf"
 	"capgpu/ddf/fake"
 	"capgpu/gpuerr"
 	"capgpu/ledger"
@@ -92,4 +94,34 @@ func TestQueueCostsTwoDescriptors(t *testing.T) {
 	require.NoError(t, s.CloseQueue(info.Handle))
 	require.Equal(t, before, openDescriptors(t))
 	require.Equal(t, held, r.dev.descriptors.held.Load())
+}
+
+// sloppyPool frees its buffers and complains.
+type sloppyPool struct{ ddf.DMAPool }
+
+func (p sloppyPool) Alloc(ctx context.Context, bytes uint64) (ddf.DMABuffer, error) {
+	b, err := p.DMAPool.Alloc(ctx, bytes)
+	return sloppyBuffer{b}, err
+}
+
+type sloppyBuffer struct{ ddf.DMABuffer }
+
+func (b sloppyBuffer) Free() error {
+	return errors.Join(b.DMABuffer.Free(), gpuerr.New(gpuerr.Busy, "no record of it"))
+}
+
+// Only memory that could not be unmapped costs the device; see
+// TestUnmapFailureLosesTheDevice.
+func TestFreeThatOnlyComplains(t *testing.T) {
+	r := newMemRig(t)
+	pool := r.dev.cfg.DMA.(*countedPool)
+	pool.DMAPool = sloppyPool{pool.DMAPool}
+	s := r.open("alice")
+	require.NoError(t, s.DestroyBuffer(buf(t, s, 2*carveBytes)))
+	buf(t, s, 2*carveBytes)
+	buf(t, s, 4096)
+	require.NoError(t, s.Close())
+	require.NoError(t, r.dev.Err())
+	require.Zero(t, r.dev.descriptors.held.Load())
+	r.idle(s)
 }

@@ -78,7 +78,7 @@ func New(cfg Config) (*Device, error) {
 		newRing: newRing, loading: make(chan struct{}, 1), tenants: map[string]*tenant{}, sessions: map[uint64]*Session{},
 	}
 	d.descriptors = newDescriptors(cfg.MaxDescriptors)
-	d.cfg.DMA = &countedPool{DMAPool: cfg.DMA, descriptors: d.descriptors}
+	d.cfg.DMA = &countedPool{DMAPool: cfg.DMA, descriptors: d.descriptors, log: d.log}
 	d.closeBackend = sync.OnceValue(cfg.Backend.Close)
 	d.engine = newEngine(d)
 	d.records = newAuditWriter(cfg.Audit, d.log)

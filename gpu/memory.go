@@ -159,7 +159,7 @@ func (x extent) scrub() error {
 	if err := x.dma.Scrub(x.off, x.bytes); err != nil {
 		host := x.dma.Bytes()
 		if x.off+x.bytes > uint64(len(host)) {
-			return err // the mapping is gone, and with it the memory
+			return nil // the mapping is gone, and with it the memory
 		}
 		clear(host[x.off : x.off+x.bytes])
 	}
