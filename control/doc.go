@@ -13,7 +13,7 @@
 // on which both sides ask is a NewPeer at each end.
 //
 // Who is trusted: nobody. Everything that comes from a peer is bounded before it
-// is allocated, descriptors that were not asked for are closed, at most
+// is allocated, descriptors come in only where a Conn's options say so, at most
 // MaxInFlight requests of a socket are served at once, a peer that does not read
 // its replies is dropped after the write timeout, and a handler that panics
 // costs its asker one E_INTERNAL.
