@@ -37,11 +37,15 @@ func (g *grants) auditAppend(kind, detail string) (uint64, error) {
 		return 0, gpuerr.New(gpuerr.Invalid, "detail has %d bytes; it may have %d", len(detail), maxAuditDetailBytes)
 	}
 	g.sessions.heard(kind, detail) // also what there is no room to record
-	if err := g.account.CanSpend(ledger.AuditBytes); err != nil {
+	bytes := uint64(len(kind) + len(detail) + auditRecordBytes)
+	gap, err := g.shares.spend(detail, bytes)
+	if err != nil {
 		return 0, err
 	}
-	// Over the limit by the last record at most; the next one is refused.
-	_ = g.account.Spend(ledger.AuditBytes, uint64(len(kind)+len(detail)+auditRecordBytes))
+	_ = g.account.Spend(ledger.AuditBytes, bytes) // for the books: the share is the limit
+	if gap != "" {
+		g.recordGap(gap)
+	}
 	return g.audit.Append(kind, g.writer(), detail)
 }
 

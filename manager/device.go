@@ -39,6 +39,7 @@ type device struct {
 	board   *stateBoard
 	tenants func() []*Tenant // the policy of each, as it is now; always in the same order
 
+	shares   *auditShares  // of what drivers may have recorded; a death refills none
 	sessions atomic.Uint64 // numbers of Attach
 	asking   turnstile     // for what tenants have us ask the driver
 
@@ -73,6 +74,7 @@ func newDevice(m *Manager) (*device, error) {
 func (d *device) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	d.stop = cancel
+	d.shares = newAuditShares(d.cfg.Policy.Audit.DriverBytes, d.tenants())
 	go d.runSupervise(ctx)
 }
 
@@ -149,7 +151,7 @@ func (d *device) runEpoch(ctx context.Context, epoch uint64) (wasReady bool, cau
 	if err != nil {
 		return false, err
 	}
-	g, err := newGrants(d.info(epoch), account, d.audit, d.log)
+	g, err := newGrants(d.info(epoch), account, d.audit, d.shares, d.log)
 	if err != nil {
 		return false, fmt.Errorf("make the grants: %w", err)
 	}
@@ -240,7 +242,6 @@ func (d *device) epochLimits() ledger.Limits {
 	l := ledger.NoLimits()
 	l[ledger.DeviceMemory] = d.cfg.Policy.Device.MemoryBytes
 	l[ledger.IOVAEntries] = limitOf(d.account, ledger.IOVAEntries)
-	l[ledger.AuditBytes] = d.cfg.Policy.Audit.DriverBytes
 	return l
 }
 

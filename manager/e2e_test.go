@@ -80,7 +80,12 @@ func addVectors(ctx context.Context, s *client.Session) error {
 	}
 	for i := 0; i < len(sum); i += 4 {
 		if binary.LittleEndian.Uint32(sum[i:]) != 0x40400000 { // 3.0
-			return gpuerr.New(gpuerr.Internal, "element %d is wrong", i/4)
+			select {
+			case <-s.Done(): // its driver died after the work, and the memory is scrubbed
+				return s.Err()
+			case <-time.After(patience / 4):
+				return gpuerr.New(gpuerr.Internal, "element %d is wrong", i/4)
+			}
 		}
 	}
 	return nil

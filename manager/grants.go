@@ -28,6 +28,8 @@ type grants struct {
 	fixed    []ledger.Receipt // of windows and vectors
 	sessions *tally           // of this epoch
 	journal  *journal         // of its memory
+	shares   *auditShares     // of what it may have recorded
+	log      *slog.Logger
 
 	mu sync.Mutex
 	// +checklocks:mu
@@ -57,8 +59,8 @@ type dmaMemory struct {
 
 // newGrants makes what the policy grants a driver of this epoch. It owns the
 // account from here on, also when it fails.
-func newGrants(info ddf.DeviceInfo, account *ledger.Account, audit AuditLog, log *slog.Logger) (g *grants, err error) {
-	g = &grants{info: info, account: account, audit: audit, sessions: newTally(), space: newIOVASpace(), live: map[*dmaMemory]struct{}{}}
+func newGrants(info ddf.DeviceInfo, account *ledger.Account, audit AuditLog, shares *auditShares, log *slog.Logger) (g *grants, err error) {
+	g = &grants{info: info, account: account, audit: audit, shares: shares, log: log, sessions: newTally(), space: newIOVASpace(), live: map[*dmaMemory]struct{}{}}
 	g.journal = newJournal(audit, log, g.tag())
 	defer func() {
 		if err != nil {
@@ -212,6 +214,9 @@ func (g *grants) revoke(callsRun bool) (freed int, err error) {
 		errs = append(errs, g.free(d))
 	}
 	g.journal.close()
+	for _, gap := range g.shares.gaps() {
+		g.recordGap(gap)
+	}
 	if callsRun {
 		return len(left), errors.Join(errs...)
 	}

@@ -85,7 +85,7 @@ func grant(t *testing.T, limits ledger.Limits) *granted {
 	account, err := g.ledger.Root().Child("epoch-1", limits)
 	require.NoError(t, err)
 	info := ddf.DeviceInfo{Name: deviceName, VendorID: fakeVendor, DeviceID: fakeDevice, Epoch: 1, Fake: true}
-	g.grants, err = newGrants(info, account, g.log, slog.New(slog.DiscardHandler))
+	g.grants, err = newGrants(info, account, g.log, newAuditShares(1<<20, []*Tenant{{Name: "alice"}, {Name: "bob"}}), slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	ours, fd, err := streamPair()
 	require.NoError(t, err)
@@ -118,7 +118,6 @@ func grantTestLimits() ledger.Limits {
 	l := ledger.NoLimits()
 	l[ledger.DeviceMemory] = 16 << 20
 	l[ledger.IOVAEntries] = 512
-	l[ledger.AuditBytes] = 1 << 20
 	return l
 }
 
@@ -238,7 +237,7 @@ func TestGrantBounds(t *testing.T) {
 	_, err = g.alloc(math.MaxUint64)
 	require.ErrorIs(t, err, gpuerr.Quota)
 
-	// A driver that floods the log is stopped by its account, and by nothing else.
+	// A driver that floods the log is stopped by its share, and by nothing else.
 	detail := string(make([]byte, 1000))
 	for err = error(nil); err == nil; {
 		err = set.Audit.Append("flood", detail)

@@ -41,7 +41,8 @@ type AuditPolicy struct {
 	Path     string // empty: audit.log in the run directory
 	MaxBytes uint64 // of one segment; 0: the log's own default
 	Keep     int    // full segments beside the current one; 0: all
-	// DriverBytes is what one driver may append before its appends are refused.
+	// DriverBytes is what one driver may append in a day about each tenant, and
+	// as much about itself, before such appends are refused.
 	DriverBytes uint64
 }
 
