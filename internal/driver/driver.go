@@ -293,16 +293,31 @@ func (d *driver) setLimits(m *control.Message) error {
 	return d.device.SetTenantLimits(req.Tenant, limitsOf(req.Limits))
 }
 
-// close ends every session and the device, and returns when all is dismantled.
+// close ends every session and the device, and returns when all is dismantled, or
+// with an error after closeTimeout.
 func (d *driver) close() error {
 	d.mu.Lock()
 	d.closing = true
 	d.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
-	err := d.device.Close(ctx)
-	d.sessions.Wait()
-	return err
+	return errors.Join(d.device.Close(ctx), d.awaitSessions(ctx))
+}
+
+// awaitSessions waits until no session is served. One that a client keeps in the
+// kernel (a descriptor whose close never returns) is left to the process's end.
+func (d *driver) awaitSessions(ctx context.Context) error {
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		d.sessions.Wait()
+	}()
+	select {
+	case <-served:
+		return nil
+	case <-ctx.Done():
+		return gpuerr.New(gpuerr.Busy, "sessions are still being served after %v; the driver exits without them", closeTimeout)
+	}
 }
 
 // limitsOf reads the limits of a message: what it does not name is unlimited.

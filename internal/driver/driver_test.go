@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -121,4 +122,17 @@ func TestHalveSessions(t *testing.T) {
 		require.Len(t, s.Tenants[0].Sessions, want)
 	}
 	require.False(t, halveSessions(&s), "nothing is left to leave out")
+}
+
+// A session that never ends does not keep the driver from ending.
+func TestCloseWithoutTheLastSession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var d driver
+		require.NoError(t, d.beginSession())
+		ctx, cancel := context.WithTimeout(t.Context(), closeTimeout)
+		defer cancel()
+		require.ErrorIs(t, d.awaitSessions(ctx), gpuerr.Busy)
+		d.sessions.Done()
+		require.NoError(t, d.awaitSessions(t.Context()))
+	})
 }
