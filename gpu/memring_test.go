@@ -25,6 +25,7 @@ type memRing struct {
 	news      chan struct{}
 	code      gpuerr.Code
 	broken    bool
+	bugIn     string // the method that panics
 }
 
 type memEntry struct {
@@ -74,8 +75,18 @@ func (m *memRing) Published() int {
 func (m *memRing) Args(e *ring.Entry, bindings []ring.Binding, inline []byte) ([]ring.Binding, []byte, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.bug("Args")
 	x := m.entries[m.taken-1]
 	return append(bindings, x.bindings...), append(inline, x.inline...), nil
+}
+
+// bug panics where the test wants it.
+//
+// +checklocks:m.mu
+func (m *memRing) bug(method string) {
+	if m.bugIn == method {
+		panic("bug")
+	}
 }
 
 func (m *memRing) Consumed() {
@@ -87,6 +98,7 @@ func (m *memRing) Consumed() {
 func (m *memRing) Complete(c *ring.Completion) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.bug("Complete")
 	m.written = append(m.written, *c)
 	m.completed++
 }
@@ -102,6 +114,10 @@ func (m *memRing) Flush() {
 func (m *memRing) WaitWork(ctx context.Context) error {
 	for {
 		m.mu.Lock()
+		if m.bugIn == "WaitWork" {
+			m.mu.Unlock()
+			panic("bug")
+		}
 		ready := m.broken || (m.taken < len(m.entries) && m.taken-m.read < int(2*m.cfg.Entries))
 		m.mu.Unlock()
 		if ready {

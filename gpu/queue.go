@@ -3,6 +3,7 @@ package gpu
 import (
 	"context"
 	"runtime"
+	"runtime/debug"
 	"sync/atomic"
 
 	"capgpu/gpuerr"
@@ -45,6 +46,7 @@ type queue struct {
 	unflushed  bool   // completions were written and not published
 	group      outcome.Outcome
 	poisoned   bool // a wait failed: work until the next signal is cancelled
+	inEngine   bool // in a call of the engine
 	discard    int  // entries published before the last cancel and not taken yet
 	waiting    *job // the wait that holds the queue
 	waiter     waiter
@@ -267,12 +269,56 @@ func (q *queue) runQueue() {
 		q.runDoorbell()
 	}()
 	q.sleep, q.stopWait = context.WithCancel(context.Background())
-	code, how, whole := q.serve()
-	q.drain(how, whole)
+	code := q.serveToTheEnd()
 	q.stopWait()
 	close(q.arm)
 	<-bell
 	q.ring.Close(code)
+}
+
+// serveToTheEnd serves and drains. A bug on the way ends this queue and what it
+// has, as failed, and no other. Within the engine it is not caught: nobody could
+// say what the device is doing, and the driver is better replaced.
+func (q *queue) serveToTheEnd() (code gpuerr.Code) {
+	defer func() {
+		if p := recover(); p != nil {
+			if q.inEngine {
+				panic(p)
+			}
+			q.session.dev.log.Error("a queue ends because of a bug", "session", q.session.id, "panic", p, "stack", string(debug.Stack()))
+			q.abandon()
+			code = gpuerr.Internal
+		}
+	}()
+	code, how, whole := q.serve()
+	q.drain(how, whole)
+	return code
+}
+
+// abandon ends every job, whatever state it was left in, and completes none.
+func (q *queue) abandon() {
+	q.session.dev.engine.cancel(q.session, func(j *job) bool { return j.queue == q }, errorOutcome)
+	q.sleeping.Swap(true)
+	for _, j := range q.jobs {
+		if j == nil {
+			continue
+		}
+		for s := j.state.Load(); s == jobReady || s == jobSent; s = j.state.Load() {
+			<-q.wake
+		}
+		if j.state.Load() == jobHeld {
+			j.unpin()
+		}
+		if j.fence != nil {
+			j.fence.forget(&q.waiter)
+			if j.op == ring.OpSignal {
+				j.fence.end(j.value, errorOutcome)
+			}
+			j.fence = nil
+		}
+		j.inFlight.Release()
+	}
+	q.waiting = nil
 }
 
 // serve works until there is a reason to end: the code for the client, the
@@ -352,8 +398,19 @@ func (q *queue) rest(gone, lost <-chan struct{}) error {
 // runDoorbell waits for the client, when runQueue asks for it.
 func (q *queue) runDoorbell() {
 	for ctx := range q.arm {
-		q.rang <- q.ring.WaitWork(ctx)
+		q.rang <- q.listen(ctx)
 	}
+}
+
+// listen is WaitWork, where a bug is an error.
+func (q *queue) listen(ctx context.Context) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			q.session.dev.log.Error("a queue ends because of a bug", "session", q.session.id, "panic", p, "stack", string(debug.Stack()))
+			err = gpuerr.New(gpuerr.Internal, "the doorbell failed")
+		}
+	}()
+	return q.ring.WaitWork(ctx)
 }
 
 // disarm takes the submission side back from runDoorbell.

@@ -464,3 +464,43 @@ func TestDeviceTimeRunsOut(t *testing.T) {
 		r.close()
 	})
 }
+
+// A bug that one client can reach ends its queue, with everything it had, and
+// nothing of anybody else.
+func TestBugEndsThatQueueOnly(t *testing.T) {
+	for _, method := range []string{"Args", "Complete", "WaitWork"} {
+		synctest.Test(t, func(t *testing.T) {
+			hand := newHandBackend()
+			hand.auto = true
+			r := newMemRig(t, withBackend(hand))
+			s := r.open("alice")
+			b, f, g, p := buf(t, s, 4096), newFence(t, s, 0), newFence(t, s, 0), prog(t, s, "p")
+			bad, good := r.queue(s, 16, 64), r.queue(s, 16, 64)
+			bad.mem.mu.Lock()
+			bad.mem.bugIn = method
+			bad.mem.mu.Unlock()
+			q, err := lookup[queue](s.handles, bad.h)
+			require.NoError(t, err)
+			bad.signal(f, 1)
+			bad.launch(p, whole(b))
+			bad.signal(f, 2)
+			bad.wait(g, 1)
+			synctest.Wait()
+			if method == "WaitWork" { // asked again once the wait is over
+				require.NoError(t, s.SignalFence(g, 1))
+				synctest.Wait()
+			}
+			require.True(t, isClosed(q.done), method)
+			st, err := s.FenceState(f)
+			require.NoError(t, err)
+			require.Equal(t, st.Promised, st.Reached, "nobody waits for ever")
+			require.NotNil(t, host(t, s, b))
+			r.idleButBuffers(s)
+			good.fill(b, 0, 4, 1)
+			requireOK(t, good.one())
+			require.NoError(t, s.DestroyBuffer(b))
+			require.NoError(t, s.CloseQueue(bad.h))
+			r.close()
+		})
+	}
+}

@@ -43,7 +43,9 @@ func (q *queue) take() (took bool, err error) {
 		q.ring.Consumed()
 	}
 	if head != nil {
+		q.inEngine = true
 		q.session.dev.engine.enqueue(q, head, tail)
+		q.inEngine = false
 	}
 	return took, err
 }
@@ -276,7 +278,9 @@ func (q *queue) flush() {
 // which ends them as soon as they can be: nothing of them runs.
 func (q *queue) drain(how outcome.Outcome, whole bool) {
 	q.disarm()
+	q.inEngine = true
 	q.session.dev.engine.cancel(q.session, func(j *job) bool { return j.queue == q }, how)
+	q.inEngine = false
 	if j := q.waiting; j != nil {
 		j.fence.forget(&q.waiter)
 		q.waiting = nil

@@ -1,6 +1,7 @@
 package mock
 
 import (
+	"log/slog"
 	"runtime"
 	"runtime/debug"
 	"sync"
@@ -45,6 +46,7 @@ type task struct {
 
 	next    atomic.Uint64 // block to hand out
 	written atomic.Uint64
+	broken  atomic.Bool // a kernel has a bug
 
 	mu sync.Mutex
 	// +checklocks:mu
@@ -108,6 +110,7 @@ func (t *task) reset(s *slot) {
 	t.bytes, t.words, t.floats = [2][]byte{}, [3][]uint32{}, [3][]float32{}
 	t.next.Store(0)
 	t.written.Store(0)
+	t.broken.Store(false)
 	t.mu.Lock()
 	t.faulted, t.fault, t.faultItem = false, outcome.Trap{}, 0
 	t.mu.Unlock()
@@ -149,7 +152,10 @@ func (t *task) catch() {
 	}
 	addr, ok := faultAddress(p)
 	if !ok {
-		panic(p) // a bug of a kernel, not memory that went away
+		sayBug(p) // not memory that went away
+		t.broken.Store(true)
+		t.next.Store(t.items)
+		return
 	}
 	trap, item := t.locateFault(addr)
 	t.next.Store(t.items) // no more blocks; there are at most as many as items
@@ -168,6 +174,12 @@ func faultAddress(p any) (uintptr, bool) {
 		}
 	}
 	return 0, false
+}
+
+// sayBug tells of a bug of the device. It is gone then, as hardware that fails is:
+// the core ends what everybody has in order, and its process is replaced.
+func sayBug(p any) {
+	slog.Error("the mock device fails because of a bug", "panic", p, "stack", string(debug.Stack()))
 }
 
 // guard runs f and reports a memory fault in it.

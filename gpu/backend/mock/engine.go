@@ -16,11 +16,22 @@ func (d *Device) runEngine() {
 		}
 		d.deliverLate()
 		began := time.Now()
-		result := d.execute(s)
+		result := d.executeOrFail(s)
 		if !d.finish(s, result, time.Since(began)) {
 			return
 		}
 	}
+}
+
+// executeOrFail is execute, where a bug is the end of the device.
+func (d *Device) executeOrFail(s *slot) (r result) {
+	defer func() {
+		if p := recover(); p != nil {
+			sayBug(p)
+			r = result{gone: true}
+		}
+	}()
+	return d.execute(s)
 }
 
 // takeNext waits for a job. It returns nil when the device is closed.

@@ -41,6 +41,9 @@ func (d *Device) execute(s *slot) result {
 		return result{outcome: trapped(trap)}
 	}
 	d.crew.run(t)
+	if t.broken.Load() {
+		return result{gone: true}
+	}
 	r := result{outcome: t.outcome(), written: t.written.Load()}
 	if d.log.digests && r.outcome.Kind == outcome.OK {
 		r.digest = digestWrites(s.job)

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"capgpu/gpu/backend"
+	"capgpu/gpuerr"
 	"capgpu/outcome"
 )
 
@@ -35,12 +36,44 @@ func TestStoppedTaskIsNotSuccess(t *testing.T) {
 	require.Equal(t, "ok", work.outcome().String(), "a cancel after the last block came too late")
 }
 
-func TestBugsOfKernelsAreNotTraps(t *testing.T) {
-	work := &task{slot: &slot{}, items: 1, block: 1, kernel: func(*task, uint64, uint64) bool {
+// goneSink is told when the device is gone.
+type goneSink chan string
+
+func (goneSink) Complete(c backend.Completion) { panic("completed: " + c.Outcome.String()) }
+func (g goneSink) DeviceGone(reason string)    { g <- reason }
+
+// A bug is no trap of the job and no end of the process: the device is gone.
+func TestBugsEndTheDevice(t *testing.T) {
+	bug := func() bool {
 		var none []int
 		return none[len(none)] == 0
-	}}
-	require.Panics(t, work.work)
+	}
+	for name, prepare := range map[string]func(*task, *backend.Job) outcome.Trap{
+		"kernel": func(t *task, _ *backend.Job) outcome.Trap {
+			t.items, t.block, t.kernel = 1, 1, func(*task, uint64, uint64) bool { return bug() }
+			return outcome.Trap{}
+		},
+		"worker": func(t *task, _ *backend.Job) outcome.Trap {
+			t.items, t.block, t.total = 1<<20, 1, 1<<30
+			t.kernel = func(*task, uint64, uint64) bool { return bug() }
+			return outcome.Trap{}
+		},
+		"prepare": func(*task, *backend.Job) outcome.Trap { bug(); return outcome.Trap{} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			d, err := New(Options{Workers: 4})
+			require.NoError(t, err)
+			defer d.Close()
+			gone := make(goneSink, 1)
+			require.NoError(t, d.Start(gone))
+			one := backend.Dim3{X: 1, Y: 1, Z: 1}
+			job := &backend.Job{ID: 1, Op: backend.OpLaunch, Program: &builtin{prepare: prepare}, Grid: one, Block: one}
+			require.NoError(t, d.Submit(job))
+			require.NotEmpty(t, <-gone)
+			job.ID = 2
+			require.ErrorIs(t, d.Submit(job), gpuerr.DeviceLost)
+		})
+	}
 }
 
 func TestLowestFaultStays(t *testing.T) {
