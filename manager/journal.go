@@ -110,6 +110,7 @@ func (j *journal) counted(n mappings, must bool) bool {
 	return true
 }
 
+// +checklocks:j.mu
 func (j *journal) armLocked() {
 	if j.timer != nil || j.closed {
 		return

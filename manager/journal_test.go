@@ -106,7 +106,10 @@ func TestJournalRate(t *testing.T) {
 		j.close()
 		sum, _ = mappingsIn(t, log)
 		require.GreaterOrEqual(t, sum.maps, before.maps)
-		require.Zero(t, j.pending)
+		j.mu.Lock()
+		left := j.pending
+		j.mu.Unlock()
+		require.Zero(t, left)
 
 		// Nothing is counted while the log takes no records: each mapping is refused.
 		j = newJournal(log, slog.New(slog.DiscardHandler), "mock0 epoch=1")

@@ -45,6 +45,8 @@ func newAuditShares(bytes uint64, tenants []*Tenant) *auditShares {
 }
 
 // holderLocked is whose share a record of this detail is of.
+//
+// +checklocks:s.mu
 func (s *auditShares) holderLocked(detail string) (string, *share) {
 	first, _, _ := strings.Cut(detail, " ")
 	if name, ok := strings.CutPrefix(first, "tenant="); ok && s.by[name] != nil {
