@@ -28,7 +28,7 @@
 // The jobs of one queue run in order: the engine submits them so and the device
 // is a FIFO (backend.Backend).
 //
-// Lock order: Device.mu, then table.mu; memory.mu, tenant.mu, engine.mu and
+// Lock order: Device.mu, then table.mu; memory.mu, strikes.mu, engine.mu and
 // fence.mu are leaves, and so are the ledger's and the ring's. None is held across
 // a call of the DMA pool, the audit log or the backend (whose Submit may call
 // back), nor across a wait. An object is closed from outside its session: see
