@@ -197,7 +197,9 @@ func TestWindowsAndVectorsAreRecorded(t *testing.T) {
 
 	unwritable := grant(t, grantTestLimits())
 	unwritable.log.setRefuse(unix.ENOSPC)
-	_, err = ddfrpc.Dial(context.Background(), unwritable.theirs)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	_, err = ddfrpc.Dial(ctx, unwritable.theirs)
 	require.ErrorIs(t, err, gpuerr.IO)
 	require.ErrorContains(t, err, "nothing is granted")
 	unwritable.log.setRefuse(nil)
