@@ -29,6 +29,7 @@ type Device struct {
 	opened  time.Time
 	lost    chan struct{} // closed with lostErr set
 	quit    chan struct{} // ends runDevice
+	watched chan struct{} // closed when runDevice has ended
 	wg      sync.WaitGroup
 	newRing func(ring.Config) (serverRing, error)
 	// closeBackend does so once: when the device is lost, or at its end.
@@ -74,7 +75,7 @@ func New(cfg Config) (*Device, error) {
 	d := &Device{
 		cfg: cfg, log: cfg.Log, opened: time.Now(),
 		ledger: ledger.New("device", cfg.Limits), root: revoke.NewRoot("device"),
-		lost: make(chan struct{}), quit: make(chan struct{}), closed: make(chan struct{}),
+		lost: make(chan struct{}), quit: make(chan struct{}), watched: make(chan struct{}), closed: make(chan struct{}),
 		newRing: newRing, loading: make(chan struct{}, 1), tenants: map[string]*tenant{}, sessions: map[uint64]*Session{},
 	}
 	d.descriptors = newDescriptors(cfg.MaxDescriptors)
@@ -85,7 +86,10 @@ func New(cfg Config) (*Device, error) {
 	if err := cfg.Backend.Start(d.engine); err != nil {
 		return nil, errors.Join(fmt.Errorf("start the backend: %w", err), cfg.Backend.Close())
 	}
-	d.wg.Go(func() { d.engine.runDevice(d.quit) })
+	d.wg.Go(func() {
+		defer close(d.watched)
+		d.engine.runDevice(d.quit)
+	})
 	d.wg.Go(d.records.runAudit)
 	return d, nil
 }
@@ -233,6 +237,7 @@ func (d *Device) close() {
 	errs := []error{d.root.Close(gpuerr.New(gpuerr.Revoked, "the device is being closed"))}
 	// Nothing is left that could add work; a job that is stuck was reset away.
 	close(d.quit)
+	<-d.watched // its last word is still recorded
 	errs = append(errs, d.closeBackend())
 	d.records.close()
 	d.wg.Wait()

@@ -46,6 +46,7 @@ func (e *engine) runDevice(quit <-chan struct{}) {
 		case <-e.wake:
 		case <-timer.C:
 		case <-quit:
+			e.watch() // a loss of the last moment is told, too
 			return
 		}
 	}

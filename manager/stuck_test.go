@@ -26,10 +26,7 @@ func hold(arg string) int {
 	runtime.LockOSThread()
 	pid, err := strconv.Atoi(arg)
 	if err == nil {
-		_, _, errno := unix.Syscall6(unix.SYS_PTRACE, unix.PTRACE_SEIZE, uintptr(pid), 0, 0, 0, 0)
-		if errno != 0 {
-			err = errno
-		}
+		err = unix.PtraceSeize(pid)
 	}
 	if err != nil {
 		fmt.Println(err)

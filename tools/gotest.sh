@@ -23,6 +23,10 @@ fi
 skips=$(grep -cE '^ *--- SKIP' "$log" || true)
 if ((skips)); then
 	echo "$skips skipped:"
-	grep -E -B1 -A1 '^ *--- SKIP' "$log" | grep -vE '^(=== |--$)' | sed 's/^ */  /'
+	awk '
+		/^=== (RUN|CONT|NAME)/ { name = $3; next }
+		/^ *--- SKIP/ { print "  " $3 ": " why[$3]; next }
+		/^ *[A-Za-z0-9_]+\.go:[0-9]+: / { sub(/^ *[^ ]+: /, ""); why[name] = $0 }
+	' "$log"
 fi
 exit "$status"

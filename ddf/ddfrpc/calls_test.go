@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"capnproto.org/go/capnp/v3"
 	"github.com/stretchr/testify/require"
 
 	"capgpu/gpuerr"
@@ -100,7 +101,10 @@ func TestAllocsLeaveRoom(t *testing.T) {
 	l := newLink(t)
 	const clients = 48
 	remote := &fakePool{waiting: make(chan struct{}, clients), open: make(chan struct{})}
-	p := &Pool{link: l, remote: schema.DMAPool_ServerToClient(remote)}
+	srv := schema.DMAPool_NewServer(remote)
+	// Local calls of one object make this on first use, unguarded (go-capnp).
+	srv.NewArena = func() capnp.Arena { return capnp.SingleSegment(nil) }
+	p := &Pool{link: l, remote: schema.DMAPool(capnp.NewClient(srv))}
 	defer p.remote.Release()
 	var asking sync.WaitGroup
 	for range clients {
