@@ -44,7 +44,7 @@ const (
 	Protocol           // the peer broke the wire protocol
 	Denied             // the policy refuses
 	Busy               // temporarily unavailable (starting, recovering); try again
-	Banned             // too many faults; the message says until when
+	Banned             // too many hangs; the message says for how long
 	Internal           // a bug of the service; the operation had no effect
 	IO                 // the host refused memory, a descriptor or a file
 	numCodes

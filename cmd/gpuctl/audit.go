@@ -23,7 +23,7 @@ type auditShowCmd struct {
 	From   uint64 `help:"Index of the first record to print." default:"0" placeholder:"INDEX"`
 	Max    int    `help:"Print at most this many records; 0 means all." default:"0" placeholder:"N"`
 	Kind   string `help:"Only records of this kind, or of the kinds below it: session also means session.open." placeholder:"KIND"`
-	Tenant string `help:"Only records of this tenant." placeholder:"NAME"`
+	Tenant string `help:"Only records of this tenant, a driver's about it among them." placeholder:"NAME"`
 }
 
 type auditVerifyCmd struct {
@@ -59,7 +59,7 @@ func (c auditShowCmd) Run(a *app) error {
 		if c.Max > 0 && len(shown) == c.Max {
 			break
 		}
-		if (c.Kind != "" && r.Kind != c.Kind && !strings.HasPrefix(r.Kind, c.Kind+".")) || (c.Tenant != "" && r.Tenant != c.Tenant) {
+		if (c.Kind != "" && r.Kind != c.Kind && !strings.HasPrefix(r.Kind, c.Kind+".")) || (c.Tenant != "" && !concerns(r, c.Tenant)) {
 			continue
 		}
 		shown = append(shown, auditRecordJSON{r.Index, r.Time.UTC(), r.Kind, r.Tenant, r.Detail})
@@ -74,12 +74,25 @@ func (c auditShowCmd) Run(a *app) error {
 		a.printJSON(shown)
 	}
 	if readErr != nil {
+		if len(records) == 0 {
+			return &hinted{readErr, `Nothing in it can be trusted, if it is an audit log at all. Keep the file, and look for a copy.`}
+		}
 		return &hinted{readErr, `What was printed is intact; nothing after it can be trusted. Keep the file, and look for a copy.`}
 	}
 	if !a.json && len(shown) == 0 {
 		fmt.Fprintln(a.out, "No such record.")
 	}
 	return nil
+}
+
+// concerns reports whether a record is the tenant's, or one in which a driver,
+// which writes as "@DEVICE", names it first of all.
+func concerns(r ddf.AuditRecord, tenant string) bool {
+	if r.Tenant == tenant {
+		return true
+	}
+	first, _, _ := strings.Cut(r.Detail, " ")
+	return strings.HasPrefix(r.Tenant, "@") && first == "tenant="+tenant
 }
 
 func isDamage(err error) bool {

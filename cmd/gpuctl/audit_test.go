@@ -151,3 +151,27 @@ func TestAuditAcrossFiles(t *testing.T) {
 	i = run(1, "verify", "--log", path)
 	require.Contains(t, i.out.String(), "by its header it is segment")
 }
+
+// A driver writes under its own name: its records are a tenant's by what they say
+// first, and by nothing else that they say.
+func TestAuditShowOfATenant(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.log")
+	log, err := audit.Open(path, audit.Options{})
+	require.NoError(t, err)
+	for _, r := range [][3]string{
+		{"session.attach", "alice", "mock0 epoch=1 session=1"},
+		{"session.open", "@mock0", "tenant=alice session=1"},
+		{"session.open", "@mock0", "tenant=alicette session=2"},
+		{"fault", "@mock0", "tenant=bob session=3 cause=\"tenant=alice\""},
+		{"manager.stop", "", "tenant=alice"},
+	} {
+		_, err := log.Append(r[0], r[1], r[2])
+		require.NoError(t, err)
+	}
+	require.NoError(t, log.Close())
+	i := gpuctl(context.Background(), nil, false, "audit", "show", "--log", path, "--tenant", "alice")
+	require.Zero(t, i.exit, "%s", &i.err)
+	require.Equal(t, 2, bytes.Count(i.out.Bytes(), []byte("\n")), "%s", &i.out)
+	require.Contains(t, i.out.String(), "session.attach")
+	require.Contains(t, i.out.String(), "tenant=alice session=1")
+}
