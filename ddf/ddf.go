@@ -29,6 +29,9 @@ type GrantSet struct {
 	DMA        DMAPool
 	Interrupts []Interrupt // by vector
 	Audit      HardwareAuditLog
+	// LaunchRecords says every how many launches of a session one is recorded in
+	// Audit; 0 means none.
+	LaunchRecords uint64
 }
 
 // DeviceInfo names the function.

@@ -17,7 +17,9 @@ type Config struct {
 	Backend backend.Backend // owned by the Device from New on, also when New fails
 	DMA     ddf.DMAPool
 	Audit   ddf.HardwareAuditLog // nil: nothing is recorded
-	Limits  ledger.Limits        // of the whole device; the zero value: no limits
+	// LaunchRecords: every how many launches of a session one is recorded; 0: none.
+	LaunchRecords uint64
+	Limits        ledger.Limits // of the whole device; the zero value: no limits
 
 	HangBound       time.Duration // from a missed deadline to the typed outcome
 	DefaultDeadline time.Duration // of a submission that names none

@@ -147,7 +147,11 @@ func (q *queue) beginWork(j *job, e *ring.Entry) bool {
 	}
 	j.budget = s.budget(e.DeadlineMicros)
 	if e.Op == ring.OpLaunch {
-		s.launches.Add(1)
+		if n, every := s.launches.Add(1), s.dev.cfg.LaunchRecords; every != 0 && n%every == 0 {
+			w := &j.work
+			s.dev.auditEvent("launch", s.tenant, "session=%d launch=%d program=%q grid=%d,%d,%d block=%d,%d,%d", s.id, n,
+				w.Program.Info().Name, w.Grid.X, w.Grid.Y, w.Grid.Z, w.Block.X, w.Block.Y, w.Block.Z)
+		}
 	}
 	return true
 }

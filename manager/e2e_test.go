@@ -263,3 +263,17 @@ func TestNextState(t *testing.T) {
 	require.EqualValues(t, 2, st.Epoch)
 	require.True(t, st.Changed)
 }
+
+// The policy's sampling of launches reaches the driver.
+func TestLaunchesAreRecordedByPolicy(t *testing.T) {
+	for every, want := range map[uint64]int{0: 0, 1: 1} {
+		w := start(t, func(c *manager.Config) { c.Policy.Audit.Launches = every })
+		w.driver(1)
+		s := w.open(w.dial("default"))
+		require.NoError(t, addVectors(within(t), s)) // one launch, two fills
+		require.NoError(t, s.Close(within(t)))
+		require.Eventually(t, func() bool { return w.log.kinds()["session.close"] == 1 }, patience, time.Millisecond)
+		require.Equal(t, want, w.log.kinds()["launch"])
+		w.stop()
+	}
+}

@@ -30,6 +30,9 @@ type grantServer struct {
 	*grants
 	gate *rpcguard.Gate
 	log  *slog.Logger
+	// launchRecords is every how many launches of a session the driver is to
+	// record one; 0 means none.
+	launchRecords uint64
 }
 
 // serve answers until the driver is gone, breaks the protocol, or the gate is
@@ -61,6 +64,7 @@ func (s *grantServer) GrantSet(_ context.Context, call schema.DriverGrants_grant
 	u := s.usage()
 	g.SetFake(s.info.Fake)
 	g.SetVectors(uint32(len(s.function.vectors)))
+	g.SetLaunchRecords(s.launchRecords)
 	g.SetDmaBytes(u.LimitBytes)
 	g.SetIovaEntries(limitOf(s.account, ledger.IOVAEntries))
 	if err := s.setDevice(g); err != nil {

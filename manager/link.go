@@ -70,7 +70,7 @@ func (d *device) startDriver(g *grants) (*driverLink, error) {
 		ready: make(chan control.ReadyRequest, 1), grantsDone: make(chan struct{}),
 	}
 	l.caller = control.NewPeer(context.Background(), conn, l.handle)
-	server := &grantServer{grants: g, gate: l.gate, log: d.log}
+	server := &grantServer{grants: g, gate: l.gate, log: d.log, launchRecords: d.cfg.Policy.Audit.Launches}
 	go l.runGrants(server, grantOurs)
 	return l, nil
 }

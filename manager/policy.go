@@ -44,6 +44,9 @@ type AuditPolicy struct {
 	// DriverBytes is what one driver may append in a day about each tenant, and
 	// as much about itself, before such appends are refused.
 	DriverBytes uint64
+	// Launches is every how many launches of a session one is recorded; 0: none,
+	// they are only counted.
+	Launches uint64
 }
 
 // Tenant is whom the policy names, and what it may do.

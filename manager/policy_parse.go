@@ -114,6 +114,7 @@ func (a *AuditPolicy) parse(n *node) error {
 			return err
 		},
 		"driverBytes": n.into(&a.DriverBytes, "audit.driverBytes", size),
+		"launches":    n.into(&a.Launches, "audit.launches", count),
 	})
 }
 

@@ -356,6 +356,7 @@ struct GrantSet {
   vectors     @3 :UInt32;
   dmaBytes    @4 :UInt64;               # DMAPool quota
   iovaEntries @5 :UInt64;
+  launchRecords @6 :UInt64;             # every how many launches of a session one is recorded; 0 = none
 }
 
 struct MmioWindow {

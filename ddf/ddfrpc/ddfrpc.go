@@ -131,6 +131,7 @@ func (l *Link) take(ctx context.Context) error {
 	if l.set.Device, err = deviceInfo(g); err != nil {
 		return err
 	}
+	l.set.LaunchRecords = g.LaunchRecords()
 	if err := l.takePool(ctx, grants); err != nil {
 		return err
 	}

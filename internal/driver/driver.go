@@ -156,7 +156,7 @@ func openDevice(o Options, set ddf.GrantSet) (*gpu.Device, control.ReadyRequest,
 	limits := ledger.NoLimits()
 	limits[ledger.DeviceMemory] = set.DMA.Usage().LimitBytes
 	ready = control.ReadyRequest{Epoch: set.Device.Epoch, MemoryBytes: limits[ledger.DeviceMemory], Backend: b.Info().Name}
-	device, err := gpu.New(gpu.Config{Info: set.Device, Backend: b, DMA: set.DMA, Audit: set.Audit, Limits: limits, Log: o.Log})
+	device, err := gpu.New(gpu.Config{Info: set.Device, Backend: b, DMA: set.DMA, Audit: set.Audit, LaunchRecords: set.LaunchRecords, Limits: limits, Log: o.Log})
 	if err != nil {
 		return nil, ready, fmt.Errorf("start the core on %s: %w", set.Device.Name, err)
 	}
