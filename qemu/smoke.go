@@ -75,9 +75,11 @@ func (s Smoke) Run(ctx context.Context) (checks int, transcript Transcript, err 
 	if err != nil {
 		return 0, transcript, err
 	}
+	if checks, err = SmokeGolden().Check(transcript); err != nil {
+		return 0, transcript, err
+	}
 	if err = LifecycleGolden().Match(transcript); err != nil {
 		return 0, transcript, err
 	}
-	checks, err = SmokeGolden().Check(transcript)
-	return checks, transcript, err
+	return checks, transcript, nil
 }

@@ -5,6 +5,7 @@
 //
 // -break=vecadd, =driver or =leak sabotages one part, for tests of the tests:
 // a wrong sum, a driver killed by "hostile" input, a session that stays open.
+// -break=manager is init's, and there is nothing to do for it here.
 package main
 
 import (
@@ -42,7 +43,7 @@ func main() {
 	flag.StringVar(&s.broken, "break", "", "what to break on purpose")
 	probed := flag.String("probe", "", "only try to be served on this `socket`")
 	flag.Parse()
-	if !slices.Contains([]string{"", "vecadd", "driver", "leak"}, s.broken) {
+	if !slices.Contains([]string{"", "manager", "vecadd", "driver", "leak"}, s.broken) {
 		fmt.Printf("not ok 1 - there is no part %q to break\n", s.broken)
 		os.Exit(1)
 	}
