@@ -298,7 +298,8 @@ func TestManagerKilled(t *testing.T) {
 	}
 	run := filepath.Join(shortDir(t), "run")
 	cmd := exec.Command(os.Args[0], "-test.run=^TestManagerProcess$", "-test.v")
-	cmd.Env = append(os.Environ(), "CAPGPU_TEST_MANAGER="+run, "CAPGPU_TEST_PROGRAMS="+programs)
+	cmd.Env = append(os.Environ(), "CAPGPU_TEST_MANAGER="+run, "CAPGPU_TEST_PROGRAMS="+programs,
+		"TMPDIR="+filepath.Dir(run)) // what it cannot clean up goes with our own
 	cmd.Stderr = os.Stderr
 	require.NoError(t, cmd.Start())
 	var driver int
