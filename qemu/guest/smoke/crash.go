@@ -61,7 +61,12 @@ func (s *smoke) checkCrash() {
 		mem[0] = 1 // the client's mapping stays a mapping
 		c.must(b.Unmap(), "unmap")
 
-		c.refused(over.sizeOf(c, capBuffer), "ask a buffer over Cap'n Proto", gpuerr.Disconnected, gpuerr.DeviceLost)
+		// The gate is a process of its own and learns of the death by itself.
+		asked := over.sizeOf(c, capBuffer)
+		for end := time.Now().Add(wireAnswer); asked == nil && time.Now().Before(end); asked = over.sizeOf(c, capBuffer) {
+			time.Sleep(time.Millisecond)
+		}
+		c.refused(asked, "ask a buffer over Cap'n Proto", gpuerr.Disconnected, gpuerr.DeviceLost)
 		c.refused(over.describe(c, capSession), "ask the session over Cap'n Proto", gpuerr.Disconnected, gpuerr.DeviceLost)
 		first := <-lost
 		c.must(first.err, "wait for the loss")
