@@ -53,13 +53,10 @@ func (b *broker) answer(ctx context.Context, m *control.Message) (body []byte, f
 		return control.ListDevicesReply{Devices: devices}.AppendTo(nil), -1, nil
 	case control.TypeOpenDevice:
 		req, err := control.ParseOpenDeviceRequest(m.Body)
-		if err == nil {
-			err = checkIndex(req.Index)
-		}
 		if err != nil {
 			return nil, -1, err
 		}
-		leave, err := b.ask(ctx)
+		leave, err := b.ask(ctx, req.Index)
 		if err != nil {
 			return nil, -1, err
 		}
@@ -71,13 +68,10 @@ func (b *broker) answer(ctx context.Context, m *control.Message) (body []byte, f
 		return body, -1, err
 	case control.TypeStatus:
 		req, err := control.ParseStatusRequest(m.Body)
-		if err == nil {
-			err = checkIndex(req.Index)
-		}
 		if err != nil {
 			return nil, -1, err
 		}
-		leave, err := b.ask(ctx)
+		leave, err := b.ask(ctx, req.Index)
 		if err != nil {
 			return nil, -1, err
 		}
@@ -88,8 +82,11 @@ func (b *broker) answer(ctx context.Context, m *control.Message) (body []byte, f
 	return nil, -1, gpuerr.New(gpuerr.Unimplemented, "%v is no message of a tenant socket", m.Type)
 }
 
-// ask waits for this tenant's turn to have the driver asked.
-func (b *broker) ask(ctx context.Context) (leave func(), err error) {
+// ask waits for this tenant's turn to have the driver of a device asked.
+func (b *broker) ask(ctx context.Context, index uint32) (leave func(), err error) {
+	if err := checkIndex(index); err != nil {
+		return nil, err
+	}
 	if err := b.tenant.asking.enter(ctx); err != nil {
 		return nil, err
 	}
