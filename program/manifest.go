@@ -1,0 +1,84 @@
+package program
+
+// Manifest is what the maker of a bundle claims about a module, and what a module
+// cannot say. Its form in a bundle is JSON. A field that is left out is taken
+// from the module.
+type Manifest struct {
+	Name     string    `json:"name,omitempty"`  // [a-z0-9_]{1,64}
+	Entry    string    `json:"entry,omitempty"` // of OpEntryPoint; may be left out if there is one only
+	Bindings []Binding `json:"bindings,omitempty"`
+	Inline   []Field   `json:"inline,omitempty"`
+	// Block is the workgroup. It must be the module's; where the module takes it
+	// from specialisation constants it is the default.
+	Block       []uint32  `json:"block,omitempty"` // x, y, z; y and z may be left out
+	SharedBytes *uint32   `json:"sharedBytes,omitempty"`
+	Features    []Feature `json:"features,omitempty"`
+	// Constants are values of specialisation constants by SpecId. 0 to 3 are the
+	// launch's and must not be named.
+	Constants []Constant `json:"constants,omitempty"`
+	Grid      *Grid      `json:"grid,omitempty"`
+	Tolerance *Tolerance `json:"tolerance,omitempty"`
+	Tags      []string   `json:"tags,omitempty"` // "cpu", "gpu": what a variant is made for
+}
+
+// Binding is a storage buffer of the program: set 0, its index is the binding.
+type Binding struct {
+	Name   string `json:"name"`
+	Access Access `json:"access"`         // "read", "write", "readWrite"
+	Type   Type   `json:"type,omitempty"` // of its elements, where they are of one scalar type
+}
+
+// Field is one scalar of the push constant block.
+type Field struct {
+	Name string `json:"name"`
+	Type Type   `json:"type"`
+	Off  uint32 `json:"offset"` // bytes
+}
+
+// Type is a scalar type: "f32", "u32", "i32", "f16", "u16", "i16", "u8", "i8",
+// "f64", "u64", "i64"; "" where there is no single one.
+type Type string
+
+// Constant is the value of a specialisation constant: the bits of its type.
+type Constant struct {
+	ID    uint32 `json:"id"`
+	Value uint64 `json:"value"`
+}
+
+// Feature is something that not every device has.
+type Feature string
+
+// The features of the profile.
+const (
+	FeatureSubgroupVote    Feature = "subgroupVote"    // all, any, elect
+	FeatureSubgroupBallot  Feature = "subgroupBallot"  // ballot, broadcast
+	FeatureSubgroupShuffle Feature = "subgroupShuffle" // shuffle, xor, up, down
+	FeatureSubgroupArith   Feature = "subgroupArithmetic"
+	FeatureF16Storage      Feature = "f16Storage" // 16-bit values in buffers
+	FeatureI8Storage       Feature = "i8Storage"  // 8-bit values in buffers
+	FeatureF64             Feature = "f64"
+	FeatureI64             Feature = "i64"
+	FeatureI64Atomics      Feature = "i64Atomics"
+	FeatureF32Atomics      Feature = "f32Atomics" // add, exchange
+)
+
+// Grid is the launch that covers the bindings once: ceil(elements of Cover /
+// PerGroup) workgroups in x, at least 1. The zero Grid is one element of the
+// shortest binding per lane.
+type Grid struct {
+	// Cover is the name of the binding whose elements count; "" is the shortest.
+	Cover string `json:"cover,omitempty"`
+	// ElementBytes is the size of an element; 0 is 4.
+	ElementBytes uint32 `json:"elementBytes,omitempty"`
+	// PerGroup is how many elements one workgroup does; 0 is as many as it has lanes.
+	PerGroup uint32 `json:"perGroup,omitempty"`
+	// Groups, if not 0, is the number of workgroups, whatever the bindings.
+	Groups uint32 `json:"groups,omitempty"`
+}
+
+// Tolerance is how far two right results may be apart: |a-b| ≤ Abs + Rel·|b|.
+// The zero Tolerance is bit for bit.
+type Tolerance struct {
+	Abs float64 `json:"abs,omitempty"`
+	Rel float64 `json:"rel,omitempty"`
+}

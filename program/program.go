@@ -1,0 +1,130 @@
+// Package program has the nouns of programs: what a bundle is, what its manifest
+// claims, what is known of an admitted program, and how a refusal reads.
+//
+// A program is SPIR-V in the profile of docs/program-profile.md. It travels as a
+// bundle: the module and a manifest, addressed by the SHA-256 of the bundle's
+// bytes. The manifest is a claim of whoever made it: the verifier takes from the
+// module whatever the module shows, and refuses a manifest that says otherwise.
+//
+//	bundle ─► Parse ─► spirv.Parse ─► verify.Admit ─► lane.Compile, native.Lookup
+package program
+
+import (
+	"fmt"
+
+	"capgpu/gpuerr"
+)
+
+// Access is how a program uses a binding.
+type Access uint8
+
+const (
+	Read      Access = 1
+	Write     Access = 2
+	ReadWrite        = Read | Write
+)
+
+// String is "read", "write" or "readWrite".
+func (a Access) String() string {
+	switch a {
+	case Read:
+		return "read"
+	case Write:
+		return "write"
+	case ReadWrite:
+		return "readWrite"
+	}
+	return fmt.Sprintf("access(%d)", uint8(a))
+}
+
+// Dim3 counts in x, y, z.
+type Dim3 struct{ X, Y, Z uint32 }
+
+// Limits of the profile; docs/program-profile.md.
+const (
+	MaxBundleBytes   = 1 << 20
+	MaxManifestBytes = 64 << 10
+	MaxBindings      = 16
+	MaxInlineBytes   = 128
+	MaxBlockThreads  = 1024
+	MaxSharedBytes   = 48 << 10 // static and dynamic together
+	MaxStackBytes    = 4 << 10  // private memory of one lane, along the deepest path of calls
+	MaxNameBytes     = 64
+)
+
+// Specialisation constants that a launch sets, by their SpecId.
+const (
+	SpecBlockX = 0
+	SpecBlockY = 1
+	SpecBlockZ = 2
+	SpecShared = 3 // length, in elements, of the one dynamic array of shared memory
+)
+
+// Info is what is known of an admitted program. All of it was read from the
+// module, or agrees with it.
+type Info struct {
+	Name   string
+	Digest [32]byte // SHA-256 of the bundle
+
+	Entry    string
+	Bindings []Binding // set 0, binding i at index i
+	Inline   []Field   // of the push constant block, by offset
+	// InlineBytes is the size of the push constant block: a launch gives as many.
+	InlineBytes uint32
+	// Block is the workgroup that a launch must ask for. When BlockFree is set the
+	// module takes it from the launch, and Block is its default.
+	Block     Dim3
+	BlockFree bool
+	// SharedBytes is static shared memory. DynamicElementBytes, if not 0, says that
+	// there is a dynamic array of elements of this size as well.
+	SharedBytes         uint32
+	DynamicElementBytes uint32
+	StackBytes          uint32
+	Features            []Feature // sorted
+	// OrderDependent says that results may depend on the order in which workgroups
+	// run, even without a data race: it has atomics on global memory whose results
+	// are used or that do not commute exactly.
+	OrderDependent bool
+	Grid           Grid
+	Tolerance      Tolerance
+	Tags           []string
+	Warnings       []Diagnostic
+}
+
+// Diagnostic is one finding about a module. Its code is stable: "E-GPU-4010" and
+// the like are the diagnostics of the Abstract Device Machine (docs/adm.md),
+// "SPV-…" our own (docs/program-profile.md).
+type Diagnostic struct {
+	Code    string `json:"code"`
+	Op      string `json:"op,omitempty"`     // "OpFunctionCall"
+	Off     uint32 `json:"offset"`           // byte offset in the module
+	Source  string `json:"source,omitempty"` // "reduce.comp:12", where the module tells
+	Message string `json:"message"`
+}
+
+// String is "E-GPU-4010 OpFunctionCall at byte 812 (reduce.comp:12): message".
+func (d Diagnostic) String() string {
+	s := d.Code
+	if d.Op != "" {
+		s += " " + d.Op
+	}
+	s += fmt.Sprintf(" at byte %d", d.Off)
+	if d.Source != "" {
+		s += " (" + d.Source + ")"
+	}
+	return s + ": " + d.Message
+}
+
+// Refusal is the error of a program that is not admitted.
+type Refusal struct{ Diagnostic }
+
+// Refuse makes a Refusal.
+func Refuse(code, op string, off uint32, format string, args ...any) *Refusal {
+	return &Refusal{Diagnostic{Code: code, Op: op, Off: off, Message: fmt.Sprintf(format, args...)}}
+}
+
+// Error is the finding as text.
+func (r *Refusal) Error() string { return r.String() }
+
+// Unwrap makes a Refusal a gpuerr.Program.
+func (r *Refusal) Unwrap() error { return &gpuerr.Error{Code: gpuerr.Program, Msg: r.String()} }

@@ -1,0 +1,28 @@
+package verify
+
+import (
+	"capgpu/program"
+	"capgpu/program/spirv"
+)
+
+// Program is an admitted program: a module that is in the profile, and what the
+// engines need to know to run it. It does not change.
+type Program struct {
+	Info   program.Info
+	Module *spirv.Module
+	Entry  *spirv.Function
+	// Bindings are the variables of the storage buffers, by binding; 0 where the
+	// manifest names a binding that the module does not use.
+	Bindings []spirv.ID
+	// Inline is the variable of the push constant block; 0 if there is none.
+	Inline spirv.ID
+	// Shared are the variables in workgroup memory that the entry point reaches.
+	Shared []spirv.ID
+	// BlockIDs are the constants of the workgroup's size in x, y, z where the
+	// launch decides it; 0 where it is Info.Block's.
+	BlockIDs [3]spirv.ID
+	// Dynamic is the constant that is the length of the dynamic array; 0 if none.
+	Dynamic spirv.ID
+	// Constants are the values of specialisation constants that the manifest sets.
+	Constants map[spirv.ID]uint64
+}
