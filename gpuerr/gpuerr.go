@@ -47,6 +47,7 @@ const (
 	Banned             // too many hangs; the message says for how long
 	Internal           // a bug of the service; the operation had no effect
 	IO                 // the host refused memory, a descriptor or a file
+	Poisoned           // a program of this session trapped; the message names the trap
 	numCodes
 )
 
@@ -76,6 +77,7 @@ var codes = [numCodes]codeInfo{
 	Banned:        {"E_BANNED", ClassOverloaded},
 	Internal:      {"E_INTERNAL", ClassFailed},
 	IO:            {"E_IO", ClassFailed},
+	Poisoned:      {"E_POISONED", ClassFailed},
 }
 
 // Valid reports whether c is a code of this table. Check codes read from a wire.

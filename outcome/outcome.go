@@ -37,6 +37,7 @@ const (
 	Gone              // the device no longer answers (reads of all ones)
 	Closed            // revoked by a close
 	Protocol          // the ring or its entries were malformed
+	Poisoned          // earlier work of the same session trapped
 	numCauses
 )
 
@@ -44,12 +45,15 @@ const (
 type TrapKind uint8
 
 const (
-	NoTrap       TrapKind = iota
-	OutOfBounds           // access beyond a binding
-	Misaligned            // access not a multiple of its size
-	DivideByZero          // integer division by zero
-	Unreachable           // control reached what the program called unreachable
-	MemoryGone            // the memory under a binding could not be read
+	NoTrap           TrapKind = iota
+	OutOfBounds               // access beyond a binding
+	Misaligned                // access not a multiple of its size
+	DivideByZero              // integer division by zero
+	Unreachable               // control reached what the program called unreachable
+	MemoryGone                // the memory under a binding could not be read
+	DivergentBarrier          // not all lanes of a workgroup reached a barrier together
+	DataRace                  // two lanes used the same memory with no barrier between (checked sessions)
+	Uninitialized             // shared memory was read before it was written (checked sessions)
 	numTrapKinds
 )
 
@@ -73,8 +77,8 @@ type Outcome struct {
 var Success = Outcome{Kind: OK}
 
 var kindNames = [numKinds]string{"pending", "ok", "failed", "innocent", "cancelled", "revoked", "timedOut", "deviceLost"}
-var causeNames = [numCauses]string{"none", "trap", "deviceError", "launchLimit", "dependency", "hang", "reset", "gone", "closed", "protocol"}
-var trapNames = [numTrapKinds]string{"none", "outOfBounds", "misaligned", "divideByZero", "unreachable", "memoryGone"}
+var causeNames = [numCauses]string{"none", "trap", "deviceError", "launchLimit", "dependency", "hang", "reset", "gone", "closed", "protocol", "poisoned"}
+var trapNames = [numTrapKinds]string{"none", "outOfBounds", "misaligned", "divideByZero", "unreachable", "memoryGone", "divergentBarrier", "dataRace", "uninitialized"}
 
 func (k Kind) String() string     { return name(kindNames[:], int(k)) }
 func (c Cause) String() string    { return name(causeNames[:], int(c)) }

@@ -113,12 +113,15 @@ interface GpuProgramSession extends(GpuMemorySession) {
   # Adds running programs that were vetted elsewhere.
 
   openProgram @0 (name :Text) -> (program :GpuProgram);
-  # A program of the device's registry, or of the tenant's vetted list.
+  # A program of the device's registry or of the tenant's vetted list by its name,
+  # or by its digest ("sha256:" and 64 hexadecimal digits) one that this session
+  # or one above it has loaded and not closed. It ends with what it was opened of.
 
   runProgram @1 (program :GpuProgram, bindings :List(Binding), inlineArgs :Data,
                  fence :GpuFence) -> ();
   # Queues one launch over the program's natural grid on the default queue.
-  # A null fence leaves the outcome to the next signal.
+  # A null fence leaves the outcome to the next signal. The program may be one of
+  # a session above this one on the same connection.
 }
 
 interface GpuSession extends(GpuProgramSession) {
@@ -126,11 +129,13 @@ interface GpuSession extends(GpuProgramSession) {
 
   launchKernel @0 (program :Text, grid :UInt32, block :UInt32,
                    bufferList :List(UInt32), fence :GpuFence) -> ();
-  # program: a name of the registry ("vecadd_f32"). grid: workgroups in x.
+  # program: as openProgram takes it ("vecadd_f32"). grid: workgroups in x.
   # block: threads per workgroup in x. bufferList: ids of whole buffers, in the
   # order of the program's bindings.
 
   loadProgram @1 (bundle :Data) -> (program :GpuProgram);
+  # bundle: SPIR-V with a manifest, docs/program-profile.md, at most 1 MiB. What is
+  # not in the profile is refused: E_PROGRAM with a code and the place.
 
   submit @2 (commands :List(Command), fence :GpuFence) -> (ticket :UInt64);
   # Queues a batch in order on the default queue, all or nothing; then signals
@@ -220,12 +225,13 @@ enum OutcomeCause {
   gone        @7;  # the device no longer answers
   closed      @8;
   protocol    @9;  # the ring or its entries were malformed
+  poisoned    @10; # a trap of earlier work of the same session; see E_POISONED
 }
 
 struct Trap {
   kind      @0 :TrapKind;
-  binding   @1 :UInt32;
-  offset    @2 :UInt64;   # bytes from the start of the binding
+  binding   @1 :UInt32;   # 65535: not a binding but shared or private memory
+  offset    @2 :UInt64;   # bytes from the start of the binding, or of the variable
   workgroup @3 :UInt32;   # linear index
   lane      @4 :UInt32;   # linear index in the workgroup
 }
@@ -237,6 +243,9 @@ enum TrapKind {
   divideByZero @3;
   unreachable  @4;
   memoryGone   @5;   # the memory under a binding could not be read
+  divergentBarrier @6;  # not all lanes of a workgroup reached a barrier together
+  dataRace      @7;  # two lanes used the same memory with no barrier between (checked sessions)
+  uninitialized @8;  # shared memory was read before it was written (checked sessions)
 }
 
 struct Binding {
@@ -291,16 +300,36 @@ struct Completion {
 }
 
 struct ProgramInfo {
+  # What a launch of the program has to be like.
   name         @0 :Text;
-  digest       @1 :Data;        # SHA-256 of the bundle; of the name for a built-in
+  digest       @1 :Data;        # SHA-256 of the bundle: the program's identity
   bindings     @2 :List(BindingInfo);
-  inlineBytes  @3 :UInt32;
-  sharedBytes  @4 :UInt32;
+  inlineBytes  @3 :UInt32;      # a launch gives as many
+  sharedBytes  @4 :UInt32;      # static shared memory
+  inline       @5 :List(InlineField);
+  blockX       @6 :UInt32;      # the workgroup that a launch must ask for;
+  blockY       @7 :UInt32;      # the default where blockFree is set
+  blockZ       @8 :UInt32;
+  blockFree    @9 :Bool;        # the launch decides
+  dynamicElementBytes @10 :UInt32;  # dynamic shared memory is of elements of this size; 0 = it takes none
+  stackBytes   @11 :UInt32;     # private memory of one lane
+  orderDependent @12 :Bool;     # results may depend on the order of workgroups
+  features     @13 :List(Text); # what not every device has: "f64", "subgroupVote"
+  warnings     @14 :List(Text); # of the verifier; the first 16, for people
+  toleranceAbs @15 :Float64;    # two right results differ by at most
+  toleranceRel @16 :Float64;    # toleranceAbs + toleranceRel * |result|
 }
 
 struct BindingInfo {
   name   @0 :Text;
   access @1 :BindingAccess;
+  type   @2 :Text;   # "f32" and the like, where all elements are of one scalar type
+}
+
+struct InlineField {
+  name   @0 :Text;
+  type   @1 :Text;     # "f32" and the like
+  offset @2 :UInt32;   # bytes
 }
 
 enum BindingAccess {
@@ -324,6 +353,8 @@ struct Description {
   subgroupSize       @10 :UInt32;
   facet              @11 :SessionFacet;
   programs           @12 :List(Text);  # names that openProgram takes
+  trap               @13 :Trap;    # what poisoned the session; kind none while nothing has
+  checked            @14 :Bool;    # see SessionPolicy.check
 }
 
 struct BudgetEntry {
@@ -338,6 +369,10 @@ struct SessionPolicy {
   limits           @1 :List(Limit);
   maxDeadlineNanos @2 :UInt64;      # 0 = as the parent
   programs         @3 :List(Text);  # empty = as the parent
+  check            @4 :Bool;
+  # Programs run slowly, and watched: a data race, a read of uninitialised shared
+  # memory or a divergent barrier is a trap as well. Set for good below a checked
+  # session.
 }
 
 struct Limit {

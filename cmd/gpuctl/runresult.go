@@ -161,6 +161,12 @@ func explainTrap(kind outcome.TrapKind, t *trapInfo, j *job) string {
 		return fmt.Sprintf("The program divided an integer by zero %s. Look for a zero in its inputs, or correct the program.", where)
 	case outcome.Unreachable:
 		return fmt.Sprintf("The program came to a place it calls unreachable, %s. Check its inputs, or correct the program.", where)
+	case outcome.DivergentBarrier:
+		return fmt.Sprintf("Some lanes of a workgroup did not reach a barrier that the others wait at, %s. Correct the program.", where)
+	case outcome.DataRace:
+		return fmt.Sprintf("Two lanes used the same memory, %s, with no barrier between, %s. Correct the program.", at, where)
+	case outcome.Uninitialized:
+		return fmt.Sprintf("The program read shared memory before it wrote it, %s. Correct the program.", where)
 	case outcome.MemoryGone:
 		return fmt.Sprintf("The memory under %s could not be read, %s. Run it again; if that repeats, look at device-manager's log.", binding, where)
 	}
