@@ -74,6 +74,14 @@ type Block struct {
 	Insts []Inst // OpPhi first, OpVariable (in the entry block) after them
 	Merge *Inst
 	Term  Inst // OpBranch, OpBranchConditional, OpSwitch, OpReturn…, OpKill, OpUnreachable
+
+	// Targets are the labels that Term leads to, in its order: true, false of an
+	// OpBranchConditional; the default, then the cases of an OpSwitch. A label may
+	// be there more than once.
+	Targets []ID
+	// Cases are the literals of an OpSwitch: Targets[i+1] is Cases[i]'s. They are
+	// cut to the width of the selector's type, and not sign-extended.
+	Cases []uint64
 }
 
 // Def is the instruction that defines id: one of Globals, Imports, Debug
