@@ -13,13 +13,38 @@ type Call struct {
 
 // Body is a fast body of one program.
 type Body struct {
-	// Items is how many independent pieces of work a call has (rows, elements,
-	// heads). ok is false for a call that the body cannot do exactly as the program
-	// would: one that would trap, or is misaligned. The lane engine does those.
+	Name string // of the library's program
+	// Items is how many independent pieces of work a call has (rows, blocks of
+	// elements, heads). ok is false for a call that the body cannot do exactly as the
+	// program would: one that would trap, is misaligned, or whose bindings overlap.
+	// The lane engine does those.
 	Items func(c *Call) (items uint64, ok bool)
-	// Run does items lo to hi-1. Ranges may run beside each other and in any order;
-	// no result depends on how they are cut. A range of Grain items takes well below
-	// a millisecond.
-	Run   func(c *Call, lo, hi uint64)
+	// Run does items lo to hi-1 of a call whose Items were ok. Ranges may run beside
+	// each other and in any order; no result depends on how they are cut. A range of
+	// Grain items takes well below a millisecond.
+	//
+	// It returns false when the data, not the shapes, make the program do what the
+	// body does not (a token beyond the table, a NaN among values to be ordered).
+	// What was written until then is of no account: the lane engine must do the whole
+	// launch, after all ranges have ended. A body that changes what it reads (Read
+	// and write bindings, or in place) never returns false.
+	Run   func(c *Call, lo, hi uint64) bool
 	Grain func(c *Call) uint64
 }
+
+// Lookup finds the body of a bundle by its digest.
+func Lookup(digest [32]byte) (*Body, bool) {
+	b, ok := byDigest[digest]
+	return b, ok
+}
+
+// ByName finds the body of a program of the library by its name.
+func ByName(name string) (*Body, bool) {
+	b, ok := byName[name]
+	return b, ok
+}
+
+var (
+	byName   = map[string]*Body{}
+	byDigest = map[[32]byte]*Body{}
+)
