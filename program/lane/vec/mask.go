@@ -1,0 +1,227 @@
+package vec
+
+// And, Or, AndNot, Xor and Not are for masks, and for bits of any other kind.
+
+// And is a & b.
+func And(dst, a, b []uint32) {
+	if accelerated {
+		andFast(dst, a, b)
+		return
+	}
+	andGo(dst, a, b)
+}
+
+// Or is a | b.
+func Or(dst, a, b []uint32) {
+	if accelerated {
+		orFast(dst, a, b)
+		return
+	}
+	orGo(dst, a, b)
+}
+
+// AndNot is a &^ b: a without the lanes of b.
+func AndNot(dst, a, b []uint32) {
+	if accelerated {
+		andNotFast(dst, a, b)
+		return
+	}
+	dst = dst[:min(len(dst), len(a), len(b))]
+	a, b = a[:len(dst)], b[:len(dst)]
+	for i := range dst {
+		dst[i] = a[i] &^ b[i]
+	}
+}
+
+// Not is ^a.
+func Not(dst, a []uint32) { notGo(dst, a) }
+
+// Select is a where cond is true, b elsewhere.
+func Select(dst, cond, a, b []uint32) {
+	if accelerated {
+		selectFast(dst, cond, a, b)
+		return
+	}
+	dst = dst[:min(len(dst), len(cond), len(a), len(b))]
+	cond, a, b = cond[:len(dst)], a[:len(dst)], b[:len(dst)]
+	for i := range dst {
+		dst[i] = b[i] ^ (a[i]^b[i])&cond[i]
+	}
+}
+
+// SelectL is Select for lanes of 64 bits.
+func SelectL(dst []uint64, cond []uint32, a, b []uint64) {
+	dst = dst[:min(len(dst), len(cond), len(a), len(b))]
+	cond, a, b = cond[:len(dst)], a[:len(dst)], b[:len(dst)]
+	for i := range dst {
+		dst[i] = b[i] ^ (a[i]^b[i])&uint64(int32(cond[i]))
+	}
+}
+
+// Blend copies src to dst on the lanes of mask.
+func Blend(dst, src, mask []uint32) {
+	if accelerated {
+		blendFast(dst, src, mask)
+		return
+	}
+	dst = dst[:min(len(dst), len(src), len(mask))]
+	src, mask = src[:len(dst)], mask[:len(dst)]
+	for i := range dst {
+		dst[i] ^= (dst[i] ^ src[i]) & mask[i]
+	}
+}
+
+// BlendS puts s into dst on the lanes of mask.
+func BlendS(dst []uint32, s uint32, mask []uint32) {
+	dst = dst[:min(len(dst), len(mask))]
+	mask = mask[:len(dst)]
+	for i := range dst {
+		dst[i] ^= (dst[i] ^ s) & mask[i]
+	}
+}
+
+// BlendL is Blend for lanes of 64 bits.
+func BlendL(dst, src []uint64, mask []uint32) {
+	dst = dst[:min(len(dst), len(src), len(mask))]
+	src, mask = src[:len(dst)], mask[:len(dst)]
+	for i := range dst {
+		dst[i] ^= (dst[i] ^ src[i]) & uint64(int32(mask[i]))
+	}
+}
+
+// Splat puts s on every lane.
+func Splat(dst []uint32, s uint32) {
+	if accelerated {
+		splatFast(dst, s)
+		return
+	}
+	for i := range dst {
+		dst[i] = s
+	}
+}
+
+// SplatL puts s on every lane.
+func SplatL(dst []uint64, s uint64) {
+	for i := range dst {
+		dst[i] = s
+	}
+}
+
+// Iota is start + i*step on lane i.
+func Iota(dst []uint32, start, step uint32) {
+	for i := range dst {
+		dst[i] = start
+		start += step
+	}
+}
+
+// AnyZero is the first lane of mask whose a is 0, or -1. A nil mask has all lanes.
+func AnyZero(a, mask []uint32) int {
+	if mask == nil {
+		for i, v := range a {
+			if v == 0 {
+				return i
+			}
+		}
+		return -1
+	}
+	a = a[:min(len(a), len(mask))]
+	mask = mask[:len(a)]
+	for i, v := range a {
+		if v == 0 && mask[i] != 0 {
+			return i
+		}
+	}
+	return -1
+}
+
+// AnyZeroL is AnyZero for lanes of 64 bits.
+func AnyZeroL(a []uint64, mask []uint32) int {
+	for i, v := range a {
+		if v == 0 && (mask == nil || i < len(mask) && mask[i] != 0) {
+			return i
+		}
+	}
+	return -1
+}
+
+// First is the first lane of mask, or -1.
+func First(mask []uint32) int {
+	for i, m := range mask {
+		if m != 0 {
+			return i
+		}
+	}
+	return -1
+}
+
+// Count is how many lanes mask has.
+func Count(mask []uint32) int {
+	n := uint32(0)
+	for _, m := range mask {
+		n -= m
+	}
+	return int(n)
+}
+
+// Any reports whether mask has a lane.
+func Any(mask []uint32) bool {
+	if accelerated {
+		return anyFast(mask)
+	}
+	return First(mask) >= 0
+}
+
+// All reports whether mask has all lanes.
+func All(mask []uint32) bool {
+	if accelerated {
+		return allFast(mask)
+	}
+	for _, m := range mask {
+		if m == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// Same reports whether a has one value on all lanes of mask; a nil mask has all.
+// Without a lane it is true.
+func Same(a, mask []uint32) bool {
+	if mask == nil {
+		for _, v := range a {
+			if v != a[0] {
+				return false
+			}
+		}
+		return true
+	}
+	a = a[:min(len(a), len(mask))]
+	first := First(mask[:len(a)])
+	if first < 0 {
+		return true
+	}
+	for i, v := range a {
+		if v != a[first] && mask[i] != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// SameL is Same for lanes of 64 bits.
+func SameL(a []uint64, mask []uint32) bool {
+	first := -1
+	for i, v := range a {
+		if mask != nil && (i >= len(mask) || mask[i] == 0) {
+			continue
+		}
+		if first < 0 {
+			first = i
+		}
+		if v != a[first] {
+			return false
+		}
+	}
+	return true
+}
