@@ -50,7 +50,9 @@ type Module struct {
 	Globals      []Inst // types, constants, OpVariable outside functions, OpUndef
 	Functions    []*Function
 
-	defs []*Inst // by id; nil if nothing defines it
+	insts []Inst  // all but OpLine and OpNoLine, in order
+	defs  []*Inst // by id; nil if nothing defines it
+	index index
 }
 
 // Function is one function with a body. (The profile has no imports, so every

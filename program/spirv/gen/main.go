@@ -107,16 +107,71 @@ func writeOpcodes(b *bytes.Buffer, g grammar) {
 	for _, i := range g.Instructions {
 		fmt.Fprintf(b, "%s Opcode = %d\n", i.Name, i.Opcode)
 	}
-	b.WriteString(")\n\nvar opInfos = map[Opcode]*OpInfo{\n")
+	// An array of pointers to constants needs no code when the program starts.
+	b.WriteString(")\n\nvar opInfos = [...]*OpInfo{\n")
 	last := -1
 	for _, i := range g.Instructions {
 		if i.Opcode == last {
 			continue
 		}
 		last = i.Opcode
-		fmt.Fprintf(b, "%d: {Name: %q, Class: %q, Operands: %s},\n", i.Opcode, i.Name, i.Class, operands(i.Operands))
+		fmt.Fprintf(b, "%d: {Name: %q, Class: %q, Operands: %s", i.Opcode, i.Name, i.Class, operands(i.Operands))
+		var results int
+		for _, o := range i.Operands {
+			switch o.Kind {
+			case "IdResultType":
+				b.WriteString(", hasType: true")
+				results++
+			case "IdResult":
+				b.WriteString(", hasResult: true")
+				results++
+			}
+		}
+		if results > 0 {
+			fmt.Fprintf(b, ", results: %d", results)
+		}
+		fmt.Fprintf(b, ", section: %s},\n", section(i))
 	}
 	b.WriteString("}\n")
+}
+
+// section is where an instruction stands in a module (specification, 2.4).
+func section(i instruction) string {
+	switch i.Name {
+	case "OpCapability":
+		return "sectionCapabilities"
+	case "OpExtension":
+		return "sectionExtensions"
+	case "OpExtInstImport":
+		return "sectionImports"
+	case "OpMemoryModel":
+		return "sectionMemoryModel"
+	case "OpEntryPoint":
+		return "sectionEntryPoints"
+	case "OpExecutionMode", "OpExecutionModeId":
+		return "sectionModes"
+	case "OpString", "OpSource", "OpSourceExtension", "OpSourceContinued":
+		return "sectionSources"
+	case "OpName", "OpMemberName":
+		return "sectionNames"
+	case "OpModuleProcessed":
+		return "sectionProcessed"
+	case "OpLine", "OpNoLine":
+		return "sectionLine"
+	case "OpUndef", "OpVariable", "OpExtInst":
+		return "sectionGlobalOrBody"
+	case "OpFunction", "OpFunctionParameter", "OpFunctionEnd", "OpLabel":
+		return "sectionFunctions"
+	}
+	for _, prefix := range []string{"OpType", "OpConstant", "OpSpecConstant"} {
+		if strings.HasPrefix(i.Name, prefix) {
+			return "sectionGlobals"
+		}
+	}
+	if i.Class == "Annotation" {
+		return "sectionAnnotations"
+	}
+	return "sectionBody"
 }
 
 func operands(list []operand) string {
@@ -144,7 +199,7 @@ func writeGLSL(b *bytes.Buffer, g grammar) {
 	for _, i := range g.Instructions {
 		fmt.Fprintf(b, "GLSL%s GLSL = %d\n", i.Name, i.Opcode)
 	}
-	b.WriteString(")\n\nvar glslInfos = map[GLSL]*OpInfo{\n")
+	b.WriteString(")\n\nvar glslInfos = [...]*OpInfo{\n")
 	for _, i := range g.Instructions {
 		fmt.Fprintf(b, "%d: {Name: %q, Operands: %s},\n", i.Opcode, i.Name, operands(i.Operands))
 	}
@@ -165,7 +220,7 @@ func writeKinds(b *bytes.Buffer, g grammar) {
 	for i, k := range g.Kinds {
 		fmt.Fprintf(b, "Kind%s OperandKind = %d\n", k.Kind, i+1)
 	}
-	b.WriteString(")\n\nvar kindInfos = map[OperandKind]*kindInfo{\n")
+	b.WriteString(")\n\nvar kindInfos = [...]kindInfo{\n")
 	for i, k := range g.Kinds {
 		fmt.Fprintf(b, "%d: {name: %q, category: category%s", i+1, k.Kind, k.Category)
 		if len(k.Bases) > 0 {
@@ -176,14 +231,14 @@ func writeKinds(b *bytes.Buffer, g grammar) {
 			b.WriteString("}")
 		}
 		if len(k.Enumerants) > 0 {
-			b.WriteString(", values: map[uint32]enumerant{\n")
-			seen := map[uint64]bool{}
-			for _, e := range k.Enumerants {
-				if seen[e.value()] {
+			b.WriteString(", values: []enumerant{\n")
+			// Ascending, for a search; the first name of a value is the one to print.
+			sort.SliceStable(k.Enumerants, func(i, j int) bool { return k.Enumerants[i].value() < k.Enumerants[j].value() })
+			for i, e := range k.Enumerants {
+				if i > 0 && k.Enumerants[i-1].value() == e.value() {
 					continue
 				}
-				seen[e.value()] = true
-				fmt.Fprintf(b, "%d: {name: %q", e.value(), e.Name)
+				fmt.Fprintf(b, "{value: %d, name: %q", e.value(), e.Name)
 				if len(e.Parameters) > 0 {
 					fmt.Fprintf(b, ", params: %s", operands(e.Parameters))
 				}

@@ -1,0 +1,3 @@
+// Package spirvtest makes SPIR-V for tests: whole modules by Builder, and broken
+// ones by Mutate.
+package spirvtest
