@@ -5,7 +5,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps build test lint generate run-gpu-mock fuzz-short clean
+.PHONY: help deps build test lint generate kernels run-gpu-mock fuzz-short clean
 
 COMMANDS := device-manager gpu-service gpu-mock gpu-gate gpuctl
 GO       ?= go
@@ -31,6 +31,10 @@ lint: ## Check formatting, and run vet, staticcheck and checklocks
 generate: ## Regenerate the Go of schema/capos.capnp
 	@tools/install-deps.sh test
 	$(GO) generate ./schema
+
+kernels: ## Rebuild the kernels of program/library from their sources
+	@tools/install-deps.sh test
+	@tools/kernels.sh
 
 run-gpu-mock: ## Boot the service in a virtual machine and watch it prove itself (BREAK=vecadd|driver|leak|manager|panic|hang|silent: see it fail)
 	@tools/install-deps.sh vm

@@ -39,6 +39,8 @@ for group in "$@"; do
 		want capnproto have capnp
 		want libcapnp-dev test -e /usr/include/capnp/rpc-twoparty.h
 		want pkg-config have pkg-config
+		want glslang-tools have glslangValidator # the kernels of program/library
+		want spirv-tools have spirv-val
 		;;
 	*)
 		echo "install-deps.sh: no group $group" >&2
