@@ -13,7 +13,6 @@ type Call struct {
 
 // Body is a fast body of one program.
 type Body struct {
-	Name string // of the library's program
 	// Items is how many independent pieces of work a call has (rows, blocks of
 	// elements, heads). ok is false for a call that the body cannot do exactly as the
 	// program would: one that would trap, is misaligned, or whose bindings overlap.
@@ -32,19 +31,42 @@ type Body struct {
 	Grain func(c *Call) uint64
 }
 
+// bodies is the table, by the names of the library's programs. Variants of one
+// program share a body: they differ in the order of their sums only.
+var bodies = map[string]*Body{
+	"argmax_f32":       argmaxBody,
+	"attention_f32":    attentionBody,
+	"copy":             copyBody,
+	"embed_f32":        embedBody,
+	"embed_q8_0":       embedQ8Body,
+	"fill_u32":         fillBody,
+	"layernorm_f32":    layernormBody,
+	"matmul_f32":       matmulBody,
+	"matmul_tiled_f32": matmulBody,
+	"matvec_f32":       matvecBody,
+	"matvec_q8_0":      matvecQ8Body,
+	"matvec_wg_f32":    matvecBody,
+	"matvec_wg_q8_0":   matvecQ8Body,
+	"reduce_f32":       reduceBody,
+	"rmsnorm_f32":      rmsnormBody,
+	"rope_f32":         ropeBody,
+	"saxpy_f32":        saxpyBody,
+	"softmax_f32":      softmaxBody,
+	"swiglu_f32":       swigluBody,
+	"topk_f32":         topkBody,
+	"vecadd_f32":       vecaddBody,
+}
+
+// ByName finds the body of a program of the library by its name.
+func ByName(name string) (*Body, bool) {
+	b, ok := bodies[name]
+	return b, ok
+}
+
 // Lookup finds the body of a bundle by its digest.
 func Lookup(digest [32]byte) (*Body, bool) {
 	b, ok := byDigest[digest]
 	return b, ok
 }
 
-// ByName finds the body of a program of the library by its name.
-func ByName(name string) (*Body, bool) {
-	b, ok := byName[name]
-	return b, ok
-}
-
-var (
-	byName   = map[string]*Body{}
-	byDigest = map[[32]byte]*Body{}
-)
+var byDigest = map[[32]byte]*Body{}

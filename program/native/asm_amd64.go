@@ -1,0 +1,98 @@
+package native
+
+import "golang.org/x/sys/cpu"
+
+// level is the instruction set in use; only tests change it.
+var level = detect()
+
+const (
+	levelGo = iota
+	levelAVX2
+	levelAVX512
+)
+
+func detect() int {
+	x := &cpu.X86
+	switch {
+	case !x.HasAVX2 || !x.HasFMA || !x.HasF16C:
+		return levelGo
+	case !x.HasAVX512F || !x.HasAVX512BW || !x.HasAVX512DQ || !x.HasAVX512VL:
+		return levelAVX2
+	}
+	return levelAVX512
+}
+
+//go:noescape
+func fillAVX2(dst []uint32, v uint32)
+
+//go:noescape
+func addAVX2(dst, a, b []float32)
+
+//go:noescape
+func saxpyAVX2(dst, x []float32, a float32)
+
+//go:noescape
+func scaleAVX2(dst, x []float32, s float32)
+
+//go:noescape
+func scaleMulAVX2(dst, x, w []float32, s float32)
+
+//go:noescape
+func normAVX2(dst, x, w, b []float32, mean, s float32)
+
+//go:noescape
+func rotateAVX2(dst, c, s []float32)
+
+//go:noescape
+func expSumAVX2(dst, x []float32, sub float32) float32
+
+//go:noescape
+func swigluAVX2(dst, a, b []float32)
+
+//go:noescape
+func sumAVX2(x []float32) float32
+
+//go:noescape
+func sumSquaresAVX2(x []float32, mean float32) float32
+
+//go:noescape
+func maxAVX2(x []float32) float32
+
+//go:noescape
+func findAboveAVX2(x []float32, t float32) int
+
+//go:noescape
+func dotRowsAVX2(y, m, x []float32, stride int)
+
+//go:noescape
+func dotRowsAVX512(y, m, x []float32, stride int)
+
+//go:noescape
+func axpyRowsAVX2(acc, m, p []float32, stride int)
+
+//go:noescape
+func dotRowsQ8AVX2(y []float32, w []byte, x []float32)
+
+//go:noescape
+func dotRowsQ8AVX512(y []float32, w []byte, x []float32)
+
+//go:noescape
+func expandQ8AVX2(dst []float32, w []byte)
+
+//go:noescape
+func gemm6x16AVX2(k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, add int)
+
+//go:noescape
+func gemm2x16AVX2(k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, add int)
+
+//go:noescape
+func gemm1x16AVX2(k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, add int)
+
+//go:noescape
+func gemm12x32AVX512(k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, add int)
+
+//go:noescape
+func gemm4x32AVX512(k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, add int)
+
+//go:noescape
+func gemm1x32AVX512(k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, add int)

@@ -1,0 +1,60 @@
+package native
+
+// Elementwise bodies: an item is blockWords elements.
+
+// elementwise makes a body whose items are the elements that all bindings have.
+func elementwise(s shape, run func(c *Call, from, to uint64)) *Body {
+	count := func(c *Call) uint64 {
+		n := c.words(0)
+		for i := range c.Bindings {
+			n = min(n, c.words(i))
+		}
+		return n
+	}
+	return &Body{
+		Items: func(c *Call) (uint64, bool) {
+			if !s.fits(c) {
+				return 0, false
+			}
+			return ceilDiv(count(c), blockWords), true
+		},
+		Run: func(c *Call, lo, hi uint64) bool {
+			n := count(c)
+			for ; lo < hi; lo++ {
+				run(c, lo*blockWords, min(n, (lo+1)*blockWords))
+			}
+			return true
+		},
+		Grain: func(*Call) uint64 { return grainWords / blockWords },
+	}
+}
+
+var copyBody = elementwise(
+	shape{bindings: 2, write: 1, write2: -1, inPlace: 1 << 0},
+	func(c *Call, from, to uint64) {
+		copy(c.u32(1)[from:to], c.u32(0)[from:to])
+	})
+
+var fillBody = elementwise(
+	shape{bindings: 1, inlineWords: 1, write: 0, write2: -1},
+	func(c *Call, from, to uint64) {
+		fill(c.u32(0)[from:to], uint32(c.inline(0)))
+	})
+
+var vecaddBody = elementwise(
+	shape{bindings: 3, write: 2, write2: -1, inPlace: 1<<0 | 1<<1},
+	func(c *Call, from, to uint64) {
+		add(c.f32(2)[from:to], c.f32(0)[from:to], c.f32(1)[from:to])
+	})
+
+var saxpyBody = elementwise(
+	shape{bindings: 2, inlineWords: 1, write: 1, write2: -1, inPlace: 1 << 0},
+	func(c *Call, from, to uint64) {
+		saxpy(c.f32(1)[from:to], c.f32(0)[from:to], c.inlineF32(0))
+	})
+
+var swigluBody = elementwise(
+	shape{bindings: 3, write: 2, write2: -1, inPlace: 1<<0 | 1<<1},
+	func(c *Call, from, to uint64) {
+		swiglu(c.f32(2)[from:to], c.f32(0)[from:to], c.f32(1)[from:to])
+	})

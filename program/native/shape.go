@@ -1,0 +1,98 @@
+package native
+
+import (
+	"encoding/binary"
+	"math"
+	"sync"
+)
+
+// mostWords bounds what one item reads, so that an item ends within a millisecond
+// or so. Larger ones are the lane engine's.
+const mostWords = 1 << 20
+
+// grainWords is what a range of Grain items reads or so: some 20 µs of memory.
+const grainWords = 1 << 16
+
+// blockWords is the item of elementwise bodies.
+const blockWords = 4096
+
+// shape is what a body wants of every call.
+type shape struct {
+	bindings    int
+	inlineWords int
+	write       int // the binding that is written; -1 and a second in write2: see topk
+	write2      int // another, or -1
+	inPlace     int // one bit for each binding that may begin where the written one does
+	halves      int // one bit for each binding of 2-byte alignment (q8_0)
+}
+
+// fits says whether a call is of the shape, its bindings aligned and whole words,
+// and none but those of inPlace share memory with what is written. It touches no
+// memory of the bindings.
+func (s *shape) fits(c *Call) bool {
+	if len(c.Bindings) != s.bindings || len(c.Inline) != 4*s.inlineWords {
+		return false
+	}
+	if c.Grid.X == 0 || c.Grid.Y == 0 || c.Grid.Z == 0 {
+		return false
+	}
+	for i, b := range c.Bindings {
+		to := 4
+		if s.halves>>i&1 != 0 {
+			to = 2
+		}
+		if !aligned(b, uintptr(to)) || len(b)%to != 0 || uint64(len(b)) > math.MaxUint32 {
+			return false
+		}
+		for _, w := range [...]int{s.write, s.write2} {
+			if w < 0 || w == i {
+				continue
+			}
+			shared, same := overlap(b, c.Bindings[w])
+			if shared && !(same && s.inPlace>>i&1 != 0) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// words is the length of a binding in words.
+func (c *Call) words(i int) uint64 { return uint64(len(c.Bindings[i]) / 4) }
+
+func (c *Call) f32(i int) []float32 { return f32s(c.Bindings[i]) }
+func (c *Call) u32(i int) []uint32  { return u32s(c.Bindings[i]) }
+
+// inline is word i of the push constants; their product with another one cannot
+// overflow.
+func (c *Call) inline(i int) uint64 {
+	return uint64(binary.LittleEndian.Uint32(c.Inline[4*i:]))
+}
+
+func (c *Call) inlineF32(i int) float32 {
+	return math.Float32frombits(uint32(c.inline(i)))
+}
+
+// ceilDiv is a/b, rounded up.
+func ceilDiv(a, b uint64) uint64 { return (a + b - 1) / b }
+
+// grainOf is how many items of so many words are one grain.
+func grainOf(words uint64) uint64 {
+	return max(1, grainWords/max(words, 1))
+}
+
+// one is the Grain of bodies with few, large items.
+func one(*Call) uint64 { return 1 }
+
+// scratch is what a Run needs beyond its stack.
+type scratch struct {
+	panel [panelDepth * mostTileCols]float32   // of a matrix product's b
+	edge  [mostTileRows * mostTileCols]float32 // a tile that is cut off at the right
+
+	query, sums [mostHeadDim]float32
+	weights     [attentionStep]float32
+}
+
+// scratches never shrinks a Run's speed to that of the allocator: in steady state
+// there is one for each worker. A Run that dies of a memory fault loses its own.
+var scratches = sync.Pool{New: func() any { return new(scratch) }}
