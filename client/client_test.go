@@ -234,10 +234,33 @@ func TestRefusedAndFailedCommands(t *testing.T) {
 	require.Equal(t, outcome.Failed, done[2].Outcome.Kind)
 	require.Equal(t, outcome.Trap{Kind: outcome.OutOfBounds, Offset: 400, Workgroup: 0, Lane: 100}, done[2].Outcome.Trap)
 	require.Error(t, done[3].Err, "bindings are missing")
-	require.Equal(t, outcome.Success, done[4].Outcome)
+	poisoned := outcome.Outcome{Kind: outcome.Cancelled, Cause: outcome.Poisoned}
+	require.Equal(t, poisoned, done[4].Outcome)
 	for i, c := range done {
 		require.Equal(t, uint64(i+1), c.Ticket)
 	}
+
+	// What is known of a session that a trap has poisoned.
+	for name, push := range map[string]func() error{
+		"launch":       func() error { _, err := q.PushLaunch(&client.Launch{Program: trap}); return err },
+		"copy":         func() error { _, err := q.PushCopy(&client.Copy{Dst: b, Src: b, SrcOff: 64, Bytes: 64}); return err },
+		"fill":         func() error { _, err := q.PushFill(&client.Fill{Buffer: b, Bytes: 64}); return err },
+		"open":         func() error { _, err := s.OpenProgram(ctx, "copy"); return err },
+		"createBuffer": func() error { _, err := s.CreateBuffer(ctx, 4096, 0); return err },
+		"load":         func() error { _, err := s.LoadProgram(ctx, []byte("a bundle")); return err },
+	} {
+		err := push()
+		require.ErrorIs(t, err, gpuerr.Poisoned, name)
+		require.ErrorContains(t, err, "outOfBounds binding=0 offset=400", name)
+	}
+	d, err := s.Describe(ctx)
+	require.NoError(t, err)
+	require.Equal(t, done[2].Outcome.Trap, d.Trap)
+	_, err = b.ReadAt(make([]byte, 4096), 0)
+	require.NoError(t, err)
+	require.NoError(t, trap.Close(ctx))
+	require.NoError(t, q.Close(ctx))
+	require.NoError(t, s.Close(ctx))
 }
 
 func TestDeadlineAndCancel(t *testing.T) {

@@ -84,6 +84,9 @@ func (q *Queue) launchLocked(l *Launch) (uint64, error) {
 	if l.Program == nil || l.Program.s != q.s {
 		return 0, errForeign("Program")
 	}
+	if err := q.s.unpoisoned(); err != nil {
+		return 0, err
+	}
 	if len(l.Bindings) > math.MaxUint16 || len(l.Inline) > math.MaxUint16 {
 		return 0, gpuerr.New(gpuerr.LaunchLimit, "a launch with %d bindings and %d bytes of inline arguments is too large for the ring", len(l.Bindings), len(l.Inline))
 	}
@@ -118,6 +121,9 @@ func (q *Queue) copyLocked(c *Copy) (uint64, error) {
 	if c.Dst == nil || c.Dst.s != q.s || c.Src == nil || c.Src.s != q.s {
 		return 0, errForeign("Dst or Src")
 	}
+	if err := q.s.unpoisoned(); err != nil {
+		return 0, err
+	}
 	micros, err := deadlineMicros(c.Deadline)
 	if err != nil {
 		return 0, err
@@ -130,6 +136,9 @@ func (q *Queue) copyLocked(c *Copy) (uint64, error) {
 func (q *Queue) fillLocked(f *Fill) (uint64, error) {
 	if f.Buffer == nil || f.Buffer.s != q.s {
 		return 0, errForeign("Buffer")
+	}
+	if err := q.s.unpoisoned(); err != nil {
+		return 0, err
 	}
 	micros, err := deadlineMicros(f.Deadline)
 	if err != nil {

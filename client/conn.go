@@ -66,7 +66,7 @@ func takeFD(nc *net.UnixConn) (int, error) {
 // NewConn speaks on a connected tenant socket; it takes ownership of fd, also
 // when it fails.
 func NewConn(ctx context.Context, fd int) (*Conn, error) {
-	conn, err := control.NewConn(fd, control.ConnOptions{Descriptors: control.AnyDescriptors})
+	conn, err := control.NewConn(fd, control.ConnOptions{Descriptors: true})
 	if err != nil {
 		return nil, err
 	}

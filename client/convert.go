@@ -28,17 +28,25 @@ func description(d control.Description) Description {
 		SubgroupSize:       d.SubgroupSize,
 		Facet:              Facet(d.Facet),
 		Programs:           d.Programs,
+		Trap:               d.Trap.Trap,
+		Checked:            d.Checked,
 	}
 }
 
 func programInfo(p control.ProgramInfo) ProgramInfo {
 	info := ProgramInfo{
-		Name: p.Name, Digest: p.Digest, InlineBytes: p.InlineBytes, SharedBytes: p.SharedBytes,
-		Block:    Dim3{p.BlockX, p.BlockY, p.BlockZ},
-		Bindings: make([]BindingInfo, len(p.Bindings)),
+		Name: p.Name, Digest: p.Digest, InlineBytes: p.InlineBytes,
+		Block: Dim3{p.Block[0], p.Block[1], p.Block[2]}, BlockFree: p.BlockFree,
+		SharedBytes: p.SharedBytes, DynamicElementBytes: p.DynamicElementBytes, StackBytes: p.StackBytes,
+		OrderDependent: p.OrderDependent, Features: p.Features, Warnings: p.Warnings,
+		ToleranceAbs: p.ToleranceAbs, ToleranceRel: p.ToleranceRel,
+		Bindings: make([]BindingInfo, len(p.Bindings)), Inline: make([]FieldInfo, len(p.Inline)),
 	}
 	for i, b := range p.Bindings {
-		info.Bindings[i] = BindingInfo{Name: b.Name, Access: Access(b.Access)}
+		info.Bindings[i] = BindingInfo{Name: b.Name, Access: Access(b.Access), Type: b.Type}
+	}
+	for i, f := range p.Inline {
+		info.Inline[i] = FieldInfo{Name: f.Name, Type: f.Type, Off: f.Off}
 	}
 	return info
 }

@@ -7,7 +7,7 @@ import (
 	"capgpu/client"
 )
 
-// A whole use of the service; examples/go/vecadd is this as a program.
+// A whole use of the service; examples/vecadd is this as a program.
 func Example() {
 	ctx := context.Background()
 	if err := add(ctx, "/run/capgpu/default.sock"); err != nil {

@@ -1,15 +1,15 @@
 package client
 
 import (
-	"bytes"
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"capgpu/control"
 	"capgpu/gpuerr"
-	"capgpu/internal/shm"
 	"capgpu/outcome"
+	"capgpu/program"
 )
 
 // Fence is a 64-bit timeline. A point on it is reached once, with one outcome,
@@ -45,7 +45,7 @@ func (f *Fence) State(ctx context.Context) (FenceState, error) {
 	if err != nil {
 		return FenceState{}, err
 	}
-	return parseFenceState(m.Body)
+	return f.parseState(m.Body)
 }
 
 // Wait waits until the fence has reached value and returns that point's outcome.
@@ -100,7 +100,7 @@ func (f *Fence) wait(ctx context.Context, value uint64, timeout time.Duration) (
 		req.TimeoutNanos = uint64(left)
 		m, err := f.s.call(ctx, control.TypeFenceWait, req.AppendTo(nil))
 		if err == nil {
-			return parseFenceState(m.Body)
+			return f.parseState(m.Body)
 		}
 		if !errors.Is(err, gpuerr.Busy) || left == 0 { // no place is needed to look once
 			return FenceState{}, err
@@ -125,11 +125,12 @@ func (s *Session) pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-func parseFenceState(body []byte) (FenceState, error) {
+func (f *Fence) parseState(body []byte) (FenceState, error) {
 	r, err := control.ParseFenceState(body)
 	if err != nil {
 		return FenceState{}, err
 	}
+	f.s.noticeTrap(r.Outcome)
 	return FenceState{Reached: r.Reached, Promised: r.Promised, Outcome: r.Outcome}, nil
 }
 
@@ -155,10 +156,12 @@ type Program struct {
 	s      *Session
 	handle uint64
 	info   ProgramInfo
+	loaded bool
 }
 
 // OpenProgram opens a program of the device by name; Description.Programs lists
-// them.
+// them. By its digest (Digest.String) it opens one that this session, or one that
+// it was restricted from, has loaded and not closed.
 func (s *Session) OpenProgram(ctx context.Context, name string) (*Program, error) {
 	if len(name) > control.MaxStringBytes {
 		return nil, gpuerr.New(gpuerr.NoProgram, "a program's name has at most %d bytes", control.MaxStringBytes)
@@ -167,54 +170,41 @@ func (s *Session) OpenProgram(ctx context.Context, name string) (*Program, error
 	if err != nil {
 		return nil, err
 	}
-	return s.newProgram(m.Body)
+	return s.newProgram(m.Body, strings.HasPrefix(name, digestPrefix))
 }
 
-// LoadProgram hands a program bundle of at most 16 MiB to the device, which
-// verifies it.
+// LoadProgram hands a program bundle of at most MaxBundleBytes to the device,
+// which admits it or says where it is not in the profile (gpuerr.Program). The
+// bundle travels in a buffer of the session, which is charged meanwhile.
 func (s *Session) LoadProgram(ctx context.Context, bundle []byte) (*Program, error) {
-	if len(bundle) == 0 || len(bundle) > maxBundleBytes {
-		return nil, gpuerr.New(gpuerr.Invalid, "bundle has %d bytes; 1 to %d are possible", len(bundle), maxBundleBytes)
+	if len(bundle) == 0 || len(bundle) > MaxBundleBytes {
+		return nil, gpuerr.New(gpuerr.Invalid, "bundle has %d bytes; 1 to %d are possible", len(bundle), MaxBundleBytes)
 	}
-	bundle = bytes.Clone(bundle) // the caller's may change once this returns
-	m, err := s.createOf(ctx, control.TypeCloseProgram, func(ctx context.Context) (*control.Message, error) {
-		return s.sendBundle(ctx, bundle)
-	})
+	b, err := s.CreateBuffer(ctx, uint64(len(bundle)), Upload)
 	if err != nil {
 		return nil, err
 	}
-	return s.newProgram(m.Body)
+	// Also when ctx has ended: what is left of it then goes with the session.
+	defer b.Close(context.WithoutCancel(ctx))
+	if _, err := b.WriteAt(bundle, 0); err != nil {
+		return nil, err
+	}
+	m, err := s.create(ctx, control.TypeLoadProgram, control.TypeCloseProgram, control.LoadProgramRequest{Buffer: b.handle, Bytes: uint64(len(bundle))}.AppendTo(nil))
+	if err != nil {
+		return nil, err
+	}
+	return s.newProgram(m.Body, true)
 }
 
-// sendBundle passes the bundle in sealed memory, which the driver reads before
-// it answers.
-func (s *Session) sendBundle(ctx context.Context, bundle []byte) (*control.Message, error) {
-	mem, err := shm.Create("capgpu-bundle", uint64(len(bundle)))
-	if err != nil {
-		return nil, err
-	}
-	defer mem.Close()
-	view, err := mem.Map(0, uint64(len(bundle)), true)
-	if err != nil {
-		return nil, err
-	}
-	copy(view, bundle)
-	if err := shm.Unmap(view); err != nil {
-		return nil, err
-	}
-	body := control.LoadProgramRequest{Bytes: uint64(len(bundle))}.AppendTo(nil)
-	return s.ask(ctx, control.TypeLoadProgram, body, []int{mem.FD()})
-}
+// MaxBundleBytes is the largest bundle that the service takes.
+const MaxBundleBytes = program.MaxBundleBytes
 
-// maxBundleBytes is the largest bundle that the service takes.
-const maxBundleBytes = 16 << 20
-
-func (s *Session) newProgram(body []byte) (*Program, error) {
+func (s *Session) newProgram(body []byte, loaded bool) (*Program, error) {
 	r, err := control.ParseProgramReply(body)
 	if err != nil {
 		return nil, err
 	}
-	p := &Program{s: s, handle: r.Handle, info: programInfo(r.Info)}
+	p := &Program{s: s, handle: r.Handle, info: programInfo(r.Info), loaded: loaded}
 	if err := s.adopt(p); err != nil {
 		return nil, err
 	}
@@ -226,6 +216,15 @@ func (p *Program) Handle() uint64 { return p.handle }
 
 // Info is what a launch is checked against.
 func (p *Program) Info() ProgramInfo { return p.info }
+
+// Reference is what a session restricted from this one opens the program by
+// (OpenProgram): its digest, or the name of a built-in one.
+func (p *Program) Reference() string {
+	if p.loaded {
+		return p.info.Digest.String()
+	}
+	return p.info.Name
+}
 
 // Close ends the program; its queued work ends as revoked.
 func (p *Program) Close(ctx context.Context) error {

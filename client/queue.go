@@ -7,6 +7,7 @@ import (
 
 	"capgpu/control"
 	"capgpu/gpuerr"
+	"capgpu/outcome"
 	"capgpu/ring"
 )
 
@@ -194,6 +195,9 @@ func (q *Queue) Completions(ctx context.Context, out []Completion) (int, error) 
 		if c.Code != gpuerr.None {
 			out[i].Err = refusal(c)
 		}
+		if c.Outcome.Cause != outcome.NoCause {
+			q.s.noticeTrap(c.Outcome)
+		}
 	}
 	return n, nil
 }
@@ -201,6 +205,9 @@ func (q *Queue) Completions(ctx context.Context, out []Completion) (int, error) 
 // refusal is why an entry was refused. The ring has no room for words.
 func refusal(c *ring.Completion) error {
 	e := gpuerr.New(c.Code, "the driver refused this command")
+	if c.Code == gpuerr.LaunchLimit {
+		e.Msg = "P-GPU-5003: the launch has more workgroups, threads, shared memory or arguments than the device takes, or another workgroup than the program"
+	}
 	e.Available = c.Available
 	return e
 }

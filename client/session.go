@@ -26,6 +26,8 @@ type Session struct {
 	cause   atomic.Pointer[gpuerr.Error]
 	watched chan struct{} // closed when runWatch has returned
 
+	poisoned atomic.Pointer[gpuerr.Error] // by a trap that is known here
+
 	creating sync.WaitGroup // creations that may outlive their caller
 	// ctx ends with the session; queues wait with it.
 	ctx    context.Context
@@ -44,7 +46,7 @@ type object interface{ release() }
 // NewSession speaks on a control socket of a driver of the given epoch; it takes
 // ownership of fd, also when it fails.
 func NewSession(fd int, epoch uint64) (*Session, error) {
-	conn, err := control.NewConn(fd, control.ConnOptions{Descriptors: control.AnyDescriptors})
+	conn, err := control.NewConn(fd, control.ConnOptions{Descriptors: true})
 	if err != nil {
 		return nil, err
 	}
@@ -262,7 +264,7 @@ func (s *Session) Budget(ctx context.Context) ([]BudgetEntry, error) {
 // It ends with this one, but not the other way round, and it lives on its own
 // socket: closing this session's Go object ends both.
 func (s *Session) Restrict(ctx context.Context, p Policy) (*Session, error) {
-	req := control.RestrictRequest{Facet: uint32(p.Facet), MaxDeadlineNanos: uint64(max(0, p.MaxDeadline)), Programs: p.Programs}
+	req := control.RestrictRequest{Facet: uint32(p.Facet), MaxDeadlineNanos: uint64(max(0, p.MaxDeadline)), Check: p.Check, Programs: p.Programs}
 	for name, amount := range p.Limits {
 		class, ok := ledger.ParseClass(name)
 		if !ok {

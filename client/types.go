@@ -1,6 +1,7 @@
 package client
 
 import (
+	"encoding/hex"
 	"fmt"
 	"time"
 
@@ -100,7 +101,9 @@ type Description struct {
 	MaxQueueEntries    uint32
 	SubgroupSize       uint32
 	Facet              Facet
-	Programs           []string // names that OpenProgram takes
+	Programs           []string     // names that OpenProgram takes
+	Trap               outcome.Trap // what poisoned the session; Kind NoTrap: nothing has
+	Checked            bool         // see Policy.Check
 }
 
 // BudgetEntry is one resource of the session's ledger account.
@@ -115,16 +118,45 @@ type BudgetEntry struct {
 type BindingInfo struct {
 	Name   string
 	Access Access
+	Type   string // of its elements: "f32"; "" where there is no single one
 }
+
+// FieldInfo is one scalar of a program's inline arguments.
+type FieldInfo struct {
+	Name string
+	Type string // "f32"
+	Off  uint32 // bytes
+}
+
+// Digest is the SHA-256 of a program's bundle.
+type Digest [32]byte
+
+// String is what OpenProgram takes: "sha256:" and 64 hexadecimal digits.
+func (d Digest) String() string { return digestPrefix + hex.EncodeToString(d[:]) }
+
+const digestPrefix = "sha256:"
 
 // ProgramInfo is what a launch is checked against.
 type ProgramInfo struct {
 	Name        string
-	Digest      [32]byte // SHA-256 of the bundle; of the name for a built-in
-	InlineBytes uint32
-	SharedBytes uint32
-	Block       Dim3 // required block size; zero: any
+	Digest      Digest
 	Bindings    []BindingInfo
+	Inline      []FieldInfo
+	InlineBytes uint32
+	// Block is the workgroup that a launch must ask for, or where BlockFree is set
+	// the default.
+	Block     Dim3
+	BlockFree bool
+	// SharedBytes is static shared memory. Launch.SharedBytes is a multiple of
+	// DynamicElementBytes, and 0 where that is 0.
+	SharedBytes         uint32
+	DynamicElementBytes uint32
+	StackBytes          uint32   // private memory of a lane
+	OrderDependent      bool     // results may depend on the order of workgroups
+	Features            []string // what not every device has
+	Warnings            []string // of the verifier, for people; at most 16
+	// Two right results differ by at most ToleranceAbs + ToleranceRel·|result|.
+	ToleranceAbs, ToleranceRel float64
 }
 
 // Dim3 counts in x, y and z.
@@ -135,7 +167,10 @@ type Policy struct {
 	Facet       Facet
 	MaxDeadline time.Duration     // 0: as the parent
 	Limits      map[string]uint64 // by resource name; missing: as the parent
-	Programs    []string          // empty: as the parent
+	Programs    []string          // names and digests; empty: as the parent
+	// Check has programs run slowly and watched: data races between lanes, reads of
+	// uninitialised shared memory and divergent barriers are traps, too.
+	Check bool
 }
 
 // QueueOptions sizes a queue. Zero fields take the defaults.

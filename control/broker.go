@@ -146,17 +146,13 @@ type NextStateReply struct {
 
 func (m NextStateReply) AppendTo(b []byte) []byte {
 	b = appendU32(appendU64(b, m.Epoch), m.State)
-	var changed uint32
-	if m.Changed {
-		changed = 1
-	}
-	return appendStr(appendU32(b, changed), m.Cause)
+	return appendStr(appendBool(b, m.Changed), m.Cause)
 }
 
 func (m *NextStateReply) decode(r *reader) {
 	m.Epoch = r.u64("epoch")
 	m.State = r.enum(maxState, "state")
-	m.Changed = r.enum(1, "changed") == 1
+	m.Changed = r.flag("changed")
 	m.Cause = r.str(MaxStringBytes, "cause")
 }
 

@@ -43,7 +43,7 @@ func NewCaller(c *Conn) *Caller { return NewPeer(context.Background(), c, nil) }
 // are not read either: a handler that itself asks gives its question a deadline.
 // The end of ctx ends the link. It owns c.
 func NewPeer(ctx context.Context, c *Conn, h Handler) *Caller {
-	c.expectStatus()
+	c.expectLong()
 	ctx, cancel := context.WithCancelCause(ctx)
 	k := &Caller{
 		conn: c, cancel: cancel,

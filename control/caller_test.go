@@ -32,9 +32,9 @@ func TestCall(t *testing.T) {
 		case TypeOpenDevice:
 			return NewReply(m, OpenDeviceReply{Epoch: 3}.AppendTo(nil), memfdOnce(t))
 		case TypeStatus:
-			return NewReply(m, make([]byte, MaxStatusBytes-HeaderBytes))
-		case TypeLoadProgram:
-			return NewReply(m, ProgramReply{Handle: 1, Info: aProgram}.AppendTo(nil))
+			return NewReply(m, make([]byte, MaxLongBytes-HeaderBytes))
+		case TypeAttach:
+			return NewReply(m, nil)
 		}
 		return ErrorReply(m, anError)
 	})
@@ -50,11 +50,11 @@ func TestCall(t *testing.T) {
 		t.Fatalf("OpenDevice: %+v, %v", m, err)
 	}
 	m.CloseFDs()
-	if m, err = k.Call(ctx, TypeStatus, appendU32(nil, 0), nil); err != nil || len(m.Body) != MaxStatusBytes-HeaderBytes {
+	if m, err = k.Call(ctx, TypeStatus, appendU32(nil, 0), nil); err != nil || len(m.Body) != MaxLongBytes-HeaderBytes {
 		t.Errorf("Status: %v", err)
 	}
-	if _, err = k.Call(ctx, TypeLoadProgram, appendU64(nil, 1), []int{lent}); err != nil {
-		t.Errorf("LoadProgram: %v", err)
+	if _, err = k.Call(ctx, TypeAttach, anAttach, []int{lent}); err != nil {
+		t.Errorf("Attach: %v", err)
 	}
 	if _, err = k.Call(ctx, TypePing, nil, nil); !errors.Is(err, gpuerr.Quota) || gpuerr.From(err).Available != 4096 {
 		t.Errorf("Ping: %v", err)
@@ -240,7 +240,7 @@ func TestCallLyingPeer(t *testing.T) {
 		defer unix.Close(peer)
 		k := NewCaller(conn)
 		defer k.Close()
-		rawSend(t, peer, encode(t, &Message{Type: TypeLoadProgram, Seq: 1, Body: appendU64(nil, 1), FDs: []int{fd}}), fd)
+		rawSend(t, peer, encode(t, &Message{Type: TypeAttach, Seq: 1, Body: anAttach, FDs: []int{fd}}), fd)
 		<-k.Done()
 		if err := k.Err(); !errors.Is(err, gpuerr.Protocol) {
 			t.Errorf("Err() = %v", err)

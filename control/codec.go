@@ -75,6 +75,9 @@ func (r *reader) enum(max uint32, field string) uint32 {
 	return v
 }
 
+// flag reads a u32 that is 0 or 1.
+func (r *reader) flag(field string) bool { return r.enum(1, field) == 1 }
+
 // handle reads a u64 that is not 0.
 func (r *reader) handle(field string) uint64 {
 	h := r.u64(field)
@@ -169,6 +172,13 @@ func appendStr(b []byte, s string) []byte {
 	return append(appendU16(b, uint16(len(s))), s...)
 }
 
+func appendBool(b []byte, v bool) []byte {
+	if v {
+		return appendU32(b, 1)
+	}
+	return appendU32(b, 0)
+}
+
 func appendNames(b []byte, names []string) []byte {
 	b = appendU32(b, uint32(len(names)))
 	for _, n := range names {
@@ -210,6 +220,9 @@ func body[T any, P decoder[T]](r *reader) {
 	P(&v).decode(r)
 }
 
+// anything is a body that is passed on unread: JSON.
+func anything(r *reader) { r.rest = nil }
+
 // CheckBody parses the body of a request, or of a reply without an error code,
 // as its type demands, and throws the result away.
 func CheckBody(t MsgType, reply bool, b []byte) error {
@@ -217,19 +230,12 @@ func CheckBody(t MsgType, reply bool, b []byte) error {
 	if l == nil {
 		return gpuerr.New(gpuerr.Protocol, "%v: no such message", t)
 	}
-	max := MaxMessageBytes - HeaderBytes
 	read := l.request
 	if reply {
 		read = l.reply
-		if l.jsonReply {
-			max = MaxStatusBytes - HeaderBytes
-		}
 	}
-	if len(b) > max {
+	if max := maxBytes(t, reply) - HeaderBytes; len(b) > max {
 		return gpuerr.New(gpuerr.Protocol, "%v: a body of %d bytes is longer than %d", t, len(b), max)
-	}
-	if reply && l.jsonReply {
-		return nil
 	}
 	r := reader{rest: b}
 	read(&r)

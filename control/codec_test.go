@@ -37,9 +37,9 @@ func TestGolden(t *testing.T) {
 	lines = append(lines, goldenLine("three descriptors", encode(t, fds)))
 	golden(t, "messages.golden", lines)
 
-	for typ, l := range layouts {
+	for typ := range layouts {
 		for _, name := range []string{typ.String(), typ.String() + " reply"} {
-			if !seen[name] && !(l.jsonReply && strings.HasSuffix(name, "reply")) {
+			if !seen[name] && !((typ == TypeStatus || typ == TypeDriverStatus) && strings.HasSuffix(name, "reply")) {
 				t.Errorf("%s has no sample", name)
 			}
 		}
@@ -103,7 +103,7 @@ func TestParseRefuses(t *testing.T) {
 		{"budget class", TypeBudget, true, BudgetReply{Entries: []BudgetEntry{{Class: 99}}}.AppendTo(nil), "class"},
 		{"huge list of devices", TypeListDevices, true, huge, "fit"},
 		{"huge list of entries", TypeBudget, true, huge, "fit"},
-		{"huge list of names", TypeRestrict, false, append(make([]byte, 4+8+4), huge...), "fit"},
+		{"huge list of names", TypeRestrict, false, append(make([]byte, 4+8+4+4), huge...), "fit"},
 		{"device state", TypeListDevices, true, device(func(d *DeviceInfo) { d.State = 4 }), "state"},
 		{"device facet", TypeListDevices, true, device(func(d *DeviceInfo) { d.Facet = 3 }), "facet"},
 		{"changed", TypeNextState, true, appendStr(appendU32(appendU32(appendU64(nil, 1), 1), 2), ""), "changed"},
@@ -116,7 +116,7 @@ func TestParseRefuses(t *testing.T) {
 		{"outcome zero word", TypeFenceWait, true, poke(fence, 22, 1), "zero"},
 		{"body where none belongs", TypePing, false, []byte{0}, "left"},
 		{"long status request", TypeDriverStatus, false, make([]byte, MaxMessageBytes), "longer"},
-		{"long status reply", TypeStatus, true, make([]byte, MaxStatusBytes-HeaderBytes+1), "longer"},
+		{"long status reply", TypeStatus, true, make([]byte, MaxLongBytes-HeaderBytes+1), "longer"},
 		{"unknown type", 999, false, nil, "no such message"},
 	} {
 		err := CheckBody(c.typ, c.reply, c.body)
@@ -124,7 +124,7 @@ func TestParseRefuses(t *testing.T) {
 			t.Errorf("%s: %v, want E_PROTOCOL with %q", c.name, err, c.word)
 		}
 	}
-	if err := CheckBody(TypeStatus, true, make([]byte, MaxStatusBytes-HeaderBytes)); err != nil {
+	if err := CheckBody(TypeStatus, true, make([]byte, MaxLongBytes-HeaderBytes)); err != nil {
 		t.Errorf("the longest status reply: %v", err)
 	}
 }

@@ -18,7 +18,7 @@ import (
 // ConnOptions tunes a Conn; the zero value is the wire's.
 type ConnOptions struct {
 	WriteTimeout time.Duration // 0: 5 s
-	Descriptors  Descriptors   // what may come in; an asker whose replies carry some says AnyDescriptors
+	Descriptors  bool          // let descriptors in: of a trusted peer only, see rights.go
 }
 
 // writeTimeout is how long a peer may leave its replies unread.
@@ -30,7 +30,6 @@ type Conn struct {
 	file         *os.File
 	raw          syscall.RawConn
 	writeTimeout time.Duration
-	takes        Descriptors
 
 	sending chan struct{} // holds one token: the right to send
 	sendBuf []byte        // the holder's
@@ -66,14 +65,14 @@ func NewConn(fd int, opts ConnOptions) (*Conn, error) {
 		return nil, gpuerr.New(gpuerr.IO, "cannot poll a socket: %v", err)
 	}
 	c := &Conn{
-		file: file, raw: raw, writeTimeout: opts.WriteTimeout, takes: opts.Descriptors,
+		file: file, raw: raw, writeTimeout: opts.WriteTimeout,
 		sending: make(chan struct{}, 1),
 		recvBuf: make([]byte, MaxMessageBytes+1),
 	}
-	if c.takes == NoDescriptors {
-		RefuseDescriptors(fd)
-	} else {
+	if opts.Descriptors {
 		c.oobBuf = make([]byte, unix.CmsgSpace(MaxFDs*4))
+	} else {
+		RefuseDescriptors(fd)
 	}
 	if c.writeTimeout <= 0 {
 		c.writeTimeout = writeTimeout
@@ -81,8 +80,8 @@ func NewConn(fd int, opts ConnOptions) (*Conn, error) {
 	return c, nil
 }
 
-// expectStatus makes room for the long replies; only an asker gets them.
-func (c *Conn) expectStatus() { c.recvBuf = make([]byte, MaxStatusBytes+1) }
+// expectLong makes room for the long replies; only an asker gets them.
+func (c *Conn) expectLong() { c.recvBuf = make([]byte, MaxLongBytes+1) }
 
 // Send sends one message. The descriptors are only lent; the message may be used
 // again afterwards. A peer that leaves the socket full for the write timeout is
@@ -171,10 +170,9 @@ func (c *Conn) Recv() (*Message, error) {
 	var n, oobn, flags int
 	var recvErr error
 	reset := false
-	oob := c.oob()
 	err := c.raw.Read(func(fd uintptr) bool {
 		for {
-			n, oobn, flags, _, recvErr = unix.Recvmsg(int(fd), c.recvBuf, oob, unix.MSG_CMSG_CLOEXEC|unix.MSG_DONTWAIT)
+			n, oobn, flags, _, recvErr = unix.Recvmsg(int(fd), c.recvBuf, c.oobBuf, unix.MSG_CMSG_CLOEXEC|unix.MSG_DONTWAIT)
 			switch {
 			case recvErr == unix.EINTR:
 			case recvErr == unix.ECONNRESET && !reset:
@@ -196,21 +194,21 @@ func (c *Conn) Recv() (*Message, error) {
 	case recvErr != nil:
 		return nil, gpuerr.New(gpuerr.IO, "cannot receive: %v", recvErr)
 	}
-	fds, err := receivedFDs(oob[:oobn])
+	fds, err := receivedFDs(c.oobBuf[:oobn])
 	if n == 0 { // the end, or an empty datagram, which is taken as one
-		c.discard(fds)
+		closeAll(fds)
 		return nil, io.EOF
 	}
-	m, err := c.check(c.recvBuf[:n], flags, oob != nil, fds, err)
+	m, err := c.check(c.recvBuf[:n], flags, fds, err)
 	if err != nil || m.refused != nil {
-		c.discard(fds)
+		closeAll(fds)
 	}
 	return m, err
 }
 
 // check makes a Message of a datagram; on error, and when it is refused, the
 // descriptors stay open.
-func (c *Conn) check(b []byte, flags int, taking bool, fds []int, fdErr error) (*Message, error) {
+func (c *Conn) check(b []byte, flags int, fds []int, fdErr error) (*Message, error) {
 	bad := func(m *Message, format string, args ...any) error {
 		e := &badMessage{err: gpuerr.New(gpuerr.Protocol, format, args...), typ: m.Type, seq: m.Seq}
 		if m.Reply {
@@ -229,15 +227,12 @@ func (c *Conn) check(b []byte, flags int, taking bool, fds []int, fdErr error) (
 		return nil, err
 	case fdErr != nil:
 		return nil, bad(&m, "%v: %v", m.Type, fdErr)
-	case !taking:
+	case c.oobBuf == nil:
 		if more != (count > 0) {
 			return nil, bad(&m, "%v: fds: %d announced, not so many came", m.Type, count)
 		}
-		switch {
-		case more && c.takes == NoDescriptors:
+		if more {
 			m.refused = errNotTaken(m.Type)
-		case more: // not now
-			m.refused = errNoRoom(m.Type)
 		}
 	case more && len(fds) < count:
 		// Fewer came in than this side would take: the limit is its own.
@@ -246,8 +241,6 @@ func (c *Conn) check(b []byte, flags int, taking bool, fds []int, fdErr error) (
 		return nil, bad(&m, "%v: more descriptors came than the %d announced", m.Type, count)
 	case count != len(fds):
 		return nil, bad(&m, "%v: fds: %d announced, %d came", m.Type, count, len(fds))
-	case c.takes == MemoryDescriptors && !allMemory(fds):
-		return nil, bad(&m, "%v: a descriptor is no shared memory (memfd)", m.Type)
 	}
 	m.Body = append([]byte(nil), m.Body...)
 	m.announced = count

@@ -211,7 +211,7 @@ func TestConnSendCancelled(t *testing.T) {
 	}
 	// The Conn is whole: the peer reads, and the next message goes through.
 	p := newConn(t, peer)
-	p.expectStatus()
+	p.expectLong()
 	sent := make(chan error)
 	go func() { sent <- c.Send(testContext(t), &Message{Type: TypePing, Seq: 1}) }()
 	for {

@@ -31,18 +31,20 @@ func (r *reader) limits(field string) []Limit {
 type RestrictRequest struct {
 	Facet            uint32
 	MaxDeadlineNanos uint64 // 0: as the parent
+	Check            bool   // programs run watched; see docs/architecture.md
 	Limits           []Limit
 	Programs         []string // empty: as the parent
 }
 
 func (m RestrictRequest) AppendTo(b []byte) []byte {
-	b = appendU64(appendU32(b, m.Facet), m.MaxDeadlineNanos)
+	b = appendBool(appendU64(appendU32(b, m.Facet), m.MaxDeadlineNanos), m.Check)
 	return appendNames(appendLimits(b, m.Limits), m.Programs)
 }
 
 func (m *RestrictRequest) decode(r *reader) {
 	m.Facet = r.enum(maxFacet, "facet")
 	m.MaxDeadlineNanos = r.u64("maxDeadlineNanos")
+	m.Check = r.flag("check")
 	m.Limits = r.limits("limits")
 	m.Programs = r.names("programs")
 }

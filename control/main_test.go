@@ -32,7 +32,7 @@ func testContext(t testing.TB) context.Context {
 	return ctx
 }
 
-var anyFDs = ConnOptions{Descriptors: AnyDescriptors}
+var anyFDs = ConnOptions{Descriptors: true}
 
 // pair makes a Conn and the raw socket of its peer.
 func pair(t testing.TB, o ConnOptions) (*Conn, int) {
@@ -101,8 +101,11 @@ var aTrap = outcome.Outcome{Kind: outcome.Failed, Cause: outcome.TrapCause, Trap
 	Kind: outcome.OutOfBounds, Binding: 2, Workgroup: 3, Lane: 4, Offset: 0x1122334455667788}}
 
 var aProgram = ProgramInfo{
-	Name: "saxpy_f32", Digest: [32]byte{0: 0xd1, 31: 0x9e}, InlineBytes: 8, SharedBytes: 256, BlockX: 64, BlockY: 1, BlockZ: 1,
-	Bindings: []BindingInfo{{Name: "x", Access: 1}, {Name: "y", Access: 3}},
+	Name: "saxpy_f32", Digest: [32]byte{0: 0xd1, 31: 0x9e}, InlineBytes: 8, SharedBytes: 256, DynamicElementBytes: 4, StackBytes: 16,
+	Block: [3]uint32{64, 2, 1}, BlockFree: true, OrderDependent: true, ToleranceAbs: 0.5, ToleranceRel: 1e-6,
+	Bindings: []BindingInfo{{Name: "x", Access: 1, Type: "f32"}, {Name: "y", Access: 3}},
+	Inline:   []FieldInfo{{Name: "a", Type: "f32"}, {Name: "n", Type: "u32", Off: 4}},
+	Features: []string{"f16Storage"}, Warnings: []string{"W-GPU-4040 OpControlBarrier at byte 812: in divergent flow"},
 }
 
 // sample is one body with all its fields set.
@@ -133,7 +136,7 @@ var samples = []sample{
 	{TypeDescribe, false, Empty{}, as(ParseEmpty)},
 	{TypeDescribe, true, Description{Device: aDevice, HangBoundNanos: 1, MaxDeadlineNanos: 2, MaxBufferBytes: 3,
 		MaxThreadsPerBlock: 4, MaxBlockDim: 5, MaxGridDim: 6, MaxSharedBytes: 7, MaxBindings: 8, MaxInlineBytes: 9,
-		MaxQueueEntries: 10, SubgroupSize: 11, Facet: 1, Programs: []string{"fill_u32", "vecadd_f32"}}, as(ParseDescription)},
+		MaxQueueEntries: 10, SubgroupSize: 11, Facet: 1, Trap: aTrap, Checked: true, Programs: []string{"fill_u32", "vecadd_f32"}}, as(ParseDescription)},
 	{TypeBudget, false, Empty{}, as(ParseEmpty)},
 	{TypeBudget, true, BudgetReply{Entries: []BudgetEntry{{Class: 1, Used: 2, Limit: 3, Peak: 4}, {Class: 14, Limit: math.MaxUint64}}}, as(ParseBudgetReply)},
 	{TypeCreateBuffer, false, CreateBufferRequest{Bytes: 4096, Usage: 5}, as(ParseCreateBufferRequest)},
@@ -152,7 +155,7 @@ var samples = []sample{
 	{TypeFenceSignal, true, Empty{}, as(ParseEmpty)},
 	{TypeOpenProgram, false, OpenProgramRequest{Name: "saxpy_f32"}, as(ParseOpenProgramRequest)},
 	{TypeOpenProgram, true, ProgramReply{Handle: h1, Info: aProgram}, as(ParseProgramReply)},
-	{TypeLoadProgram, false, LoadProgramRequest{Bytes: 1234}, as(ParseLoadProgramRequest)},
+	{TypeLoadProgram, false, LoadProgramRequest{Buffer: h1, Off: 64, Bytes: 1234}, as(ParseLoadProgramRequest)},
 	{TypeLoadProgram, true, ProgramReply{Handle: h1, Info: aProgram}, as(ParseProgramReply)},
 	{TypeCloseProgram, false, HandleBody{Handle: h1}, as(ParseHandleBody)},
 	{TypeCloseProgram, true, Empty{}, as(ParseEmpty)},
@@ -162,7 +165,7 @@ var samples = []sample{
 	{TypeCancelQueue, true, Empty{}, as(ParseEmpty)},
 	{TypeCloseQueue, false, HandleBody{Handle: h1}, as(ParseHandleBody)},
 	{TypeCloseQueue, true, Empty{}, as(ParseEmpty)},
-	{TypeRestrict, false, RestrictRequest{Facet: 1, MaxDeadlineNanos: 2, Limits: []Limit{{Class: 1, Amount: 4096}}, Programs: []string{"a", "bc"}}, as(ParseRestrictRequest)},
+	{TypeRestrict, false, RestrictRequest{Facet: 1, MaxDeadlineNanos: 2, Check: true, Limits: []Limit{{Class: 1, Amount: 4096}}, Programs: []string{"a", "bc"}}, as(ParseRestrictRequest)},
 	{TypeRestrict, true, Empty{}, as(ParseEmpty)},
 	{TypeClose, false, Empty{}, as(ParseEmpty)},
 	{TypeClose, true, Empty{}, as(ParseEmpty)},

@@ -78,13 +78,13 @@ func AppendErrorBody(b []byte, e *gpuerr.Error) []byte {
 	b = appendU64(b, e.Asked)
 	b = appendU64(b, e.Available)
 	var resource [ResourceBytes]byte
-	copy(resource[:], cut(strings.ReplaceAll(e.Resource, "\x00", ""), ResourceBytes))
+	copy(resource[:], Cut(strings.ReplaceAll(e.Resource, "\x00", ""), ResourceBytes))
 	b = append(b, resource[:]...)
-	return appendStr(b, cut(e.Msg, MaxErrorBytes))
+	return appendStr(b, Cut(e.Msg, MaxErrorBytes))
 }
 
-// cut makes s valid UTF-8 of at most max bytes.
-func cut(s string, max int) string {
+// Cut makes s valid UTF-8 of at most max bytes.
+func Cut(s string, max int) string {
 	s = strings.ToValidUTF8(s, "?")
 	if len(s) <= max {
 		return s
@@ -113,8 +113,8 @@ func ParseErrorBody(b []byte) (*gpuerr.Error, error) {
 
 // maxBytes is how long a message of this kind may be.
 func maxBytes(t MsgType, reply bool) int {
-	if l := layouts[t]; reply && l != nil && l.jsonReply {
-		return MaxStatusBytes
+	if l := layouts[t]; reply && l != nil && l.longReply {
+		return MaxLongBytes
 	}
 	return MaxMessageBytes
 }

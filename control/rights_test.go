@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -95,6 +94,8 @@ func countFDs(t *testing.T) int {
 	return len(list)
 }
 
+var anAttach = AttachRequest{Session: 1, Tenant: "a"}.AppendTo(nil)
+
 var strangers = []struct {
 	name string
 	m    Message // FDs: as many as are announced
@@ -105,16 +106,16 @@ var strangers = []struct {
 	{"one of no type", Message{Type: 999, Seq: 5, FDs: []int{0}}, 1, gpuerr.Unimplemented, false},
 	{"four of no type", Message{Type: 999, Seq: 5, FDs: []int{0, 0, 0, 0}}, 4, gpuerr.Unimplemented, false},
 	{"hundred", Message{Type: 999, Seq: 5, FDs: []int{0, 0, 0, 0}}, 100, gpuerr.Unimplemented, false},
-	{"where one belongs", Message{Type: TypeLoadProgram, Seq: 5, Body: appendU64(nil, 9), FDs: []int{0}}, 1, gpuerr.Unimplemented, false},
+	{"where one belongs", Message{Type: TypeAttach, Seq: 5, Body: anAttach, FDs: []int{0}}, 1, gpuerr.Unimplemented, false},
 	{"where none belongs", Message{Type: TypePing, Seq: 5, FDs: []int{0}}, 1, gpuerr.Protocol, true},
 	{"unannounced", Message{Type: TypePing, Seq: 5}, 1, gpuerr.Protocol, true},
 	{"unannounced, of no type", Message{Type: 999, Seq: 5}, 1, gpuerr.Protocol, true},
-	{"announced, not sent", Message{Type: TypeLoadProgram, Seq: 5, Body: appendU64(nil, 9), FDs: []int{0}}, 0, gpuerr.Protocol, true},
+	{"announced, not sent", Message{Type: TypeAttach, Seq: 5, Body: anAttach, FDs: []int{0}}, 0, gpuerr.Protocol, true},
 	{"a reply", Message{Type: TypeOpenDevice, Reply: true, Seq: 5, Body: appendU64(nil, 9), FDs: []int{0}}, 1, gpuerr.None, true},
 }
 
 // A descriptor that is sent where none belongs never comes into this process:
-// not for a moment, because its close may never return (see Descriptors).
+// not for a moment, because its close may never return (see rights.go).
 func TestStrangersDescriptorsAreNeverInstalled(t *testing.T) {
 	for _, s := range strangers {
 		t.Run(s.name, func(t *testing.T) {
@@ -205,7 +206,7 @@ func TestKernelRefusesTheSender(t *testing.T) {
 	if on != 0 {
 		t.Fatal("SO_PASSRIGHTS is on")
 	}
-	m := &Message{Type: TypeLoadProgram, Seq: 1, Body: appendU64(nil, 9), FDs: []int{memfd(t)}}
+	m := &Message{Type: TypeAttach, Seq: 1, Body: anAttach, FDs: []int{memfd(t)}}
 	if err := peer.Send(testContext(t), m); !errors.Is(err, gpuerr.Unimplemented) {
 		t.Errorf("Send() = %v", err)
 	}
@@ -215,46 +216,6 @@ func TestKernelRefusesTheSender(t *testing.T) {
 	}
 	if m, err := c.Recv(); err != nil || m.Seq != 2 {
 		t.Errorf("Recv() = %+v, %v", m, err)
-	}
-}
-
-// A socket for shared memory keeps nothing else, and the file system of what it
-// does not keep is asked nothing on the way.
-func TestMemoryDescriptors(t *testing.T) {
-	leakcheck.Check(t)
-	load := func(fds int) []byte {
-		return encode(t, &Message{Type: TypeLoadProgram, Seq: 5, Body: appendU64(nil, 9), FDs: make([]int, fds)})
-	}
-	r, w := pipe(t)
-	mem := memfd(t)
-	c, fd := pair(t, ConnOptions{Descriptors: MemoryDescriptors})
-	defer unix.Close(fd)
-
-	rawSend(t, fd, load(1), mem)
-	m, err := c.Recv()
-	if err != nil || len(m.FDs) != 1 {
-		t.Fatalf("Recv() of memory = %+v, %v", m, err)
-	}
-	m.CloseFDs()
-
-	rawSend(t, fd, load(2), mem, w)
-	unix.Close(w)
-	if m, err := c.Recv(); !errors.Is(err, gpuerr.Protocol) {
-		t.Fatalf("Recv() of a pipe = %+v, %v", m, err)
-	}
-	awaitTrue(t, func() bool { return hungUp(r) && closing.Load() == 0 })
-
-	// As if as many hung in their close as may.
-	closing.Add(maxClosing)
-	defer closing.Add(-maxClosing)
-	probe := newCloseProbe(t)
-	rawSend(t, fd, load(1), probe.fd)
-	m, err = c.Recv()
-	if err != nil || len(m.FDs) != 0 || !errors.Is(m.refused, gpuerr.IO) {
-		t.Errorf("Recv() while closes hang = %+v, %v", m, err)
-	}
-	if probe.closed() {
-		t.Error("a descriptor was installed while closes hang")
 	}
 }
 
@@ -304,7 +265,7 @@ func TestNoRoomForDescriptors(t *testing.T) {
 		return okHandler(ctx, m)
 	})
 	peer := newConn(t, fd)
-	attach := &Message{Type: TypeAttach, Seq: 5, Body: AttachRequest{Session: 1, Tenant: "a"}.AppendTo(nil), FDs: []int{socket}}
+	attach := &Message{Type: TypeAttach, Seq: 5, Body: anAttach, FDs: []int{socket}}
 	undo := exhaust(t)
 	m := ask(t, peer, attach)
 	undo()
@@ -357,15 +318,4 @@ func TestNoRoomForARepliesDescriptors(t *testing.T) {
 		t.Fatalf("with room: %+v, %v", m, err)
 	}
 	m.CloseFDs()
-}
-
-// awaitTrue waits for what another goroutine brings about.
-func awaitTrue(t *testing.T, done func() bool) {
-	t.Helper()
-	ctx := testContext(t)
-	for ; !done(); time.Sleep(time.Millisecond) {
-		if ctx.Err() != nil {
-			t.Fatal("it never came")
-		}
-	}
 }

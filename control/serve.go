@@ -116,7 +116,7 @@ func (e *engine) read() error {
 			return err
 		}
 		if err := e.accept(m); err != nil {
-			e.conn.discard(m.FDs)
+			m.CloseFDs()
 			return err
 		}
 	}

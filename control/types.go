@@ -50,7 +50,7 @@ const (
 const (
 	HeaderBytes         = 24
 	MaxMessageBytes     = 4096  // header and body
-	MaxStatusBytes      = 65536 // same, of a reply to Status or DriverStatus
+	MaxLongBytes        = 65536 // same, of a reply to OpenProgram, LoadProgram, Status or DriverStatus
 	MaxFDs              = 4     // descriptors of one message
 	MaxInFlight         = 64    // requests of one socket that are served at once
 	MaxStringBytes      = 256   // of a str
@@ -70,7 +70,7 @@ type layout struct {
 	name                 string
 	requestFDs, replyFDs int
 	request, reply       func(*reader)
-	jsonReply            bool // the reply is bytes to the end, up to MaxStatusBytes
+	longReply            bool // the reply has up to MaxLongBytes
 }
 
 // layouts is the one table of what may travel: both ends refuse anything else.
@@ -79,7 +79,7 @@ var layouts = map[MsgType]*layout{
 	TypeListDevices: {name: "ListDevices", request: body[Empty], reply: body[ListDevicesReply]},
 	TypeOpenDevice:  {name: "OpenDevice", request: body[OpenDeviceRequest], reply: body[OpenDeviceReply], replyFDs: 1},
 	TypeNextState:   {name: "NextState", request: body[NextStateRequest], reply: body[NextStateReply]},
-	TypeStatus:      {name: "Status", request: body[StatusRequest], jsonReply: true},
+	TypeStatus:      {name: "Status", request: body[StatusRequest], reply: anything, longReply: true},
 
 	TypeDescribe:      {name: "Describe", request: body[Empty], reply: body[Description]},
 	TypeBudget:        {name: "Budget", request: body[Empty], reply: body[BudgetReply]},
@@ -90,8 +90,8 @@ var layouts = map[MsgType]*layout{
 	TypeFenceState:    {name: "FenceState", request: body[HandleBody], reply: body[FenceState]},
 	TypeFenceWait:     {name: "FenceWait", request: body[FenceWaitRequest], reply: body[FenceState]},
 	TypeFenceSignal:   {name: "FenceSignal", request: body[FenceSignalRequest], reply: body[Empty]},
-	TypeOpenProgram:   {name: "OpenProgram", request: body[OpenProgramRequest], reply: body[ProgramReply]},
-	TypeLoadProgram:   {name: "LoadProgram", request: body[LoadProgramRequest], reply: body[ProgramReply], requestFDs: 1},
+	TypeOpenProgram:   {name: "OpenProgram", request: body[OpenProgramRequest], reply: body[ProgramReply], longReply: true},
+	TypeLoadProgram:   {name: "LoadProgram", request: body[LoadProgramRequest], reply: body[ProgramReply], longReply: true},
 	TypeCloseProgram:  {name: "CloseProgram", request: body[HandleBody], reply: body[Empty]},
 	TypeCreateQueue:   {name: "CreateQueue", request: body[CreateQueueRequest], reply: body[CreateQueueReply], replyFDs: 3},
 	TypeCancelQueue:   {name: "CancelQueue", request: body[HandleBody], reply: body[Empty]},
@@ -102,7 +102,7 @@ var layouts = map[MsgType]*layout{
 
 	TypeReady:        {name: "Ready", request: body[ReadyRequest], reply: body[Empty]},
 	TypeAttach:       {name: "Attach", request: body[AttachRequest], reply: body[Empty], requestFDs: 1},
-	TypeDriverStatus: {name: "DriverStatus", request: body[DriverStatusRequest], jsonReply: true},
+	TypeDriverStatus: {name: "DriverStatus", request: body[DriverStatusRequest], reply: anything, longReply: true},
 	TypeShutdown:     {name: "Shutdown", request: body[Empty], reply: body[Empty]},
 	TypePing:         {name: "Ping", request: body[Empty], reply: body[Empty]},
 	TypeSetLimits:    {name: "SetLimits", request: body[SetLimitsRequest], reply: body[Empty]},

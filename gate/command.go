@@ -67,13 +67,13 @@ func (b *batch) signal(f *fence) (uint64, error) {
 }
 
 // readCommands checks a list of commands against the session.
-func (s *session) readCommands(list schema.Command_List) (*batch, error) {
+func (s *session) readCommands(ctx context.Context, list schema.Command_List) (*batch, error) {
 	if list.Len() == 0 || list.Len() > maxCommands {
 		return nil, gpuerr.New(gpuerr.Invalid, "commands: %d commands; from 1 to %d", list.Len(), maxCommands)
 	}
 	b := &batch{commands: make([]client.Command, 0, list.Len()+1)}
 	for i := range list.Len() {
-		if err := s.readCommand(b, list.At(i)); err != nil {
+		if err := s.readCommand(ctx, b, list.At(i)); err != nil {
 			e := *gpuerr.From(err)
 			e.Msg = gpuerr.New(e.Code, "commands[%d].%s", i, e.Msg).Msg
 			return nil, &e
@@ -82,11 +82,11 @@ func (s *session) readCommands(list schema.Command_List) (*batch, error) {
 	return b, nil
 }
 
-func (s *session) readCommand(b *batch, in schema.Command) error {
+func (s *session) readCommand(ctx context.Context, b *batch, in schema.Command) error {
 	deadline := duration(in.DeadlineNanos())
 	switch in.Which() {
 	case schema.Command_Which_launch:
-		launch, err := s.readLaunch(in.Launch())
+		launch, err := s.readLaunch(ctx, in.Launch())
 		if err != nil {
 			return err
 		}
@@ -158,8 +158,8 @@ func checkFill(b *buffer, off, length uint64) error {
 	return b.checkRange(off, length, "fillOffset", "fillLength")
 }
 
-func (s *session) readLaunch(in schema.Command_launch) (*client.Launch, error) {
-	code, err := s.programArgument(in.Program(), "program")
+func (s *session) readLaunch(ctx context.Context, in schema.Command_launch) (*client.Launch, error) {
+	code, err := s.programArgument(ctx, in.Program(), "program")
 	if err != nil {
 		return nil, err
 	}
@@ -218,8 +218,13 @@ func (s *session) checkLaunch(l *client.Launch, bindingsField string) error {
 	if uint32(len(l.Inline)) != info.InlineBytes {
 		return gpuerr.New(gpuerr.Invalid, "inlineArgs: %d bytes, but %s takes %d", len(l.Inline), info.Name, info.InlineBytes)
 	}
-	if l.SharedBytes > d.MaxSharedBytes {
-		return gpuerr.New(gpuerr.LaunchLimit, "sharedBytes: %d; at most %d", l.SharedBytes, d.MaxSharedBytes)
+	if total := uint64(l.SharedBytes) + uint64(info.SharedBytes); total > uint64(d.MaxSharedBytes) {
+		return gpuerr.New(gpuerr.LaunchLimit, "sharedBytes: %d, with the %d of %s itself; at most %d in all (P-GPU-5003)", l.SharedBytes, info.SharedBytes, info.Name, d.MaxSharedBytes)
+	}
+	if each := info.DynamicElementBytes; each == 0 && l.SharedBytes != 0 {
+		return gpuerr.New(gpuerr.Invalid, "sharedBytes: %d, but %s takes no dynamic shared memory", l.SharedBytes, info.Name)
+	} else if each != 0 && l.SharedBytes%each != 0 {
+		return gpuerr.New(gpuerr.Invalid, "sharedBytes: %d are not whole elements of %d bytes", l.SharedBytes, each)
 	}
 	if l.Grid == (client.Dim3{}) && l.Block == (client.Dim3{}) {
 		return nil
@@ -232,7 +237,10 @@ func (s *session) checkLaunch(l *client.Launch, bindingsField string) error {
 	}
 	threads := uint64(l.Block.X) * uint64(l.Block.Y) * uint64(l.Block.Z)
 	if threads > uint64(d.MaxThreadsPerBlock) {
-		return gpuerr.New(gpuerr.LaunchLimit, "block: %d threads; at most %d", threads, d.MaxThreadsPerBlock)
+		return gpuerr.New(gpuerr.LaunchLimit, "block: %d threads; at most %d (P-GPU-5003)", threads, d.MaxThreadsPerBlock)
+	}
+	if !info.BlockFree && l.Block != info.Block {
+		return gpuerr.New(gpuerr.LaunchLimit, "block: %d×%d×%d, but %s is made for %d×%d×%d (P-GPU-5003)", l.Block.X, l.Block.Y, l.Block.Z, info.Name, info.Block.X, info.Block.Y, info.Block.Z)
 	}
 	return nil
 }
@@ -242,7 +250,7 @@ func checkDim(field string, v client.Dim3, limit uint32) error {
 		return gpuerr.New(gpuerr.Invalid, "%s: %d×%d×%d has a zero", field, v.X, v.Y, v.Z)
 	}
 	if most := max(v.X, v.Y, v.Z); most > limit {
-		return gpuerr.New(gpuerr.LaunchLimit, "%s: %d in one dimension; at most %d", field, most, limit)
+		return gpuerr.New(gpuerr.LaunchLimit, "%s: %d in one dimension; at most %d (P-GPU-5003)", field, most, limit)
 	}
 	return nil
 }

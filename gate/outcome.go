@@ -28,10 +28,14 @@ func putOutcome(alloc func() (schema.Outcome, error), o outcome.Outcome, refusal
 	if err != nil {
 		return err
 	}
-	trap.SetKind(schema.TrapKind(o.Trap.Kind))
-	trap.SetBinding(uint32(o.Trap.Binding))
-	trap.SetOffset(o.Trap.Offset)
-	trap.SetWorkgroup(o.Trap.Workgroup)
-	trap.SetLane(o.Trap.Lane)
+	putTrap(trap, o.Trap)
 	return nil
+}
+
+func putTrap(out schema.Trap, t outcome.Trap) {
+	out.SetKind(schema.TrapKind(t.Kind))
+	out.SetBinding(uint32(t.Binding))
+	out.SetOffset(t.Offset)
+	out.SetWorkgroup(t.Workgroup)
+	out.SetLane(t.Lane)
 }

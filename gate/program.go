@@ -2,6 +2,8 @@ package gate
 
 import (
 	"context"
+	"errors"
+	"sync"
 
 	"capnproto.org/go/capnp/v3"
 
@@ -19,10 +21,15 @@ type program struct {
 	s    *session
 	code *client.Program
 	gate *rpcguard.Gate
+
+	mu sync.Mutex
+	// runners are the sessions below that have run it; nil once it is closed.
+	// +checklocks:mu
+	runners map[*session]struct{}
 }
 
 func (s *session) exportProgram(code *client.Program) schema.GpuProgram {
-	p := &program{s: s, code: code, gate: s.gate.NewChild()}
+	p := &program{s: s, code: code, gate: s.gate.NewChild(), runners: map[*session]struct{}{}}
 	return schema.GpuProgram(s.export(rpcguard.Spec{
 		Name: "GpuProgram", Gate: p.gate, Impl: p, Ends: "close",
 		Methods:  schema.GpuProgram_Methods(nil, p),
@@ -76,18 +83,6 @@ func (s *session) LoadProgram(ctx context.Context, call schema.GpuSession_loadPr
 	return res.SetProgram(s.exportProgram(code))
 }
 
-// programArgument is the program behind a capability.
-func (s *session) programArgument(c schema.GpuProgram, field string) (*client.Program, error) {
-	p, err := rpcguard.Local[*program](capnp.Client(c), field)
-	if err != nil {
-		return nil, err
-	}
-	if p.s != s {
-		return nil, gpuerr.New(gpuerr.Invalid, "%s: a program of another session", field)
-	}
-	return p.code, nil
-}
-
 // programNamed opens a program of the registry once and keeps it.
 func (s *session) programNamed(ctx context.Context, name string) (*client.Program, error) {
 	if err := checkName(name, "program"); err != nil {
@@ -109,17 +104,17 @@ func (s *session) programNamed(ctx context.Context, name string) (*client.Progra
 	return code, nil
 }
 
-// close is idempotent.
+// close is idempotent. What sessions below run of the program ends with it.
 func (p *program) close(ctx context.Context) error {
 	err := p.code.Close(ctx)
 	p.gate.Revoke(gpuerr.New(gpuerr.Closed, "the program was closed"))
+	p.endHanded(ctx)
 	return err
 }
 
 func (p *program) Close(ctx context.Context, _ schema.GpuProgram_close) error { return p.close(ctx) }
 
 func (p *program) Info(_ context.Context, call schema.GpuProgram_info) error {
-	info := p.code.Info()
 	res, err := call.AllocResults()
 	if err != nil {
 		return err
@@ -128,21 +123,51 @@ func (p *program) Info(_ context.Context, call schema.GpuProgram_info) error {
 	if err != nil {
 		return err
 	}
+	return putProgramInfo(out, p.code.Info())
+}
+
+func putProgramInfo(out schema.ProgramInfo, info client.ProgramInfo) error {
 	out.SetInlineBytes(info.InlineBytes)
 	out.SetSharedBytes(info.SharedBytes)
-	if err := out.SetName(info.Name); err != nil {
-		return err
-	}
-	if err := out.SetDigest(info.Digest[:]); err != nil {
-		return err
-	}
+	out.SetBlockX(info.Block.X)
+	out.SetBlockY(info.Block.Y)
+	out.SetBlockZ(info.Block.Z)
+	out.SetBlockFree(info.BlockFree)
+	out.SetDynamicElementBytes(info.DynamicElementBytes)
+	out.SetStackBytes(info.StackBytes)
+	out.SetOrderDependent(info.OrderDependent)
+	out.SetToleranceAbs(info.ToleranceAbs)
+	out.SetToleranceRel(info.ToleranceRel)
 	bindings, err := out.NewBindings(int32(len(info.Bindings)))
 	if err != nil {
 		return err
 	}
+	inline, err := out.NewInline(int32(len(info.Inline)))
+	if err != nil {
+		return err
+	}
+	errs := []error{
+		out.SetName(info.Name), out.SetDigest(info.Digest[:]),
+		putTexts(out.NewFeatures, info.Features), putTexts(out.NewWarnings, info.Warnings),
+	}
 	for i, b := range info.Bindings {
 		bindings.At(i).SetAccess(access(b.Access))
-		if err := bindings.At(i).SetName(b.Name); err != nil {
+		errs = append(errs, bindings.At(i).SetName(b.Name), bindings.At(i).SetType(b.Type))
+	}
+	for i, f := range info.Inline {
+		inline.At(i).SetOffset(f.Off)
+		errs = append(errs, inline.At(i).SetName(f.Name), inline.At(i).SetType(f.Type))
+	}
+	return errors.Join(errs...)
+}
+
+func putTexts(alloc func(int32) (capnp.TextList, error), texts []string) error {
+	list, err := alloc(int32(len(texts)))
+	if err != nil {
+		return err
+	}
+	for i, text := range texts {
+		if err := list.Set(i, text); err != nil {
 			return err
 		}
 	}

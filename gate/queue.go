@@ -39,12 +39,12 @@ func (s *session) CreateQueue(ctx context.Context, call schema.GpuSession_create
 	})))
 }
 
-func (q *queue) Submit(_ context.Context, call schema.GpuQueue_submit) error {
+func (q *queue) Submit(ctx context.Context, call schema.GpuQueue_submit) error {
 	list, err := call.Args().Commands()
 	if err != nil {
 		return badArgument("commands", err)
 	}
-	b, err := q.s.readCommands(list)
+	b, err := q.s.readCommands(ctx, list)
 	if err != nil {
 		return err
 	}

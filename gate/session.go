@@ -39,6 +39,9 @@ type session struct {
 	// named are the programs that launchKernel has opened.
 	// +checklocks:mu
 	named map[string]*client.Program
+	// handed are the programs of sessions above that this one runs.
+	// +checklocks:mu
+	handed map[*program]*client.Program
 }
 
 // newSession takes ownership of opened, also when it fails.
@@ -48,6 +51,7 @@ func (g *gate) newSession(ctx context.Context, opened *client.Session, parent *s
 		buffers: make(map[uint32]*buffer),
 		fences:  make(map[uint32]*fence),
 		named:   make(map[string]*client.Program),
+		handed:  make(map[*program]*client.Program),
 	}
 	description, err := opened.Describe(ctx)
 	if err == nil {
@@ -147,7 +151,11 @@ func (s *session) Close(ctx context.Context, call schema.GpuMemorySession_close)
 	return err
 }
 
-func (s *session) Describe(_ context.Context, call schema.GpuMemorySession_describe) error {
+func (s *session) Describe(ctx context.Context, call schema.GpuMemorySession_describe) error {
+	now, err := s.client.Describe(ctx) // a trap may have changed it
+	if err != nil {
+		return err
+	}
 	res, err := call.AllocResults()
 	if err != nil {
 		return err
@@ -156,7 +164,7 @@ func (s *session) Describe(_ context.Context, call schema.GpuMemorySession_descr
 	if err != nil {
 		return err
 	}
-	return putDescription(out, s.description)
+	return putDescription(out, now)
 }
 
 func (s *session) Budget(ctx context.Context, call schema.GpuMemorySession_budget) error {
@@ -212,7 +220,7 @@ func (s *session) Restrict(ctx context.Context, call schema.GpuMemorySession_res
 }
 
 func readPolicy(in schema.SessionPolicy) (client.Policy, error) {
-	p := client.Policy{Facet: client.Facet(in.Facet()), MaxDeadline: duration(in.MaxDeadlineNanos())}
+	p := client.Policy{Facet: client.Facet(in.Facet()), MaxDeadline: duration(in.MaxDeadlineNanos()), Check: in.Check()}
 	if p.Facet > client.FacetFull {
 		return p, gpuerr.New(gpuerr.Invalid, "policy.facet: %d is no facet", p.Facet)
 	}
@@ -271,6 +279,12 @@ func putDescription(out schema.Description, d client.Description) error {
 	out.SetQueueEntries(d.MaxQueueEntries)
 	out.SetSubgroupSize(d.SubgroupSize)
 	out.SetFacet(schema.SessionFacet(d.Facet))
+	out.SetChecked(d.Checked)
+	trap, err := out.NewTrap()
+	if err != nil {
+		return err
+	}
+	putTrap(trap, d.Trap)
 	device, err := out.NewDevice()
 	if err != nil {
 		return err

@@ -108,7 +108,7 @@ func (s *session) launch(ctx context.Context, l *client.Launch, f *fence) error 
 
 func (s *session) RunProgram(ctx context.Context, call schema.GpuProgramSession_runProgram) error {
 	args := call.Args()
-	code, err := s.programArgument(args.Program(), "program")
+	code, err := s.programArgument(ctx, args.Program(), "program")
 	if err != nil {
 		return err
 	}
@@ -185,7 +185,7 @@ func (s *session) Submit(ctx context.Context, call schema.GpuSession_submit) err
 	if err != nil {
 		return badArgument("commands", err)
 	}
-	commands, err := s.readCommands(list)
+	commands, err := s.readCommands(ctx, list)
 	if err != nil {
 		return err
 	}

@@ -71,7 +71,10 @@ type Policy struct {
 	Facet       Facet
 	MaxDeadline time.Duration // 0: the parent's
 	Limits      ledger.Limits
-	Programs    []string // empty: the parent's
+	Programs    []string // names and digests; empty: the parent's
+	// Check has programs run slowly and watched: data races, reads of uninitialised
+	// shared memory and divergent barriers trap, too. What is below stays so.
+	Check bool
 }
 
 // Facet is the set of methods that a session has.
@@ -145,5 +148,7 @@ type Description struct {
 	MaxQueueEntries uint32
 	MaxArgBytes     uint32
 	Facet           Facet
-	Programs        []string // sorted
+	Programs        []string     // sorted
+	Trap            outcome.Trap // what poisoned the session; Kind NoTrap: nothing
+	Checked         bool         // see Policy.Check
 }

@@ -40,7 +40,7 @@ func roundUp(bytes uint64) (rounded uint64, ok bool) {
 // CreateBuffer makes zeroed device memory that both sides can map. The charge is
 // in whole pages.
 func (s *Session) CreateBuffer(ctx context.Context, bytes uint64, usage Usage) (BufferInfo, error) {
-	if err := s.enter(); err != nil {
+	if err := s.enterToWork(); err != nil {
 		return BufferInfo{}, err
 	}
 	defer s.node.Leave()

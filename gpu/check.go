@@ -23,6 +23,7 @@ func (s *Session) budget(micros uint32) time.Duration {
 func (q *queue) resolve(j *job, e *ring.Entry) gpuerr.Code {
 	j.work.Spans = j.work.Spans[:0]
 	j.work.Inline, j.work.Pattern, j.work.Shared = nil, 0, 0
+	j.work.Context, j.work.Check = &q.session.context, q.session.check
 	switch e.Op {
 	case ring.OpLaunch:
 		j.work.Op = backend.OpLaunch
@@ -92,6 +93,8 @@ func (q *queue) resolveLaunch(j *job, e *ring.Entry) gpuerr.Code {
 		return gpuerr.LaunchLimit
 	case uint64(e.SharedBytes())+uint64(p.info.SharedBytes) > uint64(lim.MaxSharedBytes):
 		return gpuerr.LaunchLimit
+	case !takesShared(p.info, e.SharedBytes()):
+		return gpuerr.Invalid
 	case int(e.Count) != len(p.info.Bindings) || e.InlineBytes() != p.info.InlineBytes:
 		return gpuerr.Invalid
 	}
@@ -115,7 +118,8 @@ func (q *queue) resolveLaunch(j *job, e *ring.Entry) gpuerr.Code {
 	grid, block := e.Grid(), e.Block()
 	j.work.Grid, j.work.Block = backend.Dim3(grid), backend.Dim3(block)
 	if grid == (ring.Dim3{}) && block == (ring.Dim3{}) {
-		j.work.Grid, j.work.Block = p.code.NaturalGrid(q.spanBytes)
+		g, b := p.info.NaturalGrid(q.spanBytes)
+		j.work.Grid, j.work.Block = backend.Dim3(g), backend.Dim3(b)
 	}
 	return j.checkDims(lim)
 }
@@ -149,8 +153,17 @@ func (j *job) checkDims(lim *backend.Limits) gpuerr.Code {
 	if xy := uint64(b.X) * uint64(b.Y); xy > uint64(lim.MaxThreadsPerBlock) || xy*uint64(b.Z) > uint64(lim.MaxThreadsPerBlock) {
 		return gpuerr.LaunchLimit
 	}
-	if want := j.program.info.Block; want != (backend.Dim3{}) && b != want {
-		return gpuerr.Invalid
+	if info := j.program.info; !info.BlockFree && b != backend.Dim3(info.Block) {
+		return gpuerr.LaunchLimit
 	}
 	return gpuerr.None
+}
+
+// takesShared reports whether so much dynamic shared memory is a whole number of
+// elements of the program's dynamic array, if it has one.
+func takesShared(info *backend.ProgramInfo, bytes uint32) bool {
+	if info.DynamicElementBytes == 0 {
+		return bytes == 0
+	}
+	return bytes%info.DynamicElementBytes == 0
 }

@@ -135,10 +135,10 @@ func (e *engine) pumpLocked() {
 		if j == nil {
 			break
 		}
-		if j.withdrawn() {
+		if how, yes := j.withdrawn(); yes {
 			e.top.returned(j, 0)
 			e.mu.Unlock()
-			j.finish(revokedOutcome, 0)
+			j.finish(how, 0)
 			e.mu.Lock()
 			continue
 		}
@@ -264,7 +264,14 @@ func (e *engine) Complete(c backend.Completion) {
 		e.held = append(e.held, j.takePins())
 	}
 	more := !e.pumping && len(e.top.flows) > 0
+	s, trapped := j.queue.session, how.Cause == outcome.TrapCause
+	if trapped {
+		s.setPoisoned(how) // under the lock: nothing of it is sent after this
+	}
 	e.mu.Unlock()
+	if trapped {
+		e.cancel(s, func(*job) bool { return true }, poisonedOutcome)
+	}
 	j.finish(how, deviceTime)
 	if lost {
 		e.lose("the device said that it is lost")

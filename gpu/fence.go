@@ -66,7 +66,7 @@ type waiter struct {
 
 // CreateFence makes a fence that stands at initial.
 func (s *Session) CreateFence(initial uint64) (Handle, error) {
-	if err := s.enter(); err != nil {
+	if err := s.enterToWork(); err != nil {
 		return 0, err
 	}
 	defer s.node.Leave()

@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"context"
+	"crypto/sha256"
 	"sync"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"capgpu/gpu/backend"
 	"capgpu/gpuerr"
 	"capgpu/outcome"
+	nouns "capgpu/program"
 )
 
 // handBackend is a device whose every move is the test's.
@@ -28,6 +30,7 @@ type handBackend struct {
 	refuse   error // what Submit answers
 	auto     bool  // completes at once, within Submit
 	arrived  chan struct{}
+	load     func(bundle []byte) (backend.Program, error)
 }
 
 func newHandBackend() *handBackend {
@@ -47,9 +50,23 @@ func (b *handBackend) Builtin(name string) (backend.Program, error) {
 	}
 	return handProgram{}, nil
 }
-func (b *handBackend) Load(context.Context, []byte) (backend.Program, error) {
-	return handProgram{}, nil
+func (b *handBackend) Load(_ context.Context, bundle []byte) (backend.Program, error) {
+	if b.load != nil {
+		return b.load(bundle)
+	}
+	return newLoaded(bundle), nil
 }
+
+// newLoaded is handProgram with the digest of a bundle.
+func newLoaded(bundle []byte) *loadedProgram {
+	p := &loadedProgram{handInfo}
+	p.info.Digest = sha256.Sum256(bundle)
+	return p
+}
+
+type loadedProgram struct{ info backend.ProgramInfo }
+
+func (p *loadedProgram) Info() *backend.ProgramInfo { return &p.info }
 
 func (b *handBackend) Start(sink backend.Sink) error { b.sink = sink; return nil }
 
@@ -126,12 +143,11 @@ func (b *handBackend) nth(t testing.TB, n int) backend.JobID {
 // handProgram takes one buffer that it writes.
 type handProgram struct{}
 
-func (handProgram) Info() backend.ProgramInfo {
-	return backend.ProgramInfo{Name: "p", Bindings: []backend.BindingInfo{{Name: "x", Access: backend.ReadWrite}}, SharedBytes: 512}
-}
+func (handProgram) Info() *backend.ProgramInfo { return &handInfo }
 
-func (handProgram) NaturalGrid([]uint64) (grid, block backend.Dim3) {
-	return backend.Dim3{X: 1, Y: 1, Z: 1}, backend.Dim3{X: 32, Y: 1, Z: 1}
+var handInfo = backend.ProgramInfo{
+	Name: "p", Bindings: []backend.BindingInfo{{Name: "x", Access: backend.ReadWrite}}, SharedBytes: 512,
+	DynamicElementBytes: 4, Block: nouns.Dim3{X: 32, Y: 1, Z: 1}, BlockFree: true, Grid: nouns.Grid{Groups: 1},
 }
 
 var _ backend.Backend = (*handBackend)(nil)

@@ -70,20 +70,24 @@ func (j *job) usesBuffer(b *buffer) bool {
 	return false
 }
 
-// withdrawn reports whether something that the job uses is being closed. The
-// engine looks when it is about to send the job, under its lock: whoever closes
-// first closes the pins and then takes that lock to cancel, so a job that is not
-// found there is found here.
-func (j *job) withdrawn() bool {
+// withdrawn reports whether the job must not run any more, and how it ends:
+// something that it uses is being closed, or its session is poisoned. The engine
+// looks when it is about to send the job, under its lock: whoever closes first
+// closes the pins, or poisons, and then takes that lock to cancel, so a job that is
+// not found there is found here.
+func (j *job) withdrawn() (how outcome.Outcome, yes bool) {
 	if j.program != nil && j.program.pins.closed() {
-		return true
+		return revokedOutcome, true
 	}
 	for _, b := range j.buffers {
 		if b.pins.closed() {
-			return true
+			return revokedOutcome, true
 		}
 	}
-	return false
+	if j.queue.session.poison.Load() != nil {
+		return poisonedOutcome, true
+	}
+	return outcome.Outcome{}, false
 }
 
 // pinned is what the device could touch for a job.

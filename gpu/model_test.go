@@ -45,7 +45,8 @@ type modelSession struct {
 	stale    []Handle // handles of what was closed
 
 	group    outcome.Outcome
-	poisoned bool
+	skipping bool
+	trapped  bool
 }
 
 type modelFence struct {
@@ -145,6 +146,16 @@ func handleOf[V any](x *machine, m *modelSession, from map[Handle]V) (Handle, bo
 	return bad[rapid.IntRange(0, len(bad)-1).Draw(x.t, "stale")], false
 }
 
+// made is expect for calls that make or queue work.
+func (x *machine) made(m *modelSession, err error, class ledger.Class, n uint64, known bool) bool {
+	if m.trapped && !m.closed {
+		require.ErrorIs(x.t, err, gpuerr.Poisoned)
+		require.ErrorContains(x.t, err, "misaligned")
+		return false
+	}
+	return x.expect(m, err, class, n, known)
+}
+
 // expect compares an error with what the model says.
 func (x *machine) expect(m *modelSession, err error, class ledger.Class, n uint64, known bool) bool {
 	switch {
@@ -175,7 +186,7 @@ func (x *machine) createBuffer(*rapid.T) {
 	if m.room(ledger.Buffers) == 0 {
 		class, n = ledger.Buffers, 1
 	}
-	if x.expect(m, err, class, n, true) {
+	if x.made(m, err, class, n, true) {
 		require.Equal(x.t, size, info.MemLen)
 		require.Equal(x.t, -1, firstNonZero(host(x.t, m.real, info.Handle)))
 		host(x.t, m.real, info.Handle)[0] = 0xFF
@@ -196,7 +207,7 @@ func (x *machine) createFence(*rapid.T) {
 	m := x.pick()
 	initial := rapid.Uint64Range(0, 5).Draw(x.t, "initial")
 	h, err := m.real.CreateFence(initial)
-	if x.expect(m, err, ledger.Fences, 1, true) {
+	if x.made(m, err, ledger.Fences, 1, true) {
 		m.fences[h] = &modelFence{initial: initial, reached: initial, outcomes: map[uint64]outcome.Outcome{}}
 	}
 }
@@ -225,7 +236,7 @@ func (x *machine) signalFence(*rapid.T) {
 func (x *machine) openProgram(*rapid.T) {
 	m := x.pick()
 	h, _, err := m.real.OpenProgram("p")
-	if x.expect(m, err, ledger.Programs, 1, true) {
+	if x.made(m, err, ledger.Programs, 1, true) {
 		m.programs[h] = true
 	}
 }
@@ -245,11 +256,11 @@ func (x *machine) createQueue(*rapid.T) {
 		return
 	}
 	info, err := m.real.CreateQueue(16, 64)
-	if x.expect(m, err, ledger.QueueSlots, minQueueCharge, true) {
+	if x.made(m, err, ledger.QueueSlots, minQueueCharge, true) {
 		q, err := lookup[queue](m.real.handles, info.Handle)
 		require.NoError(x.t, err)
 		m.queue = &client{t: x.t, s: m.real, h: info.Handle, mem: q.ring.(*memRing)}
-		m.group, m.poisoned = outcome.Success, false
+		m.group, m.skipping = outcome.Success, false
 	}
 }
 
@@ -283,17 +294,20 @@ func (x *machine) submit(*rapid.T) {
 		case "fill":
 			h, known := handleOf(x, m, m.buffers)
 			off, n := 4*rapid.Uint64Range(0, 3000).Draw(x.t, "off"), 4*rapid.Uint64Range(1, 3000).Draw(x.t, "n")
-			pattern := rapid.SampledFrom([]uint32{1, 1, 1, 2, 3}).Draw(x.t, "pattern")
+			pattern := rapid.SampledFrom([]uint32{1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 3}).Draw(x.t, "pattern")
 			m.queue.fill(h, off, n, pattern)
 			switch {
-			case m.poisoned:
+			case m.skipping:
 				w = want{how: dependentOutcome}
 			case !known:
 				w = refused(gpuerr.Stale)
 			case off+n > m.buffers[h]:
 				w = refused(gpuerr.Invalid)
+			case m.trapped:
+				w = want{how: poisonedOutcome}
 			default:
 				w = want{how: scripted[pattern]}
+				m.trapped = pattern == 3
 			}
 		case "signal":
 			h, known := handleOf(x, m, m.fences)
@@ -308,7 +322,7 @@ func (x *machine) submit(*rapid.T) {
 			default:
 				f.reached, f.outcomes[v] = v, m.group
 				wants = append(wants, want{how: m.group})
-				m.group, m.poisoned = outcome.Success, false
+				m.group, m.skipping = outcome.Success, false
 				continue
 			}
 		case "wait":
@@ -319,12 +333,12 @@ func (x *machine) submit(*rapid.T) {
 			}
 			m.queue.wait(h, v)
 			switch {
-			case m.poisoned:
+			case m.skipping:
 				w = want{how: dependentOutcome}
 			case !known:
-				w, m.poisoned = refused(gpuerr.Stale), true
+				w, m.skipping = refused(gpuerr.Stale), true
 			case m.fences[h].at(v).Kind != outcome.OK:
-				w, m.poisoned = want{how: dependentOutcome}, true
+				w, m.skipping = want{how: dependentOutcome}, true
 			default:
 				w = want{how: outcome.Success}
 			}
@@ -342,7 +356,7 @@ func (x *machine) restrict(*rapid.T) {
 	class := rapid.SampledFrom([]ledger.Class{ledger.Buffers, ledger.DeviceMemory, ledger.Fences}).Draw(x.t, "class")
 	n := rapid.Uint64Range(0, 20000).Draw(x.t, "limit")
 	real, err := m.real.Restrict(Policy{Facet: FacetFull, Limits: limited(class, n)})
-	if x.expect(m, err, ledger.Sessions, 1, true) {
+	if x.made(m, err, ledger.Sessions, 1, true) {
 		child := newModelSession(real, limited(class, n))
 		child.parent = m
 		m.children = append(m.children, child)

@@ -2,6 +2,10 @@ package gpu
 
 import (
 	"context"
+	"encoding/hex"
+	"runtime/debug"
+	"strings"
+	"sync"
 
 	"capgpu/gpu/backend"
 	"capgpu/gpuerr"
@@ -10,118 +14,271 @@ import (
 )
 
 // program is code that a session may launch.
+//
+// One that was loaded can be opened again, by its digest, in its session and those
+// restricted from it; what was opened so ends with it (source).
 type program struct {
 	session *Session
 	h       Handle
 	node    *revoke.Node
 	code    backend.Program
-	info    backend.ProgramInfo
+	info    *backend.ProgramInfo
 	pins    pins // jobs that run it
 	charges [2]ledger.Receipt
+	loaded  bool
+	source  *program // whose code it is; nil: its own, or the device's
+
+	mu sync.Mutex
+	// opened are those whose source this one is; nil once it is closing.
+	// +checklocks:mu
+	opened map[*program]struct{}
 }
 
-// maxBundleBytes bounds a program bundle.
-const maxBundleBytes = 16 << 20
+// loadedPrograms finds what a session has loaded by digest. The zero value is empty.
+type loadedPrograms struct {
+	mu sync.Mutex
+	// +checklocks:mu
+	byDigest map[[32]byte][]*program
+}
 
-// OpenProgram opens a built-in program of the session's list.
-func (s *Session) OpenProgram(name string) (Handle, backend.ProgramInfo, error) {
-	if err := s.enter(); err != nil {
-		return 0, backend.ProgramInfo{}, err
+// digestPrefix begins the name of a program that is named by its digest.
+const digestPrefix = "sha256:"
+
+// parseDigest reads "sha256:" and 64 lower-case hexadecimal digits.
+func parseDigest(name string) (digest [32]byte, ok bool) {
+	digits, ok := strings.CutPrefix(name, digestPrefix)
+	if !ok || len(digits) != 2*len(digest) || strings.ToLower(digits) != digits {
+		return digest, false
+	}
+	_, err := hex.Decode(digest[:], []byte(digits))
+	return digest, err == nil
+}
+
+// OpenProgram opens a program by its name: a built-in one of the session's list,
+// or by its digest one that this session or one above it has loaded.
+func (s *Session) OpenProgram(name string) (Handle, *backend.ProgramInfo, error) {
+	if err := s.enterToWork(); err != nil {
+		return 0, nil, err
 	}
 	defer s.node.Leave()
 	if s.facet < FacetProgram {
-		return 0, backend.ProgramInfo{}, errNoPrograms
+		return 0, nil, errNoPrograms
+	}
+	if strings.HasPrefix(name, digestPrefix) {
+		return s.openLoaded(name)
 	}
 	if !s.mayOpen(name) {
-		return 0, backend.ProgramInfo{}, gpuerr.New(gpuerr.NoProgram, "this session has no program %.64q; see Describe", name)
+		return 0, nil, gpuerr.New(gpuerr.NoProgram, "this session has no program %.64q; see Describe", name)
 	}
 	code, err := s.dev.cfg.Backend.Builtin(name)
 	if err != nil {
-		return 0, backend.ProgramInfo{}, err
+		return 0, nil, err
 	}
-	return s.addProgram(code, 0)
+	p := &program{session: s}
+	return s.chargedProgram(p, 0, func() (backend.Program, error) { return code, nil })
 }
 
-// LoadsPrograms says whether LoadProgram can ever succeed for this session.
-func (s *Session) LoadsPrograms() bool {
-	return s.facet >= FacetFull && s.dev.cfg.Backend.Info().LoadsPrograms
+// openLoaded opens what is loaded here or above. The code is charged to who loaded
+// it; here it is one program more.
+func (s *Session) openLoaded(name string) (Handle, *backend.ProgramInfo, error) {
+	source := s.findLoaded(name)
+	if source == nil {
+		return 0, nil, gpuerr.New(gpuerr.NoProgram, "neither this session nor one that it was restricted from has loaded %.80q, or the programs that it may open are others", name)
+	}
+	p := &program{session: s, source: source}
+	return s.chargedProgram(p, 0, func() (backend.Program, error) { return source.code, nil })
 }
 
-// LoadProgram has the device admit a program bundle of the given length. read
-// fills it in, once it is charged and it is its turn: one bundle of a device is
-// in memory at a time. read copies, so that nobody changes it meanwhile.
-func (s *Session) LoadProgram(ctx context.Context, bytes uint64, read func(bundle []byte) error) (Handle, backend.ProgramInfo, error) {
-	if err := s.enter(); err != nil {
-		return 0, backend.ProgramInfo{}, err
+// findLoaded looks upwards. A session whose list of programs is its own, and has
+// others, sees nothing of those above.
+func (s *Session) findLoaded(name string) *program {
+	digest, ok := parseDigest(name)
+	if !ok {
+		return nil
+	}
+	for at := s; at != nil; at = at.parent {
+		if p := at.loaded.find(digest); p != nil {
+			return p
+		}
+		if at.listed && !at.mayOpen(name) {
+			return nil
+		}
+	}
+	return nil
+}
+
+func (l *loadedPrograms) find(digest [32]byte) *program {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if all := l.byDigest[digest]; len(all) > 0 {
+		return all[len(all)-1]
+	}
+	return nil
+}
+
+func (l *loadedPrograms) add(p *program) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.byDigest == nil {
+		l.byDigest = map[[32]byte][]*program{}
+	}
+	l.byDigest[p.info.Digest] = append(l.byDigest[p.info.Digest], p)
+}
+
+func (l *loadedPrograms) remove(p *program) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := l.byDigest[p.info.Digest]
+	for i, other := range all {
+		if other == p {
+			all[i] = all[len(all)-1]
+			all[len(all)-1] = nil
+			all = all[:len(all)-1]
+			break
+		}
+	}
+	if l.byDigest[p.info.Digest] = all; len(all) == 0 {
+		delete(l.byDigest, p.info.Digest)
+	}
+}
+
+// LoadProgram has the device admit the program bundle that lies in a buffer of the
+// session. It is copied out once, so that nobody changes what is admitted.
+func (s *Session) LoadProgram(ctx context.Context, from Handle, off, bytes uint64) (Handle, *backend.ProgramInfo, error) {
+	if err := s.enterToWork(); err != nil {
+		return 0, nil, err
 	}
 	defer s.node.Leave()
 	switch {
 	case s.facet < FacetFull:
-		return 0, backend.ProgramInfo{}, gpuerr.New(gpuerr.Unimplemented, "this session cannot load programs; open one of its list")
-	case !s.LoadsPrograms():
-		return 0, backend.ProgramInfo{}, gpuerr.New(gpuerr.Unimplemented, "this device loads no programs; open one of its list")
-	case bytes == 0 || bytes > maxBundleBytes:
-		return 0, backend.ProgramInfo{}, gpuerr.New(gpuerr.Invalid, "bytes: a bundle has 1 to %d bytes, not %d", maxBundleBytes, bytes)
+		return 0, nil, gpuerr.New(gpuerr.Unimplemented, "this session cannot load programs; open one of its list")
+	case !s.dev.cfg.Backend.Info().LoadsPrograms:
+		return 0, nil, gpuerr.New(gpuerr.Unimplemented, "this device loads no programs; open one of its list")
+	case bytes == 0 || bytes > backend.MaxBundleBytes:
+		return 0, nil, gpuerr.New(gpuerr.Invalid, "bytes: a bundle has 1 to %d bytes, not %d", backend.MaxBundleBytes, bytes)
 	}
 	// The charge comes before the memory and the work of admitting: a refused
 	// client costs nothing.
-	return s.chargedProgram(bytes, func() (backend.Program, error) {
+	p := &program{session: s, loaded: true}
+	return s.chargedProgram(p, loadedBytes(bytes), func() (backend.Program, error) {
 		ctx, stop := whileOpen(ctx, s.node.Done())
 		defer stop()
 		select {
-		case s.dev.loading <- struct{}{}:
+		case s.dev.loading <- struct{}{}: // one bundle of a device is admitted at a time
 			defer func() { <-s.dev.loading }()
 		case <-ctx.Done():
 			return nil, gpuerr.New(gpuerr.Busy, "another program is being loaded; try again")
 		}
-		bundle := make([]byte, bytes)
-		if err := read(bundle); err != nil {
+		bundle, err := s.copyOut(from, off, bytes)
+		if err != nil {
 			return nil, err
 		}
 		return s.dev.cfg.Backend.Load(ctx, bundle)
 	})
 }
 
-func (s *Session) addProgram(code backend.Program, bytes uint64) (Handle, backend.ProgramInfo, error) {
-	return s.chargedProgram(bytes, func() (backend.Program, error) { return code, nil })
+// loadedBytes is what a loaded program is charged in programBytes: an upper bound,
+// in round numbers, of what its parsed and its compiled forms take.
+func loadedBytes(bundle uint64) uint64 { return loadedFixedBytes + loadedFactor*bundle }
+
+const (
+	loadedFixedBytes = 64 << 10
+	loadedFactor     = 64
+)
+
+// copyOut copies a range of a buffer that its owner may change or take away
+// meanwhile.
+func (s *Session) copyOut(h Handle, off, n uint64) ([]byte, error) {
+	b, err := lookup[buffer](s.handles, h)
+	if err != nil {
+		return nil, err
+	}
+	if off >= b.bytes || n > b.bytes-off {
+		return nil, gpuerr.New(gpuerr.Invalid, "%d bytes at %d are not within the buffer, which has %d", n, off, b.bytes)
+	}
+	if !b.pins.pin() {
+		return nil, errStale
+	}
+	defer b.pins.unpin()
+	copied := make([]byte, n)
+	if !copyGuarded(copied, b.host[off:off+n]) {
+		return nil, gpuerr.New(gpuerr.IO, "the memory of the buffer could not be read")
+	}
+	return copied, nil
+}
+
+// copyGuarded is copy from memory that may vanish.
+func copyGuarded(dst, src []byte) (ok bool) {
+	old := debug.SetPanicOnFault(true)
+	defer debug.SetPanicOnFault(old)
+	defer func() {
+		if p := recover(); p != nil {
+			if _, fault := p.(interface{ Addr() uintptr }); !fault {
+				panic(p)
+			}
+			ok = false
+		}
+	}()
+	copy(dst, src)
+	return true
 }
 
 // chargedProgram charges, then admits, then publishes.
-func (s *Session) chargedProgram(bytes uint64, admit func() (backend.Program, error)) (Handle, backend.ProgramInfo, error) {
+func (s *Session) chargedProgram(p *program, bytes uint64, admit func() (backend.Program, error)) (Handle, *backend.ProgramInfo, error) {
 	if err := s.audited(); err != nil {
-		return 0, backend.ProgramInfo{}, err
+		return 0, nil, err
 	}
-	p := &program{session: s}
 	p.pins.init()
 	var err error
 	if p.charges[0], err = s.account.Reserve(ledger.Programs, 1); err != nil {
-		return 0, backend.ProgramInfo{}, err
+		return 0, nil, err
 	}
 	if p.charges[1], err = s.account.Reserve(ledger.ProgramBytes, bytes); err != nil {
-		p.release()
-		return 0, backend.ProgramInfo{}, err
+		p.refund()
+		return 0, nil, err
 	}
 	if p.code, err = admit(); err != nil {
-		p.release()
-		return 0, backend.ProgramInfo{}, err
+		p.refund()
+		return 0, nil, err
 	}
 	p.info = p.code.Info()
+	p.opened = map[*program]struct{}{}
 	p.charges[0].Commit()
 	p.charges[1].Commit()
 	p.node, err = s.node.NewChild("program", revoke.Ops{Quiesce: p.quiesce, Release: p.release})
 	if err != nil {
-		p.release()
-		return 0, backend.ProgramInfo{}, s.closedError(err)
+		p.refund()
+		return 0, nil, s.closedError(err)
+	}
+	if p.source != nil && !p.source.derive(p) {
+		p.node.CloseAsync(errDestroyed)
+		return 0, nil, gpuerr.New(gpuerr.NoProgram, "the program is being closed by who loaded it")
+	}
+	if p.loaded {
+		s.loaded.add(p)
 	}
 	if err := s.handles.add(p, func(h Handle) { p.h = h }); err != nil {
 		p.node.CloseAsync(err) // not Close: we are inside the session
-		return 0, backend.ProgramInfo{}, err
+		return 0, nil, err
 	}
 	s.audit("program.open", "program=%#x name=%.64q digest=%x bytes=%d", uint64(p.h), p.info.Name, p.info.Digest[:8], bytes)
 	return p.h, p.info, nil
 }
 
-// CloseProgram ends a program. Jobs that run it are cancelled and end revoked.
+// derive notes a program that is opened from this one. It is false when this one
+// is being closed.
+func (p *program) derive(opened *program) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.opened == nil {
+		return false
+	}
+	p.opened[opened] = struct{}{}
+	return true
+}
+
+// CloseProgram ends a program, and those opened from it. Jobs that run it are
+// cancelled and end revoked.
 func (s *Session) CloseProgram(h Handle) error {
 	if s.facet < FacetProgram {
 		return errNoPrograms
@@ -137,7 +294,23 @@ func (s *Session) CloseProgram(h Handle) error {
 	return nil
 }
 
+var errSourceClosed = gpuerr.New(gpuerr.Revoked, "the program was closed by who loaded it")
+
+// quiesce returns when no job runs the program, nor one opened from it. It may be
+// called more than once.
 func (p *program) quiesce() {
+	if p.loaded {
+		p.session.loaded.remove(p)
+	}
+	p.mu.Lock()
+	opened := p.opened
+	p.opened = nil
+	p.mu.Unlock()
+	for other := range opened {
+		other.quiesce()
+		// Not Close: the same closer may have both, and waits for this one.
+		other.node.CloseAsync(errSourceClosed)
+	}
 	if p.pins.close() {
 		p.session.dev.engine.cancel(p.session, func(j *job) bool { return j.program == p }, revokedOutcome)
 	}
@@ -145,6 +318,15 @@ func (p *program) quiesce() {
 }
 
 func (p *program) release() {
+	if s := p.source; s != nil {
+		s.mu.Lock()
+		delete(s.opened, p)
+		s.mu.Unlock()
+	}
+	p.refund()
+}
+
+func (p *program) refund() {
 	p.charges[0].Release()
 	p.charges[1].Release()
 }

@@ -45,7 +45,7 @@ type queue struct {
 	head, tail uint64 // positions: retired until, taken until
 	unflushed  bool   // completions were written and not published
 	group      outcome.Outcome
-	poisoned   bool // a wait failed: work until the next signal is cancelled
+	skipping   bool // a wait failed: work until the next signal is cancelled
 	inEngine   bool // in a call of the engine
 	discard    int  // entries published before the last cancel and not taken yet
 	waiting    *job // the wait that holds the queue
@@ -100,7 +100,7 @@ const (
 
 // CreateQueue makes a ring and starts to serve it. Zero sizes take defaults.
 func (s *Session) CreateQueue(entries, argBytes uint32) (QueueInfo, error) {
-	if err := s.enter(); err != nil {
+	if err := s.enterToWork(); err != nil {
 		return QueueInfo{}, err
 	}
 	defer s.node.Leave()

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"capgpu/gpu/backend"
 	"capgpu/gpuerr"
 	"capgpu/internal/revoke"
 	"capgpu/ledger"
@@ -26,6 +27,9 @@ type Session struct {
 	fair     time.Duration // what the policy gives a submission; who misses it has a strike
 	longest  time.Duration // of any submission
 	programs []string      // sorted; nil: all
+	listed   bool          // programs is not its parent's
+	check    bool          // its programs run watched
+	loaded   loadedPrograms
 	opened   time.Time
 	node     *revoke.Node
 	account  *ledger.Account
@@ -37,6 +41,8 @@ type Session struct {
 	launches atomic.Uint64
 	strikes  atomic.Uint64
 	branch   *branch // nil for a session that is not restricted
+	poison   atomic.Pointer[poison]
+	context  backend.Context
 	traps    atomic.Uint64
 	ended    [outcome.DeviceLost + 1]atomic.Uint64 // entries by outcome
 }
@@ -73,7 +79,7 @@ const maxRestrictions = 8
 // Restrict opens a weaker session below this one. What it holds is charged to
 // this session, too, and it ends with it.
 func (s *Session) Restrict(p Policy) (*Session, error) {
-	if err := s.enter(); err != nil {
+	if err := s.enterToWork(); err != nil {
 		return nil, err
 	}
 	defer s.node.Leave()
@@ -91,17 +97,17 @@ func (s *Session) Restrict(p Policy) (*Session, error) {
 	if s.depth >= maxRestrictions {
 		return nil, gpuerr.New(gpuerr.Denied, "this session is restricted %d times already, which is the most; restrict one above it", s.depth)
 	}
-	child := &Session{dev: s.dev, tenant: s.tenant, parent: s, depth: s.depth + 1, facet: p.Facet, longest: s.longest, fair: s.fair, branch: s.branch, programs: s.programs}
+	child := &Session{dev: s.dev, tenant: s.tenant, parent: s, depth: s.depth + 1, facet: p.Facet, longest: s.longest, fair: s.fair, branch: s.branch, programs: s.programs, check: s.check || p.Check}
 	if p.MaxDeadline > 0 {
 		child.longest = p.MaxDeadline
 	}
 	if len(p.Programs) > 0 {
 		for _, name := range p.Programs {
-			if !s.mayOpen(name) {
+			if !s.mayOpen(name) && s.findLoaded(name) == nil {
 				return nil, gpuerr.New(gpuerr.Denied, "program %.64q is not one of this session's", name)
 			}
 		}
-		child.programs = sorted(p.Programs)
+		child.programs, child.listed = sorted(p.Programs), true
 	}
 	return child.open(s.node, s.account, p.Limits)
 }
@@ -246,7 +252,7 @@ func (s *Session) Describe() Description {
 	d := Description{
 		Device: c.Info, Backend: info.Name, MemoryBytes: info.MemoryBytes,
 		HangBound: c.HangBound, MaxDeadline: s.longest, MaxBufferBytes: c.MaxBufferBytes,
-		Limits: info.Limits, MaxQueueEntries: c.MaxQueueEntries, MaxArgBytes: c.MaxArgBytes, Facet: s.facet,
+		Limits: info.Limits, MaxQueueEntries: c.MaxQueueEntries, MaxArgBytes: c.MaxArgBytes, Facet: s.facet, Trap: s.Trap(), Checked: s.check,
 	}
 	if s.facet >= FacetProgram {
 		for _, name := range c.Backend.Programs() {

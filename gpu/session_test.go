@@ -13,6 +13,7 @@ import (
 
 	"capgpu/ddf"
 	"capgpu/ddf/fake"
+	"capgpu/gpu/backend"
 	"capgpu/gpuerr"
 	"capgpu/ledger"
 	"capgpu/outcome"
@@ -134,32 +135,6 @@ func TestLookupAllocatesNothing(t *testing.T) {
 	}))
 }
 
-func noRead([]byte) error { return nil }
-
-// Nothing of a bundle is read, and no memory made for it, before it is charged
-// and the one before it is done.
-func TestBundlesAreChargedAndLoadedOneByOne(t *testing.T) {
-	ctx := context.Background()
-	r := newMemRig(t, withBackend(newHandBackend()))
-	s, other := r.open("alice", func(a *Attach) { a.Limits = limited(ledger.ProgramBytes, 100) }), r.open("bob")
-	_, _, err := s.LoadProgram(ctx, 101, func([]byte) error { t.Error("read without a charge"); return nil })
-	require.ErrorIs(t, err, gpuerr.Quota)
-
-	_, _, err = s.LoadProgram(ctx, 100, func(bundle []byte) error {
-		require.Len(t, bundle, 100)
-		ctx, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
-		defer cancel()
-		_, _, err := other.LoadProgram(ctx, 1, func([]byte) error { t.Error("read beside another"); return nil })
-		require.ErrorIs(t, err, gpuerr.Busy)
-		return gpuerr.New(gpuerr.IO, "no bundle")
-	})
-	require.ErrorIs(t, err, gpuerr.IO)
-	_, _, err = s.LoadProgram(ctx, 100, noRead)
-	require.NoError(t, err, "the charge was given back")
-	_, _, err = other.LoadProgram(ctx, 1, noRead)
-	require.NoError(t, err)
-}
-
 // Every class refuses with its name and what was available, and charges nothing.
 func TestQuota(t *testing.T) {
 	ctx := context.Background()
@@ -175,7 +150,7 @@ func TestQuota(t *testing.T) {
 		{ledger.DeviceMemory, 10000, 4096, 10000 - 8192, func(s *Session) error { _, err := s.CreateBuffer(ctx, 4000, 0); return err }},
 		{ledger.Fences, 2, 1, 0, func(s *Session) error { _, err := s.CreateFence(0); return err }},
 		{ledger.Programs, 2, 1, 0, func(s *Session) error { _, _, err := s.OpenProgram("p"); return err }},
-		{ledger.ProgramBytes, 250, 100, 50, func(s *Session) error { _, _, err := s.LoadProgram(ctx, 100, noRead); return err }},
+		{ledger.ProgramBytes, 2*loadedBytes(100) + 50, loadedBytes(100), 50, func(s *Session) error { _, _, err := load(s, 100, 0); return err }},
 		{ledger.QueueSlots, 160, 64, 160 - 128, func(s *Session) error { _, err := s.CreateQueue(16, 64); return err }},
 		{ledger.HostMemory, 10000, 4096, 10000 - 8192, func(s *Session) error { _, err := s.CreateQueue(2, 64); return err }},
 		{ledger.Sessions, 2, 1, 0, func(s *Session) error { _, err := s.Restrict(Policy{Limits: ledger.NoLimits()}); return err }},
@@ -281,8 +256,8 @@ func TestArgumentsAreRefused(t *testing.T) {
 		"many entries":    func() error { _, err := s.CreateQueue(128, 64); return err },
 		"odd arena":       func() error { _, err := s.CreateQueue(16, 65); return err },
 		"huge arena":      func() error { _, err := s.CreateQueue(16, math.MaxUint32&^63); return err },
-		"empty bundle":    func() error { _, _, err := s.LoadProgram(ctx, 0, nil); return err },
-		"huge bundle":     func() error { _, _, err := s.LoadProgram(ctx, maxBundleBytes+1, nil); return err },
+		"empty bundle":    func() error { _, _, err := s.LoadProgram(ctx, 1, 0, 0); return err },
+		"huge bundle":     func() error { _, _, err := s.LoadProgram(ctx, 1, 0, backend.MaxBundleBytes+1); return err },
 		"negative policy": func() error { _, err := s.Restrict(Policy{MaxDeadline: -1}); return err },
 		"facet":           func() error { _, err := r.dev.OpenSession(Attach{Tenant: "x", Facet: 9}); return err },
 		"tenant":          func() error { _, err := r.dev.OpenSession(Attach{}); return err },
@@ -307,11 +282,11 @@ func TestFacetsAndPrograms(t *testing.T) {
 	prog(t, program, "copy")
 	_, _, err = program.OpenProgram("spin")
 	require.ErrorIs(t, err, gpuerr.NoProgram)
-	_, _, err = program.LoadProgram(context.Background(), 1, nil)
+	_, _, err = program.LoadProgram(context.Background(), 1, 0, 1)
 	require.ErrorIs(t, err, gpuerr.Unimplemented)
 
 	full := r.open("alice")
-	_, _, err = full.LoadProgram(context.Background(), 1, nil)
+	_, _, err = full.LoadProgram(context.Background(), 1, 0, 1)
 	require.ErrorIs(t, err, gpuerr.Unimplemented, "the mock device loads none")
 	r.idle(full)
 }

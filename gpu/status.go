@@ -59,7 +59,8 @@ type SessionStatus struct {
 	DeviceTimeNanos uint64            `json:"deviceTimeNanos"`
 	Launches        uint64            `json:"launches"`
 	Strikes         uint64            `json:"strikes"`
-	Outcomes        map[string]uint64 `json:"outcomes"` // entries ended, by outcome
+	Trap            string            `json:"trap,omitempty"` // what poisoned it
+	Outcomes        map[string]uint64 `json:"outcomes"`       // entries ended, by outcome
 }
 
 // Status tells how the device and its tenants stand; an empty tenant means all.
@@ -115,6 +116,9 @@ func (s *Session) status() SessionStatus {
 		Fences: held[ledger.Fences], Programs: held[ledger.Programs], QueueSlots: held[ledger.QueueSlots],
 		InFlight: held[ledger.InFlight], DeviceTimeNanos: held[ledger.DeviceTime],
 		Launches: s.launches.Load(), Strikes: s.strikes.Load(), Outcomes: map[string]uint64{}, Parent: s.parentID(),
+	}
+	if trap := s.Trap(); trap.Kind != outcome.NoTrap {
+		st.Trap = trap.String()
 	}
 	for kind := range s.ended {
 		if n := s.ended[kind].Load(); n > 0 {

@@ -128,7 +128,7 @@ func (q *queue) beginWork(j *job, e *ring.Entry) bool {
 		j.refuse(gpuerr.Unimplemented)
 		return false
 	}
-	if q.poisoned {
+	if q.skipping {
 		j.end(dependentOutcome)
 		return false
 	}
@@ -143,6 +143,11 @@ func (q *queue) beginWork(j *job, e *ring.Entry) bool {
 	if code := q.resolve(j, e); code != gpuerr.None {
 		j.unpin()
 		j.refuse(code)
+		return false
+	}
+	if s.unpoisoned() != nil { // only now: what is wrong with an entry is told all the same
+		j.unpin()
+		j.end(poisonedOutcome)
 		return false
 	}
 	j.budget = s.budget(e.DeadlineMicros)
@@ -167,12 +172,12 @@ func (q *queue) beginSignal(j *job, e *ring.Entry) {
 		return
 	}
 	j.fence, j.value = f, e.FenceValue()
-	q.poisoned = false // what follows is not covered by the wait that failed
+	q.skipping = false // what follows is not covered by the wait that failed
 }
 
 // beginWait holds the queue, unless the point is reached.
 func (q *queue) beginWait(j *job, e *ring.Entry) {
-	if q.poisoned {
+	if q.skipping {
 		j.end(dependentOutcome)
 		return
 	}
@@ -180,7 +185,7 @@ func (q *queue) beginWait(j *job, e *ring.Entry) {
 	if err != nil {
 		// Running what was to wait would be worse than not running it.
 		j.refuseFor(err)
-		q.poisoned = true
+		q.skipping = true
 		return
 	}
 	j.fence, j.value = f, e.FenceValue()
@@ -199,7 +204,7 @@ func (q *queue) waited(j *job, how outcome.Outcome) {
 		j.end(outcome.Success)
 		return
 	}
-	q.poisoned = true
+	q.skipping = true
 	j.end(dependentOutcome)
 }
 
@@ -297,7 +302,7 @@ func (q *queue) drain(how outcome.Outcome, whole bool) {
 	}
 	if whole {
 		q.discard = q.ring.Published() // includes what an earlier cancel left
-		q.poisoned = q.poisoned && q.discard > 0
+		q.skipping = q.skipping && q.discard > 0
 	}
 	q.sleeping.Swap(true)
 	defer q.sleeping.Store(false)
@@ -328,7 +333,7 @@ func (q *queue) drain(how outcome.Outcome, whole bool) {
 func (q *queue) discardOne(j *job, how outcome.Outcome) {
 	q.endUnbegun(j, &q.entry, how)
 	if q.discard--; q.discard == 0 {
-		q.poisoned = false
+		q.skipping = false
 	}
 }
 

@@ -135,7 +135,7 @@ var lies = map[string]func(supervision *control.Conn, grants *net.UnixConn) erro
 	"a status that is none": func(c *control.Conn, _ *net.UnixConn) error {
 		return sayReady(c, func(ctx context.Context, m *control.Message) *control.Message {
 			if m.Type == control.TypeDriverStatus {
-				return control.NewReply(m, make([]byte, control.MaxStatusBytes-control.HeaderBytes))
+				return control.NewReply(m, make([]byte, control.MaxLongBytes-control.HeaderBytes))
 			}
 			return obey(ctx, m)
 		})
@@ -164,7 +164,7 @@ func sayReady(c *control.Conn, h control.Handler) error {
 
 // lie is the main function of such a driver.
 func lie(name string) int {
-	conn, err := control.NewConn(3, control.ConnOptions{Descriptors: control.AnyDescriptors})
+	conn, err := control.NewConn(3, control.ConnOptions{Descriptors: true})
 	if err == nil {
 		f := os.NewFile(4, "grant link")
 		var c net.Conn
@@ -304,7 +304,7 @@ func TestLiarStatus(t *testing.T) {
 	w.driver(1)
 	status, err := c.Status(within(t), 0)
 	if err == nil {
-		require.LessOrEqual(t, len(status), control.MaxStatusBytes)
+		require.LessOrEqual(t, len(status), control.MaxLongBytes)
 	}
 	_, err = c.Devices(within(t))
 	require.NoError(t, err)

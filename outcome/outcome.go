@@ -60,10 +60,22 @@ const (
 // Trap locates the first lane that trapped.
 type Trap struct {
 	Kind      TrapKind
-	Binding   uint16
+	Binding   uint16 // or NoBinding
 	Workgroup uint32 // linear index in the grid
 	Lane      uint32 // linear index in the workgroup
 	Offset    uint64 // bytes from the start of the binding
+}
+
+// NoBinding is the Binding of a trap in shared or private memory; its Offset is
+// that within the variable.
+const NoBinding = 0xFFFF
+
+// String is for people: "outOfBounds binding=2 offset=4096 workgroup=1 lane=0".
+func (t Trap) String() string {
+	if t.Binding == NoBinding {
+		return fmt.Sprintf("%v offset=%d workgroup=%d lane=%d", t.Kind, t.Offset, t.Workgroup, t.Lane)
+	}
+	return fmt.Sprintf("%v binding=%d offset=%d workgroup=%d lane=%d", t.Kind, t.Binding, t.Offset, t.Workgroup, t.Lane)
 }
 
 // Outcome is a value; the zero Outcome is pending.
@@ -115,8 +127,7 @@ func (o Outcome) String() string {
 	case o.Cause == NoCause:
 		return o.Kind.String()
 	case o.Cause == TrapCause:
-		t := o.Trap
-		return fmt.Sprintf("%v: trap %v binding=%d offset=%d workgroup=%d lane=%d", o.Kind, t.Kind, t.Binding, t.Offset, t.Workgroup, t.Lane)
+		return fmt.Sprintf("%v: trap %v", o.Kind, o.Trap)
 	default:
 		return fmt.Sprintf("%v: %v", o.Kind, o.Cause)
 	}

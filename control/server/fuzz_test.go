@@ -155,10 +155,10 @@ func (h *hostile) message(typ control.MsgType) {
 		names := [...]string{"vecadd_f32", "copy", "fill_u32", "saxpy_f32", "matvec_f32", "spin", "trap", "", "x"}
 		body = control.OpenProgramRequest{Name: names[int(h.byte())%len(names)]}.AppendTo(nil)
 	case control.TypeLoadProgram:
-		if len(h.fds) == 0 {
-			return
+		body = control.LoadProgramRequest{Buffer: max(1, h.number()), Off: h.number(), Bytes: h.number()}.AppendTo(nil)
+		if h.byte() == 0 {
+			fds = h.fds[:min(1, len(h.fds))]
 		}
-		body, fds = control.LoadProgramRequest{Bytes: h.number()}.AppendTo(nil), h.fds[:1]
 	case control.TypeCreateQueue:
 		body = control.CreateQueueRequest{Entries: 2 << (h.byte() % 6), ArgBytes: 64 << (h.byte() % 6)}.AppendTo(nil)
 	case control.TypeRestrict:

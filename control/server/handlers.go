@@ -10,6 +10,7 @@ import (
 	"capgpu/gpu/backend"
 	"capgpu/gpuerr"
 	"capgpu/ledger"
+	"capgpu/outcome"
 )
 
 // stateReady is the device state of docs/wire.md that a session sees: a driver
@@ -43,7 +44,11 @@ func (s *session) describe(_ context.Context, m *control.Message) (*control.Mess
 		MaxQueueEntries:    d.MaxQueueEntries,
 		SubgroupSize:       d.Limits.SubgroupSize,
 		Facet:              uint32(d.Facet),
+		Checked:            d.Checked,
 		Programs:           d.Programs,
+	}
+	if d.Trap.Kind != outcome.NoTrap {
+		out.Trap = outcome.Outcome{Kind: outcome.Failed, Cause: outcome.TrapCause, Trap: d.Trap}
 	}
 	// A message has an end; a list of hundreds of names is told as far as it goes.
 	// OpenProgram takes the others too.
@@ -154,26 +159,55 @@ func (s *session) openProgram(_ context.Context, m *control.Message) (*control.M
 	return s.programReply(m, h, info)
 }
 
-func (s *session) programReply(m *control.Message, h gpu.Handle, info backend.ProgramInfo) (*control.Message, error) {
-	out := control.ProgramReply{Handle: uint64(h), Info: control.ProgramInfo{
-		Name:        info.Name,
-		Digest:      info.Digest,
-		InlineBytes: info.InlineBytes,
-		SharedBytes: info.SharedBytes,
-		BlockX:      info.Block.X,
-		BlockY:      info.Block.Y,
-		BlockZ:      info.Block.Z,
-	}}
-	for _, b := range info.Bindings {
-		out.Info.Bindings = append(out.Info.Bindings, control.BindingInfo{Name: b.Name, Access: uint32(b.Access)})
+// loadProgram names where in the session's memory the bundle is.
+func (s *session) loadProgram(ctx context.Context, m *control.Message) (*control.Message, error) {
+	req, err := control.ParseLoadProgramRequest(m.Body)
+	if err != nil {
+		return nil, err
 	}
-	body := out.AppendTo(nil)
-	if err := control.CheckBody(m.Type, true, body); err != nil || len(body) > control.MaxMessageBytes-control.HeaderBytes {
-		// A loaded program chooses its own names.
+	h, info, err := s.core.LoadProgram(ctx, gpu.Handle(req.Buffer), req.Off, req.Bytes)
+	if err != nil {
+		return nil, err
+	}
+	return s.programReply(m, h, info)
+}
+
+func (s *session) programReply(m *control.Message, h gpu.Handle, info *backend.ProgramInfo) (*control.Message, error) {
+	body := control.ProgramReply{Handle: uint64(h), Info: programInfo(info)}.AppendTo(nil)
+	if err := control.CheckBody(m.Type, true, body); err != nil {
 		s.core.CloseProgram(h)
-		return nil, gpuerr.New(gpuerr.Program, "the names of the program and its bindings do not fit a message of %d bytes", control.MaxMessageBytes)
+		return nil, gpuerr.New(gpuerr.Program, "what there is to say of the program does not fit a message: %s", gpuerr.From(err).Msg)
 	}
 	return control.NewReply(m, body), nil
+}
+
+func programInfo(info *backend.ProgramInfo) control.ProgramInfo {
+	out := control.ProgramInfo{
+		Name:                info.Name,
+		Digest:              info.Digest,
+		InlineBytes:         info.InlineBytes,
+		SharedBytes:         info.SharedBytes,
+		DynamicElementBytes: info.DynamicElementBytes,
+		StackBytes:          info.StackBytes,
+		Block:               [3]uint32{info.Block.X, info.Block.Y, info.Block.Z},
+		BlockFree:           info.BlockFree,
+		OrderDependent:      info.OrderDependent,
+		ToleranceAbs:        info.Tolerance.Abs,
+		ToleranceRel:        info.Tolerance.Rel,
+	}
+	for _, b := range info.Bindings {
+		out.Bindings = append(out.Bindings, control.BindingInfo{Name: b.Name, Access: uint32(b.Access), Type: string(b.Type)})
+	}
+	for _, f := range info.Inline {
+		out.Inline = append(out.Inline, control.FieldInfo{Name: f.Name, Type: string(f.Type), Off: f.Off})
+	}
+	for _, f := range info.Features {
+		out.Features = append(out.Features, string(f))
+	}
+	for _, w := range info.Warnings[:min(len(info.Warnings), control.MaxWarnings)] {
+		out.Warnings = append(out.Warnings, control.Cut(w.String(), control.MaxStringBytes))
+	}
+	return out
 }
 
 func (s *session) closeProgram(_ context.Context, m *control.Message) (*control.Message, error) {

@@ -12,45 +12,6 @@ import (
 	"capgpu/internal/shm"
 )
 
-// loadProgram copies the bundle out of the peer's memory once, when the core has
-// charged it and asks for it.
-func (s *session) loadProgram(ctx context.Context, m *control.Message) (*control.Message, error) {
-	req, err := control.ParseLoadProgramRequest(m.Body)
-	if err != nil {
-		return nil, err
-	}
-	h, info, err := s.core.LoadProgram(ctx, req.Bytes, func(bundle []byte) error {
-		fd := m.FDs[0]
-		m.FDs = nil
-		mem, err := shm.FromFD(fd, req.Bytes)
-		if err != nil {
-			return err
-		}
-		defer mem.Close()
-		return readAll(mem.FD(), bundle)
-	})
-	if err != nil {
-		return nil, err
-	}
-	return s.programReply(m, h, info)
-}
-
-// readAll reads with pread: unlike a mapping, memory that the peer or the host
-// cannot back makes it fail instead of faulting.
-func readAll(fd int, b []byte) error {
-	for off := 0; off < len(b); {
-		n, err := unix.Pread(fd, b[off:], int64(off))
-		if err == unix.EINTR {
-			continue
-		}
-		if err != nil || n == 0 {
-			return gpuerr.New(gpuerr.IO, "the bundle could not be read from the memory that was sent")
-		}
-		off += n
-	}
-	return nil
-}
-
 // restrict makes a weaker session and serves it on a socket of its own, whose
 // other end is the answer.
 func (s *session) restrict(_ context.Context, m *control.Message) (*control.Message, error) {
@@ -63,6 +24,7 @@ func (s *session) restrict(_ context.Context, m *control.Message) (*control.Mess
 		MaxDeadline: time.Duration(min(req.MaxDeadlineNanos, 1<<63-1)),
 		Limits:      limitsOf(req.Limits),
 		Programs:    req.Programs,
+		Check:       req.Check,
 	})
 	if err != nil {
 		return nil, err
@@ -72,7 +34,7 @@ func (s *session) restrict(_ context.Context, m *control.Message) (*control.Mess
 		child.Close()
 		return nil, err
 	}
-	conn, err := control.NewConn(ours, ConnOptions(child))
+	conn, err := control.NewConn(ours, control.ConnOptions{})
 	if err != nil {
 		unix.Close(theirs)
 		child.Close()

@@ -6,8 +6,7 @@
 // served at once (64); here each is checked against the session's facet, turned
 // into one call of the core, and answered. Handles, sizes and quotas are the
 // core's to check. A descriptor that is sent is a duplicate that the core made
-// while the object could not go; a descriptor that comes in is read, never
-// mapped.
+// while the object could not go; none comes in.
 //
 // The socket is the session: ServeSession ends when the peer is gone or the
 // session is, whichever comes first, and it returns when nothing of either is
@@ -46,18 +45,9 @@ type session struct {
 // maxFenceWaits is how many FenceWaits of one socket may wait at once.
 const maxFenceWaits = 32
 
-// ConnOptions are those of the control socket of a session: nobody's descriptors
-// come into this process but those that a backend wants to load programs from.
-func ConnOptions(core *gpu.Session) control.ConnOptions {
-	if core.LoadsPrograms() {
-		return control.ConnOptions{Descriptors: control.MemoryDescriptors}
-	}
-	return control.ConnOptions{}
-}
-
 // ServeSession answers on conn for core until the peer is gone or the session
-// ends. conn was made with ConnOptions. It owns both, and both are closed when it returns. The error is nil when
-// the peer left or closed the session, and otherwise says why it ended.
+// ends. conn takes no descriptors. It owns both, and both are closed when it
+// returns. The error is nil when the peer left or closed the session, and otherwise says why it ended.
 func ServeSession(ctx context.Context, conn *control.Conn, core *gpu.Session) error {
 	s := &session{
 		core:  core,

@@ -11,9 +11,11 @@ package backend
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"capgpu/outcome"
+	"capgpu/program"
 )
 
 // JobID names a job to the device. The core never reuses one within an epoch.
@@ -40,6 +42,21 @@ type Dim3 struct{ X, Y, Z uint32 }
 // Count is the product. The core has checked that it fits.
 func (d Dim3) Count() uint64 { return uint64(d.X) * uint64(d.Y) * uint64(d.Z) }
 
+// Context is what the jobs of one session have in common on the device. A trap is
+// sticky in it: once a job of a context has trapped, the device begins no other
+// job of it, and completes each as Cancelled. The zero value is ready for use.
+type Context struct{ trapped atomic.Bool }
+
+// Trap ends a context; the device calls it before it completes a job as trapped.
+func (c *Context) Trap() {
+	if c != nil {
+		c.trapped.Store(true)
+	}
+}
+
+// Trapped says that a job of the context has trapped. A nil Context never has.
+func (c *Context) Trapped() bool { return c != nil && c.trapped.Load() }
+
 // Job is one unit of device work. The backend may keep it until its completion;
 // the core keeps every Span mapped until then.
 type Job struct {
@@ -52,12 +69,18 @@ type Job struct {
 	Spans   []Span
 	Inline  []byte // at most Limits.MaxInlineBytes
 	Pattern uint32 // OpFill
+	// Context is whose work it is; nil: nobody else's.
+	Context *Context
+	// Check has a launch watched: a data race between lanes, a read of uninitialised
+	// shared memory or a divergent barrier traps as well. A backend that cannot fails
+	// it as a device error.
+	Check bool
 }
 
 // Completion is what the device says about a job.
 type Completion struct {
 	ID         JobID
-	Outcome    outcome.Outcome // OK, Failed (trap, deviceError), Cancelled (after Cancel), DeviceLost
+	Outcome    outcome.Outcome // OK, Failed (trap, deviceError), Cancelled (after Cancel, or a trap in its Context), DeviceLost
 	DeviceTime time.Duration   // measured
 }
 
@@ -70,36 +93,25 @@ type Sink interface {
 	DeviceGone(reason string)
 }
 
-// Access is how a program uses a binding.
-type Access uint8
-
-const (
-	Read      Access = 1
-	Write     Access = 2
-	ReadWrite        = Read | Write
+// What is known of a program; package program says it.
+type (
+	Access      = program.Access
+	BindingInfo = program.Binding
+	ProgramInfo = program.Info
 )
 
-// BindingInfo describes one binding of a program, in binding order.
-type BindingInfo struct {
-	Name   string
-	Access Access
-}
+const (
+	Read      = program.Read
+	Write     = program.Write
+	ReadWrite = program.ReadWrite
 
-// ProgramInfo is what a launch is checked against.
-type ProgramInfo struct {
-	Name        string
-	Digest      [32]byte // SHA-256 of the bundle; of the name for a built-in
-	Bindings    []BindingInfo
-	InlineBytes uint32
-	SharedBytes uint32 // static
-	Block       Dim3   // required block size; zero = any
-}
+	MaxBundleBytes = program.MaxBundleBytes
+)
 
-// Program is code that the device can run.
+// Program is code that the device can run. It does not change.
 type Program interface {
-	Info() ProgramInfo
-	// NaturalGrid is the launch that covers the given bindings once.
-	NaturalGrid(spanBytes []uint64) (grid, block Dim3)
+	// Info is what a launch is checked against. It is not to be written to.
+	Info() *ProgramInfo
 }
 
 // Limits of the device, published to clients.
@@ -125,7 +137,7 @@ type Info struct {
 	MemoryBytes uint64
 	Limits      Limits
 	// LoadsPrograms says that there is a verifier behind Load. Without it Load is
-	// never called, and clients' descriptors are not let into the process.
+	// never called.
 	LoadsPrograms bool
 }
 
@@ -139,7 +151,8 @@ type Backend interface {
 	Programs() []string
 	// Builtin returns a built-in program; gpuerr.NoProgram if there is none.
 	Builtin(name string) (Program, error)
-	// Load admits a program bundle. A backend without a program verifier answers
+	// Load admits a program bundle, whose bytes become the backend's. What is not in
+	// the profile is a *program.Refusal; a backend without a program verifier answers
 	// gpuerr.Unimplemented.
 	Load(ctx context.Context, bundle []byte) (Program, error)
 	// Start is called once, before the first Submit.

@@ -224,7 +224,7 @@ func (d *driver) attach(m *control.Message) error {
 		d.sessions.Done()
 		return err
 	}
-	conn, err := control.NewConn(m.FDs[0], server.ConnOptions(session))
+	conn, err := control.NewConn(m.FDs[0], control.ConnOptions{})
 	m.FDs = nil // the Conn's, also when it failed
 	if err != nil {
 		d.sessions.Done()
@@ -273,7 +273,7 @@ func (d *driver) status(m *control.Message) ([]byte, error) {
 	return body, nil
 }
 
-const maxStatusBytes = control.MaxStatusBytes - control.HeaderBytes
+const maxStatusBytes = control.MaxLongBytes - control.HeaderBytes
 
 // halveSessions reports whether there was something to leave out.
 func halveSessions(s *gpu.Status) (some bool) {

@@ -77,7 +77,7 @@ func checkLink(fd, kind int) error {
 
 // newLinks takes ownership of both descriptors, also when it fails.
 func newLinks(supervision, grants int) (*links, error) {
-	conn, err := control.NewConn(supervision, control.ConnOptions{Descriptors: control.AnyDescriptors}) // Attach brings a socket
+	conn, err := control.NewConn(supervision, control.ConnOptions{Descriptors: true}) // Attach brings a socket
 	f := os.NewFile(uintptr(grants), "grant link")
 	defer f.Close() // FileConn duplicates
 	if err != nil {

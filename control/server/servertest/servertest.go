@@ -193,7 +193,7 @@ func (s *Service) open() (int, error) {
 		core.Close()
 		return -1, err
 	}
-	conn, err := control.NewConn(ours, server.ConnOptions(core))
+	conn, err := control.NewConn(ours, control.ConnOptions{})
 	if err != nil {
 		core.Close()
 		unix.Close(theirs)

@@ -41,6 +41,12 @@ func (d *Device) takeNext() *slot {
 		if d.state == live && len(d.queue) > 0 {
 			s := d.queue[0]
 			d.queue = d.queue[:copy(d.queue, d.queue[1:])]
+			if s.job.Context.Trapped() { // it is never begun
+				d.cancelled = append(d.cancelled, s)
+				signal(d.attend)
+				d.mu.Unlock()
+				continue
+			}
 			d.running = s
 			d.log.begin(s.entry, time.Since(d.started))
 			d.mu.Unlock()
@@ -73,6 +79,9 @@ func (d *Device) finish(s *slot, r result, deviceTime time.Duration) bool {
 		r.wasReset = true
 	}
 	c := backend.Completion{ID: s.id, Outcome: r.outcome, DeviceTime: deviceTime}
+	if r.outcome.Cause == outcome.TrapCause && !r.wasReset {
+		s.job.Context.Trap()
+	}
 	d.log.end(s.entry, r, time.Since(d.started))
 	fault := s.fault.Kind
 	d.running = nil

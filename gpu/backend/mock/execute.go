@@ -33,7 +33,7 @@ func (d *Device) execute(s *slot) result {
 	}
 	t := &d.crew.task
 	t.reset(s)
-	if s.job.Op == backend.OpLaunch && s.job.Program == builtins["spin"] {
+	if s.job.Op == backend.OpLaunch && s.job.Program == backend.Program(builtins["spin"]) {
 		s.spin()
 		return result{outcome: outcome.Outcome{Kind: outcome.Cancelled}}
 	}

@@ -48,8 +48,8 @@ func launch(tb testing.TB, d *mock.Device, name string, inline []byte, spans ...
 	for i, s := range spans {
 		sizes[i] = uint64(len(s.Host))
 	}
-	grid, block := p.NaturalGrid(sizes)
-	return &backend.Job{ID: 1, Op: backend.OpLaunch, Program: p, Grid: grid, Block: block, Spans: spans, Inline: inline}
+	grid, block := p.Info().NaturalGrid(sizes)
+	return &backend.Job{ID: 1, Op: backend.OpLaunch, Program: p, Grid: backend.Dim3(grid), Block: backend.Dim3(block), Spans: spans, Inline: inline}
 }
 
 func TestLogIsBoundedAndTells(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 
 	"capgpu/gpu/backend"
 	"capgpu/outcome"
+	"capgpu/program"
 )
 
 // builtin is a program of the device. All of them are elementwise over u32 or
@@ -22,7 +23,6 @@ import (
 type builtin struct {
 	info    backend.ProgramInfo
 	prepare func(t *task, job *backend.Job) outcome.Trap
-	covers  int // binding whose length the natural grid covers; -1: the least
 }
 
 // naturalBlock is the block size of every natural grid.
@@ -39,42 +39,24 @@ func makeBuiltins() map[string]*builtin {
 		return backend.BindingInfo{Name: name, Access: backend.ReadWrite}
 	}
 	all := map[string]*builtin{}
-	add := func(name string, inlineBytes uint32, covers int, prepare func(*task, *backend.Job) outcome.Trap, bindings ...backend.BindingInfo) {
+	add := func(name string, inlineBytes uint32, cover string, prepare func(*task, *backend.Job) outcome.Trap, bindings ...backend.BindingInfo) {
 		all[name] = &builtin{
-			info:    backend.ProgramInfo{Name: name, Digest: digestOf(name), Bindings: bindings, InlineBytes: inlineBytes},
+			info:    backend.ProgramInfo{Name: name, Digest: digestOf(name), Bindings: bindings, InlineBytes: inlineBytes, Block: program.Dim3{X: naturalBlock, Y: 1, Z: 1}, BlockFree: true, Grid: program.Grid{Cover: cover}},
 			prepare: prepare,
-			covers:  covers,
 		}
 	}
-	add("copy", 0, -1, prepareCopyProgram, read("src"), write("dst"))
-	add("fill_u32", 4, -1, prepareFillProgram, write("dst"))
-	add("vecadd_f32", 0, -1, prepareVecadd, read("a"), read("b"), write("c"))
-	add("saxpy_f32", 4, -1, prepareSaxpy, read("x"), both("y"))
-	add("matvec_f32", 8, 2, prepareMatvec, read("m"), read("x"), write("y"))
-	add("spin", 0, -1, nil)
-	add("trap", 0, -1, prepareTrap, read("a"))
+	add("copy", 0, "", prepareCopyProgram, read("src"), write("dst"))
+	add("fill_u32", 4, "", prepareFillProgram, write("dst"))
+	add("vecadd_f32", 0, "", prepareVecadd, read("a"), read("b"), write("c"))
+	add("saxpy_f32", 4, "", prepareSaxpy, read("x"), both("y"))
+	add("matvec_f32", 8, "y", prepareMatvec, read("m"), read("x"), write("y"))
+	add("spin", 0, "", nil)
+	add("trap", 0, "", prepareTrap, read("a"))
 	return all
 }
 
 // Info implements backend.Program.
-func (b *builtin) Info() backend.ProgramInfo { return b.info }
-
-// NaturalGrid implements backend.Program: a lane for each element (of matvec_f32:
-// each row that y has room for), as far as the device has lanes.
-func (b *builtin) NaturalGrid(spanBytes []uint64) (grid, block backend.Dim3) {
-	elements := uint64(0)
-	switch {
-	case b.covers >= 0 && b.covers < len(spanBytes):
-		elements = spanBytes[b.covers] / 4
-	case b.covers < 0 && len(spanBytes) > 0:
-		elements = math.MaxUint64
-		for _, n := range spanBytes {
-			elements = min(elements, n/4)
-		}
-	}
-	groups := min(elements/naturalBlock+min(elements%naturalBlock, 1), uint64(limits.MaxGridDim))
-	return backend.Dim3{X: max(uint32(groups), 1), Y: 1, Z: 1}, backend.Dim3{X: naturalBlock, Y: 1, Z: 1}
-}
+func (b *builtin) Info() *backend.ProgramInfo { return &b.info }
 
 // prepare sets the task up for a job. A trap that follows from the job's shape
 // alone is found here, before anything is written.

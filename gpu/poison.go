@@ -1,0 +1,62 @@
+package gpu
+
+import (
+	"capgpu/gpuerr"
+	"capgpu/outcome"
+)
+
+// A trap poisons the session it happened in: nobody can say what a program that
+// did something undefined has left in the memory of its session, so nothing that
+// was to come after it there runs. What the session has can still be read, asked
+// about and closed. Sessions above, below and beside it have device contexts of
+// their own and notice nothing.
+//
+//	device: job traps ─► Complete ─► poison ─► what waits, or is in the device: cancelled
+//	                                   └─────► what comes later: refused, or ends cancelled
+
+// poison is what a session is poisoned by.
+type poison struct {
+	trap outcome.Trap // the first one
+	err  *gpuerr.Error
+}
+
+var poisonedOutcome = outcome.Outcome{Kind: outcome.Cancelled, Cause: outcome.Poisoned}
+
+// setPoisoned notes the first trap. Later ones change nothing.
+func (s *Session) setPoisoned(how outcome.Outcome) {
+	if s.poison.Load() == nil {
+		s.poison.CompareAndSwap(nil, &poison{trap: how.Trap, err: poisonedBy(how)})
+	}
+}
+
+func poisonedBy(how outcome.Outcome) *gpuerr.Error {
+	return gpuerr.New(gpuerr.Poisoned, "a program of this session failed (%v), so nothing more runs in it; read what is needed, close it and open another", how)
+}
+
+// unpoisoned refuses what makes or queues work in a session that is poisoned.
+func (s *Session) unpoisoned() error {
+	if p := s.poison.Load(); p != nil {
+		return p.err
+	}
+	return nil
+}
+
+// Trap is what poisoned the session; its Kind is NoTrap while nothing has.
+func (s *Session) Trap() outcome.Trap {
+	if p := s.poison.Load(); p != nil {
+		return p.trap
+	}
+	return outcome.Trap{}
+}
+
+// enterToWork is enter for calls that make or queue work.
+func (s *Session) enterToWork() error {
+	if err := s.enter(); err != nil {
+		return err
+	}
+	if err := s.unpoisoned(); err != nil {
+		s.node.Leave()
+		return err
+	}
+	return nil
+}
