@@ -117,7 +117,7 @@ func sext8To16(dst, a []uint32) {
 
 func sext8(dst, a []uint32) {
 	if accelerated {
-		sext8Fast(dst, a)
+		sext8AVX2(dst, a)
 		return
 	}
 	dst = dst[:min(len(dst), len(a))]
@@ -129,7 +129,7 @@ func sext8(dst, a []uint32) {
 
 func sext16(dst, a []uint32) {
 	if accelerated {
-		sext16Fast(dst, a)
+		sext16AVX2(dst, a)
 		return
 	}
 	dst = dst[:min(len(dst), len(a))]
@@ -141,7 +141,7 @@ func sext16(dst, a []uint32) {
 
 func halfToFloat(dst, a []uint32) {
 	if accelerated {
-		halfToFloatFast(dst, a)
+		halfToFloatAVX2(dst, a)
 		return
 	}
 	each(dst, a, fromHalf32)
@@ -149,7 +149,7 @@ func halfToFloat(dst, a []uint32) {
 
 func floatToHalf(dst, a []uint32) {
 	if accelerated {
-		floatToHalfFast(dst, a)
+		floatToHalfAVX2(dst, a)
 		return
 	}
 	each(dst, a, toHalf32)

@@ -198,7 +198,7 @@ func fma64(x, y, z uint64) uint64 { return math.Float64bits(math.FMA(f64(x), f64
 // MulAdd is a*b + c for f32, the product rounded before the sum.
 func MulAdd(dst, a, b, c []uint32) {
 	if accelerated {
-		mulAddFast(dst, a, b, c)
+		mulAddAVX2(dst, a, b, c)
 		return
 	}
 	dst = dst[:min(len(dst), len(a), len(b), len(c))]
@@ -211,7 +211,7 @@ func MulAdd(dst, a, b, c []uint32) {
 // MulAddS is MulAdd with the scalar s in the place of b.
 func MulAddS(dst, a []uint32, s uint32, c []uint32) {
 	if accelerated {
-		mulAddSFast(dst, a, s, c)
+		mulAddSAVX2(dst, a, s, c)
 		return
 	}
 	dst = dst[:min(len(dst), len(a), len(c))]

@@ -5,7 +5,7 @@ package vec
 // And is a & b.
 func And(dst, a, b []uint32) {
 	if accelerated {
-		andFast(dst, a, b)
+		andAVX2(dst, a, b)
 		return
 	}
 	andGo(dst, a, b)
@@ -14,7 +14,7 @@ func And(dst, a, b []uint32) {
 // Or is a | b.
 func Or(dst, a, b []uint32) {
 	if accelerated {
-		orFast(dst, a, b)
+		orAVX2(dst, a, b)
 		return
 	}
 	orGo(dst, a, b)
@@ -23,7 +23,7 @@ func Or(dst, a, b []uint32) {
 // AndNot is a &^ b: a without the lanes of b.
 func AndNot(dst, a, b []uint32) {
 	if accelerated {
-		andNotFast(dst, a, b)
+		andNotAVX2(dst, a, b)
 		return
 	}
 	dst = dst[:min(len(dst), len(a), len(b))]
@@ -34,12 +34,36 @@ func AndNot(dst, a, b []uint32) {
 }
 
 // Not is ^a.
-func Not(dst, a []uint32) { notGo(dst, a) }
+func Not(dst, a []uint32) {
+	if accelerated {
+		notAVX2(dst, a)
+		return
+	}
+	notGo(dst, a)
+}
+
+// Split parts the lanes of mask by cond, as a branch does: yes is mask & cond, no
+// is mask &^ cond. It tells which of them has lanes.
+func Split(yes, no, cond, mask []uint32) (anyYes, anyNo bool) {
+	if accelerated {
+		return splitAVX2(yes, no, cond, mask)
+	}
+	yes = yes[:min(len(yes), len(no), len(cond), len(mask))]
+	no, cond, mask = no[:len(yes)], cond[:len(yes)], mask[:len(yes)]
+	var y, n uint32
+	for i, m := range mask {
+		c := cond[i]
+		yes[i], no[i] = m&c, m&^c
+		y |= m & c
+		n |= m &^ c
+	}
+	return y != 0, n != 0
+}
 
 // Select is a where cond is true, b elsewhere.
 func Select(dst, cond, a, b []uint32) {
 	if accelerated {
-		selectFast(dst, cond, a, b)
+		selectAVX2(dst, cond, a, b)
 		return
 	}
 	dst = dst[:min(len(dst), len(cond), len(a), len(b))]
@@ -61,7 +85,7 @@ func SelectL(dst []uint64, cond []uint32, a, b []uint64) {
 // Blend copies src to dst on the lanes of mask.
 func Blend(dst, src, mask []uint32) {
 	if accelerated {
-		blendFast(dst, src, mask)
+		selectAVX2(dst, mask, src, dst)
 		return
 	}
 	dst = dst[:min(len(dst), len(src), len(mask))]
@@ -92,7 +116,7 @@ func BlendL(dst, src []uint64, mask []uint32) {
 // Splat puts s on every lane.
 func Splat(dst []uint32, s uint32) {
 	if accelerated {
-		splatFast(dst, s)
+		splatAVX2(dst, s)
 		return
 	}
 	for i := range dst {
@@ -117,6 +141,12 @@ func Iota(dst []uint32, start, step uint32) {
 
 // AnyZero is the first lane of mask whose a is 0, or -1. A nil mask has all lanes.
 func AnyZero(a, mask []uint32) int {
+	if accelerated {
+		if mask == nil {
+			return firstZeroAVX2(a)
+		}
+		return firstZeroOnAVX2(a, mask)
+	}
 	if mask == nil {
 		for i, v := range a {
 			if v == 0 {
@@ -147,6 +177,9 @@ func AnyZeroL(a []uint64, mask []uint32) int {
 
 // First is the first lane of mask, or -1.
 func First(mask []uint32) int {
+	if accelerated {
+		return firstAVX2(mask)
+	}
 	for i, m := range mask {
 		if m != 0 {
 			return i
@@ -157,6 +190,9 @@ func First(mask []uint32) int {
 
 // Count is how many lanes mask has.
 func Count(mask []uint32) int {
+	if accelerated {
+		return countAVX2(mask)
+	}
 	n := uint32(0)
 	for _, m := range mask {
 		n -= m
@@ -166,16 +202,13 @@ func Count(mask []uint32) int {
 
 // Any reports whether mask has a lane.
 func Any(mask []uint32) bool {
-	if accelerated {
-		return anyFast(mask)
-	}
 	return First(mask) >= 0
 }
 
 // All reports whether mask has all lanes.
 func All(mask []uint32) bool {
 	if accelerated {
-		return allFast(mask)
+		return firstZeroAVX2(mask) < 0
 	}
 	for _, m := range mask {
 		if m == 0 {

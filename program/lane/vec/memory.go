@@ -1,6 +1,9 @@
 package vec
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"math"
+)
 
 // Loads and stores of client memory. An index counts elements of the width in the
 // name, from the start of mem; a rest shorter than an element is out of range. All
@@ -10,11 +13,15 @@ import "encoding/binary"
 
 // Gather32 loads words.
 func Gather32(dst, idx []uint32, mem []byte) int {
-	if accelerated {
-		return gather32Fast(dst, idx, mem)
+	if accelerated && fits(mem) {
+		return gather32AVX2(dst, idx, mem)
 	}
 	return gather32Go(dst, idx, mem)
 }
+
+// fits reports whether the assembly can gather from mem: it takes the greatest
+// index, and indices as signed.
+func fits(mem []byte) bool { return len(mem) >= 4 && uint64(len(mem)) <= 8<<30 }
 
 func gather32Go(dst, idx []uint32, mem []byte) int {
 	dst = dst[:min(len(dst), len(idx))]
@@ -31,8 +38,8 @@ func gather32Go(dst, idx []uint32, mem []byte) int {
 
 // GatherMask loads words on the lanes of mask.
 func GatherMask(dst, idx, mask []uint32, mem []byte) int {
-	if accelerated {
-		return gatherMaskFast(dst, idx, mask, mem)
+	if accelerated && fits(mem) {
+		return gatherMaskAVX2(dst, idx, mask, mem)
 	}
 	return gatherMaskGo(dst, idx, mask, mem)
 }
@@ -56,8 +63,13 @@ func gatherMaskGo(dst, idx, mask []uint32, mem []byte) int {
 // outside is the first lane of mask (nil: all lanes) with an index of n or more,
 // or -1.
 func outside(idx, mask []uint32, n int) int {
-	if accelerated && mask == nil {
-		return outsideFast(idx, uint64(n))
+	switch {
+	case uint64(n) > math.MaxUint32:
+		return -1
+	case accelerated && n > 0 && mask == nil:
+		return firstAboveAVX2(idx, uint32(n-1))
+	case accelerated && n > 0:
+		return firstAboveOnAVX2(idx, mask, uint32(n-1))
 	}
 	for i, at := range idx {
 		if uint64(at) >= uint64(n) && (mask == nil || mask[i] != 0) {
@@ -124,6 +136,10 @@ func Scatter32(mem []byte, idx, src []uint32) int {
 	n, idx, _ := lanes(len(src), idx, nil)
 	if bad := outside(idx, nil, len(mem)/4); bad >= 0 {
 		return bad
+	}
+	if accelerated {
+		scatter32AVX2(mem, idx, src[:n])
+		return -1
 	}
 	for i, v := range src[:n] {
 		binary.LittleEndian.PutUint32(mem[uint64(idx[i])*4:], v)
@@ -203,7 +219,7 @@ func LoadSeq32(dst []uint32, mem []byte, at uint32) int {
 	}
 	mem = mem[uint64(at)*4:]
 	if accelerated {
-		loadSeq32Fast(dst, mem)
+		loadSeq32AVX2(dst, mem)
 		return -1
 	}
 	mem = mem[:len(dst)*4]
@@ -223,7 +239,7 @@ func StoreSeq32(mem []byte, at uint32, src []uint32) int {
 	}
 	mem = mem[uint64(at)*4:]
 	if accelerated {
-		storeSeq32Fast(mem, src)
+		storeSeq32AVX2(mem, src)
 		return -1
 	}
 	mem = mem[:len(src)*4]

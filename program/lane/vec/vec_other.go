@@ -1,3 +1,5 @@
+//go:build !amd64
+
 package vec
 
 import "capgpu/program/spirv"
@@ -16,22 +18,29 @@ var (
 	ternaryFastGLSL map[spirv.GLSL]Op3
 )
 
-func mulAddFast(dst, a, b, c []uint32)                       {}
-func mulAddSFast(dst, a []uint32, s uint32, c []uint32)      {}
-func sext8Fast(dst, a []uint32)                              {}
-func sext16Fast(dst, a []uint32)                             {}
-func halfToFloatFast(dst, a []uint32)                        {}
-func floatToHalfFast(dst, a []uint32)                        {}
-func andFast(dst, a, b []uint32)                             {}
-func orFast(dst, a, b []uint32)                              {}
-func andNotFast(dst, a, b []uint32)                          {}
-func selectFast(dst, cond, a, b []uint32)                    {}
-func blendFast(dst, src, mask []uint32)                      {}
-func splatFast(dst []uint32, s uint32)                       {}
-func anyFast(mask []uint32) bool                             { return false }
-func allFast(mask []uint32) bool                             { return false }
-func gather32Fast(dst, idx []uint32, mem []byte) int         { return -1 }
-func gatherMaskFast(dst, idx, mask []uint32, mem []byte) int { return -1 }
-func outsideFast(idx []uint32, n uint64) int                 { return -1 }
-func loadSeq32Fast(dst []uint32, mem []byte)                 {}
-func storeSeq32Fast(mem []byte, src []uint32)                {}
+// Never called: accelerated is false.
+
+func andAVX2(dst, a, b []uint32)                                  {}
+func orAVX2(dst, a, b []uint32)                                   {}
+func notAVX2(dst, a []uint32)                                     {}
+func andNotAVX2(dst, a, b []uint32)                               {}
+func selectAVX2(dst, a, b, c []uint32)                            {}
+func splatAVX2(dst []uint32, s uint32)                            {}
+func splitAVX2(yes, no, cond, mask []uint32) (anyYes, anyNo bool) { return false, false }
+func countAVX2(mask []uint32) int                                 { return -1 }
+func firstAVX2(mask []uint32) int                                 { return -1 }
+func firstZeroAVX2(a []uint32) int                                { return -1 }
+func firstZeroOnAVX2(a, mask []uint32) int                        { return -1 }
+func firstAboveAVX2(a []uint32, top uint32) int                   { return -1 }
+func firstAboveOnAVX2(a, mask []uint32, top uint32) int           { return -1 }
+func mulAddAVX2(dst, a, b, c []uint32)                            {}
+func mulAddSAVX2(dst, a []uint32, s uint32, c []uint32)           {}
+func gather32AVX2(dst, idx []uint32, mem []byte) int              { return -1 }
+func gatherMaskAVX2(dst, idx, mask []uint32, mem []byte) int      { return -1 }
+func scatter32AVX2(mem []byte, idx, src []uint32)                 {}
+func loadSeq32AVX2(dst []uint32, mem []byte)                      {}
+func storeSeq32AVX2(mem []byte, src []uint32)                     {}
+func sext8AVX2(dst, a []uint32)                                   {}
+func sext16AVX2(dst, a []uint32)                                  {}
+func halfToFloatAVX2(dst, a []uint32)                             {}
+func floatToHalfAVX2(dst, a []uint32)                             {}

@@ -1,0 +1,18 @@
+package vec
+
+// Client memory in assembly, in memory_amd64.s.
+
+//go:noescape
+func gather32AVX2(dst, idx []uint32, mem []byte) int
+
+//go:noescape
+func gatherMaskAVX2(dst, idx, mask []uint32, mem []byte) int
+
+//go:noescape
+func scatter32AVX2(mem []byte, idx, src []uint32)
+
+//go:noescape
+func loadSeq32AVX2(dst []uint32, mem []byte)
+
+//go:noescape
+func storeSeq32AVX2(mem []byte, src []uint32)

@@ -1,0 +1,451 @@
+package vec
+
+import (
+	"math"
+	"math/big"
+	"math/bits"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"capgpu/program/spirv"
+)
+
+// interesting are the values that operations differ on.
+var interesting = []uint32{
+	0, 1, 2, 3, 7, 31, 32, 33, 63, 64, 0x7F, 0x80, 0xFF, 0x100, 0x7FFF, 0x8000, 0xFFFF, 0x10000,
+	0x7FFFFFFF, 0x80000000, 0x80000001, 0xFFFFFFFF, 0xFFFFFFFE, 0xFFFFFFE0, 0x00FFFFFF, 0x01000001,
+	0x3F800000, 0xBF800000, 0x3F000000, 0xBF000000, 0x3FC00000, 0x40200000, 0x3F7FFFFF, 0x3F800001, // ±1, ±0.5, 1.5, 2.5
+	0x4B000000, 0x4B000001, 0x4AFFFFFF, 0x4EFFFFFF, 0x4F000000, 0xCF000000, 0xCF000001, 0x4F7FFFFF, 0x4F800000, 0xCF800000,
+	0x00000001, 0x007FFFFF, 0x00800000, 0x80000001, 0x807FFFFF, 0x7F7FFFFF, 0xFF7FFFFF, // denormals, the greatest
+	0x7F800000, 0xFF800000, 0x7FC00000, 0xFFC00000, 0x7F800001, 0x7FC12345, 0xFF812345, // infinities, NaNs
+	0x33000000, 0x33000001, 0x32FFFFFF, 0x477FEFFF, 0x477FF000, 0x38800000, 0x387FC000, 0x387FE000, 0x33800000, // about halves
+	0x40490FDB, 0x42B17218, 0xC2CFF1B5, 0x3EAAAAAB, 0xB0000000, 0x41200000,
+}
+
+func wordOf(r *rand.Rand) uint32 {
+	switch r.IntN(4) {
+	case 0:
+		return interesting[r.IntN(len(interesting))]
+	case 1:
+		return math.Float32bits(float32(r.NormFloat64() * 100))
+	case 2:
+		return uint32(r.IntN(80)) - 8
+	}
+	return r.Uint32()
+}
+
+func longOf(r *rand.Rand) uint64 {
+	switch r.IntN(5) {
+	case 0:
+		return math.Float64bits(float64(math.Float32frombits(interesting[r.IntN(len(interesting))])))
+	case 1:
+		return math.Float64bits(r.NormFloat64() * 1000)
+	case 2:
+		return uint64(r.IntN(140)) - 10
+	case 3:
+		return uint64(wordOf(r))<<32 | uint64(wordOf(r))
+	}
+	return r.Uint64()
+}
+
+func words(r *rand.Rand, n int) []uint32 {
+	s := make([]uint32, n)
+	for i := range s {
+		s[i] = wordOf(r)
+	}
+	return s
+}
+
+func longs(r *rand.Rand, n int) []uint64 {
+	s := make([]uint64, n)
+	for i := range s {
+		s[i] = longOf(r)
+	}
+	return s
+}
+
+func masks(r *rand.Rand, n int) []uint32 {
+	s := make([]uint32, n)
+	p := r.IntN(5) // none … all
+	for i := range s {
+		if r.IntN(4) < p {
+			s[i] = math.MaxUint32
+		}
+	}
+	return s
+}
+
+// both runs f with the loops in Go, and with the assembly if there is any.
+func both(t *testing.T, f func(t *testing.T)) {
+	defer ForceGo(ForceGo(true))
+	t.Run("go", f)
+	ForceGo(false)
+	if !hasFast {
+		t.Log("no assembly for this processor")
+		return
+	}
+	t.Run("assembly", f)
+}
+
+func random() *rand.Rand { return rand.New(rand.NewPCG(1, 2)) }
+
+// same32 compares lanes; exact false lets any NaN stand for any other.
+func same32(exact bool, a, b uint32) bool {
+	return a == b || !exact && nan(a) && nan(b)
+}
+
+func nan(x uint32) bool  { f := math.Float32frombits(x); return f != f }
+func nanL(x uint64) bool { f := math.Float64frombits(x); return f != f }
+
+// The models: what an instruction is on one lane, as the specification says it.
+// They go through big numbers, float64 and plain branches.
+
+type model2 struct {
+	f     func(x, y uint32) uint32
+	exact bool // the bits of a NaN are those of an operand
+}
+
+func fl(x uint32) float64 { return float64(math.Float32frombits(x)) }
+func fb(x float64) uint32 { return math.Float32bits(float32(x)) }
+
+func boolean(b bool) uint32 {
+	if b {
+		return math.MaxUint32
+	}
+	return 0
+}
+
+// ints makes a model of exact integers, cut to 32 bits; 0 where f gives nil.
+func ints(signed bool, f func(x, y *big.Int) *big.Int) model2 {
+	of := func(v uint32) *big.Int {
+		if signed {
+			return big.NewInt(int64(int32(v)))
+		}
+		return big.NewInt(int64(v))
+	}
+	return model2{func(x, y uint32) uint32 {
+		v := f(of(x), of(y))
+		if v == nil {
+			return 0
+		}
+		return uint32(v.And(v, big.NewInt(math.MaxUint32)).Uint64())
+	}, true}
+}
+
+func division(f func(z, x, y *big.Int) *big.Int) func(x, y *big.Int) *big.Int {
+	return func(x, y *big.Int) *big.Int {
+		if y.Sign() == 0 {
+			return nil
+		}
+		return f(new(big.Int), x, y)
+	}
+}
+
+func arith(f func(x, y *big.Int) *big.Int) func(x, y *big.Int) *big.Int { return f }
+
+// floats is an operation that float64 does exactly, or so near that the rounding
+// to f32 is right (53 >= 2*24+2 for +, -, * and /).
+func floats(f func(x, y float64) float64) model2 {
+	return model2{func(x, y uint32) uint32 { return fb(f(fl(x), fl(y))) }, false}
+}
+
+func cmpF(f func(x, y float64) bool) model2 {
+	return model2{func(x, y uint32) uint32 { return boolean(f(fl(x), fl(y))) }, true}
+}
+
+func cmpU(f func(x, y uint32) bool) model2 {
+	return model2{func(x, y uint32) uint32 { return boolean(f(x, y)) }, true}
+}
+
+func cmpS(f func(x, y int32) bool) model2 {
+	return model2{func(x, y uint32) uint32 { return boolean(f(int32(x), int32(y))) }, true}
+}
+
+func isnan(x, y float64) bool { return math.IsNaN(x) || math.IsNaN(y) }
+
+var models2 = map[spirv.Opcode]model2{
+	spirv.OpIAdd: ints(false, func(x, y *big.Int) *big.Int { return x.Add(x, y) }),
+	spirv.OpISub: ints(true, func(x, y *big.Int) *big.Int { return x.Sub(x, y) }),
+	spirv.OpIMul: ints(true, func(x, y *big.Int) *big.Int { return x.Mul(x, y) }),
+	spirv.OpUDiv: ints(false, division((*big.Int).Quo)),
+	spirv.OpUMod: ints(false, division((*big.Int).Rem)),
+	spirv.OpSDiv: ints(true, division((*big.Int).Quo)),
+	spirv.OpSRem: ints(true, division((*big.Int).Rem)),
+	spirv.OpSMod: ints(true, division(func(z, x, y *big.Int) *big.Int {
+		z.Rem(x, y)
+		if z.Sign()*y.Sign() < 0 {
+			z.Add(z, y)
+		}
+		return z
+	})),
+	spirv.OpShiftLeftLogical:     ints(false, func(x, y *big.Int) *big.Int { return x.Lsh(x, uint(y.Uint64()%32)) }),
+	spirv.OpShiftRightLogical:    ints(false, func(x, y *big.Int) *big.Int { return x.Rsh(x, uint(y.Uint64()%32)) }),
+	spirv.OpShiftRightArithmetic: ints(true, func(x, y *big.Int) *big.Int { return x.Rsh(x, uint(uint64(y.Int64())%32)) }),
+	spirv.OpBitwiseAnd:           ints(false, func(x, y *big.Int) *big.Int { return x.And(x, y) }),
+	spirv.OpBitwiseOr:            ints(false, func(x, y *big.Int) *big.Int { return x.Or(x, y) }),
+	spirv.OpBitwiseXor:           ints(false, func(x, y *big.Int) *big.Int { return x.Xor(x, y) }),
+	spirv.OpLogicalAnd:           ints(false, func(x, y *big.Int) *big.Int { return x.And(x, y) }),
+	spirv.OpLogicalOr:            ints(false, func(x, y *big.Int) *big.Int { return x.Or(x, y) }),
+	spirv.OpLogicalNotEqual:      ints(false, func(x, y *big.Int) *big.Int { return x.Xor(x, y) }),
+	spirv.OpLogicalEqual:         ints(false, func(x, y *big.Int) *big.Int { return x.Not(x.Xor(x, y)) }),
+	spirv.OpFAdd:                 floats(func(x, y float64) float64 { return x + y }),
+	spirv.OpFSub:                 floats(func(x, y float64) float64 { return x - y }),
+	spirv.OpFMul:                 floats(func(x, y float64) float64 { return x * y }),
+	spirv.OpFDiv:                 floats(func(x, y float64) float64 { return x / y }),
+	spirv.OpFRem:                 floats(math.Mod),
+	spirv.OpFMod: floats(func(x, y float64) float64 {
+		r := math.Mod(x, y)
+		if r == 0 {
+			return math.Copysign(0, y)
+		}
+		if !math.IsNaN(r) && math.Signbit(r) != math.Signbit(y) {
+			return r + y
+		}
+		return r
+	}),
+	spirv.OpIEqual:                 cmpU(func(x, y uint32) bool { return x == y }),
+	spirv.OpINotEqual:              cmpU(func(x, y uint32) bool { return x != y }),
+	spirv.OpUGreaterThan:           cmpU(func(x, y uint32) bool { return x > y }),
+	spirv.OpUGreaterThanEqual:      cmpU(func(x, y uint32) bool { return x >= y }),
+	spirv.OpULessThan:              cmpU(func(x, y uint32) bool { return x < y }),
+	spirv.OpULessThanEqual:         cmpU(func(x, y uint32) bool { return x <= y }),
+	spirv.OpSGreaterThan:           cmpS(func(x, y int32) bool { return x > y }),
+	spirv.OpSGreaterThanEqual:      cmpS(func(x, y int32) bool { return x >= y }),
+	spirv.OpSLessThan:              cmpS(func(x, y int32) bool { return x < y }),
+	spirv.OpSLessThanEqual:         cmpS(func(x, y int32) bool { return x <= y }),
+	spirv.OpFOrdEqual:              cmpF(func(x, y float64) bool { return !isnan(x, y) && x == y }),
+	spirv.OpFUnordEqual:            cmpF(func(x, y float64) bool { return isnan(x, y) || x == y }),
+	spirv.OpFOrdNotEqual:           cmpF(func(x, y float64) bool { return !isnan(x, y) && x != y }),
+	spirv.OpFUnordNotEqual:         cmpF(func(x, y float64) bool { return isnan(x, y) || x != y }),
+	spirv.OpFOrdLessThan:           cmpF(func(x, y float64) bool { return !isnan(x, y) && x < y }),
+	spirv.OpFUnordLessThan:         cmpF(func(x, y float64) bool { return isnan(x, y) || x < y }),
+	spirv.OpFOrdGreaterThan:        cmpF(func(x, y float64) bool { return !isnan(x, y) && x > y }),
+	spirv.OpFUnordGreaterThan:      cmpF(func(x, y float64) bool { return isnan(x, y) || x > y }),
+	spirv.OpFOrdLessThanEqual:      cmpF(func(x, y float64) bool { return !isnan(x, y) && x <= y }),
+	spirv.OpFUnordLessThanEqual:    cmpF(func(x, y float64) bool { return isnan(x, y) || x <= y }),
+	spirv.OpFOrdGreaterThanEqual:   cmpF(func(x, y float64) bool { return !isnan(x, y) && x >= y }),
+	spirv.OpFUnordGreaterThanEqual: cmpF(func(x, y float64) bool { return isnan(x, y) || x >= y }),
+}
+
+// least is FMin and FMax: y if it is better than x.
+func least(better func(x, y float64) bool) model2 {
+	return model2{func(x, y uint32) uint32 {
+		if better(fl(y), fl(x)) {
+			return y
+		}
+		return x
+	}, true}
+}
+
+func number(m model2) model2 {
+	return model2{func(x, y uint32) uint32 {
+		switch {
+		case nan(x):
+			return y
+		case nan(y):
+			return x
+		}
+		return m.f(x, y)
+	}, true}
+}
+
+func below(x, y float64) bool { return x < y }
+func above(x, y float64) bool { return x > y }
+
+var modelsGLSL2 = map[spirv.GLSL]model2{
+	spirv.GLSLUMin: {func(x, y uint32) uint32 { return uint32(math.Min(float64(x), float64(y))) }, true},
+	spirv.GLSLUMax: {func(x, y uint32) uint32 { return uint32(math.Max(float64(x), float64(y))) }, true},
+	spirv.GLSLSMin: {func(x, y uint32) uint32 { return uint32(int32(math.Min(float64(int32(x)), float64(int32(y))))) }, true},
+	spirv.GLSLSMax: {func(x, y uint32) uint32 { return uint32(int32(math.Max(float64(int32(x)), float64(int32(y))))) }, true},
+	spirv.GLSLFMin: least(below),
+	spirv.GLSLFMax: least(above),
+	spirv.GLSLNMin: number(least(below)),
+	spirv.GLSLNMax: number(least(above)),
+	spirv.GLSLStep: {func(edge, x uint32) uint32 {
+		if fl(x) < fl(edge) {
+			return fb(0)
+		}
+		return fb(1)
+	}, true},
+	spirv.GLSLPow:   floats(math.Pow),
+	spirv.GLSLAtan2: floats(math.Atan2),
+	spirv.GLSLLdexp: {func(x, e uint32) uint32 {
+		n := max(-400, min(400, int(int32(e)))) // f32 has no more to give
+		return fb(fl(x) * math.Pow(2, float64(n)))
+	}, false},
+	spirv.GLSLPackHalf2x16: {func(x, y uint32) uint32 { return half(x) | half(y)<<16 }, true},
+	spirv.GLSLPackSnorm2x16: {func(x, y uint32) uint32 {
+		return uint32(normal(x, -1, 32767)&0xFFFF | normal(y, -1, 32767)&0xFFFF<<16)
+	}, true},
+	spirv.GLSLPackUnorm2x16: {func(x, y uint32) uint32 {
+		return uint32(normal(x, 0, 65535)&0xFFFF | normal(y, 0, 65535)&0xFFFF<<16)
+	}, true},
+}
+
+func normal(x uint32, lo, scale float32) int64 {
+	v := math.Float32frombits(x)
+	if v != v {
+		return 0
+	}
+	if v < lo {
+		v = lo
+	}
+	if v > 1 {
+		v = 1
+	}
+	v *= scale
+	return int64(math.RoundToEven(float64(v)))
+}
+
+// half finds the nearest half by looking at all of them.
+func half(x uint32) uint32 {
+	if nan(x) {
+		return x>>16&0x8000 | 0x7E00 | x>>13&0x3FF
+	}
+	v := math.Abs(fl(x))
+	lo, hi := uint32(0), uint32(0x7C00)
+	for hi-lo > 1 {
+		if m := (lo + hi) / 2; halfValue(m) <= v {
+			lo = m
+		} else {
+			hi = m
+		}
+	}
+	// Infinity is where 65536 would be.
+	a, b := v-halfValue(lo), halfValue(hi)-v
+	if b < a || a == b && lo&1 == 1 {
+		lo = hi
+	}
+	return x>>16&0x8000 | lo
+}
+
+// halfValue is that of a positive half, with infinity as 65536.
+func halfValue(h uint32) float64 {
+	e, m := int(h>>10), float64(h&0x3FF)
+	if e == 0 {
+		return math.Ldexp(m, -24)
+	}
+	return math.Ldexp(1024+m, e-25)
+}
+
+type model1 struct {
+	f     func(x uint32) uint32
+	exact bool
+}
+
+func through(f func(float64) float64) model1 {
+	return model1{func(x uint32) uint32 { return fb(f(fl(x))) }, false}
+}
+
+var models1 = map[spirv.Opcode]model1{
+	spirv.OpNot:        {func(x uint32) uint32 { return math.MaxUint32 - x }, true},
+	spirv.OpLogicalNot: {func(x uint32) uint32 { return math.MaxUint32 - x }, true},
+	spirv.OpSNegate:    {func(x uint32) uint32 { return uint32(-int64(x)) }, true},
+	spirv.OpFNegate:    {func(x uint32) uint32 { return x + 0x80000000 }, true},
+	spirv.OpBitCount: {func(x uint32) (n uint32) {
+		for ; x != 0; x &= x - 1 {
+			n++
+		}
+		return n
+	}, true},
+	spirv.OpBitReverse: {func(x uint32) (r uint32) {
+		for i := range 32 {
+			r |= x >> i & 1 << (31 - i)
+		}
+		return r
+	}, true},
+	spirv.OpIsNan: {func(x uint32) uint32 { return boolean(math.IsNaN(fl(x))) }, true},
+	spirv.OpIsInf: {func(x uint32) uint32 { return boolean(math.IsInf(fl(x), 0)) }, true},
+	spirv.OpConvertFToS: {func(x uint32) uint32 {
+		if nan(x) {
+			return 0
+		}
+		return uint32(int32(math.Max(math.MinInt32, math.Min(math.MaxInt32, fl(x)))))
+	}, true},
+	spirv.OpConvertFToU: {func(x uint32) uint32 {
+		if nan(x) {
+			return 0
+		}
+		return uint32(math.Max(0, math.Min(math.MaxUint32, fl(x))))
+	}, true},
+	spirv.OpConvertSToF: {func(x uint32) uint32 { return fb(float64(int32(x))) }, true},
+	spirv.OpConvertUToF: {func(x uint32) uint32 { return fb(float64(x)) }, true},
+}
+
+var modelsGLSL1 = map[spirv.GLSL]model1{
+	spirv.GLSLRound:     through(math.RoundToEven),
+	spirv.GLSLRoundEven: through(math.RoundToEven),
+	spirv.GLSLTrunc:     through(math.Trunc),
+	spirv.GLSLFloor:     through(math.Floor),
+	spirv.GLSLCeil:      through(math.Ceil),
+	spirv.GLSLFract:     through(func(x float64) float64 { return x - math.Floor(x) }),
+	spirv.GLSLFAbs:      {func(x uint32) uint32 { return x & 0x7FFFFFFF }, true},
+	spirv.GLSLSAbs: {func(x uint32) uint32 {
+		if int32(x) < 0 {
+			return -x
+		}
+		return x
+	}, true},
+	spirv.GLSLFSign: {func(x uint32) uint32 {
+		switch {
+		case fl(x) > 0:
+			return fb(1)
+		case fl(x) < 0:
+			return fb(-1)
+		}
+		return 0
+	}, true},
+	spirv.GLSLSSign: {func(x uint32) uint32 {
+		switch {
+		case int32(x) > 0:
+			return 1
+		case int32(x) < 0:
+			return math.MaxUint32
+		}
+		return 0
+	}, true},
+	spirv.GLSLRadians:     {func(x uint32) uint32 { return math.Float32bits(math.Float32frombits(x) * 0.017453292) }, false},
+	spirv.GLSLDegrees:     {func(x uint32) uint32 { return math.Float32bits(math.Float32frombits(x) * 57.29578) }, false},
+	spirv.GLSLSin:         through(math.Sin),
+	spirv.GLSLCos:         through(math.Cos),
+	spirv.GLSLTan:         through(math.Tan),
+	spirv.GLSLAsin:        through(math.Asin),
+	spirv.GLSLAcos:        through(math.Acos),
+	spirv.GLSLAtan:        through(math.Atan),
+	spirv.GLSLSinh:        through(math.Sinh),
+	spirv.GLSLCosh:        through(math.Cosh),
+	spirv.GLSLTanh:        through(math.Tanh),
+	spirv.GLSLAsinh:       through(math.Asinh),
+	spirv.GLSLAcosh:       through(math.Acosh),
+	spirv.GLSLAtanh:       through(math.Atanh),
+	spirv.GLSLExp:         through(math.Exp),
+	spirv.GLSLLog:         through(math.Log),
+	spirv.GLSLExp2:        through(math.Exp2),
+	spirv.GLSLLog2:        through(math.Log2),
+	spirv.GLSLSqrt:        through(math.Sqrt),
+	spirv.GLSLInverseSqrt: through(func(x float64) float64 { return 1 / math.Sqrt(x) }),
+	spirv.GLSLFindILsb: {func(x uint32) uint32 {
+		for i := range uint32(32) {
+			if x>>i&1 == 1 {
+				return i
+			}
+		}
+		return math.MaxUint32
+	}, true},
+	spirv.GLSLFindUMsb: {func(x uint32) uint32 { return uint32(31 - bits.LeadingZeros32(x)) }, true},
+	spirv.GLSLFindSMsb: {func(x uint32) uint32 {
+		if int32(x) < 0 {
+			x = ^x
+		}
+		return uint32(31 - bits.LeadingZeros32(x))
+	}, true},
+}
+
+func TestModelOfHalf(t *testing.T) {
+	require.Equal(t, uint32(0x3C00), half(fb(1)))
+	require.Equal(t, uint32(0x7BFF), half(fb(65519)))
+	require.Equal(t, uint32(0x7C00), half(fb(65520)))
+	require.Equal(t, uint32(0x8001), half(fb(-math.Ldexp(1, -24))))
+}
