@@ -7,7 +7,7 @@ import "unicode/utf8"
 func (p *parser) shape(in *Inst, info *OpInfo, args []uint32) bool {
 	if n := int(info.results); n > 0 {
 		if len(args) < n {
-			return p.missing()
+			return p.missing(info.Operands[len(args)].Kind)
 		}
 		if info.hasType {
 			if !p.id(args[0]) {
@@ -33,8 +33,8 @@ func (p *parser) shape(in *Inst, info *OpInfo, args []uint32) bool {
 	return true
 }
 
-func (p *parser) missing() bool {
-	return p.refuse(codeMissing, "an operand is missing")
+func (p *parser) missing(kind OperandKind) bool {
+	return p.refuse(codeMissing, "its %s is missing", kind)
 }
 
 // id checks an id.
@@ -54,7 +54,7 @@ func (p *parser) list(operands []Operand, args []uint32, at int, in *Inst, all b
 			if o.Optional || o.Variadic {
 				continue
 			}
-			p.missing()
+			p.missing(o.Kind)
 			return -1
 		}
 		if at = p.operand(o.Kind, args, at, in); at < 0 {
@@ -85,19 +85,19 @@ func (p *parser) operand(kind OperandKind, args []uint32, at int, in *Inst) int 
 		n, ok = p.str(args[at:])
 	case KindLiteralContextDependentNumber:
 		n, ok = p.number(in.Type)
-		ok = ok && (len(args)-at >= n || p.missing())
+		ok = ok && (len(args)-at >= n || p.missing(kind))
 	case KindLiteralSpecConstantOpInteger:
 		return p.specOp(args, at, in)
 	case KindPairLiteralIntegerIdRef: // of OpSwitch only
 		n, ok = p.number(p.m.typeOf(in.Arg(0)))
 		n++
-		ok = ok && (len(args)-at >= n || p.missing()) && p.id(args[at+n-1])
+		ok = ok && (len(args)-at >= n || p.missing(kind)) && p.id(args[at+n-1])
 	case KindPairIdRefLiteralInteger:
 		n = 2
-		ok = (len(args)-at >= n || p.missing()) && p.id(args[at])
+		ok = (len(args)-at >= n || p.missing(kind)) && p.id(args[at])
 	case KindPairIdRefIdRef:
 		n = 2
-		ok = (len(args)-at >= n || p.missing()) && p.id(args[at]) && p.id(args[at+1])
+		ok = (len(args)-at >= n || p.missing(kind)) && p.id(args[at]) && p.id(args[at+1])
 	default:
 		return p.enumerants(kind, args, at, in)
 	}

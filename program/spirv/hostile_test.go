@@ -1,0 +1,182 @@
+package spirv_test
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"capgpu/program"
+	"capgpu/program/spirv"
+	"capgpu/program/spirv/spirvtest"
+)
+
+// survives parses bytes, and uses what comes of it in every way there is.
+func survives(t testing.TB, data []byte) {
+	m, err := spirv.Parse(data)
+	if err != nil {
+		var refusal *program.Refusal
+		require.True(t, errors.As(err, &refusal), "%v is no refusal", err)
+		require.LessOrEqual(t, uint64(refusal.Off), uint64(len(data)))
+		require.Nil(t, m)
+		return
+	}
+	require.NoError(t, m.Disassemble(io.Discard, func(in *spirv.Inst) string {
+		m.Decoration(in.Result, spirv.DecorationBinding)
+		m.MemberDecoration(in.Result, int(in.Arg(0)), spirv.DecorationOffset)
+		return m.Name(in.Result) + m.MemberName(in.Result, int(in.Arg(1))) + m.Source(in.Line)
+	}))
+	for _, f := range m.Functions {
+		require.NoError(t, spirv.NewCFG(f).Err())
+		for _, b := range f.Blocks {
+			if b.Term.Op == spirv.OpSwitch {
+				require.Len(t, b.Targets, len(b.Cases)+1)
+			}
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	for _, data := range modules(f) {
+		f.Add(data)
+		f.Add(spirvtest.Swap(data))
+	}
+	for _, test := range refusals {
+		if data := test.module(); len(data) < 4096 {
+			f.Add(data)
+		}
+	}
+	f.Fuzz(func(t *testing.T, data []byte) { survives(t, data) })
+}
+
+func TestMutantsDoNoHarm(t *testing.T) {
+	for name, data := range modules(t) {
+		t.Run(name, func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(7, uint64(len(data))))
+			for range 500 {
+				survives(t, spirvtest.Mutate(rng, data))
+			}
+			for end := 0; end < len(data); end += 4 {
+				survives(t, data[:end])
+			}
+		})
+	}
+}
+
+// hostile are modules as large as they may be, each of a shape that costs most
+// somewhere.
+func hostile() map[string][]byte {
+	const room = program.MaxBundleBytes/4 - 200
+	repeat := func(f func(b *spirvtest.Builder, i int), each int) []byte {
+		b := spirvtest.New()
+		b.Void() // id 1
+		for i := range room / each {
+			f(b, i)
+		}
+		return b.Bytes()
+	}
+	raw := func(words ...uint32) []byte { // no builder: it is slow
+		data := smallest().Bytes()
+		out := make([]byte, 0, program.MaxBundleBytes)
+		out = append(out, data[:len(data)-8]...)
+		for len(out)+4*len(words) <= program.MaxBundleBytes {
+			for _, w := range words {
+				out = binary.LittleEndian.AppendUint32(out, w)
+			}
+		}
+		return out
+	}
+	head := func(op spirv.Opcode, n uint32) uint32 { return n<<16 | uint32(op) }
+	list := map[string][]byte{
+		"nops":       raw(head(spirv.OpNop, 1)),
+		"labels":     raw(head(spirv.OpLabel, 2), 1),
+		"one-word":   raw(head(spirv.OpLabel, 1)),
+		"returns":    raw(head(spirv.OpReturn, 1)),
+		"branches":   raw(head(spirv.OpBranch, 2), 1),
+		"lines":      raw(head(spirv.OpNoLine, 1)),
+		"functions":  raw(head(spirv.OpFunction, 5), 1, 1, 0, 1),
+		"mergers":    raw(head(spirv.OpSelectionMerge, 3), 1, 0),
+		"names":      repeat(func(b *spirvtest.Builder, i int) { b.Name(1, "") }, 3),
+		"same-names": repeat(func(b *spirvtest.Builder, i int) { b.Name(b.ID(), "v") }, 3),
+		"decorated": repeat(func(b *spirvtest.Builder, i int) {
+			b.Decorate(1, spirv.DecorationBlock)
+		}, 3),
+		"members": repeat(func(b *spirvtest.Builder, i int) {
+			b.MemberDecorate(1, i%60000, spirv.DecorationRestrict+spirv.Decoration(i/60000))
+		}, 4),
+		"pointers to pointers": repeat(func(b *spirvtest.Builder, i int) {
+			b.Declare(spirv.OpTypePointer, b.ID(), spirv.StorageClassFunction, max(1, i))
+		}, 4),
+	}
+	b := spirvtest.New() // a name that many operands repeat
+	long := b.Name(b.Void(), fmt.Sprintf("%0200000d", 1))
+	members := make([]spirv.ID, 60000)
+	for i := range members {
+		members[i] = long
+	}
+	for range 3 {
+		b.Struct(members...)
+	}
+	list["long name"] = b.Bytes()
+	b = spirvtest.New() // blocks, each a loop to itself
+	b.FuncHead(b.Void())
+	for range room / 8 {
+		l := b.ID()
+		b.Begin(l)
+		b.LoopMerge(l, l)
+		b.Branch(l)
+	}
+	b.End()
+	list["loops"] = b.Bytes()
+	return list
+}
+
+// Time and memory stay in proportion, whatever the module.
+func TestHostileModulesAreCheap(t *testing.T) {
+	for name, data := range hostile() {
+		t.Run(name, func(t *testing.T) {
+			require.LessOrEqual(t, len(data), program.MaxBundleBytes)
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			start := time.Now()
+			m, err := spirv.Parse(data)
+			took := time.Since(start)
+			runtime.ReadMemStats(&after)
+			allocated := after.TotalAlloc - before.TotalAlloc
+			require.LessOrEqual(t, allocated, 64*uint64(len(data))+64<<10)
+			require.Less(t, took, 2*time.Second)
+			t.Logf("%d bytes: %v, %.1f bytes allocated for each, %v", len(data), took, float64(allocated)/float64(len(data)), err)
+			if m != nil {
+				var n counter
+				start = time.Now()
+				require.NoError(t, m.Disassemble(&n, nil))
+				require.Less(t, time.Since(start), 4*time.Second)
+				require.Less(t, int(n), 64*len(data))
+			}
+		})
+	}
+}
+
+type counter int
+
+func (c *counter) Write(p []byte) (int, error) {
+	*c += counter(len(p))
+	return len(p), nil
+}
+
+func TestCompiledModulesParseInProportion(t *testing.T) {
+	for name, data := range modules(t) {
+		allocated := testing.AllocsPerRun(10, func() {
+			if _, err := spirv.Parse(data); err != nil {
+				t.Fatal(err)
+			}
+		})
+		require.Less(t, allocated, 40.0, name)
+	}
+}
