@@ -104,6 +104,7 @@ func (p *parser) inBlock(in *Inst) bool {
 			p.phase = phaseRest
 		} else {
 			p.phase = max(p.phase, phaseVariables) // what debuggers are told of variables
+			p.debugInst(in)
 		}
 	case OpSelectionMerge, OpLoopMerge:
 		b.Insts = p.insts[p.at : len(p.insts)-1 : len(p.insts)-1]

@@ -143,6 +143,23 @@ func TestLinesReachToTheEndOfTheBlock(t *testing.T) {
 	require.Zero(t, blocks[1].Term.Line)
 }
 
+// Lines are told by OpLine, or by NonSemantic.Shader.DebugInfo.100.
+func TestCompiledModulesTellLines(t *testing.T) {
+	for _, name := range []string{"reduce", "debuginfo"} {
+		m, err := spirv.Parse(modules(t)[name])
+		require.NoError(t, err)
+		f := m.Functions[0]
+		found := map[spirv.Opcode]string{}
+		for _, b := range f.Blocks {
+			for i := range b.Insts {
+				found[b.Insts[i].Op] = m.Source(b.Insts[i].Line)
+			}
+		}
+		require.Equal(t, "reduce.comp:17", found[spirv.OpAtomicIAdd], name)
+		require.Equal(t, "reduce.comp:12", found[spirv.OpControlBarrier], name)
+	}
+}
+
 func TestConstantsInText(t *testing.T) {
 	b := spirvtest.New()
 	for _, bits := range []uint32{0, 0x3f800000, 0x80000000, 0x7f800000, 0xff800000, 0x7fc00000, 0x7f800001, 1} {

@@ -33,6 +33,7 @@ type parser struct {
 	starts  [numSections + 1]int
 	section section
 	line    Line
+	debug   ID // import of NonSemantic.Shader.DebugInfo.100
 
 	op  Opcode // the instruction at hand
 	off uint32
@@ -146,25 +147,6 @@ func (p *parser) instructions() bool {
 	return true
 }
 
-// setLine is OpLine and OpNoLine. They come with the globals and after.
-func (p *parser) setLine(info *OpInfo, args []uint32) bool {
-	if p.fn == nil && !p.enter(max(p.section, sectionGlobals)) {
-		return false
-	}
-	if p.list(info.Operands, args, 0, nil, true) < 0 {
-		return false
-	}
-	p.line = Line{}
-	if p.op == OpLine {
-		file := ID(args[0])
-		if d := p.m.defs[file]; d == nil || d.Op != OpString {
-			return p.refuse(codeFile, "%%%d is not an OpString", file)
-		}
-		p.line = Line{File: file, Line: args[1], Col: args[2]}
-	}
-	return true
-}
-
 // define notes a result.
 func (p *parser) define(in *Inst) bool {
 	if in.Result == 0 {
@@ -200,6 +182,10 @@ func (p *parser) place(in *Inst, info *OpInfo) bool {
 	switch {
 	case s == sectionFunctions:
 		return p.inFunction(in)
+	case s == sectionImports:
+		if text, _ := Text(in.Args); text == debugInfo {
+			p.debug = in.Result
+		}
 	case s == sectionMemoryModel:
 		if p.m.MemoryModel.Op != 0 {
 			return p.refuse(codeMemoryModel, "a second OpMemoryModel")

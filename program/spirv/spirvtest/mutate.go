@@ -67,15 +67,29 @@ func (m *mutant) coarse(module []byte) []byte {
 	return out
 }
 
+// pick is a word to change: mostly the last of an instruction, or one in it that is
+// not the first, for parsers refuse nearly every other change.
+func (m *mutant) pick() int {
+	if all := m.split(); len(all) > 0 && m.rng.IntN(8) != 0 {
+		if s := all[m.rng.IntN(len(all))]; s.end-s.at > 1 {
+			if m.rng.IntN(2) == 0 {
+				return s.end - 1
+			}
+			return s.at + 1 + m.rng.IntN(s.end-s.at-1)
+		}
+	}
+	return header + m.rng.IntN(len(m.words)-header)
+}
+
 func (m *mutant) once() {
-	at := header + m.rng.IntN(len(m.words)-header)
+	at := m.pick()
 	switch m.rng.IntN(10) {
 	case 0:
 		m.words[at] ^= 1 << m.rng.IntN(32)
 	case 1:
 		m.words[at] = m.extreme()
 	case 2: // a word of elsewhere
-		m.words[at] = m.words[header+m.rng.IntN(len(m.words)-header)]
+		m.words[at] = m.words[m.pick()]
 	case 3: // a small number: another id, enumerant, width or count
 		m.words[at] = uint32(m.rng.IntN(64))
 	case 4: // an operand one more or less
