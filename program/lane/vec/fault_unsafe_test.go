@@ -1,0 +1,93 @@
+//go:build linux
+
+package vec
+
+import (
+	"fmt"
+	"os"
+	"runtime/debug"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// gone maps two pages of a memfd of which the second is then cut off: any access
+// to it is a SIGBUS, as when a client shrinks its file.
+func gone(t *testing.T) []byte {
+	fd, err := unix.MemfdCreate("vec", unix.MFD_CLOEXEC)
+	require.NoError(t, err)
+	defer unix.Close(fd)
+	page := os.Getpagesize()
+	require.NoError(t, unix.Ftruncate(fd, int64(2*page)))
+	mem, err := unix.Mmap(fd, 0, 2*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, unix.Munmap(mem)) })
+	require.NoError(t, unix.Ftruncate(fd, int64(page)))
+	return mem
+}
+
+// fault runs f and hands back the address of its fault.
+func fault(f func()) (addr uintptr, err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		r := recover()
+		if r == nil {
+			err = fmt.Errorf("no fault")
+			return
+		}
+		a, ok := r.(interface{ Addr() uintptr })
+		if !ok {
+			err = fmt.Errorf("not a fault: %v", r)
+			return
+		}
+		addr = a.Addr()
+		deep(64) // the stack moves: the frames below must be right for that too
+	}()
+	f()
+	return 0, nil
+}
+
+func deep(n int) (s [256]byte) {
+	if n > 0 {
+		s = deep(n - 1)
+	}
+	return s
+}
+
+func TestMemoryGone(t *testing.T) {
+	both(t, func(t *testing.T) {
+		mem := gone(t)
+		base := uintptr(unsafe.Pointer(unsafe.SliceData(mem)))
+		page := os.Getpagesize()
+		for _, n := range []int{1, 7, 8, 9, 32, 33, 70} {
+			for _, stride := range []int{0, 1, 3} {
+				for _, a := range accesses {
+					idx, reg, all := make([]uint32, n), make([]uint64, n), make([]uint32, n)
+					Splat(all, ^uint32(0))
+					for _, mask := range [][]uint32{nil, all} {
+						for i := range idx { // the last lane is in the page that is gone
+							idx[i] = uint32(page/a.size + 2 - stride*(n-1-i))
+						}
+						addr, err := fault(func() { a.run(mem, idx, mask, reg) })
+						require.NoError(t, err, a.name)
+						require.GreaterOrEqual(t, addr, base+uintptr(page), a.name)
+						require.Less(t, addr, base+uintptr(2*page), a.name)
+					}
+				}
+			}
+			at := uint32(page/4 + 1 - n)
+			if n > 1 {
+				at++
+			}
+			_, err := fault(func() { LoadSeq32(make([]uint32, n), mem, at) })
+			require.NoError(t, err, "LoadSeq32 of %d", n)
+			_, err = fault(func() { StoreSeq32(mem, at, make([]uint32, n)) })
+			require.NoError(t, err, "StoreSeq32 of %d", n)
+		}
+		// And it still works beside it.
+		dst := make([]uint32, 40)
+		require.Equal(t, -1, LoadSeq32(dst, mem, 0))
+	})
+}
