@@ -217,4 +217,3 @@ func TestSeq(t *testing.T) {
 		}
 	})
 }
-
