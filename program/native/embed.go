@@ -22,6 +22,9 @@ func embed(s shape, rowBytes func(dim uint64) (bytes uint64, ok bool), expand fu
 		},
 		Run: func(c *Call, lo, hi uint64) bool {
 			dim := c.inline(0)
+			if dim == 0 {
+				return true
+			}
 			row, _ := rowBytes(dim)
 			table, tokens, y := c.Bindings[0], c.u32(1), c.f32(2)
 			rows := uint64(len(table)) / row

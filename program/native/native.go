@@ -1,7 +1,10 @@
 package native
 
 import (
+	"sync"
+
 	"capgpu/program"
+	"capgpu/program/library"
 )
 
 // Call is one launch: as the program's Info says, bounded and copied.
@@ -57,16 +60,26 @@ var bodies = map[string]*Body{
 	"vecadd_f32":       vecaddBody,
 }
 
+// Lookup finds the body of a bundle by its digest.
+func Lookup(digest [32]byte) (*Body, bool) {
+	b, ok := byDigest()[digest]
+	return b, ok
+}
+
 // ByName finds the body of a program of the library by its name.
 func ByName(name string) (*Body, bool) {
 	b, ok := bodies[name]
 	return b, ok
 }
 
-// Lookup finds the body of a bundle by its digest.
-func Lookup(digest [32]byte) (*Body, bool) {
-	b, ok := byDigest[digest]
-	return b, ok
-}
-
-var byDigest = map[[32]byte]*Body{}
+// byDigest is the table by digests. A body whose program the library does not have
+// is not in it; a test looks that there is none.
+var byDigest = sync.OnceValue(func() map[[32]byte]*Body {
+	table := map[[32]byte]*Body{}
+	for name, b := range bodies {
+		if digest, ok := library.Digest(name); ok {
+			table[digest] = b
+		}
+	}
+	return table
+})

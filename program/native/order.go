@@ -2,25 +2,59 @@ package native
 
 import "math"
 
-// Bodies of one item: a sum, a maximum, the k largest.
+// Sums, the maximum, and the k largest: the last two are one item.
 
 // none is the index where there is no element.
 const none = math.MaxUint32
 
 var reduceShape = shape{bindings: 2, write: 1, write2: -1}
 
+// reduceBody has an item for each workgroup: the sum of its share of x, which is
+// every groups-th run of reduceLanes elements.
 var reduceBody = &Body{
-	// With more than one workgroup there is a sum for each: the lane engine's.
 	Items: func(c *Call) (uint64, bool) {
-		ok := reduceShape.fits(c) && c.Grid.X == 1 && c.Grid.Y == 1 && c.Grid.Z == 1 &&
-			c.words(0) <= mostWords && c.words(1) >= 1
-		return 1, ok
+		if !reduceShape.fits(c) {
+			return 0, false
+		}
+		groups, ok := c.groups()
+		ok = ok && groups <= c.words(1) && c.words(0)/groups <= mostWords
+		return groups, ok
 	},
 	Run: func(c *Call, lo, hi uint64) bool {
-		c.f32(1)[0] = sum(c.f32(0))
+		groups, _ := c.groups()
+		x, out := c.f32(0), c.f32(1)
+		for ; lo < hi; lo++ {
+			if groups == 1 {
+				out[0] = sum(x)
+				break
+			}
+			var all float32
+			for i := lo * reduceLanes; i < uint64(len(x)); i += groups * reduceLanes {
+				all += sum(x[i:min(i+reduceLanes, uint64(len(x)))])
+			}
+			out[lo] = all
+		}
 		return true
 	},
-	Grain: one,
+	Grain: func(c *Call) uint64 {
+		groups, _ := c.groups()
+		return grainOf(c.words(0) / max(groups, 1))
+	},
+}
+
+const (
+	reduceLanes = 256
+	mostGroups  = 1 << 20 // the programs leave the workgroups beyond idle
+)
+
+// groups is how many workgroups the call has; ok is false where some would be idle.
+func (c *Call) groups() (groups uint64, ok bool) {
+	area := uint64(c.Grid.X) * uint64(c.Grid.Y)
+	if area > mostGroups {
+		return 1, false
+	}
+	groups = area * uint64(c.Grid.Z)
+	return groups, groups <= mostGroups
 }
 
 var argmaxShape = shape{bindings: 2, write: 1, write2: -1}
