@@ -134,6 +134,9 @@ func hostile() map[string][]byte {
 	}
 	b.End()
 	list["loops"] = b.Bytes()
+	for _, data := range list { // what is kept by id is as much as it may be
+		binary.LittleEndian.PutUint32(data[12:], uint32(len(data)+1024))
+	}
 	return list
 }
 
