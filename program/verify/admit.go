@@ -1,0 +1,145 @@
+package verify
+
+import (
+	"capgpu/program"
+	"capgpu/program/spirv"
+)
+
+// Admit reads a bundle and says whether it is a program of the profile. The error
+// is a *program.Refusal. It returns, whatever the bytes, after time in proportion
+// to them (with a factor for the nesting of constructs, which lim bounds), and
+// without allocating more than 160 × len(data) + 256 KiB.
+func Admit(data []byte, lim Limits) (*Program, error) {
+	b, err := program.Parse(data)
+	if err != nil {
+		return nil, err
+	}
+	m, err := spirv.Parse(b.SPIRV)
+	if err != nil {
+		return nil, err
+	}
+	v := &verifier{m: m, lim: lim, manifest: b.Manifest}
+	p, r := v.program()
+	if r != nil {
+		return nil, r
+	}
+	p.Info.Digest = b.Digest
+	return p, nil
+}
+
+// verifier is one module under check. The steps run in the order of the module's
+// sections, and each relies on what those before it have established.
+type verifier struct {
+	m        *spirv.Module
+	lim      Limits
+	manifest *program.Manifest
+
+	ids    []idInfo // by id
+	types  []typ
+	consts []constant
+	caps   map[spirv.Capability]bool
+	exts   map[string]bool
+	glsl   spirv.ID // the import of GLSL.std.450
+	vulkan bool     // the Vulkan memory model
+
+	// Annotations of an id are a list: decHead by id, decNext by annotation, both
+	// 1 + an index in m.Annotations.
+	decHead []int32
+	decNext []int32
+
+	uniq map[uint64]*spirv.Inst // types by a hash of their words
+
+	entry                       *spirv.Function
+	entryName                   string
+	specialised                 map[spirv.ID]uint64
+	block                       workgroup
+	dynamic                     spirv.ID // the constant with SpecId 3
+	buffers                     []buffer // by binding
+	inline                      spirv.ID
+	shared                      []variable
+	private                     uint64 // bytes of Private variables
+	functions                   []function
+	features                    featureSet
+	sharedBytes, dynamicElement uint64
+	inlineFields                []program.Field
+	order                       []int32 // functions, callees before their callers
+	warnings                    []program.Diagnostic
+
+	// Of the function, block and instruction under check.
+	fn, at    int32 // 1 + function; block
+	cfg       *spirv.CFG
+	bad       *program.Refusal // the first operand that is no value here
+	small     bool             // the instruction takes 8 and 16 bits
+	root      spirv.ID         // of the pointer that results
+	rootFlags uint8
+}
+
+// idInfo is what an id stands for.
+type idInfo struct {
+	typ   *typ // of a type, the type itself
+	what  idKind
+	fn    int32 // where it is defined: 1 + function; 0: outside
+	block int32 // of the function
+	num   int32 // of a constant, variable or function: its index
+	flags uint8
+	root  spirv.ID // of a pointer: the variable or parameter that it leads into
+}
+
+type idKind uint8
+
+const (
+	isNothing idKind = iota
+	isType
+	isConstant
+	isUndef
+	isVariable
+	isParameter
+	isValue // any other result with a type
+	isFunction
+	isLabel
+	isString
+	isImport
+)
+
+// program runs the steps.
+func (v *verifier) program() (*Program, *program.Refusal) {
+	v.ids = make([]idInfo, max(v.m.Bound, 1))
+	for _, step := range []func() *program.Refusal{
+		v.preamble, v.debug, v.annotations, v.globals, v.interfaces, v.code, v.calls, v.flow,
+	} {
+		if r := step(); r != nil {
+			return nil, r
+		}
+	}
+	return v.result()
+}
+
+// refuse makes the refusal of an instruction.
+func (v *verifier) refuse(code Code, in *spirv.Inst, format string, args ...any) *program.Refusal {
+	r := program.Refuse(code, in.Op.String(), in.Off, format, args...)
+	r.Source = v.m.Source(in.Line)
+	return r
+}
+
+// warn notes a finding that does not refuse.
+func (v *verifier) warn(code Code, in *spirv.Inst, format string, args ...any) {
+	if len(v.warnings) < v.lim.Warnings {
+		v.warnings = append(v.warnings, v.refuse(code, in, format, args...).Diagnostic)
+	}
+}
+
+// info is what id stands for; the zero idInfo if nothing.
+func (v *verifier) info(id spirv.ID) *idInfo {
+	if uint64(id) < uint64(len(v.ids)) {
+		return &v.ids[id]
+	}
+	return &v.ids[0]
+}
+
+// typeAt is the type that id declares, nil if it declares none.
+func (v *verifier) typeAt(id spirv.ID) *typ {
+	if i := v.info(id); i.what == isType {
+		return i.typ
+	}
+	return nil
+}

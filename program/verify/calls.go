@@ -1,0 +1,212 @@
+package verify
+
+import (
+	"math/bits"
+
+	"capgpu/program"
+	"capgpu/program/spirv"
+)
+
+// featureSet has a bit for each of featureNames.
+type featureSet uint16
+
+const (
+	usesVote featureSet = 1 << iota
+	usesBallot
+	usesShuffle
+	usesArith
+	usesF16
+	usesI8
+	usesF64
+	usesI64
+	usesI64Atomics
+	usesF32Atomics
+)
+
+var featureNames = []program.Feature{
+	program.FeatureSubgroupVote, program.FeatureSubgroupBallot, program.FeatureSubgroupShuffle, program.FeatureSubgroupArith,
+	program.FeatureF16Storage, program.FeatureI8Storage, program.FeatureF64, program.FeatureI64,
+	program.FeatureI64Atomics, program.FeatureF32Atomics,
+}
+
+// note takes down what an instruction that was found right needs of a device.
+func (fn *function) note(v *verifier, in *spirv.Inst) {
+	switch op := in.Op; {
+	case op < spirv.OpAtomicLoad:
+	case op <= spirv.OpAtomicXor || op == spirv.OpAtomicFAddEXT:
+		fn.atomics = append(fn.atomics, in)
+		e := v.info(in.Arg(0)).typ.elem
+		if e.width == 64 {
+			fn.features |= usesI64Atomics
+		}
+		if e.kind == kFloat && (op == spirv.OpAtomicFAddEXT || op == spirv.OpAtomicExchange) {
+			fn.features |= usesF32Atomics
+		}
+	case op >= spirv.OpGroupNonUniformElect && op <= spirv.OpGroupNonUniformAllEqual:
+		fn.features |= usesVote
+	case op >= spirv.OpGroupNonUniformBroadcast && op <= spirv.OpGroupNonUniformBallotFindMSB:
+		fn.features |= usesBallot
+	case op >= spirv.OpGroupNonUniformShuffle && op <= spirv.OpGroupNonUniformShuffleDown:
+		fn.features |= usesShuffle
+	case op >= spirv.OpGroupNonUniformIAdd && op <= spirv.OpGroupNonUniformLogicalXor:
+		fn.features |= usesArith
+	}
+}
+
+// calls refuses recursion, sums up along calls, and finds what the entry point
+// reaches.
+func (v *verifier) calls() *program.Refusal {
+	if r := v.sortCalls(); r != nil {
+		return r
+	}
+	var entry *function
+	for _, i := range v.order {
+		fn := &v.functions[i]
+		var deepest uint64
+		for _, c := range fn.calls {
+			callee := &v.functions[c.callee]
+			fn.instructions = min(huge, fn.instructions+callee.instructions)
+			fn.registers = min(huge, fn.registers+callee.registers)
+			deepest = max(deepest, callee.stack)
+		}
+		if fn.stack = min(huge, fn.stack+deepest); fn.f == v.entry {
+			entry = fn
+		}
+	}
+	in := &entry.f.Def
+	if entry.stack += v.private; entry.stack > uint64(v.lim.StackBytes) {
+		return v.refuse(CodeStack, in, "%d bytes of private memory along the deepest path of calls; the limit is %d", entry.stack, v.lim.StackBytes)
+	}
+	if entry.instructions > v.lim.Instructions {
+		return v.refuse(CodeExpansion, in, "%d instructions with calls expanded; the limit is %d", entry.instructions, v.lim.Instructions)
+	}
+	if entry.registers > v.lim.RegisterBytes {
+		return v.refuse(CodeExpansion, in, "%d bytes of values with calls expanded; the limit is %d", entry.registers, v.lim.RegisterBytes)
+	}
+	entry.reached = true
+	for i := len(v.order) - 1; i >= 0; i-- {
+		if fn := &v.functions[v.order[i]]; fn.reached {
+			for _, c := range fn.calls {
+				v.functions[c.callee].reached = true
+			}
+			v.gather(fn)
+		}
+	}
+	return v.sharedMemory()
+}
+
+// sortCalls orders the functions, callees first, without recursion: a hostile
+// chain of calls is as long as the module.
+func (v *verifier) sortCalls() *program.Refusal {
+	const (
+		unseen = iota
+		open
+		done
+	)
+	n := len(v.functions)
+	state := make([]uint8, n)
+	next := make([]int32, n)
+	v.order = make([]int32, 0, n)
+	var stack []int32
+	for i := range v.functions {
+		if state[i] != unseen {
+			continue
+		}
+		state[i] = open
+		stack = append(stack, int32(i))
+		for len(stack) > 0 {
+			at := stack[len(stack)-1]
+			fn := &v.functions[at]
+			if int(next[at]) == len(fn.calls) {
+				state[at] = done
+				v.order = append(v.order, at)
+				stack = stack[:len(stack)-1]
+				continue
+			}
+			c := fn.calls[next[at]]
+			next[at]++
+			switch state[c.callee] {
+			case open:
+				return v.refuse(CodeRecursion, c.in, "%s calls itself, directly or through others", v.m.Name(v.functions[c.callee].f.ID()))
+			case unseen:
+				state[c.callee] = open
+				stack = append(stack, c.callee)
+			}
+		}
+	}
+	return nil
+}
+
+// gather adds what a function that is reached uses to what the program uses.
+func (v *verifier) gather(fn *function) {
+	v.features |= fn.features
+	if fn.bits&hasF64 != 0 {
+		v.features |= usesF64
+	}
+	if fn.bits&hasI64 != 0 {
+		v.features |= usesI64
+	}
+	for i := range v.buffers {
+		v.buffers[i].use |= fn.use[i]
+	}
+	for _, id := range fn.globals {
+		i := v.info(id)
+		switch i.typ.class {
+		case spirv.StorageClassWorkgroup:
+			v.shared[i.num].used = true
+		case spirv.StorageClassStorageBuffer, spirv.StorageClassUniform:
+			v.buffers[i.num].used = true
+		}
+	}
+	for _, in := range fn.atomics {
+		p := v.info(in.Arg(0))
+		if b := v.info(p.root).num; b >= 0 && p.typ.class != spirv.StorageClassWorkgroup {
+			sort := atomicOrder[in.Op]
+			used := in.Result != 0 && v.ids[in.Result].flags&isUsed != 0
+			if used || sort == 0 && in.Op != spirv.OpAtomicLoad {
+				sort = ordered
+			}
+			v.buffers[b].orders |= sort
+		}
+	}
+}
+
+// orderDependent says whether the order of workgroups may show.
+func (v *verifier) orderDependent() bool {
+	for i := range v.buffers {
+		if bits.OnesCount16(v.buffers[i].orders) > 1 {
+			return true
+		}
+	}
+	return false
+}
+
+// sharedMemory sums up the shared variables that the entry point reaches.
+func (v *verifier) sharedMemory() *program.Refusal {
+	var dynamic *spirv.Inst
+	for i := range v.shared {
+		x := &v.shared[i]
+		if !x.used {
+			continue
+		}
+		if x.typ.dynamic {
+			if dynamic != nil {
+				return v.refuse(CodeSharedDynamic, x.in, "a second dynamic array in shared memory")
+			}
+			if dynamic = x.in; x.typ.kind != kArray || x.typ.elem.dynamic {
+				return v.refuse(CodeSpecID, x.in, "the dynamic array is inside something else")
+			}
+			v.dynamicElement = roundUp(x.typ.elem.bytes, x.typ.elem.align)
+			continue
+		}
+		v.sharedBytes = roundUp(v.sharedBytes, max(4, x.typ.align))
+		if v.sharedBytes += x.typ.bytes; v.sharedBytes > uint64(v.lim.SharedBytes) {
+			return v.refuse(CodeSharedSize, x.in, "%d bytes of static shared memory; the limit is %d", v.sharedBytes, v.lim.SharedBytes)
+		}
+	}
+	v.sharedBytes = roundUp(v.sharedBytes, 4)
+	if v.dynamicElement > uint64(v.lim.SharedBytes) {
+		return v.refuse(CodeSharedSize, dynamic, "elements of %d bytes in shared memory; the limit is %d", v.dynamicElement, v.lim.SharedBytes)
+	}
+	return nil
+}

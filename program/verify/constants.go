@@ -1,0 +1,219 @@
+package verify
+
+import (
+	"slices"
+
+	"capgpu/program"
+	"capgpu/program/spirv"
+)
+
+type form uint8
+
+const (
+	scalarForm    form = 1 + iota // bits
+	compositeForm                 // constituents are in.Args
+	vectorForm                    // parts: computed
+	nullForm                      // all zero
+)
+
+// constant is a constant with its default value, or the manifest's.
+type constant struct {
+	in    *spirv.Inst
+	typ   *typ
+	form  form
+	deps  uint8
+	bits  uint64 // cut to the width of the type; a bool is 0 or 1
+	parts []uint64
+}
+
+// What a constant depends on.
+const (
+	depBlock  = 1 << iota // SpecId 0, 1 or 2
+	depShared             // SpecId 3
+	depOther              // another SpecId
+)
+
+// constant is the constant of this id; nil if it is none.
+func (v *verifier) constant(id spirv.ID) *constant {
+	if i := v.info(id); i.what == isConstant {
+		return &v.consts[i.num]
+	}
+	return nil
+}
+
+// literal is the value of an OpConstant of an integer type, which is what places
+// need that must be known when a module is compiled.
+func (v *verifier) literal(id spirv.ID) (uint64, bool) {
+	c := v.constant(id)
+	if c == nil || c.in.Op != spirv.OpConstant || c.typ.kind != kInt {
+		return 0, false
+	}
+	return c.bits, true
+}
+
+func (t *typ) mask() uint64 {
+	if t.kind == kBool {
+		return 1
+	}
+	return ^uint64(0) >> (64 - max(t.width, 1))
+}
+
+// declareConstant adds the constant that in declares.
+func (v *verifier) declareConstant(in *spirv.Inst) *program.Refusal {
+	t := v.typeAt(in.Type)
+	if t == nil {
+		return v.refuse(CodeConstant, in, "%%%d is no type", in.Type)
+	}
+	if !t.value() || t.kind == kPointer {
+		if t.kind == kPointer {
+			return v.refuse(CodePointer, in, "a constant pointer")
+		}
+		return v.refuse(CodeConstant, in, "no value has the type %%%d", in.Type)
+	}
+	if t.bytes > uint64(v.lim.ValueBytes) {
+		return v.refuse(CodeLarge, in, "a value of %d bytes; the limit is %d", t.bytes, v.lim.ValueBytes)
+	}
+	c := constant{in: in, typ: t}
+	var r *program.Refusal
+	switch in.Op {
+	case spirv.OpUndef:
+		v.ids[in.Result] = idInfo{what: isUndef, typ: t}
+		return nil
+	case spirv.OpConstantTrue, spirv.OpConstantFalse, spirv.OpSpecConstantTrue, spirv.OpSpecConstantFalse:
+		if t.kind != kBool {
+			return v.refuse(CodeConstant, in, "not of the type bool")
+		}
+		c.form = scalarForm
+		if in.Op == spirv.OpConstantTrue || in.Op == spirv.OpSpecConstantTrue {
+			c.bits = 1
+		}
+	case spirv.OpConstant, spirv.OpSpecConstant:
+		if t.kind != kInt && t.kind != kFloat || len(in.Args) != int(t.width+31)/32 {
+			return v.refuse(CodeConstant, in, "not a number of %%%d", in.Type)
+		}
+		c.form = scalarForm
+		c.bits = uint64(in.Args[0])
+		if len(in.Args) > 1 {
+			c.bits |= uint64(in.Args[1]) << 32
+		}
+		c.bits &= t.mask()
+	case spirv.OpConstantNull:
+		if c.form = nullForm; t.lanes() == 1 {
+			c.form = scalarForm
+		}
+	case spirv.OpConstantComposite, spirv.OpSpecConstantComposite:
+		c.form = compositeForm
+		r = v.constituents(in, t, &c)
+	case spirv.OpSpecConstantOp:
+		r = v.specOp(in, t, &c)
+	default:
+		return v.refuse(CodeOpcode, in, "outside the profile")
+	}
+	if r == nil && c.form == scalarForm {
+		r = v.specialise(in, t, &c)
+	}
+	if r != nil {
+		return r
+	}
+	v.ids[in.Result] = idInfo{what: isConstant, typ: t, num: int32(len(v.consts))}
+	v.consts = append(v.consts, c)
+	return nil
+}
+
+// constituents checks those of a composite constant.
+func (v *verifier) constituents(in *spirv.Inst, t *typ, c *constant) *program.Refusal {
+	if !t.composite() {
+		return v.refuse(CodeConstant, in, "%%%d is no composite type", in.Type)
+	}
+	n := t.n
+	if t.kind == kStruct {
+		n = uint32(len(t.members))
+	}
+	if uint64(len(in.Args)) != uint64(n) {
+		return v.refuse(CodeConstant, in, "%d constituents of %d", len(in.Args), n)
+	}
+	for i := range in.Args {
+		want := t.elem
+		if t.kind == kStruct {
+			want = t.members[i]
+		}
+		p := v.info(in.Arg(i))
+		if p.what != isConstant && p.what != isUndef || p.typ != want {
+			return v.refuse(CodeConstant, in, "constituent %d, %%%d, is no constant of the type %%%d", i, in.Arg(i), want.id())
+		}
+		if p.what == isConstant {
+			c.deps |= v.consts[p.num].deps
+		}
+	}
+	if t.dynamic {
+		return v.refuse(CodeSpecID, in, "a value whose size is the launch's")
+	}
+	return nil
+}
+
+// specialise gives a specialisation constant its role, and the manifest's value.
+func (v *verifier) specialise(in *spirv.Inst, t *typ, c *constant) *program.Refusal {
+	switch in.Op {
+	case spirv.OpSpecConstant, spirv.OpSpecConstantTrue, spirv.OpSpecConstantFalse:
+	default:
+		return nil
+	}
+	d := v.dec(in.Result, spirv.DecorationSpecId)
+	if d == nil {
+		c.deps |= depOther
+		return nil
+	}
+	switch id := uint32(d.Arg(2)); id {
+	case program.SpecBlockX, program.SpecBlockY, program.SpecBlockZ, program.SpecShared:
+		if t.kind != kInt || t.width != 32 {
+			if id == program.SpecShared {
+				return v.refuse(CodeSpecID, in, "SpecId %d is the length of the dynamic shared array: a 32-bit integer", id)
+			}
+			return v.refuse(CodeDimensions, in, "SpecId %d is the workgroup's size: a 32-bit integer", id)
+		}
+		if id != program.SpecShared {
+			c.deps |= depBlock
+			return nil
+		}
+		c.deps |= depShared
+		if v.dynamic != 0 {
+			return v.refuse(CodeSpecID, in, "two constants with SpecId %d", id)
+		}
+		v.dynamic = in.Result
+	default:
+		c.deps |= depOther
+		i := slices.IndexFunc(v.manifest.Constants, func(m program.Constant) bool { return m.ID == id })
+		if i < 0 {
+			return nil
+		}
+		value := v.manifest.Constants[i].Value
+		if value&^t.mask() != 0 {
+			return v.refuse(CodeManifestConstants, in, "the manifest's constants: %d for SpecId %d is no value of its type", value, id)
+		}
+		c.bits = value
+		v.setConstant(in.Result, value)
+	}
+	return nil
+}
+
+func (v *verifier) setConstant(id spirv.ID, value uint64) {
+	if v.specialised == nil {
+		v.specialised = make(map[spirv.ID]uint64)
+	}
+	v.specialised[id] = value
+}
+
+// part is component i of a vector, with what it depends on.
+func (v *verifier) part(c *constant, i uint32) (bits uint64, deps uint8) {
+	switch c.form {
+	case compositeForm:
+		if p := v.constant(c.in.Arg(int(i))); p != nil {
+			return p.bits, p.deps
+		}
+	case vectorForm:
+		return c.parts[i], c.deps
+	case scalarForm:
+		return c.bits, c.deps
+	}
+	return 0, c.deps
+}

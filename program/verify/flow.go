@@ -1,0 +1,5 @@
+package verify
+
+import "capgpu/program"
+
+func (v *verifier) flow() *program.Refusal { return nil }

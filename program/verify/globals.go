@@ -1,0 +1,274 @@
+package verify
+
+import (
+	"slices"
+
+	"capgpu/program"
+	"capgpu/program/spirv"
+)
+
+// variable is a variable outside functions.
+type variable struct {
+	id   spirv.ID
+	typ  *typ // what it holds
+	in   *spirv.Inst
+	used bool // by a function that the entry point reaches
+}
+
+// buffer is a storage buffer.
+type buffer struct {
+	variable
+	use         program.Access // what the code does
+	access      program.Access // what the decorations leave
+	orders      uint16         // sorts of atomic operations on it, see atomicOrder
+	description program.Binding
+}
+
+// globals checks types, constants and variables, in the order of the module: what
+// is not there yet when it is named does not exist.
+func (v *verifier) globals() *program.Refusal {
+	v.types = make([]typ, 0, v.count(isType))
+	v.consts = make([]constant, 0, v.count(isConstant))
+	v.uniq = make(map[uint64]*spirv.Inst, cap(v.types))
+	for i := range v.m.Globals {
+		in := &v.m.Globals[i]
+		var r *program.Refusal
+		switch class(in.Op) {
+		case isType:
+			r = v.declare(in)
+		case isConstant, isUndef:
+			r = v.declareConstant(in)
+		case isVariable:
+			r = v.declareVariable(in)
+		default:
+			switch in.Op {
+			case spirv.OpNop, spirv.OpLine, spirv.OpNoLine:
+			case spirv.OpExtInst:
+				if s := v.info(in.Arg(0)); s.what != isImport || in.Arg(0) == v.glsl {
+					r = v.refuse(CodeOrder, in, "an extended instruction outside functions")
+				}
+			case spirv.OpConstantFunctionPointerINTEL:
+				r = v.refuse(CodeDispatch, in, "a function pointer")
+			default:
+				r = v.refuse(CodeOpcode, in, "outside the profile")
+			}
+		}
+		if r != nil {
+			return r
+		}
+	}
+	if r := v.manifestConstants(); r != nil {
+		return r
+	}
+	return v.decorated()
+}
+
+// class says what the result of a global instruction is.
+func class(op spirv.Opcode) idKind {
+	switch {
+	case op >= spirv.OpTypeVoid && op <= spirv.OpTypeForwardPointer:
+		return isType
+	case op >= spirv.OpConstantTrue && op <= spirv.OpSpecConstantOp:
+		return isConstant
+	case op == spirv.OpUndef:
+		return isUndef
+	case op == spirv.OpVariable:
+		return isVariable
+	}
+	return isNothing
+}
+
+func (v *verifier) count(what idKind) (n int) {
+	for i := range v.m.Globals {
+		if class(v.m.Globals[i].Op) == what {
+			n++
+		}
+	}
+	return n
+}
+
+// declared says whether a type with the same words was declared before, and notes
+// this one. Two different types with the same hash are not told apart, which lets
+// a repeated one pass: types are the same by id, so that is harmless.
+func (v *verifier) declared(in *spirv.Inst) bool {
+	h := uint64(14695981039346656037)
+	mix := func(w uint32) { h = (h ^ uint64(w)) * 1099511628211; h ^= h >> 29 }
+	mix(uint32(in.Op))
+	for _, w := range in.Args {
+		mix(w)
+	}
+	before, ok := v.uniq[h]
+	if !ok {
+		v.uniq[h] = in
+		return false
+	}
+	return before.Op == in.Op && slices.Equal(before.Args, in.Args)
+}
+
+func (v *verifier) declareVariable(in *spirv.Inst) *program.Refusal {
+	t := v.typeAt(in.Type)
+	if t == nil || t.kind != kPointer {
+		return v.refuse(CodeVariable, in, "%%%d is no pointer type", in.Type)
+	}
+	if class := spirv.StorageClass(in.Arg(0)); class != t.class {
+		return v.refuse(CodeVariable, in, "storage class %v, and %v in its type", class, t.class)
+	}
+	x := variable{id: in.Result, typ: t.elem, in: in}
+	v.ids[in.Result] = idInfo{what: isVariable, typ: t, root: in.Result, num: -1}
+	if t.elem.kind == kRuntimeArray || t.elem.bits&hasRuntime != 0 && t.class != spirv.StorageClassStorageBuffer && t.class != spirv.StorageClassUniform {
+		return v.refuse(CodeVariable, in, "a variable without a size")
+	}
+	if len(in.Args) > 1 {
+		init := v.info(in.Arg(1))
+		if t.class != spirv.StorageClassPrivate {
+			return v.refuse(CodeVariable, in, "an initializer in storage class %v", t.class)
+		}
+		if init.what != isConstant || init.typ != t.elem {
+			return v.refuse(CodeVariable, in, "initializer %%%d is no constant of its type", in.Arg(1))
+		}
+	}
+	if t.elem.dynamic && t.class != spirv.StorageClassWorkgroup {
+		return v.refuse(CodeSpecID, in, "an array with the length of SpecId %d outside shared memory", program.SpecShared)
+	}
+	switch t.class {
+	case spirv.StorageClassPrivate:
+		v.private = min(huge, v.private+roundUp(t.elem.bytes, 4))
+	case spirv.StorageClassWorkgroup:
+		v.ids[in.Result].num = int32(len(v.shared))
+		v.shared = append(v.shared, x)
+	case spirv.StorageClassInput:
+		return v.builtIn(in, t.elem)
+	case spirv.StorageClassStorageBuffer, spirv.StorageClassUniform:
+		return v.declareBuffer(x, t)
+	case spirv.StorageClassPushConstant:
+		return v.declareInline(x)
+	default:
+		return v.refuse(CodeVariable, in, "storage class %v outside a function", t.class)
+	}
+	return nil
+}
+
+func (v *verifier) declareBuffer(x variable, t *typ) *program.Refusal {
+	in, s := x.in, x.typ
+	if s.kind == kArray {
+		return v.refuse(CodeBinding, in, "an array of buffers")
+	}
+	if s.kind != kStruct {
+		return v.refuse(CodeVariable, in, "a storage buffer holds a struct")
+	}
+	block, bufferBlock := v.dec(s.id(), spirv.DecorationBlock), v.dec(s.id(), spirv.DecorationBufferBlock)
+	switch {
+	case block != nil && bufferBlock != nil:
+		return v.refuse(CodeDecorated, in, "a struct with Block and BufferBlock")
+	case t.class == spirv.StorageClassUniform && block != nil:
+		return v.refuse(CodeClass, in, "a uniform buffer; the profile has storage buffers and push constants")
+	case t.class == spirv.StorageClassStorageBuffer && block == nil, t.class == spirv.StorageClassUniform && bufferBlock == nil:
+		return v.refuse(CodeLayout, in, "a storage buffer whose struct is no Block")
+	case bufferBlock != nil && v.m.Version >= version14:
+		return v.refuse(CodeNeeds, in, "BufferBlock is of SPIR-V 1.3 and before")
+	case s.bits&has16 != 0 && !v.caps[spirv.CapabilityStorageBuffer16BitAccess]:
+		return v.refuse(CodeNeeds, in, "16 bits in a buffer need capability StorageBuffer16BitAccess")
+	case s.bits&has8 != 0 && !v.caps[spirv.CapabilityStorageBuffer8BitAccess]:
+		return v.refuse(CodeNeeds, in, "8 bits in a buffer need capability StorageBuffer8BitAccess")
+	case s.bits&(hasBool|hasPointer) != 0:
+		return v.refuse(CodeElement, in, "a bool has no layout; a buffer holds integers and floats")
+	}
+	if r := v.layoutOf(s); r != nil {
+		return r
+	}
+	set, binding := v.dec(in.Result, spirv.DecorationDescriptorSet), v.dec(in.Result, spirv.DecorationBinding)
+	if set == nil || binding == nil {
+		return v.refuse(CodeBinding, in, "a buffer without DescriptorSet and Binding")
+	}
+	if set.Arg(2) != 0 {
+		return v.refuse(CodeBinding, in, "descriptor set %d; the profile has set 0", set.Arg(2))
+	}
+	n := uint32(binding.Arg(2))
+	if n >= v.lim.Bindings {
+		return v.refuse(CodeBinding, in, "binding %d; the profile has %d", n, v.lim.Bindings)
+	}
+	for uint32(len(v.buffers)) <= n {
+		v.buffers = append(v.buffers, buffer{})
+	}
+	b := &v.buffers[n]
+	if b.id != 0 {
+		return v.refuse(CodeBinding, in, "binding %d has a variable already, %%%d", n, b.id)
+	}
+	b.variable, b.access = x, program.ReadWrite
+	v.ids[in.Result].num = int32(n)
+	if v.dec(in.Result, spirv.DecorationNonWritable) != nil || s.layout.all(noWrite) {
+		b.access &^= program.Write
+		v.ids[in.Result].flags |= noWrite
+	}
+	if v.dec(in.Result, spirv.DecorationNonReadable) != nil || s.layout.all(noRead) {
+		b.access &^= program.Read
+		v.ids[in.Result].flags |= noRead
+	}
+	return nil
+}
+
+func (v *verifier) declareInline(x variable) *program.Refusal {
+	in, s := x.in, x.typ
+	if v.inline != 0 {
+		return v.refuse(CodeInline, in, "a second block of push constants")
+	}
+	if s.kind != kStruct || v.dec(s.id(), spirv.DecorationBlock) == nil {
+		return v.refuse(CodeLayout, in, "push constants that are no Block")
+	}
+	if s.bits&(hasBool|hasPointer) != 0 {
+		return v.refuse(CodeCapture, in, "a bool in push constants; a kernel is handed integers and floats")
+	}
+	if s.bits&(has8|has16) != 0 {
+		return v.refuse(CodeSmall, in, "8 or 16 bits in push constants")
+	}
+	if r := v.layoutOf(s); r != nil {
+		return r
+	}
+	if s.layout.bytes > uint64(v.lim.InlineBytes) {
+		return v.refuse(CodeInline, in, "%d bytes of push constants; the limit is %d", s.layout.bytes, v.lim.InlineBytes)
+	}
+	v.inline = in.Result
+	return nil
+}
+
+// builtIns are the inputs of the profile: how many 32-bit integers each has, and
+// the capability that it needs.
+var builtIns = map[spirv.BuiltIn]struct {
+	n     uint32
+	needs spirv.Capability
+}{
+	spirv.BuiltInNumWorkgroups:             {3, spirv.CapabilityShader},
+	spirv.BuiltInWorkgroupId:               {3, spirv.CapabilityShader},
+	spirv.BuiltInLocalInvocationId:         {3, spirv.CapabilityShader},
+	spirv.BuiltInGlobalInvocationId:        {3, spirv.CapabilityShader},
+	spirv.BuiltInLocalInvocationIndex:      {1, spirv.CapabilityShader},
+	spirv.BuiltInSubgroupSize:              {1, spirv.CapabilityGroupNonUniform},
+	spirv.BuiltInSubgroupLocalInvocationId: {1, spirv.CapabilityGroupNonUniform},
+	spirv.BuiltInNumSubgroups:              {1, spirv.CapabilityGroupNonUniform},
+	spirv.BuiltInSubgroupId:                {1, spirv.CapabilityGroupNonUniform},
+	spirv.BuiltInSubgroupEqMask:            {4, spirv.CapabilityGroupNonUniformBallot},
+	spirv.BuiltInSubgroupGeMask:            {4, spirv.CapabilityGroupNonUniformBallot},
+	spirv.BuiltInSubgroupGtMask:            {4, spirv.CapabilityGroupNonUniformBallot},
+	spirv.BuiltInSubgroupLeMask:            {4, spirv.CapabilityGroupNonUniformBallot},
+	spirv.BuiltInSubgroupLtMask:            {4, spirv.CapabilityGroupNonUniformBallot},
+}
+
+func (v *verifier) builtIn(in *spirv.Inst, t *typ) *program.Refusal {
+	d := v.dec(in.Result, spirv.DecorationBuiltIn)
+	if d == nil {
+		return v.refuse(CodeInterface, in, "an input that is no built-in")
+	}
+	b := spirv.BuiltIn(d.Arg(2))
+	rule, ok := builtIns[b]
+	if !ok {
+		return v.refuse(CodeBuiltIn, in, "built-in %v is outside the profile", b)
+	}
+	if !v.caps[rule.needs] {
+		return v.refuse(CodeNeeds, in, "built-in %v needs capability %v", b, rule.needs)
+	}
+	if !t.is(kInt) || t.scalar().width != 32 || t.lanes() != rule.n {
+		return v.refuse(CodeVariable, in, "built-in %v has %d 32-bit integers", b, rule.n)
+	}
+	v.ids[in.Result].num = int32(b)
+	return nil
+}

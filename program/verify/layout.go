@@ -1,0 +1,146 @@
+package verify
+
+import (
+	"math"
+	"slices"
+
+	"capgpu/program"
+	"capgpu/program/spirv"
+)
+
+// layout is how a type lies in a buffer or in push constants.
+type layout struct {
+	bytes   uint64 // without a runtime array at its end
+	align   uint32 // of its largest scalar
+	stride  uint32 // of an array
+	offsets []uint32
+	flags   []uint8 // of members: noWrite, noRead
+}
+
+// Flags of ids; the first two are what decorations forbid.
+const (
+	noWrite = 1 << iota
+	noRead
+	inInterface // of a variable: the entry point names it
+	isUsed      // of a result
+)
+
+// maxExtent bounds what has a fixed size in a buffer, so that offsets within it fit
+// 32 bits with room to spare.
+const maxExtent = 1 << 30
+
+func (l *layout) all(flag uint8) bool {
+	for _, f := range l.flags {
+		if f&flag == 0 {
+			return false
+		}
+	}
+	return len(l.flags) > 0
+}
+
+// layoutOf fills t.layout. Types nest at most Limits.TypeDepth deep, and each is
+// laid out once.
+func (v *verifier) layoutOf(t *typ) *program.Refusal {
+	if t.layout != nil {
+		return nil
+	}
+	l := &layout{}
+	switch t.kind {
+	case kInt, kFloat:
+		l.bytes, l.align = uint64(t.width/8), uint32(t.width/8)
+	case kVector:
+		l.bytes, l.align = uint64(t.width/8)*uint64(t.n), uint32(t.width/8)
+	case kArray, kRuntimeArray:
+		if r := v.layoutOf(t.elem); r != nil {
+			return r
+		}
+		e := t.elem.layout
+		d := v.dec(t.id(), spirv.DecorationArrayStride)
+		if d == nil {
+			return v.refuse(CodeLayout, t.in, "an array in a block without ArrayStride")
+		}
+		l.stride, l.align = uint32(d.Arg(2)), e.align
+		if uint64(l.stride) < e.bytes || l.stride%l.align != 0 {
+			return v.refuse(CodeLayout, d, "a stride of %d for elements of %d bytes, aligned to %d", l.stride, e.bytes, e.align)
+		}
+		if l.stride > maxExtent {
+			return v.refuse(CodeLarge, d, "a stride of %d bytes", l.stride)
+		}
+		if t.kind == kArray {
+			l.bytes = uint64(l.stride) * uint64(t.n) // below 2³⁰ × 2³¹
+		}
+	case kStruct:
+		if r := v.structLayout(t, l); r != nil {
+			return r
+		}
+	default:
+		return v.refuse(CodeLayout, t.in, "in a block")
+	}
+	if l.bytes > maxExtent {
+		return v.refuse(CodeLarge, t.in, "%d bytes in a block", l.bytes)
+	}
+	t.layout = l
+	return nil
+}
+
+func (v *verifier) structLayout(t *typ, l *layout) *program.Refusal {
+	const none = math.MaxUint32
+	l.align = 1
+	l.offsets, l.flags = make([]uint32, len(t.members)), make([]uint8, len(t.members))
+	for i := range l.offsets {
+		l.offsets[i] = none
+	}
+	for i := v.decHead[t.id()]; i != 0; i = v.decNext[i-1] {
+		in := &v.m.Annotations[i-1]
+		if in.Op != spirv.OpMemberDecorate || uint64(in.Arg(1)) >= uint64(len(t.members)) {
+			continue
+		}
+		m := in.Arg(1)
+		switch spirv.Decoration(in.Arg(2)) {
+		case spirv.DecorationOffset:
+			if l.offsets[m] != none {
+				return v.refuse(CodeDecorated, in, "decoration Offset twice on member %d", m)
+			}
+			l.offsets[m] = uint32(in.Arg(3))
+		case spirv.DecorationNonWritable:
+			l.flags[m] |= noWrite
+		case spirv.DecorationNonReadable:
+			l.flags[m] |= noRead
+		}
+	}
+	for i, e := range t.members {
+		if r := v.layoutOf(e); r != nil {
+			return r
+		}
+		l.align = max(l.align, e.layout.align)
+		switch off := l.offsets[i]; {
+		case off == none:
+			return v.refuse(CodeLayout, t.in, "member %d in a block without Offset", i)
+		case off%e.layout.align != 0:
+			return v.refuse(CodeLayout, t.in, "member %d at offset %d, aligned to %d", i, off, e.layout.align)
+		default:
+			l.bytes = max(l.bytes, uint64(off)+e.layout.bytes)
+		}
+	}
+	return v.overlaps(t, l)
+}
+
+// overlaps refuses members that share bytes, and a runtime array that is not the
+// last in memory.
+func (v *verifier) overlaps(t *typ, l *layout) *program.Refusal {
+	order := make([]int, len(t.members))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return int(int64(l.offsets[a]) - int64(l.offsets[b])) })
+	var end uint64
+	for i, m := range order {
+		if uint64(l.offsets[m]) < end {
+			return v.refuse(CodeLayout, t.in, "member %d at offset %d overlaps member %d", m, l.offsets[m], order[i-1])
+		}
+		if end = uint64(l.offsets[m]) + t.members[m].layout.bytes; t.members[m].kind == kRuntimeArray && i != len(order)-1 {
+			return v.refuse(CodeLayout, t.in, "member %d lies beyond an array without an end", order[i+1])
+		}
+	}
+	return nil
+}

@@ -1,0 +1,197 @@
+package verify
+
+import (
+	"strings"
+
+	"capgpu/program"
+	"capgpu/program/spirv"
+)
+
+// capability says what a capability of the profile needs.
+type capability struct {
+	version   uint32 // of the module, or
+	extension string // this one
+	implies   []spirv.Capability
+}
+
+const version13, version14, version15 = 0x00010300, 0x00010400, 0x00010500
+
+var capabilities = map[spirv.Capability]capability{
+	spirv.CapabilityMatrix:  {},
+	spirv.CapabilityShader:  {implies: []spirv.Capability{spirv.CapabilityMatrix}},
+	spirv.CapabilityFloat16: {}, spirv.CapabilityFloat64: {},
+	spirv.CapabilityInt8: {}, spirv.CapabilityInt16: {}, spirv.CapabilityInt64: {},
+	spirv.CapabilityInt64Atomics:                       {implies: []spirv.Capability{spirv.CapabilityInt64}},
+	spirv.CapabilityGroupNonUniform:                    {version: version13},
+	spirv.CapabilityGroupNonUniformVote:                {version: version13, implies: group},
+	spirv.CapabilityGroupNonUniformArithmetic:          {version: version13, implies: group},
+	spirv.CapabilityGroupNonUniformBallot:              {version: version13, implies: group},
+	spirv.CapabilityGroupNonUniformShuffle:             {version: version13, implies: group},
+	spirv.CapabilityGroupNonUniformShuffleRelative:     {version: version13, implies: group},
+	spirv.CapabilityStorageBuffer16BitAccess:           {version: version13, extension: ext16},
+	spirv.CapabilityUniformAndStorageBuffer16BitAccess: {version: version13, extension: ext16, implies: []spirv.Capability{spirv.CapabilityStorageBuffer16BitAccess}},
+	spirv.CapabilityStorageBuffer8BitAccess:            {version: version15, extension: ext8},
+	spirv.CapabilityUniformAndStorageBuffer8BitAccess:  {version: version15, extension: ext8, implies: []spirv.Capability{spirv.CapabilityStorageBuffer8BitAccess}},
+	spirv.CapabilityVulkanMemoryModel:                  {version: version15, extension: extModel},
+	spirv.CapabilityVulkanMemoryModelDeviceScope:       {version: version15, extension: extModel},
+	spirv.CapabilityAtomicFloat32AddEXT:                {extension: extFAdd},
+}
+
+var group = []spirv.Capability{spirv.CapabilityGroupNonUniform}
+
+const (
+	extStorage = "SPV_KHR_storage_buffer_storage_class"
+	ext16      = "SPV_KHR_16bit_storage"
+	ext8       = "SPV_KHR_8bit_storage"
+	extModel   = "SPV_KHR_vulkan_memory_model"
+	extFAdd    = "SPV_EXT_shader_atomic_float_add"
+	extNothing = "SPV_KHR_non_semantic_info"
+)
+
+var extensions = map[string]bool{
+	extStorage: true, ext16: true, ext8: true, extModel: true, extFAdd: true, extNothing: true,
+	"SPV_GOOGLE_decorate_string": true, "SPV_GOOGLE_hlsl_functionality1": true, "SPV_GOOGLE_user_type": true,
+	"SPV_KHR_no_integer_wrap_decoration": true,
+}
+
+// foreign are capabilities that the Abstract Device Machine has a code for.
+var foreign = map[spirv.Capability]Code{
+	spirv.CapabilityAddresses:                      CodeHostMemory,
+	spirv.CapabilityPhysicalStorageBufferAddresses: CodeHostMemory,
+	spirv.CapabilityFunctionPointersINTEL:          CodeDispatch,
+	spirv.CapabilityIndirectReferencesINTEL:        CodeDispatch,
+	spirv.CapabilityVariableLengthArrayINTEL:       CodeHeap,
+}
+
+// preamble checks what comes before names and types.
+func (v *verifier) preamble() *program.Refusal {
+	m := v.m
+	if m.Version < 0x00010000 || m.Version > 0x00010600 || m.Version&0xFF0000FF != 0 {
+		return program.Refuse(CodeVersion, "", 4, "version word %#08x: the profile is SPIR-V 1.0 to 1.6", m.Version)
+	}
+	v.exts = make(map[string]bool, 4)
+	for i := range m.Extensions {
+		in := &m.Extensions[i]
+		name, _ := text(in.Args)
+		if !extensions[name] {
+			return v.refuse(CodeExtension, in, "extension %.80q is outside the profile", name)
+		}
+		v.exts[name] = true
+	}
+	v.caps = make(map[spirv.Capability]bool, 8)
+	for i := range m.Capabilities {
+		if r := v.capability(&m.Capabilities[i]); r != nil {
+			return r
+		}
+	}
+	for i := range m.Imports {
+		in := &m.Imports[i]
+		v.ids[in.Result].what = isImport
+		switch name, _ := text(in.Args); {
+		case name == "GLSL.std.450":
+			v.glsl = in.Result
+		case strings.HasPrefix(name, "NonSemantic."):
+			if m.Version < 0x00010600 && !v.exts[extNothing] {
+				return v.refuse(CodeNeeds, in, "%.80q needs extension %s", name, extNothing)
+			}
+		default:
+			return v.refuse(CodeImport, in, "extended instruction set %.80q is outside the profile", name)
+		}
+	}
+	return v.model()
+}
+
+func (v *verifier) capability(in *spirv.Inst) *program.Refusal {
+	c := spirv.Capability(in.Arg(0))
+	rule, ok := capabilities[c]
+	if !ok {
+		code := foreign[c]
+		if code == "" {
+			code = CodeCapability
+		}
+		return v.refuse(code, in, "capability %v is outside the profile", c)
+	}
+	if newer := rule.version > v.m.Version; newer && rule.extension == "" {
+		return v.refuse(CodeNeeds, in, "capability %v needs SPIR-V %d.%d", c, rule.version>>16, rule.version>>8&0xFF)
+	} else if (newer || rule.version == 0) && rule.extension != "" && !v.exts[rule.extension] {
+		return v.refuse(CodeNeeds, in, "capability %v needs extension %s", c, rule.extension)
+	}
+	v.caps[c] = true
+	for _, other := range rule.implies {
+		v.caps[other] = true
+	}
+	return nil
+}
+
+func (v *verifier) model() *program.Refusal {
+	m, in := v.m, &v.m.MemoryModel
+	if !v.caps[spirv.CapabilityShader] {
+		return v.refuse(CodeNeeds, in, "capability Shader is not declared")
+	}
+	addressing, memory := spirv.AddressingModel(in.Arg(0)), spirv.MemoryModel(in.Arg(1))
+	switch {
+	case addressing == spirv.AddressingModelPhysicalStorageBuffer64:
+		return v.refuse(CodeHostMemory, in, "physical addresses: memory is reached by bindings only")
+	case addressing != spirv.AddressingModelLogical:
+		return v.refuse(CodeModel, in, "addressing model %v; the profile has Logical", addressing)
+	case memory == spirv.MemoryModelVulkan:
+		if v.vulkan = true; !v.caps[spirv.CapabilityVulkanMemoryModel] {
+			return v.refuse(CodeNeeds, in, "memory model Vulkan needs capability VulkanMemoryModel")
+		}
+	case memory != spirv.MemoryModelGLSL450:
+		return v.refuse(CodeModel, in, "memory model %v; the profile has GLSL450 and Vulkan", memory)
+	case v.caps[spirv.CapabilityVulkanMemoryModel]:
+		return v.refuse(CodeModel, in, "capability VulkanMemoryModel with memory model GLSL450")
+	}
+	if len(m.EntryPoints) != 1 {
+		at := in
+		if len(m.EntryPoints) > 1 {
+			at = &m.EntryPoints[1]
+		}
+		return v.refuse(CodeEntryPoints, at, "%d entry points; a program has one", len(m.EntryPoints))
+	}
+	e := &m.EntryPoints[0]
+	if model := spirv.ExecutionModel(e.Arg(0)); model != spirv.ExecutionModelGLCompute {
+		return v.refuse(CodeEntryPoints, e, "an entry point of the model %v; the profile has GLCompute", model)
+	}
+	return nil
+}
+
+// text is the literal string at the start of words, and how many it takes.
+func text(words []uint32) (string, int) {
+	var b strings.Builder
+	for i, w := range words {
+		for s := 0; s < 32; s += 8 {
+			c := byte(w >> s)
+			if c == 0 {
+				return b.String(), i + 1
+			}
+			b.WriteByte(c)
+		}
+	}
+	return b.String(), len(words)
+}
+
+// debug checks the ids of names and sources, which the module's own accessors use.
+func (v *verifier) debug() *program.Refusal {
+	for i := range v.m.Debug {
+		if in := &v.m.Debug[i]; in.Op == spirv.OpString {
+			v.ids[in.Result].what = isString
+		}
+	}
+	for i := range v.m.Debug {
+		in := &v.m.Debug[i]
+		switch in.Op {
+		case spirv.OpSource:
+			if len(in.Args) > 2 && v.info(in.Arg(2)).what != isString {
+				return v.refuse(CodeID, in, "file %%%d is not an OpString", in.Arg(2))
+			}
+		case spirv.OpMemberName:
+			d := v.m.Def(in.Arg(0))
+			if d == nil || d.Op != spirv.OpTypeStruct || uint64(in.Arg(1)) >= uint64(len(d.Args)) {
+				return v.refuse(CodeID, in, "%%%d has no member %d", in.Arg(0), in.Arg(1))
+			}
+		}
+	}
+	return nil
+}

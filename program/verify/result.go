@@ -1,0 +1,198 @@
+package verify
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+
+	"capgpu/program"
+	"capgpu/program/spirv"
+)
+
+// result is the program, once everything has been checked.
+func (v *verifier) result() (*Program, *program.Refusal) {
+	p := &Program{
+		Module:    v.m,
+		Entry:     v.entry,
+		Inline:    v.inline,
+		BlockIDs:  v.block.ids,
+		Constants: v.specialised,
+		Info: program.Info{
+			Name:           v.manifest.Name,
+			Entry:          v.entryName,
+			Block:          program.Dim3{X: v.block.n[0], Y: v.block.n[1], Z: v.block.n[2]},
+			BlockFree:      v.block.ids != [3]spirv.ID{},
+			SharedBytes:    uint32(v.sharedBytes),
+			StackBytes:     uint32(v.functions[v.ids[v.entry.ID()].num].stack),
+			OrderDependent: v.orderDependent(),
+			Tags:           v.manifest.Tags,
+			Warnings:       v.warnings,
+		},
+	}
+	if v.dynamicElement != 0 {
+		p.Dynamic, p.Info.DynamicElementBytes = v.dynamic, uint32(v.dynamicElement)
+	}
+	for i := range v.shared {
+		if v.shared[i].used {
+			p.Shared = append(p.Shared, v.shared[i].id)
+		}
+	}
+	v.bindings()
+	v.fields()
+	if r := v.manifestInterface(); r != nil {
+		return nil, r
+	}
+	for i := range v.buffers {
+		p.Bindings = append(p.Bindings, v.buffers[i].id)
+		p.Info.Bindings = append(p.Info.Bindings, v.buffers[i].description)
+	}
+	if v.inline != 0 {
+		p.Info.Inline = v.inlineFields
+		p.Info.InlineBytes = uint32(roundUp(v.info(v.inline).typ.elem.layout.bytes, 4))
+	}
+	for i, name := range featureNames {
+		if v.features>>i&1 != 0 || slices.Contains(v.manifest.Features, name) {
+			p.Info.Features = append(p.Info.Features, name)
+		}
+	}
+	slices.Sort(p.Info.Features)
+	if g := v.manifest.Grid; g != nil {
+		p.Info.Grid = *g
+	}
+	if t := v.manifest.Tolerance; t != nil {
+		p.Info.Tolerance = *t
+	}
+	return p, nil
+}
+
+// bindings describes the storage buffers as the module shows them.
+func (v *verifier) bindings() {
+	for i := range v.buffers {
+		b := &v.buffers[i]
+		if b.id == 0 {
+			b.description = program.Binding{Name: fmt.Sprintf("binding%d", i), Access: program.Read}
+			continue
+		}
+		d := program.Binding{Access: b.use}
+		if d.Access == 0 {
+			d.Access = b.access // it is not used, or its length only
+		}
+		if d.Access == 0 {
+			d.Access = program.Read
+		}
+		d.Type = b.typ.leaf
+		for _, name := range v.names(i) {
+			if ident(name) && d.Name == "" && !slices.ContainsFunc(v.buffers[:i], func(o buffer) bool { return o.description.Name == name }) {
+				d.Name = name
+			}
+		}
+		if d.Name == "" {
+			d.Name = fmt.Sprintf("binding%d", i)
+		}
+		b.description = d
+		if b.used && b.typ.bits&has16 != 0 {
+			v.features |= usesF16
+		}
+		if b.used && b.typ.bits&has8 != 0 {
+			v.features |= usesI8
+		}
+	}
+}
+
+// names are what the module calls a binding: its variable, the one member of its
+// block, its block.
+func (v *verifier) names(binding int) []string {
+	b := &v.buffers[binding]
+	names := []string{v.label(b.id)}
+	if len(b.typ.members) == 1 {
+		names = append(names, v.memberLabel(b.typ.id(), 0))
+	}
+	names = append(names, v.label(b.typ.id()))
+	return slices.DeleteFunc(names, func(s string) bool { return s == "" })
+}
+
+// findLeaf is the one scalar type that everything in t is of, "" if there is no one.
+// It is worked out when the type is
+// declared, because a small module can declare a type of very many parts.
+func (t *typ) findLeaf() program.Type {
+	switch t.kind {
+	case kInt:
+		if t.signed {
+			return program.Type("i" + strconv.Itoa(int(t.width)))
+		}
+		return program.Type("u" + strconv.Itoa(int(t.width)))
+	case kFloat:
+		return program.Type("f" + strconv.Itoa(int(t.width)))
+	case kVector, kArray, kRuntimeArray:
+		return t.elem.leaf
+	case kStruct:
+		for _, m := range t.members {
+			if m.leaf != t.members[0].leaf {
+				return ""
+			}
+		}
+		return t.members[0].leaf
+	}
+	return ""
+}
+
+// fields lists the scalars of the push constant block: at most as many as it has
+// bytes, which are limited.
+func (v *verifier) fields() {
+	if v.inline == 0 {
+		return
+	}
+	s := v.info(v.inline).typ.elem
+	for i, m := range s.members {
+		name := v.memberLabel(s.id(), i)
+		if !ident(name) {
+			name = fmt.Sprintf("field%d", i)
+		}
+		v.field(name, m, s.layout.offsets[i])
+	}
+	slices.SortStableFunc(v.inlineFields, func(a, b program.Field) int { return int(a.Off) - int(b.Off) })
+}
+
+func (v *verifier) field(name string, t *typ, off uint32) {
+	switch t.kind {
+	case kVector:
+		for i := range t.n {
+			v.field(name+"_"+"xyzw"[i:i+1], t.elem, off+i*uint32(t.width/8))
+		}
+	case kArray:
+		for i := range t.n {
+			v.field(fmt.Sprintf("%s_%d", name, i), t.elem, off+i*t.layout.stride)
+		}
+	case kStruct:
+		for i, m := range t.members {
+			part := v.memberLabel(t.id(), i)
+			if !ident(part) {
+				part = fmt.Sprintf("field%d", i)
+			}
+			v.field(name+"_"+part, m, off+t.layout.offsets[i])
+		}
+	default:
+		v.inlineFields = append(v.inlineFields, program.Field{Name: name, Type: t.leaf, Off: off})
+	}
+}
+
+// label is the OpName of id, "" if it has none.
+func (v *verifier) label(id spirv.ID) string {
+	if name := v.m.Name(id); name != fmt.Sprintf("%%%d", id) {
+		return name
+	}
+	return ""
+}
+
+func (v *verifier) memberLabel(id spirv.ID, i int) string { return v.m.MemberName(id, i) }
+
+// ident says whether a name can stand in a manifest.
+func ident(name string) bool {
+	for i, c := range []byte(name) {
+		letter := c == '_' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
+		if !letter && (i == 0 || c < '0' || c > '9') {
+			return false
+		}
+	}
+	return name != "" && len(name) <= program.MaxNameBytes
+}
