@@ -455,3 +455,27 @@ func TestTheFastPathAllocatesNothing(t *testing.T) {
 	}
 	require.LessOrEqual(t, testing.AllocsPerRun(100, batch), 1.0, "allocations for a batch of 8 commands")
 }
+
+// A checked session is a whole one that says so, and so are those below it.
+func TestCheckedSession(t *testing.T) {
+	svc := servertest.Start(t, servertest.Options{})
+	ctx := testContext(t)
+	conn := svc.Dial(t)
+	s, err := conn.OpenChecked(ctx, 0)
+	require.NoError(t, err)
+	below, err := s.Restrict(ctx, client.Policy{Facet: client.FacetProgram})
+	require.NoError(t, err)
+	for _, s := range []*client.Session{s, below} {
+		d, err := s.Describe(ctx)
+		require.NoError(t, err)
+		require.True(t, d.Checked)
+	}
+	plain, err := conn.Open(ctx, 0)
+	require.NoError(t, err)
+	d, err := plain.Describe(ctx)
+	require.NoError(t, err)
+	require.False(t, d.Checked)
+	require.NoError(t, below.Close(ctx))
+	require.NoError(t, s.Close(ctx))
+	require.Len(t, svc.Device.Status("").Tenants[0].Sessions, 1, "nothing is left of it")
+}

@@ -123,6 +123,26 @@ func (c *Conn) Open(ctx context.Context, index uint32) (*Session, error) {
 	return NewSession(m.FDs[0], r.Epoch)
 }
 
+// OpenChecked is Open of a checked session (Policy.Check), with the facet that Open
+// gives: programs run slowly in it, and data races between lanes, reads of
+// uninitialised shared memory and divergent barriers are traps.
+func (c *Conn) OpenChecked(ctx context.Context, index uint32) (*Session, error) {
+	whole, err := c.Open(ctx, index)
+	if err != nil {
+		return nil, err
+	}
+	d, err := whole.Describe(ctx)
+	if err == nil {
+		var s *Session
+		if s, err = whole.Restrict(ctx, Policy{Facet: d.Facet, Check: true}); err == nil {
+			s.above = whole
+			return s, nil
+		}
+	}
+	_ = whole.Close(ctx) // or with its socket
+	return nil, err
+}
+
 // NextState blocks until the device's state differs from "ready in epoch". Pass
 // the epoch of the last call. When ctx ends first it returns ctx's error.
 func (c *Conn) NextState(ctx context.Context, index uint32, epoch uint64) (State, error) {

@@ -27,6 +27,7 @@ type Session struct {
 	watched chan struct{} // closed when runWatch has returned
 
 	poisoned atomic.Pointer[gpuerr.Error] // by a trap that is known here
+	above    *Session                     // ends with this one; nil: none does
 
 	creating sync.WaitGroup // creations that may outlive their caller
 	// ctx ends with the session; queues wait with it.
@@ -315,6 +316,9 @@ func (s *Session) Close(ctx context.Context) error {
 	s.mu.Unlock()
 	for o := range objects {
 		o.release()
+	}
+	if s.above != nil {
+		err = errors.Join(err, s.above.Close(ctx))
 	}
 	return err
 }

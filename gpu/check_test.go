@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"capgpu/gpu/backend"
 	"capgpu/gpuerr"
 	"capgpu/ledger"
 	"capgpu/outcome"
@@ -40,6 +41,7 @@ func TestLaunchLimits(t *testing.T) {
 		"threads wrap":   {grid: one, block: dim(65535, 65535, 65535), bindings: bind, code: gpuerr.LaunchLimit},
 		"shared":         {grid: one, block: one, shared: 513, bindings: bind, code: gpuerr.LaunchLimit},
 		"shared wraps":   {grid: one, block: one, shared: math.MaxUint32, bindings: bind, code: gpuerr.LaunchLimit},
+		"shared half":    {grid: one, block: one, shared: 6, bindings: bind, code: gpuerr.Invalid},
 		"bindings":       {grid: one, block: one, bindings: []ring.Binding{bind[0], bind[0], bind[0], bind[0], bind[0]}, code: gpuerr.LaunchLimit},
 		"inline":         {grid: one, block: one, bindings: bind, inline: make([]byte, 24), code: gpuerr.LaunchLimit},
 		"binding count":  {grid: one, block: one, bindings: []ring.Binding{bind[0], bind[0]}, code: gpuerr.Invalid},
@@ -64,6 +66,52 @@ func TestLaunchLimits(t *testing.T) {
 		})
 	}
 	require.EqualValues(t, 3, s.launches.Load())
+}
+
+// A program that is made for one workgroup is launched with no other, and one
+// without dynamic shared memory gets none.
+func TestLaunchFitsTheProgram(t *testing.T) {
+	hand := newHandBackend()
+	hand.auto = true
+	hand.load = func(bundle []byte) (backend.Program, error) {
+		p := newLoaded(bundle)
+		p.info.BlockFree, p.info.DynamicElementBytes = false, 0
+		return p, nil
+	}
+	r := newMemRig(t, withBackend(hand))
+	s := r.open("alice")
+	p, _, err := load(s, 8, 1)
+	require.NoError(t, err)
+	bind := []ring.Binding{whole(buf(t, s, 4096))}
+	q := r.queue(s, 16, 4096)
+	one := ring.Dim3{X: 1, Y: 1, Z: 1}
+	for _, tc := range []struct {
+		block  ring.Dim3
+		shared uint32
+		code   gpuerr.Code
+	}{
+		{ring.Dim3{X: 32, Y: 1, Z: 1}, 0, gpuerr.None},
+		{ring.Dim3{X: 1, Y: 32, Z: 1}, 0, gpuerr.LaunchLimit},
+		{ring.Dim3{X: 16, Y: 1, Z: 1}, 0, gpuerr.LaunchLimit},
+		{ring.Dim3{X: 32, Y: 1, Z: 1}, 4, gpuerr.Invalid},
+	} {
+		q.push(ring.LaunchEntry(0, uint64(p), one, tc.block, tc.shared, 0), bind, nil)
+		require.Equal(t, tc.code, q.one().Code, "%+v", tc)
+	}
+	q.launch(p, bind...)
+	requireOK(t, q.one())
+	require.Equal(t, backend.Dim3{X: 32, Y: 1, Z: 1}, hand.jobs[1].Block, "its natural grid")
+	require.False(t, hand.jobs[1].Check)
+
+	checked, err := s.Restrict(Policy{Facet: FacetFull, Limits: ledger.NoLimits(), Check: true})
+	require.NoError(t, err)
+	below, err := checked.Restrict(Policy{Facet: FacetFull, Limits: ledger.NoLimits()})
+	require.NoError(t, err)
+	require.True(t, below.Describe().Checked)
+	q = r.queue(below, 16, 4096)
+	q.launch(prog(t, below, "p"), whole(buf(t, below, 4096)))
+	requireOK(t, q.one())
+	require.True(t, hand.jobs[2].Check)
 }
 
 func TestBounds(t *testing.T) {

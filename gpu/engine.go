@@ -293,6 +293,9 @@ func believe(said, stopAs outcome.Outcome) (how outcome.Outcome, lost bool) {
 		if said.Cause == outcome.TrapCause && said.Trap.Kind != outcome.NoTrap {
 			return said, false
 		}
+		if said.Cause == outcome.LaunchLimit { // it takes more than the device has
+			return outcome.Outcome{Kind: outcome.Failed, Cause: outcome.LaunchLimit}, false
+		}
 	case outcome.Cancelled:
 		if stopAs.Kind != outcome.Pending {
 			return stopAs, false

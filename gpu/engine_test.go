@@ -139,7 +139,7 @@ func TestBackendWordsAreDoubted(t *testing.T) {
 		errorOutcome:                            errorOutcome,
 		{}:                                      errorOutcome,
 		{Kind: outcome.Failed, Cause: outcome.TrapCause}:   errorOutcome,
-		{Kind: outcome.Failed, Cause: outcome.LaunchLimit}: errorOutcome,
+		{Kind: outcome.Failed, Cause: outcome.LaunchLimit}: {Kind: outcome.Failed, Cause: outcome.LaunchLimit},
 		{Kind: outcome.Kind(99)}:                           errorOutcome,
 		{Kind: outcome.OK, Cause: outcome.Cause(99)}:       errorOutcome,
 		{Kind: outcome.Cancelled}:                          errorOutcome, // nobody cancelled it

@@ -80,7 +80,7 @@ type Job struct {
 // Completion is what the device says about a job.
 type Completion struct {
 	ID         JobID
-	Outcome    outcome.Outcome // OK, Failed (trap, deviceError), Cancelled (after Cancel, or a trap in its Context), DeviceLost
+	Outcome    outcome.Outcome // OK, Failed (trap, launchLimit, deviceError), Cancelled (after Cancel, or a trap in its Context), DeviceLost
 	DeviceTime time.Duration   // measured
 }
 
