@@ -80,8 +80,15 @@ func (v *verifier) dec(id spirv.ID, d spirv.Decoration) *spirv.Inst {
 	return nil
 }
 
-// decorated checks the decorations of id, once it is known what it stands for.
+// decorated checks the decorations of every id, and names, once it is known what
+// they stand for.
 func (v *verifier) decorated() *program.Refusal {
+	for i := range v.m.Debug {
+		in := &v.m.Debug[i]
+		if in.Op == spirv.OpName && v.info(in.Arg(0)).what == isNothing && v.m.Def(in.Arg(0)) == nil {
+			return v.refuse(CodeID, in, "nothing defines %%%d", in.Arg(0))
+		}
+	}
 	// The last annotation, by decoration, that was seen of the id under check: for
 	// members, there are too many of them for one pass, so layouts look for twins.
 	for id := range v.decHead {
@@ -134,6 +141,8 @@ func (v *verifier) target(in *spirv.Inst, d spirv.Decoration, id spirv.ID) *prog
 		if v.vulkan && (d == spirv.DecorationVolatile || d == spirv.DecorationCoherent) {
 			return v.refuse(CodeDecorated, in, "decoration %v with the memory model Vulkan", d)
 		}
+	case spirv.DecorationRelaxedPrecision:
+		ok = i.what != isType && def != nil
 	default:
 		ok = i.what != isNothing || def != nil
 	}

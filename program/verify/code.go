@@ -236,6 +236,9 @@ func (v *verifier) localVariable(fn *function, in *spirv.Inst) *program.Refusal 
 	if t.elem.bits&hasRuntime != 0 {
 		return v.refuse(CodeVariable, in, "a variable without a size")
 	}
+	if r := v.narrow(in, t); r != nil {
+		return r
+	}
 	if t.elem.dynamic {
 		return v.refuse(CodeSpecID, in, "an array with the length of SpecId %d outside shared memory", program.SpecShared)
 	}

@@ -60,7 +60,7 @@ func (v *verifier) globals() *program.Refusal {
 	if r := v.manifestConstants(); r != nil {
 		return r
 	}
-	return v.decorated()
+	return nil
 }
 
 // class says what the result of a global instruction is.
@@ -130,6 +130,9 @@ func (v *verifier) declareVariable(in *spirv.Inst) *program.Refusal {
 	if t.elem.dynamic && t.class != spirv.StorageClassWorkgroup {
 		return v.refuse(CodeSpecID, in, "an array with the length of SpecId %d outside shared memory", program.SpecShared)
 	}
+	if r := v.narrow(in, t); r != nil {
+		return r
+	}
 	switch t.class {
 	case spirv.StorageClassPrivate:
 		v.private = min(huge, v.private+roundUp(t.elem.bytes, 4))
@@ -144,6 +147,25 @@ func (v *verifier) declareVariable(in *spirv.Inst) *program.Refusal {
 		return v.declareInline(x)
 	default:
 		return v.refuse(CodeVariable, in, "storage class %v outside a function", t.class)
+	}
+	return nil
+}
+
+var narrowNeeds = []struct {
+	bit   uint8
+	needs spirv.Capability
+}{{has8, spirv.CapabilityInt8}, {hasI16, spirv.CapabilityInt16}, {hasF16, spirv.CapabilityFloat16}}
+
+// narrow checks that a variable outside buffers may have 8 and 16 bits: the
+// capabilities of storage are for buffers alone.
+func (v *verifier) narrow(in *spirv.Inst, t *typ) *program.Refusal {
+	if t.class == spirv.StorageClassStorageBuffer || t.class == spirv.StorageClassUniform {
+		return nil
+	}
+	for _, n := range narrowNeeds {
+		if t.elem.bits&n.bit != 0 && !v.caps[n.needs] {
+			return v.refuse(CodeNeeds, in, "a variable of 8 or 16 bits outside buffers needs capability %v", n.needs)
+		}
 	}
 	return nil
 }

@@ -49,12 +49,15 @@ const huge = 1 << 40
 
 const (
 	has8 = 1 << iota
-	has16
+	hasI16
+	hasF16
 	hasI64
 	hasF64
 	hasBool
 	hasRuntime
 	hasPointer
+
+	has16 = hasI16 | hasF16
 )
 
 func (t *typ) id() spirv.ID { return t.in.Result }
@@ -151,7 +154,9 @@ func (v *verifier) declareNumber(in *spirv.Inst, t *typ) *program.Refusal {
 	case width == 8 && (v.caps[need] || v.caps[spirv.CapabilityStorageBuffer8BitAccess]):
 		t.bits |= has8
 	case width == 16 && (v.caps[need] || v.caps[spirv.CapabilityStorageBuffer16BitAccess]):
-		t.bits |= has16
+		if t.bits |= hasI16; t.kind == kFloat {
+			t.bits = hasF16
+		}
 	case width == 64 && v.caps[need] && t.kind == kFloat:
 		t.bits |= hasF64
 	case width == 64 && v.caps[need]:

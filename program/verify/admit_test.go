@@ -1,0 +1,35 @@
+package verify_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"capgpu/program/verify"
+)
+
+// modules are the real modules of the tests, by name: what glslangValidator made of
+// the sources in testdata, and spirv-opt of that.
+func modules(t testing.TB) map[string][]byte {
+	files, err := filepath.Glob("testdata/*.spv")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	all := map[string][]byte{}
+	for _, f := range files {
+		data, err := os.ReadFile(f)
+		require.NoError(t, err)
+		all[strings.TrimSuffix(filepath.Base(f), ".spv")] = data
+	}
+	return all
+}
+
+func TestRealModules(t *testing.T) {
+	for name, data := range modules(t) {
+		p, err := verify.Admit(data, verify.DefaultLimits())
+		require.NoError(t, err, name)
+		t.Logf("%s: %v %v warnings %v", name, p.Info.Bindings, p.Info.Features, p.Info.Warnings)
+	}
+}
