@@ -77,6 +77,18 @@ func BenchmarkLanes(b *testing.B) {
 		add("Scatter32/"+p.name, func() { Scatter32(mem, p.idx, x) })
 		add("ScatterMask/"+p.name, func() { ScatterMask(mem, p.idx, mixed, x) })
 	}
+	for _, p := range []struct {
+		name string
+		a    Affine
+	}{
+		{"Linear", Affine{At: 64, X: 4, Y: 64, Z: 1024, W: 16, H: 16}},
+		{"RowOf16", Affine{X: 4, W: 16, H: 16}},
+		{"SplatOf16", Affine{Y: 2048, W: 16, H: 16}},
+		{"Rows", Affine{X: 2048, W: 256, H: 1}},
+	} {
+		add("LoadAffine32/"+p.name, func() { LoadAffine32(dst, mem, p.a) })
+		add("StoreAffine32/"+p.name, func() { StoreAffine32(mem, p.a, x) })
+	}
 	add("LoadSeq32", func() { LoadSeq32(dst, mem, 33) })
 	add("StoreSeq32", func() { StoreSeq32(mem, 33, x) })
 

@@ -44,3 +44,7 @@ func sext8AVX2(dst, a []uint32)                                   {}
 func sext16AVX2(dst, a []uint32)                                  {}
 func halfToFloatAVX2(dst, a []uint32)                             {}
 func floatToHalfAVX2(dst, a []uint32)                             {}
+func copyRowsAVX2(dst []uint32, mem []byte, at, step, w int)      {}
+func splatRowsAVX2(dst []uint32, mem []byte, at, step, w int)     {}
+func gatherRowsAVX2(dst []uint32, mem []byte, at, x, step, w int) {}
+func uncopyRowsAVX2(mem []byte, at, step, w int, src []uint32)    {}

@@ -1,0 +1,193 @@
+#include "textflag.h"
+#include "loops_amd64.h"
+
+// DI is the register file, R12 what is left of it; SI the row in memory, R8 the
+// step to the next, R9 the words of a row. R11 and Y14 are the rest of a row that
+// is less than 8 words.
+#define ROWS \
+	MOVQ R9, R11; \
+	ANDQ $7, R11; \
+	LEAQ ·tails+32(SB), AX; \
+	MOVQ R11, CX; \
+	SHLQ $2, CX; \
+	SUBQ CX, AX; \
+	VMOVDQU (AX), Y14; \
+	TESTQ R12, R12; \
+	JLE done
+
+// func copyRowsAVX2(dst []uint32, mem []byte, at, step, w int)
+TEXT ·copyRowsAVX2(SB), NOSPLIT, $0-72
+	MOVQ dst_base+0(FP), DI
+	MOVQ dst_len+8(FP), R12
+	MOVQ mem_base+24(FP), SI
+	ADDQ at+48(FP), SI
+	MOVQ step+56(FP), R8
+	MOVQ w+64(FP), R9
+	ROWS
+row:
+	MOVQ SI, BX
+	MOVQ R9, CX
+	SUBQ $16, CX
+	JLT few
+many:
+	VMOVDQU (BX), Y0
+	VMOVDQU 32(BX), Y1
+	VMOVDQU Y0, (DI)
+	VMOVDQU Y1, 32(DI)
+	ADDQ $64, BX
+	ADDQ $64, DI
+	SUBQ $16, CX
+	JGE many
+few:
+	ADDQ $8, CX
+	JLT rest
+	VMOVDQU (BX), Y0
+	VMOVDQU Y0, (DI)
+	ADDQ $32, BX
+	ADDQ $32, DI
+rest:
+	TESTQ R11, R11
+	JEQ next
+	VPMASKMOVD (BX), Y14, Y0
+	VPMASKMOVD Y0, Y14, (DI)
+	LEAQ (DI)(R11*4), DI
+next:
+	ADDQ R8, SI
+	SUBQ R9, R12
+	JGT row
+done:
+	VZEROUPPER
+	RET
+
+// func uncopyRowsAVX2(mem []byte, at, step, w int, src []uint32)
+TEXT ·uncopyRowsAVX2(SB), NOSPLIT, $0-72
+	MOVQ mem_base+0(FP), SI
+	ADDQ at+24(FP), SI
+	MOVQ step+32(FP), R8
+	MOVQ w+40(FP), R9
+	MOVQ src_base+48(FP), DI
+	MOVQ src_len+56(FP), R12
+	ROWS
+row:
+	MOVQ SI, BX
+	MOVQ R9, CX
+	SUBQ $16, CX
+	JLT few
+many:
+	VMOVDQU (DI), Y0
+	VMOVDQU 32(DI), Y1
+	VMOVDQU Y0, (BX)
+	VMOVDQU Y1, 32(BX)
+	ADDQ $64, BX
+	ADDQ $64, DI
+	SUBQ $16, CX
+	JGE many
+few:
+	ADDQ $8, CX
+	JLT rest
+	VMOVDQU (DI), Y0
+	VMOVDQU Y0, (BX)
+	ADDQ $32, BX
+	ADDQ $32, DI
+rest:
+	TESTQ R11, R11
+	JEQ next
+	VPMASKMOVD (DI), Y14, Y0
+	VPMASKMOVD Y0, Y14, (BX)
+	LEAQ (DI)(R11*4), DI
+next:
+	ADDQ R8, SI
+	SUBQ R9, R12
+	JGT row
+done:
+	VZEROUPPER
+	RET
+
+// func splatRowsAVX2(dst []uint32, mem []byte, at, step, w int)
+TEXT ·splatRowsAVX2(SB), NOSPLIT, $0-72
+	MOVQ dst_base+0(FP), DI
+	MOVQ dst_len+8(FP), R12
+	MOVQ mem_base+24(FP), SI
+	ADDQ at+48(FP), SI
+	MOVQ step+56(FP), R8
+	MOVQ w+64(FP), R9
+	ROWS
+row:
+	VPBROADCASTD (SI), Y0
+	MOVQ R9, CX
+	SUBQ $16, CX
+	JLT few
+many:
+	VMOVDQU Y0, (DI)
+	VMOVDQU Y0, 32(DI)
+	ADDQ $64, DI
+	SUBQ $16, CX
+	JGE many
+few:
+	ADDQ $8, CX
+	JLT rest
+	VMOVDQU Y0, (DI)
+	ADDQ $32, DI
+rest:
+	TESTQ R11, R11
+	JEQ next
+	VPMASKMOVD Y0, Y14, (DI)
+	LEAQ (DI)(R11*4), DI
+next:
+	ADDQ R8, SI
+	SUBQ R9, R12
+	JGT row
+done:
+	VZEROUPPER
+	RET
+
+DATA counting<>+0(SB)/8, $0x0000000100000000
+DATA counting<>+8(SB)/8, $0x0000000300000002
+DATA counting<>+16(SB)/8, $0x0000000500000004
+DATA counting<>+24(SB)/8, $0x0000000700000006
+GLOBL counting<>(SB), RODATA|NOPTR, $32
+
+// func gatherRowsAVX2(dst []uint32, mem []byte, at, x, step, w int)
+// Y12 has the bytes from one lane to each of eight.
+TEXT ·gatherRowsAVX2(SB), NOSPLIT, $0-80
+	MOVQ dst_base+0(FP), DI
+	MOVQ dst_len+8(FP), R12
+	MOVQ mem_base+24(FP), SI
+	ADDQ at+48(FP), SI
+	MOVQ x+56(FP), R10
+	VMOVD R10, X12
+	VPBROADCASTD X12, Y12
+	VPMULLD counting<>(SB), Y12, Y12
+	SHLQ $3, R10
+	MOVQ step+64(FP), R8
+	MOVQ w+72(FP), R9
+	ROWS
+row:
+	MOVQ SI, BX
+	MOVQ R9, CX
+	SUBQ $8, CX
+	JLT rest
+eight:
+	VPCMPEQD Y1, Y1, Y1
+	VPXOR Y0, Y0, Y0
+	VPGATHERDD Y1, (BX)(Y12*1), Y0
+	VMOVDQU Y0, (DI)
+	ADDQ R10, BX
+	ADDQ $32, DI
+	SUBQ $8, CX
+	JGE eight
+rest:
+	TESTQ R11, R11
+	JEQ next
+	VMOVDQA Y14, Y1
+	VPXOR Y0, Y0, Y0
+	VPGATHERDD Y1, (BX)(Y12*1), Y0
+	VPMASKMOVD Y0, Y14, (DI)
+	LEAQ (DI)(R11*4), DI
+next:
+	ADDQ R8, SI
+	SUBQ R9, R12
+	JGT row
+done:
+	VZEROUPPER
+	RET
