@@ -15,7 +15,7 @@ import (
 const (
 	childEnv     = "CAPGPU_VULKAN_CHILD"
 	openTimeout  = 30 * time.Second // the first one reads some 150 MB of libraries
-	replySlack   = 20 * time.Second // for compiling, beyond a job's own time
+	replySlack   = 60 * time.Second // for compiling, beyond a job's own time
 	defaultLimit = 10 * time.Second
 )
 

@@ -1,0 +1,44 @@
+package kernelgen_test
+
+import (
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"capgpu/bench/glsl"
+	"capgpu/bench/kernelgen"
+)
+
+func options(seed uint64) kernelgen.Options {
+	return kernelgen.Options{Subgroup: seed%4 == 1, Wide: seed%4 == 2, Narrow: seed%4 == 3}
+}
+
+func TestDeterministic(t *testing.T) {
+	for seed := range uint64(50) {
+		a, b := kernelgen.Generate(seed, options(seed)), kernelgen.Generate(seed, options(seed))
+		require.Equal(t, a.Source(), b.Source())
+		require.Equal(t, a.Bindings, b.Bindings)
+	}
+	require.NotEqual(t, kernelgen.Generate(1, kernelgen.Options{}).Source(), kernelgen.Generate(2, kernelgen.Options{}).Source())
+}
+
+func TestCompiles(t *testing.T) {
+	if err := glsl.Available(); err != nil {
+		t.Skip(err)
+	}
+	for seed := range uint64(60) {
+		k := kernelgen.Generate(seed, options(seed))
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			module, err := glsl.Compile(k.Source())
+			if err != nil {
+				_ = os.WriteFile(fmt.Sprintf("/tmp/w/bad%d.comp", seed), []byte(k.Source()), 0o644)
+			}
+			require.NoError(t, err)
+			module, err = glsl.Exact(module)
+			require.NoError(t, err)
+			require.NoError(t, glsl.Validate(module))
+		})
+	}
+}

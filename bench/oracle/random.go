@@ -1,0 +1,135 @@
+package oracle
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"capgpu/bench/glsl"
+	"capgpu/bench/kernelgen"
+	"capgpu/program"
+)
+
+// Variant is a way to compile a kernel.
+type Variant struct {
+	Name     string
+	Optimise bool // by spirv-opt -O
+}
+
+// Variants are those that random kernels are compared in.
+var Variants = []Variant{{"plain", false}, {"optimised", true}}
+
+// Compile makes the module of a kernel.
+func (v Variant) Compile(k *kernelgen.Kernel) ([]byte, error) {
+	module, err := glsl.Compile(k.Source())
+	if err != nil {
+		return nil, err
+	}
+	if module, err = glsl.Exact(module); err != nil {
+		return nil, err
+	}
+	if v.Optimise {
+		return glsl.Optimise(module)
+	}
+	return module, nil
+}
+
+// Prepare is the launch of a kernel's module.
+func Prepare(k *kernelgen.Kernel, module []byte) *Launch {
+	l := &Launch{
+		SPIRV: module, Manifest: &program.Manifest{Name: "random"},
+		Grid:  program.Dim3{X: k.Grid[0], Y: k.Grid[1], Z: k.Grid[2]},
+		Block: program.Dim3{X: k.Block[0], Y: k.Block[1], Z: k.Block[2]}, BlockFree: k.BlockFree,
+		Inline: k.Inline, Bindings: k.Bindings,
+	}
+	for _, c := range k.Constants {
+		l.Manifest.Constants = append(l.Manifest.Constants, program.Constant{ID: c.ID, Value: uint64(c.Value)})
+	}
+	return l
+}
+
+// randomTolerances are those of random kernels.
+var randomTolerances = Tolerances{kernelgen.Approximate: {Abs: kernelgen.Tolerance, Rel: kernelgen.Tolerance}}
+
+// Run is one way to run a kernel.
+type Run struct {
+	Variant Variant
+	Engine  Engine
+}
+
+func (r Run) name() string { return r.Engine.Name() + ", " + r.Variant.Name }
+
+// Disagreement is a kernel on which two runs differ, or that one of them cannot
+// run.
+type Disagreement struct {
+	Kernel *kernelgen.Kernel
+	A, B   Run
+	Err    error
+}
+
+// ErrNotCompared is that of a kernel that the compilers cannot make a valid module
+// of.
+var ErrNotCompared = errors.New("the kernel does not compile")
+
+// Check runs a kernel in all ways and compares each with the first. The error is
+// ErrNotCompared, or nil.
+func Check(k *kernelgen.Kernel, runs []Run) (*Disagreement, error) {
+	modules := map[string][]byte{}
+	for _, r := range runs {
+		if modules[r.Variant.Name] != nil {
+			continue
+		}
+		m, err := r.Variant.Compile(k)
+		if err == nil {
+			err = glsl.Validate(m)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%w: seed %d, %s: %w", ErrNotCompared, k.Seed, r.Variant.Name, err)
+		}
+		modules[r.Variant.Name] = m
+	}
+	var want [][]byte
+	for i, r := range runs {
+		got, err := r.Engine.Run(Prepare(k, modules[r.Variant.Name]))
+		if err != nil {
+			return &Disagreement{k, runs[0], r, fmt.Errorf("%s: %w", r.name(), err)}, nil
+		}
+		if i == 0 {
+			want = got
+			continue
+		}
+		if err := Compare(runs[0].name(), r.name(), want, got, randomTolerances); err != nil {
+			return &Disagreement{k, runs[0], r, err}, nil
+		}
+	}
+	return nil, nil
+}
+
+// Shrink makes the kernel as small as it gets in the time while the same two runs
+// still disagree in the same way: by different results, or by an error.
+func (d *Disagreement) Shrink(limit time.Duration) {
+	var isDifference *Difference
+	different := errors.As(d.Err, &isDifference)
+	runs := []Run{d.A, d.B}
+	if d.A == d.B {
+		runs = runs[:1]
+	}
+	d.Kernel.Shrink(limit, func() bool {
+		again, err := Check(d.Kernel, runs)
+		if err != nil || again == nil {
+			return false
+		}
+		var x *Difference
+		return errors.As(again.Err, &x) == different
+	})
+	if again, err := Check(d.Kernel, runs); err == nil && again != nil {
+		d.Err = again.Err
+	}
+}
+
+// String is the kernel, how to get it again, and where the runs differ.
+func (d *Disagreement) String() string {
+	k := d.Kernel
+	return fmt.Sprintf("// seed %d %+v, block %v (free: %v), grid %v, constants %v, %d statements\n// %v\n%s",
+		k.Seed, k.Options, k.Block, k.BlockFree, k.Grid, k.Constants, k.Statements(), d.Err, k.Source())
+}
