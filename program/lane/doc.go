@@ -1,0 +1,40 @@
+// Package lane runs admitted programs: the whole workgroup in lock-step, in pure
+// Go. It is the mock GPU, and the reference that every other engine is compared
+// with.
+//
+// Compile turns a module into code for one size of workgroup and of subgroup:
+//
+//	lower    functions inlined, composites taken apart, local variables made values
+//	uniform  what is the same on all lanes is computed once per workgroup
+//	affine   indices that are linear in the lane's number need no vector
+//	optimize multiply-add, common values, code moved out of loops
+//	alloc    registers, each a vector with one word per lane
+//	kernel   steps: functions with their registers bound
+//
+// A Worker has the registers and the memory of one workgroup and runs one after
+// the other; any number of workers may run parts of one launch. Results do not
+// depend on how workgroups are spread over workers, but for programs whose
+// Info.OrderDependent says so. A Worker allocates nothing while it runs.
+//
+// # What a program sees
+//
+// Lanes are numbered by LocalInvocationIndex; a subgroup is a run of consecutive
+// lanes. Each instruction runs on all active lanes before the next; lanes that
+// part at a branch come together at its merge block. Where lanes do the same thing
+// to one place, they do it in ascending order. Shared memory is full of 0xCD when
+// a workgroup starts, local variables are zero.
+//
+// # Traps
+//
+// The first lane that does what is undefined ends the launch: an access beyond its
+// memory or past a fixed array's end, a misaligned binding, an integer division by
+// zero, a barrier that lanes are missing from which have not returned, or reaching
+// OpUnreachable. First is by workgroup, then by instruction in the order in which
+// they run, then by lane. Trap.Binding is 0xFFFF where the memory is no binding.
+//
+// # Client memory
+//
+// Bindings may change under a running program: no index is read twice. If their
+// memory goes away the fault panics out of Run, whose caller has to have called
+// debug.SetPanicOnFault; the worker may be used again.
+package lane

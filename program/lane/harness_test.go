@@ -1,0 +1,77 @@
+package lane
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"capgpu/program"
+	"capgpu/program/spirv"
+	"capgpu/program/verify"
+)
+
+// glsl compiles a compute shader, unoptimised.
+func glsl(t testing.TB, source string) []byte {
+	t.Helper()
+	tool, err := exec.LookPath("glslangValidator")
+	if err != nil {
+		t.Skip("glslangValidator is not here: install the package glslang-tools")
+	}
+	dir := t.TempDir()
+	in, out := filepath.Join(dir, "a.comp"), filepath.Join(dir, "a.spv")
+	require.NoError(t, os.WriteFile(in, []byte("#version 450\n"+source), 0o600))
+	msg, err := exec.Command(tool, "-V", "-g", "--target-env", "vulkan1.1", "-o", out, in).CombinedOutput()
+	require.NoError(t, err, "%s", msg)
+	code, err := os.ReadFile(out)
+	require.NoError(t, err)
+	return code
+}
+
+// describe makes a Program of a module without the verifier's checks.
+func describe(t testing.TB, code []byte) *verify.Program {
+	t.Helper()
+	m, err := spirv.Parse(code)
+	require.NoError(t, err)
+	p := &verify.Program{Module: m, Info: program.Info{Block: program.Dim3{X: 1, Y: 1, Z: 1}}}
+	for _, f := range m.Functions {
+		if f.ID() == m.EntryPoints[0].Arg(1) {
+			p.Entry = f
+		}
+	}
+	for i := range m.Modes {
+		if x := &m.Modes[i]; spirv.ExecutionMode(x.Args[1]) == spirv.ExecutionModeLocalSize {
+			p.Info.Block = program.Dim3{X: x.Args[2], Y: x.Args[3], Z: x.Args[4]}
+		}
+	}
+	p.Bindings = make([]spirv.ID, 16)
+	for i := range m.Globals {
+		g := &m.Globals[i]
+		if d, ok := m.Decoration(g.Result, spirv.DecorationSpecId); ok && g.Result != 0 {
+			switch id := literal(d); id {
+			case 0, 1, 2:
+				p.BlockIDs[id] = g.Result
+				p.Info.BlockFree = true
+			case 3:
+				p.Dynamic = g.Result
+				p.Info.DynamicElementBytes = 4
+			}
+		}
+		if g.Op != spirv.OpVariable {
+			continue
+		}
+		switch spirv.StorageClass(g.Args[0]) {
+		case spirv.StorageClassStorageBuffer, spirv.StorageClassUniform:
+			d, _ := m.Decoration(g.Result, spirv.DecorationBinding)
+			p.Bindings[literal(d)] = g.Result
+		case spirv.StorageClassPushConstant:
+			p.Inline = g.Result
+			p.Info.InlineBytes = 128
+		case spirv.StorageClassWorkgroup:
+			p.Shared = append(p.Shared, g.Result)
+		}
+	}
+	return p
+}

@@ -1,0 +1,410 @@
+package lane
+
+import (
+	"errors"
+	"fmt"
+
+	"capgpu/program"
+	"capgpu/program/lane/vec"
+	"capgpu/program/spirv"
+	"capgpu/program/verify"
+)
+
+// Kernel is a program compiled for one workgroup and subgroup size. It does not
+// change and may have any number of workers.
+type Kernel struct {
+	block  program.Dim3
+	lanes  int
+	subs   int
+	check  bool
+	module *spirv.Module
+	blocks []xblock
+	count  [banks]int32
+	consts []fixedWord
+	inputs [inCount]int32 // register; -1: not used
+	shared int            // bytes
+	priv   [2]int         // slots
+	masks  int
+	inline int // bytes of the push constant block that are used
+	needs  [slotCount]bool
+}
+
+type fixedWord struct {
+	reg  int32
+	wide bool
+	bits uint64
+}
+
+// Memories that an access can be to: bindings by their number, and
+const (
+	slotShared = program.MaxBindings + iota
+	slotInline
+	slotCount
+)
+
+// noBinding is Trap.Binding where the memory is none.
+const noBinding = 0xFFFF
+
+// xblock is a block ready to run.
+type xblock struct {
+	code  []step
+	term  termKind
+	cond  int32
+	wide  bool // cond is 64 bits
+	vary  bool // cond is a vector
+	edges []xedge
+	cases []uint64
+	to    []int32 // edge of each case, [0] of the default
+	inst  *spirv.Inst
+}
+
+// xedge is a way to another block, with what the phis there get.
+type xedge struct {
+	to     int32
+	back   bool
+	copies []step
+}
+
+// Compile prepares an admitted program for launches with the given options. The
+// error is a *program.Refusal.
+func Compile(p *verify.Program, o Options) (k *Kernel, err error) {
+	if err := o.check(&p.Info); err != nil {
+		return nil, err
+	}
+	defer func() {
+		switch e := recover().(type) {
+		case nil:
+		case failure:
+			k, err = nil, e.err
+		case error:
+			k, err = nil, program.Refuse("SPV-2903", "", 0, "the lane engine cannot compile this module: %v", e)
+		default:
+			panic(e)
+		}
+	}()
+	l := newLowerer(p, o)
+	f := l.run()
+	f.limit *= 8 // what follows adds copies and address arithmetic
+	f.arrange(l.order)
+	f.clean()
+	f.drop()
+	f.uniformity()
+	f.keepValues()
+	if !o.Check {
+		f.findAffine()
+	}
+	f.fuse()
+	f.splats()
+	f.share()
+	f.hoist()
+	f.foldTerms()
+	f.drop()
+	k = f.emit(f.allocate(), o)
+	k.module = p.Module
+	k.inline = int(p.Info.InlineBytes)
+	if n := k.MemoryBytes(); n > maxWorkerBytes {
+		return nil, program.Refuse("E-GPU-4012", "", 0, "a workgroup of %d lanes needs %d bytes for registers and local variables, more than %d", k.lanes, n, maxWorkerBytes)
+	}
+	return k, nil
+}
+
+var errInternal = errors.New("an instruction without a meaning")
+
+// emitter makes steps of a function whose values have registers.
+type emitter struct {
+	f *fn
+	a *alloc
+	k *Kernel
+}
+
+func (f *fn) emit(a *alloc, o Options) *Kernel {
+	k := &Kernel{
+		block: o.Block, lanes: f.lanes, subs: f.subs, check: o.Check,
+		shared: int(f.shared), priv: [2]int{int(max(f.privTop[0], f.privs[0])), int(max(f.privTop[1], f.privs[1]))},
+		count: a.count, blocks: make([]xblock, len(f.blocks)),
+		masks: min(len(f.blocks), f.lanes) + 3,
+	}
+	for n := range k.inputs {
+		k.inputs[n] = -1
+	}
+	e := &emitter{f, a, k}
+	for v := range f.ins {
+		i := &f.ins[v]
+		if !f.fixed(val(v)) || a.reg[v] < 0 {
+			continue
+		}
+		if i.op == iInput {
+			k.inputs[i.imm] = e.reg(val(v))
+			continue
+		}
+		k.consts = append(k.consts, fixedWord{e.reg(val(v)), i.wide, i.imm})
+	}
+	for n := range f.blocks {
+		b, x := &f.blocks[n], &k.blocks[n]
+		x.code = make([]step, 0, len(b.ins)-b.phis)
+		work := 0
+		for _, v := range b.ins[b.phis:] {
+			x.code = append(x.code, e.step(v))
+			// Long blocks look at the stop flag now and then.
+			if work += f.lanes; work > 1<<17 {
+				work = 0
+				x.code = append(x.code, checkStop)
+			}
+		}
+		x.term, x.inst = b.term, b.src
+		if len(b.succs) > 1 {
+			c := &f.ins[b.cond]
+			x.cond, x.wide, x.vary = e.reg(b.cond), c.wide, e.f.varying(b.cond)
+			x.cases, x.to = b.cases, b.to
+		} else if b.term == termBranch || b.term == termSwitch {
+			x.term = termJump
+		}
+		for _, s := range b.succs {
+			x.edges = append(x.edges, xedge{to: s, back: s <= int32(n), copies: e.copies(int32(n), s)})
+		}
+	}
+	return k
+}
+
+// reg is the register of a value in the worker's r or q: scalars come first.
+func (e *emitter) reg(v val) int32 {
+	i := &e.f.ins[v]
+	r := e.a.reg[v]
+	if r < 0 {
+		panic(fmt.Errorf("value %d (op %d) has no register", v, i.op))
+	}
+	switch i.bank() {
+	case bankV:
+		r += e.a.count[bankS]
+	case bankVL:
+		r += e.a.count[bankSL]
+	}
+	return r
+}
+
+// temp is a vector register for results that must be masked.
+func (e *emitter) temp(wide bool) int32 {
+	if wide {
+		return e.a.count[bankSL] + e.a.count[bankVL]
+	}
+	return e.a.count[bankS] + e.a.count[bankV]
+}
+
+// step is the step of one instruction.
+func (e *emitter) step(v val) step {
+	i := &e.f.ins[v]
+	if i.void {
+		return e.plain(i, -1)
+	}
+	d := e.reg(v)
+	whole := e.plain(i, d)
+	if !i.mask || !i.vary {
+		return whole
+	}
+	if i.op == iKeep {
+		return whole
+	}
+	t := e.temp(i.wide)
+	part := e.plain(i, t)
+	if i.wide {
+		return func(w *Worker) bool {
+			if w.pending == 0 {
+				return whole(w)
+			}
+			if !part(w) {
+				return false
+			}
+			vec.BlendL(w.q[d], w.q[t], w.mask)
+			return true
+		}
+	}
+	return func(w *Worker) bool {
+		if w.pending == 0 {
+			return whole(w)
+		}
+		if !part(w) {
+			return false
+		}
+		vec.Blend(w.r[d], w.r[t], w.mask)
+		return true
+	}
+}
+
+// plain is the step of an instruction that writes register d on all lanes.
+func (e *emitter) plain(i *ins, d int32) step {
+	f := e.f
+	switch i.op {
+	case iLoad:
+		return e.load(i, d)
+	case iStore:
+		return e.store(i)
+	case iAtomic:
+		return e.atomic(i, d)
+	case iBarrier:
+		return e.barrier(i)
+	case iFence:
+		return func(*Worker) bool { return true }
+	case iCheckZero:
+		return e.checkZero(i)
+	case iClearVar:
+		return e.clearVar(i)
+	case iPush:
+		return e.push(i, d)
+	case iArrLen:
+		return e.arrayLength(i, d)
+	case iKeep:
+		return copyStep(d, e.reg(i.args[0]), i.wide, true)
+	case iSplat:
+		s := e.reg(i.args[0])
+		if i.wide {
+			return func(w *Worker) bool { vec.SplatL(w.q[d], w.sq[s]); return true }
+		}
+		return func(w *Worker) bool { vec.Splat(w.r[d], w.s[s]); return true }
+	case iSubgroup:
+		return e.subgroup(i, d)
+	}
+	g := gen{f: f, dst: d, reg: func(k int) int32 { return e.reg(i.args[k]) }}
+	if i.vary {
+		g.scalar = func(k int) bool { return !f.varying(i.args[k]) }
+	}
+	s := g.pure(i)
+	if s == nil {
+		src := i.src
+		if src != nil {
+			fail(src, "SPV-2901", "the lane engine has no such operation on these types")
+		}
+		panic(errInternal)
+	}
+	return s
+}
+
+// copyStep copies to register d on active lanes.
+func copyStep(d, s int32, wide, fromScalar bool) step {
+	switch {
+	case wide && fromScalar:
+		return func(w *Worker) bool {
+			if w.pending == 0 {
+				vec.SplatL(w.q[d], w.sq[s])
+			} else {
+				blendSL(w.q[d], w.sq[s], w.mask)
+			}
+			return true
+		}
+	case wide:
+		return func(w *Worker) bool {
+			if w.pending == 0 {
+				copy(w.q[d], w.q[s])
+			} else {
+				vec.BlendL(w.q[d], w.q[s], w.mask)
+			}
+			return true
+		}
+	case fromScalar:
+		return func(w *Worker) bool {
+			if w.pending == 0 {
+				vec.Splat(w.r[d], w.s[s])
+			} else {
+				vec.BlendS(w.r[d], w.s[s], w.mask)
+			}
+			return true
+		}
+	}
+	return func(w *Worker) bool {
+		if w.pending == 0 {
+			copy(w.r[d], w.r[s])
+		} else {
+			vec.Blend(w.r[d], w.r[s], w.mask)
+		}
+		return true
+	}
+}
+
+// move is one copy of an edge.
+type move struct {
+	d, s       int32
+	wide       bool
+	vary, from bool // destination, source is a vector
+}
+
+func (m move) step() step {
+	if m.vary {
+		return copyStep(m.d, m.s, m.wide, !m.from)
+	}
+	d, s := m.d, m.s
+	if m.wide {
+		return func(w *Worker) bool { w.sq[d] = w.sq[s]; return true }
+	}
+	return func(w *Worker) bool { w.s[d] = w.s[s]; return true }
+}
+
+// copies are what the phis of block to get from block from. They happen at once:
+// a register that is read is read before it is written, and a circle is opened by
+// keeping one register of it aside.
+func (e *emitter) copies(from, to int32) []step {
+	f := e.f
+	b := &f.blocks[to]
+	at := -1
+	for k, p := range b.preds {
+		if p == from {
+			at = k
+		}
+	}
+	var todo []move
+	for _, p := range b.ins[:b.phis] {
+		ph := &f.ins[p]
+		s := ph.args[at]
+		if e.a.reg[p] < 0 {
+			continue
+		}
+		m := move{d: e.reg(p), s: e.reg(s), wide: ph.wide, vary: ph.vary, from: f.varying(s)}
+		if m.d == m.s && m.vary == m.from {
+			continue
+		}
+		todo = append(todo, m)
+	}
+	var out []step
+	for len(todo) > 0 {
+		// How often each register is still to be read.
+		type place struct {
+			reg  int32
+			wide bool
+		}
+		reads := make(map[place]int)
+		for _, m := range todo {
+			reads[place{m.s, m.wide}]++
+		}
+		var rest []move
+		for _, m := range todo {
+			if reads[place{m.d, m.wide}] == 0 {
+				out = append(out, m.step())
+				reads[place{m.s, m.wide}]--
+			} else {
+				rest = append(rest, m)
+			}
+		}
+		if len(rest) == len(todo) {
+			// Only circles are left. Read one register from a spare copy of it.
+			m := rest[0]
+			spare := move{d: e.spare(m), s: m.d, wide: m.wide, vary: m.vary, from: m.vary}
+			out = append(out, spare.step())
+			for k := range rest {
+				if rest[k].s == m.d && rest[k].wide == m.wide {
+					rest[k].s = spare.d
+				}
+			}
+		}
+		todo = rest
+	}
+	return out
+}
+
+// spare is a register beside all others, of the kind that a move needs.
+func (e *emitter) spare(m move) int32 {
+	switch {
+	case m.vary:
+		return e.temp(m.wide)
+	case m.wide:
+		return e.a.count[bankSL] + e.a.count[bankVL] + 1
+	}
+	return e.a.count[bankS] + e.a.count[bankV] + 1
+}

@@ -1,0 +1,365 @@
+package lane
+
+import (
+	"capgpu/program/spirv"
+	"capgpu/program/verify"
+)
+
+// lowerer turns a module into a fn: functions inlined, composites taken apart
+// into scalars, local variables that are never indexed dynamically made values.
+// The last is done on the fly, block by block (Braun et al., Simple and Efficient
+// Construction of Static Single Assignment Form, 2013).
+type lowerer struct {
+	p     *verify.Program
+	m     *spirv.Module
+	o     Options
+	f     *fn
+	types map[spirv.ID]*tinfo
+	depth int
+
+	globals map[spirv.ID][]val     // values of constants
+	vars    map[spirv.ID]*variable // outside functions
+	dynamic map[spirv.ID]bool      // variables and parameters that are indexed dynamically
+	shapes  map[*spirv.Function]*shape
+
+	leafWide   []bool // by number of a leaf of a promoted variable
+	defs       map[uint64]val
+	incomplete map[int32][]openPhi
+	order      []int32 // blocks as they were lowered
+	cur        int32
+	src        *spirv.Inst
+	fr         *frame
+}
+
+type openPhi struct {
+	leaf int32
+	phi  val
+}
+
+// shape is what is known of a function wherever it is inlined.
+type shape struct {
+	order []int // reachable blocks in structured order
+	preds []int // number of reachable predecessors
+	index map[spirv.ID]int
+	succs [][]int // distinct, constant conditions decided
+}
+
+// frame is one inlined instance of a function.
+type frame struct {
+	up     *frame
+	depth  int
+	fn     *spirv.Function
+	vals   map[spirv.ID][]val
+	ptrs   map[spirv.ID]pointer
+	phis   map[spirv.ID]int32 // first leaf
+	blk    []int32
+	left   []int // predecessors still to come
+	ret    int32 // block after the call; -1 in the entry point
+	result int32 // first leaf of the result
+}
+
+// pointer is where an OpVariable, an access chain or a parameter points.
+type pointer struct {
+	v     *variable
+	off   uint64
+	terms []index
+	typ   spirv.ID // pointee
+}
+
+type index struct {
+	v             val
+	stride, bound uint32
+}
+
+func newLowerer(p *verify.Program, o Options) *lowerer {
+	f := &fn{
+		ins: make([]ins, 1, 512), block: o.Block, lanes: int(o.Block.X * o.Block.Y * o.Block.Z), subs: o.SubgroupSize,
+		consts: make(map[constKey]val), limit: maxInstrs,
+	}
+	return &lowerer{
+		p: p, m: p.Module, o: o, f: f,
+		types:   make(map[spirv.ID]*tinfo),
+		globals: make(map[spirv.ID][]val),
+		vars:    make(map[spirv.ID]*variable),
+		dynamic: make(map[spirv.ID]bool),
+		shapes:  make(map[*spirv.Function]*shape),
+		defs:    make(map[uint64]val), incomplete: make(map[int32][]openPhi),
+	}
+}
+
+// run lowers the entry point and all it calls.
+func (l *lowerer) run() *fn {
+	l.findDynamic()
+	l.cur = l.newBlock()
+	l.seal(l.cur)
+	l.order = append(l.order, l.cur)
+	l.globalVars()
+	l.function(l.p.Entry, nil, -1)
+	return l.f
+}
+
+func (l *lowerer) newBlock() int32 {
+	l.f.blocks = append(l.f.blocks, block{loop: -1})
+	if len(l.f.blocks) > maxInstrs {
+		fail(l.src, "SPV-2900", "with its functions inlined the program has more than %d blocks", maxInstrs)
+	}
+	return int32(len(l.f.blocks) - 1)
+}
+
+// globalVars makes the variables outside functions. Private ones get their
+// initial values here, in the first block.
+func (l *lowerer) globalVars() {
+	for i := range l.m.Globals {
+		d := &l.m.Globals[i]
+		if d.Op != spirv.OpVariable {
+			continue
+		}
+		l.src = d
+		typ, storage := l.pointee(d.Type)
+		v := &variable{id: d.Result, typ: typ, binding: -1}
+		switch storage {
+		case spirv.StorageClassStorageBuffer, spirv.StorageClassUniform:
+			v.class = classBuffer
+			for b, id := range l.p.Bindings {
+				if id == d.Result {
+					v.binding = b
+				}
+			}
+			if v.binding < 0 {
+				continue // not the entry point's
+			}
+		case spirv.StorageClassPushConstant:
+			v.class = classPush
+		case spirv.StorageClassInput:
+			v.class = classInput
+			if b, ok := l.m.Decoration(d.Result, spirv.DecorationBuiltIn); ok {
+				v.builtin = spirv.BuiltIn(literal(b))
+			}
+		case spirv.StorageClassWorkgroup:
+			if !l.isShared(d.Result) {
+				continue
+			}
+			v.class = classShared
+			t := l.typ(typ)
+			l.f.shared = (l.f.shared + 7) / 8 * 8
+			v.base, v.bytes = l.f.shared, t.size
+			if uint64(l.f.shared)+uint64(t.size) > 1<<20 {
+				fail(d, "E-GPU-4032", "too much shared memory")
+			}
+			l.f.shared += t.size
+		case spirv.StorageClassPrivate:
+			l.local(v, d)
+		default:
+			continue
+		}
+		l.f.vars = append(l.f.vars, v)
+		l.vars[d.Result] = v
+	}
+}
+
+func (l *lowerer) isShared(id spirv.ID) bool {
+	for _, s := range l.p.Shared {
+		if s == id {
+			return true
+		}
+	}
+	return false
+}
+
+// local gives a Function or Private variable its place, and its initial value.
+func (l *lowerer) local(v *variable, d *spirv.Inst) {
+	v.class = classPrivate
+	t := l.typ(v.typ)
+	if t.leaves > maxLeaves {
+		fail(d, "E-GPU-4012", "a variable of %d scalars", t.leaves)
+	}
+	var init []val
+	if len(d.Args) > 1 {
+		init = l.value(d.Arg(1))
+	}
+	if !l.dynamic[d.Result] {
+		v.promoted = true
+		v.first = int32(len(l.leafWide))
+		k := 0
+		l.leafVisit(classPrivate, t, 0, func(t *tinfo, _ uint64) {
+			l.leafWide = append(l.leafWide, t.wide)
+			x := l.f.constant(0, t.wide)
+			if k < len(init) {
+				x = init[k]
+			}
+			l.write(v.first+int32(k), l.cur, x)
+			k++
+		})
+		return
+	}
+	v.wide = t.wide
+	n := &l.f.privs[0]
+	if v.wide {
+		n = &l.f.privs[1]
+	}
+	v.base, v.bytes = *n, uint32(t.leaves)
+	*n += v.bytes
+	l.f.vars = append(l.f.vars, v)
+	l.effect(ins{op: iClearVar, aux: int32(len(l.f.vars) - 1), void: true})
+	if init != nil {
+		l.store(pointer{v: v, typ: v.typ}, init)
+	}
+}
+
+// findDynamic finds the Function and Private variables, and the parameters that
+// point to such, that some access chain indexes with what is not a constant.
+func (l *lowerer) findDynamic() {
+	root := make(map[spirv.ID]spirv.ID)
+	find := func(id spirv.ID) spirv.ID {
+		for {
+			r, ok := root[id]
+			if !ok {
+				return id
+			}
+			id = r
+		}
+	}
+	type pass struct{ param, arg spirv.ID }
+	var calls []pass
+	for _, f := range l.m.Functions {
+		for _, b := range f.Blocks {
+			for i := range b.Insts {
+				in := &b.Insts[i]
+				switch in.Op {
+				case spirv.OpAccessChain, spirv.OpInBoundsAccessChain:
+					root[in.Result] = in.Arg(0)
+					for k := 1; k < len(in.Args); k++ {
+						if d := l.m.Def(in.Arg(k)); d == nil || !isConstant(d.Op) {
+							l.dynamic[find(in.Arg(0))] = true
+						} else if l.outside(in, k) {
+							l.dynamic[find(in.Arg(0))] = true
+						}
+					}
+				case spirv.OpCopyObject:
+					root[in.Result] = in.Arg(0)
+				case spirv.OpFunctionCall:
+					if g := l.callee(in.Arg(0)); g != nil {
+						for k := range g.Params {
+							calls = append(calls, pass{g.Params[k].Result, in.Arg(k + 1)})
+						}
+					}
+				}
+			}
+		}
+	}
+	for changed := true; changed; {
+		changed = false
+		for _, c := range calls {
+			if l.dynamic[c.param] && !l.dynamic[find(c.arg)] {
+				l.dynamic[find(c.arg)] = true
+				changed = true
+			}
+		}
+	}
+}
+
+// outside says that a constant index is certainly past an array's end somewhere:
+// the variable then stays in memory, where the access traps. Without the type of
+// each step at hand it errs for large indices of anything.
+func (l *lowerer) outside(in *spirv.Inst, k int) bool {
+	n, ok := l.constantBits(in.Arg(k))
+	if !ok {
+		return true
+	}
+	d := l.m.Def(in.Arg(0))
+	if d == nil {
+		return true
+	}
+	if t := l.m.Def(d.Type); t == nil || t.Op != spirv.OpTypePointer {
+		return true
+	} else if c := spirv.StorageClass(t.Args[0]); c != spirv.StorageClassFunction && c != spirv.StorageClassPrivate {
+		return false
+	}
+	typ, _ := l.pointee(d.Type)
+	t := l.typ(typ)
+	for j := 1; j < k; j++ {
+		c, ok := l.constantBits(in.Arg(j))
+		if !ok || int(c) >= t.n && t.kind != typeRuntime {
+			return true
+		}
+		if t.kind == typeStruct {
+			t = l.typ(t.members[c])
+		} else if t.elem != nil {
+			t = t.elem
+		}
+	}
+	return int(n) >= t.n || n > 1<<24
+}
+
+func isConstant(op spirv.Opcode) bool {
+	switch op {
+	case spirv.OpConstant, spirv.OpSpecConstant, spirv.OpConstantNull, spirv.OpSpecConstantOp, spirv.OpUndef:
+		return true
+	}
+	return false
+}
+
+func (l *lowerer) callee(id spirv.ID) *spirv.Function {
+	for _, f := range l.m.Functions {
+		if f.ID() == id {
+			return f
+		}
+	}
+	return nil
+}
+
+// effect appends an instruction to the current block as it is.
+func (l *lowerer) effect(i ins) val {
+	i.blk, i.src = l.cur, l.src
+	v := l.f.add(i)
+	l.f.blocks[l.cur].ins = append(l.f.blocks[l.cur].ins, v)
+	return v
+}
+
+// emit is a pure instruction: folded if all arguments are constants.
+func (l *lowerer) emit(o op, wide bool, imm uint64, args ...val) val {
+	i := ins{op: o, wide: wide, imm: imm, args: l.f.take(args), src: l.src}
+	if v, ok := l.f.fold(&i); ok {
+		return v
+	}
+	return l.effect(i)
+}
+
+func (l *lowerer) spv(o spirv.Opcode, wide bool, args ...val) val {
+	return l.emit(op(o), wide, 0, args...)
+}
+
+// value is the leaves of a value.
+func (l *lowerer) value(id spirv.ID) []val {
+	if l.fr != nil {
+		if v, ok := l.fr.vals[id]; ok {
+			return v
+		}
+	}
+	if v, ok := l.constant(id); ok {
+		return v
+	}
+	fail(l.src, "SPV-2901", "%s has no value here", l.m.Name(id))
+	return nil
+}
+
+func (l *lowerer) scalar(id spirv.ID) val {
+	v := l.value(id)
+	if len(v) != 1 {
+		fail(l.src, "SPV-2901", "%s is not a scalar", l.m.Name(id))
+	}
+	return v[0]
+}
+
+func (l *lowerer) pointer(id spirv.ID) pointer {
+	if l.fr != nil {
+		if p, ok := l.fr.ptrs[id]; ok {
+			return p
+		}
+	}
+	if v := l.vars[id]; v != nil {
+		return pointer{v: v, typ: v.typ}
+	}
+	fail(l.src, "SPV-2901", "%s is not a pointer that the lane engine can follow", l.m.Name(id))
+	return pointer{}
+}

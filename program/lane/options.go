@@ -1,0 +1,51 @@
+package lane
+
+import "capgpu/program"
+
+// Options choose what a program is compiled for.
+type Options struct {
+	SubgroupSize int          // 8, 16, 32 or 64; 0 is 32
+	Block        program.Dim3 // the workgroup; zero is the program's default
+	SharedBytes  uint32       // of the dynamic array of shared memory
+	Check        bool         // look for races and the like, see Findings
+}
+
+// Limits of what one worker may hold and of how far a module may be unrolled.
+const (
+	maxWorkerBytes = 16 << 20
+	maxInstrs      = 64 << 10
+)
+
+// check fills in defaults and refuses what no launch may ask for.
+func (o *Options) check(info *program.Info) error {
+	if o.SubgroupSize == 0 {
+		o.SubgroupSize = 32
+	}
+	switch o.SubgroupSize {
+	case 8, 16, 32, 64:
+	default:
+		return program.Refuse("P-GPU-5003", "", 0, "the subgroup size is %d, not 8, 16, 32 or 64", o.SubgroupSize)
+	}
+	if o.Block == (program.Dim3{}) {
+		o.Block = info.Block
+	}
+	if o.Block != info.Block && !info.BlockFree {
+		return program.Refuse("P-GPU-5003", "", 0, "the workgroup is %v, the program has %v", o.Block, info.Block)
+	}
+	n := uint64(o.Block.X) * uint64(o.Block.Y)
+	if o.Block.X > program.MaxBlockThreads || o.Block.Y > program.MaxBlockThreads || o.Block.Z > program.MaxBlockThreads ||
+		n*uint64(o.Block.Z) == 0 || n*uint64(o.Block.Z) > program.MaxBlockThreads {
+		return program.Refuse("P-GPU-5003", "", 0, "the workgroup %v does not have 1 to %d lanes", o.Block, program.MaxBlockThreads)
+	}
+	if uint64(info.SharedBytes)+uint64(o.SharedBytes) > program.MaxSharedBytes {
+		return program.Refuse("P-GPU-5003", "", 0, "%d bytes of shared memory, of which %d are dynamic, are more than %d",
+			info.SharedBytes+o.SharedBytes, o.SharedBytes, program.MaxSharedBytes)
+	}
+	if o.SharedBytes != 0 && info.DynamicElementBytes == 0 {
+		return program.Refuse("P-GPU-5003", "", 0, "%d bytes of dynamic shared memory, but the program has no dynamic array", o.SharedBytes)
+	}
+	if info.DynamicElementBytes != 0 && o.SharedBytes%info.DynamicElementBytes != 0 {
+		return program.Refuse("P-GPU-5003", "", 0, "%d bytes of dynamic shared memory are not a multiple of its elements of %d bytes", o.SharedBytes, info.DynamicElementBytes)
+	}
+	return nil
+}

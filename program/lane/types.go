@@ -1,0 +1,225 @@
+package lane
+
+import (
+	"capgpu/program/spirv"
+)
+
+type typeKind uint8
+
+const (
+	typeVoid typeKind = iota
+	typeBool
+	typeInt
+	typeFloat
+	typeVector
+	typeArray
+	typeRuntime
+	typeStruct
+	typePointer
+)
+
+// tinfo is what lowering has to know of a type.
+type tinfo struct {
+	kind    typeKind
+	width   int // bits of a scalar
+	signed  bool
+	elem    *tinfo
+	elemID  spirv.ID
+	n       int // components, elements or members
+	members []spirv.ID
+	leaves  int // scalars that a value has
+	wide    bool
+	storage spirv.StorageClass
+	id      spirv.ID
+	// layout without decorations, as shared memory has it
+	size, align uint32
+}
+
+const maxLeaves = 16 << 10
+
+// typ describes a type; it ends the compilation for one it does not know.
+func (l *lowerer) typ(id spirv.ID) *tinfo {
+	if t := l.types[id]; t != nil {
+		return t
+	}
+	d := l.m.Def(id)
+	if d == nil {
+		fail(nil, "SPV-2901", "%%%d is not a type", id)
+	}
+	if l.depth++; l.depth > 64 {
+		fail(d, "SPV-2901", "types are nested too deeply")
+	}
+	t := &tinfo{id: id, leaves: 1}
+	switch d.Op {
+	case spirv.OpTypeVoid:
+		t.leaves = 0
+	case spirv.OpTypeBool:
+		t.kind, t.width = typeBool, 32
+	case spirv.OpTypeInt:
+		t.kind, t.width, t.signed = typeInt, int(d.Args[0]), d.Args[1] != 0
+	case spirv.OpTypeFloat:
+		t.kind, t.width = typeFloat, int(d.Args[0])
+	case spirv.OpTypeVector:
+		t.kind, t.elemID, t.n = typeVector, d.Arg(0), int(d.Args[1])
+	case spirv.OpTypeArray:
+		t.kind, t.elemID = typeArray, d.Arg(0)
+		n, ok := l.constantBits(d.Arg(1))
+		if !ok || n > 1<<20 {
+			fail(d, "SPV-2901", "an array's length is not a constant, or too large")
+		}
+		t.n = int(n)
+	case spirv.OpTypeRuntimeArray:
+		t.kind, t.elemID = typeRuntime, d.Arg(0)
+	case spirv.OpTypeStruct:
+		t.kind, t.n = typeStruct, len(d.Args)
+		t.leaves, t.align = 0, 1
+		for i := range d.Args {
+			m := l.typ(d.Arg(i))
+			t.members = append(t.members, d.Arg(i))
+			t.leaves += m.leaves
+			t.wide = t.wide || m.wide
+			t.size = (t.size+m.align-1)/m.align*m.align + m.size
+			t.align = max(t.align, m.align)
+		}
+		t.size = (t.size + t.align - 1) / t.align * t.align
+	case spirv.OpTypePointer:
+		t.kind, t.elemID, t.storage = typePointer, d.Arg(1), spirv.StorageClass(d.Args[0])
+	default:
+		fail(d, "SPV-2901", "the lane engine has no such type")
+	}
+	switch t.kind {
+	case typeInt, typeFloat, typeBool:
+		switch t.width {
+		case 8, 16, 32, 64:
+		default:
+			fail(d, "SPV-2901", "a scalar of %d bits", t.width)
+		}
+		t.wide = t.width == 64
+		t.size = uint32(t.width / 8)
+		t.align = t.size
+	case typeVector, typeArray, typeRuntime:
+		t.elem = l.typ(t.elemID)
+		t.wide = t.elem.wide
+		t.align = t.elem.align
+		stride := (t.elem.size + t.align - 1) / max(1, t.align) * t.align
+		if uint64(stride)*uint64(t.n) > 1<<24 || t.elem.leaves*t.n > 1<<24 {
+			fail(d, "SPV-2901", "a type has more than %d bytes", 1<<24)
+		}
+		t.size = stride * uint32(t.n)
+		t.leaves = t.elem.leaves * t.n
+	case typeVoid:
+		t.align = 1
+	case typePointer:
+		t.leaves, t.align, t.size = 0, 8, 8
+	}
+	t.align = max(t.align, 1)
+	l.depth--
+	l.types[id] = t
+	return t
+}
+
+// pointee is the type behind a pointer type.
+func (l *lowerer) pointee(id spirv.ID) (spirv.ID, spirv.StorageClass) {
+	t := l.typ(id)
+	if t.kind != typePointer {
+		fail(l.m.Def(id), "SPV-2901", "not a pointer type")
+	}
+	return t.elemID, t.storage
+}
+
+// part is the type of member i of a composite.
+func (l *lowerer) part(t *tinfo, i int) *tinfo {
+	switch t.kind {
+	case typeStruct:
+		if i < len(t.members) {
+			return l.typ(t.members[i])
+		}
+	case typeVector, typeArray:
+		if i < t.n {
+			return t.elem
+		}
+	}
+	fail(l.src, "SPV-2901", "no member %d", i)
+	return nil
+}
+
+// partLeaf is the number of the first leaf of member i.
+func (l *lowerer) partLeaf(t *tinfo, i int) int {
+	if t.kind != typeStruct {
+		return i * t.elem.leaves
+	}
+	n := 0
+	for _, m := range t.members[:i] {
+		n += l.typ(m).leaves
+	}
+	return n
+}
+
+// layout says how the parts of a type lie in memory of some class.
+func (l *lowerer) memberOff(c class, t *tinfo, i int) uint32 {
+	switch c {
+	case classPrivate:
+		return uint32(l.partLeaf(t, i))
+	case classShared:
+		off := uint32(0)
+		for k, id := range t.members {
+			m := l.typ(id)
+			off = (off + m.align - 1) / m.align * m.align
+			if k == i {
+				break
+			}
+			off += m.size
+		}
+		return off
+	}
+	d, ok := l.m.MemberDecoration(t.id, i, spirv.DecorationOffset)
+	if !ok {
+		fail(l.src, "SPV-2901", "a member of a block has no Offset")
+	}
+	return literal(d)
+}
+
+// literal is the first literal of a decoration.
+func literal(d *spirv.Inst) uint32 {
+	n := 2
+	if d.Op == spirv.OpMemberDecorate {
+		n = 3
+	}
+	if n >= len(d.Args) {
+		return 0
+	}
+	return d.Args[n]
+}
+
+func (l *lowerer) stride(c class, t *tinfo) uint32 {
+	switch {
+	case c == classPrivate:
+		return uint32(t.elem.leaves)
+	case c == classShared, t.kind == typeVector:
+		return (t.elem.size + t.elem.align - 1) / t.elem.align * t.elem.align
+	}
+	d, ok := l.m.Decoration(t.id, spirv.DecorationArrayStride)
+	if !ok {
+		fail(l.src, "SPV-2901", "an array in a block has no ArrayStride")
+	}
+	return literal(d)
+}
+
+// leafVisit calls visit for each scalar of a type, with its offset.
+func (l *lowerer) leafVisit(c class, t *tinfo, off uint64, visit func(t *tinfo, off uint64)) {
+	switch t.kind {
+	case typeStruct:
+		for i, id := range t.members {
+			l.leafVisit(c, l.typ(id), off+uint64(l.memberOff(c, t, i)), visit)
+		}
+	case typeVector, typeArray:
+		stride := uint64(l.stride(c, t))
+		for i := range t.n {
+			l.leafVisit(c, t.elem, off+uint64(i)*stride, visit)
+		}
+	case typeBool, typeInt, typeFloat:
+		visit(t, off)
+	default:
+		fail(l.src, "SPV-2901", "a value of a type that has none")
+	}
+}

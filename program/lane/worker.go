@@ -1,0 +1,279 @@
+package lane
+
+import (
+	"sync/atomic"
+
+	"capgpu/outcome"
+	"capgpu/program"
+	"capgpu/program/lane/vec"
+)
+
+// Launch is one launch of a program. The bindings belong to a client: they may
+// change, and end, while workers run.
+type Launch struct {
+	Grid     program.Dim3
+	Bindings [][]byte
+	Inline   []byte
+}
+
+// Result is how a worker's share of a launch ended.
+type Result struct {
+	Stopped bool
+	Trap    outcome.Trap // of the kind NoTrap if there was none
+}
+
+// Worker runs workgroups of a kernel, one after the other. It has all the memory
+// that they need, and is for one goroutine at a time.
+type Worker struct {
+	k *Kernel
+
+	// Registers. r has the scalars first, each a slice of one word of s, then the
+	// vectors; q and sq are those of 64 bits.
+	s  []uint32
+	sq []uint64
+	r  [][]uint32
+	q  [][]uint64
+
+	spare  []uint32 // for results that nobody wants, and addresses
+	spareL []uint64
+	priv   []uint32 // slot by slot, one word per lane
+	privL  []uint64
+
+	// The lanes that run have all bits set in mask; full says that it has all.
+	// Lanes that wait for the others in a later block are in waiting, by block;
+	// pending counts those blocks, and low is the first.
+	mask    []uint32
+	full    bool
+	pending int
+	low     int32
+	waiting [][]uint32
+	free    [][]uint32
+
+	mem     [slotCount][]byte
+	words   [slotCount][]uint32 // the same, where it begins at a multiple of 4
+	aligned [slotCount]uint32   // the low bits of where it begins
+	launch  *Launch
+	stop    *atomic.Uint32
+	group   uint64
+	xyz     [3]uint32
+	result  Result
+	x, y, z []uint32 // LocalInvocationId
+	checker *checker
+}
+
+// setRegs makes the registers: n scalars and vectors of 32 bits, and of 64.
+func (w *Worker) setRegs(s, v, sl, vl, lanes int) {
+	w.s = make([]uint32, s+v+2)
+	w.sq = make([]uint64, sl+vl+2)
+	w.r = make([][]uint32, s+v+2)
+	w.q = make([][]uint64, sl+vl+2)
+	back := make([]uint32, (v+1)*lanes)
+	backL := make([]uint64, (vl+1)*lanes)
+	for i := range w.r {
+		w.r[i] = w.s[i : i+1 : i+1]
+		if i >= s && i <= s+v {
+			at := (i - s) * lanes
+			w.r[i] = back[at : at+lanes : at+lanes]
+		}
+	}
+	for i := range w.q {
+		w.q[i] = w.sq[i : i+1 : i+1]
+		if i >= sl && i <= sl+vl {
+			at := (i - sl) * lanes
+			w.q[i] = backL[at : at+lanes : at+lanes]
+		}
+	}
+	w.spare = make([]uint32, lanes)
+	w.spareL = make([]uint64, lanes)
+}
+
+// MemoryBytes is what one worker holds.
+func (k *Kernel) MemoryBytes() int {
+	words := (int(k.count[bankV])+1+k.masks+k.priv[0]+8)*k.lanes + int(k.count[bankS])*7
+	longs := (int(k.count[bankVL])+2+k.priv[1])*k.lanes + int(k.count[bankSL])*4
+	n := 4*words + 8*longs + k.shared + 32*len(k.blocks) + 24*int(k.count[bankV]+k.count[bankVL]) + 4096
+	if k.check {
+		n += checkerBytes(k)
+	}
+	return n
+}
+
+// NewWorker makes a worker.
+func (k *Kernel) NewWorker() *Worker {
+	w := &Worker{k: k}
+	w.setRegs(int(k.count[bankS]), int(k.count[bankV]), int(k.count[bankSL]), int(k.count[bankVL]), k.lanes)
+	for _, c := range k.consts {
+		if c.wide {
+			w.sq[c.reg] = c.bits
+		} else {
+			w.s[c.reg] = uint32(c.bits)
+		}
+	}
+	w.priv = make([]uint32, k.priv[0]*k.lanes)
+	w.privL = make([]uint64, k.priv[1]*k.lanes)
+	w.waiting = make([][]uint32, len(k.blocks))
+	masks := make([]uint32, k.masks*k.lanes)
+	for i := range k.masks {
+		w.free = append(w.free, masks[i*k.lanes:(i+1)*k.lanes:(i+1)*k.lanes])
+	}
+	w.mask = w.takeMask()
+	lanes := make([]uint32, 3*k.lanes)
+	w.x, w.y, w.z = lanes[:k.lanes], lanes[k.lanes:2*k.lanes], lanes[2*k.lanes:]
+	w.setLanes()
+	shared := make([]uint64, (k.shared+7)/8)
+	w.mem[slotShared] = bytesOf(shared)[:k.shared]
+	w.words[slotShared] = wordsOf(w.mem[slotShared])
+	w.mem[slotInline] = make([]byte, (k.inline+7)/8*8)
+	w.words[slotInline] = wordsOf(w.mem[slotInline])
+	if k.check {
+		w.checker = newChecker(k)
+	}
+	return w
+}
+
+// setLanes fills the registers of the lanes' own numbers, which never change.
+func (w *Worker) setLanes() {
+	k := w.k
+	in := func(n int) []uint32 {
+		if k.inputs[n] < 0 {
+			return w.spare
+		}
+		return w.r[k.inputs[n]]
+	}
+	for i := range k.lanes {
+		x := uint32(i) % k.block.X
+		y := uint32(i) / k.block.X % k.block.Y
+		z := uint32(i) / k.block.X / k.block.Y
+		w.x[i], w.y[i], w.z[i] = x, y, z
+		in(inLaneX)[i], in(inLaneY)[i], in(inLaneZ)[i] = x, y, z
+		in(inLane)[i] = uint32(i)
+		l := uint(i % k.subs)
+		in(inSubLane)[i] = uint32(l)
+		in(inSubID)[i] = uint32(i / k.subs)
+		all := ^uint64(0) >> (64 - k.subs)
+		for n, m := range []uint64{1 << l, all &^ (1<<l - 1), all &^ (2<<l - 1), 2<<l - 1, 1<<l - 1} {
+			in(inEq + 2*n)[i] = uint32(m)
+			in(inEqHi + 2*n)[i] = uint32(m >> 32)
+		}
+	}
+}
+
+func (w *Worker) takeMask() []uint32 {
+	m := w.free[len(w.free)-1]
+	w.free = w.free[:len(w.free)-1]
+	return m
+}
+
+func (w *Worker) giveMask(m []uint32) { w.free = append(w.free, m) }
+
+// Workgroup is the linear number of the workgroup that runs, or ran last: for the
+// trap of a fault of client memory, which panics out of Run.
+func (w *Worker) Workgroup() uint32 { return uint32(w.group) }
+
+// Run runs the workgroups from to to-1 of a launch, in this order, until one traps
+// or stop is not 0, which it notices within a millisecond.
+func (w *Worker) Run(l *Launch, from, to uint64, stop *atomic.Uint32) Result {
+	w.launch, w.stop, w.result = l, stop, Result{}
+	for b := range program.MaxBindings {
+		w.mem[b], w.words[b], w.aligned[b] = nil, nil, 0
+		if b < len(l.Bindings) {
+			w.mem[b] = l.Bindings[b]
+			w.aligned[b] = misalignment(w.mem[b])
+			if w.aligned[b]&3 == 0 {
+				w.words[b] = wordsOf(w.mem[b])
+			}
+		}
+	}
+	clear(w.mem[slotInline])
+	copy(w.mem[slotInline], l.Inline)
+	gx, gy := uint64(l.Grid.X), uint64(l.Grid.Y)
+	to = min(to, gx*gy*uint64(l.Grid.Z))
+	w.input(inGridX, l.Grid.X)
+	w.input(inGridY, l.Grid.Y)
+	w.input(inGridZ, l.Grid.Z)
+	if from < to {
+		w.xyz = [3]uint32{uint32(from % gx), uint32(from / gx % gy), uint32(from / gx / gy)}
+	}
+	for g := from; g < to; g++ {
+		w.group = g
+		if stop != nil && stop.Load() != 0 {
+			w.result.Stopped = true
+			break
+		}
+		for n, v := range w.xyz {
+			w.input(inGroupX+n, v)
+		}
+		w.reset()
+		if !w.run() {
+			break
+		}
+		if w.xyz[0]++; w.xyz[0] == l.Grid.X {
+			w.xyz[0] = 0
+			if w.xyz[1]++; w.xyz[1] == l.Grid.Y {
+				w.xyz[1] = 0
+				w.xyz[2]++
+			}
+		}
+	}
+	w.launch = nil
+	return w.result
+}
+
+func (w *Worker) input(n int, v uint32) {
+	if r := w.k.inputs[n]; r >= 0 {
+		w.s[r] = v
+	}
+}
+
+// reset makes everything as at the start of a workgroup. A run that was stopped,
+// or that panicked, may have left lanes waiting.
+func (w *Worker) reset() {
+	if w.pending != 0 {
+		for b, m := range w.waiting {
+			if m != nil {
+				w.giveMask(m)
+				w.waiting[b] = nil
+			}
+		}
+		w.pending = 0
+	}
+	w.low = 1<<31 - 1
+	if w.mask == nil {
+		w.mask = w.takeMask()
+		w.full = false
+	}
+	if !w.full {
+		vec.Splat(w.mask, 1<<32-1)
+		w.full = true
+	}
+	fill(w.mem[slotShared])
+	if w.checker != nil {
+		w.checker.begin(w)
+	}
+}
+
+// fill is what shared memory holds before a program wrote it.
+func fill(mem []byte) {
+	if len(mem) == 0 {
+		return
+	}
+	mem[0] = 0xCD
+	for n := 1; n < len(mem); n *= 2 {
+		copy(mem[n:], mem[:n])
+	}
+}
+
+// trap ends the launch.
+func (w *Worker) trap(kind outcome.TrapKind, binding uint16, off uint64, lane int) bool {
+	w.result.Trap = outcome.Trap{Kind: kind, Binding: binding, Workgroup: uint32(w.group), Lane: uint32(max(0, lane)), Offset: off}
+	return false
+}
+
+// checkStop is a step.
+func checkStop(w *Worker) bool {
+	if w.stop != nil && w.stop.Load() != 0 {
+		w.result.Stopped = true
+		return false
+	}
+	return true
+}
