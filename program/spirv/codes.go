@@ -50,7 +50,7 @@ var Codes = []Code{
 	{codeID, "an id is 0, or not below the bound"},
 	{codeTwice, "an id is defined twice"},
 	{codeString, "a string does not end within its instruction"},
-	{codeUTF8, "a string is not UTF-8"},
+	{codeUTF8, "a name, or another string that is not of a source, is not UTF-8"},
 	{codeEnumerant, "a value is not one of its enumeration"},
 	{codeNumber, "the type that a literal's width follows from is not a number of 8, 16, 32 or 64 bits, or comes later"},
 	{codeSpecOp, "OpSpecConstantOp of an instruction that makes no constant"},

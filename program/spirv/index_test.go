@@ -119,6 +119,20 @@ func TestSwitchCases(t *testing.T) {
 	}
 }
 
+// glslang -g writes bytes of a source beyond ASCII as 0xff.
+func TestSourcesNeedNotBeUTF8(t *testing.T) {
+	b := spirvtest.New()
+	file := b.File("caf\xff.comp")
+	b.Func(b.Void())
+	b.Line(file, 1, 0)
+	b.Return()
+	b.End()
+	m, err := spirv.Parse(b.Bytes())
+	require.NoError(t, err)
+	require.Equal(t, "caf\ufffd.comp:1", m.Source(m.Functions[0].Blocks[0].Term.Line))
+	require.Contains(t, disassemble(t, b.Bytes(), nil), `OpString "caf\xff.comp"`)
+}
+
 func TestLinesReachToTheEndOfTheBlock(t *testing.T) {
 	b := spirvtest.New()
 	file := b.File("a.comp")

@@ -146,7 +146,7 @@ func (p *parser) str(words []uint32) (int, bool) {
 			high |= w
 			continue
 		}
-		if (high|w)&0x80808080 != 0 {
+		if (high|w)&0x80808080 != 0 && !p.freeText() {
 			if text, _ := Text(words[:i+1]); !utf8.ValidString(text) {
 				return 0, p.refuse(codeUTF8, "a string is not UTF-8")
 			}
@@ -154,6 +154,16 @@ func (p *parser) str(words []uint32) (int, bool) {
 		return i + 1, true
 	}
 	return 0, p.refuse(codeString, "a string does not end within the instruction")
+}
+
+// freeText says whether strings of the instruction at hand are nobody's names.
+// glslang writes a source's bytes beyond ASCII as 0xff.
+func (p *parser) freeText() bool {
+	switch p.op {
+	case OpSource, OpSourceContinued, OpString, OpModuleProcessed:
+		return true
+	}
+	return false
 }
 
 // number is how many words a literal of type id takes.
