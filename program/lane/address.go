@@ -2,6 +2,7 @@ package lane
 
 import (
 	"capgpu/outcome"
+	"capgpu/program/lane/vec"
 )
 
 // xterm is a term of an address with its registers bound.
@@ -131,6 +132,10 @@ func (m *xmem) scalars(w *Worker) (off uint64, ok bool) {
 // and z, in bytes. ok says that all lanes of the workgroup are in range.
 type rowAddress struct {
 	base, cx, cy, cz int64
+}
+
+func (a rowAddress) affine(k *Kernel) vec.Affine {
+	return vec.Affine{At: int(a.base), X: int(a.cx), Y: int(a.cy), Z: int(a.cz), W: int(k.block.X), H: int(k.block.Y)}
 }
 
 // rowsAt finds the address of an access whose terms are scalar or affine. Indices

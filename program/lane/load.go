@@ -60,8 +60,7 @@ func (e *emitter) load(i *ins, d int32) step {
 			if !ok || w.aligned[m.slot]&3 != 0 {
 				return m.usable(w) && m.loadLanes(w, d, false)
 			}
-			loadRows(w.r[d], mem, w.k, a)
-			return true
+			return vec.LoadAffine32(w.r[d], w.mem[m.slot], a.affine(w.k)) || m.loadLanes(w, d, false)
 		}
 	case m.rows:
 		return func(w *Worker) bool {
@@ -176,44 +175,7 @@ func (m *xmem) gather(w *Worker, dst, idx, mem []uint32, step, bound uint64) boo
 	return true
 }
 
-// loadRows loads words whose addresses go in steps along the axes of the workgroup.
-func loadRows(dst, mem []uint32, k *Kernel, a rowAddress) {
-	nx, ny, nz := int(k.block.X), int(k.block.Y), int(k.block.Z)
-	p, cx, cy, cz := int(a.base>>2), int(a.cx>>2), int(a.cy>>2), int(a.cz>>2)
-	// Rows that follow each other evenly are one.
-	if cy == cx*nx || ny == 1 {
-		nx, ny, cy = nx*ny, 1, 0
-		if cz == cx*nx || nz == 1 {
-			nx, nz, cz = nx*nz, 1, 0
-		}
-	}
-	for z := 0; z < nz; z++ {
-		q := p
-		for y := 0; y < ny; y++ {
-			row := dst[:nx]
-			dst = dst[nx:]
-			switch cx {
-			case 1:
-				copy(row, mem[q:q+nx])
-			case 0:
-				v := mem[q]
-				for i := range row {
-					row[i] = v
-				}
-			default:
-				at := q
-				for i := range row {
-					row[i] = mem[at]
-					at += cx
-				}
-			}
-			q += cy
-		}
-		p += cz
-	}
-}
-
-// loadSmallRows is loadRows for elements of other sizes than words.
+// loadSmallRows loads elements of other sizes than words.
 func (m *xmem) loadSmallRows(w *Worker, d int32, mem []byte, a rowAddress) {
 	k := w.k
 	i := 0

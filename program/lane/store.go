@@ -72,8 +72,11 @@ func (e *emitter) store(i *ins) step {
 			if !ok || w.aligned[m.slot]&3 != 0 {
 				return lanes(w)
 			}
-			storeRows(mem, v.vector(w), w, a)
-			return true
+			if !w.full {
+				storeRows(mem, v.vector(w), w, a)
+				return true
+			}
+			return vec.StoreAffine32(w.mem[m.slot], a.affine(w.k), v.vector(w)) || lanes(w)
 		}
 	case words && m.vector >= 0:
 		t := &m.terms[m.vector]
@@ -138,38 +141,21 @@ func (m *xmem) scatter(w *Worker, mem, idx, src []uint32, stride, bound uint64) 
 	return true
 }
 
-// storeRows is the counterpart of loadRows.
+// storeRows stores words on active lanes.
 func storeRows(mem, src []uint32, w *Worker, a rowAddress) {
 	k := w.k
-	nx, ny, nz := int(k.block.X), int(k.block.Y), int(k.block.Z)
-	p, cx, cy, cz := int(a.base>>2), int(a.cx>>2), int(a.cy>>2), int(a.cz>>2)
-	if cy == cx*nx || ny == 1 {
-		nx, ny, cy = nx*ny, 1, 0
-		if cz == cx*nx || nz == 1 {
-			nx, nz, cz = nx*nz, 1, 0
-		}
-	}
-	mask, full := w.mask, w.full
-	for z := 0; z < nz; z++ {
-		q := p
-		for y := 0; y < ny; y++ {
-			row, on := src[:nx], mask[:nx]
-			src, mask = src[nx:], mask[nx:]
-			switch {
-			case full && cx == 1:
-				copy(mem[q:q+nx], row)
-			default:
-				at := q
-				for i, v := range row {
-					if on[i] != 0 {
-						mem[at] = v
-					}
-					at += cx
+	i := 0
+	for z := range int64(k.block.Z) {
+		for y := range int64(k.block.Y) {
+			at := (a.base + z*a.cz + y*a.cy) >> 2
+			for range k.block.X {
+				if w.mask[i] != 0 {
+					mem[at] = src[i]
 				}
+				at += a.cx >> 2
+				i++
 			}
-			q += cy
 		}
-		p += cz
 	}
 }
 
