@@ -32,6 +32,8 @@ var featureNames = []program.Feature{
 // note takes down what an instruction that was found right needs of a device.
 func (fn *function) note(v *verifier, in *spirv.Inst) {
 	switch op := in.Op; {
+	case op == spirv.OpControlBarrier:
+		fn.barriers = true
 	case op < spirv.OpAtomicLoad:
 	case op <= spirv.OpAtomicXor || op == spirv.OpAtomicFAddEXT:
 		fn.atomics = append(fn.atomics, in)

@@ -25,6 +25,7 @@ type function struct {
 	bits         uint8  // widths that it computes with: see has*
 	features     featureSet
 	reached      bool
+	barriers     bool
 }
 
 type callSite struct {
@@ -242,12 +243,14 @@ func (v *verifier) localVariable(fn *function, in *spirv.Inst) *program.Refusal 
 	if t.elem.dynamic {
 		return v.refuse(CodeSpecID, in, "an array with the length of SpecId %d outside shared memory", program.SpecShared)
 	}
+	stores := int32(neverStored)
 	if len(in.Args) > 1 {
+		stores = onceStored
 		if init := v.info(in.Arg(1)); init.what != isConstant || init.typ != t.elem {
 			return v.refuse(CodeVariable, in, "initializer %%%d is no constant of its type", in.Arg(1))
 		}
 	}
-	v.ids[in.Result] = idInfo{what: isVariable, typ: t, fn: v.fn, block: v.at, root: in.Result, num: -1}
+	v.ids[in.Result] = idInfo{what: isVariable, typ: t, fn: v.fn, block: v.at, root: in.Result, num: stores}
 	fn.stack = min(huge, fn.stack+roundUp(t.elem.bytes, 4))
 	fn.bits |= t.elem.bits
 	return nil
@@ -363,6 +366,8 @@ func call(v *verifier, in *spirv.Inst, t *typ) *program.Refusal {
 			return v.refuse(CodeCall, in, "argument %%%d is not of the parameter's type", in.Arg(i+1))
 		}
 		if want.kind == kPointer {
+			v.stored(in.Arg(i + 1))
+			v.stored(in.Arg(i + 1)) // how often the callee does is not known
 			if what := v.info(in.Arg(i + 1)).what; what != isVariable && what != isParameter {
 				return v.refuse(CodePointer, in, "the argument %%%d points into a variable; it is to be the variable or a parameter", in.Arg(i+1))
 			}

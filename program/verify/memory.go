@@ -19,6 +19,7 @@ func (v *verifier) pointer(in *spirv.Inst, i int) (*typ, *program.Refusal) {
 func (v *verifier) touch(in *spirv.Inst, id spirv.ID, p *typ, access program.Access) *program.Refusal {
 	i := v.info(id)
 	if access&program.Write != 0 {
+		v.stored(id)
 		if p.class == spirv.StorageClassInput || p.class == spirv.StorageClassPushConstant {
 			return v.refuse(CodeAccess, in, "a write to storage class %v", p.class)
 		}
@@ -35,6 +36,20 @@ func (v *verifier) touch(in *spirv.Inst, id spirv.ID, p *typ, access program.Acc
 		}
 	}
 	return nil
+}
+
+// How often a variable of a function is written, in idInfo.num.
+const (
+	neverStored = iota
+	onceStored
+	oftenStored
+)
+
+func (v *verifier) stored(pointer spirv.ID) {
+	x := v.info(v.info(pointer).root)
+	if x.what == isVariable && x.fn != 0 && x.num < oftenStored {
+		x.num++
+	}
 }
 
 func load(v *verifier, in *spirv.Inst, t *typ) *program.Refusal {

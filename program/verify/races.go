@@ -1,0 +1,218 @@
+package verify
+
+import (
+	"capgpu/program/spirv"
+)
+
+// sharedRaces warns of reads of shared memory after writes without a barrier
+// between. It follows at most 64 places in each function, a place being one form
+// of address; what a lane reads where it wrote itself is no finding.
+func (v *verifier) sharedRaces() {
+	sums := make([]raceSummary, len(v.functions))
+	for _, i := range v.order {
+		if fn := &v.functions[i]; fn.reached {
+			r := races{v: v, fn: fn, sums: sums}
+			r.run(&sums[i])
+		}
+	}
+}
+
+// raceSummary is what a function does to shared memory, by variable (one bit each;
+// the last is for all beyond 63).
+type raceSummary struct {
+	exposed uint64 // read before any barrier
+	dirty   uint64 // written, and no barrier after
+	barrier bool   // there is a barrier on every way through
+}
+
+type races struct {
+	v      *verifier
+	fn     *function
+	sums   []raceSummary
+	places []place
+	out    []uint64 // by block: places written and not yet behind a barrier
+	clean  []bool   // by block: no barrier on some way from the entry to its end
+}
+
+// place is where a write goes: a pointer, or anywhere in a variable.
+type place struct {
+	pointer  spirv.ID // 0: anywhere
+	variable uint
+}
+
+// variable is the number of the shared variable that a pointer leads into.
+func (r *races) variable(pointer spirv.ID) (uint, bool) {
+	i := r.v.info(pointer)
+	if i.typ.class != spirv.StorageClassWorkgroup {
+		return 0, false
+	}
+	n := r.v.info(i.root).num
+	return uint(min(n, 63)), n >= 0
+}
+
+func (r *races) place(pointer spirv.ID, variable uint) uint64 {
+	for i, p := range r.places {
+		if p.variable == variable && (p.pointer == pointer || i == 63 || r.v.sameAddress(p.pointer, pointer, 4)) {
+			return 1 << i
+		}
+	}
+	if len(r.places) == 64 {
+		r.places[63] = place{0, variable}
+		return 1 << 63
+	}
+	r.places = append(r.places, place{pointer, variable})
+	return 1 << (len(r.places) - 1)
+}
+
+func (r *races) run(sum *raceSummary) {
+	c := r.fn.cfg
+	if !r.touches() {
+		return
+	}
+	r.out, r.clean = make([]uint64, len(c.Blocks)), make([]bool, len(c.Blocks))
+	for pass, changed := 0, true; changed && pass < 64; pass++ {
+		changed = false
+		for _, b := range c.RPO {
+			out, clean := r.block(b, sum, false)
+			if out != r.out[b] || clean != r.clean[b] {
+				r.out[b], r.clean[b], changed = out, clean, true
+			}
+		}
+	}
+	sum.barrier = true
+	for _, b := range c.RPO {
+		r.block(b, sum, true)
+		if len(c.Succs[b]) != 0 || c.Blocks[b].Term.Op == spirv.OpUnreachable {
+			continue
+		}
+		sum.barrier = sum.barrier && !r.clean[b]
+		for i, p := range r.places {
+			sum.dirty |= r.out[b] >> i & 1 << p.variable
+		}
+	}
+}
+
+// touches says whether the function, or one it calls, has anything to do with
+// shared memory.
+func (r *races) touches() bool {
+	for _, id := range r.fn.globals {
+		if r.v.info(id).typ.class == spirv.StorageClassWorkgroup {
+			return true
+		}
+	}
+	for _, call := range r.fn.calls {
+		if s := r.sums[call.callee]; s.barrier || s.exposed != 0 || s.dirty != 0 {
+			return true
+		}
+	}
+	return r.fn.barriers
+}
+
+// block is the state after a block: what is written and not behind a barrier, and
+// whether there was none yet.
+func (r *races) block(b int, sum *raceSummary, report bool) (dirty uint64, clean bool) {
+	v, c := r.v, r.fn.cfg
+	clean = b == 0
+	for _, p := range c.Preds[b] {
+		dirty |= r.out[p]
+		clean = clean || r.clean[p]
+	}
+	insts := c.Blocks[b].Insts
+	for j := range insts {
+		in := &insts[j]
+		switch op := in.Op; {
+		case op == spirv.OpControlBarrier:
+			if scope, _ := v.literal(in.Arg(0)); spirv.Scope(scope) == spirv.ScopeWorkgroup {
+				dirty, clean = 0, false
+			}
+		case op == spirv.OpStore || op > spirv.OpAtomicLoad && op <= spirv.OpAtomicXor || op == spirv.OpAtomicFAddEXT:
+			if n, ok := r.variable(in.Arg(0)); ok {
+				dirty |= r.place(in.Arg(0), n)
+			}
+		case op == spirv.OpLoad:
+			n, ok := r.variable(in.Arg(0))
+			if !ok {
+				continue
+			}
+			if clean {
+				sum.exposed |= 1 << n
+			}
+			if report && r.written(dirty, n, in.Arg(0)) {
+				v.warn(WarnShared, in, "%s is read after a write, and no barrier is between", v.m.Name(v.info(in.Arg(0)).root))
+			}
+		case op == spirv.OpFunctionCall:
+			s := &r.sums[v.info(in.Arg(0)).num]
+			for n := uint(0); n < 64 && s.exposed|s.dirty != 0; n++ {
+				if report && s.exposed>>n&1 != 0 && r.written(dirty, n, 0) {
+					v.warn(WarnShared, in, "the callee reads shared memory after a write, and no barrier is between")
+					break
+				}
+			}
+			if clean {
+				sum.exposed |= s.exposed
+			}
+			if s.barrier {
+				dirty, clean = 0, false
+			}
+			for n := uint(0); n < 64 && s.dirty>>n != 0; n++ {
+				if s.dirty>>n&1 != 0 {
+					dirty |= r.place(0, n)
+				}
+			}
+		}
+	}
+	return dirty, clean
+}
+
+// written says whether the variable may have been written elsewhere than at the
+// pointer.
+func (r *races) written(dirty uint64, variable uint, pointer spirv.ID) bool {
+	for i, p := range r.places {
+		if dirty>>i&1 != 0 && p.variable == variable && !(p.pointer != 0 && r.v.sameAddress(p.pointer, pointer, 4)) {
+			return true
+		}
+	}
+	return false
+}
+
+// sameAddress says whether two values are known to be the same for one lane: the
+// same computation of the same things, to a small depth.
+func (v *verifier) sameAddress(a, b spirv.ID, depth int) bool {
+	if a == b {
+		return a != 0
+	}
+	if a == 0 || b == 0 || depth == 0 {
+		return false
+	}
+	if x, y := v.constant(a), v.constant(b); x != nil && y != nil {
+		return x.form == scalarForm && y.form == scalarForm && x.bits == y.bits
+	}
+	x, y := v.m.Def(a), v.m.Def(b)
+	if x == nil || y == nil || x.Op != y.Op || len(x.Args) != len(y.Args) {
+		return false
+	}
+	switch op := x.Op; {
+	case op == spirv.OpLoad:
+		p, q := v.info(x.Arg(0)), v.info(y.Arg(0))
+		fixed := p.typ.class == spirv.StorageClassInput || p.typ.class == spirv.StorageClassPushConstant ||
+			p.typ.class == spirv.StorageClassFunction && v.info(p.root).num == onceStored
+		return fixed && p.root == q.root && v.sameAddress(x.Arg(0), y.Arg(0), depth-1)
+	case op == spirv.OpAccessChain || op == spirv.OpInBoundsAccessChain:
+	case op == spirv.OpCompositeExtract:
+		for i := 1; i < len(x.Args); i++ {
+			if x.Args[i] != y.Args[i] {
+				return false
+			}
+		}
+		return v.sameAddress(x.Arg(0), y.Arg(0), depth-1)
+	case op >= spirv.OpSNegate && op <= spirv.OpFMod || op >= spirv.OpShiftRightLogical && op <= spirv.OpNot || op == spirv.OpBitcast:
+	default:
+		return false
+	}
+	for i := range x.Args {
+		if !v.sameAddress(x.Arg(i), y.Arg(i), depth-1) {
+			return false
+		}
+	}
+	return true
+}
