@@ -21,36 +21,34 @@ const far = 1 << 40
 // flat makes an access of n elements of size bytes one of as few dimensions as
 // may be, and says whether all its bytes are in mem.
 func (a Affine) flat(mem []byte, n, size int) (Affine, bool) {
-	if a.W <= 0 || a.H <= 0 || a.W > n || a.H > n || n%(a.W*a.H) != 0 {
+	if a.W <= 0 || a.H <= 0 || a.W > n || a.H > n || n > 1<<20 {
 		return a, false
 	}
-	lo, hi := a.At, a.At
-	for _, s := range [4]int{a.At, a.X, a.Y, a.Z} {
-		if s < -far || s > far {
+	depth := 1
+	if plane := a.W * a.H; plane != n {
+		if depth = n / plane; depth*plane != n {
 			return a, false
 		}
 	}
-	for _, d := range [3][2]int{{a.X, a.W}, {a.Y, a.H}, {a.Z, n / (a.W * a.H)}} {
-		if d[1] > 1<<20 {
-			return a, false
-		}
-		if s := d[0] * (d[1] - 1); s < 0 {
-			lo += s
-		} else {
-			hi += s
-		}
+	if max(a.At, a.X, a.Y, a.Z) > far || min(a.At, a.X, a.Y, a.Z) < -far {
+		return a, false
 	}
+	x, y, z := a.X*(a.W-1), a.Y*(a.H-1), a.Z*(depth-1)
+	lo := a.At + min(x, 0) + min(y, 0) + min(z, 0)
+	hi := a.At + max(x, 0) + max(y, 0) + max(z, 0)
 	if lo < 0 || hi > len(mem)-size {
 		return a, false
 	}
 	if a.W == 1 { // y takes the place of x
-		a.X, a.W, a.Y, a.H = a.Y, a.H, a.Z, 1
+		a.X, a.W, a.Y, a.H = a.Y, a.H, a.Z, depth
+		depth = 1
 	}
 	if a.H == 1 {
-		a.Y, a.H = a.Z, n/a.W
+		a.Y, a.H = a.Z, depth
+		depth = 1
 	}
 	if a.Y == a.X*a.W { // rows follow each other
-		a.W, a.Y, a.H = a.W*a.H, a.Z, n/(a.W*a.H)
+		a.W, a.Y, a.H = a.W*a.H, a.Z, depth
 	}
 	return a, true
 }

@@ -222,6 +222,9 @@ func All(mask []uint32) bool {
 // Without a lane it is true.
 func Same(a, mask []uint32) bool {
 	if mask == nil {
+		if accelerated {
+			return sameAVX2(a)
+		}
 		for _, v := range a {
 			if v != a[0] {
 				return false

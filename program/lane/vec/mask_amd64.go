@@ -31,3 +31,6 @@ func firstAboveAVX2(a []uint32, top uint32) int
 
 //go:noescape
 func firstAboveOnAVX2(a, mask []uint32, top uint32) int
+
+//go:noescape
+func sameAVX2(a []uint32) bool

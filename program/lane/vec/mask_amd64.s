@@ -222,3 +222,33 @@ TEXT ·firstAboveOnAVX2(SB), NOSPLIT, $0-64
 	VMOVD AX, X13
 	VPBROADCASTD X13, Y13
 	FIRST(LOADAM, LASTAM, ISABOVEON, ret+56(FP))
+
+TEXT ·sameAVX2(SB), NOSPLIT, $0-25
+	MOVQ a_base+0(FP), SI
+	MOVQ a_len+8(FP), CX
+	MOVB $1, ret+24(FP)
+	TESTQ CX, CX
+	JEQ done
+	VPBROADCASTD (SI), Y1
+	SUBQ $8, CX
+	JLT last
+eight:
+	VPXOR (SI), Y1, Y0
+	VPTEST Y0, Y0
+	JNE differ
+	ADDQ $32, SI
+	SUBQ $8, CX
+	JGE eight
+last:
+	ADDQ $8, CX
+	JEQ done
+	TAILMASK
+	VPMASKMOVD (SI), Y14, Y0
+	VPXOR Y0, Y1, Y0
+	VPTEST Y14, Y0
+	JEQ done
+differ:
+	MOVB $0, ret+24(FP)
+done:
+	VZEROUPPER
+	RET

@@ -92,12 +92,19 @@ func lanes(n int, idx, mask []uint32) (int, []uint32, []uint32) {
 // Gather8 loads bytes, zero-extended. A nil mask has all lanes.
 func Gather8(dst, idx, mask []uint32, mem []byte) int {
 	n, idx, mask := lanes(len(dst), idx, mask)
+	if mask != nil && All(mask) {
+		mask = nil
+	}
 	if bad := outside(idx, mask, len(mem)); bad >= 0 {
 		return bad
 	}
-	for i, at := range idx[:n] {
-		if mask == nil || mask[i] != 0 {
-			dst[i] = uint32(mem[at])
+	dst = dst[:n]
+	for from := wholeWords(dst, idx, mask, mem, 0); from < n; from += wholeWords(dst[from:], idx[from:], mask, mem, 0) {
+		to := min(n, from+8)
+		for ; from < to; from++ {
+			if mask == nil || mask[from] != 0 {
+				dst[from] = uint32(mem[idx[from]])
+			}
 		}
 	}
 	return -1
@@ -106,15 +113,32 @@ func Gather8(dst, idx, mask []uint32, mem []byte) int {
 // Gather16 loads units of 2 bytes, zero-extended. A nil mask has all lanes.
 func Gather16(dst, idx, mask []uint32, mem []byte) int {
 	n, idx, mask := lanes(len(dst), idx, mask)
+	if mask != nil && All(mask) {
+		mask = nil
+	}
 	if bad := outside(idx, mask, len(mem)/2); bad >= 0 {
 		return bad
 	}
-	for i, at := range idx[:n] {
-		if mask == nil || mask[i] != 0 {
-			dst[i] = uint32(binary.LittleEndian.Uint16(mem[uint64(at)*2:]))
+	dst = dst[:n]
+	for from := wholeWords(dst, idx, mask, mem, 1); from < n; from += wholeWords(dst[from:], idx[from:], mask, mem, 1) {
+		to := min(n, from+8)
+		for ; from < to; from++ {
+			if mask == nil || mask[from] != 0 {
+				dst[from] = uint32(binary.LittleEndian.Uint16(mem[uint64(idx[from])*2:]))
+			}
 		}
 	}
 	return -1
+}
+
+// wholeWords gathers elements of 1<<shift bytes as the words that begin there, as
+// far as these are inside mem and lanes come in eights, and says how far that was.
+func wholeWords(dst, idx, mask []uint32, mem []byte, shift uint32) int {
+	if !accelerated || mask != nil || len(mem) < 4 || uint64(len(mem)) > 1<<31 {
+		return 0
+	}
+	keep := uint32(1)<<(8<<shift) - 1
+	return gatherBytesAVX2(dst, idx, mem, uint32(len(mem)-4)>>shift, shift, keep)
 }
 
 // Gather64 loads units of 8 bytes. A nil mask has all lanes.
@@ -152,6 +176,10 @@ func ScatterMask(mem []byte, idx, mask, src []uint32) int {
 	n, idx, mask := lanes(len(src), idx, mask)
 	if bad := outside(idx, mask, len(mem)/4); bad >= 0 {
 		return bad
+	}
+	if accelerated {
+		scatterMaskAVX2(mem, idx, mask, src[:n])
+		return -1
 	}
 	for i, v := range src[:n] {
 		if mask[i] != 0 {

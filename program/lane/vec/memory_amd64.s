@@ -218,6 +218,104 @@ done:
 	VZEROUPPER
 	RET
 
+// func scatterMaskAVX2(mem []byte, idx, mask, src []uint32)
+// All indices on the mask are in range. R10 has a bit for each lane to store.
+TEXT ·scatterMaskAVX2(SB), NOSPLIT, $0-96
+	MOVQ mem_base+0(FP), DX
+	MOVQ idx_base+24(FP), SI
+	MOVQ idx_len+32(FP), CX
+	MOVQ mask_base+48(FP), R12
+	LEN(mask_len+56(FP))
+	MOVQ src_base+72(FP), R11
+	LEN(src_len+80(FP))
+	SUBQ $8, CX
+	JLT last
+eight:
+	VMOVDQU (R12), Y6
+	VMOVMSKPS Y6, R10
+	TESTL R10, R10
+	JEQ next
+	CMPL R10, $0xFF
+	JNE some
+	STORE(0)
+	STORE(1)
+	STORE(2)
+	STORE(3)
+	STORE(4)
+	STORE(5)
+	STORE(6)
+	STORE(7)
+next:
+	ADDQ $32, SI
+	ADDQ $32, R11
+	ADDQ $32, R12
+	SUBQ $8, CX
+	JGE eight
+last:
+	ADDQ $8, CX
+	JLE done
+	TAILMASK
+	VPMASKMOVD (R12), Y14, Y6
+	VMOVMSKPS Y6, R10
+	XORQ CX, CX
+	TESTL R10, R10
+	JEQ done
+some:
+	BSFL R10, BX
+	MOVL (SI)(BX*4), AX
+	MOVL (R11)(BX*4), R9
+	MOVL R9, (DX)(AX*4)
+	LEAL -1(R10), AX
+	ANDL AX, R10
+	JNE some
+	JMP next
+done:
+	VZEROUPPER
+	RET
+
+// func gatherBytesAVX2(dst, idx []uint32, mem []byte, safe, shift, keep uint32) int
+// The word at byte idx<<shift of mem, and'ed with keep. It ends at the first eight
+// lanes that are not all there or have an index above safe, whose word may not be
+// all in mem, and says how many lanes it did.
+TEXT ·gatherBytesAVX2(SB), NOSPLIT, $0-96
+	MOVQ dst_base+0(FP), DI
+	MOVQ dst_len+8(FP), CX
+	MOVQ idx_base+24(FP), SI
+	LEN(idx_len+32(FP))
+	MOVQ mem_base+48(FP), DX
+	MOVL safe+72(FP), AX
+	VMOVD AX, X13
+	VPBROADCASTD X13, Y13
+	MOVL shift+76(FP), AX
+	VMOVD AX, X12
+	MOVL keep+80(FP), AX
+	VMOVD AX, X11
+	VPBROADCASTD X11, Y11
+	SUBQ $8, CX
+	JLT done
+eight:
+	VMOVDQU (SI), Y0
+	VPMINUD Y13, Y0, Y1
+	VPCMPEQD Y1, Y0, Y1
+	VMOVMSKPS Y1, AX
+	CMPL AX, $0xFF
+	JNE done
+	VPSLLD X12, Y0, Y0
+	VPXOR Y5, Y5, Y5
+	VPGATHERDD Y1, (DX)(Y0*1), Y5
+	VPAND Y11, Y5, Y5
+	VMOVDQU Y5, (DI)
+	ADDQ $32, SI
+	ADDQ $32, DI
+	SUBQ $8, CX
+	JGE eight
+done:
+	SUBQ idx_base+24(FP), SI
+	SHRQ $2, SI
+	MOVQ SI, ret+88(FP)
+	VZEROUPPER
+	RET
+
 #define SAME
 
 // func loadSeq32AVX2(dst []uint32, mem []byte)

@@ -69,6 +69,9 @@ func pick[K comparable, V any](k K, fast, slow map[K]V) (V, bool) {
 func pickBinary(op spirv.Opcode) (forms, bool) {
 	op = asBits(op)
 	if b, ok := pick(op, binaryFast, binaryGo); ok {
+		if by, ok := divideBy[op]; ok {
+			b.vs = by
+		}
 		return b, true
 	}
 	return pick(op, compareFast, compareGo)
