@@ -55,76 +55,121 @@ func (a Affine) flat(mem []byte, n, size int) (Affine, bool) {
 
 // LoadAffine32 loads words. It is false, and dst unspecified, if one would be
 // outside of mem.
-func LoadAffine32(dst []uint32, mem []byte, a Affine) bool {
+func LoadAffine32(dst []uint32, mem []byte, a Affine) bool { return loadAffine(dst, mem, a, 4) }
+
+// LoadAffine16 loads units of 2 bytes, zero-extended, as LoadAffine32 does words.
+func LoadAffine16(dst []uint32, mem []byte, a Affine) bool { return loadAffine(dst, mem, a, 2) }
+
+// LoadAffine8 loads bytes, zero-extended, as LoadAffine32 does words.
+func LoadAffine8(dst []uint32, mem []byte, a Affine) bool { return loadAffine(dst, mem, a, 1) }
+
+func loadAffine(dst []uint32, mem []byte, a Affine, size int) bool {
 	if len(dst) == 0 {
 		return true
 	}
-	a, ok := a.flat(mem, len(dst), 4)
+	a, ok := a.flat(mem, len(dst), size)
 	if !ok {
 		return false
 	}
-	for plane := 0; len(dst) > 0; plane++ {
-		n := a.W * a.H
-		loadRows(dst[:n], mem, a.At+plane*a.Z, a.X, a.Y, a.W)
-		dst = dst[n:]
+	for plane := a.W * a.H; ; dst = dst[plane:] {
+		loadPlane(dst[:plane], mem, a, size)
+		if len(dst) == plane {
+			return true
+		}
+		a.At += a.Z
 	}
-	return true
 }
 
-// loadRows is one plane: rows of w words, y bytes apart.
-func loadRows(dst []uint32, mem []byte, at, x, y, w int) {
+// loadPlane is all rows of one z.
+func loadPlane(dst []uint32, mem []byte, a Affine, size int) {
 	if accelerated {
 		switch {
-		case x == 4:
-			copyRowsAVX2(dst, mem, at, y, w)
+		case size == 4 && a.X == 4:
+			copyRowsAVX2(dst, mem, a.At, a.Y, a.W)
 			return
-		case x == 0:
-			splatRowsAVX2(dst, mem, at, y, w)
+		case size == 4 && a.X == 0:
+			splatRowsAVX2(dst, mem, a.At, a.Y, a.W)
 			return
-		case x > -1<<28 && x < 1<<28: // seven steps fit an index
-			gatherRowsAVX2(dst, mem, at, x, y, w)
-			return
+		case a.X > -1<<28 && a.X < 1<<28: // seven steps fit an index
+			// A word at each element, or the one that ends with it, is in mem too;
+			// unless both ends are as near as that.
+			lo, hi := a.At, a.At
+			for _, s := range [2]int{a.X * (a.W - 1), a.Y * (len(dst)/a.W - 1)} {
+				lo, hi = lo+min(s, 0), hi+max(s, 0)
+			}
+			keep := uint32(1)<<(8*size) - 1
+			switch rest := 4 - size; {
+			case hi+4 <= len(mem):
+				gatherRowsAVX2(dst, mem, a.At, a.X, a.Y, a.W, 0, keep)
+				return
+			case lo >= rest:
+				gatherRowsAVX2(dst, mem, a.At-rest, a.X, a.Y, a.W, uint32(8*rest), keep)
+				return
+			}
 		}
 	}
-	for ; len(dst) > 0; at += y {
+	for at := a.At; len(dst) > 0; at += a.Y {
 		b := at
-		for i := range dst[:w] {
-			dst[i] = binary.LittleEndian.Uint32(mem[b:])
-			b += x
+		for i := range dst[:a.W] {
+			switch size {
+			case 4:
+				dst[i] = binary.LittleEndian.Uint32(mem[b:])
+			case 2:
+				dst[i] = uint32(binary.LittleEndian.Uint16(mem[b:]))
+			default:
+				dst[i] = uint32(mem[b])
+			}
+			b += a.X
 		}
-		dst = dst[w:]
+		dst = dst[a.W:]
 	}
 }
 
 // StoreAffine32 stores words, in the order of the lanes. It is false, and nothing
 // was stored, if one would be outside of mem.
-func StoreAffine32(mem []byte, a Affine, src []uint32) bool {
+func StoreAffine32(mem []byte, a Affine, src []uint32) bool { return storeAffine(mem, a, src, 4) }
+
+// StoreAffine16 stores the low 2 bytes, as StoreAffine32 does words.
+func StoreAffine16(mem []byte, a Affine, src []uint32) bool { return storeAffine(mem, a, src, 2) }
+
+// StoreAffine8 stores the low bytes, as StoreAffine32 does words.
+func StoreAffine8(mem []byte, a Affine, src []uint32) bool { return storeAffine(mem, a, src, 1) }
+
+func storeAffine(mem []byte, a Affine, src []uint32, size int) bool {
 	if len(src) == 0 {
 		return true
 	}
-	a, ok := a.flat(mem, len(src), 4)
+	a, ok := a.flat(mem, len(src), size)
 	if !ok {
 		return false
 	}
-	for plane := 0; len(src) > 0; plane++ {
-		n := a.W * a.H
-		storeRows(mem, a.At+plane*a.Z, a.X, a.Y, a.W, src[:n])
-		src = src[n:]
+	for plane := a.W * a.H; ; src = src[plane:] {
+		storePlane(mem, a, src[:plane], size)
+		if len(src) == plane {
+			return true
+		}
+		a.At += a.Z
 	}
-	return true
 }
 
-func storeRows(mem []byte, at, x, y, w int, src []uint32) {
-	if accelerated && x == 4 {
-		uncopyRowsAVX2(mem, at, y, w, src)
+func storePlane(mem []byte, a Affine, src []uint32, size int) {
+	if accelerated && size == 4 && a.X == 4 {
+		uncopyRowsAVX2(mem, a.At, a.Y, a.W, src)
 		return
 	}
-	for ; len(src) > 0; at += y {
+	for at := a.At; len(src) > 0; at += a.Y {
 		b := at
-		for _, v := range src[:w] {
-			binary.LittleEndian.PutUint32(mem[b:], v)
-			b += x
+		for _, v := range src[:a.W] {
+			switch size {
+			case 4:
+				binary.LittleEndian.PutUint32(mem[b:], v)
+			case 2:
+				binary.LittleEndian.PutUint16(mem[b:], uint16(v))
+			default:
+				mem[b] = byte(v)
+			}
+			b += a.X
 		}
-		src = src[w:]
+		src = src[a.W:]
 	}
 }

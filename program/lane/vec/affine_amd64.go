@@ -9,10 +9,11 @@ func copyRowsAVX2(dst []uint32, mem []byte, at, step, w int)
 //go:noescape
 func splatRowsAVX2(dst []uint32, mem []byte, at, step, w int)
 
-// gatherRowsAVX2 takes words that are x bytes apart, less than 2^28.
+// gatherRowsAVX2 takes words that are x bytes apart, less than 2^28, shifts them
+// right and keeps the bits of keep.
 //
 //go:noescape
-func gatherRowsAVX2(dst []uint32, mem []byte, at, x, step, w int)
+func gatherRowsAVX2(dst []uint32, mem []byte, at, x, step, w int, shift, keep uint32)
 
 //go:noescape
 func uncopyRowsAVX2(mem []byte, at, step, w int, src []uint32)

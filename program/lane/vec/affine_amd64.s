@@ -147,9 +147,9 @@ DATA counting<>+16(SB)/8, $0x0000000500000004
 DATA counting<>+24(SB)/8, $0x0000000700000006
 GLOBL counting<>(SB), RODATA|NOPTR, $32
 
-// func gatherRowsAVX2(dst []uint32, mem []byte, at, x, step, w int)
+// func gatherRowsAVX2(dst []uint32, mem []byte, at, x, step, w int, shift, keep uint32)
 // Y12 has the bytes from one lane to each of eight.
-TEXT ·gatherRowsAVX2(SB), NOSPLIT, $0-80
+TEXT ·gatherRowsAVX2(SB), NOSPLIT, $0-88
 	MOVQ dst_base+0(FP), DI
 	MOVQ dst_len+8(FP), R12
 	MOVQ mem_base+24(FP), SI
@@ -161,6 +161,11 @@ TEXT ·gatherRowsAVX2(SB), NOSPLIT, $0-80
 	SHLQ $3, R10
 	MOVQ step+64(FP), R8
 	MOVQ w+72(FP), R9
+	MOVL shift+80(FP), AX
+	VMOVD AX, X10
+	MOVL keep+84(FP), AX
+	VMOVD AX, X11
+	VPBROADCASTD X11, Y11
 	ROWS
 row:
 	MOVQ SI, BX
@@ -171,6 +176,8 @@ eight:
 	VPCMPEQD Y1, Y1, Y1
 	VPXOR Y0, Y0, Y0
 	VPGATHERDD Y1, (BX)(Y12*1), Y0
+	VPSRLD X10, Y0, Y0
+	VPAND Y11, Y0, Y0
 	VMOVDQU Y0, (DI)
 	ADDQ R10, BX
 	ADDQ $32, DI
@@ -182,6 +189,8 @@ rest:
 	VMOVDQA Y14, Y1
 	VPXOR Y0, Y0, Y0
 	VPGATHERDD Y1, (BX)(Y12*1), Y0
+	VPSRLD X10, Y0, Y0
+	VPAND Y11, Y0, Y0
 	VPMASKMOVD Y0, Y14, (DI)
 	LEAQ (DI)(R11*4), DI
 next:

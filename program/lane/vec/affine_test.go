@@ -10,11 +10,22 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+var affineForms = []struct {
+	size  int
+	load  func(dst []uint32, mem []byte, a Affine) bool
+	store func(mem []byte, a Affine, src []uint32) bool
+}{
+	{4, LoadAffine32, StoreAffine32},
+	{2, LoadAffine16, StoreAffine16},
+	{1, LoadAffine8, StoreAffine8},
+}
+
 func TestAffine(t *testing.T) {
 	both(t, func(t *testing.T) {
 		r := random()
-		steps := []int{0, 4, 4, 8, -4, 12, 64, -36, 1, 400}
-		for range 6000 {
+		steps := []int{0, 4, 4, 8, -4, 12, 64, -36, 1, 400, 2, 34}
+		for round := range 8000 {
+			form := affineForms[round%len(affineForms)]
 			a := Affine{W: 1 + r.IntN(20), H: 1 + r.IntN(6)}
 			if r.IntN(3) == 0 {
 				a.W, a.H = 8<<r.IntN(3), 1<<r.IntN(4)
@@ -33,11 +44,11 @@ func TestAffine(t *testing.T) {
 				lo, hi = min(lo, at(i)), max(hi, at(i))
 			}
 			// Memory that fits to the byte, and what is beside it.
-			all := make([]byte, hi-lo+4+64)
+			all := make([]byte, hi-lo+form.size+64)
 			for i := range all {
 				all[i] = byte(r.Uint32())
 			}
-			mem := all[32 : 32+hi-lo+4 : 32+hi-lo+4]
+			mem := all[32 : 32+hi-lo+form.size : 32+hi-lo+form.size]
 			a.At = -lo
 			inside := true
 			switch r.IntN(6) {
@@ -49,19 +60,22 @@ func TestAffine(t *testing.T) {
 				inside = false
 			}
 			dst, intact := guarded(n)
-			require.Equal(t, inside, LoadAffine32(dst, mem, a), "%+v of %d, %d lanes", a, len(mem), n)
+			require.Equal(t, inside, form.load(dst, mem, a), "%+v of %d, %d lanes", a, len(mem), n)
 			require.True(t, intact(), "%+v of %d lanes", a, n)
 			src := words(r, n)
 			want := slices.Clone(all)
 			if inside {
 				for i := range n {
-					require.Equal(t, binary.LittleEndian.Uint32(mem[at(i):]), dst[i], "%+v: lane %d of %d", a, i, n)
+					var b [4]byte
+					copy(b[:], mem[at(i):][:form.size])
+					require.Equal(t, binary.LittleEndian.Uint32(b[:]), dst[i], "%+v: lane %d of %d", a, i, n)
 				}
 				for i := range n {
-					binary.LittleEndian.PutUint32(want[32+at(i):], src[i])
+					b := binary.LittleEndian.AppendUint32(nil, src[i])
+					copy(want[32+at(i):], b[:form.size])
 				}
 			}
-			require.Equal(t, inside, StoreAffine32(mem, a, src))
+			require.Equal(t, inside, form.store(mem, a, src))
 			require.True(t, bytes.Equal(want, all), "%+v of %d lanes", a, n)
 		}
 	})
