@@ -147,7 +147,7 @@ func TestCFGOfCompiledModules(t *testing.T) {
 // A CFG stays quick on the shapes that slow down what is simpler: deep, wide, and
 // ladders whose back edges make an iterative dominator algorithm start again.
 func TestCFGIsQuickOnHostileGraphs(t *testing.T) {
-	const n = 20000
+	const n = 8000
 	chain, ladder, fan := make([][]int, n), make([][]int, n), make([][]int, n)
 	for i := range n - 1 {
 		chain[i] = []int{i + 1}
