@@ -44,5 +44,9 @@ fuzz-short: ## Run every fuzz target for a few seconds (FUZZTIME=3s)
 	@tools/install-deps.sh go
 	@tools/fuzz-short.sh
 
+bench-kernels: ## Measure how fast kernels run here: native bodies against C, and the lane engine (ARGS="-json": as JSON)
+	@tools/install-deps.sh go
+	@cd bench && $(GO) run ./kernels $(ARGS)
+
 clean: ## Remove what was built; downloads stay in .cache (remove that by hand)
 	rm -rf bin .tools .cache/guest .cache/initramfs-* .cache/fetch-*
