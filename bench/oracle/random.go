@@ -3,6 +3,7 @@ package oracle
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"capgpu/bench/glsl"
@@ -34,8 +35,13 @@ func (v Variant) Compile(k *kernelgen.Kernel) ([]byte, error) {
 	return module, nil
 }
 
-// Prepare is the launch of a kernel's module.
-func Prepare(k *kernelgen.Kernel, module []byte) *Launch {
+// Prepare is the launch of a kernel's module. Specialisation constants that an
+// optimiser has taken out are left out.
+func Prepare(k *kernelgen.Kernel, module []byte) (*Launch, error) {
+	has, err := glsl.SpecIDs(module)
+	if err != nil {
+		return nil, err
+	}
 	l := &Launch{
 		SPIRV: module, Manifest: &program.Manifest{Name: "random"},
 		Grid:  program.Dim3{X: k.Grid[0], Y: k.Grid[1], Z: k.Grid[2]},
@@ -43,9 +49,11 @@ func Prepare(k *kernelgen.Kernel, module []byte) *Launch {
 		Inline: k.Inline, Bindings: k.Bindings,
 	}
 	for _, c := range k.Constants {
-		l.Manifest.Constants = append(l.Manifest.Constants, program.Constant{ID: c.ID, Value: uint64(c.Value)})
+		if slices.Contains(has, c.ID) {
+			l.Manifest.Constants = append(l.Manifest.Constants, program.Constant{ID: c.ID, Value: uint64(c.Value)})
+		}
 	}
-	return l
+	return l, nil
 }
 
 // randomTolerances are those of random kernels.
@@ -72,11 +80,11 @@ type Disagreement struct {
 var ErrNotCompared = errors.New("the kernel does not compile")
 
 // Check runs a kernel in all ways and compares each with the first. The error is
-// ErrNotCompared, or nil.
+// ErrNotCompared, ErrTooLarge, or nil.
 func Check(k *kernelgen.Kernel, runs []Run) (*Disagreement, error) {
-	modules := map[string][]byte{}
+	launches := map[string]*Launch{}
 	for _, r := range runs {
-		if modules[r.Variant.Name] != nil {
+		if launches[r.Variant.Name] != nil {
 			continue
 		}
 		m, err := r.Variant.Compile(k)
@@ -86,11 +94,18 @@ func Check(k *kernelgen.Kernel, runs []Run) (*Disagreement, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%w: seed %d, %s: %w", ErrNotCompared, k.Seed, r.Variant.Name, err)
 		}
-		modules[r.Variant.Name] = m
+		l, err := Prepare(k, m)
+		if err != nil {
+			return nil, fmt.Errorf("%w: seed %d, %s: %w", ErrNotCompared, k.Seed, r.Variant.Name, err)
+		}
+		launches[r.Variant.Name] = l
 	}
 	var want [][]byte
 	for i, r := range runs {
-		got, err := r.Engine.Run(Prepare(k, modules[r.Variant.Name]))
+		got, err := r.Engine.Run(launches[r.Variant.Name])
+		if errors.Is(err, ErrTooLarge) {
+			return nil, fmt.Errorf("seed %d, %s: %w", k.Seed, r.Variant.Name, err)
+		}
 		if err != nil {
 			return &Disagreement{k, runs[0], r, fmt.Errorf("%s: %w", r.name(), err)}, nil
 		}

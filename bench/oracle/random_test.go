@@ -1,6 +1,7 @@
 package oracle_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -48,52 +49,98 @@ func number(t *testing.T, env string, otherwise uint64) uint64 {
 
 // TestRandomKernels compares random kernels between all engines. The seeds are
 // always the same, unless CAPGPU_ORACLE_FROM says where to begin;
-// CAPGPU_ORACLE_KERNELS is how many. Kernels that differ are kept in the folder
-// CAPGPU_ORACLE_KEEP, if set.
+// CAPGPU_ORACLE_KERNELS is how many. With CAPGPU_ORACLE_LONG every kernel is run in
+// every way. Kernels that differ are kept in the folder CAPGPU_ORACLE_KEEP, if set.
 func TestRandomKernels(t *testing.T) {
 	if err := glsl.Available(); err != nil {
 		t.Skip(err)
 	}
-	drivers, err := oracle.Drivers()
+	drivers, missing := oracle.Drivers()
 	if len(drivers) == 0 {
-		t.Skip(err)
+		t.Logf("lane is compared with itself only: %v", missing)
 	}
 	from, count := number(t, "CAPGPU_ORACLE_FROM", 0), number(t, "CAPGPU_ORACLE_KERNELS", 150)
-	var next, compared, skipped atomic.Uint64
+	c := comparison{long: os.Getenv("CAPGPU_ORACLE_LONG") != ""}
+	var next atomic.Uint64
 	var wg sync.WaitGroup
 	for range 2 {
 		wg.Go(func() {
-			e, err := oracle.OpenLavapipe(drivers[number(t, "CAPGPU_ORACLE_DRIVER", 0)])
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			defer e.Close()
-			for !t.Failed() || testing.Verbose() {
-				n := next.Add(1) - 1
-				if n >= count {
+			var pipes []*oracle.Lavapipe
+			for _, d := range drivers {
+				e, err := oracle.OpenLavapipe(d)
+				if err != nil {
+					t.Error(err)
 					return
 				}
-				k := kernelgen.Generate(from+n, options(from+n, e.Device()))
-				var runs []oracle.Run
-				for _, v := range oracle.Variants {
-					runs = append(runs, oracle.Run{Variant: v, Engine: e})
-				}
-				d, err := oracle.Check(k, runs)
-				switch {
-				case err != nil:
-					skipped.Add(1)
-					t.Log(err)
-				case d != nil:
-					report(t, d)
-				default:
-					compared.Add(1)
-				}
+				defer e.Close()
+				pipes = append(pipes, e)
+			}
+			for n := next.Add(1) - 1; n < count && c.differ.Load() < 10; n = next.Add(1) - 1 {
+				c.kernel(t, from+n, pipes)
 			}
 		})
 	}
 	wg.Wait()
-	t.Logf("oracle: %d kernels compared, %d not", compared.Load(), skipped.Load())
+	t.Logf("oracle: %d kernels compared (%d launches), %d differ; %d beyond the limits, %d that do not compile",
+		c.same.Load(), c.runs.Load(), c.differ.Load(), c.large.Load(), c.invalid.Load())
+}
+
+// comparison counts what was compared.
+type comparison struct {
+	long                               bool
+	runs, same, differ, large, invalid atomic.Uint64
+}
+
+func (c *comparison) kernel(t *testing.T, seed uint64, pipes []*oracle.Lavapipe) {
+	plain, optimised := oracle.Variants[0], oracle.Variants[1]
+	var device vulkan.Device
+	var runs []oracle.Run
+	for i, e := range pipes {
+		if i == 0 {
+			device = e.Device()
+			runs = append(runs, oracle.Run{Variant: plain, Engine: e})
+		}
+		if i == 0 && (c.long || seed%8 == 0) || i > 0 && c.long {
+			runs = append(runs, oracle.Run{Variant: optimised, Engine: e})
+		}
+	}
+	o := options(seed, device)
+	other := 8 // subgroup size
+	if !o.Subgroup {
+		other = []int{16, 32, 64}[seed%3]
+	}
+	runs = append(runs,
+		oracle.Run{Variant: plain, Engine: &oracle.Lane{SubgroupSize: 8}},
+		oracle.Run{Variant: optimised, Engine: &oracle.Lane{SubgroupSize: other, Workers: 2, Cut: 1}},
+	)
+	if c.long {
+		runs = append(runs,
+			oracle.Run{Variant: plain, Engine: &oracle.Lane{SubgroupSize: other, Workers: 3, Cut: 2}},
+			oracle.Run{Variant: optimised, Engine: &oracle.Lane{SubgroupSize: 8}},
+		)
+	}
+	k := kernelgen.Generate(seed, o)
+	c.check(t, k, runs)
+	if k.BlockFree && (c.long || seed%2 == 0) {
+		c.check(t, k.WithBlock(k.OtherBlock()), runs)
+	}
+}
+
+func (c *comparison) check(t *testing.T, k *kernelgen.Kernel, runs []oracle.Run) {
+	d, err := oracle.Check(k, runs)
+	switch {
+	case errors.Is(err, oracle.ErrTooLarge):
+		c.large.Add(1)
+	case err != nil:
+		c.invalid.Add(1)
+		t.Log(err)
+	case d != nil:
+		c.differ.Add(1)
+		report(t, d)
+	default:
+		c.same.Add(1)
+		c.runs.Add(uint64(len(runs)))
+	}
 }
 
 func report(t *testing.T, d *oracle.Disagreement) {

@@ -15,8 +15,8 @@ import (
 const (
 	childEnv     = "CAPGPU_VULKAN_CHILD"
 	openTimeout  = 30 * time.Second // the first one reads some 150 MB of libraries
-	replySlack   = 60 * time.Second // for compiling, beyond a job's own time
-	defaultLimit = 10 * time.Second
+	replySlack   = 60 * time.Second
+	defaultLimit = 60 * time.Second // a driver may compile only when it launches
 )
 
 // Process is a driver in a child process, started when there is a job.
