@@ -18,6 +18,16 @@ type Affine struct {
 // sums and products below do not wrap.
 const far = 1 << 40
 
+// plain says that a is of one plane of n words, all of them in memory of size
+// bytes. It is what inner loops have, and quicker to see than what flat sees.
+func (a *Affine) plain(n, size int) bool {
+	if uint(a.W)-1|uint(a.H)-1 >= 1<<20 || a.W*a.H != n || (uint(a.X+far)|uint(a.Y+far)|uint(a.At))>>41 != 0 {
+		return false
+	}
+	x, y := a.X*(a.W-1), a.Y*(a.H-1)
+	return a.At+min(x, 0)+min(y, 0) >= 0 && a.At+max(x, 0)+max(y, 0) <= size-4
+}
+
 // flat makes an access of n elements of size bytes one of as few dimensions as
 // may be, and says whether all its bytes are in mem.
 func (a Affine) flat(mem []byte, n, size int) (Affine, bool) {
@@ -55,7 +65,19 @@ func (a Affine) flat(mem []byte, n, size int) (Affine, bool) {
 
 // LoadAffine32 loads words. It is false, and dst unspecified, if one would be
 // outside of mem.
-func LoadAffine32(dst []uint32, mem []byte, a Affine) bool { return loadAffine(dst, mem, a, 4) }
+func LoadAffine32(dst []uint32, mem []byte, a Affine) bool {
+	if accelerated && a.plain(len(dst), len(mem)) {
+		switch a.X {
+		case 4:
+			copyRowsAVX2(dst, mem, a.At, a.Y, a.W)
+			return true
+		case 0:
+			splatRowsAVX2(dst, mem, a.At, a.Y, a.W)
+			return true
+		}
+	}
+	return loadAffine(dst, mem, a, 4)
+}
 
 // LoadAffine16 loads units of 2 bytes, zero-extended, as LoadAffine32 does words.
 func LoadAffine16(dst []uint32, mem []byte, a Affine) bool { return loadAffine(dst, mem, a, 2) }
@@ -127,7 +149,13 @@ func loadPlane(dst []uint32, mem []byte, a Affine, size int) {
 
 // StoreAffine32 stores words, in the order of the lanes. It is false, and nothing
 // was stored, if one would be outside of mem.
-func StoreAffine32(mem []byte, a Affine, src []uint32) bool { return storeAffine(mem, a, src, 4) }
+func StoreAffine32(mem []byte, a Affine, src []uint32) bool {
+	if accelerated && a.X == 4 && a.plain(len(src), len(mem)) {
+		uncopyRowsAVX2(mem, a.At, a.Y, a.W, src)
+		return true
+	}
+	return storeAffine(mem, a, src, 4)
+}
 
 // StoreAffine16 stores the low 2 bytes, as StoreAffine32 does words.
 func StoreAffine16(mem []byte, a Affine, src []uint32) bool { return storeAffine(mem, a, src, 2) }

@@ -23,6 +23,8 @@ TEXT ·copyRowsAVX2(SB), NOSPLIT, $0-72
 	ADDQ at+48(FP), SI
 	MOVQ step+56(FP), R8
 	MOVQ w+64(FP), R9
+	CMPQ R9, $16
+	JEQ narrow
 	ROWS
 row:
 	MOVQ SI, BX
@@ -58,6 +60,16 @@ next:
 done:
 	VZEROUPPER
 	RET
+narrow: // rows of 16, the usual block of two dimensions
+	SUBQ $16, R12
+	JLT done
+	VMOVDQU (SI), Y0
+	VMOVDQU 32(SI), Y1
+	VMOVDQU Y0, (DI)
+	VMOVDQU Y1, 32(DI)
+	ADDQ R8, SI
+	ADDQ $64, DI
+	JMP narrow
 
 // func uncopyRowsAVX2(mem []byte, at, step, w int, src []uint32)
 TEXT ·uncopyRowsAVX2(SB), NOSPLIT, $0-72
@@ -67,6 +79,8 @@ TEXT ·uncopyRowsAVX2(SB), NOSPLIT, $0-72
 	MOVQ w+40(FP), R9
 	MOVQ src_base+48(FP), DI
 	MOVQ src_len+56(FP), R12
+	CMPQ R9, $16
+	JEQ narrow
 	ROWS
 row:
 	MOVQ SI, BX
@@ -102,6 +116,16 @@ next:
 done:
 	VZEROUPPER
 	RET
+narrow: // rows of 16
+	SUBQ $16, R12
+	JLT done
+	VMOVDQU (DI), Y0
+	VMOVDQU 32(DI), Y1
+	VMOVDQU Y0, (SI)
+	VMOVDQU Y1, 32(SI)
+	ADDQ R8, SI
+	ADDQ $64, DI
+	JMP narrow
 
 // func splatRowsAVX2(dst []uint32, mem []byte, at, step, w int)
 TEXT ·splatRowsAVX2(SB), NOSPLIT, $0-72
@@ -111,6 +135,8 @@ TEXT ·splatRowsAVX2(SB), NOSPLIT, $0-72
 	ADDQ at+48(FP), SI
 	MOVQ step+56(FP), R8
 	MOVQ w+64(FP), R9
+	CMPQ R9, $16
+	JEQ narrow
 	ROWS
 row:
 	VPBROADCASTD (SI), Y0
@@ -140,6 +166,15 @@ next:
 done:
 	VZEROUPPER
 	RET
+narrow: // rows of 16
+	SUBQ $16, R12
+	JLT done
+	VPBROADCASTD (SI), Y0
+	VMOVDQU Y0, (DI)
+	VMOVDQU Y0, 32(DI)
+	ADDQ R8, SI
+	ADDQ $64, DI
+	JMP narrow
 
 DATA counting<>+0(SB)/8, $0x0000000100000000
 DATA counting<>+8(SB)/8, $0x0000000300000002

@@ -77,6 +77,18 @@ func TestMemoryGone(t *testing.T) {
 					}
 				}
 			}
+			for _, form := range affineForms {
+				for _, x := range []int{0, 1, form.size, 12} {
+					a := Affine{At: page + 16, X: -x, W: n, H: 1}
+					_, err := fault(func() { form.load(make([]uint32, n), mem, a) })
+					require.NoError(t, err, "%+v", a)
+					_, err = fault(func() { form.store(mem, a, make([]uint32, n)) })
+					require.NoError(t, err, "%+v", a)
+					a.At, a.X = page-n*form.size+1, form.size
+					_, err = fault(func() { form.load(make([]uint32, n), mem, a) })
+					require.NoError(t, err, "%+v", a)
+				}
+			}
 			at := uint32(page/4 + 1 - n)
 			if n > 1 {
 				at++
