@@ -285,10 +285,19 @@ func TestFacetsAndPrograms(t *testing.T) {
 	_, _, err = program.LoadProgram(context.Background(), 1, 0, 1)
 	require.ErrorIs(t, err, gpuerr.Unimplemented)
 
-	full := r.open("alice")
-	_, _, err = full.LoadProgram(context.Background(), 1, 0, 1)
-	require.ErrorIs(t, err, gpuerr.Unimplemented, "the mock device loads none")
-	r.idle(full)
+	none := newMemRig(t, withBackend(loadsNone{newHandBackend()}))
+	_, _, err = none.open("alice").LoadProgram(context.Background(), 1, 0, 1)
+	require.ErrorIs(t, err, gpuerr.Unimplemented)
+	r.idle(memory)
+}
+
+// loadsNone is a device without a verifier.
+type loadsNone struct{ backend.Backend }
+
+func (b loadsNone) Info() backend.Info {
+	info := b.Backend.Info()
+	info.LoadsPrograms = false
+	return info
 }
 
 func TestRestrict(t *testing.T) {

@@ -196,19 +196,19 @@ func TestHandlesOfNobody(t *testing.T) {
 	require.Equal(t, gpuerr.Unimplemented, code)
 }
 
-// loader is a device that says it could load programs.
-type loader struct{ backend.Backend }
+// loadsNone is a device without a verifier.
+type loadsNone struct{ backend.Backend }
 
-func (l loader) Info() backend.Info {
-	info := l.Backend.Info()
-	info.LoadsPrograms = true
+func (b loadsNone) Info() backend.Info {
+	info := b.Backend.Info()
+	info.LoadsPrograms = false
 	return info
 }
 
 // A bundle is named by where it lies; a descriptor is never taken.
 func TestLoadProgramTakesNoDescriptor(t *testing.T) {
 	leakcheck.Check(t)
-	svc := servertest.Start(t, servertest.Options{Config: func(c *gpu.Config) { c.Backend = loader{c.Backend} }})
+	svc := servertest.Start(t, servertest.Options{})
 	p := rawPeer(t, svc)
 	_, body := p.ask(control.TypeCreateBuffer, control.CreateBufferRequest{Bytes: 4096}.AppendTo(nil))
 	b, err := control.ParseCreateBufferReply(body)
@@ -223,7 +223,7 @@ func TestLoadProgramTakesNoDescriptor(t *testing.T) {
 	require.Equal(t, gpuerr.Invalid, load(b.Handle, 1, 4096))
 	require.Equal(t, gpuerr.Invalid, load(b.Handle, math.MaxUint64, 2))
 	require.Equal(t, gpuerr.Stale, load(b.Handle+1<<32, 0, 4096))
-	require.NotEqual(t, gpuerr.None, load(b.Handle, 0, 4096), "it is no program")
+	require.Equal(t, gpuerr.Program, load(b.Handle, 0, 4096), "it is no program")
 	mem, err := shm.Create("bundle", 4096)
 	require.NoError(t, err)
 	defer mem.Close()
@@ -241,11 +241,8 @@ func TestLoadProgramTakesNoDescriptor(t *testing.T) {
 // notices.
 func TestLoadProgramWhereNothingLoads(t *testing.T) {
 	for name, o := range map[string]servertest.Options{
-		"no verifier": {},
-		"no right": {
-			Config: func(c *gpu.Config) { c.Backend = loader{c.Backend} },
-			Attach: func(a *gpu.Attach) { a.Facet = gpu.FacetProgram },
-		},
+		"no verifier": {Config: func(c *gpu.Config) { c.Backend = loadsNone{c.Backend} }},
+		"no right":    {Attach: func(a *gpu.Attach) { a.Facet = gpu.FacetProgram }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			svc := servertest.Start(t, o)

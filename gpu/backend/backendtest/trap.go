@@ -16,6 +16,7 @@ var trapTests = []test{
 	{name: "MatvecOutOfBounds", run: testMatvecTraps},
 	{name: "Misaligned", run: testMisaligned},
 	{name: "MemoryGone", run: testMemoryGone},
+	{name: "Sticky", run: testSticky},
 }
 
 func trapped(kind outcome.TrapKind, binding uint16, off uint64, workgroup, lane uint32) outcome.Outcome {
@@ -28,15 +29,17 @@ func testTrap(t *testing.T, d *device) {
 	p := d.program(t, "trap")
 	s := d.span(make([]byte, 4*1000))
 	job := d.launch(p, nil, s)
-	job.Grid, job.Block = backend.Dim3{X: 4, Y: 2, Z: 1}, backend.Dim3{X: 16, Y: 2, Z: 1}
-	// Element 1000 belongs to lane 1000 mod 256 = 232 of 8 × 32.
-	require.Equal(t, trapped(outcome.OutOfBounds, 0, 4000, 7, 8), d.run(job))
+	job.Grid = backend.Dim3{X: 4, Y: 2, Z: 1}
+	// Every workgroup traps; the lowest is told.
+	require.Equal(t, trapped(outcome.OutOfBounds, 0, 4000, 0, 0), d.run(job))
 	empty := d.launch(p, nil, backend.Span{Host: s.Host[:0], IOVA: s.IOVA})
 	require.Equal(t, trapped(outcome.OutOfBounds, 0, 0, 0, 0), d.run(empty))
-	// A trap is the job's own: the device goes on.
+	// The device goes on.
 	require.Equal(t, outcome.Success, d.run(&backend.Job{ID: d.id(), Op: backend.OpFill, Spans: []backend.Span{s}, Pattern: 7}))
 }
 
+// Sizes that do not fit are found before anything is written, and the trap names
+// the binding that is too short.
 func testMatvecTraps(t *testing.T, d *device) {
 	p := d.program(t, "matvec_f32")
 	for _, c := range []struct {
@@ -44,53 +47,81 @@ func testMatvecTraps(t *testing.T, d *device) {
 		rows, cols       uint32
 		lenM, lenX, lenY int // words
 		binding          uint16
-		off              uint64
-		row              uint32
 	}{
-		{"matrix one short", 10, 10, 99, 10, 10, 0, 396, 9},
-		{"matrix empty", 10, 10, 0, 10, 10, 0, 0, 0},
-		{"x short", 10, 10, 100, 7, 10, 1, 28, 0},
-		{"y short", 10, 10, 100, 10, 6, 2, 24, 6},
-		{"y before matrix", 10, 10, 95, 10, 3, 2, 12, 3},
-		{"matrix before y", 10, 10, 35, 10, 8, 0, 140, 3},
-		{"x before matrix", 10, 10, 8, 5, 10, 1, 20, 0},
-		{"matrix before x", 10, 10, 3, 5, 10, 0, 12, 0},
-		{"no columns, y short", 5, 0, 0, 0, 2, 2, 8, 2},
-		{"product overflows", 0xffffffff, 0xffffffff, 100, 10, 10, 1, 40, 0},
-		{"product wraps to 0", 0x10000, 0x10000, 4, 8, 8, 0, 16, 0},
-		{"rows without end", 0xffffffff, 1, 10, 1, 10, 0, 40, 10},
+		{"matrix one short", 10, 10, 99, 10, 10, 0},
+		{"matrix empty", 10, 10, 0, 10, 10, 0},
+		{"x short", 10, 10, 100, 7, 10, 1},
+		{"y short", 10, 10, 100, 10, 6, 2},
+		{"matrix before y", 10, 10, 35, 10, 3, 0},
+		{"matrix before x", 10, 10, 3, 5, 10, 0},
+		{"no columns, y short", 5, 0, 0, 0, 2, 2},
+		{"product overflows", 0xffffffff, 0xffffffff, 100, 10, 10, 0},
+		{"product wraps to 0", 0x10000, 0x10000, 4, 8, 8, 0},
+		{"rows without end", 0xffffffff, 1, 10, 1, 10, 0},
 	} {
 		sm, sx, sy := d.span(make([]byte, 4*c.lenM)), d.span(make([]byte, 4*c.lenX)), d.span(bytes.Repeat([]byte{9}, 4*c.lenY))
 		job := d.launch(p, words(c.rows, c.cols), sm, sx, sy)
-		job.Grid, job.Block = backend.Dim3{X: 2, Y: 1, Z: 1}, backend.Dim3{X: 3, Y: 1, Z: 1}
-		lane := c.row % 6
-		require.Equal(t, trapped(outcome.OutOfBounds, c.binding, c.off, lane/3, lane%3), d.run(job), c.name)
+		got := d.run(job)
+		require.Equal(t, outcome.TrapCause, got.Cause, "%s: %v", c.name, got)
+		require.Equal(t, outcome.OutOfBounds, got.Trap.Kind, c.name)
+		require.Equal(t, c.binding, got.Trap.Binding, c.name)
+		require.Zero(t, got.Trap.Workgroup, c.name)
 		sameBytes(t, bytes.Repeat([]byte{9}, 4*c.lenY), sy.Host)
 	}
 }
 
+// A binding that does not begin at a whole word is a trap; what is left at its end
+// is no element.
 func testMisaligned(t *testing.T, d *device) {
 	p := d.program(t, "vecadd_f32")
 	for i := range 3 {
-		for _, c := range []struct {
-			from, to int
-			off      uint64
-		}{{1, 101, 0}, {2, 102, 0}, {0, 99, 96}, {0, 3, 0}} {
+		for _, from := range []int{1, 2, 3} {
 			var spans [3]backend.Span
 			for j := range spans {
 				s := d.span(make([]byte, 200))
 				spans[j] = backend.Span{Host: s.Host[:100], IOVA: s.IOVA}
 				if i == j {
-					spans[j] = backend.Span{Host: s.Host[c.from:c.to], IOVA: s.IOVA + uint64(c.from)}
+					spans[j] = backend.Span{Host: s.Host[from : from+100], IOVA: s.IOVA + uint64(from)}
 				}
 			}
 			got := d.run(d.launch(p, nil, spans[0], spans[1], spans[2]))
 			require.Equal(t, outcome.TrapCause, got.Cause, "%v", got)
 			require.Equal(t, outcome.Misaligned, got.Trap.Kind)
 			require.EqualValues(t, i, got.Trap.Binding)
-			require.Equal(t, c.off, got.Trap.Offset)
 		}
 	}
+	fill := d.program(t, "fill_u32")
+	s := d.span(make([]byte, 103))
+	require.Equal(t, outcome.Success, d.run(d.launch(fill, words(0xffffffff), s)))
+	sameBytes(t, append(bytes.Repeat([]byte{0xff}, 100), 0, 0, 0), s.Host)
+}
+
+// A trap is sticky in its context, and nowhere else.
+func testSticky(t *testing.T, d *device) {
+	p := d.program(t, "trap")
+	s := d.span(make([]byte, 64))
+	var guilty, other backend.Context
+	first := d.launch(p, nil, s)
+	first.Context = &guilty
+	hold := d.launch(d.program(t, "spin"), nil)
+	require.NoError(t, d.Submit(hold))
+	require.NoError(t, d.Submit(first))
+	behind := d.fill(s, 1)
+	behind.Context = &guilty
+	beside := d.fill(s, 2)
+	beside.Context = &other
+	require.NoError(t, d.Submit(behind))
+	require.NoError(t, d.Submit(beside))
+	d.Cancel(hold.ID)
+	require.Equal(t, outcome.TrapCause, d.sink.wait(t, first.ID).Outcome.Cause)
+	require.Equal(t, cancelled, d.sink.wait(t, behind.ID).Outcome)
+	require.Equal(t, outcome.Success, d.sink.wait(t, beside.ID).Outcome)
+	sameBytes(t, fillReference(2, 64), s.Host)
+	later := d.fill(s, 3)
+	later.Context = &guilty
+	require.Equal(t, cancelled, d.run(later))
+	sameBytes(t, fillReference(2, 64), s.Host)
+	d.sink.onceEach(t)
 }
 
 // vanishing is memory whose pages from an offset on cannot be read: a mapping of

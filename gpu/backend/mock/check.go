@@ -32,15 +32,16 @@ func checkJob(job *backend.Job) error {
 }
 
 func checkLaunch(job *backend.Job) error {
-	p, ok := job.Program.(*builtin)
-	if !ok || p == nil {
+	c, ok := job.Program.(*code)
+	if !ok || c == nil {
 		return gpuerr.New(gpuerr.Invalid, "the program is not one of this device")
 	}
-	if len(job.Spans) != len(p.info.Bindings) {
-		return gpuerr.New(gpuerr.Invalid, "program %s has %d bindings, the job %d", p.info.Name, len(p.info.Bindings), len(job.Spans))
+	info := &c.program.Info
+	if len(job.Spans) != len(info.Bindings) {
+		return gpuerr.New(gpuerr.Invalid, "program %s has %d bindings, the job %d", info.Name, len(info.Bindings), len(job.Spans))
 	}
-	if uint64(len(job.Inline)) != uint64(p.info.InlineBytes) {
-		return gpuerr.New(gpuerr.Invalid, "program %s takes %d inline bytes, the job has %d", p.info.Name, p.info.InlineBytes, len(job.Inline))
+	if uint64(len(job.Inline)) != uint64(info.InlineBytes) {
+		return gpuerr.New(gpuerr.Invalid, "program %s takes %d inline bytes, the job has %d", info.Name, info.InlineBytes, len(job.Inline))
 	}
 	if job.Shared > limits.MaxSharedBytes {
 		return tooLarge("shared", uint64(job.Shared), uint64(limits.MaxSharedBytes))
@@ -54,6 +55,9 @@ func checkLaunch(job *backend.Job) error {
 		if n == 0 || n > limits.MaxBlockDim {
 			return tooLarge("block", uint64(n), uint64(limits.MaxBlockDim))
 		}
+	}
+	if !info.BlockFree && job.Block != backend.Dim3(info.Block) {
+		return gpuerr.New(gpuerr.LaunchLimit, "program %s is made for workgroups of %v, not %v", info.Name, info.Block, job.Block)
 	}
 	if threads := job.Block.Count(); threads > uint64(limits.MaxThreadsPerBlock) {
 		return tooLarge("threads per block", threads, uint64(limits.MaxThreadsPerBlock))

@@ -1,7 +1,6 @@
 package mock_test
 
 import (
-	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -14,10 +13,19 @@ import (
 func TestMain(m *testing.M) { leakcheck.Main(m) }
 
 func TestConformance(t *testing.T) {
-	for _, workers := range []int{1, 4} {
-		t.Run(fmt.Sprintf("workers=%d", workers), func(t *testing.T) {
+	for name, o := range map[string]mock.Options{
+		"one worker":        {Workers: 1},
+		"four workers":      {Workers: 4},
+		"lane engine":       {Workers: 1, LaneOnly: true},
+		"lane engine, four": {Workers: 4, LaneOnly: true, Subgroup: 64},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if raceEnabled && o.Workers == 1 {
+				t.Skip("one worker races with nobody, and the detector makes it slow")
+			}
 			backendtest.Run(t, func(t *testing.T) backendtest.Harness {
-				d, err := mock.New(mock.Options{Workers: workers, LogEntries: 8, LogDigests: true})
+				o.LogEntries, o.LogDigests = 8, true
+				d, err := mock.New(o)
 				require.NoError(t, err)
 				return backendtest.Harness{Backend: d}
 			})

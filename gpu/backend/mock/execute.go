@@ -32,24 +32,36 @@ func (d *Device) execute(s *slot) result {
 		}
 	}
 	t := &d.crew.task
-	t.reset(s)
-	if s.job.Op == backend.OpLaunch && s.job.Program == backend.Program(builtins["spin"]) {
-		s.spin()
-		return result{outcome: outcome.Outcome{Kind: outcome.Cancelled}}
+	t.begin(s)
+	defer t.end()
+	var r result
+	switch s.job.Op {
+	case backend.OpLaunch:
+		r = d.launch(t, s.job)
+	case backend.OpCopy:
+		t.prepareMove(s.job.Spans[0].Host, s.job.Spans[1].Host)
+		r = d.move(t, 1)
+	default: // OpFill
+		if trap := t.prepareFill(s.job); trap.Kind != outcome.NoTrap {
+			return result{outcome: trapped(trap)}
+		}
+		r = d.move(t, 4)
 	}
-	if trap := t.prepare(s.job); trap.Kind != outcome.NoTrap {
-		return result{outcome: trapped(trap)}
+	if d.log.digests && r.outcome.Kind == outcome.OK {
+		r.digest = digestWrites(s.job)
 	}
+	return r
+}
+
+// move runs a copy or a fill. A bug there is one of the device, whatever the job:
+// it is gone then, as hardware that fails is. The core ends what everybody has in
+// order, and its process is replaced.
+func (d *Device) move(t *task, itemBytes uint64) result {
 	d.crew.run(t)
 	if t.broken.Load() {
 		return result{gone: true}
 	}
-	r := result{outcome: t.outcome(), written: t.written.Load()}
-	if d.log.digests && r.outcome.Kind == outcome.OK {
-		r.digest = digestWrites(s.job)
-	}
-	t.reset(nil) // keep no view of memory that the core may unmap now
-	return r
+	return result{outcome: t.outcome(), written: t.done.Load() * itemBytes}
 }
 
 var deviceError = outcome.Outcome{Kind: outcome.Failed, Cause: outcome.DeviceError}
@@ -123,5 +135,5 @@ func writes(job *backend.Job, i int) bool {
 	if job.Op != backend.OpLaunch {
 		return i == 0
 	}
-	return job.Program.(*builtin).info.Bindings[i].Access&backend.Write != 0
+	return job.Program.(*code).program.Info.Bindings[i].Access&backend.Write != 0
 }

@@ -69,8 +69,7 @@ func (r *rig) spin(id backend.JobID) {
 	r.t.Helper()
 	p, err := r.Builtin("spin")
 	require.NoError(r.t, err)
-	one := backend.Dim3{X: 1, Y: 1, Z: 1}
-	require.NoError(r.t, r.Submit(&backend.Job{ID: id, Op: backend.OpLaunch, Program: p, Grid: one, Block: one}))
+	require.NoError(r.t, r.Submit(&backend.Job{ID: id, Op: backend.OpLaunch, Program: p, Grid: backend.Dim3{X: 1, Y: 1, Z: 1}, Block: backend.Dim3(p.Info().Block)}))
 }
 
 // settle waits until the device waits, and returns what the sink was told since

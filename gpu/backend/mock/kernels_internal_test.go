@@ -1,6 +1,7 @@
 package mock
 
 import (
+	"context"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -9,71 +10,97 @@ import (
 	"capgpu/gpu/backend"
 	"capgpu/gpuerr"
 	"capgpu/outcome"
+	"capgpu/program"
+	"capgpu/program/library"
+	"capgpu/program/native"
 )
 
-func TestMatvecStopsInsideARow(t *testing.T) {
-	const cols = 4 * elementBlock
-	work := &task{slot: &slot{}, cols: cols}
-	work.floats = [3][]float32{make([]float32, cols), make([]float32, cols), make([]float32, 1)}
-	work.floats[2][0] = 7
-	work.slot.stop.Store(stopCancel)
-	require.False(t, matvecBlock(work, 0, 1))
-	require.Equal(t, float32(7), work.floats[2][0], "a row that was left is not stored")
-	work.slot.stop.Store(stopNone)
-	require.True(t, matvecBlock(work, 0, 1))
-	require.Zero(t, work.floats[2][0])
-}
-
 func TestStoppedTaskIsNotSuccess(t *testing.T) {
-	work := &task{slot: &slot{}, kernel: fillBlock, items: 10, block: 5, perItem: 4}
-	work.words[0] = make([]uint32, 10)
+	work := &task{slot: &slot{}, kernel: fillBlock, items: 10, block: 5, words: make([]uint32, 10)}
 	work.slot.stop.Store(stopCancel)
-	work.work()
+	work.run(0)
 	require.Equal(t, "cancelled", work.outcome().String())
 	work.slot.stop.Store(stopNone)
-	work.work()
+	work.run(0)
 	work.slot.stop.Store(stopCancel)
 	require.Equal(t, "ok", work.outcome().String(), "a cancel after the last block came too late")
 }
 
-// goneSink is told when the device is gone.
-type goneSink chan string
+// sinkOf tells completions and the end of the device.
+type sinkOf chan string
 
-func (goneSink) Complete(c backend.Completion) { panic("completed: " + c.Outcome.String()) }
-func (g goneSink) DeviceGone(reason string)    { g <- reason }
+func (s sinkOf) Complete(c backend.Completion) { s <- c.Outcome.String() }
+func (s sinkOf) DeviceGone(string)             { s <- "gone" }
 
-// A bug is no trap of the job and no end of the process: the device is gone.
-func TestBugsEndTheDevice(t *testing.T) {
-	bug := func() bool {
-		var none []int
-		return none[len(none)] == 0
-	}
-	for name, prepare := range map[string]func(*task, *backend.Job) outcome.Trap{
-		"kernel": func(t *task, _ *backend.Job) outcome.Trap {
-			t.items, t.block, t.kernel = 1, 1, func(*task, uint64, uint64) bool { return bug() }
-			return outcome.Trap{}
-		},
-		"worker": func(t *task, _ *backend.Job) outcome.Trap {
-			t.items, t.block, t.total = 1<<20, 1, 1<<30
-			t.kernel = func(*task, uint64, uint64) bool { return bug() }
-			return outcome.Trap{}
-		},
-		"prepare": func(*task, *backend.Job) outcome.Trap { bug(); return outcome.Trap{} },
+func bug() bool {
+	var none []int
+	return none[len(none)] == 0
+}
+
+// copyWith is the library's copy with another body.
+func copyWith(t *testing.T, d *Device, b native.Body) *code {
+	t.Helper()
+	p, err := d.Builtin("copy")
+	require.NoError(t, err)
+	c := *p.(*code)
+	c.body = &b
+	return &c
+}
+
+// A bug in what runs a program is no trap and no end of the process: it costs the
+// job. One in the device itself is the end of that.
+func TestBugs(t *testing.T) {
+	fine := func(*native.Call) (uint64, bool) { return 1 << 20, true }
+	grain := func(*native.Call) uint64 { return 1 }
+	for name, c := range map[string]struct {
+		body native.Body
+		want string
+	}{
+		"run":   {native.Body{Items: fine, Grain: grain, Run: func(*native.Call, uint64, uint64) bool { return bug() }}, "failed: deviceError"},
+		"items": {native.Body{Items: func(*native.Call) (uint64, bool) { return 0, bug() }}, "gone"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d, err := New(Options{Workers: 4})
 			require.NoError(t, err)
 			defer d.Close()
-			gone := make(goneSink, 1)
-			require.NoError(t, d.Start(gone))
+			told := make(sinkOf, 1)
+			require.NoError(t, d.Start(told))
 			one := backend.Dim3{X: 1, Y: 1, Z: 1}
-			job := &backend.Job{ID: 1, Op: backend.OpLaunch, Program: &builtin{prepare: prepare}, Grid: one, Block: one}
+			span := backend.Span{Host: make([]byte, 64)}
+			job := &backend.Job{ID: 1, Op: backend.OpLaunch, Program: copyWith(t, d, c.body), Grid: one, Block: one, Spans: []backend.Span{span, span}}
 			require.NoError(t, d.Submit(job))
-			require.NotEmpty(t, <-gone)
-			job.ID = 2
-			require.ErrorIs(t, d.Submit(job), gpuerr.DeviceLost)
+			require.Equal(t, c.want, <-told)
+			fill := &backend.Job{ID: 2, Op: backend.OpFill, Spans: []backend.Span{span}}
+			if c.want == "gone" {
+				require.ErrorIs(t, d.Submit(fill), gpuerr.DeviceLost)
+				return
+			}
+			require.NoError(t, d.Submit(fill))
+			require.Equal(t, "ok", <-told)
 		})
 	}
+}
+
+// What a fast body cannot do after all is done by the lane engine, from the start.
+func TestDeclinedBody(t *testing.T) {
+	d, err := New(Options{Workers: 4})
+	require.NoError(t, err)
+	defer d.Close()
+	told := make(sinkOf, 1)
+	require.NoError(t, d.Start(told))
+	src, dst := backend.Span{Host: []byte("abcdefghijklmnop")}, backend.Span{Host: make([]byte, 16)}
+	c := copyWith(t, d, native.Body{
+		Items: func(*native.Call) (uint64, bool) { return 16, true },
+		Grain: func(*native.Call) uint64 { return 1 },
+		Run: func(c *native.Call, lo, _ uint64) bool {
+			c.Bindings[1][lo%16] = 'x'
+			return lo < 8
+		},
+	})
+	one := backend.Dim3{X: 1, Y: 1, Z: 1}
+	require.NoError(t, d.Submit(&backend.Job{ID: 1, Op: backend.OpLaunch, Program: c, Grid: one, Block: one, Spans: []backend.Span{src, dst}}))
+	require.Equal(t, "ok", <-told)
+	require.Equal(t, src.Host, dst.Host)
 }
 
 func TestLowestFaultStays(t *testing.T) {
@@ -82,11 +109,65 @@ func TestLowestFaultStays(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, unix.Munmap(host)) })
 	job := &backend.Job{Spans: []backend.Span{{Host: host}}}
-	work := &task{slot: &slot{job: job}, items: 2048, block: 1024, perItem: 4, kernel: fillBlock}
-	work.words[0] = wordsOf(host)
+	work := &task{slot: &slot{job: job}, items: 2048, block: 1024, kernel: fillBlock, words: wordsOf(host)}
 	for _, block := range []uint64{1, 0, 1} {
 		work.next.Store(block)
-		work.work()
+		work.run(0)
 	}
 	require.Equal(t, outcome.Trap{Kind: outcome.MemoryGone}, work.outcome().Trap)
+}
+
+// However many forms of programs are launched, what is kept of them is bounded,
+// and what was used last stays.
+func TestKeptKernelsAreBounded(t *testing.T) {
+	d, err := New(Options{Workers: 2})
+	require.NoError(t, err)
+	defer d.Close()
+	p, err := d.Builtin("copy")
+	require.NoError(t, err)
+	job := func(n uint32) *backend.Job {
+		return &backend.Job{Program: p, Grid: backend.Dim3{X: 1, Y: 1, Z: 1}, Block: backend.Dim3{X: n, Y: 1, Z: 1}}
+	}
+	first, err := d.kernels.get(job(256), 2)
+	require.NoError(t, err)
+	for n := uint32(1); n <= 100; n++ {
+		_, err := d.kernels.get(job(n), 2)
+		require.NoError(t, err)
+		again, err := d.kernels.get(job(256), 1)
+		require.NoError(t, err)
+		require.Same(t, first, again)
+		require.LessOrEqual(t, len(p.(*code).variants), maxVariants)
+	}
+	require.Equal(t, maxVariants, d.kernels.recent.Len())
+	require.Len(t, first.workers, 2)
+	// Others' kernels go when together they take too much.
+	d.kernels.bytes += maxKernelBytes
+	_, err = d.kernels.get(job(7), 2)
+	require.NoError(t, err)
+	require.Equal(t, 1, d.kernels.recent.Len())
+	require.Len(t, p.(*code).variants, 1)
+	_, err = d.kernels.get(job(2000), 2)
+	require.Error(t, err)
+}
+
+// A loaded program is the library's when its bytes are.
+func TestLoadFindsTheFastBody(t *testing.T) {
+	d, err := New(Options{})
+	require.NoError(t, err)
+	defer d.Close()
+	bundle, _ := library.Bundle("vecadd_f32")
+	p, err := d.Load(context.Background(), bundle)
+	require.NoError(t, err)
+	require.NotNil(t, p.(*code).body)
+	parsed, err := program.Parse(bundle)
+	require.NoError(t, err)
+	bare, err := d.Load(context.Background(), parsed.SPIRV)
+	require.NoError(t, err)
+	require.Nil(t, bare.(*code).body, "another bundle")
+	slow, err := New(Options{LaneOnly: true})
+	require.NoError(t, err)
+	defer slow.Close()
+	p, err = slow.Load(context.Background(), bundle)
+	require.NoError(t, err)
+	require.Nil(t, p.(*code).body)
 }

@@ -42,7 +42,7 @@ type Execution struct {
 	EndedAt   time.Duration
 	End       End
 	Outcome   outcome.Outcome // as the device saw it
-	Bytes     uint64          // written
+	Bytes     uint64          // written; of a launch that ended ok, what it could write
 	StrayIOVA uint64          // what the IOMMU refused; 0: nothing
 	Digest    [32]byte        // with Options.LogDigests: SHA-256 of the writable spans in order
 }
@@ -82,8 +82,8 @@ func (l *executionLog) open(s *slot) logRef {
 		return 0
 	}
 	e := Execution{ID: s.id, Ordinal: s.ordinal, Op: s.job.Op, Fault: s.fault.Kind}
-	if p, ok := s.job.Program.(*builtin); ok && s.job.Op == backend.OpLaunch {
-		e.Program = p.info.Name
+	if s.job.Op == backend.OpLaunch {
+		e.Program = s.job.Program.Info().Name
 	}
 	l.ring[l.opened%uint64(len(l.ring))] = e
 	l.opened++

@@ -3,10 +3,14 @@
 // It behaves as hardware does: jobs wait in a FIFO of fixed depth, one engine
 // runs them one at a time and in order, device time is measured on the
 // monotonic clock, and completions arrive at the Sink from the device's own
-// goroutines, possibly before Submit has returned. A launch is grid × block
-// lanes in grid-stride loops, so that every grid covers every element; the same
-// job on the same memory always has the same result, however many workers the
-// engine uses.
+// goroutines, possibly before Submit has returned. The same job on the same memory
+// has the same result, however many workers the engine uses, unless its program
+// has a data race.
+//
+// Programs are SPIR-V: Load has package verify admit a bundle and package lane
+// compile it, and the built-in ones are those of package library, which are loaded
+// no otherwise. A launch runs on the fast body that package native has for its
+// bundle, or on the lane engine (launch.go).
 //
 //	Submit ──► queue ──runEngine──► kernel (runWorker…) ──► Sink.Complete
 //	              └── Cancel ──► runAttendant ──────────────► Sink.Complete
@@ -32,27 +36,24 @@
 package mock
 
 import (
-	"context"
-	"crypto/sha256"
 	"runtime"
-	"slices"
 	"sync"
 	"time"
 
 	"capgpu/gpu/backend"
 	"capgpu/gpuerr"
+	"capgpu/program"
 )
 
 // limits of the device, as a small GPU would have them.
 var limits = backend.Limits{
-	MaxThreadsPerBlock: 1024,
-	MaxBlockDim:        1024,
-	MaxGridDim:         65535,
-	MaxSharedBytes:     49152,
+	MaxThreadsPerBlock: program.MaxBlockThreads,
+	MaxBlockDim:        program.MaxBlockThreads,
+	MaxGridDim:         program.MaxGrid,
+	MaxSharedBytes:     program.MaxSharedBytes,
 	MaxBindings:        maxBindings,
-	MaxInlineBytes:     128,
+	MaxInlineBytes:     program.MaxInlineBytes,
 	MaxJobs:            maxJobs,
-	SubgroupSize:       32,
 	CancelBound:        cancelBound,
 }
 
@@ -62,15 +63,18 @@ var limits = backend.Limits{
 const cancelBound = 100 * time.Millisecond
 
 const (
-	maxJobs     = 16
-	maxBindings = 16
-	maxWorkers  = 4
+	maxJobs         = 16
+	maxBindings     = program.MaxBindings
+	maxWorkers      = 4
+	defaultSubgroup = 32
 )
 
 // Options of a Device. The zero value is a healthy device without a log.
 type Options struct {
 	MemoryBytes uint64 // told by Info; 0: 1 GiB
 	Workers     int    // goroutines that share a large job; 0: up to 4, as the host has CPUs
+	Subgroup    int    // lanes of a subgroup: 8, 16, 32 or 64; 0: 32
+	LaneOnly    bool   // run every program on the lane engine, also those with a fast body
 	Script      Script // what goes wrong, and when
 	LogEntries  int    // jobs that the execution log remembers; 0: no log
 	LogDigests  bool   // the log also has a SHA-256 over what each finished job could write
@@ -78,14 +82,21 @@ type Options struct {
 
 // Device is one software device.
 type Device struct {
-	info    backend.Info
-	sink    backend.Sink
-	started time.Time
-	crew    crew
-	work    chan struct{} // capacity 1: the engine should look at the queue
-	attend  chan struct{} // capacity 1: the attendant should look
-	done    chan struct{} // closed by Close
-	wg      sync.WaitGroup
+	info     backend.Info
+	subgroup int
+	laneOnly bool
+	kernels  kernels
+	sink     backend.Sink
+	started  time.Time
+	crew     crew
+	work     chan struct{} // capacity 1: the engine should look at the queue
+	attend   chan struct{} // capacity 1: the attendant should look
+	done     chan struct{} // closed by Close
+	wg       sync.WaitGroup
+
+	openMu sync.Mutex
+	// +checklocks:openMu
+	opened map[string]*code // of the library
 
 	mu sync.Mutex
 	// +checklocks:mu
@@ -139,8 +150,19 @@ func New(o Options) (*Device, error) {
 	if o.LogEntries < 0 {
 		return nil, gpuerr.New(gpuerr.Invalid, "LogEntries is %d; it must not be negative", o.LogEntries)
 	}
+	switch o.Subgroup {
+	case 0:
+		o.Subgroup = defaultSubgroup
+	case 8, 16, 32, 64:
+	default:
+		return nil, gpuerr.New(gpuerr.Invalid, "Subgroup is %d; it is 8, 16, 32 or 64", o.Subgroup)
+	}
 	d := &Device{
-		info:      backend.Info{Name: "mock", MemoryBytes: o.MemoryBytes, Limits: limits},
+		info:      backend.Info{Name: "mock", MemoryBytes: o.MemoryBytes, Limits: limits, LoadsPrograms: true},
+		subgroup:  o.Subgroup,
+		laneOnly:  o.LaneOnly,
+		kernels:   kernels{subgroup: o.Subgroup},
+		opened:    map[string]*code{},
 		work:      make(chan struct{}, 1),
 		attend:    make(chan struct{}, 1),
 		done:      make(chan struct{}),
@@ -150,6 +172,7 @@ func New(o Options) (*Device, error) {
 		faults:    newPlayer(o.Script),
 		log:       newExecutionLog(o.LogEntries, o.LogDigests),
 	}
+	d.info.Limits.SubgroupSize = uint32(o.Subgroup)
 	d.crew.init(o.Workers)
 	for i := range d.slots {
 		s := &d.slots[i]
@@ -161,32 +184,5 @@ func New(o Options) (*Device, error) {
 
 // Info implements backend.Backend.
 func (d *Device) Info() backend.Info { return d.info }
-
-// Programs implements backend.Backend.
-func (d *Device) Programs() []string {
-	names := make([]string, 0, len(builtins))
-	for name := range builtins {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
-}
-
-// Builtin implements backend.Backend.
-func (d *Device) Builtin(name string) (backend.Program, error) {
-	p, ok := builtins[name]
-	if !ok {
-		return nil, gpuerr.New(gpuerr.NoProgram, "the mock device has no program %.64q", name)
-	}
-	return p, nil
-}
-
-// Load implements backend.Backend. The device runs its built-in programs only.
-func (d *Device) Load(context.Context, []byte) (backend.Program, error) {
-	return nil, gpuerr.New(gpuerr.Unimplemented, "the mock device loads no programs; use a built-in one")
-}
-
-// digestOf names a built-in program.
-func digestOf(name string) [32]byte { return sha256.Sum256([]byte(name)) }
 
 var _ backend.Backend = (*Device)(nil)

@@ -164,7 +164,7 @@ func (s Script) Validate() error {
 
 func (f *Fault) validate() error {
 	_, knownOp := opNames[f.Op]
-	_, knownProgram := builtins[f.Program]
+	_, knownProgram := builtins[f.Program] // names of loaded ones are their makers' to choose
 	switch {
 	case f.Kind == NoFault || f.Kind >= numFaults:
 		return gpuerr.New(gpuerr.Invalid, "kind is missing or unknown")

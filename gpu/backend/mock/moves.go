@@ -1,0 +1,61 @@
+package mock
+
+import (
+	"capgpu/gpu/backend"
+	"capgpu/outcome"
+)
+
+// What the device does without a program: copies and fills.
+
+// Blocks between two looks at the stop flag: well under a millisecond, also when
+// every page is touched for the first time.
+const (
+	wordBlock = 32 << 10
+	byteBlock = 256 << 10
+)
+
+// prepareMove sets up a copy. Items are bytes.
+func (t *task) prepareMove(dst, src []byte) {
+	t.dst, t.src = dst, src
+	t.kernel, t.items, t.block = moveBlock, uint64(len(dst)), byteBlock
+	t.shared = 2*len(dst) >= parallelBytes
+	overlaps, same := overlap(dst, src)
+	t.serial = overlaps && !same
+	// As memmove: towards higher addresses it has to begin at the end.
+	t.reverse = t.serial && above(dst, src)
+}
+
+func moveBlock(t *task, _ int, lo, hi uint64) bool {
+	copy(t.dst[lo:hi], t.src[lo:hi])
+	return true
+}
+
+// prepareFill sets up a fill. Items are words. The core has seen to it that the
+// span consists of whole ones; one that does not is a trap.
+func (t *task) prepareFill(job *backend.Job) outcome.Trap {
+	span := job.Spans[0]
+	switch {
+	case !aligned(span.Host) || span.IOVA%4 != 0:
+		return outcome.Trap{Kind: outcome.Misaligned}
+	case len(span.Host)%4 != 0:
+		return outcome.Trap{Kind: outcome.Misaligned, Offset: uint64(len(span.Host)) &^ 3}
+	}
+	t.words, t.pattern = wordsOf(span.Host), job.Pattern
+	t.kernel, t.items, t.block = fillBlock, uint64(len(t.words)), wordBlock
+	t.shared = len(span.Host) >= parallelBytes
+	return outcome.Trap{}
+}
+
+// fillBlock goes by arrays of 8, so that the compiler checks bounds once for each.
+func fillBlock(t *task, _ int, lo, hi uint64) bool {
+	dst, v := t.words[lo:hi], t.pattern
+	for len(dst) >= 8 {
+		d := (*[8]uint32)(dst)
+		d[0], d[1], d[2], d[3], d[4], d[5], d[6], d[7] = v, v, v, v, v, v, v, v
+		dst = dst[8:]
+	}
+	for i := range dst {
+		dst[i] = v
+	}
+	return true
+}
