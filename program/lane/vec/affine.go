@@ -157,6 +157,62 @@ func StoreAffine32(mem []byte, a Affine, src []uint32) bool {
 	return storeAffine(mem, a, src, 4)
 }
 
+// StoreAffineMask stores the words of the lanes of mask. All lanes count for what
+// is outside of mem.
+func StoreAffineMask(mem []byte, a Affine, mask, src []uint32) bool {
+	if len(src) == 0 {
+		return true
+	}
+	if len(mask) < len(src) {
+		return false
+	}
+	a, ok := a.flat(mem, len(src), 4)
+	if !ok {
+		return false
+	}
+	for plane := a.W * a.H; ; src, mask = src[plane:], mask[plane:] {
+		storePlaneMask(mem, a, src[:plane], mask[:plane])
+		if len(src) == plane {
+			return true
+		}
+		a.At += a.Z
+	}
+}
+
+func storePlaneMask(mem []byte, a Affine, src, mask []uint32) {
+	if accelerated && a.X == 4 {
+		uncopyRowsMaskAVX2(mem, a.At, a.Y, a.W, src, mask)
+		return
+	}
+	for at := a.At; len(src) > 0; at += a.Y {
+		b := at
+		for i, v := range src[:a.W] {
+			if mask[i] != 0 {
+				binary.LittleEndian.PutUint32(mem[b:], v)
+			}
+			b += a.X
+		}
+		src, mask = src[a.W:], mask[a.W:]
+	}
+}
+
+// MulAddAffine is c + p·q for f32, the product rounded first, with p and q loaded
+// as by LoadAffine32: the inner step of a product of matrices. It is false, with
+// dst unspecified, where it has no short way or one would be outside: then do the
+// three steps. It has one where p is the same along x and q a run of words, or the
+// other way round, and rows are whole eights.
+func MulAddAffine(dst []uint32, pMem []byte, p Affine, qMem []byte, q Affine, c []uint32) bool {
+	if p.X != 0 {
+		pMem, p, qMem, q = qMem, q, pMem, p
+	}
+	if !accelerated || p.X != 0 || q.X != 4 || p.W != q.W || p.W%8 != 0 || len(c) < len(dst) ||
+		!p.plain(len(dst), len(pMem)) || !q.plain(len(dst), len(qMem)) {
+		return false
+	}
+	mulAddRowsAVX2(dst, c, pMem, p.At, p.Y, qMem, q.At, q.Y, p.W)
+	return true
+}
+
 // StoreAffine16 stores the low 2 bytes, as StoreAffine32 does words.
 func StoreAffine16(mem []byte, a Affine, src []uint32) bool { return storeAffine(mem, a, src, 2) }
 

@@ -17,3 +17,11 @@ func gatherRowsAVX2(dst []uint32, mem []byte, at, x, step, w int, shift, keep ui
 
 //go:noescape
 func uncopyRowsAVX2(mem []byte, at, step, w int, src []uint32)
+
+// mulAddRowsAVX2 takes one word of p for each row, and w of q.
+//
+//go:noescape
+func mulAddRowsAVX2(dst, c []uint32, p []byte, pAt, pStep int, q []byte, qAt, qStep, w int)
+
+//go:noescape
+func uncopyRowsMaskAVX2(mem []byte, at, step, w int, src, mask []uint32)

@@ -235,3 +235,115 @@ next:
 done:
 	VZEROUPPER
 	RET
+
+// func mulAddRowsAVX2(dst, c []uint32, p []byte, pAt, pStep int, q []byte, qAt, qStep, w int)
+// One word of p for each row times the words of q, rounded, and c added. w is a
+// multiple of 8.
+TEXT ·mulAddRowsAVX2(SB), NOSPLIT, $0-136
+	MOVQ dst_base+0(FP), DI
+	MOVQ dst_len+8(FP), R12
+	MOVQ c_base+24(FP), DX
+	MOVQ p_base+48(FP), SI
+	ADDQ pAt+72(FP), SI
+	MOVQ pStep+80(FP), R8
+	MOVQ q_base+88(FP), R10
+	ADDQ qAt+112(FP), R10
+	MOVQ qStep+120(FP), R11
+	MOVQ w+128(FP), R9
+	CMPQ R9, $16
+	JEQ narrow
+	TESTQ R12, R12
+	JLE done
+row:
+	VBROADCASTSS (SI), Y2
+	MOVQ R10, BX
+	MOVQ R9, CX
+	SUBQ $16, CX
+	JLT few
+many:
+	VMULPS (BX), Y2, Y0
+	VMULPS 32(BX), Y2, Y1
+	VADDPS (DX), Y0, Y0
+	VADDPS 32(DX), Y1, Y1
+	VMOVUPS Y0, (DI)
+	VMOVUPS Y1, 32(DI)
+	ADDQ $64, BX
+	ADDQ $64, DX
+	ADDQ $64, DI
+	SUBQ $16, CX
+	JGE many
+few:
+	ADDQ $8, CX
+	JLT next
+	VMULPS (BX), Y2, Y0
+	VADDPS (DX), Y0, Y0
+	VMOVUPS Y0, (DI)
+	ADDQ $32, DX
+	ADDQ $32, DI
+next:
+	ADDQ R8, SI
+	ADDQ R11, R10
+	SUBQ R9, R12
+	JGT row
+done:
+	VZEROUPPER
+	RET
+narrow: // rows of 16
+	SUBQ $16, R12
+	JLT done
+	VBROADCASTSS (SI), Y2
+	VMULPS (R10), Y2, Y0
+	VMULPS 32(R10), Y2, Y1
+	VADDPS (DX), Y0, Y0
+	VADDPS 32(DX), Y1, Y1
+	VMOVUPS Y0, (DI)
+	VMOVUPS Y1, 32(DI)
+	ADDQ R8, SI
+	ADDQ R11, R10
+	ADDQ $64, DX
+	ADDQ $64, DI
+	JMP narrow
+
+// func uncopyRowsMaskAVX2(mem []byte, at, step, w int, src, mask []uint32)
+// Lanes off the mask are not touched. R10 is the mask, as DI is the lanes.
+TEXT ·uncopyRowsMaskAVX2(SB), NOSPLIT, $0-96
+	MOVQ mem_base+0(FP), SI
+	ADDQ at+24(FP), SI
+	MOVQ step+32(FP), R8
+	MOVQ w+40(FP), R9
+	MOVQ src_base+48(FP), DI
+	MOVQ src_len+56(FP), R12
+	MOVQ mask_base+72(FP), R10
+	ROWS
+row:
+	MOVQ SI, BX
+	MOVQ R9, CX
+	SUBQ $8, CX
+	JLT rest
+eight:
+	VMOVDQU (R10), Y1
+	VPTEST Y1, Y1
+	JEQ none
+	VMOVDQU (DI), Y0
+	VPMASKMOVD Y0, Y1, (BX)
+none:
+	ADDQ $32, BX
+	ADDQ $32, DI
+	ADDQ $32, R10
+	SUBQ $8, CX
+	JGE eight
+rest:
+	TESTQ R11, R11
+	JEQ next
+	VPMASKMOVD (R10), Y14, Y1
+	VPMASKMOVD (DI), Y14, Y0
+	VPMASKMOVD Y0, Y1, (BX)
+	LEAQ (DI)(R11*4), DI
+	LEAQ (R10)(R11*4), R10
+next:
+	ADDQ R8, SI
+	SUBQ R9, R12
+	JGT row
+done:
+	VZEROUPPER
+	RET

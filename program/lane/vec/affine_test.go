@@ -95,3 +95,69 @@ func TestAffineFar(t *testing.T) {
 	require.False(t, LoadAffine32(dst, nil, Affine{W: 4, H: 1}))
 	require.False(t, LoadAffine32(dst, mem[:3], Affine{W: 4, H: 1}))
 }
+
+func TestStoreAffineMask(t *testing.T) {
+	both(t, func(t *testing.T) {
+		r := random()
+		for range 3000 {
+			a := Affine{W: 1 + r.IntN(40), H: 1 + r.IntN(4), X: []int{0, 4, 4, 12, -4}[r.IntN(5)], Y: 4 * r.IntN(50), Z: 4 * r.IntN(50)}
+			n := a.W * a.H * (1 + r.IntN(2))
+			a.At = 4 * a.W
+			mem := make([]byte, a.At+12*a.W+200*a.H+200+r.IntN(4))
+			want, src, mask := slices.Clone(mem), words(r, n), masks(r, n)
+			for i := range n {
+				if at := a.At + i%a.W*a.X + i/a.W%a.H*a.Y + i/(a.W*a.H)*a.Z; mask[i] != 0 {
+					binary.LittleEndian.PutUint32(want[at:], src[i])
+				}
+			}
+			require.True(t, StoreAffineMask(mem, a, mask, src))
+			require.True(t, bytes.Equal(want, mem), "%+v of %d lanes", a, n)
+			require.False(t, StoreAffineMask(mem[:a.At], a, mask, src))
+			require.False(t, StoreAffineMask(mem, a, mask[1:], src))
+			require.True(t, bytes.Equal(want, mem))
+		}
+	})
+}
+
+func TestMulAddAffine(t *testing.T) {
+	both(t, func(t *testing.T) {
+		r := random()
+		took := 0
+		for round := range 3000 {
+			w, h := 8*(1+r.IntN(5)), 1+r.IntN(20)
+			if round%5 == 0 {
+				w++
+			}
+			n := w * h
+			p, q := Affine{Y: 4 * r.IntN(40), W: w, H: h}, Affine{X: 4, Y: 4 * r.IntN(40), W: w, H: h}
+			ends := func(a Affine) int { return a.X*(w-1) + a.Y*(h-1) + 4 }
+			pMem, qMem := make([]byte, ends(p)), make([]byte, ends(q))
+			for _, m := range [][]byte{pMem, qMem} {
+				for i := 0; i < len(m); i += 4 {
+					binary.LittleEndian.PutUint32(m[i:], wordOf(r))
+				}
+			}
+			c, x, y, want := words(r, n), make([]uint32, n), make([]uint32, n), make([]uint32, n)
+			require.True(t, LoadAffine32(x, pMem, p))
+			require.True(t, LoadAffine32(y, qMem, q))
+			MulAdd(want, x, y, c)
+			if r.IntN(2) == 0 {
+				pMem, p, qMem, q = qMem, q, pMem, p
+			}
+			dst, intact := guarded(n)
+			if MulAddAffine(dst, pMem, p, qMem, q, c) {
+				took++
+				require.True(t, equal32(false, want, dst), "%+v %+v", p, q)
+			}
+			require.True(t, intact())
+			if MulAddAffine(c, pMem, p, qMem, q, c) {
+				require.True(t, equal32(false, want, c), "in place")
+			}
+			require.False(t, MulAddAffine(dst, pMem[1:], p, qMem, q, c))
+			require.False(t, MulAddAffine(dst, pMem, p, qMem[1:], q, c))
+		}
+		if accelerated {
+			require.Greater(t, took, 2000)
+		}
+	})
+}

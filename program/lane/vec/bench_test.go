@@ -89,6 +89,15 @@ func BenchmarkLanes(b *testing.B) {
 		add("LoadAffine32/"+p.name, func() { LoadAffine32(dst, mem, p.a) })
 		add("StoreAffine32/"+p.name, func() { StoreAffine32(mem, p.a, x) })
 	}
+	tile := Affine{Y: 2048, W: 16, H: 16}
+	line := Affine{X: 4, W: 16, H: 16}
+	add("MulAddAffine", func() {
+		if !MulAddAffine(dst, mem, tile, mem, line, z) {
+			LoadAffine32(x, mem, tile)
+			LoadAffine32(y, mem, line)
+			MulAdd(dst, x, y, z)
+		}
+	})
 	add("LoadSeq32", func() { LoadSeq32(dst, mem, 33) })
 	add("StoreSeq32", func() { StoreSeq32(mem, 33, x) })
 
