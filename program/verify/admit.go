@@ -105,7 +105,7 @@ const (
 func (v *verifier) program() (*Program, *program.Refusal) {
 	v.ids = make([]idInfo, max(v.m.Bound, 1))
 	for _, step := range []func() *program.Refusal{
-		v.preamble, v.debug, v.annotations, v.globals, v.interfaces, v.code, v.decorated, v.calls, v.flow,
+		v.preamble, v.annotations, v.globals, v.interfaces, v.code, v.decorated, v.calls, v.flow,
 	} {
 		if r := step(); r != nil {
 			return nil, r

@@ -63,6 +63,9 @@ func (v *verifier) annotations() *program.Refusal {
 		if target == 0 || uint64(target) >= uint64(len(v.ids)) {
 			return v.refuse(CodeID, in, "nothing defines %%%d", target)
 		}
+	}
+	for i := len(all) - 1; i >= 0; i-- { // backwards, so that the lists are in order
+		target := all[i].Arg(0)
 		v.decNext[i] = v.decHead[target]
 		v.decHead[target] = int32(i + 1)
 	}
@@ -89,10 +92,8 @@ func (v *verifier) decorated() *program.Refusal {
 			return v.refuse(CodeID, in, "nothing defines %%%d", in.Arg(0))
 		}
 	}
-	// The last annotation, by decoration, that was seen of the id under check: for
-	// members, there are too many of them for one pass, so layouts look for twins.
 	for id := range v.decHead {
-		var seen [8]uint64 // by decoration below 512
+		var seen [8]uint64 // by decoration below 512; layouts look for twins on members
 		for i := v.decHead[id]; i != 0; i = v.decNext[i-1] {
 			in := &v.m.Annotations[i-1]
 			if in.Op == spirv.OpMemberDecorate || in.Op == spirv.OpMemberDecorateString {
@@ -132,7 +133,7 @@ func (v *verifier) target(in *spirv.Inst, d spirv.Decoration, id spirv.ID) *prog
 	case spirv.DecorationSpecId:
 		ok = i.what == isConstant && (def.Op == spirv.OpSpecConstant || def.Op == spirv.OpSpecConstantTrue || def.Op == spirv.OpSpecConstantFalse)
 	case spirv.DecorationBuiltIn:
-		ok = i.what == isConstant || i.what == isVariable && i.fn == 0
+		ok = i.what == isConstant || i.what == isVariable && i.typ.class == spirv.StorageClassInput
 	case spirv.DecorationBinding, spirv.DecorationDescriptorSet:
 		ok = i.what == isVariable && i.fn == 0 && (i.typ.class == spirv.StorageClassStorageBuffer || i.typ.class == spirv.StorageClassUniform)
 	case spirv.DecorationNonWritable, spirv.DecorationNonReadable, spirv.DecorationRestrict, spirv.DecorationAliased,

@@ -321,6 +321,9 @@ func (v *verifier) terminator(fn *function, b *spirv.Block) *program.Refusal {
 		if len(in.Args) != 3 && len(in.Args) != 5 {
 			return v.refuse(CodeBranch, in, "branch weights come in twos")
 		}
+		if v.m.Version >= version16 && in.Args[1] == in.Args[2] {
+			return v.refuse(CodeBranch, in, "both ways are the same, as they may be before SPIR-V 1.6")
+		}
 	case spirv.OpSwitch:
 		if t := v.arg(in, 0); v.bad == nil && t.kind != kInt {
 			return v.badOperand(in, 0, "an integer")

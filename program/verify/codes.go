@@ -5,7 +5,6 @@ type Code = string
 
 // Findings of programs outside the profile: valid perhaps, but not ours.
 const (
-	CodeVersion     Code = "SPV-2000"
 	CodeCapability  Code = "SPV-2001"
 	CodeExtension   Code = "SPV-2002"
 	CodeImport      Code = "SPV-2003"
@@ -30,6 +29,7 @@ const (
 	CodeDeep        Code = "SPV-2025"
 	CodeLarge       Code = "SPV-2026"
 	CodeExpansion   Code = "SPV-2027"
+	CodeDead        Code = "SPV-2028"
 )
 
 // Findings of manifests that say otherwise than the module.
@@ -103,7 +103,6 @@ const (
 // Codes has every code of this package and what it says, in the words of
 // docs/program-profile.md and docs/adm.md.
 var Codes = map[Code]string{
-	CodeVersion:     "the module's version is not 1.0 to 1.6",
 	CodeCapability:  "a capability outside the profile",
 	CodeExtension:   "an extension outside the profile",
 	CodeImport:      "an extended instruction set outside the profile",
@@ -128,6 +127,7 @@ var Codes = map[Code]string{
 	CodeDeep:        "types or constructs nested deeper than the limit",
 	CodeLarge:       "a type or value larger than the limit",
 	CodeExpansion:   "a program larger than the limit once its calls are expanded",
+	CodeDead:        "a block that nothing leads to, not even a merge instruction",
 
 	CodeManifestEntry:     "the manifest's entry is not the module's",
 	CodeManifestBindings:  "the manifest's bindings are not the module's",

@@ -26,7 +26,7 @@ func (v *verifier) interfaces() *program.Refusal {
 	if v.entry == nil {
 		return v.refuse(CodeInterface, e, "%%%d is no function", e.Arg(1))
 	}
-	name, n := text(e.Args[2:])
+	name, n := spirv.Text(e.Args[2:])
 	v.entryName = name
 	if name == "" || len(name) > program.MaxNameBytes {
 		return v.refuse(CodeInterface, e, "a name of %d bytes; it has 1 to %d", len(name), program.MaxNameBytes)

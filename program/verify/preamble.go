@@ -14,7 +14,7 @@ type capability struct {
 	implies   []spirv.Capability
 }
 
-const version13, version14, version15 = 0x00010300, 0x00010400, 0x00010500
+const version13, version14, version15, version16 = 0x00010300, 0x00010400, 0x00010500, 0x00010600
 
 var capabilities = map[spirv.Capability]capability{
 	spirv.CapabilityMatrix:  {},
@@ -66,13 +66,10 @@ var foreign = map[spirv.Capability]Code{
 // preamble checks what comes before names and types.
 func (v *verifier) preamble() *program.Refusal {
 	m := v.m
-	if m.Version < 0x00010000 || m.Version > 0x00010600 || m.Version&0xFF0000FF != 0 {
-		return program.Refuse(CodeVersion, "", 4, "version word %#08x: the profile is SPIR-V 1.0 to 1.6", m.Version)
-	}
 	v.exts = make(map[string]bool, 4)
 	for i := range m.Extensions {
 		in := &m.Extensions[i]
-		name, _ := text(in.Args)
+		name, _ := spirv.Text(in.Args)
 		if !extensions[name] {
 			return v.refuse(CodeExtension, in, "extension %.80q is outside the profile", name)
 		}
@@ -87,11 +84,11 @@ func (v *verifier) preamble() *program.Refusal {
 	for i := range m.Imports {
 		in := &m.Imports[i]
 		v.ids[in.Result].what = isImport
-		switch name, _ := text(in.Args); {
+		switch name, _ := spirv.Text(in.Args); {
 		case name == "GLSL.std.450":
 			v.glsl = in.Result
 		case strings.HasPrefix(name, "NonSemantic."):
-			if m.Version < 0x00010600 && !v.exts[extNothing] {
+			if m.Version < version16 && !v.exts[extNothing] {
 				return v.refuse(CodeNeeds, in, "%.80q needs extension %s", name, extNothing)
 			}
 		default:
@@ -153,45 +150,6 @@ func (v *verifier) model() *program.Refusal {
 	e := &m.EntryPoints[0]
 	if model := spirv.ExecutionModel(e.Arg(0)); model != spirv.ExecutionModelGLCompute {
 		return v.refuse(CodeEntryPoints, e, "an entry point of the model %v; the profile has GLCompute", model)
-	}
-	return nil
-}
-
-// text is the literal string at the start of words, and how many it takes.
-func text(words []uint32) (string, int) {
-	var b strings.Builder
-	for i, w := range words {
-		for s := 0; s < 32; s += 8 {
-			c := byte(w >> s)
-			if c == 0 {
-				return b.String(), i + 1
-			}
-			b.WriteByte(c)
-		}
-	}
-	return b.String(), len(words)
-}
-
-// debug checks the ids of names and sources, which the module's own accessors use.
-func (v *verifier) debug() *program.Refusal {
-	for i := range v.m.Debug {
-		if in := &v.m.Debug[i]; in.Op == spirv.OpString {
-			v.ids[in.Result].what = isString
-		}
-	}
-	for i := range v.m.Debug {
-		in := &v.m.Debug[i]
-		switch in.Op {
-		case spirv.OpSource:
-			if len(in.Args) > 2 && v.info(in.Arg(2)).what != isString {
-				return v.refuse(CodeID, in, "file %%%d is not an OpString", in.Arg(2))
-			}
-		case spirv.OpMemberName:
-			d := v.m.Def(in.Arg(0))
-			if d == nil || d.Op != spirv.OpTypeStruct || uint64(in.Arg(1)) >= uint64(len(d.Args)) {
-				return v.refuse(CodeID, in, "%%%d has no member %d", in.Arg(0), in.Arg(1))
-			}
-		}
 	}
 	return nil
 }

@@ -138,7 +138,7 @@ func (r *races) block(b int, sum *raceSummary, report bool) (dirty uint64, clean
 				sum.exposed |= 1 << n
 			}
 			if report && r.written(dirty, n, in.Arg(0)) {
-				v.warn(WarnShared, in, "%s is read after a write, and no barrier is between", v.m.Name(v.info(in.Arg(0)).root))
+				v.warn(WarnShared, in, "%s is read after a write that may be another lane's, and no barrier is between", v.m.Name(v.info(in.Arg(0)).root))
 			}
 		case op == spirv.OpFunctionCall:
 			s := &r.sums[v.info(in.Arg(0)).num]

@@ -20,7 +20,9 @@ import (
 )
 
 // known are objections of spirv-val to what Admit lets pass, each with why.
-var known = []struct{ says, why string }{}
+var known = []struct{ says, why string }{
+	{"Memory Scope is limited to", "the profile has system scope, with a warning: the Abstract Device Machine does"},
+}
 
 // environment is the target of spirv-val for a module's version.
 func environment(module []byte) string {

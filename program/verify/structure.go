@@ -34,17 +34,16 @@ const (
 type structure struct {
 	constructs []construct
 	// in is the construct that a block lies in: for a header the one around its
-	// own. -1 for a block that is reached neither by branches nor as a merge or
-	// continue target.
+	// own.
 	in []int32
 	// own is the construct that a block is the header of, or -1.
 	own []int32
 	// cases is the case (the block at its start) that a block belongs to within
 	// the construct it lies in, if that is a switch; or -1.
 	cases []int32
-	// place is where the case that begins at a block is among the targets of its
-	// switch: the default is 0.
-	place []int32
+	// first and last are where the case that begins at a block is among the targets
+	// of its switch: the default is 0. entered is the case that falls through to it.
+	first, last, entered []int32
 	// graph has, besides the branches, edges from headers to their merge blocks
 	// and continue targets.
 	graph *spirv.CFG
@@ -63,13 +62,19 @@ func (s *structure) inside(b int) int32 {
 // little more strictly: see docs/program-profile.md.
 func (v *verifier) structured(fn *function) (*structure, *program.Refusal) {
 	n := len(fn.cfg.Blocks)
-	words := make([]int32, 4*n)
+	words := make([]int32, 6*n)
 	for i := range words {
 		words[i] = -1
 	}
-	s := &structure{in: words[:n], own: words[n : 2*n], cases: words[2*n : 3*n], place: words[3*n:]}
+	s := &structure{in: words[:n], own: words[n : 2*n], cases: words[2*n : 3*n],
+		first: words[3*n : 4*n], last: words[4*n : 5*n], entered: words[5*n:]}
 	if r := v.headers(fn, s); r != nil {
 		return nil, r
+	}
+	for b, block := range s.graph.Blocks {
+		if !s.graph.Reachable(b) {
+			return nil, program.Refuse(CodeDead, spirv.OpLabel.String(), block.Off, "nothing leads to the block %%%d", block.Label)
+		}
 	}
 	if r := v.nest(fn, s); r != nil {
 		return nil, r
@@ -146,9 +151,6 @@ func (v *verifier) nest(fn *function, s *structure) *program.Refusal {
 			continue
 		}
 		m := g.Blocks[x.header].Merge
-		if !g.Reachable(int(x.header)) {
-			continue
-		}
 		if !g.Dominates(int(x.header), int(x.merge)) {
 			return v.refuse(CodeMerge, m, "the merge block %%%d is reached by other ways than its header", m.Arg(0))
 		}
@@ -322,23 +324,27 @@ func (v *verifier) fallThrough(fn *function, s *structure, b, t int) *program.Re
 	if int(s.cases[t]) != t {
 		return v.refuse(CodeSwitch, in, "a branch into the middle of a case")
 	}
-	if from < 0 || s.place[from] != 0 && s.place[t] != 0 && s.place[t] != s.place[from]+1 {
+	if from < 0 || s.first[from] != 0 && s.first[t] != 0 && s.first[t] != s.last[from]+1 || s.entered[t] >= 0 && s.entered[t] != from {
 		return v.refuse(CodeSwitch, in, "a fall-through from %%%d to %%%d, which is not the next case", fn.cfg.Blocks[max(from, 0)].Label, fn.cfg.Blocks[t].Label)
 	}
+	s.entered[t] = from
 	return nil
 }
 
 // switchCases checks that the cases of a switch begin at its header.
 func (v *verifier) switchCases(fn *function, s *structure, b int) *program.Refusal {
 	x := &s.constructs[s.own[b]]
-	for i, t := range fn.cfg.Succs[b] {
+	for i, label := range fn.cfg.Blocks[b].Targets {
+		t := fn.cfg.Index[label]
 		if t == int(x.merge) || s.in[t] != s.own[b] {
 			continue // a break or continue, which edge looks at
 		}
 		if s.graph.Idom[t] != b {
 			return v.refuse(CodeSwitch, &fn.cfg.Blocks[b].Term, "the case %%%d is reached by other ways than the switch and a fall-through", fn.cfg.Blocks[t].Label)
 		}
-		s.place[t] = int32(i)
+		if s.last[t] = int32(i); s.first[t] < 0 {
+			s.first[t] = int32(i)
+		}
 	}
 	return nil
 }
@@ -348,7 +354,7 @@ func (v *verifier) switchCases(fn *function, s *structure, b int) *program.Refus
 func (v *verifier) loops(fn *function, s *structure) *program.Refusal {
 	for i := range s.constructs {
 		x := &s.constructs[i]
-		if x.kind != loop || s.in[x.header] < 0 {
+		if x.kind != loop {
 			continue
 		}
 		m := fn.cfg.Blocks[x.header].Merge

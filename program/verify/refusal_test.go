@@ -1,0 +1,350 @@
+package verify_test
+
+import (
+	"encoding/binary"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"capgpu/program"
+	"capgpu/program/spirv"
+	"capgpu/program/spirv/spirvtest"
+	"capgpu/program/verify"
+)
+
+type builder = spirvtest.Builder
+type id = spirv.ID
+
+// refused is a module that is refused: with this code, at the nth (from 0; -1: the
+// last) instruction of this opcode.
+type refused struct {
+	code  verify.Code
+	op    spirv.Opcode
+	n     int
+	says  string
+	build func(b *builder)
+}
+
+// kernel adds an entry point with this body.
+func kernel(b *builder, body func()) id {
+	main := b.Func(b.Void())
+	body()
+	b.Return()
+	b.End()
+	b.Compute(main, "main", 64, 1, 1)
+	return main
+}
+
+// empty adds an entry point that does nothing.
+func empty(b *builder) { kernel(b, func() {}) }
+
+// u32s is a buffer of integers and a pointer to its first.
+func u32s(b *builder, binding uint32) (buffer id, first func() id) {
+	buffer = b.Buffer(binding, b.Uint(32), 4)
+	return buffer, func() id { return b.Access(spirv.StorageClassStorageBuffer, b.Uint(32), buffer, b.U32(0), b.U32(0)) }
+}
+
+// offset is where the nth instruction of an opcode is, in bytes; -1 if nowhere.
+func offset(module []byte, op spirv.Opcode, n int) int {
+	var all []int
+	for i := 20; i+4 <= len(module); {
+		w := binary.LittleEndian.Uint32(module[i:])
+		if spirv.Opcode(w&0xFFFF) == op {
+			all = append(all, i)
+		}
+		i += int(w>>16) * 4
+	}
+	if n < 0 {
+		n += len(all)
+	}
+	if n < 0 || n >= len(all) {
+		return -1
+	}
+	return all[n]
+}
+
+func TestRefusals(t *testing.T) {
+	seen := map[verify.Code]bool{}
+	for _, list := range [][]refused{outsideCases, invalidCases, flowCases, machineCases} {
+		for _, c := range list {
+			b := spirvtest.New()
+			c.build(b)
+			module := b.Bytes()
+			_, err := verify.Admit(module, verify.DefaultLimits())
+			var r *program.Refusal
+			require.ErrorAs(t, err, &r, "%s: %s", c.code, c.says)
+			require.Equal(t, c.code, r.Code, "%s: %v", c.says, r)
+			require.Contains(t, r.Message, c.says)
+			require.Equal(t, c.op.String(), r.Op, "%v", r)
+			require.Equal(t, offset(module, c.op, c.n), int(r.Off), "%v", r)
+			seen[c.code] = true
+		}
+	}
+	for code := range verify.Codes {
+		if code[0] != 'W' && !(code >= "SPV-2100" && code < "SPV-3000") {
+			require.True(t, seen[code], "no module here is refused with %s: %s", code, verify.Codes[code])
+		}
+	}
+}
+
+var outsideCases = []refused{
+	{verify.CodeCapability, spirv.OpCapability, -1, "Geometry", func(b *builder) { b.Capability(spirv.CapabilityGeometry); empty(b) }},
+	{verify.CodeExtension, spirv.OpExtension, 0, "SPV_KHR_variable_pointers", func(b *builder) { b.Extension("SPV_KHR_variable_pointers"); empty(b) }},
+	{verify.CodeImport, spirv.OpExtInstImport, 0, "OpenCL.std", func(b *builder) { b.Import("OpenCL.std"); empty(b) }},
+	{verify.CodeModel, spirv.OpMemoryModel, 0, "OpenCL", func(b *builder) {
+		b.Model(spirv.AddressingModelLogical, spirv.MemoryModelOpenCL)
+		empty(b)
+	}},
+	{verify.CodeModel, spirv.OpMemoryModel, 0, "Physical32", func(b *builder) {
+		b.Model(spirv.AddressingModelPhysical32, spirv.MemoryModelGLSL450)
+		empty(b)
+	}},
+	{verify.CodeEntryPoints, spirv.OpEntryPoint, 0, "Fragment", func(b *builder) {
+		f := b.Func(b.Void())
+		b.Return()
+		b.End()
+		b.Entry(spirv.ExecutionModelFragment, f, "main")
+	}},
+	{verify.CodeEntryPoints, spirv.OpEntryPoint, 1, "2 entry points", func(b *builder) {
+		f := kernel(b, func() {})
+		b.Compute(f, "other", 1, 1, 1)
+	}},
+	{verify.CodeEntryPoints, spirv.OpMemoryModel, 0, "0 entry points", func(b *builder) {}},
+	{verify.CodeMode, spirv.OpExecutionMode, 1, "ContractionOff", func(b *builder) {
+		b.Mode(kernel(b, func() {}), spirv.ExecutionModeContractionOff)
+	}},
+	{verify.CodeOpcode, spirv.OpDPdx, 0, "", func(b *builder) {
+		kernel(b, func() { b.Op(spirv.OpDPdx, b.Float(32), b.F32(1)) })
+	}},
+	{verify.CodeOpcode, spirv.OpCopyMemory, 0, "", func(b *builder) {
+		kernel(b, func() { v := b.Local(b.Float(32)); b.Do(spirv.OpCopyMemory, v, v) })
+	}},
+	{verify.CodeType, spirv.OpTypeMatrix, 0, "", func(b *builder) {
+		b.Declare(spirv.OpTypeMatrix, b.ID(), b.Vec(b.Float(32), 2), 2)
+		empty(b)
+	}},
+	{verify.CodeType, spirv.OpTypeInt, 0, "24 bits", func(b *builder) { b.Uint(24); empty(b) }},
+	{verify.CodeType, spirv.OpTypeVector, 0, "8 components", func(b *builder) { b.Vec(b.Float(32), 8); empty(b) }},
+	{verify.CodeClass, spirv.OpTypePointer, 0, "Output", func(b *builder) { b.Pointer(spirv.StorageClassOutput, b.Float(32)); empty(b) }},
+	{verify.CodeClass, spirv.OpVariable, 0, "uniform buffer", func(b *builder) {
+		b.Global(spirv.StorageClassUniform, b.Block([]uint32{0}, b.Uint(32)))
+		empty(b)
+	}},
+	{verify.CodeDecoration, spirv.OpDecorate, 0, "Flat", func(b *builder) {
+		b.Decorate(b.Shared(b.Uint(32)), spirv.DecorationFlat)
+		empty(b)
+	}},
+	{verify.CodeBuiltIn, spirv.OpVariable, 0, "VertexIndex", func(b *builder) {
+		b.Input(b.Uint(32), spirv.BuiltInVertexIndex)
+		empty(b)
+	}},
+	{verify.CodeSmall, spirv.OpIAdd, 0, "16 bits", func(b *builder) {
+		b.Capability(spirv.CapabilityInt16)
+		kernel(b, func() { c := b.Const(b.Uint(16), 1); b.Op(spirv.OpIAdd, b.Uint(16), c, c) })
+	}},
+	{verify.CodeExtended, spirv.OpExtInst, 0, "PackDouble2x32", func(b *builder) {
+		b.Capability(spirv.CapabilityFloat64)
+		kernel(b, func() { b.Ext(spirv.GLSLPackDouble2x32, b.Float(64), b.Null(b.Vec(b.Uint(32), 2))) })
+	}},
+	{verify.CodePointer, spirv.OpSelect, 0, "", func(b *builder) {
+		kernel(b, func() {
+			v := b.Local(b.Uint(32))
+			b.Op(spirv.OpSelect, b.Pointer(spirv.StorageClassFunction, b.Uint(32)), b.BoolConst(true), v, v)
+		})
+	}},
+	{verify.CodePointer, spirv.OpTypePointer, 1, "pointer to a pointer", func(b *builder) {
+		b.Pointer(spirv.StorageClassFunction, b.Pointer(spirv.StorageClassFunction, b.Uint(32)))
+		empty(b)
+	}},
+	{verify.CodePointer, spirv.OpFunctionParameter, 0, "handed to a function", func(b *builder) {
+		b.Func(b.Void(), b.Pointer(spirv.StorageClassStorageBuffer, b.Uint(32)))
+		b.Return()
+		b.End()
+		empty(b)
+	}},
+	{verify.CodeScope, spirv.OpControlBarrier, 0, "Device", func(b *builder) {
+		kernel(b, func() { b.Do(spirv.OpControlBarrier, b.U32(1), b.U32(1), b.U32(0)) })
+	}},
+	{verify.CodeScope, spirv.OpGroupNonUniformIAdd, 0, "ClusteredReduce", func(b *builder) {
+		b.Capability(spirv.CapabilityGroupNonUniformArithmetic, spirv.CapabilityGroupNonUniform)
+		kernel(b, func() {
+			b.Op(spirv.OpGroupNonUniformIAdd, b.Uint(32), b.U32(3), spirv.GroupOperationClusteredReduce, b.U32(1))
+		})
+	}},
+	{verify.CodeMemory, spirv.OpFunction, 0, "control", func(b *builder) {
+		main := b.ID()
+		b.Do(spirv.OpFunction, b.Void(), main, 0x10000, b.FuncType(b.Void()))
+		b.Do(spirv.OpLabel, b.ID())
+		b.Do(spirv.OpReturn)
+		b.Do(spirv.OpFunctionEnd)
+		b.Compute(main, "main", 1, 1, 1)
+	}},
+	{verify.CodeBinding, spirv.OpVariable, 0, "set 2", func(b *builder) {
+		v := b.Global(spirv.StorageClassStorageBuffer, b.Block([]uint32{0}, b.Uint(32)))
+		b.Decorate(v, spirv.DecorationDescriptorSet, 2)
+		b.Decorate(v, spirv.DecorationBinding, 0)
+		empty(b)
+	}},
+	{verify.CodeBinding, spirv.OpVariable, 0, "binding 16", func(b *builder) { u32s(b, 16); empty(b) }},
+	{verify.CodeBinding, spirv.OpVariable, 1, "already", func(b *builder) { u32s(b, 0); u32s(b, 0); empty(b) }},
+	{verify.CodeBinding, spirv.OpVariable, 0, "array of buffers", func(b *builder) {
+		b.Global(spirv.StorageClassStorageBuffer, b.Array(b.Block([]uint32{0}, b.Uint(32)), b.U32(2), 0))
+		empty(b)
+	}},
+	{verify.CodeInline, spirv.OpVariable, 1, "second", func(b *builder) {
+		b.Push([]uint32{0}, b.Uint(32))
+		b.Push([]uint32{0}, b.Uint(32))
+		empty(b)
+	}},
+	{verify.CodeInline, spirv.OpVariable, 0, "limit is 128", func(b *builder) {
+		b.Push([]uint32{0}, b.Array(b.Uint(32), b.U32(33), 4))
+		empty(b)
+	}},
+	{verify.CodeBlock, spirv.OpExecutionMode, 0, "limit is 1024", func(b *builder) {
+		f := b.Func(b.Void())
+		b.Return()
+		b.End()
+		b.Compute(f, "main", 64, 32, 1)
+	}},
+	{verify.CodeSpecID, spirv.OpDecorate, 0, "SpecId 1", func(b *builder) { b.Spec(1, b.Uint(32), 1); empty(b) }},
+	{verify.CodeSpecID, spirv.OpTypeArray, 0, "computed", func(b *builder) {
+		n := b.Spec(3, b.Uint(32), 8)
+		b.Shared(b.Array(b.Uint(32), b.SpecOp(b.Uint(32), spirv.OpIMul, n, b.U32(2)), 0))
+		empty(b)
+	}},
+	{verify.CodeSpecOp, spirv.OpSpecConstantOp, 0, "division by zero", func(b *builder) {
+		b.SpecOp(b.Uint(32), spirv.OpUDiv, b.U32(1), b.Spec(9, b.Uint(32), 0))
+		empty(b)
+	}},
+	{verify.CodeDeep, spirv.OpTypeStruct, 16, "deeper", func(b *builder) {
+		t := b.Uint(32)
+		for range 20 {
+			t = b.Struct(t)
+		}
+		empty(b)
+	}},
+	{verify.CodeLarge, spirv.OpLoad, 0, "limit is 4096", func(b *builder) {
+		t := b.Array(b.Uint(32), b.U32(2000), 0)
+		s := b.Shared(t)
+		kernel(b, func() { b.Load(t, s) })
+	}},
+	{verify.CodeExpansion, spirv.OpFunction, -1, "calls expanded", func(b *builder) {
+		var f id
+		for i := range 40 {
+			g := b.Func(b.Void())
+			for range min(i, 2) {
+				b.Call(b.Void(), f)
+			}
+			b.Return()
+			b.End()
+			f = g
+		}
+		kernel(b, func() { b.Call(b.Void(), f) })
+	}},
+}
+
+var machineCases = []refused{
+	{verify.CodeHostMemory, spirv.OpTypePointer, 0, "physical addresses", func(b *builder) {
+		b.Pointer(spirv.StorageClassPhysicalStorageBuffer, b.Uint(32))
+		empty(b)
+	}},
+	{verify.CodeHostMemory, spirv.OpCapability, -1, "PhysicalStorageBufferAddresses", func(b *builder) {
+		b.Capability(spirv.CapabilityPhysicalStorageBufferAddresses)
+		empty(b)
+	}},
+	{verify.CodeElement, spirv.OpVariable, 0, "bool", func(b *builder) { b.Buffer(0, b.Bool(), 4); empty(b) }},
+	{verify.CodeRecursion, spirv.OpFunctionCall, 1, "calls itself", func(b *builder) {
+		f := b.Func(b.Void())
+		g := b.ID()
+		b.Call(b.Void(), g)
+		b.Return()
+		b.End()
+		t := b.FuncType(b.Void())
+		b.Do(spirv.OpFunction, b.Void(), g, 0, t)
+		b.Do(spirv.OpLabel, b.ID())
+		b.Do(spirv.OpFunctionCall, b.Void(), b.ID(), f)
+		b.Do(spirv.OpReturn)
+		b.Do(spirv.OpFunctionEnd)
+		kernel(b, func() { b.Call(b.Void(), f) })
+	}},
+	{verify.CodeDispatch, spirv.OpFunctionCall, 0, "no function", func(b *builder) {
+		kernel(b, func() { b.Call(b.Void(), b.U32(7)) })
+	}},
+	{verify.CodeDispatch, spirv.OpCapability, -1, "FunctionPointersINTEL", func(b *builder) {
+		b.Capability(spirv.CapabilityFunctionPointersINTEL)
+		empty(b)
+	}},
+	{verify.CodeStack, spirv.OpFunction, -1, "private memory", func(b *builder) {
+		t := b.Array(b.Uint(32), b.U32(600), 0)
+		f := b.Func(b.Void())
+		b.Local(t)
+		b.Return()
+		b.End()
+		kernel(b, func() { b.Local(t); b.Call(b.Void(), f) })
+	}},
+	{verify.CodeNotVoid, spirv.OpFunction, 0, "returns a value", func(b *builder) {
+		main := b.Func(b.Uint(32))
+		b.ReturnValue(b.U32(1))
+		b.End()
+		b.Compute(main, "main", 1, 1, 1)
+	}},
+	{verify.CodeHeap, spirv.OpVariableLengthArrayINTEL, 0, "", func(b *builder) {
+		kernel(b, func() {
+			b.Op(spirv.OpVariableLengthArrayINTEL, b.Pointer(spirv.StorageClassFunction, b.Uint(32)), b.U32(7))
+		})
+	}},
+	{verify.CodePanic, spirv.OpKill, 0, "", func(b *builder) {
+		main := b.Func(b.Void())
+		b.Do(spirv.OpKill)
+		b.End()
+		b.Compute(main, "main", 1, 1, 1)
+	}},
+	{verify.CodeDimensions, spirv.OpSpecConstant, 0, "workgroup's size", func(b *builder) { b.Spec(0, b.Float(32), 0); empty(b) }},
+	{verify.CodeCapture, spirv.OpVariable, 0, "bool", func(b *builder) { b.Push([]uint32{0}, b.Bool()); empty(b) }},
+	{verify.CodeSharedPlace, spirv.OpVariable, 0, "outside functions", func(b *builder) {
+		kernel(b, func() {
+			b.Op(spirv.OpVariable, b.Pointer(spirv.StorageClassWorkgroup, b.Uint(32)), spirv.StorageClassWorkgroup)
+		})
+	}},
+	{verify.CodeSharedDynamic, spirv.OpVariable, 1, "second dynamic", func(b *builder) {
+		t := b.Array(b.Uint(32), b.Spec(3, b.Uint(32), 8), 0)
+		x, y := b.Shared(t), b.Shared(t)
+		kernel(b, func() {
+			for _, s := range []id{x, y} {
+				b.Store(b.Access(spirv.StorageClassWorkgroup, b.Uint(32), s, b.U32(0)), b.U32(1))
+			}
+		})
+	}},
+	{verify.CodeSharedSize, spirv.OpVariable, 0, "limit is 49152", func(b *builder) {
+		s := b.Shared(b.Array(b.Uint(32), b.U32(20000), 0))
+		kernel(b, func() { b.Store(b.Access(spirv.StorageClassWorkgroup, b.Uint(32), s, b.U32(0)), b.U32(1)) })
+	}},
+	{verify.CodeAtomicPointee, spirv.OpAtomicLoad, 0, "other than a number", func(b *builder) {
+		s := b.Shared(b.Vec(b.Uint(32), 2))
+		kernel(b, func() { b.Op(spirv.OpAtomicLoad, b.Vec(b.Uint(32), 2), s, b.U32(1), b.U32(0)) })
+	}},
+	{verify.CodeAtomicPointee, spirv.OpAtomicIAdd, 0, "not for this type", func(b *builder) {
+		s := b.Shared(b.Float(32))
+		kernel(b, func() { b.Op(spirv.OpAtomicIAdd, b.Float(32), s, b.U32(1), b.U32(0), b.F32(1)) })
+	}},
+	{verify.CodeAtomicType, spirv.OpAtomicIAdd, 0, "16 bits", func(b *builder) {
+		b.Capability(spirv.CapabilityInt16)
+		s := b.Shared(b.Uint(16))
+		kernel(b, func() { b.Op(spirv.OpAtomicIAdd, b.Uint(16), s, b.U32(1), b.U32(0), b.Const(b.Uint(16), 1)) })
+	}},
+	{verify.CodeAtomicType, spirv.OpAtomicExchange, 0, "64 bits", func(b *builder) {
+		b.Capability(spirv.CapabilityFloat64)
+		s := b.Shared(b.Float(64))
+		kernel(b, func() { b.Op(spirv.OpAtomicExchange, b.Float(64), s, b.U32(1), b.U32(0), b.F64(1)) })
+	}},
+	{verify.CodeAtomicMemory, spirv.OpAtomicIAdd, 0, "Function", func(b *builder) {
+		kernel(b, func() { b.Op(spirv.OpAtomicIAdd, b.Uint(32), b.Local(b.Uint(32)), b.U32(1), b.U32(0), b.U32(1)) })
+	}},
+	{verify.CodeShuffle, spirv.OpGroupNonUniformShuffle, 0, "move its parts", func(b *builder) {
+		b.Capability(spirv.CapabilityGroupNonUniformShuffle)
+		kernel(b, func() {
+			t := b.Struct(b.Uint(32))
+			b.Op(spirv.OpGroupNonUniformShuffle, t, b.U32(3), b.Null(t), b.U32(0))
+		})
+	}},
+}
