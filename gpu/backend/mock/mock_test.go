@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
+	"fmt"
 	"math"
 	"testing"
 
@@ -14,6 +15,7 @@ import (
 	"capgpu/gpu/backend/mock"
 	"capgpu/gpuerr"
 	"capgpu/outcome"
+	"capgpu/program/library"
 )
 
 // signalSink tells when a job is done, without allocating.
@@ -91,7 +93,13 @@ func TestOutstandingIDsAreUnique(t *testing.T) {
 }
 
 func TestSteadyStateAllocatesNothing(t *testing.T) {
-	d, s := started(t, mock.Options{Workers: 2, LogEntries: 16})
+	for _, laneOnly := range []bool{false, true} {
+		t.Run(fmt.Sprintf("laneOnly=%v", laneOnly), func(t *testing.T) { testSteadyState(t, laneOnly) })
+	}
+}
+
+func testSteadyState(t *testing.T, laneOnly bool) {
+	d, s := started(t, mock.Options{Workers: 2, LogEntries: 16, LaneOnly: laneOnly})
 	buf := func(n int) backend.Span { return backend.Span{Host: make([]byte, n)} }
 	large := []backend.Span{buf(1 << 20), buf(1 << 20), buf(1 << 20)}
 	for name, job := range map[string]*backend.Job{
@@ -162,14 +170,35 @@ func TestLowestFaultWins(t *testing.T) {
 }
 
 func BenchmarkLaunch(b *testing.B) {
-	d, s := started(b, mock.Options{})
-	job := launch(b, d, "vecadd_f32", nil, backend.Span{Host: make([]byte, 64)}, backend.Span{Host: make([]byte, 64)}, backend.Span{Host: make([]byte, 64)})
-	b.ReportAllocs()
-	for b.Loop() {
-		if err := d.Submit(job); err != nil {
-			b.Fatal(err)
-		}
-		<-s.done
+	for name, o := range map[string]mock.Options{"body": {}, "lanes": {LaneOnly: true}} {
+		b.Run(name, func(b *testing.B) {
+			d, s := started(b, o)
+			buf := func() backend.Span { return backend.Span{Host: make([]byte, 64)} }
+			job := launch(b, d, "vecadd_f32", nil, buf(), buf(), buf())
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := d.Submit(job); err != nil {
+					b.Fatal(err)
+				}
+				<-s.done
+			}
+		})
+	}
+}
+
+// BenchmarkLoad admits and compiles a program of some kilobytes.
+func BenchmarkLoad(b *testing.B) {
+	d, _ := started(b, mock.Options{})
+	for _, name := range []string{"vecadd_f32", "matmul_tiled_f32", "attention_f32", "sample_topk_f32"} {
+		bundle, _ := library.Bundle(name)
+		b.Run(fmt.Sprintf("%s/%d", name, len(bundle)), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := d.Load(b.Context(), bytes.Clone(bundle)); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }
 
