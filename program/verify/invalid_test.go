@@ -267,12 +267,6 @@ var flowCases = []refused{
 		b.End()
 		b.Compute(main, "main", 1, 1, 1)
 	}},
-	{verify.CodeOrder, spirv.OpVariable, 0, "start of the function", func(b *builder) {
-		kernel(b, func() {
-			b.Op(spirv.OpNot, b.Uint(32), b.U32(1))
-			b.Op(spirv.OpVariable, b.Pointer(spirv.StorageClassFunction, b.Uint(32)), spirv.StorageClassFunction)
-		})
-	}},
 	{verify.CodeDeep, spirv.OpSelectionMerge, -1, "deeper", func(b *builder) {
 		kernel(b, func() {
 			var nest func(n int)
