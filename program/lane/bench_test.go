@@ -21,9 +21,9 @@ func BenchmarkLibrary(b *testing.B) {
 		sizes []uint32
 		flops float64
 	}{
-		{"vecadd_f32", []uint32{1 << 20}, 1 << 20},
-		{"saxpy_f32", []uint32{1 << 20}, 2 << 20},
-		{"reduce_f32", []uint32{1 << 20}, 1 << 20},
+		{"vecadd_f32", []uint32{1 << 20, 1 << 20, 1 << 20}, 1 << 20},
+		{"saxpy_f32", []uint32{1 << 20, 1 << 20}, 2 << 20},
+		{"reduce_f32", []uint32{1 << 20, 1}, 1 << 20},
 		{"matvec_f32", []uint32{2048, 2048}, 2 * 2048 * 2048},
 		{"matvec_wg_f32", []uint32{2048, 2048}, 2 * 2048 * 2048},
 		{"matvec_q8_0", []uint32{2048, 2048}, 2 * 2048 * 2048},

@@ -82,6 +82,18 @@ func Compile(p *verify.Program, o Options) (k *Kernel, err error) {
 			panic(e)
 		}
 	}()
+	f := front(p, o)
+	k = f.emit(f.allocate(), o)
+	k.module = p.Module
+	k.inline = int(p.Info.InlineBytes)
+	if n := k.MemoryBytes(); n > maxWorkerBytes {
+		return nil, program.Refuse("E-GPU-4012", "", 0, "a workgroup of %d lanes needs %d bytes for registers and local variables, more than %d", k.lanes, n, maxWorkerBytes)
+	}
+	return k, nil
+}
+
+// front is everything before registers: the program in internal form.
+func front(p *verify.Program, o Options) *fn {
 	l := newLowerer(p, o)
 	f := l.run()
 	f.limit *= 8 // what follows adds copies and address arithmetic
@@ -99,13 +111,7 @@ func Compile(p *verify.Program, o Options) (k *Kernel, err error) {
 	f.hoist()
 	f.foldTerms()
 	f.drop()
-	k = f.emit(f.allocate(), o)
-	k.module = p.Module
-	k.inline = int(p.Info.InlineBytes)
-	if n := k.MemoryBytes(); n > maxWorkerBytes {
-		return nil, program.Refuse("E-GPU-4012", "", 0, "a workgroup of %d lanes needs %d bytes for registers and local variables, more than %d", k.lanes, n, maxWorkerBytes)
-	}
-	return k, nil
+	return f
 }
 
 var errInternal = errors.New("an instruction without a meaning")
