@@ -3,6 +3,7 @@ package vec
 import (
 	"math"
 	"math/big"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -45,7 +46,7 @@ func TestHalf(t *testing.T) {
 				quiet |= 0x200
 				require.Equal(t, uint32(h)&0x8000<<16|0xFF<<23|1<<22|uint32(h)&0x3FF<<13, f[h], "the payload of %#x", h)
 			}
-			require.Equal(t, quiet, back[h])
+			equal(t, quiet, back[h], "half %#x", h)
 		}
 		// Between two halves: the middle, and just beside it.
 		for h := range uint32(0x7C00) {
@@ -53,7 +54,7 @@ func TestHalf(t *testing.T) {
 			a, dst := []uint32{mid - 1, mid, mid + 1, mid | 1<<31}, make([]uint32, 4)
 			down(dst, a)
 			even := h + h&1
-			require.Equal(t, []uint32{h, even, h + 1, even | 0x8000}, dst, "above half %#x", h)
+			require.True(t, slices.Equal([]uint32{h, even, h + 1, even | 0x8000}, dst), "above half %#x: %x", h, dst)
 		}
 		check1(t, "half of float", down, model1{half, true})
 		check1(t, "float of half", up, model1{func(x uint32) uint32 { return fb(fromHalf(x & 0xFFFF)) }, false})
@@ -126,7 +127,7 @@ func TestWiden(t *testing.T) {
 	Iota(h, 0, 1)
 	f(dst, h)
 	for i := range h {
-		require.True(t, sameL(bL(fromHalf(h[i])), dst[i]), "half %#x", i)
+		equal(t, true, sameL(bL(fromHalf(h[i])), dst[i]), "half %#x", i)
 	}
 	_, ok = Widen(spirv.OpIAdd, 32)
 	require.False(t, ok)

@@ -12,7 +12,7 @@ import (
 func TestMasks(t *testing.T) {
 	both(t, func(t *testing.T) {
 		r := random()
-		for round := range 40 * maxLen {
+		for round := range 15 * maxLen {
 			n := round % maxLen
 			m, c := masks(r, n), masks(r, n)
 			count, first, all := 0, -1, true
@@ -37,8 +37,8 @@ func TestMasks(t *testing.T) {
 			require.Equal(t, Any(yes), anyYes)
 			require.Equal(t, Any(no), anyNo)
 			for i := range m {
-				require.Equal(t, m[i]&c[i], yes[i])
-				require.Equal(t, m[i]&^c[i], no[i])
+				equal(t, m[i]&c[i], yes[i], "lane %d", i)
+				equal(t, m[i]&^c[i], no[i], "lane %d", i)
 			}
 			require.Equal(t, count, Count(yes)+Count(no))
 			And(dst, m, c)
@@ -61,8 +61,8 @@ func TestMasks(t *testing.T) {
 				if m[i] != 0 {
 					w, s = src[i], 7
 				}
-				require.Equal(t, w, got[i])
-				require.Equal(t, s, gotS[i])
+				equal(t, w, got[i], "lane %d", i)
+				equal(t, s, gotS[i], "lane %d", i)
 			}
 			for i := range a {
 				if m[i] == 0 {
@@ -111,17 +111,17 @@ func TestFill(t *testing.T) {
 			dst, intact := guarded(n)
 			Splat(dst, 0xDEADBEEF)
 			for _, v := range dst {
-				require.Equal(t, uint32(0xDEADBEEF), v)
+				equal(t, uint32(0xDEADBEEF), v, "%d lanes", n)
 			}
 			Iota(dst, math.MaxUint32-3, 5)
 			for i, v := range dst {
-				require.Equal(t, uint32(i)*5-4, v)
+				equal(t, uint32(i)*5-4, v, "lane %d", i)
 			}
 			require.True(t, intact())
 			l := make([]uint64, n)
 			SplatL(l, 1<<40)
 			for _, v := range l {
-				require.Equal(t, uint64(1<<40), v)
+				equal(t, uint64(1<<40), v, "%d lanes", n)
 			}
 		}
 	})

@@ -209,7 +209,7 @@ func TestSeq(t *testing.T) {
 					continue
 				}
 				for i := range n {
-					require.Equal(t, binary.LittleEndian.Uint32(was[4*(at+i):]), dst[i])
+					equal(t, binary.LittleEndian.Uint32(was[4*(at+i):]), dst[i], "lane %d", i)
 					binary.LittleEndian.PutUint32(was[4*(at+i):], src[i])
 				}
 				require.Equal(t, was, mem)

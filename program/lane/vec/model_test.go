@@ -2,7 +2,6 @@ package vec
 
 import (
 	"math"
-	"math/big"
 	"math/bits"
 	"math/rand/v2"
 	"testing"
@@ -100,7 +99,7 @@ func nan(x uint32) bool  { f := math.Float32frombits(x); return f != f }
 func nanL(x uint64) bool { f := math.Float64frombits(x); return f != f }
 
 // The models: what an instruction is on one lane, as the specification says it.
-// They go through big numbers, float64 and plain branches.
+// They go through wider numbers and plain branches.
 
 type model2 struct {
 	f     func(x, y uint32) uint32
@@ -117,33 +116,29 @@ func boolean(b bool) uint32 {
 	return 0
 }
 
-// ints makes a model of exact integers, cut to 32 bits; 0 where f gives nil.
-func ints(signed bool, f func(x, y *big.Int) *big.Int) model2 {
-	of := func(v uint32) *big.Int {
+// ints makes a model of integers of 64 bits, cut to 32.
+func ints(signed bool, f func(x, y int64) int64) model2 {
+	of := func(v uint32) int64 {
 		if signed {
-			return big.NewInt(int64(int32(v)))
+			return int64(int32(v))
 		}
-		return big.NewInt(int64(v))
+		return int64(v)
 	}
-	return model2{func(x, y uint32) uint32 {
-		v := f(of(x), of(y))
-		if v == nil {
+	return model2{func(x, y uint32) uint32 { return uint32(f(of(x), of(y))) }, true}
+}
+
+// division is 0 for a divisor of 0.
+func division(f func(x, y int64) int64) func(x, y int64) int64 {
+	return func(x, y int64) int64 {
+		if y == 0 {
 			return 0
 		}
-		return uint32(v.And(v, big.NewInt(math.MaxUint32)).Uint64())
-	}, true}
-}
-
-func division(f func(z, x, y *big.Int) *big.Int) func(x, y *big.Int) *big.Int {
-	return func(x, y *big.Int) *big.Int {
-		if y.Sign() == 0 {
-			return nil
-		}
-		return f(new(big.Int), x, y)
+		return f(x, y)
 	}
 }
 
-func arith(f func(x, y *big.Int) *big.Int) func(x, y *big.Int) *big.Int { return f }
+func quotient(x, y int64) int64  { return x / y }
+func remainder(x, y int64) int64 { return x % y }
 
 // floats is an operation that float64 does exactly, or so near that the rounding
 // to f32 is right (53 >= 2*24+2 for +, -, * and /).
@@ -166,30 +161,30 @@ func cmpS(f func(x, y int32) bool) model2 {
 func isnan(x, y float64) bool { return math.IsNaN(x) || math.IsNaN(y) }
 
 var models2 = map[spirv.Opcode]model2{
-	spirv.OpIAdd: ints(false, func(x, y *big.Int) *big.Int { return x.Add(x, y) }),
-	spirv.OpISub: ints(true, func(x, y *big.Int) *big.Int { return x.Sub(x, y) }),
-	spirv.OpIMul: ints(true, func(x, y *big.Int) *big.Int { return x.Mul(x, y) }),
-	spirv.OpUDiv: ints(false, division((*big.Int).Quo)),
-	spirv.OpUMod: ints(false, division((*big.Int).Rem)),
-	spirv.OpSDiv: ints(true, division((*big.Int).Quo)),
-	spirv.OpSRem: ints(true, division((*big.Int).Rem)),
-	spirv.OpSMod: ints(true, division(func(z, x, y *big.Int) *big.Int {
-		z.Rem(x, y)
-		if z.Sign()*y.Sign() < 0 {
-			z.Add(z, y)
+	spirv.OpIAdd: ints(false, func(x, y int64) int64 { return x + y }),
+	spirv.OpISub: ints(true, func(x, y int64) int64 { return x - y }),
+	spirv.OpIMul: ints(true, func(x, y int64) int64 { return x * y }),
+	spirv.OpUDiv: ints(false, division(quotient)),
+	spirv.OpUMod: ints(false, division(remainder)),
+	spirv.OpSDiv: ints(true, division(quotient)),
+	spirv.OpSRem: ints(true, division(remainder)),
+	spirv.OpSMod: ints(true, division(func(x, y int64) int64 {
+		r := x % y
+		if r < 0 && y > 0 || r > 0 && y < 0 {
+			r += y
 		}
-		return z
+		return r
 	})),
-	spirv.OpShiftLeftLogical:     ints(false, func(x, y *big.Int) *big.Int { return x.Lsh(x, uint(y.Uint64()%32)) }),
-	spirv.OpShiftRightLogical:    ints(false, func(x, y *big.Int) *big.Int { return x.Rsh(x, uint(y.Uint64()%32)) }),
-	spirv.OpShiftRightArithmetic: ints(true, func(x, y *big.Int) *big.Int { return x.Rsh(x, uint(uint64(y.Int64())%32)) }),
-	spirv.OpBitwiseAnd:           ints(false, func(x, y *big.Int) *big.Int { return x.And(x, y) }),
-	spirv.OpBitwiseOr:            ints(false, func(x, y *big.Int) *big.Int { return x.Or(x, y) }),
-	spirv.OpBitwiseXor:           ints(false, func(x, y *big.Int) *big.Int { return x.Xor(x, y) }),
-	spirv.OpLogicalAnd:           ints(false, func(x, y *big.Int) *big.Int { return x.And(x, y) }),
-	spirv.OpLogicalOr:            ints(false, func(x, y *big.Int) *big.Int { return x.Or(x, y) }),
-	spirv.OpLogicalNotEqual:      ints(false, func(x, y *big.Int) *big.Int { return x.Xor(x, y) }),
-	spirv.OpLogicalEqual:         ints(false, func(x, y *big.Int) *big.Int { return x.Not(x.Xor(x, y)) }),
+	spirv.OpShiftLeftLogical:     ints(false, func(x, y int64) int64 { return x << (y % 32) }),
+	spirv.OpShiftRightLogical:    ints(false, func(x, y int64) int64 { return x >> (y % 32) }),
+	spirv.OpShiftRightArithmetic: ints(true, func(x, y int64) int64 { return x >> uint(y&31) }),
+	spirv.OpBitwiseAnd:           ints(false, func(x, y int64) int64 { return x & y }),
+	spirv.OpBitwiseOr:            ints(false, func(x, y int64) int64 { return x | y }),
+	spirv.OpBitwiseXor:           ints(false, func(x, y int64) int64 { return x ^ y }),
+	spirv.OpLogicalAnd:           ints(false, func(x, y int64) int64 { return x & y }),
+	spirv.OpLogicalOr:            ints(false, func(x, y int64) int64 { return x | y }),
+	spirv.OpLogicalNotEqual:      ints(false, func(x, y int64) int64 { return x ^ y }),
+	spirv.OpLogicalEqual:         ints(false, func(x, y int64) int64 { return ^(x ^ y) }),
 	spirv.OpFAdd:                 floats(func(x, y float64) float64 { return x + y }),
 	spirv.OpFSub:                 floats(func(x, y float64) float64 { return x - y }),
 	spirv.OpFMul:                 floats(func(x, y float64) float64 { return x * y }),
@@ -441,6 +436,14 @@ var modelsGLSL1 = map[spirv.GLSL]model1{
 		}
 		return uint32(31 - bits.LeadingZeros32(x))
 	}, true},
+}
+
+// equal is require.Equal for one lane: there are many.
+func equal[T comparable](t *testing.T, want, got T, format string, args ...any) {
+	if want != got {
+		t.Helper()
+		t.Fatalf("%v, not %v: "+format, append([]any{got, want}, args...)...)
+	}
 }
 
 func TestModelOfHalf(t *testing.T) {

@@ -60,8 +60,8 @@ func check2(t *testing.T, name string, vv Op2, vs, sv Op2S, m model2) {
 	t.Helper()
 	r := random()
 	at := func(form string, n int, x, y, got uint32) {
-		t.Helper()
 		if w := m.f(x, y); !same32(m.exact, got, w) {
+			t.Helper()
 			t.Fatalf("%s %s(%#x, %#x) is %#x, not %#x; %d lanes", name, form, x, y, got, w, n)
 		}
 	}
@@ -228,7 +228,7 @@ func TestTernary(t *testing.T) {
 					if op == spirv.OpBitFieldSExtract && count[i] > 0 && w.Bit(int(count[i]-1)) == 1 {
 						w.Sub(w, new(big.Int).Lsh(big.NewInt(1), uint(count[i])))
 					}
-					require.Equal(t, uint32(w.Int64()), dst[i], "%v(%#x, %d, %d)", op, base[i], off[i], count[i])
+					equal(t, uint32(w.Int64()), dst[i], "%v(%#x, %d, %d)", op, base[i], off[i], count[i])
 				}
 			}
 		}
