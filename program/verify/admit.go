@@ -8,7 +8,7 @@ import (
 // Admit reads a bundle and says whether it is a program of the profile. The error
 // is a *program.Refusal. It returns, whatever the bytes, after time in proportion
 // to them (with a factor for the nesting of constructs, which lim bounds), and
-// without allocating more than 160 × len(data) + 256 KiB.
+// without allocating more than 96 × len(data) + 256 KiB.
 func Admit(data []byte, lim Limits) (*Program, error) {
 	b, err := program.Parse(data)
 	if err != nil {
@@ -64,6 +64,7 @@ type verifier struct {
 	inlineFields                []program.Field
 	order                       []int32 // functions, callees before their callers
 	warnings                    []program.Diagnostic
+	steps                       int // that searches for warnings may still take
 
 	// Of the function, block and instruction under check.
 	fn, at    int32 // 1 + function; block

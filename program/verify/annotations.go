@@ -22,7 +22,7 @@ var decorations = map[spirv.Decoration]uint8{
 	spirv.DecorationBuiltIn:          onID,
 	spirv.DecorationNoContraction:    onID,
 	spirv.DecorationRestrict:         onID | onMember,
-	spirv.DecorationAliased:          onID | onMember,
+	spirv.DecorationAliased:          onID,
 	spirv.DecorationVolatile:         onID | onMember,
 	spirv.DecorationCoherent:         onID | onMember,
 	spirv.DecorationNonWritable:      onID | onMember,
@@ -88,8 +88,15 @@ func (v *verifier) dec(id spirv.ID, d spirv.Decoration) *spirv.Inst {
 func (v *verifier) decorated() *program.Refusal {
 	for i := range v.m.Debug {
 		in := &v.m.Debug[i]
-		if in.Op == spirv.OpName && v.info(in.Arg(0)).what == isNothing && v.m.Def(in.Arg(0)) == nil {
-			return v.refuse(CodeID, in, "nothing defines %%%d", in.Arg(0))
+		switch in.Op {
+		case spirv.OpName:
+			if v.info(in.Arg(0)).what == isNothing && v.m.Def(in.Arg(0)) == nil {
+				return v.refuse(CodeID, in, "nothing defines %%%d", in.Arg(0))
+			}
+		case spirv.OpMemberName:
+			if t := v.typeAt(in.Arg(0)); t == nil || t.kind != kStruct || uint64(in.Arg(1)) >= uint64(len(t.members)) {
+				return v.refuse(CodeID, in, "%%%d has no member %d", in.Arg(0), in.Arg(1))
+			}
 		}
 	}
 	for id := range v.decHead {

@@ -4,11 +4,16 @@ import (
 	"capgpu/program/spirv"
 )
 
+// maxSteps bounds the comparisons of addresses in a module, and likewise the
+// blocks that are searched for the ends of loops. Beyond, all addresses differ.
+const maxSteps = 1 << 20
+
 // sharedRaces warns of reads of shared memory after writes without a barrier
 // between. It follows at most 64 places in each function, a place being one form
 // of address; what a lane reads where it wrote itself is no finding.
 func (v *verifier) sharedRaces() {
 	sums := make([]raceSummary, len(v.functions))
+	v.steps = maxSteps
 	for _, i := range v.order {
 		if fn := &v.functions[i]; fn.reached {
 			r := races{v: v, fn: fn, sums: sums}
@@ -32,6 +37,8 @@ type races struct {
 	places []place
 	out    []uint64 // by block: places written and not yet behind a barrier
 	clean  []bool   // by block: no barrier on some way from the entry to its end
+	writes []uint8  // by write, in the order of a pass: the number of its place
+	next   int
 }
 
 // place is where a write goes: a pointer, or anywhere in a variable.
@@ -50,18 +57,27 @@ func (r *races) variable(pointer spirv.ID) (uint, bool) {
 	return uint(min(n, 63)), n >= 0
 }
 
-func (r *races) place(pointer spirv.ID, variable uint) uint64 {
+// write is the place of a write. Passes come by in the same order.
+func (r *races) write(pointer spirv.ID, variable uint) uint64 {
+	if r.next == len(r.writes) {
+		r.writes = append(r.writes, r.place(pointer, variable))
+	}
+	r.next++
+	return 1 << r.writes[r.next-1]
+}
+
+func (r *races) place(pointer spirv.ID, variable uint) uint8 {
 	for i, p := range r.places {
-		if p.variable == variable && (p.pointer == pointer || i == 63 || r.v.sameAddress(p.pointer, pointer, 4)) {
-			return 1 << i
+		if p.variable == variable && (p.pointer == pointer || i == 63 || r.same(p.pointer, pointer, 4)) {
+			return uint8(i)
 		}
 	}
 	if len(r.places) == 64 {
 		r.places[63] = place{0, variable}
-		return 1 << 63
+		return 63
 	}
 	r.places = append(r.places, place{pointer, variable})
-	return 1 << (len(r.places) - 1)
+	return uint8(len(r.places) - 1)
 }
 
 func (r *races) run(sum *raceSummary) {
@@ -71,7 +87,7 @@ func (r *races) run(sum *raceSummary) {
 	}
 	r.out, r.clean = make([]uint64, len(c.Blocks)), make([]bool, len(c.Blocks))
 	for pass, changed := 0, true; changed && pass < 64; pass++ {
-		changed = false
+		changed, r.next = false, 0
 		for _, b := range c.RPO {
 			out, clean := r.block(b, sum, false)
 			if out != r.out[b] || clean != r.clean[b] {
@@ -79,7 +95,7 @@ func (r *races) run(sum *raceSummary) {
 			}
 		}
 	}
-	sum.barrier = true
+	sum.barrier, r.next = true, 0
 	for _, b := range c.RPO {
 		r.block(b, sum, true)
 		if len(c.Succs[b]) != 0 || c.Blocks[b].Term.Op == spirv.OpUnreachable {
@@ -127,7 +143,7 @@ func (r *races) block(b int, sum *raceSummary, report bool) (dirty uint64, clean
 			}
 		case op == spirv.OpStore || op > spirv.OpAtomicLoad && op <= spirv.OpAtomicXor || op == spirv.OpAtomicFAddEXT:
 			if n, ok := r.variable(in.Arg(0)); ok {
-				dirty |= r.place(in.Arg(0), n)
+				dirty |= r.write(in.Arg(0), n)
 			}
 		case op == spirv.OpLoad:
 			n, ok := r.variable(in.Arg(0))
@@ -156,7 +172,7 @@ func (r *races) block(b int, sum *raceSummary, report bool) (dirty uint64, clean
 			}
 			for n := uint(0); n < 64 && s.dirty>>n != 0; n++ {
 				if s.dirty>>n&1 != 0 {
-					dirty |= r.place(0, n)
+					dirty |= r.write(0, n)
 				}
 			}
 		}
@@ -168,16 +184,20 @@ func (r *races) block(b int, sum *raceSummary, report bool) (dirty uint64, clean
 // pointer.
 func (r *races) written(dirty uint64, variable uint, pointer spirv.ID) bool {
 	for i, p := range r.places {
-		if dirty>>i&1 != 0 && p.variable == variable && !(p.pointer != 0 && r.v.sameAddress(p.pointer, pointer, 4)) {
+		if dirty>>i&1 != 0 && p.variable == variable && !(p.pointer != 0 && r.same(p.pointer, pointer, 4)) {
 			return true
 		}
 	}
 	return false
 }
 
-// sameAddress says whether two values are known to be the same for one lane: the
+// same says whether two values are known to be the same for one lane: the
 // same computation of the same things, to a small depth.
-func (v *verifier) sameAddress(a, b spirv.ID, depth int) bool {
+func (r *races) same(a, b spirv.ID, depth int) bool {
+	v := r.v
+	if v.steps--; v.steps < 0 {
+		return false
+	}
 	if a == b {
 		return a != 0
 	}
@@ -196,7 +216,7 @@ func (v *verifier) sameAddress(a, b spirv.ID, depth int) bool {
 		p, q := v.info(x.Arg(0)), v.info(y.Arg(0))
 		fixed := p.typ.class == spirv.StorageClassInput || p.typ.class == spirv.StorageClassPushConstant ||
 			p.typ.class == spirv.StorageClassFunction && v.info(p.root).num == onceStored
-		return fixed && p.root == q.root && v.sameAddress(x.Arg(0), y.Arg(0), depth-1)
+		return fixed && p.root == q.root && r.same(x.Arg(0), y.Arg(0), depth-1)
 	case op == spirv.OpAccessChain || op == spirv.OpInBoundsAccessChain:
 	case op == spirv.OpCompositeExtract:
 		for i := 1; i < len(x.Args); i++ {
@@ -204,13 +224,13 @@ func (v *verifier) sameAddress(a, b spirv.ID, depth int) bool {
 				return false
 			}
 		}
-		return v.sameAddress(x.Arg(0), y.Arg(0), depth-1)
+		return r.same(x.Arg(0), y.Arg(0), depth-1)
 	case op >= spirv.OpSNegate && op <= spirv.OpFMod || op >= spirv.OpShiftRightLogical && op <= spirv.OpNot || op == spirv.OpBitcast:
 	default:
 		return false
 	}
 	for i := range x.Args {
-		if !v.sameAddress(x.Arg(i), y.Arg(i), depth-1) {
+		if !r.same(x.Arg(i), y.Arg(i), depth-1) {
 			return false
 		}
 	}

@@ -91,12 +91,12 @@ func init() {
 	add(rule{n: anyCount, small: true, check: call}, spirv.OpFunctionCall)
 	add(rule{n: anyCount, small: true, check: extended}, spirv.OpExtInst)
 
-	plain(3, atomic, spirv.OpAtomicLoad, spirv.OpAtomicIIncrement, spirv.OpAtomicIDecrement)
-	plain(4, atomic, spirv.OpAtomicStore, spirv.OpAtomicExchange, spirv.OpAtomicIAdd, spirv.OpAtomicISub,
+	add(rule{n: 3, small: true, check: atomic}, spirv.OpAtomicLoad, spirv.OpAtomicIIncrement, spirv.OpAtomicIDecrement)
+	add(rule{n: 4, small: true, check: atomic}, spirv.OpAtomicStore, spirv.OpAtomicExchange, spirv.OpAtomicIAdd, spirv.OpAtomicISub,
 		spirv.OpAtomicSMin, spirv.OpAtomicUMin, spirv.OpAtomicSMax, spirv.OpAtomicUMax,
 		spirv.OpAtomicAnd, spirv.OpAtomicOr, spirv.OpAtomicXor)
-	plain(6, atomic, spirv.OpAtomicCompareExchange)
-	add(rule{n: 4, needs: spirv.CapabilityAtomicFloat32AddEXT, check: atomic}, spirv.OpAtomicFAddEXT)
+	add(rule{n: 6, small: true, check: atomic}, spirv.OpAtomicCompareExchange)
+	add(rule{n: 4, small: true, needs: spirv.CapabilityAtomicFloat32AddEXT, check: atomic}, spirv.OpAtomicFAddEXT)
 	plain(3, controlBarrier, spirv.OpControlBarrier)
 	plain(2, memoryBarrier, spirv.OpMemoryBarrier)
 

@@ -19,6 +19,10 @@ type uniformity struct {
 	holds   []bool // by id: the variable, or what a parameter points to, holds divergent values
 	fns     []flowState
 	changed bool
+
+	seen   []int32 // by block: the last search that came by
+	search int32
+	todo   []int
 }
 
 // flowState is what is known of a function that is reached.
@@ -62,6 +66,7 @@ func (v *verifier) flow() *program.Refusal {
 			break
 		}
 	}
+	v.steps = maxSteps
 	for i := range v.functions {
 		if fn := &v.functions[i]; fn.reached {
 			u.report(fn, &u.fns[i])
@@ -317,19 +322,23 @@ func (u *uniformity) report(fn *function, f *flowState) {
 				}
 			}
 		}
-		if own := fn.s.own[b]; own >= 0 && fn.s.constructs[own].kind == loop && f.blocks[b] && v.endless(fn, own) {
+		if own := fn.s.own[b]; own >= 0 && fn.s.constructs[own].kind == loop && f.blocks[b] && u.endless(fn, own) {
 			v.warn(WarnStarvation, block.Merge, "the loop has no end, and lanes that are not in it wait for it")
 		}
 	}
 }
 
 // endless says whether no branch leads out of a loop. Branches on constants are
-// taken as they are.
-func (v *verifier) endless(fn *function, x int32) bool {
-	s, c := fn.s, fn.cfg
+// taken as they are. When too much has been searched it says no.
+func (u *uniformity) endless(fn *function, x int32) bool {
+	v, s, c := u.v, fn.s, fn.cfg
 	first := int(s.constructs[x].header)
-	seen := map[int]bool{first: true}
-	todo := []int{first}
+	if len(u.seen) < len(c.Blocks) {
+		u.seen = make([]int32, len(c.Blocks))
+	}
+	u.search++
+	u.seen[first] = u.search
+	todo := append(u.todo[:0], first)
 	for len(todo) > 0 {
 		b := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
@@ -346,15 +355,19 @@ func (v *verifier) endless(fn *function, x int32) bool {
 				next = []int{c.Index[t.Arg(which)]}
 			}
 		}
+		if v.steps -= len(next) + 1; v.steps < 0 {
+			return false
+		}
 		for _, t := range next {
 			if t == int(s.constructs[x].merge) || !s.within(s.in[t], x) && t != first {
 				return false
 			}
-			if !seen[t] {
-				seen[t] = true
+			if u.seen[t] != u.search {
+				u.seen[t] = u.search
 				todo = append(todo, t)
 			}
 		}
+		u.todo = todo
 	}
 	return true
 }
