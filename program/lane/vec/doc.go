@@ -34,7 +34,8 @@
 //     traps before), and the least integer divided by -1 wraps.
 //   - FRem and FMod are exact before the one rounding of the result.
 //   - Round is RoundEven. FSign of NaN is 0.
-//   - Functions such as Sin are those of package math on float64, rounded to f32.
+//   - Functions such as Sin are those of package math on float64, rounded to f32;
+//     Exp and Exp2 are our own, also on float64.
 //
 // # Client memory
 //

@@ -6,7 +6,8 @@ import (
 	"capgpu/program/spirv"
 )
 
-// Functions of f32 that are package math's on float64, rounded.
+// Functions of f32 that are package math's on float64, rounded. exp and exp2 are in
+// exp.go.
 
 func sin(x uint32) uint32   { return round32(math.Sin(wide(x))) }
 func cos(x uint32) uint32   { return round32(math.Cos(wide(x))) }
@@ -20,9 +21,7 @@ func tanh(x uint32) uint32  { return round32(math.Tanh(wide(x))) }
 func asinh(x uint32) uint32 { return round32(math.Asinh(wide(x))) }
 func acosh(x uint32) uint32 { return round32(math.Acosh(wide(x))) }
 func atanh(x uint32) uint32 { return round32(math.Atanh(wide(x))) }
-func exp(x uint32) uint32   { return round32(math.Exp(wide(x))) }
 func log(x uint32) uint32   { return round32(math.Log(wide(x))) }
-func exp2(x uint32) uint32  { return round32(math.Exp2(wide(x))) }
 func log2(x uint32) uint32  { return round32(math.Log2(wide(x))) }
 
 func pow32(x, y uint32) uint32 { return round32(math.Pow(wide(x), wide(y))) }

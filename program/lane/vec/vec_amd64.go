@@ -25,6 +25,7 @@ var (
 		spirv.GLSLFAbs: fabsAVX2, spirv.GLSLSAbs: sabsAVX2, spirv.GLSLFSign: fsignAVX2,
 		spirv.GLSLRoundEven: roundEvenAVX2, spirv.GLSLTrunc: truncAVX2, spirv.GLSLFloor: floorAVX2,
 		spirv.GLSLCeil: ceilAVX2, spirv.GLSLFract: fractAVX2, spirv.GLSLSqrt: sqrtAVX2,
+		spirv.GLSLExp: expAVX2, spirv.GLSLExp2: exp2AVX2, spirv.GLSLInverseSqrt: inverseSqrtAVX2,
 	}
 	ternaryFastGLSL = map[spirv.GLSL]Op3{
 		spirv.GLSLFClamp: fclampAVX2, spirv.GLSLFMix: fmixAVX2, spirv.GLSLFma: ffmaAVX2,
