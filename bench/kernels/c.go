@@ -21,8 +21,8 @@ type cLoops struct {
 	out     *bufio.Reader
 }
 
-// startC compiles loops.c in dir and starts it. The caller closes it.
-func startC(dir, name string, flags ...string) (*cLoops, error) {
+// startC compiles loops.c in dir and starts it on memory. The caller closes it.
+func startC(memory *memory, dir, name string, flags ...string) (*cLoops, error) {
 	file, binary := filepath.Join(dir, "loops.c"), filepath.Join(dir, name)
 	if err := os.WriteFile(file, source, 0o600); err != nil {
 		return nil, err
@@ -34,6 +34,7 @@ func startC(dir, name string, flags ...string) (*cLoops, error) {
 	}
 	c := &cLoops{command: exec.Command(binary)}
 	c.command.Stderr = os.Stderr
+	c.command.ExtraFiles = []*os.File{memory.file} // becomes descriptor 3
 	in, err := c.command.StdinPipe()
 	if err != nil {
 		return nil, err

@@ -40,22 +40,24 @@ func launch(bundle []byte, groups uint32, bindings [][]byte, inline []byte) (sid
 }
 
 // laneFigures measures the lane engine, one worker.
-func laneFigures(r *report, pairs int) error {
+func laneFigures(r *report, mem *memory, pairs int) error {
+	matvec, sides := mem.matvec(side2048)
+	matmul, sizes := mem.matmul()
 	for _, k := range []struct {
 		name, short string
-		bindings    func() ([][]byte, []byte)
+		bindings    [][]byte
+		inline      []byte
 		groups      uint32
 		flops, goal float64
 	}{
-		{"matvec_f32", "lane matvec", matvecBindings, side2048 / 128, matvecFlops, 0.5},
-		{"matmul_f32", "lane matmul", matmulBindings, (side512 / 16) * (side512 / 16), matmulFlops, 2},
+		{"matvec_f32", "lane matvec", matvec, sides, side2048 / 128, matvecFlops, 0.5},
+		{"matmul_f32", "lane matmul", matmul, sizes, (side512 / 16) * (side512 / 16), matmulFlops, 2},
 	} {
 		bundle, ok := library.Bundle(k.name)
 		if !ok {
 			return fmt.Errorf("the library has no %s", k.name)
 		}
-		bindings, inline := k.bindings()
-		s, err := launch(bundle, k.groups, bindings, inline)
+		s, err := launch(bundle, k.groups, k.bindings, k.inline)
 		if err != nil {
 			return err
 		}

@@ -131,8 +131,13 @@ func main() {
 }
 
 func run(r *report, pairs int) error {
-	if err := nativeFigures(r, pairs); err != nil {
+	mem, err := newMemory()
+	if err != nil {
 		return err
 	}
-	return laneFigures(r, pairs)
+	defer mem.Close()
+	if err := nativeFigures(r, mem, pairs); err != nil {
+		return err
+	}
+	return laneFigures(r, mem, pairs)
 }

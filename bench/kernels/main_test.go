@@ -37,11 +37,14 @@ func TestLoops(t *testing.T) {
 	if _, err := exec.LookPath("gcc"); err != nil {
 		t.Skip("gcc is not installed (Debian: apt-get install gcc)")
 	}
-	c, err := startC(t.TempDir(), "loops")
+	mem, err := newMemory()
+	require.NoError(t, err)
+	defer mem.Close()
+	c, err := startC(mem, t.TempDir(), "loops")
 	require.NoError(t, err)
 	defer c.Close()
 	require.Positive(t, c.loop("matvec")(1))
-	bindings, inline := matvecBindings()
+	bindings, inline := mem.matvec(side2048)
 	matvec, err := body("matvec_f32", bindings, inline)
 	require.NoError(t, err)
 	require.Positive(t, matvec(1))

@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/binary"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -13,21 +12,10 @@ import (
 )
 
 const (
-	side2048    = 2048 // as SIDE and N of loops.c
-	side512     = 512
 	matvecFlops = 2.0 * side2048 * side2048
+	smallFlops  = 2.0 * side288 * side288
 	matmulFlops = 2.0 * side512 * side512 * side512
 )
-
-// floats are n numbers from [-1, 1) as a binding.
-func floats(n int) []byte {
-	r := rand.New(rand.NewPCG(1, uint64(n)))
-	out := make([]byte, 0, 4*n)
-	for range n {
-		out = binary.LittleEndian.AppendUint32(out, math.Float32bits(2*r.Float32()-1))
-	}
-	return out
-}
 
 // q8 are n blocks of q8_0, with scales of about 2^-7.
 func q8(n int) []byte {
@@ -40,23 +28,6 @@ func q8(n int) []byte {
 		}
 	}
 	return out
-}
-
-func words(v ...uint32) []byte {
-	var out []byte
-	for _, w := range v {
-		out = binary.LittleEndian.AppendUint32(out, w)
-	}
-	return out
-}
-
-func matvecBindings() ([][]byte, []byte) {
-	return [][]byte{floats(side2048 * side2048), floats(side2048), floats(side2048)}, words(side2048, side2048)
-}
-
-func matmulBindings() ([][]byte, []byte) {
-	n := side512 * side512
-	return [][]byte{floats(n), floats(n), floats(n)}, words(side512, side512, side512)
 }
 
 // body is a native body's call, done whole in this thread.
@@ -81,27 +52,34 @@ func body(name string, bindings [][]byte, inline []byte) (side, error) {
 }
 
 // nativeFigures measures the bodies against C.
-func nativeFigures(r *report, pairs int) error {
-	m, inline := matvecBindings()
-	matvec, err := body("matvec_f32", m, inline)
+func nativeFigures(r *report, mem *memory, pairs int) error {
+	bindings, inline := mem.matvec(side2048)
+	matvec, err := body("matvec_f32", bindings, inline)
 	if err != nil {
 		return err
 	}
-	p, inline := matmulBindings()
-	matmul, err := body("matmul_f32", p, inline)
+	blocks := q8(side2048 * side2048 / 32)
+	quantised, err := body("matvec_q8_0", [][]byte{blocks, mem.x, mem.y}, inline)
 	if err != nil {
 		return err
 	}
-	m8, err := body("matvec_q8_0", [][]byte{q8(side2048 * side2048 / 32), m[1], m[2]}, words(side2048, side2048))
+	bindings, inline = mem.matvec(side288)
+	small, err := body("matvec_f32", bindings, inline)
+	if err != nil {
+		return err
+	}
+	bindings, inline = mem.matmul()
+	matmul, err := body("matmul_f32", bindings, inline)
 	if err != nil {
 		return err
 	}
 	gflops := func(flops float64, i int) func(t []float64) float64 {
 		return func(t []float64) float64 { return flops / t[i] }
 	}
-	alone := alternate(pairs/4, matvec, m8, matmul)
+	alone := alternate(pairs/4, matvec, quantised, matmul, small)
 	r.add(figure("native matvec_f32 2048x2048", "GFLOP/s", alone, gflops(matvecFlops, 0)))
 	r.add(figure("native matvec_q8_0 2048x2048", "GFLOP/s", alone, gflops(matvecFlops, 1)))
+	r.add(figure("native matvec_f32 288x288", "GFLOP/s", alone, gflops(smallFlops, 3)))
 	r.add(figure("native matmul_f32 512x512x512", "GFLOP/s", alone, gflops(matmulFlops, 2)))
 	if _, err := exec.LookPath("gcc"); err != nil {
 		r.skip("gcc is not installed (Debian: apt-get install gcc): nothing is compared with C")
@@ -120,7 +98,7 @@ func nativeFigures(r *report, pairs int) error {
 		{"C -O3 -march=native", nil, false},
 		{"C -O3 -march=native -ffast-math", []string{"-ffast-math"}, true},
 	} {
-		c, err := startC(dir, fmt.Sprint("loops", len(variant.flags)), variant.flags...)
+		c, err := startC(mem, dir, fmt.Sprint("loops", len(variant.flags)), variant.flags...)
 		if err != nil {
 			return err
 		}
@@ -134,6 +112,7 @@ func nativeFigures(r *report, pairs int) error {
 			r.add(f)
 		}
 		compare("matvec_f32", "matvec", matvecFlops, matvec, pairs, 0.9, "native matvec")
+		compare("matvec_f32", "small", smallFlops, small, pairs/4, 0, "")
 		compare("matmul_f32", "ikj", matmulFlops, matmul, pairs/4, 0, "")
 		compare("matmul_f32", "blocked", matmulFlops, matmul, pairs, 0.25, "native matmul")
 		c.Close()
