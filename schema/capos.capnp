@@ -261,10 +261,10 @@ struct Command {
       program    @1 :GpuProgram;
       gridX      @2 :UInt32 = 1;
       gridY      @3 :UInt32 = 1;
-      gridZ      @4 :UInt32 = 1;
+      gridZ      @4 :UInt32 = 1;   # grid and block all 0: the natural grid
       blockX     @5 :UInt16 = 1;
       blockY     @6 :UInt16 = 1;
-      blockZ     @7 :UInt16 = 1;
+      blockZ     @7 :UInt16 = 1;   # 1, 1, 1 = the program's, where it is made for one
       sharedBytes @8 :UInt32;
       bindings   @9 :List(Binding);
       inlineArgs @10 :Data;

@@ -73,6 +73,7 @@ func (s *smoke) checkCapnp() {
 		c.must(p.closeSession(c, session), "close the session")
 		c.say("%d elements, each right", n)
 	})
+	s.check("capnp: loadProgram and runProgram", func(c *check) { s.capnpLoad(c) })
 	s.check("capnp: trap and spin have their outcomes", func(c *check) {
 		p := c.dialRPC(tenant)
 		defer p.close()
@@ -82,10 +83,13 @@ func (s *smoke) checkCapnp() {
 		c.must(p.launch(c, session, "trap", 1, 1, []uint32{p.id(c, b)}, fence), "launch trap")
 		end := p.wait(c, fence)
 		c.that(!end.ok && end.kind == schema.OutcomeKind_failed && end.cause == schema.OutcomeCause_trap && end.offset == 4096, "trap ended %+v", end)
-		kind := p.spin(c, session, 200*time.Millisecond)
+		c.refused(p.launch(c, session, "vecadd_f32", 1, 1, nil, schema.GpuFence{}), "a launch after a trap", gpuerr.Poisoned)
+		other := p.open(c)
+		kind := p.spin(c, other, 200*time.Millisecond)
 		c.that(kind == schema.OutcomeKind_timedOut, "spin ended %v", kind)
 		c.must(p.closeSession(c, session), "close the session")
-		c.say("%v at offset %d; %v", end.kind, end.offset, kind)
+		c.must(p.closeSession(c, other), "close the other session")
+		c.say("%v at offset %d, then %v; %v", end.kind, end.offset, gpuerr.Poisoned, kind)
 	})
 	s.check("capnp: refusals are typed exceptions", func(c *check) {
 		p := c.dialRPC(tenant)

@@ -49,10 +49,11 @@ func (s *smoke) checkHostile() {
 		_, err := session.OpenProgram(c.ctx, "no_such_program")
 		c.refused(err, "open an unknown program", gpuerr.NoProgram)
 		_, err = session.LoadProgram(c.ctx, []byte("not a program"))
-		c.refused(err, "load garbage", gpuerr.Program, gpuerr.Unimplemented, gpuerr.Invalid)
+		c.refused(err, "load garbage", gpuerr.Program)
 		s.sameDriver(c)
 		c.say("%v", gpuerr.NoProgram)
 	})
+	s.check("hostile programs refused", func(c *check) { s.hostilePrograms(c) })
 	s.check("launch limits hold", func(c *check) { s.launchLimits(c) })
 	s.check("a weaker session lacks the methods", func(c *check) {
 		session, done := c.open()

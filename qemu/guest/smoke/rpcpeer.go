@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"net"
 	"time"
 
@@ -210,6 +211,33 @@ func (p *rpcPeer) launch(c *check, s schema.GpuSession, program string, grid, bl
 			}
 		}
 		return a.SetProgram(program)
+	})
+	defer release()
+	_, err := f.Struct()
+	return rpcguard.FromException(err)
+}
+
+func (p *rpcPeer) load(c *check, s schema.GpuSession, bundle []byte) (schema.GpuProgram, error) {
+	f, release := s.LoadProgram(c.ctx, func(a schema.GpuSession_loadProgram_Params) error { return a.SetBundle(bundle) })
+	defer release()
+	r, err := f.Struct()
+	if err != nil {
+		return schema.GpuProgram{}, rpcguard.FromException(err)
+	}
+	return r.Program().AddRef(), nil
+}
+
+// run runs a program over its natural grid.
+func (p *rpcPeer) run(c *check, s schema.GpuSession, program schema.GpuProgram, buffers []uint32, inline []byte, fence schema.GpuFence) error {
+	f, release := s.RunProgram(c.ctx, func(a schema.GpuProgramSession_runProgram_Params) error {
+		list, err := a.NewBindings(int32(len(buffers)))
+		if err != nil {
+			return err
+		}
+		for i, id := range buffers {
+			list.At(i).SetBuffer(id)
+		}
+		return errors.Join(a.SetInlineArgs(inline), a.SetProgram(program.AddRef()), a.SetFence(fence.AddRef()))
 	})
 	defer release()
 	_, err := f.Struct()

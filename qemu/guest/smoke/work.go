@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"capgpu/client"
+	"capgpu/gpuerr"
 	"capgpu/outcome"
 )
 
@@ -76,9 +77,12 @@ func (s *smoke) checkWork() {
 		c.that(binary.LittleEndian.Uint32(mem[4092:]) == points, "the last fill is not there")
 		c.say("value %d, outcome %v", state.Reached, how)
 	})
-	s.check("trap ends failed, and names where", func(c *check) {
+	s.check("a program is loaded and run", func(c *check) { s.loadProgram(c) })
+	s.check("trap ends failed, names where and poisons its session", func(c *check) {
 		session, done := c.open()
 		defer done()
+		other, done2 := c.open()
+		defer done2()
 		b, _ := newBuffer(c, session, 4096)
 		p := get[*client.Program](c, "open trap")(session.OpenProgram(c.ctx, "trap"))
 		f := get[*client.Fence](c, "create a fence")(session.CreateFence(c.ctx, 0))
@@ -89,9 +93,14 @@ func (s *smoke) checkWork() {
 		c.that(how.Trap.Kind == want.Kind && how.Trap.Binding == want.Binding && how.Trap.Offset == want.Offset, "trap %+v, want %+v", how.Trap, want)
 		at := get[outcome.Outcome](c, "wait for the fence")(f.Wait(c.ctx, 1))
 		c.that(at.Kind == outcome.Failed, "the fence says %v", at)
-		after := runAll(c, q, &client.Fill{Buffer: b, Bytes: 4096})[0]
-		c.that(after.Outcome == outcome.Success, "work after the trap ended %v", after.Outcome)
-		c.say("%v at binding %d offset %d; later work is ok", how.Trap.Kind, how.Trap.Binding, how.Trap.Offset)
+		_, err := q.Submit(&client.Fill{Buffer: b, Bytes: 4096})
+		c.refused(err, "work after the trap", gpuerr.Poisoned)
+		_, err = session.CreateBuffer(c.ctx, 4096, client.Storage)
+		c.refused(err, "a buffer after the trap", gpuerr.Poisoned)
+		d := get[client.Description](c, "describe")(session.Describe(c.ctx))
+		c.that(d.Trap == how.Trap, "the session tells of %v", d.Trap)
+		s.vecadd(c, other, 1<<10, false)
+		c.say("%v at binding %d offset %d; %v there, the next session works", how.Trap.Kind, how.Trap.Binding, how.Trap.Offset, gpuerr.Poisoned)
 	})
 	s.check("spin ends timedOut within the promised bound", func(c *check) {
 		session, done := c.open()
