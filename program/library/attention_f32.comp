@@ -13,6 +13,7 @@
 
 #define LANES 64u
 #define MOST_DIM 256u
+#define PER_LANE (MOST_DIM / LANES)
 layout(local_size_x = 64) in;
 
 layout(set = 0, binding = 0, std430) readonly buffer Q { float q[]; };
@@ -25,7 +26,6 @@ layout(push_constant) uniform Inline { uint heads; uint kv_heads; uint head_dim;
 #include "tree.glsl"
 
 shared float query[MOST_DIM];
-shared float sums[MOST_DIM];
 shared float weights[LANES];
 
 void main() {
@@ -59,9 +59,12 @@ void main() {
         uint start = head / share * head_dim;
         for (uint d = lane; d < head_dim; d += LANES) {
             query[d] = q[head * head_dim + d] * scale;
-            sums[d] = 0.0;
         }
         barrier();
+        float sums[PER_LANE]; // of the dimensions lane, lane + LANES, …
+        for (uint j = 0u; j < PER_LANE; j++) {
+            sums[j] = 0.0;
+        }
         float most = -3.402823466e38;
         float total = 0.0;
         for (uint base = 0u; base < length; base += LANES) {
@@ -83,18 +86,24 @@ void main() {
             }
             weights[lane] = weight;
             total = total * keep + sumOfGroup(weight); // its barriers show weights to all
-            for (uint d = lane; d < head_dim; d += LANES) {
-                uint at = base * width + start + d;
-                float sum = sums[d] * keep;
-                for (uint i = 0u; i < count; i++) {
-                    sum += weights[i] * v[at + i * width];
+            for (uint j = 0u; j * LANES < head_dim; j++) {
+                uint d = j * LANES + lane;
+                if (d < head_dim) {
+                    uint at = base * width + start + d;
+                    float sum = sums[j] * keep;
+                    for (uint i = 0u; i < count; i++) {
+                        sum += weights[i] * v[at + i * width];
+                    }
+                    sums[j] = sum;
                 }
-                sums[d] = sum;
             }
             barrier();
         }
-        for (uint d = lane; d < head_dim; d += LANES) {
-            result[head * head_dim + d] = length == 0u ? 0.0 : sums[d] / total;
+        for (uint j = 0u; j * LANES < head_dim; j++) {
+            uint d = j * LANES + lane;
+            if (d < head_dim) {
+                result[head * head_dim + d] = length == 0u ? 0.0 : sums[j] / total;
+            }
         }
         barrier();
     }

@@ -57,6 +57,7 @@ void main() {
             }
         }
     }
+    barrier();
     if (lane == 0u) {
         float total = 0.0;
         for (uint i = 0u; i < count; i++) {

@@ -10,8 +10,9 @@ shared uint sum; // so that what is read has a use
 
 void main() {
     uint n = uint(a.length());
-    sum = 0u;
+    uint all = 0u;
     for (uint i = 0u; i <= n; i++) {
-        sum += a[i];
+        all += a[i];
     }
+    sum = all;
 }
