@@ -10,13 +10,14 @@ const maxSteps = 1 << 20
 
 // sharedRaces warns of reads of shared memory after writes without a barrier
 // between. It follows at most 64 places in each function, a place being one form
-// of address; what a lane reads where it wrote itself is no finding.
-func (v *verifier) sharedRaces() {
+// of address; what a lane reads where it wrote itself is no finding, if the address
+// is its own.
+func (v *verifier) sharedRaces(divergent []bool) {
 	sums := make([]raceSummary, len(v.functions))
 	v.steps = maxSteps
 	for _, i := range v.order {
 		if fn := &v.functions[i]; fn.reached {
-			r := races{v: v, fn: fn, sums: sums}
+			r := races{v: v, fn: fn, sums: sums, divergent: divergent}
 			r.run(&sums[i])
 		}
 	}
@@ -31,14 +32,15 @@ type raceSummary struct {
 }
 
 type races struct {
-	v      *verifier
-	fn     *function
-	sums   []raceSummary
-	places []place
-	out    []uint64 // by block: places written and not yet behind a barrier
-	clean  []bool   // by block: no barrier on some way from the entry to its end
-	writes []uint8  // by write, in the order of a pass: the number of its place
-	next   int
+	v         *verifier
+	fn        *function
+	sums      []raceSummary
+	divergent []bool // by id: a pointer that leads each lane elsewhere
+	places    []place
+	out       []uint64 // by block: places written and not yet behind a barrier
+	clean     []bool   // by block: no barrier on some way from the entry to its end
+	writes    []uint8  // by write, in the order of a pass: the number of its place
+	next      int
 }
 
 // place is where a write goes: a pointer, or anywhere in a variable.
@@ -184,7 +186,7 @@ func (r *races) block(b int, sum *raceSummary, report bool) (dirty uint64, clean
 // pointer.
 func (r *races) written(dirty uint64, variable uint, pointer spirv.ID) bool {
 	for i, p := range r.places {
-		if dirty>>i&1 != 0 && p.variable == variable && !(p.pointer != 0 && r.same(p.pointer, pointer, 4)) {
+		if dirty>>i&1 != 0 && p.variable == variable && !(p.pointer != 0 && r.divergent[p.pointer] && r.same(p.pointer, pointer, 4)) {
 			return true
 		}
 	}

@@ -90,13 +90,22 @@ func (v *verifier) bindings() {
 			d.Name = fmt.Sprintf("binding%d", i)
 		}
 		b.description = d
-		if b.used && b.typ.bits&has16 != 0 {
-			v.features |= usesF16
-		}
-		if b.used && b.typ.bits&has8 != 0 {
-			v.features |= usesI8
+		if b.used {
+			v.features |= storageFeatures(b.typ.bits)
 		}
 	}
+}
+
+func storageFeatures(bits uint8) (f featureSet) {
+	for _, x := range []struct {
+		bits uint8
+		f    featureSet
+	}{{has16, usesF16}, {has8, usesI8}, {hasF64, usesF64}, {hasI64, usesI64}} {
+		if bits&x.bits != 0 {
+			f |= x.f
+		}
+	}
+	return f
 }
 
 // names are what the module calls a binding: its variable, the one member of its

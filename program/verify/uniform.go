@@ -29,10 +29,9 @@ type uniformity struct {
 type flowState struct {
 	constructs []bool // control is divergent inside
 	blocks     []bool
-	called     bool  // in divergent control flow
-	result     bool  // divergent
-	late       int32 // blocks from this place in the reverse post order on: some lanes have returned
-	place      []int32
+	late       []bool // of blocks: some lanes may have returned before
+	called     bool   // in divergent control flow
+	result     bool   // divergent
 }
 
 // maxPasses bounds the work: where it does not suffice all is taken as divergent.
@@ -40,15 +39,15 @@ type flowState struct {
 const maxPasses = 32
 
 func (v *verifier) flow() *program.Refusal {
+	if v.block.n == [3]uint32{1, 1, 1} && v.block.ids == [3]spirv.ID{} {
+		return nil // one lane is never apart
+	}
 	u := &uniformity{v: v, value: make([]bool, len(v.ids)), holds: make([]bool, len(v.ids)), fns: make([]flowState, len(v.functions))}
 	for i := range v.functions {
 		if fn := &v.functions[i]; fn.reached {
 			n := len(fn.cfg.Blocks)
 			f := &u.fns[i]
-			f.constructs, f.blocks, f.place, f.late = make([]bool, len(fn.s.constructs)), make([]bool, n), make([]int32, n), int32(n)
-			for p, b := range fn.cfg.RPO {
-				f.place[b] = int32(p)
-			}
+			f.constructs, f.blocks, f.late = make([]bool, len(fn.s.constructs)), make([]bool, n), make([]bool, n)
 		}
 	}
 	for pass := 0; ; pass++ {
@@ -72,7 +71,7 @@ func (v *verifier) flow() *program.Refusal {
 			u.report(fn, &u.fns[i])
 		}
 	}
-	v.sharedRaces()
+	v.sharedRaces(u.value)
 	return nil
 }
 
@@ -106,12 +105,12 @@ func (f *flowState) inside(s *structure, x int32) bool {
 
 func (u *uniformity) function(fn *function, f *flowState) {
 	s := fn.s
-	for p, b := range fn.cfg.RPO {
+	for _, b := range fn.cfg.RPO {
 		at := s.in[b]
 		if own := s.own[b]; own >= 0 && s.constructs[own].kind == loop {
 			at = own
 		}
-		if f.called || int32(p) >= f.late || f.inside(s, at) {
+		if f.called || f.late[b] || f.inside(s, at) {
 			u.set(&f.blocks[b])
 		}
 		block := fn.cfg.Blocks[b]
@@ -275,12 +274,11 @@ func (u *uniformity) terminator(fn *function, f *flowState, b int, in *spirv.Ins
 	}
 }
 
-// returns spreads the divergence of a return that not all lanes take: all that
-// runs afterwards, and the loops around it, are without some.
+// returns spreads the divergence of a return that not all lanes take: all that may
+// run after the branch that parted them is without some.
 func (u *uniformity) returns(fn *function, f *flowState, from int32) {
-	s := fn.s
 	outermost := int32(-1)
-	for x := from; x > 0; x = s.constructs[x].parent {
+	for x := from; x > 0; x = fn.s.constructs[x].parent {
 		if f.constructs[x] {
 			outermost = x
 		}
@@ -288,14 +286,18 @@ func (u *uniformity) returns(fn *function, f *flowState, from int32) {
 	if outermost < 0 {
 		return
 	}
-	if late := f.place[s.constructs[outermost].header] + 1; late < f.late {
-		f.late, u.changed = late, true
-	}
-	for x := outermost; x > 0; x = s.constructs[x].parent {
-		if s.constructs[x].kind == loop || s.constructs[x].kind == continued {
-			u.set(&f.constructs[x])
+	todo := append(u.todo[:0], int(fn.s.constructs[outermost].header))
+	for len(todo) > 0 {
+		b := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		for _, t := range fn.cfg.Succs[b] {
+			if !f.late[t] {
+				u.set(&f.late[t])
+				todo = append(todo, t)
+			}
 		}
 	}
+	u.todo = todo
 }
 
 // report makes the warnings.
