@@ -19,33 +19,39 @@ const (
 // exp is 0 below -104 and infinite above 89; the bounds keep k small. A NaN stays:
 // one that was f32 has no low bits that could add to the exponent.
 func exp(v uint32) uint32 {
-	x := min(max(wide(v), -110), 90)
+	x := within(wide(v), -110, 90)
 	t := float64(x*math.Log2E) + shifter
 	k := t - shifter
 	return round32(expReduced((x-float64(k*ln2Hi))-float64(k*ln2Lo), t))
 }
 
 func exp2(v uint32) uint32 {
-	x := min(max(wide(v), -160), 130)
+	x := within(wide(v), -160, 130)
 	t := x + shifter
 	return round32(expReduced(float64((x-(t-shifter))*math.Ln2), t))
 }
 
-// expReduced is e^r by its series, times 2^k.
+func within(x, lo, hi float64) float64 {
+	if x < lo {
+		return lo
+	}
+	if x > hi {
+		return hi
+	}
+	return x
+}
+
+// expReduced is e^r by its series to r¹³/13!, times 2^k. Terms are taken in pairs,
+// pairs in pairs and so on, which is quicker than one after the other.
 func expReduced(r, t float64) float64 {
-	p := 1.0 / 6227020800 // 1/13!
-	p = float64(p*r) + 1.0/479001600
-	p = float64(p*r) + 1.0/39916800
-	p = float64(p*r) + 1.0/3628800
-	p = float64(p*r) + 1.0/362880
-	p = float64(p*r) + 1.0/40320
-	p = float64(p*r) + 1.0/5040
-	p = float64(p*r) + 1.0/720
-	p = float64(p*r) + 1.0/120
-	p = float64(p*r) + 1.0/24
-	p = float64(p*r) + 1.0/6
-	p = float64(p*r) + 1.0/2
-	p = float64(p*r) + 1
-	p = float64(p*r) + 1
+	r2 := r * r
+	r4 := r2 * r2
+	r8 := r4 * r4
+	pair := func(even, odd float64) float64 { return even + float64(odd*r) }
+	a := pair(1, 1) + float64(pair(1.0/2, 1.0/6)*r2)
+	b := pair(1.0/24, 1.0/120) + float64(pair(1.0/720, 1.0/5040)*r2)
+	c := pair(1.0/40320, 1.0/362880) + float64(pair(1.0/3628800, 1.0/39916800)*r2)
+	d := pair(1.0/479001600, 1.0/6227020800)
+	p := a + float64(b*r4) + float64((c+float64(d*r4))*r8)
 	return math.Float64frombits(math.Float64bits(p) + math.Float64bits(t)<<52)
 }

@@ -23,68 +23,64 @@ GLOBL ln2Lo<>(SB), RODATA|NOPTR, $8
 DATA one<>(SB)/8, $0x3FF0000000000000
 GLOBL one<>(SB), RODATA|NOPTR, $8
 
-// 1/13! to 1/0!
-DATA factorials<>+0(SB)/8, $0x3DE6124613A86D09
-DATA factorials<>+8(SB)/8, $0x3E21EED8EFF8D898
-DATA factorials<>+16(SB)/8, $0x3E5AE64567F544E4
-DATA factorials<>+24(SB)/8, $0x3E927E4FB7789F5C
-DATA factorials<>+32(SB)/8, $0x3EC71DE3A556C734
-DATA factorials<>+40(SB)/8, $0x3EFA01A01A01A01A
-DATA factorials<>+48(SB)/8, $0x3F2A01A01A01A01A
-DATA factorials<>+56(SB)/8, $0x3F56C16C16C16C17
-DATA factorials<>+64(SB)/8, $0x3F81111111111111
-DATA factorials<>+72(SB)/8, $0x3FA5555555555555
-DATA factorials<>+80(SB)/8, $0x3FC5555555555555
-DATA factorials<>+88(SB)/8, $0x3FE0000000000000
-DATA factorials<>+96(SB)/8, $0x3FF0000000000000
-DATA factorials<>+104(SB)/8, $0x3FF0000000000000
+// 1/0! to 1/13!
+DATA factorials<>+0(SB)/8, $0x3FF0000000000000
+DATA factorials<>+8(SB)/8, $0x3FF0000000000000
+DATA factorials<>+16(SB)/8, $0x3FE0000000000000
+DATA factorials<>+24(SB)/8, $0x3FC5555555555555
+DATA factorials<>+32(SB)/8, $0x3FA5555555555555
+DATA factorials<>+40(SB)/8, $0x3F81111111111111
+DATA factorials<>+48(SB)/8, $0x3F56C16C16C16C17
+DATA factorials<>+56(SB)/8, $0x3F2A01A01A01A01A
+DATA factorials<>+64(SB)/8, $0x3EFA01A01A01A01A
+DATA factorials<>+72(SB)/8, $0x3EC71DE3A556C734
+DATA factorials<>+80(SB)/8, $0x3E927E4FB7789F5C
+DATA factorials<>+88(SB)/8, $0x3E5AE64567F544E4
+DATA factorials<>+96(SB)/8, $0x3E21EED8EFF8D898
+DATA factorials<>+104(SB)/8, $0x3DE6124613A86D09
 GLOBL factorials<>(SB), RODATA|NOPTR, $112
 
-// p = p*r + the factorial at off. c is scratch.
-#define TERM(off, r, c, p) \
-	VMULPD r, p, p; VBROADCASTSD factorials<>+off(SB), c; VADDPD c, p, p
+// p = the factorial at even + the next one times r. c is scratch.
+#define PAIR(even, odd, r, c, p) \
+	VBROADCASTSD factorials<>+odd(SB), p; VMULPD r, p, p; \
+	VBROADCASTSD factorials<>+even(SB), c; VADDPD c, p, p
 
-// p = e^r, and t's lowest bits into the exponent.
-#define REDUCED(r, t, c, p) \
-	VBROADCASTSD factorials<>(SB), p; \
-	TERM(8, r, c, p); \
-	TERM(16, r, c, p); \
-	TERM(24, r, c, p); \
-	TERM(32, r, c, p); \
-	TERM(40, r, c, p); \
-	TERM(48, r, c, p); \
-	TERM(56, r, c, p); \
-	TERM(64, r, c, p); \
-	TERM(72, r, c, p); \
-	TERM(80, r, c, p); \
-	TERM(88, r, c, p); \
-	TERM(96, r, c, p); \
-	TERM(104, r, c, p); \
+// p = p + q*by
+#define ADDTIMES(by, q, p) VMULPD by, q, q; VADDPD q, p, p
+
+// p = e^r as in exp.go, and t's lowest bits into the exponent. r2, r4, r8, q and u
+// are scratch.
+#define REDUCED(r, t, c, q, u, r2, r4, r8, p) \
+	VMULPD r, r, r2; VMULPD r2, r2, r4; VMULPD r4, r4, r8; \
+	PAIR(0, 8, r, c, p); PAIR(16, 24, r, c, q); ADDTIMES(r2, q, p); \
+	PAIR(32, 40, r, c, q); PAIR(48, 56, r, c, u); ADDTIMES(r2, u, q); ADDTIMES(r4, q, p); \
+	PAIR(64, 72, r, c, q); PAIR(80, 88, r, c, u); ADDTIMES(r2, u, q); \
+	PAIR(96, 104, r, c, u); ADDTIMES(r4, u, q); ADDTIMES(r8, q, p); \
 	VPSLLQ $52, t, t; VPADDQ t, p, p
 
 // MAXPD and MINPD give the second operand, the assembler's first, for a NaN: x.
-#define EXP4(x, t, c, p) \
-	VBROADCASTSD expLow<>(SB), c; VMAXPD x, c, x; \
-	VBROADCASTSD expHigh<>(SB), c; VMINPD x, c, x; \
-	VBROADCASTSD log2e<>(SB), c; VMULPD c, x, t; \
-	VBROADCASTSD shifter<>(SB), c; VADDPD c, t, t; VSUBPD c, t, p; \
-	VBROADCASTSD ln2Hi<>(SB), c; VMULPD c, p, c; VSUBPD c, x, x; \
-	VBROADCASTSD ln2Lo<>(SB), c; VMULPD c, p, c; VSUBPD c, x, x; \
-	REDUCED(x, t, c, p)
+// Y5 is t, Y6 the constant at hand.
+#define EXP4(x, p) \
+	VBROADCASTSD expLow<>(SB), Y6; VMAXPD x, Y6, x; \
+	VBROADCASTSD expHigh<>(SB), Y6; VMINPD x, Y6, x; \
+	VBROADCASTSD log2e<>(SB), Y6; VMULPD Y6, x, Y5; \
+	VBROADCASTSD shifter<>(SB), Y6; VADDPD Y6, Y5, Y5; VSUBPD Y6, Y5, p; \
+	VBROADCASTSD ln2Hi<>(SB), Y6; VMULPD Y6, p, Y6; VSUBPD Y6, x, x; \
+	VBROADCASTSD ln2Lo<>(SB), Y6; VMULPD Y6, p, Y6; VSUBPD Y6, x, x; \
+	REDUCED(x, Y5, Y6, Y8, Y9, Y10, Y11, Y12, p)
 
-#define EXP24(x, t, c, p) \
-	VBROADCASTSD exp2Low<>(SB), c; VMAXPD x, c, x; \
-	VBROADCASTSD exp2High<>(SB), c; VMINPD x, c, x; \
-	VBROADCASTSD shifter<>(SB), c; VADDPD c, x, t; VSUBPD c, t, p; \
-	VSUBPD p, x, x; VBROADCASTSD ln2<>(SB), c; VMULPD c, x, x; \
-	REDUCED(x, t, c, p)
+#define EXP24(x, p) \
+	VBROADCASTSD exp2Low<>(SB), Y6; VMAXPD x, Y6, x; \
+	VBROADCASTSD exp2High<>(SB), Y6; VMINPD x, Y6, x; \
+	VBROADCASTSD shifter<>(SB), Y6; VADDPD Y6, x, Y5; VSUBPD Y6, Y5, p; \
+	VSUBPD p, x, x; VBROADCASTSD ln2<>(SB), Y6; VMULPD Y6, x, x; \
+	REDUCED(x, Y5, Y6, Y8, Y9, Y10, Y11, Y12, p)
 
-// Eight lanes as two times four doubles, the work of which runs side by side.
+// Eight lanes as two times four doubles: OP from Y4 to Y7 or Y13.
 #define AS4(OP, a, d) \
-	VEXTRACTF128 $1, a, X4; VCVTPS2PD X4, Y4; \
-	VEXTRACTF128 $0, a, X8; VCVTPS2PD X8, Y8; \
-	OP(Y4, Y5, Y6, Y7); OP(Y8, Y9, Y10, Y11); \
-	VCVTPD2PSY Y7, X7; VCVTPD2PSY Y11, X11; VINSERTF128 $1, X7, Y11, d
+	VEXTRACTF128 $1, a, X4; VCVTPS2PD X4, Y4; OP(Y4, Y7); \
+	VEXTRACTF128 $0, a, X4; VCVTPS2PD X4, Y4; OP(Y4, Y13); \
+	VCVTPD2PSY Y7, X7; VCVTPD2PSY Y13, X13; VINSERTF128 $1, X7, Y13, d
 
 #define EXP(a, d) AS4(EXP4, a, d)
 #define EXP2(a, d) AS4(EXP24, a, d)
@@ -96,8 +92,8 @@ TEXT ·exp2AVX2(SB), NOSPLIT, $0-48
 	UNARY(EXP2)
 
 // 1/sqrt(x) in double, rounded.
-#define INVERSESQRT4(x, t, c, p) \
-	VSQRTPD x, x; VBROADCASTSD one<>(SB), c; VDIVPD x, c, p
+#define INVERSESQRT4(x, p) \
+	VSQRTPD x, x; VBROADCASTSD one<>(SB), Y6; VDIVPD x, Y6, p
 #define INVERSESQRT(a, d) AS4(INVERSESQRT4, a, d)
 
 TEXT ·inverseSqrtAVX2(SB), NOSPLIT, $0-48
