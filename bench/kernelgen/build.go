@@ -10,12 +10,16 @@ import (
 // constants are to the program, and fills them.
 func (g *gen) makeBuffers(s0 *typ) {
 	g.declare("in_s", g.array(s0, 16), false, true, false)
+	first := len(g.vars)
 	g.declare("pc.pu", uintT, false, true, false)
 	g.declare("pc.pi", intT, false, true, false)
 	g.declare("pc.pf", fltT, false, true, false)
 	g.declare("pc.pv", vectors[kindU32][1], false, true, false)
 	g.declare("pc.pa", g.array(uintT, 4), false, true, false)
 	g.declare("pc.pw", vectors[kindF32][2], false, true, false)
+	for i := range g.vars[first:] {
+		g.vars[first+i].together = true // Vulkan's rule for push constants
+	}
 	g.declare("c_u", uintT, false, true, false)
 	g.declare("c_i", intT, false, true, false)
 	g.declare("c_f", fltT, false, true, false)

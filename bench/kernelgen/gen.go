@@ -15,8 +15,10 @@ type variable struct {
 	mutable bool
 	// uniform ones have the same value in all invocations of a workgroup.
 	uniform bool
-	// local ones may be passed to a function that changes them.
+	// local ones are variables of a function, and not memory.
 	local bool
+	// together ones are indexed by what is the same in a workgroup only.
+	together bool
 }
 
 // function is a function that can be called.
@@ -80,7 +82,7 @@ func (g *gen) scope(f func()) {
 }
 
 func (g *gen) declare(name string, t *typ, mutable, uniform, local bool) {
-	g.vars = append(g.vars, variable{name, t, mutable, uniform, local})
+	g.vars = append(g.vars, variable{name: name, t: t, mutable: mutable, uniform: uniform, local: local})
 }
 
 func (g *gen) array(elem *typ, length int) *typ {
@@ -96,8 +98,9 @@ func (g *gen) array(elem *typ, length int) *typ {
 // access is a way to get at a value of some type through a variable; $0… are
 // indices.
 type access struct {
-	form    string
-	indices int
+	form     string
+	indices  int
+	together bool // see variable
 }
 
 // reach finds the ways from v to values of type want. Components of vectors are
@@ -107,7 +110,7 @@ func (g *gen) reach(v variable, want *typ) []access {
 	var walk func(form string, t *typ, n, depth int)
 	walk = func(form string, t *typ, n, depth int) {
 		if t == want {
-			found = append(found, access{form, n})
+			found = append(found, access{form, n, v.together})
 			return
 		}
 		if depth > 3 || n > 2 {
@@ -115,11 +118,11 @@ func (g *gen) reach(v variable, want *typ) []access {
 		}
 		switch {
 		case t.isVector() && t.elem == want:
-			found = append(found, access{form + "." + "xyzw"[:t.n][g.IntN(t.n):][:1], n})
+			found = append(found, access{form + "." + "xyzw"[:t.n][g.IntN(t.n):][:1], n, v.together})
 			if t.n == 3 {
-				found = append(found, access{fmt.Sprintf("%s[$%d %% 3u]", form, n), n + 1})
+				found = append(found, access{fmt.Sprintf("%s[$%d %% 3u]", form, n), n + 1, v.together})
 			} else {
-				found = append(found, access{fmt.Sprintf("%s[$%d & %du]", form, n, t.n-1), n + 1})
+				found = append(found, access{fmt.Sprintf("%s[$%d & %du]", form, n, t.n-1), n + 1, v.together})
 			}
 		case t.kind == kindStruct:
 			for i, f := range t.fields {
@@ -149,7 +152,7 @@ func (g *gen) place(t *typ, uniform, write bool) *expr {
 	a := pick(g, all)
 	e := &expr{t: t, form: a.form}
 	for range a.indices {
-		e.args = append(e.args, g.expr(uintT, g.IntN(2), uniform))
+		e.args = append(e.args, g.expr(uintT, g.IntN(2), uniform || a.together))
 	}
 	return e
 }

@@ -76,7 +76,7 @@ const prologue = `	lid = gl_LocalInvocationIndex;
 `
 
 // Functions whose results engines may round in their own ways. F is a vec3 as
-// stored.
+// stored. (Mesa 22.3 makes 0 of a packHalf2x16 of constants.)
 var approximate = []string{
 	"sin(fract($0.x) * 6.0 - 3.0)", "cos(fract($0.x) * 6.0 - 3.0)", "tan(fract($0.x))", "asin(fract($0.x) * 0.9)", "acos(fract($0.x) * 0.9)",
 	"atan(clamp($0.x, -4.0, 4.0))", "atan(fract($0.x) + 0.1, fract($0.y) + 0.1)", "atan(fract($0.x) + 0.1, -0.1 - fract($0.y))",
@@ -86,5 +86,5 @@ var approximate = []string{
 	"length(fract($0))", "distance(fract($0), vec3(0.5, 0.25, 2.0))", "dot(fract($0), vec3(0.5, -2.0, 1.0))", "normalize(fract($0) + 0.125).y",
 	"cross(fract($0), vec3(0.25, 0.5, 1.0)).z", "reflect(fract($0), vec3(0.0, 1.0, 0.0)).y", "refract(vec3(0.6, -0.8, 0.0), vec3(0.0, 1.0, 0.0), 0.25 + 0.5 * fract($0.x)).x", "faceforward(fract($0), vec3(1.0), vec3(-0.5)).x",
 	"fma(fract($0.x), fract($0.y), fract($0.z))", "radians($0.x)", "degrees(fract($0.x))", "mod(floor(abs($0.x)) + 0.5, 3.0)",
-	"unpackHalf2x16(packHalf2x16($0.xy * 0.0625)).y", "unpackUnorm4x8(packUnorm4x8(fract($0).xyzz)).y", "unpackSnorm2x16(packSnorm2x16(fract($0.xy) - 0.5)).x",
+	"unpackHalf2x16(packHalf2x16(($0.xy + float(gid)) * 0.0625)).y", "unpackUnorm4x8(packUnorm4x8(fract($0).xyzz)).y", "unpackSnorm2x16(packSnorm2x16(fract($0.xy) - 0.5)).x",
 }

@@ -48,8 +48,14 @@ func OpenLavapipe(d vulkan.Driver) (*Lavapipe, error) {
 // Name is that of the driver, with its version.
 func (e *Lavapipe) Name() string { return "lavapipe, " + e.Device().Driver }
 
-// Run is Engine's.
+// Run is Engine's. Vulkan has no buffers of no bytes, so launches with one are
+// ErrNotMine.
 func (e *Lavapipe) Run(l *Launch) ([][]byte, error) {
+	for _, b := range l.Bindings {
+		if b != nil && len(b) == 0 {
+			return nil, ErrNotMine
+		}
+	}
 	job := vulkan.Job{
 		SPIRV: l.SPIRV, Grid: [3]uint32{l.Grid.X, l.Grid.Y, l.Grid.Z}, Inline: l.Inline, Bindings: l.Bindings,
 	}

@@ -9,7 +9,8 @@ import (
 
 const atomicFloatExtension = "VK_EXT_shader_atomic_float"
 
-// device is an open CPU device with one queue. It lives as long as its process.
+// device is an open CPU device with one queue. It lives as long as its process, and
+// so does what it keeps.
 type device struct {
 	*loader
 	info     Device
@@ -18,6 +19,7 @@ type device struct {
 	queue    uintptr
 	family   uint32
 	memory   memoryProperties
+	kept     map[[32]byte]built
 }
 
 // openDevice opens the first CPU device that the environment's drivers have, with
@@ -32,7 +34,7 @@ func openDevice() (*device, error) {
 	if err := l.do("vkCreateInstance", uintptr(unsafe.Pointer(&ci)), 0, uintptr(unsafe.Pointer(&l.instance))); err != nil {
 		return nil, err
 	}
-	d := &device{loader: l}
+	d := &device{loader: l, kept: map[[32]byte]built{}}
 	var found [16]uintptr
 	count := uint32(len(found))
 	if err := l.do("vkEnumeratePhysicalDevices", l.instance, uintptr(unsafe.Pointer(&count)), uintptr(unsafe.Pointer(&found[0]))); err != nil {

@@ -1,6 +1,7 @@
 package vulkan
 
 import (
+	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -48,19 +49,15 @@ func (d *device) run(j *Job) (out [][]byte, err error) {
 			return nil, err
 		}
 	}
-	setLayout, layout, err := l.layout()
+	b, err := l.build()
 	if err != nil {
 		return nil, err
 	}
-	pipeline, err := l.pipeline(layout)
+	set, err := l.descriptors(b.set)
 	if err != nil {
 		return nil, err
 	}
-	set, err := l.descriptors(setLayout)
-	if err != nil {
-		return nil, err
-	}
-	if err := l.dispatch(layout, pipeline, set); err != nil {
+	if err := l.dispatch(b.layout, b.pipeline, set); err != nil {
 		return nil, err
 	}
 	out = make([][]byte, len(j.Bindings))
@@ -129,6 +126,55 @@ func (l *launch) buffer(binding int, content []byte) error {
 	return nil
 }
 
+// built is what can serve other launches of a module: its layouts and pipeline.
+type built struct{ set, layout, pipeline handle }
+
+// keep bounds what a device keeps; lavapipe has a compiled kernel in each.
+const keep = 32
+
+// build makes the layouts and pipeline, or finds those of an earlier launch. They
+// are kept when everything else of the launch is destroyed.
+func (l *launch) build() (built, error) {
+	h := sha256.New()
+	_, _ = fmt.Fprintf(h, "%d %q %v %d", len(l.job.SPIRV), l.job.Entry, l.job.Constants, len(l.job.Inline))
+	for _, b := range l.buffers {
+		_, _ = fmt.Fprintf(h, " %d", b.binding)
+	}
+	_, _ = h.Write(l.job.SPIRV)
+	key := [32]byte(h.Sum(nil))
+	if b, ok := l.kept[key]; ok {
+		return b, nil
+	}
+	if len(l.kept) >= keep {
+		for k, b := range l.kept {
+			_, _ = l.call("vkDestroyPipeline", l.dev, uintptr(b.pipeline), 0)
+			_, _ = l.call("vkDestroyPipelineLayout", l.dev, uintptr(b.layout), 0)
+			_, _ = l.call("vkDestroyDescriptorSetLayout", l.dev, uintptr(b.set), 0)
+			delete(l.kept, k)
+		}
+	}
+	// The objects' destruction is arranged for like that of others, and undone
+	// again once all are there.
+	before := len(l.undo)
+	set, layout, err := l.layout()
+	if err != nil {
+		return built{}, err
+	}
+	module, err := l.module()
+	if err != nil {
+		return built{}, err
+	}
+	pipeline, err := l.pipeline(layout, module)
+	if err != nil {
+		return built{}, err
+	}
+	l.undo = l.undo[:before]
+	_, _ = l.call("vkDestroyShaderModule", l.dev, uintptr(module), 0)
+	b := built{set, layout, pipeline}
+	l.kept[key] = b
+	return b, nil
+}
+
 func (l *launch) layout() (set, pipeline handle, err error) {
 	var binds []descriptorSetLayoutBinding
 	for _, b := range l.buffers {
@@ -152,16 +198,16 @@ func (l *launch) layout() (set, pipeline handle, err error) {
 	return set, pipeline, err
 }
 
-func (l *launch) pipeline(layout handle) (handle, error) {
+func (l *launch) module() (handle, error) {
 	words := make([]uint32, len(l.job.SPIRV)/4) // the driver wants them aligned
 	for i := range words {
 		words[i] = binary.LittleEndian.Uint32(l.job.SPIRV[4*i:])
 	}
 	mci := shaderModuleCreateInfo{head: head{sType: typeShaderModuleCreateInfo}, size: uint64(4 * len(words)), code: unsafe.Pointer(&words[0])}
-	module, err := l.create("ShaderModule", unsafe.Pointer(&mci))
-	if err != nil {
-		return 0, err
-	}
+	return l.create("ShaderModule", unsafe.Pointer(&mci))
+}
+
+func (l *launch) pipeline(layout, module handle) (handle, error) {
 	data := make([]byte, 8*len(l.job.Constants)+8)
 	var entries []specializationMapEntry
 	for i, c := range l.job.Constants {
