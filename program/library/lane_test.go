@@ -167,3 +167,32 @@ func TestSpinEndsWhenTold(t *testing.T) {
 	result := k.NewWorker().Run(&lane.Launch{Grid: program.Dim3{X: 1, Y: 1, Z: 1}}, 0, 1, &stop)
 	require.True(t, result.Stopped)
 }
+
+// On a grid of more workgroups than can be numbered, those too many do nothing:
+// saxpy would show an element done twice.
+func TestKernelsOnHugeGrids(t *testing.T) {
+	k, err := lane.Compile(admit(t, "saxpy_f32"), lane.Options{})
+	require.NoError(t, err)
+	c := librarytest.Sized("saxpy_f32", rand.New(rand.NewPCG(17, 18)), 1000, 1000)
+	const most = 1 << 20
+	for _, grid := range []program.Dim3{
+		{X: program.MaxGrid, Y: program.MaxGrid, Z: program.MaxGrid},
+		{X: 1, Y: program.MaxGrid, Z: program.MaxGrid},
+		{X: 5, Y: 1, Z: program.MaxGrid},
+		{X: 257, Y: 4093, Z: 3},
+	} {
+		launch := &lane.Launch{Grid: grid, Bindings: c.Fresh(), Inline: c.Inline}
+		var stop atomic.Uint32
+		w := k.NewWorker()
+		for _, from := range []uint64{0, 4, most - 40, most, 1 << 24, 1 << 32, groups(grid) - 20} {
+			to := min(from+20, groups(grid))
+			if from == 0 {
+				to = 4 // 1000 elements
+			}
+			if from < to {
+				require.Equal(t, lane.Result{}, w.Run(launch, from, to, &stop))
+			}
+		}
+		require.NoError(t, c.Compare(launch.Bindings), "%v", grid)
+	}
+}
