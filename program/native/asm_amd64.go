@@ -1,6 +1,10 @@
 package native
 
-import "golang.org/x/sys/cpu"
+import (
+	"sync"
+
+	"golang.org/x/sys/cpu"
+)
 
 // level is the instruction set in use; only tests change it.
 var level = detect()
@@ -21,6 +25,15 @@ func detect() int {
 	}
 	return levelAVX512
 }
+
+// halves has the values of all halves, once fillHalves has been called.
+var halves [1 << 16]float32
+
+var fillHalves = sync.OnceFunc(func() {
+	for h := range halves {
+		halves[h] = f16(uint16(h))
+	}
+})
 
 //go:noescape
 func fillAVX2(dst []uint32, v uint32)

@@ -1,3 +1,36 @@
 // Package native has fast bodies for programs that matter, found by the digest of
 // their bundle, and proven equal to the lane engine within their tolerance.
+//
+//	Lookup(digest) ─► Items: how much, or "not this call" ─► Run, by ranges, anywhere
+//
+// A body stands for one program of package library: Go, and assembly for what
+// amd64 processors have (AVX2 with FMA, AVX-512), chosen when the process starts. A
+// library that changes has other digests; a test fails then.
+//
+// # What a body does
+//
+// Either exactly what the program does, or nothing. Items looks at the shapes alone:
+// a launch that would trap, or that wraps, is misaligned, or whose bindings overlap
+// in a way that the order of work could show, is not done (ok is false). Run looks at
+// data where data decide (tokens); it then may return false, and the lane engine does
+// the launch, with its trap.
+//
+// # Memory
+//
+// Bindings are the client's: they change at any time, and may be unmapped. Nothing
+// that was read from them becomes an address without a comparison after the read, and
+// all lengths are those of Items. Assembly functions are leaves without a frame, so a
+// fault in one is a Go panic with the address for a caller who has set
+// debug.SetPanicOnFault, and no memory of ours is left half written. A Run allocates
+// nothing in steady state. No assembly function runs for more than about a
+// millisecond: the collector waits for it.
+//
+// # Numbers
+//
+// Elementwise bodies and rope give the program's bits; swiglu, softmax and attention
+// have an exponential within 2.5e-7. Sums are made in another order than the
+// program's, and with fused multiply-add: within the tolerance of the manifest. The
+// order depends on the shapes and on the instruction set, not on how a call is cut
+// into ranges nor on time: one machine gives the same bits always. A matrix product
+// has the same bits on all processors with FMA.
 package native

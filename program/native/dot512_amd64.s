@@ -38,10 +38,10 @@ rows4:
 	VPXORD Z7, Z7, Z7
 
 loop32:
-	CMPQ CX, $32
-	JLT  loop16
-	VMOVUPS (DX)(BX*1), Z8
-	VMOVUPS 64(DX)(BX*1), Z9
+	CMPQ        CX, $32
+	JLT         loop16
+	VMOVUPS     (DX)(BX*1), Z8
+	VMOVUPS     64(DX)(BX*1), Z9
 	VFMADD231PS (R10)(BX*1), Z8, Z0
 	VFMADD231PS 64(R10)(BX*1), Z9, Z1
 	VFMADD231PS (R11)(BX*1), Z8, Z2
@@ -50,104 +50,104 @@ loop32:
 	VFMADD231PS 64(R12)(BX*1), Z9, Z5
 	VFMADD231PS (R13)(BX*1), Z8, Z6
 	VFMADD231PS 64(R13)(BX*1), Z9, Z7
-	ADDQ $128, BX
-	SUBQ $32, CX
-	JMP  loop32
+	ADDQ        $128, BX
+	SUBQ        $32, CX
+	JMP         loop32
 
 loop16:
-	CMPQ CX, $16
-	JLT  tail
-	VMOVUPS (DX)(BX*1), Z8
+	CMPQ        CX, $16
+	JLT         tail
+	VMOVUPS     (DX)(BX*1), Z8
 	VFMADD231PS (R10)(BX*1), Z8, Z0
 	VFMADD231PS (R11)(BX*1), Z8, Z2
 	VFMADD231PS (R12)(BX*1), Z8, Z4
 	VFMADD231PS (R13)(BX*1), Z8, Z6
-	ADDQ $64, BX
-	SUBQ $16, CX
+	ADDQ        $64, BX
+	SUBQ        $16, CX
 
 tail:
-	TESTQ CX, CX
-	JZ    sum
+	TESTQ       CX, CX
+	JZ          sum
 	TAILMASK16
-	VMOVUPS.Z (DX)(BX*1), K1, Z8
-	VMOVUPS.Z (R10)(BX*1), K1, Z9
+	VMOVUPS.Z   (DX)(BX*1), K1, Z8
+	VMOVUPS.Z   (R10)(BX*1), K1, Z9
 	VFMADD231PS Z9, Z8, Z1
-	VMOVUPS.Z (R11)(BX*1), K1, Z9
+	VMOVUPS.Z   (R11)(BX*1), K1, Z9
 	VFMADD231PS Z9, Z8, Z3
-	VMOVUPS.Z (R12)(BX*1), K1, Z9
+	VMOVUPS.Z   (R12)(BX*1), K1, Z9
 	VFMADD231PS Z9, Z8, Z5
-	VMOVUPS.Z (R13)(BX*1), K1, Z9
+	VMOVUPS.Z   (R13)(BX*1), K1, Z9
 	VFMADD231PS Z9, Z8, Z7
 
 sum:
-	VADDPS Z1, Z0, Z0
-	VADDPS Z3, Z2, Z2
-	VADDPS Z5, Z4, Z4
-	VADDPS Z7, Z6, Z6
+	VADDPS        Z1, Z0, Z0
+	VADDPS        Z3, Z2, Z2
+	VADDPS        Z5, Z4, Z4
+	VADDPS        Z7, Z6, Z6
 	VEXTRACTF64X4 $1, Z0, Y1
-	VADDPS Y1, Y0, Y0
+	VADDPS        Y1, Y0, Y0
 	VEXTRACTF64X4 $1, Z2, Y3
-	VADDPS Y3, Y2, Y2
+	VADDPS        Y3, Y2, Y2
 	VEXTRACTF64X4 $1, Z4, Y5
-	VADDPS Y5, Y4, Y4
+	VADDPS        Y5, Y4, Y4
 	VEXTRACTF64X4 $1, Z6, Y7
-	VADDPS Y7, Y6, Y6
-	VHADDPS Y2, Y0, Y0
-	VHADDPS Y6, Y4, Y4
-	VHADDPS Y4, Y0, Y0
-	VEXTRACTF128 $1, Y0, X1
-	VADDPS X1, X0, X0
-	VMOVUPS X0, (DI)
-	ADDQ $16, DI
-	LEAQ (SI)(R9*4), SI
-	SUBQ $4, R8
-	JMP  rows4
+	VADDPS        Y7, Y6, Y6
+	VHADDPS       Y2, Y0, Y0
+	VHADDPS       Y6, Y4, Y4
+	VHADDPS       Y4, Y0, Y0
+	VEXTRACTF128  $1, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVUPS       X0, (DI)
+	ADDQ          $16, DI
+	LEAQ          (SI)(R9*4), SI
+	SUBQ          $4, R8
+	JMP           rows4
 
 rows1:
-	TESTQ R8, R8
-	JZ    done
-	MOVQ  x_len+56(FP), CX
-	XORL  BX, BX
+	TESTQ  R8, R8
+	JZ     done
+	MOVQ   x_len+56(FP), CX
+	XORL   BX, BX
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 
 one32:
-	CMPQ CX, $32
-	JLT  one16
-	VMOVUPS (DX)(BX*1), Z8
-	VMOVUPS 64(DX)(BX*1), Z9
+	CMPQ        CX, $32
+	JLT         one16
+	VMOVUPS     (DX)(BX*1), Z8
+	VMOVUPS     64(DX)(BX*1), Z9
 	VFMADD231PS (SI)(BX*1), Z8, Z0
 	VFMADD231PS 64(SI)(BX*1), Z9, Z1
-	ADDQ $128, BX
-	SUBQ $32, CX
-	JMP  one32
+	ADDQ        $128, BX
+	SUBQ        $32, CX
+	JMP         one32
 
 one16:
-	CMPQ CX, $16
-	JLT  onetail
-	VMOVUPS (DX)(BX*1), Z8
+	CMPQ        CX, $16
+	JLT         onetail
+	VMOVUPS     (DX)(BX*1), Z8
 	VFMADD231PS (SI)(BX*1), Z8, Z0
-	ADDQ $64, BX
-	SUBQ $16, CX
+	ADDQ        $64, BX
+	SUBQ        $16, CX
 
 onetail:
-	TESTQ CX, CX
-	JZ    onesum
+	TESTQ       CX, CX
+	JZ          onesum
 	TAILMASK16
-	VMOVUPS.Z (DX)(BX*1), K1, Z8
-	VMOVUPS.Z (SI)(BX*1), K1, Z9
+	VMOVUPS.Z   (DX)(BX*1), K1, Z8
+	VMOVUPS.Z   (SI)(BX*1), K1, Z9
 	VFMADD231PS Z9, Z8, Z1
 
 onesum:
-	VADDPS Z1, Z0, Z0
+	VADDPS        Z1, Z0, Z0
 	VEXTRACTF64X4 $1, Z0, Y1
-	VADDPS Y1, Y0, Y0
+	VADDPS        Y1, Y0, Y0
 	SUM8
-	VMOVSS X0, (DI)
-	ADDQ $4, DI
-	ADDQ R9, SI
-	DECQ R8
-	JMP  rows1
+	VMOVSS        X0, (DI)
+	ADDQ          $4, DI
+	ADDQ          R9, SI
+	DECQ          R8
+	JMP           rows1
 
 done:
 	VZEROUPPER

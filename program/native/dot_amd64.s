@@ -32,10 +32,10 @@ rows4:
 	VXORPS Y7, Y7, Y7
 
 loop16:
-	CMPQ CX, $16
-	JLT  loop8
-	VMOVUPS (DX)(BX*1), Y8
-	VMOVUPS 32(DX)(BX*1), Y9
+	CMPQ        CX, $16
+	JLT         loop8
+	VMOVUPS     (DX)(BX*1), Y8
+	VMOVUPS     32(DX)(BX*1), Y9
 	VFMADD231PS (R10)(BX*1), Y8, Y0
 	VFMADD231PS 32(R10)(BX*1), Y9, Y1
 	VFMADD231PS (R11)(BX*1), Y8, Y2
@@ -44,94 +44,94 @@ loop16:
 	VFMADD231PS 32(R12)(BX*1), Y9, Y5
 	VFMADD231PS (R13)(BX*1), Y8, Y6
 	VFMADD231PS 32(R13)(BX*1), Y9, Y7
-	ADDQ $64, BX
-	SUBQ $16, CX
-	JMP  loop16
+	ADDQ        $64, BX
+	SUBQ        $16, CX
+	JMP         loop16
 
 loop8:
-	CMPQ CX, $8
-	JLT  tail
-	VMOVUPS (DX)(BX*1), Y8
+	CMPQ        CX, $8
+	JLT         tail
+	VMOVUPS     (DX)(BX*1), Y8
 	VFMADD231PS (R10)(BX*1), Y8, Y0
 	VFMADD231PS (R11)(BX*1), Y8, Y2
 	VFMADD231PS (R12)(BX*1), Y8, Y4
 	VFMADD231PS (R13)(BX*1), Y8, Y6
-	ADDQ $32, BX
-	SUBQ $8, CX
+	ADDQ        $32, BX
+	SUBQ        $8, CX
 
 tail:
-	TESTQ CX, CX
-	JZ    sum
+	TESTQ       CX, CX
+	JZ          sum
 	TAILMASK(Y15)
-	VMASKMOVPS (DX)(BX*1), Y15, Y8
-	VMASKMOVPS (R10)(BX*1), Y15, Y9
+	VMASKMOVPS  (DX)(BX*1), Y15, Y8
+	VMASKMOVPS  (R10)(BX*1), Y15, Y9
 	VFMADD231PS Y9, Y8, Y1
-	VMASKMOVPS (R11)(BX*1), Y15, Y9
+	VMASKMOVPS  (R11)(BX*1), Y15, Y9
 	VFMADD231PS Y9, Y8, Y3
-	VMASKMOVPS (R12)(BX*1), Y15, Y9
+	VMASKMOVPS  (R12)(BX*1), Y15, Y9
 	VFMADD231PS Y9, Y8, Y5
-	VMASKMOVPS (R13)(BX*1), Y15, Y9
+	VMASKMOVPS  (R13)(BX*1), Y15, Y9
 	VFMADD231PS Y9, Y8, Y7
 
 sum:
-	VADDPS Y1, Y0, Y0
-	VADDPS Y3, Y2, Y2
-	VADDPS Y5, Y4, Y4
-	VADDPS Y7, Y6, Y6
-	VHADDPS Y2, Y0, Y0
-	VHADDPS Y6, Y4, Y4
-	VHADDPS Y4, Y0, Y0
+	VADDPS       Y1, Y0, Y0
+	VADDPS       Y3, Y2, Y2
+	VADDPS       Y5, Y4, Y4
+	VADDPS       Y7, Y6, Y6
+	VHADDPS      Y2, Y0, Y0
+	VHADDPS      Y6, Y4, Y4
+	VHADDPS      Y4, Y0, Y0
 	VEXTRACTF128 $1, Y0, X1
-	VADDPS X1, X0, X0
-	VMOVUPS X0, (DI)
-	ADDQ $16, DI
-	LEAQ (SI)(R9*4), SI
-	SUBQ $4, R8
-	JMP  rows4
+	VADDPS       X1, X0, X0
+	VMOVUPS      X0, (DI)
+	ADDQ         $16, DI
+	LEAQ         (SI)(R9*4), SI
+	SUBQ         $4, R8
+	JMP          rows4
 
 rows1:
-	TESTQ R8, R8
-	JZ    done
-	MOVQ  x_len+56(FP), CX
-	XORL  BX, BX
+	TESTQ  R8, R8
+	JZ     done
+	MOVQ   x_len+56(FP), CX
+	XORL   BX, BX
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 
 one16:
-	CMPQ CX, $16
-	JLT  one8
-	VMOVUPS (DX)(BX*1), Y8
-	VMOVUPS 32(DX)(BX*1), Y9
+	CMPQ        CX, $16
+	JLT         one8
+	VMOVUPS     (DX)(BX*1), Y8
+	VMOVUPS     32(DX)(BX*1), Y9
 	VFMADD231PS (SI)(BX*1), Y8, Y0
 	VFMADD231PS 32(SI)(BX*1), Y9, Y1
-	ADDQ $64, BX
-	SUBQ $16, CX
-	JMP  one16
+	ADDQ        $64, BX
+	SUBQ        $16, CX
+	JMP         one16
 
 one8:
-	CMPQ CX, $8
-	JLT  onetail
-	VMOVUPS (DX)(BX*1), Y8
+	CMPQ        CX, $8
+	JLT         onetail
+	VMOVUPS     (DX)(BX*1), Y8
 	VFMADD231PS (SI)(BX*1), Y8, Y0
-	ADDQ $32, BX
-	SUBQ $8, CX
+	ADDQ        $32, BX
+	SUBQ        $8, CX
 
 onetail:
-	TESTQ CX, CX
-	JZ    onesum
+	TESTQ       CX, CX
+	JZ          onesum
 	TAILMASK(Y15)
-	VMASKMOVPS (DX)(BX*1), Y15, Y8
-	VMASKMOVPS (SI)(BX*1), Y15, Y9
+	VMASKMOVPS  (DX)(BX*1), Y15, Y8
+	VMASKMOVPS  (SI)(BX*1), Y15, Y9
 	VFMADD231PS Y9, Y8, Y1
 
 onesum:
 	VADDPS Y1, Y0, Y0
 	SUM8
 	VMOVSS X0, (DI)
-	ADDQ $4, DI
-	ADDQ R9, SI
-	DECQ R8
-	JMP  rows1
+	ADDQ   $4, DI
+	ADDQ   R9, SI
+	DECQ   R8
+	JMP    rows1
 
 done:
 	VZEROUPPER
@@ -148,14 +148,13 @@ TEXT ·axpyRowsAVX2(SB), NOSPLIT, $0-80
 	MOVQ stride+72(FP), R9
 	SHLQ $2, R9
 
-
 cols64:
-	CMPQ CX, $64
-	JLT  cols32
-	MOVQ p_len+56(FP), R8
-	MOVQ SI, R10
-	MOVQ DX, R11
-	VMOVUPS 0(DI), Y0
+	CMPQ    CX, $64
+	JLT     cols32
+	MOVQ    p_len+56(FP), R8
+	MOVQ    SI, R10
+	MOVQ    DX, R11
+	VMOVUPS (DI), Y0
 	VMOVUPS 32(DI), Y1
 	VMOVUPS 64(DI), Y2
 	VMOVUPS 96(DI), Y3
@@ -165,24 +164,24 @@ cols64:
 	VMOVUPS 224(DI), Y7
 
 row64:
-	TESTQ R8, R8
-	JZ    end64
+	TESTQ        R8, R8
+	JZ           end64
 	VBROADCASTSS (R11), Y8
-	VFMADD231PS 0(R10), Y8, Y0
-	VFMADD231PS 32(R10), Y8, Y1
-	VFMADD231PS 64(R10), Y8, Y2
-	VFMADD231PS 96(R10), Y8, Y3
-	VFMADD231PS 128(R10), Y8, Y4
-	VFMADD231PS 160(R10), Y8, Y5
-	VFMADD231PS 192(R10), Y8, Y6
-	VFMADD231PS 224(R10), Y8, Y7
-	ADDQ R9, R10
-	ADDQ $4, R11
-	DECQ R8
-	JMP  row64
+	VFMADD231PS  (R10), Y8, Y0
+	VFMADD231PS  32(R10), Y8, Y1
+	VFMADD231PS  64(R10), Y8, Y2
+	VFMADD231PS  96(R10), Y8, Y3
+	VFMADD231PS  128(R10), Y8, Y4
+	VFMADD231PS  160(R10), Y8, Y5
+	VFMADD231PS  192(R10), Y8, Y6
+	VFMADD231PS  224(R10), Y8, Y7
+	ADDQ         R9, R10
+	ADDQ         $4, R11
+	DECQ         R8
+	JMP          row64
 
 end64:
-	VMOVUPS Y0, 0(DI)
+	VMOVUPS Y0, (DI)
 	VMOVUPS Y1, 32(DI)
 	VMOVUPS Y2, 64(DI)
 	VMOVUPS Y3, 96(DI)
@@ -190,87 +189,87 @@ end64:
 	VMOVUPS Y5, 160(DI)
 	VMOVUPS Y6, 192(DI)
 	VMOVUPS Y7, 224(DI)
-	ADDQ $256, SI
-	ADDQ $256, DI
-	SUBQ $64, CX
-	JMP  cols64
+	ADDQ    $256, SI
+	ADDQ    $256, DI
+	SUBQ    $64, CX
+	JMP     cols64
 
 cols32:
-	CMPQ CX, $32
-	JLT  cols8
-	MOVQ p_len+56(FP), R8
-	MOVQ SI, R10
-	MOVQ DX, R11
-	VMOVUPS 0(DI), Y0
+	CMPQ    CX, $32
+	JLT     cols8
+	MOVQ    p_len+56(FP), R8
+	MOVQ    SI, R10
+	MOVQ    DX, R11
+	VMOVUPS (DI), Y0
 	VMOVUPS 32(DI), Y1
 	VMOVUPS 64(DI), Y2
 	VMOVUPS 96(DI), Y3
 
 row32:
-	TESTQ R8, R8
-	JZ    end32
+	TESTQ        R8, R8
+	JZ           end32
 	VBROADCASTSS (R11), Y8
-	VFMADD231PS 0(R10), Y8, Y0
-	VFMADD231PS 32(R10), Y8, Y1
-	VFMADD231PS 64(R10), Y8, Y2
-	VFMADD231PS 96(R10), Y8, Y3
-	ADDQ R9, R10
-	ADDQ $4, R11
-	DECQ R8
-	JMP  row32
+	VFMADD231PS  (R10), Y8, Y0
+	VFMADD231PS  32(R10), Y8, Y1
+	VFMADD231PS  64(R10), Y8, Y2
+	VFMADD231PS  96(R10), Y8, Y3
+	ADDQ         R9, R10
+	ADDQ         $4, R11
+	DECQ         R8
+	JMP          row32
 
 end32:
-	VMOVUPS Y0, 0(DI)
+	VMOVUPS Y0, (DI)
 	VMOVUPS Y1, 32(DI)
 	VMOVUPS Y2, 64(DI)
 	VMOVUPS Y3, 96(DI)
-	ADDQ $128, SI
-	ADDQ $128, DI
-	SUBQ $32, CX
-	JMP  cols32
+	ADDQ    $128, SI
+	ADDQ    $128, DI
+	SUBQ    $32, CX
+	JMP     cols32
 
 cols8:
-	CMPQ CX, $8
-	JLT  tail
-	MOVQ p_len+56(FP), R8
-	MOVQ SI, R10
-	MOVQ DX, R11
-	VMOVUPS 0(DI), Y0
+	CMPQ    CX, $8
+	JLT     tail
+	MOVQ    p_len+56(FP), R8
+	MOVQ    SI, R10
+	MOVQ    DX, R11
+	VMOVUPS (DI), Y0
 
 row8:
-	TESTQ R8, R8
-	JZ    end8
+	TESTQ        R8, R8
+	JZ           end8
 	VBROADCASTSS (R11), Y8
-	VFMADD231PS 0(R10), Y8, Y0
-	ADDQ R9, R10
-	ADDQ $4, R11
-	DECQ R8
-	JMP  row8
+	VFMADD231PS  (R10), Y8, Y0
+	ADDQ         R9, R10
+	ADDQ         $4, R11
+	DECQ         R8
+	JMP          row8
 
 end8:
-	VMOVUPS Y0, 0(DI)
-	ADDQ $32, SI
-	ADDQ $32, DI
-	SUBQ $8, CX
-	JMP  cols8
+	VMOVUPS Y0, (DI)
+	ADDQ    $32, SI
+	ADDQ    $32, DI
+	SUBQ    $8, CX
+	JMP     cols8
 
 tail:
-	TESTQ CX, CX
-	JZ    done
+	TESTQ      CX, CX
+	JZ         done
 	TAILMASK(Y15)
-	MOVQ p_len+56(FP), R8
+	MOVQ       p_len+56(FP), R8
 	VMASKMOVPS (DI), Y15, Y0
 
 rowtail:
-	TESTQ R8, R8
-	JZ    endtail
+	TESTQ        R8, R8
+	JZ           endtail
 	VBROADCASTSS (DX), Y8
-	VMASKMOVPS (SI), Y15, Y9
-	VFMADD231PS Y9, Y8, Y0
-	ADDQ R9, SI
-	ADDQ $4, DX
-	DECQ R8
-	JMP  rowtail
+	VMASKMOVPS   (SI), Y15, Y9
+	VFMADD231PS  Y9, Y8, Y0
+	ADDQ         R9, SI
+	ADDQ         $4, DX
+	DECQ         R8
+	JMP          rowtail
 
 endtail:
 	VMASKMOVPS Y0, Y15, (DI)

@@ -6,21 +6,21 @@
 
 // func fillAVX2(dst []uint32, v uint32)
 TEXT ·fillAVX2(SB), NOSPLIT, $0-28
-	MOVQ dst_base+0(FP), DI
-	MOVQ dst_len+8(FP), CX
+	MOVQ         dst_base+0(FP), DI
+	MOVQ         dst_len+8(FP), CX
 	VBROADCASTSS v+24(FP), Y0
 
 loop:
-	CMPQ CX, $8
-	JLT  tail
+	CMPQ    CX, $8
+	JLT     tail
 	VMOVUPS Y0, (DI)
-	ADDQ $32, DI
-	SUBQ $8, CX
-	JMP  loop
+	ADDQ    $32, DI
+	SUBQ    $8, CX
+	JMP     loop
 
 tail:
-	TESTQ CX, CX
-	JZ    done
+	TESTQ      CX, CX
+	JZ         done
 	TAILMASK(Y15)
 	VMASKMOVPS Y0, Y15, (DI)
 
@@ -36,25 +36,25 @@ TEXT ·addAVX2(SB), NOSPLIT, $0-72
 	MOVQ b_base+48(FP), DX
 
 loop:
-	CMPQ CX, $8
-	JLT  tail
+	CMPQ    CX, $8
+	JLT     tail
 	VMOVUPS (SI), Y0
 	VMOVUPS (DX), Y1
-	VADDPS Y1, Y0, Y0
+	VADDPS  Y1, Y0, Y0
 	VMOVUPS Y0, (DI)
-	ADDQ $32, SI
-	ADDQ $32, DX
-	ADDQ $32, DI
-	SUBQ $8, CX
-	JMP  loop
+	ADDQ    $32, SI
+	ADDQ    $32, DX
+	ADDQ    $32, DI
+	SUBQ    $8, CX
+	JMP     loop
 
 tail:
-	TESTQ CX, CX
-	JZ    done
+	TESTQ      CX, CX
+	JZ         done
 	TAILMASK(Y15)
 	VMASKMOVPS (SI), Y15, Y0
 	VMASKMOVPS (DX), Y15, Y1
-	VADDPS Y1, Y0, Y0
+	VADDPS     Y1, Y0, Y0
 	VMASKMOVPS Y0, Y15, (DI)
 
 done:
@@ -64,31 +64,31 @@ done:
 // func saxpyAVX2(dst, x []float32, a float32)
 // The product is rounded before the sum, as the program does.
 TEXT ·saxpyAVX2(SB), NOSPLIT, $0-52
-	MOVQ dst_base+0(FP), DI
-	MOVQ dst_len+8(FP), CX
-	MOVQ x_base+24(FP), SI
+	MOVQ         dst_base+0(FP), DI
+	MOVQ         dst_len+8(FP), CX
+	MOVQ         x_base+24(FP), SI
 	VBROADCASTSS a+48(FP), Y2
 
 loop:
-	CMPQ CX, $8
-	JLT  tail
+	CMPQ    CX, $8
+	JLT     tail
 	VMOVUPS (SI), Y0
-	VMULPS Y2, Y0, Y0
-	VADDPS (DI), Y0, Y0
+	VMULPS  Y2, Y0, Y0
+	VADDPS  (DI), Y0, Y0
 	VMOVUPS Y0, (DI)
-	ADDQ $32, SI
-	ADDQ $32, DI
-	SUBQ $8, CX
-	JMP  loop
+	ADDQ    $32, SI
+	ADDQ    $32, DI
+	SUBQ    $8, CX
+	JMP     loop
 
 tail:
-	TESTQ CX, CX
-	JZ    done
+	TESTQ      CX, CX
+	JZ         done
 	TAILMASK(Y15)
 	VMASKMOVPS (SI), Y15, Y0
 	VMASKMOVPS (DI), Y15, Y1
-	VMULPS Y2, Y0, Y0
-	VADDPS Y1, Y0, Y0
+	VMULPS     Y2, Y0, Y0
+	VADDPS     Y1, Y0, Y0
 	VMASKMOVPS Y0, Y15, (DI)
 
 done:
@@ -97,28 +97,28 @@ done:
 
 // func scaleAVX2(dst, x []float32, s float32)
 TEXT ·scaleAVX2(SB), NOSPLIT, $0-52
-	MOVQ dst_base+0(FP), DI
-	MOVQ dst_len+8(FP), CX
-	MOVQ x_base+24(FP), SI
+	MOVQ         dst_base+0(FP), DI
+	MOVQ         dst_len+8(FP), CX
+	MOVQ         x_base+24(FP), SI
 	VBROADCASTSS s+48(FP), Y2
 
 loop:
-	CMPQ CX, $8
-	JLT  tail
+	CMPQ    CX, $8
+	JLT     tail
 	VMOVUPS (SI), Y0
-	VMULPS Y2, Y0, Y0
+	VMULPS  Y2, Y0, Y0
 	VMOVUPS Y0, (DI)
-	ADDQ $32, SI
-	ADDQ $32, DI
-	SUBQ $8, CX
-	JMP  loop
+	ADDQ    $32, SI
+	ADDQ    $32, DI
+	SUBQ    $8, CX
+	JMP     loop
 
 tail:
-	TESTQ CX, CX
-	JZ    done
+	TESTQ      CX, CX
+	JZ         done
 	TAILMASK(Y15)
 	VMASKMOVPS (SI), Y15, Y0
-	VMULPS Y2, Y0, Y0
+	VMULPS     Y2, Y0, Y0
 	VMASKMOVPS Y0, Y15, (DI)
 
 done:
@@ -127,34 +127,34 @@ done:
 
 // func scaleMulAVX2(dst, x, w []float32, s float32)
 TEXT ·scaleMulAVX2(SB), NOSPLIT, $0-76
-	MOVQ dst_base+0(FP), DI
-	MOVQ dst_len+8(FP), CX
-	MOVQ x_base+24(FP), SI
-	MOVQ w_base+48(FP), DX
+	MOVQ         dst_base+0(FP), DI
+	MOVQ         dst_len+8(FP), CX
+	MOVQ         x_base+24(FP), SI
+	MOVQ         w_base+48(FP), DX
 	VBROADCASTSS s+72(FP), Y2
 
 loop:
-	CMPQ CX, $8
-	JLT  tail
+	CMPQ    CX, $8
+	JLT     tail
 	VMOVUPS (SI), Y0
 	VMOVUPS (DX), Y1
-	VMULPS Y2, Y0, Y0
-	VMULPS Y1, Y0, Y0
+	VMULPS  Y2, Y0, Y0
+	VMULPS  Y1, Y0, Y0
 	VMOVUPS Y0, (DI)
-	ADDQ $32, SI
-	ADDQ $32, DX
-	ADDQ $32, DI
-	SUBQ $8, CX
-	JMP  loop
+	ADDQ    $32, SI
+	ADDQ    $32, DX
+	ADDQ    $32, DI
+	SUBQ    $8, CX
+	JMP     loop
 
 tail:
-	TESTQ CX, CX
-	JZ    done
+	TESTQ      CX, CX
+	JZ         done
 	TAILMASK(Y15)
 	VMASKMOVPS (SI), Y15, Y0
 	VMASKMOVPS (DX), Y15, Y1
-	VMULPS Y2, Y0, Y0
-	VMULPS Y1, Y0, Y0
+	VMULPS     Y2, Y0, Y0
+	VMULPS     Y1, Y0, Y0
 	VMASKMOVPS Y0, Y15, (DI)
 
 done:
@@ -163,43 +163,43 @@ done:
 
 // func normAVX2(dst, x, w, b []float32, mean, s float32)
 TEXT ·normAVX2(SB), NOSPLIT, $0-104
-	MOVQ dst_base+0(FP), DI
-	MOVQ dst_len+8(FP), CX
-	MOVQ x_base+24(FP), SI
-	MOVQ w_base+48(FP), DX
-	MOVQ b_base+72(FP), BX
+	MOVQ         dst_base+0(FP), DI
+	MOVQ         dst_len+8(FP), CX
+	MOVQ         x_base+24(FP), SI
+	MOVQ         w_base+48(FP), DX
+	MOVQ         b_base+72(FP), BX
 	VBROADCASTSS mean+96(FP), Y3
 	VBROADCASTSS s+100(FP), Y2
 
 loop:
-	CMPQ CX, $8
-	JLT  tail
+	CMPQ    CX, $8
+	JLT     tail
 	VMOVUPS (SI), Y0
 	VMOVUPS (DX), Y1
 	VMOVUPS (BX), Y4
-	VSUBPS Y3, Y0, Y0
-	VMULPS Y2, Y0, Y0
-	VMULPS Y1, Y0, Y0
-	VADDPS Y4, Y0, Y0
+	VSUBPS  Y3, Y0, Y0
+	VMULPS  Y2, Y0, Y0
+	VMULPS  Y1, Y0, Y0
+	VADDPS  Y4, Y0, Y0
 	VMOVUPS Y0, (DI)
-	ADDQ $32, SI
-	ADDQ $32, DX
-	ADDQ $32, BX
-	ADDQ $32, DI
-	SUBQ $8, CX
-	JMP  loop
+	ADDQ    $32, SI
+	ADDQ    $32, DX
+	ADDQ    $32, BX
+	ADDQ    $32, DI
+	SUBQ    $8, CX
+	JMP     loop
 
 tail:
-	TESTQ CX, CX
-	JZ    done
+	TESTQ      CX, CX
+	JZ         done
 	TAILMASK(Y15)
 	VMASKMOVPS (SI), Y15, Y0
 	VMASKMOVPS (DX), Y15, Y1
 	VMASKMOVPS (BX), Y15, Y4
-	VSUBPS Y3, Y0, Y0
-	VMULPS Y2, Y0, Y0
-	VMULPS Y1, Y0, Y0
-	VADDPS Y4, Y0, Y0
+	VSUBPS     Y3, Y0, Y0
+	VMULPS     Y2, Y0, Y0
+	VMULPS     Y1, Y0, Y0
+	VADDPS     Y4, Y0, Y0
 	VMASKMOVPS Y0, Y15, (DI)
 
 done:
@@ -216,33 +216,33 @@ TEXT ·rotateAVX2(SB), NOSPLIT, $0-72
 	MOVQ s_base+48(FP), DX
 
 loop:
-	CMPQ CX, $8
-	JLT  tail
-	VMOVUPS (SI), Y1
-	VMOVUPS (DX), Y2
-	VMOVUPS (DI), Y0
+	CMPQ      CX, $8
+	JLT       tail
+	VMOVUPS   (SI), Y1
+	VMOVUPS   (DX), Y2
+	VMOVUPS   (DI), Y0
 	VPERMILPS $0xb1, Y0, Y3
-	VMULPS Y1, Y0, Y0
-	VMULPS Y2, Y3, Y3
-	VADDPS Y3, Y0, Y0
-	VMOVUPS Y0, (DI)
-	ADDQ $32, SI
-	ADDQ $32, DX
-	ADDQ $32, DI
-	SUBQ $8, CX
-	JMP  loop
+	VMULPS    Y1, Y0, Y0
+	VMULPS    Y2, Y3, Y3
+	VADDPS    Y3, Y0, Y0
+	VMOVUPS   Y0, (DI)
+	ADDQ      $32, SI
+	ADDQ      $32, DX
+	ADDQ      $32, DI
+	SUBQ      $8, CX
+	JMP       loop
 
 tail:
-	TESTQ CX, CX
-	JZ    done
+	TESTQ      CX, CX
+	JZ         done
 	TAILMASK(Y15)
 	VMASKMOVPS (SI), Y15, Y1
 	VMASKMOVPS (DX), Y15, Y2
 	VMASKMOVPS (DI), Y15, Y0
-	VPERMILPS $0xb1, Y0, Y3
-	VMULPS Y1, Y0, Y0
-	VMULPS Y2, Y3, Y3
-	VADDPS Y3, Y0, Y0
+	VPERMILPS  $0xb1, Y0, Y3
+	VMULPS     Y1, Y0, Y0
+	VMULPS     Y2, Y3, Y3
+	VADDPS     Y3, Y0, Y0
 	VMASKMOVPS Y0, Y15, (DI)
 
 done:

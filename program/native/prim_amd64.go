@@ -124,8 +124,10 @@ func axpyRows(acc, m, p []float32, stride int) {
 func dotRowsQ8(y []float32, w []byte, x []float32) {
 	switch {
 	case level >= levelAVX512:
+		fillHalves()
 		dotRowsQ8AVX512(y, w, x)
 	case level >= levelAVX2:
+		fillHalves()
 		dotRowsQ8AVX2(y, w, x)
 	default:
 		dotRowsQ8Go(y, w, x)

@@ -20,8 +20,8 @@ const blockWords = 4096
 type shape struct {
 	bindings    int
 	inlineWords int
-	write       int // the binding that is written; -1 and a second in write2: see topk
-	write2      int // another, or -1
+	write       int // the binding that is written
+	write2      int // another one, or -1
 	inPlace     int // one bit for each binding that may begin where the written one does
 	halves      int // one bit for each binding of 2-byte alignment (q8_0)
 }
@@ -63,8 +63,7 @@ func (c *Call) words(i int) uint64 { return uint64(len(c.Bindings[i]) / 4) }
 func (c *Call) f32(i int) []float32 { return f32s(c.Bindings[i]) }
 func (c *Call) u32(i int) []uint32  { return u32s(c.Bindings[i]) }
 
-// inline is word i of the push constants; their product with another one cannot
-// overflow.
+// inline is word i of the push constants. The product of two cannot overflow.
 func (c *Call) inline(i int) uint64 {
 	return uint64(binary.LittleEndian.Uint32(c.Inline[4*i:]))
 }
@@ -93,6 +92,6 @@ type scratch struct {
 	weights     [attentionStep]float32
 }
 
-// scratches never shrinks a Run's speed to that of the allocator: in steady state
-// there is one for each worker. A Run that dies of a memory fault loses its own.
+// scratches has, in steady state, one for each worker. A Run that ends in a memory
+// fault leaves its own to the collector.
 var scratches = sync.Pool{New: func() any { return new(scratch) }}
