@@ -33,11 +33,12 @@ type xmem struct {
 	rows    bool // no term is a vector, and the strides are small
 	vector  int  // the only term that is a vector, if the others are scalars; else -1
 	inst    *ins
+	v       *variable
 }
 
 func (e *emitter) access(i *ins) *xmem {
 	m := &e.f.mems[i.aux]
-	x := &xmem{off: m.off, size: uint64(m.size), binding: noBinding, fixed: true, rows: true, vector: -1, inst: i}
+	x := &xmem{off: m.off, size: uint64(m.size), binding: noBinding, fixed: true, rows: true, vector: -1, inst: i, v: m.v}
 	switch m.v.class {
 	case classBuffer:
 		x.slot, x.binding = m.v.binding, uint16(m.v.binding)
@@ -208,7 +209,7 @@ func (m *xmem) outOfRange(w *Worker) bool {
 // trap reports an access. Offsets in shared memory and the like are from the start
 // of the variable.
 func (m *xmem) trap(w *Worker, kind outcome.TrapKind, off uint64, lane int) bool {
-	return w.trap(kind, m.binding, off-m.start, lane)
+	return w.trap(kind, m.inst.src, m.binding, off-m.start, lane)
 }
 
 // usable says that the memory begins where an access of this size may begin.

@@ -37,7 +37,7 @@ func (e *emitter) atomic(i *ins, d int32) step {
 				return m.trap(w, outcome.Misaligned, off, lane)
 			}
 			if w.checker != nil {
-				w.checker.atomic(w, m, off, lane)
+				w.checker.atomic(w, m, o, off, lane)
 			}
 			if wide {
 				old := atomicL(o, atomic64(mem, off), a.at(w, lane), func() uint64 { return b.at(w, lane) })

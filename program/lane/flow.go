@@ -69,7 +69,7 @@ func (w *Worker) run() bool {
 			at = w.next()
 			continue
 		case termUnreachable:
-			return w.trap(outcome.Unreachable, noBinding, 0, vec.First(w.mask))
+			return w.trap(outcome.Unreachable, b.inst, noBinding, 0, vec.First(w.mask))
 		}
 		for _, s := range e.copies {
 			s(w)

@@ -1,9 +1,12 @@
 package lane
 
 import (
+	"crypto/sha256"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -13,20 +16,35 @@ import (
 	"capgpu/program/verify"
 )
 
-// glsl compiles a compute shader, unoptimised.
+// glsl compiles a compute shader, unoptimised and with lines. Modules are kept in
+// testdata by their source, so that the tests are quick and need no tool; a new
+// source adds one.
 func glsl(t testing.TB, source string) []byte {
 	t.Helper()
+	if !strings.Contains(source, "#version") {
+		source = "#version 450\n" + source
+	}
+	kept := fmt.Sprintf("testdata/%x.spv", sha256.Sum256([]byte(source)))[:30] + ".spv"
+	if code, err := os.ReadFile(kept); err == nil {
+		return code
+	}
 	tool, err := exec.LookPath("glslangValidator")
 	if err != nil {
 		t.Skip("glslangValidator is not here: install the package glslang-tools")
 	}
 	dir := t.TempDir()
 	in, out := filepath.Join(dir, "a.comp"), filepath.Join(dir, "a.spv")
-	require.NoError(t, os.WriteFile(in, []byte("#version 450\n"+source), 0o600))
-	msg, err := exec.Command(tool, "-V", "-g", "--target-env", "vulkan1.1", "-o", out, in).CombinedOutput()
+	require.NoError(t, os.WriteFile(in, []byte(source), 0o600))
+	cmd := exec.Command(tool, "-V", "-g", "--target-env", "vulkan1.1", "-o", out, "a.comp")
+	cmd.Dir = dir
+	msg, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", msg)
 	code, err := os.ReadFile(out)
 	require.NoError(t, err)
+	if os.Getenv("FILE") == "" {
+		require.NoError(t, os.MkdirAll("testdata", 0o755))
+		require.NoError(t, os.WriteFile(kept, code, 0o644))
+	}
 	return code
 }
 

@@ -40,7 +40,11 @@ func (l *lowerer) inst(in *spirv.Inst) {
 		}
 		l.effect(ins{op: op, void: true})
 	case spirv.OpMemoryBarrier:
-		l.effect(ins{op: iFence, void: true})
+		i := ins{op: iFence, void: true}
+		if s, _ := l.constantBits(in.Arg(1)); spirv.MemorySemantics(s)&spirv.MemorySemanticsUniformMemory != 0 {
+			i.imm = 1
+		}
+		l.effect(i)
 	case spirv.OpExtInst:
 		l.extended(in)
 	default:

@@ -24,15 +24,15 @@ func glslOp(g spirv.GLSL) op { return glslBase + op(g) }
 const (
 	iNone op = 1<<17 + iota
 	iConst
-	iPhi     // one argument per predecessor, in the order of block.preds
-	iInput   // imm: a register that the engine fills; see input…
-	iPush    // imm: byte offset in the inline block; size in bytes is aux
-	iArrLen  // aux: variable, imm: offset<<32 | stride
-	iLoad    // aux: mem
-	iStore   // aux: mem; last argument is the value
-	iAtomic  // aux: mem; arguments after the terms are the operands; imm: opcode
-	iBarrier // of the workgroup
-	iFence
+	iPhi       // one argument per predecessor, in the order of block.preds
+	iInput     // imm: a register that the engine fills; see input…
+	iPush      // imm: byte offset in the inline block; size in bytes is aux
+	iArrLen    // aux: variable, imm: offset<<32 | stride
+	iLoad      // aux: mem
+	iStore     // aux: mem; last argument is the value
+	iAtomic    // aux: mem; arguments after the terms are the operands; imm: opcode
+	iBarrier   // of the workgroup
+	iFence     // imm: 1 if it orders storage buffers
 	iCheckZero // traps where the argument is zero
 	iClearVar  // aux: variable in private memory
 	iSplat     // uniform to varying

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"capgpu/outcome"
 	"capgpu/program"
 	"capgpu/program/lane/vec"
 	"capgpu/program/spirv"
@@ -25,8 +26,9 @@ type Kernel struct {
 	shared int            // bytes
 	priv   [2]int         // slots
 	masks  int
-	inline int // bytes of the push constant block that are used
-	needs  [slotCount]bool
+	inline int  // bytes of the push constant block that are used
+	piece  int  // bytes that the checker tells apart
+	fences bool // there are fences of storage buffers
 }
 
 type fixedWord struct {
@@ -43,7 +45,7 @@ const (
 )
 
 // noBinding is Trap.Binding where the memory is none.
-const noBinding = 0xFFFF
+const noBinding = outcome.NoBinding
 
 // xblock is a block ready to run.
 type xblock struct {
@@ -134,6 +136,12 @@ func (f *fn) emit(a *alloc, o Options) *Kernel {
 		k.inputs[n] = -1
 	}
 	e := &emitter{f, a, k}
+	k.piece = 4
+	for _, m := range f.mems {
+		if m.v.class != classPrivate && m.size < 4 {
+			k.piece = 1
+		}
+	}
 	for v := range f.ins {
 		i := &f.ins[v]
 		if !f.fixed(val(v)) || a.reg[v] < 0 {
@@ -249,6 +257,7 @@ func (e *emitter) plain(i *ins, d int32) step {
 	case iBarrier:
 		return e.barrier(i)
 	case iFence:
+		e.k.fences = e.k.fences || i.imm == 1
 		return func(*Worker) bool { return true }
 	case iCheckZero:
 		return e.checkZero(i)

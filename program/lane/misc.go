@@ -10,10 +10,10 @@ import (
 func (e *emitter) barrier(i *ins) step {
 	return func(w *Worker) bool {
 		if w.checker != nil {
-			w.checker.barrier(w, i)
+			w.checker.barrier(w, i.src)
 		}
 		if w.pending != 0 {
-			return w.trap(outcome.DivergentBarrier, noBinding, 0, vec.First(w.mask))
+			return w.trap(outcome.DivergentBarrier, i.src, noBinding, 0, vec.First(w.mask))
 		}
 		return true
 	}
@@ -39,7 +39,7 @@ func (e *emitter) checkZero(i *ins) step {
 		if lane < 0 {
 			return true
 		}
-		return w.trap(outcome.DivideByZero, noBinding, 0, lane)
+		return w.trap(outcome.DivideByZero, i.src, noBinding, 0, lane)
 	}
 }
 
@@ -49,7 +49,7 @@ func (e *emitter) push(i *ins, d int32) step {
 	return func(w *Worker) bool {
 		mem := w.mem[slotInline]
 		if off+size > uint64(len(mem)) {
-			return w.trap(outcome.OutOfBounds, noBinding, off, firstActive(w))
+			return w.trap(outcome.OutOfBounds, i.src, noBinding, off, firstActive(w))
 		}
 		v := read(mem, off, size)
 		if wide {

@@ -100,6 +100,7 @@ type valueKey struct {
 // share replaces what has been computed before by what it was then.
 func (f *fn) share() {
 	known := make(map[valueKey][]val)
+	tree := f.domTree()
 	for n := range f.blocks {
 		b := &f.blocks[n]
 		for _, v := range b.ins {
@@ -116,7 +117,7 @@ func (f *fn) share() {
 			list := known[k]
 			for j := len(list) - 1; j >= 0 && j >= len(list)-4; j-- {
 				w := &f.ins[list[j]]
-				if w.vary == i.vary && f.dominates(w.blk, int32(n)) && !f.leaves(w.blk, int32(n)) {
+				if w.vary == i.vary && tree.dominates(w.blk, int32(n)) && !f.leaves(w.blk, int32(n)) {
 					found = list[j]
 					break
 				}

@@ -141,14 +141,6 @@ func (f *fn) dominators() {
 	}
 }
 
-// dominates is by walking up.
-func (f *fn) dominates(a, b int32) bool {
-	for b > a {
-		b = f.blocks[b].idom
-	}
-	return a == b
-}
-
 // clean follows copies, makes phis of one value that value, and folds what has
 // become constant, until nothing changes.
 func (f *fn) clean() {

@@ -107,10 +107,11 @@ func (m *xmem) storeLanes(w *Worker, v operand) bool {
 			continue
 		}
 		off, _ := m.at(w, lane, n)
+		x := v.at(w, lane)
 		if w.checker != nil {
-			w.checker.write(w, m, off, lane)
+			w.checker.write(w, m, off, x, lane)
 		}
-		write(mem, off, m.size, v.at(w, lane))
+		write(mem, off, m.size, x)
 	}
 	return true
 }

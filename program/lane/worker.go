@@ -6,6 +6,7 @@ import (
 	"capgpu/outcome"
 	"capgpu/program"
 	"capgpu/program/lane/vec"
+	"capgpu/program/spirv"
 )
 
 // Launch is one launch of a program. The bindings belong to a client: they may
@@ -186,6 +187,10 @@ func (w *Worker) Run(l *Launch, from, to uint64, stop *atomic.Uint32) Result {
 	}
 	clear(w.mem[slotInline])
 	copy(w.mem[slotInline], l.Inline)
+	if w.checker != nil {
+		w.checker.run++
+		w.checker.fresh = false
+	}
 	gx, gy := uint64(l.Grid.X), uint64(l.Grid.Y)
 	to = min(to, gx*gy*uint64(l.Grid.Z))
 	w.input(inGridX, l.Grid.X)
@@ -264,8 +269,12 @@ func fill(mem []byte) {
 }
 
 // trap ends the launch.
-func (w *Worker) trap(kind outcome.TrapKind, binding uint16, off uint64, lane int) bool {
-	w.result.Trap = outcome.Trap{Kind: kind, Binding: binding, Workgroup: uint32(w.group), Lane: uint32(max(0, lane)), Offset: off}
+func (w *Worker) trap(kind outcome.TrapKind, src *spirv.Inst, binding uint16, off uint64, lane int) bool {
+	t := outcome.Trap{Kind: kind, Binding: binding, Workgroup: uint32(w.group), Lane: uint32(max(0, lane)), Offset: off}
+	if w.checker != nil {
+		w.checker.trapped(w, t, src)
+	}
+	w.result.Trap = t
 	return false
 }
 

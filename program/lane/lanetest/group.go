@@ -1,0 +1,177 @@
+package lanetest
+
+import (
+	"fmt"
+	"math"
+
+	"capgpu/program/spirv"
+)
+
+// group does a subgroup operation for the lanes of one subgroup that are there.
+// args has the operands of each that are values, by lane of the subgroup.
+func (m *machine) group(in *spirv.Inst, active []int, args map[int][]value) map[int]value {
+	t := m.typ(in.Type)
+	out := map[int]value{}
+	first := active[0]
+	all := func(f func(lane int) value) map[int]value {
+		for _, lane := range active {
+			out[lane] = f(lane)
+		}
+		return out
+	}
+	size := uint64(m.options.SubgroupSize)
+	ballot := func(v value) uint64 { // the bits that are lanes
+		return (v.parts[0].bits | v.parts[1].bits<<32) & mask(size)
+	}
+	// from is the value of another lane; 0 if it is not there.
+	from := func(lane uint64) value {
+		if v, ok := args[int(min(lane, 64))]; ok {
+			return v[0]
+		}
+		return zero(t)
+	}
+	switch in.Op {
+	case spirv.OpGroupNonUniformElect:
+		return all(func(lane int) value { return value{bits: truth(lane == first)} })
+	case spirv.OpGroupNonUniformAll, spirv.OpGroupNonUniformAny, spirv.OpGroupNonUniformBallot:
+		set := uint64(0)
+		for _, lane := range active {
+			set |= args[lane][0].bits << lane
+		}
+		everyone := uint64(0)
+		for _, lane := range active {
+			everyone |= 1 << lane
+		}
+		switch in.Op {
+		case spirv.OpGroupNonUniformAll:
+			return all(func(int) value { return value{bits: truth(set == everyone)} })
+		case spirv.OpGroupNonUniformAny:
+			return all(func(int) value { return value{bits: truth(set != 0)} })
+		}
+		return all(func(int) value { return of(t, []uint64{set & mask(32), set >> 32, 0, 0}) })
+	case spirv.OpGroupNonUniformAllEqual:
+		equal := true
+		for _, lane := range active {
+			a, b := args[lane][0].components(), args[first][0].components()
+			for i := range a {
+				equal = equal && a[i] == b[i]
+			}
+		}
+		return all(func(int) value { return value{bits: truth(equal)} })
+	case spirv.OpGroupNonUniformBroadcastFirst:
+		return all(func(int) value { return args[first][0] })
+	case spirv.OpGroupNonUniformBroadcast, spirv.OpGroupNonUniformShuffle:
+		return all(func(lane int) value { return from(args[lane][1].bits) })
+	case spirv.OpGroupNonUniformShuffleXor:
+		return all(func(lane int) value { return from(uint64(lane) ^ args[lane][1].bits) })
+	case spirv.OpGroupNonUniformShuffleUp, spirv.OpGroupNonUniformShuffleDown:
+		return all(func(lane int) value {
+			n := args[lane][1].bits
+			switch {
+			case in.Op == spirv.OpGroupNonUniformShuffleUp && n <= uint64(lane):
+				return from(uint64(lane) - n)
+			case in.Op == spirv.OpGroupNonUniformShuffleDown && uint64(lane)+n < size:
+				return from(uint64(lane) + n)
+			}
+			return args[lane][0]
+		})
+	case spirv.OpGroupNonUniformInverseBallot:
+		return all(func(lane int) value { return value{bits: ballot(args[lane][0]) >> lane & 1} })
+	case spirv.OpGroupNonUniformBallotBitExtract:
+		return all(func(lane int) value {
+			v := args[lane][0]
+			return value{bits: (v.parts[0].bits | v.parts[1].bits<<32) >> (args[lane][1].bits & 63) & 1}
+		})
+	case spirv.OpGroupNonUniformBallotBitCount:
+		return all(func(lane int) value {
+			set := ballot(args[lane][0])
+			switch spirv.GroupOperation(in.Args[1]) {
+			case spirv.GroupOperationInclusiveScan:
+				set &= 2<<lane - 1
+			case spirv.GroupOperationExclusiveScan:
+				set &= 1<<lane - 1
+			}
+			return value{bits: arithmetic(spirv.OpBitCount, 64, set, 0)}
+		})
+	case spirv.OpGroupNonUniformBallotFindLSB, spirv.OpGroupNonUniformBallotFindMSB:
+		return all(func(lane int) value {
+			set := ballot(args[lane][0])
+			if in.Op == spirv.OpGroupNonUniformBallotFindLSB {
+				return value{bits: glslInt(spirv.GLSLFindILsb, 64, [3]uint64{set}) & mask(32)}
+			}
+			return value{bits: glslInt(spirv.GLSLFindUMsb, 64, [3]uint64{set}) & mask(32)}
+		})
+	}
+	w := t.scalar().width
+	acc := make([]uint64, len(args[first][0].components()))
+	for i := range acc {
+		acc[i] = identity(in.Op, w)
+	}
+	operation := spirv.GroupOperation(in.Args[1])
+	for _, lane := range active {
+		before := of(t, acc)
+		for i, x := range args[lane][0].components() {
+			acc[i] = combine(in.Op, w, acc[i], x)
+		}
+		if out[lane] = of(t, acc); operation == spirv.GroupOperationExclusiveScan {
+			out[lane] = before
+		}
+	}
+	if operation == spirv.GroupOperationReduce {
+		return all(func(int) value { return of(t, acc) })
+	}
+	return out
+}
+
+// identity is what a reduction begins with.
+func identity(op spirv.Opcode, w uint64) uint64 {
+	switch op {
+	case spirv.OpGroupNonUniformIMul:
+		return 1
+	case spirv.OpGroupNonUniformFMul:
+		return fromFloat(1, w)
+	case spirv.OpGroupNonUniformSMin:
+		return mask(w - 1)
+	case spirv.OpGroupNonUniformSMax:
+		return 1 << (w - 1)
+	case spirv.OpGroupNonUniformUMin, spirv.OpGroupNonUniformBitwiseAnd, spirv.OpGroupNonUniformLogicalAnd:
+		return mask(w)
+	case spirv.OpGroupNonUniformFMin:
+		return fromFloat(math.Inf(1), w)
+	case spirv.OpGroupNonUniformFMax:
+		return fromFloat(math.Inf(-1), w)
+	}
+	return 0
+}
+
+func combine(op spirv.Opcode, w, a, b uint64) uint64 {
+	switch op {
+	case spirv.OpGroupNonUniformIAdd:
+		return arithmetic(spirv.OpIAdd, w, a, b)
+	case spirv.OpGroupNonUniformFAdd:
+		return arithmetic(spirv.OpFAdd, w, a, b)
+	case spirv.OpGroupNonUniformIMul:
+		return arithmetic(spirv.OpIMul, w, a, b)
+	case spirv.OpGroupNonUniformFMul:
+		return arithmetic(spirv.OpFMul, w, a, b)
+	case spirv.OpGroupNonUniformSMin:
+		return glslInt(spirv.GLSLSMin, w, [3]uint64{a, b}) & mask(w)
+	case spirv.OpGroupNonUniformSMax:
+		return glslInt(spirv.GLSLSMax, w, [3]uint64{a, b}) & mask(w)
+	case spirv.OpGroupNonUniformUMin:
+		return min(a, b)
+	case spirv.OpGroupNonUniformUMax:
+		return max(a, b)
+	case spirv.OpGroupNonUniformFMin:
+		return glslFloat(spirv.GLSLNMin, w, [3]uint64{a, b})
+	case spirv.OpGroupNonUniformFMax:
+		return glslFloat(spirv.GLSLNMax, w, [3]uint64{a, b})
+	case spirv.OpGroupNonUniformBitwiseAnd, spirv.OpGroupNonUniformLogicalAnd:
+		return a & b
+	case spirv.OpGroupNonUniformBitwiseOr, spirv.OpGroupNonUniformLogicalOr:
+		return a | b
+	case spirv.OpGroupNonUniformBitwiseXor, spirv.OpGroupNonUniformLogicalXor:
+		return a ^ b
+	}
+	panic(fmt.Errorf("the subgroup operation %v", op))
+}

@@ -1,0 +1,377 @@
+package lanetest
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"capgpu/outcome"
+	"capgpu/program/spirv"
+)
+
+// thread is one lane.
+type thread struct {
+	m       *machine
+	lane    int
+	frames  []*frame
+	private map[spirv.ID]*variable // variables outside functions that each lane has
+	state   state
+	stuck   bool   // it waits for a barrier in vain
+	fault   *fault // what it did wrong, where it is
+}
+
+type state uint8
+
+const (
+	running state = iota
+	waitingFor
+	trapped
+	ended
+)
+
+// frame is a call.
+type frame struct {
+	fn     *function
+	at     int // block
+	pc     int // instruction of the block; its terminator comes after the last
+	values map[spirv.ID]value
+	loops  []iteration // that the block is in, the outermost first
+	call   *spirv.Inst // in the caller
+}
+
+// iteration is how often a loop's header was come to since the loop was entered.
+type iteration struct {
+	header int
+	n      int
+}
+
+// function is a function with its blocks in an order in which a construct's blocks
+// come before its merge block, and a loop's before its continue construct.
+type function struct {
+	*spirv.Function
+	cfg   *spirv.CFG
+	order []int   // place of each block
+	loops [][]int // headers of the loops that a block is in, the outermost first
+}
+
+func newFunction(f *spirv.Function) *function {
+	fn := &function{Function: f, cfg: spirv.NewCFG(f), order: make([]int, len(f.Blocks)), loops: make([][]int, len(f.Blocks))}
+	seen := make([]bool, len(f.Blocks))
+	place := len(f.Blocks)
+	// A block is placed before all that were placed before it, so what comes last
+	// has to be visited first.
+	var visit func(b int)
+	visit = func(b int) {
+		if seen[b] {
+			return
+		}
+		seen[b] = true
+		block := f.Blocks[b]
+		if m := block.Merge; m != nil {
+			visit(fn.cfg.Index[m.Arg(0)])
+			if m.Op == spirv.OpLoopMerge {
+				visit(fn.cfg.Index[m.Arg(1)])
+			}
+		}
+		for _, label := range slices.Backward(block.Targets) {
+			visit(fn.cfg.Index[label])
+		}
+		place--
+		fn.order[b] = place
+	}
+	visit(0)
+	for h, header := range f.Blocks {
+		if header.Merge == nil || header.Merge.Op != spirv.OpLoopMerge || !fn.cfg.Reachable(h) {
+			continue
+		}
+		merge := fn.cfg.Index[header.Merge.Arg(0)]
+		for b := range f.Blocks {
+			if fn.cfg.Reachable(b) && fn.cfg.Dominates(h, b) && !fn.cfg.Dominates(merge, b) {
+				fn.loops[b] = append(fn.loops[b], h)
+			}
+		}
+	}
+	for b := range fn.loops {
+		slices.SortFunc(fn.loops[b], func(x, y int) int {
+			if x != y && fn.cfg.Dominates(x, y) {
+				return -1
+			}
+			return 1
+		})
+	}
+	return fn
+}
+
+// call begins a function.
+func (t *thread) call(fn *function, in *spirv.Inst, args []value) {
+	fr := &frame{fn: fn, values: map[spirv.ID]value{}, call: in}
+	for i := range fn.Params {
+		fr.values[fn.Params[i].Result] = args[i]
+	}
+	t.frames = append(t.frames, fr)
+	t.enter(fr, 0)
+}
+
+func (t *thread) top() *frame { return t.frames[len(t.frames)-1] }
+
+// inst is the instruction at hand.
+func (t *thread) inst() *spirv.Inst {
+	fr := t.top()
+	b := fr.fn.Blocks[fr.at]
+	if fr.pc == len(b.Insts) {
+		return &b.Term
+	}
+	return &b.Insts[fr.pc]
+}
+
+// next goes on after the instruction at hand.
+func (t *thread) next() {
+	t.top().pc++
+	t.state = running
+}
+
+func (t *thread) trap(f *fault) {
+	t.fault, t.state = f, trapped
+}
+
+// enter goes to a block, and gives its phis their values.
+func (t *thread) enter(fr *frame, to int) {
+	from := fr.fn.Blocks[fr.at].Label
+	var loops []iteration
+	for _, h := range fr.fn.loops[to] {
+		n := slices.IndexFunc(fr.loops, func(i iteration) bool { return i.header == h })
+		switch {
+		case n < 0:
+			loops = append(loops, iteration{header: h})
+		case h == to:
+			loops = append(loops, iteration{h, fr.loops[n].n + 1})
+		default:
+			loops = append(loops, fr.loops[n])
+		}
+	}
+	fr.loops = loops
+	block := fr.fn.Blocks[to]
+	news := map[spirv.ID]value{}
+	for i := range block.Insts {
+		in := &block.Insts[i]
+		if in.Op != spirv.OpPhi {
+			continue
+		}
+		for k := 0; k < len(in.Args); k += 2 {
+			if in.Arg(k+1) == from {
+				news[in.Result] = t.value(in.Arg(k))
+			}
+		}
+	}
+	for id, v := range news {
+		fr.values[id] = v
+	}
+	fr.at, fr.pc = to, 0
+}
+
+// compare says which of two lanes is earlier in the program; 0 if they are at the
+// same dynamic instance of an instruction.
+func (t *thread) compare(o *thread) int {
+	for i := range min(len(t.frames), len(o.frames)) {
+		a, b := t.frames[i], o.frames[i]
+		for k := range min(len(a.loops), len(b.loops)) {
+			if a.loops[k].header != b.loops[k].header {
+				break
+			}
+			if c := cmp.Compare(a.loops[k].n, b.loops[k].n); c != 0 {
+				return c
+			}
+		}
+		if c := cmp.Compare(a.fn.order[a.at], b.fn.order[b.at]); c != 0 {
+			return c
+		}
+		if c := cmp.Compare(a.pc, b.pc); c != 0 {
+			return c
+		}
+	}
+	return cmp.Compare(len(t.frames), len(o.frames))
+}
+
+// value is what an id stands for.
+func (t *thread) value(id spirv.ID) value {
+	if v, ok := t.top().values[id]; ok {
+		return v
+	}
+	d := t.m.module.Def(id)
+	if d.Op == spirv.OpVariable {
+		return value{ptr: &pointer{variable: t.global(id)}}
+	}
+	return t.m.constant(id)
+}
+
+func (t *thread) set(in *spirv.Inst, v value) {
+	if in.Result != 0 {
+		t.top().values[in.Result] = v
+	}
+}
+
+// step does the instruction at hand, or waits there.
+func (t *thread) step() {
+	in := t.inst()
+	m := t.m
+	fr := t.top()
+	if fr.pc == len(fr.fn.Blocks[fr.at].Insts) {
+		t.terminate(fr, in)
+		return
+	}
+	switch in.Op {
+	case spirv.OpNop, spirv.OpPhi, spirv.OpMemoryBarrier, spirv.OpLine, spirv.OpNoLine:
+	case spirv.OpVariable:
+		v := &variable{typ: m.typ(in.Type).elem, class: spirv.StorageClassFunction, binding: outcome.NoBinding}
+		if v.value = zero(v.typ); len(in.Args) > 1 {
+			v.value = m.constant(in.Arg(1))
+		}
+		t.set(in, value{ptr: &pointer{variable: v}})
+	case spirv.OpAccessChain, spirv.OpInBoundsAccessChain:
+		p := t.value(in.Arg(0)).ptr
+		path := slices.Clone(p.path)
+		for i := 1; i < len(in.Args); i++ {
+			// An index that does not fit 32 bits is as wrong as the greatest one.
+			path = append(path, min(t.value(in.Arg(i)).bits, mask(32)))
+		}
+		t.set(in, value{ptr: &pointer{p.variable, path}})
+	case spirv.OpLoad:
+		v, bad := m.load(t.value(in.Arg(0)).ptr)
+		if bad != nil {
+			t.trap(bad)
+			return
+		}
+		t.set(in, v)
+	case spirv.OpStore:
+		if bad := m.store(t.value(in.Arg(0)).ptr, t.value(in.Arg(1))); bad != nil {
+			t.trap(bad)
+			return
+		}
+	case spirv.OpArrayLength:
+		t.set(in, value{bits: m.arrayLength(t.value(in.Arg(0)).ptr, in.Args[1])})
+	case spirv.OpControlBarrier:
+		if spirv.Scope(m.constant(in.Arg(0)).bits) == spirv.ScopeWorkgroup {
+			t.state = waitingFor
+			return
+		}
+	case spirv.OpFunctionCall:
+		var args []value
+		for i := 1; i < len(in.Args); i++ {
+			args = append(args, t.value(in.Arg(i)))
+		}
+		t.call(m.functions[in.Arg(0)], in, args)
+		return
+	case spirv.OpExtInst:
+		if bad := t.extended(in); bad != nil {
+			t.trap(bad)
+			return
+		}
+	default:
+		if isAtomic(in.Op) || in.Op >= spirv.OpGroupNonUniformElect && in.Op <= spirv.OpGroupNonUniformLogicalXor {
+			t.state = waitingFor
+			return
+		}
+		v, bad := m.compute(in, t.value)
+		if bad >= 0 {
+			t.trap(&fault{kind: outcome.DivideByZero, binding: outcome.NoBinding, index: bad})
+			return
+		}
+		t.set(in, v)
+	}
+	fr.pc++
+}
+
+// terminate ends a block.
+func (t *thread) terminate(fr *frame, in *spirv.Inst) {
+	b := fr.fn.Blocks[fr.at]
+	switch in.Op {
+	case spirv.OpBranch:
+		t.enter(fr, fr.fn.cfg.Index[b.Targets[0]])
+	case spirv.OpBranchConditional:
+		to := b.Targets[1]
+		if t.value(in.Arg(0)).bits != 0 {
+			to = b.Targets[0]
+		}
+		t.enter(fr, fr.fn.cfg.Index[to])
+	case spirv.OpSwitch:
+		to := b.Targets[0]
+		if n := slices.Index(b.Cases, t.value(in.Arg(0)).bits); n >= 0 {
+			to = b.Targets[n+1]
+		}
+		t.enter(fr, fr.fn.cfg.Index[to])
+	case spirv.OpReturn, spirv.OpReturnValue:
+		var result value
+		if in.Op == spirv.OpReturnValue {
+			result = t.value(in.Arg(0))
+		}
+		t.frames = t.frames[:len(t.frames)-1]
+		if fr.call == nil {
+			t.state = ended
+			return
+		}
+		t.set(fr.call, result)
+		t.top().pc++
+	case spirv.OpUnreachable:
+		t.trap(&fault{kind: outcome.Unreachable, binding: outcome.NoBinding})
+	default:
+		panic(fmt.Errorf("the terminator %v", in.Op))
+	}
+}
+
+func (t *thread) extended(in *spirv.Inst) *fault {
+	if !t.m.module.IsGLSL(in.Arg(0)) {
+		return nil
+	}
+	g := spirv.GLSL(in.Args[1])
+	var args []value
+	for i := 2; i < len(in.Args); i++ {
+		args = append(args, t.value(in.Arg(i)))
+	}
+	var into *pointer
+	if g == spirv.GLSLModf || g == spirv.GLSLFrexp {
+		into, args = args[1].ptr, args[:1]
+	}
+	first, second := glsl(g, t.m.typ(in.Type), args)
+	if into != nil {
+		if bad := t.m.store(into, second); bad != nil {
+			return bad
+		}
+	}
+	t.set(in, first)
+	return nil
+}
+
+func isAtomic(op spirv.Opcode) bool {
+	return op >= spirv.OpAtomicLoad && op <= spirv.OpAtomicXor || op == spirv.OpAtomicFAddEXT
+}
+
+func (t *thread) atomic(in *spirv.Inst) {
+	first := 3
+	if in.Op == spirv.OpAtomicCompareExchange {
+		first = 4
+	}
+	var operands []uint64
+	for i := first; i < len(in.Args); i++ {
+		operands = append(operands, t.value(in.Arg(i)).bits)
+	}
+	old, bad := t.m.atomicOp(in, t.value(in.Arg(0)).ptr, operands)
+	if bad != nil {
+		t.trap(bad)
+		return
+	}
+	t.set(in, value{bits: old})
+	t.next()
+}
+
+// groupArgs are the operands of a subgroup operation that are values.
+func (t *thread) groupArgs(in *spirv.Inst) []value {
+	first := 1
+	if in.Op == spirv.OpGroupNonUniformBallotBitCount || in.Op >= spirv.OpGroupNonUniformIAdd {
+		first = 2
+	}
+	var args []value
+	for i := first; i < len(in.Args); i++ {
+		args = append(args, t.value(in.Arg(i)))
+	}
+	return args
+}
