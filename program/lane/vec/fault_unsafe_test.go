@@ -13,9 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// gone maps two pages of a memfd of which the second is then cut off: any access
-// to it is a SIGBUS, as when a client shrinks its file.
-func gone(t *testing.T) []byte {
+// broken maps two pages of a memfd. The second is then cut off, so that access to
+// it is a SIGBUS, as when a client shrinks its file; or it is closed to all access,
+// which then is a SIGSEGV.
+func broken(t *testing.T, cut bool) []byte {
 	fd, err := unix.MemfdCreate("vec", unix.MFD_CLOEXEC)
 	require.NoError(t, err)
 	defer unix.Close(fd)
@@ -24,7 +25,11 @@ func gone(t *testing.T) []byte {
 	mem, err := unix.Mmap(fd, 0, 2*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, unix.Munmap(mem)) })
-	require.NoError(t, unix.Ftruncate(fd, int64(page)))
+	if cut {
+		require.NoError(t, unix.Ftruncate(fd, int64(page)))
+	} else {
+		require.NoError(t, unix.Mprotect(mem[page:], unix.PROT_NONE))
+	}
 	return mem
 }
 
@@ -56,50 +61,59 @@ func deep(n int) (s [256]byte) {
 	return s
 }
 
-func TestMemoryGone(t *testing.T) {
-	both(t, func(t *testing.T) {
-		mem := gone(t)
-		base := uintptr(unsafe.Pointer(unsafe.SliceData(mem)))
-		page := os.Getpagesize()
-		for _, n := range []int{1, 7, 8, 9, 32, 33, 70} {
-			for _, stride := range []int{0, 1, 3} {
-				for _, a := range accesses {
-					idx, reg, all := make([]uint32, n), make([]uint64, n), make([]uint32, n)
-					Splat(all, ^uint32(0))
-					for _, mask := range [][]uint32{nil, all} {
-						for i := range idx { // the last lane is in the page that is gone
-							idx[i] = uint32(page/a.size + 2 - stride*(n-1-i))
-						}
-						addr, err := fault(func() { a.run(mem, idx, mask, reg) })
-						require.NoError(t, err, a.name)
-						require.GreaterOrEqual(t, addr, base+uintptr(page), a.name)
-						require.Less(t, addr, base+uintptr(2*page), a.name)
+func TestMemoryGone(t *testing.T)    { both(t, func(t *testing.T) { testFaults(t, broken(t, true)) }) }
+func TestMemoryGuarded(t *testing.T) { both(t, func(t *testing.T) { testFaults(t, broken(t, false)) }) }
+
+func testFaults(t *testing.T, mem []byte) {
+	base := uintptr(unsafe.Pointer(unsafe.SliceData(mem)))
+	page := os.Getpagesize()
+	for _, n := range []int{1, 7, 8, 9, 32, 33, 70} {
+		for _, stride := range []int{0, 1, 3} {
+			for _, a := range accesses {
+				idx, reg, all := make([]uint32, n), make([]uint64, n), make([]uint32, n)
+				Splat(all, ^uint32(0))
+				for _, mask := range [][]uint32{nil, all} {
+					for i := range idx { // the last lane is in the page that is gone
+						idx[i] = uint32(page/a.size + 2 - stride*(n-1-i))
 					}
+					addr, err := fault(func() { a.run(mem, idx, mask, reg) })
+					require.NoError(t, err, a.name)
+					require.GreaterOrEqual(t, addr, base+uintptr(page), a.name)
+					require.Less(t, addr, base+uintptr(2*page), a.name)
 				}
 			}
-			for _, form := range affineForms {
-				for _, x := range []int{0, 1, form.size, 12} {
-					a := Affine{At: page + 16, X: -x, W: n, H: 1}
-					_, err := fault(func() { form.load(make([]uint32, n), mem, a) })
-					require.NoError(t, err, "%+v", a)
-					_, err = fault(func() { form.store(mem, a, make([]uint32, n)) })
-					require.NoError(t, err, "%+v", a)
-					a.At, a.X = page-n*form.size+1, form.size
-					_, err = fault(func() { form.load(make([]uint32, n), mem, a) })
-					require.NoError(t, err, "%+v", a)
-				}
-			}
-			at := uint32(page/4 + 1 - n)
-			if n > 1 {
-				at++
-			}
-			_, err := fault(func() { LoadSeq32(make([]uint32, n), mem, at) })
-			require.NoError(t, err, "LoadSeq32 of %d", n)
-			_, err = fault(func() { StoreSeq32(mem, at, make([]uint32, n)) })
-			require.NoError(t, err, "StoreSeq32 of %d", n)
 		}
-		// And it still works beside it.
-		dst := make([]uint32, 40)
-		require.Equal(t, -1, LoadSeq32(dst, mem, 0))
-	})
+		for _, form := range affineForms {
+			for _, x := range []int{0, 1, form.size, 12} {
+				a := Affine{At: page + 16, X: -x, W: n, H: 1}
+				_, err := fault(func() { form.load(make([]uint32, n), mem, a) })
+				require.NoError(t, err, "%+v", a)
+				_, err = fault(func() { form.store(mem, a, make([]uint32, n)) })
+				require.NoError(t, err, "%+v", a)
+				a.At, a.X = page-n*form.size+1, form.size
+				_, err = fault(func() { form.load(make([]uint32, n), mem, a) })
+				require.NoError(t, err, "%+v", a)
+			}
+		}
+		at := uint32(page/4 + 1 - n)
+		if n > 1 {
+			at++
+		}
+		_, err := fault(func() { LoadSeq32(make([]uint32, n), mem, at) })
+		require.NoError(t, err, "LoadSeq32 of %d", n)
+		_, err = fault(func() { StoreSeq32(mem, at, make([]uint32, n)) })
+		require.NoError(t, err, "StoreSeq32 of %d", n)
+	}
+	line := Affine{At: page - 16, X: 4, Y: 8, W: 8, H: 3}
+	same := Affine{At: page - 16, Y: 4, W: 8, H: 3}
+	all, dst := make([]uint32, 24), make([]uint32, 24)
+	Splat(all, ^uint32(0))
+	_, err := fault(func() { StoreAffineMask(mem, line, all, dst) })
+	require.NoError(t, err)
+	if accelerated {
+		_, err = fault(func() { MulAddAffine(dst, mem, same, mem, line, all) })
+		require.NoError(t, err)
+	}
+	// And it still works beside it.
+	require.Equal(t, -1, LoadSeq32(dst, mem, 0))
 }

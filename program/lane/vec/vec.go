@@ -2,6 +2,8 @@ package vec
 
 import "capgpu/program/spirv"
 
+//go:generate go run ./gen
+
 // Shapes of operations. The suffix L is for lanes of 64 bits, S for a scalar
 // operand that all lanes share.
 type (
