@@ -84,8 +84,10 @@ void main() {
             if (lane < count) {
                 weight = exp(score - most);
             }
+            // The barriers of maxOfGroup are between the last use of weights and this,
+            // those of sumOfGroup between this and the next.
             weights[lane] = weight;
-            total = total * keep + sumOfGroup(weight); // its barriers show weights to all
+            total = total * keep + sumOfGroup(weight);
             for (uint j = 0u; j * LANES < head_dim; j++) {
                 uint d = j * LANES + lane;
                 if (d < head_dim) {
@@ -97,7 +99,6 @@ void main() {
                     sums[j] = sum;
                 }
             }
-            barrier();
         }
         for (uint j = 0u; j * LANES < head_dim; j++) {
             uint d = j * LANES + lane;
@@ -105,6 +106,5 @@ void main() {
                 result[head * head_dim + d] = length == 0u ? 0.0 : sums[j] / total;
             }
         }
-        barrier();
     }
 }
