@@ -1,12 +1,15 @@
 package native
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"capgpu/program/library/librarytest"
 )
 
 // atLevel runs a test with every instruction set that the machine has.
@@ -186,6 +189,22 @@ func TestDotPrimitives(t *testing.T) {
 			near(t, sums, acc, 1e-5, 1e-5, what)
 		}
 	})
+}
+
+// TestProductsHaveTheSameBits: on every processor with fused multiply-add.
+func TestProductsHaveTheSameBits(t *testing.T) {
+	if level < levelAVX512 {
+		t.Skip("this processor has no AVX-512 to compare with")
+	}
+	defer func(l int) { level = l }(level)
+	c := librarytest.Sized("matmul_f32", rand.New(rand.NewPCG(9, 9)), 40, 70, 300)
+	var results [][][]byte
+	for _, level = range []int{levelAVX2, levelAVX512} {
+		got := c.Fresh()
+		require.True(t, whole(t, matmulBody, callOf(&c, got)))
+		results = append(results, got)
+	}
+	require.True(t, bytes.Equal(results[0][2], results[1][2]))
 }
 
 func randomQ8(r *rand.Rand, blocks int) []byte {

@@ -2,10 +2,10 @@ package native
 
 import "math"
 
-// Rotary embedding: an item is a pair of elements, of every head. The angle is
+// Rotary embedding: an item is a pair of elements, of every head. The angles are
 // computed once for all heads, with the program's roundings.
 
-const ropeStep = 32 // pairs at a time
+const ropeStep = mostHeadDim / 2 // pairs at a time
 
 var ropeShape = shape{bindings: 1, inlineWords: 4, write: 0, write2: -1}
 
@@ -24,21 +24,20 @@ var ropeBody = &Body{
 		return dim / 2, true
 	},
 	Run: func(c *Call, lo, hi uint64) bool {
+		s := scratches.Get().(*scratch)
 		heads, dim := c.inline(0), c.inline(1)
 		x := c.f32(0)
-		var cosines, sines [2 * ropeStep]float32
 		for lo < hi {
-			n := min(hi-lo, ropeStep)
-			for i := range n {
-				c, s := ropeAngle(c, lo+i)
-				cosines[2*i], cosines[2*i+1] = c, c
-				sines[2*i], sines[2*i+1] = -s, s
-			}
+			step := lo / ropeStep
+			end := min(hi, (step+1)*ropeStep)
+			s.angles.of(c, step)
+			from, to := 2*(lo-step*ropeStep), 2*(end-step*ropeStep)
 			for h := range heads {
-				rotate(x[h*dim+2*lo:][:2*n], cosines[:2*n], sines[:2*n])
+				rotate(x[h*dim+2*lo:h*dim+2*end], s.angles.cos[from:to], s.angles.sin[from:to])
 			}
-			lo += n
+			lo = end
 		}
+		scratches.Put(s)
 		return true
 	},
 	Grain: func(c *Call) uint64 {
@@ -46,11 +45,27 @@ var ropeBody = &Body{
 	},
 }
 
-// ropeAngle is the cosine and sine of pos · base^(-2i/dim).
-func ropeAngle(c *Call, i uint64) (cos, sin float32) {
+// angles are the cosines and sines of ropeStep pairs, as rotate wants them. They
+// stay in the scratch: a model asks for the same ones in each of its layers.
+type angles struct {
+	dim, pos, step uint64 // dim 0: none yet
+	base           float32
+	cos, sin       [2 * ropeStep]float32
+}
+
+// of makes them those of a call.
+func (a *angles) of(c *Call, step uint64) {
 	dim, pos, base := c.inline(1), c.inline(2), c.inlineF32(3)
-	exponent := float32(-2*float32(i)) / float32(dim)
-	power := float32(math.Pow(float64(base), float64(exponent)))
-	s, co := math.Sincos(float64(float32(pos) * power))
-	return float32(co), float32(s)
+	if a.dim == dim && a.pos == pos && a.step == step && a.base == base {
+		return
+	}
+	a.dim, a.pos, a.step, a.base = dim, pos, step, base
+	first := step * ropeStep
+	for i := range min(ropeStep, dim/2-first) {
+		exponent := float32(-2*float32(first+i)) / float32(dim)
+		power := float32(math.Pow(float64(base), float64(exponent)))
+		s, co := math.Sincos(float64(float32(pos) * power))
+		a.cos[2*i], a.cos[2*i+1] = float32(co), float32(co)
+		a.sin[2*i], a.sin[2*i+1] = -float32(s), float32(s)
+	}
 }

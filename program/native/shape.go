@@ -90,6 +90,8 @@ type scratch struct {
 
 	query, sums [mostHeadDim]float32
 	weights     [attentionStep]float32
+
+	angles angles
 }
 
 // scratches has, in steady state, one for each worker. A Run that ends in a memory
