@@ -36,7 +36,10 @@ type cli struct {
 	Devices  devicesCmd  `cmd:"" help:"List the devices of this tenant."`
 	Sessions sessionsCmd `cmd:"" help:"List the open sessions of this tenant on a device."`
 	Budget   budgetCmd   `cmd:"" help:"Show what this tenant uses of its limits."`
+	Programs programsCmd `cmd:"" help:"List the programs of a device, with their bindings."`
 	Run      runCmd      `cmd:"" help:"Run a program on files or generated input."`
+	Check    checkCmd    `cmd:"" help:"Run a program here, without a device, and report data races and other mistakes."`
+	Disasm   disasmCmd   `cmd:"" help:"Show a module as text, with the verifier's verdict."`
 	Audit    auditCmd    `cmd:"" help:"Read or check an audit log file."`
 	Version  versionCmd  `cmd:"" help:"Print the version of gpuctl."`
 }

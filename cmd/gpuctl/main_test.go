@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -139,12 +140,12 @@ func TestCommands(t *testing.T) {
 		{"sessions", "sessions", 0},
 		{"budget", "budget", 0},
 		{"version", "version", 0},
-		{"run-list", "run --list", 0},
-		{"run-list-json", "run --list --json", 0},
+		{"programs", "programs", 0},
+		{"programs-json", "programs --json", 0},
 		{"run-vecadd", "run vecadd_f32 --in DIR/a.npy --in DIR/b.bin --out DIR/c.npy", 0},
 		{"run-vecadd-json", "run vecadd_f32 --in b=DIR/b.bin --in a=DIR/a.npy --json", 0},
 		{"run-saxpy", "run saxpy_f32 --in DIR/a.npy --in DIR/b.bin --inline f32:2 --out y=DIR/y.bin", 0},
-		{"run-matvec", "run matvec_f32 --in DIR/m.npy --in DIR/x.npy --inline u32:2 --inline u32:3 --out-shape 2", 0},
+		{"run-matvec", "run matvec_f32 --in DIR/m.npy --in DIR/x.npy --inline cols=3 --inline 2 --out-shape 2", 0},
 		{"run-fill", "run fill_u32 --inline u32:0xff --out-shape 3x4", 0},
 		{"run-random", "run vecadd_f32 --random 1000 --seed 7 --grid 4 --block 64,2", 0},
 		{"run-note", "run vecadd_f32 --in DIR/u.npy --in DIR/b.bin", 0},
@@ -159,11 +160,14 @@ func TestCommands(t *testing.T) {
 		{"error-too-many-inputs", "run trap --in DIR/a.npy --in DIR/b.bin", 2},
 		{"error-missing-inline", "run saxpy_f32 --random 5", 2},
 		{"error-inline", "run saxpy_f32 --random 5 --inline f32:two", 2},
-		{"error-inline-type", "run saxpy_f32 --random 5 --inline 2.5", 2},
+		{"error-inline-type", "run saxpy_f32 --random 5 --inline u32:2", 2},
+		{"error-inline-name", "run saxpy_f32 --random 5 --inline b=2", 2},
+		{"error-inline-twice", "run saxpy_f32 --random 5 --inline a=2 --inline a=3", 2},
+		{"error-inline-many", "run saxpy_f32 --random 5 --inline 2 --inline 3", 2},
 		{"error-grid", "run vecadd_f32 --random 5 --grid 0", 2},
 		{"error-grid-limit", "run vecadd_f32 --random 5 --grid 100000 --block 32", 4},
 		{"error-block-large", "run vecadd_f32 --random 5 --grid 1 --block 100000", 4},
-		{"error-type", "run vecadd_f32 --random 5 --type f64", 2},
+		{"error-type", "run vecadd_f32 --random 5 --type f80", 2},
 		{"error-shape", "run fill_u32 --inline u32:1 --out-shape 3x", 2},
 		{"error-no-shape", "run fill_u32 --inline u32:1", 2},
 		{"error-no-name", "run", 2},
@@ -295,9 +299,9 @@ func TestUnreachable(t *testing.T) {
 
 func TestMemoryTenant(t *testing.T) {
 	svc := servertest.Start(t, servertest.Options{Attach: func(a *gpu.Attach) { a.Facet = gpu.FacetMemory }})
-	for _, args := range [][]string{{"run", "--list"}, {"run", "vecadd_f32", "--random", "5"}} {
+	for _, args := range [][]string{{"programs"}, {"run", "vecadd_f32", "--random", "5"}} {
 		i := gpuctl(context.Background(), map[string]string{"CAPGPU_SOCKET": svc.Socket}, false, args...)
-		i.checkGolden(t, "memory-tenant-"+strings.Trim(args[1], "-"), "", args)
+		i.checkGolden(t, "memory-tenant-"+args[min(1, len(args)-1)], "", args)
 	}
 }
 
@@ -383,12 +387,24 @@ func TestProgressOnATerminal(t *testing.T) {
 }
 
 func TestRandomIsTheSameEverywhere(t *testing.T) {
-	in := &input{}
+	in := &input{dtype: npy.F32}
 	b := make([]byte, 16)
-	require.NoError(t, in.generator(npy.F32, 1, 0)(b))
+	require.NoError(t, in.generator(1, 0)(b))
 	require.Equal(t, []number{"0.59826094", "0.089111745", "0.7153564", "0.023676455"}, preview(npy.F32, b))
-	require.NoError(t, in.generator(npy.U32, 2, 1)(b))
+	in.dtype = npy.U32
+	require.NoError(t, in.generator(2, 1)(b))
 	require.Len(t, preview(npy.I32, b), 4)
+	for _, name := range npy.Names() {
+		in.dtype, _ = npy.ParseDType(name)
+		require.NoError(t, in.generator(3, 0)(b))
+		for _, n := range preview(in.dtype, b) {
+			v, err := strconv.ParseFloat(string(n), 64)
+			require.NoError(t, err)
+			if strings.HasPrefix(name, "f") {
+				require.True(t, v >= 0 && v < 1, "%s %v", name, v)
+			}
+		}
+	}
 }
 
 func TestTexts(t *testing.T) {

@@ -99,6 +99,15 @@ func visible(s string) string {
 	return b.String()
 }
 
+// visibleText is visible for each line of a text.
+func visibleText(s string) string {
+	lines := strings.Split(s, "\n")
+	for i := range lines {
+		lines[i] = visible(lines[i])
+	}
+	return strings.Join(lines, "\n")
+}
+
 // visibleJSON is visible for a JSON text, in which only strings can hold such
 // characters, and whose values stay what they are.
 func visibleJSON(s string) string {

@@ -2,20 +2,20 @@ package main
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"math"
+	"math/bits"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
 
-	"capgpu/client"
 	"capgpu/cmd/gpuctl/npy"
+	"capgpu/program"
 )
 
 // chunkBytes is how much is read, generated or written between two looks at
@@ -28,8 +28,8 @@ type input struct {
 	path  string   // "" for generated input
 	file  *os.File // stands at the first element
 	shape []uint64
-	dtype npy.DType
-	typed bool // the file told dtype
+	dtype npy.DType // of its elements
+	typed bool      // the file told dtype
 }
 
 // source names the input as the command line does.
@@ -40,32 +40,62 @@ func (in *input) source() string {
 	return fmt.Sprintf("%s (%s)", in.name, in.path)
 }
 
-func (in *input) bytes() uint64 { return elements(in.shape) * npy.ElementBytes }
+func (in *input) bytes() uint64 { return elements(in.shape) * in.dtype.Bytes() }
 
 // openInputs opens the files and reads their headers. Nothing is asked of the
 // device before all inputs are known to be good.
-func (j *job) openInputs(files []string) error {
-	j.inputs = make([]*input, len(j.info.Bindings))
+func (w *work) openInputs(files []string) error {
+	w.inputs = make([]*input, len(w.info.Bindings))
 	var missing []string
-	for i, b := range j.info.Bindings {
+	for i, b := range w.info.Bindings {
 		switch {
-		case b.Access&client.Read == 0:
+		case b.Access&program.Read == 0:
 		case files[i] != "":
 			in, err := openInput(b.Name, files[i])
 			if err != nil {
 				return err
 			}
-			j.inputs[i] = in
-		case j.random > 0:
-			j.inputs[i] = &input{name: b.Name, shape: []uint64{j.random}}
+			w.inputs[i] = in
+		case w.random > 0:
+			w.inputs[i] = &input{name: b.Name, shape: []uint64{w.random}}
 		default:
 			missing = append(missing, b.Name)
 		}
 	}
 	if len(missing) > 0 {
-		return usagef("%s reads %s, for which there is no input: use --in FILE or --random N", j.info.Name, listText(missing))
+		return usagef("%s reads %s, for which there is no input: use --in FILE or --random N", w.info.Name, listText(missing))
+	}
+	w.chooseTypes()
+	for i, in := range w.inputs {
+		if in == nil || in.file == nil {
+			if in != nil {
+				in.dtype = w.types[i]
+			}
+			continue
+		}
+		if err := in.measure(w.types[i]); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// chooseTypes settles the type of each binding's elements: what the user says,
+// else the program, else its file. What nobody tells is bytes.
+func (w *work) chooseTypes() {
+	w.types = make([]npy.DType, len(w.info.Bindings))
+	for i, b := range w.info.Bindings {
+		w.types[i] = npy.U8
+		if in := w.inputs[i]; in != nil && in.typed {
+			w.types[i] = in.dtype
+		}
+		if t, ok := npy.ParseDType(string(b.Type)); ok {
+			w.types[i] = t
+		}
+		if t, ok := npy.ParseDType(w.args.Type); ok {
+			w.types[i] = t
+		}
+	}
 }
 
 func openInput(name, path string) (*input, error) {
@@ -112,13 +142,10 @@ func (in *input) readHeader() error {
 	case err != npy.ErrNotNpy:
 		return usagef("%s: %v", in.path, err)
 	default:
-		if size%npy.ElementBytes != 0 {
-			return usagef("%s: %d bytes are not a whole number of 32-bit values; save it as f32, u32 or i32", in.path, size)
-		}
 		if _, err := in.file.Seek(0, io.SeekStart); err != nil {
 			return err
 		}
-		in.shape = []uint64{size / npy.ElementBytes}
+		in.shape = []uint64{size} // until measure knows the type
 	}
 	if elements(in.shape) == 0 {
 		return usagef("%s holds no values: name a file with at least one, or use --random N", in.path)
@@ -126,70 +153,72 @@ func (in *input) readHeader() error {
 	return nil
 }
 
-func (j *job) closeInputs() {
-	for _, in := range j.inputs {
+// measure settles the type of what the file holds, and how much that is.
+func (in *input) measure(t npy.DType) error {
+	if in.typed {
+		if in.dtype.Bytes() != t.Bytes() {
+			return &hinted{usagef("%s holds %s values, %s takes %s", in.path, in.dtype, in.name, t), "Convert it, for instance with NumPy's .astype."}
+		}
+		return nil
+	}
+	in.dtype = t
+	size := in.shape[0]
+	if size%t.Bytes() != 0 {
+		return usagef("%s: %d bytes are not a whole number of %s values; save it as that, or name another --type", in.path, size, t)
+	}
+	in.shape = []uint64{size / t.Bytes()}
+	return nil
+}
+
+func (w *work) closeInputs() {
+	for _, in := range w.inputs {
 		if in != nil && in.file != nil {
 			in.file.Close()
 		}
 	}
 }
 
-// load creates and maps a buffer for each binding and fills the inputs in place.
-func (j *job) load(ctx context.Context, s *client.Session) error {
+// load fills the inputs in place, in memory that allocate makes for each binding.
+func (w *work) load(ctx context.Context, allocate func(binding int, bytes uint64) ([]byte, error)) error {
 	var done, total uint64
-	for _, in := range j.inputs {
+	for _, in := range w.inputs {
 		if in != nil {
 			total += in.bytes()
 		}
 	}
-	for i, b := range j.info.Bindings {
-		in, bytes := j.inputs[i], elements(j.outShape)*npy.ElementBytes
-		usage := client.Storage
+	for i := range w.info.Bindings {
+		in, bytes := w.inputs[i], elements(w.outShape)*w.types[i].Bytes()
 		if in != nil {
-			bytes, usage = in.bytes(), usage|client.Upload
+			bytes = in.bytes()
 		}
-		if b.Access&client.Write != 0 {
-			usage |= client.Readback
-		}
-		buf, err := s.CreateBuffer(ctx, bytes, usage)
+		mem, err := allocate(i, bytes)
 		if err != nil {
 			return err
 		}
-		mem, err := buf.Map()
-		if err != nil {
-			return err
-		}
-		j.buffers, j.memory = append(j.buffers, buf), append(j.memory, mem[:bytes])
-		j.launch.Bindings = append(j.launch.Bindings, client.Binding{Buffer: buf, Len: bytes})
+		w.memory = append(w.memory, mem)
 		if in == nil {
 			continue
 		}
 		fill, stage := in.fromFile, "loading "+in.path
 		if in.file == nil {
-			fill, stage = in.generator(j.dtype, j.cmd.Seed, uint64(i)), "generating "+in.name
-		} else if in.typed && in.dtype != j.dtype {
-			j.progress.clear()
-			fmt.Fprintf(j.app.err, "gpuctl: note: %s holds %s values; they are passed on as they are\n", in.path, in.dtype)
+			fill, stage = in.generator(w.args.Seed, uint64(i)), "generating "+in.name
+		} else if in.typed && in.dtype != w.types[i] && !w.app.json {
+			w.progress.clear()
+			fmt.Fprintf(w.app.err, "gpuctl: note: %s holds %s values; they are passed on as they are\n", in.path, in.dtype)
 		}
 		for at := uint64(0); at < bytes; at += chunkBytes {
 			if ctx.Err() != nil {
 				return errInterrupted
 			}
-			chunk := j.memory[i][at:min(at+chunkBytes, bytes)]
+			chunk := mem[at:min(at+chunkBytes, bytes)]
 			if err := fill(chunk); err != nil {
 				return err
 			}
 			done += uint64(len(chunk))
-			j.progress.bytes(stage, done, total)
+			w.progress.bytes(stage, done, total)
 		}
 	}
 	return nil
-}
-
-func (j *job) unmap() {
-	for _, b := range j.buffers {
-		_ = b.Unmap() // the session's close is next and reports what matters
-	}
 }
 
 func (in *input) fromFile(chunk []byte) error {
@@ -201,43 +230,66 @@ func (in *input) fromFile(chunk []byte) error {
 
 // generator makes the values of --random. PCG is fixed by math/rand/v2, so a
 // seed means the same values on every machine.
-func (in *input) generator(t npy.DType, seed, stream uint64) func([]byte) error {
+func (in *input) generator(seed, stream uint64) func([]byte) error {
 	pcg := rand.NewPCG(seed, stream)
+	size := int(in.dtype.Bytes())
 	return func(chunk []byte) error {
-		for i := 0; i+npy.ElementBytes <= len(chunk); i += npy.ElementBytes {
-			v := uint32(pcg.Uint64() >> 32)
-			if t == npy.F32 {
-				v = math.Float32bits(float32(v>>8) / (1 << 24))
-			}
-			binary.LittleEndian.PutUint32(chunk[i:], v)
+		for i := 0; i+size <= len(chunk); i += size {
+			putRandom(chunk[i:i+size], in.dtype, pcg.Uint64())
 		}
 		return nil
 	}
 }
 
+// putRandom makes a value of random bits: a float from 0 up to 1 that its type
+// holds exactly, or an integer of the full range.
+func putRandom(b []byte, t npy.DType, bits uint64) {
+	switch t {
+	case npy.F32:
+		bits = uint64(math.Float32bits(float32(bits>>40)/(1<<24))) << 32
+	case npy.F64:
+		bits = math.Float64bits(float64(bits>>11) / (1 << 53))
+	case npy.F16:
+		bits = uint64(half(bits>>53)) << 48
+	}
+	bits >>= 64 - 8*len(b)
+	for i := range b {
+		b[i] = byte(bits >> (8 * i))
+	}
+}
+
+// half is n/2048 as a 16-bit float, for n below 2048.
+func half(n uint64) uint16 {
+	if n == 0 {
+		return 0
+	}
+	top := bits.Len64(n) - 1 // of 10 at most
+	return uint16((top+4)<<10) | uint16(n<<(10-top))&0x3ff
+}
+
 // save writes the outputs that have a file and previews all of them.
-func (j *job) save(ctx context.Context, r *result) error {
+func (w *work) save(ctx context.Context, r *result) error {
 	var done, total uint64
-	for i, path := range j.files {
+	for i, path := range w.files {
 		if path != "" {
-			total += uint64(len(j.memory[i]))
+			total += uint64(len(w.memory[i]))
 		}
 	}
-	for i, b := range j.info.Bindings {
-		if b.Access&client.Write == 0 {
+	for i, b := range w.info.Bindings {
+		if b.Access&program.Write == 0 {
 			continue
 		}
-		shape := j.outShape
-		if in := j.inputs[i]; in != nil {
+		shape := w.outShape
+		if in := w.inputs[i]; in != nil {
 			shape = in.shape
 		}
-		r.addOutput(b.Name, j.files[i], shape, preview(j.dtype, j.memory[i]))
-		if j.files[i] == "" {
+		r.addOutput(b.Name, w.files[i], w.types[i], shape, preview(w.types[i], w.memory[i]))
+		if w.files[i] == "" {
 			continue
 		}
-		err := saveFile(j.files[i], npy.Header{DType: j.dtype, Shape: shape}, j.memory[i], func(n int) error {
+		err := saveFile(w.files[i], npy.Header{DType: w.types[i], Shape: shape}, w.memory[i], func(n int) error {
 			done += uint64(n)
-			j.progress.bytes("saving "+j.files[i], done, total)
+			w.progress.bytes("saving "+w.files[i], done, total)
 			if ctx.Err() != nil {
 				return errInterrupted
 			}

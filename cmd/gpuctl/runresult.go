@@ -21,9 +21,8 @@ type result struct {
 	Cause       string     `json:"cause,omitempty"`
 	Trap        *trapInfo  `json:"trap,omitempty"`
 	Explanation string     `json:"explanation,omitempty"` // for people, when the outcome is not ok
-	Type        string     `json:"type"`
-	Elements    uint64     `json:"elements"` // of the largest binding
-	Bytes       uint64     `json:"bytes"`    // of all bindings
+	Elements    uint64     `json:"elements"`              // of the largest binding
+	Bytes       uint64     `json:"bytes"`                 // of all bindings
 	DeviceNanos int64      `json:"deviceNanos"`
 	BytesPerSec float64    `json:"bytesPerSecond,omitempty"`
 	LoadNanos   int64      `json:"loadNanos"`
@@ -44,6 +43,7 @@ type trapInfo struct {
 
 type outputIO struct {
 	Binding string   `json:"binding"`
+	Type    string   `json:"type"`
 	File    string   `json:"file,omitempty"`
 	Shape   []uint64 `json:"shape"`
 	First   []number `json:"first"` // the first values
@@ -65,31 +65,74 @@ const previewCount = 6
 
 func preview(t npy.DType, mem []byte) []number {
 	out := []number{}
-	for i := 0; i < previewCount && (i+1)*npy.ElementBytes <= len(mem); i++ {
-		bits := binary.LittleEndian.Uint32(mem[i*npy.ElementBytes:])
-		switch t {
-		case npy.F32:
-			out = append(out, number(strconv.FormatFloat(float64(math.Float32frombits(bits)), 'g', -1, 32)))
-		case npy.U32:
-			out = append(out, number(strconv.FormatUint(uint64(bits), 10)))
-		case npy.I32:
-			out = append(out, number(strconv.FormatInt(int64(int32(bits)), 10)))
-		}
+	size := int(t.Bytes())
+	for i := 0; i < previewCount && (i+1)*size <= len(mem); i++ {
+		out = append(out, numberOf(t, mem[i*size:]))
 	}
 	return out
 }
 
-func (r *result) addOutput(binding, file string, shape []uint64, first []number) {
-	r.Outputs = append(r.Outputs, outputIO{Binding: binding, File: file, Shape: shape, First: first})
+// numberOf is the value at the start of mem.
+func numberOf(t npy.DType, mem []byte) number {
+	float := func(v float64, bits int) number { return number(strconv.FormatFloat(v, 'g', -1, bits)) }
+	signed := func(v int64) number { return number(strconv.FormatInt(v, 10)) }
+	unsigned := func(v uint64) number { return number(strconv.FormatUint(v, 10)) }
+	le := binary.LittleEndian
+	switch t {
+	case npy.F16:
+		return float(halfValue(le.Uint16(mem)), 32)
+	case npy.F32:
+		return float(float64(math.Float32frombits(le.Uint32(mem))), 32)
+	case npy.F64:
+		return float(math.Float64frombits(le.Uint64(mem)), 64)
+	case npy.U8:
+		return unsigned(uint64(mem[0]))
+	case npy.U16:
+		return unsigned(uint64(le.Uint16(mem)))
+	case npy.U32:
+		return unsigned(uint64(le.Uint32(mem)))
+	case npy.U64:
+		return unsigned(le.Uint64(mem))
+	case npy.I8:
+		return signed(int64(int8(mem[0])))
+	case npy.I16:
+		return signed(int64(int16(le.Uint16(mem))))
+	case npy.I32:
+		return signed(int64(int32(le.Uint32(mem))))
+	default:
+		return signed(int64(le.Uint64(mem)))
+	}
+}
+
+// halfValue is the value of a 16-bit float (IEEE 754 binary16).
+func halfValue(h uint16) float64 {
+	exponent, fraction := int(h>>10&0x1f), float64(h&0x3ff)
+	v := math.Ldexp(1024+fraction, exponent-25)
+	switch {
+	case exponent == 0:
+		v = math.Ldexp(fraction, -24)
+	case exponent == 31 && fraction == 0:
+		v = math.Inf(1)
+	case exponent == 31:
+		return math.NaN()
+	}
+	if h>>15 != 0 {
+		v = -v
+	}
+	return v
+}
+
+func (r *result) addOutput(binding, file string, t npy.DType, shape []uint64, first []number) {
+	r.Outputs = append(r.Outputs, outputIO{Binding: binding, Type: t.String(), File: file, Shape: shape, First: first})
 }
 
 // setOutcome takes over how the launch ended.
 func (r *result) setOutcome(j *job, c client.Completion) {
 	o := c.Outcome
 	r.kind, r.Outcome = o.Kind, o.Kind.String()
-	for _, mem := range j.memory {
+	for i, mem := range j.memory {
 		r.Bytes += uint64(len(mem))
-		r.Elements = max(r.Elements, uint64(len(mem))/npy.ElementBytes)
+		r.Elements = max(r.Elements, uint64(len(mem))/j.types[i].Bytes())
 	}
 	r.DeviceNanos = c.DeviceTime.Nanoseconds()
 	if c.DeviceTime > 0 {
@@ -201,7 +244,7 @@ func (a *app) printResultText(r *result) {
 		fmt.Fprintf(a.out, "  %s\n", visible(r.Explanation))
 	}
 	if r.Elements > 0 {
-		line("elements", "%s (%s)", countText(r.Elements), r.Type)
+		line("elements", "%s", countText(r.Elements))
 	}
 	if r.kind != outcome.OK {
 		return // what was measured means nothing
@@ -222,7 +265,7 @@ func (a *app) printResultText(r *result) {
 		if elements(o.Shape) > uint64(len(values)) {
 			values = append(values, "...")
 		}
-		line(o.Binding, "%s  %s", shapeText(o.Shape), strings.Join(values, " "))
+		line(o.Binding, "%s %s  %s", shapeText(o.Shape), o.Type, strings.Join(values, " "))
 		if o.File != "" {
 			line("", "saved to %s", o.File)
 		}

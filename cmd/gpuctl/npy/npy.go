@@ -1,7 +1,7 @@
 // Package npy reads and writes the headers of NumPy's .npy files.
 //
-// It knows what gpuctl can hand to a program: little-endian 32-bit floats and
-// integers, one or two dimensions, C order, format versions 1.0 and 2.0. The
+// It knows what gpuctl can hand to a program: little-endian floats and integers of
+// 8 to 64 bits, one or two dimensions, C order, format versions 1.0 and 2.0. The
 // values themselves are never touched: they follow the header as they lie in
 // memory, so a caller reads them straight into a mapped buffer.
 //
@@ -20,27 +20,62 @@ import (
 	"strings"
 )
 
-// DType is the type of an element. All are four bytes.
+// DType is the type of an element.
 type DType uint8
 
 const (
 	F32 DType = iota
 	U32
 	I32
+	F16
+	U16
+	I16
+	U8
+	I8
+	F64
+	U64
+	I64
 )
 
-// ElementBytes is the size of an element of every DType.
-const ElementBytes = 4
+// MaxElementBytes is the size of the largest DType.
+const MaxElementBytes = 8
 
-var dtypeNames = [...]string{F32: "f32", U32: "u32", I32: "i32"}
-var descrs = [...]string{F32: "<f4", U32: "<u4", I32: "<i4"}
+var dtypes = [...]struct {
+	name, descr string
+	bytes       uint64
+}{
+	F32: {"f32", "<f4", 4},
+	U32: {"u32", "<u4", 4},
+	I32: {"i32", "<i4", 4},
+	F16: {"f16", "<f2", 2},
+	U16: {"u16", "<u2", 2},
+	I16: {"i16", "<i2", 2},
+	U8:  {"u8", "|u1", 1},
+	I8:  {"i8", "|i1", 1},
+	F64: {"f64", "<f8", 8},
+	U64: {"u64", "<u8", 8},
+	I64: {"i64", "<i8", 8},
+}
 
-func (d DType) String() string { return dtypeNames[d] }
+// String is "f32" and the like.
+func (d DType) String() string { return dtypes[d].name }
 
-// ParseDType takes "f32", "u32" or "i32".
+// Bytes is the size of an element.
+func (d DType) Bytes() uint64 { return dtypes[d].bytes }
+
+// Names are the names of all types, in the order of the constants.
+func Names() []string {
+	var names []string
+	for _, t := range dtypes {
+		names = append(names, t.name)
+	}
+	return names
+}
+
+// ParseDType takes a name of Names.
 func ParseDType(s string) (DType, bool) {
-	for i, name := range dtypeNames {
-		if s == name {
+	for i, t := range dtypes {
+		if s == t.name {
 			return DType(i), true
 		}
 	}
@@ -53,8 +88,8 @@ type Header struct {
 	Shape []uint64 // one or two dimensions
 }
 
-// Elements is the product of the shape. ReadHeader has checked that four times
-// it fits in 63 bits.
+// Elements is the product of the shape. ReadHeader has checked that their bytes
+// fit in 63 bits.
 func (h Header) Elements() uint64 {
 	n := uint64(1)
 	for _, d := range h.Shape {
@@ -119,10 +154,10 @@ func parseDict(text string) (Header, error) {
 		case key == "descr" && !haveDescr:
 			descr, ok := s.quoted()
 			if !ok {
-				return h, fmt.Errorf("structured arrays are not supported (only <f4, <u4, <i4)")
+				return h, fmt.Errorf("structured arrays are not supported (only numbers)")
 			}
 			if h.DType, ok = dtypeOf(descr); !ok {
-				return h, fmt.Errorf("element type %q is not supported; convert with .astype('<f4'), '<u4' or '<i4'", descr)
+				return h, fmt.Errorf("element type %q is not supported; convert with .astype, for instance to '<f4'", descr)
 			}
 			haveDescr = true
 		case key == "fortran_order" && !haveOrder:
@@ -160,7 +195,7 @@ func checkShape(shape []uint64) error {
 	if len(shape) < 1 || len(shape) > 2 {
 		return fmt.Errorf("an array of %d dimensions is not supported (1 or 2 are); use .reshape(-1)", len(shape))
 	}
-	bytes := uint64(ElementBytes)
+	bytes := uint64(MaxElementBytes)
 	for _, d := range shape {
 		hi, lo := bits.Mul64(bytes, d)
 		if hi != 0 || lo > 1<<62 {
@@ -172,8 +207,8 @@ func checkShape(shape []uint64) error {
 }
 
 func dtypeOf(descr string) (DType, bool) {
-	for i, d := range descrs {
-		if descr == d {
+	for i, t := range dtypes {
+		if descr == t.descr {
 			return DType(i), true
 		}
 	}
@@ -259,7 +294,7 @@ func AppendHeader(dst []byte, h Header) []byte {
 	if len(h.Shape) == 1 {
 		shape.WriteString(",")
 	}
-	dict := fmt.Sprintf("{'descr': '%s', 'fortran_order': False, 'shape': (%s), }", descrs[h.DType], shape.String())
+	dict := fmt.Sprintf("{'descr': '%s', 'fortran_order': False, 'shape': (%s), }", dtypes[h.DType].descr, shape.String())
 	const fixed = len(magic) + 4
 	total := (fixed + len(dict) + 1 + 63) &^ 63
 	dict += strings.Repeat(" ", total-fixed-len(dict)-1) + "\n"

@@ -1,4 +1,4 @@
-// Command vecadd adds two vectors on a GPU of the capgpu service.
+// Command vecadd loads a program and adds two vectors with it.
 //
 //	vecadd [SOCKET]
 //
@@ -7,14 +7,17 @@ package main
 
 import (
 	"context"
+	_ "embed"
 	"fmt"
 	"io"
 	"log"
 	"os"
 
 	"capgpu/client"
-	"capgpu/outcome"
 )
+
+//go:embed vecadd.spv
+var module []byte // of vecadd.comp
 
 func main() {
 	socket := "/run/capgpu/default.sock"
@@ -37,43 +40,35 @@ func run(ctx context.Context, socket string, out io.Writer) error {
 		return err
 	}
 	defer session.Close(ctx) // ends everything below
-
+	program, err := session.LoadProgram(ctx, module)
+	if err != nil {
+		return err
+	}
 	const n = 1 << 20
-	var bindings []client.Binding // a, b and c
-	var values [][]float32        // the same memory, in this process
-	for range 3 {
-		buffer, err := session.CreateBuffer(ctx, n*4, client.Storage)
+	var bindings []client.Binding
+	var values [][]float32 // the buffers' memory, in this process
+	for _, elements := range []uint64{n, n, n} {
+		buffer, err := session.CreateBuffer(ctx, elements*4, client.Storage)
 		if err != nil {
 			return err
 		}
-		mapped, err := client.MapAs[float32](buffer)
+		memory, err := client.MapAs[float32](buffer)
 		if err != nil {
 			return err
 		}
 		defer buffer.Unmap()
-		bindings, values = append(bindings, client.Binding{Buffer: buffer}), append(values, mapped)
+		bindings, values = append(bindings, client.Binding{Buffer: buffer, Len: elements * 4}), append(values, memory)
 	}
 	for i := range n {
 		values[0][i], values[1][i] = float32(i), 0.5
-	}
-
-	vecadd, err := session.OpenProgram(ctx, "vecadd_f32")
-	if err != nil {
-		return err
 	}
 	queue, err := session.CreateQueue(ctx, client.QueueOptions{})
 	if err != nil {
 		return err
 	}
-	if _, err := queue.Submit(&client.Launch{Program: vecadd, Bindings: bindings}); err != nil {
+	launch := &client.Launch{Program: program, Bindings: bindings}
+	if err := queue.Run(ctx, launch); err != nil {
 		return err
-	}
-	var done [1]client.Completion
-	if _, err := queue.Completions(ctx, done[:]); err != nil {
-		return err
-	}
-	if done[0].Outcome != outcome.Success {
-		return fmt.Errorf("the work ended %v (%v)", done[0].Outcome, done[0].Err)
 	}
 	fmt.Fprintf(out, "c[%d] = %v\n", n-1, values[2][n-1])
 	return nil

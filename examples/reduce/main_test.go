@@ -1,0 +1,21 @@
+package main
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"capgpu/control/server/servertest"
+	"capgpu/internal/leakcheck"
+)
+
+func TestMain(m *testing.M) { leakcheck.Main(m) }
+
+func TestRun(t *testing.T) {
+	svc := servertest.Start(t, servertest.Options{})
+	var out strings.Builder
+	require.NoError(t, run(context.Background(), svc.Socket, &out))
+	require.Equal(t, "sum = 4718580\n", out.String())
+}
