@@ -108,7 +108,12 @@ func (l *lowerer) load(p pointer) []val {
 	}
 	l.leafVisit(p.v.class, t, p.off, func(t *tinfo, off uint64) {
 		aux, args := l.access(p, t, off, false)
-		out = append(out, l.effect(ins{op: iLoad, wide: t.wide, aux: aux, args: args}))
+		v := l.effect(ins{op: iLoad, wide: t.wide, aux: aux, args: args})
+		if t.kind == typeBool && p.v.class == classShared {
+			// Nobody may have written it, and a lane takes one way only.
+			v = l.spv(spirv.OpINotEqual, false, v, l.f.word(0))
+		}
+		out = append(out, v)
 	})
 	return out
 }

@@ -206,6 +206,9 @@ func (l *lowerer) subgroup(in *spirv.Inst) []val {
 			return l.spv(spirv.OpIAdd, false, l.emit(glslOp(g), false, 0, x), f.word(up[k]))
 		}
 		some := l.spv(spirv.OpINotEqual, false, first, f.word(0))
+		if in.Op == spirv.OpGroupNonUniformBallotFindLSB { // without a bit it is -1
+			some = l.spv(spirv.OpLogicalOr, false, some, l.spv(spirv.OpIEqual, false, second, f.word(0)))
+		}
 		return []val{l.spv(spirv.OpSelect, false, some, find(first, 0), find(second, 1))}
 	}
 	// Arithmetic: scope, operation, value.

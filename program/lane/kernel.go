@@ -70,7 +70,7 @@ type xedge struct {
 // Compile prepares an admitted program for launches with the given options. The
 // error is a *program.Refusal.
 func Compile(p *verify.Program, o Options) (k *Kernel, err error) {
-	if err := o.check(&p.Info); err != nil {
+	if err := o.check(p); err != nil {
 		return nil, err
 	}
 	defer func() {

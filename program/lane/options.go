@@ -1,6 +1,9 @@
 package lane
 
-import "capgpu/program"
+import (
+	"capgpu/program"
+	"capgpu/program/verify"
+)
 
 // Options choose what a program is compiled for.
 type Options struct {
@@ -17,7 +20,8 @@ const (
 )
 
 // check fills in defaults and refuses what no launch may ask for.
-func (o *Options) check(info *program.Info) error {
+func (o *Options) check(p *verify.Program) error {
+	info := &p.Info
 	if o.SubgroupSize == 0 {
 		o.SubgroupSize = 32
 	}
@@ -29,7 +33,11 @@ func (o *Options) check(info *program.Info) error {
 	if o.Block == (program.Dim3{}) {
 		o.Block = info.Block
 	}
-	if o.Block != info.Block && !info.BlockFree {
+	fixed := !info.BlockFree && o.Block != info.Block
+	for i, d := range [3][2]uint32{{o.Block.X, info.Block.X}, {o.Block.Y, info.Block.Y}, {o.Block.Z, info.Block.Z}} {
+		fixed = fixed || p.BlockIDs[i] == 0 && d[0] != d[1]
+	}
+	if fixed {
 		return program.Refuse("P-GPU-5003", "", 0, "the workgroup is %v, the program has %v", o.Block, info.Block)
 	}
 	n := uint64(o.Block.X) * uint64(o.Block.Y)

@@ -1,0 +1,254 @@
+package lane_test
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"capgpu/outcome"
+	"capgpu/program"
+	"capgpu/program/lane"
+	"capgpu/program/lane/lanetest"
+	"capgpu/program/library"
+	"capgpu/program/library/librarytest"
+	"capgpu/program/verify"
+)
+
+// modelSteps is how many steps the model may take.
+const modelSteps = 1 << 18
+
+// difference runs a launch on the engine and on the model, and says where they
+// differ: in the bindings, bit for bit but that every NaN is like another, or in
+// the trap. After a trap the bindings are not compared.
+func difference(p *verify.Program, o lane.Options, l *lane.Launch) error {
+	k, err := lane.Compile(p, o)
+	if err != nil {
+		return fmt.Errorf("Compile: %w", err)
+	}
+	clone := func() *lane.Launch {
+		c := *l
+		c.Bindings = make([][]byte, len(l.Bindings))
+		for i := range c.Bindings {
+			c.Bindings[i] = slices.Clone(l.Bindings[i])
+		}
+		return &c
+	}
+	got, want := clone(), clone()
+	traps, err := lanetest.Traps(p, o, want, modelSteps)
+	if err != nil {
+		return fmt.Errorf("the model: %w", err)
+	}
+	groups := uint64(l.Grid.X) * uint64(l.Grid.Y) * uint64(l.Grid.Z)
+	half := groups / 2
+	r := k.NewWorker().Run(got, 0, half, nil)
+	if r.Trap.Kind == outcome.NoTrap {
+		r = k.NewWorker().Run(got, half, groups, nil)
+	}
+	if r.Trap.Kind != outcome.NoTrap || len(traps) > 0 {
+		if r.Trap.Binding == outcome.NoBinding && r.Trap.Kind == outcome.OutOfBounds {
+			// A lane's own variables have no layout.
+			for i := range traps {
+				if traps[i].Binding == outcome.NoBinding && traps[i].Offset == 0 {
+					traps[i].Offset = r.Trap.Offset
+				}
+			}
+		}
+		if !slices.Contains(traps, r.Trap) {
+			return fmt.Errorf("the engine traps with {%v}, the model with one of %v", r.Trap, traps)
+		}
+		return nil
+	}
+	for i := range got.Bindings {
+		if err := sameElements(p.Info.Bindings[i].Type, got.Bindings[i], want.Bindings[i]); err != nil {
+			return fmt.Errorf("binding %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+func sameElements(t program.Type, got, want []byte) error {
+	size := 4
+	switch t {
+	case "f16":
+		size = 2
+	case "f64":
+		size = 8
+	}
+	for at := 0; at < len(want); at += size {
+		g, w := got[at:min(at+size, len(got))], want[at:min(at+size, len(want))]
+		if slices.Equal(g, w) || isNaN(t, g) && isNaN(t, w) {
+			continue
+		}
+		return fmt.Errorf("byte %d is %x, in the model %x", at, g, w)
+	}
+	return nil
+}
+
+func isNaN(t program.Type, b []byte) bool {
+	switch {
+	case t == "f16" && len(b) == 2:
+		return binary.LittleEndian.Uint16(b)&0x7FFF > 0x7C00
+	case t == "f32" && len(b) == 4:
+		return math.IsNaN(float64(math.Float32frombits(binary.LittleEndian.Uint32(b))))
+	case t == "f64" && len(b) == 8:
+		return math.IsNaN(math.Float64frombits(binary.LittleEndian.Uint64(b)))
+	}
+	return false
+}
+
+// TestModelOfLibrary holds the engine to the model on the library's kernels.
+func TestModelOfLibrary(t *testing.T) {
+	for _, name := range library.Names() {
+		if name == "spin" {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			data, _ := library.Bundle(name)
+			p, err := verify.Admit(data, verify.DefaultLimits())
+			require.NoError(t, err)
+			rng := rand.New(rand.NewPCG(3, uint64(len(name))))
+			cases := librarytest.Cases(name, rng, 6)
+			cases = append(cases, librarytest.Traps(name)...)
+			n, skipped := 0, 0
+			for _, c := range cases {
+				if size(c.Bindings) > 4<<10 && !c.Traps {
+					continue
+				}
+				if n++; n > 4 && testing.Short() {
+					break
+				}
+				o := lane.Options{SubgroupSize: 8 << rng.IntN(4), Block: p.Info.Block}
+				if p.Info.BlockFree {
+					o.Block = blocks[rng.IntN(len(blocks))]
+				}
+				grid := c.Natural()
+				l := &lane.Launch{Grid: grid, Bindings: c.Fresh(), Inline: c.Inline}
+				err := difference(p, o, l)
+				if errors.Is(err, lanetest.ErrTooLong) {
+					skipped++
+					continue
+				}
+				require.NoError(t, err, "%s, %+v", c.Name, o)
+			}
+			require.Less(t, skipped, n, "nothing was compared")
+			t.Logf("%d cases, of which %d are too long", n, skipped)
+		})
+	}
+}
+
+func size(bindings [][]byte) (n int) {
+	for _, b := range bindings {
+		n += len(b)
+	}
+	return n
+}
+
+// blocks are workgroups, of one, two and three dimensions.
+var blocks = []program.Dim3{{X: 64, Y: 1, Z: 1}, {X: 1, Y: 1, Z: 1}, {X: 8, Y: 4, Z: 2}, {X: 33, Y: 1, Z: 1}, {X: 5, Y: 3, Z: 1},
+	{X: 16, Y: 2, Z: 1}, {X: 7, Y: 1, Z: 3}, {X: 1, Y: 20, Z: 1}}
+
+// TestModelOfShaders holds the engine to the model on what compilers made.
+func TestModelOfShaders(t *testing.T) {
+	var files []string
+	for _, dir := range []string{"../spirv/testdata", "../verify/testdata"} {
+		more, err := filepath.Glob(filepath.Join(dir, "*.spv"))
+		require.NoError(t, err)
+		files = append(files, more...)
+	}
+	require.NotEmpty(t, files)
+	for _, file := range files {
+		if slices.Contains(racy, filepath.Base(file)) {
+			continue
+		}
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			data, err := os.ReadFile(file)
+			require.NoError(t, err)
+			p, err := verify.Admit(data, verify.DefaultLimits())
+			if err != nil {
+				t.Skipf("not in the profile: %v", err)
+			}
+			rng := rand.New(rand.NewPCG(5, uint64(len(data))))
+			for range 8 {
+				o := lane.Options{SubgroupSize: 8 << rng.IntN(4), Block: p.Info.Block}
+				if p.BlockIDs[0] != 0 {
+					o.Block.X = 1 + rng.Uint32N(70)
+				}
+				if file == "../spirv/testdata/subgroup.spv" {
+					o.SubgroupSize = 32 // elected lanes change the same words
+				}
+				if n := p.Info.DynamicElementBytes; n > 0 {
+					o.SharedBytes = n * uint32(o.Block.X*o.Block.Y*o.Block.Z)
+				}
+				l := &lane.Launch{Grid: program.Dim3{X: 1 + rng.Uint32N(3), Y: 1 + rng.Uint32N(2), Z: 1}}
+				for _, b := range p.Info.Bindings {
+					l.Bindings = append(l.Bindings, contents(rng, b.Type, 256+rng.IntN(8192)))
+				}
+				for range p.Info.InlineBytes {
+					l.Inline = append(l.Inline, byte(rng.IntN(3)))
+				}
+				err := difference(p, o, l)
+				if errors.Is(err, lanetest.ErrTooLong) {
+					continue // there are endless loops among them
+				}
+				require.NoError(t, err, "%+v", o)
+			}
+		})
+	}
+}
+
+// racy are shaders whose results depend on the order of lanes.
+var racy = []string{"wide.spv", "wide_opt.spv"}
+
+// contents are elements of a type, as they come in life and as they do not.
+func contents(rng *rand.Rand, t program.Type, n int) []byte {
+	b := make([]byte, 0, n)
+	for len(b) < n {
+		switch t {
+		case "f32":
+			b = binary.LittleEndian.AppendUint32(b, math.Float32bits(float32(oddFloat(rng))))
+		case "f64":
+			b = binary.LittleEndian.AppendUint64(b, math.Float64bits(oddFloat(rng)))
+		case "u64", "i64":
+			b = binary.LittleEndian.AppendUint64(b, oddInt(rng))
+		case "u8", "i8", "u16", "i16", "f16":
+			b = append(b, byte(rng.Uint32()))
+		default:
+			b = binary.LittleEndian.AppendUint32(b, uint32(oddInt(rng)))
+		}
+	}
+	return b[:n]
+}
+
+func oddFloat(rng *rand.Rand) float64 {
+	switch rng.IntN(8) {
+	case 0:
+		odd := []float64{0, math.Copysign(0, -1), 1, -1, math.Inf(1), math.Inf(-1), math.NaN(), math.MaxFloat32, 0x1p-140, -0x1p-126, 0x1p31, -0x1p31, 0x1p32, 0x1p63, 0.5, 2.5}
+		return odd[rng.IntN(len(odd))]
+	case 1:
+		return float64(math.Float32frombits(rng.Uint32()))
+	case 2, 3:
+		return float64(rng.IntN(200) - 100)
+	}
+	return rng.NormFloat64() * 10
+}
+
+func oddInt(rng *rand.Rand) uint64 {
+	switch rng.IntN(8) {
+	case 0:
+		odd := []uint64{0, 1, math.MaxUint64, 1 << 31, 1<<31 - 1, 1 << 63, 1<<63 - 1, math.MaxUint32, 1 << 32}
+		return odd[rng.IntN(len(odd))]
+	case 1, 2:
+		return rng.Uint64()
+	case 3:
+		return -rng.Uint64N(100)
+	}
+	return rng.Uint64N(40)
+}
