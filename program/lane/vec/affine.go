@@ -21,11 +21,12 @@ const far = 1 << 40
 // plain says that a is of one plane of n words, all of them in memory of size
 // bytes. It is what inner loops have, and quicker to see than what flat sees.
 func (a *Affine) plain(n, size int) bool {
-	if uint(a.W)-1|uint(a.H)-1 >= 1<<20 || a.W*a.H != n || (uint(a.X+far)|uint(a.Y+far)|uint(a.At))>>41 != 0 {
+	at, x, y := int64(a.At), int64(a.X), int64(a.Y)
+	if uint(a.W)-1|uint(a.H)-1 >= 1<<20 || a.W*a.H != n || (uint64(x+far)|uint64(y+far)|uint64(at))>>41 != 0 {
 		return false
 	}
-	x, y := a.X*(a.W-1), a.Y*(a.H-1)
-	return a.At+min(x, 0)+min(y, 0) >= 0 && a.At+max(x, 0)+max(y, 0) <= size-4
+	x, y = x*int64(a.W-1), y*int64(a.H-1)
+	return at+min(x, 0)+min(y, 0) >= 0 && at+max(x, 0)+max(y, 0) <= int64(size)-4
 }
 
 // flat makes an access of n elements of size bytes one of as few dimensions as
@@ -40,13 +41,14 @@ func (a Affine) flat(mem []byte, n, size int) (Affine, bool) {
 			return a, false
 		}
 	}
-	if max(a.At, a.X, a.Y, a.Z) > far || min(a.At, a.X, a.Y, a.Z) < -far {
+	at, x, y, z := int64(a.At), int64(a.X), int64(a.Y), int64(a.Z)
+	if max(at, x, y, z) > far || min(at, x, y, z) < -far {
 		return a, false
 	}
-	x, y, z := a.X*(a.W-1), a.Y*(a.H-1), a.Z*(depth-1)
-	lo := a.At + min(x, 0) + min(y, 0) + min(z, 0)
-	hi := a.At + max(x, 0) + max(y, 0) + max(z, 0)
-	if lo < 0 || hi > len(mem)-size {
+	x, y, z = x*int64(a.W-1), y*int64(a.H-1), z*int64(depth-1)
+	lo := at + min(x, 0) + min(y, 0) + min(z, 0)
+	hi := at + max(x, 0) + max(y, 0) + max(z, 0)
+	if lo < 0 || hi > int64(len(mem)-size) {
 		return a, false
 	}
 	if a.W == 1 { // y takes the place of x

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"math"
+	"math/bits"
 	"slices"
 	"testing"
 
@@ -85,8 +86,8 @@ func TestAffineFar(t *testing.T) {
 	mem, dst := make([]byte, 64), make([]uint32, 4)
 	for _, a := range []Affine{
 		{W: 4, H: 1, X: math.MaxInt}, {W: 4, H: 1, X: math.MinInt}, {W: 4, H: 1, At: math.MaxInt, X: -1},
-		{W: 4, H: 1, At: math.MaxInt - 3}, {W: 2, H: 2, X: 4, Y: 1 << 62}, {W: 2, H: 1, Z: math.MinInt}, {W: 0, H: 1}, {W: 4, H: 0}, {W: 3, H: 1},
-		{W: 8, H: 1}, {W: -4, H: -1}, {W: math.MaxInt, H: math.MaxInt}, {W: 1 << 32, H: 1 << 32},
+		{W: 4, H: 1, At: math.MaxInt - 3}, {W: 2, H: 2, X: 4, Y: math.MaxInt/2 + 1}, {W: 2, H: 1, Z: math.MinInt}, {W: 0, H: 1}, {W: 4, H: 0}, {W: 3, H: 1},
+		{W: 8, H: 1}, {W: -4, H: -1}, {W: math.MaxInt, H: math.MaxInt}, {W: 1 << (bits.UintSize / 2), H: 1 << (bits.UintSize / 2)},
 	} {
 		require.False(t, LoadAffine32(dst, mem, a), "%+v", a)
 		require.False(t, StoreAffine32(mem, a, dst), "%+v", a)

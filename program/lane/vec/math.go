@@ -29,13 +29,17 @@ func atan2(y, x uint32) uint32 { return round32(math.Atan2(wide(y), wide(x))) }
 
 // ldexp32 is x * 2^e, rounded once: float64 holds every result that f32 does not
 // take for zero or infinity.
-func ldexp32(x, e uint32) uint32 { return round32(math.Ldexp(wide(x), int(int32(e)))) }
+func ldexp32(x, e uint32) uint32 { return round32(math.Ldexp(wide(x), exponent(e))) }
+
+// exponent is e, cut to what still makes 0 or infinity of every double: Ldexp adds
+// to it, in an int.
+func exponent(e uint32) int { return int(max(min(int32(e), 1<<12), -1<<12)) }
 
 // LdexpL is a * 2^exp for doubles.
 func LdexpL(dst, a []uint64, exp []uint32) {
 	dst = dst[:min(len(dst), len(a), len(exp))]
 	for i := range dst {
-		dst[i] = math.Float64bits(math.Ldexp(f64(a[i]), int(int32(exp[i]))))
+		dst[i] = math.Float64bits(math.Ldexp(f64(a[i]), exponent(exp[i])))
 	}
 }
 

@@ -192,25 +192,26 @@ func TestSeq(t *testing.T) {
 			for i := range mem {
 				mem[i] = byte(r.Uint32())
 			}
-			for _, at := range []int{0, 1, 5, 20, 1 << 30, math.MaxUint32} {
+			for _, from := range []uint32{0, 1, 5, 20, 1 << 30, math.MaxUint32} {
+				at := int64(from)
 				count := len(mem) / 4
 				bad := -1
-				if at+n > count && n > 0 {
-					bad = max(0, count-at)
+				if at+int64(n) > int64(count) && n > 0 {
+					bad = int(max(0, int64(count)-at))
 				}
 				dst, intact := guarded(n)
-				require.Equal(t, bad, LoadSeq32(dst, mem, uint32(at)), "%d lanes from %d of %d", n, at, count)
+				require.Equal(t, bad, LoadSeq32(dst, mem, from), "%d lanes from %d of %d", n, at, count)
 				require.True(t, intact())
 				was := slices.Clone(mem)
 				src := words(r, n)
-				require.Equal(t, bad, StoreSeq32(mem, uint32(at), src))
+				require.Equal(t, bad, StoreSeq32(mem, from, src))
 				if bad >= 0 {
 					require.Equal(t, was, mem)
 					continue
 				}
 				for i := range n {
-					equal(t, binary.LittleEndian.Uint32(was[4*(at+i):]), dst[i], "lane %d", i)
-					binary.LittleEndian.PutUint32(was[4*(at+i):], src[i])
+					equal(t, binary.LittleEndian.Uint32(was[4*(int(at)+i):]), dst[i], "lane %d", i)
+					binary.LittleEndian.PutUint32(was[4*(int(at)+i):], src[i])
 				}
 				require.Equal(t, was, mem)
 			}
