@@ -12,11 +12,15 @@ import (
 )
 
 // modules are the real modules of the tests, by name: what glslangValidator made of
-// the sources in testdata, and spirv-opt of that.
+// the sources in testdata and of the library, and what spirv-opt made of some.
 func modules(t testing.TB) map[string][]byte {
-	files, err := filepath.Glob("testdata/*.spv")
-	require.NoError(t, err)
-	require.NotEmpty(t, files)
+	var files []string
+	for _, dir := range []string{"testdata", "testdata/warn", "../library"} {
+		list, err := filepath.Glob(dir + "/*.spv")
+		require.NoError(t, err)
+		require.NotEmpty(t, list)
+		files = append(files, list...)
+	}
 	all := map[string][]byte{}
 	for _, f := range files {
 		data, err := os.ReadFile(f)

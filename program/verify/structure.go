@@ -136,7 +136,9 @@ func (v *verifier) headers(fn *function, s *structure) *program.Refusal {
 		copied.Targets = targets
 		shadow.Blocks[i] = &copied
 	}
-	s.graph = spirv.NewCFG(shadow)
+	if s.graph = c; len(s.constructs) > 1 {
+		s.graph = spirv.NewCFG(shadow)
+	}
 	return nil
 }
 
