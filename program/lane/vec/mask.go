@@ -97,6 +97,10 @@ func Blend(dst, src, mask []uint32) {
 
 // BlendS puts s into dst on the lanes of mask.
 func BlendS(dst []uint32, s uint32, mask []uint32) {
+	if accelerated {
+		blendSAVX2(dst, s, mask)
+		return
+	}
 	dst = dst[:min(len(dst), len(mask))]
 	mask = mask[:len(dst)]
 	for i := range dst {

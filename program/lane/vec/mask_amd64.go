@@ -34,3 +34,6 @@ func firstAboveOnAVX2(a, mask []uint32, top uint32) int
 
 //go:noescape
 func sameAVX2(a []uint32) bool
+
+//go:noescape
+func blendSAVX2(dst []uint32, s uint32, mask []uint32)

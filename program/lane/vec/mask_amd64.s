@@ -23,6 +23,20 @@ TEXT ·andNotAVX2(SB), NOSPLIT, $0-72
 TEXT ·selectAVX2(SB), NOSPLIT, $0-96
 	TERNARY(SELECT)
 
+// Y13 where b, else a.
+#define PUT(b, a, d) VPXOR Y13, a, Y8; VPAND b, Y8, Y8; VPXOR Y8, a, d
+
+TEXT ·blendSAVX2(SB), NOSPLIT, $0-56
+	MOVQ dst_base+0(FP), DI
+	MOVQ dst_len+8(FP), CX
+	MOVQ DI, SI
+	MOVL s+24(FP), AX
+	VMOVD AX, X13
+	VPBROADCASTD X13, Y13
+	MOVQ mask_base+32(FP), DX
+	LEN(mask_len+40(FP))
+	LOOP2(PUT)
+
 TEXT ·splatAVX2(SB), NOSPLIT, $0-28
 	MOVQ dst_base+0(FP), DI
 	MOVQ dst_len+8(FP), CX

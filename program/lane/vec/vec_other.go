@@ -57,3 +57,4 @@ func gatherBytesAVX2(dst, idx []uint32, mem []byte, safe, shift, keep uint32) in
 func sameAVX2(a []uint32) bool                                                              { return false }
 func mulAddRowsAVX2(dst, c []uint32, p []byte, pAt, pStep int, q []byte, qAt, qStep, w int) {}
 func uncopyRowsMaskAVX2(mem []byte, at, step, w int, src, mask []uint32)                    {}
+func blendSAVX2(dst []uint32, s uint32, mask []uint32)                                      {}
