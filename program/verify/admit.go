@@ -18,6 +18,7 @@ func Admit(data []byte, lim Limits) (*Program, error) {
 	if err != nil {
 		return nil, err
 	}
+	lim.Bindings = min(lim.Bindings, program.MaxBindings)
 	v := &verifier{m: m, lim: lim, manifest: b.Manifest}
 	p, r := v.program()
 	if r != nil {

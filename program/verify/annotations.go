@@ -46,7 +46,7 @@ func (v *verifier) annotations() *program.Refusal {
 		var on uint8
 		var d spirv.Decoration
 		switch in.Op {
-		case spirv.OpDecorate, spirv.OpDecorateString, spirv.OpDecorateId:
+		case spirv.OpDecorate, spirv.OpDecorateString:
 			on, d = onID, spirv.Decoration(in.Arg(1))
 		case spirv.OpMemberDecorate, spirv.OpMemberDecorateString:
 			on, d = onMember, spirv.Decoration(in.Arg(2))
@@ -76,7 +76,7 @@ func (v *verifier) annotations() *program.Refusal {
 func (v *verifier) dec(id spirv.ID, d spirv.Decoration) *spirv.Inst {
 	for i := v.decHead[id]; i != 0; i = v.decNext[i-1] {
 		in := &v.m.Annotations[i-1]
-		if (in.Op == spirv.OpDecorate || in.Op == spirv.OpDecorateId) && spirv.Decoration(in.Arg(1)) == d {
+		if in.Op == spirv.OpDecorate && spirv.Decoration(in.Arg(1)) == d {
 			return in
 		}
 	}
