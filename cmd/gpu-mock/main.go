@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"slices"
 	"syscall"
 
 	"capgpu/ddf"
@@ -22,13 +23,17 @@ import (
 
 const usage = `gpu-mock - the driver of capgpu's fake function
 
-usage: gpu-mock [--faults FILE]
+usage: gpu-mock [--engine auto|lane] [--subgroup 8|16|32|64] [--faults FILE]
 
 A driver process with a software device behind it. It is started by
 device-manager, which gives it descriptor 3 (supervision link) and descriptor 4
 (grant link), and holds nothing else. To try the service, run
 "device-manager --dev".
 
+  --engine NAME   what runs programs: "auto" (the fast bodies that some of them
+                  have, and the lane engine for the others; the default), or
+                  "lane" (the lane engine for all)
+  --subgroup N    lanes of a subgroup: 8, 16, 32 (the default) or 64
   --faults FILE   what goes wrong with the device, as JSON: {"seed": 7, "faults":
                   [{"kind": "hang", "job": 3}]}. For tests.
   --version       print the version and exit
@@ -44,6 +49,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("gpu-mock", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	faults := flags.String("faults", "", "")
+	engine := flags.String("engine", "auto", "")
+	subgroup := flags.Int("subgroup", 32, "")
 	version := flags.Bool("version", false, "")
 	switch err := flags.Parse(args); {
 	case err == flag.ErrHelp:
@@ -55,6 +62,14 @@ func run(args []string, stdout, stderr io.Writer) int {
 	case *version:
 		fmt.Fprintln(stdout, "gpu-mock", buildVersion())
 		return 0
+	}
+	if *engine != "auto" && *engine != "lane" {
+		fmt.Fprintf(stderr, "gpu-mock: --engine is %q; it is auto or lane\n", *engine)
+		return 2
+	}
+	if !slices.Contains([]int{8, 16, 32, 64}, *subgroup) {
+		fmt.Fprintf(stderr, "gpu-mock: --subgroup is %d; it is 8, 16, 32 or 64\n", *subgroup)
+		return 2
 	}
 	script, err := readScript(*faults)
 	if err != nil {
@@ -72,7 +87,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 				return nil, gpuerr.New(gpuerr.Denied, "%s (%04x:%04x) is a real function; gpu-mock drives the fake one only, gpu-service drives hardware",
 					g.Device.Name, g.Device.VendorID, g.Device.DeviceID)
 			}
-			return mock.New(mock.Options{MemoryBytes: g.DMA.Usage().LimitBytes, Script: script})
+			return mock.New(mock.Options{MemoryBytes: g.DMA.Usage().LimitBytes, Script: script, Subgroup: *subgroup, LaneOnly: *engine == "lane"})
 		},
 	})
 	if err != nil {

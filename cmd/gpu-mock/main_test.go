@@ -17,6 +17,10 @@ func TestByHand(t *testing.T) {
 	require.Equal(t, 2, run([]string{"--fault"}, &out, &errs))
 	require.Equal(t, 2, run([]string{"what"}, &out, &errs))
 	require.Contains(t, errs.String(), `unexpected "what"`)
+	require.Equal(t, 2, run([]string{"--engine", "steam"}, &out, &errs))
+	require.Contains(t, errs.String(), `"steam"; it is auto or lane`)
+	require.Equal(t, 2, run([]string{"--subgroup=24"}, &out, &errs))
+	require.Contains(t, errs.String(), "24; it is 8, 16, 32 or 64")
 	// Descriptors 3 and 4 of a test binary are whatever they are, but no links.
 	errs.Reset()
 	require.Equal(t, 1, run(nil, &out, &errs))

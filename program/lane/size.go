@@ -1,7 +1,9 @@
 package lane
 
-// stepBytes is about what one step takes: its closure and its place in the list.
-const stepBytes = 320
+const (
+	kernelBytes = 32 << 10 // of any kernel
+	stepBytes   = 320      // of one step: its closure and its place in the list
+)
 
 // CodeBytes is about how much memory the kernel itself takes. It may be many times
 // the module: functions are inlined.
@@ -13,5 +15,5 @@ func (k *Kernel) CodeBytes() int {
 			steps += 1 + len(e.copies)
 		}
 	}
-	return steps * stepBytes
+	return kernelBytes + steps*stepBytes
 }

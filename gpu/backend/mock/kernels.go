@@ -2,6 +2,8 @@ package mock
 
 import (
 	"container/list"
+	"errors"
+	"sync"
 
 	"capgpu/gpu/backend"
 	"capgpu/program"
@@ -14,8 +16,10 @@ const (
 	// maxKernelBytes bounds what all kept forms of all programs take, about: the
 	// one that runs is kept in any case.
 	maxKernelBytes = 256 << 20
-	// kernelFactor times the module is about what its compiled form takes.
-	kernelFactor = 64
+	// The form that a program was loaded with is kept with it if it takes at most so
+	// much: it is then paid for, by whoever loaded the program.
+	maxFirstBytes  = 48 << 10
+	maxFirstFactor = 32 // of the module, in addition
 )
 
 // form is what a program is compiled for.
@@ -39,21 +43,37 @@ type variant struct {
 // engine's.
 type kernels struct {
 	subgroup int
-	recent   list.List // of *variant
+	wg       *sync.WaitGroup // of the device
+	recent   list.List       // of *variant
 	bytes    uint64
+	// compiling is the one compilation that may be under way, also of a job that did
+	// not wait for it; nil: none.
+	compiling *compilation
 }
+
+// compilation is a form that is being compiled.
+type compilation struct {
+	code   *code
+	form   form
+	done   chan struct{} // closed when the rest is there
+	kernel *lane.Kernel
+	err    error
+}
+
+var errStopped = errors.New("the job is to end")
 
 // get returns the form of a program that a job needs, with so many workers. It
 // allocates nothing when that has been run before.
-func (k *kernels) get(job *backend.Job, workers int) (*variant, error) {
+func (k *kernels) get(s *slot, job *backend.Job, workers int) (*variant, error) {
 	c := job.Program.(*code)
 	f := form{block: program.Dim3(job.Block), shared: job.Shared, check: job.Check}
 	v := c.variant(f)
 	if v == nil {
-		var err error
-		if v, err = k.compile(c, f); err != nil {
+		kernel, err := k.compiled(s, c, f)
+		if err != nil {
 			return nil, err
 		}
+		v = k.add(c, f, kernel)
 	}
 	k.recent.MoveToFront(v.used)
 	for len(v.workers) < workers {
@@ -65,6 +85,46 @@ func (k *kernels) get(job *backend.Job, workers int) (*variant, error) {
 		k.drop(k.recent.Back().Value.(*variant))
 	}
 	return v, nil
+}
+
+// compiled compiles beside the engine, which leaves when the job is stopped: there
+// are modules of some kilobytes that take most of a second.
+func (k *kernels) compiled(s *slot, c *code, f form) (*lane.Kernel, error) {
+	if c.first != nil && f == (form{block: c.program.Info.Block}) {
+		kernel := c.first
+		c.first = nil
+		return kernel, nil
+	}
+	for {
+		job := k.compiling
+		if job == nil {
+			job = &compilation{code: c, form: f, done: make(chan struct{})}
+			k.compiling = job
+			k.wg.Go(func() {
+				defer close(job.done)
+				job.kernel, job.err = lane.Compile(c.program, lane.Options{SubgroupSize: k.subgroup, Block: f.block, SharedBytes: f.shared, Check: f.check})
+			})
+		}
+		if !s.await(job.done) {
+			return nil, errStopped
+		}
+		k.compiling = nil
+		if job.code == c && job.form == f {
+			return job.kernel, job.err
+		}
+	}
+}
+
+// await is false when the job is stopped first.
+func (s *slot) await(done <-chan struct{}) bool {
+	for s.stop.Load() == stopNone {
+		select {
+		case <-done:
+			return true
+		case <-s.stopped:
+		}
+	}
+	return false
 }
 
 // variant finds a form, and puts it at the end of the program's: the first is then
@@ -80,25 +140,25 @@ func (c *code) variant(f form) *variant {
 	return nil
 }
 
-func (k *kernels) compile(c *code, f form) (*variant, error) {
-	kernel := c.first
-	if kernel != nil && f == (form{block: c.program.Info.Block}) {
-		c.first = nil
-	} else {
-		var err error
-		o := lane.Options{SubgroupSize: k.subgroup, Block: f.block, SharedBytes: f.shared, Check: f.check}
-		if kernel, err = lane.Compile(c.program, o); err != nil {
-			return nil, err
-		}
-	}
+// add keeps a compiled form.
+func (k *kernels) add(c *code, f form, kernel *lane.Kernel) *variant {
 	for len(c.variants) >= maxVariants {
 		k.drop(c.variants[0])
 	}
-	v := &variant{code: c, form: f, kernel: kernel, bytes: kernelFactor * 4 * uint64(len(c.program.Module.Words))}
+	v := &variant{code: c, form: f, kernel: kernel, bytes: uint64(kernel.CodeBytes())}
 	v.used = k.recent.PushFront(v)
 	k.bytes += v.bytes
 	c.variants = append(c.variants, v)
-	return v, nil
+	return v
+}
+
+// forgetWorkers has the next job of a variant begin with new ones.
+func (k *kernels) forgetWorkers(v *variant) {
+	freed := uint64(len(v.workers) * v.kernel.MemoryBytes())
+	v.bytes -= freed
+	k.bytes -= freed
+	clear(v.workers)
+	v.workers = v.workers[:0]
 }
 
 // drop forgets a variant.

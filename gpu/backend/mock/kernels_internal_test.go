@@ -11,6 +11,7 @@ import (
 	"capgpu/gpuerr"
 	"capgpu/outcome"
 	"capgpu/program"
+	"capgpu/program/lane"
 	"capgpu/program/library"
 	"capgpu/program/native"
 )
@@ -128,12 +129,12 @@ func TestKeptKernelsAreBounded(t *testing.T) {
 	job := func(n uint32) *backend.Job {
 		return &backend.Job{Program: p, Grid: backend.Dim3{X: 1, Y: 1, Z: 1}, Block: backend.Dim3{X: n, Y: 1, Z: 1}}
 	}
-	first, err := d.kernels.get(job(256), 2)
+	first, err := d.kernels.get(&slot{}, job(256), 2)
 	require.NoError(t, err)
 	for n := uint32(1); n <= 100; n++ {
-		_, err := d.kernels.get(job(n), 2)
+		_, err := d.kernels.get(&slot{}, job(n), 2)
 		require.NoError(t, err)
-		again, err := d.kernels.get(job(256), 1)
+		again, err := d.kernels.get(&slot{}, job(256), 1)
 		require.NoError(t, err)
 		require.Same(t, first, again)
 		require.LessOrEqual(t, len(p.(*code).variants), maxVariants)
@@ -142,12 +143,45 @@ func TestKeptKernelsAreBounded(t *testing.T) {
 	require.Len(t, first.workers, 2)
 	// Others' kernels go when together they take too much.
 	d.kernels.bytes += maxKernelBytes
-	_, err = d.kernels.get(job(7), 2)
+	_, err = d.kernels.get(&slot{}, job(7), 2)
 	require.NoError(t, err)
 	require.Equal(t, 1, d.kernels.recent.Len())
 	require.Len(t, p.(*code).variants, 1)
-	_, err = d.kernels.get(job(2000), 2)
+	_, err = d.kernels.get(&slot{}, job(2000), 2)
 	require.Error(t, err)
+	require.NotErrorIs(t, err, errStopped)
+}
+
+// A job that is stopped does not wait for its program to be compiled; the next one
+// that needs that form finds it.
+func TestCompilingEndsWithItsJob(t *testing.T) {
+	d, err := New(Options{})
+	require.NoError(t, err)
+	defer d.Close()
+	p, err := d.Builtin("copy")
+	require.NoError(t, err)
+	k, f := &d.kernels, form{block: program.Dim3{X: 7, Y: 1, Z: 1}}
+	slow := &compilation{code: p.(*code), form: f, done: make(chan struct{})}
+	k.compiling = slow
+	job := &backend.Job{Program: p, Block: backend.Dim3{X: 7, Y: 1, Z: 1}}
+	stopped := &slot{stopped: make(chan struct{}, 1)}
+	stopped.askToStop(stopCancel)
+	_, err = k.get(stopped, job, 1)
+	require.ErrorIs(t, err, errStopped)
+	require.Same(t, slow, k.compiling)
+	other := *job
+	other.Block.X = 8
+	_, err = k.get(stopped, &other, 1)
+	require.ErrorIs(t, err, errStopped)
+	slow.kernel, err = lane.Compile(p.(*code).program, lane.Options{Block: f.block})
+	require.NoError(t, err)
+	close(slow.done)
+	v, err := k.get(&slot{}, job, 1)
+	require.NoError(t, err)
+	require.Same(t, slow.kernel, v.kernel)
+	require.Nil(t, k.compiling)
+	_, err = k.get(&slot{}, &other, 1)
+	require.NoError(t, err)
 }
 
 // A loaded program is the library's when its bytes are.

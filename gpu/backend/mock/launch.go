@@ -41,8 +41,15 @@ func (d *Device) launch(t *task, job *backend.Job) result {
 		// The data are such that the lane engine has to do all of it.
 		t.begin(t.slot)
 	}
-	v, err := d.kernels.get(job, d.crew.size())
-	if err != nil {
+	workers := d.crew.size()
+	if job.Check {
+		workers = 1
+	}
+	v, err := d.kernels.get(t.slot, job, workers)
+	switch {
+	case err == errStopped:
+		return result{outcome: outcome.Outcome{Kind: outcome.Cancelled}}
+	case err != nil:
 		return result{outcome: tooMuch}
 	}
 	t.prepareLanes(v, job)
@@ -50,6 +57,9 @@ func (d *Device) launch(t *task, job *backend.Job) result {
 	if t.broken.Load() {
 		d.kernels.drop(v) // nobody knows what state its workers are in
 		return result{outcome: deviceError}
+	}
+	if job.Check && t.trapped() {
+		d.kernels.forgetWorkers(v) // a checker tells of each place once
 	}
 	return t.launched(job)
 }

@@ -173,6 +173,7 @@ func New(o Options) (*Device, error) {
 		log:       newExecutionLog(o.LogEntries, o.LogDigests),
 	}
 	d.info.Limits.SubgroupSize = uint32(o.Subgroup)
+	d.kernels.wg = &d.wg
 	d.crew.init(o.Workers)
 	for i := range d.slots {
 		s := &d.slots[i]

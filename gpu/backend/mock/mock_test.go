@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -234,5 +235,42 @@ func BenchmarkKernels(b *testing.B) {
 				<-s.done
 			}
 		})
+	}
+}
+
+// A checked launch traps at the first race, every time; an unchecked one of the same
+// program does not.
+func TestChecked(t *testing.T) {
+	for _, laneOnly := range []bool{false, true} {
+		d, s := started(t, mock.Options{Workers: 4, LaneOnly: laneOnly})
+		module, err := os.ReadFile("testdata/race.spv")
+		require.NoError(t, err)
+		racy, err := d.Load(t.Context(), module)
+		require.NoError(t, err)
+		mem := make([]byte, 4*64*100)
+		run := func(p backend.Program, check bool, spans ...backend.Span) outcome.Outcome {
+			job := &backend.Job{
+				ID: 1, Op: backend.OpLaunch, Program: p, Check: check, Spans: spans,
+				Grid: backend.Dim3{X: 100, Y: 1, Z: 1}, Block: backend.Dim3(p.Info().Block),
+			}
+			for i := range mem {
+				mem[i] = byte(i >> 2)
+			}
+			require.NoError(t, d.Submit(job))
+			<-s.done
+			return s.last.Outcome
+		}
+		for range 3 {
+			got := run(racy, true, backend.Span{Host: mem})
+			require.Equal(t, outcome.TrapCause, got.Cause, "%v", got)
+			require.Equal(t, outcome.DataRace, got.Trap.Kind)
+			require.EqualValues(t, outcome.NoBinding, got.Trap.Binding)
+			require.Zero(t, got.Trap.Workgroup)
+			require.Equal(t, outcome.Success, run(racy, false, backend.Span{Host: mem}))
+		}
+		add, err := d.Builtin("vecadd_f32")
+		require.NoError(t, err)
+		a, c := backend.Span{Host: mem}, backend.Span{Host: make([]byte, len(mem))}
+		require.Equal(t, outcome.Success, run(add, true, a, a, c))
 	}
 }

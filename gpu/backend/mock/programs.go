@@ -19,7 +19,7 @@ type code struct {
 	spins   bool         // it is spin, which waits instead of burning the host's CPU
 
 	// The engine's from the first launch on: what it is compiled for.
-	first    *lane.Kernel // for the default workgroup; nil once it is among the variants
+	first    *lane.Kernel // for the default workgroup; nil: not kept, or among the variants
 	variants []*variant
 }
 
@@ -86,7 +86,10 @@ func (d *Device) compile(p *verify.Program) (*code, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &code{program: p, first: kernel}
+	c := &code{program: p}
+	if kernel.CodeBytes() <= maxFirstBytes+maxFirstFactor*4*len(p.Module.Words) {
+		c.first = kernel
+	}
 	if !d.laneOnly {
 		c.body, _ = native.Lookup(p.Info.Digest)
 	}
