@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
 	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -118,11 +120,12 @@ func TestInPlaceMatchesTheLaneEngine(t *testing.T) {
 }
 
 // TestAnyShape launches whatever sizes chance gives, most of which do not fit: what
-// a body does, the program does without a trap and with the same result.
+// a body does, the program does without a trap and with the same result. A longer run
+// has CAPGPU_KERNEL_CASES of each kernel.
 func TestAnyShape(t *testing.T) {
-	calls := 300
-	if testing.Short() {
-		calls = 100
+	calls := 120
+	if n, err := strconv.Atoi(os.Getenv("CAPGPU_KERNEL_CASES")); err == nil {
+		calls = n
 	}
 	for _, name := range names {
 		e, b := engineOf(t, name), bodies[name]

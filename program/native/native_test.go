@@ -20,7 +20,7 @@ import (
 
 var names = slices.Sorted(maps.Keys(bodies))
 
-const casesEach = 12
+const casesEach = 6
 
 // drawn are some cases of every body's program, the same for all tests.
 var drawn = sync.OnceValue(func() map[string][]librarytest.Case {
@@ -119,7 +119,7 @@ func TestBodiesMatchTheModels(t *testing.T) {
 				}
 				done++
 			}
-			require.Greater(t, done, casesEach/2, name)
+			require.GreaterOrEqual(t, done, casesEach, name)
 		}
 	})
 }
