@@ -79,5 +79,17 @@ var (
 		spirv.OpFOrdGreaterThanEqual:   {fogeAVX2, fogeVSAVX2, fogeSVAVX2},
 		spirv.OpFUnordGreaterThanEqual: {fugeAVX2, fugeVSAVX2, fugeSVAVX2},
 	}
-	binaryLFast map[spirv.Opcode]formsL
+	binaryLFast = map[spirv.Opcode]formsL{
+		spirv.OpIAdd:              {iaddLAVX2, iaddLVSAVX2, iaddLSVAVX2},
+		spirv.OpISub:              {isubLAVX2, isubLVSAVX2, isubLSVAVX2},
+		spirv.OpBitwiseAnd:        {andLAVX2, andLVSAVX2, andLSVAVX2},
+		spirv.OpBitwiseOr:         {orLAVX2, orLVSAVX2, orLSVAVX2},
+		spirv.OpBitwiseXor:        {xorLAVX2, xorLVSAVX2, xorLSVAVX2},
+		spirv.OpShiftLeftLogical:  {shlLAVX2, shlLVSAVX2, shlLSVAVX2},
+		spirv.OpShiftRightLogical: {shrLAVX2, shrLVSAVX2, shrLSVAVX2},
+		spirv.OpFAdd:              {faddLAVX2, faddLVSAVX2, faddLSVAVX2},
+		spirv.OpFSub:              {fsubLAVX2, fsubLVSAVX2, fsubLSVAVX2},
+		spirv.OpFMul:              {fmulLAVX2, fmulLVSAVX2, fmulLSVAVX2},
+		spirv.OpFDiv:              {fdivLAVX2, fdivLVSAVX2, fdivLSVAVX2},
+	}
 )
