@@ -119,7 +119,7 @@ func defaultTenantLimits() ledger.Limits {
 	l[ledger.Buffers] = 4096
 	l[ledger.Fences] = 4096
 	l[ledger.Programs] = 256
-	l[ledger.ProgramBytes] = 16 << 20
+	l[ledger.ProgramBytes] = 128 << 20
 	l[ledger.QueueSlots] = 64 << 10
 	l[ledger.InFlight] = 4096
 	return l
