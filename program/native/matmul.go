@@ -26,11 +26,11 @@ var matmulShape = shape{bindings: 3, inlineWords: 3, write: 2, write2: -1}
 
 // product is a call's arguments.
 type product struct {
-	a, b, c       []float32
-	m, n, k       int
-	rows, cols    int // of a block
-	blocks        int // of a panel
-	panels, pitch int // pitch: the length of a row of the packed panel
+	a, b, c    []float32
+	m, n, k    int
+	rows, cols int // of a block
+	blocks     int // of a panel
+	panels     int
 }
 
 func productOf(c *Call) (p product, ok bool) {
