@@ -89,6 +89,13 @@ func (v *verifier) decorated() *program.Refusal {
 	for i := range v.m.Debug {
 		in := &v.m.Debug[i]
 		switch in.Op {
+		case spirv.OpSource:
+			if len(in.Args) < 3 {
+				continue
+			}
+			if d := v.m.Def(in.Arg(2)); d == nil || d.Op != spirv.OpString {
+				return v.refuse(CodeID, in, "%%%d is no OpString", in.Arg(2))
+			}
 		case spirv.OpName:
 			if v.info(in.Arg(0)).what == isNothing && v.m.Def(in.Arg(0)) == nil {
 				return v.refuse(CodeID, in, "nothing defines %%%d", in.Arg(0))

@@ -42,8 +42,11 @@ type structure struct {
 	// the construct it lies in, if that is a switch; or -1.
 	cases []int32
 	// first and last are where the case that begins at a block is among the targets
-	// of its switch: the default is 0. entered is the case that falls through to it.
+	// of its switch: 0 if it is the default only. entered is the case that falls through to it.
 	first, last, entered []int32
+	// place is a block's place in the reverse post order of graph: a branch that does
+	// not go forward in it closes a cycle.
+	place []int32
 	// graph has, besides the branches, edges from headers to their merge blocks
 	// and continue targets.
 	graph *spirv.CFG
@@ -62,12 +65,12 @@ func (s *structure) inside(b int) int32 {
 // little more strictly: see docs/program-profile.md.
 func (v *verifier) structured(fn *function) (*structure, *program.Refusal) {
 	n := len(fn.cfg.Blocks)
-	words := make([]int32, 6*n)
+	words := make([]int32, 7*n)
 	for i := range words {
 		words[i] = -1
 	}
 	s := &structure{in: words[:n], own: words[n : 2*n], cases: words[2*n : 3*n],
-		first: words[3*n : 4*n], last: words[4*n : 5*n], entered: words[5*n:]}
+		first: words[3*n : 4*n], last: words[4*n : 5*n], entered: words[5*n : 6*n], place: words[6*n:]}
 	if r := v.headers(fn, s); r != nil {
 		return nil, r
 	}
@@ -75,6 +78,9 @@ func (v *verifier) structured(fn *function) (*structure, *program.Refusal) {
 		if !s.graph.Reachable(b) {
 			return nil, program.Refuse(CodeDead, spirv.OpLabel.String(), block.Off, "nothing leads to the block %%%d", block.Label)
 		}
+	}
+	for i, b := range s.graph.RPO {
+		s.place[b] = int32(i)
 	}
 	if r := v.nest(fn, s); r != nil {
 		return nil, r
@@ -288,7 +294,7 @@ func (v *verifier) edge(fn *function, s *structure, b, t int) (stays bool, _ *pr
 			x.back = int32(b)
 			return false, nil
 		}
-		if first && s.in[t] == at && !(s.graph.Dominates(t, b)) {
+		if first && s.in[t] == at && s.place[t] > s.place[b] {
 			return true, v.fallThrough(fn, s, b, t)
 		}
 		first = false
@@ -305,7 +311,7 @@ func (v *verifier) edge(fn *function, s *structure, b, t int) (stays bool, _ *pr
 		}
 		at = s.constructs[at].parent
 	}
-	if s.graph.Dominates(t, b) {
+	if s.place[t] <= s.place[b] {
 		return false, v.refuse(CodeLoop, in, "a branch back to %%%d that is not from the continue construct of a loop there", label)
 	}
 	return false, v.refuse(CodeExit, in, "the branch to %%%d leaves its construct, or enters one, other than structured control flow allows", label)
@@ -344,7 +350,7 @@ func (v *verifier) switchCases(fn *function, s *structure, b int) *program.Refus
 		if s.graph.Idom[t] != b {
 			return v.refuse(CodeSwitch, &fn.cfg.Blocks[b].Term, "the case %%%d is reached by other ways than the switch and a fall-through", fn.cfg.Blocks[t].Label)
 		}
-		if s.last[t] = int32(i); s.first[t] < 0 {
+		if s.last[t] = int32(i); s.first[t] <= 0 {
 			s.first[t] = int32(i)
 		}
 	}
