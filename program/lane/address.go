@@ -31,6 +31,7 @@ type xmem struct {
 	terms   []xterm
 	fixed   bool // no term varies
 	rows    bool // no term is a vector, and the strides are small
+	quick   bool // there is one term, affine and bounded by the memory
 	vector  int  // the only term that is a vector, if the others are scalars; else -1
 	inst    *ins
 	v       *variable
@@ -84,6 +85,7 @@ func (e *emitter) access(i *ins) *xmem {
 		}
 		x.terms = append(x.terms, xt)
 	}
+	x.quick = x.rows && len(x.terms) == 1 && affines == 1 && x.terms[0].bound == 1<<32
 	if vectors != 1 || affines > 0 {
 		x.vector = -1
 	}
@@ -129,64 +131,45 @@ func (m *xmem) scalars(w *Worker) (off uint64, ok bool) {
 	return off, ok
 }
 
-// rowAddress is an affine address: the offset of lane 0 and the steps along x, y
-// and z, in bytes. ok says that all lanes of the workgroup are in range.
-type rowAddress struct {
-	base, cx, cy, cz int64
-}
-
-func (a rowAddress) affine(k *Kernel) vec.Affine {
-	return vec.Affine{At: int(a.base), X: int(a.cx), Y: int(a.cy), Z: int(a.cz), W: int(k.block.X), H: int(k.block.Y)}
-}
-
-// rowsAt finds the address of an access whose terms are scalar or affine. Indices
-// are checked as if they did not wrap; those that do are left to at.
-func (m *xmem) rowsAt(w *Worker, n uint64) (a rowAddress, ok bool) {
+// rowsAt is the address of an access whose terms are scalar or affine. Indices are
+// computed as if they did not wrap: ok is false where one would, and it is left to
+// at. Whether the address is in memory, vec finds.
+func (m *xmem) rowsAt(w *Worker, mem []byte) (a vec.Affine, ok bool) {
+	a.W, a.H = int(w.k.block.X), int(w.k.block.Y)
+	if m.quick {
+		// One index, that only the memory's end bounds: one that wraps is also
+		// outside, as no memory is so large.
+		t := &m.terms[0]
+		stride := int(t.stride)
+		a.At = int(m.off) + int(w.s[t.reg[0]])*stride
+		a.X, a.Y, a.Z = int(int32(w.s[t.reg[1]]))*stride, int(int32(w.s[t.reg[2]]))*stride, int(int32(w.s[t.reg[3]]))*stride
+		return a, len(mem) < 1<<32
+	}
 	k := w.k
-	nx, ny, nz := int64(k.block.X)-1, int64(k.block.Y)-1, int64(k.block.Z)-1
-	a.base = int64(m.off)
-	top := int64(0) // of what the affine terms add
+	n := [3]int{int(k.block.X) - 1, int(k.block.Y) - 1, int(k.block.Z) - 1}
+	a.At = int(m.off)
 	for j := range m.terms {
 		t := &m.terms[j]
-		idx := int64(w.s[t.reg[0]])
-		stride := int64(t.stride)
-		if t.kind == termScalar {
-			if uint64(idx) >= t.bound {
-				return a, false
-			}
-			a.base += idx * stride
-			continue
-		}
-		cx, cy, cz := int64(int32(w.s[t.reg[1]])), int64(int32(w.s[t.reg[2]])), int64(int32(w.s[t.reg[3]]))
+		idx, stride := int(w.s[t.reg[0]]), int(t.stride)
+		a.At += idx * stride
 		lo, hi := idx, idx
-		span := func(c, n int64) {
-			if c > 0 {
-				hi += c * n
-			} else {
-				lo += c * n
+		if t.kind == termAffine {
+			for d, step := range [3]*int{&a.X, &a.Y, &a.Z} {
+				if n[d] == 0 {
+					continue
+				}
+				c := int(int32(w.s[t.reg[1+d]]))
+				if c > 0 {
+					hi += c * n[d]
+				} else {
+					lo += c * n[d]
+				}
+				*step += c * stride
 			}
 		}
-		span(cx, nx)
-		span(cy, ny)
-		span(cz, nz)
-		if lo < 0 || hi >= int64(t.bound) {
+		if lo < 0 || hi >= int(t.bound) {
 			return a, false
 		}
-		a.base += idx * stride
-		if nx > 0 {
-			a.cx += cx * stride
-		}
-		if ny > 0 {
-			a.cy += cy * stride
-		}
-		if nz > 0 {
-			a.cz += cz * stride
-		}
-		top += (hi - idx) * stride
-	}
-	// No lane is below 0, as no index is.
-	if end := uint64(a.base) + uint64(top) + m.size; end > n {
-		return a, false
 	}
 	return a, true
 }

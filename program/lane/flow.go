@@ -97,15 +97,14 @@ func (w *Worker) run() bool {
 // it is the edge returned; otherwise both parts wait, and it is -1.
 func (w *Worker) part(b *xblock) int {
 	c := w.r[b.cond]
-	yes := w.takeMask()
-	vec.And(yes, w.mask, c)
-	if !vec.Any(yes) {
+	yes, no := w.takeMask(), w.takeMask()
+	anyYes, anyNo := vec.Split(yes, no, c, w.mask)
+	if !anyYes {
 		w.giveMask(yes)
+		w.giveMask(no)
 		return 1
 	}
-	no := w.takeMask()
-	vec.AndNot(no, w.mask, c)
-	if !vec.Any(no) {
+	if !anyNo {
 		w.giveMask(yes)
 		w.giveMask(no)
 		return 0

@@ -38,6 +38,7 @@ const (
 	iSplat     // uniform to varying
 	iKeep      // uniform to varying, on active lanes only
 	iMulAdd    // a*b + c, both rounded
+	iMulLoads  // iMulAdd of two loads: aux and imm, whose arguments it has; then c
 	iHigh      // imm: opcode; see vec.High
 	iUnpack    // imm: GLSL<<8 | component
 	iPack4     // imm: GLSL

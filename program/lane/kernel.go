@@ -113,6 +113,9 @@ func front(p *verify.Program, o Options) *fn {
 	f.hoist()
 	f.foldTerms()
 	f.drop()
+	if !o.Check {
+		f.fuseLoads()
+	}
 	return f
 }
 
@@ -153,11 +156,24 @@ func (f *fn) emit(a *alloc, o Options) *Kernel {
 		}
 		k.consts = append(k.consts, fixedWord{e.reg(val(v)), i.wide, i.imm})
 	}
-	for n := range f.blocks {
-		b, x := &f.blocks[n], &k.blocks[n]
-		x.code = make([]step, 0, len(b.ins)-b.phis)
-		work := 0
+	for n := 0; n < len(f.blocks); {
+		n = e.block(n)
+	}
+	return k
+}
+
+// block makes the steps of block n, and of those after it that only it leads to.
+// It returns the number of the first block that it has not made.
+func (e *emitter) block(n int) int {
+	f := e.f
+	x := &e.k.blocks[n]
+	work := 0
+	for {
+		b := &f.blocks[n]
 		for _, v := range b.ins[b.phis:] {
+			if f.ins[v].dead {
+				continue
+			}
 			x.code = append(x.code, e.step(v))
 			// Long blocks look at the stop flag now and then.
 			if work += f.lanes; work > 1<<17 {
@@ -165,19 +181,28 @@ func (f *fn) emit(a *alloc, o Options) *Kernel {
 				x.code = append(x.code, checkStop)
 			}
 		}
-		x.term, x.inst = b.term, b.src
-		if len(b.succs) > 1 {
-			c := &f.ins[b.cond]
-			x.cond, x.wide, x.vary = e.reg(b.cond), c.wide, e.f.varying(b.cond)
-			x.cases, x.to = b.cases, b.to
-		} else if b.term == termBranch || b.term == termSwitch {
-			x.term = termJump
+		n++
+		if b.term != termJump || int(b.succs[0]) != n || len(f.blocks[n].preds) != 1 {
+			e.end(x, b, int32(n-1))
+			return n
 		}
-		for _, s := range b.succs {
-			x.edges = append(x.edges, xedge{to: s, back: s <= int32(n), copies: e.copies(int32(n), s)})
-		}
+		x.code = append(x.code, e.copies(int32(n-1), int32(n))...)
 	}
-	return k
+}
+
+// end makes the end of a block.
+func (e *emitter) end(x *xblock, b *block, n int32) {
+	x.term, x.inst = b.term, b.src
+	if len(b.succs) > 1 {
+		c := &e.f.ins[b.cond]
+		x.cond, x.wide, x.vary = e.reg(b.cond), c.wide, e.f.varying(b.cond)
+		x.cases, x.to = b.cases, b.to
+	} else if b.term == termBranch || b.term == termSwitch {
+		x.term = termJump
+	}
+	for _, s := range b.succs {
+		x.edges = append(x.edges, xedge{to: s, back: s <= n, copies: e.copies(n, s)})
+	}
 }
 
 // reg is the register of a value in the worker's r or q: scalars come first.
@@ -252,6 +277,8 @@ func (e *emitter) plain(i *ins, d int32) step {
 		return e.load(i, d)
 	case iStore:
 		return e.store(i)
+	case iMulLoads:
+		return e.mulLoads(i, d)
 	case iAtomic:
 		return e.atomic(i, d)
 	case iBarrier:
@@ -413,13 +440,16 @@ func (e *emitter) copies(from, to int32) []step {
 	return out
 }
 
+// beside is one of two vector registers for what is used at once.
+func (e *emitter) beside(n int32) int32 { return e.temp(false) + 1 + n }
+
 // spare is a register beside all others, of the kind that a move needs.
 func (e *emitter) spare(m move) int32 {
 	switch {
 	case m.vary:
 		return e.temp(m.wide)
 	case m.wide:
-		return e.a.count[bankSL] + e.a.count[bankVL] + 1
+		return e.temp(true) + 1
 	}
-	return e.a.count[bankS] + e.a.count[bankV] + 1
+	return e.temp(false) + 3
 }

@@ -55,22 +55,23 @@ func (e *emitter) load(i *ins, d int32) step {
 	switch {
 	case words && m.rows:
 		return func(w *Worker) bool {
-			mem := w.words[m.slot]
-			a, ok := m.rowsAt(w, uint64(len(mem))*4)
-			if !ok || w.aligned[m.slot]&3 != 0 {
-				return m.usable(w) && m.loadLanes(w, d, false)
+			mem := w.mem[m.slot]
+			if a, ok := m.rowsAt(w, mem); ok && w.aligned[m.slot]&3 == 0 && vec.LoadAffine32(w.r[d], mem, a) {
+				return true
 			}
-			return vec.LoadAffine32(w.r[d], w.mem[m.slot], a.affine(w.k)) || m.loadLanes(w, d, false)
+			return m.usable(w) && m.loadLanes(w, d, false)
 		}
-	case m.rows:
+	case m.rows && m.size < 4:
+		load := vec.LoadAffine8
+		if m.size == 2 {
+			load = vec.LoadAffine16
+		}
 		return func(w *Worker) bool {
 			mem := w.mem[m.slot]
-			a, ok := m.rowsAt(w, uint64(len(mem)))
-			if !ok || uint64(w.aligned[m.slot])&(m.size-1) != 0 {
-				return m.usable(w) && m.loadLanes(w, d, wide)
+			if a, ok := m.rowsAt(w, mem); ok && uint64(w.aligned[m.slot])&(m.size-1) == 0 && load(w.r[d], mem, a) {
+				return true
 			}
-			m.loadSmallRows(w, d, mem, a)
-			return true
+			return m.usable(w) && m.loadLanes(w, d, false)
 		}
 	case words && m.vector >= 0:
 		t := &m.terms[m.vector]
@@ -173,38 +174,4 @@ func (m *xmem) gather(w *Worker, dst, idx, mem []uint32, step, bound uint64) boo
 		dst[i] = mem[at*step]
 	}
 	return true
-}
-
-// loadSmallRows loads elements of other sizes than words.
-func (m *xmem) loadSmallRows(w *Worker, d int32, mem []byte, a rowAddress) {
-	k := w.k
-	i := 0
-	for z := range int64(k.block.Z) {
-		for y := range int64(k.block.Y) {
-			at := a.base + z*a.cz + y*a.cy
-			switch m.size {
-			case 1:
-				for row := w.r[d][i : i+int(k.block.X)]; len(row) > 0; row = row[1:] {
-					row[0] = uint32(mem[at])
-					at += a.cx
-				}
-			case 2:
-				for row := w.r[d][i : i+int(k.block.X)]; len(row) > 0; row = row[1:] {
-					row[0] = uint32(binary.LittleEndian.Uint16(mem[at:]))
-					at += a.cx
-				}
-			case 4:
-				for row := w.r[d][i : i+int(k.block.X)]; len(row) > 0; row = row[1:] {
-					row[0] = binary.LittleEndian.Uint32(mem[at:])
-					at += a.cx
-				}
-			default:
-				for row := w.q[d][i : i+int(k.block.X)]; len(row) > 0; row = row[1:] {
-					row[0] = binary.LittleEndian.Uint64(mem[at:])
-					at += a.cx
-				}
-			}
-			i += int(k.block.X)
-		}
-	}
 }

@@ -65,7 +65,7 @@ type folder struct{ w *Worker }
 // fold computes an instruction whose arguments are all constants, by the function
 // that the engine would run.
 func (f *fn) fold(i *ins) (val, bool) {
-	if i.op >= iNone && (i.op < iMulAdd || i.op > iConvert) || len(i.args) == 0 || len(i.args) > 4 {
+	if i.op >= iNone && (i.op < iMulAdd || i.op > iConvert || i.op == iMulLoads) || len(i.args) == 0 || len(i.args) > 4 {
 		return 0, false
 	}
 	for _, a := range i.args {

@@ -67,16 +67,28 @@ func (e *emitter) store(i *ins) step {
 		}
 	case words && m.rows:
 		return func(w *Worker) bool {
-			mem := w.words[m.slot]
-			a, ok := m.rowsAt(w, uint64(len(mem))*4)
+			mem := w.mem[m.slot]
+			a, ok := m.rowsAt(w, mem)
 			if !ok || w.aligned[m.slot]&3 != 0 {
 				return lanes(w)
 			}
 			if !w.full {
-				storeRows(mem, v.vector(w), w, a)
+				return vec.StoreAffineMask(mem, a, w.mask, v.vector(w)) || lanes(w)
+			}
+			return vec.StoreAffine32(mem, a, v.vector(w)) || lanes(w)
+		}
+	case m.rows && m.size < 4:
+		store := vec.StoreAffine8
+		if m.size == 2 {
+			store = vec.StoreAffine16
+		}
+		return func(w *Worker) bool {
+			mem := w.mem[m.slot]
+			a, ok := m.rowsAt(w, mem)
+			if ok && w.full && uint64(w.aligned[m.slot])&(m.size-1) == 0 && store(mem, a, v.vector(w)) {
 				return true
 			}
-			return vec.StoreAffine32(w.mem[m.slot], a.affine(w.k), v.vector(w)) || lanes(w)
+			return lanes(w)
 		}
 	case words && m.vector >= 0:
 		t := &m.terms[m.vector]
@@ -140,24 +152,6 @@ func (m *xmem) scatter(w *Worker, mem, idx, src []uint32, stride, bound uint64) 
 		}
 	}
 	return true
-}
-
-// storeRows stores words on active lanes.
-func storeRows(mem, src []uint32, w *Worker, a rowAddress) {
-	k := w.k
-	i := 0
-	for z := range int64(k.block.Z) {
-		for y := range int64(k.block.Y) {
-			at := (a.base + z*a.cz + y*a.cy) >> 2
-			for range k.block.X {
-				if w.mask[i] != 0 {
-					mem[at] = src[i]
-				}
-				at += a.cx >> 2
-				i++
-			}
-		}
-	}
 }
 
 func lastActive(w *Worker) int {

@@ -64,15 +64,15 @@ type Worker struct {
 
 // setRegs makes the registers: n scalars and vectors of 32 bits, and of 64.
 func (w *Worker) setRegs(s, v, sl, vl, lanes int) {
-	w.s = make([]uint32, s+v+2)
+	w.s = make([]uint32, s+v+4)
 	w.sq = make([]uint64, sl+vl+2)
-	w.r = make([][]uint32, s+v+2)
+	w.r = make([][]uint32, s+v+4)
 	w.q = make([][]uint64, sl+vl+2)
-	back := make([]uint32, (v+1)*lanes)
+	back := make([]uint32, (v+3)*lanes)
 	backL := make([]uint64, (vl+1)*lanes)
 	for i := range w.r {
 		w.r[i] = w.s[i : i+1 : i+1]
-		if i >= s && i <= s+v {
+		if i >= s && i <= s+v+2 {
 			at := (i - s) * lanes
 			w.r[i] = back[at : at+lanes : at+lanes]
 		}
@@ -90,7 +90,7 @@ func (w *Worker) setRegs(s, v, sl, vl, lanes int) {
 
 // MemoryBytes is what one worker holds.
 func (k *Kernel) MemoryBytes() int {
-	words := (int(k.count[bankV])+1+k.masks+k.priv[0]+8)*k.lanes + int(k.count[bankS])*7
+	words := (int(k.count[bankV])+3+k.masks+k.priv[0]+8)*k.lanes + int(k.count[bankS])*7
 	longs := (int(k.count[bankVL])+2+k.priv[1])*k.lanes + int(k.count[bankSL])*4
 	n := 4*words + 8*longs + k.shared + 32*len(k.blocks) + 24*int(k.count[bankV]+k.count[bankVL]) + 4096
 	if k.check {

@@ -1,0 +1,92 @@
+package lane
+
+import "capgpu/program/lane/vec"
+
+// fuseLoads makes a multiply-add of two loads that nothing else uses one
+// instruction: the inner step of a product of matrices.
+func (f *fn) fuseLoads() {
+	uses := f.countUses()
+	for n := range f.blocks {
+		b := &f.blocks[n]
+		for at, v := range b.ins {
+			i := &f.ins[v]
+			if i.op != iMulAdd || !f.varying(i.args[2]) {
+				continue
+			}
+			p, q := i.args[0], i.args[1]
+			if p == q || uses[p] != 1 || uses[q] != 1 || !f.isRows(p) || !f.isRows(q) || !f.adjacent(b.ins[:at], p, q) {
+				continue
+			}
+			args := append(append([]val(nil), f.ins[p].args...), f.ins[q].args...)
+			i.op, i.aux, i.imm = iMulLoads, int32(p), uint64(q)
+			i.args = append(args, i.args[2])
+			f.ins[p].dead, f.ins[q].dead = true, true
+		}
+		f.sweep(b)
+	}
+}
+
+// isRows says that v is a load of words whose address is affine.
+func (f *fn) isRows(v val) bool {
+	i := &f.ins[v]
+	if i.op != iLoad || !i.vary || i.mask || i.wide {
+		return false
+	}
+	m := &f.mems[i.aux]
+	if m.size != 4 || m.off%4 != 0 || m.v.class == classPrivate {
+		return false
+	}
+	some := false
+	for _, t := range m.terms {
+		if !t.affine && f.varying(i.args[t.at]) || t.stride%4 != 0 {
+			return false
+		}
+		some = some || t.affine
+	}
+	return some
+}
+
+// adjacent says that after the first of two loads a block has nothing but them and
+// what cannot trap.
+func (f *fn) adjacent(list []val, p, q val) bool {
+	seen := 0
+	for k := len(list) - 1; k >= 0; k-- {
+		v := list[k]
+		if v == p || v == q {
+			if seen++; seen == 2 {
+				return true
+			}
+			continue
+		}
+		if i := &f.ins[v]; i.void || !f.pure(i) {
+			return false
+		}
+	}
+	return false
+}
+
+func (e *emitter) mulLoads(i *ins, d int32) step {
+	pi, qi := &e.f.ins[i.aux], &e.f.ins[i.imm]
+	p, q, c := e.access(pi), e.access(qi), e.reg(i.args[len(i.args)-1])
+	pr, qr := e.beside(0), e.beside(1)
+	// In the order of the program, for the first to trap first.
+	first, second := e.load(pi, pr), e.load(qi, qr)
+	if i.imm < uint64(i.aux) {
+		first, second = second, first
+	}
+	return func(w *Worker) bool {
+		pm, qm := w.mem[p.slot], w.mem[q.slot]
+		if (w.aligned[p.slot]|w.aligned[q.slot])&3 == 0 {
+			pa, ok := p.rowsAt(w, pm)
+			qa, also := q.rowsAt(w, qm)
+			if ok && also && vec.MulAddAffine(w.r[d], pm, pa, qm, qa, w.r[c]) {
+				return true
+			}
+		}
+		if !first(w) || !second(w) {
+			return false
+		}
+		vec.MulAdd(w.r[d], w.r[pr], w.r[qr], w.r[c])
+		return true
+	}
+}
