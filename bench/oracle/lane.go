@@ -105,5 +105,8 @@ func (e *Lane) share(w *lane.Worker, l *lane.Launch, from, to uint64, stop *atom
 	case r.Stopped:
 		return fmt.Errorf("the kernel did not end in %v", laneLimit)
 	}
+	if found := w.Findings(); len(found) > 0 {
+		return fmt.Errorf("%d findings, the first: %v", len(found), found[0])
+	}
 	return nil
 }

@@ -88,13 +88,10 @@ func Check(k *kernelgen.Kernel, runs []Run) (*Disagreement, error) {
 			continue
 		}
 		m, err := r.Variant.Compile(k)
+		var l *Launch
 		if err == nil {
-			err = glsl.Validate(m)
+			l, err = Prepare(k, m)
 		}
-		if err != nil {
-			return nil, fmt.Errorf("%w: seed %d, %s: %w", ErrNotCompared, k.Seed, r.Variant.Name, err)
-		}
-		l, err := Prepare(k, m)
 		if err != nil {
 			return nil, fmt.Errorf("%w: seed %d, %s: %w", ErrNotCompared, k.Seed, r.Variant.Name, err)
 		}
@@ -106,16 +103,24 @@ func Check(k *kernelgen.Kernel, runs []Run) (*Disagreement, error) {
 		if errors.Is(err, ErrTooLarge) {
 			return nil, fmt.Errorf("seed %d, %s: %w", k.Seed, r.Variant.Name, err)
 		}
-		if err != nil {
-			return &Disagreement{k, runs[0], r, fmt.Errorf("%s: %w", r.name(), err)}, nil
-		}
-		if i == 0 {
+		switch {
+		case err != nil:
+			err = fmt.Errorf("%s: %w", r.name(), err)
+		case i == 0:
 			want = got
+		default:
+			err = Compare(runs[0].name(), r.name(), want, got, randomTolerances)
+		}
+		if err == nil {
 			continue
 		}
-		if err := Compare(runs[0].name(), r.name(), want, got, randomTolerances); err != nil {
-			return &Disagreement{k, runs[0], r, err}, nil
+		// glslang makes an invalid module now and then; that is no engine's fault.
+		for _, v := range []Variant{runs[0].Variant, r.Variant} {
+			if invalid := glsl.Validate(launches[v.Name].SPIRV); invalid != nil {
+				return nil, fmt.Errorf("%w: seed %d, %s: %w", ErrNotCompared, k.Seed, v.Name, invalid)
+			}
 		}
+		return &Disagreement{k, runs[0], r, err}, nil
 	}
 	return nil, nil
 }

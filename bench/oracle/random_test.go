@@ -49,7 +49,7 @@ func number(t *testing.T, env string, otherwise uint64) uint64 {
 
 // TestRandomKernels compares random kernels between all engines. The seeds are
 // always the same, unless CAPGPU_ORACLE_FROM says where to begin;
-// CAPGPU_ORACLE_KERNELS is how many. With CAPGPU_ORACLE_LONG every kernel is run in
+// CAPGPU_ORACLE_KERNELS is how many, CAPGPU_ORACLE_SECONDS how long at most. With CAPGPU_ORACLE_LONG every kernel is run in
 // every way. Kernels that differ are kept in the folder CAPGPU_ORACLE_KEEP, if set.
 func TestRandomKernels(t *testing.T) {
 	if err := glsl.Available(); err != nil {
@@ -61,6 +61,7 @@ func TestRandomKernels(t *testing.T) {
 	}
 	from, count := number(t, "CAPGPU_ORACLE_FROM", 0), number(t, "CAPGPU_ORACLE_KERNELS", 150)
 	c := comparison{long: os.Getenv("CAPGPU_ORACLE_LONG") != ""}
+	end := time.Now().Add(time.Duration(number(t, "CAPGPU_ORACLE_SECONDS", 420)) * time.Second)
 	var next atomic.Uint64
 	var wg sync.WaitGroup
 	for range 2 {
@@ -75,7 +76,7 @@ func TestRandomKernels(t *testing.T) {
 				defer e.Close()
 				pipes = append(pipes, e)
 			}
-			for n := next.Add(1) - 1; n < count && c.differ.Load() < 10; n = next.Add(1) - 1 {
+			for n := next.Add(1) - 1; n < count && c.differ.Load() < 10 && time.Now().Before(end); n = next.Add(1) - 1 {
 				c.kernel(t, from+n, pipes)
 			}
 		})
@@ -118,6 +119,9 @@ func (c *comparison) kernel(t *testing.T, seed uint64, pipes []*oracle.Lavapipe)
 			oracle.Run{Variant: plain, Engine: &oracle.Lane{SubgroupSize: other, Workers: 3, Cut: 2}},
 			oracle.Run{Variant: optimised, Engine: &oracle.Lane{SubgroupSize: 8}},
 		)
+	}
+	if c.long || seed%4 == 1 {
+		runs = append(runs, oracle.Run{Variant: plain, Engine: &oracle.Lane{SubgroupSize: 8, Check: true}})
 	}
 	k := kernelgen.Generate(seed, o)
 	c.check(t, k, runs)
