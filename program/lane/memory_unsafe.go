@@ -42,11 +42,9 @@ func misalignment(b []byte) uint32 {
 // what is atomic in a program is atomic here.
 
 func atomic32(b []byte, off uint64) *atomic.Uint32 {
-	_ = b[off+3]
-	return (*atomic.Uint32)(unsafe.Pointer(&b[off]))
+	return (*atomic.Uint32)(unsafe.Pointer(unsafe.SliceData(b[off : off+4])))
 }
 
 func atomic64(b []byte, off uint64) *atomic.Uint64 {
-	_ = b[off+7]
-	return (*atomic.Uint64)(unsafe.Pointer(&b[off]))
+	return (*atomic.Uint64)(unsafe.Pointer(unsafe.SliceData(b[off : off+8])))
 }

@@ -9,7 +9,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -19,6 +22,7 @@ import (
 	"capgpu/program/lane/lanetest"
 	"capgpu/program/library"
 	"capgpu/program/library/librarytest"
+	"capgpu/program/spirv"
 	"capgpu/program/verify"
 )
 
@@ -251,4 +255,69 @@ func oddInt(rng *rand.Rand) uint64 {
 		return -rng.Uint64N(100)
 	}
 	return rng.Uint64N(40)
+}
+
+// check runs the random case of a tape.
+func check(t *lanetest.Tape) (*lanetest.Case, error) {
+	c := lanetest.Random(t)
+	bundle, err := program.Encode(c.Module, c.Manifest)
+	if err != nil {
+		return c, fmt.Errorf("Encode: %w", err)
+	}
+	p, err := verify.Admit(bundle, verify.DefaultLimits())
+	if err != nil {
+		return c, fmt.Errorf("Admit: %w", err)
+	}
+	l := *c.Launch
+	l.Bindings = l.Bindings[:min(len(l.Bindings), len(p.Info.Bindings))]
+	return c, difference(p, c.Options, &l)
+}
+
+// TestModelOfRandom holds the engine to the model on random programs.
+// LANE_RANDOM sets how many, LANE_SEED which is the first.
+func TestModelOfRandom(t *testing.T) {
+	count, seed := 300, uint64(1)
+	if s := os.Getenv("LANE_RANDOM"); s != "" {
+		count, _ = strconv.Atoi(s)
+	}
+	if s := os.Getenv("LANE_SEED"); s != "" {
+		seed, _ = strconv.ParseUint(s, 10, 64)
+	}
+	long := 0
+	for range count {
+		tape := lanetest.NewTape(seed)
+		_, err := check(tape)
+		switch {
+		case errors.Is(err, lanetest.ErrTooLong):
+			long++
+		case err != nil:
+			report(t, seed, tape, err)
+			if os.Getenv("LANE_ALL") == "" {
+				return
+			}
+		}
+		seed++
+	}
+	require.Less(t, long, max(count/4, 1), "too many programs are too long for the model")
+}
+
+// report prints a program on which the two differ, as small as it is found.
+func report(t *testing.T, seed uint64, tape *lanetest.Tape, was error) {
+	start := time.Now()
+	word := func(err error) string { return strings.Join(strings.Fields(err.Error())[:2], " ") }
+	small := lanetest.Shrink(tape, 3000, func(t *lanetest.Tape) bool {
+		if time.Since(start) > 20*time.Second {
+			return false
+		}
+		_, err := check(t)
+		return err != nil && !errors.Is(err, lanetest.ErrTooLong) && word(err) == word(was)
+	})
+	c, err := check(small)
+	var text strings.Builder
+	if m, bad := spirv.Parse(c.Module); bad == nil {
+		_ = m.Disassemble(&text, nil)
+	} else {
+		fmt.Fprintf(&text, "%v", bad)
+	}
+	t.Errorf("seed %d: %v\nsmaller: %v\n%+v, grid %v, constants %v\n%s", seed, was, err, c.Options, c.Launch.Grid, c.Manifest.Constants, text.String())
 }
