@@ -1,8 +1,11 @@
 package verify_test
 
 import (
+	"encoding/binary"
+	"fmt"
 	"os"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -245,5 +248,26 @@ func TestBounds(t *testing.T) {
 		t.Logf("%s: %d bytes, %.1f times as much allocated, %v: %v", name, len(module), float64(used)/float64(len(module)), took, err)
 		require.LessOrEqual(t, used, uint64(96*len(module)+256<<10), name)
 		require.Less(t, took, 5*time.Second, name)
+	}
+}
+
+// TestManifestBounds: the same for bundles that are all manifest.
+func TestManifestBounds(t *testing.T) {
+	b := spirvtest.New()
+	empty(b)
+	module := b.Bytes()
+	for field, item := range map[string]string{"bindings": "{}", "inline": "{}", "constants": "{}", "tags": `""`, "features": `""`, "block": "1"} {
+		text := fmt.Sprintf(`{"%s":[%s%s]}`, field, strings.Repeat(item+",", 65000/(len(item)+1)), item)
+		bundle := append([]byte("CGPB"), make([]byte, 12)...)
+		binary.LittleEndian.PutUint32(bundle[4:], 1)
+		binary.LittleEndian.PutUint32(bundle[8:], uint32(len(module)))
+		binary.LittleEndian.PutUint32(bundle[12:], uint32(len(text)))
+		bundle = append(append(bundle, module...), text...)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := verify.Admit(bundle, verify.DefaultLimits())
+		runtime.ReadMemStats(&after)
+		require.Error(t, err)
+		require.LessOrEqual(t, after.TotalAlloc-before.TotalAlloc, uint64(96*len(bundle)+256<<10), field)
 	}
 }
