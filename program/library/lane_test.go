@@ -1,6 +1,7 @@
 package library_test
 
 import (
+	"encoding/binary"
 	"math/rand/v2"
 	"os"
 	"strconv"
@@ -16,6 +17,7 @@ import (
 	"capgpu/program/lane"
 	"capgpu/program/library"
 	"capgpu/program/library/librarytest"
+	"capgpu/program/spirv"
 	"capgpu/program/verify"
 )
 
@@ -195,4 +197,98 @@ func TestKernelsOnHugeGrids(t *testing.T) {
 		}
 		require.NoError(t, c.Compare(launch.Bindings), "%v", grid)
 	}
+}
+
+// No kernel has a race, reads shared memory before it is written or has a barrier
+// that not all lanes reach.
+func TestKernelsAreClean(t *testing.T) {
+	if raceEnabled {
+		t.Skip("one worker: run without -race, which makes it slow")
+	}
+	for _, name := range library.Names() {
+		k, err := lane.Compile(admit(t, name), lane.Options{Check: true})
+		require.NoError(t, err)
+		r := rand.New(rand.NewPCG(15, 16))
+		var stop atomic.Uint32
+		w := k.NewWorker()
+		for _, c := range librarytest.Cases(name, r, librarytest.Edges(name)) {
+			launch := &lane.Launch{Grid: c.Natural(), Bindings: c.Fresh(), Inline: c.Inline}
+			require.Equal(t, lane.Result{}, w.Run(launch, 0, groups(launch.Grid), &stop), c.Name)
+			require.Empty(t, w.Findings(), c.Name)
+		}
+	}
+}
+
+// Without any one of its barriers a kernel has a race, which the checker sees: the
+// kernels have no barrier too many, and the checker finds what it is for.
+func TestEveryBarrierCounts(t *testing.T) {
+	if raceEnabled {
+		t.Skip("one worker: run without -race, which makes it slow")
+	}
+	// By their order in the module. The first two are for the next call of a function
+	// that these kernels call once; the third is between a lane and itself.
+	unneeded := map[string]int{"argmax_f32": 2, "reduce_f32": 2, "sample_topk_f32": 0}
+	for _, name := range library.Names() {
+		bundle, _ := library.Bundle(name)
+		for i := 0; ; i++ {
+			broken, ok := withoutBarrier(t, bundle, i)
+			if !ok {
+				break
+			}
+			if at, found := unneeded[name]; found && at == i {
+				continue
+			}
+			p, err := verify.Admit(broken, verify.DefaultLimits())
+			require.NoError(t, err)
+			k, err := lane.Compile(p, lane.Options{Check: true})
+			require.NoError(t, err)
+			require.True(t, races(k, name), "%s without barrier %d", name, i)
+		}
+	}
+}
+
+// races runs a kernel's edge cases, in few workgroups that each do much, until there
+// is a race.
+func races(k *lane.Kernel, name string) bool {
+	cases := librarytest.Cases(name, rand.New(rand.NewPCG(19, 20)), librarytest.Edges(name))
+	var stop atomic.Uint32
+	w := k.NewWorker()
+	for i := range cases {
+		c := &cases[len(cases)-1-i] // the large ones are last
+		grid := program.Dim3{X: 1, Y: 1, Z: 1}
+		if c.Grid != (program.Dim3{}) {
+			grid = c.Grid
+		}
+		w.Run(&lane.Launch{Grid: grid, Bindings: c.Fresh(), Inline: c.Inline}, 0, groups(grid), &stop)
+		for _, f := range w.Findings() {
+			if f.Kind == outcome.DataRace {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// withoutBarrier is a bundle in which barrier n does nothing; false if there are not
+// so many.
+func withoutBarrier(t *testing.T, bundle []byte, n int) ([]byte, bool) {
+	b, err := program.Parse(bundle)
+	require.NoError(t, err)
+	module := append([]byte(nil), b.SPIRV...)
+	for at := 20; at < len(module); {
+		word := binary.LittleEndian.Uint32(module[at:])
+		if spirv.Opcode(word&0xFFFF) == spirv.OpControlBarrier {
+			if n == 0 {
+				for end := at + int(word>>16)*4; at < end; at += 4 {
+					binary.LittleEndian.PutUint32(module[at:], 1<<16|uint32(spirv.OpNop))
+				}
+				out, err := program.Encode(module, b.Manifest)
+				require.NoError(t, err)
+				return out, true
+			}
+			n--
+		}
+		at += int(word>>16) * 4
+	}
+	return nil, false
 }
