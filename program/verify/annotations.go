@@ -93,7 +93,7 @@ func (v *verifier) decorated() *program.Refusal {
 			if len(in.Args) < 3 {
 				continue
 			}
-			if d := v.m.Def(in.Arg(2)); d == nil || d.Op != spirv.OpString {
+			if d := v.m.Def(in.Arg(2)); d == nil || d.Op != spirv.OpString || d.Off > in.Off {
 				return v.refuse(CodeID, in, "%%%d is no OpString", in.Arg(2))
 			}
 		case spirv.OpName:

@@ -2,6 +2,7 @@ package verify_test
 
 import (
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -41,6 +42,16 @@ func TestProfilePage(t *testing.T) {
 		program.CodeManifestJSON, program.CodeManifestTwin, program.CodeManifest} {
 		require.NotEmpty(t, page[code], "the page lacks %s", code)
 		want[code] = page[code]
+	}
+	engine, err := filepath.Glob("../lane/*.go")
+	require.NoError(t, err)
+	for _, file := range engine {
+		source, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, code := range regexp.MustCompile(`SPV-29\d\d`).FindAllString(string(source), -1) {
+			require.NotEmpty(t, page[code], "the page lacks %s of %s", code, file)
+			want[code] = page[code]
+		}
 	}
 	require.Equal(t, want, page)
 }

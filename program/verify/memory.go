@@ -60,7 +60,7 @@ func load(v *verifier, in *spirv.Inst, t *typ) *program.Refusal {
 	if p.elem != t {
 		return v.badResult(in, "what the pointer points to")
 	}
-	if r := v.memoryOperands(in, 1, false); r != nil {
+	if r := v.memoryOperands(in, 1, p, false); r != nil {
 		return r
 	}
 	return v.touch(in, in.Arg(0), p, program.Read)
@@ -74,14 +74,14 @@ func store(v *verifier, in *spirv.Inst, _ *typ) *program.Refusal {
 	if a := v.arg(in, 1); a != p.elem || !a.value() {
 		return v.badOperand(in, 1, "what the pointer points to")
 	}
-	if r := v.memoryOperands(in, 2, true); r != nil {
+	if r := v.memoryOperands(in, 2, p, true); r != nil {
 		return r
 	}
 	return v.touch(in, in.Arg(0), p, program.Write)
 }
 
 // memoryOperands checks the optional memory operands from argument i on.
-func (v *verifier) memoryOperands(in *spirv.Inst, i int, write bool) *program.Refusal {
+func (v *verifier) memoryOperands(in *spirv.Inst, i int, p *typ, write bool) *program.Refusal {
 	if len(in.Args) <= i {
 		return nil
 	}
@@ -95,6 +95,9 @@ func (v *verifier) memoryOperands(in *spirv.Inst, i int, write bool) *program.Re
 	}
 	if mask&model != 0 && !v.vulkan {
 		return v.refuse(CodeNeeds, in, "memory operands %v need the memory model Vulkan", mask)
+	}
+	if mask&model != 0 && p.class != spirv.StorageClassStorageBuffer && p.class != spirv.StorageClassUniform && p.class != spirv.StorageClassWorkgroup {
+		return v.refuse(CodeOperand, in, "memory operands %v for storage class %v", mask, p.class)
 	}
 	if mask&spirv.MemoryAccessAligned != 0 {
 		if a := uint32(in.Arg(i)); a == 0 || a&(a-1) != 0 {
