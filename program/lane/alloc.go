@@ -77,6 +77,12 @@ func (f *fn) allocate() *alloc {
 		a.same[v] = val(v)
 	}
 	a.touch(zero, 0, 0)
+	for _, v := range f.launch {
+		a.touch(v, 0, 0)
+		for _, x := range f.ins[v].args {
+			a.touch(x, 0, 0)
+		}
+	}
 	a.measure()
 	a.coalesce()
 	a.scan()
@@ -94,7 +100,10 @@ func (a *alloc) touch(v val, pos, blk int32) {
 }
 
 // fixed says that a value has a place of its own.
-func (f *fn) fixed(v val) bool { return f.ins[v].op == iConst || f.ins[v].op == iInput }
+func (f *fn) fixed(v val) bool {
+	i := &f.ins[v]
+	return i.op == iConst || i.op == iInput || i.once
+}
 
 func (a *alloc) measure() {
 	f := a.f

@@ -14,7 +14,7 @@ func (f *fn) fuseLoads() {
 				continue
 			}
 			p, q := i.args[0], i.args[1]
-			if p == q || uses[p] != 1 || uses[q] != 1 || !f.isRows(p) || !f.isRows(q) || !f.adjacent(b.ins[:at], p, q) {
+			if p == q || uses[p] != 1 || uses[q] != 1 || !f.areRows(p, q) || !f.adjacent(b.ins[:at], p, q) {
 				continue
 			}
 			args := append(append([]val(nil), f.ins[p].args...), f.ins[q].args...)
@@ -26,24 +26,39 @@ func (f *fn) fuseLoads() {
 	}
 }
 
-// isRows says that v is a load of words whose address is affine.
-func (f *fn) isRows(v val) bool {
+// areRows says that the one is the same along a row of the workgroup and the other
+// a run of words, which is what vec has a short way for.
+func (f *fn) areRows(p, q val) bool {
+	a, ok := f.alongX(p)
+	b, also := f.alongX(q)
+	return ok && also && a+b == 4 && a*b == 0 && f.block.X%8 == 0
+}
+
+// alongX is how many bytes the address of a load of words goes on from lane to lane
+// of a row, if that is known.
+func (f *fn) alongX(v val) (bytes uint64, ok bool) {
 	i := &f.ins[v]
 	if i.op != iLoad || !i.vary || i.mask || i.wide {
-		return false
+		return 0, false
 	}
 	m := &f.mems[i.aux]
 	if m.size != 4 || m.off%4 != 0 || m.v.class == classPrivate {
-		return false
+		return 0, false
 	}
-	some := false
 	for _, t := range m.terms {
 		if !t.affine && f.varying(i.args[t.at]) || t.stride%4 != 0 {
-			return false
+			return 0, false
 		}
-		some = some || t.affine
+		if !t.affine || i.args[t.at+1] == 0 {
+			continue
+		}
+		c, known := f.isConst(i.args[t.at+1])
+		if !known {
+			return 0, false
+		}
+		bytes += c * uint64(t.stride)
 	}
-	return some
+	return bytes, true
 }
 
 // adjacent says that after the first of two loads a block has nothing but them and

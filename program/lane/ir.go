@@ -92,6 +92,7 @@ type ins struct {
 	vary bool // lanes may differ (found by uniformity)
 	mask bool // must be written on active lanes only
 	dead bool
+	once bool // in fn.launch
 	blk  int32
 	aux  int32
 	imm  uint64
@@ -186,6 +187,7 @@ type fn struct {
 	block  program.Dim3
 	subs   int // subgroup size
 
+	launch  []val // what is the same for all workgroups, computed once per Run
 	consts  map[constKey]val
 	privs   [2]uint32 // slots of private memory in use: of 32 bits, of 64 bits
 	privTop [2]uint32 // the most there were

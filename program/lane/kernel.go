@@ -19,6 +19,7 @@ type Kernel struct {
 	subs   int
 	check  bool
 	module *spirv.Module
+	launch []step // run once, before the first workgroup
 	blocks []xblock
 	count  [banks]int32
 	consts []fixedWord
@@ -113,6 +114,7 @@ func front(p *verify.Program, o Options) *fn {
 	f.hoist()
 	f.foldTerms()
 	f.drop()
+	f.perLaunch()
 	if !o.Check {
 		f.fuseLoads()
 	}
@@ -150,11 +152,17 @@ func (f *fn) emit(a *alloc, o Options) *Kernel {
 		if !f.fixed(val(v)) || a.reg[v] < 0 {
 			continue
 		}
-		if i.op == iInput {
+		switch {
+		case i.op == iInput:
 			k.inputs[i.imm] = e.reg(val(v))
+			continue
+		case i.once:
 			continue
 		}
 		k.consts = append(k.consts, fixedWord{e.reg(val(v)), i.wide, i.imm})
+	}
+	for _, v := range f.launch {
+		k.launch = append(k.launch, e.step(v))
 	}
 	for n := 0; n < len(f.blocks); {
 		n = e.block(n)

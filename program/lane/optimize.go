@@ -179,6 +179,33 @@ func (f *fn) hoist() {
 	}
 }
 
+// perLaunch takes out what depends only on the launch: its grid, its inline block,
+// the sizes of its bindings.
+func (f *fn) perLaunch() {
+	for n := range f.blocks {
+		b := &f.blocks[n]
+		keep := b.ins[:0]
+	next:
+		for _, v := range b.ins {
+			i := &f.ins[v]
+			if i.void || i.vary || !f.pure(i) {
+				keep = append(keep, v)
+				continue
+			}
+			for _, a := range i.args {
+				x := &f.ins[a]
+				if !x.once && x.op != iConst && (x.op != iInput || x.imm < inGridX || x.imm >= inUniforms) {
+					keep = append(keep, v)
+					continue next
+				}
+			}
+			i.once, i.blk = true, 0
+			f.launch = append(f.launch, v)
+		}
+		b.ins = keep
+	}
+}
+
 func (f *fn) allOutside(i *ins, k int32) bool {
 	for _, a := range i.args {
 		if x := &f.ins[a]; x.op != iConst && x.op != iInput && f.within(x.blk, k) {

@@ -199,6 +199,14 @@ func (w *Worker) Run(l *Launch, from, to uint64, stop *atomic.Uint32) Result {
 	if from < to {
 		w.xyz = [3]uint32{uint32(from % gx), uint32(from / gx % gy), uint32(from / gx / gy)}
 	}
+	if from < to {
+		w.group = from
+		for _, s := range w.k.launch {
+			if !s(w) {
+				return w.result
+			}
+		}
+	}
 	for g := from; g < to; g++ {
 		w.group = g
 		if stop != nil && stop.Load() != 0 {

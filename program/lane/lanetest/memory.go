@@ -79,7 +79,7 @@ func up(n, align uint64) uint64 { return (n + align - 1) / align * align }
 func (m *machine) offset(t *typ, i uint64, shared bool) uint64 {
 	switch {
 	case t.op == spirv.OpTypeVector:
-		return i * t.elem.width / 8
+		return i * t.elem.size()
 	case t.op == spirv.OpTypeStruct && shared:
 		off := uint64(0)
 		for k := range t.members {

@@ -1,0 +1,237 @@
+package lanetest
+
+import (
+	"capgpu/program/spirv"
+)
+
+// tree is a type of random shape: a scalar or vector t, an array of n of parts[0],
+// or a struct of parts.
+type tree struct {
+	t     shape
+	n     int
+	parts []*tree
+}
+
+// variableOf is a variable and what it is.
+type variableOf struct {
+	id    spirv.ID
+	t     *tree
+	class spirv.StorageClass
+}
+
+// shape draws a scalar or vector type; bools are for where there is no layout.
+func (g *generator) shape(bools bool) shape {
+	kinds := []kind{u32, i32, f32}
+	if bools {
+		kinds = append(kinds, boolean)
+	}
+	if g.long {
+		kinds = append(kinds, u64, i64, f64)
+	}
+	s := shape{kinds[g.n(len(kinds))], 1}
+	if n := g.n(8); n > 4 {
+		s.n = n - 3
+	}
+	return s
+}
+
+func (g *generator) tree(depth int, bools bool) *tree {
+	switch c := g.n(4); {
+	case depth == 0 || c < 2:
+		return &tree{t: g.shape(bools)}
+	case c == 2:
+		return &tree{n: 1 + g.n(4), parts: []*tree{g.tree(depth-1, bools)}}
+	}
+	t := &tree{}
+	for range 1 + g.n(3) {
+		t.parts = append(t.parts, g.tree(depth-1, bools))
+	}
+	return t
+}
+
+func (g *generator) scalar(k kind) spirv.ID {
+	switch k {
+	case boolean:
+		return g.Bool()
+	case u32:
+		return g.Uint(32)
+	case i32:
+		return g.Int(32)
+	case u64:
+		return g.Uint(64)
+	case i64:
+		return g.Int(64)
+	case f64:
+		return g.Float(64)
+	}
+	return g.Float(32)
+}
+
+func (g *generator) typ(t shape) spirv.ID {
+	switch t.n {
+	case 0:
+		return g.Void()
+	case 1:
+		return g.scalar(t.k)
+	}
+	return g.Vec(g.scalar(t.k), t.n)
+}
+
+// typeOf is the type of a tree without layout.
+func (g *generator) typeOf(t *tree) spirv.ID {
+	if id := g.agg[t]; id != 0 {
+		return id
+	}
+	var id spirv.ID
+	switch {
+	case t.parts == nil:
+		return g.typ(t.t)
+	case t.n > 0:
+		id = g.Array(g.typeOf(t.parts[0]), g.U32(uint32(t.n)), 0)
+	default:
+		var members []spirv.ID
+		for _, p := range t.parts {
+			members = append(members, g.typeOf(p))
+		}
+		id = g.Struct(members...)
+	}
+	g.agg[t] = id
+	return id
+}
+
+// bytes and align are those in a buffer.
+func (t *tree) bytes() uint32 {
+	switch {
+	case t.parts == nil && t.t.k.long():
+		return uint32(8 * t.t.n)
+	case t.parts == nil:
+		return uint32(4 * t.t.n)
+	case t.n > 0:
+		return t.parts[0].stride() * uint32(t.n)
+	}
+	offs := t.offsets()
+	last := len(offs) - 1
+	return offs[last] + t.parts[last].bytes()
+}
+
+func (t *tree) words() uint32 {
+	if t.parts == nil {
+		if t.t.k.long() {
+			return 8
+		}
+		return 4
+	}
+	most := uint32(4)
+	for _, p := range t.parts {
+		most = max(most, p.words())
+	}
+	return most
+}
+
+// stride is that of an array of t: no less than it needs, and at times more.
+func (t *tree) stride() uint32 {
+	n := uint32(up(uint64(t.bytes()), uint64(t.words())))
+	if len(t.parts) == 2 {
+		n += t.words()
+	}
+	return n
+}
+
+// offsets are those of a struct's members.
+func (t *tree) offsets() []uint32 {
+	var offs []uint32
+	end := uint32(0)
+	for i, p := range t.parts {
+		if i == 2 {
+			end += 8
+		}
+		end = uint32(up(uint64(end), uint64(p.words())))
+		offs = append(offs, end)
+		end += p.bytes()
+	}
+	return offs
+}
+
+// laidOut is the type of a tree in a buffer.
+func (g *generator) laidOut(t *tree) spirv.ID {
+	if id := g.layouts[t]; id != 0 {
+		return id
+	}
+	var id spirv.ID
+	switch {
+	case t.parts == nil:
+		return g.typ(t.t)
+	case t.n > 0:
+		elem := g.laidOut(t.parts[0])
+		id = g.Array(elem, g.U32(uint32(t.n)), t.parts[0].stride())
+	default:
+		var members []spirv.ID
+		for _, p := range t.parts {
+			members = append(members, g.laidOut(p))
+		}
+		id = g.Struct(members...)
+		for i, off := range t.offsets() {
+			g.MemberDecorate(id, i, spirv.DecorationOffset, off)
+		}
+	}
+	g.layouts[t] = id
+	return id
+}
+
+// number is a constant of a number type.
+func (g *generator) number(k kind, v int) spirv.ID {
+	switch k {
+	case u32:
+		return g.U32(uint32(v))
+	case i32:
+		return g.I32(int32(v))
+	case u64:
+		return g.U64(uint64(v))
+	case i64:
+		return g.I64(int64(v))
+	case f64:
+		return g.F64(float64(v))
+	}
+	return g.F32(float32(v))
+}
+
+// odd is a constant of any type.
+func (g *generator) odd(t shape) spirv.ID {
+	if t.n > 1 {
+		var parts []spirv.ID
+		for range t.n {
+			parts = append(parts, g.odd(shape{t.k, 1}))
+		}
+		return g.Composite(g.typ(t), parts...)
+	}
+	switch c := g.n(6); {
+	case t.k == boolean:
+		return g.BoolConst(c%2 == 1)
+	case c == 0:
+		return g.Null(g.typ(t))
+	case c < 4:
+		return g.number(t.k, g.n(24)-4)
+	case t.k == f32:
+		return g.F32(float32(oddFloats[g.n(len(oddFloats))]))
+	case t.k == f64:
+		return g.F64(oddFloats[g.n(len(oddFloats))])
+	case t.k.long():
+		w := oddWords[g.n(len(oddWords))]
+		return g.Const(g.typ(t), w, oddWords[g.n(len(oddWords))])
+	default:
+		return g.Const(g.typ(t), oddWords[g.n(len(oddWords))])
+	}
+}
+
+// splat is a vector, or scalar, whose components are one constant.
+func (g *generator) splat(t shape, v int) spirv.ID {
+	id := g.number(t.k, v)
+	if t.n == 1 {
+		return id
+	}
+	parts := make([]spirv.ID, t.n)
+	for i := range parts {
+		parts[i] = id
+	}
+	return g.Composite(g.typ(t), parts...)
+}
