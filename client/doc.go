@@ -28,6 +28,23 @@
 // error and an outcome other than OK. When a context ends first, methods return
 // an error that is context.DeadlineExceeded or context.Canceled.
 //
+// # Programs
+//
+// Session.OpenProgram opens a program that the device has, by name.
+// Session.LoadProgram hands it another one: SPIR-V, bare or in a bundle with a
+// manifest (package program, docs/program-profile.md). A program that is refused is a
+// gpuerr.Program that says where and why, by a stable code. Program.Info tells what a
+// launch has to be like; a Launch without Grid and Block takes what suits the sizes of
+// its bindings. ProgramInfo.Digest names what was loaded, here and in sessions
+// restricted from this one.
+//
+// A program that does something undefined traps: its launch ends failed, the
+// outcome says what and where, and the session is poisoned. Nothing that is queued
+// behind it runs, and what would make or queue work answers gpuerr.Poisoned from then
+// on; reading buffers, waiting for fences and closing go on. Use a session per
+// program where one must not spoil another's work. Conn.OpenChecked opens a session in
+// which races between lanes trap as well.
+//
 // # Ends
 //
 // Objects belong to their session and end with it. Session.Done is closed when

@@ -28,6 +28,9 @@
 // client made them, so that a wait may be sent right behind the launch whose
 // promise it means. Calls that block let the others pass.
 //
+// A program may be handed to a session that was restricted from its own, which runs
+// it although it could not have loaded it; that ends when the program is closed.
+//
 // Ids are numbers of this gate. They ascend and are never used twice, so that a
 // stale id names nothing, and an id of another session is as unknown as any.
 //

@@ -22,6 +22,11 @@
 // any time; and the device, whose completions may be missing, late, doubled or
 // made up.
 //
+// A trap poisons its session (poison.go): the device begins nothing more of that
+// session's context, what the engine holds of it is cancelled, and calls that make
+// work are refused. It is the device that makes sure of the first; the core would
+// come too late.
+//
 // What is promised: every entry taken from a ring and every promised point of a
 // fence ends exactly once, and never as ok unless the device said so, for this
 // job, first. A missed deadline has its typed outcome within Config.HangBound.
