@@ -231,7 +231,7 @@ func atomic(v *verifier, in *spirv.Inst, t *typ) *program.Refusal {
 		v.warn(WarnSystem, in, "an atomic operation of system scope is done with device scope, and is visible to the host when the launch has ended")
 	}
 	for i := 2; i < values; i++ {
-		if r := v.semantics(in, i); r != nil {
+		if r := v.semantics(in, i, scope); r != nil {
 			return r
 		}
 	}
@@ -279,8 +279,9 @@ const (
 	modelled = spirv.MemorySemanticsOutputMemory | spirv.MemorySemanticsMakeAvailable | spirv.MemorySemanticsMakeVisible
 )
 
-// semantics checks memory semantics: an OpConstant with at most one order.
-func (v *verifier) semantics(in *spirv.Inst, i int) *program.Refusal {
+// semantics checks memory semantics: an OpConstant with at most one order, and none
+// in the scope of one lane.
+func (v *verifier) semantics(in *spirv.Inst, i int, scope spirv.Scope) *program.Refusal {
 	if t := v.arg(in, i); !t.isScalar(kInt) || t.width != 32 {
 		return v.badOperand(in, i, "memory semantics: a 32-bit integer")
 	}
@@ -296,6 +297,8 @@ func (v *verifier) semantics(in *spirv.Inst, i int) *program.Refusal {
 	switch {
 	case s&^(orders|memories|ignored|modelled|spirv.MemorySemanticsVolatile) != 0:
 		return bad("unknown bits")
+	case scope == spirv.ScopeInvocation && s != 0:
+		return bad("in the scope of one lane there is nothing to order")
 	case order&(order-1) != 0:
 		return bad("more than one order")
 	case order == spirv.MemorySemanticsSequentiallyConsistent:
@@ -344,15 +347,17 @@ func controlBarrier(v *verifier, in *spirv.Inst, _ *typ) *program.Refusal {
 	if execution != spirv.ScopeWorkgroup && execution != spirv.ScopeSubgroup {
 		return v.refuse(CodeScope, in, "a barrier of scope %v; the profile has Workgroup and Subgroup", execution)
 	}
-	if _, r = v.scope(in, 1); r != nil {
+	memory, r := v.scope(in, 1)
+	if r != nil {
 		return r
 	}
-	return v.semantics(in, 2)
+	return v.semantics(in, 2, memory)
 }
 
 func memoryBarrier(v *verifier, in *spirv.Inst, _ *typ) *program.Refusal {
-	if _, r := v.scope(in, 0); r != nil {
+	scope, r := v.scope(in, 0)
+	if r != nil {
 		return r
 	}
-	return v.semantics(in, 1)
+	return v.semantics(in, 1, scope)
 }
