@@ -149,6 +149,7 @@ func late(o op) bool { return o == iLoad || o == iAtomic || o == iSubgroup }
 func (a *alloc) coalesce() {
 	f := a.f
 	taken := make(map[val]bool)
+	budget := 1 << 22 // of work, for programs that have thousands of phis in a long loop
 	for k := range f.loops {
 		l := &f.loops[k]
 		h := &f.blocks[l.first]
@@ -170,6 +171,9 @@ func (a *alloc) coalesce() {
 			x, ph := &f.ins[v], &f.ins[p]
 			if f.fixed(v) || x.op == iPhi || x.vary != ph.vary || taken[v] || !f.within(x.blk, int32(k)) {
 				continue
+			}
+			if budget -= int(l.last-l.first) + int(a.end[l.last]-a.start[l.first])/2; budget < 0 {
+				return
 			}
 			if !a.lastUse(p, v, int32(k)) {
 				continue

@@ -184,7 +184,7 @@ func (e *emitter) block(n int) int {
 			}
 			x.code = append(x.code, e.step(v))
 			// Long blocks look at the stop flag now and then.
-			if work += f.lanes; work > 1<<17 {
+			if work += f.lanes * f.cost(v); work > 1<<16 {
 				work = 0
 				x.code = append(x.code, checkStop)
 			}
@@ -196,6 +196,21 @@ func (e *emitter) block(n int) int {
 		}
 		x.code = append(x.code, e.copies(int32(n-1), int32(n))...)
 	}
+}
+
+// cost is about how many nanoseconds an instruction takes for a lane, but that most
+// take less than one.
+func (f *fn) cost(v val) int {
+	i := &f.ins[v]
+	switch {
+	case !i.vary && !i.void:
+		return 0
+	case i.op >= glslBase && i.op < iNone, i.op == iAtomic, i.op == iSubgroup:
+		return 32
+	case i.op == iLoad, i.op == iStore, i.wide, i.op == op(spirv.OpFRem), i.op == op(spirv.OpFMod):
+		return 8
+	}
+	return 1
 }
 
 // end makes the end of a block.
@@ -412,38 +427,65 @@ func (e *emitter) copies(from, to int32) []step {
 		}
 		todo = append(todo, m)
 	}
-	var out []step
-	for len(todo) > 0 {
-		// How often each register is still to be read.
-		type place struct {
-			reg  int32
-			wide bool
+	return e.sequence(todo)
+}
+
+// sequence is the order in which moves that happen at once are made one by one.
+func (e *emitter) sequence(todo []move) []step {
+	type place struct {
+		reg  int32
+		wide bool
+	}
+	readers := make(map[place][]int, len(todo)) // moves that are still to read a register
+	writer := make(map[place]int, len(todo))
+	left := make(map[place]int, len(todo))
+	for k, m := range todo {
+		readers[place{m.s, m.wide}] = append(readers[place{m.s, m.wide}], k)
+		left[place{m.s, m.wide}]++
+		writer[place{m.d, m.wide}] = k
+	}
+	out := make([]step, 0, len(todo))
+	done := make([]bool, len(todo))
+	var ready []int // moves whose destination nobody reads any more
+	for k, m := range todo {
+		if left[place{m.d, m.wide}] == 0 {
+			ready = append(ready, k)
 		}
-		reads := make(map[place]int)
-		for _, m := range todo {
-			reads[place{m.s, m.wide}]++
-		}
-		var rest []move
-		for _, m := range todo {
-			if reads[place{m.d, m.wide}] == 0 {
-				out = append(out, m.step())
-				reads[place{m.s, m.wide}]--
-			} else {
-				rest = append(rest, m)
-			}
-		}
-		if len(rest) == len(todo) {
-			// Only circles are left. Read one register from a spare copy of it.
-			m := rest[0]
-			spare := move{d: e.spare(m), s: m.d, wide: m.wide, vary: m.vary, from: m.vary}
-			out = append(out, spare.step())
-			for k := range rest {
-				if rest[k].s == m.d && rest[k].wide == m.wide {
-					rest[k].s = spare.d
+	}
+	free := func() {
+		for len(ready) > 0 {
+			k := ready[len(ready)-1]
+			ready = ready[:len(ready)-1]
+			m := todo[k]
+			out = append(out, m.step())
+			done[k] = true
+			from := place{m.s, m.wide}
+			if left[from]--; left[from] == 0 {
+				if next, ok := writer[from]; ok && !done[next] {
+					ready = append(ready, next)
 				}
 			}
 		}
-		todo = rest
+	}
+	free()
+	for k := range todo {
+		if done[k] {
+			continue
+		}
+		// Only circles are left. The register that this move writes is set aside for
+		// those that read it.
+		m := todo[k]
+		at := place{m.d, m.wide}
+		aside := move{d: e.spare(m), s: m.d, wide: m.wide, vary: m.vary, from: m.vary}
+		out = append(out, aside.step())
+		for _, r := range readers[at] {
+			if !done[r] {
+				todo[r].s = aside.d
+			}
+		}
+		left[at] = 0
+		ready = append(ready, k)
+		free()
 	}
 	return out
 }

@@ -211,13 +211,14 @@ func (l *lowerer) local(v *variable, d *spirv.Inst) {
 func (l *lowerer) findDynamic() {
 	root := make(map[spirv.ID]spirv.ID)
 	find := func(id spirv.ID) spirv.ID {
-		for {
-			r, ok := root[id]
-			if !ok {
-				return id
-			}
-			id = r
+		top := id
+		for up, ok := root[top]; ok; up, ok = root[top] {
+			top = up
 		}
+		for id != top {
+			root[id], id = top, root[id]
+		}
+		return top
 	}
 	type pass struct{ param, arg spirv.ID }
 	var calls []pass
