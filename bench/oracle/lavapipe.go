@@ -13,8 +13,9 @@ import (
 // Lavapipe is Mesa's Vulkan driver for CPUs.
 type Lavapipe struct{ *vulkan.Process }
 
-// Drivers finds the lavapipes of this machine: the system's, and one that
-// tools/oracle.sh has unpacked. The error says what is missing, and does not mean
+// Drivers finds the lavapipes of this machine: the system's (in Debian 12 an old one
+// with known faults, but quick to compile), and one that tools/oracle.sh has
+// unpacked. The error says what is missing, and does not mean
 // that there is none.
 func Drivers() ([]vulkan.Driver, error) {
 	var found []vulkan.Driver
@@ -23,15 +24,15 @@ func Drivers() ([]vulkan.Driver, error) {
 	if root == "" {
 		root = filepath.Join("..", "..", ".cache", "lavapipe")
 	}
-	if d, err := vulkan.Unpacked(root); err == nil {
-		found = append(found, d)
-	} else {
-		missing = append(missing, fmt.Errorf("%w (tools/oracle.sh unpacks one)", err))
-	}
 	if d, err := vulkan.System(); err == nil {
 		found = append(found, d)
 	} else {
 		missing = append(missing, err)
+	}
+	if d, err := vulkan.Unpacked(root); err == nil {
+		found = append(found, d)
+	} else {
+		missing = append(missing, fmt.Errorf("%w (tools/oracle.sh unpacks one)", err))
 	}
 	return found, errors.Join(missing...)
 }

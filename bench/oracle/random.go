@@ -20,19 +20,26 @@ type Variant struct {
 // Variants are those that random kernels are compared in.
 var Variants = []Variant{{"plain", false}, {"optimised", true}}
 
-// Compile makes the module of a kernel.
-func (v Variant) Compile(k *kernelgen.Kernel) ([]byte, error) {
-	module, err := glsl.Compile(k.Source())
+// compile makes the modules of a kernel in the variants that runs have.
+func compile(k *kernelgen.Kernel, runs []Run) (map[string][]byte, error) {
+	plain, err := glsl.Compile(k.Source())
 	if err != nil {
 		return nil, err
 	}
-	if module, err = glsl.Exact(module); err != nil {
+	if plain, err = glsl.Exact(plain); err != nil {
 		return nil, err
 	}
-	if v.Optimise {
-		return glsl.Optimise(module)
+	modules := map[string][]byte{}
+	for _, r := range runs {
+		if !r.Variant.Optimise {
+			modules[r.Variant.Name] = plain
+		} else if modules[r.Variant.Name] == nil {
+			if modules[r.Variant.Name], err = glsl.Optimise(plain); err != nil {
+				return nil, err
+			}
+		}
 	}
-	return module, nil
+	return modules, nil
 }
 
 // Prepare is the launch of a kernel's module. Specialisation constants that an
@@ -82,20 +89,15 @@ var ErrNotCompared = errors.New("the kernel does not compile")
 // Check runs a kernel in all ways and compares each with the first. The error is
 // ErrNotCompared, ErrTooLarge, or nil.
 func Check(k *kernelgen.Kernel, runs []Run) (*Disagreement, error) {
+	modules, err := compile(k, runs)
+	if err != nil {
+		return nil, fmt.Errorf("%w: seed %d: %w", ErrNotCompared, k.Seed, err)
+	}
 	launches := map[string]*Launch{}
-	for _, r := range runs {
-		if launches[r.Variant.Name] != nil {
-			continue
+	for name, m := range modules {
+		if launches[name], err = Prepare(k, m); err != nil {
+			return nil, fmt.Errorf("%w: seed %d, %s: %w", ErrNotCompared, k.Seed, name, err)
 		}
-		m, err := r.Variant.Compile(k)
-		var l *Launch
-		if err == nil {
-			l, err = Prepare(k, m)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("%w: seed %d, %s: %w", ErrNotCompared, k.Seed, r.Variant.Name, err)
-		}
-		launches[r.Variant.Name] = l
 	}
 	var want [][]byte
 	for i, r := range runs {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -82,14 +83,14 @@ func TestRandomKernels(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	t.Logf("oracle: %d kernels compared (%d launches), %d differ; %d beyond the limits, %d that do not compile",
-		c.same.Load(), c.runs.Load(), c.differ.Load(), c.large.Load(), c.invalid.Load())
+	t.Logf("oracle: %d kernels compared (%d launches), %d differ; %d faults of the first lavapipe, %d beyond the limits, %d that do not compile",
+		c.same.Load(), c.runs.Load(), c.differ.Load(), c.excused.Load(), c.large.Load(), c.invalid.Load())
 }
 
 // comparison counts what was compared.
 type comparison struct {
-	long                               bool
-	runs, same, differ, large, invalid atomic.Uint64
+	long                                        bool
+	runs, same, differ, excused, large, invalid atomic.Uint64
 }
 
 func (c *comparison) kernel(t *testing.T, seed uint64, pipes []*oracle.Lavapipe) {
@@ -100,8 +101,10 @@ func (c *comparison) kernel(t *testing.T, seed uint64, pipes []*oracle.Lavapipe)
 		if i == 0 {
 			device = e.Device()
 			runs = append(runs, oracle.Run{Variant: plain, Engine: e})
+		} else {
+			device.SubgroupOps &= e.Device().SubgroupOps
 		}
-		if i == 0 && (c.long || seed%8 == 0) || i > 0 && c.long {
+		if i == 0 && seed%8 == 0 || i > 0 && c.long {
 			runs = append(runs, oracle.Run{Variant: optimised, Engine: e})
 		}
 	}
@@ -124,14 +127,30 @@ func (c *comparison) kernel(t *testing.T, seed uint64, pipes []*oracle.Lavapipe)
 		runs = append(runs, oracle.Run{Variant: plain, Engine: &oracle.Lane{SubgroupSize: 8, Check: true}})
 	}
 	k := kernelgen.Generate(seed, o)
-	c.check(t, k, runs)
+	c.check(t, k, runs, pipes)
 	if k.BlockFree && (c.long || seed%2 == 0) {
-		c.check(t, k.WithBlock(k.OtherBlock()), runs)
+		c.check(t, k.WithBlock(k.OtherBlock()), runs, pipes)
 	}
 }
 
-func (c *comparison) check(t *testing.T, k *kernelgen.Kernel, runs []oracle.Run) {
+// check compares the runs of a kernel. Where they differ and there is a second
+// lavapipe, it stands in for the first: if all agree with it, the first is wrong.
+func (c *comparison) check(t *testing.T, k *kernelgen.Kernel, runs []oracle.Run, pipes []*oracle.Lavapipe) {
 	d, err := oracle.Check(k, runs)
+	if d != nil && len(pipes) > 1 {
+		judged, arbiter := pipes[0], pipes[1]
+		again := slices.Clone(runs)
+		for i := range again {
+			if again[i].Engine == oracle.Engine(judged) {
+				again[i].Engine = arbiter
+			}
+		}
+		if other, err := oracle.Check(k, again); other == nil && err == nil {
+			c.excused.Add(1)
+			t.Logf("seed %d: %v; %s agrees with the others", k.Seed, d.Err, arbiter.Name())
+			return
+		}
+	}
 	switch {
 	case errors.Is(err, oracle.ErrTooLarge):
 		c.large.Add(1)
