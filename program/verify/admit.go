@@ -48,24 +48,28 @@ type verifier struct {
 	decHead []int32
 	decNext []int32
 
-	uniq map[uint64]*spirv.Inst // types by a hash of their words
+	uniq        map[uint64]*spirv.Inst // types by a hash of their words
+	specialised map[spirv.ID]uint64    // constants that the manifest sets
 
-	entry                       *spirv.Function
-	entryName                   string
-	specialised                 map[spirv.ID]uint64
-	block                       workgroup
-	dynamic                     spirv.ID // the constant with SpecId 3
-	buffers                     []buffer // by binding
-	inline                      spirv.ID
-	shared                      []variable
-	private                     uint64 // bytes of Private variables
-	functions                   []function
-	features                    featureSet
-	sharedBytes, dynamicElement uint64
-	inlineFields                []program.Field
-	order                       []int32 // functions, callees before their callers
-	warnings                    []program.Diagnostic
-	steps                       int // that searches for warnings may still take
+	entry     *spirv.Function
+	entryName string
+	block     workgroup
+	dynamic   spirv.ID // the constant with SpecId 3
+	buffers   []buffer // by binding
+	inline    spirv.ID // the variable of the push constants
+	fields    []program.Field
+	shared    []variable
+	private   uint64 // bytes of Private variables
+	functions []function
+
+	// Of what the entry point reaches.
+	order          []int32 // functions, callees before their callers; all of them
+	features       featureSet
+	sharedBytes    uint64
+	dynamicElement uint64
+
+	warnings []program.Diagnostic
+	steps    int // that searches for warnings may still take
 
 	// Of the function, block and instruction under check.
 	fn, at    int32 // 1 + function; block
@@ -99,7 +103,6 @@ const (
 	isValue // any other result with a type
 	isFunction
 	isLabel
-	isString
 	isImport
 )
 

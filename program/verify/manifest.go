@@ -129,11 +129,11 @@ func (v *verifier) misnamed(binding int, name string) int {
 }
 
 func (v *verifier) manifestInline(claims []program.Field) *program.Refusal {
-	if len(claims) != len(v.inlineFields) {
-		return v.contradicts(CodeManifestInline, "inline has %d fields, the module's push constants %d", len(claims), len(v.inlineFields))
+	if len(claims) != len(v.fields) {
+		return v.contradicts(CodeManifestInline, "inline has %d fields, the module's push constants %d", len(claims), len(v.fields))
 	}
 	for i, claim := range claims {
-		if have := v.inlineFields[i]; claim != have {
+		if have := v.fields[i]; claim != have {
 			return v.contradicts(CodeManifestInline, "inline: field %s is %s at offset %d, the module's is %s, %s at offset %d",
 				claim.Name, claim.Type, claim.Off, have.Name, have.Type, have.Off)
 		}

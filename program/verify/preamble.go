@@ -85,6 +85,8 @@ func (v *verifier) preamble() *program.Refusal {
 		in := &m.Imports[i]
 		v.ids[in.Result].what = isImport
 		switch name, _ := spirv.Text(in.Args); {
+		case name == "GLSL.std.450" && v.glsl != 0:
+			return v.refuse(CodeImport, in, "%s is imported twice", name)
 		case name == "GLSL.std.450":
 			v.glsl = in.Result
 		case strings.HasPrefix(name, "NonSemantic."):

@@ -38,7 +38,7 @@ func (v *verifier) result() (*Program, *program.Refusal) {
 		}
 	}
 	v.bindings()
-	v.fields()
+	v.listFields()
 	if r := v.manifestInterface(); r != nil {
 		return nil, r
 	}
@@ -47,7 +47,7 @@ func (v *verifier) result() (*Program, *program.Refusal) {
 		p.Info.Bindings = append(p.Info.Bindings, v.buffers[i].description)
 	}
 	if v.inline != 0 {
-		p.Info.Inline = v.inlineFields
+		p.Info.Inline = v.fields
 		p.Info.InlineBytes = uint32(roundUp(v.info(v.inline).typ.elem.layout.bytes, 4))
 	}
 	for i, name := range featureNames {
@@ -145,9 +145,9 @@ func (t *typ) findLeaf() program.Type {
 	return ""
 }
 
-// fields lists the scalars of the push constant block: at most as many as it has
+// listFields lists the scalars of the push constant block: at most as many as it has
 // bytes, which are limited.
-func (v *verifier) fields() {
+func (v *verifier) listFields() {
 	if v.inline == 0 {
 		return
 	}
@@ -159,7 +159,7 @@ func (v *verifier) fields() {
 		}
 		v.field(name, m, s.layout.offsets[i])
 	}
-	slices.SortStableFunc(v.inlineFields, func(a, b program.Field) int { return int(a.Off) - int(b.Off) })
+	slices.SortStableFunc(v.fields, func(a, b program.Field) int { return int(a.Off) - int(b.Off) })
 }
 
 func (v *verifier) field(name string, t *typ, off uint32) {
@@ -181,7 +181,7 @@ func (v *verifier) field(name string, t *typ, off uint32) {
 			v.field(name+"_"+part, m, off+t.layout.offsets[i])
 		}
 	default:
-		v.inlineFields = append(v.inlineFields, program.Field{Name: name, Type: t.leaf, Off: off})
+		v.fields = append(v.fields, program.Field{Name: name, Type: t.leaf, Off: off})
 	}
 }
 
