@@ -15,7 +15,7 @@ func TestLimits(t *testing.T) {
 	for code, lower := range map[verify.Code]func(l *verify.Limits){
 		verify.CodeBlock:      func(l *verify.Limits) { l.BlockThreads = 0 },
 		verify.CodeSharedSize: func(l *verify.Limits) { l.SharedBytes = 15 },
-		verify.CodeStack:      func(l *verify.Limits) { l.StackBytes = 100 },
+		verify.CodeStack:      func(l *verify.Limits) { l.StackBytes = 10 },
 		verify.CodeBinding:    func(l *verify.Limits) { l.Bindings = 1 },
 		verify.CodeDeep:       func(l *verify.Limits) { l.TypeDepth = 1 },
 		verify.CodeLarge:      func(l *verify.Limits) { l.ValueBytes = 15 },
