@@ -23,6 +23,8 @@ type DevicePolicy struct {
 	MemoryBytes uint64 // DMA memory that all drivers of the function may hold
 	IOVAEntries uint64 // mappings of it
 	Faults      string // fault script of the mock; developer mode only
+	Engine      string // what runs programs on the mock: "auto" or "lane"; empty: its default
+	Subgroup    uint64 // lanes of a subgroup of the mock; 0: its default
 	Respawn     RespawnPolicy
 }
 

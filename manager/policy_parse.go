@@ -76,6 +76,22 @@ func (d *DevicePolicy) parse(n *node) error {
 		"memory":      n.into(&d.MemoryBytes, "device.memory", size),
 		"iovaEntries": n.into(&d.IOVAEntries, "device.iovaEntries", count),
 		"faults":      func(n *node) error { return text(n, "device.faults", &d.Faults) },
+		"engine": func(n *node) error {
+			if err := text(n, "device.engine", &d.Engine); err != nil {
+				return err
+			}
+			if d.Engine != "auto" && d.Engine != "lane" {
+				return at(n.off, `device.engine must be "auto" or "lane"`)
+			}
+			return nil
+		},
+		"subgroup": func(n *node) (err error) {
+			d.Subgroup, err = count(n, "device.subgroup")
+			if err == nil && !slices.Contains([]uint64{8, 16, 32, 64}, d.Subgroup) {
+				err = at(n.off, "device.subgroup must be 8, 16, 32 or 64")
+			}
+			return err
+		},
 		"respawn": func(n *node) error {
 			return n.fields("device.respawn", fields{
 				"budget": func(n *node) error {

@@ -56,6 +56,8 @@ func TestPolicyErrors(t *testing.T) {
 		{"uid", `{"tenants": [{"name": "a", "allowedUids": [-1]}]}`, "line 1, column 44: tenants[0].allowedUids[0] must be a whole number"},
 		{"small audit segment", `{"audit": {"maxBytes": 8191}}`, "line 1, column 24: audit.maxBytes is 8191; a segment of the log has at least 8192 bytes"},
 		{"audit keep", `{"audit": {"keep": -1}}`, "audit.keep must be a whole number from 0"},
+		{"engine", `{"device": {"engine": "steam"}}`, `line 1, column 23: device.engine must be "auto" or "lane"`},
+		{"subgroup", `{"device": {"subgroup": 24}}`, "device.subgroup must be 8, 16, 32 or 64"},
 		{"facet", `{"tenants": [{"name": "a", "facet": "all"}]}`, `must be "memory", "program" or "full"`},
 		{"size", `{"device": {"memory": "1GB"}}`, `must be a number of bytes`},
 		{"size too big", `{"device": {"memory": "99999999TiB"}}`, `must be a number of bytes`},

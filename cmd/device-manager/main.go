@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -69,14 +70,10 @@ func serve(o *options, stderr io.Writer, signals <-chan os.Signal) error {
 	if err != nil {
 		return fmt.Errorf("open the audit log: %w", err)
 	}
-	var driverArgs []string
-	if policy.Device.Faults != "" {
-		driverArgs = []string{"--faults", policy.Device.Faults}
-	}
 	say := func(line string) { fmt.Fprintln(stderr, line) }
 	m, err := manager.Start(manager.Config{
 		Policy: policy, RunDir: o.runDir, Audit: records,
-		DriverPath: o.driver, DriverArgs: driverArgs, GatePath: o.gate,
+		DriverPath: o.driver, DriverArgs: driverArgs(&policy.Device), GatePath: o.gate,
 		Log: log, Say: say,
 	})
 	if err != nil {
@@ -97,6 +94,20 @@ func serve(o *options, stderr io.Writer, signals <-chan os.Signal) error {
 	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
 	return m.Close(ctx)
+}
+
+// driverArgs is the command line of the driver: what the policy says of the mock.
+func driverArgs(d *manager.DevicePolicy) (args []string) {
+	if d.Faults != "" {
+		args = append(args, "--faults", d.Faults)
+	}
+	if d.Engine != "" {
+		args = append(args, "--engine", d.Engine)
+	}
+	if d.Subgroup != 0 {
+		args = append(args, "--subgroup", strconv.FormatUint(d.Subgroup, 10))
+	}
+	return args
 }
 
 // auditFsync is how much of the log a power cut may cost.

@@ -87,6 +87,13 @@ func TestPolicyFile(t *testing.T) {
 }
 
 // A fault script that no driver could start with is found before any does.
+func TestDriverArgs(t *testing.T) {
+	require.Empty(t, driverArgs(&manager.DevicePolicy{}))
+	p, err := manager.ParsePolicy([]byte(`{"device": {"engine": "lane", "subgroup": 64}, "tenants": [{"name": "a", "allowedUids": "any"}]}`))
+	require.NoError(t, err)
+	require.Equal(t, []string{"--engine", "lane", "--subgroup", "64"}, driverArgs(&p.Device))
+}
+
 func TestBadFaultScript(t *testing.T) {
 	dir := t.TempDir()
 	policy, script := filepath.Join(dir, "policy.json"), filepath.Join(dir, "faults.json")
