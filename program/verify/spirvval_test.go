@@ -23,6 +23,7 @@ import (
 
 // known are objections of spirv-val to what Admit lets pass, each with why.
 var known = []struct{ says, why string }{
+	{"Merge must immediately precede", "an OpLine may be between a merge instruction and its branch: it says nothing but where"},
 	{"Memory Scope is limited to", "the profile has system scope, with a warning: the Abstract Device Machine does"},
 }
 
