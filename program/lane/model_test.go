@@ -56,11 +56,32 @@ func difference(p *verify.Program, o lane.Options, l *lane.Launch) error {
 	if err != nil {
 		return fmt.Errorf("the model: %w", err)
 	}
+	if checked(l) {
+		o.Check = true
+		if k, err = lane.Compile(p, o); err != nil {
+			return fmt.Errorf("Compile, checked: %w", err)
+		}
+	}
 	groups := uint64(l.Grid.X) * uint64(l.Grid.Y) * uint64(l.Grid.Z)
 	half := groups / 2
-	r := k.NewWorker().Run(got, 0, half, nil)
-	if r.Trap.Kind == outcome.NoTrap {
-		r = k.NewWorker().Run(got, half, groups, nil)
+	var r lane.Result
+	for _, part := range [][2]uint64{{0, half}, {half, groups}} {
+		w := k.NewWorker()
+		r = w.Run(got, part[0], part[1], nil)
+		for _, f := range w.Findings() {
+			if f.Kind == outcome.DataRace {
+				return fmt.Errorf("a finding: %v", f)
+			}
+		}
+		if o.Check && (r.Trap.Kind == outcome.Uninitialized || r.Trap.Kind == outcome.DivergentBarrier && len(traps) == 0) {
+			r.Trap = outcome.Trap{} // a finding only, after which the program went on
+			if len(traps) > 0 {
+				return nil
+			}
+		}
+		if r.Trap.Kind != outcome.NoTrap {
+			break
+		}
 	}
 	if r.Trap.Kind != outcome.NoTrap || len(traps) > 0 {
 		if r.Trap.Binding == outcome.NoBinding && r.Trap.Kind == outcome.OutOfBounds {
@@ -83,6 +104,9 @@ func difference(p *verify.Program, o lane.Options, l *lane.Launch) error {
 	}
 	return nil
 }
+
+// checked says whether to run a launch with the checker: some are.
+func checked(l *lane.Launch) bool { return len(l.Inline) > 0 && l.Inline[len(l.Inline)-1] == 0 }
 
 func sameElements(t program.Type, got, want []byte) error {
 	size := 4

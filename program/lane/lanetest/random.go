@@ -90,10 +90,13 @@ type generator struct {
 	swap        spirv.ID // Workgroup: what lanes exchange
 	swapDynamic bool     // it is the dynamic array
 	atoms       spirv.ID // Workgroup: for atomics
+	floats      spirv.ID // likewise
+	longs       spirv.ID // likewise
+	one         spirv.ID // Workgroup: what one lane writes
 	private     []variableOf
 	structs     *tree
 	region      int
-	usedAtoms   bool
+	used        [3]bool // atoms, floats, longs
 	specs       []val
 	constants   []program.Constant
 	functions   []*helper
@@ -138,7 +141,7 @@ func Random(t *Tape) *Case {
 	g.wild = g.n(5) == 4
 	g.long = g.n(2) == 1
 	g.small = g.n(3) == 2
-	g.budget = 10 + g.n(250)
+	g.budget = 10 + g.n(50)*g.n(20)
 	if g.n(3) == 2 {
 		g.Version = 0x10500
 	}
@@ -240,6 +243,11 @@ func (g *generator) declare() {
 	}
 	g.swap = g.Shared(g.Array(u, length, 0))
 	g.atoms = g.Shared(g.Array(u, g.U32(cells), 0))
+	g.floats = g.Shared(g.Array(f, g.U32(cells), 0))
+	g.one = g.Shared(u)
+	if g.long {
+		g.longs = g.Shared(g.Array(g.Int(64), g.U32(cells), 0))
+	}
 	g.specials()
 	for i, name := range []string{"inWords", "inFloats", "outWords", "outFloats", "outLongs", "outDoubles", "outBytes", "outShorts", "outHalves", "atomicWords", "outStructs"} {
 		if g.buffers[i] != 0 {
@@ -325,7 +333,7 @@ func (g *generator) main() {
 // fill makes what the bindings and push constants hold.
 func (g *generator) fill(c *Case) {
 	all := int(g.grid.X*g.grid.Y*g.grid.Z) * g.lanes
-	elements := [bindings]int{32, 32, all * slots, all * slots, all * slots, all * slots, all * slots, all * slots, all * slots, regions * cells, 0}
+	elements := [bindings]int{64 + 80*g.lanes, 64 + 80*g.lanes, all * slots, all * slots, all * slots, all * slots, all * slots, all * slots, all * slots, regions * cells, 0}
 	bytes := [bindings]int{4, 4, 4, 4, 8, 8, 4, 2, 4, 4, 0}
 	for i := range bindings {
 		n := elements[i] * bytes[i]
@@ -339,7 +347,7 @@ func (g *generator) fill(c *Case) {
 			n -= g.n(max(1, n/3))
 		}
 		data := make([]byte, n+8)
-		if g.wild && g.n(40) == 39 {
+		if g.wild && g.n(20) == 19 {
 			data = data[1:]
 		}
 		data = data[:n]

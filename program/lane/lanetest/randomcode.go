@@ -7,7 +7,7 @@ import "capgpu/program/spirv"
 // statement writes one; it is false if it ends the block.
 func (g *generator) statement() bool {
 	deep := g.f.nesting > 4
-	switch g.n(22) {
+	switch g.n(26) {
 	case 0, 1:
 		g.compute()
 	case 2, 3:
@@ -48,8 +48,24 @@ func (g *generator) statement() bool {
 		return g.rare()
 	case 21:
 		g.parts()
+	case 22:
+		g.tell()
+	case 23:
+		g.dotLoop()
+	case 24:
+		g.wholeStruct()
+	case 25:
+		g.element2()
 	}
 	return true
+}
+
+// element2 uses the lane's elements with a step that is the same for all.
+func (g *generator) element2() {
+	u := shape{u32, 1}
+	at := g.op(spirv.OpIAdd, u, g.op(spirv.OpIMul, u, g.Load(g.Uint(32), g.slot), g.U32(slots)), g.U32(uint32(g.n(slots))))
+	p := g.Access(spirv.StorageClassStorageBuffer, g.Float(32), g.buffers[outFloats], g.U32(0), at)
+	g.Store(p, g.op(spirv.OpFAdd, shape{f32, 1}, g.Load(g.Float(32), p), g.expr(shape{f32, 1}, 2, false)))
 }
 
 // keep makes a value available to what follows.
@@ -433,9 +449,19 @@ func (g *generator) atomic() {
 	scope := g.U32(uint32(spirv.ScopeDevice))
 	p := g.Access(spirv.StorageClassStorageBuffer, g.Uint(32), g.buffers[atomicWords], g.U32(0),
 		g.op(spirv.OpIAdd, u, cell, g.U32(uint32(g.region*cells))))
-	if !g.usedAtoms && g.n(3) == 2 {
-		g.usedAtoms = true
+	switch which := g.n(9); {
+	case which < 6 || g.used[which-6]:
+	case which == 6:
+		g.used[0] = true
 		p = g.Access(spirv.StorageClassWorkgroup, g.Uint(32), g.atoms, cell)
+	case which == 7:
+		g.used[1] = true
+		g.atomicFloat(cell)
+		return
+	case g.long:
+		g.used[2] = true
+		g.atomicLong(cell)
+		return
 	}
 	o := atomicOps[g.n(len(atomicOps))]
 	switch o {
@@ -448,6 +474,125 @@ func (g *generator) atomic() {
 		g.keep(g.op(o, u, p, scope, relaxed, relaxed, g.expr(u, 2, false), g.expr(u, 1, false)), u, false)
 	default:
 		g.keep(g.op(o, u, p, scope, relaxed, g.expr(u, 2, false)), u, false)
+	}
+}
+
+// atomicFloat and atomicLong work on shared memory that no other statement uses.
+func (g *generator) atomicFloat(cell spirv.ID) {
+	f, relaxed, scope := shape{f32, 1}, g.U32(0), g.U32(uint32(spirv.ScopeDevice))
+	p := g.Access(spirv.StorageClassWorkgroup, g.Float(32), g.floats, cell)
+	o := []spirv.Opcode{spirv.OpAtomicFAddEXT, spirv.OpAtomicExchange}[g.n(2)]
+	g.keep(g.op(o, f, p, scope, relaxed, g.expr(f, 2, false)), f, false)
+}
+
+func (g *generator) atomicLong(cell spirv.ID) {
+	l, relaxed, scope := shape{i64, 1}, g.U32(0), g.U32(uint32(spirv.ScopeDevice))
+	p := g.Access(spirv.StorageClassWorkgroup, g.Int(64), g.longs, cell)
+	switch o := atomicOps[g.n(len(atomicOps))]; o {
+	case spirv.OpAtomicStore:
+		g.Do(o, p, scope, relaxed, g.expr(l, 2, false))
+	case spirv.OpAtomicLoad, spirv.OpAtomicIIncrement, spirv.OpAtomicIDecrement:
+		g.keep(g.op(o, l, p, scope, relaxed), l, false)
+	case spirv.OpAtomicCompareExchange:
+		g.keep(g.op(o, l, p, scope, relaxed, relaxed, g.expr(l, 2, false), g.expr(l, 1, false)), l, false)
+	default:
+		g.keep(g.op(o, l, p, scope, relaxed, g.expr(l, 2, false)), l, false)
+	}
+}
+
+// tell has one lane tell the others a value, between barriers.
+func (g *generator) tell() {
+	b := g.f
+	if b.apart {
+		return
+	}
+	b.barriers = b.barriers || !b.main
+	u := shape{u32, 1}
+	g.Barrier()
+	lane := g.Load(g.Uint(32), g.inputs[spirv.BuiltInLocalInvocationIndex])
+	which := g.op(spirv.OpUMod, u, g.expr(u, 1, true), g.U32(uint32(g.lanes)))
+	g.If(g.op(spirv.OpIEqual, shape{boolean, 1}, lane, which), func() bool {
+		g.Store(g.one, g.expr(u, 2, false))
+		return true
+	}, nil)
+	g.fresh()
+	g.Barrier()
+	g.keep(g.Load(g.Uint(32), g.one), u, true)
+}
+
+// fresh begins a block whose label is known, after what the Builder made.
+func (g *generator) fresh() {
+	label := g.ID()
+	g.Branch(label)
+	g.open(label)
+}
+
+// dotLoop sums up products of what is read in step with a loop's counter.
+func (g *generator) dotLoop() {
+	u, f := shape{u32, 1}, shape{f32, 1}
+	sum, at := g.Local(g.typ(f)), g.Local(g.typ(u))
+	g.Store(sum, g.expr(f, 1, false))
+	g.Store(at, g.U32(uint32(g.n(3))))
+	n := g.op(spirv.OpBitwiseAnd, u, g.expr(u, 1, true), g.U32(7))
+	lane := g.Load(g.Uint(32), g.inputs[spirv.BuiltInLocalInvocationIndex])
+	row := g.op(spirv.OpIMul, u, lane, g.U32(uint32(1+g.n(9))))
+	step := uint32(1 + g.n(3))
+	element := func(i spirv.ID) spirv.ID {
+		return g.Load(g.typ(f), g.Access(spirv.StorageClassStorageBuffer, g.typ(f), g.buffers[inFloats], g.U32(0), i))
+	}
+	by := g.n(4)
+	g.Loop(func() spirv.ID {
+		return g.op(spirv.OpULessThan, shape{boolean, 1}, g.Load(g.typ(u), at), n)
+	}, func(brk, cont spirv.ID) bool {
+		k := g.Load(g.typ(u), at)
+		a := element(g.op(spirv.OpIAdd, u, row, k))
+		b := a
+		switch by {
+		case 0:
+			b = element(k)
+		case 1:
+			b = element(g.op(spirv.OpIAdd, u, g.op(spirv.OpIMul, u, k, g.U32(5)), lane))
+		case 2:
+			b = element(g.op(spirv.OpIAdd, u, row, g.op(spirv.OpIMul, u, k, g.U32(2))))
+		}
+		g.Store(sum, g.op(spirv.OpFAdd, f, g.Load(g.typ(f), sum), g.op(spirv.OpFMul, f, a, b)))
+		return true
+	}, func() {
+		g.Store(at, g.op(spirv.OpIAdd, u, g.Load(g.typ(u), at), g.U32(step)))
+	})
+	g.fresh()
+	g.keep(g.Load(g.typ(f), sum), f, false)
+}
+
+// wholeStruct loads or stores an element of the buffer of structs at once.
+func (g *generator) wholeStruct() {
+	t := g.laidOut(g.structs)
+	p := g.Access(spirv.StorageClassStorageBuffer, t, g.buffers[outStructs], g.U32(1), g.Load(g.Uint(32), g.slot))
+	id := g.Load(t, p)
+	var path []any
+	at := g.structs
+	for at.parts != nil {
+		i := 0
+		if at.n > 0 {
+			i = g.n(at.n)
+			path, at = append(path, i), at.parts[0]
+			continue
+		}
+		i = g.n(len(at.parts))
+		path, at = append(path, i), at.parts[i]
+	}
+	g.keep(g.op(spirv.OpCompositeExtract, at.t, id, path), at.t, false)
+	if g.n(2) == 1 {
+		v := g.expr(at.t, 2, false)
+		if at.t.k.float() {
+			v = g.clean(at.t, v)
+		}
+		g.Store(p, g.Op(spirv.OpCompositeInsert, t, v, id, path))
+	}
+	if plain := g.typeOf(g.structs); g.Version >= 0x10400 && plain != t {
+		v := g.Local(plain)
+		g.Store(v, g.Op(spirv.OpCopyLogical, plain, id))
+		g.f.vars = append(g.f.vars, variableOf{v, g.structs, spirv.StorageClassFunction})
 	}
 }
 

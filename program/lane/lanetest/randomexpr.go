@@ -53,8 +53,8 @@ func (g *generator) source(t shape, uniform bool) spirv.ID {
 	u := g.Uint(32)
 	if t.k == f32 {
 		at := g.U32(uint32(g.n(32)))
-		if !uniform && g.n(2) == 1 {
-			at = g.index(32)
+		if !uniform && g.n(3) > 0 {
+			at = g.near()
 		}
 		return g.Load(g.Float(32), g.Access(spirv.StorageClassStorageBuffer, g.Float(32), g.buffers[inFloats], g.U32(0), at))
 	}
@@ -63,7 +63,16 @@ func (g *generator) source(t shape, uniform bool) spirv.ID {
 		return g.Load(u, p)
 	}
 	if uniform {
-		switch g.n(5) {
+		switch g.n(6) {
+		case 4:
+			if !g.long {
+				break
+			}
+			v := g.Load(g.Uint(64), g.Access(spirv.StorageClassPushConstant, g.Uint(64), g.push, g.U32(3)))
+			return g.op(spirv.OpUConvert, t, v)
+		case 5:
+			f := g.Load(g.Float(32), g.Access(spirv.StorageClassPushConstant, g.Float(32), g.push, g.U32(1), g.U32(uint32(g.n(2)))))
+			return g.op(spirv.OpConvertFToU, t, f)
 		case 0:
 			return g.Load(u, g.Access(spirv.StorageClassPushConstant, u, g.push, g.U32(0)))
 		case 1:
@@ -90,7 +99,36 @@ func (g *generator) source(t shape, uniform bool) spirv.ID {
 	case 6:
 		return vec([]spirv.BuiltIn{spirv.BuiltInSubgroupGeMask, spirv.BuiltInSubgroupLtMask}[g.n(2)], 4)
 	}
-	return g.Load(u, g.Access(spirv.StorageClassStorageBuffer, u, g.buffers[inWords], g.U32(0), g.index(32)))
+	return g.Load(u, g.Access(spirv.StorageClassStorageBuffer, u, g.buffers[inWords], g.U32(0), g.near()))
+}
+
+// near is an index of a read-only buffer that is linear in the lane's number and
+// in what is the same for all, or any other.
+func (g *generator) near() spirv.ID {
+	u := shape{u32, 1}
+	if g.n(3) == 0 {
+		return g.index(32)
+	}
+	lane := g.Load(g.Uint(32), g.inputs[spirv.BuiltInLocalInvocationIndex])
+	if g.n(3) == 2 { // by rows
+		part := func(i uint32) spirv.ID {
+			return g.Load(g.Uint(32), g.Access(spirv.StorageClassInput, g.Uint(32), g.inputs[spirv.BuiltInLocalInvocationId], g.U32(i)))
+		}
+		lane = g.op(spirv.OpIAdd, u, part(uint32(g.n(2))), g.op(spirv.OpIMul, u, part(1), g.number(u32, g.n(9))))
+	}
+	by := g.number(u32, g.n(9))
+	if g.n(3) == 2 {
+		by = g.op(spirv.OpBitwiseAnd, u, g.expr(u, 1, true), g.U32(7))
+	}
+	at := g.op(spirv.OpIMul, u, lane, by)
+	if g.n(2) == 1 {
+		more := g.op(spirv.OpBitwiseAnd, u, g.expr(u, 1, true), g.U32(31))
+		if g.n(2) == 1 {
+			more = g.U32(uint32(g.n(32)))
+		}
+		at = g.op(spirv.OpIAdd, u, at, more)
+	}
+	return at
 }
 
 // word is an index below n of 32 bits without sign.
@@ -99,9 +137,6 @@ func (g *generator) word(n int) spirv.ID {
 		return g.U32(uint32(g.n(n)))
 	}
 	u := shape{u32, 1}
-	if g.wild && g.n(12) == 11 {
-		return g.op(spirv.OpBitwiseAnd, u, g.expr(u, 1, false), g.U32(uint32(2*n-1)))
-	}
 	return g.op(spirv.OpUMod, u, g.expr(u, 1, false), g.U32(uint32(n)))
 }
 

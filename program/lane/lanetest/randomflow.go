@@ -250,6 +250,10 @@ func (g *generator) loop() bool {
 	before := b.current
 	carried := g.shape(true)
 	start := g.expr(carried, 1, false)
+	var turning, starts []spirv.ID // values that change places
+	for range g.n(4) {
+		turning, starts = append(turning, g.ID()), append(starts, g.expr(carried, 1, false))
+	}
 	head, test, inner := g.ID(), g.ID(), g.ID()
 	atEnd := g.n(3) == 2 // do … while
 	direct := !atEnd && g.n(2) == 1
@@ -260,6 +264,16 @@ func (g *generator) loop() bool {
 	g.Do(spirv.OpPhi, g.typ(t), i, g.number(counter, 0), before, next, back)
 	g.Do(spirv.OpPhi, g.typ(carried), acc, start, before, carry, back)
 	b.scope = append(b.scope, val{i, t, uniform && !l.leaves}, val{acc, carried, false})
+	for k, id := range turning {
+		next := acc
+		if k+1 < len(turning) {
+			next = turning[k+1]
+		} else if k > 0 && g.n(2) == 1 {
+			next = turning[0]
+		}
+		g.Do(spirv.OpPhi, g.typ(carried), id, starts[k], before, next, back)
+		b.scope = append(b.scope, val{id, carried, false})
+	}
 	scope := len(b.scope)
 
 	outer, brk, apart := b.loops, b.brk, b.apart
