@@ -18,7 +18,7 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 
 	"capgpu/audit"
-	"capgpu/gpu/backend/mock"
+	"capgpu/gpu/backend/mock/faults"
 	"capgpu/manager"
 )
 
@@ -122,7 +122,7 @@ func checkFaults(path string) error {
 	if err != nil {
 		return fmt.Errorf("read the fault script that device.faults of the policy names: %w", err)
 	}
-	if _, err := mock.ParseScript(text); err != nil {
+	if _, err := faults.ParseScript(text); err != nil {
 		return fmt.Errorf("fault script %s: %w", path, err)
 	}
 	return nil

@@ -17,6 +17,7 @@ import (
 	"capgpu/ddf"
 	"capgpu/gpu/backend"
 	"capgpu/gpu/backend/mock"
+	"capgpu/gpu/backend/mock/faults"
 	"capgpu/gpuerr"
 	"capgpu/internal/driver"
 )
@@ -105,7 +106,7 @@ func readScript(path string) (mock.Script, error) {
 	if err != nil {
 		return mock.Script{}, fmt.Errorf("read the fault script: %w", err)
 	}
-	script, err := mock.ParseScript(text)
+	script, err := faults.ParseScript(text)
 	if err != nil {
 		return mock.Script{}, fmt.Errorf("fault script %s: %w", path, err)
 	}

@@ -46,6 +46,8 @@ var bans = []struct {
 		"a gate is a client; it holds no grant and no device code", nil},
 	{[]string{"manager"}, []string{"gpu", "control/server", "internal/driver", "gate"},
 		"the manager runs no driver and no gate in its own process", nil},
+	{[]string{"cmd/device-manager"}, []string{"program/spirv", "program/verify", "program/lane", "program/native"},
+		"the trusted process reads no programs", nil},
 	{[]string{"gpu"}, []string{"control", "client", "internal/rpcguard", "schema"},
 		"the core is testable without a socket", nil},
 	{[]string{"ring", "control"}, []string{"ddf", "gpu", "ledger", "schema"},

@@ -24,7 +24,7 @@
 // or written is a memoryGone trap of the job, not a fault of the process.
 //
 // Two things serve tests: the execution log (log.go) tells what really
-// happened, and a fault script (script.go) makes the device misbehave. In
+// happened, and a fault script (package faults) makes the device misbehave. In
 // particular StrayDMA asks the device's own IOMMU, which knows only the spans of
 // the job.
 //

@@ -40,7 +40,7 @@ func newPlayer(s Script) player {
 func (p *player) pick(job *backend.Job) Fault {
 	for i := range p.faults {
 		f := &p.faults[i]
-		if p.left[i] == 0 || !f.fits(job, p.jobs) {
+		if p.left[i] == 0 || !f.Fits(job, p.jobs) {
 			continue
 		}
 		if f.Probability > 0 && p.random.Float64() >= f.Probability {
@@ -50,17 +50,6 @@ func (p *player) pick(job *backend.Job) Fault {
 		return *f
 	}
 	return Fault{}
-}
-
-func (f *Fault) fits(job *backend.Job, ordinal uint64) bool {
-	switch {
-	case f.Job != 0 && f.Job != ordinal,
-		f.Op != "" && opNames[f.Op] != job.Op,
-		f.Program != "" && (job.Op != backend.OpLaunch || job.Program.Info().Name != f.Program),
-		f.Match != nil && !f.Match(job):
-		return false
-	}
-	return true
 }
 
 // wrongJobID is no job's: the core counts up from 1.

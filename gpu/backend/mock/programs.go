@@ -28,7 +28,7 @@ func (c *code) Info() *backend.ProgramInfo { return &c.program.Info }
 
 // builtins are the programs of the library, admitted when they are first asked
 // for. What was admitted does not change, and all devices share it.
-var builtins = func() map[string]func() (*verify.Program, error) {
+var builtins = sync.OnceValue(func() map[string]func() (*verify.Program, error) {
 	all := map[string]func() (*verify.Program, error){}
 	for _, name := range library.Names() {
 		all[name] = sync.OnceValues(func() (*verify.Program, error) {
@@ -37,14 +37,14 @@ var builtins = func() map[string]func() (*verify.Program, error) {
 		})
 	}
 	return all
-}()
+})
 
 // Programs implements backend.Backend.
 func (d *Device) Programs() []string { return library.Names() }
 
 // Builtin implements backend.Backend.
 func (d *Device) Builtin(name string) (backend.Program, error) {
-	admit, ok := builtins[name]
+	admit, ok := builtins()[name]
 	if !ok {
 		return nil, gpuerr.New(gpuerr.NoProgram, "the mock device has no program %.64q", name)
 	}

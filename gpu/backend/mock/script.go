@@ -1,183 +1,28 @@
 package mock
 
-import (
-	"bytes"
-	"encoding/json"
-	"fmt"
-	"io"
-	"time"
+import "capgpu/gpu/backend/mock/faults"
 
-	"capgpu/gpu/backend"
-	"capgpu/gpuerr"
+// What goes wrong with a device, by its names in package faults.
+type (
+	Script    = faults.Script
+	Fault     = faults.Fault
+	FaultKind = faults.Kind
+	Duration  = faults.Duration
 )
-
-// Script is what goes wrong with a device. The first fault that fits a job is its
-// fault. As JSON:
-//
-//	{"seed": 7, "faults": [
-//	  {"kind": "hang", "job": 3},
-//	  {"kind": "slow", "program": "vecadd_f32", "duration": "20ms"},
-//	  {"kind": "lostCompletion", "op": "copy", "probability": 0.1, "times": 2}
-//	]}
-//
-// Faults are dealt out as jobs are submitted, so the same jobs in the same order
-// meet the same faults.
-type Script struct {
-	Seed   uint64  `json:"seed,omitempty"` // of the probabilities
-	Faults []Fault `json:"faults"`
-}
-
-// Fault is one thing that goes wrong, with the jobs that it concerns: those that
-// fit all of Job, Op, Program and Match, each of which may be left out.
-type Fault struct {
-	Kind        FaultKind `json:"kind"`
-	Job         uint64    `json:"job,omitempty"` // ordinal of the job on this device, from 1
-	Op          string    `json:"op,omitempty"`  // "launch", "copy" or "fill"
-	Program     string    `json:"program,omitempty"`
-	Probability float64   `json:"probability,omitempty"` // 0: always
-	Times       uint64    `json:"times,omitempty"`       // jobs it hits at most; 0: any number
-	Duration    Duration  `json:"duration,omitempty"`    // of slow
-
-	Match func(*backend.Job) bool `json:"-"` // called in Submit; must not call the device
-}
-
-// FaultKind is what goes wrong.
-type FaultKind uint8
 
 const (
-	// NoFault is the zero value and not a fault.
-	NoFault FaultKind = iota
-	// FaultHang never ends and ignores Cancel; only Reset stops it.
-	FaultHang
-	// FaultSlow waits for Duration before the work. Cancel ends the wait.
-	FaultSlow
-	// FaultErrorCompletion does no work and completes as failed: deviceError.
-	FaultErrorCompletion
-	// FaultLostCompletion does the work and says nothing.
-	FaultLostCompletion
-	// FaultDuplicateCompletion completes twice.
-	FaultDuplicateCompletion
-	// FaultWrongJobID does the work and completes a job that nobody submitted.
-	FaultWrongJobID
-	// FaultStrayDMA accesses memory beyond the job's spans. The IOMMU refuses, and
-	// the job fails: deviceError.
-	FaultStrayDMA
-	// FaultDeviceGone takes the device off the bus for good.
-	FaultDeviceGone
-	// FaultWrongWritePointer completes, and moves the index of the completion ring
-	// once around: all its old entries come again.
-	FaultWrongWritePointer
-	// FaultLateCompletion does the work and completes only after the next Reset,
-	// just before the first job after it begins.
-	FaultLateCompletion
-	numFaults
+	NoFault                  = faults.None
+	FaultHang                = faults.Hang
+	FaultSlow                = faults.Slow
+	FaultErrorCompletion     = faults.ErrorCompletion
+	FaultLostCompletion      = faults.LostCompletion
+	FaultDuplicateCompletion = faults.DuplicateCompletion
+	FaultWrongJobID          = faults.WrongJobID
+	FaultStrayDMA            = faults.StrayDMA
+	FaultDeviceGone          = faults.DeviceGone
+	FaultWrongWritePointer   = faults.WrongWritePointer
+	FaultLateCompletion      = faults.LateCompletion
 )
-
-var faultNames = [numFaults]string{"none", "hang", "slow", "errorCompletion", "lostCompletion", "duplicateCompletion",
-	"wrongJobID", "strayDMA", "deviceGone", "wrongWritePointer", "lateCompletion"}
 
 // FaultKinds lists every kind of fault.
-func FaultKinds() []FaultKind {
-	kinds := make([]FaultKind, 0, numFaults-1)
-	for k := FaultHang; k < numFaults; k++ {
-		kinds = append(kinds, k)
-	}
-	return kinds
-}
-
-// String is the name in JSON.
-func (k FaultKind) String() string {
-	if k < numFaults {
-		return faultNames[k]
-	}
-	return fmt.Sprintf("unknown(%d)", uint8(k))
-}
-
-// MarshalText implements encoding.TextMarshaler.
-func (k FaultKind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
-
-// UnmarshalText implements encoding.TextUnmarshaler.
-func (k *FaultKind) UnmarshalText(text []byte) error {
-	for i, name := range faultNames[1:] {
-		if name == string(text) {
-			*k = FaultKind(i + 1)
-			return nil
-		}
-	}
-	return gpuerr.New(gpuerr.Invalid, "there is no fault of kind %.64q", text)
-}
-
-// Duration is a time.Duration that is "20ms" in JSON.
-type Duration time.Duration
-
-// MarshalText implements encoding.TextMarshaler.
-func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
-
-// UnmarshalText implements encoding.TextUnmarshaler.
-func (d *Duration) UnmarshalText(text []byte) error {
-	v, err := time.ParseDuration(string(text))
-	*d = Duration(v)
-	return err
-}
-
-const (
-	maxScriptBytes = 64 << 10
-	maxFaults      = 256
-	maxDuration    = Duration(time.Hour)
-)
-
-var opNames = map[string]backend.Op{"launch": backend.OpLaunch, "copy": backend.OpCopy, "fill": backend.OpFill}
-
-// ParseScript reads a script of at most 64 KiB. Unknown fields are refused: a
-// fault that is misspelt must not pass for none.
-func ParseScript(text []byte) (Script, error) {
-	if len(text) > maxScriptBytes {
-		return Script{}, gpuerr.New(gpuerr.Invalid, "the fault script has %d bytes; it may have %d", len(text), maxScriptBytes)
-	}
-	var s Script
-	decoder := json.NewDecoder(bytes.NewReader(text))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&s); err != nil {
-		return Script{}, gpuerr.New(gpuerr.Invalid, "fault script: %v", err)
-	}
-	if _, err := decoder.Token(); err != io.EOF {
-		return Script{}, gpuerr.New(gpuerr.Invalid, "fault script: something follows the object at byte %d", decoder.InputOffset())
-	}
-	if err := s.Validate(); err != nil {
-		return Script{}, err
-	}
-	return s, nil
-}
-
-// Validate says what is wrong with a script.
-func (s Script) Validate() error {
-	if len(s.Faults) > maxFaults {
-		return gpuerr.New(gpuerr.Invalid, "the fault script has %d faults; it may have %d", len(s.Faults), maxFaults)
-	}
-	for i := range s.Faults {
-		if err := s.Faults[i].validate(); err != nil {
-			return fmt.Errorf("fault %d: %w", i, err)
-		}
-	}
-	return nil
-}
-
-func (f *Fault) validate() error {
-	_, knownOp := opNames[f.Op]
-	_, knownProgram := builtins[f.Program] // names of loaded ones are their makers' to choose
-	switch {
-	case f.Kind == NoFault || f.Kind >= numFaults:
-		return gpuerr.New(gpuerr.Invalid, "kind is missing or unknown")
-	case f.Op != "" && !knownOp:
-		return gpuerr.New(gpuerr.Invalid, "op %.64q is not launch, copy or fill", f.Op)
-	case f.Program != "" && !knownProgram:
-		return gpuerr.New(gpuerr.Invalid, "program %.64q is not one of the mock device", f.Program)
-	case !(f.Probability >= 0 && f.Probability <= 1):
-		return gpuerr.New(gpuerr.Invalid, "probability %v is not between 0 and 1", f.Probability)
-	case f.Kind == FaultSlow && f.Duration <= 0, f.Kind != FaultSlow && f.Duration != 0:
-		return gpuerr.New(gpuerr.Invalid, "duration %v: slow has one, and no other fault", time.Duration(f.Duration))
-	case f.Duration > maxDuration:
-		return gpuerr.New(gpuerr.Invalid, "duration %v is more than %v", time.Duration(f.Duration), time.Duration(maxDuration))
-	}
-	return nil
-}
+func FaultKinds() []FaultKind { return faults.Kinds() }

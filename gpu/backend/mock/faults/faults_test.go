@@ -1,4 +1,4 @@
-package mock_test
+package faults_test
 
 import (
 	"encoding/json"
@@ -9,33 +9,34 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"capgpu/gpu/backend/mock"
+	"capgpu/gpu/backend/mock/faults"
 	"capgpu/gpuerr"
 )
 
 func TestParseScript(t *testing.T) {
-	s, err := mock.ParseScript([]byte(`{"seed": 7, "faults": [
+	s, err := faults.ParseScript([]byte(`{"seed": 7, "faults": [
 	  {"kind": "hang", "job": 3},
 	  {"kind": "slow", "program": "vecadd_f32", "duration": "20ms"},
 	  {"kind": "lostCompletion", "op": "copy", "probability": 0.1, "times": 2}
 	]}`))
 	require.NoError(t, err)
-	require.Equal(t, mock.Script{Seed: 7, Faults: []mock.Fault{
-		{Kind: mock.FaultHang, Job: 3},
-		{Kind: mock.FaultSlow, Program: "vecadd_f32", Duration: mock.Duration(20 * time.Millisecond)},
-		{Kind: mock.FaultLostCompletion, Op: "copy", Probability: 0.1, Times: 2},
+	require.Equal(t, faults.Script{Seed: 7, Faults: []faults.Fault{
+		{Kind: faults.Hang, Job: 3},
+		{Kind: faults.Slow, Program: "vecadd_f32", Duration: faults.Duration(20 * time.Millisecond)},
+		{Kind: faults.LostCompletion, Op: "copy", Probability: 0.1, Times: 2},
 	}}, s)
 }
 
 func TestEveryKindParses(t *testing.T) {
-	for _, kind := range mock.FaultKinds() {
-		f := mock.Fault{Kind: kind}
-		if kind == mock.FaultSlow {
-			f.Duration = mock.Duration(time.Second)
+	for _, kind := range faults.Kinds() {
+		f := faults.Fault{Kind: kind}
+		if kind == faults.Slow {
+			f.Duration = faults.Duration(time.Second)
 		}
-		want := mock.Script{Faults: []mock.Fault{f}}
+		want := faults.Script{Faults: []faults.Fault{f}}
 		text, err := json.Marshal(want)
 		require.NoError(t, err)
-		got, err := mock.ParseScript(text)
+		got, err := faults.ParseScript(text)
 		require.NoError(t, err, "%s", text)
 		require.Equal(t, want, got)
 	}
@@ -65,10 +66,10 @@ func TestParseScriptRefuses(t *testing.T) {
 		"too many":            `{"faults": [` + strings.Repeat(`{"kind": "hang"},`, 256) + `{"kind": "hang"}]}`,
 		"too long":            strings.Repeat(" ", 64<<10) + `{}`,
 	} {
-		_, err := mock.ParseScript([]byte(text))
+		_, err := faults.ParseScript([]byte(text))
 		require.ErrorIs(t, err, gpuerr.Invalid, name)
 	}
-	_, err := mock.New(mock.Options{Script: mock.Script{Faults: []mock.Fault{{}}}})
+	_, err := mock.New(mock.Options{Script: faults.Script{Faults: []faults.Fault{{}}}})
 	require.ErrorIs(t, err, gpuerr.Invalid)
 }
 
@@ -77,7 +78,7 @@ func FuzzParseScript(f *testing.F) {
 	f.Add([]byte(`{"faults": [{"kind": "slow", "program": "spin", "duration": "1h", "probability": 1e-9, "times": 1, "op": "launch"}]}`))
 	f.Add([]byte(`{"faults": null}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		s, err := mock.ParseScript(text)
+		s, err := faults.ParseScript(text)
 		if err != nil {
 			require.ErrorIs(t, err, gpuerr.Invalid)
 			return
@@ -88,7 +89,7 @@ func FuzzParseScript(f *testing.F) {
 		if len(again) > 64<<10 {
 			return
 		}
-		back, err := mock.ParseScript(again)
+		back, err := faults.ParseScript(again)
 		require.NoError(t, err)
 		require.Equal(t, s, back)
 	})
