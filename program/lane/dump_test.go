@@ -11,7 +11,7 @@ import (
 	"capgpu/program/spirv"
 )
 
-var ownNames = strings.Fields("none const phi input push arrlen load store atomic barrier fence checkzero clear splat keep muladd mulloads high unpack pack4 modf frexp low highhalf join extend trunc tohalf fromhalf convert subgroup copy")
+var ownNames = strings.Fields("none const phi input push arrlen load store atomic barrier fence checkzero clear splat keep muladd mulloads high unpack pack4 modf frexp low highhalf join extend convert subgroup copy")
 
 // dump is the internal form as text, for people who work on the compiler.
 func (f *fn) dump() string {

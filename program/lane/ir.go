@@ -48,10 +48,7 @@ const (
 	iHighHalf  // high half of 64 bits
 	iJoin      // low, high to 64 bits
 	iExtend    // imm: bits; sign-extends a narrow integer to 32
-	iTrunc     // imm: bits; cuts to a narrow integer
-	iToHalf    // f32 to f16 bits
-	iFromHalf
-	iConvert // imm: opcode<<16 | from<<8 | to, where from or to is 64
+	iConvert   // imm: opcode<<16 | from<<8 | to, where from or to is 64
 	iSubgroup
 	iCopy
 )

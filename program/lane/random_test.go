@@ -27,23 +27,22 @@ import (
 // own place, so that there is one right result.
 type maker struct {
 	*spirvtest.Builder
-	r        *rand.Rand
-	u, i, f  spirv.ID
-	boolean  spirv.ID
-	vars     []spirv.ID // uint
-	reals    []spirv.ID // float
-	array    spirv.ID   // uint[4]
-	in, out  spirv.ID
-	shared   spirv.ID
-	lane     spirv.ID // value
-	group    spirv.ID
-	funcs    []spirv.ID
-	lanes    uint32
-	loops    [][2]spirv.ID
-	budget   int
-	inFunc   bool
-	uniform  bool // at hand is uniform control flow, so that a barrier is allowed
-	returned spirv.ID
+	r       *rand.Rand
+	u, i, f spirv.ID
+	boolean spirv.ID
+	vars    []spirv.ID // uint
+	reals   []spirv.ID // float
+	array   spirv.ID   // uint[4]
+	in, out spirv.ID
+	shared  spirv.ID
+	lane    spirv.ID // value
+	group   spirv.ID
+	funcs   []spirv.ID
+	lanes   uint32
+	loops   [][2]spirv.ID
+	budget  int
+	inFunc  bool
+	uniform bool // at hand is uniform control flow, so that a barrier is allowed
 }
 
 const (
