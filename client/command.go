@@ -17,7 +17,7 @@ type Command interface {
 // Launch runs a program.
 type Launch struct {
 	Program     *Program
-	Grid, Block Dim3   // both zero: the program's natural grid over its bindings
+	Grid, Block Dim3   // Block zero: the program's; both zero: its natural grid over the bindings
 	SharedBytes uint32 // dynamic shared memory
 	Bindings    []Binding
 	Inline      []byte        // constants, little-endian

@@ -183,7 +183,8 @@ func (s *session) readLaunch(ctx context.Context, in schema.Command_launch) (*cl
 		Bindings:    bindings,
 		Inline:      inline,
 	}
-	if info := code.Info(); !info.BlockFree && l.Block == (client.Dim3{X: 1, Y: 1, Z: 1}) {
+	none := l.Block == (client.Dim3{}) && l.Grid != (client.Dim3{})
+	if info := code.Info(); none || !info.BlockFree && l.Block == (client.Dim3{X: 1, Y: 1, Z: 1}) {
 		l.Block = info.Block // 1×1×1 is what a client that names no block sends
 	}
 	return l, s.checkLaunch(l, "bindings")

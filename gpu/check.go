@@ -117,9 +117,13 @@ func (q *queue) resolveLaunch(j *job, e *ring.Entry) gpuerr.Code {
 	}
 	grid, block := e.Grid(), e.Block()
 	j.work.Grid, j.work.Block = backend.Dim3(grid), backend.Dim3(block)
-	if grid == (ring.Dim3{}) && block == (ring.Dim3{}) {
+	switch {
+	case block != (ring.Dim3{}):
+	case grid == (ring.Dim3{}):
 		g, b := p.info.NaturalGrid(q.spanBytes)
 		j.work.Grid, j.work.Block = backend.Dim3(g), backend.Dim3(b)
+	default:
+		j.work.Block = backend.Dim3(p.info.Block)
 	}
 	return j.checkDims(lim)
 }

@@ -32,6 +32,7 @@ func TestLaunchLimits(t *testing.T) {
 		code        gpuerr.Code
 	}{
 		"natural":        {bindings: bind},
+		"its block":      {grid: dim(3, 1, 1), bindings: bind},
 		"smallest":       {grid: one, block: one, bindings: bind},
 		"largest":        {grid: dim(1024, 1024, 1024), block: dim(256, 1, 1), shared: 512, bindings: bind},
 		"grid":           {grid: dim(1025, 1, 1), block: one, bindings: bind, code: gpuerr.LaunchLimit},
@@ -65,7 +66,7 @@ func TestLaunchLimits(t *testing.T) {
 			require.Zero(t, s.Budget()[ledger.InFlight].Reserved)
 		})
 	}
-	require.EqualValues(t, 3, s.launches.Load())
+	require.EqualValues(t, 4, s.launches.Load())
 }
 
 // A program that is made for one workgroup is launched with no other, and one

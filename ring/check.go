@@ -86,8 +86,11 @@ func checkLaunch(e *Entry, argBytes uint32) error {
 		return err
 	}
 	g, b := e.Grid(), e.Block()
-	if g.X|g.Y|g.Z|b.X|b.Y|b.Z == 0 {
-		return nil // the natural grid
+	if b == (Dim3{}) { // the program's
+		if g == b { // the natural grid
+			return nil
+		}
+		b = Dim3{1, 1, 1}
 	}
 	threads := uint64(1)
 	for _, d := range [...]uint32{g.X, g.Y, g.Z, b.X, b.Y, b.Z} {
@@ -126,7 +129,7 @@ var (
 	errLength    = gpuerr.New(gpuerr.Invalid, "length: must be 1 or more")
 	errRange     = gpuerr.New(gpuerr.Invalid, "offset: offset plus length overflows")
 	errFillAlign = gpuerr.New(gpuerr.Invalid, "offset, length: a fill takes multiples of 4")
-	errDim       = gpuerr.New(gpuerr.Invalid, "grid, block: some dimensions are 0; give all of them, or none for the natural grid")
+	errDim       = gpuerr.New(gpuerr.Invalid, "grid, block: some dimensions are 0; give all of them, none of the block for the program's, or none at all for the natural grid")
 	errThreads   = gpuerr.New(gpuerr.Invalid, "grid, block: the number of threads overflows")
 	errArgBytes  = gpuerr.New(gpuerr.Invalid, "argBytes: is not 32 for each binding plus inlineBytes")
 	errArgAlign  = gpuerr.New(gpuerr.Invalid, "argOff: must be a multiple of 8")

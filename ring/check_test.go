@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math/big"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"capgpu/gpuerr"
@@ -50,11 +51,14 @@ func modelAllows(b *[EntryBytes]byte, argBytes uint32) bool {
 		return countIsZero && deadlineIsZero && zero(16, 40)
 	case 1:
 		dims := []*big.Int{field(24, 4), field(28, 4), field(32, 4), field(36, 2), field(38, 2), field(40, 2)}
-		natural, whole := true, true
-		for _, d := range dims {
-			natural = natural && d.Sign() == 0
-			whole = whole && d.Sign() > 0
+		none := func(dims []*big.Int) bool {
+			return !slices.ContainsFunc(dims, func(d *big.Int) bool { return d.Sign() != 0 })
 		}
+		natural := none(dims)
+		if none(dims[3:]) {
+			dims = dims[:3]
+		}
+		whole := !slices.ContainsFunc(dims, func(d *big.Int) bool { return d.Sign() == 0 })
 		wantLen := sum(product(big.NewInt(32), field(2, 2)), field(42, 2))
 		return object && argsInArena && argLen.Cmp(wantLen) == 0 && (natural || whole && fits64(product(dims...)))
 	case 2:

@@ -59,8 +59,9 @@ type Entry struct {
 type Dim3 struct{ X, Y, Z uint32 }
 
 // LaunchEntry runs a program. Push fills in the bindings and inline arguments.
-// grid and block both zero mean the program's natural grid; a block dimension is
-// at most 65535, and a larger one makes an entry that Check refuses.
+// A zero block is the program's, and with a zero grid the launch is the natural one;
+// a block dimension is at most 65535, and a larger one makes an entry that Check
+// refuses.
 func LaunchEntry(userData, program uint64, grid, block Dim3, sharedBytes, deadlineMicros uint32) Entry {
 	flags := uint8(0)
 	if max(block.X, block.Y, block.Z) > math.MaxUint16 {

@@ -264,7 +264,7 @@ struct Command {
       gridZ      @4 :UInt32 = 1;   # grid and block all 0: the natural grid
       blockX     @5 :UInt16 = 1;
       blockY     @6 :UInt16 = 1;
-      blockZ     @7 :UInt16 = 1;   # 1, 1, 1 = the program's, where it is made for one
+      blockZ     @7 :UInt16 = 1;   # 0, 0, 0, or 1, 1, 1 where it is made for one: the program's
       sharedBytes @8 :UInt32;
       bindings   @9 :List(Binding);
       inlineArgs @10 :Data;
