@@ -135,24 +135,34 @@ func (m *xmem) scalars(w *Worker) (off uint64, ok bool) {
 // computed as if they did not wrap: ok is false where one would, and it is left to
 // at. Whether the address is in memory, vec finds.
 func (m *xmem) rowsAt(w *Worker, mem []byte) (a vec.Affine, ok bool) {
-	a.W, a.H = int(w.k.block.X), int(w.k.block.Y)
-	if m.quick {
-		// One index, that only the memory's end bounds: one that wraps is also
-		// outside, as no memory is so large.
-		t := &m.terms[0]
-		stride := int(t.stride)
-		a.At = int(m.off) + int(w.s[t.reg[0]])*stride
-		a.X, a.Y, a.Z = int(int32(w.s[t.reg[1]]))*stride, int(int32(w.s[t.reg[2]]))*stride, int(int32(w.s[t.reg[3]]))*stride
-		return a, len(mem) < 1<<32
+	if !m.quick {
+		return m.rowAt(w, 0, int(w.k.block.X))
 	}
+	// One index, that only the memory's end bounds: one that wraps is also outside,
+	// as no memory is so large.
+	t := &m.terms[0]
+	stride := int(t.stride)
+	return vec.Affine{
+		At: int(m.off) + int(w.s[t.reg[0]])*stride,
+		X:  int(int32(w.s[t.reg[1]])) * stride, Y: int(int32(w.s[t.reg[2]])) * stride, Z: int(int32(w.s[t.reg[3]])) * stride,
+		W: int(w.k.block.X), H: int(w.k.block.Y),
+	}, len(mem) < 1<<32
+}
+
+// rowAt is rowsAt for lanes lo to hi-1 of each row.
+func (m *xmem) rowAt(w *Worker, lo, hi int) (a vec.Affine, ok bool) {
 	k := w.k
-	n := [3]int{int(k.block.X) - 1, int(k.block.Y) - 1, int(k.block.Z) - 1}
+	a.W, a.H = hi-lo, int(k.block.Y)
+	n := [3]int{hi - lo - 1, int(k.block.Y) - 1, int(k.block.Z) - 1}
 	a.At = int(m.off)
 	for j := range m.terms {
 		t := &m.terms[j]
 		idx, stride := int(w.s[t.reg[0]]), int(t.stride)
+		if t.kind == termAffine {
+			idx += int(int32(w.s[t.reg[1]])) * lo
+		}
 		a.At += idx * stride
-		lo, hi := idx, idx
+		least, most := idx, idx
 		if t.kind == termAffine {
 			for d, step := range [3]*int{&a.X, &a.Y, &a.Z} {
 				if n[d] == 0 {
@@ -160,18 +170,29 @@ func (m *xmem) rowsAt(w *Worker, mem []byte) (a vec.Affine, ok bool) {
 				}
 				c := int(int32(w.s[t.reg[1+d]]))
 				if c > 0 {
-					hi += c * n[d]
+					most += c * n[d]
 				} else {
-					lo += c * n[d]
+					least += c * n[d]
 				}
 				*step += c * stride
 			}
 		}
-		if lo < 0 || hi >= int(t.bound) {
+		if least < 0 || most >= int(t.bound) {
 			return a, false
 		}
 	}
 	return a, true
+}
+
+// part is the run of lanes from the first to the last active one, and their
+// address, in a workgroup of one row: the others may well be out of range.
+func (m *xmem) part(w *Worker) (a vec.Affine, lo, hi int, ok bool) {
+	if w.full || w.k.block.Y != 1 || w.k.block.Z != 1 {
+		return a, 0, 0, false
+	}
+	lo, hi = firstActive(w), lastActive(w)+1
+	a, ok = m.rowAt(w, lo, hi)
+	return a, lo, hi, ok
 }
 
 // outOfRange finds the first active lane whose access is out of range, and traps

@@ -59,6 +59,9 @@ func (e *emitter) load(i *ins, d int32) step {
 			if a, ok := m.rowsAt(w, mem); ok && w.aligned[m.slot]&3 == 0 && vec.LoadAffine32(w.r[d], mem, a) {
 				return true
 			}
+			if a, lo, hi, ok := m.part(w); ok && w.aligned[m.slot]&3 == 0 && vec.LoadAffine32(w.r[d][lo:hi], mem, a) {
+				return true
+			}
 			return m.usable(w) && m.loadLanes(w, d, false)
 		}
 	case m.rows && m.size < 4:

@@ -68,14 +68,20 @@ func (e *emitter) store(i *ins) step {
 	case words && m.rows:
 		return func(w *Worker) bool {
 			mem := w.mem[m.slot]
-			a, ok := m.rowsAt(w, mem)
-			if !ok || w.aligned[m.slot]&3 != 0 {
+			if w.aligned[m.slot]&3 != 0 {
 				return lanes(w)
 			}
-			if !w.full {
-				return vec.StoreAffineMask(mem, a, w.mask, v.vector(w)) || lanes(w)
+			a, ok := m.rowsAt(w, mem)
+			switch {
+			case ok && w.full && vec.StoreAffine32(mem, a, v.vector(w)):
+				return true
+			case ok && !w.full && vec.StoreAffineMask(mem, a, w.mask, v.vector(w)):
+				return true
 			}
-			return vec.StoreAffine32(mem, a, v.vector(w)) || lanes(w)
+			if a, lo, hi, ok := m.part(w); ok && vec.StoreAffineMask(mem, a, w.mask[lo:hi], v.vector(w)[lo:hi]) {
+				return true
+			}
+			return lanes(w)
 		}
 	case m.rows && m.size < 4:
 		store := vec.StoreAffine8
