@@ -83,7 +83,7 @@ func TestGraphsAgainstSpirvVal(t *testing.T) {
 	if _, err := exec.LookPath("spirv-val"); err != nil {
 		t.Skip("spirv-val is not installed: this test did not run (Debian package spirv-tools)")
 	}
-	count, seed, limit := 20000, uint64(1), 150
+	count, seed, limit := 20000, uint64(1), 80
 	if s := os.Getenv("VERIFY_GRAPHS"); s != "" {
 		count, _ = strconv.Atoi(s)
 		limit = count

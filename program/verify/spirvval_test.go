@@ -55,7 +55,7 @@ func spirvVal(t testing.TB, module []byte) string {
 // TestMutants: whatever is done to a real module, Admit returns, with a *Refusal if
 // with an error, and soon. VERIFY_MUTANTS sets how many are tried.
 func TestMutants(t *testing.T) {
-	count := 4000
+	count := 2500
 	if s := os.Getenv("VERIFY_MUTANTS"); s != "" {
 		count, _ = strconv.Atoi(s)
 	}
@@ -143,7 +143,7 @@ func TestMutantsAgainstSpirvVal(t *testing.T) {
 	if _, err := exec.LookPath("spirv-val"); err != nil {
 		t.Skip("spirv-val is not installed: this test did not run (Debian package spirv-tools)")
 	}
-	count, seed := 900, uint64(1)
+	count, seed := 500, uint64(1)
 	if s := os.Getenv("VERIFY_MUTANTS"); s != "" {
 		count, _ = strconv.Atoi(s)
 	}
