@@ -242,7 +242,9 @@ func (s *Session) chargedProgram(p *program, bytes uint64, admit func() (backend
 		return 0, nil, err
 	}
 	p.info = p.code.Info()
+	p.mu.Lock()
 	p.opened = map[*program]struct{}{}
+	p.mu.Unlock()
 	p.charges[0].Commit()
 	p.charges[1].Commit()
 	p.node, err = s.node.NewChild("program", revoke.Ops{Quiesce: p.quiesce, Release: p.release})

@@ -37,9 +37,10 @@ type task struct {
 	reverse bool   // blocks run from the last to the first (serial)
 
 	// Of copies and fills.
-	dst, src []byte
-	words    []uint32
-	pattern  uint32
+	dst     []byte
+	src     []byte
+	words   []uint32
+	pattern uint32
 	// Of launches.
 	bindings [maxBindings][]byte
 	body     *native.Body
