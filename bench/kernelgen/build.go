@@ -185,14 +185,20 @@ func (g *gen) makeMain(s0 *typ) {
 	if g.o.Narrow {
 		m.add(&stmt{form: "rw_b[gid] = uint8_t($0);", args: []*expr{g.expr(uintT, 2, false)}})
 	}
-	for i := range 1 + g.size {
+	for i := range g.IntN(1 + g.size) {
 		f := pick(g, approximate)
 		m.add(&stmt{form: fmt.Sprintf("approx[gid * %du + %du] = %s;", approxWords, i, f), args: []*expr{g.leaf(vectors[kindF32][2], false)}})
 	}
 	g.dump(m)
-	if g.chance(2) {
-		budget = 4 + g.size
-		g.statements(m, 2+g.IntN(1+g.size), flow{main: true, tail: true, budget: &budget})
+	if !g.chance(3) {
+		budget = 6 + g.size
+		f := flow{main: true, tail: true, budget: &budget}
+		g.statements(m, 1+g.IntN(1+g.size), f)
+		if g.chance(2) {
+			g.loop(m, f)
+		}
+		g.jump(m, f)
+		g.statements(m, 1, f)
 	}
 	g.slot = max(g.slot, outWords-20)
 	g.dump(m)

@@ -8,7 +8,7 @@ import (
 // op is a template of an expression and the types of its arguments, one letter
 // each: s as the result, e a scalar of the result's kind, u a scalar uint, b a
 // scalar bool; and with as many components as the result: U uint, I int, B bool,
-// F float as stored (2^-10 to 2^12 or 0), D double as stored, L uint64_t, J int64_t.
+// F float as stored (2^-10 to 2^12 or 0), L uint64_t, J int64_t.
 // T in a form is the result's type.
 type op struct{ form, args string }
 
@@ -139,10 +139,16 @@ func (g *gen) expr(t *typ, depth int, uniform bool) *expr {
 	} else {
 		o = more[n-len(list)]
 	}
-	form := strings.ReplaceAll(o.form, "T_INT", intT.with(kindI32).nameFor(t.n))
+	return o.instance(t, func(at *typ, levels int) *expr { return g.expr(at, depth-levels, uniform) })
+}
+
+// instance is an expression of the operation with a result of type t; arg makes an
+// argument, so many levels below it.
+func (o op) instance(t *typ, arg func(t *typ, levels int) *expr) *expr {
+	form := strings.ReplaceAll(o.form, "T_INT", vectors[kindI32][t.n-1].name)
 	e := &expr{t: t, form: strings.ReplaceAll(form, "T(", t.name+"(")}
 	for _, a := range o.args {
-		at, d := t, depth-1
+		at, levels := t, 1
 		switch a {
 		case 'e':
 			at = t.elem
@@ -157,20 +163,19 @@ func (g *gen) expr(t *typ, depth int, uniform bool) *expr {
 		case 'B':
 			at = t.with(kindBool)
 		case 'F':
-			at, d = t.with(kindF32), 0
-		case 'D':
-			at, d = t.with(kindF64), 0
+			at, levels = t.with(kindF32), toLeaf
 		case 'L':
 			at = t.with(kindU64)
 		case 'J':
 			at = t.with(kindI64)
 		}
-		e.args = append(e.args, g.expr(at, d, uniform))
+		e.args = append(e.args, arg(at, levels))
 	}
 	return e
 }
 
-func (t *typ) nameFor(n int) string { return vectors[t.kind][n-1].name }
+// toLeaf is more levels than any expression has.
+const toLeaf = 100
 
 // compose makes a value of a type of several parts.
 func (g *gen) compose(t *typ, depth int, uniform bool) *expr {

@@ -13,6 +13,10 @@ type Options struct {
 	Shuffle  bool // shuffles among them
 	Wide     bool // 64-bit integers and floats
 	Narrow   bool // 8- and 16-bit values in buffers
+	// Survey, if not 0, makes a kernel that does some of all operations, one after
+	// the other, with arguments from buffers. Which ones goes on from number to
+	// number; Surveys have been through all.
+	Survey int
 }
 
 // Kernel is a random kernel, and a launch of it.
@@ -46,7 +50,7 @@ const Approximate = 3
 // What one invocation has of the output.
 const (
 	outWords    = 64
-	approxWords = 4
+	approxWords = 12
 )
 
 // Tolerance of the floats in Approximate, absolute and relative.
@@ -75,6 +79,11 @@ func Generate(seed uint64, o Options) *Kernel {
 	structs := g.makeTypes()
 	g.makeHead(structs)
 	g.makeBuffers(structs[0])
+	if o.Survey != 0 {
+		g.mutableGlobals(structs[0])
+		g.survey()
+		return k
+	}
 	g.makeGlobals()
 	if g.chance(8) {
 		g.size = 3
@@ -177,6 +186,9 @@ func (g *gen) makeTypes() []*typ {
 		structs = append(structs, s)
 	}
 	g.types = append(g.types, uintT, uintT, uintT, intT, fltT, fltT, boolT, basic(), basic(), basic(), vectors[kindBool][1+g.IntN(3)])
+	if g.o.Wide {
+		g.types = append(g.types, vectors[kindU64][0], vectors[kindI64][0], vectors[kindF64][0], vectors[kindI64][0])
+	}
 	g.types = append(g.types, structs...)
 	for range 1 + g.IntN(3) {
 		g.types = append(g.types, g.array(pick(g, append(structs, basic(), basic(), uintT)), 2+g.IntN(4)))

@@ -19,10 +19,14 @@ func (g *gen) statement(b *block, f flow) {
 		return
 	}
 	switch g.IntN(16) {
-	case 0, 1, 2:
+	case 0, 1:
 		g.declaration(b)
-	case 3, 4, 5, 6:
+	case 2, 3, 4, 5:
 		g.assignment(b)
+	case 6:
+		if (f.depth == 0 || !f.tail && f.result == nil) || !g.jump(b, f) {
+			g.assignment(b)
+		}
 	case 7, 8:
 		g.selection(b, f)
 	case 9, 10:

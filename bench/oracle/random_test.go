@@ -29,6 +29,8 @@ func options(seed uint64, d vulkan.Device) kernelgen.Options {
 		return kernelgen.Options{Wide: true}
 	case 3:
 		return kernelgen.Options{Narrow: true}
+	case 5:
+		return kernelgen.Options{Survey: int(seed/6) + 1, Wide: true}
 	case 4:
 		const shuffles = vulkan.SubgroupShuffle | vulkan.SubgroupShuffleRelative
 		if d.SubgroupOps&shuffles == shuffles {

@@ -1,5 +1,5 @@
 // Command kerneldump prints a random kernel's GLSL: kerneldump SEED
-// [subgroup|shuffle|wide|narrow]...
+// [subgroup|shuffle|wide|narrow|survey]...
 package main
 
 import (
@@ -13,7 +13,7 @@ import (
 
 func main() {
 	if len(os.Args) < 2 {
-		fmt.Fprintln(os.Stderr, "usage: kerneldump SEED [subgroup|shuffle|wide|narrow]...")
+		fmt.Fprintln(os.Stderr, "usage: kerneldump SEED [subgroup|shuffle|wide|narrow|survey]...")
 		os.Exit(2)
 	}
 	seed, err := strconv.ParseUint(os.Args[1], 0, 64)
@@ -22,8 +22,12 @@ func main() {
 		os.Exit(2)
 	}
 	has := func(word string) bool { return slices.Contains(os.Args[2:], word) }
-	k := kernelgen.Generate(seed, kernelgen.Options{
+	o := kernelgen.Options{
 		Subgroup: has("subgroup"), Shuffle: has("shuffle"), Wide: has("wide"), Narrow: has("narrow"),
-	})
+	}
+	if has("survey") {
+		o.Survey = int(seed)
+	}
+	k := kernelgen.Generate(seed, o)
 	fmt.Printf("// block %v grid %v\n%s", k.Block, k.Grid, k.Source())
 }
