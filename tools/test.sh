@@ -16,7 +16,7 @@ unit() { go list ./... | grep -v '^capgpu/qemu' | xargs tools/gotest.sh -race; }
 
 # What the race detector would make too slow, or cannot count: full sizes, and
 # that nothing is allocated.
-full() { tools/gotest.sh ./ring ./client ./gpu ./ledger ./internal/revoke ./cmd/gpuctl ./program/library; }
+full() { tools/gotest.sh ./ring ./client ./gpu ./gpu/backend/mock ./ledger ./internal/revoke ./cmd/gpuctl ./program/library; }
 
 section "build" tools/build.sh bin device-manager gpu-service gpu-mock gpu-gate gpuctl
 section "vet" go vet ./...
