@@ -5,7 +5,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps build test lint generate kernels run-gpu-mock fuzz-short clean
+.PHONY: help deps build test lint generate kernels run-gpu-mock fuzz-short oracle clean
 
 COMMANDS := device-manager gpu-service gpu-mock gpu-gate gpuctl
 GO       ?= go
@@ -47,6 +47,10 @@ fuzz-short: ## Run every fuzz target for a few seconds (FUZZTIME=3s)
 bench-kernels: ## Measure how fast kernels run here: native bodies against C, and the lane engine (ARGS="-json": as JSON)
 	@tools/install-deps.sh go
 	@cd bench && $(GO) run ./kernels $(ARGS)
+
+oracle: ## Compare our engines with Mesa's lavapipe, on the library and on random kernels (CAPGPU_ORACLE_LONG=1: for half an hour)
+	@tools/install-deps.sh oracle
+	@tools/oracle.sh
 
 clean: ## Remove what was built; downloads stay in .cache (remove that by hand)
 	rm -rf bin .tools .cache/guest .cache/initramfs-* .cache/fetch-*

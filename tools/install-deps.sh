@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Makes sure that what the named groups need is there: "go", "vm" (the smoke
-# guest), "test" (everything the tests use besides the guest). Installs Debian
+# guest), "test" (everything the tests use besides the guest), "oracle" (a Vulkan
+# driver to compare with). Installs Debian
 # packages when run by root; otherwise prints the command and stops. Touches apt
 # only if something is missing.
 set -euo pipefail
@@ -41,6 +42,12 @@ for group in "$@"; do
 		want pkg-config have pkg-config
 		want glslang-tools have glslangValidator # the kernels of program/library
 		want spirv-tools have spirv-val
+		;;
+	oracle)
+		want glslang-tools have glslangValidator
+		want spirv-tools have spirv-opt
+		want libvulkan1 test -e "/usr/lib/$(uname -m)-linux-gnu/libvulkan.so.1"
+		want mesa-vulkan-drivers compgen -G '/usr/share/vulkan/icd.d/lvp_icd*.json'
 		;;
 	*)
 		echo "install-deps.sh: no group $group" >&2

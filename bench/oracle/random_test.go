@@ -64,7 +64,7 @@ func TestRandomKernels(t *testing.T) {
 	}
 	from, count := number(t, "CAPGPU_ORACLE_FROM", 0), number(t, "CAPGPU_ORACLE_KERNELS", 150)
 	c := comparison{long: os.Getenv("CAPGPU_ORACLE_LONG") != ""}
-	end := time.Now().Add(time.Duration(number(t, "CAPGPU_ORACLE_SECONDS", 420)) * time.Second)
+	end := time.Now().Add(time.Duration(number(t, "CAPGPU_ORACLE_SECONDS", 45)) * time.Second)
 	var next atomic.Uint64
 	var wg sync.WaitGroup
 	for range 2 {

@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# Compares our engines with ones that are not ours: the kernels of the library and
+# random ones, on lane, native and Mesa's lavapipe. Some 150 random kernels, or as
+# many as 45 s allow; with CAPGPU_ORACLE_LONG=1 for half an hour, from other seeds
+# each time. CAPGPU_ORACLE_FROM, _KERNELS, _SECONDS and _CASES (of each library
+# kernel) choose otherwise; _KEEP=DIR keeps kernels that differ.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+# Debian 12's lavapipe is old (Mesa 22.3: loops end after 65535 rounds, and the
+# like). That of bookworm-backports is unpacked beside it, nothing is installed; it
+# decides where the old one differs. Without it the tests run all the same.
+fetch_lavapipe() {
+	local into=$PWD/.cache/lavapipe tmp
+	[[ ! -e $into ]] || return 0
+	grep -q '^VERSION_CODENAME=bookworm$' /etc/os-release || return 0
+	tmp=$(mktemp -d)
+	trap 'rm -rf "$tmp"' RETURN
+	mkdir -p "$tmp"/{lists,cache/archives}/partial "$tmp/parts" "$tmp/root"
+	for suite in bookworm bookworm-backports; do
+		printf 'Types: deb\nURIs: http://deb.debian.org/debian\nSuites: %s\nComponents: main\nSigned-By: /usr/share/keyrings/debian-archive-keyring.gpg\n\n' "$suite"
+	done >"$tmp/parts/debian.sources"
+	cat >"$tmp/apt.conf" <<-END
+		Dir::Etc::sourcelist "/dev/null";
+		Dir::Etc::sourceparts "$tmp/parts";
+		Dir::State::lists "$tmp/lists";
+		Dir::Cache "$tmp/cache";
+		APT::Sandbox::User "root";
+	END
+	(
+		set -e
+		cd "$tmp"
+		export APT_CONFIG=$tmp/apt.conf
+		timeout 120 apt-get update -qq
+		timeout 120 apt-get download -qq -t bookworm-backports mesa-vulkan-drivers libdrm2
+		for package in *.deb; do dpkg-deb -x "$package" root; done
+	) >"$tmp/log" 2>&1 </dev/null || {
+		echo "no newer lavapipe: $(tail -n 1 "$tmp/log")" >&2
+		return 0
+	}
+	mkdir -p "${into%/*}"
+	mv "$tmp/root" "$into"
+}
+
+fetch_lavapipe
+if [[ -n ${CAPGPU_ORACLE_LONG:-} ]]; then
+	export CAPGPU_ORACLE_FROM=${CAPGPU_ORACLE_FROM:-$(date +%s)000}
+	export CAPGPU_ORACLE_KERNELS=${CAPGPU_ORACLE_KERNELS:-1000000}
+	export CAPGPU_ORACLE_SECONDS=${CAPGPU_ORACLE_SECONDS:-1800}
+	export CAPGPU_ORACLE_CASES=${CAPGPU_ORACLE_CASES:-30}
+	echo "random kernels from seed $CAPGPU_ORACLE_FROM"
+fi
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+status=0
+(cd bench && go vet ./vulkan ./glsl ./kernelgen ./oracle ./cmd/... &&
+	go test -count=1 -v -timeout=3h ./vulkan ./glsl ./kernelgen ./oracle) >"$log" 2>&1 || status=$?
+if ((status)); then
+	grep -vE '^ *(=== |--- (PASS|SKIP))' "$log" | head -n 600
+fi
+grep -E '^(ok|FAIL)[[:space:]]|_test\.go:[0-9]+: (oracle: |Mesa |absent: |lane is compared)' "$log" | sed -E 's/^ +[a-z_]+\.go:[0-9]+: /  /' || true
+skips=$(grep -cE '^ *--- SKIP' "$log" || true)
+((skips == 0)) || { echo "oracle: $skips tests SKIPPED:"; grep -A3 -E '^ *--- SKIP' "$log"; }
+exit "$status"
