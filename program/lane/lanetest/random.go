@@ -74,10 +74,11 @@ type val struct {
 type generator struct {
 	*spirvtest.Builder
 	*Tape
-	wild   bool // may trap
-	long   bool // has 64-bit types
-	small  bool // has 8- and 16-bit types
-	budget int
+	wild    bool // may trap
+	long    bool // has 64-bit types
+	small   bool // has 8- and 16-bit types
+	budget  int
+	palette []shape // types that the program has most of
 
 	block, grid program.Dim3
 	lanes       int
@@ -141,14 +142,18 @@ func Random(t *Tape) *Case {
 	g.wild = g.n(5) == 4
 	g.long = g.n(2) == 1
 	g.small = g.n(3) == 2
-	g.budget = 10 + g.n(50)*g.n(20)
+	g.budget = 10 + g.n(60)*g.n(20)
 	if g.n(3) == 2 {
 		g.Version = 0x10500
 	}
-	shapes := []program.Dim3{{X: 1, Y: 1, Z: 1}, {X: 8, Y: 1, Z: 1}, {X: 5, Y: 3, Z: 1}, {X: 16, Y: 2, Z: 1}, {X: 33, Y: 1, Z: 1}, {X: 4, Y: 3, Z: 2}, {X: 64, Y: 1, Z: 1}, {X: 1, Y: 7, Z: 1}}
+	shapes := []program.Dim3{{X: 1, Y: 1, Z: 1}, {X: 8, Y: 1, Z: 1}, {X: 5, Y: 3, Z: 1}, {X: 16, Y: 2, Z: 1}, {X: 33, Y: 1, Z: 1}, {X: 4, Y: 3, Z: 2}, {X: 64, Y: 1, Z: 1}, {X: 1, Y: 7, Z: 1}, {X: 8, Y: 5, Z: 1}, {X: 16, Y: 3, Z: 1}}
 	g.block = shapes[g.n(len(shapes))]
 	g.grid = program.Dim3{X: 1 + uint32(g.n(2)), Y: 1 + uint32(g.n(2)), Z: 1}
 	g.lanes = int(g.block.X * g.block.Y * g.block.Z)
+	g.palette = []shape{{u32, 1}}
+	for range g.n(3) {
+		g.palette = append(g.palette, g.anyShape(true))
+	}
 	g.declare()
 	for range g.n(3) {
 		g.helper()

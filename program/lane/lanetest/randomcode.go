@@ -7,10 +7,10 @@ import "capgpu/program/spirv"
 // statement writes one; it is false if it ends the block.
 func (g *generator) statement() bool {
 	deep := g.f.nesting > 4
-	switch g.n(26) {
+	switch g.n(30) {
 	case 0, 1:
 		g.compute()
-	case 2, 3:
+	case 2, 3, 26:
 		g.set()
 	case 4:
 		g.output()
@@ -56,6 +56,12 @@ func (g *generator) statement() bool {
 		g.wholeStruct()
 	case 25:
 		g.element2()
+	case 27:
+		g.get()
+	case 28:
+		g.guarded()
+	case 29:
+		g.strided()
 	}
 	return true
 }
@@ -71,7 +77,7 @@ func (g *generator) element2() {
 // keep makes a value available to what follows.
 func (g *generator) keep(id spirv.ID, t shape, uniform bool) {
 	g.f.scope = append(g.f.scope, val{id, t, uniform})
-	if g.n(2) == 1 {
+	if g.n(4) > 0 {
 		g.add(id, t)
 	}
 }
@@ -132,6 +138,93 @@ func (g *generator) set() {
 	g.Store(p, g.expr(t, 2, false))
 }
 
+// get loads a part of a variable.
+func (g *generator) get() {
+	if len(g.f.vars) == 0 {
+		return
+	}
+	v := g.f.vars[g.n(len(g.f.vars))]
+	p, t := g.part(v.class, v.id, v.t, nil)
+	g.keep(g.Load(g.typ(t), p), t, false)
+}
+
+// guarded does what would trap on some lanes, on the others.
+func (g *generator) guarded() {
+	k := []kind{u32, i32}[g.n(2)]
+	if g.long && g.n(3) == 2 {
+		k = []kind{u64, i64}[g.n(2)]
+	}
+	t, u := shape{k, 1}, shape{u32, 1}
+	r := g.Local(g.typ(t))
+	x := g.expr(t, 2, false)
+	few := g.op(spirv.OpBitwiseAnd, t, x, g.number(k, 3))
+	if g.n(2) == 1 { // a division
+		g.If(g.op(spirv.OpINotEqual, shape{boolean, 1}, few, g.number(k, 0)), func() bool {
+			o := divisions[g.n(2)]
+			if k == u32 || k == u64 {
+				o = divisions[3+g.n(2)]
+			}
+			g.Store(r, g.op(o, t, g.expr(t, 1, false), few))
+			return true
+		}, nil)
+		g.fresh()
+		g.keep(g.Load(g.typ(t), r), t, false)
+		return
+	}
+	v := g.Local(g.Array(g.typ(t), g.U32(3), 0))
+	at := g.expr(u, 2, false)
+	g.If(g.op(spirv.OpULessThan, shape{boolean, 1}, at, g.U32(3)), func() bool {
+		g.Store(g.Access(spirv.StorageClassFunction, g.typ(t), v, at), x)
+		return true
+	}, func() bool {
+		g.Store(g.Access(spirv.StorageClassFunction, g.typ(t), v, g.U32(uint32(g.n(3)))), few)
+		return true
+	})
+	g.fresh()
+	g.keep(g.Load(g.typ(t), g.Access(spirv.StorageClassFunction, g.typ(t), v, g.U32(uint32(g.n(3))))), t, false)
+}
+
+// strided reads at indexes that begin and go on by something linear in the lane's
+// number, as long as they are in range.
+func (g *generator) strided() {
+	u := shape{u32, 1}
+	lane := g.Load(g.Uint(32), g.inputs[spirv.BuiltInLocalInvocationIndex])
+	linear := func() spirv.ID {
+		switch g.n(4) {
+		case 0:
+			return g.U32(uint32(1 + g.n(70)))
+		case 1:
+			return g.op(spirv.OpIAdd, u, lane, g.U32(1))
+		case 2:
+			return g.op(spirv.OpIAdd, u, g.op(spirv.OpIMul, u, lane, g.number(u32, g.n(6))), g.U32(1))
+		}
+		return g.op(spirv.OpIAdd, u, g.op(spirv.OpBitwiseAnd, u, g.expr(u, 1, true), g.U32(63)), g.U32(5))
+	}
+	at, sum, count := g.Local(g.typ(u)), g.Local(g.typ(u)), g.Local(g.typ(u))
+	g.Store(at, linear())
+	g.Store(sum, g.U32(0))
+	g.Store(count, g.U32(0))
+	step := linear()
+	limit := g.U32(uint32(64 + g.n(80)*g.lanes))
+	turns := g.U32(uint32(2 + g.n(6)))
+	var last spirv.ID
+	g.Loop(func() spirv.ID {
+		last = g.op(spirv.OpIMul, u, g.Load(g.typ(u), at), g.U32(3))
+		in := g.op(spirv.OpULessThan, shape{boolean, 1}, g.Load(g.typ(u), at), limit)
+		return g.op(spirv.OpLogicalAnd, shape{boolean, 1}, in, g.op(spirv.OpULessThan, shape{boolean, 1}, g.Load(g.typ(u), count), turns))
+	}, func(brk, cont spirv.ID) bool {
+		v := g.Load(g.typ(u), g.Access(spirv.StorageClassStorageBuffer, g.typ(u), g.buffers[inWords], g.U32(0), g.Load(g.typ(u), at)))
+		g.Store(sum, g.op(spirv.OpIAdd, u, g.op(spirv.OpIMul, u, g.Load(g.typ(u), sum), g.U32(7)), v))
+		return true
+	}, func() {
+		g.Store(at, g.op(spirv.OpIAdd, u, g.Load(g.typ(u), at), step))
+		g.Store(count, g.op(spirv.OpIAdd, u, g.Load(g.typ(u), count), g.U32(1)))
+	})
+	g.fresh()
+	g.keep(g.Load(g.typ(u), sum), u, false)
+	g.keep(last, u, false)
+}
+
 // element is a pointer to an element of the lane in a buffer with slots of them for
 // each; 0 is the one that main writes at its end.
 func (g *generator) element(buffer int, t, k spirv.ID) spirv.ID {
@@ -181,7 +274,7 @@ func (g *generator) ownElement() {
 // exchange hands values from lane to lane in shared memory, between barriers.
 func (g *generator) exchange() {
 	b := g.f
-	if b.apart && (!g.wild || g.n(6) < 5) {
+	if b.apart && (!g.wild || g.n(3) > 0) {
 		return
 	}
 	if !b.main {
@@ -540,7 +633,10 @@ func (g *generator) dotLoop() {
 	element := func(i spirv.ID) spirv.ID {
 		return g.Load(g.typ(f), g.Access(spirv.StorageClassStorageBuffer, g.typ(f), g.buffers[inFloats], g.U32(0), i))
 	}
-	by := g.n(4)
+	by := g.n(5)
+	local := func(i uint32) spirv.ID {
+		return g.Load(g.Uint(32), g.Access(spirv.StorageClassInput, g.Uint(32), g.inputs[spirv.BuiltInLocalInvocationId], g.U32(i)))
+	}
 	g.Loop(func() spirv.ID {
 		return g.op(spirv.OpULessThan, shape{boolean, 1}, g.Load(g.typ(u), at), n)
 	}, func(brk, cont spirv.ID) bool {
@@ -554,6 +650,9 @@ func (g *generator) dotLoop() {
 			b = element(g.op(spirv.OpIAdd, u, g.op(spirv.OpIMul, u, k, g.U32(5)), lane))
 		case 2:
 			b = element(g.op(spirv.OpIAdd, u, row, g.op(spirv.OpIMul, u, k, g.U32(2))))
+		case 3: // of a product of matrices
+			a = element(g.op(spirv.OpIAdd, u, g.op(spirv.OpIMul, u, local(1), g.U32(7)), k))
+			b = element(g.op(spirv.OpIAdd, u, g.op(spirv.OpIMul, u, k, g.U32(9)), local(0)))
 		}
 		g.Store(sum, g.op(spirv.OpFAdd, f, g.Load(g.typ(f), sum), g.op(spirv.OpFMul, f, a, b)))
 		return true

@@ -29,7 +29,7 @@ func (g *generator) join() *join {
 // bring notes that the block at hand leads to j, which is still to be done.
 func (g *generator) bring(j *join) {
 	if j.t.n > 0 {
-		j.from = append(j.from, g.expr(j.t, 1, false), g.f.current)
+		j.from = append(j.from, g.expr(j.t, g.n(2), false), g.f.current)
 	}
 	j.reached++
 }
@@ -94,6 +94,9 @@ func (g *generator) begin(h *helper, main bool) {
 	b.sum = g.Local(g.Uint(32))
 	for range g.n(4) {
 		t := g.tree(2, true)
+		if g.n(2) == 1 {
+			t = &tree{n: 2 + g.n(3), parts: []*tree{{t: g.shape(true)}}}
+		}
 		b.vars = append(b.vars, variableOf{g.Local(g.typeOf(t)), t, spirv.StorageClassFunction})
 	}
 	if g.n(3) == 2 {
@@ -146,7 +149,7 @@ func (g *generator) leave() {
 
 // statements writes some; it is false if they end the block.
 func (g *generator) statements() bool {
-	for range g.n(7) {
+	for range g.n(9) {
 		if g.budget < 0 {
 			break
 		}
@@ -274,13 +277,14 @@ func (g *generator) loop() bool {
 		g.Do(spirv.OpPhi, g.typ(carried), id, starts[k], before, next, back)
 		b.scope = append(b.scope, val{id, carried, false})
 	}
-	scope := len(b.scope)
+	base := len(b.scope)
 
 	outer, brk, apart := b.loops, b.brk, b.apart
 	b.loops, b.brk = append(b.loops[:len(b.loops):len(b.loops)], l), l.brk
 	b.apart = b.apart || l.leaves
 	b.nesting++
 	if direct {
+		g.lead()
 		cond := g.op(spirv.OpULessThan, shape{boolean, 1}, i, bound)
 		g.bring(l.brk)
 		g.LoopMerge(l.brk.label, l.cont.label)
@@ -289,6 +293,7 @@ func (g *generator) loop() bool {
 		g.LoopMerge(l.brk.label, l.cont.label)
 		g.Branch(test)
 		if g.open(test); !atEnd {
+			g.lead()
 			cond := g.op(spirv.OpULessThan, shape{boolean, 1}, i, bound)
 			g.bring(l.brk)
 			g.BranchIf(cond, inner, l.brk.label)
@@ -297,6 +302,10 @@ func (g *generator) loop() bool {
 		}
 	}
 	g.open(inner)
+	if atEnd {
+		g.lead()
+	}
+	scope := len(b.scope)
 	if g.statements() {
 		if g.n(6) == 5 && (!b.apart || l.leaves) {
 			g.earlyOut(l)
@@ -305,6 +314,10 @@ func (g *generator) loop() bool {
 		}
 	}
 	b.scope = b.scope[:scope]
+	for k := base; k < scope; k++ {
+		// Lanes that leave in different iterations have different ones.
+		b.scope[k].uniform = b.scope[k].uniform && !l.leaves
+	}
 	g.open(l.cont.label)
 	if l.cont.t.n > 0 && l.cont.reached > 0 {
 		b.scope = append(b.scope, val{g.op(spirv.OpPhi, l.cont.t, l.cont.from...), l.cont.t, false})
@@ -323,6 +336,14 @@ func (g *generator) loop() bool {
 	b.loops, b.brk, b.apart = outer, brk, apart
 	b.scope = b.scope[:scope]
 	return g.arrive(l.brk)
+}
+
+// lead computes what is there after the loop as well: it comes before every way
+// out of the loop.
+func (g *generator) lead() {
+	for range g.n(4) {
+		g.compute()
+	}
 }
 
 // earlyOut ends a loop's body with a branch that breaks or goes on with the next

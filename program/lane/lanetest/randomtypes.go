@@ -19,8 +19,18 @@ type variableOf struct {
 	class spirv.StorageClass
 }
 
-// shape draws a scalar or vector type; bools are for where there is no layout.
+// shape draws a scalar or vector type; bools are for where there is no layout. A
+// program has few, mostly, so that values meet.
 func (g *generator) shape(bools bool) shape {
+	if g.n(8) < 6 && g.palette != nil {
+		if s := g.palette[g.n(len(g.palette))]; bools || s.k != boolean {
+			return s
+		}
+	}
+	return g.anyShape(bools)
+}
+
+func (g *generator) anyShape(bools bool) shape {
 	kinds := []kind{u32, i32, f32}
 	if bools {
 		kinds = append(kinds, boolean)
