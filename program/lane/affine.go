@@ -100,6 +100,9 @@ func (a *affine) at(v val, b int32) form {
 	if !ok || !x.ok {
 		return form{}
 	}
+	if x.base == 0 {
+		x.base = f.word(0)
+	}
 	for _, p := range []val{x.base, x.c[0], x.c[1], x.c[2]} {
 		if p != 0 && f.variesAt(p, b) {
 			return form{}

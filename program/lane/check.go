@@ -53,7 +53,6 @@ type checker struct {
 	epoch    uint32
 	findings []Finding
 	seen     map[place]bool
-	fresh    bool // something was found in this Run
 }
 
 type place struct {
@@ -85,9 +84,10 @@ func newChecker(k *Kernel) *checker {
 	return &checker{k: k, shared: make([]cell, k.shared/k.piece+1), buffers: make([]cell, shadowCells), seen: make(map[place]bool)}
 }
 
-// Findings are what the checker has seen since the worker was made: one for each
-// kind and place in the module, of which it keeps the first 64. It is nil for a
-// kernel that was compiled without Check.
+// Findings are what the checker has seen in the last Run: one for each kind and
+// place in the module, of which it keeps the first 64. It is nil for a kernel that
+// was compiled without Check. The first one is also the Trap of the Run's Result, if
+// nothing else ended it; the Run goes on, to find more.
 func (w *Worker) Findings() []Finding {
 	if w.checker == nil {
 		return nil
@@ -112,11 +112,8 @@ func (c *checker) find(w *Worker, kind outcome.TrapKind, src *spirv.Inst, f Find
 	}
 	c.seen[p] = true
 	c.findings = append(c.findings, f)
-	if !c.fresh {
-		c.fresh = true
-		if w.result.Trap.Kind == outcome.NoTrap {
-			w.result.Trap = outcome.Trap{Kind: kind, Binding: f.Binding, Workgroup: f.Workgroup, Lane: f.Lane, Offset: f.Offset}
-		}
+	if len(c.findings) == 1 && w.result.Trap.Kind == outcome.NoTrap {
+		w.result.Trap = outcome.Trap{Kind: kind, Binding: f.Binding, Workgroup: f.Workgroup, Lane: f.Lane, Offset: f.Offset}
 	}
 }
 

@@ -138,6 +138,7 @@ func (l *lowerer) function(f *spirv.Function, args func(fr *frame), ret int32) {
 			fail(l.src, "E-GPU-4010", "calls are nested too deeply")
 		}
 	}
+	l.f.burn(l.src, 16+len(f.Blocks))
 	privs := l.f.privs
 	if t := l.m.Def(f.Def.Arg(1)); t != nil && t.Op == spirv.OpTypeFunction {
 		fr.result = l.newLeaves(t.Arg(0))
@@ -181,6 +182,7 @@ func (l *lowerer) newLeaves(typ spirv.ID) int32 {
 	if t.kind == typeVoid || t.kind == typePointer {
 		return first
 	}
+	l.f.burn(l.src, t.leaves)
 	if t.leaves > maxLeaves || len(l.leafWide) > 1<<20 {
 		fail(l.src, "SPV-2900", "a value of %d scalars", t.leaves)
 	}
@@ -214,6 +216,7 @@ func (l *lowerer) body(f *spirv.Function, s *shape, b int) {
 	for i := range sb.Insts {
 		in := &sb.Insts[i]
 		l.src = in
+		l.f.burn(in, 1)
 		if in.Op == spirv.OpPhi {
 			fr.vals[in.Result] = l.leaves(in.Type, fr.phis[in.Result], l.cur)
 			continue

@@ -1,6 +1,8 @@
 package lane
 
 import (
+	"sync/atomic"
+
 	"capgpu/program"
 	"capgpu/program/spirv"
 )
@@ -190,6 +192,8 @@ type fn struct {
 	privTop [2]uint32 // the most there were
 	shared  uint32    // bytes
 	limit   int
+	work    int // done so far
+	stop    *atomic.Uint32
 	inputs  [inCount]val
 	folding *folder
 }
@@ -210,6 +214,17 @@ func fail(src *spirv.Inst, code, format string, args ...any) {
 	panic(failure{program.Refuse(code, name, off, format, args...)})
 }
 
+// burn counts work, and ends the compilation when it is too much.
+func (f *fn) burn(src *spirv.Inst, n int) {
+	before := f.work >> 12
+	if f.work += n; f.work > maxWork {
+		fail(src, "SPV-2900", "with its functions inlined and its composites taken apart, the program takes too much work to compile")
+	}
+	if f.work>>12 != before && f.stop != nil && f.stop.Load() != 0 {
+		panic(failure{ErrStopped})
+	}
+}
+
 func (f *fn) take(args []val) []val {
 	if len(args) == 0 {
 		return nil
@@ -227,6 +242,7 @@ func (f *fn) add(i ins) val {
 	if len(f.ins) > f.limit {
 		fail(i.src, "SPV-2900", "with its functions inlined and its composites taken apart, the program has more than %d instructions", maxInstrs)
 	}
+	f.burn(i.src, 1)
 	f.ins = append(f.ins, i)
 	return val(len(f.ins) - 1)
 }

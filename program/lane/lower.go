@@ -74,7 +74,7 @@ type index struct {
 func newLowerer(p *verify.Program, o Options) *lowerer {
 	f := &fn{
 		ins: make([]ins, 1, 512), block: o.Block, lanes: int(o.Block.X * o.Block.Y * o.Block.Z), subs: o.SubgroupSize,
-		consts: make(map[constKey]val), limit: maxInstrs,
+		consts: make(map[constKey]val), limit: maxInstrs, stop: o.Stop,
 	}
 	return &lowerer{
 		p: p, m: p.Module, o: o, f: f,
@@ -99,6 +99,7 @@ func (l *lowerer) run() *fn {
 }
 
 func (l *lowerer) newBlock() int32 {
+	l.f.burn(l.src, 4)
 	l.f.blocks = append(l.f.blocks, block{loop: -1})
 	if len(l.f.blocks) > maxInstrs {
 		fail(l.src, "SPV-2900", "with its functions inlined the program has more than %d blocks", maxInstrs)
@@ -173,6 +174,7 @@ func (l *lowerer) local(v *variable, d *spirv.Inst) {
 	if t.leaves > maxLeaves {
 		fail(d, "E-GPU-4012", "a variable of %d scalars", t.leaves)
 	}
+	l.f.burn(d, t.leaves)
 	var init []val
 	if len(d.Args) > 1 {
 		init = l.value(d.Arg(1))

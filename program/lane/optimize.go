@@ -130,20 +130,7 @@ func (f *fn) share() {
 			i.op, i.args = iCopy, f.take([]val{found})
 		}
 	}
-	for n := range f.blocks {
-		b := &f.blocks[n]
-		for _, v := range b.ins {
-			i := &f.ins[v]
-			if i.op == iCopy {
-				continue
-			}
-			for k, a := range i.args {
-				i.args[k] = f.resolve(a)
-			}
-		}
-		b.cond = f.resolve(b.cond)
-		f.sweep(b)
-	}
+	f.settle()
 }
 
 // hoist moves what does not change in a loop in front of it.

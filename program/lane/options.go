@@ -1,6 +1,9 @@
 package lane
 
 import (
+	"errors"
+	"sync/atomic"
+
 	"capgpu/program"
 	"capgpu/program/verify"
 )
@@ -11,6 +14,9 @@ type Options struct {
 	Block        program.Dim3 // the workgroup; zero is the program's default
 	SharedBytes  uint32       // of the dynamic array of shared memory
 	Check        bool         // look for races and the like, see Findings
+
+	// Stop, if not nil, ends Compile soon after it is not 0; the error is ErrStopped.
+	Stop *atomic.Uint32
 }
 
 // Limits of what one worker may hold and of how far a module may be unrolled.
@@ -18,6 +24,14 @@ const (
 	maxWorkerBytes = 16 << 20
 	maxInstrs      = 64 << 10
 )
+
+// maxWork is how much Compile does for one program, in steps of about 100 ns: some
+// modules are small and make much work, as by calling a function with a large array
+// over and over.
+const maxWork = 4 << 20
+
+// ErrStopped is the error of a Compile that Options.Stop ended.
+var ErrStopped = errors.New("lane: the compilation was stopped")
 
 // check fills in defaults and refuses what no launch may ask for.
 func (o *Options) check(p *verify.Program) error {

@@ -142,9 +142,11 @@ func (f *fn) dominators() {
 }
 
 // clean follows copies, makes phis of one value that value, and folds what has
-// become constant, until nothing changes.
+// become constant. Rounds are few: a phi that is left does no harm.
 func (f *fn) clean() {
-	for changed := true; changed; {
+	changed := true
+	for round := 0; changed && round < 8; round++ {
+		f.burn(nil, len(f.ins)/16)
 		changed = false
 		for n := range f.blocks {
 			b := &f.blocks[n]
@@ -165,10 +167,27 @@ func (f *fn) clean() {
 				changed = changed || f.ins[v].op == iCopy
 			}
 			f.sweep(b)
-			if b.cond != 0 {
-				b.cond = f.resolve(b.cond)
+			b.cond = f.resolve(b.cond)
+		}
+	}
+	f.settle()
+}
+
+// settle follows the copies that are left.
+func (f *fn) settle() {
+	for n := range f.blocks {
+		b := &f.blocks[n]
+		for _, v := range b.ins {
+			i := &f.ins[v]
+			if i.op == iCopy {
+				continue
+			}
+			for k, a := range i.args {
+				i.args[k] = f.resolve(a)
 			}
 		}
+		b.cond = f.resolve(b.cond)
+		f.sweep(b)
 	}
 }
 

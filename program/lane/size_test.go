@@ -1,11 +1,13 @@
 package lane
 
 import (
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"capgpu/program"
 	"capgpu/program/spirv"
 	"capgpu/program/spirv/spirvtest"
 )
@@ -89,4 +91,105 @@ func TestLargePrograms(t *testing.T) {
 			require.Less(t, took, 5*time.Second)
 		})
 	}
+}
+
+// TestMuchWork: small modules that make much work are refused before they have.
+func TestMuchWork(t *testing.T) {
+	array := func(b *spirvtest.Builder) spirv.ID { return b.Array(b.Uint(32), b.U32(1024), 0) }
+	for name, make := range map[string]func(b *spirvtest.Builder) spirv.ID{
+		"calls": func(b *spirvtest.Builder) spirv.ID {
+			f := b.Func(b.Void())
+			b.Local(array(b))
+			b.Return()
+			b.End()
+			for range 5 {
+				g := b.Func(b.Void())
+				for range 8 {
+					b.Call(b.Void(), f)
+				}
+				b.Return()
+				b.End()
+				f = g
+			}
+			return f
+		},
+		"blocks": func(b *spirvtest.Builder) spirv.ID {
+			f := b.Func(b.Void())
+			x := b.Local(array(b))
+			for range 12000 {
+				label := b.ID()
+				b.Branch(label)
+				b.Begin(label)
+			}
+			for range 3 {
+				b.Load(array(b), x)
+			}
+			b.Return()
+			b.End()
+			return f
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := spirvtest.New()
+			b.Compute(make(b), "main", 1, 1, 1)
+			p := describe(t, b.Bytes())
+			start := time.Now()
+			_, err := Compile(p, Options{})
+			var r *program.Refusal
+			require.ErrorAs(t, err, &r)
+			require.Equal(t, "SPV-2900", r.Code)
+			require.Less(t, time.Since(start), 5*time.Second)
+
+			var stop atomic.Uint32
+			stop.Store(1)
+			_, err = Compile(p, Options{Stop: &stop})
+			require.ErrorIs(t, err, ErrStopped)
+		})
+	}
+}
+
+// TestChainOfPhis: phis that become known one after the other, backwards.
+func TestChainOfPhis(t *testing.T) {
+	const n = 5000
+	b := spirvtest.New()
+	u := b.Uint(32)
+	out := b.Buffer(0, u, 4)
+	index := b.Input(u, spirv.BuiltInLocalInvocationIndex)
+	main := b.Func(b.Void())
+	lane := b.Load(u, index)
+	entry, head, body, cont, merge := b.ID(), b.ID(), b.ID(), b.ID(), b.ID()
+	b.Branch(entry)
+	b.Begin(entry)
+	b.Branch(head)
+	b.Begin(head)
+	phis := make([]spirv.ID, n+1)
+	for k := range phis {
+		phis[k] = b.ID()
+	}
+	for k, p := range phis {
+		next := b.U32(5)
+		if k < n {
+			next = phis[k+1]
+		}
+		b.Do(spirv.OpPhi, u, p, b.U32(5), entry, next, cont)
+	}
+	more := b.Op(spirv.OpULessThan, b.Bool(), phis[0], lane)
+	b.LoopMerge(merge, cont)
+	b.BranchIf(more, body, merge)
+	b.Begin(body)
+	b.Branch(cont)
+	b.Begin(cont)
+	b.Branch(head)
+	b.Begin(merge)
+	b.Store(b.Access(spirv.StorageClassStorageBuffer, u, out, b.U32(0), lane), phis[0])
+	b.Return()
+	b.End()
+	b.Compute(main, "main", 4, 1, 1)
+	start := time.Now()
+	k, err := Compile(describe(t, b.Bytes()), Options{})
+	require.NoError(t, err)
+	require.Less(t, time.Since(start), 5*time.Second)
+	a := make([]byte, 16)
+	require.Equal(t, Result{}, k.NewWorker().Run(&Launch{Grid: program.Dim3{X: 1, Y: 1, Z: 1}, Bindings: [][]byte{a}}, 0, 1, nil))
+	require.Equal(t, []uint32{5, 5, 5, 5}, asWords(a))
 }

@@ -4,11 +4,24 @@ package lane
 
 func key(leaf, blk int32) uint64 { return uint64(uint32(leaf))<<32 | uint64(uint32(blk)) }
 
-func (l *lowerer) write(leaf, blk int32, v val) { l.defs[key(leaf, blk)] = v }
+func (l *lowerer) write(leaf, blk int32, v val) {
+	l.f.burn(l.src, 2)
+	l.defs[key(leaf, blk)] = v
+}
 
 func (l *lowerer) read(leaf, blk int32) val {
 	if v, ok := l.defs[key(leaf, blk)]; ok {
 		return l.f.resolve(v)
+	}
+	at := blk
+	for b := &l.f.blocks[blk]; b.sealed && len(b.preds) == 1; b = &l.f.blocks[blk] {
+		l.f.burn(l.src, 1)
+		blk = b.preds[0]
+		if v, ok := l.defs[key(leaf, blk)]; ok {
+			v = l.f.resolve(v)
+			l.write(leaf, at, v)
+			return v
+		}
 	}
 	b := &l.f.blocks[blk]
 	var v val
@@ -18,14 +31,15 @@ func (l *lowerer) read(leaf, blk int32) val {
 		l.incomplete[blk] = append(l.incomplete[blk], openPhi{leaf, v})
 	case len(b.preds) == 0:
 		v = l.f.constant(0, l.leafWide[leaf])
-	case len(b.preds) == 1:
-		v = l.read(leaf, b.preds[0])
 	default:
 		v = l.newPhi(leaf, blk)
 		l.write(leaf, blk, v)
 		v = l.fillPhi(leaf, v)
 	}
 	l.write(leaf, blk, v)
+	if at != blk {
+		l.write(leaf, at, v)
+	}
 	return v
 }
 

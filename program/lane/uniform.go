@@ -7,30 +7,62 @@ package lane
 
 // uniformity marks what may vary. It starts from nothing and adds until it holds.
 func (f *fn) uniformity() {
-	divergent := make([]bool, len(f.blocks)) // ends in a branch on which lanes may differ
-	joins := make([]bool, len(f.blocks))     // lanes may come together here from different ways
-	labels := make([]int32, len(f.blocks))
-	for k := range f.loops {
-		f.loops[k].divergent = false
+	u := &uniformity{
+		f: f, joins: make([]bool, len(f.blocks)),
+		labels: make([]label, len(f.blocks)), users: make([][]val, len(f.ins)),
 	}
+	for n := range f.blocks {
+		for _, v := range f.blocks[n].ins {
+			for _, a := range f.ins[v].args {
+				u.users[a] = append(u.users[a], v)
+			}
+		}
+	}
+	divergent := make([]bool, len(f.blocks)) // ends in a branch on which lanes may differ
 	for changed := true; changed; {
 		changed = false
+		f.burn(nil, len(f.ins)/16)
 		for n := range f.blocks {
 			b := &f.blocks[n]
 			for _, v := range b.ins {
-				i := &f.ins[v]
-				if !i.vary && f.varies(i, joins[n]) {
-					i.vary = true
+				if i := &f.ins[v]; !i.vary && f.varies(i, u.joins[n]) {
+					u.mark(v)
 					changed = true
 				}
 			}
-		}
-		for n := range f.blocks {
-			b := &f.blocks[n]
 			if !divergent[n] && len(b.succs) > 1 && f.variesAt(b.cond, int32(n)) {
 				divergent[n] = true
-				f.spread(int32(n), b.succs, b.loop, joins, labels)
+				u.spread(int32(n), b.succs, b.loop)
 				changed = true
+			}
+		}
+	}
+}
+
+// uniformity is what the search keeps.
+type uniformity struct {
+	f      *fn
+	joins  []bool // lanes may come together here from different ways
+	labels []label
+	stamp  int32
+	users  [][]val
+}
+
+// label is that of a block in the spread with the number stamp.
+type label struct{ label, stamp int32 }
+
+// mark marks a value, and of those made of it the ones that vary for that.
+func (u *uniformity) mark(v val) {
+	f := u.f
+	f.ins[v].vary = true
+	work := []val{v}
+	for len(work) > 0 {
+		v := work[len(work)-1]
+		work = work[:len(work)-1]
+		for _, w := range u.users[v] {
+			if i := &f.ins[w]; !i.vary && f.varies(i, u.joins[i.blk]) {
+				i.vary = true
+				work = append(work, w)
 			}
 		}
 	}
@@ -154,35 +186,34 @@ func (f *fn) leaves(a, b int32) bool {
 // out of b has its own label, which is carried along forward edges; a block that
 // two labels reach is a join and has its own. Loops that are left on one way and
 // not on another become divergent, and part their lanes themselves.
-func (f *fn) spread(b int32, ways []int32, inner int32, joins []bool, labels []int32) {
-	const none = -1
+func (u *uniformity) spread(b int32, ways []int32, inner int32) {
+	f := u.f
 	end := int32(len(f.blocks))
-	for n := b; n < end; n++ {
-		labels[n] = none
-	}
+	u.stamp++
+	stamp := u.stamp
 	last := b // the farthest block that a labelled one leads to
-	give := func(to, label int32) {
-		switch {
-		case labels[to] == none:
-			labels[to] = label
-		case labels[to] != label:
-			labels[to] = to
-			joins[to] = true
+	give := func(to, way int32) {
+		switch x := &u.labels[to]; {
+		case x.stamp != stamp:
+			*x = label{way, stamp}
+		case x.label != way:
+			x.label = to
+			u.joins[to] = true
 		}
 		last = max(last, to)
 	}
 	type exit struct{ loop, label, to int32 }
 	var exits []exit // and back edges, with to -1
-	edge := func(from, to, label int32) {
+	edge := func(from, to, way int32) {
 		for k := f.blocks[from].loop; k >= 0; k = f.loops[k].parent {
 			if to == f.loops[k].first && to <= from {
-				exits = append(exits, exit{k, label, -1})
+				exits = append(exits, exit{k, way, -1})
 			} else if !f.within(to, k) {
-				exits = append(exits, exit{k, label, to})
+				exits = append(exits, exit{k, way, to})
 			}
 		}
 		if to > from {
-			give(to, label)
+			give(to, way)
 		}
 	}
 	for _, to := range ways {
@@ -200,31 +231,34 @@ func (f *fn) spread(b int32, ways []int32, inner int32, joins []bool, labels []i
 		}
 	}
 	for n := b + 1; n < end && n <= last; n++ {
-		if labels[n] == none {
+		f.burn(nil, 1)
+		if u.labels[n].stamp != stamp {
 			continue
 		}
-		if n == last && joins[n] && labels[n] == n {
-			// All have come together, unless some have left a loop.
+		if n == last {
+			// All that still go on are here: had some left a loop around it, or
+			// stayed in one, they would be in a later block.
 			break
 		}
+		way := u.labels[n].label
 		for _, to := range f.blocks[n].succs {
-			edge(n, to, labels[n])
+			edge(n, to, way)
 		}
 	}
 	// A way that ends in a return takes its lanes out of all loops, but nothing
 	// comes after it.
 	for k := inner; k >= 0; k = f.loops[k].parent {
 		l := &f.loops[k]
-		label, mixed, some := int32(0), false, false
+		way, mixed, some := int32(0), false, false
 		var out []int32
 		for _, e := range exits {
 			if e.loop != k {
 				continue
 			}
-			if some && e.label != label {
+			if some && e.label != way {
 				mixed = true
 			}
-			label, some = e.label, true
+			way, some = e.label, true
 		}
 		if !mixed || l.divergent {
 			continue
@@ -234,11 +268,11 @@ func (f *fn) spread(b int32, ways []int32, inner int32, joins []bool, labels []i
 			for _, to := range f.blocks[n].succs {
 				if !f.within(to, k) {
 					out = append(out, to)
-					joins[to] = true
+					u.joins[to] = true
 				}
 			}
 		}
-		f.spread(l.last, out, l.parent, joins, labels)
+		u.spread(l.last, out, l.parent)
 		break
 	}
 }

@@ -189,7 +189,8 @@ func (w *Worker) Run(l *Launch, from, to uint64, stop *atomic.Uint32) Result {
 	copy(w.mem[slotInline], l.Inline)
 	if w.checker != nil {
 		w.checker.run++
-		w.checker.fresh = false
+		w.checker.findings = nil
+		clear(w.checker.seen)
 	}
 	gx, gy := uint64(l.Grid.X), uint64(l.Grid.Y)
 	to = min(to, gx*gy*uint64(l.Grid.Z))
