@@ -158,23 +158,23 @@ func (g *gen) subgroup(b *block, name string) {
 		forms = shuffleForms
 	}
 	f := pick(g, forms)
-	t := vectors[f.result][0]
-	s := &stmt{form: t.name + " " + name + " = " + f.form + ";"}
+	b.add(f.stmt(name, func(t *typ) *expr {
+		if t == fltT {
+			return g.leaf(t, false)
+		}
+		return g.expr(t, 2, false)
+	}))
+	g.declare(name, vectors[f.result][0], true, false, true)
+}
+
+// stmt declares a variable that has the operation's result.
+func (f subgroupForm) stmt(name string, arg func(t *typ) *expr) *stmt {
+	s := &stmt{form: vectors[f.result][0].name + " " + name + " = " + f.form + ";"}
 	if f.fix != "" {
 		s.form += " if (" + f.fix + ") " + name + " = 5u;"
 	}
 	for _, a := range f.args {
-		switch a {
-		case 'u':
-			s.args = append(s.args, g.expr(uintT, 2, false))
-		case 'i':
-			s.args = append(s.args, g.expr(intT, 2, false))
-		case 'f':
-			s.args = append(s.args, g.leaf(fltT, false))
-		case 'b':
-			s.args = append(s.args, g.expr(boolT, 2, false))
-		}
+		s.args = append(s.args, arg(map[rune]*typ{'u': uintT, 'i': intT, 'f': fltT, 'b': boolT}[a]))
 	}
-	b.add(s)
-	g.declare(name, t, true, false, true)
+	return s
 }

@@ -1,6 +1,9 @@
 package kernelgen
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // one is an operation for results of one kind, of scalars, vectors or both.
 type one struct {
@@ -51,6 +54,9 @@ func surveyed(wide bool) []one {
 // survey makes main of operations that follow those of the survey before.
 func (g *gen) survey() {
 	m := g.k.main
+	if g.o.Subgroup {
+		g.surveySubgroups()
+	}
 	list := surveyed(g.o.Wide)
 	for i := range surveyOps {
 		if g.slot >= outWords-4 {
@@ -82,6 +88,21 @@ func (g *gen) survey() {
 			form: fmt.Sprintf("approx[gid * %du + %du] = %s;", approxWords, i, f),
 			args: []*expr{g.argument(vectors[kindF32][2])},
 		})
+	}
+}
+
+// surveySubgroups is the same for subgroup operations.
+func (g *gen) surveySubgroups() {
+	forms := subgroupForms
+	if g.o.Shuffle {
+		forms = append(slices.Clone(forms), shuffleForms...)
+	}
+	for i := range surveyOps {
+		f := forms[(g.o.Survey*surveyOps+i)%len(forms)]
+		name := g.name("v")
+		g.k.main.add(f.stmt(name, func(t *typ) *expr { return g.argument(t) }))
+		g.k.main.add(&stmt{form: fmt.Sprintf("out_u[o + %du] = bits(%s);", g.slot, name)})
+		g.slot++
 	}
 }
 
