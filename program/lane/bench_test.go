@@ -77,6 +77,9 @@ func BenchmarkLoad(b *testing.B) {
 	for _, name := range []string{"vecadd_f32", "matmul_tiled_f32", "attention_f32"} {
 		data, _ := library.Bundle(name)
 		b.Run(fmt.Sprint(name, "/", len(data)), func(b *testing.B) {
+			defer func(before time.Duration) {
+				b.ReportMetric(float64((cpuTime()-before).Nanoseconds())/float64(b.N), "cpu-ns/op")
+			}(cpuTime())
 			for b.Loop() {
 				p, err := verify.Admit(data, verify.DefaultLimits())
 				require.NoError(b, err)
