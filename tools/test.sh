@@ -11,6 +11,8 @@ fi
 
 export CAPGPU_REQUIRE_VM=1 # install-deps.sh has seen to it
 
+vet() { go vet ./... && (cd bench && go vet ./...); }
+
 # The guest has the machine to itself, after the rest.
 unit() { go list ./... | grep -v '^capgpu/qemu' | xargs tools/gotest.sh -race; }
 
@@ -18,11 +20,25 @@ unit() { go list ./... | grep -v '^capgpu/qemu' | xargs tools/gotest.sh -race; }
 # that nothing is allocated.
 full() { tools/gotest.sh ./ring ./client ./gpu ./gpu/backend/mock ./ledger ./internal/revoke ./cmd/gpuctl ./program/library; }
 
+# The figures themselves are for "make bench-kernels": a test cannot hold them.
+bench() { (cd bench && ../tools/gotest.sh ./kernels/...); }
+
+# Engines that are not ours are large to install, so only CI does that unasked.
+engines() {
+	if [[ ${CI:-} == true ]] || compgen -G '/usr/share/vulkan/icd.d/lvp_icd*.json' >/dev/null; then
+		make --no-print-directory oracle
+	else
+		echo "SKIPPED: there is no lavapipe here to compare with; \"make oracle\" installs it and does"
+	fi
+}
+
 section "build" tools/build.sh bin device-manager gpu-service gpu-mock gpu-gate gpuctl
-section "vet" go vet ./...
+section "vet" vet
 section "unit tests with the race detector" unit
 section "full sizes, without it" full
 section "fuzzing, a few seconds each" tools/fuzz-short.sh
+section "bench" bench
+section "other engines" engines
 section "smoke guest" go test -count=1 -timeout=10m -v ./qemu/...
 echo
 echo "all tests passed in $SECONDS s"
