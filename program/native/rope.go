@@ -2,12 +2,32 @@ package native
 
 import "math"
 
-// Rotary embedding: an item is a pair of elements, of every head. The angles are
-// computed once for all heads, with the program's roundings.
+// Rotary embedding: an item is a tile, up to ropeStep pairs of elements of a range of
+// heads. Tiles follow each other along the heads, so that the angles, with the
+// program's roundings, are computed once for all heads.
 
-const ropeStep = mostHeadDim / 2 // pairs at a time
+const (
+	ropeStep   = mostHeadDim / 2 // pairs of a tile
+	angleWords = 128             // an angle takes as long as reading so many words
+)
 
 var ropeShape = shape{bindings: 1, inlineWords: 4, write: 0, write2: -1}
+
+// ropeTiles is how a call is cut: tiles of heads heads and pairs pairs, blocks of them
+// along the heads, and steps along the pairs.
+type ropeTiles struct {
+	heads, pairs, blocks, steps uint64
+}
+
+// ropeTilesOf is of a call with heads and a dimension.
+func ropeTilesOf(c *Call) (t ropeTiles) {
+	heads, half := c.inline(0), c.inline(1)/2
+	t.pairs = min(half, ropeStep)
+	t.heads = min(heads, grainOf(2*t.pairs))
+	t.blocks = ceilDiv(heads, t.heads)
+	t.steps = ceilDiv(half, ropeStep)
+	return t
+}
 
 var ropeBody = &Body{
 	Items: func(c *Call) (uint64, bool) {
@@ -15,33 +35,41 @@ var ropeBody = &Body{
 			return 0, false
 		}
 		heads, dim := c.inline(0), c.inline(1)
-		if heads > mostWords || dim%2 != 0 || heads*dim > c.words(0) {
+		if dim%2 != 0 || heads*dim > c.words(0) {
 			return 0, false
 		}
-		if heads == 0 {
+		if heads == 0 || dim == 0 {
 			return 0, true
 		}
-		return dim / 2, true
+		t := ropeTilesOf(c)
+		return t.blocks * t.steps, true
 	},
 	Run: func(c *Call, lo, hi uint64) bool {
+		if lo == hi {
+			return true
+		}
 		s := scratches.Get().(*scratch)
 		heads, dim := c.inline(0), c.inline(1)
+		t := ropeTilesOf(c)
 		x := c.f32(0)
-		for lo < hi {
-			step := lo / ropeStep
-			end := min(hi, (step+1)*ropeStep)
+		for ; lo < hi; lo++ {
+			step, first := lo/t.blocks, lo%t.blocks*t.heads
 			s.angles.of(c, step)
-			from, to := 2*(lo-step*ropeStep), 2*(end-step*ropeStep)
-			for h := range heads {
-				rotate(x[h*dim+2*lo:h*dim+2*end], s.angles.cos[from:to], s.angles.sin[from:to])
+			from := step * ropeStep
+			pairs := min(ropeStep, dim/2-from)
+			for h := first; h < min(first+t.heads, heads); h++ {
+				rotate(x[h*dim+2*from:][:2*pairs], s.angles.cos[:2*pairs], s.angles.sin[:2*pairs])
 			}
-			lo = end
 		}
 		scratches.Put(s)
 		return true
 	},
 	Grain: func(c *Call) uint64 {
-		return max(ropeStep, grainOf(2*c.inline(0)))
+		if c.inline(0) == 0 || c.inline(1) < 2 {
+			return 1
+		}
+		t := ropeTilesOf(c)
+		return grainOf(t.heads*(2*t.pairs+startWords) + t.pairs*angleWords)
 	},
 }
 

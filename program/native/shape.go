@@ -6,12 +6,22 @@ import (
 	"sync"
 )
 
-// mostWords bounds what one item reads, so that an item ends within a millisecond
-// or so. Larger ones are the lane engine's.
-const mostWords = 1 << 20
+// No item and no range of Grain items takes much longer than a millisecond, nor more
+// than some 50 ms where every page that it touches must be made first, as after a
+// client has punched them out of its memory: nothing looks at a cancel within one.
+// What is larger is the lane engine's.
+const (
+	mostWords = 1 << 20  // of a binding, read or written by one item
+	mostPages = 11 << 10 // touched by one item; a page that is made takes 4 to 5 µs
 
-// grainWords is what a range of Grain items reads or so: some 20 µs of memory.
-const grainWords = 1 << 16
+	// grainWords is what a range of Grain items reads or so: some 20 µs of memory.
+	// Beginning a row takes as long as reading startWords more, be it for the calls or
+	// for a page that is not in the caches; it also bounds the rows of a range.
+	grainWords = 1 << 16
+	startWords = 64
+
+	pageWords = 4096 / 4
+)
 
 // blockWords is the item of elementwise bodies.
 const blockWords = 4096
@@ -75,10 +85,23 @@ func (c *Call) inlineF32(i int) float32 {
 // ceilDiv is a/b, rounded up.
 func ceilDiv(a, b uint64) uint64 { return (a + b - 1) / b }
 
-// grainOf is how many items of so many words are one grain.
+// grainOf is how many items are one grain that have a row of so many words each.
 func grainOf(words uint64) uint64 {
-	return max(1, grainWords/max(words, 1))
+	return max(1, grainWords/(words+startWords))
 }
+
+// pages is how many pages rows of so many words lie in, at the most: each begins
+// stride words after the one before. The first begins anywhere.
+func pages(rows, words, stride uint64) uint64 {
+	if rows == 0 || words == 0 {
+		return 0
+	}
+	apart := rows * pagesOf(words)
+	return min(apart, pagesOf((rows-1)*stride+words))
+}
+
+// pagesOf is how many pages words that follow each other lie in, at the most.
+func pagesOf(words uint64) uint64 { return (words+pageWords-2)/pageWords + 1 }
 
 // one is the Grain of bodies with few, large items.
 func one(*Call) uint64 { return 1 }
