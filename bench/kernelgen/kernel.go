@@ -85,7 +85,7 @@ func Generate(seed uint64, o Options) *Kernel {
 		return k
 	}
 	g.makeGlobals()
-	if g.chance(8) {
+	if g.chance(5) {
 		g.size = 3
 	}
 	for range g.IntN(2 + g.size) {
@@ -207,7 +207,7 @@ func (g *gen) makeHead(structs []*typ) {
 		}
 	}
 	if g.o.Wide {
-		w.WriteString("#extension GL_EXT_shader_explicit_arithmetic_types_int64 : require\n")
+		w.WriteString("#extension GL_EXT_shader_explicit_arithmetic_types_int64 : require\n#extension GL_EXT_shader_atomic_int64 : require\n")
 	}
 	if g.o.Narrow {
 		w.WriteString("#extension GL_EXT_shader_8bit_storage : require\n#extension GL_EXT_shader_16bit_storage : require\n")

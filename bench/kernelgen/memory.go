@@ -23,6 +23,17 @@ func (g *gen) effect(b *block) {
 		}
 		b.add(s)
 	}
+	if g.o.Wide && g.chance(3) {
+		name, t := g.name("v"), vectors[kindU64][0]
+		op := pick(g, []string{"Add", "Min", "Max", "And", "Or", "Xor", "Exchange"})
+		s := &stmt{form: fmt.Sprintf("uint64_t %s = atomic%s(rw_l[gid], $0);", name, op), args: []*expr{g.expr(t, 2, false)}}
+		if g.chance(4) {
+			s = &stmt{form: fmt.Sprintf("uint64_t %s = atomicCompSwap(rw_l[gid], $0, $1);", name), args: []*expr{g.expr(t, 1, false), g.expr(t, 2, false)}}
+		}
+		b.add(s)
+		g.declare(name, t, true, false, true)
+		return
+	}
 	switch g.IntN(8) {
 	case 0, 1:
 		if g.slot < outWords-24 {
