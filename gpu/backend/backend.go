@@ -114,6 +114,12 @@ type Program interface {
 	Info() *ProgramInfo
 }
 
+// Releaser is a Program that has something to give back. Release is called at most
+// once, on one that Load returned, when no job uses it any more and none will.
+type Releaser interface {
+	Release()
+}
+
 // Limits of the device, published to clients.
 type Limits struct {
 	MaxThreadsPerBlock uint32
@@ -153,7 +159,8 @@ type Backend interface {
 	Builtin(name string) (Program, error)
 	// Load admits a program bundle, whose bytes become the backend's. What is not in
 	// the profile is a *program.Refusal; a backend without a program verifier answers
-	// gpuerr.Unimplemented.
+	// gpuerr.Unimplemented. When ctx ends, Load does so soon, with gpuerr.Busy unless it
+	// had another answer: everybody's loads wait for it.
 	Load(ctx context.Context, bundle []byte) (Program, error)
 	// Start is called once, before the first Submit.
 	Start(sink Sink) error

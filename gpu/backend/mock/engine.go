@@ -38,6 +38,15 @@ func (d *Device) executeOrFail(s *slot) (r result) {
 func (d *Device) takeNext() *slot {
 	for {
 		d.mu.Lock()
+		if len(d.released) > 0 {
+			released := d.released
+			d.released = nil
+			d.mu.Unlock()
+			for _, c := range released {
+				d.kernels.forget(c)
+			}
+			continue
+		}
 		if d.state == live && len(d.queue) > 0 {
 			s := d.queue[0]
 			d.queue = d.queue[:copy(d.queue, d.queue[1:])]

@@ -3,7 +3,9 @@ package mock
 import (
 	"container/list"
 	"errors"
+	"slices"
 	"sync"
+	"sync/atomic"
 
 	"capgpu/gpu/backend"
 	"capgpu/program"
@@ -20,6 +22,8 @@ const (
 	// much: it is then paid for, by whoever loaded the program.
 	maxFirstBytes  = 48 << 10
 	maxFirstFactor = 32 // of the module, in addition
+	// moduleFactor is how much larger a module in memory is than its bytes, about.
+	moduleFactor = 8
 )
 
 // form is what a program is compiled for.
@@ -46,18 +50,9 @@ type kernels struct {
 	wg       *sync.WaitGroup // of the device
 	recent   list.List       // of *variant
 	bytes    uint64
-	// compiling is the one compilation that may be under way, also of a job that did
-	// not wait for it; nil: none.
-	compiling *compilation
-}
-
-// compilation is a form that is being compiled.
-type compilation struct {
-	code   *code
-	form   form
-	done   chan struct{} // closed when the rest is there
-	kernel *lane.Kernel
-	err    error
+	// left is closed when the compilation that its job did not wait for has ended,
+	// which it does soon; nil: there is none. So one is under way at a time.
+	left <-chan struct{}
 }
 
 var errStopped = errors.New("the job is to end")
@@ -88,31 +83,32 @@ func (k *kernels) get(s *slot, job *backend.Job, workers int) (*variant, error) 
 }
 
 // compiled compiles beside the engine, which leaves when the job is stopped: there
-// are modules of some kilobytes that take most of a second.
+// are modules of some kilobytes that take most of a second. What its job has left is
+// told to stop, so that nobody else waits for it.
 func (k *kernels) compiled(s *slot, c *code, f form) (*lane.Kernel, error) {
 	if c.first != nil && f == (form{block: c.program.Info.Block}) {
 		kernel := c.first
 		c.first = nil
 		return kernel, nil
 	}
-	for {
-		job := k.compiling
-		if job == nil {
-			job = &compilation{code: c, form: f, done: make(chan struct{})}
-			k.compiling = job
-			k.wg.Go(func() {
-				defer close(job.done)
-				job.kernel, job.err = lane.Compile(c.program, lane.Options{SubgroupSize: k.subgroup, Block: f.block, SharedBytes: f.shared, Check: f.check})
-			})
-		}
-		if !s.await(job.done) {
-			return nil, errStopped
-		}
-		k.compiling = nil
-		if job.code == c && job.form == f {
-			return job.kernel, job.err
-		}
+	if k.left != nil && !s.await(k.left) {
+		return nil, errStopped
 	}
+	k.left = nil
+	var kernel *lane.Kernel
+	var err error
+	var stop atomic.Uint32
+	done := make(chan struct{})
+	k.wg.Go(func() {
+		defer close(done)
+		kernel, err = lane.Compile(c.program, lane.Options{SubgroupSize: k.subgroup, Block: f.block, SharedBytes: f.shared, Check: f.check, Stop: &stop})
+	})
+	if !s.await(done) {
+		stop.Store(1)
+		k.left = done
+		return nil, errStopped
+	}
+	return kernel, err
 }
 
 // await is false when the job is stopped first.
@@ -148,30 +144,33 @@ func (k *kernels) add(c *code, f form, kernel *lane.Kernel) *variant {
 	v := &variant{code: c, form: f, kernel: kernel, bytes: uint64(kernel.CodeBytes())}
 	v.used = k.recent.PushFront(v)
 	k.bytes += v.bytes
+	if len(c.variants) == 0 {
+		k.bytes += c.moduleBytes()
+		c.kept.Store(true)
+	}
 	c.variants = append(c.variants, v)
 	return v
 }
 
-// forgetWorkers has the next job of a variant begin with new ones.
-func (k *kernels) forgetWorkers(v *variant) {
-	freed := uint64(len(v.workers) * v.kernel.MemoryBytes())
-	v.bytes -= freed
-	k.bytes -= freed
-	clear(v.workers)
-	v.workers = v.workers[:0]
-}
+// moduleBytes is what every form of a program holds on to, about.
+func (c *code) moduleBytes() uint64 { return moduleFactor * 4 * uint64(len(c.program.Module.Words)) }
 
 // drop forgets a variant.
 func (k *kernels) drop(v *variant) {
 	k.recent.Remove(v.used)
 	k.bytes -= v.bytes
-	all := v.code.variants
-	for i, other := range all {
-		if other == v {
-			copy(all[i:], all[i+1:])
-			all[len(all)-1] = nil
-			v.code.variants = all[:len(all)-1]
-			return
-		}
+	c := v.code
+	i := slices.Index(c.variants, v)
+	c.variants = slices.Delete(c.variants, i, i+1)
+	if len(c.variants) == 0 {
+		k.bytes -= c.moduleBytes()
+		c.kept.Store(false)
+	}
+}
+
+// forget drops all that there is of a program.
+func (k *kernels) forget(c *code) {
+	for len(c.variants) > 0 {
+		k.drop(c.variants[0])
 	}
 }

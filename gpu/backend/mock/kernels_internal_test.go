@@ -2,7 +2,9 @@ package mock
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -14,6 +16,9 @@ import (
 	"capgpu/program/lane"
 	"capgpu/program/library"
 	"capgpu/program/native"
+	"capgpu/program/spirv"
+	"capgpu/program/spirv/spirvtest"
+	"capgpu/program/verify"
 )
 
 func TestStoppedTaskIsNotSuccess(t *testing.T) {
@@ -43,9 +48,7 @@ func copyWith(t *testing.T, d *Device, b native.Body) *code {
 	t.Helper()
 	p, err := d.Builtin("copy")
 	require.NoError(t, err)
-	c := *p.(*code)
-	c.body = &b
-	return &c
+	return &code{program: p.(*code).program, body: &b}
 }
 
 // A bug in what runs a program is no trap and no end of the process: it costs the
@@ -152,36 +155,143 @@ func TestKeptKernelsAreBounded(t *testing.T) {
 	require.NotErrorIs(t, err, errStopped)
 }
 
-// A job that is stopped does not wait for its program to be compiled; the next one
-// that needs that form finds it.
+// A job that is stopped does not wait for its program to be compiled, and what it
+// has left is told to stop, so that the next one waits for that no longer than it
+// takes.
 func TestCompilingEndsWithItsJob(t *testing.T) {
+	d, err := New(Options{})
+	require.NoError(t, err)
+	defer d.Close()
+	p, err := d.Builtin("matmul_tiled_f32")
+	require.NoError(t, err)
+	k := &d.kernels
+	job := &backend.Job{Program: p, Block: backend.Dim3(p.Info().Block), Check: true}
+	stopped := &slot{stopped: make(chan struct{}, 1)}
+	stopped.askToStop(stopCancel)
+	_, err = k.get(stopped, job, 1)
+	require.ErrorIs(t, err, errStopped)
+	require.NotNil(t, k.left)
+	require.Empty(t, p.(*code).variants)
+
+	never := make(chan struct{})
+	k.left = never
+	_, err = k.get(stopped, job, 1)
+	require.ErrorIs(t, err, errStopped)
+	require.Equal(t, (<-chan struct{})(never), k.left, "one at a time")
+	close(never)
+	v, err := k.get(&slot{}, job, 1)
+	require.NoError(t, err)
+	require.True(t, v.form.check)
+	require.Nil(t, k.left)
+}
+
+// bundleOf is a program of so many constants, which nothing uses, and 64 lanes.
+func bundleOf(constants int) []byte {
+	b := spirvtest.New()
+	u := b.Uint(32)
+	for i := range constants {
+		b.Declare(spirv.OpConstant, u, b.ID(), i)
+	}
+	main := b.Func(b.Void())
+	b.Return()
+	b.End()
+	b.Compute(main, "main", 64, 1, 1)
+	return b.Bytes()
+}
+
+// What is kept of a program is counted with its module, and goes with the program:
+// while the device has nothing to do, and when it is busy, before its next job.
+func TestReleasedProgramsAreForgotten(t *testing.T) {
+	d, err := New(Options{Workers: 1})
+	require.NoError(t, err)
+	defer d.Close()
+	told := make(sinkOf, 1)
+	require.NoError(t, d.Start(told))
+	one := backend.Dim3{X: 1, Y: 1, Z: 1}
+	run := func(p backend.Program) {
+		require.NoError(t, d.Submit(&backend.Job{ID: 1, Op: backend.OpLaunch, Program: p, Grid: one, Block: backend.Dim3(p.Info().Block)}))
+		require.Equal(t, "ok", <-told)
+	}
+	loaded := func(constants int) *code {
+		p, err := d.Load(context.Background(), bundleOf(constants))
+		require.NoError(t, err)
+		return p.(*code)
+	}
+	small, large := loaded(10), loaded(5000)
+	idle := loaded(10)
+	idle.Release() // never run: there is nothing to do
+	run(small)
+	run(large)
+	require.True(t, small.kept.Load())
+	large.Release()
+	require.Eventually(t, func() bool { return !large.kept.Load() }, 10*time.Second, time.Millisecond)
+	run(loaded(20))
+	spin, err := d.Builtin("spin")
+	require.NoError(t, err)
+	require.NoError(t, d.Submit(&backend.Job{ID: 2, Op: backend.OpLaunch, Program: spin, Grid: one, Block: backend.Dim3(spin.Info().Block)}))
+	small.Release()
+	d.Cancel(2)
+	require.Equal(t, "cancelled", <-told)
+	copies, err := d.Builtin("copy")
+	require.NoError(t, err)
+	copies.(backend.Releaser).Release() // the library stays
+	require.NoError(t, d.Close())
+
+	require.Empty(t, small.variants)
+	require.Empty(t, large.variants)
+	require.Equal(t, 1, d.kernels.recent.Len())
+	left := d.kernels.recent.Front().Value.(*variant)
+	require.Equal(t, left.bytes+left.code.moduleBytes(), d.kernels.bytes)
+	require.GreaterOrEqual(t, large.moduleBytes(), uint64(5000*4*4*moduleFactor), "a module counts with what it is parsed to")
+}
+
+// Who loads a program may give it up, also while it is compiled.
+func TestLoadEndsWithItsContext(t *testing.T) {
+	d, err := New(Options{})
+	require.NoError(t, err)
+	defer d.Close()
+	b := spirvtest.New()
+	u := b.Uint(32)
+	main := b.Func(b.Void())
+	x := b.Op(spirv.OpIAdd, u, b.U32(1), b.U32(2))
+	for range 30_000 {
+		x = b.Op(spirv.OpIAdd, u, x, x)
+	}
+	b.Return()
+	b.End()
+	b.Compute(main, "main", 1, 1, 1)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_, err = d.Load(ctx, b.Bytes())
+	require.ErrorIs(t, err, gpuerr.Busy)
+	p, err := verify.Admit(b.Bytes(), verify.DefaultLimits())
+	require.NoError(t, err)
+	var stop atomic.Uint32
+	stop.Store(1)
+	_, err = d.compile(p, &stop)
+	require.ErrorIs(t, err, lane.ErrStopped)
+	_, err = d.Load(context.Background(), b.Bytes())
+	require.NoError(t, err)
+}
+
+// A span that is bound twice and written makes the order of workgroups count.
+func TestSharedSpansRunInOrder(t *testing.T) {
 	d, err := New(Options{})
 	require.NoError(t, err)
 	defer d.Close()
 	p, err := d.Builtin("copy")
 	require.NoError(t, err)
-	k, f := &d.kernels, form{block: program.Dim3{X: 7, Y: 1, Z: 1}}
-	slow := &compilation{code: p.(*code), form: f, done: make(chan struct{})}
-	k.compiling = slow
-	job := &backend.Job{Program: p, Block: backend.Dim3{X: 7, Y: 1, Z: 1}}
-	stopped := &slot{stopped: make(chan struct{}, 1)}
-	stopped.askToStop(stopCancel)
-	_, err = k.get(stopped, job, 1)
-	require.ErrorIs(t, err, errStopped)
-	require.Same(t, slow, k.compiling)
-	other := *job
-	other.Block.X = 8
-	_, err = k.get(stopped, &other, 1)
-	require.ErrorIs(t, err, errStopped)
-	slow.kernel, err = lane.Compile(p.(*code).program, lane.Options{Block: f.block})
-	require.NoError(t, err)
-	close(slow.done)
-	v, err := k.get(&slot{}, job, 1)
-	require.NoError(t, err)
-	require.Same(t, slow.kernel, v.kernel)
-	require.Nil(t, k.compiling)
-	_, err = k.get(&slot{}, &other, 1)
-	require.NoError(t, err)
+	memory := make([]byte, 64)
+	for name, c := range map[string]struct {
+		a, b []byte
+		want bool
+	}{
+		"apart":   {memory[:32], memory[32:], false},
+		"same":    {memory, memory, true},
+		"overlap": {memory[:48], memory[16:], true},
+	} {
+		require.Equal(t, c.want, shares(&backend.Job{Op: backend.OpLaunch, Program: p, Spans: []backend.Span{{Host: c.a}, {Host: c.b}}}), name)
+	}
 }
 
 // A loaded program is the library's when its bytes are.

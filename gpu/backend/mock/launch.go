@@ -58,9 +58,6 @@ func (d *Device) launch(t *task, job *backend.Job) result {
 		d.kernels.drop(v) // nobody knows what state its workers are in
 		return result{outcome: deviceError}
 	}
-	if job.Check && t.trapped() {
-		d.kernels.forgetWorkers(v) // a checker tells of each place once
-	}
 	return t.launched(job)
 }
 
@@ -127,8 +124,8 @@ func laneBlock(t *task, member int, lo, hi uint64) bool {
 	return !r.Stopped
 }
 
-// shares reports whether the job writes a span that overlaps another, other than
-// being the same: then its result depends on the order of its workgroups.
+// shares reports whether the job writes a span that overlaps another, or is the
+// same: then its result may depend on the order of its workgroups.
 func shares(job *backend.Job) bool {
 	for i := range job.Spans {
 		if !writes(job, i) {
@@ -138,7 +135,7 @@ func shares(job *backend.Job) bool {
 			if i == j {
 				continue
 			}
-			if overlaps, same := overlap(job.Spans[i].Host, job.Spans[j].Host); overlaps && !same {
+			if overlaps, _ := overlap(job.Spans[i].Host, job.Spans[j].Host); overlaps {
 				return true
 			}
 		}

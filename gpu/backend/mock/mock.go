@@ -108,6 +108,8 @@ type Device struct {
 	// +checklocks:mu
 	queue []*slot // waiting, in order
 	// +checklocks:mu
+	released []*code // loaded programs that are no more
+	// +checklocks:mu
 	cancelled []*slot // taken from the queue; the attendant completes them
 	// +checklocks:mu
 	running *slot

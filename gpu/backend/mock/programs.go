@@ -2,7 +2,9 @@ package mock
 
 import (
 	"context"
+	"errors"
 	"sync"
+	"sync/atomic"
 
 	"capgpu/gpu/backend"
 	"capgpu/gpuerr"
@@ -17,6 +19,9 @@ type code struct {
 	program *verify.Program
 	body    *native.Body // the fast way, if there is one
 	spins   bool         // it is spin, which waits instead of burning the host's CPU
+
+	dev  *Device     // of one that was loaded
+	kept atomic.Bool // it has variants; the engine says so
 
 	// The engine's from the first launch on: what it is compiled for.
 	first    *lane.Kernel // for the default workgroup; nil: not kept, or among the variants
@@ -57,7 +62,7 @@ func (d *Device) Builtin(name string) (backend.Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := d.compile(p)
+	c, err := d.compile(p, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -68,21 +73,34 @@ func (d *Device) Builtin(name string) (backend.Program, error) {
 }
 
 // Load implements backend.Backend.
-func (d *Device) Load(_ context.Context, bundle []byte) (backend.Program, error) {
+func (d *Device) Load(ctx context.Context, bundle []byte) (backend.Program, error) {
 	p, err := verify.Admit(bundle, verify.DefaultLimits())
 	if err != nil {
 		return nil, err
 	}
-	c, err := d.compile(p)
-	if err != nil {
+	if ctx.Err() != nil {
+		return nil, gaveUp(ctx)
+	}
+	var stop atomic.Uint32
+	defer context.AfterFunc(ctx, func() { stop.Store(1) })()
+	c, err := d.compile(p, &stop)
+	switch {
+	case errors.Is(err, lane.ErrStopped):
+		return nil, gaveUp(ctx)
+	case err != nil:
 		return nil, err // not a nil *code in an interface
 	}
+	c.dev = d
 	return c, nil
 }
 
+func gaveUp(ctx context.Context) error {
+	return gpuerr.New(gpuerr.Busy, "the program was not loaded in time: %v", ctx.Err())
+}
+
 // compile finds out what a launch would meet.
-func (d *Device) compile(p *verify.Program) (*code, error) {
-	kernel, err := lane.Compile(p, lane.Options{SubgroupSize: d.subgroup})
+func (d *Device) compile(p *verify.Program, stop *atomic.Uint32) (*code, error) {
+	kernel, err := lane.Compile(p, lane.Options{SubgroupSize: d.subgroup, Stop: stop})
 	if err != nil {
 		return nil, err
 	}
@@ -95,3 +113,21 @@ func (d *Device) compile(p *verify.Program) (*code, error) {
 	}
 	return c, nil
 }
+
+// Release implements backend.Releaser. What the engine keeps of a program is the
+// engine's: it finds a note when it next looks for work, which is now. One of which
+// it keeps nothing needs none, so that notes are as few as what is kept.
+func (c *code) Release() {
+	d := c.dev
+	if d == nil || !c.kept.Load() {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.state == live {
+		d.released = append(d.released, c)
+		signal(d.work)
+	}
+}
+
+var _ backend.Releaser = (*code)(nil)
