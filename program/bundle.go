@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"unicode/utf8"
 )
 
 // The codes of bundles that cannot be read. The verifier's follow at SPV-1020.
@@ -183,6 +184,10 @@ func checkTwins(text []byte) *Refusal {
 		if n := len(open); n > 0 && open[n-1].keys != nil {
 			top := &open[n-1]
 			if key, isKey := token.(string); isKey && top.key {
+				// Beyond ASCII the decoder folds more than ToLower: ſ is an s to it.
+				if strings.ContainsFunc(key, func(r rune) bool { return r >= utf8.RuneSelf }) {
+					return Refuse(CodeManifestJSON, "", 0, "the manifest: unknown field %.80q", key)
+				}
 				folded := strings.ToLower(key)
 				if top.keys[folded] {
 					return Refuse(CodeManifestTwin, "", 0, "the manifest: field %.80q twice", key)

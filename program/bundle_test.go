@@ -116,6 +116,7 @@ func TestParseRefuses(t *testing.T) {
 		"deep":              {wrap(`{"tags":` + strings.Repeat("[", 100) + strings.Repeat("]", 100) + `}`), CodeManifestJSON},
 		"twin":              {wrap(`{"name":"a","name":"b"}`), CodeManifestTwin},
 		"twin by case":      {wrap(`{"name":"a","Name":"b"}`), CodeManifestTwin},
+		"twin by folding":   {wrap(`{"tags":["a"],"tag\u017f":["b"]}`), CodeManifestJSON},
 		"twin within":       {wrap(`{"bindings":[{"name":"a","access":"read","access":"write"}]}`), CodeManifestTwin},
 	} {
 		t.Run(name, func(t *testing.T) {
