@@ -38,7 +38,8 @@ const (
 // of memory last, and in which epoch, which is the time between two barriers. Two
 // lanes race if they use the same bytes in one epoch, one of them to write, and
 // not both atomically; lanes of two workgroups race in any epoch. Two writes of
-// the same value are let pass.
+// the same value are let pass. A barrier of a subgroup orders its lanes; which of
+// them came to it is not kept, so that it may hide a race.
 //
 // What shared memory has is known of every byte. Buffers have a table of fixed
 // size in which new entries take the place of old ones, so that races between
@@ -51,6 +52,7 @@ type checker struct {
 	buffers  []cell
 	run      uint32
 	epoch    uint32
+	sub      uint32
 	findings []Finding
 	seen     map[place]bool
 }
@@ -64,6 +66,7 @@ type place struct {
 type user struct {
 	epoch uint32 // counts from 1 over all workgroups of a worker
 	group uint32
+	sub   uint32 // counts the barriers of subgroups
 	lane  uint16
 	more  bool // others did too, in the same epoch
 }
@@ -145,12 +148,18 @@ func (c *checker) other(w *Worker, u user, lane int) bool {
 	case u.group != uint32(w.group):
 		return !c.k.fences
 	}
-	return u.epoch == c.epoch && (u.more || int(u.lane) != lane)
+	if u.epoch != c.epoch {
+		return false
+	}
+	if u.sub != c.sub && (u.more || int(u.lane)/c.k.subs == lane/c.k.subs) {
+		return false // a barrier of their subgroup may have been between
+	}
+	return u.more || int(u.lane) != lane
 }
 
 func (c *checker) mark(w *Worker, u *user, lane int) {
-	more := u.epoch == c.epoch && u.group == uint32(w.group) && (u.more || int(u.lane) != lane)
-	*u = user{c.epoch, uint32(w.group), uint16(lane), more}
+	more := u.epoch == c.epoch && u.sub == c.sub && u.group == uint32(w.group) && (u.more || int(u.lane) != lane)
+	*u = user{c.epoch, uint32(w.group), c.sub, uint16(lane), more}
 }
 
 func (c *checker) race(w *Worker, m *xmem, off uint64, lane int, does string, u user, did string) {

@@ -11,7 +11,8 @@ import (
 
 // checked runs a shader of 64 lanes with a buffer of 128 words on some workgroups.
 func checked(t *testing.T, groups uint32, body string) (Result, []Finding) {
-	p := describe(t, glsl(t, `layout(local_size_x=64) in;
+	p := describe(t, glsl(t, `#extension GL_KHR_shader_subgroup_basic : require
+layout(local_size_x=64) in;
 layout(std430,binding=0) buffer A{uint a[];};
 shared uint s[64];
 void main(){ uint i=gl_LocalInvocationIndex;
@@ -24,7 +25,7 @@ void main(){ uint i=gl_LocalInvocationIndex;
 }
 
 func TestCheckerFinds(t *testing.T) {
-	const line = "a.comp:7"
+	const line = "a.comp:8"
 	for _, c := range []struct {
 		name, body string
 		groups     uint32
@@ -72,6 +73,7 @@ func TestCheckerLetsPass(t *testing.T) {
 		"atomics":             "if(i==0) s[0]=0; barrier(); atomicAdd(s[0],i); atomicMax(a[0],i); barrier(); a[i+1]=s[0];",
 		"equal values":        "s[0]=5; barrier(); a[i]=s[0];",
 		"own words":           "for(int k=0;k<3;k++){ s[i]=k; a[i]+=s[i]; }",
+		"subgroup barrier":    "s[i]=i; subgroupBarrier(); a[i]=s[i^1];",
 		"handed over by flag": "a[64+i]=1; memoryBarrier(); barrier(); if(i==0 && atomicAdd(a[0],1u)==1u) a[1]=a[64];",
 	} {
 		groups := uint32(1)

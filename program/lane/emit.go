@@ -192,7 +192,10 @@ func (e *emitter) plain(i *ins, d int32) step {
 	case iBarrier:
 		return e.barrier(i)
 	case iFence:
-		e.k.fences = e.k.fences || i.imm == 1
+		e.k.fences = e.k.fences || i.imm == fenceBuffers
+		if i.imm == fenceSubgroup && e.k.check {
+			return func(w *Worker) bool { w.checker.sub++; return true }
+		}
 		return func(*Worker) bool { return true }
 	case iCheckZero:
 		return e.checkZero(i)

@@ -34,15 +34,15 @@ func (l *lowerer) inst(in *spirv.Inst) {
 	case spirv.OpArrayLength:
 		fr.vals[in.Result] = []val{l.arrayLength(in)}
 	case spirv.OpControlBarrier:
-		op := iFence
+		i := ins{op: iFence, void: true, imm: fenceSubgroup}
 		if scope, _ := l.constantBits(in.Arg(0)); spirv.Scope(scope) != spirv.ScopeSubgroup {
-			op = iBarrier
+			i = ins{op: iBarrier, void: true}
 		}
-		l.effect(ins{op: op, void: true})
+		l.effect(i)
 	case spirv.OpMemoryBarrier:
 		i := ins{op: iFence, void: true}
 		if s, _ := l.constantBits(in.Arg(1)); spirv.MemorySemantics(s)&spirv.MemorySemanticsUniformMemory != 0 {
-			i.imm = 1
+			i.imm = fenceBuffers
 		}
 		l.effect(i)
 	case spirv.OpExtInst:

@@ -34,7 +34,7 @@ const (
 	iStore     // aux: mem; last argument is the value
 	iAtomic    // aux: mem; arguments after the terms are the operands; imm: opcode
 	iBarrier   // of the workgroup
-	iFence     // imm: 1 if it orders storage buffers
+	iFence     // imm: see fence…
 	iCheckZero // traps where the argument is zero
 	iClearVar  // aux: variable in private memory
 	iSplat     // uniform to varying
@@ -53,6 +53,12 @@ const (
 	iConvert   // imm: opcode<<16 | from<<8 | to, where from or to is 64
 	iSubgroup
 	iCopy
+)
+
+// What a fence is, to the checker.
+const (
+	fenceBuffers  = 1 // of the memory of storage buffers
+	fenceSubgroup = 2 // a barrier of a subgroup
 )
 
 // Inputs: registers that the engine fills. The uniform ones come first.
