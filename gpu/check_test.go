@@ -74,7 +74,7 @@ func TestLaunchLimits(t *testing.T) {
 func TestLaunchFitsTheProgram(t *testing.T) {
 	hand := newHandBackend()
 	hand.auto = true
-	hand.load = func(bundle []byte) (backend.Program, error) {
+	hand.load = func(_ context.Context, bundle []byte) (backend.Program, error) {
 		p := newLoaded(bundle)
 		p.info.BlockFree, p.info.DynamicElementBytes = false, 0
 		return p, nil

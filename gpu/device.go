@@ -34,7 +34,7 @@ type Device struct {
 	newRing func(ring.Config) (serverRing, error)
 	// closeBackend does so once: when the device is lost, or at its end.
 	closeBackend func() error
-	loading      chan struct{} // one place: a bundle is memory of the driver's own
+	loading      line // see load.go
 
 	descriptors *descriptors
 
@@ -61,6 +61,7 @@ type tenant struct {
 	node    *revoke.Node
 	account *ledger.Account
 	flow    *flow // guarded by engine.mu
+	loading line
 
 	strikes     strikes
 	bannedUntil atomic.Pointer[time.Time] // nil: not banned
@@ -76,7 +77,7 @@ func New(cfg Config) (*Device, error) {
 		cfg: cfg, log: cfg.Log, opened: time.Now(),
 		ledger: ledger.New("device", cfg.Limits), root: revoke.NewRoot("device"),
 		lost: make(chan struct{}), quit: make(chan struct{}), watched: make(chan struct{}), closed: make(chan struct{}),
-		newRing: newRing, loading: make(chan struct{}, 1), tenants: map[string]*tenant{}, sessions: map[uint64]*Session{},
+		newRing: newRing, loading: newLine(), tenants: map[string]*tenant{}, sessions: map[uint64]*Session{},
 	}
 	d.descriptors = newDescriptors(cfg.MaxDescriptors)
 	d.cfg.DMA = &countedPool{DMAPool: cfg.DMA, descriptors: d.descriptors, log: d.log}
@@ -151,7 +152,7 @@ func (d *Device) tenantOf(name string, limits ledger.Limits, weight uint32) (*te
 	defer d.mu.Unlock()
 	t := d.tenants[name]
 	if t == nil {
-		t = &tenant{name: name, flow: newFlow(nil, weight)}
+		t = &tenant{name: name, flow: newFlow(nil, weight), loading: newLine()}
 		var err error
 		if t.account, err = d.ledger.Root().Child("tenant "+name, limits); err != nil {
 			return nil, err

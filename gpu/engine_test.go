@@ -239,6 +239,8 @@ func TestLostDeviceKeepsItsMemory(t *testing.T) {
 			lose(stuck.handBackend, stuck.nth(t, 0))
 			requireNotOK(t, q.one())
 			<-r.dev.Lost()
+			require.Len(t, stuck.last.Spans, 1)
+			require.NotEmpty(t, stuck.last.Spans[0].Host, "the device may be reading the job")
 			closed := make(chan error, 1)
 			go func() { closed <- s.Close() }()
 			time.Sleep(time.Minute)

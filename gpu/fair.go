@@ -94,6 +94,27 @@ func (f *flow) charge(nanos int64) {
 	f.parent.virtual += nanos / f.parent.weight
 }
 
+// spend charges a session's flow time that it had without a job. If nobody competes
+// with it, its level goes along: as with jobs, who had the device alone owes nothing
+// to those who come later, but for the last of it.
+func (top *level) spend(f *flow, nanos int64) {
+	f.parent.below.lift(f)
+	top.lift(f.parent)
+	f.charge(nanos)
+	top.update(f)
+}
+
+// lift brings a flow that was idle to the present of its level, or the present to a
+// flow that is alone.
+func (l *level) lift(f *flow) {
+	if f.index < 0 && f.sent == 0 {
+		f.virtual = max(f.virtual, l.present)
+	}
+	if len(l.flows) == 0 || len(l.flows) == 1 && f.index == 0 {
+		l.present = max(l.present, f.virtual)
+	}
+}
+
 // next takes the job whose turn it is, nil if there is none.
 func (top *level) next() *job {
 	if len(top.flows) == 0 {

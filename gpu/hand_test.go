@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,6 +23,7 @@ type handBackend struct {
 	mu       sync.Mutex
 	sink     backend.Sink
 	jobs     []backend.Job // submitted, in order
+	last     *backend.Job  // as it was given
 	live     map[backend.JobID]bool
 	cancels  []backend.JobID
 	resets   int
@@ -30,7 +32,7 @@ type handBackend struct {
 	refuse   error // what Submit answers
 	auto     bool  // completes at once, within Submit
 	arrived  chan struct{}
-	load     func(bundle []byte) (backend.Program, error)
+	load     func(ctx context.Context, bundle []byte) (backend.Program, error)
 }
 
 func newHandBackend() *handBackend {
@@ -50,21 +52,26 @@ func (b *handBackend) Builtin(name string) (backend.Program, error) {
 	}
 	return handProgram{}, nil
 }
-func (b *handBackend) Load(_ context.Context, bundle []byte) (backend.Program, error) {
+func (b *handBackend) Load(ctx context.Context, bundle []byte) (backend.Program, error) {
 	if b.load != nil {
-		return b.load(bundle)
+		return b.load(ctx, bundle)
 	}
 	return newLoaded(bundle), nil
 }
 
 // newLoaded is handProgram with the digest of a bundle.
 func newLoaded(bundle []byte) *loadedProgram {
-	p := &loadedProgram{handInfo}
+	p := &loadedProgram{info: handInfo}
 	p.info.Digest = sha256.Sum256(bundle)
 	return p
 }
 
-type loadedProgram struct{ info backend.ProgramInfo }
+type loadedProgram struct {
+	info     backend.ProgramInfo
+	released atomic.Int32
+}
+
+func (p *loadedProgram) Release() { p.released.Add(1) }
 
 func (p *loadedProgram) Info() *backend.ProgramInfo { return &p.info }
 
@@ -76,7 +83,7 @@ func (b *handBackend) Submit(j *backend.Job) error {
 		defer b.mu.Unlock()
 		return b.refuse
 	}
-	b.jobs = append(b.jobs, *j)
+	b.jobs, b.last = append(b.jobs, *j), j
 	id := j.ID
 	auto := b.auto
 	if !auto {

@@ -41,6 +41,7 @@ type job struct {
 	buffers []*buffer // pinned
 	inline  []byte    // backing of work.Inline
 	budget  time.Duration
+	unended bool // the device was lost with it and may still read work: it is not used again
 
 	// The engine's.
 	next      *job  // in the queue's ready list
@@ -106,11 +107,11 @@ func (p pinned) unpin() {
 }
 
 // takePins leaves it to the caller to unpin: the job ends, and the device may not
-// have let go of its memory.
+// have let go of its memory, nor of the job.
 func (j *job) takePins() pinned {
 	p := pinned{slices.Clone(j.buffers), j.program}
 	clear(j.buffers)
-	j.buffers, j.program = j.buffers[:0], nil
+	j.buffers, j.program, j.unended = j.buffers[:0], nil, true
 	return p
 }
 
@@ -119,6 +120,9 @@ func (j *job) unpin() {
 	pinned{j.buffers, j.program}.unpin()
 	clear(j.buffers)
 	j.buffers, j.program = j.buffers[:0], nil
+	if j.unended {
+		return
+	}
 	for i := range j.work.Spans {
 		j.work.Spans[i] = backend.Span{}
 	}

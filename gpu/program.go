@@ -1,9 +1,7 @@
 package gpu
 
 import (
-	"context"
 	"encoding/hex"
-	"runtime/debug"
 	"strings"
 	"sync"
 
@@ -142,87 +140,6 @@ func (l *loadedPrograms) remove(p *program) {
 	}
 }
 
-// LoadProgram has the device admit the program bundle that lies in a buffer of the
-// session. It is copied out once, so that nobody changes what is admitted.
-func (s *Session) LoadProgram(ctx context.Context, from Handle, off, bytes uint64) (Handle, *backend.ProgramInfo, error) {
-	if err := s.enterToWork(); err != nil {
-		return 0, nil, err
-	}
-	defer s.node.Leave()
-	switch {
-	case s.facet < FacetFull:
-		return 0, nil, gpuerr.New(gpuerr.Unimplemented, "this session cannot load programs; open one of its list")
-	case !s.dev.cfg.Backend.Info().LoadsPrograms:
-		return 0, nil, gpuerr.New(gpuerr.Unimplemented, "this device loads no programs; open one of its list")
-	case bytes == 0 || bytes > backend.MaxBundleBytes:
-		return 0, nil, gpuerr.New(gpuerr.Invalid, "bytes: a bundle has 1 to %d bytes, not %d", backend.MaxBundleBytes, bytes)
-	}
-	// The charge comes before the memory and the work of admitting: a refused
-	// client costs nothing.
-	p := &program{session: s, loaded: true}
-	return s.chargedProgram(p, loadedBytes(bytes), func() (backend.Program, error) {
-		ctx, stop := whileOpen(ctx, s.node.Done())
-		defer stop()
-		select {
-		case s.dev.loading <- struct{}{}: // one bundle of a device is admitted at a time
-			defer func() { <-s.dev.loading }()
-		case <-ctx.Done():
-			return nil, gpuerr.New(gpuerr.Busy, "another program is being loaded; try again")
-		}
-		bundle, err := s.copyOut(from, off, bytes)
-		if err != nil {
-			return nil, err
-		}
-		return s.dev.cfg.Backend.Load(ctx, bundle)
-	})
-}
-
-// loadedBytes is what a loaded program is charged in programBytes: an upper bound,
-// in round numbers, of what its parsed and its compiled forms take.
-func loadedBytes(bundle uint64) uint64 { return loadedFixedBytes + loadedFactor*bundle }
-
-const (
-	loadedFixedBytes = 64 << 10
-	loadedFactor     = 64
-)
-
-// copyOut copies a range of a buffer that its owner may change or take away
-// meanwhile.
-func (s *Session) copyOut(h Handle, off, n uint64) ([]byte, error) {
-	b, err := lookup[buffer](s.handles, h)
-	if err != nil {
-		return nil, err
-	}
-	if off >= b.bytes || n > b.bytes-off {
-		return nil, gpuerr.New(gpuerr.Invalid, "%d bytes at %d are not within the buffer, which has %d", n, off, b.bytes)
-	}
-	if !b.pins.pin() {
-		return nil, errStale
-	}
-	defer b.pins.unpin()
-	copied := make([]byte, n)
-	if !copyGuarded(copied, b.host[off:off+n]) {
-		return nil, gpuerr.New(gpuerr.IO, "the memory of the buffer could not be read")
-	}
-	return copied, nil
-}
-
-// copyGuarded is copy from memory that may vanish.
-func copyGuarded(dst, src []byte) (ok bool) {
-	old := debug.SetPanicOnFault(true)
-	defer debug.SetPanicOnFault(old)
-	defer func() {
-		if p := recover(); p != nil {
-			if _, fault := p.(interface{ Addr() uintptr }); !fault {
-				panic(p)
-			}
-			ok = false
-		}
-	}()
-	copy(dst, src)
-	return true
-}
-
 // chargedProgram charges, then admits, then publishes.
 func (s *Session) chargedProgram(p *program, bytes uint64, admit func() (backend.Program, error)) (Handle, *backend.ProgramInfo, error) {
 	if err := s.audited(); err != nil {
@@ -249,6 +166,7 @@ func (s *Session) chargedProgram(p *program, bytes uint64, admit func() (backend
 	p.charges[1].Commit()
 	p.node, err = s.node.NewChild("program", revoke.Ops{Quiesce: p.quiesce, Release: p.release})
 	if err != nil {
+		p.giveBack()
 		p.refund()
 		return 0, nil, s.closedError(err)
 	}
@@ -319,13 +237,22 @@ func (p *program) quiesce() {
 	<-p.pins.drained
 }
 
+// release comes when no job runs the program, nor one opened from it.
 func (p *program) release() {
+	p.giveBack()
 	if s := p.source; s != nil {
 		s.mu.Lock()
 		delete(s.opened, p)
 		s.mu.Unlock()
 	}
 	p.refund()
+}
+
+// giveBack tells the backend that what it loaded is used no more.
+func (p *program) giveBack() {
+	if r, ok := p.code.(backend.Releaser); ok && p.loaded {
+		r.Release()
+	}
 }
 
 func (p *program) refund() {

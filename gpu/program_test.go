@@ -43,7 +43,7 @@ func TestBundlesAreChargedAndLoadedOneByOne(t *testing.T) {
 	hand := newHandBackend()
 	r := newMemRig(t, withBackend(hand))
 	s, other := r.open("alice", func(a *Attach) { a.Limits = limited(ledger.ProgramBytes, loadedBytes(100)) }), r.open("bob")
-	hand.load = func([]byte) (backend.Program, error) {
+	hand.load = func(context.Context, []byte) (backend.Program, error) {
 		t.Error("admitted without a charge")
 		return nil, gpuerr.New(gpuerr.Internal, "")
 	}
@@ -51,7 +51,7 @@ func TestBundlesAreChargedAndLoadedOneByOne(t *testing.T) {
 	require.ErrorIs(t, err, gpuerr.Quota)
 
 	otherBuf := buf(t, other, 4096)
-	hand.load = func(bundle []byte) (backend.Program, error) {
+	hand.load = func(_ context.Context, bundle []byte) (backend.Program, error) {
 		require.Equal(t, bytes.Repeat([]byte{7}, 100), bundle)
 		ctx, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
 		defer cancel()

@@ -30,6 +30,7 @@ type Session struct {
 	listed   bool          // programs is not its parent's
 	check    bool          // its programs run watched
 	loaded   loadedPrograms
+	loading  line
 	opened   time.Time
 	node     *revoke.Node
 	account  *ledger.Account
@@ -126,7 +127,7 @@ func (s *Session) open(above *revoke.Node, payer *ledger.Account, limits ledger.
 		charge.Release()
 		return nil, err
 	}
-	s.charge, s.opened, s.handles = charge, time.Now(), newTable()
+	s.charge, s.opened, s.handles, s.loading = charge, time.Now(), newTable(), newLine()
 	s.deadline = min(d.cfg.DefaultDeadline, s.longest)
 	if s.parent == nil {
 		s.fair = s.deadline

@@ -54,7 +54,7 @@ func (q *queue) take() (took bool, err error) {
 func (q *queue) nextJob(e *ring.Entry) *job {
 	slot := &q.jobs[q.tail%uint64(len(q.jobs))]
 	q.tail++
-	if *slot == nil {
+	if *slot == nil || (*slot).unended {
 		*slot = &job{queue: q}
 	}
 	j := *slot
