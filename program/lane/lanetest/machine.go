@@ -116,13 +116,9 @@ func (m *machine) workgroup() []outcome.Trap {
 // no lane can: all have ended, or have a trap, or wait for a barrier in vain.
 func (m *machine) together() bool {
 	var waiting []*thread
-	live := 0
 	for _, t := range m.threads {
 		if t.state == waitingFor && !t.stuck {
 			waiting = append(waiting, t)
-		}
-		if t.state != ended {
-			live++
 		}
 	}
 	if len(waiting) == 0 {
@@ -133,6 +129,14 @@ func (m *machine) together() bool {
 	for _, t := range waiting { // in the order of lanes
 		if t.compare(first) == 0 {
 			here = append(here, t)
+		}
+	}
+	// A lane that has returned is not waited for. One that returned later in the
+	// program has not yet, where lanes go in step.
+	live := 0
+	for _, t := range m.threads {
+		if t.state != ended || t.compare(first) > 0 {
+			live++
 		}
 	}
 	in := first.inst()

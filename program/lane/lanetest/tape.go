@@ -53,19 +53,36 @@ func Shrink(t *Tape, tries int, fails func(*Tape) bool) *Tape {
 		best = c.Replay()
 		return true
 	}
-	for size := len(best.Choices) / 2; size > 0 && tries > 0; {
+	for low, high := 0, len(best.Choices); low < high; { // its end
+		mid := (low + high) / 2
+		if try(slices.Clone(best.Choices[:mid])) {
+			high = mid
+		} else {
+			low = mid + 1
+		}
+	}
+	for at := range min(24, len(best.Choices)) { // what the launch is like, and the types
+		for _, simple := range []uint32{0, 1} {
+			blank := slices.Clone(best.Choices)
+			if at < len(blank) && blank[at] > simple {
+				if blank[at] = simple; try(blank) {
+					break
+				}
+			}
+		}
+	}
+	for size := len(best.Choices) / 8; size > 0 && tries > 0; {
 		better := false
 		for at := 0; at < len(best.Choices) && tries > 0; {
 			end := min(at+size, len(best.Choices))
 			cut := slices.Delete(slices.Clone(best.Choices), at, end)
-			if try(cut) {
-				better = true
-				continue
-			}
 			blank := slices.Clone(best.Choices)
 			clear(blank[at:end])
 			if !slices.Equal(blank, best.Choices) && try(blank) {
 				better = true
+			} else if try(cut) {
+				better = true
+				continue
 			}
 			at += size
 		}

@@ -304,11 +304,11 @@ func (t *thread) terminate(fr *frame, in *spirv.Inst) {
 		if in.Op == spirv.OpReturnValue {
 			result = t.value(in.Arg(0))
 		}
-		t.frames = t.frames[:len(t.frames)-1]
 		if fr.call == nil {
-			t.state = ended
+			t.state = ended // and stays where it is, for compare
 			return
 		}
+		t.frames = t.frames[:len(t.frames)-1]
 		t.set(fr.call, result)
 		t.top().pc++
 	case spirv.OpUnreachable:
