@@ -7,9 +7,9 @@
 //	lower    functions inlined, composites taken apart, local variables made values
 //	uniform  what is the same on all lanes is computed once per workgroup
 //	affine   indices that are linear in the lane's number need no vector
-//	optimize multiply-add, common values, code moved out of loops
+//	optimize multiply-add, common values, code moved out of loops and launches
 //	alloc    registers, each a vector with one word per lane
-//	kernel   steps: functions with their registers bound
+//	emit     steps: functions with their registers bound
 //
 // A Worker has the registers and the memory of one workgroup and runs one after
 // the other; any number of workers may run parts of one launch. Results do not
@@ -31,6 +31,23 @@
 // zero, a barrier that lanes are missing from which have not returned, or reaching
 // OpUnreachable. First is by workgroup, then by instruction in the order in which
 // they run, then by lane. Trap.Binding is 0xFFFF where the memory is no binding.
+//
+// A barrier's lanes are all those that have not returned: lanes that wait at a merge
+// block count, even if they would return from there.
+//
+// # Limits
+//
+// Compile refuses what would need more than 16 MiB per worker (E-GPU-4012), and
+// what has more than 64 Ki instructions with its functions inlined and its
+// composites taken apart, or takes more than some hundred milliseconds to compile
+// (SPV-2900). Run looks at its stop flag at every loop's end and about every 100 µs
+// of straight code.
+//
+// # Checked kernels
+//
+// With Options.Check every access is looked at, see Worker.Findings: races, reads of
+// shared memory that nobody wrote, barriers that lanes have left. It is some ten
+// times slower, and its results are the same.
 //
 // # Client memory
 //
