@@ -46,8 +46,8 @@
 // # Checked kernels
 //
 // With Options.Check every access is looked at, see Worker.Findings: races, reads of
-// shared memory that nobody wrote, barriers that lanes have left. It is some ten
-// times slower, and its results are the same.
+// shared memory that nobody wrote, barriers that lanes have left. It is much
+// slower, and its results are the same.
 //
 // # Client memory
 //
