@@ -8,7 +8,8 @@ import "math"
 const (
 	mostHeadDim    = 256
 	attentionStep  = 64
-	mostHeadValues = 2 * mostWords // elements of k that one head may read
+	mostHeadValues = 9 << 18 // elements of k that one head may read
+	positionWords  = 16      // a position takes as long as reading so many more
 )
 
 var attentionShape = shape{bindings: 4, inlineWords: 4, write: 3, write2: -1}
@@ -22,10 +23,12 @@ var attentionBody = &Body{
 		if heads == 0 || dim == 0 {
 			return 0, true
 		}
-		if kv == 0 || heads%kv != 0 || dim > mostHeadDim || length*dim > mostHeadValues {
+		if kv == 0 || heads%kv != 0 || dim > mostHeadDim || length*(dim+positionWords) > mostHeadValues {
 			return 0, false
 		}
-		ok := heads*dim <= c.words(0) && heads*dim <= c.words(3) &&
+		touched := 2*pagesOf(dim) + // of the query and the result
+			pages(c.Bindings[1], length, dim, kv*dim) + pages(c.Bindings[2], length, dim, kv*dim)
+		ok := touched <= mostPages && heads*dim <= c.words(0) && heads*dim <= c.words(3) &&
 			// kv·dim ≤ heads·dim, and length is below 2^22
 			length*(kv*dim) <= c.words(1) && length*(kv*dim) <= c.words(2)
 		return heads, ok
@@ -38,7 +41,10 @@ var attentionBody = &Body{
 		scratches.Put(s)
 		return true
 	},
-	Grain: func(c *Call) uint64 { return grainOf(2 * c.inline(2) * c.inline(3)) },
+	Grain: func(c *Call) uint64 {
+		dim, length := c.inline(2), c.inline(3)
+		return grainOf(2*dim + 2*length*(dim+positionWords))
+	},
 }
 
 func (s *scratch) attend(c *Call, head uint64) {

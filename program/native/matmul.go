@@ -13,14 +13,17 @@ const (
 	mostTileCols = 32
 	panelDepth   = 256 // rows of b that are packed at a time: a panel of them fits the L1 cache
 
-	blockRows     = 8 * mostTileRows
-	deepBlockRows = mostTileRows
-	deep          = 1 << 13 // from this k on, blocks are deepBlockRows
-	deepest       = 1 << 17 // beyond, an item takes too long
-
+	deepest    = 1 << 17          // beyond this k, an item takes too long
 	packRows   = 2 * mostTileRows // from so many rows on, packing b pays
 	grainFlops = 8 << 20
+	grainPages = mostPages / 4 // of a range of more than one item
+
+	mostFlopsGo = 2 << 20 // see mostFlops: without assembly
 )
+
+// blockRows are how many rows a block may have. The most are taken of which an item
+// has no more than mostFlops.
+var blockRows = [...]int{8 * mostTileRows, mostTileRows, 4, 1}
 
 var matmulShape = shape{bindings: 3, inlineWords: 3, write: 2, write2: -1}
 
@@ -31,6 +34,7 @@ type product struct {
 	rows, cols int // of a block
 	blocks     int // of a panel
 	panels     int
+	pages      uint64 // that an item touches, at the most
 }
 
 func productOf(c *Call) (p product, ok bool) {
@@ -39,14 +43,24 @@ func productOf(c *Call) (p product, ok bool) {
 		return p, false
 	}
 	p = product{a: c.f32(0), b: c.f32(1), c: c.f32(2), m: int(m), n: int(n), k: int(k)}
-	p.rows, p.cols = blockRows, tileCols()
-	if k >= deep {
-		p.rows = deepBlockRows
+	p.cols = tileCols()
+	for _, p.rows = range blockRows {
+		if p.flops() <= mostFlops() {
+			break
+		}
 	}
 	p.blocks = int(ceilDiv(m, uint64(p.rows)))
 	p.panels = int(ceilDiv(n, uint64(p.cols)))
-	return p, true
+	rows, cols := min(m, uint64(p.rows)), min(n, uint64(p.cols))
+	if rows == 0 || cols == 0 {
+		return p, true
+	}
+	p.pages = pagesOf(rows*k) + pages(c.Bindings[1], k, cols, n) + pages(c.Bindings[2], rows, cols, n)
+	return p, p.pages <= mostPages
 }
+
+// flops is how many operations an item has.
+func (p *product) flops() uint64 { return uint64(2 * p.rows * p.cols * p.k) }
 
 var matmulBody = &Body{
 	Items: func(c *Call) (uint64, bool) {
@@ -72,8 +86,12 @@ var matmulBody = &Body{
 		return true
 	},
 	Grain: func(c *Call) uint64 {
-		p, _ := productOf(c)
-		return max(1, grainFlops/max(1, uint64(2*p.rows*p.cols*p.k)))
+		p, ok := productOf(c)
+		if !ok {
+			return 1
+		}
+		items := min(grainFlops, mostFlops()) / p.flops()
+		return max(1, min(items, grainPages/max(1, p.pages)))
 	},
 }
 

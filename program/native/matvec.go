@@ -32,7 +32,10 @@ var matvecBody = &Body{
 
 // rowsAtOnce keeps one piece of assembly, which nothing can interrupt, short.
 func rowsAtOnce(cols uint64) uint64 {
-	return max(1, grainOf(cols)&^3)
+	if cols <= grainWords/2 {
+		return max(4, grainOf(cols)&^3)
+	}
+	return 1
 }
 
 var matvecQ8Shape = shape{bindings: 3, inlineWords: 2, write: 2, write2: -1, halves: 1 << 0}

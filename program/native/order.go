@@ -38,7 +38,8 @@ var reduceBody = &Body{
 	},
 	Grain: func(c *Call) uint64 {
 		groups, _ := c.groups()
-		return grainOf(c.words(0) / max(groups, 1))
+		runs := ceilDiv(c.words(0), reduceLanes*max(groups, 1))
+		return grainOf(min(c.words(0), runs*(reduceLanes+startWords)))
 	},
 }
 

@@ -150,6 +150,14 @@ func tileCols() int {
 	return 32
 }
 
+// mostFlops is how many operations of a matrix product take a millisecond or so.
+func mostFlops() uint64 {
+	if level == levelGo {
+		return mostFlopsGo
+	}
+	return 48 << 20
+}
+
 // tile does as many rows of a product as the largest tile that rows admit, and
 // returns how many.
 func tile(rows, k int, a []float32, lda int, b []float32, ldb int, c []float32, ldc int, add int) int {

@@ -90,14 +90,17 @@ func grainOf(words uint64) uint64 {
 	return max(1, grainWords/(words+startWords))
 }
 
-// pages is how many pages rows of so many words lie in, at the most: each begins
-// stride words after the one before. The first begins anywhere.
-func pages(rows, words, stride uint64) uint64 {
+// pages is how many pages rows of a binding lie in, at the most: each begins stride
+// words after the one before, the first a multiple of words from the beginning.
+func pages(binding []byte, rows, words, stride uint64) uint64 {
 	if rows == 0 || words == 0 {
 		return 0
 	}
-	apart := rows * pagesOf(words)
-	return min(apart, pagesOf((rows-1)*stride+words))
+	each := pagesOf(words)
+	if pageWords%words == 0 && stride%words == 0 && aligned(binding, uintptr(4*words)) {
+		each = 1 // none lies across the end of a page
+	}
+	return min(rows*each, pagesOf((rows-1)*stride+words))
 }
 
 // pagesOf is how many pages words that follow each other lie in, at the most.
