@@ -23,7 +23,8 @@ type Body struct {
 	Items func(c *Call) (items uint64, ok bool)
 	// Run does items lo to hi-1 of a call whose Items were ok. Ranges may run beside
 	// each other and in any order; no result depends on how they are cut. A range of
-	// Grain items takes well below a millisecond.
+	// Grain items takes a millisecond or so at the most, and some 50 ms where all
+	// pages that it touches are gone and must be made.
 	//
 	// It returns false when the data, not the shapes, make the program do what the
 	// body does not (a token beyond the table, a NaN among values to be ordered).
