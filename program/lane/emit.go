@@ -90,9 +90,11 @@ func (f *fn) cost(v val) int {
 	switch {
 	case !i.vary && !i.void:
 		return 0
-	case i.op >= glslBase && i.op < iNone, i.op == iAtomic, i.op == iSubgroup:
-		return 32
-	case i.op == iLoad, i.op == iStore, i.wide, i.op == op(spirv.OpFRem), i.op == op(spirv.OpFMod):
+	case i.op == iMulLoads, i.op == iAtomic:
+		return 64
+	case i.op >= glslBase && i.op < iNone, i.op == iSubgroup, i.op == iLoad, i.op == iStore:
+		return 32 // memory may have to be made as it is touched, a page for each lane
+	case i.wide, i.op == op(spirv.OpFRem), i.op == op(spirv.OpFMod):
 		return 8
 	}
 	return 1

@@ -85,6 +85,9 @@ func Compile(p *verify.Program, o Options) (k *Kernel, err error) {
 	k = f.emit(f.allocate(), o)
 	k.module = p.Module
 	k.inline = int(p.Info.InlineBytes)
+	if n := k.CodeBytes(); n > maxCodeBytes {
+		return nil, program.Refuse("SPV-2900", "", 0, "compiled, the program has %d bytes, more than %d", n, maxCodeBytes)
+	}
 	if n := k.MemoryBytes(); n > maxWorkerBytes {
 		return nil, program.Refuse("E-GPU-4012", "", 0, "a workgroup of %d lanes needs %d bytes for registers and local variables, more than %d", k.lanes, n, maxWorkerBytes)
 	}

@@ -67,6 +67,7 @@ func (m move) step() step {
 func (e *emitter) copies(from, to int32) []step {
 	f := e.f
 	b := &f.blocks[to]
+	f.burn(b.src, 1+len(b.preds)/16+4*b.phis)
 	at := -1
 	for k, p := range b.preds {
 		if p == from {

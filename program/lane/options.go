@@ -23,6 +23,7 @@ type Options struct {
 const (
 	maxWorkerBytes = 16 << 20
 	maxInstrs      = 64 << 10
+	maxCodeBytes   = 32 << 20
 )
 
 // maxWork is how much Compile does for one program, in steps of about 100 ns: some

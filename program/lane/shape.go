@@ -117,6 +117,7 @@ func (f *fn) dominators() {
 		changed = false
 		for b := 1; b < len(f.blocks); b++ {
 			d := int32(-1)
+			steps := len(f.blocks[b].preds)
 			for _, p := range f.blocks[b].preds {
 				switch {
 				case f.blocks[p].idom < 0:
@@ -125,6 +126,7 @@ func (f *fn) dominators() {
 				default:
 					x := p
 					for x != d {
+						steps++
 						if x > d {
 							x = f.blocks[x].idom
 						} else {
@@ -133,6 +135,7 @@ func (f *fn) dominators() {
 					}
 				}
 			}
+			f.burn(f.blocks[b].src, 1+steps/16)
 			if d != f.blocks[b].idom {
 				f.blocks[b].idom = d
 				changed = true

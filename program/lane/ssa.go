@@ -52,7 +52,8 @@ func (l *lowerer) newPhi(leaf, blk int32) val {
 
 func (l *lowerer) fillPhi(leaf int32, phi val) val {
 	blk := l.f.ins[phi].blk
-	args := make([]val, 0, 4)
+	l.f.burn(l.src, len(l.f.blocks[blk].preds))
+	args := make([]val, 0, len(l.f.blocks[blk].preds))
 	for _, p := range l.f.blocks[blk].preds {
 		args = append(args, l.read(leaf, p))
 	}

@@ -33,6 +33,9 @@ type tinfo struct {
 	id      spirv.ID
 	// layout without decorations, as shared memory has it
 	size, align uint32
+	// offs are the offsets of a structure's members: decorated, in leaves, and as
+	// shared memory has them
+	offs [3][]uint32
 }
 
 const maxLeaves = 16 << 10
@@ -148,35 +151,47 @@ func (l *lowerer) partLeaf(t *tinfo, i int) int {
 	if t.kind != typeStruct {
 		return i * t.elem.leaves
 	}
-	n := 0
-	for _, m := range t.members[:i] {
-		n += l.typ(m).leaves
-	}
-	return n
+	return int(l.memberOff(classPrivate, t, i))
 }
 
 // layout says how the parts of a type lie in memory of some class.
 func (l *lowerer) memberOff(c class, t *tinfo, i int) uint32 {
+	known := &t.offs[0]
 	switch c {
 	case classPrivate:
-		return uint32(l.partLeaf(t, i))
+		known = &t.offs[1]
 	case classShared:
-		off := uint32(0)
-		for k, id := range t.members {
-			m := l.typ(id)
-			off = (off + m.align - 1) / m.align * m.align
-			if k == i {
-				break
+		known = &t.offs[2]
+	}
+	if *known == nil {
+		l.f.burn(l.src, len(t.members))
+		*known = make([]uint32, len(t.members))
+		l.memberOffs(c, t, *known)
+	}
+	return (*known)[i]
+}
+
+// memberOffs fills in all offsets of a structure.
+func (l *lowerer) memberOffs(c class, t *tinfo, offs []uint32) {
+	at := uint32(0)
+	for i, id := range t.members {
+		m := l.typ(id)
+		switch c {
+		case classPrivate:
+			offs[i] = at
+			at += uint32(m.leaves)
+		case classShared:
+			at = (at + m.align - 1) / m.align * m.align
+			offs[i] = at
+			at += m.size
+		default:
+			d, ok := l.m.MemberDecoration(t.id, i, spirv.DecorationOffset)
+			if !ok {
+				fail(l.src, "SPV-2901", "a member of a block has no Offset")
 			}
-			off += m.size
+			offs[i] = literal(d)
 		}
-		return off
 	}
-	d, ok := l.m.MemberDecoration(t.id, i, spirv.DecorationOffset)
-	if !ok {
-		fail(l.src, "SPV-2901", "a member of a block has no Offset")
-	}
-	return literal(d)
 }
 
 // literal is the first literal of a decoration.
