@@ -135,7 +135,7 @@ func (f *fn) dominators() {
 					}
 				}
 			}
-			f.burn(f.blocks[b].src, 1+steps/16)
+			f.burn(f.blocks[b].src, 1+steps/8)
 			if d != f.blocks[b].idom {
 				f.blocks[b].idom = d
 				changed = true
