@@ -25,10 +25,18 @@ type Conn struct {
 const protocolVersion = control.HelloVersion
 
 // Dial connects to a tenant socket. An error that comes from the socket is both
-// gpuerr.Disconnected and the system's own (fs.ErrNotExist, for instance).
+// gpuerr.Disconnected and the system's own (fs.ErrNotExist, for instance). A service
+// that is too busy to accept is waited for, until ctx ends or for busyPatience.
 func Dial(ctx context.Context, path string) (*Conn, error) {
-	var d net.Dialer
-	nc, err := d.DialContext(ctx, "unixpacket", path)
+	nc, err := dial(ctx, path)
+	for begun, pause := time.Now(), time.Millisecond; errors.Is(err, unix.EAGAIN) && time.Since(begun) < busyPatience; pause = min(2*pause, 50*time.Millisecond) {
+		select {
+		case <-time.After(pause):
+			nc, err = dial(ctx, path)
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: connect to %s: %w", gpuerr.Disconnected, path, rootOf(err))
 	}
@@ -37,6 +45,15 @@ func Dial(ctx context.Context, path string) (*Conn, error) {
 		return nil, err
 	}
 	return NewConn(ctx, fd)
+}
+
+// busyPatience is how long Dial waits while the line of those who want to be
+// accepted is full. Then connect(2) says EAGAIN, and nothing can be waited for.
+const busyPatience = 10 * time.Second
+
+func dial(ctx context.Context, path string) (net.Conn, error) {
+	var d net.Dialer
+	return d.DialContext(ctx, "unixpacket", path)
 }
 
 // rootOf leaves out what net says about addresses, which the caller says better.
