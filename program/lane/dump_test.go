@@ -1,10 +1,13 @@
 package lane
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 
 	"capgpu/program/library"
 	"capgpu/program/library/librarytest"
@@ -62,13 +65,12 @@ func (f *fn) dump() string {
 	return s.String()
 }
 
-// TestDump prints the internal form of the kernel named in DUMP.
+// TestDump prints the internal form of a kernel of the library, DUMP or vecadd_f32.
 func TestDump(t *testing.T) {
-	kernel := os.Getenv("DUMP")
-	if kernel == "" {
-		t.Skip("DUMP names no kernel")
-	}
-	data, _ := library.Bundle(kernel)
-	f := front(admit(t, data), Options{Block: librarytest.Block(kernel), SubgroupSize: 32})
-	t.Log("\n" + f.dump())
+	kernel := cmp.Or(os.Getenv("DUMP"), "vecadd_f32")
+	data, ok := library.Bundle(kernel)
+	require.True(t, ok, kernel)
+	text := front(admit(t, data), Options{Block: librarytest.Block(kernel), SubgroupSize: 32}).dump()
+	t.Log("\n" + text)
+	require.Contains(t, text, "store")
 }

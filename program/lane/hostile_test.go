@@ -31,8 +31,8 @@ func TestHostileModules(t *testing.T) {
 	total, err := strconv.ParseInt(os.Getenv("CAPGPU_HOSTILE"), 10, 64)
 	if err != nil {
 		total = 20_000
-		if testing.Short() {
-			total = 2_000
+		if raceEnabled {
+			total = 2_000 // the rest is run without it
 		}
 	}
 	seeds := hostileSeeds(t)
