@@ -26,7 +26,8 @@ import (
 // TestHostileModules breaks real modules at random and runs whatever is still
 // admitted, on memory with nothing mapped before and behind: no panic, no access
 // outside the bindings, no write to what is only read, and an end soon after the
-// deadline. CAPGPU_HOSTILE is the number of mutants, for a long run.
+// deadline. CAPGPU_HOSTILE is the number of mutants, for a long run, and
+// CAPGPU_HOSTILE_FROM the first of their seeds.
 func TestHostileModules(t *testing.T) {
 	total, err := strconv.ParseInt(os.Getenv("CAPGPU_HOSTILE"), 10, 64)
 	if err != nil {
@@ -35,6 +36,7 @@ func TestHostileModules(t *testing.T) {
 			total = 2_000 // the rest is run without it
 		}
 	}
+	from, _ := strconv.ParseUint(os.Getenv("CAPGPU_HOSTILE_FROM"), 10, 64)
 	seeds := hostileSeeds(t)
 	var left atomic.Int64
 	left.Store(total)
@@ -47,7 +49,7 @@ func TestHostileModules(t *testing.T) {
 			h := newHostile(t, seeds)
 			defer h.close()
 			for n := left.Add(-1); n >= 0 && !t.Failed(); n = left.Add(-1) {
-				h.one(uint64(n))
+				h.one(from + uint64(n))
 			}
 			mu.Lock()
 			defer mu.Unlock()
