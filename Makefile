@@ -32,7 +32,7 @@ generate: ## Regenerate the Go of schema/capos.capnp
 	@tools/install-deps.sh test
 	$(GO) generate ./schema
 
-kernels: ## Rebuild the kernels of program/library from their sources
+kernels: ## Rebuild the kernels of program/library and of the examples from their sources
 	@tools/install-deps.sh test
 	@tools/kernels.sh
 
