@@ -48,6 +48,10 @@ for group in "$@"; do
 		want spirv-tools have spirv-opt
 		want libvulkan1 test -e "/usr/lib/$(uname -m)-linux-gnu/libvulkan.so.1"
 		want mesa-vulkan-drivers compgen -G '/usr/share/vulkan/icd.d/lvp_icd*.json'
+		if [[ -n ${CAPGPU_ORACLE_POCL:-} ]]; then # some 300 MB
+			want pocl-opencl-icd test -e /etc/OpenCL/vendors/pocl.icd
+			want ocl-icd-libopencl1 test -e "/usr/lib/$(uname -m)-linux-gnu/libOpenCL.so.1"
+		fi
 		;;
 	*)
 		echo "install-deps.sh: no group $group" >&2

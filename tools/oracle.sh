@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Compares our engines with ones that are not ours: the kernels of the library and
-# random ones, on lane, native and Mesa's lavapipe. Some 150 random kernels, or as
+# random ones, on lane, native, Mesa's lavapipe and, where it is there, PoCL (random
+# ones only; CAPGPU_ORACLE_POCL=1 installs it and insists on it). Some 150 random kernels, or as
 # many as 45 s allow; with CAPGPU_ORACLE_LONG=1 for half an hour, from other seeds
 # each time. CAPGPU_ORACLE_FROM, _KERNELS, _SECONDS and _CASES (of each library
 # kernel) choose otherwise; _KEEP=DIR keeps kernels that differ.
@@ -53,8 +54,8 @@ fi
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 status=0
-(cd bench && go vet ./vulkan ./glsl ./kernelgen ./oracle ./cmd/... &&
-	go test -count=1 -v -timeout=3h ./vulkan ./glsl ./kernelgen ./oracle) >"$log" 2>&1 || status=$?
+(cd bench && go vet ./vulkan ./opencl ./glsl ./kernelgen ./oracle ./cmd/... &&
+	go test -count=1 -v -timeout=3h ./vulkan ./opencl ./glsl ./kernelgen ./oracle) >"$log" 2>&1 || status=$?
 if ((status)); then
 	grep -vE '^ *(=== |--- (PASS|SKIP))' "$log" | head -n 600
 fi

@@ -2,8 +2,8 @@
 // whatever runs one of them right must end with the same bytes.
 //
 // A kernel is a tree of templates. It is made from a seed (the same seed and
-// options always give the same kernel), printed as GLSL, and made smaller by
-// Shrink when engines differ. Every template keeps, by itself, the promises that
+// options always give the same kernel), printed as GLSL, or as OpenCL C with the same
+// meaning, and made smaller by Shrink when engines differ. Every template keeps, by itself, the promises that
 // make a kernel have one right result, so that parts can be taken out without
 // looking at the rest:
 //

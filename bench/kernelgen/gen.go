@@ -129,7 +129,7 @@ func (g *gen) reach(v variable, want *typ) []access {
 				walk(form+"."+fieldName(i), f, n, depth+1)
 			}
 		case t.kind == kindArray:
-			walk(fmt.Sprintf("%s[$%d %% %du]", form, n, t.length), t.elem, n+1, depth+1)
+			walk(fmt.Sprintf("%s#[$%d %% %du]", form, n, t.length), t.elem, n+1, depth+1)
 		}
 	}
 	walk(v.name, v.t, 0, 0)
@@ -199,8 +199,10 @@ func (g *gen) literalText(t *typ) string {
 	}
 }
 
+// floatText has as many digits as a double: glslang computes with constants as if
+// they were doubles.
 func floatText(f float32) string {
-	s := strconv.FormatFloat(float64(f), 'g', -1, 32)
+	s := strconv.FormatFloat(float64(f), 'g', -1, 64)
 	if !strings.ContainsAny(s, ".e") {
 		s += ".0"
 	}

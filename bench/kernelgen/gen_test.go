@@ -2,6 +2,7 @@ package kernelgen_test
 
 import (
 	"fmt"
+	"regexp"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -24,6 +25,24 @@ func TestDeterministic(t *testing.T) {
 		require.Equal(t, a.Bindings, b.Bindings)
 	}
 	require.NotEqual(t, kernelgen.Generate(1, kernelgen.Options{}).Source(), kernelgen.Generate(2, kernelgen.Options{}).Source())
+}
+
+func TestOpenCL(t *testing.T) {
+	glslOnly := regexp.MustCompile(`\b(?:[biu]?vec[234]|u64vec\d|inout|out|u?int64_t|gl_LocalInvocationIndex|barrier\(\))\W|\$|#\[`)
+	for seed := range uint64(50) {
+		k := kernelgen.Generate(seed, options(seed))
+		c, ok := k.OpenCL()
+		require.Equal(t, !k.Options.Subgroup, ok)
+		if !ok {
+			continue
+		}
+		require.Empty(t, glslOnly.FindString(c.Source), "seed %d", seed)
+		for i, b := range c.Back(c.Bindings) {
+			require.Equal(t, k.Bindings[i], b, "seed %d binding %d", seed, i)
+		}
+		again, _ := k.OpenCL()
+		require.Equal(t, c.Source, again.Source)
+	}
 }
 
 func TestCompiles(t *testing.T) {

@@ -3,7 +3,9 @@ package kernelgen
 import (
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"strings"
 )
 
@@ -34,6 +36,7 @@ type Kernel struct {
 	decls  *block // global variables and functions
 	main   *block
 	shared []sharedArray
+	types  []*typ // structs, and arrays
 }
 
 // Constant is the value of a specialisation constant of 32 bits.
@@ -79,6 +82,12 @@ func Generate(seed uint64, o Options) *Kernel {
 	structs := g.makeTypes()
 	g.makeHead(structs)
 	g.makeBuffers(structs[0])
+	k.types = structs
+	defer func() {
+		for _, name := range slices.Sorted(maps.Keys(g.arr)) {
+			k.types = append(k.types, g.arr[name])
+		}
+	}()
 	if o.Survey != 0 {
 		g.mutableGlobals(structs[0])
 		g.survey()
@@ -119,11 +128,11 @@ func (k *Kernel) OtherBlock() [3]uint32 {
 
 // Source is the kernel in GLSL.
 func (k *Kernel) Source() string {
-	var w strings.Builder
+	var w printer
 	w.WriteString(k.head)
-	k.decls.print(&w, "")
+	w.block(k.decls, "")
 	w.WriteString("void main() {\n" + prologue)
-	k.main.print(&w, "\t")
+	w.block(k.main, "\t")
 	w.WriteString("}\n")
 	return w.String()
 }

@@ -10,7 +10,8 @@ type expr struct {
 }
 
 // stmt is a statement, or a declaration: a template, in which $0 to $9 stand for
-// args and @0 to @9, at the start of a line, for blocks.
+// args and @0 to @9, at the start of a line, for blocks. In both, # stands before
+// the index of an array.
 type stmt struct {
 	form   string
 	args   []*expr
@@ -24,27 +25,47 @@ type block struct{ stmts []*stmt }
 
 func (b *block) add(s *stmt) { b.stmts = append(b.stmts, s) }
 
-func (e *expr) print(w *strings.Builder) { expand(w, e.form, e.args, nil, "") }
+// printer writes a tree in a language; the zero one in GLSL.
+type printer struct {
+	strings.Builder
+	openCL bool
+}
 
-func (b *block) print(w *strings.Builder, indent string) {
+func (w *printer) expr(e *expr) {
+	form := e.form
+	if w.openCL {
+		form = wrapping(e)
+	}
+	w.expand(form, e.args, nil, "")
+}
+
+func (w *printer) block(b *block, indent string) {
 	for _, s := range b.stmts {
 		w.WriteString(indent)
-		expand(w, s.form, s.args, s.blocks, indent)
+		form := s.form
+		if w.openCL {
+			form = wrappingAssignment(s)
+		}
+		w.expand(form, s.args, s.blocks, indent)
 		w.WriteByte('\n')
 	}
 }
 
-func expand(w *strings.Builder, form string, args []*expr, blocks []*block, indent string) {
+func (w *printer) expand(form string, args []*expr, blocks []*block, indent string) {
 	for i := 0; i < len(form); i++ {
 		c := form[i]
 		switch {
 		case c == '$':
 			i++
-			args[form[i]-'0'].print(w)
+			w.expr(args[form[i]-'0'])
 		case c == '@':
 			i++
-			blocks[form[i]-'0'].print(w, indent+"\t")
+			w.block(blocks[form[i]-'0'], indent+"\t")
 			w.WriteString(indent)
+		case c == '#':
+			if w.openCL {
+				w.WriteString(".a")
+			}
 		case c == '\n':
 			w.WriteByte('\n')
 			if i+1 < len(form) && form[i+1] != '@' {

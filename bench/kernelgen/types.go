@@ -91,14 +91,17 @@ func (t *typ) hasBool() bool {
 }
 
 // layout is size and alignment in bytes by the rules of std430; GLSL 4.60, 7.6.2.2.
-func (t *typ) layout() (size, align int) {
+func (t *typ) layout() (size, align int) { return t.layoutIf(3) }
+
+// layoutIf is layout with vectors of three of another size, in components.
+func (t *typ) layoutIf(three int) (size, align int) {
 	switch t.kind {
 	case kindArray:
-		s, a := t.elem.layout()
+		s, a := t.elem.layoutIf(three)
 		return t.length * roundUp(s, a), a
 	case kindStruct:
 		for _, f := range t.fields {
-			s, a := f.layout()
+			s, a := f.layoutIf(three)
 			size = roundUp(size, a) + s
 			align = max(align, a)
 		}
@@ -109,7 +112,7 @@ func (t *typ) layout() (size, align int) {
 		unit = 8
 	}
 	if t.n == 3 {
-		return 3 * unit, 4 * unit
+		return three * unit, 4 * unit
 	}
 	return t.n * unit, t.n * unit
 }

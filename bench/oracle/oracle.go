@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"math"
 
+	"capgpu/bench/kernelgen"
 	"capgpu/program"
 )
 
@@ -25,6 +26,8 @@ type Launch struct {
 	BlockFree bool
 	Inline    []byte
 	Bindings  [][]byte // not changed; nil where there is no binding
+	// Kernel is the random kernel whose module this is, if it is one.
+	Kernel *kernelgen.Kernel
 }
 
 // Engine runs launches, one at a time.

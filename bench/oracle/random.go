@@ -53,7 +53,7 @@ func Prepare(k *kernelgen.Kernel, module []byte) (*Launch, error) {
 		SPIRV: module, Manifest: &program.Manifest{Name: "random"},
 		Grid:  program.Dim3{X: k.Grid[0], Y: k.Grid[1], Z: k.Grid[2]},
 		Block: program.Dim3{X: k.Block[0], Y: k.Block[1], Z: k.Block[2]}, BlockFree: k.BlockFree,
-		Inline: k.Inline, Bindings: k.Bindings,
+		Inline: k.Inline, Bindings: k.Bindings, Kernel: k,
 	}
 	for _, c := range k.Constants {
 		if slices.Contains(has, c.ID) {

@@ -63,6 +63,7 @@ func TestRandomKernels(t *testing.T) {
 	if len(drivers) == 0 {
 		t.Logf("lane is compared with itself only: %v", missing)
 	}
+	poclToo := hasPoCL(t)
 	from, count := number(t, "CAPGPU_ORACLE_FROM", 0), number(t, "CAPGPU_ORACLE_KERNELS", 150)
 	c := comparison{long: os.Getenv("CAPGPU_ORACLE_LONG") != ""}
 	end := time.Now().Add(time.Duration(number(t, "CAPGPU_ORACLE_SECONDS", 45)) * time.Second)
@@ -80,23 +81,33 @@ func TestRandomKernels(t *testing.T) {
 				defer e.Close()
 				pipes = append(pipes, e)
 			}
+			var pocl *oracle.PoCL
+			if poclToo {
+				e, err := oracle.OpenPoCL()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer e.Close()
+				pocl = e
+			}
 			for n := next.Add(1) - 1; n < count && c.differ.Load() < 10 && time.Now().Before(end); n = next.Add(1) - 1 {
-				c.kernel(t, from+n, pipes)
+				c.kernel(t, from+n, pipes, pocl)
 			}
 		})
 	}
 	wg.Wait()
-	t.Logf("oracle: %d kernels compared (%d launches), %d differ; %d faults of the first lavapipe, %d beyond the limits, %d that do not compile",
-		c.same.Load(), c.runs.Load(), c.differ.Load(), c.excused.Load(), c.large.Load(), c.invalid.Load())
+	t.Logf("oracle: %d kernels compared (%d launches, %d of them by PoCL), %d differ; %d faults of the first lavapipe, %d beyond the limits, %d that do not compile",
+		c.same.Load(), c.runs.Load(), c.pocl.Load(), c.differ.Load(), c.excused.Load(), c.large.Load(), c.invalid.Load())
 }
 
 // comparison counts what was compared.
 type comparison struct {
-	long                                        bool
-	runs, same, differ, excused, large, invalid atomic.Uint64
+	long                                              bool
+	runs, pocl, same, differ, excused, large, invalid atomic.Uint64
 }
 
-func (c *comparison) kernel(t *testing.T, seed uint64, pipes []*oracle.Lavapipe) {
+func (c *comparison) kernel(t *testing.T, seed uint64, pipes []*oracle.Lavapipe, pocl *oracle.PoCL) {
 	plain, optimised := oracle.Variants[0], oracle.Variants[1]
 	o := options(seed)
 	if o.Shuffle { // Mesa 22.3 has none
@@ -130,6 +141,9 @@ func (c *comparison) kernel(t *testing.T, seed uint64, pipes []*oracle.Lavapipe)
 		runs = append(runs, oracle.Run{Variant: plain, Engine: &oracle.Lane{SubgroupSize: 8, Check: true}})
 	}
 	k := kernelgen.Generate(seed, o)
+	if _, ok := k.OpenCL(); pocl != nil && ok && (c.long || seed%12 < 4) {
+		runs = append(runs, oracle.Run{Variant: plain, Engine: pocl})
+	}
 	c.check(t, k, runs, pipes)
 	if k.BlockFree && (c.long || seed%2 == 0) {
 		c.check(t, k.WithBlock(k.OtherBlock()), runs, pipes)
@@ -166,7 +180,27 @@ func (c *comparison) check(t *testing.T, k *kernelgen.Kernel, runs []oracle.Run,
 	default:
 		c.same.Add(1)
 		c.runs.Add(uint64(len(runs)))
+		if _, ok := runs[len(runs)-1].Engine.(*oracle.PoCL); ok {
+			c.pocl.Add(1)
+		}
 	}
+}
+
+// hasPoCL says whether this machine has PoCL, and logs what it is or that it is not
+// there; with CAPGPU_ORACLE_POCL it has to be there.
+func hasPoCL(t *testing.T) bool {
+	e, err := oracle.OpenPoCL()
+	if err != nil {
+		if os.Getenv("CAPGPU_ORACLE_POCL") != "" {
+			t.Error(err)
+		} else {
+			t.Logf("absent: %v; kernels on PoCL: 0 (CAPGPU_ORACLE_POCL=1 installs it)", err)
+		}
+		return false
+	}
+	defer e.Close()
+	t.Logf("oracle: present: %s", e.Name())
+	return true
 }
 
 func report(t *testing.T, d *oracle.Disagreement) {
