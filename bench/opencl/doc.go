@@ -43,7 +43,9 @@ type Result struct {
 }
 
 // Error names the call and the code of cl.h.
-func (r *Result) Error() string { return strings.TrimSpace(fmt.Sprintf("%s: %d %s", r.Call, r.Code, r.Log)) }
+func (r *Result) Error() string {
+	return strings.TrimSpace(fmt.Sprintf("%s: %d %s", r.Call, r.Code, r.Log))
+}
 
 // reply is a child's answer; the first one, to no job, has Device.
 type reply struct {
