@@ -48,7 +48,7 @@ bench-kernels: ## Measure how fast kernels run here: native bodies against C, an
 	@tools/install-deps.sh go
 	@cd bench && $(GO) run ./kernels $(ARGS)
 
-oracle: ## Compare our engines with Mesa's lavapipe, on the library and on random kernels (CAPGPU_ORACLE_LONG=1: for half an hour)
+oracle: ## Compare our engines with Mesa's lavapipe, and PoCL where it is, on the library and on random kernels (CAPGPU_ORACLE_LONG=1: for half an hour)
 	@tools/install-deps.sh oracle
 	@tools/oracle.sh
 
