@@ -121,7 +121,6 @@ type helper struct {
 type body struct {
 	*helper
 	main    bool
-	args    []val // values that it is handed
 	scope   []val
 	vars    []variableOf
 	sum     spirv.ID // a variable that sums up what it computed
