@@ -120,10 +120,9 @@ func (q *queue) resolveLaunch(j *job, e *ring.Entry) gpuerr.Code {
 	switch {
 	case block != (ring.Dim3{}):
 	case grid == (ring.Dim3{}):
-		g, b := p.info.NaturalGrid(q.spanBytes)
-		j.work.Grid, j.work.Block = backend.Dim3(g), backend.Dim3(b)
+		j.work.Grid, j.work.Block = p.info.NaturalGrid(q.spanBytes)
 	default:
-		j.work.Block = backend.Dim3(p.info.Block)
+		j.work.Block = p.info.Block
 	}
 	return j.checkDims(lim)
 }
@@ -157,7 +156,7 @@ func (j *job) checkDims(lim *backend.Limits) gpuerr.Code {
 	if xy := uint64(b.X) * uint64(b.Y); xy > uint64(lim.MaxThreadsPerBlock) || xy*uint64(b.Z) > uint64(lim.MaxThreadsPerBlock) {
 		return gpuerr.LaunchLimit
 	}
-	if info := j.program.info; !info.BlockFree && b != backend.Dim3(info.Block) {
+	if info := j.program.info; !info.BlockFree && b != info.Block {
 		return gpuerr.LaunchLimit
 	}
 	return gpuerr.None

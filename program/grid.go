@@ -23,7 +23,7 @@ func (i *Info) NaturalGrid(bindingBytes []uint64) (grid, block Dim3) {
 	}
 	perGroup := uint64(i.Grid.PerGroup)
 	if perGroup == 0 {
-		perGroup = max(uint64(block.X)*uint64(block.Y)*uint64(block.Z), 1)
+		perGroup = max(block.Count(), 1)
 	}
 	elements := cover / elementBytes
 	groups := elements / perGroup

@@ -40,6 +40,9 @@ func (a Access) String() string {
 // Dim3 counts in x, y, z.
 type Dim3 struct{ X, Y, Z uint32 }
 
+// Count is the product, for dimensions of which it is known to fit.
+func (d Dim3) Count() uint64 { return uint64(d.X) * uint64(d.Y) * uint64(d.Z) }
+
 // Limits of the profile; docs/program-profile.md.
 const (
 	MaxBundleBytes   = 1 << 20

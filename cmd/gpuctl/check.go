@@ -75,7 +75,7 @@ func (c *checkCmd) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	r := checkResult{Program: w.info.Name, Workgroups: uint64(w.grid.X) * uint64(w.grid.Y) * uint64(w.grid.Z), Findings: []finding{}, Warnings: p.Info.Warnings}
+	r := checkResult{Program: w.info.Name, Workgroups: w.grid.Count(), Findings: []finding{}, Warnings: p.Info.Warnings}
 	for _, f := range worker.Findings() {
 		r.Findings = append(r.Findings, finding{f, f.Kind.String()})
 	}
@@ -106,7 +106,7 @@ func (w *work) execute(ctx context.Context, worker *lane.Worker, i *program.Info
 	l := &lane.Launch{Grid: w.grid, Bindings: w.memory, Inline: w.inline}
 	// In one go: the checker compares workgroups of one Run with each other.
 	defer w.showElapsed("checking " + w.info.Name)()
-	r := worker.Run(l, 0, uint64(w.grid.X)*uint64(w.grid.Y)*uint64(w.grid.Z), &stop)
+	r := worker.Run(l, 0, w.grid.Count(), &stop)
 	if r.Stopped {
 		return outcome.Trap{}, errInterrupted
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -129,11 +128,9 @@ func readManifest(path string) (*program.Manifest, error) {
 	if err != nil {
 		return nil, inputError(err)
 	}
-	d := json.NewDecoder(strings.NewReader(string(text)))
-	d.DisallowUnknownFields()
-	m := &program.Manifest{}
-	if err := d.Decode(m); err != nil {
-		return nil, &hinted{usagef("the manifest %s: %v", path, err), "docs/program-profile.md shows what a manifest may say. Without one, all is taken from the module."}
+	m, refused := program.ParseManifest(text)
+	if refused != nil {
+		return nil, &hinted{usagef("the manifest %s: %s", path, strings.TrimPrefix(refused.Message, "the manifest: ")), "docs/program-profile.md shows what a manifest may say. Without one, all is taken from the module."}
 	}
 	return m, nil
 }

@@ -133,7 +133,7 @@ func (w *work) resolve(i info) error {
 // this launch, or that its results could not be saved.
 func (w *work) checkLaunch() error {
 	grid, block, lim := w.grid, w.block, &w.limits
-	switch threads := uint64(block.X) * uint64(block.Y) * uint64(block.Z); {
+	switch threads := block.Count(); {
 	case max(grid.X, grid.Y, grid.Z) > lim.maxGridDim:
 		return gpuerr.New(gpuerr.LaunchLimit, "--grid %s: the device takes up to %s workgroups in each dimension", w.args.Grid, countText(uint64(lim.maxGridDim)))
 	case max(block.X, block.Y, block.Z) > lim.maxBlockDim:

@@ -36,12 +36,6 @@ type Span struct {
 	IOVA uint64 // as the device sees it
 }
 
-// Dim3 counts in x, y, z.
-type Dim3 struct{ X, Y, Z uint32 }
-
-// Count is the product. The core has checked that it fits.
-func (d Dim3) Count() uint64 { return uint64(d.X) * uint64(d.Y) * uint64(d.Z) }
-
 // Context is what the jobs of one session have in common on the device. A trap is
 // sticky in it: once a job of a context has trapped, the device begins no other
 // job of it, and completes each as Cancelled. The zero value is ready for use.
@@ -93,8 +87,10 @@ type Sink interface {
 	DeviceGone(reason string)
 }
 
-// What is known of a program; package program says it.
+// What is known of a program; package program says it. The core has checked that
+// the count of a job's Dim3 fits.
 type (
+	Dim3        = program.Dim3
 	Access      = program.Access
 	BindingInfo = program.Binding
 	ProgramInfo = program.Info

@@ -43,7 +43,7 @@ func BenchmarkLibrary(b *testing.B) {
 			b.ReportAllocs()
 			before := cpuTime()
 			for b.Loop() {
-				if r := w.Run(l, 0, uint64(grid.X)*uint64(grid.Y)*uint64(grid.Z), nil); r != (Result{}) {
+				if r := w.Run(l, 0, grid.Count(), nil); r != (Result{}) {
 					b.Fatal(r)
 				}
 			}

@@ -36,7 +36,7 @@ func TestLibrary(t *testing.T) {
 				got := c.Fresh()
 				grid := c.Natural()
 				l := &Launch{Grid: grid, Bindings: got, Inline: c.Inline}
-				r := w.Run(l, 0, uint64(grid.X)*uint64(grid.Y)*uint64(grid.Z), nil)
+				r := w.Run(l, 0, grid.Count(), nil)
 				require.Equal(t, outcome.NoTrap, r.Trap.Kind, "%s: %v", c.Name, r.Trap)
 				require.NoError(t, c.Compare(got), "%s", c.Name)
 			}

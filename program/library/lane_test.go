@@ -38,14 +38,12 @@ func admit(t *testing.T, name string) *verify.Program {
 	return p
 }
 
-func groups(g program.Dim3) uint64 { return uint64(g.X) * uint64(g.Y) * uint64(g.Z) }
-
 // run launches a case over fresh bindings, in one piece, or each workgroup by itself
 // on two workers beside each other.
 func run(k *lane.Kernel, c *librarytest.Case, grid program.Dim3, cut bool) ([][]byte, lane.Result) {
 	launch := &lane.Launch{Grid: grid, Bindings: c.Fresh(), Inline: c.Inline}
 	var stop atomic.Uint32
-	all := groups(grid)
+	all := grid.Count()
 	if !cut {
 		return launch.Bindings, k.NewWorker().Run(launch, 0, all, &stop)
 	}
@@ -186,8 +184,8 @@ func TestKernelsOnHugeGrids(t *testing.T) {
 		launch := &lane.Launch{Grid: grid, Bindings: c.Fresh(), Inline: c.Inline}
 		var stop atomic.Uint32
 		w := k.NewWorker()
-		for _, from := range []uint64{0, 4, most - 40, most, 1 << 24, 1 << 32, groups(grid) - 20} {
-			to := min(from+20, groups(grid))
+		for _, from := range []uint64{0, 4, most - 40, most, 1 << 24, 1 << 32, grid.Count() - 20} {
+			to := min(from+20, grid.Count())
 			if from == 0 {
 				to = 4 // 1000 elements
 			}
@@ -213,7 +211,7 @@ func TestKernelsAreClean(t *testing.T) {
 		w := k.NewWorker()
 		for _, c := range librarytest.Cases(name, r, librarytest.Edges(name)) {
 			launch := &lane.Launch{Grid: c.Natural(), Bindings: c.Fresh(), Inline: c.Inline}
-			require.Equal(t, lane.Result{}, w.Run(launch, 0, groups(launch.Grid), &stop), c.Name)
+			require.Equal(t, lane.Result{}, w.Run(launch, 0, launch.Grid.Count(), &stop), c.Name)
 			require.Empty(t, w.Findings(), c.Name)
 		}
 	}
@@ -259,7 +257,7 @@ func races(k *lane.Kernel, name string) bool {
 		if c.Grid != (program.Dim3{}) {
 			grid = c.Grid
 		}
-		w.Run(&lane.Launch{Grid: grid, Bindings: c.Fresh(), Inline: c.Inline}, 0, groups(grid), &stop)
+		w.Run(&lane.Launch{Grid: grid, Bindings: c.Fresh(), Inline: c.Inline}, 0, grid.Count(), &stop)
 		for _, f := range w.Findings() {
 			if f.Kind == outcome.DataRace {
 				return true

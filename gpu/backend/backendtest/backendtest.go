@@ -145,13 +145,8 @@ func (d *device) launch(p backend.Program, inline []byte, spans ...backend.Span)
 	for i, s := range spans {
 		sizes[i] = uint64(len(s.Host))
 	}
-	grid, block := naturalGrid(p, sizes)
+	grid, block := p.Info().NaturalGrid(sizes)
 	return &backend.Job{ID: d.id(), Op: backend.OpLaunch, Program: p, Grid: grid, Block: block, Spans: spans, Inline: inline}
-}
-
-func naturalGrid(p backend.Program, sizes []uint64) (grid, block backend.Dim3) {
-	g, b := p.Info().NaturalGrid(sizes)
-	return backend.Dim3(g), backend.Dim3(b)
 }
 
 // run submits a job and waits for its outcome.

@@ -74,7 +74,7 @@ func testNaturalGrids(t *testing.T, d *device) {
 			for i := range sizes {
 				sizes[i] = bytes
 			}
-			grid, block := naturalGrid(p, sizes)
+			grid, block := p.Info().NaturalGrid(sizes)
 			for _, n := range []uint32{grid.X, grid.Y, grid.Z} {
 				require.Positive(t, n)
 				require.LessOrEqual(t, n, l.MaxGridDim)
@@ -85,7 +85,7 @@ func testNaturalGrids(t *testing.T, d *device) {
 			}
 			require.LessOrEqual(t, block.Count(), uint64(l.MaxThreadsPerBlock))
 		}
-		naturalGrid(p, nil) // must not panic
+		p.Info().NaturalGrid(nil) // must not panic
 	}
 }
 

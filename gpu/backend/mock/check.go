@@ -56,7 +56,7 @@ func checkLaunch(job *backend.Job) error {
 			return tooLarge("block", uint64(n), uint64(limits.MaxBlockDim))
 		}
 	}
-	if !info.BlockFree && job.Block != backend.Dim3(info.Block) {
+	if !info.BlockFree && job.Block != info.Block {
 		return gpuerr.New(gpuerr.LaunchLimit, "program %s is made for workgroups of %v, not %v", info.Name, info.Block, job.Block)
 	}
 	if threads := job.Block.Count(); threads > uint64(limits.MaxThreadsPerBlock) {

@@ -69,7 +69,7 @@ func (r *rig) spin(id backend.JobID) {
 	r.t.Helper()
 	p, err := r.Builtin("spin")
 	require.NoError(r.t, err)
-	require.NoError(r.t, r.Submit(&backend.Job{ID: id, Op: backend.OpLaunch, Program: p, Grid: backend.Dim3{X: 1, Y: 1, Z: 1}, Block: backend.Dim3(p.Info().Block)}))
+	require.NoError(r.t, r.Submit(&backend.Job{ID: id, Op: backend.OpLaunch, Program: p, Grid: backend.Dim3{X: 1, Y: 1, Z: 1}, Block: p.Info().Block}))
 }
 
 // settle waits until the device waits, and returns what the sink was told since

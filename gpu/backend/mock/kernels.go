@@ -61,7 +61,7 @@ var errStopped = errors.New("the job is to end")
 // allocates nothing when that has been run before.
 func (k *kernels) get(s *slot, job *backend.Job, workers int) (*variant, error) {
 	c := job.Program.(*code)
-	f := form{block: program.Dim3(job.Block), shared: job.Shared, check: job.Check}
+	f := form{block: job.Block, shared: job.Shared, check: job.Check}
 	v := c.variant(f)
 	if v == nil {
 		kernel, err := k.compiled(s, c, f)

@@ -165,7 +165,7 @@ func TestCompilingEndsWithItsJob(t *testing.T) {
 	p, err := d.Builtin("matmul_tiled_f32")
 	require.NoError(t, err)
 	k := &d.kernels
-	job := &backend.Job{Program: p, Block: backend.Dim3(p.Info().Block), Check: true}
+	job := &backend.Job{Program: p, Block: p.Info().Block, Check: true}
 	stopped := &slot{stopped: make(chan struct{}, 1)}
 	stopped.askToStop(stopCancel)
 	_, err = k.get(stopped, job, 1)
@@ -209,7 +209,7 @@ func TestReleasedProgramsAreForgotten(t *testing.T) {
 	require.NoError(t, d.Start(told))
 	one := backend.Dim3{X: 1, Y: 1, Z: 1}
 	run := func(p backend.Program) {
-		require.NoError(t, d.Submit(&backend.Job{ID: 1, Op: backend.OpLaunch, Program: p, Grid: one, Block: backend.Dim3(p.Info().Block)}))
+		require.NoError(t, d.Submit(&backend.Job{ID: 1, Op: backend.OpLaunch, Program: p, Grid: one, Block: p.Info().Block}))
 		require.Equal(t, "ok", <-told)
 	}
 	loaded := func(constants int) *code {
@@ -228,7 +228,7 @@ func TestReleasedProgramsAreForgotten(t *testing.T) {
 	run(loaded(20))
 	spin, err := d.Builtin("spin")
 	require.NoError(t, err)
-	require.NoError(t, d.Submit(&backend.Job{ID: 2, Op: backend.OpLaunch, Program: spin, Grid: one, Block: backend.Dim3(spin.Info().Block)}))
+	require.NoError(t, d.Submit(&backend.Job{ID: 2, Op: backend.OpLaunch, Program: spin, Grid: one, Block: spin.Info().Block}))
 	small.Release()
 	d.Cancel(2)
 	require.Equal(t, "cancelled", <-told)

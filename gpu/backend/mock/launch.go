@@ -3,7 +3,6 @@ package mock
 import (
 	"capgpu/gpu/backend"
 	"capgpu/outcome"
-	"capgpu/program"
 	"capgpu/program/lane"
 )
 
@@ -79,7 +78,7 @@ func (t *task) launched(job *backend.Job) result {
 
 // prepareBody sets up a fast body. It is false if that cannot do this launch.
 func (t *task) prepareBody(c *code, job *backend.Job) bool {
-	t.call.Grid, t.call.Block = program.Dim3(job.Grid), program.Dim3(job.Block)
+	t.call.Grid, t.call.Block = job.Grid, job.Block
 	t.call.Bindings, t.call.Inline = t.bindings[:len(job.Spans)], job.Inline
 	items, ok := c.body.Items(&t.call)
 	if !ok {
@@ -101,7 +100,7 @@ func bodyBlock(t *task, _ int, lo, hi uint64) bool {
 
 // prepareLanes sets up the lane engine. Items are workgroups.
 func (t *task) prepareLanes(v *variant, job *backend.Job) {
-	t.work.Grid = program.Dim3(job.Grid)
+	t.work.Grid = job.Grid
 	t.work.Bindings, t.work.Inline = t.bindings[:len(job.Spans)], job.Inline
 	t.members, t.kernel = v.workers, laneBlock
 	t.items = job.Grid.Count()

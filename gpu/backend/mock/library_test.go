@@ -37,7 +37,7 @@ func TestLibrary(t *testing.T) {
 				p, err := e.Builtin(name)
 				require.NoError(t, err)
 				got := c.Fresh()
-				job := &backend.Job{ID: 1, Op: backend.OpLaunch, Program: p, Grid: backend.Dim3(c.Natural()), Block: backend.Dim3(p.Info().Block), Inline: c.Inline}
+				job := &backend.Job{ID: 1, Op: backend.OpLaunch, Program: p, Grid: c.Natural(), Block: p.Info().Block, Inline: c.Inline}
 				for _, b := range got {
 					job.Spans = append(job.Spans, backend.Span{Host: b})
 				}
@@ -73,7 +73,7 @@ func TestEndlessProgramStops(t *testing.T) {
 	require.NoError(t, err)
 	best := time.Hour
 	for _, grid := range []uint32{1, 1, 100, 100, 65535, 65535} {
-		job := &backend.Job{ID: 1, Op: backend.OpLaunch, Program: p, Grid: backend.Dim3{X: grid, Y: 1, Z: 1}, Block: backend.Dim3(p.Info().Block)}
+		job := &backend.Job{ID: 1, Op: backend.OpLaunch, Program: p, Grid: backend.Dim3{X: grid, Y: 1, Z: 1}, Block: p.Info().Block}
 		require.NoError(t, d.Submit(job))
 		time.Sleep(3 * time.Millisecond)
 		began := time.Now()

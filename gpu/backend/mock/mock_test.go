@@ -52,7 +52,7 @@ func launch(tb testing.TB, d *mock.Device, name string, inline []byte, spans ...
 		sizes[i] = uint64(len(s.Host))
 	}
 	grid, block := p.Info().NaturalGrid(sizes)
-	return &backend.Job{ID: 1, Op: backend.OpLaunch, Program: p, Grid: backend.Dim3(grid), Block: backend.Dim3(block), Spans: spans, Inline: inline}
+	return &backend.Job{ID: 1, Op: backend.OpLaunch, Program: p, Grid: grid, Block: block, Spans: spans, Inline: inline}
 }
 
 func TestLogIsBoundedAndTells(t *testing.T) {
@@ -254,7 +254,7 @@ func TestChecked(t *testing.T) {
 		run := func(p backend.Program, check bool, spans ...backend.Span) outcome.Outcome {
 			job := &backend.Job{
 				ID: 1, Op: backend.OpLaunch, Program: p, Check: check, Spans: spans,
-				Grid: backend.Dim3{X: 100, Y: 1, Z: 1}, Block: backend.Dim3(p.Info().Block),
+				Grid: backend.Dim3{X: 100, Y: 1, Z: 1}, Block: p.Info().Block,
 			}
 			for i := range mem {
 				mem[i] = byte(i >> 2)

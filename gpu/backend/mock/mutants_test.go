@@ -58,7 +58,7 @@ func TestMutants(t *testing.T) {
 		job := &backend.Job{
 			ID: backend.JobID(i + 1), Op: backend.OpLaunch, Program: p, Check: r.IntN(8) == 0,
 			Grid:  backend.Dim3{X: 1 + r.Uint32N(3), Y: 1, Z: 1},
-			Block: backend.Dim3(info.Block), Inline: make([]byte, info.InlineBytes),
+			Block: info.Block, Inline: make([]byte, info.InlineBytes),
 		}
 		for b := range job.Inline {
 			if r.IntN(4) == 0 {
