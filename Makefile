@@ -5,7 +5,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps build test lint generate kernels run-gpu-mock fuzz-short oracle clean
+.PHONY: help deps build test test-hardware lint generate kernels run-gpu-mock run-gpu-edu fuzz-short bench bench-docs bench-hw oracle clean
 
 COMMANDS := device-manager gpu-service gpu-mock gpu-gate gpuctl
 GO       ?= go
@@ -20,9 +20,13 @@ build: ## Build the static commands into bin/
 	@tools/install-deps.sh go
 	@tools/build.sh bin $(COMMANDS)
 
-test: ## Run every test: vet, unit tests with -race, short fuzzing, C++ client, smoke guest
+test: ## Run every test: vet, unit tests with -race, short fuzzing, C++ client, virtual machines
 	@tools/install-deps.sh test vm
 	@tools/test.sh
+
+test-hardware: ## Of the tests, those that need real PCI functions, in virtual machines: vfio, IOMMU, edu, sandbox, kills (6 minutes)
+	@tools/install-deps.sh test vm
+	CAPGPU_REQUIRE_VM=1 $(GO) test -count=1 -timeout=20m -v ./qemu/... -run Hardware
 
 lint: ## Check formatting, and run vet, staticcheck and checklocks
 	@tools/install-deps.sh go
@@ -40,13 +44,38 @@ run-gpu-mock: ## Boot the service in a virtual machine and watch it prove itself
 	@tools/install-deps.sh vm
 	@$(GO) run ./qemu/cmd/smoke $(if $(BREAK),-break=$(BREAK))
 
+run-gpu-edu: ## Boot it on real hardware (two edu functions behind an IOMMU) in a virtual machine and watch it: tenants, a hostile driver, kills, removal (BREAK=bit|bystander|scrub|policy|unplug|leak: see it fail; KILLS=100, SEED=N)
+	@tools/install-deps.sh vm
+	@$(GO) run ./qemu/cmd/hw $(if $(BREAK),-break=$(BREAK)) $(if $(KILLS),-kills=$(KILLS)) $(if $(SEED),-seed=$(SEED))
+
 fuzz-short: ## Run every fuzz target for a few seconds (FUZZTIME=3s)
 	@tools/install-deps.sh go
 	@tools/fuzz-short.sh
 
+bench: ## Measure the data plane beside its peers: one table (ARGS="-json", "-pairs 1000", "-help"; bench-P1, P2, P3, P6, P7, P12: one figure; bench-docs: docs/performance.md anew)
+	@tools/install-deps.sh go
+	@tools/build.sh bin $(COMMANDS) >&2
+	@cd bench && $(GO) run ./dataplane -out ../.cache/bench.json $(ARGS)
+
+bench-P%:
+	@tools/install-deps.sh go
+	@tools/build.sh bin $(COMMANDS) >&2
+	@cd bench && $(GO) run ./dataplane $(ARGS) P$*
+
+bench-docs: override ARGS += -docs ../docs
+bench-docs: bench
+
 bench-kernels: ## Measure how fast kernels run here: native bodies against C, and the lane engine (ARGS="-json": as JSON)
 	@tools/install-deps.sh go
 	@cd bench && $(GO) run ./kernels $(ARGS)
+
+bench-hw: ## Measure what the service costs over the bare kernel, on a device in a virtual machine (ARGS="-json", "-pairs 1000"; bench-hw-irq, bench-hw-map, bench-hw-ioctls: one figure)
+	@tools/install-deps.sh vm
+	@$(GO) run ./qemu/cmd/bench-hw $(ARGS)
+
+bench-hw-%:
+	@tools/install-deps.sh vm
+	@$(GO) run ./qemu/cmd/bench-hw $(ARGS) $*
 
 oracle: ## Compare our engines with Mesa's lavapipe, and PoCL where it is, on the library and on random kernels (CAPGPU_ORACLE_LONG=1: for half an hour)
 	@tools/install-deps.sh oracle

@@ -255,7 +255,7 @@ func TestRefusedAndFailedCommands(t *testing.T) {
 	}
 	d, err := s.Describe(ctx)
 	require.NoError(t, err)
-	require.Equal(t, done[2].Outcome.Trap, d.Trap)
+	require.Equal(t, done[2].Outcome, d.Poisoned)
 	_, err = b.ReadAt(make([]byte, 4096), 0)
 	require.NoError(t, err)
 	require.NoError(t, trap.Close(ctx))

@@ -28,7 +28,7 @@ func description(d control.Description) Description {
 		SubgroupSize:       d.SubgroupSize,
 		Facet:              Facet(d.Facet),
 		Programs:           d.Programs,
-		Trap:               d.Trap.Trap,
+		Poisoned:           d.Poisoned,
 		Checked:            d.Checked,
 	}
 }

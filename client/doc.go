@@ -45,13 +45,18 @@
 // program where one must not spoil another's work. Conn.OpenChecked opens a session in
 // which races between lanes trap as well.
 //
+// So does work whose device reached for memory that it was not granted: it ends
+// failed, with cause iommuFault. Where that becomes known only after the work was told
+// to be ok (docs/errors.md says when), Description.Poisoned tells of it, and the next
+// call.
+//
 // # Ends
 //
 // Objects belong to their session and end with it. Session.Done is closed when
 // that happens and Session.Err says why: gpuerr.Closed after Session.Close,
 // gpuerr.Revoked when the service or an ancestor session ended it, and
-// gpuerr.Disconnected when the driver died; from then on every method of the
-// session and its objects fails with that error, and whoever waits is woken.
+// gpuerr.DeviceLost when the device is gone, and gpuerr.Disconnected when the driver
+// died; from then on every method of the session and its objects fails with that error, and whoever waits is woken.
 // Conn.NextState tells when a successor driver is ready; then open a session
 // anew: sessions never come back.
 //

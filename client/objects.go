@@ -130,7 +130,7 @@ func (f *Fence) parseState(body []byte) (FenceState, error) {
 	if err != nil {
 		return FenceState{}, err
 	}
-	f.s.noticeTrap(r.Outcome)
+	f.s.noticePoison(r.Outcome)
 	return FenceState{Reached: r.Reached, Promised: r.Promised, Outcome: r.Outcome}, nil
 }
 

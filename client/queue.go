@@ -196,7 +196,7 @@ func (q *Queue) Completions(ctx context.Context, out []Completion) (int, error) 
 			out[i].Err = refusal(c)
 		}
 		if c.Outcome.Cause != outcome.NoCause {
-			q.s.noticeTrap(c.Outcome)
+			q.s.noticePoison(c.Outcome)
 		}
 	}
 	return n, nil

@@ -101,9 +101,9 @@ type Description struct {
 	MaxQueueEntries    uint32
 	SubgroupSize       uint32
 	Facet              Facet
-	Programs           []string     // names that OpenProgram takes
-	Trap               outcome.Trap // what poisoned the session; Kind NoTrap: nothing has
-	Checked            bool         // see Policy.Check
+	Programs           []string        // names that OpenProgram takes
+	Poisoned           outcome.Outcome // what poisoned the session; pending: nothing has
+	Checked            bool            // see Policy.Check
 }
 
 // BudgetEntry is one resource of the session's ledger account.

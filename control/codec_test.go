@@ -11,6 +11,7 @@ import (
 
 	"capgpu/gpuerr"
 	"capgpu/ledger"
+	"capgpu/outcome"
 )
 
 func (s *sample) name() string {
@@ -110,13 +111,16 @@ func TestParseRefuses(t *testing.T) {
 		{"access 0", TypeOpenProgram, true, ProgramReply{Handle: 1, Info: ProgramInfo{Bindings: []BindingInfo{{}}}}.AppendTo(nil), "access"},
 		{"access 4", TypeOpenProgram, true, ProgramReply{Handle: 1, Info: ProgramInfo{Bindings: []BindingInfo{{Access: 4}}}}.AppendTo(nil), "access"},
 		{"outcome kind", TypeFenceWait, true, poke(fence, 16, 8), "outcome"},
-		{"outcome cause", TypeFenceWait, true, poke(fence, 17, 11), "outcome"},
+		{"outcome cause", TypeFenceWait, true, poke(fence, 17, byte(outcome.IOMMUFault)+1), "outcome"},
 		{"outcome trap", TypeFenceWait, true, poke(fence, 18, 9), "outcome"},
 		{"outcome zero byte", TypeFenceWait, true, poke(fence, 19, 1), "zero"},
 		{"outcome zero word", TypeFenceWait, true, poke(fence, 22, 1), "zero"},
 		{"body where none belongs", TypePing, false, []byte{0}, "left"},
 		{"long status request", TypeDriverStatus, false, make([]byte, MaxMessageBytes), "longer"},
 		{"long status reply", TypeStatus, true, make([]byte, MaxLongBytes-HeaderBytes+1), "longer"},
+		{"fault access 0", TypeDeviceFault, false, DeviceFaultRequest{Count: 1}.AppendTo(nil), "access"},
+		{"fault access 3", TypeDeviceFault, false, DeviceFaultRequest{Access: 3, Count: 1}.AppendTo(nil), "access"},
+		{"no fault", TypeDeviceFault, false, DeviceFaultRequest{Access: FaultRead}.AppendTo(nil), "count"},
 		{"unknown type", 999, false, nil, "no such message"},
 	} {
 		err := CheckBody(c.typ, c.reply, c.body)

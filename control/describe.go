@@ -17,7 +17,7 @@ type Description struct {
 	MaxQueueEntries    uint32
 	SubgroupSize       uint32
 	Facet              uint32
-	Trap               outcome.Outcome // failed: trap, if one poisoned the session; else pending
+	Poisoned           outcome.Outcome // failed: what poisoned the session; else pending
 	Checked            bool
 	Programs           []string
 }
@@ -31,7 +31,7 @@ func (m Description) AppendTo(b []byte) []byte {
 		m.MaxBindings, m.MaxInlineBytes, m.MaxQueueEntries, m.SubgroupSize, m.Facet} {
 		b = appendU32(b, v)
 	}
-	b = appendBool(appendOutcome(b, m.Trap), m.Checked)
+	b = appendBool(appendOutcome(b, m.Poisoned), m.Checked)
 	return appendNames(b, m.Programs)
 }
 
@@ -49,7 +49,7 @@ func (m *Description) decode(r *reader) {
 	m.MaxQueueEntries = r.u32("maxQueueEntries")
 	m.SubgroupSize = r.u32("subgroupSize")
 	m.Facet = r.enum(maxFacet, "facet")
-	m.Trap = r.outcome()
+	m.Poisoned = r.outcome()
 	m.Checked = r.flag("checked")
 	m.Programs = r.names("programs")
 }

@@ -134,3 +134,13 @@ func (m *SetLimitsRequest) decode(r *reader) {
 
 // ParseSetLimitsRequest is strict.
 func ParseSetLimitsRequest(b []byte) (SetLimitsRequest, error) { return parse[SetLimitsRequest](b) }
+
+// SettleFaultsReply says for how long, by now, no report of a fault of the driver's
+// device was left out.
+type SettleFaultsReply struct{ CompleteNanos uint64 }
+
+func (m SettleFaultsReply) AppendTo(b []byte) []byte { return appendU64(b, m.CompleteNanos) }
+func (m *SettleFaultsReply) decode(r *reader)        { m.CompleteNanos = r.u64("completeNanos") }
+
+// ParseSettleFaultsReply is strict.
+func ParseSettleFaultsReply(b []byte) (SettleFaultsReply, error) { return parse[SettleFaultsReply](b) }

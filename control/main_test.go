@@ -136,7 +136,7 @@ var samples = []sample{
 	{TypeDescribe, false, Empty{}, as(ParseEmpty)},
 	{TypeDescribe, true, Description{Device: aDevice, HangBoundNanos: 1, MaxDeadlineNanos: 2, MaxBufferBytes: 3,
 		MaxThreadsPerBlock: 4, MaxBlockDim: 5, MaxGridDim: 6, MaxSharedBytes: 7, MaxBindings: 8, MaxInlineBytes: 9,
-		MaxQueueEntries: 10, SubgroupSize: 11, Facet: 1, Trap: aTrap, Checked: true, Programs: []string{"fill_u32", "vecadd_f32"}}, as(ParseDescription)},
+		MaxQueueEntries: 10, SubgroupSize: 11, Facet: 1, Poisoned: aTrap, Checked: true, Programs: []string{"fill_u32", "vecadd_f32"}}, as(ParseDescription)},
 	{TypeBudget, false, Empty{}, as(ParseEmpty)},
 	{TypeBudget, true, BudgetReply{Entries: []BudgetEntry{{Class: 1, Used: 2, Limit: 3, Peak: 4}, {Class: 14, Limit: math.MaxUint64}}}, as(ParseBudgetReply)},
 	{TypeCreateBuffer, false, CreateBufferRequest{Bytes: 4096, Usage: 5}, as(ParseCreateBufferRequest)},
@@ -183,6 +183,12 @@ var samples = []sample{
 	{TypePing, true, Empty{}, as(ParseEmpty)},
 	{TypeSetLimits, false, SetLimitsRequest{Tenant: "alice", Limits: []Limit{{Class: 14, Amount: 9}}}, as(ParseSetLimitsRequest)},
 	{TypeSetLimits, true, Empty{}, as(ParseEmpty)},
+	{TypeDeviceFault, false, DeviceFaultRequest{IOVA: 0x900000, Access: FaultWrite, Count: 3, Reason: "PTE Write access is not set"}, as(ParseDeviceFaultRequest)},
+	{TypeDeviceFault, true, Empty{}, as(ParseEmpty)},
+	{TypeSettleFaults, false, Empty{}, as(ParseEmpty)},
+	{TypeSettleFaults, true, SettleFaultsReply{CompleteNanos: 5}, as(ParseSettleFaultsReply)},
+	{TypeDeviceGone, false, DeviceGoneRequest{Reason: "it was unplugged"}, as(ParseDeviceGoneRequest)},
+	{TypeDeviceGone, true, Empty{}, as(ParseEmpty)},
 }
 
 var anError = &gpuerr.Error{Code: gpuerr.Quota, Resource: "deviceMemory", Asked: 1 << 20, Available: 4096, Msg: "close a buffer first"}

@@ -44,6 +44,9 @@ const (
 	TypeShutdown     MsgType = 67
 	TypePing         MsgType = 68
 	TypeSetLimits    MsgType = 69
+	TypeDeviceFault  MsgType = 70
+	TypeSettleFaults MsgType = 71
+	TypeDeviceGone   MsgType = 72
 )
 
 // Bounds of the wire.
@@ -106,6 +109,9 @@ var layouts = map[MsgType]*layout{
 	TypeShutdown:     {name: "Shutdown", request: body[Empty], reply: body[Empty]},
 	TypePing:         {name: "Ping", request: body[Empty], reply: body[Empty]},
 	TypeSetLimits:    {name: "SetLimits", request: body[SetLimitsRequest], reply: body[Empty]},
+	TypeDeviceFault:  {name: "DeviceFault", request: body[DeviceFaultRequest], reply: body[Empty]},
+	TypeSettleFaults: {name: "SettleFaults", request: body[Empty], reply: body[SettleFaultsReply]},
+	TypeDeviceGone:   {name: "DeviceGone", request: body[DeviceGoneRequest], reply: body[Empty]},
 }
 
 // Known reports whether t is a message of docs/wire.md.

@@ -14,10 +14,12 @@ package ddf
 import (
 	"context"
 	"time"
+
+	"capgpu/iommu"
 )
 
 // IOVA is an address as the device sees it.
-type IOVA uint64
+type IOVA = iommu.IOVA
 
 // PageBytes is the granule of every DMA allocation and mapping.
 const PageBytes = 4096
@@ -56,6 +58,17 @@ type DeviceMmio interface {
 	// a window that is otherwise read-only. doorbell is its offset in the window.
 	Ring(doorbell uint64, v uint32) error
 	Close() error
+}
+
+// WindowSpec describes one window of one memory BAR.
+type WindowSpec struct {
+	Bar    uint32
+	Offset uint64 // of the window in the BAR; a multiple of PageBytes
+	Bytes  uint64
+	// Writable lets the driver write all of it. A window of real hardware that is not
+	// writable is reached by calls to the manager only, which knows the doorbells.
+	Writable  bool
+	Doorbells []uint64 // offsets in the window that Ring may write
 }
 
 // DMAPool hands out memory that the device can reach.

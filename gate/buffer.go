@@ -15,10 +15,9 @@ const maxTransferBytes = 64 << 10
 
 // buffer implements GpuBuffer.
 type buffer struct {
-	s    *session
-	id   uint32
-	mem  *client.Buffer
-	gate *rpcguard.Gate
+	object
+	id  uint32
+	mem *client.Buffer
 }
 
 func (s *session) CreateBuffer(ctx context.Context, call schema.GpuMemorySession_createBuffer) error {
@@ -46,14 +45,11 @@ func (s *session) CreateBuffer(ctx context.Context, call schema.GpuMemorySession
 	if err != nil {
 		return err
 	}
-	b := &buffer{s: s, id: id, mem: mem, gate: s.gate.NewChild()}
-	s.mu.Lock()
-	s.buffers[id] = b
-	s.mu.Unlock()
+	b := &buffer{object: s.newObject("buffer", mem), id: id, mem: mem}
+	b.forget = s.buffers.add(id, b)
 	return res.SetBuffer(schema.GpuBuffer(s.export(rpcguard.Spec{
 		Name: "GpuBuffer", Gate: b.gate, Impl: b, Ends: "close",
-		Methods:  schema.GpuBuffer_Methods(nil, b),
-		Shutdown: func() { _ = b.close(context.Background()) },
+		Methods: schema.GpuBuffer_Methods(nil, b), Shutdown: b.shutdown,
 	})))
 }
 
@@ -74,33 +70,12 @@ func parseUsage(words string) (client.Usage, error) {
 	return usage, nil
 }
 
-// buffer finds an id of this session. field names the argument in the error.
-func (s *session) buffer(id uint32, field string) (*buffer, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	b := s.buffers[id]
-	if b == nil {
-		return nil, gpuerr.New(gpuerr.Stale, "%s: no buffer of this session has the id %d", field, id)
-	}
-	return b, nil
-}
-
 func (s *session) DestroyBuffer(ctx context.Context, call schema.GpuMemorySession_destroyBuffer) error {
-	b, err := s.buffer(call.Args().Buffer(), "buffer")
+	b, err := s.buffers.find(call.Args().Buffer(), "buffer")
 	if err != nil {
 		return err
 	}
 	return b.close(ctx)
-}
-
-// close is idempotent.
-func (b *buffer) close(ctx context.Context) error {
-	b.s.mu.Lock()
-	delete(b.s.buffers, b.id)
-	b.s.mu.Unlock()
-	err := b.mem.Close(ctx)
-	b.gate.Revoke(gpuerr.New(gpuerr.Closed, "the buffer was closed"))
-	return err
 }
 
 func (b *buffer) Close(ctx context.Context, _ schema.GpuBuffer_close) error { return b.close(ctx) }

@@ -94,11 +94,11 @@ func (s *session) readCommand(ctx context.Context, b *batch, in schema.Command) 
 		b.commands = append(b.commands, launch)
 	case schema.Command_Which_copy:
 		c := in.Copy()
-		dst, err := s.buffer(c.Dst(), "dst")
+		dst, err := s.buffers.find(c.Dst(), "dst")
 		if err != nil {
 			return err
 		}
-		src, err := s.buffer(c.Src(), "src")
+		src, err := s.buffers.find(c.Src(), "src")
 		if err != nil {
 			return err
 		}
@@ -110,7 +110,7 @@ func (s *session) readCommand(ctx context.Context, b *batch, in schema.Command) 
 		b.commands = append(b.commands, cmd)
 	case schema.Command_Which_fill:
 		f := in.Fill()
-		buf, err := s.buffer(f.Buffer(), "buffer")
+		buf, err := s.buffers.find(f.Buffer(), "buffer")
 		if err != nil {
 			return err
 		}
@@ -119,7 +119,7 @@ func (s *session) readCommand(ctx context.Context, b *batch, in schema.Command) 
 		}
 		b.commands = append(b.commands, &client.Fill{Buffer: buf.mem, Off: f.FillOffset(), Bytes: f.FillLength(), Pattern: f.Pattern(), Deadline: deadline})
 	case schema.Command_Which_signal:
-		f, err := s.fence(in.Signal().Fence(), "fence")
+		f, err := s.fences.find(in.Signal().Fence(), "fence")
 		if err != nil {
 			return err
 		}
@@ -127,7 +127,7 @@ func (s *session) readCommand(ctx context.Context, b *batch, in schema.Command) 
 		b.promises = append(b.promises, promised{f, value, "commands.signal.value"})
 		b.commands = append(b.commands, &client.Signal{Fence: f.line, Value: value})
 	case schema.Command_Which_wait:
-		f, err := s.fence(in.Wait().WaitFence(), "waitFence")
+		f, err := s.fences.find(in.Wait().WaitFence(), "waitFence")
 		if err != nil {
 			return err
 		}
@@ -197,7 +197,7 @@ func (s *session) readBindings(list schema.Binding_List) ([]client.Binding, erro
 	bindings := make([]client.Binding, list.Len())
 	for i := range bindings {
 		in := list.At(i)
-		b, err := s.buffer(in.Buffer(), "bindings.buffer")
+		b, err := s.buffers.find(in.Buffer(), "bindings.buffer")
 		if err != nil {
 			return nil, err
 		}

@@ -15,10 +15,9 @@ import (
 
 // fence implements GpuFence.
 type fence struct {
-	s    *session
+	object
 	id   uint32
 	line *client.Fence
-	gate *rpcguard.Gate
 
 	mu sync.Mutex
 	// promised is the last value that was signalled or queued to be, here.
@@ -39,26 +38,12 @@ func (s *session) CreateFence(ctx context.Context, call schema.GpuMemorySession_
 	if err != nil {
 		return err
 	}
-	f := &fence{s: s, id: id, line: line, gate: s.gate.NewChild()}
-	s.mu.Lock()
-	s.fences[id] = f
-	s.mu.Unlock()
+	f := &fence{object: s.newObject("fence", line), id: id, line: line}
+	f.forget = s.fences.add(id, f)
 	return res.SetFence(schema.GpuFence(s.export(rpcguard.Spec{
 		Name: "GpuFence", Gate: f.gate, Impl: f, Ends: "close",
-		Methods:  schema.GpuFence_Methods(nil, f),
-		Shutdown: func() { _ = f.close(context.Background()) },
+		Methods: schema.GpuFence_Methods(nil, f), Shutdown: f.shutdown,
 	})))
-}
-
-// fence finds an id of this session. field names the argument in the error.
-func (s *session) fence(id uint32, field string) (*fence, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	f := s.fences[id]
-	if f == nil {
-		return nil, gpuerr.New(gpuerr.Stale, "%s: no fence of this session has the id %d", field, id)
-	}
-	return f, nil
 }
 
 // fenceArgument is the fence behind a capability; nil for a null one.
@@ -74,16 +59,6 @@ func (s *session) fenceArgument(c schema.GpuFence, field string) (*fence, error)
 		return nil, gpuerr.New(gpuerr.Invalid, "%s: a fence of another session", field)
 	}
 	return f, nil
-}
-
-// close is idempotent.
-func (f *fence) close(ctx context.Context) error {
-	f.s.mu.Lock()
-	delete(f.s.fences, f.id)
-	f.s.mu.Unlock()
-	err := f.line.Close(ctx)
-	f.gate.Revoke(gpuerr.New(gpuerr.Closed, "the fence was closed"))
-	return err
 }
 
 func (f *fence) Close(ctx context.Context, _ schema.GpuFence_close) error { return f.close(ctx) }

@@ -15,9 +15,8 @@ const maxCompletions = 64
 
 // queue implements GpuQueue.
 type queue struct {
-	s    *session
+	object
 	ring *client.Queue
-	gate *rpcguard.Gate
 	// collecting is held by the one call of completions that waits.
 	collecting chan struct{}
 }
@@ -31,11 +30,10 @@ func (s *session) CreateQueue(ctx context.Context, call schema.GpuSession_create
 	if err != nil {
 		return err
 	}
-	q := &queue{s: s, ring: ring, gate: s.gate.NewChild(), collecting: make(chan struct{}, 1)}
+	q := &queue{object: s.newObject("queue", ring), ring: ring, collecting: make(chan struct{}, 1)}
 	return res.SetQueue(schema.GpuQueue(s.export(rpcguard.Spec{
 		Name: "GpuQueue", Gate: q.gate, Impl: q, Ends: "close",
-		Methods:  schema.GpuQueue_Methods(nil, q),
-		Shutdown: func() { _ = q.close(context.Background()) },
+		Methods: schema.GpuQueue_Methods(nil, q), Shutdown: q.shutdown,
 	})))
 }
 
@@ -107,13 +105,6 @@ func (q *queue) collect(ctx context.Context, out []client.Completion) (int, erro
 
 func (q *queue) Cancel(ctx context.Context, _ schema.GpuQueue_cancel) error {
 	return q.ring.Cancel(ctx)
-}
-
-// close is idempotent.
-func (q *queue) close(ctx context.Context) error {
-	err := q.ring.Close(ctx)
-	q.gate.Revoke(gpuerr.New(gpuerr.Closed, "the queue was closed"))
-	return err
 }
 
 func (q *queue) Close(ctx context.Context, _ schema.GpuQueue_close) error { return q.close(ctx) }

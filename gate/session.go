@@ -23,6 +23,9 @@ type session struct {
 	gate        *rpcguard.Gate
 	line        rpcguard.Line // of the session and all made from it
 
+	buffers ids[buffer]
+	fences  ids[fence]
+
 	submitMu sync.Mutex
 	// queue is the default queue, once it is needed.
 	// +checklocks:submitMu
@@ -32,10 +35,6 @@ type session struct {
 	// refs counts the capabilities of the session and of all made from it.
 	// +checklocks:mu
 	refs int
-	// +checklocks:mu
-	buffers map[uint32]*buffer
-	// +checklocks:mu
-	fences map[uint32]*fence
 	// named are the programs that launchKernel has opened.
 	// +checklocks:mu
 	named map[string]*client.Program
@@ -48,8 +47,8 @@ type session struct {
 func (g *gate) newSession(ctx context.Context, opened *client.Session, parent *session) (*session, error) {
 	s := &session{
 		g: g, client: opened, parent: parent,
-		buffers: make(map[uint32]*buffer),
-		fences:  make(map[uint32]*fence),
+		buffers: ids[buffer]{noun: "buffer"},
+		fences:  ids[fence]{noun: "fence"},
 		named:   make(map[string]*client.Program),
 		handed:  make(map[*program]*client.Program),
 	}
@@ -284,7 +283,10 @@ func putDescription(out schema.Description, d client.Description) error {
 	if err != nil {
 		return err
 	}
-	putTrap(trap, d.Trap)
+	putTrap(trap, d.Poisoned.Trap)
+	if err := putOutcome(out.NewPoisoned, d.Poisoned, nil); err != nil {
+		return err
+	}
 	device, err := out.NewDevice()
 	if err != nil {
 		return err

@@ -37,11 +37,11 @@ func runDrain(q *client.Queue) {
 
 func (s *session) SubmitMemcpy(ctx context.Context, call schema.GpuMemorySession_submitMemcpy) error {
 	args := call.Args()
-	dst, err := s.buffer(args.Dst(), "dst")
+	dst, err := s.buffers.find(args.Dst(), "dst")
 	if err != nil {
 		return err
 	}
-	src, err := s.buffer(args.Src(), "src")
+	src, err := s.buffers.find(args.Src(), "src")
 	if err != nil {
 		return err
 	}
@@ -57,7 +57,7 @@ func (s *session) SubmitMemcpy(ctx context.Context, call schema.GpuMemorySession
 }
 
 func (s *session) SubmitFenceWait(ctx context.Context, call schema.GpuMemorySession_submitFenceWait) error {
-	f, err := s.fence(call.Args().Fence(), "fence")
+	f, err := s.fences.find(call.Args().Fence(), "fence")
 	if err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func (s *session) SubmitFenceWait(ctx context.Context, call schema.GpuMemorySess
 }
 
 func (s *session) SubmitFenceSignal(ctx context.Context, call schema.GpuMemorySession_submitFenceSignal) error {
-	f, err := s.fence(call.Args().Fence(), "fence")
+	f, err := s.fences.find(call.Args().Fence(), "fence")
 	if err != nil {
 		return err
 	}
@@ -150,7 +150,7 @@ func (s *session) LaunchKernel(ctx context.Context, call schema.GpuSession_launc
 	}
 	bindings := make([]client.Binding, ids.Len())
 	for i := range bindings {
-		b, err := s.buffer(ids.At(i), "bufferList")
+		b, err := s.buffers.find(ids.At(i), "bufferList")
 		if err != nil {
 			return err
 		}

@@ -218,6 +218,14 @@ func TestTrapIsAnOutcome(t *testing.T) {
 	status, err := await(r, poll, release).Status()
 	require.NoError(t, err)
 	require.Equal(t, "failed", status)
+
+	described, release := s.Describe(r.ctx, nil)
+	d, err := await(r, described, release).Description()
+	require.NoError(t, err)
+	poisoned, err := d.Poisoned()
+	require.NoError(t, err)
+	require.Equal(t, schema.OutcomeKind_failed, poisoned.Kind(), "the session tells what poisoned it")
+	require.Equal(t, schema.OutcomeCause_trap, poisoned.Cause())
 }
 
 func TestQueue(t *testing.T) {

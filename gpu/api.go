@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"context"
 	"log/slog"
 	"time"
 
@@ -17,13 +18,19 @@ type Config struct {
 	Backend backend.Backend // owned by the Device from New on, also when New fails
 	DMA     ddf.DMAPool
 	Audit   ddf.HardwareAuditLog // nil: nothing is recorded
+	// Settle returns when every IOMMU fault of the device that the kernel has recorded
+	// until now was given to Device.Fault, and says for how long, by now, no fault can
+	// have been left out of the record; gpuerr.Unimplemented where there is none, now
+	// or ever. With it, no work of a device with Info.DMA is told to be ok before its
+	// faults would be known. nil: faults count when they come.
+	Settle func(ctx context.Context) (complete time.Duration, err error)
 	// LaunchRecords: every how many launches of a session one is recorded; 0: none.
 	LaunchRecords uint64
 	Limits        ledger.Limits // of the whole device; the zero value: no limits
 
 	HangBound       time.Duration // from a missed deadline to the typed outcome
 	DefaultDeadline time.Duration // of a submission that names none
-	MaxDeadline     time.Duration // of any submission
+	MaxDeadline     time.Duration // of any submission, of a tenant whose policy says nothing
 	MaxBufferBytes  uint64
 	MaxQueueEntries uint32
 	MaxArgBytes     uint32
@@ -46,6 +53,7 @@ const (
 	DefaultHangBound       = 2 * time.Second
 	DefaultDeadline        = 2 * time.Second
 	DefaultMaxDeadline     = 10 * time.Second
+	DefaultMaxProgress     = time.Minute // DefaultMaxDeadline of a backend.Progresser
 	DefaultMaxBufferBytes  = 1 << 32
 	DefaultMaxQueueEntries = 4096
 	DefaultMaxArgBytes     = 16 << 20
@@ -148,7 +156,7 @@ type Description struct {
 	MaxQueueEntries uint32
 	MaxArgBytes     uint32
 	Facet           Facet
-	Programs        []string     // sorted
-	Trap            outcome.Trap // what poisoned the session; Kind NoTrap: nothing
-	Checked         bool         // see Policy.Check
+	Programs        []string        // sorted
+	Poisoned        outcome.Outcome // what poisoned the session; pending: nothing
+	Checked         bool            // see Policy.Check
 }

@@ -10,7 +10,9 @@ import (
 
 // A strike is a hang that is the work's fault: it missed the deadline that the
 // device-manager's policy sets, or did not stop when it was told to. A shorter
-// deadline is the caller's own choice, and missing it says nothing.
+// deadline is the caller's own choice, and missing it says nothing; and so does one
+// that was missed by work that was seen to get on. An access that the IOMMU refused
+// is a strike, too.
 //
 // Strikes of a restricted session count against the one right below the session
 // of the tenant, with all that was restricted from it. When they are too many,
@@ -56,12 +58,12 @@ type branch struct {
 	banned  atomic.Bool
 }
 
-// strike counts a hang against a session, and bans its branch or its tenant after
-// too many.
-func (d *Device) strike(s *Session, what string) {
+// strike counts a hang or a fault against a session, and bans its branch or its
+// tenant after too many. more is for the record.
+func (d *Device) strike(s *Session, what, more string) {
 	t, p := s.tenant, d.cfg.Strikes
 	s.strikes.Add(1)
-	d.auditEvent("fault", t, "session=%d cause=%q", s.id, what)
+	d.auditEvent("fault", t, "session=%d cause=%q%s", s.id, what, more)
 	if b := s.branch; b != nil {
 		if !b.strikes.add(p) || b.banned.Swap(true) {
 			return

@@ -94,3 +94,44 @@ func TestRestrictedSessionIsBannedFirst(t *testing.T) {
 		r.close()
 	})
 }
+
+func TestBan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hand := newHandBackend()
+		r := newMemRig(t, withBackend(hand), func(c *Config, _ *fake.Options) {
+			c.Strikes = StrikePolicy{Limit: 3, Window: time.Second, Ban: 10 * time.Second}
+			c.DefaultDeadline = time.Millisecond
+		})
+		s, bob := r.open("alice"), r.open("bob")
+		b, p := buf(t, s, 4096), prog(t, s, "p")
+		q := r.queue(s, 16, 4096)
+		strike := func() {
+			q.launch(p, whole(b))
+			require.Equal(t, hangOutcome, q.one().Outcome)
+		}
+		strike()
+		strike()
+		time.Sleep(2 * time.Second) // those are forgotten
+		strike()
+		strike()
+		_, err := s.Restrict(Policy{Limits: ledger.NoLimits()})
+		require.NoError(t, err)
+		strike()
+		synctest.Wait()
+		time.Sleep(150 * time.Millisecond)
+		_, err = r.dev.OpenSession(Attach{Tenant: "alice", TenantLimits: ledger.NoLimits(), Limits: ledger.NoLimits()})
+		require.ErrorIs(t, err, gpuerr.Banned)
+		require.ErrorContains(t, err, "banned for another 9.9s", "rounded up")
+		_, err = s.Restrict(Policy{})
+		require.ErrorIs(t, err, gpuerr.Banned)
+		q.launch(p, whole(b))
+		require.Equal(t, gpuerr.Banned, q.one().Code)
+		require.NotNil(t, r.dev.Status("alice").Tenants[0].BannedUntil)
+		require.NoError(t, s.SignalFence(newFence(t, s, 0), 1), "what it holds it may still use")
+		r.queue(bob, 16, 0) // others are not banned
+		time.Sleep(10 * time.Second)
+		strike()
+		r.open("alice")
+		r.close()
+	})
+}

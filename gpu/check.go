@@ -8,13 +8,17 @@ import (
 	"capgpu/ring"
 )
 
-// budget is how long a submission may run: what it asked for or the default, and
-// never longer than the session's policy.
-func (s *Session) budget(micros uint32) time.Duration {
-	if micros == 0 {
-		return s.deadline
+// budget is how long a submission may run, in all and without getting on: what it
+// asked for or the default, and never longer than the session's policy.
+func (s *Session) budget(micros uint32) (all, stall time.Duration) {
+	switch {
+	case micros != 0:
+		all = min(time.Duration(micros)*time.Microsecond, s.longest)
+		return all, all
+	case s.dev.engine.progresser != nil:
+		return s.longest, s.deadline
 	}
-	return min(time.Duration(micros)*time.Microsecond, s.longest)
+	return s.deadline, s.deadline
 }
 
 // resolve makes a job of an entry: handles become memory, every range is bounded,

@@ -3,12 +3,14 @@ package gpu
 import (
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"capgpu/gpuerr"
+	"capgpu/outcome"
 )
 
 // TestDestroyWhileTheSessionCloses: closing an object waits for whoever closes
@@ -51,5 +53,49 @@ func TestDestroyWhileTheSessionCloses(t *testing.T) {
 		case <-time.After(20 * time.Second):
 			t.Fatal("a close waits for ever")
 		}
+	}
+}
+
+func TestDestroyWhatIsInUse(t *testing.T) {
+	for _, ends := range []outcome.Outcome{cancelledOutcome, outcome.Success} {
+		synctest.Test(t, func(t *testing.T) {
+			hand := newHandBackend()
+			hand.obedient = false
+			r := newMemRig(t, withBackend(hand))
+			s := r.open("alice")
+			b, other, p := buf(t, s, 4096), buf(t, s, 4096), prog(t, s, "p")
+			q := r.queue(s, 16, 4096)
+			q.fill(b, 0, 4, 1)
+			q.fill(other, 0, 4, 1)
+			q.fill(b, 0, 4, 1) // waits for its turn
+			q.launch(p, whole(other))
+			synctest.Wait()
+			destroyed := make(chan error, 1)
+			go func() { destroyed <- s.DestroyBuffer(b) }()
+			synctest.Wait()
+			require.Empty(t, destroyed, "the device has it")
+			require.ErrorIs(t, s.DestroyBuffer(b), gpuerr.Stale, "refused at once")
+			hand.finish(hand.nth(t, 0), ends, 0)
+			require.NoError(t, <-destroyed)
+			closed := make(chan error, 1)
+			go func() { closed <- s.CloseProgram(p) }()
+			synctest.Wait()
+			hand.finish(hand.nth(t, 1), outcome.Success, 0)
+			synctest.Wait()
+			if len(closed) == 0 { // the launch had reached the device
+				hand.finish(hand.nth(t, 2), cancelledOutcome, 0)
+			}
+			require.NoError(t, <-closed)
+			c := q.take(4)
+			if ends.Kind == outcome.OK {
+				requireOK(t, c[0])
+			} else {
+				require.Equal(t, revokedOutcome, c[0].Outcome)
+			}
+			requireOK(t, c[1])
+			require.Equal(t, revokedOutcome, c[2].Outcome)
+			require.Equal(t, revokedOutcome, c[3].Outcome)
+			r.close()
+		})
 	}
 }

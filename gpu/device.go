@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"capgpu/gpu/backend"
 	"capgpu/gpuerr"
 	"capgpu/internal/revoke"
 	"capgpu/ledger"
@@ -91,6 +92,9 @@ func New(cfg Config) (*Device, error) {
 		defer close(d.watched)
 		d.engine.runDevice(d.quit)
 	})
+	if d.engine.settles {
+		d.wg.Go(func() { d.engine.runSettle(d.quit) })
+	}
 	d.wg.Go(d.records.runAudit)
 	return d, nil
 }
@@ -101,6 +105,9 @@ func (c *Config) setDefaults() {
 	}
 	orElse(&c.HangBound, DefaultHangBound)
 	orElse(&c.DefaultDeadline, DefaultDeadline)
+	if _, ok := c.Backend.(backend.Progresser); ok {
+		orElse(&c.MaxDeadline, DefaultMaxProgress)
+	}
 	orElse(&c.MaxDeadline, DefaultMaxDeadline)
 	c.DefaultDeadline = min(c.DefaultDeadline, c.MaxDeadline)
 	orElse(&c.MaxBufferBytes, DefaultMaxBufferBytes)
@@ -138,6 +145,10 @@ func (d *Device) setLost(err error) {
 	d.mu.Unlock()
 	close(d.lost)
 }
+
+// Gone says that the device is no longer there: everything ends as deviceLost. It
+// does not wait for that.
+func (d *Device) Gone(reason string) { d.engine.lose(reason) }
 
 // memoryLost is what an unmap that failed means: the device may still reach
 // memory that was taken back, so nothing of it can be used again.

@@ -13,7 +13,7 @@
 // Work flows along the files:
 //
 //	ring ─► queue.go runQueue ─► submit.go take ─► check.go resolve and charge
-//	     ─► engine.go fair share ─► backend ─► engine.go Complete
+//	     ─► engine.go fair share ─► backend ─► complete.go Complete ─► settle.go
 //	     ─► submit.go retire ─► ring
 //
 // Who is trusted: the caller (control/server, the driver's main loop) and the
@@ -25,25 +25,28 @@
 // A trap poisons its session (poison.go): the device begins nothing more of that
 // session's context, what the engine holds of it is cancelled, and calls that make
 // work are refused. It is the device that makes sure of the first; the core would
-// come too late.
+// come too late. An access that the IOMMU refused (fault.go) does the same, and has
+// the device reset before anything else is sent.
 //
 // What is promised: every entry taken from a ring and every promised point of a
 // fence ends exactly once, and never as ok unless the device said so, for this
-// job, first. A missed deadline has its typed outcome within Config.HangBound.
+// job, first; nor before it is known, where the device moves memory by itself, that
+// the IOMMU refused nothing of it (settle.go). A missed deadline has its typed
+// outcome within Config.HangBound.
 // The jobs of one queue run in order: the engine submits them so and the device
 // is a FIFO (backend.Backend).
 //
 // Lock order: Device.mu, then table.mu; memory.mu, strikes.mu, engine.mu and
 // fence.mu are leaves, and so are the ledger's and the ring's. None is held across
 // a call of the DMA pool, the audit log or the backend (whose Submit may call
-// back), nor across a wait. An object is closed from outside its session: see
+// back; Progress is one load), nor across a wait. An object is closed from outside its session: see
 // remove.
 //
 // What the data path does per entry: no allocation, no system call unless the
 // client sleeps, no reading of the clock.
 //
-// Goroutines: runDevice (watchdog, reset, loss) and runAudit belong to the
-// Device, runQueue and runDoorbell to their queue. Device.Close waits for all.
+// Goroutines: runDevice (watchdog, reset, loss), runSettle and runAudit belong to
+// the Device, runQueue and runDoorbell to their queue. Device.Close waits for all.
 //
 // After Close no goroutine, descriptor, mapping or charge of the package is
 // left. Memory that a client still maps is its own and empty.

@@ -11,8 +11,14 @@ import (
 	"capgpu/outcome"
 )
 
-// engine gives the device its work: whose turn it is (fair.go), what it answers
-// (here), and what happens when it does not (watchdog.go).
+// engine gives the device its work (here): whose turn it is (fair.go), what the
+// device answers (complete.go), whether that can be believed (settle.go), what
+// happens when it does not (watchdog.go), and when it reaches for what it was not
+// granted (fault.go).
+//
+// A bug of the backend that shows in one of its methods costs the device (bug.go):
+// everything ends as deviceLost. A bug of the engine itself ends the process: what
+// its books say could not be trusted, and the driver is better replaced.
 //
 // Nobody waits for a dispatcher: whoever adds work or frees a place in the
 // device's FIFO hands out what can go, one at a time (pump). The lock is not held
@@ -28,6 +34,14 @@ type engine struct {
 	wake    chan struct{} // capacity 1: runDevice should look
 	strays  atomic.Uint64 // completions of no live job: unknown, doubled or late
 	resets  atomic.Uint64
+
+	faults atomic.Uint64 // refused by the IOMMU
+
+	progresser backend.Progresser // nil: the backend is none
+	settles    bool               // an OK is told after Config.Settle
+	verifies   bool               // backend.Info.Verifies
+	settleWake chan struct{}      // capacity 1: runSettle should look
+	unsettled  atomic.Bool        // nobody records faults: Config.Settle is not asked
 
 	endedAll bool // runDevice's: the loss was told
 
@@ -55,6 +69,17 @@ type engine struct {
 	oldest, newest *job
 	// +checklocks:mu
 	headSince time.Time
+	// progress is the backend's count, last seen to grow at progressAt.
+	// +checklocks:mu
+	progress uint64
+	// +checklocks:mu
+	progressAt time.Time
+	// mustReset is set from a fault until the device was reset: nothing is sent, and
+	// nothing that was is ok.
+	// +checklocks:mu
+	mustReset bool
+	// +checklocks:mu
+	recent recentJobs
 	// +checklocks:mu
 	held []pinned // of jobs that ended with the device, until the backend is closed
 	// +checklocks:mu
@@ -74,12 +99,18 @@ var (
 	hangOutcome  = outcome.Outcome{Kind: outcome.TimedOut, Cause: outcome.Hang}
 	resetOutcome = outcome.Outcome{Kind: outcome.Innocent, Cause: outcome.Reset}
 	errorOutcome = outcome.Outcome{Kind: outcome.Failed, Cause: outcome.DeviceError}
+	faultOutcome = outcome.Outcome{Kind: outcome.Failed, Cause: outcome.IOMMUFault}
 )
 
 func newEngine(d *Device) *engine {
-	lim := d.cfg.Backend.Info().Limits
+	info := d.cfg.Backend.Info()
+	lim := info.Limits
 	places := max(lim.MaxJobs, 1)
-	e := &engine{dev: d, backend: d.cfg.Backend, limits: lim, wake: make(chan struct{}, 1)}
+	e := &engine{dev: d, limits: lim, wake: make(chan struct{}, 1), settleWake: make(chan struct{}, 1)}
+	e.backend = &guardedBackend{Backend: d.cfg.Backend, engine: e}
+	e.progresser, _ = d.cfg.Backend.(backend.Progresser)
+	e.settles, e.verifies = info.DMA && d.cfg.Settle != nil, info.Verifies
+	e.recent.keep = info.DMA
 	e.quiet.L = &e.mu
 	e.slots = make([]*job, 1<<bits.Len(uint(places-1)))
 	for i := range places {
@@ -130,7 +161,7 @@ func (e *engine) pumpLocked() {
 		return // the other one looks again before it stops
 	}
 	e.pumping = true
-	for e.state == engineRunning && len(e.freeSlots) > 0 {
+	for e.state == engineRunning && !e.mustReset && len(e.freeSlots) > 0 {
 		j := e.top.next()
 		if j == nil {
 			break
@@ -163,8 +194,11 @@ func (e *engine) sendLocked(j *job) backend.JobID {
 	e.sequence++
 	j.work.ID = backend.JobID(e.sequence*uint64(len(e.slots)) + uint64(i))
 	e.slots[i] = j
+	if e.settles {
+		j.sent = time.Now()
+	}
 	j.state.Store(jobSent)
-	j.submitted, j.stopAs = false, outcome.Outcome{}
+	j.submitted, j.stopAs, j.said, j.faulted, j.guilty, j.ran = false, outcome.Outcome{}, false, false, false, 0
 	j.older, j.newer = e.newest, nil
 	if e.newest == nil {
 		e.oldest = j
@@ -213,6 +247,7 @@ func (e *engine) liveLocked(j *job, id backend.JobID) bool {
 //
 // +checklocks:e.mu
 func (e *engine) dropLocked(j *job, deviceTime time.Duration) {
+	e.recent.add(j)
 	i := uint32(uint64(j.work.ID) & uint64(len(e.slots)-1))
 	e.slots[i] = nil
 	e.freeSlots = append(e.freeSlots, i)
@@ -241,126 +276,6 @@ func (e *engine) headChangedLocked() {
 		e.watching = true
 		nudge(e.wake)
 	}
-}
-
-// Complete implements backend.Sink. The device's word is taken for one live job,
-// once, and only if it makes sense.
-func (e *engine) Complete(c backend.Completion) {
-	e.mu.Lock()
-	j := e.slots[uint64(c.ID)&uint64(len(e.slots)-1)]
-	if j == nil || j.work.ID != c.ID || e.state == engineLost {
-		e.mu.Unlock()
-		e.strays.Add(1)
-		return
-	}
-	how, lost := believe(c.Outcome, j.stopAs)
-	// No job runs longer than that without being stopped, whatever the device says.
-	deviceTime := min(max(c.DeviceTime, 0), j.budget+e.dev.cfg.HangBound)
-	if how.Kind == outcome.TimedOut {
-		deviceTime = max(deviceTime, j.budget) // it had that much, if the device measured or not
-	}
-	e.dropLocked(j, deviceTime)
-	if lost {
-		e.held = append(e.held, j.takePins())
-	}
-	more := !e.pumping && len(e.top.flows) > 0
-	s, trapped := j.queue.session, how.Cause == outcome.TrapCause
-	if trapped {
-		s.setPoisoned(how) // under the lock: nothing of it is sent after this
-	}
-	e.mu.Unlock()
-	if trapped {
-		e.cancel(s, func(*job) bool { return true }, poisonedOutcome)
-	}
-	j.finish(how, deviceTime)
-	if lost {
-		e.lose("the device said that it is lost")
-	} else if more {
-		e.pump()
-	}
-}
-
-// believe makes the device's word an outcome. stopAs says how the core stopped
-// the job, if it did.
-func believe(said, stopAs outcome.Outcome) (how outcome.Outcome, lost bool) {
-	if !said.Valid() {
-		return errorOutcome, false
-	}
-	switch said.Kind {
-	case outcome.OK:
-		return outcome.Success, false
-	case outcome.Failed:
-		if said.Cause == outcome.TrapCause && said.Trap.Kind != outcome.NoTrap {
-			return said, false
-		}
-		if said.Cause == outcome.LaunchLimit { // it takes more than the device has
-			return outcome.Outcome{Kind: outcome.Failed, Cause: outcome.LaunchLimit}, false
-		}
-	case outcome.Cancelled:
-		if stopAs.Kind != outcome.Pending {
-			return stopAs, false
-		}
-	case outcome.DeviceLost:
-		return lostOutcome, true
-	}
-	return errorOutcome, false
-}
-
-// DeviceGone implements backend.Sink.
-func (e *engine) DeviceGone(reason string) { e.lose(reason) }
-
-// cancel stops the jobs of a session that match: those that wait end at once,
-// those the device has are cancelled there. It does not wait for them.
-func (e *engine) cancel(s *Session, match func(*job) bool, how outcome.Outcome) {
-	var toCancel []backend.JobID
-	var ended *job
-	now := time.Now()
-	e.mu.Lock()
-	for j := e.oldest; j != nil; j = j.newer {
-		if j.queue.session == s && j.stopAs.Kind == outcome.Pending && match(j) {
-			j.stopAs, j.stoppedAt = how, now
-			if j.submitted {
-				toCancel = append(toCancel, j.work.ID)
-			}
-		}
-	}
-	for _, q := range s.flow.readyQueues() {
-		ended = e.unreadyLocked(q, match, ended)
-	}
-	e.mu.Unlock()
-	for _, id := range toCancel {
-		e.backend.Cancel(id)
-	}
-	finishList(ended, how)
-	nudge(e.wake)
-}
-
-// unreadyLocked takes matching jobs off a queue's ready list and puts them in
-// front of rest.
-//
-// +checklocks:e.mu
-func (e *engine) unreadyLocked(q *queue, match func(*job) bool, rest *job) *job {
-	if q.readyHead == nil {
-		return rest
-	}
-	var head, tail *job
-	for j := q.readyHead; j != nil; {
-		next := j.next
-		if j.next = nil; match(j) {
-			j.next, rest = rest, j
-		} else if tail == nil {
-			head, tail = j, j
-		} else {
-			tail.next, tail = j, j
-		}
-		j = next
-	}
-	q.readyHead, q.readyTail = head, tail
-	if head == nil {
-		q.leaveCircle(q.session.flow)
-		e.top.update(q.session.flow)
-	}
-	return rest
 }
 
 // setWeight changes a tenant's share.

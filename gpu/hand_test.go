@@ -18,7 +18,9 @@ import (
 
 // handBackend is a device whose every move is the test's.
 type handBackend struct {
-	limits backend.Limits
+	limits   backend.Limits
+	dma      bool
+	verifies bool
 
 	mu       sync.Mutex
 	sink     backend.Sink
@@ -43,7 +45,7 @@ func newHandBackend() *handBackend {
 }
 
 func (b *handBackend) Info() backend.Info {
-	return backend.Info{Name: "hand", MemoryBytes: 1 << 30, Limits: b.limits, LoadsPrograms: true}
+	return backend.Info{Name: "hand", MemoryBytes: 1 << 30, Limits: b.limits, LoadsPrograms: true, DMA: b.dma, Verifies: b.verifies}
 }
 func (b *handBackend) Programs() []string { return []string{"p"} }
 func (b *handBackend) Builtin(name string) (backend.Program, error) {
@@ -147,6 +149,14 @@ func (b *handBackend) nth(t testing.TB, n int) backend.JobID {
 	}
 }
 
+// steppingBackend sees its jobs get on.
+type steppingBackend struct {
+	*handBackend
+	steps atomic.Uint64
+}
+
+func (b *steppingBackend) Progress() uint64 { return b.steps.Load() }
+
 // handProgram takes one buffer that it writes.
 type handProgram struct{}
 
@@ -157,4 +167,7 @@ var handInfo = backend.ProgramInfo{
 	DynamicElementBytes: 4, Block: nouns.Dim3{X: 32, Y: 1, Z: 1}, BlockFree: true, Grid: nouns.Grid{Groups: 1},
 }
 
-var _ backend.Backend = (*handBackend)(nil)
+var (
+	_ backend.Backend    = (*handBackend)(nil)
+	_ backend.Progresser = (*steppingBackend)(nil)
+)

@@ -13,6 +13,7 @@ import (
 	"capgpu/gpu/backend/mock"
 	"capgpu/internal/leakcheck"
 	"capgpu/ledger"
+	"capgpu/outcome"
 	"capgpu/ring"
 )
 
@@ -253,3 +254,21 @@ func (c *client) wait(f Handle, v uint64) uint64 {
 }
 
 func whole(b Handle) ring.Binding { return ring.Binding{Buffer: uint64(b)} }
+
+func requireOK(t testing.TB, cs ...ring.Completion) {
+	t.Helper()
+	for _, c := range cs {
+		require.Equal(t, outcome.Success, c.Outcome, "entry %d: %v", c.UserData, c.Code)
+	}
+}
+
+func (r *rig) idleButBuffers(s *Session) {
+	r.t.Helper()
+	require.Zero(r.t, s.Budget()[ledger.InFlight].Reserved+s.Budget()[ledger.InFlight].Used)
+	require.NoError(r.t, r.dev.Check())
+}
+
+func requireNotOK(t testing.TB, c ring.Completion) {
+	t.Helper()
+	require.NotEqual(t, outcome.OK, c.Outcome.Kind)
+}

@@ -38,19 +38,27 @@ type job struct {
 
 	work    backend.Job
 	program *program
-	buffers []*buffer // pinned
-	inline  []byte    // backing of work.Inline
-	budget  time.Duration
-	unended bool // the device was lost with it and may still read work: it is not used again
+	buffers []*buffer     // pinned
+	inline  []byte        // backing of work.Inline
+	budget  time.Duration // all the time it has
+	stall   time.Duration // the time it has to get on; at most budget, and less only where progress is seen
+	unended bool          // the device was lost with it and may still read work: it is not used again
 
 	// The engine's.
 	next      *job  // in the queue's ready list
 	estimate  int64 // charged to the flow when it was sent
 	older     *job  // sent before this one, and the next after
 	newer     *job
+	sent      time.Time       // where OKs are settled
 	submitted bool            // Submit has returned: Cancel will find it
 	stopAs    outcome.Outcome // the outcome if it does not end by itself; pending: nobody stopped it
 	stoppedAt time.Time
+	guilty    bool          // missing the deadline was a strike
+	ran       time.Duration // until it was stopped for a missed deadline
+	said      bool          // the device reported its end, which is not settled yet (settle.go):
+	saidHow   outcome.Outcome
+	saidTime  time.Duration
+	faulted   bool // it ends failed (iommuFault), whatever the device says
 }
 
 // States of a job.

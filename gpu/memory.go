@@ -14,9 +14,10 @@ const (
 	// have a DMA buffer of their own.
 	carveBytes = 1 << 20
 	// Chunks grow with the session: the first is small, so that a thousand idle
-	// sessions cost little, and later ones save mappings.
+	// sessions cost little, and later ones save mappings. They stay below a huge page
+	// (2 MiB): of a memfd of huge pages a client can map no piece that begins within one.
 	minChunkBytes = 256 << 10
-	maxChunkBytes = 4 << 20
+	maxChunkBytes = 1 << 20
 	// keepChunkBytes is the largest empty chunk that a session keeps (one of
 	// them), so that making and freeing one small buffer maps nothing.
 	keepChunkBytes = 1 << 20

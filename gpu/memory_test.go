@@ -1,11 +1,14 @@
 package gpu
 
 import (
+	"context"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"capgpu/ddf"
 	"capgpu/ddf/fake"
+	"capgpu/gpuerr"
 )
 
 // What one tenant wrote is never seen by another, nor by itself in a new buffer.
@@ -73,4 +76,66 @@ func TestCarving(t *testing.T) {
 	}
 	r.idle(s)
 	require.LessOrEqual(t, r.fn.Pool().Usage().UsedBytes, uint64(keepChunkBytes), "at most one small chunk is kept")
+}
+
+func TestPoolRefusalRollsBack(t *testing.T) {
+	r := newRig(t, func(_ *Config, fo *fake.Options) { fo.LimitBytes = 1 << 20 })
+	s := r.open("alice")
+	_, err := s.CreateBuffer(context.Background(), 2<<20, 0)
+	require.ErrorIs(t, err, gpuerr.Quota)
+	r.idle(s)
+	// The pool has less than a chunk: what fits is still given.
+	for range 3 {
+		buf(t, s, 256<<10)
+	}
+	require.NoError(t, r.dev.Check())
+	small := buf(t, s, 200<<10)
+	require.NoError(t, s.DestroyBuffer(small))
+	_, err = s.CreateBuffer(context.Background(), 300<<10, 0)
+	require.ErrorIs(t, err, gpuerr.Quota)
+	require.NoError(t, r.dev.Check())
+}
+
+func TestPoolErrorsAreTyped(t *testing.T) {
+	fail := false
+	r := newRig(t, func(_ *Config, fo *fake.Options) {
+		fo.Hooks.Alloc = func(uint64) error {
+			if fail {
+				return context.DeadlineExceeded
+			}
+			return nil
+		}
+	})
+	s := r.open("alice")
+	fail = true
+	_, err := s.CreateBuffer(context.Background(), 1, 0)
+	require.ErrorIs(t, err, gpuerr.Busy)
+	r.idle(s)
+}
+
+func TestUnmapFailureLosesTheDevice(t *testing.T) {
+	fail := false
+	r := &rig{t: t}
+	fn, err := fake.New(fake.Options{Hooks: fake.Hooks{Free: func(ddf.IOVA, uint64) error {
+		if fail {
+			return gpuerr.New(gpuerr.IO, "the domain does not answer")
+		}
+		return nil
+	}}})
+	require.NoError(t, err)
+	hand := newHandBackend()
+	r.dev, err = New(Config{Backend: hand, DMA: fn.Grants().DMA})
+	require.NoError(t, err)
+	s := r.open("alice")
+	big := buf(t, s, 2<<20)
+	fail = true
+	_ = s.DestroyBuffer(big)
+	<-r.dev.Lost()
+	require.ErrorIs(t, r.dev.Err(), gpuerr.DeviceLost)
+	require.Error(t, s.account.Zero(), "memory that the device may still reach stays charged")
+	_, err = s.CreateFence(0)
+	require.ErrorIs(t, err, gpuerr.DeviceLost)
+	fail = false
+	require.Error(t, r.dev.Close(context.Background()), "the books say what was not returned")
+	fn.Close()
 }

@@ -69,7 +69,7 @@ func TestPoisonedSession(t *testing.T) {
 	s := r.open("alice")
 	b, f, p := buf(t, s, 4096), newFence(t, s, 0), prog(t, s, "p")
 	q := r.queue(s, 16, 4096)
-	require.Zero(t, s.Describe().Trap)
+	require.Zero(t, s.Describe().Poisoned)
 	q.fill(b, 0, 4, 1)
 	q.fill(b, 0, 4, 1)
 	first, second := hand.nth(t, 0), hand.nth(t, 1)
@@ -96,7 +96,7 @@ func TestPoisonedSession(t *testing.T) {
 		require.ErrorIs(t, err, gpuerr.Poisoned, name)
 		require.ErrorContains(t, err, "outOfBounds binding=1 offset=64", name)
 	}
-	require.Equal(t, someTrap.Trap, s.Describe().Trap)
+	require.Equal(t, someTrap, s.Describe().Poisoned)
 	require.Equal(t, someTrap.Trap.String(), s.status().Trap)
 	require.EqualValues(t, 1, s.Budget()[ledger.Buffers].Used)
 	require.Len(t, host(t, s, b), 4096)
@@ -196,5 +196,5 @@ func TestTimeoutPoisonsNothing(t *testing.T) {
 	require.Equal(t, hangOutcome, q.one().Outcome)
 	q.fill(b, 0, 4, 1)
 	requireOK(t, q.one())
-	require.Zero(t, s.Trap())
+	require.Zero(t, s.Poisoned())
 }

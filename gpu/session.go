@@ -66,7 +66,7 @@ func (d *Device) OpenSession(a Attach) (*Session, error) {
 	d.engine.setWeight(t.flow, a.Weight)
 	s := &Session{dev: d, tenant: t, attach: a.ID, facet: a.Facet, longest: d.cfg.MaxDeadline}
 	if a.MaxDeadline > 0 {
-		s.longest = min(s.longest, a.MaxDeadline)
+		s.longest = a.MaxDeadline // the policy knows its device
 	}
 	if len(a.Programs) > 0 {
 		s.programs = sorted(a.Programs)
@@ -253,7 +253,7 @@ func (s *Session) Describe() Description {
 	d := Description{
 		Device: c.Info, Backend: info.Name, MemoryBytes: info.MemoryBytes,
 		HangBound: c.HangBound, MaxDeadline: s.longest, MaxBufferBytes: c.MaxBufferBytes,
-		Limits: info.Limits, MaxQueueEntries: c.MaxQueueEntries, MaxArgBytes: c.MaxArgBytes, Facet: s.facet, Trap: s.Trap(), Checked: s.check,
+		Limits: info.Limits, MaxQueueEntries: c.MaxQueueEntries, MaxArgBytes: c.MaxArgBytes, Facet: s.facet, Poisoned: s.Poisoned(), Checked: s.check,
 	}
 	if s.facet >= FacetProgram {
 		for _, name := range c.Backend.Programs() {

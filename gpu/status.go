@@ -19,6 +19,7 @@ type Status struct {
 	Lost         string         `json:"lost,omitempty"` // why, if the device is lost
 	Resets       uint64         `json:"resets"`
 	Strays       uint64         `json:"strays"` // completions of no live job
+	Faults       uint64         `json:"faults"` // accesses of the device that the IOMMU refused
 	AuditDropped uint64         `json:"auditDropped"`
 	Tenants      []TenantStatus `json:"tenants"`
 }
@@ -67,7 +68,7 @@ type SessionStatus struct {
 func (d *Device) Status(tenant string) Status {
 	st := Status{
 		Device: d.cfg.Info.Name, Backend: d.cfg.Backend.Info().Name, Epoch: d.cfg.Info.Epoch,
-		UptimeNanos: time.Since(d.opened), Resets: d.engine.resets.Load(), Strays: d.engine.strays.Load(),
+		UptimeNanos: time.Since(d.opened), Resets: d.engine.resets.Load(), Strays: d.engine.strays.Load(), Faults: d.engine.faults.Load(),
 		AuditDropped: d.records.dropped.Load() + d.records.failed.Load(), Tenants: []TenantStatus{},
 	}
 	if err := d.Err(); err != nil {
@@ -117,8 +118,11 @@ func (s *Session) status() SessionStatus {
 		InFlight: held[ledger.InFlight], DeviceTimeNanos: held[ledger.DeviceTime],
 		Launches: s.launches.Load(), Strikes: s.strikes.Load(), Outcomes: map[string]uint64{}, Parent: s.parentID(),
 	}
-	if trap := s.Trap(); trap.Kind != outcome.NoTrap {
-		st.Trap = trap.String()
+	switch how := s.Poisoned(); how.Cause {
+	case outcome.TrapCause:
+		st.Trap = how.Trap.String()
+	case outcome.IOMMUFault:
+		st.Trap = how.Cause.String()
 	}
 	for kind := range s.ended {
 		if n := s.ended[kind].Load(); n > 0 {

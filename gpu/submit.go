@@ -150,7 +150,7 @@ func (q *queue) beginWork(j *job, e *ring.Entry) bool {
 		j.end(poisonedOutcome)
 		return false
 	}
-	j.budget = s.budget(e.DeadlineMicros)
+	j.budget, j.stall = s.budget(e.DeadlineMicros)
 	if e.Op == ring.OpLaunch {
 		if n, every := s.launches.Add(1), s.dev.cfg.LaunchRecords; every != 0 && n%every == 0 {
 			w := &j.work

@@ -47,7 +47,7 @@ const (
 	Banned             // too many hangs; the message says for how long
 	Internal           // a bug of the service; the operation had no effect
 	IO                 // the host refused memory, a descriptor or a file
-	Poisoned           // a program of this session trapped; the message names the trap
+	Poisoned           // work of this session trapped or faulted; the message says how
 	numCodes
 )
 

@@ -3,6 +3,10 @@ package manager
 import (
 	"context"
 	"fmt"
+	"math/bits"
+	"os"
+	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -36,26 +40,66 @@ func (t turnstile) leave() { <-t }
 // reservedDescriptors are for sockets, the log, and what is in passing.
 const reservedDescriptors = 128
 
-// affordableEntries is how many pieces of device memory the limit of open files
-// leaves room for besides all connections: each is a descriptor here. Without
-// this bound tenants with many buffers could keep others from connecting.
-func affordableEntries(p *Policy) (uint64, error) {
-	var limit unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		return 0, fmt.Errorf("ask for the limit of open files: %w", err)
-	}
-	return entriesWithin(p, limit.Cur)
+// reservedMappings are for the heap, stacks and the program itself. Where the kernel
+// refuses the Go runtime one, the whole process ends.
+const reservedMappings = 4096
+
+// processLimits are what each piece of DMA memory takes one of.
+type processLimits struct {
+	files    uint64 // open at once (RLIMIT_NOFILE)
+	mappings uint64 // of memory (vm.max_map_count, Documentation/admin-guide/sysctl/vm.rst)
 }
 
-func entriesWithin(p *Policy, files uint64) (uint64, error) {
+// affordableEntries is how many pieces of DMA memory each function may have: what
+// the limit of open files leaves room for besides all connections, and the kernel's
+// limit of mappings besides what the process needs itself, because each is a
+// descriptor and a mapping here. Without this bound tenants with many buffers could
+// keep others from connecting, or end the manager.
+func affordableEntries(p *Policy, functions []FunctionPolicy) ([]uint64, error) {
+	var files unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
+		return nil, fmt.Errorf("ask for the limit of open files: %w", err)
+	}
+	text, err := os.ReadFile("/proc/sys/vm/max_map_count")
+	if err != nil {
+		return nil, fmt.Errorf("ask for the limit of mappings: %w", err)
+	}
+	mappings, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
+	if err != nil {
+		return nil, fmt.Errorf("ask for the limit of mappings: %w", err)
+	}
+	return entriesWithin(p, functions, processLimits{files: files.Cur, mappings: mappings})
+}
+
+// functionDescriptors are for a function itself, its windows and its driver. Each
+// vector takes two besides: an eventfd, and where it goes while it is masked.
+const functionDescriptors = 24
+
+func entriesWithin(p *Policy, functions []FunctionPolicy, limits processLimits) ([]uint64, error) {
 	need := uint64(reservedDescriptors)
 	for _, t := range p.Tenants {
 		need += 4 * t.MaxConnections // connection, broker socket, a gate's log, one in passing
 	}
-	if need >= files {
-		return 0, fmt.Errorf("the policy's connections need %d descriptors and the limit of open files is %d: raise the limit (LimitNOFILE, ulimit -n) or lower maxConnections", need, files)
+	var wanted uint64
+	entries := make([]uint64, len(functions))
+	for i, f := range functions {
+		need += functionDescriptors + 2*uint64(f.Vectors)
+		entries[i] = min(f.IOVAEntries, 1<<40) // so that the sums below do not overflow
+		wanted += entries[i]
 	}
-	return min(p.Device.IOVAEntries, files-need), nil
+	if need >= limits.files {
+		return nil, fmt.Errorf("the policy's connections and functions need %d descriptors and the limit of open files is %d: raise the limit (LimitNOFILE, ulimit -n) or lower maxConnections", need, limits.files)
+	}
+	if reservedMappings >= limits.mappings {
+		return nil, fmt.Errorf("device-manager needs more than %d mappings of memory and the kernel's limit is %d: raise vm.max_map_count", reservedMappings, limits.mappings)
+	}
+	if room := min(limits.files-need, limits.mappings-reservedMappings); wanted > room {
+		for i := range entries { // each gives up the same part
+			hi, lo := bits.Mul64(entries[i], room)
+			entries[i], _ = bits.Div64(hi, lo, wanted)
+		}
+	}
+	return entries, nil
 }
 
 // grace is time that several things have to end in, one after the other.

@@ -17,9 +17,26 @@ const maxWaiters = 32
 // broker answers one tenant socket.
 type broker struct {
 	tenant  *tenantServer
-	device  *device
-	told    told
+	told    map[*device]*told // one for each device; the map does not change
 	waiters atomic.Int32
+}
+
+func newBroker(s *tenantServer) *broker {
+	b := &broker{tenant: s, told: map[*device]*told{}}
+	for _, d := range s.m.devices {
+		b.told[d] = &told{}
+	}
+	return b
+}
+
+// device is what an index names. A device that is another tenant's is none.
+func (b *broker) device(index uint32) (*device, error) {
+	for _, d := range b.tenant.devices() {
+		if d.index == index {
+			return d, nil
+		}
+	}
+	return nil, gpuerr.New(gpuerr.NoDevice, "index: there is no device %d; ListDevices tells which there are", index)
 }
 
 // handle answers one broker message. Of what a tenant can name there is only a
@@ -49,19 +66,22 @@ func (b *broker) answer(ctx context.Context, m *control.Message) (body []byte, f
 		}
 		return control.HelloReply{Version: control.HelloVersion, Tenant: b.tenant.policy().Name}.AppendTo(nil), -1, nil
 	case control.TypeListDevices:
-		devices := []control.DeviceInfo{b.device.describe(b.tenant.policy())}
+		devices := []control.DeviceInfo{}
+		for _, d := range b.tenant.devices() {
+			devices = append(devices, d.describe(b.tenant.policy()))
+		}
 		return control.ListDevicesReply{Devices: devices}.AppendTo(nil), -1, nil
 	case control.TypeOpenDevice:
 		req, err := control.ParseOpenDeviceRequest(m.Body)
 		if err != nil {
 			return nil, -1, err
 		}
-		leave, err := b.ask(ctx, req.Index)
+		d, leave, err := b.ask(ctx, req.Index)
 		if err != nil {
 			return nil, -1, err
 		}
 		defer leave()
-		epoch, fd, err := b.device.attach(ctx, b.tenant.policy())
+		epoch, fd, err := d.attach(ctx, b.tenant.policy())
 		return control.OpenDeviceReply{Epoch: epoch}.AppendTo(nil), fd, err
 	case control.TypeNextState:
 		body, err := b.nextState(ctx, m.Body)
@@ -71,47 +91,42 @@ func (b *broker) answer(ctx context.Context, m *control.Message) (body []byte, f
 		if err != nil {
 			return nil, -1, err
 		}
-		leave, err := b.ask(ctx, req.Index)
+		d, leave, err := b.ask(ctx, req.Index)
 		if err != nil {
 			return nil, -1, err
 		}
 		defer leave()
-		body, err := b.device.status(ctx, b.tenant.policy().Name)
+		body, err := d.status(ctx, b.tenant.policy().Name)
 		return body, -1, err
 	}
 	return nil, -1, gpuerr.New(gpuerr.Unimplemented, "%v is no message of a tenant socket", m.Type)
 }
 
 // ask waits for this tenant's turn to have the driver of a device asked.
-func (b *broker) ask(ctx context.Context, index uint32) (leave func(), err error) {
-	if err := checkIndex(index); err != nil {
-		return nil, err
+func (b *broker) ask(ctx context.Context, index uint32) (d *device, leave func(), err error) {
+	if d, err = b.device(index); err != nil {
+		return nil, nil, err
 	}
-	if err := b.tenant.asking.enter(ctx); err != nil {
-		return nil, err
+	asking := b.tenant.asking[d]
+	if err := asking.enter(ctx); err != nil {
+		return nil, nil, err
 	}
-	if err := b.device.asking.enter(ctx); err != nil {
-		b.tenant.asking.leave()
-		return nil, err
+	if err := d.asking.enter(ctx); err != nil {
+		asking.leave()
+		return nil, nil, err
 	}
-	return func() {
-		b.device.asking.leave()
-		b.tenant.asking.leave()
+	return d, func() {
+		d.asking.leave()
+		asking.leave()
 	}, nil
-}
-
-func checkIndex(index uint32) error {
-	if index != deviceIndex {
-		return gpuerr.New(gpuerr.NoDevice, "index: there is no device %d; ListDevices tells which there are", index)
-	}
-	return nil
 }
 
 func (b *broker) nextState(ctx context.Context, body []byte) ([]byte, error) {
 	req, err := control.ParseNextStateRequest(body)
-	if err == nil {
-		err = checkIndex(req.Index)
+	if err != nil {
+		return nil, err
 	}
+	d, err := b.device(req.Index)
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +135,7 @@ func (b *broker) nextState(ctx context.Context, body []byte) ([]byte, error) {
 		return nil, gpuerr.New(gpuerr.Busy, "%d NextState requests of this socket wait already", maxWaiters)
 	}
 	timeout := time.Duration(min(req.TimeoutNanos, math.MaxInt64))
-	reply, err := b.device.board.next(ctx, &b.told, req.Epoch, timeout)
+	reply, err := d.board.next(ctx, b.told[d], req.Epoch, timeout)
 	if err != nil {
 		return nil, err
 	}

@@ -204,8 +204,8 @@ func TestEndOfEachSessionIsRecorded(t *testing.T) {
 		"session.close",
 		ends[5],
 	}, ends)
-	require.Regexp(t, `^driver.end mock0 epoch=1 freed=\d+ windows=1 vectors=2 sessions=3$`, ends[3])
-	require.Regexp(t, `^driver.end mock0 epoch=2 freed=\d+ windows=1 vectors=2 sessions=0$`, ends[5])
+	require.Regexp(t, `^driver.end mock0 epoch=1 freed=\d+ kept=0 windows=1 vectors=2 sessions=3$`, ends[3])
+	require.Regexp(t, `^driver.end mock0 epoch=2 freed=\d+ kept=0 windows=1 vectors=2 sessions=0$`, ends[5])
 }
 
 func TestSilentDriverIsReplaced(t *testing.T) {
@@ -244,10 +244,18 @@ func TestStopWithSilentDriver(t *testing.T) {
 	require.NoFileExists(t, w.SocketPath("default"))
 }
 
-func TestWedged(t *testing.T) {
+// script makes a program that the user of a driver may read.
+func script(t *testing.T, lines string) string {
+	t.Helper()
 	dir := shortDir(t)
-	bad := filepath.Join(dir, "bad-driver")
-	require.NoError(t, os.WriteFile(bad, []byte("#!/bin/sh\necho no coffee left >&2\nexit 3\n"), 0o700))
+	require.NoError(t, os.Chmod(dir, 0o755))
+	path := filepath.Join(dir, "bad-driver")
+	require.NoError(t, os.WriteFile(path, []byte("#!/bin/sh\n"+lines), 0o755))
+	return path
+}
+
+func TestWedged(t *testing.T) {
+	bad := script(t, "echo no coffee left >&2\nexit 3\n")
 	w := start(t, func(c *manager.Config) {
 		c.DriverPath = bad
 		c.Policy.Device.Respawn.Budget = 3
@@ -273,9 +281,7 @@ func TestWedged(t *testing.T) {
 
 // A driver that does not say Ready in time is replaced.
 func TestDriverNeverReady(t *testing.T) {
-	dir := shortDir(t)
-	bad := filepath.Join(dir, "bad-driver")
-	require.NoError(t, os.WriteFile(bad, []byte("#!/bin/sh\nexec sleep 1000\n"), 0o700))
+	bad := script(t, "exec sleep 1000\n")
 	w := start(t, func(c *manager.Config) {
 		c.DriverPath, c.ReadyTimeout = bad, 100*time.Millisecond
 		c.Policy.Device.Respawn.Budget = 1

@@ -7,10 +7,19 @@
 //	tenant.sock ──► broker ──► Attach ──► driver ◄── grants (memory, vectors, audit)
 //	tenant.capnp.sock ──► gpu-gate ──► broker
 //
-// What it owns: the run directory and its sockets, the audit log, one function
-// (device) with its driver process, every DMA memory object lent to that
-// driver, and the gates. All of it is charged in one ledger: connections to the
-// tenant, memory and vectors to the driver of one epoch.
+// What it owns: the run directory and its sockets, the audit log, the functions of
+// the policy (each a device, with an IOMMU domain and one driver process after the
+// other), every DMA memory object lent to a driver, and the gates. All of it is
+// charged in one ledger: connections to the tenant, memory and vectors to the driver
+// of one epoch below its function.
+//
+// One driver's life is an epoch, and nothing crosses from one to the next:
+//
+//	Begin (reset) ─► grants ─► driver … dead, reaped ─► Quiesce ─► unmap ─► scrub ─► charges back
+//
+// What cannot be stopped or unmapped is a wreck: its memory is kept, charged and
+// audited, and no driver follows. A function that the host takes away is closed as
+// soon as its driver is dead.
 //
 // Who is trusted: the policy file, the kernel, and this process. Nobody else. A
 // client speaks only the broker messages of docs/wire.md, parsed by package
@@ -20,12 +29,14 @@
 // as its claim and acted on by nobody here. A gate holds one client's
 // connection and nothing else.
 //
-// Lock order: Manager.mu, then device.mu, then grants.mu. None is held across a
-// system call that can block, a call to a peer, or a wait for a process. tally.mu
-// is a leaf. recordOnce.mu is held across the append that it is for, and nothing
-// else.
+// Locks: grants.mu, stateBoard.mu, faultDesk.mu, faultGaps.mu, pace.mu and tally.mu are
+// leaves. None is held across a system call that can block, a call to a
+// peer, or a wait for a process. recordOnce.mu is held across the append that it is
+// for, and nothing else. The sink of IOMMU faults runs under the lock of its reader.
 //
 // What survives Close: the audit log on disk. Every process is dead and reaped,
 // every socket is removed, every memory object is punched and closed, and the
-// ledger is at zero; Close says so if it is not.
+// ledger is at zero; Close says so if it is not. Functions are with the drivers that
+// they had before, but for one that could not be stopped: the journal of claims names
+// it for the next manager.
 package manager

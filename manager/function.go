@@ -3,96 +3,234 @@ package manager
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
 
+	"capgpu/ddf"
 	"capgpu/gpuerr"
 	"capgpu/internal/shm"
+	"capgpu/iommu"
 )
 
-// fakeFunction is what stands in for hardware behind the grants of one epoch:
-// register windows that are plain memory, and vectors that nobody but a test
-// raises (the mock backend needs neither).
+// The fake function: one register page and two vectors.
+const (
+	fakeName    = "mock0"
+	fakeVendor  = 0x1de5
+	fakeDevice  = 0x0001
+	fakeVectors = 2
+	// fakeEntries is as many mappings as vfio's type1 has by default.
+	fakeEntries = 65535
+)
+
+var fakeWindows = []ddf.WindowSpec{{Bar: 0, Bytes: 4096, Writable: true, Doorbells: []uint64{0x100}}}
+
+// fakeRange starts above 4 GiB, so that an address cut to 32 bits is never valid,
+// and ends where a 4-level IOMMU with 48 bits does.
+var fakeRange = iommu.Range{Start: 1 << 32, End: 1 << 48}
+
+// fakeFunction is a Function without hardware: register windows that are plain
+// memory, and vectors that nobody but a test raises (the mock backend needs
+// neither).
 type fakeFunction struct {
-	windows map[uint32]*window
-	vectors []*vector
+	domain  *iommu.Fake
+	specs   []ddf.WindowSpec
+	vectors int
+
+	// mu is held for reading during an access.
+	mu sync.RWMutex
+	// +checklocks:mu
+	windows []*fakeWindow // nil once closed
+	// +checklocks:mu
+	events []*fakeVector
 }
 
-// windowSpec describes a window of a BAR.
-type windowSpec struct {
-	bar       uint32
-	bytes     uint64
-	writable  bool
-	doorbells []uint64 // offsets that may be written even if not writable
-}
+var _ Function = (*fakeFunction)(nil)
 
-// The fake function has one register page and two vectors.
-var fakeWindows = []windowSpec{{bar: 0, bytes: 4096, writable: true, doorbells: []uint64{0x100}}}
+var errFunctionClosed = gpuerr.New(gpuerr.Closed, "the function was given back")
 
-const fakeVectors = 2
-
-func newFakeFunction(windows []windowSpec, vectors int) (f *fakeFunction, err error) {
-	f = &fakeFunction{windows: map[uint32]*window{}}
+func newFakeFunction(specs []ddf.WindowSpec, vectors int) (_ *fakeFunction, err error) {
+	f := &fakeFunction{domain: iommu.NewFake([]iommu.Range{fakeRange}, fakeEntries), specs: specs, vectors: vectors}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, f.Close())
 		}
 	}()
-	for _, spec := range windows {
-		w, err := newWindow(spec)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, spec := range specs {
+		w, err := newFakeWindow(spec)
 		if err != nil {
 			return nil, err
 		}
-		f.windows[spec.bar] = w
+		f.windows = append(f.windows, w)
 	}
 	for range vectors {
 		e, err := shm.NewEvent()
 		if err != nil {
 			return nil, err
 		}
-		f.vectors = append(f.vectors, &vector{event: e})
+		f.events = append(f.events, &fakeVector{event: e})
 	}
 	return f, nil
 }
 
-// Close releases windows and vectors. Nothing of them may be in use any more.
+// Identity implements Function.
+func (f *fakeFunction) Identity() ddf.DeviceInfo {
+	return ddf.DeviceInfo{VendorID: fakeVendor, DeviceID: fakeDevice, Fake: true}
+}
+
+// Domain implements Function.
+func (f *fakeFunction) Domain() iommu.Domain { return f.domain }
+
+// Windows implements Function.
+func (f *fakeFunction) Windows() []ddf.WindowSpec { return f.specs }
+
+// windowLocked is window i.
+//
+// +checklocksread:f.mu
+func (f *fakeFunction) windowLocked(i int) (*fakeWindow, error) {
+	if i >= len(f.windows) {
+		return nil, errFunctionClosed
+	}
+	return f.windows[i], nil
+}
+
+// WindowFD implements Function.
+func (f *fakeFunction) WindowFD(i int) (fd int, offset uint64, err error) {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	w, err := f.windowLocked(i)
+	if err != nil {
+		return -1, 0, err
+	}
+	fd, err = w.dupFD()
+	return fd, 0, err
+}
+
+// Load32 implements Function.
+func (f *fakeFunction) Load32(i int, off uint64) (uint32, error) {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	w, err := f.windowLocked(i)
+	if err != nil {
+		return 0, err
+	}
+	return loadRegister(w.registers, off), nil
+}
+
+// Store32 implements Function.
+func (f *fakeFunction) Store32(i int, off uint64, v uint32) error {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	w, err := f.windowLocked(i)
+	if err != nil {
+		return err
+	}
+	storeRegister(w.registers, off, v)
+	return nil
+}
+
+// Vectors implements Function.
+func (f *fakeFunction) Vectors() int { return f.vectors }
+
+func (f *fakeFunction) vector(i int) (*fakeVector, error) {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	if i >= len(f.events) {
+		return nil, errFunctionClosed
+	}
+	return f.events[i], nil
+}
+
+// EventFD implements Function.
+func (f *fakeFunction) EventFD(i int) (int, error) {
+	v, err := f.vector(i)
+	if err != nil {
+		return -1, err
+	}
+	return v.dupFD()
+}
+
+// SetMask implements Function.
+func (f *fakeFunction) SetMask(i int, masked bool) error {
+	v, err := f.vector(i)
+	if err != nil {
+		return err
+	}
+	return v.setMask(masked)
+}
+
+// Interrupts implements Function: nobody counts.
+func (f *fakeFunction) Interrupts() []uint64 { return nil }
+
+// Trouble implements Function: nobody tells.
+func (f *fakeFunction) Trouble() <-chan error { return nil }
+
+// Begin implements Function: registers are zero, and nothing of an earlier driver is
+// pending.
+func (f *fakeFunction) Begin() (reset string, err error) {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	if f.windows == nil && len(f.specs) > 0 {
+		return "", errFunctionClosed
+	}
+	var errs []error
+	for _, w := range f.windows {
+		errs = append(errs, w.memory.Punch(0, w.memory.Size()))
+	}
+	for _, v := range f.events {
+		errs = append(errs, v.reset())
+	}
+	return "fake", errors.Join(errs...)
+}
+
+// Quiesce implements Function: there is no DMA to stop.
+func (f *fakeFunction) Quiesce() (how string, err error) { return "fake", nil }
+
+// Removed implements Function: never.
+func (f *fakeFunction) Removed() <-chan struct{} { return nil }
+
+// Cause implements Function.
+func (f *fakeFunction) Cause() error { return nil }
+
+// Close implements Function. Idempotent.
 func (f *fakeFunction) Close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	var errs []error
 	for _, w := range f.windows {
 		errs = append(errs, shm.Unmap(w.registers), w.memory.Close())
 	}
-	for _, v := range f.vectors {
-		errs = append(errs, v.event.Close())
+	for _, v := range f.events {
+		errs = append(errs, v.close())
 	}
-	f.windows, f.vectors = nil, nil
-	return errors.Join(errs...)
+	f.windows, f.events = nil, nil
+	return errors.Join(append(errs, f.domain.Close())...)
 }
 
-// window is one window of one BAR.
-type window struct {
-	granted   recordOnce
-	spec      windowSpec
+// fakeWindow is the memory of one window.
+type fakeWindow struct {
+	spec      ddf.WindowSpec
 	memory    *shm.Memory
 	registers []byte
 }
 
-func newWindow(spec windowSpec) (*window, error) {
-	m, err := shm.Create(fmt.Sprintf("capgpu-bar%d", spec.bar), spec.bytes)
+func newFakeWindow(spec ddf.WindowSpec) (*fakeWindow, error) {
+	m, err := shm.Create(fmt.Sprintf("capgpu-bar%d", spec.Bar), spec.Bytes)
 	if err != nil {
 		return nil, err
 	}
-	b, err := m.Map(0, spec.bytes, true)
+	b, err := m.Map(0, spec.Bytes, true)
 	if err != nil {
 		return nil, errors.Join(err, m.Close())
 	}
-	return &window{spec: spec, memory: m, registers: b}, nil
+	return &fakeWindow{spec: spec, memory: m, registers: b}, nil
 }
 
 // dupFD is what the driver maps: read-only unless the window is writable.
-func (w *window) dupFD() (int, error) {
-	if w.spec.writable {
+func (w *fakeWindow) dupFD() (int, error) {
+	if w.spec.Writable {
 		return w.memory.DupFD()
 	}
 	// A descriptor opened for reading cannot be mapped writable; a duplicate could.
@@ -103,57 +241,28 @@ func (w *window) dupFD() (int, error) {
 	return fd, nil
 }
 
-func (w *window) check(off uint64) error {
-	if off%4 != 0 || off >= w.spec.bytes {
-		return gpuerr.New(gpuerr.Invalid, "offset %#x is not a register of the window's %d bytes", off, w.spec.bytes)
-	}
-	return nil
-}
-
-func (w *window) read(off uint64) (uint32, error) {
-	if err := w.check(off); err != nil {
-		return 0, err
-	}
-	return loadRegister(w.registers, off), nil
-}
-
-func (w *window) write(off uint64, v uint32) error {
-	if err := w.check(off); err != nil {
-		return err
-	}
-	if !w.spec.writable {
-		return gpuerr.New(gpuerr.Denied, "the window of BAR %d is read-only", w.spec.bar)
-	}
-	storeRegister(w.registers, off, v)
-	return nil
-}
-
-func (w *window) ring(off uint64, v uint32) error {
-	if err := w.check(off); err != nil {
-		return err
-	}
-	if !slices.Contains(w.spec.doorbells, off) {
-		return gpuerr.New(gpuerr.Denied, "offset %#x of BAR %d is no doorbell of this grant", off, w.spec.bar)
-	}
-	storeRegister(w.registers, off, v)
-	return nil
-}
-
-// vector is one interrupt vector. What is raised while it is masked is counted
-// and delivered by the unmask.
-type vector struct {
-	granted recordOnce
-	event   *shm.Event
-
+// fakeVector is one interrupt vector. What is raised while it is masked is counted
+// and delivered by the unmask. Only a test raises one: a device-manager that wrote to
+// an eventfd which a driver holds could be blocked by it (see vfio.Function.SetMask),
+// and this one never does.
+type fakeVector struct {
 	mu sync.Mutex
+	// +checklocks:mu
+	event *shm.Event
 	// +checklocks:mu
 	masked bool
 	// +checklocks:mu
 	held uint64
 }
 
+func (v *fakeVector) dupFD() (int, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.event.DupFD()
+}
+
 // raise is the device sending one interrupt.
-func (v *vector) raise() error {
+func (v *fakeVector) raise() error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.masked {
@@ -163,7 +272,7 @@ func (v *vector) raise() error {
 	return v.event.Signal()
 }
 
-func (v *vector) setMask(masked bool) error {
+func (v *fakeVector) setMask(masked bool) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.masked = masked
@@ -174,4 +283,23 @@ func (v *vector) setMask(masked bool) error {
 		v.held--
 	}
 	return nil
+}
+
+// reset gives the vector an eventfd that no earlier driver has a descriptor of.
+func (v *fakeVector) reset() error {
+	e, err := shm.NewEvent()
+	if err != nil {
+		return err
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	old := v.event
+	v.event, v.masked, v.held = e, false, 0
+	return old.Close()
+}
+
+func (v *fakeVector) close() error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.event.Close()
 }

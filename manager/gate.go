@@ -3,8 +3,10 @@ package manager
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"os"
+	"sync"
 	"time"
 
 	"capnproto.org/go/capnp/v3"
@@ -35,7 +37,7 @@ func (s *tenantServer) serveCapnp(c *net.UnixConn) {
 		return
 	}
 	socket := os.NewFile(uintptr(theirs), "tenant socket")
-	gate, err := s.m.spawner.start(s.log, "gate", s.m.cfg.GatePath, nil, client, socket)
+	gate, err := s.m.spawner.start(s.log, "gate", s.confineGate(), s.m.cfg.GatePath, nil, client, socket)
 	// Only the gate holds them now: its death is the end of the connection.
 	client.Close()
 	socket.Close()
@@ -44,7 +46,15 @@ func (s *tenantServer) serveCapnp(c *net.UnixConn) {
 		s.log.Error("start a gate", "err", err)
 		return
 	}
-	err = s.serveBroker(ours)
+	// It is confined when its first request comes.
+	confined := sync.OnceValue(func() error {
+		if err := gate.checkConfined(s.log, slog.LevelDebug); err != nil {
+			s.log.Warn("refused a gate", "err", err)
+			return gpuerr.New(gpuerr.Denied, "the gate is not confined as the policy requires; device-manager's log says why")
+		}
+		return nil
+	})
+	err = s.serveBroker(ours, confined)
 	// The broker socket is closed: the gate has ended, or ends now.
 	ctx, cancel := context.WithTimeout(s.ctx, gateGrace)
 	defer cancel()

@@ -5,12 +5,13 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"slices"
 	"sync"
-	"sync/atomic"
 
 	"capgpu/ddf"
 	"capgpu/gpuerr"
 	"capgpu/internal/shm"
+	"capgpu/iommu"
 	"capgpu/ledger"
 )
 
@@ -20,72 +21,89 @@ import (
 //
 //	open ──revoke──► revoked: nothing is handed out any more; memory is unmapped,
 //	                 punched and closed, charges are back
+//
+// Memory that the device may still reach is the exception: it is kept, with its
+// charge, and nobody gets its pages (dma.go).
 type grants struct {
 	info     ddf.DeviceInfo
 	account  *ledger.Account // of this epoch
 	audit    AuditLog
-	function *fakeFunction
+	function Function
+	huge     bool // memory may be of huge pages
+	windows  []*window
+	vectors  []*vector
 	fixed    []ledger.Receipt // of windows and vectors
 	sessions *tally           // of this epoch
 	journal  *journal         // of its memory
 	shares   *auditShares     // of what it may have recorded
 	log      *slog.Logger
+	doom     *doom // why the epoch has to end
+	punchOut func(m *shm.Memory, bytes uint64) error
 
 	mu sync.Mutex
 	// +checklocks:mu
 	revoked bool
 	// +checklocks:mu
-	space *iovaSpace
+	space *iommu.Space // of the function; no other epoch's driver lives
 	// +checklocks:mu
 	generation uint64
 	// +checklocks:mu
-	live map[*dmaMemory]struct{}
+	live dmaList
+	// +checklocks:mu
+	dropped []*dmaMemory // of live: the driver let go of it without a Free
+	// +checklocks:mu
+	kept []*dmaMemory // that the device may still reach
+	// +checklocks:mu
+	lingering int // pieces of memory that somebody keeps from being punched
+	// +checklocks:mu
+	closeLater bool // the last of them closes the account
 }
 
-// dmaMemory is one piece of memory that device and driver reach.
-type dmaMemory struct {
-	iova       ddf.IOVA
-	bytes      uint64
-	generation uint64
-	memory     *shm.Memory
-
-	bytesCharge, entryCharge ledger.Receipt
-
-	recorded atomic.Bool // that it is mapped
-
-	freeing sync.Once
-	freeErr error // read after freeing
+// grantsOf is what grants are made for.
+type grantsOf struct {
+	info     ddf.DeviceInfo
+	function Function
+	space    *iommu.Space
+	account  *ledger.Account // of the epoch
+	audit    AuditLog
+	shares   *auditShares
+	huge     bool
+	log      *slog.Logger
 }
 
 // newGrants makes what the policy grants a driver of this epoch. It owns the
 // account from here on, also when it fails.
-func newGrants(info ddf.DeviceInfo, account *ledger.Account, audit AuditLog, shares *auditShares, log *slog.Logger) (g *grants, err error) {
-	g = &grants{info: info, account: account, audit: audit, shares: shares, log: log, sessions: newTally(), space: newIOVASpace(), live: map[*dmaMemory]struct{}{}}
-	g.journal = newJournal(audit, log, g.tag())
+func newGrants(of grantsOf) (g *grants, err error) {
+	g = &grants{
+		info: of.info, account: of.account, audit: of.audit, function: of.function, shares: of.shares, huge: of.huge, log: of.log,
+		windows: grantedWindows(of.function), vectors: grantedVectors(of.function),
+		sessions: newTally(), doom: newDoom(), space: of.space,
+		punchOut: func(m *shm.Memory, bytes uint64) error { return m.Punch(0, bytes) },
+	}
+	g.journal = newJournal(of.audit, of.log, g.tag())
 	defer func() {
 		if err != nil {
 			g.releaseFixed()
-			err = errors.Join(err, account.Close())
+			err = errors.Join(err, of.account.Close())
 		}
 	}()
 	for _, c := range []struct {
 		class  ledger.Class
 		amount uint64
-	}{{ledger.MMIOBytes, totalBytes(fakeWindows)}, {ledger.IRQVectors, fakeVectors}} {
-		r, err := account.Reserve(c.class, c.amount)
+	}{{ledger.MMIOBytes, totalBytes(g.windows)}, {ledger.IRQVectors, uint64(len(g.vectors))}} {
+		r, err := of.account.Reserve(c.class, c.amount)
 		if err != nil {
 			return nil, err
 		}
 		r.Commit()
 		g.fixed = append(g.fixed, r)
 	}
-	g.function, err = newFakeFunction(fakeWindows, fakeVectors)
-	return g, err
+	return g, nil
 }
 
-func totalBytes(windows []windowSpec) (total uint64) {
+func totalBytes(windows []*window) (total uint64) {
 	for _, w := range windows {
-		total += w.bytes
+		total += w.spec.Bytes
 	}
 	return total
 }
@@ -97,88 +115,10 @@ func (g *grants) releaseFixed() {
 	g.fixed = nil
 }
 
-// alloc charges, makes, records and maps memory, in that order.
-func (g *grants) alloc(bytes uint64) (d *dmaMemory, err error) {
-	if bytes == 0 {
-		return nil, gpuerr.New(gpuerr.Invalid, "bytes is 0; ask for at least one")
-	}
-	if bytes > math.MaxInt64-ddf.PageBytes {
-		return nil, gpuerr.Refused(ledger.DeviceMemory.String(), bytes, g.account.Available(ledger.DeviceMemory))
-	}
-	d = &dmaMemory{bytes: (bytes + ddf.PageBytes - 1) &^ (ddf.PageBytes - 1)}
-	if d.bytesCharge, err = g.account.Reserve(ledger.DeviceMemory, d.bytes); err != nil {
-		return nil, err
-	}
-	if d.entryCharge, err = g.account.Reserve(ledger.IOVAEntries, 1); err != nil {
-		d.bytesCharge.Release()
-		return nil, err
-	}
-	if d.memory, err = shm.Create("capgpu-dma", d.bytes); err != nil {
-		d.bytesCharge.Release()
-		d.entryCharge.Release()
-		return nil, err
-	}
-	if err := g.place(d); err != nil {
-		err = errors.Join(err, d.memory.Close())
-		d.bytesCharge.Release()
-		d.entryCharge.Release()
-		return nil, err
-	}
-	// Recorded before the driver learns of it: a grant without a record is none.
-	if err := g.journal.mapped(d); err != nil {
-		return nil, errors.Join(errNotRecorded(err), g.free(d))
-	}
-	d.recorded.Store(true)
-	d.bytesCharge.Commit()
-	d.entryCharge.Commit()
-	return d, nil
-}
-
-// place gives the memory its address.
-func (g *grants) place(d *dmaMemory) error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.revoked {
-		return errGrantsRevoked
-	}
-	iova, ok := g.space.take(d.bytes)
-	if !ok {
-		return gpuerr.New(gpuerr.IO, "no free range of %d bytes is left in the device's address space", d.bytes)
-	}
-	g.generation++
-	d.iova, d.generation = iova, g.generation
-	g.live[d] = struct{}{}
-	return nil
-}
-
-// free unmaps, scrubs, and returns the charge, in that order, whatever becomes of
-// the record: an error says that the memory did not go, and a driver that gets one
-// must not go on. Idempotent; every caller returns when it is done.
-func (g *grants) free(d *dmaMemory) error {
-	d.freeing.Do(func() {
-		g.mu.Lock()
-		g.space.give(d.iova)
-		g.mu.Unlock()
-		// Others may hold descriptors and mappings of the memory, so that closing
-		// ours returns no page: only punching does.
-		d.freeErr = errors.Join(d.memory.Punch(0, d.bytes), d.memory.Close())
-		d.bytesCharge.Release()
-		d.entryCharge.Release()
-		if d.recorded.Load() {
-			g.journal.unmapped(d)
-		}
-		// Only now: revoke waits for the frees that it finds here.
-		g.mu.Lock()
-		delete(g.live, d)
-		g.mu.Unlock()
-	})
-	return d.freeErr
-}
-
 // usage is a snapshot of the pool.
 func (g *grants) usage() ddf.PoolUsage {
 	g.mu.Lock()
-	entries := uint64(len(g.live))
+	entries := uint64(g.live.n)
 	g.mu.Unlock()
 	var u ddf.PoolUsage
 	for _, e := range g.account.Snapshot() {
@@ -189,41 +129,68 @@ func (g *grants) usage() ddf.PoolUsage {
 	return u
 }
 
-// mapped asks the (fake) IOMMU.
-func (g *grants) mapped(iova ddf.IOVA, bytes uint64) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.space.mapped(iova, bytes)
+// revoked is what revoke has found and done.
+type revoked struct {
+	freed int // mappings that the driver had left
+	kept  int // of these and earlier ones, that the device may still reach
+	held  int // that somebody keeps from being given back
+	lost  error
+	err   error // a bug, or a host that failed
 }
 
 // revoke takes everything back and closes the account. The link to the driver
-// must be down: no call of it may run, though memory that it dropped may still be
-// on its way out. If one does run (callsRun), the windows and vectors that it may
-// be using stay, with their charges; memory goes in any case. The error is a bug or
-// a host that failed; all that could be taken back was.
-func (g *grants) revoke(callsRun bool) (freed int, err error) {
+// must be down: no call of it may run. If one does run (callsRun), the charges of the windows and vectors
+// that it may be using stay; memory goes in any case. A function that could not be
+// stopped (running) may still write to its memory, which is unmapped but kept.
+func (g *grants) revoke(callsRun bool, running error) (r revoked) {
 	g.mu.Lock()
 	g.revoked = true
-	left := make([]*dmaMemory, 0, len(g.live))
-	for d := range g.live {
-		left = append(left, d)
-	}
+	left := slices.Collect(g.live.all())
 	g.mu.Unlock()
 	var errs []error
 	for _, d := range left {
-		errs = append(errs, g.free(d))
+		if running != nil {
+			d.abandon(g, running)
+		} else if err := g.free(d); !d.isKept() {
+			errs = append(errs, err)
+		}
 	}
+	r.freed = len(left)
 	g.journal.close()
 	for _, gap := range g.shares.gaps() {
 		g.recordGap(gap)
 	}
+	g.mu.Lock()
+	r.kept = len(g.kept)
+	g.mu.Unlock()
+	r.lost = g.function.Domain().Lost()
 	if callsRun {
-		return len(left), errors.Join(errs...)
+		r.err = errors.Join(errs...)
+		return r
 	}
-	errs = append(errs, g.function.Close())
 	g.releaseFixed()
-	errs = append(errs, g.account.Close())
-	return len(left), errors.Join(errs...)
+	if r.kept == 0 {
+		held, err := g.closeAccount()
+		r.held = held
+		errs = append(errs, err)
+	}
+	r.err = errors.Join(errs...)
+	return r
+}
+
+// salvage gives back what was kept, once the function is closed and can reach
+// nothing any more.
+func (g *grants) salvage() error {
+	g.mu.Lock()
+	kept := g.kept
+	g.kept = nil
+	g.mu.Unlock()
+	var errs []error
+	for _, d := range kept {
+		errs = append(errs, g.dispose(d))
+	}
+	_, err := g.closeAccount()
+	return errors.Join(append(errs, err)...)
 }
 
 // tag names the holder in audit records.
@@ -243,4 +210,15 @@ func limitOf(a *ledger.Account, class ledger.Class) uint64 {
 		}
 	}
 	return 0
+}
+
+// checkBytes refuses sizes that no pool has.
+func (g *grants) checkBytes(bytes uint64) error {
+	switch {
+	case bytes == 0:
+		return gpuerr.New(gpuerr.Invalid, "bytes is 0; ask for at least one")
+	case bytes > math.MaxInt64-ddf.PageBytes:
+		return gpuerr.Refused(ledger.DeviceMemory.String(), bytes, g.account.Available(ledger.DeviceMemory))
+	}
+	return nil
 }

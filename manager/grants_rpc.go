@@ -4,10 +4,13 @@ import (
 	"context"
 	"log/slog"
 	"net"
+	"slices"
 	"sync"
+	"sync/atomic"
 
 	"capnproto.org/go/capnp/v3"
 	"capnproto.org/go/capnp/v3/server"
+	"golang.org/x/sys/unix"
 
 	"capgpu/ddf"
 	"capgpu/gpuerr"
@@ -63,29 +66,27 @@ func (s *grantServer) GrantSet(_ context.Context, call schema.DriverGrants_grant
 	}
 	u := s.usage()
 	g.SetFake(s.info.Fake)
-	g.SetVectors(uint32(len(s.function.vectors)))
+	g.SetVectors(uint32(len(s.vectors)))
 	g.SetLaunchRecords(s.launchRecords)
 	g.SetDmaBytes(u.LimitBytes)
 	g.SetIovaEntries(limitOf(s.account, ledger.IOVAEntries))
 	if err := s.setDevice(g); err != nil {
 		return err
 	}
-	windows, err := g.NewMmio(int32(len(s.function.windows)))
+	windows, err := g.NewMmio(int32(len(s.windows)))
 	if err != nil {
 		return err
 	}
-	i := 0
-	for _, w := range s.function.windows {
+	for i, w := range s.windows {
 		m := windows.At(i)
-		i++
-		m.SetBar(w.spec.bar)
-		m.SetBytes(w.spec.bytes)
-		m.SetWritable(w.spec.writable)
-		bells, err := m.NewDoorbells(int32(len(w.spec.doorbells)))
+		m.SetBar(w.spec.Bar)
+		m.SetBytes(w.spec.Bytes)
+		m.SetWritable(w.spec.Writable)
+		bells, err := m.NewDoorbells(int32(len(w.spec.Doorbells)))
 		if err != nil {
 			return err
 		}
-		for j, off := range w.spec.doorbells {
+		for j, off := range w.spec.Doorbells {
 			bells.Set(j, off)
 		}
 	}
@@ -119,11 +120,12 @@ func (s *grantServer) DmaPool(_ context.Context, call schema.DriverGrants_dmaPoo
 
 // Mmio implements schema.DriverGrants_Server.
 func (s *grantServer) Mmio(_ context.Context, call schema.DriverGrants_mmio) error {
-	w := s.function.windows[call.Args().Bar()]
-	if w == nil {
+	i := slices.IndexFunc(s.windows, func(w *window) bool { return w.spec.Bar == call.Args().Bar() })
+	if i < 0 {
 		return gpuerr.New(gpuerr.Denied, "BAR %d is not granted", call.Args().Bar())
 	}
-	err := s.recordGrant(&w.granted, "mmio.grant", "bar=%d bytes=%d writable=%t doorbells=%d", w.spec.bar, w.spec.bytes, w.spec.writable, len(w.spec.doorbells))
+	w := s.windows[i]
+	err := s.recordGrant(&w.granted, "mmio.grant", "bar=%d bytes=%d writable=%t doorbells=%d", w.spec.Bar, w.spec.Bytes, w.spec.Writable, len(w.spec.Doorbells))
 	if err != nil {
 		return err
 	}
@@ -137,10 +139,10 @@ func (s *grantServer) Mmio(_ context.Context, call schema.DriverGrants_mmio) err
 // Interrupt implements schema.DriverGrants_Server.
 func (s *grantServer) Interrupt(_ context.Context, call schema.DriverGrants_interrupt) error {
 	i := call.Args().Vector()
-	if uint64(i) >= uint64(len(s.function.vectors)) {
+	if uint64(i) >= uint64(len(s.vectors)) {
 		return gpuerr.New(gpuerr.Denied, "vector %d is not granted", i)
 	}
-	v := vectorServer{s, s.function.vectors[i]}
+	v := vectorServer{s, s.vectors[i]}
 	if err := s.recordGrant(&v.v.granted, "interrupt.grant", "vector=%d", i); err != nil {
 		return err
 	}
@@ -164,6 +166,7 @@ type poolServer struct{ *grantServer }
 
 // Allocate implements schema.DMAPool_Server.
 func (s poolServer) Allocate(_ context.Context, call schema.DMAPool_allocate) error {
+	s.freeDropped()
 	d, err := s.alloc(call.Args().Bytes())
 	if err != nil {
 		return err
@@ -184,6 +187,7 @@ func (s poolServer) Usage(_ context.Context, call schema.DMAPool_usage) error {
 	if err != nil {
 		return err
 	}
+	s.freeDropped()
 	u := s.usage()
 	res.SetUsedBytes(u.UsedBytes)
 	res.SetLimitBytes(u.LimitBytes)
@@ -200,12 +204,8 @@ type bufferServer struct {
 	freed bool
 }
 
-// shutdown frees what the driver has let go of without saying so.
-func (b *bufferServer) shutdown() {
-	if err := b.free(b.d); err != nil {
-		b.log.Error("free DMA memory that its driver dropped", "err", err)
-	}
-}
+// shutdown runs when the driver has let go of the buffer, with or without a Free.
+func (b *bufferServer) shutdown() { b.drop(b.d) }
 
 // Map implements schema.DMABuffer_Server.
 func (b *bufferServer) Map(_ context.Context, call schema.DMABuffer_map) error {
@@ -222,6 +222,7 @@ func (b *bufferServer) Map(_ context.Context, call schema.DMABuffer_map) error {
 	res.SetIova(uint64(b.d.iova))
 	res.SetBytes(b.d.bytes)
 	res.SetGeneration(b.d.generation)
+	res.SetPinned(!b.info.Fake)
 	return res.SetMemory(b.memory(b.d.memory.DupFD))
 }
 
@@ -244,8 +245,30 @@ func (s windowServer) Map(_ context.Context, call schema.DeviceMmio_map) error {
 	if err != nil {
 		return err
 	}
-	res.SetBytes(s.w.spec.bytes)
-	return res.SetMemory(s.memory(s.w.dupFD))
+	fd, offset, err := s.w.fd()
+	if err != nil {
+		return err
+	}
+	res.SetBytes(s.w.spec.Bytes)
+	res.SetOffset(offset)
+	return res.SetMemory(s.descriptor(fd))
+}
+
+// descriptor carries one descriptor, which it owns, and hands it out once.
+func (s *grantServer) descriptor(fd int) schema.SharedMemory {
+	var held atomic.Int64
+	held.Store(int64(fd))
+	take := func() int { return int(held.Swap(-1)) }
+	return schema.SharedMemory(s.export("SharedMemory", nil, func() (int, error) {
+		if fd := take(); fd >= 0 {
+			return fd, nil
+		}
+		return -1, gpuerr.New(gpuerr.Denied, "the descriptor was handed out already")
+	}, func() {
+		if fd := take(); fd >= 0 {
+			unix.Close(fd)
+		}
+	}))
 }
 
 // Read32 implements schema.DeviceMmio_Server.
@@ -283,15 +306,17 @@ func (s vectorServer) EventFd(_ context.Context, call schema.Interrupt_eventFd) 
 	if err != nil {
 		return err
 	}
-	return res.SetMemory(s.memory(s.v.event.DupFD))
+	return res.SetMemory(s.memory(func() (int, error) { return s.function.EventFD(s.v.index) }))
 }
 
 // Mask implements schema.Interrupt_Server.
-func (s vectorServer) Mask(context.Context, schema.Interrupt_mask) error { return s.v.setMask(true) }
+func (s vectorServer) Mask(context.Context, schema.Interrupt_mask) error {
+	return s.function.SetMask(s.v.index, true)
+}
 
 // Unmask implements schema.Interrupt_Server.
 func (s vectorServer) Unmask(context.Context, schema.Interrupt_unmask) error {
-	return s.v.setMask(false)
+	return s.function.SetMask(s.v.index, false)
 }
 
 // Ack implements schema.Interrupt_Server. The vectors are edges, as MSI is: there

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"capnproto.org/go/capnp/v3/rpc"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
@@ -20,7 +21,9 @@ import (
 	"capgpu/ddf/ddftest"
 	"capgpu/gpuerr"
 	"capgpu/internal/rpcguard"
+	"capgpu/iommu"
 	"capgpu/ledger"
+	"capgpu/schema"
 )
 
 // testLog is an audit log in memory, whose head commits to its records.
@@ -69,6 +72,7 @@ func (l *testLog) Close() error { return nil }
 // granted is the manager's side of one epoch, without a process.
 type granted struct {
 	*grants
+	fake   *fakeFunction
 	gate   *rpcguard.Gate
 	log    *testLog
 	ledger *ledger.Ledger
@@ -78,20 +82,36 @@ type granted struct {
 	served   chan struct{}
 }
 
-// grant serves the grants of one epoch; they are revoked with the test.
+// grant serves the grants of one epoch of a fake function; they are revoked with the
+// test.
 func grant(t *testing.T, limits ledger.Limits) *granted {
+	t.Helper()
+	fake, err := newFakeFunction(fakeWindows, fakeVectors)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, fake.Close()) })
+	g := grantOf(t, limits, fake, iommu.NewSpace(fake.Domain().Ranges()))
+	g.fake = fake
+	return g
+}
+
+// grantOf serves the grants of one epoch of a function that has begun.
+func grantOf(t testing.TB, limits ledger.Limits, f Function, space *iommu.Space) *granted {
 	t.Helper()
 	g := &granted{log: &testLog{}, gate: rpcguard.NewGate(), ledger: ledger.New("test", ledger.NoLimits()), served: make(chan struct{})}
 	account, err := g.ledger.Root().Child("epoch-1", limits)
 	require.NoError(t, err)
-	info := ddf.DeviceInfo{Name: deviceName, VendorID: fakeVendor, DeviceID: fakeDevice, Epoch: 1, Fake: true}
-	g.grants, err = newGrants(info, account, g.log, newAuditShares(1<<20, []*Tenant{{Name: "alice"}, {Name: "bob"}}), slog.New(slog.DiscardHandler))
+	info := f.Identity()
+	info.Name, info.Epoch = fakeName, 1
+	g.grants, err = newGrants(grantsOf{
+		info: info, function: f, space: space, account: account, audit: g.log,
+		shares: newAuditShares(1<<20, []*Tenant{{Name: "alice"}, {Name: "bob"}}), log: slog.New(slog.DiscardHandler),
+	})
 	require.NoError(t, err)
 	ours, fd, err := streamPair()
 	require.NoError(t, err)
-	f := os.NewFile(uintptr(fd), "grant link")
-	c, err := net.FileConn(f)
-	f.Close()
+	file := os.NewFile(uintptr(fd), "grant link")
+	c, err := net.FileConn(file)
+	file.Close()
 	require.NoError(t, err)
 	g.theirs = c.(*net.UnixConn)
 	go func() {
@@ -103,12 +123,18 @@ func grant(t *testing.T, limits ledger.Limits) *granted {
 }
 
 // stop takes the link down and revokes, as the end of a driver does.
-func (g *granted) stop(t *testing.T) {
+func (g *granted) stop(t testing.TB) {
 	g.stopOnce.Do(func() {
 		g.gate.Revoke(errGrantsRevoked)
 		<-g.served
-		_, err := g.revoke(false)
+		_, err := g.function.Quiesce()
 		require.NoError(t, err)
+		r := g.revoke(false, nil)
+		require.NoError(t, r.err)
+		if r.kept > 0 { // the test wanted that
+			require.ErrorContains(t, g.ledger.Root().Zero(), "deviceMemory")
+			require.NoError(t, g.salvage())
+		}
 		require.NoError(t, g.ledger.Root().Zero())
 		require.NoError(t, g.ledger.Check())
 	})
@@ -121,7 +147,7 @@ func grantTestLimits() ledger.Limits {
 	return l
 }
 
-func dialGrants(t *testing.T, g *granted) *ddfrpc.Link {
+func dialGrants(t testing.TB, g *granted) *ddfrpc.Link {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -138,13 +164,20 @@ func TestGrantsConform(t *testing.T) {
 		link := dialGrants(t, g)
 		doorbells := map[int][]uint64{}
 		for _, w := range fakeWindows {
-			doorbells[int(w.bar)] = w.doorbells
+			doorbells[int(w.Bar)] = w.Doorbells
 		}
 		return ddftest.Harness{
-			Grants:    link.GrantSet(),
-			Raise:     func(i int) { require.NoError(t, g.function.vectors[i].raise()) },
-			Poke:      func(bar int, off uint64, v uint32) { storeRegister(g.function.windows[uint32(bar)].registers, off, v) },
-			Mapped:    g.mapped,
+			Grants: link.GrantSet(),
+			Raise: func(i int) {
+				v, err := g.fake.vector(i)
+				require.NoError(t, err)
+				require.NoError(t, v.raise())
+			},
+			Poke: func(bar int, off uint64, v uint32) { require.NoError(t, g.fake.Store32(bar, off, v)) },
+			Mapped: func(iova ddf.IOVA, bytes uint64) bool {
+				_, ok := g.fake.domain.Reach(iova, bytes, iommu.ReadWrite)
+				return ok
+			},
 			Doorbells: doorbells,
 			Revoke: func() {
 				g.stop(t)
@@ -155,21 +188,34 @@ func TestGrantsConform(t *testing.T) {
 }
 
 func TestReadOnlyWindow(t *testing.T) {
-	w, err := newWindow(windowSpec{bar: 2, bytes: 4096, doorbells: []uint64{8}})
+	f, err := newFakeFunction([]ddf.WindowSpec{{Bar: 2, Bytes: 4096, Doorbells: []uint64{8}}}, 0)
 	require.NoError(t, err)
-	f := &fakeFunction{windows: map[uint32]*window{2: w}}
 	defer f.Close()
+	w := grantedWindows(f)[0]
 	require.ErrorIs(t, w.write(4, 1), gpuerr.Denied)
 	require.ErrorIs(t, w.ring(4, 1), gpuerr.Denied)
 	require.NoError(t, w.ring(8, 7))
 	v, err := w.read(8)
 	require.NoError(t, err)
 	require.EqualValues(t, 7, v)
-	fd, err := w.dupFD()
+	fd, off, err := f.WindowFD(0)
 	require.NoError(t, err)
+	require.Zero(t, off)
 	defer unix.Close(fd)
 	_, err = unix.Mmap(fd, 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	require.ErrorIs(t, err, unix.EACCES, "the driver could write to a read-only window")
+
+	how, err := f.Begin()
+	require.NoError(t, err)
+	require.Equal(t, "fake", how)
+	v, err = w.read(8)
+	require.NoError(t, err)
+	require.Zero(t, v, "the next driver finds nothing of the last one")
+	require.NoError(t, f.Close())
+	_, err = w.read(8)
+	require.ErrorIs(t, err, gpuerr.Closed)
+	_, err = f.Begin()
+	require.ErrorIs(t, err, gpuerr.Closed)
 }
 
 // Windows and vectors are recorded, once, before the driver has them.
@@ -189,7 +235,7 @@ func TestWindowsAndVectorsAreRecorded(t *testing.T) {
 		"interrupt.grant mock0 epoch=1 vector=1",
 	}, told)
 	for range 2 { // recorded already
-		require.NoError(t, g.recordGrant(&g.function.vectors[0].granted, "interrupt.grant", "vector=0"))
+		require.NoError(t, g.recordGrant(&g.vectors[0].granted, "interrupt.grant", "vector=0"))
 	}
 	head, err := g.log.Head()
 	require.NoError(t, err)
@@ -203,7 +249,7 @@ func TestWindowsAndVectorsAreRecorded(t *testing.T) {
 	require.ErrorIs(t, err, gpuerr.IO)
 	require.ErrorContains(t, err, "nothing is granted")
 	unwritable.log.setRefuse(nil)
-	require.NoError(t, unwritable.recordGrant(&unwritable.function.windows[0].granted, "mmio.grant", "bar=0"))
+	require.NoError(t, unwritable.recordGrant(&unwritable.windows[0].granted, "mmio.grant", "bar=0"))
 	head, err = unwritable.log.Head()
 	require.NoError(t, err)
 	require.EqualValues(t, 1, head.Size, "a record that failed is made later")
@@ -279,4 +325,102 @@ func TestGrantLinkDies(t *testing.T) {
 	<-g.served
 	g.stop(t) // checks the books
 	require.NoError(t, b.Free())
+}
+
+// Memory that the IOMMU does not let go of is not given back, and its driver is told
+// and doomed.
+func TestFreeThatCannotUnmap(t *testing.T) {
+	g := grant(t, grantTestLimits())
+	link := dialGrants(t, g)
+	pool := link.GrantSet().DMA
+	before, err := pool.Alloc(context.Background(), 4096)
+	require.NoError(t, err)
+	b, err := pool.Alloc(context.Background(), 8192)
+	require.NoError(t, err)
+	b.Bytes()[0] = 7
+	g.fake.domain.Fail(func(op iommu.Op) error {
+		if op.Kind == iommu.OpUnmap && op.Bytes == 8192 {
+			return gpuerr.New(gpuerr.IO, "unmapped 4096 bytes of 8192")
+		}
+		return nil
+	})
+	require.NoError(t, before.Free())
+	for range 2 {
+		require.ErrorIs(t, b.Free(), gpuerr.IO)
+	}
+	require.EqualValues(t, 7, b.Bytes()[0])
+	require.EqualValues(t, 8192, pool.Usage().UsedBytes)
+	cause := <-g.doom.said
+	require.ErrorAs(t, cause, new(*wreck))
+	require.ErrorContains(t, cause, "unmapped 4096 bytes of 8192")
+	_, err = pool.Alloc(context.Background(), 4096)
+	require.ErrorIs(t, err, gpuerr.IO, "nothing is mapped any more either")
+	require.EqualValues(t, 8192, pool.Usage().UsedBytes, "what could not be mapped costs nothing")
+	g.stop(t)
+	<-link.Done()
+	require.NoError(t, b.Free(), "the driver's own mapping")
+}
+
+// Memory that could not be mapped is given back; a domain that was lost meanwhile
+// keeps it.
+func TestAllocThatCannotMap(t *testing.T) {
+	g := grant(t, grantTestLimits())
+	g.fake.domain.Fail(func(op iommu.Op) error { return unix.ENOMEM })
+	_, err := g.alloc(4096)
+	require.ErrorIs(t, err, gpuerr.IO)
+	require.ErrorContains(t, err, "map DMA memory for the device")
+	require.Zero(t, g.usage().UsedBytes)
+	g.fake.domain.Fail(nil)
+	d, err := g.alloc(4096)
+	require.NoError(t, err)
+	require.NoError(t, g.free(d))
+}
+
+// What a driver drops without a Free is freed by its next request, and not before:
+// a driver that dies drops everything, and its device may be at work still.
+func TestDroppedMemory(t *testing.T) {
+	g := grant(t, grantTestLimits())
+	d, err := g.alloc(4096)
+	require.NoError(t, err)
+	g.drop(d)
+	require.Len(t, g.fake.domain.Mappings(), 1)
+	pool := dialGrants(t, g).GrantSet().DMA
+	require.Zero(t, pool.Usage().UsedBytes)
+	require.Empty(t, g.fake.domain.Mappings())
+	g.drop(d) // has gone meanwhile
+	b, err := pool.Alloc(context.Background(), 4096)
+	require.NoError(t, err)
+	require.NoError(t, b.Free())
+}
+
+// A window's descriptor, on real hardware that of the whole device, leaves once: who
+// takes a driver over later cannot ask for another.
+func TestWindowIsMappedOnce(t *testing.T) {
+	g := grant(t, grantTestLimits())
+	conn := rpc.NewConn(rpcguard.NewClientTransport(g.theirs), nil)
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	grants := schema.DriverGrants(conn.Bootstrap(ctx))
+	defer grants.Release()
+	for i := range 3 {
+		// Asked for anew each time: the window counts, not the capability.
+		f, release := grants.Mmio(ctx, nil)
+		defer release()
+		res, err := f.Struct()
+		require.NoError(t, err)
+		fm, releaseMap := res.Mmio().Map(ctx, nil)
+		defer releaseMap()
+		m, err := fm.Struct()
+		if i == 0 {
+			require.NoError(t, err)
+			require.EqualValues(t, 4096, m.Bytes())
+			continue
+		}
+		require.ErrorIs(t, rpcguard.FromException(err), gpuerr.Denied)
+		fr, releaseRead := res.Mmio().Read32(ctx, nil)
+		defer releaseRead()
+		_, err = fr.Struct()
+		require.NoError(t, err, "calls go on")
+	}
 }

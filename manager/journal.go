@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"capgpu/audit/dma"
 )
 
 // A tenant that makes and frees buffers makes its driver map and unmap memory, as
@@ -23,6 +25,7 @@ type mappings struct {
 	maps, mapBytes     uint64
 	unmaps, unmapBytes uint64
 	first, last        uint64 // generations of the maps
+	mapSum, unmapSum   dma.Sum
 }
 
 func (m *mappings) add(n mappings) {
@@ -34,6 +37,7 @@ func (m *mappings) add(n mappings) {
 	}
 	m.maps, m.mapBytes = m.maps+n.maps, m.mapBytes+n.mapBytes
 	m.unmaps, m.unmapBytes = m.unmaps+n.unmaps, m.unmapBytes+n.unmapBytes
+	m.mapSum, m.unmapSum = m.mapSum.Plus(n.mapSum), m.unmapSum.Plus(n.unmapSum)
 }
 
 // journal records which memory the driver of one epoch reaches: each mapping is in
@@ -49,9 +53,7 @@ type journal struct {
 
 	mu sync.Mutex
 	// +checklocks:mu
-	credit time.Duration // for records of single mappings, recordInterval each
-	// +checklocks:mu
-	since time.Time // when credit was right
+	single bucket // records of single mappings
 	// +checklocks:mu
 	refused bool // by the log, the last time
 	// +checklocks:mu
@@ -65,24 +67,26 @@ type journal struct {
 }
 
 func newJournal(audit AuditLog, log *slog.Logger, tag string) *journal {
-	return &journal{audit: audit, log: log, tag: tag, credit: recordBurst * recordInterval, since: time.Now()}
+	return &journal{audit: audit, log: log, tag: tag, single: newBucket(recordBurst, recordInterval, time.Now())}
 }
 
 // mapped records memory that the driver is about to reach. On error it must not.
 func (j *journal) mapped(d *dmaMemory) error {
-	if j.counted(mappings{maps: 1, mapBytes: d.bytes, first: d.generation, last: d.generation}, true) {
+	d.sum = dma.SumOf(dma.Span{IOVA: uint64(d.iova), Bytes: d.bytes})
+	if j.counted(mappings{maps: 1, mapBytes: d.bytes, first: d.generation, last: d.generation, mapSum: d.sum}, true) {
 		return nil
 	}
 	return j.append("dma.map", fmt.Sprintf("%s iova=%#x bytes=%d generation=%d", j.tag, uint64(d.iova), d.bytes, d.generation))
 }
 
-// unmapped records memory that the driver does not reach any more.
+// unmapped records memory that the driver does not reach any more, and that mapped
+// has recorded.
 func (j *journal) unmapped(d *dmaMemory) {
-	n := mappings{unmaps: 1, unmapBytes: d.bytes}
+	n := mappings{unmaps: 1, unmapBytes: d.bytes, unmapSum: d.sum}
 	if j.counted(n, false) {
 		return
 	}
-	if j.append("dma.unmap", fmt.Sprintf("%s iova=%#x generation=%d", j.tag, uint64(d.iova), d.generation)) != nil {
+	if j.append("dma.unmap", fmt.Sprintf("%s iova=%#x bytes=%d generation=%d", j.tag, uint64(d.iova), d.bytes, d.generation)) != nil {
 		j.mu.Lock()
 		defer j.mu.Unlock()
 		j.pending.add(n)
@@ -90,16 +94,18 @@ func (j *journal) unmapped(d *dmaMemory) {
 	}
 }
 
+// undone records memory that the device could reach and that the driver never heard
+// of. There is no more of it than calls of a driver at a time.
+func (j *journal) undone(d *dmaMemory) {
+	_ = j.append(dma.KindUndone, fmt.Sprintf("%s iova=%#x bytes=%d generation=%d", j.tag, uint64(d.iova), d.bytes, d.generation))
+}
+
 // counted counts n if it gets no record of its own. One that has to be recorded
 // (must) is not counted while the log refuses records.
 func (j *journal) counted(n mappings, must bool) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	now := time.Now()
-	j.credit = min(j.credit+now.Sub(j.since), recordBurst*recordInterval)
-	j.since = now
-	if j.credit >= recordInterval {
-		j.credit -= recordInterval
+	if j.single.enter(time.Now()) {
 		return false
 	}
 	if j.refused && must {
@@ -143,7 +149,7 @@ func (j *journal) flush() error {
 	if n == (mappings{}) {
 		return nil
 	}
-	detail := fmt.Sprintf("%s maps=%d mapBytes=%d unmaps=%d unmapBytes=%d", j.tag, n.maps, n.mapBytes, n.unmaps, n.unmapBytes)
+	detail := j.tag + " " + dma.Totals(n.mapSum, n.unmapSum)
 	if n.maps > 0 {
 		detail += fmt.Sprintf(" generations=%d-%d", n.first, n.last)
 	}

@@ -29,7 +29,9 @@ func mappingsIn(t *testing.T, l *testLog) (sum mappings, records int) {
 		case "dma.unmap":
 			n.unmaps = 1
 		case "dma.summary":
-			_, err := fmt.Sscanf(detail, "maps=%d mapBytes=%d unmaps=%d unmapBytes=%d generations=%d-%d", &n.maps, &n.mapBytes, &n.unmaps, &n.unmapBytes, &n.first, &n.last)
+			var mapSum, unmapSum string
+			_, err := fmt.Sscanf(detail, "maps=%d mapBytes=%d mapSum=%s unmaps=%d unmapBytes=%d unmapSum=%s generations=%d-%d",
+				&n.maps, &n.mapBytes, &mapSum, &n.unmaps, &n.unmapBytes, &unmapSum, &n.first, &n.last)
 			require.True(t, err == nil || n.maps == 0, "%s: %v", r.Detail, err)
 		default:
 			continue

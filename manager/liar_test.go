@@ -145,7 +145,10 @@ var lies = map[string]func(supervision *control.Conn, grants *net.UnixConn) erro
 // escape sets the title of a terminal and clears it.
 const escape = "\x1b]0;owned\x07\x1b[2Jowned"
 
-func hang() error { select {} }
+func hang() error {
+	time.Sleep(time.Hour) // an empty select is a deadlock where nothing else can wake
+	return nil
+}
 
 // obey answers everything with nothing.
 func obey(_ context.Context, m *control.Message) *control.Message {

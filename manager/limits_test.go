@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"capgpu/control"
+	"capgpu/internal/sandbox"
 	"capgpu/internal/shm"
 	"capgpu/ledger"
 )
@@ -46,9 +47,15 @@ func TestLimitsChangeBeforeReady(t *testing.T) {
 		return control.NewReply(m, nil)
 	})
 	defer driver.Close()
+	jailer, err := sandbox.New(sandbox.Options{})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, jailer.Close()) }()
+	cell, err := jailer.Cell("test", sandbox.Driver, sandbox.Limits{})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, cell.Close()) }()
 	l := &driverLink{
-		epoch: 1, child: &child{cmd: &exec.Cmd{Process: &os.Process{Pid: 1}}, exited: make(chan struct{})},
-		ready: make(chan control.ReadyRequest, 1), grantsDone: make(chan struct{}),
+		epoch: 1, child: &child{cell: cell, cmd: &exec.Cmd{Process: &os.Process{Pid: 1}}, exited: make(chan struct{})},
+		ready: make(chan control.ReadyRequest, 1), grantsDone: make(chan struct{}), doom: newDoom(),
 	}
 	l.caller = control.NewPeer(context.Background(), conn, l.handle)
 	defer l.caller.Close()

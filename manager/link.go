@@ -22,7 +22,8 @@ import (
 // driverLink is one driver process with both links to it.
 //
 // It is over when one of its ends is: the process exits, the supervision link
-// dies, the grant link dies or breaks the protocol, or a ping goes unanswered.
+// dies, the grant link dies or breaks the protocol, a ping goes unanswered, or the
+// manager finds a reason of its own (doom).
 // Whichever comes first kills the others: end() waits for all of them, for a
 // bounded time. A process that the kernel cannot end (a thread of it sleeps in a
 // system call that nobody answers) must not keep what it was lent.
@@ -33,6 +34,10 @@ type driverLink struct {
 	gate   *rpcguard.Gate // of the grants
 
 	sessions *tally // attached to this driver
+	doom     *doom  // of its grants
+	// settle returns when the driver was told of every fault of its device until now,
+	// with for how long no report was left out.
+	settle func(context.Context) (time.Duration, error)
 
 	ready chan control.ReadyRequest // holds the one Ready
 
@@ -42,7 +47,7 @@ type driverLink struct {
 
 // startDriver spawns the driver of an epoch. It serves grants at once; ready
 // tells when it can take sessions.
-func (d *device) startDriver(g *grants) (*driverLink, error) {
+func (d *device) startDriver(g *grants, desk *faultDesk) (*driverLink, error) {
 	superOurs, superTheirs, err := shm.Socketpair()
 	if err != nil {
 		return nil, err
@@ -61,13 +66,14 @@ func (d *device) startDriver(g *grants) (*driverLink, error) {
 		grantOurs.Close()
 		return nil, err
 	}
-	c, err := d.spawner.start(d.log, "driver", d.cfg.DriverPath, d.cfg.DriverArgs, superFile, grantFile)
+	c, err := d.spawner.start(d.log, "driver", d.confineDriver(g.info.Epoch), d.driver(), d.driverArgs(), superFile, grantFile)
 	if err != nil {
 		return nil, errors.Join(err, conn.Close(), grantOurs.Close())
 	}
 	l := &driverLink{
-		epoch: g.info.Epoch, child: c, gate: rpcguard.NewGate(), sessions: g.sessions,
-		ready: make(chan control.ReadyRequest, 1), grantsDone: make(chan struct{}),
+		epoch: g.info.Epoch, child: c, gate: rpcguard.NewGate(), sessions: g.sessions, doom: g.doom,
+		settle: func(ctx context.Context) (time.Duration, error) { return d.settleFaults(ctx, desk) },
+		ready:  make(chan control.ReadyRequest, 1), grantsDone: make(chan struct{}),
 	}
 	l.caller = control.NewPeer(context.Background(), conn, l.handle)
 	server := &grantServer{grants: g, gate: l.gate, log: d.log, launchRecords: d.cfg.Policy.Audit.Launches}
@@ -80,10 +86,18 @@ func (l *driverLink) runGrants(s *grantServer, conn *net.UnixConn) {
 	l.grantsErr = s.serve(conn)
 }
 
-// handle answers what a driver may ask: one Ready.
-func (l *driverLink) handle(_ context.Context, m *control.Message) *control.Message {
+// handle answers what a driver may ask: one Ready, and SettleFaults.
+func (l *driverLink) handle(ctx context.Context, m *control.Message) *control.Message {
 	defer m.CloseFDs()
-	if m.Type != control.TypeReady {
+	switch m.Type {
+	case control.TypeReady:
+	case control.TypeSettleFaults:
+		complete, err := l.settle(ctx)
+		if err != nil {
+			return control.ErrorReply(m, err)
+		}
+		return control.NewReply(m, control.SettleFaultsReply{CompleteNanos: uint64(complete)}.AppendTo(nil))
+	default:
 		return control.ErrorReply(m, gpuerr.New(gpuerr.Unimplemented, "%v is no message of a driver", m.Type))
 	}
 	req, err := control.ParseReadyRequest(m.Body)
@@ -116,13 +130,15 @@ func (l *driverLink) watch(ctx context.Context, interval, timeout time.Duration)
 		return l.exitedOr(fmt.Errorf("the driver's supervision link failed: %w", l.caller.Err()))
 	case <-l.grantsDone:
 		return l.exitedOr(fmt.Errorf("the driver's grant link ended: %w", orClosed(l.grantsErr)))
+	case err := <-l.doom.said:
+		return err
 	case err := <-silent:
 		return err
 	}
 }
 
 // exitGrace is how long the exit of a process may follow the end of its links.
-const exitGrace = 50 * time.Millisecond
+const exitGrace = time.Second
 
 // exitedOr prefers the exit of the process as the reason: it says more.
 func (l *driverLink) exitedOr(err error) error {

@@ -59,7 +59,9 @@ func runTests(m *testing.M) int {
 
 func build(names ...string) error {
 	for _, name := range names {
-		out, err := exec.Command("go", "build", "-o", program(name), "capgpu/cmd/"+name).CombinedOutput()
+		cmd := exec.Command("go", "build", "-o", program(name), "capgpu/cmd/"+name)
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // as installed, and as sandbox.Enter needs it
+		out, err := cmd.CombinedOutput()
 		if err != nil {
 			return fmt.Errorf("build %s: %w\n%s", name, err, out)
 		}

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
 	"capgpu/gpuerr"
+	"capgpu/internal/sandbox"
 	"capgpu/ledger"
 )
 
@@ -19,9 +21,12 @@ type Config struct {
 	RunDir string   // made with mode 0700 if missing
 	Audit  AuditLog // the Manager's from Start on, also when Start fails
 
-	DriverPath string   // gpu-mock or gpu-service
-	DriverArgs []string // after the program's name
-	GatePath   string   // gpu-gate
+	DriverPath  string   // gpu-mock, which drives the fake function
+	DriverArgs  []string // of it
+	ServicePath string   // gpu-service, which drives hardware unless the policy names another
+	GatePath    string   // gpu-gate
+
+	Hardware Hardware // opens functions; needed if the policy has any
 
 	Log *slog.Logger      // for machines; nil: nowhere
 	Say func(line string) // plain lines for a person; nil: nowhere
@@ -58,7 +63,10 @@ func (c *Config) setDefaults() error {
 			*d.v = d.def
 		}
 	}
-	for _, p := range []struct{ what, path, flag string }{{"driver", c.DriverPath, "--driver"}, {"gate", c.GatePath, "--gate"}} {
+	if c.Policy.Hardware() && c.Hardware == nil {
+		return errors.New("the policy names functions of hardware, and Config has no Hardware to open them with")
+	}
+	for _, p := range c.programs() {
 		info, err := os.Stat(p.path)
 		if err != nil {
 			return fmt.Errorf("find the %s: %w; name it with %s", p.what, err, p.flag)
@@ -70,6 +78,25 @@ func (c *Config) setDefaults() error {
 	return nil
 }
 
+type program struct{ what, path, flag string }
+
+// programs are those that will be started.
+func (c *Config) programs() []program {
+	all := []program{{"gate", c.GatePath, "--gate"}}
+	if !c.Policy.Hardware() {
+		return append(all, program{"driver", c.DriverPath, "--driver"})
+	}
+	for _, f := range c.Policy.Functions {
+		if f.Driver != "" {
+			all = append(all, program{"driver of " + f.Name, f.Driver, "functions[].driver of the policy"})
+		}
+	}
+	if c.Policy.ClaimAll || slices.ContainsFunc(c.Policy.Functions, func(f FunctionPolicy) bool { return f.Driver == "" }) {
+		all = append(all, program{"driver", c.ServicePath, "--service"})
+	}
+	return all
+}
+
 // Manager is a running device-manager.
 type Manager struct {
 	cfg     Config
@@ -77,9 +104,14 @@ type Manager struct {
 	audit   AuditLog
 	ledger  *ledger.Ledger
 	dir     *runDir
+	jailer  *sandbox.Jailer
 	spawner *spawner
-	device  *device
+	devices []*device // by index; set before anything is served
 	tenants []*tenantServer
+	faults  *faultWatch // nil: nobody tells
+	unclear *pace       // of records of faults that may be of several functions
+
+	reconcile *reconciler // of DMA memory
 
 	closeOnce sync.Once
 	closeErr  error
@@ -100,7 +132,7 @@ func Start(cfg Config) (_ *Manager, err error) {
 	if err := cfg.setDefaults(); err != nil {
 		return nil, err
 	}
-	m := &Manager{cfg: cfg, log: cfg.Log, audit: cfg.Audit, ledger: ledger.New("manager", ledger.NoLimits())}
+	m := &Manager{cfg: cfg, log: cfg.Log, audit: cfg.Audit, ledger: ledger.New("manager", ledger.NoLimits()), unclear: newPace(faultBurst, faultInterval, time.Now())}
 	if m.dir, err = openRunDir(cfg.RunDir); err != nil {
 		return nil, err
 	}
@@ -108,12 +140,22 @@ func Start(cfg Config) (_ *Manager, err error) {
 	if _, err := m.audit.Append("manager.start", "", fmt.Sprintf("pid=%d tenants=%d", os.Getpid(), len(cfg.Policy.Tenants))); err != nil {
 		return nil, fmt.Errorf("write the audit log: %w", err)
 	}
-	m.spawner = newSpawner()
-	undo = append(undo, func() error { m.spawner.Close(); return nil })
-	if m.device, err = newDevice(m); err != nil {
+	if m.jailer, err = sandbox.New(cfg.Policy.Sandbox.options(m.log)); err != nil {
 		return nil, err
 	}
-	undo = append(undo, func() error { return m.device.account.Close() })
+	undo = append(undo, m.jailer.Close)
+	m.spawner = newSpawner(m.jailer)
+	undo = append(undo, func() error { m.spawner.Close(); return nil })
+	if err := m.startReconciler(); err != nil {
+		return nil, err
+	}
+	if cfg.Hardware != nil {
+		undo = append(undo, cfg.Hardware.Close)
+	}
+	undo = append(undo, m.reconcile.Close, m.releaseDevices)
+	if err := m.openDevices(); err != nil {
+		return nil, err
+	}
 	for i := range cfg.Policy.Tenants {
 		t, err := m.newTenantServer(&cfg.Policy.Tenants[i])
 		if err != nil {
@@ -122,7 +164,13 @@ func Start(cfg Config) (_ *Manager, err error) {
 		undo = append(undo, func() error { return t.Close(newGrace(closeGrace)) })
 		m.tenants = append(m.tenants, t)
 	}
-	m.device.start()
+	if cfg.Policy.Hardware() {
+		m.watchFaults()
+	}
+	for _, d := range m.devices {
+		d.faults = m.faults
+		d.start()
+	}
 	for _, t := range m.tenants {
 		t.start()
 	}
@@ -134,11 +182,12 @@ func (m *Manager) say(format string, args ...any) {
 	m.cfg.Say("capgpu: " + plain(fmt.Sprintf(format, args...))) // a cause may hold a stranger's words
 }
 
-// Close refuses new clients, lets the driver shut down within ctx, and returns
+// Close refuses new clients, lets the drivers shut down within ctx, and returns
 // when nothing of the manager is left. What cannot be ended (the kernel can keep a
 // process, or a call, for as long as it likes) is left behind and named in the
-// error, at most goodbyeGrace + stopPatience + closeGrace after ctx: log and run
-// directory are free for the next manager in any case. Idempotent.
+// error, at most goodbyeGrace + stopPatience + endGrace + releaseGrace + closeGrace
+// after ctx: log and run directory are free for the next manager in any case.
+// Idempotent.
 func (m *Manager) Close(ctx context.Context) error {
 	m.closeOnce.Do(func() { m.closeErr = m.close(ctx) })
 	return m.closeErr
@@ -150,7 +199,7 @@ func (m *Manager) close(ctx context.Context) error {
 	for _, t := range m.tenants {
 		errs = append(errs, t.refuse())
 	}
-	errs = append(errs, m.device.Close(ctx))
+	errs = append(errs, m.closeDevices(ctx), m.faults.Close())
 	for _, t := range m.tenants {
 		t.cancel(errStopping)
 	}
@@ -159,7 +208,14 @@ func (m *Manager) close(ctx context.Context) error {
 		errs = append(errs, t.Close(grace))
 	}
 	m.spawner.Close()
+	if err := m.jailer.Close(); err != nil { // what could not be ended is still in there
+		m.log.Warn("a cgroup is left behind; the next device-manager removes it", "err", err)
+	}
 	errs = append(errs, m.ledger.Root().Zero(), m.ledger.Check())
+	errs = append(errs, m.reconcile.Close())
+	if m.cfg.Hardware != nil {
+		errs = append(errs, m.cfg.Hardware.Close())
+	}
 	_, err := m.audit.Append("manager.stop", "", fmt.Sprintf("pid=%d", os.Getpid()))
 	errs = append(errs, err, m.audit.Close(), m.dir.Close())
 	if err := errors.Join(errs...); err != nil {
@@ -196,24 +252,26 @@ func (m *Manager) Tenants() (names []string) {
 	return names
 }
 
-// policies is what each tenant may do now.
-func (m *Manager) policies() (all []*Tenant) {
+// policiesOf is what each tenant that may use a device may do now.
+func (m *Manager) policiesOf(device string) (all []*Tenant) {
 	for _, t := range m.tenants {
-		all = append(all, t.policy())
+		if t.policy().mayUse(device) {
+			all = append(all, t.policy())
+		}
 	}
 	return all
 }
 
 // SetTenantLimits changes a tenant's limits while its sessions run; lowering one
-// below what is held takes nothing back. It returns when the driver has heard of
-// it, or says why it has not: later sessions get the new limits in any case.
+// below what is held takes nothing back. It returns when the drivers have heard of
+// it, or says why one has not: later sessions get the new limits in any case.
 func (m *Manager) SetTenantLimits(ctx context.Context, tenant string, l ledger.Limits) error {
 	for _, t := range m.tenants {
 		if t.policy().Name != tenant {
 			continue
 		}
 		t.setLimits(l)
-		return m.device.setLimits(ctx, tenant, l)
+		return m.tellDevices(ctx, t, l)
 	}
 	return gpuerr.New(gpuerr.Invalid, "the policy has no tenant %q", tenant)
 }

@@ -13,19 +13,27 @@ import (
 // Policy says who may use the device, and for how much. ParsePolicy reads it
 // from JSON; packaging/policy.json is an example with every field.
 type Policy struct {
-	Device  DevicePolicy
-	Audit   AuditPolicy
-	Tenants []Tenant
+	Device DevicePolicy
+	// Functions are those of hardware, by index; none: the fake function.
+	Functions []FunctionPolicy
+	ClaimAll  bool // also every display and accelerator function that is not named
+	Audit     AuditPolicy
+	Sandbox   SandboxPolicy
+	Tenants   []Tenant
 }
 
-// DevicePolicy is about the function and its driver.
+// DevicePolicy is about the fake function and its driver, and what functions have
+// in common.
 type DevicePolicy struct {
 	MemoryBytes uint64 // DMA memory that all drivers of the function may hold
 	IOVAEntries uint64 // mappings of it
+	HugePages   bool   // see FunctionPolicy
 	Faults      string // fault script of the mock; developer mode only
 	Engine      string // what runs programs on the mock: "auto" or "lane"; empty: its default
 	Subgroup    uint64 // lanes of a subgroup of the mock; 0: its default
-	Respawn     RespawnPolicy
+	// InterruptLimit is how many interrupts of one vector in a second are a storm.
+	InterruptLimit uint64
+	Respawn        RespawnPolicy
 }
 
 // RespawnPolicy bounds how often a dead driver is replaced: after the n-th death
@@ -49,6 +57,9 @@ type AuditPolicy struct {
 	// Launches is every how many launches of a session one is recorded; 0: none,
 	// they are only counted.
 	Launches uint64
+	// RequireKernel: no start without the kernel's own account of what functions on
+	// hardware can reach.
+	RequireKernel bool
 }
 
 // Tenant is whom the policy names, and what it may do.
@@ -66,6 +77,7 @@ type Tenant struct {
 	MaxDeadline    time.Duration // 0: the device's
 	Limits         ledger.Limits // of all sessions of the tenant together
 	Programs       []string      // that its sessions may open; empty: all
+	Devices        []string      // names of the functions it may use; empty: all
 }
 
 // Tenant returns the tenant of this name, or nil.
@@ -93,9 +105,10 @@ const (
 
 func defaultDevicePolicy() DevicePolicy {
 	return DevicePolicy{
-		MemoryBytes: 1 << 30,
-		IOVAEntries: 16384,
-		Respawn:     RespawnPolicy{Budget: 5, Window: time.Minute, FirstDelay: 20 * time.Millisecond, MaxDelay: 5 * time.Second},
+		MemoryBytes:    1 << 30,
+		IOVAEntries:    16384,
+		InterruptLimit: DefaultInterruptLimit,
+		Respawn:        RespawnPolicy{Budget: 5, Window: time.Minute, FirstDelay: 20 * time.Millisecond, MaxDelay: 5 * time.Second},
 	}
 }
 
@@ -149,6 +162,7 @@ func DevPolicy() *Policy {
 	return &Policy{
 		Device:  defaultDevicePolicy(),
 		Audit:   defaultAuditPolicy(),
+		Sandbox: defaultSandboxPolicy(),
 		Tenants: []Tenant{full, memory, limited},
 	}
 }

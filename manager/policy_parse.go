@@ -31,12 +31,22 @@ func parsePolicy(data []byte) (*Policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Policy{Device: defaultDevicePolicy(), Audit: defaultAuditPolicy()}
+	p := &Policy{Device: defaultDevicePolicy(), Audit: defaultAuditPolicy(), Sandbox: defaultSandboxPolicy()}
+	var functions *node // read last: they inherit from device
 	err = root.fields("the policy", fields{
-		"device":  func(n *node) error { return p.Device.parse(n) },
-		"audit":   func(n *node) error { return p.Audit.parse(n) },
-		"tenants": func(n *node) error { return p.parseTenants(n) },
+		"device":    func(n *node) error { return p.Device.parse(n) },
+		"functions": func(n *node) error { functions = n; return nil },
+		"claim":     func(n *node) error { return p.parseClaim(n) },
+		"audit":     func(n *node) error { return p.Audit.parse(n) },
+		"sandbox":   func(n *node) error { return p.Sandbox.parse(n) },
+		"tenants":   func(n *node) error { return p.parseTenants(n) },
 	})
+	if err == nil && functions != nil {
+		err = p.parseFunctions(functions)
+	}
+	if err == nil {
+		err = p.checkDevices(root.off)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -71,8 +81,7 @@ func (n *node) fields(what string, known fields) error {
 }
 
 func (d *DevicePolicy) parse(n *node) error {
-	r := &d.Respawn
-	err := n.fields("device", fields{
+	return n.fields("device", fields{
 		"memory":      n.into(&d.MemoryBytes, "device.memory", size),
 		"iovaEntries": n.into(&d.IOVAEntries, "device.iovaEntries", count),
 		"faults":      func(n *node) error { return text(n, "device.faults", &d.Faults) },
@@ -92,24 +101,28 @@ func (d *DevicePolicy) parse(n *node) error {
 			}
 			return err
 		},
-		"respawn": func(n *node) error {
-			return n.fields("device.respawn", fields{
-				"budget": func(n *node) error {
-					v, err := bounded(n, "device.respawn.budget", 0, 1_000_000)
-					r.Budget = int(v)
-					return err
-				},
-				"window":     func(n *node) error { return duration(n, "device.respawn.window", &r.Window) },
-				"firstDelay": func(n *node) error { return duration(n, "device.respawn.firstDelay", &r.FirstDelay) },
-				"maxDelay":   func(n *node) error { return duration(n, "device.respawn.maxDelay", &r.MaxDelay) },
-			})
+		"hugePages":      func(n *node) error { return boolean(n, "device.hugePages", &d.HugePages) },
+		"interruptLimit": n.into(&d.InterruptLimit, "device.interruptLimit", interrupts),
+		"respawn":        func(n *node) error { return d.Respawn.parse(n, "device.respawn") },
+	})
+}
+
+func (r *RespawnPolicy) parse(n *node, what string) error {
+	err := n.fields(what, fields{
+		"budget": func(n *node) error {
+			v, err := bounded(n, what+".budget", 0, 1_000_000)
+			r.Budget = int(v)
+			return err
 		},
+		"window":     func(n *node) error { return duration(n, what+".window", &r.Window) },
+		"firstDelay": func(n *node) error { return duration(n, what+".firstDelay", &r.FirstDelay) },
+		"maxDelay":   func(n *node) error { return duration(n, what+".maxDelay", &r.MaxDelay) },
 	})
 	if err != nil {
 		return err
 	}
 	if r.FirstDelay > r.MaxDelay {
-		return at(n.off, "device.respawn.firstDelay (%v) is longer than maxDelay (%v); make it shorter", r.FirstDelay, r.MaxDelay)
+		return at(n.off, "%s.firstDelay (%v) is longer than maxDelay (%v); make it shorter", what, r.FirstDelay, r.MaxDelay)
 	}
 	return nil
 }
@@ -131,6 +144,13 @@ func (a *AuditPolicy) parse(n *node) error {
 		},
 		"driverBytes": n.into(&a.DriverBytes, "audit.driverBytes", size),
 		"launches":    n.into(&a.Launches, "audit.launches", count),
+		"requireKernel": func(n *node) error {
+			if n.kind != boolNode {
+				return at(n.off, "audit.requireKernel must be true or false, not %s", nodeKinds[n.kind])
+			}
+			a.RequireKernel = n.boolean
+			return nil
+		},
 	})
 }
 
@@ -162,6 +182,7 @@ func (t *Tenant) parse(n *node, what string) error {
 		"facet":          func(n *node) error { return t.parseFacet(n, what+".facet") },
 		"limits":         func(n *node) error { return parseLimits(n, what+".limits", &t.Limits) },
 		"programs":       func(n *node) error { return t.parsePrograms(n, what+".programs") },
+		"devices":        func(n *node) error { return t.parseDevices(n, what+".devices") },
 		"maxDeadline":    func(n *node) error { return duration(n, what+".maxDeadline", &t.MaxDeadline) },
 		"maxConnections": n.into(&t.MaxConnections, what+".maxConnections", connections),
 		"weight": func(n *node) error {

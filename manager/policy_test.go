@@ -42,7 +42,7 @@ func TestPolicyErrors(t *testing.T) {
 	for _, c := range []struct{ name, in, want string }{
 		{"empty", ``, "line 1, column 1: the file ends in the middle"},
 		{"no tenants", "{}", "line 1, column 1: no tenant may connect"},
-		{"unknown", "{\n  \"tenant\": []\n}", `line 2, column 3: the policy has no field "tenant"; remove it or use one of: audit, device, tenants`},
+		{"unknown", "{\n  \"tenant\": []\n}", `line 2, column 3: the policy has no field "tenant"; remove it or use one of: audit, claim, device, functions, sandbox, tenants`},
 		{"twice", "{\"device\": {},\n\"device\": {}}", `line 2, column 1: "device" is here twice`},
 		{"escaped twice", `{"device": {}, "\u0064evice": {}}`, `"device" is here twice`},
 		{"after", "{\"tenants\": [{\"name\": \"a\", \"allowedUids\": \"any\"}]}\n x", "line 2, column 2: there is something after"},
@@ -90,9 +90,11 @@ func TestDevPolicy(t *testing.T) {
 }
 
 func FuzzParsePolicy(f *testing.F) {
-	data, err := os.ReadFile("../packaging/policy.json")
-	require.NoError(f, err)
-	f.Add(data)
+	for _, name := range []string{"policy.json", "policy-hardware.json"} {
+		data, err := os.ReadFile("../packaging/" + name)
+		require.NoError(f, err)
+		f.Add(data)
+	}
 	f.Add([]byte(`{"tenants": [{"name": "a", "allowedUids": [0]}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		p, err := ParsePolicy(data)
@@ -116,7 +118,7 @@ func TestPolicyDocument(t *testing.T) {
 	doc, err := os.ReadFile("../docs/policy.md")
 	require.NoError(t, err)
 	for _, in := range []string{
-		`{"?": 0}`, `{"device": {"?": 0}}`, `{"device": {"respawn": {"?": 0}}}`, `{"audit": {"?": 0}}`,
+		`{"?": 0}`, `{"functions": [{"?": 0}]}`, `{"functions": [{"windows": [{"?": 0}]}]}`, `{"functions": [{"respawn": {"?": 0}}]}`, `{"device": {"?": 0}}`, `{"device": {"respawn": {"?": 0}}}`, `{"audit": {"?": 0}}`,
 		`{"tenants": [{"?": 0}]}`, `{"tenants": [{"socket": {"?": 0}}]}`, `{"tenants": [{"limits": {"?": 0}}]}`,
 	} {
 		_, err := ParsePolicy([]byte(in))

@@ -1,17 +1,17 @@
 package manager
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"os/exec"
 	"runtime"
 	"syscall"
 	"time"
+
+	"capgpu/internal/sandbox"
 )
 
 // spawner starts children from one thread that lives as long as the manager.
@@ -19,13 +19,14 @@ import (
 // thread, children could be killed when the Go runtime retires it
 // (prctl(2), PR_SET_PDEATHSIG).
 type spawner struct {
+	jailer   *sandbox.Jailer
 	requests chan func()
 	quit     chan struct{} // closed by Close
 	done     chan struct{}
 }
 
-func newSpawner() *spawner {
-	s := &spawner{requests: make(chan func()), quit: make(chan struct{}), done: make(chan struct{})}
+func newSpawner(jailer *sandbox.Jailer) *spawner {
+	s := &spawner{jailer: jailer, requests: make(chan func()), quit: make(chan struct{}), done: make(chan struct{})}
 	go s.runThread()
 	return s
 }
@@ -53,17 +54,24 @@ func (s *spawner) Close() {
 // child is a process that this manager started. Its exit is seen by a wait on
 // its pidfd (package os), so a signal never reaches another process of its id.
 type child struct {
-	name string
-	cmd  *exec.Cmd
+	name    string
+	cmd     *exec.Cmd
+	cell    *sandbox.Cell
+	confine confinement
 	// exited is closed when the process is reaped and its output is read.
 	exited chan struct{}
 	err    error // how it ended, with its last words; read it after exited
 }
 
-// start runs a program with files as descriptors 3, 4, …, an empty environment,
-// no standard input and output, and its own process group. Its standard error
-// goes to log, line by line. It dies with this process.
-func (s *spawner) start(log *slog.Logger, name, path string, args []string, files ...*os.File) (*child, error) {
+// start runs a program in a cell of its own, with files as descriptors 3, 4, …, an
+// environment that says only how it is confined, no standard input and output, and
+// its own process group. Its standard error goes to log, line by line. It dies with
+// this process.
+func (s *spawner) start(log *slog.Logger, name string, how confinement, path string, args []string, files ...*os.File) (*child, error) {
+	cell, err := s.jailer.Cell(name+"-"+how.name, how.profile, how.limits)
+	if err != nil {
+		return nil, fmt.Errorf("confine %s: %w", name, err)
+	}
 	cmd := exec.Command(path, args...)
 	cmd.Env = []string{}
 	cmd.Dir = "/"
@@ -71,12 +79,12 @@ func (s *spawner) start(log *slog.Logger, name, path string, args []string, file
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	r, w, err := os.Pipe()
 	if err != nil {
-		return nil, fmt.Errorf("make a pipe for %s: %w", name, err)
+		return nil, errors.Join(fmt.Errorf("make a pipe for %s: %w", name, err), cell.Close())
 	}
 	cmd.Stderr = w
 	started := make(chan error, 1)
 	select {
-	case s.requests <- func() { started <- cmd.Start() }:
+	case s.requests <- func() { started <- cell.Start(cmd) }:
 		err = <-started
 	case <-s.quit:
 		err = errStopping
@@ -84,9 +92,9 @@ func (s *spawner) start(log *slog.Logger, name, path string, args []string, file
 	w.Close()
 	if err != nil {
 		r.Close()
-		return nil, fmt.Errorf("start %s: %w", name, err)
+		return nil, errors.Join(fmt.Errorf("start %s: %w", name, err), cell.Close())
 	}
-	c := &child{name: name, cmd: cmd, exited: make(chan struct{})}
+	c := &child{name: name, cmd: cmd, cell: cell, confine: how, exited: make(chan struct{})}
 	go c.runWait(log.With("process", name, "pid", cmd.Process.Pid), r)
 	return c, nil
 }
@@ -116,39 +124,25 @@ func (c *child) runWait(log *slog.Logger, r *os.File) {
 	lastWords := make(chan string, 1)
 	go func() { lastWords <- forwardLines(log, r) }()
 	err := c.cmd.Wait()
+	exhausted := c.cell.Exhausted()
+	if err := c.cell.Close(); err != nil { // it kills what is left in there
+		log.Warn("a process left something behind", "err", err)
+	}
 	_ = r.SetReadDeadline(time.Now().Add(stderrGrace))
 	said := <-lastWords
 	r.Close()
-	if err == nil {
+	switch {
+	case err == nil:
 		err = errors.New("exited by itself")
+	case sandbox.Violated(c.cmd.ProcessState):
+		err = errForbiddenCall
+		c.confine.violation(c.pid())
+	case exhausted:
+		err = errOverMemory
 	}
 	if said != "" && c.cmd.ProcessState.Exited() { // a signal says enough
 		err = fmt.Errorf("%w: %s", err, said)
 	}
 	c.err = err
 	close(c.exited)
-}
-
-const maxLineBytes = 2048
-
-// forwardLines logs each line of r, cut to maxLineBytes. It reads to the end
-// whatever comes, so that the process never blocks on its output, and returns
-// the last line, made plain.
-func forwardLines(log *slog.Logger, r io.Reader) (last string) {
-	b := bufio.NewReaderSize(r, maxLineBytes)
-	cut := false // inside a line of which the start is logged already
-	for {
-		line, err := b.ReadSlice('\n')
-		if n := len(line); n > 0 && line[n-1] == '\n' {
-			line = line[:n-1]
-		}
-		if len(line) > 0 && !cut {
-			last = plain(string(line))
-			log.Info("said", "line", last)
-		}
-		cut = errors.Is(err, bufio.ErrBufferFull)
-		if err != nil && !cut {
-			return last
-		}
-	}
 }

@@ -3,19 +3,25 @@ package manager
 import (
 	"bytes"
 	"context"
+	"io"
 	"log/slog"
 	"os"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"capgpu/internal/sandbox"
 )
 
 func TestForwardLines(t *testing.T) {
 	var out bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&out, nil))
-	in := "first\n\nsecond " + strings.Repeat("x", 3*maxLineBytes) + " its end\nth\xffird\nno newline"
+	in := "first\n\nsecond " + strings.Repeat("x", 3*pieceBytes) + " its end\nth\xffird\nno newline"
 	last := forwardLines(log, strings.NewReader(in))
 	require.Equal(t, "no newline", last)
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
@@ -26,12 +32,76 @@ func TestForwardLines(t *testing.T) {
 	require.Contains(t, lines[2], "th\\xffird")
 }
 
+// TestForwardFlood: of a child that says too much, some is logged, the rest counted,
+// and the child waits on its pipe. Its last words are found.
+func TestForwardFlood(t *testing.T) {
+	const count = 500
+	for name, c := range map[string]struct {
+		piece string
+		lines int // that are not empty, before the last one
+	}{
+		"lines":          {strings.Repeat("flood\n", pieceBytes/6), count * (pieceBytes / 6)},
+		"empty lines":    {strings.Repeat("\n", pieceBytes), 0},
+		"no end of line": {strings.Repeat("x", pieceBytes), 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var out bytes.Buffer
+				log := slog.New(slog.NewTextHandler(&out, nil))
+				r, w := io.Pipe()
+				last := make(chan string)
+				go func() { last <- forwardLines(log, r) }()
+				began := time.Now()
+				for range count {
+					_, err := io.WriteString(w, c.piece)
+					require.NoError(t, err)
+				}
+				took := time.Since(began)
+				_, err := io.WriteString(w, "\npanic: last words\n")
+				require.NoError(t, err)
+				require.NoError(t, w.Close())
+				require.Equal(t, "panic: last words", <-last)
+
+				rate := float64(count*pieceBytes) / took.Seconds()
+				require.Less(t, rate, float64(2<<20), "bytes a second; it took %v", took)
+				said := strings.Count(out.String(), "msg=said")
+				require.LessOrEqual(t, said, lineBurst+int(took/lineInterval)+2)
+				told := regexp.MustCompile(`linesLeftOut=(\d+)`).FindAllStringSubmatch(out.String(), -1)
+				require.LessOrEqual(t, len(told), int(took/leftOutEvery)+3)
+				sum := said
+				for _, m := range told {
+					n, err := strconv.Atoi(m[1])
+					require.NoError(t, err)
+					sum += n
+				}
+				require.Equal(t, c.lines+1, sum, "each line is logged or counted")
+			})
+		})
+	}
+}
+
+// Who says no more than the pace is not slowed down.
+func TestForwardAtEase(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		began := time.Now()
+		forwardLines(slog.New(slog.NewTextHandler(&out, nil)), strings.NewReader(strings.Repeat("line\n", lineBurst-1)))
+		require.Zero(t, time.Since(began))
+		require.Equal(t, lineBurst-1, strings.Count(out.String(), "line=line"))
+		require.NotContains(t, out.String(), "linesLeftOut")
+	})
+}
+
 func TestChild(t *testing.T) {
-	s := newSpawner()
+	jailer, err := sandbox.New(sandbox.Options{})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, jailer.Close()) }()
+	s := newSpawner(jailer)
 	defer s.Close()
+	how := confinement{name: "test", profile: sandbox.Driver}
 	log := slog.New(slog.DiscardHandler)
 	start := func(script string, files ...*os.File) *child {
-		c, err := s.start(log, "test", "/bin/sh", []string{"-c", script}, files...)
+		c, err := s.start(log, "test", how, "/bin/sh", []string{"-c", script}, files...)
 		require.NoError(t, err)
 		return c
 	}
@@ -57,6 +127,6 @@ func TestChild(t *testing.T) {
 	<-c.exited
 	require.Less(t, time.Since(began), 4*time.Second)
 
-	_, err := s.start(log, "test", "/does/not/exist", nil)
+	_, err = s.start(log, "test", how, "/does/not/exist", nil)
 	require.ErrorContains(t, err, "start test")
 }

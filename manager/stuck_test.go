@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"capgpu/client"
+	"capgpu/iommu"
 	"capgpu/ledger"
 	"capgpu/manager"
 )
@@ -133,4 +134,56 @@ func TestStopWithGateThatCannotBeReaped(t *testing.T) {
 	require.Less(t, time.Since(began), patience/2)
 	letGo()
 	require.Eventually(t, func() bool { return len(children(t)) == 0 }, patience, time.Millisecond)
+}
+
+// A kernel that does not come back from stopping a function costs that function.
+func TestQuiesceThatHangs(t *testing.T) {
+	b := newBus(t, addressA, addressB)
+	f := b.functions[addressA]
+	w := startOn(t, b, func(c *manager.Config) { c.ReapTimeout = 200 * time.Millisecond })
+	_, pid := w.driverOf("edu0", 1)
+	c := w.dial("default")
+	s, _, mem := w.dirty(c, 0)
+	hold := make(chan struct{})
+	f.script(func() {
+		f.quiesce = func() error {
+			<-hold
+			return nil
+		}
+	})
+	kill(t, pid)
+	st := w.await(c, 0, client.Wedged)
+	require.Contains(t, st.Cause, "could not be stopped: the kernel has not come back")
+	require.EqualValues(t, 0x5a, mem[0], "its pages are nobody else's")
+	require.Empty(t, f.domain.Mappings())
+	require.Equal(t, client.Ready, w.await(c, 1, client.Ready).State, "the other function goes on")
+	s.Close(within(t))
+	close(hold)
+	w.stop()
+	require.Zero(t, mem[0])
+}
+
+// Nor does it keep the manager from stopping.
+func TestStopWithKernelThatHangs(t *testing.T) {
+	b := newBus(t, addressA)
+	f := b.functions[addressA]
+	w := startOn(t, b, nil)
+	_, pid := w.driverOf("edu0", 1)
+	s, _, _ := w.dirty(w.dial("default"), 0)
+	hold, held := make(chan struct{}), make(chan struct{})
+	f.domain.Fail(func(op iommu.Op) error {
+		if op.Kind == iommu.OpUnmap {
+			close(held)
+			<-hold
+		}
+		return nil
+	})
+	kill(t, pid)
+	<-held
+	s.Close(within(t))
+	w.expectRemains = "edu0 is left behind"
+	w.stop()
+	close(hold)
+	require.Eventually(t, func() bool { return w.held(ledger.DeviceMemory) == 0 }, patience, time.Millisecond)
+	require.NoError(t, f.Close())
 }

@@ -32,11 +32,12 @@ type tenantServer struct {
 
 	direct, capnp *net.UnixListener
 
-	ctx      context.Context // of all connections
-	cancel   context.CancelCauseFunc
-	running  sync.WaitGroup // accept loops and connections
-	refusals chan struct{}  // a token per connection that is being refused
-	asking   turnstile      // for requests that go on to the driver
+	ctx        context.Context // of all connections
+	cancel     context.CancelCauseFunc
+	running    sync.WaitGroup        // accept loops and connections
+	refusals   chan struct{}         // a token per connection that is being refused
+	violations *pace                 // of records of forbidden calls of its gates
+	asking     map[*device]turnstile // for requests that go on to its driver; the map does not change
 }
 
 const (
@@ -51,7 +52,10 @@ func (m *Manager) newTenantServer(t *Tenant) (s *tenantServer, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s = &tenantServer{m: m, log: m.log.With("tenant", t.Name), account: account, refusals: make(chan struct{}, maxRefusals), asking: newTurnstile(maxTenantAsking)}
+	s = &tenantServer{m: m, log: m.log.With("tenant", t.Name), account: account, refusals: make(chan struct{}, maxRefusals), violations: newPace(violationBurst, violationInterval, time.Now()), asking: map[*device]turnstile{}}
+	for _, d := range m.devices {
+		s.asking[d] = newTurnstile(maxTenantAsking)
+	}
 	s.tenant.Store(t)
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	if s.direct, err = listen(m.dir.socketPath(t.Name), "unixpacket", t); err == nil {
@@ -105,6 +109,17 @@ func refuseDescriptors(l *net.UnixListener) error {
 
 func (s *tenantServer) policy() *Tenant { return s.tenant.Load() }
 
+// devices are those that the tenant may use, by index.
+func (s *tenantServer) devices() (mine []*device) {
+	t := s.policy()
+	for _, d := range s.m.devices {
+		if t.mayUse(d.name) {
+			mine = append(mine, d)
+		}
+	}
+	return mine
+}
+
 func (s *tenantServer) setLimits(l ledger.Limits) {
 	t := *s.policy()
 	t.Limits = l
@@ -148,6 +163,7 @@ func (s *tenantServer) Close(grace *grace) error {
 	if !grace.wait(ended) {
 		return errors.Join(err, fmt.Errorf("connections of tenant %q did not end within %v", s.policy().Name, closeGrace))
 	}
+	s.recordViolations(s.violations.rest())
 	return errors.Join(err, s.account.Close())
 }
 
@@ -247,19 +263,30 @@ func takeFD(c *net.UnixConn) (fd int, err error) {
 func (s *tenantServer) serveDirect(c *net.UnixConn) {
 	fd, err := takeFD(c)
 	if err == nil {
-		err = s.serveBroker(fd)
+		err = s.serveBroker(fd, nil)
 	}
 	s.log.Debug("a client left", "why", err)
 }
 
-// serveBroker answers broker messages on a SEQPACKET socket, which it owns.
-func (s *tenantServer) serveBroker(fd int) error {
+// serveBroker answers broker messages on a SEQPACKET socket, which it owns, unless
+// admit (nil: always) refuses the peer.
+func (s *tenantServer) serveBroker(fd int, admit func() error) error {
 	conn, err := control.NewConn(fd, control.ConnOptions{})
 	if err != nil {
 		return err
 	}
-	b := &broker{tenant: s, device: s.m.device}
-	return control.Serve(s.ctx, conn, b.handle)
+	handle := newBroker(s).handle
+	return control.Serve(s.ctx, conn, func(ctx context.Context, m *control.Message) *control.Message {
+		if admit != nil {
+			if err := admit(); err != nil {
+				m.CloseFDs()
+				reply := control.ErrorReply(m, err)
+				reply.Last = true
+				return reply
+			}
+		}
+		return handle(ctx, m)
+	})
 }
 
 // refuseDirect answers the first request with why, and closes.

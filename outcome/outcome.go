@@ -38,6 +38,7 @@ const (
 	Closed            // revoked by a close
 	Protocol          // the ring or its entries were malformed
 	Poisoned          // earlier work of the same session trapped
+	IOMMUFault        // the device reached for memory that it was not granted
 	numCauses
 )
 
@@ -89,7 +90,7 @@ type Outcome struct {
 var Success = Outcome{Kind: OK}
 
 var kindNames = [numKinds]string{"pending", "ok", "failed", "innocent", "cancelled", "revoked", "timedOut", "deviceLost"}
-var causeNames = [numCauses]string{"none", "trap", "deviceError", "launchLimit", "dependency", "hang", "reset", "gone", "closed", "protocol", "poisoned"}
+var causeNames = [numCauses]string{"none", "trap", "deviceError", "launchLimit", "dependency", "hang", "reset", "gone", "closed", "protocol", "poisoned", "iommuFault"}
 var trapNames = [numTrapKinds]string{"none", "outOfBounds", "misaligned", "divideByZero", "unreachable", "memoryGone", "divergentBarrier", "dataRace", "uninitialized"}
 
 func (k Kind) String() string     { return name(kindNames[:], int(k)) }

@@ -2,6 +2,7 @@ package qemu
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -20,7 +21,7 @@ type File struct {
 }
 
 // guestDirs exist before init runs: mount points and the audit log's home.
-var guestDirs = []string{"bin", "dev", "etc", "proc", "run", "sys", "tmp", "var", "var/lib", "var/log"}
+var guestDirs = []string{"bin", "dev", "etc", "mnt", "proc", "run", "sys", "tmp", "var", "var/lib", "var/log"}
 
 // WriteInitramfs writes a newc archive that depends on nothing but files:
 // entries are sorted, and inode numbers, owners and times are zero.
@@ -60,21 +61,21 @@ func WriteInitramfs(w io.Writer, files []File) error {
 	return cpio.WriteTrailer(out)
 }
 
-// guestCommands are built into the guest: the product as it is shipped, then
-// what drives it.
-var guestCommands = []struct{ pkg, path string }{
+// GuestCommand is a command of the repository and where the guest has it.
+type GuestCommand struct{ Package, Path string }
+
+// productCommands are the product as it is shipped.
+var productCommands = []GuestCommand{
 	{"./cmd/device-manager", "bin/device-manager"},
 	{"./cmd/gpu-mock", "bin/gpu-mock"},
 	{"./cmd/gpu-service", "bin/gpu-service"},
 	{"./cmd/gpu-gate", "bin/gpu-gate"},
 	{"./cmd/gpuctl", "bin/gpuctl"},
-	{"./qemu/guest/smoke", "bin/smoke"},
-	{"./qemu/guest/init", "init"},
 }
 
-// GuestFiles builds the guest's commands from the repository, static and
-// stripped, and adds the guest's configuration.
-func GuestFiles(ctx context.Context, repo, cacheDir string) ([]File, error) {
+// GuestFiles builds commands from the repository, static and stripped. The last
+// names of their packages differ.
+func GuestFiles(ctx context.Context, repo, cacheDir string, commands []GuestCommand) ([]File, error) {
 	out := filepath.Join(cacheDir, "guest")
 	if err := os.MkdirAll(out, 0o755); err != nil {
 		return nil, err
@@ -87,25 +88,30 @@ func GuestFiles(ctx context.Context, repo, cacheDir string) ([]File, error) {
 
 	args := []string{"CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64",
 		"go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", out + "/"}
-	for _, c := range guestCommands {
-		args = append(args, c.pkg)
+	for _, c := range commands {
+		args = append(args, c.Package)
 	}
 	if _, err := command(ctx, repo, "env", args...); err != nil {
 		return nil, fmt.Errorf("build the guest's commands: %w", err)
 	}
 	var files []File
-	for _, c := range guestCommands {
-		content, err := os.ReadFile(filepath.Join(out, filepath.Base(c.pkg)))
+	for _, c := range commands {
+		content, err := os.ReadFile(filepath.Join(out, filepath.Base(c.Package)))
 		if err != nil {
 			return nil, err
 		}
-		files = append(files, File{Path: c.path, Mode: 0o755, Content: content})
+		files = append(files, File{Path: c.Path, Mode: 0o755, Content: content})
 	}
-	etc := filepath.Join(repo, "qemu", "guest", "etc")
+	return files, nil
+}
+
+// etcFiles are the guest's configuration, from a folder of the repository.
+func etcFiles(etc string) ([]File, error) {
 	entries, err := os.ReadDir(etc)
 	if err != nil {
 		return nil, err
 	}
+	var files []File
 	for _, e := range entries {
 		content, err := os.ReadFile(filepath.Join(etc, e.Name()))
 		if err != nil {
@@ -114,6 +120,21 @@ func GuestFiles(ctx context.Context, repo, cacheDir string) ([]File, error) {
 		files = append(files, File{Path: "etc/capgpu/" + e.Name(), Mode: 0o644, Content: content})
 	}
 	return files, nil
+}
+
+// TempInitramfs writes an initramfs to a file of its own, since two guests may run
+// at once; the caller removes it.
+func TempInitramfs(dir string, files []File) (path string, err error) {
+	initrd, err := os.CreateTemp(dir, "initramfs-*.cpio")
+	if err != nil {
+		return "", err
+	}
+	err = errors.Join(WriteInitramfs(initrd, files), initrd.Close())
+	if err != nil {
+		os.Remove(initrd.Name())
+		return "", fmt.Errorf("write the initramfs: %w", err)
+	}
+	return initrd.Name(), nil
 }
 
 // RepoRoot is the folder of the go.mod at or above the working directory.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strings"
 
@@ -34,44 +35,77 @@ func CacheDir(repo string) string {
 	return filepath.Join(repo, ".cache")
 }
 
-// Kernel returns the path of a guest kernel image: $KERNEL if it is set, else
-// the cached one, else it downloads the Debian package into cacheDir, where apt
-// checks its signature, and unpacks the image. Nothing is installed on the host.
-func Kernel(ctx context.Context, cacheDir string, logf func(format string, args ...any)) (string, error) {
+// Kernel is a guest kernel and the modules of it that the guest loads.
+type Kernel struct {
+	Image   string // path of the vmlinuz
+	Modules string // folder of the files of guestModules; "" = there is none
+}
+
+// guestModules make vfio of a Debian kernel, in the order in which they load.
+var guestModules = []string{"irqbypass", "vfio", "vfio_iommu_type1", "vfio-pci-core", "vfio-pci"}
+
+// moduleSuffix: Debian compresses its modules; the kernel unpacks them itself.
+const moduleSuffix = ".ko.xz"
+
+// FindKernel returns a guest kernel: the one that $KERNEL names (its modules, if
+// any, by $KERNEL_MODULES), else the cached one, else it downloads the Debian
+// package into cacheDir, where apt checks its signature, and unpacks what is
+// needed. Nothing is installed on the host.
+func FindKernel(ctx context.Context, cacheDir string, logf func(format string, args ...any)) (Kernel, error) {
 	if path := os.Getenv("KERNEL"); path != "" {
 		if _, err := os.Stat(path); err != nil {
-			return "", fmt.Errorf("the kernel that KERNEL= names: %w", err)
+			return Kernel{}, fmt.Errorf("the kernel that KERNEL= names: %w", err)
 		}
-		return path, nil
+		return Kernel{Image: path, Modules: os.Getenv("KERNEL_MODULES")}, nil
 	}
 	unlock, err := lockCache(cacheDir)
 	if err != nil {
-		return "", err
+		return Kernel{}, err
 	}
 	defer unlock()
-	if path, ok := cachedKernel(cacheDir); ok {
-		return path, nil
+	if k, ok := cachedKernel(cacheDir); ok {
+		return k, nil
 	}
-	logf("no kernel in %s yet: downloading %s (34 MB)", cacheDir, kernelPackage)
+	logf("no kernel with its modules in %s yet: downloading %s (34 MB)", cacheDir, kernelPackage)
 	if err := fetchKernel(ctx, cacheDir); err != nil {
-		return "", fmt.Errorf("get a guest kernel (or name one by KERNEL=/path/to/vmlinuz): %w", err)
+		return Kernel{}, fmt.Errorf("get a guest kernel (or name one by KERNEL=/path/to/vmlinuz and KERNEL_MODULES=/folder/of/its/vfio/modules): %w", err)
 	}
-	path, ok := cachedKernel(cacheDir)
+	k, ok := cachedKernel(cacheDir)
 	if !ok {
-		return "", fmt.Errorf("package of %s holds no /boot/vmlinuz-*; name a kernel by KERNEL=/path/to/vmlinuz", kernelPackage)
+		return Kernel{}, fmt.Errorf("the package of %s lacks the kernel or one of the modules %v; name a kernel by KERNEL=/path/to/vmlinuz", kernelPackage, guestModules)
 	}
-	return path, nil
+	return k, nil
 }
 
-// cachedKernel finds the newest complete image. Unpacking ends in a rename, so
-// whatever is found is complete.
-func cachedKernel(cacheDir string) (string, bool) {
-	found, _ := filepath.Glob(filepath.Join(cacheDir, "kernel", "vmlinuz-*"))
-	if len(found) == 0 {
-		return "", false
+// ModuleFiles are the guest's files for the kernel's modules: see guest/boot.
+func (k Kernel) ModuleFiles() ([]File, error) {
+	if k.Modules == "" {
+		return nil, fmt.Errorf("no modules for the kernel %s: name their folder by KERNEL_MODULES=", k.Image)
 	}
+	var files []File
+	for i, m := range guestModules {
+		content, err := os.ReadFile(filepath.Join(k.Modules, m+moduleSuffix))
+		if err != nil {
+			return nil, fmt.Errorf("module of the guest kernel: %w", err)
+		}
+		// The guest loads them in the order of their names.
+		files = append(files, File{Path: fmt.Sprintf("lib/modules/%d-%s%s", i, m, moduleSuffix), Mode: 0o644, Content: content})
+	}
+	return files, nil
+}
+
+// cachedKernel finds the newest complete kernel. Unpacking ends in a rename, so
+// a folder that is there is whole.
+func cachedKernel(cacheDir string) (Kernel, bool) {
+	found, _ := filepath.Glob(filepath.Join(cacheDir, "kernel", "*", "vmlinuz"))
 	sort.Strings(found)
-	return found[len(found)-1], true
+	for i := len(found) - 1; i >= 0; i-- {
+		k := Kernel{Image: found[i], Modules: filepath.Dir(found[i])}
+		if _, err := k.ModuleFiles(); err == nil {
+			return k, true
+		}
+	}
+	return Kernel{}, false
 }
 
 // fetchKernel tries the host's package lists first, then lists of its own.
@@ -98,15 +132,45 @@ func fetchKernel(ctx context.Context, cacheDir string) error {
 	if _, err := command(ctx, work, "dpkg-deb", "-x", debs[0], "root"); err != nil {
 		return err
 	}
-	images, err := filepath.Glob(filepath.Join(work, "root", "boot", "vmlinuz-*"))
+	return keepKernel(filepath.Join(work, "root"), cacheDir)
+}
+
+// keepKernel moves what is needed of an unpacked package into the cache, as
+// kernel/VERSION/.
+func keepKernel(root, cacheDir string) error {
+	images, err := filepath.Glob(filepath.Join(root, "boot", "vmlinuz-*"))
 	if err != nil || len(images) != 1 {
 		return fmt.Errorf("package has %d kernel images, want 1", len(images))
 	}
-	dir := filepath.Join(cacheDir, "kernel")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	version := strings.TrimPrefix(filepath.Base(images[0]), "vmlinuz-")
+	kept := filepath.Join(root, "kept")
+	if err := os.MkdirAll(kept, 0o755); err != nil {
 		return err
 	}
-	return os.Rename(images[0], filepath.Join(dir, filepath.Base(images[0])))
+	if err := os.Rename(images[0], filepath.Join(kept, "vmlinuz")); err != nil {
+		return err
+	}
+	err = filepath.WalkDir(filepath.Join(root, "lib", "modules", version), func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		name, ok := strings.CutSuffix(d.Name(), moduleSuffix)
+		if !ok || !slices.Contains(guestModules, name) {
+			return nil
+		}
+		return os.Rename(path, filepath.Join(kept, d.Name()))
+	})
+	if err != nil {
+		return err
+	}
+	dir := filepath.Join(cacheDir, "kernel", version)
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(dir); err != nil { // incomplete, or it would have been taken
+		return err
+	}
+	return os.Rename(kept, dir)
 }
 
 // downloadKernel leaves the package that kernelPackage depends on in dir.

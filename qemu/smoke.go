@@ -3,9 +3,9 @@ package qemu
 import (
 	"context"
 	_ "embed"
-	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 )
 
@@ -36,42 +36,16 @@ type Smoke struct {
 // Run gets the kernel, builds the initramfs, boots it and judges what it said.
 // The error is nil only if everything passed.
 func (s Smoke) Run(ctx context.Context) (checks int, transcript Transcript, err error) {
-	repo, err := RepoRoot()
-	if err != nil {
-		return 0, nil, err
-	}
-	cache := CacheDir(repo)
-	kernel, err := Kernel(ctx, cache, s.Logf)
-	if err != nil {
-		return 0, nil, err
-	}
-	files, err := GuestFiles(ctx, repo, cache)
-	if err != nil {
-		return 0, nil, err
-	}
-	// A file of its own for each run: two may run at once.
-	initrd, err := os.CreateTemp(cache, "initramfs-*.cpio")
-	if err != nil {
-		return 0, nil, err
-	}
-	defer os.Remove(initrd.Name())
-	err = WriteInitramfs(initrd, files)
-	if closeErr := initrd.Close(); err == nil {
-		err = closeErr
-	}
-	if err != nil {
-		return 0, nil, fmt.Errorf("write the initramfs: %w", err)
-	}
-	s.Logf("booting %s", filepath.Base(kernel))
-
-	vm := VM{Kernel: kernel, Initrd: initrd.Name(), MemoryMiB: 1024, CPUs: 2, Timeout: s.Timeout, Line: s.Line}
+	vm := VM{MemoryMiB: 1024, CPUs: 2, Timeout: s.Timeout, Line: s.Line}
 	if vm.Timeout == 0 {
 		vm.Timeout = SmokeTimeout
 	}
 	if s.Break != "" {
 		vm.Append = append(vm.Append, "capgpu.break="+s.Break)
 	}
-	transcript, err = vm.Run(ctx)
+	transcript, err = bootFiles(ctx, vm, s.Logf, func(repo, cache string, _ Kernel) ([]File, error) {
+		return smokeFiles(ctx, repo, cache)
+	})
 	if err != nil {
 		return 0, transcript, err
 	}
@@ -82,4 +56,40 @@ func (s Smoke) Run(ctx context.Context) (checks int, transcript Transcript, err 
 		return 0, transcript, err
 	}
 	return checks, transcript, nil
+}
+
+// bootFiles boots a machine with a kernel of ours and a root of these files.
+func bootFiles(ctx context.Context, vm VM, logf func(format string, args ...any), files func(repo, cache string, k Kernel) ([]File, error)) (Transcript, error) {
+	repo, err := RepoRoot()
+	if err != nil {
+		return nil, err
+	}
+	cache := CacheDir(repo)
+	kernel, err := FindKernel(ctx, cache, logf)
+	if err != nil {
+		return nil, err
+	}
+	root, err := files(repo, cache, kernel)
+	if err != nil {
+		return nil, err
+	}
+	initrd, err := TempInitramfs(cache, root)
+	if err != nil {
+		return nil, err
+	}
+	defer os.Remove(initrd)
+	logf("booting %s", kernel.Image)
+	vm.Kernel, vm.Initrd = kernel.Image, initrd
+	return vm.Run(ctx)
+}
+
+// smokeFiles are all that the smoke guest has.
+func smokeFiles(ctx context.Context, repo, cache string) ([]File, error) {
+	files, err := GuestFiles(ctx, repo, cache, append(slices.Clone(productCommands),
+		GuestCommand{"./qemu/guest/smoke", "bin/smoke"}, GuestCommand{"./qemu/guest/init", "init"}))
+	if err != nil {
+		return nil, err
+	}
+	etc, err := etcFiles(filepath.Join(repo, "qemu", "guest", "etc"))
+	return append(files, etc...), err
 }

@@ -20,9 +20,13 @@ func needVM(t *testing.T) {
 	}
 }
 
-func logTo(t *testing.T) Smoke {
-	return Smoke{Line: func(line string) { t.Log(line) }, Logf: t.Logf}
+// lineTo logs what a guest says, with the seconds since now.
+func lineTo(t *testing.T) func(line string) {
+	start := time.Now()
+	return func(line string) { t.Logf("%6.1f %s", time.Since(start).Seconds(), line) }
 }
+
+func logTo(t *testing.T) Smoke { return Smoke{Line: lineTo(t), Logf: t.Logf} }
 
 // TestSmokeGuest is the proof that the whole of it works: see doc.go.
 func TestSmokeGuest(t *testing.T) {

@@ -3,6 +3,7 @@ package qemu
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -12,7 +13,10 @@ type Transcript []string
 
 // verdict is the last line of a guest that passed. Only the guest's init writes
 // it, after every other step.
-var verdict = regexp.MustCompile(`^capgpu-smoke: PASS (\d+) checks$`)
+var (
+	verdict  = regexp.MustCompile(`^capgpu-(?:smoke|hw): PASS (\d+) checks$`)
+	judgment = regexp.MustCompile(`^capgpu-(?:smoke|hw):`)
+)
 
 // powerDown is what the kernel says after init's last word.
 var powerDown = regexp.MustCompile(`^\[ *[0-9.]+\] reboot: Power down$`)
@@ -26,7 +30,7 @@ func (t Transcript) Verdict() (checks int, err error) {
 			continue
 		}
 		last = line
-		if strings.HasPrefix(line, "capgpu-smoke:") {
+		if judgment.MatchString(line) {
 			found++
 		}
 	}
@@ -35,6 +39,11 @@ func (t Transcript) Verdict() (checks int, err error) {
 		return 0, fmt.Errorf("the guest's last word is not one verdict PASS but %q", last)
 	}
 	return strconv.Atoi(m[1])
+}
+
+// has reports whether a line has the words in it.
+func (t Transcript) has(words string) bool {
+	return slices.ContainsFunc(t, func(line string) bool { return strings.Contains(line, words) })
 }
 
 // Failures are the checks that the guest reports as failed.
@@ -64,6 +73,9 @@ func (t Transcript) Passed() (int, error) {
 	}
 	return n, nil
 }
+
+// tail is the last n lines.
+func (t Transcript) tail(n int) string { return strings.Join(t[max(0, len(t)-n):], "\n") }
 
 // Golden is the expected transcript: every line of it must occur, in this
 // order; others may stand between. {n} stands for a number and {} for anything.

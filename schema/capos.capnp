@@ -226,6 +226,7 @@ enum OutcomeCause {
   closed      @8;
   protocol    @9;  # the ring or its entries were malformed
   poisoned    @10; # a trap of earlier work of the same session; see E_POISONED
+  iommuFault  @11; # the device reached for memory that it was not granted; nothing was changed
 }
 
 struct Trap {
@@ -355,6 +356,7 @@ struct Description {
   programs           @12 :List(Text);  # names that openProgram takes
   trap               @13 :Trap;    # what poisoned the session; kind none while nothing has
   checked            @14 :Bool;    # see SessionPolicy.check
+  poisoned           @15 :Outcome; # of the work that poisoned the session: a trap, or an IOMMU fault; pending while none has
 }
 
 struct BudgetEntry {
@@ -412,7 +414,9 @@ interface DriverGrants {
 
 interface DeviceMmio {
   # One window of one memory BAR.
-  map @0 () -> (bytes :UInt64, memory :SharedMemory);   # attachedFd; read-only unless writable
+  map @0 () -> (bytes :UInt64, memory :SharedMemory, offset :UInt64);
+  # attachedFd, to be mapped at offset; read-only unless writable. E_DENIED where the
+  # window can only be reached by calls: one of real hardware that is not writable.
   read32 @1 (offset :UInt64) -> (value :UInt32);
   write32 @2 (offset :UInt64, value :UInt32) -> ();
   ring @3 (doorbell :UInt64, value :UInt32) -> ();      # a selected write
@@ -425,7 +429,9 @@ interface DMAPool {
 }
 
 interface DMABuffer {
-  map @0 () -> (iova :UInt64, bytes :UInt64, generation :UInt64, memory :SharedMemory);
+  map @0 () -> (iova :UInt64, bytes :UInt64, generation :UInt64, memory :SharedMemory, pinned :Bool);
+  # pinned: the device keeps these very pages, so they are scrubbed by writing zeros
+  # and never punched out while they are mapped.
   free @1 () -> ();
   # Unmaps the IOVA, scrubs the pages, returns the charge. In that order.
 }

@@ -13,15 +13,16 @@ export CAPGPU_REQUIRE_VM=1 # install-deps.sh has seen to it
 
 vet() { go vet ./... && (cd bench && go vet ./...); }
 
-# The guest has the machine to itself, after the rest.
+# The guests have the machine to themselves, after the rest.
 unit() { go list ./... | grep -v '^capgpu/qemu' | xargs tools/gotest.sh -race; }
 
 # What the race detector would make too slow, or cannot count: full sizes, and
 # that nothing is allocated.
-full() { tools/gotest.sh ./ring ./client ./gpu ./gpu/backend/mock ./ledger ./internal/revoke ./cmd/gpuctl ./program/library ./program/lane; }
+full() { tools/gotest.sh ./ring ./client ./gpu ./gpu/backend/mock ./ledger ./internal/revoke ./internal/benchtest ./cmd/gpuctl ./program/library ./program/lane; }
 
-# The figures themselves are for "make bench-kernels": a test cannot hold them.
-bench() { (cd bench && ../tools/gotest.sh ./kernels/...); }
+# The figures themselves are for "make bench" and "make bench-kernels": a test cannot
+# hold them.
+bench() { (cd bench && ../tools/gotest.sh ./kernels/... ./dataplane/...); }
 
 # Engines that are not ours are large to install, so only CI does that unasked.
 engines() {
@@ -39,6 +40,5 @@ section "full sizes, without it" full
 section "fuzzing, a few seconds each" tools/fuzz-short.sh
 section "bench" bench
 section "other engines" engines
-section "smoke guest" go test -count=1 -timeout=10m -v ./qemu/...
-echo
+section "virtual machines" go test -count=1 -timeout=20m -v ./qemu/...
 echo "all tests passed in $SECONDS s"

@@ -26,11 +26,14 @@ func main() { os.Exit(runCommand(os.Args[1:], os.Stdout, os.Stderr)) }
 
 func runCommand(args []string, stdout, stderr io.Writer) int {
 	o, done, err := parseOptions(args, stdout)
-	if err != nil {
+	switch {
+	case err != nil && done:
+		fmt.Fprintln(stderr, "device-manager:", err)
+		return 1
+	case err != nil:
 		fmt.Fprintf(stderr, "device-manager: %v; see device-manager --help\n", err)
 		return 2
-	}
-	if done {
+	case done:
 		return 0
 	}
 	// Before anything is started, so that no signal finds the default action.
@@ -56,7 +59,8 @@ func serve(o *options, stderr io.Writer, signals <-chan os.Signal) error {
 	if err != nil {
 		return err
 	}
-	if err := checkFaults(policy.Device.Faults); err != nil {
+	script, err := readFaults(policy.Device.Faults)
+	if err != nil {
 		return err
 	}
 	if err := manager.MakeRunDir(o.runDir); err != nil { // the audit log may be in it
@@ -73,8 +77,8 @@ func serve(o *options, stderr io.Writer, signals <-chan os.Signal) error {
 	say := func(line string) { fmt.Fprintln(stderr, line) }
 	m, err := manager.Start(manager.Config{
 		Policy: policy, RunDir: o.runDir, Audit: records,
-		DriverPath: o.driver, DriverArgs: driverArgs(&policy.Device), GatePath: o.gate,
-		Log: log, Say: say,
+		DriverPath: o.driver, DriverArgs: driverArgs(&policy.Device, script), ServicePath: o.service, GatePath: o.gate,
+		Hardware: o.hardware(policy, log), Log: log, Say: say,
 	})
 	if err != nil {
 		return err
@@ -96,10 +100,20 @@ func serve(o *options, stderr io.Writer, signals <-chan os.Signal) error {
 	return m.Close(ctx)
 }
 
+// hardware is this host's. A developer's manager touches it only if told to; any
+// other also to give back what an earlier one has left.
+func (o *options) hardware(p *manager.Policy, log *slog.Logger) manager.Hardware {
+	if o.dev && !p.Hardware() {
+		return nil
+	}
+	return manager.NewHardware(o.state, log)
+}
+
 // driverArgs is the command line of the driver: what the policy says of the mock.
-func driverArgs(d *manager.DevicePolicy) (args []string) {
-	if d.Faults != "" {
-		args = append(args, "--faults", d.Faults)
+// The fault script itself is in it: a driver can open no file.
+func driverArgs(d *manager.DevicePolicy, script string) (args []string) {
+	if script != "" {
+		args = append(args, "--faults", script)
 	}
 	if d.Engine != "" {
 		args = append(args, "--engine", d.Engine)
@@ -113,19 +127,26 @@ func driverArgs(d *manager.DevicePolicy) (args []string) {
 // auditFsync is how much of the log a power cut may cost.
 const auditFsync = 100 * time.Millisecond
 
-// checkFaults refuses a fault script that the mock would die of, again and again.
-func checkFaults(path string) error {
+// maxFaultsBytes is what fits well into an argument (128 KiB, MAX_ARG_STRLEN).
+const maxFaultsBytes = 64 << 10
+
+// readFaults returns a fault script, and refuses one that the mock would die of,
+// again and again.
+func readFaults(path string) (script string, err error) {
 	if path == "" {
-		return nil
+		return "", nil
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return fmt.Errorf("read the fault script that device.faults of the policy names: %w", err)
+		return "", fmt.Errorf("read the fault script that device.faults of the policy names: %w", err)
+	}
+	if len(text) > maxFaultsBytes {
+		return "", fmt.Errorf("fault script %s: it has %d bytes; it may have %d", path, len(text), maxFaultsBytes)
 	}
 	if _, err := faults.ParseScript(text); err != nil {
-		return fmt.Errorf("fault script %s: %w", path, err)
+		return "", fmt.Errorf("fault script %s: %w", path, err)
 	}
-	return nil
+	return string(text), nil
 }
 
 func notify(log *slog.Logger, state string) {
@@ -145,7 +166,11 @@ func sayWelcome(o *options, m *manager.Manager, p *manager.Policy, say func(stri
 		gpuctl = path
 	}
 	first := p.Tenants[0].Name
-	say("capgpu: developer mode: the fake function, for this user only. Try, in another terminal:")
+	what := "the fake function, "
+	if p.Hardware() {
+		what = ""
+	}
+	say("capgpu: developer mode: " + what + "for this user only. Try, in another terminal:")
 	say("")
 	say("    " + gpuctl + " --socket " + m.SocketPath(first) + " devices")
 	say("")

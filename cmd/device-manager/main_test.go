@@ -24,7 +24,7 @@ import (
 func TestHelpAndVersion(t *testing.T) {
 	var out, errs bytes.Buffer
 	require.Zero(t, runCommand([]string{"--help"}, &out, &errs))
-	for _, flag := range []string{"--dev", "--policy", "--run-dir", "--audit", "--driver", "--gate", "--log-format", "--version"} {
+	for _, flag := range []string{"--dev", "--policy", "--run-dir", "--state", "--audit", "--driver", "--service", "--gate", "--log-format", "--list-functions", "--json", "--version"} {
 		require.Contains(t, out.String(), flag)
 	}
 	out.Reset()
@@ -34,7 +34,7 @@ func TestHelpAndVersion(t *testing.T) {
 }
 
 func TestWrongCommandLine(t *testing.T) {
-	for _, args := range [][]string{{"--no-such-flag"}, {"extra"}, {"--log-format", "xml"}} {
+	for _, args := range [][]string{{"--no-such-flag"}, {"extra"}, {"--log-format", "xml"}, {"--json"}} {
 		var out, errs bytes.Buffer
 		require.Equal(t, 2, runCommand(args, &out, &errs), args)
 		require.Contains(t, errs.String(), "see device-manager --help")
@@ -48,11 +48,14 @@ func TestOptions(t *testing.T) {
 	require.Equal(t, "/run/user/7/capgpu", o.runDir)
 	require.True(t, filepath.IsAbs(o.driver), "children run in /")
 	require.Equal(t, "gpu-gate", filepath.Base(o.gate))
+	require.Equal(t, "gpu-service", filepath.Base(o.service))
+	require.Equal(t, o.runDir, o.state)
 
 	o, _, err = parseOptions(nil, io.Discard)
 	require.NoError(t, err)
 	require.Equal(t, "/run/capgpu", o.runDir)
 	require.Equal(t, "/etc/capgpu/policy.json", o.policyPath)
+	require.Equal(t, "/var/lib/capgpu", o.state)
 
 	t.Setenv("XDG_RUNTIME_DIR", "")
 	o, _, err = parseOptions([]string{"--dev"}, io.Discard)
@@ -88,10 +91,10 @@ func TestPolicyFile(t *testing.T) {
 
 // A fault script that no driver could start with is found before any does.
 func TestDriverArgs(t *testing.T) {
-	require.Empty(t, driverArgs(&manager.DevicePolicy{}))
+	require.Empty(t, driverArgs(&manager.DevicePolicy{}, ""))
 	p, err := manager.ParsePolicy([]byte(`{"device": {"engine": "lane", "subgroup": 64}, "tenants": [{"name": "a", "allowedUids": "any"}]}`))
 	require.NoError(t, err)
-	require.Equal(t, []string{"--engine", "lane", "--subgroup", "64"}, driverArgs(&p.Device))
+	require.Equal(t, []string{"--faults", "{}", "--engine", "lane", "--subgroup", "64"}, driverArgs(&p.Device, "{}"))
 }
 
 func TestBadFaultScript(t *testing.T) {
@@ -109,8 +112,14 @@ func TestBadFaultScript(t *testing.T) {
 	require.NoError(t, os.WriteFile(script, []byte(`{"faults": [{"kind": "nonsense"}]}`), 0o600))
 	require.Contains(t, start(), "fault script "+script+": ")
 	require.NoError(t, os.WriteFile(script, []byte(`{"faults": [{"kind": "hang", "job": 3}]}`), 0o600))
-	require.NoError(t, checkFaults(script))
-	require.NoError(t, checkFaults(""))
+	text, err := readFaults(script)
+	require.NoError(t, err)
+	require.Equal(t, `{"faults": [{"kind": "hang", "job": 3}]}`, text)
+	text, err = readFaults("")
+	require.NoError(t, err)
+	require.Empty(t, text)
+	require.NoError(t, os.WriteFile(script, bytes.Repeat([]byte(" "), maxFaultsBytes+1), 0o600))
+	require.Contains(t, start(), "it may have 65536")
 }
 
 func TestAuditPath(t *testing.T) {
@@ -151,7 +160,9 @@ func TestDeveloperMode(t *testing.T) {
 	require.NoError(t, err)
 	defer os.RemoveAll(bin)
 	for _, name := range []string{"device-manager", "gpu-mock", "gpu-gate"} {
-		out, err := exec.Command("go", "build", "-o", filepath.Join(bin, name), "capgpu/cmd/"+name).CombinedOutput()
+		build := exec.Command("go", "build", "-o", filepath.Join(bin, name), "capgpu/cmd/"+name)
+		build.Env = append(os.Environ(), "CGO_ENABLED=0") // as installed; only static programs are confined
+		out, err := build.CombinedOutput()
 		require.NoError(t, err, string(out))
 	}
 	cmd := exec.Command(filepath.Join(bin, "device-manager"), "--dev")

@@ -17,11 +17,13 @@ import (
 const usage = `device-manager - owns GPUs and hands them out as capabilities
 
 usage: device-manager --dev
-       device-manager --policy FILE [--run-dir DIR] [--audit FILE]
+       device-manager --policy FILE [--run-dir DIR] [--state DIR] [--audit FILE]
+       device-manager --list-functions [--json]
 
-It reads the policy, opens two sockets for each tenant in the run directory
-(TENANT.sock for the Go client and gpuctl, TENANT.capnp.sock for Cap'n Proto),
-starts the driver, and replaces it when it dies.
+It reads the policy, takes the functions that it names from their drivers, opens
+two sockets for each tenant in the run directory (TENANT.sock for the Go client
+and gpuctl, TENANT.capnp.sock for Cap'n Proto), starts a driver for each function,
+and replaces it when it dies. When it stops, functions get their drivers back.
 
   --dev              developer mode: no root, the fake function, tenants default
                      (everything), memory-only and limited, for this user only;
@@ -30,13 +32,22 @@ starts the driver, and replaces it when it dies.
   --policy FILE      who may do what, as JSON (default /etc/capgpu/policy.json);
                      an example is packaging/policy.json
   --run-dir DIR      where the sockets are (default /run/capgpu)
+  --state DIR        where it notes which functions it has taken, so that the next
+                     device-manager finds them after a crash (default
+                     /var/lib/capgpu; with --dev the run directory)
   --audit FILE       the audit log (default: the policy's, or audit.log in the
                      run directory); what is full is beside it, as FILE.000001
                      and so on, as much as the policy keeps
-  --driver PATH      the driver program (default gpu-mock beside this program)
+  --driver PATH      the driver of the fake function (default gpu-mock beside
+                     this program)
+  --service PATH     the driver of hardware functions for which the policy names no
+                     other (default gpu-service beside this program)
   --gate PATH        the Cap'n Proto gate (default gpu-gate beside this program)
   --log-format F     text or json: the log for machines, on standard error
                      (default text; with --dev and without this, errors only)
+  --list-functions   print which PCI functions of this host could be taken, or why
+                     not, and exit; * marks those that "claim": "all" takes; with
+                     --json for programs
   --version          print the version and exit
   --help             print this and exit
 
@@ -55,13 +66,16 @@ type options struct {
 	dev        bool
 	policyPath string // empty: the built-in policy of developer mode
 	runDir     string
+	state      string
 	audit      string // empty: as the policy says
 	driver     string
+	service    string
 	gate       string
 	logFormat  string
 }
 
-// parseOptions reports done when the command line only asked to be told something.
+// parseOptions reports done when the command line only asked to be told something;
+// an error is then that of the telling.
 func parseOptions(args []string, stdout io.Writer) (o *options, done bool, err error) {
 	o = &options{}
 	flags := flag.NewFlagSet("device-manager", flag.ContinueOnError)
@@ -70,9 +84,13 @@ func parseOptions(args []string, stdout io.Writer) (o *options, done bool, err e
 	flags.StringVar(&o.policyPath, "policy", "", "")
 	flags.StringVar(&o.runDir, "run-dir", "", "")
 	flags.StringVar(&o.audit, "audit", "", "")
+	flags.StringVar(&o.state, "state", "", "")
 	flags.StringVar(&o.driver, "driver", "", "")
+	flags.StringVar(&o.service, "service", "", "")
 	flags.StringVar(&o.gate, "gate", "", "")
 	flags.StringVar(&o.logFormat, "log-format", "", "")
+	list := flags.Bool("list-functions", false, "")
+	asJSON := flags.Bool("json", false, "")
 	version := flags.Bool("version", false, "")
 	switch err := flags.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
@@ -85,6 +103,10 @@ func parseOptions(args []string, stdout io.Writer) (o *options, done bool, err e
 	case *version:
 		fmt.Fprintf(stdout, "device-manager %s (%s)\n", buildVersion(), runtime.Version())
 		return nil, true, nil
+	case *list:
+		return nil, true, listFunctions(stdout, *asJSON)
+	case *asJSON:
+		return nil, false, errors.New("--json goes with --list-functions")
 	}
 	if f := o.logFormat; f != "" && f != "text" && f != "json" {
 		return nil, false, fmt.Errorf("--log-format is %q; it is text or json", f)
@@ -105,19 +127,25 @@ func (o *options) complete() error {
 	if o.runDir == "" {
 		o.runDir = devRunDir(os.Getenv("XDG_RUNTIME_DIR"))
 	}
+	if o.state == "" {
+		o.state = "/var/lib/capgpu"
+		if o.dev {
+			o.state = o.runDir
+		}
+	}
 	own, err := os.Executable()
-	if err != nil && (o.driver == "" || o.gate == "") {
-		return fmt.Errorf("find the other programs: %w; name them with --driver and --gate", err)
+	if err != nil && (o.driver == "" || o.service == "" || o.gate == "") {
+		return fmt.Errorf("find the other programs: %w; name them with --driver, --service and --gate", err)
 	}
 	for _, p := range []struct {
 		path *string
 		name string
-	}{{&o.driver, "gpu-mock"}, {&o.gate, "gpu-gate"}} {
+	}{{&o.driver, "gpu-mock"}, {&o.service, "gpu-service"}, {&o.gate, "gpu-gate"}} {
 		if *p.path == "" {
 			*p.path = filepath.Join(filepath.Dir(own), p.name)
 		}
 	}
-	for _, path := range []*string{&o.runDir, &o.driver, &o.gate} { // children run in /
+	for _, path := range []*string{&o.runDir, &o.state, &o.driver, &o.service, &o.gate} { // children run in /
 		if *path, err = filepath.Abs(*path); err != nil {
 			return fmt.Errorf("find the current directory: %w", err)
 		}

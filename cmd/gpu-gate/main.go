@@ -29,6 +29,7 @@ import (
 
 	"capgpu/client"
 	"capgpu/gate"
+	"capgpu/internal/sandbox"
 )
 
 const (
@@ -97,9 +98,19 @@ func run(args []string, stdout, stderr io.Writer) int {
 		level = slog.LevelInfo
 	}
 	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level}))
+	conn, err := takeClient()
+	if err != nil {
+		log.Error("take the client's connection", "error", err)
+		return 1
+	}
+	defer conn.Close()
+	if err := sandbox.Enter(sandbox.Gate, log); err != nil {
+		log.Error("not confined", "error", err)
+		return 1
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
-	err := serve(ctx, log)
+	err = serve(ctx, log, conn)
 	if err != nil && ctx.Err() == nil {
 		log.Warn("gate ended", "error", err)
 		return 1
@@ -122,20 +133,23 @@ func checkSocket(fd, socketType int, what string) error {
 	return nil
 }
 
-func serve(ctx context.Context, log *slog.Logger) error {
+func takeClient() (*net.UnixConn, error) {
 	file := os.NewFile(clientFD, "client")
+	defer file.Close() // FileConn duplicates
 	conn, err := net.FileConn(file)
-	file.Close()
 	if err != nil {
-		return fmt.Errorf("take the client's connection: %w", err)
+		return nil, err
 	}
+	return conn.(*net.UnixConn), nil // checkSocket has looked
+}
+
+func serve(ctx context.Context, log *slog.Logger, conn *net.UnixConn) error {
 	hello, cancel := context.WithTimeout(ctx, helloTimeout)
 	service, err := client.NewConn(hello, serviceFD)
 	cancel()
 	if err != nil {
-		conn.Close()
 		return fmt.Errorf("speak to the service: %w", err)
 	}
 	log = log.With("tenant", service.Tenant())
-	return gate.Serve(ctx, conn.(*net.UnixConn), service, gate.Options{Log: log})
+	return gate.Serve(ctx, conn, service, gate.Options{Log: log})
 }

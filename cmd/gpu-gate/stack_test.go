@@ -27,7 +27,9 @@ import (
 // the device-manager and the Cap'n Proto socket of the default tenant.
 func startStack(t *testing.T) (manager *exec.Cmd, socket string) {
 	dir := t.TempDir()
-	out, err := exec.Command("go", "build", "-o", dir+"/", "capgpu/cmd/device-manager", "capgpu/cmd/gpu-mock", "capgpu/cmd/gpu-gate").CombinedOutput()
+	build := exec.Command("go", "build", "-o", dir+"/", "capgpu/cmd/device-manager", "capgpu/cmd/gpu-mock", "capgpu/cmd/gpu-gate")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as installed; only static programs are confined
+	out, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	run := filepath.Join(dir, "run")
 	manager = exec.Command(filepath.Join(dir, "device-manager"), "--dev", "--run-dir", run)

@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"syscall"
 
 	"capgpu/ddf"
@@ -24,7 +25,7 @@ import (
 
 const usage = `gpu-mock - the driver of capgpu's fake function
 
-usage: gpu-mock [--engine auto|lane] [--subgroup 8|16|32|64] [--faults FILE]
+usage: gpu-mock [--engine auto|lane] [--subgroup 8|16|32|64] [--faults SCRIPT]
 
 A driver process with a software device behind it. It is started by
 device-manager, which gives it descriptor 3 (supervision link) and descriptor 4
@@ -35,8 +36,9 @@ device-manager, which gives it descriptor 3 (supervision link) and descriptor 4
                   have, and the lane engine for the others; the default), or
                   "lane" (the lane engine for all)
   --subgroup N    lanes of a subgroup: 8, 16, 32 (the default) or 64
-  --faults FILE   what goes wrong with the device, as JSON: {"seed": 7, "faults":
-                  [{"kind": "hang", "job": 3}]}. For tests.
+  --faults SCRIPT what goes wrong with the device, as JSON: {"seed": 7, "faults":
+                  [{"kind": "hang", "job": 3}]}. For tests. device-manager gives
+                  the text itself; the name of a file with it works by hand.
   --version       print the version and exit
   --help          print this and exit
 
@@ -98,17 +100,21 @@ func run(args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-func readScript(path string) (mock.Script, error) {
-	if path == "" {
+// readScript reads a fault script, or the file that holds it.
+func readScript(arg string) (mock.Script, error) {
+	if arg == "" {
 		return mock.Script{}, nil
 	}
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return mock.Script{}, fmt.Errorf("read the fault script: %w", err)
+	text := []byte(arg)
+	if !strings.HasPrefix(strings.TrimSpace(arg), "{") {
+		var err error
+		if text, err = os.ReadFile(arg); err != nil {
+			return mock.Script{}, fmt.Errorf("read the fault script: %w", err)
+		}
 	}
 	script, err := faults.ParseScript(text)
 	if err != nil {
-		return mock.Script{}, fmt.Errorf("fault script %s: %w", path, err)
+		return mock.Script{}, fmt.Errorf("fault script %s: %w", arg, err)
 	}
 	return script, nil
 }

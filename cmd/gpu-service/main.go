@@ -1,6 +1,7 @@
 // Command gpu-service is the driver of a hardware function. device-manager
 // starts it; by hand it only tells so. It refuses, with a typed reason, every
-// function that it has no backend for.
+// function that it has no backend for. It runs no program that a client brings, and
+// so holds neither verifier nor lane engine.
 package main
 
 import (
@@ -16,6 +17,7 @@ import (
 
 	"capgpu/ddf"
 	"capgpu/gpu/backend"
+	"capgpu/gpu/backend/edu"
 	"capgpu/gpuerr"
 	"capgpu/internal/driver"
 )
@@ -25,8 +27,13 @@ const usage = `gpu-service - the driver of a hardware function of capgpu
 usage: gpu-service
 
 It is started by device-manager, which gives it descriptor 3 (supervision link)
-and descriptor 4 (grant link), and holds nothing else. A function that it has no
-backend for is refused with E_NO_DEVICE; the fake function is gpu-mock's.
+and descriptor 4 (grant link), and holds nothing else. It drives
+
+  1234:11e8  edu, QEMU's educational device: copies and fills by its DMA engine,
+             and the program edu.factorial
+
+A function that it has no backend for is refused with E_NO_DEVICE; the fake
+function is gpu-mock's.
 
   --version       print the version and exit
   --help          print this and exit
@@ -36,7 +43,15 @@ lost its manager, 2 for a wrong command line.
 `
 
 // backends are the functions that this build drives, by vendor and device id.
-var backends = map[[2]uint16]func(ddf.GrantSet) (backend.Backend, error){}
+var backends = map[[2]uint16]func(ddf.GrantSet) (backend.Backend, error){
+	{edu.VendorID, edu.DeviceID}: func(g ddf.GrantSet) (backend.Backend, error) {
+		d, err := edu.New(g)
+		if err != nil {
+			return nil, err // not a nil *edu.Device in an interface
+		}
+		return d, nil
+	},
+}
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
@@ -77,7 +92,7 @@ func open(g ddf.GrantSet) (backend.Backend, error) {
 	}
 	make, ok := backends[[2]uint16{d.VendorID, d.DeviceID}]
 	if !ok {
-		return nil, gpuerr.New(gpuerr.NoDevice, "no backend for function %s (%04x:%04x); this build drives none such; start device-manager with a driver that does (--driver)",
+		return nil, gpuerr.New(gpuerr.NoDevice, "no backend for function %s (%04x:%04x); see gpu-service --help for what it drives; start device-manager with a driver that does (--driver)",
 			d.PCIAddress, d.VendorID, d.DeviceID)
 	}
 	return make(g)

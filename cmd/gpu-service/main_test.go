@@ -2,11 +2,14 @@ package main
 
 import (
 	"bytes"
+	"os/exec"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"capgpu/ddf"
+	"capgpu/gpu/backend/edu/edutest"
 	"capgpu/gpuerr"
 )
 
@@ -30,4 +33,28 @@ func TestOpenRefuses(t *testing.T) {
 	require.ErrorIs(t, err, gpuerr.NoDevice)
 	require.ErrorContains(t, err, "10de:2330")
 	require.ErrorContains(t, err, "--driver")
+}
+
+func TestOpensEdu(t *testing.T) {
+	require.Contains(t, usage, "1234:11e8")
+	m, err := edutest.New(edutest.Options{})
+	require.NoError(t, err)
+	b, err := open(m.Grants())
+	require.NoError(t, err)
+	require.Equal(t, []string{"edu.factorial"}, b.Programs())
+	require.NoError(t, b.Close())
+	require.NoError(t, m.Close())
+	_, err = open(m.Grants()) // which were taken back
+	require.ErrorIs(t, err, gpuerr.Revoked)
+}
+
+// What a driver of hardware does not link, nobody can get it to run.
+func TestHoldsNoEngine(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps", ".").Output()
+	require.NoError(t, err)
+	for _, pkg := range strings.Fields(string(out)) {
+		for _, other := range []string{"program/spirv", "program/verify", "program/lane", "program/native", "program/library", "gpu/backend/mock", "ddf/fake"} {
+			require.False(t, pkg == "capgpu/"+other || strings.HasPrefix(pkg, "capgpu/"+other+"/"), "it links %s", pkg)
+		}
+	}
 }

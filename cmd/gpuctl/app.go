@@ -41,6 +41,7 @@ type cli struct {
 	Check    checkCmd    `cmd:"" help:"Run a program here, without a device, and report data races and other mistakes."`
 	Disasm   disasmCmd   `cmd:"" help:"Show a module as text, with the verifier's verdict."`
 	Audit    auditCmd    `cmd:"" help:"Read or check an audit log file."`
+	Doctor   doctorCmd   `cmd:"" help:"Look whether this host has what real hardware needs, and what to change."`
 	Version  versionCmd  `cmd:"" help:"Print the version of gpuctl."`
 }
 

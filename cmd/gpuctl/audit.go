@@ -14,8 +14,9 @@ import (
 )
 
 type auditCmd struct {
-	Show   auditShowCmd   `cmd:"" help:"Print the records of an audit log."`
-	Verify auditVerifyCmd `cmd:"" help:"Check that no byte of an audit log was changed."`
+	Show      auditShowCmd      `cmd:"" help:"Print the records of an audit log."`
+	Verify    auditVerifyCmd    `cmd:"" help:"Check that no byte of an audit log was changed."`
+	Reconcile auditReconcileCmd `cmd:"" help:"Compare what device-manager granted to devices with what the kernel mapped for them."`
 }
 
 type auditShowCmd struct {

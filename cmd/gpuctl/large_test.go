@@ -29,7 +29,9 @@ func (n *number) UnmarshalJSON(b []byte) error {
 // returns the socket of its default tenant and the driver's process.
 func startService(t *testing.T) (socket string, driver int) {
 	dir := t.TempDir()
-	out, err := exec.Command("go", "build", "-o", dir+"/", "capgpu/cmd/device-manager", "capgpu/cmd/gpu-mock", "capgpu/cmd/gpu-gate").CombinedOutput()
+	build := exec.Command("go", "build", "-o", dir+"/", "capgpu/cmd/device-manager", "capgpu/cmd/gpu-mock", "capgpu/cmd/gpu-gate")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as installed; only static programs are confined
+	out, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	cmd := exec.Command(filepath.Join(dir, "device-manager"), "--dev", "--run-dir", filepath.Join(dir, "run"))
 	var log bytes.Buffer

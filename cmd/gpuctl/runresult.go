@@ -164,6 +164,8 @@ func explain(o outcome.Outcome, trap *trapInfo, j *job) string {
 			return "The launch exceeds a limit of the device; use a smaller --grid or --block."
 		case outcome.Protocol:
 			return "The service found the request malformed; gpuctl and the service are probably of different versions."
+		case outcome.IOMMUFault:
+			return "The device reached for memory that it was not granted while the program ran; the IOMMU refused, and nothing was changed there. If another program on this device ends so too, tell the operator."
 		}
 		return "The device reported an error. Run it again; if that repeats, look at device-manager's log."
 	case outcome.TimedOut:

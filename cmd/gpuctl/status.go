@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,16 +14,18 @@ import (
 )
 
 type sessionsCmd struct {
-	Device string `help:"Index or name of the device. Default: the first that is ready." short:"d" placeholder:"DEVICE"`
+	Device string `help:"Index or name of the device. Default: all that are ready." short:"d" placeholder:"DEVICE"`
 }
 
 type budgetCmd struct {
-	Device string `help:"Index or name of the device. Default: the first that is ready." short:"d" placeholder:"DEVICE"`
+	Device string `help:"Index or name of the device. Default: all that are ready." short:"d" placeholder:"DEVICE"`
 }
 
 // status is what gpuctl reads of a driver's account of itself. The driver may be
 // newer and say more, or older and say less.
 type status struct {
+	Faults  uint64 `json:"faults"`
+	Resets  uint64 `json:"resets"`
 	Tenants []struct {
 		Tenant      string    `json:"tenant"`
 		BannedUntil time.Time `json:"bannedUntil"`
@@ -43,43 +46,83 @@ type status struct {
 			MemoryBytes     uint64            `json:"memoryBytes"`
 			InFlight        uint64            `json:"inFlight"`
 			DeviceTimeNanos uint64            `json:"deviceTimeNanos"`
+			Trap            string            `json:"trap"`
 			Outcomes        map[string]uint64 `json:"outcomes"`
 		} `json:"sessions"`
 	} `json:"tenants"`
 }
 
-// readStatus asks a device for its status, and hands the text on as it is.
-func (a *app) readStatus(ctx context.Context, device string) (client.DeviceInfo, status, json.RawMessage, error) {
+// deviceStatus is a driver's account of a device.
+type deviceStatus struct {
+	device client.DeviceInfo
+	status
+	text json.RawMessage // as the driver said it
+}
+
+// readStatus asks the named device for its status, or all that are ready.
+func (a *app) readStatus(ctx context.Context, device string) ([]deviceStatus, error) {
 	conn, err := a.dial(ctx)
 	if err != nil {
-		return client.DeviceInfo{}, status{}, nil, err
+		return nil, err
 	}
 	defer conn.Close()
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	d, err := chooseDevice(ctx, conn, device)
+	first, err := chooseDevice(ctx, conn, device)
 	if err != nil {
-		return d, status{}, nil, err
+		return nil, err
 	}
-	text, err := conn.Status(ctx, d.Index)
-	if err != nil {
-		return d, status{}, nil, err
+	chosen := []client.DeviceInfo{first}
+	if device == "" {
+		all, err := conn.Devices(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if ready := slices.DeleteFunc(all, func(d client.DeviceInfo) bool { return d.State != client.Ready }); len(ready) > 0 {
+			chosen = ready
+		}
 	}
-	var st status
-	if err := json.Unmarshal(text, &st); err != nil {
-		return d, st, nil, gpuerr.New(gpuerr.Protocol, "the status of %s is not as expected: %v", d.Name, err)
+	var read []deviceStatus
+	for _, d := range chosen {
+		s := deviceStatus{device: d}
+		if s.text, err = conn.Status(ctx, d.Index); err != nil {
+			return nil, err
+		}
+		if err := json.Unmarshal(s.text, &s.status); err != nil {
+			return nil, gpuerr.New(gpuerr.Protocol, "the status of %s is not as expected: %v", d.Name, err)
+		}
+		read = append(read, s)
 	}
-	return d, st, text, nil
+	return read, nil
 }
 
-func (c sessionsCmd) Run(ctx context.Context, a *app) error {
-	d, st, text, err := a.readStatus(ctx, c.Device)
+// eachStatus shows what it reads of one device after the other: under the name of
+// each if there are several, or as one JSON value after the other.
+func (a *app) eachStatus(ctx context.Context, device string, show func(deviceStatus)) error {
+	all, err := a.readStatus(ctx, device)
 	if err != nil {
 		return err
 	}
+	for i, s := range all {
+		if len(all) > 1 && !a.json {
+			if i > 0 {
+				fmt.Fprintln(a.out)
+			}
+			fmt.Fprintf(a.out, "%s:\n", visible(s.device.Name))
+		}
+		show(s)
+	}
+	return nil
+}
+
+func (c sessionsCmd) Run(ctx context.Context, a *app) error {
+	return a.eachStatus(ctx, c.Device, a.showSessions)
+}
+
+func (a *app) showSessions(st deviceStatus) {
 	if a.json {
-		a.printJSON(text)
-		return nil
+		a.printJSON(st.text)
+		return
 	}
 	rows := [][]string{}
 	for _, t := range st.Tenants {
@@ -92,16 +135,31 @@ func (c sessionsCmd) Run(ctx context.Context, a *app) error {
 			if s.Closing {
 				age += ", closing"
 			}
+			if s.Trap != "" {
+				age += ", poisoned"
+			}
 			rows = append(rows, []string{id, t.Tenant, s.Facet, age, countText(s.Buffers), bytesText(s.MemoryBytes),
 				countText(s.InFlight), durationText(time.Duration(s.DeviceTimeNanos)), outcomesText(s.Outcomes)})
 		}
 	}
 	if len(rows) == 0 {
-		fmt.Fprintf(a.out, "No session is open on %s.\n", visible(d.Name))
-		return nil
+		fmt.Fprintf(a.out, "No session is open on %s.\n", visible(st.device.Name))
+	} else {
+		table(a.out, []string{"SESSION", "TENANT", "MAY", "AGE", "BUFFERS", "MEMORY", "RUNNING", "DEVICE TIME", "ENDED"}, rows)
 	}
-	table(a.out, []string{"SESSION", "TENANT", "MAY", "AGE", "BUFFERS", "MEMORY", "RUNNING", "DEVICE TIME", "ENDED"}, rows)
-	return nil
+	fmt.Fprint(a.out, troubleText(st.device.Name, st.status))
+}
+
+// troubleText is what went wrong on the device since its driver started.
+func troubleText(device string, st status) string {
+	text := ""
+	if st.Resets > 0 {
+		text += fmt.Sprintf("%s was reset %s times since its driver started.\n", visible(device), countText(st.Resets))
+	}
+	if st.Faults > 0 {
+		text += fmt.Sprintf("%s reached %s times for memory that it was not granted; the IOMMU refused. \"gpuctl audit\" has the records.\n", visible(device), countText(st.Faults))
+	}
+	return text
 }
 
 // ageText is an age to the second.
@@ -122,10 +180,10 @@ func outcomesText(ended map[string]uint64) string {
 }
 
 func (c budgetCmd) Run(ctx context.Context, a *app) error {
-	d, st, _, err := a.readStatus(ctx, c.Device)
-	if err != nil {
-		return err
-	}
+	return a.eachStatus(ctx, c.Device, a.showBudget)
+}
+
+func (a *app) showBudget(st deviceStatus) {
 	if a.json {
 		type entry struct {
 			Tenant   string `json:"tenant"`
@@ -141,7 +199,7 @@ func (c budgetCmd) Run(ctx context.Context, a *app) error {
 			}
 		}
 		a.printJSON(out)
-		return nil
+		return
 	}
 	rows := [][]string{}
 	banned := ""
@@ -155,12 +213,11 @@ func (c budgetCmd) Run(ctx context.Context, a *app) error {
 		}
 	}
 	if len(rows) == 0 {
-		fmt.Fprintf(a.out, "Nothing is in use on %s, and nothing is limited.\n", visible(d.Name))
+		fmt.Fprintf(a.out, "Nothing is in use on %s, and nothing is limited.\n", visible(st.device.Name))
 	} else {
 		table(a.out, []string{"RESOURCE", "USED", "LIMIT", "SHARE", "PEAK"}, rows)
 	}
 	fmt.Fprint(a.out, banned)
-	return nil
 }
 
 // shareText is how much of a limit is used.

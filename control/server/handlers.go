@@ -10,7 +10,6 @@ import (
 	"capgpu/gpu/backend"
 	"capgpu/gpuerr"
 	"capgpu/ledger"
-	"capgpu/outcome"
 )
 
 // stateReady is the device state of docs/wire.md that a session sees: a driver
@@ -44,11 +43,9 @@ func (s *session) describe(_ context.Context, m *control.Message) (*control.Mess
 		MaxQueueEntries:    d.MaxQueueEntries,
 		SubgroupSize:       d.Limits.SubgroupSize,
 		Facet:              uint32(d.Facet),
+		Poisoned:           d.Poisoned,
 		Checked:            d.Checked,
 		Programs:           d.Programs,
-	}
-	if d.Trap.Kind != outcome.NoTrap {
-		out.Trap = outcome.Outcome{Kind: outcome.Failed, Cause: outcome.TrapCause, Trap: d.Trap}
 	}
 	// A message has an end; a list of hundreds of names is told as far as it goes.
 	// OpenProgram takes the others too.

@@ -70,6 +70,9 @@ func (p *raw) recv() (typ control.MsgType, code gpuerr.Code, body []byte, ok boo
 	require.NoError(p.t, unix.SetsockoptTimeval(p.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 10}))
 	buf, oob := make([]byte, control.MaxLongBytes), make([]byte, 256)
 	n, oobn, _, _, err := unix.Recvmsg(p.fd, buf, oob, unix.MSG_CMSG_CLOEXEC)
+	for err == unix.EINTR { // the runtime's own signals; a receive with a time limit is not restarted
+		n, oobn, _, _, err = unix.Recvmsg(p.fd, buf, oob, unix.MSG_CMSG_CLOEXEC)
+	}
 	if err == unix.ECONNRESET || err == nil && n == 0 {
 		return 0, 0, nil, false
 	}

@@ -11,6 +11,8 @@ import (
 	"capnproto.org/go/capnp/v3"
 	"github.com/stretchr/testify/require"
 
+	"capgpu/ddf"
+	"capgpu/ddf/dmabuf"
 	"capgpu/gpuerr"
 	"capgpu/internal/leakcheck"
 	"capgpu/internal/rpcguard"
@@ -54,12 +56,12 @@ func newLink(t *testing.T) *Link {
 	return l
 }
 
-func newBuffer(t *testing.T, l *Link, remote *fakeBuffer) *Buffer {
+func newBuffer(t *testing.T, l *Link, remote *fakeBuffer) *dmabuf.Buffer {
 	memory, err := shm.Create("test", 4096)
 	require.NoError(t, err)
-	host, err := memory.Map(0, 4096, true)
+	b, err := l.newBuffer(schema.DMABuffer_ServerToClient(remote), dmabuf.Spec{Bytes: 4096, Memory: memory})
 	require.NoError(t, err)
-	return &Buffer{link: l, remote: schema.DMABuffer_ServerToClient(remote), size: 4096, memory: memory, host: host}
+	return b
 }
 
 // A Free that the manager has no room for is asked again until it has; any other
@@ -126,4 +128,22 @@ func TestAllocsLeaveRoom(t *testing.T) {
 	close(remote.open)
 	asking.Wait()
 	require.Len(t, remote.waiting, clients-maxAsking)
+}
+
+// TestCallsAsTheLinkGoesDown: what could not even be sent any more is revoked, not
+// broken, and memory of a manager that is gone is free.
+func TestCallsAsTheLinkGoesDown(t *testing.T) {
+	for range 30 {
+		h, theirs := serve(t)
+		l := dial(t, theirs)
+		b, err := l.GrantSet().DMA.Alloc(t.Context(), ddf.PageBytes)
+		require.NoError(t, err)
+		h.gate.Revoke(errRevoked)
+		errs := []error{l.GrantSet().Interrupts[0].Mask(), l.GrantSet().Audit.Append("late", "")}
+		_, err = l.GrantSet().DMA.Alloc(t.Context(), ddf.PageBytes)
+		require.NoError(t, b.Free())
+		for _, err := range append(errs, err) {
+			require.ErrorIs(t, err, gpuerr.Revoked)
+		}
+	}
 }

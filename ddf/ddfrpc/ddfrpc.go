@@ -4,11 +4,16 @@
 // Everything slow goes over the link as Cap'n Proto calls: allocating, freeing,
 // masking, the audit log. Everything fast is local, on what came over the link
 // as a descriptor: DMA memory and register windows are mappings, interrupts are
-// eventfds.
+// eventfds. A window of hardware that the driver may not write as it likes has no
+// mapping: each access of it is a call.
 //
-// Who is trusted: the manager, which owns all of it. Descriptors are still
-// checked to be what they claim. The manager trusts nothing that is sent from
+// Who is trusted: the manager, which owns all of it. Sizes and offsets are still
+// checked, and memory to be sealed. The manager trusts nothing that is sent from
 // here.
+//
+// The descriptor that the registers of hardware are mapped from is the device's, and
+// lives for that moment only. A device may be unplugged at any time: an access of its
+// registers then answers all ones, or is lost, and never ends the process.
 //
 // The end of the link is the revocation of every grant: when the manager closes
 // it or dies, each method answers gpuerr.Revoked, waiters wake, and mappings
@@ -18,8 +23,8 @@
 // What clients cause in parallel is bounded here (calls.go), so that it never
 // meets the link's own bounds: a Free never fails because others ask, too.
 //
-// Locks: Buffer.mu, Window.mu and Link.mu are leaves; none is held across a call
-// over the link, except Buffer.freeing, which serialises Free with itself.
+// Locks: Window.mu and Vector.mu are leaves; neither is held across a call over the
+// link. Of a buffer's (ddf/dmabuf) only the one that serialises Free with itself is.
 package ddfrpc
 
 import (
@@ -28,7 +33,6 @@ import (
 	"fmt"
 	"net"
 	"sync"
-	"time"
 
 	"capnproto.org/go/capnp/v3"
 	"capnproto.org/go/capnp/v3/rpc"
@@ -78,31 +82,12 @@ func Dial(ctx context.Context, c *net.UnixConn) (*Link, error) {
 	l.ctx, l.cancel = context.WithCancelCause(context.Background())
 	go l.runWatch()
 	if err := l.take(ctx); err != nil {
-		if err = l.mapped(err); l.hungUp(err) {
+		if err = l.mapped(err); errors.Is(err, gpuerr.Revoked) {
 			err = gpuerr.New(gpuerr.Disconnected, "the grant set is missing: device-manager closed the grant link")
 		}
 		return nil, errors.Join(fmt.Errorf("take the grants from the device-manager: %w", err), l.Close())
 	}
 	return l, nil
-}
-
-// hangupGrace is how long the end of a connection may follow a call that failed
-// because of it.
-const hangupGrace = time.Second
-
-// hungUp reports whether err is that of a link that has ended. A call that could
-// not be sent looks like a failure of its own, E_INTERNAL, until the connection
-// is seen to be down.
-func (l *Link) hungUp(err error) bool {
-	if gpuerr.CodeOf(err) == gpuerr.Internal {
-		timer := time.NewTimer(hangupGrace)
-		defer timer.Stop()
-		select {
-		case <-l.ctx.Done():
-		case <-timer.C:
-		}
-	}
-	return l.ctx.Err() != nil || errors.Is(err, gpuerr.Revoked)
 }
 
 // runWatch makes the end of the connection the end of the grants.
@@ -272,11 +257,11 @@ func (l *Link) Close() error {
 	return l.closeErr
 }
 
-// event takes an eventfd.
-func (l *Link) event(c schema.SharedMemory) (*shm.Event, error) {
+// event takes an eventfd. A driver has no /proc to look it up in.
+func (l *Link) event(c schema.SharedMemory) (*shm.Interrupt, error) {
 	fd, err := l.memory(c)
 	if err != nil {
 		return nil, err
 	}
-	return shm.EventFromFD(fd)
+	return shm.InterruptFromManager(fd)
 }

@@ -3,10 +3,10 @@ package ddfrpc
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	"capgpu/ddf"
+	"capgpu/ddf/dmabuf"
 	"capgpu/gpuerr"
 	"capgpu/internal/shm"
 	"capgpu/schema"
@@ -40,7 +40,7 @@ func (p *Pool) Alloc(ctx context.Context, bytes uint64) (ddf.DMABuffer, error) {
 
 // alloc asks for memory and for its descriptor in one round trip. Whatever goes
 // wrong, releasing the buffer's capability makes the manager free it.
-func (p *Pool) alloc(ctx context.Context, bytes uint64) (*Buffer, error) {
+func (p *Pool) alloc(ctx context.Context, bytes uint64) (*dmabuf.Buffer, error) {
 	ctx, done := p.link.within(ctx)
 	defer done()
 	f, release := p.remote.Allocate(ctx, func(args schema.DMAPool_allocate_Params) error {
@@ -69,15 +69,46 @@ func (p *Pool) alloc(ctx context.Context, bytes uint64) (*Buffer, error) {
 	if err != nil {
 		return nil, err
 	}
-	host, err := memory.Map(0, m.Bytes(), true)
+	return p.link.newBuffer(res.Buffer().AddRef(), dmabuf.Spec{
+		IOVA: ddf.IOVA(m.Iova()), Bytes: m.Bytes(), Generation: m.Generation(), Memory: memory, Pinned: m.Pinned(),
+	})
+}
+
+// newBuffer makes a buffer of memory that the manager has mapped for the device. It
+// owns remote, and the memory in s.
+func (l *Link) newBuffer(remote schema.DMABuffer, s dmabuf.Spec) (*dmabuf.Buffer, error) {
+	s.Ended = l.ended
+	s.Unmap = func() error { return l.freeRemote(remote) }
+	s.Freed = remote.Release
+	b, err := dmabuf.New(s)
 	if err != nil {
-		return nil, errors.Join(err, memory.Close())
+		remote.Release()
+		return nil, err
 	}
-	return &Buffer{
-		link: p.link, remote: res.Buffer().AddRef(),
-		iova: ddf.IOVA(m.Iova()), size: m.Bytes(), generation: m.Generation(),
-		memory: memory, host: host,
-	}, nil
+	return b, nil
+}
+
+// freeRemote has the manager unmap the IOVA. With the link down it has freed the
+// memory already.
+func (l *Link) freeRemote(remote schema.DMABuffer) error {
+	err := l.insist(func() error {
+		f, release := remote.Free(l.ctx, nil)
+		defer release()
+		_, err := f.Struct()
+		return err
+	})
+	if errors.Is(err, gpuerr.Revoked) {
+		return nil
+	}
+	return err
+}
+
+// ended is errRevoked once the link is down.
+func (l *Link) ended() error {
+	if l.ctx.Err() != nil {
+		return errRevoked
+	}
+	return nil
 }
 
 // Usage implements ddf.DMAPool. It is zero once the link is down.
@@ -96,97 +127,4 @@ func (p *Pool) Usage() ddf.PoolUsage {
 	return ddf.PoolUsage{UsedBytes: res.UsedBytes(), LimitBytes: res.LimitBytes(), Entries: res.Entries()}
 }
 
-// Buffer is the manager's ddf.DMABuffer: its memfd and one mapping of it.
-type Buffer struct {
-	link       *Link
-	remote     schema.DMABuffer
-	iova       ddf.IOVA
-	size       uint64
-	generation uint64
-
-	freeing sync.Mutex // one Free at a time, its call included; outside mu
-
-	// mu is held for reading while memory is scrubbed and for writing while it is
-	// given up.
-	mu sync.RWMutex
-	// +checklocks:mu
-	memory *shm.Memory // nil once freed
-	// +checklocks:mu
-	host []byte
-}
-
-// IOVA implements ddf.DMABuffer.
-func (b *Buffer) IOVA() ddf.IOVA { return b.iova }
-
-// Size implements ddf.DMABuffer.
-func (b *Buffer) Size() uint64 { return b.size }
-
-// Generation implements ddf.DMABuffer.
-func (b *Buffer) Generation() uint64 { return b.generation }
-
-// Bytes implements ddf.DMABuffer. It is nil after Free.
-func (b *Buffer) Bytes() []byte {
-	b.mu.RLock()
-	defer b.mu.RUnlock()
-	return b.host
-}
-
-// FD implements ddf.DMABuffer. It is -1 after Free.
-func (b *Buffer) FD() int {
-	b.mu.RLock()
-	defer b.mu.RUnlock()
-	if b.memory == nil {
-		return -1
-	}
-	return b.memory.FD()
-}
-
-// Scrub implements ddf.DMABuffer. It is local: punching needs the descriptor only.
-func (b *Buffer) Scrub(off, n uint64) error {
-	b.mu.RLock()
-	defer b.mu.RUnlock()
-	switch {
-	case b.memory == nil:
-		return gpuerr.New(gpuerr.Stale, "the DMA buffer at %#x was freed", uint64(b.iova))
-	case b.link.ctx.Err() != nil:
-		return errRevoked
-	case off%ddf.PageBytes != 0 || n%ddf.PageBytes != 0:
-		return gpuerr.New(gpuerr.Invalid, "scrub [%d, +%d): off and n must be multiples of %d", off, n, ddf.PageBytes)
-	case off > b.size || n > b.size-off:
-		return gpuerr.New(gpuerr.Invalid, "scrub [%d, +%d) is beyond the buffer's %d bytes", off, n, b.size)
-	case n == 0:
-		return nil
-	}
-	return b.memory.Punch(off, n)
-}
-
-// Free implements ddf.DMABuffer. The manager unmaps the IOVA first; only then is
-// the driver's own mapping given up. With the link down the manager has freed
-// the memory already, and only the mapping is left to give up.
-func (b *Buffer) Free() error {
-	b.freeing.Lock()
-	defer b.freeing.Unlock()
-	if b.FD() < 0 {
-		return nil
-	}
-	err := b.link.insist(func() error {
-		f, release := b.remote.Free(b.link.ctx, nil)
-		defer release()
-		_, err := f.Struct()
-		return err
-	})
-	if err != nil && !errors.Is(err, gpuerr.Revoked) {
-		return err // still mapped by the device: keep it, so that Free can be tried again
-	}
-	b.remote.Release()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	err = errors.Join(shm.Unmap(b.host), b.memory.Close())
-	b.memory, b.host = nil, nil
-	return err
-}
-
-var (
-	_ ddf.DMAPool   = (*Pool)(nil)
-	_ ddf.DMABuffer = (*Buffer)(nil)
-)
+var _ ddf.DMAPool = (*Pool)(nil)

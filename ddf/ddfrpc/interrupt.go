@@ -2,6 +2,8 @@ package ddfrpc
 
 import (
 	"context"
+	"sync"
+	"time"
 
 	"capgpu/ddf"
 	"capgpu/internal/shm"
@@ -12,7 +14,15 @@ import (
 type Vector struct {
 	link   *Link
 	remote schema.Interrupt
-	event  *shm.Event
+	event  *shm.Interrupt
+
+	mu sync.Mutex
+	// +checklocks:mu
+	gauge ddf.StormGauge
+	// +checklocks:mu
+	storming bool
+	// +checklocks:mu
+	owed uint64 // interrupts that came with a storm, told after it
 }
 
 func (l *Link) takeVector(ctx context.Context, grants schema.DriverGrants, i uint32) error {
@@ -37,29 +47,64 @@ func (l *Link) takeVector(ctx context.Context, grants schema.DriverGrants, i uin
 	if err != nil {
 		return err
 	}
+	// The end of the link ends every wait. Arming each wait for it would cost as much as
+	// an interrupt does.
+	context.AfterFunc(l.ctx, func() { event.Close() })
 	v := &Vector{link: l, remote: remote, event: event}
 	l.vectors = append(l.vectors, v)
 	l.set.Interrupts = append(l.set.Interrupts, v)
 	return nil
 }
 
-// Wait implements ddf.Interrupt.
+// Wait implements ddf.Interrupt. A vector that storms is masked, here as well as at
+// the manager, which has a limit of its own and less patience.
 func (v *Vector) Wait(ctx context.Context) (uint64, error) {
 	if v.link.ctx.Err() != nil {
 		return 0, errRevoked
 	}
-	within, done := v.link.within(ctx)
-	defer done()
-	n, err := v.event.Wait(within)
+	if n, err := v.take(); n > 0 || err != nil {
+		return n, err
+	}
+	n, err := v.event.Wait(ctx)
 	switch {
 	case err == nil:
-		return n, nil
-	case ctx.Err() != nil:
-		return 0, ctx.Err()
+		return v.counted(n)
 	case v.link.ctx.Err() != nil:
 		return 0, errRevoked
+	case ctx.Err() != nil:
+		return 0, ctx.Err()
 	}
 	return 0, err
+}
+
+// take returns what a storm has left, once that is over.
+func (v *Vector) take() (uint64, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.storming {
+		return 0, ddf.ErrStorm
+	}
+	n := v.owed
+	v.owed = 0
+	return n, nil
+}
+
+// counted is n, unless it makes a storm.
+func (v *Vector) counted(n uint64) (uint64, error) {
+	v.mu.Lock()
+	storm := v.gauge.Count(n, time.Now())
+	if storm {
+		v.storming = true
+		v.owed += n
+	}
+	v.mu.Unlock()
+	if !storm {
+		return n, nil
+	}
+	if err := v.Mask(); err != nil {
+		return 0, err
+	}
+	return 0, ddf.ErrStorm
 }
 
 // Mask implements ddf.Interrupt.
@@ -72,14 +117,21 @@ func (v *Vector) Mask() error {
 	})
 }
 
-// Unmask implements ddf.Interrupt.
+// Unmask implements ddf.Interrupt. It ends a storm, as far as it is over.
 func (v *Vector) Unmask() error {
-	return v.link.insist(func() error {
+	err := v.link.insist(func() error {
 		f, release := v.remote.Unmask(v.link.ctx, nil)
 		defer release()
 		_, err := f.Struct()
 		return err
 	})
+	if err != nil {
+		return err
+	}
+	v.mu.Lock()
+	v.storming = false
+	v.mu.Unlock()
+	return nil
 }
 
 // Ack implements ddf.Interrupt.

@@ -3,8 +3,11 @@ package ddfrpc
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"sync"
+
+	"golang.org/x/sys/unix"
 
 	"capgpu/ddf"
 	"capgpu/gpuerr"
@@ -12,8 +15,9 @@ import (
 	"capgpu/schema"
 )
 
-// Window is the manager's ddf.DeviceMmio: a mapping of the window, and the link
-// for the doorbells of a window that is otherwise read-only.
+// Window is the manager's ddf.DeviceMmio: a mapping of the window where there is one,
+// and the link for what cannot be done on it: the doorbells of a window that is
+// otherwise read-only, and all of one that is reached by calls.
 type Window struct {
 	link      *Link
 	remote    schema.DeviceMmio
@@ -22,11 +26,19 @@ type Window struct {
 	doorbells []uint64
 	size      uint64
 
-	// mu is held for reading during an access.
+	// mu is held for reading during an access of the mapping.
 	mu sync.RWMutex
 	// +checklocks:mu
-	registers []byte // nil once closed
+	closed bool
+	// +checklocks:mu
+	registers []byte // nil once closed, and where all accesses are calls
 }
+
+// maxWindowBytes is more than any BAR has, and keeps offset+bytes within an int64.
+const maxWindowBytes = 1 << 48
+
+// allOnes is what a device that has left the bus answers.
+const allOnes = math.MaxUint32
 
 func (l *Link) takeWindow(ctx context.Context, grants schema.DriverGrants, m schema.MmioWindow) (*Window, error) {
 	bells, err := m.Doorbells()
@@ -35,6 +47,9 @@ func (l *Link) takeWindow(ctx context.Context, grants schema.DriverGrants, m sch
 	}
 	if bells.Len() > maxDoorbells {
 		return nil, gpuerr.New(gpuerr.Protocol, "%d doorbells are more than %d", bells.Len(), maxDoorbells)
+	}
+	if m.Bytes() == 0 || m.Bytes()%4 != 0 || m.Bytes() > maxWindowBytes {
+		return nil, gpuerr.New(gpuerr.Protocol, "the window of BAR %d has %d bytes; it has 4 to %d, in whole registers", m.Bar(), m.Bytes(), uint64(maxWindowBytes))
 	}
 	f, release := grants.Mmio(ctx, func(args schema.DriverGrants_mmio_Params) error {
 		args.SetBar(m.Bar())
@@ -45,44 +60,81 @@ func (l *Link) takeWindow(ctx context.Context, grants schema.DriverGrants, m sch
 	if err != nil {
 		return nil, err
 	}
-	remote := res.Mmio().AddRef()
-	l.release = append(l.release, remote.Release)
-	fm, releaseMap := remote.Map(ctx, nil)
-	defer releaseMap()
-	mem, err := fm.Struct()
-	if err != nil {
-		return nil, err
-	}
-	fd, err := l.memory(mem.Memory())
-	if err != nil {
-		return nil, err
-	}
-	memory, err := shm.FromFD(fd, mem.Bytes())
-	if err != nil {
-		return nil, err
-	}
-	registers, err := memory.Map(0, mem.Bytes(), m.Writable())
-	if err := errors.Join(err, memory.Close()); err != nil { // the mapping keeps it alive
-		return nil, err
-	}
-	w := &Window{link: l, remote: remote, bar: m.Bar(), writable: m.Writable(), size: mem.Bytes(), registers: registers}
+	w := &Window{link: l, remote: res.Mmio().AddRef(), bar: m.Bar(), writable: m.Writable(), size: m.Bytes()}
+	l.release = append(l.release, w.remote.Release)
 	for i := range bells.Len() {
 		w.doorbells = append(w.doorbells, bells.At(i))
 	}
+	registers, err := l.mapWindow(ctx, w)
+	if err != nil {
+		return nil, err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.registers = registers
 	return w, nil
+}
+
+// mapWindow maps a window's registers; nil, and no error, where it can be reached by
+// calls only.
+func (l *Link) mapWindow(ctx context.Context, w *Window) ([]byte, error) {
+	f, release := w.remote.Map(ctx, nil)
+	defer release()
+	m, err := f.Struct()
+	if err != nil {
+		if err = l.mapped(err); errors.Is(err, gpuerr.Denied) {
+			return nil, nil
+		}
+		return nil, err
+	}
+	fd, err := l.memory(m.Memory())
+	if err != nil {
+		return nil, err
+	}
+	if m.Bytes() != w.size || m.Offset()%shm.PageBytes != 0 || m.Offset() > maxWindowBytes {
+		return nil, errors.Join(gpuerr.New(gpuerr.Protocol, "%d bytes at %#x are not the window of BAR %d that was granted, of %d bytes", m.Bytes(), m.Offset(), w.bar, w.size), unix.Close(fd))
+	}
+	if l.set.Device.Fake {
+		return mapMemory(fd, m.Offset(), w.size, w.writable)
+	}
+	return mapDevice(fd, m.Offset(), w.size, w.writable)
+}
+
+// mapMemory maps registers that are shared memory.
+func mapMemory(fd int, off, bytes uint64, writable bool) ([]byte, error) {
+	memory, err := shm.FromFD(fd, off+bytes)
+	if err != nil {
+		return nil, err
+	}
+	registers, err := memory.Map(off, bytes, writable)
+	return registers, errors.Join(err, memory.Close()) // the mapping keeps it alive
+}
+
+// mapDevice maps registers of a vfio device. The descriptor could do much more than
+// that, so it is gone when this returns.
+func mapDevice(fd int, off, bytes uint64, writable bool) ([]byte, error) {
+	prot := unix.PROT_READ
+	if writable {
+		prot |= unix.PROT_WRITE
+	}
+	registers, err := unix.Mmap(fd, int64(off), int(bytes), prot, unix.MAP_SHARED)
+	if err != nil {
+		err = gpuerr.New(gpuerr.IO, "map %d bytes of registers: %v", bytes, err)
+	}
+	return registers, errors.Join(err, unix.Close(fd))
 }
 
 // Size implements ddf.DeviceMmio.
 func (w *Window) Size() uint64 { return w.size }
 
-// check refuses what no access may do. The caller holds mu.
+// checkLocked refuses what no access may do.
 //
 // +checklocksread:w.mu
 func (w *Window) checkLocked(off uint64) error {
 	switch {
 	case w.link.ctx.Err() != nil:
 		return errRevoked
-	case w.registers == nil:
+	case w.closed:
 		return gpuerr.New(gpuerr.Closed, "the window of BAR %d was closed", w.bar)
 	case off%4 != 0 || off >= w.size:
 		return gpuerr.New(gpuerr.Invalid, "offset %#x is not a register of the window's %d bytes", off, w.size)
@@ -92,26 +144,84 @@ func (w *Window) checkLocked(off uint64) error {
 
 // Read32 implements ddf.DeviceMmio.
 func (w *Window) Read32(off uint64) (uint32, error) {
+	v, local, err := w.readLocal(off)
+	if local || err != nil {
+		return v, err
+	}
+	err = w.link.insist(func() error {
+		f, release := w.remote.Read32(w.link.ctx, func(args schema.DeviceMmio_read32_Params) error {
+			args.SetOffset(off)
+			return nil
+		})
+		defer release()
+		res, err := f.Struct()
+		if err == nil {
+			v = res.Value()
+		}
+		return err
+	})
+	return v, err
+}
+
+// readLocal reads without a call where there is a mapping. Registers of a device that
+// was unplugged fault, or read as all ones: it is the same here.
+func (w *Window) readLocal(off uint64) (v uint32, done bool, err error) {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
 	if err := w.checkLocked(off); err != nil {
-		return 0, err
+		return 0, false, err
 	}
-	return loadRegister(w.registers, off), nil
+	b := w.registers
+	if b == nil {
+		return 0, false, nil
+	}
+	if _, faulted := shm.Guard(func() { v = loadRegister(b, off) }); faulted {
+		v = allOnes
+	}
+	return v, true, nil
 }
 
 // Write32 implements ddf.DeviceMmio.
 func (w *Window) Write32(off uint64, v uint32) error {
+	local, err := w.writeLocal(off, v)
+	if local || err != nil {
+		return err
+	}
+	return w.link.insist(func() error {
+		f, release := w.remote.Write32(w.link.ctx, func(args schema.DeviceMmio_write32_Params) error {
+			args.SetOffset(off)
+			args.SetValue(v)
+			return nil
+		})
+		defer release()
+		_, err := f.Struct()
+		return err
+	})
+}
+
+func (w *Window) writeLocal(off uint64, v uint32) (done bool, err error) {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
 	if err := w.checkLocked(off); err != nil {
-		return err
+		return false, err
 	}
 	if !w.writable {
-		return gpuerr.New(gpuerr.Denied, "the window of BAR %d is read-only", w.bar)
+		return false, gpuerr.New(gpuerr.Denied, "the window of BAR %d is read-only", w.bar)
 	}
-	storeRegister(w.registers, off, v)
-	return nil
+	return w.storeLocked(off, v), nil
+}
+
+// storeLocked writes a register that the grant allows to write, if there is a mapping
+// to write. A write to a device that was unplugged is lost.
+//
+// +checklocksread:w.mu
+func (w *Window) storeLocked(off uint64, v uint32) (done bool) {
+	b := w.registers
+	if b == nil || !w.writable {
+		return false
+	}
+	_, _ = shm.Guard(func() { storeRegister(b, off, v) })
+	return true
 }
 
 // Ring implements ddf.DeviceMmio.
@@ -142,22 +252,18 @@ func (w *Window) ringLocal(doorbell uint64, v uint32) (done bool, err error) {
 	if !slices.Contains(w.doorbells, doorbell) {
 		return false, gpuerr.New(gpuerr.Denied, "offset %#x of BAR %d is no doorbell of this grant", doorbell, w.bar)
 	}
-	if w.writable {
-		storeRegister(w.registers, doorbell, v)
-	}
-	return w.writable, nil
+	return w.storeLocked(doorbell, v), nil
 }
 
-// Close implements ddf.DeviceMmio. It is idempotent.
+// Close implements ddf.DeviceMmio. It is idempotent, and waits for accesses of the
+// mapping.
 func (w *Window) Close() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.registers == nil {
-		return nil
-	}
-	err := shm.Unmap(w.registers)
+	w.closed = true
+	b := w.registers
 	w.registers = nil
-	return err
+	return shm.Unmap(b)
 }
 
 var _ ddf.DeviceMmio = (*Window)(nil)

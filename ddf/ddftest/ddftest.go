@@ -24,6 +24,8 @@ type Harness struct {
 
 	// Raise makes the device send an interrupt on a vector.
 	Raise func(vector int)
+	// RaiseMany makes the device send n interrupts on a vector at once.
+	RaiseMany func(vector int, n uint64)
 	// Poke makes the device change one of its registers.
 	Poke func(bar int, off uint64, v uint32)
 	// Gone makes the device leave the bus.
@@ -32,10 +34,16 @@ type Harness struct {
 	Revoke func()
 	// Mapped asks the IOMMU whether the device reaches a range.
 	Mapped func(iova ddf.IOVA, bytes uint64) bool
+	// DeviceReads is what the device reads at an address that Mapped is true of.
+	DeviceReads func(t *testing.T, iova ddf.IOVA, bytes uint64) []byte
+	// Pinned says that DMA memory keeps its pages while it is mapped.
+	Pinned bool
 	// Doorbells are the offsets that Ring allows, by BAR.
 	Doorbells map[int][]uint64
 	// ReadOnly are the BARs whose windows are read-only.
 	ReadOnly []int
+	// Peek reads what the device has in a register that the driver has written.
+	Peek func(bar int, off uint64) uint32
 }
 
 // Run runs the suite on grants alone.
@@ -68,8 +76,18 @@ type test struct {
 	run  func(t *testing.T, h Harness)
 }
 
-// patience is how long a test waits for what must happen.
-const patience = 10 * time.Second
+// patience is how long a test waits for what must happen. It is ample: the device may
+// be one of an emulated machine on a host that is busy.
+const patience = 60 * time.Second
+
+// rounds is how often a test does something that costs the device's host much: n
+// times, and a tenth of that with -test.short.
+func rounds(n int) int {
+	if testing.Short() {
+		return max(n/10, 1)
+	}
+	return n
+}
 
 // within is a context that ends long after everything that must happen.
 func within(t *testing.T) context.Context {

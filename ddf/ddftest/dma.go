@@ -27,6 +27,8 @@ var dmaTests = []test{
 	{"MemoryIsSealed", testSealed},
 	{"ClientSeesTheSameBytes", testShared},
 	{"Scrub", testScrub},
+	{"DeviceSeesTheScrub", testDeviceScrub},
+	{"PinnedMemoryKeepsItsPages", testPinned},
 	{"FreeScrubsForEveryHolder", testFreeScrubs},
 	{"UseAfterFree", testUseAfterFree},
 	{"CancelledContext", testCancelled},
@@ -192,6 +194,39 @@ func testScrub(t *testing.T, h Harness) {
 	require.Equal(t, byte(0xff), b.Bytes()[0], "a refused scrub has no effect")
 }
 
+// What is scrubbed is zero for the device as well, and both go on seeing the same.
+func testDeviceScrub(t *testing.T, h Harness) {
+	hook(t, "DeviceReads", h.DeviceReads != nil)
+	b := alloc(t, h, 3*ddf.PageBytes)
+	for i := range b.Bytes() {
+		b.Bytes()[i] = 0x77
+	}
+	require.Equal(t, b.Bytes(), h.DeviceReads(t, b.IOVA(), b.Size()))
+	require.NoError(t, b.Scrub(ddf.PageBytes, ddf.PageBytes))
+	require.Equal(t, b.Bytes(), h.DeviceReads(t, b.IOVA(), b.Size()), "the device has other pages than the driver")
+	require.True(t, allZero(h.DeviceReads(t, b.IOVA()+ddf.PageBytes, ddf.PageBytes)))
+	b.Bytes()[ddf.PageBytes] = 1
+	require.EqualValues(t, 1, h.DeviceReads(t, b.IOVA()+ddf.PageBytes, 1)[0])
+}
+
+func testPinned(t *testing.T, h Harness) {
+	hook(t, "Pinned", h.Pinned)
+	b := alloc(t, h, 4*ddf.PageBytes)
+	client := clientMap(t, b)
+	pages := func() int64 {
+		var st unix.Stat_t
+		require.NoError(t, unix.Fstat(b.FD(), &st))
+		return st.Blocks
+	}
+	for i := range b.Bytes() {
+		b.Bytes()[i] = 0x77
+	}
+	before := pages()
+	require.NoError(t, b.Scrub(0, b.Size()))
+	require.Equal(t, before, pages(), "pages that the device has were given back to the host")
+	require.True(t, allZero(client))
+}
+
 func testFreeScrubs(t *testing.T, h Harness) {
 	b := alloc(t, h, 2*ddf.PageBytes)
 	client := clientMap(t, b)
@@ -226,7 +261,8 @@ func testCancelled(t *testing.T, h Harness) {
 }
 
 func testConcurrent(t *testing.T, h Harness) {
-	const workers, rounds = 8, 25
+	const workers = 8
+	each := rounds(25)
 	pool, start := h.Grants.DMA, h.Grants.DMA.Usage()
 	var (
 		mu    sync.Mutex
@@ -236,7 +272,7 @@ func testConcurrent(t *testing.T, h Harness) {
 	ctx := within(t)
 	for w := range workers {
 		wg.Go(func() {
-			for i := range rounds {
+			for i := range each {
 				b, err := pool.Alloc(ctx, uint64(1+(w+i)%4)*ddf.PageBytes)
 				if errors.Is(err, gpuerr.Quota) {
 					continue
@@ -285,7 +321,7 @@ func testNothingLeaks(t *testing.T, h Harness) {
 	require.NoError(t, err)
 	require.NoError(t, warm.Free())
 	leakcheck.Check(t)
-	for range 50 {
+	for range rounds(50) {
 		b, err := h.Grants.DMA.Alloc(within(t), 3*ddf.PageBytes)
 		require.NoError(t, err)
 		b.Bytes()[0] = 1

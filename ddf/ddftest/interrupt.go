@@ -18,6 +18,9 @@ var interruptTests = []test{
 	{"WaiterWakes", testWakes},
 	{"MaskHoldsBackAndKeeps", testMask},
 	{"VectorsAreApart", testVectorsApart},
+	{"DeadlineLosesNothing", testDeadline},
+	{"ManyAreNoStorm", testMany},
+	{"StormIsMasked", testStorm},
 }
 
 // moment is how long a test watches that nothing happens. A device too slow for
@@ -67,17 +70,29 @@ func testMaskCalls(t *testing.T, h Harness) {
 	}
 }
 
+// What comes while nobody waits merges: into a count, or on a real bus into fewer.
 func testMerge(t *testing.T, h Harness) {
 	v := vector(t, h, 0)
 	hook(t, "Raise", h.Raise != nil)
 	for range 5 {
 		h.Raise(0)
 	}
-	total := uint64(0)
-	for total < 5 { // a real source may be slow to count them all, but loses none
-		total += take(t, v)
+	total := take(t, v)
+	for total < 5 {
+		ctx, cancel := context.WithTimeout(t.Context(), moment)
+		n, err := v.Wait(ctx)
+		cancel()
+		if err != nil {
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			break
+		}
+		require.NoError(t, v.Ack())
+		total += n
 	}
-	require.EqualValues(t, 5, total)
+	require.LessOrEqual(t, total, uint64(5))
+	if h.RaiseMany != nil { // this one counts
+		require.EqualValues(t, 5, total)
+	}
 	silent(t, v)
 }
 
@@ -118,6 +133,62 @@ func testVectorsApart(t *testing.T, h Harness) {
 	h.Raise(1)
 	require.EqualValues(t, 1, take(t, second))
 	silent(t, first)
+}
+
+// A wait that ends early takes nothing with it.
+func testDeadline(t *testing.T, h Harness) {
+	v := vector(t, h, 0)
+	hook(t, "Raise", h.Raise != nil)
+	for range 3 {
+		silent(t, v)
+	}
+	h.Raise(0)
+	over, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
+	defer cancel()
+	total := uint64(0)
+	if n, err := v.Wait(over); err == nil { // either is right, but it must not be lost
+		require.NoError(t, v.Ack())
+		total = n
+	}
+	if total == 0 {
+		total = take(t, v)
+	}
+	require.EqualValues(t, 1, total)
+	silent(t, v)
+}
+
+// busy is how many interrupts a device that is well sends in a second.
+const busy = 100_000
+
+func testMany(t *testing.T, h Harness) {
+	v := vector(t, h, 0)
+	hook(t, "RaiseMany", h.RaiseMany != nil)
+	for range 3 {
+		h.RaiseMany(0, busy)
+		require.EqualValues(t, busy, take(t, v))
+	}
+	silent(t, v)
+}
+
+func testStorm(t *testing.T, h Harness) {
+	v := vector(t, h, 0)
+	hook(t, "RaiseMany", h.RaiseMany != nil)
+	h.RaiseMany(0, ddf.StormLimit+1)
+	for range 2 { // and it stays so
+		_, err := v.Wait(within(t))
+		require.ErrorIs(t, err, ddf.ErrStorm)
+		require.ErrorIs(t, err, gpuerr.Busy)
+		h.Raise(0) // the vector is masked: nobody is woken
+	}
+	require.NoError(t, v.Unmask())
+	total := uint64(0)
+	for total < ddf.StormLimit+3 { // what came is told
+		total += take(t, v)
+	}
+	require.EqualValues(t, ddf.StormLimit+3, total)
+	h.Raise(0)
+	require.EqualValues(t, 1, take(t, v), "it works again")
+	silent(t, v)
 }
 
 var revokeTests = []test{

@@ -3,6 +3,7 @@ package ddftest
 import (
 	"math"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -18,7 +19,9 @@ var mmioTests = []test{
 	{"WritesAreSeen", testWrites},
 	{"OnlyDoorbellsRing", testDoorbells},
 	{"DeviceChangesAreSeen", testPoke},
+	{"WritesGoWhereTheyShould", testPeek},
 	{"GoneReadsAllOnes", testGone},
+	{"CloseWaitsForAccesses", testCloseUnderAccess},
 	{"UseAfterClose", testMmioClose},
 }
 
@@ -105,6 +108,55 @@ func testPoke(t *testing.T, h Harness) {
 			require.NoError(t, err)
 			require.Equal(t, v, got)
 		}
+	})
+}
+
+// The first and the last register of a window are those of the device, wherever in the
+// BAR the window lies, and rings arrive also where nothing else can be written.
+func testPeek(t *testing.T, h Harness) {
+	hook(t, "Peek", h.Peek != nil)
+	windows(t, h, func(t *testing.T, bar int, w ddf.DeviceMmio) {
+		if slices.Contains(h.ReadOnly, bar) {
+			for i, off := range h.Doorbells[bar] {
+				require.NoError(t, w.Ring(off, uint32(0xb00+i)))
+				require.EqualValues(t, 0xb00+i, h.Peek(bar, off), "doorbell %#x of BAR %d", off, bar)
+			}
+			return
+		}
+		for i, off := range []uint64{0, w.Size() - 4} {
+			require.NoError(t, w.Write32(off, uint32(0xc00+i)))
+			require.EqualValues(t, 0xc00+i, h.Peek(bar, off), "offset %#x of BAR %d", off, bar)
+		}
+	})
+}
+
+// Registers that are accessed while the window is closed are read before or after it,
+// and nothing else comes of it.
+func testCloseUnderAccess(t *testing.T, h Harness) {
+	windows(t, h, func(t *testing.T, bar int, w ddf.DeviceMmio) {
+		var wg sync.WaitGroup
+		began := make(chan struct{}, 4)
+		for range cap(began) {
+			wg.Go(func() {
+				for first := true; ; first = false {
+					_, err := w.Read32(0)
+					if first {
+						began <- struct{}{}
+					}
+					if err != nil {
+						if !slices.Contains([]gpuerr.Code{gpuerr.Closed, gpuerr.Stale, gpuerr.Revoked}, gpuerr.CodeOf(err)) {
+							t.Errorf("BAR %d: Read32 of a window that is closed: %v", bar, err)
+						}
+						return
+					}
+				}
+			})
+		}
+		for range cap(began) {
+			<-began
+		}
+		require.NoError(t, w.Close())
+		wg.Wait()
 	})
 }
 

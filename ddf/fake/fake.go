@@ -12,9 +12,9 @@
 // GrantSet is a driver and can do none of this. Nobody is trusted beyond that:
 // no argument of a grant's method panics.
 //
-// Locks: each of Pool, Buffer, Window, Vector and Log has its own mutex; the
-// only nesting is Pool.mu inside Buffer.mu inside Buffer.freeing, and only the
-// last of these is held while a hook runs.
+// Locks: each of Pool, Window, Vector and Log has its own mutex, and so has each
+// buffer (ddf/dmabuf); the only nesting is Pool.mu inside the one that serialises a
+// Free with itself, and only that is held while a hook runs.
 //
 // After Close no descriptor and no mapping of the function is left.
 package fake
@@ -37,6 +37,8 @@ type Options struct {
 	Windows         []WindowSpec   // nil: BAR 0 of 4 KiB, writable, a doorbell at 0x100
 	Vectors         int            // 0: 1; negative: none
 	LevelTriggered  bool           // the vectors are level-triggered (INTx) instead of edges (MSI)
+	DMABits         int            // address bits of the device's DMA; 0: 48
+	Pinned          bool           // DMA memory keeps its pages, as that of hardware does
 	AuditLimitBytes uint64         // of the audit log; 0: 1 MiB
 	Hooks           Hooks
 }
@@ -70,6 +72,12 @@ func New(o Options) (*Function, error) {
 	if o.LimitBytes == 0 {
 		o.LimitBytes = 1 << 30
 	}
+	if o.DMABits == 0 {
+		o.DMABits = maxDMABits
+	}
+	if o.DMABits < 21 || o.DMABits > maxDMABits {
+		return nil, gpuerr.New(gpuerr.Invalid, "DMABits is %d; it is 21 to %d", o.DMABits, maxDMABits)
+	}
 	if o.AuditLimitBytes == 0 {
 		o.AuditLimitBytes = 1 << 20
 	}
@@ -80,7 +88,7 @@ func New(o Options) (*Function, error) {
 		o.Vectors = 1
 	}
 	f := &Function{info: o.Info, windows: map[int]*Window{}, revoked: make(chan struct{})}
-	f.pool = newPool(o.LimitBytes, o.Hooks, f.revoked)
+	f.pool = newPool(o, f.revoked)
 	f.log = newLog(o.AuditLimitBytes, f.revoked)
 	for _, spec := range o.Windows {
 		if _, twice := f.windows[spec.Bar]; twice {

@@ -2,6 +2,7 @@ package fake_test
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 
@@ -29,6 +30,7 @@ func TestConformance(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ddftest.RunHarness(t, func(t *testing.T) ddftest.Harness {
 				f := open(t, fake.Options{
+					Pinned:         !level, // there is no reason, but both are wanted
 					LimitBytes:     1 << 20,
 					Vectors:        2,
 					LevelTriggered: level,
@@ -43,6 +45,20 @@ func TestConformance(t *testing.T) {
 						f.Vector(vector).Raise()
 						f.Vector(vector).Lower()
 					},
+					RaiseMany: func(vector int, n uint64) {
+						f.Vector(vector).RaiseMany(n)
+						f.Vector(vector).Lower()
+					},
+					Peek: func(bar int, off uint64) uint32 {
+						v, err := f.Window(bar).Peek(off)
+						require.NoError(t, err)
+						return v
+					},
+					DeviceReads: func(t *testing.T, iova ddf.IOVA, bytes uint64) (seen []byte) {
+						require.True(t, f.Pool().DMA(iova, bytes, func(memory []byte) { seen = slices.Clone(memory) }))
+						return seen
+					},
+					Pinned:    !level,
 					Poke:      func(bar int, off uint64, v uint32) { require.NoError(t, f.Window(bar).Poke(off, v)) },
 					Gone:      func() { f.SetGone(true) },
 					Revoke:    f.Revoke,

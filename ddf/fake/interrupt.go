@@ -3,6 +3,7 @@ package fake
 import (
 	"context"
 	"sync"
+	"time"
 
 	"capgpu/ddf"
 )
@@ -12,7 +13,8 @@ import (
 // Interrupts that nobody has waited for merge into one count. While the vector
 // is masked they keep merging and Wait sleeps; Unmask delivers them. A
 // level-triggered vector holds back after each delivery until Ack, and fires
-// again at once if the device still asserts it (as INTx under vfio does).
+// again at once if the device still asserts it (as INTx under vfio does). A storm masks
+// it, and Wait says so until Unmask.
 type Vector struct {
 	revoked <-chan struct{}
 	level   bool
@@ -27,6 +29,12 @@ type Vector struct {
 	asserted bool // level only: the device's line
 	// +checklocks:mu
 	unacked bool // level only: delivered and not yet acknowledged
+	// +checklocks:mu
+	gauge ddf.StormGauge
+	// +checklocks:mu
+	storming bool
+	// +checklocks:mu
+	owed uint64 // interrupts that came with a storm, told after it
 }
 
 func newVector(level bool, revoked <-chan struct{}) *Vector {
@@ -35,10 +43,13 @@ func newVector(level bool, revoked <-chan struct{}) *Vector {
 
 // Raise is the device sending one interrupt. A level-triggered line stays
 // asserted until Lower.
-func (v *Vector) Raise() {
+func (v *Vector) Raise() { v.RaiseMany(1) }
+
+// RaiseMany is the device sending n interrupts at once.
+func (v *Vector) RaiseMany(n uint64) {
 	v.mu.Lock()
 	v.asserted = v.level
-	v.pending++
+	v.pending += n
 	v.mu.Unlock()
 	v.lookAgain()
 }
@@ -63,8 +74,8 @@ func (v *Vector) Wait(ctx context.Context) (uint64, error) {
 		if isClosed(v.revoked) {
 			return 0, errRevoked
 		}
-		if n := v.take(); n > 0 {
-			return n, nil
+		if n, err := v.take(); n > 0 || err != nil {
+			return n, err
 		}
 		select {
 		case <-v.wake:
@@ -76,16 +87,24 @@ func (v *Vector) Wait(ctx context.Context) (uint64, error) {
 }
 
 // take returns the interrupts that may be delivered now.
-func (v *Vector) take() uint64 {
+func (v *Vector) take() (uint64, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.masked || v.unacked {
-		return 0
+	if v.storming {
+		return 0, ddf.ErrStorm
 	}
-	n := v.pending
-	v.pending = 0
-	v.unacked = v.level && n > 0
-	return n
+	if v.masked || v.unacked || v.pending+v.owed == 0 {
+		return 0, nil
+	}
+	if v.gauge.Count(v.pending, time.Now()) {
+		v.owed += v.pending
+		v.pending, v.storming, v.masked = 0, true, true
+		return 0, ddf.ErrStorm
+	}
+	n := v.pending + v.owed
+	v.pending, v.owed = 0, 0
+	v.unacked = v.level
+	return n, nil
 }
 
 // Mask implements ddf.Interrupt.
@@ -100,6 +119,7 @@ func (v *Vector) setMask(masked bool) error {
 	}
 	v.mu.Lock()
 	v.masked = masked
+	v.storming = v.storming && masked
 	v.mu.Unlock()
 	v.lookAgain()
 	return nil

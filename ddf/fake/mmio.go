@@ -74,6 +74,12 @@ func (w *Window) Poke(off uint64, v uint32) error {
 	return w.access(off, func() { w.spec.Registers.Write32(off, v) })
 }
 
+// Peek is what the device has in one of its registers.
+func (w *Window) Peek(off uint64) (v uint32, err error) {
+	err = w.access(off, func() { v = w.spec.Registers.Read32(off) })
+	return v, err
+}
+
 // Size implements ddf.DeviceMmio.
 func (w *Window) Size() uint64 { return w.spec.Bytes }
 

@@ -141,6 +141,24 @@ type Info struct {
 	// LoadsPrograms says that there is a verifier behind Load. Without it Load is
 	// never called.
 	LoadsPrograms bool
+	// DMA says that the device moves memory by itself, through an IOMMU: it may
+	// report success of a job whose access the IOMMU refused. The core then asks
+	// for the refusals (gpu.Config.Settle) before it tells an OK.
+	DMA bool
+	// Verifies says that the backend reports success only of what it has seen to be
+	// done. Its word then stands also for a time of which the record of refusals is
+	// incomplete; without it, work of such a time is a device error.
+	Verifies bool
+}
+
+// Progresser is a Backend that sees its jobs get on. A job that is given no
+// deadline by its caller is then stopped when it does not get on for that long,
+// and not because it takes long.
+type Progresser interface {
+	// Progress grows, at least twice a second while a healthy job runs, and does
+	// not while one hangs. The core reads it every few milliseconds, under its lock:
+	// it is one atomic load, which waits for nothing and calls nothing.
+	Progress() uint64
 }
 
 // Backend drives one device. Methods may be called from any goroutine. Jobs run

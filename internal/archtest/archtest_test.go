@@ -23,7 +23,8 @@ const module = "capgpu"
 // may import ddf, never the other way round within one layer of this list).
 var layers = [][]string{
 	{"outcome", "gpuerr", "schema"},
-	{"internal", "ledger", "iommu"},
+	{"internal", "ledger"},
+	{"iommu"},
 	{"ring", "ddf", "program"},
 	{"audit", "ddf/fake", "ddf/vfio", "ddf/ddfrpc", "ddf/ddftest", "control", "gpu/backend"},
 	{"client", "gpu/backend/mock", "gpu/backend/edu", "gpu/backend/backendtest"},

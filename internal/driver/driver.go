@@ -2,13 +2,15 @@
 // gpu-service: it takes the two links that device-manager gives it, opens a
 // backend on the grants, and serves the sessions that the manager attaches.
 //
-//	fd 3  supervision link  Ready ──►, ◄── Attach, Ping, DriverStatus, SetLimits, Shutdown
+//	fd 3  supervision link  Ready, SettleFaults ──►
+//	                        ◄── Attach, Ping, DriverStatus, SetLimits, DeviceFault, DeviceGone, Shutdown
 //	fd 4  grant link        memory, registers, interrupts, audit log (ddf/ddfrpc)
 //
 // Who is trusted: the manager, on both links. Clients are not; what they send is
 // for control/server and the core to check. The process has no authority but
 // these two descriptors, and ends when either link does: a driver without a
-// manager has no grants.
+// manager has no grants. Whatever takes the device away, its sessions end as
+// deviceLost before the process does.
 //
 // Locks: driver.mu is a leaf; it guards the registration of sessions against the
 // shutdown.
@@ -34,6 +36,7 @@ import (
 	"capgpu/gpu"
 	"capgpu/gpu/backend"
 	"capgpu/gpuerr"
+	"capgpu/internal/sandbox"
 	"capgpu/ledger"
 )
 
@@ -62,6 +65,7 @@ type driver struct {
 	device *gpu.Device
 	log    *slog.Logger
 	ctx    context.Context // of the sessions
+	link   atomic.Pointer[control.Caller]
 
 	attaching atomic.Int32 // Attach requests being answered
 
@@ -77,6 +81,9 @@ func Run(ctx context.Context, o Options) error {
 	links, err := inherit()
 	if err != nil {
 		return err
+	}
+	if err := sandbox.Enter(sandbox.Driver, o.Log); err != nil {
+		return errors.Join(err, links.close())
 	}
 	return run(ctx, o, links)
 }
@@ -96,12 +103,13 @@ func run(ctx context.Context, o Options, links *links) (err error) {
 	defer func() { err = errors.Join(err, grants.Close()) }()
 
 	set := grants.GrantSet()
-	device, ready, err := openDevice(o, set)
+	sessionCtx, endSessions := context.WithCancelCause(context.Background())
+	d := &driver{log: o.Log, ctx: sessionCtx}
+	ready, err := d.openDevice(o, set)
 	if err != nil {
+		endSessions(nil)
 		return err
 	}
-	sessionCtx, endSessions := context.WithCancelCause(context.Background())
-	d := &driver{device: device, log: o.Log, ctx: sessionCtx}
 	defer func() {
 		endSessions(gpuerr.New(gpuerr.Disconnected, "the driver is shutting down"))
 		err = errors.Join(err, d.close())
@@ -111,6 +119,7 @@ func run(ctx context.Context, o Options, links *links) (err error) {
 	var once sync.Once
 	caller := control.NewPeer(ctx, links.takeSupervision(), d.handler(func() { once.Do(func() { close(shutdown) }) }))
 	defer caller.Close()
+	d.link.Store(caller)
 	if err := sayReady(startCtx, caller, ready); err != nil {
 		return err
 	}
@@ -121,18 +130,19 @@ func run(ctx context.Context, o Options, links *links) (err error) {
 	case <-shutdown:
 		awaitGoodbye(caller)
 		return nil
-	case <-device.Lost():
-		return fmt.Errorf("the device is lost: %w", device.Err())
+	case <-d.device.Lost():
 	case <-grants.Done():
-		return errors.New("the grant link to device-manager is down; without it there is no device to serve")
+		d.device.Gone("the grant link to device-manager is down; without it there is no device to serve")
 	case <-caller.Done():
 		select {
 		case <-shutdown: // the manager closes the link once it has the answer
 			return nil
 		default:
-			return fmt.Errorf("the supervision link to device-manager is down: %w", caller.Err())
+			d.device.Gone(fmt.Sprintf("the supervision link to device-manager is down: %v", caller.Err()))
 		}
 	}
+	// Everybody is told that before the sockets close.
+	return errors.Join(fmt.Errorf("the device is lost: %w", d.device.Err()), d.close())
 }
 
 // awaitGoodbye waits until the manager, having read the answer to its Shutdown,
@@ -147,20 +157,20 @@ func awaitGoodbye(caller *control.Caller) {
 }
 
 // openDevice opens backend and core, and says what to tell the manager.
-func openDevice(o Options, set ddf.GrantSet) (*gpu.Device, control.ReadyRequest, error) {
+func (d *driver) openDevice(o Options, set ddf.GrantSet) (control.ReadyRequest, error) {
 	var ready control.ReadyRequest
 	b, err := o.Open(set)
 	if err != nil {
-		return nil, ready, fmt.Errorf("open %s: %w", set.Device.Name, err)
+		return ready, fmt.Errorf("open %s: %w", set.Device.Name, err)
 	}
 	limits := ledger.NoLimits()
 	limits[ledger.DeviceMemory] = set.DMA.Usage().LimitBytes
 	ready = control.ReadyRequest{Epoch: set.Device.Epoch, MemoryBytes: limits[ledger.DeviceMemory], Backend: b.Info().Name}
-	device, err := gpu.New(gpu.Config{Info: set.Device, Backend: b, DMA: set.DMA, Audit: set.Audit, LaunchRecords: set.LaunchRecords, Limits: limits, Log: o.Log})
+	d.device, err = gpu.New(gpu.Config{Info: set.Device, Backend: b, DMA: set.DMA, Audit: set.Audit, LaunchRecords: set.LaunchRecords, Settle: d.settle, Limits: limits, Log: o.Log})
 	if err != nil {
-		return nil, ready, fmt.Errorf("start the core on %s: %w", set.Device.Name, err)
+		return ready, fmt.Errorf("start the core on %s: %w", set.Device.Name, err)
 	}
-	return device, ready, nil
+	return ready, nil
 }
 
 func sayReady(ctx context.Context, caller *control.Caller, ready control.ReadyRequest) error {
@@ -182,6 +192,10 @@ func (d *driver) handler(shutdown func()) control.Handler {
 			body, err = d.status(m)
 		case control.TypeSetLimits:
 			err = d.setLimits(m)
+		case control.TypeDeviceFault:
+			err = d.fault(m)
+		case control.TypeDeviceGone:
+			err = d.gone(m)
 		case control.TypePing:
 		case control.TypeShutdown:
 			if err = d.close(); err == nil {

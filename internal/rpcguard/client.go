@@ -12,6 +12,8 @@ import (
 	"capnproto.org/go/capnp/v3/rpc/transport"
 	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
 	"golang.org/x/sys/unix"
+
+	"capgpu/gpuerr"
 )
 
 // ClientTransport is the transport of a Go client: rpc.NewConn(NewClientTransport(c), nil).
@@ -79,12 +81,19 @@ func (c *clientCodec) Encode(m *capnp.Message) error {
 	c.writeMu.Lock()
 	defer c.writeMu.Unlock()
 	if err := c.conn.SetWriteDeadline(time.Now().Add(DefaultLimits().WriteTimeout)); err != nil {
-		return err
+		return lostLink(err)
 	}
 	if _, err = c.conn.Write(b); err != nil {
 		c.conn.Close() // the stream may be cut within a message
+		return lostLink(err)
 	}
-	return err
+	return nil
+}
+
+// lostLink names what a call that could not be sent failed of: go-capnp makes an
+// exception of type failed of it, which FromException finds the code in.
+func lostLink(err error) error {
+	return gpuerr.New(gpuerr.Disconnected, "the link is down: %v", err)
 }
 
 // forgetReleased closes the descriptor of a capability that goes unused.

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"capnproto.org/go/capnp/v3/exc"
+	"capnproto.org/go/capnp/v3/rpc"
 
 	"capgpu/gpuerr"
 )
@@ -73,6 +74,9 @@ func FromException(err error) error {
 	var ex *exc.Exception
 	if !errors.As(err, &ex) {
 		return err
+	}
+	if errors.Is(err, rpc.ErrConnClosed) { // which a call that could not be sent makes "failed" of
+		return gpuerr.New(gpuerr.Disconnected, "%s", err.Error())
 	}
 	switch ex.Type {
 	case exc.Disconnected:

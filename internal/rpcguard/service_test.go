@@ -137,6 +137,9 @@ func (o *session) Close(context.Context, schema.GpuMemorySession_close) error {
 	return nil
 }
 
+// maxRead is more than any answer may have.
+const maxRead = 64 << 20
+
 type buffer struct {
 	schema.GpuBuffer_Server
 	s    *service
@@ -145,6 +148,9 @@ type buffer struct {
 
 func (b *buffer) Read(_ context.Context, call schema.GpuBuffer_read) error {
 	b.s.order <- call.Args().Offset()
+	if n := call.Args().Length(); n > maxRead { // a random length must not cost minutes
+		return gpuerr.New(gpuerr.Invalid, "length is %d; at most %d", n, maxRead)
+	}
 	res, err := call.AllocResults()
 	if err != nil {
 		return err

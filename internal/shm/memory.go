@@ -1,7 +1,8 @@
 // Package shm is memory, wakes and sockets shared between processes.
 //
 // Memory is a memfd, sealed so that nobody can shrink or grow it: a peer that
-// could would make the other side fault on its own mapping. Event is an eventfd.
+// could would make the other side fault on its own mapping. It can be of huge
+// pages, which a device maps in one entry each. Event is an eventfd.
 // A Sender and a Receiver are the two ends of a pipe used to wake a peer.
 // Socketpair makes the SEQPACKET sockets of package control.
 //
@@ -25,7 +26,7 @@ import (
 	"capgpu/gpuerr"
 )
 
-// PageBytes is the granule of offsets in Map and Punch.
+// PageBytes is the smallest granule of offsets in Map and Punch.
 var PageBytes = uint64(os.Getpagesize())
 
 // sealsWanted keep the size fixed for ever.
@@ -33,7 +34,8 @@ const sealsWanted = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
 
 // Memory is one memfd.
 type Memory struct {
-	bytes uint64
+	bytes   uint64
+	granule uint64 // bytes of its pages
 
 	// mu keeps fd from being closed, and its number reused, under a system call.
 	mu sync.RWMutex
@@ -47,8 +49,12 @@ func Create(name string, bytes uint64) (*Memory, error) {
 	if bytes == 0 || bytes > math.MaxInt64-PageBytes {
 		return nil, gpuerr.New(gpuerr.Invalid, "bytes: cannot make shared memory of %d bytes; ask for 1 or more", bytes)
 	}
-	bytes = (bytes + PageBytes - 1) &^ (PageBytes - 1)
-	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	return sealed(name, (bytes+PageBytes-1)&^(PageBytes-1), PageBytes, 0)
+}
+
+// sealed makes sealed memory of whole pages.
+func sealed(name string, bytes, granule uint64, flags int) (*Memory, error) {
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|flags)
 	if err != nil {
 		return nil, ioError("create shared memory", err)
 	}
@@ -60,7 +66,7 @@ func Create(name string, bytes uint64) (*Memory, error) {
 		unix.Close(fd)
 		return nil, ioError("seal shared memory", err)
 	}
-	return &Memory{bytes: bytes, fd: fd}, nil
+	return &Memory{bytes: bytes, granule: granule, fd: fd}, nil
 }
 
 // FromFD takes a memfd from a peer. It must be sealed against shrinking and hold
@@ -85,7 +91,12 @@ func FromFD(fd int, bytes uint64) (*Memory, error) {
 		closeFD(fd)
 		return nil, gpuerr.New(gpuerr.Protocol, "shared memory holds %d bytes, less than the %d announced", st.Size, bytes)
 	}
-	return &Memory{bytes: uint64(st.Size), fd: fd}, nil
+	granule, err := granuleOf(fd)
+	if err != nil {
+		closeFD(fd)
+		return nil, err
+	}
+	return &Memory{bytes: uint64(st.Size), granule: granule, fd: fd}, nil
 }
 
 // FD is the descriptor, owned by m; -1 once closed.
@@ -108,26 +119,38 @@ func (m *Memory) DupFD() (int, error) {
 	return dupFD(m.fd)
 }
 
-// Map maps bytes [off, off+n), shared; off is a multiple of PageBytes. Other
+// Granule is the size of the memory's pages: PageBytes or HugeBytes. FromFD tells
+// what the peer has made.
+func (m *Memory) Granule() uint64 { return m.granule }
+
+// Map maps bytes [off, off+n), shared; off is a multiple of Granule. Other
 // processes may change what is mapped at any time: read each word once.
 func (m *Memory) Map(off, n uint64, writable bool) ([]byte, error) {
-	if off%PageBytes != 0 || n == 0 || n > math.MaxInt || off > m.bytes || n > m.bytes-off {
-		return nil, gpuerr.New(gpuerr.Invalid, "map: range off=%d len=%d does not lie in shared memory of %d bytes, or off is no multiple of %d", off, n, m.bytes, PageBytes)
+	if off%m.granule != 0 || n == 0 || n > math.MaxInt || off > m.bytes || n > m.bytes-off {
+		return nil, gpuerr.New(gpuerr.Invalid, "map: range off=%d len=%d does not lie in shared memory of %d bytes, or off is no multiple of %d", off, n, m.bytes, m.granule)
 	}
 	prot := unix.PROT_READ
 	if writable {
 		prot |= unix.PROT_WRITE
+	}
+	length := n
+	if m.granule > PageBytes {
+		length = (n + m.granule - 1) &^ (m.granule - 1) // munmap does not round it up as mmap does
 	}
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	if m.fd < 0 {
 		return nil, errMemoryClosed
 	}
-	b, err := unix.Mmap(m.fd, int64(off), int(n), prot, unix.MAP_SHARED)
+	b, err := unix.Mmap(m.fd, int64(off), int(length), prot, unix.MAP_SHARED)
 	if err != nil {
 		return nil, ioError("map shared memory", err)
 	}
-	return b, nil
+	if m.granule == PageBytes && n >= HugeBytes {
+		// Where the host has huge pages for those who ask; elsewhere it changes nothing.
+		_ = unix.Madvise(b, unix.MADV_HUGEPAGE)
+	}
+	return b[:n], nil
 }
 
 // Unmap ends a mapping that Map returned; b must be the whole of it.
@@ -135,33 +158,43 @@ func Unmap(b []byte) error {
 	if b == nil {
 		return nil
 	}
-	if err := unix.Munmap(b); err != nil {
+	if err := unix.Munmap(b[:cap(b)]); err != nil {
 		return ioError("unmap shared memory", err)
 	}
 	return nil
 }
 
 // Punch gives the pages of [off, off+n) back to the host; they read as zero
-// afterwards, in every process. Both are multiples of PageBytes.
+// afterwards, in every process. Both are multiples of Granule. Who touches a
+// huge page afterwards meets a memory fault if the host has none left: see Zero.
 func (m *Memory) Punch(off, n uint64) error {
-	if off%PageBytes != 0 || n%PageBytes != 0 || off > m.bytes || n > m.bytes-off {
-		return gpuerr.New(gpuerr.Invalid, "punch: range off=%d len=%d does not lie in shared memory of %d bytes, or is not whole pages of %d", off, n, m.bytes, PageBytes)
+	if err := m.checkRange("punch", off, n, m.granule); err != nil || n == 0 {
+		return err
 	}
-	if n == 0 {
-		return nil
+	return m.fallocate(unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, off, n)
+}
+
+func (m *Memory) checkRange(verb string, off, n, granule uint64) error {
+	if off%granule != 0 || n%granule != 0 || off > m.bytes || n > m.bytes-off {
+		return gpuerr.New(gpuerr.Invalid, "%s: range off=%d len=%d does not lie in shared memory of %d bytes, or is not whole pages of %d", verb, off, n, m.bytes, granule)
 	}
+	return nil
+}
+
+// fallocate allocates pages, or punches them out.
+func (m *Memory) fallocate(mode uint32, off, n uint64) error {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	if m.fd < 0 {
 		return errMemoryClosed
 	}
 	for {
-		err := unix.Fallocate(m.fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, int64(off), int64(n))
+		err := unix.Fallocate(m.fd, mode, int64(off), int64(n))
 		if err == unix.EINTR {
 			continue
 		}
 		if err != nil {
-			return ioError("punch shared memory", err)
+			return ioError("allocate or punch shared memory", err)
 		}
 		return nil
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -21,19 +20,6 @@ type pollable struct {
 	file *os.File
 	raw  syscall.RawConn
 	end  interruption
-}
-
-// interruption lets the end of a context end a read. It stays armed between the
-// waits for one context, so that sleeping again allocates nothing.
-type interruption struct {
-	mu sync.Mutex
-	// of is the context's Done; nil: not armed.
-	// +checklocks:mu
-	of <-chan struct{}
-	// +checklocks:mu
-	stop func() bool
-	// +checklocks:mu
-	done chan struct{} // closed after the deadline was set
 }
 
 // newPollable takes ownership of fd.
@@ -59,6 +45,9 @@ func newPollable(fd int, name string) (*pollable, error) {
 	}
 	p := &pollable{file: file, raw: raw}
 	p.fd.Store(int64(fd))
+	// They fail only when closed, which wakes as well.
+	p.end.fire = func() { file.SetReadDeadline(time.Unix(1, 0)) }
+	p.end.clear = func() { file.SetReadDeadline(time.Time{}) }
 	return p, nil
 }
 
@@ -66,55 +55,18 @@ func newPollable(fd int, name string) (*pollable, error) {
 // nothing to read. One caller at a time.
 func (p *pollable) waitRead(ctx context.Context, try func(fd uintptr) bool) error {
 	if ctx.Done() == nil {
-		p.disarm()
+		p.end.disarm()
 		return p.readError(ctx, p.raw.Read(try))
 	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	p.arm(ctx)
+	p.end.arm(ctx)
 	err := p.raw.Read(try)
 	if err != nil {
-		p.disarm()
+		p.end.disarm()
 	}
 	return p.readError(ctx, err)
-}
-
-// arm makes the end of ctx, and of no other context, interrupt reads.
-func (p *pollable) arm(ctx context.Context) {
-	p.end.mu.Lock()
-	defer p.end.mu.Unlock()
-	if p.end.of == ctx.Done() {
-		return
-	}
-	p.disarmLocked()
-	if p.fd.Load() < 0 {
-		return // nobody would disarm it
-	}
-	done := make(chan struct{})
-	p.end.of, p.end.done = ctx.Done(), done
-	p.end.stop = context.AfterFunc(ctx, func() {
-		p.file.SetReadDeadline(time.Unix(1, 0)) // fails only when closed, which wakes as well
-		close(done)
-	})
-}
-
-func (p *pollable) disarm() {
-	p.end.mu.Lock()
-	defer p.end.mu.Unlock()
-	p.disarmLocked()
-}
-
-// +checklocks:p.end.mu
-func (p *pollable) disarmLocked() {
-	if p.end.of == nil {
-		return
-	}
-	if !p.end.stop() {
-		<-p.end.done
-		p.file.SetReadDeadline(time.Time{})
-	}
-	p.end.of, p.end.stop, p.end.done = nil, nil, nil
 }
 
 func (p *pollable) readError(ctx context.Context, err error) error {
@@ -131,7 +83,7 @@ func (p *pollable) readError(ctx context.Context, err error) error {
 // close is idempotent.
 func (p *pollable) close() error {
 	p.fd.Store(-1)
-	p.disarm()
+	p.end.close()
 	if err := p.file.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
 		return ioError("close "+p.file.Name(), err)
 	}

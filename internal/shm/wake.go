@@ -81,7 +81,7 @@ func checkPipe(fd, access int) error {
 		return ioError("stat a wake pipe", err)
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFIFO {
-		return gpuerr.New(gpuerr.Protocol, "descriptor is %q, not a pipe", linkOf(fd))
+		return gpuerr.New(gpuerr.Protocol, "descriptor is of mode %#o, not a pipe", st.Mode&unix.S_IFMT)
 	}
 	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
 	if err != nil {

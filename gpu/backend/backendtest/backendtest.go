@@ -3,7 +3,9 @@
 // It knows the contract of package backend and, for the built-in programs that a
 // backend names as the mock device does (fill_u32, copy, vecadd_f32, saxpy_f32,
 // matvec_f32, spin, trap), what they compute, against references too simple to be
-// wrong. Programs that a backend does not have are skipped.
+// wrong. A test says what it needs of a backend beyond the contract. Those that need what
+// it does not have are not run, and whoever runs the suite names them: it fails when
+// they are others.
 //
 // The device under test must be healthy. What a broken one does to the core is
 // tested with the mock's fault scripts.
@@ -11,6 +13,8 @@ package backendtest
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -30,10 +34,21 @@ type Harness struct {
 	// Alloc returns zeroed memory that the device reaches, until the test's
 	// cleanups. Nil: sealed shared memory at addresses of the suite's choice.
 	Alloc func(t *testing.T, bytes int) backend.Span
+	// HoldBytes is the size of a fill that keeps the device busy for longer than it
+	// takes to stop it. 0: it has the program spin, which never ends by itself.
+	HoldBytes int
+	// MaxBytes bounds what a test has a slow device move in one job. 0: no bound.
+	MaxBytes int
+	// MaxRounds bounds how often a test repeats itself on a slow device. 0: no bound.
+	MaxRounds int
 }
 
-// Run runs the suite.
-func Run(t *testing.T, open func(t *testing.T) Harness) {
+// Run runs the suite. inapplicable names the tests that this backend has not what they
+// need for, as "Compute/Vecadd".
+func Run(t *testing.T, open func(t *testing.T) Harness, inapplicable ...string) {
+	has := properties(t, open)
+	var left []string
+	count := 0
 	for _, group := range [...]struct {
 		name  string
 		tests []test
@@ -46,9 +61,17 @@ func Run(t *testing.T, open func(t *testing.T) Harness) {
 	} {
 		t.Run(group.name, func(t *testing.T) {
 			for _, test := range group.tests {
+				count++
+				if slices.ContainsFunc(test.needs, func(need string) bool { return !has[need] }) {
+					left = append(left, group.name+"/"+test.name)
+					continue
+				}
+				if test.long && has[slow] && testing.Short() {
+					continue
+				}
 				t.Run(test.name, func(t *testing.T) {
 					h := open(t)
-					d := &device{Backend: h.Backend, t: t, alloc: h.Alloc, sink: newSink()}
+					d := &device{Backend: h.Backend, Harness: h, t: t, alloc: h.Alloc, sink: newSink()}
 					t.Cleanup(func() { require.NoError(t, h.Backend.Close()) })
 					if !test.unstarted {
 						require.NoError(t, d.Start(d.sink))
@@ -58,12 +81,41 @@ func Run(t *testing.T, open func(t *testing.T) Harness) {
 			}
 		})
 	}
+	require.ElementsMatch(t, inapplicable, left, "the tests that do not apply to this backend are others")
+	if len(left) > 0 {
+		t.Logf("%d of %d tests do not apply to this backend: %s", len(left), count, strings.Join(left, ", "))
+	}
+}
+
+// What a test may need besides programs, which it names.
+const (
+	needsHold      = "hold"       // work that lasts until it is stopped
+	needsAnyMemory = "any memory" // a device that takes memory of the suite's own
+	slow           = "slow"       // not needed: long tests are left out with -test.short
+)
+
+// properties are what the backend has of that which tests need.
+func properties(t *testing.T, open func(t *testing.T) Harness) map[string]bool {
+	has := map[string]bool{}
+	t.Run("Properties", func(t *testing.T) {
+		h := open(t)
+		defer func() { require.NoError(t, h.Backend.Close()) }()
+		for _, name := range h.Backend.Programs() {
+			has[name] = true
+		}
+		has[needsHold] = h.HoldBytes > 0 || has["spin"]
+		has[needsAnyMemory] = h.Alloc == nil
+		has[slow] = h.MaxRounds > 0
+	})
+	return has
 }
 
 type test struct {
 	name      string
 	run       func(t *testing.T, d *device)
+	needs     []string
 	unstarted bool // the test starts the backend itself
+	long      bool // on a slow device
 }
 
 // patience is how long a test waits for what must happen.
@@ -72,11 +124,13 @@ const patience = 20 * time.Second
 // device is the backend under test and what a core would keep about it.
 type device struct {
 	backend.Backend
-	t      *testing.T
-	alloc  func(t *testing.T, bytes int) backend.Span
-	sink   *sink
-	lastID backend.JobID
-	iova   uint64
+	Harness Harness
+	t       *testing.T
+	alloc   func(t *testing.T, bytes int) backend.Span
+	sink    *sink
+	lastID  backend.JobID
+	iova    uint64
+	held    backend.Span // of hold
 }
 
 // span allocates device-visible memory that holds data.
@@ -119,24 +173,45 @@ func (d *device) watched(bytes int) backend.Span {
 	return backend.Span{Host: make([]byte, bytes), IOVA: 1 << 40}
 }
 
+// most is n bytes, or as many as the device can be asked for.
+func (d *device) most(n int) int {
+	if d.Harness.MaxBytes > 0 {
+		return min(n, d.Harness.MaxBytes)
+	}
+	return n
+}
+
+// rounds is n, or as often as the device can be asked.
+func (d *device) rounds(n int) int {
+	if d.Harness.MaxRounds > 0 {
+		return min(n, d.Harness.MaxRounds)
+	}
+	return n
+}
+
 // id is a new job's.
 func (d *device) id() backend.JobID {
 	d.lastID++
 	return d.lastID
 }
 
-// program returns a built-in program, or skips the test.
+// program returns a built-in program. A test that needs one says so.
 func (d *device) program(t *testing.T, name string) backend.Program {
 	t.Helper()
-	for _, n := range d.Programs() {
-		if n == name {
-			p, err := d.Builtin(name)
-			require.NoError(t, err)
-			return p
-		}
+	p, err := d.Builtin(name)
+	require.NoError(t, err)
+	return p
+}
+
+// simple is a program that does nothing where its bindings have nothing: fill_u32, or
+// the first that there is.
+func (d *device) simple(t *testing.T) backend.Program {
+	t.Helper()
+	name := "fill_u32"
+	if !slices.Contains(d.Programs(), name) {
+		name = d.Programs()[0]
 	}
-	t.Skipf("the backend has no program %s", name)
-	return nil
+	return d.program(t, name)
 }
 
 // launch is a job of a program in its natural grid.

@@ -16,12 +16,12 @@ import (
 )
 
 var queueTests = []test{
-	{name: "InOrder", run: testOrder},
-	{name: "DepthIsMaxJobs", run: testDepth},
-	{name: "DeviceTimeIsMeasured", run: testDeviceTime},
-	{name: "CancelRunning", run: testCancelRunning},
-	{name: "CancelLongKernel", run: testCancelKernel},
-	{name: "CancelQueued", run: testCancelQueued},
+	{name: "InOrder", run: testOrder, long: true},
+	{name: "DepthIsMaxJobs", run: testDepth, needs: []string{needsHold}, long: true},
+	{name: "DeviceTimeIsMeasured", run: testDeviceTime, needs: []string{needsHold}},
+	{name: "CancelRunning", run: testCancelRunning, needs: []string{needsHold}},
+	{name: "CancelLongKernel", run: testCancelKernel, needs: []string{"matvec_f32"}},
+	{name: "CancelQueued", run: testCancelQueued, needs: []string{needsHold}},
 	{name: "CancelUnknown", run: testCancelUnknown},
 	{name: "SubmitFromCompletion", run: testReentrant, unstarted: true},
 	{name: "ConcurrentSubmitAndCancel", run: testConcurrent},
@@ -36,18 +36,30 @@ func (d *device) fill(s backend.Span, pattern uint32) *backend.Job {
 	return &backend.Job{ID: d.id(), Op: backend.OpFill, Spans: []backend.Span{s}, Pattern: pattern}
 }
 
-// spin submits a job that does not end by itself.
+// hold is a job that does not end by itself, or not soon.
+func (d *device) hold(t *testing.T) *backend.Job {
+	t.Helper()
+	if n := d.Harness.HoldBytes; n > 0 {
+		if d.held.Host == nil {
+			d.held = d.span(make([]byte, n))
+		}
+		return d.fill(d.held, 0)
+	}
+	return d.launch(d.program(t, "spin"), nil)
+}
+
+// spin submits such a job.
 func (d *device) spin(t *testing.T) *backend.Job {
 	t.Helper()
-	job := d.launch(d.program(t, "spin"), nil)
+	job := d.hold(t)
 	require.NoError(t, d.Submit(job))
 	return job
 }
 
 func testOrder(t *testing.T, d *device) {
-	s := d.span(make([]byte, 4096))
+	s := d.span(make([]byte, d.most(4096)))
 	var want []backend.JobID
-	for round := range 50 {
+	for round := range d.rounds(50) {
 		var last backend.JobID
 		for i := range d.Info().Limits.MaxJobs {
 			job := d.fill(s, uint32(round*1000+i))
@@ -56,7 +68,7 @@ func testOrder(t *testing.T, d *device) {
 			last = job.ID
 		}
 		d.sink.wait(t, last)
-		sameBytes(t, fillReference(uint32(round*1000+d.Info().Limits.MaxJobs-1), 4096), s.Host)
+		sameBytes(t, fillReference(uint32(round*1000+d.Info().Limits.MaxJobs-1), len(s.Host)), s.Host)
 	}
 	require.Equal(t, want, d.sink.ids())
 	d.sink.onceEach(t)
@@ -111,7 +123,7 @@ func testCancelKernel(t *testing.T, d *device) {
 	m, y := d.span(make([]byte, 4*cols)), d.span(make([]byte, 4096))
 	job := d.launch(p, words(1, cols), m, m, y)
 	stopped := false
-	for range 50 {
+	for range d.rounds(50) {
 		job.ID = d.id()
 		require.NoError(t, d.Submit(job))
 		d.Cancel(job.ID)
@@ -153,8 +165,9 @@ func testCancelUnknown(t *testing.T, d *device) {
 }
 
 func testConcurrent(t *testing.T, d *device) {
-	const workers, each = 4, 100
-	s := d.span(make([]byte, 64<<10))
+	const workers = 4
+	each := d.rounds(100)
+	s := d.span(make([]byte, d.most(64<<10)))
 	var (
 		next atomic.Uint64
 		wg   sync.WaitGroup

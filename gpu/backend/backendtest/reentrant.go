@@ -35,7 +35,7 @@ func (c *chain) Complete(done backend.Completion) {
 }
 
 func testReentrant(t *testing.T, d *device) {
-	const jobs = 500
+	jobs := max(d.rounds(500), 3)
 	c := &chain{sink: d.sink, d: d, left: jobs, done: make(chan struct{}), job: *d.fill(d.span(make([]byte, 64)), 1)}
 	require.NoError(t, d.Start(c))
 	require.NoError(t, d.Submit(&c.job))

@@ -15,10 +15,10 @@ import (
 
 var resetTests = []test{
 	{name: "ResetIdle", run: testResetIdle},
-	{name: "ResetStopsEverything", run: testResetAll},
+	{name: "ResetStopsEverything", run: testResetAll, needs: []string{needsHold}},
 	{name: "NoSpanIsTouchedAfter", run: testResetTouches},
 	{name: "ResetConcurrent", run: testResetConcurrent},
-	{name: "CloseStopsEverything", run: testClose},
+	{name: "CloseStopsEverything", run: testClose, needs: []string{needsHold}},
 }
 
 func testResetIdle(t *testing.T, d *device) {
@@ -29,7 +29,7 @@ func testResetIdle(t *testing.T, d *device) {
 
 func testResetAll(t *testing.T, d *device) {
 	s := d.span(make([]byte, 64))
-	for range 20 {
+	for range d.rounds(20) {
 		before := len(d.sink.ids())
 		d.spin(t)
 		for range d.Info().Limits.MaxJobs - 1 {
@@ -45,8 +45,8 @@ func testResetAll(t *testing.T, d *device) {
 }
 
 func testResetTouches(t *testing.T, d *device) {
-	s := d.watched(8 << 20)
-	for round := range 10 {
+	s := d.watched(d.most(8 << 20))
+	for round := range d.rounds(10) {
 		for i := range d.Info().Limits.MaxJobs {
 			require.NoError(t, d.Submit(d.fill(s, uint32(100+i))))
 		}
@@ -67,13 +67,13 @@ func testResetTouches(t *testing.T, d *device) {
 }
 
 func testResetConcurrent(t *testing.T, d *device) {
-	s := d.span(make([]byte, 64<<10))
+	s := d.span(make([]byte, d.most(64<<10)))
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	var wg sync.WaitGroup
 	for range 3 {
 		wg.Go(func() {
-			for range 20 {
+			for range d.rounds(20) {
 				if err := d.Reset(ctx); err != nil {
 					t.Errorf("Reset: %v", err)
 				}

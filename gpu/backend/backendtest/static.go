@@ -13,9 +13,9 @@ import (
 
 var staticTests = []test{
 	{name: "InfoAndLimits", run: testInfo, unstarted: true},
-	{name: "Programs", run: testPrograms, unstarted: true},
-	{name: "NaturalGrids", run: testNaturalGrids, unstarted: true},
-	{name: "LoadRefusesRubbish", run: testLoad, unstarted: true},
+	{name: "Programs", run: testPrograms, unstarted: true, long: true},
+	{name: "NaturalGrids", run: testNaturalGrids, unstarted: true, long: true},
+	{name: "LoadRefusesRubbish", run: testLoad, unstarted: true, long: true},
 	{name: "SubmitBeforeStart", run: testUnstarted, unstarted: true},
 	{name: "StartOnce", run: testStartOnce},
 	{name: "MalformedJobsAreNotTaken", run: testMalformed},
@@ -126,24 +126,24 @@ func testMalformed(t *testing.T, d *device) {
 		"foreign program":  {Op: backend.OpLaunch, Program: foreign{}, Spans: []backend.Span{s}, Grid: backend.Dim3{X: 1, Y: 1, Z: 1}, Block: backend.Dim3{X: 1, Y: 1, Z: 1}},
 		"many spans":       {Op: backend.OpFill, Spans: make([]backend.Span, l.MaxBindings+1)},
 	}
-	if slices.Contains(d.Programs(), "fill_u32") {
-		p := d.program(t, "fill_u32")
-		vary := func(f func(j *backend.Job)) *backend.Job {
-			j := d.launch(p, make([]byte, 4), s)
-			f(j)
-			return j
-		}
-		bad["no inline"] = vary(func(j *backend.Job) { j.Inline = nil })
-		bad["long inline"] = vary(func(j *backend.Job) { j.Inline = make([]byte, 8) })
-		bad["no bindings"] = vary(func(j *backend.Job) { j.Spans = nil })
-		bad["a binding more"] = vary(func(j *backend.Job) { j.Spans = []backend.Span{s, s} })
-		bad["grid 0"] = vary(func(j *backend.Job) { j.Grid.Y = 0 })
-		bad["grid too large"] = vary(func(j *backend.Job) { j.Grid.X = l.MaxGridDim + 1 })
-		bad["block 0"] = vary(func(j *backend.Job) { j.Block.Z = 0 })
-		bad["block too large"] = vary(func(j *backend.Job) { j.Block.X = l.MaxBlockDim + 1 })
-		bad["too many threads"] = vary(func(j *backend.Job) { j.Block = backend.Dim3{X: l.MaxBlockDim, Y: 2, Z: l.MaxThreadsPerBlock} })
-		bad["too much shared memory"] = vary(func(j *backend.Job) { j.Shared = l.MaxSharedBytes + 1 })
+	p := d.simple(t)
+	vary := func(f func(j *backend.Job)) *backend.Job {
+		j := d.launch(p, make([]byte, p.Info().InlineBytes), slices.Repeat([]backend.Span{s}, len(p.Info().Bindings))...)
+		f(j)
+		return j
 	}
+	if p.Info().InlineBytes > 0 {
+		bad["no inline"] = vary(func(j *backend.Job) { j.Inline = nil })
+	}
+	bad["long inline"] = vary(func(j *backend.Job) { j.Inline = make([]byte, p.Info().InlineBytes+4) })
+	bad["no bindings"] = vary(func(j *backend.Job) { j.Spans = nil })
+	bad["a binding more"] = vary(func(j *backend.Job) { j.Spans = append(j.Spans, s) })
+	bad["grid 0"] = vary(func(j *backend.Job) { j.Grid.Y = 0 })
+	bad["grid too large"] = vary(func(j *backend.Job) { j.Grid.X = l.MaxGridDim + 1 })
+	bad["block 0"] = vary(func(j *backend.Job) { j.Block.Z = 0 })
+	bad["block too large"] = vary(func(j *backend.Job) { j.Block.X = l.MaxBlockDim + 1 })
+	bad["too many threads"] = vary(func(j *backend.Job) { j.Block = backend.Dim3{X: l.MaxBlockDim, Y: 2, Z: l.MaxThreadsPerBlock} })
+	bad["too much shared memory"] = vary(func(j *backend.Job) { j.Shared = l.MaxSharedBytes + 1 })
 	refused(t, d.Submit(nil))
 	for name, job := range bad {
 		t.Run(name, func(t *testing.T) {

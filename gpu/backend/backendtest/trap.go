@@ -12,11 +12,11 @@ import (
 )
 
 var trapTests = []test{
-	{name: "OneTooMany", run: testTrap},
-	{name: "MatvecOutOfBounds", run: testMatvecTraps},
-	{name: "Misaligned", run: testMisaligned},
-	{name: "MemoryGone", run: testMemoryGone},
-	{name: "Sticky", run: testSticky},
+	{name: "OneTooMany", run: testTrap, needs: []string{"trap"}},
+	{name: "MatvecOutOfBounds", run: testMatvecTraps, needs: []string{"matvec_f32"}},
+	{name: "Misaligned", run: testMisaligned, needs: []string{"vecadd_f32", "fill_u32"}},
+	{name: "MemoryGone", run: testMemoryGone, needs: []string{needsAnyMemory}},
+	{name: "Sticky", run: testSticky, needs: []string{needsHold}},
 }
 
 func trapped(kind outcome.TrapKind, binding uint16, off uint64, workgroup, lane uint32) outcome.Outcome {
@@ -96,14 +96,18 @@ func testMisaligned(t *testing.T, d *device) {
 	sameBytes(t, append(bytes.Repeat([]byte{0xff}, 100), 0, 0, 0), s.Host)
 }
 
+// trapping is a job that traps, on any device: a fill that does not begin at a word.
+func (d *device) trapping(s backend.Span) *backend.Job {
+	return d.fill(backend.Span{Host: s.Host[1:5], IOVA: s.IOVA + 1}, 1)
+}
+
 // A trap is sticky in its context, and nowhere else.
 func testSticky(t *testing.T, d *device) {
-	p := d.program(t, "trap")
 	s := d.span(make([]byte, 64))
 	var guilty, other backend.Context
-	first := d.launch(p, nil, s)
+	first := d.trapping(s)
 	first.Context = &guilty
-	hold := d.launch(d.program(t, "spin"), nil)
+	hold := d.hold(t)
 	require.NoError(t, d.Submit(hold))
 	require.NoError(t, d.Submit(first))
 	behind := d.fill(s, 1)
@@ -141,9 +145,6 @@ func vanishing(t *testing.T, d *device, bytes, remaining int) backend.Span {
 }
 
 func testMemoryGone(t *testing.T, d *device) {
-	if d.alloc != nil {
-		t.Skip("the memory of this device is its own")
-	}
 	const size, left = 4 << 20, 3 << 20
 	healthy := d.span(make([]byte, size))
 	require.Equal(t, outcome.OK, d.run(&backend.Job{ID: d.id(), Op: backend.OpFill, Spans: []backend.Span{healthy}}).Kind)

@@ -1,8 +1,10 @@
-// Command init is PID 1 of the smoke guest.
+// Command init is PID 1 of the smoke guest and of the hardware guest
+// (capgpu.suite=hw).
 //
 // It prepares the system, starts device-manager as a host would, runs the smoke
 // client against it, stops the manager, looks whether anything was left behind,
-// and powers off. It alone writes the verdict, as the last line, after every
+// and powers off. In the hardware guest it loads vfio and leaves the manager to the
+// client, which has to kill it. It alone writes the verdict, as the last line, after every
 // step: a guest that dies on the way has none.
 //
 // The kernel argument capgpu.break=WHAT breaks the run on purpose, so that a
@@ -17,6 +19,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"capgpu/qemu/guest/boot"
 )
 
 const (
@@ -28,14 +32,14 @@ const (
 
 func main() {
 	if os.Getpid() != 1 {
-		fmt.Fprintln(os.Stderr, "init: this is the first process of the smoke guest and nothing else; see qemu/doc.go")
+		fmt.Fprintln(os.Stderr, "init: this is the first process of a guest and nothing else; see qemu/doc.go")
 		os.Exit(2)
 	}
 	os.Stdout.WriteString("\n") // ends the line that the firmware left open
-	if err := mountAll(); err != nil {
+	if err := boot.Prepare(); err != nil {
 		fmt.Println("not ok 1 - guest set-up:", err)
 	} else {
-		broken := breakArgument()
+		broken := boot.Argument("capgpu.break")
 		switch broken {
 		case "panic":
 			os.Exit(1) // the kernel panics when PID 1 exits
@@ -44,51 +48,26 @@ func main() {
 				_ = unix.Pause()
 			}
 		case "silent":
-			powerOff()
+			boot.PowerOff()
 		}
-		report(runSmoke(broken))
+		suite, run := "smoke", runSmoke
+		if boot.Argument("capgpu.suite") == "hw" {
+			suite, run = "hw", runHardware
+		}
+		report(suite, run, broken)
 	}
-	powerOff()
+	boot.PowerOff()
 }
 
-// report gives the verdict.
-func report(checks int, err error) {
+// report runs a suite and gives the verdict.
+func report(suite string, run func(broken string) (checks int, err error), broken string) {
+	checks, err := run(broken)
 	if err != nil {
 		showLog()
-		fmt.Println("capgpu-smoke: FAIL", err)
+		fmt.Printf("capgpu-%s: FAIL %v\n", suite, err)
 		return
 	}
-	fmt.Printf("capgpu-smoke: PASS %d checks\n", checks)
-}
-
-func mountAll() error {
-	for _, m := range []struct{ kind, path, data string }{
-		{"proc", "/proc", ""},
-		{"sysfs", "/sys", ""},
-		{"devtmpfs", "/dev", ""},
-		{"tmpfs", "/dev/shm", "mode=1777"},
-		{"tmpfs", "/run", "mode=0755"},
-		{"tmpfs", "/tmp", "mode=1777"},
-		{"cgroup2", "/sys/fs/cgroup", ""},
-	} {
-		if err := os.MkdirAll(m.path, 0o755); err != nil {
-			return err
-		}
-		if err := unix.Mount(m.kind, m.path, m.kind, 0, m.data); err != nil {
-			return fmt.Errorf("mount %s on %s: %w", m.kind, m.path, err)
-		}
-	}
-	return os.MkdirAll("/var/lib/capgpu", 0o700)
-}
-
-func breakArgument() string {
-	line, _ := os.ReadFile("/proc/cmdline")
-	for word := range strings.FieldsSeq(string(line)) {
-		if what, ok := strings.CutPrefix(word, "capgpu.break="); ok {
-			return what
-		}
-	}
-	return ""
+	fmt.Printf("capgpu-%s: PASS %d checks\n", suite, checks)
 }
 
 // showLog prints the end of the manager's log, for whoever has to find out.
@@ -103,12 +82,4 @@ func showLog() {
 	for _, line := range all[max(0, len(all)-lines):] {
 		fmt.Println("log:", line)
 	}
-}
-
-func powerOff() {
-	// Wait until the serial port has sent everything (tcdrain).
-	_ = unix.IoctlSetInt(1, unix.TCSBRK, 1)
-	unix.Sync()
-	err := unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)
-	fmt.Println("init: power off:", err)
 }

@@ -99,6 +99,11 @@ func runClient(manager int, broken string) (checks int, err error) {
 	if err != nil {
 		return 0, err
 	}
+	return awaitClient(client, manager, r)
+}
+
+// awaitClient waits for a suite's client, and reads how many checks it tells.
+func awaitClient(client, manager int, r io.Reader) (checks int, err error) {
 	for {
 		pid, status, err := reap()
 		switch {
@@ -109,14 +114,14 @@ func runClient(manager int, broken string) (checks int, err error) {
 			return 0, fmt.Errorf("device-manager ended early: %s", describe(status))
 		case pid == client:
 			if !status.Exited() || status.ExitStatus() != 0 {
-				return 0, fmt.Errorf("the smoke client: %s", describe(status))
+				return 0, fmt.Errorf("the client: %s", describe(status))
 			}
 			said, err := io.ReadAll(r)
 			if err != nil {
 				return 0, err
 			}
 			if _, err := fmt.Sscanf(string(said), "%d checks", &checks); err != nil || checks == 0 {
-				return 0, fmt.Errorf("the smoke client ended before its last check")
+				return 0, fmt.Errorf("the client ended before its last check")
 			}
 			return checks, nil
 		}

@@ -7,6 +7,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"capgpu/qemu/guest/tap"
 )
 
 // checkAccounts: after all of it nothing is charged, and the log is intact.
@@ -17,24 +19,24 @@ func (s *smoke) checkAccounts() {
 	s.check("ledger is at zero after every close", func(c *check) {
 		s.eventuallyNoSession(c)
 		out, err := gpuctl(s, "budget", "--json")
-		c.must(err, "gpuctl budget")
+		c.Must(err, "gpuctl budget")
 		used := budgetInUse(c, out)
-		c.that(len(used) == 0, "still charged: %v", used)
+		c.That(len(used) == 0, "still charged: %v", used)
 	})
 	s.check("gpuctl audit verify", func(c *check) {
 		out, err := gpuctl(s, "audit", "verify", "--log="+s.audit)
-		c.must(err, "verify the log: "+out)
-		c.say("%s", firstLine(out))
+		c.Must(err, "verify the log: "+out)
+		c.Say("%s", firstLine(out))
 	})
 	s.check("gpuctl audit verify finds a flipped byte", func(c *check) {
-		log := get[[]byte](c, "read the log")(os.ReadFile(s.audit))
-		dir := get[string](c, "make a folder")(os.MkdirTemp("", "audit-"))
+		log := tap.Get[[]byte](c.Check, "read the log")(os.ReadFile(s.audit))
+		dir := tap.Get[string](c.Check, "make a folder")(os.MkdirTemp("", "audit-"))
 		copied := filepath.Join(dir, "audit.log")
 		log[len(log)/2] ^= 0x01
-		c.must(os.WriteFile(copied, log, 0o600), "write the spoiled log")
+		c.Must(os.WriteFile(copied, log, 0o600), "write the spoiled log")
 		out, err := gpuctl(s, "audit", "verify", "--log="+copied)
-		c.that(err != nil, "it verifies: %s", out)
-		c.say("%s", firstLine(out))
+		c.That(err != nil, "it verifies: %s", out)
+		c.Say("%s", firstLine(out))
 	})
 }
 
@@ -56,8 +58,8 @@ func budgetInUse(c *check, text string) []string {
 		Resource string `json:"resource"`
 		Used     uint64 `json:"used"`
 	}
-	c.must(json.Unmarshal([]byte(text), &entries), "parse "+text)
-	c.that(len(entries) > 0, "no budget entries in %s", text)
+	c.Must(json.Unmarshal([]byte(text), &entries), "parse "+text)
+	c.That(len(entries) > 0, "no budget entries in %s", text)
 	var used []string
 	for _, e := range entries {
 		// deviceTime and auditBytes are spent, not held.

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"capgpu/client"
+	"capgpu/qemu/guest/tap"
 )
 
 // pollEvery is between two looks at something that tells nobody when it changes.
@@ -33,36 +34,36 @@ func describeGuest() string {
 func (s *smoke) checkDevice() {
 	s.check("tenant socket answers", func(c *check) {
 		for {
-			conn, err := client.Dial(c.ctx, s.socket(tenant))
+			conn, err := client.Dial(c.Ctx, s.socket(tenant))
 			if err == nil {
 				s.conn = conn
 				break
 			}
 			// The manager has just been started; its socket is not there yet.
 			if !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.ECONNREFUSED) {
-				c.fatalf("dial: %v", err)
+				c.Fatalf("dial: %v", err)
 			}
 			select {
-			case <-c.ctx.Done():
-				c.fatalf("dial: %v", err)
+			case <-c.Ctx.Done():
+				c.Fatalf("dial: %v", err)
 			case <-time.After(pollEvery):
 			}
 		}
-		c.that(s.conn.Tenant() == tenant, "taken for tenant %q", s.conn.Tenant())
-		c.say("tenant %s", s.conn.Tenant())
+		c.That(s.conn.Tenant() == tenant, "taken for tenant %q", s.conn.Tenant())
+		c.Say("tenant %s", s.conn.Tenant())
 	})
-	if s.failed > 0 {
+	if s.suite.Failed > 0 {
 		return
 	}
 	s.check("lifecycle tells of a ready device", func(c *check) {
 		state := s.waitReady(c, 0)
 		s.epoch = state.Epoch
-		c.that(s.epoch == 1, "the first driver has epoch %d", s.epoch)
-		devices := get[[]client.DeviceInfo](c, "list devices")(s.conn.Devices(c.ctx))
-		c.that(len(devices) == 1, "%d devices", len(devices))
+		c.That(s.epoch == 1, "the first driver has epoch %d", s.epoch)
+		devices := tap.Get[[]client.DeviceInfo](c.Check, "list devices")(s.conn.Devices(c.Ctx))
+		c.That(len(devices) == 1, "%d devices", len(devices))
 		d := devices[0]
-		c.that(d.State == client.Ready && d.Epoch == s.epoch, "listed as %v in epoch %d", d.State, d.Epoch)
-		c.say("%s, backend %s, epoch %d, %d MiB", d.Name, d.Backend, d.Epoch, d.MemoryBytes>>20)
+		c.That(d.State == client.Ready && d.Epoch == s.epoch, "listed as %v in epoch %d", d.State, d.Epoch)
+		c.Say("%s, backend %s, epoch %d, %d MiB", d.Name, d.Backend, d.Epoch, d.MemoryBytes>>20)
 		s.driver = findDriver(c)
 	})
 }
@@ -71,18 +72,18 @@ func (s *smoke) checkDevice() {
 // one, and returns that state.
 func (s *smoke) waitReady(c *check, after uint64) client.State {
 	for {
-		state, err := s.conn.NextState(c.ctx, 0, after)
-		c.must(err, "wait for the next state of the device")
+		state, err := s.conn.NextState(c.Ctx, 0, after)
+		c.Must(err, "wait for the next state of the device")
 		switch {
 		case state.State == client.Ready && state.Epoch > after:
 			return state
 		case state.State == client.Wedged:
-			c.fatalf("the device is wedged: %s", state.Cause)
+			c.Fatalf("the device is wedged: %s", state.Cause)
 		}
 		// Any state but "ready in epoch after" is told at once.
 		select {
-		case <-c.ctx.Done():
-			c.fatalf("the device stays %v", state.State)
+		case <-c.Ctx.Done():
+			c.Fatalf("the device stays %v", state.State)
 		case <-time.After(pollEvery):
 		}
 	}
@@ -98,38 +99,38 @@ func findDriver(c *check) int {
 			pids = append(pids, pid)
 		}
 	}
-	c.that(len(pids) == 1, "%d driver processes: %v", len(pids), pids)
+	c.That(len(pids) == 1, "%d driver processes: %v", len(pids), pids)
 	return pids[0]
 }
 
 // anonymousKiB is what a process has in memory of its own, shared memory not
 // counted.
 func anonymousKiB(c *check, pid int) int {
-	status := get[[]byte](c, "read the driver's memory use")(os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)))
+	status := tap.Get[[]byte](c.Check, "read the driver's memory use")(os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)))
 	for line := range bytes.Lines(status) {
 		if rest, ok := bytes.CutPrefix(line, []byte("RssAnon:")); ok {
 			kib, err := strconv.Atoi(string(bytes.Fields(rest)[0]))
-			c.must(err, "parse RssAnon")
+			c.Must(err, "parse RssAnon")
 			return kib
 		}
 	}
-	c.fatalf("no RssAnon in /proc/%d/status", pid)
+	c.Fatalf("no RssAnon in /proc/%d/status", pid)
 	return 0
 }
 
 // open opens a session and closes it when the check ends.
 func (c *check) open() (s *client.Session, done func()) {
-	s = get[*client.Session](c, "open a session")(c.conn.Open(c.ctx, 0))
+	s = tap.Get[*client.Session](c.Check, "open a session")(c.conn.Open(c.Ctx, 0))
 	return s, func() {
-		ctx, cancel := context.WithTimeout(context.Background(), checkBound)
+		ctx, cancel := context.WithTimeout(context.Background(), tap.Bound)
 		defer cancel()
-		c.must(s.Close(ctx), "close the session")
+		c.Must(s.Close(ctx), "close the session")
 	}
 }
 
 // sameDriver wants that the driver is the process it was, in the epoch it was.
 func (s *smoke) sameDriver(c *check) {
-	c.that(findDriver(c) == s.driver, "the driver is another process now")
-	state := get[client.State](c, "ask for the state")(s.conn.NextStateFor(c.ctx, 0, s.epoch, 0))
-	c.that(state.State == client.Ready && state.Epoch == s.epoch, "the device is %v in epoch %d", state.State, state.Epoch)
+	c.That(findDriver(c) == s.driver, "the driver is another process now")
+	state := tap.Get[client.State](c.Check, "ask for the state")(s.conn.NextStateFor(c.Ctx, 0, s.epoch, 0))
+	c.That(state.State == client.Ready && state.Epoch == s.epoch, "the device is %v in epoch %d", state.State, state.Epoch)
 }

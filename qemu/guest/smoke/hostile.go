@@ -18,6 +18,7 @@ import (
 	"capgpu/client"
 	"capgpu/gpuerr"
 	"capgpu/outcome"
+	"capgpu/qemu/guest/tap"
 )
 
 // checkHostile: whatever a client sends is answered by a typed error, and the
@@ -26,51 +27,51 @@ func (s *smoke) checkHostile() {
 	s.check("malformed sizes refused", func(c *check) {
 		session, done := c.open()
 		defer done()
-		d := get[client.Description](c, "describe")(session.Describe(c.ctx))
-		_, err := session.CreateBuffer(c.ctx, 0, client.Storage)
-		c.refused(err, "a buffer of 0 bytes", gpuerr.Invalid)
+		d := tap.Get[client.Description](c.Check, "describe")(session.Describe(c.Ctx))
+		_, err := session.CreateBuffer(c.Ctx, 0, client.Storage)
+		c.Refused(err, "a buffer of 0 bytes", gpuerr.Invalid)
 		for _, size := range []uint64{d.MaxBufferBytes + 1, math.MaxUint64, math.MaxUint64 - 4095, 1 << 63} {
-			_, err = session.CreateBuffer(c.ctx, size, client.Storage)
-			c.refused(err, "a huge buffer", gpuerr.Invalid, gpuerr.Quota)
+			_, err = session.CreateBuffer(c.Ctx, size, client.Storage)
+			c.Refused(err, "a huge buffer", gpuerr.Invalid, gpuerr.Quota)
 		}
-		_, err = session.CreateBuffer(c.ctx, 4096, client.Usage(0x80))
-		c.refused(err, "an unknown usage", gpuerr.Invalid)
+		_, err = session.CreateBuffer(c.Ctx, 4096, client.Usage(0x80))
+		c.Refused(err, "an unknown usage", gpuerr.Invalid)
 		for _, entries := range []uint32{1, 3, d.MaxQueueEntries * 2, math.MaxUint32} {
-			_, err = session.CreateQueue(c.ctx, client.QueueOptions{Entries: entries})
-			c.refused(err, "a queue of a wrong size", gpuerr.Invalid, gpuerr.Quota)
+			_, err = session.CreateQueue(c.Ctx, client.QueueOptions{Entries: entries})
+			c.Refused(err, "a queue of a wrong size", gpuerr.Invalid, gpuerr.Quota)
 		}
 		s.sameDriver(c)
-		c.say("%v, %v", gpuerr.Invalid, gpuerr.Quota)
+		c.Say("%v, %v", gpuerr.Invalid, gpuerr.Quota)
 	})
 	s.check("foreign, stale and forged handles refused", func(c *check) { s.handles(c) })
 	s.check("unknown program refused", func(c *check) {
 		session, done := c.open()
 		defer done()
-		_, err := session.OpenProgram(c.ctx, "no_such_program")
-		c.refused(err, "open an unknown program", gpuerr.NoProgram)
-		_, err = session.LoadProgram(c.ctx, []byte("not a program"))
-		c.refused(err, "load garbage", gpuerr.Program)
+		_, err := session.OpenProgram(c.Ctx, "no_such_program")
+		c.Refused(err, "open an unknown program", gpuerr.NoProgram)
+		_, err = session.LoadProgram(c.Ctx, []byte("not a program"))
+		c.Refused(err, "load garbage", gpuerr.Program)
 		s.sameDriver(c)
-		c.say("%v", gpuerr.NoProgram)
+		c.Say("%v", gpuerr.NoProgram)
 	})
 	s.check("hostile programs refused", func(c *check) { s.hostilePrograms(c) })
 	s.check("launch limits hold", func(c *check) { s.launchLimits(c) })
 	s.check("a weaker session lacks the methods", func(c *check) {
 		session, done := c.open()
 		defer done()
-		weak := get[*client.Session](c, "restrict")(session.Restrict(c.ctx, client.Policy{Facet: client.FacetMemory}))
-		_, err := weak.OpenProgram(c.ctx, "vecadd_f32")
-		c.refused(err, "open a program on a memory session", gpuerr.Unimplemented)
-		_, err = weak.LoadProgram(c.ctx, []byte("x"))
-		c.refused(err, "load a program on a memory session", gpuerr.Unimplemented)
-		_, err = weak.Restrict(c.ctx, client.Policy{Facet: client.FacetFull})
-		c.refused(err, "restrict to more than there is", gpuerr.Denied, gpuerr.Invalid, gpuerr.Unimplemented)
+		weak := tap.Get[*client.Session](c.Check, "restrict")(session.Restrict(c.Ctx, client.Policy{Facet: client.FacetMemory}))
+		_, err := weak.OpenProgram(c.Ctx, "vecadd_f32")
+		c.Refused(err, "open a program on a memory session", gpuerr.Unimplemented)
+		_, err = weak.LoadProgram(c.Ctx, []byte("x"))
+		c.Refused(err, "load a program on a memory session", gpuerr.Unimplemented)
+		_, err = weak.Restrict(c.Ctx, client.Policy{Facet: client.FacetFull})
+		c.Refused(err, "restrict to more than there is", gpuerr.Denied, gpuerr.Invalid, gpuerr.Unimplemented)
 		b, mem := newBuffer(c, weak, 4096)
-		q := get[*client.Queue](c, "create a queue")(weak.CreateQueue(c.ctx, client.QueueOptions{}))
+		q := tap.Get[*client.Queue](c.Check, "create a queue")(weak.CreateQueue(c.Ctx, client.QueueOptions{}))
 		filled := runAll(c, q, &client.Fill{Buffer: b, Bytes: 4096, Pattern: 0x01010101})[0]
-		c.that(filled.Outcome == outcome.Success && mem[4095] == 1, "a fill, which it has, ended %v (%v)", filled.Outcome, filled.Err)
+		c.That(filled.Outcome == outcome.Success && mem[4095] == 1, "a fill, which it has, ended %v (%v)", filled.Outcome, filled.Err)
 		s.sameDriver(c)
-		c.say("%v", gpuerr.Unimplemented)
+		c.Say("%v", gpuerr.Unimplemented)
 	})
 	s.check("another user finds the door shut", func(c *check) {
 		c.refusedUser(s.socket(tenant))
@@ -78,10 +79,10 @@ func (s *smoke) checkHostile() {
 		// The file mode lets everyone in here; the policy does not.
 		c.refusedUser(s.socket(poor))
 		c.refusedUser(s.capnpSocket(poor))
-		c.say("user %d", nobody)
+		c.Say("user %d", nobody)
 	})
 	s.check("garbage on the tenant socket", func(c *check) {
-		c.garbage(func() *wire { return get[*wire](c, "dial")(dialWire(s.socket(tenant))) }, msgHello)
+		c.garbage(func() *wire { return tap.Get[*wire](c.Check, "dial")(dialWire(s.socket(tenant))) }, msgHello)
 	})
 	s.check("garbage on the control socket", func(c *check) {
 		c.garbage(func() *wire { return c.rawSession() }, msgDescribe)
@@ -96,7 +97,7 @@ func (s *smoke) checkHostile() {
 		session, done := c.open()
 		defer done()
 		s.vecadd(c, session, 1<<10, false)
-		c.say("same process, epoch %d", s.epoch)
+		c.Say("same process, epoch %d", s.epoch)
 	})
 }
 
@@ -108,25 +109,25 @@ func (s *smoke) handles(c *check) {
 	mine, _ := newBuffer(c, one, 4096)
 	foreign, mem := newBuffer(c, two, 4096)
 	mem[0] = 0x55
-	q := get[*client.Queue](c, "create a queue")(one.CreateQueue(c.ctx, client.QueueOptions{}))
+	q := tap.Get[*client.Queue](c.Check, "create a queue")(one.CreateQueue(c.Ctx, client.QueueOptions{}))
 
 	// The client library may notice by itself, which is an error; or the driver
 	// does, which is a completion.
 	attempt := func(what string, command client.Command, want ...gpuerr.Code) {
 		if _, err := q.Submit(command); err != nil {
-			c.refused(err, what, want...)
+			c.Refused(err, what, want...)
 			return
 		}
 		var out [1]client.Completion
-		_, err := q.Completions(c.ctx, out[:])
-		c.must(err, "wait for a completion")
-		c.that(out[0].Outcome.Kind == outcome.Failed, "%s ended %v", what, out[0].Outcome)
-		c.refused(out[0].Err, what, want...)
+		_, err := q.Completions(c.Ctx, out[:])
+		c.Must(err, "wait for a completion")
+		c.That(out[0].Outcome.Kind == outcome.Failed, "%s ended %v", what, out[0].Outcome)
+		c.Refused(out[0].Err, what, want...)
 	}
 	attempt("fill a foreign buffer", &client.Fill{Buffer: foreign, Bytes: 4096, Pattern: 7}, gpuerr.Stale, gpuerr.Invalid)
-	c.that(mem[0] == 0x55, "a foreign buffer was written")
+	c.That(mem[0] == 0x55, "a foreign buffer was written")
 	stale, _ := newBuffer(c, one, 4096)
-	c.must(stale.Close(c.ctx), "close a buffer")
+	c.Must(stale.Close(c.Ctx), "close a buffer")
 	attempt("fill a closed buffer", &client.Fill{Buffer: stale, Bytes: 4096}, gpuerr.Stale, gpuerr.Closed)
 	attempt("fill beyond the end", &client.Fill{Buffer: mine, Off: 4096, Bytes: 4096}, gpuerr.Invalid)
 	attempt("fill with an overflow", &client.Fill{Buffer: mine, Off: math.MaxUint64 - 3, Bytes: 8}, gpuerr.Invalid)
@@ -136,20 +137,20 @@ func (s *smoke) handles(c *check) {
 	defer w.close()
 	for _, h := range []uint64{1, math.MaxUint64, 1 << 32, rand.Uint64()} {
 		code, _, _, err := w.call(msgFenceState, u64(h))
-		c.must(err, "ask for a forged fence")
-		c.that(code == uint32(gpuerr.Stale) || code == uint32(gpuerr.Invalid), "handle %#x: code %d", h, code)
+		c.Must(err, "ask for a forged fence")
+		c.That(code == uint32(gpuerr.Stale) || code == uint32(gpuerr.Invalid), "handle %#x: code %d", h, code)
 	}
 	s.sameDriver(c)
-	c.say("%v", gpuerr.Stale)
+	c.Say("%v", gpuerr.Stale)
 }
 
 func (s *smoke) launchLimits(c *check) {
 	session, done := c.open()
 	defer done()
-	d := get[client.Description](c, "describe")(session.Describe(c.ctx))
+	d := tap.Get[client.Description](c.Check, "describe")(session.Describe(c.Ctx))
 	b, _ := newBuffer(c, session, 4096)
-	p := get[*client.Program](c, "open fill_u32")(session.OpenProgram(c.ctx, "fill_u32"))
-	q := get[*client.Queue](c, "create a queue")(session.CreateQueue(c.ctx, client.QueueOptions{}))
+	p := tap.Get[*client.Program](c.Check, "open fill_u32")(session.OpenProgram(c.Ctx, "fill_u32"))
+	q := tap.Get[*client.Queue](c.Check, "create a queue")(session.CreateQueue(c.Ctx, client.QueueOptions{}))
 	launch := func(grid, block client.Dim3, shared uint32, bindings int, inline int) client.Launch {
 		return client.Launch{Program: p, Grid: grid, Block: block, SharedBytes: shared,
 			Bindings: make([]client.Binding, bindings), Inline: make([]byte, inline)}
@@ -170,17 +171,17 @@ func (s *smoke) launchLimits(c *check) {
 			l.Bindings[i].Buffer = b
 		}
 		if _, err := q.Submit(&l); err != nil {
-			c.refused(err, what, gpuerr.LaunchLimit, gpuerr.Invalid)
+			c.Refused(err, what, gpuerr.LaunchLimit, gpuerr.Invalid)
 			continue
 		}
 		var out [1]client.Completion
-		_, err := q.Completions(c.ctx, out[:])
-		c.must(err, "wait for a completion")
-		c.that(out[0].Outcome.Kind == outcome.Failed, "%s ended %v", what, out[0].Outcome)
-		c.refused(out[0].Err, what, gpuerr.LaunchLimit, gpuerr.Invalid)
+		_, err := q.Completions(c.Ctx, out[:])
+		c.Must(err, "wait for a completion")
+		c.That(out[0].Outcome.Kind == outcome.Failed, "%s ended %v", what, out[0].Outcome)
+		c.Refused(out[0].Err, what, gpuerr.LaunchLimit, gpuerr.Invalid)
 	}
 	s.sameDriver(c)
-	c.say("%d wrong launches, %v or %v", len(bad), gpuerr.LaunchLimit, gpuerr.Invalid)
+	c.Say("%d wrong launches, %v or %v", len(bad), gpuerr.LaunchLimit, gpuerr.Invalid)
 }
 
 // nobody is a user that the policy does not name.
@@ -188,13 +189,13 @@ const nobody = 65534
 
 // refusedUser connects as another user, in a process of its own.
 func (c *check) refusedUser(path string) {
-	self := get[string](c, "find this program")(os.Executable())
-	p := get[*os.Process](c, "start a process")(os.StartProcess(self, []string{self, "-probe=" + path}, &os.ProcAttr{
+	self := tap.Get[string](c.Check, "find this program")(os.Executable())
+	p := tap.Get[*os.Process](c.Check, "start a process")(os.StartProcess(self, []string{self, "-probe=" + path}, &os.ProcAttr{
 		Files: []*os.File{nil, os.Stdout, os.Stdout},
 		Sys:   &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}},
 	}))
-	state := get[*os.ProcessState](c, "wait for it")(p.Wait())
-	c.that(state.ExitCode() == exitRefused, "user %d at %s: %v", nobody, path, state)
+	state := tap.Get[*os.ProcessState](c.Check, "wait for it")(p.Wait())
+	c.That(state.ExitCode() == exitRefused, "user %d at %s: %v", nobody, path, state)
 }
 
 // exitRefused is how a probe says that it was not let in.
@@ -233,15 +234,15 @@ func probe(path string) int {
 
 // rawSession opens a session by hand and returns its control socket.
 func (c *check) rawSession() *wire {
-	w := get[*wire](c, "dial")(dialWire(c.socket(tenant)))
+	w := tap.Get[*wire](c.Check, "dial")(dialWire(c.socket(tenant)))
 	defer w.close()
 	code, _, _, err := w.call(msgHello, u32(1))
-	c.must(err, "hello")
-	c.that(code == 0, "hello: code %d", code)
+	c.Must(err, "hello")
+	c.That(code == 0, "hello: code %d", code)
 	code, _, fds, err := w.call(msgOpenDevice, u32(0))
-	c.must(err, "open the device")
-	c.that(code == 0 && len(fds) == 1, "open the device: code %d, %d descriptors", code, len(fds))
-	return get[*wire](c, "use the control socket")(newWire(fds[0]))
+	c.Must(err, "open the device")
+	c.That(code == 0 && len(fds) == 1, "open the device: code %d, %d descriptors", code, len(fds))
+	return tap.Get[*wire](c.Check, "use the control socket")(newWire(fds[0]))
 }
 
 // garbage sends messages that break one rule each; every one ends its socket,
@@ -283,23 +284,23 @@ func (c *check) garbage(dial func() *wire, kind uint16) {
 		if err == nil {
 			var code uint32
 			code, err = w.hungUp()
-			c.that(code == 0 || code == uint32(gpuerr.Protocol), "datagram %d: code %d", i, code)
+			c.That(code == 0 || code == uint32(gpuerr.Protocol), "datagram %d: code %d", i, code)
 		}
 		w.close()
 		if err != nil && !errors.Is(err, unix.EPIPE) {
-			c.fatalf("datagram %d: %v", i, err)
+			c.Fatalf("datagram %d: %v", i, err)
 		}
 	}
 	w := dial()
 	defer w.close()
 	code, _, _, err := w.call(9999, nil)
-	c.must(err, "send an unknown type")
-	c.that(code == uint32(gpuerr.Unimplemented), "an unknown type: code %d", code)
+	c.Must(err, "send an unknown type")
+	c.That(code == uint32(gpuerr.Unimplemented), "an unknown type: code %d", code)
 	code, _, _, err = w.call(kind, rightBody[kind])
-	c.must(err, "go on after it")
-	c.that(code == 0, "go on after it: code %d", code)
+	c.Must(err, "go on after it")
+	c.That(code == 0, "go on after it: code %d", code)
 	c.sameDriver(c)
-	c.say("%d datagrams, each ends its own socket", len(datagrams))
+	c.Say("%d datagrams, each ends its own socket", len(datagrams))
 }
 
 // rightBody are the right bodies of the requests that garbage is made from.
@@ -326,18 +327,18 @@ func (s *smoke) capnpGarbage(c *check) {
 		"a cycle":           cycle,
 	}
 	for what, stream := range streams {
-		conn := get[*net.UnixConn](c, "dial")(net.DialUnix("unix", nil, &net.UnixAddr{Net: "unix", Name: s.capnpSocket(tenant)}))
-		c.must(conn.SetDeadline(time.Now().Add(wireAnswer)), "set a deadline")
+		conn := tap.Get[*net.UnixConn](c.Check, "dial")(net.DialUnix("unix", nil, &net.UnixAddr{Net: "unix", Name: s.capnpSocket(tenant)}))
+		c.Must(conn.SetDeadline(time.Now().Add(wireAnswer)), "set a deadline")
 		if _, err := conn.Write(stream); err == nil {
 			_ = conn.CloseWrite()
 		}
 		if _, err := io.Copy(io.Discard, conn); err != nil && !errors.Is(err, unix.ECONNRESET) {
-			c.fatalf("%s: the connection was not closed: %v", what, err)
+			c.Fatalf("%s: the connection was not closed: %v", what, err)
 		}
 		conn.Close()
 	}
 	s.sameDriver(c)
-	c.say("%d streams, each ends its own connection", len(streams))
+	c.Say("%d streams, each ends its own connection", len(streams))
 }
 
 // ringViolation moves sqTail far beyond the queue's entries.
@@ -345,32 +346,32 @@ func (s *smoke) ringViolation(c *check) {
 	w := c.rawSession()
 	defer w.close()
 	code, reply, fds, err := w.call(msgCreateQueue, append(u32(16), u32(4096)...))
-	c.must(err, "create a queue")
-	c.that(code == 0 && len(fds) == 3 && len(reply) == 16, "create a queue: code %d, %d descriptors, %d bytes", code, len(fds), len(reply))
+	c.Must(err, "create a queue")
+	c.That(code == 0 && len(fds) == 3 && len(reply) == 16, "create a queue: code %d, %d descriptors, %d bytes", code, len(fds), len(reply))
 	defer func() {
 		for _, fd := range fds {
 			unix.Close(fd)
 		}
 	}()
-	ring := get[[]byte](c, "map the ring")(unix.Mmap(fds[0], 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED))
+	ring := tap.Get[[]byte](c.Check, "map the ring")(unix.Mmap(fds[0], 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED))
 	defer func() { _ = unix.Munmap(ring) }()
 	binary.LittleEndian.PutUint64(ring[0x040:], 1<<40) // sqTail
 	_, err = unix.Write(fds[1], u64(1))
-	c.must(err, "wake the driver")
+	c.Must(err, "wake the driver")
 
 	const stateOff = 0x094
-	deadline, cancel := context.WithTimeout(c.ctx, wireAnswer)
+	deadline, cancel := context.WithTimeout(c.Ctx, wireAnswer)
 	defer cancel()
 	for binary.LittleEndian.Uint32(ring[stateOff:]) != uint32(gpuerr.Protocol) {
 		select {
 		case <-deadline.Done():
-			c.fatalf("the ring's state is %d, want %d", binary.LittleEndian.Uint32(ring[stateOff:]), gpuerr.Protocol)
+			c.Fatalf("the ring's state is %d, want %d", binary.LittleEndian.Uint32(ring[stateOff:]), gpuerr.Protocol)
 		case <-time.After(pollEvery):
 		}
 	}
 	code, _, _, err = w.call(msgDescribe, nil)
-	c.must(err, "use the session afterwards")
-	c.that(code == 0, "use the session afterwards: code %d", code)
+	c.Must(err, "use the session afterwards")
+	c.That(code == 0, "use the session afterwards: code %d", code)
 	s.sameDriver(c)
-	c.say("%v", gpuerr.Protocol)
+	c.Say("%v", gpuerr.Protocol)
 }

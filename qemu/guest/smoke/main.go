@@ -16,6 +16,8 @@ import (
 	"slices"
 
 	"capgpu/client"
+	"capgpu/qemu/guest/rpcpeer"
+	"capgpu/qemu/guest/tap"
 )
 
 // tenant is whom the guest's policy lets do everything; poor has next to no
@@ -29,7 +31,7 @@ const (
 type smoke struct {
 	runDir, audit, broken string
 
-	count, failed int
+	suite tap.Suite
 
 	conn   *client.Conn // tenant socket, for the whole run
 	epoch  uint64       // of the present driver
@@ -51,9 +53,10 @@ func main() {
 		os.Exit(probe(*probed))
 	}
 
+	s.suite.Broken = s.broken != ""
 	fmt.Println(describeGuest())
 	s.checkDevice()
-	if s.failed > 0 {
+	if s.suite.Failed > 0 {
 		os.Exit(1) // nothing else can work
 	}
 	s.checkWork()
@@ -64,13 +67,27 @@ func main() {
 	s.checkCrash()
 	s.checkAccounts()
 
-	if s.failed > 0 {
+	if s.suite.Failed > 0 {
 		os.Exit(1)
 	}
-	if _, err := fmt.Fprintf(os.NewFile(3, "count"), "%d checks\n", s.count); err != nil {
+	if err := s.suite.Tell(); err != nil {
 		fmt.Println("smoke: tell init the number of checks:", err)
 		os.Exit(1)
 	}
+}
+
+// check is one line of the transcript.
+type check struct {
+	*smoke
+	*tap.Check
+}
+
+func (s *smoke) check(name string, f func(c *check)) {
+	s.suite.Check(name, func(t *tap.Check) { f(&check{s, t}) })
+}
+
+func (c *check) dialRPC(tenant string) *rpcpeer.Peer {
+	return rpcpeer.Dial(c.Check, c.capnpSocket(tenant))
 }
 
 func (s *smoke) socket(tenant string) string { return filepath.Join(s.runDir, tenant+".sock") }

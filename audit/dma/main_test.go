@@ -1,0 +1,9 @@
+package dma
+
+import (
+	"testing"
+
+	"capgpu/internal/leakcheck"
+)
+
+func TestMain(m *testing.M) { leakcheck.Main(m) }

@@ -1,0 +1,127 @@
+// Package hostcheck looks whether a host has what the service needs for real
+// hardware, and says what to do about what it has not.
+//
+// It changes nothing. What only root may look at is "unknown" for others, and never
+// guessed. Files come from the roots of a Host, so that tests can make them; what no
+// file tells is asked through its Probes.
+package hostcheck
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"capgpu/internal/pci"
+)
+
+// Status is the outcome of one check.
+type Status string
+
+const (
+	OK      Status = "ok"
+	Change  Status = "change"  // something is to be changed before hardware can be used
+	Unknown Status = "unknown" // could not be found out
+)
+
+// Check is one thing that was looked at.
+type Check struct {
+	Name   string `json:"name"`
+	Status Status `json:"status"`
+	Found  string `json:"found"`
+	// Do is what to do: needed with Change, a matter of taste with OK.
+	Do string `json:"do,omitempty"`
+}
+
+// Host is where to look.
+type Host struct {
+	Sys  string // "/sys" when empty
+	Proc string // "/proc" when empty
+	Dev  string // "/dev" when empty
+
+	Root   bool // this is root
+	Probes Probes
+}
+
+// Probes ask the kernel what it can do.
+type Probes struct {
+	Landlock func() (abi int)
+	// EBPF returns nil when ring buffers, raw tracepoint programs and cgroup-device
+	// programs can be loaded. Only root can ask.
+	EBPF func() error
+	// Tracepoints returns nil when the programs that make the kernel's own record can
+	// be put on the IOMMU's (trace.Supported). Only root can ask.
+	Tracepoints func() error
+	// OpenFiles is the hard limit of this process.
+	OpenFiles func() (uint64, error)
+	// LockedMemory is how much this process may pin; unlimited is ^0.
+	LockedMemory func() (bytes uint64, err error)
+}
+
+// Run looks at everything that the functions at these addresses need, or, without
+// addresses, all display and accelerator functions.
+func Run(h Host, addresses []pci.Address) []Check {
+	for _, d := range []struct {
+		field *string
+		value string
+	}{{&h.Sys, "/sys"}, {&h.Proc, "/proc"}, {&h.Dev, "/dev"}} {
+		if *d.field == "" {
+			*d.field = d.value
+		}
+	}
+	checks := []Check{h.kernel(), h.iommu(), h.vfioDriver(), h.vfioNode(), h.iommufd()}
+	checks = append(checks, h.functions(addresses)...)
+	return append(checks, h.lockedMemory(), h.openFiles(), h.hugePages(), h.cgroup(), h.landlock(), h.seccomp(),
+		h.userNamespaces(), h.btf(), h.ebpf(), h.tracepoints(), h.lockdown())
+}
+
+// Good says that nothing is to be changed.
+func Good(checks []Check) bool {
+	for _, c := range checks {
+		if c.Status == Change {
+			return false
+		}
+	}
+	return true
+}
+
+// maxFileBytes is more than any of the files has that are read here.
+const maxFileBytes = 1 << 20
+
+// text is what a file holds, without the white space around it.
+func text(path string) (string, error) {
+	b, err := os.ReadFile(path)
+	if err == nil && len(b) > maxFileBytes {
+		err = errors.New("it is too long")
+	}
+	return strings.TrimSpace(string(b)), err
+}
+
+func (h Host) sys(path string) string  { return filepath.Join(h.Sys, path) }
+func (h Host) proc(path string) string { return filepath.Join(h.Proc, path) }
+func (h Host) dev(path string) string  { return filepath.Join(h.Dev, path) }
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// chosen is the word in brackets of "always [never] advise".
+func chosen(s string) string {
+	_, rest, _ := strings.Cut(s, "[")
+	word, _, found := strings.Cut(rest, "]")
+	if !found {
+		return ""
+	}
+	return word
+}
+
+func missing(err error) bool { return errors.Is(err, fs.ErrNotExist) }
+
+// cannot is a check whose file could not be read.
+func cannot(name string, err error) Check {
+	return Check{Name: name, Status: Unknown, Found: err.Error()}
+}
+
+const needsRoot = "not tested (needs root)"

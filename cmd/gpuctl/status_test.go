@@ -1,0 +1,122 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"capgpu/control"
+	"capgpu/gpuerr"
+)
+
+// serveDevices answers a tenant socket with devices of the given states, each of
+// which has one session whose number is its own plus 40.
+func serveDevices(t *testing.T, states ...uint32) (socket string) {
+	t.Helper()
+	socket = filepath.Join(t.TempDir(), "t.sock")
+	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: socket, Net: "unixpacket"})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	var serving sync.WaitGroup
+	answer := func(_ context.Context, m *control.Message) *control.Message {
+		m.CloseFDs()
+		switch m.Type {
+		case control.TypeHello:
+			return control.NewReply(m, control.HelloReply{Version: control.HelloVersion, Tenant: "t"}.AppendTo(nil))
+		case control.TypeListDevices:
+			var list control.ListDevicesReply
+			for i, s := range states {
+				list.Devices = append(list.Devices, control.DeviceInfo{
+					Index: uint32(i), State: s, Epoch: 1, MemoryBytes: 1 << 20, Name: fmt.Sprintf("edu%d", i), Backend: "edu", PCIAddress: fmt.Sprintf("0000:0%d:00.0", i+1),
+				})
+			}
+			return control.NewReply(m, list.AppendTo(nil))
+		case control.TypeStatus:
+			req, err := control.ParseStatusRequest(m.Body)
+			if err != nil || states[req.Index] != 1 {
+				return control.ErrorReply(m, gpuerr.New(gpuerr.DeviceLost, "device edu%d: wedged", req.Index))
+			}
+			text := fmt.Sprintf(`{"tenants": [{"tenant": "t", "budget": [{"class": "sessions", "used": 1, "limit": 4, "peak": %d}], "sessions": [{"id": %d, "facet": "full"}]}]}`, req.Index+1, req.Index+40)
+			return control.NewReply(m, []byte(text))
+		}
+		return control.ErrorReply(m, gpuerr.New(gpuerr.Unimplemented, "%v", m.Type))
+	}
+	serving.Go(func() {
+		for {
+			c, err := l.AcceptUnix()
+			if err != nil {
+				return
+			}
+			raw, err := c.SyscallConn()
+			if err != nil {
+				t.Errorf("accept: %v", err)
+				return
+			}
+			fd := -1
+			raw.Control(func(s uintptr) { fd, _ = unix.FcntlInt(s, unix.F_DUPFD_CLOEXEC, 0) })
+			c.Close()
+			conn, err := control.NewConn(fd, control.ConnOptions{})
+			if err != nil {
+				t.Errorf("accept: %v", err)
+				return
+			}
+			serving.Go(func() { control.Serve(ctx, conn, answer) })
+		}
+	})
+	t.Cleanup(func() {
+		cancel()
+		l.Close()
+		serving.Wait()
+	})
+	return socket
+}
+
+// Without --device, what all devices do is shown, each under its name; those that are
+// not ready have nothing to show.
+func TestStatusOfSeveralDevices(t *testing.T) {
+	socket := serveDevices(t, 1, 3, 1)
+	run := func(args ...string) *invocation {
+		return gpuctl(context.Background(), nil, false, append([]string{"--socket", socket}, args...)...)
+	}
+	i := run("sessions")
+	require.Zero(t, i.exit, i.err.String())
+	require.Regexp(t, `(?s)^edu0:\nSESSION .*\n40 .*\n\nedu2:\nSESSION .*\n42 `, i.out.String())
+	require.NotContains(t, i.out.String(), "edu1")
+	i = run("budget")
+	require.Regexp(t, `(?s)^edu0:\nRESOURCE .*sessions +1 +4 .*\n\nedu2:\nRESOURCE`, i.out.String())
+
+	i = run("sessions", "--device", "edu2")
+	require.Regexp(t, `^SESSION .*\n42 `, i.out.String(), "one device needs no heading")
+	i = run("sessions", "--device", "1")
+	require.Equal(t, "", i.out.String())
+	require.Contains(t, i.err.String(), "wedged")
+
+	i = run("--json", "sessions")
+	d := json.NewDecoder(strings.NewReader(i.out.String()))
+	for _, want := range []uint64{40, 42} {
+		var st status
+		require.NoError(t, d.Decode(&st))
+		require.Equal(t, want, st.Tenants[0].Sessions[0].ID)
+	}
+	require.False(t, d.More())
+
+	i = run("devices")
+	for _, want := range []string{"edu0", "edu1", "edu2", "0000:02:00.0", "wedged"} {
+		require.Contains(t, i.out.String(), want)
+	}
+}
+
+// With no device ready, why the first one is not is the answer.
+func TestStatusWithoutReadyDevice(t *testing.T) {
+	i := gpuctl(context.Background(), nil, false, "--socket", serveDevices(t, 3, 3), "sessions")
+	require.NotZero(t, i.exit)
+	require.Contains(t, i.err.String(), "edu0")
+}

@@ -1,0 +1,377 @@
+package ddfrpc
+
+import (
+	"context"
+	"encoding/binary"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"capnproto.org/go/capnp/v3"
+	"capnproto.org/go/capnp/v3/server"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"capgpu/ddf"
+	"capgpu/ddf/fake"
+	"capgpu/gpuerr"
+	"capgpu/internal/rpcguard"
+	"capgpu/internal/shm"
+	"capgpu/schema"
+)
+
+// hardware is a manager's end of a grant link whose function looks like a real one: its
+// registers are a file that stands for a vfio device, with windows at some offset, its
+// vectors are eventfds, and its memory is pinned.
+type hardware struct {
+	fn      *fake.Function // memory and audit log
+	gate    *rpcguard.Gate
+	served  chan struct{}
+	file    *os.File // every BAR, one behind the other
+	windows []window
+	vectors []*eventVector
+
+	mu sync.Mutex
+	// +checklocks:mu
+	gone bool
+	// +checklocks:mu
+	refuse int // calls of registers that are answered E_BUSY first
+}
+
+// window is one of the function's, at an offset in the file.
+type window struct {
+	spec ddf.WindowSpec
+	// says is what Map answers instead of what is right.
+	bytes, offset uint64
+}
+
+type eventVector struct {
+	event *shm.Event
+
+	mu sync.Mutex
+	// +checklocks:mu
+	masked bool
+	// +checklocks:mu
+	parked uint64
+}
+
+// raise is the device sending n interrupts at once.
+func (v *eventVector) raise(t *testing.T, n uint64) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.masked {
+		v.parked += n
+		return
+	}
+	require.NoError(t, v.add(n))
+}
+
+func (v *eventVector) add(n uint64) error {
+	var b [8]byte
+	binary.NativeEndian.PutUint64(b[:], n)
+	_, err := unix.Write(v.event.FD(), b[:])
+	return err
+}
+
+func (v *eventVector) setMask(masked bool) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.masked = masked
+	n := v.parked
+	if masked || n == 0 {
+		return nil
+	}
+	v.parked = 0
+	return v.add(n)
+}
+
+// serve makes a function and the driver's end of the link to it.
+func serve(t *testing.T, specs ...ddf.WindowSpec) (h *hardware, theirs *net.UnixConn) {
+	t.Helper()
+	h = &hardware{gate: rpcguard.NewGate(), served: make(chan struct{})}
+	var err error
+	h.fn, err = fake.New(fake.Options{
+		Info:       ddf.DeviceInfo{Name: "card0", PCIAddress: "0000:01:00.0", VendorID: 1, DeviceID: 2, Epoch: 3},
+		LimitBytes: 1 << 20, Pinned: true,
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = h.fn.Close() })
+	h.file, err = os.CreateTemp(t.TempDir(), "bars")
+	require.NoError(t, err)
+	t.Cleanup(func() { h.file.Close() })
+	var at uint64
+	for _, s := range specs {
+		at += s.Offset
+		h.windows = append(h.windows, window{spec: s, bytes: s.Bytes, offset: at})
+		at += (s.Bytes + 4095) &^ 4095
+	}
+	require.NoError(t, h.file.Truncate(int64(at)))
+	for range 2 {
+		e, err := shm.NewEvent()
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, e.Close()) })
+		h.vectors = append(h.vectors, &eventVector{event: e})
+	}
+	theirs, fd := pair(t)
+	f := os.NewFile(uintptr(fd), "grant link")
+	ours, err := net.FileConn(f)
+	f.Close()
+	require.NoError(t, err)
+	bootstrap := h.export("DriverGrants", schema.DriverGrants_Methods(nil, h), nil)
+	limits := rpcguard.StrictLimits()
+	limits.MaxExports, limits.MaxQuestions = 20_000, 20_000
+	go func() {
+		defer close(h.served)
+		_ = rpcguard.Serve(h.gate.Context(), ours.(*net.UnixConn), bootstrap, limits)
+	}()
+	t.Cleanup(h.revoke)
+	return h, theirs
+}
+
+// dial takes the grants.
+func dial(t *testing.T, theirs *net.UnixConn) *Link {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	l, err := Dial(ctx, theirs)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, l.Close()) })
+	return l
+}
+
+func (h *hardware) revoke() {
+	h.gate.Revoke(errRevoked)
+	<-h.served
+	h.fn.Revoke()
+}
+
+func (h *hardware) export(name string, methods []server.Method, dupFD func() (int, error)) capnp.Client {
+	return rpcguard.Export(rpcguard.Spec{Name: name, Gate: h.gate, Methods: methods, DupFD: dupFD})
+}
+
+func (h *hardware) memory(dupFD func() (int, error)) schema.SharedMemory {
+	return schema.SharedMemory(h.export("SharedMemory", nil, dupFD))
+}
+
+// unplug takes the device away: what is mapped of it faults.
+func (h *hardware) unplug(t *testing.T) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.gone = true
+	require.NoError(t, h.file.Truncate(0))
+}
+
+// load and store are the manager's, and the device's.
+func (h *hardware) load(w window, off uint64) (v uint32, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.refuse > 0 {
+		h.refuse--
+		return 0, gpuerr.New(gpuerr.Busy, "32 calls of this connection have not returned yet")
+	}
+	if h.gone {
+		return allOnes, nil
+	}
+	var b [4]byte
+	_, err = h.file.ReadAt(b[:], int64(w.offset+off))
+	return binary.NativeEndian.Uint32(b[:]), err
+}
+
+func (h *hardware) store(w window, off uint64, v uint32) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.gone {
+		return nil
+	}
+	var b [4]byte
+	binary.NativeEndian.PutUint32(b[:], v)
+	_, err := h.file.WriteAt(b[:], int64(w.offset+off))
+	return err
+}
+
+func (h *hardware) window(bar int) window {
+	return h.windows[slices.IndexFunc(h.windows, func(w window) bool { return int(w.spec.Bar) == bar })]
+}
+
+func (h *hardware) GrantSet(_ context.Context, call schema.DriverGrants_grantSet) error {
+	res, err := call.AllocResults()
+	if err != nil {
+		return err
+	}
+	g, err := res.NewGrants()
+	if err != nil {
+		return err
+	}
+	g.SetVectors(uint32(len(h.vectors)))
+	d, err := g.NewDevice()
+	if err != nil {
+		return err
+	}
+	if err := d.SetPciAddress("0000:01:00.0"); err != nil {
+		return err
+	}
+	list, err := g.NewMmio(int32(len(h.windows)))
+	if err != nil {
+		return err
+	}
+	for i, w := range h.windows {
+		m := list.At(i)
+		m.SetBar(w.spec.Bar)
+		m.SetBytes(w.spec.Bytes)
+		m.SetWritable(w.spec.Writable)
+		bells, err := m.NewDoorbells(int32(len(w.spec.Doorbells)))
+		if err != nil {
+			return err
+		}
+		for j, off := range w.spec.Doorbells {
+			bells.Set(j, off)
+		}
+	}
+	return nil
+}
+
+func (h *hardware) DmaPool(_ context.Context, call schema.DriverGrants_dmaPool) error {
+	res, err := call.AllocResults()
+	if err != nil {
+		return err
+	}
+	return res.SetPool(schema.DMAPool(h.export("DMAPool", schema.DMAPool_Methods(nil, poolServer{h}), nil)))
+}
+
+func (h *hardware) Mmio(_ context.Context, call schema.DriverGrants_mmio) error {
+	w := h.window(int(call.Args().Bar()))
+	res, err := call.AllocResults()
+	if err != nil {
+		return err
+	}
+	return res.SetMmio(schema.DeviceMmio(h.export("DeviceMmio", schema.DeviceMmio_Methods(nil, windowServer{h, w}), nil)))
+}
+
+func (h *hardware) Interrupt(_ context.Context, call schema.DriverGrants_interrupt) error {
+	res, err := call.AllocResults()
+	if err != nil {
+		return err
+	}
+	v := vectorServer{h, h.vectors[call.Args().Vector()]}
+	return res.SetInterrupt(schema.Interrupt(h.export("Interrupt", schema.Interrupt_Methods(nil, v), nil)))
+}
+
+func (h *hardware) AuditLog(_ context.Context, call schema.DriverGrants_auditLog) error {
+	res, err := call.AllocResults()
+	if err != nil {
+		return err
+	}
+	return res.SetLog(schema.HardwareAuditLog(h.export("HardwareAuditLog", nil, nil)))
+}
+
+type poolServer struct{ *hardware }
+
+func (s poolServer) Allocate(ctx context.Context, call schema.DMAPool_allocate) error {
+	b, err := s.fn.Grants().DMA.Alloc(ctx, call.Args().Bytes())
+	if err != nil {
+		return err
+	}
+	free := func() { _ = b.Free() }
+	client := rpcguard.Export(rpcguard.Spec{Name: "DMABuffer", Gate: s.gate, Methods: schema.DMABuffer_Methods(nil, bufferServer{s.hardware, b}), Shutdown: free})
+	res, err := call.AllocResults()
+	if err != nil {
+		client.Release()
+		return err
+	}
+	return res.SetBuffer(schema.DMABuffer(client))
+}
+
+func (s poolServer) Usage(_ context.Context, call schema.DMAPool_usage) error {
+	res, err := call.AllocResults()
+	if err != nil {
+		return err
+	}
+	u := s.fn.Pool().Usage()
+	res.SetUsedBytes(u.UsedBytes)
+	res.SetLimitBytes(u.LimitBytes)
+	res.SetEntries(u.Entries)
+	return nil
+}
+
+type bufferServer struct {
+	*hardware
+	b ddf.DMABuffer
+}
+
+func (s bufferServer) Map(_ context.Context, call schema.DMABuffer_map) error {
+	res, err := call.AllocResults()
+	if err != nil {
+		return err
+	}
+	res.SetIova(uint64(s.b.IOVA()))
+	res.SetBytes(s.b.Size())
+	res.SetGeneration(s.b.Generation())
+	res.SetPinned(true)
+	return res.SetMemory(s.memory(func() (int, error) { return unix.FcntlInt(uintptr(s.b.FD()), unix.F_DUPFD_CLOEXEC, 0) }))
+}
+
+func (s bufferServer) Free(context.Context, schema.DMABuffer_free) error { return s.b.Free() }
+
+type windowServer struct {
+	*hardware
+	w window
+}
+
+func (s windowServer) Map(_ context.Context, call schema.DeviceMmio_map) error {
+	if !s.w.spec.Writable {
+		return gpuerr.New(gpuerr.Denied, "the window can be reached by calls only")
+	}
+	res, err := call.AllocResults()
+	if err != nil {
+		return err
+	}
+	res.SetBytes(s.w.bytes)
+	res.SetOffset(s.w.offset)
+	return res.SetMemory(s.memory(func() (int, error) { return unix.FcntlInt(s.file.Fd(), unix.F_DUPFD_CLOEXEC, 0) }))
+}
+
+func (s windowServer) Read32(_ context.Context, call schema.DeviceMmio_read32) error {
+	v, err := s.load(s.w, call.Args().Offset())
+	if err != nil {
+		return err
+	}
+	res, err := call.AllocResults()
+	if err != nil {
+		return err
+	}
+	res.SetValue(v)
+	return nil
+}
+
+func (s windowServer) Write32(context.Context, schema.DeviceMmio_write32) error {
+	return gpuerr.New(gpuerr.Internal, "a window that may be written has a mapping")
+}
+
+func (s windowServer) Ring(_ context.Context, call schema.DeviceMmio_ring) error {
+	if !slices.Contains(s.w.spec.Doorbells, call.Args().Doorbell()) {
+		return gpuerr.New(gpuerr.Internal, "the driver's side asks for what is no doorbell")
+	}
+	return s.store(s.w, call.Args().Doorbell(), call.Args().Value())
+}
+
+type vectorServer struct {
+	*hardware
+	v *eventVector
+}
+
+func (s vectorServer) EventFd(_ context.Context, call schema.Interrupt_eventFd) error {
+	res, err := call.AllocResults()
+	if err != nil {
+		return err
+	}
+	return res.SetMemory(s.memory(s.v.event.DupFD))
+}
+
+func (s vectorServer) Mask(context.Context, schema.Interrupt_mask) error { return s.v.setMask(true) }
+func (s vectorServer) Unmask(context.Context, schema.Interrupt_unmask) error {
+	return s.v.setMask(false)
+}
+func (s vectorServer) Ack(context.Context, schema.Interrupt_ack) error { return nil }

@@ -1,0 +1,4 @@
+package vfio
+
+// LoadRegister reads device memory that a test has mapped itself.
+var LoadRegister = loadRegister

@@ -1,0 +1,103 @@
+package gpu
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"capgpu/ddf/fake"
+	"capgpu/gpuerr"
+	"capgpu/ledger"
+)
+
+func TestFaultsAreAudited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hand := newHandBackend()
+		hand.obedient = false
+		r := newMemRig(t, withBackend(hand), func(c *Config, _ *fake.Options) {
+			c.Strikes.Limit, c.DefaultDeadline = 1, time.Millisecond
+		})
+		s := r.open("alice")
+		b, p := buf(t, s, 4096), prog(t, s, "p")
+		q := r.queue(s, 16, 4096)
+		q.launch(p, whole(b))
+		q.one()
+		hand.sink.DeviceGone("all ones")
+		require.NoError(t, r.dev.Close(context.Background()))
+		records, err := r.fn.Grants().Audit.Snapshot(0, 100)
+		require.NoError(t, err)
+		told := map[string]string{}
+		for _, rec := range records {
+			told[rec.Kind] = rec.Detail
+		}
+		require.Contains(t, told["fault"], "deadline missed")
+		require.Contains(t, told["ban"], `tenant=alice session=1`)
+		require.Contains(t, told["reset"], "timedOut: hang")
+		require.Contains(t, told["device.lost"], "all ones")
+		require.Contains(t, told["session.close"], "timedOut=1")
+		require.Contains(t, told["session.close"], `cause="E_DEVICE_LOST: `)
+		r.close()
+	})
+}
+
+func TestAudit(t *testing.T) {
+	r := newMemRig(t)
+	require.NoError(t, r.dev.SetTenantLimits("alice", limited(ledger.Buffers, 7)))
+	s := r.open("alice", func(a *Attach) { a.ID = 41 })
+	b := buf(t, s, 1)
+	p := prog(t, s, "copy")
+	q := r.queue(s, 16, 64)
+	require.NoError(t, s.CloseQueue(q.h))
+	require.NoError(t, s.CloseProgram(p))
+	require.NoError(t, s.DestroyBuffer(b))
+	child, err := s.Restrict(Policy{Facet: FacetMemory, Limits: ledger.NoLimits()})
+	require.NoError(t, err)
+	require.NoError(t, child.Close())
+	require.NoError(t, s.Close())
+	r.open("alice") // ends with the device
+	require.NoError(t, r.dev.Close(context.Background()))
+	records, err := r.fn.Grants().Audit.Snapshot(0, 100)
+	require.NoError(t, err)
+	var told []string
+	for _, rec := range records {
+		told = append(told, rec.Kind+" "+rec.Detail)
+	}
+	const counts = "launches=0 ok=0 failed=0 innocent=0 cancelled=0 revoked=0 timedOut=0 deviceLost=0"
+	closed := fmt.Sprintf("%q", "E_CLOSED: the session was closed; open another")
+	hx := func(record string, h Handle) string { return fmt.Sprintf("%s%#x", record, uint64(h)) }
+	digest := strings.Fields(told[3])[5]
+	require.Equal(t, []string{
+		"tenant.limits tenant=alice buffers=7",
+		"session.open tenant=alice session=1 attach=41 parent=0 facet=full",
+		hx("buffer.create tenant=alice session=1 buffer=", b) + " bytes=4096 usage=1",
+		hx("program.open tenant=alice session=1 program=", p) + ` name="copy" ` + digest + " bytes=0",
+		hx("queue.create tenant=alice session=1 queue=", q.h) + " entries=16 argBytes=64",
+		hx("queue.close tenant=alice session=1 queue=", q.h),
+		hx("program.close tenant=alice session=1 program=", p),
+		hx("buffer.destroy tenant=alice session=1 buffer=", b) + " bytes=4096",
+		"session.open tenant=alice session=2 attach=0 parent=1 facet=memory",
+		"session.close tenant=alice session=2 attach=0 parent=1 " + counts + " cause=" + closed,
+		"session.close tenant=alice session=1 attach=41 parent=0 " + counts + " cause=" + closed,
+		"session.open tenant=alice session=3 attach=0 parent=0 facet=full",
+		"session.close tenant=alice session=3 attach=0 parent=0 " + counts + ` cause="E_REVOKED: the device is being closed"`,
+	}, told)
+}
+
+func TestAuditBytesRunOut(t *testing.T) {
+	r := newRig(t)
+	s := r.open("alice", func(a *Attach) { a.Limits = limited(ledger.AuditBytes, 400) })
+	var err error
+	for range 20 {
+		if _, err = s.CreateBuffer(context.Background(), 1, 0); err != nil {
+			break
+		}
+	}
+	require.ErrorIs(t, err, gpuerr.Quota)
+	require.Equal(t, "auditBytes", gpuerr.From(err).Resource)
+	require.NoError(t, r.dev.Check())
+}

@@ -1,0 +1,90 @@
+package gpu
+
+import (
+	"time"
+
+	"capgpu/gpu/backend"
+	"capgpu/outcome"
+)
+
+// Complete implements backend.Sink. The device's word is taken for one live job,
+// once, and only if it makes sense. Where it is not enough, the job waits for
+// runSettle (settle.go), or for the reset after a fault.
+func (e *engine) Complete(c backend.Completion) {
+	e.mu.Lock()
+	j := e.slots[uint64(c.ID)&uint64(len(e.slots)-1)]
+	if j == nil || j.work.ID != c.ID || j.said || e.state == engineLost {
+		e.mu.Unlock()
+		e.strays.Add(1)
+		return
+	}
+	how, lost := believe(c.Outcome, j.stopAs)
+	// No job runs longer than that without being stopped, whatever the device says.
+	deviceTime := min(max(c.DeviceTime, 0), j.budget+e.dev.cfg.HangBound)
+	switch {
+	case j.faulted:
+		how, lost = faultOutcome, false
+	case (e.settles || e.mustReset) && (how == outcome.Success || how == errorOutcome):
+		j.said, j.saidHow, j.saidTime = true, how, deviceTime
+		e.mu.Unlock()
+		nudge(e.settleWake)
+		return
+	case how.Kind == outcome.TimedOut:
+		deviceTime = max(deviceTime, j.ran) // it had that much, if the device measured or not
+	}
+	e.endLocked(j, how, deviceTime, lost)
+}
+
+// endLocked ends a job that the device is done with. It releases the lock.
+//
+// +checklocksrelease:e.mu
+func (e *engine) endLocked(j *job, how outcome.Outcome, deviceTime time.Duration, lost bool) {
+	e.dropLocked(j, deviceTime)
+	if lost {
+		e.held = append(e.held, j.takePins())
+	}
+	more := !e.pumping && len(e.top.flows) > 0
+	s, trapped := j.queue.session, how.Cause == outcome.TrapCause
+	if trapped {
+		s.setPoisoned(how) // under the lock: nothing of it is sent after this
+	}
+	e.mu.Unlock()
+	if trapped {
+		e.cancel(s, func(*job) bool { return true }, poisonedOutcome)
+	}
+	j.finish(how, deviceTime)
+	if lost {
+		e.lose("the device said that it is lost")
+	} else if more {
+		e.pump()
+	}
+}
+
+// believe makes the device's word an outcome. stopAs says how the core stopped
+// the job, if it did.
+func believe(said, stopAs outcome.Outcome) (how outcome.Outcome, lost bool) {
+	if !said.Valid() {
+		return errorOutcome, false
+	}
+	switch said.Kind {
+	case outcome.OK:
+		return outcome.Success, false
+	case outcome.Failed:
+		if said.Cause == outcome.TrapCause && said.Trap.Kind != outcome.NoTrap {
+			return said, false
+		}
+		if said.Cause == outcome.LaunchLimit { // it takes more than the device has
+			return outcome.Outcome{Kind: outcome.Failed, Cause: outcome.LaunchLimit}, false
+		}
+	case outcome.Cancelled:
+		if stopAs.Kind != outcome.Pending {
+			return stopAs, false
+		}
+	case outcome.DeviceLost:
+		return lostOutcome, true
+	}
+	return errorOutcome, false
+}
+
+// DeviceGone implements backend.Sink.
+func (e *engine) DeviceGone(reason string) { e.lose(reason) }

@@ -1,0 +1,186 @@
+package gpu
+
+import (
+	"fmt"
+	"time"
+
+	"capgpu/gpu/backend"
+	"capgpu/outcome"
+)
+
+// Fault is an access of the device that the IOMMU refused: nothing was read or
+// changed by it.
+//
+// It means that what runs did not do what it says: the core keeps every span of a
+// job mapped, so either the program made an address up, or the device or its
+// backend went wrong. Whose work it was is told by, in this order,
+//
+//   - an address in a span of a job, or at most a page beside it: of the jobs that
+//     the device has, oldest first; then of those that ended last, newest first;
+//   - the time: the oldest job that the device has, which is the one that runs;
+//   - the job that ended last, if that is not long ago.
+//
+// The job ends failed (iommuFault), and its session is poisoned and has a strike.
+// With Config.Settle no job that faulted was told to be ok; without it, or where
+// the record itself came late, one may have been: its session is poisoned all the
+// same, so that its client learns. A fault of nobody's work is the device's.
+//
+// Either way the device is reset before anything else is sent to it, and all that it
+// had of others ends innocent (reset), also if it says that it is done: an address
+// that nobody owns may have been anybody's.
+type Fault struct {
+	IOVA   uint64
+	Write  bool
+	Count  uint64 // faults since the last call
+	Reason string // the kernel's words
+}
+
+// Fault tells the core of a fault. It returns when it is known whose it was; the
+// reset follows.
+func (d *Device) Fault(f Fault) {
+	e := d.engine
+	e.faults.Add(f.Count)
+	e.mu.Lock()
+	if e.state == engineLost {
+		e.mu.Unlock()
+		d.auditEvent("fault", nil, "cause=%q%s", outcome.IOMMUFault, f.record(0, ""))
+		return
+	}
+	s, id, when := e.blameLocked(f.IOVA)
+	first := false
+	if s != nil {
+		s.context.Trap()
+		first = s.setPoisoned(faultOutcome) // under the lock: nothing of it is sent after this
+	}
+	e.mustReset = true // or what is being reset is doubtful, too
+	e.mu.Unlock()
+	switch more := f.record(id, when); {
+	case s == nil:
+		d.auditEvent("fault", nil, "cause=%q%s", outcome.IOMMUFault, more)
+	case first:
+		d.strike(s, outcome.IOMMUFault.String(), more)
+	default: // one job faults many times
+		d.auditEvent("fault", s.tenant, "session=%d cause=%q%s", s.id, outcome.IOMMUFault, more)
+	}
+	if s != nil {
+		e.cancel(s, func(*job) bool { return true }, poisonedOutcome)
+	}
+	nudge(e.wake)
+}
+
+// record is the rest of the audit record.
+func (f Fault) record(id backend.JobID, when string) string {
+	access := "read"
+	if f.Write {
+		access = "write"
+	}
+	s := fmt.Sprintf(" iova=%#x access=%s faults=%d reason=%.128q", f.IOVA, access, f.Count, f.Reason)
+	if id != 0 {
+		s = fmt.Sprintf(" job=%d when=%s", id, when) + s
+	}
+	return s
+}
+
+// blameLocked finds whose work a fault was, and has a job that the device still
+// has end with it. when is running, or for one that has ended how it did.
+//
+// +checklocks:e.mu
+func (e *engine) blameLocked(iova uint64) (s *Session, id backend.JobID, when string) {
+	guilty := e.oldest
+	for j := e.oldest; j != nil; j = j.newer {
+		if nearSpans(j.work.Spans, iova) {
+			guilty = j
+			break
+		}
+	}
+	if guilty == nil || !nearSpans(guilty.work.Spans, iova) {
+		if r := e.recent.find(iova, guilty == nil); r != nil {
+			return r.session, r.id, "ended"
+		}
+	}
+	if guilty == nil {
+		return nil, 0, ""
+	}
+	guilty.faulted = true
+	if guilty.stopAs.Kind == outcome.Pending {
+		guilty.stopAs, guilty.stoppedAt = faultOutcome, time.Now()
+	}
+	return guilty.queue.session, guilty.work.ID, "running"
+}
+
+// faultReach is how far beside a span an address still tells whose it is: the
+// guard page behind each mapping.
+const faultReach = 4096
+
+func nearSpans(spans []backend.Span, iova uint64) bool {
+	for i := range spans {
+		if near(spans[i].IOVA, uint64(len(spans[i].Host)), iova) {
+			return true
+		}
+	}
+	return false
+}
+
+func near(from, bytes, iova uint64) bool {
+	return iova+faultReach >= from && iova < from+bytes+faultReach
+}
+
+// recentJobs are the last jobs that ended, with what they could reach. Only for a
+// device whose memory accesses can fault.
+type recentJobs struct {
+	keep bool
+	jobs [32]recentJob
+	next int
+}
+
+type recentJob struct {
+	session *Session // nil: none yet
+	id      backend.JobID
+	spans   []reach
+	ended   time.Time
+}
+
+// reach is a piece of the device's address space.
+type reach struct{ from, bytes uint64 }
+
+// recentWindow is how long after the end of a job a fault may still be blamed on
+// it: a record of the kernel comes within milliseconds.
+const recentWindow = time.Second
+
+func (r *recentJobs) add(j *job) {
+	if !r.keep {
+		return
+	}
+	x := &r.jobs[r.next%len(r.jobs)]
+	r.next++
+	x.session, x.id, x.ended = j.queue.session, j.work.ID, time.Now()
+	x.spans = x.spans[:0]
+	for i := range j.work.Spans {
+		x.spans = append(x.spans, reach{j.work.Spans[i].IOVA, uint64(len(j.work.Spans[i].Host))})
+	}
+}
+
+// find returns the newest job whose spans tell the address, or, if anyOf, the one
+// that ended last.
+func (r *recentJobs) find(iova uint64, anyOf bool) *recentJob {
+	oldest := time.Now().Add(-recentWindow)
+	var last *recentJob
+	for i := r.next - 1; i >= 0 && i >= r.next-len(r.jobs); i-- {
+		x := &r.jobs[i%len(r.jobs)]
+		if x.ended.Before(oldest) {
+			break
+		}
+		if last == nil {
+			last = x
+		}
+		for _, span := range x.spans {
+			if near(span.from, span.bytes, iova) {
+				return x
+			}
+		}
+	}
+	if anyOf {
+		return last
+	}
+	return nil
+}

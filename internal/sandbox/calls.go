@@ -1,0 +1,78 @@
+package sandbox
+
+import "golang.org/x/sys/unix"
+
+// The tables. A row is here because a process that works makes the call, after
+// Enter; manager.TestTablesAreWhatIsCalled traces them. What is not here ends the
+// process: among others open, openat, execve, socket, connect, bind, ioctl,
+// mprotect, mremap, ptrace, kill, fork, unshare, mount, bpf, io_uring and every
+// call that the kernel will have tomorrow.
+
+// common is what Go's runtime (1.26, runtime/sys_linux_*.s) and both ends of a
+// socket need.
+var common = []call{
+	// Memory. Nothing becomes executable, and nothing that is mapped changes its
+	// protection: a register window granted for reading stays so. Nothing takes the
+	// host's huge pages, which no limit of memory counts, and madvise changes only
+	// what is the process's own: MADV_REMOVE would punch out what it shares.
+	{"mmap", unix.SYS_MMAP, []condition{{arg: 2, not: unix.PROT_EXEC}, {arg: 3, not: unix.MAP_HUGETLB | unix.MAP_LOCKED}}, "heap, stacks; what came by a socket"},
+	{"munmap", unix.SYS_MUNMAP, nil, "the same"},
+	{"madvise", unix.SYS_MADVISE, []condition{{arg: 2, oneOf: []uint32{
+		unix.MADV_DONTNEED, unix.MADV_FREE, unix.MADV_HUGEPAGE, unix.MADV_NOHUGEPAGE, unix.MADV_COLLAPSE,
+	}}}, "heap pages go back to the host, or together"},
+	{"prctl", unix.SYS_PRCTL, []condition{{arg: 0, oneOf: []uint32{unix.PR_SET_VMA}}}, "the runtime names its mappings"},
+
+	// Threads of this process, and none of another one.
+	{"clone", unix.SYS_CLONE, []condition{{arg: 0, oneOf: []uint32{goThread, goThread | unix.CLONE_SETTLS}}}, "a thread"},
+	{"exit", unix.SYS_EXIT, nil, "the end of a thread"},
+	{"exit_group", unix.SYS_EXIT_GROUP, nil, "the end of the process"},
+	{"futex", unix.SYS_FUTEX, nil, "threads wait for each other"},
+	{"gettid", unix.SYS_GETTID, nil, "a new thread"},
+	{"getpid", unix.SYS_GETPID, nil, "a signal to itself"},
+	{"nanosleep", unix.SYS_NANOSLEEP, nil, "the runtime's monitor"},
+	{"sched_yield", unix.SYS_SCHED_YIELD, nil, "spinning"},
+	{"restart_syscall", unix.SYS_RESTART_SYSCALL, nil, "the kernel resumes a sleep with it"},
+	{"clock_gettime", unix.SYS_CLOCK_GETTIME, nil, "where the host's clock cannot be read without a call"},
+	{"getrandom", unix.SYS_GETRANDOM, nil, "seeds of maps and of identifiers"},
+
+	// Signals: preemption, and the guards of memory that a peer can take away.
+	{"rt_sigaction", unix.SYS_RT_SIGACTION, nil, "SIGTERM; a crash"},
+	{"rt_sigprocmask", unix.SYS_RT_SIGPROCMASK, nil, "a new thread"},
+	{"rt_sigreturn", unix.SYS_RT_SIGRETURN, nil, "the end of a handler"},
+	{"sigaltstack", unix.SYS_SIGALTSTACK, nil, "a new thread"},
+
+	// Descriptors that it has.
+	{"read", unix.SYS_READ, nil, "pipes, sockets, an interrupt's eventfd"},
+	{"write", unix.SYS_WRITE, nil, "pipes, sockets, standard error"},
+	{"close", unix.SYS_CLOSE, nil, "any"},
+	{"fstat", unix.SYS_FSTAT, nil, "what did a peer send?"},
+	{"fstatfs", unix.SYS_FSTATFS, nil, "has it huge pages?"},
+	{"fcntl", unix.SYS_FCNTL, []condition{{arg: 1, oneOf: []uint32{
+		unix.F_DUPFD_CLOEXEC, unix.F_GETFD, unix.F_SETFD, unix.F_GETFL, unix.F_SETFL,
+		unix.F_GET_SEALS, unix.F_ADD_SEALS, unix.F_SETPIPE_SZ,
+	}}}, "duplicates, O_NONBLOCK, seals, small pipes"},
+	{"epoll_ctl", unix.SYS_EPOLL_CTL, nil, "the runtime's poller"},
+	{"epoll_pwait", unix.SYS_EPOLL_PWAIT, nil, "the same"},
+
+	// Sockets that it has.
+	{"recvmsg", unix.SYS_RECVMSG, nil, "control messages with descriptors"},
+	{"sendmsg", unix.SYS_SENDMSG, nil, "the same"},
+	{"getsockopt", unix.SYS_GETSOCKOPT, []condition{{arg: 1, oneOf: []uint32{unix.SOL_SOCKET}}, {arg: 2, oneOf: []uint32{
+		unix.SO_TYPE, unix.SO_PEERCRED, // SO_PEERPIDFD would give a descriptor of the manager
+	}}}, "which kind of socket, and who is the peer?"},
+}
+
+// driverCalls is what only a driver needs.
+var driverCalls = []call{
+	{"memfd_create", unix.SYS_MEMFD_CREATE, []condition{{arg: 1, oneOf: []uint32{unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING}}}, "rings, and memory that clients map"},
+	{"ftruncate", unix.SYS_FTRUNCATE, nil, "their size"},
+	{"fallocate", unix.SYS_FALLOCATE, []condition{{arg: 1, oneOf: []uint32{unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_KEEP_SIZE}}}, "revoked memory is punched out"},
+	{"pipe2", unix.SYS_PIPE2, nil, "wake pipes of queues"},
+	// A datagram socket could send to whom it names.
+	{"socketpair", unix.SYS_SOCKETPAIR, []condition{{arg: 0, oneOf: []uint32{unix.AF_UNIX}}, {arg: 1, oneOf: []uint32{unix.SOCK_SEQPACKET | unix.SOCK_CLOEXEC}}}, "the control socket of a restricted session"},
+	{"setsockopt", unix.SYS_SETSOCKOPT, []condition{{arg: 1, oneOf: []uint32{unix.SOL_SOCKET}}, {arg: 2, oneOf: []uint32{unix.SO_PASSRIGHTS}}}, "no descriptors from a client"},
+}
+
+// goThread is what the runtime makes a thread with (runtime/os_linux.go,
+// cloneFlags).
+const goThread = unix.CLONE_VM | unix.CLONE_FS | unix.CLONE_FILES | unix.CLONE_SIGHAND | unix.CLONE_SYSVSEM | unix.CLONE_THREAD

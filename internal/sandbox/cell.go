@@ -1,0 +1,185 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Limits are those of one cell.
+type Limits struct {
+	MemoryBytes uint64 // 0: none
+	Pids        uint64 // threads; 0: none
+	// HugeBytes is how much of the host's huge pages the process may be the first to
+	// touch; they are beside MemoryBytes. It can make none itself (calls.go): this is
+	// about shared memory of which somebody has punched pages out.
+	HugeBytes uint64
+}
+
+// Cell is where one child runs. What it holds does not change until it is closed.
+type Cell struct {
+	j       *Jailer
+	profile *Profile
+	limits  Limits
+	uid     uint32  // of the host
+	group   *cgroup // nil: none
+
+	mu sync.Mutex
+	// +checklocks:mu
+	closed bool
+}
+
+// Cell makes a place for one process; name is part of its cgroup's name.
+func (j *Jailer) Cell(name string, p *Profile, l Limits) (*Cell, error) {
+	var err error
+	c := &Cell{j: j, profile: p, limits: l, uid: uint32(os.Geteuid())}
+	if j.root {
+		if c.uid, err = j.uids.take(); err != nil {
+			return nil, err
+		}
+	}
+	if j.groups != nil {
+		if c.group, err = j.groups.cell(fmt.Sprintf("%s-%d", name, j.cells.Add(1)), l); err != nil {
+			return nil, errors.Join(err, c.Close())
+		}
+	}
+	return c, nil
+}
+
+// Start starts cmd in the cell: as its user, in namespaces of its own, in its
+// cgroup. It sets Path, Env and SysProcAttr of cmd; what they held before stays in
+// force.
+func (c *Cell) Start(cmd *exec.Cmd) error {
+	attr := cmd.SysProcAttr
+	if attr == nil {
+		attr = new(syscall.SysProcAttr)
+		cmd.SysProcAttr = attr
+	}
+	c.j.confine(attr, c.uid)
+	if c.group != nil {
+		attr.UseCgroupFD, attr.CgroupFD = true, int(c.group.dir.Fd())
+	}
+	namespaces := ""
+	if c.j.spaces != 0 {
+		namespaces = "1"
+	}
+	cmd.Env = append(cmd.Env,
+		requireEnv+"="+join(c.j.require), namespacesEnv+"="+namespaces,
+		// The runtime would otherwise keep a file of its cgroup open, to follow the
+		// limit of CPU time; this process does it for all.
+		"GODEBUG=containermaxprocs=0", fmt.Sprintf("GOMAXPROCS=%d", runtime.GOMAXPROCS(0)))
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer null.Close()
+	if cmd.Stdin == nil {
+		cmd.Stdin = null
+	}
+	if cmd.Stdout == nil {
+		cmd.Stdout = null
+	}
+	program, err := openProgram(cmd)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(program)
+	path := cmd.Path
+	if !isScript(program) { // its interpreter opens it by its name
+		// The program's folder may be closed to the cell's user: only the file counts.
+		cmd.Path = fmt.Sprintf("/proc/self/fd/%d", program)
+	}
+	err = cmd.Start()
+	cmd.Path = path
+	if errors.Is(err, unix.EACCES) {
+		return fmt.Errorf("%w: %s must be readable and executable for everyone (chmod a+rx)", err, path)
+	}
+	return err
+}
+
+func isScript(fd int) bool {
+	var start [2]byte
+	n, err := unix.Pread(fd, start[:], 0)
+	return err == nil && n == 2 && string(start[:]) == "#!"
+}
+
+// openProgram returns a descriptor of cmd's program, above those that the program
+// is given: in the child, before the exec, they move to 0, 1, 2, …, by way of the
+// numbers just above the highest of them (syscall.forkAndExecInChild).
+func openProgram(cmd *exec.Cmd) (int, error) {
+	fd, err := unix.Open(cmd.Path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, fmt.Errorf("open %s: %w", cmd.Path, err)
+	}
+	defer unix.Close(fd)
+	highest := len(cmd.ExtraFiles)
+	for _, f := range append([]any{cmd.Stdin, cmd.Stdout, cmd.Stderr}, anys(cmd.ExtraFiles)...) {
+		if f, ok := f.(*os.File); ok && f != nil {
+			highest = max(highest, int(f.Fd()))
+		}
+	}
+	const room = 64
+	high, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, highest+room)
+	if err != nil {
+		return -1, fmt.Errorf("hold %s: %w", cmd.Path, err)
+	}
+	return high, nil
+}
+
+func anys(files []*os.File) (all []any) {
+	for _, f := range files {
+		all = append(all, f)
+	}
+	return all
+}
+
+// Exhausted reports whether the kernel killed a process of the cell because it was
+// out of memory.
+func (c *Cell) Exhausted() bool {
+	if c.group == nil {
+		return false
+	}
+	events, err := words(c.group.path, "memory.events") // "low 0 high 0 … oom_kill 1 …"
+	if err != nil {
+		return false
+	}
+	i := slices.Index(events, "oom_kill")
+	return i >= 0 && i+1 < len(events) && events[i+1] != "0"
+}
+
+// Close kills what is left in the cell and gives its user and cgroup back. An
+// error means that the kernel keeps something; then its user is not used again.
+func (c *Cell) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil
+	}
+	if c.group != nil {
+		if err := c.group.Close(); err != nil {
+			return err
+		}
+	}
+	c.closed = true
+	if c.j.root {
+		c.j.uids.give(c.uid)
+	}
+	return nil
+}
+
+// Violated reports whether a process was killed for a system call that its profile
+// does not have.
+func Violated(s *os.ProcessState) bool {
+	if s == nil {
+		return false
+	}
+	status, ok := s.Sys().(syscall.WaitStatus)
+	return ok && status.Signaled() && status.Signal() == unix.SIGSYS
+}

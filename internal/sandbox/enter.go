@@ -1,0 +1,172 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// What the parent tells the child, in its environment.
+const (
+	requireEnv    = "CAPGPU_SANDBOX_REQUIRE"    // what must be in force, else Enter fails
+	namespacesEnv = "CAPGPU_SANDBOX_NAMESPACES" // "1": it runs in namespaces of its own
+)
+
+// Enter gives up, for good, all that the profile does not need, and logs one line
+// of what is in force. A program calls it once, when it has found its descriptors,
+// and has made them close-on-exec, and before it reads from them: every other one
+// that it was started with is closed. An error means that what the parent requires
+// cannot be had, or that what the host offers failed; the program must then end.
+//
+// Nothing can be undone, and there is no second try: on an error the process may
+// already have lost some of its rights.
+func Enter(p *Profile, log *slog.Logger) error {
+	require, err := split(os.Getenv(requireEnv))
+	if err != nil {
+		return fmt.Errorf("%s: %w", requireEnv, err)
+	}
+	// The name that ps shows: the parent executed a descriptor, which has none.
+	_ = os.WriteFile("/proc/self/comm", []byte(filepath.Base(os.Args[0])), 0)
+	// Where the host is out of memory, this one goes rather than the parent, whose
+	// place it would otherwise inherit (OOMScoreAdjust= of the unit): it is replaced.
+	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("500"), 0)
+	inForce, missing, err := enter(p, os.Getenv(namespacesEnv) == "1")
+	if err != nil {
+		return err
+	}
+	log.Info("sandboxed", inForce...)
+	for _, m := range missing {
+		log.Warn("not confined", "by", m.Mechanism, "why", m.Reason)
+	}
+	return refusal(require, missing)
+}
+
+// enter does it, and says what is in force (as attributes for a log) and what is
+// not.
+func enter(p *Profile, namespaces bool) (inForce []any, missing []Missing, err error) {
+	miss := func(m Mechanism, reason error) { missing = append(missing, Missing{m, reason}) }
+	inForce = []any{"profile", p.name}
+	if err := checkThreads(); err != nil {
+		for _, m := range []Mechanism{Filesystem, Capabilities, Landlock, Seccomp} {
+			miss(m, err)
+		}
+		return inForce, missing, nil
+	}
+	settle()
+	if err := closeInherited(); err != nil {
+		miss(Filesystem, err)
+	} else if !namespaces {
+		miss(Filesystem, errors.New("the process has no mount namespace of its own"))
+	} else if err := emptyRoot(); err != nil {
+		miss(Filesystem, err)
+	} else {
+		inForce = append(inForce, "filesystem", "empty")
+	}
+	limitSelf(p, namespaces)
+	if err := noNewPrivs(); err != nil {
+		for _, m := range []Mechanism{Capabilities, Landlock, Seccomp} {
+			miss(m, err)
+		}
+		return inForce, missing, nil
+	}
+	if err := dropCapabilities(); err != nil {
+		miss(Capabilities, err)
+	} else {
+		inForce = append(inForce, "capabilities", "none")
+	}
+	if abi, err := landlockABI(); err != nil {
+		miss(Landlock, err)
+	} else if err := restrict(landlockRules(abi)); err != nil {
+		return inForce, missing, err // no record of the kernel's would tell (Check)
+	} else {
+		inForce = append(inForce, "landlock", abi)
+	}
+	// Last: it takes away what the steps above need.
+	if auditArch == 0 {
+		miss(Seccomp, fmt.Errorf("there is no table of system calls for %s", runtime.GOARCH))
+	} else if err := install(assemble(auditArch, p.calls(os.Getpid()))); err != nil {
+		miss(Seccomp, err)
+	} else {
+		inForce = append(inForce, "seccomp", p.Calls())
+	}
+	return inForce, missing, nil
+}
+
+// settle does what the Go runtime would do later, with calls that it will not be
+// allowed to make then.
+func settle() {
+	_ = time.Now().Local().Format(time.RFC3339) // reads the time zone
+	// The runtime follows its cgroup's CPU limit by reading files, until the
+	// number is set.
+	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
+	// The first pollable descriptor makes the runtime's poller.
+	if r, w, err := os.Pipe(); err == nil {
+		r.Close()
+		w.Close()
+	}
+}
+
+// closeInherited closes what a careless parent left open: files, directories and
+// devices, which are ways around an empty root, and which no program gets on purpose;
+// and of every other kind what the program has not made close-on-exec. Nothing that
+// is survives an exec, so it is the runtime's or one that the program has found. The
+// standard descriptors stay: a terminal or a log may be there.
+func closeInherited() error {
+	open, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return fmt.Errorf("list the open descriptors: %w", err)
+	}
+	for _, entry := range open {
+		fd, err := strconv.Atoi(entry.Name())
+		if err != nil || fd <= 2 {
+			continue
+		}
+		var st unix.Stat_t
+		flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
+		if err != nil || unix.Fstat(fd, &st) != nil {
+			continue // the list itself, closed by now
+		}
+		if flags&unix.FD_CLOEXEC == 0 {
+			unix.Close(fd)
+			continue
+		}
+		switch st.Mode & unix.S_IFMT {
+		case unix.S_IFREG, unix.S_IFDIR, unix.S_IFCHR, unix.S_IFBLK:
+			unix.Close(fd)
+		}
+	}
+	return nil
+}
+
+// limitSelf sets resource limits: they bound what a mistake can cost, also where
+// there is no cgroup. Lowering them always works.
+func limitSelf(p *Profile, namespaces bool) {
+	type limit struct {
+		resource int
+		max      uint64
+	}
+	limits := []limit{
+		{unix.RLIMIT_CORE, 0}, // a core would hold tenants' memory
+		{unix.RLIMIT_MEMLOCK, 0},
+		{unix.RLIMIT_MSGQUEUE, 0},
+	}
+	if p.descriptors != 0 {
+		limits = append(limits, limit{unix.RLIMIT_NOFILE, p.descriptors})
+	}
+	if namespaces { // elsewhere it would count what else the user runs
+		limits = append(limits, limit{unix.RLIMIT_NPROC, p.threads})
+	}
+	for _, l := range limits {
+		var old unix.Rlimit
+		if unix.Getrlimit(l.resource, &old) == nil {
+			_ = unix.Setrlimit(l.resource, &unix.Rlimit{Cur: min(old.Max, l.max), Max: min(old.Max, l.max)})
+		}
+	}
+}

@@ -1,0 +1,221 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"os"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Options is what a Jailer is made from.
+type Options struct {
+	// Require names what must be in force: where it cannot be, nothing is started.
+	Require []Mechanism
+	// UIDs are the users that processes are given, one each, where the manager is
+	// root. They should be nobody else's. Zero: DefaultUIDs.
+	UIDs UIDRange
+	// GuardDevices keeps every process below a cgroup (a directory) off device
+	// nodes until it is closed: devguard.Attach. nil: nobody does.
+	GuardDevices func(cgroup string) (io.Closer, error)
+	Log          *slog.Logger // nil: nowhere
+}
+
+// Jailer confines the children of this process. It finds out once what the host
+// offers.
+type Jailer struct {
+	require []Mechanism
+	log     *slog.Logger
+	root    bool // children get users of their own
+	uids    *uidPool
+	spaces  uintptr // clone flags of the namespaces; 0: none
+	groups  *cgroupTree
+	guard   io.Closer // nil: devices are not denied
+	abi     int       // of landlock; 0: none
+	filters int       // of system calls, that this process has itself; unknownFilters
+	missing []Missing
+	cells   atomic.Uint64 // numbers them
+}
+
+// namespaceKinds are those that a child gets, by their names in /proc/PID/ns.
+var namespaceKinds = []struct {
+	name string
+	flag uintptr
+}{
+	{"user", unix.CLONE_NEWUSER}, {"mnt", unix.CLONE_NEWNS}, {"pid", unix.CLONE_NEWPID}, {"net", unix.CLONE_NEWNET},
+	{"ipc", unix.CLONE_NEWIPC}, {"uts", unix.CLONE_NEWUTS}, {"cgroup", unix.CLONE_NEWCGROUP},
+}
+
+// New looks at the host, removes what a crashed predecessor left, and fails if
+// something required cannot be had. What else is missing is logged.
+func New(o Options) (_ *Jailer, err error) {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.UIDs == (UIDRange{}) {
+		o.UIDs = DefaultUIDs
+	}
+	if err := closeOnExec(); err != nil {
+		return nil, err
+	}
+	if err := o.UIDs.free("/etc"); err != nil {
+		return nil, err
+	}
+	j := &Jailer{require: o.Require, log: o.Log}
+	if j.filters, err = ownFilters(); err != nil {
+		return nil, fmt.Errorf("look for system call filters of device-manager itself: %w", err)
+	}
+	miss := func(m Mechanism, reason error) {
+		j.missing = append(j.missing, Missing{m, reason})
+	}
+	if err := j.probeUser(o.UIDs); err != nil {
+		miss(User, err)
+	}
+	if err := j.probeNamespaces(); err != nil {
+		miss(Namespaces, err)
+		miss(Filesystem, errors.New("without namespaces the root directory cannot be changed"))
+	}
+	var why error
+	if j.groups, why = newCgroupTree(); why != nil {
+		why = fmt.Errorf("%w; run device-manager as the system unit does (Delegate=yes), or as root of the cgroup hierarchy", why)
+		for _, m := range []Mechanism{Memory, Pids, Devices} {
+			miss(m, why)
+		}
+	} else {
+		for m, controller := range map[Mechanism]string{Memory: "memory", Pids: "pids"} {
+			if why := j.groups.lacks(controller); why != nil {
+				miss(m, why)
+			}
+		}
+		if o.GuardDevices == nil {
+			miss(Devices, errors.New("there is no guard of devices"))
+		} else if j.guard, why = o.GuardDevices(j.groups.cells); why != nil {
+			miss(Devices, why)
+		}
+	}
+	if j.abi, why = landlockABI(); why != nil {
+		miss(Landlock, why)
+	}
+	if auditArch == 0 {
+		miss(Seccomp, fmt.Errorf("there is no table of system calls for %s", runtime.GOARCH))
+	} else if why := killProcessAvailable(); why != nil {
+		miss(Seccomp, why)
+	}
+	if err := refusal(o.Require, j.missing); err != nil {
+		return nil, errors.Join(err, j.Close())
+	}
+	for _, m := range j.missing {
+		j.log.Info("processes are not confined", "by", m.Mechanism, "why", m.Reason)
+	}
+	return j, nil
+}
+
+// closeOnExec keeps what this process was started with from its children: they hold
+// what they are given. Whatever this process opens itself is so from the beginning.
+func closeOnExec() error {
+	if err := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		return fmt.Errorf("keep the open descriptors from children: %w (it needs Linux 5.11)", err)
+	}
+	return nil
+}
+
+// probeUser decides whether children can be other users.
+func (j *Jailer) probeUser(r UIDRange) error {
+	caps, err := effective("self")
+	if err != nil {
+		return err
+	}
+	for _, c := range []int{unix.CAP_SETUID, unix.CAP_SETGID} {
+		if caps&(1<<c) == 0 {
+			return fmt.Errorf("device-manager runs as user %d without the right to start processes as another one; run it as root, with CAP_SETUID and CAP_SETGID", os.Geteuid())
+		}
+	}
+	if j.uids, err = newUIDPool(r); err != nil {
+		return err
+	}
+	j.root = true
+	return nil
+}
+
+// probeNamespaces starts a program that does not exist in new namespaces: an
+// error of the exec means that everything before it works.
+func (j *Jailer) probeNamespaces() error {
+	var flags uintptr
+	for _, k := range namespaceKinds {
+		flags |= k.flag
+	}
+	j.spaces = flags
+	attr := &syscall.SysProcAttr{}
+	uid := uint32(os.Geteuid())
+	if j.root {
+		uid = j.uids.first
+	}
+	j.confine(attr, uid)
+	_, err := os.StartProcess("/nonexistent/capgpu-probe", []string{"probe"}, &os.ProcAttr{Env: []string{}, Sys: attr})
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	j.spaces = 0
+	return fmt.Errorf("the host does not allow user namespaces here (%v); see /proc/sys/user/max_user_namespaces, kernel.unprivileged_userns_clone and kernel.apparmor_restrict_unprivileged_userns", err)
+}
+
+// confine sets who a child is and what it sees.
+func (j *Jailer) confine(attr *syscall.SysProcAttr, uid uint32) {
+	gid := uid
+	if !j.root {
+		gid = uint32(os.Getegid())
+	}
+	switch {
+	case j.spaces != 0:
+		attr.Cloneflags |= j.spaces
+		// Inside it is root, of nothing: that is what mounting an empty root takes.
+		attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: int(uid), Size: 1}}
+		attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: int(gid), Size: 1}}
+		attr.GidMappingsEnableSetgroups = j.root
+		attr.Credential = &syscall.Credential{NoSetGroups: !j.root}
+	case j.root:
+		attr.Credential = &syscall.Credential{Uid: uid, Gid: gid}
+	}
+}
+
+// Missing is what the host does not offer.
+func (j *Jailer) Missing() []Missing { return j.missing }
+
+// Close lets go of the cgroups; the cells are closed by then.
+func (j *Jailer) Close() error {
+	var errs []error
+	if j.guard != nil {
+		errs = append(errs, j.guard.Close())
+	}
+	if j.groups != nil {
+		errs = append(errs, j.groups.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// String names what every cell of the Jailer has, for a log.
+func (j *Jailer) String() string {
+	var have []string
+	for _, m := range Mechanisms {
+		if !j.lacks(m) {
+			have = append(have, string(m))
+		}
+	}
+	return strings.Join(have, ",")
+}
+
+func (j *Jailer) lacks(m Mechanism) bool {
+	for _, x := range j.missing {
+		if x.Mechanism == m {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,105 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"capgpu/control"
+	"capgpu/gpuerr"
+	"capgpu/internal/shm"
+)
+
+// describe is the device as a tenant sees it.
+func (d *device) describe(t *Tenant) control.DeviceInfo {
+	s, _ := d.board.get()
+	memory := s.memoryBytes
+	if memory == 0 {
+		memory = d.policy.MemoryBytes
+	}
+	info := d.function.Identity()
+	return control.DeviceInfo{
+		Index: d.index, State: uint32(s.state), Epoch: s.epoch, MemoryBytes: memory, PCIAddress: info.PCIAddress,
+		VendorID: info.VendorID, DeviceID: info.DeviceID, Facet: t.Facet, Name: d.name, Backend: s.backend,
+	}
+}
+
+// live is the driver that takes sessions now, or why there is none.
+func (d *device) live() (*driverLink, error) {
+	s, _ := d.board.get()
+	switch s.state {
+	case ready:
+		return s.link, nil
+	case wedged:
+		return nil, gpuerr.New(gpuerr.DeviceLost, "device %s: %s", d.name, s.cause)
+	case recovering:
+		return nil, gpuerr.New(gpuerr.Busy, "device %s is recovering (%s); wait for its next state and open it again", d.name, s.cause)
+	default:
+		return nil, gpuerr.New(gpuerr.Busy, "device %s is starting; wait for its next state and open it then", d.name)
+	}
+}
+
+// attach opens a session for a tenant and returns the client's end of its
+// control socket.
+func (d *device) attach(ctx context.Context, t *Tenant) (epoch uint64, fd int, err error) {
+	l, err := d.live()
+	if err != nil {
+		return 0, -1, err
+	}
+	// Recorded before it exists: no session without a record.
+	id := d.sessions.Add(1)
+	_, err = d.audit.Append("session.attach", t.Name, fmt.Sprintf("%s epoch=%d session=%d facet=%s", d.name, l.epoch, id, facetNames[t.Facet]))
+	if err != nil {
+		return 0, -1, gpuerr.New(gpuerr.IO, "the audit log cannot be written, so no session is opened: %v", err)
+	}
+	l.sessions.begin(id, t.Name)
+	defer func() {
+		if err != nil {
+			l.sessions.end(id)
+			d.recordOf(t.Name, "session.refused", fmt.Sprintf("%s epoch=%d session=%d cause=%q", d.name, l.epoch, id, clipped(err.Error())))
+		}
+	}()
+	ours, theirs, err := shm.Socketpair()
+	if err != nil {
+		return 0, -1, err
+	}
+	defer unix.Close(theirs) // sent, or of no use
+	req := control.AttachRequest{
+		Session: id, Tenant: t.Name, Facet: t.Facet, Weight: t.Weight,
+		MaxDeadlineNanos: uint64(t.MaxDeadline), TenantLimits: wireLimits(t.Limits), Programs: t.Programs,
+	}
+	ctx, cancel := context.WithTimeout(ctx, d.cfg.PingTimeout)
+	defer cancel()
+	if _, err := l.call(ctx, control.TypeAttach, req.AppendTo(nil), []int{theirs}); err != nil {
+		unix.Close(ours)
+		switch {
+		case errors.Is(err, context.DeadlineExceeded):
+			err = gpuerr.New(gpuerr.Busy, "the driver of %s did not answer for %v; try again", d.name, d.cfg.PingTimeout)
+		case errors.Is(err, gpuerr.Disconnected), errors.Is(err, gpuerr.Closed):
+			if _, gone := d.live(); errors.Is(gone, gpuerr.DeviceLost) {
+				return 0, -1, gone
+			}
+			err = gpuerr.New(gpuerr.Busy, "the driver of %s was lost while it opened the session; wait for the device's next state and open it again", d.name)
+		}
+		return 0, -1, err
+	}
+	return l.epoch, ours, nil
+}
+
+// status is the driver's account of a tenant, unread.
+func (d *device) status(ctx context.Context, tenant string) ([]byte, error) {
+	l, err := d.live()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, d.cfg.PingTimeout)
+	defer cancel()
+	m, err := l.call(ctx, control.TypeDriverStatus, control.DriverStatusRequest{Tenant: tenant}.AppendTo(nil), nil)
+	if err != nil {
+		return nil, err
+	}
+	m.CloseFDs()
+	return m.Body, nil
+}

@@ -1,0 +1,114 @@
+package manager_test
+
+import (
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"capgpu/client"
+	"capgpu/internal/sandbox"
+	"capgpu/internal/sandbox/devguard"
+	"capgpu/manager"
+)
+
+// offered are the mechanisms that this host has, and those that it has not.
+func offered(t *testing.T) (have, lack []sandbox.Mechanism) {
+	j, err := sandbox.New(sandbox.Options{GuardDevices: devguard.Attach})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, j.Close()) }()
+	for _, m := range j.Missing() {
+		lack = append(lack, m.Mechanism)
+	}
+	for _, m := range sandbox.Mechanisms {
+		if !slices.Contains(lack, m) {
+			have = append(have, m)
+		}
+	}
+	return have, lack
+}
+
+// Real drivers and gates are confined by all that the host offers, and serve.
+func TestEverythingOfferedCanBeRequired(t *testing.T) {
+	have, lack := offered(t)
+	t.Logf("required: %v; this host lacks %v", have, lack)
+	w := start(t, func(c *manager.Config) { c.Policy.Sandbox.Require = have })
+	require.NoError(t, addVectors(within(t), w.open(w.dial("default"))))
+	m := w.dialCapnp("default")
+	f, release := m.ListDevices(within(t), nil)
+	defer release()
+	_, err := f.Struct()
+	require.NoError(t, err)
+	require.Zero(t, w.log.kinds()["sandbox.violation"])
+}
+
+// What is required and cannot be had keeps the manager from starting.
+func TestRequiredAndNotOffered(t *testing.T) {
+	_, lack := offered(t)
+	if len(lack) == 0 {
+		t.Skip("NOT TESTED: this host has everything")
+	}
+	p := manager.DevPolicy()
+	p.Sandbox.Require = lack[:1]
+	log := &memoryLog{}
+	_, err := manager.Start(manager.Config{
+		Policy: p, RunDir: filepath.Join(shortDir(t), "run"), Audit: log,
+		DriverPath: program("gpu-mock"), GatePath: program("gpu-gate"),
+	})
+	require.ErrorContains(t, err, "the policy requires a confinement that cannot be had here: "+string(lack[0]))
+	require.True(t, log.closed)
+}
+
+// A driver that has not confined itself is not served.
+func TestDriverThatIsNotConfined(t *testing.T) {
+	w := lied(t, "no ear for limits", func(c *manager.Config) {
+		c.Policy.Sandbox.Require = []sandbox.Mechanism{sandbox.Capabilities, sandbox.Seccomp}
+	})
+	st := w.await(w.dial("default"), 0, client.Wedged)
+	require.Contains(t, st.Cause, "is not served: the policy requires")
+	require.Contains(t, st.Cause, "seccomp: it has no system call filter")
+}
+
+// stranger builds testdata/stranger.
+func stranger(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(shortDir(t), "stranger")
+	cmd := exec.Command("go", "build", "-o", path, "./testdata/stranger")
+	cmd.Env = append(cmd.Environ(), "CGO_ENABLED=0")
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return path
+}
+
+// A forbidden system call is the end of a driver, and its cause and the log say so.
+func TestForbiddenCallIsRecorded(t *testing.T) {
+	w := start(t, func(c *manager.Config) {
+		c.DriverPath = stranger(t)
+		c.Policy.Device.Respawn.Budget = 0
+	})
+	st := w.await(w.dial("default"), 0, client.Wedged)
+	require.Contains(t, st.Cause, "killed for a forbidden system call")
+	require.Equal(t, 1, w.log.kinds()["sandbox.violation"])
+	require.True(t, slices.ContainsFunc(w.log.texts(), func(s string) bool { return strings.HasPrefix(s, "driver mock0 epoch=1 pid=") }))
+}
+
+// A gate that is not confined gets nothing, and its client is told why.
+func TestGateThatIsNotConfined(t *testing.T) {
+	w := start(t, func(c *manager.Config) {
+		c.GatePath = stranger(t)
+		c.Policy.Sandbox.Require = []sandbox.Mechanism{sandbox.Seccomp}
+	})
+	w.driver(1)
+	c := connect(t, "unix", w.CapnpSocketPath("default"))
+	defer c.Close()
+	require.NoError(t, c.SetReadDeadline(time.Now().Add(patience)))
+	said := make([]byte, 4096)
+	n, err := c.Read(said)
+	require.NoError(t, err)
+	require.Contains(t, string(said[:n]), "E_DENIED: the gate is not confined as the policy requires")
+	w.noConnections(1)
+}

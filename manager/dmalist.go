@@ -1,0 +1,56 @@
+package manager
+
+import "iter"
+
+// dmaList is a set of memory. It is a list through its members: a Go map costs more
+// than the rest of the books about a mapping, because it starts anew whenever it
+// has become empty.
+type dmaList struct {
+	first *dmaMemory
+	n     int
+}
+
+// dmaLinks are a member's, guarded as the list is.
+type dmaLinks struct {
+	next, prev *dmaMemory
+	listed     bool
+}
+
+func (l *dmaList) has(d *dmaMemory) bool { return d.links.listed }
+
+func (l *dmaList) add(d *dmaMemory) {
+	if d.links.listed {
+		return
+	}
+	d.links = dmaLinks{next: l.first, listed: true}
+	if l.first != nil {
+		l.first.links.prev = d
+	}
+	l.first = d
+	l.n++
+}
+
+func (l *dmaList) remove(d *dmaMemory) {
+	if !d.links.listed {
+		return
+	}
+	next, prev := d.links.next, d.links.prev
+	if next != nil {
+		next.links.prev = prev
+	}
+	if prev != nil {
+		prev.links.next = next
+	} else {
+		l.first = next
+	}
+	d.links = dmaLinks{}
+	l.n--
+}
+
+// all goes through the members, newest first, while none comes or goes.
+func (l *dmaList) all() iter.Seq[*dmaMemory] {
+	return func(yield func(*dmaMemory) bool) {
+		for d := l.first; d != nil && yield(d); d = d.links.next {
+		}
+	}
+}

@@ -1,0 +1,241 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"capgpu/ddf/vfio"
+	"capgpu/ledger"
+)
+
+// runEpoch runs one driver from spawn to the last page scrubbed, and returns why
+// it ended, and whether it had become ready.
+func (d *device) runEpoch(ctx context.Context, epoch uint64) (wasReady bool, cause error) {
+	account, err := d.account.Child(fmt.Sprintf("epoch-%d", epoch), d.epochLimits())
+	if err != nil {
+		return false, err
+	}
+	g, err := newGrants(grantsOf{info: d.info(epoch), function: d.function, space: d.space, account: account, audit: d.audit, shares: d.shares, huge: d.policy.HugePages, log: d.log})
+	if err != nil {
+		return false, fmt.Errorf("make the grants: %w", err)
+	}
+	var left *remains
+	began := false
+	d.epoch.Store(epoch)
+	d.recorder.SetEpoch(epoch)
+	defer func() { cause = d.endEpoch(g, began, left != nil && left.grantsRun, cause) }()
+	how, err := d.function.Begin()
+	if errors.Is(err, vfio.ErrNotStopped) {
+		return false, &wreck{fmt.Errorf("reset the function: %w", err)}
+	}
+	if err != nil {
+		return false, fmt.Errorf("reset the function: %w", err)
+	}
+	began = true
+	desk := newFaultDesk(g.doom)
+	d.desk.Store(desk)
+	// A driver without a record of its grants is not started.
+	for _, r := range [][2]string{
+		{"device.reset", fmt.Sprintf("%s epoch=%d how=%q", d.name, epoch, how)},
+		{"driver.start", fmt.Sprintf("%s epoch=%d path=%s", d.name, epoch, d.driver())},
+	} {
+		if _, err := d.audit.Append(r[0], "", r[1]); err != nil {
+			return false, fmt.Errorf("write the audit log: %w", err)
+		}
+	}
+	link, err := d.startDriver(g, desk)
+	if err != nil {
+		return false, err
+	}
+	d.reconcile.watch(link.child.pid(), d.name)
+	defer d.reconcile.unwatch(link.child.pid())
+	defer d.watchFunction(link, desk)()
+	// Sessions are refused before the driver is taken down, and waiters told.
+	defer func() {
+		if isRemoved(d.function) {
+			// The driver frees what its sessions held, and the device may be at work.
+			if _, err := d.stopFunction(); err != nil {
+				d.log.Warn("stop a function that is being removed", "err", err)
+			}
+			if err := link.tellGone(d.removal()); err != nil {
+				d.log.Warn("tell the driver that its device is gone", "err", err)
+			}
+		}
+		patience, stopping := d.cfg.ReapTimeout, ctx.Err() != nil
+		if stopping {
+			patience = min(patience, stopPatience)
+		}
+		if errors.As(link.end(d.log, stopping, patience), &left) {
+			cause = fmt.Errorf("%w (%w)", left, cause)
+		}
+	}()
+	if err := d.awaitReady(ctx, link); err != nil {
+		return false, err
+	}
+	return true, d.watchDriver(ctx, link)
+}
+
+// endEpoch takes everything back from an epoch whose driver is gone: first the
+// function stops, then the memory goes. It returns why the epoch ended, which is a
+// *wreck if anything of it is left that the device may still reach.
+func (d *device) endEpoch(g *grants, began, callsRun bool, cause error) error {
+	var running error
+	if began { // a function that the host takes away is at work until it is stopped
+		running = d.quiesce(g.info.Epoch)
+		d.endFaults()
+	}
+	r := g.revoke(callsRun, running)
+	err := errors.Join(r.err, d.ledger.Check())
+	d.held = d.held || r.held > 0
+	if !callsRun && r.kept == 0 && !d.held {
+		err = errors.Join(err, d.account.Zero())
+	}
+	if err != nil {
+		d.log.Error("the driver's grants did not come back whole", "epoch", g.info.Epoch, "err", err)
+	}
+	if r.kept > 0 {
+		d.kept = g
+	}
+	if lost := errors.Join(running, r.lost); lost != nil && !errors.As(cause, new(*wreck)) {
+		cause = &wreck{fmt.Errorf("%w (after: %w)", lost, cause)}
+	}
+	d.flushKernel()
+	sessions := d.recordLost(g.info.Epoch, g.sessions, cause)
+	d.record("driver.end", fmt.Sprintf("%s epoch=%d freed=%d kept=%d windows=%d vectors=%d sessions=%d cause=%q",
+		d.name, g.info.Epoch, r.freed, r.kept, len(g.windows), len(g.vectors), sessions, clipped(cause.Error())))
+	return cause
+}
+
+// stopGraces is how many ReapTimeouts a function may take to stop: a reset alone may
+// take a real device some seconds.
+const stopGraces = 3
+
+// quiesce stops the function before its memory is unmapped.
+func (d *device) quiesce(epoch uint64) error {
+	how, err := d.stopFunction()
+	if err != nil {
+		return fmt.Errorf("the function could not be stopped: %w", err)
+	}
+	d.record("device.quiesce", fmt.Sprintf("%s epoch=%d how=%q", d.name, epoch, how))
+	return nil
+}
+
+// stopFunction stops the function. One that does not stop in time is not stopped,
+// whatever becomes of the attempt.
+func (d *device) stopFunction() (how string, err error) {
+	type stop struct {
+		how string
+		err error
+	}
+	stopped := make(chan stop, 1)
+	go func() {
+		how, err := d.function.Quiesce()
+		stopped <- stop{how, err}
+	}()
+	patience := stopGraces * d.cfg.ReapTimeout
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case s := <-stopped:
+		return s.how, s.err
+	case <-timer.C:
+		return "", fmt.Errorf("the kernel has not come back for %v", patience)
+	}
+}
+
+// driver is the program that drives the function, and its arguments are driverArgs.
+func (d *device) driver() string {
+	switch {
+	case d.policy.Driver != "":
+		return d.policy.Driver
+	case d.function.Identity().Fake:
+		return d.cfg.DriverPath
+	}
+	return d.cfg.ServicePath
+}
+
+func (d *device) driverArgs() []string {
+	if d.function.Identity().Fake {
+		return d.cfg.DriverArgs
+	}
+	return nil
+}
+
+// watchFunction watches the function while its driver lives, until the function that
+// it returns is called.
+func (d *device) watchFunction(l *driverLink, desk *faultDesk) (end func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var watching sync.WaitGroup
+	watching.Go(func() { d.runRemovalWatch(ctx, l.doom) })
+	watching.Go(func() { d.runTroubleWatch(ctx, l.doom) })
+	watching.Go(func() { d.runStormWatch(ctx, l.epoch, l.doom) })
+	watching.Go(func() { desk.run(ctx, d.tellFault(l)) })
+	return func() {
+		cancel()
+		watching.Wait()
+	}
+}
+
+// awaitReady waits for the driver's Ready and makes the device ready.
+func (d *device) awaitReady(ctx context.Context, l *driverLink) error {
+	timer := time.NewTimer(d.cfg.ReadyTimeout)
+	defer timer.Stop()
+	select {
+	case r := <-l.ready:
+		if err := l.child.checkConfined(d.log, slog.LevelInfo, "driver", d.name, "epoch", l.epoch); err != nil {
+			return err
+		}
+		tenants := d.tenants()
+		if err := d.tellLimits(ctx, l, tenants); err != nil {
+			return err
+		}
+		d.board.update(func(s *snapshot) {
+			s.state, s.epoch, s.cause, s.link = ready, l.epoch, "", l
+			s.backend, s.memoryBytes = clipped(r.Backend), min(r.MemoryBytes, d.policy.MemoryBytes)
+		})
+		d.say("device %s ready (epoch %d, driver pid %d)", d.name, l.epoch, l.child.pid())
+		d.log.Info("ready", "epoch", l.epoch, "pid", l.child.pid())
+		d.record("driver.ready", fmt.Sprintf("%s epoch=%d pid=%d", d.name, l.epoch, l.child.pid()))
+		// What changed meanwhile was not told to a driver that was not ready. If it
+		// fails now, watchDriver sees why.
+		if err := d.tellLimits(ctx, l, changed(tenants, d.tenants())); err != nil {
+			d.log.Warn("tell the driver of new limits", "err", err)
+		}
+		return nil
+	case <-l.child.exited:
+		return fmt.Errorf("the driver died before it was ready: %w", l.child.err)
+	case <-l.caller.Done():
+		return l.exitedOr(fmt.Errorf("the driver's supervision link failed before it was ready: %w", l.caller.Err()))
+	case <-l.grantsDone:
+		return l.exitedOr(fmt.Errorf("the driver's grant link ended before it was ready: %w", orClosed(l.grantsErr)))
+	case err := <-l.doom.said:
+		return err
+	case <-timer.C:
+		return fmt.Errorf("the driver was not ready after %v", d.cfg.ReadyTimeout)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (d *device) watchDriver(ctx context.Context, l *driverLink) error {
+	err := l.watch(ctx, d.cfg.PingInterval, d.cfg.PingTimeout)
+	if isRemoved(d.function) { // seen while it was becoming ready, perhaps
+		d.showRemoved(d.removal())
+	}
+	if ctx.Err() == nil && !isRemoved(d.function) {
+		// At once, before the process is reaped and its memory scrubbed.
+		d.board.update(func(s *snapshot) { s.state, s.link, s.cause = recovering, nil, clipped(err.Error()) })
+	}
+	return err
+}
+
+func (d *device) epochLimits() ledger.Limits {
+	l := ledger.NoLimits()
+	l[ledger.DeviceMemory] = d.policy.MemoryBytes
+	l[ledger.IOVAEntries] = limitOf(d.account, ledger.IOVAEntries)
+	return l
+}

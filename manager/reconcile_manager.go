@@ -1,0 +1,33 @@
+package manager
+
+import (
+	"context"
+	"time"
+)
+
+// startReconciler watches the kernel, if there is a function that it could map
+// memory for.
+func (m *Manager) startReconciler() (err error) {
+	open := openKernelSource
+	if !m.cfg.Policy.Hardware() {
+		open = func() (kernelSource, error) { return nil, nil }
+	}
+	m.reconcile, err = newReconciler(m.audit, m.log, open, m.cfg.Policy.Audit.RequireKernel)
+	return err
+}
+
+// flushPatience is how long the end of an epoch waits for the kernel's account of
+// it; what comes later is recorded later.
+const flushPatience = 5 * time.Second
+
+// flushKernel records what the kernel did for the function by now.
+func (d *device) flushKernel() {
+	if d.recorder == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), flushPatience)
+	defer cancel()
+	if err := d.reconcile.Flush(ctx); err != nil {
+		d.log.Warn("the kernel's account of an epoch comes later than its end", "epoch", d.epoch.Load(), "err", err)
+	}
+}

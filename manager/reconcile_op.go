@@ -1,0 +1,92 @@
+package manager
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"capgpu/iommu"
+)
+
+// maxOps bounds the operations of a function that wait for their comparison. It is
+// reached only when the audit log holds the comparison up; what is beyond it is
+// counted.
+const maxOps = 1 << 16
+
+// minOps is for how many operations there is room in advance, so that those who wait
+// for them do not wait for memory.
+const minOps = 64
+
+// endedOp is an operation of a domain that has returned.
+type endedOp struct {
+	iommu.Op
+	epoch uint64
+	err   error
+}
+
+// opRecorder notes what one function's domain asks of the kernel. It costs the
+// domain a lock that nobody holds for long, and never waits.
+type opRecorder struct {
+	name  string
+	epoch atomic.Uint64 // in which operations begin
+
+	mu sync.Mutex
+	// +checklocks:mu
+	open []endedOp // begun and not ended: as many as there are threads in the kernel
+	// +checklocks:mu
+	ended []endedOp
+	// +checklocks:mu
+	dropped uint64
+}
+
+var _ iommu.Observer = (*opRecorder)(nil)
+
+// SetEpoch says which driver operations are for from now on.
+func (r *opRecorder) SetEpoch(epoch uint64) {
+	if r != nil {
+		r.epoch.Store(epoch)
+	}
+}
+
+// Began implements iommu.Observer.
+func (r *opRecorder) Began(op iommu.Op) {
+	epoch := r.epoch.Load()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.open = append(r.open, endedOp{Op: op, epoch: epoch})
+}
+
+// Ended implements iommu.Observer.
+func (r *opRecorder) Ended(op iommu.Op, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	last := len(r.open) - 1
+	for i := last; i >= 0; i-- {
+		if r.open[i].Seq != op.Seq {
+			continue
+		}
+		epoch := r.open[i].epoch
+		r.open[i] = r.open[last]
+		r.open = r.open[:last]
+		if len(r.ended) >= maxOps {
+			r.dropped++
+			return
+		}
+		r.ended = append(r.ended, endedOp{Op: op, epoch: epoch, err: err})
+		return
+	}
+}
+
+// take returns what has ended since the last time, in the order of its end, what is
+// under way, and how many operations were dropped.
+func (r *opRecorder) take() (ended, open []endedOp, dropped uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	open, dropped = slices.Clone(r.open), r.dropped
+	r.dropped = 0
+	if len(r.ended) > 0 {
+		ended = r.ended
+		r.ended = make([]endedOp, 0, min(max(len(ended), minOps), maxOps))
+	}
+	return ended, open, dropped
+}

@@ -1,0 +1,72 @@
+package manager
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// stormInterval is how often interrupts are counted.
+const stormInterval = time.Second
+
+// stormWatch compares what each vector has raised with what it may.
+type stormWatch struct {
+	limit  uint64 // of one vector in a second
+	counts []uint64
+	since  time.Time
+}
+
+func newStormWatch(limit uint64, counts []uint64, now time.Time) *stormWatch {
+	return &stormWatch{limit: limit, counts: counts, since: now}
+}
+
+// sample is called now and then with the counts; storm says that a vector has raised
+// more than its limit since the last time, and how many a second.
+func (w *stormWatch) sample(counts []uint64, now time.Time) (vector int, rate uint64, storm bool) {
+	elapsed := now.Sub(w.since)
+	if elapsed <= 0 {
+		return 0, 0, false
+	}
+	for i, n := range counts {
+		if i >= len(w.counts) || n < w.counts[i] {
+			continue // counted anew
+		}
+		if r := uint64(float64(n-w.counts[i]) / elapsed.Seconds()); r > w.limit && r > rate {
+			vector, rate, storm = i, r, true
+		}
+	}
+	w.counts, w.since = counts, now
+	return vector, rate, storm
+}
+
+// runStormWatch masks a vector that storms and ends the epoch: a device that does
+// that serves nobody, and keeps a CPU from everything else.
+func (d *device) runStormWatch(ctx context.Context, epoch uint64, doom *doom) {
+	counts := d.function.Interrupts()
+	if counts == nil {
+		return
+	}
+	w := newStormWatch(d.policy.InterruptLimit, counts, time.Now())
+	ticker := time.NewTicker(stormInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case now := <-ticker.C:
+			if vector, rate, storm := w.sample(d.function.Interrupts(), now); storm {
+				d.endStorm(epoch, vector, rate, doom)
+				return
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (d *device) endStorm(epoch uint64, vector int, rate uint64, doom *doom) {
+	err := d.function.SetMask(vector, true)
+	if err != nil {
+		d.log.Warn("mask a vector that storms", "vector", vector, "err", err)
+	}
+	d.record("interrupt.storm", fmt.Sprintf("%s epoch=%d vector=%d perSecond=%d limit=%d masked=%t", d.name, epoch, vector, rate, d.policy.InterruptLimit, err == nil))
+	doom.say(fmt.Errorf("interrupt storm: vector %d raised %d interrupts in a second, and %d are allowed (interruptLimit)", vector, rate, d.policy.InterruptLimit))
+}

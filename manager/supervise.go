@@ -1,0 +1,93 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// runSupervise keeps a driver running until ctx ends, the budget is spent, or the
+// function is not to be had any more.
+func (d *device) runSupervise(ctx context.Context) {
+	defer close(d.done)
+	respawn := backoff{policy: d.policy.Respawn}
+	for epoch := uint64(1); ; epoch++ {
+		wasReady, cause := d.runEpoch(ctx, epoch)
+		if errors.As(cause, new(*remains)) {
+			d.left = cause // and never two drivers of one function
+		}
+		delay, why := d.next(&respawn, wasReady, cause)
+		switch {
+		case isRemoved(d.function):
+			d.remove(epoch)
+			return
+		case ctx.Err() != nil && !errors.As(cause, new(*remains)) && !errors.As(cause, new(*wreck)):
+			d.stopped()
+			return
+		case why != nil:
+			d.wedge(epoch, why)
+			d.attend(ctx, epoch)
+			return
+		}
+		d.lost(epoch, cause, delay)
+		timer := time.NewTimer(delay)
+		select {
+		case <-timer.C:
+			continue
+		case <-d.function.Removed():
+			d.remove(epoch)
+		case <-ctx.Done():
+			d.stopped()
+		}
+		timer.Stop()
+		return
+	}
+}
+
+// next is how long to wait before the next driver, or why there is none.
+func (d *device) next(respawn *backoff, wasReady bool, cause error) (delay time.Duration, why error) {
+	switch {
+	case errors.As(cause, new(*remains)):
+		return 0, fmt.Errorf("%w: nothing can use the device while that process is there; find out what it waits for (/proc/PID/task/*/stack) and restart device-manager", cause)
+	case errors.As(cause, new(*wreck)):
+		return 0, fmt.Errorf("%w; nothing can use the device: restart device-manager", cause)
+	}
+	delay, again := respawn.died(time.Now(), wasReady)
+	if !again {
+		p := d.policy.Respawn
+		return 0, fmt.Errorf("%w; given up after more than %d deaths before ready within %v: remove the reason and restart device-manager", cause, p.Budget, p.Window)
+	}
+	return delay, nil
+}
+
+// attend waits, beside a function that gets no driver any more, for its removal: the
+// host waits for us then.
+func (d *device) attend(ctx context.Context, epoch uint64) {
+	select {
+	case <-d.function.Removed():
+		d.remove(epoch)
+	case <-ctx.Done():
+	}
+}
+
+func (d *device) stopped() {
+	d.board.update(func(s *snapshot) { s.state, s.link, s.cause = recovering, nil, "device-manager is stopping" })
+}
+
+// lost tells everybody that the driver of an epoch is gone, and another one comes.
+func (d *device) lost(epoch uint64, cause error, delay time.Duration) {
+	if s, _ := d.board.get(); s.cause != clipped(cause.Error()) {
+		d.board.update(func(s *snapshot) { s.link, s.cause = nil, clipped(cause.Error()) })
+	}
+	d.say("device %s lost (epoch %d): %v; next driver in %v", d.name, epoch, cause, delay)
+	d.log.Warn("driver lost", "epoch", epoch, "cause", cause, "delay", delay)
+}
+
+// wedge gives the device up.
+func (d *device) wedge(epoch uint64, cause error) {
+	d.board.update(func(s *snapshot) { s.state, s.link, s.cause = wedged, nil, clipped(cause.Error()) })
+	d.say("device %s wedged: %v", d.name, cause)
+	d.log.Warn("wedged", "epoch", epoch, "cause", cause)
+	d.record("device.wedged", fmt.Sprintf("%s epoch=%d cause=%q", d.name, epoch, clipped(cause.Error())))
+}

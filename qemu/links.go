@@ -1,0 +1,116 @@
+package qemu
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"capgpu/qemu/qmp"
+)
+
+// Port is a way from the guest to us besides the console: a virtserialport, whose
+// bytes come out as they went in.
+type Port struct {
+	Name string
+	To   io.Writer // written to by one goroutine, until Run returns
+}
+
+// links are the socket pairs between us and QEMU: of each port, and last of the
+// monitor. No path on the disk names them, so no two machines share one.
+type links struct {
+	vm     VM
+	ours   []*os.File
+	theirs []*os.File // descriptors 3, 4, … of QEMU
+	stop   context.CancelFunc
+	copied sync.WaitGroup
+}
+
+func (v VM) links() (*links, error) {
+	l := &links{vm: v, stop: func() {}}
+	n := len(v.Ports)
+	if v.Monitor != nil {
+		n++
+	}
+	for range n {
+		fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+		if err != nil {
+			l.close()
+			return nil, err
+		}
+		l.ours = append(l.ours, os.NewFile(uintptr(fds[0]), "qemu"))
+		l.theirs = append(l.theirs, os.NewFile(uintptr(fds[1]), "qemu's"))
+	}
+	return l, nil
+}
+
+// firstExtra is the descriptor of the first of exec.Cmd's ExtraFiles.
+const firstExtra = 3
+
+func (l *links) args() []string {
+	var args []string
+	if len(l.vm.Ports) > 0 {
+		// Far from the root ports, which take the slots from 1 on.
+		args = append(args, "-device", "virtio-serial-pci,addr=0x18")
+	}
+	for i, p := range l.vm.Ports {
+		args = append(args,
+			"-chardev", fmt.Sprintf("socket,id=port.%d,fd=%d", i, firstExtra+i),
+			"-device", fmt.Sprintf("virtserialport,chardev=port.%d,name=%s", i, p.Name))
+	}
+	if l.vm.Monitor != nil {
+		args = append(args,
+			"-chardev", fmt.Sprintf("socket,id=monitor,fd=%d", firstExtra+len(l.vm.Ports)),
+			"-mon", "chardev=monitor,mode=control")
+	}
+	return args
+}
+
+// started is called when QEMU has its ends.
+func (l *links) started(ctx context.Context, fail context.CancelCauseFunc) {
+	for _, f := range l.theirs {
+		f.Close()
+	}
+	l.theirs = nil
+	ctx, l.stop = context.WithCancel(ctx)
+	for i, p := range l.vm.Ports {
+		l.copied.Go(func() {
+			if _, err := io.Copy(p.To, l.ours[i]); err != nil && !os.IsTimeout(err) {
+				fail(fmt.Errorf("port %s of the guest: %w", p.Name, err))
+			}
+		})
+	}
+	if l.vm.Monitor == nil {
+		return
+	}
+	l.copied.Go(func() {
+		monitor, err := qmp.New(ctx, l.ours[len(l.vm.Ports)])
+		if err == nil {
+			defer monitor.Close()
+			err = l.vm.Monitor(ctx, monitor)
+		}
+		if err != nil && ctx.Err() == nil {
+			fail(err)
+		}
+	})
+}
+
+// drain reads what QEMU left behind when it exited.
+func (l *links) drain() {
+	l.stop()
+	for _, f := range l.ours {
+		_ = f.SetReadDeadline(time.Now().Add(drainTime))
+	}
+	l.copied.Wait()
+}
+
+func (l *links) close() {
+	l.stop()
+	for _, f := range append(l.ours, l.theirs...) {
+		f.Close()
+	}
+}

@@ -1,0 +1,69 @@
+package qemu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"capgpu/qemu/qmp"
+)
+
+// hostWord starts a line by which a guest asks us for something: "capgpu-host:
+// device_del edu1" unplugs a function.
+const hostWord = "capgpu-host: "
+
+// wishes are what the guest asks of its host, found in what it prints.
+type wishes struct {
+	line []byte
+	todo chan string
+}
+
+// maxWishes is how many may wait; a guest that wants more is not heard.
+const maxWishes = 16
+
+func newWishes() *wishes { return &wishes{todo: make(chan string, maxWishes)} }
+
+// Write takes what the guest has printed.
+func (w *wishes) Write(p []byte) (int, error) {
+	for _, b := range p {
+		if b != '\n' {
+			if len(w.line) < maxLineBytes {
+				w.line = append(w.line, b)
+			}
+			continue
+		}
+		w.take(string(w.line))
+		w.line = w.line[:0]
+	}
+	return len(p), nil
+}
+
+func (w *wishes) take(line string) {
+	wish, ok := strings.CutPrefix(strings.TrimSpace(line), hostWord)
+	if !ok {
+		return
+	}
+	select {
+	case w.todo <- wish:
+	default:
+	}
+}
+
+// run is a VM's Monitor.
+func (w *wishes) run(ctx context.Context, monitor *qmp.Client) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case wish := <-w.todo:
+			id, ok := strings.CutPrefix(wish, "device_del ")
+			if !ok {
+				return fmt.Errorf("the guest asks for %q, which nobody here knows", wish)
+			}
+			if err := monitor.RemoveDevice(ctx, id); err != nil && !errors.Is(err, context.Canceled) {
+				return err
+			}
+		}
+	}
+}
