@@ -1,0 +1,156 @@
+package model
+
+// mistake is a change of the protocol: one that the exploration must find, or one
+// that it must let pass.
+type mistake int
+
+const (
+	_ mistake = iota // none
+
+	// Package ring, and package gpu above it.
+	clientLooksNotAgain
+	driverLooksNotAgain
+	restLooksNotAgain
+	submitWithoutFence
+	completeWithoutFence
+	clientArmWithoutFence
+	driverArmWithoutFence
+	cqHeadWithoutFence
+	restWithoutFence
+	clientLooksFirst
+	driverLooksFirst
+	signalBeforePublish
+	tailBeforeSlot
+	tornSlot
+	tailNotReleased
+	cqTailBeforeSlot
+	driverReadsSlotFirst
+	clientReadsSlotFirst
+	sqHeadBeforeCopy
+	cqHeadBeforeCopy
+	fullTooLate
+	completionsFullTooLate
+	completionsNeverFull
+	driverArmsWrong
+	clientAsksWrong
+	clearedAfterSignal
+	disarmsBeforeSleep
+	drainsBeforeSleep
+	submittedTooLate
+	publishedTooLate
+	stateBeforeTail
+	stateReadLast
+	closeWithoutSignal
+
+	extraWake
+	flagLeftSet
+	storeForCAS
+	clientStaysArmed
+	driverStaysArmed
+
+	// The doorbell of many rings.
+	bellLooksNotAgain
+	bellLooksAtOneWord
+	bellArmWithoutFence
+	bellLooksFirst
+	bitBeforeTail
+	bitmapReadAndCleared
+	bitmapClearedLast
+	bitNotAtomic
+	fullRingForgotten
+	fullRingLooksNotAgain
+
+	bellExtraWake
+	bellFlagLeftSet
+	bellServesAll
+	bellSkipsIfSet
+)
+
+// change is a mistake, where it shows, and what it must break: nothing, if it is
+// harmless.
+type change struct {
+	name     string
+	mistake  mistake
+	in       config
+	property string
+}
+
+// Small models in which changes show.
+var (
+	tiny        = config{reduced: true, entries: 1, completions: 1, slotWords: 1, submissions: 3, pollMax: 2}
+	small       = config{reduced: true, entries: 2, completions: 2, slotWords: 1, submissions: 4, pollMax: 2}
+	whole       = config{entries: 2, completions: 2, slotWords: 2, submissions: 3, pollMax: 2}
+	wholePSO    = config{order: pso, entries: 2, completions: 2, slotWords: 2, submissions: 3, pollMax: 2}
+	duplex      = config{reduced: true, duplex: true, entries: 1, completions: 1, slotWords: 1, submissions: 3, pollMax: 2}
+	service     = config{reduced: true, service: true, entries: 1, completions: 1, slotWords: 1, submissions: 3, pollMax: 2}
+	fullService = config{reduced: true, service: true, entries: 2, completions: 1, slotWords: 1, submissions: 2, pollMax: 1}
+	closing     = config{reduced: true, closes: true, entries: 1, completions: 2, slotWords: 1, submissions: 3, pollMax: 2}
+	openPipe    = config{reduced: true, closes: true, noEOF: true, entries: 1, completions: 2, slotWords: 1, submissions: 3, pollMax: 2}
+	rings       = config{reduced: true, awakeClient: true, entries: 1, completions: 1, slotWords: 1, submissions: 2, fewer: 1}
+	fullRings   = config{reduced: true, awakeClient: true, entries: 2, completions: 1, slotWords: 1, submissions: 2, fewer: 1}
+)
+
+// ringChanges are changes of docs/wire.md's ring.
+var ringChanges = []change{
+	{"the client arms and sleeps without looking again", clientLooksNotAgain, tiny, propWake},
+	{"the driver arms and sleeps without looking again", driverLooksNotAgain, tiny, propWake},
+	{"the queue says that it sleeps and does not look again", restLooksNotAgain, service, propWake},
+	{"sqTail is a Store, not a Swap: the look at sqWait overtakes it", submitWithoutFence, tiny, propWake},
+	{"cqTail is a Store, not a Swap", completeWithoutFence, tiny, propWake},
+	{"cqWait is armed by a Store, not a Swap", clientArmWithoutFence, tiny, propWake},
+	{"sqWait is armed by a Store, not a Swap", driverArmWithoutFence, tiny, propWake},
+	{"cqHead is a Store, not a Swap", cqHeadWithoutFence, small, propWake},
+	{"the queue says that it sleeps by a Store", restWithoutFence, service, propWake},
+	{"the client looks at sqWait before it publishes", clientLooksFirst, tiny, propWake},
+	{"the driver looks at cqWait before it publishes", driverLooksFirst, tiny, propWake},
+	{"the client signals before it publishes", signalBeforePublish, tiny, propWake},
+	{"sqTail is published before the slot is written", tailBeforeSlot, whole, propEntry},
+	{"sqTail is published between the words of a slot", tornSlot, whole, propEntry},
+	{"sqTail is stored plainly, on a machine that reorders stores", tailNotReleased, wholePSO, propEntry},
+	{"cqTail is published before the slot is written", cqTailBeforeSlot, whole, propEntry},
+	{"the driver's read of a slot overtakes that of sqTail", driverReadsSlotFirst, tiny, propEntry},
+	{"the client's read of a slot overtakes that of cqTail", clientReadsSlotFirst, tiny, propEntry},
+	{"sqHead is published before the entry is copied out", sqHeadBeforeCopy, whole, propSlot},
+	{"cqHead is published before the completion is copied out", cqHeadBeforeCopy, whole, propSlot},
+	{"the client finds the ring full one entry too late", fullTooLate, tiny, propSlot},
+	{"the driver finds the completions full one too late", completionsFullTooLate, small, propSlot},
+	{"the driver does not look for a free completion", completionsNeverFull, small, propSlot},
+	{"the driver arms for entries when it needs completions", driverArmsWrong, small, propWake},
+	{"the client that took completions wakes who waits for entries", clientAsksWrong, small, propWake},
+	{"the wait flag is cleared after the signal", clearedAfterSignal, tiny, propWake},
+	{"the driver takes its wait flag away before it sleeps", disarmsBeforeSleep, tiny, propWake},
+	{"a sleeper empties its pipe before it sleeps", drainsBeforeSleep, tiny, propWake},
+	{"Client.submitted is stored after sqTail", submittedTooLate, duplex, propAccused},
+	{"Server.published is stored after cqTail", publishedTooLate, fullService, propAccused},
+	{"state is stored before the last cqTail", stateBeforeTail, closing, propClose},
+	{"the client loads state after cqTail", stateReadLast, closing, propClose},
+	{"Close neither signals nor closes the pipe", closeWithoutSignal, openPipe, propWake},
+
+	{"Close only closes the pipe", closeWithoutSignal, closing, ""},
+	{"sqTail is stored plainly, where stores stay in order", tailNotReleased, whole, ""},
+	{"every Flush wakes", extraWake, small, ""},
+	{"who wakes leaves the wait flag set", flagLeftSet, small, ""},
+	{"the wait flag is cleared by a Store before the signal", storeForCAS, duplex, ""},
+	{"the client that found something stays armed", clientStaysArmed, small, ""},
+	{"the driver that woke or found something stays armed", driverStaysArmed, small, ""},
+}
+
+// bellChanges are changes of the doorbell that many rings share.
+var bellChanges = []change{
+	{"the driver arms and sleeps without looking again", bellLooksNotAgain, rings, propWake},
+	{"the driver looks again at one word of the bitmap", bellLooksAtOneWord, rings, propWake},
+	{"the driver's flag is armed by a Store, not a Swap", bellArmWithoutFence, rings, propWake},
+	{"the client looks at the flag before it sets its bit", bellLooksFirst, rings, propWake},
+	{"the client sets its bit before it publishes", bitBeforeTail, rings, propWake},
+	{"the driver loads the bitmap and clears it in two steps", bitmapReadAndCleared, rings, propWake},
+	{"the driver clears the bitmap after it has served", bitmapClearedLast, rings, propWake},
+	{"a full ring is left without asking for completions", fullRingForgotten, fullRings, propWake},
+	{"a full ring is left without looking at cqHead again", fullRingLooksNotAgain, fullRings, propWake},
+	{"a client sets its bit in two steps", bitNotAtomic, rings, propWake},
+
+	{"every bit signals", bellExtraWake, rings, ""},
+	{"who signals leaves the flag set", bellFlagLeftSet, rings, ""},
+	{"every ring is served when one asks", bellServesAll, rings, ""},
+	{"a client whose bit is set already does not look at the flag", bellSkipsIfSet, rings, ""},
+	{"sqTail is a Store, for the bit's or is a fence", submitWithoutFence, rings, ""},
+}
