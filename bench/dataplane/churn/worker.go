@@ -1,0 +1,322 @@
+// Package churn is clients that make, restrict, revoke and free at random, each in a
+// process of its own that can be killed at any moment.
+//
+// The processes are this same program with a hidden first argument (RunIfWorker). Their
+// parent stops them between two operations, and learns what they hold; that is what the
+// ledger and the kernel must say, too.
+package churn
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"time"
+
+	"capgpu/client"
+	"capgpu/gpuerr"
+)
+
+const hidden = "dataplane-churn"
+
+// Holds is what a worker has. It says so when it is stopped.
+type Holds struct {
+	Ops      int    `json:"ops"` // done since it was started
+	Bytes    uint64 `json:"bytes"`
+	Buffers  int    `json:"buffers"`
+	Queues   int    `json:"queues"`
+	Sessions int    `json:"sessions"`
+	Err      string `json:"err,omitempty"` // why it ends
+}
+
+// What a worker keeps at most.
+const (
+	maxTrees   = 4 // sessions of the device
+	maxBelow   = 3 // sessions restricted from one
+	maxBuffers = 48
+	maxBytes   = 3 << 19 // of a buffer: more than what is carved from shared pieces
+)
+
+// node is a session with what is in it.
+type node struct {
+	session *client.Session
+	parent  *node
+	below   []*node
+	buffers []*client.Buffer
+	queue   *client.Queue
+}
+
+type worker struct {
+	socket string
+	random *rand.Rand
+	trees  []*node
+	ops    int
+}
+
+// RunIfWorker makes this process a worker if it was started as one, and then never
+// returns.
+func RunIfWorker() {
+	if len(os.Args) != 4 || os.Args[1] != hidden {
+		return
+	}
+	seed, _ := strconv.ParseUint(os.Args[3], 10, 64)
+	w := &worker{socket: os.Args[2], random: rand.New(rand.NewPCG(seed, 0))}
+	if err := w.run(); err != nil {
+		_ = json.NewEncoder(os.Stdout).Encode(Holds{Err: err.Error()})
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// run obeys its parent: a line "N" is N operations, after which it tells what it holds;
+// "end" closes everything.
+func (w *worker) run() error {
+	out := json.NewEncoder(os.Stdout)
+	lines := bufio.NewScanner(os.Stdin)
+	for lines.Scan() {
+		n, err := strconv.Atoi(lines.Text())
+		if err != nil {
+			n = 0
+			w.closeAll()
+		}
+		for range n {
+			if err := w.step(); err != nil {
+				return err
+			}
+		}
+		w.forgetLost()
+		if err := out.Encode(w.holds()); err != nil {
+			return err
+		}
+	}
+	return nil // the parent is gone
+}
+
+// opTimeout is far more than any operation takes.
+const opTimeout = 20 * time.Second
+
+// step does one operation. What fails because the driver was killed is done again with
+// the next one.
+func (w *worker) step() error {
+	ctx, cancel := context.WithTimeout(context.Background(), opTimeout)
+	defer cancel()
+	for {
+		err := w.operate(ctx)
+		switch {
+		case err == nil:
+			w.ops++
+			return nil
+		case !lost(err):
+			return err
+		case ctx.Err() != nil:
+			return fmt.Errorf("the service does not come back: %w", err)
+		}
+		w.forgetLost()
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// lost says that the driver is gone, or the next one not there yet.
+func lost(err error) bool {
+	for _, code := range []gpuerr.Code{gpuerr.DeviceLost, gpuerr.Disconnected, gpuerr.NoDevice, gpuerr.Busy, gpuerr.Revoked, gpuerr.Closed} {
+		if errors.Is(err, code) {
+			return true
+		}
+	}
+	return false
+}
+
+func (w *worker) operate(ctx context.Context) error {
+	if len(w.trees) == 0 {
+		return w.open(ctx)
+	}
+	n := w.anyNode()
+	switch r := w.random.IntN(100); {
+	case r < 45:
+		return w.create(ctx, n)
+	case r < 80:
+		return w.free(ctx, n)
+	case r < 88:
+		return w.work(ctx, n)
+	case r < 93:
+		if len(w.trees) < maxTrees {
+			return w.open(ctx)
+		}
+		return w.restrict(ctx, n)
+	case r < 97:
+		return w.restrict(ctx, n)
+	}
+	return w.revoke(ctx, n)
+}
+
+func (w *worker) anyNode() *node {
+	n := w.trees[w.random.IntN(len(w.trees))]
+	for len(n.below) > 0 && w.random.IntN(2) == 0 {
+		n = n.below[w.random.IntN(len(n.below))]
+	}
+	return n
+}
+
+func (w *worker) open(ctx context.Context) error {
+	conn, err := client.Dial(ctx, w.socket)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	s, err := conn.Open(ctx, 0)
+	if err != nil {
+		return err
+	}
+	w.trees = append(w.trees, &node{session: s})
+	return nil
+}
+
+// create makes a buffer and touches all of it, so that the kernel has as many pages of
+// it as the ledger says.
+func (w *worker) create(ctx context.Context, n *node) error {
+	if len(n.buffers) >= maxBuffers {
+		return w.free(ctx, n)
+	}
+	bytes := uint64(1 + w.random.IntN(64<<10))
+	if w.random.IntN(16) == 0 {
+		bytes = uint64(1 + w.random.IntN(maxBytes))
+	}
+	b, err := n.session.CreateBuffer(ctx, bytes, client.Storage)
+	if err != nil {
+		return err
+	}
+	mem, err := b.Map()
+	if err != nil {
+		return err
+	}
+	for i := 0; i < len(mem); i += 4096 {
+		mem[i] = 1
+	}
+	n.buffers = append(n.buffers, b)
+	return b.Unmap()
+}
+
+func (w *worker) free(ctx context.Context, n *node) error {
+	if len(n.buffers) == 0 {
+		return w.create(ctx, n)
+	}
+	i := w.random.IntN(len(n.buffers))
+	b := n.buffers[i]
+	if err := b.Close(ctx); err != nil {
+		return err
+	}
+	last := len(n.buffers) - 1
+	n.buffers[i] = n.buffers[last]
+	n.buffers = n.buffers[:last]
+	return nil
+}
+
+// work fills a buffer on the device, which may be closing it at the same time.
+func (w *worker) work(ctx context.Context, n *node) (err error) {
+	if n.queue == nil {
+		n.queue, err = n.session.CreateQueue(ctx, client.QueueOptions{Entries: 16, ArgBytes: 1024})
+		return err
+	}
+	if len(n.buffers) == 0 {
+		return nil
+	}
+	b := n.buffers[w.random.IntN(len(n.buffers))]
+	fill := &client.Fill{Buffer: b, Bytes: b.Size() &^ 3, Pattern: w.random.Uint32()}
+	if fill.Bytes == 0 {
+		return nil
+	}
+	return n.queue.Run(ctx, fill)
+}
+
+// restrict hands on a weaker session.
+func (w *worker) restrict(ctx context.Context, n *node) error {
+	if len(n.below) >= maxBelow {
+		return nil
+	}
+	s, err := n.session.Restrict(ctx, client.Policy{Facet: client.FacetMemory})
+	if err != nil {
+		if gpuerr.CodeOf(err) == gpuerr.Denied { // it is as deep as it may be
+			return nil
+		}
+		return err
+	}
+	n.below = append(n.below, &node{session: s, parent: n})
+	return nil
+}
+
+// revoke closes a session with all below it.
+func (w *worker) revoke(ctx context.Context, n *node) error {
+	if err := n.session.Close(ctx); err != nil {
+		return err
+	}
+	w.drop(n)
+	return nil
+}
+
+// drop forgets a session and closes what this process has of those below.
+func (w *worker) drop(n *node) {
+	list := &w.trees
+	if n.parent != nil {
+		list = &n.parent.below
+	}
+	for i, other := range *list {
+		if other == n {
+			*list = append((*list)[:i], (*list)[i+1:]...)
+			break
+		}
+	}
+	n.close()
+}
+
+func (n *node) close() {
+	ctx, cancel := context.WithTimeout(context.Background(), opTimeout)
+	defer cancel()
+	for _, c := range n.below {
+		c.close()
+	}
+	_ = n.session.Close(ctx) // it may be gone with the one above, or the driver
+}
+
+// forgetLost drops what went with a driver.
+func (w *worker) forgetLost() {
+	for i := 0; i < len(w.trees); {
+		if n := w.trees[i]; n.session.Err() != nil {
+			w.drop(n)
+			continue
+		}
+		i++
+	}
+}
+
+func (w *worker) closeAll() {
+	for len(w.trees) > 0 {
+		w.drop(w.trees[0])
+	}
+}
+
+// holds adds up what the worker has, in whole pages as it is charged.
+func (w *worker) holds() Holds {
+	h := Holds{Ops: w.ops}
+	var add func(*node)
+	add = func(n *node) {
+		h.Sessions++
+		if n.queue != nil {
+			h.Queues++
+		}
+		for _, b := range n.buffers {
+			h.Buffers++
+			h.Bytes += (b.Size() + 4095) &^ 4095
+		}
+		for _, c := range n.below {
+			add(c)
+		}
+	}
+	for _, n := range w.trees {
+		add(n)
+	}
+	return h
+}

@@ -1,0 +1,277 @@
+package figures
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"capgpu/bench/dataplane/churn"
+	"capgpu/bench/dataplane/peers"
+	"capgpu/bench/dataplane/service"
+)
+
+// accounting is what account has found.
+type accounting struct {
+	ops, kills, looks int
+	// The largest differences that did not go away by themselves.
+	bytes, descriptors float64
+}
+
+const workers = 4
+
+// book is a service under churn.
+type book struct {
+	e        *Env
+	svc      *service.Service
+	workers  [workers]*churn.Process
+	baseline int // descriptors of a driver without sessions
+	done     [workers]int
+	accounting
+}
+
+// account has workers do random operations, kills a worker or the driver now and then,
+// and after each looks whether ledger, kernel and workers agree. It has a service of its
+// own, so that nobody else is on it.
+func account(ctx context.Context, e *Env) (a accounting, err error) {
+	svc, err := service.Start(e.Bin, peers.ServerCPU)
+	if err != nil {
+		return a, err
+	}
+	defer func() { err = errors.Join(err, svc.Close()) }()
+	b := &book{e: e, svc: svc}
+	defer b.killAll()
+	if err := b.open(ctx); err != nil {
+		return a, err
+	}
+	end := time.Now().Add(e.Longest * 6 / 10)
+	rounds := max(e.Kills, 1)
+	for n := range rounds {
+		if err := b.round(ctx, e.Ops/rounds/workers, n); err != nil {
+			return b.accounting, fmt.Errorf("after %d operations and %d kills: %w; the service said:\n%s", b.ops, b.kills, err, svc.Log())
+		}
+		if time.Now().After(end) {
+			e.Say("P12: the time is up after %d operations and %d kills", b.ops, b.kills)
+			break
+		}
+	}
+	return b.accounting, b.finish(ctx)
+}
+
+func (b *book) open(ctx context.Context) (err error) {
+	driver, err := b.kernel()
+	if err != nil {
+		return err
+	}
+	b.baseline = driver.Descriptors
+	for i := range b.workers {
+		if b.workers[i], err = churn.Start(b.svc.Socket, seed()); err != nil {
+			return err
+		}
+	}
+	return b.look(ctx, churn.Holds{})
+}
+
+// round lets all workers work, looks, and kills somebody while the others go on.
+func (b *book) round(ctx context.Context, n, number int) error {
+	if err := b.begin(n); err != nil {
+		return err
+	}
+	held, err := b.await(-1)
+	if err != nil {
+		return err
+	}
+	if err := b.look(ctx, held); err != nil || b.e.Kills == 0 {
+		return err
+	}
+	if err := b.begin(killOps); err != nil {
+		return err
+	}
+	time.Sleep(time.Duration(seed() % uint64(5*time.Millisecond)))
+	victim := -1
+	if b.kills++; number%2 == 0 {
+		pid, err := b.svc.DriverPID()
+		if err != nil {
+			return err
+		}
+		if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+			return err
+		}
+	} else {
+		victim = number / 2 % workers
+		b.workers[victim].Kill()
+	}
+	if held, err = b.await(victim); err != nil {
+		return err
+	}
+	if victim >= 0 {
+		b.done[victim] = 0
+		if b.workers[victim], err = churn.Start(b.svc.Socket, seed()); err != nil {
+			return err
+		}
+	} else if err := b.svc.AwaitReady(startTimeout); err != nil {
+		return err
+	}
+	return b.look(ctx, held)
+}
+
+const (
+	startTimeout = 20 * time.Second
+	// killOps are under way when somebody is killed.
+	killOps = 200
+)
+
+func (b *book) begin(n int) error {
+	for _, w := range b.workers {
+		if err := w.Begin(n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// await adds up what all workers but one hold.
+func (b *book) await(but int) (sum churn.Holds, err error) {
+	for i, w := range b.workers {
+		if i == but {
+			continue
+		}
+		h, err := w.Await()
+		if err != nil {
+			return sum, err
+		}
+		b.ops += h.Ops - b.done[i]
+		b.done[i] = h.Ops
+		sum.Bytes, sum.Buffers, sum.Queues, sum.Sessions = sum.Bytes+h.Bytes, sum.Buffers+h.Buffers, sum.Queues+h.Queues, sum.Sessions+h.Sessions
+	}
+	return sum, nil
+}
+
+// settle is how long the service may take to notice that a process is gone.
+const settle = 3 * time.Second
+
+// look compares. Right after a kill the service may still be at work, so only what stays
+// different counts.
+func (b *book) look(ctx context.Context, held churn.Holds) error {
+	b.looks++
+	var bytes, descriptors float64
+	for end := time.Now().Add(settle); ; time.Sleep(2 * time.Millisecond) {
+		var why string
+		var err error
+		if bytes, descriptors, why, err = b.differences(ctx, held); err == nil && bytes == 0 && descriptors == 0 {
+			return nil
+		}
+		if time.Now().After(end) {
+			if err != nil {
+				return err
+			}
+			b.e.Say("P12: %s", why)
+			break
+		}
+	}
+	b.bytes, b.descriptors = max(b.bytes, bytes), max(b.descriptors, descriptors)
+	return nil
+}
+
+const (
+	dmaName = "capgpu-dma"
+	// What sessions and queues have of the driver's descriptors: docs/wire.md.
+	sessionDescriptors, queueDescriptors = 1, 2
+)
+
+// differences between what the clients hold, the ledger, and the kernel's view of the
+// driver and of the manager.
+func (b *book) differences(ctx context.Context, held churn.Holds) (bytes, descriptors float64, why string, err error) {
+	ledger, err := b.ledger(ctx)
+	if err != nil {
+		return 0, 0, "", err
+	}
+	driver, err := b.kernel()
+	if err != nil {
+		return 0, 0, "", err
+	}
+	manager, err := service.HoldingsOf(b.svc.ManagerPID())
+	if err != nil {
+		return 0, 0, "", err
+	}
+	pieces, allocated := dma(driver)
+	_, managed := dma(manager)
+	for _, other := range []float64{allocated, managed, float64(held.Bytes)} {
+		bytes = max(bytes, math.Abs(ledger-other))
+	}
+	expected := b.baseline + sessionDescriptors*held.Sessions + queueDescriptors*held.Queues + pieces
+	descriptors = math.Abs(float64(driver.Descriptors - expected))
+	why = fmt.Sprintf("ledger %.0f B, pages of the driver %.0f B, of the manager %.0f B, clients %d B; descriptors %d, expected %d (%d sessions, %d queues, %d pieces of memory)",
+		ledger, allocated, managed, held.Bytes, driver.Descriptors, expected, held.Sessions, held.Queues, pieces)
+	return bytes, descriptors, why, nil
+}
+
+// dma counts the pieces of DMA memory, and the bytes of them that have pages.
+func dma(h service.Holdings) (pieces int, allocated float64) {
+	for _, m := range h.Memories {
+		if strings.HasPrefix(m.Name, dmaName) {
+			pieces++
+			allocated += float64(m.Allocated)
+		}
+	}
+	return pieces, allocated
+}
+
+func (b *book) kernel() (service.Holdings, error) {
+	pid, err := b.svc.DriverPID()
+	if err != nil {
+		return service.Holdings{}, err
+	}
+	return service.HoldingsOf(pid)
+}
+
+// ledger is the device memory that all tenants are charged.
+func (b *book) ledger(ctx context.Context) (bytes float64, err error) {
+	text, err := b.svc.Status(ctx)
+	if err != nil {
+		return 0, err
+	}
+	var status struct {
+		Tenants []struct {
+			Budget []struct {
+				Class          string
+				Reserved, Used uint64
+			}
+		}
+	}
+	if err := json.Unmarshal(text, &status); err != nil {
+		return 0, err
+	}
+	for _, t := range status.Tenants {
+		for _, entry := range t.Budget {
+			if entry.Class == "deviceMemory" {
+				bytes += float64(entry.Reserved + entry.Used)
+			}
+		}
+	}
+	return bytes, nil
+}
+
+// finish has everybody close everything: then there must be nothing.
+func (b *book) finish(ctx context.Context) error {
+	for i, w := range b.workers {
+		if _, err := w.End(); err != nil {
+			return err
+		}
+		b.workers[i] = nil
+	}
+	return b.look(ctx, churn.Holds{})
+}
+
+func (b *book) killAll() {
+	for _, w := range b.workers {
+		if w != nil {
+			w.Kill()
+		}
+	}
+}

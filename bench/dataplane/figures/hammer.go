@@ -1,0 +1,192 @@
+package figures
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"capgpu/bench/dataplane/service"
+	"capgpu/control"
+	"capgpu/gpuerr"
+	"capgpu/outcome"
+	"capgpu/ring"
+)
+
+// hammer is a client that speaks the wires itself, so that it can go on with a session
+// that is closed: it holds the ring and the memory, and refuses itself nothing.
+type hammer struct {
+	caller   *control.Caller
+	ring     *ring.Client
+	program  uint64
+	bindings [kernelBuffers]ring.Binding
+	result   []byte // the memory that the launches write
+	closed   atomic.Bool
+
+	tried    int // uses after the answer to Close
+	accepted int // of those
+}
+
+// newHammer opens a session, as docs/wire.md says, with what a launch takes.
+func newHammer(ctx context.Context, s *service.Service) (_ *hammer, err error) {
+	h := &hammer{}
+	defer func() {
+		if err != nil {
+			_ = h.release()
+		}
+	}()
+	if h.caller, err = openRaw(ctx, s.Socket); err != nil {
+		return nil, err
+	}
+	for i := range h.bindings {
+		m, err := h.createBuffer(ctx)
+		if err != nil {
+			return nil, err
+		}
+		r, err := control.ParseCreateBufferReply(m.Body)
+		if err == nil && i == kernelBuffers-1 {
+			h.result, err = unix.Mmap(m.FDs[0], int64(r.MemOff), 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+		}
+		m.CloseFDs()
+		if err != nil {
+			return nil, err
+		}
+		h.bindings[i] = ring.Binding{Buffer: r.Handle, Len: kernelBytes}
+	}
+	m, err := h.caller.Call(ctx, control.TypeOpenProgram, control.OpenProgramRequest{Name: kernel}.AppendTo(nil), nil)
+	if err != nil {
+		return nil, err
+	}
+	program, err := control.ParseProgramReply(m.Body)
+	if err != nil {
+		return nil, err
+	}
+	h.program = program.Handle
+	m, err = h.caller.Call(ctx, control.TypeCreateQueue, control.CreateQueueRequest{Entries: batch, ArgBytes: argBytes(batch)}.AppendTo(nil), nil)
+	if err != nil {
+		return nil, err
+	}
+	h.ring, err = ring.Attach(m.FDs[0], m.FDs[1], m.FDs[2])
+	return h, err
+}
+
+// openRaw asks the broker for a session.
+func openRaw(ctx context.Context, socket string) (*control.Caller, error) {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Connect(fd, &unix.SockaddrUnix{Name: socket}); err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	broker, err := newCaller(fd)
+	if err != nil {
+		return nil, err
+	}
+	defer broker.Close()
+	if _, err := broker.Call(ctx, control.TypeHello, control.HelloRequest{Version: control.HelloVersion}.AppendTo(nil), nil); err != nil {
+		return nil, err
+	}
+	m, err := broker.Call(ctx, control.TypeOpenDevice, control.OpenDeviceRequest{}.AppendTo(nil), nil)
+	if err != nil {
+		return nil, err
+	}
+	return newCaller(m.FDs[0])
+}
+
+func newCaller(fd int) (*control.Caller, error) {
+	conn, err := control.NewConn(fd, control.ConnOptions{Descriptors: true})
+	if err != nil {
+		return nil, err
+	}
+	return control.NewCaller(conn), nil
+}
+
+// createBuffer makes a page. The caller closes the descriptors.
+func (h *hammer) createBuffer(ctx context.Context) (*control.Message, error) {
+	return h.caller.Call(ctx, control.TypeCreateBuffer, control.CreateBufferRequest{Bytes: 4096}.AppendTo(nil), nil)
+}
+
+// goesOn is how long the hammer goes on after the answer to Close.
+const goesOn = 500 * time.Microsecond
+
+// sentinel is what no launch writes.
+const sentinel = 0xa5
+
+// run launches, as fast as it can, until some time after the session was closed.
+func (h *hammer) run() error {
+	entry := ring.LaunchEntry(0, h.program, ring.Dim3{X: 1, Y: 1, Z: 1}, ring.Dim3{}, 0, 0)
+	var done [64]ring.Completion
+	var end time.Time
+	firstLate, completed := uint64(0), uint64(0)
+	for ticket := uint64(1); end.IsZero() || time.Now().Before(end); {
+		closed := h.closed.Load()
+		if closed && end.IsZero() {
+			end, firstLate = time.Now().Add(goesOn), ticket
+			for i := range h.result[:kernelBytes] {
+				h.result[i] = sentinel
+			}
+		}
+		// Half of the ring stays free, to be used after the close.
+		if closed || ticket-1-completed < batch/2 {
+			entry.UserData = ticket
+			switch err := h.ring.Push(&entry, h.bindings[:], nil); {
+			case err == nil:
+				ticket++
+				if closed {
+					h.tried++
+				}
+			case !errors.Is(err, gpuerr.QueueFull):
+				return err
+			}
+		}
+		if err := h.ring.Flush(); err != nil {
+			return err
+		}
+		n, _ := h.ring.Poll(done[:]) // a ring that was closed says so, which is right
+		completed += uint64(n)
+		for i := range done[:n] {
+			if c := &done[i]; firstLate > 0 && c.UserData >= firstLate && c.Outcome.Kind == outcome.OK {
+				h.accepted++
+			}
+		}
+	}
+	for _, b := range h.result[:kernelBytes] {
+		if b != sentinel {
+			h.accepted++ // a launch wrote, whatever was said of it
+			break
+		}
+	}
+	return nil
+}
+
+// closeSession returns when the service has answered, after one more call that must fail.
+func (h *hammer) closeSession(ctx context.Context) error {
+	_, err := h.caller.Call(ctx, control.TypeClose, nil, nil)
+	h.closed.Store(true)
+	if err != nil {
+		return err
+	}
+	if m, late := h.createBuffer(ctx); late == nil {
+		m.CloseFDs()
+		return errors.New("a session that was closed has made a buffer")
+	}
+	return nil
+}
+
+func (h *hammer) release() error {
+	var errs []error
+	if h.ring != nil {
+		errs = append(errs, h.ring.Close())
+	}
+	if h.result != nil {
+		errs = append(errs, unix.Munmap(h.result))
+	}
+	if h.caller != nil {
+		_ = h.caller.Close() // the service has closed it already
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,83 @@
+package figures
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+
+	"capgpu/bench/dataplane/paired"
+	"capgpu/bench/dataplane/report"
+)
+
+// exactness is P12.
+func exactness(ctx context.Context, e *Env) ([]report.Row, error) {
+	a, err := account(ctx, e)
+	if err != nil {
+		return nil, err
+	}
+	e.Say("P12: throughput of %d sessions", e.Sessions)
+	r, err := crowd(ctx, e)
+	if err != nil {
+		return nil, err
+	}
+	after := fmt.Sprintf("after %d operations, %d kill -9 (%d looks)", a.ops, a.kills, a.looks)
+	return []report.Row{
+		report.Value("P12", "ledger against the kernel, bytes "+after, report.Number(a.bytes), "", a.bytes, "B", report.AtMost(0, 0)),
+		report.Value("P12", "descriptors of the driver against what its clients hold", report.Number(a.descriptors), "", a.descriptors, "fds", report.AtMost(0, 0)),
+		report.Ratio("P12", fmt.Sprintf("launches per second of %d sessions / of 1", e.Sessions), r.Inverse(), report.AtLeast(0.6, 0.9)),
+	}, nil
+}
+
+// crowdBatch is what each of many sessions launches in its turn: a turn of all is some
+// milliseconds.
+const crowdBatch = 16
+
+// crowd compares the time of a launch by many sessions in turn with that by one, which
+// keeps two batches in flight.
+func crowd(ctx context.Context, e *Env) (r paired.Result, err error) {
+	one, err := openLauncher(ctx, e.Service, 2*batch)
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, one.close()) }()
+	all, closeAll, err := openMany(ctx, e, e.Sessions, smallQueue)
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, closeAll()) }()
+	many := paired.Batches(len(all)*crowdBatch, func() error {
+		for _, l := range all {
+			if err := l.push(crowdBatch); err != nil {
+				return err
+			}
+		}
+		for _, l := range all {
+			if err := l.collect(crowdBatch); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	rounds := max(len(all)*crowdBatch/batch, 1)
+	single := paired.Batches(rounds*batch, func() error {
+		if err := one.push(batch); err != nil {
+			return err
+		}
+		for i := range rounds {
+			if i < rounds-1 {
+				if err := one.push(batch); err != nil {
+					return err
+				}
+			}
+			if err := one.collect(batch); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return paired.Compare(e.pairs(0.2), many, single)
+}
+
+// seed of the workers: each run is another one.
+func seed() uint64 { return rand.Uint64() }

@@ -1,0 +1,174 @@
+package figures
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"capgpu/bench/dataplane/paired"
+	"capgpu/bench/dataplane/report"
+	"capgpu/bench/dataplane/service"
+)
+
+// wakes is P3.
+func wakes(ctx context.Context, e *Env) ([]report.Row, error) {
+	l, err := openLauncher(ctx, e.Service, 256)
+	if err != nil {
+		return nil, err
+	}
+	r, err := wakeLatency(e, l)
+	if err == nil {
+		err = l.close()
+	}
+	if err != nil {
+		return nil, err
+	}
+	e.Say("P3: an idle driver with %d sessions", e.Sessions)
+	busy, err := idleCPU(ctx, e)
+	if err != nil {
+		return nil, err
+	}
+	e.Say("P3: %d doorbells of random phase", e.Doorbells)
+	rung, lost, err := lostWakes(ctx, e)
+	if err != nil {
+		return nil, err
+	}
+	return []report.Row{
+		report.Ratio("P3", "launch round trip after 1 ms idle / raw futex round trip", r, report.AtMost(1.25, 1.05)),
+		report.Value("P3", fmt.Sprintf("CPU of an idle driver with %d sessions, over %v", e.Sessions, e.Idle), report.Number(busy)+" %", "", busy, "%", report.AtMost(0.5, 0.1)),
+		report.Value("P3", fmt.Sprintf("lost wakes in %d doorbells of random phase", rung), report.Number(float64(lost)), "", float64(lost), "", report.AtMost(0, 0)),
+	}, nil
+}
+
+// idleTime is after which everybody sleeps.
+const idleTime = time.Millisecond
+
+// pass lets time go by without giving up the CPU, so that what is measured next begins
+// in a running thread on both sides of the comparison.
+func pass(d time.Duration) {
+	for start := time.Now(); time.Since(start) < d; {
+	}
+}
+
+// wakeLatency times round trips that begin when the other side sleeps.
+func wakeLatency(e *Env, l *launcher) (paired.Result, error) {
+	after := func(f func() error) paired.Side {
+		return paired.Timed(func() (time.Duration, error) {
+			pass(idleTime)
+			start := time.Now()
+			err := f()
+			return time.Since(start), err
+		})
+	}
+	peer := func(slice time.Duration, add func(float64)) error {
+		return e.Raw.Futex(func(round func() error) error { return after(round)(slice, add) })
+	}
+	return paired.Compare(e.pairs(0.2), after(l.roundTrip), peer)
+}
+
+// openMany opens that many sessions with a queue each, of which each has launched once.
+func openMany(ctx context.Context, e *Env, n int, entries uint32) (all []*launcher, closeAll func() error, err error) {
+	closeAll = func() error {
+		var first error
+		for _, l := range all {
+			if err := l.close(); err != nil && first == nil {
+				first = err
+			}
+		}
+		return first
+	}
+	for range n {
+		l, err := openLauncher(ctx, e.Service, entries)
+		if err == nil {
+			all = append(all, l)
+			err = l.roundTrip()
+		}
+		if err != nil {
+			return nil, nil, errors.Join(fmt.Errorf("session %d of %d: %w", len(all), n, err), closeAll())
+		}
+	}
+	return all, closeAll, nil
+}
+
+const smallQueue = 64
+
+// idleCPU is the percentage of a CPU that the driver uses while nobody wants anything.
+func idleCPU(ctx context.Context, e *Env) (percent float64, err error) {
+	_, closeAll, err := openMany(ctx, e, e.Sessions, smallQueue)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, closeAll()) }()
+	pid, err := e.Service.DriverPID()
+	if err != nil {
+		return 0, err
+	}
+	time.Sleep(e.Settle)
+	before, err := service.CPUTime(pid)
+	if err != nil {
+		return 0, err
+	}
+	start := time.Now()
+	time.Sleep(e.Idle)
+	watched := time.Since(start)
+	after, err := service.CPUTime(pid)
+	return 100 * float64(after-before) / float64(watched), err
+}
+
+const (
+	// doorbellChunk is how many doorbells have one deadline.
+	doorbellChunk = 4096
+	// lostAfter is when a chunk that does not end has lost a wake: a thousand times what
+	// it takes.
+	lostAfter = 20 * time.Second
+	// longestPhase is around how long the driver looks before it sleeps.
+	longestPhase = 15 // log2 of nanoseconds: 33 µs
+)
+
+// lostWakes rings at all moments of the driver's way into sleep. A launch that nobody
+// wakes up for would wait for ever.
+func lostWakes(ctx context.Context, e *Env) (rung, lost int, err error) {
+	l, err := openLauncher(ctx, e.Service, 256)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer func() { err = errors.Join(err, l.close()) }()
+	end := time.Now().Add(e.Longest * 4 / 10)
+	for rung < e.Doorbells && time.Now().Before(end) {
+		limited, cancel := context.WithTimeout(ctx, lostAfter)
+		l.ctx = limited
+		n, err := ringAtRandom(l, min(doorbellChunk, e.Doorbells-rung))
+		cancel()
+		l.ctx = ctx
+		rung += n
+		if err == nil {
+			continue
+		}
+		if !errors.Is(err, context.DeadlineExceeded) {
+			return rung, lost, err
+		}
+		lost++
+		e.Say("P3: doorbell %d woke nobody", rung)
+		if err := l.push(1); err != nil { // another doorbell
+			return rung, lost, err
+		}
+		if err := l.collect(2); err != nil {
+			return rung, lost, err
+		}
+	}
+	return rung, lost, nil
+}
+
+func ringAtRandom(l *launcher, n int) (rung int, err error) {
+	for ; rung < n; rung++ {
+		if err := l.roundTrip(); err != nil {
+			return rung, err
+		}
+		if phase := rand.IntN(2 * longestPhase); phase < longestPhase { // else at once
+			pass(time.Duration(1<<phase + rand.IntN(1<<phase)))
+		}
+	}
+	return rung, nil
+}

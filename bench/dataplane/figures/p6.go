@@ -1,0 +1,106 @@
+package figures
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"capgpu/bench/dataplane/paired"
+	"capgpu/bench/dataplane/peers"
+	"capgpu/bench/dataplane/report"
+	"capgpu/bench/dataplane/service"
+	"capgpu/client"
+)
+
+// bufferLife is P6.
+func bufferLife(ctx context.Context, e *Env) (rows []report.Row, err error) {
+	l, err := openLauncher(ctx, e.Service, 16)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, l.close()) }()
+	for _, mebibytes := range []int{16, 64} {
+		bytes := mebibytes << 20
+		ours := func() error { return life(ctx, l.session, bytes) }
+		raw := func() error { return peers.MemfdLife(bytes) }
+		r, err := paired.Compare(e.pairs(0.4), paired.Batches(1, ours), paired.Batches(1, raw))
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, report.Ratio("P6", fmt.Sprintf("buffer of %d MiB: create, map, touch, free / by a raw memfd of 4 KiB pages", mebibytes), r, report.AtMost(1.2, 0.1)))
+	}
+	copied, err := copiedBytes(ctx, e, l)
+	if err != nil {
+		return nil, err
+	}
+	return append(rows, report.Value("P6", "bytes that the service copies (client's writes seen by a kernel, its results seen by the client)", report.Number(copied), "", copied, "B", report.AtMost(0, 0))), nil
+}
+
+// life is a buffer's, as a client sees it.
+func life(ctx context.Context, s *client.Session, bytes int) error {
+	b, err := s.CreateBuffer(ctx, uint64(bytes), client.Storage)
+	if err != nil {
+		return err
+	}
+	mem, err := b.Map()
+	if err != nil {
+		return errors.Join(err, b.Close(ctx))
+	}
+	peers.Touch(mem)
+	return errors.Join(b.Unmap(), b.Close(ctx))
+}
+
+const aliasBytes = 2 << 20
+
+// copiedBytes is how much of three buffers is not the very pages that the driver has
+// mapped. That they are is shown by the kernel's numbers of the files, and by use: what
+// is stored through the client's mapping is what a launch adds up, twice, and its sums
+// are there to be loaded, with no call between but the launch.
+func copiedBytes(ctx context.Context, e *Env, l *launcher) (copied float64, err error) {
+	pid, err := e.Service.DriverPID()
+	if err != nil {
+		return 0, err
+	}
+	var values [kernelBuffers][]float32
+	launch := client.Launch{Program: l.launch.Program}
+	for i := range values {
+		b, err := l.session.CreateBuffer(ctx, aliasBytes, client.Storage)
+		if err != nil {
+			return 0, err
+		}
+		defer b.Close(ctx)
+		if values[i], err = client.MapAs[float32](b); err != nil {
+			return 0, err
+		}
+		defer b.Unmap()
+		launch.Bindings = append(launch.Bindings, client.Binding{Buffer: b})
+		fd, _, bytes := b.Memory()
+		var st unix.Stat_t
+		if err := unix.Fstat(fd, &st); err != nil {
+			return 0, err
+		}
+		driver, err := service.HoldingsOf(pid)
+		if err != nil {
+			return 0, err
+		}
+		if !driver.Mapped[st.Ino] {
+			copied += float64(bytes)
+		}
+	}
+	for round := range 2 {
+		for i := range values[0] {
+			values[0][i], values[1][i] = float32(i), float32(round+1)
+		}
+		if err := l.queue.Run(ctx, &launch); err != nil {
+			return 0, err
+		}
+		for i, sum := range values[2] {
+			if want := float32(i) + float32(round+1); sum != want {
+				return 0, fmt.Errorf("round %d: element %d is %v and must be %v: the memory is not shared", round, i, sum, want)
+			}
+		}
+	}
+	return copied, nil
+}

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"capgpu/bench/dataplane/churn"
+	"capgpu/bench/dataplane/figures"
+	"capgpu/bench/dataplane/peers"
+	"capgpu/bench/dataplane/report"
+)
+
+// The peers and the workers are this test binary.
+func TestMain(m *testing.M) {
+	peers.RunIfPeer()
+	churn.RunIfWorker()
+	os.Exit(m.Run())
+}
+
+// TestFigures runs everything with as little as there can be, so that it goes on
+// working. What the times are here means nothing.
+func TestFigures(t *testing.T) {
+	bin := t.TempDir()
+	build, err := exec.Command("../../tools/build.sh", bin, "device-manager", "gpu-mock", "gpu-gate").CombinedOutput()
+	require.NoError(t, err, "%s", build)
+	t.Run("all", func(t *testing.T) { everyFigure(t, bin) })
+	t.Run("one", func(t *testing.T) { oneFigure(t, bin) })
+}
+
+func everyFigure(t *testing.T, bin string) {
+	docs := t.TempDir()
+	page, err := os.ReadFile("../../docs/performance.md")
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(docs, "performance.md"), page, 0o644))
+	var out, said bytes.Buffer
+	status := runCommand([]string{
+		"-bin", bin, "-json", "-docs", docs, "-out", filepath.Join(docs, "deep", "bench.json"),
+		"-pairs", "2", "-slice", "1ms", "-seconds", "5", "-sessions", "8", "-settle", "0s", "-idle", "50ms", "-doorbells", "500",
+		"-buffers", "300", "-closes", "3", "-ops", "400", "-kills", "2", "-rounds", "100",
+	}, &out, &said)
+	require.Zero(t, status, said.String())
+	var r report.Report
+	require.NoError(t, json.Unmarshal(out.Bytes(), &r))
+	seen := map[string]bool{}
+	for _, row := range r.Rows {
+		seen[row.ID] = true
+		if row.Target && row.Must == 0 { // what is counted is right at any size
+			require.False(t, row.Missed, "%+v\n%s", row, said.String())
+		}
+	}
+	require.Len(t, seen, len(figures.All))
+	require.Len(t, r.Curves, 6)
+	stored, err := os.ReadFile(filepath.Join(docs, "deep", "bench.json"))
+	require.NoError(t, err)
+	require.Equal(t, out.String(), string(stored))
+	svg, err := os.ReadFile(filepath.Join(docs, "performance.svg"))
+	require.NoError(t, err)
+	require.Contains(t, string(svg), "raw futex")
+	text, err := os.ReadFile(filepath.Join(docs, "performance.md"))
+	require.NoError(t, err)
+	require.Contains(t, string(text), r.Rows[0].Metric)
+}
+
+// oneFigure: the ratio is the last number of the last line.
+func oneFigure(t *testing.T, bin string) {
+	var out, said bytes.Buffer
+	require.Zero(t, runCommand([]string{"-bin", bin, "-pairs", "2", "-slice", "1ms", "P2"}, &out, &said), said.String())
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	require.Regexp(t, `^P2 .*: [0-9.]+$`, lines[len(lines)-1])
+	require.Contains(t, out.String(), "raw spin round trip beside P2")
+}
+
+func TestCommandLine(t *testing.T) {
+	var out, said bytes.Buffer
+	require.Zero(t, runCommand([]string{"-help"}, &out, &said))
+	for _, f := range figures.All {
+		require.Contains(t, said.String(), f.ID+" ")
+	}
+	for _, wrong := range [][]string{{"P99"}, {"-pairs", "0"}, {"-seconds", "0"}, {"-nonsense"}} {
+		require.Equal(t, 2, runCommand(wrong, &out, &said), "%v", wrong)
+	}
+	said.Reset()
+	require.Equal(t, 1, runCommand([]string{"-bin", t.TempDir(), "P2"}, &out, &said))
+	require.Contains(t, said.String(), "make build")
+}

@@ -1,0 +1,129 @@
+package report
+
+import (
+	"bytes"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"io"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"capgpu/bench/dataplane/paired"
+)
+
+func example() *Report {
+	return &Report{
+		When: time.Date(2026, 11, 22, 9, 0, 0, 0, time.UTC), Machine: Machine{CPU: "a kind", CPUs: 2, Kernel: "6.1", Go: "go1.26"},
+		Rows: []Row{
+			Ratio("P1", "launch / spin", paired.Result{Ratio: 2.3456, Low: 2.1, High: 2.9, Ours: 250, Peer: 110, Pairs: 200}, AtMost(2.5, 1.6)),
+			Ratio("P1", "times faster", paired.Result{Ratio: 149, Low: 100, High: 200, Ours: 250, Peer: 57e3, Pairs: 200}, AtLeast(150, 300)),
+			Value("P3", "lost wakes in 10 doorbells", "0", "", 0, "", AtMost(0, 0)),
+			Absolute("P2", "launch", 12),
+		},
+		Spins:  map[string]float64{"P1": 110},
+		Curves: []CurveSummary{Summarize(Curve{Name: "spin", Nanos: []float64{100, 110, 5e6}, Count: 3})},
+	}
+}
+
+func TestTargets(t *testing.T) {
+	r := example()
+	require.False(t, r.Rows[0].Missed)
+	require.True(t, r.Rows[1].Missed)
+	require.False(t, r.Rows[2].Missed)
+	require.False(t, r.Rows[3].Missed, "there is no target")
+	require.True(t, Value("P3", "", "1", "", 1, "", AtMost(0, 0)).Missed)
+	require.True(t, Ratio("P1", "", paired.Result{Ratio: math.NaN()}, AtMost(1, 1)).Missed)
+	require.True(t, Ratio("P1", "", paired.Result{Ratio: math.NaN()}, AtLeast(1, 1)).Missed)
+}
+
+func TestTable(t *testing.T) {
+	var out bytes.Buffer
+	require.NoError(t, example().WriteTable(&out))
+	require.Equal(t, `    metric                      ours     peer    ratio                must    aim
+P1  launch / spin               250 ns   110 ns  2.35 (2.10 to 2.90)  ≤ 2.50  ≤ 1.60
+P1  times faster                250 ns   57 µs   149 (100 to 200)     ≥ 150   ≥ 300   MISSED
+P3  lost wakes in 10 doorbells  0                0                    0       0
+P2  launch                      12.0 ns          12 ns
+`, out.String())
+}
+
+func TestLastLine(t *testing.T) {
+	r := example()
+	require.Equal(t, "P1 launch / spin: 2.35", r.LastLine())
+	require.Empty(t, (&Report{}).LastLine())
+}
+
+func TestJSON(t *testing.T) {
+	r := example()
+	var out bytes.Buffer
+	require.NoError(t, r.WriteJSON(&out))
+	var back Report
+	require.NoError(t, json.Unmarshal(out.Bytes(), &back))
+	require.Equal(t, r, &back)
+	require.Contains(t, out.String(), `"missed": true`)
+}
+
+func TestDocument(t *testing.T) {
+	r := example()
+	text, err := r.InDocument("before\n" + beginMark + "\nold\n" + endMark + "\nafter\n")
+	require.NoError(t, err)
+	require.True(t, strings.HasPrefix(text, "before\n"+beginMark))
+	require.True(t, strings.HasSuffix(text, endMark+"\nafter\n"))
+	require.NotContains(t, text, "old")
+	require.Contains(t, text, "| P1 | launch / spin | 250 ns | 110 ns | 2.35 (2.10 to 2.90) | ≤ 2.50 | ≤ 1.60 |  |")
+	require.Contains(t, text, "| spin | 110 ns | 5 ms | 5 ms |")
+	again, err := r.InDocument(text)
+	require.NoError(t, err)
+	require.Equal(t, text, again)
+	_, err = r.InDocument("no place")
+	require.ErrorContains(t, err, "no place for the table")
+}
+
+func TestNumbers(t *testing.T) {
+	for want, v := range map[string]float64{"0": 0, "12": 12, "0.0043": 0.00432, "0.217": 0.2169, "1.60": 1.6, "22.22": 22.222, "149.6": 149.6, "1235": 1234.9} {
+		require.Equal(t, want, Number(v))
+	}
+	for want, v := range map[string]float64{"12.3 ns": 12.34, "123 ns": 123.4, "12.3 µs": 12345, "1.23 ms": 1234567, "2 s": 2e9, "?": math.NaN()} {
+		require.Equal(t, want, Nanos(v))
+	}
+}
+
+func TestPicture(t *testing.T) {
+	var fast, slow []float64
+	for i := range 10_000 {
+		fast = append(fast, 100+float64(i)/100)
+		slow = append(slow, 40_000+float64(i))
+	}
+	slow[len(slow)-1] = 1e12 // beyond the axis
+	curves := []Curve{{Name: "ours & <theirs>", Nanos: fast}, {Name: "slow", Nanos: slow}, {Name: "as slow", Nanos: slow}, {Name: "once", Nanos: []float64{7}}}
+	var out bytes.Buffer
+	require.NoError(t, WritePicture(&out, "a title", curves))
+	texts := map[string]bool{}
+	lines := 0
+	for d := xml.NewDecoder(&out); ; {
+		token, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		require.NoError(t, err, "it is well-formed")
+		switch token := token.(type) {
+		case xml.StartElement:
+			if token.Name.Local == "polyline" {
+				lines++
+			}
+		case xml.CharData:
+			texts[string(token)] = true
+		}
+	}
+	require.Equal(t, len(curves), lines)
+	for _, want := range []string{"a title", "ours & <theirs>", "slow", "99.99 %", "100 ns", "median 150 ns"} {
+		require.True(t, texts[want], "%q in %v", want, texts)
+	}
+	require.Error(t, WritePicture(&out, "", nil))
+	require.Error(t, WritePicture(&out, "", []Curve{{Name: "empty"}}))
+}

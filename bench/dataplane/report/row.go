@@ -1,0 +1,105 @@
+// Package report shows figures: as a table, as JSON, and as a picture.
+package report
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"capgpu/bench/dataplane/paired"
+)
+
+// Target is what a figure must be, and what it aims at.
+type Target struct {
+	Must, Aim float64
+	Least     bool // the figure must be at least that
+	Set       bool // there is a target
+}
+
+// AtMost is the target of a figure that is better when it is small.
+func AtMost(must, aim float64) Target { return Target{Must: must, Aim: aim, Set: true} }
+
+// AtLeast is the target of a figure that is better when it is large.
+func AtLeast(must, aim float64) Target { return Target{Must: must, Aim: aim, Least: true, Set: true} }
+
+// Row is one figure.
+type Row struct {
+	ID     string `json:"id"`     // of the target, "P1"
+	Metric string `json:"metric"` // ours / peer
+	Ours   string `json:"ours"`   // with its unit
+	Peer   string `json:"peer"`   // with its unit; empty: none
+	// Ratio is the figure itself: what Must and Aim are about.
+	Ratio float64 `json:"ratio"`
+	// Low and High are its 10th and 90th percentile; 0: it was measured once.
+	Low  float64 `json:"low,omitempty"`
+	High float64 `json:"high,omitempty"`
+	// Pairs is how many were compared.
+	Pairs  int     `json:"pairs,omitempty"`
+	Must   float64 `json:"must"`
+	Aim    float64 `json:"aim"`
+	Least  bool    `json:"atLeast,omitempty"`
+	Target bool    `json:"target"` // Must and Aim have a meaning
+	Missed bool    `json:"missed"` // Must
+	Unit   string  `json:"unit,omitempty"`
+}
+
+// Ratio is a figure that comes from a comparison of times.
+func Ratio(id, metric string, r paired.Result, t Target) Row {
+	row := Row{ID: id, Metric: metric, Ours: Nanos(r.Ours), Peer: Nanos(r.Peer), Ratio: r.Ratio, Low: r.Low, High: r.High, Pairs: r.Pairs}
+	return row.against(t)
+}
+
+// Value is a figure that was measured once or counted.
+func Value(id, metric, ours, peer string, value float64, unit string, t Target) Row {
+	return Row{ID: id, Metric: metric, Ours: ours, Peer: peer, Ratio: value, Unit: unit}.against(t)
+}
+
+// Absolute is a figure without a peer.
+func Absolute(id, metric string, nanos float64) Row {
+	return Row{ID: id, Metric: metric, Ours: Nanos(nanos), Ratio: nanos, Unit: "ns"}
+}
+
+func (r Row) against(t Target) Row {
+	r.Must, r.Aim, r.Least, r.Target = t.Must, t.Aim, t.Least, t.Set
+	// What is no number has not been met.
+	met := r.Ratio <= t.Must
+	if t.Least {
+		met = r.Ratio >= t.Must
+	}
+	r.Missed = t.Set && !met
+	return r
+}
+
+// Nanos is a time of three digits or so.
+func Nanos(ns float64) string {
+	switch {
+	case math.IsNaN(ns) || math.IsInf(ns, 0):
+		return "?"
+	case ns < 100:
+		return fmt.Sprintf("%.1f ns", ns)
+	case ns < 1000:
+		return fmt.Sprintf("%.0f ns", ns)
+	case ns < float64(time.Millisecond):
+		return fmt.Sprintf("%.3g µs", ns/1e3)
+	case ns < float64(time.Second):
+		return fmt.Sprintf("%.3g ms", ns/1e6)
+	}
+	return fmt.Sprintf("%.3g s", ns/1e9)
+}
+
+// Number is a figure of three digits or so, without an exponent.
+func Number(v float64) string {
+	switch a := math.Abs(v); {
+	case v == math.Trunc(v) && a < 1e15:
+		return fmt.Sprintf("%.0f", v)
+	case a < 0.01:
+		return fmt.Sprintf("%.4f", v)
+	case a < 1:
+		return fmt.Sprintf("%.3f", v)
+	case a < 100:
+		return fmt.Sprintf("%.2f", v)
+	case a < 1000:
+		return fmt.Sprintf("%.1f", v)
+	}
+	return fmt.Sprintf("%.0f", v)
+}

@@ -1,0 +1,219 @@
+// Package service runs the built commands, as an operator would: device-manager with a
+// policy file, and the gpu-mock that it spawns, in processes of their own with every
+// check, ledger and audit counter on. It also reads what the kernel knows of them.
+package service
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"capgpu/client"
+)
+
+// Tenant is the one tenant of the policy.
+const Tenant = "bench"
+
+// policy is generous: the figures are about what limits cost, not about meeting them.
+const policy = `{
+  "device": {"memory": "8GiB", "iovaEntries": 16384, "respawn": {"budget": 1000, "firstDelay": "1ms", "maxDelay": "10ms"}},
+  "tenants": [{
+    "name": "` + Tenant + `", "allowedUids": "any", "facet": "full", "maxConnections": 256,
+    "limits": {
+      "deviceMemory": "8GiB", "hostMemory": "8GiB", "sessions": 8192, "buffers": 4000000, "fences": 100000,
+      "programs": 100000, "queueSlots": 8000000, "inFlight": 4000000
+    }
+  }]
+}
+`
+
+// Service is a device-manager with its driver.
+type Service struct {
+	Socket  string // of the tenant
+	dir     string
+	manager *exec.Cmd
+	ended   chan struct{}
+	log     *logBuffer
+}
+
+// logBuffer keeps the end of what a command says.
+type logBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer // guarded by mu
+}
+
+const maxLogBytes = 64 << 10
+
+func (l *logBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.buf.Len() > maxLogBytes {
+		l.buf.Reset()
+	}
+	return l.buf.Write(p)
+}
+
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
+// startTimeout is for the manager to be there and its driver to be ready.
+const startTimeout = 20 * time.Second
+
+// Start starts the commands in the folder bin on one CPU, and returns when the device is
+// ready. They are there from their first instruction, so that the Go runtime knows that
+// it has one CPU; a driver that is replaced is there as well.
+func Start(bin string, cpu int) (_ *Service, err error) {
+	if _, err := os.Stat(filepath.Join(bin, "device-manager")); err != nil {
+		return nil, fmt.Errorf("the commands are not built (make build): %w", err)
+	}
+	dir, err := os.MkdirTemp("", "capgpu-bench-")
+	if err != nil {
+		return nil, err
+	}
+	s := &Service{dir: dir, Socket: filepath.Join(dir, "run", Tenant+".sock"), ended: make(chan struct{}), log: &logBuffer{}}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.Close())
+		}
+	}()
+	file := filepath.Join(dir, "policy.json")
+	if err := os.WriteFile(file, []byte(policy), 0o600); err != nil {
+		return nil, err
+	}
+	s.manager = exec.Command(filepath.Join(bin, "device-manager"), "--dev", "--policy", file, "--run-dir", filepath.Join(dir, "run"), "--audit", filepath.Join(dir, "audit.log"))
+	s.manager.Stderr, s.manager.Stdout = s.log, s.log
+	s.manager.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGTERM}
+	if err := onCPU(cpu, s.manager.Start); err != nil {
+		s.manager = nil
+		return nil, err
+	}
+	go func() {
+		defer close(s.ended)
+		_ = s.manager.Wait() // what it said is in the log
+	}()
+	return s, s.AwaitReady(startTimeout)
+}
+
+// AwaitReady waits until the device can be opened.
+func (s *Service) AwaitReady(longest time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.Background(), longest)
+	defer cancel()
+	var last error
+	for ctx.Err() == nil {
+		select {
+		case <-s.ended:
+			return fmt.Errorf("device-manager has ended:\n%s", s.log)
+		default:
+		}
+		if last = s.tryOpen(ctx); last == nil {
+			return nil
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+	return fmt.Errorf("the device does not get ready: %w; device-manager said:\n%s", last, s.log)
+}
+
+func (s *Service) tryOpen(ctx context.Context) error {
+	conn, err := client.Dial(ctx, s.Socket)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	session, err := conn.Open(ctx, 0)
+	if err != nil {
+		return err
+	}
+	return session.Close(ctx)
+}
+
+// Log is what the manager, and through it the driver, has said.
+func (s *Service) Log() string { return s.log.String() }
+
+// ManagerPID is the manager's process.
+func (s *Service) ManagerPID() int { return s.manager.Process.Pid }
+
+// DriverPID finds the driver's process: the manager's child.
+func (s *Service) DriverPID() (int, error) {
+	all, err := os.ReadDir("/proc")
+	if err != nil {
+		return 0, err
+	}
+	for _, e := range all {
+		text, err := os.ReadFile(filepath.Join("/proc", e.Name(), "stat"))
+		if err != nil {
+			continue // not a process, or one that has ended
+		}
+		var pid, parent int
+		var state string
+		open, end := bytes.IndexByte(text, '('), bytes.LastIndexByte(text, ')')
+		if open < 0 || end < open || !strings.HasPrefix(string(text[open+1:end]), "gpu-mock") {
+			continue
+		}
+		if _, err := fmt.Sscan(string(text[:open]), &pid); err != nil {
+			continue
+		}
+		if _, err := fmt.Sscan(string(text[end+1:]), &state, &parent); err == nil && parent == s.ManagerPID() && state != "Z" {
+			return pid, nil
+		}
+	}
+	return 0, fmt.Errorf("device-manager (%d) has no gpu-mock; it said:\n%s", s.ManagerPID(), s.log)
+}
+
+// onCPU calls f on a thread that is on one CPU: so is what f starts.
+func onCPU(cpu int, f func() error) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var before, one unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &before); err != nil {
+		return err
+	}
+	one.Set(cpu)
+	if err := unix.SchedSetaffinity(0, &one); err != nil {
+		return fmt.Errorf("use CPU %d: %w", cpu, err)
+	}
+	err := f()
+	if back := unix.SchedSetaffinity(0, &before); err == nil {
+		err = back
+	}
+	return err
+}
+
+// Status is the driver's account, as JSON.
+func (s *Service) Status(ctx context.Context) (json.RawMessage, error) {
+	conn, err := client.Dial(ctx, s.Socket)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	return conn.Status(ctx, 0)
+}
+
+const stopTimeout = 10 * time.Second
+
+// Close stops the manager in order, and removes its files.
+func (s *Service) Close() error {
+	if s.manager != nil {
+		_ = s.manager.Process.Signal(unix.SIGTERM) // it may have ended
+		select {
+		case <-s.ended:
+		case <-time.After(stopTimeout):
+			_ = s.manager.Process.Kill()
+			<-s.ended
+		}
+	}
+	return os.RemoveAll(s.dir)
+}
