@@ -325,7 +325,9 @@ func TestManagerKilled(t *testing.T) {
 	require.NoError(t, cmd.Process.Kill())
 	cmd.Wait()
 	<-s.Done()
-	require.ErrorIs(t, s.Err(), gpuerr.Disconnected)
+	if !errors.Is(s.Err(), gpuerr.DeviceLost) { // what a driver can still say that sees its link go before it dies of that
+		require.ErrorIs(t, s.Err(), gpuerr.Disconnected)
+	}
 	require.Eventually(t, func() bool { return !alive(driver) }, patience, time.Millisecond, "the driver outlived its manager")
 
 	// Its sockets are still there; nobody listens.
