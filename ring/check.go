@@ -30,13 +30,7 @@ func Check(e *Entry, argBytes uint32) error {
 	case OpLaunch:
 		return checkLaunch(e, argBytes)
 	case OpReplay:
-		if e.Object == 0 {
-			return errObject
-		}
-		if e.A|e.B|e.C != 0 {
-			return errZero
-		}
-		return checkArgs(e, argBytes)
+		return checkReplay(e, argBytes)
 	}
 	if e.Object == 0 {
 		return errObject

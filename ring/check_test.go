@@ -70,7 +70,9 @@ func modelAllows(b *[EntryBytes]byte, argBytes uint32) bool {
 	case 4, 5:
 		return object && countIsZero && deadlineIsZero && zero(32, 24)
 	case 6:
-		return object && zero(24, 24) && argsInArena
+		count := field(2, 2)
+		return object && zero(24, 24) && argsInArena &&
+			count.Cmp(big.NewInt(4096)) <= 0 && argLen.Cmp(product(big.NewInt(32), count)) == 0
 	}
 	return false
 }
@@ -123,7 +125,12 @@ func arbitrary(r *rand.Rand) (b [EntryBytes]byte) {
 	case 6:
 		e = WaitEntry(pick(), pick(), pick())
 	case 7:
-		e = Entry{Op: OpReplay, Object: pick(), Count: uint16(pick()), D: uint64(r.IntN(20)*4) | uint64(r.IntN(300))<<32}
+		e = ReplayEntry(pick(), pick(), small())
+		e.Count = uint16(r.IntN(8))
+		e.D = uint64(r.IntN(20)*4) | uint64(e.Count)*PatchBytes<<32
+		if r.IntN(4) == 0 {
+			e.Count, e.D = uint16(pick()), pick()
+		}
 	}
 	e.Encode(&b)
 	switch r.IntN(6) { // spoil some

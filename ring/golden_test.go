@@ -26,6 +26,7 @@ var goldenEntries = []struct {
 	{"fill", FillEntry(2, 3, 4, 8, 0xdeadbeef, 9)},
 	{"signal", SignalEntry(2, 3, 4)},
 	{"wait", WaitEntry(2, 3, 4)},
+	{"replay", ReplayEntry(2, 3, 4)},
 	{"every field", Entry{Op: OpReplay, Flags: 0xf1, Count: 0xc0c1, DeadlineMicros: 0xd0d1d2d3, UserData: 1, Object: 2, A: 3, B: 4, C: 5, D: 6, Zero: 7}},
 }
 
