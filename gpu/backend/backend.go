@@ -28,6 +28,7 @@ const (
 	OpLaunch Op = iota + 1
 	OpCopy      // Spans[0] = destination, Spans[1] = source, equal lengths
 	OpFill      // Spans[0], Pattern; offset and length multiples of 4
+	OpList      // List; only where Info.Lists
 )
 
 // Span is a bounded piece of device-visible memory.
@@ -69,6 +70,9 @@ type Job struct {
 	// shared memory or a divergent barrier traps as well. A backend that cannot fails
 	// it as a device error.
 	Check bool
+	// List is what an OpList runs (list.go). Ready is of its entries only.
+	List  []Job
+	Ready Ready
 }
 
 // Completion is what the device says about a job.
@@ -76,6 +80,7 @@ type Completion struct {
 	ID         JobID
 	Outcome    outcome.Outcome // OK, Failed (trap, launchLimit, deviceError), Cancelled (after Cancel, or a trap in its Context), DeviceLost
 	DeviceTime time.Duration   // measured
+	Begun      uint32          // of an OpList: how many of its entries were begun
 }
 
 // Sink receives completions. Complete may be called from any goroutine, must not
@@ -138,6 +143,8 @@ type Info struct {
 	Name        string // "mock", "edu"
 	MemoryBytes uint64
 	Limits      Limits
+	// Lists says that the device runs OpList.
+	Lists bool
 	// LoadsPrograms says that there is a verifier behind Load. Without it Load is
 	// never called.
 	LoadsPrograms bool

@@ -1,0 +1,35 @@
+package backend
+
+// A list is one job (OpList) that stands for many: the device runs the entries of
+// Job.List in order, each as if it had been submitted by itself, and begins none
+// after one that was not ok. The job ends as the last one that it began.
+//
+// The entries are launches, copies and fills, never lists. Their Context and Check
+// are those of the job; their ids are 0. Spans, Inline and Program of the job itself
+// are empty: it reaches what its entries do.
+//
+// One entry may be part of several jobs that are outstanding, so a backend does not
+// write to it. Cancel stops a list between two entries at the latest, and within one
+// as it does a job. Completion.Begun says how many entries were begun.
+//
+// Where the backend is a Burster, an entry may come with what Prepare said of it
+// (Job.Ready): then the job is as it was when it was prepared.
+
+// MaxListEntries bounds Job.List.
+const MaxListEntries = 1024
+
+// EachSpan calls f for everything that a job reaches, until that returns false.
+func (j *Job) EachSpan(f func(Span) bool) {
+	for i := range j.Spans {
+		if !f(j.Spans[i]) {
+			return
+		}
+	}
+	for i := range j.List {
+		for _, span := range j.List[i].Spans {
+			if !f(span) {
+				return
+			}
+		}
+	}
+}
