@@ -28,6 +28,7 @@ type Server struct {
 	done       *shm.Sender   // wakes the client
 	clientDone *shm.Receiver // its other end, the client's
 
+	ending    atomic.Bool   // Close waits for a spinning SpinTake
 	gone      atomic.Bool   // an access of the mapping faulted: see guard
 	published atomic.Uint64 // completions the client may have seen; stored before cqTail
 
@@ -177,16 +178,26 @@ func (s *Server) lookLocked() (want uint32, err error) {
 		}
 	}
 	if s.taken-s.seenHead >= uint64(s.completions) {
-		head := s.view.cqHead.Load()
-		if head-s.seenHead > uint64(s.completions) || head > s.published.Load() {
-			return awake, s.failLocked(errHead)
+		if err := s.lookAtHeadLocked(); err != nil {
+			return awake, err
 		}
-		s.seenHead = head
-		if s.taken-head >= uint64(s.completions) {
+		if s.taken-s.seenHead >= uint64(s.completions) {
 			return waitCompletions, nil
 		}
 	}
 	return awake, nil
+}
+
+// lookAtHeadLocked learns how many completions the client has taken.
+//
+// +checklocks:s.takeMu
+func (s *Server) lookAtHeadLocked() error {
+	head := s.view.cqHead.Load()
+	if head-s.seenHead > uint64(s.completions) || head > s.published.Load() {
+		return s.failLocked(errHead)
+	}
+	s.seenHead = head
+	return nil
 }
 
 // failLocked ends the ring because of what the client wrote.
@@ -346,6 +357,7 @@ func (s *Server) Close(code gpuerr.Code) {
 	if !code.Valid() {
 		code = gpuerr.Closed
 	}
+	s.ending.Store(true)
 	s.takeMu.Lock()
 	defer s.takeMu.Unlock()
 	s.doneMu.Lock()

@@ -110,3 +110,12 @@ func (v *view) loadCompletion(pos uint64, w *[4]uint64) {
 
 // loadArg reads one word of the arena, once; i counts words.
 func (v *view) loadArg(i uint32) uint64 { return atomic.LoadUint64(&v.args[i]) }
+
+// loadArgs copies words of the arena out, each once; from counts words.
+func (v *view) loadArgs(to []uint64, from uint32) {
+	src := v.args[from:]
+	src = src[:len(to)]
+	for i := range to {
+		to[i] = atomic.LoadUint64(&src[i])
+	}
+}

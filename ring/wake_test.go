@@ -57,9 +57,9 @@ func spin(done func() bool) bool {
 	return true
 }
 
-// pause lets a varying moment pass, so that the one side meets the other
+// hesitate lets a varying moment pass, so that the one side meets the other
 // everywhere between its last look and its sleep.
-func pause(i uint64) {
+func hesitate(i uint64) {
 	for n := i * 7919 % 301; n > 0; n-- {
 		pauses.Add(1)
 	}
@@ -88,7 +88,7 @@ func TestNoLostWakeAgainstSpinner(t *testing.T) {
 				s.Consumed()
 				s.Complete(&Completion{UserData: e.UserData, Outcome: outcome.Success})
 				s.Flush()
-				pause(i)
+				hesitate(i)
 			}
 		})
 		defer wg.Wait()
@@ -125,7 +125,7 @@ func TestNoLostWakeAgainstSpinner(t *testing.T) {
 		for i := range rounds {
 			push(t, c, SignalEntry(i, 1, 1), nil, nil)
 			flush(t, c)
-			pause(i)
+			hesitate(i)
 			if n, err := c.Wait(ctx, out); n != 1 || err != nil {
 				t.Fatalf("round %d: Wait() = %d, %v", i, n, err)
 			}
