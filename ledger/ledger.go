@@ -76,9 +76,9 @@ func (a *Account) Child(name string, limits Limits) (*Account, error) {
 }
 
 // SetLimit changes a limit while others charge. Lowering it below what is held
-// takes nothing back; it blocks new charges.
+// takes nothing back; it blocks new charges. Setting what is set returns at once.
 func (a *Account) SetLimit(c Class, n uint64) {
-	if c >= NumClasses {
+	if c >= NumClasses || a.counts[c].limit.Load() == n {
 		return
 	}
 	a.ledger.mu.Lock()
