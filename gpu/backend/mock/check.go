@@ -25,8 +25,10 @@ func checkJob(job *backend.Job) error {
 		}
 	case backend.OpLaunch:
 		return checkLaunch(job)
+	case backend.OpList:
+		return checkList(job)
 	default:
-		return gpuerr.New(gpuerr.Invalid, "op %d is not launch, copy or fill", job.Op)
+		return gpuerr.New(gpuerr.Invalid, "op %d is not launch, copy, fill or list", job.Op)
 	}
 	return nil
 }

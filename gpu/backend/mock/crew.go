@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"capgpu/gpu/backend"
 	"capgpu/outcome"
 	"capgpu/program/lane"
 	"capgpu/program/native"
@@ -29,6 +30,7 @@ type crew struct {
 // lowest does not depend on who runs what.
 type task struct {
 	slot    *slot
+	job     *backend.Job // of the slot, or an entry of its list
 	kernel  kernel
 	items   uint64 // bytes, words, workgroups, or what a fast body counts
 	block   uint64 // items in a block
@@ -110,9 +112,9 @@ func (c *crew) run(t *task) {
 	c.ended.Wait()
 }
 
-// begin makes the task ready for the job in s.
-func (t *task) begin(s *slot) {
-	t.slot, t.kernel = s, nil
+// begin makes the task ready for the job in s, or for an entry of its list.
+func (t *task) begin(s *slot, job *backend.Job) {
+	t.slot, t.job, t.kernel = s, job, nil
 	t.items, t.block = 0, 1
 	t.shared, t.serial, t.reverse = false, false, false
 	t.members = nil
@@ -127,7 +129,7 @@ func (t *task) begin(s *slot) {
 
 // end keeps no view of memory that the core may unmap now.
 func (t *task) end() {
-	t.slot, t.kernel, t.members, t.body = nil, nil, nil, nil
+	t.slot, t.job, t.kernel, t.members, t.body = nil, nil, nil, nil, nil
 	t.dst, t.src, t.words = nil, nil, nil
 	clear(t.bindings[:])
 	t.call, t.work = native.Call{}, lane.Launch{}
@@ -180,7 +182,7 @@ func (t *task) caught(p any, member int, lo uint64) {
 		return
 	}
 	trap := outcome.Trap{Kind: outcome.MemoryGone, Workgroup: workgroupOf(t.members, member)}
-	for i, span := range t.slot.job.Spans {
+	for i, span := range t.job.Spans {
 		if off, ok := offsetIn(span.Host, addr); ok {
 			trap.Binding, trap.Offset = uint16(i), off
 			break

@@ -73,6 +73,7 @@ func (d *Device) takeNext() *slot {
 // result is what became of a job on the device.
 type result struct {
 	outcome  outcome.Outcome
+	begun    uint32 // entries of a list
 	written  uint64
 	stray    uint64 // IOVA of an access that the IOMMU refused
 	digest   [32]byte
@@ -87,7 +88,7 @@ func (d *Device) finish(s *slot, r result, deviceTime time.Duration) bool {
 	if s.stop.Load() == stopReset {
 		r.wasReset = true
 	}
-	c := backend.Completion{ID: s.id, Outcome: r.outcome, DeviceTime: deviceTime}
+	c := backend.Completion{ID: s.id, Outcome: r.outcome, DeviceTime: deviceTime, Begun: r.begun}
 	if r.outcome.Cause == outcome.TrapCause && !r.wasReset {
 		s.job.Context.Trap()
 	}

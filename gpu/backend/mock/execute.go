@@ -31,26 +31,32 @@ func (d *Device) execute(s *slot) result {
 			return result{outcome: deviceError, stray: iova}
 		}
 	}
-	t := &d.crew.task
-	t.begin(s)
-	defer t.end()
-	var r result
-	switch s.job.Op {
-	case backend.OpLaunch:
-		r = d.launch(t, s.job)
-	case backend.OpCopy:
-		t.prepareMove(s.job.Spans[0].Host, s.job.Spans[1].Host)
-		r = d.move(t, 1)
-	default: // OpFill
-		if trap := t.prepareFill(s.job); trap.Kind != outcome.NoTrap {
-			return result{outcome: trapped(trap)}
-		}
-		r = d.move(t, 4)
-	}
+	r := d.run(&d.crew.task, s, s.job)
 	if d.log.digests && r.outcome.Kind == outcome.OK {
 		r.digest = digestWrites(s.job)
 	}
 	return r
+}
+
+// run runs the job in s, or an entry of it, to its end.
+func (d *Device) run(t *task, s *slot, job *backend.Job) result {
+	if job.Op == backend.OpList {
+		return d.list(t, s, job)
+	}
+	t.begin(s, job)
+	defer t.end()
+	switch job.Op {
+	case backend.OpLaunch:
+		return d.launch(t, job)
+	case backend.OpCopy:
+		t.prepareMove(job.Spans[0].Host, job.Spans[1].Host)
+		return d.move(t, 1)
+	default: // OpFill
+		if trap := t.prepareFill(job); trap.Kind != outcome.NoTrap {
+			return result{outcome: trapped(trap)}
+		}
+		return d.move(t, 4)
+	}
 }
 
 // move runs a copy or a fill. A bug there is one of the device, whatever the job:
@@ -95,22 +101,22 @@ func (s *slot) sleep(d time.Duration) (slept bool) {
 // beyond is the first address after every span of the job.
 func beyond(job *backend.Job) uint64 {
 	var end uint64
-	for _, span := range job.Spans {
+	job.EachSpan(func(span backend.Span) bool {
 		end = max(end, span.IOVA+uint64(len(span.Host)))
-	}
+		return true
+	})
 	return end
 }
 
 // reaches is the IOMMU of the device: while a job runs, the device reaches the
 // spans of that job and nothing else.
-func reaches(job *backend.Job, iova, bytes uint64) bool {
-	for _, span := range job.Spans {
+func reaches(job *backend.Job, iova, bytes uint64) (yes bool) {
+	job.EachSpan(func(span backend.Span) bool {
 		size := uint64(len(span.Host))
-		if iova >= span.IOVA && iova-span.IOVA <= size && bytes <= size-(iova-span.IOVA) {
-			return true
-		}
-	}
-	return false
+		yes = iova >= span.IOVA && iova-span.IOVA <= size && bytes <= size-(iova-span.IOVA)
+		return !yes
+	})
+	return yes
 }
 
 // digestWrites is the SHA-256 over the spans that the job could write. It is zero
@@ -121,6 +127,13 @@ func digestWrites(job *backend.Job) (sum [32]byte) {
 		for i, span := range job.Spans {
 			if writes(job, i) {
 				h.Write(span.Host)
+			}
+		}
+		for i := range job.List {
+			for k, span := range job.List[i].Spans {
+				if writes(&job.List[i], k) {
+					h.Write(span.Host)
+				}
 			}
 		}
 	})

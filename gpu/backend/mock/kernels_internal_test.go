@@ -113,7 +113,7 @@ func TestLowestFaultStays(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, unix.Munmap(host)) })
 	job := &backend.Job{Spans: []backend.Span{{Host: host}}}
-	work := &task{slot: &slot{job: job}, items: 2048, block: 1024, kernel: fillBlock, words: wordsOf(host)}
+	work := &task{slot: &slot{job: job}, job: job, items: 2048, block: 1024, kernel: fillBlock, words: wordsOf(host)}
 	for _, block := range []uint64{1, 0, 1} {
 		work.next.Store(block)
 		work.run(0)

@@ -38,7 +38,7 @@ func (d *Device) launch(t *task, job *backend.Job) result {
 			return t.launched(job)
 		}
 		// The data are such that the lane engine has to do all of it.
-		t.begin(t.slot)
+		t.begin(t.slot, job)
 	}
 	workers := d.crew.size()
 	if job.Check {

@@ -160,7 +160,7 @@ func New(o Options) (*Device, error) {
 		return nil, gpuerr.New(gpuerr.Invalid, "Subgroup is %d; it is 8, 16, 32 or 64", o.Subgroup)
 	}
 	d := &Device{
-		info:      backend.Info{Name: "mock", MemoryBytes: o.MemoryBytes, Limits: limits, LoadsPrograms: true},
+		info:      backend.Info{Name: "mock", MemoryBytes: o.MemoryBytes, Limits: limits, Lists: true, LoadsPrograms: true},
 		subgroup:  o.Subgroup,
 		laneOnly:  o.LaneOnly,
 		kernels:   kernels{subgroup: o.Subgroup},

@@ -36,7 +36,7 @@ type Script struct {
 type Fault struct {
 	Kind        Kind     `json:"kind"`
 	Job         uint64   `json:"job,omitempty"` // ordinal of the job on this device, from 1
-	Op          string   `json:"op,omitempty"`  // "launch", "copy" or "fill"
+	Op          string   `json:"op,omitempty"`  // "launch", "copy", "fill" or "list"
 	Program     string   `json:"program,omitempty"`
 	Probability float64  `json:"probability,omitempty"` // 0: always
 	Times       uint64   `json:"times,omitempty"`       // jobs it hits at most; 0: any number
@@ -129,11 +129,21 @@ func (f *Fault) Fits(job *backend.Job, ordinal uint64) bool {
 	switch {
 	case f.Job != 0 && f.Job != ordinal,
 		f.Op != "" && opNames[f.Op] != job.Op,
-		f.Program != "" && (job.Op != backend.OpLaunch || job.Program.Info().Name != f.Program),
+		f.Program != "" && !runs(job, f.Program),
 		f.Match != nil && !f.Match(job):
 		return false
 	}
 	return true
+}
+
+// runs reports whether a job is a launch of a program, or a list with one.
+func runs(job *backend.Job, program string) bool {
+	for i := range job.List {
+		if runs(&job.List[i], program) {
+			return true
+		}
+	}
+	return job.Op == backend.OpLaunch && job.Program.Info().Name == program
 }
 
 const (
@@ -142,7 +152,7 @@ const (
 	maxDuration    = Duration(time.Hour)
 )
 
-var opNames = map[string]backend.Op{"launch": backend.OpLaunch, "copy": backend.OpCopy, "fill": backend.OpFill}
+var opNames = map[string]backend.Op{"launch": backend.OpLaunch, "copy": backend.OpCopy, "fill": backend.OpFill, "list": backend.OpList}
 
 // ParseScript reads a script of at most 64 KiB. Unknown fields are refused: a
 // fault that is misspelt must not pass for none.
