@@ -93,15 +93,26 @@ func (b *Buffer) DupMemory() (fd int, off, length uint64, err error) {
 	return fd, b.off, b.size, err
 }
 
+// populateBytes is the most of a buffer that Map puts pages under: the host's memory is
+// used by then, so it is no more than takes some 20 ms. What lies beyond gets its pages
+// when it is touched.
+const populateBytes = 64 << 20
+
 // Map returns the buffer's memory, Size bytes shared with the device. Later calls
 // return the same slice. It is valid until Unmap, whatever happens to the buffer,
 // its session or the driver meanwhile; see the package comment.
+//
+// The first 64 MiB have their pages when Map returns: whoever maps a buffer will touch
+// it, and a page at a time that takes longer. ReadAt and WriteAt touch what they need.
 func (b *Buffer) Map() ([]byte, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	mem, err := b.mapLocked()
 	if err != nil {
 		return nil, err
+	}
+	if !b.held {
+		shm.Populate(mem, populateBytes)
 	}
 	b.held = true
 	return mem, nil
