@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"capgpu/client"
+	"capgpu/gpuerr"
 	"capgpu/outcome"
 	"capgpu/qemu/guest/tap"
 )
@@ -143,7 +144,8 @@ func (s *suite) nextWorks(ctx context.Context, t *tenant, after uint64) error {
 			return err
 		}
 		err = useOnce(ctx, t)
-		if isEnded(err) && state.Epoch > after { // killed again
+		// Killed again: in use, or while it opened the session.
+		if (isEnded(err) || errors.Is(err, gpuerr.Busy)) && state.Epoch > after {
 			after = state.Epoch
 			continue
 		}
