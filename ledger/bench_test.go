@@ -80,3 +80,59 @@ func BenchmarkCheck(b *testing.B) {
 		}
 	}
 }
+
+// warmLease is a lease with something idle.
+func warmLease(t testing.TB, a *Account) *Lease {
+	t.Helper()
+	l := a.Lease(InFlight)
+	t.Cleanup(l.Close)
+	require.NoError(t, l.Take(64))
+	l.Give(64)
+	require.True(t, l.warm)
+	return l
+}
+
+// BenchmarkLease takes and gives one unit, as a submission and its completion do.
+func BenchmarkLease(b *testing.B) {
+	l := New("device", NoLimits())
+	lease := warmLease(b, child(b, child(b, l.Root(), "tenant", NoLimits()), "session", NoLimits()))
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := lease.Take(1); err != nil {
+			b.Fatal(err)
+		}
+		lease.Give(1)
+	}
+}
+
+// BenchmarkLeaseParallel has a lease, and a session, for each goroutine.
+func BenchmarkLeaseParallel(b *testing.B) {
+	l := New("device", NoLimits())
+	tenant := child(b, l.Root(), "tenant", NoLimits())
+	together := warmLease(b, tenant)
+	if err := together.Take(1 << 20); err != nil { // so high a peak was there
+		b.Fatal(err)
+	}
+	together.Give(1 << 20)
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		lease := warmLease(b, child(b, tenant, "session", NoLimits()))
+		for pb.Next() {
+			if err := lease.Take(1); err != nil {
+				b.Fatal(err)
+			}
+			lease.Give(1)
+		}
+	})
+}
+
+func BenchmarkMeter(b *testing.B) {
+	l := New("device", NoLimits())
+	meter := child(b, child(b, l.Root(), "tenant", NoLimits()), "session", NoLimits()).Meter(DeviceTime)
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := meter.Spend(500); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -14,14 +14,30 @@ import (
 func (l *Ledger) Check() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.root.lockPoolsLocked()
+	defer l.root.unlockPoolsLocked()
 	l.root.pauseTreeLocked()
 	defer l.root.resumeTreeLocked()
 	var wrong []error
-	l.root.eachLocked(func(a *Account) { wrong = append(wrong, a.checkLocked()...) })
+	warm := l.root.stashesLocked()
+	l.root.eachLocked(func(a *Account) { wrong = append(wrong, a.checkLocked(warm[a])...) })
 	return errors.Join(wrong...)
 }
 
-func (a *Account) checkLocked() (wrong []error) {
+// stashesLocked lists the warm stashes by their account.
+func (a *Account) stashesLocked() map[*Account][]*stash {
+	warm := map[*Account][]*stash{}
+	a.eachPoolLocked(func(p *pool) {
+		for _, first := range p.warm {
+			for s := first; s != nil; s = s.next {
+				warm[s.account] = append(warm[s.account], s)
+			}
+		}
+	})
+	return warm
+}
+
+func (a *Account) checkLocked(warm []*stash) (wrong []error) {
 	bad := func(format string, args ...any) {
 		wrong = append(wrong, fmt.Errorf("ledger: account %q: %s", a.name, fmt.Sprintf(format, args...)))
 	}
@@ -47,8 +63,15 @@ func (a *Account) checkLocked() (wrong []error) {
 	for c := range NumClasses {
 		k := &a.counts[c]
 		held, used := k.own.Load(), k.ownUsed.Load()
-		if used > held {
-			bad("%s: %d committed of %d charged to itself", c, used, held)
+		stashes, idle := uint64(0), used
+		for _, s := range warm {
+			if s.class == c {
+				stashes++
+				idle += s.word.Load() & idleMask
+			}
+		}
+		if idle > held {
+			bad("%s: %d idle or committed of %d charged to itself", c, idle, held)
 		}
 		for child := a.children; child != nil; child = child.next {
 			below := &child.counts[c]
@@ -57,6 +80,10 @@ func (a *Account) checkLocked() (wrong []error) {
 			}
 			held += below.held.Load()
 			used += below.used.Load()
+			stashes += below.warm.Load() & warmMask
+		}
+		if got := k.warm.Load() & warmMask; got != stashes {
+			bad("%s: counts %d warm stashes of %d", c, got, stashes)
 		}
 		if got := k.held.Load(); got != held {
 			bad("%s: holds %d, but its own charges and its children's are %d", c, got, held)
@@ -67,8 +94,14 @@ func (a *Account) checkLocked() (wrong []error) {
 		if used > held {
 			bad("%s: %d used of %d held", c, used, held)
 		}
+		if c.Spent() {
+			continue
+		}
 		if k.peak.Load() < held {
 			bad("%s: holds %d, above its peak of %d", c, held, k.peak.Load())
+		}
+		if stashes > 0 && k.limit.Load() < held {
+			bad("%s: holds %d, idle units included, above its limit of %d", c, held, k.limit.Load())
 		}
 	}
 	return wrong

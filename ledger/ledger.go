@@ -83,9 +83,19 @@ func (a *Account) SetLimit(c Class, n uint64) {
 	}
 	a.ledger.mu.Lock()
 	defer a.ledger.mu.Unlock()
+	k := &a.counts[c]
+	if n >= k.limit.Load() { // who is refused meanwhile was refused before
+		k.limit.Store(n)
+		return
+	}
+	a.lockPoolsLocked()
+	defer a.unlockPoolsLocked()
 	a.pauseTreeLocked()
-	a.counts[c].limit.Store(n)
-	a.resumeTreeLocked()
+	defer a.resumeTreeLocked()
+	k.limit.Store(n)
+	if k.held.Load() > n {
+		a.recallLocked(c)
+	}
 }
 
 // Close closes a to new charges and, if nothing is held any more, takes it out of
@@ -100,9 +110,14 @@ func (a *Account) Close() error {
 	if a.state.Load()&detached != 0 {
 		return nil
 	}
+	a.lockPoolsLocked()
+	defer a.unlockPoolsLocked()
 	a.pauseTreeLocked()
 	defer a.resumeTreeLocked()
 	a.eachLocked(func(b *Account) { b.state.Or(closed) })
+	for c := range NumClasses {
+		a.recallLocked(c)
+	}
 	if err := a.Zero(); err != nil {
 		return err
 	}

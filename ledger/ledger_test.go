@@ -205,7 +205,7 @@ func TestCheckFindsDamage(t *testing.T) {
 		"holds 6, but its own charges and its children's are 5": func(_, a *Account) { a.counts[Buffers].held.Add(1) },
 		"uses 1, but its own charges":                           func(root, _ *Account) { root.counts[Buffers].used.Add(1) },
 		"above its peak":                                        func(_, a *Account) { a.counts[Buffers].peak.Store(4) },
-		"committed of 5 charged to itself":                      func(_, a *Account) { a.counts[Buffers].ownUsed.Store(6) },
+		"6 idle or committed of 5 charged to itself":            func(_, a *Account) { a.counts[Buffers].ownUsed.Store(6) },
 		"is linked wrongly":                                     func(root, a *Account) { a.prev = root },
 		"it is closed, but":                                     func(root, _ *Account) { root.state.Or(closed) },
 		"in the tree with state":                                func(_, a *Account) { a.state.Or(detached) },

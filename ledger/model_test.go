@@ -34,6 +34,17 @@ type modelCharge struct {
 	released bool
 }
 
+// modelLease is a lease whose charge is kept like any other.
+type modelLease struct {
+	*Lease
+	*modelCharge
+}
+
+type modelMeter struct {
+	*Meter
+	at *modelAccount
+}
+
 func (m *modelAccount) sums(c Class) (reserved, used uint64) {
 	used = m.spent[c]
 	for _, charge := range m.charges {
@@ -90,6 +101,60 @@ func (m *modelAccount) empty() bool {
 	return true
 }
 
+// requireReserve requires that what was asked, of n at m, was answered rightly, and
+// says whether it was granted.
+func (m *modelAccount) requireReserve(t *rapid.T, c Class, n, available uint64, err error) (granted bool) {
+	switch {
+	case !m.open():
+		require.ErrorIs(t, err, gpuerr.Closed)
+	case n > available:
+		refusal := gpuerr.From(err)
+		require.Equal(t, gpuerr.Quota, refusal.Code)
+		require.Equal(t, []any{c.String(), n, available}, []any{refusal.Resource, refusal.Asked, refusal.Available})
+		require.Equal(t, m.tightest(c).real.full, refusal.Msg)
+	default:
+		require.NoError(t, err)
+		return true
+	}
+	return false
+}
+
+// tightest is the account with the least room, the lowest of several.
+func (m *modelAccount) tightest(c Class) *modelAccount {
+	if m.parent == nil || m.room(c) == m.available(c) {
+		return m
+	}
+	return m.parent.tightest(c)
+}
+
+// requireSpend records n spent at m, and requires that it was answered rightly.
+func (m *modelAccount) requireSpend(t *rapid.T, n uint64, err error) {
+	for m.detached {
+		m = m.parent
+	}
+	root := m
+	for root.parent != nil {
+		root = root.parent
+	}
+	_, spent := root.sums(DeviceTime)
+	if _, carry := bits.Add64(spent, n, 0); carry != 0 {
+		require.ErrorIs(t, err, gpuerr.Invalid)
+		return
+	}
+	m.spent[DeviceTime] += n
+	m.notePeaks()
+	over := false
+	for a := m; a != nil; a = a.parent {
+		_, spent := a.sums(DeviceTime)
+		over = over || spent > a.limits[DeviceTime]
+	}
+	if over {
+		require.ErrorIs(t, err, gpuerr.Quota)
+	} else {
+		require.NoError(t, err)
+	}
+}
+
 // amounts are mostly small, sometimes at the edges of the arithmetic.
 var amounts = rapid.OneOf(rapid.Uint64Range(0, 20), rapid.Uint64Range(0, 20), rapid.Uint64Range(0, 20),
 	rapid.SampledFrom([]uint64{Unlimited, Unlimited - 1, 1 << 63, 1<<63 - 1}))
@@ -99,7 +164,7 @@ var amounts = rapid.OneOf(rapid.Uint64Range(0, 20), rapid.Uint64Range(0, 20), ra
 func TestAgainstModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limit := func(label string) uint64 {
-			return rapid.OneOf(rapid.Uint64Range(0, 60), rapid.Just(uint64(Unlimited)), rapid.Just(uint64(Unlimited-3))).Draw(t, label)
+			return rapid.OneOf(rapid.Uint64Range(0, 60), rapid.Uint64Range(0, 5000), rapid.Just(uint64(Unlimited)), rapid.Just(uint64(Unlimited-3))).Draw(t, label)
 		}
 		limits := func() (l Limits) {
 			for c := range l {
@@ -110,12 +175,15 @@ func TestAgainstModel(t *testing.T) {
 			}
 			return l
 		}
+		anyClass := rapid.SampledFrom([]Class{Buffers, DeviceMemory, DeviceTime})
 		class := rapid.SampledFrom([]Class{Buffers, DeviceMemory})
 		rootLimits := limits()
 		book := New("device", rootLimits)
 		root := &modelAccount{real: book.Root(), limits: rootLimits}
 		accounts := []*modelAccount{root}
 		var charges []*modelCharge
+		var leases []*modelLease
+		var meters []*modelMeter
 		pick := func() *modelAccount { return rapid.SampledFrom(accounts).Draw(t, "account") }
 
 		t.Repeat(map[string]func(*rapid.T){
@@ -135,21 +203,45 @@ func TestAgainstModel(t *testing.T) {
 				m, c, n := pick(), class.Draw(t, "class"), amounts.Draw(t, "amount")
 				available := m.available(c)
 				receipt, err := m.real.Reserve(c, n)
-				switch {
-				case !m.open():
-					require.ErrorIs(t, err, gpuerr.Closed)
-				case n > available:
-					refusal := gpuerr.From(err)
-					require.Equal(t, gpuerr.Quota, refusal.Code)
-					require.Equal(t, []any{c.String(), n, available}, []any{refusal.Resource, refusal.Asked, refusal.Available})
-				default:
-					require.NoError(t, err)
+				if m.requireReserve(t, c, n, available, err) {
 					charge := &modelCharge{receipt: receipt, at: m, class: c, amount: n}
 					m.charges = append(m.charges, charge)
 					charges = append(charges, charge)
 					m.notePeaks()
 				}
 			},
+			"lease": func(t *rapid.T) {
+				m, c := pick(), class.Draw(t, "class")
+				leases = append(leases, &modelLease{m.real.Lease(c), m.charge(c)})
+			},
+			"take": func(t *rapid.T) {
+				l := pickOf(t, leases)
+				n := amounts.Draw(t, "amount")
+				available := l.at.available(l.modelCharge.class)
+				if l.at.requireReserve(t, l.modelCharge.class, n, available, l.Take(n)) {
+					l.amount += n
+					l.at.notePeaks()
+				}
+			},
+			"give": func(t *rapid.T) {
+				l := pickOf(t, leases)
+				n := l.amount
+				if n > 0 && rapid.Bool().Draw(t, "part") {
+					n = rapid.Uint64Range(0, min(n, 20)).Draw(t, "amount")
+				}
+				l.Give(n)
+				l.amount -= n
+			},
+			"end lease": func(t *rapid.T) { pickOf(t, leases).Lease.Close() },
+			"meter": func(t *rapid.T) {
+				m := pick()
+				meters = append(meters, &modelMeter{m.real.Meter(DeviceTime), m})
+			},
+			"meter's spend": func(t *rapid.T) {
+				m, n := pickOf(t, meters), amounts.Draw(t, "amount")
+				m.at.requireSpend(t, n, m.Spend(n))
+			},
+			"end meter": func(t *rapid.T) { pickOf(t, meters).Close() },
 			"commit": func(t *rapid.T) {
 				if len(charges) == 0 {
 					t.Skip()
@@ -169,31 +261,23 @@ func TestAgainstModel(t *testing.T) {
 			},
 			"spend": func(t *rapid.T) {
 				m, n := pick(), amounts.Draw(t, "amount")
-				err := m.real.Spend(DeviceTime, n)
-				for m.detached {
-					m = m.parent
+				m.requireSpend(t, n, m.real.Spend(DeviceTime, n))
+			},
+			"can spend": func(t *rapid.T) {
+				m := pick()
+				if !m.detached {
+					require.Equal(t, m.available(DeviceTime) > 0, m.real.CanSpend(DeviceTime) == nil)
 				}
-				_, spent := root.sums(DeviceTime)
-				if _, carry := bits.Add64(spent, n, 0); carry != 0 {
-					require.ErrorIs(t, err, gpuerr.Invalid)
-					return
-				}
-				m.spent[DeviceTime] += n
-				m.notePeaks()
-				over := false
-				for a := m; a != nil; a = a.parent {
-					_, spent := a.sums(DeviceTime)
-					over = over || spent > a.limits[DeviceTime]
-				}
-				if over {
-					require.ErrorIs(t, err, gpuerr.Quota)
+			},
+			"available": func(t *rapid.T) {
+				if m, c := pick(), anyClass.Draw(t, "class"); m.open() {
+					require.Equal(t, m.available(c), m.real.Available(c))
 				} else {
-					require.NoError(t, err)
+					require.Zero(t, m.real.Available(c))
 				}
-				require.Equal(t, m.available(DeviceTime) > 0, m.real.CanSpend(DeviceTime) == nil)
 			},
 			"limit": func(t *rapid.T) {
-				m, c, n := pick(), class.Draw(t, "class"), limit("limit")
+				m, c, n := pick(), anyClass.Draw(t, "class"), limit("limit")
 				m.real.SetLimit(c, n)
 				m.limits[c] = n
 			},
@@ -223,25 +307,42 @@ func TestAgainstModel(t *testing.T) {
 					}
 				}
 			},
+			// A look makes everything cold, so it is not made after each step.
+			"look": func(t *rapid.T) {
+				m := pick()
+				if m.detached {
+					return
+				}
+				require.Equal(t, m.empty(), m.real.Zero() == nil)
+				for i, e := range m.real.Snapshot() {
+					c := Class(i)
+					reserved, used := m.sums(c)
+					require.Equal(t, Entry{Class: c, Reserved: reserved, Used: used, Limit: m.limits[c], Peak: m.peaks[c]}, e, m.real.name)
+				}
+			},
 			"": func(t *rapid.T) {
 				require.NoError(t, book.Check())
-				for _, m := range accounts {
-					if m.detached {
-						continue
-					}
-					require.Equal(t, m.empty(), m.real.Zero() == nil)
-					for i, e := range m.real.Snapshot() {
-						c := Class(i)
-						reserved, used := m.sums(c)
-						require.Equal(t, Entry{Class: c, Reserved: reserved, Used: used, Limit: m.limits[c], Peak: m.peaks[c]}, e)
-						if m.open() {
-							require.Equal(t, m.available(c), m.real.Available(c))
-						} else {
-							require.Zero(t, m.real.Available(c))
-						}
-					}
+				for _, l := range leases { // any trip to the tree may make it warm
+					l.cool.Store(0)
+				}
+				for _, m := range meters {
+					m.cool.Store(0)
 				}
 			},
 		})
 	})
+}
+
+// charge is a charge of nothing so far.
+func (m *modelAccount) charge(c Class) *modelCharge {
+	charge := &modelCharge{at: m, class: c}
+	m.charges = append(m.charges, charge)
+	return charge
+}
+
+func pickOf[T any](t *rapid.T, of []T) T {
+	if len(of) == 0 {
+		t.Skip()
+	}
+	return rapid.SampledFrom(of).Draw(t, "which")
 }

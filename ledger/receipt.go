@@ -68,13 +68,10 @@ func (r *Receipt) Release() {
 	a.enter()
 	if was == used {
 		a.giveBack(&a.counts[c].ownUsed, r.amount)
-	}
-	a.giveBack(&a.counts[c].own, r.amount)
-	if was == used {
 		for at := a; at != nil; at = at.parent {
 			at.giveBack(&at.counts[c].used, r.amount)
 		}
 	}
-	a.undo(c, r.amount, nil)
+	a.release(c, r.amount)
 	a.leave()
 }
