@@ -183,15 +183,19 @@ func (b *buffer) unmap() { b.host = nil }
 
 // scrub zeroes the memory; for a buffer with a mapping of its own that includes
 // the unmap, which the pool does first.
-func (b *buffer) scrub() {
-	if b.mem.chunk != nil && isClosed(b.session.memory.done) {
-		return // the session's own scrub frees the chunk
+func (b *buffer) scrub() (more bool) {
+	if b.mem.chunk != nil && b.goesWithSession() {
+		return false // the session's own scrub frees the chunk
 	}
 	if err := b.mem.scrub(); err != nil {
 		b.stuck = true
 		b.session.dev.memoryLost(err)
 	}
+	return false
 }
+
+// goesWithSession reports whether who closes the buffer closes its session as well.
+func (b *buffer) goesWithSession() bool { return b.node != nil && b.node.ClosedByParent() }
 
 func (b *buffer) release() {
 	b.releaseMemory()
@@ -204,7 +208,7 @@ func (b *buffer) releaseMemory() {
 	if b.stuck {
 		return
 	}
-	if c := b.mem.chunk; c != nil && isClosed(b.session.memory.done) {
+	if c := b.mem.chunk; c != nil && b.goesWithSession() {
 		b.stuck = c.stuck
 		return
 	}

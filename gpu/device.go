@@ -168,7 +168,7 @@ func (d *Device) tenantOf(name string, limits ledger.Limits, weight uint32) (*te
 		if t.account, err = d.ledger.Root().Child("tenant "+name, limits); err != nil {
 			return nil, err
 		}
-		if t.node, err = d.root.NewChild("tenant "+name, revoke.Ops{}); err != nil {
+		if t.node, err = d.root.NewChild("tenant "+name, revoke.Ops{Urgent: true}); err != nil {
 			return nil, errors.Join(err, t.account.Close())
 		}
 		d.tenants[name] = t

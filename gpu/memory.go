@@ -218,22 +218,23 @@ func (m *memory) removeLocked(c *chunk) {
 	}
 }
 
-// close frees every chunk. No job may use one, and no buffer can be made any more.
-func (m *memory) close() error {
+// freeOne frees a chunk, and reports whether there are more. No job may use one, and
+// no buffer can be made any more.
+func (m *memory) freeOne() (more bool, err error) {
 	m.mu.Lock()
-	chunks := m.chunks
-	m.chunks, m.carved = nil, 0
-	m.mu.Unlock()
-	var first error
-	for _, c := range chunks {
-		if err := c.dma.Free(); err != nil {
-			c.stuck = true
-			if first == nil {
-				first = err
-			}
-		}
+	last := len(m.chunks) - 1
+	if last < 0 {
+		m.mu.Unlock()
+		return false, nil
 	}
-	return first
+	c := m.chunks[last]
+	m.chunks[last] = nil
+	m.chunks = m.chunks[:last]
+	m.mu.Unlock()
+	if err = c.dma.Free(); err != nil {
+		c.stuck = true
+	}
+	return last > 0, err
 }
 
 // whileOpen is ctx, cancelled also when done is closed: no call to another process

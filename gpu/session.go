@@ -146,7 +146,7 @@ func (s *Session) open(above *revoke.Node, payer *ledger.Account, limits ledger.
 		s.discharge()
 		return nil, err
 	}
-	if s.node, err = above.NewChild(name, revoke.Ops{Scrub: s.scrub, Release: s.release}); err != nil {
+	if s.node, err = above.NewChild(name, revoke.Ops{Urgent: true, Quiesce: s.quiesce, Scrub: s.scrub, Release: s.release}); err != nil {
 		s.discharge()
 		s.account.Close()
 		return nil, s.closedError(err)
@@ -170,11 +170,22 @@ func (s *Session) parentID() uint64 {
 	return s.parent.id
 }
 
-// scrub frees the memory of all buffers of a session.
-func (s *Session) scrub() {
-	if err := s.memory.close(); err != nil {
+// quiesce comes when all queues have ended, and with them all jobs. What is left of
+// them, if the device was lost meanwhile, is what the device may still have.
+func (s *Session) quiesce() {
+	s.dev.engine.awaitTurn()
+	for _, p := range s.dev.engine.heldOf(s) {
+		p.quiesce()
+	}
+}
+
+// scrub frees the memory of all buffers of a session, a chunk at a time.
+func (s *Session) scrub() (more bool) {
+	more, err := s.memory.freeOne()
+	if err != nil {
 		s.dev.memoryLost(err)
 	}
+	return more
 }
 
 // release is the end of a session; everything below it is released.

@@ -2,8 +2,6 @@ package revoke
 
 import (
 	"errors"
-	"fmt"
-	"runtime/debug"
 
 	"capgpu/gpuerr"
 )
@@ -15,8 +13,8 @@ import (
 // those below that this closing dismantled which panicked. See the package
 // comment for what must not wait for a Close.
 func (n *Node) Close(cause error) error {
-	if n.claim(newClosure(n, cause)) {
-		n.dismantle()
+	if c := newClosure(n, cause); n.claim(c) {
+		newRest(n, c).run()
 	}
 	<-n.Finished()
 	n.mu.Lock()
@@ -27,9 +25,34 @@ func (n *Node) Close(cause error) error {
 // CloseAsync refuses entries as Close does and returns; the rest is done by a
 // goroutine. Wait for Finished before taking away what the Ops functions need.
 func (n *Node) CloseAsync(cause error) {
-	if n.claim(newClosure(n, cause)) {
-		go n.dismantle()
+	if c := newClosure(n, cause); n.claim(c) {
+		go newRest(n, c).run()
 	}
+}
+
+// Cut closes n, which is urgent, as Close does, but returns earlier: when nobody is
+// inside n or an urgent node below it, and these are quiesced. How many parts there
+// are does not matter. What is left to do it gives to later, once, before any Cut of
+// n returns; a Cut of what is being closed already waits for that closing to get as
+// far. The error tells of the Ops functions that panicked until then.
+//
+// So whoever is inside a part must be inside the urgent node above it, too.
+func (n *Node) Cut(cause error, later func(*Rest)) (err error) {
+	c := newClosure(n, cause)
+	if !n.claim(c) {
+		c = n.closed()
+		<-c.cut
+		return c.err
+	}
+	r := newRest(n, c)
+	// Deferred, because an Ops function may end the goroutine.
+	defer func() { err = c.err }()
+	defer close(c.cut)
+	defer func() { later(r) }()
+	defer r.endCut()
+	r.collectUrgent()
+	r.cut()
+	return nil
 }
 
 // claim makes c the closing of n, unless n is closing already: the closer of an
@@ -38,47 +61,76 @@ func (n *Node) claim(c *closure) bool {
 	return n.closed() == nil && n.closing.CompareAndSwap(nil, c)
 }
 
-// dismantling is the work of one closer.
-type dismantling struct {
-	root   *Node
-	nodes  []*Node // claimed, parents before children
-	others []*Node // below root, claimed by another closer
-	phase  int
-	next   int // index in nodes of the last that still has the phase before it, plus 1
-	failed []error
-}
-
-func (n *Node) dismantle() {
-	d := &dismantling{root: n}
-	d.collect()
-	for _, other := range d.others {
-		<-other.Finished()
+// cut waits for what is listed and quiesces what of it is urgent.
+func (r *Rest) cut() {
+	for _, other := range r.others {
+		<-other.closing.Load().cut
 	}
-	for _, node := range d.nodes {
+	for _, node := range r.nodes {
 		node.drain()
 	}
-	d.next = len(d.nodes)
-	d.runPhases()
+	r.next = len(r.nodes)
+	r.quiesceUrgent()
 }
 
-// collect claims, wakes and lists everything below root. After it no child can
-// be added to any listed node.
-func (d *dismantling) collect() {
-	c := d.root.closing.Load()
-	d.nodes = append(d.nodes, d.root)
-	for i := 0; i < len(d.nodes); i++ {
-		node := d.nodes[i]
-		node.wake()
-		node.mu.Lock()
-		for child := node.firstChild; child != nil; child = child.next {
-			if child.closing.CompareAndSwap(nil, c) {
-				d.nodes = append(d.nodes, child)
-			} else {
-				d.others = append(d.others, child)
-			}
+// collectUrgent claims, wakes and lists the urgent nodes. After it nothing can be
+// added to any of them.
+func (r *Rest) collectUrgent() {
+	r.nodes = append(r.nodes, r.root)
+	for i := 0; i < len(r.nodes); i++ {
+		for r.takeChildren(r.nodes[i], urgent) {
 		}
-		node.mu.Unlock()
 	}
+}
+
+// takeMany is how many children are taken off a list in one go: n's lock is held
+// meanwhile.
+const takeMany = 64
+
+// takeChildren wakes those who wait for n, takes children off one of its lists,
+// claims them, and reports whether there may be more.
+func (r *Rest) takeChildren(n *Node, kind int) (more bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.wakeLocked()
+	for range takeMany {
+		child := n.first[kind]
+		if child == nil {
+			return false
+		}
+		r.visits++
+		if n.first[kind] = child.next; child.next != nil {
+			child.next.prev = nil
+		}
+		child.prev, child.next = nil, nil
+		if child.closing.CompareAndSwap(nil, r.closure) {
+			r.nodes = append(r.nodes, child)
+		} else {
+			r.others = append(r.others, child)
+		}
+	}
+	return true
+}
+
+// quiesceUrgent runs what is left of it.
+func (r *Rest) quiesceUrgent() {
+	for r.next > 0 {
+		r.next--
+		r.visits++
+		if n := r.nodes[r.next]; n.kind == urgent { // the root may be a part
+			r.guard("quiesce", n, func(n *Node) { call(n.ops.Quiesce) })
+		}
+	}
+}
+
+// endCut ends a cut, also one that was stopped by a function that ended its
+// goroutine (runtime.Goexit, as t.FailNow does).
+func (r *Rest) endCut() {
+	if r.next > 0 {
+		defer r.endCut()
+		r.quiesceUrgent()
+	}
+	r.closure.err = errors.Join(r.failed...)
 }
 
 // drain waits until nobody is inside n. Its closing is set, so nobody can enter.
@@ -93,91 +145,32 @@ func (n *Node) drain() {
 	<-n.drained
 }
 
-// The phases, in order. The last one also takes the node out of the tree.
-var phases = [...]struct {
-	name string
-	run  func(*Node)
-}{
-	{"quiesce", func(n *Node) { call(n.ops.Quiesce) }},
-	{"unmap", func(n *Node) { call(n.ops.Unmap) }},
-	{"scrub", func(n *Node) { call(n.ops.Scrub) }},
-	{"release", func(n *Node) { call(n.ops.Release) }},
-}
-
 func call(f func()) {
 	if f != nil {
 		f()
 	}
 }
 
-// runPhases runs what is left of the phases.
-func (d *dismantling) runPhases() {
-	// A function that ends its goroutine (runtime.Goexit, as t.FailNow does) ends
-	// the loop, but not this.
-	defer func() {
-		if d.phase < len(phases) {
-			d.runPhases()
-		}
-	}()
-	for ; d.phase < len(phases); d.phase++ {
-		for d.next > 0 {
-			d.next--
-			d.runOne(d.nodes[d.next])
-		}
-		d.next = len(d.nodes)
-	}
-}
-
-// runOne runs the current phase of one node, and finishes the node after the last.
-func (d *dismantling) runOne(n *Node) {
-	last := d.phase == len(phases)-1
-	defer func() {
-		if p := recover(); p != nil {
-			err := gpuerr.New(gpuerr.Internal, "%s of %s panicked: %v\n%s", phases[d.phase].name, n.name, p, debug.Stack())
-			d.failed = append(d.failed, fmt.Errorf("revoke: %w", err))
-		}
-		if last {
-			n.finish(d)
-		}
-	}()
-	phases[d.phase].run(n)
-}
-
-// finish takes n out of the tree and tells those who wait.
-func (n *Node) finish(d *dismantling) {
-	if n != d.root {
-		// Whoever keeps a finished node must not keep its siblings. All that could
-		// follow these links are this closer and others that have finished.
-		n.prev, n.next = nil, nil
-	} else if n.parent != nil {
-		n.unlink()
-	}
-	n.ops = Ops{}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.firstChild = nil
-	if n == d.root {
-		n.failure = errors.Join(d.failed...)
-	}
-	n.isFinished = true
-	if n.finished != nil {
-		close(n.finished)
-	}
-}
-
-// unlink takes n out of its parent's list. (Those that are closed with their
-// parent stay in its list, which is dropped as a whole.)
+// unlink takes n out of its parent's list, unless the parent's closer has done so.
 func (n *Node) unlink() {
 	p := n.parent
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if n.prev != nil {
 		n.prev.next = n.next
-	} else if p.firstChild == n {
-		p.firstChild = n.next
+	} else if p.first[n.kind] == n {
+		p.first[n.kind] = n.next
 	}
 	if n.next != nil {
 		n.next.prev = n.prev
 	}
 	n.prev, n.next = nil, nil
+}
+
+// newClosure makes the closing of a node with a cause that is never nil.
+func newClosure(n *Node, cause error) *closure {
+	if cause == nil {
+		cause = gpuerr.New(gpuerr.Revoked, "%s was closed", n.name)
+	}
+	return &closure{cause: cause, cut: make(chan struct{})}
 }

@@ -42,12 +42,15 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// first is the head of n's list of children.
+// first is the head of n's list of parts.
 func first(n *Node) *Node {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.firstChild
+	return n.first[part]
 }
+
+// once is a Scrub that has nothing more to do.
+func once(f func()) func() bool { return func() bool { f(); return false } }
 
 // journal notes in which order Ops functions run.
 type journal struct {
@@ -72,7 +75,7 @@ func (j *journal) ops(name string) Ops {
 	return Ops{
 		Quiesce: func() { j.note("quiesce " + name) },
 		Unmap:   func() { j.note("unmap " + name) },
-		Scrub:   func() { j.note("scrub " + name) },
+		Scrub:   once(func() { j.note("scrub " + name) }),
 		Release: func() { j.note("release " + name) },
 	}
 }

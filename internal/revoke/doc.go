@@ -17,14 +17,26 @@
 //
 // Each step is finished for the whole subtree before the next one begins, and
 // within a step children come before their parents. There is no other way to run
-// an Ops function, each runs exactly once, and a panic in one is reported by
-// Close and stops none of the others.
+// an Ops function, each runs exactly once (Scrub until there is no more), and a
+// panic in one is reported by Close and stops none of the others.
 //
-// What may block whom. Close works in the calling goroutine and holds no lock
-// while it waits or runs an Ops function; siblings, parents and everything beside
-// the subtree go on undisturbed. Two rules for the caller, because Close waits:
+// A subtree can have many nodes, and whoever closes it may only want to know that
+// nothing of it is used or runs any more. For that a Cut divides the work. Nodes are
+// urgent (what runs by itself, and what has such nodes below it) or parts:
 //
-//   - Between Enter and Leave do not wait for the closing (Close, Finished) of
+//	Cut:   refuse ──► wake, leave, quiesce: of the urgent nodes
+//	later: wake, leave, quiesce: of the parts ──► unmap ──► scrub ──► release: of all
+//
+// A Cut takes steps in number with the urgent nodes, however many parts there are.
+// It can promise that nobody is inside a part because of a rule: who enters a part is
+// inside the urgent node above it. What it leaves to do is a Rest, done in Steps.
+// A Close is a Cut, and all of its Rest.
+//
+// What may block whom. Close and Cut work in the calling goroutine and hold no lock
+// while they wait or run an Ops function; siblings, parents and everything beside
+// the subtree go on undisturbed. Two rules for the caller, because they wait:
+//
+//   - Between Enter and Leave do not wait for the closing (Close, Cut, Finished) of
 //     that node or one above it: it waits for the Leave. CloseAsync is the way:
 //     it refuses at once and leaves the rest to a goroutine.
 //   - In an Ops function do not wait for the closing of a node of the subtree that
@@ -33,7 +45,7 @@
 //
 // A Close that waits longer than it should tells whom for: Node.String.
 //
-// Locks: Node.mu guards the list of a node's children and its channels; it is
-// held for a few instructions (a few per child while a closer lists them), never
-// two at once, and never across a call out of this package.
+// Locks: Node.mu guards the lists of a node's children and its channels; it is
+// held for a few instructions (a few for each of 64 children while a closer lists
+// them), never two at once, and never across a call out of this package.
 package revoke

@@ -90,7 +90,7 @@ func TestAgainstModel(t *testing.T) {
 					}
 				}
 				var err error
-				c.real, err = m.real.NewChild("child", Ops{Quiesce: phase(0), Unmap: phase(1), Scrub: phase(2), Release: phase(3)})
+				c.real, err = m.real.NewChild("child", Ops{Quiesce: phase(0), Unmap: phase(1), Scrub: once(phase(2)), Release: phase(3)})
 				require.Equal(t, m.cause, err)
 				if err == nil {
 					m.children = append(m.children, c)

@@ -4,24 +4,27 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
-
-	"capgpu/gpuerr"
 )
 
 // Ops dismantles what a node stands for. Each function may be nil.
 type Ops struct {
-	Quiesce func() // nothing touches it any more when this returns
-	Unmap   func() // no address reaches it any more
-	Scrub   func() // nothing of its content is left
-	Release func() // its charges and names are free for others
+	// Urgent nodes are those that a Cut has ended when it returns: things that run by
+	// themselves, and what has such things below it. The parent of one is urgent, too,
+	// or a root.
+	Urgent bool
+
+	Quiesce func()             // nothing touches it any more when this returns
+	Unmap   func()             // no address reaches it any more
+	Scrub   func() (more bool) // nothing of its content is left; called again while there is more
+	Release func()             // its charges and names are free for others
 }
 
 // Node is one thing that can be taken back.
 //
 //	           Enter, NewChild                        Enter, NewChild: refused with the cause
 //	          ┌──────┐                               ┌──────┐
-//	          ▼      │   Close of it or             ▼      │
-//	NewChild ─► live ─┴── of an ancestor ──► closing ────────┴─► finished
+//	          ▼      │   Close or Cut of it         ▼      │
+//	NewChild ─► live ─┴── or an ancestor ────► closing ──────┴─► finished
 //	                                         │ wake Done       Finished is closed
 //	                                         │ wait for Leave  Close returns
 //	                                         │ Ops, phase by phase
@@ -40,8 +43,10 @@ type Node struct {
 	inside atomic.Uint64
 
 	mu sync.Mutex
+	// first are the heads of the lists of its children: the urgent ones, and the parts.
+	// Whoever closes n takes them off.
 	// +checklocks:mu
-	firstChild *Node
+	first [2]*Node
 	// +checklocks:mu
 	done chan struct{} // made by the first who asks
 	// +checklocks:mu
@@ -55,10 +60,18 @@ type Node struct {
 
 	prev, next *Node // siblings, guarded by parent.mu
 
+	kind int // which of its parent's lists it is in; never changes
+
 	// ops and drained belong to the closer.
 	ops     Ops
 	drained chan struct{} // made when someone is inside
 }
+
+// The lists of children.
+const (
+	urgent = iota
+	part
+)
 
 // Flags in Node.inside.
 const (
@@ -71,16 +84,24 @@ const (
 // closure is one closing; everything it claims points to it.
 type closure struct {
 	cause error
+	cut   chan struct{} // closed when what Cut waits for is done
+	err   error         // of the Ops until then; set before cut is closed
 }
 
 // NewRoot makes a tree.
-func NewRoot(name string) *Node { return &Node{name: name} }
+func NewRoot(name string) *Node { return &Node{name: name, kind: urgent} }
 
 // NewChild makes a node below n that closes with it. While n or an ancestor is
 // closing it is refused with the cause, and o is not called: the caller takes
 // back what it had prepared.
 func (n *Node) NewChild(name string, o Ops) (*Node, error) {
-	child := &Node{parent: n, name: name, ops: o}
+	child := &Node{parent: n, name: name, ops: o, kind: part}
+	if o.Urgent {
+		child.kind = urgent
+		if n.kind != urgent {
+			panic("revoke: " + name + " is urgent and would not be found below " + n.name)
+		}
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	// The closer sets closing before it locks n.mu to take the children. So either
@@ -88,11 +109,11 @@ func (n *Node) NewChild(name string, o Ops) (*Node, error) {
 	if c := n.closed(); c != nil {
 		return nil, c.cause
 	}
-	child.next = n.firstChild
+	child.next = n.first[child.kind]
 	if child.next != nil {
 		child.next.prev = child
 	}
-	n.firstChild = child
+	n.first[child.kind] = child
 	return child, nil
 }
 
@@ -107,7 +128,8 @@ func (n *Node) closed() *closure {
 }
 
 // Enter begins a use of n. Every Enter that returns nil must be followed by one
-// Leave; until then n is not dismantled. Otherwise it returns why n is closing.
+// Leave; until then n is not dismantled. Otherwise it returns why n is closing. Who
+// uses a part is inside the urgent node above it as well: see Cut.
 func (n *Node) Enter() error {
 	// First be counted, then look. The closer first sets closing, then reads the
 	// count. So either it is seen here, or the closer waits for this use.
@@ -154,8 +176,8 @@ func (n *Node) Err() error {
 // Name is the name given to NewRoot or NewChild.
 func (n *Node) Name() string { return n.name }
 
-// Done is closed as soon as n refuses entries. Waiters between Enter and Leave
-// select on it.
+// Done is closed as soon as n refuses entries; that of a part below a Cut when its
+// dismantling begins. Waiters between Enter and Leave select on it.
 func (n *Node) Done() <-chan struct{} {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -170,14 +192,21 @@ func (n *Node) Done() <-chan struct{} {
 	return n.done
 }
 
-// wake closes Done.
-func (n *Node) wake() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+// wakeLocked closes Done.
+//
+// +checklocks:n.mu
+func (n *Node) wakeLocked() {
 	if n.done != nil && !n.doneClosed {
 		n.doneClosed = true
 		close(n.done)
 	}
+}
+
+// ClosedByParent reports whether who closes n closes its parent as well. It is
+// false while n is live.
+func (n *Node) ClosedByParent() bool {
+	c := n.closing.Load()
+	return c != nil && n.parent != nil && n.parent.closing.Load() == c
 }
 
 // Finished is closed when n and everything below it is dismantled.
@@ -209,12 +238,4 @@ func (n *Node) String() string {
 		path = at.name + "/" + path
 	}
 	return fmt.Sprintf("%s: %s, %d inside", path, state, n.inside.Load()&countMask)
-}
-
-// newClosure makes the closing of a node with a cause that is never nil.
-func newClosure(n *Node, cause error) *closure {
-	if cause == nil {
-		cause = gpuerr.New(gpuerr.Revoked, "%s was closed", n.name)
-	}
-	return &closure{cause: cause}
 }

@@ -25,7 +25,7 @@ func TestManyChildrenDoNotHoldUpOthers(t *testing.T) {
 	for i := range children {
 		o := Ops{Release: func() { released.Add(1) }}
 		if i == count/2 {
-			o = Ops{Quiesce: stop("quiesce"), Unmap: stop("unmap"), Scrub: stop("scrub"), Release: stop("release")}
+			o = Ops{Quiesce: stop("quiesce"), Unmap: stop("unmap"), Scrub: once(stop("scrub")), Release: stop("release")}
 		}
 		children[i] = child(t, crowded, "buffer", o)
 	}
@@ -80,7 +80,7 @@ func (o *object) ops(t *testing.T, released *atomic.Int64) Ops {
 			}
 		}
 	}
-	return Ops{Quiesce: step(1), Unmap: step(2), Scrub: step(3), Release: step(4)}
+	return Ops{Quiesce: step(1), Unmap: step(2), Scrub: once(step(3)), Release: step(4)}
 }
 
 // TestNoUseAfterClose races millions of uses, at each level, with closings at each
