@@ -34,6 +34,8 @@ const (
 	TypeRestrict      MsgType = 47
 	TypeClose         MsgType = 48
 	TypeAwaitEnd      MsgType = 49
+	TypeRecordList    MsgType = 50
+	TypeCloseList     MsgType = 51
 )
 
 // Messages of the supervision link.
@@ -102,6 +104,8 @@ var layouts = map[MsgType]*layout{
 	TypeRestrict:      {name: "Restrict", request: body[RestrictRequest], reply: body[Empty], replyFDs: 1},
 	TypeClose:         {name: "Close", request: body[Empty], reply: body[Empty]},
 	TypeAwaitEnd:      {name: "AwaitEnd", request: body[Empty], reply: body[Empty]},
+	TypeRecordList:    {name: "RecordList", request: body[RecordListRequest], reply: body[HandleBody]},
+	TypeCloseList:     {name: "CloseList", request: body[HandleBody], reply: body[Empty]},
 
 	TypeReady:        {name: "Ready", request: body[ReadyRequest], reply: body[Empty]},
 	TypeAttach:       {name: "Attach", request: body[AttachRequest], reply: body[Empty], requestFDs: 1},
