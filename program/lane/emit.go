@@ -52,6 +52,7 @@ func (f *fn) emit(a *alloc, o Options) *Kernel {
 	for n := 0; n < len(f.blocks); {
 		n = e.block(n)
 	}
+	k.measure(f)
 	return k
 }
 

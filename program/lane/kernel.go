@@ -26,6 +26,8 @@ type Kernel struct {
 	inline int  // bytes of the push constant block that are used
 	piece  int  // bytes that the checker tells apart
 	fences bool // there are fences of storage buffers
+	cost   Cost
+	steady bool
 }
 
 type fixedWord struct {

@@ -15,6 +15,9 @@ const (
 	levelAVX512
 )
 
+// assembly says that the bodies run on it.
+func assembly() bool { return level != levelGo }
+
 func detect() int {
 	x := &cpu.X86
 	switch {

@@ -3,7 +3,7 @@ package native
 // Elementwise bodies: an item is blockWords elements.
 
 // elementwise makes a body whose items are the elements that all bindings have.
-func elementwise(s shape, run func(c *Call, from, to uint64)) *Body {
+func elementwise(s shape, p pace, run func(c *Call, from, to uint64)) *Body {
 	count := func(c *Call) uint64 {
 		n := c.words(0)
 		for i := range c.Bindings {
@@ -26,35 +26,41 @@ func elementwise(s shape, run func(c *Call, from, to uint64)) *Body {
 			return true
 		},
 		Grain: func(*Call) uint64 { return grainWords / blockWords },
+		Nanos: func(c *Call) (uint64, bool) { return p.nanos(0, count(c)) },
 	}
 }
 
 var copyBody = elementwise(
 	shape{bindings: 2, write: 1, write2: -1, inPlace: 1 << 0},
+	pace{words: 192},
 	func(c *Call, from, to uint64) {
 		copy(c.u32(1)[from:to], c.u32(0)[from:to])
 	})
 
 var fillBody = elementwise(
 	shape{bindings: 1, inlineWords: 1, write: 0, write2: -1},
+	pace{words: 128},
 	func(c *Call, from, to uint64) {
 		fill(c.u32(0)[from:to], uint32(c.inline(0)))
 	})
 
 var vecaddBody = elementwise(
 	shape{bindings: 3, write: 2, write2: -1, inPlace: 1<<0 | 1<<1},
+	pace{words: 256},
 	func(c *Call, from, to uint64) {
 		add(c.f32(2)[from:to], c.f32(0)[from:to], c.f32(1)[from:to])
 	})
 
 var saxpyBody = elementwise(
 	shape{bindings: 2, inlineWords: 1, write: 1, write2: -1, inPlace: 1 << 0},
+	pace{words: 256},
 	func(c *Call, from, to uint64) {
 		saxpy(c.f32(1)[from:to], c.f32(0)[from:to], c.inlineF32(0))
 	})
 
 var swigluBody = elementwise(
 	shape{bindings: 3, write: 2, write2: -1, inPlace: 1<<0 | 1<<1},
+	pace{words: 1024, exps: true},
 	func(c *Call, from, to uint64) {
 		swiglu(c.f32(2)[from:to], c.f32(0)[from:to], c.f32(1)[from:to])
 	})

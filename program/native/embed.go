@@ -7,7 +7,7 @@ import "sync/atomic"
 
 // embed makes a body; a row of the table is rowBytes long, and expand makes it dim
 // elements of y.
-func embed(s shape, rowBytes func(dim uint64) (bytes uint64, ok bool), expand func(y []float32, row []byte)) *Body {
+func embed(s shape, p pace, rowBytes func(dim uint64) (bytes uint64, ok bool), expand func(y []float32, row []byte)) *Body {
 	return &Body{
 		Items: func(c *Call) (uint64, bool) {
 			if !s.fits(c) {
@@ -38,15 +38,18 @@ func embed(s shape, rowBytes func(dim uint64) (bytes uint64, ok bool), expand fu
 			return true
 		},
 		Grain: func(c *Call) uint64 { return grainOf(c.inline(0)) },
+		Nanos: func(c *Call) (uint64, bool) { return p.nanos(c.words(1), c.words(1)*c.inline(0)) },
 	}
 }
 
 var embedBody = embed(
 	shape{bindings: 3, inlineWords: 1, write: 2, write2: -1},
+	pace{words: 192},
 	func(dim uint64) (uint64, bool) { return 4 * dim, true },
 	func(y []float32, row []byte) { copy(y, f32s(row)) })
 
 var embedQ8Body = embed(
 	shape{bindings: 3, inlineWords: 1, write: 2, write2: -1, halves: 1 << 0},
+	pace{words: 256},
 	func(dim uint64) (uint64, bool) { return dim / q8Values * q8Bytes, dim%q8Values == 0 },
 	expandQ8)

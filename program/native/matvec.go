@@ -28,6 +28,9 @@ var matvecBody = &Body{
 		return true
 	},
 	Grain: func(c *Call) uint64 { return rowsAtOnce(c.inline(1)) },
+	Nanos: func(c *Call) (uint64, bool) {
+		return pace{words: 128}.nanos(c.inline(0), c.inline(0)*c.inline(1))
+	},
 }
 
 // rowsAtOnce keeps one piece of assembly, which nothing can interrupt, short.
@@ -65,4 +68,7 @@ var matvecQ8Body = &Body{
 		return true
 	},
 	Grain: func(c *Call) uint64 { return rowsAtOnce(c.inline(1)) },
+	Nanos: func(c *Call) (uint64, bool) {
+		return pace{words: 128}.nanos(c.inline(0), c.inline(0)*c.inline(1))
+	},
 }

@@ -7,7 +7,7 @@ import "math"
 
 // rows makes such a body; n is inline word 0, x is binding 0 and y the last. The
 // bindings between have n elements each.
-func rows(s shape, run func(c *Call, x, y []float32, n uint64)) *Body {
+func rows(s shape, p pace, run func(c *Call, x, y []float32, n uint64)) *Body {
 	y := s.bindings - 1
 	s.write, s.write2, s.inPlace = y, -1, 1<<0
 	return &Body{
@@ -42,11 +42,19 @@ func rows(s shape, run func(c *Call, x, y []float32, n uint64)) *Body {
 			return true
 		},
 		Grain: func(c *Call) uint64 { return grainOf(c.inline(0)) },
+		Nanos: func(c *Call) (uint64, bool) {
+			n := c.inline(0)
+			if n == 0 {
+				return p.nanos(0, 0)
+			}
+			return p.nanos(c.words(0)/n, c.words(0))
+		},
 	}
 }
 
 var rmsnormBody = rows(
 	shape{bindings: 3, inlineWords: 2},
+	pace{words: 384},
 	func(c *Call, x, y []float32, n uint64) {
 		mean := sumSquares(x, 0) / float32(n)
 		scaleMul(y, x, c.f32(1)[:n], inverseRoot(mean+c.inlineF32(1)))
@@ -54,6 +62,7 @@ var rmsnormBody = rows(
 
 var layernormBody = rows(
 	shape{bindings: 4, inlineWords: 2},
+	pace{words: 512},
 	func(c *Call, x, y []float32, n uint64) {
 		mean := sum(x) / float32(n)
 		variance := sumSquares(x, mean) / float32(n)
@@ -62,6 +71,7 @@ var layernormBody = rows(
 
 var softmaxBody = rows(
 	shape{bindings: 2, inlineWords: 1},
+	pace{words: 1024, exps: true},
 	func(c *Call, x, y []float32, n uint64) {
 		most := max(largest(x), -math.MaxFloat32)
 		total := expSum(y, x, most)

@@ -41,6 +41,10 @@ var reduceBody = &Body{
 		runs := ceilDiv(c.words(0), reduceLanes*max(groups, 1))
 		return grainOf(min(c.words(0), runs*(reduceLanes+startWords)))
 	},
+	Nanos: func(c *Call) (uint64, bool) {
+		groups, _ := c.groups()
+		return pace{words: 128}.nanos(groups+c.words(0)/reduceLanes, c.words(0))
+	},
 }
 
 const (

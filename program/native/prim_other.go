@@ -21,6 +21,7 @@ func dotRowsQ8(y []float32, w []byte, x []float32) { dotRowsQ8Go(y, w, x) }
 func expandQ8(dst []float32, w []byte)             { expandQ8Go(dst, w) }
 func tileCols() int                                { return 32 }
 func mostFlops() uint64                            { return mostFlopsGo }
+func assembly() bool                               { return false }
 
 func tile(rows, k int, a []float32, lda int, b []float32, ldb int, c []float32, ldc int, add int) int {
 	gemm1x32Go(k, a, b, ldb, c, add)
