@@ -8,7 +8,8 @@ import (
 	"capgpu/ring"
 )
 
-// Command is one entry of a queue: *Launch, *Copy, *Fill, *Signal or *Wait.
+// Command is one entry of a queue: *Launch, *Copy, *Fill, *Signal, *Wait
+// or *Replay.
 type Command interface {
 	// push stages the command; the caller holds q.submit.
 	push(q *Queue) (ticket uint64, err error)

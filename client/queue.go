@@ -30,6 +30,8 @@ type Queue struct {
 	entry ring.Entry
 	// +checklocks:submit
 	bindings []ring.Binding
+	// +checklocks:submit
+	patches []ring.Patch
 
 	collect sync.Mutex // held while a collector sleeps
 	// +checklocks:collect

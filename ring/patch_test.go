@@ -82,3 +82,21 @@ func FuzzPatch(f *testing.F) {
 		}
 	})
 }
+
+// Arguments that are laid out by hand are those that Push writes.
+func TestArgsByHand(t *testing.T) {
+	s, c := pair(t, 4, 256)
+	bindings := []Binding{{Buffer: 1, Off: 2, Len: 3}, {Buffer: 4, Off: 5}}
+	e := LaunchEntry(7, 9, Dim3{1, 2, 3}, Dim3{4, 5, 6}, 16, 0)
+	push(t, c, e, bindings, []byte("inline"))
+	var pushed, byHand [EntryBytes]byte
+	copy(pushed[:], s.mapping[s.sq:])
+	e.SetArgs(0, len(bindings), 6)
+	if e.Encode(&byHand); byHand != pushed {
+		t.Errorf("by hand %x, pushed %x", byHand, pushed)
+	}
+	args := AppendArgs(nil, bindings, []byte("inline"))
+	if !bytes.Equal(args, s.mapping[s.arena:int(s.arena)+len(args)]) || len(args) != 2*BindingBytes+6 {
+		t.Errorf("by hand %x, pushed %x", args, s.mapping[s.arena:int(s.arena)+len(args)])
+	}
+}
