@@ -1,7 +1,6 @@
 package ring
 
 import (
-	"context"
 	"errors"
 	"math"
 	"sync"
@@ -39,6 +38,8 @@ type Client struct {
 	seenTail uint64 // cqTail as last read and checked
 	// +checklocks:pollMu
 	pollErr error // set once ended
+	// +checklocks:pollMu
+	patience patience // of Wait
 	// +checklocks:pollMu
 	closed bool
 }
@@ -298,52 +299,6 @@ func closingError(state uint32) error {
 		return gpuerr.New(gpuerr.Protocol, "the driver closed the queue with the unknown code %d", state)
 	}
 	return gpuerr.New(code, "the queue was closed by the driver")
-}
-
-// Wait is Poll that sleeps until there is at least one completion or an error.
-// It returns ctx's error when ctx ends first, and gpuerr.Disconnected when the
-// driver has died.
-func (c *Client) Wait(ctx context.Context, out []Completion) (int, error) {
-	if len(out) == 0 {
-		return 0, gpuerr.New(gpuerr.Invalid, "out: no room for a completion")
-	}
-	for {
-		n, err := c.Poll(out)
-		if n > 0 || err != nil {
-			return n, err
-		}
-		n, wake, err := c.poll(out, true)
-		if wake {
-			c.signal()
-		}
-		if n > 0 || err != nil {
-			return n, err
-		}
-		if slept := c.done.Wait(ctx); slept != nil {
-			n, wake, err := c.awoken(out)
-			if wake {
-				c.signal()
-			}
-			if n > 0 || err != nil {
-				return n, err
-			}
-			if errors.Is(slept, gpuerr.Disconnected) {
-				return 0, errDriverGone
-			}
-			return 0, slept
-		}
-	}
-}
-
-// awoken looks a last time after a wait that failed, and takes the flag away.
-func (c *Client) awoken(out []Completion) (int, bool, error) {
-	n, wake, err := c.poll(out, true)
-	c.pollMu.Lock()
-	defer c.pollMu.Unlock()
-	if !c.closed {
-		c.view.cqWait.Store(awake)
-	}
-	return n, wake, err
 }
 
 // Close releases this side and wakes its waiter with gpuerr.Closed. The driver

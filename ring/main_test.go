@@ -2,6 +2,7 @@ package ring
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"testing"
 	"time"
@@ -15,14 +16,21 @@ func TestMain(m *testing.M) {
 	if os.Getenv(clientEnv) != "" {
 		os.Exit(runClientProcess())
 	}
+	if os.Getenv(benchEnv) != "" {
+		if err := runBenchProcess(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	leakcheck.Main(m)
 }
 
-// patience bounds every wait of these tests; none is expected to need it.
-const patience = 30 * time.Second
+// longEnough bounds every wait of these tests; none is expected to need it.
+const longEnough = 30 * time.Second
 
 func testContext(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), longEnough)
 	t.Cleanup(cancel)
 	return ctx
 }

@@ -33,10 +33,12 @@ func runClientProcess() int {
 	return 0
 }
 
-func startClient(t *testing.T, s *Server, entries uint64) *exec.Cmd {
+// clientProcess is this program again, as a client with the descriptors of a queue. The
+// caller starts it.
+func clientProcess(t testing.TB, s *Server, env string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.CommandContext(testContext(t), os.Args[0])
-	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", clientEnv, entries))
+	cmd.Env = append(os.Environ(), env)
 	cmd.Stderr = os.Stderr
 	ring, sq, cq, err := s.HandOut()
 	if err != nil {
@@ -44,11 +46,20 @@ func startClient(t *testing.T, s *Server, entries uint64) *exec.Cmd {
 	}
 	for _, fd := range []int{ring, sq, cq} {
 		f := os.NewFile(uintptr(fd), "queue")
-		defer f.Close()
+		t.Cleanup(func() { f.Close() })
 		cmd.ExtraFiles = append(cmd.ExtraFiles, f)
 	}
+	return cmd
+}
+
+func startClient(t *testing.T, s *Server, entries uint64) *exec.Cmd {
+	t.Helper()
+	cmd := clientProcess(t, s, fmt.Sprintf("%s=%d", clientEnv, entries))
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
+	}
+	for _, f := range cmd.ExtraFiles {
+		f.Close()
 	}
 	return cmd
 }

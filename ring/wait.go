@@ -1,0 +1,165 @@
+package ring
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"time"
+
+	"capgpu/gpuerr"
+)
+
+// Wait is Poll that waits until there is at least one completion or an error. It
+// looks for a moment, if that was worth it lately, and then sleeps. It returns ctx's
+// error when ctx ends first, and gpuerr.Disconnected when the driver has died.
+func (c *Client) Wait(ctx context.Context, out []Completion) (int, error) {
+	if len(out) == 0 {
+		return 0, gpuerr.New(gpuerr.Invalid, "out: no room for a completion")
+	}
+	for {
+		n, err := c.spin(ctx, out)
+		if n > 0 || err != nil {
+			return n, err
+		}
+		n, wake, err := c.poll(out, true)
+		if wake {
+			c.signal()
+		}
+		if n > 0 || err != nil {
+			return n, err
+		}
+		began := time.Now()
+		if slept := c.done.Wait(ctx); slept != nil {
+			n, wake, err := c.awoken(out)
+			if wake {
+				c.signal()
+			}
+			if n > 0 || err != nil {
+				return n, err
+			}
+			if errors.Is(slept, gpuerr.Disconnected) {
+				return 0, errDriverGone
+			}
+			return 0, slept
+		}
+		c.slept(time.Since(began))
+	}
+}
+
+// awoken looks a last time after a wait that failed, and takes the flag away.
+func (c *Client) awoken(out []Completion) (int, bool, error) {
+	n, wake, err := c.poll(out, true)
+	c.pollMu.Lock()
+	defer c.pollMu.Unlock()
+	if !c.closed {
+		c.view.cqWait.Store(awake)
+	}
+	return n, wake, err
+}
+
+// spin is Poll that looks again and again, as long as the patience lasts. It gives up
+// the lock and the processor now and then, so that Close and other goroutines come to
+// their turn.
+func (c *Client) spin(ctx context.Context, out []Completion) (int, error) {
+	for looked := 0; ; looked += spinSlice {
+		n, wake, err := c.poll(out, false)
+		if wake {
+			c.signal()
+		}
+		if n > 0 || err != nil || !c.look(looked) {
+			return n, err
+		}
+		if looked%spinYield == spinYield-spinSlice {
+			runtime.Gosched()
+		}
+		if ended := ctx.Err(); ended != nil {
+			return 0, nil // what sleeps says so
+		}
+	}
+}
+
+const (
+	// spinSlice is how many looks Close and a context's end may have to wait for.
+	spinSlice = 64
+	// spinYield is after how many looks others run: some microseconds.
+	spinYield = 4 * spinSlice
+)
+
+// look waits for a slice, or until there is something to take: a completion, an end, a
+// lie. False means that the patience is at its end, after so many looks before.
+func (c *Client) look(looked int) bool {
+	c.pollMu.Lock()
+	defer c.pollMu.Unlock()
+	if c.closed {
+		return true // Poll says so
+	}
+	most := min(c.patience.looks()-looked, spinSlice)
+	for range most {
+		if c.view.cqTail.Load() != c.taken || c.view.state.Load() != 0 {
+			c.patience.lookedFor(true)
+			return true
+		}
+		pause()
+	}
+	if most >= 0 && most < spinSlice && looked+most > 0 {
+		c.patience.lookedFor(false)
+	}
+	return most == spinSlice
+}
+
+// slept notes how long a sleep was that a completion, or a wake for nothing, ended.
+func (c *Client) slept(d time.Duration) {
+	c.pollMu.Lock()
+	defer c.pollMu.Unlock()
+	c.patience.slept(d < longSpin)
+}
+
+// How long a Wait looks before it sleeps. To sleep and to be woken costs both sides
+// together about usualSpin.
+const (
+	usualSpin = 50 * time.Microsecond
+	longSpin  = 150 * time.Microsecond
+)
+
+// patience decides how long a wait looks before it sleeps. Looking that found nothing
+// was in vain, and worse where the driver waited for this very processor: the next
+// waits sleep at once, twice as many each time. Sleeps that were long do not count,
+// because looking would not have shortened them either.
+type patience struct {
+	found  uint8 // looks that found something, since one was in vain; up to manyFound
+	vain   uint8 // how many waits sleep at once after the next look in vain; 0: one
+	asleep uint8 // of those, how many are left
+}
+
+const (
+	manyFound = 8  // after so many a wait looks for longSpin
+	mostVain  = 64 // bounds patience.vain
+)
+
+// looks is how often the next wait looks before it sleeps.
+func (p *patience) looks() int {
+	switch {
+	case p.asleep > 0 || runtime.NumCPU() == 1:
+		return 0
+	case p.found < manyFound:
+		return SpinsFor(usualSpin)
+	}
+	return SpinsFor(longSpin)
+}
+
+// lookedFor notes how looking ended.
+func (p *patience) lookedFor(found bool) {
+	if found {
+		p.found, p.vain = min(p.found+1, manyFound), 0
+		return
+	}
+	p.vain = min(max(2*p.vain, 1), mostVain)
+	p.found, p.asleep = 0, p.vain
+}
+
+// slept notes a wait that ended asleep.
+func (p *patience) slept(short bool) {
+	if short && p.asleep > 0 {
+		p.asleep--
+	}
+}
