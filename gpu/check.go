@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"encoding/binary"
 	"time"
 
 	"capgpu/gpu/backend"
@@ -22,16 +23,17 @@ func (s *Session) budget(micros uint32) (all, stall time.Duration) {
 }
 
 // resolve makes a job of an entry: handles become memory, every range is bounded,
-// everything used is pinned. The entry passed ring.Check. When the code is not
+// everything used is pinned. The entry passed the ring's checks. When the code is not
 // None the caller unpins what was pinned.
-func (q *queue) resolve(j *job, e *ring.Entry) gpuerr.Code {
+func (q *queue) resolve(j *job, t *ring.Taken) gpuerr.Code {
+	e := &t.Entry
 	j.work.Spans = j.work.Spans[:0]
 	j.work.Inline, j.work.Pattern, j.work.Shared = nil, 0, 0
 	j.work.Context, j.work.Check = &q.session.context, q.session.check
 	switch e.Op {
 	case ring.OpLaunch:
 		j.work.Op = backend.OpLaunch
-		return q.resolveLaunch(j, e)
+		return q.resolveLaunch(j, t)
 	case ring.OpCopy:
 		j.work.Op = backend.OpCopy
 		dstOff, src, srcOff, n := e.CopyRange()
@@ -85,7 +87,8 @@ func (j *job) use(h Handle, off, n uint64, access backend.Access) gpuerr.Code {
 }
 
 // resolveLaunch checks a launch against its program and the device's limits.
-func (q *queue) resolveLaunch(j *job, e *ring.Entry) gpuerr.Code {
+func (q *queue) resolveLaunch(j *job, t *ring.Taken) gpuerr.Code {
+	e := &t.Entry
 	lim := &q.session.dev.engine.limits
 	p, err := lookup[program](q.session.handles, Handle(e.Object))
 	if err != nil || !p.pins.pin() {
@@ -103,18 +106,16 @@ func (q *queue) resolveLaunch(j *job, e *ring.Entry) gpuerr.Code {
 		return gpuerr.Invalid
 	}
 	j.work.Shared = e.SharedBytes()
-	// One copy out of the client's memory; only the copy is looked at.
-	if q.bindings, j.inline, err = q.ring.Args(e, q.bindings[:0], j.inline[:0]); err != nil {
-		return gpuerr.CodeOf(err)
+	j.inline = j.inline[:0]
+	for _, w := range t.Args[4*int(e.Count):] {
+		j.inline = binary.LittleEndian.AppendUint64(j.inline, w)
 	}
-	if len(q.bindings) != len(p.info.Bindings) {
-		return gpuerr.Internal
-	}
+	j.inline = j.inline[:e.InlineBytes()]
 	j.work.Inline = j.inline
 	q.spanBytes = q.spanBytes[:0]
-	for i := range q.bindings {
-		b := &q.bindings[i]
-		if code := j.bind(b, p.info.Bindings[i].Access); code != gpuerr.None {
+	for i := range p.info.Bindings {
+		b := t.Binding(i)
+		if code := j.bind(&b, p.info.Bindings[i].Access); code != gpuerr.None {
 			return code
 		}
 		q.spanBytes = append(q.spanBytes, uint64(len(j.work.Spans[i].Host)))

@@ -11,17 +11,19 @@ import (
 func (q *queue) rest(gone, lost <-chan struct{}) error {
 	q.sleeping.Swap(true) // and then looks: see ring.view for why not Store
 	defer q.sleeping.Store(false)
-	if q.headEnded() {
+	if q.headEnded() || q.turnCame() {
 		return nil
 	}
-	if !q.armed && !q.deaf && q.mayTake() {
+	if !q.deaf && q.mayFetch() {
 		q.armed = true
+		q.spin.sleeps()
 		q.arm <- q.sleep
 	}
 	select {
 	case <-q.wake:
 	case err := <-q.rang:
 		q.armed = false
+		q.spin.rung()
 		if gpuerr.CodeOf(err) == gpuerr.Disconnected {
 			q.deaf = true // what was published is taken; it ends, and the queue when it is closed
 			return nil

@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"math/bits"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -38,10 +39,14 @@ type engine struct {
 	faults atomic.Uint64 // refused by the IOMMU
 
 	progresser backend.Progresser // nil: the backend is none
+	burster    backend.Burster    // nil: the backend is none, or the engine settles
 	settles    bool               // an OK is told after Config.Settle
 	verifies   bool               // backend.Info.Verifies
 	settleWake chan struct{}      // capacity 1: runSettle should look
 	unsettled  atomic.Bool        // nobody records faults: Config.Settle is not asked
+
+	spinning    atomic.Int32 // queues that look at their rings all the time,
+	maxSpinning int32        // and how many may
 
 	endedAll bool // runDevice's: the loss was told
 
@@ -55,6 +60,8 @@ type engine struct {
 	quiet   sync.Cond
 	// +checklocks:mu
 	top level
+	// +checklocks:mu
+	turn turns
 	// slots holds the sent jobs by the low bits of their ids.
 	// +checklocks:mu
 	slots []*job
@@ -110,6 +117,10 @@ func newEngine(d *Device) *engine {
 	e.backend = &guardedBackend{Backend: d.cfg.Backend, engine: e}
 	e.progresser, _ = d.cfg.Backend.(backend.Progresser)
 	e.settles, e.verifies = info.DMA && d.cfg.Settle != nil, info.Verifies
+	if !e.settles {
+		e.burster, _ = d.cfg.Backend.(backend.Burster)
+	}
+	e.maxSpinning = int32(runtime.GOMAXPROCS(0))
 	e.recent.keep = info.DMA
 	e.quiet.L = &e.mu
 	e.slots = make([]*job, 1<<bits.Len(uint(places-1)))
@@ -161,9 +172,14 @@ func (e *engine) pumpLocked() {
 		return // the other one looks again before it stops
 	}
 	e.pumping = true
-	for e.state == engineRunning && !e.mustReset && len(e.freeSlots) > 0 {
+	for e.state == engineRunning && !e.mustReset && e.turn.holder == nil && len(e.freeSlots) > 0 && !e.turnMustWaitLocked() {
 		j := e.top.next()
 		if j == nil {
+			break
+		}
+		if j.isTurn {
+			e.giveTurnLocked(j)
+			j.queue.kick()
 			break
 		}
 		if how, yes := j.withdrawn(); yes {

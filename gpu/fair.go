@@ -115,6 +115,14 @@ func (l *level) lift(f *flow) {
 	}
 }
 
+// first is the job whose turn it is, which next takes; nil if there is none.
+func (top *level) first() *job {
+	if len(top.flows) == 0 {
+		return nil
+	}
+	return top.flows[0].below.flows[0].ready.readyHead
+}
+
 // next takes the job whose turn it is, nil if there is none.
 func (top *level) next() *job {
 	if len(top.flows) == 0 {

@@ -7,7 +7,6 @@ import (
 
 	"capgpu/gpu/backend"
 	"capgpu/gpuerr"
-	"capgpu/ledger"
 	"capgpu/outcome"
 	"capgpu/ring"
 )
@@ -34,10 +33,11 @@ type job struct {
 	deviceTime time.Duration
 	code       gpuerr.Code
 	available  uint64
-	inFlight   ledger.Receipt
+	charged    bool // in flight
 
 	work    backend.Job
 	program *program
+	isTurn  bool          // it is no work: see turns
 	buffers []*buffer     // pinned
 	inline  []byte        // backing of work.Inline
 	budget  time.Duration // all the time it has
@@ -117,7 +117,7 @@ func (p pinned) unpin() {
 // takePins leaves it to the caller to unpin: the job ends, and the device may not
 // have let go of its memory, nor of the job.
 func (j *job) takePins() pinned {
-	p := pinned{slices.Clone(j.buffers), j.program}
+	p := pinned{buffers: slices.Clone(j.buffers), program: j.program}
 	clear(j.buffers)
 	j.buffers, j.program, j.unended = j.buffers[:0], nil, true
 	return p
@@ -125,7 +125,7 @@ func (j *job) takePins() pinned {
 
 // unpin lets go of everything that the device could touch.
 func (j *job) unpin() {
-	pinned{j.buffers, j.program}.unpin()
+	pinned{buffers: j.buffers, program: j.program}.unpin()
 	clear(j.buffers)
 	j.buffers, j.program = j.buffers[:0], nil
 	if j.unended {
@@ -137,6 +137,14 @@ func (j *job) unpin() {
 	j.work.Program = nil
 }
 
+// discharge ends the charge of being in flight.
+func (j *job) discharge() {
+	if j.charged {
+		j.charged = false
+		j.queue.lease.Give(1)
+	}
+}
+
 // finish ends device work: the engine calls it once per job, without its lock,
 // when the device cannot touch the job's memory any more. The job is the queue's
 // again when it returns.
@@ -145,7 +153,7 @@ func (j *job) finish(how outcome.Outcome, deviceTime time.Duration) {
 	j.unpin()
 	if deviceTime > 0 {
 		// The work is done: being over the limit shows at the next submission.
-		_ = q.session.account.Spend(ledger.DeviceTime, uint64(deviceTime))
+		_ = q.meter.Spend(uint64(deviceTime))
 	}
 	j.how, j.deviceTime = how, deviceTime
 	j.state.Swap(jobEnded)

@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"sync"
 
@@ -16,7 +17,6 @@ type memRing struct {
 	cfg       ring.Config
 	entries   []memEntry
 	taken     int
-	consumed  int
 	unread    []ring.Completion
 	written   []ring.Completion
 	completed int
@@ -52,32 +52,60 @@ func (m *memRing) HandOut() (int, int, int, error) {
 	return -1, -1, -1, errors.New("this ring is a model and has no descriptors")
 }
 
-func (m *memRing) Take(e *ring.Entry) (bool, error) {
+func (m *memRing) TakeMany(b *ring.Batch, most int) (int, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	b.Entries = b.Entries[:0]
+	m.bug("TakeMany")
 	if m.broken {
-		return false, gpuerr.New(gpuerr.Protocol, "sqTail went back")
+		return 0, gpuerr.New(gpuerr.Protocol, "sqTail went back")
 	}
-	if m.taken == len(m.entries) || m.taken-m.read >= int(2*m.cfg.Entries) {
-		return false, nil
+	most = min(most, len(m.entries)-m.taken, int(2*m.cfg.Entries)-(m.taken-m.read), ring.BatchEntries)
+	for range most {
+		b.Entries = append(b.Entries, m.entries[m.taken].take(m.cfg.ArgBytes))
+		m.taken++
 	}
-	*e = m.entries[m.taken].Entry
-	m.taken++
-	return true, nil
+	return most, nil
 }
+
+func (m *memRing) SpinTake(b *ring.Batch, most, _ int) (int, error) { return m.TakeMany(b, most) }
+
+// take checks an entry as a ring does.
+func (x *memEntry) take(argBytes uint32) ring.Taken {
+	t := ring.Taken{Entry: x.Entry}
+	var raw [ring.EntryBytes]byte
+	t.Encode(&raw)
+	for i := range t.Words {
+		t.Words[i] = binary.LittleEndian.Uint64(raw[8*i:])
+	}
+	if err := ring.Check(&t.Entry, argBytes); err != nil {
+		t.Code = gpuerr.CodeOf(err)
+	} else if t.Op == ring.OpLaunch {
+		args := make([]uint64, 4*int(t.Count)+(int(t.InlineBytes())+7)/8)
+		for i := range min(int(t.Count), len(x.bindings)) {
+			bind := x.bindings[i]
+			args[4*i], args[4*i+1], args[4*i+2] = bind.Buffer, bind.Off, bind.Len
+		}
+		for i, c := range x.inline[:min(len(x.inline), int(t.InlineBytes()))] {
+			args[4*int(t.Count)+i/8] |= uint64(c) << (i % 8 * 8)
+		}
+		for i := range int(t.Count) {
+			if w := args[4*i:]; w[0] == 0 || w[1]+w[2] < w[2] {
+				t.Code = gpuerr.Invalid
+				return t
+			}
+		}
+		t.Args = args
+	}
+	return t
+}
+
+func (m *memRing) Ready() bool { return m.Published() > 0 }
 
 func (m *memRing) Published() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(m.entries) - m.taken
-}
-
-func (m *memRing) Args(e *ring.Entry, bindings []ring.Binding, inline []byte) ([]ring.Binding, []byte, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.bug("Args")
-	x := m.entries[m.taken-1]
-	return append(bindings, x.bindings...), append(inline, x.inline...), nil
 }
 
 // bug panics where the test wants it.
@@ -89,18 +117,12 @@ func (m *memRing) bug(method string) {
 	}
 }
 
-func (m *memRing) Consumed() {
+func (m *memRing) CompleteMany(cs []ring.Completion) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.consumed = m.taken
-}
-
-func (m *memRing) Complete(c *ring.Completion) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.bug("Complete")
-	m.written = append(m.written, *c)
-	m.completed++
+	m.bug("CompleteMany")
+	m.written = append(m.written, cs...)
+	m.completed += len(cs)
 }
 
 func (m *memRing) Flush() {

@@ -235,6 +235,7 @@ func (p *program) quiesce() {
 		p.session.dev.engine.cancel(p.session, func(j *job) bool { return j.program == p }, revokedOutcome)
 	}
 	<-p.pins.drained
+	p.session.dev.engine.awaitTurn()
 }
 
 // release comes when no job runs the program, nor one opened from it.

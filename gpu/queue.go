@@ -2,7 +2,6 @@ package gpu
 
 import (
 	"context"
-	"runtime"
 	"runtime/debug"
 	"sync/atomic"
 
@@ -29,6 +28,8 @@ type queue struct {
 	ring     serverRing
 	argBytes uint32
 	charges  [2]ledger.Receipt
+	lease    *ledger.Lease // in flight
+	meter    *ledger.Meter // device time
 	// descriptors is what it has of Device.descriptors.
 	descriptors atomic.Int64
 
@@ -41,19 +42,21 @@ type queue struct {
 	readyHead, readyTail   *job
 	circleNext, circlePrev *queue
 
-	jobs       []*job // by position, made when first used
-	head, tail uint64 // positions: retired until, taken until
-	unflushed  bool   // completions were written and not published
+	batch      *ring.Batch // what was taken from the ring last
+	begun      int         // entries of it that are dealt with
+	jobs       []*job      // by position, made when first used
+	head, tail uint64      // positions: retired until, begun until
+	unflushed  bool        // completions were written and not published
 	group      outcome.Outcome
 	skipping   bool // a wait failed: work until the next signal is cancelled
 	inEngine   bool // in a call of the engine
-	discard    int  // entries published before the last cancel and not taken yet
+	discard    int  // entries published before the last cancel and not begun yet
 	waiting    *job // the wait that holds the queue
 	waiter     waiter
-	entry      ring.Entry // scratch, like what follows: nothing is allocated per entry
-	completion ring.Completion
-	bindings   []ring.Binding
+	told       []ring.Completion // not written yet; like what follows it is made once
 	spanBytes  []uint64
+	burst      bursts
+	spin       spinner
 
 	armed    bool
 	deaf     bool                 // the client has closed its end: nothing can wake the doorbell
@@ -67,11 +70,11 @@ type queue struct {
 // on virtual time.
 type serverRing interface {
 	HandOut() (ring, sq, cq int, err error)
-	Take(e *ring.Entry) (bool, error)
+	TakeMany(b *ring.Batch, most int) (int, error)
+	SpinTake(b *ring.Batch, most, spins int) (int, error)
+	Ready() bool
 	Published() int
-	Args(e *ring.Entry, bindings []ring.Binding, inline []byte) ([]ring.Binding, []byte, error)
-	Consumed()
-	Complete(c *ring.Completion)
+	CompleteMany(cs []ring.Completion)
 	Flush()
 	WaitWork(ctx context.Context) error
 	Close(code gpuerr.Code)
@@ -91,10 +94,8 @@ const (
 	// minQueueCharge is how many queueSlots the smallest queue costs: what it has
 	// besides its entries (goroutines, descriptors, a mapping) is the same for all.
 	minQueueCharge = 64
-	// takeBatch bounds what one round takes, so that completions are not held up.
-	takeBatch = 64
-	// spinRounds is how often a queue that just had work looks again before it
-	// sleeps; each round lets other goroutines run.
+	// spinRounds is how often a queue whose work is in the device looks again before
+	// it sleeps; each round lets other goroutines run.
 	spinRounds = 100
 )
 
@@ -126,6 +127,7 @@ func (s *Session) CreateQueue(entries, argBytes uint32) (QueueInfo, error) {
 		arm: make(chan context.Context), rang: make(chan error, 1),
 	}
 	q.waiter.wake = q.wake
+	q.batch = ring.NewBatch(q.batchArgs())
 	if err := q.open(entries); err != nil {
 		return QueueInfo{}, err
 	}
@@ -176,9 +178,7 @@ func (q *queue) open(entries uint32) error {
 		return err
 	}
 	q.descriptors.Store(newQueueDescriptors)
-	// Header, entries, two completions for each, arena: docs/wire.md.
-	bytes, _ := roundUp(0x100 + uint64(entries)*(ring.EntryBytes+2*ring.CompletionBytes) + uint64(q.argBytes))
-	if q.charges[1], err = s.account.Reserve(ledger.HostMemory, bytes); err != nil {
+	if q.charges[1], err = s.account.Reserve(ledger.HostMemory, q.hostBytes(entries)); err != nil {
 		q.release()
 		return err
 	}
@@ -188,9 +188,11 @@ func (q *queue) open(entries uint32) error {
 	}
 	q.charges[0].Commit()
 	q.charges[1].Commit()
+	q.lease, q.meter = s.account.Lease(ledger.InFlight), s.account.Meter(ledger.DeviceTime)
+	q.burst.init(q)
 	// The goroutine waits for the handle: nobody can use the queue before.
 	start := make(chan struct{})
-	q.node, err = s.node.NewChild("queue", revoke.Ops{Quiesce: func() { <-q.done }, Release: q.release})
+	q.node, err = s.node.NewChild("queue", revoke.Ops{Urgent: true, Quiesce: func() { <-q.done }, Release: q.release})
 	if err != nil {
 		q.ring.Close(gpuerr.CodeOf(err))
 		q.release()
@@ -208,7 +210,25 @@ func (q *queue) open(entries uint32) error {
 	return err
 }
 
+// hostBytes is what a queue takes of the host's memory: header, entries, two
+// completions for each and the arena (docs/wire.md), and here a batch and the memo.
+func (q *queue) hostBytes(entries uint32) uint64 {
+	shared, _ := roundUp(0x100 + uint64(entries)*(ring.EntryBytes+2*ring.CompletionBytes) + uint64(q.argBytes))
+	own, _ := roundUp(ring.HostBytes(q.batchArgs()) + q.burst.hostBytes(q, entries))
+	return shared + own
+}
+
+// batchArgs is the most bytes of arguments that one entry may have.
+func (q *queue) batchArgs() uint32 {
+	lim := &q.session.dev.engine.limits
+	return min(q.argBytes, max(lim.MaxBindings*ring.BindingBytes+lim.MaxInlineBytes, ring.MaxPatches*ring.PatchBytes))
+}
+
 func (q *queue) release() {
+	if q.lease != nil {
+		q.lease.Close()
+		q.meter.Close()
+	}
 	q.charges[0].Release()
 	q.charges[1].Release()
 	q.keepDescriptors(0)
@@ -298,6 +318,9 @@ func (q *queue) serveToTheEnd() (code gpuerr.Code) {
 // abandon ends every job, whatever state it was left in, and completes none.
 func (q *queue) abandon() {
 	q.session.dev.engine.cancel(q.session, func(j *job) bool { return j.queue == q }, errorOutcome)
+	q.leaveTurn()
+	q.told = nil
+	q.lease.Give(uint64(q.burst.charged))
 	q.sleeping.Swap(true)
 	for _, j := range q.jobs {
 		if j == nil {
@@ -316,7 +339,7 @@ func (q *queue) abandon() {
 			}
 			j.fence = nil
 		}
-		j.inFlight.Release()
+		j.discharge()
 	}
 	q.waiting = nil
 }
@@ -327,34 +350,32 @@ func (q *queue) serve() (code gpuerr.Code, how outcome.Outcome, whole bool) {
 	gone, lost := q.node.Done(), q.session.dev.lost
 	idle := 0
 	for {
-		select {
-		case <-lost:
+		switch {
+		case isClosed(lost):
 			return gpuerr.DeviceLost, lostOutcome, true
-		case <-gone:
+		case isClosed(gone):
 			if isClosed(lost) {
 				return gpuerr.DeviceLost, lostOutcome, true
 			}
 			return gpuerr.CodeOf(q.node.Err()), revokedOutcome, true
-		case ended := <-q.cancels:
+		case len(q.cancels) > 0:
+			ended := <-q.cancels
 			q.drain(cancelledOutcome, true)
 			close(ended)
-		default:
 		}
 		worked := q.retire()
 		took, err := q.take()
-		if err != nil {
-			return gpuerr.Protocol, protocolOutcome, false
-		}
 		q.flush()
-		if worked || took {
+		again := worked || took
+		if again {
 			idle = 0
-			continue
+		} else if err == nil {
+			again, err = q.linger(&idle)
 		}
-		if idle++; idle < spinRounds {
-			runtime.Gosched()
-			continue
+		if err == nil && !again {
+			err = q.rest(gone, lost)
 		}
-		if err := q.rest(gone, lost); err != nil {
+		if err != nil {
 			return gpuerr.Protocol, protocolOutcome, false
 		}
 	}

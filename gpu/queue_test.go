@@ -175,7 +175,7 @@ func TestDeviceTimeRunsOut(t *testing.T) {
 // A bug that one client can reach ends its queue, with everything it had, and
 // nothing of anybody else.
 func TestBugEndsThatQueueOnly(t *testing.T) {
-	for _, method := range []string{"Args", "Complete", "WaitWork"} {
+	for _, method := range []string{"TakeMany", "CompleteMany", "WaitWork"} {
 		synctest.Test(t, func(t *testing.T) {
 			hand := newHandBackend()
 			hand.auto = true

@@ -4,11 +4,13 @@ import (
 	"context"
 	"sync"
 	"testing"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
 	"capgpu/gpuerr"
 	"capgpu/ledger"
+	"capgpu/ring"
 )
 
 func limited(class ledger.Class, n uint64) ledger.Limits {
@@ -16,6 +18,12 @@ func limited(class ledger.Class, n uint64) ledger.Limits {
 	l[class] = n
 	return l
 }
+
+// smallQueueBytes is what a queue of two entries takes where there are no bursts.
+var smallQueueBytes = func() uint64 {
+	own, _ := roundUp(ring.HostBytes(64) + maxBurst*uint64(unsafe.Sizeof(ring.Completion{})))
+	return 4096 + own
+}()
 
 // Every class refuses with its name and what was available, and charges nothing.
 func TestQuota(t *testing.T) {
@@ -34,7 +42,7 @@ func TestQuota(t *testing.T) {
 		{ledger.Programs, 2, 1, 0, func(s *Session) error { _, _, err := s.OpenProgram("p"); return err }},
 		{ledger.ProgramBytes, 2*loadedBytes(100) + 50, loadedBytes(100), 50, func(s *Session) error { _, _, err := load(s, 100, 0); return err }},
 		{ledger.QueueSlots, 160, 64, 160 - 128, func(s *Session) error { _, err := s.CreateQueue(16, 64); return err }},
-		{ledger.HostMemory, 10000, 4096, 10000 - 8192, func(s *Session) error { _, err := s.CreateQueue(2, 64); return err }},
+		{ledger.HostMemory, 2*smallQueueBytes + 50, smallQueueBytes, 50, func(s *Session) error { _, err := s.CreateQueue(2, 64); return err }},
 		{ledger.Sessions, 2, 1, 0, func(s *Session) error { _, err := s.Restrict(Policy{Limits: ledger.NoLimits()}); return err }},
 	} {
 		t.Run(tc.class.String(), func(t *testing.T) {

@@ -1,36 +1,66 @@
 package gpu
 
 import (
+	"capgpu/gpu/backend"
 	"capgpu/gpuerr"
 	"capgpu/ledger"
 	"capgpu/outcome"
 	"capgpu/ring"
 )
 
-// mayTake reports whether the next entry could be dealt with now.
-func (q *queue) mayTake() bool {
-	return q.waiting == nil && q.tail-q.head < uint64(len(q.jobs))
+// mayFetch reports whether the ring could be looked at for the next entries.
+func (q *queue) mayFetch() bool {
+	return !q.armed && !q.left() && q.waiting == nil && q.tail-q.head < uint64(len(q.jobs)) && !q.asks()
 }
 
-// take takes entries from the ring and gives their work to the engine. The error
-// is the client's breach of the ring protocol.
+// left reports whether entries were taken from the ring and not begun.
+func (q *queue) left() bool { return q.begun < len(q.batch.Entries) }
+
+// fetch takes entries from the ring, not more than there are positions for. The error is
+// the client's breach of the ring protocol.
+func (q *queue) fetch(spins int) (n int, err error) {
+	return q.fetchMost(len(q.jobs), spins)
+}
+
+func (q *queue) fetchMost(most, spins int) (n int, err error) {
+	if !q.mayFetch() {
+		return 0, nil
+	}
+	q.begun = 0
+	return q.ring.SpinTake(q.batch, min(most, len(q.jobs)-int(q.tail-q.head)), spins)
+}
+
+// take begins entries: in bursts as far as they can be, and the others one by one, whose
+// work goes to the engine.
 func (q *queue) take() (took bool, err error) {
-	if q.armed {
+	if q.asks() {
 		return false, nil
 	}
+	defer q.leaveTurn() // if it came and nothing was to be done with it
+	if _, err = q.fetch(0); err != nil {
+		return false, err
+	}
 	var head, tail *job
-	for n := 0; n < takeBatch && q.mayTake(); n++ {
-		ok, takeErr := q.ring.Take(&q.entry)
-		if err = takeErr; err != nil || !ok {
-			break
+	for q.left() && q.waiting == nil {
+		if head == nil && q.discard == 0 {
+			q.retire()
+			ran, wait := q.runBurst()
+			if took = took || ran > 0; wait {
+				return took, nil
+			}
+			if ran > 0 {
+				continue
+			}
 		}
+		t := &q.batch.Entries[q.begun]
+		q.begun++
 		took = true
-		j := q.nextJob(&q.entry)
+		j := q.nextJob(t)
 		if q.discard > 0 {
-			q.discardOne(j, cancelledOutcome)
+			q.discardOne(j, t, cancelledOutcome)
 			continue
 		}
-		if q.begin(j, &q.entry) {
+		if q.begin(j, t) {
 			if tail == nil {
 				head = j
 			} else {
@@ -39,26 +69,23 @@ func (q *queue) take() (took bool, err error) {
 			tail = j
 		}
 	}
-	if took {
-		q.ring.Consumed()
-	}
 	if head != nil {
 		q.inEngine = true
 		q.session.dev.engine.enqueue(q, head, tail)
 		q.inEngine = false
 	}
-	return took, err
+	return took, nil
 }
 
 // nextJob is a clean job for the next position.
-func (q *queue) nextJob(e *ring.Entry) *job {
+func (q *queue) nextJob(t *ring.Taken) *job {
 	slot := &q.jobs[q.tail%uint64(len(q.jobs))]
 	q.tail++
 	if *slot == nil || (*slot).unended {
 		*slot = &job{queue: q}
 	}
 	j := *slot
-	j.op, j.userData = e.Op, e.UserData
+	j.op, j.userData = t.Op, t.UserData
 	j.how, j.atLeast, j.deviceTime, j.code, j.available = outcome.Outcome{}, outcome.Success, 0, gpuerr.None, 0
 	j.next = nil
 	j.state.Store(jobHeld)
@@ -73,7 +100,7 @@ func (j *job) end(how outcome.Outcome) {
 
 // refuse ends a job that was not begun: it is charged nothing.
 func (j *job) refuse(code gpuerr.Code) {
-	j.inFlight.Release()
+	j.discharge()
 	if !j.queue.session.node.Live() { // what it names may be gone only because of that
 		j.end(revokedOutcome)
 		return
@@ -95,17 +122,17 @@ func (j *job) refuseFor(err error) {
 
 // begin charges an entry, checks it and starts it. True means that it is work for
 // the engine.
-func (q *queue) begin(j *job, e *ring.Entry) bool {
-	s := q.session
-	var err error
-	if j.inFlight, err = s.account.Reserve(ledger.InFlight, 1); err != nil {
+func (q *queue) begin(j *job, t *ring.Taken) bool {
+	if err := q.lease.Take(1); err != nil {
 		j.refuseFor(err)
 		return false
 	}
-	if err := ring.Check(e, q.argBytes); err != nil {
-		j.refuseFor(err)
+	j.charged = true
+	if t.Code != gpuerr.None {
+		j.refuse(t.Code)
 		return false
 	}
+	e := &t.Entry
 	switch e.Op {
 	case ring.OpNop:
 		j.end(outcome.Success)
@@ -114,7 +141,7 @@ func (q *queue) begin(j *job, e *ring.Entry) bool {
 	case ring.OpWait:
 		q.beginWait(j, e)
 	case ring.OpLaunch, ring.OpCopy, ring.OpFill:
-		return q.beginWork(j, e)
+		return q.beginWork(j, t)
 	default: // OpReplay: nothing records lists
 		j.refuse(gpuerr.Unimplemented)
 	}
@@ -122,8 +149,8 @@ func (q *queue) begin(j *job, e *ring.Entry) bool {
 }
 
 // beginWork resolves device work.
-func (q *queue) beginWork(j *job, e *ring.Entry) bool {
-	s := q.session
+func (q *queue) beginWork(j *job, t *ring.Taken) bool {
+	s, e := q.session, &t.Entry
 	if e.Op == ring.OpLaunch && s.facet < FacetProgram {
 		j.refuse(gpuerr.Unimplemented)
 		return false
@@ -140,7 +167,7 @@ func (q *queue) beginWork(j *job, e *ring.Entry) bool {
 		j.refuseFor(err)
 		return false
 	}
-	if code := q.resolve(j, e); code != gpuerr.None {
+	if code := q.resolve(j, t); code != gpuerr.None {
 		j.unpin()
 		j.refuse(code)
 		return false
@@ -152,13 +179,17 @@ func (q *queue) beginWork(j *job, e *ring.Entry) bool {
 	}
 	j.budget, j.stall = s.budget(e.DeadlineMicros)
 	if e.Op == ring.OpLaunch {
-		if n, every := s.launches.Add(1), s.dev.cfg.LaunchRecords; every != 0 && n%every == 0 {
-			w := &j.work
-			s.dev.auditEvent("launch", s.tenant, "session=%d launch=%d program=%q grid=%d,%d,%d block=%d,%d,%d", s.id, n,
-				w.Program.Info().Name, w.Grid.X, w.Grid.Y, w.Grid.Z, w.Block.X, w.Block.Y, w.Block.Z)
-		}
+		s.countLaunch(&j.work)
 	}
 	return true
+}
+
+// countLaunch counts a launch, and records every so many.
+func (s *Session) countLaunch(w *backend.Job) {
+	if n, every := s.launches.Add(1), s.dev.cfg.LaunchRecords; every != 0 && n%every == 0 {
+		s.dev.auditEvent("launch", s.tenant, "session=%d launch=%d program=%q grid=%d,%d,%d block=%d,%d,%d", s.id, n,
+			w.Program.Info().Name, w.Grid.X, w.Grid.Y, w.Grid.Z, w.Block.X, w.Block.Y, w.Block.Z)
+	}
 }
 
 // beginSignal promises the point; it ends when the signal is retired.
@@ -253,28 +284,52 @@ func (q *queue) complete(j *job) {
 	if j.op != ring.OpSignal || j.code != gpuerr.None {
 		q.group = outcome.Worse(q.group, j.how)
 	}
-	c := &q.completion
-	*c = ring.Completion{UserData: j.userData, Outcome: j.how, Code: j.code}
+	c := ring.Completion{UserData: j.userData, Outcome: j.how, Code: j.code}
 	switch {
 	case j.how.Kind == outcome.OK:
 		c.DeviceNanos = uint64(j.deviceTime)
 	case j.code == gpuerr.Quota:
 		c.Available = j.available
 	}
-	q.session.ended[j.how.Kind].Add(1)
-	if j.how.Cause == outcome.TrapCause && q.session.traps.Add(1) == 1 {
-		// The first one only; session.close tells how many there were.
-		q.session.dev.auditEvent("fault", q.session.tenant, "session=%d cause=%q", q.session.id, j.how)
-	}
+	q.countEnd(j.how)
 	j.fence = nil
-	j.inFlight.Release()
+	j.discharge()
 	j.state.Store(jobFree)
-	q.ring.Complete(c)
-	q.unflushed = true
+	q.tell(&c)
+}
+
+// countEnd counts how an entry ended.
+func (q *queue) countEnd(how outcome.Outcome) {
+	q.session.ended[how.Kind].Add(1)
+	if how.Cause == outcome.TrapCause && q.session.traps.Add(1) == 1 {
+		// The first one only; session.close tells how many there were.
+		q.session.dev.auditEvent("fault", q.session.tenant, "session=%d cause=%q", q.session.id, how)
+	}
+}
+
+// tell notes a completion for the ring.
+func (q *queue) tell(c *ring.Completion) {
+	if len(q.told) == cap(q.told) {
+		q.write()
+	}
+	q.told = append(q.told, *c)
+}
+
+// write writes completions to the ring, which the client does not see yet.
+func (q *queue) write() {
+	if q.told == nil {
+		q.told = make([]ring.Completion, 0, maxBurst)
+	}
+	if len(q.told) > 0 {
+		q.ring.CompleteMany(q.told)
+		q.told = q.told[:0]
+		q.unflushed = true
+	}
 }
 
 // flush publishes completions: once per round, so that one wake serves many.
 func (q *queue) flush() {
+	q.write()
 	if q.unflushed {
 		q.unflushed = false
 		q.ring.Flush()
@@ -289,6 +344,7 @@ func (q *queue) drain(how outcome.Outcome, whole bool) {
 	q.disarm()
 	q.inEngine = true
 	q.session.dev.engine.cancel(q.session, func(j *job) bool { return j.queue == q }, how)
+	q.leaveTurn()
 	q.inEngine = false
 	if j := q.waiting; j != nil {
 		j.fence.forget(&q.waiter)
@@ -300,22 +356,16 @@ func (q *queue) drain(how outcome.Outcome, whole bool) {
 			s.atLeast = how
 		}
 	}
+	q.discard = len(q.batch.Entries) - q.begun
 	if whole {
-		q.discard = q.ring.Published() // includes what an earlier cancel left
+		q.discard += q.ring.Published() // includes what an earlier cancel left
 		q.skipping = q.skipping && q.discard > 0
 	}
 	q.sleeping.Swap(true)
 	defer q.sleeping.Store(false)
 	for {
 		q.retire()
-		stuck := !whole
-		for !stuck && q.discard > 0 && q.mayTake() {
-			ok, err := q.ring.Take(&q.entry)
-			if stuck = err != nil || !ok; !stuck {
-				q.discardOne(q.nextJob(&q.entry), how)
-			}
-		}
-		q.ring.Consumed()
+		stuck := q.discardAll(how)
 		q.flush()
 		switch {
 		case q.headEnded():
@@ -328,10 +378,26 @@ func (q *queue) drain(how outcome.Outcome, whole bool) {
 	}
 }
 
+// discardAll ends what is to be discarded, as far as there is room. stuck says that there
+// is none in the ring.
+func (q *queue) discardAll(how outcome.Outcome) (stuck bool) {
+	for q.discard > 0 {
+		if n, err := q.fetchMost(q.discard, 0); err != nil || n == 0 && !q.left() {
+			return err != nil || q.mayFetch()
+		}
+		for q.discard > 0 && q.left() {
+			t := &q.batch.Entries[q.begun]
+			q.begun++
+			q.discardOne(q.nextJob(t), t, how)
+		}
+	}
+	return false
+}
+
 // discardOne ends an entry that was taken and was published before a cancel. With
 // the last of them the queue is as if nothing had gone wrong.
-func (q *queue) discardOne(j *job, how outcome.Outcome) {
-	q.endUnbegun(j, &q.entry, how)
+func (q *queue) discardOne(j *job, t *ring.Taken, how outcome.Outcome) {
+	q.endUnbegun(j, t, how)
 	if q.discard--; q.discard == 0 {
 		q.skipping = false
 	}
@@ -339,8 +405,8 @@ func (q *queue) discardOne(j *job, how outcome.Outcome) {
 
 // endUnbegun ends an entry that came too late to begin. A signal still ends its
 // point: somebody may wait for it.
-func (q *queue) endUnbegun(j *job, e *ring.Entry, how outcome.Outcome) {
-	if e.Op == ring.OpSignal && ring.Check(e, q.argBytes) == nil {
+func (q *queue) endUnbegun(j *job, t *ring.Taken, how outcome.Outcome) {
+	if e := &t.Entry; e.Op == ring.OpSignal && t.Code == gpuerr.None {
 		if f, err := lookup[fence](q.session.handles, Handle(e.Object)); err == nil && f.promise(e.FenceValue()) == nil {
 			j.fence, j.value, j.atLeast = f, e.FenceValue(), how
 			return

@@ -1,5 +1,128 @@
 package gpu
 
-// awaitTurn waits until no queue that had the turn when it was called runs a burst (see burst.go).
-// Who takes memory away from a device calls it after the pins are closed.
-func (e *engine) awaitTurn() {}
+import (
+	"time"
+
+	"capgpu/gpu/backend"
+	"capgpu/outcome"
+)
+
+// A queue that runs its work itself (burst.go) needs the device for itself meanwhile:
+// it asks for the turn. While one has it nothing is sent.
+//
+//	free ──ask──► ready ──(it is next, and nothing is sent)──► sent ──endTurn──► free
+//	  └──────────────(nobody is ready, nothing is sent)─────────►
+//	                └──(cancelled, or the device is lost)──► ended ──► free
+//
+// These are states of job, for it is one (queue.burst.turn) that waits among its
+// session's and whose cost is what the burst took, so that who runs its work itself has
+// no more of the device than who does not. It names no memory, and so is never stopped
+// for the memory's sake: a queue that has the turn looks at what it uses, and then runs
+// it. Who takes memory away closes the pins first and then waits for the turn
+// (awaitTurn).
+type turns struct {
+	holder *job      // who has it; nil: nobody
+	count  uint64    // turns until now
+	seen   uint64    // the count that runDevice has seen last,
+	since  time.Time // and when that was new to it
+}
+
+// askTurn asks for the turn, and reports whether the queue has it at once. If not, it is
+// kicked when it has, or when the turn has ended because the queue's work was cancelled.
+func (e *engine) askTurn(q *queue) bool {
+	j := &q.burst.turn
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.state == engineLost {
+		return false // and serve sees that
+	}
+	if e.state == engineRunning && !e.mustReset && !e.pumping && e.turn.holder == nil && e.oldest == nil && len(e.top.flows) == 0 {
+		j.estimate = 0
+		e.giveTurnLocked(j)
+		return true
+	}
+	j.state.Store(jobReady)
+	e.top.pushReady(q, j, j)
+	e.pumpLocked()
+	return j.state.Load() == jobSent
+}
+
+// +checklocks:e.mu
+func (e *engine) giveTurnLocked(j *job) {
+	e.turn.holder = j
+	e.turn.count++
+	places := uint64(len(e.slots))
+	j.work.ID = backend.JobID((e.sequence + 1) * places) // and those of the burst that follow
+	e.sequence += (maxBurst + places - 1) / places
+	j.state.Store(jobSent)
+	if !e.watching {
+		e.watching = true
+		nudge(e.wake)
+	}
+}
+
+// turnMustWaitLocked reports whether the next job is a turn that cannot begin yet.
+//
+// +checklocks:e.mu
+func (e *engine) turnMustWaitLocked() bool {
+	if e.oldest == nil {
+		return false
+	}
+	j := e.top.first()
+	return j != nil && j.isTurn
+}
+
+// endTurn gives the turn back. It was used for so long; trapped is how work of it did, if
+// it did. With again the queue asks for it anew if others do. lost says that the device
+// was lost meanwhile, and crowded that others want it.
+func (e *engine) endTurn(q *queue, nanos int64, trapped outcome.Outcome, again bool) (lost, crowded bool) {
+	j := &q.burst.turn
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.turn.holder = nil
+	j.state.Store(jobFree)
+	if j.estimate != 0 {
+		e.top.returned(j, nanos)
+	} else {
+		e.top.spend(q.session.flow, max(nanos, minJobCost))
+	}
+	if trapped.Kind != outcome.Pending {
+		q.session.setPoisoned(trapped) // under the lock: nothing of it is sent after this
+	}
+	e.quiet.Broadcast()
+	if lost, crowded = e.state == engineLost, len(e.top.flows) > 0; lost || !crowded {
+		return lost, crowded
+	}
+	if again {
+		j.state.Store(jobReady)
+		e.top.pushReady(q, j, j)
+	}
+	e.pumpLocked()
+	return false, true
+}
+
+// awaitTurn waits until no queue that has the turn now has it any more. Who takes memory
+// away from the device calls it after the pins are closed: bursts hold none.
+func (e *engine) awaitTurn() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for count := e.turn.count; e.turn.holder != nil && e.turn.count == count; {
+		e.quiet.Wait()
+	}
+}
+
+// watchTurnLocked loses the device when one turn has it for longer than
+// Config.HangBound: nobody can stop it, and nothing of anybody runs. It reports whether
+// runDevice should look again at its next tick.
+//
+// +checklocks:e.mu
+func (e *engine) watchTurnLocked(now time.Time) (again, stuck bool) {
+	fresh := e.turn.seen != e.turn.count
+	if fresh {
+		e.turn.seen, e.turn.since = e.turn.count, now
+	}
+	if e.turn.holder == nil {
+		return fresh, false // there may soon be another: it need not wake runDevice
+	}
+	return true, now.Sub(e.turn.since) > e.dev.cfg.HangBound
+}

@@ -71,6 +71,15 @@ func (e *engine) watch() time.Duration {
 		e.endAll()
 		return idleWatch
 	}
+	again, stuck := e.watchTurnLocked(now)
+	if e.turn.holder != nil { // nothing else runs, and nothing is reset under it
+		e.mu.Unlock()
+		if stuck {
+			e.lose("a burst does not end")
+			return 0
+		}
+		return watchTick
+	}
 	if e.mustReset {
 		e.mu.Unlock()
 		e.resetFaulted()
@@ -78,8 +87,11 @@ func (e *engine) watch() time.Duration {
 	}
 	j := e.oldest
 	if j == nil {
-		e.watching = false
+		e.watching = again
 		e.mu.Unlock()
+		if again {
+			return watchTick
+		}
 		return idleWatch
 	}
 	e.watching = true

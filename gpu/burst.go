@@ -1,0 +1,278 @@
+package gpu
+
+import (
+	"unsafe"
+
+	"capgpu/gpu/backend"
+	"capgpu/gpuerr"
+	"capgpu/ledger"
+	"capgpu/outcome"
+	"capgpu/ring"
+)
+
+// A burst is short work that the queue's goroutine has the device run in one call
+// (backend.Burster), without the engine's lists, the device's queue and another
+// goroutine. A launch then costs less than to wake somebody for it.
+//
+//	take ─► pick (memo.go) ─► turn (turn.go) ─► look again ─► charge ─► Burst ─► tell
+//	           └─ not for bursts, or something is under way: begin, enqueue (submit.go)
+//
+// What comes out is the same either way: the other way is the slow obvious one, and what
+// a burst cannot say (why an entry is refused, that it was cancelled) is left to it. So
+// a burst begins only where that way would have nothing to say: the queue has nothing
+// under way, and nothing speaks against its work.
+//
+// A burst pins nothing. With the turn its queue looks at the pins of all it is about to
+// use: who closes an object closes its pins and then waits for the turn.
+//
+// A backend whose OKs are settled (settle.go) runs no bursts.
+type bursts struct {
+	backend backend.Burster // nil: none
+	memo    memo
+	slots   int // of the memo
+	// turn waits for the device, as a job among the session's.
+	turn    job
+	had     uint64 // turns
+	picks   uint64
+	crowded bool // the last turn ended with others waiting
+	charged int  // in flight
+
+	jobs  []*resolved // made when first used, like what follows
+	ready []backend.Ready
+	ends  []backend.End
+}
+
+const (
+	maxBurst = ring.BatchEntries
+	// maxBurstNanos is what the work of one burst may be expected to take: nothing can
+	// stop it, and others wait.
+	maxBurstNanos = 100_000
+)
+
+// init is called before the queue's goroutine starts.
+func (b *bursts) init(q *queue) {
+	b.turn.queue, b.turn.isTurn = q, true
+	b.backend = q.session.dev.engine.burster
+	b.slots = memoSize(uint32(len(q.jobs)))
+}
+
+// hostBytes is the most that it allocates.
+func (b *bursts) hostBytes(q *queue, entries uint32) uint64 {
+	told := uint64(maxBurst) * uint64(unsafe.Sizeof(ring.Completion{}))
+	if q.session.dev.engine.burster == nil {
+		return told
+	}
+	each := uint64(unsafe.Sizeof((*resolved)(nil)) + unsafe.Sizeof(backend.Ready(nil)) + unsafe.Sizeof(backend.End{}))
+	return told + maxBurst*each + uint64(memoSize(entries))*memoSlotBytes
+}
+
+// runBurst runs what it can of the batch. With none run, wait says that the queue is to
+// come again, for it asks for the turn or somebody wants it to stop; if not, the first
+// entry must go the other way.
+func (q *queue) runBurst() (ran int, wait bool) {
+	b := &q.burst
+	if b.backend == nil {
+		return 0, false
+	}
+	e := q.session.dev.engine
+	switch b.turn.state.Load() {
+	case jobReady:
+		return 0, true
+	case jobEnded:
+		b.turn.state.Store(jobFree)
+	}
+	n := q.pick()
+	if n == 0 {
+		q.leaveTurn()
+		return 0, false
+	}
+	if b.turn.state.Load() != jobSent {
+		q.inEngine = true
+		has := e.askTurn(q)
+		q.inEngine = false
+		if !has {
+			return 0, b.turn.state.Load() != jobFree
+		}
+	}
+	b.had++
+	if n, wait = q.mayStill(n); n == 0 || q.lease.Take(uint64(n)) != nil {
+		q.leaveTurn()
+		return 0, wait
+	}
+	b.charged = n
+	q.inEngine = true
+	ran = e.burst(b.turn.work.ID, b.ready[:n], b.ends[:n])
+	q.inEngine = false
+	q.endBurst(ran)
+	return ran, false
+}
+
+// pick resolves entries until one is not for a burst, and counts them.
+func (q *queue) pick() int {
+	b, s := &q.burst, q.session
+	if q.head != q.tail || q.waiting != nil || q.discard > 0 || q.skipping ||
+		s.unpoisoned() != nil || s.banned() != nil || s.account.CanSpend(ledger.DeviceTime) != nil {
+		return 0
+	}
+	if b.jobs == nil {
+		b.jobs, b.ready, b.ends = make([]*resolved, maxBurst), make([]backend.Ready, maxBurst), make([]backend.End, maxBurst)
+	}
+	b.picks++
+	nanos := int64(0)
+	entries := q.batch.Entries[q.begun:]
+	for i := range entries {
+		r := q.remember(&entries[i])
+		if r == nil {
+			return i
+		}
+		if nanos += r.nanos; nanos > maxBurstNanos && i > 0 {
+			return i
+		}
+		b.jobs[i], b.ready[i] = r, r.ready
+	}
+	return len(entries)
+}
+
+// remember returns what an entry was resolved to, nil if it is not for a burst.
+func (q *queue) remember(t *ring.Taken) *resolved {
+	b := &q.burst
+	switch {
+	case t.Code != gpuerr.None || len(t.Args) > maxMemoArgs:
+		return nil
+	case t.Op == ring.OpLaunch:
+		if q.session.facet < FacetProgram {
+			return nil
+		}
+	case t.Op != ring.OpCopy && t.Op != ring.OpFill:
+		return nil
+	}
+	key := memoKey(t)
+	r, known := b.memo.find(&key, t.Args, b.slots)
+	if !known && (r.picked == b.picks || !q.memorize(r, &key, t)) {
+		return nil // its slot holds an earlier one of this burst, or it is refused
+	}
+	if !r.fit {
+		return nil
+	}
+	r.picked = b.picks
+	return r
+}
+
+// mayStill says how many of those picked may run, now that nobody can take away what
+// they use. None and wait: serve has to look first.
+func (q *queue) mayStill(n int) (may int, wait bool) {
+	b := &q.burst
+	switch {
+	case q.called():
+		return 0, true
+	case q.session.unpoisoned() != nil:
+		return 0, false
+	}
+	for i, r := range b.jobs[:n] {
+		if r.alive == b.had {
+			continue
+		}
+		if !r.open() {
+			r.drop()
+			return i, false
+		}
+		r.alive = b.had
+	}
+	return n, false
+}
+
+// endBurst follows a call of Burst that ran so many.
+func (q *queue) endBurst(ran int) {
+	b, s, e := &q.burst, q.session, q.session.dev.engine
+	var nanos int64
+	var trapped outcome.Outcome
+	gone := false
+	for i := range b.ends[:ran] {
+		x := &b.ends[i]
+		x.DeviceTime = min(max(x.DeviceTime, 0), e.dev.cfg.HangBound)
+		nanos += int64(x.DeviceTime)
+		if x.Outcome == outcome.Success {
+			continue
+		}
+		stopAs := outcome.Outcome{}
+		if s.context.Trapped() {
+			stopAs = poisonedOutcome
+		}
+		lost := false
+		x.Outcome, lost = believe(x.Outcome, stopAs)
+		gone = gone || lost
+		if x.Outcome.Cause == outcome.TrapCause && trapped.Kind == outcome.Pending {
+			trapped = x.Outcome
+		}
+	}
+	more := b.crowded && (q.begun+ran < len(q.batch.Entries) || q.ring.Ready())
+	q.inEngine = true
+	lost, crowded := e.endTurn(q, nanos, trapped, more)
+	if trapped.Kind != outcome.Pending {
+		e.cancel(s, func(*job) bool { return true }, poisonedOutcome)
+	}
+	if gone {
+		e.lose("the device said that it is lost")
+	}
+	q.inEngine = false
+	b.crowded = crowded
+	if nanos > 0 {
+		_ = q.meter.Spend(uint64(nanos)) // being over the limit shows at the next submission
+	}
+	q.lease.Give(uint64(b.charged))
+	b.charged = 0
+	q.tellBurst(ran, lost)
+}
+
+// tellBurst counts and completes what a burst ran. After a loss nothing is ok.
+func (q *queue) tellBurst(ran int, lost bool) {
+	b, s := &q.burst, q.session
+	launches, ok := 0, uint64(0)
+	for i := range b.ends[:ran] {
+		t, x := &q.batch.Entries[q.begun], &b.ends[i]
+		q.begun++
+		if t.Op == ring.OpLaunch {
+			launches++
+			if s.dev.cfg.LaunchRecords != 0 {
+				s.countLaunch(&b.jobs[i].job.work)
+			}
+		}
+		if lost {
+			x.Outcome = lostOutcome
+		}
+		c := ring.Completion{UserData: t.UserData, Outcome: x.Outcome}
+		if x.Outcome.Kind == outcome.OK {
+			ok++
+			c.DeviceNanos = uint64(x.DeviceTime)
+		} else {
+			q.countEnd(x.Outcome)
+			q.group = outcome.Worse(q.group, x.Outcome)
+		}
+		q.tell(&c)
+	}
+	s.ended[outcome.OK].Add(ok)
+	if s.dev.cfg.LaunchRecords == 0 {
+		s.launches.Add(uint64(launches))
+	}
+}
+
+// leaveTurn gives the turn back unused, if the queue has it.
+func (q *queue) leaveTurn() {
+	if q.burst.turn.state.Load() == jobSent {
+		q.session.dev.engine.endTurn(q, 0, outcome.Outcome{}, false)
+	}
+}
+
+// asks reports whether the queue waits for the turn, and turnCame whether that is over.
+func (q *queue) asks() bool { return q.burst.turn.state.Load() == jobReady }
+
+func (q *queue) turnCame() bool {
+	state := q.burst.turn.state.Load()
+	return state == jobSent || state == jobEnded
+}
+
+// burst calls the backend. A bug of it is the loss of the device.
+func (e *engine) burst(first backend.JobID, jobs []backend.Ready, ends []backend.End) (n int) {
+	defer (&guardedBackend{e.backend, e}).caught("Burst", nil)
+	return e.burster.Burst(first, jobs, ends)
+}
