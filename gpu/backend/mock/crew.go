@@ -181,14 +181,19 @@ func (t *task) caught(p any, member int, lo uint64) {
 		t.broken.Store(true)
 		return
 	}
-	trap := outcome.Trap{Kind: outcome.MemoryGone, Workgroup: workgroupOf(t.members, member)}
-	for i, span := range t.job.Spans {
+	trap := memoryGone(t.job, addr)
+	trap.Workgroup = workgroupOf(t.members, member)
+	t.trap(trap, lo)
+}
+
+// memoryGone is the trap of a fault at an address.
+func memoryGone(job *backend.Job, addr uintptr) outcome.Trap {
+	for i, span := range job.Spans {
 		if off, ok := offsetIn(span.Host, addr); ok {
-			trap.Binding, trap.Offset = uint16(i), off
-			break
+			return outcome.Trap{Kind: outcome.MemoryGone, Binding: uint16(i), Offset: off}
 		}
 	}
-	t.trap(trap, lo)
+	return outcome.Trap{Kind: outcome.MemoryGone}
 }
 
 // trap notes a trap of the block that begins at lo. The lowest stands.

@@ -39,13 +39,10 @@ func (d *Device) takeNext() *slot {
 	for {
 		d.mu.Lock()
 		if len(d.released) > 0 {
-			released := d.released
-			d.released = nil
-			d.mu.Unlock()
-			for _, c := range released {
+			for _, c := range d.released {
 				d.kernels.forget(c)
 			}
-			continue
+			d.released = nil
 		}
 		if d.state == live && len(d.queue) > 0 {
 			s := d.queue[0]

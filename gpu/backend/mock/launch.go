@@ -67,13 +67,19 @@ var tooMuch = outcome.Outcome{Kind: outcome.Failed, Cause: outcome.LaunchLimit}
 func (t *task) launched(job *backend.Job) result {
 	r := result{outcome: t.outcome()}
 	if r.outcome.Kind == outcome.OK {
-		for i := range job.Spans {
-			if writes(job, i) {
-				r.written += uint64(len(job.Spans[i].Host))
-			}
-		}
+		r.written = written(job)
 	}
 	return r
+}
+
+// written is how much a job could write.
+func written(job *backend.Job) (bytes uint64) {
+	for i := range job.Spans {
+		if writes(job, i) {
+			bytes += uint64(len(job.Spans[i].Host))
+		}
+	}
+	return bytes
 }
 
 // prepareBody sets up a fast body. It is false if that cannot do this launch.

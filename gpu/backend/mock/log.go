@@ -77,13 +77,13 @@ func (d *Device) Log() (executions []Execution, forgotten uint64) {
 }
 
 // open begins the record of a job that was submitted.
-func (l *executionLog) open(s *slot) logRef {
+func (l *executionLog) open(id backend.JobID, ordinal uint64, job *backend.Job, fault FaultKind) logRef {
 	if len(l.ring) == 0 {
 		return 0
 	}
-	e := Execution{ID: s.id, Ordinal: s.ordinal, Op: s.job.Op, Fault: s.fault.Kind}
-	if s.job.Op == backend.OpLaunch {
-		e.Program = s.job.Program.Info().Name
+	e := Execution{ID: id, Ordinal: ordinal, Op: job.Op, Fault: fault}
+	if job.Op == backend.OpLaunch {
+		e.Program = job.Program.Info().Name
 	}
 	l.ring[l.opened%uint64(len(l.ring))] = e
 	l.opened++

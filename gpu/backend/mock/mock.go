@@ -123,6 +123,8 @@ type Device struct {
 	faults player
 	// +checklocks:mu
 	log executionLog
+	// +checklocks:mu
+	burst burst
 }
 
 // state of a Device.

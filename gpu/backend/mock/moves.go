@@ -34,11 +34,8 @@ func moveBlock(t *task, _ int, lo, hi uint64) bool {
 // span consists of whole ones; one that does not is a trap.
 func (t *task) prepareFill(job *backend.Job) outcome.Trap {
 	span := job.Spans[0]
-	switch {
-	case !aligned(span.Host) || span.IOVA%4 != 0:
-		return outcome.Trap{Kind: outcome.Misaligned}
-	case len(span.Host)%4 != 0:
-		return outcome.Trap{Kind: outcome.Misaligned, Offset: uint64(len(span.Host)) &^ 3}
+	if trap := fillTrap(span); trap.Kind != outcome.NoTrap {
+		return trap
 	}
 	t.words, t.pattern = wordsOf(span.Host), job.Pattern
 	t.kernel, t.items, t.block = fillBlock, uint64(len(t.words)), wordBlock
@@ -46,9 +43,24 @@ func (t *task) prepareFill(job *backend.Job) outcome.Trap {
 	return outcome.Trap{}
 }
 
-// fillBlock goes by arrays of 8, so that the compiler checks bounds once for each.
+// fillTrap is that of a fill which is not of whole words.
+func fillTrap(span backend.Span) outcome.Trap {
+	switch {
+	case !aligned(span.Host) || span.IOVA%4 != 0:
+		return outcome.Trap{Kind: outcome.Misaligned}
+	case len(span.Host)%4 != 0:
+		return outcome.Trap{Kind: outcome.Misaligned, Offset: uint64(len(span.Host)) &^ 3}
+	}
+	return outcome.Trap{}
+}
+
 func fillBlock(t *task, _ int, lo, hi uint64) bool {
-	dst, v := t.words[lo:hi], t.pattern
+	fillWords(t.words[lo:hi], t.pattern)
+	return true
+}
+
+// fillWords goes by arrays of 8, so that the compiler checks bounds once for each.
+func fillWords(dst []uint32, v uint32) {
 	for len(dst) >= 8 {
 		d := (*[8]uint32)(dst)
 		d[0], d[1], d[2], d[3], d[4], d[5], d[6], d[7] = v, v, v, v, v, v, v, v
@@ -57,5 +69,4 @@ func fillBlock(t *task, _ int, lo, hi uint64) bool {
 	for i := range dst {
 		dst[i] = v
 	}
-	return true
 }

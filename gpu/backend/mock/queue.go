@@ -78,7 +78,7 @@ func (d *Device) Submit(job *backend.Job) error {
 	d.faults.jobs++
 	s.job, s.id, s.ordinal = job, job.ID, d.faults.jobs
 	s.fault = d.faults.pick(job)
-	s.entry = d.log.open(s)
+	s.entry = d.log.open(s.id, s.ordinal, job, s.fault.Kind)
 	d.queue = append(d.queue, s)
 	signal(d.work)
 	return nil

@@ -1,0 +1,195 @@
+package mock
+
+import (
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+
+	"capgpu/gpu/backend"
+	"capgpu/gpu/backend/mock/tick"
+	"capgpu/outcome"
+)
+
+// A burst runs ready jobs on the caller's goroutine while the engine has nothing to
+// do. It holds Device.mu from its beginning to its end, which is what makes the lane
+// engine's workers and the kept kernels its own, and what Reset, Close, Cancel and
+// Submit wait for.
+//
+// Where somebody looks on, as a fault script or an execution log does, jobs are
+// measured one by one, on the clock that the log has.
+
+// burst is the one in progress. Guarded by Device.mu.
+type burst struct {
+	jobs  []backend.Ready
+	ends  []backend.End
+	first backend.JobID
+	at    int // the job that runs
+	from  int // the first of its group
+	began int64
+	clock tick.Clock
+	never atomic.Uint32 // the stop flag of jobs that nothing stops
+}
+
+var cancelled = outcome.Outcome{Kind: outcome.Cancelled}
+
+// Burst implements backend.Burster.
+func (d *Device) Burst(first backend.JobID, jobs []backend.Ready, ends []backend.End) (n int) {
+	ends = ends[:len(jobs)]
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.idleLocked() || d.log.digests {
+		return 0
+	}
+	b := &d.burst
+	b.jobs, b.ends, b.first, b.at = jobs, ends, first, 0
+	watched := len(d.log.ring) > 0 || len(d.faults.faults) > 0
+	old := debug.SetPanicOnFault(true)
+	if watched {
+		for d.burstWatchedLocked() {
+		}
+	} else {
+		b.clock = tick.Best()
+		b.from, b.began = 0, b.clock.Read()
+		for d.burstLocked() {
+		}
+		d.faults.jobs += uint64(b.at)
+	}
+	debug.SetPanicOnFault(old)
+	b.jobs, b.ends = nil, nil
+	return b.at
+}
+
+// idleLocked says that the engine has nothing to do and a job would be taken.
+//
+// +checklocks:d.mu
+func (d *Device) idleLocked() bool {
+	return d.state == live && d.resetting == 0 && d.running == nil &&
+		len(d.queue)+len(d.cancelled)+len(d.released)+len(d.faults.late) == 0
+}
+
+// burstLocked runs jobs until one panics, and says whether there is more to do.
+//
+// +checklocks:d.mu
+func (d *Device) burstLocked() (more bool) {
+	b := &d.burst
+	defer func() {
+		if p := recover(); p != nil {
+			more = d.burstCaughtLocked(p)
+			b.measure()
+		}
+	}()
+	for b.at < len(b.jobs) {
+		for end := min(b.at+backend.MaxBurstGroup, len(b.jobs)); b.at < end; b.at++ {
+			r, ok := b.jobs[b.at].(*ready)
+			if !ok || r.dev != d {
+				b.measure()
+				return false
+			}
+			o := &b.ends[b.at].Outcome
+			if r.job.Context.Trapped() {
+				*o = cancelled
+			} else if !d.do(r, &b.never, o) {
+				b.measure()
+				return false
+			}
+		}
+		b.measure()
+	}
+	return false
+}
+
+// measure ends a group: the time that it took is shared among its jobs.
+func (b *burst) measure() {
+	now := b.clock.Read()
+	if n := b.at - b.from; n > 0 {
+		took := max(now-b.began, 0)
+		each, rest := took/int64(n), took%int64(n)
+		group := b.ends[b.from:b.at]
+		for i := range group {
+			group[i].DeviceTime = time.Duration(each)
+		}
+		group[0].DeviceTime += time.Duration(rest)
+	}
+	b.from, b.began = b.at, now
+}
+
+// burstCaughtLocked ends the job that panicked, and says whether the device goes on.
+//
+// +checklocks:d.mu
+func (d *Device) burstCaughtLocked(p any) (more bool) {
+	b := &d.burst
+	o, gone := d.caught(b.jobs[b.at].(*ready), p)
+	if gone {
+		d.vanishLocked()
+		return false
+	}
+	b.ends[b.at].Outcome = o
+	b.at++
+	return true
+}
+
+// burstWatchedLocked runs one job as somebody looks on, and says whether there is
+// more to do.
+//
+// +checklocks:d.mu
+func (d *Device) burstWatchedLocked() (more bool) {
+	b := &d.burst
+	if b.at == len(b.jobs) {
+		return false
+	}
+	r, ok := b.jobs[b.at].(*ready)
+	if !ok || r.dev != d || d.faults.fits(r.job) {
+		return false
+	}
+	at, began, ended := b.at, time.Since(d.started), false
+	defer func() {
+		gone := false
+		if p := recover(); p != nil {
+			more = d.burstCaughtLocked(p)
+			gone = !more
+		} else if !ended {
+			return
+		}
+		d.noteLocked(r, at, began, gone)
+	}()
+	o := &b.ends[at].Outcome
+	if r.job.Context.Trapped() {
+		*o = cancelled
+	} else if !d.do(r, &b.never, o) {
+		return false
+	}
+	ended = true
+	b.at++
+	return true
+}
+
+// noteLocked does for a job of a burst what Submit and finish do for others: the
+// ordinal, the record, the completion ring.
+//
+// +checklocks:d.mu
+func (d *Device) noteLocked(r *ready, at int, began time.Duration, gone bool) {
+	now := time.Since(d.started)
+	b, end := &d.burst, &d.burst.ends[at]
+	d.faults.jobs++
+	ref := d.log.open(b.first+backend.JobID(at), d.faults.jobs, r.job, NoFault)
+	switch {
+	case gone:
+		d.log.begin(ref, began)
+		d.log.end(ref, result{gone: true}, now)
+		return
+	case end.Outcome == cancelled: // never begun
+		end.DeviceTime = 0
+		d.log.close(ref, CancelledInQueue, now)
+		return
+	}
+	end.DeviceTime = now - began
+	res := result{outcome: end.Outcome}
+	if res.outcome.Kind == outcome.OK {
+		res.written = written(r.job)
+	}
+	d.log.begin(ref, began)
+	d.log.end(ref, res, now)
+	d.faults.tamper(NoFault, backend.Completion{ID: b.first + backend.JobID(at), Outcome: end.Outcome, DeviceTime: end.DeviceTime})
+}
+
+var _ backend.Burster = (*Device)(nil)
