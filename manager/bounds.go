@@ -71,9 +71,9 @@ func affordableEntries(p *Policy, functions []FunctionPolicy) ([]uint64, error) 
 	return entriesWithin(p, functions, processLimits{files: files.Cur, mappings: mappings})
 }
 
-// functionDescriptors are for a function itself, its windows and its driver. Each
+// functionDescriptors are for a function itself, its windows, its driver and what it has spare. Each
 // vector takes two besides: an eventfd, and where it goes while it is masked.
-const functionDescriptors = 24
+const functionDescriptors = 24 + aheadSizes*aheadSpares
 
 func entriesWithin(p *Policy, functions []FunctionPolicy, limits processLimits) ([]uint64, error) {
 	need := uint64(reservedDescriptors)

@@ -51,12 +51,13 @@ func (g *grants) alloc(bytes uint64) (d *dmaMemory, err error) {
 		return nil, gpuerr.New(gpuerr.IO, "nothing is mapped any more: %v", lost)
 	}
 	d = &dmaMemory{bytes: (bytes + ddf.PageBytes - 1) &^ (ddf.PageBytes - 1)}
-	if d.bytesCharge, err = g.account.Reserve(ledger.DeviceMemory, d.bytes); err != nil {
+	if s, ok := g.ahead.take(d.bytes); ok {
+		d.memory, d.bytesCharge = s.memory, s.charge
+	} else if d.bytesCharge, err = g.charge(d.bytes); err != nil {
 		return nil, err
 	}
 	if d.entryCharge, err = g.account.Reserve(ledger.IOVAEntries, 1); err != nil {
-		d.bytesCharge.Release()
-		return nil, err
+		return nil, errors.Join(err, d.close())
 	}
 	if err := g.make(d); err != nil {
 		return nil, errors.Join(err, g.dispose(d))
@@ -77,16 +78,41 @@ func (g *grants) alloc(bytes uint64) (d *dmaMemory, err error) {
 	return d, nil
 }
 
-func (g *grants) make(d *dmaMemory) (err error) {
-	create := shm.Create
-	if g.huge {
-		create = shm.CreateHuge
+// charge charges bytes. What is spare is in nobody's way.
+func (g *grants) charge(bytes uint64) (ledger.Receipt, error) {
+	for {
+		r, err := g.account.Reserve(ledger.DeviceMemory, bytes)
+		if err == nil || !g.ahead.drop() {
+			return r, err
+		}
 	}
-	if d.memory, err = create("capgpu-dma", d.bytes); err != nil {
-		return err
+}
+
+func (g *grants) make(d *dmaMemory) (err error) {
+	if d.memory == nil {
+		if d.memory, err = g.create(dmaName, d.bytes); err != nil {
+			return err
+		}
 	}
 	d.host, err = d.memory.Map(0, d.bytes, true)
 	return err
+}
+
+// dmaName is what memory is called in /proc/PID/maps; see also aheadName.
+const dmaName = "capgpu-dma"
+
+// create makes a memory file as the policy wants it.
+func (g *grants) create(name string, bytes uint64) (*shm.Memory, error) {
+	if !g.huge {
+		return shm.Create(name, bytes)
+	}
+	m, err := shm.CreateHuge(name, bytes)
+	if err == nil && m.Granule() == shm.PageBytes && bytes%shm.HugeBytes == 0 {
+		g.fewHuge.Do(func() {
+			g.log.Warn("too few huge pages are free, so memory is of ordinary ones: raise vm.nr_hugepages (told once for each driver)", "bytes", bytes)
+		})
+	}
+	return m, err
 }
 
 // mapMemory gives the memory its address and the device the memory.

@@ -30,6 +30,8 @@ type grants struct {
 	audit    AuditLog
 	function Function
 	huge     bool // memory may be of huge pages
+	fewHuge  sync.Once
+	ahead    *ahead // memory that is not asked for yet
 	windows  []*window
 	vectors  []*vector
 	fixed    []ledger.Receipt // of windows and vectors
@@ -81,6 +83,7 @@ func newGrants(of grantsOf) (g *grants, err error) {
 		punchOut: func(m *shm.Memory, bytes uint64) error { return m.Punch(0, bytes) },
 	}
 	g.journal = newJournal(of.audit, of.log, g.tag())
+	g.ahead = newAhead(of.account, g.create)
 	defer func() {
 		if err != nil {
 			g.releaseFixed()
@@ -120,12 +123,16 @@ func (g *grants) usage() ddf.PoolUsage {
 	g.mu.Lock()
 	entries := uint64(g.live.n)
 	g.mu.Unlock()
-	var u ddf.PoolUsage
-	for _, e := range g.account.Snapshot() {
-		if e.Class == ledger.DeviceMemory {
-			u = ddf.PoolUsage{UsedBytes: e.Reserved + e.Used, LimitBytes: e.Limit, Entries: entries}
+	u := ddf.PoolUsage{Entries: entries}
+	u.UsedBytes = g.ahead.without(func() uint64 {
+		for _, e := range g.account.Snapshot() {
+			if e.Class == ledger.DeviceMemory {
+				u.LimitBytes = e.Limit
+				return e.Reserved + e.Used
+			}
 		}
-	}
+		return 0
+	})
 	return u
 }
 
@@ -147,6 +154,7 @@ func (g *grants) revoke(callsRun bool, running error) (r revoked) {
 	g.revoked = true
 	left := slices.Collect(g.live.all())
 	g.mu.Unlock()
+	g.ahead.close()
 	var errs []error
 	for _, d := range left {
 		if running != nil {

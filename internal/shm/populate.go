@@ -30,3 +30,40 @@ func Populate(b []byte, most uint64) (done uint64) {
 	}
 	return done
 }
+
+var zeros [64 << 10]byte // never written to
+
+// Back puts pages under [off, off+n), multiples of Granule, by writing zeros over what
+// is there: for memory that nobody else has yet. Unlike Populate it needs no mapping, and
+// so stops nobody who maps or unmaps; it does not run under a filter of system calls
+// either.
+func (m *Memory) Back(off, n uint64) error {
+	if err := m.checkRange("back", off, n, m.granule); err != nil || m.granule > PageBytes {
+		return err // huge pages are all there (CreateHuge)
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if m.fd < 0 {
+		return errMemoryClosed
+	}
+	pieces := make([][]byte, 0, min(n/uint64(len(zeros))+1, maxPieces))
+	for n > 0 {
+		pieces = pieces[:0]
+		for left := n; left > 0 && len(pieces) < maxPieces; {
+			piece := zeros[:min(uint64(len(zeros)), left)]
+			pieces, left = append(pieces, piece), left-uint64(len(piece))
+		}
+		written, err := unix.Pwritev(m.fd, pieces, int64(off))
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil || written == 0 {
+			return ioError("put pages under shared memory", err)
+		}
+		off, n = off+uint64(written), n-uint64(written)
+	}
+	return nil
+}
+
+// maxPieces are written by one system call (UIO_MAXIOV is 1024).
+const maxPieces = 1024

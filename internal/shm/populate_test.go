@@ -1,12 +1,14 @@
 package shm
 
 import (
+	"errors"
 	"math"
 	"runtime"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
+	"capgpu/gpuerr"
 	"capgpu/internal/leakcheck"
 )
 
@@ -84,5 +86,44 @@ func TestPopulateWithout(t *testing.T) {
 	}
 	if Populate(nil, 1) != 0 {
 		t.Error("nothing was populated")
+	}
+}
+
+func TestBack(t *testing.T) {
+	leakcheck.Check(t)
+	const bytes = maxPieces*uint64(len(zeros)) + 3<<16 + 4096 // more than one call takes
+	m := create(t, bytes)
+	if err := m.Back(PageBytes, 2*PageBytes); err != nil {
+		t.Fatal(err)
+	}
+	if n := allocated(t, m); n != 2*PageBytes {
+		t.Errorf("%d bytes have pages", n)
+	}
+	if err := m.Back(0, bytes); err != nil {
+		t.Fatal(err)
+	}
+	if n := allocated(t, m); n != bytes {
+		t.Errorf("of %d bytes %d have pages", bytes, n)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(m.FD(), &st); err != nil || uint64(st.Size) != bytes {
+		t.Errorf("size %d, %v", st.Size, err)
+	}
+	b := mapAll(t, m)
+	for i, v := range b {
+		if v != 0 {
+			t.Fatalf("byte %d is %d", i, v)
+		}
+	}
+	for _, r := range [][2]uint64{{1, PageBytes}, {0, PageBytes + 1}, {bytes, PageBytes}, {0, bytes + PageBytes}} {
+		if err := m.Back(r[0], r[1]); !errors.Is(err, gpuerr.Invalid) {
+			t.Errorf("Back(%d, %d): %v", r[0], r[1], err)
+		}
+	}
+	if err := m.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Back(0, PageBytes); !errors.Is(err, gpuerr.Closed) {
+		t.Errorf("Back of closed memory: %v", err)
 	}
 }

@@ -1,0 +1,183 @@
+package manager
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"capgpu/gpuerr"
+	"capgpu/internal/shm"
+	"capgpu/ledger"
+)
+
+// aheadLimits let 32 MiB be spare.
+func aheadLimits() ledger.Limits {
+	l := grantTestLimits()
+	l[ledger.DeviceMemory] = 256 << 20
+	return l
+}
+
+func (a *ahead) spares() (spares int, held uint64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, s := range a.sizes {
+		spares += len(s.made)
+	}
+	return spares, a.held
+}
+
+func awaitSpares(t *testing.T, g *granted, n int) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		spares, held := g.ahead.spares()
+		return spares == n && (n > 0 || held == 0)
+	}, 20*time.Second, time.Millisecond)
+}
+
+func statOf(t testing.TB, m *shm.Memory) (st unix.Stat_t) {
+	t.Helper()
+	require.NoError(t, unix.Fstat(m.FD(), &st))
+	return st
+}
+
+func allocs(t *testing.T, g *granted, bytes uint64, n int) {
+	t.Helper()
+	for range n {
+		d, err := g.alloc(bytes)
+		require.NoError(t, err)
+		require.NoError(t, g.free(d))
+	}
+}
+
+// What is asked for again is there: fresh, with its pages, and charged once.
+func TestAhead(t *testing.T) {
+	g := grant(t, aheadLimits())
+	g.ahead.hasRoom = func(uint64) bool { return true }
+	const bytes = 4 << 20
+	allocs(t, g, bytes, 1)
+	spares, held := g.ahead.spares()
+	require.Zero(t, spares, "asked for once")
+	require.Zero(t, held)
+	allocs(t, g, bytes, 1)
+	awaitSpares(t, g, 1)
+	require.Zero(t, g.usage().UsedBytes, "what is spare is nobody's")
+	require.EqualValues(t, (256<<20)-bytes, g.account.Available(ledger.DeviceMemory), "and is charged")
+
+	d, err := g.alloc(bytes)
+	require.NoError(t, err)
+	st := statOf(t, d.memory)
+	require.EqualValues(t, bytes, st.Blocks*512, "its pages are there")
+	require.EqualValues(t, bytes, st.Size)
+	require.Equal(t, make([]byte, bytes), d.host)
+	require.EqualValues(t, bytes, g.usage().UsedBytes)
+	for i := range d.host {
+		d.host[i] = 0xaa
+	}
+	awaitSpares(t, g, 2)
+	other, err := g.alloc(bytes)
+	require.NoError(t, err)
+	require.NotEqual(t, st.Ino, statOf(t, other.memory).Ino)
+	require.Equal(t, make([]byte, bytes), other.host)
+	require.EqualValues(t, 2*bytes, g.usage().UsedBytes)
+	require.NoError(t, g.free(d))
+	require.NoError(t, g.free(other))
+	require.Zero(t, g.usage().UsedBytes)
+
+	// Other sizes are as ever.
+	for _, bytes := range []uint64{4096, aheadLeast - 4096, g.ahead.most + 4096} {
+		allocs(t, g, bytes, 3)
+	}
+	// Who stops asking has nothing spare soon.
+	awaitSpares(t, g, 0)
+}
+
+// What is spare is in nobody's way: all of the limit can be had.
+func TestAheadMakesRoom(t *testing.T) {
+	g := grant(t, aheadLimits())
+	g.ahead.hasRoom = func(uint64) bool { return true }
+	const bytes = 16 << 20
+	for range 8 {
+		allocs(t, g, bytes, 3)
+		d, err := g.alloc(256 << 20)
+		require.NoError(t, err)
+		_, err = g.alloc(4096)
+		require.ErrorIs(t, err, gpuerr.Quota)
+		require.EqualValues(t, 256<<20, g.usage().UsedBytes)
+		require.NoError(t, g.free(d))
+	}
+}
+
+// Where the host is short, nothing is made ahead.
+func TestAheadNeedsRoom(t *testing.T) {
+	g := grant(t, aheadLimits())
+	asked := make(chan struct{}, 100)
+	g.ahead.hasRoom = func(uint64) bool {
+		asked <- struct{}{}
+		return false
+	}
+	allocs(t, g, 4<<20, 3)
+	<-asked
+	_, held := g.ahead.spares()
+	require.Zero(t, held)
+	require.True(t, hostHasRoom(1))
+	require.False(t, hostHasRoom(1<<60))
+}
+
+// Whatever is asked for in whatever order: no memory is handed out twice, all of it is
+// zero, and the account is what drivers have and what is spare.
+func TestAheadAtRandom(t *testing.T) {
+	g := grant(t, aheadLimits())
+	g.ahead.hasRoom = func(uint64) bool { return true }
+	random := rand.New(rand.NewPCG(6, 16))
+	sizes := []uint64{2 << 20, 3 << 20, 4 << 20, 8 << 20, 16 << 20, 32 << 20}
+	seen := map[uint64]bool{} // inodes of what is there: the kernel may use one again
+	var live []*dmaMemory
+	var bytes uint64
+	for range 300 {
+		if len(live) > 0 && (random.IntN(2) == 0 || bytes > 100<<20) {
+			i := random.IntN(len(live))
+			d := live[i]
+			live[i] = live[len(live)-1]
+			live = live[:len(live)-1]
+			delete(seen, statOf(t, d.memory).Ino)
+			bytes -= d.bytes
+			require.NoError(t, g.free(d))
+			continue
+		}
+		d, err := g.alloc(sizes[min(random.IntN(len(sizes)), random.IntN(len(sizes)))])
+		require.NoError(t, err)
+		inode := statOf(t, d.memory).Ino
+		require.False(t, seen[inode])
+		seen[inode] = true
+		for off := 0; off < len(d.host); off += 1 << 20 {
+			require.Zero(t, d.host[off])
+			d.host[off] = 1
+		}
+		live, bytes = append(live, d), bytes+d.bytes
+		require.Equal(t, bytes, g.usage().UsedBytes)
+		_, held := g.ahead.spares()
+		require.LessOrEqual(t, held, g.ahead.most)
+	}
+	for _, d := range live {
+		require.NoError(t, g.free(d))
+	}
+	// The end of the epoch, with something spare or in the making, leaves nothing: grant
+	// looks at the books.
+}
+
+// An epoch that ends takes no more notes.
+func TestAheadEnds(t *testing.T) {
+	g := grant(t, aheadLimits())
+	g.ahead.hasRoom = func(uint64) bool { return true }
+	allocs(t, g, 16<<20, 4)
+	g.stop(t)
+	_, held := g.ahead.spares()
+	require.Zero(t, held)
+	_, ok := g.ahead.take(16 << 20)
+	require.False(t, ok)
+	require.False(t, g.ahead.drop())
+	g.ahead.close()
+}
