@@ -24,6 +24,7 @@ type buffer struct {
 	host    []byte // the driver's mapping; the client may change it at any time
 	iova    uint64
 	pins    pins // jobs that use it
+	lists   listSet
 
 	charges [3]ledger.Receipt // buffers, iovaEntries, deviceMemory
 	stuck   bool              // could not be unmapped: its charges stay
@@ -175,6 +176,7 @@ func (b *buffer) quiesce() {
 		b.session.dev.engine.cancel(b.session, func(j *job) bool { return j.usesBuffer(b) }, revokedOutcome)
 	}
 	<-b.pins.drained
+	b.lists.kill()
 }
 
 // unmap takes the buffer's own mapping away. A carved one stays in its chunk's

@@ -44,6 +44,8 @@ func (q *queue) resolve(j *job, t *ring.Taken) gpuerr.Code {
 			return code
 		}
 		return j.use(Handle(src), srcOff, n, 0)
+	case ring.OpReplay:
+		return q.resolveReplay(j, t)
 	default:
 		j.work.Op = backend.OpFill
 		off, n, pattern := e.FillRange()

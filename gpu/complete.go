@@ -19,6 +19,9 @@ func (e *engine) Complete(c backend.Completion) {
 		return
 	}
 	how, lost := believe(c.Outcome, j.stopAs)
+	if j.list != nil {
+		j.launched = j.list.launchedBy(c.Begun)
+	}
 	// No job runs longer than that without being stopped, whatever the device says.
 	deviceTime := min(max(c.DeviceTime, 0), j.budget+e.dev.cfg.HangBound)
 	switch {

@@ -88,12 +88,12 @@ func (f Fault) record(id backend.JobID, when string) string {
 func (e *engine) blameLocked(iova uint64) (s *Session, id backend.JobID, when string) {
 	guilty := e.oldest
 	for j := e.oldest; j != nil; j = j.newer {
-		if nearSpans(j.work.Spans, iova) {
+		if nearJob(&j.work, iova) {
 			guilty = j
 			break
 		}
 	}
-	if guilty == nil || !nearSpans(guilty.work.Spans, iova) {
+	if guilty == nil || !nearJob(&guilty.work, iova) {
 		if r := e.recent.find(iova, guilty == nil); r != nil {
 			return r.session, r.id, "ended"
 		}
@@ -112,13 +112,12 @@ func (e *engine) blameLocked(iova uint64) (s *Session, id backend.JobID, when st
 // guard page behind each mapping.
 const faultReach = 4096
 
-func nearSpans(spans []backend.Span, iova uint64) bool {
-	for i := range spans {
-		if near(spans[i].IOVA, uint64(len(spans[i].Host)), iova) {
-			return true
-		}
-	}
-	return false
+func nearJob(j *backend.Job, iova uint64) (yes bool) {
+	j.EachSpan(func(s backend.Span) bool {
+		yes = near(s.IOVA, uint64(len(s.Host)), iova)
+		return !yes
+	})
+	return yes
 }
 
 func near(from, bytes, iova uint64) bool {
@@ -155,9 +154,10 @@ func (r *recentJobs) add(j *job) {
 	r.next++
 	x.session, x.id, x.ended = j.queue.session, j.work.ID, time.Now()
 	x.spans = x.spans[:0]
-	for i := range j.work.Spans {
-		x.spans = append(x.spans, reach{j.work.Spans[i].IOVA, uint64(len(j.work.Spans[i].Host))})
-	}
+	j.work.EachSpan(func(s backend.Span) bool {
+		x.spans = append(x.spans, reach{s.IOVA, uint64(len(s.Host))})
+		return true
+	})
 }
 
 // find returns the newest job whose spans tell the address, or, if anyOf, the one

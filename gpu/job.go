@@ -33,12 +33,15 @@ type job struct {
 	deviceTime time.Duration
 	code       gpuerr.Code
 	available  uint64
-	charged    bool // in flight
+	charged    bool   // in flight
+	launched   uint32 // launches of a replay that were begun
 
 	work    backend.Job
 	program *program
 	isTurn  bool          // it is no work: see turns
 	buffers []*buffer     // pinned
+	list    *list         // of a replay, pinned: what is in it is not
+	frame   *frame        // what the patches of a replay were applied to; nil: there are none
 	inline  []byte        // backing of work.Inline
 	budget  time.Duration // all the time it has
 	stall   time.Duration // the time it has to get on; at most budget, and less only where progress is seen
@@ -85,7 +88,7 @@ func (j *job) usesBuffer(b *buffer) bool {
 // closes the pins, or poisons, and then takes that lock to cancel, so a job that is
 // not found there is found here.
 func (j *job) withdrawn() (how outcome.Outcome, yes bool) {
-	if j.program != nil && j.program.pins.closed() {
+	if j.program != nil && j.program.pins.closed() || j.list != nil && j.list.pins.closed() {
 		return revokedOutcome, true
 	}
 	for _, b := range j.buffers {
@@ -103,6 +106,8 @@ func (j *job) withdrawn() (how outcome.Outcome, yes bool) {
 type pinned struct {
 	buffers []*buffer
 	program *program
+	list    *list
+	frame   *frame
 }
 
 func (p pinned) unpin() {
@@ -112,29 +117,30 @@ func (p pinned) unpin() {
 	if p.program != nil {
 		p.program.pins.unpin()
 	}
+	p.leaveList()
 }
 
 // takePins leaves it to the caller to unpin: the job ends, and the device may not
 // have let go of its memory, nor of the job.
 func (j *job) takePins() pinned {
-	p := pinned{buffers: slices.Clone(j.buffers), program: j.program}
+	p := pinned{slices.Clone(j.buffers), j.program, j.list, j.frame}
 	clear(j.buffers)
-	j.buffers, j.program, j.unended = j.buffers[:0], nil, true
+	j.buffers, j.program, j.list, j.frame, j.unended = j.buffers[:0], nil, nil, nil, true
 	return p
 }
 
 // unpin lets go of everything that the device could touch.
 func (j *job) unpin() {
-	pinned{buffers: j.buffers, program: j.program}.unpin()
+	pinned{j.buffers, j.program, j.list, j.frame}.unpin()
 	clear(j.buffers)
-	j.buffers, j.program = j.buffers[:0], nil
+	j.buffers, j.program, j.list, j.frame = j.buffers[:0], nil, nil, nil
 	if j.unended {
 		return
 	}
 	for i := range j.work.Spans {
 		j.work.Spans[i] = backend.Span{}
 	}
-	j.work.Program = nil
+	j.work.Program, j.work.List = nil, nil
 }
 
 // discharge ends the charge of being in flight.

@@ -22,6 +22,7 @@ type program struct {
 	code    backend.Program
 	info    *backend.ProgramInfo
 	pins    pins // jobs that run it
+	lists   listSet
 	charges [2]ledger.Receipt
 	loaded  bool
 	source  *program // whose code it is; nil: its own, or the device's
@@ -235,6 +236,7 @@ func (p *program) quiesce() {
 		p.session.dev.engine.cancel(p.session, func(j *job) bool { return j.program == p }, revokedOutcome)
 	}
 	<-p.pins.drained
+	p.lists.kill()
 	p.session.dev.engine.awaitTurn()
 }
 

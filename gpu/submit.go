@@ -86,7 +86,7 @@ func (q *queue) nextJob(t *ring.Taken) *job {
 	}
 	j := *slot
 	j.op, j.userData = t.Op, t.UserData
-	j.how, j.atLeast, j.deviceTime, j.code, j.available = outcome.Outcome{}, outcome.Success, 0, gpuerr.None, 0
+	j.how, j.atLeast, j.deviceTime, j.code, j.available, j.launched = outcome.Outcome{}, outcome.Success, 0, gpuerr.None, 0, 0
 	j.next = nil
 	j.state.Store(jobHeld)
 	return j
@@ -140,10 +140,8 @@ func (q *queue) begin(j *job, t *ring.Taken) bool {
 		q.beginSignal(j, e)
 	case ring.OpWait:
 		q.beginWait(j, e)
-	case ring.OpLaunch, ring.OpCopy, ring.OpFill:
+	default:
 		return q.beginWork(j, t)
-	default: // OpReplay: nothing records lists
-		j.refuse(gpuerr.Unimplemented)
 	}
 	return false
 }
@@ -292,6 +290,9 @@ func (q *queue) complete(j *job) {
 		c.Available = j.available
 	}
 	q.countEnd(j.how)
+	if j.launched > 0 {
+		q.session.replayed(j)
+	}
 	j.fence = nil
 	j.discharge()
 	j.state.Store(jobFree)

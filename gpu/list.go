@@ -1,0 +1,275 @@
+package gpu
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"capgpu/gpu/backend"
+	"capgpu/gpuerr"
+	"capgpu/internal/revoke"
+	"capgpu/ledger"
+	"capgpu/ring"
+)
+
+// list is launches, copies and fills that a session recorded once and replays often
+// (replay.go).
+//
+//	RecordList: bytes ─► charge, copy ─► record.go entry ─► check.go resolve ─► jobs
+//	a replay:   ring ─► replay.go resolveReplay (patches) ─► engine ─► backend.OpList
+//
+// It holds nothing of what is in it while no replay runs: a replay pins the list, and
+// closing a buffer or a program that is in it ends the list first (listSet.kill). It
+// is dead then: its replays are stale, and what it is charged comes back when it is
+// closed itself, or its session is.
+type list struct {
+	session *Session
+	h       Handle
+	node    *revoke.Node
+	pins    pins // replays
+	charge  ledger.Receipt
+	burster backend.Burster // nil: the backend is none
+
+	jobs     []backend.Job // by entry; not changed any more once the list is published
+	parts    []part        // the same
+	launched []uint32      // how many launches are among the first so many entries
+	in       []*listSet    // whose sets it is in
+
+	mu sync.Mutex
+	// +checklocks:mu
+	free []*frame // that no replay uses
+}
+
+// part is what the patches of one entry are checked against.
+type part struct {
+	buffers []*buffer // by span
+	program *program  // of a launch
+	natural bool      // its grid follows from its bindings
+}
+
+// listSet is the lists that an object is in. The zero value is empty.
+type listSet struct {
+	any atomic.Bool // there are or were some
+	mu  sync.Mutex
+	// +checklocks:mu
+	lists map[*list]struct{}
+}
+
+// add is called while the object is pinned: kill then comes later, and finds the list.
+func (s *listSet) add(l *list) (first bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lists == nil {
+		s.lists = map[*list]struct{}{}
+		s.any.Store(true)
+	}
+	if _, known := s.lists[l]; known {
+		return false
+	}
+	s.lists[l] = struct{}{}
+	return true
+}
+
+func (s *listSet) remove(l *list) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.lists, l)
+}
+
+// kill ends the lists that an object is in, and returns when no replay of them is left.
+// The object's own pins are closed and drained. It may be called more than once.
+func (s *listSet) kill() {
+	if !s.any.Load() {
+		return
+	}
+	s.mu.Lock()
+	lists := make([]*list, 0, len(s.lists))
+	for l := range s.lists {
+		lists = append(lists, l)
+	}
+	s.mu.Unlock()
+	for _, l := range lists {
+		l.quiesce()
+	}
+}
+
+// What a list is charged, in hostMemory: an upper bound of what is kept of a recording,
+// here and in the backend. A copy of it for patches (frame) is charged the same.
+const (
+	listFixedBytes = 1 << 10
+	listEntryBytes = 1 << 10
+	listArgFactor  = 4
+)
+
+func listBytes(entries, argBytes uint32) uint64 {
+	bytes, _ := roundUp(listFixedBytes + listEntryBytes*uint64(entries) + listArgFactor*uint64(argBytes))
+	return bytes
+}
+
+// RecordList makes a list of a recording (record.go), which lies in a buffer of the
+// session: so many entries, then argBytes of arguments. It is copied out once. The
+// errors name the entry.
+func (s *Session) RecordList(from Handle, off uint64, entries, argBytes uint32) (Handle, error) {
+	if err := s.enterToWork(); err != nil {
+		return 0, err
+	}
+	defer s.node.Leave()
+	switch {
+	case !s.dev.cfg.Backend.Info().Lists:
+		return 0, gpuerr.New(gpuerr.Unimplemented, "this device runs no lists; submit the commands one by one")
+	case entries == 0 || entries > MaxListEntries:
+		return 0, gpuerr.New(gpuerr.Invalid, "entries is %d; a list has 1 to %d", entries, MaxListEntries)
+	case argBytes > MaxListArgBytes || argBytes%ring.ArgAlign != 0:
+		return 0, gpuerr.New(gpuerr.Invalid, "argBytes is %d; it must be a multiple of %d, at most %d", argBytes, ring.ArgAlign, MaxListArgBytes)
+	}
+	if err := s.banned(); err != nil {
+		return 0, err
+	}
+	if err := s.audited(); err != nil {
+		return 0, err
+	}
+	l := &list{session: s}
+	l.burster, _ = s.dev.cfg.Backend.(backend.Burster)
+	l.pins.init()
+	var err error
+	if l.charge, err = s.account.Reserve(ledger.HostMemory, listBytes(entries, argBytes)); err != nil {
+		return 0, err
+	}
+	b, err := s.copyOut(from, off, uint64(entries)*ring.EntryBytes+uint64(argBytes))
+	if err == nil {
+		err = l.record(newRecording(b, entries), int(entries))
+	}
+	if err != nil {
+		l.release()
+		return 0, err
+	}
+	l.charge.Commit()
+	if l.node, err = s.node.NewChild("list", revoke.Ops{Quiesce: l.quiesce, Release: l.release}); err != nil {
+		l.release()
+		return 0, s.closedError(err)
+	}
+	if err := s.handles.add(l, func(h Handle) { l.h = h }); err != nil {
+		l.node.CloseAsync(err) // not Close: we are inside the session
+		return 0, err
+	}
+	s.audit("list.record", "list=%#x entries=%d launches=%d", uint64(l.h), entries, l.launched[entries])
+	return l.h, nil
+}
+
+// record resolves every entry as if it were submitted now.
+func (l *list) record(r *recording, entries int) error {
+	l.jobs, l.parts = make([]backend.Job, entries), make([]part, entries)
+	l.launched = make([]uint32, entries+1)
+	q := &queue{session: l.session}
+	j := &job{queue: q}
+	var t ring.Taken
+	for i := range entries {
+		err := r.entry(i, &t)
+		if err == nil {
+			err = l.resolve(q, j, i, &t)
+		}
+		if err != nil {
+			e := *gpuerr.From(err)
+			e.Msg = fmt.Sprintf("entry %d: %s", i, e.Msg)
+			return &e
+		}
+		l.launched[i+1] = l.launched[i]
+		if t.Op == ring.OpLaunch {
+			l.launched[i+1]++
+		}
+	}
+	return nil
+}
+
+// resolve makes a job of the i-th entry. Everything in it is pinned meanwhile, so that
+// whatever closes it later finds the list.
+func (l *list) resolve(q *queue, j *job, i int, t *ring.Taken) error {
+	if t.Op == ring.OpLaunch && l.session.facet < FacetProgram {
+		return errNoPrograms
+	}
+	defer j.unpin()
+	if code := q.resolve(j, t); code != gpuerr.None {
+		return listError(code)
+	}
+	w, to, p := &j.work, &l.jobs[i], &l.parts[i]
+	*to = backend.Job{
+		Op: w.Op, Program: w.Program, Grid: w.Grid, Block: w.Block, Shared: w.Shared, Pattern: w.Pattern,
+		Spans: append([]backend.Span(nil), w.Spans...), Inline: append([]byte(nil), w.Inline...),
+		Context: w.Context, Check: w.Check,
+	}
+	*p = part{buffers: append([]*buffer(nil), j.buffers...), program: j.program}
+	p.natural = t.Op == ring.OpLaunch && t.Grid() == (ring.Dim3{}) && t.Block() == (ring.Dim3{})
+	for _, b := range p.buffers {
+		l.join(&b.lists)
+	}
+	if p.program != nil {
+		l.join(&p.program.lists)
+	}
+	if l.burster != nil {
+		if ready, _, ok := l.burster.Prepare(to, nil); ok {
+			to.Ready = ready
+		}
+	}
+	return nil
+}
+
+func (l *list) join(s *listSet) {
+	if s.add(l) {
+		l.in = append(l.in, s)
+	}
+}
+
+// listError says more than the code of a refused entry.
+func listError(code gpuerr.Code) error {
+	switch code {
+	case gpuerr.Stale:
+		return errStale
+	case gpuerr.LaunchLimit:
+		return gpuerr.New(code, "the launch has more workgroups, threads, shared memory or arguments than the device takes, or another workgroup than the program")
+	}
+	return gpuerr.New(code, "a range is not within its buffer, overlaps, or has another use than the buffer; or the arguments are not those of the program")
+}
+
+// CloseList ends a list. Replays of it are cancelled and end revoked.
+func (s *Session) CloseList(h Handle) error {
+	l, err := remove[list](s, h)
+	if err != nil {
+		return err
+	}
+	if err := l.node.Close(errDestroyed); err != nil {
+		return err
+	}
+	s.audit("list.close", "list=%#x", uint64(h))
+	return nil
+}
+
+// quiesce returns when no replay of the list runs, and none will. It may be called more
+// than once.
+func (l *list) quiesce() {
+	if l.pins.close() {
+		l.session.dev.engine.cancel(l.session, func(j *job) bool { return j.list == l }, revokedOutcome)
+	}
+	<-l.pins.drained
+}
+
+// release also takes back what was recorded of a list that did not come to be. No
+// replay uses it.
+func (l *list) release() {
+	for _, s := range l.in {
+		s.remove(l)
+	}
+	l.mu.Lock()
+	free := l.free
+	l.free = nil
+	l.mu.Unlock()
+	for _, f := range free {
+		f.charge.Release()
+	}
+	l.jobs, l.parts, l.in = nil, nil, nil
+	l.charge.Release()
+}
+
+// launchedBy is how many launches were begun when so many entries were.
+func (l *list) launchedBy(begun uint32) uint32 {
+	return l.launched[min(int(begun), len(l.launched)-1)]
+}
