@@ -8,6 +8,7 @@ type arena struct {
 	bytes uint64
 	head  uint64   // everything before is free
 	tail  uint64   // everything from here on is free
+	off   uint64   // of tail in the arena: tail modulo bytes
 	ends  []uint64 // tail after the entry in this slot
 }
 
@@ -22,15 +23,18 @@ func (a *arena) alloc(n uint64) (off uint32, ok bool) {
 	if n == 0 {
 		return 0, true
 	}
-	start := a.tail
-	if room := a.bytes - start%a.bytes; n > room {
-		start += room // skip the rest, which comes back with this entry
+	start, at := a.tail, a.off
+	if room := a.bytes - at; n > room {
+		start, at = start+room, 0 // skip the rest, which comes back with this entry
 	}
 	if start+n-a.head > a.bytes {
 		return 0, false
 	}
-	a.tail = start + n
-	return uint32(start % a.bytes), true
+	a.tail, a.off = start+n, at+n
+	if a.off == a.bytes {
+		a.off = 0
+	}
+	return uint32(at), true
 }
 
 // pushed notes how far the entry at pos and all before it reach.
@@ -39,5 +43,11 @@ func (a *arena) pushed(pos uint64) { a.ends[pos&uint64(len(a.ends)-1)] = a.tail 
 // release takes back what the entry at pos and all before it were given.
 func (a *arena) release(pos uint64) { a.head = a.ends[pos&uint64(len(a.ends)-1)] }
 
+// rollback takes back what was given to the entries after the one at pos.
+func (a *arena) rollback(pos uint64) {
+	a.tail = a.ends[pos&uint64(len(a.ends)-1)]
+	a.off = a.tail % a.bytes
+}
+
 // reset starts again at offset 0; nothing is handed out.
-func (a *arena) reset() { a.head, a.tail = 0, 0 }
+func (a *arena) reset() { a.head, a.tail, a.off = 0, 0, 0 }

@@ -181,7 +181,7 @@ func (s *Server) CompleteMany(cs []Completion) {
 		return
 	}
 	for i := range cs {
-		s.view.cq[s.completed&uint64(len(s.view.cq)-1)] = cs[i].words()
+		cs[i].store(&s.view.cq[s.completed&uint64(len(s.view.cq)-1)])
 		s.completed++
 	}
 }

@@ -440,3 +440,77 @@ func TestTakeManyAllocatesNothing(t *testing.T) {
 		t.Errorf("%v allocations in a round of 32", n)
 	}
 }
+
+// TestShortWays: what is ordinary is written and read as everything is.
+func TestShortWays(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	short := 0
+	for range 100_000 {
+		w := [4]uint64{r.Uint64(), uint64(r.IntN(4)), r.Uint64N(3), r.Uint64N(2)}
+		if r.IntN(4) == 0 {
+			w[1] |= 1 << r.IntN(64)
+		}
+		var a, b Completion
+		if errA, errB := a.setWords(&w), b.setAnyWords(&w); a != b || errA != errB {
+			t.Fatalf("%x is read as %+v, %v and %+v, %v", w, a, errA, b, errB)
+		} else if errA != nil {
+			continue
+		}
+		short++
+		var stored [4]uint64
+		if a.store(&stored); stored != a.words() || stored != w {
+			t.Fatalf("%+v is written as %x and %x; it was %x", a, stored, a.words(), w)
+		}
+	}
+	if short < 10_000 {
+		t.Errorf("only %d completions", short)
+	}
+}
+
+// TestSubmitter: what is pushed through it is what Push would have pushed.
+func TestSubmitter(t *testing.T) {
+	leakcheck.Check(t)
+	w := newTwins(t, 8, 512)
+	sub := w.c[0].Submitter()
+	batch := NewBatch(0)
+	r := rand.New(rand.NewPCG(3, 3))
+	for i := range uint64(10_000) {
+		e := LaunchEntry(i, 1, Dim3{1, 1, 1}, Dim3{}, 0, 0)
+		bindings, inline := make([]Binding, r.IntN(5)), make([]byte, r.IntN(50))
+		for j := range bindings {
+			bindings[j] = Binding{Buffer: 1, Off: i, Len: r.Uint64N(100)}
+		}
+		if r.IntN(4) == 0 {
+			e, bindings, inline = NopEntry(i), nil, nil
+		}
+		twin := e
+		words, err := sub.Push(&e, len(bindings), inline)
+		if twinErr := w.c[1].Push(&twin, bindings, inline); !errors.Is(err, twinErr) || len(words) != 4*len(bindings) && err == nil {
+			t.Fatalf("Push() = %d words, %v; %v", len(words), err, twinErr)
+		}
+		if err == nil {
+			for j, b := range bindings {
+				copy(words[4*j:], []uint64{b.Buffer, b.Off, b.Len, 0})
+			}
+		}
+		if err != nil || r.IntN(3) == 0 {
+			if err := errors.Join(sub.Flush(), w.c[1].Flush()); err != nil {
+				t.Fatal(err)
+			}
+			for n := 1; n > 0; {
+				n, _ = w.takeBoth(t, batch, 8)
+			}
+			out := make([]Completion, 16)
+			w.c[0].Poll(out)
+			w.c[1].Poll(out)
+		}
+	}
+	e := NopEntry(0)
+	if _, err := sub.Push(&e, 1, nil); !errors.Is(err, gpuerr.Invalid) {
+		t.Errorf("Push() of a nop with a binding: %v", err)
+	}
+	w.c[0].Close()
+	if _, err := sub.Push(&e, 0, nil); !errors.Is(err, gpuerr.Closed) || !errors.Is(sub.Flush(), gpuerr.Closed) {
+		t.Errorf("Push() after Close: %v", err)
+	}
+}

@@ -86,16 +86,15 @@ func checkLaunch(e *Entry, argBytes uint32) error {
 		}
 		b = Dim3{1, 1, 1}
 	}
-	threads := uint64(1)
-	for _, d := range [...]uint32{g.X, g.Y, g.Z, b.X, b.Y, b.Z} {
-		if d == 0 {
-			return errDim
-		}
-		over, product := bits.Mul64(threads, uint64(d))
-		if over != 0 {
-			return errThreads
-		}
-		threads = product
+	if g.X == 0 || g.Y == 0 || g.Z == 0 || b.X == 0 || b.Y == 0 || b.Z == 0 {
+		return errDim
+	}
+	// Of two dimensions of the grid, and of three of a block (16 bits each), the product
+	// fits; the rest is checked.
+	over1, groups := bits.Mul64(uint64(g.X)*uint64(g.Y), uint64(g.Z))
+	over2, _ := bits.Mul64(groups, uint64(b.X)*uint64(b.Y)*uint64(b.Z))
+	if over1|over2 != 0 {
+		return errThreads
 	}
 	return nil
 }

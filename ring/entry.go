@@ -127,11 +127,15 @@ func (e *Entry) FillRange() (off, n uint64, pattern uint32) { return e.A, e.D, u
 func (e *Entry) FenceValue() uint64 { return e.A }
 
 // words is the entry as it lies in the ring, eight u64.
-func (e *Entry) words() [8]uint64 {
-	return [8]uint64{
-		uint64(e.Op) | uint64(e.Flags)<<8 | uint64(e.Count)<<16 | uint64(e.DeadlineMicros)<<32,
-		e.UserData, e.Object, e.A, e.B, e.C, e.D, e.Zero,
-	}
+func (e *Entry) words() (w [8]uint64) {
+	e.store(&w)
+	return w
+}
+
+// store writes it to a slot.
+func (e *Entry) store(w *[8]uint64) {
+	w[0] = uint64(e.Op) | uint64(e.Flags)<<8 | uint64(e.Count)<<16 | uint64(e.DeadlineMicros)<<32
+	w[1], w[2], w[3], w[4], w[5], w[6], w[7] = e.UserData, e.Object, e.A, e.B, e.C, e.D, e.Zero
 }
 
 func (e *Entry) setWords(w *[8]uint64) {

@@ -22,5 +22,5 @@ func (c *Client) Rollback(mark uint64) {
 		c.arena.reset()
 		return
 	}
-	c.arena.tail = c.arena.ends[(mark-1)&uint64(c.Entries-1)]
+	c.arena.rollback(mark - 1)
 }

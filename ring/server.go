@@ -267,7 +267,7 @@ func (s *Server) Complete(c *Completion) {
 	if s.closed || s.gone.Load() {
 		return
 	}
-	s.view.cq[s.completed&uint64(s.completions-1)] = c.words()
+	c.store(&s.view.cq[s.completed&uint64(len(s.view.cq)-1)])
 	s.completed++
 }
 

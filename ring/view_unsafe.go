@@ -95,17 +95,17 @@ func storeHeader(b []byte, h header) {
 // loadEntry copies an entry out, each word once.
 func (v *view) loadEntry(pos uint64, w *[8]uint64) {
 	slot := &v.sq[pos&uint64(len(v.sq)-1)]
-	for i := range w {
-		w[i] = atomic.LoadUint64(&slot[i])
-	}
+	w[0], w[1] = atomic.LoadUint64(&slot[0]), atomic.LoadUint64(&slot[1])
+	w[2], w[3] = atomic.LoadUint64(&slot[2]), atomic.LoadUint64(&slot[3])
+	w[4], w[5] = atomic.LoadUint64(&slot[4]), atomic.LoadUint64(&slot[5])
+	w[6], w[7] = atomic.LoadUint64(&slot[6]), atomic.LoadUint64(&slot[7])
 }
 
 // loadCompletion copies a completion out, each word once.
 func (v *view) loadCompletion(pos uint64, w *[4]uint64) {
 	slot := &v.cq[pos&uint64(len(v.cq)-1)]
-	for i := range w {
-		w[i] = atomic.LoadUint64(&slot[i])
-	}
+	w[0], w[1] = atomic.LoadUint64(&slot[0]), atomic.LoadUint64(&slot[1])
+	w[2], w[3] = atomic.LoadUint64(&slot[2]), atomic.LoadUint64(&slot[3])
 }
 
 // loadArg reads one word of the arena, once; i counts words.
