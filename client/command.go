@@ -98,23 +98,35 @@ func (q *Queue) launchLocked(l *Launch) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	q.bindings = q.bindings[:0]
 	for i := range l.Bindings {
 		b := &l.Bindings[i]
 		if b.Buffer == nil || b.Buffer.s != q.s {
 			return 0, errForeign("Bindings")
 		}
-		length := b.Len
-		if length == 0 {
-			if b.Off >= b.Buffer.size {
-				return 0, gpuerr.New(gpuerr.Invalid, "Bindings: offset %d of binding %d is not in its buffer of %d bytes", b.Off, i, b.Buffer.size)
-			}
-			length = b.Buffer.size - b.Off
+		if b.Len == 0 && b.Off >= b.Buffer.size {
+			return 0, gpuerr.New(gpuerr.Invalid, "Bindings: offset %d of binding %d is not in its buffer of %d bytes", b.Off, i, b.Buffer.size)
 		}
-		q.bindings = append(q.bindings, ring.Binding{Buffer: b.Buffer.handle, Off: b.Off, Len: length})
+	}
+	if err := q.err(); err != nil {
+		return 0, err
 	}
 	q.entry = ring.LaunchEntry(q.next, l.Program.handle, ring.Dim3(l.Grid), ring.Dim3(l.Block), l.SharedBytes, micros)
-	return q.pushLocked(q.bindings, l.Inline)
+	words, err := q.side.Push(&q.entry, len(l.Bindings), l.Inline)
+	if err != nil {
+		return 0, q.failure(err)
+	}
+	for i := range l.Bindings {
+		b := &l.Bindings[i]
+		length := b.Len
+		if length == 0 {
+			length = b.Buffer.size - b.Off
+		}
+		w := words[4*i : 4*i+4 : 4*i+4]
+		w[0], w[1], w[2], w[3] = b.Buffer.handle, b.Off, length, 0
+	}
+	ticket := q.next
+	q.next++
+	return ticket, nil
 }
 
 // +checklocks:q.submit
@@ -130,7 +142,7 @@ func (q *Queue) copyLocked(c *Copy) (uint64, error) {
 		return 0, err
 	}
 	q.entry = ring.CopyEntry(q.next, c.Dst.handle, c.DstOff, c.Src.handle, c.SrcOff, c.Bytes, micros)
-	return q.pushLocked(nil, nil)
+	return q.pushLocked()
 }
 
 // +checklocks:q.submit
@@ -146,7 +158,7 @@ func (q *Queue) fillLocked(f *Fill) (uint64, error) {
 		return 0, err
 	}
 	q.entry = ring.FillEntry(q.next, f.Buffer.handle, f.Off, f.Bytes, f.Pattern, micros)
-	return q.pushLocked(nil, nil)
+	return q.pushLocked()
 }
 
 // +checklocks:q.submit
@@ -155,7 +167,7 @@ func (q *Queue) signalLocked(f *Fence, value uint64) (uint64, error) {
 		return 0, errForeign("Fence")
 	}
 	q.entry = ring.SignalEntry(q.next, f.handle, value)
-	return q.pushLocked(nil, nil)
+	return q.pushLocked()
 }
 
 // +checklocks:q.submit
@@ -164,17 +176,17 @@ func (q *Queue) waitLocked(f *Fence, value uint64) (uint64, error) {
 		return 0, errForeign("Fence")
 	}
 	q.entry = ring.WaitEntry(q.next, f.handle, value)
-	return q.pushLocked(nil, nil)
+	return q.pushLocked()
 }
 
-// pushLocked stages q.entry.
+// pushLocked stages q.entry, which has no arguments.
 //
 // +checklocks:q.submit
-func (q *Queue) pushLocked(bindings []ring.Binding, inline []byte) (uint64, error) {
+func (q *Queue) pushLocked() (uint64, error) {
 	if err := q.err(); err != nil {
 		return 0, err
 	}
-	if err := q.ring.Push(&q.entry, bindings, inline); err != nil {
+	if _, err := q.side.Push(&q.entry, 0, nil); err != nil {
 		return 0, q.failure(err)
 	}
 	ticket := q.next

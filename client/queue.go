@@ -29,7 +29,7 @@ type Queue struct {
 	// +checklocks:submit
 	entry ring.Entry
 	// +checklocks:submit
-	bindings []ring.Binding
+	side ring.Submitter // of ring, with submit as its lock
 	// +checklocks:submit
 	patches []ring.Patch
 
@@ -68,7 +68,7 @@ func (s *Session) CreateQueue(ctx context.Context, o QueueOptions) (*Queue, erro
 	if err != nil {
 		return nil, err
 	}
-	q := &Queue{s: s, handle: r.Handle, ring: shared, next: 1}
+	q := &Queue{s: s, handle: r.Handle, ring: shared, side: shared.Submitter(), next: 1}
 	if err := s.adopt(q); err != nil {
 		q.release()
 		return nil, err
@@ -88,6 +88,22 @@ func (q *Queue) PushLaunch(l *Launch) (uint64, error) {
 	q.submit.Lock()
 	defer q.submit.Unlock()
 	return q.launchLocked(l)
+}
+
+// PushLaunches stages launches, as many as there is room for, and returns the ticket of
+// the first and their number. The error, if there is one, is that of the next one; see
+// PushLaunch.
+func (q *Queue) PushLaunches(launches ...*Launch) (first uint64, n int, err error) {
+	q.submit.Lock()
+	defer q.submit.Unlock()
+	first = q.next
+	for _, l := range launches {
+		if _, err := q.launchLocked(l); err != nil {
+			return first, n, err
+		}
+		n++
+	}
+	return first, n, nil
 }
 
 // PushCopy stages a copy; see PushLaunch.
@@ -136,7 +152,7 @@ func (q *Queue) Submit(cmds ...Command) (first uint64, err error) {
 			return 0, err
 		}
 	}
-	return first, q.failure(q.ring.Flush())
+	return first, q.failure(q.side.Flush())
 }
 
 // err says whether the queue is over.
@@ -169,7 +185,7 @@ func (q *Queue) Flush() error {
 	if err := q.err(); err != nil {
 		return err
 	}
-	return q.failure(q.ring.Flush())
+	return q.failure(q.side.Flush())
 }
 
 // Completions takes completions that have come, at least one and at most
@@ -236,5 +252,7 @@ func (q *Queue) Close(ctx context.Context) error {
 // release wakes the collector and unmaps the ring.
 func (q *Queue) release() {
 	q.closed.Store(true)
+	q.submit.Lock() // see ring.Submitter
+	defer q.submit.Unlock()
 	_ = q.ring.Close() // a failed munmap leaves the mapping, which harms nobody
 }
