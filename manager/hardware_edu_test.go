@@ -62,11 +62,12 @@ func epochOf(t *testing.T, f *vfio.Function, space *iommu.Space) *ddfrpc.Link {
 }
 
 // inapplicable are the tests of the suite of back ends that need programs which the
-// device does not have, or memory that it does not reach.
+// device does not have, or memory that it does not reach, or bursts.
 var inapplicable = []string{
 	"Compute/CopyProgram", "Compute/FillProgram", "Compute/Vecadd", "Compute/VecaddInPlace", "Compute/Saxpy",
 	"Compute/Matvec", "Compute/EveryGridCoversEverything", "Compute/LeastBindingCounts", "Compute/SameJobSameResult",
 	"Trap/OneTooMany", "Trap/MatvecOutOfBounds", "Trap/Misaligned", "Trap/MemoryGone", "Queue/CancelLongKernel",
+	"Burst/AsSubmit", "Burst/Programs", "Burst/Unfit", "Burst/TrapEndsItsContext", "Burst/OnlyWhenIdle", "Burst/ResetAndClose", "Burst/ResetBeside",
 }
 
 // span is DMA memory of a driver, freed with the test.

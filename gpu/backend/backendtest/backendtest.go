@@ -58,6 +58,7 @@ func Run(t *testing.T, open func(t *testing.T) Harness, inapplicable ...string) 
 		{"Trap", trapTests},
 		{"Queue", queueTests},
 		{"Reset", resetTests},
+		{"Burst", burstTests},
 	} {
 		t.Run(group.name, func(t *testing.T) {
 			for _, test := range group.tests {
@@ -91,6 +92,7 @@ func Run(t *testing.T, open func(t *testing.T) Harness, inapplicable ...string) 
 const (
 	needsHold      = "hold"       // work that lasts until it is stopped
 	needsAnyMemory = "any memory" // a device that takes memory of the suite's own
+	needsBursts    = "bursts"     // a backend.Burster
 	slow           = "slow"       // not needed: long tests are left out with -test.short
 )
 
@@ -105,6 +107,7 @@ func properties(t *testing.T, open func(t *testing.T) Harness) map[string]bool {
 		}
 		has[needsHold] = h.HoldBytes > 0 || has["spin"]
 		has[needsAnyMemory] = h.Alloc == nil
+		_, has[needsBursts] = h.Backend.(backend.Burster)
 		has[slow] = h.MaxRounds > 0
 	})
 	return has

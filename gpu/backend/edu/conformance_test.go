@@ -18,11 +18,12 @@ func TestMain(m *testing.M) { leakcheck.Main(m) }
 
 // inapplicable are the tests of the suite that need programs which the device does not
 // have: it has copies, fills and its factorial. MemoryGone needs memory that the
-// device does not reach; TestMemoryGone is about that.
+// device does not reach; TestMemoryGone is about that. It runs no bursts.
 var inapplicable = []string{
 	"Compute/CopyProgram", "Compute/FillProgram", "Compute/Vecadd", "Compute/VecaddInPlace", "Compute/Saxpy",
 	"Compute/Matvec", "Compute/EveryGridCoversEverything", "Compute/LeastBindingCounts", "Compute/SameJobSameResult",
 	"Trap/OneTooMany", "Trap/MatvecOutOfBounds", "Trap/Misaligned", "Trap/MemoryGone", "Queue/CancelLongKernel",
+	"Burst/AsSubmit", "Burst/Programs", "Burst/Unfit", "Burst/TrapEndsItsContext", "Burst/OnlyWhenIdle", "Burst/ResetAndClose", "Burst/ResetBeside",
 }
 
 // span is DMA memory that is freed with the test, before the device is closed.

@@ -15,7 +15,7 @@ func (d *Device) list(t *task, s *slot, job *backend.Job) result {
 			return all
 		}
 		all.begun++
-		r := d.run(t, s, &job.List[i])
+		r := d.entry(t, s, &job.List[i])
 		all.outcome, all.gone = r.outcome, r.gone
 		all.written += r.written
 		if r.gone || r.outcome.Kind != outcome.OK {
@@ -25,6 +25,16 @@ func (d *Device) list(t *task, s *slot, job *backend.Job) result {
 	return all
 }
 
+// entry runs one entry: the short way, where Prepare found it.
+func (d *Device) entry(t *task, s *slot, job *backend.Job) result {
+	if r, ok := job.Ready.(*ready); ok && r.dev == d {
+		if result, done := d.runReady(s, r); done {
+			return result
+		}
+	}
+	return d.run(t, s, job)
+}
+
 // checkList is checkJob for a list.
 func checkList(job *backend.Job) error {
 	if len(job.List) == 0 || len(job.List) > backend.MaxListEntries || len(job.Spans) != 0 {
@@ -32,6 +42,9 @@ func checkList(job *backend.Job) error {
 	}
 	for i := range job.List {
 		entry := &job.List[i]
+		if r, ok := entry.Ready.(*ready); ok && r.dev != nil { // it was checked
+			continue
+		}
 		if entry.Op == backend.OpList {
 			return gpuerr.New(gpuerr.Invalid, "entry %d of a list is a list", i)
 		}
