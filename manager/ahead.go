@@ -38,10 +38,10 @@ const (
 	// aheadSizes are remembered, aheadSpares kept of one, for so long after it was
 	// last asked for.
 	aheadSizes  = 4
-	aheadSpares = 4
+	aheadSpares = 8
 	aheadStays  = time.Second
 	// aheadPiece is backed at once; who gives up waits no longer than that takes.
-	aheadPiece = 16 << 20
+	aheadPiece = 1 << 20
 
 	// aheadName tells spare memory from what a driver had from the start.
 	aheadName = "capgpu-dma-ahead"
@@ -212,9 +212,9 @@ func (a *ahead) runMake() {
 func (a *ahead) next() (bytes uint64, old []spare, ended bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	now := time.Now()
+	now, closed := time.Now(), a.closed
 	a.sizes = slices.DeleteFunc(a.sizes, func(s *aheadSize) bool {
-		past := a.closed || now.Sub(s.last) >= aheadStays
+		past := closed || now.Sub(s.last) >= aheadStays
 		if past {
 			old = append(old, s.made...)
 		}
@@ -258,16 +258,11 @@ func (a *ahead) make(bytes uint64) bool {
 	if err != nil {
 		return false
 	}
-	memory, err := a.create(aheadName, bytes)
-	if err == nil && !a.back(memory) {
+	if memory := a.whole(bytes); memory != nil {
+		if a.keep(spare{memory: memory, charge: charge}) {
+			return true
+		}
 		_ = memory.Close() // as in giveUp
-		memory = nil
-	}
-	if memory != nil && a.keep(spare{memory: memory, charge: charge}) {
-		return true
-	}
-	if memory != nil {
-		_ = memory.Close()
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -288,23 +283,22 @@ func (a *ahead) keep(s spare) bool {
 	return false
 }
 
-// back puts pages under all of the memory, on a thread that has the processor only when
-// nobody else wants it. The thread ends with it: what it gave up it cannot get back.
-func (a *ahead) back(m *shm.Memory) bool {
-	backed := make(chan bool)
-	go func() {
-		runtime.LockOSThread()
-		// Without it the thread is like any other.
-		_ = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_IDLE}, 0)
-		for off := uint64(0); off < m.Size(); off += aheadPiece {
-			if a.unwanted() || m.Back(off, min(aheadPiece, m.Size()-off)) != nil {
-				backed <- false
-				return
-			}
+// whole makes memory with all its pages; nil: the host has too little, or it is not wanted
+// any more. It lets others go first after each piece. A thread of low priority would be of
+// no use: while it waits for its turn it may hold what the rest of this process needs.
+func (a *ahead) whole(bytes uint64) *shm.Memory {
+	m, err := a.create(aheadName, bytes)
+	if err != nil {
+		return nil
+	}
+	for off := uint64(0); off < bytes; off += aheadPiece {
+		if a.unwanted() || m.Back(off, min(aheadPiece, bytes-off)) != nil {
+			_ = m.Close() // as in giveUp
+			return nil
 		}
-		backed <- true
-	}()
-	return <-backed
+		runtime.Gosched()
+	}
+	return m
 }
 
 func (a *ahead) unwanted() bool {

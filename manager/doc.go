@@ -30,8 +30,8 @@
 // connection and nothing else.
 //
 // Locks: grants.mu, stateBoard.mu, faultDesk.mu, faultGaps.mu, pace.mu and tally.mu are
-// leaves. None is held across a system call that can block, a call to a
-// peer, or a wait for a process. recordOnce.mu is held across the append that it is
+// leaves; inside ahead.mu are only the ledger's. None is held across a system call that
+// can block, a call to a peer, or a wait for a process. recordOnce.mu is held across the append that it is
 // for, and nothing else. The sink of IOMMU faults runs under the lock of its reader.
 //
 // What survives Close: the audit log on disk. Every process is dead and reaped,

@@ -39,6 +39,8 @@ const (
 	maxBelow   = 3 // sessions restricted from one
 	maxBuffers = 48
 	maxBytes   = 3 << 19 // of a buffer: more than what is carved from shared pieces
+	// sameBytes is a size that comes again and again, which the service makes ahead.
+	sameBytes = 2 << 20
 )
 
 // node is a session with what is in it.
@@ -182,8 +184,11 @@ func (w *worker) create(ctx context.Context, n *node) error {
 		return w.free(ctx, n)
 	}
 	bytes := uint64(1 + w.random.IntN(64<<10))
-	if w.random.IntN(16) == 0 {
+	switch w.random.IntN(32) {
+	case 0:
 		bytes = uint64(1 + w.random.IntN(maxBytes))
+	case 1:
+		bytes = sameBytes
 	}
 	b, err := n.session.CreateBuffer(ctx, bytes, client.Storage)
 	if err != nil {

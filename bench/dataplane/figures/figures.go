@@ -68,7 +68,7 @@ func Open(o Options) (_ *Env, err error) {
 	if e.Raw, err = peers.NewRaw(); err != nil {
 		return nil, err
 	}
-	e.Service, err = service.Start(o.Bin, peers.ServerCPU)
+	e.Service, err = service.Start(o.Bin, peers.ServerCPU, service.Options{})
 	return e, err
 }
 

@@ -27,7 +27,7 @@ const Tenant = "bench"
 
 // policy is generous: the figures are about what limits cost, not about meeting them.
 const policy = `{
-  "device": {"memory": "8GiB", "iovaEntries": 16384, "respawn": {"budget": 1000, "firstDelay": "1ms", "maxDelay": "10ms"}},
+  "device": {"memory": "8GiB", "iovaEntries": 16384, "hugePages": %t, "respawn": {"budget": 1000, "firstDelay": "1ms", "maxDelay": "10ms"}},
   "tenants": [{
     "name": "` + Tenant + `", "allowedUids": "any", "facet": "full", "maxConnections": 256,
     "limits": {
@@ -73,10 +73,15 @@ func (l *logBuffer) String() string {
 // startTimeout is for the manager to be there and its driver to be ready.
 const startTimeout = 20 * time.Second
 
+// Options is what differs between services.
+type Options struct {
+	HugePages bool // device memory may be of the host's huge pages
+}
+
 // Start starts the commands in the folder bin on one CPU, and returns when the device is
 // ready. They are there from their first instruction, so that the Go runtime knows that
 // it has one CPU; a driver that is replaced is there as well.
-func Start(bin string, cpu int) (_ *Service, err error) {
+func Start(bin string, cpu int, o Options) (_ *Service, err error) {
 	if _, err := os.Stat(filepath.Join(bin, "device-manager")); err != nil {
 		return nil, fmt.Errorf("the commands are not built (make build): %w", err)
 	}
@@ -91,7 +96,7 @@ func Start(bin string, cpu int) (_ *Service, err error) {
 		}
 	}()
 	file := filepath.Join(dir, "policy.json")
-	if err := os.WriteFile(file, []byte(policy), 0o600); err != nil {
+	if err := os.WriteFile(file, fmt.Appendf(nil, policy, o.HugePages), 0o600); err != nil {
 		return nil, err
 	}
 	s.manager = exec.Command(filepath.Join(bin, "device-manager"), "--dev", "--policy", file, "--run-dir", filepath.Join(dir, "run"), "--audit", filepath.Join(dir, "audit.log"))
