@@ -145,7 +145,7 @@ func (h *hostile) message(typ control.MsgType) {
 		body = control.CreateBufferRequest{Bytes: h.number() % (1 << 21), Usage: uint32(h.byte() & 7)}.AppendTo(nil)
 	case control.TypeCreateFence:
 		body = control.CreateFenceRequest{Initial: h.number()}.AppendTo(nil)
-	case control.TypeDestroyBuffer, control.TypeDestroyFence, control.TypeFenceState, control.TypeCloseProgram, control.TypeCancelQueue, control.TypeCloseQueue:
+	case control.TypeDestroyBuffer, control.TypeDestroyFence, control.TypeFenceState, control.TypeCloseProgram, control.TypeCancelQueue, control.TypeCloseQueue, control.TypeCloseList:
 		body = control.HandleBody{Handle: max(1, h.number())}.AppendTo(nil)
 	case control.TypeFenceWait:
 		body = control.FenceWaitRequest{Handle: max(1, h.number()), Value: h.number(), TimeoutNanos: h.number()}.AppendTo(nil)
@@ -159,6 +159,8 @@ func (h *hostile) message(typ control.MsgType) {
 		if h.byte() == 0 {
 			fds = h.fds[:min(1, len(h.fds))]
 		}
+	case control.TypeRecordList:
+		body = control.RecordListRequest{Buffer: max(1, h.number()), Off: h.number(), Entries: uint32(h.byte()), ArgBytes: uint32(h.byte()) * 8}.AppendTo(nil)
 	case control.TypeCreateQueue:
 		body = control.CreateQueueRequest{Entries: 2 << (h.byte() % 6), ArgBytes: 64 << (h.byte() % 6)}.AppendTo(nil)
 	case control.TypeRestrict:

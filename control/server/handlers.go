@@ -236,6 +236,23 @@ func (s *session) closeQueue(_ context.Context, m *control.Message) (*control.Me
 	return s.onHandle(m, s.core.CloseQueue)
 }
 
+// recordList names where in the session's memory the recording is.
+func (s *session) recordList(_ context.Context, m *control.Message) (*control.Message, error) {
+	req, err := control.ParseRecordListRequest(m.Body)
+	if err != nil {
+		return nil, err
+	}
+	h, err := s.core.RecordList(gpu.Handle(req.Buffer), req.Off, req.Entries, req.ArgBytes)
+	if err != nil {
+		return nil, err
+	}
+	return control.NewReply(m, control.HandleBody{Handle: uint64(h)}.AppendTo(nil)), nil
+}
+
+func (s *session) closeList(_ context.Context, m *control.Message) (*control.Message, error) {
+	return s.onHandle(m, s.core.CloseList)
+}
+
 // onHandle serves what does one thing to one object.
 func (s *session) onHandle(m *control.Message, do func(gpu.Handle) error) (*control.Message, error) {
 	req, err := control.ParseHandleBody(m.Body)

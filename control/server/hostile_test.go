@@ -176,7 +176,7 @@ func TestHandlesOfNobody(t *testing.T) {
 	require.NoError(t, err)
 	for _, h := range []uint64{1, made.Handle + 1, made.Handle + 1<<32, 1 << 32, math.MaxUint64, 1 << 63} {
 		for _, typ := range []control.MsgType{control.TypeDestroyBuffer, control.TypeDestroyFence, control.TypeFenceState,
-			control.TypeCloseProgram, control.TypeCancelQueue, control.TypeCloseQueue} {
+			control.TypeCloseProgram, control.TypeCancelQueue, control.TypeCloseQueue, control.TypeCloseList} {
 			code, _ := p.ask(typ, control.HandleBody{Handle: h}.AppendTo(nil))
 			require.Equal(t, gpuerr.Stale, code, "%v of %#x", typ, h)
 		}

@@ -129,6 +129,10 @@ func (s *session) route(t control.MsgType) (gpu.Facet, serve) {
 		return gpu.FacetMemory, s.cancelQueue
 	case control.TypeCloseQueue:
 		return gpu.FacetMemory, s.closeQueue
+	case control.TypeRecordList:
+		return gpu.FacetMemory, s.recordList
+	case control.TypeCloseList:
+		return gpu.FacetMemory, s.closeList
 	case control.TypeRestrict:
 		return gpu.FacetMemory, s.restrict
 	case control.TypeClose:
