@@ -1,6 +1,8 @@
 package mock
 
 import (
+	"runtime/debug"
+
 	"capgpu/gpu/backend"
 	"capgpu/gpuerr"
 	"capgpu/outcome"
@@ -9,30 +11,50 @@ import (
 // list runs the entries of a list, each as a job of its own, until one is not ok.
 func (d *Device) list(t *task, s *slot, job *backend.Job) result {
 	all := result{outcome: outcome.Success}
-	for i := range job.List {
-		if s.stop.Load() != stopNone || job.Context.Trapped() {
-			all.outcome = outcome.Outcome{Kind: outcome.Cancelled}
-			return all
+	for int(all.begun) < len(job.List) && all.outcome.Kind == outcome.OK && !all.gone {
+		if d.shortEntries(s, job, &all) {
+			continue
 		}
+		if s.stop.Load() != stopNone || job.Context.Trapped() {
+			all.outcome = cancelled
+			break
+		}
+		r := d.run(t, s, &job.List[all.begun])
 		all.begun++
-		r := d.entry(t, s, &job.List[i])
 		all.outcome, all.gone = r.outcome, r.gone
 		all.written += r.written
-		if r.gone || r.outcome.Kind != outcome.OK {
-			return all
-		}
 	}
 	return all
 }
 
-// entry runs one entry: the short way, where Prepare found it.
-func (d *Device) entry(t *task, s *slot, job *backend.Job) result {
-	if r, ok := job.Ready.(*ready); ok && r.dev == d {
-		if result, done := d.runReady(s, r); done {
-			return result
+// shortEntries runs entries the short way that Prepare found, as many as there are in a
+// row, and reports whether there was one.
+func (d *Device) shortEntries(s *slot, job *backend.Job, all *result) (some bool) {
+	old := debug.SetPanicOnFault(true)
+	defer debug.SetPanicOnFault(old)
+	var r *ready
+	defer func() {
+		if p := recover(); p != nil {
+			all.begun++
+			some = true
+			all.outcome, all.gone = d.caught(r, p)
+		}
+	}()
+	for int(all.begun) < len(job.List) && s.stop.Load() == stopNone && !job.Context.Trapped() {
+		var ok bool
+		if r, ok = job.List[all.begun].Ready.(*ready); !ok || r.dev != d || !d.do(r, &s.stop, &all.outcome) {
+			return some
+		}
+		all.begun++
+		some = true
+		if all.outcome.Kind != outcome.OK {
+			return true
+		}
+		if len(d.log.ring) > 0 {
+			all.written += written(r.job)
 		}
 	}
-	return d.run(t, s, job)
+	return some
 }
 
 // checkList is checkJob for a list.

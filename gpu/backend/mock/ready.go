@@ -1,7 +1,6 @@
 package mock
 
 import (
-	"runtime/debug"
 	"sync/atomic"
 
 	"capgpu/gpu/backend"
@@ -196,24 +195,4 @@ func (d *Device) caught(r *ready, p any) (o outcome.Outcome, gone bool) {
 	}
 	r.job.Context.Trap()
 	return trapped(trap), false
-}
-
-// runReady runs a ready job on the engine, as an entry of the list in s. It is false
-// if the job has to go the long way.
-//
-// +checklocksignore: how long the log is never changes
-func (d *Device) runReady(s *slot, r *ready) (res result, ok bool) {
-	old := debug.SetPanicOnFault(true)
-	defer debug.SetPanicOnFault(old)
-	defer func() {
-		if p := recover(); p != nil {
-			ok = true
-			res.outcome, res.gone = d.caught(r, p)
-		}
-	}()
-	ok = d.do(r, &s.stop, &res.outcome)
-	if ok && res.outcome.Kind == outcome.OK && len(d.log.ring) > 0 {
-		res.written = written(r.job)
-	}
-	return res, ok
 }
