@@ -1,0 +1,52 @@
+package gpu
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"capgpu/gpu/backend/mock"
+	"capgpu/ring"
+)
+
+// BenchmarkReplay is what a launch of a list costs, with the way there and back: 70
+// small launches, of which none or all have a patch.
+func BenchmarkReplay(b *testing.B) {
+	const launches, waves = 70, 4
+	for _, patched := range []int{0, launches} {
+		b.Run(fmt.Sprintf("patches=%d", patched), func(b *testing.B) {
+			dev, err := mock.New(mock.Options{})
+			require.NoError(b, err)
+			r := newRig(b, withBackend(dev))
+			s := r.open("alice")
+			q := r.queue(s, 16, 1<<16)
+			a, p := buf(b, s, 4096), prog(b, s, "fill_u32")
+			var rec recorder
+			for range launches {
+				rec.launch(p, words(7), piece(a, 0, 64))
+			}
+			l := rec.record(b, s)
+			var patches []ring.Patch
+			for i := range patched {
+				patches = append(patches, ring.InlinePatch(uint16(i), 0, words(9)))
+			}
+			var done [waves]ring.Completion
+			b.ReportAllocs()
+			for b.Loop() {
+				for range waves {
+					e := ring.ReplayEntry(1, uint64(l), 0)
+					require.NoError(b, q.ring.PushReplay(&e, patches))
+				}
+				require.NoError(b, q.ring.Flush())
+				for n := 0; n < waves; {
+					got, err := q.ring.Wait(context.Background(), done[n:])
+					require.NoError(b, err)
+					n += got
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*waves*launches), "ns/launch")
+		})
+	}
+}
