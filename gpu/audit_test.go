@@ -59,6 +59,7 @@ func TestAudit(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, child.Close())
 	require.NoError(t, s.Close())
+	r.reclaimed()
 	r.open("alice") // ends with the device
 	require.NoError(t, r.dev.Close(context.Background()))
 	records, err := r.fn.Grants().Audit.Snapshot(0, 100)

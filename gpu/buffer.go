@@ -62,7 +62,7 @@ func (s *Session) CreateBuffer(ctx context.Context, bytes uint64, usage Usage) (
 	}
 	b := &buffer{session: s, usage: usage, bytes: size}
 	b.pins.init()
-	if err := b.charge(); err != nil {
+	if err := b.charge(ctx); err != nil {
 		return BufferInfo{}, err
 	}
 	if err := b.back(ctx); err != nil {
@@ -101,13 +101,13 @@ func (s *Session) BufferFD(h Handle) (int, error) {
 }
 
 // charge charges all of the buffer or nothing.
-func (b *buffer) charge() error {
+func (b *buffer) charge(ctx context.Context) error {
 	amounts := [...]struct {
 		class ledger.Class
 		n     uint64
 	}{{ledger.Buffers, 1}, {ledger.IOVAEntries, 1}, {ledger.DeviceMemory, b.bytes}}
 	for i, a := range amounts {
-		r, err := b.session.account.Reserve(a.class, a.n)
+		r, err := b.session.reserve(ctx, a.class, a.n)
 		if err != nil {
 			b.refund()
 			return err
@@ -126,7 +126,11 @@ func (b *buffer) refund() {
 // back gives a charged buffer its memory and its node.
 func (b *buffer) back(ctx context.Context) error {
 	s := b.session
-	mem, err := s.memory.alloc(ctx, b.bytes)
+	var mem extent
+	err := s.dev.orReclaimed(ctx, nil, s.node.Done(), func() (err error) {
+		mem, err = s.memory.alloc(ctx, b.bytes)
+		return err
+	})
 	if err != nil {
 		return poolError(err)
 	}
@@ -176,6 +180,9 @@ func (b *buffer) quiesce() {
 		b.session.dev.engine.cancel(b.session, func(j *job) bool { return j.usesBuffer(b) }, revokedOutcome)
 	}
 	<-b.pins.drained
+	if !b.goesWithSession() { // else nothing runs that could have it, nor will
+		b.session.dev.engine.awaitTurn()
+	}
 	b.lists.kill()
 }
 

@@ -14,6 +14,14 @@ import (
 	"capgpu/outcome"
 )
 
+// reclaimed waits until what was closed is reclaimed.
+func (r *rig) reclaimed() {
+	r.t.Helper()
+	ctx, stop := context.WithTimeout(context.Background(), 20*time.Second)
+	defer stop()
+	require.NoError(r.t, r.dev.Reclaimed(ctx))
+}
+
 // Closing while the device does not obey: bounded, revoked, and no charge left.
 func TestCloseWhileJobsRun(t *testing.T) {
 	for _, obedient := range []bool{true, false} {
@@ -34,6 +42,7 @@ func TestCloseWhileJobsRun(t *testing.T) {
 			begin := time.Now()
 			require.NoError(t, s.Close())
 			require.LessOrEqual(t, time.Since(begin), r.dev.cfg.HangBound)
+			r.reclaimed()
 			require.NoError(t, s.account.Zero())
 			for _, c := range q.take(6) {
 				require.Equal(t, revokedOutcome, c.Outcome, "entry %d", c.UserData)
@@ -67,7 +76,7 @@ func TestCloseWhileSpinning(t *testing.T) {
 	for _, c := range q.take(4) {
 		require.Equal(t, revokedOutcome, c.Outcome)
 	}
-	require.NoError(t, s.account.Zero())
+	r.idle(s)
 }
 
 func TestCloseCascade(t *testing.T) {
@@ -104,8 +113,7 @@ func TestCloseCascade(t *testing.T) {
 	for range 2 {
 		require.Equal(t, outcome.Revoked, (<-woken).Outcome.Kind)
 	}
-	require.NoError(t, s.account.Zero())
-	require.NoError(t, r.dev.Check())
+	r.idle(s)
 	require.Zero(t, r.fn.Pool().Usage().UsedBytes)
 }
 

@@ -46,6 +46,7 @@ func TestDescriptorsAreBounded(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, other.Close())
 	require.NoError(t, s.Close())
+	r.reclaimed()
 	require.Zero(t, r.dev.descriptors.held.Load())
 }
 
@@ -121,6 +122,7 @@ func TestFreeThatOnlyComplains(t *testing.T) {
 	buf(t, s, 2*carveBytes)
 	buf(t, s, 4096)
 	require.NoError(t, s.Close())
+	r.reclaimed()
 	require.NoError(t, r.dev.Err())
 	require.Zero(t, r.dev.descriptors.held.Load())
 	r.idle(s)

@@ -36,6 +36,7 @@ type Device struct {
 	// closeBackend does so once: when the device is lost, or at its end.
 	closeBackend func() error
 	loading      line // see load.go
+	reclaim      *reclaimer
 
 	descriptors *descriptors
 
@@ -66,6 +67,9 @@ type tenant struct {
 
 	strikes     strikes
 	bannedUntil atomic.Pointer[time.Time] // nil: not banned
+
+	openers atomic.Int32 // OpenSession calls
+	remains []remains    // of closed sessions, the oldest first; guarded by reclaimer.mu
 }
 
 // New makes a Device and starts its backend.
@@ -85,6 +89,7 @@ func New(cfg Config) (*Device, error) {
 	d.closeBackend = sync.OnceValue(cfg.Backend.Close)
 	d.engine = newEngine(d)
 	d.records = newAuditWriter(cfg.Audit, d.log)
+	d.reclaim = newReclaimer(d.log)
 	if err := cfg.Backend.Start(d.engine); err != nil {
 		return nil, errors.Join(fmt.Errorf("start the backend: %w", err), cfg.Backend.Close())
 	}
@@ -96,6 +101,7 @@ func New(cfg Config) (*Device, error) {
 		d.wg.Go(func() { d.engine.runSettle(d.quit) })
 	}
 	d.wg.Go(d.records.runAudit)
+	d.wg.Go(func() { d.reclaim.runReclaim(d.quit) })
 	return d, nil
 }
 
@@ -231,8 +237,8 @@ func (d *Device) Check() error {
 	return d.engine.check()
 }
 
-// Close closes all sessions, then the backend, and checks the books. When ctx
-// ends first it returns ctx's error and the closing goes on.
+// Close closes all sessions, then the backend, and checks the books. What was closed
+// before is reclaimed by then, too. When ctx ends first it returns ctx's error and the closing goes on.
 func (d *Device) Close(ctx context.Context) error {
 	d.closing.Do(func() { go d.close() })
 	select {

@@ -72,7 +72,7 @@ func (s *Session) CreateFence(initial uint64) (Handle, error) {
 	defer s.node.Leave()
 	f := &fence{session: s, initial: initial, reached: initial, promised: initial}
 	var err error
-	if f.charge, err = s.account.Reserve(ledger.Fences, 1); err != nil {
+	if f.charge, err = s.reserve(context.Background(), ledger.Fences, 1); err != nil {
 		return 0, err
 	}
 	f.charge.Commit()
@@ -135,7 +135,7 @@ func (s *Session) WaitFence(ctx context.Context, h Handle, value uint64) (FenceS
 	select {
 	case <-wake:
 	case <-ctx.Done():
-	case <-f.node.Done():
+	case <-s.node.Done(): // a fence that is destroyed wakes its waiters
 		how = outcome.Outcome{Kind: outcome.Revoked, Cause: outcome.Closed}
 	case <-s.dev.lost:
 		how = lostOutcome

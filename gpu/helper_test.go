@@ -105,9 +105,10 @@ func (r *rig) open(tenant string, change ...func(*Attach)) *Session {
 	return s
 }
 
-// idle checks that an account holds nothing.
+// idle checks that an account holds nothing, when what was closed is reclaimed.
 func (r *rig) idle(s *Session) {
 	r.t.Helper()
+	r.reclaimed()
 	require.NoError(r.t, s.account.Zero())
 	require.NoError(r.t, r.dev.Check())
 }

@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -132,7 +133,7 @@ func (s *Session) RecordList(from Handle, off uint64, entries, argBytes uint32) 
 	l.burster, _ = s.dev.cfg.Backend.(backend.Burster)
 	l.pins.init()
 	var err error
-	if l.charge, err = s.account.Reserve(ledger.HostMemory, listBytes(entries, argBytes)); err != nil {
+	if l.charge, err = s.reserve(context.Background(), ledger.HostMemory, listBytes(entries, argBytes)); err != nil {
 		return 0, err
 	}
 	b, err := s.copyOut(from, off, uint64(entries)*ring.EntryBytes+uint64(argBytes))

@@ -172,6 +172,7 @@ func TestLoadedProgramsAreReleased(t *testing.T) {
 		_, _, err = load(s, 8, 1)
 		require.NoError(t, err)
 		require.NoError(t, s.Close())
+		r.reclaimed()
 		require.EqualValues(t, 1, loaded.released.Load())
 		r.close()
 	})

@@ -53,6 +53,7 @@ func TestLostDeviceKeepsItsMemory(t *testing.T) {
 			require.NoError(t, r.dev.Check())
 			close(stuck.letGo)
 			require.NoError(t, <-closed)
+			r.reclaimed()
 			require.Negative(t, held.mem.dma.FD())
 			r.close()
 		})
@@ -109,7 +110,7 @@ func TestDeviceLoss(t *testing.T) {
 			require.ErrorIs(t, err, gpuerr.DeviceLost)
 			require.NotEmpty(t, r.dev.Status("").Lost)
 			require.NoError(t, s.Close())
-			require.NoError(t, s.account.Zero())
+			r.idle(s)
 			r.close()
 		})
 	}

@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"context"
 	"encoding/hex"
 	"strings"
 	"sync"
@@ -148,10 +149,10 @@ func (s *Session) chargedProgram(p *program, bytes uint64, admit func() (backend
 	}
 	p.pins.init()
 	var err error
-	if p.charges[0], err = s.account.Reserve(ledger.Programs, 1); err != nil {
+	if p.charges[0], err = s.reserve(context.Background(), ledger.Programs, 1); err != nil {
 		return 0, nil, err
 	}
-	if p.charges[1], err = s.account.Reserve(ledger.ProgramBytes, bytes); err != nil {
+	if p.charges[1], err = s.reserve(context.Background(), ledger.ProgramBytes, bytes); err != nil {
 		p.refund()
 		return 0, nil, err
 	}

@@ -170,15 +170,15 @@ func (q *queue) keepDescriptors(n int64) {
 func (q *queue) open(entries uint32) error {
 	s := q.session
 	var err error
-	if q.charges[0], err = s.account.Reserve(ledger.QueueSlots, uint64(max(entries, minQueueCharge))); err != nil {
+	if q.charges[0], err = s.reserve(context.Background(), ledger.QueueSlots, uint64(max(entries, minQueueCharge))); err != nil {
 		return err
 	}
-	if err := s.dev.descriptors.take(newQueueDescriptors); err != nil {
+	if err := s.takeDescriptors(context.Background(), newQueueDescriptors); err != nil {
 		q.release()
 		return err
 	}
 	q.descriptors.Store(newQueueDescriptors)
-	if q.charges[1], err = s.account.Reserve(ledger.HostMemory, q.hostBytes(entries)); err != nil {
+	if q.charges[1], err = s.reserve(context.Background(), ledger.HostMemory, q.hostBytes(entries)); err != nil {
 		q.release()
 		return err
 	}

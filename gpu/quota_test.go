@@ -64,7 +64,7 @@ func TestQuota(t *testing.T) {
 			}
 			require.NoError(t, r.dev.Check())
 			require.NoError(t, s.Close())
-			require.NoError(t, s.account.Zero())
+			r.idle(s)
 		})
 	}
 }

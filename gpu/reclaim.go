@@ -1,5 +1,199 @@
 package gpu
 
+import (
+	"context"
+	"log/slog"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"capgpu/gpuerr"
+	"capgpu/internal/revoke"
+	"capgpu/ledger"
+)
+
+// A close of a session is answered when nothing of it is accepted any more and none of
+// its jobs runs or will (revoke.Node.Cut). What is in proportion to what it has, to
+// unmap, scrub and free its memory and then to give back its charges, is done behind the
+// answer, by one goroutine:
+//
+//	Session.Close ──cut──► answer
+//	                └────► reclaimer ──► quiesced, unmapped, scrubbed, released ──► audit record
+//
+// Until then it is charged to who had it. So the ledger never lies, and a tenant cannot
+// have more behind its closes than its limits. What it asks for and does not get only
+// because of that, it waits for (orReclaimed).
+//
+// Tenants take turns, for a slice of time each; a tenant's sessions go one after the
+// other. Nobody waits for the reclaimer but who asks for what it has.
+
+// reclaimer is that goroutine's work.
+type reclaimer struct {
+	log  *slog.Logger
+	wake chan struct{} // capacity 1: there is something to do
+
+	mu sync.Mutex
+	// line are the tenants that have something, the next one first.
+	// +checklocks:mu
+	line []*tenant
+}
+
+// remains is what is left of a session, in tenant.remains.
+type remains struct {
+	session *Session
+	rest    *revoke.Rest
+}
+
+const (
+	// reclaimSlice is how long a tenant has its turn. It is short: the processor that
+	// reclaims may be the one that has answers to send.
+	reclaimSlice = 50 * time.Microsecond
+	// reclaimPatience bounds how long a call waits for what is being reclaimed.
+	reclaimPatience = 2 * time.Second
+	// maxOpeners is how many OpenSession of one tenant wait so at once.
+	maxOpeners = 4
+)
+
+func newReclaimer(log *slog.Logger) *reclaimer {
+	return &reclaimer{log: log, wake: make(chan struct{}, 1)}
+}
+
+// add takes over what is left of a session.
+func (r *reclaimer) add(s *Session, rest *revoke.Rest) {
+	t := s.tenant
+	r.mu.Lock()
+	if len(t.remains) == 0 {
+		r.line = append(r.line, t)
+	}
+	t.remains = append(t.remains, remains{s, rest})
+	r.mu.Unlock()
+	nudge(r.wake)
+}
+
+// runReclaim reclaims until quit is closed, which is when nothing is left.
+func (r *reclaimer) runReclaim(quit <-chan struct{}) {
+	for {
+		if r.turn() {
+			runtime.Gosched() // whoever has an answer to send goes first
+			continue
+		}
+		select {
+		case <-r.wake:
+		case <-quit:
+			return
+		}
+	}
+}
+
+// turn gives the next tenant its turn. It is false when there is none.
+func (r *reclaimer) turn() bool {
+	r.mu.Lock()
+	if len(r.line) == 0 {
+		r.mu.Unlock()
+		return false
+	}
+	t := r.line[0]
+	x := t.remains[0]
+	r.mu.Unlock()
+	done := x.rest.Step(reclaimSlice)
+	if err := x.rest.Err(); done && err != nil {
+		r.log.Error("a bug showed when a session was reclaimed", "session", x.session.id, "error", err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.line = append(r.line[:0], r.line[1:]...)
+	if done {
+		t.remains = slices.Delete(t.remains, 0, 1)
+	}
+	if len(t.remains) > 0 {
+		r.line = append(r.line, t)
+	}
+	return true
+}
+
+// last are the sessions with which all that is being reclaimed now will be, of a
+// tenant or, with nil, of all.
+func (r *reclaimer) last(t *tenant) []*Session {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var all []*Session
+	for _, at := range r.line {
+		if t == nil || t == at {
+			all = append(all, at.remains[len(at.remains)-1].session)
+		}
+	}
+	return all
+}
+
+// await waits for what is being reclaimed now. It is false when there was nothing, or
+// ctx or over ended before.
+func (r *reclaimer) await(ctx context.Context, over <-chan struct{}, t *tenant) bool {
+	all := r.last(t)
+	for _, s := range all {
+		select {
+		case <-s.node.Finished():
+		case <-over:
+			return false
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return len(all) > 0
+}
+
+// Reclaimed waits until all that was closed before is reclaimed: its memory is
+// scrubbed and free, its charges are back.
+func (d *Device) Reclaimed(ctx context.Context) error {
+	for _, s := range d.reclaim.last(nil) {
+		select {
+		case <-s.node.Finished():
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// orReclaimed calls try, and as long as that is refused for want of what is being
+// reclaimed it waits for that and tries again. over ends the wait, too.
+func (d *Device) orReclaimed(ctx context.Context, t *tenant, over <-chan struct{}, try func() error) error {
+	err := try()
+	if gpuerr.CodeOf(err) != gpuerr.Quota {
+		return err
+	}
+	ctx, stop := context.WithTimeout(ctx, reclaimPatience)
+	defer stop()
+	for gpuerr.CodeOf(err) == gpuerr.Quota && d.reclaim.await(ctx, over, d.whose(t, err)) {
+		err = try()
+	}
+	return err
+}
+
+// whose remains may be what a tenant was refused for: its own, or where it is the
+// device that has no more, anybody's (nil).
+func (d *Device) whose(t *tenant, refusal error) *tenant {
+	e := gpuerr.From(refusal)
+	if class, ok := ledger.ParseClass(e.Resource); ok && d.ledger.Root().Available(class) >= e.Asked {
+		return t
+	}
+	return nil
+}
+
+// reserve charges for a control call. The session is entered.
+func (s *Session) reserve(ctx context.Context, c ledger.Class, n uint64) (charge ledger.Receipt, err error) {
+	err = s.dev.orReclaimed(ctx, s.tenant, s.node.Done(), func() (err error) {
+		charge, err = s.account.Reserve(c, n)
+		return err
+	})
+	return charge, err
+}
+
+// takeDescriptors is reserve for the process's descriptors.
+func (s *Session) takeDescriptors(ctx context.Context, n int64) error {
+	return s.dev.orReclaimed(ctx, s.tenant, s.node.Done(), func() error { return s.dev.descriptors.take(n) })
+}
+
 // heldOf are what a lost device was given of a session's, see letGo.
 func (e *engine) heldOf(s *Session) []pinned {
 	e.mu.Lock()

@@ -52,13 +52,14 @@ func TestRestrict(t *testing.T) {
 	require.Len(t, r.dev.Status("alice").Tenants[0].Sessions, 3)
 	require.NoError(t, child.Close())
 	require.Error(t, grandchild.Err(), "ends with its parent")
+	r.reclaimed()
 	require.EqualValues(t, 1, parent.Budget()[ledger.Buffers].Used)
 	other, err := parent.Restrict(Policy{Facet: FacetProgram, Limits: ledger.NoLimits()})
 	require.NoError(t, err)
 	require.NoError(t, parent.Close())
 	require.True(t, isClosed(other.Done()))
 	require.ErrorIs(t, other.Err(), gpuerr.Closed)
-	require.NoError(t, parent.account.Zero())
+	r.idle(parent)
 }
 
 // Each restriction is one more account that a charge walks: the chain is bounded.

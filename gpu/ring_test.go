@@ -109,6 +109,10 @@ func TestStress(t *testing.T) {
 				require.NoError(t, err)
 				stressSession(t, r, s, round)
 				require.NoError(t, s.Close())
+				if round%4 > 0 {
+					continue
+				}
+				<-s.node.Finished()
 				require.NoError(t, s.account.Zero())
 			}
 		})
@@ -121,6 +125,7 @@ func TestStress(t *testing.T) {
 		}
 	})
 	wg.Wait()
+	r.reclaimed()
 	require.NoError(t, r.dev.Check())
 	require.Zero(t, r.fn.Pool().Usage().UsedBytes)
 }

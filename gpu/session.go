@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -71,7 +72,14 @@ func (d *Device) OpenSession(a Attach) (*Session, error) {
 	if len(a.Programs) > 0 {
 		s.programs = sorted(a.Programs)
 	}
-	return s.open(t.node, t.account, a.Limits)
+	// The places in which sessions are opened are shared by all tenants.
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	defer t.openers.Add(-1)
+	if t.openers.Add(1) > maxOpeners {
+		stop()
+	}
+	return s.open(ctx, t.node, t.account, a.Limits)
 }
 
 // maxRestrictions bounds the chain of accounts that each charge walks.
@@ -110,24 +118,28 @@ func (s *Session) Restrict(p Policy) (*Session, error) {
 		}
 		child.programs, child.listed = sorted(p.Programs), true
 	}
-	return child.open(s.node, s.account, p.Limits)
+	return child.open(context.Background(), s.node, s.account, p.Limits)
 }
 
-// open charges the session, joins it to the tree and makes it known.
-func (s *Session) open(above *revoke.Node, payer *ledger.Account, limits ledger.Limits) (*Session, error) {
+// open charges the session, joins it to the tree and makes it known. With ctx it waits
+// for what is being reclaimed.
+func (s *Session) open(ctx context.Context, above *revoke.Node, payer *ledger.Account, limits ledger.Limits) (*Session, error) {
 	if err := payer.CanSpend(ledger.AuditBytes); err != nil {
 		return nil, err
 	}
 	d := s.dev
-	charge, err := payer.Reserve(ledger.Sessions, 1)
+	err := d.orReclaimed(ctx, s.tenant, above.Done(), func() (err error) {
+		s.charge, err = payer.Reserve(ledger.Sessions, 1)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
-	if err := d.descriptors.take(sessionDescriptors); err != nil {
-		charge.Release()
+	if err := d.orReclaimed(ctx, nil, above.Done(), func() error { return d.descriptors.take(sessionDescriptors) }); err != nil {
+		s.charge.Release()
 		return nil, err
 	}
-	s.charge, s.opened, s.handles, s.loading = charge, time.Now(), newTable(), newLine()
+	s.opened, s.handles, s.loading = time.Now(), newTable(), newLine()
 	s.deadline = min(d.cfg.DefaultDeadline, s.longest)
 	if s.parent == nil {
 		s.fair = s.deadline
@@ -170,10 +182,10 @@ func (s *Session) parentID() uint64 {
 	return s.parent.id
 }
 
-// quiesce comes when all queues have ended, and with them all jobs. What is left of
-// them, if the device was lost meanwhile, is what the device may still have.
+// quiesce comes when all queues have ended, and with them all jobs and the turn that a
+// queue may have had. What is left of them, if the device was lost meanwhile, is what
+// the device may still have.
 func (s *Session) quiesce() {
-	s.dev.engine.awaitTurn()
 	for _, p := range s.dev.engine.heldOf(s) {
 		p.quiesce()
 	}
@@ -211,10 +223,13 @@ func (s *Session) discharge() {
 // clip is an error for a record: its code and the beginning of its text.
 func clip(err error) string { return fmt.Sprintf("%.256v", err) }
 
-// Close ends the session and everything below it, and returns when all of it is
-// dismantled. Closing twice is harmless.
+// Close ends the session and everything below it: when it returns nothing of it is
+// accepted any more, its queues have ended, and none of its jobs runs or will. How much
+// the session has does not matter. Its memory is scrubbed and its charges are given
+// back soon after: see reclaim.go, and Device.Reclaimed. Closing twice is harmless.
 func (s *Session) Close() error {
-	return s.node.Close(gpuerr.New(gpuerr.Closed, "the session was closed; open another"))
+	cause := gpuerr.New(gpuerr.Closed, "the session was closed; open another")
+	return s.node.Cut(cause, func(rest *revoke.Rest) { s.dev.reclaim.add(s, rest) })
 }
 
 // Done is closed as soon as the session refuses work.

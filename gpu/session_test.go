@@ -48,6 +48,7 @@ func TestLifecycle(t *testing.T) {
 	require.ErrorIs(t, err, gpuerr.Closed, "once closed, always closed")
 	_, err = s.CreateBuffer(context.Background(), 1, 0)
 	require.ErrorIs(t, err, gpuerr.Closed)
+	r.reclaimed()
 	require.Empty(t, r.dev.Status("").Tenants[0].Sessions)
 }
 

@@ -54,6 +54,7 @@ func TestStatus(t *testing.T) {
 	require.Len(t, r.dev.Status("").Tenants, 2)
 	require.Empty(t, r.dev.Status("nobody").Tenants)
 	require.NoError(t, bob.Close())
+	r.reclaimed()
 	require.Empty(t, r.dev.Status("bob").Tenants[0].Sessions)
 }
 
