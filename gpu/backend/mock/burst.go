@@ -71,13 +71,8 @@ func (d *Device) idleLocked() bool {
 //
 // +checklocks:d.mu
 func (d *Device) burstLocked() (more bool) {
+	defer d.burstCaughtLocked(&more)
 	b := &d.burst
-	defer func() {
-		if p := recover(); p != nil {
-			more = d.burstCaughtLocked(p)
-			b.measure()
-		}
-	}()
 	for b.at < len(b.jobs) {
 		for end := min(b.at+backend.MaxBurstGroup, len(b.jobs)); b.at < end; b.at++ {
 			r, ok := b.jobs[b.at].(*ready)
@@ -113,10 +108,21 @@ func (b *burst) measure() {
 	b.from, b.began = b.at, now
 }
 
-// burstCaughtLocked ends the job that panicked, and says whether the device goes on.
+// burstCaughtLocked is deferred: it ends the job that panicked, if one did, and says
+// whether there is more to do.
 //
 // +checklocks:d.mu
-func (d *Device) burstCaughtLocked(p any) (more bool) {
+func (d *Device) burstCaughtLocked(more *bool) {
+	if p := recover(); p != nil {
+		*more = d.endPanickedLocked(p)
+		d.burst.measure()
+	}
+}
+
+// endPanickedLocked ends the job that panicked, and says whether the device goes on.
+//
+// +checklocks:d.mu
+func (d *Device) endPanickedLocked(p any) bool {
 	b := &d.burst
 	o, gone := d.caught(b.jobs[b.at].(*ready), p)
 	if gone {
@@ -141,26 +147,32 @@ func (d *Device) burstWatchedLocked() (more bool) {
 	if !ok || r.dev != d || d.faults.fits(r.job) {
 		return false
 	}
-	at, began, ended := b.at, time.Since(d.started), false
-	defer func() {
-		gone := false
-		if p := recover(); p != nil {
-			more = d.burstCaughtLocked(p)
-			gone = !more
-		} else if !ended {
-			return
-		}
-		d.noteLocked(r, at, began, gone)
-	}()
-	o := &b.ends[at].Outcome
+	began := time.Since(d.started)
+	defer d.noteCaughtLocked(&more, r, began)
+	o := &b.ends[b.at].Outcome
 	if r.job.Context.Trapped() {
 		*o = cancelled
 	} else if !d.do(r, &b.never, o) {
 		return false
 	}
-	ended = true
 	b.at++
 	return true
+}
+
+// noteCaughtLocked is deferred: as burstCaughtLocked, and it notes a job that has ended.
+//
+// +checklocks:d.mu
+func (d *Device) noteCaughtLocked(more *bool, r *ready, began time.Duration) {
+	p := recover()
+	if p != nil {
+		*more = d.endPanickedLocked(p)
+	}
+	switch {
+	case *more:
+		d.noteLocked(r, d.burst.at-1, began, false)
+	case p != nil:
+		d.noteLocked(r, d.burst.at, began, true)
+	}
 }
 
 // noteLocked does for a job of a burst what Submit and finish do for others: the

@@ -277,6 +277,10 @@ func TestBurstIsAsSubmit(t *testing.T) {
 		"digests":   {mock.Options{Workers: 1, LogEntries: 4096, LogDigests: true}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
+			seeds := seeds
+			if raceEnabled && c.o.LaneOnly {
+				seeds = 1
+			}
 			for seed := range seeds {
 				synctest.Test(t, func(t *testing.T) { testTwins(t, c.o, seed, c.least) })
 			}
@@ -342,5 +346,43 @@ func testTwins(t *testing.T, o mock.Options, seed uint64, least float64) {
 func protect(t *testing.T, how, at, n int, of ...*twin) {
 	for _, w := range of {
 		require.NoError(t, unix.Mprotect(w.arena[at:at+n], how))
+	}
+}
+
+func TestBurstsAllocateNothing(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	for name, o := range map[string]mock.Options{"quiet": {}, "log": {LogEntries: 16}} {
+		t.Run(name, func(t *testing.T) {
+			d, s := started(t, o)
+			span := func() backend.Span { return backend.Span{Host: make([]byte, 256)} }
+			module, err := os.ReadFile("testdata/steady.spv")
+			require.NoError(t, err)
+			steady, err := d.Load(t.Context(), module)
+			require.NoError(t, err)
+			lanes := &backend.Job{ID: 1, Op: backend.OpLaunch, Program: steady, Grid: backend.Dim3{X: 1, Y: 1, Z: 1}, Block: steady.Info().Block, Inline: make([]byte, 4), Spans: []backend.Span{span(), span()}}
+			require.NoError(t, d.Submit(lanes))
+			<-s.done
+			all := []*backend.Job{
+				lanes,
+				{Op: backend.OpFill, Spans: []backend.Span{span()}},
+				{Op: backend.OpCopy, Spans: []backend.Span{span(), span()}},
+				launch(t, d, "vecadd_f32", nil, span(), span(), span()),
+				launch(t, d, "matvec_f32", binary.LittleEndian.AppendUint64(nil, 4|4<<32), span(), span(), span()),
+			}
+			jobs, ends := make([]backend.Ready, len(all)), make([]backend.End, len(all))
+			require.Zero(t, testing.AllocsPerRun(100, func() {
+				for i, job := range all {
+					var ok bool
+					if jobs[i], _, ok = d.Prepare(job, jobs[i]); !ok {
+						t.Fatal("not fit")
+					}
+				}
+				if d.Burst(1, jobs, ends) != len(jobs) {
+					t.Fatal("short")
+				}
+			}))
+		})
 	}
 }

@@ -2,10 +2,10 @@
 //
 // It behaves as hardware does: jobs wait in a FIFO of fixed depth, one engine
 // runs them one at a time and in order, device time is measured on the
-// monotonic clock, and completions arrive at the Sink from the device's own
-// goroutines, possibly before Submit has returned. The same job on the same memory
-// has the same result, however many workers the engine uses, unless its program
-// has a data race.
+// monotonic clock (of bursts: package tick), and completions arrive at the Sink from
+// the device's own goroutines, possibly before Submit has returned. The same job on
+// the same memory has the same result, however many workers the engine uses, unless
+// its program has a data race.
 //
 // Programs are SPIR-V: Load has package verify admit a bundle and package lane
 // compile it, and the built-in ones are those of package library, which are loaded
@@ -14,10 +14,18 @@
 //
 //	Submit ──► queue ──runEngine──► kernel (runWorker…) ──► Sink.Complete
 //	              └── Cancel ──► runAttendant ──────────────► Sink.Complete
+//	Burst ──► kernel ──► End (on the caller's goroutine)
 //
 // A queued job that is cancelled is completed at once, out of order: nobody has
 // to wait for the job before it, which may be another tenant's. A running job is
 // stopped at its next block of work.
+//
+// Short jobs may be run in bursts (ready.go, burst.go), while the engine has nothing
+// to do: results, outcomes, the log and the faults of a script are the same. Fit for
+// them are copies and fills of at most 64 KiB, and launches that take at most 20 µs
+// whatever the data are: of fast bodies those that say how long they take
+// (native.Body.Nanos), and on the lane engine programs without loops
+// (lane.Kernel.Steady). A device whose log has digests runs none.
 //
 // Memory is the client's too. It may change or vanish at any time: every access
 // is bounded by the length of its span, and a page that can no longer be read
@@ -28,8 +36,8 @@
 // particular StrayDMA asks the device's own IOMMU, which knows only the spans of
 // the job.
 //
-// Locks: Device.mu, held for bookkeeping only; never while a kernel runs or a
-// Sink is called. Reset and Close wait for calls of the Sink to return, so a
+// Locks: Device.mu, held for bookkeeping and through a burst; never while the engine
+// runs a kernel, nor while a Sink is called. Reset and Close wait for calls of the Sink to return, so a
 // Sink must not call them, nor hold what it needs in Complete while it does.
 //
 // After Close no goroutine is left and no span is touched. The log stays.

@@ -74,9 +74,7 @@ type pair struct {
 
 // step gets on with it, and returns the scale if it is known.
 func (c *calibrator) step() uint64 {
-	if !c.mu.TryLock() {
-		return 0
-	}
+	c.mu.Lock()
 	defer c.mu.Unlock()
 	if s := scale.Load(); s != 0 || c.tries >= mostTries {
 		return s
