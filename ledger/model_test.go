@@ -3,6 +3,7 @@ package ledger
 import (
 	"fmt"
 	"math/bits"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -43,6 +44,17 @@ type modelLease struct {
 type modelMeter struct {
 	*Meter
 	at *modelAccount
+}
+
+func newModel(limits Limits) (*Ledger, *modelAccount) {
+	book := New("device", limits)
+	return book, &modelAccount{real: book.Root(), limits: limits}
+}
+
+func (m *modelAccount) child(real *Account, limits Limits) *modelAccount {
+	child := &modelAccount{real: real, parent: m, limits: limits}
+	m.children = append(m.children, child)
+	return child
 }
 
 func (m *modelAccount) sums(c Class) (reserved, used uint64) {
@@ -103,7 +115,7 @@ func (m *modelAccount) empty() bool {
 
 // requireReserve requires that what was asked, of n at m, was answered rightly, and
 // says whether it was granted.
-func (m *modelAccount) requireReserve(t *rapid.T, c Class, n, available uint64, err error) (granted bool) {
+func (m *modelAccount) requireReserve(t require.TestingT, c Class, n, available uint64, err error) (granted bool) {
 	switch {
 	case !m.open():
 		require.ErrorIs(t, err, gpuerr.Closed)
@@ -128,7 +140,7 @@ func (m *modelAccount) tightest(c Class) *modelAccount {
 }
 
 // requireSpend records n spent at m, and requires that it was answered rightly.
-func (m *modelAccount) requireSpend(t *rapid.T, n uint64, err error) {
+func (m *modelAccount) requireSpend(t require.TestingT, n uint64, err error) {
 	for m.detached {
 		m = m.parent
 	}
@@ -177,9 +189,7 @@ func TestAgainstModel(t *testing.T) {
 		}
 		anyClass := rapid.SampledFrom([]Class{Buffers, DeviceMemory, DeviceTime})
 		class := rapid.SampledFrom([]Class{Buffers, DeviceMemory})
-		rootLimits := limits()
-		book := New("device", rootLimits)
-		root := &modelAccount{real: book.Root(), limits: rootLimits}
+		book, root := newModel(limits())
 		accounts := []*modelAccount{root}
 		var charges []*modelCharge
 		var leases []*modelLease
@@ -195,9 +205,7 @@ func TestAgainstModel(t *testing.T) {
 					return
 				}
 				require.NoError(t, err)
-				child := &modelAccount{real: a, parent: parent, limits: l}
-				parent.children = append(parent.children, child)
-				accounts = append(accounts, child)
+				accounts = append(accounts, parent.child(a, l))
 			},
 			"reserve": func(t *rapid.T) {
 				m, c, n := pick(), class.Draw(t, "class"), amounts.Draw(t, "amount")
@@ -283,29 +291,7 @@ func TestAgainstModel(t *testing.T) {
 			},
 			"close": func(t *rapid.T) {
 				m := pick()
-				err := m.real.Close()
-				if m.detached {
-					require.NoError(t, err)
-					return
-				}
-				m.closed = true
-				if !m.empty() || len(m.children) > 0 {
-					require.Error(t, err)
-					return
-				}
-				require.NoError(t, err)
-				if m.parent != nil {
-					m.detached = true
-					for c, n := range m.spent {
-						m.parent.spent[c] += n
-					}
-					m.spent = Limits{}
-					for i, child := range m.parent.children {
-						if child == m {
-							m.parent.children = append(m.parent.children[:i:i], m.parent.children[i+1:]...)
-						}
-					}
-				}
+				m.requireClose(t, m.real.Close())
 			},
 			// A look makes everything cold, so it is not made after each step.
 			"look": func(t *rapid.T) {
@@ -313,12 +299,7 @@ func TestAgainstModel(t *testing.T) {
 				if m.detached {
 					return
 				}
-				require.Equal(t, m.empty(), m.real.Zero() == nil)
-				for i, e := range m.real.Snapshot() {
-					c := Class(i)
-					reserved, used := m.sums(c)
-					require.Equal(t, Entry{Class: c, Reserved: reserved, Used: used, Limit: m.limits[c], Peak: m.peaks[c]}, e, m.real.name)
-				}
+				m.requireSame(t)
 			},
 			"": func(t *rapid.T) {
 				require.NoError(t, book.Check())
@@ -331,6 +312,39 @@ func TestAgainstModel(t *testing.T) {
 			},
 		})
 	})
+}
+
+// requireSame requires that the books of m say what they should.
+func (m *modelAccount) requireSame(t require.TestingT) {
+	require.Equal(t, m.empty(), m.real.Zero() == nil)
+	for i, e := range m.real.Snapshot() {
+		c := Class(i)
+		reserved, used := m.sums(c)
+		require.Equal(t, Entry{Class: c, Reserved: reserved, Used: used, Limit: m.limits[c], Peak: m.peaks[c]}, e, m.real.name)
+	}
+}
+
+// requireClose closes m, and requires that it was answered rightly.
+func (m *modelAccount) requireClose(t require.TestingT, err error) {
+	if m.detached {
+		require.NoError(t, err)
+		return
+	}
+	m.closed = true
+	if !m.empty() || len(m.children) > 0 {
+		require.Error(t, err)
+		return
+	}
+	require.NoError(t, err)
+	if m.parent == nil {
+		return
+	}
+	m.detached = true
+	for c, n := range m.spent {
+		m.parent.spent[c] += n
+	}
+	m.spent = Limits{}
+	m.parent.children = slices.DeleteFunc(m.parent.children, func(child *modelAccount) bool { return child == m })
 }
 
 // charge is a charge of nothing so far.

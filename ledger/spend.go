@@ -30,7 +30,18 @@ func (a *Account) Spend(c Class, n uint64) error {
 	if !ok {
 		return gpuerr.New(gpuerr.Invalid, "amount: %d of %s is more than can be counted", n, c)
 	}
-	return a.within(c, n, func(k *count) bool { return k.held.Load() <= k.limit.Load() })
+	// Look at all of them, also past the first that is over: while one is, nothing
+	// may be idle below it.
+	var over *Account
+	for at := a; at != nil; at = at.parent {
+		if at.counts[c].over() && at.stillIs(c, (*count).over) && over == nil {
+			over = at
+		}
+	}
+	if over != nil {
+		return a.refusal(c, n, over, 0)
+	}
+	return nil
 }
 
 // CanSpend is nil while a and every account above it is below its limit, and
@@ -39,7 +50,12 @@ func (a *Account) CanSpend(c Class) error {
 	if err := spendable(c); err != nil {
 		return err
 	}
-	return a.within(c, 1, func(k *count) bool { return k.room() > 0 })
+	for at := a; at != nil; at = at.parent {
+		if at.counts[c].full() && at.stillIs(c, (*count).full) {
+			return a.refusal(c, 1, at, 0)
+		}
+	}
+	return nil
 }
 
 func spendable(c Class) error {
@@ -49,18 +65,13 @@ func spendable(c Class) error {
 	return nil
 }
 
-// within asks about a and every account above it, and again when units idle there
-// may be why the answer is no.
-func (a *Account) within(c Class, n uint64, fine func(*count) bool) error {
-	for at := a; at != nil; at = at.parent {
-		if ok := fine(&at.counts[c]); !ok {
-			at.exactly(c, func(k *count) { ok = fine(k) })
-			if !ok {
-				return a.refusal(c, n, at, 0)
-			}
-		}
-	}
-	return nil
+func (k *count) over() bool { return k.held.Load() > k.limit.Load() }
+func (k *count) full() bool { return k.room() == 0 }
+
+// stillIs says whether what was found of a is so when nothing is idle below it.
+func (a *Account) stillIs(c Class, so func(*count) bool) (yes bool) {
+	a.exactly(c, func(k *count) { yes = so(k) })
+	return yes
 }
 
 // add adds n to a and every account above it. It answers no if that would wrap,
