@@ -173,7 +173,7 @@ func TestBounds(t *testing.T) {
 		"launch a buffer":     {func() { q.launch(b, whole(b)) }, gpuerr.Stale},
 		"signal a buffer":     {func() { q.signal(b, 1) }, gpuerr.Stale},
 		"signal back":         {func() { q.signal(f, 0) }, gpuerr.Invalid},
-		"replay":              {func() { q.push(ring.Entry{Op: ring.OpReplay, Object: uint64(b)}, nil, nil) }, gpuerr.Unimplemented},
+		"replay":              {func() { q.push(ring.Entry{Op: ring.OpReplay, Object: uint64(b)}, nil, nil) }, gpuerr.Stale},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tc.push()

@@ -29,6 +29,8 @@ func (d *Device) list(t *task, s *slot, job *backend.Job) result {
 
 // shortEntries runs entries the short way that Prepare found, as many as there are in a
 // row, and reports whether there was one.
+//
+// +checklocksignore: how long the log is never changes
 func (d *Device) shortEntries(s *slot, job *backend.Job, all *result) (some bool) {
 	old := debug.SetPanicOnFault(true)
 	defer debug.SetPanicOnFault(old)
