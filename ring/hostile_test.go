@@ -264,7 +264,7 @@ func TestLyingDriver(t *testing.T) {
 func TestHeaderOutlivesAttach(t *testing.T) {
 	leakcheck.Check(t)
 	s, c := pair(t, 4, 64)
-	clear(c.mapping[:offSQTail])
+	clear(c.mapping[:offSQHead])
 	e := NopEntry(1)
 	for range 20 {
 		push(t, c, e, nil, nil)
@@ -282,7 +282,7 @@ func TestHeaderOutlivesAttach(t *testing.T) {
 func TestAttachRefuses(t *testing.T) {
 	for name, spoil := range map[string]func(s *Server, h *header){
 		"magic":               func(s *Server, h *header) { h.magic++ },
-		"version":             func(s *Server, h *header) { h.version = 2 },
+		"version":             func(s *Server, h *header) { h.version = 1 },
 		"entries 0":           func(s *Server, h *header) { h.entries, h.completions = 0, 0 },
 		"entries 3":           func(s *Server, h *header) { h.entries, h.completions = 3, 6 },
 		"entries huge":        func(s *Server, h *header) { h.entries, h.completions = 1<<31, 0 },
@@ -382,10 +382,11 @@ func TestScribblingClient(t *testing.T) {
 				c.view.args[r.IntN(len(c.view.args))] = r.Uint64N(3)
 			case 6:
 				off := r.IntN(len(c.mapping))
-				if off >= offSQTail && off < offCQWait && r.IntN(20) > 0 {
+				if (off >= offSQTail && off < offCQWait || off >= offCQHead && off < offCQHead+8) && r.IntN(20) > 0 {
 					continue // else every ring ends here
 				}
-				if off < offSQHead || off >= headerBytes { // the driver's line is its own
+				// What the driver writes is its own.
+				if (off < offSQHead || off >= offSQTail) && (off < offCQTail || off >= offCQHead) {
 					c.mapping[off] = byte(r.Uint32())
 				}
 			default:

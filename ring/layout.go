@@ -4,10 +4,13 @@ import (
 	"capgpu/gpuerr"
 )
 
-// Offsets of the header.
+// Offsets of the header. A line that one side looks at while it waits has only words
+// that the other side writes to wake it: sqHead and cqHead, which change as often and are
+// looked at only when room is short, have lines of their own. What the driver wrote once
+// is read once, so sqHead may lie beside it.
 const (
 	magic   = 0x31474e4952504143 // "CAPRING1"
-	version = 1
+	version = 2
 
 	offMagic       = 0x000
 	offVersion     = 0x008
@@ -18,14 +21,16 @@ const (
 	offCQ          = 0x01c
 	offArena       = 0x020
 
-	offSQTail = 0x040 // the client's line
-	offCQHead = 0x048
+	offSQHead = 0x038 // the driver's, like all before
+
+	offSQTail = 0x040 // the client's, which the driver looks at
 	offCQWait = 0x050
 
-	offSQHead = 0x080 // the driver's line
-	offCQTail = 0x088
+	offCQTail = 0x088 // the driver's, which the client looks at
 	offSQWait = 0x090
 	offState  = 0x094
+
+	offCQHead = 0x0c0 // the client's
 
 	headerBytes = 0x100
 	lineBytes   = 64
