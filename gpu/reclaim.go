@@ -30,8 +30,9 @@ import (
 
 // reclaimer is that goroutine's work.
 type reclaimer struct {
-	log  *slog.Logger
-	wake chan struct{} // capacity 1: there is something to do
+	log    *slog.Logger
+	wake   chan struct{} // capacity 1: there is something to do
+	wanted chan struct{} // capacity 1: somebody waits for it
 
 	mu sync.Mutex
 	// line are the tenants that have something, the next one first.
@@ -49,6 +50,9 @@ const (
 	// reclaimSlice is how long a tenant has its turn. It is short: the processor that
 	// reclaims may be the one that has answers to send.
 	reclaimSlice = 50 * time.Microsecond
+	// headStart is what an answer has before the reclaimer, which was idle, begins, unless
+	// somebody waits for what it is to reclaim.
+	headStart = time.Millisecond
 	// reclaimPatience bounds how long a call waits for what is being reclaimed.
 	reclaimPatience = 2 * time.Second
 	// maxOpeners is how many OpenSession of one tenant wait so at once.
@@ -56,7 +60,7 @@ const (
 )
 
 func newReclaimer(log *slog.Logger) *reclaimer {
-	return &reclaimer{log: log, wake: make(chan struct{}, 1)}
+	return &reclaimer{log: log, wake: make(chan struct{}, 1), wanted: make(chan struct{}, 1)}
 }
 
 // add takes over what is left of a session.
@@ -83,6 +87,13 @@ func (r *reclaimer) runReclaim(quit <-chan struct{}) {
 		case <-quit:
 			return
 		}
+		start := time.NewTimer(headStart)
+		select {
+		case <-start.C:
+		case <-r.wanted:
+		case <-quit:
+		}
+		start.Stop()
 	}
 }
 
@@ -113,7 +124,7 @@ func (r *reclaimer) turn() bool {
 }
 
 // last are the sessions with which all that is being reclaimed now will be, of a
-// tenant or, with nil, of all.
+// tenant or, with nil, of all. The caller waits for them.
 func (r *reclaimer) last(t *tenant) []*Session {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -122,6 +133,9 @@ func (r *reclaimer) last(t *tenant) []*Session {
 		if t == nil || t == at {
 			all = append(all, at.remains[len(at.remains)-1].session)
 		}
+	}
+	if len(all) > 0 {
+		nudge(r.wanted)
 	}
 	return all
 }

@@ -1,0 +1,277 @@
+package gpu
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"capgpu/ddf"
+	"capgpu/ddf/fake"
+	"capgpu/gpuerr"
+	"capgpu/ledger"
+)
+
+// gatedFree makes the pool's Free wait while the gate is locked.
+func gatedFree(gate *sync.RWMutex) rigOption {
+	return func(_ *Config, o *fake.Options) {
+		o.Hooks.Free = func(ddf.IOVA, uint64) error {
+			gate.RLock()
+			defer gate.RUnlock()
+			return nil
+		}
+	}
+}
+
+// A close is answered while memory is still to be freed: it stays charged until then,
+// nothing of the session is accepted, and no other close waits for it.
+func TestCloseDoesNotWaitForTheReclaim(t *testing.T) {
+	var gate sync.RWMutex
+	r := newMemRig(t, gatedFree(&gate))
+	s, other := r.open("alice"), r.open("bob")
+	h := buf(t, s, 2*carveBytes)
+	buf(t, s, 4096)
+	child, err := s.Restrict(Policy{Facet: FacetFull, Limits: ledger.NoLimits()})
+	require.NoError(t, err)
+	buf(t, child, 4096)
+	q := r.queue(child, 16, 0)
+	gate.Lock()
+	require.NoError(t, s.Close())
+	require.NoError(t, s.Close())
+	require.NoError(t, child.Close())
+	require.ErrorIs(t, child.Err(), gpuerr.Closed)
+	require.Equal(t, gpuerr.Closed, q.mem.code, "the queue of the session below has ended")
+	require.ErrorIs(t, s.DestroyBuffer(h), gpuerr.Closed)
+	_, err = s.BufferFD(h)
+	require.ErrorIs(t, err, gpuerr.Closed)
+	require.NoError(t, other.Close())
+	require.EqualValues(t, 2, s.Budget()[ledger.Buffers].Used+s.Budget()[ledger.Buffers].Reserved-1, "theirs and the child's, less one")
+	require.NotZero(t, r.dev.descriptors.held.Load())
+	st := r.dev.Status("alice").Tenants[0]
+	require.True(t, st.Sessions[0].Closing)
+	ctx, stop := context.WithCancel(context.Background())
+	stop()
+	require.ErrorIs(t, r.dev.Reclaimed(ctx), context.Canceled)
+	require.NoError(t, r.dev.Check())
+	gate.Unlock()
+	r.idle(s)
+	r.idle(child)
+	require.Zero(t, r.fn.Pool().Usage().UsedBytes)
+	require.Zero(t, r.dev.descriptors.held.Load())
+	require.NoError(t, r.dev.Reclaimed(ctx), "there is nothing to wait for")
+}
+
+// How many objects a session has does not matter to its close: none of them is touched
+// before the answer.
+func TestCloseTouchesNoObject(t *testing.T) {
+	var gate sync.RWMutex
+	r := newMemRig(t, gatedFree(&gate), func(_ *Config, o *fake.Options) { o.LimitBytes = 1 << 32 })
+	// Something that keeps the reclaimer busy until the gate opens.
+	first := r.open("alice")
+	buf(t, first, 2*carveBytes)
+	s := r.open("alice")
+	const count = 20_000
+	for range count {
+		buf(t, s, 4096)
+		newFence(t, s, 0)
+	}
+	p := prog(t, s, "spin")
+	r.queue(s, 16, 0)
+	gate.Lock()
+	require.NoError(t, first.Close())
+	require.NoError(t, s.Close())
+	live := 0
+	each(s.handles, func(b *buffer) {
+		if !b.pins.closed() && b.host != nil {
+			live++
+		}
+	})
+	each(s.handles, func(f *fence) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if f.dead.Kind == 0 {
+			live++
+		}
+	})
+	require.Equal(t, 2*count, live, "a close has gone to each of its objects")
+	program, err := lookup[program](s.handles, p)
+	require.NoError(t, err)
+	require.False(t, program.pins.closed())
+	gate.Unlock()
+	r.idle(s)
+}
+
+// Who closes at its limits and opens again gets what it had, whatever class it is.
+func TestReopenAtTheLimit(t *testing.T) {
+	limits := ledger.NoLimits()
+	limits[ledger.Sessions], limits[ledger.Buffers], limits[ledger.Fences], limits[ledger.Programs] = 1, 3, 1, 1
+	limits[ledger.QueueSlots], limits[ledger.DeviceMemory] = minQueueCharge, 3<<20
+	r := newMemRig(t, withDescriptors(sessionDescriptors+newQueueDescriptors+2), func(_ *Config, o *fake.Options) { o.LimitBytes = 3 << 20 })
+	for round := range 100 {
+		s := r.open("alice", func(a *Attach) { a.TenantLimits = limits })
+		buf(t, s, 2<<20)
+		buf(t, s, 4096)
+		newFence(t, s, 0)
+		prog(t, s, "copy")
+		r.queue(s, 16, 0)
+		if round%2 == 0 { // objects below a session that stays
+			require.NoError(t, s.Close())
+			continue
+		}
+		require.NoError(t, s.Close())
+		require.NoError(t, s.Close())
+	}
+}
+
+// The pool and the descriptors are everybody's: a tenant waits for what another has
+// closed, too. But not for that when it is at its own limits.
+func TestWaitingForWhatAnotherClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var shut atomic.Bool
+		opened := make(chan struct{})
+		r := newMemRig(t, withBackend(newHandBackend()), func(_ *Config, o *fake.Options) {
+			o.LimitBytes = 3 << 20
+			o.Hooks.Free = func(ddf.IOVA, uint64) error {
+				if shut.Load() {
+					<-opened
+				}
+				return nil
+			}
+		})
+		alice := r.open("alice")
+		bob := r.open("bob", func(a *Attach) { a.TenantLimits = limited(ledger.Fences, 1) })
+		buf(t, alice, 2<<20)
+		newFence(t, bob, 0)
+		shut.Store(true)
+		require.NoError(t, alice.Close())
+
+		begin := time.Now()
+		_, err := bob.CreateFence(0)
+		require.ErrorIs(t, err, gpuerr.Quota)
+		require.Zero(t, time.Since(begin), "its own limit")
+		ctx, stop := context.WithTimeout(context.Background(), time.Second)
+		_, err = bob.CreateBuffer(ctx, 2<<20, 0)
+		stop()
+		require.ErrorIs(t, err, gpuerr.Quota)
+		require.Equal(t, time.Second, time.Since(begin), "as long as the caller has time")
+		_, err = bob.CreateBuffer(context.Background(), 2<<20, 0)
+		require.ErrorIs(t, err, gpuerr.Quota)
+		require.Equal(t, time.Second+reclaimPatience, time.Since(begin), "and no longer than that")
+
+		got := make(chan error, 1)
+		go func() {
+			_, err := bob.CreateBuffer(context.Background(), 2<<20, 0)
+			got <- err
+		}()
+		synctest.Wait()
+		require.Empty(t, got)
+		shut.Store(false)
+		close(opened)
+		require.NoError(t, <-got)
+		r.close()
+	})
+}
+
+// A session that is closed while it waits for another's memory does not wait on.
+func TestCloseEndsTheWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		opened := make(chan struct{})
+		r := newMemRig(t, withBackend(newHandBackend()), func(_ *Config, o *fake.Options) {
+			o.LimitBytes = 3 << 20
+			o.Hooks.Free = func(ddf.IOVA, uint64) error { <-opened; return nil }
+		})
+		alice, bob := r.open("alice"), r.open("bob")
+		buf(t, alice, 2<<20)
+		require.NoError(t, alice.Close())
+		got := make(chan error, 1)
+		go func() {
+			_, err := bob.CreateBuffer(context.Background(), 2<<20, 0)
+			got <- err
+		}()
+		synctest.Wait()
+		begin := time.Now()
+		require.NoError(t, bob.Close())
+		require.Error(t, <-got)
+		require.Zero(t, time.Since(begin))
+		// The device waits for all that is being reclaimed.
+		closed := make(chan error, 1)
+		go func() { closed <- r.dev.Close(context.Background()) }()
+		synctest.Wait()
+		require.Empty(t, closed)
+		close(opened)
+		require.NoError(t, <-closed)
+		r.close()
+	})
+}
+
+// Tenants are reclaimed in turn: a big session of one is not before a small one of
+// another that was closed after it.
+func TestReclaimTakesTurns(t *testing.T) {
+	r := newMemRig(t, func(_ *Config, o *fake.Options) { o.LimitBytes = 1 << 32 })
+	big, small := r.open("alice"), r.open("bob")
+	for range 30_000 {
+		newFence(t, big, 0)
+	}
+	newFence(t, small, 0)
+	require.NoError(t, big.Close())
+	require.NoError(t, small.Close())
+	<-small.node.Finished()
+	require.False(t, isClosed(big.node.Finished()), "it has thousands of slices")
+	r.idle(big)
+}
+
+// Objects are destroyed while their session is cut and reclaimed: each once, and its
+// charge comes back once.
+func TestDestroyWhileTheSessionIsReclaimed(t *testing.T) {
+	r := newMemRig(t)
+	for range 50 {
+		s := r.open("alice")
+		var handles []Handle
+		for range 40 {
+			handles = append(handles, buf(t, s, 4096))
+		}
+		handles = append(handles, buf(t, s, 2*carveBytes))
+		var all sync.WaitGroup
+		for _, part := range [][]Handle{handles[:20], handles[20:]} {
+			all.Go(func() {
+				for _, h := range part {
+					if err := s.DestroyBuffer(h); err != nil {
+						assert.ErrorIs(t, err, gpuerr.Closed)
+					}
+				}
+			})
+		}
+		all.Go(func() { assert.NoError(t, s.Close()) })
+		all.Wait()
+		r.idle(s)
+		require.Zero(t, r.fn.Pool().Usage().UsedBytes)
+	}
+}
+
+func BenchmarkClose(b *testing.B) {
+	for _, count := range []int{100, 100_000} {
+		b.Run(map[int]string{100: "buffers=100", 100_000: "buffers=100000"}[count], func(b *testing.B) {
+			r := newMemRig(b, func(_ *Config, o *fake.Options) { o.LimitBytes = 1 << 32 })
+			var closing, reclaiming time.Duration
+			for b.Loop() {
+				s := r.open("alice")
+				for range count {
+					buf(b, s, 4096)
+				}
+				begin := time.Now()
+				require.NoError(b, s.Close())
+				cut := time.Since(begin)
+				require.NoError(b, r.dev.Reclaimed(context.Background()))
+				closing += cut
+				reclaiming += time.Since(begin) - cut
+			}
+			b.ReportMetric(float64(closing.Nanoseconds())/float64(b.N), "ns/close")
+			b.ReportMetric(float64(reclaiming.Nanoseconds())/float64(b.N*count), "ns/buffer")
+		})
+	}
+}
