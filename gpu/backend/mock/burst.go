@@ -64,7 +64,7 @@ func (d *Device) Burst(first backend.JobID, jobs []backend.Ready, ends []backend
 // +checklocks:d.mu
 func (d *Device) idleLocked() bool {
 	return d.state == live && d.resetting == 0 && d.running == nil &&
-		len(d.queue)+len(d.cancelled)+len(d.released)+len(d.faults.late) == 0
+		len(d.queue)+len(d.cancelled)+len(d.faults.late) == 0
 }
 
 // burstLocked runs jobs until one panics, and says whether there is more to do.

@@ -106,12 +106,9 @@ func (r *ready) prepareMove() (nanos uint64, ok bool) {
 	return moveNanos + uint64(len(dst))/bytesNano, true
 }
 
-// prepareLaunch goes the way that launch would.
+// prepareLaunch goes the way that launch would. Programs that spin have loops.
 func (r *ready) prepareLaunch(c *code) (nanos uint64, ok bool) {
 	job := r.job
-	if c.spins {
-		return 0, false
-	}
 	if c.body != nil {
 		r.call = native.Call{Grid: job.Grid, Block: job.Block, Bindings: r.bindings, Inline: job.Inline}
 		if r.items, ok = c.body.Items(&r.call); ok {
