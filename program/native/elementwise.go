@@ -16,17 +16,17 @@ func elementwise(s shape, p pace, run func(c *Call, from, to uint64)) *Body {
 			if !s.fits(c) {
 				return 0, false
 			}
-			return ceilDiv(count(c), blockWords), true
+			c.elements = count(c)
+			return ceilDiv(c.elements, blockWords), true
 		},
 		Run: func(c *Call, lo, hi uint64) bool {
-			n := count(c)
 			for ; lo < hi; lo++ {
-				run(c, lo*blockWords, min(n, (lo+1)*blockWords))
+				run(c, lo*blockWords, min(c.elements, (lo+1)*blockWords))
 			}
 			return true
 		},
 		Grain: func(*Call) uint64 { return grainWords / blockWords },
-		Nanos: func(c *Call) (uint64, bool) { return p.nanos(0, count(c)) },
+		Nanos: func(c *Call) (uint64, bool) { return p.nanos(0, c.elements) },
 	}
 }
 

@@ -12,6 +12,8 @@ type Call struct {
 	Grid, Block program.Dim3
 	Bindings    [][]byte // may change or vanish under the body at any time
 	Inline      []byte
+
+	elements uint64 // of elementwise bodies; Items says
 }
 
 // Body is a fast body of one program.
@@ -19,7 +21,8 @@ type Body struct {
 	// Items is how many independent pieces of work a call has (rows, blocks of
 	// elements, heads). ok is false for a call that the body cannot do exactly as the
 	// program would: one that would trap, is misaligned, or whose bindings overlap.
-	// The lane engine does those.
+	// The lane engine does those. It is called before all else, and notes in the call what
+	// the others use.
 	Items func(c *Call) (items uint64, ok bool)
 	// Run does items lo to hi-1 of a call whose Items were ok. Ranges may run beside
 	// each other and in any order; no result depends on how they are cut. A range of
