@@ -146,9 +146,8 @@ func (q *queue) remember(t *ring.Taken) *resolved {
 	case t.Op != ring.OpCopy && t.Op != ring.OpFill:
 		return nil
 	}
-	key := memoKey(t)
-	r, known := b.memo.find(&key, t.Args, b.slots)
-	if !known && (r.picked == b.picks || !q.memorize(r, &key, t)) {
+	r, known := b.memo.find(t, b.slots)
+	if !known && (r.picked == b.picks || !q.memorize(r, t)) {
 		return nil // its slot holds an earlier one of this burst, or it is refused
 	}
 	if !r.fit {
@@ -240,7 +239,8 @@ func (q *queue) tellBurst(ran int, lost bool) {
 		if lost {
 			x.Outcome = lostOutcome
 		}
-		c := ring.Completion{UserData: t.UserData, Outcome: x.Outcome}
+		c := q.tell()
+		*c = ring.Completion{UserData: t.UserData, Outcome: x.Outcome}
 		if x.Outcome.Kind == outcome.OK {
 			ok++
 			c.DeviceNanos = uint64(x.DeviceTime)
@@ -248,7 +248,6 @@ func (q *queue) tellBurst(ran int, lost bool) {
 			q.countEnd(x.Outcome)
 			q.group = outcome.Worse(q.group, x.Outcome)
 		}
-		q.tell(&c)
 	}
 	s.ended[outcome.OK].Add(ok)
 	if s.dev.cfg.LaunchRecords == 0 {

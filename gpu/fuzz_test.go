@@ -22,6 +22,25 @@ import (
 type boundedBackend struct{ *handBackend }
 
 func (b *boundedBackend) Submit(j *backend.Job) error {
+	b.check(j)
+	b.sink.Complete(backend.Completion{ID: j.ID, Outcome: outcome.Success, DeviceTime: time.Microsecond})
+	return nil
+}
+
+// Prepare makes it a Burster.
+func (b *boundedBackend) Prepare(j *backend.Job, _ backend.Ready) (backend.Ready, int64, bool) {
+	return j, 30_000, len(j.Spans[0].Host)%3 != 0
+}
+
+func (b *boundedBackend) Burst(_ backend.JobID, jobs []backend.Ready, ends []backend.End) int {
+	for i, r := range jobs {
+		b.check(r.(*backend.Job))
+		ends[i] = backend.End{Outcome: outcome.Success, DeviceTime: time.Microsecond}
+	}
+	return len(jobs)
+}
+
+func (b *boundedBackend) check(j *backend.Job) {
 	bad := func(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
 	for _, s := range j.Spans {
 		if len(s.Host) == 0 || cap(s.Host) != len(s.Host) || s.IOVA == 0 {
@@ -42,8 +61,6 @@ func (b *boundedBackend) Submit(j *backend.Job) error {
 			bad("job %d: a fill of a part of a word", j.ID)
 		}
 	}
-	b.sink.Complete(backend.Completion{ID: j.ID, Outcome: outcome.Success, DeviceTime: time.Microsecond})
-	return nil
 }
 
 // Whatever 64 bytes come, each entry is completed once, in order, nothing stays

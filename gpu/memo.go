@@ -58,32 +58,41 @@ func memoKey(t *ring.Taken) (key [8]uint64) {
 	return key
 }
 
-func (r *resolved) is(key *[8]uint64, args []uint64) bool {
-	if r.key != *key || len(r.args) != len(args) {
+// is reports whether r is of an entry that says the same. It is memoKey and a comparison,
+// without the copy.
+func (r *resolved) is(t *ring.Taken) bool {
+	w, k := &t.Words, &r.key
+	differ := (w[0] ^ k[0]) | (w[2] ^ k[2]) | (w[3] ^ k[3]) | (w[4] ^ k[4]) | (w[5] ^ k[5]) | (w[7] ^ k[7])
+	if d := w[6] ^ k[6]; t.Op == ring.OpLaunch {
+		differ |= d >> 32
+	} else {
+		differ |= d
+	}
+	args := t.Args
+	if differ != 0 || len(r.args) != len(args) {
 		return false
 	}
 	for i, w := range r.args {
-		if args[i] != w {
-			return false
-		}
+		differ |= args[i] ^ w
 	}
-	return true
+	return differ == 0
 }
 
 // find returns what the entry was resolved to, and else the slot for it.
-func (m *memo) find(key *[8]uint64, args []uint64, size int) (r *resolved, known bool) {
-	if m.last != nil && m.last.after != nil && m.last.after.is(key, args) {
+func (m *memo) find(t *ring.Taken, size int) (r *resolved, known bool) {
+	if m.last != nil && m.last.after != nil && m.last.after.is(t) {
 		m.last = m.last.after
 		return m.last, true
 	}
+	key, args := memoKey(t), t.Args
 	if m.slots == nil {
 		m.slots = make([]*resolved, size)
 	}
-	slot := &m.slots[memoHash(key, args)&uint64(size-1)]
+	slot := &m.slots[memoHash(&key, args)&uint64(size-1)]
 	if *slot == nil {
 		*slot = &resolved{}
 	}
-	if r = *slot; !r.is(key, args) {
+	if r = *slot; !r.is(t) {
 		return r, false
 	}
 	m.follow(r)
@@ -142,7 +151,7 @@ func (r *resolved) open() bool {
 
 // memorize resolves an entry into r and has the backend look at it. False means that the
 // entry must go the other way, which says what is wrong with it.
-func (q *queue) memorize(r *resolved, key *[8]uint64, t *ring.Taken) bool {
+func (q *queue) memorize(r *resolved, t *ring.Taken) bool {
 	r.drop()
 	j := &r.job
 	j.queue, j.op = q, t.Op
@@ -152,7 +161,7 @@ func (q *queue) memorize(r *resolved, key *[8]uint64, t *ring.Taken) bool {
 	}
 	ready, nanos, fit := q.burst.backend.Prepare(&j.work, r.ready)
 	pinned{buffers: j.buffers, program: j.program}.unpin()
-	r.key, r.args = *key, append(r.args[:0], t.Args...)
+	r.key, r.args = memoKey(t), append(r.args[:0], t.Args...)
 	if r.nanos, r.fit, r.alive = nanos, fit, 0; fit {
 		r.ready = ready // else the old one may serve another time
 	}

@@ -76,8 +76,9 @@ func TestRealRingBreach(t *testing.T) {
 	require.NoError(t, err)
 	binary.LittleEndian.PutUint64(memory[sqTail:], 1<<40)
 	require.NoError(t, unix.Munmap(memory))
-	_, err = unix.Write(sqFD, []byte{1}) // the driver may sleep
-	require.NoError(t, err)
+	if _, err = unix.Write(sqFD, []byte{1}); err != unix.EPIPE { // the driver may sleep, or have seen it already
+		require.NoError(t, err)
+	}
 	ctx, stop := context.WithTimeout(context.Background(), 5*time.Second)
 	defer stop()
 	var done [4]ring.Completion

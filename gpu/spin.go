@@ -3,27 +3,32 @@ package gpu
 import (
 	"runtime"
 	"time"
+
+	"capgpu/ring"
 )
 
 // A queue whose work is all done looks at its ring for a while before it sleeps, if
 // that lately paid: what comes meanwhile needs neither a system call of the client nor
-// a goroutine to be woken. It counts looks and reads no clock; one takes 20 to 50 ns.
+// a goroutine to be woken. It counts looks and reads no clock.
 //
 // No more queues do that at a time than there are processors, and each lets other
 // goroutines run between two rounds.
 type spinner struct {
-	// paid grows when a look found something, or when something came soon after the
-	// queue went to sleep; it shrinks when all looks were in vain.
-	paid  int
-	slept time.Time // when it last went to sleep with nothing in the device
+	// rounds is how often the queue looks. They are all there are when that found
+	// something, or when something came soon after the queue went to sleep; they halve
+	// when all looks were in vain.
+	rounds int
+	slept  time.Time // when it last went to sleep with nothing in the device
 }
 
 const (
-	spinLooks = 64 // of one round: 1 to 3 µs
-	maxPaid   = 8  // so many times two rounds: up to 50 µs
-	// soon is when spinning would have paid.
-	soon = 50 * time.Microsecond
+	maxSpinRounds = 20
+	// soon is when spinning would have paid, and waking is counted in.
+	soon = 80 * time.Microsecond
 )
+
+// spinLooks is how many looks a round has, some 2.5 µs.
+var spinLooks = ring.SpinsFor(2500 * time.Nanosecond)
 
 // linger is what a queue does that has nothing to do, before it sleeps. False means
 // that it may.
@@ -49,11 +54,11 @@ func (q *queue) spinForWork() (again bool, err error) {
 	if e.spinning.Add(1) > e.maxSpinning {
 		return false, nil
 	}
-	for range 2 * q.spin.paid {
+	for range q.spin.rounds {
 		n, err := q.fetch(spinLooks)
 		switch {
 		case n > 0:
-			q.spin.paid = min(q.spin.paid+1, maxPaid)
+			q.spin.rounds = maxSpinRounds
 			return true, nil
 		case err != nil:
 			return false, err
@@ -62,7 +67,7 @@ func (q *queue) spinForWork() (again bool, err error) {
 		}
 		runtime.Gosched()
 	}
-	q.spin.paid = max(q.spin.paid-1, 0)
+	q.spin.rounds /= 2
 	return false, nil
 }
 
@@ -76,6 +81,6 @@ func (s *spinner) sleeps() { s.slept = time.Now() }
 
 func (s *spinner) rung() {
 	if time.Since(s.slept) < soon {
-		s.paid = min(s.paid+1, maxPaid)
+		s.rounds = maxSpinRounds
 	}
 }

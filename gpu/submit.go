@@ -36,7 +36,11 @@ func (q *queue) take() (took bool, err error) {
 	if q.asks() {
 		return false, nil
 	}
-	defer q.leaveTurn() // if it came and nothing was to be done with it
+	defer func() {
+		if !took {
+			q.leaveTurn() // it came, and nothing was to be done with it
+		}
+	}()
 	if _, err = q.fetch(0); err != nil {
 		return false, err
 	}
@@ -282,7 +286,8 @@ func (q *queue) complete(j *job) {
 	if j.op != ring.OpSignal || j.code != gpuerr.None {
 		q.group = outcome.Worse(q.group, j.how)
 	}
-	c := ring.Completion{UserData: j.userData, Outcome: j.how, Code: j.code}
+	c := q.tell()
+	*c = ring.Completion{UserData: j.userData, Outcome: j.how, Code: j.code}
 	switch {
 	case j.how.Kind == outcome.OK:
 		c.DeviceNanos = uint64(j.deviceTime)
@@ -296,7 +301,6 @@ func (q *queue) complete(j *job) {
 	j.fence = nil
 	j.discharge()
 	j.state.Store(jobFree)
-	q.tell(&c)
 }
 
 // countEnd counts how an entry ended.
@@ -308,12 +312,15 @@ func (q *queue) countEnd(how outcome.Outcome) {
 	}
 }
 
-// tell notes a completion for the ring.
-func (q *queue) tell(c *ring.Completion) {
-	if len(q.told) == cap(q.told) {
+// tell is the next completion for the ring, to be filled in.
+func (q *queue) tell() *ring.Completion {
+	n := len(q.told)
+	if n == cap(q.told) {
 		q.write()
+		n = 0
 	}
-	q.told = append(q.told, *c)
+	q.told = q.told[:n+1]
+	return &q.told[n]
 }
 
 // write writes completions to the ring, which the client does not see yet.
