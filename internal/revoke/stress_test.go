@@ -63,6 +63,44 @@ func TestManyChildrenDoNotHoldUpOthers(t *testing.T) {
 	require.True(t, quiet.Live())
 }
 
+// TestCutTakesFewSteps: a cut goes to the urgent nodes and to no part, however many
+// there are, and then the rest is done in short steps.
+func TestCutTakesFewSteps(t *testing.T) {
+	steps := map[int]int{}
+	for _, count := range []int{0, 100, 100_000} {
+		session := child(t, NewRoot("device"), "session", Ops{Urgent: true})
+		below := child(t, session, "restricted", Ops{Urgent: true})
+		var ended, dismantled atomic.Int64
+		for range 3 {
+			child(t, below, "queue", Ops{Urgent: true, Quiesce: func() { ended.Add(1) }})
+		}
+		var some *Node
+		for range count {
+			some = child(t, below, "buffer", Ops{Quiesce: func() { dismantled.Add(1) }})
+		}
+		var rest *Rest
+		require.NoError(t, session.Cut(nil, func(r *Rest) { rest = r }))
+		steps[count] = rest.visits
+		require.EqualValues(t, 3, ended.Load())
+		require.Zero(t, dismantled.Load())
+		if count > 0 {
+			require.Error(t, some.Enter())
+			require.Nil(t, some.closing.Load(), "a cut has gone to a part")
+		}
+		slices := 1
+		for !rest.Step(0) {
+			slices++
+		}
+		require.Greater(t, slices, count/64)
+		require.EqualValues(t, count, dismantled.Load())
+		require.True(t, isClosed(session.Finished()))
+		require.NoError(t, rest.Err())
+	}
+	require.Equal(t, 9, steps[0], "4 taken off a list, 5 quiesced")
+	require.Equal(t, steps[0], steps[100])
+	require.Equal(t, steps[0], steps[100_000])
+}
+
 // object is what a node guards: state that must not be used after quiesce.
 type object struct {
 	node  *Node
@@ -95,8 +133,8 @@ func TestNoUseAfterClose(t *testing.T) {
 	var uses, refusals, made, released atomic.Int64
 	root := NewRoot("device")
 	for round := 0; uses.Load()+refusals.Load() < total; round++ {
-		tenant := child(t, root, "tenant", Ops{})
-		session := child(t, tenant, "session", Ops{})
+		tenant := child(t, root, "tenant", Ops{Urgent: true})
+		session := child(t, tenant, "session", Ops{Urgent: true})
 		objects := make([]*object, 4)
 		for i := range objects {
 			o := &object{}
@@ -112,7 +150,13 @@ func TestNoUseAfterClose(t *testing.T) {
 				for i := 0; refused < 50; i++ {
 					o := objects[(w+i)%len(objects)]
 					after := closeReturned.Load()
+					if session.Enter() != nil { // as the rule for a Cut demands
+						refused++
+						refusals.Add(1)
+						continue
+					}
 					if err := o.node.Enter(); err != nil {
+						session.Leave()
 						refused++
 						refusals.Add(1)
 						if o.node.Live() {
@@ -134,6 +178,7 @@ func TestNoUseAfterClose(t *testing.T) {
 						t.Error("dismantled while in use")
 					}
 					o.node.Leave()
+					session.Leave()
 				}
 			})
 		}
@@ -161,7 +206,13 @@ func TestNoUseAfterClose(t *testing.T) {
 		if round%3 == 0 {
 			wg.Go(func() { _ = session.Close(nil) })
 		}
-		require.NoError(t, closer.Close(nil))
+		if round%4 < 2 {
+			require.NoError(t, closer.Close(nil))
+		} else {
+			cut := func() { _ = closer.Cut(nil, func(r *Rest) { wg.Go(func() { doRest(r) }) }) }
+			wg.Go(cut)
+			cut()
+		}
 		closeReturned.Store(true)
 		require.NoError(t, tenant.Close(nil))
 		wg.Wait()
