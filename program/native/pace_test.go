@@ -78,14 +78,20 @@ func TestPace(t *testing.T) {
 		last := uint64(0)
 		for _, size := range sizes {
 			c := librarytest.Sized(name, rand.New(rand.NewPCG(1, 2)), size...)
-			nanos, _ := bodies[name].Nanos(callOf(&c, c.Fresh()))
+			call := callOf(&c, c.Fresh())
+			_, ok := bodies[name].Items(call)
+			require.True(t, ok)
+			nanos, _ := bodies[name].Nanos(call)
 			require.Greater(t, nanos, last, "%s %v", name, size)
 			last = nanos
 		}
 	}
 	atLevel(t, func(t *testing.T) {
 		c := librarytest.Sized("swiglu_f32", rand.New(rand.NewPCG(1, 2)), 4, 4, 4)
-		_, ok := bodies["swiglu_f32"].Nanos(callOf(&c, c.Fresh()))
+		call := callOf(&c, c.Fresh())
+		_, ok := bodies["swiglu_f32"].Items(call)
+		require.True(t, ok)
+		_, ok = bodies["swiglu_f32"].Nanos(call)
 		require.Equal(t, assembly(), ok, "exponentials in Go are not steady")
 	})
 }
