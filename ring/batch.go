@@ -110,6 +110,9 @@ func (s *Server) copyOutLocked(b *Batch, most int) int {
 	entries := b.Entries[:n]
 	for i := range entries {
 		t := &entries[i]
+		if s.taken+slotsAhead < s.seenTail { // perhaps of the next batch
+			s.view.toRead(s.taken+slotsAhead, s.nextArg+argWordsAhead)
+		}
 		s.view.loadEntry(s.taken, &t.Words)
 		t.setWords(&t.Words)
 		t.Args, t.Code = nil, gpuerr.None
@@ -147,6 +150,7 @@ func (s *Server) copyArgsLocked(b *Batch, t *Taken, off, bytes uint32, used *uin
 	args := b.words[*used : *used+words : *used+words]
 	*used += words
 	s.view.loadArgs(args, off/8)
+	s.nextArg = off/8 + uint32(words)
 	if part := bytes % 8; part != 0 {
 		args[words-1] &= 1<<(8*part) - 1
 	}

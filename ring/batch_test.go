@@ -471,7 +471,7 @@ func TestShortWays(t *testing.T) {
 func TestSubmitter(t *testing.T) {
 	leakcheck.Check(t)
 	w := newTwins(t, 8, 512)
-	sub := w.c[0].Submitter()
+	sub, staged := w.c[0].Submitter(), 0
 	batch := NewBatch(0)
 	r := rand.New(rand.NewPCG(3, 3))
 	for i := range uint64(10_000) {
@@ -489,11 +489,15 @@ func TestSubmitter(t *testing.T) {
 			t.Fatalf("Push() = %d words, %v; %v", len(words), err, twinErr)
 		}
 		if err == nil {
+			if staged++; sub.Staged() != staged {
+				t.Fatalf("Staged() = %d, want %d", sub.Staged(), staged)
+			}
 			for j, b := range bindings {
 				copy(words[4*j:], []uint64{b.Buffer, b.Off, b.Len, 0})
 			}
 		}
 		if err != nil || r.IntN(3) == 0 {
+			staged = 0
 			if err := errors.Join(sub.Flush(), w.c[1].Flush()); err != nil {
 				t.Fatal(err)
 			}

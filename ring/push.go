@@ -51,6 +51,11 @@ func (s Submitter) Flush() error {
 	return err
 }
 
+// Staged is how many entries were pushed and not flushed.
+//
+// +checklocksignore: the caller has a lock in place of it.
+func (s Submitter) Staged() int { return int(s.c.pushed - s.c.submitted.Load()) }
+
 // pushLocked writes an entry and its inline bytes, and returns the words of its bindings.
 //
 // +checklocks:c.pushMu

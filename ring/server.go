@@ -42,6 +42,8 @@ type Server struct {
 	// +checklocks:takeMu
 	seenHead uint64 // cqHead as last read and checked
 	// +checklocks:takeMu
+	nextArg uint32 // word of the arena where the next arguments lie, if the client is like ours
+	// +checklocks:takeMu
 	err error // set once failed or closed
 	// +checklocks:takeMu
 	handedOut bool

@@ -119,3 +119,19 @@ func (v *view) loadArgs(to []uint64, from uint32) {
 		to[i] = atomic.LoadUint64(&src[i])
 	}
 }
+
+// How far ahead of a copy the lines are asked for: enough to hide what it takes to get
+// them from the other processor, some hundred nanoseconds.
+const (
+	slotsAhead    = 8
+	argWordsAhead = slotsAhead * 128 / 8 // of usual launches
+)
+
+// toRead asks for a slot and a word of the arena that are about to be loaded. Positions
+// and words count round the ring and the arena.
+func (v *view) toRead(pos uint64, word uint32) {
+	if word >= uint32(len(v.args)) {
+		word = 0
+	}
+	prefetch(unsafe.Pointer(&v.sq[pos&uint64(len(v.sq)-1)]), unsafe.Pointer(&v.args[word]))
+}

@@ -1,8 +1,16 @@
 package ring
 
+import "unsafe"
+
 // pause tells the processor that this is a loop which waits for memory to change: it
 // leaves the core to its sibling for some tens of cycles, and leaves the loop without
 // having guessed wrong about the loads ahead.
 //
 //go:noescape
 func pause()
+
+// prefetch asks for the lines of two addresses. It waits for nothing, faults at nothing,
+// and changes nothing that can be read.
+//
+//go:noescape
+func prefetch(a, b unsafe.Pointer)
