@@ -13,7 +13,7 @@ import (
 // near. It rarely looks at the books, since a look leaves nothing idle; each answer
 // is compared.
 func TestLeasesAgainstModel(t *testing.T) {
-	trees := 1500
+	trees := 500
 	if testing.Short() {
 		trees = 200
 	}
