@@ -7,9 +7,10 @@
 // later use at least a few milliseconds apart. Until then, and elsewhere, time is that
 // of package time.
 //
-// The counters of a machine's processors are taken to be equal: the system itself
-// takes them for its clock only where they are. A difference that is negative all the
-// same is for the caller to see to.
+// The counters of a machine's processors are taken to be equal, as they are where they
+// are invariant and the firmware has left them alone. Where they are not, an interval in
+// which the goroutine went from one processor to another is wrong by what they differ,
+// and may be negative: a caller bounds what it is told.
 package tick
 
 import (
