@@ -80,14 +80,30 @@ func (s *Session) CreateQueue(ctx context.Context, o QueueOptions) (*Queue, erro
 func (q *Queue) Handle() uint64 { return q.handle }
 
 // PushLaunch stages a launch and returns its ticket. Tickets of a queue ascend
-// from 1 by one for each command. The driver sees nothing before Flush.
+// from 1 by one for each command. Flush shows the driver what is staged; it may see
+// commands earlier when there are many, so that it works while more are pushed.
 //
 // E_QUEUE_FULL means that the ring, or its argument arena, has no room: flush,
 // collect completions, then push again.
 func (q *Queue) PushLaunch(l *Launch) (uint64, error) {
 	q.submit.Lock()
 	defer q.submit.Unlock()
-	return q.launchLocked(l)
+	ticket, err := q.launchLocked(l)
+	q.streamLocked()
+	return ticket, err
+}
+
+// streamBatch is after how many staged launches the driver is shown them.
+const streamBatch = 32
+
+// streamLocked lets the driver begin with what is staged, if that is much. An error comes
+// again from the next call.
+//
+// +checklocks:q.submit
+func (q *Queue) streamLocked() {
+	if q.side.Staged() >= streamBatch {
+		_ = q.side.Flush()
+	}
 }
 
 // PushLaunches stages launches, as many as there is room for, and returns the ticket of
@@ -102,6 +118,7 @@ func (q *Queue) PushLaunches(launches ...*Launch) (first uint64, n int, err erro
 			return first, n, err
 		}
 		n++
+		q.streamLocked()
 	}
 	return first, n, nil
 }
