@@ -22,7 +22,7 @@ type hammer struct {
 	ring     *ring.Client
 	program  uint64
 	bindings [kernelBuffers]ring.Binding
-	result   []byte // the memory that the launches write
+	memory   [kernelBuffers][]byte // what the launches read and, the last, write
 	closed   atomic.Bool
 
 	tried    int // uses after the answer to Close
@@ -46,8 +46,8 @@ func newHammer(ctx context.Context, s *service.Service) (_ *hammer, err error) {
 			return nil, err
 		}
 		r, err := control.ParseCreateBufferReply(m.Body)
-		if err == nil && i == kernelBuffers-1 {
-			h.result, err = unix.Mmap(m.FDs[0], int64(r.MemOff), 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+		if err == nil {
+			h.memory[i], err = unix.Mmap(m.FDs[0], int64(r.MemOff), 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 		}
 		m.CloseFDs()
 		if err != nil {
@@ -113,8 +113,16 @@ func (h *hammer) createBuffer(ctx context.Context) (*control.Message, error) {
 // goesOn is how long the hammer goes on after the answer to Close.
 const goesOn = 500 * time.Microsecond
 
-// sentinel is what no launch writes.
-const sentinel = 0xa5
+const (
+	addend   = 0x40 // in each byte of the operands: two numbers whose sum has no byte 0
+	sentinel = 0xa5 // in each byte of the result: what no launch writes
+)
+
+func fill(mem []byte, b byte) {
+	for i := range mem[:kernelBytes] {
+		mem[i] = b
+	}
+}
 
 // run launches, as fast as it can, until some time after the session was closed.
 func (h *hammer) run() error {
@@ -126,9 +134,12 @@ func (h *hammer) run() error {
 		closed := h.closed.Load()
 		if closed && end.IsZero() {
 			end, firstLate = time.Now().Add(goesOn), ticket
-			for i := range h.result[:kernelBytes] {
-				h.result[i] = sentinel
-			}
+			fill(h.memory[kernelBuffers-1], sentinel)
+		}
+		// What the session had is zeroed some time after its close: a launch that still
+		// ran would not add up zeros, and so can be told from that.
+		for _, operand := range h.memory[:kernelBuffers-1] {
+			fill(operand, addend)
 		}
 		// Half of the ring stays free, to be used after the close.
 		if closed || ticket-1-completed < batch/2 {
@@ -154,8 +165,8 @@ func (h *hammer) run() error {
 			}
 		}
 	}
-	for _, b := range h.result[:kernelBytes] {
-		if b != sentinel {
+	for _, b := range h.memory[kernelBuffers-1][:kernelBytes] {
+		if b != sentinel && b != 0 {
 			h.accepted++ // a launch wrote, whatever was said of it
 			break
 		}
@@ -182,8 +193,10 @@ func (h *hammer) release() error {
 	if h.ring != nil {
 		errs = append(errs, h.ring.Close())
 	}
-	if h.result != nil {
-		errs = append(errs, unix.Munmap(h.result))
+	for _, mem := range h.memory {
+		if mem != nil {
+			errs = append(errs, unix.Munmap(mem))
+		}
 	}
 	if h.caller != nil {
 		_ = h.caller.Close() // the service has closed it already

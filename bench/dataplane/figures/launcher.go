@@ -3,6 +3,7 @@ package figures
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"capgpu/bench/dataplane/service"
 	"capgpu/client"
@@ -23,6 +24,7 @@ type launcher struct {
 	queue   *client.Queue
 	buffers [kernelBuffers]*client.Buffer
 	launch  client.Launch
+	many    []*client.Launch // as often as the queue has entries
 	done    []client.Completion
 	ctx     context.Context
 }
@@ -58,6 +60,7 @@ func newLauncher(ctx context.Context, session *client.Session, entries uint32) (
 		}
 		l.launch.Bindings = append(l.launch.Bindings, client.Binding{Buffer: l.buffers[i], Len: kernelBytes})
 	}
+	l.many = slices.Repeat([]*client.Launch{&l.launch}, int(entries))
 	l.queue, err = session.CreateQueue(ctx, client.QueueOptions{Entries: entries, ArgBytes: argBytes(entries)})
 	return l, err
 }
@@ -75,10 +78,8 @@ func (l *launcher) roundTrip() error {
 
 // push publishes n launches.
 func (l *launcher) push(n int) error {
-	for range n {
-		if _, err := l.queue.PushLaunch(&l.launch); err != nil {
-			return err
-		}
+	if _, _, err := l.queue.PushLaunches(l.many[:n]...); err != nil {
+		return err
 	}
 	return l.queue.Flush()
 }

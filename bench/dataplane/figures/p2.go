@@ -2,13 +2,18 @@ package figures
 
 import (
 	"context"
+	"fmt"
 
 	"capgpu/bench/dataplane/paired"
 	"capgpu/bench/dataplane/peers"
 	"capgpu/bench/dataplane/report"
+	"capgpu/client"
 )
 
 const batch = 256
+
+// listLaunches are in the list that is replayed: as many as a small model has kernels.
+const listLaunches = 70
 
 // batches is P2.
 func batches(ctx context.Context, e *Env) ([]report.Row, error) {
@@ -44,10 +49,14 @@ func batches(ctx context.Context, e *Env) ([]report.Row, error) {
 		flying = 0
 		return err
 	}
+	replay, err := replays(ctx, one)
+	if err != nil {
+		return nil, err
+	}
 	uring, err := peers.NewUring(batch)
 	if err != nil {
 		e.Say("P2: THERE IS NO PEER, io_uring is refused here: %v", err)
-		return absoluteBatches(e, strict, overlapped, land, err)
+		return absoluteBatches(e, strict, overlapped.Then(land), replay, err)
 	}
 	defer uring.Close()
 	peer := paired.Batches(batch, func() error { return uring.Nops(batch) })
@@ -59,25 +68,57 @@ func batches(ctx context.Context, e *Env) ([]report.Row, error) {
 	if err != nil {
 		return nil, err
 	}
+	r3, err := paired.Compare(e.pairs(0.3), replay, peer)
+	if err != nil {
+		return nil, err
+	}
 	return []report.Row{
 		report.Ratio("P2", "launch in batches of 256, one in flight / io_uring NOP in batches of 256", r, report.AtMost(0.6, 0.22)),
 		report.Ratio("P2", "the same, two batches in flight", r2, report.Target{}),
+		report.Ratio("P2", replayMetric+" / the same NOP", r3, report.Target{}),
 	}, nil
 }
 
+var replayMetric = fmt.Sprintf("launch of a recorded list of %d, one replay in flight", listLaunches)
+
+// replays is the side that replays a recorded list, per launch of the list.
+func replays(ctx context.Context, l *launcher) (paired.Side, error) {
+	commands := make([]client.Command, listLaunches)
+	for i := range commands {
+		commands[i] = &l.launch
+	}
+	list, err := l.session.RecordList(ctx, commands...)
+	if err != nil {
+		return nil, err
+	}
+	replay := list.Replay() // closed with the session
+	return paired.Batches(listLaunches, func() error {
+		if _, err := l.queue.PushReplay(replay); err != nil {
+			return err
+		}
+		if err := l.queue.Flush(); err != nil {
+			return err
+		}
+		return l.collect(1)
+	}), nil
+}
+
 // absoluteBatches is what can be said where io_uring is forbidden.
-func absoluteBatches(e *Env, strict, overlapped paired.Side, land func() error, why error) ([]report.Row, error) {
+func absoluteBatches(e *Env, strict, overlapped, replay paired.Side, why error) (rows []report.Row, err error) {
 	spin := e.spin()
-	r, err := paired.Compare(e.pairs(0.3), strict, spin)
-	if err != nil {
-		return nil, err
+	for _, of := range []struct {
+		metric string
+		side   paired.Side
+	}{
+		{"launch in batches of 256 (NO PEER: " + why.Error() + ")", strict},
+		{"the same, two batches in flight", overlapped},
+		{replayMetric, replay},
+	} {
+		r, err := paired.Compare(e.pairs(0.3), of.side, spin)
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, report.Absolute("P2", of.metric, r.Ours))
 	}
-	r2, err := paired.Compare(e.pairs(0.3), overlapped.Then(land), spin)
-	if err != nil {
-		return nil, err
-	}
-	return []report.Row{
-		report.Absolute("P2", "launch in batches of 256 (NO PEER: "+why.Error()+")", r.Ours),
-		report.Absolute("P2", "the same, two batches in flight", r2.Ours),
-	}, nil
+	return rows, nil
 }

@@ -207,6 +207,37 @@ func (s *Service) Status(ctx context.Context) (json.RawMessage, error) {
 	return conn.Status(ctx, 0)
 }
 
+// AwaitReclaimed returns when nothing is left of the sessions that were closed: Close
+// answers when nothing of them can be used any more, and their memory goes behind that.
+func (s *Service) AwaitReclaimed(ctx context.Context, longest time.Duration) error {
+	for end := time.Now().Add(longest); ; time.Sleep(2 * time.Millisecond) {
+		text, err := s.Status(ctx)
+		if err != nil {
+			return err
+		}
+		var status struct {
+			Tenants []struct{ Sessions []struct{ Closing bool } }
+		}
+		if err := json.Unmarshal(text, &status); err != nil {
+			return err
+		}
+		closing := 0
+		for _, t := range status.Tenants {
+			for _, one := range t.Sessions {
+				if one.Closing {
+					closing++
+				}
+			}
+		}
+		if closing == 0 {
+			return nil
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("%d sessions are closing still after %v", closing, longest)
+		}
+	}
+}
+
 const stopTimeout = 10 * time.Second
 
 // Close stops the manager in order, and removes its files.
