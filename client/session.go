@@ -283,10 +283,11 @@ func (s *Session) Restrict(ctx context.Context, p Policy) (*Session, error) {
 	return NewSession(fd, s.epoch)
 }
 
-// Close revokes the session and all below it. It returns when nothing of it runs
-// or is mapped by the device any more and every charge is back; if ctx ends
-// before that, the driver finishes alone. In either case nothing of the session
-// is left in this process but slices that Buffer.Map returned.
+// Close revokes the session and all below it. It returns when nothing of it is
+// accepted any more and no work of it runs or will; if ctx ends before that, the
+// driver finishes alone. Its memory is scrubbed and its charges are given back soon
+// after: a request that is refused only for that waits for it. In either case nothing
+// of the session is left in this process but slices that Buffer.Map returned.
 func (s *Session) Close(ctx context.Context) error {
 	s.mu.Lock()
 	if closing := s.closing; closing != nil {

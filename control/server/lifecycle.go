@@ -47,7 +47,8 @@ func (s *session) restrict(_ context.Context, m *control.Message) (*control.Mess
 	return control.NewReply(m, nil, theirs), nil
 }
 
-// close answers when the session is dismantled; the answer is the last message.
+// close answers when nothing of the session is accepted or runs any more; the answer is
+// the last message.
 func (s *session) close(_ context.Context, m *control.Message) (*control.Message, error) {
 	s.closing.Store(true)
 	reply, err := done(m, s.core.Close())

@@ -10,8 +10,8 @@
 //
 // The socket is the session: ServeSession ends when the peer is gone or the
 // session is, whichever comes first, and it returns when nothing of either is
-// left, the sessions restricted from it included: no descriptor, no goroutine,
-// no charge.
+// served or runs any more, the sessions restricted from it included: no descriptor, no
+// goroutine. What the session had is reclaimed behind that, by the core.
 package server
 
 import (

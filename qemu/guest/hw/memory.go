@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -15,7 +16,8 @@ import (
 )
 
 // checkMemory: what an owner leaves behind, nobody finds; and no memory is given up
-// while the device writes to it.
+// while the device writes to it. A buffer that is destroyed is given up by then, and the
+// memory of a session that is closed soon after.
 func (s *suite) checkMemory() {
 	s.Check("unmap is acknowledged only after DMA has stopped", func(c *tap.Check) {
 		t := s.tenant(c, edu0)
@@ -33,6 +35,7 @@ func (s *suite) checkMemory() {
 				c.Must(dst.Buffer.Close(c.Ctx), "destroy the destination")
 			} else {
 				c.Must(w.Close(c.Ctx), "close the session")
+				t.reclaimed(c)
 			}
 			// It is acknowledged: our mapping of it shows nothing, now and later.
 			after := nonZero(dst.mem)
@@ -66,6 +69,7 @@ func (s *suite) checkMemory() {
 				c.Must(err, "wait for the successor")
 			} else {
 				c.Must(left.Close(c.Ctx), "close the session")
+				t.reclaimed(c)
 			}
 			n := s.lookAtAll(c, t)
 			c.That(n >= filled, "only %d of %d bytes could be had again", n, filled)
@@ -73,6 +77,33 @@ func (s *suite) checkMemory() {
 		}
 		c.Say("%d MiB looked at, not one byte was left", looked>>20)
 	})
+}
+
+// reclaimed waits until nothing is left of the sessions that the tenant has closed.
+func (t *tenant) reclaimed(c *tap.Check) {
+	ctx, cancel := context.WithTimeout(c.Ctx, settleBound)
+	defer cancel()
+	for {
+		raw := tap.Get[json.RawMessage](c, "ask for the status")(t.conn.Status(ctx, t.device))
+		var status struct {
+			Tenants []struct {
+				Sessions []struct {
+					Closing bool `json:"closing"`
+				} `json:"sessions"`
+			} `json:"tenants"`
+		}
+		c.Must(json.Unmarshal(raw, &status), "parse the status")
+		closing := false
+		for _, tenant := range status.Tenants {
+			for _, session := range tenant.Sessions {
+				closing = closing || session.Closing
+			}
+		}
+		if !closing {
+			return
+		}
+		time.Sleep(pollEvery)
+	}
 }
 
 // allOf takes all the memory there is, and gives each buffer to a function.

@@ -56,7 +56,10 @@ func (s *smoke) checkRevocation() {
 		}
 		_, err = child.CreateFence(c.Ctx, 0)
 		c.Refused(err, "use the session made from it", gone...)
-		// The client keeps its mapping, but not what was in it.
+		// The client keeps its mapping, but not what was in it, once it is reclaimed.
+		for end := time.Now().Add(wireAnswer); mem[5000] != 0 && time.Now().Before(end); {
+			time.Sleep(time.Millisecond)
+		}
 		c.That(mem[5000] == 0, "a closed buffer still holds %#x", mem[5000])
 		c.Must(b.Unmap(), "unmap")
 		c.Say("buffer, fence, program, queue, running work and a restricted session, in %v", took.Round(10*time.Microsecond))
