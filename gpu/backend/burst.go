@@ -37,7 +37,8 @@ type Burster interface {
 	//
 	// It runs n ≤ len(jobs) and fills ends[:n], which is as long as jobs. n < len(jobs)
 	// means that the next one must go by Submit, as the device is being reset, is gone
-	// or closed, or has something to do with this job that a burst cannot. Of a job that
+	// or closed, has something to do with this job that a burst cannot, or has been kept
+	// far longer than was to be expected. Of a job that
 	// it has not counted nothing is told, and what it may have written is of no account.
 	//
 	// The device must be idle: nothing that was submitted is outstanding, or Burst

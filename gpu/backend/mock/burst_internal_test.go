@@ -185,6 +185,36 @@ func TestGroupsShareTheirTime(t *testing.T) {
 	require.Zero(t, b.ends[3].DeviceTime)
 }
 
+// A burst that is kept much longer than its jobs said leaves the rest.
+func TestBurstsAreBounded(t *testing.T) {
+	for name, c := range map[string]struct {
+		o    Options
+		want int
+	}{"quiet": {Options{}, backend.MaxBurstGroup}, "log": {Options{LogEntries: 16}, 1}} {
+		t.Run(name, func(t *testing.T) {
+			d, _ := liveDevice(t, c.o)
+			span := backend.Span{Host: make([]byte, 64)}
+			slow := &backend.Job{Op: backend.OpLaunch, Grid: one(), Block: one(), Spans: []backend.Span{span, span}, Program: copyWith(t, d, native.Body{
+				Items: func(*native.Call) (uint64, bool) { return 1, true },
+				Nanos: func(*native.Call) (uint64, bool) { return 1, true },
+				Run: func(*native.Call, uint64, uint64) bool {
+					for began := time.Now(); time.Since(began) < mostBurst+mostBurst/8; {
+					}
+					return true
+				},
+			})}
+			quick := prepared(t, d, fillJob(span.Host, 1))
+			jobs := []backend.Ready{prepared(t, d, slow)}
+			for len(jobs) < 30 {
+				jobs = append(jobs, quick)
+			}
+			ends := make([]backend.End, len(jobs))
+			require.Equal(t, c.want, d.Burst(1, jobs, ends))
+			require.Greater(t, d.Burst(1, jobs[1:], ends), c.want)
+		})
+	}
+}
+
 // Bursts, the engine's own work on the same caches, loads, releases, resets and
 // looks at the log beside each other: for the race detector.
 func TestBurstsBesideTheEngine(t *testing.T) {
