@@ -111,6 +111,13 @@ func (c *Client) Poll(out []Completion) (int, error) {
 func (c *Client) poll(out []Completion, arm bool) (n int, wake bool, err error) {
 	c.pollMu.Lock()
 	defer c.pollMu.Unlock()
+	return c.pollLocked(out, arm)
+}
+
+// pollLocked is poll.
+//
+// +checklocks:c.pollMu
+func (c *Client) pollLocked(out []Completion, arm bool) (n int, wake bool, err error) {
 	if c.pollErr != nil {
 		return 0, false, c.pollErr
 	}

@@ -62,11 +62,11 @@ func (c *Client) awoken(out []Completion) (int, bool, error) {
 // their turn.
 func (c *Client) spin(ctx context.Context, out []Completion) (int, error) {
 	for looked := 0; ; looked += spinSlice {
-		n, wake, err := c.poll(out, false)
+		n, wake, again, err := c.look(out, looked)
 		if wake {
 			c.signal()
 		}
-		if n > 0 || err != nil || !c.look(looked) {
+		if !again {
 			return n, err
 		}
 		if looked%spinYield == spinYield-spinSlice {
@@ -85,26 +85,34 @@ const (
 	spinYield = 4 * spinSlice
 )
 
-// look waits for a slice, or until there is something to take: a completion, an end, a
-// lie. False means that the patience is at its end, after so many looks before.
-func (c *Client) look(looked int) bool {
+// look is poll after a slice of looks, or sooner when there is something to take: a
+// completion, an end, a lie. again says that there was nothing and that the patience is
+// not at its end, after so many looks before.
+func (c *Client) look(out []Completion, looked int) (n int, wake, again bool, err error) {
 	c.pollMu.Lock()
 	defer c.pollMu.Unlock()
-	if c.closed {
-		return true // Poll says so
+	if c.pollErr != nil || c.taken != c.seenTail {
+		n, wake, err = c.pollLocked(out, false)
+		return n, wake, false, err
 	}
 	most := min(c.patience.looks()-looked, spinSlice)
-	for range most {
+	for i := 0; ; i++ {
 		if c.view.cqTail.Load() != c.taken || c.view.state.Load() != 0 {
-			c.patience.lookedFor(true)
-			return true
+			if looked+i > 0 {
+				c.patience.lookedFor(true)
+			}
+			n, wake, err = c.pollLocked(out, false)
+			return n, wake, false, err
+		}
+		if i >= most {
+			break
 		}
 		pause()
 	}
 	if most >= 0 && most < spinSlice && looked+most > 0 {
 		c.patience.lookedFor(false)
 	}
-	return most == spinSlice
+	return 0, false, most == spinSlice, nil
 }
 
 // slept notes how long a sleep was that a completion, or a wake for nothing, ended.
