@@ -176,7 +176,9 @@ func (s *Server) Ready() (ready bool) {
 	return s.err == nil && s.view.sqTail.Load() != s.taken
 }
 
-// CompleteMany is Complete for each of them, in order.
+// CompleteMany writes the completions of the oldest entries that have none. Their slots
+// are free because TakeMany took no more than there was room for. The client sees them
+// after Flush.
 func (s *Server) CompleteMany(cs []Completion) {
 	s.doneMu.Lock()
 	defer s.doneMu.Unlock()

@@ -128,5 +128,4 @@ var (
 	errArgAlign  = gpuerr.New(gpuerr.Invalid, "argOff: must be a multiple of 8")
 	errArgRange  = gpuerr.New(gpuerr.Invalid, "argOff, argBytes: beyond the argument arena")
 	errBinding   = gpuerr.New(gpuerr.Invalid, "binding: handle is 0, offset plus length overflows, or the zero field is not zero")
-	errNoArgs    = gpuerr.New(gpuerr.Unimplemented, "op: only a launch has arguments")
 )

@@ -3,12 +3,13 @@
 // them (docs/wire.md).
 //
 //	client                                              driver
-//	Push ─► slot, arena     Flush ─► sqTail ──────────► Take, Args ─► Consumed ─► sqHead
-//	Poll, Wait ◄─ cqTail ◄──────────────────────────── Complete ─► Flush
+//	Push ─► slot, arena     Flush ─► sqTail ──────────► TakeMany ─► sqHead
+//	Poll, Wait ◄─ cqTail ◄──────────────────────────── CompleteMany ─► Flush
 //
 // A batch is many Pushes and one Flush; neither side makes a system call while
-// the other is awake. Who has nothing to do arms its wait flag, looks again, and
-// sleeps on its pipe; who publishes looks at the flag afterwards. Both are
+// the other is awake. Who has nothing to do looks for a while, if that paid lately
+// (wait.go; SpinTake, for as long as the driver asks), arms its wait flag, looks again,
+// and sleeps on its pipe; who publishes looks at the flag afterwards. Both are
 // sequentially consistent, so one of the two sees the other.
 //
 // Who is trusted: nobody. Each side reads a word that the other writes once per
@@ -18,7 +19,7 @@
 // only its own; neither can make the other fault, block or go out of bounds. Pages
 // that the client takes away end the driver's side of that ring (Server.guard).
 //
-// Goroutines: Take, Args, Consumed and WaitWork are one goroutine's; Complete
+// Goroutines: TakeMany, SpinTake, Ready and WaitWork are one goroutine's; CompleteMany
 // and Server.Flush may be another's; Push and Client.Flush one's; Poll and Wait
 // one's. Close and Free may be called from anywhere, at any time.
 //

@@ -121,26 +121,9 @@ func (s *Server) HandOut() (ring, sq, cq int, err error) {
 // Config is what the ring was made with.
 func (s *Server) Config() Config { return s.layout.Config }
 
-// Take copies out the next entry, if there is one and a completion slot is free
-// for it. The entry is unchecked; see Check. When the client has broken the
-// rules it answers gpuerr.Protocol, now and ever after, and the client is told.
-func (s *Server) Take(e *Entry) (ok bool, err error) {
-	s.takeMu.Lock()
-	defer s.takeMu.Unlock()
-	defer s.guard(debug.SetPanicOnFault(true), &err)
-	if want, err := s.lookLocked(); want != awake || err != nil {
-		return false, err
-	}
-	var w [8]uint64
-	s.view.loadEntry(s.taken, &w)
-	e.setWords(&w)
-	s.taken++
-	return true, nil
-}
-
 // Published is how many entries the client has published that were not taken yet,
 // with or without room for their completions. It is 0 once the ring has ended, or
-// when the client has broken the rules, which the next Take says.
+// when the client has broken the rules, which the next TakeMany says.
 func (s *Server) Published() int {
 	s.takeMu.Lock()
 	defer s.takeMu.Unlock()
@@ -157,7 +140,7 @@ func (s *Server) Published() int {
 	return int(tail - s.taken)
 }
 
-// lookLocked says whether Take has something (awake), or what to wait for. It
+// lookLocked says whether TakeMany has something (awake), or what to wait for. It
 // reads a word of the client's only when what it knows is used up.
 //
 // +checklocks:s.takeMu
@@ -212,67 +195,6 @@ func (s *Server) failLocked(err error) error {
 	return err
 }
 
-// Args copies the arguments of a launch, once, into the given backing, which
-// grows if it is too small: look at e.Count and e.InlineBytes first. e is the
-// entry that was taken, not yet Consumed. Bindings are checked as far as they
-// can be without their buffers.
-func (s *Server) Args(e *Entry, bindings []Binding, inline []byte) (_ []Binding, _ []byte, err error) {
-	bindings, inline = bindings[:0], inline[:0]
-	if e.Op != OpLaunch {
-		return bindings, inline, errNoArgs
-	}
-	s.takeMu.Lock()
-	defer s.takeMu.Unlock()
-	defer s.guard(debug.SetPanicOnFault(true), &err)
-	if s.err != nil {
-		return bindings, inline, s.err
-	}
-	off, n := e.ArgRange()
-	if uint64(n) != uint64(e.Count)*BindingBytes+uint64(e.InlineBytes()) {
-		return bindings, inline, errArgBytes
-	}
-	if err := checkArgs(e, s.ArgBytes); err != nil {
-		return bindings, inline, err
-	}
-	word := off / 8
-	for range e.Count {
-		b := Binding{Buffer: s.view.loadArg(word), Off: s.view.loadArg(word + 1), Len: s.view.loadArg(word + 2)}
-		zero := s.view.loadArg(word + 3)
-		if b.Buffer == 0 || b.Off+b.Len < b.Len || zero != 0 {
-			return bindings[:0], inline, errBinding
-		}
-		bindings = append(bindings, b)
-		word += BindingBytes / 8
-	}
-	inline = append(inline, s.view.bytes[off+uint32(e.Count)*BindingBytes:off+n]...)
-	return bindings, inline, nil
-}
-
-// Consumed gives the slots and the arena bytes of everything taken back to the
-// client.
-func (s *Server) Consumed() {
-	s.takeMu.Lock()
-	defer s.takeMu.Unlock()
-	defer s.guard(debug.SetPanicOnFault(true), nil)
-	if s.err == nil && s.consumed != s.taken {
-		s.consumed = s.taken
-		s.view.sqHead.Store(s.taken)
-	}
-}
-
-// Complete writes the completion of the oldest entry that has none. The slot is
-// free because Take reserved it. The client sees it after Flush.
-func (s *Server) Complete(c *Completion) {
-	s.doneMu.Lock()
-	defer s.doneMu.Unlock()
-	defer s.guard(debug.SetPanicOnFault(true), nil)
-	if s.closed || s.gone.Load() {
-		return
-	}
-	c.store(&s.view.cq[s.completed&uint64(len(s.view.cq)-1)])
-	s.completed++
-}
-
 // Flush publishes what was completed, and wakes the client if it asked.
 func (s *Server) Flush() {
 	if s.publish() {
@@ -303,8 +225,8 @@ func (s *Server) publishLocked() bool {
 	return true
 }
 
-// WaitWork sleeps until Take has something. It returns ctx's error when ctx ends
-// first, what Take would when the ring has ended, and gpuerr.Disconnected when
+// WaitWork sleeps until TakeMany has something. It returns ctx's error when ctx ends
+// first, what TakeMany would when the ring has ended, and gpuerr.Disconnected when
 // there is nothing to take and the client has closed its end of the pipe.
 func (s *Server) WaitWork(ctx context.Context) error {
 	for {
@@ -390,7 +312,7 @@ func (s *Server) tellLocked(code gpuerr.Code) {
 // guard is deferred by whatever touches the mapping, with what SetPanicOnFault
 // returned. The pages are the client's to punch out at any time, and when the host
 // has no memory to put in their place the access faults. That ends this ring, not
-// the process: Take and WaitWork say so from then on. err may be nil.
+// the process: TakeMany and WaitWork say so from then on. err may be nil.
 func (s *Server) guard(panicOnFault bool, err *error) {
 	debug.SetPanicOnFault(panicOnFault)
 	p := recover()

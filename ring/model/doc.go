@@ -7,9 +7,12 @@
 // thought. Its names are those of the code it stands for:
 //
 //	client_test.go, wait_test.go   ring/client.go: Push, Flush, poll, Wait
-//	driver_test.go                 ring/server.go: Take, Consumed, Complete, Flush, WaitWork, Close
+//	driver_test.go                 ring/batch.go, ring/server.go: TakeMany, CompleteMany, Flush, WaitWork, Close
 //	queue_test.go                  gpu/queue.go, gpu/submit.go, gpu/doorbell.go; the device
 //	doorbell_test.go               one doorbell of a driver for many rings
+//
+// TakeMany is a Take for each entry that it copies and a Consumed, which stores sqHead.
+// Looking again and again before a wait flag is armed only loads, and is no step.
 //
 // The explorer (explore_test.go) visits every state that can be reached, breadth
 // first, and each once; so a finding comes with a shortest trace, and what it logs
