@@ -140,6 +140,7 @@ func TestDestroyedFenceEndsTheWait(t *testing.T) {
 		q.fill(b, 0, 4, 1)
 		q.signal(g, 2)
 		id := hand.nth(t, 0)
+		synctest.Wait() // the signal is taken, too
 		require.NoError(t, s.DestroyFence(g))
 		hand.finish(id, outcome.Success, 0)
 		c = q.take(2)
