@@ -5,6 +5,21 @@ import (
 	"sync/atomic"
 )
 
+// idleMask is the part of a stash's word that counts idle units; the rest of the
+// word is how many more it may keep. The word is 0 while it is cold, and only then.
+const (
+	idleMask  = 1<<32 - 1
+	spareOne  = 1 << 32
+	takeOne   = spareOne - 1 // added, it moves a unit from idle to spare
+	warmMask  = 1<<32 - 1    // of count.warm: warm stashes now
+	warmEvent = 1<<32 + 1    // one more is warm, and one more became so
+
+	maxIdle    = 256 // units that a lease keeps
+	idleShare  = 8   // a lease keeps at most one part in so many of the tightest limit, a meter of the least room
+	coolOff    = 64  // trips to the tree after a recall, before it may be warm again
+	meterAhead = 256 // how many like the last spend a meter charges ahead
+)
+
 // A stash is what one lease or meter has charged and nobody has taken: its idle
 // units. They are in held of its account and of those above, so all of these ask
 // for them back, through their pool, before anything is refused or read out:
@@ -17,26 +32,11 @@ import (
 //   - While a stash is warm, no account above it holds more than its limit, idle
 //     units included: taking what is idle is never past a limit. What would break
 //     this (SetLimit, Spend past a limit) recalls.
-//   - Nor does one hold more than its peak, idle units included: taking what is
-//     idle never makes a new peak. A charge that would break this recalls first.
+//   - Nor does one hold more of what can be given back than its peak, idle units
+//     included: taking what is idle never makes a new peak. A charge that would
+//     break this recalls first.
 //   - A stash becomes warm, and a recall looks, with the pool locked. So between a
 //     recall and the unlocking of the pool nothing is idle below that account.
-
-// idleMask is the part of a stash's word that counts idle units; the rest of the
-// word is how many more it may keep. The word is 0 while it is cold, and only then.
-const (
-	idleMask  = 1<<32 - 1
-	spareOne  = 1 << 32
-	takeOne   = spareOne - 1 // added, it moves a unit from idle to spare
-	warmMask  = 1<<32 - 1    // of count.warm: warm stashes now
-	warmEvent = 1<<32 + 1    // one more is warm, and one more became so
-
-	maxIdle    = 256 // units that a lease keeps
-	idleShare  = 8   // a stash keeps at most one part in so many of the tightest limit's room
-	coolOff    = 64  // trips to the tree after a recall, before it may be warm again
-	meterAhead = 256 // how many like the last spend a meter charges ahead
-)
-
 type stash struct {
 	word    atomic.Uint64 // idle units | spare
 	account *Account
@@ -60,8 +60,15 @@ type pool struct {
 
 func (k *count) anyWarm() bool { return k.warm.Load()&warmMask != 0 }
 
+// +checklocksacquire:p.mu
+func (p *pool) lock() { p.mu.Lock() }
+
+// +checklocksrelease:p.mu
+func (p *pool) unlock() { p.mu.Unlock() }
+
 // lockIdle keeps everything below a as it is: none becomes warm, and none is
 // recalled by another. For the root it takes Ledger.mu too.
+// +checklocksignore: which locks it takes depends on a.
 func (a *Account) lockIdle() {
 	if a.parent == nil {
 		a.ledger.mu.Lock()
@@ -69,6 +76,7 @@ func (a *Account) lockIdle() {
 	a.lockPoolsLocked()
 }
 
+// +checklocksignore: see lockIdle.
 func (a *Account) unlockIdle() {
 	a.unlockPoolsLocked()
 	if a.parent == nil {
@@ -78,11 +86,11 @@ func (a *Account) unlockIdle() {
 
 // lockPoolsLocked is lockIdle for those who hold Ledger.mu already.
 func (a *Account) lockPoolsLocked() {
-	a.eachPoolLocked(func(p *pool) { p.mu.Lock() })
+	a.eachPoolLocked((*pool).lock)
 }
 
 func (a *Account) unlockPoolsLocked() {
-	a.eachPoolLocked(func(p *pool) { p.mu.Unlock() })
+	a.eachPoolLocked((*pool).unlock)
 }
 
 func (a *Account) eachPoolLocked(visit func(*pool)) {
