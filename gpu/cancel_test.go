@@ -3,6 +3,7 @@ package gpu
 import (
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -100,6 +101,37 @@ func TestCancelQueueClearsPoison(t *testing.T) {
 		}
 		require.Equal(t, cancelledOutcome, c[4].Outcome)
 		requireOK(t, c[5])
+		r.close()
+	})
+}
+
+// A cancel finds a queue in every way of waiting: for the client with nothing to do, for
+// the client and the device, and not at all; and the queue goes on after it.
+func TestCancelWhileQueueWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hand := newHandBackend()
+		r := newMemRig(t, withBackend(hand))
+		s := r.open("alice")
+		b, q := buf(t, s, 4096), r.queue(s, 16, 64)
+		for round := range 5 {
+			synctest.Wait()
+			require.NoError(t, s.CancelQueue(q.h)) // nothing to do
+			require.NoError(t, s.CancelQueue(q.h))
+			q.fill(b, 0, 4, 1)
+			if round%2 == 0 {
+				synctest.Wait()
+			}
+			require.NoError(t, s.CancelQueue(q.h)) // something in the device, or on its way
+			require.Equal(t, outcome.Cancelled, q.one().Outcome.Kind)
+			q.fill(b, 0, 4, 1)
+			synctest.Wait()
+			hand.mu.Lock()
+			id := hand.jobs[len(hand.jobs)-1].ID
+			hand.mu.Unlock()
+			hand.finish(id, outcome.Success, time.Microsecond)
+			requireOK(t, q.one())
+		}
+		synctest.Wait()
 		r.close()
 	})
 }

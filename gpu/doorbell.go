@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"context"
+	"errors"
 	"runtime/debug"
 
 	"capgpu/gpuerr"
@@ -15,20 +16,17 @@ func (q *queue) rest(gone, lost <-chan struct{}) error {
 		return nil
 	}
 	if !q.deaf && q.mayFetch() {
+		if q.head == q.tail {
+			return q.sleepOnRing()
+		}
 		q.armed = true
-		q.spin.sleeps()
-		q.arm <- q.sleep
+		q.arm <- q.freshSlumber().ctx
 	}
 	select {
 	case <-q.wake:
 	case err := <-q.rang:
 		q.armed = false
-		q.spin.rung()
-		if gpuerr.CodeOf(err) == gpuerr.Disconnected {
-			q.deaf = true // what was published is taken; it ends, and the queue when it is closed
-			return nil
-		}
-		return err
+		return q.heard(err)
 	case ended := <-q.cancels:
 		q.drain(cancelledOutcome, true)
 		close(ended)
@@ -38,10 +36,74 @@ func (q *queue) rest(gone, lost <-chan struct{}) error {
 	return nil
 }
 
-// runDoorbell waits for the client, when runQueue asks for it.
+// heard is what follows a wait for the client.
+func (q *queue) heard(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return nil // roused: serve looks why
+	}
+	if gpuerr.CodeOf(err) == gpuerr.Disconnected {
+		q.deaf = true // what was published is taken; it ends, and the queue when it is closed
+		return nil
+	}
+	return err
+}
+
+// sleepOnRing waits for the client with nothing in the device, nor anything else to wait
+// for: so no other goroutine comes between. Whoever has something else for the queue
+// publishes it and then rouses.
+func (q *queue) sleepOnRing() error {
+	s := q.freshSlumber()
+	if q.called() { // only after that: who rouses from here on finds it
+		return nil
+	}
+	q.spin.sleeps()
+	err := q.listen(s.ctx)
+	q.spin.rung()
+	return q.heard(err)
+}
+
+// slumber is a wait for the client that others can end.
+type slumber struct {
+	ctx context.Context
+	end context.CancelFunc
+}
+
+func newSlumber() *slumber {
+	ctx, end := context.WithCancel(context.Background())
+	return &slumber{ctx, end}
+}
+
+// freshSlumber is one that nobody has ended yet.
+func (q *queue) freshSlumber() *slumber {
+	s := q.slumber.Load()
+	if s.ctx.Err() != nil {
+		s = newSlumber()
+		q.slumber.Swap(s)
+	}
+	return s
+}
+
+// rouse ends a wait for the client.
+func (q *queue) rouse() { q.slumber.Load().end() }
+
+// runDoorbell waits for the client, when runQueue asks for it, and else rouses it when the
+// queue or the device goes.
 func (q *queue) runDoorbell() {
-	for ctx := range q.arm {
-		q.rang <- q.listen(ctx)
+	gone, lost := q.node.Done(), q.session.dev.lost
+	for {
+		select {
+		case ctx, more := <-q.arm:
+			if !more {
+				return
+			}
+			q.rang <- q.listen(ctx)
+		case <-gone:
+			gone = nil
+			q.rouse()
+		case <-lost:
+			lost = nil
+			q.rouse()
+		}
 	}
 }
 
@@ -59,9 +121,8 @@ func (q *queue) listen(ctx context.Context) (err error) {
 // disarm takes the submission side back from runDoorbell.
 func (q *queue) disarm() {
 	if q.armed {
-		q.stopWait()
+		q.rouse()
 		<-q.rang
 		q.armed = false
-		q.sleep, q.stopWait = context.WithCancel(context.Background())
 	}
 }

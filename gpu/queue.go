@@ -16,9 +16,10 @@ import (
 //
 // runQueue owns everything but what is marked otherwise: it takes entries,
 // retires them in order, and is the only one to write to the client's ring, so
-// that a client can hold up nobody but itself. Before it sleeps it lends the
-// submission side of the ring to runDoorbell (armed) and takes nothing until that
-// has come back; so both can wait, one for the client and one for the device.
+// that a client can hold up nobody but itself. With nothing in the device it sleeps on
+// the ring. Else it lends the submission side of the ring to runDoorbell before it
+// sleeps (armed) and takes nothing until that has come back; so both can wait, one for
+// the client and one for the device.
 //
 //	live ──close, loss, or a broken ring──► draining (all taken entries end) ──► done
 type queue struct {
@@ -58,12 +59,11 @@ type queue struct {
 	burst      bursts
 	spin       spinner
 
-	armed    bool
-	deaf     bool                 // the client has closed its end: nothing can wake the doorbell
-	arm      chan context.Context // to runDoorbell
-	rang     chan error           // from it
-	sleep    context.Context
-	stopWait context.CancelFunc
+	armed   bool
+	deaf    bool                 // the client has closed its end: nothing can wake the doorbell
+	arm     chan context.Context // to runDoorbell
+	rang    chan error           // from it
+	slumber atomic.Pointer[slumber]
 }
 
 // serverRing is the driver's end of a ring: *ring.Server, or a model of it in tests
@@ -127,6 +127,7 @@ func (s *Session) CreateQueue(entries, argBytes uint32) (QueueInfo, error) {
 		arm: make(chan context.Context), rang: make(chan error, 1),
 	}
 	q.waiter.wake = q.wake
+	q.slumber.Store(newSlumber())
 	q.batch = ring.NewBatch(q.batchArgs())
 	if err := q.open(entries); err != nil {
 		return QueueInfo{}, err
@@ -249,6 +250,7 @@ func (s *Session) CancelQueue(h Handle) error {
 	ended := make(chan struct{})
 	select {
 	case q.cancels <- ended:
+		q.rouse()
 	case <-q.done:
 		return nil
 	}
@@ -288,9 +290,8 @@ func (q *queue) runQueue() {
 		defer close(bell)
 		q.runDoorbell()
 	}()
-	q.sleep, q.stopWait = context.WithCancel(context.Background())
 	code := q.serveToTheEnd()
-	q.stopWait()
+	q.slumber.Load().end()
 	close(q.arm)
 	<-bell
 	q.ring.Close(code)
