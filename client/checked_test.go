@@ -33,6 +33,7 @@ func TestCheckedSession(t *testing.T) {
 	require.False(t, d.Checked)
 	require.NoError(t, below.Close(ctx))
 	require.NoError(t, s.Close(ctx))
+	require.NoError(t, svc.Device.Reclaimed(ctx))
 	require.Len(t, svc.Device.Status("").Tenants[0].Sessions, 1, "nothing is left of it")
 }
 
