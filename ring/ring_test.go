@@ -196,46 +196,39 @@ func TestArena(t *testing.T) {
 }
 
 // drive answers every entry until the ring ends: each with its user data, and
-// the sum of its arguments as the time.
+// the sum of its arguments as the time. It looks for a varying while before it sleeps.
 func drive(ctx context.Context, s *Server) error {
-	var e Entry
-	var bindings []Binding
-	var inline []byte
-	for {
-		worked := false
-		for {
-			ok, err := s.Take(&e)
-			if err != nil {
-				return err
-			}
-			if !ok {
-				break
-			}
-			worked = true
-			done := Completion{UserData: e.UserData, Outcome: outcome.Success}
-			if err := Check(&e, s.ArgBytes); err != nil {
-				done.Outcome, done.Code = outcome.Outcome{Kind: outcome.Failed}, gpuerr.CodeOf(err)
-			} else if e.Op == OpLaunch {
-				if bindings, inline, err = s.Args(&e, bindings, inline); err != nil {
-					return err
-				}
-				for _, b := range bindings {
-					done.DeviceNanos += b.Buffer + b.Off + b.Len
-				}
-				for _, b := range inline {
-					done.DeviceNanos += uint64(b)
-				}
-			}
-			s.Complete(&done)
-		}
-		if worked {
-			s.Consumed()
-			s.Flush()
-			continue
-		}
-		if err := s.WaitWork(ctx); err != nil {
+	b, done := NewBatch(0), make([]Completion, BatchEntries)
+	for round := 0; ; round++ {
+		n, err := s.SpinTake(b, 1+round%BatchEntries, round%7*10)
+		if err != nil {
 			return err
 		}
+		if n == 0 {
+			if err := s.WaitWork(ctx); err != nil {
+				return err
+			}
+			continue
+		}
+		for i := range b.Entries {
+			t := &b.Entries[i]
+			done[i] = Completion{UserData: t.UserData, Outcome: outcome.Success}
+			if t.Code != gpuerr.None {
+				done[i].Outcome, done[i].Code = outcome.Outcome{Kind: outcome.Failed}, t.Code
+			} else if t.Op == OpLaunch {
+				for j := range int(t.Count) {
+					x := t.Binding(j)
+					done[i].DeviceNanos += x.Buffer + x.Off + x.Len
+				}
+				for _, w := range t.Args[4*t.Count:] {
+					for ; w != 0; w >>= 8 {
+						done[i].DeviceNanos += w & 0xff
+					}
+				}
+			}
+		}
+		s.CompleteMany(done[:n])
+		s.Flush()
 	}
 }
 

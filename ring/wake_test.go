@@ -14,7 +14,14 @@ import (
 	"capgpu/outcome"
 )
 
-// TestNoLostWake: both sides sleep in every round; a lost wake ends in the
+// impatient makes the next Wait sleep at once.
+func impatient(c *Client) {
+	c.pollMu.Lock()
+	defer c.pollMu.Unlock()
+	c.patience = patience{asleep: mostVain}
+}
+
+// TestNoLostWake: both sides sleep in most rounds; a lost wake ends in the
 // deadline.
 func TestNoLostWake(t *testing.T) {
 	leakcheck.Check(t)
@@ -33,6 +40,9 @@ func TestNoLostWake(t *testing.T) {
 	})
 	out := make([]Completion, 4)
 	for i := range rounds {
+		if i%8 != 0 {
+			impatient(c)
+		}
 		push(t, c, SignalEntry(i, 1, 1), nil, nil)
 		flush(t, c)
 		if n, err := c.Wait(ctx, out); n != 1 || err != nil || out[0].UserData != i {
@@ -125,6 +135,7 @@ func TestNoLostWakeAgainstSpinner(t *testing.T) {
 		for i := range rounds {
 			push(t, c, SignalEntry(i, 1, 1), nil, nil)
 			flush(t, c)
+			impatient(c)
 			hesitate(i)
 			if n, err := c.Wait(ctx, out); n != 1 || err != nil {
 				t.Fatalf("round %d: Wait() = %d, %v", i, n, err)
