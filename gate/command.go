@@ -66,10 +66,10 @@ func (b *batch) signal(f *fence) (uint64, error) {
 	return next, nil
 }
 
-// readCommands checks a list of commands against the session.
-func (s *session) readCommands(ctx context.Context, list schema.Command_List) (*batch, error) {
-	if list.Len() == 0 || list.Len() > maxCommands {
-		return nil, gpuerr.New(gpuerr.Invalid, "commands: %d commands; from 1 to %d", list.Len(), maxCommands)
+// readCommands checks a list of commands, at most so many, against the session.
+func (s *session) readCommands(ctx context.Context, list schema.Command_List, most int) (*batch, error) {
+	if list.Len() == 0 || list.Len() > most {
+		return nil, gpuerr.New(gpuerr.Invalid, "commands: %d commands; from 1 to %d", list.Len(), most)
 	}
 	b := &batch{commands: make([]client.Command, 0, list.Len()+1)}
 	for i := range list.Len() {
@@ -132,6 +132,13 @@ func (s *session) readCommand(ctx context.Context, b *batch, in schema.Command) 
 			return err
 		}
 		b.commands = append(b.commands, &client.Wait{Fence: f.line, Value: in.Wait().WaitValue()})
+	case schema.Command_Which_replay:
+		replay, err := s.readReplay(in.Replay())
+		if err != nil {
+			return err
+		}
+		replay.Deadline = deadline
+		b.commands = append(b.commands, replay)
 	default:
 		return gpuerr.New(gpuerr.Invalid, "which: command %d is unknown", in.Which())
 	}

@@ -42,7 +42,7 @@ func (q *queue) Submit(ctx context.Context, call schema.GpuQueue_submit) error {
 	if err != nil {
 		return badArgument("commands", err)
 	}
-	b, err := q.s.readCommands(ctx, list)
+	b, err := q.s.readCommands(ctx, list, maxCommands)
 	if err != nil {
 		return err
 	}

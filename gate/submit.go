@@ -185,7 +185,7 @@ func (s *session) Submit(ctx context.Context, call schema.GpuSession_submit) err
 	if err != nil {
 		return badArgument("commands", err)
 	}
-	commands, err := s.readCommands(ctx, list)
+	commands, err := s.readCommands(ctx, list, maxCommands)
 	if err != nil {
 		return err
 	}

@@ -105,8 +105,9 @@ interface GpuMemorySession {
   # are those of policy.facet, at most this session's own. It ends with this one.
 
   close @9 () -> ();
-  # Revokes the session and everything below it. Returns when nothing of it runs
-  # or is mapped by the device any more and every charge is back.
+  # Revokes the session and everything below it. Returns when nothing of it is
+  # accepted any more and no work of it runs or will. Its memory is scrubbed and
+  # its charges are given back soon after.
 }
 
 interface GpuProgramSession extends(GpuMemorySession) {
@@ -142,6 +143,16 @@ interface GpuSession extends(GpuProgramSession) {
   # the fence if it is not null. Tickets of a session ascend from 1.
 
   createQueue @3 () -> (queue :GpuQueue);
+
+  recordList @4 (commands :List(Command)) -> (list :GpuCommandList);
+  # Checks up to 1,024 launches, copies and fills once, to be run as one command
+  # (Command.replay) as often as wanted. They have no deadlines of their own. A list
+  # keeps nothing alive: once a buffer or program that is in it is closed, its
+  # replays end failed, as stale.
+}
+
+interface GpuCommandList {
+  close @0 () -> ();
 }
 
 interface GpuQueue {
@@ -291,7 +302,23 @@ struct Command {
       waitFence @22 :UInt32;
       waitValue @23 :UInt64;
     }
+    replay :group {
+      # Runs a list: ok only if all of it was, and the first that was not is the last
+      # that ran. The deadline is that of all of it.
+      list    @24 :GpuCommandList;
+      patches @25 :List(Patch);
+    }
   }
+}
+
+struct Patch {
+  # Changes one command of a list for one replay: inline bytes of a launch if there
+  # are any here, else which part of its buffer a binding is.
+  command @0 :UInt32;   # of the list, from 0
+  at      @1 :UInt32;   # offset of the inline bytes; or the binding (copy: 0 = dst, 1 = src; fill: 0)
+  inline  @2 :Data;
+  offset  @3 :UInt64;   # bytes, in the same buffer
+  length  @4 :UInt64;   # bytes; 0 = as recorded
 }
 
 struct Completion {
