@@ -6,7 +6,7 @@
 // atomic action: at most one access to something shared, and any amount of
 // thought. Its names are those of the code it stands for:
 //
-//	client_test.go, wait_test.go   ring/client.go: Push, Flush, poll, Wait
+//	client_test.go, wait_test.go   ring/push.go, ring/client.go, ring/wait.go: Push, Flush, poll, Wait
 //	driver_test.go                 ring/batch.go, ring/server.go: TakeMany, CompleteMany, Flush, WaitWork, Close
 //	queue_test.go                  gpu/queue.go, gpu/submit.go, gpu/doorbell.go; the device
 //	doorbell_test.go               one doorbell of a driver for many rings
