@@ -253,6 +253,39 @@ func TestDestroyWhileTheSessionIsReclaimed(t *testing.T) {
 	}
 }
 
+// A buffer that is being destroyed when its session is closed is scrubbed by then, and
+// does not wait for the session's memory to be freed.
+func TestDestroyBegunBeforeTheClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		opened := make(chan struct{})
+		hand := newHandBackend()
+		hand.obedient = false
+		r := newMemRig(t, withBackend(hand), func(_ *Config, o *fake.Options) {
+			o.Hooks.Free = func(ddf.IOVA, uint64) error { <-opened; return nil }
+		})
+		s := r.open("alice")
+		h := buf(t, s, 4096)
+		memory := host(t, s, h)
+		memory[17] = 1
+		q := r.queue(s, 16, 0)
+		q.fill(h, 0, 4, 1)
+		id := hand.nth(t, 0)
+		destroyed, closed := make(chan error, 1), make(chan error, 1)
+		go func() { destroyed <- s.DestroyBuffer(h) }()
+		synctest.Wait()
+		go func() { closed <- s.Close() }()
+		synctest.Wait()
+		require.Empty(t, destroyed)
+		require.Empty(t, closed, "the device has a job of it")
+		hand.finish(id, cancelledOutcome, 0)
+		require.NoError(t, <-destroyed)
+		require.Equal(t, -1, firstNonZero(memory))
+		require.NoError(t, <-closed)
+		close(opened)
+		r.close()
+	})
+}
+
 func BenchmarkClose(b *testing.B) {
 	for _, count := range []int{100, 100_000} {
 		b.Run(map[int]string{100: "buffers=100", 100_000: "buffers=100000"}[count], func(b *testing.B) {
