@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"capgpu/gpuerr"
@@ -33,6 +34,7 @@ type reclaimer struct {
 	log    *slog.Logger
 	wake   chan struct{} // capacity 1: there is something to do
 	wanted chan struct{} // capacity 1: somebody waits for it
+	ended  atomic.Uint64 // sessions that are reclaimed; grows when they leave their line
 
 	mu sync.Mutex
 	// line are the tenants that have something, the next one first.
@@ -116,6 +118,7 @@ func (r *reclaimer) turn() bool {
 	r.line = append(r.line[:0], r.line[1:]...)
 	if done {
 		t.remains = slices.Delete(t.remains, 0, 1)
+		r.ended.Add(1)
 	}
 	if len(t.remains) > 0 {
 		r.line = append(r.line, t)
@@ -140,9 +143,10 @@ func (r *reclaimer) last(t *tenant) []*Session {
 	return all
 }
 
-// await waits for what is being reclaimed now. It is false when there was nothing, or
-// ctx or over ended before.
-func (r *reclaimer) await(ctx context.Context, over <-chan struct{}, t *tenant) bool {
+// await waits for what is being reclaimed now, and reports whether to try again what
+// was refused after so many had ended: not if there was nothing then that is back now,
+// and not when ctx or over has ended.
+func (r *reclaimer) await(ctx context.Context, over <-chan struct{}, t *tenant, ended uint64) bool {
 	all := r.last(t)
 	for _, s := range all {
 		select {
@@ -153,7 +157,7 @@ func (r *reclaimer) await(ctx context.Context, over <-chan struct{}, t *tenant) 
 			return false
 		}
 	}
-	return len(all) > 0
+	return len(all) > 0 || r.ended.Load() != ended && ctx.Err() == nil
 }
 
 // Reclaimed waits until all that was closed before is reclaimed: its memory is
@@ -172,13 +176,15 @@ func (d *Device) Reclaimed(ctx context.Context) error {
 // orReclaimed calls try, and as long as that is refused for want of what is being
 // reclaimed it waits for that and tries again. over ends the wait, too.
 func (d *Device) orReclaimed(ctx context.Context, t *tenant, over <-chan struct{}, try func() error) error {
+	ended := d.reclaim.ended.Load()
 	err := try()
 	if gpuerr.CodeOf(err) != gpuerr.Quota {
 		return err
 	}
 	ctx, stop := context.WithTimeout(ctx, reclaimPatience)
 	defer stop()
-	for gpuerr.CodeOf(err) == gpuerr.Quota && d.reclaim.await(ctx, over, d.whose(t, err)) {
+	for gpuerr.CodeOf(err) == gpuerr.Quota && d.reclaim.await(ctx, over, d.whose(t, err), ended) {
+		ended = d.reclaim.ended.Load()
 		err = try()
 	}
 	return err
