@@ -3,18 +3,27 @@
 //
 // Objects form a tree, and closing one closes all below it:
 //
-//	device ─► tenant ─► session ─► buffer, fence, program, queue
+//	device ─► tenant ─► session ─► buffer, fence, program, list, queue
 //	                       └─► restricted session ─► …
 //
 // Each is a node of internal/revoke and dismantled in the order refuse, quiesce,
 // unmap, scrub, release. Each is charged in the ledger before it exists and
-// given back after it was scrubbed; after Close every account is at zero.
+// given back after it was scrubbed; after Device.Close every account is at zero.
+// Session.Close answers when nothing of the session runs or can; what is left to give
+// back is given back behind it (reclaim.go).
 //
 // Work flows along the files:
 //
 //	ring ─► queue.go runQueue ─► submit.go take ─► check.go resolve and charge
 //	     ─► engine.go fair share ─► backend ─► complete.go Complete ─► settle.go
 //	     ─► submit.go retire ─► ring
+//
+// Short work has a shorter way where the backend offers it (burst.go): the queue's
+// goroutine waits for its turn of the device (turn.go), in the same fair share, and then
+// has it run a batch in one call. What the entries were resolved to is remembered
+// (memo.go).
+//
+//	ring ─► take ─► burst.go pick ─► turn.go ─► backend ─► burst.go tell ─► ring
 //
 // Who is trusted: the caller (control/server, the driver's main loop) and the
 // DMA pool. Not trusted: the client on the other side of a ring, who sees
@@ -34,19 +43,25 @@
 // the IOMMU refused nothing of it (settle.go). A missed deadline has its typed
 // outcome within Config.HangBound.
 // The jobs of one queue run in order: the engine submits them so and the device
-// is a FIFO (backend.Backend).
+// is a FIFO (backend.Backend), and a burst begins when all before it has ended.
+// Nothing reaches memory that was taken back: what is submitted pins it; a burst looks at
+// the pins when it has the turn, and who closed them waits for that turn (awaitTurn). A
+// burst that does not end costs the device; its own queue, and what closes its memory,
+// then wait for as long as it takes.
 //
 // Lock order: Device.mu, then table.mu; memory.mu, strikes.mu, engine.mu and
 // fence.mu are leaves, and so are the ledger's and the ring's. None is held across
 // a call of the DMA pool, the audit log or the backend (whose Submit may call
-// back; Progress is one load), nor across a wait. An object is closed from outside its session: see
-// remove.
+// back; Progress is one load), nor across a wait. The turn is no lock, but is held like
+// one: whoever has it calls Burst and takes engine.mu, and waits for nothing else. An
+// object is closed from outside its session: see remove.
 //
 // What the data path does per entry: no allocation, no system call unless the
 // client sleeps, no reading of the clock.
 //
 // Goroutines: runDevice (watchdog, reset, loss), runSettle and runAudit belong to
 // the Device, runQueue and runDoorbell to their queue. Device.Close waits for all.
+// runQueue also spins for a while before it sleeps (spin.go).
 //
 // After Close no goroutine, descriptor, mapping or charge of the package is
 // left. Memory that a client still maps is its own and empty.
