@@ -107,7 +107,7 @@ func FuzzRecording(f *testing.F) {
 			b, err := lookup[buffer](s.handles, h)
 			require.NoError(t, err)
 			require.Zero(t, b.pins.n.Load())
-			require.Empty(t, b.lists.lists)
+			require.Zero(t, b.lists.count())
 		}
 	})
 }

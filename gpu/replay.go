@@ -11,9 +11,6 @@ import (
 // patches change a copy of what was recorded, never the recording: several replays of a
 // list may be on their way.
 
-// maxReplayArgs is the most bytes of arguments that a replay has.
-const maxReplayArgs = ring.MaxPatches * ring.PatchBytes
-
 // resolveReplay makes a job of a replay: the list is pinned, and every patch is checked
 // against what was recorded. The entry passed ring.Check.
 func (q *queue) resolveReplay(j *job, t *ring.Taken) gpuerr.Code {

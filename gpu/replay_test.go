@@ -138,7 +138,7 @@ func TestListLostWithDevice(t *testing.T) {
 	require.Equal(t, outcome.DeviceLost, q.one().Outcome.Kind)
 	require.EqualValues(t, 1, obj.pins.n.Load())
 	require.Len(t, hand.last.List[0].Spans[0].Host, 64, "the job is as it was")
-	require.Empty(t, obj.free)
+	require.Zero(t, obj.kept())
 	close(hand.stopped)
 	r.close()
 	require.Equal(t, int64(closedPins), obj.pins.n.Load())
