@@ -49,7 +49,7 @@
 // burst that does not end costs the device; its own queue, and what closes its memory,
 // then wait for as long as it takes.
 //
-// Lock order: Device.mu, then table.mu; memory.mu, strikes.mu, engine.mu and
+// Lock order: Device.mu, then table.mu; memory.mu, strikes.mu, reclaimer.mu, engine.mu and
 // fence.mu are leaves, and so are the ledger's and the ring's. None is held across
 // a call of the DMA pool, the audit log or the backend (whose Submit may call
 // back; Progress is one load), nor across a wait. The turn is no lock, but is held like
@@ -59,8 +59,8 @@
 // What the data path does per entry: no allocation, no system call unless the
 // client sleeps, no reading of the clock.
 //
-// Goroutines: runDevice (watchdog, reset, loss), runSettle and runAudit belong to
-// the Device, runQueue and runDoorbell to their queue. Device.Close waits for all.
+// Goroutines: runDevice (watchdog, reset, loss), runSettle, runReclaim and runAudit
+// belong to the Device, runQueue and runDoorbell to their queue. Device.Close waits for all.
 // runQueue also spins for a while before it sleeps (spin.go).
 //
 // After Close no goroutine, descriptor, mapping or charge of the package is

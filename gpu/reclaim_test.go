@@ -177,6 +177,31 @@ func TestWaitingForWhatAnotherClosed(t *testing.T) {
 	})
 }
 
+// The limits of the device are everybody's, too.
+func TestWaitingAtTheLimitOfTheDevice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		opened := make(chan struct{})
+		r := newMemRig(t, withBackend(newHandBackend()), func(c *Config, o *fake.Options) {
+			c.Limits = limited(ledger.Fences, 1)
+			o.Hooks.Free = func(ddf.IOVA, uint64) error { <-opened; return nil }
+		})
+		alice, bob := r.open("alice"), r.open("bob")
+		buf(t, alice, 4096)
+		newFence(t, alice, 0)
+		require.NoError(t, alice.Close())
+		got := make(chan error, 1)
+		go func() {
+			_, err := bob.CreateFence(0)
+			got <- err
+		}()
+		synctest.Wait()
+		require.Empty(t, got)
+		close(opened)
+		require.NoError(t, <-got)
+		r.close()
+	})
+}
+
 // A session that is closed while it waits for another's memory does not wait on.
 func TestCloseEndsTheWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
