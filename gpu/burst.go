@@ -204,7 +204,7 @@ func (q *queue) endBurst(ran int) {
 			trapped = x.Outcome
 		}
 	}
-	more := b.crowded && (q.begun+ran < len(q.batch.Entries) || q.ring.Ready())
+	more := ran > 0 && b.crowded && (q.begun+ran < len(q.batch.Entries) || q.ring.Ready())
 	q.inEngine = true
 	lost, crowded := e.endTurn(q, nanos, trapped, more)
 	if trapped.Kind != outcome.Pending {

@@ -86,3 +86,28 @@ func TestAwaitTurn(t *testing.T) {
 		r.close()
 	})
 }
+
+// Two queues whose work is now taken in bursts and now declined both get on.
+func TestTurnsAndDeclines(t *testing.T) {
+	b := newBurstBackend()
+	n := 0
+	b.alone = func(*backend.Job) bool { n++; return n%3 == 0 } // one burst at a time
+	b.slow = true
+	r := newMemRig(t, withBursts(b))
+	var all [3]*client
+	for i := range all {
+		s := r.open([]string{"alice", "bob"}[i%2])
+		m := buf(t, s, 4096)
+		all[i] = r.queue(s, 64, 64)
+		go func() {
+			for k := range uint32(1000) {
+				all[i].fill(m, 0, 4, k)
+			}
+		}()
+	}
+	for _, q := range all {
+		requireOK(t, q.take(1000)...)
+	}
+	require.Positive(t, b.inBursts.Load())
+	require.NoError(t, r.dev.Check())
+}
