@@ -50,6 +50,18 @@
 // to be ok (docs/errors.md says when), Description.Poisoned tells of it, and the next
 // call.
 //
+// # Lists
+//
+// A program that submits the same commands again and again records them once:
+// Session.RecordList has them checked, and a Replay is one command that runs them all,
+// with one completion. What changes each time, inline bytes or which part of a buffer
+// a binding is, goes along as a Patch:
+//
+//	step, err := s.RecordList(ctx, &client.Launch{…}, &client.Launch{…}, …)
+//	for position := range n {
+//		_, err = q.Submit(step.Replay(client.Patch{Command: 3, Inline: le32(position)}))
+//	}
+//
 // # Ends
 //
 // Objects belong to their session and end with it. Session.Done is closed when

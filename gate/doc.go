@@ -13,7 +13,7 @@
 //
 // # What a capability is
 //
-//	GpuDeviceManager ─ openDevice ─► session ─► buffer, fence, program, queue
+//	GpuDeviceManager ─ openDevice ─► session ─► buffer, fence, program, queue, list
 //	                                    └─ restrict ─► session ─► ...
 //
 // The session has the methods of its facet and no others. All below a session
