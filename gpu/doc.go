@@ -25,6 +25,9 @@
 //
 //	ring ─► take ─► burst.go pick ─► turn.go ─► backend ─► burst.go tell ─► ring
 //
+// A list (list.go) is work that was resolved once; a replay of it (replay.go) goes the
+// first way, as one job.
+//
 // Who is trusted: the caller (control/server, the driver's main loop) and the
 // DMA pool. Not trusted: the client on the other side of a ring, who sees
 // nothing but handles of its own session and may do anything to its memory at
