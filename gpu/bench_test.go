@@ -49,3 +49,48 @@ func BenchmarkBurst(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkCrowd is a launch of one of many sessions, which launch 16 each in their turn.
+func BenchmarkCrowd(b *testing.B) {
+	const sessions, each = 512, 16
+	device, err := mock.New(mock.Options{})
+	require.NoError(b, err)
+	r := newRig(b, withBackend(device))
+	var all [sessions]*client
+	var entries [sessions]ring.Entry
+	var bindings [sessions][]ring.Binding
+	for i := range all {
+		s := r.open("alice")
+		p, info, err := s.OpenProgram("vecadd_f32")
+		require.NoError(b, err)
+		all[i] = r.queue(s, 16, 8192)
+		for range 3 {
+			bindings[i] = append(bindings[i], ring.Binding{Buffer: uint64(buf(b, s, 16)), Len: 16})
+		}
+		entries[i] = ring.LaunchEntry(0, uint64(p), ring.Dim3{X: 1, Y: 1, Z: 1}, ring.Dim3(info.Block), 0, 0)
+	}
+	var done [each]ring.Completion
+	b.ReportAllocs()
+	b.ResetTimer()
+	for i := 0; i < b.N; i += sessions * each {
+		for k, q := range all {
+			for range each {
+				if err := q.ring.Push(&entries[k], bindings[k], nil); err != nil {
+					b.Fatal(err)
+				}
+			}
+			if err := q.ring.Flush(); err != nil {
+				b.Fatal(err)
+			}
+		}
+		for _, q := range all {
+			for got := 0; got < each; {
+				n, err := q.ring.Wait(b.Context(), done[:each-got])
+				if err != nil {
+					b.Fatal(err)
+				}
+				got += n
+			}
+		}
+	}
+}
