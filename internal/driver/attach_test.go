@@ -54,6 +54,7 @@ func TestAttachesLeaveRoomForPings(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, s.Close())
 	}
+	require.NoError(t, device.Reclaimed(t.Context())) // that is on record, too
 	handle := d.handler(func() {})
 	const asked = maxAttaching + 8
 	var clients []int
