@@ -2,6 +2,7 @@ package manager
 
 import (
 	"math/rand/v2"
+	"runtime"
 	"testing"
 	"time"
 
@@ -94,20 +95,58 @@ func TestAhead(t *testing.T) {
 	awaitSpares(t, g, 0)
 }
 
-// What is spare is in nobody's way: all of the limit can be had.
+// What is spare is in nobody's way, and neither is what is being made: all of the limit
+// can be had.
 func TestAheadMakesRoom(t *testing.T) {
-	g := grant(t, aheadLimits())
-	g.ahead.hasRoom = func(uint64) bool { return true }
-	const bytes = 16 << 20
-	for range 8 {
-		allocs(t, g, bytes, 3)
-		d, err := g.alloc(256 << 20)
+	const bytes, limit = 16 << 20, 256 << 20
+	all := func(t *testing.T, g *granted) {
+		d, err := g.alloc(limit)
 		require.NoError(t, err)
 		_, err = g.alloc(4096)
 		require.ErrorIs(t, err, gpuerr.Quota)
-		require.EqualValues(t, 256<<20, g.usage().UsedBytes)
+		require.EqualValues(t, limit, g.usage().UsedBytes)
 		require.NoError(t, g.free(d))
 	}
+	t.Run("made", func(t *testing.T) {
+		g := grant(t, aheadLimits())
+		g.ahead.hasRoom = func(uint64) bool { return true }
+		for range 3 {
+			allocs(t, g, bytes, 3)
+			awaitSpares(t, g, 2)
+			all(t, g)
+		}
+	})
+	t.Run("making", func(t *testing.T) {
+		g := grant(t, aheadLimits())
+		g.ahead.hasRoom = func(uint64) bool { return true }
+		making, goOn := make(chan struct{}, 1), make(chan struct{})
+		g.ahead.create = func(name string, bytes uint64) (*shm.Memory, error) {
+			making <- struct{}{}
+			<-goOn
+			return g.create(name, bytes)
+		}
+		allocs(t, g, bytes, 2)
+		<-making
+		go func() { // it is let go on when somebody waits for it
+			for {
+				g.ahead.mu.Lock()
+				waits := g.ahead.dropping > 0
+				g.ahead.mu.Unlock()
+				if waits {
+					close(goOn)
+					return
+				}
+				select {
+				case <-t.Context().Done(): // it did not come to that
+					close(goOn)
+					return
+				default:
+					runtime.Gosched()
+				}
+			}
+		}()
+		all(t, g)
+	})
 }
 
 // Where the host is short, nothing is made ahead.
