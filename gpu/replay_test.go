@@ -264,3 +264,22 @@ func TestListRaces(t *testing.T) {
 		q.ring.Close()
 	}
 }
+
+// A replay that was begun while its list was being closed is not sent any more: who
+// closes may have looked for it before the engine had it.
+func TestListWithdrawn(t *testing.T) {
+	r := newRig(t)
+	s := r.open("alice")
+	l := &list{session: s}
+	l.pins.init()
+	require.True(t, l.pins.pin())
+	j := &job{queue: &queue{session: s}, list: l}
+	_, yes := j.withdrawn()
+	require.False(t, yes)
+	require.True(t, l.pins.close())
+	how, yes := j.withdrawn()
+	require.True(t, yes)
+	require.Equal(t, revokedOutcome, how)
+	j.unpin()
+	<-l.pins.drained
+}
