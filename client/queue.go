@@ -96,8 +96,8 @@ func (q *Queue) PushLaunch(l *Launch) (uint64, error) {
 // streamBatch is after how many staged launches the driver is shown them.
 const streamBatch = 32
 
-// streamLocked lets the driver begin with what is staged, if that is much. An error comes
-// again from the next call.
+// streamLocked lets the driver begin with what is staged, if that is much. After an error
+// every call has it.
 //
 // +checklocks:q.submit
 func (q *Queue) streamLocked() {

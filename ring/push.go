@@ -45,8 +45,11 @@ func (s Submitter) Push(e *Entry, bindings int, inline []byte) ([]uint64, error)
 // +checklocksignore: the caller has a lock in place of it.
 func (s Submitter) Flush() error {
 	wake, err := s.c.publishLocked()
-	if err == nil && wake {
-		err = s.c.signal()
+	if err != nil || !wake {
+		return err
+	}
+	if err = s.c.signal(); err != nil {
+		s.c.pushErr = err // the driver sleeps, and nothing will ask to wake it again
 	}
 	return err
 }

@@ -132,7 +132,9 @@ const (
 // patience decides how long a wait looks before it sleeps. Looking that found nothing
 // was in vain, and worse where the driver waited for this very processor: the next
 // waits sleep at once, twice as many each time. Sleeps that were long do not count,
-// because looking would not have shortened them either.
+// because looking would not have shortened them either. So nobody has to know how many
+// processors there are, nor whose they are: a program may be kept on one, and the driver
+// on another.
 type patience struct {
 	found  uint8 // looks that found something, since one was in vain; up to manyFound
 	vain   uint8 // how many waits sleep at once after the next look in vain; 0: one
@@ -147,7 +149,7 @@ const (
 // looks is how often the next wait looks before it sleeps.
 func (p *patience) looks() int {
 	switch {
-	case p.asleep > 0 || runtime.NumCPU() == 1:
+	case p.asleep > 0:
 		return 0
 	case p.found < manyFound:
 		return SpinsFor(usualSpin)

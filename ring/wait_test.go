@@ -10,9 +10,6 @@ import (
 // TestPatience: looking that pays goes on and grows, looking in vain becomes rare, and
 // sleeps that looking would not have shortened change nothing.
 func TestPatience(t *testing.T) {
-	if runtime.NumCPU() == 1 {
-		t.Skip("with one processor nobody looks")
-	}
 	usual, long := SpinsFor(usualSpin), SpinsFor(longSpin)
 	var p patience
 	expect := func(want int, when string) {
@@ -51,9 +48,6 @@ func TestPatience(t *testing.T) {
 
 // TestWaitLooks: Wait notes what it found by looking, and that it looked in vain.
 func TestWaitLooks(t *testing.T) {
-	if runtime.NumCPU() == 1 {
-		t.Skip("with one processor nobody looks")
-	}
 	s, c := pair(t, 4, 64)
 	b, out := NewBatch(0), make([]Completion, 4)
 	answer := func() {
