@@ -12,10 +12,11 @@ import (
 func (q *queue) rest(gone, lost <-chan struct{}) error {
 	q.sleeping.Swap(true) // and then looks: see ring.view for why not Store
 	defer q.sleeping.Store(false)
+	hear := !q.deaf && q.mayFetch() // before turnCame: a queue that does not ask now gets no turn
 	if q.headEnded() || q.turnCame() {
 		return nil
 	}
-	if !q.deaf && q.mayFetch() {
+	if hear {
 		if q.head == q.tail {
 			return q.sleepOnRing()
 		}

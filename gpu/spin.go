@@ -35,6 +35,9 @@ var spinLooks = ring.SpinsFor(2500 * time.Nanosecond)
 func (q *queue) linger(idle *int) (again bool, err error) {
 	*idle++
 	if q.head == q.tail && q.mayFetch() {
+		if q.turnCame() { // since take looked, and the device waits for the queue
+			return true, nil
+		}
 		if *idle > 1 {
 			return false, nil
 		}
