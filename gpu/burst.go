@@ -255,10 +255,14 @@ func (q *queue) tellBurst(ran int, lost bool) {
 	}
 }
 
-// leaveTurn gives the turn back unused, if the queue has it.
+// leaveTurn gives the turn back unused, if the queue has it, and forgets that it was
+// refused, if it was.
 func (q *queue) leaveTurn() {
-	if q.burst.turn.state.Load() == jobSent {
+	switch j := &q.burst.turn; j.state.Load() {
+	case jobSent:
 		q.session.dev.engine.endTurn(q, 0, outcome.Outcome{}, false)
+	case jobEnded:
+		j.state.Store(jobFree)
 	}
 }
 

@@ -1,6 +1,8 @@
 package gpu
 
 import (
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -8,7 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"capgpu/gpu/backend"
+	"capgpu/gpuerr"
 	"capgpu/outcome"
+	"capgpu/ring"
 )
 
 // A queue has the turn only when nothing else is in the device: until then it waits, can
@@ -110,4 +114,104 @@ func TestTurnsAndDeclines(t *testing.T) {
 	}
 	require.Positive(t, b.inBursts.Load())
 	require.NoError(t, r.dev.Check())
+}
+
+// looksRing is a ring that ends when it was looked at far too often.
+type looksRing struct {
+	*memRing
+	looks atomic.Int64
+}
+
+func (l *looksRing) SpinTake(b *ring.Batch, most, spins int) (int, error) {
+	if l.looks.Add(1) > 10_000 {
+		return 0, gpuerr.New(gpuerr.Protocol, "too many looks")
+	}
+	return l.memRing.SpinTake(b, most, spins)
+}
+
+// A queue whose asking for the turn was cancelled, and that has nothing else, sleeps.
+func TestCancelledTurnSleeps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBurstBackend()
+		gate := make(chan struct{})
+		b.within = func() { <-gate }
+		r := newMemRig(t, withBursts(b))
+		alice, bob := r.open("alice"), r.open("bob")
+		busy := r.queue(alice, 16, 64)
+		l := &looksRing{}
+		r.dev.newRing = func(cfg ring.Config) (serverRing, error) {
+			l.memRing = newMemRing(cfg)
+			return l, nil
+		}
+		info, err := bob.CreateQueue(16, 64)
+		require.NoError(t, err)
+		q := &client{t: t, s: bob, h: info.Handle, mem: l.memRing}
+		busy.fill(buf(t, alice, 4096), 0, 4, 1)
+		synctest.Wait()
+		m := buf(t, bob, 4096)
+		q.fill(m, 0, 4, 1)
+		synctest.Wait() // it asks
+		require.NoError(t, bob.CancelQueue(q.h))
+		require.Equal(t, cancelledOutcome, q.one().Outcome)
+		close(gate)
+		requireOK(t, busy.one())
+		synctest.Wait()
+		require.Less(t, l.looks.Load(), int64(1000))
+		q.fill(m, 0, 4, 1)
+		requireOK(t, q.one())
+		r.close()
+	})
+}
+
+// A turn that comes while its queue is about to sleep wakes it.
+func TestTurnComesBeforeSleep(t *testing.T) {
+	r := newMemRig(t, withBursts(newBurstBackend()))
+	s := r.open("alice")
+	served, err := lookup[queue](s.handles, r.queue(s, 16, 64).h)
+	require.NoError(t, err)
+	q := &queue{ // that is not served, but for rest
+		session: s, node: served.node, wake: make(chan struct{}, 1),
+		ring: newMemRing(ring.Config{Entries: 16}), jobs: make([]*job, 16), batch: ring.NewBatch(0),
+	}
+	q.slumber.Store(newSlumber())
+	q.burst.init(q)
+	turn := &q.burst.turn
+	var round, over, spun atomic.Int64
+	spin := func(n int64) {
+		for range n {
+			spun.Load()
+		}
+	}
+	const rounds = 30_000
+	var wg sync.WaitGroup
+	wg.Go(func() { // gives it the turn
+		for n := int64(1); n <= rounds; n++ {
+			for round.Load() < n {
+			}
+			spin(n * 7 % 256)
+			turn.state.Store(jobSent)
+			q.kick()
+			for began := time.Now(); over.Load() < n; {
+				if time.Since(began) > 2*time.Second {
+					t.Error("a queue sleeps and has the turn")
+					over.Store(rounds)
+					q.rouse()
+					return
+				}
+			}
+		}
+	})
+	for n := int64(1); over.Load() < rounds; n++ {
+		turn.state.Store(jobReady)
+		round.Store(n)
+		spin(n * 11 % 256)
+		require.NoError(t, q.rest(nil, nil))
+		require.True(t, q.turnCame())
+		over.CompareAndSwap(n-1, n)
+		select {
+		case <-q.wake:
+		default:
+		}
+	}
+	wg.Wait()
 }
