@@ -36,12 +36,8 @@ func (q *queue) take() (took bool, err error) {
 	if q.asks() {
 		return false, nil
 	}
-	defer func() {
-		if !took {
-			q.leaveTurn() // it came, and nothing was to be done with it
-		}
-	}()
-	if _, err = q.fetch(0); err != nil {
+	if _, err = q.fetch(0); err != nil || !q.left() || q.waiting != nil {
+		q.leaveTurn() // if it came: nothing is to be done with it
 		return false, err
 	}
 	var head, tail *job
