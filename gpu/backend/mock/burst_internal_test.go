@@ -104,9 +104,11 @@ func TestDeclinedInBurst(t *testing.T) {
 	require.EqualValues(t, 2, log[1].Ordinal)
 }
 
-func steadyProgram(t *testing.T, d *Device) backend.Program {
+func steadyProgram(t *testing.T, d *Device) backend.Program { return loaded(t, d, "steady") }
+
+func loaded(t *testing.T, d *Device, name string) backend.Program {
 	t.Helper()
-	module, err := os.ReadFile("testdata/steady.spv")
+	module, err := os.ReadFile("testdata/" + name + ".spv")
 	require.NoError(t, err)
 	p, err := d.Load(context.Background(), module)
 	require.NoError(t, err)
@@ -164,6 +166,24 @@ func TestLanesInBursts(t *testing.T) {
 	require.Same(t, other, d.kernels.recent.Front().Value.(*variant).code)
 	again()
 	require.Same(t, c, d.kernels.recent.Front().Value.(*variant).code)
+}
+
+// What is steady in the workgroup that a program was loaded with need not be in another.
+func TestOtherFormsInBursts(t *testing.T) {
+	d, told := liveDevice(t, Options{})
+	p := loaded(t, d, "sized")
+	mem := make([]byte, 4096)
+	job := &backend.Job{ID: 1, Op: backend.OpLaunch, Program: p, Grid: one(), Block: one(), Spans: []backend.Span{{Host: mem}}}
+	for x, want := range map[uint32]int{1: 1, 64: 0} {
+		job.Block.X = x
+		r, ends := prepared(t, d, job), make([]backend.End, 1)
+		require.NoError(t, d.Submit(job))
+		require.Equal(t, "ok", <-told)
+		for d.busy() {
+			runtime.Gosched()
+		}
+		require.Equal(t, want, d.Burst(1, []backend.Ready{r}, ends), x)
+	}
 }
 
 func TestGroupsShareTheirTime(t *testing.T) {

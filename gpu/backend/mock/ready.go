@@ -16,6 +16,7 @@ type ready struct {
 	job *backend.Job
 	how how
 
+	nanos    uint64                                   // that a run is expected to take
 	run      func(c *native.Call, lo, hi uint64) bool // of a fast body
 	items    uint64                                   // of the body, or workgroups
 	call     native.Call
@@ -74,6 +75,7 @@ func (d *Device) Prepare(job *backend.Job, old backend.Ready) (_ backend.Ready, 
 		r.reset(nil)
 		return nil, 0, false
 	}
+	r.nanos = took
 	return r, int64(took), true
 }
 
@@ -156,7 +158,7 @@ func (d *Device) do(r *ready, stop *atomic.Uint32, o *outcome.Outcome) bool {
 func (d *Device) doLanes(r *ready, stop *atomic.Uint32, o *outcome.Outcome) bool {
 	v := r.variant
 	if v == nil || v.kernel == nil {
-		if v = r.code.variant(r.form); v == nil || len(v.workers) == 0 {
+		if v = r.code.variant(r.form); v == nil || len(v.workers) == 0 || !r.suits(v) {
 			return false
 		}
 		r.variant = v
@@ -172,6 +174,14 @@ func (d *Device) doLanes(r *ready, stop *atomic.Uint32, o *outcome.Outcome) bool
 		*o = outcome.Success
 	}
 	return true
+}
+
+// suits says whether what Prepare said of a program holds for the form that the job
+// needs: Prepare has seen that of the default workgroup, and others may be other code.
+func (r *ready) suits(v *variant) bool {
+	cost, steady := v.kernel.Steady()
+	r.nanos = cost.Nanos(r.items, r.form.block.Count())
+	return steady && r.nanos <= uint64(backend.MaxBurstJob)
 }
 
 // caught is the outcome of a ready job that panicked: as in task.caught a trap if
