@@ -1,6 +1,11 @@
 package lane
 
-import "capgpu/program/spirv"
+import (
+	"math"
+	"math/bits"
+
+	"capgpu/program/spirv"
+)
 
 // Cost is about how long a launch takes on one worker.
 type Cost struct {
@@ -16,63 +21,111 @@ const (
 
 // Nanos is about how long a launch of so many workgroups of so many lanes takes.
 func (c Cost) Nanos(groups, lanes uint64) uint64 {
-	return launchNanos + groups*(c.group+c.lane*lanes>>4)
+	high, inLanes := bits.Mul64(c.lane, lanes)
+	over, n := bits.Mul64(groups, c.group+inLanes>>4)
+	if high|over != 0 || n > math.MaxInt64 {
+		return math.MaxInt64
+	}
+	return launchNanos + n
 }
 
 // Steady says whether the time of every launch depends on its grid alone, not on what
 // is in memory or in the arguments (but for what the processor takes longer for
-// numbers that are subnormal), and about how long it is: the code has no loop, nothing
-// that contends with others for a word, and nothing that Go computes in more steps for
-// some numbers than for others. It is the same for every size of the workgroup.
+// numbers that are subnormal, or for memory that is not in its caches), and about how
+// long it is: the code has no loop, nothing that contends with others for a word, and
+// nothing that Go computes in more steps for some numbers than for others. It is of
+// the size that the kernel was compiled for: in another one other code may be left out.
 func (k *Kernel) Steady() (Cost, bool) { return k.cost, k.steady }
 
 // measure finds out what Steady says.
 func (k *Kernel) measure(f *fn) {
 	k.steady = !k.check
-	for _, x := range k.blocks {
-		for _, e := range x.edges {
-			k.steady = k.steady && !e.back
-		}
+	for n := range k.blocks {
+		k.ends(&k.blocks[n], len(k.blocks)-n)
 	}
-	k.cost.group = groupNanos + uint64(k.shared)/16
-	add := func(v val) {
-		i := &f.ins[v]
-		if i.dead {
-			return
-		}
-		per, steady := i.pace()
-		k.steady = k.steady && steady
-		k.cost.group += stepNanos
-		if i.vary || i.void {
-			k.cost.lane += per
-		} else {
-			k.cost.group += per / 16
-		}
-	}
+	k.cost.group += groupNanos + uint64(k.shared)/16
 	for n := range f.blocks {
-		b := &f.blocks[n]
-		for _, v := range b.ins {
-			add(v)
+		for _, v := range f.blocks[n].ins {
+			k.adds(f, &f.ins[v])
 		}
 	}
 	for _, v := range f.launch {
-		add(v)
+		k.adds(f, &f.ins[v])
 	}
 }
 
+// adds counts an instruction.
+func (k *Kernel) adds(f *fn, i *ins) {
+	if i.dead {
+		return
+	}
+	per, steady := f.pace(i)
+	k.steady = k.steady && steady
+	k.cost.group += stepNanos
+	if i.vary || i.void {
+		k.cost.lane += per
+	} else {
+		k.cost.group += per / 16
+	}
+}
+
+// ends counts the end of a block, after which so many come. Where lanes part, their
+// masks are gone over for each way, and those that wait are looked for in the blocks
+// that follow.
+func (k *Kernel) ends(x *xblock, following int) {
+	ways := uint64(len(x.edges))
+	k.cost.group += stepNanos
+	if x.vary && ways > 1 {
+		k.cost.group += ways*stepNanos + uint64(following)/8
+		k.cost.lane += ways * wayPace
+		if x.term == termSwitch {
+			k.cost.lane += ways*wayPace + uint64(bits.Len(uint(len(x.cases))))*choosePace
+		}
+	}
+	for _, e := range x.edges {
+		k.steady = k.steady && !e.back
+		k.cost.group += stepNanos * uint64(len(e.copies))
+		k.cost.lane += copyPace * uint64(len(e.copies))
+	}
+}
+
+// In 1/16 ns for each lane.
+const (
+	copyPace   = 4  // of a value where blocks meet
+	wayPace    = 8  // a way out of a block
+	choosePace = 64 // to halve the cases of a switch
+	slotPace   = 8  // a word of private memory that is cleared
+)
+
 // pace is how many 1/16 ns an instruction takes for a lane, about, and whether that
 // depends on its numbers.
-func (i *ins) pace() (per uint64, steady bool) {
+func (f *fn) pace(i *ins) (per uint64, steady bool) {
 	if i.op >= glslBase && i.op < iNone {
-		return 32, steadyGLSL[spirv.GLSL(i.op-glslBase)]
+		set := spirv.GLSL(i.op - glslBase)
+		if set >= spirv.GLSLPackSnorm4x8 && set <= spirv.GLSLPackDouble2x32 {
+			return 96, steadyGLSL[set]
+		}
+		return 32, steadyGLSL[set]
 	}
 	switch i.op {
+	case iModf, iFrexp:
+		return 112, true
+	case iPack4:
+		return 160, true
+	case iUnpack:
+		return 32, true
 	case iAtomic, op(spirv.OpFRem), op(spirv.OpFMod):
 		return 64, false
 	case iSubgroup:
 		return 64, true
 	case iLoad, iStore, iMulLoads:
-		return 24, true
+		return f.accessPace(i), true
+	case iClearVar:
+		v := f.vars[i.aux]
+		if v.wide {
+			return 2 * slotPace * uint64(v.bytes), true
+		}
+		return slotPace * uint64(v.bytes), true
 	case iCopy, iBarrier, iFence, iPhi:
 		return 2, true
 	}
@@ -80,6 +133,21 @@ func (i *ins) pace() (per uint64, steady bool) {
 		return 16, true
 	}
 	return 8, true
+}
+
+// accessPace is pace for an access. One whose lanes are far apart finds less in the
+// processor's caches, and goes lane by lane.
+func (f *fn) accessPace(i *ins) uint64 {
+	m := &f.mems[i.aux]
+	if m.v.class == classPrivate {
+		return 48
+	}
+	for k := range m.terms {
+		if t := &m.terms[k]; t.affine && t.stride >= 64 || !t.affine && f.varying(i.args[t.at]) {
+			return 64
+		}
+	}
+	return 24
 }
 
 // steadyGLSL are the instructions of GLSL.std.450 that take the same time for all

@@ -1,6 +1,9 @@
 package lane
 
 import (
+	"fmt"
+	"math"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -50,4 +53,37 @@ shared uint s[64];
 		_, ok := k.Steady()
 		require.False(t, ok, name)
 	}
+}
+
+// What takes long for its few instructions is not taken for short.
+func TestCost(t *testing.T) {
+	const head = `
+layout(local_size_x_id=0,local_size_y_id=1,local_size_z_id=2) in;
+layout(std430,binding=0) buffer A{uint a[];};
+layout(std430,binding=1) buffer B{float b[];};
+`
+	var cases strings.Builder
+	for k := range 200 {
+		fmt.Fprintf(&cases, "case %d: p=i*%d; q=i+%d; break; ", 3*k, k+3, k)
+	}
+	for name, c := range map[string]struct {
+		body  string
+		least uint64 // half of what a group of 256 lanes takes on a server of 2023
+	}{
+		"large array":         {`void main(){ uint x[4000]; x[a[0]]=1; a[0]=x[a[1]]; }`, 60_000},
+		"large array of long": {`void main(){ double x[2000]; x[a[0]]=1; a[0]=uint(x[a[1]]); }`, 60_000},
+		"parted lanes":        {`void main(){ uint i=gl_GlobalInvocationID.x, p=0, q=0; switch (a[i]) { ` + cases.String() + `} a[i]=p+q; }`, 15_000},
+		"Go, number by number": {`void main(){ uint i=gl_GlobalInvocationID.x; float p=b[i], q; ` +
+			strings.Repeat("p=modf(p,q)+q*1.3; ", 20) + `b[i]=p; }`, 25_000},
+	} {
+		k, err := Compile(describe(t, glsl(t, head+c.body)), Options{Block: program.Dim3{X: 256, Y: 1, Z: 1}})
+		require.NoError(t, err)
+		cost, ok := k.Steady()
+		require.True(t, ok, name)
+		require.Greater(t, cost.Nanos(1, 256), c.least, name)
+		require.Greater(t, cost.Nanos(10, 256), 10*c.least, name)
+	}
+	require.EqualValues(t, math.MaxInt64, Cost{lane: math.MaxUint64}.Nanos(1, 1024))
+	require.EqualValues(t, math.MaxInt64, Cost{lane: 1 << 50}.Nanos(1<<48, 1024))
+	require.EqualValues(t, math.MaxInt64, Cost{group: 1 << 50}.Nanos(1<<48, 1))
 }
