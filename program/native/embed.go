@@ -38,7 +38,11 @@ func embed(s shape, p pace, rowBytes func(dim uint64) (bytes uint64, ok bool), e
 			return true
 		},
 		Grain: func(c *Call) uint64 { return grainOf(c.inline(0)) },
-		Nanos: func(c *Call) (uint64, bool) { return p.nanos(c.words(1), c.words(1)*c.inline(0)) },
+		Nanos: func(c *Call) (uint64, bool) {
+			tokens := c.words(1)
+			nanos, ok := p.nanos(tokens, tokens*c.inline(0))
+			return nanos + tokens*farNanos, ok
+		},
 	}
 }
 

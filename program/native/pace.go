@@ -10,6 +10,7 @@ type pace struct {
 const (
 	callNanos = 20 // to enter a body
 	rowNanos  = 6  // to begin a row
+	farNanos  = 96 // and one that lies anywhere, in no cache
 	goFactor  = 8  // how much slower it is without assembly, at the most
 )
 

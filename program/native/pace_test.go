@@ -86,6 +86,13 @@ func TestPace(t *testing.T) {
 			last = nanos
 		}
 	}
+	// Rows of a table may be anywhere in it.
+	c := librarytest.Sized("embed_f32", rand.New(rand.NewPCG(1, 2)), 40, 3000, 1)
+	call := callOf(&c, c.Fresh())
+	_, ok := bodies["embed_f32"].Items(call)
+	require.True(t, ok)
+	nanos, _ := bodies["embed_f32"].Nanos(call)
+	require.Greater(t, nanos, uint64(200_000))
 	atLevel(t, func(t *testing.T) {
 		c := librarytest.Sized("swiglu_f32", rand.New(rand.NewPCG(1, 2)), 4, 4, 4)
 		call := callOf(&c, c.Fresh())
