@@ -133,16 +133,27 @@ func (r *Rest) endCut() {
 	r.closure.err = errors.Join(r.failed...)
 }
 
-// drain waits until nobody is inside n. Its closing is set, so nobody can enter.
+// drain waits until nobody is inside n.
 func (n *Node) drain() {
+	if drained := n.draining(); drained != nil {
+		<-drained
+	}
+}
+
+// draining is closed when nobody is inside n, nil if nobody is now. The closing of n is
+// set, so nobody can enter, but those who are being refused are counted for an instant,
+// also when it is asked again.
+func (n *Node) draining() <-chan struct{} {
 	if n.inside.Load()&countMask == 0 {
-		return
+		return nil
 	}
-	n.drained = make(chan struct{})
-	if n.inside.Or(waiting)&countMask == 0 {
-		return // the last one left before it could see that it is waited for
+	if n.drained == nil {
+		n.drained = make(chan struct{})
 	}
-	<-n.drained
+	if old := n.inside.Or(waiting); old&countMask == 0 || old&signalled != 0 {
+		return nil // the last one left, before it could see that it is waited for or after
+	}
+	return n.drained
 }
 
 func call(f func()) {

@@ -153,3 +153,26 @@ func TestUrgentBelowAPart(t *testing.T) {
 	buffer := child(t, NewRoot("device"), "buffer", Ops{})
 	require.Panics(t, func() { _, _ = buffer.NewChild("queue", Ops{Urgent: true}) })
 }
+
+// A closer that looks twice whether anybody is inside does not wait for who is being
+// refused: nobody would tell it.
+func TestDrainedTwice(t *testing.T) {
+	for _, held := range []bool{true, false} {
+		n := child(t, NewRoot("device"), "buffer", Ops{})
+		require.NoError(t, n.Enter())
+		require.True(t, n.claim(newClosure(n, nil)))
+		var first <-chan struct{}
+		if held {
+			first = n.draining()
+			require.NotNil(t, first)
+		}
+		n.Leave()
+		n.inside.Add(1) // as the first instruction of Enter
+		second := n.draining()
+		n.Leave()
+		for _, drained := range []<-chan struct{}{first, second} {
+			require.True(t, drained == nil || isClosed(drained))
+		}
+		n.drain()
+	}
+}
