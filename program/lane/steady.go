@@ -118,8 +118,10 @@ func (f *fn) pace(i *ins) (per uint64, steady bool) {
 		return 64, false
 	case iSubgroup:
 		return 64, true
-	case iLoad, iStore, iMulLoads:
+	case iLoad, iStore:
 		return f.accessPace(i), true
+	case iMulLoads: // of lanes beside each other
+		return 24, true
 	case iClearVar:
 		v := f.vars[i.aux]
 		if v.wide {
