@@ -36,6 +36,11 @@ type burst struct {
 // a page for every 4 KiB of it, at 4 to 5 µs. A busy host's scheduler may do it, too.
 const mostBurst = 4 * time.Millisecond
 
+// groupNanos is how much work, as expected, ends a group of fewer jobs than may be in
+// one: what is measured together must not be long, or nobody would see in time that it
+// is longer than expected.
+const groupNanos = 8000
+
 var cancelled = outcome.Outcome{Kind: outcome.Cancelled}
 
 // Burst implements backend.Burster.
@@ -83,12 +88,14 @@ func (d *Device) burstLocked() (more bool) {
 	defer d.burstCaughtLocked(&more)
 	b := &d.burst
 	for b.at < len(b.jobs) && b.began <= b.over {
-		for end := min(b.at+backend.MaxBurstGroup, len(b.jobs)); b.at < end; b.at++ {
+		nanos := uint64(0)
+		for end := min(b.at+backend.MaxBurstGroup, len(b.jobs)); b.at < end && nanos < groupNanos; b.at++ {
 			r, ok := b.jobs[b.at].(*ready)
 			if !ok || r.dev != d {
 				b.measure()
 				return false
 			}
+			nanos += r.nanos
 			o := &b.ends[b.at].Outcome
 			if r.job.Context.Trapped() {
 				*o = cancelled

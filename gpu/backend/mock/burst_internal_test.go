@@ -209,14 +209,19 @@ func TestGroupsShareTheirTime(t *testing.T) {
 func TestBurstsAreBounded(t *testing.T) {
 	for name, c := range map[string]struct {
 		o    Options
+		says uint64 // of the one that takes longer
 		want int
-	}{"quiet": {Options{}, backend.MaxBurstGroup}, "log": {Options{LogEntries: 16}, 1}} {
+	}{
+		"quiet":       {Options{}, 1, backend.MaxBurstGroup},
+		"quiet, long": {Options{}, groupNanos, 1},
+		"log":         {Options{LogEntries: 16}, 1, 1},
+	} {
 		t.Run(name, func(t *testing.T) {
 			d, _ := liveDevice(t, c.o)
 			span := backend.Span{Host: make([]byte, 64)}
 			slow := &backend.Job{Op: backend.OpLaunch, Grid: one(), Block: one(), Spans: []backend.Span{span, span}, Program: copyWith(t, d, native.Body{
 				Items: func(*native.Call) (uint64, bool) { return 1, true },
-				Nanos: func(*native.Call) (uint64, bool) { return 1, true },
+				Nanos: func(*native.Call) (uint64, bool) { return c.says, true },
 				Run: func(*native.Call, uint64, uint64) bool {
 					for began := time.Now(); time.Since(began) < mostBurst+mostBurst/8; {
 					}
