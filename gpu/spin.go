@@ -11,7 +11,7 @@ import (
 // that lately paid: what comes meanwhile needs neither a system call of the client nor
 // a goroutine to be woken. It counts looks and reads no clock.
 //
-// No more queues do that at a time than there are processors, and each lets other
+// Fewer queues do that at a time than there are processors, and each lets other
 // goroutines run between two rounds.
 type spinner struct {
 	// rounds is how often the queue looks. They are all there are when that found
