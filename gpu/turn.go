@@ -54,7 +54,7 @@ func (e *engine) giveTurnLocked(j *job) {
 	places := uint64(len(e.slots))
 	j.work.ID = backend.JobID((e.sequence + 1) * places) // and those of the burst that follow
 	e.sequence += (maxBurst + places - 1) / places
-	j.state.Store(jobSent)
+	j.state.Swap(jobSent) // and then kick looks: see ring.view for why not Store
 	if !e.watching {
 		e.watching = true
 		nudge(e.wake)
