@@ -84,8 +84,11 @@ func (b *burstBackend) newID(id backend.JobID) {
 }
 
 func (b *burstBackend) do(j *backend.Job) backend.End {
+	took := time.Microsecond
 	if b.ends != nil {
-		if x := b.ends(j); x.Outcome != outcome.Success {
+		x := b.ends(j)
+		took = max(took, x.DeviceTime)
+		if x.Outcome != outcome.Success {
 			if x.Outcome.Cause == outcome.TrapCause {
 				j.Context.Trap()
 			}
@@ -102,7 +105,7 @@ func (b *burstBackend) do(j *backend.Job) backend.End {
 	case backend.OpLaunch:
 		binary.LittleEndian.PutUint32(to, binary.LittleEndian.Uint32(to)+1)
 	}
-	return backend.End{Outcome: outcome.Success, DeviceTime: time.Microsecond}
+	return backend.End{Outcome: outcome.Success, DeviceTime: took}
 }
 
 func (b *burstBackend) Submit(j *backend.Job) error {

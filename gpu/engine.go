@@ -181,6 +181,7 @@ func (e *engine) pumpLocked() {
 		}
 		if j.isTurn {
 			e.giveTurnLocked(j)
+			e.turn.given = time.Now()
 			j.queue.kick()
 			break
 		}

@@ -23,6 +23,7 @@ import (
 type turns struct {
 	holder *job      // who has it; nil: nobody
 	count  uint64    // turns until now
+	given  time.Time // when this one was, if others had waited with it
 	seen   uint64    // the count that runDevice has seen last,
 	since  time.Time // and when that was new to it
 }
@@ -72,9 +73,10 @@ func (e *engine) turnMustWaitLocked() bool {
 	return j != nil && j.isTurn
 }
 
-// endTurn gives the turn back. It was used for so long; trapped is how work of it did, if
-// it did. With again the queue asks for it anew if others do. lost says that the device
-// was lost meanwhile, and crowded that others want it.
+// endTurn gives the turn back. Its work took so long; trapped is how work of it did, if
+// it did. Where others wait it costs what the device was kept for it, from when it was
+// given: the queue had yet to come. With again the queue asks for it anew if others do.
+// lost says that the device was lost meanwhile, and crowded that others want it.
 func (e *engine) endTurn(q *queue, nanos int64, trapped outcome.Outcome, again bool) (lost, crowded bool) {
 	j := &q.burst.turn
 	e.mu.Lock()
@@ -82,7 +84,7 @@ func (e *engine) endTurn(q *queue, nanos int64, trapped outcome.Outcome, again b
 	e.turn.holder = nil
 	j.state.Store(jobFree)
 	if j.estimate != 0 {
-		e.top.returned(j, nanos)
+		e.top.returned(j, max(nanos, int64(time.Since(e.turn.given))))
 	} else {
 		e.top.spend(q.session.flow, max(nanos, minJobCost))
 	}

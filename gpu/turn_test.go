@@ -215,3 +215,50 @@ func TestTurnComesBeforeSleep(t *testing.T) {
 	}
 	wg.Wait()
 }
+
+// A turn costs what the device was kept for it, and not what its jobs say.
+func TestTurnCostsItsTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const long = 100 * time.Microsecond
+		b := newBurstBackend()
+		b.slow = true
+		b.unfit = func(j *backend.Job) bool { return j.Pattern == 1 }
+		b.within = func() { time.Sleep(long / 2) }
+		var had atomic.Int64
+		b.ends = func(j *backend.Job) backend.End {
+			if j.Pattern == 1 {
+				time.Sleep(long)
+				had.Add(int64(long))
+				return backend.End{Outcome: outcome.Success, DeviceTime: long}
+			}
+			return backend.End{Outcome: outcome.Success, DeviceTime: time.Microsecond}
+		}
+		r := newMemRig(t, withBursts(b))
+		alice, mallory := r.open("alice"), r.open("mallory")
+		stop := make(chan struct{})
+		var wg sync.WaitGroup
+		flood := func(s *Session, q *client, pattern uint32) {
+			m := buf(t, s, 4096)
+			wg.Go(func() {
+				for range 4 {
+					q.fill(m, 0, 4, pattern)
+				}
+				for !isClosed(stop) {
+					q.fill(m, 0, 4, pattern)
+					q.one()
+				}
+			})
+		}
+		flood(alice, r.queue(alice, 16, 64), 1)
+		for range 8 {
+			flood(mallory, r.queue(mallory, 16, 64), 2)
+		}
+		const all = 200 * time.Millisecond
+		time.Sleep(all)
+		share := float64(had.Load()) / float64(all)
+		close(stop)
+		require.Greater(t, share, 0.4, "of the device for who may have half of it")
+		wg.Wait()
+		r.close()
+	})
+}
