@@ -120,9 +120,9 @@ func newEngine(d *Device) *engine {
 	if !e.settles {
 		e.burster, _ = d.cfg.Backend.(backend.Burster)
 	}
-	// One processor is left: a runtime whose processors all have something to run looks
+	// One processor is left, if there is another: a runtime whose processors all have something to run looks
 	// seldom for who is to be woken by a pipe or a socket.
-	e.maxSpinning = int32(runtime.GOMAXPROCS(0) - 1)
+	e.maxSpinning = int32(max(1, runtime.GOMAXPROCS(0)-1))
 	e.recent.keep = info.DMA
 	e.quiet.L = &e.mu
 	e.slots = make([]*job, 1<<bits.Len(uint(places-1)))
