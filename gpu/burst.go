@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"sync/atomic"
 	"unsafe"
 
 	"capgpu/gpu/backend"
@@ -29,7 +30,9 @@ import (
 type bursts struct {
 	backend backend.Burster // nil: none
 	memo    memo
-	slots   int // of the memo
+	slots   int         // of the memo
+	joined  bool        // the session's memoSet has the queue
+	stale   atomic.Bool // something that it remembers may have been released
 	// turn waits for the device, as a job among the session's.
 	turn    job
 	had     uint64 // turns

@@ -13,7 +13,7 @@ func (q *queue) rest(gone, lost <-chan struct{}) error {
 	q.sleeping.Swap(true) // and then looks: see ring.view for why not Store
 	defer q.sleeping.Store(false)
 	hear := !q.deaf && q.mayFetch() // before turnCame: a queue that does not ask now gets no turn
-	if q.headEnded() || q.turnCame() {
+	if q.headEnded() || q.turnCame() || q.burst.stale.Load() {
 		return nil
 	}
 	if hear {

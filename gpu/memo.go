@@ -153,6 +153,10 @@ func (r *resolved) open() bool {
 // entry must go the other way, which says what is wrong with it.
 func (q *queue) memorize(r *resolved, t *ring.Taken) bool {
 	r.drop()
+	if b := &q.burst; !b.joined {
+		b.joined = true
+		q.session.memos.join(q)
+	}
 	j := &r.job
 	j.queue, j.op = q, t.Op
 	if q.resolve(j, t) != gpuerr.None {

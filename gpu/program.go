@@ -244,6 +244,7 @@ func (p *program) quiesce() {
 // release comes when no job runs the program, nor one opened from it.
 func (p *program) release() {
 	p.giveBack()
+	p.session.memos.forget()
 	if s := p.source; s != nil {
 		s.mu.Lock()
 		delete(s.opened, p)

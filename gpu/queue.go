@@ -226,6 +226,7 @@ func (q *queue) batchArgs() uint32 {
 }
 
 func (q *queue) release() {
+	q.session.memos.leave(q)
 	if q.lease != nil {
 		q.lease.Close()
 		q.meter.Close()
@@ -351,6 +352,7 @@ func (q *queue) serve() (code gpuerr.Code, how outcome.Outcome, whole bool) {
 	gone, lost := q.node.Done(), q.session.dev.lost
 	idle := 0
 	for {
+		q.forget()
 		switch {
 		case isClosed(lost):
 			return gpuerr.DeviceLost, lostOutcome, true

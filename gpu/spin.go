@@ -76,7 +76,7 @@ func (q *queue) spinForWork() (again bool, err error) {
 
 // called reports whether somebody else wants something of the queue.
 func (q *queue) called() bool {
-	return len(q.cancels) > 0 || isClosed(q.session.dev.lost) || !q.node.Live()
+	return len(q.cancels) > 0 || isClosed(q.session.dev.lost) || !q.node.Live() || q.burst.stale.Load()
 }
 
 // sleeps and rung tell the spinner how long it was until the client came.
