@@ -221,6 +221,14 @@ var errSourceClosed = gpuerr.New(gpuerr.Revoked, "the program was closed by who 
 // quiesce returns when no job runs the program, nor one opened from it. It may be
 // called more than once.
 func (p *program) quiesce() {
+	p.stop()
+	if !p.node.ClosedByParent() { // else no queue is left that could have the turn for it
+		p.session.dev.engine.awaitTurn()
+	}
+}
+
+// stop is quiesce, but for the turn that a queue may have now.
+func (p *program) stop() {
 	if p.loaded {
 		p.session.loaded.remove(p)
 	}
@@ -229,7 +237,7 @@ func (p *program) quiesce() {
 	p.opened = nil
 	p.mu.Unlock()
 	for other := range opened {
-		other.quiesce()
+		other.stop()
 		// Not Close: the same closer may have both, and waits for this one.
 		other.node.CloseAsync(errSourceClosed)
 	}
@@ -238,7 +246,6 @@ func (p *program) quiesce() {
 	}
 	<-p.pins.drained
 	p.lists.kill()
-	p.session.dev.engine.awaitTurn()
 }
 
 // release comes when no job runs the program, nor one opened from it.
