@@ -68,8 +68,9 @@ type tenant struct {
 	strikes     strikes
 	bannedUntil atomic.Pointer[time.Time] // nil: not banned
 
-	openers atomic.Int32 // OpenSession calls
-	remains []remains    // of closed sessions, the oldest first; guarded by reclaimer.mu
+	openers atomic.Int32  // OpenSession calls
+	remains []remains     // of closed sessions, the oldest first; guarded by reclaimer.mu
+	wanted  chan struct{} // capacity 1: somebody waits for what remains
 }
 
 // New makes a Device and starts its backend.
@@ -89,7 +90,7 @@ func New(cfg Config) (*Device, error) {
 	d.closeBackend = sync.OnceValue(cfg.Backend.Close)
 	d.engine = newEngine(d)
 	d.records = newAuditWriter(cfg.Audit, d.log)
-	d.reclaim = newReclaimer(d.log)
+	d.reclaim = &reclaimer{log: d.log}
 	if err := cfg.Backend.Start(d.engine); err != nil {
 		return nil, errors.Join(fmt.Errorf("start the backend: %w", err), cfg.Backend.Close())
 	}
@@ -101,7 +102,6 @@ func New(cfg Config) (*Device, error) {
 		d.wg.Go(func() { d.engine.runSettle(d.quit) })
 	}
 	d.wg.Go(d.records.runAudit)
-	d.wg.Go(func() { d.reclaim.runReclaim(d.quit) })
 	return d, nil
 }
 
@@ -169,7 +169,7 @@ func (d *Device) tenantOf(name string, limits ledger.Limits, weight uint32) (*te
 	defer d.mu.Unlock()
 	t := d.tenants[name]
 	if t == nil {
-		t = &tenant{name: name, flow: newFlow(nil, weight), loading: newLine()}
+		t = &tenant{name: name, flow: newFlow(nil, weight), loading: newLine(), wanted: make(chan struct{}, 1)}
 		var err error
 		if t.account, err = d.ledger.Root().Child("tenant "+name, limits); err != nil {
 			return nil, err
@@ -254,6 +254,7 @@ func (d *Device) Close(ctx context.Context) error {
 func (d *Device) close() {
 	errs := []error{d.root.Close(gpuerr.New(gpuerr.Revoked, "the device is being closed"))}
 	// Nothing is left that could add work; a job that is stuck was reset away.
+	d.reclaim.work.Wait()
 	close(d.quit)
 	<-d.watched // its last word is still recorded
 	errs = append(errs, d.closeBackend())

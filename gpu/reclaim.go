@@ -17,7 +17,7 @@ import (
 // A close of a session is answered when nothing of it is accepted any more and none of
 // its jobs runs or will (revoke.Node.Cut). What is in proportion to what it has, to
 // unmap, scrub and free its memory and then to give back its charges, is done behind the
-// answer, by one goroutine:
+// answer, by a goroutine of the tenant:
 //
 //	Session.Close ──cut──► answer
 //	                └────► reclaimer ──► quiesced, unmapped, scrubbed, released ──► audit record
@@ -26,20 +26,21 @@ import (
 // have more behind its closes than its limits. What it asks for and does not get only
 // because of that, it waits for (orReclaimed).
 //
-// Tenants take turns, for a slice of time each; a tenant's sessions go one after the
-// other. Nobody waits for the reclaimer but who asks for what it has.
+// A tenant's sessions go one after the other. How long a piece takes can be its client's
+// doing: the more memory is in it the longer, and a client that has a descriptor of memory
+// can keep it from being punched. So each tenant has a goroutine of its own, while it has
+// something, and nobody waits for it but who asks for what it has.
 
-// reclaimer is that goroutine's work.
+// reclaimer has these goroutines.
 type reclaimer struct {
-	log    *slog.Logger
-	wake   chan struct{} // capacity 1: there is something to do
-	wanted chan struct{} // capacity 1: somebody waits for it
-	ended  atomic.Uint64 // sessions that are reclaimed; grows when they leave their line
+	log   *slog.Logger
+	work  sync.WaitGroup // runReclaim
+	ended atomic.Uint64  // sessions that are reclaimed; grows when they leave their line
 
 	mu sync.Mutex
-	// line are the tenants that have something, the next one first.
+	// busy are the tenants that have something.
 	// +checklocks:mu
-	line []*tenant
+	busy []*tenant
 }
 
 // remains is what is left of a session, in tenant.remains.
@@ -49,11 +50,11 @@ type remains struct {
 }
 
 const (
-	// reclaimSlice is how long a tenant has its turn. It is short: the processor that
-	// reclaims may be the one that has answers to send.
+	// reclaimSlice is how long all tenants together go on before others run. It is short:
+	// the processor that reclaims may be the one that has answers to send.
 	reclaimSlice = 50 * time.Microsecond
-	// headStart is what an answer has before the reclaimer, which was idle, begins, unless
-	// somebody waits for what it is to reclaim.
+	// headStart is what an answer has before the tenant's reclaim begins, unless somebody
+	// waits for what is to be reclaimed.
 	headStart = time.Millisecond
 	// reclaimPatience bounds how long a call waits for what is being reclaimed.
 	reclaimPatience = 2 * time.Second
@@ -61,69 +62,51 @@ const (
 	maxOpeners = 4
 )
 
-func newReclaimer(log *slog.Logger) *reclaimer {
-	return &reclaimer{log: log, wake: make(chan struct{}, 1), wanted: make(chan struct{}, 1)}
-}
-
 // add takes over what is left of a session.
 func (r *reclaimer) add(s *Session, rest *revoke.Rest) {
 	t := s.tenant
 	r.mu.Lock()
-	if len(t.remains) == 0 {
-		r.line = append(r.line, t)
-	}
+	defer r.mu.Unlock()
 	t.remains = append(t.remains, remains{s, rest})
-	r.mu.Unlock()
-	nudge(r.wake)
-}
-
-// runReclaim reclaims until quit is closed, which is when nothing is left.
-func (r *reclaimer) runReclaim(quit <-chan struct{}) {
-	for {
-		if r.turn() {
-			runtime.Gosched() // whoever has an answer to send goes first
-			continue
-		}
-		select {
-		case <-r.wake:
-		case <-quit:
-			return
-		}
-		start := time.NewTimer(headStart)
-		select {
-		case <-start.C:
-		case <-r.wanted:
-		case <-quit:
-		}
-		start.Stop()
+	if len(t.remains) == 1 {
+		r.busy = append(r.busy, t)
+		r.work.Go(func() { r.runReclaim(t) })
 	}
 }
 
-// turn gives the next tenant its turn. It is false when there is none.
-func (r *reclaimer) turn() bool {
+// runReclaim reclaims until nothing of the tenant is left.
+func (r *reclaimer) runReclaim(t *tenant) {
+	start := time.NewTimer(headStart)
+	select {
+	case <-start.C:
+	case <-t.wanted:
+	}
+	start.Stop()
+	for r.step(t) {
+		runtime.Gosched() // whoever has an answer to send goes first
+	}
+}
+
+// step goes on for a slice of time, and reports whether there is more.
+func (r *reclaimer) step(t *tenant) (more bool) {
 	r.mu.Lock()
-	if len(r.line) == 0 {
-		r.mu.Unlock()
-		return false
-	}
-	t := r.line[0]
-	x := t.remains[0]
+	x, slice := t.remains[0], reclaimSlice/time.Duration(len(r.busy))
 	r.mu.Unlock()
-	done := x.rest.Step(reclaimSlice)
-	if err := x.rest.Err(); done && err != nil {
+	if !x.rest.Step(slice) {
+		return true
+	}
+	if err := x.rest.Err(); err != nil {
 		r.log.Error("a bug showed when a session was reclaimed", "session", x.session.id, "error", err)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.line = append(r.line[:0], r.line[1:]...)
-	if done {
-		t.remains = slices.Delete(t.remains, 0, 1)
-		r.ended.Add(1)
-	}
+	t.remains = slices.Delete(t.remains, 0, 1)
+	r.ended.Add(1)
 	if len(t.remains) > 0 {
-		r.line = append(r.line, t)
+		return true
 	}
-	return true
+	r.busy = slices.DeleteFunc(r.busy, func(other *tenant) bool { return other == t })
+	return false
 }
 
 // last are the sessions with which all that is being reclaimed now will be, of a
@@ -132,13 +115,11 @@ func (r *reclaimer) last(t *tenant) []*Session {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var all []*Session
-	for _, at := range r.line {
+	for _, at := range r.busy {
 		if t == nil || t == at {
 			all = append(all, at.remains[len(at.remains)-1].session)
+			nudge(at.wanted)
 		}
-	}
-	if len(all) > 0 {
-		nudge(r.wanted)
 	}
 	return all
 }
@@ -234,6 +215,8 @@ func (p pinned) session() *Session {
 		return p.program.session
 	case len(p.buffers) > 0:
 		return p.buffers[0].session
+	case p.list != nil:
+		return p.list.session
 	}
 	return nil
 }
@@ -245,5 +228,8 @@ func (p pinned) quiesce() {
 	}
 	for _, b := range p.buffers {
 		b.quiesce()
+	}
+	if p.list != nil {
+		p.list.quiesce()
 	}
 }
