@@ -20,15 +20,17 @@ import (
 
 // burst is the one in progress. Guarded by Device.mu.
 type burst struct {
-	jobs  []backend.Ready
-	ends  []backend.End
-	first backend.JobID
-	at    int   // the job that runs
-	from  int   // the first of its group
-	began int64 // when the group did
-	over  int64 // no group begins after this
-	clock tick.Clock
-	never atomic.Uint32 // the stop flag of jobs that nothing stops
+	jobs   []backend.Ready
+	ends   []backend.End
+	first  backend.JobID
+	at     int    // the job that runs
+	from   int    // the first of its group
+	nanos  uint64 // that the group is expected to take
+	groups uint64 // that have ended
+	began  int64  // when the group did
+	over   int64  // no group begins after this
+	clock  tick.Clock
+	never  atomic.Uint32 // the stop flag of jobs that nothing stops
 }
 
 // mostBurst is how long a burst may take before it leaves the rest. The core hands it
@@ -62,7 +64,7 @@ func (d *Device) Burst(first backend.JobID, jobs []backend.Ready, ends []backend
 		}
 	} else {
 		b.clock = tick.Best()
-		b.from, b.began = 0, b.clock.Read()
+		b.from, b.began, b.nanos = 0, b.clock.Read(), 0
 		b.over = b.began + int64(mostBurst)
 		for d.burstLocked() {
 		}
@@ -88,14 +90,13 @@ func (d *Device) burstLocked() (more bool) {
 	defer d.burstCaughtLocked(&more)
 	b := &d.burst
 	for b.at < len(b.jobs) && b.began <= b.over {
-		nanos := uint64(0)
-		for end := min(b.at+backend.MaxBurstGroup, len(b.jobs)); b.at < end && nanos < groupNanos; b.at++ {
+		for end := min(b.at+backend.MaxBurstGroup, len(b.jobs)); b.at < end && b.nanos < groupNanos; b.at++ {
 			r, ok := b.jobs[b.at].(*ready)
-			if !ok || r.dev != d {
+			if !ok || r.dev != d || r.rests() {
 				b.measure()
 				return false
 			}
-			nanos += r.nanos
+			b.nanos += r.nanos
 			o := &b.ends[b.at].Outcome
 			if r.job.Context.Trapped() {
 				*o = cancelled
@@ -120,8 +121,49 @@ func (b *burst) measure() {
 			group[i].DeviceTime = time.Duration(each)
 		}
 		group[0].DeviceTime += time.Duration(rest)
+		b.judge(uint64(took))
 	}
-	b.from, b.began = b.at, now
+	b.from, b.began, b.nanos = b.at, now, 0
+}
+
+// A job that takes far longer than expected, time after time, is left to Submit, where
+// it can be stopped, for the next so many bursts. What an estimate does not foresee may
+// be memory that a client keeps from being there, or a mistake of ours; a host that is
+// busy is slow now and then only.
+const (
+	slowFactor = 16
+	slowNanos  = 20_000 // more than the factor, for what is expected to be very short
+	slowTimes  = 3
+	slowRest   = 250
+)
+
+// judge looks at the jobs of a group that has ended.
+func (b *burst) judge(took uint64) {
+	slow := took > slowFactor*b.nanos+slowNanos
+	b.groups++
+	for _, j := range b.jobs[b.from:b.at] {
+		r, ok := j.(*ready)
+		switch {
+		case !ok:
+		case !slow:
+			r.slow = 0
+		case r.group != b.groups: // it may be there more than once
+			r.group = b.groups
+			r.slow++
+		}
+	}
+}
+
+// rests says that a job is not for bursts now. After its rest it is tried once more.
+func (r *ready) rests() bool {
+	if r.slow < slowTimes {
+		return false
+	}
+	if r.rest++; r.rest <= slowRest {
+		return true
+	}
+	r.slow, r.rest = slowTimes-1, 0
+	return false
 }
 
 // burstCaughtLocked is deferred: it ends the job that panicked, if one did, and says
@@ -160,7 +202,7 @@ func (d *Device) burstWatchedLocked() (more bool) {
 		return false
 	}
 	r, ok := b.jobs[b.at].(*ready)
-	if !ok || r.dev != d || d.faults.fits(r.job) {
+	if !ok || r.dev != d || r.rests() || d.faults.fits(r.job) {
 		return false
 	}
 	began := time.Since(d.started)

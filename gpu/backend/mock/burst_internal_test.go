@@ -6,6 +6,7 @@ import (
 	"os"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -187,7 +188,7 @@ func TestOtherFormsInBursts(t *testing.T) {
 }
 
 func TestGroupsShareTheirTime(t *testing.T) {
-	b := burst{ends: make([]backend.End, 5), at: 3}
+	b := burst{jobs: make([]backend.Ready, 5), ends: make([]backend.End, 5), at: 3}
 	now := b.clock.Read()
 	b.began = now - int64(time.Hour)
 	b.measure()
@@ -240,6 +241,40 @@ func TestBurstsAreBounded(t *testing.T) {
 	}
 }
 
+// A job that always takes far longer than expected goes by Submit, for a while.
+func TestSlowJobsRest(t *testing.T) {
+	d, _ := liveDevice(t, Options{})
+	span := backend.Span{Host: make([]byte, 64)}
+	runs := 0
+	slow := &backend.Job{Op: backend.OpLaunch, Grid: one(), Block: one(), Spans: []backend.Span{span, span}, Program: copyWith(t, d, native.Body{
+		Items: func(*native.Call) (uint64, bool) { return 1, true },
+		Nanos: func(*native.Call) (uint64, bool) { return 1, true },
+		Run: func(*native.Call, uint64, uint64) bool {
+			for began := time.Now(); time.Since(began) < 2*slowNanos; {
+			}
+			runs++
+			return true
+		},
+	})}
+	jobs, ends := []backend.Ready{prepared(t, d, slow)}, make([]backend.End, 2)
+	for range slowTimes {
+		require.Equal(t, 1, d.Burst(1, jobs, ends))
+	}
+	for range slowRest {
+		require.Zero(t, d.Burst(1, jobs, ends))
+	}
+	require.Equal(t, 1, d.Burst(1, jobs, ends), "once more")
+	require.Zero(t, d.Burst(1, jobs, ends))
+	require.Equal(t, slowTimes+1, runs)
+
+	// What is slow now and then is not slow.
+	r := jobs[0].(*ready)
+	r.slow = slowTimes - 1
+	b := burst{jobs: jobs, at: 1, nanos: 100}
+	b.judge(slowFactor*100 + slowNanos)
+	require.Zero(t, r.slow)
+}
+
 // Bursts, the engine's own work on the same caches, loads, releases, resets and
 // looks at the log beside each other: for the race detector.
 func TestBurstsBesideTheEngine(t *testing.T) {
@@ -254,7 +289,7 @@ func TestBurstsBesideTheEngine(t *testing.T) {
 	require.Equal(t, "ok", <-told)
 	done := make(chan struct{})
 	var wg sync.WaitGroup
-	ran := 0
+	var ran atomic.Int64
 	wg.Go(func() {
 		r := prepared(t, d, job)
 		ends := make([]backend.End, 8)
@@ -263,7 +298,7 @@ func TestBurstsBesideTheEngine(t *testing.T) {
 			case <-done:
 				return
 			default:
-				ran += d.Burst(100, []backend.Ready{r, r, r, r, r, r, r, r}, ends)
+				ran.Add(int64(d.Burst(100, []backend.Ready{r, r, r, r, r, r, r, r}, ends)))
 				r, _, _ = d.Prepare(job, r)
 			}
 		}
@@ -289,7 +324,10 @@ func TestBurstsBesideTheEngine(t *testing.T) {
 		loaded.(backend.Releaser).Release()
 		require.NoError(t, d.Reset(context.Background()))
 	}
+	for until := time.Now().Add(10 * time.Second); ran.Load() == 0 && time.Now().Before(until); {
+		runtime.Gosched()
+	}
 	close(done)
 	wg.Wait()
-	require.NotZero(t, ran)
+	require.NotZero(t, ran.Load())
 }

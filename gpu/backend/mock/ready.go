@@ -17,6 +17,9 @@ type ready struct {
 	how how
 
 	nanos    uint64                                   // that a run is expected to take
+	slow     uint8                                    // in so many groups in a row it took far longer
+	group    uint64                                   // the last of these
+	rest     uint8                                    // bursts without it since
 	run      func(c *native.Call, lo, hi uint64) bool // of a fast body
 	items    uint64                                   // of the body, or workgroups
 	call     native.Call
