@@ -39,6 +39,11 @@ type list struct {
 	mu sync.Mutex
 	// +checklocks:mu
 	free []*frame // that no replay uses
+	// recorded says that what is above is not added to any more, and dead that no
+	// replay runs and none will (forget).
+	//
+	// +checklocks:mu
+	recorded, dead bool
 }
 
 // part is what the patches of one entry are checked against.
@@ -91,6 +96,7 @@ func (s *listSet) kill() {
 	s.mu.Unlock()
 	for _, l := range lists {
 		l.quiesce()
+		l.forget(false, true)
 	}
 }
 
@@ -145,6 +151,7 @@ func (s *Session) RecordList(from Handle, off uint64, entries, argBytes uint32) 
 		return 0, err
 	}
 	l.charge.Commit()
+	l.forget(true, false)
 	if l.node, err = s.node.NewChild("list", revoke.Ops{Quiesce: l.quiesce, Release: l.release}); err != nil {
 		l.release()
 		return 0, s.closedError(err)
@@ -256,18 +263,29 @@ func (l *list) quiesce() {
 // release also takes back what was recorded of a list that did not come to be. No
 // replay uses it.
 func (l *list) release() {
-	for _, s := range l.in {
+	l.forget(true, true)
+	l.charge.Release()
+}
+
+// forget notes that the list is recorded, or dead, and if it is both lets go of all that
+// it was made of: nobody pays for that any more, as for the code of a program that was
+// closed, and the client need not close the list.
+func (l *list) forget(recorded, dead bool) {
+	l.mu.Lock()
+	l.recorded, l.dead = l.recorded || recorded, l.dead || dead
+	if !l.recorded || !l.dead {
+		l.mu.Unlock()
+		return
+	}
+	free, in := l.free, l.in
+	l.free, l.in, l.jobs, l.parts = nil, nil, nil, nil
+	l.mu.Unlock()
+	for _, s := range in {
 		s.remove(l)
 	}
-	l.mu.Lock()
-	free := l.free
-	l.free = nil
-	l.mu.Unlock()
 	for _, f := range free {
 		f.charge.Release()
 	}
-	l.jobs, l.parts, l.in = nil, nil, nil
-	l.charge.Release()
 }
 
 // launchedBy is how many launches were begun when so many entries were.

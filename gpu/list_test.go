@@ -341,7 +341,16 @@ func TestListDiesWithParts(t *testing.T) {
 		l := rec.record(t, s)
 		q.replay(l)
 		requireOK(t, q.one())
+		q.replay(l, ring.InlinePatch(0, 0, words(2)))
+		requireOK(t, q.one())
+		held, err := lookup[list](s.handles, l)
+		require.NoError(t, err)
+		used := s.Budget()[ledger.HostMemory].Used
 		require.NoError(t, closes(a, b, p))
+		require.Nil(t, held.jobs, "it keeps nothing that nobody pays for")
+		require.Nil(t, held.in)
+		require.Zero(t, held.kept())
+		require.LessOrEqual(t, s.Budget()[ledger.HostMemory].Used, used-held.charge.Amount(), "of the frame")
 		q.replay(l)
 		q.replay(l, ring.InlinePatch(0, 0, words(2)))
 		for _, c := range q.take(2) {
