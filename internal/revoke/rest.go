@@ -128,8 +128,9 @@ func (r *Rest) listOne() {
 		return
 	}
 	r.listed++
-	// Nobody enters any more. Who was inside is seen here, or has left.
-	if n.inside.Load()&countMask != 0 {
+	// Nobody enters any more. Who was inside is seen here, or has left. The cut waits for
+	// those in urgent nodes.
+	if n.kind == part && n.inside.Load()&countMask != 0 {
 		r.busy = append(r.busy, n)
 	}
 }
