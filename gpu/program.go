@@ -148,11 +148,13 @@ func (s *Session) chargedProgram(p *program, bytes uint64, admit func() (backend
 		return 0, nil, err
 	}
 	p.pins.init()
+	ctx, stop := context.WithTimeout(context.Background(), reclaimPatience) // for both
+	defer stop()
 	var err error
-	if p.charges[0], err = s.reserve(context.Background(), ledger.Programs, 1); err != nil {
+	if p.charges[0], err = s.reserve(ctx, ledger.Programs, 1); err != nil {
 		return 0, nil, err
 	}
-	if p.charges[1], err = s.reserve(context.Background(), ledger.ProgramBytes, bytes); err != nil {
+	if p.charges[1], err = s.reserve(ctx, ledger.ProgramBytes, bytes); err != nil {
 		p.refund()
 		return 0, nil, err
 	}

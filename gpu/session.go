@@ -74,7 +74,7 @@ func (d *Device) OpenSession(a Attach) (*Session, error) {
 		s.programs = sorted(a.Programs)
 	}
 	// The places in which sessions are opened are shared by all tenants.
-	ctx, stop := context.WithCancel(context.Background())
+	ctx, stop := context.WithTimeout(context.Background(), reclaimPatience)
 	defer stop()
 	defer t.openers.Add(-1)
 	if t.openers.Add(1) > maxOpeners {
@@ -119,7 +119,9 @@ func (s *Session) Restrict(p Policy) (*Session, error) {
 		}
 		child.programs, child.listed = sorted(p.Programs), true
 	}
-	return child.open(context.Background(), s.node, s.account, p.Limits)
+	ctx, stop := context.WithTimeout(context.Background(), reclaimPatience)
+	defer stop()
+	return child.open(ctx, s.node, s.account, p.Limits)
 }
 
 // open charges the session, joins it to the tree and makes it known. With ctx it waits
