@@ -40,7 +40,7 @@ func TestReclaimWaitsForNoOther(t *testing.T) {
 		require.NoError(t, alice.Close())
 		require.NoError(t, bob.Close())
 		began := time.Now()
-		bob = r.open("bob", one)
+		r.open("bob", one)
 		require.LessOrEqual(t, time.Since(began), 10*time.Millisecond, "bob's own take 5 ms")
 		require.False(t, isClosed(alice.node.Finished()))
 		r.reclaimed()
