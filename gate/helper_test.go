@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"os"
+	"runtime/debug"
 	"testing"
 	"time"
 
@@ -36,6 +37,12 @@ type rig struct {
 
 func newRig(t *testing.T, o servertest.Options) *rig {
 	t.Helper()
+	// No test hangs, be it in its cleaning up: what it waits for is shown.
+	watchdog := time.AfterFunc(2*time.Minute, func() {
+		debug.SetTraceback("all")
+		panic(t.Name() + " hangs")
+	})
+	t.Cleanup(func() { watchdog.Stop() })
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	t.Cleanup(cancel)
 	r := &rig{t: t, ctx: ctx, service: servertest.Start(t, o), ended: make(chan error, 1)}
