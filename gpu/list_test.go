@@ -347,7 +347,7 @@ func TestListDiesWithParts(t *testing.T) {
 		require.NoError(t, err)
 		used := s.Budget()[ledger.HostMemory].Used
 		require.NoError(t, closes(a, b, p))
-		require.Nil(t, held.jobs, "it keeps nothing that nobody pays for")
+		require.True(t, held.jobs == nil, "it keeps nothing that nobody pays for")
 		require.Nil(t, held.in)
 		require.Zero(t, held.kept())
 		require.LessOrEqual(t, s.Budget()[ledger.HostMemory].Used, used-held.charge.Amount(), "of the frame")
