@@ -218,6 +218,7 @@ func (q *queue) endBurst(ran int) {
 	}
 	q.inEngine = false
 	b.crowded = crowded
+	q.spin.kept += nanos
 	if nanos > 0 {
 		_ = q.meter.Spend(uint64(nanos)) // being over the limit shows at the next submission
 	}

@@ -54,6 +54,7 @@ func (q *queue) heard(err error) error {
 // publishes it and then rouses.
 func (q *queue) sleepOnRing() error {
 	s := q.freshSlumber()
+	q.spin.kept = 0
 	if q.called() { // only after that: who rouses from here on finds it
 		return nil
 	}

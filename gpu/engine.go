@@ -47,6 +47,7 @@ type engine struct {
 
 	spinning    atomic.Int32 // queues that look at their rings all the time,
 	maxSpinning int32        // and how many may
+	lookout     *lookout
 
 	endedAll bool // runDevice's: the loss was told
 
@@ -113,7 +114,7 @@ func newEngine(d *Device) *engine {
 	info := d.cfg.Backend.Info()
 	lim := info.Limits
 	places := max(lim.MaxJobs, 1)
-	e := &engine{dev: d, limits: lim, wake: make(chan struct{}, 1), settleWake: make(chan struct{}, 1)}
+	e := &engine{dev: d, limits: lim, wake: make(chan struct{}, 1), settleWake: make(chan struct{}, 1), lookout: newLookout()}
 	e.backend = &guardedBackend{Backend: d.cfg.Backend, engine: e}
 	e.progresser, _ = d.cfg.Backend.(backend.Progresser)
 	e.settles, e.verifies = info.DMA && d.cfg.Settle != nil, info.Verifies

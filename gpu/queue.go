@@ -369,6 +369,7 @@ func (q *queue) serve() (code gpuerr.Code, how outcome.Outcome, whole bool) {
 		worked := q.retire()
 		took, err := q.take()
 		q.flush()
+		q.goOn(keptLook)
 		again := worked || took
 		if again {
 			idle = 0

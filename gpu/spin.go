@@ -19,6 +19,7 @@ type spinner struct {
 	// when all looks were in vain.
 	rounds int
 	slept  time.Time // when it last went to sleep with nothing in the device
+	kept   int64     // about how long it has gone on since it slept (lookout)
 }
 
 const (
@@ -68,6 +69,7 @@ func (q *queue) spinForWork() (again bool, err error) {
 		case q.called():
 			return true, nil
 		}
+		q.goOn(2500)
 		runtime.Gosched()
 	}
 	q.spin.rounds /= 2

@@ -38,6 +38,7 @@ func (e *engine) cancelPatience() time.Duration {
 func (e *engine) runDevice(quit <-chan struct{}) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
+	defer e.lookout.close()
 	for {
 		next := e.watch()
 		if next <= 0 {

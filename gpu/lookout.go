@@ -1,0 +1,71 @@
+package gpu
+
+import (
+	"os"
+	"syscall"
+)
+
+// lookout lets the runtime look at its pipes and sockets. It does that when a processor
+// has nothing to run, or else every 10 ms: so as long as queues spin, or run one burst
+// after the other, on all of them, who waits for a pipe or a socket waits for long.
+// A queue that goes on for long sleeps until the runtime has looked: it writes into a pipe
+// and waits for what it has written, as everybody waits for theirs. That is some
+// microseconds, and nothing where there is no pipe.
+type lookout struct {
+	r, w *os.File
+	conn syscall.RawConn // r's
+}
+
+// keptMost is how long, about, a queue goes on without that, in nanoseconds, and keptLook
+// is what a round of it counts besides its work.
+const (
+	keptMost = 150_000
+	keptLook = 500
+)
+
+func newLookout() *lookout {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return &lookout{}
+	}
+	conn, err := r.SyscallConn()
+	if err != nil {
+		r.Close()
+		w.Close()
+		return &lookout{}
+	}
+	return &lookout{r, w, conn}
+}
+
+// look sleeps until the runtime has looked. Several may call it.
+func (l *lookout) look() {
+	if l.conn == nil {
+		return
+	}
+	var one [1]byte
+	asked := false
+	_ = l.conn.Read(func(fd uintptr) (over bool) { // closed: nobody needs to look
+		if !asked {
+			asked = true
+			_, err := l.w.Write(one[:])
+			return err != nil
+		}
+		_, _ = syscall.Read(int(fd), one[:])
+		return true
+	})
+}
+
+func (l *lookout) close() {
+	if l.conn != nil {
+		l.r.Close()
+		l.w.Close()
+	}
+}
+
+// goOn counts what a round of the queue took, and has the runtime look when it is time.
+func (q *queue) goOn(nanos int64) {
+	if q.spin.kept += nanos; q.spin.kept >= keptMost && q.burst.turn.state.Load() == jobFree {
+		q.spin.kept = 0
+		q.session.dev.engine.lookout.look()
+	}
+}
