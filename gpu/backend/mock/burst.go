@@ -23,12 +23,13 @@ type burst struct {
 	jobs   []backend.Ready
 	ends   []backend.End
 	first  backend.JobID
-	at     int    // the job that runs
-	from   int    // the first of its group
-	nanos  uint64 // that the group is expected to take
-	groups uint64 // that have ended
-	began  int64  // when the group did
-	over   int64  // no group begins after this
+	at     int           // the job that runs
+	from   int           // the first of its group
+	nanos  uint64        // that the group is expected to take
+	groups uint64        // that have ended
+	began  int64         // when the group did
+	most   time.Duration // mostBurst, but in tests
+	over   int64         // no group begins after this
 	clock  tick.Clock
 	never  atomic.Uint32 // the stop flag of jobs that nothing stops
 }
@@ -59,13 +60,13 @@ func (d *Device) Burst(first backend.JobID, jobs []backend.Ready, ends []backend
 	old := debug.SetPanicOnFault(true)
 	if watched {
 		b.began = int64(time.Since(d.started))
-		b.over = b.began + int64(mostBurst)
+		b.over = b.began + int64(b.most)
 		for d.burstWatchedLocked() {
 		}
 	} else {
 		b.clock = tick.Best()
 		b.from, b.began, b.nanos = 0, b.clock.Read(), 0
-		b.over = b.began + int64(mostBurst)
+		b.over = b.began + int64(b.most)
 		for d.burstLocked() {
 		}
 		d.faults.jobs += uint64(b.at)

@@ -50,6 +50,7 @@ func TestBugsInBursts(t *testing.T) {
 	for name, o := range map[string]Options{"quiet": {}, "log": {LogEntries: 16}} {
 		t.Run(name, func(t *testing.T) {
 			d, told := liveDevice(t, o)
+			d.burst.most = time.Minute // telling of a bug takes long
 			mem := make([]byte, 64)
 			span := backend.Span{Host: mem}
 			launch := &backend.Job{Op: backend.OpLaunch, Program: copyWith(t, d, run), Grid: one(), Block: one(), Spans: []backend.Span{span, span}}
@@ -236,7 +237,8 @@ func TestBurstsAreBounded(t *testing.T) {
 			}
 			ends := make([]backend.End, len(jobs))
 			require.Equal(t, c.want, d.Burst(1, jobs, ends))
-			require.Greater(t, d.Burst(1, jobs[1:], ends), c.want)
+			d.burst.most = time.Minute
+			require.Equal(t, len(jobs)-1, d.Burst(1, jobs[1:], ends))
 		})
 	}
 }

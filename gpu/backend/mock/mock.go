@@ -186,6 +186,7 @@ func New(o Options) (*Device, error) {
 	}
 	d.info.Limits.SubgroupSize = uint32(o.Subgroup)
 	d.kernels.wg = &d.wg
+	d.burst.most = mostBurst
 	d.crew.init(o.Workers)
 	for i := range d.slots {
 		s := &d.slots[i]
