@@ -1,8 +1,8 @@
 package gpu
 
 import (
+	"reflect"
 	"sync/atomic"
-	"unsafe"
 
 	"capgpu/gpu/backend"
 	"capgpu/gpuerr"
@@ -61,11 +61,11 @@ func (b *bursts) init(q *queue) {
 
 // hostBytes is the most that it allocates.
 func (b *bursts) hostBytes(q *queue, entries uint32) uint64 {
-	told := uint64(maxBurst) * uint64(unsafe.Sizeof(ring.Completion{}))
+	told := uint64(maxBurst) * uint64(reflect.TypeFor[ring.Completion]().Size())
 	if q.session.dev.engine.burster == nil {
 		return told
 	}
-	each := uint64(unsafe.Sizeof((*resolved)(nil)) + unsafe.Sizeof(backend.Ready(nil)) + unsafe.Sizeof(backend.End{}))
+	each := uint64(reflect.TypeFor[*resolved]().Size() + reflect.TypeFor[backend.Ready]().Size() + reflect.TypeFor[backend.End]().Size())
 	return told + maxBurst*each + uint64(memoSize(entries))*memoSlotBytes
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"reflect"
 	"testing"
-	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
@@ -130,7 +129,7 @@ func requireInBounds(t *testing.T, s *Session, buffers []Handle, j, recorded *ba
 			b, err := lookup[buffer](s.handles, h)
 			require.NoError(t, err)
 			off := span.IOVA - b.iova
-			if off < b.bytes && uint64(len(span.Host)) <= b.bytes-off && unsafe.SliceData(span.Host) == unsafe.SliceData(b.host[off:]) {
+			if off < b.bytes && len(span.Host) > 0 && uint64(len(span.Host)) <= b.bytes-off && &span.Host[0] == &b.host[off] {
 				was := recorded.Spans[i].IOVA - b.iova
 				found = was < b.bytes // the same buffer as was recorded
 			}

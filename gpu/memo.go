@@ -2,7 +2,7 @@ package gpu
 
 import (
 	"math/bits"
-	"unsafe"
+	"reflect"
 
 	"capgpu/gpu/backend"
 	"capgpu/gpuerr"
@@ -43,7 +43,7 @@ const (
 )
 
 // memoSlotBytes is about what a slot takes, with buffers and spans for each binding.
-var memoSlotBytes = uint64(unsafe.Sizeof(resolved{})) + 2*8*maxMemoArgs + 64*uint64(unsafe.Sizeof(backend.Span{})+8)
+var memoSlotBytes = uint64(reflect.TypeFor[resolved]().Size()) + 2*8*maxMemoArgs + 64*uint64(reflect.TypeFor[backend.Span]().Size()+8)
 
 // memoSize is how many slots a queue of so many entries has: a power of two.
 func memoSize(entries uint32) int { return int(min(max(entries/4, 4), memoSlots)) }

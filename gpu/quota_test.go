@@ -2,9 +2,9 @@ package gpu
 
 import (
 	"context"
+	"reflect"
 	"sync"
 	"testing"
-	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
@@ -21,7 +21,7 @@ func limited(class ledger.Class, n uint64) ledger.Limits {
 
 // smallQueueBytes is what a queue of two entries takes where there are no bursts.
 var smallQueueBytes = func() uint64 {
-	own, _ := roundUp(ring.HostBytes(64) + maxBurst*uint64(unsafe.Sizeof(ring.Completion{})))
+	own, _ := roundUp(ring.HostBytes(64) + maxBurst*uint64(reflect.TypeFor[ring.Completion]().Size()))
 	return 4096 + own
 }()
 

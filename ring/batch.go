@@ -1,8 +1,8 @@
 package ring
 
 import (
+	"reflect"
 	"runtime/debug"
-	"unsafe"
 
 	"capgpu/gpuerr"
 )
@@ -57,7 +57,7 @@ func NewBatch(argBytes uint32) *Batch {
 
 // HostBytes is how much memory a batch of NewBatch(argBytes) takes at most.
 func HostBytes(argBytes uint32) uint64 {
-	return uint64(unsafe.Sizeof(Batch{})) + BatchEntries*uint64(unsafe.Sizeof(Taken{})) + 8*argWords(max(argBytes, BatchArgBytes))
+	return uint64(reflect.TypeFor[Batch]().Size()) + BatchEntries*uint64(reflect.TypeFor[Taken]().Size()) + 8*argWords(max(argBytes, BatchArgBytes))
 }
 
 // argWords is how many words n bytes fill.

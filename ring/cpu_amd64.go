@@ -1,7 +1,5 @@
 package ring
 
-import "unsafe"
-
 // pause tells the processor that this is a loop which waits for memory to change: it
 // leaves the core to its sibling for some tens of cycles, and leaves the loop without
 // having guessed wrong about the loads ahead.
@@ -13,4 +11,4 @@ func pause()
 // and changes nothing that can be read.
 //
 //go:noescape
-func prefetch(a, b unsafe.Pointer)
+func prefetch(a, b *uint64)

@@ -2,10 +2,8 @@
 
 package ring
 
-import "unsafe"
-
 // Where there is no instruction for it here, they do nothing.
 
 func pause() {}
 
-func prefetch(a, b unsafe.Pointer) {}
+func prefetch(a, b *uint64) {}

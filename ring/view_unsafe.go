@@ -133,5 +133,5 @@ func (v *view) toRead(pos uint64, word uint32) {
 	if word >= uint32(len(v.args)) {
 		word = 0
 	}
-	prefetch(unsafe.Pointer(&v.sq[pos&uint64(len(v.sq)-1)]), unsafe.Pointer(&v.args[word]))
+	prefetch(&v.sq[pos&uint64(len(v.sq)-1)][0], &v.args[word])
 }
