@@ -29,6 +29,13 @@ func liveDevice(t *testing.T, o Options) (*Device, sinkOf) {
 	return d, told
 }
 
+// patient has bursts take as long as they like.
+func (d *Device) patient() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.burst.most = time.Minute
+}
+
 func one() backend.Dim3 { return backend.Dim3{X: 1, Y: 1, Z: 1} }
 
 func fillJob(host []byte, pattern uint32) *backend.Job {
@@ -50,7 +57,7 @@ func TestBugsInBursts(t *testing.T) {
 	for name, o := range map[string]Options{"quiet": {}, "log": {LogEntries: 16}} {
 		t.Run(name, func(t *testing.T) {
 			d, told := liveDevice(t, o)
-			d.burst.most = time.Minute // telling of a bug takes long
+			d.patient() // telling of a bug takes long
 			mem := make([]byte, 64)
 			span := backend.Span{Host: mem}
 			launch := &backend.Job{Op: backend.OpLaunch, Program: copyWith(t, d, run), Grid: one(), Block: one(), Spans: []backend.Span{span, span}}
@@ -237,7 +244,7 @@ func TestBurstsAreBounded(t *testing.T) {
 			}
 			ends := make([]backend.End, len(jobs))
 			require.Equal(t, c.want, d.Burst(1, jobs, ends))
-			d.burst.most = time.Minute
+			d.patient()
 			require.Equal(t, len(jobs)-1, d.Burst(1, jobs[1:], ends))
 		})
 	}
