@@ -170,16 +170,18 @@ func (q *queue) keepDescriptors(n int64) {
 // open charges the queue, makes its ring and starts it.
 func (q *queue) open(entries uint32) error {
 	s := q.session
+	ctx, stop := context.WithTimeout(context.Background(), reclaimPatience) // for all three
+	defer stop()
 	var err error
-	if q.charges[0], err = s.reserve(context.Background(), ledger.QueueSlots, uint64(max(entries, minQueueCharge))); err != nil {
+	if q.charges[0], err = s.reserve(ctx, ledger.QueueSlots, uint64(max(entries, minQueueCharge))); err != nil {
 		return err
 	}
-	if err := s.takeDescriptors(context.Background(), newQueueDescriptors); err != nil {
+	if err := s.takeDescriptors(ctx, newQueueDescriptors); err != nil {
 		q.release()
 		return err
 	}
 	q.descriptors.Store(newQueueDescriptors)
-	if q.charges[1], err = s.reserve(context.Background(), ledger.HostMemory, q.hostBytes(entries)); err != nil {
+	if q.charges[1], err = s.reserve(ctx, ledger.HostMemory, q.hostBytes(entries)); err != nil {
 		q.release()
 		return err
 	}
