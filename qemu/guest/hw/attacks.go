@@ -29,6 +29,8 @@ const (
 	// nobody can be told of (docs/errors.md).
 	printedFaults = 3
 	printedWindow = 6 * time.Second
+	// compressedTries bounds how often an attack of which there is no fault is repeated.
+	compressedTries = 2
 )
 
 // forbidden are the calls that the hostile driver makes; each ends it.
@@ -68,6 +70,15 @@ func (s *suite) checkAttacks() {
 			want := fillRandom(guard.mem, 5)
 			faults, recorded := s.faults(c), len(s.records(c, "iommu.fault"))
 			how, report, read := s.attack(c, w, attack.order)
+			// The emulated IOMMU stops an access and records nothing of it while it has an
+			// earlier one to report: then nobody in the guest can know, and it is done again.
+			for range compressedTries {
+				if how != outcome.Success || s.faults(c) > faults {
+					break
+				}
+				time.Sleep(printedWindow)
+				how, report, read = s.attack(c, w, attack.order)
+			}
 			c.That(how.Kind == outcome.Failed && how.Cause == outcome.IOMMUFault, "%s ended %v and reports %q", attack.what, how, report)
 			c.That(s.faults(c) > faults, "%s: the kernel has seen no fault", attack.what)
 			c.That(bytes.Equal(guard.mem, want), "%s has changed the tenant's own memory", attack.what)
