@@ -128,7 +128,6 @@ func (s *Session) CreateQueue(entries, argBytes uint32) (QueueInfo, error) {
 	}
 	q.waiter.wake = q.wake
 	q.slumber.Store(newSlumber())
-	q.batch = ring.NewBatch(q.batchArgs())
 	if err := q.open(entries); err != nil {
 		return QueueInfo{}, err
 	}
@@ -192,6 +191,7 @@ func (q *queue) open(entries uint32) error {
 	q.charges[0].Commit()
 	q.charges[1].Commit()
 	q.lease, q.meter = s.account.Lease(ledger.InFlight), s.account.Meter(ledger.DeviceTime)
+	q.batch = ring.NewBatch(q.batchArgs())
 	q.burst.init(q)
 	// The goroutine waits for the handle: nobody can use the queue before.
 	start := make(chan struct{})

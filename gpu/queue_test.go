@@ -106,6 +106,7 @@ func TestProtocolBreachEndsThatQueueOnly(t *testing.T) {
 		bad.fill(b, 0, 4, 1)
 		bad.signal(f, 1)
 		hand.nth(t, 0)
+		synctest.Wait() // both are taken
 		bad.mem.mu.Lock()
 		bad.mem.broken = true
 		bad.mem.mu.Unlock()

@@ -24,12 +24,13 @@ type spinner struct {
 
 const (
 	maxSpinRounds = 20
+	spinRound     = 2500 * time.Nanosecond
 	// soon is when spinning would have paid, and waking is counted in.
 	soon = 80 * time.Microsecond
 )
 
-// spinLooks is how many looks a round has, some 2.5 µs.
-var spinLooks = ring.SpinsFor(2500 * time.Nanosecond)
+// spinLooks is how many looks a round has: some spinRound.
+var spinLooks = ring.SpinsFor(spinRound)
 
 // linger is what a queue does that has nothing to do, before it sleeps. False means
 // that it may.
@@ -69,7 +70,7 @@ func (q *queue) spinForWork() (again bool, err error) {
 		case q.called():
 			return true, nil
 		}
-		q.goOn(2500)
+		q.goOn(int64(spinRound))
 		runtime.Gosched()
 	}
 	q.spin.rounds /= 2

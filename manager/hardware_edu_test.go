@@ -15,6 +15,7 @@ import (
 	"capgpu/gpu/backend"
 	"capgpu/gpu/backend/backendtest"
 	"capgpu/gpu/backend/edu"
+	"capgpu/gpu/backend/edu/edutest"
 	"capgpu/gpuerr"
 	"capgpu/internal/pci"
 	"capgpu/iommu"
@@ -61,24 +62,6 @@ func epochOf(t *testing.T, f *vfio.Function, space *iommu.Space) *ddfrpc.Link {
 	return dialGrants(t, g)
 }
 
-// inapplicable are the tests of the suite of back ends that need programs which the
-// device does not have, or memory that it does not reach, or bursts.
-var inapplicable = []string{
-	"Compute/CopyProgram", "Compute/FillProgram", "Compute/Vecadd", "Compute/VecaddInPlace", "Compute/Saxpy",
-	"Compute/Matvec", "Compute/EveryGridCoversEverything", "Compute/LeastBindingCounts", "Compute/SameJobSameResult",
-	"Trap/OneTooMany", "Trap/MatvecOutOfBounds", "Trap/Misaligned", "Trap/MemoryGone", "Queue/CancelLongKernel",
-	"Burst/AsSubmit", "Burst/Programs", "Burst/Unfit", "Burst/TrapEndsItsContext", "Burst/OnlyWhenIdle", "Burst/ResetAndClose", "Burst/ResetBeside",
-}
-
-// span is DMA memory of a driver, freed with the test.
-func span(t *testing.T, dma ddf.DMAPool, bytes int) backend.Span {
-	t.Helper()
-	b, err := dma.Alloc(t.Context(), uint64(max(bytes, 1)))
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, b.Free()) })
-	return backend.Span{Host: b.Bytes()[:bytes:bytes], IOVA: uint64(b.IOVA())}
-}
-
 // The back end passes its suite on the device as it does on the model.
 func TestHardwareBackendConforms(t *testing.T) {
 	f, space := eduFunction(t)
@@ -88,12 +71,12 @@ func TestHardwareBackendConforms(t *testing.T) {
 		require.NoError(t, err)
 		return backendtest.Harness{
 			Backend:   d,
-			Alloc:     func(t *testing.T, bytes int) backend.Span { return span(t, l.GrantSet().DMA, bytes) },
+			Alloc:     func(t *testing.T, bytes int) backend.Span { return edutest.Span(t, l.GrantSet().DMA, bytes) },
 			HoldBytes: 128 << 10,
 			MaxBytes:  2048,
 			MaxRounds: 1,
 		}
-	}, inapplicable...)
+	}, edutest.Inapplicable...)
 }
 
 // eduSink hands completions on.
@@ -130,7 +113,7 @@ func TestHardwareEdu(t *testing.T) {
 		return outcome.Outcome{}
 	}
 
-	src, dst := span(t, set.DMA, 5000), span(t, set.DMA, 5000)
+	src, dst := edutest.Span(t, set.DMA, 5000), edutest.Span(t, set.DMA, 5000)
 	for i := range src.Host {
 		src.Host[i] = byte(i*7 + i>>8)
 	}
@@ -139,7 +122,7 @@ func TestHardwareEdu(t *testing.T) {
 
 	p, err := d.Builtin("edu.factorial")
 	require.NoError(t, err)
-	in, out := span(t, set.DMA, 4*20), span(t, set.DMA, 4*20)
+	in, out := edutest.Span(t, set.DMA, 4*20), edutest.Span(t, set.DMA, 4*20)
 	want := uint32(1)
 	for i := range uint32(20) {
 		binary.LittleEndian.PutUint32(in.Host[4*i:], i)

@@ -70,7 +70,7 @@ func bubble(t *testing.T, o edutest.Options, f func(t *testing.T, r *rig)) {
 
 func (r *rig) span(data []byte) backend.Span {
 	r.t.Helper()
-	s := span(r.t, r.m.Grants().DMA, len(data))
+	s := edutest.Span(r.t, r.m.Grants().DMA, len(data))
 	copy(s.Host, data)
 	return s
 }
