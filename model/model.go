@@ -1,0 +1,186 @@
+package model
+
+import (
+	"fmt"
+	"math"
+
+	"capgpu/gpuerr"
+	"capgpu/model/tokenizer"
+)
+
+// The bounds of what is taken, whatever a file says.
+const (
+	MaxLayers  = 1024
+	MaxDim     = 1 << 16
+	MaxHidden  = 1 << 18
+	MaxHeads   = 1024
+	MaxHeadDim = 256 // as the kernels
+	MaxVocab   = 1 << 20
+	MaxContext = 1 << 20
+)
+
+// Rope is how the elements of a head make the pairs that are turned.
+type Rope uint8
+
+const (
+	RopeAdjacent Rope = iota // (2i, 2i+1): llama2.c, and GGUF of architecture llama
+	RopeHalves               // (i, i+n/2): Hugging Face
+)
+
+// RopeScaling stretches the frequencies as Llama 3.1 does. Factor 0 is none.
+type RopeScaling struct {
+	Factor, LowFactor, HighFactor float64
+	Original                      int // positions that the model was trained on first
+}
+
+// Config is the shape of a Llama-architecture model.
+type Config struct {
+	Dim, Hidden, Layers int
+	Heads, KVHeads      int // KVHeads divides Heads
+	HeadDim             int // even
+	Vocab, Context      int // tokens; positions
+	NormEps             float32
+	RopeBase            float64
+	Rope                Rope
+	Scaling             RopeScaling
+}
+
+// Check says what is impossible about the shape, naming the field.
+func (c *Config) Check() error {
+	for _, f := range []struct {
+		name        string
+		value, most int
+	}{
+		{"dim", c.Dim, MaxDim}, {"hidden", c.Hidden, MaxHidden}, {"layers", c.Layers, MaxLayers},
+		{"heads", c.Heads, MaxHeads}, {"kvHeads", c.KVHeads, MaxHeads}, {"headDim", c.HeadDim, MaxHeadDim},
+		{"vocab", c.Vocab, MaxVocab}, {"context", c.Context, MaxContext},
+	} {
+		if f.value < 1 || f.value > f.most {
+			return gpuerr.New(gpuerr.Invalid, "%s: %d is not within 1 to %d", f.name, f.value, f.most)
+		}
+	}
+	switch {
+	case c.Heads%c.KVHeads != 0:
+		return gpuerr.New(gpuerr.Invalid, "kvHeads: %d do not divide the %d heads", c.KVHeads, c.Heads)
+	case c.HeadDim%2 != 0:
+		return gpuerr.New(gpuerr.Invalid, "headDim: %d is odd", c.HeadDim)
+	case !(c.NormEps >= 0 && c.NormEps < 1):
+		return gpuerr.New(gpuerr.Invalid, "normEps: %g is not within 0 to 1", c.NormEps)
+	case !(c.RopeBase >= 1 && c.RopeBase <= 1e12):
+		return gpuerr.New(gpuerr.Invalid, "ropeBase: %g is not within 1 to 1e12", c.RopeBase)
+	}
+	if s := c.Scaling; s.Factor != 0 {
+		ok := s.Factor >= 1 && s.Factor <= 1e6 && s.LowFactor > 0 && s.HighFactor > s.LowFactor &&
+			!math.IsInf(s.HighFactor, 0) && s.Original >= 1 && s.Original <= MaxContext
+		if !ok {
+			return gpuerr.New(gpuerr.Invalid, "ropeScaling: %+v is not possible", s)
+		}
+	}
+	return nil
+}
+
+// Type is how the elements of a tensor are stored.
+type Type uint8
+
+const (
+	F32  Type = iota
+	F16       // IEEE 754 binary16
+	BF16      // the upper half of an F32
+	Q8_0      // GGUF: 32 elements in 34 bytes, an F16 scale and 32 signed bytes
+	Q4_0      // GGUF: 32 elements in 18 bytes, an F16 scale and 16 bytes: element i low, element i+16 high, minus 8
+	I8        // llama2.c version 2: signed bytes, and an F32 scale for each Group of them, apart
+)
+
+var typeNames = [...]string{"f32", "f16", "bf16", "q8_0", "q4_0", "i8"}
+
+// String is the suffix of the kernels' names: "q8_0".
+func (t Type) String() string {
+	if int(t) < len(typeNames) {
+		return typeNames[t]
+	}
+	return fmt.Sprintf("type %d", uint8(t))
+}
+
+// Block is how many elements make how many bytes; rows are whole blocks.
+func (t Type) Block() (elements, bytes int) {
+	switch t {
+	case F16, BF16:
+		return 1, 2
+	case Q8_0:
+		return 32, 34
+	case Q4_0:
+		return 32, 18
+	case I8:
+		return 1, 1
+	}
+	return 1, 4
+}
+
+// Tensor is a matrix, row-major, or a vector (one row), in the mapped file. Its bytes
+// are another's: who can write the file can change them at any time.
+type Tensor struct {
+	Type       Type
+	Rows, Cols int
+	Data       []byte
+	Scales     []byte // of I8: F32, Rows*Cols/Group of them
+	Group      int    // of I8: divides Cols
+}
+
+// Bytes is how long Data is for the shape.
+func (t *Tensor) Bytes() int {
+	e, b := t.Type.Block()
+	return t.Rows * t.Cols / e * b
+}
+
+// Layer is the tensors of one transformer block; the matrices are [out][in].
+type Layer struct {
+	AttnNorm, FFNNorm Tensor // F32, Dim
+	Q, K, V           Tensor // [Heads*HeadDim][Dim], [KVHeads*HeadDim][Dim] twice
+	O                 Tensor // [Dim][Heads*HeadDim]
+	Gate, Up, Down    Tensor // [Hidden][Dim] twice, [Dim][Hidden]
+}
+
+// Weights is all tensors. Output's Data is Embed's where the classifier is tied.
+type Weights struct {
+	Embed  Tensor // [Vocab][Dim]
+	Layers []Layer
+	Norm   Tensor // F32, Dim
+	Output Tensor // [Vocab][Dim]
+	// RopeFactors divides the frequency of each pair, where a file has its own
+	// (rope_freqs.weight); F32, HeadDim/2, or empty.
+	RopeFactors Tensor
+}
+
+// Tied says whether the classifier is the table of embeddings.
+func (w *Weights) Tied() bool {
+	return len(w.Output.Data) > 0 && len(w.Embed.Data) > 0 && &w.Output.Data[0] == &w.Embed.Data[0]
+}
+
+// File is a model in a mapped file. Nobody may use its tensors after Close.
+type File struct {
+	Name      string // "stories260K"
+	Format    string // "gguf", "llama2c", "safetensors"
+	Config    Config
+	Weights   Weights
+	Tokenizer *tokenizer.Tokenizer
+	// Template is the chat template of the file, in Jinja; "" where it has none.
+	Template string
+
+	close func() error
+}
+
+// NewFile is a File that close unmaps.
+func NewFile(f File, close func() error) *File {
+	f.close = close
+	return &f
+}
+
+// Close unmaps the file.
+func (f *File) Close() error {
+	if f.close == nil {
+		return nil
+	}
+	c := f.close
+	f.close = nil
+	return c()
+}
