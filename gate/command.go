@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"capgpu/client"
+	"capgpu/gate/tell"
 	"capgpu/gpuerr"
 	"capgpu/schema"
 )
@@ -83,7 +84,7 @@ func (s *session) readCommands(ctx context.Context, list schema.Command_List, mo
 }
 
 func (s *session) readCommand(ctx context.Context, b *batch, in schema.Command) error {
-	deadline := duration(in.DeadlineNanos())
+	deadline := tell.Duration(in.DeadlineNanos())
 	switch in.Which() {
 	case schema.Command_Which_launch:
 		launch, err := s.readLaunch(ctx, in.Launch())

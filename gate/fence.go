@@ -7,6 +7,7 @@ import (
 	"capnproto.org/go/capnp/v3"
 
 	"capgpu/client"
+	"capgpu/gate/tell"
 	"capgpu/gpuerr"
 	"capgpu/internal/rpcguard"
 	"capgpu/outcome"
@@ -169,7 +170,7 @@ func (f *fence) WaitValue(ctx context.Context, call schema.GpuFence_waitValue) e
 
 // wait returns a pending outcome when the time is up.
 func (f *fence) wait(ctx context.Context, value, timeoutNanos uint64) (outcome.Outcome, error) {
-	st, err := f.line.WaitFor(ctx, value, duration(timeoutNanos))
+	st, err := f.line.WaitFor(ctx, value, tell.Duration(timeoutNanos))
 	if err != nil {
 		return outcome.Outcome{}, err
 	}

@@ -2,10 +2,8 @@ package gate
 
 import (
 	"context"
-	"math"
-	"time"
 
-	"capgpu/client"
+	"capgpu/gate/tell"
 	"capgpu/gpuerr"
 	"capgpu/internal/rpcguard"
 	"capgpu/schema"
@@ -28,7 +26,7 @@ func (m *manager) ListDevices(ctx context.Context, call schema.GpuDeviceManager_
 		return err
 	}
 	for i, d := range devices {
-		if err := putDevice(list.At(i), d); err != nil {
+		if err := tell.Device(list.At(i), d); err != nil {
 			return err
 		}
 	}
@@ -89,7 +87,7 @@ func (l *lifecycle) Next(ctx context.Context, call schema.Lifecycle_next) error 
 	default:
 		return gpuerr.New(gpuerr.Busy, "%d calls of Lifecycle.next are waiting already", maxLifecycleWaits)
 	}
-	st, err := l.g.service.NextStateFor(ctx, l.index, call.Args().Epoch(), duration(call.Args().TimeoutNanos()))
+	st, err := l.g.service.NextStateFor(ctx, l.index, call.Args().Epoch(), tell.Duration(call.Args().TimeoutNanos()))
 	if err != nil {
 		return err
 	}
@@ -101,24 +99,4 @@ func (l *lifecycle) Next(ctx context.Context, call schema.Lifecycle_next) error 
 	res.SetState(schema.DeviceState(st.State))
 	res.SetChanged(st.Changed)
 	return res.SetCause(st.Cause)
-}
-
-// duration reads nanoseconds of the wire; what does not fit is as good as for ever.
-func duration(nanos uint64) time.Duration { return time.Duration(min(nanos, math.MaxInt64)) }
-
-func putDevice(out schema.GpuDeviceInfo, d client.DeviceInfo) error {
-	out.SetIndex(d.Index)
-	out.SetVendorId(d.VendorID)
-	out.SetDeviceId(d.DeviceID)
-	out.SetState(schema.DeviceState(d.State))
-	out.SetEpoch(d.Epoch)
-	out.SetMemoryBytes(d.MemoryBytes)
-	out.SetFacet(schema.SessionFacet(d.Facet))
-	if err := out.SetName(d.Name); err != nil {
-		return err
-	}
-	if err := out.SetBackend(d.Backend); err != nil {
-		return err
-	}
-	return out.SetPciAddress(d.PCIAddress)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"capgpu/client"
+	"capgpu/gate/tell"
 	"capgpu/gpuerr"
 	"capgpu/internal/rpcguard"
 	"capgpu/schema"
@@ -66,7 +67,7 @@ func (q *queue) Completions(ctx context.Context, call schema.GpuQueue_completion
 	if most == 0 {
 		return gpuerr.New(gpuerr.Invalid, "max: 0")
 	}
-	waiting, cancel := context.WithTimeout(ctx, duration(call.Args().TimeoutNanos()))
+	waiting, cancel := context.WithTimeout(ctx, tell.Duration(call.Args().TimeoutNanos()))
 	defer cancel()
 	var taken [maxCompletions]client.Completion
 	n, err := q.collect(waiting, taken[:min(most, maxCompletions)])

@@ -8,6 +8,7 @@ import (
 	"capnproto.org/go/capnp/v3/server"
 
 	"capgpu/client"
+	"capgpu/gate/tell"
 	"capgpu/gpuerr"
 	"capgpu/internal/rpcguard"
 	"capgpu/schema"
@@ -175,20 +176,7 @@ func (s *session) Budget(ctx context.Context, call schema.GpuMemorySession_budge
 	if err != nil {
 		return err
 	}
-	list, err := res.NewEntries(int32(len(entries)))
-	if err != nil {
-		return err
-	}
-	for i, e := range entries {
-		out := list.At(i)
-		out.SetUsed(e.Used)
-		out.SetLimit(e.Limit)
-		out.SetPeak(e.Peak)
-		if err := out.SetResource(e.Resource); err != nil {
-			return err
-		}
-	}
-	return nil
+	return tell.Budget(res.NewEntries, entries)
 }
 
 func (s *session) Restrict(ctx context.Context, call schema.GpuMemorySession_restrict) error {
@@ -219,7 +207,7 @@ func (s *session) Restrict(ctx context.Context, call schema.GpuMemorySession_res
 }
 
 func readPolicy(in schema.SessionPolicy) (client.Policy, error) {
-	p := client.Policy{Facet: client.Facet(in.Facet()), MaxDeadline: duration(in.MaxDeadlineNanos()), Check: in.Check()}
+	p := client.Policy{Facet: client.Facet(in.Facet()), MaxDeadline: tell.Duration(in.MaxDeadlineNanos()), Check: in.Check()}
 	if p.Facet > client.FacetFull {
 		return p, gpuerr.New(gpuerr.Invalid, "policy.facet: %d is no facet", p.Facet)
 	}
@@ -291,7 +279,7 @@ func putDescription(out schema.Description, d client.Description) error {
 	if err != nil {
 		return err
 	}
-	if err := putDevice(device, d.Device); err != nil {
+	if err := tell.Device(device, d.Device); err != nil {
 		return err
 	}
 	names, err := out.NewPrograms(int32(len(d.Programs)))

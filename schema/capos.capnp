@@ -409,6 +409,147 @@ struct Limit {
   amount   @1 :UInt64;
 }
 
+# ---------------------------------------------------------------- for users of models
+
+interface ModelServer {
+  # The capability that a model server's socket gives: one model, and what may be done
+  # with it, each a capability that can be passed on alone.
+
+  languageModel @0 () -> (model :LanguageModel);
+  embedder @1 () -> (embedder :Embedder);
+  status @2 () -> (status :ModelStatus);
+}
+
+interface LanguageModel {
+  info @0 () -> (info :ModelInfo);
+
+  generate @1 (request :GenerateRequest) -> (stream :TokenStream);
+  # Returns when the request is accepted: it may still wait for a place. A request that
+  # cannot be served is E_INVALID, naming the field; one for which there is no room,
+  # E_QUOTA or E_BUSY.
+
+  tokenize @2 (text :Text) -> (tokens :List(Int32));
+  # With the token that begins a text, where the model has one.
+}
+
+struct GenerateRequest {
+  prompt :union {
+    text     @0 :Text;
+    tokens   @1 :List(Int32);        # the one that begins a text included
+    messages @2 :List(ChatMessage);  # in the model's chat template
+  }
+  maxTokens @3 :UInt32;              # of the answer; 0 = as the context has room for
+  sampling  @4 :Sampling;
+  stop      @5 :List(Text);          # the answer ends before the first of these; at most 16
+  logProbs  @6 :Int32 = -1;          # alternatives to tell of each token; -1 = not even its own
+  ignoreEnd @7 :Bool;                # go on after the token that ends a text
+}
+
+struct ChatMessage {
+  role    @0 :Text;   # "system", "user", "assistant"
+  content @1 :Text;
+}
+
+struct Sampling {
+  # How a token is chosen. All zero: the most likely one.
+  temperature       @0 :Float32;
+  topK              @1 :UInt32;    # 0 = all
+  topP              @2 :Float32;   # 0, 1 = all
+  minP              @3 :Float32;   # 0 = all
+  repetitionPenalty @4 :Float32;   # 0, 1 = none
+  presencePenalty   @5 :Float32;
+  frequencyPenalty  @6 :Float32;
+  penaltyLast       @7 :Int32;     # tokens that count; 0 = 64, negative = all
+  seeded            @8 :Bool;      # the same seed gives the same answer
+  seed              @9 :UInt64;
+  bias              @10 :List(TokenBias);  # at most 1,024
+}
+
+struct TokenBias {
+  id    @0 :Int32;
+  value @1 :Float32;   # added to the token's logit
+}
+
+interface TokenStream {
+  # An answer that is being made. It is pulled: one that nobody pulls stops after a
+  # bounded number of tokens. Dropping it, or close, cancels what has not ended, and
+  # gives back at once what it held.
+
+  next @0 (max :UInt32, timeoutNanos :UInt64)
+      -> (tokens :List(Token), done :Bool, finish :FinishReason, usage :Usage);
+  # Waits for tokens and returns those that are there, at least one and at most max
+  # (1,024); none when time is up, or with done. finish and usage are final with done. If
+  # the device goes, or the session behind the model is taken away, it is an exception;
+  # the tokens before it are true, and all there are.
+
+  close @1 () -> ();
+}
+
+struct Token {
+  id      @0 :Int32;
+  text    @1 :Text;                # what it adds; characters whole, stop strings never
+  logProb @2 :Float32;
+  top     @3 :List(Alternative);
+}
+
+struct Alternative {
+  id      @0 :Int32;
+  text    @1 :Data;                # its bytes
+  logProb @2 :Float32;
+}
+
+enum FinishReason {
+  unfinished @0;
+  stop       @1;   # a stop string, or the token that ends a text
+  length     @2;   # maxTokens, or the end of the context
+  cancelled  @3;
+}
+
+struct Usage {
+  promptTokens     @0 :UInt32;
+  completionTokens @1 :UInt32;
+  queuedNanos      @2 :UInt64;
+  prefillNanos     @3 :UInt64;
+  decodeNanos      @4 :UInt64;
+  deviceNanos      @5 :UInt64;   # its share of measured device time
+}
+
+interface Embedder {
+  info @0 () -> (info :ModelInfo);
+
+  embed @1 (texts :List(Text)) -> (embeddings :List(List(Float32)), usage :Usage);
+  # A vector of length 1, of info.dim numbers, for each text: at most 64.
+}
+
+struct ModelInfo {
+  name       @0 :Text;
+  format     @1 :Text;     # of its file: "gguf", "llama2c", "safetensors"
+  parameters @2 :UInt64;
+  bytes      @3 :UInt64;   # of weights in device memory
+  context    @4 :UInt32;   # positions of one request, prompt and answer
+  vocab      @5 :UInt32;
+  dim        @6 :UInt32;
+}
+
+struct ModelStatus {
+  state   @0 :ModelState;
+  reason  @1 :Text;              # why it is not ready
+  device  @2 :GpuDeviceInfo;
+  budget  @3 :List(BudgetEntry); # of the model's session
+  loaded  @4 :UInt64;            # bytes of weights in device memory
+  bytes   @5 :UInt64;            # of weights in all
+  running @6 :UInt32;            # requests that have a place
+  waiting @7 :UInt32;            # and that wait for one
+}
+
+enum ModelState {
+  loading    @0;
+  ready      @1;
+  recovering @2;   # the device went; the model is loaded again when it is back
+  revoked    @3;   # the session was taken away
+  stopped    @4;
+}
+
 # ---------------------------------------------------------------- for drivers
 
 struct GrantSet {

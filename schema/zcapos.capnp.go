@@ -13339,6 +13339,3986 @@ func (f Limit_Future) Struct() (Limit, error) {
 	return Limit(p.Struct()), err
 }
 
+type ModelServer capnp.Client
+
+// ModelServer_TypeID is the unique identifier for the type ModelServer.
+const ModelServer_TypeID = 0xde87bc44503efb3e
+
+func (c ModelServer) LanguageModel(ctx context.Context, params func(ModelServer_languageModel_Params) error) (ModelServer_languageModel_Results_Future, capnp.ReleaseFunc) {
+
+	s := capnp.Send{
+		Method: capnp.Method{
+			InterfaceID:   0xde87bc44503efb3e,
+			MethodID:      0,
+			InterfaceName: "capos.capnp:ModelServer",
+			MethodName:    "languageModel",
+		},
+	}
+	if params != nil {
+		s.ArgsSize = capnp.ObjectSize{DataSize: 0, PointerCount: 0}
+		s.PlaceArgs = func(s capnp.Struct) error { return params(ModelServer_languageModel_Params(s)) }
+	}
+
+	ans, release := capnp.Client(c).SendCall(ctx, s)
+	return ModelServer_languageModel_Results_Future{Future: ans.Future()}, release
+
+}
+
+func (c ModelServer) Embedder(ctx context.Context, params func(ModelServer_embedder_Params) error) (ModelServer_embedder_Results_Future, capnp.ReleaseFunc) {
+
+	s := capnp.Send{
+		Method: capnp.Method{
+			InterfaceID:   0xde87bc44503efb3e,
+			MethodID:      1,
+			InterfaceName: "capos.capnp:ModelServer",
+			MethodName:    "embedder",
+		},
+	}
+	if params != nil {
+		s.ArgsSize = capnp.ObjectSize{DataSize: 0, PointerCount: 0}
+		s.PlaceArgs = func(s capnp.Struct) error { return params(ModelServer_embedder_Params(s)) }
+	}
+
+	ans, release := capnp.Client(c).SendCall(ctx, s)
+	return ModelServer_embedder_Results_Future{Future: ans.Future()}, release
+
+}
+
+func (c ModelServer) Status(ctx context.Context, params func(ModelServer_status_Params) error) (ModelServer_status_Results_Future, capnp.ReleaseFunc) {
+
+	s := capnp.Send{
+		Method: capnp.Method{
+			InterfaceID:   0xde87bc44503efb3e,
+			MethodID:      2,
+			InterfaceName: "capos.capnp:ModelServer",
+			MethodName:    "status",
+		},
+	}
+	if params != nil {
+		s.ArgsSize = capnp.ObjectSize{DataSize: 0, PointerCount: 0}
+		s.PlaceArgs = func(s capnp.Struct) error { return params(ModelServer_status_Params(s)) }
+	}
+
+	ans, release := capnp.Client(c).SendCall(ctx, s)
+	return ModelServer_status_Results_Future{Future: ans.Future()}, release
+
+}
+
+func (c ModelServer) WaitStreaming() error {
+	return capnp.Client(c).WaitStreaming()
+}
+
+// String returns a string that identifies this capability for debugging
+// purposes.  Its format should not be depended on: in particular, it
+// should not be used to compare clients.  Use IsSame to compare clients
+// for equality.
+func (c ModelServer) String() string {
+	return "ModelServer(" + capnp.Client(c).String() + ")"
+}
+
+// AddRef creates a new Client that refers to the same capability as c.
+// If c is nil or has resolved to null, then AddRef returns nil.
+func (c ModelServer) AddRef() ModelServer {
+	return ModelServer(capnp.Client(c).AddRef())
+}
+
+// Release releases a capability reference.  If this is the last
+// reference to the capability, then the underlying resources associated
+// with the capability will be released.
+//
+// Release will panic if c has already been released, but not if c is
+// nil or resolved to null.
+func (c ModelServer) Release() {
+	capnp.Client(c).Release()
+}
+
+// Resolve blocks until the capability is fully resolved or the Context
+// expires.
+func (c ModelServer) Resolve(ctx context.Context) error {
+	return capnp.Client(c).Resolve(ctx)
+}
+
+func (c ModelServer) EncodeAsPtr(seg *capnp.Segment) capnp.Ptr {
+	return capnp.Client(c).EncodeAsPtr(seg)
+}
+
+func (ModelServer) DecodeFromPtr(p capnp.Ptr) ModelServer {
+	return ModelServer(capnp.Client{}.DecodeFromPtr(p))
+}
+
+// IsValid reports whether c is a valid reference to a capability.
+// A reference is invalid if it is nil, has resolved to null, or has
+// been released.
+func (c ModelServer) IsValid() bool {
+	return capnp.Client(c).IsValid()
+}
+
+// IsSame reports whether c and other refer to a capability created by the
+// same call to NewClient.  This can return false negatives if c or other
+// are not fully resolved: use Resolve if this is an issue.  If either
+// c or other are released, then IsSame panics.
+func (c ModelServer) IsSame(other ModelServer) bool {
+	return capnp.Client(c).IsSame(capnp.Client(other))
+}
+
+// Update the flowcontrol.FlowLimiter used to manage flow control for
+// this client. This affects all future calls, but not calls already
+// waiting to send. Passing nil sets the value to flowcontrol.NopLimiter,
+// which is also the default.
+func (c ModelServer) SetFlowLimiter(lim fc.FlowLimiter) {
+	capnp.Client(c).SetFlowLimiter(lim)
+}
+
+// Get the current flowcontrol.FlowLimiter used to manage flow control
+// for this client.
+func (c ModelServer) GetFlowLimiter() fc.FlowLimiter {
+	return capnp.Client(c).GetFlowLimiter()
+}
+
+// A ModelServer_Server is a ModelServer with a local implementation.
+type ModelServer_Server interface {
+	LanguageModel(context.Context, ModelServer_languageModel) error
+
+	Embedder(context.Context, ModelServer_embedder) error
+
+	Status(context.Context, ModelServer_status) error
+}
+
+// ModelServer_NewServer creates a new Server from an implementation of ModelServer_Server.
+func ModelServer_NewServer(s ModelServer_Server) *server.Server {
+	c, _ := s.(server.Shutdowner)
+	return server.New(ModelServer_Methods(nil, s), s, c)
+}
+
+// ModelServer_ServerToClient creates a new Client from an implementation of ModelServer_Server.
+// The caller is responsible for calling Release on the returned Client.
+func ModelServer_ServerToClient(s ModelServer_Server) ModelServer {
+	return ModelServer(capnp.NewClient(ModelServer_NewServer(s)))
+}
+
+// ModelServer_Methods appends Methods to a slice that invoke the methods on s.
+// This can be used to create a more complicated Server.
+func ModelServer_Methods(methods []server.Method, s ModelServer_Server) []server.Method {
+	if cap(methods) == 0 {
+		methods = make([]server.Method, 0, 3)
+	}
+
+	methods = append(methods, server.Method{
+		Method: capnp.Method{
+			InterfaceID:   0xde87bc44503efb3e,
+			MethodID:      0,
+			InterfaceName: "capos.capnp:ModelServer",
+			MethodName:    "languageModel",
+		},
+		Impl: func(ctx context.Context, call *server.Call) error {
+			return s.LanguageModel(ctx, ModelServer_languageModel{call})
+		},
+	})
+
+	methods = append(methods, server.Method{
+		Method: capnp.Method{
+			InterfaceID:   0xde87bc44503efb3e,
+			MethodID:      1,
+			InterfaceName: "capos.capnp:ModelServer",
+			MethodName:    "embedder",
+		},
+		Impl: func(ctx context.Context, call *server.Call) error {
+			return s.Embedder(ctx, ModelServer_embedder{call})
+		},
+	})
+
+	methods = append(methods, server.Method{
+		Method: capnp.Method{
+			InterfaceID:   0xde87bc44503efb3e,
+			MethodID:      2,
+			InterfaceName: "capos.capnp:ModelServer",
+			MethodName:    "status",
+		},
+		Impl: func(ctx context.Context, call *server.Call) error {
+			return s.Status(ctx, ModelServer_status{call})
+		},
+	})
+
+	return methods
+}
+
+// ModelServer_languageModel holds the state for a server call to ModelServer.languageModel.
+// See server.Call for documentation.
+type ModelServer_languageModel struct {
+	*server.Call
+}
+
+// Args returns the call's arguments.
+func (c ModelServer_languageModel) Args() ModelServer_languageModel_Params {
+	return ModelServer_languageModel_Params(c.Call.Args())
+}
+
+// AllocResults allocates the results struct.
+func (c ModelServer_languageModel) AllocResults() (ModelServer_languageModel_Results, error) {
+	r, err := c.Call.AllocResults(capnp.ObjectSize{DataSize: 0, PointerCount: 1})
+	return ModelServer_languageModel_Results(r), err
+}
+
+// ModelServer_embedder holds the state for a server call to ModelServer.embedder.
+// See server.Call for documentation.
+type ModelServer_embedder struct {
+	*server.Call
+}
+
+// Args returns the call's arguments.
+func (c ModelServer_embedder) Args() ModelServer_embedder_Params {
+	return ModelServer_embedder_Params(c.Call.Args())
+}
+
+// AllocResults allocates the results struct.
+func (c ModelServer_embedder) AllocResults() (ModelServer_embedder_Results, error) {
+	r, err := c.Call.AllocResults(capnp.ObjectSize{DataSize: 0, PointerCount: 1})
+	return ModelServer_embedder_Results(r), err
+}
+
+// ModelServer_status holds the state for a server call to ModelServer.status.
+// See server.Call for documentation.
+type ModelServer_status struct {
+	*server.Call
+}
+
+// Args returns the call's arguments.
+func (c ModelServer_status) Args() ModelServer_status_Params {
+	return ModelServer_status_Params(c.Call.Args())
+}
+
+// AllocResults allocates the results struct.
+func (c ModelServer_status) AllocResults() (ModelServer_status_Results, error) {
+	r, err := c.Call.AllocResults(capnp.ObjectSize{DataSize: 0, PointerCount: 1})
+	return ModelServer_status_Results(r), err
+}
+
+// ModelServer_List is a list of ModelServer.
+type ModelServer_List = capnp.CapList[ModelServer]
+
+// NewModelServer_List creates a new list of ModelServer.
+func NewModelServer_List(s *capnp.Segment, sz int32) (ModelServer_List, error) {
+	l, err := capnp.NewPointerList(s, sz)
+	return capnp.CapList[ModelServer](l), err
+}
+
+type ModelServer_languageModel_Params capnp.Struct
+
+// ModelServer_languageModel_Params_TypeID is the unique identifier for the type ModelServer_languageModel_Params.
+const ModelServer_languageModel_Params_TypeID = 0xa1ed505ff85d4d15
+
+func NewModelServer_languageModel_Params(s *capnp.Segment) (ModelServer_languageModel_Params, error) {
+	st, err := capnp.NewStruct(s, capnp.ObjectSize{DataSize: 0, PointerCount: 0})
+	return ModelServer_languageModel_Params(st), err
+}
+
+func NewRootModelServer_languageModel_Params(s *capnp.Segment) (ModelServer_languageModel_Params, error) {
+	st, err := capnp.NewRootStruct(s, capnp.ObjectSize{DataSize: 0, PointerCount: 0})
+	return ModelServer_languageModel_Params(st), err
+}
+
+func ReadRootModelServer_languageModel_Params(msg *capnp.Message) (ModelServer_languageModel_Params, error) {
+	root, err := msg.Root()
+	return ModelServer_languageModel_Params(root.Struct()), err
+}
+
+func (s ModelServer_languageModel_Params) String() string {
+	str, _ := text.Marshal(0xa1ed505ff85d4d15, capnp.Struct(s))
+	return str
+}
+
+func (s ModelServer_languageModel_Params) EncodeAsPtr(seg *capnp.Segment) capnp.Ptr {
+	return capnp.Struct(s).EncodeAsPtr(seg)
+}
+
+func (ModelServer_languageModel_Params) DecodeFromPtr(p capnp.Ptr) ModelServer_languageModel_Params {
+	return ModelServer_languageModel_Params(capnp.Struct{}.DecodeFromPtr(p))
+}
+
+func (s ModelServer_languageModel_Params) ToPtr() capnp.Ptr {
+	return capnp.Struct(s).ToPtr()
+}
+func (s ModelServer_languageModel_Params) IsValid() bool {
+	return capnp.Struct(s).IsValid()
+}
+
+func (s ModelServer_languageModel_Params) Message() *capnp.Message {
+	return capnp.Struct(s).Message()
+}
+
+func (s ModelServer_languageModel_Params) Segment() *capnp.Segment {
+	return capnp.Struct(s).Segment()
+}
+
+// ModelServer_languageModel_Params_List is a list of ModelServer_languageModel_Params.
+type ModelServer_languageModel_Params_List = capnp.StructList[ModelServer_languageModel_Params]
+
+// NewModelServer_languageModel_Params creates a new list of ModelServer_languageModel_Params.
+func NewModelServer_languageModel_Params_List(s *capnp.Segment, sz int32) (ModelServer_languageModel_Params_List, error) {
+	l, err := capnp.NewCompositeList(s, capnp.ObjectSize{DataSize: 0, PointerCount: 0}, sz)
+	return capnp.StructList[ModelServer_languageModel_Params](l), err
+}
+
+// ModelServer_languageModel_Params_Future is a wrapper for a ModelServer_languageModel_Params promised by a client call.
+type ModelServer_languageModel_Params_Future struct{ *capnp.Future }
+
+func (f ModelServer_languageModel_Params_Future) Struct() (ModelServer_languageModel_Params, error) {
+	p, err := f.Future.Ptr()
+	return ModelServer_languageModel_Params(p.Struct()), err
+}
+
+type ModelServer_languageModel_Results capnp.Struct
+
+// ModelServer_languageModel_Results_TypeID is the unique identifier for the type ModelServer_languageModel_Results.
+const ModelServer_languageModel_Results_TypeID = 0x8173574eddb0241b
+
+func NewModelServer_languageModel_Results(s *capnp.Segment) (ModelServer_languageModel_Results, error) {
+	st, err := capnp.NewStruct(s, capnp.ObjectSize{DataSize: 0, PointerCount: 1})
+	return ModelServer_languageModel_Results(st), err
+}
+
+func NewRootModelServer_languageModel_Results(s *capnp.Segment) (ModelServer_languageModel_Results, error) {
+	st, err := capnp.NewRootStruct(s, capnp.ObjectSize{DataSize: 0, PointerCount: 1})
+	return ModelServer_languageModel_Results(st), err
+}
+
+func ReadRootModelServer_languageModel_Results(msg *capnp.Message) (ModelServer_languageModel_Results, error) {
+	root, err := msg.Root()
+	return ModelServer_languageModel_Results(root.Struct()), err
+}
+
+func (s ModelServer_languageModel_Results) String() string {
+	str, _ := text.Marshal(0x8173574eddb0241b, capnp.Struct(s))
+	return str
+}
+
+func (s ModelServer_languageModel_Results) EncodeAsPtr(seg *capnp.Segment) capnp.Ptr {
+	return capnp.Struct(s).EncodeAsPtr(seg)
+}
+
+func (ModelServer_languageModel_Results) DecodeFromPtr(p capnp.Ptr) ModelServer_languageModel_Results {
+	return ModelServer_languageModel_Results(capnp.Struct{}.DecodeFromPtr(p))
+}
+
+func (s ModelServer_languageModel_Results) ToPtr() capnp.Ptr {
+	return capnp.Struct(s).ToPtr()
+}
+func (s ModelServer_languageModel_Results) IsValid() bool {
+	return capnp.Struct(s).IsValid()
+}
+
+func (s ModelServer_languageModel_Results) Message() *capnp.Message {
+	return capnp.Struct(s).Message()
+}
+
+func (s ModelServer_languageModel_Results) Segment() *capnp.Segment {
+	return capnp.Struct(s).Segment()
+}
+func (s ModelServer_languageModel_Results) Model() LanguageModel {
+	p, _ := capnp.Struct(s).Ptr(0)
+	return LanguageModel(p.Interface().Client())
+}
+
+func (s ModelServer_languageModel_Results) HasModel() bool {
+	return capnp.Struct(s).HasPtr(0)
+}
+
+func (s ModelServer_languageModel_Results) SetModel(v LanguageModel) error {
+	if !v.IsValid() {
+		return capnp.Struct(s).SetPtr(0, capnp.Ptr{})
+	}
+	seg := s.Segment()
+	in := capnp.NewInterface(seg, seg.Message().CapTable().Add(capnp.Client(v)))
+	return capnp.Struct(s).SetPtr(0, in.ToPtr())
+}
+
+// ModelServer_languageModel_Results_List is a list of ModelServer_languageModel_Results.
+type ModelServer_languageModel_Results_List = capnp.StructList[ModelServer_languageModel_Results]
+
+// NewModelServer_languageModel_Results creates a new list of ModelServer_languageModel_Results.
+func NewModelServer_languageModel_Results_List(s *capnp.Segment, sz int32) (ModelServer_languageModel_Results_List, error) {
+	l, err := capnp.NewCompositeList(s, capnp.ObjectSize{DataSize: 0, PointerCount: 1}, sz)
+	return capnp.StructList[ModelServer_languageModel_Results](l), err
+}
+
+// ModelServer_languageModel_Results_Future is a wrapper for a ModelServer_languageModel_Results promised by a client call.
+type ModelServer_languageModel_Results_Future struct{ *capnp.Future }
+
+func (f ModelServer_languageModel_Results_Future) Struct() (ModelServer_languageModel_Results, error) {
+	p, err := f.Future.Ptr()
+	return ModelServer_languageModel_Results(p.Struct()), err
+}
+func (p ModelServer_languageModel_Results_Future) Model() LanguageModel {
+	return LanguageModel(p.Future.Field(0, nil).Client())
+}
+
+type ModelServer_embedder_Params capnp.Struct
+
+// ModelServer_embedder_Params_TypeID is the unique identifier for the type ModelServer_embedder_Params.
+const ModelServer_embedder_Params_TypeID = 0xdd60ae2892d80d55
+
+func NewModelServer_embedder_Params(s *capnp.Segment) (ModelServer_embedder_Params, error) {
+	st, err := capnp.NewStruct(s, capnp.ObjectSize{DataSize: 0, PointerCount: 0})
+	return ModelServer_embedder_Params(st), err
+}
+
+func NewRootModelServer_embedder_Params(s *capnp.Segment) (ModelServer_embedder_Params, error) {
+	st, err := capnp.NewRootStruct(s, capnp.ObjectSize{DataSize: 0, PointerCount: 0})
+	return ModelServer_embedder_Params(st), err
+}
+
+func ReadRootModelServer_embedder_Params(msg *capnp.Message) (ModelServer_embedder_Params, error) {
+	root, err := msg.Root()
+	return ModelServer_embedder_Params(root.Struct()), err
+}
+
+func (s ModelServer_embedder_Params) String() string {
+	str, _ := text.Marshal(0xdd60ae2892d80d55, capnp.Struct(s))
+	return str
+}
+
+func (s ModelServer_embedder_Params) EncodeAsPtr(seg *capnp.Segment) capnp.Ptr {
+	return capnp.Struct(s).EncodeAsPtr(seg)
+}
+
+func (ModelServer_embedder_Params) DecodeFromPtr(p capnp.Ptr) ModelServer_embedder_Params {
+	return ModelServer_embedder_Params(capnp.Struct{}.DecodeFromPtr(p))
+}
+
+func (s ModelServer_embedder_Params) ToPtr() capnp.Ptr {
+	return capnp.Struct(s).ToPtr()
+}
+func (s ModelServer_embedder_Params) IsValid() bool {
+	return capnp.Struct(s).IsValid()
+}
+
+func (s ModelServer_embedder_Params) Message() *capnp.Message {
+	return capnp.Struct(s).Message()
+}
+
+func (s ModelServer_embedder_Params) Segment() *capnp.Segment {
+	return capnp.Struct(s).Segment()
+}
+
+// ModelServer_embedder_Params_List is a list of ModelServer_embedder_Params.
+type ModelServer_embedder_Params_List = capnp.StructList[ModelServer_embedder_Params]
+
+// NewModelServer_embedder_Params creates a new list of ModelServer_embedder_Params.
+func NewModelServer_embedder_Params_List(s *capnp.Segment, sz int32) (ModelServer_embedder_Params_List, error) {
+	l, err := capnp.NewCompositeList(s, capnp.ObjectSize{DataSize: 0, PointerCount: 0}, sz)
+	return capnp.StructList[ModelServer_embedder_Params](l), err
+}
+
+// ModelServer_embedder_Params_Future is a wrapper for a ModelServer_embedder_Params promised by a client call.
+type ModelServer_embedder_Params_Future struct{ *capnp.Future }
+
+func (f ModelServer_embedder_Params_Future) Struct() (ModelServer_embedder_Params, error) {
+	p, err := f.Future.Ptr()
+	return ModelServer_embedder_Params(p.Struct()), err
+}
+
+type ModelServer_embedder_Results capnp.Struct
+
+// ModelServer_embedder_Results_TypeID is the unique identifier for the type ModelServer_embedder_Results.
+const ModelServer_embedder_Results_TypeID = 0xd7ff8e9cb62aa9e1
+
+func NewModelServer_embedder_Results(s *capnp.Segment) (ModelServer_embedder_Results, error) {
+	st, err := capnp.NewStruct(s, capnp.ObjectSize{DataSize: 0, PointerCount: 1})
+	return ModelServer_embedder_Results(st), err
+}
+
+func NewRootModelServer_embedder_Results(s *capnp.Segment) (ModelServer_embedder_Results, error) {
+	st, err := capnp.NewRootStruct(s, capnp.ObjectSize{DataSize: 0, PointerCount: 1})
+	return ModelServer_embedder_Results(st), err
+}
+
+func ReadRootModelServer_embedder_Results(msg *capnp.Message) (ModelServer_embedder_Results, error) {
+	root, err := msg.Root()
+	return ModelServer_embedder_Results(root.Struct()), err
+}
+
+func (s ModelServer_embedder_Results) String() string {
+	str, _ := text.Marshal(0xd7ff8e9cb62aa9e1, capnp.Struct(s))
+	return str
+}
+
+func (s ModelServer_embedder_Results) EncodeAsPtr(seg *capnp.Segment) capnp.Ptr {
+	return capnp.Struct(s).EncodeAsPtr(seg)
+}
+
+func (ModelServer_embedder_Results) DecodeFromPtr(p capnp.Ptr) ModelServer_embedder_Results {
+	return ModelServer_embedder_Results(capnp.Struct{}.DecodeFromPtr(p))
+}
+
+func (s ModelServer_embedder_Results) ToPtr() capnp.Ptr {
+	return capnp.Struct(s).ToPtr()
+}
+func (s ModelServer_embedder_Results) IsValid() bool {
+	return capnp.Struct(s).IsValid()
+}
+
+func (s ModelServer_embedder_Results) Message() *capnp.Message {
+	return capnp.Struct(s).Message()
+}
+
+func (s ModelServer_embedder_Results) Segment() *capnp.Segment {
+	return capnp.Struct(s).Segment()
+}
+func (s ModelServer_embedder_Results) Embedder() Embedder {
+	p, _ := capnp.Struct(s).Ptr(0)
+	return Embedder(p.Interface().Client())
+}
+
+func (s ModelServer_embedder_Results) HasEmbedder() bool {
+	return capnp.Struct(s).HasPtr(0)
+}
+
+func (s ModelServer_embedder_Results) SetEmbedder(v Embedder) error {
+	if !v.IsValid() {
+		return capnp.Struct(s).SetPtr(0, capnp.Ptr{})
+	}
+	seg := s.Segment()
+	in := capnp.NewInterface(seg, seg.Message().CapTable().Add(capnp.Client(v)))
+	return capnp.Struct(s).SetPtr(0, in.ToPtr())
+}
+
+// ModelServer_embedder_Results_List is a list of ModelServer_embedder_Results.
+type ModelServer_embedder_Results_List = capnp.StructList[ModelServer_embedder_Results]
+
+// NewModelServer_embedder_Results creates a new list of ModelServer_embedder_Results.
+func NewModelServer_embedder_Results_List(s *capnp.Segment, sz int32) (ModelServer_embedder_Results_List, error) {
+	l, err := capnp.NewCompositeList(s, capnp.ObjectSize{DataSize: 0, PointerCount: 1}, sz)
+	return capnp.StructList[ModelServer_embedder_Results](l), err
+}
+
+// ModelServer_embedder_Results_Future is a wrapper for a ModelServer_embedder_Results promised by a client call.
+type ModelServer_embedder_Results_Future struct{ *capnp.Future }
+
+func (f ModelServer_embedder_Results_Future) Struct() (ModelServer_embedder_Results, error) {
+	p, err := f.Future.Ptr()
+	return ModelServer_embedder_Results(p.Struct()), err
+}
+func (p ModelServer_embedder_Results_Future) Embedder() Embedder {
+	return Embedder(p.Future.Field(0, nil).Client())
+}
+
+type ModelServer_status_Params capnp.Struct
+
+// ModelServer_status_Params_TypeID is the unique identifier for the type ModelServer_status_Params.
+const ModelServer_status_Params_TypeID = 0xabb19c87f6340ce2
+
+func NewModelServer_status_Params(s *capnp.Segment) (ModelServer_status_Params, error) {
+	st, err := capnp.NewStruct(s, capnp.ObjectSize{DataSize: 0, PointerCount: 0})
+	return ModelServer_status_Params(st), err
+}
+
+func NewRootModelServer_status_Params(s *capnp.Segment) (ModelServer_status_Params, error) {
+	st, err := capnp.NewRootStruct(s, capnp.ObjectSize{DataSize: 0, PointerCount: 0})
+	return ModelServer_status_Params(st), err
+}
+
+func ReadRootModelServer_status_Params(msg *capnp.Message) (ModelServer_status_Params, error) {
+	root, err := msg.Root()
+	return ModelServer_status_Params(root.Struct()), err
+}
+
+func (s ModelServer_status_Params) String() string {
+	str, _ := text.Marshal(0xabb19c87f6340ce2, capnp.Struct(s))
+	return str
+}
+
+func (s ModelServer_status_Params) EncodeAsPtr(seg *capnp.Segment) capnp.Ptr {
+	return capnp.Struct(s).EncodeAsPtr(seg)
+}
+
+func (ModelServer_status_Params) DecodeFromPtr(p capnp.Ptr) ModelServer_status_Params {
+	return ModelServer_status_Params(capnp.Struct{}.DecodeFromPtr(p))
+}
+
+func (s ModelServer_status_Params) ToPtr() capnp.Ptr {
+	return capnp.Struct(s).ToPtr()
+}
+func (s ModelServer_status_Params) IsValid() bool {
+	return capnp.Struct(s).IsValid()
+}
+
+func (s ModelServer_status_Params) Message() *capnp.Message {
+	return capnp.Struct(s).Message()
+}
+
+func (s ModelServer_status_Params) Segment() *capnp.Segment {
+	return capnp.Struct(s).Segment()
+}
+
+// ModelServer_status_Params_List is a list of ModelServer_status_Params.
+type ModelServer_status_Params_List = capnp.StructList[ModelServer_status_Params]
+
+// NewModelServer_status_Params creates a new list of ModelServer_status_Params.
+func NewModelServer_status_Params_List(s *capnp.Segment, sz int32) (ModelServer_status_Params_List, error) {
+	l, err := capnp.NewCompositeList(s, capnp.ObjectSize{DataSize: 0, PointerCount: 0}, sz)
+	return capnp.StructList[ModelServer_status_Params](l), err
+}
+
+// ModelServer_status_Params_Future is a wrapper for a ModelServer_status_Params promised by a client call.
+type ModelServer_status_Params_Future struct{ *capnp.Future }
+
+func (f ModelServer_status_Params_Future) Struct() (ModelServer_status_Params, error) {
+	p, err := f.Future.Ptr()
+	return ModelServer_status_Params(p.Struct()), err
+}
+
+type ModelServer_status_Results capnp.Struct
+
+// ModelServer_status_Results_TypeID is the unique identifier for the type ModelServer_status_Results.
+const ModelServer_status_Results_TypeID = 0xbe07a67a1b3c075b
+
+func NewModelServer_status_Results(s *capnp.Segment) (ModelServer_status_Results, error) {
+	st, err := capnp.NewStruct(s, capnp.ObjectSize{DataSize: 0, PointerCount: 1})
+	return ModelServer_status_Results(st), err
+}
+
+func NewRootModelServer_status_Results(s *capnp.Segment) (ModelServer_status_Results, error) {
+	st, err := capnp.NewRootStruct(s, capnp.ObjectSize{DataSize: 0, PointerCount: 1})
+	return ModelServer_status_Results(st), err
+}
+
+func ReadRootModelServer_status_Results(msg *capnp.Message) (ModelServer_status_Results, error) {
+	root, err := msg.Root()
+	return ModelServer_status_Results(root.Struct()), err
+}
+
+func (s ModelServer_status_Results) String() string {
+	str, _ := text.Marshal(0xbe07a67a1b3c075b, capnp.Struct(s))
+	return str
+}
+
+func (s ModelServer_status_Results) EncodeAsPtr(seg *capnp.Segment) capnp.Ptr {
+	return capnp.Struct(s).EncodeAsPtr(seg)
+}
+
+func (ModelServer_status_Results) DecodeFromPtr(p capnp.Ptr) ModelServer_status_Results {
+	return ModelServer_status_Results(capnp.Struct{}.DecodeFromPtr(p))
+}
+
+func (s ModelServer_status_Results) ToPtr() capnp.Ptr {
+	return capnp.Struct(s).ToPtr()
+}
+func (s ModelServer_status_Results) IsValid() bool {
+	return capnp.Struct(s).IsValid()
+}
+
+func (s ModelServer_status_Results) Message() *capnp.Message {
+	return capnp.Struct(s).Message()
+}
+
+func (s ModelServer_status_Results) Segment() *capnp.Segment {
+	return capnp.Struct(s).Segment()
+}
+func (s ModelServer_status_Results) Status() (ModelStatus, error) {
+	p, err := capnp.Struct(s).Ptr(0)
+	return ModelStatus(p.Struct()), err
+}
+
+func (s ModelServer_status_Results) HasStatus() bool {
+	return capnp.Struct(s).HasPtr(0)
+}
+
+func (s ModelServer_status_Results) SetStatus(v ModelStatus) error {
+	return capnp.Struct(s).SetPtr(0, capnp.Struct(v).ToPtr())
+}
+
+// NewStatus sets the status field to a newly
+// allocated ModelStatus struct, preferring placement in s's segment.
+func (s ModelServer_status_Results) NewStatus() (ModelStatus, error) {
+	ss, err := NewModelStatus(capnp.Struct(s).Segment())
+	if err != nil {
+		return ModelStatus{}, err
+	}
+	err = capnp.Struct(s).SetPtr(0, capnp.Struct(ss).ToPtr())
+	return ss, err
+}
+
+// ModelServer_status_Results_List is a list of ModelServer_status_Results.
+type ModelServer_status_Results_List = capnp.StructList[ModelServer_status_Results]
+
+// NewModelServer_status_Results creates a new list of ModelServer_status_Results.
+func NewModelServer_status_Results_List(s *capnp.Segment, sz int32) (ModelServer_status_Results_List, error) {
+	l, err := capnp.NewCompositeList(s, capnp.ObjectSize{DataSize: 0, PointerCount: 1}, sz)
+	return capnp.StructList[ModelServer_status_Results](l), err
+}
+
+// ModelServer_status_Results_Future is a wrapper for a ModelServer_status_Results promised by a client call.
+type ModelServer_status_Results_Future struct{ *capnp.Future }
+
+func (f ModelServer_status_Results_Future) Struct() (ModelServer_status_Results, error) {
+	p, err := f.Future.Ptr()
+	return ModelServer_status_Results(p.Struct()), err
+}
+func (p ModelServer_status_Results_Future) Status() ModelStatus_Future {
+	return ModelStatus_Future{Future: p.Future.Field(0, nil)}
+}
+
+type LanguageModel capnp.Client
+
+// LanguageModel_TypeID is the unique identifier for the type LanguageModel.
+const LanguageModel_TypeID = 0xc247426995005288
+
+func (c LanguageModel) Info(ctx context.Context, params func(LanguageModel_info_Params) error) (LanguageModel_info_Results_Future, capnp.ReleaseFunc) {
+
+	s := capnp.Send{
+		Method: capnp.Method{
+			InterfaceID:   0xc247426995005288,
+			MethodID:      0,
+			InterfaceName: "capos.capnp:LanguageModel",
+			MethodName:    "info",
+		},
+	}
+	if params != nil {
+		s.ArgsSize = capnp.ObjectSize{DataSize: 0, PointerCount: 0}
+		s.PlaceArgs = func(s capnp.Struct) error { return params(LanguageModel_info_Params(s)) }
+	}
+
+	ans, release := capnp.Client(c).SendCall(ctx, s)
+	return LanguageModel_info_Results_Future{Future: ans.Future()}, release
+
+}
+
+func (c LanguageModel) Generate(ctx context.Context, params func(LanguageModel_generate_Params) error) (LanguageModel_generate_Results_Future, capnp.ReleaseFunc) {
+
+	s := capnp.Send{
+		Method: capnp.Method{
+			InterfaceID:   0xc247426995005288,
+			MethodID:      1,
+			InterfaceName: "capos.capnp:LanguageModel",
+			MethodName:    "generate",
+		},
+	}
+	if params != nil {
+		s.ArgsSize = capnp.ObjectSize{DataSize: 0, PointerCount: 1}
+		s.PlaceArgs = func(s capnp.Struct) error { return params(LanguageModel_generate_Params(s)) }
+	}
+
+	ans, release := capnp.Client(c).SendCall(ctx, s)
+	return LanguageModel_generate_Results_Future{Future: ans.Future()}, release
+
+}
+
+func (c LanguageModel) Tokenize(ctx context.Context, params func(LanguageModel_tokenize_Params) error) (LanguageModel_tokenize_Results_Future, capnp.ReleaseFunc) {
+
+	s := capnp.Send{
+		Method: capnp.Method{
+			InterfaceID:   0xc247426995005288,
+			MethodID:      2,
+			InterfaceName: "capos.capnp:LanguageModel",
+			MethodName:    "tokenize",
+		},
+	}
+	if params != nil {
+		s.ArgsSize = capnp.ObjectSize{DataSize: 0, PointerCount: 1}
+		s.PlaceArgs = func(s capnp.Struct) error { return params(LanguageModel_tokenize_Params(s)) }
+	}
+
+	ans, release := capnp.Client(c).SendCall(ctx, s)
+	return LanguageModel_tokenize_Results_Future{Future: ans.Future()}, release
+
+}
+
+func (c LanguageModel) WaitStreaming() error {
+	return capnp.Client(c).WaitStreaming()
+}
+
+// String returns a string that identifies this capability for debugging
+// purposes.  Its format should not be depended on: in particular, it
+// should not be used to compare clients.  Use IsSame to compare clients
+// for equality.
+func (c LanguageModel) String() string {
+	return "LanguageModel(" + capnp.Client(c).String() + ")"
+}
+
+// AddRef creates a new Client that refers to the same capability as c.
+// If c is nil or has resolved to null, then AddRef returns nil.
+func (c LanguageModel) AddRef() LanguageModel {
+	return LanguageModel(capnp.Client(c).AddRef())
+}
+
+// Release releases a capability reference.  If this is the last
+// reference to the capability, then the underlying resources associated
+// with the capability will be released.
+//
+// Release will panic if c has already been released, but not if c is
+// nil or resolved to null.
+func (c LanguageModel) Release() {
+	capnp.Client(c).Release()
+}
+
+// Resolve blocks until the capability is fully resolved or the Context
+// expires.
+func (c LanguageModel) Resolve(ctx context.Context) error {
+	return capnp.Client(c).Resolve(ctx)
+}
+
+func (c LanguageModel) EncodeAsPtr(seg *capnp.Segment) capnp.Ptr {
+	return capnp.Client(c).EncodeAsPtr(seg)
+}
+
+func (LanguageModel) DecodeFromPtr(p capnp.Ptr) LanguageModel {
+	return LanguageModel(capnp.Client{}.DecodeFromPtr(p))
+}
+
+// IsValid reports whether c is a valid reference to a capability.
+// A reference is invalid if it is nil, has resolved to null, or has
+// been released.
+func (c LanguageModel) IsValid() bool {
+	return capnp.Client(c).IsValid()
+}
+
+// IsSame reports whether c and other refer to a capability created by the
+// same call to NewClient.  This can return false negatives if c or other
+// are not fully resolved: use Resolve if this is an issue.  If either
+// c or other are released, then IsSame panics.
+func (c LanguageModel) IsSame(other LanguageModel) bool {
+	return capnp.Client(c).IsSame(capnp.Client(other))
+}
+
+// Update the flowcontrol.FlowLimiter used to manage flow control for
+// this client. This affects all future calls, but not calls already
+// waiting to send. Passing nil sets the value to flowcontrol.NopLimiter,
+// which is also the default.
+func (c LanguageModel) SetFlowLimiter(lim fc.FlowLimiter) {
+	capnp.Client(c).SetFlowLimiter(lim)
+}
+
+// Get the current flowcontrol.FlowLimiter used to manage flow control
+// for this client.
+func (c LanguageModel) GetFlowLimiter() fc.FlowLimiter {
+	return capnp.Client(c).GetFlowLimiter()
+}
+
+// A LanguageModel_Server is a LanguageModel with a local implementation.
+type LanguageModel_Server interface {
+	Info(context.Context, LanguageModel_info) error
+
+	Generate(context.Context, LanguageModel_generate) error
+
+	Tokenize(context.Context, LanguageModel_tokenize) error
+}
+
+// LanguageModel_NewServer creates a new Server from an implementation of LanguageModel_Server.
+func LanguageModel_NewServer(s LanguageModel_Server) *server.Server {
+	c, _ := s.(server.Shutdowner)
+	return server.New(LanguageModel_Methods(nil, s), s, c)
+}
+
+// LanguageModel_ServerToClient creates a new Client from an implementation of LanguageModel_Server.
+// The caller is responsible for calling Release on the returned Client.
+func LanguageModel_ServerToClient(s LanguageModel_Server) LanguageModel {
+	return LanguageModel(capnp.NewClient(LanguageModel_NewServer(s)))
+}
+
+// LanguageModel_Methods appends Methods to a slice that invoke the methods on s.
+// This can be used to create a more complicated Server.
+func LanguageModel_Methods(methods []server.Method, s LanguageModel_Server) []server.Method {
+	if cap(methods) == 0 {
+		methods = make([]server.Method, 0, 3)
+	}
+
+	methods = append(methods, server.Method{
+		Method: capnp.Method{
+			InterfaceID:   0xc247426995005288,
+			MethodID:      0,
+			InterfaceName: "capos.capnp:LanguageModel",
+			MethodName:    "info",
+		},
+		Impl: func(ctx context.Context, call *server.Call) error {
+			return s.Info(ctx, LanguageModel_info{call})
+		},
+	})
+
+	methods = append(methods, server.Method{
+		Method: capnp.Method{
+			InterfaceID:   0xc247426995005288,
+			MethodID:      1,
+			InterfaceName: "capos.capnp:LanguageModel",
+			MethodName:    "generate",
+		},
+		Impl: func(ctx context.Context, call *server.Call) error {
+			return s.Generate(ctx, LanguageModel_generate{call})
+		},
+	})
+
+	methods = append(methods, server.Method{
+		Method: capnp.Method{
+			InterfaceID:   0xc247426995005288,
+			MethodID:      2,
+			InterfaceName: "capos.capnp:LanguageModel",
+			MethodName:    "tokenize",
+		},
+		Impl: func(ctx context.Context, call *server.Call) error {
+			return s.Tokenize(ctx, LanguageModel_tokenize{call})
+		},
+	})
+
+	return methods
+}
+
+// LanguageModel_info holds the state for a server call to LanguageModel.info.
+// See server.Call for documentation.
+type LanguageModel_info struct {
+	*server.Call
+}
+
+// Args returns the call's arguments.
+func (c LanguageModel_info) Args() LanguageModel_info_Params {
+	return LanguageModel_info_Params(c.Call.Args())
+}
+
+// AllocResults allocates the results struct.
+func (c LanguageModel_info) AllocResults() (LanguageModel_info_Results, error) {
+	r, err := c.Call.AllocResults(capnp.ObjectSize{DataSize: 0, PointerCount: 1})
+	return LanguageModel_info_Results(r), err
+}
+
+// LanguageModel_generate holds the state for a server call to LanguageModel.generate.
+// See server.Call for documentation.
+type LanguageModel_generate struct {
+	*server.Call
+}
+
+// Args returns the call's arguments.
+func (c LanguageModel_generate) Args() LanguageModel_generate_Params {
+	return LanguageModel_generate_Params(c.Call.Args())
+}
+
+// AllocResults allocates the results struct.
+func (c LanguageModel_generate) AllocResults() (LanguageModel_generate_Results, error) {
+	r, err := c.Call.AllocResults(capnp.ObjectSize{DataSize: 0, PointerCount: 1})
+	return LanguageModel_generate_Results(r), err
+}
+
+// LanguageModel_tokenize holds the state for a server call to LanguageModel.tokenize.
+// See server.Call for documentation.
+type LanguageModel_tokenize struct {
+	*server.Call
+}
+
+// Args returns the call's arguments.
+func (c LanguageModel_tokenize) Args() LanguageModel_tokenize_Params {
+	return LanguageModel_tokenize_Params(c.Call.Args())
+}
+
+// AllocResults allocates the results struct.
+func (c LanguageModel_tokenize) AllocResults() (LanguageModel_tokenize_Results, error) {
+	r, err := c.Call.AllocResults(capnp.ObjectSize{DataSize: 0, PointerCount: 1})
+	return LanguageModel_tokenize_Results(r), err
+}
+
+// LanguageModel_List is a list of LanguageModel.
+type LanguageModel_List = capnp.CapList[LanguageModel]
+
+// NewLanguageModel_List creates a new list of LanguageModel.
+func NewLanguageModel_List(s *capnp.Segment, sz int32) (LanguageModel_List, error) {
+	l, err := capnp.NewPointerList(s, sz)
+	return capnp.CapList[LanguageModel](l), err
+}
+
+type LanguageModel_info_Params capnp.Struct
+
+// LanguageModel_info_Params_TypeID is the unique identifier for the type LanguageModel_info_Params.
+const LanguageModel_info_Params_TypeID = 0xfc13574e52353546
+
+func NewLanguageModel_info_Params(s *capnp.Segment) (LanguageModel_info_Params, error) {
+	st, err := capnp.NewStruct(s, capnp.ObjectSize{DataSize: 0, PointerCount: 0})
+	return LanguageModel_info_Params(st), err
+}
+
+func NewRootLanguageModel_info_Params(s *capnp.Segment) (LanguageModel_info_Params, error) {
+	st, err := capnp.NewRootStruct(s, capnp.ObjectSize{DataSize: 0, PointerCount: 0})
+	return LanguageModel_info_Params(st), err
+}
+
+func ReadRootLanguageModel_info_Params(msg *capnp.Message) (LanguageModel_info_Params, error) {
+	root, err := msg.Root()
+	return LanguageModel_info_Params(root.Struct()), err
+}
+
+func (s LanguageModel_info_Params) String() string {
+	str, _ := text.Marshal(0xfc13574e52353546, capnp.Struct(s))
+	return str
+}
+
+func (s LanguageModel_info_Params) EncodeAsPtr(seg *capnp.Segment) capnp.Ptr {
+	return capnp.Struct(s).EncodeAsPtr(seg)
+}
+
+func (LanguageModel_info_Params) DecodeFromPtr(p capnp.Ptr) LanguageModel_info_Params {
+	return LanguageModel_info_Params(capnp.Struct{}.DecodeFromPtr(p))
+}
+
+func (s LanguageModel_info_Params) ToPtr() capnp.Ptr {
+	return capnp.Struct(s).ToPtr()
+}
+func (s LanguageModel_info_Params) IsValid() bool {
+	return capnp.Struct(s).IsValid()
+}
+
+func (s LanguageModel_info_Params) Message() *capnp.Message {
+	return capnp.Struct(s).Message()
+}
+
+func (s LanguageModel_info_Params) Segment() *capnp.Segment {
+	return capnp.Struct(s).Segment()
+}
+
+// LanguageModel_info_Params_List is a list of LanguageModel_info_Params.
+type LanguageModel_info_Params_List = capnp.StructList[LanguageModel_info_Params]
+
+// NewLanguageModel_info_Params creates a new list of LanguageModel_info_Params.
+func NewLanguageModel_info_Params_List(s *capnp.Segment, sz int32) (LanguageModel_info_Params_List, error) {
+	l, err := capnp.NewCompositeList(s, capnp.ObjectSize{DataSize: 0, PointerCount: 0}, sz)
+	return capnp.StructList[LanguageModel_info_Params](l), err
+}
+
+// LanguageModel_info_Params_Future is a wrapper for a LanguageModel_info_Params promised by a client call.
+type LanguageModel_info_Params_Future struct{ *capnp.Future }
+
+func (f LanguageModel_info_Params_Future) Struct() (LanguageModel_info_Params, error) {
+	p, err := f.Future.Ptr()
+	return LanguageModel_info_Params(p.Struct()), err
+}
+
+type LanguageModel_info_Results capnp.Struct
+
+// LanguageModel_info_Results_TypeID is the unique identifier for the type LanguageModel_info_Results.
+const LanguageModel_info_Results_TypeID = 0xeb0f7589c8b4c0c0
+
+func NewLanguageModel_info_Results(s *capnp.Segment) (LanguageModel_info_Results, error) {
+	st, err := capnp.NewStruct(s, capnp.ObjectSize{DataSize: 0, PointerCount: 1})
+	return LanguageModel_info_Results(st), err
+}
+
+func NewRootLanguageModel_info_Results(s *capnp.Segment) (LanguageModel_info_Results, error) {
+	st, err := capnp.NewRootStruct(s, capnp.ObjectSize{DataSize: 0, PointerCount: 1})
+	return LanguageModel_info_Results(st), err
+}
+
+func ReadRootLanguageModel_info_Results(msg *capnp.Message) (LanguageModel_info_Results, error) {
+	root, err := msg.Root()
+	return LanguageModel_info_Results(root.Struct()), err
+}
+
+func (s LanguageModel_info_Results) String() string {
+	str, _ := text.Marshal(0xeb0f7589c8b4c0c0, capnp.Struct(s))
+	return str
+}
+
+func (s LanguageModel_info_Results) EncodeAsPtr(seg *capnp.Segment) capnp.Ptr {
+	return capnp.Struct(s).EncodeAsPtr(seg)
+}
+
+func (LanguageModel_info_Results) DecodeFromPtr(p capnp.Ptr) LanguageModel_info_Results {
+	return LanguageModel_info_Results(capnp.Struct{}.DecodeFromPtr(p))
+}
+
+func (s LanguageModel_info_Results) ToPtr() capnp.Ptr {
+	return capnp.Struct(s).ToPtr()
+}
+func (s LanguageModel_info_Results) IsValid() bool {
+	return capnp.Struct(s).IsValid()
+}
+
+func (s LanguageModel_info_Results) Message() *capnp.Message {
+	return capnp.Struct(s).Message()
+}
+
+func (s LanguageModel_info_Results) Segment() *capnp.Segment {
+	return capnp.Struct(s).Segment()
+}
+func (s LanguageModel_info_Results) Info() (ModelInfo, error) {
+	p, err := capnp.Struct(s).Ptr(0)
+	return ModelInfo(p.Struct()), err
+}
+
+func (s LanguageModel_info_Results) HasInfo() bool {
+	return capnp.Struct(s).HasPtr(0)
+}
+
+func (s LanguageModel_info_Results) SetInfo(v ModelInfo) error {
+	return capnp.Struct(s).SetPtr(0, capnp.Struct(v).ToPtr())
+}
+
+// NewInfo sets the info field to a newly
+// allocated ModelInfo struct, preferring placement in s's segment.
+func (s LanguageModel_info_Results) NewInfo() (ModelInfo, error) {
+	ss, err := NewModelInfo(capnp.Struct(s).Segment())
+	if err != nil {
+		return ModelInfo{}, err
+	}
+	err = capnp.Struct(s).SetPtr(0, capnp.Struct(ss).ToPtr())
+	return ss, err
+}
+
+// LanguageModel_info_Results_List is a list of LanguageModel_info_Results.
+type LanguageModel_info_Results_List = capnp.StructList[LanguageModel_info_Results]
+
+// NewLanguageModel_info_Results creates a new list of LanguageModel_info_Results.
+func NewLanguageModel_info_Results_List(s *capnp.Segment, sz int32) (LanguageModel_info_Results_List, error) {
+	l, err := capnp.NewCompositeList(s, capnp.ObjectSize{DataSize: 0, PointerCount: 1}, sz)
+	return capnp.StructList[LanguageModel_info_Results](l), err
+}
+
+// LanguageModel_info_Results_Future is a wrapper for a LanguageModel_info_Results promised by a client call.
+type LanguageModel_info_Results_Future struct{ *capnp.Future }
+
+func (f LanguageModel_info_Results_Future) Struct() (LanguageModel_info_Results, error) {
+	p, err := f.Future.Ptr()
+	return LanguageModel_info_Results(p.Struct()), err
+}
+func (p LanguageModel_info_Results_Future) Info() ModelInfo_Future {
+	return ModelInfo_Future{Future: p.Future.Field(0, nil)}
+}
+
+type LanguageModel_generate_Params capnp.Struct
+
+// LanguageModel_generate_Params_TypeID is the unique identifier for the type LanguageModel_generate_Params.
+const LanguageModel_generate_Params_TypeID = 0xebfa6deafff02cb2
+
+func NewLanguageModel_generate_Params(s *capnp.Segment) (LanguageModel_generate_Params, error) {
+	st, err := capnp.NewStruct(s, capnp.ObjectSize{DataSize: 0, PointerCount: 1})
+	return LanguageModel_generate_Params(st), err
+}
+
+func NewRootLanguageModel_generate_Params(s *capnp.Segment) (LanguageModel_generate_Params, error) {
+	st, err := capnp.NewRootStruct(s, capnp.ObjectSize{DataSize: 0, PointerCount: 1})
+	return LanguageModel_generate_Params(st), err
+}
+
+func ReadRootLanguageModel_generate_Params(msg *capnp.Message) (LanguageModel_generate_Params, error) {
+	root, err := msg.Root()
+	return LanguageModel_generate_Params(root.Struct()), err
+}
+
+func (s LanguageModel_generate_Params) String() string {
+	str, _ := text.Marshal(0xebfa6deafff02cb2, capnp.Struct(s))
+	return str
+}
+
+func (s LanguageModel_generate_Params) EncodeAsPtr(seg *capnp.Segment) capnp.Ptr {
+	return capnp.Struct(s).EncodeAsPtr(seg)
+}
+
+func (LanguageModel_generate_Params) DecodeFromPtr(p capnp.Ptr) LanguageModel_generate_Params {
+	return LanguageModel_generate_Params(capnp.Struct{}.DecodeFromPtr(p))
+}
+
+func (s LanguageModel_generate_Params) ToPtr() capnp.Ptr {
+	return capnp.Struct(s).ToPtr()
+}
+func (s LanguageModel_generate_Params) IsValid() bool {
+	return capnp.Struct(s).IsValid()
+}
+
+func (s LanguageModel_generate_Params) Message() *capnp.Message {
+	return capnp.Struct(s).Message()
+}
+
+func (s LanguageModel_generate_Params) Segment() *capnp.Segment {
+	return capnp.Struct(s).Segment()
+}
+func (s LanguageModel_generate_Params) Request() (GenerateRequest, error) {
+	p, err := capnp.Struct(s).Ptr(0)
+	return GenerateRequest(p.Struct()), err
+}
+
+func (s LanguageModel_generate_Params) HasRequest() bool {
+	return capnp.Struct(s).HasPtr(0)
+}
+
+func (s LanguageModel_generate_Params) SetRequest(v GenerateRequest) error {
+	return capnp.Struct(s).SetPtr(0, capnp.Struct(v).ToPtr())
+}
+
+// NewRequest sets the request field to a newly
+// allocated GenerateRequest struct, preferring placement in s's segment.
+func (s LanguageModel_generate_Params) NewRequest() (GenerateRequest, error) {
+	ss, err := NewGenerateRequest(capnp.Struct(s).Segment())
+	if err != nil {
+		return GenerateRequest{}, err
+	}
+	err = capnp.Struct(s).SetPtr(0, capnp.Struct(ss).ToPtr())
+	return ss, err
+}
+
+// LanguageModel_generate_Params_List is a list of LanguageModel_generate_Params.
+type LanguageModel_generate_Params_List = capnp.StructList[LanguageModel_generate_Params]
+
+// NewLanguageModel_generate_Params creates a new list of LanguageModel_generate_Params.
+func NewLanguageModel_generate_Params_List(s *capnp.Segment, sz int32) (LanguageModel_generate_Params_List, error) {
+	l, err := capnp.NewCompositeList(s, capnp.ObjectSize{DataSize: 0, PointerCount: 1}, sz)
+	return capnp.StructList[LanguageModel_generate_Params](l), err
+}
+
+// LanguageModel_generate_Params_Future is a wrapper for a LanguageModel_generate_Params promised by a client call.
+type LanguageModel_generate_Params_Future struct{ *capnp.Future }
+
+func (f LanguageModel_generate_Params_Future) Struct() (LanguageModel_generate_Params, error) {
+	p, err := f.Future.Ptr()
+	return LanguageModel_generate_Params(p.Struct()), err
+}
+func (p LanguageModel_generate_Params_Future) Request() GenerateRequest_Future {
+	return GenerateRequest_Future{Future: p.Future.Field(0, nil)}
+}
+
+type LanguageModel_generate_Results capnp.Struct
+
+// LanguageModel_generate_Results_TypeID is the unique identifier for the type LanguageModel_generate_Results.
+const LanguageModel_generate_Results_TypeID = 0xcc88189a0499dc3e
+
+func NewLanguageModel_generate_Results(s *capnp.Segment) (LanguageModel_generate_Results, error) {
+	st, err := capnp.NewStruct(s, capnp.ObjectSize{DataSize: 0, PointerCount: 1})
+	return LanguageModel_generate_Results(st), err
+}
+
+func NewRootLanguageModel_generate_Results(s *capnp.Segment) (LanguageModel_generate_Results, error) {
+	st, err := capnp.NewRootStruct(s, capnp.ObjectSize{DataSize: 0, PointerCount: 1})
+	return LanguageModel_generate_Results(st), err
+}
+
+func ReadRootLanguageModel_generate_Results(msg *capnp.Message) (LanguageModel_generate_Results, error) {
+	root, err := msg.Root()
+	return LanguageModel_generate_Results(root.Struct()), err
+}
+
+func (s LanguageModel_generate_Results) String() string {
+	str, _ := text.Marshal(0xcc88189a0499dc3e, capnp.Struct(s))
+	return str
+}
+
+func (s LanguageModel_generate_Results) EncodeAsPtr(seg *capnp.Segment) capnp.Ptr {
+	return capnp.Struct(s).EncodeAsPtr(seg)
+}
+
+func (LanguageModel_generate_Results) DecodeFromPtr(p capnp.Ptr) LanguageModel_generate_Results {
+	return LanguageModel_generate_Results(capnp.Struct{}.DecodeFromPtr(p))
+}
+
+func (s LanguageModel_generate_Results) ToPtr() capnp.Ptr {
+	return capnp.Struct(s).ToPtr()
+}
+func (s LanguageModel_generate_Results) IsValid() bool {
+	return capnp.Struct(s).IsValid()
+}
+
+func (s LanguageModel_generate_Results) Message() *capnp.Message {
+	return capnp.Struct(s).Message()
+}
+
+func (s LanguageModel_generate_Results) Segment() *capnp.Segment {
+	return capnp.Struct(s).Segment()
+}
+func (s LanguageModel_generate_Results) Stream() TokenStream {
+	p, _ := capnp.Struct(s).Ptr(0)
+	return TokenStream(p.Interface().Client())
+}
+
+func (s LanguageModel_generate_Results) HasStream() bool {
+	return capnp.Struct(s).HasPtr(0)
+}
+
+func (s LanguageModel_generate_Results) SetStream(v TokenStream) error {
+	if !v.IsValid() {
+		return capnp.Struct(s).SetPtr(0, capnp.Ptr{})
+	}
+	seg := s.Segment()
+	in := capnp.NewInterface(seg, seg.Message().CapTable().Add(capnp.Client(v)))
+	return capnp.Struct(s).SetPtr(0, in.ToPtr())
+}
+
+// LanguageModel_generate_Results_List is a list of LanguageModel_generate_Results.
+type LanguageModel_generate_Results_List = capnp.StructList[LanguageModel_generate_Results]
+
+// NewLanguageModel_generate_Results creates a new list of LanguageModel_generate_Results.
+func NewLanguageModel_generate_Results_List(s *capnp.Segment, sz int32) (LanguageModel_generate_Results_List, error) {
+	l, err := capnp.NewCompositeList(s, capnp.ObjectSize{DataSize: 0, PointerCount: 1}, sz)
+	return capnp.StructList[LanguageModel_generate_Results](l), err
+}
+
+// LanguageModel_generate_Results_Future is a wrapper for a LanguageModel_generate_Results promised by a client call.
+type LanguageModel_generate_Results_Future struct{ *capnp.Future }
+
+func (f LanguageModel_generate_Results_Future) Struct() (LanguageModel_generate_Results, error) {
+	p, err := f.Future.Ptr()
+	return LanguageModel_generate_Results(p.Struct()), err
+}
+func (p LanguageModel_generate_Results_Future) Stream() TokenStream {
+	return TokenStream(p.Future.Field(0, nil).Client())
+}
+
+type LanguageModel_tokenize_Params capnp.Struct
+
+// LanguageModel_tokenize_Params_TypeID is the unique identifier for the type LanguageModel_tokenize_Params.
+const LanguageModel_tokenize_Params_TypeID = 0x88fd0791f417790e
+
+func NewLanguageModel_tokenize_Params(s *capnp.Segment) (LanguageModel_tokenize_Params, error) {
+	st, err := capnp.NewStruct(s, capnp.ObjectSize{DataSize: 0, PointerCount: 1})
+	return LanguageModel_tokenize_Params(st), err
+}
+
+func NewRootLanguageModel_tokenize_Params(s *capnp.Segment) (LanguageModel_tokenize_Params, error) {
+	st, err := capnp.NewRootStruct(s, capnp.ObjectSize{DataSize: 0, PointerCount: 1})
+	return LanguageModel_tokenize_Params(st), err
+}
+
+func ReadRootLanguageModel_tokenize_Params(msg *capnp.Message) (LanguageModel_tokenize_Params, error) {
+	root, err := msg.Root()
+	return LanguageModel_tokenize_Params(root.Struct()), err
+}
+
+func (s LanguageModel_tokenize_Params) String() string {
+	str, _ := text.Marshal(0x88fd0791f417790e, capnp.Struct(s))
+	return str
+}
+
+func (s LanguageModel_tokenize_Params) EncodeAsPtr(seg *capnp.Segment) capnp.Ptr {
+	return capnp.Struct(s).EncodeAsPtr(seg)
+}
+
+func (LanguageModel_tokenize_Params) DecodeFromPtr(p capnp.Ptr) LanguageModel_tokenize_Params {
+	return LanguageModel_tokenize_Params(capnp.Struct{}.DecodeFromPtr(p))
+}
+
+func (s LanguageModel_tokenize_Params) ToPtr() capnp.Ptr {
+	return capnp.Struct(s).ToPtr()
+}
+func (s LanguageModel_tokenize_Params) IsValid() bool {
+	return capnp.Struct(s).IsValid()
+}
+
+func (s LanguageModel_tokenize_Params) Message() *capnp.Message {
+	return capnp.Struct(s).Message()
+}
+
+func (s LanguageModel_tokenize_Params) Segment() *capnp.Segment {
+	return capnp.Struct(s).Segment()
+}
+func (s LanguageModel_tokenize_Params) Text() (string, error) {
+	p, err := capnp.Struct(s).Ptr(0)
+	return p.Text(), err
+}
+
+func (s LanguageModel_tokenize_Params) HasText() bool {
+	return capnp.Struct(s).HasPtr(0)
+}
+
+func (s LanguageModel_tokenize_Params) TextBytes() ([]byte, error) {
+	p, err := capnp.Struct(s).Ptr(0)
+	return p.TextBytes(), err
+}
+
+func (s LanguageModel_tokenize_Params) SetText(v string) error {
+	return capnp.Struct(s).SetText(0, v)
+}
+
+// LanguageModel_tokenize_Params_List is a list of LanguageModel_tokenize_Params.
+type LanguageModel_tokenize_Params_List = capnp.StructList[LanguageModel_tokenize_Params]
+
+// NewLanguageModel_tokenize_Params creates a new list of LanguageModel_tokenize_Params.
+func NewLanguageModel_tokenize_Params_List(s *capnp.Segment, sz int32) (LanguageModel_tokenize_Params_List, error) {
+	l, err := capnp.NewCompositeList(s, capnp.ObjectSize{DataSize: 0, PointerCount: 1}, sz)
+	return capnp.StructList[LanguageModel_tokenize_Params](l), err
+}
+
+// LanguageModel_tokenize_Params_Future is a wrapper for a LanguageModel_tokenize_Params promised by a client call.
+type LanguageModel_tokenize_Params_Future struct{ *capnp.Future }
+
+func (f LanguageModel_tokenize_Params_Future) Struct() (LanguageModel_tokenize_Params, error) {
+	p, err := f.Future.Ptr()
+	return LanguageModel_tokenize_Params(p.Struct()), err
+}
+
+type LanguageModel_tokenize_Results capnp.Struct
+
+// LanguageModel_tokenize_Results_TypeID is the unique identifier for the type LanguageModel_tokenize_Results.
+const LanguageModel_tokenize_Results_TypeID = 0xa7218922cc1f187f
+
+func NewLanguageModel_tokenize_Results(s *capnp.Segment) (LanguageModel_tokenize_Results, error) {
+	st, err := capnp.NewStruct(s, capnp.ObjectSize{DataSize: 0, PointerCount: 1})
+	return LanguageModel_tokenize_Results(st), err
+}
+
+func NewRootLanguageModel_tokenize_Results(s *capnp.Segment) (LanguageModel_tokenize_Results, error) {
+	st, err := capnp.NewRootStruct(s, capnp.ObjectSize{DataSize: 0, PointerCount: 1})
+	return LanguageModel_tokenize_Results(st), err
+}
+
+func ReadRootLanguageModel_tokenize_Results(msg *capnp.Message) (LanguageModel_tokenize_Results, error) {
+	root, err := msg.Root()
+	return LanguageModel_tokenize_Results(root.Struct()), err
+}
+
+func (s LanguageModel_tokenize_Results) String() string {
+	str, _ := text.Marshal(0xa7218922cc1f187f, capnp.Struct(s))
+	return str
+}
+
+func (s LanguageModel_tokenize_Results) EncodeAsPtr(seg *capnp.Segment) capnp.Ptr {
+	return capnp.Struct(s).EncodeAsPtr(seg)
+}
+
+func (LanguageModel_tokenize_Results) DecodeFromPtr(p capnp.Ptr) LanguageModel_tokenize_Results {
+	return LanguageModel_tokenize_Results(capnp.Struct{}.DecodeFromPtr(p))
+}
+
+func (s LanguageModel_tokenize_Results) ToPtr() capnp.Ptr {
+	return capnp.Struct(s).ToPtr()
+}
+func (s LanguageModel_tokenize_Results) IsValid() bool {
+	return capnp.Struct(s).IsValid()
+}
+
+func (s LanguageModel_tokenize_Results) Message() *capnp.Message {
+	return capnp.Struct(s).Message()
+}
+
+func (s LanguageModel_tokenize_Results) Segment() *capnp.Segment {
+	return capnp.Struct(s).Segment()
+}
+func (s LanguageModel_tokenize_Results) Tokens() (capnp.Int32List, error) {
+	p, err := capnp.Struct(s).Ptr(0)
+	return capnp.Int32List(p.List()), err
+}
+
+func (s LanguageModel_tokenize_Results) HasTokens() bool {
+	return capnp.Struct(s).HasPtr(0)
+}
+
+func (s LanguageModel_tokenize_Results) SetTokens(v capnp.Int32List) error {
+	return capnp.Struct(s).SetPtr(0, v.ToPtr())
+}
+
+// NewTokens sets the tokens field to a newly
+// allocated capnp.Int32List, preferring placement in s's segment.
+func (s LanguageModel_tokenize_Results) NewTokens(n int32) (capnp.Int32List, error) {
+	l, err := capnp.NewInt32List(capnp.Struct(s).Segment(), n)
+	if err != nil {
+		return capnp.Int32List{}, err
+	}
+	err = capnp.Struct(s).SetPtr(0, l.ToPtr())
+	return l, err
+}
+
+// LanguageModel_tokenize_Results_List is a list of LanguageModel_tokenize_Results.
+type LanguageModel_tokenize_Results_List = capnp.StructList[LanguageModel_tokenize_Results]
+
+// NewLanguageModel_tokenize_Results creates a new list of LanguageModel_tokenize_Results.
+func NewLanguageModel_tokenize_Results_List(s *capnp.Segment, sz int32) (LanguageModel_tokenize_Results_List, error) {
+	l, err := capnp.NewCompositeList(s, capnp.ObjectSize{DataSize: 0, PointerCount: 1}, sz)
+	return capnp.StructList[LanguageModel_tokenize_Results](l), err
+}
+
+// LanguageModel_tokenize_Results_Future is a wrapper for a LanguageModel_tokenize_Results promised by a client call.
+type LanguageModel_tokenize_Results_Future struct{ *capnp.Future }
+
+func (f LanguageModel_tokenize_Results_Future) Struct() (LanguageModel_tokenize_Results, error) {
+	p, err := f.Future.Ptr()
+	return LanguageModel_tokenize_Results(p.Struct()), err
+}
+
+type GenerateRequest capnp.Struct
+type GenerateRequest_prompt GenerateRequest
+type GenerateRequest_prompt_Which uint16
+
+const (
+	GenerateRequest_prompt_Which_text     GenerateRequest_prompt_Which = 0
+	GenerateRequest_prompt_Which_tokens   GenerateRequest_prompt_Which = 1
+	GenerateRequest_prompt_Which_messages GenerateRequest_prompt_Which = 2
+)
+
+func (w GenerateRequest_prompt_Which) String() string {
+	const s = "texttokensmessages"
+	switch w {
+	case GenerateRequest_prompt_Which_text:
+		return s[0:4]
+	case GenerateRequest_prompt_Which_tokens:
+		return s[4:10]
+	case GenerateRequest_prompt_Which_messages:
+		return s[10:18]
+
+	}
+	return "GenerateRequest_prompt_Which(" + strconv.FormatUint(uint64(w), 10) + ")"
+}
+
+// GenerateRequest_TypeID is the unique identifier for the type GenerateRequest.
+const GenerateRequest_TypeID = 0x980ba1659ee0d850
+
+func NewGenerateRequest(s *capnp.Segment) (GenerateRequest, error) {
+	st, err := capnp.NewStruct(s, capnp.ObjectSize{DataSize: 16, PointerCount: 3})
+	return GenerateRequest(st), err
+}
+
+func NewRootGenerateRequest(s *capnp.Segment) (GenerateRequest, error) {
+	st, err := capnp.NewRootStruct(s, capnp.ObjectSize{DataSize: 16, PointerCount: 3})
+	return GenerateRequest(st), err
+}
+
+func ReadRootGenerateRequest(msg *capnp.Message) (GenerateRequest, error) {
+	root, err := msg.Root()
+	return GenerateRequest(root.Struct()), err
+}
+
+func (s GenerateRequest) String() string {
+	str, _ := text.Marshal(0x980ba1659ee0d850, capnp.Struct(s))
+	return str
+}
+
+func (s GenerateRequest) EncodeAsPtr(seg *capnp.Segment) capnp.Ptr {
+	return capnp.Struct(s).EncodeAsPtr(seg)
+}
+
+func (GenerateRequest) DecodeFromPtr(p capnp.Ptr) GenerateRequest {
+	return GenerateRequest(capnp.Struct{}.DecodeFromPtr(p))
+}
+
+func (s GenerateRequest) ToPtr() capnp.Ptr {
+	return capnp.Struct(s).ToPtr()
+}
+func (s GenerateRequest) IsValid() bool {
+	return capnp.Struct(s).IsValid()
+}
+
+func (s GenerateRequest) Message() *capnp.Message {
+	return capnp.Struct(s).Message()
+}
+
+func (s GenerateRequest) Segment() *capnp.Segment {
+	return capnp.Struct(s).Segment()
+}
+func (s GenerateRequest) Prompt() GenerateRequest_prompt { return GenerateRequest_prompt(s) }
+
+func (s GenerateRequest_prompt) Which() GenerateRequest_prompt_Which {
+	return GenerateRequest_prompt_Which(capnp.Struct(s).Uint16(0))
+}
+func (s GenerateRequest_prompt) IsValid() bool {
+	return capnp.Struct(s).IsValid()
+}
+
+func (s GenerateRequest_prompt) Message() *capnp.Message {
+	return capnp.Struct(s).Message()
+}
+
+func (s GenerateRequest_prompt) Segment() *capnp.Segment {
+	return capnp.Struct(s).Segment()
+}
+func (s GenerateRequest_prompt) Text() (string, error) {
+	if capnp.Struct(s).Uint16(0) != 0 {
+		panic("Which() != text")
+	}
+	p, err := capnp.Struct(s).Ptr(0)
+	return p.Text(), err
+}
+
+func (s GenerateRequest_prompt) HasText() bool {
+	if capnp.Struct(s).Uint16(0) != 0 {
+		return false
+	}
+	return capnp.Struct(s).HasPtr(0)
+}
+
+func (s GenerateRequest_prompt) TextBytes() ([]byte, error) {
+	p, err := capnp.Struct(s).Ptr(0)
+	return p.TextBytes(), err
+}
+
+func (s GenerateRequest_prompt) SetText(v string) error {
+	capnp.Struct(s).SetUint16(0, 0)
+	return capnp.Struct(s).SetText(0, v)
+}
+
+func (s GenerateRequest_prompt) Tokens() (capnp.Int32List, error) {
+	if capnp.Struct(s).Uint16(0) != 1 {
+		panic("Which() != tokens")
+	}
+	p, err := capnp.Struct(s).Ptr(0)
+	return capnp.Int32List(p.List()), err
+}
+
+func (s GenerateRequest_prompt) HasTokens() bool {
+	if capnp.Struct(s).Uint16(0) != 1 {
+		return false
+	}
+	return capnp.Struct(s).HasPtr(0)
+}
+
+func (s GenerateRequest_prompt) SetTokens(v capnp.Int32List) error {
+	capnp.Struct(s).SetUint16(0, 1)
+	return capnp.Struct(s).SetPtr(0, v.ToPtr())
+}
+
+// NewTokens sets the tokens field to a newly
+// allocated capnp.Int32List, preferring placement in s's segment.
+func (s GenerateRequest_prompt) NewTokens(n int32) (capnp.Int32List, error) {
+	capnp.Struct(s).SetUint16(0, 1)
+	l, err := capnp.NewInt32List(capnp.Struct(s).Segment(), n)
+	if err != nil {
+		return capnp.Int32List{}, err
+	}
+	err = capnp.Struct(s).SetPtr(0, l.ToPtr())
+	return l, err
+}
+func (s GenerateRequest_prompt) Messages() (ChatMessage_List, error) {
+	if capnp.Struct(s).Uint16(0) != 2 {
+		panic("Which() != messages")
+	}
+	p, err := capnp.Struct(s).Ptr(0)
+	return ChatMessage_List(p.List()), err
+}
+
+func (s GenerateRequest_prompt) HasMessages() bool {
+	if capnp.Struct(s).Uint16(0) != 2 {
+		return false
+	}
+	return capnp.Struct(s).HasPtr(0)
+}
+
+func (s GenerateRequest_prompt) SetMessages(v ChatMessage_List) error {
+	capnp.Struct(s).SetUint16(0, 2)
+	return capnp.Struct(s).SetPtr(0, v.ToPtr())
+}
+
+// NewMessages sets the messages field to a newly
+// allocated ChatMessage_List, preferring placement in s's segment.
+func (s GenerateRequest_prompt) NewMessages(n int32) (ChatMessage_List, error) {
+	capnp.Struct(s).SetUint16(0, 2)
+	l, err := NewChatMessage_List(capnp.Struct(s).Segment(), n)
+	if err != nil {
+		return ChatMessage_List{}, err
+	}
+	err = capnp.Struct(s).SetPtr(0, l.ToPtr())
+	return l, err
+}
+func (s GenerateRequest) MaxTokens() uint32 {
+	return capnp.Struct(s).Uint32(4)
+}
+
+func (s GenerateRequest) SetMaxTokens(v uint32) {
+	capnp.Struct(s).SetUint32(4, v)
+}
+
+func (s GenerateRequest) Sampling() (Sampling, error) {
+	p, err := capnp.Struct(s).Ptr(1)
+	return Sampling(p.Struct()), err
+}
+
+func (s GenerateRequest) HasSampling() bool {
+	return capnp.Struct(s).HasPtr(1)
+}
+
+func (s GenerateRequest) SetSampling(v Sampling) error {
+	return capnp.Struct(s).SetPtr(1, capnp.Struct(v).ToPtr())
+}
+
+// NewSampling sets the sampling field to a newly
+// allocated Sampling struct, preferring placement in s's segment.
+func (s GenerateRequest) NewSampling() (Sampling, error) {
+	ss, err := NewSampling(capnp.Struct(s).Segment())
+	if err != nil {
+		return Sampling{}, err
+	}
+	err = capnp.Struct(s).SetPtr(1, capnp.Struct(ss).ToPtr())
+	return ss, err
+}
+
+func (s GenerateRequest) Stop() (capnp.TextList, error) {
+	p, err := capnp.Struct(s).Ptr(2)
+	return capnp.TextList(p.List()), err
+}
+
+func (s GenerateRequest) HasStop() bool {
+	return capnp.Struct(s).HasPtr(2)
+}
+
+func (s GenerateRequest) SetStop(v capnp.TextList) error {
+	return capnp.Struct(s).SetPtr(2, v.ToPtr())
+}
+
+// NewStop sets the stop field to a newly
+// allocated capnp.TextList, preferring placement in s's segment.
+func (s GenerateRequest) NewStop(n int32) (capnp.TextList, error) {
+	l, err := capnp.NewTextList(capnp.Struct(s).Segment(), n)
+	if err != nil {
+		return capnp.TextList{}, err
+	}
+	err = capnp.Struct(s).SetPtr(2, l.ToPtr())
+	return l, err
+}
+func (s GenerateRequest) LogProbs() int32 {
+	return int32(capnp.Struct(s).Uint32(8) ^ 4294967295)
+}
+
+func (s GenerateRequest) SetLogProbs(v int32) {
+	capnp.Struct(s).SetUint32(8, uint32(v)^4294967295)
+}
+
+func (s GenerateRequest) IgnoreEnd() bool {
+	return capnp.Struct(s).Bit(16)
+}
+
+func (s GenerateRequest) SetIgnoreEnd(v bool) {
+	capnp.Struct(s).SetBit(16, v)
+}
+
+// GenerateRequest_List is a list of GenerateRequest.
+type GenerateRequest_List = capnp.StructList[GenerateRequest]
+
+// NewGenerateRequest creates a new list of GenerateRequest.
+func NewGenerateRequest_List(s *capnp.Segment, sz int32) (GenerateRequest_List, error) {
+	l, err := capnp.NewCompositeList(s, capnp.ObjectSize{DataSize: 16, PointerCount: 3}, sz)
+	return capnp.StructList[GenerateRequest](l), err
+}
+
+// GenerateRequest_Future is a wrapper for a GenerateRequest promised by a client call.
+type GenerateRequest_Future struct{ *capnp.Future }
+
+func (f GenerateRequest_Future) Struct() (GenerateRequest, error) {
+	p, err := f.Future.Ptr()
+	return GenerateRequest(p.Struct()), err
+}
+func (p GenerateRequest_Future) Prompt() GenerateRequest_prompt_Future {
+	return GenerateRequest_prompt_Future{p.Future}
+}
+
+// GenerateRequest_prompt_Future is a wrapper for a GenerateRequest_prompt promised by a client call.
+type GenerateRequest_prompt_Future struct{ *capnp.Future }
+
+func (f GenerateRequest_prompt_Future) Struct() (GenerateRequest_prompt, error) {
+	p, err := f.Future.Ptr()
+	return GenerateRequest_prompt(p.Struct()), err
+}
+func (p GenerateRequest_Future) Sampling() Sampling_Future {
+	return Sampling_Future{Future: p.Future.Field(1, nil)}
+}
+
+type ChatMessage capnp.Struct
+
+// ChatMessage_TypeID is the unique identifier for the type ChatMessage.
+const ChatMessage_TypeID = 0xe885a620841fa5e7
+
+func NewChatMessage(s *capnp.Segment) (ChatMessage, error) {
+	st, err := capnp.NewStruct(s, capnp.ObjectSize{DataSize: 0, PointerCount: 2})
+	return ChatMessage(st), err
+}
+
+func NewRootChatMessage(s *capnp.Segment) (ChatMessage, error) {
+	st, err := capnp.NewRootStruct(s, capnp.ObjectSize{DataSize: 0, PointerCount: 2})
+	return ChatMessage(st), err
+}
+
+func ReadRootChatMessage(msg *capnp.Message) (ChatMessage, error) {
+	root, err := msg.Root()
+	return ChatMessage(root.Struct()), err
+}
+
+func (s ChatMessage) String() string {
+	str, _ := text.Marshal(0xe885a620841fa5e7, capnp.Struct(s))
+	return str
+}
+
+func (s ChatMessage) EncodeAsPtr(seg *capnp.Segment) capnp.Ptr {
+	return capnp.Struct(s).EncodeAsPtr(seg)
+}
+
+func (ChatMessage) DecodeFromPtr(p capnp.Ptr) ChatMessage {
+	return ChatMessage(capnp.Struct{}.DecodeFromPtr(p))
+}
+
+func (s ChatMessage) ToPtr() capnp.Ptr {
+	return capnp.Struct(s).ToPtr()
+}
+func (s ChatMessage) IsValid() bool {
+	return capnp.Struct(s).IsValid()
+}
+
+func (s ChatMessage) Message() *capnp.Message {
+	return capnp.Struct(s).Message()
+}
+
+func (s ChatMessage) Segment() *capnp.Segment {
+	return capnp.Struct(s).Segment()
+}
+func (s ChatMessage) Role() (string, error) {
+	p, err := capnp.Struct(s).Ptr(0)
+	return p.Text(), err
+}
+
+func (s ChatMessage) HasRole() bool {
+	return capnp.Struct(s).HasPtr(0)
+}
+
+func (s ChatMessage) RoleBytes() ([]byte, error) {
+	p, err := capnp.Struct(s).Ptr(0)
+	return p.TextBytes(), err
+}
+
+func (s ChatMessage) SetRole(v string) error {
+	return capnp.Struct(s).SetText(0, v)
+}
+
+func (s ChatMessage) Content() (string, error) {
+	p, err := capnp.Struct(s).Ptr(1)
+	return p.Text(), err
+}
+
+func (s ChatMessage) HasContent() bool {
+	return capnp.Struct(s).HasPtr(1)
+}
+
+func (s ChatMessage) ContentBytes() ([]byte, error) {
+	p, err := capnp.Struct(s).Ptr(1)
+	return p.TextBytes(), err
+}
+
+func (s ChatMessage) SetContent(v string) error {
+	return capnp.Struct(s).SetText(1, v)
+}
+
+// ChatMessage_List is a list of ChatMessage.
+type ChatMessage_List = capnp.StructList[ChatMessage]
+
+// NewChatMessage creates a new list of ChatMessage.
+func NewChatMessage_List(s *capnp.Segment, sz int32) (ChatMessage_List, error) {
+	l, err := capnp.NewCompositeList(s, capnp.ObjectSize{DataSize: 0, PointerCount: 2}, sz)
+	return capnp.StructList[ChatMessage](l), err
+}
+
+// ChatMessage_Future is a wrapper for a ChatMessage promised by a client call.
+type ChatMessage_Future struct{ *capnp.Future }
+
+func (f ChatMessage_Future) Struct() (ChatMessage, error) {
+	p, err := f.Future.Ptr()
+	return ChatMessage(p.Struct()), err
+}
+
+type Sampling capnp.Struct
+
+// Sampling_TypeID is the unique identifier for the type Sampling.
+const Sampling_TypeID = 0xff43774fb37a8946
+
+func NewSampling(s *capnp.Segment) (Sampling, error) {
+	st, err := capnp.NewStruct(s, capnp.ObjectSize{DataSize: 48, PointerCount: 1})
+	return Sampling(st), err
+}
+
+func NewRootSampling(s *capnp.Segment) (Sampling, error) {
+	st, err := capnp.NewRootStruct(s, capnp.ObjectSize{DataSize: 48, PointerCount: 1})
+	return Sampling(st), err
+}
+
+func ReadRootSampling(msg *capnp.Message) (Sampling, error) {
+	root, err := msg.Root()
+	return Sampling(root.Struct()), err
+}
+
+func (s Sampling) String() string {
+	str, _ := text.Marshal(0xff43774fb37a8946, capnp.Struct(s))
+	return str
+}
+
+func (s Sampling) EncodeAsPtr(seg *capnp.Segment) capnp.Ptr {
+	return capnp.Struct(s).EncodeAsPtr(seg)
+}
+
+func (Sampling) DecodeFromPtr(p capnp.Ptr) Sampling {
+	return Sampling(capnp.Struct{}.DecodeFromPtr(p))
+}
+
+func (s Sampling) ToPtr() capnp.Ptr {
+	return capnp.Struct(s).ToPtr()
+}
+func (s Sampling) IsValid() bool {
+	return capnp.Struct(s).IsValid()
+}
+
+func (s Sampling) Message() *capnp.Message {
+	return capnp.Struct(s).Message()
+}
+
+func (s Sampling) Segment() *capnp.Segment {
+	return capnp.Struct(s).Segment()
+}
+func (s Sampling) Temperature() float32 {
+	return math.Float32frombits(capnp.Struct(s).Uint32(0))
+}
+
+func (s Sampling) SetTemperature(v float32) {
+	capnp.Struct(s).SetUint32(0, math.Float32bits(v))
+}
+
+func (s Sampling) TopK() uint32 {
+	return capnp.Struct(s).Uint32(4)
+}
+
+func (s Sampling) SetTopK(v uint32) {
+	capnp.Struct(s).SetUint32(4, v)
+}
+
+func (s Sampling) TopP() float32 {
+	return math.Float32frombits(capnp.Struct(s).Uint32(8))
+}
+
+func (s Sampling) SetTopP(v float32) {
+	capnp.Struct(s).SetUint32(8, math.Float32bits(v))
+}
+
+func (s Sampling) MinP() float32 {
+	return math.Float32frombits(capnp.Struct(s).Uint32(12))
+}
+
+func (s Sampling) SetMinP(v float32) {
+	capnp.Struct(s).SetUint32(12, math.Float32bits(v))
+}
+
+func (s Sampling) RepetitionPenalty() float32 {
+	return math.Float32frombits(capnp.Struct(s).Uint32(16))
+}
+
+func (s Sampling) SetRepetitionPenalty(v float32) {
+	capnp.Struct(s).SetUint32(16, math.Float32bits(v))
+}
+
+func (s Sampling) PresencePenalty() float32 {
+	return math.Float32frombits(capnp.Struct(s).Uint32(20))
+}
+
+func (s Sampling) SetPresencePenalty(v float32) {
+	capnp.Struct(s).SetUint32(20, math.Float32bits(v))
+}
+
+func (s Sampling) FrequencyPenalty() float32 {
+	return math.Float32frombits(capnp.Struct(s).Uint32(24))
+}
+
+func (s Sampling) SetFrequencyPenalty(v float32) {
+	capnp.Struct(s).SetUint32(24, math.Float32bits(v))
+}
+
+func (s Sampling) PenaltyLast() int32 {
+	return int32(capnp.Struct(s).Uint32(28))
+}
+
+func (s Sampling) SetPenaltyLast(v int32) {
+	capnp.Struct(s).SetUint32(28, uint32(v))
+}
+
+func (s Sampling) Seeded() bool {
+	return capnp.Struct(s).Bit(256)
+}
+
+func (s Sampling) SetSeeded(v bool) {
+	capnp.Struct(s).SetBit(256, v)
+}
+
+func (s Sampling) Seed() uint64 {
+	return capnp.Struct(s).Uint64(40)
+}
+
+func (s Sampling) SetSeed(v uint64) {
+	capnp.Struct(s).SetUint64(40, v)
+}
+
+func (s Sampling) Bias() (TokenBias_List, error) {
+	p, err := capnp.Struct(s).Ptr(0)
+	return TokenBias_List(p.List()), err
+}
+
+func (s Sampling) HasBias() bool {
+	return capnp.Struct(s).HasPtr(0)
+}
+
+func (s Sampling) SetBias(v TokenBias_List) error {
+	return capnp.Struct(s).SetPtr(0, v.ToPtr())
+}
+
+// NewBias sets the bias field to a newly
+// allocated TokenBias_List, preferring placement in s's segment.
+func (s Sampling) NewBias(n int32) (TokenBias_List, error) {
+	l, err := NewTokenBias_List(capnp.Struct(s).Segment(), n)
+	if err != nil {
+		return TokenBias_List{}, err
+	}
+	err = capnp.Struct(s).SetPtr(0, l.ToPtr())
+	return l, err
+}
+
+// Sampling_List is a list of Sampling.
+type Sampling_List = capnp.StructList[Sampling]
+
+// NewSampling creates a new list of Sampling.
+func NewSampling_List(s *capnp.Segment, sz int32) (Sampling_List, error) {
+	l, err := capnp.NewCompositeList(s, capnp.ObjectSize{DataSize: 48, PointerCount: 1}, sz)
+	return capnp.StructList[Sampling](l), err
+}
+
+// Sampling_Future is a wrapper for a Sampling promised by a client call.
+type Sampling_Future struct{ *capnp.Future }
+
+func (f Sampling_Future) Struct() (Sampling, error) {
+	p, err := f.Future.Ptr()
+	return Sampling(p.Struct()), err
+}
+
+type TokenBias capnp.Struct
+
+// TokenBias_TypeID is the unique identifier for the type TokenBias.
+const TokenBias_TypeID = 0x9cc531cb4cd97a8c
+
+func NewTokenBias(s *capnp.Segment) (TokenBias, error) {
+	st, err := capnp.NewStruct(s, capnp.ObjectSize{DataSize: 8, PointerCount: 0})
+	return TokenBias(st), err
+}
+
+func NewRootTokenBias(s *capnp.Segment) (TokenBias, error) {
+	st, err := capnp.NewRootStruct(s, capnp.ObjectSize{DataSize: 8, PointerCount: 0})
+	return TokenBias(st), err
+}
+
+func ReadRootTokenBias(msg *capnp.Message) (TokenBias, error) {
+	root, err := msg.Root()
+	return TokenBias(root.Struct()), err
+}
+
+func (s TokenBias) String() string {
+	str, _ := text.Marshal(0x9cc531cb4cd97a8c, capnp.Struct(s))
+	return str
+}
+
+func (s TokenBias) EncodeAsPtr(seg *capnp.Segment) capnp.Ptr {
+	return capnp.Struct(s).EncodeAsPtr(seg)
+}
+
+func (TokenBias) DecodeFromPtr(p capnp.Ptr) TokenBias {
+	return TokenBias(capnp.Struct{}.DecodeFromPtr(p))
+}
+
+func (s TokenBias) ToPtr() capnp.Ptr {
+	return capnp.Struct(s).ToPtr()
+}
+func (s TokenBias) IsValid() bool {
+	return capnp.Struct(s).IsValid()
+}
+
+func (s TokenBias) Message() *capnp.Message {
+	return capnp.Struct(s).Message()
+}
+
+func (s TokenBias) Segment() *capnp.Segment {
+	return capnp.Struct(s).Segment()
+}
+func (s TokenBias) Id() int32 {
+	return int32(capnp.Struct(s).Uint32(0))
+}
+
+func (s TokenBias) SetId(v int32) {
+	capnp.Struct(s).SetUint32(0, uint32(v))
+}
+
+func (s TokenBias) Value() float32 {
+	return math.Float32frombits(capnp.Struct(s).Uint32(4))
+}
+
+func (s TokenBias) SetValue(v float32) {
+	capnp.Struct(s).SetUint32(4, math.Float32bits(v))
+}
+
+// TokenBias_List is a list of TokenBias.
+type TokenBias_List = capnp.StructList[TokenBias]
+
+// NewTokenBias creates a new list of TokenBias.
+func NewTokenBias_List(s *capnp.Segment, sz int32) (TokenBias_List, error) {
+	l, err := capnp.NewCompositeList(s, capnp.ObjectSize{DataSize: 8, PointerCount: 0}, sz)
+	return capnp.StructList[TokenBias](l), err
+}
+
+// TokenBias_Future is a wrapper for a TokenBias promised by a client call.
+type TokenBias_Future struct{ *capnp.Future }
+
+func (f TokenBias_Future) Struct() (TokenBias, error) {
+	p, err := f.Future.Ptr()
+	return TokenBias(p.Struct()), err
+}
+
+type TokenStream capnp.Client
+
+// TokenStream_TypeID is the unique identifier for the type TokenStream.
+const TokenStream_TypeID = 0x93dfe08d4719bbaa
+
+func (c TokenStream) Next(ctx context.Context, params func(TokenStream_next_Params) error) (TokenStream_next_Results_Future, capnp.ReleaseFunc) {
+
+	s := capnp.Send{
+		Method: capnp.Method{
+			InterfaceID:   0x93dfe08d4719bbaa,
+			MethodID:      0,
+			InterfaceName: "capos.capnp:TokenStream",
+			MethodName:    "next",
+		},
+	}
+	if params != nil {
+		s.ArgsSize = capnp.ObjectSize{DataSize: 16, PointerCount: 0}
+		s.PlaceArgs = func(s capnp.Struct) error { return params(TokenStream_next_Params(s)) }
+	}
+
+	ans, release := capnp.Client(c).SendCall(ctx, s)
+	return TokenStream_next_Results_Future{Future: ans.Future()}, release
+
+}
+
+func (c TokenStream) Close(ctx context.Context, params func(TokenStream_close_Params) error) (TokenStream_close_Results_Future, capnp.ReleaseFunc) {
+
+	s := capnp.Send{
+		Method: capnp.Method{
+			InterfaceID:   0x93dfe08d4719bbaa,
+			MethodID:      1,
+			InterfaceName: "capos.capnp:TokenStream",
+			MethodName:    "close",
+		},
+	}
+	if params != nil {
+		s.ArgsSize = capnp.ObjectSize{DataSize: 0, PointerCount: 0}
+		s.PlaceArgs = func(s capnp.Struct) error { return params(TokenStream_close_Params(s)) }
+	}
+
+	ans, release := capnp.Client(c).SendCall(ctx, s)
+	return TokenStream_close_Results_Future{Future: ans.Future()}, release
+
+}
+
+func (c TokenStream) WaitStreaming() error {
+	return capnp.Client(c).WaitStreaming()
+}
+
+// String returns a string that identifies this capability for debugging
+// purposes.  Its format should not be depended on: in particular, it
+// should not be used to compare clients.  Use IsSame to compare clients
+// for equality.
+func (c TokenStream) String() string {
+	return "TokenStream(" + capnp.Client(c).String() + ")"
+}
+
+// AddRef creates a new Client that refers to the same capability as c.
+// If c is nil or has resolved to null, then AddRef returns nil.
+func (c TokenStream) AddRef() TokenStream {
+	return TokenStream(capnp.Client(c).AddRef())
+}
+
+// Release releases a capability reference.  If this is the last
+// reference to the capability, then the underlying resources associated
+// with the capability will be released.
+//
+// Release will panic if c has already been released, but not if c is
+// nil or resolved to null.
+func (c TokenStream) Release() {
+	capnp.Client(c).Release()
+}
+
+// Resolve blocks until the capability is fully resolved or the Context
+// expires.
+func (c TokenStream) Resolve(ctx context.Context) error {
+	return capnp.Client(c).Resolve(ctx)
+}
+
+func (c TokenStream) EncodeAsPtr(seg *capnp.Segment) capnp.Ptr {
+	return capnp.Client(c).EncodeAsPtr(seg)
+}
+
+func (TokenStream) DecodeFromPtr(p capnp.Ptr) TokenStream {
+	return TokenStream(capnp.Client{}.DecodeFromPtr(p))
+}
+
+// IsValid reports whether c is a valid reference to a capability.
+// A reference is invalid if it is nil, has resolved to null, or has
+// been released.
+func (c TokenStream) IsValid() bool {
+	return capnp.Client(c).IsValid()
+}
+
+// IsSame reports whether c and other refer to a capability created by the
+// same call to NewClient.  This can return false negatives if c or other
+// are not fully resolved: use Resolve if this is an issue.  If either
+// c or other are released, then IsSame panics.
+func (c TokenStream) IsSame(other TokenStream) bool {
+	return capnp.Client(c).IsSame(capnp.Client(other))
+}
+
+// Update the flowcontrol.FlowLimiter used to manage flow control for
+// this client. This affects all future calls, but not calls already
+// waiting to send. Passing nil sets the value to flowcontrol.NopLimiter,
+// which is also the default.
+func (c TokenStream) SetFlowLimiter(lim fc.FlowLimiter) {
+	capnp.Client(c).SetFlowLimiter(lim)
+}
+
+// Get the current flowcontrol.FlowLimiter used to manage flow control
+// for this client.
+func (c TokenStream) GetFlowLimiter() fc.FlowLimiter {
+	return capnp.Client(c).GetFlowLimiter()
+}
+
+// A TokenStream_Server is a TokenStream with a local implementation.
+type TokenStream_Server interface {
+	Next(context.Context, TokenStream_next) error
+
+	Close(context.Context, TokenStream_close) error
+}
+
+// TokenStream_NewServer creates a new Server from an implementation of TokenStream_Server.
+func TokenStream_NewServer(s TokenStream_Server) *server.Server {
+	c, _ := s.(server.Shutdowner)
+	return server.New(TokenStream_Methods(nil, s), s, c)
+}
+
+// TokenStream_ServerToClient creates a new Client from an implementation of TokenStream_Server.
+// The caller is responsible for calling Release on the returned Client.
+func TokenStream_ServerToClient(s TokenStream_Server) TokenStream {
+	return TokenStream(capnp.NewClient(TokenStream_NewServer(s)))
+}
+
+// TokenStream_Methods appends Methods to a slice that invoke the methods on s.
+// This can be used to create a more complicated Server.
+func TokenStream_Methods(methods []server.Method, s TokenStream_Server) []server.Method {
+	if cap(methods) == 0 {
+		methods = make([]server.Method, 0, 2)
+	}
+
+	methods = append(methods, server.Method{
+		Method: capnp.Method{
+			InterfaceID:   0x93dfe08d4719bbaa,
+			MethodID:      0,
+			InterfaceName: "capos.capnp:TokenStream",
+			MethodName:    "next",
+		},
+		Impl: func(ctx context.Context, call *server.Call) error {
+			return s.Next(ctx, TokenStream_next{call})
+		},
+	})
+
+	methods = append(methods, server.Method{
+		Method: capnp.Method{
+			InterfaceID:   0x93dfe08d4719bbaa,
+			MethodID:      1,
+			InterfaceName: "capos.capnp:TokenStream",
+			MethodName:    "close",
+		},
+		Impl: func(ctx context.Context, call *server.Call) error {
+			return s.Close(ctx, TokenStream_close{call})
+		},
+	})
+
+	return methods
+}
+
+// TokenStream_next holds the state for a server call to TokenStream.next.
+// See server.Call for documentation.
+type TokenStream_next struct {
+	*server.Call
+}
+
+// Args returns the call's arguments.
+func (c TokenStream_next) Args() TokenStream_next_Params {
+	return TokenStream_next_Params(c.Call.Args())
+}
+
+// AllocResults allocates the results struct.
+func (c TokenStream_next) AllocResults() (TokenStream_next_Results, error) {
+	r, err := c.Call.AllocResults(capnp.ObjectSize{DataSize: 8, PointerCount: 2})
+	return TokenStream_next_Results(r), err
+}
+
+// TokenStream_close holds the state for a server call to TokenStream.close.
+// See server.Call for documentation.
+type TokenStream_close struct {
+	*server.Call
+}
+
+// Args returns the call's arguments.
+func (c TokenStream_close) Args() TokenStream_close_Params {
+	return TokenStream_close_Params(c.Call.Args())
+}
+
+// AllocResults allocates the results struct.
+func (c TokenStream_close) AllocResults() (TokenStream_close_Results, error) {
+	r, err := c.Call.AllocResults(capnp.ObjectSize{DataSize: 0, PointerCount: 0})
+	return TokenStream_close_Results(r), err
+}
+
+// TokenStream_List is a list of TokenStream.
+type TokenStream_List = capnp.CapList[TokenStream]
+
+// NewTokenStream_List creates a new list of TokenStream.
+func NewTokenStream_List(s *capnp.Segment, sz int32) (TokenStream_List, error) {
+	l, err := capnp.NewPointerList(s, sz)
+	return capnp.CapList[TokenStream](l), err
+}
+
+type TokenStream_next_Params capnp.Struct
+
+// TokenStream_next_Params_TypeID is the unique identifier for the type TokenStream_next_Params.
+const TokenStream_next_Params_TypeID = 0xd8b82eb4d10513b9
+
+func NewTokenStream_next_Params(s *capnp.Segment) (TokenStream_next_Params, error) {
+	st, err := capnp.NewStruct(s, capnp.ObjectSize{DataSize: 16, PointerCount: 0})
+	return TokenStream_next_Params(st), err
+}
+
+func NewRootTokenStream_next_Params(s *capnp.Segment) (TokenStream_next_Params, error) {
+	st, err := capnp.NewRootStruct(s, capnp.ObjectSize{DataSize: 16, PointerCount: 0})
+	return TokenStream_next_Params(st), err
+}
+
+func ReadRootTokenStream_next_Params(msg *capnp.Message) (TokenStream_next_Params, error) {
+	root, err := msg.Root()
+	return TokenStream_next_Params(root.Struct()), err
+}
+
+func (s TokenStream_next_Params) String() string {
+	str, _ := text.Marshal(0xd8b82eb4d10513b9, capnp.Struct(s))
+	return str
+}
+
+func (s TokenStream_next_Params) EncodeAsPtr(seg *capnp.Segment) capnp.Ptr {
+	return capnp.Struct(s).EncodeAsPtr(seg)
+}
+
+func (TokenStream_next_Params) DecodeFromPtr(p capnp.Ptr) TokenStream_next_Params {
+	return TokenStream_next_Params(capnp.Struct{}.DecodeFromPtr(p))
+}
+
+func (s TokenStream_next_Params) ToPtr() capnp.Ptr {
+	return capnp.Struct(s).ToPtr()
+}
+func (s TokenStream_next_Params) IsValid() bool {
+	return capnp.Struct(s).IsValid()
+}
+
+func (s TokenStream_next_Params) Message() *capnp.Message {
+	return capnp.Struct(s).Message()
+}
+
+func (s TokenStream_next_Params) Segment() *capnp.Segment {
+	return capnp.Struct(s).Segment()
+}
+func (s TokenStream_next_Params) Max() uint32 {
+	return capnp.Struct(s).Uint32(0)
+}
+
+func (s TokenStream_next_Params) SetMax(v uint32) {
+	capnp.Struct(s).SetUint32(0, v)
+}
+
+func (s TokenStream_next_Params) TimeoutNanos() uint64 {
+	return capnp.Struct(s).Uint64(8)
+}
+
+func (s TokenStream_next_Params) SetTimeoutNanos(v uint64) {
+	capnp.Struct(s).SetUint64(8, v)
+}
+
+// TokenStream_next_Params_List is a list of TokenStream_next_Params.
+type TokenStream_next_Params_List = capnp.StructList[TokenStream_next_Params]
+
+// NewTokenStream_next_Params creates a new list of TokenStream_next_Params.
+func NewTokenStream_next_Params_List(s *capnp.Segment, sz int32) (TokenStream_next_Params_List, error) {
+	l, err := capnp.NewCompositeList(s, capnp.ObjectSize{DataSize: 16, PointerCount: 0}, sz)
+	return capnp.StructList[TokenStream_next_Params](l), err
+}
+
+// TokenStream_next_Params_Future is a wrapper for a TokenStream_next_Params promised by a client call.
+type TokenStream_next_Params_Future struct{ *capnp.Future }
+
+func (f TokenStream_next_Params_Future) Struct() (TokenStream_next_Params, error) {
+	p, err := f.Future.Ptr()
+	return TokenStream_next_Params(p.Struct()), err
+}
+
+type TokenStream_next_Results capnp.Struct
+
+// TokenStream_next_Results_TypeID is the unique identifier for the type TokenStream_next_Results.
+const TokenStream_next_Results_TypeID = 0x97568b99f65a6354
+
+func NewTokenStream_next_Results(s *capnp.Segment) (TokenStream_next_Results, error) {
+	st, err := capnp.NewStruct(s, capnp.ObjectSize{DataSize: 8, PointerCount: 2})
+	return TokenStream_next_Results(st), err
+}
+
+func NewRootTokenStream_next_Results(s *capnp.Segment) (TokenStream_next_Results, error) {
+	st, err := capnp.NewRootStruct(s, capnp.ObjectSize{DataSize: 8, PointerCount: 2})
+	return TokenStream_next_Results(st), err
+}
+
+func ReadRootTokenStream_next_Results(msg *capnp.Message) (TokenStream_next_Results, error) {
+	root, err := msg.Root()
+	return TokenStream_next_Results(root.Struct()), err
+}
+
+func (s TokenStream_next_Results) String() string {
+	str, _ := text.Marshal(0x97568b99f65a6354, capnp.Struct(s))
+	return str
+}
+
+func (s TokenStream_next_Results) EncodeAsPtr(seg *capnp.Segment) capnp.Ptr {
+	return capnp.Struct(s).EncodeAsPtr(seg)
+}
+
+func (TokenStream_next_Results) DecodeFromPtr(p capnp.Ptr) TokenStream_next_Results {
+	return TokenStream_next_Results(capnp.Struct{}.DecodeFromPtr(p))
+}
+
+func (s TokenStream_next_Results) ToPtr() capnp.Ptr {
+	return capnp.Struct(s).ToPtr()
+}
+func (s TokenStream_next_Results) IsValid() bool {
+	return capnp.Struct(s).IsValid()
+}
+
+func (s TokenStream_next_Results) Message() *capnp.Message {
+	return capnp.Struct(s).Message()
+}
+
+func (s TokenStream_next_Results) Segment() *capnp.Segment {
+	return capnp.Struct(s).Segment()
+}
+func (s TokenStream_next_Results) Tokens() (Token_List, error) {
+	p, err := capnp.Struct(s).Ptr(0)
+	return Token_List(p.List()), err
+}
+
+func (s TokenStream_next_Results) HasTokens() bool {
+	return capnp.Struct(s).HasPtr(0)
+}
+
+func (s TokenStream_next_Results) SetTokens(v Token_List) error {
+	return capnp.Struct(s).SetPtr(0, v.ToPtr())
+}
+
+// NewTokens sets the tokens field to a newly
+// allocated Token_List, preferring placement in s's segment.
+func (s TokenStream_next_Results) NewTokens(n int32) (Token_List, error) {
+	l, err := NewToken_List(capnp.Struct(s).Segment(), n)
+	if err != nil {
+		return Token_List{}, err
+	}
+	err = capnp.Struct(s).SetPtr(0, l.ToPtr())
+	return l, err
+}
+func (s TokenStream_next_Results) Done() bool {
+	return capnp.Struct(s).Bit(0)
+}
+
+func (s TokenStream_next_Results) SetDone(v bool) {
+	capnp.Struct(s).SetBit(0, v)
+}
+
+func (s TokenStream_next_Results) Finish() FinishReason {
+	return FinishReason(capnp.Struct(s).Uint16(2))
+}
+
+func (s TokenStream_next_Results) SetFinish(v FinishReason) {
+	capnp.Struct(s).SetUint16(2, uint16(v))
+}
+
+func (s TokenStream_next_Results) Usage() (Usage, error) {
+	p, err := capnp.Struct(s).Ptr(1)
+	return Usage(p.Struct()), err
+}
+
+func (s TokenStream_next_Results) HasUsage() bool {
+	return capnp.Struct(s).HasPtr(1)
+}
+
+func (s TokenStream_next_Results) SetUsage(v Usage) error {
+	return capnp.Struct(s).SetPtr(1, capnp.Struct(v).ToPtr())
+}
+
+// NewUsage sets the usage field to a newly
+// allocated Usage struct, preferring placement in s's segment.
+func (s TokenStream_next_Results) NewUsage() (Usage, error) {
+	ss, err := NewUsage(capnp.Struct(s).Segment())
+	if err != nil {
+		return Usage{}, err
+	}
+	err = capnp.Struct(s).SetPtr(1, capnp.Struct(ss).ToPtr())
+	return ss, err
+}
+
+// TokenStream_next_Results_List is a list of TokenStream_next_Results.
+type TokenStream_next_Results_List = capnp.StructList[TokenStream_next_Results]
+
+// NewTokenStream_next_Results creates a new list of TokenStream_next_Results.
+func NewTokenStream_next_Results_List(s *capnp.Segment, sz int32) (TokenStream_next_Results_List, error) {
+	l, err := capnp.NewCompositeList(s, capnp.ObjectSize{DataSize: 8, PointerCount: 2}, sz)
+	return capnp.StructList[TokenStream_next_Results](l), err
+}
+
+// TokenStream_next_Results_Future is a wrapper for a TokenStream_next_Results promised by a client call.
+type TokenStream_next_Results_Future struct{ *capnp.Future }
+
+func (f TokenStream_next_Results_Future) Struct() (TokenStream_next_Results, error) {
+	p, err := f.Future.Ptr()
+	return TokenStream_next_Results(p.Struct()), err
+}
+func (p TokenStream_next_Results_Future) Usage() Usage_Future {
+	return Usage_Future{Future: p.Future.Field(1, nil)}
+}
+
+type TokenStream_close_Params capnp.Struct
+
+// TokenStream_close_Params_TypeID is the unique identifier for the type TokenStream_close_Params.
+const TokenStream_close_Params_TypeID = 0x9aa19fb5da11998f
+
+func NewTokenStream_close_Params(s *capnp.Segment) (TokenStream_close_Params, error) {
+	st, err := capnp.NewStruct(s, capnp.ObjectSize{DataSize: 0, PointerCount: 0})
+	return TokenStream_close_Params(st), err
+}
+
+func NewRootTokenStream_close_Params(s *capnp.Segment) (TokenStream_close_Params, error) {
+	st, err := capnp.NewRootStruct(s, capnp.ObjectSize{DataSize: 0, PointerCount: 0})
+	return TokenStream_close_Params(st), err
+}
+
+func ReadRootTokenStream_close_Params(msg *capnp.Message) (TokenStream_close_Params, error) {
+	root, err := msg.Root()
+	return TokenStream_close_Params(root.Struct()), err
+}
+
+func (s TokenStream_close_Params) String() string {
+	str, _ := text.Marshal(0x9aa19fb5da11998f, capnp.Struct(s))
+	return str
+}
+
+func (s TokenStream_close_Params) EncodeAsPtr(seg *capnp.Segment) capnp.Ptr {
+	return capnp.Struct(s).EncodeAsPtr(seg)
+}
+
+func (TokenStream_close_Params) DecodeFromPtr(p capnp.Ptr) TokenStream_close_Params {
+	return TokenStream_close_Params(capnp.Struct{}.DecodeFromPtr(p))
+}
+
+func (s TokenStream_close_Params) ToPtr() capnp.Ptr {
+	return capnp.Struct(s).ToPtr()
+}
+func (s TokenStream_close_Params) IsValid() bool {
+	return capnp.Struct(s).IsValid()
+}
+
+func (s TokenStream_close_Params) Message() *capnp.Message {
+	return capnp.Struct(s).Message()
+}
+
+func (s TokenStream_close_Params) Segment() *capnp.Segment {
+	return capnp.Struct(s).Segment()
+}
+
+// TokenStream_close_Params_List is a list of TokenStream_close_Params.
+type TokenStream_close_Params_List = capnp.StructList[TokenStream_close_Params]
+
+// NewTokenStream_close_Params creates a new list of TokenStream_close_Params.
+func NewTokenStream_close_Params_List(s *capnp.Segment, sz int32) (TokenStream_close_Params_List, error) {
+	l, err := capnp.NewCompositeList(s, capnp.ObjectSize{DataSize: 0, PointerCount: 0}, sz)
+	return capnp.StructList[TokenStream_close_Params](l), err
+}
+
+// TokenStream_close_Params_Future is a wrapper for a TokenStream_close_Params promised by a client call.
+type TokenStream_close_Params_Future struct{ *capnp.Future }
+
+func (f TokenStream_close_Params_Future) Struct() (TokenStream_close_Params, error) {
+	p, err := f.Future.Ptr()
+	return TokenStream_close_Params(p.Struct()), err
+}
+
+type TokenStream_close_Results capnp.Struct
+
+// TokenStream_close_Results_TypeID is the unique identifier for the type TokenStream_close_Results.
+const TokenStream_close_Results_TypeID = 0x9ed8e3474c1c45a5
+
+func NewTokenStream_close_Results(s *capnp.Segment) (TokenStream_close_Results, error) {
+	st, err := capnp.NewStruct(s, capnp.ObjectSize{DataSize: 0, PointerCount: 0})
+	return TokenStream_close_Results(st), err
+}
+
+func NewRootTokenStream_close_Results(s *capnp.Segment) (TokenStream_close_Results, error) {
+	st, err := capnp.NewRootStruct(s, capnp.ObjectSize{DataSize: 0, PointerCount: 0})
+	return TokenStream_close_Results(st), err
+}
+
+func ReadRootTokenStream_close_Results(msg *capnp.Message) (TokenStream_close_Results, error) {
+	root, err := msg.Root()
+	return TokenStream_close_Results(root.Struct()), err
+}
+
+func (s TokenStream_close_Results) String() string {
+	str, _ := text.Marshal(0x9ed8e3474c1c45a5, capnp.Struct(s))
+	return str
+}
+
+func (s TokenStream_close_Results) EncodeAsPtr(seg *capnp.Segment) capnp.Ptr {
+	return capnp.Struct(s).EncodeAsPtr(seg)
+}
+
+func (TokenStream_close_Results) DecodeFromPtr(p capnp.Ptr) TokenStream_close_Results {
+	return TokenStream_close_Results(capnp.Struct{}.DecodeFromPtr(p))
+}
+
+func (s TokenStream_close_Results) ToPtr() capnp.Ptr {
+	return capnp.Struct(s).ToPtr()
+}
+func (s TokenStream_close_Results) IsValid() bool {
+	return capnp.Struct(s).IsValid()
+}
+
+func (s TokenStream_close_Results) Message() *capnp.Message {
+	return capnp.Struct(s).Message()
+}
+
+func (s TokenStream_close_Results) Segment() *capnp.Segment {
+	return capnp.Struct(s).Segment()
+}
+
+// TokenStream_close_Results_List is a list of TokenStream_close_Results.
+type TokenStream_close_Results_List = capnp.StructList[TokenStream_close_Results]
+
+// NewTokenStream_close_Results creates a new list of TokenStream_close_Results.
+func NewTokenStream_close_Results_List(s *capnp.Segment, sz int32) (TokenStream_close_Results_List, error) {
+	l, err := capnp.NewCompositeList(s, capnp.ObjectSize{DataSize: 0, PointerCount: 0}, sz)
+	return capnp.StructList[TokenStream_close_Results](l), err
+}
+
+// TokenStream_close_Results_Future is a wrapper for a TokenStream_close_Results promised by a client call.
+type TokenStream_close_Results_Future struct{ *capnp.Future }
+
+func (f TokenStream_close_Results_Future) Struct() (TokenStream_close_Results, error) {
+	p, err := f.Future.Ptr()
+	return TokenStream_close_Results(p.Struct()), err
+}
+
+type Token capnp.Struct
+
+// Token_TypeID is the unique identifier for the type Token.
+const Token_TypeID = 0xfead8a96dfb1baf6
+
+func NewToken(s *capnp.Segment) (Token, error) {
+	st, err := capnp.NewStruct(s, capnp.ObjectSize{DataSize: 8, PointerCount: 2})
+	return Token(st), err
+}
+
+func NewRootToken(s *capnp.Segment) (Token, error) {
+	st, err := capnp.NewRootStruct(s, capnp.ObjectSize{DataSize: 8, PointerCount: 2})
+	return Token(st), err
+}
+
+func ReadRootToken(msg *capnp.Message) (Token, error) {
+	root, err := msg.Root()
+	return Token(root.Struct()), err
+}
+
+func (s Token) String() string {
+	str, _ := text.Marshal(0xfead8a96dfb1baf6, capnp.Struct(s))
+	return str
+}
+
+func (s Token) EncodeAsPtr(seg *capnp.Segment) capnp.Ptr {
+	return capnp.Struct(s).EncodeAsPtr(seg)
+}
+
+func (Token) DecodeFromPtr(p capnp.Ptr) Token {
+	return Token(capnp.Struct{}.DecodeFromPtr(p))
+}
+
+func (s Token) ToPtr() capnp.Ptr {
+	return capnp.Struct(s).ToPtr()
+}
+func (s Token) IsValid() bool {
+	return capnp.Struct(s).IsValid()
+}
+
+func (s Token) Message() *capnp.Message {
+	return capnp.Struct(s).Message()
+}
+
+func (s Token) Segment() *capnp.Segment {
+	return capnp.Struct(s).Segment()
+}
+func (s Token) Id() int32 {
+	return int32(capnp.Struct(s).Uint32(0))
+}
+
+func (s Token) SetId(v int32) {
+	capnp.Struct(s).SetUint32(0, uint32(v))
+}
+
+func (s Token) Text() (string, error) {
+	p, err := capnp.Struct(s).Ptr(0)
+	return p.Text(), err
+}
+
+func (s Token) HasText() bool {
+	return capnp.Struct(s).HasPtr(0)
+}
+
+func (s Token) TextBytes() ([]byte, error) {
+	p, err := capnp.Struct(s).Ptr(0)
+	return p.TextBytes(), err
+}
+
+func (s Token) SetText(v string) error {
+	return capnp.Struct(s).SetText(0, v)
+}
+
+func (s Token) LogProb() float32 {
+	return math.Float32frombits(capnp.Struct(s).Uint32(4))
+}
+
+func (s Token) SetLogProb(v float32) {
+	capnp.Struct(s).SetUint32(4, math.Float32bits(v))
+}
+
+func (s Token) Top() (Alternative_List, error) {
+	p, err := capnp.Struct(s).Ptr(1)
+	return Alternative_List(p.List()), err
+}
+
+func (s Token) HasTop() bool {
+	return capnp.Struct(s).HasPtr(1)
+}
+
+func (s Token) SetTop(v Alternative_List) error {
+	return capnp.Struct(s).SetPtr(1, v.ToPtr())
+}
+
+// NewTop sets the top field to a newly
+// allocated Alternative_List, preferring placement in s's segment.
+func (s Token) NewTop(n int32) (Alternative_List, error) {
+	l, err := NewAlternative_List(capnp.Struct(s).Segment(), n)
+	if err != nil {
+		return Alternative_List{}, err
+	}
+	err = capnp.Struct(s).SetPtr(1, l.ToPtr())
+	return l, err
+}
+
+// Token_List is a list of Token.
+type Token_List = capnp.StructList[Token]
+
+// NewToken creates a new list of Token.
+func NewToken_List(s *capnp.Segment, sz int32) (Token_List, error) {
+	l, err := capnp.NewCompositeList(s, capnp.ObjectSize{DataSize: 8, PointerCount: 2}, sz)
+	return capnp.StructList[Token](l), err
+}
+
+// Token_Future is a wrapper for a Token promised by a client call.
+type Token_Future struct{ *capnp.Future }
+
+func (f Token_Future) Struct() (Token, error) {
+	p, err := f.Future.Ptr()
+	return Token(p.Struct()), err
+}
+
+type Alternative capnp.Struct
+
+// Alternative_TypeID is the unique identifier for the type Alternative.
+const Alternative_TypeID = 0xa1032b90d1279e7d
+
+func NewAlternative(s *capnp.Segment) (Alternative, error) {
+	st, err := capnp.NewStruct(s, capnp.ObjectSize{DataSize: 8, PointerCount: 1})
+	return Alternative(st), err
+}
+
+func NewRootAlternative(s *capnp.Segment) (Alternative, error) {
+	st, err := capnp.NewRootStruct(s, capnp.ObjectSize{DataSize: 8, PointerCount: 1})
+	return Alternative(st), err
+}
+
+func ReadRootAlternative(msg *capnp.Message) (Alternative, error) {
+	root, err := msg.Root()
+	return Alternative(root.Struct()), err
+}
+
+func (s Alternative) String() string {
+	str, _ := text.Marshal(0xa1032b90d1279e7d, capnp.Struct(s))
+	return str
+}
+
+func (s Alternative) EncodeAsPtr(seg *capnp.Segment) capnp.Ptr {
+	return capnp.Struct(s).EncodeAsPtr(seg)
+}
+
+func (Alternative) DecodeFromPtr(p capnp.Ptr) Alternative {
+	return Alternative(capnp.Struct{}.DecodeFromPtr(p))
+}
+
+func (s Alternative) ToPtr() capnp.Ptr {
+	return capnp.Struct(s).ToPtr()
+}
+func (s Alternative) IsValid() bool {
+	return capnp.Struct(s).IsValid()
+}
+
+func (s Alternative) Message() *capnp.Message {
+	return capnp.Struct(s).Message()
+}
+
+func (s Alternative) Segment() *capnp.Segment {
+	return capnp.Struct(s).Segment()
+}
+func (s Alternative) Id() int32 {
+	return int32(capnp.Struct(s).Uint32(0))
+}
+
+func (s Alternative) SetId(v int32) {
+	capnp.Struct(s).SetUint32(0, uint32(v))
+}
+
+func (s Alternative) Text() ([]byte, error) {
+	p, err := capnp.Struct(s).Ptr(0)
+	return []byte(p.Data()), err
+}
+
+func (s Alternative) HasText() bool {
+	return capnp.Struct(s).HasPtr(0)
+}
+
+func (s Alternative) SetText(v []byte) error {
+	return capnp.Struct(s).SetData(0, v)
+}
+
+func (s Alternative) LogProb() float32 {
+	return math.Float32frombits(capnp.Struct(s).Uint32(4))
+}
+
+func (s Alternative) SetLogProb(v float32) {
+	capnp.Struct(s).SetUint32(4, math.Float32bits(v))
+}
+
+// Alternative_List is a list of Alternative.
+type Alternative_List = capnp.StructList[Alternative]
+
+// NewAlternative creates a new list of Alternative.
+func NewAlternative_List(s *capnp.Segment, sz int32) (Alternative_List, error) {
+	l, err := capnp.NewCompositeList(s, capnp.ObjectSize{DataSize: 8, PointerCount: 1}, sz)
+	return capnp.StructList[Alternative](l), err
+}
+
+// Alternative_Future is a wrapper for a Alternative promised by a client call.
+type Alternative_Future struct{ *capnp.Future }
+
+func (f Alternative_Future) Struct() (Alternative, error) {
+	p, err := f.Future.Ptr()
+	return Alternative(p.Struct()), err
+}
+
+type FinishReason uint16
+
+// FinishReason_TypeID is the unique identifier for the type FinishReason.
+const FinishReason_TypeID = 0x85791492dc034867
+
+// Values of FinishReason.
+const (
+	FinishReason_unfinished FinishReason = 0
+	FinishReason_stop       FinishReason = 1
+	FinishReason_length     FinishReason = 2
+	FinishReason_cancelled  FinishReason = 3
+)
+
+// String returns the enum's constant name.
+func (c FinishReason) String() string {
+	switch c {
+	case FinishReason_unfinished:
+		return "unfinished"
+	case FinishReason_stop:
+		return "stop"
+	case FinishReason_length:
+		return "length"
+	case FinishReason_cancelled:
+		return "cancelled"
+
+	default:
+		return ""
+	}
+}
+
+// FinishReasonFromString returns the enum value with a name,
+// or the zero value if there's no such value.
+func FinishReasonFromString(c string) FinishReason {
+	switch c {
+	case "unfinished":
+		return FinishReason_unfinished
+	case "stop":
+		return FinishReason_stop
+	case "length":
+		return FinishReason_length
+	case "cancelled":
+		return FinishReason_cancelled
+
+	default:
+		return 0
+	}
+}
+
+type FinishReason_List = capnp.EnumList[FinishReason]
+
+func NewFinishReason_List(s *capnp.Segment, sz int32) (FinishReason_List, error) {
+	return capnp.NewEnumList[FinishReason](s, sz)
+}
+
+type Usage capnp.Struct
+
+// Usage_TypeID is the unique identifier for the type Usage.
+const Usage_TypeID = 0xbf831c59cf1c117d
+
+func NewUsage(s *capnp.Segment) (Usage, error) {
+	st, err := capnp.NewStruct(s, capnp.ObjectSize{DataSize: 40, PointerCount: 0})
+	return Usage(st), err
+}
+
+func NewRootUsage(s *capnp.Segment) (Usage, error) {
+	st, err := capnp.NewRootStruct(s, capnp.ObjectSize{DataSize: 40, PointerCount: 0})
+	return Usage(st), err
+}
+
+func ReadRootUsage(msg *capnp.Message) (Usage, error) {
+	root, err := msg.Root()
+	return Usage(root.Struct()), err
+}
+
+func (s Usage) String() string {
+	str, _ := text.Marshal(0xbf831c59cf1c117d, capnp.Struct(s))
+	return str
+}
+
+func (s Usage) EncodeAsPtr(seg *capnp.Segment) capnp.Ptr {
+	return capnp.Struct(s).EncodeAsPtr(seg)
+}
+
+func (Usage) DecodeFromPtr(p capnp.Ptr) Usage {
+	return Usage(capnp.Struct{}.DecodeFromPtr(p))
+}
+
+func (s Usage) ToPtr() capnp.Ptr {
+	return capnp.Struct(s).ToPtr()
+}
+func (s Usage) IsValid() bool {
+	return capnp.Struct(s).IsValid()
+}
+
+func (s Usage) Message() *capnp.Message {
+	return capnp.Struct(s).Message()
+}
+
+func (s Usage) Segment() *capnp.Segment {
+	return capnp.Struct(s).Segment()
+}
+func (s Usage) PromptTokens() uint32 {
+	return capnp.Struct(s).Uint32(0)
+}
+
+func (s Usage) SetPromptTokens(v uint32) {
+	capnp.Struct(s).SetUint32(0, v)
+}
+
+func (s Usage) CompletionTokens() uint32 {
+	return capnp.Struct(s).Uint32(4)
+}
+
+func (s Usage) SetCompletionTokens(v uint32) {
+	capnp.Struct(s).SetUint32(4, v)
+}
+
+func (s Usage) QueuedNanos() uint64 {
+	return capnp.Struct(s).Uint64(8)
+}
+
+func (s Usage) SetQueuedNanos(v uint64) {
+	capnp.Struct(s).SetUint64(8, v)
+}
+
+func (s Usage) PrefillNanos() uint64 {
+	return capnp.Struct(s).Uint64(16)
+}
+
+func (s Usage) SetPrefillNanos(v uint64) {
+	capnp.Struct(s).SetUint64(16, v)
+}
+
+func (s Usage) DecodeNanos() uint64 {
+	return capnp.Struct(s).Uint64(24)
+}
+
+func (s Usage) SetDecodeNanos(v uint64) {
+	capnp.Struct(s).SetUint64(24, v)
+}
+
+func (s Usage) DeviceNanos() uint64 {
+	return capnp.Struct(s).Uint64(32)
+}
+
+func (s Usage) SetDeviceNanos(v uint64) {
+	capnp.Struct(s).SetUint64(32, v)
+}
+
+// Usage_List is a list of Usage.
+type Usage_List = capnp.StructList[Usage]
+
+// NewUsage creates a new list of Usage.
+func NewUsage_List(s *capnp.Segment, sz int32) (Usage_List, error) {
+	l, err := capnp.NewCompositeList(s, capnp.ObjectSize{DataSize: 40, PointerCount: 0}, sz)
+	return capnp.StructList[Usage](l), err
+}
+
+// Usage_Future is a wrapper for a Usage promised by a client call.
+type Usage_Future struct{ *capnp.Future }
+
+func (f Usage_Future) Struct() (Usage, error) {
+	p, err := f.Future.Ptr()
+	return Usage(p.Struct()), err
+}
+
+type Embedder capnp.Client
+
+// Embedder_TypeID is the unique identifier for the type Embedder.
+const Embedder_TypeID = 0x9d22d71c6a4d751b
+
+func (c Embedder) Info(ctx context.Context, params func(Embedder_info_Params) error) (Embedder_info_Results_Future, capnp.ReleaseFunc) {
+
+	s := capnp.Send{
+		Method: capnp.Method{
+			InterfaceID:   0x9d22d71c6a4d751b,
+			MethodID:      0,
+			InterfaceName: "capos.capnp:Embedder",
+			MethodName:    "info",
+		},
+	}
+	if params != nil {
+		s.ArgsSize = capnp.ObjectSize{DataSize: 0, PointerCount: 0}
+		s.PlaceArgs = func(s capnp.Struct) error { return params(Embedder_info_Params(s)) }
+	}
+
+	ans, release := capnp.Client(c).SendCall(ctx, s)
+	return Embedder_info_Results_Future{Future: ans.Future()}, release
+
+}
+
+func (c Embedder) Embed(ctx context.Context, params func(Embedder_embed_Params) error) (Embedder_embed_Results_Future, capnp.ReleaseFunc) {
+
+	s := capnp.Send{
+		Method: capnp.Method{
+			InterfaceID:   0x9d22d71c6a4d751b,
+			MethodID:      1,
+			InterfaceName: "capos.capnp:Embedder",
+			MethodName:    "embed",
+		},
+	}
+	if params != nil {
+		s.ArgsSize = capnp.ObjectSize{DataSize: 0, PointerCount: 1}
+		s.PlaceArgs = func(s capnp.Struct) error { return params(Embedder_embed_Params(s)) }
+	}
+
+	ans, release := capnp.Client(c).SendCall(ctx, s)
+	return Embedder_embed_Results_Future{Future: ans.Future()}, release
+
+}
+
+func (c Embedder) WaitStreaming() error {
+	return capnp.Client(c).WaitStreaming()
+}
+
+// String returns a string that identifies this capability for debugging
+// purposes.  Its format should not be depended on: in particular, it
+// should not be used to compare clients.  Use IsSame to compare clients
+// for equality.
+func (c Embedder) String() string {
+	return "Embedder(" + capnp.Client(c).String() + ")"
+}
+
+// AddRef creates a new Client that refers to the same capability as c.
+// If c is nil or has resolved to null, then AddRef returns nil.
+func (c Embedder) AddRef() Embedder {
+	return Embedder(capnp.Client(c).AddRef())
+}
+
+// Release releases a capability reference.  If this is the last
+// reference to the capability, then the underlying resources associated
+// with the capability will be released.
+//
+// Release will panic if c has already been released, but not if c is
+// nil or resolved to null.
+func (c Embedder) Release() {
+	capnp.Client(c).Release()
+}
+
+// Resolve blocks until the capability is fully resolved or the Context
+// expires.
+func (c Embedder) Resolve(ctx context.Context) error {
+	return capnp.Client(c).Resolve(ctx)
+}
+
+func (c Embedder) EncodeAsPtr(seg *capnp.Segment) capnp.Ptr {
+	return capnp.Client(c).EncodeAsPtr(seg)
+}
+
+func (Embedder) DecodeFromPtr(p capnp.Ptr) Embedder {
+	return Embedder(capnp.Client{}.DecodeFromPtr(p))
+}
+
+// IsValid reports whether c is a valid reference to a capability.
+// A reference is invalid if it is nil, has resolved to null, or has
+// been released.
+func (c Embedder) IsValid() bool {
+	return capnp.Client(c).IsValid()
+}
+
+// IsSame reports whether c and other refer to a capability created by the
+// same call to NewClient.  This can return false negatives if c or other
+// are not fully resolved: use Resolve if this is an issue.  If either
+// c or other are released, then IsSame panics.
+func (c Embedder) IsSame(other Embedder) bool {
+	return capnp.Client(c).IsSame(capnp.Client(other))
+}
+
+// Update the flowcontrol.FlowLimiter used to manage flow control for
+// this client. This affects all future calls, but not calls already
+// waiting to send. Passing nil sets the value to flowcontrol.NopLimiter,
+// which is also the default.
+func (c Embedder) SetFlowLimiter(lim fc.FlowLimiter) {
+	capnp.Client(c).SetFlowLimiter(lim)
+}
+
+// Get the current flowcontrol.FlowLimiter used to manage flow control
+// for this client.
+func (c Embedder) GetFlowLimiter() fc.FlowLimiter {
+	return capnp.Client(c).GetFlowLimiter()
+}
+
+// A Embedder_Server is a Embedder with a local implementation.
+type Embedder_Server interface {
+	Info(context.Context, Embedder_info) error
+
+	Embed(context.Context, Embedder_embed) error
+}
+
+// Embedder_NewServer creates a new Server from an implementation of Embedder_Server.
+func Embedder_NewServer(s Embedder_Server) *server.Server {
+	c, _ := s.(server.Shutdowner)
+	return server.New(Embedder_Methods(nil, s), s, c)
+}
+
+// Embedder_ServerToClient creates a new Client from an implementation of Embedder_Server.
+// The caller is responsible for calling Release on the returned Client.
+func Embedder_ServerToClient(s Embedder_Server) Embedder {
+	return Embedder(capnp.NewClient(Embedder_NewServer(s)))
+}
+
+// Embedder_Methods appends Methods to a slice that invoke the methods on s.
+// This can be used to create a more complicated Server.
+func Embedder_Methods(methods []server.Method, s Embedder_Server) []server.Method {
+	if cap(methods) == 0 {
+		methods = make([]server.Method, 0, 2)
+	}
+
+	methods = append(methods, server.Method{
+		Method: capnp.Method{
+			InterfaceID:   0x9d22d71c6a4d751b,
+			MethodID:      0,
+			InterfaceName: "capos.capnp:Embedder",
+			MethodName:    "info",
+		},
+		Impl: func(ctx context.Context, call *server.Call) error {
+			return s.Info(ctx, Embedder_info{call})
+		},
+	})
+
+	methods = append(methods, server.Method{
+		Method: capnp.Method{
+			InterfaceID:   0x9d22d71c6a4d751b,
+			MethodID:      1,
+			InterfaceName: "capos.capnp:Embedder",
+			MethodName:    "embed",
+		},
+		Impl: func(ctx context.Context, call *server.Call) error {
+			return s.Embed(ctx, Embedder_embed{call})
+		},
+	})
+
+	return methods
+}
+
+// Embedder_info holds the state for a server call to Embedder.info.
+// See server.Call for documentation.
+type Embedder_info struct {
+	*server.Call
+}
+
+// Args returns the call's arguments.
+func (c Embedder_info) Args() Embedder_info_Params {
+	return Embedder_info_Params(c.Call.Args())
+}
+
+// AllocResults allocates the results struct.
+func (c Embedder_info) AllocResults() (Embedder_info_Results, error) {
+	r, err := c.Call.AllocResults(capnp.ObjectSize{DataSize: 0, PointerCount: 1})
+	return Embedder_info_Results(r), err
+}
+
+// Embedder_embed holds the state for a server call to Embedder.embed.
+// See server.Call for documentation.
+type Embedder_embed struct {
+	*server.Call
+}
+
+// Args returns the call's arguments.
+func (c Embedder_embed) Args() Embedder_embed_Params {
+	return Embedder_embed_Params(c.Call.Args())
+}
+
+// AllocResults allocates the results struct.
+func (c Embedder_embed) AllocResults() (Embedder_embed_Results, error) {
+	r, err := c.Call.AllocResults(capnp.ObjectSize{DataSize: 0, PointerCount: 2})
+	return Embedder_embed_Results(r), err
+}
+
+// Embedder_List is a list of Embedder.
+type Embedder_List = capnp.CapList[Embedder]
+
+// NewEmbedder_List creates a new list of Embedder.
+func NewEmbedder_List(s *capnp.Segment, sz int32) (Embedder_List, error) {
+	l, err := capnp.NewPointerList(s, sz)
+	return capnp.CapList[Embedder](l), err
+}
+
+type Embedder_info_Params capnp.Struct
+
+// Embedder_info_Params_TypeID is the unique identifier for the type Embedder_info_Params.
+const Embedder_info_Params_TypeID = 0xbab8696748771170
+
+func NewEmbedder_info_Params(s *capnp.Segment) (Embedder_info_Params, error) {
+	st, err := capnp.NewStruct(s, capnp.ObjectSize{DataSize: 0, PointerCount: 0})
+	return Embedder_info_Params(st), err
+}
+
+func NewRootEmbedder_info_Params(s *capnp.Segment) (Embedder_info_Params, error) {
+	st, err := capnp.NewRootStruct(s, capnp.ObjectSize{DataSize: 0, PointerCount: 0})
+	return Embedder_info_Params(st), err
+}
+
+func ReadRootEmbedder_info_Params(msg *capnp.Message) (Embedder_info_Params, error) {
+	root, err := msg.Root()
+	return Embedder_info_Params(root.Struct()), err
+}
+
+func (s Embedder_info_Params) String() string {
+	str, _ := text.Marshal(0xbab8696748771170, capnp.Struct(s))
+	return str
+}
+
+func (s Embedder_info_Params) EncodeAsPtr(seg *capnp.Segment) capnp.Ptr {
+	return capnp.Struct(s).EncodeAsPtr(seg)
+}
+
+func (Embedder_info_Params) DecodeFromPtr(p capnp.Ptr) Embedder_info_Params {
+	return Embedder_info_Params(capnp.Struct{}.DecodeFromPtr(p))
+}
+
+func (s Embedder_info_Params) ToPtr() capnp.Ptr {
+	return capnp.Struct(s).ToPtr()
+}
+func (s Embedder_info_Params) IsValid() bool {
+	return capnp.Struct(s).IsValid()
+}
+
+func (s Embedder_info_Params) Message() *capnp.Message {
+	return capnp.Struct(s).Message()
+}
+
+func (s Embedder_info_Params) Segment() *capnp.Segment {
+	return capnp.Struct(s).Segment()
+}
+
+// Embedder_info_Params_List is a list of Embedder_info_Params.
+type Embedder_info_Params_List = capnp.StructList[Embedder_info_Params]
+
+// NewEmbedder_info_Params creates a new list of Embedder_info_Params.
+func NewEmbedder_info_Params_List(s *capnp.Segment, sz int32) (Embedder_info_Params_List, error) {
+	l, err := capnp.NewCompositeList(s, capnp.ObjectSize{DataSize: 0, PointerCount: 0}, sz)
+	return capnp.StructList[Embedder_info_Params](l), err
+}
+
+// Embedder_info_Params_Future is a wrapper for a Embedder_info_Params promised by a client call.
+type Embedder_info_Params_Future struct{ *capnp.Future }
+
+func (f Embedder_info_Params_Future) Struct() (Embedder_info_Params, error) {
+	p, err := f.Future.Ptr()
+	return Embedder_info_Params(p.Struct()), err
+}
+
+type Embedder_info_Results capnp.Struct
+
+// Embedder_info_Results_TypeID is the unique identifier for the type Embedder_info_Results.
+const Embedder_info_Results_TypeID = 0xb64f02a9e7d4c72e
+
+func NewEmbedder_info_Results(s *capnp.Segment) (Embedder_info_Results, error) {
+	st, err := capnp.NewStruct(s, capnp.ObjectSize{DataSize: 0, PointerCount: 1})
+	return Embedder_info_Results(st), err
+}
+
+func NewRootEmbedder_info_Results(s *capnp.Segment) (Embedder_info_Results, error) {
+	st, err := capnp.NewRootStruct(s, capnp.ObjectSize{DataSize: 0, PointerCount: 1})
+	return Embedder_info_Results(st), err
+}
+
+func ReadRootEmbedder_info_Results(msg *capnp.Message) (Embedder_info_Results, error) {
+	root, err := msg.Root()
+	return Embedder_info_Results(root.Struct()), err
+}
+
+func (s Embedder_info_Results) String() string {
+	str, _ := text.Marshal(0xb64f02a9e7d4c72e, capnp.Struct(s))
+	return str
+}
+
+func (s Embedder_info_Results) EncodeAsPtr(seg *capnp.Segment) capnp.Ptr {
+	return capnp.Struct(s).EncodeAsPtr(seg)
+}
+
+func (Embedder_info_Results) DecodeFromPtr(p capnp.Ptr) Embedder_info_Results {
+	return Embedder_info_Results(capnp.Struct{}.DecodeFromPtr(p))
+}
+
+func (s Embedder_info_Results) ToPtr() capnp.Ptr {
+	return capnp.Struct(s).ToPtr()
+}
+func (s Embedder_info_Results) IsValid() bool {
+	return capnp.Struct(s).IsValid()
+}
+
+func (s Embedder_info_Results) Message() *capnp.Message {
+	return capnp.Struct(s).Message()
+}
+
+func (s Embedder_info_Results) Segment() *capnp.Segment {
+	return capnp.Struct(s).Segment()
+}
+func (s Embedder_info_Results) Info() (ModelInfo, error) {
+	p, err := capnp.Struct(s).Ptr(0)
+	return ModelInfo(p.Struct()), err
+}
+
+func (s Embedder_info_Results) HasInfo() bool {
+	return capnp.Struct(s).HasPtr(0)
+}
+
+func (s Embedder_info_Results) SetInfo(v ModelInfo) error {
+	return capnp.Struct(s).SetPtr(0, capnp.Struct(v).ToPtr())
+}
+
+// NewInfo sets the info field to a newly
+// allocated ModelInfo struct, preferring placement in s's segment.
+func (s Embedder_info_Results) NewInfo() (ModelInfo, error) {
+	ss, err := NewModelInfo(capnp.Struct(s).Segment())
+	if err != nil {
+		return ModelInfo{}, err
+	}
+	err = capnp.Struct(s).SetPtr(0, capnp.Struct(ss).ToPtr())
+	return ss, err
+}
+
+// Embedder_info_Results_List is a list of Embedder_info_Results.
+type Embedder_info_Results_List = capnp.StructList[Embedder_info_Results]
+
+// NewEmbedder_info_Results creates a new list of Embedder_info_Results.
+func NewEmbedder_info_Results_List(s *capnp.Segment, sz int32) (Embedder_info_Results_List, error) {
+	l, err := capnp.NewCompositeList(s, capnp.ObjectSize{DataSize: 0, PointerCount: 1}, sz)
+	return capnp.StructList[Embedder_info_Results](l), err
+}
+
+// Embedder_info_Results_Future is a wrapper for a Embedder_info_Results promised by a client call.
+type Embedder_info_Results_Future struct{ *capnp.Future }
+
+func (f Embedder_info_Results_Future) Struct() (Embedder_info_Results, error) {
+	p, err := f.Future.Ptr()
+	return Embedder_info_Results(p.Struct()), err
+}
+func (p Embedder_info_Results_Future) Info() ModelInfo_Future {
+	return ModelInfo_Future{Future: p.Future.Field(0, nil)}
+}
+
+type Embedder_embed_Params capnp.Struct
+
+// Embedder_embed_Params_TypeID is the unique identifier for the type Embedder_embed_Params.
+const Embedder_embed_Params_TypeID = 0xae9bd7cd2cd4ad06
+
+func NewEmbedder_embed_Params(s *capnp.Segment) (Embedder_embed_Params, error) {
+	st, err := capnp.NewStruct(s, capnp.ObjectSize{DataSize: 0, PointerCount: 1})
+	return Embedder_embed_Params(st), err
+}
+
+func NewRootEmbedder_embed_Params(s *capnp.Segment) (Embedder_embed_Params, error) {
+	st, err := capnp.NewRootStruct(s, capnp.ObjectSize{DataSize: 0, PointerCount: 1})
+	return Embedder_embed_Params(st), err
+}
+
+func ReadRootEmbedder_embed_Params(msg *capnp.Message) (Embedder_embed_Params, error) {
+	root, err := msg.Root()
+	return Embedder_embed_Params(root.Struct()), err
+}
+
+func (s Embedder_embed_Params) String() string {
+	str, _ := text.Marshal(0xae9bd7cd2cd4ad06, capnp.Struct(s))
+	return str
+}
+
+func (s Embedder_embed_Params) EncodeAsPtr(seg *capnp.Segment) capnp.Ptr {
+	return capnp.Struct(s).EncodeAsPtr(seg)
+}
+
+func (Embedder_embed_Params) DecodeFromPtr(p capnp.Ptr) Embedder_embed_Params {
+	return Embedder_embed_Params(capnp.Struct{}.DecodeFromPtr(p))
+}
+
+func (s Embedder_embed_Params) ToPtr() capnp.Ptr {
+	return capnp.Struct(s).ToPtr()
+}
+func (s Embedder_embed_Params) IsValid() bool {
+	return capnp.Struct(s).IsValid()
+}
+
+func (s Embedder_embed_Params) Message() *capnp.Message {
+	return capnp.Struct(s).Message()
+}
+
+func (s Embedder_embed_Params) Segment() *capnp.Segment {
+	return capnp.Struct(s).Segment()
+}
+func (s Embedder_embed_Params) Texts() (capnp.TextList, error) {
+	p, err := capnp.Struct(s).Ptr(0)
+	return capnp.TextList(p.List()), err
+}
+
+func (s Embedder_embed_Params) HasTexts() bool {
+	return capnp.Struct(s).HasPtr(0)
+}
+
+func (s Embedder_embed_Params) SetTexts(v capnp.TextList) error {
+	return capnp.Struct(s).SetPtr(0, v.ToPtr())
+}
+
+// NewTexts sets the texts field to a newly
+// allocated capnp.TextList, preferring placement in s's segment.
+func (s Embedder_embed_Params) NewTexts(n int32) (capnp.TextList, error) {
+	l, err := capnp.NewTextList(capnp.Struct(s).Segment(), n)
+	if err != nil {
+		return capnp.TextList{}, err
+	}
+	err = capnp.Struct(s).SetPtr(0, l.ToPtr())
+	return l, err
+}
+
+// Embedder_embed_Params_List is a list of Embedder_embed_Params.
+type Embedder_embed_Params_List = capnp.StructList[Embedder_embed_Params]
+
+// NewEmbedder_embed_Params creates a new list of Embedder_embed_Params.
+func NewEmbedder_embed_Params_List(s *capnp.Segment, sz int32) (Embedder_embed_Params_List, error) {
+	l, err := capnp.NewCompositeList(s, capnp.ObjectSize{DataSize: 0, PointerCount: 1}, sz)
+	return capnp.StructList[Embedder_embed_Params](l), err
+}
+
+// Embedder_embed_Params_Future is a wrapper for a Embedder_embed_Params promised by a client call.
+type Embedder_embed_Params_Future struct{ *capnp.Future }
+
+func (f Embedder_embed_Params_Future) Struct() (Embedder_embed_Params, error) {
+	p, err := f.Future.Ptr()
+	return Embedder_embed_Params(p.Struct()), err
+}
+
+type Embedder_embed_Results capnp.Struct
+
+// Embedder_embed_Results_TypeID is the unique identifier for the type Embedder_embed_Results.
+const Embedder_embed_Results_TypeID = 0x95501322ca6c0f88
+
+func NewEmbedder_embed_Results(s *capnp.Segment) (Embedder_embed_Results, error) {
+	st, err := capnp.NewStruct(s, capnp.ObjectSize{DataSize: 0, PointerCount: 2})
+	return Embedder_embed_Results(st), err
+}
+
+func NewRootEmbedder_embed_Results(s *capnp.Segment) (Embedder_embed_Results, error) {
+	st, err := capnp.NewRootStruct(s, capnp.ObjectSize{DataSize: 0, PointerCount: 2})
+	return Embedder_embed_Results(st), err
+}
+
+func ReadRootEmbedder_embed_Results(msg *capnp.Message) (Embedder_embed_Results, error) {
+	root, err := msg.Root()
+	return Embedder_embed_Results(root.Struct()), err
+}
+
+func (s Embedder_embed_Results) String() string {
+	str, _ := text.Marshal(0x95501322ca6c0f88, capnp.Struct(s))
+	return str
+}
+
+func (s Embedder_embed_Results) EncodeAsPtr(seg *capnp.Segment) capnp.Ptr {
+	return capnp.Struct(s).EncodeAsPtr(seg)
+}
+
+func (Embedder_embed_Results) DecodeFromPtr(p capnp.Ptr) Embedder_embed_Results {
+	return Embedder_embed_Results(capnp.Struct{}.DecodeFromPtr(p))
+}
+
+func (s Embedder_embed_Results) ToPtr() capnp.Ptr {
+	return capnp.Struct(s).ToPtr()
+}
+func (s Embedder_embed_Results) IsValid() bool {
+	return capnp.Struct(s).IsValid()
+}
+
+func (s Embedder_embed_Results) Message() *capnp.Message {
+	return capnp.Struct(s).Message()
+}
+
+func (s Embedder_embed_Results) Segment() *capnp.Segment {
+	return capnp.Struct(s).Segment()
+}
+func (s Embedder_embed_Results) Embeddings() (capnp.PointerList, error) {
+	p, err := capnp.Struct(s).Ptr(0)
+	return capnp.PointerList(p.List()), err
+}
+
+func (s Embedder_embed_Results) HasEmbeddings() bool {
+	return capnp.Struct(s).HasPtr(0)
+}
+
+func (s Embedder_embed_Results) SetEmbeddings(v capnp.PointerList) error {
+	return capnp.Struct(s).SetPtr(0, v.ToPtr())
+}
+
+// NewEmbeddings sets the embeddings field to a newly
+// allocated capnp.PointerList, preferring placement in s's segment.
+func (s Embedder_embed_Results) NewEmbeddings(n int32) (capnp.PointerList, error) {
+	l, err := capnp.NewPointerList(capnp.Struct(s).Segment(), n)
+	if err != nil {
+		return capnp.PointerList{}, err
+	}
+	err = capnp.Struct(s).SetPtr(0, l.ToPtr())
+	return l, err
+}
+func (s Embedder_embed_Results) Usage() (Usage, error) {
+	p, err := capnp.Struct(s).Ptr(1)
+	return Usage(p.Struct()), err
+}
+
+func (s Embedder_embed_Results) HasUsage() bool {
+	return capnp.Struct(s).HasPtr(1)
+}
+
+func (s Embedder_embed_Results) SetUsage(v Usage) error {
+	return capnp.Struct(s).SetPtr(1, capnp.Struct(v).ToPtr())
+}
+
+// NewUsage sets the usage field to a newly
+// allocated Usage struct, preferring placement in s's segment.
+func (s Embedder_embed_Results) NewUsage() (Usage, error) {
+	ss, err := NewUsage(capnp.Struct(s).Segment())
+	if err != nil {
+		return Usage{}, err
+	}
+	err = capnp.Struct(s).SetPtr(1, capnp.Struct(ss).ToPtr())
+	return ss, err
+}
+
+// Embedder_embed_Results_List is a list of Embedder_embed_Results.
+type Embedder_embed_Results_List = capnp.StructList[Embedder_embed_Results]
+
+// NewEmbedder_embed_Results creates a new list of Embedder_embed_Results.
+func NewEmbedder_embed_Results_List(s *capnp.Segment, sz int32) (Embedder_embed_Results_List, error) {
+	l, err := capnp.NewCompositeList(s, capnp.ObjectSize{DataSize: 0, PointerCount: 2}, sz)
+	return capnp.StructList[Embedder_embed_Results](l), err
+}
+
+// Embedder_embed_Results_Future is a wrapper for a Embedder_embed_Results promised by a client call.
+type Embedder_embed_Results_Future struct{ *capnp.Future }
+
+func (f Embedder_embed_Results_Future) Struct() (Embedder_embed_Results, error) {
+	p, err := f.Future.Ptr()
+	return Embedder_embed_Results(p.Struct()), err
+}
+func (p Embedder_embed_Results_Future) Usage() Usage_Future {
+	return Usage_Future{Future: p.Future.Field(1, nil)}
+}
+
+type ModelInfo capnp.Struct
+
+// ModelInfo_TypeID is the unique identifier for the type ModelInfo.
+const ModelInfo_TypeID = 0xc3c9018ef027389f
+
+func NewModelInfo(s *capnp.Segment) (ModelInfo, error) {
+	st, err := capnp.NewStruct(s, capnp.ObjectSize{DataSize: 32, PointerCount: 2})
+	return ModelInfo(st), err
+}
+
+func NewRootModelInfo(s *capnp.Segment) (ModelInfo, error) {
+	st, err := capnp.NewRootStruct(s, capnp.ObjectSize{DataSize: 32, PointerCount: 2})
+	return ModelInfo(st), err
+}
+
+func ReadRootModelInfo(msg *capnp.Message) (ModelInfo, error) {
+	root, err := msg.Root()
+	return ModelInfo(root.Struct()), err
+}
+
+func (s ModelInfo) String() string {
+	str, _ := text.Marshal(0xc3c9018ef027389f, capnp.Struct(s))
+	return str
+}
+
+func (s ModelInfo) EncodeAsPtr(seg *capnp.Segment) capnp.Ptr {
+	return capnp.Struct(s).EncodeAsPtr(seg)
+}
+
+func (ModelInfo) DecodeFromPtr(p capnp.Ptr) ModelInfo {
+	return ModelInfo(capnp.Struct{}.DecodeFromPtr(p))
+}
+
+func (s ModelInfo) ToPtr() capnp.Ptr {
+	return capnp.Struct(s).ToPtr()
+}
+func (s ModelInfo) IsValid() bool {
+	return capnp.Struct(s).IsValid()
+}
+
+func (s ModelInfo) Message() *capnp.Message {
+	return capnp.Struct(s).Message()
+}
+
+func (s ModelInfo) Segment() *capnp.Segment {
+	return capnp.Struct(s).Segment()
+}
+func (s ModelInfo) Name() (string, error) {
+	p, err := capnp.Struct(s).Ptr(0)
+	return p.Text(), err
+}
+
+func (s ModelInfo) HasName() bool {
+	return capnp.Struct(s).HasPtr(0)
+}
+
+func (s ModelInfo) NameBytes() ([]byte, error) {
+	p, err := capnp.Struct(s).Ptr(0)
+	return p.TextBytes(), err
+}
+
+func (s ModelInfo) SetName(v string) error {
+	return capnp.Struct(s).SetText(0, v)
+}
+
+func (s ModelInfo) Format() (string, error) {
+	p, err := capnp.Struct(s).Ptr(1)
+	return p.Text(), err
+}
+
+func (s ModelInfo) HasFormat() bool {
+	return capnp.Struct(s).HasPtr(1)
+}
+
+func (s ModelInfo) FormatBytes() ([]byte, error) {
+	p, err := capnp.Struct(s).Ptr(1)
+	return p.TextBytes(), err
+}
+
+func (s ModelInfo) SetFormat(v string) error {
+	return capnp.Struct(s).SetText(1, v)
+}
+
+func (s ModelInfo) Parameters() uint64 {
+	return capnp.Struct(s).Uint64(0)
+}
+
+func (s ModelInfo) SetParameters(v uint64) {
+	capnp.Struct(s).SetUint64(0, v)
+}
+
+func (s ModelInfo) Bytes() uint64 {
+	return capnp.Struct(s).Uint64(8)
+}
+
+func (s ModelInfo) SetBytes(v uint64) {
+	capnp.Struct(s).SetUint64(8, v)
+}
+
+func (s ModelInfo) Context() uint32 {
+	return capnp.Struct(s).Uint32(16)
+}
+
+func (s ModelInfo) SetContext(v uint32) {
+	capnp.Struct(s).SetUint32(16, v)
+}
+
+func (s ModelInfo) Vocab() uint32 {
+	return capnp.Struct(s).Uint32(20)
+}
+
+func (s ModelInfo) SetVocab(v uint32) {
+	capnp.Struct(s).SetUint32(20, v)
+}
+
+func (s ModelInfo) Dim() uint32 {
+	return capnp.Struct(s).Uint32(24)
+}
+
+func (s ModelInfo) SetDim(v uint32) {
+	capnp.Struct(s).SetUint32(24, v)
+}
+
+// ModelInfo_List is a list of ModelInfo.
+type ModelInfo_List = capnp.StructList[ModelInfo]
+
+// NewModelInfo creates a new list of ModelInfo.
+func NewModelInfo_List(s *capnp.Segment, sz int32) (ModelInfo_List, error) {
+	l, err := capnp.NewCompositeList(s, capnp.ObjectSize{DataSize: 32, PointerCount: 2}, sz)
+	return capnp.StructList[ModelInfo](l), err
+}
+
+// ModelInfo_Future is a wrapper for a ModelInfo promised by a client call.
+type ModelInfo_Future struct{ *capnp.Future }
+
+func (f ModelInfo_Future) Struct() (ModelInfo, error) {
+	p, err := f.Future.Ptr()
+	return ModelInfo(p.Struct()), err
+}
+
+type ModelStatus capnp.Struct
+
+// ModelStatus_TypeID is the unique identifier for the type ModelStatus.
+const ModelStatus_TypeID = 0xac882c945d16b585
+
+func NewModelStatus(s *capnp.Segment) (ModelStatus, error) {
+	st, err := capnp.NewStruct(s, capnp.ObjectSize{DataSize: 32, PointerCount: 3})
+	return ModelStatus(st), err
+}
+
+func NewRootModelStatus(s *capnp.Segment) (ModelStatus, error) {
+	st, err := capnp.NewRootStruct(s, capnp.ObjectSize{DataSize: 32, PointerCount: 3})
+	return ModelStatus(st), err
+}
+
+func ReadRootModelStatus(msg *capnp.Message) (ModelStatus, error) {
+	root, err := msg.Root()
+	return ModelStatus(root.Struct()), err
+}
+
+func (s ModelStatus) String() string {
+	str, _ := text.Marshal(0xac882c945d16b585, capnp.Struct(s))
+	return str
+}
+
+func (s ModelStatus) EncodeAsPtr(seg *capnp.Segment) capnp.Ptr {
+	return capnp.Struct(s).EncodeAsPtr(seg)
+}
+
+func (ModelStatus) DecodeFromPtr(p capnp.Ptr) ModelStatus {
+	return ModelStatus(capnp.Struct{}.DecodeFromPtr(p))
+}
+
+func (s ModelStatus) ToPtr() capnp.Ptr {
+	return capnp.Struct(s).ToPtr()
+}
+func (s ModelStatus) IsValid() bool {
+	return capnp.Struct(s).IsValid()
+}
+
+func (s ModelStatus) Message() *capnp.Message {
+	return capnp.Struct(s).Message()
+}
+
+func (s ModelStatus) Segment() *capnp.Segment {
+	return capnp.Struct(s).Segment()
+}
+func (s ModelStatus) State() ModelState {
+	return ModelState(capnp.Struct(s).Uint16(0))
+}
+
+func (s ModelStatus) SetState(v ModelState) {
+	capnp.Struct(s).SetUint16(0, uint16(v))
+}
+
+func (s ModelStatus) Reason() (string, error) {
+	p, err := capnp.Struct(s).Ptr(0)
+	return p.Text(), err
+}
+
+func (s ModelStatus) HasReason() bool {
+	return capnp.Struct(s).HasPtr(0)
+}
+
+func (s ModelStatus) ReasonBytes() ([]byte, error) {
+	p, err := capnp.Struct(s).Ptr(0)
+	return p.TextBytes(), err
+}
+
+func (s ModelStatus) SetReason(v string) error {
+	return capnp.Struct(s).SetText(0, v)
+}
+
+func (s ModelStatus) Device() (GpuDeviceInfo, error) {
+	p, err := capnp.Struct(s).Ptr(1)
+	return GpuDeviceInfo(p.Struct()), err
+}
+
+func (s ModelStatus) HasDevice() bool {
+	return capnp.Struct(s).HasPtr(1)
+}
+
+func (s ModelStatus) SetDevice(v GpuDeviceInfo) error {
+	return capnp.Struct(s).SetPtr(1, capnp.Struct(v).ToPtr())
+}
+
+// NewDevice sets the device field to a newly
+// allocated GpuDeviceInfo struct, preferring placement in s's segment.
+func (s ModelStatus) NewDevice() (GpuDeviceInfo, error) {
+	ss, err := NewGpuDeviceInfo(capnp.Struct(s).Segment())
+	if err != nil {
+		return GpuDeviceInfo{}, err
+	}
+	err = capnp.Struct(s).SetPtr(1, capnp.Struct(ss).ToPtr())
+	return ss, err
+}
+
+func (s ModelStatus) Budget() (BudgetEntry_List, error) {
+	p, err := capnp.Struct(s).Ptr(2)
+	return BudgetEntry_List(p.List()), err
+}
+
+func (s ModelStatus) HasBudget() bool {
+	return capnp.Struct(s).HasPtr(2)
+}
+
+func (s ModelStatus) SetBudget(v BudgetEntry_List) error {
+	return capnp.Struct(s).SetPtr(2, v.ToPtr())
+}
+
+// NewBudget sets the budget field to a newly
+// allocated BudgetEntry_List, preferring placement in s's segment.
+func (s ModelStatus) NewBudget(n int32) (BudgetEntry_List, error) {
+	l, err := NewBudgetEntry_List(capnp.Struct(s).Segment(), n)
+	if err != nil {
+		return BudgetEntry_List{}, err
+	}
+	err = capnp.Struct(s).SetPtr(2, l.ToPtr())
+	return l, err
+}
+func (s ModelStatus) Loaded() uint64 {
+	return capnp.Struct(s).Uint64(8)
+}
+
+func (s ModelStatus) SetLoaded(v uint64) {
+	capnp.Struct(s).SetUint64(8, v)
+}
+
+func (s ModelStatus) Bytes() uint64 {
+	return capnp.Struct(s).Uint64(16)
+}
+
+func (s ModelStatus) SetBytes(v uint64) {
+	capnp.Struct(s).SetUint64(16, v)
+}
+
+func (s ModelStatus) Running() uint32 {
+	return capnp.Struct(s).Uint32(4)
+}
+
+func (s ModelStatus) SetRunning(v uint32) {
+	capnp.Struct(s).SetUint32(4, v)
+}
+
+func (s ModelStatus) Waiting() uint32 {
+	return capnp.Struct(s).Uint32(24)
+}
+
+func (s ModelStatus) SetWaiting(v uint32) {
+	capnp.Struct(s).SetUint32(24, v)
+}
+
+// ModelStatus_List is a list of ModelStatus.
+type ModelStatus_List = capnp.StructList[ModelStatus]
+
+// NewModelStatus creates a new list of ModelStatus.
+func NewModelStatus_List(s *capnp.Segment, sz int32) (ModelStatus_List, error) {
+	l, err := capnp.NewCompositeList(s, capnp.ObjectSize{DataSize: 32, PointerCount: 3}, sz)
+	return capnp.StructList[ModelStatus](l), err
+}
+
+// ModelStatus_Future is a wrapper for a ModelStatus promised by a client call.
+type ModelStatus_Future struct{ *capnp.Future }
+
+func (f ModelStatus_Future) Struct() (ModelStatus, error) {
+	p, err := f.Future.Ptr()
+	return ModelStatus(p.Struct()), err
+}
+func (p ModelStatus_Future) Device() GpuDeviceInfo_Future {
+	return GpuDeviceInfo_Future{Future: p.Future.Field(1, nil)}
+}
+
+type ModelState uint16
+
+// ModelState_TypeID is the unique identifier for the type ModelState.
+const ModelState_TypeID = 0x832efa72537175e4
+
+// Values of ModelState.
+const (
+	ModelState_loading    ModelState = 0
+	ModelState_ready      ModelState = 1
+	ModelState_recovering ModelState = 2
+	ModelState_revoked    ModelState = 3
+	ModelState_stopped    ModelState = 4
+)
+
+// String returns the enum's constant name.
+func (c ModelState) String() string {
+	switch c {
+	case ModelState_loading:
+		return "loading"
+	case ModelState_ready:
+		return "ready"
+	case ModelState_recovering:
+		return "recovering"
+	case ModelState_revoked:
+		return "revoked"
+	case ModelState_stopped:
+		return "stopped"
+
+	default:
+		return ""
+	}
+}
+
+// ModelStateFromString returns the enum value with a name,
+// or the zero value if there's no such value.
+func ModelStateFromString(c string) ModelState {
+	switch c {
+	case "loading":
+		return ModelState_loading
+	case "ready":
+		return ModelState_ready
+	case "recovering":
+		return ModelState_recovering
+	case "revoked":
+		return ModelState_revoked
+	case "stopped":
+		return ModelState_stopped
+
+	default:
+		return 0
+	}
+}
+
+type ModelState_List = capnp.EnumList[ModelState]
+
+func NewModelState_List(s *capnp.Segment, sz int32) (ModelState_List, error) {
+	return capnp.NewEnumList[ModelState](s, sz)
+}
+
 type GrantSet capnp.Struct
 
 // GrantSet_TypeID is the unique identifier for the type GrantSet.
@@ -18456,653 +22436,804 @@ func (f AuditRecord_Future) Struct() (AuditRecord, error) {
 	return AuditRecord(p.Struct()), err
 }
 
-const schema_d8c2b7f40f1ea651 = "x\xda\xb4\xbc{|\x14\xd5\xf9?~\x9e\x99\x84\x0d\x92" +
-	"\xb8\x99N\xa2B\x8d!\x91T\x08\x10I\x00\x95p\xd9" +
-	"\xcdB\xb8\xc9%\x9b\x80\x18\xd4\xb6\x93\xddI\x18\xd9\x9d" +
-	"Yfw\x81P)B\x8b\x0a\x15\x15\xd4O\xb5U\x0b" +
-	"\xd6K\xd5R\x05\xaf\xa8AE\xa9\x16\xa5\x15\x94*^" +
-	">^>\xde\x95\xe2\xbd\xd2\x82\xfb{=g\xf6\xcc\x9c" +
-	"\xdd\x9dM\xe8\xaf\xaf\xef\x1f\xbc\xc8>s\xe6\\\x9e\xf3" +
-	"\x9c\xe7\xf2~\x9e3\xa3\xce\xaa\xf0\x17\xd4\x97\xbc2\x9e" +
-	"\x08m\x8f\x08\x85\xfdR\xf5\xabZ\x0f\xfb\xbbv\xad&" +
-	"\xd2\xc9@H\x81\x87\x90\xd1\xfb*:\x80\x14<Qr" +
-	"f\xf8w\xaf\xcbk\xa4b1\x15\xbc\xe34\xef\xd7\x0f" +
-	"\xefz\x95\x10\x90{*\xb6\xcb\xbb+\xb0\xddS\x15\xcf" +
-	"\x82\xfc\xe6i\x1eBR\xe7\x1f;\xaf\xe5\x96\xd0\xb5k" +
-	"H\xb0\x0c\xfa\xa5v\xde6|\xf0\xd8{\xbe?H\xca" +
-	"E\x0f\x10\"\xef>m\x0f\x01\xf9/\xa7-#\x90j" +
-	"\x9c<\xa4as\xfdo\xd7\x90\xec~GV~)\x8f" +
-	"\xab\xf4\x10\"\x8f\xad\xbc\\\xdePy2!\xa9\x9d\xef" +
-	"\xbf~U\xeb\x88\xe7\xd7\x10\xa9\x82Mne\xe5& " +
-	"\x05)\xdf\xa4\xbd/\x8c\xeb\xff\xa3_\x12\xa9\x9c=\x89" +
-	"V\xfe\x00\x9f\xfc\xe9\xe97?\x9a\xe2\x9b\xbc\xd6y\"" +
-	"\xcf\xaf\xfc\x17)H\xfdb\xdb5\x83\xde\xbc\xe1\xda\xb5" +
-	"\xdcJ\xc7U6\xe2+\x0bW\xf5\x1c\x9e\xbb\xe1\xcfk" +
-	"\xddg_U\x89\xb3\xaf\xa9\xfc\x90@\xea\x85\x82\xa9\xb7" +
-	"]\x16\xda\x97\xee\xa3\x10\xb0\x13\x18\xbc\x10\x08\xc8%\x83" +
-	"}\x04R\xef\x0dm\x08\xcf\xf9\xe1\xe1\xcbH\xf0d`" +
-	"\xa3\x8c\x1c\\\x8b\x0d\xc6\xd2\x06/|~\xf6\xf3\xb3\xaf" +
-	"\x8d^N\xa4\x1f\xb2\xe7\xf3\x07\x07p\x167\x8e\\\xfc" +
-	"\xc0ewn\xbc\x1c_\x15\xd2\x8f&\x0en\xc0W\x9b" +
-	"\x07#\xeb\xba\x9a\xf6\xce\x9e\xd7\xf3\xd9\xe59\xac\xdb2" +
-	"x\x8f\xbcu0\xae\xf4\xae\xc1\x1e\xfcGH\xea\x89\x13" +
-	"\x1f?\xe7\xafO\x15_A\xa4\x93\xd88\x1b\x07S\x06" +
-	"\x9dvpb\xfdc\xcf\xb5]A\x82\xe58\xc5B\x01" +
-	"\x9fu\xe33\x90W\x0f\xbe\x97@\xea\x8e\xbd%\xa1G" +
-	"\xaa\x9f\xba\x82c\xfb\xc0\xaa\x85\xf8\xeeA\xed3\xed\xab" +
-	"\x1d\xdb\xd7\x11\xa9\x8c=)\xac:\x01\x9fl\x98u\xc5" +
-	"\x8a\xe2\x1f\xdd\xb0\x9e{\xe7\xd0\xe05\xf8\xe4W\xd7\xfd" +
-	"\xeb\xf0\xda\x8e\xa7\xd7\x13i\xa0\xcd\xb3\x83\x83g\xe2p" +
-	"\xefS\x96\xac\x7fr\xe0\xaf+_xa}\xce\xba\x0a" +
-	"\xab\xee\x96K\xaa\xb0}\xff*\x0f\xc8[\xf1\xcf\xd43" +
-	"\x9f_`V\x0d\xf8\xe0W\xdc\xc2\xae\xaf\x12p\xa0\xff" +
-	"\x0d\x9e\xf8gm\xed\x92+\xad\x81\xe8\x93\xee\xaa\x99\xf8" +
-	"\xe4\x83\xc7\xae\xbc\xe8\xf5\xd3_\xbf\x92\x93\x16\xb5\xaa\x1a" +
-	"\x9f\xdcu\xe0\xf6\xe7>\x9c#o\xc8\x19{v\xd5'" +
-	"r{\x15\x95\x9e\xaag\xe5}th\xff\xc7\xa7w\xaa" +
-	"=W\\E\x82\x03\xed\xcd\xddQ\xd5\x8a+\xd9]\x85" +
-	"+y\xf1\xe9sn\x9b\xb9\xe6\xa6\xab\x88t\x9a\xbd\xd4" +
-	"\xf7\xab\xd6c\x83oh\x83\xe6\x9b\xff\x11>\xd6z\xfa" +
-	"\xd5\xbc\xfc\x94WS\xf9\xa9\xaa\xc6\x06\xcf\xdcv\xc3\x88" +
-	"\xd1_>s57\xd3\xa6j:\xd3\xcb\xda_\xff\xf6" +
-	"\xbc\xc2%\x9bp\xdb\x98x\x0c\xab\xa6\xe2Q_\x8d\xe2" +
-	"\xd1\x11YU\xf4\xe9\x86\xfb6\xa5\xfb\xa6\xdb\xba\xb1\x9a" +
-	"\x8a\xde\x8d\xb4\xc1\xf2\xab\x9e\x81\x8dWW]\xcbq\xae" +
-	"\xff\xe9T$^8w\xd2\xc3\x9b\xb5\xe1\xfc\x93/\xaa" +
-	"\x07\xe1\x93\xa6\xc6\x97.~\xf8\x9a\x15\xd7r<=X" +
-	"M\xc5u\xdaWg\xfe\xcfW\xc1\xaf\xae%\xc1\x93l" +
-	"f<\x85/\x81\xfc\x17\xba\x94\xf8\x86k\x1eYzW" +
-	"\xd3u\\\xa7\x1fW\xd3\xe1\xca\xc7L\xfa\xdd\x19\x97\xbc" +
-	"q]\xfaU\x8b\x0d\xfb\xacw\x0f\xd2\xa9^\x92\xfay" +
-	"\xcf\x0b\x83{~mI\x93\xd5`\xec\xe9&6h:" +
-	"\x1d;\xffz\xea\xa5\xf7~\xf2\xf6\x157\xe4\xec\x9br" +
-	"\xfa'r\xf4t\xdc7\xed\xf4g\xe5C\xf8W\xea\xf0" +
-	"\x9e\x0bN\xd9p\xe6\xe7\xbf\xc9i|\xe0\xf4\xed\xf2\x9b" +
-	"\xb4\xf1\xc1\xd3/\x97\x87\x0d\xc1\xc6W}\xae\xf6\x94\x0d" +
-	"8\xe9\xb7D*\x162\x1aKC\xf6\xcb\x15\xd8D\x1e" +
-	"8d.\x81\xc33\x07=\xb4\xe3\x8a=\xbf\xcd\xee\xb3" +
-	"~\xc8\x1ey\xe2\x10\xaa]\x86L\x03\xb9\xa4\x06;\xbd" +
-	"\xf0\xeas\x0a\x9bR?\xbb\x99_\xcf7C\xd6\xe0z" +
-	"\xa0\x06\xd7\xd3s\xcf\xd5+\xa7\xc7\x9f\xbb\x99\xdb\xf7\xaa" +
-	"\x1a\xba\x03\xd7\x05\x9b\xaf\xdf\x198|s\xce|\xfa\xd7" +
-	"\xec\x91\xcb\xb1\xf7\xd1R\xcd\x19@ \xf5\x8b\xa1k\xcc" +
-	"W\x023n!\xc1b(p\x9a\x16\x8a8\xe7\xbd5" +
-	"\xfb\xe5\x83\xb4\xf5\x81\x9a\xb3\x05\x02\xa9M\xb3\x8f\xb4\x8d" +
-	"?\xaf\xfb\x16~JUC)\x8bG\x0e\xc5)5\xbd" +
-	"\xfdi\xe9i]?\xda\x9c\xd6\x13tN\xc1\xa1t\x93" +
-	"\xdai\x83m+\xc7\xffO\xbf\x7f\x0c\xdf\x9c\xd6ut" +
-	"\x9c\xd1\xddCQ\x9aG\xaf\x1dZ\x89S:\xff\xa7\xc9" +
-	"{\x9f<\xb5}3\x7f\xf6\xef\x1aFO\xcc\x83\xc3\xb0" +
-	"\x8f\xe7\xa4{\x7f\xdb\xae\xff|3\xce\x99\xe3#m)" +
-	"\x1f\x18\xb6K~s\x18\xdd\x9ea\xa8}\x1f\xff\xf3\xa4" +
-	"\x9bn\x98\xf3\xfcfN\xa2\xb6\xd5\xd6\"\x93F\xc7;" +
-	"\xf4\x1f<\xf7\xf5fN\xb7\xdfXK\xd9w5\xcc\xa9" +
-	"\xacI\xfeu\x0b\xbf\xcc\xd5\xb5\xf4Hn\xac\xc5\x19\x14" +
-	"\xbd\xb8\xb5FxT\xfe}\xfa\xcc\xa6{\xa5[\xd3S" +
-	"\x8b\xa3\x06O\xac\x816\xe3o\xbf\xcf\xd9\x80\xbb\x86\xef" +
-	"\x92\xb7\x0d\xc7\xe9m\x1d\xdeE \xb5u\xe0\xfe\xdb\xc6" +
-	"?\x7f\xef\xed\xfc\xe1>8\x9c.\xf6\xfd\xe18\xd4=" +
-	"\x81\xa3\xf7|\xb7\xe2\xf9\xdb\xb9\xf9\x17\x8e\xa0\xf3\xafx" +
-	"\xf3\xa6\x81\x7fx\xef\xe4;\xb8'\x87\x86\xd3\xf9\xbf>" +
-	"_8\xbf\xf9\xacCw\xf0\xf3?0|\xbd\xd3\xe9-" +
-	"w\x9e{\xfe\xef?)\xfb\x03oq\xcaGP\xbdP" +
-	"1\x02\x1b,\xb9\xc6<\xe3\xfa\xce\xc2\xbbH\xb0\xc2n" +
-	"0q\xc4\xad\xd8`6m\xd0\x95l\xb9\xf3\xeeh\xf7" +
-	"]\xbc-\x1dA\x0fj\xe0\x07{\x0e\x1c>\xff\x9fw" +
-	"\xa5\x07\xa7*e\xfe\x08\xaa\xae\x94\x11xNw/\xa9" +
-	"\xd9y\x7f\xc3\xcdw\xf3J\xa9g\x04\x95\x91\xdd\xb4A" +
-	"\xedw/\x96?si\xcb=\xbc\x10\xd5\x8c\xac\xa6R" +
-	"6\x12\x07\xbf\xef\xe0\xb7\x0f\x9e]\x12\xba'K\x00\xa8" +
-	"\xdd\x0e\x8e\\/\xb7\x8f\xa4\x83\x8e\xa4\xe2t\xe7c\xc6" +
-	"\xe7\xcd\xf3\x9e\xcc\xe8M\xab\x13\xb0\xb7h\x1d\xf6v\xcd" +
-	"\x95\x9b~7u\xf2\xdb\x7f\xe4\xf8\xb8\xa1\x8e\xaa\xcf\x1b" +
-	"\xc2\xa7\x0e\xf8n\xb7\xbe5G\x07$\xeb^\x93W\xd7" +
-	"\xe1p+\xeb\xa6\xc9\xb7\xe3_\xa9\xe7.\xbc\xf4\xb47" +
-	":\xce\xfcSN\xe3\x0duw\xcb\xd7\xd7Q\xcdZ\xf7" +
-	",\xc8[\xcf\xc4\xd6\xcf\xf7\x9c\xe0y7\x15\xc8m}" +
-	"\xfd\x99\xdb\xe5\x9b\xcf\xa4\xc2x\xa6\x07\xe4q\xa3\xb0\xf5" +
-	"\xc7\x0b\x1f^<\xa8\xb6\xeb^^oV\x8d:\x01\xd7" +
-	"0l\x14\xae\xe1\xe0\x9d?\xf9\xde\xfb\xd5\x87\xb4\x01\xe3" +
-	"\xe9\x8cQ\xd4<\x07GQ\xe58\xa1\xfe\xe8\xe2o\x8e" +
-	"\xdc\xcb-r\xeb\xa8V\\\xe4\xa63\xfe ^\xf8w" +
-	"\xf9>\x9e?7Z}o\xa1}\xffl\xdd\xfc\x86\x1f" +
-	"|\xf9\xc06\xceJ\xef\x1eu7\x90\x82\xc3\xebN\xba" +
-	"}\xe9\x88\x9fnw\xba|p\x14\xb5\xeb\xa7&~'" +
-	"\xae\x19\xb4l;\xf7\xc6\xcd\xa3\xa8]\xffy\xf1\xfe\xab" +
-	"\x1f\x1a\xfc\x93\xfbq\xe7\x80;\xba(%\xf2\xbaQ\xbb" +
-	"\xe4\x8d\xb8^y\xc3(t)\xca\x16|\xbd\xa4\xf3l" +
-	"\xf3~^\x08k\xea7Q\xbf\xa8\x1eg\xb6\xb3<\xbc" +
-	"\xf6\xc9\x9f\xbc\x94\xd3\x1bU\x04\xf3\xeb7\xc9\x17\xd5\xe3" +
-	"_\xed\xf5\xc8\x01\xb3\xf2\x87?\xfb\xbfi+\x1f\xca9" +
-	"\x92;\xea\xef\x96\x9f\xa2\x0d{\xea\xdf\"\x90\xba\xca|" +
-	"\xf07\x176=\xfeP\xce\xd6\xcco\xf8DV\x1ap" +
-	"\x16\x175\\.\xc8\xd2\x18\xdc\x9a\x0d[\xe64\xce\xa9" +
-	"9\xf8\x10\x7f\xd6\x8e\x8c^\x81\x93,\x1c\x83\x93\xbcQ" +
-	"(3\xaf\x89|\xf6\x10\xae\xc2\xb6\xc1c:\xe8*\xc6" +
-	"\xe0\xc4\xbe~u\xd8}\xcf\xaf\xdd\xbc#\xbdL\xab\x8b" +
-	"\x8dc\xe8q\xddB[\x0c\x0c\x8ch\xd1\"[vX" +
-	"\x87\xcdjpl\x0c=1\x85cq\x8c;Z\xae\xfd" +
-	"\xd5\xcf\x1f\x99\xfc(\xefd\x8c\x1bK\xcdx\x13m\xf0" +
-	"\xe5iu\x0fm.\x8c?\xc6\xcfR\x19{1=\x04" +
-	"\xd8\xe0\xf0\x95#\xcb_{\xb1\xa9'Gv\xc7n\x97" +
-	"\xaf\x1f\x8b\xbc\xd98v\x9a\xbc\x03\xffJ\xad\xba\xbf\xfc" +
-	"\x91;+f\xed\xe4\xfb\xda2\x96n\xcb6:\xd8\xe1" +
-	"\xebn\xeb7\xee\xa4E;9\xdd\xb0o,UL\xb7" +
-	"~7\xe5\xcc\x8b\x9b\xdf\xdd\xc9I\xe1\x8e\xb1\xf4\xa8M" +
-	"\xbaf\xcbn\xe5\xa3\xe4\x93\xae:}\xcb\xd8M\xf2]" +
-	"8\xf6\xe8\xdb\xc7\xd23]\xae\xc8\x9f4\x0d}\xec)" +
-	"l\xed\xe1ZS\x0d\xf0\xe0Y\xbb\xe4\x9e\xb3h\xdfg" +
-	"].\xa22n\xf7\xef\xfd\xd5+\xff\xbb\xcbU\xe8n" +
-	"o\xdc%om\xa4~p#\x0a\xdd37\xb6}\xf0" +
-	"\xcf\xeb\xff\xfe47\xc5\xa6\xf1t\x8a\xefu\xde\x7f\xe1" +
-	"\x9dO\x8c\xde\x9d>c\xd6\xc2\x87\x8d\xa7\x9am\xecx" +
-	"|\xb7\xa9\xe8\xe9\xf7\xa7\x9fp\xe3\x9fy\x81\xdd;\x9e" +
-	"\x9a\xc7\x83\xe3\x913\xf3\x8e\x1dy\xe4\xc2\xee\xa1\xcfZ" +
-	"\xaepz#\xc7\xd3}*\x9c\x80\x0db0\xef\xc1\xb5" +
-	"\x9f>\xfb,\xe7:\xd5L\xa0\xeeh\xf1\x8b\x0f\xc6>" +
-	"\xd89\xfd9\\\x84\x90\xcd i\xc2\xa3\xf2\xc0\x09\xf8" +
-	"W\xf9\x04\x9c\xc8\xcf\xb6n\xdf\xb8\xee\xa5\xea=\xfcD" +
-	"\xb6M\xa02\xd7C\xc7\xb9a\xc1\xeb\xdf\x1e0^z" +
-	"\x9eo\xf0\xe6\x84\xed\xd8\xe0\x10m\xb0\xa7\xe1\xdb9\xfa" +
-	"\x8f\xcd\xbd\xae\xc3\x95L|T.\x9fH\x07\x9e\x88\xd6" +
-	"\xee\xf5c\x9e#\xd1\xf0\x81\xbd9G\xeb\xd8\xc4]r" +
-	"\xe1$l\x08\x93\x9eE_7\xf4\xd7_O\x7f\xf9\xec" +
-	"\xbfq\xccMN\xa2V\xe3\xd4\x0b\xfe\xbah\xd3\x97\xab" +
-	"_\xe4\x8d\xfeE\x93\xa8\x1d\xd4&\xe1\x84>\x0d\xdf\xd9" +
-	"\xff\xb1\xdb\xf7\xbf\x98s*\xd7MzT\xde8\x89j" +
-	"\xedI\x1e\x90G\xfaPF\xb7\xcc\x7f\xf1\xaf\x9b\xb7\xff" +
-	"z\x9f\xeb\x96\x97\xfbn\x95+|\xd4)\xf3\xe1\xf4\x7f" +
-	"4\xe1\xba\xa1\x87\xb6\xfec?\xe7\x08\x1c\xf2Q\xdd\xf8" +
-	"n\xe9\x98\x87\xe7t~\xb3\x9f\xb7\x93\x07}\xd4N\xbe" +
-	"\xe3\xc3Y]\xf8\xcf\x1dOv~=\xfc\xa5\x9cY\x81" +
-	"\xffQ\xb9\xbf\x1f\xc7(\xf4_.\xcf\xc7\xbfR\x07\xd7" +
-	"\x7fPxt\xe2\xce\x97\xac\xd5[k\x9c\xe8\xa7\xc7\xb8" +
-	"\xd9\x8f\xbd\xad;6\xe0\x82\xf2{?x\x89\xd7\xe2\xaa" +
-	"\x9fj\xf1\xa8\x1f\x15A\xdb\xbf\xc3K\xae\xfd\xa2\xf9\xe5" +
-	"\xec]\xb1\xbc5\xff.\xf9\x80\x9f\x9e6?=%m" +
-	"\xdf\\?v\xb7\xfa\xe2\x01N\x0d\xbf\xdfD\xd7\xf5\xe3" +
-	"\x0f\xcf\x1d\x1e\xe9\xf1\xff\x9d\x85s\x963\xddDG:" +
-	"\xd8\x84#M}\xe2\x82\x03\xe3\xeex\xec\xef\x96\x87C" +
-	"\xdf\x1d\x1bX\x0f\xa4\xe0\x9fz\xd3\xc9\xf7}d\xbe\xe2" +
-	"\xf4Y\x13\xb8\x18\xfbl\x19\xb5*\xd0\x94:\xfc\x0a\xaf" +
-	"\x16\xa4\x00\x95\xb9\x8a\x00\xaeN\xdb\x0f\xb5go\xb8\xea" +
-	"Un:\xb3\x034B\x8c\xfcp\xceuO|\xd6r" +
-	"0\xdb\x09\xa5\xbb5.p\xb7\xdc\x14\xa0\xbc\x0a\\\x8d" +
-	"\xcbj\xda<\xf0\xd5\xf7\xdf}\xea \xafP\xdf\x99L" +
-	"u\xd9\xa1\xc98w;\x18\x0f\x16C?\xa7\xbbf\xd1" +
-	"\xd3\x0fJ\xe5\x19Sn\x95\x83S\xe8\xe8Sh\x7f\x9f" +
-	"\xb6\xee\xda\xb1\xeaO\xf5\xafe3\x95\x8e^\xdf\xbc_" +
-	"\x9e\xd8L\xf5i3e\xea\xb9?\xedwAQm\xe7" +
-	"\x1b\xfc\xe8\xc9\xa9TY\xaf\x9dz/\x81\xc3p_l" +
-	"\xa8\xd4\xf5\x06\xa7\xaa+\xa6\xd1\xc0u\xd84\xe4B\xdb" +
-	"\xff\xfe\xf1\xe69'\x8cx\x8bi{\xea\x1f]4\x8d" +
-	"*\x09m\x1a\x1e\xde\xe2\xc7N~\xf2\xf3=Moq" +
-	"\x87D\x9aN\xed\xea\x9b\x8f\xfcmT\xcdIs\xde\xe2" +
-	"\x14\xeb\x91iT\xb1\xfa.\xab}e\xde\xbf~\xfc\x16" +
-	"\x7f|\xde\x99FU\xd3!:\xec\x85W\x8c\xf8\xf2\xc7" +
-	"\x9b\xc6\xbc\xcd\xbd\x9a\xee\xf4\xd3\xf1\xc7\xc6\xdf\xb2]{" +
-	";G\x84\x8fL\xbbU\x86\xe9\xc8\x84c\xd3.\x97\x83" +
-	"\xf8W\xea\xd1!c\xef\xbct\xfb\xe4wy<d:" +
-	"\xf5F\xdb\x9fM\xd4\xe8\xdeu\xef\xe6\xc1C\xa6\xbfF" +
-	"`t\xcdt\x1aET\xde\xf2\xe5\xf0\xd0\x87\x0f\xbf\xeb" +
-	"\xe6\xbe\xad\x9cy\xab\xbcv&\xfe\xb5z&2c\xf9" +
-	"\xe4w\xb6\xfc\xe6\xce\x7f\xbf\x97\xb5\x97\x85\xfd\xe8\xf1=" +
-	"w\x97\\u.e\xf1\xb9O\xa0\xa6\x7f\xfc\x9d\x1f\xee" +
-	"\xfcbg\xe8\x03nz\xd1\xb9T\xbft\x9f\xa5l\xd8" +
-	"\xe5K|\x80\xd3\xb31\x94\xb9\xd4\xa7\xbch.2\xe8" +
-	"\xe9\xa6\x0f\x96\x9cq\xc3)\x1f\xe6\xb0a\xe5\xdcG\xe5" +
-	"\xb5si\x080w\x1a\xc8\xed-'\x13\x92:-\xd0" +
-	"\x11\xf0\\\xb6\xfc#\xecNd\xfeV\x8b\xe5o\xb5\xe0" +
-	"\xbc7\x07\xafz\xef\xfaM\x1f}\xcc\xfb\xf5_\xb4P" +
-	"}v\xac\xc5G\xe0\xad\xd9\xffl]\xbc\xbf\xf3\x13g" +
-	";*\x82t\xa2_\\\xf2\xd8\x1f\x83G?\xfb4\xc3" +
-	"\xca\x14\x06\xa9\x96(\x09\xa2\xba\xfa\x99\xe6\xfd|\xe0\xfd" +
-	"\xd1Ci\xcc'\xbd\xd9V\x8b\x8f\x838\xb8\xff\x81\x9e" +
-	"\x11%?\x7f\xe2\x10\xaf\xddW\xb7R\x9fdC+." +
-	"\xf6\xe8\xc8]\xab\x0f\xcf:\xe3\x1f\xfc\xec\xb6\xb5Rn" +
-	"\xec\xa0\x0d\"\xdb\xee\xfc\xe8\x17\xb3\xe6\x1d\xce\x08KZ" +
-	"-\xfc\x856\x08\x0d{\xf5\xb5g'\x7f{\x98\x07\x9e" +
-	"\x06\xb6\xd19T\xb5\xe1!\xfcl\xe3\xcb\x13\x9e\x9f\xba" +
-	"\xf1\x0b\x0e\xb3Z\xdd\x86\x96\xec\xf0\xe3\xa3o~x\xc5" +
-	"\x8ao\x1c\xe9\x8e\xb6Q\x19\xfeh\xc5\x1f\xc5\x0a\xe9\x8b" +
-	"o\xb9\xcd\x9b\xdfF-\xefu\xbf\xbf\x7f\xdb4a\xe2" +
-	"w\xee\xb25\xb1m\x0f\x81\xd1Mm\xf4x>\xf6\xe8" +
-	"W\xed\xf5\x83\x7f\xf7\x1d\xafc\xdb\xe7Q\x8d\xad\xcc\xc3" +
-	"\x89O>z\xd5\x91O\xef\xae;\xc2\x9f\x94\xd5V\x83" +
-	"u\xb4\xc1UW\x19\xbe\xdb\x96v\x1e\xc1\x0d(\xb0\xe3" +
-	"\xcfy\xb8\xb7\xa3\xb7\xcd\xa3\x83\x88\xbb\xbezm\xf9\x87" +
-	"\xfb\x8fd\xa8\xcf\xdd\xf3\x1b\xb1\x93\xbd\xf3q\xf5\xe5\xf3" +
-	"\xdf\xbfN\xfb\xcb\x9f\xfe\x95\x01\xbc\x9c\x17\xa0\xc0\xcby" +
-	"\xd8`\xda\xd5g\xaey\xb0\xa3\xf6\xdf\xeeK\xdax\xde" +
-	"k\x18\x0a\xd0\x96\x0f\xfca\xd2\xff\x0d\xfa\xdbM\xff\xe6" +
-	"\xd4\x01,\xa0\x0c\xeb\x0a|{\xcb\x1dc|G\xdd\xfb" +
-	"\xf8\x98\xf6q\x88\xf6q\xf5\x8e\xf7\xce\x7f\xe2\xb2\x0b\x8e" +
-	"r\xaaw\xc6\x82\xdf`\x1f\xdf\xdf\xdd\xfa\xdeu\x0f\xdc" +
-	"v4\xc7t\x8f[\xb0Gn^\x80\xa7\xaci\xc1\\" +
-	"\x02\xa9_|\x16m\xdeq\xc5[G\xb9i\xcc_@" +
-	"w\xa7.y(\xf8\x9cz\xec{\x1e\xc0\x9a\xb8\x80\xfa" +
-	"\x83\xb3\x17 G\x07F~r\xf2sk\xbf\xff\x9e?" +
-	"\x95\xd6\xabS\x9f\x18\xff\xf1\xb8\xcb\xc7\xa7xA\x9d\xbf" +
-	"\xe0Q|U\xa5\xaf\xde~\xe3\x8c_\x94\xaa/\xa5\xb8" +
-	"\x89\xaf]\xb0\x10\xc8\xa8TH\x89\x19\xf1\xba\x90R\x10" +
-	"\xd3c\x8d\xd3b\xc965\x1e\xd7\x0c\xbd.\xa2$\xf5" +
-	"\xd0\xa2sUSW#CZ\xd5x\xd2\x13I\xc4\xed" +
-	"\xd6\x90n\x1d\xa8Lvv\xaaf\x0b@\xf0T\xb1\x90" +
-	"\x10;>\x02\xe6\xe5I\xfb.&\x82\xf4\x17\x0f\x80\x8d" +
-	"t\x01s_\xa5\x9e\x06\"H\xdb< \xd8\x90)0" +
-	"hK\xba\xbd\x96\x08\xd2\x8d\x1e\x10\xed\x00\x1d\x98O)" +
-	"m\xc0\xf7V{\xa0\xc0F$\x81\x85vRr\x10\x11" +
-	"$\xcd\x03\x85v0\x07\xcca\x90.\xc2>\x83\x1e\xe8" +
-	"g\xc3`\xc0\xf6Cj\xc6>\xc7yRQ%\xd6\xaa" +
-	"*\xe1\x05\xc4kj\x09\xd5\x0f\x95I=\xaa\xc4\xfc\xe0" +
-	"\x8dk+\xf0g(b\xc4U?\x88Z\xd8\x0f^S" +
-	"U\xc2~\xa8\\f5m\x01\xb09$ \x87&\x1b" +
-	"\xd1\xa8\xa2\x87\xeb\x96)Z\x82\x90`\x91XP*\x94" +
-	"\xc1I\x84H\xc3Z\x09\x09\x0e\x15!8F\x00\x09\x84" +
-	"28\x99\x10\xa9\x1e\x89\xa3D\x08N\x10 \x85\xefL" +
-	"U\xf5\x10\x01\x15\x8a\x88\x00E\xc4\xa2\x9d\xa7D\x92H" +
-	"\xebO\x04\xe8O\xb2\x06\x9c\x16K\xb6\x98F\x97\xa9D" +
-	"\xdb\xd4J\xba\x91\xb85Etk\x18@\x0aL\xd0\xa4" +
-	"\xfa\x0e\"H\xc3pk\x18\x10\x03\xcc_\x91*\x16\x12" +
-	"A*\xf7\xa4\x8c\x98\xaac\x97\xc4c*Q?\xa4\xcc" +
-	"$\xfdi\x12\x11\x7f\x06\x0b\x80\x0b\xf4\x08\xb1gS\x98" +
-	"\x9e\xcdl5j\x98\xddL\xa8\xe2\xc9\x8e\xa8\x96\x98\xad" +
-	"FC\xb1n*T\x91\x048B%\xa6\xdf\xc1U\xab" +
-	"u\x94\xcfCZ\x14S\x89rm\x84\x8c6Zx\x88" +
-	"\x8f\xb6\xc8\xead\x8a\xbaT\x0b\xa9\xb3\xa3\x9aQG\xb7" +
-	"ft\xc3\x90V\x1f\x1d.\xee\xbeA\x9dZ$BH" +
-	"\xb0\xd4\xda\xa0RB$\xa5\x91\x90\xe0\x85\"\x04\x17\xa5" +
-	"7H\"DR\x17\x12\x12\x0c\x8b\x10\x8c\x09 \x09b" +
-	"\x19\xfc\x80\x10)\x8a\xc4\x88\x08\xc1\xe5\x02H\xa2X\x06" +
-	"2!R2@H0&B\xf0\x12\x01|\x1d\xf4\x90" +
-	"\xd8\xbb\x88\x83\xcd\xed\xec\x8c\x13QM\xd8\xdb\x88\xc4Y" +
-	"\xaa\xdeE\xc4\xc4\"F\\\x15S\x12\x09\xd5\xd4\xed7" +
-	"\xf3\x1eVC\x09\xa7\xf7\xddb\xab\x98\x88\x07\x0b\xc4\x02" +
-	"B\x0a\x80\x10\xa9$@\x85\x0f\x82e\x02\xac\x8aY\xed" +
-	"@r\x9cn\x02 q\xbdg\xb3\x10\x85|t\xc3\x90" +
-	"\x16\xc5\x8b\x9c\xe6\xfbmt\xfa\xf5\x19\x9d\x9dqn=" +
-	"\xac\xb3\xa2\xf4T\xd3\x9c\x9e\xa5\xc5\x13\xfc\xd6\xc6\x09k" +
-	"\x98g\xdfZ*i3<;\xe9Q\x87\xe1\xa8CD" +
-	"\x08\x8eJ\xef\x0c\x12G68\xe7)k*\x95K\x95" +
-	"HR\xcd\xe1!\xdd\xff\xb6E\x8a\xa9\x86-!%\xa4" +
-	"\x05\xa0E,\xe4O1\x13\xc9\x00\xdd\xc1:T\x019" +
-	"\"\x99)\xb61#\x12\xb1E;Xl\xcf\xba\x19g" +
-	"\xed\x17!8K\x00\x00k\xd23p\xd2SD\x08\xb6" +
-	"\xa08A\x19\x9a8i6n\xd6t\x11\x82\xf3\x04\xf0" +
-	"\xc5\x13J\"\x19\x87b\"@\xb1\xbd\x12&\x1dF2" +
-	"\x112\xa2*\x94:a\x1a\x01(u\x91\x93\xccS\xd8" +
-	"\x91\x0cw\xa9\x09\xba\x0e1\xe7\xe4\xccnj1\x8cH" +
-	"]2\xaet\xd9[\xe4\x1c\xeb\x13\xd2\x1d\xa67J\xd1" +
-	"\x95.\xd5\xac\x8bh\xf1\x84E\x89\xbb\xee\xaa\xa9-U" +
-	"\xcdi\xa6\xa2'\xe2u\xe1\xa8\x82\x03\xa4Y\x14'\x84" +
-	"\x97\xa7ZG\x9e\xbc1\xc3\x88\x80\xe4\xb8\xd5YB\xca" +
-	",P\xd0\x9bT\x93*j\xb9R\xaa\xe5\x18\xc6\x03\x0c" +
-	"\xfd\x94\x964\x12ARQ\xcb1o\x020\xb6 \x18" +
-	"\\\xb4wX\x06A\xb0c\x02`Y \xdc14\x08" +
-	" \xda -0D\x06\xc5M\x90\xaa<>K\xa1\xf9" +
-	"!\x152\xa2\xb1\x88\x9a\xd0\x88\xc7\xd0\xe3~\xf0\x85\x14" +
-	"=\xa4F\x1cs\xc1\x0bUQ\xa6Pi\xe1>\x99\xa6" +
-	"$\xc3Zb\x96\xd1\x95\xbb!\x99\xc2\x17\xd7\xbat\xc5" +
-	"\xc5\\SY\x9f\xae\x98\xe1e\x8a\xa96%\xc3\x9a\x17" +
-	"{C\xa6\x15S\xa61\xac\x19\x18\xe0!\x05q\xf1\xcd" +
-	"\xc84\x16&\x02\x8b\xb8\xa4q3\x89 \xd5#\xd3\x98" +
-	"[\x01\x0c\x9c\x93j\xf0\xbd\x81\x1e\x9f\x12\x8b\xa9z\xd8" +
-	"\x0f\xa9\xb8\xae\xc4\xe2\x8b\x8c\x04!\xc4\x0f\xbe\xa5\xaa\xa9" +
-	"uvg\xb2\xa3 g\xb9\x9a\x9ePM3\x19K\xb0" +
-	"\xb3\x96O\xe7,UC\x09\xc3\xcc9\xda\x85\xd9\xa6\xd0" +
-	"\x92{f\xcaPK2F\xe6\x93>]\x89\xaa\xec\xd8" +
-	"\xe5U\xbb!SU\x12j\x10\x05\xd0U\xed68\x1d" +
-	"V.\xc1V 9\x09W7\xa5\x8b\xf2\x8c\xed\xea," +
-	"\xf1\xc9\xdd\xc8\xcc\xedf\xee\x80\xea\xa6%\x1bx-\x99" +
-	"V8#/&$8B\x84\xe09B\x962I%" +
-	"\xb4\xa8j$\x13s\x88W\xd1\x8dx\x8e\x1a\x17\xb3\x96" +
-	"n\x09\xbem\x13\xb8qg\xa6\x15\xf1\x14n\xdc&\x9c" +
-	"\xcc\x04\x11\x82\xd3\x05zT\xd0\x12\xc4\x09!p\"\x81" +
-	"\x16\x11\xa0\xd4\xf1\xba\x09 \xb1\xb2\x13\x17\x08\x92\x93\x0d" +
-	"pc\xd7\x0c&'uQ%\xbe8\xafbN\x9f3" +
-	"\xea\xc7\xe5h\xbd\xa2\xbc\x1a\xca\xe5PfY\x82\xbe\xf6" +
-	"\xbc\xa3;\xa1\xe6a\xe5\x94\xd9M\xe9\x9e:MU\xed" +
-	"k\xea\xd4\x18\xb2\xa9\xe71\x85\xf6\x1e\xd7\xe6\xb5\x84\xde" +
-	"\xb0\x92P\xa0\x84\x08P\xd2\xa7\x910\xd5x\xc2\xd4B" +
-	"\x89!\xadj%\xd5\xd4\xf9\xfc\x89\xb8\xf5\x02H\x9c\x1f" +
-	"\x98\xb9WB\xb6\xd1\xf0\xa2\xd5p\xb4\x0f+_\x00\x96" +
-	"o\x93\x82\xa8\x96g\xa0\xf6a!8\xb0,\xae4\x11" +
-	"\x1d\xd3\xb1\xa8}\x18L\x0c,w\x80^5\xaa\xe5\x14" +
-	"3H\xc4\x13R\xe3~\xa0N,\xfd-\x86T?\xa4" +
-	"\"Z\xa7\x1a\xea\x0eE\x08dif`[\xe3\x845" +
-	"\xd4wf\x19\x1a'\xa8\x95\xea\xab\x89 \xd5\xe0\x14Y" +
-	"\xae\x1dX\x84)\x0d\xc40\xa3\xc4\xe3\xb1\xe2\x06\xdc`" +
-	"\x97\xd8 \xa0\xe9aM\xefj\x0a\x85\xd48\xc4)7" +
-	"\xa8\xfd\xaf\xa8\xa5\xfc+o \x04\x04\xa9\xa4\x95\x10\x1a" +
-	"eX1F\x0a\xff\\`j\x09\x02jfw\xbc\x08" +
-	"SO&XF\x99\xcb\x90p`\xe9`i#\xaa\xef" +
-	"uT\xb5\xa7\x0b\x0c\x80\x95\x89H+\x03D\x90\x96 " +
-	"sY*\x04X\xa0/\xa9\xb8\xaav\xb4\x87\xac\x16\x03" +
-	"\x18\\&\xcdn\xb5\xcc\x85S\x08\x02\x0c\x89f\xe6\"" +
-	"\xd5\x85skS-K\xb0*}\xca\xfc\xe0\x8dF5" +
-	"\xc3\x0f)\xa6\xf4\x09\xa0=e\x16\x8f6\xe6yW\xe8" +
-	"\xea\x81\xb0\x0d\x0e\xa9\xb6c\xd1\xb7\xbc\xdaPU\x1eU" +
-	"\xcc\xc7!\xec\xa8g2}\xae\xe5\x81MV\x92q\xd5" +
-	"b\xfa(\xba\x87\xeb\xac=\\]K\xf7\xb0\xbb\x83\x10" +
-	"\x10\xa5$\xfeW -YH\x08\x14JQ|\xd6O" +
-	"Rq\x9b=\x18\x98\x12(\x92\xe67\x12\x02\xfd\xa5\xd9" +
-	"3\x09\x81\x13\xa4\x19\xf8\xdf\x00\xa9y!!^\xdd\xd0" +
-	"Uo\xc2Tb\xa90]f\xb3I<\xa6a\xa6\xac" +
-	"0}\x96F<Q-\x91\x0a\xabhuU\x9d\x88\xa1" +
-	"n\xef\"E\xef\xaa4\xd5\xb8\x9a\xf0v\x19\xba\xea\xa3" +
-	"\x0b\x09\xa7b\xa6\x910BF\x04\xa3\xb5\x98\xa1\xc5\x0d" +
-	"]\x0d\xe3\xdf\x9a\x11\x8d&\xa7*I\"F\x12y\x8e" +
-	"\xee\x0c\xbd\x13\x0c\\\xe5P\xc6Z\xb9?4\x10\xd2V" +
-	"\x00\"\xb4\x95\x82\xad\x84\xe4\x12\xa8%\xa4\xad\x08\xc9e" +
-	"\xe08\xb7\xb2\x04\x01B\xda\x8a\x91~\x0a\xd2E\x81\xe2" +
-	"~r9,$\xa4\xad\x0c\xe9\x83\x91^ \x94A\x01" +
-	"!r\x05\xcc$\xa4\xedT\xa4\x0fEz\xa1X\x06\x85" +
-	"\x84\xc85\x94>\x04\xe9\xa3\x90\xde\xaf\xa0\x0c\xfa\x11\"" +
-	"\x8f\xa4\xd3\x19\x8a\xf41H\xf7\x08e4\xd3RO\xe9" +
-	"#\x90~\x0e\xd2\x8b\xc42(\"D\x1e\x0b\x1d\x84\xb4" +
-	"\x8dA\xba\x1f\xe9\xfd\x0b\xcb\xa0?!\xf2D\xda\xfe\x1c" +
-	"\xa4O\x01\x01*5=\xac.g~F\x86s\xb0\xaa" +
-	"C\x09-V\xf5\xb0\xed,\xc4BZS8l\xaaD" +
-	"\x8c\xdb\x8e{j\xa9\xaa\x87\x0ds\x062\x1a<D\x00" +
-	"\x0f\x81\xf4Ff\xd0*\xd1\xdfW\xc1\xeb\xd4=\x10\x00" +
-	"/\x81J5f\x84\xec\xb00\x15\xa5\x9a:\xd0M<" +
-	"\x9c}\xa9\xecTBj\x02\xbc\x0e\x14e\xbd\xdb\x87\x9e" +
-	"\x0f\xab\xf1\x90\xa9u\xa8\xaez\xbe\x83\x90`\xb1\x08\xc1" +
-	"S\x04\x9c.6\x8c%\x88\x07OO\xa9\x93;\xcc\x8a" +
-	"9\\=Rf\xba\xf2\x18\xcaLW\xe4\xb8 )\xd6" +
-	"c\x99\xdd\xe3J<\xe5\xcbE\x08\xfe\xd21\x86x\x02" +
-	"\x83\x97\x88\x10\xbc\x82\x8b\xb0\xd6\xe2\xd0\x97\x8a\x10\xbc\x12" +
-	"%\x10\xa8\x04J\xeb0\x8a\xbfB\x84\xe0m\x8e\xf8I" +
-	"[\xb0\xe5M\"\x04\xff\xc0\x05\xce\xe9=\xf5v\x99Z" +
-	"\x98\x89DeG\xc4\x08-\xb6\x1dQ+\xe0\x9f\xa5\x11" +
-	"1\x9e`>\x0e>;\x1e\xcf&\xd7\x1df\x8a\xd3\x09" +
-	"+\xf3\xb8\xc3\xb4a\x1cJ\x9dDP\xd6\xdeX\x86\x87" +
-	"\x86\x7f\xcdz\xc2\xec&V\xdc\xc4:S\xd0w\xfb\xa9" +
-	"\x08\xc1\x88\xc3A\xad\x96\x87<\xd2\x1c\x8c\"_\x16\x89" +
-	"\x10L8gXZR\xeb\xe0 )S\x8d\x1bI3" +
-	"\xa4\xa2p3\x86%\xe3j\xd8\x96\xd6\x88\x16\xd5\x1c\xc7" +
-	"$\xa6*\x8b\xdd\x1d%\xc7\xc7C\xff-\xbe\x18\x99\xe0" +
-	"M\xba\xf9\xc4i\xd7\xbeN\xd3;\x8d\x1c7\xcf\x1d\x8f" +
-	"\xb2\x1cx*\xa9\xee\x01)/\xa4}m\\\x9e\xa8\x83" +
-	"\x01fN\xd0\xc1s<\xc0\xa3Li\x96\xab3\xd3," +
-	"\xbf\x14Y.X,_\xb9\x90\x93dQ\xb4X\xceK" +
-	"r/\xc0N\x87\xe5jdz\xdcv\xf6\xc8\xf2\xb8S" +
-	"\x9a\x1e\xd1t\xb5\xc9$bW\x9c\xf9\x88}\xaeYp" +
-	"P\x9b6T]\x96@\xd1\x09c \x00 \xd5X~" +
-	"L\xc5Bj\x03\x076\x12\x92\x8a'\x143\xa1\xe9h" +
-	"\xdb+\xd1\x9f\xe9N\x99j\xc8\xc0\xd0\x90\x88z\x97o" +
-	"\x99\x1a\xeeR\xc3y\xb5\x00\xb65)\x8e\xe4z\x1e\xf8" +
-	" \x0e\xdd@\x90\x9c\xf2\xa3\xdec\x08u\xa9\xaa'\xa6" +
-	"\x86YL\x93\xcf\x17w\xc0+7\xf9\xca\x0f\x8c\xb8\xca" +
-	"\x17sL\x86\x08\xb0\xca\xb2\x07qg\x87\xec\x9a\xc2\xf4" +
-	"\x0e\xf5\x81\xcf\xb9)\xf0\\%\x9b/Vv\x03j\xe9" +
-	"\xc1X\xa0\xd08\xcf\xf4(\xf9\xf5\xb7%&\xd9]g" +
-	"\x85\xb4\xaexnA62\x81N_\x9d\x85\x1e\xb8\x05" +
-	"<\xb5nQm\xa3\x13\xf1x\x17k\x8e-\xf6\x85\xd5" +
-	"\x84\xa2Er\xe2\xf8L\x13E\xf9\xe2\xc4r\xdc`\x01" +
-	"\xb7\xc1f:!\xf4*SUB\x8b\x1c\xa5\x86\xbeU" +
-	"T\x8bS\x7f*o\x04mq#\x1d?\xb3\x00?\x9f" +
-	"\xd1\xed\xd4\xccxb\x9e\x16\"\x9e\xc5.\xd8*\x0dW" +
-	"\xe6\x99J\x8c9\xfc\xb6)\xacuL\xa1=\xf3\xd5\x01" +
-	"7[\xd8\xc8\xdb\xc2\x82\xb4-lM\xdb\xc2\xeb\xd0\x16" +
-	"\x16Z\xb6p#\xf6y\xa5\x08\xc1\x1b\x18\x97\xbdN-" +
-	"\x98\xe5j\xacJ+\x1a&\x09\xd9\x98\xf02\xc3\\\xdc" +
-	"e\x1aI\x021\xdb\x97\x8a(z~\xc9\xb1Q~7" +
-	"\xa7~\x90#\x80\xa2c\x89\xfb\xb0\x1eiA\xceqp" +
-	"mxZ\x8c'\x90\x97\x054xb\x17\x06\x80ea" +
-	"%\xa9\x81\x08R\xa1\xc7\x0d\xd6c\x88\xe4T/\xce\xda" +
-	"I\x89\xb1\x92\x01`\xc5\xff\xd2>\x8c\xa4vc\x04\xc6" +
-	"\x8a\x06\x81U\x92H;\xf0\xd9V\x8c\xc0\xd85\x0b`" +
-	"\xf5\xc9\xe8\x8e\x08\xd2\xf5\x18\x81\xb1\x8b\x16\xc0\xaa2\xa5" +
-	"u\x83\x88 \xad\xf4@\x01\xcb\x88;\xf5\xa1\xd2\x92\x06" +
-	"\x0b\x01-\xb4\x0b\xd9\x81\xa5^\xa5\xf6V\x96\x12c5" +
-	"\xc7\xc0*\xf6\x19\x02\xea\x8d\x19\x11\x0c\xd4\x96)Z\"" +
-	"+\x01f)\x15\x7fFf\xca\x0f>\xcb\xebsa\x0f" +
-	"\xeeG%\xdd\x10\x07\xb1e\x95\xb9\xc0r\xce\xd2\x92\x00" +
-	"ClY\xd9<<>\xfa\xe6\x87\xc9\x8a\x15\xdfH\xed" +
-	"\xc8\x9f\xd9\xc8\x1fVo\x0a\xac4Yjj\xb4\xa0\x01" +
-	"\xd1\xae\xfd\x00V)%\x0d\xc3x\xbd\xc2\xb3*\xad\xe5" +
-	"1\xeeT\xe2\x8b\xfd\xe0\xb3\x04\xc3\x0f\x1e%\xb48s" +
-	"\xc6b\x0eN\xeb\xaa\xc3\x8fG\x0e\x9d^PY\xdb\xb0" +
-	"f_I\x8d\xc6\xbcP\x8e/\xa2\xea]\x89Ey3" +
-	"C\xe9\xd1X2\xd3\xc6\x8f\xf2'.\x96\xa5\xf5|\x0e" +
-	",z1\xa7\x8f\xfa@\x09\x8f\xcf\x98\xb8{p\x0e\"" +
-	"\xc6`\xba\x0c\xa0\xbb\xa8O\x07\xce\x05\xaf\x9bA}\x9a" +
-	"\xa9\x9a\x1a\x09\x13\x0bo\xb2\xd31\xb5N:\xc6\xd6\x90" +
-	"3j\x9d|\x0c\xa4\xfd\xae\xd9\x8dN:&#\xf0\xf3" +
-	"&\xbac\xf6\x0f\xb6;\xc7g]\xc3j<a\x1a\xdd" +
-	"\xd6r\xfb\xc2\xb8\xb3\x92\x87\x19\xc7i\x96\x16\xd5 a" +
-	"\xc1T9\x00\xec\x18\xc7\x89\xafot\x8c\x96\x9bk\xee" +
-	"S\xa2FR\xef\xc5\xc0x\xcf\xd5\xf40\x8e3\x842" +
-	"E\xb5\xf0\x8d\x8b:\xa8o\xd7n\xf9v\xf3/\xa6\xf8" +
-	"F\xb0\x83\xe2\x1b\xb3\x17R|c\xc6z\x8aoP(" +
-	"\xa3Hj6\xd3PF\xcaH&\xe6v\x06\x8c$\xf1" +
-	"\xe8\xe1x*\xaa\xc5\x95\x88\xd6\xa5\x13Q\x0d\xa7\xc2\xda" +
-	"R-\xac\x06\xba\x89w\xa1j\x1a\xa9\xa4N\xad\xacB" +
-	"<\x1d\x115\x1d\xfaN3\x88\xa8\xab\xd8R5\xbbT" +
-	"\x1d\x12\x01\xc545\xd5$$\x15V\x12J\xabBW" +
-	"\x97J\xea\x9a\xae%4\x85TF\xb4\x15\x9cK)d" +
-	"\xef\x8a\x97e\xca\x87R\x8d\xc4*\x89\x81\x95\xe8\xca\xf5" +
-	"p1\x11\xe4a\x80:\x89\x95S\x03\xab\x06\x91+\xc0" +
-	"$\x82\\\x0e\xa8\x95X]\x1b\xb0\xfbsr\x7f\xfa." +
-	"\x00\xea%v\x1f\x00X1\xb8\xf4\xcd\x1a\"H\x87<" +
-	"\xe0T{\x03\xbb6!\xbd\xd3A\x04\xe9 \xeamV" +
-	"g\x0a\xac\xd2C\xda\xbb\xc9*\xab\xe8\xc7\x0a\x09\xb9K" +
-	"%=3\x89 =\xe8\x01\x8f}\x9b\x0cXU\xa1t" +
-	"\x17\xea\xc8\x9b=Pd\xd72\x03\xbb\xf0c#\x83\xfd" +
-	"\xed\x92G`\xc5\x86\xd2\xca\x06\x8a\x0c\xa6\xac\x13\x17H" +
-	"\x12/\x8a\xa5\x9f\xe2\x02T\x98\x89\x85\x99\xfa!\xc5\xb2" +
-	"\xfc\xc4\x1b\x0d\xc5\xbam\xc2T\x15\xd2\x1a\x80\xf8!\xc5" +
-	"N.\xf1\xe8\x14\x93\xe5\xdb\xb4\xa1\xf9\x80\x88\x9f\x81\x0e" +
-	"\x1d\xaa\x95=\xb2\x12\x97~*\xc2\x14\x9c\xa6d7[" +
-	"\\\x90\xc7\x1d\xb7p_\xd5\xae\x06\xe0\x0f]+\xa7\xe7" +
-	"8\x84\x18$V\xd4\xed\x16\xa8\xe7\xb8\xaeV\x86\xcbq" +
-	"\xec\xb8\x839\xc8\xcd\x9d\xe4\xd0z\xd1X\x0c@\x04\x00" +
-	"b\x15\x9b\x1c\xa7ze;\xe2(\x93\xb8Uk\xe2\x92" +
-	"\x09\xb2\x87\xe5\xd2\xe5\x99i\x8aJ\x9a\xf9\xcd\xeb2g" +
-	"x\xaf.\xa8\xce\xcc4\x13\x87\x1eg\xa2'\xcb\x06\xf0" +
-	"\xb0G4\xaa\x19nE\x07\xd5\x8er\xf4t(f^" +
-	"\x13\x98'\x9f\xd1G\x19C\xcc\x88h\xa1n(u\xca" +
-	"Y\xb30\x94\xb4\xe2\xedT+\xa9(9\xce\"\xab:" +
-	"\x06Vz(I\xb5\xd4Y\xf4\xea\xea\xf2\x84;\x8a\xdd" +
-	"\xcbN\xf6\x05\xf6\xa4\xed\x82\xc4\xee\x0a\xf7\x9eOt\x07" +
-	"\xb1]3d\xee\xc5^-J\"\x04\x8b\xb2\xc2\x8c\x80" +
-	"[\x981\xc8\x093\x98\x11\xcd\x8c2\x18\xe2\x86\xc4_" +
-	"\x8a\x10\xbc\x86C\xdc64:\xa1\xc7\xaa\xb4\x00\xb1\x1d" +
-	"\x16\x15\xdb\xc0\xfa,\xb4\x82\xe1\x14y\x9c#\xd7\x12\xa9" +
-	")i\x1cS3t\xea\x13\xf8m,{\x1b4\x12\xd2" +
-	"\xf6G\x10\xa1\xed\x11\x0e\xcb~\x10V\x10\xd2\xf6\x00\x92" +
-	"\x9f\xe4\xb1\xec\x1eXOH\xdb\x93H\x7f\x81\xc7\xb2\xff" +
-	"B\xdb?\x87\xf4\x97)\x96\xdd\xcf\xc2\xb2\xf7\xc1o\x08" +
-	"i{\x19\xe9oS,\xdbca\xd9oR\xec\xfb\x0d" +
-	"\xa4\x7fD\xb1\xec\"\x0b\xcb~\x9f\xf6\xf3\x1e\xd2?\xa7" +
-	"Xv\x7f\x0b\xcb>D1\xeb\xcf\x90\xfe\x1d\xc5\xb2O" +
-	"\xb0\xb0\xecoh\xfb\xafA\x84VA\x00\xa9\xff\x00\x0b" +
-	"\xca>\x06\x17\x13\xd2v\x14\x9b\x17!\xfd\x84\xe228" +
-	"\x81\x10\xb9P@z\x81 B[)\xd2\x07\x0c*\x83" +
-	"\x01\x84\xc8%B\x03!mEH/Cz1\x94A" +
-	"1!\xb2$\xcc$\xa4\xad\x14\xe9#\x90^\"\x94A" +
-	"\x09!\xf20\xa1\x96\x90\xb6!H\x1f%\x08P\x7f\xe2" +
-	"}P\x06'\x12\"\x8f\x14\x02\x84\xb4\x0d\xc5\x07c\xf0" +
-	"\x05\xafX\x06^B\xe4z\xda\xd1(\xa4O\x10\x04\x0c" +
-	"\xd2QGg\xe1\x1dx\xe2\x16)zW\xc0H\xea\xc4" +
-	"\x17\x9e\x93\xe1nF\x95\xe5ST%\x1c\x01MW\xe9" +
-	"\x13.\xdc\x8e*\xcb\xa94\x13\x9f\x19\xc8H\xbfF\x95" +
-	"\xe5\xf3\x16\x99\xaa\x02\xe1x\x8bj\x06\"\x86\xc8\x01\xb6" +
-	"Qe\xf94S\x0bO!\xa2\x16\xe5\x89\xb4>\x88\xf8" +
-	"\xc2VW\xdc\x03\x9a\xbd#\x1e\xbd+\x83J\xfdM\xe2" +
-	"S3\x9b\xd3\xd4\x7f\xb3\x9e ^S\xe3\xc8\xf1d\x07" +
-	"\x06\xc31\xe2mCe\xcf\x90\xe4|0~\x1a\xde\xe3" +
-	"\xb5i\xb1\x05)\xd3\xbc\x10\x94:\xd7\xf9,\xfe\xad\x0a" +
-	"-RC\x8b\xd50\xb3)|\xb6\xa7\x97\x9a!>9" +
-	"9C\xef4zq\x9cm\xbf\xb9\xd1\xad\x8e\xa96\x8f" +
-	"\xe3\xecSB!5\x1e\x07\xafs\xdd\xd7Zb\x86G" +
-	"\xdd;\xfc\x96\xa3\xa3z\x8b{lh\xa7/\xf7\xbf\xba" +
-	"\x0f\xf7_\x09\x87M&O\x9e\x88\xaa\xdb\xfa\xc6\xf2J" +
-	"Ar>\x13\xe0\xe6+\xf4\xe2\x8f\xb0\xfa\x0dN\xd7\xaf" +
-	"\xe1\xdc\x91\x90\x12S:\xb4\x88\x06\x89\xee\x19zX]" +
-	"N\xdc\xa3LV\xbc\xa5D\"FH\xb1V\xee\xcdv" +
-	"s\xdcl\x88sK\xfb\xf8\x93\x119\x11\x1a\xa4\x0b*" +
-	"c\xbe\x88\x9aH\xfb\xd3}\xd4\xbf\x05\xdc\xe4\xa6\x83\x90" +
-	"\xe0,\x11\x82\xe7\x0b\xe0Kh!\x0e\xf8\xea\xa5\xe2\xcd" +
-	"R\"s\x14\xe2q\x8bK{E\x19\xdd08\x1e\xdc" +
-	"\xb4r\x7f\xffq\xa8\xdb\x96\xce|\xe5\xeel\xdf\xc8)" +
-	"e\xe5\xec\xa8f\xf8\x16hz\xd8X\x96\x95\xa6\xa9v" +
-	"K\x1a48\xb9\x1bI\x18l\xf1R\x9b\xe9\xe4i " +
-	"\x9d3X\xd2\x9a\xaeL\xbd2\xd3\x7f\xca\xaaVYf" +
-	"j\x09\xa5#B\xa3D\xa6@\xc2\x86av\xa8\x91\x08" +
-	"\x01\x1b\xa5\xeeo\xa9 \xd7\xb48\xc6\x8cT{\x0c\xa6" +
-	"\x93i\x0fP\xe9\x0a\x0e\xa2A#\xea\x0c\x10\xa5\xa6\x99" +
-	"4h\x9c\xd8J\x83\xc6q\x01\x1a4\xd6\xcf\xa4A\xe3" +
-	"\xc8\x85\x84\xac\xc2-\xd2\xf4.\xd1X\xec\xebT\xb4\x88" +
-	"\x1aNi\xban\x84T=a\x95\x1b\xeb!5\x12Q" +
-	"\x09\x84W\x99\xeaRc\xb1\x1a\xa6\x18Exn\x92>" +
-	"\xb7\xc4b\x96A\xc4x\"\x1f2\xa8\x84\x16\xe7\xd6\"" +
-	"\x17\xe4\xaf\xc1ss\xccx\x9f4bt\x81\xe4|\xdc" +
-	"\xc2\xadn\x11\xd5\x80\xcfB\xef\x1d\x1c\x8c]\xba\x01v" +
-	"1EZR\xcdp0\xf6i\x13`7\xce\xa5\xf6F" +
-	"\x86\x83\xb1o\x97\x00\xfb\xc8\x8a\xd4\x14`8\x18\xbb^" +
-	"\x02\xec\xee\x804\xac\x96\xe2`Vm\x8a\xcfJ\x1d\xf8" +
-	"aU\xba\xdc\xd6\x0f^S\xd3\xbb\\\x90;\xdcS\x8f" +
-	"\x11U\xb3D\xb1\xb6\x0fQdz4#\x8d\xc8<\xc0" +
-	"h\xc0\x11O\x06)\xdbw \xd3\x99\xef\x90\x92\x8c\xab" +
-	"\xe0u>\xc5\xc0l\x85\xbb\xcd\x8b\xaaq\xd7\xf8\xa5\xb7" +
-	"\xd2\xbd|\xb8XV\xad\x9b[~\x85W\xa6\x99\xba*" +
-	"\x07\x16n\xf1Y\x06\xdc)\xc8g\x1fN\x00v\x8dH" +
-	"\xaa\xafeEE\xec\x12\x0f\xb0\x9bb\xd2\xc0\x06ZT" +
-	"\xe4\xd5\xf4N\xc3=\xe8uC\x1a\xddJ\xd4\xf8\x14\x99" +
-	"kE\x98\xc8B\x1cj\x9c\xea0|q\x83,\xfb\xac" +
-	"0\xcc\xacZ\xe8\x03;\xa4\x9a\x83\xea\xe6V\x9a\xe1\xcb" +
-	"Ni4\xb8\xc5\x1a\xa6\x13W0I[W\xcb\x85\x15" +
-	"L\xd2\xf8\xb0\xc2\x8e566:\x19\x8d,-\x8fs" +
-	"\x9d\xafk\xcbI\xa5\xe5y\x16\x12\x01\x0aIVv)" +
-	"\xa1\xea\x8a\x9e\xe8+\xd9\xe4\x1e\x8e\xbag\xc3\\\x10Y" +
-	"[\xdb\xb8\x03\x096\xdf\x03\xae8\xc2q\xd4\x88\xf7\x9d" +
-	"\xb6\xb6Q\xef\xe3-%\xc9\xce\xa0\xf6Z\x86\xeef~" +
-	"\xf9\xb4\xa8\xaa'\xa8\xdbl#\x08\xf6gK\xb2\x10\x84" +
-	"\xde\x18\x9d\x13\xf9Z\xa7\xd2Tt/:3V\xb2\x86" +
-	"\x0d\xff \xca\xc5}\"\x04\x1fw\xf8\xbb\x03\xa5\xea\x01" +
-	"\x11\x82Or\xaeJ\x0f\x12\x1f\x11!\xf82'j\xfb" +
-	"p\xf2/\x88\x10|\x15E\x0d,Q;\x80\x86\xf8e" +
-	"\x11\x82oc\xe0'\xd0\xc0Oz\x13=\x9d7D\x08" +
-	"~\x84Q\x9fH\xa3>\xe9}\x14\xe9\xf7D\x08~\xde" +
-	"Kh\xe4\xedT\x16\xab6V\x14\x8dj\x86\xc3\x1e\xfb" +
-	"\xc6\xb9\xc5\x9eUV\x8d\xb4\x13v\x84\xa3\x0a\x0dO\xf8" +
-	"\x1c\xa5f,U\x9a\xf5\x84I<\x1a\xe7\x02X\xf56" +
-	"\xad*\xa9\xc4\xf3x\xbc^\x15+\xf8v\xab\x0d\xaeu" +
-	"KrTs\xd9\xdbN\xd3\x88\xda\x1evTY\xee\xee" +
-	"\x19M6\xa2Q\x8fb\x01\xd2\xdc\xb6\x99\xce\x16\x95@" +
-	"*\x05\xe0\\\xa6\x95z\x1a\x89P\"|\x8fD\xfb\x16" +
-	"$\xbdbV\"\x1eC\xa2\xfd\x192i\x03\x12\x0b\x8e" +
-	"\"\xd1\xbe\x18(%\xf1\xf5\xc2\x7f#\xd1\xfe\xdc\x1a\xbd" +
-	"MV\xd2\xef_H\xb4\xaf!\xd2\x9cY*\x8c\xd1\xa9" +
-	"\xa6\xabL}\xd8\xb8\x04\xe5\xa87d\xc4\xba\xbd\x9dZ" +
-	"$\x92N\x94\xd1\xcc\x9a\xcfTc\x11\xa5;\xeb~\x8a" +
-	"%\xc5-FD\x0bAw~\x8dh+\xc4\xc64\xf8" +
-	"r\x03'\xa6\xd7\xaf'$xC\xba\xb4\x89\x89\xe9\x16" +
-	"\x94\xc8\xcd\x96\x90K\x05\xa5\x96\x98\xeehpX\x98/" +
-	"\x10\xf5\xd1\xca\x1d\xee<\xda_\x0fI\x9f\xc7\xde\xa2\xf3" +
-	"\xfcAl%\x8dVmW\xf3?\xb8GfC\x9e\\" +
-	"\xb0Q\xddGx\xe7D\x1b\x0dN|\xe7\x09\xc7m\x80" +
-	"\xc9\x137Cy<\xe3l}\x93F\xd8\xd2\x17@\x0c" +
-	"=O\xa9GG&2\xea\xdc\x16q8i\x7f\x9b\xc2" +
-	"M\xb3\xe5?h\xb6c\xc21 \x90f\xc0\x85\x8el" +
-	"\xb4\xe3\xe9\x9b'B\xf0\xa7\xdc\xfa/B\xe2\xf9\"\x04" +
-	"\xc3\xb4\x9c\xc1:\xe8\xf6\x84\xec\xef$X\x13\xca@\xa5" +
-	"\xbd\xa6a$\xdc]\x87L\xdf:\xef\x9d\x95\x8c\xab\x0e" +
-	"\xd9\x055\xbd\xdd\x0aqsjx\xf4\x9e+%\x06\xc9" +
-	"\xf9DP\xafe\xbe\xf4\xde\x96{L\x8ba\xb5\xc70" +
-	"\"\x8e\xe7\xc6n\xc1\x03\xfb\x10\x09\x86,\xe9\xab\x94\xec" +
-	"3}\xc0\xee\xb6K\x15\xe8\xb9I\x9e\x14\x0b\xcb\xad\xac" +
-	"\x05\xc5\xd9\xdd\x1d8V\xc9f\xdb.o\xfe\x9b\x8b\xa8" +
-	"R\xc4\xd0\"\xab$\xd7\x02,\xfb\xd3\"[\xbb&\x97" +
-	"jZ\x01@.\xa1E\xad\\Q.F\x84\x00\xb2D" +
-	"\xe9\\QnA\x19\x14\x00\xc8\xe5\x94^\x8a\xf4S)" +
-	"\x90yB\x19\x14\x02\xc8\x03)N\xea\x14\xeb\x16\x0e(" +
-	"\x83~\x00r\x05\xa5\x9f\x82\xf4!\x14\xc8,.\x03\x0f" +
-	"\x80\\E\xe9N\x11\xaf\xc7c\x01\x965\x14\xc8t\x8a" +
-	"x\x8b\xc0B,G\xd2\xe2^Z\xac;\x9d\x16\xe5\x0a" +
-	"\x16b\xd9L\x81\xd2)Ho\x81\xde\x0a\xde*\xbbL" +
-	"-|>\x1e_\xa9\x08\xd2?\xdb3\x7f.\xb4\x7f\xfa" +
-	"h\xe9\xe6\xf9\xe0!B\xa1\xc7\xfe\xdd\x9e\xf5{\xa1\xfd" +
-	";\x15\xa7w\x06Y\xf5\xad]\xf2\xf9\xff\xb7\xc6.S" +
-	"\xd6\x02\x9a\x1e\xf6hzW~\xf0DrG\xdd\\\xf0" +
-	"\xaa\xac\xd4\xf1\x7f\x02\x92\xa7%\xd0\xc6\xff\xa6\xd8 \xf9" +
-	"^Z\xd9\xed\xa0\xdb\x0c%\xdfG7\xf9\x05\xa4\xbf\x0a" +
-	"\xce\x84\xe4\x03t3_f(v\x1a\x85\xc8\x01\xb1\xd3" +
-	"\x8e\x92\xfc\x0d\xa5\xdb 6\xab\xf7>F{\xff\x0e\x18" +
-	"(\xddO\xb00rI@z\xb1\x80\xa2\x8bt\x8fh" +
-	"a\xe4\xe5\x94N\xc1\xeaS\x91^T`\x89\xdc@J" +
-	"/C\xfa`\x0a\x92o\xb6D\xaeBhE\x11E\xfa" +
-	"P\x0a\x92\xf7\xb3D\xaeF\xb85\x03\xc3\x1e\xe0\xb1@" +
-	"\xf2za!\x8faK\xc5[,\x90|\x9c\xb0\x82\x90" +
-	"\xb6s\x90>\x85\x82\xe4\x05\x16H\xdeD1o?\xd2" +
-	"/D\xfa\x89\x85\x16F\xdeN\xe9\xe7#=A1\xf2" +
-	"\x02\x0b#_B\xc1\xf9\x18\xd2/Azi!\xbd\x95" +
-	",wS\xfar\xa4\xffR\xc8\xc6U\xc3Z\x97\x1aw" +
-	"T\xb2\xabD\xda\xdfp\xca\x90\xc8lav\x15q\x96" +
-	"s\xb1\xfb\xb2?Bf\xf5\xc5\x0e\x12k\x9e>G\x19" +
-	"?\x17:\xe7\x05\x7fN5U\x02\xaa\x83/u\xebJ" +
-	"T\x0b5CD\x8d\xaaz\"\xd0\x9d9\xa9\x84\x12Z" +
-	"\x1c\xe8N\x10\x91#\x1afX5\xa7\xa81\xe2\xa3\x17" +
-	"\x1f\x12v_\x9d\xaa\x92H\x9a\xaa\x8b\xa7\x91Z\xa6\x98" +
-	"z\x16c\xd8\xa3\x84\x11QME\x0f\x11\xaf\xda\xd4\x11" +
-	"\x87\x01D\x80\x01\x99\xe4V5b\x93\xf3\x15d\xda\x05" +
-	",\x10\xef\x03\xa0\xed\xa3\xae\xd2\xdd\xf1`\x88B\x9bO" +
-	"\xb5\xaf\xf8[\x97}\xd8W!\x81}YX\xdax1" +
-	"\xbb\xec\xc3\xbe\xa4\x02\xec;\xba\xd2\xca\x0e\"HI\x0f" +
-	"\x08\xf6\xe7K\x81}\xa8I\xd2\x1a\x89 ]\xe4\x01\xd1" +
-	"\xfe\xaa\x13\xb0\xef\xa7\xda\xb7\xb3\x0a\xec\xcf\x9b\x00\xfb\xfc" +
-	"\"\xbb\x9d\x95b\xb5\xfa\xc4k\xeaj\xc4\x0f)vE" +
-	"=\xfd\x1d\x01\xee\xe6l\x1a\x89!\x1e\x95V\x92\xb1\xfa" +
-	"^\"\xc6\x13\xe9\x0f\x0c\xd8\xdf-\xcev\"2o+" +
-	"\xbb\xdd\xban\xe5t$S\x9c\xb3\x17:\x08\xb3\xad8" +
-	"\xe7\xa3\xc7\xd4byL\xa9d\\\xa5)\x1f\x02\\4" +
-	"\x84n/\x13?\x06H\xb3\xe0\xb4\xcf\xab\x0b\xdc\x05\xfd" +
-	">\xeb}\xf4pDuw\xac\xb2jV]e,\x0b" +
-	"\xb7\xb1}%\x0e\xb4k\xe0A\xbb\x82^@\xbb\x06\x1e" +
-	"\xb4k\xc9\x05\xed2\x11\x9e\xbc\xb7W,\x0c\x8f]\x98" +
-	"\x09-R\xf4..-\xd5\xdb)rK\xdd4\x1co" +
-	"\x02\x8a3\x85\x99')o\xbe&\xdfG\x0c\x0a\xfa\xba" +
-	"t\x96\xfe\x0a\xc5\x7f\x99\xbf\xc9\xbe\xc4\xe0\x06\x8d\xf0\xe0" +
-	"\x1d6\x82R\xe7\xdbNyn\xff\xbbT\xce\xbb\xd5\xf9" +
-	"\xfd\x97\xa5\x1b\\=\xba\xa6w\xb9\xd5n\xcf\xcc\xfa\xe4" +
-	"\x09\xadLk\xe0*\xd3\xec\xfc\x82\x131\xe6\xa9Z/" +
-	"\xc8\xfbU\x89\\\xb0\xca\xed\xaap\xdeJ\x88L\xd7\xdb" +
-	"\xb5Z\x98y\xde\x18\xc5\x13\x82\x01y\xa9@\xbd\x02i" +
-	"e5\x8fQ\x0a\xd4%\x90V\xb7r\xb5\x0f\xe8r\x97" +
-	"\x10\"\xad\xab\xe6AJ\x91:\x03\xd2\x86V\x07\x8f\xa4" +
-	"e\xd7^\x0c\xdeQ\x8a\xaf\x11!xSf\x80\x9a\x0a" +
-	"\xc7\x13sQZ1\xc8a\x88\x09\x17\xb4\xa6\xe2f(" +
-	"\xfby>\x97/\xcfE\x88\xbe\x00\xef>\xb3\x9eyj" +
-	"z\xdc\xfa\xe5\xc5\x9a\xe2Y\x92\xf3\xa5B\xd7^3\xaa" +
-	"Em\xcd\xdfW\x09|\x03_\x02\xcf\x8aS\x16:{" +
-	"\xc1\x92d\x99x\xf1\x93\xb9x\xb1W3\x96*\xb6\x90" +
-	"f\xda\xe9.UWM%\xa1\x11\xd1\xe8;E\xec\x8b" +
-	"i\xba\x9eO\x1b\xba\xdc\xf4\xb7+\xd7\xfe_\xe1\xc1\xf9" +
-	"a\x0dv}\x89\x1b\xb9\xba\x8f\x14@\x06\x86w<\x09" +
-	"\x00v\xb8L5\x16\x11\x95nk\xac28\xc5\xed\xee" +
-	"\xc7@~\x9dS\xf2\xde\xf7Y\x15S\x12\xa1E<\x82" +
-	"l\x7f$\xd5U\x91e\xde\xccw\xbf\xf8\xcb\xa6\x19\xd7" +
-	"\xbatQ\x89\xb0/;\x95\xe5\xa4E\x842(\xcf\xae" +
-	"\xb7\xcb\xc8\xf9\xe6\xb9\xfbx<\x85\xc3\xeeSK\xb7\x9d" +
-	"\xaa\x84\xd4\x84u/$}\xaf\xbc\xd1\xbaW\x1e\xb0\xee" +
-	"\x95\xd7\x12\x92\x96I\x16G{;\x93\x91H\xef_ " +
-	"\xc8)\xbb8\x8e/m\xb8\xa5K\xff\xcb\xef\x11\xa1}" +
-	"\xc9;\x95\xbe\x12\xf2n\xa5\x9f\xc7y\x175_\xb1g" +
-	"\xda\xd6\xfd\x7f\x01\x00\x00\xff\xff\xd1\x9c\xab\xab"
+const schema_d8c2b7f40f1ea651 = "x\xda\xb4}{|\x14E\xb6\x7fU\xf7\x84\xe1\x15'" +
+	"\xbd\x9d\xa8\xa0l\x84K\x84D\x88$\x88@\x04&\x99" +
+	"\x10\x90H0\x93\x80\x92(\xbbvf:\xa1\xc9L\xf7" +
+	"\xd0\xd3\x03\x84\x95\x8d\x8fE\x1e+*(w\xc5\x15\x05" +
+	"Wt\xf1\xb1\x0a\x8a\x8a\x1aE\x94\xe5!\xec\x0a\xca*" +
+	"*\xeb\xe3\xfaV\x16\xdf+\x0a\xce\xefs\xaa\xbb\xbak" +
+	"fz\x08\xfb\xbb\x9f\xfb\x07\x1f25\xd5\xd5U\xa7N" +
+	"\x9d\xc7\xf7\x9cS3b\xfe\xe0JOY\xee\xe8\x8b\x11" +
+	"\xd7x1\x9f\xd3#y\xd6\xe0G\x0fO\xbb<~-" +
+	"\x12\xce\xc4\x08\xe5`/B#\xf1`\x1d#,\xe6\x0e" +
+	"\xf6#\x9c,\xebl8Z\xd9\xb6\xfdZ$\x9c\x81\x11" +
+	"\xf2\xc0\xf7\xc3\x07\xb7`\xe4y>\xf7\xfc\xf0\xddo\x89" +
+	"\xd7\x09}\xf9d\xf0\xbe_\xfa\xbe}r\xfb\x1b\x08a" +
+	"\xb1\xdf\xe0\xcd\xe2\xc0\xc1\xd0o\xc0\xe0\x9dX\x1c[\xe4" +
+	"E(9\xf3\xc4e\xf5w\x85n\xbd\x0e\x05\xf3q\x8f" +
+	"\xe4s\xf7\x9ew\xce\xa8\x07\x7f>\x84\x0ax/FH" +
+	"\x1cX\xb4\x07a\xb1\xa8h>\xc2\xc9\x8a\xea\xc1\xe5\xeb" +
+	"\xca\xfex\x1dJ\x1fwY\xd1\xd7\xe2j\x18L\\Y" +
+	"\xb4D\xfc\xb4\xe8\x0c\x84\x92\xcf}\xf8\xd6M\x0d\xc3^" +
+	"\xbe\x0e\x09\x03\xe8\xe4\x0e\x15\xad\xc2\xc8\x93\xfc 1\xb7" +
+	"Q\xff\xb1\xf4z$\xf4\xe5R\x86\xd9]\xf4\xb4\xb8\x9f" +
+	"\x0c\xb3\xaf\xa8\x13\xe1\xa4\x7f\xc2\xbe\xbdc{\x9d\xfb;" +
+	"$\x14\xd0!r\xce\xfd\x05\x0c\xf1\x97\x17\x0f\x7f2\xd1" +
+	"_\xbd\xd8\xf9F<R\xf4#\xf2$\xdb.\xe6\xdf^" +
+	"\x95\xdf\xb18c\xec\xfdE{\xc4\xc3d\xecCEm" +
+	"\x08'\xaf\xdftK\xff\xc3\xb7\xdf\xba\x98\xa1]\xce\xb9" +
+	"\x150vsg\xd7\xd1KW\xfcu\xb1;=\x8e\x10" +
+	"z|U\xf41\xc2\xc9\xbd\x9eI\xf7\xde\x10\xdao\x8d" +
+	"an\xd0\xbes\x9ba\x83\x0e\x9d\x0b\x1b\xf4\xc1\xd0\xf2" +
+	"\xf0\xb4\xb3\x8e\xde\x80\x82g`\xfa\x96c\xe7\x96@\x07" +
+	"<\x04:\xec\xfdr\xf4\xcbu\xb7F\x97 \xe1,\xfa" +
+	"\xfd\xc0!\x01\x98\xc5\x9a\xe1\xed\x8f\xdfp\xff\xca%\xf0" +
+	"(g}\xd5kH9<*\x0c\x81\xcdh\xab\xdaW" +
+	"7\xbd\xeb\x8b%\x19\x9b\x11\x1d\xb2G\xec\x18\x02+M" +
+	"\x0c\xf1\xc2?\x84\x92\xcf\x9f\xf6\xec\x98\xbf\xbd\xd0w)" +
+	"\x12N\xa7\xef\x995\x84P\xf2\x97\x87\xc6\x97=\xb3\xab" +
+	"q)\x0a\x16\xc0\x14s8\xf8\xae\x06\xbe\xc3b\xdd\x90" +
+	"G\x10N\xde\xb7/7\xf4\xd4\xa0\x17\x962\x1b\xf9\xe1" +
+	"\x90fx\xf6\xb4\x8e3\xbe]\xe9=\xb1\x14\x09\xfd\xed" +
+	"\xf5\xef\x1f\xd2\x00\x8f\x1e&\xcb;\xa4|\xa1|\xb3u" +
+	"\xf32$\xe4\xd3GO\x0c\xe9\x0d\x8f\xae\x98\xbata" +
+	"\xdfso_\x9e2\xe8u\xf0\xcd\xefo\xfb\xf1\xe8\xe2" +
+	"\x96\x17\x97#\xa1\x1f3h\xad3\xe8\xf2m\xfd\xfeP" +
+	"\xb8w\xef\xf2\x8c\x85\x9f\x18\xf2\x80\x983\x94\x9c\x92\xa1" +
+	"^,n\x80?\x93/}y\x85>\xb0\xcfG\xbfg" +
+	"V\xbeb(\x07/\xfag\xf0\xb4\xbf*\x8b\xe7\xdeh" +
+	"\xbe\x88|3wh-|\xf3\xd137\xcez\xeb\xbf" +
+	"\xde\xba\x91\xe1\xbbYC\x07\xc17\x1b\x0fn\xd8\xf5\xf1" +
+	"4qE\xc6\xbbk\x86~&\x06\xe1\x85b\xdd\xd0\x9d" +
+	"\xe2n\xf2\xea\xcaO\xff\xabU\xeeZz\x13\x0a\xf6\xb3" +
+	"w\x7f\xd3PB\x9e\xae\xa1\xb0\x92W^\x1cso\xed" +
+	"uw\xde\x84\x84_\xdaK=<t9t8B:" +
+	"\xd4\xac\xfdW\xf8D\xc3\x7f\xdd\xcc2Xn1a\xb0" +
+	"~\xc5\xd0\xe1\xa5{o\x1f6\xf2\xeb\x97nff:" +
+	"\xb6\x98\xcc\xf4\x86\xa6\xb7\xbe\xbf,g\xee*\xd8W\xca" +
+	"?\x03\x8b\x09\xff\x14\x17\x03\xff\xb4D:{~\xbe\xe2" +
+	"\xd1U\xd6\xd8d\xdf\x97\x15\x13\xde\\I:,\xb8\xe9" +
+	"%\xbc\xf2\xe6\x81\xb72\x94\xc3%\x84g\xf6^2\xe1" +
+	"\xc9u\xcay\xec7\x9f\x16\xf7\x87o\xaa*^\x9d\xf3" +
+	"\xe4-\x0boeh\xba\xbf\x98\xf0\xf3\x03\xcf\xf4\x9b\xbc" +
+	"\xe2\xddwn\xcd\xa0\xdc\xd6\xe2\xed\xe2\x0b\xc5@\xb9\xae" +
+	"\xe2%bn\x09Pn\xf27\xe7\xff\xf77\xc1on" +
+	"E\xc1\xd3m\xca}\x07o\xc0\xe2\x09\xb2\xee\xf8\x8a[" +
+	"\x9e\x9a\xb7\xb1\xea6f\x06\x03\xcc\xb9\x15\\0\xe1\xee" +
+	"!W\xbf}\x9b\xf5\xa8I\xb3\x9c\x12\xf2ln\x09\xac" +
+	"k\xa9/\xb2g\x90X\xbf\xda\xa4\x99\xb9p\xc5\xec0" +
+	"\x97t\x98\x1ej\xfe~\xcd\xef/\xfb\x03\x0a\x9e\xe9\x1c" +
+	"\x89\xafJ\x08i\x8e\x95\xc0\xc1\xbf:\xf9\xdb\xae\xbd\xe7" +
+	"t\xfd\xc1\xe4^k\xe3\xce#\x92\xf9\xd3\xf3`~\xf5" +
+	"o\xbc{\x97\xbc\xbe\xcf\xed(\xd8\x173r(\x87\x87" +
+	"u\xf6\x1a\xf6\xbeX0\x0c\x9e\x11\x86]\x8e\x11N~" +
+	";\xe9\x9aG>{w\xe9\xed\x19\xb4\x91\x86\x7f&F" +
+	"\x87\xc33\xca\xf0\x9d\xe2\x11\xf8+y\xf3\x1a\xe1\xcd-" +
+	"w\xaf\xbf\xc3\xd4\x0ad\xe9\x07\x87\x97\xc0\xd2\x0f\xd4\\" +
+	"\xdcu\xe8\xf1\xc3w\xa0\xe0\xd9\x98s\xa60\x83\xf7b" +
+	"\x1e\xa1\x91]\xc3\xc9\x1aw\x0c\x87C}t\xcf\x15g" +
+	"\xae8\xff\xcb;2^ym\xe9fqY)\xbcr" +
+	"q\xe9\x12\xf1 \xfc\x95\xbc\xe9K\xb9+\xbf\xcf\xe9\x7f" +
+	"\xcc\x10\xaa]\xa5\x07\xc4\xdd\xa4\xf3\x8e\xd2K\x11>Z" +
+	"\xdb\xff\x89\xadK\xf7\xfc1}\xcc\xc3\xa5{\xc4OK" +
+	"\xc9\x19/\x9d\x8c\xc5\xad\xe7\xc3\xa07.<4\xf5\xe5" +
+	"\xb2\x1dw\x02\x89\xb0\xd3\x9d\xc8\xf2\xf5\xe7o\x167B" +
+	"/q\xc3\xf9\xb0#g%\xea\xe6\x9c\xfd\xfa\xa0\xb5\x19" +
+	"\xb3\xc5#\x1e\x10{\x8d\x80\x8e9#\x96\x883\xe0\xaf" +
+	"\xe4\x957\x8f\xc9\xa9J\xfef-\xbb9\xe3G\\\x07" +
+	"k\x9f2\x026\xa7\xeb\xc1\x9b\x17]\x1c\xdf\xb5\x969" +
+	"4\xca\x08\xc2\xbe\xb7\x05kV?\x178\xba6c\xa1" +
+	"\xc1\x11{\xc4Y0\xfa\xc8\xa6\x11C`\xcb\xae\x1fz" +
+	"\x9d\xfez`\xca]0{O\xfa\x06\x17\x94\x1d\x10\x07" +
+	"\x96\x11\xa6,\x1b\xcd!\x9c\\Uw\xac\xf1\xa2\xcb:" +
+	"\xeeb\xa7\xa4\x8c$\xfc\x92\x18\x09S\xdaPs\xf6\xd4" +
+	"\xc9\xff\xf3\xc6]\xcc\xa6\xae\x19YNN\xd4\xbb\x9f\xe7" +
+	"\xfd\xb2\xed\xdcu\x96|&_];\x92\xec\xe42\xf2" +
+	"\xe8\xa6E\x17\xfdw\x8f\x7f\x9d\xb7\xce\xd21d\x06#" +
+	"7\x8e\x04!1r\xcb\xc8B\x98\xec\xcc\xab\x12\x8fl" +
+	";\xbbi\x1d+R\x0f]@\x04\xd1\x87\x17\xc0\x18\xbb" +
+	"\x84G\xfe\xd8\xa4\xfev\x1d\xac\x86!0\xe9)\xe6\x8c" +
+	"\xda.\xe6\x8e\"\x8c;\x0a\x98\xff\xd9\xbfN\xb8\xf3\xf6" +
+	"i/\xafc\xce\xde{\xa3\x08\x03\x8e\x8c\xb7\xa8\xbf\xd8" +
+	"\xf5\xed:F\xa7\xee\x1eE\x08\xbb\xe8\xae!\xfbo9" +
+	"\x8f_\x9f\xb6\xd9\xe6\x0b6\x8d\xda.n%/\xd82" +
+	"\x0ax\xf3f<\xad\xb0(\xf1\xb7\xf5,\xb5\xea.$" +
+	"bq\xd6\x850\xdd\x82\xbaY?\xfc\xba\xfe\xc8z\x86" +
+	"Z\x8b.\x9c\x03\xef\xe9\xf9\xca\xc3E\xdc\xd3\xe2\x9f," +
+	"\x89j\xee\xed\x85d\xef\x13\x17\xc2\xe4\x83\xa7\x15\xe1F" +
+	"\xed\xef\x7f\xca\xd8ai\xf4vQ\x19\x0d\x93\x90G\x83" +
+	"}\xf0p\xbf\x03\xf7^\xf4\xf2#\x1bX\xd1\xbbr4" +
+	"\xa1\xd9\xda\xd10\x89\x07\x03\xc7\x1f\xfca\xe1\xcb\x1b\x18" +
+	"2t\x8d&d\x18p\xf8\xce~\x7f\xfe\xe0\x8c\xfb\x98" +
+	"o6\x8c&dxk\x067\xb3\xe6\xc2#\xf7\xb1+" +
+	"[1z\xb93h\xe7\x99\x85{\x07-\x1bx?\xab" +
+	"Q\xf7\x8d6-\x0a\xd2\xe1\xae\xfb/\x99\xf9\xa7\xcf\xf2" +
+	"\xff\xccZ\x14\xbd\xc6\x98f\xc1\x18\xe80\xf7\x16}\xc8" +
+	"\xea\xd6\x9c\x8d(8\xc0\xeeP6\xe6\x1e\xe8PE:" +
+	"\xb4%\xea\xef\x7f \xda\xb1\x91\xe1~i\x0c\x11\x9d\x81" +
+	"_\xec9xt\xe6\xbf7Z\xb3#bo\xca\x18\xf2" +
+	"\xf2\x19c\xe0\x18\xee\x98[\xf4\xdcc\xe5k\x1f`u" +
+	"\xca\xa61\x84\x17\xb7\x92\x0e%?\xbcR\xf0\xd25\xf5" +
+	"\x0f\xb2\xcc\xdao\xec \xe80p,\xbc\xfc\xd1C\xdf" +
+	"o\x19\x9d\x1bz0\x8d\xd1\xc8\xa1\xaf\x19\xbb\\\xac\x1b" +
+	"K^:\x96\xb0\xed\xfb}/\xf8~\xc9\x9d\x9b\x1ed" +
+	"\xb6yV\x059\x14\xf7?\xa3}Y3}[\xca{" +
+	"j*8r\xc4+\xe0=\x8b\xb7\x9c>\xeb\xb6aK" +
+	"\x1fr=\x9eJ\xc5vqn\x05<\x13\xad\xd8\x09/" +
+	"\xba\xe5\xc6UwO\xaa~\xf7!f\xc3\xaa\xc6\x11-" +
+	"z{\xf8\xec>?\xecP\x1f\xce\x10<\xc5\xe3\xde\x14" +
+	"G\x8d\x83\xd1\xca\xc6M\x16\x9b\xe0\xaf\xe4\xae+\xaf\xf9" +
+	"\xe5\xdb-\xe7\xff%\xa3s\xd5\xb8\x07\xc4)\xe3\xc8$" +
+	"\xc7\xed\xc4\xa24\x1ez\xbf\xdc\xd5\xdb\xfb~2\x90\xd9" +
+	"{\xca\xf8\xcdbp<a\xfa\xf1^,\x1e!\xbd{" +
+	"<\xfc\xda\xb0}\xaf\xff\xf1/\x96\xd2\"\x8cqp<" +
+	"\xb1\xd2\x0e\x8f\x87\x15\x7f\xda\xfcd{\xff\x92\xb6GX" +
+	"\x95\x99;\xa17t(\x98@l\xb1\xfb\x7f\xfd\xb3\xef" +
+	"\x9b\x8fI\x07\xbay\xa3&\x90\x11\xc6O\x80\xcd\xbbz" +
+	"\\\xd9\xf1\xf6\xef\x8e=\xc2Pa\xcd\x84\x06\xa0\xc2\xaa" +
+	"!\x7f\xe6\xaf\xfc\x87\xf8(K\xee\xc5\xe6\xd8+\xc8\xd8" +
+	"\xbfY6\xa3\xfc\x17_?\xbe\x89\xb1\xe66Mx\x00" +
+	"#\xcf\xd1e\xa7o\x987\xec\xaa\xcd\xce\x90\xeb'\x10" +
+	"\xfb\xefl\xe3n\xfe\xba\xfe\xf373O,\x9b@\xec" +
+	"\xbf\xdf\xf6=p\xf3\x13\xe7\xfc\xfa\xb1tQ\xc1\x11\x8b" +
+	"v\xc2vq\xd1\x04\xf8\xabc\x02\x88\x8a\xfc\xcb\xbf\x9d" +
+	"\xdb:Z\x7f\x8c\xe5v\xc1\xbf\x8a0\x9c\x1ff\xf6\\" +
+	"Ax\xf1\xb6_\xbf\xfa\x98\xab\xe0\xa9\xf2\xaf\x12\xa7\xf8" +
+	"\x09\xef\xf9\x81\x02\xa5;_\xfbx#w\xe9\x13,\x91" +
+	"7\xf8\x09\x89\x1e&\xa3\xe9\x85g\xfd\xe6\x7f&/z" +
+	"\"Cz\xec\xf3? \x1e$#\xed\xf7\xbf\x83p\xf2" +
+	"&}\xcb\x1dWV=\xfbD\xc6\xe6*\x95\x9f\x89\x89" +
+	"JbkV.\xe1\xc4\xa2\x00l\xee\x8a\xf5\xd3*\xa6" +
+	"\x15\x1dz\x82\x15\x0b\xb9\x81\x85\xc4\xcc\x0b\xc0{\xd7p" +
+	"\xf9\xfa-\x91/\x9e\x80e\xd2\xbd\x1b\x1fh!\xfc\x1e" +
+	"\x80\x99\x7f\xfbF\xf1\xa3//^\xb7\xd5\xa2\x835\xf5" +
+	"\x00\x91,[H\x8f~\x81a\xf5Jd\xfdVvm" +
+	"B59\xbb\xfd\xaa\xe1\x1d\xf7\xd5\xdf\xfa\xfb\xdf>U" +
+	"\xfd4k\xad\xd6U\x13\xa3g\x06\xe9\x10\x13\xe6_\xdc" +
+	"\xa6<\xf54#8\x12\xd5d3\xbf\xfee\xe9\x13\xeb" +
+	"r\xe2\xcf\xb0\xf3\x9fU=\x07\x1eU\xe0\xd1\xa37\x0e" +
+	"/x\xf3\x95\xaa\xae\x0c\xb7\xb1z\xb3\xb8\xb2\x1a\xa8\xb6" +
+	"\xa2z\xb2\xb8\x05\xfeJ^\xe1\x1dw\xd6\xc2\xfb\xbc\xcf" +
+	"\xb1N\xef\xda\xea\x0a\x18k\x03\x99F\xe7c\x05O\xdd" +
+	"?`\xeas\xec\xcbvT\x93-?H:\x1c\xbd\xed" +
+	"\xde\x1ecO\x9f\xfd\x1c3\xcf\xef\xaa\x89\xf8\xbd\xe7\x87" +
+	"\x89\xe7\xcf\xa9y\xff9\x86\xc3\x0fW\x93s\xbeH8" +
+	"\xfb\xefMg_\xff<\xb0IN\x9a\\\xdaQ\xbdJ" +
+	"\xdcWM\x94Y51\xd7&\xdc\xb2~\x87\xf4Ib" +
+	"\x9b\xab\xb6,\xabY%\x8e\xad!\x87\xab\x86H\xb1\x02" +
+	"I\xfc\xacj\xe83/@o/\xd3\xdb\x94y\x93\xb6" +
+	"\x8bu\x93\x88\xcc\x9b\xb4\x84G\xf8\xa7\xa5\x0d\xab\x95\xc0" +
+	"\xe4\xed\xe9\x94\x1aU{@\xac\xaa\x85'\xc6\xd7\xee\x14" +
+	"\xbb\xe0\xafd\xb0\xa9r\xdf\xef_\xff\xe7v\xd7\x83\xb2" +
+	"\xa1v\xbb\xf80y`c-\x1c\x94\xbb\xc7\x0c\xf9\xf2" +
+	"&\xbc\xfb\xc5t\x81H:W]\xb2Y\x9cr\x09\x91" +
+	"O\x97\xdc\x0cs~iM\xe3G\xff^\xfd\x8f\x17\x19" +
+	"B\xed\x9fJ\x08\xf5A\xebcW\xde\xff\xfc\xc8\x1d\x96" +
+	"\x141\xc9\xbfu*Q\x12;\xa6\xc2\x9b\xaaz\xbe\xf8" +
+	"\xe1\xc5\xbd\xd7\xfc\x95=\x92\xb3\xea\x88\xad\xa3\xd4\xc1\xfe" +
+	"L?q\xec\xa9+;\x86\xee4\x9dBK\x09\xd6\x11" +
+	"F[M:\xc4\xf0\xf4-\x8b?\xdf\xb9\x93q\"\xb6" +
+	"\xd4\x11\xc7\xac\xef+[b\x1f=w\xf1\xaet\xb3\x9a" +
+	"P~}\xdd\xd3\xe2\xc6:\xb2\xf8:\x98\xc8o\x1e\xde" +
+	"\xbcr\xd9\xab\x83\xf6\xb0\x13\xa9\x9aF\x0eM\xdd4x" +
+	"\xcf\xed\x97\xbf\xf5\xfdA\xed\xd5\x97\xd9\x0e\xd1i\x9b\xa1" +
+	"\xc3\"\xd2a\xc2\xdbk<w\x9c\xb9t/\xab\x8d\xd7" +
+	"N#k\xddH:\xec)\xff~\x9a\xfa+}\x9f\xeb" +
+	"|vO{Z\xdc?\x8d\xa0\x19\xd3\xc0\xf4x\xeb\x84" +
+	"\xf7X4|p_\x86\xf0\xd8z\xe9v\xf1\x85K\x89" +
+	"\x07t\xe9Np\x0bC\x7f\xfb\xc3\xc5\xaf\x8d\xfe;C" +
+	"\xfd\xb2z\xa2\xa1\xcf\xbe\xe2o\xb3W}}\xed+\xac" +
+	"!\xd7\xaf\x9e\x18%E\xf50\xa1\xcf\xc3\xf7\xf7zf" +
+	"\xc3\x81W2\xfd\xd3\xfa\xa7\xc5\xbaz\xc2h\xf5^," +
+	"~\x0a\x7f&\xd7\xcfx\xe5o\xeb6\xffa\xbf+\x07" +
+	"\xed\xaf\xbfG<\x04\xdd\xc4\x83\xf50\xfds\xc7\xdd6" +
+	"\xf4\xc8\xc3\xff:\xc0\x18w\x1b\x83D=\xbc\x9fw\xc1" +
+	"\x93\xd3Z\xbf;\xc0\xda$\xab\x83\xc4&Y\x1b\x84Y" +
+	"]\xf9\xef\xad\xdbZ\xbf=\xef\xd5\x8cYu\x05\x9f\x16" +
+	"w\x04\xe1\x1d/\x04\x97\x88B\x03L\xea\xd0\xf2\x8fr" +
+	"\x8e\x8f\x7f\xeeUs\xf5\xe6\x1a\x8f\x05\x89\xa0\xc2\x0d0" +
+	"\xda\xb2\x13}\xae(x\xe4\xa3WYE6\xb0\x81H" +
+	"\xe9\xe2\x06\x10u\x8d?\x85\xe7\xde\xfaU\xcdk\xae\xce" +
+	"\xd7\xb2\x86\xed\xe2\xca\x06\xc2s\x0d\xe4|6~\xb7z" +
+	"\xd4\x0e\xf9\x95\x83\x8c&Z\xdfH\xd6\xf5\xab\x8f/9" +
+	"/\xd2U\xf9\x0f\x0a\x8d\x98\x9c\xdaH\xde\xb4\xba\x11\xde" +
+	"4\xe9\xf9+\x0e\x8e\xbd\xef\x99\x7f\x98\xe6&y\xf6\xab" +
+	"\xc6\xe5\x18y\xfe\xadV\x9d\xf1\xe8'\xfa\xeb\xce\x98\xef" +
+	"5\x12\x03\xb5~Dg\xa0*y\xf4uVz\xedk" +
+	"$Ly\xa8\x11V\xf7\xde\xc6\x92'\xee\xbc)\xf9:" +
+	"+\xffzM'\xf0G\xc1t\xe8\xa0\x1c\xc0%\xa3W" +
+	"\xdc\xf4\x063\xdf\xb1\xd3\x09\x1c\xb3U\xcc\xd9\xffx\xe9" +
+	"So\x80\xdfJ\x09S4\x9dX_\xc3\xa7\xc3t#" +
+	"gM\xbb\xed\xf9/\xea\x0f\xb9\x0a\x81\x15\xd3\x1f\x10W" +
+	"O'f\xeet\"\x04\xaa\xd6\xf5{\xe3\xc3\xf7_8" +
+	"\xc4*\x9dQ\x97\x11\xa9^u\x19\x0cgCc\xc1\xbe" +
+	"\xb8\x873\\\x0d\xef\xed\x81\xf3\xc4\xb5\x97\xdd#n\xb8" +
+	"\x8c\x90\xf322\xde\xe7\x0d\xdb\xb7v\xfe\xa5\xec\xcd\xf4" +
+	"m!o_|\xf9\x01q\xe5\xe5\x84\xc0\x97\x93m\xb9" +
+	"\xe4\xaa\x1eW\xf4,i}\x9b}\xfb\xee\x99D\xa1\x1d" +
+	"\x9a\xf9\x08\xc2G\xf1\xa3\xb1\xa1B\xdb\xdb\x8c:\x9b\xdb" +
+	"D\xc8\xb4\xa8\x09\xc84#\xf7\x8dUC\xffr\xd5a" +
+	"\xc6x\xdc\xd4D\x90\x88\x09?M\xa8\x9f\xf8\xec\x92\x7f" +
+	"fp\xe3\x9a\xa6\xed\xe2\xfa&\x98\xcd\xda\xa6\x9d\xe2\x80" +
+	"f\xe0\xc6\xc6\x7f>\xb4vZ\xefa\xefP\xc5J\x8c" +
+	"\xe2\x9cf\"\xce\x84f\x103}\x9f9c\xdb\x97{" +
+	"\xaa\xdeaN\xeb\xd6f\xa2\x16\x0f?\xf5\xf7\x11E\xa7" +
+	"O{\x87QD\xeb\x9b\x89\"\xf2\xdfP\xf2\xfa\xf4\x1f" +
+	"\x7f\xf5\x0e{\x8e\x975\x13\xc1\xb2\xba\x99\x9c\x98\xa5\xc3" +
+	"\xbe\xfe\xd5\xaa\x0b\xdee\x1e\xb5\x06\xfd\xfc\xa2\x13\x17\xdd" +
+	"\xb5Yy7c\xf6\xeb\x9b\xef\x1176\x13\xf1\xd7\xbc" +
+	"D<Ff\xff\xf4\xe0Q\xf7_\xb3\xb9\xfa}\xe6\xcc" +
+	"\xbe\xd7L|\x94\xa6\x9dF\x91\xea[\xf6\xbe;\xc8\xb9" +
+	"\xbb\xf9M\x84G\xeek&\xcek\xe1]_\x9f\x17\xfa" +
+	"\xf8\xc9\xf7\xddl\xf6\xa2Y\xf7\x88\xc3g\xc1_\xc5\xb3" +
+	"\x80\x18\x0b\xaa\xdf[\x7f\xc7\xfd?}\x90\xc6\x129=" +
+	"\xc8\x19\x9f\xb5]\xdc=\x8b\xe8\xebY\xcf\xf3\xe0I\xbe" +
+	"w\xd6s_=\x17\xfa\x88\x99^A\x0b\x11t\x1d\x17" +
+	"J+\xb6\xfb\x8d\x8f`z6r(\x11V\xcei\x01" +
+	"\x02\xbdX\xf5\xd1\xdc!\xb7\x9f\xf9q\x06\x19\x8aZ\x9e" +
+	"\x16\x87\xb7@\xff\xe2\x96\xc9X\xc4\xa13\x10J\xfe2" +
+	"\xd0\x12\xf0\xde\xb0\xe0\x13\x18\x8e\xa7\x07\xb5\x85\x1c\xe4c" +
+	"-0\xef\x8f7\x14\xfe\xee\x9c\xfb\x16\x7f\x82\x84\xbe\x19" +
+	"\x82pMh\xbb\xb8>D\xd8\"\x04l\xbf.x\xd3" +
+	"\x07\xabW}\xf2)\xeb\x19\x1e\x0b\x11!\x9c\x13\xf6#" +
+	"\xfcN\xdd\xbf\x1b\xda\x0f\xb4~\xe6l]Q\x98,j" +
+	"\xdb\xb6\xc7w-K\xf8>g\xd5In\x98\x986\x05" +
+	"\xf0`\xf2\xab\xab\x9fy(x\xfc\x8b\xcfS\x94\xeb\xa8" +
+	"0\x91}\xe3\xc3 \x847\x0f\xfb2\xf9Y\xf4\xc7\x94" +
+	"!\x04\x99\xbc{\x80L,q\xc5\xf7e\xbf\xc7\xa2G" +
+	",\xd8\xd8B?d2D\x8d\x0cK\xad|\xbckX" +
+	"\xeeo\x9f?\xc2j\xbd\xc3216?%C\x1c\x1f" +
+	"\xbe\xfd\xda\xa3S\x87\xfc+\x05tl%\xb4/h\x85" +
+	"\x0e\x91M\xf7\x7fr\xfd\xd4\xe9G\xd9\x0e\xa3Z\xc9\xd9" +
+	"\xab\"\x1dB\xc5o\xbc\xb9\xb3\xfa\xfb\xa3,v\x9dh" +
+	"%sX\xd4\x0a$\xfcb\xe5k\xe3^\x9e\xb4\xf2+" +
+	"\x06\xf6>\x0c\x03x\x8e>;r\xed\x93\x0b\x17~\xe7" +
+	"\x9c\xa5\xdd\xad\xe4\xc4|\xb2\xf0!~\x80\xf0\xd5\xf7\x0c" +
+	"\xablj%\x16\xc9m\x7fzl\xd3dn\xfc\x0f\xee" +
+	"\x9c\xbc\xa6u\x0f\xc2#\xd7\xb6\x12\x99\xf2\xcc\xd3\xdf4" +
+	"\x95\x9ds\xf7\x0f\xacj\xd9\xd2F\x14UW\x1bL\xbc" +
+	"\xfa\xf8M\xc7>\x7f\xa0\xf4\x18{.\x0f\x9b\x1d>$" +
+	"\x1dn\xbaI\xf3\xdf;\xaf\xf5\x18\xec\x90\xc7F\x17g" +
+	"\x03'\x8d\xcc\x9dM^\xc2o\xff\xe6\xcd\x05\x1f\x1f8" +
+	"\x96\xa25\x06*d\x9b\x8b\x15X}\xc1\x8c\x0foS" +
+	"v\xff\xe5G\xd6\x8d^\xac\x04\x88;E:L\xbe\xf9" +
+	"\xfc\xeb\xb6\xb4\x94\xfc\x94%\x02\xa1\xbc\x89\xb0\xf8\x15\xe9" +
+	"\xf9\xf8\x9f'\xfcO\xff\xbf\xdf\xf9\x13\x8b\xeb\xcf!\x04" +
+	"\x9b4jT\xc3\xb4\xcb\xc5\xe3&\xa7\x98\x1e\xf2\x1c\xe2" +
+	"<\xb7\x05\xbe\xbf\xeb\xbe\x0b\xfc\xc7\xddG\x1f>\x07F" +
+	"/\x9b\x03\xa3\xdf\xbc\xf5\x83\x99\xcf\xdfp\xc5qF\xd5" +
+	"\xac\x98s\x07\x8c\xf1\xf3\x03\x0d\x1f\xdc\xf6\xf8\xbd\xc73" +
+	"l\x99Es\xf6\x88\xcb\xe6\x10\x89>\xe7R\x84\x93\xd7" +
+	"\x7f\x11\xad\xd9\xba\xf4\x9d\xe3\xacS9\x87\xec\xdb\xf7O" +
+	"oz\xe7\xbf\x97?\xfc\xb3\xab\xf1q\xed\x9cU\xf60" +
+	"\xc0\xf7\xa5\x89#\xc1]\xf2\x89\x9fY\xa4\\i'F" +
+	"\x7fG;lL\xbf\xc8\xaf\xcf\xd8\xb5\xf8\xe7\x9f\x19\xfe" +
+	"X\xd3N\xde3\xe9\xf9\x8b>\x1d\xbb\xe4\xa2$\xcb\xef" +
+	"\xd7\xb6?Mpn\xf2\xe8\xa4e\x0b\x1f\xbbt~u" +
+	"2]f\x99\xd8T\xfb\x03\xe2\xd6v\xc2(\xed\x1aH" +
+	"\xc3\x0dk\xa6\\\x9f'\xbf\x9adh\xd2\xa46c4" +
+	"\"\x19\x92bZ\xbc4$ybj\xac\xa2N\x0b\xcb" +
+	"\x91FY\x9f'\xeb\xa5\x11ImKHm2i\x1b" +
+	"\xdc \x17\xc6\x13\x11#\x1e\xf4\xf0\x1e\x84<\x18!!" +
+	"\xb7\x1c\xa1`O\x1e\x07\xf39\\\x18\x85^X\xa0\x9e" +
+	"\x00\xc2X\x80#\xc5\x0e>9\x96h\x94\xe3qES" +
+	"K#RB\x0d\xcd\xbeD\xd6U2t<\xe1\x8d\x18" +
+	"q\xbb7\xb6z\x07\x0a\x13\xad\xad\xb2^\x8fq\xf0l" +
+	">\x07!\xdb\xd7\xc7\xd4\x9e\x17\xf6\xcfA\x9c\xb0\xdb\x8b" +
+	"\xb1\x8d\xeec\xea.\x09]\xe5\x88\x136y1g\xc7" +
+	"\x910E\xe8\x85\x0d%\x88\x13\xd6x1o\xc3^\x98" +
+	"z\x0f\xc2\x0ax\xeeZ/\xf6\xd8Q\x18La\x0a!" +
+	"\xd1\x1fq\x82\xe2\xc5960\x81\xa9\xe5'\xcc\x821" +
+	"\x83^\xdc\xc3F\xf31\xe5#\xa1\x06\xc6\x1c\xebMF" +
+	"\xa5X\x83,\x85/G>]1\xe4J\\\x98P\xa3" +
+	"R\xac\x12\xfb\xe2\xcaB\xf8\x18\x8ahq\xb9\x12\xf3J" +
+	"\xb8\x12\xfbtY\x0aW\xe2\xc2\xf9f\xd7z\xec\xd0\x93" +
+	"\x03\x0aUk\xd1\xa8\xa4\x86K\xe7K\x8aAv\xc2\x93" +
+	"\xc7\xe5\xe3\xd3\x11\x12\x8a\x1b\x10\x0a\x0e\xe5q\xf0\x02\x0e" +
+	"\x0b\x98\xcb\xc7g $\x94A\xe3\x08\x1e\x07\xc7q8" +
+	"\x09\xcfL\x92\xd5\x10\xc22\xee\x898\xdc\x13\x99m\x97" +
+	"I\x91\x04\xb4\xf5B\x1c\xee\x85\xd2^89\x96\xa8\xd7" +
+	"\xb56]\x8a6\xca\x85d#akz\x92\xad\xa1A" +
+	"!Ly^(kA\x9cP\x0c[C\xe1ML\x0d" +
+	"Oa@3\xe2\x84\x02oR\x8b\xc9*\x0c\x89\xbc\xba" +
+	"\x14\xad\xc4I=A>\xea\x88\x87\x8fA\x0ff0\x09" +
+	"\x84\xec\xd9\xe4X\xb3\xa9\x93\xa3\x9a\xdeA\x99*\x9eh" +
+	"\x89*F\x9d\x1c\x0d\xc5:\x08SE\x0c\x9c\xc6T\xc0" +
+	"\xcb\xfeH\xa3!\x192L=\x1f\x04\x990*\x80\x80" +
+	"]\x87\x97#\x849\xa1\xa8\x19!\xcc\x0b\x03\xa1\xd1#" +
+	"\xf4\x0b \xd4\x19\xd1\xa4\xb0\xa2\xb6\x15\xc2~t$u" +
+	"9\xa4\xcd\x93u\x05\xf1j[\xa7.\xcf\xd3\xda\xe5p" +
+	"g\xdc\xd0b19l\xbf\x8d\xb7f\x084\x96K\xc9" +
+	"\xae\x0e\xae\x97t)\xca\xcc\x88K\xe9\xa3\x84\x07\xfbI" +
+	"\x8f\xb4\x0e\x93\x14U\x89\xcfn\x90\xa5\xb8\xa6\"\x04\xb3" +
+	"\xce#\xb3.n&\xb3.*!\xb3\x1ePAf]" +
+	"\xd0\x80P2\xa1\xb6\x92g\x10/\x87}01\x7fD" +
+	"V\xdb\x8c\xd9\xc9\x90\xa4\x86\xe4HDF8m\xa2\x13" +
+	"\xe5yJH\xae\x8b*Z)a\xb6\x91\xe5\x83\x1b\xfc" +
+	"\x84\x80qw\x96kU\"\x11\x84\x82y&\xcb\xe5!" +
+	"$H\x15\x08\x05\xaf\xe4qp\xb6\xc5r\x02B\x82\xdc" +
+	"\x8cP0\xcc\xe3`\x8c\xc3\x02\xc7\xe7\xe3_ $D" +
+	"\xa11\xc2\xe3\xe0\x02\x0e\x0b<\x9f\x8fE\x84\x84D\x00" +
+	"\xa1`\x8c\xc7\xc1\xab9\xeco!\xc7\xde\xe6Kx\xd9" +
+	"\xa5\xad\xadq\xc4\xcb\x86\xcd\x98\xd08UV\xdb\x10o" +
+	"\xcc\xa6\x8d\x9d1\xc90d]\xb5\x9f\xcc*~4)" +
+	"lq\xb2\xc9(|\xaa`\x0b8\x82\xad3f\xf6\xc3" +
+	"\x82\xe3\x0f\xa6\x09\xb7t\x12\x02\x9b\x8c,\x1f\\/\xf9" +
+	"`7\xd9q+\x9cq\xfdZkk\x9cY\x0f\x1d\xac" +
+	"\xa75U\x8b\xd2S\x95\xb8\xc1\xb2O\x1c\xd1\x8eY\xf6" +
+	"\xad\xbe\x90t\x03i`\xbd\xb5\x18\xde:\x98\xc7\xc1\x11" +
+	"\xd6\xce@#0;\x95\x10iS)\x9c'E\x12r" +
+	"\x06\x0d\xc9\xfe7\xce\x96t9l\x1e;\xc2\x8c\xf5|" +
+	"\x0e+\x97(\xdb\x07\xc8\x0e\x96\x82P\xcb`\xfb\xd4\xa3" +
+	"\x11\xd3\"\x11\xfb\xb0\x06\xfb\xda\xb3\xae\x81YW\xf28" +
+	"8\x95\xc3\x18\x9b\x93\x9e\x02\x93\x9e\xc8\xe3`=\xb0\x13" +
+	"6Oo\x1dl\xd6\xc5<\x0eN\xe7\xb0?nHF" +
+	"\"\x8e\xfb\"\x0e\xf7\xb5WB\xb9CK\x18!-*" +
+	"\xe3<\x07A@\x18\xe7\xb9\xf0I\xaa\\iI\x84\xdb" +
+	"d\x83\xac\x83gN'\xe9<\x95U\x92\xa5\x86\xd6." +
+	"\xab\xcc\x9a\xd9\xbd/q\xf6\xdeg\xc8\x0b\x0c:\xc94" +
+	"6\xaa\xab\xaa\xd7\xb4Hi\".\xb5\xd9[\xee\x08\xbe" +
+	"\xde\xd6\x04\xad\x8d\x97T\xa9\x0d4\xb5\x127\xcc\x96\xb8" +
+	"+\x97\xe8\xca<Y\x9f\xacK\xaa\x11/\x0dG%x" +
+	"\x81E\xf28B\xd9\xe6\x18\xd3\xb4\x08\x16\x1c\xc7-\x8d" +
+	"\xe9\xa9\x8e\x0e\xfa\x12r\x82\x08\xd3<\xa2\x07(`\x8b" +
+	"iPE\x98[\x818A\x06=@-H\x0cN0" +
+	"\x02/\xb8\xa9\xc5T\x99\x9c\xedub\x9a\x1b\x00\x1c\x00" +
+	"*\x13\xf3v\xec\x07S\x8c\x14\xd8\x97\x13\x06z\xfd\xa6" +
+	"\xc8\xaf\xc4\xc9\x90\x16\x8dEdCA^M\x8dWb" +
+	"\xbf)\xea\x1c\x85\xca2i\xcfT&U\xc2\xdd\x12M" +
+	"J\x84\x15c\xaa\xd6\x96\xb9!\xa9\xcc\x1cW\xdaT\xc9" +
+	"\xc5\xa0!g\xe7bI\x0f\xcf\x97t\xb9*\x11V|" +
+	"0\x1a\x10\xad/!\x1a\x0daa\x0a\xfe\x09AX|" +
+	"\x0d\x10\x8d\xe2\x19\x98\xfa\xf4\xc2\xd8Z\xc4\x09e@4" +
+	"j\xd5a\x8a\xb4\x0bE\xf0\\?\xaf_\x8a\xc5d5" +
+	"\\\x89\x93qU\x8a\xc5gk\x06B\xa8\x12\xfbAo" +
+	"\xb5v\xa4\x92\xc3\x93\xb1\\E5d]O\xc4\x0c7" +
+	">fe\xd8<9dhz\x86\xa8\xc8I7\x16\xcc" +
+	"sD\x95=H]J\xc8l\xdc\xa7JQ9\xe3\x84" +
+	"\xa4\x8b\xf1\x90.K\x86\x1c\x04\x06t\x15\xe3\xac}:" +
+	"\x17za\xc1I\xc3q\x13\xe2\xc0\xcf\xd0\xaf\xd4d\x9f" +
+	"\xcc\x8dL\xddnj0\xc9nR\xb7\x9c\x95\xba\x96\x00" +
+	"\x1b>\x07\xa1\xe00\x1e\x07\xc7pi\xc2)i(Q" +
+	"YK\x18\xd3\x90OR\xb5x\x86Z\xe0\xd3\x96n2" +
+	"\xbe\xadc\x98\xf7\xd6Z\x82}\"\xf3\xde*\x98\xcc8" +
+	"\x1e\x07/\xe6\xc8Q\x01\xcd\x12G\x08\xe1\xd3\x10\xae\xe7" +
+	"1\xces\xfc)\x84\xa1\xb1\xb0\x15\x16\x88\x05'8\xe8" +
+	"F\xae)\x94OJ\xa3R\xbc=\xab\xa0\xb7\xce\x19\xb1" +
+	"t3\xa4\xa87\xab\x84r9\x94\xd3A\xbe6\x1a\xba" +
+	",E\x91czR\x00\x11\xd3\x0c\x18\xa1\x0c,\xf1\"" +
+	"8=4\xed\x04\xd3T\x05\xa1\x1f\x88\x8e\\\xafO\x95" +
+	"\x17\x18\xee\xf2\xc1M\x89u\xc7^-\x1d\x86\x9ce\xd7" +
+	"&\xd6UY#\xb5\xea\xb2\xdc\x1d\x95\x88\x1e\xa7T\xca" +
+	"\xa2\xc5mv*\xc9\xaa\xc4}a\xc9\x90p.\xe2p" +
+	"n\xfa|j\xa2-r8,\xeb\xa52\xfc\xe1\xac\x8c" +
+	"yW\xb35\xeet\x86\x87\x82\xb0\xdc\xa9<\x0e\xce\xe4" +
+	"p\x92<\x1aVT\xc4\xb7\xc5)\x13Y\xff\xf5F\x1c" +
+	"\xe1 \xa2\xc1p\x9e\x13\xa3J\xd3\xb5|\xda\x86\x96\xc2" +
+	"\x86\xc0l|\xc4\xcd\xcc\xb3gc[\x96\x0b\x9c\x95'" +
+	"J\x1cs\xd1\xb6\x04:\xa0\xa3\xc1\xe3\xe05`Xb" +
+	"\x82\x99\x09\x8b`\xda\x0bx\x1c\xfc\x1d\x87\xfdD?\xc7" +
+	"\x1d\xae\xb7\x9dy\x93\xeb}aM\x951F\x1c\xc6\x08" +
+	"\xfbM#\x1a\xfb\x9c\xe4L\x84\xb1\xef\x14V\xe6nE" +
+	"\xe8r\xdc\xd0\x95\x90\xe1\xeaI\xb3\x06g\xdc|\x00\x0b" +
+	"\x8c\xeb\x93z\xf8L\xc7AVe]2\xe4\x06yn" +
+	"\xc2+\xc7\x0d8\x0fg\xc2\x88\x18;)U\xc2\x1a\xd0" +
+	"\x07\xd8\xa2\xc5\xb5\xe0\x01^\xc3\xe3\xe0\x8d\x16\xd5<\x08" +
+	"\x09\xcb@`,\xe5q\xf06\xa0\x1a\x97\x8fs\x10\x12" +
+	"V\x02}o\xe4q\xf0\xcf\x1c\x16<\\>\xee\x81\xb1" +
+	"\xb0\x01z\xde\xcb\xe3\xe0\xa3\x1c\x16r\xf2\xf2\xb1\x17!" +
+	"\xe1a\x18\xf3!\x1e\x07\x9f\xe2\xb0?\xa6k\xd1\x98\x91" +
+	"\x8cJ\x0b\xc8\xc6\"\x1c\xb7uC\\\x8a\xc6\"\x8a\xda" +
+	"\x06R'\xcf\x01/L\xd2\x11/\x85nK_\x93\x81" +
+	"\x92\x11\xad\xad^\xd7Z\x88\x9c\xf2 \xee+O2\x99" +
+	"L\"\x9cT\xdaTM\x97kT\x84\xc3t\xaf2\\" +
+	"*\xdb>\xf2\x81\x81\xe4(Z\x9a\xbf\x89iJ\x8b\x10" +
+	"\x04\x0bd\x0a\x88\x0a\x8a0b\x9a\x89%\x8c\x07/u" +
+	"\x14(Z\x1a\x1d\xc44\xe6\x0d.6X Ij{" +
+	"!oH\x8eWb\xe2\xd1\x92\xcf|H\xae\xc4\xc9\x88" +
+	"\xd2*\x87:B\x11\x84\xdd\x84\x0c\xcb\xfe\xd4\xc8\xf7\xa5" +
+	"\xb8\x80|\xfaV\xcbq\xa3\x14\xc8\xcc\xc7\x0c\xb0\x96\xfb" +
+	"&\x93\xa6\xb9\\\xe2\x98\xcb\xb9\xf8\xe7\xa4e0WX" +
+	"\x06\xf3U\x1c\xce\xe5N$\xcds2\xab\xd69P)" +
+	"\xa6h\xda\xf9\xf0X\x1b\x11\x95\xe3\xc0\xf1\xa9\x0a\xc3\x86" +
+	"\x9e\xcd\xa3\x93j\x17\x82\xc8s\xb0\x1b\"\xa5iJ\x85" +
+	"\x83E\x0ae\x83\xa8\x94\xa6y\x91\x98\x02\x83B\xbf\x12" +
+	"\"\xa5\xbd&8\x02\x82\xd3\x05\x00\x09(*\xf8\xe5U" +
+	"\xa1\x90\x1c\xc7q\xb2\xcbd\x81\x03J\xc8\x89)0\x1d" +
+	"\xfa\xdc\x06\x84\x08\x94b\x02)I\xf8\xf3r]1\x10" +
+	"\x96S\x87c\xb5\x90\xe9i\xe7\x13\xa6\xa1\x81]L\x13" +
+	"\xd2\x84\x95`\x81-#\xd6\x99\x959\x8ai\xfe\xaf\xb0" +
+	"(\x808a.0\x0dMM\xc0\x14\x9f\x15dXU" +
+	"\x13\x98\xb44\xc9\x16\xd3\x98\x8aP\xd7`Z|N\x86" +
+	"/\xa6qSj\xf1%\xdb`n\x8d\xb2i\xccuZ" +
+	"\x8a\xb2\x12\xfb\xa2QE\xab\xc4Ij\xb7!\x0c&1" +
+	"5ZIg\x96v\x98\xb2^\xa1\x1aP\xa4\xb8\xb9E" +
+	"\xb6\xec\xef\xeff\xb70\xde\"\xaf\x84\x09gxl\xff" +
+	"\x0a$~\xeft\x16\x00-\xe3\x035\xe3\xe8i\x9a\x89" +
+	"\x81i\xc2\x0a\xa3\xa7i\xa2\x10\xa6i\xae\xb6\x9eV\xd4" +
+	"V\xad\x12\x17\x12\x8d\x93\xba\x8e\x1cWg\x88\x1e\xc0\x90" +
+	"l\xfb8\xddKZ;.\x93\xc5*da\x1c\xaa0" +
+	"S\x99\xe7R\xd3\xb9\xac\x96\x12q\xd9d\x9e\x11\x84\x17" +
+	"\x97\x99\xbcx\xad\x09\xd3t\xb4\x10\x98&\xd1B\xc0\xa5" +
+	"\xb9\xcd\x08\xe1\x1c!\x0a\xdf\xf5\x10d`W\xaf0\x0b" +
+	">\xf5\x14fT \x84{\x09u\xb5\x08\xe1\xde\xc2\x14" +
+	"\xf8\xaf\x8fP\xd3\x8c\x90O\xd5T\xd9g\xe8R,\x19" +
+	"&\xcb\xac\xd1\x91W\xd7\xf4\xa4\x89\xa9NU\x907\xaa" +
+	"\x18\xc9\xb0\x0c\x0e\x80\xac\">\xd4\xe1\x9b-\x11\xf4*" +
+	".\x1b\xbe6M\x95\xfdd!\xe1dL\xd7\x0c-\xa4" +
+	"E\x10l\x8e\xa6\xc45U\x0e\xc3\xdf\x8a\x16\x8d&&" +
+	"I\x09\xc4G\x8c,\xa2u\x8a\xda\x8a5X\xe5PJ" +
+	"Z\xb1\x17.G\xa8\xd1\x83y\xdc\x98\x87mU-\xe6" +
+	"\xe2\x12\x84\x1a{Bs>v\xb4\xb5(\xe0\x00B\x8d" +
+	"}\xa1\xfdLl\xa9\x1e\x1e!\xb1\x007#\xd4\x98\x0f" +
+	"\xed\xe7`K\xfbx\x10\x12\x07\xe0Z\x84\x1a\xcf\x86\xf6" +
+	"\xa1\xd0\x9e\xc3\x13U%\x16\x91\xf6\xc1\xd0>\x02\xda{" +
+	"x\xf2q\x0f\x84\xc4\xe1d:C\xa1\xfd\x02h\xf7r" +
+	"\xf9f\xa6\x0bi\x1f\x06\xedc\xa0\xbd'\x9f\x8f{\"" +
+	"$\x8e\xc2-\x085^\x00\xed\x95\xd0\xde+'\x1f\xf7" +
+	"BH\x1cO\xfa\x8f\x81\xf6\x89\x98\xc3\x85\x8a\x1a\x96\x17" +
+	"P\xb5\x96\xe2\xa7t\xb6H\xa1vY\x0d\xdb~K," +
+	"\xa4T\x85\xc3\xba\x8c\xf8\xb8\x8dI$\xe7\xc9jX\xd3" +
+	"\xa7\x00\xa1\xb1\x17q\xd8\x8b\xb0\xb5\x91)m\x85qC" +
+	"2d\xecsR?-\xebC\x8ei!\x1b\xf1JF" +
+	"\x89\x8d\x11\xe8@^\xc6\xfe,l\x95B\xb2\x81}N" +
+	"\xbc\xc3|\xb6\x1b\x0b%,\xc7C\xba\xd2\"\xbbZ(" +
+	"-\x08\x05\xfb\xf28x&\x07\xd3\x85\x8e1\x03y\xe1" +
+	"\xf4\xe49\xb9B\xdd\x99x\xf4\x00\x15\xa6B\x8b\xaeN" +
+	"45\x81\xb3\x18\xdc\xa9\xde\xd3)\xc5\x19\xe8\x88\xf9\xf6" +
+	"\x88\x8b\x02\x8eqHe\x1d\x9c\xd4\xe0\xd5<\x0e.e" +
+	"L\xcb\xc5\xe5\x8c\xe5DM\xcbe\xcd\x96\xe5t\xaf\xc3" +
+	"\xa6\xc2z\xe8y\xa7i9\xd9\xd8\xa1\xb5\xf7\xbe6]" +
+	"\x09S\xd6)l\x89h\xa1v\xdb>21\xcf\xa9\x0a" +
+	"\xe2\xe3\x06\xd5\xb2=-S\xba;g,\xd3\x83\xa7\x8a" +
+	"\xc2A\xd6\xb2x\xf0\xa4c\x1c\xe79I\x16i{h" +
+	"*Z\x82\x80\xd5\xa8\x86\xdea\"\xd0\x8eq\x0e\xb6\xc4" +
+	"U<\x0eF\x1c\x0a*%,\xeakQ0\x0at\x99" +
+	"\xcd\xe3\xa0\xe1\x9cuan\x89\x03\x05'u9\xae%" +
+	"\xf4\x90\x0c\x87\x80\x12,\x11\x97\xc36WG\x94\xa8\xe2" +
+	"881Yjww\xb8\x1c\xb7\x14\\\xcex\xbb\xed" +
+	"Td0\x9c\x85F\x94\x82\x8e\xc9\xf0L\xc9\xca\xab\"" +
+	"\x86\xac\xab\x92\xa1\xcc\x93\x91iF\xda\x00e\x7f\x17\x80" +
+	"\xb2\xa4\x1b\x80\x92Q\x9e\xa6\xe5eyh\x9d\x96\xb1\x9b" +
+	"\xa1K\xdd#\x1d&\xf0A\x8e\x8b;\x90\xc7\x9e\x94S" +
+	"\xe2\x9e\xec\x81\xbft\x8b4\x0b\xb8C#7\x0e\xb6\xc3" +
+	"rI\x80\x0d\x0eX\xc4\x92k-6\x01w\x8d\xe3L" +
+	"b-jfN\x1f\xcf\x9bl\xc2\x9e\xbe\x93\xe0\xf1-" +
+	"\xa69\x98j\xa7\xdai \x96\x9d\xaa\xa8\x11E\x95\xab" +
+	"t\xe2\xb9Z\xd4\xef\x96D\x9c\x03\xb6\x93\xd8\x11\x1b\x86" +
+	"\xa95\xc30\xa6\xad9\xc0\x0c\x1e\xf5\xab@(\x197" +
+	"$\xdd0=\x1e\x97\xc8\x91\x7f\xbe\x1cnc\x02F\xe9" +
+	"\x92\x0b\xfa\xea\x04\xfew=\xc3,V\x06.\x08\x16\x9c" +
+	"\xa4\xef\x93C5\xf2<Y5&\x85\xb3x\x1a6\x0e" +
+	"\xe1\xc4\x1cx\x97\xcd\xcf\x8e?\xbb\xb2#5\xba\x06s" +
+	"\xb8\xd3\xd4u\x8c\x13n\xd7\xa4\xa4y\x12'\xc3\xd7\xdd" +
+	"\xe0\x98\x0a\xe7%Y\x1c\x99n\x026\xdd\x85\xb8\xdd\xe3" +
+	"\"'\x8bE\x92\x13z\xb9D\x80:\xdd+e\xd7f" +
+	"&\x03\xa6\x0f\x9d\x86I\xba\x06\x11=\xe9\xd02\x98\xfc" +
+	"\xa5&\xfc\xeb\x06#\x95\xb8\x99\xf7\x15\x8ey\xefkW" +
+	"\x1c\x0b\xc6\x1f\x96\x0dI\x89\xb8\x87*l\x85M\xe8\xe2" +
+	"\x8a#\x05\xdc^V\xeb`\xa0\x9d\xba,\x85f;\"" +
+	"\x1e,\xd2\xa8\x12'VhV\x08\xd4\xa4\x86\x05\x80R" +
+	"\x846\x9b\xa9\xd2\xaa\xe8qc\xba\x12B\xdev\x97`" +
+	"\x9b\xe9\x09\xe9R\x8c\xba{\xb6aP\xe2\x18\x06\xf6\xcc" +
+	"\xaf\x0d\xb8Y\x06\x15\xace\xe0\xb1,\x83\x06\x06S\xf1" +
+	"\xe4\x98\x96\x81\x8d\xa9\xdcN\xa9\xecs2\xf3M\x03\xad" +
+	"\xd3\x12a\x94\x13\xd2\x83\x84\xf35\xbd\xbdM\xd7\x12\x08" +
+	"\xc7l\x0b4\"\xa9Y8\x87\x95\xe9f`\x8c\xe2\xd4" +
+	"Y6R\x09\xbb\xbaL\xfd\x1dF\xe5\x1d\xfb%U8" +
+	"\x9a\xef\"/!\xa4<\xc7~|?\xf0\xf9^\x1e\x07" +
+	"\xdfp\xf4\xe4A \xda+<\x0e\xbe\xcdP\xf2\x104" +
+	"\xbe\xc6\xe3\xe0\xbb\x8c\x85p\x18\x1a\xdf\xe0q\xf0[\xa0" +
+	"\xa4\x05Y}\x05\x8d_\xf08\xf8\x03\xf8\x01\x16d\xf5" +
+	"\x1d\xbc\xe7K\x1e\x07\x8f\x83\x13\x80\x89\x13 \x1c\x83-" +
+	"\xfb\x96\xc7\x0d\xc4\x03\xe8aBV'\xa0\xf1\x07\x1e7" +
+	"z\xc0\x9e\xa7v\xb6]\xdemn\x85_'\x11w\xe6" +
+	"$\x80\xb8H\x13Wy\x08\xfb\xcd\xe8\xa0#\xce\xec\xa2" +
+	"4S\x9c\xf9#\x9a\x14f\x8c\x98\x14\xa0\xb8SO\xa8" +
+	"*\xb3\xdf\x9d\xf3%\xc5`>wc\xd7XB%\xc3" +
+	"E\xb3c\xc7\xbc\x09\x0bz\x88\xfbM\x8b\xb61Mc" +
+	"\x13\x04p\xb1s\xbcn\x188\x0d\xefM\xf2\x01g8" +
+	"\x1984\xc3\x13\xd3\x02la?\xf8\xf0;\xc0\x87\xa7" +
+	"\xf56\x98f \x0b[\xe1\xbb\x87\xbd\x98\xb3k\xe21" +
+	"\xadb\x04C\x99\x13V{1oW\xc5cZ\x1f%" +
+	",\xeb\x8f8a\x91\x17{hR\xa2S\xc3%\xcc-" +
+	"7\xc3\x899v\xad0\xa6\xb9kBS\x03\xcd\xc0\xa1" +
+	"\xf5\x87\x98\x16E\xd3p\xa2/\xa6E\"\x95\xd8\x07\x94" +
+	"N\xcb\xb71\x05|eJ\"L%\xf6\x9b\xfe\x88\x0b" +
+	"y`?\x0a\xc9\x868\xe1OZ^\x87i\xd2\x9e0" +
+	"7@\xc3\x9f\xb42\x19?;r\xed\x93h\xe1\xc2\xef" +
+	"\x84&\xa0O\x1d\xd0\x87\xd6raZ\xa6(TU\x98" +
+	"\xe0#o\xa7\xeab\x9aa/\x14\x0fB\x9c0\xc0\xdb" +
+	"i\xe9\xf2J\xec\x03~\xa8\xc4~\x931*\xb1W\x0a" +
+	"\xb5\xbb\xe0\x8di\xd0\xbfKt\xaf\xdcQ\xa2\x85`\xa0" +
+	"\xc6\xd3Q\xd9,\xe6\x02#:\xfe\x13\xd9\x916\x0a(" +
+	"b{V\xdde0Td\x0d~X\xf9.Y\xd3@" +
+	"\xac\xb7\xd1\\,;\xe2\x92=Ka\xbe\xa5\xc33b" +
+	"\x96s\x18]\xd3M\x08\xef\xd4\x0c\x05w_\xc5\x89!" +
+	"\xd1\x18ZJ\x14\xbag\xb7^\x82K0m\x0a\xb1\x84" +
+	"')r$\x9c\xee\xda0`\xb2\xe0\xe6\xdb`\xcbZ" +
+	"\xaf\xabp\\\x9b\x14(\xc4gt\xc4\xec\x0ftwN" +
+	"\xcdr\x0a\xcbqC\xd7:\xcc\xe5v\x17\x80N\xcb\x14" +
+	"J9\x9eS\x95\xa8\x82\x8d4t\xb3\xd6a\x1a\xba\xb0" +
+	"\xb2\x0a\xc7 qsB\xfdRTK\xa8\x86\xbb=b" +
+	"\x9f(\xe2Bvg\xa9C'\x9c\xe7T5\xa5\xf9\xda" +
+	"\xb69\xe2\xbbDQ\xc30\xf3\xc1\x84\xcc\xb2\x89!\xce" +
+	"j!>F\x93\xe9c\xcc\x98C0\xc4`\x0b\xc1\x10" +
+	"\xeb\x9a\x09\x868e9\xc1\x10\x09\\\xd8S\xa8\xd1-" +
+	"\xb80\xa9%\x8cK[\x03Z\x02y\xd5p<\x19U" +
+	"\xe2RDiS\x11/\x87\x93ae\x9e\x12\x96\x03\x1d" +
+	"\xc8\xd7,\xebZ2\xa1\x12\x9bLB\xde\x96\x88l\xc1" +
+	"K\x935\xc4\xab2\xf4\x94\xf56Y\xc5F@\xd2u" +
+	"E\xd6\x11J\x86%Cj\x90\x08\xbd\x92\x09UQ\x15" +
+	"C\x91PaDY\xc8\xb86\\\xfa>\xfbh\xea\xe0" +
+	"P\"3i\x15 \xa65rb\x19\x9e\x838\xb1\x18" +
+	"\x83\xd4\xa4\xb5\x92\x98\xa6\xf5\x8a\x03\xb0\x8e8\xb1\x00\x83" +
+	"\xdc\xa4\xf5\x16\x98\xde\xdb\"\xf6\"\xcfb\x0c\x92\x93V" +
+	"\x15cZ\xe9)|w\x1d\xe2\x84#^\xec\x94rb" +
+	"Z\xb7-\xbc\xd7\x828\xe1\x10h\x16Zb\x85i\x16" +
+	"\xae\xb0o\x95\x99g\xda\x83\x96\xc80\xc5\xf1]\xb5\x88" +
+	"\x13\xb6x\xb1\xd7\xbes\x04\xd3z\x19a#H\xf1\xb5" +
+	"^\xdc\xd3\xae6\xc4\xf4\x16\x06;\x8a\xd0\xcb.\xe6\xc1" +
+	"\xb4JFXTN\xa2\x08I\xf3\x0c\x07\x12\xc8\x07\x8c" +
+	"^I\xb07r<\x90\x19_\xa9\xc4I\x9a\xf6\x88|" +
+	"\xd1P\xac\xc3n\x98$cK\xa6\xa0J\x9c\xa4\xb2\x00" +
+	"yU\x12\x97b\xfb4\x82\x82\xc3\x91J\x0a\xec\xb5\xc8" +
+	"f\xb2\x88i\xd9T\x92CAB\x97\xa4\xd9\xcdZ\xf0" +
+	"dq\x0b\xcd\xd8\x97l'\x13\xb2\xe7\xa2\x81\x91\x9cL" +
+	"\x94\x0c\x0b\xb4\xec\xd2\x0d\xa6\xc8pt\xcc\x84\x16\xc7\x0d" +
+	"\xe8.\x90\xc1D\xccy\xad\x9d\xc6\x0fI\xf6\xed)\x0a" +
+	"l\xba#\x8ex\x8a\x9b\xc9\xb7.\x89\x1fn\xf1\x93T" +
+	"\x0b\xd0\x0a&gs\xb0R|\x1d\x17D\xb4\xd6\"\xe2" +
+	"\xd0S\xcc\xebH\xd3*,d\x18\x8d*\x9a[\xce\xe2" +
+	" G~y[$\xdd]\x85\xa7\x8a\xc1\x0c\xfd\xd4M" +
+	"D\xbc\x9bL\xc9\x98\x16QB\x1d8\xcf)\xc5r\x93" +
+	"\x9bS\x95V\xb9\x90\xb0\x9bc\xf2\xd2\x9a;LKT" +
+	"\x04\xa1\x84\x98\xbcV\xf6G\x86\x81\xe4\xe22\xb9\xf1." +
+	";;+\xe50\xcf)\xdeO\x9b\xdd)\xb0Qw(" +
+	"\xad\xa5\xe6\x04zA\xd6\xc9s\x97\xdc\xa3T\xae\xd98" +
+	"\xee\xa9\xf73\xe2R\x1b\x96\xed\x84\x022\x9f5`\xe9" +
+	"\xdcn\x81\xdd\x94\xaf\xd7/g2\x02\xa8\x1f\xf7p\x8b" +
+	"\x93\x11`\xfbq[\xe0\xf1\xc7y\x1c\xdc\x06~\x1co" +
+	"\xfaq]\xd0\xf3Y\x1e\x07w\x81\x1f\xe71\xfd\xb8\x1d" +
+	"\xd0\xf8\x12\x8f\x83\xafp&\x1e\x103\xa6k\xc8G\xf0" +
+	"\x1c\x9b\xf7\xacl?\xac\xa9$\xbc\x10\x07ug}G" +
+	"\x12\xbd\xc2\xd3$\xe4e\x8d\xb0\x98.\xb7*\x91H\xba" +
+	"m\x16\x96CZXN\xefl\xfaz\xe9\xad)$\xaa" +
+	"\x97\x8c\x10\x9e\x9d\x06\x1a\x04\xdc@\x83\xfe\x0eh@\xcd" +
+	"\xa6T\xcc\x80F\x13\xa0\xf1w<\x0e\xde\xc2D\x13V" +
+	"T8@B\xa7u\xc0\xe9Jy\xc96\xa9\xfc&\xaa" +
+	"I\xf1\xcc,\xe6\xb0kN\xffD+\x96\xa3h*\xb1" +
+	"\x02+\xedx\xde&\\\x81P\xe3C\x98\xc7\x8dO1" +
+	"\xf1\xbc-x!B\x8d\x8fC\xf366\x9e\xd7\x85\x97" +
+	"#\xd4\xb8\x0d\xda\xf7\xb2\xf1\xbc\xdd\xa4\xff.h\x7f\x8d" +
+	"\xc4\xf3z\x98\xf1\xbc\xfd\xf8\x0e\x84\x1a_\x83\xf6wI" +
+	"<\xcfk\xc6\xf3\x0e\x93\xf8\xdf\xdb\xd0\xfe\x09\x89\xe7\xf5" +
+	"4\xe3y\x1f\x92q>\x80\xf6/\x897\xdf\xcb\x8c\xe7" +
+	"\x1d!q\xbb/\xa0\xfd\x07\x12\xcf\xebm\xc6\xf3\xbe#" +
+	"\xfd\xbf\xc5<n\xe08,\xf4\xeac\x86\xf3N\xe09" +
+	"\x085\x1e\x87\xee=\xa1\xbdw\xdf|\xdc\x1b!1\x87" +
+	"\x83v\x0f\xc7\xe3\xc6<h\xef\xd3?\x1f\xf7AH\xcc" +
+	"\xe5\xca\x11j\xec\x09\xed\xf9\xd0\xde\x17\xe7\xe3\xbe\x08\x89" +
+	"\x02W\x8bPc\x1e\xb4\x0f\x83\xf6\\.\x1f\xe7\"$" +
+	"\x16s%\x085\x0e\x86\xf6\x11\x1c\x87\xcbN{\x14\xe7" +
+	"\xe3\xd3\x10\x12\x87s\x01\x84\x1a\x87\xc2\x17\x17\xc0\x03>" +
+	">\x1f\xfb\x10\x12\xcb\xc8@#\xa0}\x1c\xc7e\x07\x1a" +
+	"\x92\xb3%\xb5-\xa0%T\xe4\x0fOKa\xe2\xa8\xb4" +
+	"`\xa2,\x85#XQe\xf2\x0d\x03\x9eE\xa5\x05\xe4" +
+	"\xc0#\xbf\x1eHIQ\x8bJ\x0b\xa6\xcf\xd6e\x09\x87" +
+	"\xe3\xf5\xb2\x1e\x88h<\x13\x8c\x8aJ\x0b&\xebJx" +
+	"\"\xe2\x95(\xdbH\xd2\xbf\x91?l\x0e\xc5|A2" +
+	"1\x90WmKi%\x1e\x06\xf2\xcb\xa9\xdd\xc9\x01\xad" +
+	"Q\x0d\xe4\xd3\x15\xa69\x9ehi\xd3\xb5D\x0c\xf9\x1a" +
+	"A\x19\xd3(Y\xb6P\xa6\x15\x06`\xb5\x9d\xe5\xa2\x92" +
+	"\xd88\xces.m1\xe9\xd7\x19\x9a-\x87\xdae'" +
+	"g\x88\x89x\x9f$%\x9cKG\xa1q\xc4I'\xa2" +
+	"\xd5j\x98\xd6H\x0a\xc1\x12\x9a\xb7Kk\x1e1-\xc7" +
+	"g\xf2v\xe9\x0dt\x98^\x9c#\x14\xd5\x12\x8f\xde\xca" +
+	"vH\xb6Y\x19?\xc4\xe2JR\xd8;#\x93\x83\xcd" +
+	"\x82\x99\xa2\xb6j'\xf1\xe3l7\xae\xc2-DU\x92" +
+	"\xc5\x8f\xf3K\xa1\x90\x1c\x8fc\x9fs\x99\x96I\xff\x14" +
+	"\x07/\xb3\xc6\xa60\x02\xd31a#:\x9b-\xf0\x92" +
+	"Gy\x1c|\x96\x11\x8f[+\x1c\xbd@\xc5cW3" +
+	"\xa3\x16\xa8x\xdc\x01&\xd46\x1e\x07\xf7\x82\x0c\xf1\x98" +
+	"\xe2qw\xc0\xd1\x15BN\x8e\xa9@\xf6A\xcf]<" +
+	"\x0e\xbe\x06\xd2\xa3\x87\x09\x04\xee\x1f\xe4\xa0\x90\xa9+l" +
+	"\xd5\xf4\xa8\xe4d\xe3\xc7\xc0v\x91\x0d\x19\xf1z<\x0b" +
+	"h\x17\xd2T\x12\xbb\xa3,:O\x0bI-\xf4\x937" +
+	"\xcc\x1c\x99\x93\xc6V2t\xef\xc9\xe0\x09\x1b]\xef\xce" +
+	"K\x1f\xd4\x8d\x97.\x85\xc3:]\x897\"\xab\xb6\x92" +
+	"0]=,874f\xa9\xe1\xcbf\xe4\xd3\x1ch" +
+	"\xc6\x86\xb9\x8e\xb1\xf1CRLjQ\"\x0a6:\xa6" +
+	"\xa8ay\x01r\xa7\x12-\x80\x90\"\x11-$\x99+" +
+	"\xf7\x9d\xcc\xfe\xa2\xb6\x91s7\xdc\xa9G\xc73\x0cU" +
+	"l\x159\xc5\xfc`^\x98Nj75)\x01\xb7\xf3" +
+	"\xd4\xe2\xe4\xca\xfa\x0d%\xc4\xc4\x1eNR\x85rr\xb3" +
+	"\xe3\xa4\x81\x1e\xb70\x08\x1b_2\x93V\xfecD\xaa" +
+	"\xd1J\xc5\xc8\xdc\xd9\xee\x83W.\xe1;*\xd5N\x1a" +
+	"\xbe3mj]&!^\xfb\xfaE\xb7\xea\x93\xba\xa8" +
+	"\xa2\xf9/W\xd4\xb06?-)a\x90[\xb8\xb9\xdc" +
+	"\xc9T\x10\xb8s\xcc\x8dRj\x9d\xac\x04lE\x9b\xe7" +
+	"6X\xb9\xc57\xa6z<i9\xde\xf3u\xc5\x90Z" +
+	"\"\x04)\xa2*%\xaciz\x8b\x1c\x89 l\xe3\xa6" +
+	"\xbd\xd2pS6Y\xec\x12E5\xa1\xb7s\xc8d\x9a" +
+	"\xcc:\xc4`\x7f\x02\xf3L1+\xfa\xaaj\x09\xcc3" +
+	"\xbe\x81\xc0<c\x03\x04\xe6)\xab%0\xcf\xf0f\x84" +
+	":a\xff\x15\xb5\x8d\xd7\xda\xfd\xad\x92\x12\x91\xc3IE" +
+	"U\xb5\x90\xac\x1af\xc5\xa4]\xf2Gk\x15\x09N\x19" +
+	"\xbe4A\xbe7yn\xaa\x86\xf8\xb8\x91-\xda \x85" +
+	"\xda3\xcb)=\xd9\x8bd\xdc\xbc\x19\xd6\x8b\x8chm" +
+	"Xp\xee$u\xdbZ\x901~3:\xeb`\xeb\xf4" +
+	"\xde\x05Lo\x0b\x10\xe6\x0e\xa2\xd8:\xbd\xb2\x16\xd3\x9b" +
+	"\xe6\x84\xa6\x0a\x8a\xad\xd3;i1\xbd<W\xa8\x0aP" +
+	"l\x9d\xd6\xfccZ\x89-\x14\x97\x10Mlf\x9e\xfa" +
+	"\xcd\xd0p%\xee\xb4\xea\xeb*\xb1OW\xd46\x97h" +
+	"\x00\xec\xa9W\x8b\xcai\xacX\xd2\x0d+R!\x9d\x92" +
+	"4C\x95^4\xe0\xb0'\x0d\x19\xda\xf7\xf1X\xf9`" +
+	"!)\x11\x97\xb1\xcf\xb9\x04\x92*hw+\xc8J\xe6" +
+	"\xfd\x8fjk\xb2a\xe3i\xc5(n\xf1s\xf6T\xa7" +
+	"\x0a\xc2\x8cPS\xbd\xdf4\xe9\x9c\x84Qz1#\xa6" +
+	"w;0\x09\xa3\xf4f\x05L/\x0bIO\x18\xed\xbe" +
+	"\xb0\x83D\x1b\xdcD\x11\x0b\xd9f\xaf\xa3\x98J5\x9f" +
+	"Y\xb9\xe0\x12\xb6\xe8\xb6\x04(5\x97\xaf\x9b\xf8\x81\x99" +
+	"\x8f\x04\x87\xac\x81\xe4\x86\xa4\x87\xac\xcb\xdd\xbcO\xdd\xf1" +
+	"4)\xa7-+a\x1cM\xcai\xac\xa3i{\x9f+" +
+	"+\x9c\x88u\x9a\x0a\x81\xb9\xceP\x95\x05\xa8\xd0\xf4E" +
+	"r\x10\x87sPZ\xf6\x80!\xab\x92jt\x97L\xe0" +
+	"\x0e\x0e\xb9g;\xb8Deli\xe3\x0e\xfd\xd9t\x0f" +
+	"\xb8\"\x7f\xa7P\x14\xda}\xc2\x93\x1d\xf9:\xd5\x04\xcb" +
+	"\xf4\xdc\x9b\x93\xd6\x9d\xba\xe9v6\xa1FV\x0d\xe2H" +
+	"e\x8b@gO\xf4\x92-\xd4\xce=tW\xcb\x18o" +
+	"\xb4'(;\xc1\xb9\xd76\x8b\x85\xe8\xb6\x93\xeexT" +
+	"F\xfd\x0f\xcd\x93a6sP7\xa7\xc8\x1b\x95\xec|" +
+	"\xdc\xee\xce\x90)ktI\xf5\x81\xfd\x97\xe6\x9fT8" +
+	"\xfe\x89\xed\x9e\x940\xb0\x15\xb5\xee\xba\xa0\xf1)\xcb\xc1" +
+	"\xa0\x07h\x7f\xc0q0\xecD\x85\x83\xb5LJ\x03M" +
+	"T8\x0c\xc6\xe1\xdb<\x0e~\x02\xfe\x09o\xfa'\x1f" +
+	"\xc2A\xfd\x80\xc7\xc1/O\x02\x01\xf8Z\xa5v\xbb>" +
+	"\x89$\xfd;\x9bn\xdf\xe9fnz\xa7Y\x9a\xe9\xb8" +
+	"\xd7\xe1\xa8D\xdcp6\xb3F\xd1\xe6I5\xaa\xa1#" +
+	"\xaf\xc2\x186f\xcel\x83\x8c\x0aA\xca\x9c\xaa!J" +
+	"\xebL\xddJ\x12K\xdc\xc2\xb7\x83\x98\x9c\xa3V]\x8b" +
+	"\xdaN\x09\xbb\x9d\xe9vy\xd4+\x99\x811f\xdbt" +
+	"g\x8brq2\x89\xb1sK\x94\xd0U\x81\xb8\\\xee" +
+	"gh\xb4/\xdc!w\x7f\xe4\xf2'\xa0\xd1\xbe4_" +
+	"X\x01\x8d\x9e\xe3\xd0h\xdf4#$\xe0\xf1\x9c\x9f\xa0" +
+	"\xd1\xfe\xb9\x01r\xcdGn\x8f\x1f\xa1\xd1\xbe\xf1\x86d" +
+	"\x17$\xc3\xb2\x14\x8e(\xaaL\x85\xa2\x8d\xbf\x11\x8a\xfa" +
+	"BZ\xac\xc3\xd7\xaaD\"VJ\x01\xc9A\xf0\xebr" +
+	",\"u\xa4\x95\xd9\x9bG\xa7^\x8b(!\xdc\x91]" +
+	"\xce\xdbb\xbe\xc2\x02\x19og\xd8t\xf5r\x06\xb1\xa5" +
+	"l\xba\x1e8r\x9d\xe5\x84{\xf2L6\xddZ\xee\x90" +
+	"0\x1b\xe0\xe2'\xd9\xb7\x8c\x94\xb1\xaf(\xb5\xa4\xcc\xc9" +
+	"P\xa8\xec`M!Ae2\xea\xb8N\xe1\x82\x0f;" +
+	"\xf4\xc2\xf8g\x83\xba\xf1\x88\x1d\x07\xad\xdcq\x89\xbd\xe1" +
+	"\xb8\xed\xcb{\xe3z(\x8b\xbd\x9f.\xe4,\xb0\xddB" +
+	"\xa255K\xeacKj\x84\xc6)Rw(i_" +
+	"\x0f\x99&\xaf\xbdY\xe5\xb5K4\x9f\xe9\x87\x1c\x80\x8a" +
+	"^9\x8d\xe9\x8fr\x08A\x9d\xd6\xbb\xd1\xab\xe60\xbd" +
+	"\xbbO\x18_K\xeb\xdd\xe8\x1d\xc6\x98\xdek*\x14W" +
+	"\x10\xb38I\x93\x83Q!yce\x8an\xa8\xa4\xe1" +
+	"\x10\x97\xf0`v\x89a\xdb\x8d\xccN\x06\xac\x9d\xbc\xd2" +
+	"a\xf2&\x10#\xd3\xcdb6{#gA\xe3L\x1e" +
+	"\x07\xc3$\x9b\xd0\x94X6e\xed+\x15\xad\xfaN6" +
+	"\xcc\xe7\xd35\xcdp\xb7\xecR]\x9f\xac5\xff)\xa5" +
+	"\xe2\xae\xb7Cd\xa9\xaaw\xb39\xd9p(S\xc7\x85" +
+	"\x05\xe7\xc6\xe5\x93\xd6&\x91{4\xdc\xf1\x8c\x89uU" +
+	"\xf5^M\x8b8\x865\xbd\xa7\x0e\xd3KM\xc1\xa3\xb4" +
+	".\xeb\xa1?~\x81\xe9\xeds\xc2\x000\xac\x05o\x92" +
+	"B2f\x18\x98\x04.\xdd\xedk\x9aVok~_" +
+	"\xf6\x9bd@6\xf2\xa1\xd9f\x1d\x91\x19a\xe8E*" +
+	"\x83\xecB\"\xa228\x8c\xc5\\R\x89\xc3T\x12\x81" +
+	"\xc3\x8e\xb1(\x90v\xa6\x92\xc8\x93\x8f=\x18\x8b\x05\xa4" +
+	"=\x0f\xda\xcf&\x91\x87\xde\xf98\x07c\xb1\x1f\x09l" +
+	"8\x15F9}H}\xab8\x80\xb4\x9f\x09\xed\x83I" +
+	"\xe4\xa1o>\xf6b,\x0e$\xedN\xe5\x91\xd7kF" +
+	"\x18\x8aH\xe4\xc1\xa9<\xea\x89\xcd\x10\xc3pR\x91D" +
+	"*\x8c.&\x95D\x9c\x19b\xa8!\x91\x8d\x89\xd0^" +
+	"\x8fO\x96\xc9^\xd8\xa6+\xe1\x99 \x87\x84\x9e\xd8\xfa" +
+	"\xd8\x94\xfa\xb1\xd9\xfe\xe8'u$3\xb1\x17q9^" +
+	"\xfbsS\xda\xe7f\xfbs2N\xeep\xa1%Cv" +
+	"\xfd\xc9\xffo\xf2|*\xaf\x05\x145\xecU\xd4\xb6\xec" +
+	"\xc0\x99\xe0\x8eD\xbb`\x95i\xd9=\xffIT\xcb\xe2" +
+	"@\x1b\x13\x9fhG\xb5\xf6\x91r4'\x1cE\xc3Z" +
+	"\xfb\xc9&\xef\x85\xf67\xb03!\xf1 \xd9\xcc\xd7h" +
+	"\xd8\xc9\x02\x892\xa2N\x96\xc5'~G\xda\xed\xa8\x13" +
+	"-R;AF\xff\x01\xd3(R\x0f\xce\x0cj\x09\x1c" +
+	"\xb4\xf7\xe5\x80u\xa1\xdd\xcb\x9bA\xad\x02\xd2N\xa2K" +
+	"gC{O\x8f\xc9r\xfdH{>\xb4\x9fC\xa2Z" +
+	"\xebL\x96\x1b\xc05\x00\x8bB\xfbP\x12\xd5\xeaa\xb2" +
+	"\\\x11wOJ\xd0\xa9\x8f\xd7\x8cj\x95q\xcdl\xd0" +
+	"I\xe8\xbb\xde\x8cj\x8d\xe5\x16\"\xd48\x06\xda'\x92" +
+	"\xa8\x96\xc7\x8cjU\x91 U%\xb4_\x09\xed\xa7\xe5" +
+	"\x98A\xad&\xd2>\x13\xda\x0d\x12\xd4\xf2\x98A\xad\xb9" +
+	"$\x9a\x16\x83\xf6\xab\xa1=/\x87\xdc\x12%v\x90\xf6" +
+	"\x05\xd0\xfe;.\x1d\x89\x0f+mr\xdc\x11\xc9\xae\x1c" +
+	"i\xdf\x1e\x9d\xc2\x91\xe9\xcc\xec\xca\xe24Hj\x8fe" +
+	"_\xd9ne\xeaZ\x07\x89v\xb7\xceQ\xca\xc7f\xe7" +
+	"\xbc\xc0\xc7I\xba\x8c\xb0\xec\xc0\x7f\x1d\xaa\x14UB5" +
+	"8\"Ge\xd5\x08t\xa4N\xca\x90B\xed\x81\x0e\x03" +
+	"\xf1L\xa3\xa6\x87e}\xa2\x1cC~R\xadi\xd8c" +
+	"\xb5\xca\x92\x91\xd0e\x17\x93)9_\xd2\xd54\xc2\xd0" +
+	"\xaf\x0c-\"\xeb\x92\x1aB>\xb9\xaa%\x8e\xfb \x0e" +
+	"\xf7Imn\x90#vs\xb6z\x08;\xc7\x10\xc7\xbb" +
+	"\x01\xe7\xbb)kp\xb7\xa0(\xe0\xd3\xe8\x97\xedK\xe4" +
+	"\xccJk\xfa\xa3 \x98\xfeD\x98\xb0r\x0e\xad\xb4\xa6" +
+	"\xf7\x97b\xfa\xf3U\xc2\xa2\x16\xc4\x09\x090W\xe8\x8f" +
+	"\x02az\xa7\xb3\xa0\x80\xb92\xcb\x8by\xfb\x02hL" +
+	"\x7f\x95\xc8.\xf9\xf7\xd8W\x82b\xfa\xb3\x19\xb4\xe4?" +
+	"I\x0b\x07\x91OW\x89\x95C\xaf\x0c\xb3n\xaacn" +
+	"\x1e\xb2\x802\xe4\x95I\xf20-\xdcA|\xdc\xb0\xae" +
+	"\xb0\xb3\x7f\x80,\xdd\x88H\xbd\xed\xc9\xed\x16\xac\x06F" +
+	"FR\xc1Y\xd7\xecD\x17l\xc19\x03,\xa6z\xd3" +
+	"bJ&\xe22\x89\xd1\"\xcc\xb8u`\xbfS\xf6\xa3" +
+	"\xc1\x08\x8a\x1d\xb8\x0a\xd1\xea\xd9\x92Qg\xc2\x85(-" +
+	"\x8d\xd2\xb5\x8a\x84AX|\xba\x16q\xeabI\xc0L" +
+	"5\xba\xc5\x1c\xd9k\xd9\xbaM\xfcT\xc3\x11\xd9\xdd|" +
+	"K+Lq\xe5\xe4\xd4\xc0\x84\x99\xbc\xe9\x92\xe8\xf3\x1f" +
+	"$o\xbaa\x82\xb6\xa1\xc7\x00\xc2\xe5, \xec9\x09" +
+	" \\\xce\x02\xc2\xf5\x99\x80p*z\x98\xb5^\xd8\xc4" +
+	"\x87\xed\xad\x98-\xa9mr\xe6\xc5\x19'\x8b\xd6\xb8l" +
+	"\x05[E\xaf\x9b\xb7R\xe0<\xe7\xb7\x9b\xdcH\x93&" +
+	"_\xdc\x02\x9a\xe5\xa7\x1a\xaef\x8c\x84T\x19\x935\x8a" +
+	"\x99\xed\xba=Oww\x08Xw2\xfe/\xa3\x9a\xe9" +
+	"\xb5\xa6n\x98\x9e\x0b\xaf\xd9\xf7Rg\xb9a\xc6\xa5X" +
+	"\xd0-I\xfd\x7f\x99%\xc8\x14\xca)j\x9b[QY" +
+	"m\xdau\xa3$\xad\xba\x9cI\xab\xb6\x03c\x0e(\x90" +
+	"\xa5\x9c\xce\x93\xf5\xfe\xc3L\x94\xd5\xed\x12\xaa\xacyo" +
+	"\xa9N\x89k\xe9\x0c\xf5IBZ\xac\x03\xa1`\xbey" +
+	"\xbbe\x1f\x84\x84E\x83Xp\x9d#\xc6R\xdau:" +
+	"<\xb1\x94\x84e\x83Xt\x9d'f\x92\xb0\xa2\xc1\x01" +
+	"\xd2I=\x98\x0f!a5p\xf1-<\x0e\xde\x99\x8a" +
+	"A$\xc3q\xe3R\xe0Vp\xff((\xc6\xe0\x12\xc9" +
+	"\xb8\x1eJ\xff>\x9b1\x9c\xa5\xf6\xb3\xbbHM\xb7\xb9" +
+	"\x00Y\xd2G\xdd\xc6e\xd9\x9a@\x96\x82\xf3s\x0f\xae" +
+	"\xa3\xa6\x94:\xd8:\xb1\xbb\xda\xbcr\xb66\x8f\xe6\xd9" +
+	"5;{A\xa3\xbb\xa9\x81\x8em\x99\x81\x0e\x9f\xa2\xcd" +
+	"\x93\xdc3?hZ\x8e\x82x\xad\xfb\xc4\x09\x7fLQ" +
+	"U\x17Q\x9b\xed\x0e9[\xff\xfc_\x052\xb2#W" +
+	"\xb4b\xfb\xff\x08uO9\\\xba\x1c\x8b\xf0R\x87\xf9" +
+	"\xae||\xa6\x9b9\xd1\x8f]\xe7\xc4\xac%\xce\x9d1" +
+	"\xc9\x08\xcdfC\x1f\xf6o\xdc\xb8\x0a\xb2\xd4\x8b\xd8\xdc" +
+	"%\x85\x8ba\x90^4\x99\xb2\x9c\xb8\xd2\xa6\xf2R\x84" +
+	"\xde\xbe\x9c\x9f\x11\xf7\xe3\xf2qAz\x0axJ\xc6D" +
+	"\x96\xab,N\xa5:\xc6\xfd*\x1a\xab\xef$)$\x1b" +
+	"fa\xabu-R\x85y-R\xc0\xbc\x16\xa9\x04!" +
+	"\x8bw)\x12\xe1kMD\"'\xbf\x98\xce=ax" +
+	"\xba\xd6.c5-\xf2\xdd\xdf1t\xec\xc0w\x09\x9b" +
+	"\x83ais%\xe0\x16\xf9\x1ed\x19:\xbfs\xb94" +
+	"\x81\x1a3i\x97&x\x99K\xc4\xf2\x9c\xdf\xeeKc" +
+	"\x85S\xb8\x9c\xd2-\x81\xe1\x7fy%0(\xce\x0c\xda" +
+	"\x9dj\xfe\x8d\x9be\xda\xfd](dg\x1a\xa5h\xcc" +
+	"\x17\xb1\x00\x99a6\x0a\x92\x0e]Q\x14d8AG" +
+	"\x9cKs(\x0aRF\xda\x9dKs\xac\x9b\x19\xc4Q" +
+	"\xa4}\x04\xb4\x8f\xc3Nb\x9e8\x16\xafB\xa8q\x9c" +
+	"\x0d\x81Y\xb9yb\x0d\xbe\x8e\x85\xc0hz\x9eXG" +
+	"\x92\x87\xeb\xa1\xfdJ\x0a\xb1y\x11\x12\x9b\xc8<gB" +
+	"{\x18sx`Ol\xe2 \x12\xc1S\xae\x84\xf6\xd9" +
+	"\xece=2\x99\xcfU\xd0\x1e\xc1\x1c\xc6\xbdM\x18D" +
+	"!\xcdah\xbe\x06s8i\xc8\xd1\x18\x08r\xe4M" +
+	"\xe8\xf6\xfdU>C\x8b]b\x97U\x1bZ\xac\xde\xfe" +
+	"&\xaa\xa8\xf6\x87\xa4.\xc7dC!\xc9\xe7\xf5\xb2*" +
+	"E\x0c\xdca\x7f\x17\xd3\xe589\xdb\xe67\x1d\xc8\xfe" +
+	"\xa6\x95\x98\xc9j\x08w\xd0\xaf\x9c\xefbf\xcbT\xe4" +
+	"\x95\xe2\x06eu\x7f\\\x96\xc3\x8e\xfa\xf0\xc1G\x1b\xbb" +
+	"nQ$F\xea\xd9\xbfI\xea\x16\xf0\xcdV2c\x99" +
+	"q\xff/\x00\x00\xff\xff\xaa\xbb\xcf\xa4"
 
 func RegisterSchema(reg *schemas.Registry) {
 	reg.Register(&schemas.Schema{
 		String: schema_d8c2b7f40f1ea651,
 		Nodes: []uint64{
+			0x8173574eddb0241b,
 			0x81c26740ef527f31,
 			0x820013db9f642f0d,
 			0x8293639e5056fd58,
 			0x829b31a03224433a,
 			0x82cb2c528edbe5be,
+			0x832efa72537175e4,
 			0x84260939cccd3e3f,
 			0x85433f44e8ddc3ae,
+			0x85791492dc034867,
 			0x859398dd1a90b183,
 			0x85c68d4fefbd7f5a,
 			0x85d16386a44604cc,
@@ -19113,6 +23244,7 @@ func RegisterSchema(reg *schemas.Registry) {
 			0x880cc1ce38bc0ebf,
 			0x8853c8bb313dd91e,
 			0x88c122b8630dcda6,
+			0x88fd0791f417790e,
 			0x89b2b9f369ec69d9,
 			0x8a98260c7a884c8d,
 			0x8ac36285effa948b,
@@ -19130,32 +23262,44 @@ func RegisterSchema(reg *schemas.Registry) {
 			0x93218f9101c48e78,
 			0x932b69a0b73e4bcc,
 			0x937a90b76ad33a41,
+			0x93dfe08d4719bbaa,
 			0x93f351f3962ff347,
 			0x9441a976b8908d73,
 			0x94dc7c279f3e3415,
+			0x95501322ca6c0f88,
+			0x97568b99f65a6354,
 			0x97bd20ccbd7eff7c,
+			0x980ba1659ee0d850,
 			0x9888e0eaaf8046f4,
+			0x9aa19fb5da11998f,
+			0x9addb4d9bd4845d2,
 			0x9af02f8d185bcaef,
 			0x9b160b14bd65f08e,
 			0x9bca8800b9b61a4a,
+			0x9cc531cb4cd97a8c,
+			0x9d22d71c6a4d751b,
 			0x9d7bff4105388f5c,
 			0x9dc873487d8fabbd,
 			0x9def42be95455194,
 			0x9e4942d772822883,
 			0x9e79563b53f94d92,
+			0x9ed8e3474c1c45a5,
 			0xa026671e10ebe041,
 			0xa02bee06963b7db1,
 			0xa0591cc0af756058,
 			0xa07e6e599baf11c8,
 			0xa0cb4e989c3ec6bc,
 			0xa0f4c8126e627333,
+			0xa1032b90d1279e7d,
 			0xa1ce75251f4e018f,
+			0xa1ed505ff85d4d15,
 			0xa313ba0225add008,
 			0xa3cf6f5301250e51,
 			0xa5afcb3ba4d219ad,
 			0xa5cb7af8abfc42ab,
 			0xa617e4a8199cdd1d,
 			0xa6ed3645580255db,
+			0xa7218922cc1f187f,
 			0xa814eaa3584ba79e,
 			0xa905669527729071,
 			0xa9796daaa7507567,
@@ -19163,11 +23307,14 @@ func RegisterSchema(reg *schemas.Registry) {
 			0xaa9d32b3be2571c5,
 			0xab5080c415d0f82a,
 			0xab630d37b5f6d9b0,
+			0xabb19c87f6340ce2,
 			0xabc05445f06fbba7,
+			0xac882c945d16b585,
 			0xace043469f928c90,
 			0xad6ec5f80b1c6498,
 			0xae2f62dc1e805cc8,
 			0xae42ffe2070abdcb,
+			0xae9bd7cd2cd4ad06,
 			0xaf672a1a6bb75ae9,
 			0xafe7f30ffe5fa7d9,
 			0xaff9f56bfc313c7c,
@@ -19178,6 +23325,7 @@ func RegisterSchema(reg *schemas.Registry) {
 			0xb35f20b68fd20c7e,
 			0xb372376671f45714,
 			0xb3d35fc0856415be,
+			0xb64f02a9e7d4c72e,
 			0xb67d47e37b1b1f72,
 			0xb6bc415c9ab5728e,
 			0xb6d9254e3a4ea18d,
@@ -19185,14 +23333,19 @@ func RegisterSchema(reg *schemas.Registry) {
 			0xb9a085cbb029d8f4,
 			0xb9a16c69502c4219,
 			0xba43b87e8b9350a6,
+			0xbab8696748771170,
 			0xbb7305a0b62e1ef2,
 			0xbd41d000da152d8c,
+			0xbe07a67a1b3c075b,
 			0xbe4c1da7b815b37f,
 			0xbe68163906a494ef,
 			0xbee2456a2f44f8a2,
+			0xbf831c59cf1c117d,
 			0xc075e861c5a1903e,
 			0xc1bb2841ea136115,
+			0xc247426995005288,
 			0xc2ded78bcd405951,
+			0xc3c9018ef027389f,
 			0xc3d695f7e65399c4,
 			0xc533bfa75cb366e4,
 			0xc6990a48e5c30841,
@@ -19201,6 +23354,7 @@ func RegisterSchema(reg *schemas.Registry) {
 			0xc848bee670b5d00c,
 			0xca22d38991b2ad7b,
 			0xcbd36fd5f6db5798,
+			0xcc88189a0499dc3e,
 			0xcd725e6e4ef632ca,
 			0xcdd5646df907fddb,
 			0xcf37d44897ce63d0,
@@ -19218,13 +23372,17 @@ func RegisterSchema(reg *schemas.Registry) {
 			0xd6bba639d55bbf46,
 			0xd772e8b00017416e,
 			0xd7efff41427f3050,
+			0xd7ff8e9cb62aa9e1,
 			0xd88e8d372a01d269,
+			0xd8b82eb4d10513b9,
 			0xd950ecbf944e1b6c,
 			0xd9c1e2e5d819a041,
 			0xd9feab35202ba4be,
 			0xda31ae7fb9c252eb,
 			0xdc662a085b06604b,
 			0xdc6711002870b001,
+			0xdd60ae2892d80d55,
+			0xde87bc44503efb3e,
 			0xdf2c0a4e9dacde53,
 			0xdf41caf0c017bb0c,
 			0xdf4e162530cfb8dd,
@@ -19239,9 +23397,12 @@ func RegisterSchema(reg *schemas.Registry) {
 			0xe6743fc28d613679,
 			0xe718982771e641c3,
 			0xe87886074262421e,
+			0xe885a620841fa5e7,
 			0xe9e89295e48e51a0,
 			0xea6600d26b52f74d,
+			0xeb0f7589c8b4c0c0,
 			0xebecfc51acbb7cf1,
+			0xebfa6deafff02cb2,
 			0xed6db319f00f697b,
 			0xedbf7e0d2cbdb440,
 			0xee274cef81c22dfc,
@@ -19258,13 +23419,16 @@ func RegisterSchema(reg *schemas.Registry) {
 			0xfaaec96994e55515,
 			0xfb2a62b5822f8f47,
 			0xfb9ccf1ae33ea8b4,
+			0xfc13574e52353546,
 			0xfc3f34a69ef64267,
 			0xfc5b86bf58e4b98f,
 			0xfca4b494e452aafe,
 			0xfcdf88b9456dec83,
+			0xfead8a96dfb1baf6,
 			0xfefd65c851ed752e,
 			0xfefe85c8175f6c19,
 			0xff3b8739e93bbf46,
+			0xff43774fb37a8946,
 			0xffd36510834999a5,
 		},
 		Compressed: true,

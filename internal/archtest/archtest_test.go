@@ -29,7 +29,7 @@ var layers = [][]string{
 	{"audit", "ddf/fake", "ddf/vfio", "ddf/ddfrpc", "ddf/ddftest", "control", "gpu/backend"},
 	{"client", "gpu/backend/mock", "gpu/backend/edu", "gpu/backend/backendtest"},
 	{"gpu"},
-	{"control/server"},
+	{"control/server", "gate/tell"},
 	{"gate", "manager", "model", "internal/driver"},
 	{"cmd", "qemu", "examples", "internal/archtest", "internal/e2e"},
 }

@@ -1,0 +1,82 @@
+package rpc
+
+import (
+	"context"
+
+	"capgpu/gpuerr"
+	"capgpu/internal/rpcguard"
+	"capgpu/schema"
+)
+
+// maxStreams is how many answers of one connection may be on their way.
+const maxStreams = 64
+
+// languageModel implements LanguageModel.
+type languageModel struct{ *server }
+
+func (l languageModel) Info(_ context.Context, call schema.LanguageModel_info) error {
+	res, err := call.AllocResults()
+	if err != nil {
+		return err
+	}
+	return putInfo(res.NewInfo, l.model)
+}
+
+func (l languageModel) Tokenize(_ context.Context, call schema.LanguageModel_tokenize) error {
+	text, err := call.Args().Text()
+	if err != nil {
+		return badArgument("text", err)
+	}
+	tokens := l.model.Tokenize(text)
+	res, err := call.AllocResults()
+	if err != nil {
+		return err
+	}
+	list, err := res.NewTokens(int32(len(tokens)))
+	if err != nil {
+		return err
+	}
+	for i, t := range tokens {
+		list.Set(i, t)
+	}
+	return nil
+}
+
+// Generate hands out the stream of a request that was accepted. The request lives as
+// long as the stream, not as the call.
+func (l languageModel) Generate(ctx context.Context, call schema.LanguageModel_generate) error {
+	rpcguard.Go(ctx, call.Call) // a model that takes its time holds up nobody else
+	in, err := call.Args().Request()
+	if err != nil {
+		return badArgument("request", err)
+	}
+	r, err := readRequest(in, l.model)
+	if err != nil {
+		return err
+	}
+	res, err := call.AllocResults()
+	if err != nil {
+		return err
+	}
+	select {
+	case l.streams <- struct{}{}:
+	default:
+		return gpuerr.New(gpuerr.Busy, "%d answers are on their way on this connection; close one", maxStreams)
+	}
+	gate := l.root.NewChild()
+	answer, err := l.model.Generate(gate.Context(), r)
+	if err != nil {
+		gate.Revoke(nil)
+		<-l.streams
+		return err
+	}
+	s := &stream{server: l.server, gate: gate, answer: answer}
+	return res.SetStream(schema.TokenStream(rpcguard.Export(rpcguard.Spec{
+		Name: "TokenStream", Gate: gate, Impl: s, Log: l.log, Ends: "close",
+		Methods: schema.TokenStream_Methods(nil, s), Shutdown: s.end,
+	})))
+}
+
+func badArgument(field string, err error) error {
+	return gpuerr.New(gpuerr.Invalid, "%s: %v", field, err)
+}
