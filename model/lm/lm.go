@@ -87,14 +87,21 @@ type Totals struct {
 	Recoveries                            uint64        // times it was loaded again
 }
 
+// The bounds of a request.
+const (
+	MaxLogProbs  = 20
+	MaxStops     = 16
+	MaxStopBytes = 256
+)
+
 // Request is a text to go on with.
 type Request struct {
 	Prompt    string  // unless Tokens is set
 	Tokens    []int32 // the prompt, beginning included
 	MaxTokens int     // of the answer; 0: as many as the context has room for
 	Sampling  sample.Params
-	Stop      []string // the answer ends before the first of these
-	LogProbs  int      // how many alternatives of each token to tell; -1: not even its own
+	Stop      []string // the answer ends before the first of these; at most MaxStops of 1 to MaxStopBytes bytes
+	LogProbs  int      // how many alternatives of each token to tell, at most MaxLogProbs; negative: not even its own
 	Echo      bool     // tell the prompt first
 	// IgnoreEnd goes on after the token that ends a text.
 	IgnoreEnd bool

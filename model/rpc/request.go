@@ -11,7 +11,6 @@ import (
 // they bound what one entry may cost, not memory.
 const (
 	maxMessages = 1024
-	maxStops    = 16
 	maxBiases   = 1024
 )
 
@@ -32,8 +31,8 @@ func readRequest(in schema.GenerateRequest, m lm.Model) (lm.Request, error) {
 	if err != nil {
 		return lm.Request{}, badArgument("stop", err)
 	}
-	if stops.Len() > maxStops {
-		return lm.Request{}, gpuerr.New(gpuerr.Invalid, "stop: %d strings; at most %d", stops.Len(), maxStops)
+	if stops.Len() > lm.MaxStops {
+		return lm.Request{}, gpuerr.New(gpuerr.Invalid, "stop: %d strings; at most %d", stops.Len(), lm.MaxStops)
 	}
 	for i := range stops.Len() {
 		s, err := stops.At(i)

@@ -35,8 +35,8 @@ func Listen(ctx context.Context, l *net.UnixListener, m lm.Model, o Options) err
 	}()
 	var serving sync.WaitGroup
 	defer serving.Wait()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // the connections end if no more are accepted
+	conns, cancel := context.WithCancel(ctx)
+	defer cancel() // they end if no more are accepted
 	places := make(chan struct{}, maxConns)
 	for {
 		select {
@@ -53,7 +53,7 @@ func Listen(ctx context.Context, l *net.UnixListener, m lm.Model, o Options) err
 		}
 		serving.Go(func() {
 			defer func() { <-places }()
-			err := Serve(ctx, conn, m, o)
+			err := Serve(conns, conn, m, o)
 			if err != nil && !errors.Is(err, context.Canceled) {
 				o.log().Warn("a Cap'n Proto client was dropped", "err", err)
 			}

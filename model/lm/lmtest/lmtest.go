@@ -135,6 +135,9 @@ func (m *Model) Generate(ctx context.Context, r lm.Request) (lm.Stream, error) {
 	if len(r.Tokens) > mostPositions {
 		return nil, gpuerr.New(gpuerr.Invalid, "prompt: %d tokens; the context has %d", len(r.Tokens), mostPositions)
 	}
+	if r.LogProbs > lm.MaxLogProbs {
+		return nil, gpuerr.New(gpuerr.Invalid, "logProbs: %d; at most %d", r.LogProbs, lm.MaxLogProbs)
+	}
 	m.mu.Lock()
 	m.open++
 	m.mu.Unlock()
@@ -149,11 +152,13 @@ type stream struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 
-	turn   chan struct{}
+	turn   chan struct{} // held by the one Next
+	closed sync.Once
+
+	mu     sync.Mutex
 	said   int
 	text   []byte
 	finish lm.Finish
-	closed sync.Once
 }
 
 func newStream(ctx context.Context, m *Model, r lm.Request) *stream {
@@ -190,6 +195,8 @@ func (s *stream) Next(ctx context.Context, out []lm.Token) (int, error) {
 			return 0, s.end()
 		}
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	b := s.answer[s.said%len(s.answer)]
 	s.said++
 	s.text = append(s.text, b)
@@ -210,6 +217,8 @@ func (s *stream) Next(ctx context.Context, out []lm.Token) (int, error) {
 
 // end is why there is no more.
 func (s *stream) end() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	switch {
 	case s.finish != lm.Unfinished:
 		return io.EOF
@@ -226,10 +235,16 @@ func (s *stream) end() error {
 }
 
 // Finish implements lm.Stream.
-func (s *stream) Finish() lm.Finish { return s.finish }
+func (s *stream) Finish() lm.Finish {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.finish
+}
 
 // Usage implements lm.Stream.
 func (s *stream) Usage() lm.Usage {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	return lm.Usage{PromptTokens: len(s.r.Tokens), CompletionTokens: s.said}
 }
 
