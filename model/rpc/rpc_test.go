@@ -260,8 +260,11 @@ func TestNextWaits(t *testing.T) {
 	defer release()
 	closed, release := s.Close(r.ctx, nil)
 	await(r, closed, release)
-	_, err = waiting.Struct()
-	require.ErrorIs(t, rpcguard.FromException(err), gpuerr.Closed)
+	if res, err = waiting.Struct(); err == nil { // the answer ended before its capability
+		require.Equal(t, schema.FinishReason_cancelled, res.Finish())
+	} else {
+		require.ErrorIs(t, rpcguard.FromException(err), gpuerr.Closed)
+	}
 	require.Zero(t, model.Open())
 	f, release := s.Next(r.ctx, upTo(1, 0))
 	refused(r, gpuerr.Closed, f, release)
