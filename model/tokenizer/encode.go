@@ -1,0 +1,206 @@
+package tokenizer
+
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
+)
+
+// maxRun is how much text is merged at once; longer text is cut. Places in it are 32
+// bits wide.
+const maxRun = 1 << 28
+
+// Encode is how text becomes tokens.
+type Encode struct {
+	// Special lets pieces of kind Control in the text become tokens. Never set it for
+	// text from outside.
+	Special bool
+	// NoBOS adds neither a beginning nor an end.
+	NoBOS bool
+	// Reserved are pieces of kind User that are taken whole only where Special holds, as
+	// those of kind Control: a chat template's frame, where a file calls it User.
+	Reserved []int32
+}
+
+// Part is a stretch of a text and where it comes from.
+type Part struct {
+	Text string
+	// Special is as in Encode, for this part: a piece of kind Control is made only from
+	// text that lies wholly in one such part.
+	Special bool
+}
+
+// Encode is the tokens of a text, with the beginning that the vocabulary asks for.
+// Bytes that are no UTF-8 become the tokens of those bytes.
+func (t *Tokenizer) Encode(text string, o Encode) []int32 {
+	return t.EncodeParts(o, Part{text, o.Special})
+}
+
+// EncodeParts is the tokens of the parts as one text: pieces may reach from one part into
+// the next. o.Special is not used.
+func (t *Tokenizer) EncodeParts(o Encode, parts ...Part) []int32 {
+	e := encoder{t: t, reserved: o.Reserved}
+	e.join(parts)
+	if !o.NoBOS && t.spec.AddBOS && t.spec.BOS >= 0 {
+		e.out = append(e.out, int32(t.spec.BOS))
+	}
+	e.run()
+	if !o.NoBOS && t.spec.AddEOS && t.spec.EOS >= 0 {
+		e.out = append(e.out, int32(t.spec.EOS))
+	}
+	return e.out
+}
+
+// encoder is one call of Encode.
+type encoder struct {
+	t        *Tokenizer
+	text     string
+	special  [][2]int // stretches of text where Control may be found, in order
+	reserved []int32
+	out      []int32
+	merger   merger
+	reverse  map[string]int32 // of pieces that merging passes through: where it came from
+}
+
+// join makes one text of the parts.
+func (e *encoder) join(parts []Part) {
+	if len(parts) == 1 {
+		e.text = parts[0].Text
+	} else {
+		var b strings.Builder
+		for _, p := range parts {
+			b.WriteString(p.Text)
+		}
+		e.text = b.String()
+	}
+	at := 0
+	for _, p := range parts {
+		if p.Special && p.Text != "" {
+			e.special = append(e.special, [2]int{at, at + len(p.Text)})
+		}
+		at += len(p.Text)
+	}
+}
+
+// run cuts the text at the pieces that are taken whole.
+func (e *encoder) run() {
+	from, stretch := 0, 0
+	allow := func(id int32, start, end int) bool {
+		if !e.held(id) {
+			return true
+		}
+		for stretch < len(e.special) && e.special[stretch][1] <= start {
+			stretch++
+		}
+		return stretch < len(e.special) && e.special[stretch][0] <= start && end <= e.special[stretch][1]
+	}
+	for at := 0; ; {
+		start, end, id, ok := e.t.raw.find(e.text, at, allow)
+		if !ok {
+			e.section(e.text[from:], from)
+			return
+		}
+		before := e.text[from:start]
+		if e.t.spec.Pieces[id].LStrip {
+			before = strings.TrimRightFunc(before, unicode.IsSpace)
+		}
+		e.section(before, from)
+		e.out = append(e.out, id)
+		if e.t.spec.Pieces[id].RStrip {
+			end = len(e.text) - len(strings.TrimLeftFunc(e.text[end:], unicode.IsSpace))
+		}
+		from, at = end, end
+	}
+}
+
+// held says whether a piece is made from special text only.
+func (e *encoder) held(id int32) bool {
+	if e.t.spec.Pieces[id].Kind == Control {
+		return true
+	}
+	for _, r := range e.reserved {
+		if r == id {
+			return true
+		}
+	}
+	return false
+}
+
+// section encodes text between pieces taken whole, which begins at from.
+func (e *encoder) section(text string, from int) {
+	if text == "" {
+		return
+	}
+	text = e.t.normalise(text, from == 0)
+	at := 0
+	allow := func(id int32, _, _ int) bool { return !e.held(id) || e.whollySpecial(from, len(text)) }
+	for {
+		start, end, id, ok := e.t.later.find(text, at, allow)
+		if !ok {
+			e.merge(text[at:])
+			return
+		}
+		e.merge(text[at:start])
+		e.out = append(e.out, id)
+		at = end
+	}
+}
+
+// whollySpecial says whether a section lies in one special stretch. What it became by
+// normalising has no places of its own in the text any more.
+func (e *encoder) whollySpecial(from, size int) bool {
+	for _, s := range e.special {
+		if s[0] <= from && from < s[1] {
+			return from+size <= s[1]
+		}
+	}
+	return false
+}
+
+// normalises says whether normalised text can differ from text as it came.
+func (t *Tokenizer) normalises() bool { return t.spec.NFC || t.spec.Scheme == SentencePiece }
+
+// normalise is text as merging sees it. first says that it begins the whole text.
+func (t *Tokenizer) normalise(text string, first bool) string {
+	if t.spec.NFC {
+		text = norm.NFC.String(text)
+	}
+	if t.spec.Scheme != SentencePiece {
+		return text
+	}
+	prefix := t.spec.SpacePrefix && (first || !t.spec.SpaceFirst) &&
+		!(t.spec.SpaceOnce && (strings.HasPrefix(text, " ") || strings.HasPrefix(text, space)))
+	text = strings.ReplaceAll(text, " ", space)
+	if prefix {
+		text = space + text
+	}
+	return text
+}
+
+// merge encodes normalised text.
+func (e *encoder) merge(text string) {
+	for len(text) > maxRun {
+		cut := maxRun
+		for cut > maxRun-utf8.UTFMax && !utf8.RuneStart(text[cut]) {
+			cut--
+		}
+		e.mergeRun(text[:cut])
+		text = text[cut:]
+	}
+	if text != "" {
+		e.mergeRun(text)
+	}
+}
+
+func (e *encoder) mergeRun(text string) {
+	if e.t.spec.Scheme == SentencePiece {
+		e.sentence(text)
+		return
+	}
+	if e.t.spec.SpacePrefix && !strings.HasPrefix(text, " ") {
+		text = " " + text
+	}
+	e.t.split(text, e.word)
+}

@@ -1,0 +1,101 @@
+package tokenizer
+
+import "unicode/utf8"
+
+// sentence merges the characters of a text of SentencePiece.
+func (e *encoder) sentence(text string) {
+	t, m := e.t, &e.merger
+	m.begin()
+	for at := 0; at < len(text); {
+		_, size := utf8.DecodeRuneInString(text[at:])
+		id, ok := t.normal[text[at:at+size]]
+		switch {
+		case ok:
+			m.push(at, size, id)
+		case t.pairs != nil:
+			// Pairs are of pieces: a character without one is its bytes from the start.
+			for i := range size {
+				m.push(at+i, 1, t.bytes[text[at+i]])
+				m.symbols[len(m.symbols)-1].frozen = true
+			}
+		default:
+			m.push(at, size, -1)
+		}
+		at += size
+	}
+	clear(e.reverse)
+	m.run(func(a, b *symbol) (uint32, int32, bool) {
+		if t.pairs != nil {
+			return t.pair(a, b)
+		}
+		whole := text[a.start : b.start+b.size]
+		if len(whole) > MaxPiece {
+			return 0, 0, false
+		}
+		id, ok := t.normal[whole]
+		if !ok {
+			return 0, 0, false
+		}
+		if t.spec.Pieces[id].Kind == Unused {
+			if e.reverse == nil {
+				e.reverse = map[string]int32{}
+			}
+			e.reverse[whole] = a.size
+		}
+		return t.rank[id], id, true
+	})
+	unknown := false
+	m.each(func(s *symbol) {
+		if s.frozen {
+			unknown = e.emit(s.id, unknown)
+			return
+		}
+		unknown = e.resolve(text[s.start:s.start+s.size], s.id, unknown)
+	})
+}
+
+// resolve emits a symbol: as its piece, as what a piece that is not used was made of,
+// or as its bytes.
+func (e *encoder) resolve(text string, id int32, unknown bool) bool {
+	if id >= 0 && e.t.spec.Pieces[id].Kind != Unused {
+		return e.emit(id, unknown)
+	}
+	// The parts are shorter each time: a loop over the left, a call for the right, would
+	// be as deep. No piece is longer than MaxPiece.
+	if left, ok := e.reverse[text]; ok {
+		unknown = e.resolve(text[:left], e.lookup(text[:left]), unknown)
+		return e.resolve(text[left:], e.lookup(text[left:]), unknown)
+	}
+	for i := range len(text) {
+		unknown = e.emit(e.t.bytes[text[i]], unknown)
+	}
+	return unknown
+}
+
+func (e *encoder) lookup(text string) int32 {
+	if id, ok := e.t.normal[text]; ok {
+		return id
+	}
+	return -1
+}
+
+// emit appends a token, or Unk for none: one for all that come together.
+func (e *encoder) emit(id int32, unknown bool) bool {
+	if id >= 0 {
+		e.out = append(e.out, id)
+		return false
+	}
+	if !unknown && e.t.spec.Unk >= 0 {
+		e.out = append(e.out, int32(e.t.spec.Unk))
+	}
+	return true
+}
+
+// pair is what Merges makes of two neighbours.
+func (t *Tokenizer) pair(a, b *symbol) (uint32, int32, bool) {
+	if a.frozen || b.frozen || a.id < 0 || b.id < 0 {
+		return 0, 0, false
+	}
+	p, ok := t.pairs[[2]int32{a.id, b.id}]
+	return p.rank, p.id, ok
+}
