@@ -430,6 +430,9 @@ interface LanguageModel {
 
   tokenize @2 (text :Text) -> (tokens :List(Int32));
   # With the token that begins a text, where the model has one.
+
+  chat @3 (messages :List(ChatMessage)) -> (tokens :List(Int32));
+  # The prompt that these messages make: what generate takes as tokens.
 }
 
 struct GenerateRequest {

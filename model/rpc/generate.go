@@ -3,6 +3,8 @@ package rpc
 import (
 	"context"
 
+	"capnproto.org/go/capnp/v3"
+
 	"capgpu/gpuerr"
 	"capgpu/internal/rpcguard"
 	"capgpu/schema"
@@ -27,12 +29,31 @@ func (l languageModel) Tokenize(_ context.Context, call schema.LanguageModel_tok
 	if err != nil {
 		return badArgument("text", err)
 	}
-	tokens := l.model.Tokenize(text)
 	res, err := call.AllocResults()
 	if err != nil {
 		return err
 	}
-	list, err := res.NewTokens(int32(len(tokens)))
+	return putIDs(res.NewTokens, l.model.Tokenize(text))
+}
+
+func (l languageModel) Chat(_ context.Context, call schema.LanguageModel_chat) error {
+	in, err := call.Args().Messages()
+	if err != nil {
+		return badArgument("messages", err)
+	}
+	tokens, err := readMessages(in, l.model)
+	if err != nil {
+		return err
+	}
+	res, err := call.AllocResults()
+	if err != nil {
+		return err
+	}
+	return putIDs(res.NewTokens, tokens)
+}
+
+func putIDs(alloc func(n int32) (capnp.Int32List, error), tokens []int32) error {
+	list, err := alloc(int32(len(tokens)))
 	if err != nil {
 		return err
 	}

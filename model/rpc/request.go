@@ -79,7 +79,7 @@ func readPrompt(r *lm.Request, in schema.GenerateRequest_prompt, m lm.Model) err
 
 func readMessages(list schema.ChatMessage_List, m lm.Model) ([]int32, error) {
 	if list.Len() == 0 || list.Len() > maxMessages {
-		return nil, gpuerr.New(gpuerr.Invalid, "prompt: %d messages; 1 to %d are possible", list.Len(), maxMessages)
+		return nil, gpuerr.New(gpuerr.Invalid, "messages: %d; 1 to %d are possible", list.Len(), maxMessages)
 	}
 	messages := make([]lm.Message, list.Len())
 	for i := range messages {

@@ -331,7 +331,7 @@ func TestRefusals(t *testing.T) {
 			_, err := q.Prompt().NewTokens(0)
 			return err
 		},
-		"0 messages": func(q schema.GenerateRequest) error {
+		"messages: 0": func(q schema.GenerateRequest) error {
 			_, err := q.Prompt().NewMessages(0)
 			return err
 		},

@@ -1,0 +1,110 @@
+package rpc
+
+import (
+	"context"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"capgpu/gpuerr"
+	"capgpu/model/lm"
+	"capgpu/model/lm/lmtest"
+	"capgpu/model/sample"
+)
+
+func dialled(t *testing.T, model *lmtest.Model) (*rig, *Client) {
+	r := newRig(t, model)
+	c, err := Dial(r.ctx, r.path)
+	require.NoError(t, err)
+	t.Cleanup(func() { c.Close() })
+	return r, c
+}
+
+// What a client sees is what the model is.
+func TestClientIsTheModel(t *testing.T) {
+	r, c := dialled(t, lmtest.New())
+	want := r.model.Info()
+	want.Created = time.Time{} // not in the schema
+	require.Equal(t, want, c.Info())
+	s := r.model.Status()
+	got := c.Status()
+	require.Equal(t, s.Device, got.Device)
+	require.Equal(t, s.Budget, got.Budget)
+	require.Equal(t, s.State, got.State)
+	require.Equal(t, r.model.Tokenize("hi"), c.Tokenize("hi"))
+	messages := []lm.Message{{Role: "user", Content: "a b"}}
+	tokens, err := c.Chat(messages)
+	require.NoError(t, err)
+	wantTokens, err := r.model.Chat(messages)
+	require.NoError(t, err)
+	require.Equal(t, wantTokens, tokens)
+	_, err = c.Chat([]lm.Message{{Role: "root"}})
+	require.ErrorIs(t, err, gpuerr.Invalid)
+	v, u, err := c.Embed(r.ctx, []string{"abc"})
+	require.NoError(t, err)
+	require.Equal(t, [][]float32{{0, 0, 0, 1}}, v)
+	require.Equal(t, 4, u.PromptTokens)
+}
+
+func TestClientGenerates(t *testing.T) {
+	r, c := dialled(t, lmtest.New())
+	q := lm.Request{
+		Prompt: "a b", MaxTokens: 4, LogProbs: 1, Stop: []string{"x"}, IgnoreEnd: true,
+		Sampling: sample.Params{Temperature: 1, TopK: 2, TopP: 0.5, MinP: 0.25, Repetition: 2, Presence: 1, Frequency: -1, PenaltyLast: 9, Seeded: true, Seed: 5, Bias: map[int32]float32{1: 2}},
+	}
+	s, err := c.Generate(r.ctx, q)
+	require.NoError(t, err)
+	require.Equal(t, q, r.model.Requests()[0])
+	var text string
+	out := make([]lm.Token, 3)
+	for {
+		n, err := s.Next(r.ctx, out)
+		for _, one := range out[:n] {
+			text += one.Text
+			require.Len(t, one.Top, 1)
+		}
+		if err == io.EOF {
+			break
+		}
+		require.NoError(t, err)
+	}
+	require.Equal(t, "b a ", text)
+	require.Equal(t, lm.Length, s.Finish())
+	require.Equal(t, 4, s.Usage().CompletionTokens)
+	require.NoError(t, s.Close())
+	require.NoError(t, s.Close())
+}
+
+// The end of the request's context, of the stream and of the server are each told.
+func TestClientIsCancelled(t *testing.T) {
+	model := lmtest.New()
+	model.Pace = make(chan struct{})
+	r, c := dialled(t, model)
+	ctx, cancel := context.WithCancel(r.ctx)
+	s, err := c.Generate(ctx, lm.Request{Prompt: "a", LogProbs: -1})
+	require.NoError(t, err)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := s.Next(r.ctx, make([]lm.Token, 1))
+		ended <- err
+	}()
+	cancel()
+	require.Error(t, <-ended)
+	require.Eventually(t, func() bool { return model.Open() == 0 }, 10*time.Second, time.Millisecond)
+
+	s, err = c.Generate(r.ctx, lm.Request{Prompt: "a", LogProbs: -1})
+	require.NoError(t, err)
+	short, cancel := context.WithTimeout(r.ctx, time.Millisecond)
+	defer cancel()
+	_, err = s.Next(short, make([]lm.Token, 1))
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.NoError(t, s.Close())
+	require.Zero(t, model.Open())
+}
+
+func TestDialNobody(t *testing.T) {
+	_, err := Dial(t.Context(), t.TempDir()+"/none.sock")
+	require.ErrorIs(t, err, gpuerr.Disconnected)
+}
