@@ -76,19 +76,25 @@ const q8Bytes = 34
 func q8(r *rand.Rand, n uint32) []byte {
 	out := make([]byte, q8Bytes*n)
 	for at := 0; at < len(out); at += q8Bytes {
-		scale := uint16(r.IntN(6)+3)<<10 | uint16(r.IntN(1<<10)) // 2^-12 to 2^-6
-		switch r.IntN(16) {
-		case 0:
-			scale = uint16(r.IntN(1 << 10)) // subnormal, or zero
-		case 1:
-			scale |= 1 << 15
-		}
-		binary.LittleEndian.PutUint16(out[at:], scale)
+		binary.LittleEndian.PutUint16(out[at:], blockScale(r, 3)) // 2^-12 to 2^-6
 		for i := at + 2; i < at+q8Bytes; i++ {
 			out[i] = byte(r.Uint32())
 		}
 	}
 	return out
+}
+
+// blockScale is a scale of a block, an f16: with an exponent from lowest on, or
+// subnormal, or below 0.
+func blockScale(r *rand.Rand, lowest int) uint16 {
+	scale := uint16(r.IntN(6)+lowest)<<10 | uint16(r.IntN(1<<10))
+	switch r.IntN(16) {
+	case 0:
+		scale = uint16(r.IntN(1 << 10))
+	case 1:
+		scale |= 1 << 15
+	}
+	return scale
 }
 
 // weight is element i of blocks of q8_0.

@@ -207,13 +207,15 @@ func manifest(kernel string) *program.Manifest {
 	return b.Manifest
 }
 
-// inline makes an inline block of uint32 and float32.
+// inline makes an inline block of uint32, lists of them, and float32.
 func inline(values ...any) []byte {
 	var out []byte
 	for _, v := range values {
 		switch v := v.(type) {
 		case uint32:
 			out = binary.LittleEndian.AppendUint32(out, v)
+		case []uint32:
+			out = append(out, raw(v)...)
 		case float32:
 			out = binary.LittleEndian.AppendUint32(out, math.Float32bits(v))
 		}

@@ -1,0 +1,31 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_shader_16bit_storage : require
+
+// y = w · x, or y += w · x, for a batch of x: w[rows][cols] in bf16 (the upper halves of f32),
+// row-major. See linear.glsl.
+
+layout(set = 0, binding = 0, std430) readonly buffer W { uint16_t w[]; };
+layout(push_constant) uniform Inline { uint rows; uint cols; uint batch; uint add; uint y_stride; uint y_at; };
+
+#define X_BINDING 1
+#define Y_BINDING 2
+#define PARTIAL(REAL, AT)                           \
+    REAL partial(uint row, uint part, AT at) {      \
+        uint start = row * cols;                    \
+        REAL sum = REAL(0.0);                       \
+        for (uint i = part; i < cols; i += PARTS) { \
+            sum += WEIGHT(start + i) * load(at, i); \
+        }                                           \
+        return sum;                                 \
+    }
+#define WEIGHT(n) uintBitsToFloat(uint(w[n]) << 16)
+#include "linear.glsl"
+
+bool refused() {
+    if (fits(rows, cols, uint(w.length()))) {
+        return false;
+    }
+    y[outside()] = WEIGHT(outside());
+    return true;
+}
