@@ -1,0 +1,92 @@
+package llama
+
+import (
+	"capgpu/client"
+)
+
+// A layout says which buffers there are and what lies where in them. Tensors of one
+// purpose share buffers: a session has a bounded number of buffers and descriptors, and
+// what is large may lie on large pages.
+
+// purpose is what a buffer is for.
+type purpose uint8
+
+const (
+	weights  purpose = iota // written once, by the client
+	cache                   // keys and values
+	work                    // between the launches of a pass
+	shared                  // mapped: what goes in and out of a pass
+	purposes = iota
+)
+
+var purposeNames = [purposes]string{"weights", "cache", "work", "shared"}
+
+// usage lets programs write what they have to.
+func (p purpose) usage() client.Usage {
+	if p == weights {
+		return client.Upload
+	}
+	return client.Storage
+}
+
+// pieceAlign is where pieces begin: at whole cache lines, and vectors, and then some.
+const pieceAlign = 256
+
+// packBytes is how long a buffer grows before another one is begun. Client and service
+// put the pages of so much in place at once.
+const packBytes = 64 << 20
+
+// chargeBytes is what memory is charged in.
+const chargeBytes = 4096
+
+// BufferPlan is a buffer that a model needs.
+type BufferPlan struct {
+	Name    string // of the first thing in it
+	Bytes   uint64
+	Usage   client.Usage
+	Purpose string // "weights", "cache", "work", "shared"
+}
+
+// piece is a part of a buffer.
+type piece struct {
+	buffer     int
+	off, bytes uint64
+}
+
+// part is bytes of a piece from an offset on.
+func (p piece) part(off, bytes uint64) piece { return piece{p.buffer, p.off + off, bytes} }
+
+type layout struct {
+	pack    uint64
+	buffers []BufferPlan
+	last    [purposes]int // buffer of each purpose that is being filled, plus 1
+}
+
+// place finds room.
+func (l *layout) place(p purpose, name string, bytes uint64) piece {
+	bytes = max((bytes+3)&^3, 4)
+	if at := l.last[p]; at != 0 {
+		b := &l.buffers[at-1]
+		off := (b.Bytes + pieceAlign - 1) &^ (pieceAlign - 1)
+		if off+bytes <= l.pack {
+			b.Bytes = off + bytes
+			return piece{at - 1, off, bytes}
+		}
+	}
+	l.buffers = append(l.buffers, BufferPlan{Name: name, Bytes: bytes, Usage: p.usage(), Purpose: purposeNames[p]})
+	if bytes < l.pack {
+		l.last[p] = len(l.buffers)
+	}
+	return piece{len(l.buffers) - 1, 0, bytes}
+}
+
+// charged is what the ledger will say of the buffers of a purpose.
+func (l *layout) charged(p purpose) uint64 {
+	var sum uint64
+	for i := range l.buffers {
+		if b := &l.buffers[i]; b.Purpose == purposeNames[p] {
+			sum += (b.Bytes + chargeBytes - 1) &^ (chargeBytes - 1)
+		}
+	}
+	return sum
+}

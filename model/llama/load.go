@@ -1,0 +1,172 @@
+package llama
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"capgpu/client"
+	"capgpu/gpuerr"
+	"capgpu/model"
+	"capgpu/program/library"
+)
+
+// undoTime is how long Load takes to give back what it has made, when it fails.
+const undoTime = 10 * time.Second
+
+// queueEntries is how many replays are on their way at most.
+const queueEntries = 256
+
+// Load puts a model into a session and records its passes. The file is not needed
+// afterwards. If the session has no room for it, that is gpuerr.Quota with what was asked
+// and what is available, before anything was copied; whatever the error, nothing of the
+// model is left in the session.
+func Load(ctx context.Context, s *client.Session, f *model.File, o Options) (_ *Model, err error) {
+	b, err := fit(ctx, s, f, o)
+	if err != nil {
+		return nil, fmt.Errorf("load %s: %w", f.Name, err)
+	}
+	m := &Model{session: s, b: b, programs: map[string]*client.Program{}, buffers: make([]*client.Buffer, len(b.Buffers))}
+	defer func() {
+		if err == nil {
+			return
+		}
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
+		defer cancel()
+		err = fmt.Errorf("load %s: %w", f.Name, err)
+		if left := m.Close(ctx); left != nil {
+			err = errors.Join(err, left)
+		}
+	}()
+	if err := m.openPrograms(ctx); err != nil {
+		return nil, err
+	}
+	if err := m.makeBuffers(ctx); err != nil {
+		return nil, err
+	}
+	if m.queue, err = s.CreateQueue(ctx, client.QueueOptions{Entries: queueEntries}); err != nil {
+		return nil, err
+	}
+	m.routines = b.routines()
+	for _, r := range m.routines.all() {
+		if err := m.record(ctx, r); err != nil {
+			return nil, err
+		}
+	}
+	if err := m.upload(ctx, o.Progress); err != nil {
+		return nil, err
+	}
+	if err := m.mapShared(); err != nil {
+		return nil, err
+	}
+	m.size = b.Size()
+	b.forget()
+	return m, nil
+}
+
+// openPrograms opens the library's kernels as the device has them, and hands over those
+// that it does not have, or has otherwise.
+func (m *Model) openPrograms(ctx context.Context) error {
+	for _, name := range m.b.programs() {
+		bundle, known := library.Bundle(name)
+		digest, _ := library.Digest(name)
+		if !known {
+			return gpuerr.New(gpuerr.NoProgram, "%s: is not in the library of kernels", name)
+		}
+		p, err := m.session.OpenProgram(ctx, name)
+		if err == nil && p.Info().Digest != client.Digest(digest) {
+			if err := p.Close(ctx); err != nil {
+				return err
+			}
+			p, err = nil, gpuerr.NoProgram
+		}
+		if errors.Is(err, gpuerr.NoProgram) {
+			p, err = m.session.LoadProgram(ctx, bundle)
+		}
+		if err != nil {
+			return fmt.Errorf("program %s: %w", name, err)
+		}
+		m.programs[name] = p
+	}
+	return nil
+}
+
+func (m *Model) makeBuffers(ctx context.Context) error {
+	for i := range m.b.Buffers {
+		p := &m.b.Buffers[i]
+		buffer, err := m.session.CreateBuffer(ctx, p.Bytes, p.Usage)
+		if err != nil {
+			return fmt.Errorf("buffer of %s (%s): %w", p.Purpose, p.Name, err)
+		}
+		m.buffers[i] = buffer
+	}
+	return nil
+}
+
+// upload copies the weights from the mapped file into the mapped buffers.
+func (m *Model) upload(ctx context.Context, progress func(done, total uint64)) error {
+	if progress == nil {
+		progress = func(done, total uint64) {}
+	}
+	total, done := m.b.uploadBytes(), uint64(0)
+	progress(0, total)
+	for i := range m.b.Buffers {
+		if m.b.Buffers[i].Purpose != purposeNames[weights] {
+			continue
+		}
+		memory, err := m.buffers[i].Map()
+		if err != nil {
+			return err
+		}
+		err = m.b.fill(i, memory, func(bytes uint64) error {
+			done += bytes
+			progress(done, total)
+			if err := m.session.Err(); err != nil {
+				return err
+			}
+			return ctx.Err()
+		})
+		if unmapped := m.buffers[i].Unmap(); err == nil {
+			err = unmapped
+		}
+		if err != nil {
+			return fmt.Errorf("copy %s: %w", m.b.Buffers[i].Name, err)
+		}
+	}
+	return nil
+}
+
+// mapShared maps what goes in and out of a pass.
+func (m *Model) mapShared() error {
+	view := func(p piece) (bytes []byte, err error) {
+		memory, err := m.buffers[p.buffer].Map()
+		if err != nil {
+			return nil, err
+		}
+		return memory[p.off : p.off+p.bytes], nil
+	}
+	b := m.b
+	for _, u := range []struct {
+		to *[]uint32
+		p  piece
+	}{{&m.tokens, b.tokens}, {&m.rows, b.rows}, {&m.history, b.history}, {&m.pool.table, b.table}} {
+		bytes, err := view(u.p)
+		if err != nil {
+			return err
+		}
+		*u.to = client.View[uint32](bytes)
+	}
+	for _, f := range []struct {
+		to *[]float32
+		p  piece
+	}{{&m.logits, b.logits}, {&m.counted, b.counted}, {&m.vector, b.vector}} {
+		bytes, err := view(f.p)
+		if err != nil {
+			return err
+		}
+		*f.to = client.View[float32](bytes)
+	}
+	m.pool.init(&b.options, b.pages)
+	return nil
+}

@@ -1,0 +1,154 @@
+package llama
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+
+	"capgpu/model"
+)
+
+// Launch is one launch of a pass, apart from any session.
+type Launch struct {
+	Program  string // of package program/library
+	Bindings []Binding
+	Inline   []byte
+}
+
+// Binding is a part of a buffer of the Blueprint.
+type Binding struct {
+	Buffer     int
+	Off, Bytes uint64
+}
+
+// NoSequence is the sequence of a row that fills a batch up.
+const NoSequence = math.MaxUint32
+
+// none is the token of next_token_f32 where no logit is a number.
+const none = math.MaxUint32
+
+// launches collects those of a part of a pass.
+type launches struct {
+	b   *Blueprint
+	all []Launch
+}
+
+func (l *launches) add(program string, inline []byte, pieces ...piece) {
+	x := Launch{Program: program, Inline: inline}
+	for _, p := range pieces {
+		x.Bindings = append(x.Bindings, Binding{p.buffer, p.off, p.bytes})
+	}
+	l.all = append(l.all, x)
+}
+
+// rows is the part of a piece of so many rows of f32 or u32 that n rows are.
+func rows(p piece, n, words int) piece { return p.part(0, 4*uint64(n)*uint64(words)) }
+
+// linear is y += or = W·x, for each row of the batch.
+func (l *launches) linear(projection []matrix, x, y piece, batch, width int, add bool) {
+	for i := range projection {
+		m := &projection[i]
+		inline := words(m.rows, m.cols, batch, asInt(add), width, m.at)
+		x, y := rows(x, batch, m.cols), rows(y, batch, width)
+		if m.typ == model.I8 {
+			l.add("linear_i8", append(inline, words(m.group)...), m.w, m.scales, x, y)
+		} else {
+			l.add("linear_"+m.typ.String(), inline, m.w, x, y)
+		}
+	}
+}
+
+func (l *launches) norm(w, x, y piece, batch int) {
+	dim, eps := l.b.config.Dim, l.b.config.NormEps
+	l.add("rmsnorm_f32", binary.LittleEndian.AppendUint32(words(dim), math.Float32bits(eps)), rows(x, batch, dim), w, rows(y, batch, dim))
+}
+
+func (l *launches) embed(batch int) {
+	b := l.b
+	dim, tokens, x := b.config.Dim, rows(b.tokens, batch, 1), rows(b.x, batch, b.config.Dim)
+	if m := &b.embed; m.typ == model.I8 {
+		l.add("embed_i8", words(dim, m.group), m.w, m.scales, tokens, x)
+	} else {
+		l.add("embed_"+m.typ.String(), words(dim), m.w, tokens, x)
+	}
+}
+
+// Body is what makes the residual of a batch: everything up to the final norm.
+func (b *Blueprint) Body(batch int) []Launch {
+	l := launches{b: b}
+	c, o := &b.config, &b.options
+	qDim := c.Heads * c.HeadDim
+	qkvDim := (c.Heads + 2*c.KVHeads) * c.HeadDim
+	rowsOf, table := rows(b.rows, batch, 2), b.table
+	l.embed(batch)
+	for i := range b.layers {
+		layer := &b.layers[i]
+		qkv, att := rows(b.qkv, batch, qkvDim), rows(b.att, batch, qDim)
+		l.norm(layer.attnNorm, b.x, b.n, batch)
+		l.linear(layer.qkv, b.n, qkv, batch, qkvDim, false)
+		l.add("rope_cache_f32", words(c.Heads, c.KVHeads, c.HeadDim, batch, int(c.Rope), o.PagePositions, o.tablePages()),
+			qkv, b.freqs, rowsOf, table, layer.k, layer.v)
+		l.add("attention_cache_f32", words(c.Heads, c.KVHeads, c.HeadDim, batch, o.PagePositions, o.tablePages()),
+			qkv, rowsOf, table, layer.k, layer.v, att)
+		l.linear(layer.o, att, b.x, batch, c.Dim, true)
+		l.norm(layer.ffnNorm, b.x, b.n, batch)
+		l.linear(layer.gateUp, b.n, b.gu, batch, 2*c.Hidden, false)
+		l.add("swiglu_rows_f32", words(c.Hidden), rows(b.gu, batch, 2*c.Hidden), rows(b.h, batch, c.Hidden))
+		l.linear(layer.down, b.h, b.x, batch, c.Dim, true)
+	}
+	return l.all
+}
+
+// Head is what makes logits of the first rows of a batch.
+func (b *Blueprint) Head(batch int) []Launch {
+	l := launches{b: b}
+	l.norm(b.norm, b.x, b.n, batch)
+	l.linear(b.output, b.n, b.logits, batch, b.config.Vocab, false)
+	return l.all
+}
+
+// Next chooses the next tokens of the first rows, and puts them where the next pass
+// begins.
+func (b *Blueprint) Next(batch int) []Launch {
+	l := launches{b: b}
+	vocab := b.config.Vocab
+	l.add("next_token_f32", words(vocab, batch, historyKeep),
+		rows(b.logits, batch, vocab), rows(b.tokens, batch, 1), rows(b.rows, batch, 2), rows(b.history, batch, historyKeep))
+	return l.all
+}
+
+// Programs are the names of all programs that the launches have, each once.
+func (b *Blueprint) programs() []string {
+	var names []string
+	seen := map[string]bool{}
+	for _, part := range [][]Launch{b.Body(1), b.Head(1), b.Next(1), b.clear(), b.sum(1), b.unit()} {
+		for i := range part {
+			if name := part[i].Program; !seen[name] {
+				seen[name] = true
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}
+
+// words are inline arguments of type u32. All are within the bounds of a model, and 0 or more.
+func words(values ...int) []byte {
+	b := make([]byte, 0, 4*len(values)+4)
+	for _, v := range values {
+		if v < 0 || v > math.MaxUint32 {
+			panic(fmt.Sprintf("llama: %d is no u32", v)) // Blueprint has checked
+		}
+		b = binary.LittleEndian.AppendUint32(b, uint32(v))
+	}
+	return b
+}
+
+func le32(b []byte) uint32 { return binary.LittleEndian.Uint32(b) }
+
+func asInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,159 @@
+package llama
+
+import (
+	"context"
+
+	"capgpu/client"
+	"capgpu/gpuerr"
+	"capgpu/model"
+)
+
+// Size is what a loaded model takes of a session, as it is charged.
+type Size struct {
+	Parameters uint64 // elements of the file's matrices and norms
+	// Device memory: weights; keys and values; what a pass works in.
+	WeightBytes, CacheBytes, WorkBytes uint64
+	// LoadBytes is device memory while loading only: a recording.
+	LoadBytes uint64
+	// HostBytes is what the lists of passes are charged in hostMemory.
+	HostBytes                uint64
+	Buffers, Programs, Lists int
+	QueueSlots               int
+	Positions, Pages         int // of the cache
+}
+
+// DeviceBytes is all device memory that Load asks for at a time.
+func (s *Size) DeviceBytes() uint64 {
+	return s.WeightBytes + s.CacheBytes + s.WorkBytes + s.LoadBytes
+}
+
+// Plan says what Load will ask for. With Options.Positions 0 it is for as many as all
+// sequences can use; Load takes fewer where the budget is smaller.
+func Plan(f *model.File, o Options) (Size, error) {
+	b, err := Draw(f, o, 0)
+	if err != nil {
+		return Size{}, err
+	}
+	return b.Size(), nil
+}
+
+// Size is what the blueprint takes of a session.
+func (b *Blueprint) Size() Size {
+	l := layout{buffers: b.Buffers}
+	s := Size{
+		Parameters:  b.parameters(),
+		WeightBytes: l.charged(weights), CacheBytes: l.charged(cache), WorkBytes: l.charged(work) + l.charged(shared),
+		Buffers: len(b.Buffers), Programs: len(b.programs()), QueueSlots: queueEntries,
+		Positions: b.pages * b.options.PagePositions, Pages: b.pages,
+	}
+	for _, r := range b.routines().all() {
+		for _, part := range split(r.launches) {
+			bytes := recordingBytes(part)
+			s.Lists++
+			s.HostBytes += listCharge(part)
+			s.LoadBytes = max(s.LoadBytes, (bytes+chargeBytes-1)&^(chargeBytes-1))
+		}
+	}
+	return s
+}
+
+func (b *Blueprint) parameters() uint64 {
+	c := &b.config
+	qDim, kvDim := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
+	layer := c.Dim*(2*qDim+2*kvDim) + 3*c.Dim*c.Hidden + 2*c.Dim
+	n := uint64(c.Vocab)*uint64(c.Dim) + uint64(c.Layers)*uint64(layer) + uint64(c.Dim)
+	if len(b.output) != 1 || b.output[0].w != b.embed.w {
+		n += uint64(c.Vocab) * uint64(c.Dim)
+	}
+	return n
+}
+
+// leastPositions is what a cache sized by the budget has at least, or a whole context.
+const leastPositions = 512
+
+// fit draws a model for a session: as large as it has room for, or an error that says
+// what is missing, before anything was made.
+func fit(ctx context.Context, s *client.Session, f *model.File, o Options) (*Blueprint, error) {
+	d, err := s.Describe(ctx)
+	if err != nil {
+		return nil, err
+	}
+	entries, err := s.Budget(ctx)
+	if err != nil {
+		return nil, err
+	}
+	free := map[string]uint64{}
+	for _, e := range entries {
+		free[e.Resource] = e.Limit - min(e.Used, e.Limit)
+	}
+	if d.Device.MemoryBytes != 0 {
+		free["deviceMemory"] = min(free["deviceMemory"], d.Device.MemoryBytes)
+	}
+	pack := min(packBytes, d.MaxBufferBytes)
+	b, err := Draw(f, o, pack)
+	if err != nil {
+		return nil, err
+	}
+	if o.Positions == 0 {
+		if b, err = b.shrink(f, free["deviceMemory"], d.MaxBufferBytes, pack); err != nil {
+			return nil, err
+		}
+	}
+	return b, b.check(free, d.MaxBufferBytes)
+}
+
+// shrink takes pages away until what is left fits the memory.
+func (b *Blueprint) shrink(f *model.File, memory, mostBuffer, pack uint64) (*Blueprint, error) {
+	least := pagesFor(min(b.options.Context, leastPositions), b.options.PagePositions)
+	perPage := 2 * uint64(len(b.layers)) * b.pageBytes()
+	pages := int(min(uint64(b.pages), max(mostBuffer/b.pageBytes(), uint64(least))))
+	for pages > least {
+		size := b.Size()
+		over := size.DeviceBytes() - min(size.DeviceBytes(), memory)
+		if over == 0 && pages == b.pages {
+			return b, nil
+		}
+		if pages == b.pages {
+			pages -= int(min((over+perPage-1)/perPage, uint64(pages-least)))
+		}
+		smaller, err := b.withPages(f, pages, pack)
+		if err != nil {
+			return nil, err
+		}
+		b = smaller
+	}
+	return b.withPages(f, pages, pack)
+}
+
+func (b *Blueprint) withPages(f *model.File, pages int, pack uint64) (*Blueprint, error) {
+	o := b.options
+	o.Positions = min(pages*o.PagePositions, o.Sequences*o.Context)
+	return Draw(f, o, pack)
+}
+
+// check compares with what the session has left.
+func (b *Blueprint) check(free map[string]uint64, mostBuffer uint64) error {
+	for i := range b.Buffers {
+		if p := &b.Buffers[i]; p.Bytes > mostBuffer {
+			return gpuerr.New(gpuerr.Invalid, "%s: needs a buffer of %d bytes, and the device makes none of more than %d", p.Name, p.Bytes, mostBuffer)
+		}
+	}
+	size := b.Size()
+	for _, need := range []struct {
+		resource string
+		asked    uint64
+	}{
+		{"deviceMemory", size.DeviceBytes()},
+		{"buffers", uint64(size.Buffers) + 1}, // and one to record a list
+		{"programs", uint64(size.Programs)},
+		{"queueSlots", uint64(size.QueueSlots)},
+		{"hostMemory", size.HostBytes},
+	} {
+		if available, known := free[need.resource]; known && need.asked > available {
+			e := gpuerr.Refused(need.resource, need.asked, available)
+			e.Msg = "the session has no room for the model"
+			return e
+		}
+	}
+	return nil
+}

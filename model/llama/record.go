@@ -1,0 +1,131 @@
+package llama
+
+import (
+	"context"
+	"fmt"
+
+	"capgpu/client"
+)
+
+// A routine is launches that are recorded, and how they are replayed: as one command,
+// or as several where they are too many for a list.
+type routine struct {
+	launches []Launch
+	commands []client.Command // replays of the lists, in order
+	lists    []*client.List
+}
+
+// routines are what is recorded of a model: bodies, heads and sums by the index of the
+// batch size.
+type routines struct {
+	sizes           []int
+	body, head, sum []*routine
+	decode          *routine // body and head of one row
+	greedy          *routine // and the choice of the next token
+	clear, unit     *routine
+}
+
+// routines are those of the blueprint, not recorded yet.
+func (b *Blueprint) routines() *routines {
+	of := func(parts ...[]Launch) *routine {
+		r := &routine{}
+		for _, p := range parts {
+			r.launches = append(r.launches, p...)
+		}
+		return r
+	}
+	r := &routines{
+		sizes:  batchSizes(b.options.Batch),
+		decode: of(b.Body(1), b.Head(1)), greedy: of(b.Body(1), b.Head(1), b.Next(1)),
+		clear: of(b.clear()), unit: of(b.unit()),
+	}
+	for _, n := range r.sizes {
+		r.body, r.head, r.sum = append(r.body, of(b.Body(n))), append(r.head, of(b.Head(n))), append(r.sum, of(b.sum(n)))
+	}
+	return r
+}
+
+func (r *routines) all() []*routine {
+	all := []*routine{r.decode, r.greedy, r.clear, r.unit}
+	return append(append(append(all, r.body...), r.head...), r.sum...)
+}
+
+// sizeFor is the index of the smallest batch that holds so many rows.
+func (r *routines) sizeFor(rows int) int {
+	for i, n := range r.sizes {
+		if n >= rows {
+			return i
+		}
+	}
+	return len(r.sizes) - 1
+}
+
+// What a list takes (docs/wire.md, RecordList).
+const (
+	listCommands  = client.MaxListCommands
+	listArgBytes  = 64 << 10
+	entryBytes    = 64
+	bindingBytes  = 32
+	chargeFixed   = 1 << 10
+	chargeEntry   = 1 << 10
+	chargeArgFold = 4
+)
+
+func argBytes(l *Launch) int { return (len(l.Bindings)*bindingBytes + len(l.Inline) + 7) &^ 7 }
+
+// split cuts launches into what fits a list each.
+func split(all []Launch) [][]Launch {
+	var parts [][]Launch
+	from, args := 0, 0
+	for i := range all {
+		n := argBytes(&all[i])
+		if i-from == listCommands || args+n > listArgBytes {
+			parts = append(parts, all[from:i])
+			from, args = i, 0
+		}
+		args += n
+	}
+	return append(parts, all[from:])
+}
+
+func recordingBytes(part []Launch) uint64 {
+	n := len(part) * entryBytes
+	for i := range part {
+		n += argBytes(&part[i])
+	}
+	return uint64(n)
+}
+
+func listCharge(part []Launch) uint64 {
+	args := recordingBytes(part) - uint64(len(part)*entryBytes)
+	bytes := chargeFixed + chargeEntry*uint64(len(part)) + chargeArgFold*args
+	return (bytes + chargeBytes - 1) &^ (chargeBytes - 1)
+}
+
+// record makes the lists of a routine. What was made before an error is the model's, and
+// goes with it.
+func (m *Model) record(ctx context.Context, r *routine) error {
+	for _, part := range split(r.launches) {
+		commands := make([]client.Command, len(part))
+		for i := range part {
+			commands[i] = m.launch(&part[i])
+		}
+		l, err := m.session.RecordList(ctx, commands...)
+		if err != nil {
+			return fmt.Errorf("record a pass: %w", err)
+		}
+		r.lists = append(r.lists, l)
+		r.commands = append(r.commands, l.Replay())
+	}
+	r.launches = nil
+	return nil
+}
+
+// launch is a launch of the blueprint in the session.
+func (m *Model) launch(from *Launch) *client.Launch {
+	l := &client.Launch{Program: m.programs[from.Program], Inline: from.Inline}
+	for _, b := range from.Bindings {
+		l.Bindings = append(l.Bindings, client.Binding{Buffer: m.buffers[b.Buffer], Off: b.Off, Len: b.Bytes})
+	}
+	return l
+}

@@ -1,0 +1,161 @@
+package llama
+
+import (
+	"sync"
+
+	"capgpu/gpuerr"
+)
+
+// pool has the rows of the table of pages, and the pages of the cache, that no sequence
+// has.
+//
+// A page that is given back may still be written to by a pass on its way, of the
+// sequence that had it. Its next owner is not harmed: its own first pass comes later in
+// the queue, and a row reads no position that its sequence has not written.
+type pool struct {
+	mu sync.Mutex
+	// +checklocks:mu
+	table []uint32 // [sequences][pages], shared with the device
+	// +checklocks:mu
+	pages []uint32 // that are free; the last is taken first
+	// +checklocks:mu
+	ids []uint32 // the same of the table's rows
+	// +checklocks:mu
+	closed bool
+
+	page, rowPages, context, all int
+}
+
+// noPage is in the table where there is no page.
+const noPage = 1<<32 - 1
+
+// +checklocksignore: nobody else has it yet
+func (p *pool) init(o *Options, pages int) {
+	p.page, p.rowPages, p.context, p.all = o.PagePositions, o.tablePages(), o.Context, pages
+	for i := range p.table {
+		p.table[i] = noPage
+	}
+	p.pages, p.ids = make([]uint32, 0, pages), make([]uint32, 0, o.Sequences)
+	for i := pages; i > 0; i-- {
+		p.pages = append(p.pages, uint32(i-1))
+	}
+	for i := o.Sequences; i > 0; i-- {
+		p.ids = append(p.ids, uint32(i-1))
+	}
+}
+
+func (p *pool) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed, p.table = true, nil
+}
+
+// Sequence is a text in the cache: positions from 0 on, each written by a pass.
+type Sequence struct {
+	m  *Model
+	id uint32 // row of the table
+
+	// Of the goroutine that steps. next is how many positions are written: what a row
+	// may go on from. first and scan are those of the Step that stamp counts, before it
+	// is known to have run.
+	next, first, scan int
+	stamp             uint64
+
+	// +checklocks:m.pool.mu
+	pages []uint32
+	// +checklocks:m.pool.mu
+	closed bool
+}
+
+// NewSequence is one without positions. gpuerr.Quota: there are as many as Options say.
+func (m *Model) NewSequence() (*Sequence, error) {
+	p := &m.pool
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil, errClosed
+	}
+	if len(p.ids) == 0 {
+		e := gpuerr.Refused("sequences", 1, 0)
+		e.Msg = "as many sequences are open as there can be"
+		return nil, e
+	}
+	q := &Sequence{m: m, id: p.ids[len(p.ids)-1], pages: make([]uint32, 0, p.rowPages)}
+	p.ids = p.ids[:len(p.ids)-1]
+	return q, nil
+}
+
+var errClosed = gpuerr.New(gpuerr.Closed, "the model or the sequence is closed")
+
+// Reserve sees to it that the sequence has room for so many positions in all. Room that
+// it has stays its own until Close. gpuerr.Quota tells in positions what was asked on top
+// of that, and what is available; then nothing was taken.
+func (q *Sequence) Reserve(positions int) error {
+	p := &q.m.pool
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed || q.closed {
+		return errClosed
+	}
+	if positions < 0 || positions > p.context {
+		return gpuerr.New(gpuerr.Invalid, "positions: %d is not within 0 to the context of %d", positions, p.context)
+	}
+	more := pagesFor(positions, p.page) - len(q.pages)
+	if more > len(p.pages) {
+		e := gpuerr.Refused("positions", uint64(positions-len(q.pages)*p.page), uint64(len(p.pages)*p.page))
+		e.Msg = "the cache of keys and values has no room"
+		return e
+	}
+	row := p.table[int(q.id)*p.rowPages:]
+	for range more {
+		number := p.pages[len(p.pages)-1]
+		p.pages = p.pages[:len(p.pages)-1]
+		row[len(q.pages)] = number
+		q.pages = append(q.pages, number)
+	}
+	return nil
+}
+
+// Reserved is for how many positions there is room.
+func (q *Sequence) Reserved() int {
+	q.m.pool.mu.Lock()
+	defer q.m.pool.mu.Unlock()
+	return q.reservedLocked()
+}
+
+// +checklocks:q.m.pool.mu
+func (q *Sequence) reservedLocked() int {
+	if q.closed {
+		return 0
+	}
+	return min(len(q.pages)*q.m.pool.page, q.m.pool.context)
+}
+
+// Written is how many positions passes have written: where the next row goes on, at the
+// latest. It is for the goroutine that calls Step.
+func (q *Sequence) Written() int { return q.next }
+
+// Close gives the pages back. Closing again does nothing.
+func (q *Sequence) Close() {
+	p := &q.m.pool
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if q.closed {
+		return
+	}
+	q.closed = true
+	for len(q.pages) > 0 { // so that they are taken in the same order again
+		last := len(q.pages) - 1
+		p.pages = append(p.pages, q.pages[last])
+		q.pages = q.pages[:last]
+	}
+	p.ids = append(p.ids, q.id)
+}
+
+// PagesUsed is how many pages of the cache sequences have. It may be called from any
+// goroutine.
+func (m *Model) PagesUsed() int {
+	m.pool.mu.Lock()
+	defer m.pool.mu.Unlock()
+	return m.pool.all - len(m.pool.pages)
+}

@@ -1,0 +1,149 @@
+package llama
+
+import (
+	"context"
+
+	"capgpu/gpuerr"
+)
+
+// Row is a token at a position of a sequence.
+type Row struct {
+	Seq      *Sequence
+	Position int
+	Token    int32
+	Logits   bool // wanted: what comes after it
+}
+
+// Step runs a pass: every row's keys and values are in the cache then, and the logits of
+// those that asked in Logits, numbered in the order in which they asked. Positions are
+// reserved before. Rows of one sequence follow each other by one; the first of them goes
+// on from what is written, or is before that and takes the place of what was there and
+// after it. gpuerr.Invalid, before anything runs, where a row is otherwise.
+//
+// When ctx ends first, the pass is stopped: it is as if it had not been, but what it was
+// to write is no longer what it was.
+func (m *Model) Step(ctx context.Context, rows []Row) error {
+	if err := m.usable(ctx); err != nil {
+		return err
+	}
+	m.asked = 0
+	logits, err := m.check(rows)
+	if err != nil {
+		return err
+	}
+	m.lay(rows, logits)
+	if err := m.pass(ctx, len(rows), logits); err != nil {
+		for i := range rows {
+			q := rows[i].Seq
+			q.next = min(q.next, q.first)
+		}
+		return err
+	}
+	for i := range rows {
+		rows[i].Seq.next = rows[i].Seq.scan
+	}
+	m.asked = logits
+	return nil
+}
+
+// Logits are those of the i-th row of the last Step that asked for some, in memory shared
+// with the device. They stay until the next Step, Greedy or Embed; after Close the memory
+// is gone. Without such a row they are nil.
+func (m *Model) Logits(i int) []float32 {
+	if i < 0 || i >= m.asked {
+		return nil
+	}
+	vocab := m.b.config.Vocab
+	return m.logits[i*vocab : (i+1)*vocab : (i+1)*vocab]
+}
+
+// pass runs the batch that was laid out.
+func (m *Model) pass(ctx context.Context, rows, logits int) error {
+	r := m.routines
+	if rows == 1 && logits == 1 {
+		return m.run(ctx, r.decode)
+	}
+	if err := m.submit(r.body[r.sizeFor(rows)]); err != nil {
+		return err
+	}
+	if logits > 0 {
+		if err := m.submit(r.head[r.sizeFor(logits)]); err != nil {
+			return err
+		}
+	}
+	return m.drain(ctx)
+}
+
+// check looks at every row and returns how many want logits.
+func (m *Model) check(rows []Row) (logits int, err error) {
+	if len(rows) == 0 || len(rows) > m.b.options.Batch {
+		return 0, gpuerr.New(gpuerr.Invalid, "rows: %d are not within 1 to %d", len(rows), m.b.options.Batch)
+	}
+	m.step++
+	m.pool.mu.Lock()
+	defer m.pool.mu.Unlock()
+	for i := range rows {
+		r := &rows[i]
+		if err := m.checkRowLocked(r.Seq, r.Token, r.Position, 1); err != nil {
+			e := *gpuerr.From(err)
+			e.Msg = gpuerr.New(e.Code, "row %d: %s", i, e.Msg).Msg
+			return 0, &e
+		}
+		if r.Logits {
+			logits++
+		}
+	}
+	return logits, nil
+}
+
+// checkRowLocked is for n tokens from a position on.
+//
+// +checklocks:m.pool.mu
+func (m *Model) checkRowLocked(q *Sequence, token int32, position, n int) error {
+	if q == nil || q.m != m {
+		return gpuerr.New(gpuerr.Invalid, "sequence: there is none, or it is another model's")
+	}
+	if q.closed {
+		return errClosed
+	}
+	if token < 0 || int(token) >= m.b.config.Vocab {
+		return gpuerr.New(gpuerr.Invalid, "token: %d is not within 0 to %d", token, m.b.config.Vocab-1)
+	}
+	if reserved := q.reservedLocked(); position < 0 || n > reserved || position > reserved-n {
+		return gpuerr.New(gpuerr.Invalid, "position: %d to %d are not among the %d that are reserved", position, position+n-1, reserved)
+	}
+	switch {
+	case q.stamp != m.step:
+		if position > q.next {
+			return gpuerr.New(gpuerr.Invalid, "position: %d goes on from %d that are written", position, q.next)
+		}
+		q.stamp, q.first = m.step, position
+	case position != q.scan:
+		return gpuerr.New(gpuerr.Invalid, "position: %d does not follow the sequence's row before it, which was %d", position, q.scan-1)
+	}
+	q.scan = position + n
+	return nil
+}
+
+// lay writes a batch where the device reads it: the rows that want logits first, and up
+// to a size that is recorded rows of no sequence.
+func (m *Model) lay(rows []Row, logits int) {
+	at, rest := 0, logits
+	for i := range rows {
+		r := &rows[i]
+		to := &rest
+		if r.Logits {
+			to = &at
+		}
+		m.layRow(*to, r.Token, r.Position, r.Seq.id)
+		*to++
+	}
+	for i := len(rows); i < m.routines.sizes[m.routines.sizeFor(len(rows))]; i++ {
+		m.layRow(i, 0, 0, NoSequence)
+	}
+}
+
+func (m *Model) layRow(i int, token int32, position int, sequence uint32) {
+	m.tokens[i] = uint32(token)
+	m.rows[2*i], m.rows[2*i+1] = uint32(position), sequence
+}

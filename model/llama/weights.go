@@ -1,0 +1,119 @@
+package llama
+
+import (
+	"math"
+
+	"capgpu/gpuerr"
+	"capgpu/model"
+	"capgpu/model/mapped"
+)
+
+// upload is a piece that Load fills from the file.
+type upload struct {
+	to   piece
+	from []byte // in the mapped file
+}
+
+// matrix is one that a linear_* takes: one tensor, or several of one type and width
+// that lie behind each other.
+type matrix struct {
+	typ               model.Type
+	rows, cols, group int
+	at                int // of its first row in what the projection makes
+	w, scales         piece
+}
+
+// tensors places what the file has.
+type tensors struct {
+	layout  *layout
+	uploads []upload
+}
+
+func (t *tensors) put(name string, data ...[]byte) piece {
+	var bytes uint64
+	for _, d := range data {
+		bytes += uint64(len(d))
+	}
+	p := t.layout.place(weights, name, bytes)
+	var off uint64
+	for _, d := range data {
+		t.uploads = append(t.uploads, upload{p.part(off, uint64(len(d))), d})
+		off += uint64(len(d))
+	}
+	return p
+}
+
+// matrices places the parts of a projection, as few matrices.
+func (t *tensors) matrices(name string, parts ...*model.Tensor) []matrix {
+	one := true
+	for _, p := range parts[1:] {
+		one = one && p.Type == parts[0].Type && p.Cols == parts[0].Cols && p.Group == parts[0].Group
+	}
+	if one {
+		return []matrix{t.stacked(name, 0, parts)}
+	}
+	var all []matrix
+	at := 0
+	for i, p := range parts {
+		all = append(all, t.stacked(name, at, parts[i:i+1]))
+		at += p.Rows
+	}
+	return all
+}
+
+func (t *tensors) stacked(name string, at int, parts []*model.Tensor) matrix {
+	m := matrix{typ: parts[0].Type, cols: parts[0].Cols, group: parts[0].Group, at: at}
+	var data, scales [][]byte
+	for _, p := range parts {
+		m.rows += p.Rows
+		data, scales = append(data, p.Data), append(scales, p.Scales)
+	}
+	m.w = t.put(name, data...)
+	if m.typ == model.I8 {
+		m.scales = t.put(name+".scales", scales...)
+	}
+	return m
+}
+
+// frequencies are the angles by which the pairs of a head turn per position, with what
+// stretches them.
+func frequencies(c *model.Config, factors *model.Tensor) ([]float32, error) {
+	n := c.HeadDim / 2
+	own := make([]byte, 4*n)
+	if factors.Data != nil {
+		if err := mapped.Copy(own, factors.Data); err != nil {
+			return nil, err
+		}
+	}
+	all := make([]float32, n)
+	for i := range all {
+		f := math.Pow(c.RopeBase, -float64(2*i)/float64(c.HeadDim))
+		if factors.Data != nil {
+			factor := float64(math.Float32frombits(le32(own[4*i:])))
+			if !(factor > 0 && factor <= math.MaxFloat32) {
+				return nil, gpuerr.New(gpuerr.Invalid, "ropeFactors: element %d is %g", i, factor)
+			}
+			f /= factor
+		}
+		all[i] = float32(stretch(&c.Scaling, f))
+	}
+	return all, nil
+}
+
+// stretch is what Llama 3.1 does to a frequency: those of waves longer than the context
+// that it was trained on are divided, short ones are kept, and between them it blends
+// (llama3 of rope_type, Hugging Face transformers, modeling_rope_utils.py).
+func stretch(s *model.RopeScaling, f float64) float64 {
+	if s.Factor == 0 {
+		return f
+	}
+	wave := 2 * math.Pi / f
+	switch low, high := float64(s.Original)/s.LowFactor, float64(s.Original)/s.HighFactor; {
+	case wave > low:
+		return f / s.Factor
+	case wave < high:
+		return f
+	}
+	smooth := (float64(s.Original)/wave - s.LowFactor) / (s.HighFactor - s.LowFactor)
+	return (1-smooth)*f/s.Factor + smooth*f
+}
