@@ -63,6 +63,7 @@ var outside = []struct {
 	{"capnproto.org/go/capnp", []string{"schema", "internal/rpcguard", "ddf/ddfrpc", "gate", "manager", "model", "qemu/guest"}},
 	{"github.com/u-root/u-root", []string{"qemu", "iommu", "manager"}},
 	{"github.com/alecthomas/kong", []string{"cmd/gpuctl"}},
+	{"github.com/prometheus", []string{"model/openai"}},
 	{"golang.org/x/mod", []string{"audit", "ddf/fake"}},
 	{"golang.org/x/text", []string{"model/tokenizer"}},
 	{"github.com/stretchr/testify", nil}, // conformance suites: see testOnly

@@ -1,0 +1,257 @@
+package openai
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"capgpu/gpuerr"
+	"capgpu/model/lm"
+)
+
+// shape is how an answer of one endpoint looks. What the methods return goes into the
+// list of choices.
+type shape interface {
+	heads() (whole, part head)
+	tellsTokens() bool // so tokens matter even where they add no text
+	opening(c *choice) any
+	chunk(c *choice, t lm.Token) any
+	closing(c *choice) any
+	whole(c *choice) any
+}
+
+// head is what all parts of an answer begin with.
+type head struct {
+	ID      string `json:"id"`
+	Object  string `json:"object"`
+	Created int64  `json:"created"`
+	Model   string `json:"model"`
+}
+
+type body struct {
+	head
+	Choices []any `json:"choices"`
+	// Usage is null in the chunks of a stream before that which tells it.
+	Usage   any      `json:"usage,omitempty"`
+	Timings *timings `json:"timings,omitempty"`
+}
+
+type usage struct {
+	PromptTokens     int `json:"prompt_tokens"`
+	CompletionTokens int `json:"completion_tokens"`
+	TotalTokens      int `json:"total_tokens"`
+}
+
+// timings are an extension: where the time went, of all choices together.
+type timings struct {
+	Queued  float64 `json:"queued_ms"`
+	Prefill float64 `json:"prefill_ms"`
+	Decode  float64 `json:"decode_ms"`
+	Device  float64 `json:"device_ms"` // as charged
+}
+
+func (a *api) newHead(prefix, object string) head {
+	return head{ID: prefix + a.newID(), Object: object, Created: time.Now().Unix(), Model: a.m.Info().Name}
+}
+
+// batch is how many tokens are taken from a stream at once.
+const batch = 16
+
+// choice is one answer that is being made.
+type choice struct {
+	index, prompt int
+	stream        lm.Stream
+	meter         meter
+
+	text   strings.Builder
+	tokens []lm.Token // if they are told
+	offset int        // code points told
+
+	finish lm.Finish
+	usage  lm.Usage
+}
+
+func (c *choice) reason() *string {
+	s := c.finish.String()
+	return &s
+}
+
+// answer starts the requests, n for each prompt, and writes what comes of them.
+func (a *api) answer(w http.ResponseWriter, r *http.Request, c *common, requests []lm.Request, s shape) {
+	ctx, cancel := context.WithCancelCause(r.Context())
+	defer cancel(nil)
+	choices, err := a.start(ctx, requests, c.n)
+	defer func() {
+		for _, c := range choices {
+			_ = c.stream.Close() // what has ended holds nothing; all else is cancelled
+		}
+	}()
+	switch {
+	case err != nil:
+		a.fail(w, r, err)
+	case c.stream:
+		a.streamed(ctx, cancel, w, r, c, choices, s)
+	default:
+		a.gathered(ctx, cancel, w, r, choices, s)
+	}
+}
+
+// start queues all requests, or none.
+func (a *api) start(ctx context.Context, requests []lm.Request, n int) (choices []*choice, err error) {
+	for i, q := range requests {
+		stream, err := a.m.Generate(ctx, q)
+		if err != nil {
+			a.metrics.ended(problemOf(err).Code)
+			return choices, err
+		}
+		choices = append(choices, &choice{index: i, prompt: i / n, stream: stream, meter: a.metrics.meter()})
+	}
+	return choices, nil
+}
+
+// all pulls all choices at once. It returns after the last has ended, with the error
+// that came first; the others were cancelled.
+func (a *api) all(ctx context.Context, cancel context.CancelCauseFunc, choices []*choice, take func(*choice, []lm.Token) error) error {
+	var group sync.WaitGroup
+	for _, c := range choices {
+		group.Go(func() {
+			err := pull(ctx, c, take)
+			switch {
+			case err == nil:
+				a.metrics.ended(c.finish.String())
+			case ctx.Err() != nil:
+				a.metrics.ended(lm.Cancelled.String())
+			default:
+				a.metrics.ended(problemOf(err).Code)
+			}
+			if err != nil {
+				cancel(err)
+			}
+		})
+	}
+	group.Wait()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// pull hands the tokens of a choice to take as they come, and none after the last, when
+// finish and usage are known.
+func pull(ctx context.Context, c *choice, take func(*choice, []lm.Token) error) error {
+	out := make([]lm.Token, batch)
+	for {
+		n, err := c.stream.Next(ctx, out)
+		if n > 0 {
+			c.meter.came(n)
+			if err := take(c, out[:n]); err != nil {
+				return err
+			}
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			c.finish, c.usage = c.stream.Finish(), c.stream.Usage()
+			if c.finish != lm.Stop && c.finish != lm.Length {
+				return gpuerr.New(gpuerr.Closed, "the answer was cut short: %v", c.finish)
+			}
+			return take(c, nil)
+		case err != nil:
+			return err
+		}
+	}
+}
+
+// gathered answers with the whole.
+func (a *api) gathered(ctx context.Context, cancel context.CancelCauseFunc, w http.ResponseWriter, r *http.Request, choices []*choice, s shape) {
+	err := a.all(ctx, cancel, choices, func(c *choice, tokens []lm.Token) error {
+		for i := range tokens {
+			c.text.WriteString(tokens[i].Text)
+		}
+		if s.tellsTokens() {
+			c.tokens = append(c.tokens, tokens...)
+		}
+		return nil
+	})
+	if err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	whole, _ := s.heads()
+	out := body{head: whole}
+	for _, c := range choices {
+		out.Choices = append(out.Choices, s.whole(c))
+	}
+	u, t := sum(choices)
+	out.Usage, out.Timings = u, t
+	a.writeJSON(w, r, http.StatusOK, out)
+}
+
+// sum is what the choices cost. A prompt counts once, however many answers it has.
+func sum(choices []*choice) (*usage, *timings) {
+	u, t := &usage{}, &timings{}
+	for i, c := range choices {
+		if i == 0 || c.prompt != choices[i-1].prompt {
+			u.PromptTokens += c.usage.PromptTokens
+		}
+		u.CompletionTokens += c.usage.CompletionTokens
+		t.Queued += milliseconds(c.usage.Queued)
+		t.Prefill += milliseconds(c.usage.Prefill)
+		t.Decode += milliseconds(c.usage.Decode)
+		t.Device += milliseconds(c.usage.DeviceTime)
+	}
+	u.TotalTokens = u.PromptTokens + u.CompletionTokens
+	return u, t
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+// known refuses another model's name. A request that names none means the one there is.
+func (a *api) known(name string) error {
+	if have := a.m.Info().Name; name != "" && name != have {
+		p := invalid("model", "there is no %q here, only %q", clip(name), have)
+		p.status = http.StatusNotFound
+		return p
+	}
+	return nil
+}
+
+// finite is a probability as JSON can have it: minus infinity becomes OpenAI's -9999, and
+// what is no number becomes null.
+func finite(p float32) *float64 {
+	f := float64(p)
+	if math.IsNaN(f) {
+		return nil
+	}
+	f = min(max(f, -9999), 9999)
+	return &f
+}
+
+// bytesOf is what a token is, where the model told, else what it added.
+func bytesOf(t *lm.Token) []byte {
+	for _, o := range t.Top {
+		if o.ID == t.ID {
+			return o.Text
+		}
+	}
+	return []byte(t.Text)
+}
+
+// visible is a token in a place for strings only; a part of a character is
+// "bytes:\xe2\x96", as OpenAI writes it.
+func visible(b []byte) string {
+	if utf8.Valid(b) {
+		return string(b)
+	}
+	const digits = "0123456789abcdef"
+	out := []byte("bytes:")
+	for _, c := range b {
+		out = append(out, '\\', 'x', digits[c>>4], digits[c&15])
+	}
+	return string(out)
+}

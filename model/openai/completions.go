@@ -1,0 +1,170 @@
+package openai
+
+import (
+	"encoding/json"
+	"net/http"
+	"unicode/utf8"
+
+	"capgpu/model/lm"
+)
+
+// completion is POST /v1/completions.
+type completion struct {
+	common
+	prompts []lm.Request // Prompt or Tokens only
+}
+
+// defaultTokens is how long a completion is where max_tokens is not given, as in
+// OpenAI's API. A chat goes on to its end.
+const defaultTokens = 16
+
+func (a *api) parseCompletion(f fields) (c completion, err error) {
+	if c.common, err = a.common(f); err != nil {
+		return c, err
+	}
+	most, err := f.integer("max_tokens", 1, int64(max(a.m.Info().Context, 1)), defaultTokens)
+	if err != nil {
+		return c, err
+	}
+	c.request.MaxTokens = int(most)
+	if c.request.Echo, err = f.flag("echo"); err != nil {
+		return c, err
+	}
+	top, err := f.integer("logprobs", 0, lm.MaxLogProbs, -1)
+	if err != nil {
+		return c, err
+	}
+	c.request.LogProbs = int(top)
+	if c.prompts, err = a.prompts(f); err != nil {
+		return c, err
+	}
+	if len(c.prompts)*c.n > a.o.MaxChoices {
+		return c, invalid("n", "%d prompts %d times are more than %d answers", len(c.prompts), c.n, a.o.MaxChoices)
+	}
+	return c, nil
+}
+
+// prompts reads a string, tokens, or a list of either. Without a prompt a text begins.
+func (a *api) prompts(f fields) (prompts []lm.Request, err error) {
+	const name = "prompt"
+	raw, ok := f[name]
+	if !ok {
+		return []lm.Request{{}}, nil
+	}
+	if raw[0] == '"' {
+		s, err := textOf(name, raw, len(raw))
+		return []lm.Request{{Prompt: s}}, err
+	}
+	var first byte // of the first element, which says what the list is
+	if err := each(name, raw, 1, func(_ int, raw json.RawMessage) error { first = raw[0]; return nil }); first == 0 {
+		if err == nil {
+			err = invalid(name, "is empty")
+		}
+		return nil, err
+	}
+	if first != '"' && first != '[' {
+		tokens, err := a.tokens(name, raw)
+		return []lm.Request{{Tokens: tokens}}, err
+	}
+	err = each(name, raw, a.o.MaxChoices, func(i int, raw json.RawMessage) (err error) {
+		var p lm.Request
+		if first == '"' {
+			p.Prompt, err = textOf(at(name, i), raw, len(raw))
+		} else {
+			p.Tokens, err = a.tokens(at(name, i), raw)
+		}
+		prompts = append(prompts, p)
+		return err
+	})
+	return prompts, err
+}
+
+func (a *api) completions(w http.ResponseWriter, r *http.Request) {
+	f, err := a.readBody(w, r)
+	if err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	c, err := a.parseCompletion(f)
+	if err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	var requests []lm.Request
+	for _, p := range c.prompts {
+		for i := range c.n {
+			requests = append(requests, c.nth(p, i))
+		}
+	}
+	a.answer(w, r, &c.common, requests, &textShape{
+		head: a.newHead("cmpl-", "text_completion"), logprobs: c.request.LogProbs >= 0,
+	})
+}
+
+// nth is the request for one of n answers to a prompt: with a seed each has its own.
+func (c *common) nth(prompt lm.Request, i int) lm.Request {
+	q := c.request
+	q.Prompt, q.Tokens = prompt.Prompt, prompt.Tokens
+	if q.Sampling.Seeded {
+		q.Sampling.Seed += uint64(i)
+	}
+	return q
+}
+
+// textShape is how completions look.
+type textShape struct {
+	head     head
+	logprobs bool
+}
+
+type textChoice struct {
+	Index        int           `json:"index"`
+	Text         string        `json:"text"`
+	LogProbs     *textLogProbs `json:"logprobs"`
+	FinishReason *string       `json:"finish_reason"`
+}
+
+// textLogProbs are lists with an entry for each token. TextOffset counts code points of
+// the answer.
+type textLogProbs struct {
+	Tokens        []string              `json:"tokens"`
+	TokenLogProbs []*float64            `json:"token_logprobs"`
+	TopLogProbs   []map[string]*float64 `json:"top_logprobs"`
+	TextOffset    []int                 `json:"text_offset"`
+}
+
+func (s *textShape) heads() (whole, part head) { return s.head, s.head }
+func (s *textShape) tellsTokens() bool         { return s.logprobs }
+func (s *textShape) opening(*choice) any       { return nil }
+
+func (s *textShape) chunk(c *choice, t lm.Token) any {
+	return textChoice{Index: c.index, Text: t.Text, LogProbs: s.probs(c, []lm.Token{t})}
+}
+
+func (s *textShape) closing(c *choice) any {
+	return textChoice{Index: c.index, FinishReason: c.reason()}
+}
+
+func (s *textShape) whole(c *choice) any {
+	return textChoice{Index: c.index, Text: c.text.String(), LogProbs: s.probs(c, c.tokens), FinishReason: c.reason()}
+}
+
+func (s *textShape) probs(c *choice, tokens []lm.Token) *textLogProbs {
+	if !s.logprobs {
+		return nil
+	}
+	l := &textLogProbs{Tokens: []string{}, TokenLogProbs: []*float64{}, TopLogProbs: []map[string]*float64{}, TextOffset: []int{}}
+	for i := range tokens {
+		t := &tokens[i]
+		top := map[string]*float64{}
+		for _, o := range t.Top {
+			top[visible(o.Text)] = finite(o.LogProb)
+		}
+		l.Tokens = append(l.Tokens, visible(bytesOf(t)))
+		l.TokenLogProbs = append(l.TokenLogProbs, finite(t.LogProb))
+		l.TopLogProbs = append(l.TopLogProbs, top)
+		l.TextOffset = append(l.TextOffset, c.offset)
+		c.offset += utf8.RuneCountInString(t.Text)
+	}
+	return l
+}

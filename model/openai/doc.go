@@ -1,0 +1,36 @@
+// Package openai serves a language model over HTTP, in the words of the OpenAI API:
+//
+//	GET  /v1/models, /v1/models/{id}
+//	POST /v1/completions, /v1/chat/completions   also as server-sent events
+//	POST /v1/embeddings
+//	GET  /healthz, /metrics, /v1/status, /       for operators, Prometheus and people
+//
+// Who asks is not trusted. Bodies, lists, texts and numbers are bounded before they are
+// used, an answer that nobody reads stops its own request only, and a client that goes
+// away cancels what it asked for. What a request asks for and the model does not do
+// (tools, an output format, …) is refused by name; fields that change nothing are
+// ignored, as clients send many.
+//
+// # Who may ask
+//
+// With Options.Token, whoever knows it. Without, whoever can connect: the operator
+// listens on a UNIX socket or on loopback. Against web pages that the same person has
+// open, requests over TCP must then name a loopback host, and all must come from no
+// other origin.
+//
+// # Errors
+//
+// The body is {"error": {message, type, param, code}}, where code is the stable name of a
+// gpuerr.Code; a refused quota also tells resource, asked and available:
+//
+//	400  E_INVALID (param names the field), E_UNIMPLEMENTED
+//	401  E_DENIED: no token, or a wrong one      403  E_DENIED: another host or origin
+//	404  E_INVALID: no such model                413  E_INVALID: the body is too large
+//	429  E_QUOTA, E_BUSY …: with Retry-After
+//	503  E_DEVICE_LOST, E_DISCONNECTED: with Retry-After, the model comes back by itself
+//	503  E_REVOKED, E_CLOSED: with "x-should-retry: false"
+//	500  E_INTERNAL: a bug; the log has it
+//
+// An error after the first event of a stream is an event with an "error" member, after
+// which the stream ends without [DONE] and without a finish_reason.
+package openai

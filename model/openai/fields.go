@@ -1,0 +1,224 @@
+package openai
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"sort"
+	"strconv"
+	"time"
+	"unicode/utf8"
+)
+
+// fields are the members of a JSON object, each still as it came. A member that is null
+// is as if it were not there.
+type fields map[string]json.RawMessage
+
+// readBody reads the object that a request is.
+func (a *api) readBody(w http.ResponseWriter, r *http.Request) (fields, error) {
+	rc := http.NewResponseController(w)
+	// What cannot have deadlines (a test's recorder) needs none.
+	_ = rc.SetReadDeadline(time.Now().Add(a.o.BodyTimeout))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, a.o.MaxBodyBytes))
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(err, &large):
+		p := invalid("", "the body is larger than %d bytes", a.o.MaxBodyBytes)
+		p.status = http.StatusRequestEntityTooLarge
+		return nil, p
+	case err != nil:
+		p := invalid("", "the body did not come")
+		p.status = http.StatusRequestTimeout
+		return nil, p
+	}
+	// From now on the server reads only to see whether the client is there.
+	_ = rc.SetReadDeadline(time.Time{})
+	return parseObject(body)
+}
+
+// parseObject takes one JSON object and nothing after it, in which each name comes once:
+// of two, another reader might believe the other one.
+func parseObject(body []byte) (fields, error) {
+	if !utf8.Valid(body) {
+		return nil, invalid("", "the body is not UTF-8")
+	}
+	f, err := members(body)
+	if err != nil {
+		return nil, invalid("", "the body is not a JSON object: %v", err)
+	}
+	return f, nil
+}
+
+func members(body []byte) (fields, error) {
+	d := json.NewDecoder(bytes.NewReader(body))
+	if t, err := d.Token(); err != nil {
+		return nil, plain(err)
+	} else if t != json.Delim('{') {
+		return nil, errors.New("it begins otherwise")
+	}
+	f := fields{}
+	for d.More() {
+		t, err := d.Token()
+		if err != nil {
+			return nil, plain(err)
+		}
+		name, _ := t.(string)
+		if _, twice := f[name]; twice {
+			return nil, fmt.Errorf("%q comes twice", clip(name))
+		}
+		var value json.RawMessage
+		if err := d.Decode(&value); err != nil {
+			return nil, plain(err)
+		}
+		f[name] = value
+	}
+	if _, err := d.Token(); err != nil {
+		return nil, plain(err)
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return nil, errors.New("there is more after it")
+	}
+	for name, value := range f {
+		if bytes.Equal(value, []byte("null")) {
+			delete(f, name)
+		}
+	}
+	return f, nil
+}
+
+func plain(err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return errors.New("it ends too early")
+	}
+	return err
+}
+
+func clip(s string) string {
+	if len(s) > 64 {
+		return s[:64] + "…"
+	}
+	return s
+}
+
+func (f fields) has(name string) bool { _, ok := f[name]; return ok }
+
+// text is a string of at most so many bytes; "" where there is none.
+func (f fields) text(name string, most int) (string, error) {
+	raw, ok := f[name]
+	if !ok {
+		return "", nil
+	}
+	return textOf(name, raw, most)
+}
+
+func textOf(param string, raw json.RawMessage, most int) (string, error) {
+	var s string
+	if len(raw) == 0 || raw[0] != '"' || json.Unmarshal(raw, &s) != nil {
+		return "", invalid(param, "must be a string")
+	}
+	if len(s) > most {
+		return "", invalid(param, "%d bytes are more than %d", len(s), most)
+	}
+	return s, nil
+}
+
+func (f fields) flag(name string) (bool, error) {
+	switch string(f[name]) {
+	case "true":
+		return true, nil
+	case "", "false":
+		return false, nil
+	}
+	return false, invalid(name, "must be true or false")
+}
+
+func (f fields) integer(name string, least, most, without int64) (int64, error) {
+	raw, ok := f[name]
+	if !ok {
+		return without, nil
+	}
+	return integerOf(name, raw, least, most)
+}
+
+func integerOf(param string, raw json.RawMessage, least, most int64) (int64, error) {
+	n, err := strconv.ParseInt(string(raw), 10, 64)
+	switch {
+	case errors.Is(err, strconv.ErrRange) || err == nil && (n < least || n > most):
+		return 0, invalid(param, "%s is not within %d to %d", clip(string(raw)), least, most)
+	case err != nil:
+		return 0, invalid(param, "must be an integer")
+	}
+	return n, nil
+}
+
+func (f fields) number(name string, least, most, without float64) (float64, error) {
+	raw, ok := f[name]
+	if !ok {
+		return without, nil
+	}
+	return numberOf(name, raw, least, most)
+}
+
+func numberOf(param string, raw json.RawMessage, least, most float64) (float64, error) {
+	var n float64
+	if len(raw) == 0 || raw[0] != '-' && (raw[0] < '0' || raw[0] > '9') {
+		return 0, invalid(param, "must be a number")
+	}
+	if json.Unmarshal(raw, &n) != nil || math.IsNaN(n) || n < least || n > most {
+		return 0, invalid(param, "%s is not within %g to %g", clip(string(raw)), least, most)
+	}
+	return n, nil
+}
+
+// each calls do for the elements of a list, and stops at the first beyond most.
+func each(param string, raw json.RawMessage, most int, do func(i int, raw json.RawMessage) error) error {
+	d := json.NewDecoder(bytes.NewReader(raw))
+	if t, err := d.Token(); err != nil || t != json.Delim('[') {
+		return invalid(param, "must be a list")
+	}
+	for i := 0; d.More(); i++ {
+		if i == most {
+			return invalid(param, "more than %d elements", most)
+		}
+		var element json.RawMessage
+		if err := d.Decode(&element); err != nil {
+			return invalid(param, "%v", err)
+		}
+		if err := do(i, element); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// at is the name of an element.
+func at(param string, i int) string { return fmt.Sprintf("%s[%d]", param, i) }
+
+// refuse names the first member (by name) that is not what it is without asking.
+func (f fields) refuse(harmless map[string][]string) error {
+	names := make([]string, 0, len(f))
+	for name := range f {
+		if _, ok := harmless[name]; ok {
+			names = append(names, name)
+		}
+	}
+	sort.Strings(names)
+next:
+	for _, name := range names {
+		var compact bytes.Buffer
+		if err := json.Compact(&compact, f[name]); err != nil {
+			return invalid(name, "%v", err)
+		}
+		for _, value := range harmless[name] {
+			if compact.String() == value {
+				continue next
+			}
+		}
+		return unsupported(name, "this model does not do that")
+	}
+	return nil
+}

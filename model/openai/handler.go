@@ -1,0 +1,168 @@
+package openai
+
+import (
+	"bytes"
+	"crypto/rand"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"capgpu/gpuerr"
+	"capgpu/model/lm"
+)
+
+// api is the handler's state.
+type api struct {
+	m       lm.Model
+	o       Options
+	log     *slog.Logger
+	guard   guard
+	metrics *metrics
+	slots   chan struct{} // of requests that are being served
+	newID   func() string
+}
+
+// New serves m. NewServer makes a server for it with bounds of its own.
+func New(m lm.Model, o Options) http.Handler { return newAPI(m, o).handler() }
+
+func newAPI(m lm.Model, o Options) *api {
+	o = o.withDefaults()
+	return &api{
+		m: m, o: o, log: o.Log, guard: newGuard(o.Token), metrics: newMetrics(m),
+		slots: make(chan struct{}, o.MaxRequests), newID: rand.Text,
+	}
+}
+
+func (a *api) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("POST /v1/completions", a.guarded(a.bounded(a.completions)))
+	mux.Handle("POST /v1/chat/completions", a.guarded(a.bounded(a.chats)))
+	mux.Handle("POST /v1/embeddings", a.guarded(a.bounded(a.embeddings)))
+	mux.Handle("GET /v1/models", a.guarded(a.models))
+	mux.Handle("GET /v1/models/{id...}", a.guarded(a.oneModel))
+	mux.Handle("GET /v1/status", a.guarded(a.status))
+	mux.Handle("GET /metrics", a.guarded(a.metrics.serve))
+	mux.HandleFunc("GET /healthz", a.health)
+	a.pages(mux)
+	// The mux's own answers to what it does not know are no JSON.
+	mux.HandleFunc("/", a.unknown)
+	return a.outer(mux)
+}
+
+// outer is before everything: what all answers say, whence requests may come, and how
+// long an answer may take to be taken.
+func (a *api) outer(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("Cross-Origin-Resource-Policy", "same-origin")
+		h.Set("Cache-Control", "no-store")
+		began := time.Now()
+		said := &recorder{ResponseWriter: w}
+		defer func() {
+			a.metrics.served(r.Pattern, said.status, time.Since(began))
+			a.log.Debug("request", "method", r.Method, "path", r.URL.Path, "status", said.status, "took", time.Since(began))
+		}()
+		// For what does not set its own. One left over of the connection's last request would be shorter.
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(a.o.WriteTimeout))
+		if err := a.guard.origin(r); err != nil {
+			a.fail(said, r, err)
+			return
+		}
+		next.ServeHTTP(said, r)
+	})
+}
+
+// recorder remembers the status.
+type recorder struct {
+	http.ResponseWriter
+	status int
+}
+
+func (r *recorder) WriteHeader(status int) {
+	if r.status == 0 {
+		r.status = status
+	}
+	r.ResponseWriter.WriteHeader(status)
+}
+
+func (r *recorder) Write(b []byte) (int, error) {
+	if r.status == 0 {
+		r.status = http.StatusOK
+	}
+	return r.ResponseWriter.Write(b)
+}
+
+// Unwrap is for http.ResponseController.
+func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
+
+// guarded asks for the token.
+func (a *api) guarded(next http.HandlerFunc) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := a.guard.token(r); err != nil {
+			a.fail(w, r, err)
+			return
+		}
+		next(w, r)
+	})
+}
+
+// bounded serves so many at a time, and none before the model is known.
+func (a *api) bounded(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case a.slots <- struct{}{}:
+			defer func() { <-a.slots }()
+		default:
+			a.fail(w, r, gpuerr.New(gpuerr.Busy, "%d requests are being served; try again", cap(a.slots)))
+			return
+		}
+		if s := a.m.Status(); s.State == lm.Loading {
+			p := newProblem(http.StatusServiceUnavailable, typeUnavailable, gpuerr.Busy, "the model is being loaded")
+			p.retry = retryLost
+			a.fail(w, r, p)
+			return
+		}
+		next(w, r)
+	}
+}
+
+func (a *api) unknown(w http.ResponseWriter, r *http.Request) {
+	status, format := http.StatusNotFound, "there is no %s %s here"
+	if known := a.methodOf(r.URL.Path); known != "" && known != r.Method {
+		w.Header().Set("Allow", known)
+		status = http.StatusMethodNotAllowed
+	}
+	a.fail(w, r, newProblem(status, typeRequest, gpuerr.Unimplemented, format, clip(r.Method), clip(r.URL.Path)))
+}
+
+// methodOf is the method that a path takes; "" where there is no such path.
+func (a *api) methodOf(path string) string {
+	switch path {
+	case "/v1/completions", "/v1/chat/completions", "/v1/embeddings":
+		return http.MethodPost
+	case "/", "/v1/models", "/v1/status", "/metrics", "/healthz":
+		return http.MethodGet
+	}
+	if strings.HasPrefix(path, "/v1/models/") {
+		return http.MethodGet
+	}
+	return ""
+}
+
+// writeJSON answers with v.
+func (a *api) writeJSON(w http.ResponseWriter, r *http.Request, status int, v any) {
+	var b bytes.Buffer
+	if err := encode(&b, v); err != nil {
+		a.log.Error("answer cannot be written", "path", r.URL.Path, "error", err)
+		b.Reset()
+		status = http.StatusInternalServerError
+		_ = encode(&b, map[string]*problem{"error": newProblem(status, typeServer, gpuerr.Internal, "internal error; the server's log has it")})
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(a.o.WriteTimeout))
+	w.WriteHeader(status)
+	_, _ = w.Write(b.Bytes()) // a client that is gone needs no answer
+}
