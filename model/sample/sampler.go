@@ -1,0 +1,114 @@
+package sample
+
+import (
+	"math"
+	"math/rand/v2"
+
+	"capgpu/gpuerr"
+)
+
+// Choice is the next token.
+type Choice struct {
+	ID      int32
+	LogProb float32    // unless Next was told not to
+	Top     []TopToken // the most likely, the best first
+}
+
+// TopToken is a token that could have been.
+type TopToken struct {
+	ID      int32
+	LogProb float32
+}
+
+// Sampler chooses the tokens of one text. One goroutine at a time uses it.
+type Sampler struct {
+	p       Params
+	bias    []biased
+	random  *rand.Rand
+	seen    *window   // where there are penalties
+	work    []float32 // the logits of the step
+	changed []changed // of them, in the order of the changes
+	weights []float64 // in proportion to the probabilities, where one is drawn
+	order   []int32   // tokens, for the cuts
+	pivot   uint32
+}
+
+// biased is an entry of Params.Bias.
+type biased struct {
+	id int32
+	by float32
+}
+
+// New checks the parameters (gpuerr.Invalid, which names the field) and makes a Sampler
+// for logits of a vocabulary.
+func New(p Params, vocab int) (*Sampler, error) {
+	if vocab < 1 || vocab > math.MaxInt32 {
+		return nil, gpuerr.New(gpuerr.Invalid, "vocab: %d", vocab)
+	}
+	if err := p.Check(vocab); err != nil {
+		return nil, err
+	}
+	s := &Sampler{p: p, work: make([]float32, vocab)}
+	for id, by := range p.Bias {
+		s.bias = append(s.bias, biased{id, by})
+	}
+	if p.penalises() {
+		s.seen = newWindow(p.PenaltyLast, vocab)
+	}
+	seed := p.Seed
+	if !p.Seeded {
+		seed = rand.Uint64()
+	}
+	s.random = rand.New(rand.NewPCG(seed, 0x6361706770750001)) // any constant, and always this one
+	if p.Temperature > 0 {
+		s.weights = make([]float64, vocab)
+	}
+	s.pivot = 1
+	return s, nil
+}
+
+// Accept counts tokens of a prompt for the penalties. Numbers of no token are passed
+// over.
+func (s *Sampler) Accept(tokens ...int32) {
+	if s.seen == nil {
+		return
+	}
+	for _, id := range tokens {
+		s.seen.add(id)
+	}
+}
+
+// Next chooses a token and counts it for the penalties. With top 0 it tells the choice's
+// log-probability, with more also those of so many of the most likely tokens, with less
+// nothing of the kind. Logits of another length than the vocabulary, or without one that
+// can be chosen, are gpuerr.Invalid. It allocates nothing but Top.
+func (s *Sampler) Next(logits []float32, top int) (Choice, error) {
+	if len(logits) != len(s.work) {
+		return Choice{}, gpuerr.New(gpuerr.Invalid, "logits: %d of a vocabulary of %d", len(logits), len(s.work))
+	}
+	copy(s.work, logits)
+	if !clean(s.work) {
+		return Choice{}, gpuerr.New(gpuerr.Invalid, "logits: none of %d is a number: no token can be chosen", len(logits))
+	}
+	var c Choice
+	var m softmax
+	if top >= 0 {
+		m = newSoftmax(s.work)
+	}
+	if top > 0 {
+		c.Top = s.likeliest(top, m)
+	}
+	s.penalise()
+	id, ok := s.choose()
+	if !ok {
+		return Choice{}, gpuerr.New(gpuerr.Invalid, "bias: no token is left that can be chosen")
+	}
+	c.ID = id
+	if top >= 0 {
+		c.LogProb = m.logProb(s.raw(id))
+	}
+	if s.seen != nil {
+		s.seen.add(id)
+	}
+	return c, nil
+}
