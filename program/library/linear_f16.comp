@@ -10,14 +10,14 @@ layout(push_constant) uniform Inline { uint rows; uint cols; uint batch; uint ad
 
 #define X_BINDING 1
 #define Y_BINDING 2
-#define PARTIAL(REAL, AT)                           \
-    REAL partial(uint row, uint part, AT at) {      \
-        uint start = row * cols;                    \
-        REAL sum = REAL(0.0);                       \
-        for (uint i = part; i < cols; i += PARTS) { \
-            sum += WEIGHT(start + i) * load(at, i); \
-        }                                           \
-        return sum;                                 \
+#define PARTIAL(REAL, AT)                               \
+    REAL partial(uint row, uint part, AT at) {          \
+        uint start = row * cols;                        \
+        REAL sum = ZERO_##REAL;                         \
+        for (uint i = part; i < cols; i += PARTS) {     \
+            addTo(sum, WEIGHT(start + i), load(at, i)); \
+        }                                               \
+        return sum;                                     \
     }
 #define WEIGHT(n) float(w[n])
 #include "linear.glsl"

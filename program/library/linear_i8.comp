@@ -16,11 +16,11 @@ layout(push_constant) uniform Inline {
 #define PARTIAL(REAL, AT)                                   \
     REAL partial(uint row, uint part, AT at) {              \
         uint start = row * cols;                            \
-        REAL sum = REAL(0.0);                               \
+        REAL sum = ZERO_##REAL;                             \
         for (uint i = part; i < cols; i += PARTS) {         \
             uint n = start + i;                             \
             float weight = float(int(w[n])) * s[n / group]; \
-            sum += weight * load(at, i);                    \
+            addTo(sum, weight, load(at, i));                \
         }                                                   \
         return sum;                                         \
     }

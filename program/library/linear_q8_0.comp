@@ -11,19 +11,20 @@ layout(push_constant) uniform Inline { uint rows; uint cols; uint batch; uint ad
 
 #define X_BINDING 1
 #define Y_BINDING 2
-#define PARTIAL(REAL, AT)                                                  \
-    REAL partial(uint row, uint part, AT at) {                             \
-        uint blocks = cols / 32u;                                          \
-        REAL sum = REAL(0.0);                                              \
-        for (uint j = 0u; j < blocks; j++) {                               \
-            uint block = row * blocks + j;                                 \
-            REAL dot = REAL(0.0);                                          \
-            for (uint i = part; i < 32u; i += PARTS) {                     \
-                dot += float(int(w[block].q[i])) * load(at, j * 32u + i);  \
-            }                                                              \
-            sum += float(w[block].scale) * dot;                            \
-        }                                                                  \
-        return sum;                                                        \
+#define PARTIAL(REAL, AT)                                                     \
+    REAL partial(uint row, uint part, AT at) {                                \
+        uint blocks = cols / 32u;                                             \
+        REAL sum = ZERO_##REAL;                                               \
+        for (uint j = 0u; j < blocks; j++) {                                  \
+            uint block = row * blocks + j;                                    \
+            REAL dot = ZERO_##REAL;                                           \
+            for (uint k = 0u; k < 32u; k += PARTS) {                          \
+                uint i = k + part;                                            \
+                addTo(dot, float(int(w[block].q[i])), load(at, j * 32u + i)); \
+            }                                                                 \
+            addTo(sum, float(w[block].scale), dot);                           \
+        }                                                                     \
+        return sum;                                                           \
     }
 #include "linear.glsl"
 
