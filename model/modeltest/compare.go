@@ -1,0 +1,67 @@
+package modeltest
+
+import (
+	"math"
+
+	"capgpu/model/tokenizer"
+)
+
+// Argmax is the place of the largest value, the first of equals.
+func Argmax[T ~float32 | ~float64](x []T) int32 {
+	best := 0
+	for i, v := range x {
+		if v > x[best] {
+			best = i
+		}
+	}
+	return int32(best)
+}
+
+// MaxDiff is the largest distance between two rows, and where. Rows of different length
+// and values that are no numbers are infinitely far apart.
+func MaxDiff[A, B ~float32 | ~float64](got []A, want []B) (diff float64, at int) {
+	if len(got) != len(want) {
+		return math.Inf(1), min(len(got), len(want))
+	}
+	for i := range got {
+		d := math.Abs(float64(got[i]) - float64(want[i]))
+		if math.IsNaN(d) {
+			return math.Inf(1), i
+		}
+		if d > diff {
+			diff, at = d, i
+		}
+	}
+	return diff, at
+}
+
+// Greedy goes on with a prompt for so many positions in all, as llama2.c counts steps:
+// the prompt's tokens after the first count too. It returns the tokens after the first,
+// and the logits that each but the prompt's was the largest of. It ends early before a
+// second beginning, as llama2.c does.
+func (r *Reference) Greedy(prompt []int32, steps int) (tokens []int32, logits [][]float64) {
+	token := prompt[0]
+	for position := range steps {
+		row := r.Step(token, position)
+		logits = append(logits, row)
+		if position+1 < len(prompt) {
+			token = prompt[position+1]
+		} else {
+			token = Argmax(row)
+		}
+		if token == prompt[0] {
+			break
+		}
+		tokens = append(tokens, token)
+	}
+	return tokens, logits
+}
+
+// Text is what tokens are in all.
+func Text(t *tokenizer.Tokenizer, tokens ...int32) string {
+	d, text := t.Decoder(), ""
+	for _, id := range tokens {
+		text += d.Add(id)
+	}
+	return text + d.Flush()
+}
