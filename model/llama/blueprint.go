@@ -60,7 +60,7 @@ func Draw(f *model.File, o Options, pack uint64) (*Blueprint, error) {
 		return nil, err
 	}
 	if o.Positions == 0 {
-		o.Positions = o.Sequences * o.Context
+		o.Positions = o.mostPositions()
 	}
 	if bytes := 4 * uint64(o.Sequences) * uint64(o.tablePages()); bytes > mostTableBytes {
 		return nil, gpuerr.New(gpuerr.Invalid, "sequences, context: a table of pages of %d bytes is more than %d", bytes, mostTableBytes)

@@ -26,7 +26,7 @@ type Options struct {
 	// Context is how many positions a sequence has at most; 0: those of the model.
 	Context int
 	// Positions are those that the cache has room for, of all sequences together. 0: as
-	// many as the session's budget leaves, at most Sequences*Context.
+	// many as the session's budget leaves, at most the context of every sequence.
 	Positions int
 	// Batch is how many rows a pass has at most.
 	Batch int
@@ -58,14 +58,17 @@ func (o Options) withDefaults(c *model.Config) (Options, error) {
 	if o.PagePositions&(o.PagePositions-1) != 0 {
 		return o, gpuerr.New(gpuerr.Invalid, "pagePositions: %d is no power of two", o.PagePositions)
 	}
-	if most := o.Sequences * o.Context; o.Positions < 0 || o.Positions > most {
-		return o, gpuerr.New(gpuerr.Invalid, "positions: %d is not within 1 to %d, the context of all sequences", o.Positions, most)
+	if o.Positions < 0 || o.Positions > o.mostPositions() {
+		return o, gpuerr.New(gpuerr.Invalid, "positions: %d is not within 1 to %d, the context of all sequences", o.Positions, o.mostPositions())
 	}
 	return o, nil
 }
 
 // tablePages is how many pages a sequence has at most.
 func (o *Options) tablePages() int { return pagesFor(o.Context, o.PagePositions) }
+
+// mostPositions are those that all sequences together can use, in whole pages.
+func (o *Options) mostPositions() int { return o.Sequences * o.tablePages() * o.PagePositions }
 
 func pagesFor(positions, page int) int { return (positions + page - 1) / page }
 

@@ -127,7 +127,7 @@ func (b *Blueprint) shrink(f *model.File, memory, mostBuffer, pack uint64) (*Blu
 
 func (b *Blueprint) withPages(f *model.File, pages int, pack uint64) (*Blueprint, error) {
 	o := b.options
-	o.Positions = min(pages*o.PagePositions, o.Sequences*o.Context)
+	o.Positions = pages * o.PagePositions
 	return Draw(f, o, pack)
 }
 

@@ -1,0 +1,105 @@
+package llama
+
+import (
+	"context"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"capgpu/client"
+	"capgpu/gpu/backend/mock"
+)
+
+// benchSession is a session of a service in this process, or of the one at
+// CAPGPU_SOCKET.
+func benchSession(b *testing.B) *client.Session {
+	b.Helper()
+	path := os.Getenv("CAPGPU_SOCKET")
+	if path == "" {
+		return open(b, mock.Options{})
+	}
+	conn, err := client.Dial(context.Background(), path)
+	require.NoError(b, err)
+	b.Cleanup(func() { conn.Close() })
+	s, err := conn.Open(context.Background(), 0)
+	require.NoError(b, err)
+	b.Cleanup(func() { s.Close(context.Background()) })
+	return s
+}
+
+// benchTokens is how many tokens a text has in the figures.
+const benchTokens = 256
+
+// BenchmarkDecode is one token of a text of 256, of the real model, on one CPU's worth of
+// work: ahead on the device (greedy), with a look at each token (step), and by the same
+// kernels without a service.
+func BenchmarkDecode(b *testing.B) {
+	f, tok := stories(b)
+	ctx := context.Background()
+	report := func(b *testing.B) {
+		b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "tokens/s")
+	}
+	b.Run("greedy", func(b *testing.B) {
+		m := load(b, benchSession(b), f, Options{Sequences: 1})
+		q := newSequence(b, m, benchTokens)
+		b.ReportAllocs()
+		b.ResetTimer()
+		before := m.DeviceTime()
+		for left := b.N; left > 0; left -= benchTokens {
+			if err := m.Greedy(ctx, q, tok.BOS(), 0, min(left, benchTokens), func(int32) bool { return true }); err != nil {
+				b.Fatal(err)
+			}
+		}
+		report(b)
+		b.ReportMetric(float64(m.DeviceTime()-before)/float64(b.N), "device-ns/op")
+	})
+	b.Run("step", func(b *testing.B) {
+		m := load(b, benchSession(b), f, Options{Sequences: 1})
+		q := newSequence(b, m, benchTokens)
+		token := tok.BOS()
+		rows := make([]Row, 1)
+		b.ReportAllocs()
+		b.ResetTimer()
+		for i := range b.N {
+			at := i % benchTokens
+			if at == 0 {
+				token = tok.BOS()
+			}
+			rows[0] = Row{q, at, token, true}
+			if err := m.Step(ctx, rows); err != nil {
+				b.Fatal(err)
+			}
+			token = argmax(m.Logits(0))
+		}
+		report(b)
+	})
+	b.Run("in-process", func(b *testing.B) {
+		p := newInProcess(b, f, Options{Sequences: 1})
+		b.ReportAllocs()
+		b.ResetTimer()
+		for i := range b.N {
+			if i%benchTokens == 0 {
+				p.begin(tok.BOS())
+			}
+			p.next()
+		}
+		report(b)
+	})
+}
+
+// BenchmarkLoad is all of loading the real model and closing it.
+func BenchmarkLoad(b *testing.B) {
+	f, _ := stories(b)
+	s := benchSession(b)
+	ctx := context.Background()
+	for b.Loop() {
+		m, err := Load(ctx, s, f, Options{})
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := m.Close(ctx); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
