@@ -112,3 +112,48 @@ func gemm4x32AVX512(k int, a *float32, lda int, b *float32, ldb int, c *float32,
 
 //go:noescape
 func gemm1x32AVX512(k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, add int)
+
+//go:noescape
+func dot16F32AVX512(y, w, x *float32, cols, groups, stride, add int)
+
+//go:noescape
+func dot1F32AVX512(w, x *float32, cols int) float32
+
+//go:noescape
+func tile4x4F32AVX512(y, w, x *float32, cols, quads, wstride, xstride, ystride, add int)
+
+//go:noescape
+func dot16F16AVX512(y *float32, w *byte, x *float32, cols, groups, stride, add int)
+
+//go:noescape
+func dot16BF16AVX512(y *float32, w *byte, x *float32, cols, groups, stride, add int)
+
+//go:noescape
+func dot16Q8AVX512(y *float32, w *byte, x *float32, cols, groups, stride, add int)
+
+//go:noescape
+func dot16Q4AVX512(y *float32, w *byte, x *float32, cols, groups, stride, add int)
+
+//go:noescape
+func dot16I8AVX512(y *float32, w *byte, s, x *float32, group, groups, wstride, sstride, add int)
+
+//go:noescape
+func dot8F32AVX2(y, w, x *float32, cols, groups, stride, add int)
+
+//go:noescape
+func dot1F32AVX2(w, x *float32, cols int) float32
+
+//go:noescape
+func tile4x2F32AVX2(y, w, x *float32, cols, quads, wstride, xstride, ystride, add int)
+
+//go:noescape
+func expandF16AVX2(dst []float32, w []byte)
+
+//go:noescape
+func expandBF16AVX2(dst []float32, w []byte)
+
+//go:noescape
+func expandQ4AVX2(dst []float32, w []byte)
+
+//go:noescape
+func expandI8AVX2(dst []float32, w []byte, s float32)

@@ -134,6 +134,21 @@ var grainShapes = []grainShape{
 	{kernel: "matvec_q8_0", words: []uint64{g1, 32, m1}, inline: []uint32{m1, 32}, offset: 4},
 	{kernel: "matvec_wg_q8_0", words: []uint64{g1, m1, 256}, inline: []uint32{256, m1}, offset: 4},
 
+	linearShapeOf("linear_f32", g1, 1<<28, 1, 1, 4, false),
+	linearShapeOf("linear_f32", g1, 1<<13, 1<<15, 1, 4, false),
+	linearShapeOf("linear_f32", g1, 1<<13, 1<<15, 1, 4092, false),
+	linearShapeOf("linear_f32", g1, 1, 1<<15+1, 1, 4, true),
+	linearShapeOf("linear_f32", g1, 1<<13, 1<<15, 1<<10, 4092, false),
+	linearShapeOf("linear_f32", g1, 1, 1, g1, 4, false),
+	linearShapeOf("linear_f32", g1, 11008, 4096, 64, 4, false),
+	linearShapeOf("linear_q8_0", g1, 1<<14, 1<<15, 64, 4, false),
+	linearShapeOf("linear_q8_0", g1, m1, 32, 64, 4, false),
+	linearShapeOf("linear_q4_0", g1, 1<<15, 1<<15, 1, 4, false),
+	linearShapeOf("linear_f16", g1, 1<<14, 1<<15, 1<<10, 4, false),
+	linearShapeOf("linear_bf16", g1, 1<<14, 1<<15, 1, 4, false),
+	{kernel: "linear_i8", words: []uint64{g1, g1, 64 << 12, 64 << 16}, inline: []uint32{1 << 16, 1 << 12, 64, 0, 1 << 16, 0, 4}, offset: 4},
+	{kernel: "linear_i8", words: []uint64{g1, g1, 1 << 15, 1 << 15}, inline: []uint32{1 << 15, 1 << 15, 1, 0, 0, 0, 16}, offset: 4},
+
 	{kernel: "rope_f32", words: []uint64{g1}, inline: []uint32{1 << 20, 256, 7, 0x461c4000}, offset: 4092},
 	{kernel: "rope_f32", words: []uint64{g1}, inline: []uint32{1 << 27, 2, 7, 0x461c4000}, offset: 4092},
 	{kernel: "rope_f32", words: []uint64{g1}, inline: []uint32{1, g1, 7, 0x461c4000}, offset: 4092},
@@ -174,6 +189,16 @@ var grainShapes = []grainShape{
 	matmulOf(3, 1<<20, 100, 4064, false),
 }
 
+// linearShapeOf has results of each of x in other pages than those of the one before.
+func linearShapeOf(kernel string, words uint64, rows, cols, batch uint32, offset uint64, lane bool) grainShape {
+	stride := rows
+	if uint64(batch)*uint64(rows+2000) <= g1 {
+		stride += 2000
+	}
+	y := uint64(batch-1)*uint64(stride) + uint64(rows)
+	return grainShape{kernel, []uint64{words, uint64(cols) * uint64(batch), y}, []uint32{rows, cols, batch, 0, stride, 0}, 1, offset, lane}
+}
+
 func attentionOf(heads, kv, dim, length uint32, offset uint64, lane bool) grainShape {
 	q, k := uint64(heads)*uint64(dim), uint64(length)*uint64(kv)*uint64(dim)
 	return grainShape{"attention_f32", []uint64{q, k, k, q}, []uint32{heads, kv, dim, length}, 1, offset, lane}
@@ -200,6 +225,8 @@ func wordsOfItem(kernel string, c *Call) uint64 {
 		return startWords + 6*c.inline(0)
 	case "matvec_f32", "matvec_wg_f32", "matvec_q8_0", "matvec_wg_q8_0":
 		return 16 + c.inline(1)
+	case "linear_bf16", "linear_f16", "linear_f32", "linear_i8", "linear_q4_0", "linear_q8_0":
+		return 16 + c.inline(1)*(1+min(c.inline(2), batchBlock)/tileFlops)
 	case "rope_f32":
 		tiles := ropeTilesOf(c)
 		return tiles.heads*(16+2*tiles.pairs) + tiles.pairs*angleWords

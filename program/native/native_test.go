@@ -89,6 +89,8 @@ func refused(c *librarytest.Case) bool {
 	switch c.Kernel {
 	case "matmul_f32", "matmul_tiled_f32":
 		return call.inline(2) == 0
+	case "linear_bf16", "linear_f16", "linear_f32", "linear_i8", "linear_q4_0", "linear_q8_0":
+		return call.inline(1) == 0
 	case "matvec_f32", "matvec_wg_f32", "matvec_q8_0", "matvec_wg_q8_0":
 		return call.inline(1) == 0
 	}

@@ -34,6 +34,7 @@ type shape struct {
 	write2      int // another one, or -1
 	inPlace     int // one bit for each binding that may begin where the written one does
 	halves      int // one bit for each binding of 2-byte alignment (q8_0)
+	bytes       int // and of none
 }
 
 // fits says whether a call is of the shape, its bindings aligned and whole words,
@@ -50,6 +51,8 @@ func (s *shape) fits(c *Call) bool {
 		to := 4
 		if s.halves>>i&1 != 0 {
 			to = 2
+		} else if s.bytes>>i&1 != 0 {
+			to = 1
 		}
 		if !aligned(b, uintptr(to)) || len(b)%to != 0 || uint64(len(b)) > math.MaxUint32 {
 			return false

@@ -83,3 +83,14 @@ DATA ·constants+456(SB)/8, $0x8000000080000000
 DATA ·constants+464(SB)/8, $0x8000000080000000
 DATA ·constants+472(SB)/8, $0x8000000080000000
 GLOBL ·constants(SB), RODATA|NOPTR, $480
+
+// What the sixteen values of a half byte of q4_0 stand for: -8 to 7.
+DATA ·nibbles+0(SB)/8, $0xc0e00000c1000000
+DATA ·nibbles+8(SB)/8, $0xc0a00000c0c00000
+DATA ·nibbles+16(SB)/8, $0xc0400000c0800000
+DATA ·nibbles+24(SB)/8, $0xbf800000c0000000
+DATA ·nibbles+32(SB)/8, $0x3f80000000000000
+DATA ·nibbles+40(SB)/8, $0x4040000040000000
+DATA ·nibbles+48(SB)/8, $0x40a0000040800000
+DATA ·nibbles+56(SB)/8, $0x40e0000040c00000
+GLOBL ·nibbles(SB), RODATA|NOPTR, $64

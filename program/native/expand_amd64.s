@@ -1,0 +1,157 @@
+#include "textflag.h"
+#include "elem_amd64.h"
+
+// Rows of other types as f32; expandQ8AVX2 is in q8_amd64.s.
+
+// func expandF16AVX2(dst []float32, w []byte)
+// The last, partial eight are read one by one: nothing beyond w is touched.
+TEXT ·expandF16AVX2(SB), NOSPLIT, $0-48
+	MOVQ dst_base+0(FP), DI
+	MOVQ dst_len+8(FP), CX
+	MOVQ w_base+24(FP), SI
+
+loop:
+	CMPQ      CX, $8
+	JLT       tail
+	VCVTPH2PS (SI), Y0
+	VMOVUPS   Y0, (DI)
+	ADDQ      $16, SI
+	ADDQ      $32, DI
+	SUBQ      $8, CX
+	JMP       loop
+
+tail:
+	TESTQ     CX, CX
+	JZ        done
+	MOVWLZX   (SI), AX
+	VMOVD     AX, X0
+	VCVTPH2PS X0, X0
+	VMOVSS    X0, (DI)
+	ADDQ      $2, SI
+	ADDQ      $4, DI
+	DECQ      CX
+	JMP       tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func expandBF16AVX2(dst []float32, w []byte)
+TEXT ·expandBF16AVX2(SB), NOSPLIT, $0-48
+	MOVQ dst_base+0(FP), DI
+	MOVQ dst_len+8(FP), CX
+	MOVQ w_base+24(FP), SI
+
+loop:
+	CMPQ      CX, $8
+	JLT       tail
+	VPMOVZXWD (SI), Y0
+	VPSLLD    $16, Y0, Y0
+	VMOVUPS   Y0, (DI)
+	ADDQ      $16, SI
+	ADDQ      $32, DI
+	SUBQ      $8, CX
+	JMP       loop
+
+tail:
+	TESTQ   CX, CX
+	JZ      done
+	MOVWLZX (SI), AX
+	SHLL    $16, AX
+	MOVL    AX, (DI)
+	ADDQ    $2, SI
+	ADDQ    $4, DI
+	DECQ    CX
+	JMP     tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func expandQ4AVX2(dst []float32, w []byte)
+// dst, whole blocks, = the values of w. The sixteen values of a half byte lie in two
+// registers; bit 3 of the half says in which.
+TEXT ·expandQ4AVX2(SB), NOSPLIT, $0-48
+	MOVQ    dst_base+0(FP), DI
+	MOVQ    dst_len+8(FP), CX
+	MOVQ    w_base+24(FP), SI
+	SHRQ    $5, CX
+	VMOVUPS ·nibbles+0(SB), Y6
+	VMOVUPS ·nibbles+32(SB), Y7
+
+block:
+	TESTQ        CX, CX
+	JZ           done
+	VPBROADCASTW (SI), X4
+	VCVTPH2PS    X4, Y4
+	VMULPS       Y4, Y6, Y5  // -8 to -1
+	VMULPS       Y4, Y7, Y4  // 0 to 7
+	VPMOVZXBD    2(SI), Y0
+	VPMOVZXBD    10(SI), Y1
+	VPSRLD       $4, Y0, Y2
+	VPSRLD       $4, Y1, Y3
+	VPERMPS      Y5, Y0, Y8
+	VPERMPS      Y4, Y0, Y9
+	VPSLLD       $28, Y0, Y0
+	VBLENDVPS    Y0, Y9, Y8, Y8
+	VMOVUPS      Y8, (DI)
+	VPERMPS      Y5, Y1, Y8
+	VPERMPS      Y4, Y1, Y9
+	VPSLLD       $28, Y1, Y1
+	VBLENDVPS    Y1, Y9, Y8, Y8
+	VMOVUPS      Y8, 32(DI)
+	VPERMPS      Y5, Y2, Y8
+	VPERMPS      Y4, Y2, Y9
+	VPSLLD       $28, Y2, Y2
+	VBLENDVPS    Y2, Y9, Y8, Y8
+	VMOVUPS      Y8, 64(DI)
+	VPERMPS      Y5, Y3, Y8
+	VPERMPS      Y4, Y3, Y9
+	VPSLLD       $28, Y3, Y3
+	VBLENDVPS    Y3, Y9, Y8, Y8
+	VMOVUPS      Y8, 96(DI)
+	ADDQ         $18, SI
+	ADDQ         $128, DI
+	DECQ         CX
+	JMP          block
+
+done:
+	VZEROUPPER
+	RET
+
+// func expandI8AVX2(dst []float32, w []byte, s float32)
+// dst = s times the signed bytes of w.
+TEXT ·expandI8AVX2(SB), NOSPLIT, $0-52
+	MOVQ         dst_base+0(FP), DI
+	MOVQ         dst_len+8(FP), CX
+	MOVQ         w_base+24(FP), SI
+	VBROADCASTSS s+48(FP), Y1
+
+loop:
+	CMPQ      CX, $8
+	JLT       tail
+	VPMOVSXBD (SI), Y0
+	VCVTDQ2PS Y0, Y0
+	VMULPS    Y1, Y0, Y0
+	VMOVUPS   Y0, (DI)
+	ADDQ      $8, SI
+	ADDQ      $32, DI
+	SUBQ      $8, CX
+	JMP       loop
+
+tail:
+	TESTQ       CX, CX
+	JZ          done
+	MOVBLSX     (SI), AX
+	VXORPS      X0, X0, X0
+	VCVTSI2SSL  AX, X0, X0
+	VMULSS      X1, X0, X0
+	VMOVSS      X0, (DI)
+	INCQ        SI
+	ADDQ        $4, DI
+	DECQ        CX
+	JMP         tail
+
+done:
+	VZEROUPPER
+	RET

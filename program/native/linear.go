@@ -1,0 +1,124 @@
+package native
+
+// Linear layers: y = w·x or y += w·x for a batch of x, the weights in the types of
+// model files. An item is a row of w for up to batchBlock of x; items follow each
+// other along the rows, so that what was read of w is used for all of them.
+//
+// A weight is made the f32 that it stands for before it is used, and a sum is a chain
+// of fused additions in as many lanes as a register has, whatever the type of w, the
+// number of rows that are done together, or the batch: what comes of row b of x is the
+// same, to the bit, whichever others are in the batch and wherever it is among them.
+
+const (
+	batchBlock = 64
+	mostCols   = 1 << 15 // beyond these, what runs at a time is long
+	dotWords   = 1 << 18 // that one assembly function reads, or a group of rows if these are more
+	tileFlops  = 8       // elements of a batch that take as long as reading one of w
+)
+
+// linear is a call's arguments.
+type linear struct {
+	matrix
+	x, y       []float32
+	rows       uint64
+	batch      uint64
+	stride, at uint64 // of y
+	add        int
+}
+
+// linearShape has one more binding, and word, where there are scales.
+func linearShape(t weightType) shape {
+	s := shape{bindings: 3, inlineWords: 6, write: 2, write2: -1}
+	switch t {
+	case typeI8:
+		s = shape{bindings: 4, inlineWords: 7, write: 3, write2: -1, bytes: 1 << 0}
+	case typeF32:
+	default:
+		s.halves = 1 << 0
+	}
+	return s
+}
+
+// linearOf is of a call that is of the shape. ok is false if the body does not do it.
+func linearOf(t weightType, c *Call) (l linear, ok bool) {
+	x := 1
+	if t == typeI8 {
+		x = 2
+	}
+	cols := c.inline(1)
+	l.matrix, ok = matrixOf(t, c.Bindings[0], cols)
+	l.x, l.y = c.f32(x), c.f32(x+1)
+	l.rows, l.batch = c.inline(0), c.inline(2)
+	if c.inline(3) != 0 {
+		l.add = 1
+	}
+	l.stride, l.at = c.inline(4), c.inline(5)
+	if t == typeI8 {
+		l.scales, l.group = c.f32(1), c.inline(6)
+	}
+	return l, ok
+}
+
+// fits compares the sizes with the bindings. Nothing overflows: all are below 2^32.
+func (l *linear) fits() bool {
+	if l.cols == 0 || l.cols > mostCols || l.rows*l.rowBytes > uint64(len(l.w)) || l.batch*l.cols > uint64(len(l.x)) {
+		return false
+	}
+	if l.t == typeI8 && (l.group == 0 || (l.rows*l.cols-1)/l.group >= uint64(len(l.scales))) {
+		return false
+	}
+	if l.batch > 1 && l.stride < l.rows {
+		return false
+	}
+	room := uint64(len(l.y))
+	return l.at <= room && l.rows <= room-l.at && (l.batch-1)*l.stride <= room-l.at-l.rows
+}
+
+func linearOfType(t weightType) *Body {
+	s := linearShape(t)
+	return &Body{
+		Items: func(c *Call) (uint64, bool) {
+			if !s.fits(c) {
+				return 0, false
+			}
+			l, ok := linearOf(t, c)
+			if l.rows == 0 || l.batch == 0 {
+				return 0, true
+			}
+			return l.rows * ceilDiv(l.batch, batchBlock), ok && l.fits()
+		},
+		Run: func(c *Call, lo, hi uint64) bool {
+			l, _ := linearOf(t, c)
+			for lo < hi {
+				block, row := lo/l.rows*batchBlock, lo%l.rows
+				n := min(hi-lo, l.rows-row)
+				l.run(row, row+n, block, min(block+batchBlock, l.batch))
+				lo += n
+			}
+			return true
+		},
+		Grain: func(c *Call) uint64 {
+			cols, batch := c.inline(1), min(c.inline(2), batchBlock)
+			return max(16, grainOf(cols*(1+batch/tileFlops))&^15)
+		},
+		Nanos: func(c *Call) (uint64, bool) {
+			rows, cols, batch := c.inline(0), c.inline(1), c.inline(2)
+			if rows == 0 || batch == 0 {
+				return linearPaces[t].nanos(0, 0)
+			}
+			return linearPaces[t].nanos(rows*batch/rowsPace, rows*cols*(1+(batch-1)/2))
+		},
+	}
+}
+
+// rowsPace is how many rows take as long to begin as pace says of one.
+const rowsPace = 4
+
+var linearPaces = [...]pace{
+	typeF32:  {words: 48},
+	typeF16:  {words: 48},
+	typeBF16: {words: 48},
+	typeQ8:   {words: 64},
+	typeQ4:   {words: 64},
+	typeI8:   {words: 64},
+}

@@ -1,0 +1,158 @@
+#include "textflag.h"
+#include "rows512_amd64.h"
+
+// As dot16F32AVX512, of weights in other types: each is made the f32 that it stands for
+// on the way, so that the sums are those of the expanded rows.
+
+#define HALFROW(m, acc) \
+	VCVTPH2PS   m, Z1       \
+	VFMADD231PS Z1, Z0, acc
+
+#define HALFTAIL(m, acc) \
+	VMOVDQU16.Z m, K1, Y1   \
+	VCVTPH2PS   Y1, Z1      \
+	VFMADD231PS Z1, Z0, acc
+
+// func dot16F16AVX512(y *float32, w *byte, x *float32, cols, groups, stride, add int)
+TEXT ·dot16F16AVX512(SB), NOSPLIT, $0-56
+	DOT16(HALFROW, HALFTAIL, $32)
+
+#define BRAINROW(m, acc) \
+	VPMOVZXWD   m, Z1       \
+	VPSLLD      $16, Z1, Z1 \
+	VFMADD231PS Z1, Z0, acc
+
+#define BRAINTAIL(m, acc) \
+	VMOVDQU16.Z m, K1, Y1   \
+	VPMOVZXWD   Y1, Z1      \
+	VPSLLD      $16, Z1, Z1 \
+	VFMADD231PS Z1, Z0, acc
+
+// func dot16BF16AVX512(y *float32, w *byte, x *float32, cols, groups, stride, add int)
+TEXT ·dot16BF16AVX512(SB), NOSPLIT, $0-56
+	DOT16(BRAINROW, BRAINTAIL, $32)
+
+// DOT16BLOCKS is DOT16 where ROW does a block of 32 columns, those of x in Z0 and Z1.
+#define DOT16BLOCKS(ROW, step) \
+	MOVQ y+0(FP), DI         \
+	MOVQ w+8(FP), SI         \
+	MOVQ groups+32(FP), BX   \
+	MOVQ stride+40(FP), R12  \
+	LEAQ (R12)(R12*2), R13   \
+	FOLDMASKS                \
+group:                           \
+	ROWSAT(SI)               \
+	CLEAR16                  \
+	MOVQ x+16(FP), DX        \
+	MOVQ cols+24(FP), CX     \
+	SHRQ $5, CX              \
+loop:                            \
+	VMOVUPS (DX), Z0         \
+	VMOVUPS 64(DX), Z1       \
+	ROWS16(ROW)              \
+	ADDQ    $128, DX         \
+	STEPROWS(step)           \
+	DECQ    CX               \
+	JNZ     loop             \
+	PUT16(add+48(FP))        \
+	DECQ    BX               \
+	JNZ     group            \
+	VZEROUPPER               \
+	RET
+
+// A block of q8_0 is an f16 scale and 32 signed bytes; the product of the two is exact.
+#define Q8ROW(m, acc) \
+	VPBROADCASTW m, Y2       \
+	VCVTPH2PS    Y2, Z2      \
+	VPMOVSXBD    2 m, Z3     \
+	VPMOVSXBD    18 m, Z4    \
+	VCVTDQ2PS    Z3, Z3      \
+	VCVTDQ2PS    Z4, Z4      \
+	VMULPS       Z2, Z3, Z3  \
+	VMULPS       Z2, Z4, Z4  \
+	VFMADD231PS  Z3, Z0, acc \
+	VFMADD231PS  Z4, Z1, acc
+
+// func dot16Q8AVX512(y *float32, w *byte, x *float32, cols, groups, stride, add int)
+TEXT ·dot16Q8AVX512(SB), NOSPLIT, $0-56
+	DOT16BLOCKS(Q8ROW, $34)
+
+// A block of q4_0 is an f16 scale and 16 bytes: columns 0 to 15 in the lower halves, 16
+// to 31 in the upper ones, each 8 more than what is to be scaled. Z5 has the sixteen
+// values that a half stands for; the index of VPERMPS is its lowest four bits.
+#define Q4ROW(m, acc) \
+	VPBROADCASTW m, Y2       \
+	VCVTPH2PS    Y2, Z2      \
+	VPMOVZXBD    2 m, Z3     \
+	VMULPS       Z5, Z2, Z2  \
+	VPSRLD       $4, Z3, Z4  \
+	VPERMPS      Z2, Z3, Z3  \
+	VPERMPS      Z2, Z4, Z4  \
+	VFMADD231PS  Z3, Z0, acc \
+	VFMADD231PS  Z4, Z1, acc
+
+// func dot16Q4AVX512(y *float32, w *byte, x *float32, cols, groups, stride, add int)
+TEXT ·dot16Q4AVX512(SB), NOSPLIT, $0-56
+	VMOVUPS ·nibbles(SB), Z5
+	DOT16BLOCKS(Q4ROW, $18)
+
+// I8ROW does sixteen columns of a row of signed bytes whose scale is at s.
+#define I8ROW(m, s, acc) \
+	VPMOVSXBD   m, Z1       \
+	VCVTDQ2PS   Z1, Z1      \
+	VMULPS.BCST s, Z1, Z1   \
+	VFMADD231PS Z1, Z0, acc
+
+// func dot16I8AVX512(y *float32, w *int8, s, x *float32, group, groups, wstride, sstride, add int)
+// Sixteen rows, wstride bytes apart, of groups times group columns (a multiple of 16)
+// that have a scale together; the scales of rows are sstride bytes apart.
+TEXT ·dot16I8AVX512(SB), NOSPLIT, $0-72
+	MOVQ w+8(FP), SI
+	MOVQ wstride+48(FP), R12
+	LEAQ (R12)(R12*2), R13
+	FOLDMASKS
+	ROWSAT(SI)
+	CLEAR16
+	MOVQ x+24(FP), DX
+	MOVQ sstride+56(FP), R14
+	LEAQ (R14)(R14*2), R15
+	MOVQ s+16(FP), AX
+	LEAQ (AX)(R14*4), BX
+	LEAQ (BX)(R14*4), SI
+	LEAQ (SI)(R14*4), DI
+
+group:
+	MOVQ group+32(FP), CX
+
+loop:
+	VMOVUPS (DX), Z0
+	I8ROW((R8), (AX), Z16)
+	I8ROW((R8)(R12*1), (AX)(R14*1), Z17)
+	I8ROW((R8)(R12*2), (AX)(R14*2), Z18)
+	I8ROW((R8)(R13*1), (AX)(R15*1), Z19)
+	I8ROW((R9), (BX), Z20)
+	I8ROW((R9)(R12*1), (BX)(R14*1), Z21)
+	I8ROW((R9)(R12*2), (BX)(R14*2), Z22)
+	I8ROW((R9)(R13*1), (BX)(R15*1), Z23)
+	I8ROW((R10), (SI), Z24)
+	I8ROW((R10)(R12*1), (SI)(R14*1), Z25)
+	I8ROW((R10)(R12*2), (SI)(R14*2), Z26)
+	I8ROW((R10)(R13*1), (SI)(R15*1), Z27)
+	I8ROW((R11), (DI), Z28)
+	I8ROW((R11)(R12*1), (DI)(R14*1), Z29)
+	I8ROW((R11)(R12*2), (DI)(R14*2), Z30)
+	I8ROW((R11)(R13*1), (DI)(R15*1), Z31)
+	ADDQ    $64, DX
+	STEPROWS($16)
+	SUBQ    $16, CX
+	JNZ     loop
+	ADDQ    $4, AX
+	ADDQ    $4, BX
+	ADDQ    $4, SI
+	ADDQ    $4, DI
+	DECQ    groups+40(FP)
+	JNZ     group
+	MOVQ    y+0(FP), DI
+	PUT16(add+64(FP))
+	VZEROUPPER
+	RET

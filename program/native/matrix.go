@@ -1,0 +1,71 @@
+package native
+
+// Weights as model files store them.
+
+// weightType is how weights are stored.
+type weightType uint8
+
+const (
+	typeF32 weightType = iota
+	typeF16
+	typeBF16
+	typeQ8
+	typeQ4
+	typeI8
+)
+
+// blocks are, for each type, the values of a block and its bytes.
+var blocks = [...]struct{ values, bytes uint64 }{
+	typeF32:  {1, 4},
+	typeF16:  {1, 2},
+	typeBF16: {1, 2},
+	typeQ8:   {q8Values, q8Bytes},
+	typeQ4:   {q4Values, q4Bytes},
+	typeI8:   {1, 1},
+}
+
+// matrix is the weights of a call: rows of cols values, or a table of them.
+type matrix struct {
+	t        weightType
+	w        []byte
+	scales   []float32 // of typeI8, one for each group of values
+	group    uint64
+	cols     uint64
+	rowBytes uint64
+}
+
+// matrixOf is of rows of so many values. ok is false where they are not whole blocks.
+func matrixOf(t weightType, w []byte, cols uint64) (m matrix, ok bool) {
+	b := &blocks[t]
+	if t == typeF32 || b.values == 1 {
+		return matrix{t: t, w: w, cols: cols, rowBytes: cols * b.bytes}, true
+	}
+	return matrix{t: t, w: w, cols: cols, rowBytes: cols / b.values * b.bytes}, cols%b.values == 0
+}
+
+// row is the bytes of a row.
+func (m *matrix) row(r uint64) []byte { return m.w[r*m.rowBytes:][:m.rowBytes] }
+
+// expand makes dst the values of row r.
+func (m *matrix) expand(dst []float32, r uint64) {
+	switch w := m.row(r); m.t {
+	case typeF32:
+		copy(dst, f32s(w))
+	case typeF16:
+		expandF16(dst, w)
+	case typeBF16:
+		expandBF16(dst, w)
+	case typeQ8:
+		expandQ8(dst, w)
+	case typeQ4:
+		expandQ4(dst, w)
+	case typeI8:
+		first := r * m.cols
+		for i := uint64(0); i < m.cols; {
+			at := (first + i) / m.group
+			n := min(m.cols-i, (at+1)*m.group-first-i)
+			expandI8(dst[i:i+n], w[i:i+n], m.scales[at])
+			i += n
+		}
+	}
+}
