@@ -1,0 +1,118 @@
+package llama
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"capgpu/model"
+	"capgpu/model/modeltest"
+)
+
+// Every type of tensor, alone and mixed, every way of turning heads, shared heads and a
+// tied classifier: what a model says is what plain loops in float64 say.
+func TestAgainstReference(t *testing.T) {
+	all := []model.Type{model.F32, model.F16, model.BF16, model.Q8_0, model.Q4_0, model.I8}
+	cases := map[string]struct {
+		types  []model.Type
+		tied   bool
+		change func(*model.Config)
+	}{
+		"mixed":       {types: all},
+		"mixed, tied": {types: []model.Type{model.I8, model.Q4_0, model.F16, model.F32}, tied: true},
+		"halves":      {types: all[:1], change: func(c *model.Config) { c.Rope = model.RopeHalves }},
+		"one head":    {types: all[:1], change: func(c *model.Config) { c.Heads, c.KVHeads, c.HeadDim = 1, 1, 64 }},
+		"all heads":   {types: all[:1], change: func(c *model.Config) { c.KVHeads = c.Heads }},
+		"scaled": {types: all[:1], change: func(c *model.Config) {
+			c.RopeBase = 500
+			c.Scaling = model.RopeScaling{Factor: 8, LowFactor: 1, HighFactor: 4, Original: 40}
+		}},
+		"odd": {types: all[:3], change: func(c *model.Config) {
+			c.Dim, c.Hidden, c.HeadDim, c.Heads, c.KVHeads, c.Vocab, c.Layers = 38, 51, 10, 3, 3, 97, 3
+		}},
+	}
+	for _, typ := range all {
+		c := cases["mixed"]
+		c.types = []model.Type{typ}
+		cases[typ.String()] = c
+		c.tied = true
+		c.change = func(c *model.Config) { c.Rope = model.RopeHalves }
+		cases[typ.String()+", halves, tied"] = c
+	}
+	for engine, o := range engines {
+		s := open(t, o)
+		for name, c := range cases {
+			t.Run(fmt.Sprintf("%s/%s", engine, name), func(t *testing.T) {
+				config := shape()
+				if c.change != nil {
+					c.change(&config)
+				}
+				f := seeded(11, config, c.tied, c.types...)
+				m := load(t, s, f, Options{Sequences: 2, Batch: 9, PagePositions: 16})
+				compare(t, m, f)
+			})
+		}
+	}
+}
+
+// A model whose file brings factors for its frequencies.
+func TestRopeFactors(t *testing.T) {
+	f := seeded(11, shape(), true, model.F32)
+	n := f.Config.HeadDim / 2
+	f.Weights.RopeFactors = model.Tensor{Rows: 1, Cols: n}
+	for i := range n {
+		f.Weights.RopeFactors.Data = append(f.Weights.RopeFactors.Data, f32Bytes(1+float32(i)/3)...)
+	}
+	compare(t, load(t, open(t, engines["native"]), f, Options{Sequences: 2}), f)
+}
+
+// Two right logits differ by so much: they are about 1, and the sums of a pass are in
+// f32.
+const tolerance = 2e-4
+
+// compare feeds a text in pieces and compares all logits, and the vector of the text.
+func compare(t *testing.T, m *Model, f *model.File) {
+	t.Helper()
+	r := rand.New(rand.NewPCG(3, 4))
+	ctx := testContext(t)
+	reference, err := modeltest.New(f)
+	require.NoError(t, err)
+	tokens := randomTokens(r, 41, f.Config.Vocab)
+	q := newSequence(t, m, len(tokens))
+	defer q.Close()
+	mean := make([]float64, f.Config.Dim)
+	for at := 0; at < len(tokens); {
+		var rows []Row
+		for i := range min(1+r.IntN(m.Info().Batch), len(tokens)-at) {
+			rows = append(rows, Row{q, at + i, tokens[at+i], true})
+		}
+		require.NoError(t, m.Step(ctx, rows))
+		for i := range rows {
+			want := reference.Step(tokens[at+i], at+i)
+			diff, where := modeltest.MaxDiff(m.Logits(i), want)
+			require.LessOrEqual(t, diff, tolerance, "position %d, token %d: %g, not %g", at+i, where, m.Logits(i)[where], want[where])
+			for k, v := range reference.Hidden() {
+				mean[k] += v
+			}
+		}
+		at += len(rows)
+	}
+	length := 0.0
+	for _, v := range mean {
+		length += v * v
+	}
+	for k := range mean {
+		mean[k] /= math.Sqrt(length)
+	}
+	got := make([]float32, f.Config.Dim)
+	for range 2 { // nothing of the first shows in the second
+		other := newSequence(t, m, len(tokens))
+		require.NoError(t, m.Embed(ctx, other, tokens, got))
+		other.Close()
+		diff, where := modeltest.MaxDiff(got, mean)
+		require.LessOrEqual(t, diff, tolerance, "element %d: %g, not %g", where, got[where], mean[where])
+	}
+}
