@@ -1,0 +1,213 @@
+package openai
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"capgpu/gpuerr"
+	"capgpu/model/lm"
+	"capgpu/model/lm/lmtest"
+)
+
+func post(ctx context.Context, t testing.TB, c *http.Client, path, body string) (*http.Response, error) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(ctx, "POST", "http://localhost"+path, strings.NewReader(body))
+	require.NoError(t, err)
+	return c.Do(r)
+}
+
+// TestClientGoes: whoever hangs up, early or late, streaming or not, has nothing left
+// that runs, and no time has to pass for it.
+func TestClientGoes(t *testing.T) {
+	for _, c := range []struct {
+		path, body string
+		tokens     int // that came before
+	}{
+		{"/v1/completions", `{"prompt":"b a","stream":true,"n":2}`, 0},
+		{"/v1/completions", `{"prompt":"b a","stream":true}`, 2},
+		{"/v1/completions", `{"prompt":"b a","n":3}`, 0},
+		{"/v1/chat/completions", `{"messages":[{"role":"user","content":"a"}],"stream":true}`, 1},
+		{"/v1/chat/completions", `{"messages":[{"role":"user","content":"a"}]}`, 5},
+	} {
+		t.Run(fmt.Sprint(c), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m, let := paced()
+				_, client := serve(t, New(m, Options{}))
+				ctx, cancel := context.WithCancel(t.Context())
+				done := make(chan error, 1)
+				go func() {
+					r, err := post(ctx, t, client, c.path, c.body)
+					if err == nil {
+						_, err = io.Copy(io.Discard, r.Body)
+						r.Body.Close()
+					}
+					done <- err
+				}()
+				for range c.tokens {
+					let <- struct{}{}
+				}
+				synctest.Wait()
+				require.Positive(t, m.Open())
+				began := time.Now()
+				cancel()
+				synctest.Wait()
+				require.Zero(t, m.Open())
+				require.Zero(t, time.Since(began))
+				require.ErrorIs(t, <-done, context.Canceled)
+			})
+		})
+	}
+}
+
+// TestSlowReader: a client that takes nothing stops its own answer after the write
+// timeout.
+func TestSlowReader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := lmtest.New()
+		p, _ := serve(t, New(m, Options{WriteTimeout: 5 * time.Second}))
+		conn, err := p.dial(t.Context(), "", "")
+		require.NoError(t, err)
+		defer conn.Close()
+		const body = `{"prompt":"b a","stream":true,"max_tokens":4000}`
+		_, err = fmt.Fprintf(conn, "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+		require.NoError(t, err)
+		synctest.Wait()
+		require.Equal(t, 1, m.Open())
+		began := time.Now()
+		_, err = bufio.NewReader(eofAfter{conn, 6 * time.Second}).ReadString(0)
+		require.Error(t, err)
+		synctest.Wait()
+		require.Zero(t, m.Open())
+		require.Equal(t, 6*time.Second, time.Since(began))
+	})
+}
+
+// eofAfter reads nothing for a while.
+type eofAfter struct {
+	net.Conn
+	wait time.Duration
+}
+
+func (c eofAfter) Read(b []byte) (int, error) {
+	time.Sleep(c.wait) // of the bubble's clock
+	return c.Conn.Read(b)
+}
+
+// TestSlowBody: a body that does not come ends the request.
+func TestSlowBody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, _ := serve(t, New(lmtest.New(), Options{BodyTimeout: 3 * time.Second}))
+		conn, err := p.dial(t.Context(), "", "")
+		require.NoError(t, err)
+		defer conn.Close()
+		began := time.Now()
+		_, err = fmt.Fprint(conn, "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
+		require.NoError(t, err)
+		r, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		require.NoError(t, err)
+		require.Equal(t, http.StatusRequestTimeout, r.StatusCode)
+		require.Equal(t, 3*time.Second, time.Since(began))
+	})
+}
+
+// TestSlowHeader, likewise.
+func TestSlowHeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, _ := serve(t, New(lmtest.New(), Options{}))
+		conn, err := p.dial(t.Context(), "", "")
+		require.NoError(t, err)
+		defer conn.Close()
+		began := time.Now()
+		_, err = fmt.Fprint(conn, "POST /v1/completions HTTP/1.1\r\nHost: lo")
+		require.NoError(t, err)
+		_, err = io.Copy(io.Discard, conn)
+		require.NoError(t, err)
+		require.Equal(t, headerTimeout, time.Since(began))
+	})
+}
+
+// TestLongAnswer: neither deadline of the request is one of the answer.
+func TestLongAnswer(t *testing.T) {
+	for _, stream := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			m, let := paced()
+			_, client := serve(t, New(m, Options{KeepAlive: 7 * time.Second}))
+			go func() {
+				for range 3 {
+					time.Sleep(time.Hour)
+					let <- struct{}{}
+				}
+			}()
+			r, err := post(t.Context(), t, client, "/v1/completions", fmt.Sprintf(`{"prompt":"b a","stream":%v,"max_tokens":3}`, stream))
+			require.NoError(t, err)
+			defer r.Body.Close()
+			require.Equal(t, 200, r.StatusCode)
+			text, err := io.ReadAll(r.Body)
+			require.NoError(t, err)
+			require.Contains(t, string(text), `"finish_reason":"length"`)
+			if stream {
+				require.Equal(t, 3*(3600/7), strings.Count(string(text), ": waiting\n\n"), "one each 7 s")
+			}
+			// And the connection is as good as before.
+			r, err = client.Get("http://localhost/healthz")
+			require.NoError(t, err)
+			require.Equal(t, 200, r.StatusCode)
+			require.NoError(t, r.Body.Close())
+		})
+	}
+}
+
+// TestFailures: before the first token an error has a status, whether a stream was
+// asked for or not; of several choices one that fails ends all.
+func TestFailures(t *testing.T) {
+	m := lmtest.New()
+	m.Failure = gpuerr.New(gpuerr.Disconnected, "the driver went")
+	h := New(m, Options{})
+	for _, body := range []string{`{"stream":true}`, `{"stream":true,"n":4}`, `{}`, `{"n":4}`} {
+		w := call(h, "POST", "/v1/completions", body)
+		require.Equal(t, http.StatusServiceUnavailable, w.Code)
+		require.Equal(t, "E_DISCONNECTED", problemIn(t, w).Code)
+		require.Equal(t, "2", w.Header().Get("Retry-After"))
+		require.Zero(t, m.Open())
+	}
+	// Refused in the middle of several: those before it are cancelled.
+	m.Failure = nil
+	asked := 0
+	m.Refuse = func(lm.Request) error {
+		if asked++; asked == 3 {
+			return gpuerr.New(gpuerr.Busy, "2 requests wait")
+		}
+		return nil
+	}
+	w := call(h, "POST", "/v1/completions", `{"n":4}`)
+	require.Equal(t, http.StatusTooManyRequests, w.Code)
+	require.Equal(t, "1", w.Header().Get("Retry-After"))
+	require.Equal(t, 3, asked)
+	require.Zero(t, m.Open())
+}
+
+// A model that says that an answer was cancelled, though nobody did, has not made a
+// whole one.
+func TestCutShort(t *testing.T) {
+	w := call(New(cutShort{lmtest.New()}, Options{}), "POST", "/v1/completions", `{"stream":true}`)
+	require.Equal(t, http.StatusServiceUnavailable, w.Code)
+	require.Equal(t, "E_CLOSED", problemIn(t, w).Code)
+}
+
+type cutShort struct{ *lmtest.Model }
+
+func (m cutShort) Generate(_ context.Context, r lm.Request) (lm.Stream, error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return m.Model.Generate(ctx, r)
+}
