@@ -41,6 +41,9 @@ type Info struct {
 	Context    int    // positions of one request: prompt and answer
 	Vocab, Dim int
 	Created    time.Time
+	// ChatStops end an answer to what Chat made, where no token does: who asks for one
+	// adds them to Request.Stop.
+	ChatStops []string
 }
 
 // State is whether requests are served.
