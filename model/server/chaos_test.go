@@ -1,0 +1,213 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"capgpu/client"
+	"capgpu/gpuerr"
+	"capgpu/model/lm"
+	"capgpu/model/sample"
+	"capgpu/outcome"
+)
+
+// chaosSeeds is how many random days are lived through; CAPGPU_CHAOS says another number.
+func chaosSeeds(t *testing.T) uint64 {
+	if text := os.Getenv("CAPGPU_CHAOS"); text != "" {
+		n, err := strconv.ParseUint(text, 10, 32)
+		require.NoError(t, err)
+		return n
+	}
+	return 40
+}
+
+// randomRequest is any request that is accepted.
+func randomRequest(x *rand.Rand) lm.Request {
+	q := lm.Request{
+		Tag:       string(rune('a' + x.IntN(3))),
+		MaxTokens: x.IntN(40),
+		LogProbs:  x.IntN(4) - 1,
+		Echo:      x.IntN(4) == 0,
+		IgnoreEnd: x.IntN(2) == 0,
+	}
+	for range 1 + x.IntN(30) {
+		q.Tokens = append(q.Tokens, int32(x.IntN(testWords.Vocab())))
+	}
+	if x.IntN(2) == 0 {
+		q.Sampling = sample.Params{Temperature: 1, TopK: x.IntN(5), Seed: x.Uint64(), Seeded: true}
+	}
+	if x.IntN(3) == 0 {
+		q.Sampling.Repetition = 1.2
+	}
+	if x.IntN(3) == 0 {
+		q.Stop = [][]string{{"ab"}, {"dogdog", "ba"}, {"é"}, {"\n", " cat"}}[x.IntN(4)]
+	}
+	if x.IntN(3) == 0 {
+		q.LogProbs, q.Sampling = -1, sample.Params{}
+	}
+	return q
+}
+
+// TestChaos lives through random days: requests of all kinds come at random, are pulled
+// fast, slowly or not at all, and are cancelled; pages are scarce; and the device goes,
+// with all kinds of ends. Every text that ends is the one that is computed alone in the
+// slow way, and every other is a beginning of it. Nothing is left, and the books agree.
+func TestChaos(t *testing.T) {
+	var sum lm.Totals
+	for seed := range chaosSeeds(t) {
+		synctest.Test(t, func(t *testing.T) { liveThrough(t, seed, &sum) })
+	}
+	t.Logf("%+v", sum)
+	require.Positive(t, sum.Finished)
+	require.Positive(t, sum.Cancelled)
+	require.Positive(t, sum.Failed)
+	require.Positive(t, sum.Recoveries)
+}
+
+func liveThrough(t *testing.T, seed uint64, sum *lm.Totals) {
+	x := rand.New(rand.NewPCG(seed, 0))
+	z := size{sequences: 1 + x.IntN(5), context: testContext, batch: 1 + x.IntN(9), pagePositions: 1 << (2 + x.IntN(3))}
+	z.pages = (70+x.IntN(100))/z.pagePositions + 1
+	r := newRig(t, z, Options{Ahead: 1 + x.IntN(40), Waiting: 5 + x.IntN(20)})
+	r.place.delay = 3 * time.Millisecond
+	r.run()
+	defer r.s.Close(context.Background())
+	synctest.Wait()
+	time.Sleep(10 * time.Millisecond)
+
+	calm := seed%4 == 0 // nothing goes wrong
+	stop := make(chan struct{})
+	var around sync.WaitGroup
+	if !calm {
+		around.Go(func() { trouble(r, rand.New(rand.NewPCG(seed, 1)), stop) })
+	}
+	var asking sync.WaitGroup
+	for range 30 {
+		y := rand.New(rand.NewPCG(x.Uint64(), 2))
+		asking.Go(func() { oneClient(r, y, calm) })
+		time.Sleep(time.Duration(x.IntN(12)) * time.Millisecond)
+		if x.IntN(5) == 0 {
+			synctest.Wait()
+			r.sound()
+		}
+	}
+	asking.Wait()
+	close(stop)
+	around.Wait()
+	time.Sleep(10 * time.Second) // the last trouble is over
+	synctest.Wait()
+	st := r.s.Status()
+	require.Equal(t, lm.Ready, st.State)
+	require.Zero(t, st.PagesUsed)
+	require.Zero(t, st.Running+st.Waiting)
+	r.right(greedy("after all", 10), r.generate(greedy("after all", 10)))
+	r.close()
+	st = r.s.Status()
+	sum.Requests += st.Totals.Requests
+	sum.Finished += st.Totals.Finished
+	sum.Cancelled += st.Totals.Cancelled
+	sum.Failed += st.Totals.Failed
+	sum.Recoveries += st.Totals.Recoveries
+	sum.CompletionTokens += st.Totals.CompletionTokens
+}
+
+// oneClient makes one request, or embeds one text, and looks at what comes.
+func oneClient(r *rig, x *rand.Rand, calm bool) {
+	if x.IntN(8) == 0 {
+		v, _, err := r.s.Embed(context.Background(), []string{"text"})
+		if err == nil {
+			require.Equal(r.t, vectorOf(r.s.Tokenize("text")), v[0])
+		} else {
+			typed(r.t, err)
+		}
+		return
+	}
+	q := randomRequest(x)
+	s, err := r.s.Generate(context.Background(), q)
+	if err != nil {
+		require.ErrorIs(r.t, err, gpuerr.Busy)
+		return
+	}
+	pause, cancelAt := time.Duration(0), -1
+	switch x.IntN(4) {
+	case 0:
+		pause = time.Duration(x.IntN(20)) * time.Millisecond
+	case 1:
+		cancelAt = x.IntN(20)
+	case 2:
+		time.Sleep(time.Duration(x.IntN(300)) * time.Millisecond)
+	}
+	var got []lm.Token
+	out := make([]lm.Token, 1+x.IntN(8))
+	for n := 1; n > 0; {
+		if cancelAt >= 0 && len(got) >= cancelAt {
+			require.NoError(r.t, s.Close())
+		}
+		n, err = s.Next(context.Background(), out)
+		got = append(got, out[:n]...)
+		time.Sleep(pause)
+	}
+	want, f := expected(q, r.place.z)
+	if len(got) > 0 {
+		require.Equal(r.t, want[:min(len(got), len(want))], got, "%+v", q)
+	}
+	switch {
+	case s.Finish() == lm.Cancelled:
+		require.GreaterOrEqual(r.t, cancelAt, 0)
+	case s.Finish() != lm.Unfinished:
+		require.Equal(r.t, f, s.Finish())
+		require.Len(r.t, got, len(want))
+	default:
+		typed(r.t, err)
+		if calm { // only nobody's pulling ends an answer
+			require.ErrorIs(r.t, err, gpuerr.Busy)
+		}
+	}
+	require.NoError(r.t, s.Close())
+}
+
+// typed: an end by fault has one of the codes that package lm tells of.
+func typed(t *testing.T, err error) {
+	t.Helper()
+	require.Contains(t, []gpuerr.Code{gpuerr.DeviceLost, gpuerr.Disconnected, gpuerr.Busy, gpuerr.Poisoned}, gpuerr.CodeOf(err), "%v", err)
+}
+
+// trouble has the device go, now and then.
+func trouble(r *rig, x *rand.Rand, stop <-chan struct{}) {
+	for {
+		select {
+		case <-stop:
+			r.place.setRefuse(nil)
+			r.place.engine().failNext(nil)
+			return
+		case <-time.After(time.Duration(20+x.IntN(150)) * time.Millisecond):
+		}
+		e := r.place.engine()
+		switch x.IntN(6) {
+		case 0:
+			e.kill(gpuerr.New(gpuerr.Disconnected, "the driver is gone"))
+		case 1:
+			e.kill(gpuerr.New(gpuerr.DeviceLost, "the device is gone"))
+		case 2:
+			r.place.setRefuse(errors.Join(gpuerr.Refused("deviceMemory", 2, 1)))
+			e.kill(gpuerr.New(gpuerr.Disconnected, "the driver is gone"))
+			time.Sleep(time.Duration(x.IntN(50)) * time.Millisecond)
+			r.place.setRefuse(nil)
+		case 3:
+			e.failNext(&client.OutcomeError{Outcome: outcome.Outcome{Kind: outcome.Failed, Cause: outcome.TrapCause}})
+		case 4:
+			e.failNext(&client.OutcomeError{Outcome: outcome.Outcome{Kind: outcome.TimedOut, Cause: outcome.Hang}})
+		case 5:
+			e.failNext(&client.OutcomeError{Outcome: outcome.Outcome{Kind: outcome.Innocent, Cause: outcome.Reset}})
+		}
+	}
+}

@@ -1,0 +1,74 @@
+package server
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"capgpu/client"
+	"capgpu/gpuerr"
+	"capgpu/model"
+	"capgpu/model/llama"
+)
+
+// Options of a server. Zero fields take the defaults.
+type Options struct {
+	// Dial connects to the tenant socket; it is called again whenever the service was gone.
+	Dial func(ctx context.Context) (*client.Conn, error)
+	// Device is the index of the device.
+	Device uint32
+	// Session opens the session; nil: Conn.Open of Device. It may weaken it.
+	Session func(ctx context.Context, c *client.Conn) (*client.Session, error)
+	// File is the model. It stays the caller's, and mapped until Run has returned.
+	File *model.File
+	// Name is what the model is called; default File.Name.
+	Name  string
+	Llama llama.Options
+
+	// Waiting is how many requests may wait for a place; default 256. One tag may have
+	// three quarters of these places.
+	Waiting int
+	// Ahead is how many tokens are made that nobody has pulled yet; default 256.
+	Ahead int
+	// Patience is how long requests that have not begun wait for a device that went;
+	// default 10 s, negative: not at all.
+	Patience time.Duration
+	// Start is how long Run tries to reach a service that is not there yet; default 0: once.
+	Start time.Duration
+
+	Log *slog.Logger // default slog.Default
+	// Progress is told about loading, from the goroutine of Run: bytes.
+	Progress func(done, total uint64)
+}
+
+const (
+	defaultWaiting  = 256
+	defaultAhead    = 256
+	defaultPatience = 10 * time.Second
+)
+
+// complete fills in the defaults of what does not depend on the file.
+func (o *Options) complete() error {
+	for _, f := range []struct {
+		name  string
+		value *int
+		def   int
+	}{{"waiting", &o.Waiting, defaultWaiting}, {"ahead", &o.Ahead, defaultAhead}} {
+		if *f.value < 0 {
+			return gpuerr.New(gpuerr.Invalid, "%s: %d is negative", f.name, *f.value)
+		}
+		if *f.value == 0 {
+			*f.value = f.def
+		}
+	}
+	if o.Patience == 0 {
+		o.Patience = defaultPatience
+	}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	if o.Progress == nil {
+		o.Progress = func(uint64, uint64) {}
+	}
+	return nil
+}

@@ -1,0 +1,350 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"capgpu/gpuerr"
+	"capgpu/model/lm"
+	"capgpu/model/sample"
+)
+
+func TestOneAnswer(t *testing.T) {
+	inBubble(t, testSize, Options{}, func(r *rig) {
+		for _, q := range []lm.Request{
+			greedy("hello", 20),
+			{Prompt: "hello", MaxTokens: 20},
+			{Prompt: "hello", MaxTokens: 20, LogProbs: 3, Echo: true},
+			{Prompt: "a long prompt of several batches, é", MaxTokens: 9, LogProbs: 2, Echo: true},
+			{Prompt: "hello", MaxTokens: 20, LogProbs: -1, Echo: true},
+			{Tokens: []int32{1, 270 - 10, 261}, MaxTokens: 1, LogProbs: -7},
+			{Prompt: "everything that there is room for", LogProbs: -1, IgnoreEnd: true},
+			{Prompt: "stop", Stop: []string{"a", "dog"}, LogProbs: -1},
+			{Prompt: "stop", Stop: []string{"ab", "bab", "dogdog"}, Sampling: sample.Params{Temperature: 0.8, Seed: 3, Seeded: true}},
+			{Prompt: "p", MaxTokens: 30, Sampling: sample.Params{Repetition: 1.3, Presence: 0.5, PenaltyLast: 10}},
+		} {
+			r.right(q, r.generate(q))
+		}
+		u := r.s.Status().Totals
+		require.EqualValues(t, 10, u.Requests)
+		require.EqualValues(t, 10, u.Finished)
+		require.Positive(t, u.Steps)
+		require.Positive(t, u.Busy)
+	})
+}
+
+func TestUsage(t *testing.T) {
+	inBubble(t, testSize, Options{}, func(r *rig) {
+		s := r.generate(greedy("0123456789012345", 10)) // 17 tokens in passes of 8 rows: 3 ms
+		_, err := all(s)
+		require.NoError(t, err)
+		u := s.Usage()
+		require.Equal(t, lm.Usage{PromptTokens: 17, CompletionTokens: 10, Prefill: 3 * time.Millisecond, Decode: 9 * time.Millisecond, DeviceTime: 12 * time.Millisecond}, u)
+	})
+}
+
+func TestRefusals(t *testing.T) {
+	inBubble(t, testSize, Options{}, func(r *rig) {
+		long := strings.Repeat("z", testContext)
+		for name, q := range map[string]lm.Request{
+			"maxTokens: -1 is negative":         {Prompt: "x", MaxTokens: -1},
+			"logProbs: 21":                      {Prompt: "x", LogProbs: 21},
+			"stop: 17 strings":                  {Prompt: "x", Stop: make([]string, 17)},
+			"stop: string 1 has 0 bytes":        {Prompt: "x", Stop: []string{"a", ""}},
+			"stop: string 0 has 257 bytes":      {Prompt: "x", Stop: []string{strings.Repeat("x", 257)}},
+			"stop: string 0 is not UTF-8":       {Prompt: "x", Stop: []string{"\xc3"}},
+			"tag: 257 bytes":                    {Prompt: "x", Tag: strings.Repeat("x", 257)},
+			"tokens: there are none":            {Tokens: []int32{}},
+			"tokens: element 1 is 268":          {Tokens: []int32{1, 268}},
+			"tokens: element 0 is -1":           {Tokens: []int32{-1}},
+			"prompt: 97 tokens":                 {Prompt: long},
+			"prompt: 96 tokens":                 {Prompt: long[1:]},
+			"prompt: 200 tokens":                {Tokens: make([]int32, 200)},
+			"prompt: 4194305 bytes":             {Prompt: strings.Repeat("z", maxPromptBytes+1)},
+			"temperature: -1":                   {Prompt: "x", Sampling: sample.Params{Temperature: -1}},
+			"bias: token 500 is not of the 268": {Prompt: "x", Sampling: sample.Params{Bias: map[int32]float32{500: 1}}},
+		} {
+			_, err := r.s.Generate(context.Background(), q)
+			require.ErrorIs(t, err, gpuerr.Invalid)
+			require.ErrorContains(t, err, name)
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		_, err := r.s.Generate(ctx, lm.Request{Prompt: "x"})
+		require.ErrorIs(t, err, context.Canceled)
+		require.Zero(t, r.s.Status().Totals.Requests)
+	})
+}
+
+// A request that could never have all its positions is refused with both numbers.
+func TestTooLargeForTheCache(t *testing.T) {
+	z := testSize
+	z.pages = 4 // 32 positions
+	inBubble(t, z, Options{}, func(r *rig) {
+		_, err := r.s.Generate(context.Background(), greedy("0123456789", 23)) // 11 + 23 - 1
+		var e *gpuerr.Error
+		require.True(t, errors.As(err, &e))
+		require.Equal(t, gpuerr.Quota, e.Code)
+		require.Equal(t, []any{ResourcePositions, uint64(33), uint64(32)}, []any{e.Resource, e.Asked, e.Available})
+
+		q := greedy("0123456789", 22)
+		r.right(q, r.generate(q))
+		q = greedy("0123456789", 0) // as many as there is room for
+		s := r.generate(q)
+		r.right(q, s)
+		require.Equal(t, 22, s.Usage().CompletionTokens)
+		_, _, err = r.s.Embed(context.Background(), []string{strings.Repeat("x", 32)})
+		require.ErrorIs(t, err, gpuerr.Quota)
+	})
+}
+
+func TestStreamEnds(t *testing.T) {
+	inBubble(t, testSize, Options{}, func(r *rig) {
+		s := r.generate(greedy("x", 3))
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		_, err := s.Next(ctx, make([]lm.Token, 1))
+		require.ErrorIs(t, err, context.Canceled)
+		n, err := s.Next(context.Background(), nil)
+		require.NoError(t, err)
+		require.Zero(t, n)
+		tokens, err := all(s)
+		require.NoError(t, err)
+		require.Len(t, tokens, 3)
+		for range 2 {
+			n, err = s.Next(context.Background(), make([]lm.Token, 1))
+			require.Zero(t, n)
+			require.Equal(t, io.EOF, err)
+		}
+		// A second caller waits for the first, and both are woken by the end.
+		s = r.generate(lm.Request{Prompt: "y", Tag: "z"})
+		done := make(chan struct{})
+		for range 2 {
+			go func() {
+				_, _ = all(s)
+				done <- struct{}{}
+			}()
+		}
+		<-done
+		<-done
+	})
+}
+
+// What a cancelled request holds is free when Close returns, whatever it was doing.
+func TestCancel(t *testing.T) {
+	inBubble(t, testSize, Options{}, func(r *rig) {
+		for _, wait := range []time.Duration{0, time.Microsecond, 1500 * time.Microsecond, 20 * time.Millisecond} {
+			s := r.generate(greedy("some text", 80))
+			other := r.generate(lm.Request{Prompt: "other", MaxTokens: 30, IgnoreEnd: true, LogProbs: 1})
+			time.Sleep(wait)
+			synctest.Wait()
+			require.NoError(t, s.Close())
+			r.s.mu.Lock()
+			x := s.(*request)
+			require.Equal(t, gone, x.state)
+			require.Nil(t, x.seq)
+			require.Empty(t, x.buf)
+			r.s.mu.Unlock()
+			n, err := s.Next(context.Background(), make([]lm.Token, 9))
+			require.Zero(t, n)
+			require.Equal(t, io.EOF, err)
+			require.Equal(t, lm.Cancelled, s.Finish())
+			require.NoError(t, s.Close())
+			r.right(lm.Request{Prompt: "other", MaxTokens: 30, IgnoreEnd: true, LogProbs: 1}, other)
+			synctest.Wait()
+			r.sound()
+			require.Zero(t, r.s.Status().PagesUsed)
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		s, err := r.s.Generate(ctx, greedy("some text", 80))
+		require.NoError(t, err)
+		time.Sleep(5 * time.Millisecond)
+		cancel()
+		_, err = all(s)
+		require.NoError(t, err)
+		require.Equal(t, lm.Cancelled, s.Finish())
+		time.Sleep(time.Millisecond)
+		synctest.Wait()
+		require.Zero(t, r.s.Status().PagesUsed)
+		require.EqualValues(t, 5, r.s.Status().Totals.Cancelled)
+	})
+}
+
+func TestBusy(t *testing.T) {
+	inBubble(t, testSize, Options{Waiting: 8}, func(r *rig) {
+		var streams []lm.Stream
+		for range 4 {
+			streams = append(streams, r.generate(greedy("x", 90)))
+		}
+		synctest.Wait()
+		for range 6 {
+			streams = append(streams, r.generate(greedy("x", 90)))
+		}
+		_, err := r.s.Generate(context.Background(), greedy("x", 1))
+		require.ErrorIs(t, err, gpuerr.Busy)
+		require.ErrorContains(t, err, "with this tag")
+		q := greedy("x", 1)
+		for _, q.Tag = range []string{"a", "b"} {
+			streams = append(streams, r.generate(q))
+		}
+		q.Tag = "c"
+		_, err = r.s.Generate(context.Background(), q)
+		require.ErrorIs(t, err, gpuerr.Busy)
+		require.ErrorContains(t, err, "8 requests wait already")
+		require.Equal(t, 8, r.s.Status().Waiting)
+		require.Equal(t, 4, r.s.Status().Running)
+		for _, s := range streams {
+			require.NoError(t, s.Close())
+		}
+	})
+}
+
+// One tag that asks for much does not keep another waiting for all of it.
+func TestTagsTakeTurns(t *testing.T) {
+	z := testSize
+	z.sequences = 1
+	inBubble(t, z, Options{}, func(r *rig) {
+		var order []string
+		done := make(chan string, 64)
+		ask := func(tag string) {
+			q := seeded(tag, 5, 1)
+			q.Tag = tag
+			s := r.generate(q)
+			go func() { _, _ = all(s); done <- tag }()
+		}
+		for range 6 {
+			ask("many")
+			synctest.Wait()
+		}
+		ask("few")
+		ask("other")
+		for range 8 {
+			order = append(order, <-done)
+		}
+		require.Equal(t, []string{"many", "many", "few", "other", "many", "many", "many", "many"}, order[:8])
+	})
+}
+
+// An answer that nobody pulls stops, holds nobody up, and gives its place up to others.
+func TestUnpulled(t *testing.T) {
+	z := testSize
+	z.sequences = 2
+	inBubble(t, z, Options{Ahead: 6}, func(r *rig) {
+		q1, q2 := greedy("one", 40), seeded("two", 40, 5)
+		q2.IgnoreEnd = true
+		s1, s2 := r.generate(q1), r.generate(q2)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		st := r.s.Status()
+		require.Equal(t, 2, st.Running, "they keep their places while nobody wants them")
+		require.EqualValues(t, 12, st.Totals.CompletionTokens)
+		steps := st.Totals.Steps
+		time.Sleep(time.Second)
+		require.Equal(t, steps, r.s.Status().Totals.Steps, "nothing runs in vain")
+
+		for range 3 { // others take both places
+			q3, q4 := greedy("three", 20), seeded("four", 20, 6)
+			s3, s4 := r.generate(q3), r.generate(q4)
+			r.right(q3, s3)
+			r.right(q4, s4)
+		}
+		synctest.Wait()
+		require.Equal(t, 2, r.s.Status().Waiting)
+		r.right(q1, s1)
+		r.right(q2, s2)
+	})
+}
+
+// Those that nobody pulls are not kept without end.
+func TestManyUnpulled(t *testing.T) {
+	z := testSize
+	z.sequences = 1
+	inBubble(t, z, Options{Ahead: 2, Waiting: 3}, func(r *rig) {
+		var streams []lm.Stream
+		for i := range 6 {
+			q := greedy("x", 10)
+			q.Tag = string(rune('a' + i))
+			streams = append(streams, r.generate(q))
+			time.Sleep(50 * time.Millisecond)
+		}
+		tokens, err := all(streams[0])
+		require.Len(t, tokens, 2)
+		require.ErrorIs(t, err, gpuerr.Busy)
+		for _, s := range streams[2:] {
+			r.right(greedy("x", 10), s)
+		}
+		_, err = all(streams[1])
+		require.ErrorIs(t, err, gpuerr.Busy)
+	})
+}
+
+// A request alone decodes ahead, and stops that when another comes.
+func TestAhead(t *testing.T) {
+	inBubble(t, testSize, Options{}, func(r *rig) {
+		q := greedy("alone", 80)
+		s := r.generate(q)
+		time.Sleep(20500 * time.Microsecond)
+		synctest.Wait()
+		before := r.place.engine().aheads
+		require.Greater(t, before, 15)
+		other := lm.Request{Prompt: "b", MaxTokens: 5, IgnoreEnd: true}
+		s2 := r.generate(other)
+		time.Sleep(3 * time.Millisecond)
+		synctest.Wait()
+		require.LessOrEqual(t, r.place.engine().aheads, before+1)
+		require.Positive(t, s2.Usage().CompletionTokens)
+		r.right(other, s2)
+		r.right(q, s)
+		require.Greater(t, r.place.engine().aheads, before+20, "it goes on ahead afterwards")
+	})
+}
+
+// When pages run out the youngest waits; what everyone gets is right.
+func TestPagesRunOut(t *testing.T) {
+	z := testSize
+	z.pages = 12 // of 96 positions one whole context
+	inBubble(t, z, Options{}, func(r *rig) {
+		var streams []lm.Stream
+		var asked []lm.Request
+		for i := range 4 {
+			q := seeded("a text for "+string(rune('0'+i)), 80, uint64(i))
+			q.IgnoreEnd = true
+			asked = append(asked, q)
+			streams = append(streams, r.generate(q))
+		}
+		for i := range streams {
+			r.right(asked[i], streams[i])
+		}
+	})
+}
+
+func TestEmbed(t *testing.T) {
+	inBubble(t, testSize, Options{}, func(r *rig) {
+		q := greedy("beside", 60)
+		s := r.generate(q)
+		texts := []string{"one", "another text", ""}
+		vectors, u, err := r.s.Embed(context.Background(), texts)
+		require.NoError(t, err)
+		for i, text := range texts {
+			require.Equal(t, vectorOf(r.s.Tokenize(text)), vectors[i])
+		}
+		require.Equal(t, len(r.s.Tokenize("one"))+len(r.s.Tokenize("another text"))+1, u.PromptTokens)
+		require.Positive(t, u.DeviceTime)
+		r.right(q, s)
+		_, _, err = r.s.Embed(context.Background(), nil)
+		require.ErrorIs(t, err, gpuerr.Invalid)
+		_, _, err = r.s.Embed(context.Background(), []string{"x", strings.Repeat("y", testContext)})
+		require.ErrorContains(t, err, "texts: number 1 has 97 tokens")
+		ctx, cancel := context.WithTimeout(context.Background(), 500*time.Microsecond)
+		defer cancel()
+		_, _, err = r.s.Embed(ctx, []string{"late"})
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+	})
+}

@@ -1,0 +1,155 @@
+package server
+
+import (
+	"context"
+	"io"
+	"slices"
+	"time"
+
+	"capgpu/model/lm"
+)
+
+// Next implements lm.Stream.
+func (r *request) Next(ctx context.Context, out []lm.Token) (int, error) {
+	select {
+	case r.turn <- struct{}{}:
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+	defer func() { <-r.turn }()
+	for {
+		if n, over, err := r.take(out); n > 0 || over || len(out) == 0 {
+			return n, err
+		}
+		select {
+		case <-r.more:
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	}
+}
+
+// take is Next of what is there.
+func (r *request) take(out []lm.Token) (n int, over bool, err error) {
+	r.s.mu.Lock()
+	defer r.s.mu.Unlock()
+	n = copy(out, r.buf)
+	r.buf = slices.Delete(r.buf, 0, n) // clears the end: alternatives are not kept alive
+	if r.full && len(r.buf) <= r.s.o.Ahead/2 {
+		r.full = false
+		r.s.pulledLocked(r)
+	}
+	switch {
+	case n > 0 || !r.ended:
+		return n, false, nil
+	case r.err != nil:
+		return 0, true, r.err
+	}
+	return 0, true, io.EOF
+}
+
+// Finish implements lm.Stream.
+func (r *request) Finish() lm.Finish {
+	r.s.mu.Lock()
+	defer r.s.mu.Unlock()
+	return r.finish
+}
+
+// Usage implements lm.Stream.
+func (r *request) Usage() lm.Usage {
+	r.s.mu.Lock()
+	defer r.s.mu.Unlock()
+	return r.counted
+}
+
+// Close implements lm.Stream. It waits for the pass that is under way.
+func (r *request) Close() error {
+	r.cancel()
+	<-r.released
+	return nil
+}
+
+// cancel ends what has not ended; what it holds is given back soon.
+func (r *request) cancel() {
+	r.s.mu.Lock()
+	defer r.s.mu.Unlock()
+	r.s.endLocked(r, lm.Cancelled, nil)
+	clear(r.buf)
+	r.buf = nil
+}
+
+// tellLocked hands tokens to who pulls.
+func (r *request) tellLocked(tokens ...lm.Token) {
+	r.buf = append(r.buf, tokens...)
+	r.full = len(r.buf) >= r.s.o.Ahead
+	r.notifyLocked()
+}
+
+func (r *request) notifyLocked() {
+	select {
+	case r.more <- struct{}{}:
+	default:
+	}
+}
+
+// endLocked ends a request: by a finish, or by an error.
+func (s *Server) endLocked(r *request, f lm.Finish, err error) {
+	if r.ended {
+		return
+	}
+	r.ended, r.finish, r.err = true, f, err
+	now := time.Now()
+	switch {
+	case r.begun.IsZero():
+		r.counted.Queued = now.Sub(r.accepted)
+	case r.firstToken.IsZero():
+		r.counted.Prefill = now.Sub(r.begun)
+	default:
+		r.counted.Decode = now.Sub(r.firstToken)
+	}
+	switch {
+	case err != nil:
+		s.totals.Failed++
+	case f == lm.Cancelled:
+		s.totals.Cancelled++
+	default:
+		s.totals.Finished++
+	}
+	switch r.state {
+	case waiting:
+		s.line.remove(r)
+		s.goneLocked(r)
+	case returning:
+		s.returning = without(s.returning, r)
+		s.goneLocked(r)
+	case parked:
+		s.parked = without(s.parked, r)
+		s.goneLocked(r)
+	case running:
+		s.wakeLocked() // its pages are the runner's to free
+	}
+	if r.detach != nil {
+		r.detach()
+	}
+	r.notifyLocked()
+}
+
+func without(all []*request, r *request) []*request {
+	return slices.DeleteFunc(all, func(x *request) bool { return x == r })
+}
+
+// goneLocked: r holds nothing any more, and is in no list.
+func (s *Server) goneLocked(r *request) {
+	r.state = gone
+	close(r.released)
+	s.quietLocked()
+}
+
+// pulledLocked: r has room for more.
+func (s *Server) pulledLocked(r *request) {
+	if r.state == parked {
+		s.parked = without(s.parked, r)
+		s.returnLocked(r)
+	}
+	s.wakeLocked()
+}
