@@ -203,3 +203,19 @@ func Row(t *model.Tensor, r int, out []float32) {
 		}
 	}
 }
+
+// Vector is a tensor of one row as F32: itself where it is one, otherwise a new one.
+func Vector(t *model.Tensor) (model.Tensor, error) {
+	if t.Type == model.F32 {
+		return *t, Check(t)
+	}
+	x, err := Decode(t)
+	if err != nil {
+		return model.Tensor{}, err
+	}
+	out := model.Tensor{Type: model.F32, Rows: t.Rows, Cols: t.Cols, Data: make([]byte, 4*len(x))}
+	for i, v := range x {
+		le.PutUint32(out.Data[4*i:], math.Float32bits(v))
+	}
+	return out, nil
+}

@@ -1,0 +1,93 @@
+package load
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"capgpu/gpuerr"
+	"capgpu/model"
+	"capgpu/model/gguf"
+	"capgpu/model/llama2c"
+	"capgpu/model/mapped"
+	"capgpu/model/tokenizer"
+)
+
+const maxTokenizer = 64 << 20 // bytes of a llama2.c tokenizer
+
+// Options of OpenWith.
+type Options struct {
+	// Tokenizer is the file with the tokenizer of a llama2.c checkpoint; "": the first
+	// that is there beside it of NAME.tokenizer.bin, tok<vocab>.bin, tokenizer.bin.
+	Tokenizer string
+}
+
+// Open is OpenWith of no options.
+func Open(path string) (*model.File, error) { return OpenWith(path, Options{}) }
+
+// OpenWith opens a model. Errors: gpuerr.IO where the host refuses, gpuerr.Invalid where
+// the file is not what it should be; the message names the file and the part.
+func OpenWith(path string, o Options) (*model.File, error) {
+	m, err := mapped.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	var f *model.File
+	err = mapped.Guard(func() error {
+		var err error
+		if data := m.Bytes(); strings.HasPrefix(string(data[:min(4, len(data))]), "GGUF") {
+			f, err = gguf.Load(data)
+		} else {
+			f, err = checkpoint(path, data, o)
+		}
+		return err
+	})
+	if err != nil {
+		m.Close()
+		return nil, fmt.Errorf("%s: %w", filepath.Base(path), err)
+	}
+	if f.Name == "" {
+		f.Name = stem(path)
+	}
+	return model.NewFile(*f, m.Close), nil
+}
+
+// stem is a file's name without folder and ending.
+func stem(path string) string {
+	base := filepath.Base(path)
+	if s := strings.TrimSuffix(base, filepath.Ext(base)); s != "" {
+		return s
+	}
+	return base
+}
+
+// checkpoint is a model of llama2.c with the tokenizer beside it.
+func checkpoint(path string, data []byte, o Options) (*model.File, error) {
+	f, err := llama2c.Load(data)
+	if err != nil {
+		return nil, err
+	}
+	names := []string{o.Tokenizer}
+	if o.Tokenizer == "" {
+		names = nil
+		for _, name := range []string{stem(path) + ".tokenizer.bin", fmt.Sprintf("tok%d.bin", f.Config.Vocab), "tokenizer.bin"} {
+			names = append(names, filepath.Join(filepath.Dir(path), name))
+		}
+	}
+	for _, name := range names {
+		bin, err := mapped.ReadFile(name, maxTokenizer)
+		if errors.Is(err, os.ErrNotExist) && o.Tokenizer == "" {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if f.Tokenizer, err = tokenizer.FromLlama2c(bin, f.Config.Vocab); err != nil {
+			return nil, fmt.Errorf("%s: %w", filepath.Base(name), err)
+		}
+		return f, nil
+	}
+	return nil, gpuerr.New(gpuerr.Invalid, "tokenizer: none of %s is there; name one", strings.Join(names, ", "))
+}
