@@ -81,7 +81,7 @@ func (m *Model) end(err error) error {
 // submit starts routines, in order. An error ends the model.
 func (m *Model) submit(r *routine) error {
 	if _, err := m.queue.Submit(r.commands...); err != nil {
-		return m.end(err)
+		return m.end(m.reason(err))
 	}
 	m.onWay += len(r.commands)
 	return nil
@@ -94,7 +94,7 @@ func (m *Model) collect(ctx context.Context) (n int, err error) {
 	n, err = m.queue.Completions(ctx, m.done[:min(m.onWay, len(m.done))])
 	if err != nil {
 		if ctx.Err() == nil {
-			return 0, m.end(err)
+			return 0, m.end(m.reason(err))
 		}
 		if failed := m.cancel(ctx); failed != nil {
 			return 0, m.end(failed)
@@ -165,6 +165,23 @@ func (m *Model) drain(ctx context.Context) error {
 	return nil
 }
 
+// reasonTime is how long the session may take to say why it ended.
+const reasonTime = 5 * time.Second
+
+// reason is why the session ended, where err says that it was ended: a queue hears of
+// that before the session does, and knows no reason.
+func (m *Model) reason(err error) error {
+	if !errors.Is(err, gpuerr.Revoked) {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), reasonTime)
+	defer cancel()
+	if _, asked := m.session.Describe(ctx); asked != nil && ctx.Err() == nil {
+		return asked
+	}
+	return err
+}
+
 // failure is what the end of a pass that is not ok means.
 func (m *Model) failure(c *client.Completion) error {
 	if err := m.session.Err(); err != nil {
@@ -188,7 +205,7 @@ func (m *Model) failure(c *client.Completion) error {
 	if code == gpuerr.None {
 		return fmt.Errorf("a pass: %w", how)
 	}
-	return fmt.Errorf("%w: a pass: %w", code, how)
+	return m.reason(fmt.Errorf("%w: a pass: %w", code, how))
 }
 
 // Close gives back all that the model has in its session. Slices that Logits returned
