@@ -157,3 +157,6 @@ func expandQ4AVX2(dst []float32, w []byte)
 
 //go:noescape
 func expandI8AVX2(dst []float32, w []byte, s float32)
+
+//go:noescape
+func rotateHalvesAVX2(x, c, s []float32)

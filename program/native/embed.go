@@ -5,55 +5,68 @@ import "sync/atomic"
 // Embedding: an item is a token. The tokens are memory, which may change: each is
 // read once, and bounded.
 
-// embed makes a body; a row of the table is rowBytes long, and expand makes it dim
-// elements of y.
-func embed(s shape, p pace, rowBytes func(dim uint64) (bytes uint64, ok bool), expand func(y []float32, row []byte)) *Body {
+// embedOf makes the body for a table of a type. Its bindings are the table, its scales
+// if the type has them apart, the tokens, and y.
+func embedOf(t weightType, p pace) *Body {
+	s := shape{bindings: 3, inlineWords: 1, write: 2, write2: -1}
+	switch t {
+	case typeF32:
+	case typeI8:
+		s = shape{bindings: 4, inlineWords: 2, write: 3, write2: -1, bytes: 1 << 0}
+	default:
+		s.halves = 1 << 0
+	}
+	y := s.write
 	return &Body{
 		Items: func(c *Call) (uint64, bool) {
 			if !s.fits(c) {
 				return 0, false
 			}
-			dim, tokens := c.inline(0), c.words(1)
+			dim, tokens := c.inline(0), c.words(y-1)
 			if dim == 0 {
 				return 0, true
 			}
-			_, ok := rowBytes(dim)
-			return tokens, ok && dim <= mostWords && tokens*dim <= c.words(2)
+			if t == typeI8 && c.inline(1) == 0 {
+				return 0, tokens == 0
+			}
+			_, ok := matrixOf(t, nil, dim)
+			return tokens, ok && embedWords(t, c) <= 2*mostWords && tokens*dim <= c.words(y)
 		},
 		Run: func(c *Call, lo, hi uint64) bool {
 			dim := c.inline(0)
 			if dim == 0 {
 				return true
 			}
-			row, _ := rowBytes(dim)
-			table, tokens, y := c.Bindings[0], c.u32(1), c.f32(2)
-			rows := uint64(len(table)) / row
+			m, _ := matrixOf(t, c.Bindings[0], dim)
+			rows := uint64(len(m.w)) / m.rowBytes
+			if t == typeI8 {
+				// Of rows with all their scales.
+				m.scales, m.group = c.f32(1), c.inline(1)
+				rows = min(rows, uint64(len(m.scales))*m.group/dim)
+			}
+			tokens, to := c.u32(y-1), c.f32(y)
 			for ; lo < hi; lo++ {
 				token := uint64(atomic.LoadUint32(&tokens[lo]))
 				if token >= rows {
 					return false // the program would trap
 				}
-				expand(y[lo*dim:][:dim], table[token*row:][:row])
+				m.expand(to[lo*dim:][:dim], token)
 			}
 			return true
 		},
-		Grain: func(c *Call) uint64 { return grainOf(c.inline(0)) },
+		Grain: func(c *Call) uint64 { return grainOf(embedWords(t, c)) },
 		Nanos: func(c *Call) (uint64, bool) {
-			tokens := c.words(1)
+			tokens := c.words(y - 1)
 			nanos, ok := p.nanos(tokens, tokens*c.inline(0))
 			return nanos + tokens*farNanos, ok
 		},
 	}
 }
 
-var embedBody = embed(
-	shape{bindings: 3, inlineWords: 1, write: 2, write2: -1},
-	pace{words: 192},
-	func(dim uint64) (uint64, bool) { return 4 * dim, true },
-	func(y []float32, row []byte) { copy(y, f32s(row)) })
-
-var embedQ8Body = embed(
-	shape{bindings: 3, inlineWords: 1, write: 2, write2: -1, halves: 1 << 0},
-	pace{words: 256},
-	func(dim uint64) (uint64, bool) { return dim / q8Values * q8Bytes, dim%q8Values == 0 },
-	expandQ8)
+// embedWords is how many words are read in the time that a row takes.
+func embedWords(t weightType, c *Call) uint64 {
+	if t == typeI8 && c.inline(1) > 0 {
+		return c.inline(0) * (1 + runWords/min(runWords, c.inline(1)))
+	}
+	return c.inline(0)
+}

@@ -59,15 +59,36 @@ func (s *grainShape) call(t *testing.T) (c *Call, made func() uint64) {
 		c.Bindings, counts = append(c.Bindings, b), append(counts, count)
 	}
 	c.Inline = inlineOf(s.inline)
-	if s.kernel == "embed_f32" || s.kernel == "embed_q8_0" {
+	switch s.kernel {
+	case "embed_f32", "embed_f16", "embed_bf16", "embed_q4_0", "embed_q8_0", "embed_i8":
 		row := s.inline[0]
-		if s.kernel == "embed_q8_0" {
+		switch s.kernel {
+		case "embed_q8_0":
 			row = row / q8Values * q8Bytes / 4
+		case "embed_q4_0":
+			row = row / q4Values * q4Bytes / 4
 		}
-		tokens := c.u32(1)
+		tokens := c.u32(len(c.Bindings) - 2)
 		apart := max(1, pageWords/row)
 		for i := range tokens {
 			tokens[i] = uint32(i) * apart % (uint32(s.words[0]) / (row + 1))
+		}
+	case "rope_cache_f32", "attention_cache_f32":
+		at := 1 // of the rows
+		if s.kernel == "rope_cache_f32" {
+			at = 2
+		}
+		q := cachedOf(c, at, len(s.inline)-2)
+		most := q.pages * q.page
+		if s.kernel == "attention_cache_f32" {
+			most = q.most(c)
+		}
+		rows := q.rows
+		for i := range q.batch {
+			rows[2*i] = uint32(most - 1 - i%min(most, 8))
+		}
+		for i := range q.table { // in no order
+			q.table[i] = uint32(uint64(i) * 7919 % q.held)
 		}
 	}
 	all := func() (n uint64) {
@@ -115,9 +136,34 @@ var grainShapes = []grainShape{
 	{kernel: "embed_f32", words: []uint64{g1, 1 << 16, 1 << 18}, inline: []uint32{2}, offset: 4092},
 	{kernel: "embed_f32", words: []uint64{g1, 1 << 8, 1025 << 8}, inline: []uint32{1025}, offset: 4092},
 	{kernel: "embed_f32", words: []uint64{g1, 4, 4 * m1}, inline: []uint32{m1}, offset: 4},
-	{kernel: "embed_f32", words: []uint64{g1, 4, 4*m1 + 4}, inline: []uint32{m1 + 1}, lane: true},
+	{kernel: "embed_f32", words: []uint64{g1, 4, 8*m1 + 4}, inline: []uint32{2*m1 + 1}, lane: true},
 	{kernel: "embed_q8_0", words: []uint64{g1, 1 << 13, 1 << 18}, inline: []uint32{32}, offset: 4092},
 	{kernel: "embed_q8_0", words: []uint64{g1, 4, 4 * m1}, inline: []uint32{m1}, offset: 4},
+
+	{kernel: "embed_f16", words: []uint64{g1, 1 << 8, 1025 << 8}, inline: []uint32{1025}, offset: 4092},
+	{kernel: "embed_bf16", words: []uint64{g1, 4, 4 * m1}, inline: []uint32{m1}, offset: 4},
+	{kernel: "embed_q4_0", words: []uint64{g1, 1 << 13, 1 << 18}, inline: []uint32{32}, offset: 4092},
+	{kernel: "embed_i8", words: []uint64{g1, g1, 1 << 10, 1 << 20}, inline: []uint32{1 << 10, 4}, offset: 4092},
+	{kernel: "embed_i8", words: []uint64{g1, g1, 4, 4 * m1}, inline: []uint32{m1 / 16, 1}, offset: 4},
+	{kernel: "embed_i8", words: []uint64{g1, g1, 4, 4 * m1}, inline: []uint32{m1, 1}, lane: true},
+	{kernel: "swiglu_rows_f32", words: []uint64{g1, g1 / 2}, inline: []uint32{1}},
+	{kernel: "swiglu_rows_f32", words: []uint64{g1, g1 / 2}, inline: []uint32{m1}, offset: 4},
+	{kernel: "swiglu_rows_f32", words: []uint64{g1, g1 / 2}, inline: []uint32{m1 + 1}, lane: true},
+	{kernel: "next_token_f32", words: []uint64{g1, 1 << 18, 1 << 19, g1}, inline: []uint32{1, 1 << 18, 1 << 10}},
+	{kernel: "next_token_f32", words: []uint64{g1, 256, 512, 256}, inline: []uint32{m1, 256, 1}, offset: 4},
+	{kernel: "next_token_f32", words: []uint64{g1, 256, 512, 256}, inline: []uint32{m1 + 1, 1, 1}, lane: true},
+
+	cacheOf("attention_cache_f32", 32, 8, 128, 32, 16, 512, 0, false), // eight thousand positions
+	cacheOf("attention_cache_f32", 32, 32, 128, 2, 16, 512, 4, false),
+	cacheOf("attention_cache_f32", 1024, 1, 64, 2, 32, 64, 4, false),
+	cacheOf("attention_cache_f32", 1, 1, 1, 100, 1, 1<<18, 4092, false),
+	cacheOf("attention_cache_f32", 1, 1, 256, 100, 1<<16, 1, 4, false),
+	cacheOf("attention_cache_f32", 4096, 4096, 1, 2, 16, 512, 4, false),
+	cacheOf("attention_cache_f32", 1, 1, 257, 1, 16, 512, 4, true),
+	cacheOf("rope_cache_f32", 32, 8, 128, 64, 16, 512, 4, false),
+	cacheOf("rope_cache_f32", 4094, 1, 256, 64, 16, 4, 4, false),
+	cacheOf("rope_cache_f32", 2, 2, 2, 1<<12, 1, 1<<12, 4092, false),
+	cacheOf("rope_cache_f32", 4095, 1, 256, 64, 16, 4, 4, true),
 
 	{kernel: "layernorm_f32", words: []uint64{g1, 1, 1, g1}, inline: []uint32{1, 0}},
 	{kernel: "layernorm_f32", words: []uint64{g1, m1, m1, g1}, inline: []uint32{m1, 0}, offset: 4},
@@ -199,6 +245,20 @@ func linearShapeOf(kernel string, words uint64, rows, cols, batch uint32, offset
 	return grainShape{kernel, []uint64{words, uint64(cols) * uint64(batch), y}, []uint32{rows, cols, batch, 0, stride, 0}, 1, offset, lane}
 }
 
+// cacheOf is a batch of one sequence, with a cache of 256 MiB of keys and of values.
+func cacheOf(kernel string, heads, kv, dim, batch, page, pages uint32, offset uint64, lane bool) grainShape {
+	qkv, rows := uint64(batch)*uint64(heads+2*kv)*uint64(dim), 2*uint64(batch)
+	s := grainShape{kernel: kernel, groups: 1, offset: offset, lane: lane}
+	if kernel == "rope_cache_f32" {
+		s.words = []uint64{qkv, uint64(dim), rows, uint64(pages), g1 / 4, g1 / 4}
+		s.inline = []uint32{heads, kv, dim, batch, 0, page, pages}
+	} else {
+		s.words = []uint64{qkv, rows, uint64(pages), g1 / 4, g1 / 4, uint64(batch) * uint64(heads) * uint64(dim)}
+		s.inline = []uint32{heads, kv, dim, batch, page, pages}
+	}
+	return s
+}
+
 func attentionOf(heads, kv, dim, length uint32, offset uint64, lane bool) grainShape {
 	q, k := uint64(heads)*uint64(dim), uint64(length)*uint64(kv)*uint64(dim)
 	return grainShape{"attention_f32", []uint64{q, k, k, q}, []uint32{heads, kv, dim, length}, 1, offset, lane}
@@ -219,8 +279,19 @@ func wordsOfItem(kernel string, c *Call) uint64 {
 		return 2 * c.words(0)
 	case "topk_f32":
 		return c.words(0) + mostInserts*mostK
-	case "embed_f32", "embed_q8_0":
+	case "embed_f32", "embed_f16", "embed_bf16", "embed_q4_0", "embed_q8_0":
 		return startWords + 2*c.inline(0)
+	case "embed_i8":
+		return startWords + c.inline(0)*(2+runWords/min(runWords, c.inline(1)))
+	case "swiglu_rows_f32":
+		return startWords + 6*c.inline(0)
+	case "next_token_f32":
+		return startWords + 2*c.inline(0)
+	case "rope_cache_f32":
+		return startWords + 3*(c.inline(0)+2*c.inline(1))*c.inline(2) + c.inline(2)*angleWords/2
+	case "attention_cache_f32":
+		q := cachedOf(c, 1, 4)
+		return startWords + 2*q.dim + 2*q.most(c)*(q.dim+positionWords)
 	case "layernorm_f32", "rmsnorm_f32", "softmax_f32":
 		return startWords + 6*c.inline(0)
 	case "matvec_f32", "matvec_wg_f32", "matvec_q8_0", "matvec_wg_q8_0":

@@ -2,6 +2,10 @@ package native
 
 // Weights as model files store them.
 
+// runWords is how many words are read in the time that a run of weights with one scale
+// takes to begin.
+const runWords = 16
+
 // weightType is how weights are stored.
 type weightType uint8
 

@@ -33,7 +33,8 @@ type Body struct {
 	// body does not (a token beyond the table, a NaN among values to be ordered).
 	// What was written until then is of no account: the lane engine must do the whole
 	// launch, after all ranges have ended. A body that changes what it reads (Read
-	// and write bindings, or in place) never returns false.
+	// and write bindings, or in place) returns false only where the program traps, if
+	// memory does not change meanwhile: nobody counts on what is there after a trap.
 	Run   func(c *Call, lo, hi uint64) bool
 	Grain func(c *Call) uint64
 	// Nanos is about how long all items of a call whose Items were ok take together,
@@ -46,33 +47,41 @@ type Body struct {
 // bodies is the table, by the names of the library's programs. Variants of one
 // program share a body: they differ in the order of their sums only.
 var bodies = map[string]*Body{
-	"argmax_f32":       argmaxBody,
-	"attention_f32":    attentionBody,
-	"copy":             copyBody,
-	"embed_f32":        embedBody,
-	"embed_q8_0":       embedQ8Body,
-	"fill_u32":         fillBody,
-	"layernorm_f32":    layernormBody,
-	"linear_bf16":      linearOfType(typeBF16),
-	"linear_f16":       linearOfType(typeF16),
-	"linear_f32":       linearOfType(typeF32),
-	"linear_i8":        linearOfType(typeI8),
-	"linear_q4_0":      linearOfType(typeQ4),
-	"linear_q8_0":      linearOfType(typeQ8),
-	"matmul_f32":       matmulBody,
-	"matmul_tiled_f32": matmulBody,
-	"matvec_f32":       matvecBody,
-	"matvec_q8_0":      matvecQ8Body,
-	"matvec_wg_f32":    matvecBody,
-	"matvec_wg_q8_0":   matvecQ8Body,
-	"reduce_f32":       reduceBody,
-	"rmsnorm_f32":      rmsnormBody,
-	"rope_f32":         ropeBody,
-	"saxpy_f32":        saxpyBody,
-	"softmax_f32":      softmaxBody,
-	"swiglu_f32":       swigluBody,
-	"topk_f32":         topkBody,
-	"vecadd_f32":       vecaddBody,
+	"argmax_f32":          argmaxBody,
+	"attention_f32":       attentionBody,
+	"attention_cache_f32": attentionCacheBody,
+	"copy":                copyBody,
+	"embed_bf16":          embedOf(typeBF16, pace{words: 192}),
+	"embed_f16":           embedOf(typeF16, pace{words: 192}),
+	"embed_f32":           embedOf(typeF32, pace{words: 192}),
+	"embed_i8":            embedOf(typeI8, pace{words: 2048}),
+	"embed_q4_0":          embedOf(typeQ4, pace{words: 256}),
+	"embed_q8_0":          embedOf(typeQ8, pace{words: 256}),
+	"fill_u32":            fillBody,
+	"layernorm_f32":       layernormBody,
+	"linear_bf16":         linearOfType(typeBF16),
+	"linear_f16":          linearOfType(typeF16),
+	"linear_f32":          linearOfType(typeF32),
+	"linear_i8":           linearOfType(typeI8),
+	"linear_q4_0":         linearOfType(typeQ4),
+	"linear_q8_0":         linearOfType(typeQ8),
+	"matmul_f32":          matmulBody,
+	"matmul_tiled_f32":    matmulBody,
+	"matvec_f32":          matvecBody,
+	"matvec_q8_0":         matvecQ8Body,
+	"matvec_wg_f32":       matvecBody,
+	"matvec_wg_q8_0":      matvecQ8Body,
+	"next_token_f32":      nextTokenBody,
+	"reduce_f32":          reduceBody,
+	"rmsnorm_f32":         rmsnormBody,
+	"rope_cache_f32":      ropeCacheBody,
+	"rope_f32":            ropeBody,
+	"saxpy_f32":           saxpyBody,
+	"softmax_f32":         softmaxBody,
+	"swiglu_f32":          swigluBody,
+	"swiglu_rows_f32":     swigluRowsBody,
+	"topk_f32":            topkBody,
+	"vecadd_f32":          vecaddBody,
 }
 
 // Lookup finds the body of a bundle by its digest.

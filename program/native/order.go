@@ -1,6 +1,9 @@
 package native
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // Sums, the maximum, and the k largest: the last two are one item.
 
@@ -70,23 +73,28 @@ var argmaxBody = &Body{
 	},
 	Run: func(c *Call, lo, hi uint64) bool {
 		x := c.f32(0)
-		most := largest(x)
-		at := -1
-		if math.IsInf(float64(most), -1) {
-			// Nothing but -Inf and NaN, which is no candidate.
-			for i, v := range x {
-				if v == most {
-					at = i
-					break
-				}
+		at := firstLargest(x)
+		if at < 0 {
+			// Nothing but -Inf and NaN, which is no candidate, or x has changed.
+			at = slices.Index(x, float32(math.Inf(-1)))
+			if at < 0 && slices.ContainsFunc(x, func(v float32) bool { return v == v }) {
+				return false
 			}
-		} else if at = findAbove(x, math.Nextafter32(most, float32(math.Inf(-1)))); at < 0 {
-			return false // x has changed
 		}
 		c.u32(1)[0] = uint32(at) // -1 is none
 		return true
 	},
 	Grain: one,
+}
+
+// firstLargest is the index of the largest of x, the first of equal ones. It is
+// negative if that is -Inf, or if x changes meanwhile.
+func firstLargest(x []float32) int {
+	most := largest(x)
+	if math.IsInf(float64(most), -1) {
+		return -1
+	}
+	return findAbove(x, math.Nextafter32(most, float32(math.Inf(-1))))
 }
 
 const (

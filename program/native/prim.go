@@ -54,6 +54,16 @@ func rotateGo(dst, c, s []float32) {
 	}
 }
 
+func rotateHalvesGo(x, c, s []float32) {
+	for half := len(c); half > 0 && len(x) >= 2*half; x = x[2*half:] {
+		for i := range half {
+			p, q := x[i], x[half+i]
+			x[i] = float32(p*c[i]) - float32(q*s[i])
+			x[half+i] = float32(p*s[i]) + float32(q*c[i])
+		}
+	}
+}
+
 func expSumGo(dst, x []float32, sub float32) (sum float32) {
 	for i := range dst {
 		e := float32(math.Exp(float64(x[i] - sub)))

@@ -59,6 +59,14 @@ func rotate(dst, c, s []float32) {
 	rotateGo(dst, c, s)
 }
 
+func rotateHalves(x, c, s []float32) {
+	if level >= levelAVX2 && len(c) > 0 {
+		rotateHalvesAVX2(x, c, s)
+		return
+	}
+	rotateHalvesGo(x, c, s)
+}
+
 func expSum(dst, x []float32, sub float32) float32 {
 	if level >= levelAVX2 {
 		return expSumAVX2(dst, x, sub)

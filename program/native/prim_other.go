@@ -9,6 +9,7 @@ func scale(dst, x []float32, s float32)            { scaleGo(dst, x, s) }
 func scaleMul(dst, x, w []float32, s float32)      { scaleMulGo(dst, x, w, s) }
 func norm(dst, x, w, b []float32, mean, s float32) { normGo(dst, x, w, b, mean, s) }
 func rotate(dst, c, s []float32)                   { rotateGo(dst, c, s) }
+func rotateHalves(x, c, s []float32)               { rotateHalvesGo(x, c, s) }
 func expSum(dst, x []float32, sub float32) float32 { return expSumGo(dst, x, sub) }
 func swiglu(dst, a, b []float32)                   { swigluGo(dst, a, b) }
 func sum(x []float32) float32                      { return sumGo(x) }

@@ -32,6 +32,7 @@ type shape struct {
 	inlineWords int
 	write       int // the binding that is written
 	write2      int // another one, or -1
+	more        int // one bit for each further one
 	inPlace     int // one bit for each binding that may begin where the written one does
 	halves      int // one bit for each binding of 2-byte alignment (q8_0)
 	bytes       int // and of none
@@ -57,8 +58,12 @@ func (s *shape) fits(c *Call) bool {
 		if !aligned(b, uintptr(to)) || len(b)%to != 0 || uint64(len(b)) > math.MaxUint32 {
 			return false
 		}
-		for _, w := range [...]int{s.write, s.write2} {
-			if w < 0 || w == i {
+		written := s.more | 1<<s.write
+		if s.write2 >= 0 {
+			written |= 1 << s.write2
+		}
+		for w := range c.Bindings {
+			if written>>w&1 == 0 || w == i {
 				continue
 			}
 			shared, same := overlap(b, c.Bindings[w])

@@ -1,0 +1,33 @@
+package native
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+)
+
+// TestExpansions: assembly and Go make the same values of any bits.
+func TestExpansions(t *testing.T) {
+	atLevel(t, func(t *testing.T) {
+		r := rand.New(rand.NewPCG(73, 74))
+		for n := 0; n < 100; n++ {
+			w := make([]byte, 4*n+q4Bytes*n)
+			for i := range w {
+				w[i] = byte(r.Uint32())
+			}
+			both := func(name string, n int, fast, slow func(dst []float32)) {
+				t.Helper()
+				got, g := guard(r, n)
+				want := make([]float32, n)
+				fast(got)
+				slow(want)
+				g.check(t, name)
+				bits(t, want, got, fmt.Sprint(name, n))
+			}
+			both("f16", n, func(d []float32) { expandF16(d, w) }, func(d []float32) { expandF16Go(d, w) })
+			both("bf16", n, func(d []float32) { expandBF16(d, w) }, func(d []float32) { expandBF16Go(d, w) })
+			both("q4", n*q4Values, func(d []float32) { expandQ4(d, w) }, func(d []float32) { expandQ4Go(d, w) })
+			both("i8", n, func(d []float32) { expandI8(d, w, 0.3) }, func(d []float32) { expandI8Go(d, w, 0.3) })
+		}
+	})
+}

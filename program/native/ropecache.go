@@ -1,0 +1,147 @@
+package native
+
+import (
+	"math"
+	"sync"
+)
+
+// Rotary embedding into the cache: an item is a row of the batch.
+
+var ropeCacheShape = shape{bindings: 6, inlineWords: 7, write: 0, write2: 4, more: 1 << 5}
+
+var ropeCacheBody = &Body{
+	Items: func(c *Call) (uint64, bool) {
+		if !ropeCacheShape.fits(c) {
+			return 0, false
+		}
+		q := cachedOf(c, 2, 5)
+		if q.batch == 0 || q.dim == 0 {
+			return 0, true
+		}
+		ok := q.fits() && q.dim%2 == 0 && q.dim <= mostHeadDim && c.inline(4) <= 1 && q.dim/2 <= c.words(1)
+		return q.batch, ok
+	},
+	Run: func(c *Call, lo, hi uint64) bool {
+		if lo == hi {
+			return true
+		}
+		q := cachedOf(c, 2, 5)
+		t := turnsPool.Get().(*turns)
+		t.prepare(c.f32(1)[:q.dim/2], c.inline(4) == 0)
+		ok := true
+		for ; ok && lo < hi; lo++ {
+			ok = t.row(&q, lo)
+		}
+		turnsPool.Put(t)
+		return ok
+	},
+	Grain: func(c *Call) uint64 {
+		heads, kv, dim := c.inline(0), c.inline(1), c.inline(2)
+		return grainOf(3*(heads+2*kv)*dim + dim*angleWords/2)
+	},
+	Nanos: func(c *Call) (uint64, bool) {
+		heads, kv, dim, batch := c.inline(0), c.inline(1), c.inline(2), c.inline(3)
+		if dim == 0 || batch == 0 {
+			return callNanos, assembly()
+		}
+		// Angles are mostly at hand: a model turns all its layers by the same.
+		return pace{words: 192, exps: true}.nanos(12*batch+dim, batch*(heads+2*kv)*dim)
+	},
+}
+
+const (
+	turnSlots = 64
+	turnWords = mostHeadDim
+)
+
+// turns are the cosines and sines of positions for some frequencies. They stay, as a
+// model asks for the same ones in each of its layers. Position p is in slot p%turnSlots.
+type turns struct {
+	dim   int
+	pairs bool                    // of neighbours; otherwise of halves
+	freqs [mostHeadDim / 2]uint32 // bits of those that the slots are for
+	of    [turnSlots]uint64       // the position in the slot and 1, or 0
+	cos   [turnSlots][turnWords]float32
+	sin   [turnSlots][turnWords]float32
+}
+
+var turnsPool = sync.Pool{New: func() any { return new(turns) }}
+
+// prepare empties the slots if they are for others than these.
+func (t *turns) prepare(freqs []float32, pairs bool) {
+	same := t.dim == 2*len(freqs) && t.pairs == pairs
+	t.dim, t.pairs = 2*len(freqs), pairs
+	for i := range freqs {
+		f := math.Float32bits(freqs[i])
+		same = same && t.freqs[i] == f
+		t.freqs[i] = f
+	}
+	if !same {
+		clear(t.of[:])
+	}
+}
+
+// to are the cosines and sines for a position: one of each for a pair of halves; for
+// neighbours two, as rotate wants them, of as many whole heads as there is room for.
+func (t *turns) to(position uint64) (c, s []float32) {
+	slot := position % turnSlots
+	half, n := t.dim/2, t.dim/2
+	if t.pairs {
+		n = turnWords / t.dim * t.dim
+	}
+	c, s = t.cos[slot][:n], t.sin[slot][:n]
+	if t.of[slot] == position+1 {
+		return c, s
+	}
+	t.of[slot] = position + 1
+	for i := range half {
+		angle := float32(position) * math.Float32frombits(t.freqs[i])
+		sin, cos := math.Sincos(float64(angle))
+		if !t.pairs {
+			c[i], s[i] = float32(cos), float32(sin)
+			continue
+		}
+		for at := 2 * i; at < n; at += t.dim {
+			c[at], c[at+1] = float32(cos), float32(cos)
+			s[at], s[at+1] = -float32(sin), float32(sin)
+		}
+	}
+	return c, s
+}
+
+// turn turns whole heads.
+func (t *turns) turn(x, c, s []float32) {
+	if !t.pairs {
+		rotateHalves(x, c, s)
+		return
+	}
+	for len(x) > len(c) {
+		rotate(x[:len(c)], c, s)
+		x = x[len(c):]
+	}
+	rotate(x, c, s)
+}
+
+// row does a row of the batch. It is false if the program would trap.
+func (t *turns) row(q *cached, b uint64) bool {
+	position, sequence := q.at(b)
+	if sequence == padding {
+		return true
+	}
+	if !q.reaches(position, sequence) {
+		return false
+	}
+	at, ok := q.place(position, sequence)
+	if !ok {
+		return false
+	}
+	at += position & (q.page - 1) * q.width
+	row, turned := q.qkv[b*q.row:][:q.row], q.heads*q.dim
+	c, s := t.to(position)
+	t.turn(row[:turned], c, s)
+	k, v := q.k[at:][:q.width], q.v[at:][:q.width]
+	copy(k, row[turned:])
+	t.turn(k, c, s)
+	copy(v, row[turned+q.width:])
+	return true
+}
