@@ -1,8 +1,173 @@
 package tokenizer
 
-import "regexp"
+import (
+	"fmt"
+	"regexp"
+	"regexp/syntax"
+	"strings"
+	"unicode/utf8"
 
-type splitter struct{ re *regexp.Regexp }
+	"capgpu/gpuerr"
+)
 
-func (t *Tokenizer) setSplits() error                      { return nil }
-func (t *Tokenizer) split(text string, yield func(string)) { yield(text) }
+const (
+	maxSplits    = 16
+	maxPattern   = 1 << 13 // bytes of an expression
+	maxPatternOp = 4096    // of what it is compiled to, about; each costs a step for each byte of a text
+)
+
+// splitter cuts text at the matches of one expression: the matches and what is between
+// them are words.
+type splitter struct {
+	re *regexp.Regexp
+	// blanks says that the first group is white space before a word, of which the last
+	// character belongs to the word: what "\s+(?!\S)|\s+" does at the end of an
+	// expression, and an automaton does not.
+	blanks bool
+	// word, where it is not nil, does what re does, for text that is not empty: the
+	// length of the first word.
+	word func(text string) int
+}
+
+// setSplits compiles the expressions of the Spec.
+func (t *Tokenizer) setSplits() error {
+	s := &t.spec
+	if s.Scheme != ByteLevel {
+		return nil
+	}
+	exprs := s.Splits
+	if exprs == nil && strings.HasPrefix(s.Pattern, "(") {
+		exprs = []string{s.Pattern}
+	} else if exprs == nil {
+		var ok bool
+		if exprs, ok = namedSplits(s.Pattern); !ok {
+			return gpuerr.New(gpuerr.Invalid, "pattern: %.40q is no known split", s.Pattern)
+		}
+	}
+	if n := len(exprs); n > maxSplits {
+		return gpuerr.New(gpuerr.Invalid, "splits: %d are more than %d", n, maxSplits)
+	}
+	for i, e := range exprs {
+		sp, err := newSplitter(e)
+		if err != nil {
+			return gpuerr.New(gpuerr.Invalid, "splits[%d]: %v", i, err)
+		}
+		switch e {
+		case gpt2Split:
+			sp.word = gpt2Word
+		case llama3Split:
+			sp.word = func(text string) int { return llama3Word(text, 3) }
+		case qwen2Split:
+			sp.word = func(text string) int { return llama3Word(text, 1) }
+		}
+		t.splits = append(t.splits, sp)
+	}
+	return nil
+}
+
+// newSplitter compiles an expression of tokenizer.json.
+func newSplitter(expr string) (*splitter, error) {
+	if len(expr) > maxPattern {
+		return nil, fmt.Errorf("an expression of %d bytes is longer than %d", len(expr), maxPattern)
+	}
+	body, blanks := strings.CutSuffix(strings.TrimSuffix(expr, `|\s+`), `|\s+(?!\S)`)
+	if !blanks {
+		body = expr
+	}
+	body, err := translate(body)
+	if err != nil {
+		return nil, err
+	}
+	// By itself first: no bracket of it may close the group around it.
+	parsed, err := syntax.Parse(body, syntax.Perl)
+	if err != nil {
+		return nil, err
+	}
+	if ops(parsed) > maxPatternOp {
+		return nil, fmt.Errorf("an expression of more than %d steps", maxPatternOp)
+	}
+	if blanks {
+		body = "(?:" + body + ")|([" + blank + "]+)"
+	}
+	re, err := regexp.Compile(body)
+	if err != nil {
+		return nil, err
+	}
+	return &splitter{re: re, blanks: blanks}, nil
+}
+
+// ops is about how many instructions an expression compiles to.
+func ops(re *syntax.Regexp) int {
+	n := 1 + len(re.Rune)/64
+	if re.Op == syntax.OpLiteral {
+		n = len(re.Rune)
+	}
+	for _, sub := range re.Sub {
+		n = min(n+ops(sub), 1<<24)
+	}
+	if re.Op == syntax.OpRepeat {
+		n = min(n*max(re.Min, re.Max, 1), 1<<24)
+	}
+	return n
+}
+
+// split calls yield for each word of a text, in order.
+func (t *Tokenizer) split(text string, yield func(word string)) {
+	splitAll(t.splits, text, yield)
+}
+
+func splitAll(splits []*splitter, text string, yield func(word string)) {
+	if len(splits) == 0 {
+		if text != "" {
+			yield(text)
+		}
+		return
+	}
+	splits[0].cut(text, func(word string) { splitAll(splits[1:], word, yield) })
+}
+
+// cut calls yield for the words of a text.
+func (s *splitter) cut(text string, yield func(word string)) {
+	for s.word != nil && text != "" {
+		n := s.word(text)
+		yield(text[:n])
+		text = text[n:]
+	}
+	for text != "" {
+		start, end := s.match(text)
+		if start > 0 {
+			yield(text[:start])
+		}
+		if end > start {
+			yield(text[start:end])
+		}
+		text = text[end:]
+	}
+}
+
+// match finds the first match that is not empty; the end of the text where there is
+// none.
+func (s *splitter) match(text string) (start, end int) {
+	for from := 0; from < len(text); {
+		m := s.re.FindStringSubmatchIndex(text[from:])
+		if m == nil {
+			break
+		}
+		start, end = from+m[0], from+m[1]
+		if start == end {
+			if end == len(text) {
+				break
+			}
+			_, size := utf8.DecodeRuneInString(text[end:])
+			from = end + size
+			continue
+		}
+		if s.blanks && m[len(m)-1] >= 0 && end < len(text) {
+			if _, size := utf8.DecodeLastRuneInString(text[start:end]); start+size < end {
+				end -= size
+			}
+		}
+		return start, end
+	}
+	return len(text), len(text)
+}

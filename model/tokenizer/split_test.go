@@ -1,0 +1,144 @@
+package tokenizer
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// words is a text cut by expressions; slow takes none of the short cuts.
+func words(t testing.TB, exprs []string, text string, slow bool) (out []string) {
+	t.Helper()
+	tok := &Tokenizer{spec: Spec{Scheme: ByteLevel, Splits: exprs}}
+	require.NoError(t, tok.setSplits())
+	for _, s := range tok.splits {
+		if slow {
+			s.word = nil
+		}
+	}
+	tok.split(text, func(w string) { out = append(out, w) })
+	require.Equal(t, text, strings.Join(out, ""), "words are all of the text")
+	return out
+}
+
+// TestWords: what the models' own splits make of a text (by hand, after the expressions).
+func TestWords(t *testing.T) {
+	const text = "I'll go, DON'T  wait:\n\n  12345 x\t\ty² ünï 世界!\r\n "
+	for name, want := range map[string][]string{
+		"gpt-2":        {"I", "'ll", " go", ",", " DON", "'", "T", " ", " wait", ":", "\n\n ", " 12345", " x", "\t", "\t", "y", "²", " ünï", " 世界", "!", "\r\n "},
+		"llama-bpe":    {"I", "'ll", " go", ",", " DON", "'T", " ", " wait", ":\n\n", " ", " ", "123", "45", " x", "\t", "\ty", "²", " ünï", " 世界", "!\r\n", " "},
+		"qwen2":        {"I", "'ll", " go", ",", " DON", "'T", " ", " wait", ":\n\n", " ", " ", "1", "2", "3", "4", "5", " x", "\t", "\ty", "²", " ünï", " 世界", "!\r\n", " "},
+		"smollm":       {"I", "'ll", " go", ",", " DON", "'", "T", " ", " wait", ":", "\n\n  ", "1", "2", "3", "4", "5", " x", "\t", "\t", "y", "²", " ünï", " 世界", "!", "\r\n "},
+		"deepseek-llm": {"I", "'", "ll", " go", ",", " DON", "'", "T", " ", " wait", ":", "\n", "\n", "  ", "12345", " x", "\t", "\ty", "²", " ü", "n", "ï", " ", "世界", "!", "\r", "\n", " "},
+		"deepseek-v3":  {"I", "'ll", " go", ",", " DON", "'T", " ", " wait", ":\n\n", "  ", "123", "45", " x", "\t", "\ty", "²", " ünï", " ", "世界", "!\r\n", " "},
+	} {
+		exprs, ok := namedSplits(name)
+		require.True(t, ok)
+		require.Equal(t, want, words(t, exprs, text, false), name)
+		require.Equal(t, want, words(t, exprs, text, true), name)
+	}
+}
+
+// anyText draws text of the characters that the expressions tell apart.
+func anyText(t *rapid.T) string {
+	parts := rapid.SampledFrom([]string{
+		"'s", "'S", "'ſ", "'ll", "'lL", "'RE", "'v", "'", "a", "Zz", "é", "世", "1", "23", "²", "٣", " ", "  ", "\t", "\n", "\r\n", "\u00a0", "\u2003", "\u0085",
+		"!", "...", "🙂", "\u0301", "\xff", "\xe4\xb8", "_", "/", "ǅ",
+	})
+	return strings.Join(rapid.SliceOfN(parts, 0, 20).Draw(t, "text"), "")
+}
+
+// TestWordsByHand holds the functions to the expressions.
+func TestWordsByHand(t *testing.T) {
+	for _, expr := range []string{gpt2Split, llama3Split, qwen2Split} {
+		rapid.Check(t, func(rt *rapid.T) {
+			text := anyText(rt)
+			require.Equal(rt, words(t, []string{expr}, text, true), words(t, []string{expr}, text, false), "%q", text)
+		})
+	}
+}
+
+// TestNamed: every name is known by expressions that work, and lose nothing.
+func TestNamed(t *testing.T) {
+	names := slices.Concat(slices.Collect(maps.Keys(named)), slices.Collect(maps.Keys(alike)))
+	for _, name := range names {
+		exprs, ok := namedSplits(name)
+		require.True(t, ok, name)
+		rapid.Check(t, func(rt *rapid.T) { words(t, exprs, anyText(rt), true) })
+	}
+	_, ok := namedSplits("of nobody")
+	require.False(t, ok)
+}
+
+func TestExpressions(t *testing.T) {
+	for expr, want := range map[string][]string{
+		`\s+`:             {"a", " \u00a0", "b", "\u2003", "1٣"},
+		`\S`:              {"a", " \u00a0", "b", "\u2003", "1", "٣"},
+		`[\d]`:            {"a \u00a0b\u2003", "1", "٣"},
+		`\d+`:             {"a \u00a0b\u2003", "1٣"},
+		`\w\W`:            {"a ", "\u00a0", "b\u2003", "1٣"},
+		`x*`:              {"a \u00a0b\u2003" + "1٣"},
+		`(a| )|\s+(?!\S)`: {"a", " ", "\u00a0", "b", "\u2003", "1٣"},
+		`$`:               {"a \u00a0b\u2003" + "1٣"},
+		``:                {"a \u00a0b\u2003" + "1٣"},
+	} {
+		require.Equal(t, want, words(t, []string{expr}, "a \u00a0b\u2003"+"1٣", true), expr)
+	}
+	for expr, says := range map[string]string{
+		`a(?=b)`:                          `"(?="`,
+		`\s+(?!\S)x`:                      `"(?!"`,
+		`(?<=a)b`:                         `"(?<"`,
+		`(?>a)`:                           `"(?>"`,
+		`a++`:                             "nested repetition",
+		`\p{Klingon}`:                     "character class",
+		`[\S]`:                            `"\\S"`,
+		`[a&&b]`:                          `"&&"`,
+		`[a[b]]`:                          `"[ in ["`,
+		`[]a]`:                            `"[]"`,
+		`\b`:                              `"\\b"`,
+		`(a`:                              "missing closing",
+		`a)|\s+(?!\S)`:                    "unexpected )",
+		`a\`:                              `"\\"`,
+		`a\|\s+(?!\S)`:                    `"\\"`,
+		`(\1)`:                            `"\\1"`,
+		`((a{99}){99}){99}`:               "invalid repeat count",
+		`(?:a{1000}){1000}`:               "invalid repeat count",
+		strings.Repeat("x", maxPattern+1): "longer than",
+	} {
+		tok := &Tokenizer{spec: Spec{Scheme: ByteLevel, Splits: []string{`\p{N}`, expr}}}
+		err := tok.setSplits()
+		require.ErrorContains(t, err, "splits[1]: ", expr)
+		require.ErrorContains(t, err, says, expr)
+	}
+	require.ErrorContains(t, (&Tokenizer{spec: Spec{Scheme: ByteLevel, Pattern: "klingon"}}).setSplits(), `pattern: "klingon"`)
+	require.ErrorContains(t, (&Tokenizer{spec: Spec{Scheme: ByteLevel, Splits: make([]string, maxSplits+1)}}).setSplits(), "splits: 17")
+}
+
+// FuzzSplit: any expression is refused or loses nothing, in time.
+func FuzzSplit(f *testing.F) {
+	for _, exprs := range named {
+		for _, e := range exprs {
+			f.Add(e, "I'll go,  12345 x\n")
+		}
+	}
+	f.Add(`(a*)*b`, strings.Repeat("a", 100))
+	f.Fuzz(func(t *testing.T, expr, text string) {
+		text = text[:min(len(text), 1000)]
+		tok := &Tokenizer{spec: Spec{Scheme: ByteLevel, Splits: []string{expr}}}
+		if tok.setSplits() != nil {
+			return
+		}
+		all, begin := "", time.Now()
+		tok.split(text, func(w string) {
+			require.NotEmpty(t, w)
+			all += w
+		})
+		require.Equal(t, text, all)
+		require.Less(t, time.Since(begin), 5*time.Second)
+	})
+}
