@@ -10,6 +10,7 @@ import (
 
 	"capgpu/client"
 	"capgpu/model"
+	"capgpu/model/modeltest"
 )
 
 // alone feeds tokens one by one and returns the logits of each position, as bits.
@@ -147,7 +148,7 @@ func TestGreedyAgainstSteps(t *testing.T) {
 					}
 					for _, id := range got {
 						require.NoError(t, m.Step(ctx, []Row{{slow, position, token, true}}))
-						token = argmax(m.Logits(0))
+						token = modeltest.Argmax(m.Logits(0))
 						position++
 						require.Equal(t, token, id)
 					}

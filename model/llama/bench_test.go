@@ -9,6 +9,7 @@ import (
 
 	"capgpu/client"
 	"capgpu/gpu/backend/mock"
+	"capgpu/model/modeltest"
 )
 
 // benchSession is a session of a service in this process, or of the one at
@@ -35,7 +36,7 @@ const benchTokens = 256
 // work: ahead on the device (greedy), with a look at each token (step), and by the same
 // kernels without a service.
 func BenchmarkDecode(b *testing.B) {
-	f, tok := stories(b)
+	f := stories(b, storiesBin)
 	ctx := context.Background()
 	report := func(b *testing.B) {
 		b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "tokens/s")
@@ -47,7 +48,7 @@ func BenchmarkDecode(b *testing.B) {
 		b.ResetTimer()
 		before := m.DeviceTime()
 		for left := b.N; left > 0; left -= benchTokens {
-			if err := m.Greedy(ctx, q, tok.BOS(), 0, min(left, benchTokens), func(int32) bool { return true }); err != nil {
+			if err := m.Greedy(ctx, q, f.Tokenizer.BOS(), 0, min(left, benchTokens), func(int32) bool { return true }); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -57,20 +58,20 @@ func BenchmarkDecode(b *testing.B) {
 	b.Run("step", func(b *testing.B) {
 		m := load(b, benchSession(b), f, Options{Sequences: 1})
 		q := newSequence(b, m, benchTokens)
-		token := tok.BOS()
+		token := f.Tokenizer.BOS()
 		rows := make([]Row, 1)
 		b.ReportAllocs()
 		b.ResetTimer()
 		for i := range b.N {
 			at := i % benchTokens
 			if at == 0 {
-				token = tok.BOS()
+				token = f.Tokenizer.BOS()
 			}
 			rows[0] = Row{q, at, token, true}
 			if err := m.Step(ctx, rows); err != nil {
 				b.Fatal(err)
 			}
-			token = argmax(m.Logits(0))
+			token = modeltest.Argmax(m.Logits(0))
 		}
 		report(b)
 	})
@@ -80,7 +81,7 @@ func BenchmarkDecode(b *testing.B) {
 		b.ResetTimer()
 		for i := range b.N {
 			if i%benchTokens == 0 {
-				p.begin(tok.BOS())
+				p.begin(f.Tokenizer.BOS())
 			}
 			p.next()
 		}
@@ -90,7 +91,7 @@ func BenchmarkDecode(b *testing.B) {
 
 // BenchmarkLoad is all of loading the real model and closing it.
 func BenchmarkLoad(b *testing.B) {
-	f, _ := stories(b)
+	f := stories(b, storiesBin)
 	s := benchSession(b)
 	ctx := context.Background()
 	for b.Loop() {

@@ -1,58 +1,86 @@
 package llama
 
 import (
-	"math"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"capgpu/model/modeltest"
-	"capgpu/model/tokenizer"
 )
 
-// text is what the tokens say after a prompt.
-func text(tok *tokenizer.Tokenizer, prompt, tokens []int32) string {
-	d := tok.Decoder()
-	s := ""
-	for _, id := range append(prompt[1:len(prompt):len(prompt)], tokens...) {
-		s += d.Add(id)
+// The real model says what the reference says, from both of its files, on both engines,
+// ahead and step by step; and its logits are those of the reference.
+func TestStories(t *testing.T) {
+	for name, engine := range engines {
+		for _, file := range []string{storiesBin, storiesGGUF} {
+			t.Run(name+"/"+file, func(t *testing.T) {
+				f := stories(t, file)
+				m := load(t, open(t, engine), f, Options{Sequences: 2})
+				ctx := testContext(t)
+				q := newSequence(t, m, f.Config.Context)
+				begin := f.Tokenizer.BOS()
+				steps := min(256, f.Config.Context) // the GGUF says that it is good for 128
+				var said []int32
+				require.NoError(t, m.Greedy(ctx, q, begin, 0, steps, func(id int32) bool {
+					said = append(said, id)
+					return true
+				}))
+				require.Equal(t, steps, q.Written())
+				for n, ref := range map[int]string{64: "t0.n64", 128: "t0.n128", 256: "t0.n256"} {
+					if n > steps {
+						continue
+					}
+					// The program that made the reference ends its line.
+					require.Equal(t, modeltest.StoriesText(t, ref), modeltest.Text(f.Tokenizer, append([]int32{begin}, said[:n]...)...)+"\n")
+				}
+
+				token := begin
+				for i, want := range modeltest.StoriesLogits(t) {
+					require.NoError(t, m.Step(ctx, []Row{{q, i, token, true}}))
+					diff, at := modeltest.MaxDiff(m.Logits(0), want)
+					require.LessOrEqual(t, diff, 1e-3, "position %d, token %d", i, at)
+					token = modeltest.Argmax(m.Logits(0))
+					require.Equal(t, said[i], token)
+				}
+			})
+		}
 	}
-	return s + d.Flush()
 }
 
-// The real model says what the reference says, token by token and ahead, on both
-// engines; and its logits are those of the reference.
-func TestStories(t *testing.T) {
-	f, tok := stories(t)
-	for name, engine := range engines {
-		t.Run(name, func(t *testing.T) {
-			m := load(t, open(t, engine), f, Options{Sequences: 2})
-			ctx := testContext(t)
-			q := newSequence(t, m, f.Config.Context)
-			var greedy []int32
-			require.NoError(t, m.Greedy(ctx, q, tok.BOS(), 0, 256, func(id int32) bool {
-				greedy = append(greedy, id)
+// What follows a prompt that is one pass: the reference's text, at the reference's
+// logits.
+func TestStoriesPrompts(t *testing.T) {
+	f := stories(t, storiesGGUF)
+	m := load(t, open(t, engines["native"]), f, Options{Sequences: 1})
+	ctx := testContext(t)
+	prompts := modeltest.StoriesPrompts(t)
+	require.NotEmpty(t, prompts)
+	texts := map[string]string{"Once upon a time": "prompt1.t0.n128", "The dog": "prompt2.t0.n128"}
+	for text, tokens := range prompts {
+		q := newSequence(t, m, f.Config.Context)
+		var rows []Row
+		for i, id := range tokens {
+			rows = append(rows, Row{q, i, id, i == len(tokens)-1})
+		}
+		require.NoError(t, m.Step(ctx, rows))
+		reference, err := modeltest.New(f)
+		require.NoError(t, err)
+		var want []float64
+		for i, id := range tokens {
+			want = reference.Step(id, i)
+		}
+		diff, _ := modeltest.MaxDiff(m.Logits(0), want)
+		require.LessOrEqual(t, diff, 1e-3, "%q", text)
+		if ref, ok := texts[text]; ok {
+			delete(texts, text)
+			said := append(tokens[:len(tokens):len(tokens)], modeltest.Argmax(m.Logits(0)))
+			require.NoError(t, m.Greedy(ctx, q, said[len(tokens)], len(tokens), 128-len(tokens), func(id int32) bool {
+				said = append(said, id)
 				return true
 			}))
-			require.Equal(t, 256, q.Written())
-			bos := []int32{tok.BOS()}
-			for n, name := range map[int]string{64: "t0.n64", 128: "t0.n128", 256: "t0.n256"} {
-				// The program that made the reference ends its line.
-				require.Equal(t, modeltest.StoriesText(t, name), text(tok, bos, greedy[:n])+"\n")
-			}
-
-			token := tok.BOS()
-			for i, want := range modeltest.StoriesLogits(t) {
-				require.NoError(t, m.Step(ctx, []Row{{q, i, token, true}}))
-				logits := m.Logits(0)
-				for k := range want {
-					if math.Abs(float64(want[k]-logits[k])) > 1e-3 {
-						t.Fatalf("position %d, token %d: %g, not %g", i, k, logits[k], want[k])
-					}
-				}
-				token = argmax(logits)
-				require.Equal(t, greedy[i], token)
-			}
-		})
+			require.Equal(t, modeltest.StoriesText(t, ref), modeltest.Text(f.Tokenizer, said...)+"\n")
+		}
+		q.Close()
 	}
+	require.Empty(t, texts)
 }
