@@ -9,6 +9,7 @@ import (
 	"capgpu/gpuerr"
 	"capgpu/model"
 	"capgpu/model/llama"
+	"capgpu/model/lm"
 )
 
 // Options of a server. Zero fields take the defaults.
@@ -36,7 +37,9 @@ type Options struct {
 	// Start is how long Run tries to reach a service that is not there yet; default 0: once.
 	Start time.Duration
 
-	Log *slog.Logger // default slog.Default
+	// Changed is told, from the goroutine of Run, when the state has become another.
+	Changed func(state lm.State, reason string)
+	Log     *slog.Logger // default slog.Default
 	// Progress is told about loading, from the goroutine of Run: bytes.
 	Progress func(done, total uint64)
 }
@@ -66,6 +69,9 @@ func (o *Options) complete() error {
 	}
 	if o.Log == nil {
 		o.Log = slog.Default()
+	}
+	if o.Changed == nil {
+		o.Changed = func(lm.State, string) {}
 	}
 	if o.Progress == nil {
 		o.Progress = func(uint64, uint64) {}

@@ -152,6 +152,7 @@ func (s *Server) delayed(err error) {
 func (s *Server) online(l *loaded, again bool) {
 	s.o.Log.Info("serving", "model", s.info.Name, "device", l.device.Name, "epoch", l.device.Epoch,
 		"sequences", l.size().sequences, "pages", l.size().pages, "pagePositions", l.size().pagePositions)
+	defer s.o.Changed(lm.Ready, "")
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.live, s.size, s.device = l, l.size(), l.device
@@ -172,14 +173,15 @@ func (s *Server) online(l *loaded, again bool) {
 // offline ends the requests that had begun. Those that have not are ended after
 // Options.Patience unless stop is called before, or the model is back.
 func (s *Server) offline(err error) (stop func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.live, s.used = nil, 0
 	if err == nil {
 		err = errStopping
 	} else {
 		s.o.Log.Warn("the session is over", "err", err)
+		defer s.o.Changed(lm.Recovering, err.Error())
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.live, s.used = nil, 0
 	all := slices.Concat(s.running, s.returning, s.parked)
 	s.running = nil
 	for _, r := range all {
@@ -247,6 +249,7 @@ func (s *Server) revoked(ctx context.Context, err error) bool {
 	s.state, s.reason = lm.Revoked, err.Error()
 	s.refuseAllLocked(err)
 	s.mu.Unlock()
+	s.o.Changed(lm.Revoked, err.Error())
 	select {
 	case <-s.reopen:
 	case <-ctx.Done():

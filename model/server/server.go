@@ -71,7 +71,7 @@ var (
 func (s *Server) Info() lm.Info { return s.info }
 
 // Tokenize implements lm.Model. Text that looks like a control token is text.
-func (s *Server) Tokenize(text string) []int32 { return s.words.Encode(text, tokenizer.Encode{}) }
+func (s *Server) Tokenize(text string) []int32 { return s.words.Encode(text, encodePlain) }
 
 // Chat implements lm.Model.
 func (s *Server) Chat(messages []lm.Message) ([]int32, error) { return s.chat(messages) }
@@ -265,3 +265,6 @@ func (s *Server) wakeLocked() {
 	default:
 	}
 }
+
+// encodePlain: text from outside says no control tokens.
+var encodePlain = tokenizer.Encode{}
