@@ -432,7 +432,8 @@ interface LanguageModel {
   # With the token that begins a text, where the model has one.
 
   chat @3 (messages :List(ChatMessage)) -> (tokens :List(Int32));
-  # The prompt that these messages make: what generate takes as tokens.
+  # The prompt that these messages make: what generate takes as tokens. See
+  # ModelInfo.chatStops.
 }
 
 struct GenerateRequest {
@@ -532,6 +533,9 @@ struct ModelInfo {
   context    @4 :UInt32;   # positions of one request, prompt and answer
   vocab      @5 :UInt32;
   dim        @6 :UInt32;
+  chatStops  @7 :List(Text);
+  # What ends an answer to the tokens of chat, where no token does: for stop. A request
+  # of messages has them already.
 }
 
 struct ModelStatus {

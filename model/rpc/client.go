@@ -73,8 +73,21 @@ func (m *Client) open(ctx context.Context) error {
 	if m.info.Name, err = info.Name(); err != nil {
 		return err
 	}
-	m.info.Format, err = info.Format()
-	return err
+	if m.info.Format, err = info.Format(); err != nil {
+		return err
+	}
+	stops, err := info.ChatStops()
+	if err != nil {
+		return err
+	}
+	for i := range stops.Len() {
+		s, err := stops.At(i)
+		if err != nil {
+			return err
+		}
+		m.info.ChatStops = append(m.info.ChatStops, s)
+	}
+	return nil
 }
 
 // Close ends the connection, and all answers that have not ended.

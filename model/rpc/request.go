@@ -72,6 +72,7 @@ func readPrompt(r *lm.Request, in schema.GenerateRequest_prompt, m lm.Model) err
 			return badArgument("prompt", err)
 		}
 		r.Tokens, err = readMessages(list, m)
+		r.Stop = append(r.Stop, m.Info().ChatStops...)
 		return err
 	}
 	return gpuerr.New(gpuerr.Invalid, "prompt: of kind %d, which this server does not know", in.Which())

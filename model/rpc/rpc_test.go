@@ -234,6 +234,7 @@ func TestMessages(t *testing.T) {
 	}
 	got, _ := r.all(r.generate(chat("user")))
 	require.Equal(t, "kind be", got)
+	require.Equal(t, r.model.Info().ChatStops, r.model.Requests()[0].Stop)
 	f, release := r.languageModel().Generate(r.ctx, asked(chat("root")))
 	require.Contains(t, refused(r, gpuerr.Invalid, f, release), "role")
 }

@@ -154,5 +154,17 @@ func putInfo(alloc func() (schema.ModelInfo, error), m lm.Model) error {
 	if err := out.SetName(info.Name); err != nil {
 		return err
 	}
-	return out.SetFormat(info.Format)
+	if err := out.SetFormat(info.Format); err != nil {
+		return err
+	}
+	stops, err := out.NewChatStops(int32(len(info.ChatStops)))
+	if err != nil {
+		return err
+	}
+	for i, s := range info.ChatStops {
+		if err := stops.Set(i, s); err != nil {
+			return err
+		}
+	}
+	return nil
 }

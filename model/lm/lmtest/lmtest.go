@@ -73,7 +73,7 @@ func (m *Model) Requests() []lm.Request {
 
 // Info implements lm.Model.
 func (m *Model) Info() lm.Info {
-	return lm.Info{Name: "backwards", Format: "gguf", Parameters: 1234, Bytes: 1 << 20, Context: mostPositions, Vocab: vocab, Dim: Dim, Created: time.Unix(1700000000, 0)}
+	return lm.Info{Name: "backwards", Format: "gguf", Parameters: 1234, Bytes: 1 << 20, Context: mostPositions, Vocab: vocab, Dim: Dim, Created: time.Unix(1700000000, 0), ChatStops: []string{"\nUser:"}}
 }
 
 // Status implements lm.Model.
