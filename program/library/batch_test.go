@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"capgpu/outcome"
 	"capgpu/program"
 	"capgpu/program/lane"
 	"capgpu/program/library/librarytest"
@@ -289,6 +290,41 @@ func TestLinearOnAnyGrid(t *testing.T) {
 			got, result := run(k, &c, grid, false)
 			require.Equal(t, lane.Result{}, result)
 			require.NoError(t, c.Compare(got), fmt.Sprint(grid))
+		}
+	}
+}
+
+// Sizes that do not fit trap in every workgroup by itself, whatever its own share is:
+// also where that would be in range, or seem so because it wraps.
+func TestLinearTrapsInEveryWorkgroup(t *testing.T) {
+	for _, kernel := range linearKernels {
+		k, err := lane.Compile(admit(t, kernel), lane.Options{})
+		require.NoError(t, err)
+		for _, c := range []struct {
+			why    string
+			size   []uint32
+			yWords int
+		}{
+			{"the last row", []uint32{64, 0, 1, 0, 0, 0}, 63},
+			{"y_at", []uint32{64, 0, 1, 0, 0, 1 << 31}, 100},
+			{"y_at and rows that wrap", []uint32{64, 0, 1, 0, 0, math.MaxUint32 - 31}, 100},
+			{"the last row of x", []uint32{3, 0, 9, 0, 3, 0}, 26},
+			{"batch and y_stride that wrap", []uint32{3, 0, 9, 0, 1 << 29, 0}, 100},
+			{"rows of y upon each other", []uint32{3, 0, 9, 0, 2, 0}, 100},
+		} {
+			y := make([]byte, 4*c.yWords)
+			bindings, inline := [][]byte{{}, {}, y}, wordBytes(c.size...)
+			if kernel == "linear_i8" {
+				bindings, inline = [][]byte{{}, {}, {}, y}, append(inline, 8, 0, 0, 0)
+			}
+			var stop atomic.Uint32
+			launch := &lane.Launch{Grid: program.Dim3{X: 3, Y: 1, Z: 1}, Bindings: bindings, Inline: inline}
+			for i := range uint64(3) {
+				result := k.NewWorker().Run(launch, i, i+1, &stop)
+				require.Equal(t, outcome.OutOfBounds, result.Trap.Kind, "%s: %s, workgroup %d", kernel, c.why, i)
+				require.EqualValues(t, len(bindings)-1, result.Trap.Binding)
+				require.Equal(t, make([]byte, len(y)), y)
+			}
 		}
 	}
 }

@@ -20,13 +20,13 @@ uint width() {
 }
 
 // Whether the sizes are such as the kernels take, and qkv has room for them. Buffers
-// have at most 2^30 elements, so the sum of two sizes that fit does not wrap.
+// have at most 2^30 elements, so a row of heads that fit does not wrap.
 bool takes(uint mostDim) {
     uint room = uint(qkv.length());
     bool shape = head_dim <= mostDim && kv_heads != 0u && heads % max(kv_heads, 1u) == 0u;
     bool paged = page != 0u && (page & (page - 1u)) == 0u;
-    return shape && paged && fits(heads, head_dim, room) && fits(kv_heads, head_dim, room) &&
-        fits(heads + 2u * kv_heads, head_dim, room) && fits(batch, rowLength(), room);
+    bool whole = fits(heads, head_dim, room) && fits(kv_heads, head_dim, room);
+    return shape && paged && whole && fits(batch, rowLength(), room);
 }
 
 // How many whole pages a cache of so many elements has.

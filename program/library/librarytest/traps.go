@@ -3,6 +3,8 @@ package librarytest
 import (
 	"fmt"
 	"math"
+
+	"capgpu/program"
 )
 
 // trap is a launch that must end in an out-of-range access of a binding.
@@ -123,8 +125,10 @@ func u(v uint32) uint32 { return v }
 
 // Traps are launches of a kernel with sizes that do not fit, each of which must end
 // in a trap of the kind out-of-bounds that names the binding Case.Trap. Words of the
-// bindings are 7: no such token of a small table.
+// bindings are 7: no such token of a small table. Those that are only written are 9,
+// which no mean of sevens is.
 func Traps(kernel string) []Case {
+	access := manifest(kernel).Bindings
 	var cases []Case
 	for _, t := range traps[kernel] {
 		c := blank(kernel)
@@ -133,6 +137,9 @@ func Traps(kernel string) []Case {
 			b := make([]byte, size)
 			for at := 0; at+4 <= len(b); at += 4 {
 				b[at] = 7
+				if access[i].Access == program.Write {
+					b[at] = 9
+				}
 			}
 			c.Bindings = append(c.Bindings, b)
 			c.Want[i] = nil

@@ -5,7 +5,7 @@ import "math"
 // linearTraps are traps of a kernel linear_* whose weights take so many bytes for so
 // many elements; it has columns in multiples of the elements.
 func linearTraps(bytes, elements uint32) []trap {
-	const rows, cols, batch, stride, at = 3, 64, 5, 4, 2
+	const rows, cols, batch, stride, at = 40, 64, 5, 41, 2 // rows of two workgroups
 	const yWords = (batch-1)*stride + at + rows
 	const most = math.MaxUint32
 	w := func(n uint32) uint32 { return n / elements * bytes }
@@ -45,6 +45,7 @@ func linearI8Traps() []trap {
 	return append(list,
 		trap{"no group", []uint32{30, 400, 80, 24}, sized(0), 1},
 		trap{"short s", []uint32{30, 4 * 3, 80, 24}, sized(8), 1},
+		trap{"short s for the last rows", []uint32{400, 4 * 6, 40, 160}, inline([]uint32{40, 10, 1, 0, 0, 0, 64}), 1},
 		trap{"no s", []uint32{30, 3, 80, 24}, sized(math.MaxUint32), 1})
 }
 
@@ -62,7 +63,7 @@ func ropeCacheTraps() []trap {
 	sized := func(heads, kvHeads, dim, batch, pairing, page, pages uint32) []byte {
 		return inline([]uint32{heads, kvHeads, dim, batch, pairing, page, pages})
 	}
-	right := sized(heads, kvHeads, dim, batch, 0, 8, 1)
+	right, with16 := sized(heads, kvHeads, dim, batch, 0, 8, 1), sized(heads, kvHeads, dim, batch, 0, 16, 1)
 	return []trap{
 		{"odd head_dim", enough, sized(heads, kvHeads, 5, batch, 0, 8, 1), 0},
 		{"no such pairing", enough, sized(heads, kvHeads, dim, batch, 2, 8, 1), 0},
@@ -73,16 +74,21 @@ func ropeCacheTraps() []trap {
 		{"short qkv", with(0, qkv-4), right, 0},
 		{"heads that wrap", enough, sized(1<<31, 1<<31, dim, batch, 0, 8, 1), 0},
 		{"kv heads that wrap", enough, sized(0, 1<<31, 2, batch, 0, 8, 1), 0},
+		{"heads that wrap with kv heads", enough, sized(math.MaxUint32-1, kvHeads, dim, batch, 0, 8, 1), 0},
 		{"a row that wraps", enough, sized(wrapA-1, 1, wrapB, batch, 0, 8, 1), 0},
 		{"a batch that wraps", with(0, 4*wrapB), sized(2, 1, 4, 1<<28, 0, 8, 1), 0},
 		{"short freqs", with(1, freqs-4), right, 1},
+		{"short freqs of a long head", []uint32{4 * 3 * 600, 4 * 299, 8, table, 4 * 8 * 8 * 600, 4 * 8 * 8 * 600}, sized(1, 1, 600, 1, 0, 8, 1), 1},
 		{"short rows", with(2, rows-4), right, 2},
+		{"short rows of many", []uint32{qkv / batch * 40, freqs, 8*40 - 4, table, cache, cache}, sized(heads, kvHeads, dim, 40, 0, 8, 1), 2},
 		{"a position that is not in the table", with(4, 0), sized(heads, kvHeads, dim, batch, 0, 4, 1), 3},
 		{"a table of no pages", enough, sized(heads, kvHeads, dim, batch, 0, 8, 0), 3},
 		{"a sequence that is not in the table", with(3, table-4), right, 3},
-		{"a sequence and pages that wrap", with(3, 400), sized(heads, kvHeads, dim, batch, 0, 8, 0xAAAAAAAB), 3},
+		{"a sequence and pages that wrap", with(3, 400), sized(heads, kvHeads, dim, batch, 0, 8, 0x24924925), 3},
 		{"a page that is not in k", with(4, cache-4), right, 4},
 		{"a page that is not in v", with(5, cache-4), right, 5},
+		{"a page that k has half of", []uint32{qkv, freqs, rows, table, cache / 64 * (7*16 + 8), 2 * cache}, with16, 4},
+		{"a page that v has half of", []uint32{qkv, freqs, rows, table, 2 * cache, cache / 64 * (7*16 + 8)}, with16, 5},
 		{"no k", with(4, 0), right, 4},
 		{"a page that wraps", enough, sized(heads, kvHeads, dim, batch, 0, 1<<31, 1), 4},
 	}
@@ -100,7 +106,7 @@ func attentionCacheTraps() []trap {
 	sized := func(heads, kvHeads, dim, batch, page, pages uint32) []byte {
 		return inline([]uint32{heads, kvHeads, dim, batch, page, pages})
 	}
-	right := sized(heads, kvHeads, dim, batch, 8, 1)
+	right, with16 := sized(heads, kvHeads, dim, batch, 8, 1), sized(heads, kvHeads, dim, batch, 16, 1)
 	return []trap{
 		{"head_dim above 256", []uint32{40000, rows, table, cache, cache, 40000}, sized(2, 1, 257, 1, 8, 1), 0},
 		{"no kv heads", enough, sized(heads, 0, dim, batch, 8, 1), 0},
@@ -110,6 +116,7 @@ func attentionCacheTraps() []trap {
 		{"page no power of two", enough, sized(heads, kvHeads, dim, batch, 7, 1), 0},
 		{"short qkv", with(0, qkv-4), right, 0},
 		{"heads that wrap", enough, sized(1<<31, 1<<30, dim, batch, 8, 1), 0},
+		{"heads that wrap with kv heads", enough, sized(math.MaxUint32-1, kvHeads, dim, batch, 8, 1), 0},
 		{"a row that wraps", enough, sized(1<<24, 1<<23, 256, batch, 8, 1), 0},
 		{"a batch that wraps", with(0, 4*wrapB), sized(2, 1, 4, 1<<28, 8, 1), 0},
 		{"short rows", with(1, rows-4), right, 1},
@@ -117,8 +124,11 @@ func attentionCacheTraps() []trap {
 		{"a position that is not in the table", with(3, 0), sized(heads, kvHeads, dim, batch, 4, 1), 2},
 		{"a table of no pages", enough, sized(heads, kvHeads, dim, batch, 8, 0), 2},
 		{"a sequence that is not in the table", with(2, table-4), right, 2},
+		{"a sequence and pages that wrap", with(2, 400), sized(heads, kvHeads, dim, batch, 8, 0x24924925), 2},
 		{"a page that is not in k", with(3, cache-4), right, 3},
 		{"a page that is not in v", with(4, cache-4), right, 4},
+		{"a page that k has half of", []uint32{qkv, rows, table, cache / 64 * (7*16 + 8), 2 * cache, out}, with16, 3},
+		{"a page that v has half of", []uint32{qkv, rows, table, 2 * cache, cache / 64 * (7*16 + 8), out}, with16, 4},
 		{"no v", with(4, 0), right, 4},
 		{"a page that wraps", enough, sized(heads, kvHeads, dim, batch, 1<<31, 1), 3},
 	}
