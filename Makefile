@@ -7,7 +7,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .PHONY: help deps build test test-hardware lint generate kernels run-gpu-mock run-gpu-edu fuzz-short bench bench-docs bench-hw oracle clean
 
-COMMANDS := device-manager gpu-service gpu-mock gpu-gate gpuctl
+COMMANDS := device-manager gpu-service gpu-mock gpu-gate gpuctl model-server
 GO       ?= go
 
 help: ## Show this list

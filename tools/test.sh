@@ -33,7 +33,7 @@ engines() {
 	fi
 }
 
-section "build" tools/build.sh bin device-manager gpu-service gpu-mock gpu-gate gpuctl
+section "build" tools/build.sh bin device-manager gpu-service gpu-mock gpu-gate gpuctl model-server
 section "vet" vet
 section "unit tests with the race detector" unit
 section "full sizes, without it" full

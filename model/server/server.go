@@ -169,8 +169,12 @@ func (s *Server) Status() lm.Status {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	state, reason := s.state, s.reason
+	if state == lm.Ready && s.quiet != nil {
+		state, reason = lm.Stopped, errStopping.Error()
+	}
 	return lm.Status{
-		State: s.state, Reason: s.reason, Device: s.device, Budget: s.budget,
+		State: state, Reason: reason, Device: s.device, Budget: s.budget,
 		Loaded: s.loading.done, Bytes: s.loading.total,
 		Running: len(s.running), Waiting: s.line.count + len(s.returning) + len(s.parked),
 		PagesUsed: s.used, Pages: s.size.pages, PagePositions: s.size.pagePositions,

@@ -1,0 +1,148 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// unixPath is the path of an address that is a UNIX socket.
+func unixPath(address string) (path string, ok bool) { return strings.CutPrefix(address, "unix:") }
+
+// checkAddress refuses what would serve strangers without a token.
+func (o *options) checkAddress(address string) error {
+	if path, ok := unixPath(address); ok {
+		if path == "" {
+			return errors.New("--listen unix: names no path")
+		}
+		return nil
+	}
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return fmt.Errorf("--listen %s: it is HOST:PORT or unix:PATH", address)
+	}
+	if !isLoopback(host) && o.tokenFile == "" {
+		return fmt.Errorf("--listen %s: whoever reaches this address would be served; give --token-file, or listen on 127.0.0.1, [::1] or unix:PATH", address)
+	}
+	return nil
+}
+
+// isLoopback: by number only. A name is what a resolver says it is, and no host at all is
+// every address.
+func isLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback()
+}
+
+// Bounds of a token.
+const (
+	leastToken = 16
+	mostToken  = 4096
+)
+
+// readToken reads what clients show: one line of visible ASCII, in a file that only its
+// owner and group can read.
+func readToken(path string) (string, error) {
+	if path == "" {
+		return "", nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return "", fmt.Errorf("--token-file: %w", err)
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return "", fmt.Errorf("--token-file: %w", err)
+	}
+	if st.Mode().Perm()&0o007 != 0 {
+		return "", fmt.Errorf("--token-file %s: every user can read or change it; chmod 600 it, and put another token in", path)
+	}
+	text, err := io.ReadAll(io.LimitReader(f, mostToken+2))
+	if err != nil {
+		return "", fmt.Errorf("--token-file: %w", err)
+	}
+	token := strings.TrimSuffix(strings.TrimSuffix(string(text), "\n"), "\r")
+	if len(token) < leastToken || len(token) > mostToken {
+		return "", fmt.Errorf("--token-file %s: a token has %d to %d characters, not %d", path, leastToken, mostToken, len(token))
+	}
+	for _, c := range []byte(token) {
+		if c <= ' ' || c > '~' {
+			return "", fmt.Errorf("--token-file %s: a token is one line of visible ASCII characters", path)
+		}
+	}
+	return token, nil
+}
+
+// listenUnix makes a socket of mode 0660. A socket that is there and that nobody serves
+// is what an earlier server has left, and is replaced; nothing else is.
+func listenUnix(path string) (*net.UnixListener, error) {
+	st, err := os.Lstat(path)
+	if err == nil {
+		if st.Mode().Type() != os.ModeSocket {
+			return nil, fmt.Errorf("listen on %s: it is there, and is no socket", path)
+		}
+		c, err := net.Dial("unix", path)
+		if err == nil {
+			c.Close()
+			return nil, fmt.Errorf("listen on %s: another process serves it", path)
+		}
+		if !errors.Is(err, unix.ECONNREFUSED) {
+			return nil, fmt.Errorf("listen on %s: %w", path, err)
+		}
+		if err := os.Remove(path); err != nil {
+			return nil, fmt.Errorf("listen on %s: %w", path, err)
+		}
+	}
+	// Of the process, so this is done before anything else runs in it.
+	before := unix.Umask(0o117)
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	unix.Umask(before)
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", path, err)
+	}
+	return l, nil
+}
+
+// tenantSocket finds the service as gpuctl does.
+func tenantSocket(getenv func(string) string) string {
+	if p := getenv("CAPGPU_SOCKET"); p != "" {
+		return p
+	}
+	if dir := getenv("XDG_RUNTIME_DIR"); dir != "" {
+		if p := filepath.Join(dir, "capgpu", "default.sock"); exists(p) {
+			return p
+		}
+	} else if dir := ownTempDir(getenv("TMPDIR")); dir != "" {
+		if p := filepath.Join(dir, "default.sock"); exists(p) {
+			return p
+		}
+	}
+	return "/run/capgpu/default.sock"
+}
+
+// ownTempDir is where device-manager --dev serves a user who has no runtime folder.
+// Anyone may make a folder of that name, so only one that is this user's own and closed
+// to others counts; "" otherwise.
+func ownTempDir(temp string) string {
+	if temp == "" {
+		temp = "/tmp"
+	}
+	dir := filepath.Join(temp, fmt.Sprintf("capgpu-%d", os.Getuid()))
+	var st unix.Stat_t
+	if err := unix.Lstat(dir, &st); err != nil || st.Mode != unix.S_IFDIR|0o700 || int(st.Uid) != os.Getuid() {
+		return ""
+	}
+	return dir
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
