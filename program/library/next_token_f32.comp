@@ -4,8 +4,8 @@
 // What greedy decoding does after each step: tokens[b] becomes the index of the largest
 // element of row b of the logits, the first of equal ones, and so does the place of the
 // row's position in row b of the history, which keeps as many as keep says; then the
-// position is one more. NaN is never the largest; with nothing else there the token is
-// 0xFFFFFFFF.
+// position is one more. NaN is never the largest; with nothing else there the history
+// has 0xFFFFFFFF, and tokens[b] is 0, of which the next step has an embedding.
 //
 //     logits: [batch][vocab]    rows: [batch][2], position and sequence    history: [batch][keep]
 //
@@ -59,7 +59,7 @@ void main() {
         bestOfGroup(best, at);
         if (!padding && gl_LocalInvocationIndex == 0u) {
             uint position = rows[2u * b];
-            tokens[b] = at;
+            tokens[b] = at == NONE ? 0u : at;
             history[b * keep + position % keep] = at;
             rows[2u * b] = position + 1u;
         }

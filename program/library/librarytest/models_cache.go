@@ -232,11 +232,11 @@ func fillNext(r *rand.Rand, size []uint32, c *Case) {
 		if rows[2*b+1] == padding {
 			continue
 		}
-		token := uint32(none)
+		token, found := uint32(0), uint32(none)
 		if at := order(logits[b*vocab:][:vocab]); len(at) > 0 {
-			token = at[0]
+			token, found = at[0], at[0]
 		}
-		tokens[b], history[b*keep+rows[2*b]%keep] = token, token
+		tokens[b], history[b*keep+rows[2*b]%keep] = token, found
 		rows[2*b]++
 	}
 	c.Want[1], c.Want[2], c.Want[3] = raw(tokens), raw(rows), raw(history)

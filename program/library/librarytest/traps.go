@@ -125,8 +125,8 @@ func u(v uint32) uint32 { return v }
 
 // Traps are launches of a kernel with sizes that do not fit, each of which must end
 // in a trap of the kind out-of-bounds that names the binding Case.Trap. Words of the
-// bindings are 7: no such token of a small table. Those that are only written are 9,
-// which no mean of sevens is.
+// bindings are 7: no such token of a small table. Those of bindings that are written are
+// 9, but for the first, which no mean of sevens is.
 func Traps(kernel string) []Case {
 	access := manifest(kernel).Bindings
 	var cases []Case
@@ -137,7 +137,7 @@ func Traps(kernel string) []Case {
 			b := make([]byte, size)
 			for at := 0; at+4 <= len(b); at += 4 {
 				b[at] = 7
-				if access[i].Access == program.Write {
+				if i > 0 && access[i].Access != program.Read {
 					b[at] = 9
 				}
 			}

@@ -78,7 +78,7 @@ func ropeCacheTraps() []trap {
 		{"a row that wraps", enough, sized(wrapA-1, 1, wrapB, batch, 0, 8, 1), 0},
 		{"a batch that wraps", with(0, 4*wrapB), sized(2, 1, 4, 1<<28, 0, 8, 1), 0},
 		{"short freqs", with(1, freqs-4), right, 1},
-		{"short freqs of a long head", []uint32{4 * 3 * 600, 4 * 299, 8, table, 4 * 8 * 8 * 600, 4 * 8 * 8 * 600}, sized(1, 1, 600, 1, 0, 8, 1), 1},
+		{"short freqs of a long head", []uint32{4 * 2 * 600, 4 * 299, 8, table, 4 * 8 * 8 * 600, 4 * 8 * 8 * 600}, sized(0, 1, 600, 1, 0, 8, 1), 1},
 		{"short rows", with(2, rows-4), right, 2},
 		{"short rows of many", []uint32{qkv / batch * 40, freqs, 8*40 - 4, table, cache, cache}, sized(heads, kvHeads, dim, 40, 0, 8, 1), 2},
 		{"a position that is not in the table", with(4, 0), sized(heads, kvHeads, dim, batch, 0, 4, 1), 3},
@@ -137,6 +137,7 @@ func attentionCacheTraps() []trap {
 var embed16Traps = []trap{
 	{"no such token", []uint32{2 * 40, 4 * 3, 4 * 24}, inline(u(8)), 0},
 	{"half a row", []uint32{2 * 63, 4 * 1, 4 * 8}, inline(u(8)), 0},
+	{"the most of a row", []uint32{2*8*300 - 2, 4 * 1, 4 * 300}, inline(u(300)), 0},
 	{"half an element", []uint32{2*64 - 1, 4 * 1, 4 * 8}, inline(u(8)), 0},
 	{"short y", []uint32{2 * 40, 4 * 3, 4 * 23}, inline(u(8)), 2},
 	{"sizes that wrap", []uint32{2 * 40, 4 * 4, 4 * 40}, inline(u(1 << 30)), 2},
@@ -145,6 +146,7 @@ var embed16Traps = []trap{
 var embedQ4Traps = []trap{
 	{"no such token", []uint32{q4Bytes * 5, 4 * 3, 4 * 96}, inline(u(32)), 0},
 	{"half a row", []uint32{q4Bytes*16 - 1, 4 * 1, 4 * 64}, inline(u(64)), 0},
+	{"the most of a row", []uint32{q4Bytes*80 - 1, 4 * 1, 4 * 320}, inline(u(320)), 0},
 	{"short y", []uint32{q4Bytes * 5, 4 * 3, 4 * 95}, inline(u(32)), 2},
 	{"dim not a multiple of 32", []uint32{q4Bytes * 5, 4 * 3, 4 * 200}, inline(u(31)), 2},
 }
@@ -152,6 +154,7 @@ var embedQ4Traps = []trap{
 var embedI8Traps = []trap{
 	{"no such token", []uint32{40, 400, 4 * 3, 4 * 24}, inline(u(8), u(8)), 0},
 	{"half a row", []uint32{63, 400, 4 * 1, 4 * 8}, inline(u(8), u(8)), 0},
+	{"the most of a row", []uint32{8*300 - 1, 4 * 8, 4 * 1, 4 * 300}, inline(u(300), u(300)), 0},
 	{"no such scale", []uint32{64, 4 * 7, 4 * 1, 4 * 8}, inline(u(8), u(8)), 1},
 	{"no group", []uint32{64, 400, 4 * 1, 4 * 8}, inline(u(8), u(0)), 1},
 	{"short y", []uint32{400, 400, 4 * 3, 4 * 23}, inline(u(8), u(8)), 3},
