@@ -3,7 +3,9 @@ package llama
 import (
 	"context"
 	"os"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -103,4 +105,35 @@ func BenchmarkLoad(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+}
+
+// BenchmarkThroughTheService is texts of 256 tokens, in turns through the service and by
+// the same kernels without one: the ratio is of the medians.
+func BenchmarkThroughTheService(b *testing.B) {
+	f := stories(b, storiesBin)
+	ctx := context.Background()
+	m := load(b, benchSession(b), f, Options{Sequences: 1})
+	q := newSequence(b, m, benchTokens)
+	p := newInProcess(b, f, Options{Sequences: 1})
+	var through, without []float64
+	for b.Loop() {
+		began := time.Now()
+		if err := m.Greedy(ctx, q, f.Tokenizer.BOS(), 0, benchTokens, func(int32) bool { return true }); err != nil {
+			b.Fatal(err)
+		}
+		middle := time.Now()
+		p.begin(f.Tokenizer.BOS())
+		for range benchTokens {
+			p.next()
+		}
+		through = append(through, float64(middle.Sub(began)))
+		without = append(without, float64(time.Since(middle)))
+	}
+	slices.Sort(through)
+	slices.Sort(without)
+	mid := len(through) / 2
+	b.ReportMetric(benchTokens*1e9/through[mid], "through-tokens/s")
+	b.ReportMetric(benchTokens*1e9/without[mid], "without-tokens/s")
+	b.ReportMetric(without[mid]/through[mid], "ratio")
+	b.ReportMetric(without[len(without)/10]/through[len(through)/10], "ratio-p10")
 }

@@ -8,11 +8,14 @@ import (
 )
 
 // How far Greedy runs ahead of its reader: enough that the device always has the next
-// pass, and not so far that stopping takes long.
+// pass, and not so far that stopping takes long. Where passes are short, several are one
+// list, one after another, so that what it costs to hand over a list is shared.
 const (
-	mostAhead  = 8
-	leastAhead = 2
 	aheadTime  = 2 * time.Millisecond
+	leastAhead = 2  // passes
+	mostAhead  = 40 // passes: the history keeps more
+	listPasses = 8  // of a list of several
+	listTime   = aheadTime / 4
 )
 
 // Greedy takes the most likely token n times, beginning after a token at a position: each
@@ -34,7 +37,8 @@ func (m *Model) Greedy(ctx context.Context, q *Sequence, token int32, position, 
 		return err
 	}
 	m.layRow(0, token, position, q.id)
-	got, err := m.decode(ctx, q, position, n, yield)
+	m.flight = flight{}
+	got, err := m.decode(ctx, position, n, yield)
 	q.next = position + got
 	return err
 }
@@ -46,41 +50,81 @@ func (m *Model) checkGreedy(q *Sequence, token int32, position, n int) error {
 	return m.checkRowLocked(q, token, position, n)
 }
 
-// decode runs the passes and returns how many tokens were handed out.
-func (m *Model) decode(ctx context.Context, q *Sequence, position, n int, yield func(token int32) bool) (got int, err error) {
-	r := m.routines.greedy
-	each := len(r.commands)
-	ahead, ended := leastAhead, 0 // commands that have
-	for begun := 0; got < n; {
-		for ; begun < n && begun-got < ahead; begun++ {
-			if err := m.submit(r); err != nil {
-				return got, err
-			}
+// flight is the passes of Greedy that are on their way.
+type flight struct {
+	begun, ended int                 // passes
+	passes       [queueEntries]uint8 // that end with each command, as a ring
+	pushed, took int                 // commands
+}
+
+// begin hands over a routine of so many passes.
+func (f *flight) begin(commands, passes int) {
+	for i := range commands {
+		f.passes[(f.pushed+i)%len(f.passes)] = 0
+	}
+	f.pushed += commands
+	f.passes[(f.pushed-1)%len(f.passes)] = uint8(passes)
+	f.begun += passes
+}
+
+// end takes note of commands that have ended.
+func (f *flight) end(commands int) (passes int) {
+	for range commands {
+		passes += int(f.passes[f.took%len(f.passes)])
+		f.took++
+	}
+	f.ended += passes
+	return passes
+}
+
+// decode runs n passes and returns how many tokens were handed out.
+func (m *Model) decode(ctx context.Context, position, n int, yield func(token int32) bool) (got int, err error) {
+	f := &m.flight
+	for got < n {
+		if err := m.runAhead(n - f.begun); err != nil {
+			return got, err
 		}
-		k, err := m.collect(ctx)
+		before := m.deviceNanos.Load()
+		commands, err := m.collect(ctx)
 		if err != nil {
 			return got, err
 		}
-		for ended += k; got < ended/each; {
+		if passes := f.end(commands); passes > 0 {
+			m.passTime = max(time.Duration(m.deviceNanos.Load()-before)/time.Duration(passes), 1)
+		}
+		for ; got < f.ended; got++ {
 			t := m.history[(position+got)%historyKeep]
 			if t >= uint32(m.b.config.Vocab) {
 				return got, m.stop(ctx, gpuerr.New(gpuerr.Invalid, "the model makes no number of position %d: its weights are of no use", position+got))
 			}
-			got++
 			if !yield(int32(t)) {
-				return got, m.drain(ctx)
+				return got + 1, m.drain(ctx)
 			}
 		}
-		ahead = m.ahead(each)
 	}
 	return got, nil
 }
 
-// ahead is how many passes of so many commands may be on their way.
-func (m *Model) ahead(each int) int {
-	most := max(min(mostAhead, queueEntries/2/each), 1)
-	pass := max(m.passed*time.Duration(each), 1)
-	return min(most, max(leastAhead, int(aheadTime/pass)))
+// runAhead begins passes, at most left.
+func (m *Model) runAhead(left int) error {
+	r, f := m.routines, &m.flight
+	ahead := leastAhead
+	if m.passTime > 0 {
+		ahead = min(max(leastAhead, int(aheadTime/m.passTime)), mostAhead)
+	}
+	several := r.several != nil && m.passTime > 0 && m.passTime*listPasses <= listTime
+	for left > 0 && f.begun-f.ended < ahead && m.onWay+len(r.greedy.commands) <= queueEntries/2 {
+		next, passes := r.greedy, 1
+		if several && left >= listPasses {
+			next, passes = r.several, listPasses
+		}
+		if err := m.submit(next); err != nil {
+			return err
+		}
+		f.begin(len(next.commands), passes)
+		left -= passes
+	}
+	return nil
 }
 
 // stop waits for what is on its way, for err.

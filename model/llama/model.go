@@ -32,7 +32,8 @@ type Model struct {
 	step      uint64        // counts calls of Step; see Sequence.stamp
 	asked     int           // logits of the last Step
 	onWay     int           // commands without a completion yet
-	passed    time.Duration // of device time, of the last pass
+	passTime  time.Duration // of device time, of one pass of Greedy; 0 before there was one
+	flight    flight
 	done      [32]client.Completion
 	embedding []Row
 
@@ -104,7 +105,6 @@ func (m *Model) collect(ctx context.Context) (n int, err error) {
 	m.onWay -= n
 	for i := range m.done[:n] {
 		c := &m.done[i]
-		m.passed = c.DeviceTime
 		m.deviceNanos.Add(int64(c.DeviceTime))
 		if c.Err != nil || c.Outcome.Kind != outcome.OK {
 			err := m.end(m.failure(c))

@@ -22,6 +22,7 @@ type routines struct {
 	body, head, sum []*routine
 	decode          *routine // body and head of one row
 	greedy          *routine // and the choice of the next token
+	several         *routine // listPasses of them, if they fit a list; or nil
 	clear, unit     *routine
 }
 
@@ -39,6 +40,13 @@ func (b *Blueprint) routines() *routines {
 		decode: of(b.Body(1), b.Head(1)), greedy: of(b.Body(1), b.Head(1), b.Next(1)),
 		clear: of(b.clear()), unit: of(b.unit()),
 	}
+	passes := make([][]Launch, listPasses)
+	for i := range passes {
+		passes[i] = r.greedy.launches
+	}
+	if several := of(passes...); len(split(several.launches)) == 1 {
+		r.several = several
+	}
 	for _, n := range r.sizes {
 		r.body, r.head, r.sum = append(r.body, of(b.Body(n))), append(r.head, of(b.Head(n))), append(r.sum, of(b.sum(n)))
 	}
@@ -47,6 +55,9 @@ func (b *Blueprint) routines() *routines {
 
 func (r *routines) all() []*routine {
 	all := []*routine{r.decode, r.greedy, r.clear, r.unit}
+	if r.several != nil {
+		all = append(all, r.several)
+	}
 	return append(append(append(all, r.body...), r.head...), r.sum...)
 }
 
