@@ -118,7 +118,7 @@ func encodeQ4(dst []byte, src []float32) bool {
 	id := inverse(d)
 	h := F16(d)
 	le.PutUint16(dst, h)
-	nibble := func(x float32) byte { return byte(min(max(x*id+8.5, 0), 15)) }
+	nibble := func(x float32) byte { return byte(min(max(float32(x*id)+8.5, 0), 15)) }
 	for i := range block / 2 {
 		dst[2+i] = nibble(src[i]) | nibble(src[i+block/2])<<4
 	}

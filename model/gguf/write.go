@@ -1,0 +1,284 @@
+package gguf
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"math"
+	"reflect"
+	"slices"
+
+	"capgpu/gpuerr"
+	"capgpu/model"
+	"capgpu/model/mapped"
+	"capgpu/model/quant"
+	"capgpu/model/tokenizer"
+)
+
+const alignment = 32
+
+// Write stores a model in version 3, architecture llama. A nil content is the tensors'
+// own. Queries and keys are put in the order of the format, and a stretch of the
+// positions (Config.Scaling) becomes rope_freqs.weight. Errors: gpuerr.Invalid for what
+// the format cannot hold: tensors of I8, rules of a tokenizer that its keys do not tell.
+func Write(w io.Writer, f *model.File, content quant.Content) error {
+	if content == nil {
+		content = quant.Own
+	}
+	if err := f.Config.Check(); err != nil {
+		return err
+	}
+	factors, err := quant.Factors(f)
+	if err != nil {
+		return err
+	}
+	content = quant.Arranged(f, model.RopeAdjacent, content)
+	all := tensors(f)
+	if factors != nil {
+		t, err := quant.Encode(model.F32, 1, len(factors), 0, factors)
+		if err != nil {
+			return err
+		}
+		all = append(all, named{"rope_freqs.weight", &t, func(*model.Tensor) (model.Tensor, error) { return t, nil }})
+	}
+	var p printer
+	if err := p.metadata(f); err != nil {
+		return err
+	}
+	var front printer
+	front.WriteString(magic)
+	front.u32(3)
+	front.u64(uint64(len(all)))
+	front.u64(p.entries)
+	front.Write(p.Bytes())
+	if err := front.places(all); err != nil {
+		return err
+	}
+	out := bufio.NewWriterSize(w, 1<<20)
+	front.Write(make([]byte, gap(uint64(front.Len()))))
+	out.Write(front.Bytes())
+	for _, t := range all {
+		c := content
+		if t.content != nil {
+			c = t.content
+		}
+		err := mapped.Guard(func() error {
+			got, err := c.Fetch(t.name, t.Tensor)
+			if err == nil {
+				_, err = out.Write(got.Data)
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		out.Write(make([]byte, gap(uint64(t.Bytes()))))
+	}
+	return out.Flush()
+}
+
+// gap is how many bytes make n a multiple of the alignment.
+func gap(n uint64) uint64 { return -n % alignment }
+
+type named struct {
+	name string
+	*model.Tensor
+	content quant.Content // nil: the model's
+}
+
+// tensors are those of a model by their names in the format.
+func tensors(f *model.File) []named {
+	w := &f.Weights
+	all := []named{{"token_embd.weight", &w.Embed, nil}, {"output_norm.weight", &w.Norm, nil}}
+	if !w.Tied() {
+		all = append(all, named{"output.weight", &w.Output, nil})
+	}
+	for i := range w.Layers {
+		l := &w.Layers[i]
+		for _, t := range []named{
+			{"attn_norm", &l.AttnNorm, nil}, {"attn_q", &l.Q, nil}, {"attn_k", &l.K, nil}, {"attn_v", &l.V, nil}, {"attn_output", &l.O, nil},
+			{"ffn_norm", &l.FFNNorm, nil}, {"ffn_gate", &l.Gate, nil}, {"ffn_up", &l.Up, nil}, {"ffn_down", &l.Down, nil},
+		} {
+			t.name = fmt.Sprintf("blk.%d.%s.weight", i, t.name)
+			all = append(all, t)
+		}
+	}
+	return all
+}
+
+// printer writes the front of a file.
+type printer struct {
+	bytes.Buffer
+	entries uint64
+}
+
+func (p *printer) u32(v uint32) { p.Write(le.AppendUint32(nil, v)) }
+func (p *printer) u64(v uint64) { p.Write(le.AppendUint64(nil, v)) }
+
+func (p *printer) text(s string) {
+	p.u64(uint64(len(s)))
+	p.WriteString(s)
+}
+
+func (p *printer) key(name string, typ uint32) {
+	p.entries++
+	p.text(name)
+	p.u32(typ)
+}
+
+func (p *printer) setText(key, s string) {
+	p.key(key, typeString)
+	p.text(s)
+}
+
+func (p *printer) setUint(key string, v int) {
+	p.key(key, typeUint32)
+	p.u32(uint32(v))
+}
+
+func (p *printer) setFloat(key string, v float32) {
+	p.key(key, typeFloat32)
+	p.u32(math.Float32bits(v))
+}
+
+func (p *printer) setBool(key string, v bool) {
+	p.key(key, typeBool)
+	b := byte(0)
+	if v {
+		b = 1
+	}
+	p.WriteByte(b)
+}
+
+func (p *printer) setArray(key string, of uint32, n int) {
+	p.key(key, typeArray)
+	p.u32(of)
+	p.u64(uint64(n))
+}
+
+// places writes what the tensors are and where.
+func (p *printer) places(all []named) error {
+	at := uint64(0)
+	for _, t := range all {
+		typ, ok := uint32(0), false
+		for k, v := range elements {
+			if v == t.Type {
+				typ, ok = k, true
+			}
+		}
+		per, _ := t.Type.Block()
+		if !ok || t.Rows < 1 || t.Cols < 1 || t.Cols%per != 0 {
+			return gpuerr.New(gpuerr.Invalid, "tensor %s: the format cannot hold %d rows of %d as %s", t.name, t.Rows, t.Cols, t.Type)
+		}
+		p.text(t.name)
+		dims := []int{t.Cols, t.Rows}
+		if t.Rows == 1 {
+			dims = dims[:1]
+		}
+		p.u32(uint32(len(dims)))
+		for _, d := range dims {
+			p.u64(uint64(d))
+		}
+		p.u32(typ)
+		p.u64(at)
+		at += uint64(t.Bytes())
+		at += gap(at)
+	}
+	return nil
+}
+
+func (p *printer) metadata(f *model.File) error {
+	c := &f.Config
+	p.setText("general.architecture", "llama")
+	p.setText("general.name", f.Name)
+	p.setUint("general.alignment", alignment)
+	p.setUint("general.quantization_version", 2)
+	p.setUint("llama.context_length", c.Context)
+	p.setUint("llama.embedding_length", c.Dim)
+	p.setUint("llama.block_count", c.Layers)
+	p.setUint("llama.feed_forward_length", c.Hidden)
+	p.setUint("llama.attention.head_count", c.Heads)
+	p.setUint("llama.attention.head_count_kv", c.KVHeads)
+	p.setUint("llama.attention.key_length", c.HeadDim)
+	p.setUint("llama.attention.value_length", c.HeadDim)
+	p.setUint("llama.rope.dimension_count", c.HeadDim)
+	p.setUint("llama.vocab_size", c.Vocab)
+	p.setFloat("llama.attention.layer_norm_rms_epsilon", c.NormEps)
+	p.setFloat("llama.rope.freq_base", float32(c.RopeBase))
+	if f.Template != "" {
+		p.setText("tokenizer.chat_template", f.Template)
+	}
+	if f.Tokenizer == nil {
+		return gpuerr.New(gpuerr.Invalid, "tokenizer: the model has none")
+	}
+	return p.tokenizer(f.Tokenizer.Spec())
+}
+
+// tokenizer writes a vocabulary, and holds what would be read back against it.
+func (p *printer) tokenizer(s tokenizer.Spec) error {
+	t := printer{}
+	t.vocabulary(&s)
+	var whole printer
+	whole.WriteString(magic)
+	whole.u32(3)
+	whole.u64(0)
+	whole.u64(t.entries)
+	whole.Write(t.Bytes())
+	h, err := Parse(whole.Bytes())
+	if err != nil {
+		return err
+	}
+	back, err := h.Spec()
+	if err != nil {
+		return err
+	}
+	a, b := reflect.ValueOf(s), reflect.ValueOf(back)
+	for i := range a.NumField() {
+		x, y := a.Field(i), b.Field(i)
+		empty := x.Kind() == reflect.Slice && x.Len() == 0 && y.Len() == 0 && a.Type().Field(i).Name != "Splits"
+		if !empty && !reflect.DeepEqual(x.Interface(), y.Interface()) {
+			return gpuerr.New(gpuerr.Invalid, "tokenizer: the format cannot hold its %s", a.Type().Field(i).Name)
+		}
+	}
+	p.entries += t.entries
+	p.Write(t.Bytes())
+	return nil
+}
+
+func (p *printer) vocabulary(s *tokenizer.Spec) {
+	const at = "tokenizer.ggml."
+	if s.Scheme == tokenizer.SentencePiece {
+		p.setText(at+"model", "llama")
+	} else {
+		p.setText(at+"model", "gpt2")
+		p.setText(at+"pre", s.Pattern)
+	}
+	p.setArray(at+"tokens", typeString, len(s.Pieces))
+	for _, piece := range s.Pieces {
+		p.text(string(piece.Text))
+	}
+	p.setArray(at+"scores", typeFloat32, len(s.Pieces))
+	for _, piece := range s.Pieces {
+		p.u32(math.Float32bits(piece.Score))
+	}
+	p.setArray(at+"token_type", typeInt32, len(s.Pieces))
+	for _, piece := range s.Pieces {
+		p.u32(uint32(slices.Index(kinds[:], piece.Kind) + 1))
+	}
+	if s.Scheme == tokenizer.ByteLevel {
+		p.setArray(at+"merges", typeString, len(s.Merges))
+		for _, m := range s.Merges {
+			p.text(m)
+		}
+	}
+	for _, id := range []struct {
+		key string
+		id  int
+	}{{"bos", s.BOS}, {"eos", s.EOS}, {"eot", s.EOT}, {"unknown", s.Unk}} {
+		p.setUint(at+id.key+"_token_id", id.id) // -1 is what the format has for none
+	}
+	p.setBool(at+"add_bos_token", s.AddBOS)
+	p.setBool(at+"add_eos_token", s.AddEOS)
+	p.setBool(at+"add_space_prefix", s.SpacePrefix)
+}
