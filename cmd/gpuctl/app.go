@@ -18,6 +18,7 @@ import (
 
 // app is gpuctl with its surroundings, so that tests can run it in process.
 type app struct {
+	in        io.Reader
 	out       io.Writer
 	err       io.Writer
 	getenv    func(string) string
@@ -27,6 +28,8 @@ type app struct {
 	socket  string // of the command line
 	json    bool
 	command string // "gpuctl run", for hints
+
+	answering answer
 }
 
 type cli struct {
@@ -40,6 +43,8 @@ type cli struct {
 	Run      runCmd      `cmd:"" help:"Run a program on files or generated input."`
 	Check    checkCmd    `cmd:"" help:"Run a program here, without a device, and report data races and other mistakes."`
 	Disasm   disasmCmd   `cmd:"" help:"Show a module as text, with the verifier's verdict."`
+	Generate generateCmd `cmd:"" help:"Go on with a text, by a language model on a device."`
+	Chat     chatCmd     `cmd:"" help:"Talk with a language model on a device."`
 	Audit    auditCmd    `cmd:"" help:"Read or check an audit log file."`
 	Doctor   doctorCmd   `cmd:"" help:"Look whether this host has what real hardware needs, and what to change."`
 	Version  versionCmd  `cmd:"" help:"Print the version of gpuctl."`
@@ -102,10 +107,15 @@ func (a *app) fail(ctx context.Context, err error) int {
 	return r.exit
 }
 
-func (a *app) printJSON(v any) {
+func (a *app) printJSON(v any) { a.encodeJSON(v, "  ") }
+
+// printJSONLine is printJSON on one line.
+func (a *app) printJSONLine(v any) { a.encodeJSON(v, "") }
+
+func (a *app) encodeJSON(v any, indent string) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
-	e.SetIndent("", "  ")
+	e.SetIndent("", indent)
 	e.SetEscapeHTML(false)
 	if err := e.Encode(v); err != nil {
 		panic(err) // a type that JSON cannot hold; every test would see it

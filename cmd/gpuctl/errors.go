@@ -37,8 +37,9 @@ func usagef(format string, args ...any) error {
 
 // dialError is a service that could not be reached.
 type dialError struct {
-	path string
-	err  error
+	path  string
+	err   error
+	model bool // it is that of a model server
 }
 
 func (e *dialError) Error() string {
@@ -116,11 +117,16 @@ const maxSocketPath = len(unix.RawSockaddrUnix{}.Path) - 1
 // dialReport names the usual reasons why nobody answers.
 func dialReport(e *dialError) report {
 	r := report{Code: gpuerr.Disconnected.String(), Message: fmt.Sprintf("there is no service at %s", e.path), exit: exitUnreachable}
+	if e.model {
+		r.Message = fmt.Sprintf("there is no model server at %s", e.path)
+	}
 	switch {
 	case errors.Is(e.err, syscall.EINVAL) && len(e.path) > maxSocketPath:
 		r.Code, r.exit = "usage", exitUsage
 		r.Message = fmt.Sprintf("the path of the socket has %d bytes, and a socket's has at most %d: %s", len(e.path), maxSocketPath, e.path)
 		r.Hint = "Change to its folder and name it with a relative path, or through a short symbolic link."
+	case e.model && (errors.Is(e.err, fs.ErrNotExist) || errors.Is(e.err, syscall.ECONNREFUSED)):
+		r.Hint = "Start one (model-server --model FILE --rpc PATH), or load a model here with --model."
 	case errors.Is(e.err, fs.ErrNotExist):
 		r.Hint = "Start device-manager, or name its tenant socket with --socket PATH or $CAPGPU_SOCKET."
 	case errors.Is(e.err, syscall.ECONNREFUSED) && !isSocket(e.path):
@@ -237,7 +243,7 @@ type advice struct {
 }
 
 var advices = map[gpuerr.Code]advice{
-	gpuerr.Invalid:       {"an argument is outside its range", `Correct the value that the message names; "gpuctl run --help" explains the options.`, exitUsage},
+	gpuerr.Invalid:       {"an argument is outside its range", "Correct the value that the message names; --help explains the options.", exitUsage},
 	gpuerr.Quota:         {"over a limit", `"gpuctl budget" shows what is in use. Use less, end other work, or ask the operator for a larger limit.`, exitRefused},
 	gpuerr.QueueFull:     {"the queue is full", "Try again.", exitRefused},
 	gpuerr.Stale:         {"the object is gone", "Run the command again.", exitUnreachable},

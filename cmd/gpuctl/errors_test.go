@@ -17,10 +17,10 @@ import (
 func TestEveryErrorHasAdvice(t *testing.T) {
 	errs := []error{
 		usagef("bad"), errors.New("anything"), context.DeadlineExceeded, &audit.Damage{Reason: "bad"},
-		&dialError{"x.sock", errors.New("anything")}, &dialError{"x.sock", context.DeadlineExceeded}, &dialError{"x.sock", fs.ErrPermission},
+		&dialError{path: "x.sock", err: errors.New("anything")}, &dialError{path: "x.sock", err: context.DeadlineExceeded}, &dialError{path: "x.sock", err: fs.ErrPermission},
 	}
 	for _, code := range gpuerr.Codes() {
-		errs = append(errs, code, gpuerr.New(code, "message"), &dialError{"x.sock", code})
+		errs = append(errs, code, gpuerr.New(code, "message"), &dialError{path: "x.sock", err: code})
 	}
 	for _, errno := range []error{unix.ENOENT, unix.ENOTDIR, unix.EACCES, unix.EROFS, unix.EISDIR, unix.ENOSPC, unix.EIO} {
 		errs = append(errs, &fs.PathError{Op: "open", Path: "x", Err: errno}, &fs.PathError{Op: "write", Path: "x", Err: errno})

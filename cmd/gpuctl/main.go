@@ -25,18 +25,27 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, cancel := context.WithCancel(context.Background())
 	a := &app{
+		in:        os.Stdin,
 		out:       os.Stdout,
 		err:       os.Stderr,
 		getenv:    os.Getenv,
 		errIsTerm: isTerminal(int(os.Stderr.Fd())),
 		now:       time.Now,
 	}
-	context.AfterFunc(ctx, stop) // a second Ctrl-C ends a gpuctl that hangs
-	code := a.run(ctx, os.Args[1:])
-	stop()
-	os.Exit(code)
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		for s := range signals {
+			if s == os.Interrupt && a.answering.interrupt() {
+				continue
+			}
+			signal.Stop(signals) // a second Ctrl-C ends a gpuctl that hangs
+			cancel()
+		}
+	}()
+	os.Exit(a.run(ctx, os.Args[1:]))
 }
 
 func isTerminal(fd int) bool {
