@@ -7,6 +7,7 @@ import (
 	"hash/fnv"
 	"math"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"capgpu/client"
@@ -69,21 +70,21 @@ func logitsOf(tokens []int32) []float32 {
 // fakeEngine is that model with a paged cache: each row is written to the page that the
 // table names, and what is computed is read back from the pages.
 type fakeEngine struct {
-	z        size
-	pages    [][]int32 // tokens, by page; -1: nothing
-	free     []int
-	open     int // sequences
-	last     [][]float32
-	over     chan struct{}
-	cost     time.Duration // of a pass
-	device   time.Duration
-	steps    int
-	aheads   int // tokens of greedy
-	mu       sync.Mutex
-	fail     error // of the next pass
-	died     error // of all passes since
-	overWhy  error
-	released func()
+	z       size
+	pages   [][]int32 // tokens, by page; -1: nothing
+	free    []int
+	open    int // sequences
+	opened  int // ever
+	last    [][]float32
+	over    chan struct{}
+	cost    time.Duration // of a pass
+	device  time.Duration
+	steps   int
+	aheads  atomic.Int64 // tokens of greedy
+	mu      sync.Mutex
+	fail    error // of the next pass
+	died    error // of all passes since
+	overWhy error
 }
 
 func newFakeEngine(z size, cost time.Duration) *fakeEngine {
@@ -139,6 +140,7 @@ func (e *fakeEngine) newSequence() (sequence, error) {
 		return nil, gpuerr.Refused("sequences", 1, 0)
 	}
 	e.open++
+	e.opened++
 	return &fakeSequence{e: e}, nil
 }
 
@@ -238,7 +240,7 @@ func (e *fakeEngine) greedy(ctx context.Context, s sequence, token int32, positi
 		}
 		q.put(position+i, token)
 		token = mostLikely(logitsOf(q.read(position + i + 1)))
-		e.aheads++
+		e.aheads.Add(1)
 		if !yield(token) {
 			return nil
 		}

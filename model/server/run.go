@@ -43,6 +43,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 		s.place.close()
 		s.mu.Lock()
 		s.stopLocked(err)
+		s.runErr = err
 		s.mu.Unlock()
 		close(s.ran)
 	}()
@@ -117,7 +118,7 @@ type backoff struct{ last time.Duration }
 
 const (
 	leastPause = 20 * time.Millisecond
-	mostPause  = 5 * time.Second
+	mostPause  = 2 * time.Second
 )
 
 func (b *backoff) sleep(ctx context.Context) bool {
@@ -142,10 +143,13 @@ func (s *Server) progress(done, total uint64) {
 
 // delayed tells why the model is not loaded yet.
 func (s *Server) delayed(err error) {
-	s.o.Log.Warn("the model is not loaded yet", "err", err)
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	news := s.reason != err.Error()
 	s.reason = err.Error()
+	s.mu.Unlock()
+	if news {
+		s.o.Log.Warn("the model is not loaded yet", "err", err)
+	}
 }
 
 // online begins to serve.
@@ -162,6 +166,8 @@ func (s *Server) online(l *loaded, again bool) {
 	}
 	if again {
 		s.totals.Recoveries++
+	} else {
+		close(s.first)
 	}
 	for _, r := range s.line.all() { // the cache may have become smaller
 		if err := r.fits(s.size.positions() + 1); err != nil {

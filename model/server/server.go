@@ -25,7 +25,9 @@ type Server struct {
 	attention atomic.Bool   // the same, for who decodes ahead
 	reopen    chan struct{} // holds one: Reopen was called
 	closing   chan struct{} // closed by Close
+	first     chan struct{} // closed when the model was loaded for the first time
 	ran       chan struct{} // closed when Run has returned
+	runErr    error         // what Run returned
 
 	mu       sync.Mutex
 	started  bool // guarded by mu, as all that follows
@@ -56,7 +58,7 @@ var _ lm.Model = (*Server)(nil)
 func newServer(o Options, info lm.Info, words *tokenizer.Tokenizer, p place, planned size) *Server {
 	return &Server{
 		o: o, place: p, info: info, words: words, size: planned,
-		wake: make(chan struct{}, 1), reopen: make(chan struct{}, 1), closing: make(chan struct{}), ran: make(chan struct{}),
+		wake: make(chan struct{}, 1), reopen: make(chan struct{}, 1), closing: make(chan struct{}), first: make(chan struct{}), ran: make(chan struct{}),
 		refuse: errLoading, reason: "not begun",
 	}
 }
@@ -233,8 +235,10 @@ func (s *Server) Close(ctx context.Context) error {
 		s.stopped = true
 		close(s.closing)
 	}
-	if !started {
+	if !started && !s.started {
+		s.started = true // Run refuses from now on
 		s.stopLocked(nil)
+		close(s.ran)
 	}
 	s.mu.Unlock()
 	if !started {
@@ -246,6 +250,27 @@ func (s *Server) Close(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// Await waits until the model has been loaded for the first time: then it returns nil, or
+// what Run returned where that came first (gpuerr.Closed for nil).
+func (s *Server) Await(ctx context.Context) error {
+	select {
+	case <-s.first:
+		return nil
+	case <-s.ran:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	select {
+	case <-s.first: // both are so
+		return nil
+	default:
+	}
+	if s.runErr != nil {
+		return s.runErr
+	}
+	return errStopping
 }
 
 // Reopen has the server open a new session after its own was revoked.

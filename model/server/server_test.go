@@ -183,6 +183,7 @@ func TestBusy(t *testing.T) {
 		for range 4 {
 			streams = append(streams, r.generate(greedy("x", 90)))
 		}
+		time.Sleep(5 * time.Millisecond) // they have their places
 		synctest.Wait()
 		for range 6 {
 			streams = append(streams, r.generate(greedy("x", 90)))
@@ -292,17 +293,17 @@ func TestAhead(t *testing.T) {
 		s := r.generate(q)
 		time.Sleep(20500 * time.Microsecond)
 		synctest.Wait()
-		before := r.place.engine().aheads
-		require.Greater(t, before, 15)
+		before := r.place.engine().aheads.Load()
+		require.Greater(t, before, int64(15))
 		other := lm.Request{Prompt: "b", MaxTokens: 5, IgnoreEnd: true}
 		s2 := r.generate(other)
 		time.Sleep(3 * time.Millisecond)
 		synctest.Wait()
-		require.LessOrEqual(t, r.place.engine().aheads, before+1)
+		require.LessOrEqual(t, r.place.engine().aheads.Load(), before+1)
 		require.Positive(t, s2.Usage().CompletionTokens)
 		r.right(other, s2)
 		r.right(q, s)
-		require.Greater(t, r.place.engine().aheads, before+20, "it goes on ahead afterwards")
+		require.Greater(t, r.place.engine().aheads.Load(), before+20, "it goes on ahead afterwards")
 	})
 }
 
@@ -322,6 +323,7 @@ func TestPagesRunOut(t *testing.T) {
 		for i := range streams {
 			r.right(asked[i], streams[i])
 		}
+		require.Greater(t, r.place.engine().opened, 4, "somebody had to begin anew")
 	})
 }
 
