@@ -348,9 +348,9 @@ func expected(q lm.Request, z size) (tokens []lm.Token, f lm.Finish) {
 		text = testWords.Encode(q.Prompt, tokenizer.Encode{})
 	}
 	prompt := len(text)
-	limit := min(testContext, prompt+q.MaxTokens)
+	limit := min(testContext+1, prompt+q.MaxTokens)
 	if q.MaxTokens == 0 {
-		limit = min(testContext, z.pages*z.pagePositions+1)
+		limit = min(testContext, z.pages*z.pagePositions) + 1
 	}
 	sampler, err := sample.New(q.Sampling, testWords.Vocab())
 	if err != nil {

@@ -160,19 +160,19 @@ func (s *Server) promptOf(q lm.Request) ([]int32, error) {
 }
 
 func tooLong(prompt, context int) error {
-	return gpuerr.New(gpuerr.Invalid, "prompt: %d tokens, which leave no room for an answer in the context of %d", prompt, context)
+	return gpuerr.New(gpuerr.Invalid, "prompt: %d tokens; the context has %d positions", prompt, context)
 }
 
 // measure says how long a request may become, or that it never fits.
 func (s *Server) measure(r *request, maxTokens int) error {
-	if r.prompt >= s.info.Context {
+	if r.prompt > s.info.Context {
 		return tooLong(r.prompt, s.info.Context)
 	}
-	r.limit = s.info.Context
+	r.limit = s.info.Context + 1 // the last token of an answer is not fed
 	if maxTokens > 0 && maxTokens < r.limit-r.prompt {
 		r.limit = r.prompt + maxTokens
 	}
-	most := s.room().positions() + 1 // the last token of an answer is not fed
+	most := s.room().positions() + 1
 	if maxTokens == 0 {
 		r.limit = min(r.limit, max(most, r.prompt+1))
 	}

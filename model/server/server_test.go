@@ -26,6 +26,8 @@ func TestOneAnswer(t *testing.T) {
 			{Prompt: "hello", MaxTokens: 20, LogProbs: -1, Echo: true},
 			{Tokens: []int32{1, 270 - 10, 261}, MaxTokens: 1, LogProbs: -7},
 			{Prompt: "everything that there is room for", LogProbs: -1, IgnoreEnd: true},
+			{Prompt: strings.Repeat("z", testContext-1), LogProbs: 0, IgnoreEnd: true}, // one token is left
+			{Prompt: strings.Repeat("z", testContext-3), LogProbs: -1, IgnoreEnd: true},
 			{Prompt: "stop", Stop: []string{"a", "dog"}, LogProbs: -1},
 			{Prompt: "stop", Stop: []string{"ab", "bab", "dogdog"}, Sampling: sample.Params{Temperature: 0.8, Seed: 3, Seeded: true}},
 			{Prompt: "p", MaxTokens: 30, Sampling: sample.Params{Repetition: 1.3, Presence: 0.5, PenaltyLast: 10}},
@@ -33,8 +35,8 @@ func TestOneAnswer(t *testing.T) {
 			r.right(q, r.generate(q))
 		}
 		u := r.s.Status().Totals
-		require.EqualValues(t, 10, u.Requests)
-		require.EqualValues(t, 10, u.Finished)
+		require.EqualValues(t, 12, u.Requests)
+		require.EqualValues(t, 12, u.Finished)
 		require.Positive(t, u.Steps)
 		require.Positive(t, u.Busy)
 	})
@@ -65,7 +67,6 @@ func TestRefusals(t *testing.T) {
 			"tokens: element 1 is 268":          {Tokens: []int32{1, 268}},
 			"tokens: element 0 is -1":           {Tokens: []int32{-1}},
 			"prompt: 97 tokens":                 {Prompt: long},
-			"prompt: 96 tokens":                 {Prompt: long[1:]},
 			"prompt: 200 tokens":                {Tokens: make([]int32, 200)},
 			"prompt: 4194305 bytes":             {Prompt: strings.Repeat("z", maxPromptBytes+1)},
 			"temperature: -1":                   {Prompt: "x", Sampling: sample.Params{Temperature: -1}},
