@@ -135,31 +135,12 @@ func fillAttention(r *rand.Rand, size []uint32, c *Case) {
 	out := ones(r, heads*dim+slack(r))
 	c.Bindings = [][]byte{raw(q), raw(k), raw(v), raw(out)}
 	c.Inline = inline(heads, kvHeads, dim, length)
-	scores := make([]float64, length)
 	for h := range heads {
-		start := h / (heads / kvHeads) * dim
-		most, total := math.Inf(-1), 0.0
-		for p := range length {
-			scores[p] = 0
-			for d := range dim {
-				scores[p] += float64(q[h*dim+d]) * float64(k[p*width+start+d]) / math.Sqrt(float64(dim))
-			}
-			most = max(most, scores[p])
+		places := make([]uint32, length)
+		for p := range places {
+			places[p] = uint32(p)*width + h/(heads/kvHeads)*dim
 		}
-		for p, score := range scores {
-			scores[p] = math.Exp(score - most)
-			total += scores[p]
-		}
-		for d := range dim {
-			var sum float64
-			for p := range length {
-				sum += scores[p] * float64(v[p*width+start+d])
-			}
-			if length > 0 {
-				sum /= total
-			}
-			out[h*dim+d] = float32(sum)
-		}
+		attend(out[h*dim:][:dim], q[h*dim:][:dim], k, v, places)
 	}
 	c.Want[3] = raw(out)
 }
