@@ -160,3 +160,15 @@ func expandI8AVX2(dst []float32, w []byte, s float32)
 
 //go:noescape
 func rotateHalvesAVX2(x, c, s []float32)
+
+//go:noescape
+func scoresAVX512(dst, query, k *float32, places *uint64, runs, width, dim, groups, each, pitch int)
+
+//go:noescape
+func valuesAVX512(sums, weights, v *float32, places *uint64, n, width, dim, groups, each, pitch int)
+
+//go:noescape
+func weighAVX512(w *float32, n, heads, pitch int, most, sum *float32)
+
+//go:noescape
+func swigluAVX512(dst, a, b []float32)

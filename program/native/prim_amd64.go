@@ -75,6 +75,10 @@ func expSum(dst, x []float32, sub float32) float32 {
 }
 
 func swiglu(dst, a, b []float32) {
+	if level >= levelAVX512 {
+		swigluAVX512(dst, a, b)
+		return
+	}
 	if level >= levelAVX2 {
 		swigluAVX2(dst, a, b)
 		return

@@ -91,6 +91,11 @@
 	FOLD8(Z26, Z30) \
 	FOLD8(Z19, Z23) \
 	FOLD8(Z27, Z31) \
+	SUM16HALVES
+
+// SUM16HALVES is the rest of SUM16, where each register has eight lanes of one sum and
+// eight of that which is four further on: 0 and 4 in Z16, 8 and 12 in Z24, and so on.
+#define SUM16HALVES \
 	FOLD4(Z16, Z24) \
 	FOLD4(Z17, Z25) \
 	FOLD4(Z18, Z26) \
