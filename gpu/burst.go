@@ -35,6 +35,7 @@ type bursts struct {
 	stale   atomic.Bool // something that it remembers may have been released
 	// turn waits for the device, as a job among the session's.
 	turn    job
+	replay  *job   // that the queue runs itself (play.go), and that is not over
 	had     uint64 // turns
 	picks   uint64
 	crowded bool // the last turn ended with others waiting
@@ -84,14 +85,17 @@ func (q *queue) runBurst() (ran int, wait bool) {
 	case jobEnded:
 		b.turn.state.Store(jobFree)
 	}
-	n := q.pick()
+	n := 0
+	if q.batch.Entries[q.begun].Op != ring.OpReplay { // which pick does not take
+		n = q.pick()
+	}
 	if n == 0 {
 		q.leaveTurn()
 		return 0, false
 	}
 	if b.turn.state.Load() != jobSent {
 		q.inEngine = true
-		has := e.askTurn(q)
+		has := e.askTurn(&b.turn)
 		q.inEngine = false
 		if !has {
 			return 0, b.turn.state.Load() != jobFree
@@ -209,7 +213,7 @@ func (q *queue) endBurst(ran int) {
 	}
 	more := ran > 0 && b.crowded && (q.begun+ran < len(q.batch.Entries) || q.ring.Ready())
 	q.inEngine = true
-	lost, crowded := e.endTurn(q, nanos, trapped, more)
+	lost, crowded := e.endTurn(&b.turn, nanos, trapped, more)
 	if trapped.Kind != outcome.Pending {
 		e.cancel(s, func(*job) bool { return true }, poisonedOutcome)
 	}
@@ -264,17 +268,25 @@ func (q *queue) tellBurst(ran int, lost bool) {
 func (q *queue) leaveTurn() {
 	switch j := &q.burst.turn; j.state.Load() {
 	case jobSent:
-		q.session.dev.engine.endTurn(q, 0, outcome.Outcome{}, false)
+		q.session.dev.engine.endTurn(j, 0, outcome.Outcome{}, false)
 	case jobEnded:
 		j.state.Store(jobFree)
 	}
 }
 
+// asker is what waits for the turn, or has it.
+func (q *queue) asker() *job {
+	if j := q.burst.replay; j != nil {
+		return j
+	}
+	return &q.burst.turn
+}
+
 // asks reports whether the queue waits for the turn, and turnCame whether that is over.
-func (q *queue) asks() bool { return q.burst.turn.state.Load() == jobReady }
+func (q *queue) asks() bool { return q.asker().state.Load() == jobReady }
 
 func (q *queue) turnCame() bool {
-	state := q.burst.turn.state.Load()
+	state := q.asker().state.Load()
 	return state == jobSent || state == jobEnded
 }
 

@@ -26,6 +26,8 @@ type burstBackend struct {
 	submitted atomic.Int32
 	bursts    atomic.Int64
 	inBursts  atomic.Int64 // jobs
+	slices    atomic.Int64 // of lists
+	inSlices  atomic.Int64 // entries
 	prepared  atomic.Int64
 	lastID    atomic.Uint64
 	wg        sync.WaitGroup
@@ -108,6 +110,49 @@ func (b *burstBackend) do(j *backend.Job) backend.End {
 	return backend.End{Outcome: outcome.Success, DeviceTime: took}
 }
 
+// doList does entries of a list for so long.
+func (b *burstBackend) doList(list []backend.Job, most time.Duration) (n int, all backend.End) {
+	all.Outcome = outcome.Success
+	for n < len(list) && all.Outcome == outcome.Success && all.DeviceTime < most {
+		x := b.do(&list[n])
+		all.Outcome = x.Outcome
+		all.DeviceTime += x.DeviceTime
+		n++
+	}
+	return n, all
+}
+
+func (b *burster) BurstList(job *backend.Job, from int, most time.Duration) (n int, end backend.End) {
+	if b.running.Add(1) != 1 || b.submitted.Load() != 0 {
+		panic("a burst beside other work")
+	}
+	defer b.running.Add(-1)
+	b.newID(job.ID)
+	if b.within != nil {
+		b.within()
+	}
+	if job.Context.Trapped() {
+		return 0, backend.End{Outcome: outcome.Outcome{Kind: outcome.Cancelled}}
+	}
+	list := job.List[from:]
+	for i := range list {
+		if p, ok := list[i].Ready.(*preparedJob); !ok || p.job.Op != list[i].Op {
+			panic("an entry that is not ready")
+		}
+		if b.alone != nil && b.alone(&list[i]) {
+			list = list[:i]
+			break
+		}
+	}
+	if len(list) == 0 {
+		return 0, backend.End{}
+	}
+	b.slices.Add(1)
+	n, end = b.doList(list, most)
+	b.inSlices.Add(int64(n))
+	return n, end
+}
+
 func (b *burstBackend) Submit(j *backend.Job) error {
 	if b.running.Load() != 0 {
 		panic("work is sent while a burst runs")
@@ -115,12 +160,16 @@ func (b *burstBackend) Submit(j *backend.Job) error {
 	b.submitted.Add(1)
 	id := j.ID
 	end := func() {
-		x := backend.End{Outcome: outcome.Outcome{Kind: outcome.Cancelled}}
-		if !j.Context.Trapped() {
+		x, begun := backend.End{Outcome: outcome.Outcome{Kind: outcome.Cancelled}}, 0
+		switch {
+		case j.Context.Trapped():
+		case j.Op == backend.OpList:
+			begun, x = b.doList(j.List, time.Hour)
+		default:
 			x = b.do(j)
 		}
 		b.submitted.Add(-1)
-		b.sink.Complete(backend.Completion{ID: id, Outcome: x.Outcome, DeviceTime: x.DeviceTime})
+		b.sink.Complete(backend.Completion{ID: id, Outcome: x.Outcome, DeviceTime: x.DeviceTime, Begun: uint32(begun)})
 	}
 	if b.slow { // and in order
 		before, done := b.last, make(chan struct{})
@@ -150,4 +199,26 @@ func withBursts(b *burstBackend) rigOption {
 	return withBackend(&burster{b})
 }
 
-var _ backend.Burster = (*burster)(nil)
+// withLists is withBursts, of a device that runs lists.
+func withLists(b *burstBackend) rigOption {
+	if b.without {
+		return withBackend(&lists{b})
+	}
+	return withBackend(&listBurster{burster{b}})
+}
+
+type lists struct{ *burstBackend }
+
+func (b *lists) Info() backend.Info { return withListInfo(b.burstBackend) }
+
+type listBurster struct{ burster }
+
+func (b *listBurster) Info() backend.Info { return withListInfo(b.burstBackend) }
+
+func withListInfo(b *burstBackend) backend.Info {
+	info := b.handBackend.Info()
+	info.Lists = true
+	return info
+}
+
+var _ backend.ListBurster = (*burster)(nil)

@@ -20,7 +20,7 @@ func (e *engine) Complete(c backend.Completion) {
 	}
 	how, lost := believe(c.Outcome, j.stopAs)
 	if j.list != nil {
-		j.launched = j.list.launchedBy(c.Begun)
+		j.launched = j.list.launchedBy(uint64(j.begun) + uint64(c.Begun))
 	}
 	// No job runs longer than that without being stopped, whatever the device says.
 	deviceTime := min(max(c.DeviceTime, 0), j.budget+e.dev.cfg.HangBound)

@@ -38,12 +38,13 @@ type engine struct {
 
 	faults atomic.Uint64 // refused by the IOMMU
 
-	progresser backend.Progresser // nil: the backend is none
-	burster    backend.Burster    // nil: the backend is none, or the engine settles
-	settles    bool               // an OK is told after Config.Settle
-	verifies   bool               // backend.Info.Verifies
-	settleWake chan struct{}      // capacity 1: runSettle should look
-	unsettled  atomic.Bool        // nobody records faults: Config.Settle is not asked
+	progresser backend.Progresser  // nil: the backend is none
+	burster    backend.Burster     // nil: the backend is none, or the engine settles
+	player     backend.ListBurster // the same
+	settles    bool                // an OK is told after Config.Settle
+	verifies   bool                // backend.Info.Verifies
+	settleWake chan struct{}       // capacity 1: runSettle should look
+	unsettled  atomic.Bool         // nobody records faults: Config.Settle is not asked
 
 	spinning    atomic.Int32 // queues that look at their rings all the time,
 	maxSpinning int32        // and how many may
@@ -120,6 +121,7 @@ func newEngine(d *Device) *engine {
 	e.settles, e.verifies = info.DMA && d.cfg.Settle != nil, info.Verifies
 	if !e.settles {
 		e.burster, _ = d.cfg.Backend.(backend.Burster)
+		e.player, _ = d.cfg.Backend.(backend.ListBurster)
 	}
 	// One processor is left, if there is another: a runtime whose processors all have something to run looks
 	// seldom for who is to be woken by a pipe or a socket.

@@ -35,10 +35,14 @@ type job struct {
 	available  uint64
 	charged    bool   // in flight
 	launched   uint32 // launches of a replay that were begun
+	// Of a replay that its queue began to run itself (play.go): how many entries it began,
+	// and the device time that they had.
+	begun uint32
+	had   time.Duration
 
 	work    backend.Job
 	program *program
-	isTurn  bool          // it is no work: see turns
+	isTurn  bool          // its queue runs it: see turns
 	buffers []*buffer     // pinned
 	list    *list         // of a replay, pinned: what is in it is not
 	frame   *frame        // what the patches of a replay were applied to; nil: there are none
@@ -161,7 +165,7 @@ func (j *job) finish(how outcome.Outcome, deviceTime time.Duration) {
 		// The work is done: being over the limit shows at the next submission.
 		_ = q.meter.Spend(uint64(deviceTime))
 	}
-	j.how, j.deviceTime = how, deviceTime
+	j.how, j.deviceTime = how, j.had+deviceTime
 	j.state.Swap(jobEnded)
 	q.kick()
 }

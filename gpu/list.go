@@ -34,6 +34,7 @@ type list struct {
 	jobs     []backend.Job // by entry; not changed any more once the list is published
 	parts    []part        // the same
 	launched []uint32      // how many launches are among the first so many entries
+	playable bool          // all entries are for bursts; not changed either
 	in       []*listSet    // whose sets it is in
 
 	mu sync.Mutex
@@ -168,6 +169,7 @@ func (s *Session) RecordList(from Handle, off uint64, entries, argBytes uint32) 
 func (l *list) record(r *recording, entries int) error {
 	l.jobs, l.parts = make([]backend.Job, entries), make([]part, entries)
 	l.launched = make([]uint32, entries+1)
+	l.playable = l.session.dev.engine.player != nil
 	q := &queue{session: l.session}
 	j := &job{queue: q}
 	var t ring.Taken
@@ -185,6 +187,7 @@ func (l *list) record(r *recording, entries int) error {
 		if t.Op == ring.OpLaunch {
 			l.launched[i+1]++
 		}
+		l.playable = l.playable && l.jobs[i].Ready != nil
 	}
 	return nil
 }
@@ -289,6 +292,6 @@ func (l *list) forget(recorded, dead bool) {
 }
 
 // launchedBy is how many launches were begun when so many entries were.
-func (l *list) launchedBy(begun uint32) uint32 {
-	return l.launched[min(int(begun), len(l.launched)-1)]
+func (l *list) launchedBy(begun uint64) uint32 {
+	return l.launched[min(begun, uint64(len(l.launched)-1))]
 }

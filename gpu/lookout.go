@@ -64,7 +64,7 @@ func (l *lookout) close() {
 
 // goOn counts what a round of the queue took, and has the runtime look when it is time.
 func (q *queue) goOn(nanos int64) {
-	if q.spin.kept += nanos; q.spin.kept >= keptMost && q.burst.turn.state.Load() == jobFree {
+	if q.spin.kept += nanos; q.spin.kept >= keptMost && !q.asks() && !q.turnCame() {
 		q.spin.kept = 0
 		q.session.dev.engine.lookout.look()
 	}

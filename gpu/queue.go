@@ -323,6 +323,7 @@ func (q *queue) serveToTheEnd() (code gpuerr.Code) {
 func (q *queue) abandon() {
 	q.session.dev.engine.cancel(q.session, func(j *job) bool { return j.queue == q }, errorOutcome)
 	q.leaveTurn()
+	q.leaveReplay(errorOutcome)
 	q.told = nil
 	q.lease.Give(uint64(q.burst.charged))
 	q.sleeping.Swap(true)

@@ -33,12 +33,15 @@ func (q *queue) fetchMost(most, spins int) (n int, err error) {
 // take begins entries: in bursts as far as they can be, and the others one by one, whose
 // work goes to the engine.
 func (q *queue) take() (took bool, err error) {
-	if q.asks() {
-		return false, nil
+	if q.burst.replay != nil {
+		took = q.play()
+	}
+	if q.asks() || q.burst.replay != nil {
+		return took, nil
 	}
 	if _, err = q.fetch(0); err != nil || !q.left() || q.waiting != nil {
 		q.leaveTurn() // if it came: nothing is to be done with it
-		return false, err
+		return took, err
 	}
 	var head, tail *job
 	for q.left() && q.waiting == nil {
@@ -61,6 +64,12 @@ func (q *queue) take() (took bool, err error) {
 			continue
 		}
 		if q.begin(j, t) {
+			if head == nil && q.mayPlay(j) {
+				if q.play(); q.burst.replay != nil {
+					return took, nil
+				}
+				continue
+			}
 			if tail == nil {
 				head = j
 			} else {
@@ -87,6 +96,7 @@ func (q *queue) nextJob(t *ring.Taken) *job {
 	j := *slot
 	j.op, j.userData = t.Op, t.UserData
 	j.how, j.atLeast, j.deviceTime, j.code, j.available, j.launched = outcome.Outcome{}, outcome.Success, 0, gpuerr.None, 0, 0
+	j.begun, j.had, j.isTurn = 0, 0, false
 	j.next = nil
 	j.state.Store(jobHeld)
 	return j
@@ -294,6 +304,9 @@ func (q *queue) complete(j *job) {
 	if j.launched > 0 {
 		q.session.replayed(j)
 	}
+	if q.burst.replay == j { // it was cancelled while it waited for its turn
+		q.burst.replay = nil
+	}
 	j.fence = nil
 	j.discharge()
 	j.state.Store(jobFree)
@@ -349,6 +362,7 @@ func (q *queue) drain(how outcome.Outcome, whole bool) {
 	q.inEngine = true
 	q.session.dev.engine.cancel(q.session, func(j *job) bool { return j.queue == q }, how)
 	q.leaveTurn()
+	q.leaveReplay(how)
 	q.inEngine = false
 	if j := q.waiting; j != nil {
 		j.fence.forget(&q.waiter)

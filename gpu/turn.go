@@ -7,19 +7,19 @@ import (
 	"capgpu/outcome"
 )
 
-// A queue that runs its work itself (burst.go) needs the device for itself meanwhile:
-// it asks for the turn. While one has it nothing is sent.
+// A queue that runs its work itself (burst.go, play.go) needs the device for itself
+// meanwhile: it asks for the turn. While one has it nothing is sent.
 //
 //	free ──ask──► ready ──(it is next, and nothing is sent)──► sent ──endTurn──► free
 //	  └──────────────(nobody is ready, nothing is sent)─────────►
 //	                └──(cancelled, or the device is lost)──► ended ──► free
 //
-// These are states of job, for it is one (queue.burst.turn) that waits among its
-// session's and whose cost is what the burst took, so that who runs its work itself has
-// no more of the device than who does not. It names no memory, and so is never stopped
-// for the memory's sake: a queue that has the turn looks at what it uses, and then runs
-// it. Who takes memory away closes the pins first and then waits for the turn
-// (awaitTurn).
+// These are states of job, for it is one that waits among its session's and whose cost is
+// what the burst took, so that who runs its work itself has no more of the device than who
+// does not. That of a burst (queue.burst.turn) names no memory, and so is never stopped for
+// the memory's sake: a queue that has the turn looks at what it uses, and then runs it. Who
+// takes memory away closes the pins first and then waits for the turn (awaitTurn). That of
+// a replay is the replay itself, which is held where the other is free.
 type turns struct {
 	holder *job      // who has it; nil: nobody
 	count  uint64    // turns until now
@@ -30,8 +30,7 @@ type turns struct {
 
 // askTurn asks for the turn, and reports whether the queue has it at once. If not, it is
 // kicked when it has, or when the turn has ended because the queue's work was cancelled.
-func (e *engine) askTurn(q *queue) bool {
-	j := &q.burst.turn
+func (e *engine) askTurn(j *job) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.state == engineLost {
@@ -43,7 +42,7 @@ func (e *engine) askTurn(q *queue) bool {
 		return true
 	}
 	j.state.Store(jobReady)
-	e.top.pushReady(q, j, j)
+	e.top.pushReady(j.queue, j, j)
 	e.pumpLocked()
 	return j.state.Load() == jobSent
 }
@@ -77,12 +76,15 @@ func (e *engine) turnMustWaitLocked() bool {
 // it did. Where others wait it costs what the device was kept for it, from when it was
 // given: the queue had yet to come. With again the queue asks for it anew if others do.
 // lost says that the device was lost meanwhile, and crowded that others want it.
-func (e *engine) endTurn(q *queue, nanos int64, trapped outcome.Outcome, again bool) (lost, crowded bool) {
-	j := &q.burst.turn
+func (e *engine) endTurn(j *job, nanos int64, trapped outcome.Outcome, again bool) (lost, crowded bool) {
+	q, rest := j.queue, jobFree
+	if j.list != nil {
+		rest = jobHeld
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.turn.holder = nil
-	j.state.Store(jobFree)
+	j.state.Store(rest)
 	if j.estimate != 0 {
 		e.top.returned(j, max(nanos, int64(time.Since(e.turn.given))))
 	} else {

@@ -119,26 +119,28 @@ func (c *Client) look(out []Completion, looked int) (n int, wake, again bool, er
 func (c *Client) slept(d time.Duration) {
 	c.pollMu.Lock()
 	defer c.pollMu.Unlock()
-	c.patience.slept(d < longSpin)
+	c.patience.slept(d)
 }
 
 // How long a Wait looks before it sleeps. To sleep and to be woken costs both sides
 // together about usualSpin.
 const (
 	usualSpin = 50 * time.Microsecond
-	longSpin  = 150 * time.Microsecond
+	longSpin  = 200 * time.Microsecond
 )
 
 // patience decides how long a wait looks before it sleeps. Looking that found nothing
 // was in vain, and worse where the driver waited for this very processor: the next
 // waits sleep at once, twice as many each time. Sleeps that were long do not count,
-// because looking would not have shortened them either. So nobody has to know how many
+// because looking would not have shortened them either; after one that was too long for
+// the usual look, but not for a long one, the next look is long. So nobody has to know how many
 // processors there are, nor whose they are: a program may be kept on one, and the driver
 // on another.
 type patience struct {
 	found  uint8 // looks that found something, since one was in vain; up to manyFound
 	vain   uint8 // how many waits sleep at once after the next look in vain; 0: one
 	asleep uint8 // of those, how many are left
+	far    bool  // the last sleep says that the next look is to be long
 }
 
 const (
@@ -151,7 +153,7 @@ func (p *patience) looks() int {
 	switch {
 	case p.asleep > 0:
 		return 0
-	case p.found < manyFound:
+	case p.found < manyFound && !p.far:
 		return SpinsFor(usualSpin)
 	}
 	return SpinsFor(longSpin)
@@ -164,12 +166,16 @@ func (p *patience) lookedFor(found bool) {
 		return
 	}
 	p.vain = min(max(2*p.vain, 1), mostVain)
-	p.found, p.asleep = 0, p.vain
+	p.found, p.asleep, p.far = 0, p.vain, false
 }
 
 // slept notes a wait that ended asleep.
-func (p *patience) slept(short bool) {
-	if short && p.asleep > 0 {
+func (p *patience) slept(d time.Duration) {
+	if d >= longSpin {
+		return
+	}
+	p.far = d > usualSpin
+	if p.asleep > 0 {
 		p.asleep--
 	}
 }

@@ -29,10 +29,10 @@ func TestPatience(t *testing.T) {
 		p.lookedFor(false)
 		for range min(k, mostVain) {
 			expect(0, "when it was in vain")
-			p.slept(false)
-			p.slept(false)
+			p.slept(longSpin)
+			p.slept(longSpin)
 			expect(0, "after long sleeps")
-			p.slept(true)
+			p.slept(usualSpin)
 			asleep++
 		}
 		expect(usual, "then")
@@ -42,8 +42,19 @@ func TestPatience(t *testing.T) {
 	}
 	p.lookedFor(true)
 	p.lookedFor(false)
-	p.slept(true)
+	p.slept(usualSpin)
 	expect(usual, "when looking paid in between")
+	// What comes a little later than the usual look ends is looked for longer.
+	p.lookedFor(false)
+	p.slept(usualSpin + 1)
+	expect(0, "when it was in vain again")
+	p.slept(usualSpin + 1)
+	expect(long, "after sleeps that a long look would have saved")
+	p.lookedFor(true)
+	expect(long, "when that paid")
+	p.lookedFor(false)
+	p.slept(usualSpin)
+	expect(usual, "when it no longer does")
 }
 
 // TestWaitLooks: Wait notes what it found by looking, and that it looked in vain.

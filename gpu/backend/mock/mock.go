@@ -14,7 +14,7 @@
 //
 //	Submit ──► queue ──runEngine──► kernel (runWorker…) ──► Sink.Complete
 //	              └── Cancel ──► runAttendant ──────────────► Sink.Complete
-//	Burst ──► kernel ──► End (on the caller's goroutine)
+//	Burst, BurstList ──► kernel ──► End (on the caller's goroutine)
 //
 // A queued job that is cancelled is completed at once, out of order: nobody has
 // to wait for the job before it, which may be another tenant's. A running job is
@@ -133,6 +133,8 @@ type Device struct {
 	log executionLog
 	// +checklocks:mu
 	burst burst
+	// +checklocks:mu
+	slice slice // of a list
 }
 
 // state of a Device.
