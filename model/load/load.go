@@ -30,6 +30,9 @@ func Open(path string) (*model.File, error) { return OpenWith(path, Options{}) }
 // OpenWith opens a model. Errors: gpuerr.IO where the host refuses, gpuerr.Invalid where
 // the file is not what it should be; the message names the file and the part.
 func OpenWith(path string, o Options) (*model.File, error) {
+	if dir, ok := folder(path); ok {
+		return openFolder(dir)
+	}
 	m, err := mapped.Open(path)
 	if err != nil {
 		return nil, err

@@ -1,0 +1,182 @@
+package safetensors
+
+import (
+	"encoding/json"
+	"slices"
+
+	"capgpu/gpuerr"
+	"capgpu/model"
+)
+
+// config is a config.json; what is nil is not there.
+type config struct {
+	Architectures []string        `json:"architectures"`
+	ModelType     string          `json:"model_type"`
+	Hidden        *int            `json:"hidden_size"`
+	Intermediate  *int            `json:"intermediate_size"`
+	Layers        *int            `json:"num_hidden_layers"`
+	Heads         *int            `json:"num_attention_heads"`
+	KVHeads       *int            `json:"num_key_value_heads"`
+	HeadDim       *int            `json:"head_dim"`
+	Vocab         *int            `json:"vocab_size"`
+	Context       *int            `json:"max_position_embeddings"`
+	NormEps       *float64        `json:"rms_norm_eps"`
+	RopeTheta     *float64        `json:"rope_theta"`
+	RopeScaling   *scaling        `json:"rope_scaling"`
+	RopeParams    *scaling        `json:"rope_parameters"` // of later versions: both in one
+	PartialRotary *float64        `json:"partial_rotary_factor"`
+	Tied          bool            `json:"tie_word_embeddings"`
+	AttentionBias bool            `json:"attention_bias"`
+	MLPBias       bool            `json:"mlp_bias"`
+	Act           string          `json:"hidden_act"`
+	Sliding       *int            `json:"sliding_window"`
+	Quantised     json.RawMessage `json:"quantization_config"`
+	EOS           tokens          `json:"eos_token_id"`
+}
+
+// scaling is how positions are stretched.
+type scaling struct {
+	Type     string   `json:"rope_type"`
+	OldType  string   `json:"type"`
+	Theta    *float64 `json:"rope_theta"`
+	Factor   *float64 `json:"factor"`
+	Low      *float64 `json:"low_freq_factor"`
+	High     *float64 `json:"high_freq_factor"`
+	Original *int     `json:"original_max_position_embeddings"`
+}
+
+// tokens is a number or a list of them.
+type tokens []int
+
+const maxEnds = 64
+
+func (t *tokens) UnmarshalJSON(b []byte) error {
+	var one int
+	if string(b) == "null" {
+		return nil
+	}
+	if err := json.Unmarshal(b, &one); err == nil {
+		*t = tokens{one}
+		return nil
+	}
+	var all []int
+	if err := json.Unmarshal(b, &all); err != nil {
+		return err
+	}
+	if len(all) > maxEnds {
+		return gpuerr.New(gpuerr.Invalid, "%d tokens that end a text are more than %d", len(all), maxEnds)
+	}
+	*t = all
+	return nil
+}
+
+// readConfig is the shape that a config.json tells. by is what divides all frequencies.
+func readConfig(b []byte) (c *config, m model.Config, by float64, err error) {
+	c = &config{}
+	if err := json.Unmarshal(b, c); err != nil {
+		return nil, m, 0, gpuerr.New(gpuerr.Invalid, "%v", err)
+	}
+	if err := c.supported(); err != nil {
+		return nil, m, 0, err
+	}
+	for _, f := range []struct {
+		name     string
+		from, to *int
+		most     int
+	}{
+		{"hidden_size", c.Hidden, &m.Dim, model.MaxDim}, {"intermediate_size", c.Intermediate, &m.Hidden, model.MaxHidden},
+		{"num_hidden_layers", c.Layers, &m.Layers, model.MaxLayers}, {"num_attention_heads", c.Heads, &m.Heads, model.MaxHeads},
+		{"vocab_size", c.Vocab, &m.Vocab, model.MaxVocab}, {"max_position_embeddings", c.Context, &m.Context, model.MaxContext},
+	} {
+		if f.from == nil {
+			return nil, m, 0, gpuerr.New(gpuerr.Invalid, "%s: is missing", f.name)
+		}
+		if *f.from < 1 || *f.from > f.most {
+			return nil, m, 0, gpuerr.New(gpuerr.Invalid, "%s: %d is not within 1 to %d", f.name, *f.from, f.most)
+		}
+		*f.to = *f.from
+	}
+	m.KVHeads, m.HeadDim = m.Heads, m.Dim/m.Heads
+	if c.KVHeads != nil {
+		m.KVHeads = *c.KVHeads
+	}
+	if c.HeadDim != nil {
+		m.HeadDim = *c.HeadDim
+	} else if m.Dim%m.Heads != 0 {
+		return nil, m, 0, gpuerr.New(gpuerr.Invalid, "num_attention_heads: %d do not divide hidden_size %d", m.Heads, m.Dim)
+	}
+	m.NormEps, m.RopeBase, m.Rope = 1e-6, 10000, model.RopeHalves // transformers' own
+	if c.NormEps != nil {
+		m.NormEps = float32(*c.NormEps)
+	}
+	if by, err = c.positions(&m); err != nil {
+		return nil, m, 0, err
+	}
+	return c, m, by, m.Check()
+}
+
+// supported refuses what would change the result.
+func (c *config) supported() error {
+	switch {
+	case !slices.Contains(c.Architectures, "LlamaForCausalLM"):
+		return gpuerr.New(gpuerr.Invalid, "architectures: %.80q are not supported; only LlamaForCausalLM is", c.Architectures)
+	case c.ModelType != "" && c.ModelType != "llama":
+		return gpuerr.New(gpuerr.Invalid, "model_type: %.40q is not supported; only llama is", c.ModelType)
+	case c.Act != "" && c.Act != "silu":
+		return gpuerr.New(gpuerr.Invalid, "hidden_act: %.40q is not supported; only silu is", c.Act)
+	case c.AttentionBias:
+		return gpuerr.New(gpuerr.Invalid, "attention_bias: biases are not supported")
+	case c.MLPBias:
+		return gpuerr.New(gpuerr.Invalid, "mlp_bias: biases are not supported")
+	case c.Sliding != nil:
+		return gpuerr.New(gpuerr.Invalid, "sliding_window: is not supported")
+	case c.PartialRotary != nil && *c.PartialRotary != 1:
+		return gpuerr.New(gpuerr.Invalid, "partial_rotary_factor: %g is not supported; 1 is", *c.PartialRotary)
+	case len(c.Quantised) > 0 && string(c.Quantised) != "null":
+		return gpuerr.New(gpuerr.Invalid, "quantization_config: quantised tensors are not supported in this format")
+	case c.RopeScaling != nil && c.RopeParams != nil:
+		return gpuerr.New(gpuerr.Invalid, "rope_parameters: are there beside rope_scaling")
+	}
+	return nil
+}
+
+// positions reads the base of the angles and how they are stretched.
+func (c *config) positions(m *model.Config) (by float64, err error) {
+	s, field := c.RopeScaling, "rope_scaling"
+	if c.RopeParams != nil {
+		s, field = c.RopeParams, "rope_parameters"
+	}
+	theta := c.RopeTheta
+	if s != nil && s.Theta != nil {
+		theta = s.Theta
+	}
+	if theta != nil {
+		m.RopeBase = *theta
+	}
+	if s == nil {
+		return 1, nil
+	}
+	kind := s.Type
+	if kind == "" {
+		kind = s.OldType
+	}
+	switch kind {
+	case "", "default":
+		return 1, nil
+	case "linear":
+		if s.Factor == nil || !(*s.Factor >= 1 && *s.Factor <= 1e6) {
+			return 0, gpuerr.New(gpuerr.Invalid, "%s.factor: is missing, or not within 1 to 1e6", field)
+		}
+		return *s.Factor, nil
+	case "llama3":
+		if s.Factor == nil || s.Low == nil || s.High == nil || s.Original == nil {
+			return 0, gpuerr.New(gpuerr.Invalid, "%s: factor, low_freq_factor, high_freq_factor or original_max_position_embeddings is missing", field)
+		}
+		if *s.Factor == 0 {
+			return 0, gpuerr.New(gpuerr.Invalid, "%s.factor: is 0", field)
+		}
+		m.Scaling = model.RopeScaling{Factor: *s.Factor, LowFactor: *s.Low, HighFactor: *s.High, Original: *s.Original}
+		return 1, nil
+	}
+	return 0, gpuerr.New(gpuerr.Invalid, "%s.rope_type: %.40q is not supported; default, linear and llama3 are", field, kind)
+}

@@ -1,0 +1,207 @@
+package safetensors
+
+import (
+	"bufio"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"capgpu/gpuerr"
+	"capgpu/model"
+	"capgpu/model/mapped"
+	"capgpu/model/quant"
+)
+
+// Options of Write.
+type Options struct {
+	// ShardBytes is how many bytes of tensors go into one file, but for a tensor that is
+	// larger; 0: all go into SingleFile.
+	ShardBytes int64
+}
+
+// Create makes one file of a folder: put writes what is in it.
+type Create func(name string, put func(w io.Writer) error) error
+
+// Write stores a model as a folder. A nil content is the tensors' own. Queries and keys
+// are put in the order of the format. Errors: gpuerr.Invalid for what it cannot hold:
+// quantised tensors, factors of the positions, rules of a tokenizer.
+func Write(create Create, f *model.File, o Options, content quant.Content) error {
+	if content == nil {
+		content = quant.Own
+	}
+	if err := f.Config.Check(); err != nil {
+		return err
+	}
+	if f.Weights.RopeFactors.Data != nil {
+		return gpuerr.New(gpuerr.Invalid, "rope factors: the format has none for each pair")
+	}
+	if f.Tokenizer == nil {
+		return gpuerr.New(gpuerr.Invalid, "tokenizer: the model has none")
+	}
+	content = quant.Arranged(f, model.RopeHalves, content)
+	texts := map[string]any{ConfigFile: configOf(f), GenerationFile: generationOf(f)}
+	var err error
+	if texts[TokenizerFile], texts[TokenizerConfigFile], err = tokenizerOf(f); err != nil {
+		return err
+	}
+	shards, err := cut(f, o.ShardBytes)
+	if err != nil {
+		return err
+	}
+	index := map[string]string{}
+	total := 0
+	for i, s := range shards {
+		name := SingleFile
+		if len(shards) > 1 {
+			name = fmt.Sprintf("model-%05d-of-%05d.safetensors", i+1, len(shards))
+		}
+		for _, t := range s {
+			index[t.name] = name
+			total += t.Bytes()
+		}
+		if err := create(name, func(w io.Writer) error { return writeShard(w, s, content) }); err != nil {
+			return err
+		}
+	}
+	if len(shards) > 1 {
+		texts[IndexFile] = map[string]any{"metadata": map[string]int{"total_size": total}, "weight_map": index}
+	}
+	for _, name := range []string{IndexFile, TokenizerFile, TokenizerConfigFile, GenerationFile, ConfigFile} {
+		if texts[name] == nil {
+			continue
+		}
+		err := create(name, func(w io.Writer) error {
+			e := json.NewEncoder(w)
+			e.SetIndent("", "  ")
+			e.SetEscapeHTML(false)
+			return e.Encode(texts[name])
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+type named struct {
+	name   string
+	vector bool
+	*model.Tensor
+}
+
+// cut shares the tensors among files.
+func cut(f *model.File, shardBytes int64) ([][]named, error) {
+	w := &f.Weights
+	all := []named{{"model.embed_tokens.weight", false, &w.Embed}}
+	for i := range w.Layers {
+		for _, p := range layerParts(&f.Config, &w.Layers[i], i) {
+			all = append(all, named{p.name, p.rows == 0, p.to})
+		}
+	}
+	all = append(all, named{"model.norm.weight", true, &w.Norm})
+	if !w.Tied() {
+		all = append(all, named{"lm_head.weight", false, &w.Output})
+	}
+	shards := [][]named{nil}
+	size := int64(0)
+	for _, t := range all {
+		if typeName(t.Type) == "" {
+			return nil, gpuerr.New(gpuerr.Invalid, "tensor %s: the format cannot hold %s", t.name, t.Type)
+		}
+		last := len(shards) - 1
+		if n := int64(t.Bytes()); shardBytes > 0 && size > 0 && size+n > shardBytes {
+			shards, size, last = append(shards, nil), 0, last+1
+		}
+		shards[last] = append(shards[last], t)
+		size += int64(t.Bytes())
+	}
+	return shards, nil
+}
+
+func typeName(t model.Type) string {
+	for name, typ := range types {
+		if typ == t {
+			return name
+		}
+	}
+	return ""
+}
+
+func writeShard(w io.Writer, all []named, content quant.Content) error {
+	header := map[string]any{"__metadata__": map[string]string{"format": "pt"}}
+	at := 0
+	for _, t := range all {
+		dims := []int{t.Rows, t.Cols}
+		if t.vector {
+			dims = dims[1:]
+		}
+		header[t.name] = map[string]any{"dtype": typeName(t.Type), "shape": dims, "data_offsets": []int{at, at + t.Bytes()}}
+		at += t.Bytes()
+	}
+	text, err := json.Marshal(header)
+	if err != nil {
+		return err
+	}
+	for len(text)%8 != 0 {
+		text = append(text, ' ')
+	}
+	out := bufio.NewWriterSize(w, 1<<20)
+	out.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(text))))
+	out.Write(text)
+	for _, t := range all {
+		err := mapped.Guard(func() error {
+			got, err := content.Fetch(t.name, t.Tensor)
+			if err == nil {
+				_, err = out.Write(got.Data)
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return out.Flush()
+}
+
+// configOf is the config.json of a model.
+func configOf(f *model.File) map[string]any {
+	c := &f.Config
+	m := map[string]any{
+		"architectures": []string{"LlamaForCausalLM"}, "model_type": "llama", "hidden_act": "silu",
+		"hidden_size": c.Dim, "intermediate_size": c.Hidden, "num_hidden_layers": c.Layers,
+		"num_attention_heads": c.Heads, "num_key_value_heads": c.KVHeads, "head_dim": c.HeadDim,
+		"vocab_size": c.Vocab, "max_position_embeddings": c.Context, "rms_norm_eps": c.NormEps,
+		"rope_theta": c.RopeBase, "tie_word_embeddings": f.Weights.Tied(), "attention_bias": false, "mlp_bias": false,
+		"torch_dtype": map[model.Type]string{model.F32: "float32", model.F16: "float16", model.BF16: "bfloat16"}[f.Weights.Embed.Type],
+	}
+	if s := c.Scaling; s.Factor != 0 {
+		m["rope_scaling"] = map[string]any{
+			"rope_type": "llama3", "factor": s.Factor, "low_freq_factor": s.LowFactor, "high_freq_factor": s.HighFactor,
+			"original_max_position_embeddings": s.Original,
+		}
+	}
+	for key, value := range generationOf(f) {
+		m[key] = value
+	}
+	return m
+}
+
+// generationOf is the tokens that begin and end a text.
+func generationOf(f *model.File) map[string]any {
+	s := f.Tokenizer.Spec()
+	m := map[string]any{}
+	if s.BOS >= 0 {
+		m["bos_token_id"] = s.BOS
+	}
+	var ends []int
+	for _, id := range append([]int{s.EOS, s.EOT}, s.Ends...) {
+		if id >= 0 {
+			ends = append(ends, id)
+		}
+	}
+	if len(ends) > 0 {
+		m["eos_token_id"] = ends
+	}
+	return m
+}
