@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math"
 	"math/rand/v2"
+	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -21,6 +22,7 @@ import (
 	"capgpu/ledger"
 	"capgpu/model"
 	"capgpu/model/llama"
+	"capgpu/model/load"
 	"capgpu/model/lm"
 	"capgpu/model/modeltest"
 	"capgpu/model/sample"
@@ -156,6 +158,38 @@ func TestAloneAndAmongOthers(t *testing.T) {
 				require.InDelta(t, v[0][i], w[1][i], 1e-5)
 			}
 		})
+	}
+}
+
+// The real model says what its reference says, of either file and on either engine.
+func TestStories(t *testing.T) {
+	dir := modeltest.Stories(t)
+	for name, engine := range map[string]mock.Options{"native": {}, "lane": {LaneOnly: true}} {
+		for _, file := range []string{"stories260K.bin", "stories260Ktok512.gguf"} {
+			t.Run(name+" "+file, func(t *testing.T) {
+				f, err := load.Open(filepath.Join(dir, file))
+				require.NoError(t, err)
+				defer f.Close()
+				svc := servertest.Start(t, servertest.Options{Mock: engine})
+				o := optionsFor(svc, llama.Options{Sequences: 2})
+				o.File = f
+				l := startLive(t, svc, o)
+				for n, want := range map[int]string{64: "t0.n64", 128: "t0.n128"} {
+					for _, logprobs := range []int{-1, 1} { // ahead, and a step at a time
+						s, err := l.Generate(context.Background(), lm.Request{Prompt: "", MaxTokens: n, LogProbs: logprobs})
+						require.NoError(t, err)
+						text := ""
+						tokens, err := all(s)
+						require.NoError(t, err)
+						for _, token := range tokens {
+							text += token.Text
+						}
+						require.Equal(t, modeltest.StoriesText(t, want), text+"\n")
+						require.Equal(t, lm.Length, s.Finish())
+					}
+				}
+			})
+		}
 	}
 }
 

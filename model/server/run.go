@@ -154,9 +154,14 @@ func (s *Server) delayed(err error) {
 
 // online begins to serve.
 func (s *Server) online(l *loaded, again bool) {
+	s.setLive(l, again)
+	z := l.size()
 	s.o.Log.Info("serving", "model", s.info.Name, "device", l.device.Name, "epoch", l.device.Epoch,
-		"sequences", l.size().sequences, "pages", l.size().pages, "pagePositions", l.size().pagePositions)
-	defer s.o.Changed(lm.Ready, "")
+		"sequences", z.sequences, "pages", z.pages, "pagePositions", z.pagePositions)
+	s.o.Changed(lm.Ready, "")
+}
+
+func (s *Server) setLive(l *loaded, again bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.live, s.size, s.device = l, l.size(), l.device

@@ -1,0 +1,201 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"capgpu/model/llama"
+	"capgpu/model/load"
+)
+
+const policyOfTwo = `{"device": {"respawn": {"budget": 100}}, "tenants": [
+ {"name": "one", "allowedUids": "any", "facet": "full", "limits": {"deviceMemory": %d}},
+ {"name": "two", "allowedUids": "any", "facet": "full", "limits": {"deviceMemory": %d}},
+ {"name": "small", "allowedUids": "any", "facet": "full", "limits": {"deviceMemory": 65536}}]}`
+
+// The driver is killed again and again while texts are made: whatever ends is what was
+// said before, whatever breaks off is a beginning of it and says why, and the same process
+// serves on.
+func TestDriverIsKilled(t *testing.T) {
+	dir := runDir(t)
+	manager := startManager(t, dir)
+	s := startServer(t, dir, "a", smallModel(t), "--sequences", "3", "--patience", "20s").ready()
+	const questions, most = 8, 60
+	want := map[int]answer{}
+	for i := range questions {
+		want[i] = s.must(question(i, most))
+		require.NotEmpty(t, want[i].text)
+	}
+	before := s.fds()
+
+	var whole, broken atomic.Int64
+	stop := make(chan struct{})
+	var asking sync.WaitGroup
+	for k := range 5 {
+		asking.Go(func() {
+			for i := k; ; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				a, err := s.ask(question(i%questions, most))
+				w := want[i%questions]
+				switch {
+				case err != nil:
+					t.Errorf("question %d: %v", i%questions, err)
+					return
+				case a.finish != "":
+					whole.Add(1)
+					if a != w {
+						t.Errorf("question %d: %+v, and before %+v", i%questions, a, w)
+					}
+				default:
+					broken.Add(1)
+					if !strings.HasPrefix(w.text, a.text) {
+						t.Errorf("question %d: %q is no beginning of %q", i%questions, a.text, w.text)
+					}
+					if a.code != "E_DISCONNECTED" && a.code != "E_DEVICE_LOST" {
+						t.Errorf("question %d ended with %s", i%questions, a.code)
+					}
+				}
+			}
+		})
+	}
+	x := rand.New(rand.NewPCG(1, 2))
+	const kills = 6
+	for n := range kills {
+		time.Sleep(time.Duration(50+x.IntN(300)) * time.Millisecond)
+		kill(t, manager.driver(), syscall.SIGKILL)
+		manager.until(fmt.Sprintf("ready (epoch %d, ", n+2), 1)
+		s.until("msg=serving", n+2)
+	}
+	close(stop)
+	asking.Wait()
+	require.Positive(t, whole.Load())
+	require.Positive(t, broken.Load())
+	t.Logf("%d whole, %d broken off by %d kills", whole.Load(), broken.Load(), kills)
+	for i := range questions {
+		require.Equal(t, want[i], s.must(question(i, most)))
+	}
+	s.http.CloseIdleConnections()
+	require.Eventually(t, func() bool { return s.fds() <= before }, 10*time.Second, 10*time.Millisecond, "descriptors: %d, and before %d", s.fds(), before)
+
+	kill(t, s.cmd.Process.Pid, syscall.SIGTERM)
+	require.Zero(t, s.end())
+	kill(t, manager.cmd.Process.Pid, syscall.SIGTERM)
+	require.Zero(t, manager.end())
+}
+
+// The manager is killed and another is started: the server finds it.
+func TestManagerIsKilled(t *testing.T) {
+	dir := runDir(t)
+	manager := startManager(t, dir)
+	s := startServer(t, dir, "a", smallModel(t)).ready()
+	want := s.must(question(1, 40))
+	kill(t, manager.cmd.Process.Pid, syscall.SIGKILL)
+	manager.end()
+	s.until("the session is over", 1)
+	startManager(t, dir)
+	require.Equal(t, want, s.must(question(1, 40)), "who asks meanwhile waits")
+}
+
+func TestDrain(t *testing.T) {
+	dir := runDir(t)
+	startManager(t, dir)
+	path := smallModel(t)
+	s := startServer(t, dir, "a", path, "--rpc", filepath.Join(dir, "a.rpc")).ready()
+	want := s.must(question(0, 200))
+
+	ended := make(chan answer, 1)
+	go func() {
+		a, err := s.ask(question(0, 200))
+		if err != nil {
+			a.code = err.Error()
+		}
+		ended <- a
+	}()
+	time.Sleep(2 * time.Millisecond)
+	kill(t, s.cmd.Process.Pid, syscall.SIGTERM)
+	require.Zero(t, s.end())
+	if a := <-ended; a.code == "" { // else it came too late to be heard
+		require.Equal(t, want, a)
+	}
+	require.NoFileExists(t, filepath.Join(dir, "a.rpc"))
+	require.NoFileExists(t, filepath.Join(dir, "a.h"))
+	require.Zero(t, used(t, filepath.Join(dir, "capgpu", "default.sock"), "deviceMemory"), "all is given back")
+}
+
+// Two model servers of two tenants on one device: both say what each says alone, hold what
+// they said they would to the byte, and the death of one changes nothing for the other.
+func TestTwoTenants(t *testing.T) {
+	dir := runDir(t)
+	path := smallModel(t)
+	f, err := load.Open(path)
+	require.NoError(t, err)
+	plan, err := llama.Plan(f, llama.Options{Sequences: 2})
+	require.NoError(t, err)
+	require.NoError(t, f.Close())
+	most := plan.DeviceBytes() // exactly: a byte less would not do
+	policy := filepath.Join(dir, "policy.json")
+	require.NoError(t, os.WriteFile(policy, fmt.Appendf(nil, policyOfTwo, most, most), 0o600))
+	startManager(t, dir, "--policy", policy)
+	socket := func(tenant string) string { return filepath.Join(dir, "capgpu", tenant+".sock") }
+	positions := fmt.Sprint(plan.Positions)
+	one := startServer(t, dir, "one", path, "--socket", socket("one"), "--sequences", "2", "--positions", positions).ready()
+	var want []answer
+	for i := range 6 {
+		want = append(want, one.must(question(i, 80)))
+	}
+	two := startServer(t, dir, "two", path, "--socket", socket("two"), "--sequences", "2", "--positions", positions).ready()
+	var asking sync.WaitGroup
+	killed := make(chan struct{})
+	for i := range want {
+		asking.Go(func() {
+			for n := 0; ; n++ {
+				a, err := one.ask(question(i, 80))
+				if err != nil || a != want[i] {
+					t.Errorf("one: %v, %+v, alone %+v", err, a, want[i])
+					return
+				}
+				select {
+				case <-killed:
+					if n > 3 {
+						return
+					}
+				default:
+				}
+			}
+		})
+		require.Equal(t, want[i], two.must(question(i, 80)))
+	}
+	held := plan.WeightBytes + plan.CacheBytes + plan.WorkBytes
+	for _, tenant := range []string{"one", "two"} {
+		require.Equal(t, held, used(t, socket(tenant), "deviceMemory"))
+	}
+	require.Equal(t, used(t, socket("one"), "hostMemory"), used(t, socket("two"), "hostMemory"))
+	go func() { _, _ = two.ask(question(1, 200)) }()
+	kill(t, two.cmd.Process.Pid, syscall.SIGKILL)
+	two.end()
+	require.Eventually(t, func() bool { return used(t, socket("two"), "deviceMemory") == 0 }, 10*time.Second, 5*time.Millisecond)
+	close(killed)
+	asking.Wait()
+	require.Equal(t, held, used(t, socket("one"), "deviceMemory"))
+	two = startServer(t, dir, "two", path, "--socket", socket("two"), "--sequences", "2", "--positions", positions).ready()
+	require.Equal(t, want[0], two.must(question(0, 80)), "its socket was left behind, and is replaced")
+
+	// No room at all: told up front, with both numbers.
+	small := startServer(t, dir, "small", path, "--socket", socket("small"))
+	require.Equal(t, exitRefused, small.end())
+	require.Regexp(t, `E_QUOTA deviceMemory asked=\d+ available=65536`, small.text())
+}
