@@ -40,7 +40,7 @@ kernels: ## Rebuild the kernels of program/library and of the examples from thei
 	@tools/install-deps.sh test
 	@tools/kernels.sh
 
-run-gpu-mock: ## Boot the service in a virtual machine and watch it prove itself (BREAK=vecadd|driver|leak|manager|panic|hang|silent: see it fail)
+run-gpu-mock: ## Boot the service in a virtual machine and watch it prove itself (BREAK=vecadd|driver|model|leak|manager|panic|hang|silent: see it fail)
 	@tools/install-deps.sh vm
 	@$(GO) run ./qemu/cmd/smoke $(if $(BREAK),-break=$(BREAK))
 

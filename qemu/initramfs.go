@@ -71,6 +71,7 @@ var productCommands = []GuestCommand{
 	{"./cmd/gpu-service", "bin/gpu-service"},
 	{"./cmd/gpu-gate", "bin/gpu-gate"},
 	{"./cmd/gpuctl", "bin/gpuctl"},
+	{"./cmd/model-server", "bin/model-server"},
 }
 
 // GuestFiles builds commands from the repository, static and stripped. The last

@@ -51,7 +51,7 @@ func TestGuestImageIsReproducible(t *testing.T) {
 	require.NoError(t, err)
 	var images [2]bytes.Buffer
 	for i := range images {
-		files, err := smokeFiles(t.Context(), repo, t.TempDir())
+		files, err := smokeFiles(t.Context(), repo, t.TempDir(), t.Logf)
 		require.NoError(t, err)
 		require.NoError(t, WriteInitramfs(&images[i], files))
 	}

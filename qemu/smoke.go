@@ -17,7 +17,7 @@ var lifecycleGolden string
 
 // SmokeTimeout bounds one run, boot to power-off. A run takes a third of it on
 // two cores that have other work as well.
-const SmokeTimeout = 90 * time.Second
+const SmokeTimeout = 150 * time.Second
 
 // SmokeGolden is what the client and init must say in a smoke run.
 func SmokeGolden() Golden { return ParseGolden(smokeGolden) }
@@ -44,7 +44,7 @@ func (s Smoke) Run(ctx context.Context) (checks int, transcript Transcript, err 
 		vm.Append = append(vm.Append, "capgpu.break="+s.Break)
 	}
 	transcript, err = bootFiles(ctx, vm, s.Logf, func(repo, cache string, _ Kernel) ([]File, error) {
-		return smokeFiles(ctx, repo, cache)
+		return smokeFiles(ctx, repo, cache, s.Logf)
 	})
 	if err != nil {
 		return 0, transcript, err
@@ -84,12 +84,16 @@ func bootFiles(ctx context.Context, vm VM, logf func(format string, args ...any)
 }
 
 // smokeFiles are all that the smoke guest has.
-func smokeFiles(ctx context.Context, repo, cache string) ([]File, error) {
+func smokeFiles(ctx context.Context, repo, cache string, logf func(format string, args ...any)) ([]File, error) {
 	files, err := GuestFiles(ctx, repo, cache, append(slices.Clone(productCommands),
 		GuestCommand{"./qemu/guest/smoke", "bin/smoke"}, GuestCommand{"./qemu/guest/init", "init"}))
 	if err != nil {
 		return nil, err
 	}
 	etc, err := etcFiles(filepath.Join(repo, "qemu", "guest", "etc"))
-	return append(files, etc...), err
+	if err != nil {
+		return nil, err
+	}
+	models, err := guestModels(repo, logf)
+	return append(append(files, etc...), models...), err
 }

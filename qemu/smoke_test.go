@@ -46,6 +46,7 @@ func TestSmokeGuestFailsWhenItShould(t *testing.T) {
 	}{
 		{"vecadd", "not ok "},                     // one wrong bit in a result
 		{"driver", "not ok "},                     // the driver dies of what a client sent
+		{"model", "not ok "},                      // wrong weights
 		{"leak", "not ok "},                       // a session that nobody closed
 		{"manager", "device-manager ended early"}, // it cannot start
 		{"panic", "the guest died: "},             // init exits

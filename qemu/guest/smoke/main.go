@@ -3,8 +3,9 @@
 // looks whether the accounts are right afterwards. Each check is a line "ok N -
 // …". It tells the number of checks on descriptor 3 once the last has run.
 //
-// -break=vecadd, =driver or =leak sabotages one part, for tests of the tests:
-// a wrong sum, a driver killed by "hostile" input, a session that stays open.
+// -break=vecadd, =driver, =model or =leak sabotages one part, for tests of the tests:
+// a wrong sum, a driver killed by "hostile" input, wrong weights, a session that stays
+// open.
 // -break=manager is init's, and there is nothing to do for it here.
 package main
 
@@ -45,7 +46,7 @@ func main() {
 	flag.StringVar(&s.broken, "break", "", "what to break on purpose")
 	probed := flag.String("probe", "", "only try to be served on this `socket`")
 	flag.Parse()
-	if !slices.Contains([]string{"", "manager", "vecadd", "driver", "leak"}, s.broken) {
+	if !slices.Contains([]string{"", "manager", "vecadd", "driver", "model", "leak"}, s.broken) {
 		fmt.Printf("not ok 1 - there is no part %q to break\n", s.broken)
 		os.Exit(1)
 	}
@@ -65,6 +66,7 @@ func main() {
 	s.checkRevocation()
 	s.checkCapnp()
 	s.checkCrash()
+	s.checkModels()
 	s.checkAccounts()
 
 	if s.suite.Failed > 0 {
