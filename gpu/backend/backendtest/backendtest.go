@@ -59,6 +59,7 @@ func Run(t *testing.T, open func(t *testing.T) Harness, inapplicable ...string) 
 		{"Queue", queueTests},
 		{"Reset", resetTests},
 		{"Burst", burstTests},
+		{"List", listTests},
 	} {
 		t.Run(group.name, func(t *testing.T) {
 			for _, test := range group.tests {
@@ -90,10 +91,12 @@ func Run(t *testing.T, open func(t *testing.T) Harness, inapplicable ...string) 
 
 // What a test may need besides programs, which it names.
 const (
-	needsHold      = "hold"       // work that lasts until it is stopped
-	needsAnyMemory = "any memory" // a device that takes memory of the suite's own
-	needsBursts    = "bursts"     // a backend.Burster
-	slow           = "slow"       // not needed: long tests are left out with -test.short
+	needsHold       = "hold"        // work that lasts until it is stopped
+	needsAnyMemory  = "any memory"  // a device that takes memory of the suite's own
+	needsBursts     = "bursts"      // a backend.Burster
+	needsLists      = "lists"       // backend.Info.Lists
+	needsListBursts = "list bursts" // a backend.ListBurster
+	slow            = "slow"        // not needed: long tests are left out with -test.short
 )
 
 // properties are what the backend has of that which tests need.
@@ -108,6 +111,8 @@ func properties(t *testing.T, open func(t *testing.T) Harness) map[string]bool {
 		has[needsHold] = h.HoldBytes > 0 || has["spin"]
 		has[needsAnyMemory] = h.Alloc == nil
 		_, has[needsBursts] = h.Backend.(backend.Burster)
+		_, has[needsListBursts] = h.Backend.(backend.ListBurster)
+		has[needsLists] = h.Backend.Info().Lists
 		has[slow] = h.MaxRounds > 0
 	})
 	return has

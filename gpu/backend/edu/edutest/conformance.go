@@ -11,12 +11,13 @@ import (
 
 // Inapplicable are the tests of backendtest that need programs which the device does
 // not have: it has copies, fills and its factorial. MemoryGone needs memory that the
-// device does not reach. It runs no bursts.
+// device does not reach. It runs no bursts and no lists.
 var Inapplicable = []string{
 	"Compute/CopyProgram", "Compute/FillProgram", "Compute/Vecadd", "Compute/VecaddInPlace", "Compute/Saxpy",
 	"Compute/Matvec", "Compute/EveryGridCoversEverything", "Compute/LeastBindingCounts", "Compute/SameJobSameResult",
 	"Trap/OneTooMany", "Trap/MatvecOutOfBounds", "Trap/Misaligned", "Trap/MemoryGone", "Queue/CancelLongKernel",
 	"Burst/AsSubmit", "Burst/Programs", "Burst/Unfit", "Burst/TrapEndsItsContext", "Burst/OnlyWhenIdle", "Burst/ResetAndClose", "Burst/ResetBeside",
+	"List/InOrder", "List/EndsAtTrap", "List/CancelledWithin", "List/Slices", "List/SliceEndsAtTrap", "List/SliceNotReady", "List/SliceOnlyWhenIdle", "List/SliceBesideReset",
 }
 
 // Span is DMA memory that is freed with the test, before what is cleaned up after it.
