@@ -45,7 +45,7 @@ func (d *Decoder) add(id int32) {
 	if len(text) == 0 {
 		return
 	}
-	if !d.begun && d.t.spec.SpacePrefix && d.t.spec.Pieces[id].Kind == Normal && text[0] == ' ' {
+	if !d.begun && d.t.spec.SpacePrefix && text[0] == ' ' && d.t.prefixes(id) {
 		text = text[1:]
 	}
 	d.begun = true
@@ -72,4 +72,12 @@ func valid(b []byte) string {
 		return string(b)
 	}
 	return string([]rune(string(b)))
+}
+
+// prefixes says whether SpacePrefix can be in a piece: in those that merging makes, or
+// in the byte where they lack a space.
+func (t *Tokenizer) prefixes(id int32) bool {
+	_, spaces := t.normal[space]
+	k := t.spec.Pieces[id].Kind
+	return k == Normal || k == Byte && !spaces
 }

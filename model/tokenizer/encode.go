@@ -86,7 +86,7 @@ func (e *encoder) join(parts []Part) {
 
 // run cuts the text at the pieces that are taken whole.
 func (e *encoder) run() {
-	from, stretch := 0, 0
+	stretch := 0
 	allow := func(id int32, start, end int) bool {
 		if !e.held(id) {
 			return true
@@ -96,22 +96,28 @@ func (e *encoder) run() {
 		}
 		return stretch < len(e.special) && e.special[stretch][0] <= start && end <= e.special[stretch][1]
 	}
-	for at := 0; ; {
-		start, end, id, ok := e.t.raw.find(e.text, at, allow)
+	e.cut(&e.t.raw, e.text, allow, e.section)
+}
+
+// cut emits the pieces of a matcher, and calls yield for the text between them and for
+// where it begins.
+func (e *encoder) cut(m *matcher, text string, allow func(id int32, start, end int) bool, yield func(text string, from int)) {
+	for from := 0; ; {
+		start, end, id, ok := m.find(text, from, allow)
 		if !ok {
-			e.section(e.text[from:], from)
+			yield(text[from:], from)
 			return
 		}
-		before := e.text[from:start]
+		before := text[from:start]
 		if e.t.spec.Pieces[id].LStrip {
 			before = strings.TrimRightFunc(before, unicode.IsSpace)
 		}
-		e.section(before, from)
+		yield(before, from)
 		e.out = append(e.out, id)
 		if e.t.spec.Pieces[id].RStrip {
-			end = len(e.text) - len(strings.TrimLeftFunc(e.text[end:], unicode.IsSpace))
+			end = len(text) - len(strings.TrimLeftFunc(text[end:], unicode.IsSpace))
 		}
-		from, at = end, end
+		from = end
 	}
 }
 
@@ -133,19 +139,10 @@ func (e *encoder) section(text string, from int) {
 	if text == "" {
 		return
 	}
+	size := len(text)
 	text = e.t.normalise(text, from == 0)
-	at := 0
-	allow := func(id int32, _, _ int) bool { return !e.held(id) || e.whollySpecial(from, len(text)) }
-	for {
-		start, end, id, ok := e.t.later.find(text, at, allow)
-		if !ok {
-			e.merge(text[at:])
-			return
-		}
-		e.merge(text[at:start])
-		e.out = append(e.out, id)
-		at = end
-	}
+	allow := func(id int32, _, _ int) bool { return !e.held(id) || e.whollySpecial(from, size) }
+	e.cut(&e.t.later, text, allow, func(text string, _ int) { e.merge(text) })
 }
 
 // whollySpecial says whether a section lies in one special stretch. What it became by

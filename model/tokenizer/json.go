@@ -280,7 +280,8 @@ func (r *jsonReader) added(f *jsonFile) error {
 		case p.Kind == Unknown:
 			continue
 		}
-		*p = Piece{Text: []byte(a.Content), Kind: User, LStrip: a.LStrip, RStrip: a.RStrip, Normalized: a.Normalized}
+		*p = Piece{Text: []byte(a.Content), Kind: User, LStrip: a.LStrip, RStrip: a.RStrip}
+		p.Normalized = a.Normalized && (r.prepends || r.replaces || r.s.NFC)
 		if a.Special {
 			p.Kind, p.Normalized = Control, false
 		}

@@ -14,10 +14,8 @@ func (e *encoder) sentence(text string) {
 			m.push(at, size, id)
 		case t.pairs != nil:
 			// Pairs are of pieces: a character without one is its bytes from the start.
-			for i := range size {
-				m.push(at+i, 1, t.bytes[text[at+i]])
-				m.symbols[len(m.symbols)-1].frozen = true
-			}
+			m.push(at, size, -1)
+			m.symbols[len(m.symbols)-1].frozen = true
 		default:
 			m.push(at, size, -1)
 		}
@@ -46,10 +44,6 @@ func (e *encoder) sentence(text string) {
 	})
 	unknown := false
 	m.each(func(s *symbol) {
-		if s.frozen {
-			unknown = e.emit(s.id, unknown)
-			return
-		}
 		unknown = e.resolve(text[s.start:s.start+s.size], s.id, unknown)
 	})
 }
@@ -65,6 +59,9 @@ func (e *encoder) resolve(text string, id int32, unknown bool) bool {
 	if left, ok := e.reverse[text]; ok {
 		unknown = e.resolve(text[:left], e.lookup(text[:left]), unknown)
 		return e.resolve(text[left:], e.lookup(text[left:]), unknown)
+	}
+	if text == space {
+		text = " " // of a vocabulary without a piece for it
 	}
 	for i := range len(text) {
 		unknown = e.emit(e.t.bytes[text[i]], unknown)
