@@ -172,3 +172,24 @@ func weighAVX512(w *float32, n, heads, pitch int, most, sum *float32)
 
 //go:noescape
 func swigluAVX512(dst, a, b []float32)
+
+//go:noescape
+func dot16I8SmallAVX512(y *float32, w *byte, s, x *float32, cols, shift, sstride, add int)
+
+//go:noescape
+func expandI8GroupsAVX2(dst []float32, w []byte, s *float32, group int)
+
+//go:noescape
+func expandI8SmallAVX2(dst []float32, w []byte, s *float32, shift int)
+
+//go:noescape
+func expandF16AVX512(dst []float32, w []byte)
+
+//go:noescape
+func expandBF16AVX512(dst []float32, w []byte)
+
+//go:noescape
+func expandQ8AVX512(dst []float32, w []byte)
+
+//go:noescape
+func expandQ4AVX512(dst []float32, w []byte)

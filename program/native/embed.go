@@ -50,7 +50,7 @@ func embedOf(t weightType, p pace) *Body {
 				if token >= rows {
 					return false // the program would trap
 				}
-				m.expand(to[lo*dim:][:dim], token)
+				m.expand(to[lo*dim:], token, 1)
 			}
 			return true
 		},

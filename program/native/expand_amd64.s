@@ -155,3 +155,72 @@ tail:
 done:
 	VZEROUPPER
 	RET
+
+// func expandI8GroupsAVX2(dst []float32, w []byte, s *float32, group int)
+// dst, whole groups, = the signed bytes of w times the scale of each group, which has a
+// multiple of eight.
+TEXT ·expandI8GroupsAVX2(SB), NOSPLIT, $0-64
+	MOVQ dst_base+0(FP), DI
+	MOVQ dst_len+8(FP), DX
+	MOVQ w_base+24(FP), SI
+	MOVQ s+48(FP), BX
+
+group:
+	TESTQ        DX, DX
+	JZ           done
+	MOVQ         group+56(FP), CX
+	SUBQ         CX, DX
+	VBROADCASTSS (BX), Y1
+	ADDQ         $4, BX
+
+loop:
+	VPMOVSXBD (SI), Y0
+	VCVTDQ2PS Y0, Y0
+	VMULPS    Y1, Y0, Y0
+	VMOVUPS   Y0, (DI)
+	ADDQ      $8, SI
+	ADDQ      $32, DI
+	SUBQ      $8, CX
+	JNZ       loop
+	JMP       group
+
+done:
+	VZEROUPPER
+	RET
+
+// func expandI8SmallAVX2(dst []float32, w []byte, s *float32, shift int)
+// As expandI8GroupsAVX2, for groups of 1<<shift (1 to 4); len(dst) is a multiple of
+// eight.
+TEXT ·expandI8SmallAVX2(SB), NOSPLIT, $0-64
+	MOVQ    dst_base+0(FP), DI
+	MOVQ    dst_len+8(FP), DX
+	MOVQ    w_base+24(FP), SI
+	MOVQ    s+48(FP), BX
+	MOVQ    shift+56(FP), CX
+	VMOVD   CX, X1
+	VMOVDQU ·lanes(SB), Y6
+	VPSRLD  X1, Y6, Y6
+	MOVQ    $8, R8
+	SHRQ    CX, R8 // scales of eight
+	MOVQ    R8, CX
+	SHLQ    $2, R8
+	TAILMASK(Y5)
+
+loop:
+	TESTQ      DX, DX
+	JZ         done
+	VMASKMOVPS (BX), Y5, Y1
+	VPERMPS    Y1, Y6, Y1
+	VPMOVSXBD  (SI), Y0
+	VCVTDQ2PS  Y0, Y0
+	VMULPS     Y1, Y0, Y0
+	VMOVUPS    Y0, (DI)
+	ADDQ       R8, BX
+	ADDQ       $8, SI
+	ADDQ       $32, DI
+	SUBQ       $8, DX
+	JMP        loop
+
+done:
+	VZEROUPPER
+	RET

@@ -86,7 +86,7 @@ func (l *layer) expanded() *layer {
 	m.scales, m.group = l.scales, uint64(l.group)
 	values := make([]float32, l.rows*l.cols)
 	for r := range l.rows {
-		m.expand(values[r*l.cols:][:l.cols], uint64(r))
+		m.expand(values[r*l.cols:], uint64(r), 1)
 	}
 	return &layer{t: typeF32, rows: l.rows, cols: l.cols, w: bytesOf(values)}
 }
@@ -99,7 +99,8 @@ func layers(r *rand.Rand) (all []*layer) {
 			all = append(all, newLayer(r, t, size[0], size[1], 32))
 		}
 		if b := blocks[t]; b.values == 1 {
-			for _, size := range [][3]int{{5, 1, 1}, {18, 7, 4}, {64, 172, 4}, {33, 17, 64}, {16, 48, 16}, {2, 32768, 48}} {
+			for _, size := range [][3]int{{5, 1, 1}, {18, 7, 4}, {64, 172, 4}, {33, 17, 64}, {16, 48, 16}, {2, 32768, 48},
+				{19, 43, 1}, {16, 30, 2}, {40, 104, 8}, {20, 56, 4}, {24, 96, 12}, {17, 40, 24}, {18, 12, 8}} {
 				all = append(all, newLayer(r, t, size[0], size[1], size[2]))
 			}
 		}

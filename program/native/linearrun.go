@@ -34,7 +34,7 @@ func (l *linear) run(r0, r1, b0, b1 uint64) {
 
 // direct says whether there is code for rows as they are stored.
 func (l *linear) direct() bool {
-	return direct(l.t) && (l.t != typeI8 || l.group%16 == 0 && l.cols%l.group == 0)
+	return direct(l.t) && (l.t != typeI8 || groupsDirect(l.group, l.cols))
 }
 
 // stored does rows as they are stored.
@@ -101,9 +101,7 @@ func (l *linear) expanded(e *expansion, r0, r1, b0, b1 uint64) {
 	atOnce := max(1, min(16, expandMost/l.cols&^3))
 	for r := r0; r < r1; {
 		n := min(atOnce, r1-r)
-		for i := range n {
-			l.expand(e[i*l.cols:][:l.cols], r+i)
-		}
+		l.expand(e[:], r, n)
 		l.together(e[:n*l.cols], r, n, b0, b1)
 		r += n
 	}

@@ -47,12 +47,10 @@ func matrixOf(t weightType, w []byte, cols uint64) (m matrix, ok bool) {
 	return matrix{t: t, w: w, cols: cols, rowBytes: cols / b.values * b.bytes}, cols%b.values == 0
 }
 
-// row is the bytes of a row.
-func (m *matrix) row(r uint64) []byte { return m.w[r*m.rowBytes:][:m.rowBytes] }
-
-// expand makes dst the values of row r.
-func (m *matrix) expand(dst []float32, r uint64) {
-	switch w := m.row(r); m.t {
+// expand makes dst the values of n rows from r on, which follow each other.
+func (m *matrix) expand(dst []float32, r, n uint64) {
+	dst = dst[:n*m.cols]
+	switch w := m.w[r*m.rowBytes:][:n*m.rowBytes]; m.t {
 	case typeF32:
 		copy(dst, f32s(w))
 	case typeF16:
@@ -64,10 +62,13 @@ func (m *matrix) expand(dst []float32, r uint64) {
 	case typeQ4:
 		expandQ4(dst, w)
 	case typeI8:
-		first := r * m.cols
-		for i := uint64(0); i < m.cols; {
+		first, i := r*m.cols, uint64(0)
+		if first%m.group == 0 {
+			i = expandGroups(dst, w, m.scales[first/m.group:], m.group)
+		}
+		for i < uint64(len(dst)) {
 			at := (first + i) / m.group
-			n := min(m.cols-i, (at+1)*m.group-first-i)
+			n := min(uint64(len(dst))-i, (at+1)*m.group-first-i)
 			expandI8(dst[i:i+n], w[i:i+n], m.scales[at])
 			i += n
 		}

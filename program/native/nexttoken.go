@@ -31,11 +31,11 @@ var nextTokenBody = &Body{
 			}
 			position := atomic.LoadUint32(&rows[2*lo])
 			token := best(logits[lo*vocab:][:vocab])
-			tokens[lo] = token
-			if token == none {
-				tokens[lo] = 0 // one that there is, for a step that is already on its way
-			}
 			history[lo*keep+uint64(position)%keep] = token
+			if token == none {
+				token = 0 // one that there is, for a step that is already on its way
+			}
+			tokens[lo] = token
 			rows[2*lo] = position + 1
 		}
 		return true

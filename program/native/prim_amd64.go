@@ -147,11 +147,15 @@ func dotRowsQ8(y []float32, w []byte, x []float32) {
 }
 
 func expandQ8(dst []float32, w []byte) {
-	if level >= levelAVX2 {
+	switch {
+	case level >= levelAVX512:
+		fillHalves()
+		expandQ8AVX512(dst, w)
+	case level >= levelAVX2:
 		expandQ8AVX2(dst, w)
-		return
+	default:
+		expandQ8Go(dst, w)
 	}
-	expandQ8Go(dst, w)
 }
 
 // tileCols is how many columns a tile of a matrix product has.

@@ -1,5 +1,7 @@
 package native
 
+import mathbits "math/bits"
+
 // What linear layers need. A sum has the same bits from each of them.
 
 // rowsOnce is how many rows dots does at a time.
@@ -48,15 +50,30 @@ func dotsOf(t weightType, y []float32, w []byte, x []float32, rowBytes, add int)
 	case typeBF16:
 		dot16BF16AVX512(&y[0], &w[0], &x[0], len(x), len(y)/16, rowBytes, add)
 	case typeQ8:
+		fillHalves()
 		dot16Q8AVX512(&y[0], &w[0], &x[0], len(x), len(y)/16, rowBytes, add)
 	case typeQ4:
+		fillHalves()
 		dot16Q4AVX512(&y[0], &w[0], &x[0], len(x), len(y)/16, rowBytes, add)
 	}
 }
 
-// dotsI8 is of rows of signed bytes and their scales, one for each group of a row.
+// groupsDirect says whether there is code for rows of signed bytes with a scale for each
+// group of so many.
+func groupsDirect(group, cols uint64) bool {
+	return cols%group == 0 && (group%16 == 0 || group < 16 && group&(group-1) == 0)
+}
+
+// dotsI8 is of rows of signed bytes and their scales, one for each group of a row, as
+// groupsDirect has allowed.
 func dotsI8(y []float32, w []byte, s, x []float32, group, add int) {
 	perRow := len(x) / group
+	if group < 16 {
+		for ; len(y) > 0; y, w, s = y[16:], w[16*len(x):], s[16*perRow:] {
+			dot16I8SmallAVX512(&y[0], &w[0], &s[0], &x[0], len(x), mathbits.TrailingZeros(uint(group)), 4*perRow, add)
+		}
+		return
+	}
 	for ; len(y) > 0; y, w, s = y[16:], w[16*len(x):], s[16*perRow:] {
 		dot16I8AVX512(&y[0], &w[0], &s[0], &x[0], group, perRow, len(x), 4*perRow, add)
 	}
@@ -87,33 +104,60 @@ func tileF32(y, w, x []float32, cols, ystride, add int) {
 }
 
 func expandF16(dst []float32, w []byte) {
-	if level >= levelAVX2 {
+	switch {
+	case level >= levelAVX512:
+		expandF16AVX512(dst, w)
+	case level >= levelAVX2:
 		expandF16AVX2(dst, w)
-		return
+	default:
+		expandF16Go(dst, w)
 	}
-	expandF16Go(dst, w)
 }
 
 func expandBF16(dst []float32, w []byte) {
-	if level >= levelAVX2 {
+	switch {
+	case level >= levelAVX512:
+		expandBF16AVX512(dst, w)
+	case level >= levelAVX2:
 		expandBF16AVX2(dst, w)
-		return
+	default:
+		expandBF16Go(dst, w)
 	}
-	expandBF16Go(dst, w)
 }
 
 func expandQ4(dst []float32, w []byte) {
-	if level >= levelAVX2 {
+	switch {
+	case level >= levelAVX512:
+		fillHalves()
+		expandQ4AVX512(dst, w)
+	case level >= levelAVX2:
 		expandQ4AVX2(dst, w)
-		return
+	default:
+		expandQ4Go(dst, w)
 	}
-	expandQ4Go(dst, w)
 }
 
+// expandI8 is of a run with one scale.
 func expandI8(dst []float32, w []byte, s float32) {
 	if level >= levelAVX2 {
 		expandI8AVX2(dst, w, s)
 		return
 	}
 	expandI8Go(dst, w, s)
+}
+
+// expandGroups is of whole groups, each with its scale. It says how many values it did.
+func expandGroups(dst []float32, w []byte, s []float32, group uint64) (n uint64) {
+	switch {
+	case level < levelAVX2 || len(dst) == 0:
+	case group%8 == 0:
+		n = uint64(len(dst)) / group * group
+		if n > 0 {
+			expandI8GroupsAVX2(dst[:n], w, &s[0], int(group))
+		}
+	case group <= 4 && group != 3:
+		n = uint64(len(dst)) &^ 7
+		expandI8SmallAVX2(dst[:n], w, &s[0], mathbits.TrailingZeros64(group))
+	}
+	return n
 }

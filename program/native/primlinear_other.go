@@ -18,3 +18,6 @@ func expandI8(dst []float32, w []byte, s float32)               { expandI8Go(dst
 func (a *attend) scoresOfRuns(*cached, together, int) bool { return false }
 func (a *attend) weighAtOnce(n, heads int) bool            { return false }
 func (a *attend) valuesOfRuns(*cached, together, int) bool { return false }
+
+func groupsDirect(group, cols uint64) bool                     { return false }
+func expandGroups([]float32, []byte, []float32, uint64) uint64 { return 0 }
