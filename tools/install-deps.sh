@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Makes sure that what the named groups need is there: "go", "vm" (the smoke
-# guest), "test" (everything the tests use besides the guest), "oracle" (a Vulkan
-# driver to compare with). Installs Debian
-# packages when run by root; otherwise prints the command and stops. Touches apt
+# guest), "test" (everything the tests use besides the guest), "browser" (Chromium,
+# for the model server's page), "oracle" (a Vulkan driver to compare with). Installs
+# Debian packages when run by root; otherwise prints the command and stops. Touches apt
 # only if something is missing.
 set -euo pipefail
 
@@ -42,6 +42,10 @@ for group in "$@"; do
 		want pkg-config have pkg-config
 		want glslang-tools have glslangValidator # the kernels of program/library
 		want spirv-tools have spirv-val
+		;;
+	browser) # some 400 MB
+		want chromium have chromium
+		want fonts-dejavu-core compgen -G '/usr/share/fonts/*/*'
 		;;
 	oracle)
 		want glslang-tools have glslangValidator

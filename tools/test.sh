@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 . tools/section.sh
 
 if [[ ${CI:-} == true ]]; then
-	export CAPGPU_REQUIRE_CXX=1 CAPGPU_FUZZ_SECONDS=${CAPGPU_FUZZ_SECONDS:-60}
+	export CAPGPU_REQUIRE_CXX=1 CAPGPU_REQUIRE_BROWSER=1 CAPGPU_FUZZ_SECONDS=${CAPGPU_FUZZ_SECONDS:-60}
 fi
 
 export CAPGPU_REQUIRE_VM=1 # install-deps.sh has seen to it
@@ -22,7 +22,12 @@ full() { tools/gotest.sh ./ring ./client ./gpu ./gpu/backend/mock ./ledger ./int
 
 # The figures themselves are for "make bench" and "make bench-kernels": a test cannot
 # hold them.
-bench() { (cd bench && ../tools/gotest.sh ./kernels/... ./dataplane/...); }
+bench() {
+	if [[ ${CI:-} == true ]]; then
+		tools/install-deps.sh browser || return
+	fi
+	(cd bench && ../tools/gotest.sh ./kernels/... ./dataplane/... ./clients/...)
+}
 
 # Engines that are not ours are large to install, so only CI does that unasked.
 engines() {

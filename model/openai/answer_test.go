@@ -150,6 +150,7 @@ func TestRequests(t *testing.T) {
 	last("/v1/chat/completions", `{"messages":[{"role":"developer","content":"a"},{"role":"assistant","content":"b","tool_calls":[]}],"n":3,"seed":5,
 		"max_completion_tokens":2,"max_tokens":999999999,"tools":[],"tool_choice":"auto","response_format":{ "type" : "text" }}`)
 	seeds := map[uint64]bool{}
+	require.Equal(t, []string{"\nUser:"}, m.Requests()[before].Stop, "the template's")
 	for _, r := range m.Requests()[before:] {
 		seeds[r.Sampling.Seed] = true
 		require.Equal(t, m.Tokenize("a\nb"), r.Tokens)

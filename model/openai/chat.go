@@ -3,6 +3,7 @@ package openai
 import (
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strings"
 
 	"capgpu/model/lm"
@@ -42,6 +43,16 @@ func (a *api) parseChat(f fields) (c chat, err error) {
 	c.request.LogProbs = -1
 	if told {
 		c.request.LogProbs = int(top)
+	}
+	// Where a template has no token that ends an answer, its texts do.
+	own := len(c.request.Stop)
+	for _, stop := range a.m.Info().ChatStops {
+		if !slices.Contains(c.request.Stop, stop) {
+			c.request.Stop = append(c.request.Stop, stop)
+		}
+	}
+	if added := len(c.request.Stop) - own; own+added > lm.MaxStops {
+		return c, invalid("stop", "%d are more than %d, with %d of the template", own, lm.MaxStops-added, added)
 	}
 	c.messages, err = a.messages(f)
 	return c, err
