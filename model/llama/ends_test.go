@@ -2,6 +2,7 @@ package llama
 
 import (
 	"context"
+	"encoding/binary"
 	"math"
 	"math/rand/v2"
 	"sync"
@@ -241,14 +242,14 @@ func TestStopsWithItsContext(t *testing.T) {
 	}
 
 	// Ahead, too.
-	whole := newSequence(t, m, 40)
+	whole := newSequence(t, m, 80)
 	var tokens []int32
-	require.NoError(t, m.Greedy(testContext(t), whole, 1, 0, 40, func(id int32) bool { tokens = append(tokens, id); return true }))
+	require.NoError(t, m.Greedy(testContext(t), whole, 1, 0, 80, func(id int32) bool { tokens = append(tokens, id); return true }))
 	q.Close()
-	q = newSequence(t, m, 40)
+	q = newSequence(t, m, 80)
 	ctx, cancel = context.WithCancel(testContext(t))
 	var got []int32
-	require.ErrorIs(t, m.Greedy(ctx, q, 1, 0, 40, func(id int32) bool {
+	require.ErrorIs(t, m.Greedy(ctx, q, 1, 0, 80, func(id int32) bool {
 		if got = append(got, id); len(got) == 15 {
 			cancel()
 		}
@@ -256,9 +257,33 @@ func TestStopsWithItsContext(t *testing.T) {
 	}), context.Canceled)
 	cancel()
 	require.Equal(t, len(got), q.Written())
-	require.Less(t, len(got), 40)
-	require.NoError(t, m.Greedy(testContext(t), q, got[len(got)-1], len(got), 40-len(got), func(id int32) bool { got = append(got, id); return true }))
+	require.Less(t, len(got), 80)
+	require.NoError(t, m.Greedy(testContext(t), q, got[len(got)-1], len(got), 80-len(got), func(id int32) bool { got = append(got, id); return true }))
 	require.Equal(t, tokens, got)
+}
+
+// Weights that make no number end a text, not the session.
+func TestNoNumber(t *testing.T) {
+	for name, engine := range engines {
+		t.Run(name, func(t *testing.T) { noNumber(t, engine) })
+	}
+}
+
+func noNumber(t *testing.T, engine mock.Options) {
+	f := seeded(1, shape(), true, model.F32)
+	for i := range f.Config.Dim {
+		binary.LittleEndian.PutUint32(f.Weights.Norm.Data[4*i:], math.Float32bits(float32(math.NaN())))
+	}
+	m := load(t, open(t, engine), f, Options{})
+	q := newSequence(t, m, 40)
+	for range 2 {
+		err := m.Greedy(testContext(t), q, 1, 0, 40, func(int32) bool { return true })
+		require.ErrorIs(t, err, gpuerr.Invalid)
+		require.ErrorContains(t, err, "no number")
+		require.NoError(t, m.Err())
+	}
+	require.NoError(t, m.Step(testContext(t), []Row{{q, 0, 1, true}}))
+	require.True(t, m.Logits(0)[0] != m.Logits(0)[0])
 }
 
 func TestRowsAreRefused(t *testing.T) {
