@@ -22,8 +22,8 @@ import (
 	"capgpu/ledger"
 	"capgpu/model"
 	"capgpu/model/llama"
-	"capgpu/model/load"
 	"capgpu/model/lm"
+	"capgpu/model/load"
 	"capgpu/model/modeltest"
 	"capgpu/model/sample"
 )
