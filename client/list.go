@@ -148,7 +148,8 @@ func (l *List) Handle() uint64 { return l.handle }
 // Replay is a command that runs the list, changed by the patches.
 func (l *List) Replay(patches ...Patch) *Replay { return &Replay{List: l, Patches: patches} }
 
-// Close ends the list; its queued replays end as revoked.
+// Close ends the list. Replays that were begun end as revoked, and those behind them are
+// refused as stale.
 func (l *List) Close(ctx context.Context) error {
 	if !l.s.disown(l) {
 		return nil

@@ -361,7 +361,7 @@ func burstsAndGone(t *testing.T, r *rig, draw *rand.Rand, tenant string) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for n := 0; !isClosed(stop); n++ {
-			q.fill(m, 0, bytes, 0xabababab)
+			q.fill(m, 0, min(bytes, 16<<10), 0xabababab) // more would keep the device for longer than it says
 			q.launch(p, whole(m))
 			q.fill(keep, 0, 4, 1)
 			if n%8 == 7 {

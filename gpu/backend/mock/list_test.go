@@ -150,3 +150,29 @@ func TestListRefused(t *testing.T) {
 	}
 	require.Error(t, r.dev.Submit(&backend.Job{ID: 1, Op: backend.OpList, Spans: []backend.Span{a}, List: []backend.Job{fillJob(a, 1)}}))
 }
+
+func TestSlicesAllocateNothing(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	for name, o := range map[string]mock.Options{"quiet": {}, "log": {LogEntries: 16}} {
+		t.Run(name, func(t *testing.T) {
+			r := newListRig(t, o)
+			job := backend.Job{ID: 1, Op: backend.OpList, List: make([]backend.Job, 100)}
+			for i := range job.List {
+				job.List[i] = fillJob(r.span(make([]byte, 64)), 1)
+				ready, _, ok := r.dev.Prepare(&job.List[i], nil)
+				require.True(t, ok)
+				job.List[i].Ready = ready
+			}
+			require.Zero(t, testing.AllocsPerRun(100, func() {
+				for at := 0; at < len(job.List); {
+					n, _ := r.dev.BurstList(&job, at, time.Second)
+					if at += n; n == 0 {
+						t.Fatal("declined")
+					}
+				}
+			}))
+		})
+	}
+}

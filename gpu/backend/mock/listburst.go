@@ -26,6 +26,10 @@ type slice struct {
 	never   atomic.Uint32
 }
 
+// sliceGroup is how many entries may be measured together: their time is told as one, and
+// what they were expected to take may be wrong.
+const sliceGroup = 32
+
 // BurstList implements backend.ListBurster.
 func (d *Device) BurstList(job *backend.Job, from int, most time.Duration) (n int, end backend.End) {
 	d.mu.Lock()
@@ -70,7 +74,7 @@ func (d *Device) sliceLocked() {
 	s := &d.slice
 	defer s.measure()
 	for s.at < len(s.list) && s.began <= s.over {
-		for s.at < len(s.list) && s.nanos < groupNanos {
+		for end := min(s.at+sliceGroup, len(s.list)); s.at < end && s.nanos < groupNanos; {
 			r, ok := s.list[s.at].Ready.(*ready)
 			if !ok || r.dev != d || r.slow > 0 && !s.again(r) || !d.do(r, &s.never, &s.outcome) {
 				return
