@@ -33,4 +33,17 @@
 // order depends on the shapes and on the instruction set, not on how a call is cut
 // into ranges nor on time: one machine gives the same bits always. A matrix product
 // has the same bits on all processors with FMA.
+//
+// # Batches
+//
+// A model server puts rows of many requests into one launch, and no text may depend on
+// which. So in linear_*, rope_cache_f32, attention_cache_f32 and all that works row by
+// row, what comes of row b of a batch is, bit for bit, what comes of that row in a batch
+// of its own, whatever the other rows are, how many there are, and where b is among
+// them. A linear layer makes every weight the f32 that it stands for, and each sum is
+// one chain of fused additions for each lane of a register, in the order of the columns,
+// with the lanes added in one order at the end: several rows of x at a time are more
+// such sums side by side, never other ones. The order of attention depends on the row's
+// own position and on the size of a page only, and pages of 16 positions or more give
+// the same bits whatever their size. (Which NaN comes out where several meet is open.)
 package native

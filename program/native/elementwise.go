@@ -60,7 +60,7 @@ var saxpyBody = elementwise(
 
 var swigluBody = elementwise(
 	shape{bindings: 3, write: 2, write2: -1, inPlace: 1<<0 | 1<<1},
-	pace{words: 1024, exps: true},
+	pace{words: 256, exps: true},
 	func(c *Call, from, to uint64) {
 		swiglu(c.f32(2)[from:to], c.f32(0)[from:to], c.f32(1)[from:to])
 	})

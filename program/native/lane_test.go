@@ -46,7 +46,9 @@ func (e *engine) run(c *Call) outcome.Trap {
 }
 
 // exact are the programs whose bits the bodies give.
-var exact = []string{"argmax_f32", "copy", "embed_f32", "embed_q8_0", "fill_u32", "rope_f32", "saxpy_f32", "topk_f32", "vecadd_f32"}
+var exact = []string{"argmax_f32", "copy", "embed_bf16", "embed_f16", "embed_f32", "embed_i8", "embed_q4_0", "embed_q8_0", "fill_u32",
+	"next_token_f32", "rope_cache_f32", "rope_f32", "saxpy_f32", "topk_f32", "vecadd_f32",
+}
 
 // grids are launches of a case: the natural one, and others where every grid is as
 // good.

@@ -104,21 +104,26 @@ func linearOfType(t weightType) *Body {
 		Nanos: func(c *Call) (uint64, bool) {
 			rows, cols, batch := c.inline(0), c.inline(1), c.inline(2)
 			if rows == 0 || batch == 0 {
-				return linearPaces[t].nanos(0, 0)
+				return callNanos, true
 			}
-			return linearPaces[t].nanos(rows*batch/rowsPace, rows*cols*(1+(batch-1)/2))
+			words := rows * cols * (batch + 1) / 2
+			if t == typeI8 && c.inline(6) < 16 {
+				words *= 2
+			}
+			return linearPaces[t].nanos(rows*batch/rowsPace, words)
 		},
 	}
 }
 
-// rowsPace is how many rows take as long to begin as pace says of one.
-const rowsPace = 4
-
+// linearPaces are of one row of x; a batch takes half as long for each.
 var linearPaces = [...]pace{
-	typeF32:  {words: 48},
-	typeF16:  {words: 48},
-	typeBF16: {words: 48},
-	typeQ8:   {words: 64},
-	typeQ4:   {words: 64},
-	typeI8:   {words: 64},
+	typeF32:  {words: 24},
+	typeF16:  {words: 28},
+	typeBF16: {words: 28},
+	typeQ8:   {words: 40},
+	typeQ4:   {words: 33},
+	typeI8:   {words: 40},
 }
+
+// rowsPace is how many rows take as long to begin as rowNanos says of one.
+const rowsPace = 12

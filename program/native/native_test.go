@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -38,6 +39,16 @@ func callOf(c *librarytest.Case, bindings [][]byte) *Call {
 		Block:    librarytest.Block(c.Kernel),
 		Bindings: bindings,
 		Inline:   c.Inline,
+	}
+}
+
+// bits compares bit for bit, NaN equal to NaN.
+func bits(t *testing.T, want, got []float32, what string) {
+	t.Helper()
+	for i := range want {
+		if math.Float32bits(want[i]) != math.Float32bits(got[i]) && !(want[i] != want[i] && got[i] != got[i]) {
+			require.Failf(t, "not equal", "%s [%d]: want %x, got %x", what, i, want[i], got[i])
+		}
 	}
 }
 

@@ -61,16 +61,6 @@ func near(t *testing.T, want, got []float32, rel, abs float64, what string) {
 	}
 }
 
-// bits compares bit for bit, NaN equal to NaN.
-func bits(t *testing.T, want, got []float32, what string) {
-	t.Helper()
-	for i := range want {
-		if math.Float32bits(want[i]) != math.Float32bits(got[i]) && !(want[i] != want[i] && got[i] != got[i]) {
-			require.Failf(t, "not equal", "%s [%d]: want %x, got %x", what, i, want[i], got[i])
-		}
-	}
-}
-
 // TestElementwisePrimitives compares each with its Go twin at every length up to
 // three registers and some longer ones, and looks for writes beyond the end.
 func TestElementwisePrimitives(t *testing.T) {
@@ -108,6 +98,11 @@ func TestElementwisePrimitives(t *testing.T) {
 			if n%2 == 0 {
 				both(0, "rotate", func(d []float32) { rotate(d, w, b) }, func(d []float32) { rotateGo(d, w, b) })
 			}
+			heads := n / 6 * 6 // of six elements
+			both(0, "rotateHalves", func(d []float32) { rotateHalves(d[:heads], w[:min(n, 3)], b[:min(n, 3)]) },
+				func(d []float32) { rotateHalvesGo(d[:heads], w[:min(n, 3)], b[:min(n, 3)]) })
+			both(0, "one head", func(d []float32) { rotateHalves(d[:n&^1], w[:n/2], b[:n/2]) },
+				func(d []float32) { rotateHalvesGo(d[:n&^1], w[:n/2], b[:n/2]) })
 			var fastSum, slowSum float32
 			both(1e-6, "expSum", func(d []float32) { fastSum = expSum(d, w, s) }, func(d []float32) { slowSum = expSumGo(d, w, s) })
 			near(t, []float32{slowSum}, []float32{fastSum}, 1e-5, 0, "expSum"+what)
@@ -158,6 +153,35 @@ func TestExponential(t *testing.T) {
 		expSum(got, x, 0)
 		expSumGo(want, x, 0)
 		near(t, want, got, 2.5e-7, 2.9e-45, "exp")
+
+		ones := make([]float32, len(x))
+		for i := range ones {
+			ones[i] = 1
+		}
+		swiglu(got, x, ones)
+		swigluGo(want, x, ones)
+		near(t, want, got, 1e-6, 2.9e-45, "swiglu")
+
+		// Weights of attention, from the largest score down.
+		a := new(attend)
+		const n, heads = 500, 3
+		scores := a.weights[:]
+		for h := range heads {
+			for i := range n {
+				scores[h*attendStep+i] = float32(h) - float32((i*7+h)%n)/4
+			}
+			a.most[h] = float32(h) - 5
+		}
+		wide := append([]float32(nil), scores...)
+		a.weigh(n, heads)
+		for h := range heads {
+			w := wide[h*attendStep:][:n]
+			most := max(largestGo(w), float32(h)-5)
+			require.Equal(t, most, a.most[h])
+			sum := expSumGo(w, w, most)
+			near(t, w, scores[h*attendStep:][:n], 2.5e-7, 2.9e-45, "weights")
+			near(t, []float32{sum}, a.sum[h:h+1], 1e-6, 0, "their sum")
+		}
 	})
 }
 

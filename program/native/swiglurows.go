@@ -5,7 +5,7 @@ package native
 
 var swigluRowsShape = shape{bindings: 2, inlineWords: 1, write: 1, write2: -1}
 
-var swigluRowsPace = pace{words: 768, exps: true}
+var swigluRowsPace = pace{words: 256, exps: true}
 
 // swigluRowCount is how many rows x and y both have whole ones.
 func swigluRowCount(c *Call) uint64 {
