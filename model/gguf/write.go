@@ -276,7 +276,10 @@ func (p *printer) vocabulary(s *tokenizer.Spec) {
 		key string
 		id  int
 	}{{"bos", s.BOS}, {"eos", s.EOS}, {"eot", s.EOT}, {"unknown", s.Unk}} {
-		p.setUint(at+id.key+"_token_id", id.id) // -1 is what the format has for none
+		// None is -1 where the format has a custom, and no key where it has not.
+		if id.id >= 0 || s.Scheme == tokenizer.SentencePiece && id.key != "eot" {
+			p.setUint(at+id.key+"_token_id", id.id)
+		}
 	}
 	p.setBool(at+"add_bos_token", s.AddBOS)
 	p.setBool(at+"add_eos_token", s.AddEOS)

@@ -89,12 +89,12 @@ func largest(src []float32) (most float32) {
 
 func abs(x float32) float32 { return math.Float32frombits(math.Float32bits(x) &^ (1 << 31)) }
 
-// inverse is 1/d, and 0 for 0.
+// inverse is 1/d, and 0 where that is no number to go on with.
 func inverse(d float32) float32 {
-	if d == 0 {
-		return 0
+	if id := 1 / d; id-id == 0 {
+		return id
 	}
-	return 1 / d
+	return 0
 }
 
 // signed rounds x to the nearest signed byte, halves away from zero.

@@ -126,6 +126,19 @@ func TestBlocks(t *testing.T) {
 	require.Equal(t, want, m.Data)
 }
 
+// Numbers too small for a scale are 0.
+func TestTiny(t *testing.T) {
+	for _, typ := range []model.Type{model.Q8_0, model.Q4_0, model.I8} {
+		src := make([]float32, 32)
+		src[3] = 1e-44
+		m, err := Encode(typ, 1, 32, 32, src)
+		require.NoError(t, err)
+		back, err := Decode(&m)
+		require.NoError(t, err)
+		require.Equal(t, make([]float32, 32), back, typ)
+	}
+}
+
 func TestEncodeRefuses(t *testing.T) {
 	inf := float32(math.Inf(1))
 	for name, f := range map[string]func() error{
