@@ -11,6 +11,7 @@ import (
 
 	"capgpu/client"
 	"capgpu/gpu/backend/mock"
+	"capgpu/model"
 	"capgpu/model/modeltest"
 )
 
@@ -110,7 +111,19 @@ func BenchmarkLoad(b *testing.B) {
 // BenchmarkThroughTheService is texts of 256 tokens, in turns through the service and by
 // the same kernels without one: the ratio is of the medians.
 func BenchmarkThroughTheService(b *testing.B) {
-	f := stories(b, storiesBin)
+	b.Run("stories260K", func(b *testing.B) { benchThrough(b, stories(b, storiesBin)) })
+	for _, typ := range []model.Type{model.F32, model.Q8_0} {
+		b.Run("15M-"+typ.String(), func(b *testing.B) {
+			benchThrough(b, seeded(1, model.Config{
+				Dim: 288, Hidden: 768, Layers: 6, Heads: 6, KVHeads: 6, HeadDim: 48, Vocab: 32000, Context: benchTokens,
+				NormEps: 1e-5, RopeBase: 10000,
+			}, true, typ))
+		})
+	}
+}
+
+func benchThrough(b *testing.B, f *model.File) {
+	const begin = 1
 	ctx := context.Background()
 	m := load(b, benchSession(b), f, Options{Sequences: 1})
 	q := newSequence(b, m, benchTokens)
@@ -118,11 +131,11 @@ func BenchmarkThroughTheService(b *testing.B) {
 	var through, without []float64
 	for b.Loop() {
 		began := time.Now()
-		if err := m.Greedy(ctx, q, f.Tokenizer.BOS(), 0, benchTokens, func(int32) bool { return true }); err != nil {
+		if err := m.Greedy(ctx, q, begin, 0, benchTokens, func(int32) bool { return true }); err != nil {
 			b.Fatal(err)
 		}
 		middle := time.Now()
-		p.begin(f.Tokenizer.BOS())
+		p.begin(begin)
 		for range benchTokens {
 			p.next()
 		}

@@ -80,12 +80,14 @@ func (l *layout) place(p purpose, name string, bytes uint64) piece {
 	return piece{len(l.buffers) - 1, 0, bytes}
 }
 
-// charged is what the ledger will say of the buffers of a purpose.
-func (l *layout) charged(p purpose) uint64 {
+func charged(bytes uint64) uint64 { return (bytes + chargeBytes - 1) &^ (chargeBytes - 1) }
+
+// sum is what the ledger will say of the buffers of a purpose.
+func (l *layout) sum(p purpose) uint64 {
 	var sum uint64
 	for i := range l.buffers {
 		if b := &l.buffers[i]; b.Purpose == purposeNames[p] {
-			sum += (b.Bytes + chargeBytes - 1) &^ (chargeBytes - 1)
+			sum += charged(b.Bytes)
 		}
 	}
 	return sum

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"capgpu/client"
@@ -23,11 +24,7 @@ const queueEntries = 256
 // and what is available, before anything was copied; whatever the error, nothing of the
 // model is left in the session.
 func Load(ctx context.Context, s *client.Session, f *model.File, o Options) (_ *Model, err error) {
-	b, err := fit(ctx, s, f, o)
-	if err != nil {
-		return nil, fmt.Errorf("load %s: %w", f.Name, err)
-	}
-	m := &Model{session: s, b: b, programs: map[string]*client.Program{}, buffers: make([]*client.Buffer, len(b.Buffers))}
+	m := &Model{session: s, programs: map[string]*client.Program{}}
 	defer func() {
 		if err == nil {
 			return
@@ -39,16 +36,13 @@ func Load(ctx context.Context, s *client.Session, f *model.File, o Options) (_ *
 			err = errors.Join(err, left)
 		}
 	}()
-	if err := m.openPrograms(ctx); err != nil {
-		return nil, err
-	}
-	if err := m.makeBuffers(ctx); err != nil {
+	if err := m.makeRoom(ctx, f, o); err != nil {
 		return nil, err
 	}
 	if m.queue, err = s.CreateQueue(ctx, client.QueueOptions{Entries: queueEntries}); err != nil {
 		return nil, err
 	}
-	m.routines = b.routines()
+	m.routines = m.b.routines()
 	for _, r := range m.routines.all() {
 		if err := m.record(ctx, r); err != nil {
 			return nil, err
@@ -60,9 +54,38 @@ func Load(ctx context.Context, s *client.Session, f *model.File, o Options) (_ *
 	if err := m.mapShared(); err != nil {
 		return nil, err
 	}
-	m.size = b.Size()
-	b.forget()
+	m.size = m.b.Size()
+	m.b.forget()
 	return m, nil
+}
+
+// makeRoom makes the buffers, and opens the programs. Where the size of the cache is left
+// to the budget, and the session has less than it says (what it belongs to has its own
+// limits, and other sessions), a smaller one is tried.
+func (m *Model) makeRoom(ctx context.Context, f *model.File, o Options) error {
+	for most := uint64(math.MaxUint64); ; {
+		var err error
+		if m.b, err = fit(ctx, m.session, f, o, most); err != nil {
+			return err
+		}
+		if len(m.programs) == 0 {
+			if err := m.openPrograms(ctx); err != nil {
+				return err
+			}
+		}
+		made, err := m.makeBuffers(ctx)
+		if err == nil || o.Positions != 0 {
+			return err
+		}
+		e := gpuerr.From(err)
+		if e.Code != gpuerr.Quota || e.Resource != "deviceMemory" || made+e.Available >= most {
+			return err
+		}
+		most = made + e.Available
+		if err := m.closeBuffers(ctx); err != nil {
+			return err
+		}
+	}
 }
 
 // openPrograms opens the library's kernels as the device has them, and hands over those
@@ -92,16 +115,19 @@ func (m *Model) openPrograms(ctx context.Context) error {
 	return nil
 }
 
-func (m *Model) makeBuffers(ctx context.Context) error {
+// makeBuffers returns how much memory those are charged that were made.
+func (m *Model) makeBuffers(ctx context.Context) (made uint64, err error) {
+	m.buffers = make([]*client.Buffer, len(m.b.Buffers))
 	for i := range m.b.Buffers {
 		p := &m.b.Buffers[i]
 		buffer, err := m.session.CreateBuffer(ctx, p.Bytes, p.Usage)
 		if err != nil {
-			return fmt.Errorf("buffer of %s (%s): %w", p.Purpose, p.Name, err)
+			return made, fmt.Errorf("buffer of %s (%s): %w", p.Purpose, p.Name, err)
 		}
 		m.buffers[i] = buffer
+		made += charged(p.Bytes)
 	}
-	return nil
+	return made, nil
 }
 
 // upload copies the weights from the mapped file into the mapped buffers.

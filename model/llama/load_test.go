@@ -155,6 +155,38 @@ func TestCacheFillsTheBudget(t *testing.T) {
 	}
 }
 
+// What a session belongs to may have less than the session says; a cache of a fixed size
+// is refused then, before anything is copied.
+func TestTenantHasLessThanTheSession(t *testing.T) {
+	c := shape()
+	c.Context = 2000
+	f := seeded(4, c, true, model.F32)
+	o := Options{Sequences: 8, Batch: 2}
+	s := open(t, mock.Options{})
+	parent := restrict(t, s, client.Policy{Limits: map[string]uint64{"deviceMemory": 8 << 20}})
+	one, other := restrict(t, parent, client.Policy{}), restrict(t, parent, client.Policy{})
+	_, err := other.CreateBuffer(testContext(t), 3<<20, client.Storage)
+	require.NoError(t, err)
+	before := used(t, one)
+	m, err := Load(testContext(t), one, f, o)
+	require.NoError(t, err)
+	info := m.Info()
+	require.LessOrEqual(t, info.DeviceBytes(), uint64(5<<20))
+	require.Greater(t, info.DeviceBytes(), uint64(5<<20)-256<<10)
+	alone(t, m, []int32{1, 2, 3})
+	require.NoError(t, m.Close(testContext(t)))
+	require.Equal(t, before, used(t, one))
+
+	o.Positions = 8 * 2000
+	copied := false
+	o.Progress = func(uint64, uint64) { copied = true }
+	_, err = Load(testContext(t), one, f, o)
+	require.ErrorIs(t, err, gpuerr.Quota)
+	require.Greater(t, gpuerr.From(err).Asked, gpuerr.From(err).Available)
+	require.False(t, copied)
+	require.Equal(t, before, used(t, one))
+}
+
 // Buffers that the device makes none of are refused by name, and packs are smaller where
 // buffers are.
 func TestLargestBuffer(t *testing.T) {

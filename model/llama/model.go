@@ -228,15 +228,21 @@ func (m *Model) Close(ctx context.Context) error {
 		errs = append(errs, m.queue.Close(ctx))
 	}
 	m.tokens, m.rows, m.history, m.logits, m.counted, m.vector = nil, nil, nil, nil, nil, nil
+	errs = append(errs, m.closeBuffers(ctx))
+	for name, p := range m.programs {
+		errs = append(errs, p.Close(ctx))
+		delete(m.programs, name)
+	}
+	return errors.Join(errs...)
+}
+
+func (m *Model) closeBuffers(ctx context.Context) error {
+	var errs []error
 	for i, b := range m.buffers {
 		if b != nil {
 			errs = append(errs, b.Unmap(), b.Close(ctx))
 			m.buffers[i] = nil
 		}
-	}
-	for name, p := range m.programs {
-		errs = append(errs, p.Close(ctx))
-		delete(m.programs, name)
 	}
 	return errors.Join(errs...)
 }

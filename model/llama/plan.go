@@ -42,16 +42,15 @@ func (b *Blueprint) Size() Size {
 	l := layout{buffers: b.Buffers}
 	s := Size{
 		Parameters:  b.parameters(),
-		WeightBytes: l.charged(weights), CacheBytes: l.charged(cache), WorkBytes: l.charged(work) + l.charged(shared),
+		WeightBytes: l.sum(weights), CacheBytes: l.sum(cache), WorkBytes: l.sum(work) + l.sum(shared),
 		Buffers: len(b.Buffers), Programs: len(b.programs()), QueueSlots: queueEntries,
 		Positions: b.pages * b.options.PagePositions, Pages: b.pages,
 	}
 	for _, r := range b.routines().all() {
 		for _, part := range split(r.launches) {
-			bytes := recordingBytes(part)
 			s.Lists++
 			s.HostBytes += listCharge(part)
-			s.LoadBytes = max(s.LoadBytes, (bytes+chargeBytes-1)&^(chargeBytes-1))
+			s.LoadBytes = max(s.LoadBytes, charged(recordingBytes(part)))
 		}
 	}
 	return s
@@ -72,8 +71,8 @@ func (b *Blueprint) parameters() uint64 {
 const leastPositions = 512
 
 // fit draws a model for a session: as large as it has room for, or an error that says
-// what is missing, before anything was made.
-func fit(ctx context.Context, s *client.Session, f *model.File, o Options) (*Blueprint, error) {
+// what is missing, before anything was made. most bounds the device memory.
+func fit(ctx context.Context, s *client.Session, f *model.File, o Options, most uint64) (*Blueprint, error) {
 	d, err := s.Describe(ctx)
 	if err != nil {
 		return nil, err
@@ -86,6 +85,7 @@ func fit(ctx context.Context, s *client.Session, f *model.File, o Options) (*Blu
 	for _, e := range entries {
 		free[e.Resource] = e.Limit - min(e.Used, e.Limit)
 	}
+	free["deviceMemory"] = min(free["deviceMemory"], most)
 	if d.Device.MemoryBytes != 0 {
 		free["deviceMemory"] = min(free["deviceMemory"], d.Device.MemoryBytes)
 	}

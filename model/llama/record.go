@@ -109,8 +109,7 @@ func recordingBytes(part []Launch) uint64 {
 
 func listCharge(part []Launch) uint64 {
 	args := recordingBytes(part) - uint64(len(part)*entryBytes)
-	bytes := chargeFixed + chargeEntry*uint64(len(part)) + chargeArgFold*args
-	return (bytes + chargeBytes - 1) &^ (chargeBytes - 1)
+	return charged(chargeFixed + chargeEntry*uint64(len(part)) + chargeArgFold*args)
 }
 
 // record makes the lists of a routine. What was made before an error is the model's, and
