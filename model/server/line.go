@@ -22,27 +22,25 @@ func (l *line) push(r *request) {
 	l.count++
 }
 
-// next is whose turn it is; nil: nobody waits.
-func (l *line) next() *request {
-	if l.count == 0 {
-		return nil
-	}
-	return l.tags[l.turns[0]][0]
-}
-
-// pop takes the next request out, and its tag goes to the end of the turns.
-func (l *line) pop() *request {
-	r := l.next()
-	tag := l.turns[0]
-	l.turns = l.turns[1:]
-	l.count--
-	if rest := l.tags[tag][1:]; len(rest) > 0 {
-		l.tags[tag] = rest
-		l.turns = append(l.turns, tag)
-	} else {
-		delete(l.tags, tag)
+// next is whose turn it is: of the tags with the fewest places, the one whose turn is
+// the longest ago. nil: nobody waits.
+func (l *line) next(places func(tag string) int) *request {
+	var r *request
+	fewest := 0
+	for _, tag := range l.turns {
+		if n := places(tag); r == nil || n < fewest {
+			r, fewest = l.tags[tag][0], n
+		}
 	}
 	return r
+}
+
+// pop takes out what next has told, and the tag goes to the end of the turns.
+func (l *line) pop(r *request) {
+	l.remove(r)
+	if len(l.tags[r.tag]) > 0 {
+		l.turns = append(slices.DeleteFunc(l.turns, func(t string) bool { return t == r.tag }), r.tag)
+	}
 }
 
 // remove takes r out, wherever it is.

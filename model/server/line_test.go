@@ -30,17 +30,25 @@ func TestLine(t *testing.T) {
 				all = append(all, r)
 			},
 			"pop": func(t *rapid.T) {
-				if len(all) == 0 {
-					require.Nil(t, l.next())
+				places := map[string]int{}
+				for _, tag := range []string{"a", "b", "c"} {
+					places[tag] = rapid.IntRange(0, 2).Draw(t, tag)
+				}
+				got := l.next(func(tag string) int { return places[tag] })
+				var want *request
+				for n := 3; n >= 0; n-- { // the fewest places win, and of these the first in turn
+					for _, tag := range slices.Backward(turns) {
+						if len(of[tag]) > 0 && places[tag] == n {
+							want = of[tag][0]
+						}
+					}
+				}
+				require.Same(t, want, got)
+				if want == nil {
 					t.Skip()
 				}
-				for len(of[turns[0]]) == 0 {
-					turns = turns[1:]
-				}
-				want := of[turns[0]][0]
-				require.Same(t, want, l.next())
-				require.Same(t, want, l.pop())
-				turns = append(turns[1:], want.tag)
+				l.pop(got)
+				turns = append(slices.DeleteFunc(turns, func(s string) bool { return s == want.tag }), want.tag)
 				drop(want)
 			},
 			"remove": func(t *rapid.T) {

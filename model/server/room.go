@@ -39,11 +39,15 @@ func (s *Server) admitLocked() {
 			return
 		}
 		if !s.hasRoomLocked(r) {
-			if v := s.youngestLocked(func(r *request) bool { return r.full }); v != nil {
-				s.preemptLocked(v)
-				continue
+			v := s.youngestLocked(func(r *request) bool { return r.full })
+			if v == nil {
+				v = s.overlongLocked(r)
 			}
-			return
+			if v == nil {
+				return
+			}
+			s.preemptLocked(v)
+			continue
 		}
 		if err := s.beginLocked(r); err != nil {
 			if len(s.running) > 0 {
@@ -54,12 +58,47 @@ func (s *Server) admitLocked() {
 	}
 }
 
-// candidateLocked is who begins next: those that had begun before come first.
+// candidateLocked is who begins next: those that had begun before come first, unless it is
+// the turn of a tag that has fewer places than theirs.
 func (s *Server) candidateLocked() *request {
-	if len(s.returning) > 0 {
-		return s.returning[0]
+	r := s.line.next(s.placesLocked)
+	if len(s.returning) == 0 {
+		return r
 	}
-	return s.line.next()
+	if back := s.returning[0]; r == nil || s.placesLocked(r.tag) >= s.placesLocked(back.tag) {
+		return back
+	}
+	return r
+}
+
+// placesLocked is how many places a tag has.
+func (s *Server) placesLocked(tag string) (n int) {
+	for _, r := range s.running {
+		if r.tag == tag {
+			n++
+		}
+	}
+	return n
+}
+
+// turnAfter is how long a request waits before a tag that has many places has to give one
+// up to it.
+const turnAfter = time.Second
+
+// overlongLocked is who gives its place to r, which has waited long: the youngest of the
+// tag with the most places, if that keeps more than r's has; nil: nobody.
+func (s *Server) overlongLocked(r *request) *request {
+	if r.state != waiting || time.Since(r.accepted) < turnAfter {
+		return nil
+	}
+	most := s.placesLocked(r.tag) + 1
+	var v *request
+	for _, x := range s.running { // the oldest first, so that the youngest of equals stays
+		if n := s.placesLocked(x.tag); !x.ended && (n > most || v != nil && x.tag == v.tag) {
+			most, v = n, x
+		}
+	}
+	return v
 }
 
 // hasRoomLocked: pages for what r has, one more for what comes, and one for each that runs
@@ -100,7 +139,7 @@ func (s *Server) beginLocked(r *request) error {
 	if r.state == returning {
 		s.returning = s.returning[1:]
 	} else {
-		s.line.pop()
+		s.line.pop(r)
 		r.begun = time.Now()
 		r.counted.Queued = r.begun.Sub(r.accepted)
 		s.totals.PromptTokens += uint64(r.prompt)

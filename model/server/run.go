@@ -206,6 +206,7 @@ func (s *Server) offline(err error) (stop func()) {
 		}
 	}
 	s.state, s.reason = lm.Recovering, err.Error()
+	s.device.State = client.Recovering
 	s.loading.done = 0
 	epoch := s.totals.Recoveries
 	timer := time.AfterFunc(max(0, s.o.Patience), func() {

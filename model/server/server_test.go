@@ -234,6 +234,39 @@ func TestTagsTakeTurns(t *testing.T) {
 	})
 }
 
+// Nor does one that has all places, and long texts: after a while it gives one up.
+func TestTagsShare(t *testing.T) {
+	z := testSize
+	z.pages = 60
+	inBubble(t, z, Options{}, func(r *rig) {
+		r.place.engine().cost = 50 * time.Millisecond
+		var many []lm.Stream
+		q := seeded("many", 80, 1)
+		q.IgnoreEnd, q.Tag = true, "many"
+		for range 6 {
+			many = append(many, r.generate(q))
+			time.Sleep(200 * time.Millisecond)
+		}
+		few := seeded("few", 20, 2)
+		few.IgnoreEnd, few.Tag = true, "few"
+		var fews []lm.Stream
+		for range 3 {
+			fews = append(fews, r.generate(few))
+		}
+		at := time.Now()
+		r.right(few, fews[0])
+		require.Less(t, time.Since(at), turnAfter+21*50*time.Millisecond+200*time.Millisecond)
+		require.GreaterOrEqual(t, time.Since(at), turnAfter)
+		r.right(few, fews[1])
+		r.right(few, fews[2])
+		require.Less(t, time.Since(at), 4*time.Second, "many has its turns as well, but no more")
+		for _, s := range many {
+			r.right(q, s)
+		}
+		require.Less(t, r.place.engine().opened, 16, "and the places do not change all the time")
+	})
+}
+
 // An answer that nobody pulls stops, holds nobody up, and gives its place up to others.
 func TestUnpulled(t *testing.T) {
 	z := testSize
