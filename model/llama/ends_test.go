@@ -167,7 +167,9 @@ func TestSessionIsPoisoned(t *testing.T) {
 // told how the pass ended.
 func TestPassTraps(t *testing.T) {
 	g := begin(t, load(t, open(t, mock.Options{}), seeded(1, shape(), true, model.F32), Options{}))
+	g.pool.mu.Lock()
 	g.pool.table[int(g.q.id)*g.pool.rowPages] = noPage
+	g.pool.mu.Unlock()
 	err := g.greedy(testContext(t), 70, func(int) {})
 	var how *client.OutcomeError
 	require.ErrorAs(t, err, &how)

@@ -173,10 +173,11 @@ func (m *Model) mapShared() error {
 		return memory[p.off : p.off+p.bytes], nil
 	}
 	b := m.b
+	var table []uint32
 	for _, u := range []struct {
 		to *[]uint32
 		p  piece
-	}{{&m.tokens, b.tokens}, {&m.rows, b.rows}, {&m.history, b.history}, {&m.pool.table, b.table}} {
+	}{{&m.tokens, b.tokens}, {&m.rows, b.rows}, {&m.history, b.history}, {&table, b.table}} {
 		bytes, err := view(u.p)
 		if err != nil {
 			return err
@@ -193,6 +194,6 @@ func (m *Model) mapShared() error {
 		}
 		*f.to = client.View[float32](bytes)
 	}
-	m.pool.init(&b.options, b.pages)
+	m.pool.init(&b.options, b.pages, table)
 	return nil
 }

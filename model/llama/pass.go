@@ -24,9 +24,6 @@ type Binding struct {
 // NoSequence is the sequence of a row that fills a batch up.
 const NoSequence = math.MaxUint32
 
-// none is the token of next_token_f32 where no logit is a number.
-const none = math.MaxUint32
-
 // launches collects those of a part of a pass.
 type launches struct {
 	b   *Blueprint

@@ -30,8 +30,8 @@ type pool struct {
 const noPage = 1<<32 - 1
 
 // +checklocksignore: nobody else has it yet
-func (p *pool) init(o *Options, pages int) {
-	p.page, p.rowPages, p.context, p.all = o.PagePositions, o.tablePages(), o.Context, pages
+func (p *pool) init(o *Options, pages int, table []uint32) {
+	p.table, p.page, p.rowPages, p.context, p.all = table, o.PagePositions, o.tablePages(), o.Context, pages
 	for i := range p.table {
 		p.table[i] = noPage
 	}
@@ -61,9 +61,8 @@ type Sequence struct {
 	next, first, scan int
 	stamp             uint64
 
-	// +checklocks:m.pool.mu
-	pages []uint32
-	// +checklocks:m.pool.mu
+	// Guarded by m.pool.mu.
+	pages  []uint32
 	closed bool
 }
 
@@ -123,7 +122,7 @@ func (q *Sequence) Reserved() int {
 	return q.reservedLocked()
 }
 
-// +checklocks:q.m.pool.mu
+// reservedLocked needs m.pool.mu.
 func (q *Sequence) reservedLocked() int {
 	if q.closed {
 		return 0
