@@ -97,11 +97,17 @@ func plain(err error) error {
 	return err
 }
 
+// clip is a client's text in a message of ours.
 func clip(s string) string {
-	if len(s) > 64 {
-		return s[:64] + "…"
+	const most = 64
+	if len(s) <= most {
+		return s
 	}
-	return s
+	cut := most
+	for cut > 0 && !utf8.RuneStart(s[cut]) {
+		cut--
+	}
+	return s[:cut] + "…"
 }
 
 func (f fields) has(name string) bool { _, ok := f[name]; return ok }

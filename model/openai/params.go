@@ -64,7 +64,7 @@ func (a *api) common(f fields) (c common, err error) {
 			return c, invalid("stream_options", "only where stream is true")
 		}
 		if c.includeUsage, err = o.flag("include_usage"); err != nil {
-			return c, err
+			return c, within("stream_options", err)
 		}
 	}
 	if c.request.Tag, err = f.text("user", maxNameBytes); err != nil {
