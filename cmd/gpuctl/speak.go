@@ -141,27 +141,11 @@ func (a *app) serveHere(ctx context.Context, s *speakArgs, file *model.File, dev
 			}
 		},
 	}
-	if err := here.loaded(ctx); err != nil {
+	if err := m.Await(ctx); err != nil {
 		here.close()
 		return nil, err
 	}
 	return here, nil
-}
-
-// loaded waits until the model can be spoken to.
-func (m *speaker) loaded(ctx context.Context) error {
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for m.Status().State == lm.Loading {
-		select {
-		case <-tick.C:
-		case <-m.failed:
-			return m.reason()
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	return nil
 }
 
 // said is an answer and what it cost, as JSON shows it.
