@@ -29,12 +29,16 @@ type header struct {
 
 var shapeNames = [...]string{"dim", "hidden_dim", "n_layers", "n_heads", "n_kv_heads", "vocab_size", "max_seq_len"}
 
+var shapeMost = [...]int32{
+	model.MaxDim, model.MaxHidden, model.MaxLayers, model.MaxHeads, model.MaxHeads, model.MaxVocab, model.MaxContext,
+}
+
 // shapeOf is a Config of what the format tells.
 func shapeOf(h *header) (c model.Config, err error) {
 	n := h.shape
 	for i, v := range n {
-		if v < 1 {
-			return c, gpuerr.New(gpuerr.Invalid, "%s: %d is not positive", shapeNames[i], v)
+		if v < 1 || v > shapeMost[i] {
+			return c, gpuerr.New(gpuerr.Invalid, "%s: %d is not within 1 to %d", shapeNames[i], v, shapeMost[i])
 		}
 	}
 	c = model.Config{
