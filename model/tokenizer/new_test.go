@@ -189,11 +189,13 @@ func FuzzJSON(f *testing.F) {
 	bytes256 := strings.Join(all, ",")
 	for _, seed := range []string{
 		`{"model":{"type":"BPE","vocab":{"a":0,"b":1,"ab":2},"merges":[["a","b"]]},"pre_tokenizer":{"type":"ByteLevel"}}`,
-		`{"model":{"type":"BPE","vocab":{"a":0,"Ġ":1},"merges":["Ġ a"],"ignore_merges":true},"pre_tokenizer":{"type":"Sequence","pretokenizers":[{"type":"Split","pattern":{"Regex":"\\p{L}+|\\s+(?!\\S)"},"behavior":"Isolated"},{"type":"Digits","individual_digits":true},{"type":"ByteLevel","add_prefix_space":false,"use_regex":false}]}}`,
+		`{"model":{"type":"BPE","vocab":{"a":0,"Ġ":1,"Ġa":2},"merges":["Ġ a"],"ignore_merges":true},"pre_tokenizer":{"type":"Sequence","pretokenizers":[{"type":"Split","pattern":{"Regex":"\\p{L}+|\\s+(?!\\S)"},"behavior":"Isolated"},{"type":"Digits","individual_digits":true},{"type":"ByteLevel","add_prefix_space":false,"use_regex":false}]}}`,
 		`{"added_tokens":[{"id":1,"content":"<a>","special":true},{"id":2,"content":"b","lstrip":true,"rstrip":true,"normalized":true}],"normalizer":{"type":"NFC"},"model":{"type":"BPE","vocab":{"a":0}},"pre_tokenizer":{"type":"ByteLevel"}}`,
 		`{"added_tokens":[{"id":1,"content":"<s>","special":true},{"id":3,"content":"b","normalized":true}],"normalizer":{"type":"Sequence","normalizers":[{"type":"Prepend","prepend":"▁"},{"type":"Replace","pattern":{"String":" "},"content":"▁"}]},"model":{"type":"BPE","unk_token":"u","byte_fallback":true,"vocab":{"u":0,"a":2,"▁":4,"▁a":5,@},"merges":["▁ a"]},"post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"s"}},{"Sequence":{"id":"A"}}],"special_tokens":{"s":{"ids":[1]}}}}`,
 		`{"model":{"type":"BPE","byte_fallback":true,"vocab":{@}},"pre_tokenizer":{"type":"Metaspace","replacement":"▁","prepend_scheme":"first","split":false}}`,
 	} {
+		_, _, err := FromJSON([]byte(strings.Replace(seed, "@", bytes256, 1)), nil)
+		require.NoError(f, err, "a seed is a vocabulary")
 		f.Add(seed, `{"bos_token":"<s>","eos_token":{"content":"a"},"add_bos_token":true}`, "a b 1")
 		f.Add(seed, "", "ab<a><s>")
 	}
