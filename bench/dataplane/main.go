@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -78,11 +79,18 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.IntVar(&o.Closes, "closes", o.Closes, "sessions closed while they are used (P7)")
 	f.IntVar(&o.Ops, "ops", o.Ops, "random operations (P12), as far as -seconds allows")
 	f.IntVar(&o.Kills, "kills", o.Kills, "processes killed meanwhile (P12)")
+	models := f.String("models", strings.Join(o.Models, ","), "language models of P4 and P5")
 	f.IntVar(&o.Rounds, "rounds", o.Rounds, "round trips of each distribution")
 	if err := f.Parse(args); err != nil {
 		return nil, err
 	}
 	o.Longest = time.Duration(*seconds) * time.Second
+	o.Models = strings.Split(*models, ",")
+	for _, name := range o.Models {
+		if !slices.Contains(figures.ModelNames, name) {
+			return nil, fmt.Errorf("there is no model %q; there are %s", name, strings.Join(figures.ModelNames, ", "))
+		}
+	}
 	if o.Pairs < 1 || *seconds < 1 || o.Slice <= 0 || o.Sessions < 1 || o.Doorbells < 0 || o.Buffers < 1 || o.Closes < 0 || o.Ops < 0 || o.Kills < 0 || o.Rounds < 1 || o.Idle <= 0 || o.Settle < 0 {
 		return nil, errors.New("a count must not be negative, and most must not be 0")
 	}

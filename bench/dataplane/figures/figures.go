@@ -33,6 +33,7 @@ type Options struct {
 	Ops       int           // of P12
 	Kills     int           // of P12
 	Rounds    int           // single round trips of each curve
+	Models    []string      // of P4 and P5: some of ModelNames
 }
 
 // Defaults is what "make bench" measures.
@@ -41,6 +42,7 @@ func Defaults() Options {
 		Pairs: 200, Slice: 10 * time.Millisecond, Longest: 60 * time.Second,
 		Sessions: 1024, Settle: 6 * time.Second, Idle: 5 * time.Second, Doorbells: 1_000_000,
 		Buffers: 100_000, Closes: 200, Ops: 100_000, Kills: 20, Rounds: 20_000,
+		Models: ModelNames,
 	}
 }
 
@@ -140,6 +142,8 @@ var All = []Figure{
 	{"P1", "launch round trip at depth 1", launchRoundTrip},
 	{"P2", "batches of launches", batches},
 	{"P3", "wakes, and what an idle driver costs", wakes},
+	{"P4", "a language model through the service beside the same kernels in-process", throughService},
+	{"P5", "a language model through the service beside a program in C", besideC},
 	{"P6", "life of a buffer", bufferLife},
 	{"P7", "closing a session", closing},
 	{"P12", "the ledger against the kernel, and many sessions", exactness},
@@ -152,5 +156,5 @@ func Lookup(id string) (Figure, error) {
 			return f, nil
 		}
 	}
-	return Figure{}, fmt.Errorf("there is no figure %q; there are P1, P2, P3, P6, P7, P12", id)
+	return Figure{}, fmt.Errorf("there is no figure %q; there are P1 to P7 and P12", id)
 }

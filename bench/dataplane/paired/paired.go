@@ -144,6 +144,13 @@ func Timed(f func() (time.Duration, error)) Side {
 	}
 }
 
+// Per is the side whose operations are each so many of what counts.
+func (s Side) Per(operations int) Side {
+	return func(slice time.Duration, add func(float64)) error {
+		return s(slice, func(nanos float64) { add(nanos / float64(operations)) })
+	}
+}
+
 // Median is the middle value; of an even number of them the upper one.
 func Median(values []float64) float64 { return Quantiles(values, 0.5)[0] }
 

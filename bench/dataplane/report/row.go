@@ -49,6 +49,22 @@ func Ratio(id, metric string, r paired.Result, t Target) Row {
 	return row.against(t)
 }
 
+// Speed is a figure that comes from a comparison of the times of a token: how many times
+// as many tokens per second ours makes.
+func Speed(id, metric string, r paired.Result, t Target) Row {
+	row := Ratio(id, metric, r.Inverse(), t)
+	row.Ours, row.Peer = PerSecond(r.Ours), PerSecond(r.Peer)
+	return row
+}
+
+// PerSecond is how many of what takes so many nanoseconds a second has.
+func PerSecond(nanos float64) string {
+	if !(nanos > 0) {
+		return "?"
+	}
+	return Number(1e9/nanos) + "/s"
+}
+
 // Value is a figure that was measured once or counted.
 func Value(id, metric, ours, peer string, value float64, unit string, t Target) Row {
 	return Row{ID: id, Metric: metric, Ours: ours, Peer: peer, Ratio: value, Unit: unit}.against(t)

@@ -102,7 +102,7 @@ func Start(bin string, cpu int, o Options) (_ *Service, err error) {
 	s.manager = exec.Command(filepath.Join(bin, "device-manager"), "--dev", "--policy", file, "--run-dir", filepath.Join(dir, "run"), "--audit", filepath.Join(dir, "audit.log"))
 	s.manager.Stderr, s.manager.Stdout = s.log, s.log
 	s.manager.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGTERM}
-	if err := onCPU(cpu, s.manager.Start); err != nil {
+	if err := OnCPU(cpu, s.manager.Start); err != nil {
 		s.manager = nil
 		return nil, err
 	}
@@ -178,8 +178,8 @@ func (s *Service) DriverPID() (int, error) {
 	return 0, fmt.Errorf("device-manager (%d) has no gpu-mock; it said:\n%s", s.ManagerPID(), s.log)
 }
 
-// onCPU calls f on a thread that is on one CPU: so is what f starts.
-func onCPU(cpu int, f func() error) error {
+// OnCPU calls f on a thread that is on one CPU: so is what f starts.
+func OnCPU(cpu int, f func() error) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	var before, one unix.CPUSet
