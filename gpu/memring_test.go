@@ -125,7 +125,8 @@ func (m *memRing) CompleteMany(cs []ring.Completion) {
 	m.completed += len(cs)
 }
 
-func (m *memRing) Flush() {
+func (m *memRing) Publish(cs []ring.Completion) {
+	m.CompleteMany(cs)
 	m.mu.Lock()
 	m.unread = append(m.unread, m.written...)
 	m.written = nil
@@ -154,8 +155,9 @@ func (m *memRing) WaitWork(ctx context.Context) error {
 }
 
 func (m *memRing) Close(code gpuerr.Code) {
-	m.Flush()
 	m.mu.Lock()
+	m.unread = append(m.unread, m.written...)
+	m.written = nil
 	m.code = code
 	m.mu.Unlock()
 	nudge(m.news)

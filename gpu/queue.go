@@ -75,7 +75,7 @@ type serverRing interface {
 	Ready() bool
 	Published() int
 	CompleteMany(cs []ring.Completion)
-	Flush()
+	Publish(cs []ring.Completion)
 	WaitWork(ctx context.Context) error
 	Close(code gpuerr.Code)
 }

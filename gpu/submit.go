@@ -346,10 +346,9 @@ func (q *queue) write() {
 
 // flush publishes completions: once per round, so that one wake serves many.
 func (q *queue) flush() {
-	q.write()
-	if q.unflushed {
-		q.unflushed = false
-		q.ring.Flush()
+	if len(q.told) > 0 || q.unflushed {
+		q.ring.Publish(q.told)
+		q.told, q.unflushed = q.told[:0], false
 	}
 }
 

@@ -183,11 +183,22 @@ func (s *Server) CompleteMany(cs []Completion) {
 	s.doneMu.Lock()
 	defer s.doneMu.Unlock()
 	defer s.guard(debug.SetPanicOnFault(true), nil)
-	if s.closed || s.gone.Load() {
-		return
+	if !s.closed && !s.gone.Load() {
+		s.completeLocked(cs)
 	}
+}
+
+// +checklocks:s.doneMu
+func (s *Server) completeLocked(cs []Completion) {
 	for i := range cs {
 		cs[i].store(&s.view.cq[s.completed&uint64(len(s.view.cq)-1)])
 		s.completed++
+	}
+}
+
+// Publish is CompleteMany and then Flush.
+func (s *Server) Publish(cs []Completion) {
+	if s.publish(cs) {
+		s.done.Signal() // fails only when closed, and then nobody waits
 	}
 }

@@ -3,7 +3,9 @@ package ring
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -326,5 +328,49 @@ func TestSubmitterCannotWake(t *testing.T) {
 		if _, err := sub.Push(&e, 0, nil); err == nil {
 			t.Error("Push() after a wake that failed")
 		}
+	}
+}
+
+// TestPublish: completions are seen at once, after those that were written before, and
+// whoever waits for one is woken.
+func TestPublish(t *testing.T) {
+	s, c := pair(t, 8, 64)
+	for range 4 {
+		push(t, c, NopEntry(0), nil, nil)
+	}
+	flush(t, c)
+	b, out := NewBatch(0), make([]Completion, 8)
+	if n, err := s.TakeMany(b, 4); n != 4 || err != nil {
+		t.Fatal(n, err)
+	}
+	s.CompleteMany([]Completion{{UserData: 1, Outcome: outcome.Success}})
+	if n, err := c.Poll(out); n != 0 || err != nil {
+		t.Fatal("seen before it was published:", n, err)
+	}
+	woken := make(chan error)
+	go func() {
+		n, err := c.Wait(testContext(t), out)
+		if err == nil && n != 3 {
+			err = fmt.Errorf("%d completions", n)
+		}
+		woken <- err
+	}()
+	for c.view.cqWait.Load() == awake {
+		runtime.Gosched()
+	}
+	s.Publish([]Completion{{UserData: 2, Outcome: outcome.Success}, {UserData: 3, Outcome: outcome.Success}})
+	if err := <-woken; err != nil {
+		t.Fatal(err)
+	}
+	for i := range out[:3] {
+		if out[i].UserData != uint64(i)+1 {
+			t.Errorf("completion %d is that of %d", i, out[i].UserData)
+		}
+	}
+	s.Publish(nil) // nothing to say
+	s.Close(gpuerr.Closed)
+	s.Publish([]Completion{{UserData: 4, Outcome: outcome.Success}})
+	if n, err := c.Poll(out); n != 0 || err == nil {
+		t.Error("a closed ring goes on:", n, err)
 	}
 }

@@ -4,7 +4,7 @@
 //
 //	client                                              driver
 //	Push ─► slot, arena     Flush ─► sqTail ──────────► TakeMany ─► sqHead
-//	Poll, Wait ◄─ cqTail ◄──────────────────────────── CompleteMany ─► Flush
+//	Poll, Wait ◄─ cqTail ◄──────────────────────────── CompleteMany ─► Publish
 //
 // A batch is many Pushes and one Flush; neither side makes a system call while
 // the other is awake. Who has nothing to do looks for a while, if that paid lately
@@ -19,8 +19,8 @@
 // only its own; neither can make the other fault, block or go out of bounds. Pages
 // that the client takes away end the driver's side of that ring (Server.guard).
 //
-// Goroutines: TakeMany, SpinTake, Ready and WaitWork are one goroutine's; CompleteMany
-// and Server.Flush may be another's; Push and Client.Flush one's; Poll and Wait
+// Goroutines: TakeMany, SpinTake, Ready and WaitWork are one goroutine's; CompleteMany,
+// Publish and Server.Flush may be another's; Push and Client.Flush one's; Poll and Wait
 // one's. Close and Free may be called from anywhere, at any time.
 //
 // Locks: one per side and direction, uncontended unless Close is called, never

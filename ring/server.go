@@ -196,20 +196,17 @@ func (s *Server) failLocked(err error) error {
 }
 
 // Flush publishes what was completed, and wakes the client if it asked.
-func (s *Server) Flush() {
-	if s.publish() {
-		s.done.Signal() // fails only when closed, and then nobody waits
-	}
-}
+func (s *Server) Flush() { s.Publish(nil) }
 
 // publish reports whether the client asked to be woken.
-func (s *Server) publish() bool {
+func (s *Server) publish(cs []Completion) bool {
 	s.doneMu.Lock()
 	defer s.doneMu.Unlock()
 	defer s.guard(debug.SetPanicOnFault(true), nil)
 	if s.closed || s.gone.Load() {
 		return false
 	}
+	s.completeLocked(cs)
 	return s.publishLocked() && s.view.cqWait.Load() == waitEntries && s.view.cqWait.CompareAndSwap(waitEntries, awake)
 }
 
