@@ -88,7 +88,14 @@ func linearOfType(t weightType) *Body {
 			return l.rows * ceilDiv(l.batch, batchBlock), ok && l.fits()
 		},
 		Run: func(c *Call, lo, hi uint64) bool {
+			if lo == hi {
+				return true
+			}
 			l, _ := linearOf(t, c)
+			if hi <= l.rows {
+				l.run(lo, hi, 0, min(batchBlock, l.batch))
+				return true
+			}
 			for lo < hi {
 				block, row := lo/l.rows*batchBlock, lo%l.rows
 				n := min(hi-lo, l.rows-row)

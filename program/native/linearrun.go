@@ -40,11 +40,15 @@ func (l *linear) direct() bool {
 // stored does rows as they are stored.
 func (l *linear) stored(r0, r1, b0, b1 uint64) {
 	once := rowsOnce()
+	whole := r0 + (r1-r0)&^(once-1)
 	step := once
-	if b1-b0 == 1 {
-		step = max(once, dotWords/l.cols/once*once)
+	switch {
+	case b1-b0 > 1:
+	case (r1-r0)*l.cols <= dotWords:
+		step = r1 - r0
+	default:
+		step = max(once, dotWords/l.cols&^(once-1))
 	}
-	whole := r0 + (r1-r0)/once*once
 	for r := r0; r < whole; r += step {
 		n := min(step, whole-r)
 		for b := b0; b < b1; b++ {
@@ -119,7 +123,7 @@ func (l *linear) together(w []float32, r, n, b0, b1 uint64) {
 			}
 		}
 	}
-	whole := n / rowsOnce() * rowsOnce()
+	whole := n &^ (rowsOnce() - 1)
 	for ; b < b1; b++ {
 		if whole > 0 {
 			dotsF32(l.y[b*l.stride+l.at+r:][:whole], w[:whole*cols], l.x[b*cols:][:cols], l.add)

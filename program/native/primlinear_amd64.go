@@ -4,7 +4,7 @@ import mathbits "math/bits"
 
 // What linear layers need. A sum has the same bits from each of them.
 
-// rowsOnce is how many rows dots does at a time.
+// rowsOnce is how many rows dots does at a time, a power of two.
 func rowsOnce() uint64 {
 	switch level {
 	case levelAVX512:
