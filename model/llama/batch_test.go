@@ -55,7 +55,7 @@ type feeding struct {
 // and leave their pages to others: each gives the bits that it gives token by token,
 // alone.
 func TestBatchesAreBitIdentical(t *testing.T) {
-	for _, typ := range []model.Type{model.F32, model.Q8_0} {
+	for _, typ := range []model.Type{model.F32, model.F16, model.BF16, model.Q8_0, model.Q4_0, model.I8} {
 		t.Run(typ.String(), func(t *testing.T) {
 			f := seeded(1, shape(), true, typ)
 			m := load(t, open(t, engines["native"]), f, Options{Sequences: 4, Batch: 13, PagePositions: 8, Positions: 4 * 56})
@@ -162,8 +162,7 @@ func TestGreedyAgainstSteps(t *testing.T) {
 	}
 }
 
-// Where a cache has room for all, nothing of a text shows in another that comes after
-// it; and a list that is too long for one is cut.
+// Passes that are too long for a list are several, and do the same.
 func TestSplit(t *testing.T) {
 	c := shape()
 	c.Layers = 130 // 9 launches each: more than a list has, and more arguments

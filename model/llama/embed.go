@@ -56,13 +56,13 @@ func (m *Model) Embed(ctx context.Context, q *Sequence, tokens []int32, out []fl
 		return gpuerr.New(gpuerr.Invalid, "tokens: there are none")
 	}
 	m.asked = 0
-	if err := m.run(ctx, m.routines.clear); err != nil {
+	if err := m.submit(m.routines.clear); err != nil {
 		return err
 	}
 	batch := m.b.options.Batch
 	for at := 0; at < len(tokens); at += batch {
 		if err := m.embedRows(ctx, q, tokens[at:min(at+batch, len(tokens))], at); err != nil {
-			return err
+			return m.stop(ctx, err)
 		}
 	}
 	if err := m.run(ctx, m.routines.unit); err != nil {
@@ -72,20 +72,21 @@ func (m *Model) Embed(ctx context.Context, q *Sequence, tokens []int32, out []fl
 	return nil
 }
 
-// embedRows adds some tokens to the sum.
+// embedRows is a pass that adds its rows to the sum.
 func (m *Model) embedRows(ctx context.Context, q *Sequence, tokens []int32, at int) error {
 	rows := m.embedding[:0]
 	for i, t := range tokens {
 		rows = append(rows, Row{Seq: q, Position: at + i, Token: t})
 	}
 	m.embedding = rows
-	if err := m.Step(ctx, rows); err != nil {
+	if _, err := m.check(rows); err != nil {
 		return err
 	}
+	m.lay(rows, 0)
 	size := m.routines.sizeFor(len(rows))
 	m.counted[0] = 1
 	for i := range m.routines.sizes[size] {
 		m.counted[1+i] = float32(asInt(i < len(rows)))
 	}
-	return m.run(ctx, m.routines.sum[size])
+	return written(rows, m.run(ctx, m.routines.body[size], m.routines.sum[size]))
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 
@@ -359,6 +360,55 @@ func TestRoom(t *testing.T) {
 	c, err := m.NewSequence()
 	require.NoError(t, err)
 	require.ErrorIs(t, c.Reserve(80), gpuerr.Quota)
+}
+
+// Whatever is asked for in whatever order: every page has one owner, and what sequences
+// have is what the table says.
+func TestPagesHaveOneOwner(t *testing.T) {
+	m := load(t, open(t, mock.Options{}), seeded(1, shape(), true, model.F32), Options{Sequences: 5, Positions: 150, PagePositions: 8})
+	r := rand.New(rand.NewPCG(4, 4))
+	var all []*Sequence
+	for range 5000 {
+		switch r.IntN(3) {
+		case 0:
+			if q, err := m.NewSequence(); err == nil {
+				all = append(all, q)
+			} else {
+				require.Len(t, all, 5)
+			}
+		case 1:
+			if len(all) > 0 {
+				q, n, free := all[r.IntN(len(all))], r.IntN(81), m.Info().Pages-m.PagesUsed()
+				before := q.Reserved()
+				if err := q.Reserve(n); err == nil {
+					require.GreaterOrEqual(t, q.Reserved(), n)
+				} else {
+					require.Greater(t, pagesFor(n, 8)-before/8, free)
+					require.Equal(t, before, q.Reserved())
+				}
+			}
+		default:
+			if len(all) > 0 {
+				i := r.IntN(len(all))
+				all[i].Close()
+				all = slices.Delete(all, i, i+1)
+			}
+		}
+		owner, used := map[uint32]*Sequence{}, 0
+		for _, q := range all {
+			used += len(q.pages)
+			for i, p := range q.pages {
+				require.Nil(t, owner[p])
+				owner[p] = q
+				require.Less(t, int(p), m.Info().Pages)
+				require.Equal(t, p, m.pool.table[int(q.id)*m.pool.rowPages+i])
+			}
+		}
+		for _, p := range m.pool.pages {
+			require.Nil(t, owner[p])
+		}
+		require.Equal(t, used, m.PagesUsed())
+	}
 }
 
 // Sequences come and go in other goroutines while passes run.

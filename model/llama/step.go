@@ -32,18 +32,24 @@ func (m *Model) Step(ctx context.Context, rows []Row) error {
 		return err
 	}
 	m.lay(rows, logits)
-	if err := m.pass(ctx, len(rows), logits); err != nil {
-		for i := range rows {
-			q := rows[i].Seq
-			q.next = min(q.next, q.first)
-		}
+	if err := written(rows, m.pass(ctx, len(rows), logits)); err != nil {
 		return err
-	}
-	for i := range rows {
-		rows[i].Seq.next = rows[i].Seq.scan
 	}
 	m.asked = logits
 	return nil
+}
+
+// written notes in the sequences how their pass ended, and returns err.
+func written(rows []Row, err error) error {
+	for i := range rows {
+		q := rows[i].Seq
+		if err == nil {
+			q.next = q.scan
+		} else {
+			q.next = min(q.next, q.first)
+		}
+	}
+	return err
 }
 
 // Logits are those of the i-th row of the last Step that asked for some, in memory shared
