@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"math"
 	"net/http"
 	"strings"
 	"sync"
@@ -71,7 +70,8 @@ type choice struct {
 
 	text   strings.Builder
 	tokens []lm.Token // if they are told
-	offset int        // code points told
+	offset int        // code points of the text told
+	told   bool       // a token was
 
 	finish lm.Finish
 	usage  lm.Usage
@@ -223,13 +223,12 @@ func (a *api) known(name string) error {
 
 // finite is a probability as JSON can have it: minus infinity becomes OpenAI's -9999, and
 // what is no number becomes null.
-func finite(p float32) *float64 {
-	f := float64(p)
-	if math.IsNaN(f) {
+func finite(p float32) *float32 {
+	if p != p {
 		return nil
 	}
-	f = min(max(f, -9999), 9999)
-	return &f
+	p = min(max(p, -9999), 9999)
+	return &p
 }
 
 // bytesOf is what a token is, where the model told, else what it added.

@@ -30,6 +30,7 @@ func TestGolden(t *testing.T) {
 		{name: "completion.json", path: "/v1/completions", body: `{"model":"backwards","prompt":"b a","max_tokens":3}`},
 		{name: "completion-lists.json", path: "/v1/completions", body: `{"prompt":["b a","d c"],"n":2,"max_tokens":2,"logprobs":2,"user":"u"}`},
 		{name: "completion-tokens.json", path: "/v1/completions", body: `{"prompt":[[98,32,97],[99]],"max_tokens":4,"stop":" ","logprobs":0}`},
+		{name: "completion-echo.json", path: "/v1/completions", body: `{"prompt":"b a","max_tokens":3,"echo":true,"logprobs":1}`},
 		{name: "completion.sse", path: "/v1/completions", body: `{"prompt":[98,32,97],"max_tokens":3,"stream":true}`},
 		{name: "completion-logprobs.sse", path: "/v1/completions", body: `{"prompt":"é","max_tokens":2,"stream":true,"logprobs":1}`},
 		{name: "chat.json", path: "/v1/chat/completions", body: `{"messages":[{"role":"system","content":"be"},{"role":"user","content":[{"type":"text","text":"c "},{"type":"text","text":"a"}]}],"max_completion_tokens":3}`},
@@ -163,9 +164,9 @@ func TestRequests(t *testing.T) {
 // TestLogProbs that JSON has no words for.
 func TestLogProbs(t *testing.T) {
 	require.Nil(t, finite(float32(math.NaN())))
-	require.Equal(t, -9999.0, *finite(float32(math.Inf(-1))))
-	require.Equal(t, 9999.0, *finite(float32(math.Inf(1))))
-	require.Equal(t, -0.5, *finite(-0.5))
+	require.Equal(t, float32(-9999), *finite(float32(math.Inf(-1))))
+	require.Equal(t, float32(9999), *finite(float32(math.Inf(1))))
+	require.Equal(t, float32(-0.5), *finite(-0.5))
 	require.Equal(t, `bytes:\xe2\x96`, visible([]byte{0xe2, 0x96}))
 	require.Equal(t, "é", visible([]byte("é")))
 	require.Equal(t, []byte{0xe2}, bytesOf(&lm.Token{ID: 7, Top: []lm.Alternative{{ID: 6, Text: []byte("x")}, {ID: 7, Text: []byte{0xe2}}}}))

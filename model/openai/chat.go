@@ -205,7 +205,7 @@ type chatLogProbs struct {
 
 type chatToken struct {
 	Token   string       `json:"token"`
-	LogProb *float64     `json:"logprob"`
+	LogProb *float32     `json:"logprob"`
 	Bytes   []int        `json:"bytes"`
 	Top     *[]chatToken `json:"top_logprobs,omitempty"`
 }

@@ -97,7 +97,7 @@ func (a *api) completions(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	a.answer(w, r, &c.common, requests, &textShape{
-		head: a.newHead("cmpl-", "text_completion"), logprobs: c.request.LogProbs >= 0,
+		head: a.newHead("cmpl-", "text_completion"), logprobs: c.request.LogProbs >= 0, echo: c.request.Echo,
 	})
 }
 
@@ -115,6 +115,7 @@ func (c *common) nth(prompt lm.Request, i int) lm.Request {
 type textShape struct {
 	head     head
 	logprobs bool
+	echo     bool // the prompt comes first, whose first token nothing was told about
 }
 
 type textChoice struct {
@@ -128,8 +129,8 @@ type textChoice struct {
 // the answer.
 type textLogProbs struct {
 	Tokens        []string              `json:"tokens"`
-	TokenLogProbs []*float64            `json:"token_logprobs"`
-	TopLogProbs   []map[string]*float64 `json:"top_logprobs"`
+	TokenLogProbs []*float32            `json:"token_logprobs"`
+	TopLogProbs   []map[string]*float32 `json:"top_logprobs"`
 	TextOffset    []int                 `json:"text_offset"`
 }
 
@@ -153,15 +154,20 @@ func (s *textShape) probs(c *choice, tokens []lm.Token) *textLogProbs {
 	if !s.logprobs {
 		return nil
 	}
-	l := &textLogProbs{Tokens: []string{}, TokenLogProbs: []*float64{}, TopLogProbs: []map[string]*float64{}, TextOffset: []int{}}
+	l := &textLogProbs{Tokens: []string{}, TokenLogProbs: []*float32{}, TopLogProbs: []map[string]*float32{}, TextOffset: []int{}}
 	for i := range tokens {
 		t := &tokens[i]
-		top := map[string]*float64{}
+		top := map[string]*float32{}
 		for _, o := range t.Top {
 			top[visible(o.Text)] = finite(o.LogProb)
 		}
+		own := finite(t.LogProb)
+		if s.echo && !c.told {
+			own, top = nil, nil
+		}
+		c.told = true
 		l.Tokens = append(l.Tokens, visible(bytesOf(t)))
-		l.TokenLogProbs = append(l.TokenLogProbs, finite(t.LogProb))
+		l.TokenLogProbs = append(l.TokenLogProbs, own)
 		l.TopLogProbs = append(l.TopLogProbs, top)
 		l.TextOffset = append(l.TextOffset, c.offset)
 		c.offset += utf8.RuneCountInString(t.Text)

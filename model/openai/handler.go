@@ -121,6 +121,9 @@ func (a *api) bounded(next http.HandlerFunc) http.HandlerFunc {
 		}
 		if s := a.m.Status(); s.State == lm.Loading {
 			p := newProblem(http.StatusServiceUnavailable, typeUnavailable, gpuerr.Busy, "the model is being loaded")
+			if s.Reason != "" {
+				p.Message += ": " + s.Reason
+			}
 			p.retry = retryLost
 			a.fail(w, r, p)
 			return

@@ -65,20 +65,24 @@ export function meter(name, said, used, limit, peak) {
   return box;
 }
 
-function budgetMeter(b) {
+// budgetMeter is one resource. Device memory without a limit is measured by the device's.
+function budgetMeter(b, device) {
   const used = amount(b.resource, b.used);
-  const said = b.limit === null ? used : `${used} of ${amount(b.resource, b.limit)}`;
-  const box = meter(names[b.resource] || b.resource, said, b.used, b.limit, b.peak);
+  const whole = b.limit === null && b.resource === "deviceMemory" ? device.memory_bytes : 0;
+  const limit = whole || b.limit;
+  let said = used;
+  if (limit) said = `${used} of ${whole ? "the device’s " : ""}${amount(b.resource, limit)}`;
+  const box = meter(names[b.resource] || b.resource, said, b.used, limit, b.peak);
   box.dataset.resource = b.resource;
-  box.title = `most so far: ${amount(b.resource, b.peak)}`;
+  box.title = `${b.limit === null ? "no limit; " : ""}most so far: ${amount(b.resource, b.peak)}`;
   return box;
 }
 
 // budgetMeters are the bars of those that matter, and of the others.
-export function budgetMeters(budget) {
+export function budgetMeters(budget, device) {
   const place = (b) => (first.indexOf(b.resource) + first.length + 1) % (first.length + 1);
   const shown = budget.filter((b) => b.used > 0 || b.limit !== null);
   const main = shown.filter((b) => first.includes(b.resource)).sort((a, b) => place(a) - place(b));
   const rest = shown.filter((b) => !first.includes(b.resource));
-  return { main: main.map(budgetMeter), rest: rest.map(budgetMeter) };
+  return { main: main.map((b) => budgetMeter(b, device)), rest: rest.map((b) => budgetMeter(b, device)) };
 }

@@ -191,7 +191,7 @@ function showStatus(s) {
   $("device-state").textContent = s.device.name ? s.device.state : "";
   $("device-more").textContent = s.device.name
     ? [s.device.backend, s.device.pci, bytes(s.device.memory_bytes), `driver ${s.device.epoch}`].filter(Boolean).join(" · ") : "";
-  const { main, rest } = budgetMeters(s.budget);
+  const { main, rest } = budgetMeters(s.budget, s.device);
   $("budget").replaceChildren(...main);
   $("budget-rest").hidden = rest.length === 0;
   $("budget-rest").querySelector("summary").textContent = `${rest.length} more`;
