@@ -2,6 +2,7 @@ package llama
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"slices"
 	"testing"
@@ -149,4 +150,44 @@ func benchThrough(b *testing.B, f *model.File) {
 	b.ReportMetric(benchTokens*1e9/without[mid], "without-tokens/s")
 	b.ReportMetric(without[mid]/through[mid], "ratio")
 	b.ReportMetric(without[len(without)/10]/through[len(through)/10], "ratio-p10")
+}
+
+// BenchmarkPass is a pass of some rows of the real model: of one text that begins (a
+// prompt), and of as many texts that go on.
+func BenchmarkPass(b *testing.B) {
+	f := stories(b, storiesBin)
+	for _, n := range []int{1, 4, 8, 32} {
+		m := load(b, benchSession(b), f, Options{Sequences: n})
+		rows := make([]Row, n)
+		run := func(b *testing.B, position func(i int) int, seq func(i int) *Sequence) {
+			for i := range rows {
+				rows[i] = Row{seq(i), position(i), int32(i + 1), i == n-1}
+			}
+			b.ReportAllocs()
+			b.ResetTimer()
+			for range b.N {
+				if err := m.Step(context.Background(), rows); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(b.N*n)/b.Elapsed().Seconds(), "rows/s")
+		}
+		b.Run(fmt.Sprintf("prompt-%d", n), func(b *testing.B) {
+			q := newSequence(b, m, n)
+			defer q.Close()
+			run(b, func(i int) int { return i }, func(int) *Sequence { return q })
+		})
+		b.Run(fmt.Sprintf("texts-%d", n), func(b *testing.B) {
+			var all []*Sequence
+			for range n {
+				q := newSequence(b, m, 100)
+				defer q.Close()
+				if err := m.Greedy(context.Background(), q, 1, 0, 99, func(int32) bool { return true }); err != nil {
+					b.Fatal(err)
+				}
+				all = append(all, q)
+			}
+			run(b, func(int) int { return 99 }, func(i int) *Sequence { return all[i] })
+		})
+	}
 }

@@ -394,21 +394,28 @@ func TestPagesHaveOneOwner(t *testing.T) {
 				all = slices.Delete(all, i, i+1)
 			}
 		}
-		owner, used := map[uint32]*Sequence{}, 0
-		for _, q := range all {
-			used += len(q.pages)
-			for i, p := range q.pages {
-				require.Nil(t, owner[p])
-				owner[p] = q
-				require.Less(t, int(p), m.Info().Pages)
-				require.Equal(t, p, m.pool.table[int(q.id)*m.pool.rowPages+i])
-			}
-		}
-		for _, p := range m.pool.pages {
-			require.Nil(t, owner[p])
-		}
-		require.Equal(t, used, m.PagesUsed())
+		requireOneOwner(t, m, all)
 	}
+}
+
+func requireOneOwner(t *testing.T, m *Model, all []*Sequence) {
+	t.Helper()
+	used := m.PagesUsed()
+	m.pool.mu.Lock()
+	defer m.pool.mu.Unlock()
+	owner := map[uint32]*Sequence{}
+	for _, q := range all {
+		for i, p := range q.pages {
+			require.Nil(t, owner[p])
+			owner[p] = q
+			require.Less(t, int(p), m.pool.all)
+			require.Equal(t, p, m.pool.table[int(q.id)*m.pool.rowPages+i])
+		}
+	}
+	for _, p := range m.pool.pages {
+		require.Nil(t, owner[p])
+	}
+	require.Len(t, owner, used)
 }
 
 // Sequences come and go in other goroutines while passes run.

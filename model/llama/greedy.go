@@ -15,7 +15,7 @@ const (
 	leastAhead = 2  // passes
 	mostAhead  = 40 // passes: the history keeps more
 	listPasses = 8  // of a list of several
-	listTime   = aheadTime / 4
+	listTime   = aheadTime
 )
 
 // Greedy takes the most likely token n times, beginning after a token at a position: each
@@ -113,6 +113,9 @@ func (m *Model) runAhead(left int) error {
 		ahead = min(max(leastAhead, int(aheadTime/m.passTime)), mostAhead)
 	}
 	several := r.several != nil && m.passTime > 0 && m.passTime*listPasses <= listTime
+	if several {
+		ahead = max(ahead, listPasses+1) // two lists: one runs while the other waits
+	}
 	for left > 0 && f.begun-f.ended < ahead && m.onWay+len(r.greedy.commands) <= queueEntries/2 {
 		next, passes := r.greedy, 1
 		if several && left >= listPasses {
