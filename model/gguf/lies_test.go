@@ -288,9 +288,10 @@ func TestCrowded(t *testing.T) {
 }
 
 func FuzzLoad(f *testing.F) {
-	tiny := func(o *synth.Options) { o.Dim, o.Hidden = 4, 4 }
-	f.Add(written(f, small(f, tiny)))
-	f.Add(written(f, small(f, func(o *synth.Options) { tiny(o); o.ByteLevel = true })))
+	data := written(f, loadtest.Tiny(f, model.F32))
+	require.NoError(f, loadLie(f, data))
+	f.Add(data)
+	f.Add(written(f, loadtest.Tiny(f, model.BF16)))
 	f.Add(newFile(3, 1, 1).text("k").u32(9).u32(8).u64(2).text("a").text("b").text("t").u32(1).u64(1).u32(0).u64(0).pad(64).Bytes())
 	f.Fuzz(func(t *testing.T, data []byte) { _ = loadLie(t, data) })
 }

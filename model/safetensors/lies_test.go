@@ -199,7 +199,10 @@ func TestEveryByte(t *testing.T) {
 }
 
 func FuzzLoad(f *testing.F) {
-	files := folder(f, small(f, func(o *synth.Options) { o.Dim, o.Hidden, o.Layers, o.Vocab = 4, 4, 1, 260 }), safetensors.Options{})
+	files := folder(f, small(f, func(o *synth.Options) {
+		o.Dim, o.Hidden, o.Layers, o.Heads, o.KVHeads, o.Vocab, o.Type = 2, 2, 1, 1, 1, 260, model.BF16
+	}), safetensors.Options{})
+	require.NoError(f, loadLie(f, files))
 	tokenizer := files[safetensors.TokenizerFile]
 	f.Add(files[safetensors.SingleFile], files[safetensors.ConfigFile], []byte(nil), files[safetensors.GenerationFile])
 	f.Add(files[safetensors.SingleFile], files[safetensors.ConfigFile], []byte(`{"weight_map":{"model.norm.weight":"model.safetensors"}}`), []byte(`{"eos_token_id":[1,2]}`))
