@@ -26,7 +26,8 @@
 //	ring ─► take ─► burst.go pick ─► turn.go ─► backend ─► burst.go tell ─► ring
 //
 // A list (list.go) is work that was resolved once; a replay of it (replay.go) goes the
-// first way, as one job.
+// first way, as one job. Where all that is in it is short, the queue's goroutine runs it
+// as well, slice by slice, each with a turn of its own (play.go).
 //
 // Who is trusted: the caller (control/server, the driver's main loop) and the
 // DMA pool. Not trusted: the client on the other side of a ring, who sees

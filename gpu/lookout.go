@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"os"
+	"sync"
 	"syscall"
 )
 
@@ -13,7 +14,14 @@ import (
 // microseconds, and nothing where there is no pipe.
 type lookout struct {
 	r, w *os.File
-	conn syscall.RawConn // r's
+	conn syscall.RawConn // r's; nil: there is no pipe
+
+	mu sync.Mutex // held by the one who looks
+	// +checklocks:mu
+	asked bool
+	// +checklocks:mu
+	one  [1]byte
+	read func(fd uintptr) (over bool) // made once
 }
 
 // keptMost is how long, about, a queue goes on without that, in nanoseconds, and keptLook
@@ -34,7 +42,9 @@ func newLookout() *lookout {
 		w.Close()
 		return &lookout{}
 	}
-	return &lookout{r, w, conn}
+	l := &lookout{r: r, w: w, conn: conn}
+	l.read = l.readOne
+	return l
 }
 
 // look sleeps until the runtime has looked. Several may call it.
@@ -42,17 +52,23 @@ func (l *lookout) look() {
 	if l.conn == nil {
 		return
 	}
-	var one [1]byte
-	asked := false
-	_ = l.conn.Read(func(fd uintptr) (over bool) { // closed: nobody needs to look
-		if !asked {
-			asked = true
-			_, err := l.w.Write(one[:])
-			return err != nil
-		}
-		_, _ = syscall.Read(int(fd), one[:])
-		return true
-	})
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.asked = false
+	_ = l.conn.Read(l.read) // closed: nobody needs to look
+}
+
+// readOne is called until it is over, with a sleep before each call but the first.
+//
+// +checklocksignore: look has it called, and has the lock
+func (l *lookout) readOne(fd uintptr) (over bool) {
+	if !l.asked {
+		l.asked = true
+		_, err := l.w.Write(l.one[:])
+		return err != nil
+	}
+	_, _ = syscall.Read(int(fd), l.one[:])
+	return true
 }
 
 func (l *lookout) close() {

@@ -49,3 +49,10 @@ func TestLookout(t *testing.T) {
 	slices.Sort(trips)
 	require.Less(t, trips[len(trips)/2], keptMost/keptLook, "%v", trips)
 }
+
+func TestLookoutAllocatesNothing(t *testing.T) {
+	l := newLookout()
+	defer l.close()
+	require.NotNil(t, l.conn)
+	require.Zero(t, testing.AllocsPerRun(100, l.look))
+}
