@@ -13,7 +13,13 @@ import (
 const (
 	maxSplits    = 16
 	maxPattern   = 1 << 13 // bytes of an expression
-	maxPatternOp = 4096    // of what it is compiled to, about; each costs a step for each byte of a text
+	maxPatternOp = 1024    // of what it is compiled to, about; each can cost a step for each byte of a text
+	// window is how many bytes of text a match is looked for in first. What is settled
+	// there costs that much at most, also for an expression that looks far ahead for each
+	// short word, as "a*b|a" does. What is not is looked for in more, and all that costs
+	// at most ahead times the text; then words are cut.
+	window = 1024
+	ahead  = 32
 )
 
 // splitter cuts text at the matches of one expression: the matches and what is between
@@ -133,8 +139,8 @@ func (s *splitter) cut(text string, yield func(word string)) {
 		yield(text[:n])
 		text = text[n:]
 	}
-	for text != "" {
-		start, end := s.match(text)
+	for budget := ahead * len(text); text != ""; {
+		start, end := s.match(text, &budget)
 		if start > 0 {
 			yield(text[:start])
 		}
@@ -145,21 +151,37 @@ func (s *splitter) cut(text string, yield func(word string)) {
 	}
 }
 
-// match finds the first match that is not empty; the end of the text where there is
-// none.
-func (s *splitter) match(text string) (start, end int) {
+// match is the first match; where there is none, the end of what was looked at.
+func (s *splitter) match(text string, budget *int) (start, end int) {
+	for size := window; ; size *= 8 {
+		seen := len(text)
+		if seen > size {
+			for seen = size; seen > size-utf8.UTFMax && !utf8.RuneStart(text[seen]); {
+				seen--
+			}
+		}
+		start, end, ok := s.find(text[:seen])
+		if !ok {
+			start, end = seen, seen
+		}
+		if settled := seen == len(text) || ok && end < seen; settled || *budget < seen {
+			return start, end
+		}
+		*budget -= seen
+	}
+}
+
+// find is the first match that is not empty.
+func (s *splitter) find(text string) (start, end int, ok bool) {
 	for from := 0; from < len(text); {
 		m := s.re.FindStringSubmatchIndex(text[from:])
 		if m == nil {
-			break
+			return 0, 0, false
 		}
 		start, end = from+m[0], from+m[1]
 		if start == end {
-			if end == len(text) {
-				break
-			}
 			_, size := utf8.DecodeRuneInString(text[end:])
-			from = end + size
+			from = end + max(size, 1)
 			continue
 		}
 		if s.blanks && m[len(m)-1] >= 0 && end < len(text) {
@@ -167,7 +189,7 @@ func (s *splitter) match(text string) (start, end int) {
 				end -= size
 			}
 		}
-		return start, end
+		return start, end, true
 	}
-	return len(text), len(text)
+	return 0, 0, false
 }

@@ -119,6 +119,26 @@ func TestExpressions(t *testing.T) {
 	require.ErrorContains(t, (&Tokenizer{spec: Spec{Scheme: ByteLevel, Splits: make([]string, maxSplits+1)}}).setSplits(), "splits: 17")
 }
 
+// TestLongWords: what is longer than a look is the same word, and looks that lead to
+// nothing are counted.
+func TestLongWords(t *testing.T) {
+	long := strings.Repeat("世", 3*window)
+	blanks := strings.Repeat(" ", 3*window)
+	for _, text := range []string{long + "1", blanks + "a", long + blanks + "\n" + long, "ab" + blanks} {
+		require.Equal(t, words(t, []string{llama3Split}, text, false), words(t, []string{llama3Split}, text, true))
+	}
+	require.Equal(t, []string{long, "7", long, " ", long}, words(t, []string{`\p{N}`, ` `}, long+"7"+long+" "+long, true))
+	require.Equal(t, []string{long + " x", " "}, words(t, []string{`\s+$`}, long+" x ", true), "no end but the text's")
+
+	begin := time.Now()
+	text := strings.Repeat("a", 1<<17)
+	require.Len(t, words(t, []string{"a*b|a"}, text, true), len(text))
+	words(t, []string{"a*$|aa*b|a"}, text+"c", true)
+	if took := time.Since(begin); took > time.Minute {
+		t.Error(took)
+	}
+}
+
 // FuzzSplit: any expression is refused or loses nothing, in time.
 func FuzzSplit(f *testing.F) {
 	for _, exprs := range named {
