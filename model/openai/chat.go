@@ -83,7 +83,7 @@ var notOfMessages = map[string][]string{
 var roles = map[string]string{"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 
 func message(param string, raw json.RawMessage) (m lm.Message, err error) {
-	f, err := members(raw)
+	f, err := members(raw, maxMembers)
 	if err != nil {
 		return m, invalid(param, "is not an object: %v", err)
 	}
@@ -122,7 +122,7 @@ func message(param string, raw json.RawMessage) (m lm.Message, err error) {
 
 // textPart is {"type": "text", "text": "…"}.
 func textPart(param string, raw json.RawMessage) (string, error) {
-	f, err := members(raw)
+	f, err := members(raw, maxMembers)
 	if err != nil {
 		return "", invalid(param, "is not an object: %v", err)
 	}
@@ -149,14 +149,11 @@ func within(param string, err error) error {
 }
 
 func (a *api) chats(w http.ResponseWriter, r *http.Request) {
-	f, err := a.readBody(w, r)
-	if err != nil {
-		a.fail(w, r, err)
-		return
-	}
-	c, err := a.parseChat(f)
-	if err != nil {
-		a.fail(w, r, err)
+	var c chat
+	if !a.read(w, r, func(f fields) (err error) {
+		c, err = a.parseChat(f)
+		return err
+	}) {
 		return
 	}
 	tokens, err := a.m.Chat(c.messages)

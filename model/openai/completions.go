@@ -80,14 +80,11 @@ func (a *api) prompts(f fields) (prompts []lm.Request, err error) {
 }
 
 func (a *api) completions(w http.ResponseWriter, r *http.Request) {
-	f, err := a.readBody(w, r)
-	if err != nil {
-		a.fail(w, r, err)
-		return
-	}
-	c, err := a.parseCompletion(f)
-	if err != nil {
-		a.fail(w, r, err)
+	var c completion
+	if !a.read(w, r, func(f fields) (err error) {
+		c, err = a.parseCompletion(f)
+		return err
+	}) {
 		return
 	}
 	var requests []lm.Request

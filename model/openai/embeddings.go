@@ -94,14 +94,11 @@ type embeddingUsage struct {
 }
 
 func (a *api) embeddings(w http.ResponseWriter, r *http.Request) {
-	f, err := a.readBody(w, r)
-	if err != nil {
-		a.fail(w, r, err)
-		return
-	}
-	q, err := a.parseEmbedding(f)
-	if err != nil {
-		a.fail(w, r, err)
+	var q embedding
+	if !a.read(w, r, func(f fields) (err error) {
+		q, err = a.parseEmbedding(f)
+		return err
+	}) {
 		return
 	}
 	vectors, u, err := a.m.Embed(r.Context(), q.texts)

@@ -12,32 +12,61 @@ import (
 	"strconv"
 	"time"
 	"unicode/utf8"
+
+	"capgpu/gpuerr"
 )
 
 // fields are the members of a JSON object, each still as it came. A member that is null
 // is as if it were not there.
 type fields map[string]json.RawMessage
 
-// readBody reads the object that a request is.
-func (a *api) readBody(w http.ResponseWriter, r *http.Request) (fields, error) {
-	rc := http.NewResponseController(w)
-	// What cannot have deadlines (a test's recorder) needs none.
-	_ = rc.SetReadDeadline(time.Now().Add(a.o.BodyTimeout))
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, a.o.MaxBodyBytes))
+// smallBytes is what a body has of memory without asking.
+const smallBytes = 64 << 10
+
+// read hands the object that a request is to parse, and answers where that is not
+// possible or parse refuses it. Of bodies that are not small only so many are in memory
+// at a time.
+func (a *api) read(w http.ResponseWriter, r *http.Request, parse func(fields) error) (ok bool) {
+	err := a.readBody(w, r, parse)
+	if err != nil {
+		a.fail(w, r, err)
+	}
+	return err == nil
+}
+
+func (a *api) readBody(w http.ResponseWriter, r *http.Request, parse func(fields) error) error {
+	from := http.MaxBytesReader(w, r.Body, a.o.MaxBodyBytes)
+	body, err := io.ReadAll(io.LimitReader(from, smallBytes))
+	if len(body) == smallBytes && err == nil {
+		select {
+		case a.large <- struct{}{}:
+			defer func() { <-a.large }()
+		default:
+			return gpuerr.New(gpuerr.Busy, "%d large requests are being read; try again", cap(a.large))
+		}
+		var rest []byte
+		rest, err = io.ReadAll(from)
+		body = append(body, rest...)
+	}
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &large):
 		p := invalid("", "the body is larger than %d bytes", a.o.MaxBodyBytes)
 		p.status = http.StatusRequestEntityTooLarge
-		return nil, p
+		return p
 	case err != nil:
 		p := invalid("", "the body did not come")
 		p.status = http.StatusRequestTimeout
-		return nil, p
+		return p
 	}
-	// From now on the server reads only to see whether the client is there.
-	_ = rc.SetReadDeadline(time.Time{})
-	return parseObject(body)
+	// From now on the server reads only to see whether the client is there, however long.
+	// What cannot have deadlines (a test's recorder) needs none.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
+	f, err := parseObject(body)
+	if err != nil {
+		return err
+	}
+	return parse(f)
 }
 
 // parseObject takes one JSON object and nothing after it, in which each name comes once:
@@ -46,14 +75,15 @@ func parseObject(body []byte) (fields, error) {
 	if !utf8.Valid(body) {
 		return nil, invalid("", "the body is not UTF-8")
 	}
-	f, err := members(body)
+	f, err := members(body, maxMembers)
 	if err != nil {
 		return nil, invalid("", "the body is not a JSON object: %v", err)
 	}
 	return f, nil
 }
 
-func members(body []byte) (fields, error) {
+// members are those of an object that has at most so many.
+func members(body []byte, most int) (fields, error) {
 	d := json.NewDecoder(bytes.NewReader(body))
 	if t, err := d.Token(); err != nil {
 		return nil, plain(err)
@@ -69,6 +99,9 @@ func members(body []byte) (fields, error) {
 		name, _ := t.(string)
 		if _, twice := f[name]; twice {
 			return nil, fmt.Errorf("%q comes twice", clip(name))
+		}
+		if len(f) == most {
+			return nil, fmt.Errorf("it has more than %d members", most)
 		}
 		var value json.RawMessage
 		if err := d.Decode(&value); err != nil {

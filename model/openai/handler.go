@@ -20,6 +20,7 @@ type api struct {
 	guard   guard
 	metrics *metrics
 	slots   chan struct{} // of requests that are being served
+	large   chan struct{} // of large bodies that are being read
 	newID   func() string
 }
 
@@ -30,7 +31,7 @@ func newAPI(m lm.Model, o Options) *api {
 	o = o.withDefaults()
 	return &api{
 		m: m, o: o, log: o.Log, guard: newGuard(o.Token), metrics: newMetrics(m),
-		slots: make(chan struct{}, o.MaxRequests), newID: rand.Text,
+		slots: make(chan struct{}, o.MaxRequests), large: make(chan struct{}, maxLarge), newID: rand.Text,
 	}
 }
 
@@ -65,8 +66,11 @@ func (a *api) outer(next http.Handler) http.Handler {
 			a.metrics.served(r.Pattern, said.status, time.Since(began))
 			a.log.Debug("request", "method", r.Method, "path", r.URL.Path, "status", said.status, "took", time.Since(began))
 		}()
-		// For what does not set its own. One left over of the connection's last request would be shorter.
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(a.o.WriteTimeout))
+		// For what does not set its own. The server reads what there is of a body even where
+		// nobody wants it.
+		rc := http.NewResponseController(w)
+		_ = rc.SetReadDeadline(began.Add(a.o.BodyTimeout))
+		_ = rc.SetWriteDeadline(began.Add(a.o.WriteTimeout))
 		if err := a.guard.origin(r); err != nil {
 			a.fail(said, r, err)
 			return

@@ -18,7 +18,7 @@ type Options struct {
 	MaxMessages  int   // of a conversation: 1,024
 	MaxInputs    int   // texts of one request for embeddings: 256
 
-	BodyTimeout  time.Duration // for a request's body to come: 30 s
+	BodyTimeout  time.Duration // for a request to come whole: 30 s
 	WriteTimeout time.Duration // for a client to take what it is sent, each time: 30 s
 	KeepAlive    time.Duration // of a stream without news, a comment is sent: 10 s
 }
@@ -42,4 +42,6 @@ func (o Options) withDefaults() Options {
 const (
 	maxBias      = 1024 // tokens of logit_bias
 	maxNameBytes = 256  // of user and model
+	maxMembers   = 256  // of a JSON object
+	maxLarge     = 16   // large bodies that are being read, at a time
 )

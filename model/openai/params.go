@@ -56,7 +56,7 @@ func (a *api) common(f fields) (c common, err error) {
 		return c, err
 	}
 	if raw, ok := f["stream_options"]; ok {
-		o, err := members(raw)
+		o, err := members(raw, maxMembers)
 		if err != nil {
 			return c, invalid("stream_options", "is not an object: %v", err)
 		}
@@ -126,12 +126,9 @@ func (a *api) bias(f fields, r *lm.Request) error {
 	if !ok {
 		return nil
 	}
-	m, err := members(raw)
+	m, err := members(raw, maxBias)
 	if err != nil {
-		return invalid(name, "is not an object: %v", err)
-	}
-	if len(m) > maxBias {
-		return invalid(name, "%d tokens are more than %d", len(m), maxBias)
+		return invalid(name, "is not an object of tokens: %v", err)
 	}
 	vocab := a.m.Info().Vocab
 	for token, raw := range m {

@@ -152,6 +152,8 @@ func TestRefusals(t *testing.T) {
 		{completions, `{"logit_bias":{"-1":1}}`, 400, "E_INVALID", "logit_bias"},
 		{completions, `{"logit_bias":{"a":1}}`, 400, "E_INVALID", "logit_bias"},
 		{completions, `{"logit_bias":{"1":101}}`, 400, "E_INVALID", "logit_bias.1"},
+		{completions, `{"logit_bias":{` + numbered(1025) + `}}`, 400, "E_INVALID", "logit_bias"},
+		{completions, `{` + numbered(257) + `}`, 400, "E_INVALID", ""},
 		{completions, `{"logit_bias":[]}`, 400, "E_INVALID", "logit_bias"},
 		{completions, `{"response_format":{"type":"json_object"}}`, 400, "E_UNIMPLEMENTED", "response_format"},
 		{completions, `{"min_tokens":3}`, 400, "E_UNIMPLEMENTED", "min_tokens"},
@@ -207,4 +209,13 @@ func TestRefusals(t *testing.T) {
 		require.Empty(t, m.Requests(), "the model was not asked")
 		require.Less(t, w.Body.Len(), 1000)
 	}
+}
+
+// numbered are so many members of an object.
+func numbered(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, `,"%d":1`, i)
+	}
+	return b.String()[1:]
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -117,6 +118,61 @@ func TestSlowBody(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, http.StatusRequestTimeout, r.StatusCode)
 		require.Equal(t, 3*time.Second, time.Since(began))
+	})
+}
+
+// A body that nobody wants ends its request as well.
+func TestUnwantedBody(t *testing.T) {
+	for _, line := range []string{"GET /healthz", "GET /", "POST /nothing", "POST /v1/completions"} {
+		synctest.Test(t, func(t *testing.T) {
+			p, _ := serve(t, New(lmtest.New(), Options{Token: "t", BodyTimeout: 3 * time.Second}))
+			conn, err := p.dial(t.Context(), "", "")
+			require.NoError(t, err)
+			defer conn.Close()
+			began := time.Now()
+			_, err = fmt.Fprintf(conn, "%s HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{", line)
+			require.NoError(t, err)
+			_, err = io.Copy(io.Discard, conn)
+			require.NoError(t, err, "it is closed")
+			require.LessOrEqual(t, time.Since(began), 4*time.Second)
+		})
+	}
+}
+
+// Of large bodies so many are read at a time; small ones always.
+func TestLargeBodies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := New(lmtest.New(), Options{})
+		send := func(body io.Reader) *httptest.ResponseRecorder {
+			r := httptest.NewRequest("POST", "http://localhost/v1/completions", body)
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, r)
+			return w
+		}
+		var pipes []*io.PipeWriter
+		done := make(chan *httptest.ResponseRecorder, maxLarge)
+		for range maxLarge {
+			r, w := io.Pipe()
+			pipes = append(pipes, w)
+			go func() { done <- send(r) }()
+			_, err := io.WriteString(w, `{"prompt":"`+strings.Repeat(" ", smallBytes))
+			require.NoError(t, err)
+		}
+		synctest.Wait()
+		big := `{"user":"x","prompt":"` + strings.Repeat(" ", smallBytes) + `"}`
+		w := send(strings.NewReader(big))
+		require.Equal(t, http.StatusTooManyRequests, w.Code)
+		require.Equal(t, "E_BUSY", problemIn(t, w).Code)
+		require.Equal(t, http.StatusOK, send(strings.NewReader(`{}`)).Code)
+		for _, p := range pipes {
+			_, err := io.WriteString(p, `","max_tokens":0}`)
+			require.NoError(t, err)
+			require.NoError(t, p.Close())
+		}
+		for range maxLarge {
+			require.Equal(t, "max_tokens", *problemIn(t, <-done).Param)
+		}
+		require.Equal(t, "prompt", *problemIn(t, send(strings.NewReader(big))).Param, "its place was free; it is too long for the model")
 	})
 }
 

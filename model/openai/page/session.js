@@ -71,7 +71,8 @@ function budgetMeter(b, device) {
   const whole = b.limit === null && b.resource === "deviceMemory" ? device.memory_bytes : 0;
   const limit = whole || b.limit;
   let said = used;
-  if (limit) said = `${used} of ${whole ? "the device’s " : ""}${amount(b.resource, limit)}`;
+  if (whole) said = `${used}, device ${bytes(whole)}`;
+  else if (limit) said = `${used} of ${amount(b.resource, limit)}`;
   const box = meter(names[b.resource] || b.resource, said, b.used, limit, b.peak);
   box.dataset.resource = b.resource;
   box.title = `${b.limit === null ? "no limit; " : ""}most so far: ${amount(b.resource, b.peak)}`;

@@ -193,6 +193,7 @@ function showStatus(s) {
     ? [s.device.backend, s.device.pci, bytes(s.device.memory_bytes), `driver ${s.device.epoch}`].filter(Boolean).join(" · ") : "";
   const { main, rest } = budgetMeters(s.budget, s.device);
   $("budget").replaceChildren(...main);
+  $("budget").classList.toggle("stale", s.state !== "ready"); // of the session that was
   $("budget-rest").hidden = rest.length === 0;
   $("budget-rest").querySelector("summary").textContent = `${rest.length} more`;
   $("budget-more").replaceChildren(...rest);
