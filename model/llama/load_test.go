@@ -73,6 +73,17 @@ func TestLoadTakesWhatPlanSays(t *testing.T) {
 	}
 }
 
+// A tied classifier is the table of embeddings, in memory too.
+func TestTiedIsThereOnce(t *testing.T) {
+	tied, err := Plan(seeded(4, shape(), true, model.F32), Options{})
+	require.NoError(t, err)
+	untied, err := Plan(seeded(4, shape(), false, model.F32), Options{})
+	require.NoError(t, err)
+	table := uint64(131 * 64)
+	require.Equal(t, tied.Parameters+table, untied.Parameters)
+	require.InDelta(t, tied.WeightBytes+4*table, untied.WeightBytes, chargeBytes)
+}
+
 // Whatever a session is short of, by however little: the load fails, says what was asked
 // and what is there, and leaves nothing.
 func TestLoadIsShortOf(t *testing.T) {
