@@ -162,13 +162,12 @@ func (h *Header) tensor(c *cursor, i uint64) {
 		c.failf("%s: offset %d is no multiple of the alignment %d", what, t.at, h.Alignment)
 		return
 	}
-	if e, ok := elementOf(t.Type); ok {
-		per, bytes := e.Block()
-		if t.Dims[0]%uint64(per) != 0 {
-			c.failf("%s: rows of %d elements are no whole blocks of %s, which have %d", what, t.Dims[0], e, per)
+	if per, bytes, ok := layoutOf(t.Type); ok {
+		if t.Dims[0]%per != 0 {
+			c.failf("%s: rows of %d elements are no whole blocks of %s, which have %d", what, t.Dims[0], typeName(t.Type), per)
 			return
 		}
-		hi, lo := bits.Mul64(elements/uint64(per), uint64(bytes))
+		hi, lo := bits.Mul64(elements/per, bytes)
 		if hi != 0 {
 			c.failf("%s: dimensions %d are not possible", what, t.Dims)
 			return

@@ -70,10 +70,7 @@ func TestEveryByte(t *testing.T) {
 }
 
 // file puts a file together by hand.
-type file struct {
-	bytes.Buffer
-	tensors, entries uint64
-}
+type file struct{ bytes.Buffer }
 
 func newFile(version uint32, tensors, entries uint64) *file {
 	f := &file{}
@@ -204,6 +201,8 @@ func TestMetadata(t *testing.T) {
 		{"llama.rope.scale_linear", float32(4), ""},
 		{"llama.expert_count", uint32(8), "llama.expert_count: 8 is not supported"},
 		{"llama.expert_count", uint32(0), ""},
+		{"split.count", uint32(3), "split.count: "},
+		{"split.count", uint32(1), ""},
 		{"llama.attention.causal", false, "llama.attention.causal: false"},
 		{"tokenizer.ggml.model", nil, "tokenizer.ggml.model: is missing"},
 		{"tokenizer.ggml.model", "bert", "tokenizer.ggml.model: \"bert\""},

@@ -15,7 +15,8 @@ import (
 const maxTemplate = 1 << 20 // bytes of a chat template
 
 // Load is the model of a file. Its tensors lie in data but for those that had to be
-// made anew: norms in half precision, factors of the positions. Errors are gpuerr.Invalid
+// made anew: norms in half precision, factors of the positions, matrices of q6_k, which
+// become q8_0. Errors are gpuerr.Invalid
 // and name the part.
 func Load(data []byte) (*model.File, error) {
 	h, err := Parse(data)
@@ -161,6 +162,9 @@ func (h *Header) unsupported() error {
 			return gpuerr.New(gpuerr.Invalid, "%s: %g is not supported", key, x)
 		}
 	}
+	if n, ok, err := h.uint("split.count", math.MaxUint16); err != nil || (ok && n > 1) {
+		return gpuerr.New(gpuerr.Invalid, "split.count: a model in several files is not supported; put them together (llama-gguf-split --merge)")
+	}
 	for key, want := range map[string]bool{"llama.use_parallel_residual": false, "llama.attention.causal": true} {
 		if b, err := h.bool(key, want); err != nil {
 			return err
@@ -217,9 +221,8 @@ func (g *found) get(name string, rows, cols int) model.Tensor {
 		g.err = gpuerr.New(gpuerr.Invalid, "tensor %s: is missing", name)
 		return model.Tensor{}
 	}
-	typ, ok := elementOf(t.Type)
-	if !ok {
-		g.err = gpuerr.New(gpuerr.Invalid, "tensor %s: type %s is not supported; f32, f16, bf16, q8_0 and q4_0 are", name, typeName(t.Type))
+	if _, _, ok := layoutOf(t.Type); !ok {
+		g.err = gpuerr.New(gpuerr.Invalid, "tensor %s: type %s is not supported; f32, f16, bf16, q8_0, q4_0 and q6_k are", name, typeName(t.Type))
 		return model.Tensor{}
 	}
 	want := []uint64{uint64(cols), uint64(max(rows, 1))}
@@ -230,6 +233,14 @@ func (g *found) get(name string, rows, cols int) model.Tensor {
 		}
 	}
 	g.used[name] = true
+	if t.Type == typeQ6K {
+		m, err := fromQ6K(t.Data, int(want[1]), cols)
+		if err != nil {
+			g.err = fmt.Errorf("tensor %s: %w", name, err)
+		}
+		return m
+	}
+	typ, _ := elementOf(t.Type)
 	return model.Tensor{Type: typ, Rows: int(want[1]), Cols: cols, Data: t.Data}
 }
 

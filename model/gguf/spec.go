@@ -16,7 +16,8 @@ const none = math.MaxUint32 // what some converters write for a token that there
 var kinds = [...]tokenizer.Kind{tokenizer.Normal, tokenizer.Unknown, tokenizer.Control, tokenizer.User, tokenizer.Unused, tokenizer.Byte}
 
 // wholeWords are the names of patterns whose tokenizers take a word that is a piece whole.
-var wholeWords = []string{"llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2"}
+// They begin a text too, where the file does not say otherwise (llama.cpp, llama-vocab.cpp).
+var wholeWords = []string{"llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "tekken"}
 
 // Spec is the vocabulary of a file and its rules. Errors name the key.
 func (h *Header) Spec() (tokenizer.Spec, error) {
