@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"time"
 
@@ -31,12 +32,13 @@ var _ lm.Model = (*Client)(nil)
 // askPatience is how long a server may take for what it knows.
 const askPatience = 10 * time.Second
 
-// Dial connects to the socket of a model server.
+// Dial connects to the socket of a model server. An error that comes from the socket is
+// both gpuerr.Disconnected and the system's own.
 func Dial(ctx context.Context, path string) (*Client, error) {
 	var d net.Dialer
 	c, err := d.DialContext(ctx, "unix", path)
 	if err != nil {
-		return nil, gpuerr.New(gpuerr.Disconnected, "%v; is model-server running?", err)
+		return nil, fmt.Errorf("%w: %w", gpuerr.Disconnected, err)
 	}
 	conn := rpc.NewConn(rpcguard.NewClientTransport(c.(*net.UnixConn)), nil)
 	m := &Client{conn: conn, server: schema.ModelServer(conn.Bootstrap(ctx))}
