@@ -190,6 +190,66 @@ func TestAttentionOfWhatIsNotThere(t *testing.T) {
 	})
 }
 
+// TestLongAttention: positions beyond what an item may take are the lane engine's, those
+// within are done though the table reaches further; and where pages have room for whole
+// runs, their size changes nothing.
+func TestLongAttention(t *testing.T) {
+	r := rand.New(rand.NewPCG(87, 88))
+	p := newPaged(r, 1, 1, mostHeadDim, 16, 600, 1, 1)
+	call := p.attention(make([]float32, p.dim))
+	most := uint32((&cached{dim: mostHeadDim, page: 16, pages: 600}).most(call))
+	require.EqualValues(t, mostHeadValues/(mostHeadDim+positionWords), most)
+	p.rows[0] = most
+	require.False(t, whole(t, attentionCacheBody, call))
+	p.rows[0] = most - 1
+	require.True(t, whole(t, attentionCacheBody, call))
+	require.InDelta(t, float64(p.attended()[5]), float64(f32s(call.Bindings[5])[5]), 1e-4)
+
+	small := newPaged(r, 4, 2, 24, 16, 80, 1, 1)
+	large := *small
+	large.page, large.pages, large.table = 128, 10, []uint32{9, 3, 1, 0, 2, 4, 5, 8, 7, 6}
+	large.k, large.v = make([]float32, len(small.k)), make([]float32, len(small.v))
+	for i := range uint32(1280) {
+		from, to := small.at(i, 0, 0), large.at(i, 0, 0)
+		copy(large.k[to:][:48], small.k[from:])
+		copy(large.v[to:][:48], small.v[from:])
+	}
+	for _, small.rows[0] = range []uint32{0, 15, 16, 127, 511, 512, 700, 1279} {
+		a, b := make([]float32, 96), make([]float32, 96)
+		require.True(t, whole(t, attentionCacheBody, small.attention(a)))
+		require.True(t, whole(t, attentionCacheBody, large.attention(b)))
+		require.Equal(t, bytesOf(a), bytesOf(b), small.rows[0])
+	}
+}
+
+// TestTurnsAreForTheirFrequencies: what stays from one call is not used for another.
+func TestTurnsAreForTheirFrequencies(t *testing.T) {
+	turns := new(turns)
+	freqs := []float32{1, 0.1, 0.01, 0.001}
+	for i, c := range []struct {
+		freqs []float32
+		pairs bool
+	}{{freqs, true}, {freqs, false}, {freqs[:2], false}, {freqs, false}, {[]float32{1, 0.2, 0.01, 0.001}, false}, {[]float32{1, 0.2}, true}, {freqs, true}} {
+		for _, position := range []uint64{3, 3 + turnSlots, 3, 0, 1<<32 - 1, 40 + uint64(i/2), 50 + uint64(i+1)/2} {
+			turns.prepare(c.freqs, c.pairs)
+			cos, sin := turns.to(position)
+			for i, f := range c.freqs {
+				s, co := math.Sincos(float64(float32(position) * f))
+				if c.pairs {
+					require.Zero(t, len(cos)%(2*len(c.freqs)))
+					for at := 2 * i; at < len(cos); at += 2 * len(c.freqs) {
+						require.Equal(t, []float32{float32(co), float32(co)}, cos[at:at+2])
+						require.Equal(t, []float32{-float32(s), float32(s)}, sin[at:at+2])
+					}
+				} else {
+					require.Len(t, cos, len(c.freqs))
+					require.Equal(t, []float32{float32(co), float32(s)}, []float32{cos[i], sin[i]})
+				}
+			}
+		}
+	}
+}
+
 // TestRopeToPages: every pair against the definition, bit for bit; what is not a row's is
 // left alone, and a row comes out as it does alone.
 func TestRopeToPages(t *testing.T) {
@@ -261,7 +321,7 @@ func TestBest(t *testing.T) {
 			want uint32
 		}{
 			{nil, none}, {[]float32{nan, nan}, none}, {[]float32{nan, -inf, -inf}, 1}, {[]float32{1, 3, nan, 3}, 1},
-			{[]float32{inf, inf}, 0}, {[]float32{-inf, -math.MaxFloat32}, 1}, {[]float32{-0.0, 0}, 0}, {[]float32{nan, 0}, 1},
+			{[]float32{inf, inf}, 0}, {[]float32{-inf, -math.MaxFloat32}, 1}, {[]float32{float32(math.Copysign(0, -1)), 0}, 0}, {[]float32{nan, 0}, 1},
 		} {
 			require.Equal(t, c.want, best(c.x), c.x)
 		}
