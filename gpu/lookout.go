@@ -13,10 +13,12 @@ import (
 // and waits for what it has written, as everybody waits for theirs. That is some
 // microseconds, and nothing where there is no pipe.
 type lookout struct {
-	r, w *os.File
+	r    *os.File
+	w    *os.File
 	conn syscall.RawConn // r's; nil: there is no pipe
 
-	mu sync.Mutex // held by the one who looks
+	// mu is held by the one who looks.
+	mu sync.Mutex
 	// +checklocks:mu
 	asked bool
 	// +checklocks:mu
