@@ -11,6 +11,16 @@ import (
 // Is says whether a file begins as versions 1 and 2 do. Version 0 has no mark.
 func Is(data []byte) bool { return len(data) >= 4 && le.Uint32(data) == magic }
 
+// Plausible says whether the front of a file tells a shape that there can be: all of what
+// tells version 0 from a file of another kind, but for the length.
+func Plausible(data []byte) bool {
+	h, err := parse(data)
+	if err == nil {
+		_, err = shapeOf(h)
+	}
+	return err == nil
+}
+
 // Load is the model of a checkpoint, without a tokenizer and a name. All tensors lie in
 // data. Errors are gpuerr.Invalid and name the part.
 func Load(data []byte) (*model.File, error) {

@@ -69,8 +69,12 @@ func stem(path string) string {
 // checkpoint is a model of llama2.c with the tokenizer beside it.
 func checkpoint(path string, data []byte, o Options) (*model.File, error) {
 	f, err := llama2c.Load(data)
-	if err != nil {
-		return nil, err
+	switch {
+	case err == nil:
+	case llama2c.Is(data) || llama2c.Plausible(data):
+		return nil, fmt.Errorf("llama2.c: %w", err)
+	default:
+		return nil, gpuerr.New(gpuerr.Invalid, "is not a model: neither GGUF, nor llama2.c's, nor a folder of safetensors (as llama2.c's: %s)", gpuerr.From(err).Msg)
 	}
 	names := []string{o.Tokenizer}
 	if o.Tokenizer == "" {

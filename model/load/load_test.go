@@ -120,14 +120,21 @@ func TestRefuses(t *testing.T) {
 		require.ErrorIs(t, err, code, path)
 		require.Equal(t, code, gpuerr.CodeOf(err), path)
 	}
-	// All but the tensors.
+	_, err := load.Open(at("text"))
+	require.EqualError(t, err, "text: E_INVALID: is not a model: neither GGUF, nor llama2.c's, nor a folder of safetensors (as llama2.c's: dim: 1936287828 is not within 1 to 65536)")
+	// A checkpoint that was cut is one still.
+	var whole bytes.Buffer
+	require.NoError(t, llama2c.Write(&whole, tiny(t), 0, nil))
+	require.NoError(t, os.WriteFile(at("cut.bin"), whole.Bytes()[:100000], 0o600))
+	_, err = load.Open(at("cut.bin"))
+	require.EqualError(t, err, "cut.bin: llama2.c: E_INVALID: token_embedding_table: ends at byte 131100 of a file of 100000")
 	create := func(name string, put func(w io.Writer) error) error {
 		writeFile(t, filepath.Join(dir, "folder", name), put)
 		return nil
 	}
 	require.NoError(t, safetensors.Write(create, tiny(t), safetensors.Options{ShardBytes: 100000}, nil))
 	require.NoError(t, os.Remove(at("folder/model-00002-of-00006.safetensors")))
-	_, err := load.Open(at("folder"))
+	_, err = load.Open(at("folder"))
 	require.ErrorIs(t, err, gpuerr.IO)
 	require.ErrorContains(t, err, "model-00002-of-00006.safetensors")
 }
