@@ -52,7 +52,7 @@ fuzz-short: ## Run every fuzz target for a few seconds (FUZZTIME=3s)
 	@tools/install-deps.sh go
 	@tools/fuzz-short.sh
 
-bench: ## Measure the data plane beside its peers: one table (ARGS="-json", "-pairs 1000", "-help"; bench-P1, P2, P3, P6, P7, P12: one figure; bench-docs: docs/performance.md anew)
+bench: ## Measure the data plane and a language model beside their peers: one table (ARGS="-json", "-pairs 1000", "-help"; bench-P1 to P7, P12: one figure; bench-docs: docs/performance.md anew)
 	@tools/install-deps.sh go
 	@tools/build.sh bin $(COMMANDS) >&2
 	@cd bench && $(GO) run ./dataplane -out ../.cache/bench.json $(ARGS)

@@ -43,7 +43,7 @@ func everyFigure(t *testing.T, bin string) {
 	status := runCommand([]string{
 		"-bin", bin, "-json", "-docs", docs, "-out", filepath.Join(docs, "deep", "bench.json"),
 		"-pairs", "2", "-slice", "1ms", "-seconds", "5", "-sessions", "8", "-settle", "0s", "-idle", "50ms", "-doorbells", "500",
-		"-buffers", "300", "-closes", "3", "-ops", "400", "-kills", "2", "-rounds", "100",
+		"-buffers", "300", "-closes", "3", "-ops", "400", "-kills", "2", "-rounds", "100", "-models", "260k",
 	}, &out, &said)
 	require.Zero(t, status, said.String())
 	var r report.Report
@@ -83,7 +83,7 @@ func TestCommandLine(t *testing.T) {
 	for _, f := range figures.All {
 		require.Contains(t, said.String(), f.ID+" ")
 	}
-	for _, wrong := range [][]string{{"P99"}, {"-pairs", "0"}, {"-seconds", "0"}, {"-nonsense"}} {
+	for _, wrong := range [][]string{{"P99"}, {"-pairs", "0"}, {"-seconds", "0"}, {"-nonsense"}, {"-models", "1t"}} {
 		require.Equal(t, 2, runCommand(wrong, &out, &said), "%v", wrong)
 	}
 	said.Reset()

@@ -2,6 +2,7 @@ package llm
 
 import (
 	"bufio"
+	"bytes"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -27,6 +28,7 @@ type Plain struct {
 	command *exec.Cmd
 	in      io.WriteCloser
 	out     *bufio.Reader
+	said    bytes.Buffer // read after command has ended
 }
 
 // StartPlain writes a model as a checkpoint, compiles the program and has start begin it:
@@ -55,7 +57,7 @@ func StartPlain(f *model.File, start func(func() error) error) (_ *Plain, err er
 		return nil, fmt.Errorf("gcc: %w\n%s", err, out)
 	}
 	command := exec.Command(binary, checkpoint)
-	command.Stderr = os.Stderr
+	command.Stderr = &p.said
 	if p.in, err = command.StdinPipe(); err != nil {
 		return nil, err
 	}
@@ -103,7 +105,10 @@ func (p *Plain) Greedy(token int32, out []int32) (took time.Duration, err error)
 // Close ends the program, which does so when its input ends, and removes its files.
 func (p *Plain) Close() (err error) {
 	if p.command != nil {
-		err = errors.Join(p.in.Close(), p.command.Wait())
+		_ = p.in.Close() // it may have ended
+		if err = p.command.Wait(); err != nil {
+			err = fmt.Errorf("the program in C: %w: %s", err, bytes.TrimSpace(p.said.Bytes()))
+		}
 		p.command = nil
 	}
 	return errors.Join(err, os.RemoveAll(p.dir))

@@ -83,5 +83,10 @@ func (s *Served) Logits(i int) []float32 { return s.model.Logits(i) }
 // DeviceNanos is what all passes so far took on the device, as charged.
 func (s *Served) DeviceNanos() int64 { return s.model.DeviceTime().Nanoseconds() }
 
-// Close closes the session, and so frees all.
-func (s *Served) Close() error { return s.session.Close(s.ctx) }
+// Close takes the model out of the session and closes that.
+func (s *Served) Close() (err error) {
+	if s.model != nil {
+		err = s.model.Close(s.ctx)
+	}
+	return errors.Join(err, s.session.Close(s.ctx))
+}

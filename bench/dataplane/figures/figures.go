@@ -6,6 +6,7 @@ package figures
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -156,5 +157,9 @@ func Lookup(id string) (Figure, error) {
 			return f, nil
 		}
 	}
-	return Figure{}, fmt.Errorf("there is no figure %q; there are P1 to P7 and P12", id)
+	var ids []string
+	for _, f := range All {
+		ids = append(ids, f.ID)
+	}
+	return Figure{}, fmt.Errorf("there is no figure %q; there are %s", id, strings.Join(ids, ", "))
 }

@@ -159,7 +159,7 @@ func (m *languageModel) comparisons(f *model.File, ours *llm.Served, peer *llm.I
 	}
 	ourTexts, peerTexts := texts(), texts()
 	return append(all, comparison{
-		what: fmt.Sprintf("%d texts together, tokens/s of all", crowdTexts), part: 0.125, tokens: crowdTexts * (m.tokens / 4),
+		what: fmt.Sprintf("%d texts together, tokens/s of all of them", crowdTexts), part: 0.125, tokens: crowdTexts * (m.tokens / 4),
 		ours: func() error { return llm.Crowd(ours, token, ourTexts) },
 		peer: func() error { return llm.Crowd(peer, token, peerTexts) },
 		same: func() error {

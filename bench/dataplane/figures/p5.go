@@ -60,7 +60,7 @@ func (m *languageModel) beside(ctx context.Context, e *Env, f *model.File, float
 		return row, err
 	}
 	if !floats {
-		metric := fmt.Sprintf("%s: the same with int8 (C: bytes times bytes; the texts agree for %d of %d tokens)", m.name, llm.Common(left, right), m.tokens)
+		metric := fmt.Sprintf("%s: the same with int8 in groups of %d (C multiplies bytes with bytes; the texts agree for %d of %d tokens)", m.name, f.Weights.Embed.Group, llm.Common(left, right), m.tokens)
 		return report.Speed("P5", metric, r, m.p5), nil
 	}
 	if err := llm.SameTokens(left, right); err != nil {

@@ -74,6 +74,9 @@ func TestSidesOfOperations(t *testing.T) {
 		got = nil
 		require.NoError(t, Timed(func() (time.Duration, error) { time.Sleep(time.Second); return 5, nil })(time.Second, add))
 		require.Equal(t, []float64{5}, got)
+		got = nil
+		require.NoError(t, Timed(func() (time.Duration, error) { time.Sleep(time.Second); return 6, nil }).Per(3)(time.Second, add))
+		require.Equal(t, []float64{2}, got, "of one of three")
 		each, err := Each(3, time.Hour, sleep)
 		require.NoError(t, err)
 		require.Equal(t, []float64{2e6, 2e6, 2e6}, each)

@@ -41,6 +41,17 @@ func TestTargets(t *testing.T) {
 	require.True(t, Ratio("P1", "", paired.Result{Ratio: math.NaN()}, AtLeast(1, 1)).Missed)
 }
 
+// A time of a token is told as tokens per second, and more of them is better.
+func TestSpeed(t *testing.T) {
+	r := Speed("P4", "tokens/s / peer", paired.Result{Ratio: 1.25, Low: 1, High: 2, Ours: 50_000, Peer: 40_000, Pairs: 20}, AtLeast(0.93, 0.99))
+	require.Equal(t, "20000/s", r.Ours)
+	require.Equal(t, "25000/s", r.Peer)
+	require.Equal(t, [3]float64{0.8, 0.5, 1}, [3]float64{r.Ratio, r.Low, r.High})
+	require.True(t, r.Missed)
+	require.Equal(t, "?", PerSecond(0))
+	require.Equal(t, "?", PerSecond(math.NaN()))
+}
+
 func TestTable(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(t, example().WriteTable(&out))
