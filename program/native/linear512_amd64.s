@@ -81,6 +81,10 @@ quad:
 	JZ   tail
 
 loop:
+	AHEAD((R8))
+	AHEAD((R8)(R12*1))
+	AHEAD((R8)(R12*2))
+	AHEAD((R8)(R13*1))
 	VMOVUPS (R8), Z0
 	VMOVUPS (R8)(R12*1), Z1
 	VMOVUPS (R8)(R12*2), Z2

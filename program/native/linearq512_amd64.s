@@ -5,6 +5,7 @@
 // on the way, so that the sums are those of the expanded rows.
 
 #define HALFROW(m, acc) \
+	AHEAD(m) \
 	VCVTPH2PS   m, Z1       \
 	VFMADD231PS Z1, Z0, acc
 
@@ -18,6 +19,7 @@ TEXT ·dot16F16AVX512(SB), NOSPLIT, $0-56
 	DOT16(HALFROW, HALFTAIL, $32)
 
 #define BRAINROW(m, acc) \
+	AHEAD(m) \
 	VPMOVZXWD   m, Z1       \
 	VPSLLD      $16, Z1, Z1 \
 	VFMADD231PS Z1, Z0, acc
@@ -64,6 +66,7 @@ loop:                            \
 // Scales are looked up in a table of all halves, at R15: the units that would convert
 // them are the ones that convert the bytes.
 #define Q8ROW(m, acc) \
+	AHEAD(m) \
 	MOVWLZX      m, AX       \
 	VBROADCASTSS (R15)(AX*4), Z2 \
 	VPMOVSXBD    2 m, Z3     \
@@ -84,6 +87,7 @@ TEXT ·dot16Q8AVX512(SB), NOSPLIT, $0-56
 // to 31 in the upper ones, each 8 more than what is to be scaled. Z5 has the sixteen
 // values that a half stands for; the index of VPERMPS is its lowest four bits.
 #define Q4ROW(m, acc) \
+	AHEAD(m) \
 	MOVWLZX      m, AX       \
 	VMULPS.BCST  (R15)(AX*4), Z5, Z2 \
 	VPMOVZXBD    2 m, Z3     \
@@ -137,6 +141,7 @@ TEXT ·dot16Q4AVX512(SB), NOSPLIT, $0-56
 
 // I8ROW does sixteen columns of a row of signed bytes whose scale is at s.
 #define I8ROW(m, s, acc) \
+	AHEAD(m) \
 	VPMOVSXBD   m, Z1       \
 	VCVTDQ2PS   Z1, Z1      \
 	VMULPS.BCST s, Z1, Z1   \
@@ -177,6 +182,7 @@ loop:
 // has as many lanes as they are, Z6 says which scale is a column's. I8STAIL does the
 // columns that are in K1, with the scales that are in K5.
 #define I8SROW(m, s, acc) \
+	AHEAD(m) \
 	VMOVUPS.Z   s, K4, Z2   \
 	VPMOVSXBD   m, Z1       \
 	VPERMPS     Z2, Z6, Z2  \
