@@ -55,6 +55,17 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
+// Version 2 has the same layout.
+func TestVersion2(t *testing.T) {
+	f := small(t, nil)
+	data := written(t, f)
+	require.Equal(t, byte(3), data[4])
+	data[4] = 2
+	got, err := gguf.Load(data)
+	require.NoError(t, err)
+	require.Equal(t, f.Weights, got.Weights)
+}
+
 // The same model made piece by piece gives the same file.
 func TestContent(t *testing.T) {
 	o, err := synth.Shape("tiny")
