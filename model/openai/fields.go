@@ -59,8 +59,8 @@ func (a *api) readBody(w http.ResponseWriter, r *http.Request, parse func(fields
 		p.status = http.StatusRequestTimeout
 		return p
 	}
-	// From now on the server reads only to see whether the client is there, however long.
-	// What cannot have deadlines (a test's recorder) needs none.
+	// From now on the server reads only to see whether the client is there, however long
+	// that is. (net/http does this as well, and does not promise to.)
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 	f, err := parseObject(body)
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	"github.com/stretchr/testify/require"
@@ -186,6 +187,26 @@ func TestMetrics(t *testing.T) {
 	}
 	require.NotContains(t, text, `capgpu_model_budget_limit{resource="deviceTime"}`, "no limit")
 	require.NotContains(t, text, "made")
+}
+
+// TestMeter: tokens that came together share the time since those before.
+func TestMeter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newMetrics(lmtest.New())
+		m := s.meter()
+		time.Sleep(2 * time.Second)
+		m.came(2)
+		time.Sleep(3 * time.Second)
+		m.came(3)
+		w := httptest.NewRecorder()
+		s.serve(w, httptest.NewRequest("GET", "/metrics", nil))
+		for _, line := range []string{
+			"capgpu_model_time_to_first_token_seconds_sum 2", "capgpu_model_time_to_first_token_seconds_count 1",
+			"capgpu_model_inter_token_seconds_sum 3", "capgpu_model_inter_token_seconds_count 3", `capgpu_model_inter_token_seconds_bucket{le="1"} 3`,
+		} {
+			require.Contains(t, w.Body.String(), line+"\n")
+		}
+	})
 }
 
 // TestPageFiles: what the browser gets, under which policy, and that the files name

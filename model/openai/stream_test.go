@@ -93,6 +93,34 @@ func TestSlowReader(t *testing.T) {
 	})
 }
 
+// Likewise one that stopped to read before the next token came, and one that does not
+// take a page or the metrics.
+func TestSlowReaderOfLittle(t *testing.T) {
+	const question = `{"prompt":"b a","stream":true}`
+	for _, request := range []string{
+		fmt.Sprintf("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", len(question), question),
+		"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n",
+		"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			m, _ := paced()
+			p, _ := serve(t, New(m, Options{WriteTimeout: 5 * time.Second, KeepAlive: 2 * time.Second}))
+			conn, err := p.dial(t.Context(), "", "")
+			require.NoError(t, err)
+			defer conn.Close()
+			_, err = io.WriteString(conn, request)
+			require.NoError(t, err)
+			began := time.Now()
+			time.Sleep(8 * time.Second)
+			synctest.Wait()
+			require.Zero(t, m.Open())
+			_, err = io.Copy(io.Discard, conn)
+			require.NoError(t, err)
+			require.Equal(t, 8*time.Second, time.Since(began), "it was closed")
+		})
+	}
+}
+
 // eofAfter reads nothing for a while.
 type eofAfter struct {
 	net.Conn
