@@ -30,10 +30,10 @@ type languageModel struct {
 }
 
 // languageModels by what -models calls them. The text of the smaller one is as long as its
-// reference; that of the larger one takes a tenth of a second or two.
+// reference; that of the larger one takes a tenth of a second or so.
 var languageModels = map[string]languageModel{
 	"260k": {"stories260K", 256, stories, report.AtLeast(0.93, 0.99), report.AtLeast(0.8, 1)},
-	"15m":  {"15M shape", 48, shaped("15m"), report.AtLeast(0.99, 0.999), report.AtLeast(0.8, 1.2)},
+	"15m":  {"15M shape", 32, shaped("15m"), report.AtLeast(0.99, 0.999), report.AtLeast(0.8, 1.2)},
 }
 
 // ModelNames are what Options.Models may be.
