@@ -174,7 +174,6 @@ func (s *instance) ready() *instance {
 // answer is how a request ended: finish is "" where it was an error.
 type answer struct {
 	text, finish, code string
-	tokens             int
 }
 
 // question is a prompt of the tests: every second one draws its tokens.

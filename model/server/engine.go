@@ -78,7 +78,5 @@ type loaded struct {
 	over   <-chan struct{} // closed when the session is
 	why    func() error    // then
 	budget func(ctx context.Context) ([]client.BudgetEntry, error)
-	// hang is how long a device that hangs may keep its work before that is told.
-	hang  time.Duration
-	close func(ctx context.Context)
+	close  func(ctx context.Context)
 }

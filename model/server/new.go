@@ -66,6 +66,9 @@ type devicePlace struct {
 // followFor is how long one look at the state of a device that cannot be opened lasts.
 const followFor = 200 * time.Millisecond
 
+// successorFor is how long one wait for the next driver lasts.
+const successorFor = 5 * time.Second
+
 // dialPatience is how long the service may take to say who it is.
 const dialPatience = 10 * time.Second
 
@@ -125,9 +128,8 @@ func (p *devicePlace) open(ctx context.Context) (*client.Session, error) {
 		case st.State == client.Wedged:
 			return nil, gpuerr.New(gpuerr.DeviceLost, "the device is given up, and an operator has to act: %s", st.Cause)
 		}
-		p.epoch = st.Epoch
-		if st.State != client.Ready {
-			if st, told = p.conn.NextStateFor(ctx, p.o.Device, p.epoch, followFor); told != nil || st.State != client.Ready {
+		if p.epoch = st.Epoch; st.State != client.Ready {
+			if st, told = p.conn.NextStateFor(ctx, p.o.Device, p.epoch, successorFor); told != nil || st.State != client.Ready {
 				return nil, err
 			}
 			p.epoch = st.Epoch

@@ -82,12 +82,13 @@ func (s *Server) serve(ctx context.Context, l *loaded) error {
 		if work != nothing {
 			p.charge(time.Since(since), l.deviceTime()-cost)
 		}
+		stopped := ctx.Err() != nil // looked at first: the end of the session is an end of ctx
 		select {
 		case <-l.over: // whatever err says
 			return l.why()
 		default:
 		}
-		if ctx.Err() != nil {
+		if stopped {
 			return nil
 		}
 		if err != nil {

@@ -290,7 +290,8 @@ func (s *Server) stopLocked(err error) {
 // truth is what a failed pass says of the requests that were in it, by the codes of
 // package lm.
 func truth(l *loaded, err error) error {
-	if gpuerr.CodeOf(err).Class() == gpuerr.ClassDisconnected || errors.Is(err, context.Canceled) || lostWork(err) {
+	code := gpuerr.CodeOf(err)
+	if code.Class() == gpuerr.ClassDisconnected || errors.Is(err, context.Canceled) || lostWork(err) {
 		t := time.NewTimer(sessionWord)
 		defer t.Stop()
 		select {
@@ -299,21 +300,23 @@ func truth(l *loaded, err error) error {
 		case <-t.C:
 		}
 	}
-	var o *client.OutcomeError
-	if !errors.As(err, &o) {
+	switch code {
+	case gpuerr.DeviceLost, gpuerr.Disconnected, gpuerr.Revoked, gpuerr.Poisoned:
 		return err
 	}
-	switch o.Outcome.Kind {
-	case outcome.DeviceLost:
-		return gpuerr.New(gpuerr.DeviceLost, "%v", err)
-	case outcome.TimedOut:
-		return gpuerr.New(gpuerr.DeviceLost, "the device missed the deadline of a pass: %v", err)
-	case outcome.Failed:
-		if o.Outcome.Cause == outcome.TrapCause || o.Outcome.Cause == outcome.IOMMUFault {
+	if innocent(err) {
+		return fmt.Errorf("%w: another's fault had the device reset: %w", gpuerr.DeviceLost, err)
+	}
+	var o *client.OutcomeError
+	if errors.As(err, &o) {
+		switch {
+		case o.Outcome.Kind == outcome.TimedOut:
+			return gpuerr.New(gpuerr.DeviceLost, "the device missed the deadline of a pass: %v", err)
+		case o.Outcome.Cause == outcome.TrapCause, o.Outcome.Cause == outcome.IOMMUFault, o.Outcome.Cause == outcome.Poisoned:
 			return gpuerr.New(gpuerr.Poisoned, "%v", err)
 		}
 	}
-	return fmt.Errorf("%w: a pass did not end well: %w", gpuerr.DeviceLost, err)
+	return gpuerr.New(gpuerr.DeviceLost, "a pass did not end well: %v", err)
 }
 
 // sessionWord is how long the end of a session may follow the end of its work.
