@@ -40,14 +40,17 @@ func TestTextIsVaried(t *testing.T) {
 	seen := map[string]bool{}
 	for _, name := range []string{"tiny", "260k"} {
 		for _, tied := range []bool{false, true} {
-			for seed := range uint64(3) {
+			for seed := range uint64(2) {
 				for _, typ := range []model.Type{model.F32, model.Q4_0} {
+					if name == "260k" && typ != model.F32 {
+						continue
+					}
 					o := shape(t, name)
 					o.Tied, o.Seed, o.Type = tied, seed, typ
 					f := whole(t, o)
 					r, err := modeltest.New(f)
 					require.NoError(t, err)
-					tokens, logits := r.Greedy([]int32{1}, 128)
+					tokens, logits := r.Greedy([]int32{1}, 96)
 					count, last := map[int32]int{}, map[int32]bool{}
 					for i, id := range tokens {
 						count[id]++
