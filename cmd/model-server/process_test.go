@@ -110,30 +110,53 @@ func TestManagerIsKilled(t *testing.T) {
 	require.Equal(t, want, s.must(question(1, 40)), "who asks meanwhile waits")
 }
 
+// After SIGTERM the requests that there are end as they would have, or, where there is no
+// time for that, are told so; and all is given back.
 func TestDrain(t *testing.T) {
 	dir := runDir(t)
 	startManager(t, dir)
 	path := smallModel(t)
-	s := startServer(t, dir, "a", path, "--rpc", filepath.Join(dir, "a.rpc")).ready()
-	want := s.must(question(0, 200))
-
-	ended := make(chan answer, 1)
-	go func() {
-		a, err := s.ask(question(0, 200))
-		if err != nil {
-			a.code = err.Error()
-		}
-		ended <- a
-	}()
-	time.Sleep(2 * time.Millisecond)
-	kill(t, s.cmd.Process.Pid, syscall.SIGTERM)
-	require.Zero(t, s.end())
-	if a := <-ended; a.code == "" { // else it came too late to be heard
-		require.Equal(t, want, a)
+	for name, patience := range map[string]string{"time": "20s", "none": "0s"} {
+		t.Run(name, func(t *testing.T) {
+			s := startServer(t, dir, name, path, "--rpc", filepath.Join(dir, name+".rpc"), "--sequences", "1", "--drain", patience).ready()
+			const many, most = 12, 230
+			var want []answer
+			for i := range many {
+				want = append(want, s.must(question(2*i+1, most)))
+			}
+			var whole, told atomic.Int64
+			var asking sync.WaitGroup
+			for i := range many {
+				asking.Go(func() {
+					switch a, err := s.ask(question(2*i+1, most)); {
+					case err == nil && a.finish != "":
+						whole.Add(1)
+						if a != want[i] {
+							t.Errorf("%+v, and before %+v", a, want[i])
+						}
+					case err == nil:
+						told.Add(1)
+						if a.code != "E_CLOSED" || !strings.HasPrefix(want[i].text, a.text) {
+							t.Errorf("%+v, and before %+v", a, want[i])
+						}
+					}
+				})
+			}
+			time.Sleep(20 * time.Millisecond) // of the hundreds that they take
+			kill(t, s.cmd.Process.Pid, syscall.SIGTERM)
+			require.Zero(t, s.end())
+			asking.Wait()
+			t.Logf("%d whole, %d told", whole.Load(), told.Load())
+			if name == "time" {
+				require.Positive(t, whole.Load())
+			} else {
+				require.Positive(t, told.Load())
+			}
+			require.NoFileExists(t, filepath.Join(dir, name+".rpc"))
+			require.NoFileExists(t, filepath.Join(dir, name+".h"))
+			require.Zero(t, used(t, filepath.Join(dir, "capgpu", "default.sock"), "deviceMemory"), "all is given back")
+		})
 	}
-	require.NoFileExists(t, filepath.Join(dir, "a.rpc"))
-	require.NoFileExists(t, filepath.Join(dir, "a.h"))
-	require.Zero(t, used(t, filepath.Join(dir, "capgpu", "default.sock"), "deviceMemory"), "all is given back")
 }
 
 // Two model servers of two tenants on one device: both say what each says alone, hold what
