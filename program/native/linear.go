@@ -106,7 +106,7 @@ func linearOfType(t weightType) *Body {
 		},
 		Grain: func(c *Call) uint64 {
 			cols, batch := c.inline(1), min(c.inline(2), batchBlock)
-			return max(16, grainOf(cols*(1+batch/tileFlops))&^15)
+			return max(rowsOnce(), grainOf(cols*(1+batch/tileFlops))&^15)
 		},
 		Nanos: func(c *Call) (uint64, bool) {
 			rows, cols, batch := c.inline(0), c.inline(1), c.inline(2)
