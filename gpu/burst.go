@@ -3,6 +3,7 @@ package gpu
 import (
 	"reflect"
 	"sync/atomic"
+	"time"
 
 	"capgpu/gpu/backend"
 	"capgpu/gpuerr"
@@ -35,8 +36,9 @@ type bursts struct {
 	stale   atomic.Bool // something that it remembers may have been released
 	// turn waits for the device, as a job among the session's.
 	turn    job
-	replay  *job   // that the queue runs itself (play.go), and that is not over
-	had     uint64 // turns
+	replay  *job          // that the queue runs itself (play.go), and that is not over
+	unseen  time.Duration // device time of replays whose completions are not published
+	had     uint64        // turns
 	picks   uint64
 	crowded bool // the last turn ended with others waiting
 	charged int  // in flight

@@ -114,7 +114,9 @@ func (q *queue) playSlice(j *job) {
 	}
 	if over {
 		q.endReplay(j, how)
+		return
 	}
+	q.flush() // what ended before it waits no longer
 }
 
 // endSlice gives the turn back, which the replay had for so long; again says that there is
@@ -134,6 +136,10 @@ func (q *queue) endSlice(j *job, took time.Duration, trapped outcome.Outcome, ag
 	return lost
 }
 
+// seenSoon is how much device time replays that have ended may have had together before
+// their completions are published, where there is more to do: each time may wake the client.
+const seenSoon = 50 * time.Microsecond
+
 // endReplay ends the replay in progress, which has no turn and does not ask for one.
 func (q *queue) endReplay(j *job, how outcome.Outcome) {
 	q.burst.replay = nil
@@ -141,7 +147,11 @@ func (q *queue) endReplay(j *job, how outcome.Outcome) {
 	j.deviceTime = j.had
 	j.end(how)
 	q.retire()
-	q.flush() // what comes after it may take its time
+	if b := &q.burst; b.unseen+j.had >= seenSoon || how.Kind != outcome.OK {
+		q.flush() // what comes after it may take its time
+	} else {
+		b.unseen += j.had
+	}
 }
 
 // submitRest leaves the rest of the replay to the engine.

@@ -73,6 +73,35 @@ func TestPlay(t *testing.T) {
 	})
 }
 
+// A replay that has ended is told before one that follows gets far, and short ones
+// together.
+func TestPlayTells(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBurstBackend()
+		b.ends = takes(10 * time.Microsecond)
+		r := newMemRig(t, withLists(b))
+		s := r.open("alice")
+		short, _, _ := longList(t, s, 2)
+		long, _, _ := longList(t, s, 1000)
+		q := r.queue(s, 16, 64)
+		q.mem.mu.Lock() // all at once
+		for i, l := range []Handle{short, short, short, short, long} {
+			q.mem.entries = append(q.mem.entries, memEntry{Entry: ring.ReplayEntry(uint64(i), uint64(l), 0)})
+		}
+		q.mem.mu.Unlock()
+		nudge(q.mem.work)
+		began := time.Now()
+		synctest.Wait()
+		requireOK(t, q.take(3)...)
+		require.Equal(t, 60*time.Microsecond, time.Since(began), "as soon as they have had that much")
+		requireOK(t, q.one())
+		require.Equal(t, 180*time.Microsecond, time.Since(began), "after a slice of the next")
+		requireOK(t, q.one())
+		require.Equal(t, 10080*time.Microsecond, time.Since(began))
+		r.close()
+	})
+}
+
 // Whatever is in a list and whatever the device leaves to Submit: it comes to the same as
 // with a device that runs lists by Submit only.
 func TestPlayAgainstSubmit(t *testing.T) {

@@ -348,7 +348,7 @@ func (q *queue) write() {
 func (q *queue) flush() {
 	if len(q.told) > 0 || q.unflushed {
 		q.ring.Publish(q.told)
-		q.told, q.unflushed = q.told[:0], false
+		q.told, q.unflushed, q.burst.unseen = q.told[:0], false, 0
 	}
 }
 
