@@ -197,9 +197,10 @@ func TestProgress(t *testing.T) {
 	p.bytes(60<<20, 100<<20, at.Add(quietFor))
 	require.Equal(t, "\r\x1b[Kloading m   60%  60.0 MiB of 100.0 MiB", out.String())
 	p.bytes(61<<20, 100<<20, at.Add(quietFor+redrawEach/2))
+	fmt.Fprint(p, "a line of the log\n")
 	p.clear()
-	p.clear()
-	require.True(t, strings.HasSuffix(out.String(), "100.0 MiB\r\x1b[K"))
+	require.True(t, strings.HasSuffix(out.String(), "100.0 MiB\r\x1b[Ka line of the log\n"), "%q", out.String())
+	require.Equal(t, "a??b", visible("a\x1b\nb"))
 }
 
 func TestNoService(t *testing.T) {

@@ -1,10 +1,15 @@
 package main
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,7 +20,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"capgpu/model/llama"
+	"capgpu/model/lm"
 	"capgpu/model/load"
+	"capgpu/model/rpc"
+	"capgpu/model/sample"
 )
 
 const policyOfTwo = `{"device": {"respawn": {"budget": 100}}, "tenants": [
@@ -157,6 +165,67 @@ func TestDrain(t *testing.T) {
 			require.Zero(t, used(t, filepath.Join(dir, "capgpu", "default.sock"), "deviceMemory"), "all is given back")
 		})
 	}
+}
+
+// All ways in lead to the same text, and TCP asks for the token.
+func TestWaysIn(t *testing.T) {
+	dir := runDir(t)
+	startManager(t, dir)
+	token := filepath.Join(dir, "token")
+	require.NoError(t, os.WriteFile(token, []byte("0123456789abcdef\n"), 0o600))
+	s := startServer(t, dir, "a", smallModel(t), "--rpc", filepath.Join(dir, "a.rpc"), "--listen", "127.0.0.1:0", "--token-file", token, "--name", "small").ready()
+	want := s.must(question(1, 50))
+
+	url := regexp.MustCompile(`http://127\.0\.0\.1:\d+/`).FindString(s.text())
+	require.NotEmpty(t, url, s.text())
+	post := func(bearer string) (int, string) {
+		q, err := http.NewRequest("POST", url+"v1/completions", strings.NewReader(strings.Replace(question(1, 50), `"stream": true`, `"stream": false`, 1)))
+		require.NoError(t, err)
+		q.Header.Set("Content-Type", "application/json")
+		if bearer != "" {
+			q.Header.Set("Authorization", "Bearer "+bearer)
+		}
+		c := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+		r, err := c.Do(q)
+		require.NoError(t, err)
+		defer r.Body.Close()
+		text, err := io.ReadAll(r.Body)
+		require.NoError(t, err)
+		return r.StatusCode, string(text)
+	}
+	for _, wrong := range []string{"", "0123456789abcdeg"} {
+		status, _ := post(wrong)
+		require.Equal(t, http.StatusUnauthorized, status)
+	}
+	status, text := post("0123456789abcdef")
+	require.Equal(t, http.StatusOK, status, text)
+	var a struct {
+		Model   string
+		Choices []struct{ Text string }
+	}
+	require.NoError(t, json.Unmarshal([]byte(text), &a))
+	require.Equal(t, "small", a.Model)
+	require.Equal(t, want.text, a.Choices[0].Text)
+
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	m, err := rpc.Dial(ctx, filepath.Join(dir, "a.rpc"))
+	require.NoError(t, err)
+	defer m.Close()
+	require.Equal(t, "small", m.Info().Name)
+	stream, err := m.Generate(ctx, lm.Request{Prompt: "Question 1.", MaxTokens: 50, LogProbs: -1, Sampling: sample.Params{Temperature: 1, Seed: 1, Seeded: true}})
+	require.NoError(t, err)
+	said := ""
+	out := make([]lm.Token, 16)
+	for n := 1; n > 0; {
+		n, err = stream.Next(ctx, out)
+		for _, token := range out[:n] {
+			said += token.Text
+		}
+	}
+	require.Equal(t, io.EOF, err)
+	require.Equal(t, want.text, said)
+	require.NoError(t, stream.Close())
 }
 
 // Two model servers of two tenants on one device: both say what each says alone, hold what

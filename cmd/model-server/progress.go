@@ -3,15 +3,22 @@ package main
 import (
 	"fmt"
 	"io"
+	"strings"
+	"sync"
 	"time"
+	"unicode"
 )
 
-// progress tells a terminal how far loading is, in one line that goes away again.
+// progress tells a terminal how far loading is, in one line that goes away again before
+// anything else is written through it.
 type progress struct {
-	w     io.Writer
-	name  string
-	begun time.Time
-	drawn time.Time
+	w    io.Writer
+	name string
+
+	mu sync.Mutex
+	// +checklocks:mu
+	begun, drawn time.Time
+	// +checklocks:mu
 	dirty bool // the line is on the terminal
 }
 
@@ -22,6 +29,8 @@ const (
 
 // bytes says that done of total bytes are in the device.
 func (p *progress) bytes(done, total uint64, now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if done == 0 {
 		p.begun = now
 	}
@@ -34,10 +43,35 @@ func (p *progress) bytes(done, total uint64, now time.Time) {
 
 func mib(n uint64) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20)) }
 
-// clear takes the line away, before anything else is told.
+// Write is for the log.
+func (p *progress) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.clearLocked()
+	return p.w.Write(b)
+}
+
+// clear takes the line away.
 func (p *progress) clear() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.clearLocked()
+}
+
+// +checklocks:p.mu
+func (p *progress) clearLocked() {
 	if p.dirty {
 		fmt.Fprint(p.w, "\r\x1b[K")
 		p.dirty = false
 	}
+}
+
+// visible is a name without what a terminal would obey.
+func visible(s string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, s)
 }

@@ -31,7 +31,8 @@ const lastWords = 2 * time.Second
 
 // run serves until a signal says to stop, or something fails.
 func run(ctx context.Context, o *options, stderr io.Writer, signals <-chan os.Signal) error {
-	log := o.logger(stderr)
+	bar := &progress{w: stderr}
+	log := o.logger(bar)
 	token, err := readToken(o.tokenFile)
 	if err != nil {
 		return usageError{err}
@@ -42,7 +43,7 @@ func run(ctx context.Context, o *options, stderr io.Writer, signals <-chan os.Si
 	}
 	defer file.Close()
 
-	bar := &progress{w: stderr, name: file.Name}
+	bar.name = visible(file.Name) // a file says what it likes, and a terminal does what it is told
 	onTerminal := isTerminal(stderr)
 	m, err := server.New(server.Options{
 		Dial:   func(ctx context.Context) (*client.Conn, error) { return client.Dial(ctx, o.socket) },
