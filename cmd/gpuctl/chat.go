@@ -178,7 +178,7 @@ func (t *talk) answer(ctx context.Context) (*said, error) {
 	if a.json {
 		w = io.Discard
 	}
-	r, err := a.say(ctx, t.model, t.q, w, t.model.begun)
+	r, err := a.say(ctx, t.model, t.q, w, true, t.model.begun)
 	if err != nil {
 		if !a.json {
 			fmt.Fprintln(a.out)

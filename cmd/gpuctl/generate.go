@@ -48,7 +48,7 @@ func (c *generateCmd) Run(ctx context.Context, a *app) error {
 	if a.json {
 		w = io.Discard
 	}
-	r, err := a.say(ctx, m, q, w, func() {
+	r, err := a.say(ctx, m, q, w, false, func() {
 		m.begun()
 		if c.Echo {
 			fmt.Fprint(w, spoken(prompt))

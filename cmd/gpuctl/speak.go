@@ -165,9 +165,9 @@ type sayings struct {
 	TokensPerSecond  float64 `json:"tokensPerSecond"`
 }
 
-// say streams an answer to w, and returns it whole. begun is called before the first of
-// it.
-func (a *app) say(ctx context.Context, m *speaker, q lm.Request, w io.Writer, begun func()) (*said, error) {
+// say streams an answer to w, and returns it whole; with trim without the spaces before
+// it, with which many vocabularies begin a word. begun is called before the first of it.
+func (a *app) say(ctx context.Context, m *speaker, q lm.Request, w io.Writer, trim bool, begun func()) (*said, error) {
 	stream, err := m.Generate(ctx, q)
 	if err != nil {
 		return nil, m.because(err)
@@ -181,6 +181,9 @@ func (a *app) say(ctx context.Context, m *speaker, q lm.Request, w io.Writer, be
 			begun()
 		}
 		for _, t := range tokens[:n] {
+			if trim && text.Len() == 0 {
+				t.Text = strings.TrimLeft(t.Text, " ")
+			}
 			text.WriteString(t.Text)
 			io.WriteString(w, spoken(t.Text)) // nobody is left to tell that standard output is gone
 		}
