@@ -47,17 +47,17 @@ var attentionCacheBody = &Body{
 		return grain
 	},
 	Nanos: func(c *Call) (uint64, bool) {
-		// As if every row were at the end of its sequence.
+		// As if every row were in the middle of what its sequence may be.
 		q := cachedOf(c, 1, 4)
 		if q.batch == 0 || q.heads == 0 || q.dim == 0 {
 			return callNanos, assembly()
 		}
 		all := q.batch * q.heads
-		return attentionPace.nanos(6*all, all*q.most(c)*(2*q.dim+positionWords))
+		return attentionPace.nanos(6*all, all*ceilDiv(q.most(c), 2)*(4*q.dim+8))
 	},
 }
 
-var attentionPace = pace{words: 40, exps: true}
+var attentionPace = pace{words: 20, exps: true}
 
 // most is how many positions a row may attend to: those that the table reaches, and
 // within what an item may take. A row that is beyond is the lane engine's.

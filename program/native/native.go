@@ -40,8 +40,8 @@ type Body struct {
 	// Nanos is about how long all items of a call whose Items were ok take together,
 	// in nanoseconds, with the memory in the caches: for small calls it is of the right
 	// order. Where the shapes bound what the data make of it, as in attention to a cache,
-	// it is of the most. It is nil if that depends on the data otherwise, and ok is false
-	// if it does so on this machine. A Run of a body that has it allocates nothing.
+	// it is of half of the most. It is nil if that depends on the data otherwise, and ok
+	// is false if it does so on this machine. A Run of a body that has it allocates nothing.
 	Nanos func(c *Call) (nanos uint64, ok bool)
 }
 

@@ -79,8 +79,8 @@ func TestPace(t *testing.T) {
 			}
 		}
 	}
-	// attention_cache_f32 and rope_cache_f32 say what they take at the most: their shapes
-	// bound what their data may ask for.
+	// attention_cache_f32 says half of what it takes at the most: its shapes bound what
+	// its data may ask for.
 	for _, name := range []string{"topk_f32", "argmax_f32", "attention_f32", "rope_f32"} {
 		require.False(t, steady[name], "%s takes as long as its data say", name)
 	}
