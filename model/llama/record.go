@@ -3,6 +3,7 @@ package llama
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"capgpu/client"
 )
@@ -15,14 +16,14 @@ type routine struct {
 	lists    []*client.List
 }
 
-// routines are what is recorded of a model: bodies, heads and sums by the index of the
+// routines are what is recorded of a model; what there are several of, by the index of the
 // batch size.
 type routines struct {
 	sizes           []int
 	body, head, sum []*routine
-	decode          *routine // body and head of one row
-	greedy          *routine // and the choice of the next token
-	several         *routine // listPasses of them, if they fit a list; or nil
+	both            []*routine // body and head, where as many rows want logits
+	greedy          *routine   // and the choice of the next token
+	several         *routine   // listPasses of them, if they fit a list; or nil
 	clear, unit     *routine
 }
 
@@ -37,8 +38,8 @@ func (b *Blueprint) routines() *routines {
 	}
 	r := &routines{
 		sizes:  batchSizes(b.options.Batch),
-		decode: of(b.Body(1), b.Head(1)), greedy: of(b.Body(1), b.Head(1), b.Next(1)),
-		clear: of(b.clear()), unit: of(b.unit()),
+		greedy: of(b.Body(1), b.Head(1), b.Next(1)),
+		clear:  of(b.clear()), unit: of(b.unit()),
 	}
 	passes := make([][]Launch, listPasses)
 	for i := range passes {
@@ -48,17 +49,18 @@ func (b *Blueprint) routines() *routines {
 		r.several = several
 	}
 	for _, n := range r.sizes {
-		r.body, r.head, r.sum = append(r.body, of(b.Body(n))), append(r.head, of(b.Head(n))), append(r.sum, of(b.sum(n)))
+		r.body, r.head, r.both = append(r.body, of(b.Body(n))), append(r.head, of(b.Head(n))), append(r.both, of(b.Body(n), b.Head(n)))
+		r.sum = append(r.sum, of(b.sum(n)))
 	}
 	return r
 }
 
 func (r *routines) all() []*routine {
-	all := []*routine{r.decode, r.greedy, r.clear, r.unit}
+	all := []*routine{r.greedy, r.clear, r.unit}
 	if r.several != nil {
 		all = append(all, r.several)
 	}
-	return append(append(append(all, r.body...), r.head...), r.sum...)
+	return slices.Concat(all, r.body, r.head, r.both, r.sum)
 }
 
 // sizeFor is the index of the smallest batch that holds so many rows.

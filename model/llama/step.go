@@ -66,18 +66,14 @@ func (m *Model) Logits(i int) []float32 {
 // pass runs the batch that was laid out.
 func (m *Model) pass(ctx context.Context, rows, logits int) error {
 	r := m.routines
-	if rows == 1 && logits == 1 {
-		return m.run(ctx, r.decode)
+	body := r.sizeFor(rows)
+	if logits == 0 {
+		return m.run(ctx, r.body[body])
 	}
-	if err := m.submit(r.body[r.sizeFor(rows)]); err != nil {
-		return err
+	if head := r.sizeFor(logits); head != body {
+		return m.run(ctx, r.body[body], r.head[head])
 	}
-	if logits > 0 {
-		if err := m.submit(r.head[r.sizeFor(logits)]); err != nil {
-			return err
-		}
-	}
-	return m.drain(ctx)
+	return m.run(ctx, r.both[body])
 }
 
 // check looks at every row and returns how many want logits.
