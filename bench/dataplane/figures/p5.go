@@ -11,7 +11,7 @@ import (
 	"capgpu/bench/dataplane/peers"
 	"capgpu/bench/dataplane/report"
 	"capgpu/bench/dataplane/service"
-	"capgpu/bench/llm"
+	"capgpu/bench/dataplane/llm"
 	"capgpu/model"
 )
 
