@@ -151,7 +151,7 @@ func commandsAndPage(t *testing.T, s *stack) {
 
 	// The driver is killed in the middle of an answer: the page says so, keeps what came,
 	// and goes on when the server does, which is by itself.
-	p.do(chromedp.Click("#fresh", chromedp.ByQuery))
+	p.do(chromedp.Click("#fresh", chromedp.ByQuery), chromedp.Evaluate(`document.querySelector('input[value="chat"]').click()`, nil))
 	p.say("a")
 	p.await(lastText + `.length > 20`)
 	pid, err := s.DriverPID()

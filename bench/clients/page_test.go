@@ -1,10 +1,15 @@
 package clients
 
 import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
 
@@ -26,6 +31,7 @@ func TestPage(t *testing.T) {
 	t.Run("shows the session", func(t *testing.T) { pageShowsSession(t, b) })
 	t.Run("text is text", func(t *testing.T) { pageTextIsText(t, b) })
 	t.Run("tells the truth", func(t *testing.T) { pageTellsTheTruth(t, b) })
+	t.Run("of others", func(t *testing.T) { pageOfOthers(t, b) })
 	t.Run("asks for a token", func(t *testing.T) { pageAsksForToken(t, b) })
 	t.Run("on a phone", func(t *testing.T) { pageOnPhone(t, b) })
 }
@@ -214,6 +220,36 @@ func pageTellsTheTruth(t *testing.T, b *browser) {
 	m.Set(func(now *lm.Status) { now.State, now.Reason = lm.Ready, "" })
 	p.await(ready)
 	require.True(t, p.is(`document.querySelector('#banner').hidden`))
+}
+
+// A page of another origin cannot use a server that asks for no token, nor read of it:
+// neither across origins, nor under a name that leads to this machine.
+func pageOfOthers(t *testing.T, b *browser) {
+	m := lmtest.New()
+	url := startServer(t, m, "")
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		_, _ = io.WriteString(w, "<!doctype html><link rel=icon href=data:,><title>other</title>")
+	}))
+	defer other.Close()
+	p := b.open(t, other.URL, "CORS", "403", "ERR_FAILED", "ERR_BLOCKED")
+	fetched := func(options string) (said string) {
+		p.do(chromedp.Evaluate(`fetch('`+url+`/v1/completions', `+options+`).then((r) => r.type + ' ' + r.status, (e) => 'failed')`, &said,
+			func(e *runtime.EvaluateParams) *runtime.EvaluateParams { return e.WithAwaitPromise(true) }))
+		return said
+	}
+	require.Equal(t, "failed", fetched(`{method: 'POST', body: '{}'}`))
+	require.Equal(t, "failed", fetched(`{method: 'POST', body: '{}', headers: {'Content-Type': 'application/json'}}`))
+	require.Equal(t, "failed", fetched(`{method: 'POST', body: '{}', mode: 'no-cors'}`), "sent without asking, and refused")
+	require.Empty(t, m.Requests())
+
+	rebound := b.open(t, strings.Replace(url, "127.0.0.1", "rebound.example", 1), "403")
+	require.Contains(t, rebound.text("body"), "loopback names only")
+	require.Empty(t, m.Requests())
+	// What the test stands on: the same from the page's own origin is an answer.
+	p = b.open(t, url)
+	require.Equal(t, "basic 200", fetched(`{method: 'POST', body: '{"max_tokens":1}'}`))
+	require.Len(t, m.Requests(), 1)
 }
 
 func pageAsksForToken(t *testing.T, b *browser) {
