@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"time"
 
+	"capgpu/bench/dataplane/llm"
 	"capgpu/bench/dataplane/paired"
 	"capgpu/bench/dataplane/peers"
 	"capgpu/bench/dataplane/report"
 	"capgpu/bench/dataplane/service"
-	"capgpu/bench/dataplane/llm"
 	"capgpu/model"
 	"capgpu/model/llama"
 )

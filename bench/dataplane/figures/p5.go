@@ -7,11 +7,11 @@ import (
 	"os/exec"
 	"time"
 
+	"capgpu/bench/dataplane/llm"
 	"capgpu/bench/dataplane/paired"
 	"capgpu/bench/dataplane/peers"
 	"capgpu/bench/dataplane/report"
 	"capgpu/bench/dataplane/service"
-	"capgpu/bench/dataplane/llm"
 	"capgpu/model"
 )
 
