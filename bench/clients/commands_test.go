@@ -127,7 +127,7 @@ func commandsAndPage(t *testing.T, s *stack) {
 	p := b.open(t, url)
 	p.await(ready)
 	require.Equal(t, "mock0 ready", p.text("#device")+" "+p.text("#device-state"))
-	require.Regexp(t, `\d MiB(,| of|) (device )?8.0 GiB`, p.text(`[data-resource="deviceMemory"]`))
+	require.Regexp(t, `Device memory\s+[\d.]+ MiB(, no limit| of [\d.]+ GiB)`, p.text(`[data-resource="deviceMemory"]`))
 	require.True(t, p.is(`document.querySelector('[data-resource="deviceMemory"] .fill').offsetWidth > 0`))
 	require.Regexp(t, `Context\s+1,024 tokens`, p.text("#facts"))
 

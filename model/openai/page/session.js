@@ -65,17 +65,17 @@ export function meter(name, said, used, limit, peak) {
   return box;
 }
 
-// budgetMeter is one resource. Device memory without a limit is measured by the device's.
+// budgetMeter is one resource. The bar of device memory without a limit is as long as the
+// device's.
 function budgetMeter(b, device) {
   const used = amount(b.resource, b.used);
-  const whole = b.limit === null && b.resource === "deviceMemory" ? device.memory_bytes : 0;
-  const limit = whole || b.limit;
+  const endless = b.limit === null && b.resource === "deviceMemory";
   let said = used;
-  if (whole) said = `${used}, device ${bytes(whole)}`;
-  else if (limit) said = `${used} of ${amount(b.resource, limit)}`;
-  const box = meter(names[b.resource] || b.resource, said, b.used, limit, b.peak);
+  if (endless) said = `${used}, no limit`;
+  else if (b.limit) said = `${used} of ${amount(b.resource, b.limit)}`;
+  const box = meter(names[b.resource] || b.resource, said, b.used, endless ? device.memory_bytes : b.limit, b.peak);
   box.dataset.resource = b.resource;
-  box.title = `${b.limit === null ? "no limit; " : ""}most so far: ${amount(b.resource, b.peak)}`;
+  box.title = `most so far: ${amount(b.resource, b.peak)}${endless ? `; the device has ${bytes(device.memory_bytes)}` : ""}`;
   return box;
 }
 
