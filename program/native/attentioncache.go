@@ -21,7 +21,7 @@ var attentionCacheBody = &Body{
 		if q.batch == 0 || q.heads == 0 || q.dim == 0 {
 			return 0, true
 		}
-		ok := q.fits() && q.dim <= mostHeadDim && q.batch*(q.heads*q.dim) <= c.words(5)
+		ok := q.fits() && q.batch*(q.heads*q.dim) <= c.words(5)
 		return q.batch * q.heads, ok
 	},
 	Run: func(c *Call, lo, hi uint64) bool {

@@ -36,11 +36,12 @@ func cachedOf(c *Call, rows, page int) cached {
 	return q
 }
 
-// fits says whether the sizes are such as the programs take. With a batch and a dim
-// that are not 0.
+// fits says whether the sizes are such as the programs take, with a batch and a dim that
+// are not 0, and the body does. (A dim or row that is too large may have made the other
+// products wrap: these come first.)
 func (q *cached) fits() bool {
-	return q.kv != 0 && q.heads%q.kv == 0 && q.page != 0 && q.page&(q.page-1) == 0 &&
-		q.row <= mostWords && q.page*q.width <= 1<<32 &&
+	return q.dim <= mostHeadDim && q.row <= mostWords && q.kv != 0 && q.heads%q.kv == 0 && q.page != 0 && q.page&(q.page-1) == 0 &&
+		q.page*q.width <= 1<<32 &&
 		q.batch*q.row <= uint64(len(q.qkv)) && q.batch <= uint64(len(q.rows))/2
 }
 

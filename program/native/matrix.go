@@ -41,9 +41,6 @@ type matrix struct {
 // matrixOf is of rows of so many values. ok is false where they are not whole blocks.
 func matrixOf(t weightType, w []byte, cols uint64) (m matrix, ok bool) {
 	b := &blocks[t]
-	if t == typeF32 || b.values == 1 {
-		return matrix{t: t, w: w, cols: cols, rowBytes: cols * b.bytes}, true
-	}
 	return matrix{t: t, w: w, cols: cols, rowBytes: cols / b.values * b.bytes}, cols%b.values == 0
 }
 

@@ -14,10 +14,5 @@ func expandF16(dst []float32, w []byte)                         { expandF16Go(ds
 func expandBF16(dst []float32, w []byte)                        { expandBF16Go(dst, w) }
 func expandQ4(dst []float32, w []byte)                          { expandQ4Go(dst, w) }
 func expandI8(dst []float32, w []byte, s float32)               { expandI8Go(dst, w, s) }
-
-func (a *attend) scoresOfRuns(*cached, together, int) bool { return false }
-func (a *attend) weighAtOnce(n, heads int) bool            { return false }
-func (a *attend) valuesOfRuns(*cached, together, int) bool { return false }
-
-func groupsDirect(group, cols uint64) bool                     { return false }
-func expandGroups([]float32, []byte, []float32, uint64) uint64 { return 0 }
+func groupsDirect(group, cols uint64) bool                      { return false }
+func expandGroups([]float32, []byte, []float32, uint64) uint64  { return 0 }

@@ -18,7 +18,7 @@ var ropeCacheBody = &Body{
 		if q.batch == 0 || q.dim == 0 {
 			return 0, true
 		}
-		ok := q.fits() && q.dim%2 == 0 && q.dim <= mostHeadDim && c.inline(4) <= 1 && q.dim/2 <= c.words(1)
+		ok := q.fits() && q.dim%2 == 0 && c.inline(4) <= 1 && q.dim/2 <= c.words(1)
 		return q.batch, ok
 	},
 	Run: func(c *Call, lo, hi uint64) bool {
