@@ -29,7 +29,8 @@
 // These are recorded as lists when the model is loaded, for a few sizes of a batch; a
 // batch in between is filled up with rows of no sequence, which the programs pass over.
 // A pass is one or two replays without patches: what differs (tokens, positions,
-// sequences, the table of pages) lies in small buffers that are mapped here.
+// sequences, the table of pages) lies in small buffers that are mapped here. Greedy's
+// passes follow each other on the device, several in a list where they are short.
 //
 // # The cache
 //
