@@ -146,6 +146,7 @@ func TestRequests(t *testing.T) {
 	require.Equal(t, "u", r.Tag)
 	require.True(t, r.Echo && r.IgnoreEnd)
 	require.Zero(t, r.LogProbs)
+	require.Equal(t, 100000, last("/v1/completions", `{"prompt":"`+strings.Repeat("a ", 2040)+`","max_tokens":100000}`).MaxTokens, "more than there is room for")
 
 	before := len(m.Requests())
 	last("/v1/chat/completions", `{"messages":[{"role":"developer","content":"a"},{"role":"assistant","content":"b","tool_calls":[]}],"n":3,"seed":5,

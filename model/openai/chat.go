@@ -24,11 +24,9 @@ func (a *api) parseChat(f fields) (c chat, err error) {
 	if f.has("max_completion_tokens") {
 		name = "max_completion_tokens"
 	}
-	most, err := f.integer(name, 1, int64(max(a.m.Info().Context, 1)), 0)
-	if err != nil {
+	if c.request.MaxTokens, err = f.most(name, 0); err != nil {
 		return c, err
 	}
-	c.request.MaxTokens = int(most)
 	told, err := f.flag("logprobs")
 	if err != nil {
 		return c, err

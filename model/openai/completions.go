@@ -22,11 +22,9 @@ func (a *api) parseCompletion(f fields) (c completion, err error) {
 	if c.common, err = a.common(f); err != nil {
 		return c, err
 	}
-	most, err := f.integer("max_tokens", 1, int64(max(a.m.Info().Context, 1)), defaultTokens)
-	if err != nil {
+	if c.request.MaxTokens, err = f.most("max_tokens", defaultTokens); err != nil {
 		return c, err
 	}
-	c.request.MaxTokens = int(most)
 	if c.request.Echo, err = f.flag("echo"); err != nil {
 		return c, err
 	}

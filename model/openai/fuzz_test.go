@@ -3,6 +3,7 @@ package openai
 import (
 	"encoding/json"
 	"errors"
+	"math"
 	"testing"
 	"unicode/utf8"
 
@@ -44,7 +45,7 @@ func withinBounds(t *testing.T, r *lm.Request) {
 	for _, stop := range r.Stop {
 		require.True(t, stop != "" && len(stop) <= lm.MaxStopBytes)
 	}
-	require.True(t, r.MaxTokens >= 0 && r.MaxTokens <= info.Context)
+	require.True(t, r.MaxTokens >= 0 && r.MaxTokens <= math.MaxInt32)
 	require.True(t, r.LogProbs >= -1 && r.LogProbs <= lm.MaxLogProbs)
 	require.LessOrEqual(t, len(r.Tag), maxNameBytes)
 }

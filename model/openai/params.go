@@ -148,6 +148,13 @@ func (a *api) bias(f fields, r *lm.Request) error {
 	return nil
 }
 
+// most is a bound of an answer's tokens. It may be beyond the context, which ends the
+// answer all the same.
+func (f fields) most(name string, without int64) (int, error) {
+	n, err := f.integer(name, 1, math.MaxInt32, without)
+	return int(n), err
+}
+
 // stops is a string or a list of strings.
 func (f fields) stops() (stops []string, err error) {
 	const name = "stop"

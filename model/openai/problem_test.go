@@ -124,6 +124,7 @@ func TestRefusals(t *testing.T) {
 		{completions, `{"best_of":2}`, 400, "E_UNIMPLEMENTED", "best_of"},
 		{completions, `{"suffix":"x"}`, 400, "E_UNIMPLEMENTED", "suffix"},
 		{completions, `{"max_tokens":0}`, 400, "E_INVALID", "max_tokens"},
+		{completions, `{"max_tokens":2147483648}`, 400, "E_INVALID", "max_tokens"},
 		{completions, `{"max_tokens":1e2}`, 400, "E_INVALID", "max_tokens"},
 		{completions, `{"logprobs":21}`, 400, "E_INVALID", "logprobs"},
 		{completions, `{"logprobs":true}`, 400, "E_INVALID", "logprobs"},
