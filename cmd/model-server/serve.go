@@ -158,6 +158,7 @@ func openFront(o *options, token string, m lm.Model, log *slog.Logger) (f *front
 			f.cancel()
 		}
 	}()
+	handlers := map[string]http.Handler{} // by the token that is asked for: what they count adds up
 	for _, address := range o.listen {
 		var l net.Listener
 		asked := token
@@ -171,7 +172,10 @@ func openFront(o *options, token string, m lm.Model, log *slog.Logger) (f *front
 			return nil, err
 		}
 		f.listeners = append(f.listeners, openai.Limit(l, maxConnections))
-		f.servers = append(f.servers, openai.NewServer(openai.New(m, openai.Options{Token: asked, Log: log}), log))
+		if handlers[asked] == nil {
+			handlers[asked] = openai.New(m, openai.Options{Token: asked, Log: log})
+		}
+		f.servers = append(f.servers, openai.NewServer(handlers[asked], log))
 		log.Info("listening", "http", addressOf(l), "token", asked != "")
 	}
 	if o.rpc != "" {

@@ -223,6 +223,25 @@ func TestQuotaUpFront(t *testing.T) {
 	require.Contains(t, s.Status().Reason, "E_QUOTA deviceMemory")
 }
 
+// What limits a session is its own limit, or else its tenant's.
+func TestBudget(t *testing.T) {
+	svc := servertest.Start(t, servertest.Options{Attach: func(a *gpu.Attach) {
+		a.TenantLimits[ledger.DeviceMemory], a.TenantLimits[ledger.Buffers] = 100<<20, 77
+		a.Limits[ledger.Buffers] = 55
+	}})
+	l := startLive(t, svc, optionsFor(svc, llama.Options{}))
+	limits := map[string]uint64{}
+	for _, e := range l.Status().Budget {
+		limits[e.Resource] = e.Limit
+	}
+	require.Equal(t, uint64(100<<20), limits["deviceMemory"])
+	require.Equal(t, uint64(55), limits["buffers"])
+	require.Equal(t, uint64(math.MaxUint64), limits["fences"])
+
+	require.Empty(t, tenantLimits([]byte(`{"tenants": [{"tenant": "other", "budget": [{"class": "buffers", "limit": 1}]}]}`), "test"))
+	require.Empty(t, tenantLimits([]byte(`{"tenants": 7}`), "test"))
+}
+
 func TestNobodyThere(t *testing.T) {
 	o := Options{
 		Dial: func(ctx context.Context) (*client.Conn, error) { return client.Dial(ctx, t.TempDir()+"/none.sock") },

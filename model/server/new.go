@@ -157,8 +157,10 @@ func (p *devicePlace) loadInto(ctx context.Context, s *client.Session, progress 
 		return nil, err
 	}
 	e := &llamaEngine{m: m, z: sizeOf(m)}
+	conn := p.conn
 	return &loaded{
-		engine: e, device: p.deviceOf(ctx, d.Device), over: s.Done(), why: s.Err, budget: s.Budget,
+		engine: e, device: p.deviceOf(ctx, d.Device), over: s.Done(), why: s.Err,
+		budget: func(ctx context.Context) ([]client.BudgetEntry, error) { return budgetOf(ctx, s, conn, p.o.Device) },
 		close: func(ctx context.Context) {
 			if err := m.Close(ctx); err != nil { // also of a session that is over: memory is mapped
 				p.o.Log.Warn("close the model", "err", err)
