@@ -184,7 +184,7 @@ func (c *client) push(e ring.Entry, bindings []ring.Binding, inline []byte) uint
 	return c.next
 }
 
-// take waits for the next n completions.
+// take waits for the next n completions, for each not too long.
 func (c *client) take(n int) []ring.Completion {
 	c.t.Helper()
 	var all []ring.Completion
@@ -207,6 +207,7 @@ func (c *client) take(n int) []ring.Completion {
 		c.mem.read += got
 		c.mem.mu.Unlock()
 		if got > 0 {
+			patience.Reset(10 * time.Second)
 			nudge(c.mem.work) // room for more
 			continue
 		}
