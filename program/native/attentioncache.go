@@ -36,15 +36,16 @@ var attentionCacheBody = &Body{
 	},
 	Grain: func(c *Call) uint64 {
 		q := cachedOf(c, 1, 4)
-		if q.batch == 0 || q.kv == 0 || q.dim == 0 {
+		if q.batch == 0 || q.heads == 0 || q.dim == 0 {
 			return 1
 		}
-		each := 2*q.dim + 2*q.most(c)*(q.dim+positionWords)
-		grain := grainOf(each)
-		if share := q.heads / q.kv; grain < share && share*each <= mostWords {
-			return share // they have the same keys and values
+		most := q.most(c)
+		each := 2*q.dim + 2*most*(q.dim+positionWords)
+		grain := largeGrainOf(each)
+		if share := q.heads / q.kv; grain < share && share*each <= 4*mostWords {
+			grain = share // they have the same keys and values
 		}
-		return grain
+		return min(grain, max(1, mostPages/2/(q.pagesOf(c, most)+1)))
 	},
 	Nanos: func(c *Call) (uint64, bool) {
 		// As if every row were in the middle of what its sequence may be.
@@ -63,10 +64,16 @@ var attentionPace = pace{words: 20, exps: true}
 // within what an item may take. A row that is beyond is the lane engine's.
 func (q *cached) most(c *Call) uint64 {
 	n := min(q.pages*q.page, mostHeadValues/(q.dim+positionWords))
-	if n <= q.page || pagesOf(uint64(len(q.k)))+pagesOf(uint64(len(q.v))) <= mostPages/2 {
+	if n <= q.page || q.pagesOf(c, n) <= mostPages/2 {
 		return n
 	}
-	page := min(q.page, n)
+	return min(n, mostPages/2/q.pagesOf(c, q.page)*q.page)
+}
+
+// pagesOf is how many pages of memory so many positions of a head lie in, at the most.
+func (q *cached) pagesOf(c *Call, positions uint64) uint64 {
+	page := min(q.page, positions)
 	each := pages(c.Bindings[3], page, q.dim, q.width) + pages(c.Bindings[4], page, q.dim, q.width)
-	return min(n, mostPages/2/each*q.page)
+	all := pagesOf(uint64(len(q.k))) + pagesOf(uint64(len(q.v)))
+	return min(all, ceilDiv(positions, q.page)*each)
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -139,6 +140,10 @@ func TestAnyShape(t *testing.T) {
 			if !ok {
 				continue
 			}
+			require.Positive(t, b.Grain(call), "%s %v", c.Name, call.Inline)
+			if b.Nanos != nil {
+				b.Nanos(call)
+			}
 			before := c.Fresh()
 			if !b.Run(call, 0, n) {
 				continue
@@ -200,7 +205,13 @@ func anyCall(r *rand.Rand, name string, info *program.Info) (*librarytest.Case, 
 			}
 			binary.LittleEndian.PutUint32(data[at:], v)
 		}
-		for at := 0; at+34 <= n && binding.Type == ""; at += 34 {
+		for at := 0; at+2 <= n && (binding.Type == "f16" || binding.Type == "u16"); at += 2 { // below 2
+			data[at+1] &= 0xbf
+		}
+		for at := 0; at+18 <= n && strings.HasSuffix(name, "_q4_0") && binding.Type == ""; at += 18 {
+			binary.LittleEndian.PutUint16(data[at:], 0x2000|uint16(r.IntN(1<<10)))
+		}
+		for at := 0; at+34 <= n && strings.HasSuffix(name, "_q8_0") && binding.Type == ""; at += 34 {
 			binary.LittleEndian.PutUint16(data[at:], 0x2000|uint16(r.IntN(1<<10)))
 		}
 		c.Bindings = append(c.Bindings, data)

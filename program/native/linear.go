@@ -106,7 +106,11 @@ func linearOfType(t weightType) *Body {
 		},
 		Grain: func(c *Call) uint64 {
 			cols, batch := c.inline(1), min(c.inline(2), batchBlock)
-			return max(rowsOnce(), grainOf(cols*(1+batch/tileFlops))&^15)
+			words := cols * (1 + batch/tileFlops)
+			if t == typeI8 && !groupsDirect(c.inline(6), cols) {
+				words += cols * runWords / min(runWords, max(c.inline(6), 1))
+			}
+			return max(rowsOnce(), largeGrainOf(words)&^15)
 		},
 		Nanos: func(c *Call) (uint64, bool) {
 			rows, cols, batch := c.inline(0), c.inline(1), c.inline(2)

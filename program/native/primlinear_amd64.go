@@ -61,7 +61,7 @@ func dotsOf(t weightType, y []float32, w []byte, x []float32, rowBytes, add int)
 // groupsDirect says whether there is code for rows of signed bytes with a scale for each
 // group of so many.
 func groupsDirect(group, cols uint64) bool {
-	return cols%group == 0 && (group%16 == 0 || group < 16 && group&(group-1) == 0)
+	return group > 0 && cols%group == 0 && (group%16 == 0 || group < 16 && group&(group-1) == 0)
 }
 
 // dotsI8 is of rows of signed bytes and their scales, one for each group of a row, as
