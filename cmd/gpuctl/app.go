@@ -6,12 +6,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/alecthomas/kong"
-	"golang.org/x/sys/unix"
 
 	"capgpu/client"
 )
@@ -128,35 +125,7 @@ func (a *app) socketPath() string {
 	if a.socket != "" {
 		return a.socket
 	}
-	if p := a.getenv("CAPGPU_SOCKET"); p != "" {
-		return p
-	}
-	if dir := a.getenv("XDG_RUNTIME_DIR"); dir != "" {
-		if p := filepath.Join(dir, "capgpu", "default.sock"); exists(p) {
-			return p
-		}
-	} else if dir := a.tempRunDir(); dir != "" {
-		if p := filepath.Join(dir, "default.sock"); exists(p) {
-			return p
-		}
-	}
-	return "/run/capgpu/default.sock"
-}
-
-// tempRunDir is where device-manager --dev serves a user who has no runtime
-// folder. Anyone may make a folder of that name, so only one that is this user's
-// own and closed to others counts; "" otherwise.
-func (a *app) tempRunDir() string {
-	temp := a.getenv("TMPDIR")
-	if temp == "" {
-		temp = "/tmp"
-	}
-	dir := filepath.Join(temp, fmt.Sprintf("capgpu-%d", os.Getuid()))
-	var st unix.Stat_t
-	if err := unix.Lstat(dir, &st); err != nil || st.Mode != unix.S_IFDIR|0o700 || int(st.Uid) != os.Getuid() {
-		return ""
-	}
-	return dir
+	return client.DefaultSocket(a.getenv)
 }
 
 // dialTimeout bounds how long gpuctl waits for an answer about the service;

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -12,11 +11,6 @@ import (
 	"unicode"
 	"unicode/utf16"
 )
-
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
-}
 
 // bytesText is a size in binary units: "256.0 MiB".
 func bytesText(n uint64) string {

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -108,41 +107,4 @@ func listenUnix(path string) (*net.UnixListener, error) {
 		return nil, fmt.Errorf("listen on %s: %w", path, err)
 	}
 	return l, nil
-}
-
-// tenantSocket finds the service as gpuctl does.
-func tenantSocket(getenv func(string) string) string {
-	if p := getenv("CAPGPU_SOCKET"); p != "" {
-		return p
-	}
-	if dir := getenv("XDG_RUNTIME_DIR"); dir != "" {
-		if p := filepath.Join(dir, "capgpu", "default.sock"); exists(p) {
-			return p
-		}
-	} else if dir := ownTempDir(getenv("TMPDIR")); dir != "" {
-		if p := filepath.Join(dir, "default.sock"); exists(p) {
-			return p
-		}
-	}
-	return "/run/capgpu/default.sock"
-}
-
-// ownTempDir is where device-manager --dev serves a user who has no runtime folder.
-// Anyone may make a folder of that name, so only one that is this user's own and closed
-// to others counts; "" otherwise.
-func ownTempDir(temp string) string {
-	if temp == "" {
-		temp = "/tmp"
-	}
-	dir := filepath.Join(temp, fmt.Sprintf("capgpu-%d", os.Getuid()))
-	var st unix.Stat_t
-	if err := unix.Lstat(dir, &st); err != nil || st.Mode != unix.S_IFDIR|0o700 || int(st.Uid) != os.Getuid() {
-		return ""
-	}
-	return dir
-}
-
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
 }

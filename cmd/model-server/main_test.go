@@ -116,20 +116,6 @@ func TestOptions(t *testing.T) {
 	require.Negative(t, o.patience)
 	_, _, err = parseOptions([]string{"--model", "m", "--listen", "0.0.0.0:1", "--token-file", "t"}, env, nil)
 	require.NoError(t, err)
-
-	dir := t.TempDir()
-	require.NoError(t, os.MkdirAll(filepath.Join(dir, "capgpu"), 0o700))
-	path := filepath.Join(dir, "capgpu", "default.sock")
-	env = func(name string) string { return map[string]string{"XDG_RUNTIME_DIR": dir}[name] }
-	require.Equal(t, "/run/capgpu/default.sock", tenantSocket(env))
-	require.NoError(t, os.WriteFile(path, nil, 0o600))
-	require.Equal(t, path, tenantSocket(env))
-	temp := filepath.Join(dir, fmt.Sprintf("capgpu-%d", os.Getuid()))
-	require.Empty(t, ownTempDir(dir))
-	require.NoError(t, os.Mkdir(temp, 0o755))
-	require.Empty(t, ownTempDir(dir), "others could have put a socket there")
-	require.NoError(t, os.Chmod(temp, 0o700))
-	require.Equal(t, temp, ownTempDir(dir))
 }
 
 func TestToken(t *testing.T) {

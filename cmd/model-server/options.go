@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"capgpu/client"
 	"capgpu/model/llama"
 )
 
@@ -161,7 +162,7 @@ func (o *options) complete(getenv func(string) string) error {
 		o.patience = -1 // not at all; 0 is the server's default
 	}
 	if o.socket == "" {
-		o.socket = tenantSocket(getenv)
+		o.socket = client.DefaultSocket(getenv)
 	}
 	if len(o.listen) == 0 {
 		o.listen = []string{defaultListen}
