@@ -67,7 +67,7 @@ func TestBatchesAreBitIdentical(t *testing.T) {
 				texts = append(texts, feeding{tokens: tokens, want: alone(t, m, tokens)})
 			}
 			var running []*feeding
-			for done := 0; done < 40; {
+			for done := 0; done < rounds(40); {
 				for len(running) < 4 {
 					one := texts[r.IntN(len(texts))]
 					one.q = newSequence(t, m, len(one.tokens))
@@ -121,7 +121,7 @@ func TestGreedyAgainstSteps(t *testing.T) {
 			m := load(t, open(t, engine), f, Options{Sequences: 2, Batch: 4, PagePositions: 4})
 			ctx := testContext(t)
 			r := rand.New(rand.NewPCG(8, 9))
-			for range 20 {
+			for range rounds(15) {
 				prompt := randomTokens(r, 1+r.IntN(4), f.Config.Vocab)
 				slow, fast := newSequence(t, m, f.Config.Context), newSequence(t, m, f.Config.Context)
 				var rows, same []Row

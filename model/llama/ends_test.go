@@ -368,7 +368,7 @@ func TestPagesHaveOneOwner(t *testing.T) {
 	m := load(t, open(t, mock.Options{}), seeded(1, shape(), true, model.F32), Options{Sequences: 5, Positions: 150, PagePositions: 8})
 	r := rand.New(rand.NewPCG(4, 4))
 	var all []*Sequence
-	for range 5000 {
+	for range rounds(5000) {
 		switch r.IntN(3) {
 		case 0:
 			if q, err := m.NewSequence(); err == nil {

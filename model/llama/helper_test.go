@@ -62,3 +62,11 @@ const (
 	storiesBin  = "stories260K.bin"
 	storiesGGUF = "stories260Ktok512.gguf"
 )
+
+// rounds are fewer where each is slow.
+func rounds(n int) int {
+	if raceEnabled {
+		return n / 5
+	}
+	return n
+}

@@ -80,7 +80,7 @@ func compare(t *testing.T, m *Model, f *model.File) {
 	ctx := testContext(t)
 	reference, err := modeltest.New(f)
 	require.NoError(t, err)
-	tokens := randomTokens(r, 41, f.Config.Vocab)
+	tokens := randomTokens(r, 6+rounds(35), f.Config.Vocab)
 	q := newSequence(t, m, len(tokens))
 	defer q.Close()
 	mean := make([]float64, f.Config.Dim)

@@ -14,6 +14,9 @@ func TestStories(t *testing.T) {
 	for name, engine := range engines {
 		for _, file := range []string{storiesBin, storiesGGUF} {
 			t.Run(name+"/"+file, func(t *testing.T) {
+				if raceEnabled && engine.LaneOnly && file == storiesBin {
+					t.Skip("takes long with the race detector; the other file is as good")
+				}
 				f := stories(t, file)
 				m := load(t, open(t, engine), f, Options{Sequences: 2})
 				ctx := testContext(t)
