@@ -32,6 +32,7 @@ func TestFigures(t *testing.T) {
 	require.NoError(t, err, "%s", build)
 	t.Run("all", func(t *testing.T) { everyFigure(t, bin) })
 	t.Run("one", func(t *testing.T) { oneFigure(t, bin) })
+	t.Run("no compiler", func(t *testing.T) { noCompiler(t, bin) })
 }
 
 func everyFigure(t *testing.T, bin string) {
@@ -75,6 +76,15 @@ func oneFigure(t *testing.T, bin string) {
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 	require.Regexp(t, `^P2 .*: [0-9.]+$`, lines[len(lines)-1])
 	require.Contains(t, out.String(), "raw spin round trip beside P2")
+}
+
+// noCompiler: without gcc a model is measured alone.
+func noCompiler(t *testing.T, bin string) {
+	t.Setenv("PATH", t.TempDir())
+	var out, said bytes.Buffer
+	require.Zero(t, runCommand([]string{"-bin", bin, "-pairs", "2", "-slice", "1ms", "-models", "260k", "P5"}, &out, &said), said.String())
+	require.Contains(t, said.String(), "THERE IS NO PEER")
+	require.Contains(t, out.String(), "NO PEER: there is no gcc")
 }
 
 func TestCommandLine(t *testing.T) {
