@@ -128,10 +128,25 @@ func TestPlain(t *testing.T) {
 		}
 		defer f.Close()
 		require.Equal(t, options.Context, agree(t, f), "tokens")
-		small, err := Int8(f)
+	})
+	// The program makes bytes of what it multiplies with, too, so a text parts some time.
+	t.Run("int8", func(t *testing.T) {
+		f, err := Int8(tiny(t, true))
 		require.NoError(t, err)
-		// The program makes bytes of what it multiplies with, too, so a text parts some time.
-		require.Greater(t, agree(t, small), options.Context/2, "tokens")
+		c, err := StartPlain(f, func(start func() error) error { return start() })
+		require.NoError(t, err)
+		defer func() { require.NoError(t, c.Close()) }()
+		text := make([]int32, options.Context)
+		_, err = c.Greedy(First(f), text)
+		require.NoError(t, err)
+		agreed, err := Agreed(inProcess(t, f), First(f), text)
+		require.NoError(t, err)
+		require.Greater(t, agreed, options.Context*8/10)
+		other, err := Int8(tiny(t, false))
+		require.NoError(t, err)
+		agreed, err = Agreed(inProcess(t, other), First(f), text)
+		require.NoError(t, err)
+		require.Less(t, agreed, options.Context/2, "of another model")
 	})
 }
 

@@ -62,6 +62,22 @@ func Prompt(m Passes, prompt []int32) (next int32, err error) {
 	return Largest(m.Logits(0)), nil
 }
 
+// Agreed goes along a text that follows a token and counts where the most likely token is
+// the text's: where another rounds otherwise, two texts part at the first near tie and
+// say no more of each other.
+func Agreed(m Passes, token int32, text []int32) (agreed int, err error) {
+	for at, next := range text {
+		if err := m.Step([]Row{{Position: at, Token: token, Logits: true}}); err != nil {
+			return 0, err
+		}
+		if Largest(m.Logits(0)) == next {
+			agreed++
+		}
+		token = next
+	}
+	return agreed, nil
+}
+
 // Largest is the place of the largest number, the lowest of equals, and 0 where there is
 // none.
 func Largest(logits []float32) int32 {
