@@ -17,10 +17,7 @@ func unixPath(address string) (path string, ok bool) { return strings.CutPrefix(
 // checkAddress refuses what would serve strangers without a token.
 func (o *options) checkAddress(address string) error {
 	if path, ok := unixPath(address); ok {
-		if path == "" {
-			return errors.New("--listen unix: names no path")
-		}
-		return nil
+		return checkPath("--listen unix:", path)
 	}
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
@@ -28,6 +25,19 @@ func (o *options) checkAddress(address string) error {
 	}
 	if !isLoopback(host) && o.tokenFile == "" {
 		return fmt.Errorf("--listen %s: whoever reaches this address would be served; give --token-file, or listen on 127.0.0.1, [::1] or unix:PATH", address)
+	}
+	return nil
+}
+
+// checkPath refuses what is no path of a socket file. A name that begins with "@" or a zero
+// byte would be in the kernel's table of names, which has no modes: every user of the
+// machine could connect.
+func checkPath(option, path string) error {
+	switch {
+	case path == "":
+		return fmt.Errorf("%s names no path", option)
+	case path[0] == '@' || strings.ContainsRune(path, 0):
+		return fmt.Errorf("%s%q: a socket without a file has no mode, and serves every user; name a path (./@… for a file of such a name)", option, path)
 	}
 	return nil
 }

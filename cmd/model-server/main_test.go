@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -76,18 +77,21 @@ func TestHelpAndVersion(t *testing.T) {
 
 func TestWrongCommandLine(t *testing.T) {
 	for want, args := range map[string][]string{
-		"--model is missing":                     {},
-		"flag provided but not defined":          {"--no-such-flag"},
-		`unexpected "x"`:                         {"--model", "m", "x"},
-		"--sequences is -1":                      {"--model", "m", "--sequences", "-1"},
-		"--drain is -1s":                         {"--model", "m", "--drain", "-1s"},
-		"--listen 8080: it is HOST:PORT":         {"--model", "m", "--listen", "8080"},
-		"--listen unix: names no path":           {"--model", "m", "--listen", "unix:"},
-		"--listen :8080: whoever reaches":        {"--model", "m", "--listen", ":8080"},
-		"--listen 0.0.0.0:8080: whoever reaches": {"--model", "m", "--listen", "0.0.0.0:8080"},
-		"--listen [::]:80: whoever reaches":      {"--model", "m", "--listen", "127.0.0.1:80", "--listen", "[::]:80"},
-		"--listen example.org:80: whoever":       {"--model", "m", "--listen", "example.org:80"},
-		"leaves nobody to serve":                 {"--model", "m", "--listen", "none"},
+		"--model is missing":                             {},
+		"flag provided but not defined":                  {"--no-such-flag"},
+		`unexpected "x"`:                                 {"--model", "m", "x"},
+		"--sequences is -1":                              {"--model", "m", "--sequences", "-1"},
+		"--drain is -1s":                                 {"--model", "m", "--drain", "-1s"},
+		"--listen 8080: it is HOST:PORT":                 {"--model", "m", "--listen", "8080"},
+		"--listen unix: names no path":                   {"--model", "m", "--listen", "unix:"},
+		"--listen :8080: whoever reaches":                {"--model", "m", "--listen", ":8080"},
+		"--listen 0.0.0.0:8080: whoever reaches":         {"--model", "m", "--listen", "0.0.0.0:8080"},
+		"--listen [::]:80: whoever reaches":              {"--model", "m", "--listen", "127.0.0.1:80", "--listen", "[::]:80"},
+		"--listen example.org:80: whoever":               {"--model", "m", "--listen", "example.org:80"},
+		`--listen unix:"@name": a socket without a file`: {"--model", "m", "--listen", "unix:@name"},
+		`--listen unix:"\x00name": a socket`:             {"--model", "m", "--listen", "unix:\x00name"},
+		`--rpc "@name": a socket without a file`:         {"--model", "m", "--rpc", "@name"},
+		"leaves nobody to serve":                         {"--model", "m", "--listen", "none"},
 	} {
 		status, _, errs := command(args...)
 		require.Equal(t, exitUsage, status, args)
@@ -169,6 +173,25 @@ func TestListenUnix(t *testing.T) {
 	_, err = listenUnix(path)
 	require.ErrorContains(t, err, "is no socket")
 	require.FileExists(t, path)
+}
+
+// What cannot be listened on is told by its address, and what was opened before is closed.
+func TestListenErrors(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer taken.Close()
+	dir := t.TempDir()
+	opened, none := filepath.Join(dir, "opened"), filepath.Join(dir, "none", "x")
+	for address, args := range map[string][]string{
+		taken.Addr().String(): {"--listen", "unix:" + opened, "--listen", taken.Addr().String()},
+		none:                  {"--listen", "unix:" + opened, "--listen", "unix:" + none},
+		none + " ":            {"--listen", "unix:" + opened, "--rpc", none},
+	} {
+		status, _, errs := command(append([]string{"--model", smallModel(t)}, args...)...)
+		require.Equal(t, 1, status, errs)
+		require.Contains(t, errs, strings.TrimSpace(address))
+		require.NoFileExists(t, opened)
+	}
 }
 
 func TestProgress(t *testing.T) {

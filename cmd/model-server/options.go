@@ -175,6 +175,11 @@ func (o *options) complete(getenv func(string) string) error {
 			return err
 		}
 	}
+	if o.rpc != "" {
+		if err := checkPath("--rpc ", o.rpc); err != nil {
+			return err
+		}
+	}
 	if len(o.listen) == 0 && o.rpc == "" {
 		return errors.New("--listen none leaves nobody to serve without --rpc")
 	}

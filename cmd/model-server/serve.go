@@ -149,18 +149,23 @@ type front struct {
 }
 
 // openFront opens all sockets, or none.
-func openFront(o *options, token string, m lm.Model, log *slog.Logger) (f *front, err error) {
-	f = &front{model: m, log: log, failed: make(chan error, len(o.listen)+1)}
+func openFront(o *options, token string, m lm.Model, log *slog.Logger) (*front, error) {
+	f := &front{model: m, log: log, failed: make(chan error, len(o.listen)+1)}
 	f.ctx, f.cancel = context.WithCancel(context.Background())
-	defer func() {
-		if err != nil {
-			f.closeListeners()
-			f.cancel()
-		}
-	}()
+	if err := f.open(o, token); err != nil {
+		f.closeListeners()
+		f.cancel()
+		return nil, err
+	}
+	return f, nil
+}
+
+// open opens the sockets until one cannot be.
+func (f *front) open(o *options, token string) error {
 	handlers := map[string]http.Handler{} // by the token that is asked for: what they count adds up
 	for _, address := range o.listen {
 		var l net.Listener
+		var err error
 		asked := token
 		if path, ok := unixPath(address); ok {
 			asked = "" // whom the file's mode lets in is let in
@@ -169,22 +174,23 @@ func openFront(o *options, token string, m lm.Model, log *slog.Logger) (f *front
 			l, err = net.Listen("tcp", address)
 		}
 		if err != nil {
-			return nil, err
+			return err
 		}
 		f.listeners = append(f.listeners, openai.Limit(l, maxConnections))
 		if handlers[asked] == nil {
-			handlers[asked] = openai.New(m, openai.Options{Token: asked, Log: log})
+			handlers[asked] = openai.New(f.model, openai.Options{Token: asked, Log: f.log})
 		}
-		f.servers = append(f.servers, openai.NewServer(handlers[asked], log))
-		log.Info("listening", "http", addressOf(l), "token", asked != "")
+		f.servers = append(f.servers, openai.NewServer(handlers[asked], f.log))
+		f.log.Info("listening", "http", addressOf(l), "token", asked != "")
 	}
 	if o.rpc != "" {
+		var err error
 		if f.rpc, err = listenUnix(o.rpc); err != nil {
-			return nil, err
+			return err
 		}
-		log.Info("listening", "capnp", o.rpc)
+		f.log.Info("listening", "capnp", o.rpc)
 	}
-	return f, nil
+	return nil
 }
 
 func addressOf(l net.Listener) string {
