@@ -59,7 +59,7 @@ func (m *languageModel) beside(ctx context.Context, e *Env, f *model.File, float
 	left, right := make([]int32, m.tokens), make([]int32, m.tokens)
 	mine := paired.Batches(m.tokens, func() error { return ours.Greedy(token, left) })
 	theirs := paired.Timed(func() (time.Duration, error) { return c.Greedy(token, right) }).Per(m.tokens)
-	r, err := paired.Compare(e.pairs(0.5/float64(len(e.Models))), aside(mine), aside(theirs))
+	r, err := paired.Compare(e.texts(0.5), aside(mine), aside(theirs))
 	if err != nil {
 		return row, err
 	}
@@ -89,7 +89,7 @@ func (m *languageModel) alone(ctx context.Context, e *Env, f *model.File) (rows 
 	defer func() { err = errors.Join(err, ours.Close()) }()
 	token, text := llm.First(f), make([]int32, m.tokens)
 	side := paired.Batches(m.tokens, func() error { return ours.Greedy(token, text) })
-	r, err := paired.Compare(e.pairs(0.5/float64(len(e.Models))), side, side)
+	r, err := paired.Compare(e.texts(0.5), side, side)
 	if err != nil {
 		return nil, err
 	}
