@@ -47,6 +47,29 @@ func anyParams(t *rapid.T, vocab int) Params {
 	return p
 }
 
+// TestRest: a sampler that has given its memory back goes on as if it had not.
+func TestRest(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		vocab := rapid.IntRange(1, 40).Draw(t, "vocab")
+		p := anyParams(t, vocab)
+		a, err := New(p, vocab)
+		require.NoError(t, err)
+		b, err := New(p, vocab)
+		require.NoError(t, err)
+		for range 5 {
+			logits := anyLogits(t, vocab)
+			a.Rest()
+			require.Nil(t, a.work)
+			require.Nil(t, a.weights)
+			require.Nil(t, a.order)
+			rested, err1 := a.Next(logits, 3)
+			other, err2 := b.Next(logits, 3)
+			require.Equal(t, err2, err1)
+			require.Equal(t, other, rested)
+		}
+	})
+}
+
 // TestAgainstSlow: the same tokens as a sampler that sorts, over texts of some tokens.
 func TestAgainstSlow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -23,10 +23,11 @@ type TopToken struct {
 // Sampler chooses the tokens of one text. One goroutine at a time uses it.
 type Sampler struct {
 	p       Params
+	vocab   int
 	bias    []biased
 	random  *rand.Rand
 	seen    *window   // where there are penalties
-	work    []float32 // the logits of the step
+	work    []float32 // the logits of the step; nil between steps that are far apart
 	changed []changed // of them, in the order of the changes
 	weights []float64 // in proportion to the probabilities, where one is drawn
 	order   []int32   // tokens, for the cuts
@@ -48,7 +49,7 @@ func New(p Params, vocab int) (*Sampler, error) {
 	if err := p.Check(vocab); err != nil {
 		return nil, err
 	}
-	s := &Sampler{p: p, work: make([]float32, vocab)}
+	s := &Sampler{p: p, vocab: vocab}
 	for id, by := range p.Bias {
 		s.bias = append(s.bias, biased{id, by})
 	}
@@ -60,12 +61,22 @@ func New(p Params, vocab int) (*Sampler, error) {
 		seed = rand.Uint64()
 	}
 	s.random = rand.New(rand.NewPCG(seed, 0x6361706770750001)) // any constant, and always this one
-	if p.Temperature > 0 {
-		s.weights = make([]float64, vocab)
-	}
 	s.pivot = 1
+	s.begin()
 	return s, nil
 }
+
+// begin makes the memory of a step.
+func (s *Sampler) begin() {
+	s.work = make([]float32, s.vocab)
+	if s.p.Temperature > 0 {
+		s.weights = make([]float64, s.vocab)
+	}
+}
+
+// Rest gives back the memory that a step needs, which the next one makes again: for a
+// text that does not go on for a while. It changes no choice.
+func (s *Sampler) Rest() { s.work, s.weights, s.order, s.changed = nil, nil, nil, nil }
 
 // Accept counts tokens of a prompt for the penalties. Numbers of no token are passed
 // over.
@@ -81,10 +92,13 @@ func (s *Sampler) Accept(tokens ...int32) {
 // Next chooses a token and counts it for the penalties. With top 0 it tells the choice's
 // log-probability, with more also those of so many of the most likely tokens, with less
 // nothing of the kind. Logits of another length than the vocabulary, or without one that
-// can be chosen, are gpuerr.Invalid. It allocates nothing but Top.
+// can be chosen, are gpuerr.Invalid. It allocates nothing but Top, unless after Rest.
 func (s *Sampler) Next(logits []float32, top int) (Choice, error) {
-	if len(logits) != len(s.work) {
-		return Choice{}, gpuerr.New(gpuerr.Invalid, "logits: %d of a vocabulary of %d", len(logits), len(s.work))
+	if len(logits) != s.vocab {
+		return Choice{}, gpuerr.New(gpuerr.Invalid, "logits: %d of a vocabulary of %d", len(logits), s.vocab)
+	}
+	if s.work == nil {
+		s.begin()
 	}
 	copy(s.work, logits)
 	if !clean(s.work) {

@@ -59,6 +59,20 @@ func (l *line) remove(r *request) {
 	l.turns = slices.DeleteFunc(l.turns, func(t string) bool { return t == r.tag })
 }
 
+// last is the youngest request of the tag that has the most; nil: nobody waits.
+func (l *line) last() *request {
+	var most []*request
+	for _, tag := range l.turns {
+		if of := l.tags[tag]; len(of) > len(most) {
+			most = of
+		}
+	}
+	if most == nil {
+		return nil
+	}
+	return most[len(most)-1]
+}
+
 // all are the requests, in no order that matters.
 func (l *line) all() []*request {
 	var out []*request

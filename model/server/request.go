@@ -4,7 +4,9 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"maps"
+	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"capgpu/gpuerr"
@@ -15,7 +17,7 @@ import (
 // The bounds of a request.
 const (
 	maxPromptBytes = 4 << 20
-	maxTagBytes    = 256
+	maxTagBytes    = 512
 	maxTexts       = 2048 // of one Embed
 )
 
@@ -83,6 +85,8 @@ func (s *Server) newRequest(q lm.Request) (*request, error) {
 	switch {
 	case len(q.Tag) > maxTagBytes:
 		return nil, gpuerr.New(gpuerr.Invalid, "tag: %d bytes; it may have %d", len(q.Tag), maxTagBytes)
+	case strings.ContainsFunc(q.Tag, unicode.IsControl): // and so is none the server's own
+		return nil, gpuerr.New(gpuerr.Invalid, "tag: it has control characters")
 	case q.MaxTokens < 0:
 		return nil, gpuerr.New(gpuerr.Invalid, "maxTokens: %d is negative", q.MaxTokens)
 	case q.LogProbs > lm.MaxLogProbs:
@@ -107,6 +111,9 @@ func (s *Server) newRequest(q lm.Request) (*request, error) {
 		r.sampling.Seed, r.sampling.Seeded = newSeed(), true
 	}
 	r.sampling.Bias = maps.Clone(r.sampling.Bias)
+	if r.sampling.PenaltyLast >= r.limit { // all count, and nothing is to be forgotten
+		r.sampling.PenaltyLast = -1
+	}
 	r.plain = r.sampling.Plain() && q.LogProbs < 0
 	r.text.stop = append([]string(nil), q.Stop...)
 	if q.Echo {
@@ -184,7 +191,11 @@ func (r *request) fits(most int) error {
 	if r.limit <= most {
 		return nil
 	}
-	e := gpuerr.Refused(ResourcePositions, uint64(r.limit-1), uint64(most-1))
+	return noRoom(r.limit-1, most-1)
+}
+
+func noRoom(asked, available int) error {
+	e := gpuerr.Refused(ResourcePositions, uint64(asked), uint64(available))
 	e.Msg = "prompt and answer need more positions than the whole cache has; ask for fewer tokens"
 	return e
 }

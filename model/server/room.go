@@ -43,6 +43,10 @@ func (s *Server) admitLocked() {
 			if v == nil {
 				v = s.overlongLocked(r)
 			}
+			if v == nil && len(s.running) == 0 { // all there is, is free, and is not enough
+				s.endLocked(r, lm.Unfinished, noRoom(r.limit-1, s.size.positions()))
+				continue
+			}
 			if v == nil {
 				return
 			}
@@ -180,11 +184,17 @@ func (s *Server) preemptLocked(r *request) {
 		s.returnLocked(r)
 		return
 	}
-	r.state = parked
-	s.parked = append(s.parked, r)
+	s.parkLocked(r)
 	if len(s.parked) > s.o.Waiting {
 		s.endLocked(s.parked[0], lm.Unfinished, errUnpulled)
 	}
+}
+
+// parkLocked puts r among those that nobody pulls.
+func (s *Server) parkLocked(r *request) {
+	r.state = parked
+	r.chooser.Rest()
+	s.parked = append(s.parked, r)
 }
 
 // returnLocked puts r among those that wait for room again.

@@ -174,7 +174,7 @@ func (s *Server) setLive(l *loaded, again bool) {
 	} else {
 		close(s.first)
 	}
-	for _, r := range s.line.all() { // the cache may have become smaller
+	for _, r := range slices.Concat(s.line.all(), s.returning, s.parked) { // the cache may have become smaller
 		if err := r.fits(s.size.positions() + 1); err != nil {
 			s.endLocked(r, lm.Unfinished, err)
 		}
@@ -236,8 +236,7 @@ func (s *Server) resetLocked(r *request, err error) bool {
 	}
 	r.seq, r.pages, r.fed = nil, 0, 0
 	if r.full {
-		r.state = parked
-		s.parked = append(s.parked, r)
+		s.parkLocked(r)
 	} else {
 		s.returnLocked(r)
 	}

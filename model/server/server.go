@@ -50,6 +50,7 @@ type Server struct {
 	running   []*request // the oldest first
 	returning []*request // the oldest first
 	parked    []*request // the longest first
+	unread    []*request // ended, with tokens that nobody has pulled; the longest first
 }
 
 var _ lm.Model = (*Server)(nil)
@@ -66,6 +67,7 @@ func newServer(o Options, info lm.Info, words *tokenizer.Tokenizer, p place, pla
 var (
 	errLoading  = gpuerr.New(gpuerr.Busy, "the model is being loaded; try again soon")
 	errStopping = gpuerr.New(gpuerr.Closed, "the model server stops")
+	errCrowded  = gpuerr.New(gpuerr.Busy, "too many wait, and those with this tag have the most places; try again later")
 	errUnpulled = gpuerr.New(gpuerr.Busy, "nobody took the answer, and others needed its place")
 )
 
@@ -100,11 +102,16 @@ func (s *Server) accept(ctx context.Context, r *request) error {
 	if s.refuse != nil {
 		return s.refuse
 	}
-	if s.line.count >= s.o.Waiting {
-		return gpuerr.New(gpuerr.Busy, "%d requests wait already; try again later", s.line.count)
-	}
-	if most := max(1, s.o.Waiting*3/4); len(s.line.tags[r.tag]) >= most {
+	own := len(s.line.tags[r.tag])
+	if most := max(1, s.o.Waiting*3/4); own >= most {
 		return gpuerr.New(gpuerr.Busy, "%d requests with this tag wait already; try again later", most)
+	}
+	if s.line.count >= s.o.Waiting {
+		greedy := s.line.last()
+		if len(s.line.tags[greedy.tag]) <= own+1 {
+			return gpuerr.New(gpuerr.Busy, "%d requests wait already; try again later", s.line.count)
+		}
+		s.endLocked(greedy, lm.Unfinished, errCrowded)
 	}
 	s.order++
 	r.order = s.order

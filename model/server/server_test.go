@@ -62,7 +62,8 @@ func TestRefusals(t *testing.T) {
 			"stop: string 1 has 0 bytes":        {Prompt: "x", Stop: []string{"a", ""}},
 			"stop: string 0 has 257 bytes":      {Prompt: "x", Stop: []string{strings.Repeat("x", 257)}},
 			"stop: string 0 is not UTF-8":       {Prompt: "x", Stop: []string{"\xc3"}},
-			"tag: 257 bytes":                    {Prompt: "x", Tag: strings.Repeat("x", 257)},
+			"tag: 513 bytes":                    {Prompt: "x", Tag: strings.Repeat("x", 513)},
+			"tag: it has control characters":    {Prompt: "x", Tag: embedTag},
 			"tokens: there are none":            {Tokens: []int32{}},
 			"tokens: element 1 is 268":          {Tokens: []int32{1, 268}},
 			"tokens: element 0 is -1":           {Tokens: []int32{-1}},
@@ -196,6 +197,14 @@ func TestBusy(t *testing.T) {
 		q := greedy("x", 1)
 		for _, q.Tag = range []string{"a", "b"} {
 			streams = append(streams, r.generate(q))
+		}
+		// Of a line that is full the greediest tag gives places up, down to what others have.
+		for i, tag := range []string{"c", "c", "d", "e"} {
+			q.Tag = tag
+			streams = append(streams, r.generate(q))
+			_, err = all(streams[9-i])
+			require.ErrorIs(t, err, gpuerr.Busy)
+			require.ErrorContains(t, err, "have the most places")
 		}
 		q.Tag = "c"
 		_, err = r.s.Generate(context.Background(), q)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"capgpu/model/lm"
+	"capgpu/model/sample"
 )
 
 // Next implements lm.Stream.
@@ -38,6 +39,9 @@ func (r *request) take(out []lm.Token) (n int, over bool, err error) {
 	if r.full && len(r.buf) <= r.s.o.Ahead/2 {
 		r.full = false
 		r.s.pulledLocked(r)
+	}
+	if r.state == gone && len(r.buf) == 0 {
+		r.s.forgetLocked(r)
 	}
 	switch {
 	case n > 0 || !r.ended:
@@ -74,8 +78,14 @@ func (r *request) cancel() {
 	r.s.mu.Lock()
 	defer r.s.mu.Unlock()
 	r.s.endLocked(r, lm.Cancelled, nil)
+	r.s.forgetLocked(r)
+}
+
+// forgetLocked: nobody reads what r has told, or all of it was read.
+func (s *Server) forgetLocked(r *request) {
 	clear(r.buf)
 	r.buf = nil
+	s.unread = without(s.unread, r)
 }
 
 // tellLocked hands tokens to who pulls.
@@ -138,10 +148,21 @@ func without(all []*request, r *request) []*request {
 	return slices.DeleteFunc(all, func(x *request) bool { return x == r })
 }
 
-// goneLocked: r holds nothing any more, and is in no list.
+// goneLocked: r holds nothing any more but what its client may still read. Of those
+// answers there are as many as may wait: then the one that ended first is dropped.
 func (s *Server) goneLocked(r *request) {
 	r.state = gone
+	r.tokens, r.chooser, r.sampling, r.text = nil, nil, sample.Params{}, answerText{}
 	close(r.released)
+	if len(r.buf) > 0 {
+		s.unread = append(s.unread, r)
+	}
+	if len(s.unread) > s.o.Waiting {
+		old := s.unread[0]
+		s.forgetLocked(old)
+		old.finish, old.err = lm.Unfinished, errUnpulled
+		old.notifyLocked()
+	}
 	s.quietLocked()
 }
 
