@@ -29,7 +29,7 @@ type lookout struct {
 // keptMost is how long, about, a queue goes on without that, in nanoseconds, and keptLook
 // is what a round of it counts besides its work.
 const (
-	keptMost = 150_000
+	keptMost = 300_000
 	keptLook = 500
 )
 

@@ -1,6 +1,7 @@
 package mock
 
 import (
+	"runtime"
 	"runtime/debug"
 	"sync/atomic"
 	"time"
@@ -58,6 +59,7 @@ func (d *Device) Burst(first backend.JobID, jobs []backend.Ready, ends []backend
 	b.jobs, b.ends, b.first, b.at = jobs, ends, first, 0
 	watched := len(d.log.ring) > 0 || len(d.faults.faults) > 0
 	old := debug.SetPanicOnFault(true)
+	runtime.LockOSThread() // as in task.run
 	if watched {
 		b.began = int64(time.Since(d.started))
 		b.over = b.began + int64(b.most)
@@ -71,6 +73,7 @@ func (d *Device) Burst(first backend.JobID, jobs []backend.Ready, ends []backend
 		}
 		d.faults.jobs += uint64(b.at)
 	}
+	runtime.UnlockOSThread()
 	debug.SetPanicOnFault(old)
 	b.jobs, b.ends = nil, nil
 	return b.at

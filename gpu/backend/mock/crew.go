@@ -141,9 +141,12 @@ func (t *task) stopped() bool { return t.slot.stop.Load() != stopNone }
 // run takes blocks until there are none, one traps, or the job is stopped.
 func (t *task) run(member int) {
 	// Reads of client memory may fault at any time; as a panic that is an end of
-	// the job. The setting is this goroutine's only.
+	// the job. The setting is this goroutine's only; what the fault may have left in the
+	// thread is caught's to put right, on that thread.
 	old := debug.SetPanicOnFault(true)
 	defer debug.SetPanicOnFault(old)
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	lo := uint64(0)
 	defer func() {
 		if p := recover(); p != nil {
@@ -174,6 +177,7 @@ func (t *task) run(member int) {
 
 // caught turns a memory fault in the block that begins at lo into a trap.
 func (t *task) caught(p any, member int, lo uint64) {
+	native.RestoreFloats()
 	t.next.Store(t.items) // there are at most as many blocks as items
 	addr, ok := faultAddress(p)
 	if !ok {

@@ -34,6 +34,8 @@ func (d *Device) list(t *task, s *slot, job *backend.Job) result {
 func (d *Device) shortEntries(s *slot, job *backend.Job, all *result) (some bool) {
 	old := debug.SetPanicOnFault(true)
 	defer debug.SetPanicOnFault(old)
+	runtime.LockOSThread() // as in task.run
+	defer runtime.UnlockOSThread()
 	var r *ready
 	defer func() {
 		if p := recover(); p != nil {

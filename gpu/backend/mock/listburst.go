@@ -1,6 +1,7 @@
 package mock
 
 import (
+	"runtime"
 	"runtime/debug"
 	"sync/atomic"
 	"time"
@@ -50,7 +51,9 @@ func (d *Device) BurstList(job *backend.Job, from int, most time.Duration) (n in
 	first := s.clock.Read()
 	s.began, s.over = first, first+int64(most)
 	old := debug.SetPanicOnFault(true)
+	runtime.LockOSThread() // as in task.run
 	d.sliceLocked()
+	runtime.UnlockOSThread()
 	debug.SetPanicOnFault(old)
 	n, s.list = s.at-from, nil
 	end = backend.End{Outcome: s.outcome, DeviceTime: time.Duration(max(s.began-first, 0))}

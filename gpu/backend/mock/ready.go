@@ -189,8 +189,9 @@ func (r *ready) suits(v *variant) bool {
 
 // caught is the outcome of a ready job that panicked: as in task.caught a trap if
 // memory has gone, and else a bug, which is that of the program's code or, in a copy
-// or a fill, the end of the device.
+// or a fill, the end of the device. It is called on the thread that the job ran on.
 func (d *Device) caught(r *ready, p any) (o outcome.Outcome, gone bool) {
+	native.RestoreFloats()
 	addr, ok := faultAddress(p)
 	if !ok {
 		sayBug(p)
