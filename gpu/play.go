@@ -116,7 +116,9 @@ func (q *queue) playSlice(j *job) {
 		q.endReplay(j, how)
 		return
 	}
-	q.flush() // what ended before it waits no longer
+	if q.burst.unseen > 0 && q.burst.unseen+j.had >= seenSoon {
+		q.flush() // what ended before it waits no longer
+	}
 }
 
 // endSlice gives the turn back, which the replay had for so long; again says that there is
@@ -138,7 +140,7 @@ func (q *queue) endSlice(j *job, took time.Duration, trapped outcome.Outcome, ag
 
 // seenSoon is how much device time replays that have ended may have had together before
 // their completions are published, where there is more to do: each time may wake the client.
-const seenSoon = 50 * time.Microsecond
+const seenSoon = 200 * time.Microsecond
 
 // endReplay ends the replay in progress, which has no turn and does not ask for one.
 func (q *queue) endReplay(j *job, how outcome.Outcome) {
@@ -147,10 +149,8 @@ func (q *queue) endReplay(j *job, how outcome.Outcome) {
 	j.deviceTime = j.had
 	j.end(how)
 	q.retire()
-	if b := &q.burst; b.unseen+j.had >= seenSoon || how.Kind != outcome.OK {
+	if q.burst.unseen += j.had; q.burst.unseen >= seenSoon || how.Kind != outcome.OK {
 		q.flush() // what comes after it may take its time
-	} else {
-		b.unseen += j.had
 	}
 }
 

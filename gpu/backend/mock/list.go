@@ -1,6 +1,7 @@
 package mock
 
 import (
+	"runtime"
 	"runtime/debug"
 
 	"capgpu/gpu/backend"
