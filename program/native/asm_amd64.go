@@ -51,10 +51,10 @@ func saxpyAVX2(dst, x []float32, a float32)
 func scaleAVX2(dst, x []float32, s float32)
 
 //go:noescape
-func scaleMulAVX2(dst, x, w []float32, s float32)
+func scaleMulAVX2(dst, x, w []float32, s float32, subnormals subnormals)
 
 //go:noescape
-func normAVX2(dst, x, w, b []float32, mean, s float32)
+func normAVX2(dst, x, w, b []float32, mean, s float32, subnormals subnormals)
 
 //go:noescape
 func rotateAVX2(dst, c, s []float32)
@@ -66,16 +66,19 @@ func expSumAVX2(dst, x []float32, sub float32) float32
 func swigluAVX2(dst, a, b []float32)
 
 //go:noescape
-func sumAVX2(x []float32) float32
+func sumAVX2(x []float32, subnormals subnormals) float32
 
 //go:noescape
-func sumSquaresAVX2(x []float32, mean float32) float32
+func sumSquaresAVX2(x []float32, mean float32, subnormals subnormals) float32
 
 //go:noescape
 func maxAVX2(x []float32) float32
 
 //go:noescape
 func findAboveAVX2(x []float32, t float32) int
+
+//go:noescape
+func firstNumberAVX2(x []float32) int
 
 //go:noescape
 func dotRowsAVX2(y, m, x []float32, stride int)
@@ -156,7 +159,7 @@ func expandBF16AVX2(dst []float32, w []byte)
 func expandQ4AVX2(dst []float32, w []byte)
 
 //go:noescape
-func expandI8AVX2(dst []float32, w []byte, s float32)
+func expandI8AVX2(dst []float32, w []byte, s float32, subnormals subnormals)
 
 //go:noescape
 func rotateHalvesAVX2(x, c, s []float32)
@@ -177,10 +180,10 @@ func swigluAVX512(dst, a, b []float32)
 func dot16I8SmallAVX512(y *float32, w *byte, s, x *float32, cols, shift, sstride, add int)
 
 //go:noescape
-func expandI8GroupsAVX2(dst []float32, w []byte, s *float32, group int)
+func expandI8GroupsAVX2(dst []float32, w []byte, s *float32, group int, subnormals subnormals)
 
 //go:noescape
-func expandI8SmallAVX2(dst []float32, w []byte, s *float32, shift int)
+func expandI8SmallAVX2(dst []float32, w []byte, s *float32, shift int, subnormals subnormals)
 
 //go:noescape
 func expandF16AVX512(dst []float32, w []byte)
@@ -193,3 +196,21 @@ func expandQ8AVX512(dst []float32, w []byte)
 
 //go:noescape
 func expandQ4AVX512(dst []float32, w []byte)
+
+// RestoreFloats makes the thread treat subnormal numbers as Go does. Whoever recovers
+// from a memory fault in a Run calls it at once, on the thread that had the fault
+// (runtime.LockOSThread, before the Run): the assembly that was at work did not come to
+// do it.
+//
+//go:noescape
+func RestoreFloats()
+
+// floatsNow is MXCSR, without the exceptions that have been.
+//
+//go:noescape
+func floatsNow() uint32
+
+// flushFloats leaves the thread as a fault does; it is for tests.
+//
+//go:noescape
+func flushFloats()

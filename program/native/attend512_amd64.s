@@ -1,4 +1,5 @@
 #include "textflag.h"
+#include "floats_amd64.h"
 #include "rows512_amd64.h"
 
 // Attention of several heads to a cache in pages: runs of sixteen positions, whose keys
@@ -21,6 +22,7 @@
 // func scoresAVX512(dst, query, k *float32, places *uint64, runs, width, dim, groups, each, pitch int)
 // dst = the products of the keys of whole runs with the queries of the heads.
 TEXT ·scoresAVX512(SB), NOSPLIT, $0-80
+	FLUSH
 	MOVQ dst+0(FP), DI
 	MOVQ places+24(FP), R14
 	MOVQ width+40(FP), R12
@@ -82,6 +84,7 @@ sum:
 	DECQ    runs+32(FP)
 	JNZ     run
 	VZEROUPPER
+	KEEP
 	RET
 
 run8:
@@ -128,6 +131,7 @@ head8:
 	DECQ            runs+32(FP)
 	JNZ             run8
 	VZEROUPPER
+	KEEP
 	RET
 
 #define VALUE1(m, at, p, acc) \
@@ -155,6 +159,7 @@ head8:
 // value are added up in four chains, more in two; of eight, with all positions there, in
 // eight. Nothing is used of positions from n on.
 TEXT ·valuesAVX512(SB), NOSPLIT, $0-80
+	FLUSH
 	MOVQ weights+8(FP), R9
 	MOVQ width+40(FP), R12
 	LEAQ (R12)(R12*2), R13
@@ -367,4 +372,5 @@ nextrun:
 	CMPQ n+32(FP), $0
 	JNE  run
 	VZEROUPPER
+	KEEP
 	RET

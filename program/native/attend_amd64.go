@@ -4,12 +4,20 @@ package native
 // once. Keys of whole runs are there, also of positions that are not used; the scores of
 // these are of no account.
 
+// positionsOnce is how many positions, whole runs, one assembly function does.
+func positionsOnce(q *cached, t together) int {
+	return max(attendRun, int(tileWords/(t.groups*t.each*q.dim))&^(attendRun-1))
+}
+
 func (a *attend) scoresOfRuns(q *cached, t together, n int) bool {
 	if level < levelAVX512 {
 		return false
 	}
-	scoresAVX512(&a.weights[0], &a.query[0], &q.k[t.start], &a.places[0], (n+attendRun-1)/attendRun,
-		4*int(q.width), int(q.dim), int(t.groups), int(t.each), 4*attendStep)
+	step := positionsOnce(q, t)
+	for i := 0; i < n; i += step {
+		scoresAVX512(&a.weights[i], &a.query[0], &q.k[t.start], &a.places[i/attendRun], (min(step, n-i)+attendRun-1)/attendRun,
+			4*int(q.width), int(q.dim), int(t.groups), int(t.each), 4*attendStep)
+	}
 	return true
 }
 
@@ -25,7 +33,10 @@ func (a *attend) valuesOfRuns(q *cached, t together, n int) bool {
 	if level < levelAVX512 {
 		return false
 	}
-	valuesAVX512(&a.sums[0], &a.weights[0], &q.v[t.start], &a.places[0], n,
-		4*int(q.width), int(q.dim), int(t.groups), int(t.each), 4*attendStep)
+	step := positionsOnce(q, t)
+	for i := 0; i < n; i += step {
+		valuesAVX512(&a.sums[0], &a.weights[i], &q.v[t.start], &a.places[i/attendRun], min(step, n-i),
+			4*int(q.width), int(q.dim), int(t.groups), int(t.each), 4*attendStep)
+	}
 	return true
 }

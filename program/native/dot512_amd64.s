@@ -1,4 +1,5 @@
 #include "textflag.h"
+#include "floats_amd64.h"
 #include "elem_amd64.h"
 
 // A mask of the lowest CX (1 to 15) lanes in K1.
@@ -11,6 +12,7 @@
 // func dotRowsAVX512(y, m, x []float32, stride int)
 // As dotRowsAVX2, in two times sixteen lanes.
 TEXT ·dotRowsAVX512(SB), NOSPLIT, $0-80
+	FLUSH
 	MOVQ y_base+0(FP), DI
 	MOVQ y_len+8(FP), R8
 	MOVQ m_base+24(FP), SI
@@ -151,4 +153,5 @@ onesum:
 
 done:
 	VZEROUPPER
+	KEEP
 	RET

@@ -1,10 +1,12 @@
 #include "textflag.h"
+#include "floats_amd64.h"
 #include "elem_amd64.h"
 
 // func dotRowsAVX2(y, m, x []float32, stride int)
 // y[r] = the dot product of x and the len(x) elements of m at r*stride. A row is
 // added up in two times eight lanes, alone or beside three others: the same sums.
 TEXT ·dotRowsAVX2(SB), NOSPLIT, $0-80
+	FLUSH
 	MOVQ y_base+0(FP), DI
 	MOVQ y_len+8(FP), R8
 	MOVQ m_base+24(FP), SI
@@ -135,12 +137,14 @@ onesum:
 
 done:
 	VZEROUPPER
+	KEEP
 	RET
 
 // func axpyRowsAVX2(acc, m, p []float32, stride int)
 // acc += the sum of p[r] times the len(acc) elements of m at r*stride, in the order
 // of rows.
 TEXT ·axpyRowsAVX2(SB), NOSPLIT, $0-80
+	FLUSH
 	MOVQ acc_base+0(FP), DI
 	MOVQ acc_len+8(FP), CX
 	MOVQ m_base+24(FP), SI
@@ -276,4 +280,5 @@ endtail:
 
 done:
 	VZEROUPPER
+	KEEP
 	RET

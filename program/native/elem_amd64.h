@@ -5,7 +5,7 @@
 	VMOVDQU (AX)(CX*4), mask
 
 // Y0 = e^Y0, changing Y1 to Y3; R8 points to ·constants. The relative error is
-// below 1.5e-7; results below 2^-126 are rounded as IEEE says, too large ones are
+// below 1.5e-7; results below 2^-126 are 0, as its callers FLUSH, too large ones are
 // +Inf, NaN stays NaN: 2^n is multiplied in two factors that are normal numbers.
 #define EXP \
 	VMOVUPS      0(R8), Y1       \

@@ -1,4 +1,5 @@
 #include "textflag.h"
+#include "floats_amd64.h"
 #include "elem_amd64.h"
 
 // Elementwise bodies, eight lanes at a time; the last, partial eight are done with
@@ -97,6 +98,7 @@ done:
 
 // func scaleAVX2(dst, x []float32, s float32)
 TEXT ·scaleAVX2(SB), NOSPLIT, $0-52
+	FLUSH
 	MOVQ         dst_base+0(FP), DI
 	MOVQ         dst_len+8(FP), CX
 	MOVQ         x_base+24(FP), SI
@@ -123,10 +125,12 @@ tail:
 
 done:
 	VZEROUPPER
+	KEEP
 	RET
 
-// func scaleMulAVX2(dst, x, w []float32, s float32)
-TEXT ·scaleMulAVX2(SB), NOSPLIT, $0-76
+// func scaleMulAVX2(dst, x, w []float32, s float32, subnormals subnormals)
+TEXT ·scaleMulAVX2(SB), NOSPLIT, $0-80
+	LDMXCSR subnormals+76(FP)
 	MOVQ         dst_base+0(FP), DI
 	MOVQ         dst_len+8(FP), CX
 	MOVQ         x_base+24(FP), SI
@@ -159,10 +163,12 @@ tail:
 
 done:
 	VZEROUPPER
+	KEEP
 	RET
 
-// func normAVX2(dst, x, w, b []float32, mean, s float32)
-TEXT ·normAVX2(SB), NOSPLIT, $0-104
+// func normAVX2(dst, x, w, b []float32, mean, s float32, subnormals subnormals)
+TEXT ·normAVX2(SB), NOSPLIT, $0-108
+	LDMXCSR subnormals+104(FP)
 	MOVQ         dst_base+0(FP), DI
 	MOVQ         dst_len+8(FP), CX
 	MOVQ         x_base+24(FP), SI
@@ -204,6 +210,7 @@ tail:
 
 done:
 	VZEROUPPER
+	KEEP
 	RET
 
 // func rotateAVX2(dst, c, s []float32)

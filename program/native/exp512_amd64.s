@@ -1,4 +1,5 @@
 #include "textflag.h"
+#include "floats_amd64.h"
 #include "rows512_amd64.h"
 
 // The constants of EXP16, in all lanes.
@@ -41,6 +42,7 @@
 // and the n elements of w, these become e^(w-most), and sum is theirs. NaN is passed over
 // for the largest.
 TEXT ·weighAVX512(SB), NOSPLIT, $0-48
+	FLUSH
 	MOVQ w+0(FP), DI
 	MOVQ heads+16(FP), R9
 	MOVQ most+32(FP), R10
@@ -124,11 +126,13 @@ done:
 	DECQ    R9
 	JNZ     head
 	VZEROUPPER
+	KEEP
 	RET
 
 // func swigluAVX512(dst, a, b []float32)
 // dst = a / (1 + e^-a) * b
 TEXT ·swigluAVX512(SB), NOSPLIT, $0-72
+	FLUSH
 	MOVQ         dst_base+0(FP), DI
 	MOVQ         dst_len+8(FP), BX
 	MOVQ         a_base+24(FP), SI
@@ -169,4 +173,5 @@ tail:
 
 done:
 	VZEROUPPER
+	KEEP
 	RET

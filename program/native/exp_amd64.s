@@ -1,9 +1,11 @@
 #include "textflag.h"
+#include "floats_amd64.h"
 #include "elem_amd64.h"
 
 // func expSumAVX2(dst, x []float32, sub float32) float32
 // dst = e^(x-sub); returns the sum of dst.
 TEXT ·expSumAVX2(SB), NOSPLIT, $0-60
+	FLUSH
 	MOVQ         dst_base+0(FP), DI
 	MOVQ         dst_len+8(FP), CX
 	MOVQ         x_base+24(FP), SI
@@ -40,11 +42,13 @@ done:
 	SUM8
 	VMOVSS  X0, ret+56(FP)
 	VZEROUPPER
+	KEEP
 	RET
 
 // func swigluAVX2(dst, a, b []float32)
 // dst = a / (1 + e^-a) * b
 TEXT ·swigluAVX2(SB), NOSPLIT, $0-72
+	FLUSH
 	MOVQ dst_base+0(FP), DI
 	MOVQ dst_len+8(FP), CX
 	MOVQ a_base+24(FP), SI
@@ -82,4 +86,5 @@ tail:
 
 done:
 	VZEROUPPER
+	KEEP
 	RET

@@ -1,4 +1,5 @@
 #include "textflag.h"
+#include "floats_amd64.h"
 #include "elem_amd64.h"
 
 // Rows of other types as f32; expandQ8AVX2 is in q8_amd64.s.
@@ -119,9 +120,10 @@ done:
 	VZEROUPPER
 	RET
 
-// func expandI8AVX2(dst []float32, w []byte, s float32)
+// func expandI8AVX2(dst []float32, w []byte, s float32, subnormals subnormals)
 // dst = s times the signed bytes of w.
-TEXT ·expandI8AVX2(SB), NOSPLIT, $0-52
+TEXT ·expandI8AVX2(SB), NOSPLIT, $0-56
+	LDMXCSR subnormals+52(FP)
 	MOVQ         dst_base+0(FP), DI
 	MOVQ         dst_len+8(FP), CX
 	MOVQ         w_base+24(FP), SI
@@ -154,12 +156,14 @@ tail:
 
 done:
 	VZEROUPPER
+	KEEP
 	RET
 
-// func expandI8GroupsAVX2(dst []float32, w []byte, s *float32, group int)
+// func expandI8GroupsAVX2(dst []float32, w []byte, s *float32, group int, subnormals subnormals)
 // dst, whole groups, = the signed bytes of w times the scale of each group, which has a
 // multiple of eight.
-TEXT ·expandI8GroupsAVX2(SB), NOSPLIT, $0-64
+TEXT ·expandI8GroupsAVX2(SB), NOSPLIT, $0-68
+	LDMXCSR subnormals+64(FP)
 	MOVQ dst_base+0(FP), DI
 	MOVQ dst_len+8(FP), DX
 	MOVQ w_base+24(FP), SI
@@ -186,12 +190,14 @@ loop:
 
 done:
 	VZEROUPPER
+	KEEP
 	RET
 
-// func expandI8SmallAVX2(dst []float32, w []byte, s *float32, shift int)
+// func expandI8SmallAVX2(dst []float32, w []byte, s *float32, shift int, subnormals subnormals)
 // As expandI8GroupsAVX2, for groups of 1<<shift (1 to 4); len(dst) is a multiple of
 // eight.
-TEXT ·expandI8SmallAVX2(SB), NOSPLIT, $0-64
+TEXT ·expandI8SmallAVX2(SB), NOSPLIT, $0-68
+	LDMXCSR subnormals+64(FP)
 	MOVQ    dst_base+0(FP), DI
 	MOVQ    dst_len+8(FP), DX
 	MOVQ    w_base+24(FP), SI
@@ -223,4 +229,5 @@ loop:
 
 done:
 	VZEROUPPER
+	KEEP
 	RET

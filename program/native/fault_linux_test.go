@@ -1,6 +1,7 @@
 package native
 
 import (
+	"runtime"
 	"runtime/debug"
 	"testing"
 
@@ -31,7 +32,12 @@ func vanishing(t *testing.T, contents []byte) (binding []byte, vanish func()) {
 // runs does a call as the mock device would, and says whether memory was gone.
 func runs(b *Body, c *Call, items uint64) (fault any) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer func() { fault = recover() }()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	defer func() {
+		fault = recover()
+		RestoreFloats()
+	}()
 	b.Run(c, 0, items)
 	return nil
 }

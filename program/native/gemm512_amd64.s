@@ -1,9 +1,11 @@
 #include "textflag.h"
+#include "floats_amd64.h"
 
 // As gemm_amd64.s, with the wide registers.
 
 // func gemm12x32AVX512(k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, add int)
 TEXT ·gemm12x32AVX512(SB), NOSPLIT, $0-64
+	FLUSH
 	MOVQ   k+0(FP), CX
 	MOVQ   a+8(FP), SI
 	MOVQ   lda+16(FP), R11
@@ -172,10 +174,12 @@ store:
 	VMOVUPS Z30, (DX)
 	VMOVUPS Z31, 64(DX)
 	VZEROUPPER
+	KEEP
 	RET
 
 // func gemm4x32AVX512(k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, add int)
 TEXT ·gemm4x32AVX512(SB), NOSPLIT, $0-64
+	FLUSH
 	MOVQ   k+0(FP), CX
 	MOVQ   a+8(FP), SI
 	MOVQ   lda+16(FP), R11
@@ -250,10 +254,12 @@ store:
 	VMOVUPS Z14, (DX)
 	VMOVUPS Z15, 64(DX)
 	VZEROUPPER
+	KEEP
 	RET
 
 // func gemm1x32AVX512(k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, add int)
 TEXT ·gemm1x32AVX512(SB), NOSPLIT, $0-64
+	FLUSH
 	MOVQ   k+0(FP), CX
 	MOVQ   a+8(FP), SI
 	MOVQ   lda+16(FP), R11
@@ -292,4 +298,5 @@ store:
 	VMOVUPS Z8, (DX)
 	VMOVUPS Z9, 64(DX)
 	VZEROUPPER
+	KEEP
 	RET

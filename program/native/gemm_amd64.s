@@ -1,4 +1,5 @@
 #include "textflag.h"
+#include "floats_amd64.h"
 
 // Tiles of a matrix product: c[r][j] (+)= the sum over i < k of a[r][i] * b[i][j], for
 // the rows and columns in the name. lda, ldb and ldc are the lengths of rows in
@@ -7,6 +8,7 @@
 
 // func gemm6x16AVX2(k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, add int)
 TEXT ·gemm6x16AVX2(SB), NOSPLIT, $0-64
+	FLUSH
 	MOVQ   k+0(FP), CX
 	MOVQ   a+8(FP), SI
 	MOVQ   lda+16(FP), R11
@@ -103,10 +105,12 @@ store:
 	VMOVUPS Y14, (DX)
 	VMOVUPS Y15, 32(DX)
 	VZEROUPPER
+	KEEP
 	RET
 
 // func gemm2x16AVX2(k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, add int)
 TEXT ·gemm2x16AVX2(SB), NOSPLIT, $0-64
+	FLUSH
 	MOVQ   k+0(FP), CX
 	MOVQ   a+8(FP), SI
 	MOVQ   lda+16(FP), R11
@@ -156,10 +160,12 @@ store:
 	VMOVUPS Y6, (DX)
 	VMOVUPS Y7, 32(DX)
 	VZEROUPPER
+	KEEP
 	RET
 
 // func gemm1x16AVX2(k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, add int)
 TEXT ·gemm1x16AVX2(SB), NOSPLIT, $0-64
+	FLUSH
 	MOVQ   k+0(FP), CX
 	MOVQ   a+8(FP), SI
 	MOVQ   lda+16(FP), R11
@@ -198,4 +204,5 @@ store:
 	VMOVUPS Y4, (DX)
 	VMOVUPS Y5, 32(DX)
 	VZEROUPPER
+	KEEP
 	RET

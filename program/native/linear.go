@@ -12,6 +12,7 @@ package native
 const (
 	batchBlock = 64
 	mostCols   = 1 << 15 // beyond these, what runs at a time is long
+	tileWords  = 1 << 19 // products that one assembly function makes of several of x
 	dotWords   = 1 << 18 // that one assembly function reads, or a group of rows if these are more
 	tileFlops  = 8       // elements of a batch that take as long as reading one of w
 )
@@ -47,6 +48,7 @@ func linearOf(t weightType, c *Call) (l linear, ok bool) {
 	}
 	cols := c.inline(1)
 	l.matrix, ok = matrixOf(t, c.Bindings[0], cols)
+	l.subnormals = flush
 	l.x, l.y = c.f32(x), c.f32(x+1)
 	l.rows, l.batch = c.inline(0), c.inline(2)
 	if c.inline(3) != 0 {
@@ -121,7 +123,11 @@ func linearOfType(t weightType) *Body {
 			if t == typeI8 && c.inline(6) < 16 {
 				words *= 2
 			}
-			return linearPaces[t].nanos(rows*batch/rowsPace, words)
+			nanos, ok := linearPaces[t].nanos(rows*batch/rowsPace, words)
+			if t == typeI8 {
+				nanos += runNanos * ceilDiv(batch, batchBlock) * runsOf(rows, cols, c.inline(6))
+			}
+			return nanos, ok
 		},
 	}
 }
@@ -134,6 +140,19 @@ var linearPaces = [...]pace{
 	typeQ8:   {words: 40},
 	typeQ4:   {words: 33},
 	typeI8:   {words: 40},
+}
+
+// runNanos is how long a run of signed bytes with one scale takes to expand by itself.
+const runNanos = 9
+
+// runsOf is how many such runs there are, once for each block of the batch: where there
+// is no code for groups of so many, or groups lie across the ends of what is expanded at
+// a time.
+func runsOf(rows, cols, group uint64) uint64 {
+	if group == 0 || cols == 0 || groupsAtOnce(group) && rowsExpanded(cols)*cols%group == 0 {
+		return 0
+	}
+	return rows * (cols/group + 1)
 }
 
 // rowsPace is how many rows take as long to begin as rowNanos says of one.

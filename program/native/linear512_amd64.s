@@ -1,4 +1,5 @@
 #include "textflag.h"
+#include "floats_amd64.h"
 #include "rows512_amd64.h"
 
 // Products of matrix rows of f32 with vectors. However many rows or vectors are done
@@ -15,10 +16,12 @@
 // groups times sixteen rows of cols elements, stride bytes apart. Sums are added to
 // y if add is not 0.
 TEXT ·dot16F32AVX512(SB), NOSPLIT, $0-56
+	FLUSH
 	DOT16(FMAROW, FMATAIL, $64)
 
 // func dot1F32AVX512(w, x *float32, cols int) float32
 TEXT ·dot1F32AVX512(SB), NOSPLIT, $0-28
+	FLUSH
 	MOVQ   w+0(FP), SI
 	MOVQ   x+8(FP), DX
 	MOVQ   cols+16(FP), BX
@@ -47,6 +50,7 @@ sum:
 	SUMLANES
 	VMOVSS X0, ret+24(FP)
 	VZEROUPPER
+	KEEP
 	RET
 
 #define FMAX(x0, a0, a1, a2, a3) \
@@ -59,6 +63,7 @@ sum:
 // quads times four rows, wstride bytes apart, with each of four vectors, xstride bytes
 // apart; results of a vector are ystride bytes from those of the one before.
 TEXT ·tile4x4F32AVX512(SB), NOSPLIT, $0-72
+	FLUSH
 	MOVQ y+0(FP), R15
 	MOVQ w+8(FP), SI
 	MOVQ quads+32(FP), R14
@@ -155,4 +160,5 @@ next:
 	DECQ R14
 	JNZ  quad
 	VZEROUPPER
+	KEEP
 	RET

@@ -1,4 +1,5 @@
 #include "textflag.h"
+#include "floats_amd64.h"
 #include "elem_amd64.h"
 
 // As linear512_amd64.s, in eight lanes, which are added as SUM8 does.
@@ -29,6 +30,7 @@
 // groups times eight rows of cols elements, stride bytes apart. Sums are added to y if
 // add is not 0.
 TEXT ·dot8F32AVX2(SB), NOSPLIT, $0-56
+	FLUSH
 	MOVQ y+0(FP), DI
 	MOVQ w+8(FP), SI
 	MOVQ groups+32(FP), BX
@@ -95,10 +97,12 @@ store:
 	DECQ    BX
 	JNZ     group
 	VZEROUPPER
+	KEEP
 	RET
 
 // func dot1F32AVX2(w, x *float32, cols int) float32
 TEXT ·dot1F32AVX2(SB), NOSPLIT, $0-28
+	FLUSH
 	MOVQ   w+0(FP), SI
 	MOVQ   x+8(FP), DX
 	MOVQ   cols+16(FP), CX
@@ -126,12 +130,14 @@ sum:
 	SUM8
 	VMOVSS X0, ret+24(FP)
 	VZEROUPPER
+	KEEP
 	RET
 
 // func tile4x2F32AVX2(y, w, x *float32, cols, quads, wstride, xstride, ystride, add int)
 // quads times four rows, wstride bytes apart, with each of two vectors, xstride bytes
 // apart; results of the second are ystride bytes from those of the first.
 TEXT ·tile4x2F32AVX2(SB), NOSPLIT, $0-72
+	FLUSH
 	MOVQ y+0(FP), DI
 	MOVQ w+8(FP), SI
 	MOVQ quads+32(FP), BX
@@ -203,4 +209,5 @@ store:
 	DECQ    BX
 	JNZ     quad
 	VZEROUPPER
+	KEEP
 	RET

@@ -1,4 +1,5 @@
 #include "textflag.h"
+#include "floats_amd64.h"
 #include "rows512_amd64.h"
 
 // As dot16F32AVX512, of weights in other types: each is made the f32 that it stands for
@@ -16,6 +17,7 @@
 
 // func dot16F16AVX512(y *float32, w *byte, x *float32, cols, groups, stride, add int)
 TEXT ·dot16F16AVX512(SB), NOSPLIT, $0-56
+	FLUSH
 	DOT16(HALFROW, HALFTAIL, $32)
 
 #define BRAINROW(m, acc) \
@@ -32,6 +34,7 @@ TEXT ·dot16F16AVX512(SB), NOSPLIT, $0-56
 
 // func dot16BF16AVX512(y *float32, w *byte, x *float32, cols, groups, stride, add int)
 TEXT ·dot16BF16AVX512(SB), NOSPLIT, $0-56
+	FLUSH
 	DOT16(BRAINROW, BRAINTAIL, $32)
 
 // DOT16BLOCKS is DOT16 where ROW does a block of 32 columns, those of x in Z0 and Z1.
@@ -60,6 +63,7 @@ loop:                            \
 	DECQ    BX               \
 	JNZ     group            \
 	VZEROUPPER               \
+	KEEP                     \
 	RET
 
 // A block of q8_0 is an f16 scale and 32 signed bytes; the product of the two is exact.
@@ -80,6 +84,7 @@ loop:                            \
 
 // func dot16Q8AVX512(y *float32, w *byte, x *float32, cols, groups, stride, add int)
 TEXT ·dot16Q8AVX512(SB), NOSPLIT, $0-56
+	FLUSH
 	LEAQ ·halves(SB), R15
 	DOT16BLOCKS(Q8ROW, $34)
 
@@ -99,6 +104,7 @@ TEXT ·dot16Q8AVX512(SB), NOSPLIT, $0-56
 
 // func dot16Q4AVX512(y *float32, w *byte, x *float32, cols, groups, stride, add int)
 TEXT ·dot16Q4AVX512(SB), NOSPLIT, $0-56
+	FLUSH
 	LEAQ    ·halves(SB), R15
 	VMOVUPS ·nibbles(SB), Z5
 	DOT16BLOCKS(Q4ROW, $18)
@@ -151,6 +157,7 @@ TEXT ·dot16Q4AVX512(SB), NOSPLIT, $0-56
 // Sixteen rows, wstride bytes apart, of groups times group columns (a multiple of 16)
 // that have a scale together; the scales of rows are sstride bytes apart.
 TEXT ·dot16I8AVX512(SB), NOSPLIT, $0-72
+	FLUSH
 	MOVQ w+8(FP), SI
 	MOVQ wstride+48(FP), R12
 	LEAQ (R12)(R12*2), R13
@@ -176,6 +183,7 @@ loop:
 	MOVQ    y+0(FP), DI
 	PUT16(add+64(FP))
 	VZEROUPPER
+	KEEP
 	RET
 
 // I8SROW does sixteen columns of a row that have several scales, which begin at s: K4
@@ -202,6 +210,7 @@ loop:
 // func dot16I8SmallAVX512(y *float32, w *byte, s, x *float32, cols, shift, sstride, add int)
 // As dot16I8AVX512, for groups of 1<<shift columns, at most eight; cols is whole groups.
 TEXT ·dot16I8SmallAVX512(SB), NOSPLIT, $0-64
+	FLUSH
 	MOVQ      w+8(FP), SI
 	MOVQ      cols+32(FP), R12
 	LEAQ      (R12)(R12*2), R13
@@ -257,4 +266,5 @@ sum:
 	MOVQ y+0(FP), DI
 	PUT16(add+56(FP))
 	VZEROUPPER
+	KEEP
 	RET

@@ -79,7 +79,7 @@ func (l *linear) put(sums []float32, r, b uint64) {
 	y := l.y[b*l.stride+l.at+r:][:len(sums)]
 	for i, s := range sums {
 		if l.add != 0 {
-			s += y[i]
+			s = flushed(s + flushed(y[i]))
 		}
 		y[i] = s
 	}
@@ -100,9 +100,12 @@ func (l *linear) dots(y []float32, r, b uint64, add int) {
 	}
 }
 
+// rowsExpanded is how many rows are expanded at a time.
+func rowsExpanded(cols uint64) uint64 { return max(1, min(16, expandMost/cols&^3)) }
+
 // expanded expands rows, as many at a time as there is room for.
 func (l *linear) expanded(e *expansion, r0, r1, b0, b1 uint64) {
-	atOnce := max(1, min(16, expandMost/l.cols&^3))
+	atOnce := rowsExpanded(l.cols)
 	for r := r0; r < r1; {
 		n := min(atOnce, r1-r)
 		l.expand(e[:], r, n)
@@ -116,8 +119,11 @@ func (l *linear) together(w []float32, r, n, b0, b1 uint64) {
 	b, cols := b0, l.cols
 	if quads := n / 4; quads > 0 {
 		tiled, once := quads*4, vectorsOnce()
+		step := max(4, tileWords/(once*cols)&^3)
 		for ; b+once <= b1; b += once {
-			tileF32(l.y[b*l.stride+l.at+r:], w[:tiled*cols], l.x[b*cols:][:once*cols], int(cols), int(l.stride), l.add)
+			for i := uint64(0); i < tiled; i += step {
+				tileF32(l.y[b*l.stride+l.at+r+i:], w[i*cols:min(i+step, tiled)*cols], l.x[b*cols:][:once*cols], int(cols), int(l.stride), l.add)
+			}
 			for i := b; i < b+once; i++ {
 				l.rows1(w, tiled, r, n, i)
 			}

@@ -36,12 +36,14 @@ type matrix struct {
 	group    uint64
 	cols     uint64
 	rowBytes uint64
+
+	subnormals subnormals // of scales and what they make
 }
 
 // matrixOf is of rows of so many values. ok is false where they are not whole blocks.
 func matrixOf(t weightType, w []byte, cols uint64) (m matrix, ok bool) {
 	b := &blocks[t]
-	return matrix{t: t, w: w, cols: cols, rowBytes: cols / b.values * b.bytes}, cols%b.values == 0
+	return matrix{t: t, w: w, cols: cols, rowBytes: cols / b.values * b.bytes, subnormals: keep}, cols%b.values == 0
 }
 
 // expand makes dst the values of n rows from r on, which follow each other.
@@ -61,12 +63,12 @@ func (m *matrix) expand(dst []float32, r, n uint64) {
 	case typeI8:
 		first, i := r*m.cols, uint64(0)
 		if first%m.group == 0 {
-			i = expandGroups(dst, w, m.scales[first/m.group:], m.group)
+			i = expandGroups(dst, w, m.scales[first/m.group:], m.group, m.subnormals)
 		}
 		for i < uint64(len(dst)) {
 			at := (first + i) / m.group
 			n := min(uint64(len(dst))-i, (at+1)*m.group-first-i)
-			expandI8(dst[i:i+n], w[i:i+n], m.scales[at])
+			expandI8(dst[i:i+n], w[i:i+n], m.scales[at], m.subnormals)
 			i += n
 		}
 	}

@@ -55,12 +55,6 @@ func best(x []float32) uint32 {
 	if at := firstLargest(x); at >= 0 {
 		return uint32(at)
 	}
-	// Nothing but -Inf and NaN, or x has changed.
-	at, most := uint32(none), float32(0)
-	for i, v := range x {
-		if v == v && (at == none || v > most) {
-			at, most = uint32(i), v
-		}
-	}
-	return at
+	// Nothing but -Inf and NaN, or x has changed. -1 is none.
+	return uint32(firstNumber(x))
 }

@@ -47,26 +47,44 @@ func rows(s shape, p pace, run func(c *Call, x, y []float32, n uint64)) *Body {
 			if n == 0 {
 				return p.nanos(0, 0)
 			}
-			return p.nanos(c.words(0)/n, c.words(0))
+			nanos, ok := p.nanos(c.words(0)/n, c.words(0))
+			// Subnormal numbers, where they are kept, take as long as they like.
+			return nanos, ok && (s.inlineWords < 2 || normSubnormals(c.inlineF32(1)) == flush)
 		},
 	}
+}
+
+// leastEps is the least eps to which what is flushed of a mean square is nothing. With
+// less it may be all there is.
+const leastEps = 1e-30
+
+// normSubnormals says what a norm does with subnormal numbers.
+func normSubnormals(eps float32) subnormals {
+	if eps >= leastEps {
+		return flush
+	}
+	return keep
 }
 
 var rmsnormBody = rows(
 	shape{bindings: 3, inlineWords: 2},
 	pace{words: 384},
 	func(c *Call, x, y []float32, n uint64) {
-		mean := sumSquares(x, 0) / float32(n)
-		scaleMul(y, x, c.f32(1)[:n], inverseRoot(mean+c.inlineF32(1)))
+		eps := c.inlineF32(1)
+		sub := normSubnormals(eps)
+		mean := sumSquares(x, 0, sub) / float32(n)
+		scaleMul(y, x, c.f32(1)[:n], inverseRoot(mean+eps), sub)
 	})
 
 var layernormBody = rows(
 	shape{bindings: 4, inlineWords: 2},
 	pace{words: 512},
 	func(c *Call, x, y []float32, n uint64) {
-		mean := sum(x) / float32(n)
-		variance := sumSquares(x, mean) / float32(n)
-		norm(y, x, c.f32(1)[:n], c.f32(2)[:n], mean, inverseRoot(variance+c.inlineF32(1)))
+		eps := c.inlineF32(1)
+		sub := normSubnormals(eps)
+		mean := sum(x, sub) / float32(n)
+		variance := sumSquares(x, mean, sub) / float32(n)
+		norm(y, x, c.f32(1)[:n], c.f32(2)[:n], mean, inverseRoot(variance+eps), sub)
 	})
 
 var softmaxBody = rows(

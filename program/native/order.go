@@ -28,12 +28,12 @@ var reduceBody = &Body{
 		x, out := c.f32(0), c.f32(1)
 		for ; lo < hi; lo++ {
 			if groups == 1 {
-				out[0] = sum(x)
+				out[0] = sum(x, flush)
 				break
 			}
 			var all float32
 			for i := lo * reduceLanes; i < uint64(len(x)); i += groups * reduceLanes {
-				all += sum(x[i:min(i+reduceLanes, uint64(len(x)))])
+				all += sum(x[i:min(i+reduceLanes, uint64(len(x)))], flush)
 			}
 			out[lo] = all
 		}

@@ -124,6 +124,16 @@ func findAboveGo(x []float32, t float32) int {
 	return -1
 }
 
+// firstNumberGo is the first index of what is no NaN, or -1.
+func firstNumberGo(x []float32) int {
+	for i, v := range x {
+		if v == v {
+			return i
+		}
+	}
+	return -1
+}
+
 func dotGo(a, b []float32) float32 {
 	var s0, s1, s2, s3 float32
 	b = b[:len(a)]

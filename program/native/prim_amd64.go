@@ -35,17 +35,17 @@ func scale(dst, x []float32, s float32) {
 	scaleGo(dst, x, s)
 }
 
-func scaleMul(dst, x, w []float32, s float32) {
+func scaleMul(dst, x, w []float32, s float32, sub subnormals) {
 	if level >= levelAVX2 {
-		scaleMulAVX2(dst, x, w, s)
+		scaleMulAVX2(dst, x, w, s, sub)
 		return
 	}
 	scaleMulGo(dst, x, w, s)
 }
 
-func norm(dst, x, w, b []float32, mean, s float32) {
+func norm(dst, x, w, b []float32, mean, s float32, sub subnormals) {
 	if level >= levelAVX2 {
-		normAVX2(dst, x, w, b, mean, s)
+		normAVX2(dst, x, w, b, mean, s, sub)
 		return
 	}
 	normGo(dst, x, w, b, mean, s)
@@ -86,16 +86,16 @@ func swiglu(dst, a, b []float32) {
 	swigluGo(dst, a, b)
 }
 
-func sum(x []float32) float32 {
+func sum(x []float32, sub subnormals) float32 {
 	if level >= levelAVX2 {
-		return sumAVX2(x)
+		return sumAVX2(x, sub)
 	}
 	return sumGo(x)
 }
 
-func sumSquares(x []float32, mean float32) float32 {
+func sumSquares(x []float32, mean float32, sub subnormals) float32 {
 	if level >= levelAVX2 {
-		return sumSquaresAVX2(x, mean)
+		return sumSquaresAVX2(x, mean, sub)
 	}
 	return sumSquaresGo(x, mean)
 }
@@ -112,6 +112,13 @@ func findAbove(x []float32, t float32) int {
 		return findAboveAVX2(x, t)
 	}
 	return findAboveGo(x, t)
+}
+
+func firstNumber(x []float32) int {
+	if level >= levelAVX2 {
+		return firstNumberAVX2(x)
+	}
+	return firstNumberGo(x)
 }
 
 func dotRows(y, m, x []float32, stride int) {

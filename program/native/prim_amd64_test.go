@@ -12,6 +12,13 @@ import (
 	"capgpu/program/library/librarytest"
 )
 
+// flushAll makes subnormal numbers zeros where the assembly does.
+func flushAll(x []float32) {
+	for i := range x {
+		x[i] = flushed(x[i])
+	}
+}
+
 // atLevel runs a test with every instruction set that the machine has.
 func atLevel(t *testing.T, f func(t *testing.T)) {
 	have := level
@@ -92,8 +99,8 @@ func TestElementwisePrimitives(t *testing.T) {
 			both(0, "add", func(d []float32) { add(d, x, w) }, func(d []float32) { addGo(d, x, w) })
 			both(0, "saxpy", func(d []float32) { saxpy(d, x, s) }, func(d []float32) { saxpyGo(d, x, s) })
 			both(0, "scale", func(d []float32) { scale(d, x, s) }, func(d []float32) { scaleGo(d, x, s) })
-			both(0, "scaleMul", func(d []float32) { scaleMul(d, x, w, s) }, func(d []float32) { scaleMulGo(d, x, w, s) })
-			both(0, "norm", func(d []float32) { norm(d, x, w, b, s, 2) }, func(d []float32) { normGo(d, x, w, b, s, 2) })
+			both(0, "scaleMul", func(d []float32) { scaleMul(d, x, w, s, keep) }, func(d []float32) { scaleMulGo(d, x, w, s) })
+			both(0, "norm", func(d []float32) { norm(d, x, w, b, s, 2, keep) }, func(d []float32) { normGo(d, x, w, b, s, 2) })
 			both(1e-6, "swiglu", func(d []float32) { swiglu(d, x, w) }, func(d []float32) { swigluGo(d, x, w) })
 			if n%2 == 0 {
 				both(0, "rotate", func(d []float32) { rotate(d, w, b) }, func(d []float32) { rotateGo(d, w, b) })
@@ -122,8 +129,8 @@ func TestReducePrimitives(t *testing.T) {
 		for n := 0; n < 200; n++ {
 			x, _ := guard(r, n)
 			what := fmt.Sprint("length ", n)
-			near(t, []float32{sumGo(x)}, []float32{sum(x)}, 1e-5, 1e-4, what)
-			near(t, []float32{sumSquaresGo(x, 0.5)}, []float32{sumSquares(x, 0.5)}, 1e-5, 0, what)
+			near(t, []float32{sumGo(x)}, []float32{sum(x, flush)}, 1e-5, 1e-4, what)
+			near(t, []float32{sumSquaresGo(x, 0.5)}, []float32{sumSquares(x, 0.5, flush)}, 1e-5, 0, what)
 			require.Equal(t, largestGo(x), largest(x), what)
 			for range 4 {
 				threshold := float32(r.NormFloat64()) + 1
@@ -139,8 +146,8 @@ func TestReducePrimitives(t *testing.T) {
 	})
 }
 
-// TestExponential goes through the whole range, the subnormal results, and what is
-// beyond.
+// TestExponential goes through the whole range, the subnormal results, which are
+// flushed, and what is beyond.
 func TestExponential(t *testing.T) {
 	atLevel(t, func(t *testing.T) {
 		var x []float32
@@ -152,6 +159,7 @@ func TestExponential(t *testing.T) {
 		got, want := make([]float32, len(x)), make([]float32, len(x))
 		expSum(got, x, 0)
 		expSumGo(want, x, 0)
+		flushAll(want)
 		near(t, want, got, 2.5e-7, 2.9e-45, "exp")
 
 		ones := make([]float32, len(x))
@@ -160,6 +168,7 @@ func TestExponential(t *testing.T) {
 		}
 		swiglu(got, x, ones)
 		swigluGo(want, x, ones)
+		flushAll(want)
 		near(t, want, got, 1e-6, 2.9e-45, "swiglu")
 
 		// Weights of attention, from the largest score down.
@@ -179,6 +188,7 @@ func TestExponential(t *testing.T) {
 			most := max(largestGo(w), float32(h)-5)
 			require.Equal(t, most, a.most[h])
 			sum := expSumGo(w, w, most)
+			flushAll(w)
 			near(t, w, scores[h*attendStep:][:n], 2.5e-7, 2.9e-45, "weights")
 			near(t, []float32{sum}, a.sum[h:h+1], 1e-6, 0, "their sum")
 		}

@@ -138,26 +138,31 @@ func expandQ4(dst []float32, w []byte) {
 }
 
 // expandI8 is of a run with one scale.
-func expandI8(dst []float32, w []byte, s float32) {
+func expandI8(dst []float32, w []byte, s float32, sub subnormals) {
 	if level >= levelAVX2 {
-		expandI8AVX2(dst, w, s)
+		expandI8AVX2(dst, w, s, sub)
 		return
 	}
 	expandI8Go(dst, w, s)
 }
 
+// groupsAtOnce says whether expandGroups does groups of so many.
+func groupsAtOnce(group uint64) bool {
+	return level >= levelAVX2 && group > 0 && (group%8 == 0 || group <= 4 && group != 3)
+}
+
 // expandGroups is of whole groups, each with its scale. It says how many values it did.
-func expandGroups(dst []float32, w []byte, s []float32, group uint64) (n uint64) {
+func expandGroups(dst []float32, w []byte, s []float32, group uint64, sub subnormals) (n uint64) {
 	switch {
-	case level < levelAVX2 || len(dst) == 0:
+	case !groupsAtOnce(group) || len(dst) == 0:
 	case group%8 == 0:
 		n = uint64(len(dst)) / group * group
 		if n > 0 {
-			expandI8GroupsAVX2(dst[:n], w, &s[0], int(group))
+			expandI8GroupsAVX2(dst[:n], w, &s[0], int(group), sub)
 		}
-	case group <= 4 && group != 3:
+	default:
 		n = uint64(len(dst)) &^ 7
-		expandI8SmallAVX2(dst[:n], w, &s[0], mathbits.TrailingZeros64(group))
+		expandI8SmallAVX2(dst[:n], w, &s[0], mathbits.TrailingZeros64(group), sub)
 	}
 	return n
 }

@@ -27,7 +27,7 @@ func TestExpansions(t *testing.T) {
 			both("f16", n, func(d []float32) { expandF16(d, w) }, func(d []float32) { expandF16Go(d, w) })
 			both("bf16", n, func(d []float32) { expandBF16(d, w) }, func(d []float32) { expandBF16Go(d, w) })
 			both("q4", n*q4Values, func(d []float32) { expandQ4(d, w) }, func(d []float32) { expandQ4Go(d, w) })
-			both("i8", n, func(d []float32) { expandI8(d, w, 0.3) }, func(d []float32) { expandI8Go(d, w, 0.3) })
+			both("i8", n, func(d []float32) { expandI8(d, w, 0.3, keep) }, func(d []float32) { expandI8Go(d, w, 0.3) })
 		}
 	})
 }

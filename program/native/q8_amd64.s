@@ -1,4 +1,5 @@
 #include "textflag.h"
+#include "floats_amd64.h"
 #include "elem_amd64.h"
 
 // GGUF q8_0: blocks of 34 bytes, an f16 scale and 32 signed bytes. The scales are
@@ -9,6 +10,7 @@
 // y[r] = the dot product of x, whole blocks, and row r of w, rows one after the
 // other. Even and odd blocks are added up apart, each in eight lanes.
 TEXT ·dotRowsQ8AVX2(SB), NOSPLIT, $0-72
+	FLUSH
 	MOVQ y_base+0(FP), DI
 	MOVQ y_len+8(FP), R8
 	MOVQ w_base+24(FP), SI
@@ -95,11 +97,13 @@ sum:
 
 done:
 	VZEROUPPER
+	KEEP
 	RET
 
 // func dotRowsQ8AVX512(y []float32, w []byte, x []float32)
 // As dotRowsQ8AVX2, in sixteen lanes.
 TEXT ·dotRowsQ8AVX512(SB), NOSPLIT, $0-72
+	FLUSH
 	MOVQ y_base+0(FP), DI
 	MOVQ y_len+8(FP), R8
 	MOVQ w_base+24(FP), SI
@@ -163,6 +167,7 @@ sum:
 
 done:
 	VZEROUPPER
+	KEEP
 	RET
 
 // func expandQ8AVX2(dst []float32, w []byte)

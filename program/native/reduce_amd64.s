@@ -1,8 +1,10 @@
 #include "textflag.h"
+#include "floats_amd64.h"
 #include "elem_amd64.h"
 
-// func sumAVX2(x []float32) float32
-TEXT ·sumAVX2(SB), NOSPLIT, $0-28
+// func sumAVX2(x []float32, subnormals subnormals) float32
+TEXT ·sumAVX2(SB), NOSPLIT, $0-36
+	LDMXCSR subnormals+24(FP)
 	MOVQ   x_base+0(FP), SI
 	MOVQ   x_len+8(FP), CX
 	VXORPS Y0, Y0, Y0
@@ -41,13 +43,15 @@ done:
 	VADDPS Y3, Y2, Y2
 	VADDPS Y2, Y0, Y0
 	SUM8
-	VMOVSS X0, ret+24(FP)
+	VMOVSS X0, ret+32(FP)
 	VZEROUPPER
+	KEEP
 	RET
 
-// func sumSquaresAVX2(x []float32, mean float32) float32
+// func sumSquaresAVX2(x []float32, mean float32, subnormals subnormals) float32
 // The sum of (x-mean)².
 TEXT ·sumSquaresAVX2(SB), NOSPLIT, $0-36
+	LDMXCSR subnormals+28(FP)
 	MOVQ         x_base+0(FP), SI
 	MOVQ         x_len+8(FP), CX
 	VBROADCASTSS mean+24(FP), Y5
@@ -101,6 +105,7 @@ done:
 	SUM8
 	VMOVSS X0, ret+32(FP)
 	VZEROUPPER
+	KEEP
 	RET
 
 // func maxAVX2(x []float32) float32
@@ -220,5 +225,70 @@ found:
 	SHRQ $2, SI
 	ADDQ SI, AX
 	MOVQ AX, ret+32(FP)
+	VZEROUPPER
+	RET
+
+// func firstNumberAVX2(x []float32) int
+// The first index of what is no NaN, or -1.
+TEXT ·firstNumberAVX2(SB), NOSPLIT, $0-32
+	MOVQ x_base+0(FP), SI
+	MOVQ x_len+8(FP), CX
+	MOVQ SI, DX
+
+loop32:
+	CMPQ      CX, $32
+	JLT       loop8
+	VMOVUPS   (SI), Y0
+	VMOVUPS   32(SI), Y1
+	VMOVUPS   64(SI), Y2
+	VMOVUPS   96(SI), Y3
+	VCMPPS    $7, Y0, Y0, Y0
+	VCMPPS    $7, Y1, Y1, Y1
+	VCMPPS    $7, Y2, Y2, Y2
+	VCMPPS    $7, Y3, Y3, Y3
+	VORPS     Y1, Y0, Y0
+	VORPS     Y3, Y2, Y2
+	VORPS     Y2, Y0, Y0
+	VMOVMSKPS Y0, AX
+	TESTL     AX, AX
+	JNZ       loop8
+	ADDQ      $128, SI
+	SUBQ      $32, CX
+	JMP       loop32
+
+loop8:
+	CMPQ      CX, $8
+	JLT       tail
+	VMOVUPS   (SI), Y0
+	VCMPPS    $7, Y0, Y0, Y0
+	VMOVMSKPS Y0, AX
+	TESTL     AX, AX
+	JNZ       found
+	ADDQ      $32, SI
+	SUBQ      $8, CX
+	JMP       loop8
+
+tail:
+	TESTQ      CX, CX
+	JZ         none
+	TAILMASK(Y6)
+	VMASKMOVPS (SI), Y6, Y0
+	VCMPPS     $7, Y0, Y0, Y0
+	VANDPS     Y6, Y0, Y0
+	VMOVMSKPS  Y0, AX
+	TESTL      AX, AX
+	JNZ        found
+
+none:
+	MOVQ $-1, ret+24(FP)
+	VZEROUPPER
+	RET
+
+found:
+	BSFL AX, AX
+	SUBQ DX, SI
+	SHRQ $2, SI
+	ADDQ SI, AX
+	MOVQ AX, ret+24(FP)
 	VZEROUPPER
 	RET

@@ -44,10 +44,15 @@ var ropeCacheBody = &Body{
 		if dim == 0 || batch == 0 {
 			return callNanos, assembly()
 		}
-		// Angles are mostly at hand: a model turns all its layers by the same.
-		return pace{words: 192, exps: true}.nanos(12*batch+dim, batch*(heads+2*kv)*dim)
+		// Angles are mostly at hand: a model turns all its layers by the same. But a client
+		// may ask for others every time.
+		nanos, ok := pace{words: 192, exps: true}.nanos(12*batch+dim, batch*(heads+2*kv)*dim)
+		return nanos + batch*dim/2*angleNanos, ok
 	},
 }
+
+// angleNanos is a third of what a cosine and a sine take at the most.
+const angleNanos = 9
 
 const (
 	turnSlots = 64

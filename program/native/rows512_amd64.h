@@ -164,6 +164,7 @@ sum:                             \
 	DECQ    BX               \
 	JNZ     group            \
 	VZEROUPPER               \
+	KEEP                     \
 	RET
 
 // PUT16 adds the accumulators up, stores the sums at DI or adds them to what is there,
