@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"math"
 	"slices"
 	"strings"
 
@@ -65,6 +66,12 @@ func (c *Template) Stops() []string { return c.family.stops }
 // Encode is the prompt for the answer to a conversation. A conversation that is empty or
 // too long and a role that is none of the three are gpuerr.Invalid.
 func (c *Template) Encode(messages []lm.Message) ([]int32, error) {
+	return c.EncodeMost(math.MaxInt, messages)
+}
+
+// EncodeMost is Encode of a conversation that may be so many tokens; of more it is
+// gpuerr.Invalid.
+func (c *Template) EncodeMost(most int, messages []lm.Message) ([]int32, error) {
 	if n := len(messages); n < 1 || n > MaxMessages {
 		return nil, gpuerr.New(gpuerr.Invalid, "messages: %d are not within 1 to %d", n, MaxMessages)
 	}
@@ -78,7 +85,11 @@ func (c *Template) Encode(messages []lm.Message) ([]int32, error) {
 		p.bos()
 	}
 	c.family.write(p, messages)
-	return c.t.EncodeParts(tokenizer.Encode{NoBOS: true, Reserved: c.reserved}, p.parts...), nil
+	tokens, ok := c.t.EncodeMost(most, tokenizer.Encode{NoBOS: true, Reserved: c.reserved}, p.parts...)
+	if !ok {
+		return nil, gpuerr.New(gpuerr.Invalid, "messages: more than %d tokens", most)
+	}
+	return tokens, nil
 }
 
 // prompt is the text of a conversation, with what is frame and what is data.

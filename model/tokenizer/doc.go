@@ -6,7 +6,8 @@
 // A vocabulary comes from a file that nobody vouches for. New checks all of a Spec, and
 // what it holds afterwards is in proportion to the Spec. The time of Encode is in
 // proportion to the text, but for the logarithm of a heap and the longest piece: no text
-// and no vocabulary make it quadratic. A pattern runs on an automaton (package regexp),
+// and no vocabulary make it quadratic. EncodeMost stops at a number of tokens, and refuses
+// at once what must have more, as no token is of more text than MaxPieceBytes. A pattern runs on an automaton (package regexp),
 // so none can blow up; what an automaton cannot do is refused by name.
 //
 // # Text is data

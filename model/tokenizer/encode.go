@@ -1,9 +1,9 @@
 package tokenizer
 
 import (
+	"math"
 	"strings"
 	"unicode"
-	"unicode/utf8"
 
 	"golang.org/x/text/unicode/norm"
 )
@@ -41,16 +41,8 @@ func (t *Tokenizer) Encode(text string, o Encode) []int32 {
 // EncodeParts is the tokens of the parts as one text: pieces may reach from one part into
 // the next. o.Special is not used.
 func (t *Tokenizer) EncodeParts(o Encode, parts ...Part) []int32 {
-	e := encoder{t: t, reserved: o.Reserved}
-	e.join(parts)
-	if !o.NoBOS && t.spec.AddBOS && t.spec.BOS >= 0 {
-		e.out = append(e.out, int32(t.spec.BOS))
-	}
-	e.run()
-	if !o.NoBOS && t.spec.AddEOS && t.spec.EOS >= 0 {
-		e.out = append(e.out, int32(t.spec.EOS))
-	}
-	return e.out
+	tokens, _ := t.EncodeMost(math.MaxInt, o, parts...)
+	return tokens
 }
 
 // encoder is one call of Encode.
@@ -60,6 +52,9 @@ type encoder struct {
 	special  [][2]int // stretches of text where Control may be found, in order
 	reserved []int32
 	out      []int32
+	most     int  // of out
+	over     bool // there are more
+	unknown  bool // the last of this section has no token (SentencePiece)
 	merger   merger
 	reverse  map[string]int32 // of pieces that merging passes through: where it came from
 }
@@ -113,6 +108,9 @@ func (e *encoder) cut(m *matcher, text string, allow func(id int32, start, end i
 			before = strings.TrimRightFunc(before, unicode.IsSpace)
 		}
 		yield(before, from)
+		if e.full(0) {
+			return
+		}
 		e.out = append(e.out, id)
 		if e.t.spec.Pieces[id].RStrip {
 			end = len(text) - len(strings.TrimLeftFunc(text[end:], unicode.IsSpace))
@@ -178,16 +176,11 @@ func (t *Tokenizer) normalise(text string, first bool) string {
 
 // merge encodes normalised text.
 func (e *encoder) merge(text string) {
-	for len(text) > maxRun {
-		cut := maxRun
-		for cut > maxRun-utf8.UTFMax && !utf8.RuneStart(text[cut]) {
-			cut--
-		}
-		e.mergeRun(text[:cut])
-		text = text[cut:]
-	}
-	if text != "" {
-		e.mergeRun(text)
+	e.unknown = false
+	for text != "" && !e.full(len(text)) {
+		n := e.nextRun(text)
+		e.mergeRun(text[:n])
+		text = text[n:]
 	}
 }
 
@@ -199,5 +192,11 @@ func (e *encoder) mergeRun(text string) {
 	if e.t.spec.SpacePrefix && !strings.HasPrefix(text, " ") {
 		text = " " + text
 	}
-	e.t.split(text, e.word)
+	e.t.split(text, func(word string) bool {
+		if e.full(len(word)) {
+			return false
+		}
+		e.word(word)
+		return true
+	})
 }

@@ -42,9 +42,8 @@ func (e *encoder) sentence(text string) {
 		}
 		return t.rank[id], id, true
 	})
-	unknown := false
 	m.each(func(s *symbol) {
-		unknown = e.resolve(text[s.start:s.start+s.size], s.id, unknown)
+		e.unknown = e.resolve(text[s.start:s.start+s.size], s.id, e.unknown)
 	})
 }
 

@@ -117,38 +117,35 @@ func ops(re *syntax.Regexp) int {
 	return n
 }
 
-// split calls yield for each word of a text, in order.
-func (t *Tokenizer) split(text string, yield func(word string)) {
+// split calls yield for each word of a text, in order, until it says false.
+func (t *Tokenizer) split(text string, yield func(word string) bool) {
 	splitAll(t.splits, text, yield)
 }
 
-func splitAll(splits []*splitter, text string, yield func(word string)) {
+func splitAll(splits []*splitter, text string, yield func(word string) bool) bool {
 	if len(splits) == 0 {
-		if text != "" {
-			yield(text)
-		}
-		return
+		return text == "" || yield(text)
 	}
-	splits[0].cut(text, func(word string) { splitAll(splits[1:], word, yield) })
+	return splits[0].cut(text, func(word string) bool { return splitAll(splits[1:], word, yield) })
 }
 
-// cut calls yield for the words of a text.
-func (s *splitter) cut(text string, yield func(word string)) {
+// cut calls yield for the words of a text, and says whether yield always did.
+func (s *splitter) cut(text string, yield func(word string) bool) bool {
 	for s.word != nil && text != "" {
 		n := s.word(text)
-		yield(text[:n])
+		if !yield(text[:n]) {
+			return false
+		}
 		text = text[n:]
 	}
 	for budget := ahead * len(text); text != ""; {
 		start, end := s.match(text, &budget)
-		if start > 0 {
-			yield(text[:start])
-		}
-		if end > start {
-			yield(text[start:end])
+		if start > 0 && !yield(text[:start]) || end > start && !yield(text[start:end]) {
+			return false
 		}
 		text = text[end:]
 	}
+	return true
 }
 
 // match is the first match; where there is none, the end of what was looked at.

@@ -25,7 +25,7 @@ func cutter(t testing.TB, exprs []string, slow bool) func(t require.TestingT, te
 		}
 	}
 	return func(t require.TestingT, text string) (out []string) {
-		tok.split(text, func(w string) { out = append(out, w) })
+		tok.split(text, func(w string) bool { out = append(out, w); return true })
 		require.Equal(t, text, strings.Join(out, ""), "words are all of the text")
 		return out
 	}
@@ -175,9 +175,10 @@ func FuzzSplit(f *testing.F) {
 			return
 		}
 		all := ""
-		tok.split(text, func(w string) {
+		tok.split(text, func(w string) bool {
 			require.NotEmpty(t, w)
 			all += w
+			return true
 		})
 		require.Equal(t, text, all)
 	})

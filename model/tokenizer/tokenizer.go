@@ -40,6 +40,10 @@ type Tokenizer struct {
 	pairs  map[[2]int32]merge // of two pieces
 	bytes  [256]int32         // the piece of a byte, -1 where there is none
 	splits []*splitter
+
+	merged  int  // most bytes of normalised text that one token of merging is of; 0: no bound
+	longest int  // and of text as it came, whatever the token
+	apart   bool // no piece has the beginning of a word but at its own (SentencePiece)
 }
 
 // merge is what two pieces become.
@@ -64,7 +68,7 @@ func New(s Spec) (*Tokenizer, error) {
 	if err := t.setEnds(); err != nil {
 		return nil, err
 	}
-	for _, step := range []func() error{t.setPieces, t.setWhole, t.setMerges, t.setSplits} {
+	for _, step := range []func() error{t.setPieces, t.setWhole, t.setMerges, t.setSplits, t.setBounds} {
 		if err := step(); err != nil {
 			return nil, err
 		}

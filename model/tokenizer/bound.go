@@ -1,0 +1,116 @@
+package tokenizer
+
+import (
+	"strings"
+	"unicode/utf8"
+)
+
+// nfcGrowth is how many times shorter composing can make a text: a character of three
+// bytes can be canonically one of one, and what it is composed of three times its length.
+const nfcGrowth = 9
+
+// softRun is how much text of SentencePiece is merged at once where it may be cut; it
+// goes on to the next place where it may.
+const softRun = 1 << 16
+
+// setBounds finds how much text one token can be of.
+func (t *Tokenizer) setBounds() error {
+	t.apart = true
+	for text := range t.normal {
+		t.merged = max(t.merged, len(text))
+		t.apart = t.apart && !joins(text)
+	}
+	if t.spec.Scheme == SentencePiece {
+		t.merged = max(t.merged, len(space)) // can be the token of the byte of a space
+	}
+	for _, id := range t.bytes {
+		if id < 0 { // much that has no token is one token, or none
+			t.merged = 0
+			return nil
+		}
+	}
+	t.longest = t.merged
+	for i, p := range t.spec.Pieces {
+		if p.Kind != Control && p.Kind != User || len(p.Text) == 0 {
+			continue
+		}
+		if p.LStrip || p.RStrip {
+			t.longest = 0
+			return nil
+		}
+		t.longest = max(t.longest, len(p.Text), len(t.text[i]), len(t.normalise(string(p.Text), true)))
+	}
+	if t.spec.NFC {
+		t.longest *= nfcGrowth
+	}
+	return nil
+}
+
+// joins says whether a piece has the beginning of a word behind something else.
+func joins(text string) bool {
+	inside := strings.TrimLeft(text, space)
+	return strings.Contains(inside, space)
+}
+
+// MaxPieceBytes is the longest text that one token can be of, in bytes; 0 where there is
+// no bound, as white space goes with a piece, or all that is unknown is one token.
+func (t *Tokenizer) MaxPieceBytes() int { return t.longest }
+
+// CanFit says whether a text of so many bytes could be so many tokens, or fewer.
+func (t *Tokenizer) CanFit(size, tokens int) bool {
+	return t.longest == 0 || size/t.longest <= tokens
+}
+
+// EncodeMost is EncodeParts of a text that may have so many tokens; ok is false where it
+// has more. Then it stops as soon as it knows.
+func (t *Tokenizer) EncodeMost(most int, o Encode, parts ...Part) (tokens []int32, ok bool) {
+	size := 0
+	for _, p := range parts {
+		size += len(p.Text)
+	}
+	if !t.CanFit(size, most) {
+		return nil, false
+	}
+	e := encoder{t: t, reserved: o.Reserved, most: most}
+	e.join(parts)
+	if !o.NoBOS && t.spec.AddBOS && t.spec.BOS >= 0 {
+		e.out = append(e.out, int32(t.spec.BOS))
+	}
+	e.run()
+	if !o.NoBOS && t.spec.AddEOS && t.spec.EOS >= 0 {
+		e.out = append(e.out, int32(t.spec.EOS))
+	}
+	if e.over || len(e.out) > most {
+		return nil, false
+	}
+	return e.out, true
+}
+
+// full says whether the tokens there are, and those of so much normalised text that is
+// to be merged, are too many.
+func (e *encoder) full(size int) bool {
+	if left := e.most - len(e.out); left < 0 || e.t.merged > 0 && size/e.t.merged > left {
+		e.over = true
+	}
+	return e.over
+}
+
+// nextRun is how much of a text is merged at once. Where what is left begins a word, and
+// no piece reaches over that, cutting changes no token. A run of maxRun ends anywhere.
+func (e *encoder) nextRun(text string) int {
+	if e.t.spec.Scheme == SentencePiece && e.t.apart && len(text) > softRun {
+		for at := softRun; at < min(len(text), maxRun); at++ {
+			if strings.HasPrefix(text[at:], space) && !strings.HasSuffix(text[:at], space) {
+				return at
+			}
+		}
+	}
+	if len(text) <= maxRun {
+		return len(text)
+	}
+	cut := maxRun
+	for cut > maxRun-utf8.UTFMax && !utf8.RuneStart(text[cut]) {
+		cut--
+	}
+	return cut
+}
