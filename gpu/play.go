@@ -50,6 +50,10 @@ func (q *queue) play() (got bool) {
 				if j.state.Load() != jobHeld {
 					continue
 				}
+				if how, yes := j.withdrawn(); yes {
+					q.endReplay(j, how)
+					return true
+				}
 				runtime.Gosched() // serve has to look first, and soon there is something to see
 				return true
 			}

@@ -338,6 +338,45 @@ func TestPlayStops(t *testing.T) {
 	}
 }
 
+// Who closes what a replay uses while that is in a slice waits for no other work.
+func TestPlayClosesBeforeOthers(t *testing.T) {
+	for name, closes := range map[string]func(s *Session, p, l Handle) error{
+		"program": func(s *Session, p, _ Handle) error { return s.CloseProgram(p) },
+		"list":    func(s *Session, _, l Handle) error { return s.CloseList(l) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBurstBackend()
+				b.slow = true
+				b.unfit = func(j *backend.Job) bool { return j.Op == backend.OpFill }
+				b.ends = func(j *backend.Job) backend.End {
+					took := 10 * time.Microsecond
+					if j.Op == backend.OpFill {
+						took = 50 * time.Millisecond
+					}
+					time.Sleep(took)
+					return backend.End{Outcome: outcome.Success, DeviceTime: took}
+				}
+				r := newMemRig(t, withLists(b))
+				s, bob := r.open("alice"), r.open("bob")
+				l, _, p := longList(t, s, 1000)
+				o, busy, q := buf(t, bob, 4096), r.queue(bob, 16, 64), r.queue(s, 16, 64)
+				q.replayPlain(l)
+				time.Sleep(1050 * time.Microsecond) // within a slice
+				busy.fill(o, 0, 4, 1)
+				busy.fill(o, 0, 4, 1)
+				synctest.Wait() // they wait for it
+				began := time.Now()
+				require.NoError(t, closes(s, p, l))
+				require.LessOrEqual(t, time.Since(began), 100*time.Microsecond)
+				require.Equal(t, revokedOutcome, q.one().Outcome)
+				requireOK(t, busy.take(2)...)
+				r.close()
+			})
+		})
+	}
+}
+
 // What the device leaves to Submit is the rest of the list, with what is left of its time.
 func TestPlayRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -33,8 +33,8 @@ type turns struct {
 func (e *engine) askTurn(j *job) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.state == engineLost {
-		return false // and serve sees that
+	if e.state == engineLost || j.isGoing() {
+		return false // and serve, or play, sees that
 	}
 	if e.state == engineRunning && !e.mustReset && !e.pumping && e.turn.holder == nil && e.oldest == nil && len(e.top.flows) == 0 {
 		j.estimate = 0
@@ -45,6 +45,16 @@ func (e *engine) askTurn(j *job) bool {
 	e.top.pushReady(j.queue, j, j)
 	e.pumpLocked()
 	return j.state.Load() == jobSent
+}
+
+// isGoing reports whether a replay is not to wait for the turn any more: whoever closes
+// what it uses has not found it among those that do, or will (job.withdrawn).
+func (j *job) isGoing() bool {
+	if j.list == nil {
+		return false
+	}
+	_, yes := j.withdrawn()
+	return yes
 }
 
 // +checklocks:e.mu
@@ -97,7 +107,7 @@ func (e *engine) endTurn(j *job, nanos int64, trapped outcome.Outcome, again boo
 	if lost, crowded = e.state == engineLost, len(e.top.flows) > 0; lost || !crowded {
 		return lost, crowded
 	}
-	if again {
+	if again && !j.isGoing() {
 		j.state.Store(jobReady)
 		e.top.pushReady(q, j, j)
 	}
