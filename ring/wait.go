@@ -95,11 +95,7 @@ func (c *Client) look(out []Completion, looked int) (n int, wake, again bool, er
 		n, wake, err = c.pollLocked(out, false)
 		return n, wake, false, err
 	}
-	looks := c.patience.looks()
-	if c.submitted.Load()-c.taken > 1 { // what comes after it goes on without this client
-		looks = min(looks, SpinsFor(usualSpin))
-	}
-	most := min(looks-looked, spinSlice)
+	most := min(c.patience.looks()-looked, spinSlice)
 	for i := 0; ; i++ {
 		if c.view.cqTail.Load() != c.taken || c.view.state.Load() != 0 {
 			if looked+i > 0 {
