@@ -34,6 +34,11 @@
 // into ranges nor on time: one machine gives the same bits always. A matrix product
 // has the same bits on all processors with FMA.
 //
+// Bodies whose program has a tolerance, but those of rope, take subnormal numbers for
+// zeros, operands and results, where they run on assembly (floats.go); norms only with
+// an eps to which these are nothing. Exact bodies keep them. Whoever recovers from a
+// fault in a Run calls RestoreFloats.
+//
 // # Batches
 //
 // A model server puts rows of many requests into one launch, and no text may depend on

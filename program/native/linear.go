@@ -124,8 +124,8 @@ func linearOfType(t weightType) *Body {
 				words *= 2
 			}
 			nanos, ok := linearPaces[t].nanos(rows*batch/rowsPace, words)
-			if t == typeI8 {
-				nanos += runNanos * ceilDiv(batch, batchBlock) * runsOf(rows, cols, c.inline(6))
+			if t == typeI8 && !(direct(t) && groupsDirect(c.inline(6), cols)) {
+				nanos += ceilDiv(batch, batchBlock) * (rows*cols/expandPerNano + runNanos*runsOf(rows, cols, c.inline(6)))
 			}
 			return nanos, ok
 		},
@@ -141,6 +141,9 @@ var linearPaces = [...]pace{
 	typeQ4:   {words: 33},
 	typeI8:   {words: 40},
 }
+
+// expandPerNano is how many signed bytes are expanded in a nanosecond.
+const expandPerNano = 12
 
 // runNanos is how long a run of signed bytes with one scale takes to expand by itself.
 const runNanos = 9

@@ -2,6 +2,7 @@ package native
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"testing"
 
@@ -112,4 +113,72 @@ func TestPace(t *testing.T) {
 		_, ok = bodies["swiglu_f32"].Nanos(call)
 		require.Equal(t, assembly(), ok, "exponentials in Go are not steady")
 	})
+}
+
+// TestPaceOfTheWorstData: what shapes, attributes or data may make slow is in what is
+// said, for all but a factor of three or so.
+func TestPaceOfTheWorstData(t *testing.T) {
+	nanos := func(name string, size ...uint32) uint64 {
+		c := librarytest.Sized(name, rand.New(rand.NewPCG(1, 2)), size...)
+		call := callOf(&c, c.Fresh())
+		_, ok := bodies[name].Items(call)
+		require.True(t, ok)
+		n, _ := bodies[name].Nanos(call)
+		return n
+	}
+	atLevel(t, func(t *testing.T) {
+		i8 := func(rows, cols, group uint32) uint64 { return nanos("linear_i8", rows, cols, 1, 0, rows, 0, group) }
+		for _, c := range []struct{ cols, group, runs uint32 }{{4080, 3, 1360}, {4080, 7, 582}, {32767, 2, 16383}, {32767, 16, 2047}, {4080, 12, 340}} {
+			require.Greater(t, i8(16, c.cols, c.group), 16*uint64(c.runs)*6, "%d columns in groups of %d", c.cols, c.group)
+		}
+		if assembly() {
+			usual := i8(16, 4080, 16)
+			require.Less(t, i8(16, 4080, 24), 4*usual, "whole groups that are expanded at once")
+			require.Less(t, i8(16, 4080, 2), 3*usual, "groups that are read as they are")
+		}
+	})
+	// A row of a small model has little to turn, and its angles are what takes long.
+	p := newPaged(rand.New(rand.NewPCG(1, 2)), 1, 1, 256, 16, 64, 1, 64)
+	said, _ := ropeCacheBody.Nanos(p.rope(0))
+	require.Greater(t, said, uint64(64*128*25/3))
+}
+
+// BenchmarkWorstData is of what TestPaceOfTheWorstData has no time for.
+func BenchmarkWorstData(b *testing.B) {
+	bench := func(what, name string, call *Call, before func()) {
+		b.Run(what, func(b *testing.B) {
+			n, ok := bodies[name].Items(call)
+			require.True(b, ok)
+			said, _ := bodies[name].Nanos(call)
+			for b.Loop() {
+				before()
+				bodies[name].Run(call, 0, n)
+			}
+			b.ReportMetric(float64(said), "said-ns")
+		})
+	}
+	for _, v := range []float64{1, math.NaN(), math.Inf(-1), 1e-40} {
+		c := librarytest.Sized("next_token_f32", rand.New(rand.NewPCG(1, 2)), 65536, 1, 8)
+		call := callOf(&c, c.Fresh())
+		for i := range call.f32(0) {
+			call.f32(0)[i] = float32(v)
+		}
+		bench(fmt.Sprint("next_token_f32/", v), "next_token_f32", call, func() {})
+	}
+	for _, freq := range []float32{0.01, 1e30} {
+		p := newPaged(rand.New(rand.NewPCG(1, 2)), 1, 1, 256, 16, 64, 1, 64)
+		for i := range p.rows {
+			p.rows[i] = uint32((i + 1) % 2 * i / 2 * 15)
+		}
+		for i := range p.freqs {
+			p.freqs[i] = freq
+		}
+		bench(fmt.Sprint("rope_cache_f32/", freq), "rope_cache_f32", p.rope(0), func() { p.freqs[0] = math.Nextafter32(p.freqs[0], 0) })
+	}
+	for _, group := range []uint32{2, 3, 7, 12, 16, 32} {
+		for _, cols := range []uint32{4080, 4095} {
+			c := librarytest.Sized("linear_i8", rand.New(rand.NewPCG(1, 2)), 16, cols, 1, 0, 16, 0, group)
+			bench(fmt.Sprintf("linear_i8/%d in groups of %d", cols, group), "linear_i8", callOf(&c, c.Fresh()), func() {})
+		}
+	}
 }

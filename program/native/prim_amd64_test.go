@@ -141,6 +141,18 @@ func TestReducePrimitives(t *testing.T) {
 				require.Equal(t, largestGo(x), largest(x), what)
 				m := largestGo(x)
 				require.Equal(t, findAboveGo(x, m-1e-3), findAbove(x, m-1e-3), what)
+				for i := range x {
+					x[i] = float32(math.NaN())
+				}
+				require.Equal(t, -1, firstNumber(x), what)
+				require.EqualValues(t, uint32(none), best(x), what)
+				first := r.IntN(n)
+				for i := first; i < n; i += 1 + r.IntN(9) {
+					x[i] = float32(math.Inf(-1))
+				}
+				require.Equal(t, first, firstNumberGo(x), what)
+				require.Equal(t, first, firstNumber(x), what)
+				require.EqualValues(t, first, best(x), what)
 			}
 		}
 	})
