@@ -92,7 +92,7 @@ func pageStreams(t *testing.T, b *browser) {
 		let <- struct{}{}
 	}
 	p.await(`document.querySelectorAll('.end').length === 2`)
-	require.Equal(t, m.Tokenize("two one\none two \nx"), m.Requests()[1].Tokens)
+	require.Equal(t, lmtest.Tokens("two one\none two \nx"), m.Requests()[1].Tokens)
 	require.Equal(t, float32(0.3), m.Requests()[1].Sampling.Temperature)
 
 	// Going on with a text instead.

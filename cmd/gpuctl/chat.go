@@ -138,7 +138,7 @@ func (t *talk) turn(ctx context.Context, text string) error {
 		return nil
 	}
 	asked := append(t.messages[:len(t.messages):len(t.messages)], lm.Message{Role: "user", Content: text})
-	tokens, err := t.model.Chat(asked)
+	tokens, err := t.model.Chat(ctx, asked)
 	if err != nil {
 		return err
 	}

@@ -19,11 +19,12 @@ type Model interface {
 	Generate(ctx context.Context, r Request) (Stream, error)
 	// Embed is a vector of Info.Dim of length 1 for each text.
 	Embed(ctx context.Context, texts []string) (vectors [][]float32, u Usage, err error)
-	// Tokenize is the tokens of a text, with the model's beginning where it has one.
-	Tokenize(text string) []int32
+	// Tokenize is the tokens of a prompt, with the model's beginning where it has one.
+	// More than the context has positions are gpuerr.Invalid.
+	Tokenize(ctx context.Context, prompt string) ([]int32, error)
 	// Chat is the prompt for a conversation, after the model's template or, where it
-	// has none, after a plain one.
-	Chat(messages []Message) ([]int32, error)
+	// has none, after a plain one; bounded likewise.
+	Chat(ctx context.Context, messages []Message) ([]int32, error)
 }
 
 // Message is one of a conversation.

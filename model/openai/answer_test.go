@@ -155,7 +155,7 @@ func TestRequests(t *testing.T) {
 	require.Equal(t, []string{"\nUser:"}, m.Requests()[before].Stop, "the template's")
 	for _, r := range m.Requests()[before:] {
 		seeds[r.Sampling.Seed] = true
-		require.Equal(t, m.Tokenize("a\nb"), r.Tokens)
+		require.Equal(t, lmtest.Tokens("a\nb"), r.Tokens)
 		require.Equal(t, 2, r.MaxTokens)
 	}
 	require.Equal(t, map[uint64]bool{5: true, 6: true, 7: true}, seeds, "three answers, none twice")

@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"slices"
@@ -146,26 +147,26 @@ func within(param string, err error) error {
 	return err
 }
 
-func (a *api) chats(w http.ResponseWriter, r *http.Request) {
-	var c chat
-	if !a.read(w, r, func(f fields) (err error) {
-		c, err = a.parseChat(f)
-		return err
-	}) {
-		return
-	}
-	tokens, err := a.m.Chat(c.messages)
+func (a *api) chats(ctx context.Context, f fields) (http.HandlerFunc, error) {
+	c, err := a.parseChat(f)
 	if err != nil {
-		a.fail(w, r, err)
-		return
+		return nil, err
 	}
-	var requests []lm.Request
-	for i := range c.n {
-		requests = append(requests, c.nth(lm.Request{Tokens: tokens}, i))
+	tokens, err := a.m.Chat(ctx, c.messages)
+	if err != nil {
+		return nil, err
 	}
-	a.answer(w, r, &c.common, requests, &chatShape{
-		head: a.newHead("chatcmpl-", "chat.completion"), logprobs: c.request.LogProbs >= 0,
-	})
+	asked := c.common // without the messages
+	asked.from(ctx)
+	return func(w http.ResponseWriter, r *http.Request) {
+		var requests []lm.Request
+		for i := range asked.n {
+			requests = append(requests, asked.nth(lm.Request{Tokens: tokens}, i))
+		}
+		a.answer(w, r, &asked, requests, &chatShape{
+			head: a.newHead("chatcmpl-", "chat.completion"), logprobs: asked.request.LogProbs >= 0,
+		})
+	}, nil
 }
 
 // chatShape is how chats look.

@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"unicode/utf8"
@@ -77,14 +78,38 @@ func (a *api) prompts(f fields) (prompts []lm.Request, err error) {
 	return prompts, err
 }
 
-func (a *api) completions(w http.ResponseWriter, r *http.Request) {
-	var c completion
-	if !a.read(w, r, func(f fields) (err error) {
-		c, err = a.parseCompletion(f)
-		return err
-	}) {
-		return
+func (a *api) completions(ctx context.Context, f fields) (http.HandlerFunc, error) {
+	c, err := a.parseCompletion(f)
+	if err != nil {
+		return nil, err
 	}
+	c.from(ctx)
+	if err := a.tokenize(ctx, &c); err != nil {
+		return nil, err
+	}
+	return func(w http.ResponseWriter, r *http.Request) { a.complete(w, r, &c) }, nil
+}
+
+// tokenize makes tokens of prompts that have several answers, once, and of those that are
+// large, so that their text is not kept while they are answered.
+func (a *api) tokenize(ctx context.Context, c *completion) error {
+	for i := range c.prompts {
+		p := &c.prompts[i]
+		if p.Tokens != nil || c.n == 1 && len(p.Prompt) <= smallBytes {
+			continue
+		}
+		tokens, err := a.m.Tokenize(ctx, p.Prompt)
+		if err != nil {
+			return err
+		}
+		if len(tokens) > 0 { // else Generate says what is wrong
+			*p = lm.Request{Tokens: tokens}
+		}
+	}
+	return nil
+}
+
+func (a *api) complete(w http.ResponseWriter, r *http.Request, c *completion) {
 	var requests []lm.Request
 	for _, p := range c.prompts {
 		for i := range c.n {

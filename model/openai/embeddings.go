@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
@@ -93,14 +94,12 @@ type embeddingUsage struct {
 	TotalTokens  int `json:"total_tokens"`
 }
 
-func (a *api) embeddings(w http.ResponseWriter, r *http.Request) {
-	var q embedding
-	if !a.read(w, r, func(f fields) (err error) {
-		q, err = a.parseEmbedding(f)
-		return err
-	}) {
-		return
-	}
+func (a *api) embeddings(_ context.Context, f fields) (http.HandlerFunc, error) {
+	q, err := a.parseEmbedding(f)
+	return func(w http.ResponseWriter, r *http.Request) { a.embed(w, r, &q) }, err
+}
+
+func (a *api) embed(w http.ResponseWriter, r *http.Request, q *embedding) {
 	vectors, u, err := a.m.Embed(r.Context(), q.texts)
 	if err == nil && len(vectors) != len(q.texts) {
 		err = gpuerr.New(gpuerr.Internal, "%d vectors for %d texts", len(vectors), len(q.texts))

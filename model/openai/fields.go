@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"sort"
 	"strconv"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -23,50 +24,58 @@ type fields map[string]json.RawMessage
 // smallBytes is what a body has of memory without asking.
 const smallBytes = 64 << 10
 
-// read hands the object that a request is to parse, and answers where that is not
-// possible or parse refuses it. Of bodies that are not small only so many are in memory
-// at a time.
-func (a *api) read(w http.ResponseWriter, r *http.Request, parse func(fields) error) (ok bool) {
-	err := a.readBody(w, r, parse)
-	if err != nil {
-		a.fail(w, r, err)
+// read reads the object that a request is and hands it to take. Of bodies that are not
+// small only so many are in memory at a time, until release; those may not take long to
+// come. release may be called more than once, and always.
+func (a *api) read(w http.ResponseWriter, r *http.Request, take endpoint) (answer http.HandlerFunc, release func(), err error) {
+	release = func() {}
+	body, large, err := a.readBody(w, r)
+	if large {
+		release = sync.OnceFunc(func() { <-a.large })
 	}
-	return err == nil
+	if err != nil {
+		return nil, release, err
+	}
+	f, err := parseObject(body)
+	if err != nil {
+		return nil, release, err
+	}
+	answer, err = take(r.Context(), f)
+	return answer, release, err
 }
 
-func (a *api) readBody(w http.ResponseWriter, r *http.Request, parse func(fields) error) error {
+// readBody reads a body. large says that it has a place of a large one.
+func (a *api) readBody(w http.ResponseWriter, r *http.Request) (body []byte, large bool, err error) {
+	defer awaits(r.Context())()
 	from := http.MaxBytesReader(w, r.Body, a.o.MaxBodyBytes)
-	body, err := io.ReadAll(io.LimitReader(from, smallBytes))
+	body, err = io.ReadAll(io.LimitReader(from, smallBytes))
 	if len(body) == smallBytes && err == nil {
 		select {
 		case a.large <- struct{}{}:
-			defer func() { <-a.large }()
+			large = true
 		default:
-			return gpuerr.New(gpuerr.Busy, "%d large requests are being read; try again", cap(a.large))
+			return nil, false, gpuerr.New(gpuerr.Busy, "%d large requests are being read; try again", cap(a.large))
 		}
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(min(a.o.BodyTimeout, largeTimeout)))
 		var rest []byte
 		rest, err = io.ReadAll(from)
 		body = append(body, rest...)
 	}
-	var large *http.MaxBytesError
+	var tooLarge *http.MaxBytesError
 	switch {
-	case errors.As(err, &large):
+	case errors.As(err, &tooLarge):
 		p := invalid("", "the body is larger than %d bytes", a.o.MaxBodyBytes)
 		p.status = http.StatusRequestEntityTooLarge
-		return p
+		return nil, large, p
 	case err != nil:
 		p := invalid("", "the body did not come")
 		p.status = http.StatusRequestTimeout
-		return p
+		return nil, large, p
 	}
 	// From now on the server reads only to see whether the client is there, however long
 	// that is. (net/http does this as well, and does not promise to.)
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
-	f, err := parseObject(body)
-	if err != nil {
-		return err
-	}
-	return parse(f)
+	return body, large, nil
 }
 
 // parseObject takes one JSON object and nothing after it, in which each name comes once:

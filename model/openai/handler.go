@@ -2,6 +2,7 @@ package openai
 
 import (
 	"bytes"
+	"context"
 	"crypto/rand"
 	"log/slog"
 	"net/http"
@@ -37,9 +38,9 @@ func newAPI(m lm.Model, o Options) *api {
 
 func (a *api) handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("POST /v1/completions", a.guarded(a.bounded(a.completions)))
-	mux.Handle("POST /v1/chat/completions", a.guarded(a.bounded(a.chats)))
-	mux.Handle("POST /v1/embeddings", a.guarded(a.bounded(a.embeddings)))
+	mux.Handle("POST /v1/completions", a.guarded(a.post(a.completions, false)))
+	mux.Handle("POST /v1/chat/completions", a.guarded(a.post(a.chats, false)))
+	mux.Handle("POST /v1/embeddings", a.guarded(a.post(a.embeddings, true)))
 	mux.Handle("GET /v1/models", a.guarded(a.models))
 	mux.Handle("GET /v1/models/{id...}", a.guarded(a.oneModel))
 	mux.Handle("GET /v1/status", a.guarded(a.status))
@@ -63,6 +64,7 @@ func (a *api) outer(next http.Handler) http.Handler {
 		began := time.Now()
 		said := &recorder{ResponseWriter: w}
 		defer func() {
+			awaits(r.Context()) // for what it has not read of the request
 			a.metrics.served(r.Pattern, said.status, time.Since(began))
 			a.log.Debug("request", "method", r.Method, "path", r.URL.Path, "status", said.status, "took", time.Since(began))
 		}()
@@ -113,16 +115,15 @@ func (a *api) guarded(next http.HandlerFunc) http.Handler {
 	})
 }
 
-// bounded serves so many at a time, and none before the model is known.
-func (a *api) bounded(next http.HandlerFunc) http.HandlerFunc {
+// endpoint takes the object of a request, and makes tokens of its texts. What it returns
+// answers.
+type endpoint func(ctx context.Context, f fields) (http.HandlerFunc, error)
+
+// post serves so many at a time, and none before the model is known. A request has a
+// place when it is there as a whole: who sends slowly holds up nobody. texts says that
+// answering needs the texts themselves, and so the place of a large body.
+func (a *api) post(take endpoint, texts bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		select {
-		case a.slots <- struct{}{}:
-			defer func() { <-a.slots }()
-		default:
-			a.fail(w, r, gpuerr.New(gpuerr.Busy, "%d requests are being served; try again", cap(a.slots)))
-			return
-		}
 		if s := a.m.Status(); s.State == lm.Loading {
 			p := newProblem(http.StatusServiceUnavailable, typeUnavailable, gpuerr.Busy, "the model is being loaded")
 			if s.Reason != "" {
@@ -132,7 +133,23 @@ func (a *api) bounded(next http.HandlerFunc) http.HandlerFunc {
 			a.fail(w, r, p)
 			return
 		}
-		next(w, r)
+		answer, release, err := a.read(w, r, take)
+		defer release()
+		if err != nil {
+			a.fail(w, r, err)
+			return
+		}
+		if !texts {
+			release()
+		}
+		select {
+		case a.slots <- struct{}{}:
+			defer func() { <-a.slots }()
+		default:
+			a.fail(w, r, gpuerr.New(gpuerr.Busy, "%d requests are being served; try again", cap(a.slots)))
+			return
+		}
+		answer(w, r)
 	}
 }
 

@@ -44,4 +44,6 @@ const (
 	maxNameBytes = 256  // of user and model
 	maxMembers   = 256  // of a JSON object
 	maxLarge     = 16   // large bodies that are being read, at a time
+
+	largeTimeout = 5 * time.Second // for such a body to come whole, once it has its place
 )

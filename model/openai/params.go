@@ -1,10 +1,13 @@
 package openai
 
 import (
+	"context"
 	"encoding/json"
 	"math"
 	"slices"
 	"strconv"
+	"strings"
+	"unicode"
 
 	"capgpu/model/lm"
 )
@@ -16,6 +19,14 @@ type common struct {
 	stream       bool
 	includeUsage bool
 	request      lm.Request // but the prompt
+}
+
+// from has the turn of a request be that of its connection, and of whom that names: who
+// says to be another takes no turn of that other's.
+func (c *common) from(ctx context.Context) {
+	if conn := connOf(ctx); conn != nil {
+		c.request.Tag = "http" + strconv.FormatUint(conn.number, 10) + "/" + c.request.Tag
+	}
 }
 
 // without are the members that change nothing when they have one of these values (or are
@@ -69,6 +80,9 @@ func (a *api) common(f fields) (c common, err error) {
 	}
 	if c.request.Tag, err = f.text("user", maxNameBytes); err != nil {
 		return c, err
+	}
+	if strings.ContainsFunc(c.request.Tag, unicode.IsControl) {
+		return c, invalid("user", "has control characters")
 	}
 	if c.request.IgnoreEnd, err = f.flag("ignore_eos"); err != nil {
 		return c, err

@@ -155,26 +155,26 @@ func (m *Client) status(ctx context.Context) (lm.Status, error) {
 	return s, nil
 }
 
-// Tokenize implements lm.Model; nil if the server does not answer.
-func (m *Client) Tokenize(text string) []int32 {
-	ctx, cancel := context.WithTimeout(context.Background(), askPatience)
+// Tokenize implements lm.Model.
+func (m *Client) Tokenize(ctx context.Context, text string) ([]int32, error) {
+	ctx, cancel := context.WithTimeout(ctx, askPatience)
 	defer cancel()
 	asked, release := m.model.Tokenize(ctx, func(p schema.LanguageModel_tokenize_Params) error { return p.SetText(text) })
 	defer release()
 	res, err := asked.Struct()
 	if err != nil {
-		return nil
+		return nil, fromServer(ctx, err)
 	}
 	list, err := res.Tokens()
 	if err != nil {
-		return nil
+		return nil, err
 	}
-	return ids(list)
+	return ids(list), nil
 }
 
 // Chat implements lm.Model.
-func (m *Client) Chat(messages []lm.Message) ([]int32, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), askPatience)
+func (m *Client) Chat(ctx context.Context, messages []lm.Message) ([]int32, error) {
+	ctx, cancel := context.WithTimeout(ctx, askPatience)
 	defer cancel()
 	asked, release := m.model.Chat(ctx, func(p schema.LanguageModel_chat_Params) error {
 		list, err := p.NewMessages(int32(len(messages)))

@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"io"
+	"strings"
 	"testing"
 	"time"
 
@@ -33,14 +34,18 @@ func TestClientIsTheModel(t *testing.T) {
 	require.Equal(t, s.Device, got.Device)
 	require.Equal(t, s.Budget, got.Budget)
 	require.Equal(t, s.State, got.State)
-	require.Equal(t, r.model.Tokenize("hi"), c.Tokenize("hi"))
-	messages := []lm.Message{{Role: "user", Content: "a b"}}
-	tokens, err := c.Chat(messages)
+	hi, err := c.Tokenize(r.ctx, "hi")
 	require.NoError(t, err)
-	wantTokens, err := r.model.Chat(messages)
+	require.Equal(t, lmtest.Tokens("hi"), hi)
+	_, err = c.Tokenize(r.ctx, strings.Repeat("x", 10000))
+	require.ErrorIs(t, err, gpuerr.Invalid)
+	messages := []lm.Message{{Role: "user", Content: "a b"}}
+	tokens, err := c.Chat(r.ctx, messages)
+	require.NoError(t, err)
+	wantTokens, err := r.model.Chat(r.ctx, messages)
 	require.NoError(t, err)
 	require.Equal(t, wantTokens, tokens)
-	_, err = c.Chat([]lm.Message{{Role: "root"}})
+	_, err = c.Chat(r.ctx, []lm.Message{{Role: "root"}})
 	require.ErrorIs(t, err, gpuerr.Invalid)
 	v, u, err := c.Embed(r.ctx, []string{"abc"})
 	require.NoError(t, err)

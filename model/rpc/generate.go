@@ -24,24 +24,30 @@ func (l languageModel) Info(_ context.Context, call schema.LanguageModel_info) e
 	return putInfo(res.NewInfo, l.model)
 }
 
-func (l languageModel) Tokenize(_ context.Context, call schema.LanguageModel_tokenize) error {
+func (l languageModel) Tokenize(ctx context.Context, call schema.LanguageModel_tokenize) error {
+	rpcguard.Go(ctx, call.Call) // a long text takes its turn
 	text, err := call.Args().Text()
 	if err != nil {
 		return badArgument("text", err)
+	}
+	tokens, err := l.model.Tokenize(ctx, text)
+	if err != nil {
+		return err
 	}
 	res, err := call.AllocResults()
 	if err != nil {
 		return err
 	}
-	return putIDs(res.NewTokens, l.model.Tokenize(text))
+	return putIDs(res.NewTokens, tokens)
 }
 
-func (l languageModel) Chat(_ context.Context, call schema.LanguageModel_chat) error {
+func (l languageModel) Chat(ctx context.Context, call schema.LanguageModel_chat) error {
+	rpcguard.Go(ctx, call.Call)
 	in, err := call.Args().Messages()
 	if err != nil {
 		return badArgument("messages", err)
 	}
-	tokens, err := readMessages(in, l.model)
+	tokens, err := readMessages(ctx, in, l.model)
 	if err != nil {
 		return err
 	}
@@ -71,7 +77,7 @@ func (l languageModel) Generate(ctx context.Context, call schema.LanguageModel_g
 	if err != nil {
 		return badArgument("request", err)
 	}
-	r, err := readRequest(in, l.model)
+	r, err := readRequest(ctx, in, l.model)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,8 @@
 package rpc
 
 import (
+	"context"
+
 	"capgpu/gpuerr"
 	"capgpu/model/lm"
 	"capgpu/model/sample"
@@ -15,13 +17,13 @@ const (
 )
 
 // readRequest copies a request out of its message.
-func readRequest(in schema.GenerateRequest, m lm.Model) (lm.Request, error) {
+func readRequest(ctx context.Context, in schema.GenerateRequest, m lm.Model) (lm.Request, error) {
 	const most = 1 << 30
 	if in.MaxTokens() > most {
 		return lm.Request{}, gpuerr.New(gpuerr.Invalid, "maxTokens: %d is beyond every context", in.MaxTokens())
 	}
 	r := lm.Request{MaxTokens: int(in.MaxTokens()), LogProbs: int(in.LogProbs()), IgnoreEnd: in.IgnoreEnd()}
-	if err := readPrompt(&r, in.Prompt(), m); err != nil {
+	if err := readPrompt(ctx, &r, in.Prompt(), m); err != nil {
 		return lm.Request{}, err
 	}
 	if err := readSampling(&r.Sampling, in); err != nil {
@@ -44,7 +46,7 @@ func readRequest(in schema.GenerateRequest, m lm.Model) (lm.Request, error) {
 	return r, nil
 }
 
-func readPrompt(r *lm.Request, in schema.GenerateRequest_prompt, m lm.Model) error {
+func readPrompt(ctx context.Context, r *lm.Request, in schema.GenerateRequest_prompt, m lm.Model) error {
 	switch in.Which() {
 	case schema.GenerateRequest_prompt_Which_text:
 		text, err := in.Text()
@@ -71,14 +73,14 @@ func readPrompt(r *lm.Request, in schema.GenerateRequest_prompt, m lm.Model) err
 		if err != nil {
 			return badArgument("prompt", err)
 		}
-		r.Tokens, err = readMessages(list, m)
+		r.Tokens, err = readMessages(ctx, list, m)
 		r.Stop = append(r.Stop, m.Info().ChatStops...)
 		return err
 	}
 	return gpuerr.New(gpuerr.Invalid, "prompt: of kind %d, which this server does not know", in.Which())
 }
 
-func readMessages(list schema.ChatMessage_List, m lm.Model) ([]int32, error) {
+func readMessages(ctx context.Context, list schema.ChatMessage_List, m lm.Model) ([]int32, error) {
 	if list.Len() == 0 || list.Len() > maxMessages {
 		return nil, gpuerr.New(gpuerr.Invalid, "messages: %d; 1 to %d are possible", list.Len(), maxMessages)
 	}
@@ -94,7 +96,7 @@ func readMessages(list schema.ChatMessage_List, m lm.Model) ([]int32, error) {
 		}
 		messages[i] = lm.Message{Role: role, Content: content}
 	}
-	return m.Chat(messages)
+	return m.Chat(ctx, messages)
 }
 
 func readSampling(p *sample.Params, r schema.GenerateRequest) error {

@@ -128,7 +128,7 @@ func oneClient(r *rig, x *rand.Rand, calm bool) {
 	if x.IntN(8) == 0 {
 		v, _, err := r.s.Embed(context.Background(), []string{"text"})
 		if err == nil {
-			require.Equal(r.t, vectorOf(r.s.Tokenize("text")), v[0])
+			require.Equal(r.t, vectorOf(tokensOf("text")), v[0])
 		} else {
 			typed(r.t, err)
 		}

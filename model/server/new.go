@@ -49,7 +49,7 @@ func New(o Options) (*Server, error) {
 		Name: o.Name, Format: o.File.Format, Parameters: plan.Parameters, Bytes: plan.WeightBytes,
 		Context: z.context, Vocab: c.Vocab, Dim: c.Dim, Created: time.Now(), ChatStops: template.Stops(),
 	}, o.File.Tokenizer, p, z)
-	s.chat = template.Encode
+	s.chat = template.EncodeMost
 	s.loading.total = plan.WeightBytes
 	return s, nil
 }

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/binary"
 	"maps"
@@ -16,9 +17,8 @@ import (
 
 // The bounds of a request.
 const (
-	maxPromptBytes = 4 << 20
-	maxTagBytes    = 512
-	maxTexts       = 2048 // of one Embed
+	maxTagBytes = 512
+	maxTexts    = 2048 // of one Embed
 )
 
 // request is one answer on its way, or one text to embed; it is its own lm.Stream.
@@ -77,7 +77,7 @@ const (
 )
 
 // newRequest checks a request against the model.
-func (s *Server) newRequest(q lm.Request) (*request, error) {
+func (s *Server) newRequest(ctx context.Context, q lm.Request) (*request, error) {
 	r := &request{
 		s: s, tag: q.Tag, logprobs: max(-1, q.LogProbs), ignoreEnd: q.IgnoreEnd,
 		more: make(chan struct{}, 1), turn: make(chan struct{}, 1), released: make(chan struct{}),
@@ -96,7 +96,7 @@ func (s *Server) newRequest(q lm.Request) (*request, error) {
 		return nil, err
 	}
 	var err error
-	if r.tokens, err = s.promptOf(q); err != nil {
+	if r.tokens, err = s.promptOf(ctx, q); err != nil {
 		return nil, err
 	}
 	r.prompt = len(r.tokens)
@@ -141,22 +141,19 @@ func checkStops(stops []string) error {
 }
 
 // promptOf is the tokens of a request, with room for some of the answer.
-func (s *Server) promptOf(q lm.Request) ([]int32, error) {
+func (s *Server) promptOf(ctx context.Context, q lm.Request) ([]int32, error) {
 	if q.Tokens == nil {
-		if len(q.Prompt) > maxPromptBytes {
-			return nil, gpuerr.New(gpuerr.Invalid, "prompt: %d bytes; it may have %d", len(q.Prompt), maxPromptBytes)
+		tokens, err := s.Tokenize(ctx, q.Prompt)
+		if err == nil && len(tokens) == 0 {
+			err = gpuerr.New(gpuerr.Invalid, "prompt: it is empty, and the model has no token to begin with")
 		}
-		tokens := s.Tokenize(q.Prompt)
-		if len(tokens) == 0 {
-			return nil, gpuerr.New(gpuerr.Invalid, "prompt: it is empty, and the model has no token to begin with")
-		}
-		return tokens, nil
+		return tokens, err
 	}
 	if len(q.Tokens) == 0 {
 		return nil, gpuerr.New(gpuerr.Invalid, "tokens: there are none")
 	}
 	if most := s.info.Context; len(q.Tokens) > most { // before it is copied
-		return nil, tooLong(len(q.Tokens), most)
+		return nil, gpuerr.New(gpuerr.Invalid, "prompt: %d tokens; the context has %d positions", len(q.Tokens), most)
 	}
 	for i, t := range q.Tokens {
 		if t < 0 || int(t) >= s.info.Vocab {
@@ -166,15 +163,8 @@ func (s *Server) promptOf(q lm.Request) ([]int32, error) {
 	return append([]int32(nil), q.Tokens...), nil
 }
 
-func tooLong(prompt, context int) error {
-	return gpuerr.New(gpuerr.Invalid, "prompt: %d tokens; the context has %d positions", prompt, context)
-}
-
 // measure says how long a request may become, or that it never fits.
 func (s *Server) measure(r *request, maxTokens int) error {
-	if r.prompt > s.info.Context {
-		return tooLong(r.prompt, s.info.Context)
-	}
 	r.limit = s.info.Context + 1 // the last token of an answer is not fed
 	if maxTokens > 0 && maxTokens < r.limit-r.prompt {
 		r.limit = r.prompt + maxTokens

@@ -44,7 +44,7 @@ func newRig(t *testing.T, z size, o Options) *rig {
 	p := &fakePlace{z: z, cost: time.Millisecond}
 	info := lm.Info{Name: "test", Context: testContext, Vocab: testWords.Vocab(), Dim: testDim}
 	s := newServer(o, info, testWords, p, z)
-	s.chat = func([]lm.Message) ([]int32, error) { return []int32{1}, nil }
+	s.chat = func(int, []lm.Message) ([]int32, error) { return []int32{1}, nil }
 	return &rig{t: t, s: s, place: p, ran: make(chan error, 1)}
 }
 
@@ -89,6 +89,8 @@ func (r *rig) sound() {
 	}
 	require.Equal(r.t, r.s.used, pages)
 }
+
+func tokensOf(text string) []int32 { return testWords.Encode(text, encodePlain) }
 
 func (r *rig) generate(q lm.Request) lm.Stream {
 	r.t.Helper()

@@ -19,7 +19,8 @@ type Server struct {
 	place place
 	info  lm.Info
 	words *tokenizer.Tokenizer
-	chat  func([]lm.Message) ([]int32, error)
+	chat  func(most int, messages []lm.Message) ([]int32, error)
+	texts textPlaces
 
 	wake      chan struct{} // holds one: there may be work, or less of it
 	attention atomic.Bool   // the same, for who decodes ahead
@@ -58,7 +59,7 @@ var _ lm.Model = (*Server)(nil)
 // newServer is New of the parts.
 func newServer(o Options, info lm.Info, words *tokenizer.Tokenizer, p place, planned size) *Server {
 	return &Server{
-		o: o, place: p, info: info, words: words, size: planned,
+		o: o, place: p, info: info, words: words, texts: newTextPlaces(), size: planned,
 		wake: make(chan struct{}, 1), reopen: make(chan struct{}, 1), closing: make(chan struct{}), first: make(chan struct{}), ran: make(chan struct{}),
 		refuse: errLoading, reason: "not begun",
 	}
@@ -74,15 +75,9 @@ var (
 // Info implements lm.Model.
 func (s *Server) Info() lm.Info { return s.info }
 
-// Tokenize implements lm.Model. Text that looks like a control token is text.
-func (s *Server) Tokenize(text string) []int32 { return s.words.Encode(text, encodePlain) }
-
-// Chat implements lm.Model.
-func (s *Server) Chat(messages []lm.Message) ([]int32, error) { return s.chat(messages) }
-
 // Generate implements lm.Model. The request is cancelled when ctx ends.
 func (s *Server) Generate(ctx context.Context, q lm.Request) (lm.Stream, error) {
-	r, err := s.newRequest(q)
+	r, err := s.newRequest(ctx, q)
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +130,7 @@ func (s *Server) Embed(ctx context.Context, texts []string) ([][]float32, lm.Usa
 	all := make([]*request, len(texts))
 	for i, text := range texts {
 		var err error
-		if all[i], err = s.newEmbedding(i, text); err != nil {
+		if all[i], err = s.newEmbedding(ctx, i, text); err != nil {
 			return nil, u, err
 		}
 	}
@@ -301,6 +296,3 @@ func (s *Server) wakeLocked() {
 	default:
 	}
 }
-
-// encodePlain: text from outside says no control tokens.
-var encodePlain = tokenizer.Encode{}

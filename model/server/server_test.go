@@ -67,7 +67,7 @@ func TestRefusals(t *testing.T) {
 			"tokens: there are none":            {Tokens: []int32{}},
 			"tokens: element 1 is 268":          {Tokens: []int32{1, 268}},
 			"tokens: element 0 is -1":           {Tokens: []int32{-1}},
-			"prompt: 97 tokens":                 {Prompt: long},
+			"prompt: more than 96 tokens":       {Prompt: long},
 			"prompt: 200 tokens":                {Tokens: make([]int32, 200)},
 			"prompt: 4194305 bytes":             {Prompt: strings.Repeat("z", maxPromptBytes+1)},
 			"temperature: -1":                   {Prompt: "x", Sampling: sample.Params{Temperature: -1}},
@@ -379,15 +379,15 @@ func TestEmbed(t *testing.T) {
 		vectors, u, err := r.s.Embed(context.Background(), texts)
 		require.NoError(t, err)
 		for i, text := range texts {
-			require.Equal(t, vectorOf(r.s.Tokenize(text)), vectors[i])
+			require.Equal(t, vectorOf(tokensOf(text)), vectors[i])
 		}
-		require.Equal(t, len(r.s.Tokenize("one"))+len(r.s.Tokenize("another text"))+1, u.PromptTokens)
+		require.Equal(t, len(tokensOf("one"))+len(tokensOf("another text"))+1, u.PromptTokens)
 		require.Positive(t, u.DeviceTime)
 		r.right(q, s)
 		_, _, err = r.s.Embed(context.Background(), nil)
 		require.ErrorIs(t, err, gpuerr.Invalid)
 		_, _, err = r.s.Embed(context.Background(), []string{"x", strings.Repeat("y", testContext)})
-		require.ErrorContains(t, err, "texts: number 1 has 97 tokens")
+		require.ErrorContains(t, err, "texts: number 1: more than 96 tokens")
 		ctx, cancel := context.WithTimeout(context.Background(), 500*time.Microsecond)
 		defer cancel()
 		_, _, err = r.s.Embed(ctx, []string{"late"})

@@ -86,7 +86,16 @@ func (m *Model) Status() lm.Status {
 }
 
 // Tokenize implements lm.Model.
-func (m *Model) Tokenize(text string) []int32 {
+func (m *Model) Tokenize(_ context.Context, text string) ([]int32, error) {
+	tokens := Tokens(text)
+	if len(tokens) > mostPositions {
+		return nil, gpuerr.New(gpuerr.Invalid, "prompt: %d tokens; the context has %d", len(tokens), mostPositions)
+	}
+	return tokens, nil
+}
+
+// Tokens are those of a text.
+func Tokens(text string) []int32 {
 	tokens := []int32{begin}
 	for i := range len(text) {
 		tokens = append(tokens, int32(text[i]))
@@ -95,7 +104,7 @@ func (m *Model) Tokenize(text string) []int32 {
 }
 
 // Chat implements lm.Model: the contents, a line each.
-func (m *Model) Chat(messages []lm.Message) ([]int32, error) {
+func (m *Model) Chat(ctx context.Context, messages []lm.Message) ([]int32, error) {
 	var text strings.Builder
 	for _, one := range messages {
 		if one.Role != "system" && one.Role != "user" && one.Role != "assistant" {
@@ -103,7 +112,7 @@ func (m *Model) Chat(messages []lm.Message) ([]int32, error) {
 		}
 		text.WriteString(one.Content + "\n")
 	}
-	return m.Tokenize(strings.TrimSuffix(text.String(), "\n")), nil
+	return m.Tokenize(ctx, strings.TrimSuffix(text.String(), "\n"))
 }
 
 // Embed implements lm.Model: the unit vector that the length of the text picks.
@@ -130,7 +139,7 @@ func (m *Model) Generate(ctx context.Context, r lm.Request) (lm.Stream, error) {
 		}
 	}
 	if r.Tokens == nil {
-		r.Tokens = m.Tokenize(r.Prompt)
+		r.Tokens = Tokens(r.Prompt)
 	}
 	if len(r.Tokens) > mostPositions {
 		return nil, gpuerr.New(gpuerr.Invalid, "prompt: %d tokens; the context has %d", len(r.Tokens), mostPositions)

@@ -1,0 +1,61 @@
+package server
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+
+	"capgpu/gpuerr"
+	"capgpu/model/lm"
+	"capgpu/model/tokenizer"
+)
+
+// What can never fit is refused without a place; what might waits for one, as long as its
+// context says, and short texts do not wait for long ones.
+func TestTextPlaces(t *testing.T) {
+	inBubble(t, testSize, Options{}, func(r *rig) {
+		for range longPlaces {
+			done, err := r.s.texts.take(context.Background(), longText+1)
+			require.NoError(t, err)
+			defer done()
+		}
+		long := strings.Repeat("a b", 1<<20)
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		_, err := r.s.Generate(ctx, lm.Request{Prompt: long})
+		require.ErrorIs(t, err, gpuerr.Invalid)
+		require.ErrorContains(t, err, "prompt: more than 96 tokens")
+		_, _, err = r.s.Embed(ctx, []string{"a", long})
+		require.ErrorIs(t, err, gpuerr.Invalid)
+		require.ErrorContains(t, err, "texts: number 1: more than 96 tokens")
+
+		// Of this vocabulary nothing is known by its length.
+		r.s.words, err = tokenizer.New(tokenizer.Spec{Scheme: tokenizer.SentencePiece, BOS: -1, EOS: -1, EOT: -1, Unk: 0,
+			Pieces: []tokenizer.Piece{{Text: []byte("?"), Kind: tokenizer.Unknown}, {Text: []byte("a")}}})
+		require.NoError(t, err)
+		ended := make(chan error, 4)
+		waiting := []func() error{
+			func() error { _, err := r.s.Generate(ctx, lm.Request{Prompt: long}); return err },
+			func() error { _, _, err := r.s.Embed(ctx, []string{long}); return err },
+			func() error { _, err := r.s.Tokenize(ctx, long); return err },
+			func() error { _, err := r.s.Chat(ctx, []lm.Message{{Role: "user", Content: long}}); return err },
+		}
+		for _, f := range waiting {
+			go func() { ended <- f() }()
+		}
+		synctest.Wait()
+		require.Empty(t, ended)
+		tokens, err := r.s.Tokenize(ctx, "aa b")
+		require.NoError(t, err)
+		require.Equal(t, []int32{1, 1, 0}, tokens)
+		cancel()
+		for range waiting {
+			require.ErrorIs(t, <-ended, context.Canceled)
+		}
+		_, err = r.s.Chat(context.Background(), []lm.Message{{Content: long}, {Content: long}})
+		require.ErrorContains(t, err, "messages: more than 4194304 bytes")
+	})
+}
