@@ -218,3 +218,8 @@ func TestNoService(t *testing.T) {
 	require.Contains(t, errs, "E_DISCONNECTED")
 	require.Contains(t, errs, "no such file")
 }
+
+// What a file calls its model is one line of what systemd is told.
+func TestStatusLine(t *testing.T) {
+	require.Equal(t, "STATUS=loading x?READY=1?MAINPID=1", statusLine("loading x\nREADY=1\rMAINPID=1"))
+}

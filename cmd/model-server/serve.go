@@ -54,7 +54,7 @@ func run(ctx context.Context, o *options, stderr io.Writer, signals <-chan os.Si
 				bar.bytes(done, total, time.Now())
 			}
 			if done == 0 { // a large model takes longer than systemd waits
-				notify(log, "EXTEND_TIMEOUT_USEC=600000000\nSTATUS=loading "+file.Name)
+				notify(log, "EXTEND_TIMEOUT_USEC=600000000\n"+statusLine("loading "+file.Name))
 			}
 		},
 		Changed: func(state lm.State, reason string) {
@@ -64,11 +64,10 @@ func run(ctx context.Context, o *options, stderr io.Writer, signals <-chan os.Si
 				text += ": " + reason
 			}
 			if state == lm.Ready {
-				text = daemon.SdNotifyReady + "\nSTATUS=" + text
+				notify(log, daemon.SdNotifyReady+"\n"+statusLine(text))
 			} else {
-				text = "STATUS=" + text
+				notify(log, statusLine(text))
 			}
-			notify(log, text)
 		},
 	})
 	if err != nil {
@@ -254,6 +253,10 @@ func (f *front) stop(patience time.Duration) {
 	f.cancel()
 	f.serving.Wait()
 }
+
+// statusLine is what systemd shows. A text from a file or an error stays one line: the
+// next would be systemd's to obey.
+func statusLine(text string) string { return "STATUS=" + visible(text) }
 
 func notify(log *slog.Logger, state string) {
 	if _, err := daemon.SdNotify(false, state); err != nil {

@@ -13,13 +13,13 @@ import (
 const (
 	maxSplits    = 16
 	maxPattern   = 1 << 13 // bytes of an expression
-	maxPatternOp = 1024    // of what it is compiled to, about; each can cost a step for each byte of a text
+	maxPatternOp = 384     // of what it is compiled to, about; each can cost a step for each byte that is looked at
 	// window is how many bytes of text a match is looked for in first. What is settled
 	// there costs that much at most, also for an expression that looks far ahead for each
 	// short word, as "a*b|a" does. What is not is looked for in more, and all that costs
 	// at most ahead times the text; then words are cut.
-	window = 1024
-	ahead  = 32
+	window = 128
+	ahead  = 8
 )
 
 // splitter cuts text at the matches of one expression: the matches and what is between
@@ -150,7 +150,7 @@ func (s *splitter) cut(text string, yield func(word string) bool) bool {
 
 // match is the first match; where there is none, the end of what was looked at.
 func (s *splitter) match(text string, budget *int) (start, end int) {
-	for size := window; ; size *= 8 {
+	for size := window; ; size *= 2 {
 		seen := len(text)
 		if seen > size {
 			for seen = size; seen > size-utf8.UTFMax && !utf8.RuneStart(text[seen]); {

@@ -183,3 +183,20 @@ func FuzzSplit(f *testing.F) {
 		require.Equal(t, text, all)
 	})
 }
+
+// What one token can cost is bounded: no expression of an unknown file keeps a processor
+// busy for long. Those that are known are far from it.
+func TestSplitSteps(t *testing.T) {
+	require.LessOrEqual(t, window*maxPatternOp, 50_000)
+	for _, expr := range []string{`[^b]{0,900}b|a`, `(?:[^b]?){0,300}b|a`, `(?:a|[^c]){0,400}c|a`, `[a-z]{0,500}[0-9]|.`} {
+		_, err := newSplitter(expr)
+		require.ErrorContains(t, err, "an expression of more than 384 steps", expr)
+	}
+	// The first window is all that is looked at for each of many short words.
+	sp, err := newSplitter(`(?:[^b]?){0,90}b|a`)
+	require.NoError(t, err)
+	budget := ahead * 4096
+	start, end := sp.match(strings.Repeat("a", 4096), &budget)
+	require.Equal(t, []int{0, 1}, []int{start, end})
+	require.Equal(t, ahead*4096, budget)
+}
