@@ -21,6 +21,7 @@ type burstBackend struct {
 	ends    func(*backend.Job) backend.End // nil: done
 	within  func()                         // called in each burst, before the jobs
 	slow    bool                           // ends what is submitted after a while, elsewhere
+	counts  func(n int) int                // what is said of how many entries a slice ran
 
 	running   atomic.Int32
 	submitted atomic.Int32
@@ -150,6 +151,9 @@ func (b *burster) BurstList(job *backend.Job, from int, most time.Duration) (n i
 	b.slices.Add(1)
 	n, end = b.doList(list, most)
 	b.inSlices.Add(int64(n))
+	if b.counts != nil {
+		n = b.counts(n)
+	}
 	return n, end
 }
 

@@ -89,6 +89,9 @@ func (q *queue) playSlice(j *job) {
 		return
 	}
 	took := min(max(end.DeviceTime, 0), e.dev.cfg.HangBound)
+	if left := len(j.work.List) - int(j.begun); n < 0 || n > left || n == 0 && end.Outcome.Kind == outcome.OK {
+		n, end.Outcome = 0, errorOutcome // the device's word is not believed
+	}
 	j.begun += uint32(n)
 	j.had += took
 	j.launched = j.list.launchedBy(uint64(j.begun))
@@ -120,8 +123,8 @@ func (q *queue) playSlice(j *job) {
 		q.endReplay(j, how)
 		return
 	}
-	if q.burst.unseen > 0 && q.burst.unseen+j.had >= seenSoon {
-		q.flush() // what ended before it waits no longer
+	if q.burst.unseen+j.had >= seenSoon {
+		q.flush() // what ended before it, whatever it was, waits no longer
 	}
 }
 

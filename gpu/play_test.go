@@ -102,6 +102,58 @@ func TestPlayTells(t *testing.T) {
 	})
 }
 
+// What ended before a long replay is told while that runs, whatever it was.
+func TestPlayTellsWhatWasBefore(t *testing.T) {
+	for name, first := range map[string]func(m Handle) ring.Entry{
+		"fill": func(m Handle) ring.Entry { return ring.FillEntry(0, uint64(m), 0, 4, 1, 0) },
+		"nop":  func(Handle) ring.Entry { return ring.NopEntry(0) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBurstBackend()
+				b.ends = takes(10 * time.Microsecond)
+				r := newMemRig(t, withLists(b))
+				s := r.open("alice")
+				long, m, _ := longList(t, s, 1000)
+				q := r.queue(s, 16, 64)
+				q.mem.mu.Lock() // both at once
+				q.mem.entries = append(q.mem.entries, memEntry{Entry: first(m)}, memEntry{Entry: ring.ReplayEntry(1, uint64(long), 0)})
+				q.mem.mu.Unlock()
+				nudge(q.mem.work)
+				began := time.Now()
+				requireOK(t, q.one())
+				require.Less(t, time.Since(began), 2*seenSoon)
+				requireOK(t, q.one())
+				require.GreaterOrEqual(t, time.Since(began), 10*time.Millisecond)
+				r.close()
+			})
+		})
+	}
+}
+
+// How many entries a slice ran is the device's word, and not believed.
+func TestPlayDoubtsCounts(t *testing.T) {
+	for name, counts := range map[string]func(n int) int{
+		"none, and ok": func(int) int { return 0 },
+		"too many":     func(int) int { return 51 },
+		"negative":     func(int) int { return -1 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBurstBackend()
+				b.ends, b.counts = takes(10*time.Microsecond), counts
+				r := newMemRig(t, withLists(b))
+				s := r.open("alice")
+				l, _, _ := longList(t, s, 50)
+				q := r.queue(s, 16, 64)
+				q.replayPlain(l)
+				require.Equal(t, errorOutcome, q.one().Outcome)
+				r.close()
+			})
+		})
+	}
+}
+
 // Whatever is in a list and whatever the device leaves to Submit: it comes to the same as
 // with a device that runs lists by Submit only.
 func TestPlayAgainstSubmit(t *testing.T) {

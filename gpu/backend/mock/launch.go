@@ -86,6 +86,7 @@ func written(job *backend.Job) (bytes uint64) {
 func (t *task) prepareBody(c *code, job *backend.Job) bool {
 	t.call.Grid, t.call.Block = job.Grid, job.Block
 	t.call.Bindings, t.call.Inline = t.bindings[:len(job.Spans)], job.Inline
+	t.call.Stop = &t.slot.stop
 	items, ok := c.body.Items(&t.call)
 	if !ok {
 		return false
