@@ -87,11 +87,17 @@ func TestAgainstSlow(t *testing.T) {
 			id, logProb, kept, ok := model.next(logits)
 			got, err := s.Next(logits, 0)
 			if !ok {
-				require.ErrorIs(t, err, gpuerr.Invalid)
+				if err != ErrNoNumbers {
+					require.ErrorIs(t, err, gpuerr.Invalid)
+				}
 				continue
 			}
 			require.NoError(t, err)
 			require.Equal(t, id, got.ID, "kept %v", kept)
+			if math.IsInf(float64(float32(logProb)), -1) { // beyond what its type has
+				require.True(t, math.IsInf(float64(got.LogProb), -1))
+				continue
+			}
 			require.InDelta(t, logProb, float64(got.LogProb), 1e-5+1e-6*math.Abs(logProb))
 			for i := range before {
 				require.Equal(t, math.Float32bits(before[i]), math.Float32bits(logits[i]), "logits are not the sampler's to write")
@@ -248,7 +254,7 @@ func TestRefused(t *testing.T) {
 	_, err = s.Next([]float32{1, 2}, 0)
 	require.ErrorContains(t, err, "logits: 2 of a vocabulary of 3")
 	_, err = s.Next([]float32{nan, banned, nan}, 0)
-	require.ErrorContains(t, err, "logits: none of 3")
+	require.ErrorIs(t, err, ErrNoNumbers)
 	c, err := s.Next([]float32{nan, -5, inf}, 0)
 	require.NoError(t, err)
 	require.EqualValues(t, 2, c.ID)

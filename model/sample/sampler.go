@@ -78,6 +78,9 @@ func (s *Sampler) begin() {
 // text that does not go on for a while. It changes no choice.
 func (s *Sampler) Rest() { s.work, s.weights, s.order, s.changed = nil, nil, nil, nil }
 
+// ErrNoNumbers says that none of the logits is a number, so that no token can be chosen.
+var ErrNoNumbers = gpuerr.New(gpuerr.Internal, "logits: none is a number: no token can be chosen")
+
 // Accept counts tokens of a prompt for the penalties. Numbers of no token are passed
 // over.
 func (s *Sampler) Accept(tokens ...int32) {
@@ -92,7 +95,7 @@ func (s *Sampler) Accept(tokens ...int32) {
 // Next chooses a token and counts it for the penalties. With top 0 it tells the choice's
 // log-probability, with more also those of so many of the most likely tokens, with less
 // nothing of the kind. Logits of another length than the vocabulary, or without one that
-// can be chosen, are gpuerr.Invalid. It allocates nothing but Top, unless after Rest.
+// can be chosen, are gpuerr.Invalid; without a number among them, ErrNoNumbers. It allocates nothing but Top, unless after Rest.
 func (s *Sampler) Next(logits []float32, top int) (Choice, error) {
 	if len(logits) != s.vocab {
 		return Choice{}, gpuerr.New(gpuerr.Invalid, "logits: %d of a vocabulary of %d", len(logits), s.vocab)
@@ -102,7 +105,7 @@ func (s *Sampler) Next(logits []float32, top int) (Choice, error) {
 	}
 	copy(s.work, logits)
 	if !clean(s.work) {
-		return Choice{}, gpuerr.New(gpuerr.Invalid, "logits: none of %d is a number: no token can be chosen", len(logits))
+		return Choice{}, ErrNoNumbers
 	}
 	var c Choice
 	var m softmax

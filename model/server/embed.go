@@ -31,5 +31,11 @@ func (s *Server) newEmbedding(ctx context.Context, i int, text string) (*request
 func (p *pass) embeddingDone(r *request) {
 	p.s.mu.Lock()
 	defer p.s.mu.Unlock()
+	for _, x := range r.embed {
+		if x-x != 0 { // infinite, or no number
+			p.s.endLocked(r, lm.Unfinished, errNoNumbers)
+			return
+		}
+	}
 	p.s.endLocked(r, lm.Stop, nil)
 }

@@ -78,6 +78,9 @@ type fakeEngine struct {
 	last    [][]float32
 	over    chan struct{}
 	cost    time.Duration // of a pass
+	rowCost time.Duration // and of each row of a step
+	sizes   []int         // rows of each step
+	damaged bool          // what it computes are no numbers
 	device  time.Duration
 	steps   int
 	aheads  atomic.Int64 // tokens of greedy
@@ -216,6 +219,8 @@ func (e *fakeEngine) step(ctx context.Context, rows []row) error {
 		panic(fmt.Sprintf("%d rows", len(rows)))
 	}
 	e.last = e.last[:0]
+	time.Sleep(time.Duration(len(rows)) * e.rowCost)
+	e.sizes = append(e.sizes, len(rows))
 	if err := e.pass(ctx); err != nil {
 		return err
 	}
@@ -224,7 +229,7 @@ func (e *fakeEngine) step(ctx context.Context, rows []row) error {
 	}
 	for _, r := range rows {
 		if r.logits {
-			e.last = append(e.last, logitsOf(r.seq.(*fakeSequence).read(r.position+1)))
+			e.last = append(e.last, e.spoil(logitsOf(r.seq.(*fakeSequence).read(r.position+1))))
 		}
 	}
 	return nil
@@ -266,8 +271,17 @@ func (e *fakeEngine) embed(ctx context.Context, s sequence, tokens []int32, out 
 	for i, t := range tokens {
 		q.put(i, t)
 	}
-	copy(out, vectorOf(q.read(len(tokens))))
+	copy(out, e.spoil(vectorOf(q.read(len(tokens)))))
 	return nil
+}
+
+func (e *fakeEngine) spoil(x []float32) []float32 {
+	for i := range x {
+		if e.damaged {
+			x[i] = float32(math.NaN())
+		}
+	}
+	return x
 }
 
 func vectorOf(tokens []int32) []float32 {

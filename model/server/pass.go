@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"capgpu/gpuerr"
@@ -20,6 +21,7 @@ type pass struct {
 
 	all, decoding, prefilling, embedding []*request
 
+	pace                pace
 	decodeAt, prefillAt int // whose turn it is where not all fit
 	embedded            bool
 }
@@ -74,6 +76,7 @@ func (s *Server) serve(ctx context.Context, l *loaded) error {
 			}
 		case step:
 			err = l.step(ctx, p.rows)
+			p.pace.took(len(p.rows), time.Since(since))
 		case ahead:
 			err = p.decodeAhead(ctx, r, n)
 		case embed:
@@ -166,9 +169,9 @@ func stillRunning(all []*request) []*request {
 }
 
 // pick takes one row of each that decodes, and what is left of the batch for prompts: at
-// least a quarter of it, so that neither starves the other.
+// least a quarter of it, so that neither starves the other. The batch is what the pace allows.
 func (p *pass) pick(decoding, prefilling []*request) {
-	batch := p.s.size.batch
+	batch := p.pace.most(p.s.size.batch)
 	forPrompts := 0
 	if len(prefilling) > 0 {
 		forPrompts = batch / 4
@@ -234,6 +237,9 @@ func (p *pass) take() {
 			continue
 		}
 		c, err := a.r.chooser.Next(logits, a.r.logprobs)
+		if errors.Is(err, sample.ErrNoNumbers) {
+			err = errNoNumbers
+		}
 		if err != nil {
 			p.end(a.r, lm.Unfinished, err)
 			continue
@@ -246,7 +252,7 @@ func (p *pass) take() {
 func (p *pass) next(r *request, c sample.Choice) bool {
 	s := p.s
 	if c.ID < 0 || int(c.ID) >= s.info.Vocab {
-		p.end(r, lm.Unfinished, gpuerr.New(gpuerr.Internal, "the model has no most likely token: its numbers are not numbers"))
+		p.end(r, lm.Unfinished, errNoNumbers)
 		return false
 	}
 	r.tokens = append(r.tokens, c.ID)
@@ -271,6 +277,9 @@ func (p *pass) next(r *request, c sample.Choice) bool {
 	}
 	return !r.full
 }
+
+// errNoNumbers is the model's fault, not a request's.
+var errNoNumbers = gpuerr.New(gpuerr.Internal, "what the model has computed are no numbers: its file is damaged, or was made wrong")
 
 // answer is a token as it is told, and whether it is the last.
 func (r *request) answer(c sample.Choice) (t lm.Token, f lm.Finish) {
