@@ -51,6 +51,9 @@ func saxpyAVX2(dst, x []float32, a float32)
 func scaleAVX2(dst, x []float32, s float32)
 
 //go:noescape
+func scaleHeadsAVX2(dst, x, total []float32, dim int)
+
+//go:noescape
 func scaleMulAVX2(dst, x, w []float32, s float32, subnormals subnormals)
 
 //go:noescape

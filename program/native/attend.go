@@ -3,6 +3,7 @@ package native
 import (
 	"math"
 	"sync"
+	"sync/atomic"
 )
 
 // attend is what attention to a cache needs beside its call: several heads of a row are
@@ -27,8 +28,9 @@ type together struct {
 	groups, each, start uint64
 }
 
-// items does items; a row beyond most positions is not done.
-func (a *attend) items(q *cached, out []float32, lo, hi, most uint64) bool {
+// items does items. Rows are as long as they are, so stop, if it is there, is looked at
+// once in attendStep positions.
+func (a *attend) items(q *cached, out []float32, lo, hi uint64, stop *atomic.Uint32) bool {
 	a.run = min(q.page, attendRun)
 	for lo < hi {
 		b, first := lo/q.heads, lo%q.heads
@@ -40,7 +42,7 @@ func (a *attend) items(q *cached, out []float32, lo, hi, most uint64) bool {
 			clear(to[first*q.dim : last*q.dim])
 			continue
 		}
-		if !q.reaches(position, sequence) || position >= most {
+		if !q.reaches(position, sequence) {
 			return false
 		}
 		a.from, a.placed = 0, 0
@@ -48,7 +50,7 @@ func (a *attend) items(q *cached, out []float32, lo, hi, most uint64) bool {
 		for h := first; h < last; {
 			t := q.together(h, last)
 			n := t.groups * t.each
-			if !a.heads(q, t, to[h*q.dim:][:n*q.dim], query[h*q.dim:][:n*q.dim], position+1, sequence) {
+			if !a.heads(q, t, to[h*q.dim:][:n*q.dim], query[h*q.dim:][:n*q.dim], position+1, sequence, stop) {
 				return false
 			}
 			h += n
@@ -86,7 +88,7 @@ func (a *attend) note(q *cached, from, n, sequence uint64) bool {
 }
 
 // heads does heads that are done together.
-func (a *attend) heads(q *cached, t together, out, query []float32, length, sequence uint64) bool {
+func (a *attend) heads(q *cached, t together, out, query []float32, length, sequence uint64, stop *atomic.Uint32) bool {
 	n := t.groups * t.each
 	scaled, sums := a.query[:len(query)], a.sums[:len(query)]
 	scale(scaled, query, inverseRoot(float32(q.dim)))
@@ -95,6 +97,9 @@ func (a *attend) heads(q *cached, t together, out, query []float32, length, sequ
 		a.most[i], a.total[i] = -math.MaxFloat32, 0
 	}
 	for from := uint64(0); from < length; from += attendStep {
+		if stop != nil && stop.Load() != 0 {
+			return false
+		}
 		count := min(length-from, attendStep)
 		if !a.note(q, from, count, sequence) {
 			return false
@@ -112,9 +117,7 @@ func (a *attend) heads(q *cached, t together, out, query []float32, length, sequ
 		}
 		a.values(q, t, int(count))
 	}
-	for i := range n {
-		scale(out[i*q.dim:][:q.dim], sums[i*q.dim:][:q.dim], 1/a.total[i])
-	}
+	scaleHeads(out, sums, a.total[:n], int(q.dim))
 	return true
 }
 

@@ -30,7 +30,7 @@ var attentionCacheBody = &Body{
 		}
 		q := cachedOf(c, 1, 4)
 		a := attends.Get().(*attend)
-		ok := a.items(&q, c.f32(5), lo, hi, q.most(c))
+		ok := a.items(&q, c.f32(5), lo, hi, c.Stop)
 		attends.Put(a)
 		return ok
 	},
@@ -54,14 +54,21 @@ var attentionCacheBody = &Body{
 			return callNanos, assembly()
 		}
 		all := q.batch * q.heads
-		return attentionPace.nanos(6*all, all*ceilDiv(q.most(c), 2)*(4*q.dim+8))
+		positions := ceilDiv(min(q.pages*q.page, mostSaid), 2)
+		nanos, ok := attentionPace.nanos(6*all, all*positions*(4*q.dim+8))
+		read := 2 * q.batch * positions
+		return nanos + scattered(ceilDiv(read, q.page), read*q.width, uint64(len(q.k)+len(q.v))), ok
 	},
 }
 
 var attentionPace = pace{words: 20, exps: true}
 
-// most is how many positions a row may attend to: those that the table reaches, and
-// within what an item may take. A row that is beyond is the lane engine's.
+// mostSaid are positions beyond which it is not said how long a row takes: it is long.
+const mostSaid = 1 << 20
+
+// most is how many positions a row may attend to, as Grain counts them: those that the
+// table reaches, and within what takes a millisecond or so. A row that is longer is done
+// as others are, and looks whether it is to stop.
 func (q *cached) most(c *Call) uint64 {
 	n := min(q.pages*q.page, mostHeadValues/(q.dim+positionWords))
 	if n <= q.page || q.pagesOf(c, n) <= mostPages/2 {

@@ -128,6 +128,56 @@ done:
 	KEEP
 	RET
 
+// func scaleHeadsAVX2(dst, x, total []float32, dim int)
+// Each dim elements of dst = those of x times 1/total, which has one for each.
+TEXT ·scaleHeadsAVX2(SB), NOSPLIT, $0-80
+	FLUSH
+	MOVQ    dst_base+0(FP), DI
+	MOVQ    x_base+24(FP), SI
+	MOVQ    total_base+48(FP), DX
+	MOVQ    total_len+56(FP), BX
+	LEAQ    ·constants(SB), R8
+	VMOVUPS 352(R8), Y3
+
+head:
+	TESTQ        BX, BX
+	JZ           done
+	VBROADCASTSS (DX), Y2
+	VDIVPS       Y2, Y3, Y2
+	MOVQ         dim+72(FP), CX
+
+loop:
+	CMPQ    CX, $8
+	JLT     tail
+	VMOVUPS (SI), Y0
+	VMULPS  Y2, Y0, Y0
+	VMOVUPS Y0, (DI)
+	ADDQ    $32, SI
+	ADDQ    $32, DI
+	SUBQ    $8, CX
+	JMP     loop
+
+tail:
+	TESTQ      CX, CX
+	JZ         next
+	MOVQ       CX, R9
+	TAILMASK(Y15)
+	VMASKMOVPS (SI), Y15, Y0
+	VMULPS     Y2, Y0, Y0
+	VMASKMOVPS Y0, Y15, (DI)
+	LEAQ       (SI)(R9*4), SI
+	LEAQ       (DI)(R9*4), DI
+
+next:
+	ADDQ $4, DX
+	DECQ BX
+	JMP  head
+
+done:
+	VZEROUPPER
+	KEEP
+	RET
+
 // func scaleMulAVX2(dst, x, w []float32, s float32, subnormals subnormals)
 TEXT ·scaleMulAVX2(SB), NOSPLIT, $0-80
 	LDMXCSR subnormals+76(FP)

@@ -58,6 +58,11 @@ func embedOf(t weightType, p pace) *Body {
 		Nanos: func(c *Call) (uint64, bool) {
 			tokens := c.words(y - 1)
 			nanos, ok := p.nanos(tokens, tokens*c.inline(0))
+			words := tokens * c.inline(0)
+			nanos += scattered(tokens, words, uint64(len(c.Bindings[0])/4))
+			if t == typeI8 {
+				nanos += scattered(tokens, words, c.words(1)) // of the scales
+			}
 			return nanos + tokens*farNanos, ok
 		},
 	}

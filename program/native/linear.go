@@ -15,6 +15,8 @@ const (
 	tileWords  = 1 << 19 // products that one assembly function makes of several of x
 	dotWords   = 1 << 18 // that one assembly function reads, or a group of rows if these are more
 	tileFlops  = 8       // elements of a batch that take as long as reading one of w
+
+	resultWords = 64 // of w that are read in the time of a result, where few rows are done together
 )
 
 // linear is a call's arguments.
@@ -109,10 +111,13 @@ func linearOfType(t weightType) *Body {
 		Grain: func(c *Call) uint64 {
 			cols, batch := c.inline(1), min(c.inline(2), batchBlock)
 			words := cols * (1 + batch/tileFlops)
+			if c.inline(0) < 16 {
+				words += batch * resultWords
+			}
 			if t == typeI8 && !groupsDirect(c.inline(6), cols) {
 				words += cols * runWords / min(runWords, max(c.inline(6), 1))
 			}
-			return max(rowsOnce(), largeGrainOf(words)&^15)
+			return linearGrain(c, t, max(rowsOnce(), largeGrainOf(words)&^15))
 		},
 		Nanos: func(c *Call) (uint64, bool) {
 			rows, cols, batch := c.inline(0), c.inline(1), c.inline(2)
@@ -127,9 +132,36 @@ func linearOfType(t weightType) *Body {
 			if t == typeI8 && !(direct(t) && groupsDirect(c.inline(6), cols)) {
 				nanos += ceilDiv(batch, batchBlock) * (rows*cols/expandPerNano + runNanos*runsOf(rows, cols, c.inline(6)))
 			}
-			return nanos, ok
+			// The results for a row of x may be far from those of the next.
+			far := (batch-1)*c.inline(4) + rows
+			return nanos + scattered(batch, batch*rows, far), ok
 		},
 	}
+}
+
+// linearGrain is so many items, or fewer if these would touch too many pages: results of
+// each row of x may be in pages of their own, and x be much where rows are few.
+func linearGrain(c *Call, t weightType, grain uint64) uint64 {
+	rows, cols, batch, stride := c.inline(0), c.inline(1), c.inline(2), c.inline(4)
+	if rows == 0 || cols == 0 {
+		return 1
+	}
+	for ; grain > 1; grain /= 2 {
+		wide := min(grain, rows)
+		blocks := ceilDiv(grain, rows) + 1 // the first and the last may be in part
+		some := min(batch, blocks*batchBlock)
+		touched := pagesOfRows(some, wide, stride) + pagesOf(some*cols) + 2*pagesOf(wide*cols)
+		if t == typeI8 {
+			touched += 2 * pagesOf(wide*cols/max(c.inline(6), 1)+1)
+		}
+		if touched <= mostPages {
+			break
+		}
+	}
+	if grain > 16 {
+		grain &^= 15
+	}
+	return grain
 }
 
 // linearPaces are of one row of x; a batch takes half as long for each.

@@ -6,7 +6,10 @@ import "sync"
 // code for their type and few of x, otherwise with rows that are expanded first, which
 // are then used for all of x.
 
-const expandMost = 1 << 16 // weights that are expanded at a time
+const (
+	expandMost = 1 << 16 // weights that are expanded at a time
+	nearWords  = 6 << 10 // that are used again soon
+)
 
 // expansion has rows of weights as f32.
 type expansion [expandMost]float32
@@ -21,7 +24,7 @@ func (l *linear) run(r0, r1, b0, b1 uint64) {
 	}
 	if l.t == typeF32 {
 		for r := r0; r < r1; {
-			n := min(16, r1-r)
+			n := min(rowsTogether(l.cols), r1-r)
 			l.together(f32s(l.w[r*l.rowBytes:][:n*l.rowBytes]), r, n, b0, b1)
 			r += n
 		}
@@ -44,6 +47,7 @@ func (l *linear) stored(r0, r1, b0, b1 uint64) {
 	step := once
 	switch {
 	case b1-b0 > 1:
+		step = rowsTogether(l.cols)
 	case (r1-r0)*l.cols <= dotWords:
 		step = r1 - r0
 	default:
@@ -100,8 +104,12 @@ func (l *linear) dots(y []float32, r, b uint64, add int) {
 	}
 }
 
+// rowsTogether is how many rows are done for all of x before others, a multiple of
+// sixteen: as many as stay in the nearest cache.
+func rowsTogether(cols uint64) uint64 { return max(16, nearWords/cols&^15) }
+
 // rowsExpanded is how many rows are expanded at a time.
-func rowsExpanded(cols uint64) uint64 { return max(1, min(16, expandMost/cols&^3)) }
+func rowsExpanded(cols uint64) uint64 { return max(1, min(rowsTogether(cols), expandMost/cols&^3)) }
 
 // expanded expands rows, as many at a time as there is room for.
 func (l *linear) expanded(e *expansion, r0, r1, b0, b1 uint64) {
@@ -114,7 +122,7 @@ func (l *linear) expanded(e *expansion, r0, r1, b0, b1 uint64) {
 	}
 }
 
-// together does n (up to sixteen) rows, from r on, whose values are w.
+// together does n rows, from r on, whose values are w.
 func (l *linear) together(w []float32, r, n, b0, b1 uint64) {
 	b, cols := b0, l.cols
 	if quads := n / 4; quads > 0 {

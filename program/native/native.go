@@ -2,6 +2,7 @@ package native
 
 import (
 	"sync"
+	"sync/atomic"
 
 	"capgpu/program"
 	"capgpu/program/library"
@@ -12,6 +13,9 @@ type Call struct {
 	Grid, Block program.Dim3
 	Bindings    [][]byte // may change or vanish under the body at any time
 	Inline      []byte
+
+	// Stop, if it is there, ends a Run early, with false, soon after it is not 0.
+	Stop *atomic.Uint32
 
 	elements uint64 // of elementwise bodies; Items says
 }
@@ -27,7 +31,8 @@ type Body struct {
 	// Run does items lo to hi-1 of a call whose Items were ok. Ranges may run beside
 	// each other and in any order; no result depends on how they are cut. A range of
 	// Grain items takes a millisecond or so at the most, and some 50 ms where all
-	// pages that it touches are gone and must be made.
+	// pages that it touches are gone and must be made; where an item may take longer, as
+	// in attention to a cache, Run looks at Stop as often.
 	//
 	// It returns false when the data, not the shapes, make the program do what the
 	// body does not (a token beyond the table, a NaN among values to be ordered).

@@ -43,7 +43,8 @@ var nextTokenBody = &Body{
 	Grain: func(c *Call) uint64 { return grainOf(2 * c.inline(0)) },
 	Nanos: func(c *Call) (uint64, bool) {
 		vocab, batch := c.inline(0), c.inline(1)
-		return pace{words: 64}.nanos(4*batch, batch*vocab)
+		nanos, ok := pace{words: 64}.nanos(4*batch, batch*vocab)
+		return nanos + scattered(batch, batch, batch*c.inline(2)), ok // of the history
 	},
 }
 

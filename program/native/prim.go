@@ -34,6 +34,13 @@ func scaleGo(dst, x []float32, s float32) {
 	}
 }
 
+// scaleHeadsGo scales each dim elements by the inverse of their total.
+func scaleHeadsGo(dst, x, total []float32, dim int) {
+	for i, t := range total {
+		scaleGo(dst[i*dim:][:dim], x[i*dim:][:dim], 1/t)
+	}
+}
+
 func scaleMulGo(dst, x, w []float32, s float32) {
 	for i := range dst {
 		dst[i] = x[i] * s * w[i]

@@ -35,6 +35,14 @@ func scale(dst, x []float32, s float32) {
 	scaleGo(dst, x, s)
 }
 
+func scaleHeads(dst, x, total []float32, dim int) {
+	if level >= levelAVX2 {
+		scaleHeadsAVX2(dst, x, total, dim)
+		return
+	}
+	scaleHeadsGo(dst, x, total, dim)
+}
+
 func scaleMul(dst, x, w []float32, s float32, sub subnormals) {
 	if level >= levelAVX2 {
 		scaleMulAVX2(dst, x, w, s, sub)

@@ -123,6 +123,24 @@ func TestElementwisePrimitives(t *testing.T) {
 	})
 }
 
+func TestScaleHeads(t *testing.T) {
+	atLevel(t, func(t *testing.T) {
+		r := rand.New(rand.NewPCG(7, 8))
+		for dim := 1; dim < 40; dim++ {
+			for heads := range 4 {
+				x, _ := guard(r, heads*dim)
+				total, _ := guard(r, heads)
+				got, g := guard(r, heads*dim)
+				want := make([]float32, heads*dim)
+				scaleHeads(got, x, total, dim)
+				scaleHeadsGo(want, x, total, dim)
+				g.check(t, "scaleHeads")
+				bits(t, want, got, fmt.Sprint(heads, " heads of ", dim))
+			}
+		}
+	})
+}
+
 func TestReducePrimitives(t *testing.T) {
 	atLevel(t, func(t *testing.T) {
 		r := rand.New(rand.NewPCG(3, 4))

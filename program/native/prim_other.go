@@ -6,6 +6,7 @@ func fill(dst []uint32, v uint32)                                { fillGo(dst, v
 func add(dst, a, b []float32)                                    { addGo(dst, a, b) }
 func saxpy(dst, x []float32, a float32)                          { saxpyGo(dst, x, a) }
 func scale(dst, x []float32, s float32)                          { scaleGo(dst, x, s) }
+func scaleHeads(dst, x, total []float32, dim int)                { scaleHeadsGo(dst, x, total, dim) }
 func scaleMul(dst, x, w []float32, s float32, _ subnormals)      { scaleMulGo(dst, x, w, s) }
 func norm(dst, x, w, b []float32, mean, s float32, _ subnormals) { normGo(dst, x, w, b, mean, s) }
 func rotate(dst, c, s []float32)                                 { rotateGo(dst, c, s) }

@@ -47,6 +47,8 @@ var ropeCacheBody = &Body{
 		// Angles are mostly at hand: a model turns all its layers by the same. But a client
 		// may ask for others every time.
 		nanos, ok := pace{words: 192, exps: true}.nanos(12*batch+dim, batch*(heads+2*kv)*dim)
+		// Every row has a place of its own in k and in v.
+		nanos += scattered(2*batch, 2*batch*kv*dim, c.words(4)+c.words(5))
 		return nanos + batch*dim/2*angleNanos, ok
 	},
 }
