@@ -43,7 +43,7 @@ device:
   --positions N      positions in device memory, for all requests together
                      (default: what the session's budget leaves, at most the
                      context of every sequence)
-  --batch N          most rows of one pass (default %d)
+  --batch N          most rows of one pass (default %d); fewer while passes are slow
   --wait DURATION    how long to wait for a service that is not there yet (default
                      10s)
 

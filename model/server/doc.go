@@ -9,14 +9,17 @@
 //
 // One goroutine, that of Run, uses the model. Each pass takes one row of every running
 // request that has a token to go on with, and a bounded chunk of rows of prompts, so that
-// a long prompt delays the others by one pass at a time. A request that runs alone and
+// a long prompt delays the others by one pass at a time. Passes grow while they are short,
+// so that no driver takes one for hung. A request that runs alone and
 // takes the most likely token always decodes ahead on the device, and stops that within a
 // few tokens when another comes.
 //
 // # Room
 //
 // A request is refused at once where it could never fit (gpuerr.Quota, in positions), or
-// where too many wait (gpuerr.Busy). It begins when the pages for its prompt and a margin
+// where too many wait (gpuerr.Busy), unless those of another tag are many more: then the
+// youngest of them ends so. Texts are tokenized a few at a time, and none to its end that
+// is too long. It begins when the pages for its prompt and a margin
 // are free, and takes pages as its text grows. When they run out, the youngest request
 // gives all of its pages up and is computed again later, from its own tokens and with its
 // own random numbers: it loses time, never text. The oldest is never the victim, and
@@ -24,7 +27,8 @@
 //
 // # Streams
 //
-// An answer that nobody pulls stops after Options.Ahead tokens. It keeps its pages as long
+// An answer that has ended keeps what its client may still read. One that nobody pulls
+// stops after Options.Ahead tokens. It keeps its pages as long
 // as nobody else needs them. A request that is closed, or whose context ends, holds no
 // page any more when Close returns: at most one pass later.
 //

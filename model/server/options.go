@@ -26,8 +26,8 @@ type Options struct {
 	Name  string
 	Llama llama.Options
 
-	// Waiting is how many requests may wait for a place; default 256. One tag may have
-	// three quarters of these places.
+	// Waiting is how many requests may wait for a place, and how many answers that nobody
+	// reads are kept; default 256. One tag may have three quarters of these places.
 	Waiting int
 	// Ahead is how many tokens are made that nobody has pulled yet; default 256.
 	Ahead int
