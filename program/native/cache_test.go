@@ -190,20 +190,35 @@ func TestAttentionOfWhatIsNotThere(t *testing.T) {
 	})
 }
 
-// TestLongAttention: positions beyond what an item may take are the lane engine's, those
-// within are done though the table reaches further; and where pages have room for whole
-// runs, their size changes nothing.
+// TestLongAttention: a row that is longer than what a grain is meant to take is done, and
+// changes nothing of the others; and where pages have room for whole runs, their size
+// changes nothing.
 func TestLongAttention(t *testing.T) {
 	r := rand.New(rand.NewPCG(87, 88))
-	p := newPaged(r, 1, 1, mostHeadDim, 16, 600, 1, 1)
-	call := p.attention(make([]float32, p.dim))
+	p := newPaged(r, 2, 1, mostHeadDim, 16, 600, 1, 3)
+	out := make([]float32, p.batch*p.heads*p.dim)
+	call := p.attention(out)
 	most := uint32((&cached{dim: mostHeadDim, page: 16, pages: 600}).most(call))
 	require.EqualValues(t, mostHeadValues/(mostHeadDim+positionWords), most)
-	p.rows[0] = most
-	require.False(t, whole(t, attentionCacheBody, call))
-	p.rows[0] = most - 1
-	require.True(t, whole(t, attentionCacheBody, call))
-	require.InDelta(t, float64(p.attended()[5]), float64(f32s(call.Bindings[5])[5]), 1e-4)
+	p.rows = []uint32{200, 0, 9599, 0, most, 0}
+	require.Greater(t, p.rows[2], most)
+	call = p.attention(out)
+	want := p.attended()
+	atLevel(t, func(t *testing.T) {
+		clear(out)
+		require.True(t, whole(t, attentionCacheBody, call))
+		for i := range want {
+			require.InDelta(t, want[i], out[i], 1e-4, i)
+		}
+		for b := range p.batch {
+			alone := make([]float32, p.heads*p.dim)
+			require.True(t, whole(t, attentionCacheBody, p.alone(b).attention(alone)))
+			require.True(t, bytes.Equal(bytesOf(alone), bytesOf(out[b*len(alone):][:len(alone)])), b)
+		}
+		cut := make([]float32, len(out))
+		inPieces(t, r, attentionCacheBody, p.attention(cut))
+		require.True(t, bytes.Equal(bytesOf(out), bytesOf(cut)))
+	})
 
 	small := newPaged(r, 4, 2, 24, 16, 80, 1, 1)
 	large := *small

@@ -187,6 +187,14 @@ var grainShapes = []grainShape{
 	linearShapeOf("linear_f32", g1, 1<<13, 1<<15, 1<<10, 4092, false),
 	linearShapeOf("linear_f32", g1, 1, 1, g1, 4, false),
 	linearShapeOf("linear_f32", g1, 11008, 4096, 64, 4, false),
+	// Results of each row of x in a page of their own.
+	{kernel: "linear_f32", words: []uint64{1, 1 << 16, 1 << 26}, inline: []uint32{1, 1, 1 << 16, 0, 1 << 10, 0}},
+	{kernel: "linear_f32", words: []uint64{16, 1 << 16, 1 << 26}, inline: []uint32{16, 1, 1 << 16, 0, 1 << 10, 0}, offset: 4092},
+	{kernel: "linear_f32", words: []uint64{600, 1 << 17, 1<<27 + 600}, inline: []uint32{600, 1, 1 << 17, 0, 1 << 10, 0}, offset: 4},
+	{kernel: "linear_q8_0", words: []uint64{3 * 9, 32 << 16, 1 << 26}, inline: []uint32{3, 32, 1 << 16, 0, 1 << 10, 0}, offset: 4},
+	{kernel: "linear_i8", words: []uint64{1, 4, 1 << 16, 1 << 26}, inline: []uint32{4, 1, 1 << 16, 0, 1 << 10, 0, 1}, offset: 4},
+	// And much of x for a row of w.
+	{kernel: "linear_f32", words: []uint64{1 << 15, 1 << 28, 1 << 13}, inline: []uint32{1, 1 << 15, 1 << 13, 0, 1, 0}, offset: 4},
 	linearShapeOf("linear_q8_0", g1, 1<<14, 1<<15, 64, 4, false),
 	linearShapeOf("linear_q8_0", g1, m1, 32, 64, 4, false),
 	linearShapeOf("linear_q4_0", g1, 1<<15, 1<<15, 1, 4, false),

@@ -1,0 +1,29 @@
+package native
+
+// A client says where much of what a body touches lies: the pages of a cache, rows of a
+// table, the stride of results. Each run of words may then be in a page of its own, and
+// none of these pages may be there yet.
+
+const (
+	pageNanos = 256 // of a page that lies anywhere; one that is made takes 2000 to 4500
+	fewPages  = 8   // that a call may touch anyhow
+)
+
+// scattered is how much longer it takes that words lie in so many runs, anywhere in so
+// many words of memory, than if they followed each other.
+func scattered(runs, words, memory uint64) uint64 {
+	touched, usual := min(runs, pagesOf(memory)), words/pageWords+fewPages
+	if touched <= usual {
+		return 0
+	}
+	return (touched - usual) * pageNanos
+}
+
+// pagesOfRows is how many pages rows lie in, at the most, that begin stride words after
+// each other, wherever the first does.
+func pagesOfRows(rows, words, stride uint64) uint64 {
+	if rows == 0 || words == 0 {
+		return 0
+	}
+	return min(rows*pagesOf(words), pagesOf((rows-1)*stride+words))
+}
