@@ -2,6 +2,7 @@ package mock
 
 import (
 	"context"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -105,6 +106,30 @@ func TestDeclinedBody(t *testing.T) {
 	require.NoError(t, d.Submit(&backend.Job{ID: 1, Op: backend.OpLaunch, Program: c, Grid: one, Block: one, Spans: []backend.Span{src, dst}}))
 	require.Equal(t, "ok", <-told)
 	require.Equal(t, src.Host, dst.Host)
+}
+
+// A fast body that takes as long as its data say sees that it is to stop; it does not
+// then become the lane engine's.
+func TestLongBodyStops(t *testing.T) {
+	d, told := liveDevice(t, Options{Workers: 2})
+	begun := make(chan struct{})
+	c := copyWith(t, d, native.Body{
+		Items: func(*native.Call) (uint64, bool) { return 1, true },
+		Grain: func(*native.Call) uint64 { return 1 },
+		Run: func(c *native.Call, _, _ uint64) bool {
+			close(begun)
+			for c.Stop.Load() == 0 {
+				runtime.Gosched()
+			}
+			return false
+		},
+	})
+	src, dst := backend.Span{Host: []byte("abcdefghijklmnop")}, backend.Span{Host: make([]byte, 16)}
+	require.NoError(t, d.Submit(&backend.Job{ID: 1, Op: backend.OpLaunch, Program: c, Grid: one(), Block: one(), Spans: []backend.Span{src, dst}}))
+	<-begun
+	d.Cancel(1)
+	require.Equal(t, "cancelled", <-told)
+	require.Equal(t, make([]byte, 16), dst.Host)
 }
 
 func TestLowestFaultStays(t *testing.T) {
