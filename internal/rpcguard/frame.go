@@ -8,7 +8,9 @@ import (
 )
 
 const (
-	maxSegments    = 16
+	// maxSegments of a message. go-capnp adds segments of a quarter of what there is: a
+	// message of 1 MiB that is made of many small objects has about 40.
+	maxSegments    = 64
 	firstReadBytes = 16 << 10
 )
 

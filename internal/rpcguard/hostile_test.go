@@ -125,7 +125,7 @@ func TestBreachesAbort(t *testing.T) {
 			return err
 		})},
 		"no root":           {{0, 0, 0, 0, 0, 0, 0, 0}},
-		"too many segments": {{16, 0, 0, 0, 0, 0, 0, 0}},
+		"too many segments": {{64, 0, 0, 0, 0, 0, 0, 0}},
 		"garbage":           {[]byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n")},
 		"claims too much":   {{0, 0, 0, 0, 0, 0, 4, 0}},
 	} {

@@ -13,5 +13,13 @@
 // At most maxStreams answers that have not ended, and their requests. A stream ends with
 // its last token, with close, with the last reference to it and with its connection; an
 // answer that has not ended then is cancelled, and has given back what it held before
-// the connection is over.
+// the connection is over. What a call of next returns fits a message; what does not comes
+// with the next one.
+//
+// # Who has a place
+//
+// So many connections are served at a time, and so many of them may be one user's. When
+// there are no more, a client that says nothing loses its place to the one that comes, and
+// is told gpuerr.Busy; so is the one that comes where everybody uses theirs. Turns among
+// those who wait for the model are taken by connection.
 package rpc

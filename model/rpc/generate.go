@@ -90,6 +90,7 @@ func (l languageModel) Generate(ctx context.Context, call schema.LanguageModel_g
 	default:
 		return gpuerr.New(gpuerr.Busy, "%d answers are on their way on this connection; close one", maxStreams)
 	}
+	r.Tag = l.place.tag()
 	gate := l.root.NewChild()
 	answer, err := l.model.Generate(gate.Context(), r)
 	if err != nil {
@@ -97,10 +98,11 @@ func (l languageModel) Generate(ctx context.Context, call schema.LanguageModel_g
 		<-l.streams
 		return err
 	}
-	s := &stream{server: l.server, gate: gate, answer: answer}
+	l.place.said(0, +1)
+	s := newStream(l.server, gate, answer, r)
 	return res.SetStream(schema.TokenStream(rpcguard.Export(rpcguard.Spec{
 		Name: "TokenStream", Gate: gate, Impl: s, Log: l.log, Ends: "close",
-		Methods: schema.TokenStream_Methods(nil, s), Shutdown: s.end,
+		Methods: s.place.counted(schema.TokenStream_Methods(nil, s)), Shutdown: s.end,
 	})))
 }
 

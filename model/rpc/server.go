@@ -4,8 +4,12 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"net"
 	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"capgpu/gate/tell"
 	"capgpu/gpuerr"
@@ -14,8 +18,8 @@ import (
 	"capgpu/schema"
 )
 
-// maxConns is how many clients are served at a time; others wait to be accepted.
-const maxConns = 64
+// refusal is how long a client that finds no place may take to hear so.
+const refusal = 5 * time.Second
 
 // Options of a server.
 type Options struct {
@@ -23,9 +27,10 @@ type Options struct {
 	Log    *slog.Logger    // nil: slog.Default
 }
 
-// Listen serves m on l until ctx ends, a connection at a time for each client. It takes
-// ownership of l, and returns when all connections have ended: nil, or why it can accept
-// no more.
+// Listen serves m on l until ctx ends, each client on a connection of its own. Of so many
+// clients that there is no place for one more, a quiet one is dropped for it; where all
+// of them use theirs, it is told gpuerr.Busy. Listen takes ownership of l, and returns
+// when all connections have ended: nil, or why it can accept no more.
 func Listen(ctx context.Context, l *net.UnixListener, m lm.Model, o Options) error {
 	stop := context.AfterFunc(ctx, func() { l.Close() })
 	defer func() {
@@ -37,13 +42,8 @@ func Listen(ctx context.Context, l *net.UnixListener, m lm.Model, o Options) err
 	defer serving.Wait()
 	conns, cancel := context.WithCancel(ctx)
 	defer cancel() // they end if no more are accepted
-	places := make(chan struct{}, maxConns)
+	var all places
 	for {
-		select {
-		case places <- struct{}{}:
-		case <-ctx.Done():
-			return nil
-		}
 		conn, err := l.AcceptUnix()
 		if err != nil {
 			if ctx.Err() != nil {
@@ -51,14 +51,56 @@ func Listen(ctx context.Context, l *net.UnixListener, m lm.Model, o Options) err
 			}
 			return gpuerr.New(gpuerr.IO, "no more connections: %v", err)
 		}
+		of, end := context.WithCancelCause(conns)
+		p, full := all.take(userOf(conn), end)
+		if full != nil {
+			end(nil)
+			done, ok := all.refusing()
+			if !ok {
+				conn.Close()
+				continue
+			}
+			serving.Go(func() {
+				defer done()
+				refuse(conns, conn, full, o)
+			})
+			continue
+		}
 		serving.Go(func() {
-			defer func() { <-places }()
-			err := Serve(conns, conn, m, o)
-			if err != nil && !errors.Is(err, context.Canceled) {
+			defer end(nil)
+			defer p.leave()
+			switch err := serve(of, conn, m, o, p); {
+			case err == nil || errors.Is(err, context.Canceled):
+			case errors.Is(err, errLost):
+				o.log().Debug("a Cap'n Proto client was dropped", "err", err)
+			default:
 				o.log().Warn("a Cap'n Proto client was dropped", "err", err)
 			}
 		})
 	}
+}
+
+// userOf is who made the other end; where the system does not tell, nobody.
+func userOf(conn *net.UnixConn) (user uint32) {
+	user = math.MaxUint32
+	if raw, err := conn.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) {
+			if cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+				user = cred.Uid
+			}
+		})
+	}
+	return user
+}
+
+// refuse tells a client why it is not served, if it asks soon.
+func refuse(ctx context.Context, conn *net.UnixConn, why error, o Options) {
+	ctx, cancel := context.WithTimeout(ctx, refusal)
+	defer cancel()
+	shut := rpcguard.NewGate()
+	shut.Revoke(why)
+	_ = rpcguard.Serve(ctx, conn, rpcguard.Export(rpcguard.Spec{Name: "ModelServer", Gate: shut, Log: o.log(),
+		Methods: schema.ModelServer_Methods(nil, &server{})}), o.Limits)
 }
 
 func (o Options) log() *slog.Logger {
@@ -72,10 +114,19 @@ func (o Options) log() *slog.Logger {
 // ownership of conn. The error is that of rpcguard.Serve: nil when the client closed the
 // connection.
 func Serve(ctx context.Context, conn *net.UnixConn, m lm.Model, o Options) error {
-	s := &server{model: m, log: o.log(), root: rpcguard.NewGate(), streams: make(chan struct{}, maxStreams)}
+	p, err := new(places).take(userOf(conn), func(error) {})
+	if err != nil {
+		conn.Close()
+		return err
+	}
+	return serve(ctx, conn, m, o, p)
+}
+
+func serve(ctx context.Context, conn *net.UnixConn, m lm.Model, o Options, p *place) error {
+	s := &server{model: m, log: o.log(), root: rpcguard.NewGate(), place: p, streams: make(chan struct{}, maxStreams)}
 	bootstrap := rpcguard.Export(rpcguard.Spec{
 		Name: "ModelServer", Gate: s.root, Impl: s, Log: s.log,
-		Methods: schema.ModelServer_Methods(nil, s),
+		Methods: p.counted(schema.ModelServer_Methods(nil, s)),
 		// Who waits in a call is told, so that the calls end.
 		Shutdown: func() { s.root.Revoke(gpuerr.New(gpuerr.Disconnected, "the connection is closed")) },
 	})
@@ -87,6 +138,7 @@ type server struct {
 	model   lm.Model
 	log     *slog.Logger
 	root    *rpcguard.Gate
+	place   *place
 	streams chan struct{} // places for answers that have not ended
 }
 
@@ -97,7 +149,7 @@ func (s *server) LanguageModel(_ context.Context, call schema.ModelServer_langua
 	}
 	return res.SetModel(schema.LanguageModel(rpcguard.Export(rpcguard.Spec{
 		Name: "LanguageModel", Gate: s.root, Impl: s, Log: s.log,
-		Methods: schema.LanguageModel_Methods(nil, languageModel{s}),
+		Methods: s.place.counted(schema.LanguageModel_Methods(nil, languageModel{s})),
 	})))
 }
 
@@ -108,7 +160,7 @@ func (s *server) Embedder(_ context.Context, call schema.ModelServer_embedder) e
 	}
 	return res.SetEmbedder(schema.Embedder(rpcguard.Export(rpcguard.Spec{
 		Name: "Embedder", Gate: s.root, Impl: s, Log: s.log,
-		Methods: schema.Embedder_Methods(nil, embedder{s}),
+		Methods: s.place.counted(schema.Embedder_Methods(nil, embedder{s})),
 	})))
 }
 

@@ -13,16 +13,34 @@ import (
 	"capgpu/schema"
 )
 
-// maxTokens is the most that one call of next returns.
-const maxTokens = 1024
+const (
+	// maxTokens is the most that one call of next returns.
+	maxTokens = 1024
+	// maxNextBytes is what the tokens of one call of next may be in a message, but for one
+	// that is larger alone: half of what a message may be.
+	maxNextBytes = 512 << 10
+	// pieceBytes is what the text of a token may be; what is more is held back.
+	pieceBytes = 4096
+)
 
 // stream implements TokenStream.
 type stream struct {
 	*server
 	gate   *rpcguard.Gate
 	answer lm.Stream
+	most   int           // tokens to take from answer at a time, so that they fit a message
+	turn   chan struct{} // held by the one Next
+	left   []lm.Token    // taken from answer, which did not fit the last message; turn's
 	once   sync.Once
 	err    error // of ending
+}
+
+func newStream(s *server, gate *rpcguard.Gate, answer lm.Stream, r lm.Request) *stream {
+	texts := 1 + max(0, min(r.LogProbs, lm.MaxLogProbs))
+	return &stream{
+		server: s, gate: gate, answer: answer,
+		most: min(maxTokens, maxNextBytes/(texts*(pieceBytes+tokenBytes))), turn: make(chan struct{}, 1),
+	}
 }
 
 // Next waits for its turn as the answer's own Next does.
@@ -34,8 +52,7 @@ func (s *stream) Next(ctx context.Context, call schema.TokenStream_next) error {
 	}
 	waiting, cancel := context.WithTimeout(ctx, tell.Duration(call.Args().TimeoutNanos()))
 	defer cancel()
-	tokens := make([]lm.Token, min(most, maxTokens))
-	n, err := s.answer.Next(waiting, tokens)
+	tokens, err := s.inTurn(waiting, int(min(most, maxTokens)))
 	done := errors.Is(err, io.EOF)
 	timeUp := errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil
 	if err != nil && !done && !timeUp {
@@ -46,13 +63,60 @@ func (s *stream) Next(ctx context.Context, call schema.TokenStream_next) error {
 		return err
 	}
 	res.SetDone(done)
-	if err := putTokens(res, tokens[:n]); err != nil {
+	if err := putTokens(res, tokens); err != nil {
 		return err
 	}
 	if done {
 		res.SetFinish(schema.FinishReason(s.answer.Finish()))
 	}
 	return putUsage(res.NewUsage, s.answer.Usage())
+}
+
+func (s *stream) inTurn(ctx context.Context, most int) ([]lm.Token, error) {
+	select {
+	case s.turn <- struct{}{}: // also without time to wait
+	default:
+		select {
+		case s.turn <- struct{}{}:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	defer func() { <-s.turn }()
+	return s.take(ctx, most)
+}
+
+// take is the next tokens that fit a message, at most so many. What does not stays for
+// the next time.
+func (s *stream) take(ctx context.Context, most int) (tokens []lm.Token, err error) {
+	if len(s.left) == 0 {
+		tokens := make([]lm.Token, min(most, s.most))
+		n, err := s.answer.Next(ctx, tokens)
+		s.left = tokens[:n]
+		if err != nil && n == 0 {
+			return nil, err
+		}
+	}
+	n, size := 0, 0
+	for n < min(len(s.left), most) {
+		if size += sizeOf(&s.left[n]); size > maxNextBytes && n > 0 {
+			break
+		}
+		n++
+	}
+	tokens, s.left = s.left[:n], s.left[n:]
+	return tokens, nil
+}
+
+// tokenBytes is what a token or an alternative is in a message, but for its text.
+const tokenBytes = 48
+
+func sizeOf(t *lm.Token) int {
+	size := tokenBytes + len(t.Text)
+	for i := range t.Top {
+		size += tokenBytes + len(t.Top[i].Text)
+	}
+	return size
 }
 
 func putTokens(res schema.TokenStream_next_Results, tokens []lm.Token) error {
@@ -110,5 +174,6 @@ func (s *stream) end() {
 		s.err = s.answer.Close()
 		s.gate.Revoke(gpuerr.New(gpuerr.Closed, "the stream was closed"))
 		<-s.streams
+		s.place.said(0, -1)
 	})
 }
