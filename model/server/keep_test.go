@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -54,8 +55,10 @@ func TestEndedKeepsLittle(t *testing.T) {
 		q.IgnoreEnd = true
 		q.Sampling.Repetition, q.Sampling.PenaltyLast = 1.1, 1<<20
 		q.Stop = []string{"never that"}
+		checked, err := r.s.newRequest(context.Background(), q)
+		require.NoError(t, err)
+		require.Equal(t, -1, checked.sampling.PenaltyLast, "no ring for more tokens than there can be")
 		s := r.generate(q).(*request)
-		require.Equal(t, -1, s.sampling.PenaltyLast, "no ring for more tokens than there can be")
 		<-s.released
 		r.s.mu.Lock()
 		require.Equal(t, lm.Length, s.finish)
