@@ -167,31 +167,6 @@ func pull(ctx context.Context, c *choice, take func(*choice, []lm.Token) error) 
 	}
 }
 
-// gathered answers with the whole.
-func (a *api) gathered(ctx context.Context, cancel context.CancelCauseFunc, w http.ResponseWriter, r *http.Request, choices []*choice, s shape) {
-	err := a.all(ctx, cancel, choices, func(c *choice, tokens []lm.Token) error {
-		for i := range tokens {
-			c.text.WriteString(tokens[i].Text)
-		}
-		if s.tellsTokens() {
-			c.tokens = append(c.tokens, tokens...)
-		}
-		return nil
-	})
-	if err != nil {
-		a.fail(w, r, err)
-		return
-	}
-	whole, _ := s.heads()
-	out := body{head: whole}
-	for _, c := range choices {
-		out.Choices = append(out.Choices, s.whole(c))
-	}
-	u, t := sum(choices)
-	out.Usage, out.Timings = u, t
-	a.writeJSON(w, r, http.StatusOK, out)
-}
-
 // sum is what the choices cost. A prompt counts once, however many answers it has.
 func sum(choices []*choice) (*usage, *timings) {
 	u, t := &usage{}, &timings{}

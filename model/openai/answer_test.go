@@ -171,5 +171,5 @@ func TestLogProbs(t *testing.T) {
 	require.Equal(t, `bytes:\xe2\x96`, visible([]byte{0xe2, 0x96}))
 	require.Equal(t, "é", visible([]byte("é")))
 	require.Equal(t, []byte{0xe2}, bytesOf(&lm.Token{ID: 7, Top: []lm.Alternative{{ID: 6, Text: []byte("x")}, {ID: 7, Text: []byte{0xe2}}}}))
-	require.Equal(t, []int{0xe2}, tokenOf([]byte{0xe2}, 0).Bytes)
+	require.Equal(t, byteList{0xe2}, tokenOf([]byte{0xe2}, 0).Bytes)
 }

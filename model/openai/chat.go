@@ -202,7 +202,7 @@ type chatLogProbs struct {
 type chatToken struct {
 	Token   string       `json:"token"`
 	LogProb *float32     `json:"logprob"`
-	Bytes   []int        `json:"bytes"`
+	Bytes   byteList     `json:"bytes"`
 	Top     *[]chatToken `json:"top_logprobs,omitempty"`
 }
 
@@ -251,9 +251,5 @@ func (s *chatShape) probs(tokens []lm.Token) *chatLogProbs {
 }
 
 func tokenOf(text []byte, p float32) chatToken {
-	t := chatToken{Token: strings.ToValidUTF8(string(text), "\ufffd"), LogProb: finite(p), Bytes: []int{}}
-	for _, b := range text {
-		t.Bytes = append(t.Bytes, int(b))
-	}
-	return t
+	return chatToken{Token: strings.ToValidUTF8(string(text), "\ufffd"), LogProb: finite(p), Bytes: text}
 }

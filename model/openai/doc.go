@@ -11,6 +11,17 @@
 // (tools, an output format, …) is refused by name; fields that change nothing are
 // ignored, as clients send many.
 //
+// # What one client can take from others
+//
+// A request has a place when its body has come whole, and of connections that wait for
+// their clients the one that waits the longest goes when a new one comes: who says
+// nothing, or slowly, keeps nobody out. Turns among those who wait for the model are
+// taken by peer (a user on a UNIX socket, another machine, a connection on loopback) and
+// by the "user" that it names. An answer that is not streamed is in memory until it is
+// whole: one that takes more than Options.MaxAnswerBytes is refused (E_INVALID, param
+// logprobs or max_tokens), and so is what all of them together have no room for
+// (E_BUSY). A stream has neither bound.
+//
 // # Who may ask
 //
 // With Options.Token, whoever knows it. Without, whoever can connect: the operator

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"capgpu/gpuerr"
@@ -23,6 +24,8 @@ type api struct {
 	slots   chan struct{} // of requests that are being served
 	large   chan struct{} // of large bodies that are being read
 	newID   func() string
+
+	gathering atomic.Int64 // bytes of answers that are not streamed
 }
 
 // New serves m. NewServer makes a server for it with bounds of its own.

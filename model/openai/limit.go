@@ -130,19 +130,6 @@ func watch(c net.Conn, state http.ConnState) {
 	}
 }
 
-// connKey is of the connection in a request's context.
-type connKey struct{}
-
-func remember(ctx context.Context, c net.Conn) context.Context {
-	return context.WithValue(ctx, connKey{}, c)
-}
-
-// connOf is the connection of a request, if Limit has taken it; else nil.
-func connOf(ctx context.Context) *limitedConn {
-	c, _ := ctx.Value(connKey{}).(*limitedConn)
-	return c
-}
-
 // awaits says that a request waits for the rest of itself, until done.
 func awaits(ctx context.Context) (done func()) {
 	c := connOf(ctx)

@@ -18,6 +18,10 @@ type Options struct {
 	MaxMessages  int   // of a conversation: 1,024
 	MaxInputs    int   // texts of one request for embeddings: 256
 
+	// Bytes of memory of answers that are not streamed until they are written: of one,
+	// 64 MiB, which are about 8,000 tokens with 20 alternatives each, and of all, 256 MiB.
+	MaxAnswerBytes, MaxGatheredBytes int64
+
 	BodyTimeout  time.Duration // for a request to come whole: 30 s
 	WriteTimeout time.Duration // for a client to take what it is sent, each time: 30 s
 	KeepAlive    time.Duration // of a stream without news, a comment is sent: 10 s
@@ -32,6 +36,8 @@ func (o Options) withDefaults() Options {
 	o.MaxChoices = cmp.Or(o.MaxChoices, 32)
 	o.MaxMessages = cmp.Or(o.MaxMessages, 1024)
 	o.MaxInputs = cmp.Or(o.MaxInputs, 256)
+	o.MaxAnswerBytes = cmp.Or(o.MaxAnswerBytes, 64<<20)
+	o.MaxGatheredBytes = cmp.Or(o.MaxGatheredBytes, 256<<20)
 	o.BodyTimeout = cmp.Or(o.BodyTimeout, 30*time.Second)
 	o.WriteTimeout = cmp.Or(o.WriteTimeout, 30*time.Second)
 	o.KeepAlive = cmp.Or(o.KeepAlive, 10*time.Second)

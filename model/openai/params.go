@@ -21,11 +21,11 @@ type common struct {
 	request      lm.Request // but the prompt
 }
 
-// from has the turn of a request be that of its connection, and of whom that names: who
-// says to be another takes no turn of that other's.
+// from has the turn of a request be that of its peer, and of whom that names: who says to
+// be another takes no turn of that other's.
 func (c *common) from(ctx context.Context) {
-	if conn := connOf(ctx); conn != nil {
-		c.request.Tag = "http" + strconv.FormatUint(conn.number, 10) + "/" + c.request.Tag
+	if peer, ok := ctx.Value(peerKey{}).(string); ok {
+		c.request.Tag = peer + "/" + c.request.Tag
 	}
 }
 

@@ -51,7 +51,7 @@ func (e *events) quiet() {
 	}
 }
 
-// send writes what marshals as one event each, at once.
+// send writes what marshals as one event each, at once where it is not much.
 func (e *events) send(values ...any) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -65,6 +65,11 @@ func (e *events) send(values ...any) error {
 			return err
 		}
 		e.pending.WriteByte('\n')
+		if e.pending.Len() >= smallBytes { // tokens with many long alternatives
+			if err := e.flushLocked(); err != nil {
+				return err
+			}
+		}
 	}
 	return e.flushLocked()
 }
