@@ -10,9 +10,10 @@ const (
 )
 
 // scattered is how much longer it takes that words lie in so many runs, anywhere in so
-// many words of memory, than if they followed each other.
+// many words of memory, than if they followed each other. That pages are half full is
+// usual: a page of a cache, for one, may be half as large.
 func scattered(runs, words, memory uint64) uint64 {
-	touched, usual := min(runs, pagesOf(memory)), words/pageWords+fewPages
+	touched, usual := min(runs, pagesOf(memory)), 2*words/pageWords+fewPages
 	if touched <= usual {
 		return 0
 	}
