@@ -6,6 +6,7 @@ import (
 	"net"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 type fat struct {
 	*lmtest.Model
 	piece string
+	asked *atomic.Int64 // for so many tokens at most
 }
 
 func (m fat) Generate(context.Context, lm.Request) (lm.Stream, error) { return &fatStream{m: m}, nil }
@@ -31,6 +33,7 @@ type fatStream struct {
 }
 
 func (s *fatStream) Next(_ context.Context, out []lm.Token) (n int, err error) {
+	s.m.asked.Store(max(s.m.asked.Load(), int64(len(out))))
 	if s.said == fatTokens {
 		return 0, io.EOF
 	}
@@ -60,7 +63,8 @@ func TestFatTokens(t *testing.T) {
 			l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 			require.NoError(t, err)
 			done := make(chan error)
-			go func() { done <- Listen(ctx, l, fat{lmtest.New(), strings.Repeat("x", c.bytes)}, Options{}) }()
+			var asked atomic.Int64
+			go func() { done <- Listen(ctx, l, fat{lmtest.New(), strings.Repeat("x", c.bytes), &asked}, Options{}) }()
 			defer func() {
 				stop()
 				require.NoError(t, <-done)
@@ -85,6 +89,9 @@ func TestFatTokens(t *testing.T) {
 			}
 			_, err = s.Next(ctx, out)
 			require.ErrorIs(t, err, io.EOF)
+			if c.logProbs > 0 {
+				require.LessOrEqual(t, asked.Load()*(1+lm.MaxLogProbs)*pieceBytes, int64(maxNextBytes), "what is held back is little")
+			}
 		})
 	}
 }
