@@ -154,7 +154,7 @@ func linearGrain(c *Call, t weightType, grain uint64) uint64 {
 		if t == typeI8 {
 			touched += 2 * pagesOf(wide*cols/max(c.inline(6), 1)+1)
 		}
-		if touched <= mostPages {
+		if touched <= mostPages/2 {
 			break
 		}
 	}
