@@ -19,7 +19,7 @@
 // # Who has a place
 //
 // So many connections are served at a time, and so many of them may be one user's. When
-// there are no more, a client that says nothing loses its place to the one that comes, and
-// is told gpuerr.Busy; so is the one that comes where everybody uses theirs. Turns among
+// there are no more, a client that says nothing loses its place, and its connection, to the
+// one that comes; where everybody uses theirs that one is told gpuerr.Busy. Turns among
 // those who wait for the model are taken by connection.
 package rpc

@@ -129,7 +129,7 @@ func TestSilentConnections(t *testing.T) {
 	f, release := r.server.Status(r.ctx, nil)
 	defer release()
 	_, err = f.Struct()
-	require.Error(t, err)
+	require.ErrorIs(t, rpcguard.FromException(err), gpuerr.Disconnected)
 }
 
 // Who comes when all places are in use hears so at once.
