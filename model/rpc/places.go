@@ -28,11 +28,11 @@ const (
 // gives up its place to one that comes: that keeps nobody out. Who waits in a call keeps
 // it, and who has an answer that has not been asked for something for too long does not.
 // Of several it is the one that is quiet for the longest among those of the user who has
-// the most. The zero value is ready.
+// the most. number counts the places that were given. The zero value is ready.
 type places struct {
 	mu      sync.Mutex
 	held    map[*place]struct{} // +checklocks:mu
-	number  uint64              // +checklocks:mu of places that were given
+	number  uint64              // +checklocks:mu
 	leaving int                 // +checklocks:mu
 }
 
