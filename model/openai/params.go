@@ -147,7 +147,7 @@ func (a *api) bias(f fields, r *lm.Request) error {
 	vocab := a.m.Info().Vocab
 	for token, raw := range m {
 		id, err := strconv.ParseUint(token, 10, 31)
-		if err != nil || id >= uint64(vocab) {
+		if err != nil || id >= uint64(vocab) || strconv.FormatUint(id, 10) != token { // each has one name
 			return invalid(name, "%q is no token of the %d", clip(token), vocab)
 		}
 		add, err := numberOf(name+"."+token, raw, -100, 100)

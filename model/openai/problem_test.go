@@ -152,6 +152,7 @@ func TestRefusals(t *testing.T) {
 		{completions, `{"logit_bias":{"257":1}}`, 400, "E_INVALID", "logit_bias"},
 		{completions, `{"logit_bias":{"-1":1}}`, 400, "E_INVALID", "logit_bias"},
 		{completions, `{"logit_bias":{"a":1}}`, 400, "E_INVALID", "logit_bias"},
+		{completions, `{"logit_bias":{"5":1,"05":-1}}`, 400, "E_INVALID", "logit_bias"},
 		{completions, `{"logit_bias":{"1":101}}`, 400, "E_INVALID", "logit_bias.1"},
 		{completions, `{"logit_bias":{` + numbered(1025) + `}}`, 400, "E_INVALID", "logit_bias"},
 		{completions, `{` + numbered(257) + `}`, 400, "E_INVALID", ""},

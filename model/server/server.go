@@ -165,11 +165,12 @@ func (s *Server) Status() lm.Status {
 		ctx, cancel := context.WithTimeout(context.Background(), budgetPatience)
 		budget, err := live.budget(ctx)
 		cancel()
+		s.mu.Lock()
+		s.budgetAt = time.Now() // also where nobody answered: who asks next does not wait again
 		if err == nil {
-			s.mu.Lock()
-			s.budget, s.budgetAt = budget, time.Now()
-			s.mu.Unlock()
+			s.budget = budget
 		}
+		s.mu.Unlock()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
