@@ -235,11 +235,13 @@ func (c *Claimer) releaseHeld(claim Claim) (driver string, err error) {
 	if err := c.journal.put(claim); err != nil {
 		return "", err
 	}
-	if err := c.restore(claim); err != nil {
-		return "", err
-	}
+	restored := c.restore(claim)
 	f, err := c.bus.Function(claim.Address)
-	if err != nil && !errors.Is(err, gpuerr.NoDevice) {
+	switch {
+	case errors.Is(err, gpuerr.NoDevice): // it has left, perhaps while it was restored
+	case restored != nil:
+		return "", restored
+	case err != nil:
 		return "", err
 	}
 	return f.Driver, c.journal.remove(claim.Address)

@@ -242,3 +242,31 @@ func TestKernelThatDoesNotComeBack(t *testing.T) {
 		require.NoError(t, c.Close())
 	})
 }
+
+// A function that leaves the host while it is given back is forgotten.
+func TestReleaseOfOneThatLeaves(t *testing.T) {
+	for _, at := range []string{"driver_override", "unbind", "drivers_probe"} {
+		tree := pcitest.New(t)
+		tree.Add(gpu("0000:01:00.0", 14, "nvidia"))
+		bus := tree.Bus()
+		write, releasing := bus.Write, false
+		bus.Write = func(path, value string) error {
+			if releasing && filepath.Base(path) == at {
+				tree.Remove("0000:01:00.0")
+				return unix.ENOENT
+			}
+			return write(path, value)
+		}
+		c, err := pci.NewClaimer(bus, t.TempDir())
+		require.NoError(t, err)
+		a := address(t, "01:00.0")
+		_, err = c.Claim(a)
+		require.NoError(t, err)
+		releasing = true
+		driver, err := c.Release(a)
+		require.NoError(t, err, at)
+		require.Empty(t, driver)
+		require.Empty(t, c.Claims())
+		require.NoError(t, c.Close())
+	}
+}
