@@ -18,6 +18,21 @@ import (
 	"capgpu/ring"
 )
 
+// longFills has entries of lists take 10 µs, and fills, which go by Submit, so long, without
+// holding up who submits.
+func (b *burstBackend) longFills(long time.Duration) {
+	b.slow = true
+	b.unfit = func(j *backend.Job) bool { return j.Op == backend.OpFill }
+	b.ends = func(j *backend.Job) backend.End {
+		took := 10 * time.Microsecond
+		if j.Op == backend.OpFill {
+			took = long
+		}
+		time.Sleep(took)
+		return backend.End{Outcome: outcome.Success, DeviceTime: took}
+	}
+}
+
 // takes makes every entry take so long.
 func takes(took time.Duration) func(*backend.Job) backend.End {
 	return func(*backend.Job) backend.End {
@@ -339,16 +354,7 @@ func TestPlayStops(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					b := newBurstBackend()
-					b.slow = true
-					b.unfit = func(j *backend.Job) bool { return j.Op == backend.OpFill }
-					b.ends = func(j *backend.Job) backend.End {
-						took := 10 * time.Microsecond
-						if j.Op == backend.OpFill {
-							took = 2 * time.Millisecond
-						}
-						time.Sleep(took)
-						return backend.End{Outcome: outcome.Success, DeviceTime: took}
-					}
+					b.longFills(2 * time.Millisecond)
 					r := newMemRig(t, withLists(b))
 					s, bob := r.open("alice"), r.open("bob")
 					l, m, p := longList(t, s, 1000)
@@ -399,16 +405,7 @@ func TestPlayClosesBeforeOthers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := newBurstBackend()
-				b.slow = true
-				b.unfit = func(j *backend.Job) bool { return j.Op == backend.OpFill }
-				b.ends = func(j *backend.Job) backend.End {
-					took := 10 * time.Microsecond
-					if j.Op == backend.OpFill {
-						took = 50 * time.Millisecond
-					}
-					time.Sleep(took)
-					return backend.End{Outcome: outcome.Success, DeviceTime: took}
-				}
+				b.longFills(50 * time.Millisecond)
 				r := newMemRig(t, withLists(b))
 				s, bob := r.open("alice"), r.open("bob")
 				l, _, p := longList(t, s, 1000)

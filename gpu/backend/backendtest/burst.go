@@ -240,9 +240,7 @@ func testBurstBeside(t *testing.T, d *device) {
 	if !ok {
 		t.Skip("its bursts take no fills of 4 KiB")
 	}
-	var over atomic.Bool
-	var wg sync.WaitGroup
-	wg.Go(func() {
+	d.besideResets(t, s, "bursts", func(over *atomic.Bool) {
 		ends, id := make([]backend.End, 32), backend.JobID(1000)
 		jobs := make([]backend.Ready, len(ends))
 		for i := range jobs {
@@ -259,6 +257,15 @@ func testBurstBeside(t *testing.T, d *device) {
 			}
 		}
 	})
+}
+
+// besideResets runs work that fills s, until over, beside resets and a Close: after that
+// s is left alone, and the sink has been told nothing.
+func (d *device) besideResets(t *testing.T, s backend.Span, what string, work func(over *atomic.Bool)) {
+	t.Helper()
+	var over atomic.Bool
+	var wg sync.WaitGroup
+	wg.Go(func() { work(&over) })
 	for range d.rounds(200) {
 		d.Cancel(1005)
 		d.reset()
@@ -270,5 +277,5 @@ func testBurstBeside(t *testing.T, d *device) {
 	over.Store(true)
 	wg.Wait()
 	require.True(t, bytes.Equal(bytes.Repeat([]byte{0xee}, len(s.Host)), s.Host))
-	require.Empty(t, d.sink.ids(), "bursts say nothing to the sink")
+	require.Empty(t, d.sink.ids(), what+" say nothing to the sink")
 }

@@ -1,9 +1,7 @@
 package backendtest
 
 import (
-	"bytes"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -212,9 +210,7 @@ func testSliceIdle(t *testing.T, d *device) {
 func testSliceBeside(t *testing.T, d *device) {
 	s := d.watched(4096)
 	job := d.list(nil, d.fill(s, 0x01010101), d.fill(s, 0x02020202), d.fill(s, 0x03030303))
-	var over atomic.Bool
-	var wg sync.WaitGroup
-	wg.Go(func() {
+	d.besideResets(t, s, "slices", func(over *atomic.Bool) {
 		mine := *job
 		for id := backend.JobID(1000); !over.Load(); id++ {
 			mine.ID = id
@@ -225,16 +221,4 @@ func testSliceBeside(t *testing.T, d *device) {
 			}
 		}
 	})
-	for range d.rounds(200) {
-		d.Cancel(1005)
-		d.reset()
-	}
-	require.NoError(t, d.Close())
-	for i := range s.Host {
-		s.Host[i] = 0xee
-	}
-	over.Store(true)
-	wg.Wait()
-	require.True(t, bytes.Equal(bytes.Repeat([]byte{0xee}, len(s.Host)), s.Host))
-	require.Empty(t, d.sink.ids(), "slices say nothing to the sink")
 }
