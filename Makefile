@@ -48,7 +48,7 @@ run-gpu-edu: ## Boot it on real hardware (two edu functions behind an IOMMU) in 
 	@tools/install-deps.sh vm
 	@$(GO) run ./qemu/cmd/hw $(if $(BREAK),-break=$(BREAK)) $(if $(KILLS),-kills=$(KILLS)) $(if $(SEED),-seed=$(SEED))
 
-fuzz-short: ## Run every fuzz target for a few seconds (FUZZTIME=3s)
+fuzz-short: ## Run every fuzz target for a few seconds (FUZZTIME=1s)
 	@tools/install-deps.sh go
 	@tools/fuzz-short.sh
 
