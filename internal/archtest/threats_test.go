@@ -18,9 +18,14 @@ var claims = []string{"- Cannot ", "- Is ", "- Ends "}
 
 const unproven = "not proven by a test: "
 
+// Promises of SPECIFICATION.md begin like this; what holds one may also be a command
+// that measures it, as `make TARGET`.
+var promise = regexp.MustCompile(`^- \*\*[A-Z][0-9]+\*\* `)
+
 var (
 	goTest     = regexp.MustCompile("`([a-z][a-z0-9/]*)\\.((?:Test|Fuzz)\\w+)`")
 	guestCheck = regexp.MustCompile("`(hw|smoke): ([^`]+)`")
+	makeTarget = regexp.MustCompile("`make ([A-Za-z0-9-]+)[^`]*`")
 )
 
 // TestThreatsAreProven holds the page to the tests that it names.
@@ -39,6 +44,33 @@ func TestThreatsAreProven(t *testing.T) {
 		}
 	}
 	require.Greater(t, count, 20, "claims")
+	for _, missing := range missingProofs(root, string(page)) {
+		t.Error(missing)
+	}
+}
+
+// TestPromisesAreHeld holds the specification to the tests and commands that it names,
+// and its lines to numbers of their own.
+func TestPromisesAreHeld(t *testing.T) {
+	root := filepath.Join("..", "..")
+	page, err := os.ReadFile(filepath.Join(root, "SPECIFICATION.md"))
+	require.NoError(t, err)
+	seen := map[string]bool{}
+	for _, line := range strings.Split(string(page), "\n") {
+		name := promise.FindString(line)
+		if name == "" {
+			require.False(t, strings.HasPrefix(line, "- "), "a promise without a number: %s", line)
+			continue
+		}
+		if seen[name] {
+			t.Errorf("two promises are called %s", name)
+		}
+		seen[name] = true
+		if !goTest.MatchString(line) && !guestCheck.MatchString(line) && !makeTarget.MatchString(line) {
+			t.Errorf("nothing holds: %s", line)
+		}
+	}
+	require.Greater(t, len(seen), 30, "promises")
 	for _, missing := range missingProofs(root, string(page)) {
 		t.Error(missing)
 	}
@@ -82,6 +114,13 @@ func missingProofs(root, text string) (missing []string) {
 			missing = append(missing, fmt.Sprintf("the %s guest has no check %q", m[1], m[2]))
 		}
 	}
+	for _, m := range makeTarget.FindAllStringSubmatch(text, -1) {
+		// A pattern rule is written with a %: bench-P1 is one of bench-P%.
+		rule := regexp.MustCompile("(?m)^(" + regexp.QuoteMeta(m[1]) + "|" + regexp.QuoteMeta(strings.TrimRight(m[1], "0123456789")) + "%):")
+		if !rule.MatchString(read("Makefile")) {
+			missing = append(missing, "there is no make "+m[1])
+		}
+	}
 	return missing
 }
 
@@ -89,7 +128,8 @@ func missingProofs(root, text string) (missing []string) {
 func TestMissingProofsAreFound(t *testing.T) {
 	root := filepath.Join("..", "..")
 	require.Empty(t, missingProofs(root, "- Cannot x. `internal/archtest.TestMissingProofsAreFound`"))
-	require.Len(t, missingProofs(root, "- Cannot x. `internal/archtest.TestMissing`, `hw: no such words`, `nowhere.TestX`"), 3)
+	require.Len(t, missingProofs(root, "- Cannot x. `internal/archtest.TestMissing`, `hw: no such words`, `nowhere.TestX`, `make nothing`"), 4)
+	require.Empty(t, missingProofs(root, "`make bench-P7`, `make test`"))
 	require.True(t, isClaim("- Cannot x"))
 	require.False(t, isClaim("- cannot x"))
 }
