@@ -1,0 +1,196 @@
+// Command mutate measures how much the tests of a package notice. It changes one thing
+// of the package's code at a time, as a mistake would (operators.go), and runs the
+// package's own tests. A change that they fail on is killed; one that they pass survives
+// and is printed: either a test is missing, or the change makes no difference
+// (equivalent.txt names those, each with the reason).
+//
+// The working tree is not touched: the changed file is laid over it (go build -overlay).
+// What does not compile is no mutant and does not count.
+//
+//	mutate [-seed N] [-limit N] [-timeout 20s] [-dir ..] PACKAGE...
+//
+// Exit status 0 whatever survives, 1 when tests fail without a change.
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+//go:embed equivalent.txt
+var equivalentText string
+
+type options struct {
+	seed    uint64
+	limit   int
+	timeout time.Duration
+	dir     string
+	verbose bool
+}
+
+func main() {
+	var o options
+	flag.Uint64Var(&o.seed, "seed", 1, "which mutants are taken, and in which order")
+	flag.IntVar(&o.limit, "limit", 150, "how many mutants of each package; 0: all")
+	flag.DurationVar(&o.timeout, "timeout", 20*time.Second, "longest run of the tests of one mutant; beyond it is killed")
+	flag.StringVar(&o.dir, "dir", "..", "folder of the module")
+	flag.BoolVar(&o.verbose, "v", false, "print those that were killed, too")
+	flag.Parse()
+	failed := false
+	for _, pattern := range flag.Args() {
+		if err := measure(&o, pattern); err != nil {
+			fmt.Fprintf(os.Stderr, "mutate: %s: %v\n", pattern, err)
+			failed = true
+		}
+	}
+	if failed || flag.NArg() == 0 {
+		os.Exit(1)
+	}
+}
+
+// pkg is what go list says.
+type pkg struct {
+	Dir, ImportPath string
+	GoFiles         []string
+}
+
+func list(o *options, pattern string) (p pkg, err error) {
+	cmd := exec.Command("go", "list", "-json=Dir,ImportPath,GoFiles", pattern)
+	cmd.Dir = o.dir
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return p, err
+	}
+	return p, json.Unmarshal(out, &p)
+}
+
+// verdict is what became of a mutant.
+type verdict int
+
+const (
+	stillborn verdict = iota // it does not compile
+	killed
+	late // killed, by the clock
+	survived
+)
+
+// measure tries the mutants of one package and prints the score.
+func measure(o *options, pattern string) error {
+	p, err := list(o, pattern)
+	if err != nil {
+		return err
+	}
+	var all []mutant
+	for _, name := range p.GoFiles {
+		if strings.HasPrefix(name, "zx") {
+			continue // generated
+		}
+		found, err := mutants(filepath.Join(p.Dir, name))
+		if err != nil {
+			return err
+		}
+		all = append(all, found...)
+	}
+	rand.New(rand.NewPCG(o.seed, 1)).Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	work, err := os.MkdirTemp("", "mutate-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(work)
+	if v, out := try(o, p, work, nil); v != survived {
+		return fmt.Errorf("its tests fail without any change:\n%s", out)
+	}
+	known := equivalents(equivalentText)
+	count := map[verdict]int{}
+	same, tried := 0, 0
+	began := time.Now()
+	for i := range all {
+		m := &all[i]
+		if o.limit > 0 && tried >= o.limit {
+			break
+		}
+		if known[m.key(p.Dir)] {
+			same++
+			continue
+		}
+		v, _ := try(o, p, work, m)
+		count[v]++
+		if v == stillborn {
+			continue
+		}
+		tried++
+		switch {
+		case v == survived:
+			fmt.Printf("SURVIVED %s\n", m)
+		case o.verbose:
+			fmt.Printf("killed   %s\n", m)
+		}
+	}
+	dead := count[killed] + count[late]
+	fmt.Printf("%s: %d of %d mutants killed (%d by the clock), %.1f %%; %d survived; %d are known to be equivalent, %d did not compile; of %d places; seed %d, %v\n",
+		p.ImportPath, dead, tried, count[late], 100*float64(dead)/float64(max(tried, 1)), count[survived], same, count[stillborn], len(all), o.seed, time.Since(began).Round(time.Second))
+	return nil
+}
+
+// try builds and runs the tests with a mutant; nil: without.
+func try(o *options, p pkg, work string, m *mutant) (verdict, string) {
+	binary := filepath.Join(work, "tests")
+	args := []string{"test", "-c", "-vet=off", "-o", binary}
+	if m != nil {
+		changed := filepath.Join(work, "changed.go")
+		overlay := filepath.Join(work, "overlay.json")
+		text, _ := json.Marshal(map[string]any{"Replace": map[string]string{m.file: changed}}) // of strings: cannot fail
+		if errors.Join(os.WriteFile(changed, m.source(), 0o600), os.WriteFile(overlay, text, 0o600)) != nil {
+			return stillborn, ""
+		}
+		args = append(args, "-overlay", overlay)
+	}
+	build := exec.Command("go", append(args, p.ImportPath)...)
+	build.Dir = o.dir
+	if out, err := build.CombinedOutput(); err != nil {
+		return stillborn, string(out)
+	}
+	ctx, stop := context.WithTimeout(context.Background(), o.timeout)
+	defer stop()
+	run := exec.CommandContext(ctx, binary, "-test.short", "-test.failfast", "-test.timeout="+o.timeout.String())
+	run.Dir = p.Dir
+	run.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // with what the tests start
+	run.Cancel = func() error { return syscall.Kill(-run.Process.Pid, syscall.SIGKILL) }
+	run.WaitDelay = time.Second
+	var out bytes.Buffer
+	run.Stdout, run.Stderr = &out, &out
+	err := run.Run()
+	switch {
+	case err == nil:
+		return survived, ""
+	case ctx.Err() != nil || bytes.Contains(out.Bytes(), []byte("panic: test timed out")):
+		return late, out.String()
+	}
+	return killed, out.String()
+}
+
+// equivalents reads lines "file: old ⇒ new # reason".
+func equivalents(text string) map[string]bool {
+	known := map[string]bool{}
+	for lines := bufio.NewScanner(strings.NewReader(text)); lines.Scan(); {
+		line, _, hasReason := strings.Cut(lines.Text(), " # ")
+		if hasReason && !strings.HasPrefix(line, "#") {
+			known[strings.TrimSpace(line)] = true
+		}
+	}
+	return known
+}
