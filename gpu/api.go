@@ -9,6 +9,7 @@ import (
 	"capgpu/gpu/backend"
 	"capgpu/ledger"
 	"capgpu/outcome"
+	"capgpu/ring"
 )
 
 // Config is everything a Device is made of. Zero durations and sizes take the
@@ -36,6 +37,11 @@ type Config struct {
 	MaxArgBytes     uint32
 	MaxDescriptors  int // of the process, that sessions, buffers and queues may have; 0: all but a reserve
 	Strikes         StrikePolicy
+
+	// Rings makes the rings of queues; nil: in memory that is shared with a client's
+	// process. With it no queue looks at its ring before it sleeps, so that a Device
+	// works on virtual time (ring.NewLocal).
+	Rings func(ring.Config) (*ring.Server, error)
 
 	Log *slog.Logger // nil: discarded
 }
@@ -150,6 +156,7 @@ type Description struct {
 	Backend         string
 	MemoryBytes     uint64
 	HangBound       time.Duration
+	RevokeBound     time.Duration // from a close to its answer: work that runs is ended as if it hung
 	MaxDeadline     time.Duration
 	MaxBufferBytes  uint64
 	Limits          backend.Limits

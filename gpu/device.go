@@ -39,6 +39,7 @@ type Device struct {
 	reclaim      *reclaimer
 
 	descriptors *descriptors
+	freezing    atomic.Pointer[freeze] // nil: the device goes (freeze.go)
 
 	closing sync.Once
 	closed  chan struct{} // closed with closeErr set
@@ -83,7 +84,7 @@ func New(cfg Config) (*Device, error) {
 		cfg: cfg, log: cfg.Log, opened: time.Now(),
 		ledger: ledger.New("device", cfg.Limits), root: revoke.NewRoot("device"),
 		lost: make(chan struct{}), quit: make(chan struct{}), watched: make(chan struct{}), closed: make(chan struct{}),
-		newRing: newRing, loading: newLine(), tenants: map[string]*tenant{}, sessions: map[uint64]*Session{},
+		newRing: ringsOf(&cfg), loading: newLine(), tenants: map[string]*tenant{}, sessions: map[uint64]*Session{},
 	}
 	d.descriptors = newDescriptors(cfg.MaxDescriptors)
 	d.cfg.DMA = &countedPool{DMAPool: cfg.DMA, descriptors: d.descriptors, log: d.log}

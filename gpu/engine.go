@@ -115,7 +115,7 @@ func newEngine(d *Device) *engine {
 	info := d.cfg.Backend.Info()
 	lim := info.Limits
 	places := max(lim.MaxJobs, 1)
-	e := &engine{dev: d, limits: lim, wake: make(chan struct{}, 1), settleWake: make(chan struct{}, 1), lookout: newLookout()}
+	e := &engine{dev: d, limits: lim, wake: make(chan struct{}, 1), settleWake: make(chan struct{}, 1), lookout: newLookout(d.cfg.Rings == nil)}
 	e.backend = &guardedBackend{Backend: d.cfg.Backend, engine: e}
 	e.progresser, _ = d.cfg.Backend.(backend.Progresser)
 	e.settles, e.verifies = info.DMA && d.cfg.Settle != nil, info.Verifies
@@ -126,6 +126,9 @@ func newEngine(d *Device) *engine {
 	// One processor is left, if there is another: a runtime whose processors all have something to run looks
 	// seldom for who is to be woken by a pipe or a socket.
 	e.maxSpinning = int32(max(1, runtime.GOMAXPROCS(0)-1))
+	if d.cfg.Rings != nil {
+		e.maxSpinning = 0
+	}
 	e.recent.keep = info.DMA
 	e.quiet.L = &e.mu
 	e.slots = make([]*job, 1<<bits.Len(uint(places-1)))

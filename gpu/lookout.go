@@ -33,7 +33,11 @@ const (
 	keptLook = 500
 )
 
-func newLookout() *lookout {
+// newLookout makes one; where nothing waits for the runtime it has no pipe.
+func newLookout(needed bool) *lookout {
+	if !needed {
+		return &lookout{}
+	}
 	r, w, err := os.Pipe()
 	if err != nil {
 		return &lookout{}

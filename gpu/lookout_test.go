@@ -69,7 +69,7 @@ func testLookout(t *testing.T, counts int, work func(*Session, *client) func()) 
 }
 
 func TestLookoutAllocatesNothing(t *testing.T) {
-	l := newLookout()
+	l := newLookout(true)
 	defer l.close()
 	require.NotNil(t, l.conn)
 	require.Zero(t, testing.AllocsPerRun(100, l.look))

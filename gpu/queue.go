@@ -80,12 +80,19 @@ type serverRing interface {
 	Close(code gpuerr.Code)
 }
 
-func newRing(cfg ring.Config) (serverRing, error) {
-	server, err := ring.NewServer(cfg)
-	if err != nil {
-		return nil, err // not a nil *ring.Server in an interface
+// ringsOf is how a Device makes rings.
+func ringsOf(c *Config) func(ring.Config) (serverRing, error) {
+	make := ring.NewServer
+	if c.Rings != nil {
+		make = c.Rings
 	}
-	return server, nil
+	return func(cfg ring.Config) (serverRing, error) {
+		server, err := make(cfg)
+		if err != nil {
+			return nil, err // not a nil *ring.Server in an interface
+		}
+		return server, nil
+	}
 }
 
 const (
@@ -368,6 +375,10 @@ func (q *queue) serve() (code gpuerr.Code, how outcome.Outcome, whole bool) {
 			ended := <-q.cancels
 			q.drain(cancelledOutcome, true)
 			close(ended)
+		}
+		if f := q.session.dev.freezing.Load(); f != nil {
+			q.park(f)
+			continue
 		}
 		worked := q.retire()
 		took, err := q.take()

@@ -15,8 +15,8 @@ type Client struct {
 	mem     *shm.Memory
 	mapping []byte
 	view    view
-	wake    *shm.Sender   // wakes the driver
-	done    *shm.Receiver // woken when there are completions
+	wake    sender   // wakes the driver
+	done    receiver // woken when there are completions
 
 	submitted atomic.Uint64 // entries the driver may have seen; stored before sqTail
 
@@ -50,8 +50,16 @@ func Attach(ringFD, sqFD, cqFD int) (_ *Client, err error) {
 	// All three are taken before any of them may fail.
 	var memErr, wakeErr, doneErr error
 	c.mem, memErr = shm.FromFD(ringFD, headerBytes)
-	c.wake, wakeErr = shm.SenderFromFD(sqFD)
-	c.done, doneErr = shm.ReceiverFromFD(cqFD)
+	if wake, err := shm.SenderFromFD(sqFD); err == nil {
+		c.wake = wake
+	} else {
+		wakeErr = err
+	}
+	if done, err := shm.ReceiverFromFD(cqFD); err == nil {
+		c.done = done
+	} else {
+		doneErr = err
+	}
 	defer func() {
 		if err != nil {
 			c.releaseAll()
@@ -204,11 +212,10 @@ func (c *Client) releaseAll() error {
 		errs = append(errs, c.done.Close()) // wakes Wait
 	}
 	c.view = view{}
-	errs = append(errs, shm.Unmap(c.mapping))
-	c.mapping = nil
-	if c.mem != nil {
-		errs = append(errs, c.mem.Close())
+	if c.mem != nil { // else it is a local ring's
+		errs = append(errs, shm.Unmap(c.mapping), c.mem.Close())
 	}
+	c.mapping = nil
 	return errors.Join(errs...)
 }
 

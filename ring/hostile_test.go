@@ -32,7 +32,7 @@ func expectProtocol(t *testing.T, s *Server, c *Client) {
 	if code := gpuerr.Code(s.view.state.Load()); code != gpuerr.Protocol {
 		t.Errorf("state = %v", code)
 	}
-	if wakesPending(t, c.done.FD()) == 0 {
+	if wakesPending(t, fdOf(c.done)) == 0 {
 		t.Error("the client was not woken")
 	}
 	s.Consumed()

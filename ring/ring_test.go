@@ -415,7 +415,7 @@ func TestAllocationsAndWakes(t *testing.T) {
 		t.Errorf("%v allocations for a full queue", n)
 	}
 	// Nobody slept, so nobody was woken: no system call was made.
-	if n := wakesPending(t, s.work.FD()) + wakesPending(t, c.done.FD()); n != 0 {
+	if n := wakesPending(t, fdOf(s.work)) + wakesPending(t, fdOf(c.done)); n != 0 {
 		t.Errorf("%d wakes that nobody asked for", n)
 	}
 }

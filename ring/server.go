@@ -19,14 +19,14 @@ import (
 //	  └──────────────Close──────────────────────────────►
 type Server struct {
 	layout
-	mem     *shm.Memory // closed once the client has it, like the client's ends
+	mem     *shm.Memory // kept for Export; the client's ends are closed once it has them
 	mapping []byte
 	view    view
 
-	work       *shm.Receiver // woken when there is something to take
-	clientWork *shm.Sender   // its other end, the client's
-	done       *shm.Sender   // wakes the client
-	clientDone *shm.Receiver // its other end, the client's
+	work       receiver // woken when there is something to take
+	clientWork sender   // its other end, the client's
+	done       sender   // wakes the client
+	clientDone receiver // its other end, the client's
 
 	ending    atomic.Bool   // Close waits for a spinning SpinTake
 	gone      atomic.Bool   // an access of the mapping faulted: see guard
@@ -75,10 +75,10 @@ func NewServer(cfg Config) (_ *Server, err error) {
 	if s.view, err = viewOf(s.mapping, s.layout); err != nil {
 		return nil, err
 	}
-	if s.clientWork, s.work, err = shm.NewWake(); err != nil {
+	if s.clientWork, s.work, err = newPipe(); err != nil {
 		return nil, err
 	}
-	if s.done, s.clientDone, err = shm.NewWake(); err != nil {
+	if s.done, s.clientDone, err = newPipe(); err != nil {
 		return nil, err
 	}
 	storeHeader(s.mapping, s.layout.header())
@@ -87,7 +87,7 @@ func NewServer(cfg Config) (_ *Server, err error) {
 
 // HandOut returns what the client gets, which the caller owns: the memory, the end
 // of the submission pipe that wakes the driver, the end of the completion pipe that
-// the client sleeps on. This side keeps its mapping and its own ends of the pipes,
+// the client sleeps on. This side keeps the memory and its own ends of the pipes,
 // nothing else, so that it learns when the client is gone (WaitWork: Disconnected).
 // It succeeds once, and fails once the ring has ended.
 func (s *Server) HandOut() (ring, sq, cq int, err error) {
@@ -96,6 +96,8 @@ func (s *Server) HandOut() (ring, sq, cq int, err error) {
 	switch {
 	case s.err != nil:
 		return -1, -1, -1, s.err
+	case s.mem == nil:
+		return -1, -1, -1, gpuerr.New(gpuerr.Unimplemented, "a local ring has no descriptors")
 	case s.handedOut:
 		return -1, -1, -1, gpuerr.New(gpuerr.Invalid, "the descriptors of a ring are handed out once")
 	}
@@ -112,7 +114,6 @@ func (s *Server) HandOut() (ring, sq, cq int, err error) {
 		return -1, -1, -1, err
 	}
 	s.handedOut = true
-	s.mem.Close()
 	s.clientWork.Close()
 	s.clientDone.Close()
 	return ring, sq, cq, nil
@@ -329,18 +330,22 @@ func (s *Server) guard(panicOnFault bool, err *error) {
 func (s *Server) releaseAll() {
 	if s.work != nil {
 		s.work.Close() // wakes WaitWork
-		s.clientWork.Close()
 	}
 	if s.done != nil {
 		s.done.Close()
+	}
+	if s.clientWork != nil { // else it was restored
+		s.clientWork.Close()
+	}
+	if s.clientDone != nil {
 		s.clientDone.Close()
 	}
 	s.view = view{}
-	shm.Unmap(s.mapping)
-	s.mapping = nil
-	if s.mem != nil {
+	if s.mem != nil { // else it is a local ring's
+		shm.Unmap(s.mapping)
 		s.mem.Close()
 	}
+	s.mapping = nil
 }
 
 var (

@@ -92,6 +92,17 @@ func storeHeader(b []byte, h header) {
 	}
 }
 
+// corrupt changes a word of a local ring's memory, in one step.
+func corrupt(b []byte, word int, change func(old uint64) uint64) {
+	p := (*uint64)(unsafe.Pointer(&b[8*word]))
+	for {
+		old := atomic.LoadUint64(p)
+		if atomic.CompareAndSwapUint64(p, old, change(old)) {
+			return
+		}
+	}
+}
+
 // loadEntry copies an entry out, each word once.
 func (v *view) loadEntry(pos uint64, w *[8]uint64) {
 	slot := &v.sq[pos&uint64(len(v.sq)-1)]

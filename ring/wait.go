@@ -141,6 +141,7 @@ type patience struct {
 	vain   uint8 // how many waits sleep at once after the next look in vain; 0: one
 	asleep uint8 // of those, how many are left
 	far    bool  // the last sleep says that the next look is to be long
+	sleepy bool  // never looks: a local ring
 }
 
 const (
@@ -151,7 +152,7 @@ const (
 // looks is how often the next wait looks before it sleeps.
 func (p *patience) looks() int {
 	switch {
-	case p.asleep > 0:
+	case p.asleep > 0 || p.sleepy:
 		return 0
 	case p.found < manyFound && !p.far:
 		return SpinsFor(usualSpin)

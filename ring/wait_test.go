@@ -107,7 +107,7 @@ func TestWaitLooks(t *testing.T) {
 	flush(t, c)
 	answer()
 	wait()
-	if c.view.cqWait.Load() != awake || wakesPending(t, c.done.FD()) != 0 {
+	if c.view.cqWait.Load() != awake || wakesPending(t, fdOf(c.done)) != 0 {
 		t.Error("a wait that found something asked to be woken")
 	}
 }

@@ -168,7 +168,7 @@ func TestWakeForSlots(t *testing.T) {
 	}
 	push(t, c, NopEntry(5), nil, nil)
 	flush(t, c)
-	if n := wakesPending(t, s.work.FD()); n != 0 || s.view.sqWait.Load() != waitCompletions {
+	if n := wakesPending(t, fdOf(s.work)); n != 0 || s.view.sqWait.Load() != waitCompletions {
 		t.Errorf("%d wakes for entries that cannot be taken", n)
 	}
 	if n, err := c.Poll(make([]Completion, 1)); n != 1 || err != nil {
