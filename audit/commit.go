@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"capgpu/gpuerr"
+	"capgpu/internal/crashpoint"
 )
 
 // runCommit writes and syncs what Append queued, all that is there at once.
@@ -109,8 +110,13 @@ func (l *Log) write(frames []byte, off int64) error {
 		}
 		l.ragged = false
 	}
+	if crashpoint.Built { // the same write once more: what is there of it when it does not finish
+		_, _ = file.WriteAt(frames[:len(frames)/2], off)
+		crashpoint.Here("audit.append.half")
+	}
 	_, err := file.WriteAt(frames, off)
 	if err == nil {
+		crashpoint.Here("audit.append.written")
 		err = file.Sync()
 	}
 	if err != nil {

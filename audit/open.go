@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"capgpu/gpuerr"
+	"capgpu/internal/crashpoint"
 )
 
 // Open opens a log or begins one, checking all of it with every segment that is
@@ -128,6 +129,7 @@ func tidy(f file, st store, r *reader, at *position) error {
 			return err
 		}
 	}
+	crashpoint.Here("audit.open.cut")
 	if !r.scan.started {
 		*at = start()
 		if _, err := f.WriteAt([]byte(header), 0); err != nil {

@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+
+	"capgpu/internal/crashpoint"
 )
 
 // file is what Log needs of *os.File.
@@ -84,6 +86,7 @@ func (l *Log) rotate(b batch) error {
 	l.mu.Lock()
 	l.file, l.durable = &handle{file: next, users: 1}, b.from
 	l.mu.Unlock()
+	crashpoint.Here("audit.rotate.replaced")
 	l.unsynced = true
 	_ = l.release(old) // synced; whoever reads it closes it
 	return nil
@@ -96,12 +99,14 @@ func (l *Log) exchange(next file, header []byte, full uint64) error {
 	if err := next.Sync(); err != nil {
 		return err
 	}
+	crashpoint.Here("audit.rotate.created")
 	if err := l.store.link(full); err != nil {
 		return err
 	}
 	if err := l.store.sync(); err != nil {
 		return err
 	}
+	crashpoint.Here("audit.rotate.linked")
 	return l.store.replace()
 }
 
@@ -119,6 +124,7 @@ func (l *Log) removeOld() {
 		if err := l.store.remove(oldest); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return
 		}
+		crashpoint.Here("audit.remove.removed")
 		if l.store.sync() != nil {
 			return
 		}

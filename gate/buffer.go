@@ -6,6 +6,7 @@ import (
 
 	"capgpu/client"
 	"capgpu/gpuerr"
+	"capgpu/internal/crashpoint"
 	"capgpu/internal/rpcguard"
 	"capgpu/schema"
 )
@@ -41,10 +42,12 @@ func (s *session) CreateBuffer(ctx context.Context, call schema.GpuMemorySession
 	if err != nil {
 		return err
 	}
+	crashpoint.Here("gate.buffer.asked")
 	mem, err := s.client.CreateBuffer(ctx, bytes, usage)
 	if err != nil {
 		return err
 	}
+	crashpoint.Here("gate.buffer.made")
 	b := &buffer{object: s.newObject("buffer", mem), id: id, mem: mem}
 	b.forget = s.buffers.add(id, b)
 	return res.SetBuffer(schema.GpuBuffer(s.export(rpcguard.Spec{

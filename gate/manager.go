@@ -5,6 +5,7 @@ import (
 
 	"capgpu/gate/tell"
 	"capgpu/gpuerr"
+	"capgpu/internal/crashpoint"
 	"capgpu/internal/rpcguard"
 	"capgpu/schema"
 )
@@ -39,10 +40,12 @@ func (m *manager) OpenDevice(ctx context.Context, call schema.GpuDeviceManager_o
 	if err != nil {
 		return err
 	}
+	crashpoint.Here("gate.open.asked")
 	opened, err := m.g.service.Open(ctx, call.Args().CapabilityIndex())
 	if err != nil {
 		return err
 	}
+	crashpoint.Here("gate.open.opened")
 	s, err := m.g.newSession(ctx, opened, nil)
 	if err != nil {
 		return err

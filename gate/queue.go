@@ -7,6 +7,7 @@ import (
 	"capgpu/client"
 	"capgpu/gate/tell"
 	"capgpu/gpuerr"
+	"capgpu/internal/crashpoint"
 	"capgpu/internal/rpcguard"
 	"capgpu/schema"
 )
@@ -47,6 +48,7 @@ func (q *queue) Submit(ctx context.Context, call schema.GpuQueue_submit) error {
 	if err != nil {
 		return err
 	}
+	crashpoint.Here("gate.submit.read")
 	q.s.submitMu.Lock()
 	first, err := b.submit(q.ring)
 	q.s.submitMu.Unlock()
@@ -57,6 +59,7 @@ func (q *queue) Submit(ctx context.Context, call schema.GpuQueue_submit) error {
 	if err != nil {
 		return err
 	}
+	crashpoint.Here("gate.submit.queued")
 	res.SetFirstTicket(first)
 	return nil
 }
@@ -78,6 +81,7 @@ func (q *queue) Completions(ctx context.Context, call schema.GpuQueue_completion
 	if err != nil {
 		return err
 	}
+	crashpoint.Here("gate.completions.taken")
 	list, err := res.NewCompletions(int32(n))
 	if err != nil {
 		return err

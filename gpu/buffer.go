@@ -8,6 +8,7 @@ import (
 
 	"capgpu/ddf"
 	"capgpu/gpuerr"
+	"capgpu/internal/crashpoint"
 	"capgpu/internal/revoke"
 	"capgpu/ledger"
 	"capgpu/outcome"
@@ -65,10 +66,12 @@ func (s *Session) CreateBuffer(ctx context.Context, bytes uint64, usage Usage) (
 	if err := b.charge(ctx); err != nil {
 		return BufferInfo{}, err
 	}
+	crashpoint.Here("driver.buffer.charged")
 	if err := b.back(ctx); err != nil {
 		b.refund()
 		return BufferInfo{}, err
 	}
+	crashpoint.Here("driver.buffer.mapped")
 	if err := s.handles.add(b, func(h Handle) { b.h = h }); err != nil {
 		b.node.CloseAsync(err) // not Close: we are inside the session
 		return BufferInfo{}, err

@@ -7,6 +7,7 @@ import (
 
 	"capgpu/gpu/backend"
 	"capgpu/gpuerr"
+	"capgpu/internal/crashpoint"
 	"capgpu/ledger"
 	"capgpu/outcome"
 	"capgpu/ring"
@@ -109,9 +110,11 @@ func (q *queue) runBurst() (ran int, wait bool) {
 		return 0, wait
 	}
 	b.charged = n
+	crashpoint.Here("driver.burst.charged")
 	q.inEngine = true
 	ran = e.burst(b.turn.work.ID, b.ready[:n], b.ends[:n])
 	q.inEngine = false
+	crashpoint.Here("driver.burst.ran")
 	q.endBurst(ran)
 	return ran, false
 }

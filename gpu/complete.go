@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"capgpu/gpu/backend"
+	"capgpu/internal/crashpoint"
 	"capgpu/outcome"
 )
 
@@ -18,6 +19,7 @@ func (e *engine) Complete(c backend.Completion) {
 		e.strays.Add(1)
 		return
 	}
+	crashpoint.Here("driver.job.completed")
 	how, lost := believe(c.Outcome, j.stopAs)
 	if j.list != nil {
 		j.launched = j.list.launchedBy(uint64(j.begun) + uint64(c.Begun))

@@ -7,6 +7,7 @@ import (
 
 	"capgpu/gpu/backend"
 	"capgpu/gpuerr"
+	"capgpu/internal/crashpoint"
 	"capgpu/outcome"
 	"capgpu/ring"
 )
@@ -165,6 +166,7 @@ func (j *job) finish(how outcome.Outcome, deviceTime time.Duration) {
 		// The work is done: being over the limit shows at the next submission.
 		_ = q.meter.Spend(uint64(deviceTime))
 	}
+	crashpoint.Here("driver.job.unpinned")
 	j.how, j.deviceTime = how, j.had+deviceTime
 	j.state.Swap(jobEnded)
 	q.kick()

@@ -7,6 +7,7 @@ import (
 
 	"capgpu/ddf"
 	"capgpu/gpuerr"
+	"capgpu/internal/crashpoint"
 )
 
 const (
@@ -231,6 +232,7 @@ func (m *memory) freeOne() (more bool, err error) {
 	m.chunks[last] = nil
 	m.chunks = m.chunks[:last]
 	m.mu.Unlock()
+	crashpoint.Here("driver.memory.freeing")
 	if err = c.dma.Free(); err != nil {
 		c.stuck = true
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"capgpu/gpuerr"
+	"capgpu/internal/crashpoint"
 	"capgpu/internal/revoke"
 	"capgpu/ledger"
 )
@@ -68,6 +69,7 @@ func (r *reclaimer) add(s *Session, rest *revoke.Rest) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	t.remains = append(t.remains, remains{s, rest})
+	crashpoint.Here("driver.close.cut")
 	if len(t.remains) == 1 {
 		r.busy = append(r.busy, t)
 		r.work.Go(func() { r.runReclaim(t) })
@@ -92,6 +94,7 @@ func (r *reclaimer) step(t *tenant) (more bool) {
 	r.mu.Lock()
 	x, slice := t.remains[0], reclaimSlice/time.Duration(len(r.busy))
 	r.mu.Unlock()
+	crashpoint.Here("driver.reclaim.step")
 	if !x.rest.Step(slice) {
 		return true
 	}
@@ -101,6 +104,7 @@ func (r *reclaimer) step(t *tenant) (more bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	t.remains = slices.Delete(t.remains, 0, 1)
+	crashpoint.Here("driver.reclaim.ended")
 	r.ended.Add(1)
 	if len(t.remains) > 0 {
 		return true

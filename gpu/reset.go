@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"capgpu/gpu/backend"
+	"capgpu/internal/crashpoint"
 	"capgpu/outcome"
 )
 
@@ -56,12 +57,14 @@ func (e *engine) beginResetLocked() {
 func (e *engine) reset(guilty backend.JobID) {
 	// With the patience before, the whole ladder fits the bound.
 	ctx, stop := context.WithTimeout(context.Background(), e.dev.cfg.HangBound/2)
+	crashpoint.Here("driver.reset.begun")
 	err := e.backend.Reset(ctx)
 	stop()
 	if err != nil {
 		e.lose("the device could not be reset: " + err.Error())
 		return
 	}
+	crashpoint.Here("driver.reset.done")
 	settled := e.settleForReset()
 	now := time.Now()
 	type ending struct {

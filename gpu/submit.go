@@ -3,6 +3,7 @@ package gpu
 import (
 	"capgpu/gpu/backend"
 	"capgpu/gpuerr"
+	"capgpu/internal/crashpoint"
 	"capgpu/ledger"
 	"capgpu/outcome"
 	"capgpu/ring"
@@ -133,11 +134,13 @@ func (j *job) refuseFor(err error) {
 // begin charges an entry, checks it and starts it. True means that it is work for
 // the engine.
 func (q *queue) begin(j *job, t *ring.Taken) bool {
+	crashpoint.Here("driver.submit.taken")
 	if err := q.lease.Take(1); err != nil {
 		j.refuseFor(err)
 		return false
 	}
 	j.charged = true
+	crashpoint.Here("driver.submit.charged")
 	if t.Code != gpuerr.None {
 		j.refuse(t.Code)
 		return false
@@ -185,6 +188,7 @@ func (q *queue) beginWork(j *job, t *ring.Taken) bool {
 		j.end(poisonedOutcome)
 		return false
 	}
+	crashpoint.Here("driver.submit.resolved")
 	j.budget, j.stall = s.budget(e.DeadlineMicros)
 	if e.Op == ring.OpLaunch {
 		s.countLaunch(&j.work)
@@ -283,6 +287,7 @@ func (q *queue) signal(j *job) {
 	if !j.fence.end(j.value, how) { // the fence ended before
 		how = outcome.Worse(how, revokedOutcome)
 	}
+	crashpoint.Here("driver.fence.ended")
 	q.group = outcome.Success
 	j.end(how)
 }
@@ -347,7 +352,9 @@ func (q *queue) write() {
 // flush publishes completions: once per round, so that one wake serves many.
 func (q *queue) flush() {
 	if len(q.told) > 0 || q.unflushed {
+		crashpoint.Here("driver.completion.told")
 		q.ring.Publish(q.told)
+		crashpoint.Here("driver.completion.published")
 		q.told, q.unflushed, q.burst.unseen = q.told[:0], false, 0
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"capgpu/control"
 	"capgpu/gpuerr"
+	"capgpu/internal/crashpoint"
 	"capgpu/internal/shm"
 )
 
@@ -54,6 +55,7 @@ func (d *device) attach(ctx context.Context, t *Tenant) (epoch uint64, fd int, e
 	if err != nil {
 		return 0, -1, gpuerr.New(gpuerr.IO, "the audit log cannot be written, so no session is opened: %v", err)
 	}
+	crashpoint.Here("manager.attach.recorded")
 	l.sessions.begin(id, t.Name)
 	defer func() {
 		if err != nil {
@@ -85,6 +87,7 @@ func (d *device) attach(ctx context.Context, t *Tenant) (epoch uint64, fd int, e
 		}
 		return 0, -1, err
 	}
+	crashpoint.Here("manager.attach.sent")
 	return l.epoch, ours, nil
 }
 

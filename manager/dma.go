@@ -9,6 +9,7 @@ import (
 	"capgpu/audit/dma"
 	"capgpu/ddf"
 	"capgpu/gpuerr"
+	"capgpu/internal/crashpoint"
 	"capgpu/internal/shm"
 	"capgpu/iommu"
 	"capgpu/ledger"
@@ -62,6 +63,7 @@ func (g *grants) alloc(bytes uint64) (d *dmaMemory, err error) {
 	if err := g.make(d); err != nil {
 		return nil, errors.Join(err, g.dispose(d))
 	}
+	crashpoint.Here("manager.dma.made")
 	if err := g.mapMemory(d); err != nil {
 		if !d.isKept() {
 			err = errors.Join(err, g.dispose(d))
@@ -69,9 +71,11 @@ func (g *grants) alloc(bytes uint64) (d *dmaMemory, err error) {
 		return nil, err
 	}
 	// Recorded before the driver learns of it: a grant without a record is none.
+	crashpoint.Here("manager.dma.mapped")
 	if err := g.journal.mapped(d); err != nil {
 		return nil, errors.Join(errNotRecorded(err), g.free(d))
 	}
+	crashpoint.Here("manager.dma.recorded")
 	d.recorded.Store(true)
 	d.bytesCharge.Commit()
 	d.entryCharge.Commit()
@@ -179,7 +183,9 @@ func (g *grants) free(d *dmaMemory) error {
 			return
 		}
 		g.giveBack(d.iova)
+		crashpoint.Here("manager.dma.unmapped")
 		d.freeErr = g.dispose(d)
+		crashpoint.Here("manager.dma.disposed")
 		if d.recorded.Load() {
 			g.journal.unmapped(d)
 		} else {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"capgpu/ddf/vfio"
+	"capgpu/internal/crashpoint"
 	"capgpu/ledger"
 )
 
@@ -36,6 +37,7 @@ func (d *device) runEpoch(ctx context.Context, epoch uint64) (wasReady bool, cau
 		return false, fmt.Errorf("reset the function: %w", err)
 	}
 	began = true
+	crashpoint.Here("manager.epoch.reset")
 	desk := newFaultDesk(g.doom)
 	d.desk.Store(desk)
 	// A driver without a record of its grants is not started.
@@ -73,6 +75,7 @@ func (d *device) runEpoch(ctx context.Context, epoch uint64) (wasReady bool, cau
 			cause = fmt.Errorf("%w (%w)", left, cause)
 		}
 	}()
+	crashpoint.Here("manager.epoch.spawned")
 	if err := d.awaitReady(ctx, link); err != nil {
 		return false, err
 	}
@@ -83,12 +86,15 @@ func (d *device) runEpoch(ctx context.Context, epoch uint64) (wasReady bool, cau
 // function stops, then the memory goes. It returns why the epoch ended, which is a
 // *wreck if anything of it is left that the device may still reach.
 func (d *device) endEpoch(g *grants, began, callsRun bool, cause error) error {
+	crashpoint.Here("manager.epoch.reaped")
 	var running error
 	if began { // a function that the host takes away is at work until it is stopped
 		running = d.quiesce(g.info.Epoch)
 		d.endFaults()
 	}
+	crashpoint.Here("manager.epoch.quiesced")
 	r := g.revoke(callsRun, running)
+	crashpoint.Here("manager.epoch.revoked")
 	err := errors.Join(r.err, d.ledger.Check())
 	d.held = d.held || r.held > 0
 	if !callsRun && r.kept == 0 && !d.held {

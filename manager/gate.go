@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"capgpu/gpuerr"
+	"capgpu/internal/crashpoint"
 	"capgpu/internal/shm"
 )
 
@@ -39,6 +40,7 @@ func (s *tenantServer) serveCapnp(c *net.UnixConn) {
 	socket := os.NewFile(uintptr(theirs), "tenant socket")
 	gate, err := s.m.spawner.start(s.log, "gate", s.confineGate(), s.m.cfg.GatePath, nil, client, socket)
 	// Only the gate holds them now: its death is the end of the connection.
+	crashpoint.Here("manager.gate.started")
 	client.Close()
 	socket.Close()
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"capgpu/ddf"
 	"capgpu/gpuerr"
+	"capgpu/internal/crashpoint"
 	"capgpu/internal/shm"
 	"capgpu/iommu"
 	"capgpu/ledger"
@@ -99,6 +100,7 @@ func newGrants(of grantsOf) (g *grants, err error) {
 			return nil, err
 		}
 		r.Commit()
+		crashpoint.Here("manager.grants.half")
 		g.fixed = append(g.fixed, r)
 	}
 	return g, nil

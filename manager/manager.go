@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"capgpu/gpuerr"
+	"capgpu/internal/crashpoint"
 	"capgpu/internal/sandbox"
 	"capgpu/ledger"
 )
@@ -140,6 +141,7 @@ func Start(cfg Config) (_ *Manager, err error) {
 	if _, err := m.audit.Append("manager.start", "", fmt.Sprintf("pid=%d tenants=%d", os.Getpid(), len(cfg.Policy.Tenants))); err != nil {
 		return nil, fmt.Errorf("write the audit log: %w", err)
 	}
+	crashpoint.Here("manager.start.recorded")
 	if m.jailer, err = sandbox.New(cfg.Policy.Sandbox.options(m.log)); err != nil {
 		return nil, err
 	}
@@ -156,6 +158,7 @@ func Start(cfg Config) (_ *Manager, err error) {
 	if err := m.openDevices(); err != nil {
 		return nil, err
 	}
+	crashpoint.Here("manager.start.devices")
 	for i := range cfg.Policy.Tenants {
 		t, err := m.newTenantServer(&cfg.Policy.Tenants[i])
 		if err != nil {
@@ -167,6 +170,7 @@ func Start(cfg Config) (_ *Manager, err error) {
 	if cfg.Policy.Hardware() {
 		m.watchFaults()
 	}
+	crashpoint.Here("manager.start.sockets")
 	for _, d := range m.devices {
 		d.faults = m.faults
 		d.start()
@@ -195,11 +199,14 @@ func (m *Manager) Close(ctx context.Context) error {
 
 func (m *Manager) close(ctx context.Context) error {
 	m.say("stopping")
+	crashpoint.Here("manager.stop.begun")
 	var errs []error
 	for _, t := range m.tenants {
 		errs = append(errs, t.refuse())
 	}
+	crashpoint.Here("manager.stop.refused")
 	errs = append(errs, m.closeDevices(ctx), m.faults.Close())
+	crashpoint.Here("manager.stop.devices")
 	for _, t := range m.tenants {
 		t.cancel(errStopping)
 	}
@@ -211,6 +218,7 @@ func (m *Manager) close(ctx context.Context) error {
 	if err := m.jailer.Close(); err != nil { // what could not be ended is still in there
 		m.log.Warn("a cgroup is left behind; the next device-manager removes it", "err", err)
 	}
+	crashpoint.Here("manager.stop.cells")
 	errs = append(errs, m.ledger.Root().Zero(), m.ledger.Check())
 	errs = append(errs, m.reconcile.Close())
 	if m.cfg.Hardware != nil {

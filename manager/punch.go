@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"capgpu/internal/crashpoint"
 	"capgpu/internal/shm"
 )
 
@@ -47,6 +48,7 @@ func (g *grants) dispose(d *dmaMemory) error {
 	defer timer.Stop()
 	select {
 	case err := <-done:
+		crashpoint.Here("manager.dma.punched")
 		return errors.Join(err, d.close())
 	case <-timer.C:
 	}

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"capgpu/internal/crashpoint"
 )
 
 const lockName = "lock"
@@ -42,6 +44,7 @@ func openRunDir(path string) (*runDir, error) {
 		return nil, fmt.Errorf("lock the run directory: %w", err)
 	}
 	d := &runDir{path: path, lock: lock}
+	crashpoint.Here("manager.start.locked")
 	if err := d.removeSockets(); err != nil {
 		d.Close()
 		return nil, err

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"capgpu/internal/crashpoint"
 	"capgpu/internal/sandbox"
 )
 
@@ -72,8 +73,9 @@ func (s *spawner) start(log *slog.Logger, name string, how confinement, path str
 	if err != nil {
 		return nil, fmt.Errorf("confine %s: %w", name, err)
 	}
+	crashpoint.Here("manager.spawn.cell")
 	cmd := exec.Command(path, args...)
-	cmd.Env = []string{}
+	cmd.Env = append([]string{}, crashpoint.ForChild(name)...)
 	cmd.Dir = "/"
 	cmd.ExtraFiles = files
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
@@ -94,6 +96,7 @@ func (s *spawner) start(log *slog.Logger, name string, how confinement, path str
 		r.Close()
 		return nil, errors.Join(fmt.Errorf("start %s: %w", name, err), cell.Close())
 	}
+	crashpoint.Here("manager.spawn.started")
 	c := &child{name: name, cmd: cmd, cell: cell, confine: how, exited: make(chan struct{})}
 	go c.runWait(log.With("process", name, "pid", cmd.Process.Pid), r)
 	return c, nil

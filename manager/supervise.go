@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"capgpu/internal/crashpoint"
 )
 
 // runSupervise keeps a driver running until ctx ends, the budget is spent, or the
@@ -31,6 +33,7 @@ func (d *device) runSupervise(ctx context.Context) {
 			return
 		}
 		d.lost(epoch, cause, delay)
+		crashpoint.Here("manager.respawn.waiting")
 		timer := time.NewTimer(delay)
 		select {
 		case <-timer.C:

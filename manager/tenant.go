@@ -17,6 +17,7 @@ import (
 
 	"capgpu/control"
 	"capgpu/gpuerr"
+	"capgpu/internal/crashpoint"
 	"capgpu/ledger"
 )
 
@@ -88,6 +89,7 @@ func listen(path, network string, t *Tenant) (*net.UnixListener, error) {
 		err = os.Lchown(made, t.SocketUID, t.SocketGID)
 	}
 	if err == nil {
+		crashpoint.Here("manager.listen.made")
 		err = os.Rename(made, path)
 	}
 	if err != nil {
@@ -144,6 +146,7 @@ func (s *tenantServer) refuse() error {
 		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 			errs = append(errs, err)
 		}
+		crashpoint.Here("manager.listen.removed")
 		if err := l.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
 			errs = append(errs, err)
 		}

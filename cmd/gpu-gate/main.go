@@ -29,6 +29,7 @@ import (
 
 	"capgpu/client"
 	"capgpu/gate"
+	"capgpu/internal/crashpoint"
 	"capgpu/internal/sandbox"
 )
 
@@ -145,11 +146,13 @@ func takeClient() (*net.UnixConn, error) {
 
 func serve(ctx context.Context, log *slog.Logger, conn *net.UnixConn) error {
 	hello, cancel := context.WithTimeout(ctx, helloTimeout)
+	crashpoint.Here("gate.start.confined")
 	service, err := client.NewConn(hello, serviceFD)
 	cancel()
 	if err != nil {
 		return fmt.Errorf("speak to the service: %w", err)
 	}
 	log = log.With("tenant", service.Tenant())
+	crashpoint.Here("gate.start.greeted")
 	return gate.Serve(ctx, conn, service, gate.Options{Log: log})
 }

@@ -24,6 +24,7 @@ import (
 	"capgpu/control"
 	"capgpu/gpu"
 	"capgpu/gpuerr"
+	"capgpu/internal/crashpoint"
 )
 
 // session is one served session.
@@ -153,7 +154,9 @@ func (s *session) handle(ctx context.Context, m *control.Message) *control.Messa
 	if s.facet < least {
 		return control.ErrorReply(m, gpuerr.New(gpuerr.Unimplemented, "%v: a %v session does not have it; it takes a %v session", m.Type, s.facet, least))
 	}
+	crashpoint.Here("driver.answer.read")
 	reply, err := serve(ctx, m)
+	crashpoint.Here("driver.answer.made")
 	if err != nil {
 		reply = errorReply(m, err)
 	}

@@ -36,6 +36,7 @@ import (
 	"capgpu/gpu"
 	"capgpu/gpu/backend"
 	"capgpu/gpuerr"
+	"capgpu/internal/crashpoint"
 	"capgpu/internal/sandbox"
 	"capgpu/ledger"
 )
@@ -94,6 +95,7 @@ func run(ctx context.Context, o Options, links *links) (err error) {
 	}
 	defer func() { err = errors.Join(err, links.close()) }()
 
+	crashpoint.Here("driver.start.confined")
 	startCtx, cancelStart := context.WithTimeout(ctx, startTimeout)
 	defer cancelStart()
 	grants, err := links.dialGrants(startCtx)
@@ -103,6 +105,7 @@ func run(ctx context.Context, o Options, links *links) (err error) {
 	defer func() { err = errors.Join(err, grants.Close()) }()
 
 	set := grants.GrantSet()
+	crashpoint.Here("driver.start.granted")
 	sessionCtx, endSessions := context.WithCancelCause(context.Background())
 	d := &driver{log: o.Log, ctx: sessionCtx}
 	ready, err := d.openDevice(o, set)
@@ -120,9 +123,11 @@ func run(ctx context.Context, o Options, links *links) (err error) {
 	caller := control.NewPeer(ctx, links.takeSupervision(), d.handler(func() { once.Do(func() { close(shutdown) }) }))
 	defer caller.Close()
 	d.link.Store(caller)
+	crashpoint.Here("driver.start.opened")
 	if err := sayReady(startCtx, caller, ready); err != nil {
 		return err
 	}
+	crashpoint.Here("driver.start.ready")
 	o.Log.Info("serving", "device", set.Device.Name, "epoch", set.Device.Epoch)
 	select {
 	case <-ctx.Done():
@@ -198,7 +203,9 @@ func (d *driver) handler(shutdown func()) control.Handler {
 			err = d.gone(m)
 		case control.TypePing:
 		case control.TypeShutdown:
+			crashpoint.Here("driver.shutdown.begun")
 			if err = d.close(); err == nil {
+				crashpoint.Here("driver.shutdown.closed")
 				defer shutdown()
 			}
 		default:
@@ -224,6 +231,7 @@ func (d *driver) attach(m *control.Message) error {
 	if err := d.beginSession(); err != nil {
 		return err
 	}
+	crashpoint.Here("driver.attach.received")
 	session, err := d.device.OpenSession(gpu.Attach{
 		ID:           req.Session,
 		Tenant:       req.Tenant,
@@ -244,6 +252,7 @@ func (d *driver) attach(m *control.Message) error {
 		d.sessions.Done()
 		return errors.Join(err, session.Close())
 	}
+	crashpoint.Here("driver.attach.opened")
 	go d.runSession(req.Session, req.Tenant, conn, session)
 	return nil
 }
@@ -271,6 +280,7 @@ func (d *driver) status(m *control.Message) ([]byte, error) {
 		return nil, err
 	}
 	status := d.device.Status(req.Tenant)
+	crashpoint.Here("driver.status.read")
 	body, err := json.Marshal(status)
 	if err != nil {
 		return nil, gpuerr.New(gpuerr.Internal, "describe the device: %v", err)
