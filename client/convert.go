@@ -16,6 +16,7 @@ func description(d control.Description) Description {
 	return Description{
 		Device:             deviceInfo(d.Device),
 		HangBound:          nanos(d.HangBoundNanos),
+		RevokeBound:        nanos(d.RevokeBoundNanos),
 		MaxDeadline:        nanos(d.MaxDeadlineNanos),
 		MaxBufferBytes:     d.MaxBufferBytes,
 		MaxThreadsPerBlock: d.MaxThreadsPerBlock,

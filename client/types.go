@@ -90,6 +90,7 @@ type State struct {
 type Description struct {
 	Device             DeviceInfo
 	HangBound          time.Duration // from a deadline to its typed outcome
+	RevokeBound        time.Duration // from a close to its answer, and to that of every call and wait below
 	MaxDeadline        time.Duration
 	MaxBufferBytes     uint64
 	MaxThreadsPerBlock uint32

@@ -6,6 +6,7 @@ import "capgpu/outcome"
 type Description struct {
 	Device             DeviceInfo
 	HangBoundNanos     uint64
+	RevokeBoundNanos   uint64
 	MaxDeadlineNanos   uint64
 	MaxBufferBytes     uint64
 	MaxThreadsPerBlock uint32
@@ -25,6 +26,7 @@ type Description struct {
 func (m Description) AppendTo(b []byte) []byte {
 	b = m.Device.AppendTo(b)
 	b = appendU64(b, m.HangBoundNanos)
+	b = appendU64(b, m.RevokeBoundNanos)
 	b = appendU64(b, m.MaxDeadlineNanos)
 	b = appendU64(b, m.MaxBufferBytes)
 	for _, v := range [...]uint32{m.MaxThreadsPerBlock, m.MaxBlockDim, m.MaxGridDim, m.MaxSharedBytes,
@@ -38,6 +40,7 @@ func (m Description) AppendTo(b []byte) []byte {
 func (m *Description) decode(r *reader) {
 	m.Device.decode(r)
 	m.HangBoundNanos = r.u64("hangBoundNanos")
+	m.RevokeBoundNanos = r.u64("revokeBoundNanos")
 	m.MaxDeadlineNanos = r.u64("maxDeadlineNanos")
 	m.MaxBufferBytes = r.u64("maxBufferBytes")
 	m.MaxThreadsPerBlock = r.u32("maxThreadsPerBlock")

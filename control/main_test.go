@@ -134,7 +134,7 @@ var samples = []sample{
 	{TypeNextState, true, NextStateReply{Epoch: 2, State: 2, Changed: true, Cause: "driver died"}, as(ParseNextStateReply)},
 	{TypeStatus, false, StatusRequest{Index: 1}, as(ParseStatusRequest)},
 	{TypeDescribe, false, Empty{}, as(ParseEmpty)},
-	{TypeDescribe, true, Description{Device: aDevice, HangBoundNanos: 1, MaxDeadlineNanos: 2, MaxBufferBytes: 3,
+	{TypeDescribe, true, Description{Device: aDevice, HangBoundNanos: 1, RevokeBoundNanos: 9, MaxDeadlineNanos: 2, MaxBufferBytes: 3,
 		MaxThreadsPerBlock: 4, MaxBlockDim: 5, MaxGridDim: 6, MaxSharedBytes: 7, MaxBindings: 8, MaxInlineBytes: 9,
 		MaxQueueEntries: 10, SubgroupSize: 11, Facet: 1, Poisoned: aTrap, Checked: true, Programs: []string{"fill_u32", "vecadd_f32"}}, as(ParseDescription)},
 	{TypeBudget, false, Empty{}, as(ParseEmpty)},

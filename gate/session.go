@@ -256,6 +256,7 @@ func badArgument(field string, err error) error {
 
 func putDescription(out schema.Description, d client.Description) error {
 	out.SetHangBoundNanos(uint64(d.HangBound))
+	out.SetRevokeBoundNanos(uint64(d.RevokeBound))
 	out.SetMaxDeadlineNanos(uint64(d.MaxDeadline))
 	out.SetMaxBufferBytes(d.MaxBufferBytes)
 	out.SetMaxThreadsPerBlock(d.MaxThreadsPerBlock)

@@ -281,7 +281,7 @@ func (s *Session) Describe() Description {
 	info := c.Backend.Info()
 	d := Description{
 		Device: c.Info, Backend: info.Name, MemoryBytes: info.MemoryBytes,
-		HangBound: c.HangBound, MaxDeadline: s.longest, MaxBufferBytes: c.MaxBufferBytes,
+		HangBound: c.HangBound, RevokeBound: c.HangBound, MaxDeadline: s.longest, MaxBufferBytes: c.MaxBufferBytes,
 		Limits: info.Limits, MaxQueueEntries: c.MaxQueueEntries, MaxArgBytes: c.MaxArgBytes, Facet: s.facet, Poisoned: s.Poisoned(), Checked: s.check,
 	}
 	if s.facet >= FacetProgram {

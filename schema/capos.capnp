@@ -384,6 +384,7 @@ struct Description {
   trap               @13 :Trap;    # what poisoned the session; kind none while nothing has
   checked            @14 :Bool;    # see SessionPolicy.check
   poisoned           @15 :Outcome; # of the work that poisoned the session: a trap, or an IOMMU fault; pending while none has
+  revokeBoundNanos   @16 :UInt64;  # from a close to its answer, and to that of every call and wait on what it ends
 }
 
 struct BudgetEntry {

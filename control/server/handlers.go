@@ -32,6 +32,7 @@ func (s *session) describe(_ context.Context, m *control.Message) (*control.Mess
 			PCIAddress:  d.Device.PCIAddress,
 		},
 		HangBoundNanos:     nanos(d.HangBound),
+		RevokeBoundNanos:   nanos(d.RevokeBound),
 		MaxDeadlineNanos:   nanos(d.MaxDeadline),
 		MaxBufferBytes:     d.MaxBufferBytes,
 		MaxThreadsPerBlock: d.Limits.MaxThreadsPerBlock,
