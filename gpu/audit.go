@@ -34,7 +34,11 @@ type auditWriter struct {
 	quit    chan struct{}
 	dropped atomic.Uint64
 	failed  atomic.Uint64
+	waiting atomic.Int64 // records that are not in the log yet
 }
+
+// idle reports whether all that was recorded is in the log.
+func (w *auditWriter) idle() bool { return w.waiting.Load() == 0 }
 
 func newAuditWriter(sink ddf.HardwareAuditLog, log *slog.Logger) *auditWriter {
 	return &auditWriter{sink: sink, log: log, records: make(chan auditRecord, auditBacklog), moved: make(chan struct{}, 1), quit: make(chan struct{})}
@@ -45,9 +49,11 @@ func (w *auditWriter) put(r auditRecord) {
 	if w.sink == nil {
 		return
 	}
+	w.waiting.Add(1)
 	select {
 	case w.records <- r:
 	default:
+		w.waiting.Add(-1)
 		w.dropped.Add(1)
 	}
 }
@@ -99,6 +105,7 @@ func (w *auditWriter) write(r auditRecord) {
 			w.failed.Add(1)
 		}
 	}
+	w.waiting.Add(-1)
 	nudge(w.moved)
 }
 

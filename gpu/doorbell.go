@@ -55,7 +55,7 @@ func (q *queue) heard(err error) error {
 func (q *queue) sleepOnRing() error {
 	s := q.freshSlumber()
 	q.spin.kept = 0
-	if q.called() { // only after that: who rouses from here on finds it
+	if q.bidden() { // only after that: who rouses from here on finds it
 		return nil
 	}
 	q.spin.sleeps()

@@ -67,7 +67,7 @@ func (q *queue) spinForWork() (again bool, err error) {
 			return true, nil
 		case err != nil:
 			return false, err
-		case q.called():
+		case q.bidden():
 			return true, nil
 		}
 		q.goOn(int64(spinRound))
@@ -81,6 +81,10 @@ func (q *queue) spinForWork() (again bool, err error) {
 func (q *queue) called() bool {
 	return len(q.cancels) > 0 || isClosed(q.session.dev.lost) || !q.node.Live() || q.burst.stale.Load()
 }
+
+// bidden is called, also when the device is to stop. A replay that is being played goes on
+// then, to its end.
+func (q *queue) bidden() bool { return q.called() || q.session.dev.freezing.Load() != nil }
 
 // sleeps and rung tell the spinner how long it was until the client came.
 func (s *spinner) sleeps() { s.slept = time.Now() }
