@@ -20,6 +20,7 @@ import (
 
 	"capgpu/bench/dataplane/churn"
 	"capgpu/bench/dataplane/figures"
+	"capgpu/bench/dataplane/neighbour"
 	"capgpu/bench/dataplane/peers"
 	"capgpu/bench/dataplane/report"
 	"capgpu/internal/benchtest"
@@ -28,6 +29,7 @@ import (
 func main() {
 	peers.RunIfPeer()
 	churn.RunIfWorker()
+	neighbour.RunIfNeighbour()
 	os.Exit(runCommand(os.Args[1:], os.Stdout, os.Stderr))
 }
 
@@ -79,6 +81,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.IntVar(&o.Closes, "closes", o.Closes, "sessions closed while they are used (P7)")
 	f.IntVar(&o.Ops, "ops", o.Ops, "random operations (P12), as far as -seconds allows")
 	f.IntVar(&o.Kills, "kills", o.Kills, "processes killed meanwhile (P12)")
+	f.IntVar(&o.Hangs, "hangs", o.Hangs, "hangs injected (P9), as far as -seconds allows")
 	models := f.String("models", strings.Join(o.Models, ","), "language models of P4 and P5")
 	f.IntVar(&o.Rounds, "rounds", o.Rounds, "round trips of each distribution")
 	if err := f.Parse(args); err != nil {
@@ -91,7 +94,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 			return nil, fmt.Errorf("there is no model %q; there are %s", name, strings.Join(figures.ModelNames, ", "))
 		}
 	}
-	if o.Pairs < 1 || *seconds < 1 || o.Slice <= 0 || o.Sessions < 1 || o.Doorbells < 0 || o.Buffers < 1 || o.Closes < 0 || o.Ops < 0 || o.Kills < 0 || o.Rounds < 1 || o.Idle <= 0 || o.Settle < 0 {
+	if o.Pairs < 1 || *seconds < 1 || o.Slice <= 0 || o.Sessions < 1 || o.Doorbells < 0 || o.Buffers < 1 || o.Closes < 0 || o.Ops < 0 || o.Kills < 0 || o.Hangs < 2 || o.Rounds < 1 || o.Idle <= 0 || o.Settle < 0 {
 		return nil, errors.New("a count must not be negative, and most must not be 0")
 	}
 	for _, id := range f.Args() {

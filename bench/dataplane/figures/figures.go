@@ -33,6 +33,7 @@ type Options struct {
 	Closes    int           // of P7, sessions closed under a hammer
 	Ops       int           // of P12
 	Kills     int           // of P12
+	Hangs     int           // of P9
 	Rounds    int           // single round trips of each curve
 	Models    []string      // of P4 and P5: some of ModelNames
 }
@@ -42,7 +43,7 @@ func Defaults() Options {
 	return Options{
 		Pairs: 200, Slice: 10 * time.Millisecond, Longest: 60 * time.Second,
 		Sessions: 1024, Settle: 6 * time.Second, Idle: 5 * time.Second, Doorbells: 1_000_000,
-		Buffers: 100_000, Closes: 200, Ops: 100_000, Kills: 20, Rounds: 20_000,
+		Buffers: 100_000, Closes: 200, Ops: 100_000, Kills: 20, Hangs: 200, Rounds: 20_000,
 		Models: ModelNames,
 	}
 }
@@ -147,6 +148,7 @@ var All = []Figure{
 	{"P5", "a language model through the service beside a program in C", besideC},
 	{"P6", "life of a buffer", bufferLife},
 	{"P7", "closing a session", closing},
+	{"P9", "hangs, and neighbours that are hostile", containment},
 	{"P12", "the ledger against the kernel, and many sessions", exactness},
 }
 

@@ -8,6 +8,7 @@
 package paired
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"runtime/debug"
@@ -25,6 +26,8 @@ type Options struct {
 	Slice time.Duration
 	// Longest ends the comparison early, but never before one pair is done; 0: never.
 	Longest time.Duration
+	// At is the place (0 to 1) of the operation that stands for its slice; 0: the median.
+	At float64
 }
 
 // Result is what a comparison has found.
@@ -54,7 +57,7 @@ func Compare(o Options, ours, peer Side) (r Result, err error) {
 		var medians [2]float64
 		for i := range sides {
 			which := (i + len(ratios)) % 2
-			if medians[which], err = slice(sides[which], o.Slice); err != nil {
+			if medians[which], err = slice(sides[which], o); err != nil {
 				return r, err
 			}
 		}
@@ -68,17 +71,17 @@ func Compare(o Options, ours, peer Side) (r Result, err error) {
 	return Result{Ratio: q[0], Low: q[1], High: q[2], Ours: Median(first), Peer: Median(second), Pairs: len(ratios)}, nil
 }
 
-func slice(side Side, long time.Duration) (median float64, err error) {
+func slice(side Side, o Options) (stands float64, err error) {
 	percent := debug.SetGCPercent(-1)
 	defer debug.SetGCPercent(percent)
 	var samples []float64
-	if err := side(long, func(nanos float64) { samples = append(samples, nanos) }); err != nil {
+	if err := side(o.Slice, func(nanos float64) { samples = append(samples, nanos) }); err != nil {
 		return 0, err
 	}
 	if len(samples) == 0 {
-		return 0, fmt.Errorf("a slice of %v has measured nothing", long)
+		return 0, fmt.Errorf("a slice of %v has measured nothing", o.Slice)
 	}
-	return Median(samples), nil
+	return Quantiles(samples, cmp.Or(o.At, 0.5))[0], nil
 }
 
 const (

@@ -22,21 +22,49 @@ import (
 	"capgpu/client"
 )
 
-// Tenant is the one tenant of the policy.
+// Tenant is the one tenant of the policy, if nothing else is asked for.
 const Tenant = "bench"
 
-// policy is generous: the figures are about what limits cost, not about meeting them.
-const policy = `{
-  "device": {"memory": "8GiB", "iovaEntries": 16384, "hugePages": %t, "respawn": {"budget": 1000, "firstDelay": "1ms", "maxDelay": "10ms"}},
-  "tenants": [{
-    "name": "` + Tenant + `", "allowedUids": "any", "facet": "full", "maxConnections": 256,
+// policyDevice and policyTenant are generous: the figures are about what limits cost, not
+// about meeting them.
+const (
+	policyDevice = `{
+  "device": {"memory": "8GiB", "iovaEntries": 16384, "hugePages": %t, "faults": %q, "respawn": {"budget": 1000, "firstDelay": "1ms", "maxDelay": "10ms"}},
+  "tenants": [`
+	policyTenant = `{
+    "name": %q, "allowedUids": "any", "facet": "full", "maxConnections": %d, %s
     "limits": {
-      "deviceMemory": "8GiB", "hostMemory": "8GiB", "sessions": 8192, "buffers": 4000000, "fences": 100000,
+      "deviceMemory": "%[4]s", "hostMemory": "%[4]s", "sessions": 8192, "buffers": 4000000, "fences": 100000,
       "programs": 100000, "queueSlots": 8000000, "inFlight": 4000000
     }
-  }]
+  }`
+)
+
+// neighbourMemory is what a tenant besides the first one may have: so much that reaching
+// it takes some work, and so little that all of them have it.
+const neighbourMemory = "256MiB"
+
+// policy is the file for a device-manager with these options. The fault script lies beside
+// it.
+func (o Options) policy() []byte {
+	script := ""
+	if o.Faults != "" {
+		script = faultsFile
+	}
+	text := fmt.Appendf(nil, policyDevice, o.HugePages, script)
+	text = fmt.Appendf(text, policyTenant, Tenant, 256, "", "8GiB")
+	for _, name := range o.Neighbours {
+		text = append(text, ", "...)
+		deadline := ""
+		if o.NeighboursDeadline > 0 {
+			deadline = fmt.Sprintf(`"maxDeadline": %q,`, o.NeighboursDeadline)
+		}
+		text = fmt.Appendf(text, policyTenant, name, 8, deadline, neighbourMemory)
+	}
+	return append(text, "]\n}\n"...)
 }
-`
+
+const faultsFile = "faults.json"
 
 // Service is a device-manager with its driver.
 type Service struct {
@@ -75,7 +103,10 @@ const startTimeout = 20 * time.Second
 
 // Options is what differs between services.
 type Options struct {
-	HugePages bool // device memory may be of the host's huge pages
+	HugePages          bool          // device memory may be of the host's huge pages
+	Neighbours         []string      // more tenants
+	NeighboursDeadline time.Duration // of their work, by the policy; 0: the device's
+	Faults             string        // what goes wrong with the device: a script of package faults
 }
 
 // Start starts the commands in the folder bin on one CPU, and returns when the device is
@@ -96,8 +127,13 @@ func Start(bin string, cpu int, o Options) (_ *Service, err error) {
 		}
 	}()
 	file := filepath.Join(dir, "policy.json")
-	if err := os.WriteFile(file, fmt.Appendf(nil, policy, o.HugePages), 0o600); err != nil {
+	if err := os.WriteFile(file, o.policy(), 0o600); err != nil {
 		return nil, err
+	}
+	if o.Faults != "" {
+		if err := os.WriteFile(filepath.Join(dir, faultsFile), []byte(o.Faults), 0o600); err != nil {
+			return nil, err
+		}
 	}
 	s.manager = exec.Command(filepath.Join(bin, "device-manager"), "--dev", "--policy", file, "--run-dir", filepath.Join(dir, "run"), "--audit", filepath.Join(dir, "audit.log"))
 	s.manager.Stderr, s.manager.Stdout = s.log, s.log
@@ -144,6 +180,9 @@ func (s *Service) tryOpen(ctx context.Context) error {
 	}
 	return session.Close(ctx)
 }
+
+// SocketOf is the socket of one of the tenants.
+func (s *Service) SocketOf(tenant string) string { return filepath.Join(s.dir, "run", tenant+".sock") }
 
 // Log is what the manager, and through it the driver, has said.
 func (s *Service) Log() string { return s.log.String() }

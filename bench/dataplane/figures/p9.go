@@ -1,0 +1,232 @@
+package figures
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"capgpu/bench/dataplane/neighbour"
+	"capgpu/bench/dataplane/paired"
+	"capgpu/bench/dataplane/peers"
+	"capgpu/bench/dataplane/report"
+	"capgpu/bench/dataplane/service"
+	"capgpu/client"
+	"capgpu/gpuerr"
+)
+
+const (
+	// hangTenants hang in turn: three hangs are a ban.
+	hangTenants = 60
+	// stubborn is the program whose launches, by the fault script, never end and ignore
+	// that they are cancelled.
+	stubborn       = "fill_u32"
+	stubbornScript = `{"faults": [{"kind": "hang", "program": "` + stubborn + `"}]}`
+	// hangDeadline is the policy's for the tenants that hang: missing it is a strike.
+	hangDeadline = 5 * time.Millisecond
+	// tailSlice is the least slice with a 99th percentile: some hundreds of operations.
+	tailSlice = 200 * time.Millisecond
+)
+
+// containment is P9.
+func containment(ctx context.Context, e *Env) ([]report.Row, error) {
+	hung, err := withNeighbours(e, hangTenants, hangDeadline, func(svc *service.Service, sockets []string) ([]report.Row, error) {
+		return hangs(ctx, e, svc, sockets)
+	})
+	if err != nil {
+		return nil, err
+	}
+	beside, err := withNeighbours(e, 2, 0, func(svc *service.Service, sockets []string) ([]report.Row, error) {
+		return besideNeighbours(ctx, e, svc, sockets)
+	})
+	return append(hung, beside...), err
+}
+
+// withNeighbours runs f beside a service of its own that has so many more tenants, whose
+// work the policy stops after that deadline.
+func withNeighbours(e *Env, tenants int, deadline time.Duration, f func(svc *service.Service, sockets []string) ([]report.Row, error)) (rows []report.Row, err error) {
+	var names []string
+	for i := range tenants {
+		names = append(names, fmt.Sprintf("neighbour%02d", i))
+	}
+	svc, err := service.Start(e.Bin, peers.ServerCPU, service.Options{Neighbours: names, NeighboursDeadline: deadline, Faults: stubbornScript})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, svc.Close()) }()
+	var sockets []string
+	for _, name := range names {
+		sockets = append(sockets, svc.SocketOf(name))
+	}
+	if rows, err = f(svc, sockets); err != nil {
+		return nil, fmt.Errorf("%w; the service said:\n%s", err, svc.Log())
+	}
+	return rows, nil
+}
+
+// hangs injects hangs beside a victim that has work all the time.
+func hangs(ctx context.Context, e *Env, svc *service.Service, sockets []string) (rows []report.Row, err error) {
+	victim, err := neighbour.Start(neighbour.Good, svc.Socket)
+	if err != nil {
+		return nil, err
+	}
+	defer victim.Kill()
+	if err := victim.Begin(); err != nil {
+		return nil, err
+	}
+	injected := 0
+	for _, of := range []struct {
+		program, metric string
+		part            time.Duration
+		target          report.Target
+	}{
+		{"spin", "hang that stops when it is told to: from its deadline to its typed failure, 99 %", e.Longest / 8, report.AtMost(50, 1)},
+		{stubborn, "hang that ignores it: the same", e.Longest / 4, report.AtMost(50, 1)},
+	} {
+		late, err := hangAgain(ctx, e, of.program, sockets, e.Hangs/2, of.part)
+		if err != nil {
+			return nil, err
+		}
+		injected += len(late)
+		q := paired.Quantiles(late, 0.5, 0.99, 1)
+		row := report.Value("P9", of.metric, report.Nanos(q[1]), "median "+report.Nanos(q[0]), q[1]/1e6, "ms", of.target)
+		row.Low, row.High, row.Pairs = q[0]/1e6, q[2]/1e6, len(late)
+		rows = append(rows, row)
+	}
+	r, err := victim.Stop()
+	if err != nil {
+		return nil, err
+	}
+	disturbed := 0
+	for what, n := range r.Refused {
+		e.Say("P9: the victim met %s, %d times", what, n)
+		disturbed += n
+	}
+	return append(rows, report.Value("P9", fmt.Sprintf("errors of a neighbour in %d operations during %d hangs", r.Done, injected),
+		report.Number(float64(disturbed)), "", float64(disturbed), "", report.AtMost(0, 0))), nil
+}
+
+// hangAgain hangs a program so often, or for so long, and says by how many nanoseconds each
+// was late: from its deadline until its client knows that it has failed.
+func hangAgain(ctx context.Context, e *Env, program string, sockets []string, count int, longest time.Duration) (late []float64, err error) {
+	end := time.Now().Add(longest)
+	for next := 0; len(late) < count && (len(late) == 0 || time.Now().Before(end)); next++ {
+		some, err := hangUntilBanned(ctx, program, sockets[next%len(sockets)], count-len(late), end)
+		if err != nil {
+			return nil, err
+		}
+		late = append(late, some...)
+		if len(some) == 0 {
+			time.Sleep(20 * time.Millisecond) // all of them are banned
+		}
+	}
+	return late, nil
+}
+
+func hangUntilBanned(ctx context.Context, program, socket string, count int, end time.Time) (late []float64, err error) {
+	conn, err := client.Dial(ctx, socket)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	s, err := conn.Open(ctx, 0)
+	if errors.Is(err, gpuerr.Banned) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, s.Close(ctx)) }()
+	p, err := s.OpenProgram(ctx, program)
+	if err != nil {
+		return nil, err
+	}
+	launch := &client.Launch{Program: p, Grid: client.Dim3{X: 1, Y: 1, Z: 1}, Block: p.Info().Block, Inline: make([]byte, p.Info().InlineBytes)}
+	for range p.Info().Bindings {
+		b, err := s.CreateBuffer(ctx, 4096, client.Storage)
+		if err != nil {
+			return nil, err
+		}
+		launch.Bindings = append(launch.Bindings, client.Binding{Buffer: b})
+	}
+	q, err := s.CreateQueue(ctx, client.QueueOptions{})
+	if err != nil {
+		return nil, err
+	}
+	for len(late) < count && (len(late) == 0 || time.Now().Before(end)) {
+		start := time.Now()
+		err := q.Run(ctx, launch)
+		took := time.Since(start)
+		var ended *client.OutcomeError
+		switch {
+		case errors.Is(err, gpuerr.Banned):
+			return late, nil
+		case !errors.As(err, &ended) || !strings.HasPrefix(ended.Outcome.String(), "timedOut"):
+			return nil, fmt.Errorf("a hang of %s ended otherwise than timedOut: %v", program, err)
+		}
+		late = append(late, float64(max(took-hangDeadline, 0)))
+	}
+	return late, nil
+}
+
+// besideNeighbours compares a tenant's 99th percentile beside hostile ones with that
+// beside one that behaves, which leaves it its fair share.
+func besideNeighbours(ctx context.Context, e *Env, svc *service.Service, sockets []string) (rows []report.Row, err error) {
+	conn, err := client.Dial(ctx, svc.Socket)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	s, err := conn.Open(ctx, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, s.Close(ctx)) }()
+	work, err := neighbour.NewWork(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	good, err := neighbour.Start(neighbour.Good, sockets[0])
+	if err != nil {
+		return nil, err
+	}
+	defer good.Kill()
+	part := 0.6 / float64(len(neighbour.Hostile))
+	for _, m := range neighbour.Hostile {
+		bad, err := neighbour.Start(m, sockets[1:]...)
+		if err != nil {
+			return nil, err
+		}
+		r, err := paired.Compare(e.tails(part), beside(ctx, work, bad), beside(ctx, work, good))
+		bad.Kill()
+		if err != nil {
+			return nil, fmt.Errorf("beside %s: %w", m, err)
+		}
+		rows = append(rows, report.Ratio("P9", fmt.Sprintf("a tenant's 99 %% beside one that is hostile (%s) / at its fair share", m), r, report.AtMost(1.25, 1.05)))
+	}
+	return rows, nil
+}
+
+// tails are the options of a comparison of 99th percentiles.
+func (e *Env) tails(part float64) paired.Options {
+	o := e.pairs(part)
+	o.Slice = max(o.Slice, tailSlice)
+	o.At = 0.99
+	return o
+}
+
+// beside is the side that works while a neighbour behaves as it does.
+func beside(ctx context.Context, work *neighbour.Work, n *neighbour.Process) paired.Side {
+	rounds := paired.Batches(1, func() error { return work.Do(ctx) })
+	return func(slice time.Duration, add func(float64)) error {
+		if err := n.Begin(); err != nil {
+			return err
+		}
+		err := rounds(slice, add)
+		if _, stopped := n.Stop(); err == nil {
+			err = stopped
+		}
+		return err
+	}
+}
