@@ -83,5 +83,5 @@ func (w *Work) Do(ctx context.Context) error {
 
 // place is somewhere else in each round.
 func (w *Work) place(p int) int {
-	return 4 * int((uint32(p)*(workElements/places) + w.round*7) % workElements)
+	return 4 * int((uint32(p)*(workElements/places)+w.round*7)%workElements)
 }
