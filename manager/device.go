@@ -32,6 +32,7 @@ type device struct {
 	ledger  *ledger.Ledger
 	account *ledger.Account // of the function; each epoch has one below it
 	spawner *spawner
+	actors  func(Role) Actor // nil: drivers are processes (stage.go)
 	board   *stateBoard
 	tenants func() []*Tenant // the policy of each, as it is now; always in the same order
 

@@ -49,7 +49,7 @@ func (d *device) runEpoch(ctx context.Context, epoch uint64) (wasReady bool, cau
 			return false, fmt.Errorf("write the audit log: %w", err)
 		}
 	}
-	link, err := d.startDriver(g, desk)
+	link, err := d.openDriver(g, desk)
 	if err != nil {
 		return false, err
 	}

@@ -30,7 +30,7 @@ import (
 type driverLink struct {
 	epoch  uint64
 	child  *child
-	caller *control.Caller
+	caller peer
 	gate   *rpcguard.Gate // of the grants
 
 	sessions *tally // attached to this driver

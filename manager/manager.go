@@ -56,14 +56,7 @@ func (c *Config) setDefaults() error {
 	if c.Say == nil {
 		c.Say = func(string) {}
 	}
-	for _, d := range []struct {
-		v   *time.Duration
-		def time.Duration
-	}{{&c.ReadyTimeout, DefaultReadyTimeout}, {&c.PingInterval, DefaultPingInterval}, {&c.PingTimeout, DefaultPingTimeout}, {&c.ReapTimeout, DefaultReapTimeout}} {
-		if *d.v <= 0 {
-			*d.v = d.def
-		}
-	}
+	c.setTimes()
 	if c.Policy.Hardware() && c.Hardware == nil {
 		return errors.New("the policy names functions of hardware, and Config has no Hardware to open them with")
 	}
@@ -77,6 +70,17 @@ func (c *Config) setDefaults() error {
 		}
 	}
 	return nil
+}
+
+func (c *Config) setTimes() {
+	for _, d := range []struct {
+		v   *time.Duration
+		def time.Duration
+	}{{&c.ReadyTimeout, DefaultReadyTimeout}, {&c.PingInterval, DefaultPingInterval}, {&c.PingTimeout, DefaultPingTimeout}, {&c.ReapTimeout, DefaultReapTimeout}} {
+		if *d.v <= 0 {
+			*d.v = d.def
+		}
+	}
 }
 
 type program struct{ what, path, flag string }

@@ -61,6 +61,7 @@ type child struct {
 	confine confinement
 	// exited is closed when the process is reaped and its output is read.
 	exited chan struct{}
+	actor  Actor // stands for the process; nil: it is one
 	err    error // how it ended, with its last words; read it after exited
 }
 
@@ -102,10 +103,21 @@ func (s *spawner) start(log *slog.Logger, name string, how confinement, path str
 	return c, nil
 }
 
-func (c *child) pid() int { return c.cmd.Process.Pid }
+func (c *child) pid() int {
+	if c.actor != nil {
+		return 0
+	}
+	return c.cmd.Process.Pid
+}
 
 // kill ends the process if it still runs.
-func (c *child) kill() { _ = c.cmd.Process.Kill() }
+func (c *child) kill() {
+	if c.actor != nil {
+		c.actor.Kill()
+		return
+	}
+	_ = c.cmd.Process.Kill()
+}
 
 // endWithin waits for the process to end by itself, and kills it when ctx ends. It
 // returns when the process is gone: whoever must not wait for that waits for exited.

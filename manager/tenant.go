@@ -47,24 +47,32 @@ const (
 )
 
 func (m *Manager) newTenantServer(t *Tenant) (s *tenantServer, err error) {
-	limits := ledger.NoLimits()
-	limits[ledger.Connections] = t.MaxConnections
-	account, err := m.ledger.Root().Child("tenant "+t.Name, limits)
-	if err != nil {
+	if s, err = m.newTenant(t); err != nil {
 		return nil, err
 	}
-	s = &tenantServer{m: m, log: m.log.With("tenant", t.Name), account: account, refusals: make(chan struct{}, maxRefusals), violations: newPace(violationBurst, violationInterval, time.Now()), asking: map[*device]turnstile{}}
-	for _, d := range m.devices {
-		s.asking[d] = newTurnstile(maxTenantAsking)
-	}
-	s.tenant.Store(t)
-	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	if s.direct, err = listen(m.dir.socketPath(t.Name), "unixpacket", t); err == nil {
 		s.capnp, err = listen(m.dir.capnpSocketPath(t.Name), "unix", t)
 	}
 	if err != nil {
 		return nil, errors.Join(err, s.Close(newGrace(closeGrace)))
 	}
+	return s, nil
+}
+
+// newTenant is a tenant's server without its sockets.
+func (m *Manager) newTenant(t *Tenant) (*tenantServer, error) {
+	limits := ledger.NoLimits()
+	limits[ledger.Connections] = t.MaxConnections
+	account, err := m.ledger.Root().Child("tenant "+t.Name, limits)
+	if err != nil {
+		return nil, err
+	}
+	s := &tenantServer{m: m, log: m.log.With("tenant", t.Name), account: account, refusals: make(chan struct{}, maxRefusals), violations: newPace(violationBurst, violationInterval, time.Now()), asking: map[*device]turnstile{}}
+	for _, d := range m.devices {
+		s.asking[d] = newTurnstile(maxTenantAsking)
+	}
+	s.tenant.Store(t)
+	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	return s, nil
 }
 

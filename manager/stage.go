@@ -1,0 +1,126 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"capgpu/control"
+	"capgpu/ledger"
+)
+
+// Stage is a manager without sockets and processes, for simulations: one function with
+// its epochs, grants, back-off, faults and board, and the brokers of its tenants.
+// Drivers are Actors of this process, clients ask by method calls; all the rest is the
+// manager as it is, and works on virtual time.
+type Stage struct {
+	m *Manager
+	d *device
+}
+
+// StageConfig is what a Stage is made of.
+type StageConfig struct {
+	// Config needs a Policy, of which the first function counts, and an Audit log.
+	// Hardware, if there is one, is only asked for faults.
+	Config
+	Function Function // the Stage's from here on, also when NewStage fails
+	Actors   func(Role) Actor
+}
+
+// NewStage starts supervising the function.
+func NewStage(c StageConfig) (*Stage, error) {
+	if c.Policy == nil || c.Audit == nil || c.Actors == nil {
+		return nil, errors.Join(errors.New("StageConfig needs a Policy, an Audit log and Actors"), c.Function.Close())
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Say == nil {
+		c.Say = func(string) {}
+	}
+	c.setTimes()
+	m := &Manager{cfg: c.Config, log: c.Log, audit: c.Audit, ledger: ledger.New("manager", ledger.NoLimits()), unclear: newPace(faultBurst, faultInterval, time.Now())}
+	var err error
+	if m.reconcile, err = newReconciler(m.audit, m.log, func() (kernelSource, error) { return nil, nil }, false); err != nil {
+		return nil, errors.Join(err, c.Function.Close())
+	}
+	p := m.cfg.Policy.named()[0]
+	d, err := newDevice(m, 0, p, c.Function, p.IOVAEntries)
+	if err != nil {
+		return nil, err
+	}
+	d.actors = c.Actors
+	m.devices = []*device{d}
+	for i := range m.cfg.Policy.Tenants {
+		t, err := m.newTenant(&m.cfg.Policy.Tenants[i])
+		if err != nil {
+			return nil, errors.Join(err, d.release())
+		}
+		m.tenants = append(m.tenants, t)
+	}
+	if c.Hardware != nil {
+		m.watchFaults()
+		d.faults = m.faults
+	}
+	d.start()
+	return &Stage{m: m, d: d}, nil
+}
+
+// Connect is a client that has come to the socket of a tenant and was let in. It fails
+// with gpuerr.Quota when the tenant has too many.
+func (s *Stage) Connect(tenant string) (*StageConn, error) {
+	for _, t := range s.m.tenants {
+		if t.policy().Name != tenant {
+			continue
+		}
+		charge, err := t.account.Reserve(ledger.Connections, 1)
+		if err != nil {
+			return nil, err
+		}
+		charge.Commit()
+		ctx, cancel := context.WithCancel(t.ctx)
+		return &StageConn{handle: newBroker(t).handle, ctx: ctx, cancel: cancel, charge: &charge}, nil
+	}
+	return nil, errors.New("the policy has no tenant " + tenant)
+}
+
+// StageConn is a connection of a client to its broker.
+type StageConn struct {
+	handle control.Handler
+	ctx    context.Context
+	cancel context.CancelFunc
+	charge *ledger.Receipt
+}
+
+// Ask answers a message as the broker does. A descriptor of the reply is the caller's.
+func (c *StageConn) Ask(m *control.Message) *control.Message { return c.handle(c.ctx, m) }
+
+// Close ends what still waits, and the connection.
+func (c *StageConn) Close() {
+	c.cancel()
+	c.charge.Release()
+}
+
+// SetTenantLimits is Manager.SetTenantLimits.
+func (s *Stage) SetTenantLimits(ctx context.Context, tenant string, l ledger.Limits) error {
+	return s.m.SetTenantLimits(ctx, tenant, l)
+}
+
+// Usage is Manager.Usage.
+func (s *Stage) Usage() []ledger.Entry { return s.m.Usage() }
+
+// Check is Manager.Check.
+func (s *Stage) Check() error { return s.m.Check() }
+
+// Close is Manager.Close, but that it closes no audit log. It leaves an account that is
+// not at zero for an error.
+func (s *Stage) Close(ctx context.Context) error {
+	errs := []error{s.m.closeDevices(ctx), s.m.faults.Close()}
+	for _, t := range s.m.tenants {
+		t.cancel(errStopping)
+		errs = append(errs, t.account.Close())
+	}
+	errs = append(errs, s.m.ledger.Root().Zero(), s.m.ledger.Check(), s.m.reconcile.Close())
+	return errors.Join(errs...)
+}
