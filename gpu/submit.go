@@ -136,12 +136,14 @@ func (j *job) refuseFor(err error) {
 func (q *queue) begin(j *job, t *ring.Taken) bool {
 	crashpoint.Here("driver.submit.taken")
 	if err := q.lease.Take(1); err != nil {
+		q.skipping = q.skipping || t.Op == ring.OpWait // see beginWait
 		j.refuseFor(err)
 		return false
 	}
 	j.charged = true
 	crashpoint.Here("driver.submit.charged")
 	if t.Code != gpuerr.None {
+		q.skipping = q.skipping || t.Op == ring.OpWait
 		j.refuse(t.Code)
 		return false
 	}
