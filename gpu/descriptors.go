@@ -16,9 +16,9 @@ import (
 const (
 	sessionDescriptors = 1 // its socket, which is not the core's but is there
 	dmaDescriptors     = 1
-	// A queue has five and their duplicates until its client has it, then two.
+	// A queue has five and their duplicates until its client has it, then three.
 	newQueueDescriptors = 8
-	queueDescriptors    = 2
+	queueDescriptors    = 3
 )
 
 // descriptors bounds what all tenants together can have of the process's

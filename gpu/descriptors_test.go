@@ -65,9 +65,9 @@ func openDescriptors(t *testing.T) int {
 	return len(list)
 }
 
-// A queue whose client has it costs the driver two descriptors, and one whose
+// A queue whose client has it costs the driver three descriptors, and one whose
 // client has closed it goes on until it is closed.
-func TestQueueCostsTwoDescriptors(t *testing.T) {
+func TestQueueCostsThreeDescriptors(t *testing.T) {
 	r := newRig(t)
 	s := r.open("alice")
 	b, f := buf(t, s, 4096), newFence(t, s, 0)
@@ -86,7 +86,7 @@ func TestQueueCostsTwoDescriptors(t *testing.T) {
 	}
 	require.NoError(t, client.Flush())
 	require.NoError(t, client.Close())
-	require.Equal(t, before+2, openDescriptors(t))
+	require.Equal(t, before+3, openDescriptors(t))
 
 	require.NoError(t, s.SignalFence(f, 1))
 	state, err := s.WaitFence(context.Background(), f, 2)

@@ -24,6 +24,7 @@ import (
 type freeze struct {
 	arrived chan struct{} // capacity 1: a queue has parked
 	thawed  chan struct{} // closed when all go on
+	start   []*queue      // that were taken over and have not gone yet
 
 	mu sync.Mutex
 	// +checklocks:mu
@@ -99,7 +100,7 @@ func (e *engine) rests() bool {
 	return e.state == engineRunning && !e.pumping && !e.mustReset && e.oldest == nil && e.turn.holder == nil && len(e.top.flows) == 0
 }
 
-// Thaw ends a Freeze: everything goes on where it stopped.
+// Thaw ends a Freeze, or what Import has left: everything goes on where it stopped.
 func (d *Device) Thaw() {
 	f := d.freezing.Load()
 	if f == nil || !d.freezing.CompareAndSwap(f, nil) {
@@ -109,6 +110,9 @@ func (d *Device) Thaw() {
 	f.held = false
 	f.mu.Unlock()
 	close(f.thawed)
+	for _, q := range f.start {
+		go q.runQueue()
+	}
 }
 
 // Frozen reports whether the device is stopped, and not merely about to be.

@@ -37,6 +37,10 @@ type list struct {
 	playable bool          // all entries are for bursts; not changed either
 	in       []*listSet    // whose sets it is in
 
+	// recording is the bytes that it was made of, for a successor (export.go).
+	recording         []byte
+	entries, argBytes uint32
+
 	mu sync.Mutex
 	// +checklocks:mu
 	free []*frame // that no replay uses
@@ -136,7 +140,7 @@ func (s *Session) RecordList(from Handle, off uint64, entries, argBytes uint32) 
 	if err := s.audited(); err != nil {
 		return 0, err
 	}
-	l := &list{session: s}
+	l := &list{session: s, entries: entries, argBytes: argBytes}
 	l.burster, _ = s.dev.cfg.Backend.(backend.Burster)
 	l.pins.init()
 	var err error
@@ -145,6 +149,7 @@ func (s *Session) RecordList(from Handle, off uint64, entries, argBytes uint32) 
 	}
 	b, err := s.copyOut(from, off, uint64(entries)*ring.EntryBytes+uint64(argBytes))
 	if err == nil {
+		l.recording = b
 		err = l.record(newRecording(b, entries), int(entries))
 	}
 	if err != nil {
@@ -281,7 +286,7 @@ func (l *list) forget(recorded, dead bool) {
 		return
 	}
 	free, in := l.free, l.in
-	l.free, l.in, l.jobs, l.parts = nil, nil, nil, nil
+	l.free, l.in, l.jobs, l.parts, l.recording = nil, nil, nil, nil, nil
 	l.mu.Unlock()
 	for _, s := range in {
 		s.remove(l)

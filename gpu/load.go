@@ -3,6 +3,7 @@ package gpu
 import (
 	"context"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"capgpu/gpu/backend"
@@ -71,7 +72,8 @@ func (s *Session) LoadProgram(ctx context.Context, from Handle, off, bytes uint6
 	return s.chargedProgram(p, loadedBytes(bytes), func() (backend.Program, error) {
 		ctx, stop := whileOpen(ctx, s.node.Done())
 		defer stop()
-		code, err := s.admit(ctx, from, off, bytes)
+		code, bundle, err := s.admit(ctx, from, off, bytes)
+		p.bundle = bundle
 		if err != nil && !s.node.Live() {
 			err = s.closedError(s.node.Err()) // it was given up because of that
 		}
@@ -79,23 +81,23 @@ func (s *Session) LoadProgram(ctx context.Context, from Handle, off, bytes uint6
 	})
 }
 
-// admit has the backend load a bundle, when it is the session's turn.
-func (s *Session) admit(ctx context.Context, from Handle, off, bytes uint64) (backend.Program, error) {
+// admit has the backend load a bundle, of which it returns a copy, when it is the session's turn.
+func (s *Session) admit(ctx context.Context, from Handle, off, bytes uint64) (code backend.Program, bundle []byte, err error) {
 	done, err := s.turnToLoad(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer done()
 	if err := s.account.CanSpend(ledger.DeviceTime); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	began := time.Now()
 	defer func() { s.spendTime(time.Since(began)) }()
-	bundle, err := s.copyOut(from, off, bytes)
-	if err != nil {
-		return nil, err
+	if bundle, err = s.copyOut(from, off, bytes); err != nil {
+		return nil, nil, err
 	}
-	return s.dev.cfg.Backend.Load(ctx, bundle)
+	code, err = s.dev.cfg.Backend.Load(ctx, slices.Clone(bundle))
+	return code, bundle, err
 }
 
 // spendTime charges the session time that it had of the driver.

@@ -28,6 +28,10 @@ type program struct {
 	loaded  bool
 	source  *program // whose code it is; nil: its own, or the device's
 
+	// name of a built-in one and bundle of a loaded one are for a successor (export.go).
+	name   string
+	bundle []byte
+
 	mu sync.Mutex
 	// opened are those whose source this one is; nil once it is closing.
 	// +checklocks:mu
@@ -74,7 +78,7 @@ func (s *Session) OpenProgram(name string) (Handle, *backend.ProgramInfo, error)
 	if err != nil {
 		return 0, nil, err
 	}
-	p := &program{session: s}
+	p := &program{session: s, name: name}
 	return s.chargedProgram(p, 0, func() (backend.Program, error) { return code, nil })
 }
 

@@ -127,6 +127,16 @@ func (s *Session) CreateQueue(entries, argBytes uint32) (QueueInfo, error) {
 	if err := s.audited(); err != nil {
 		return QueueInfo{}, err
 	}
+	q := newQueue(s, entries, argBytes)
+	if err := q.open(entries); err != nil {
+		return QueueInfo{}, err
+	}
+	s.audit("queue.create", "queue=%#x entries=%d argBytes=%d", uint64(q.h), entries, argBytes)
+	return QueueInfo{Handle: q.h, Entries: entries, ArgBytes: argBytes}, nil
+}
+
+// newQueue is a queue that has nothing yet.
+func newQueue(s *Session, entries, argBytes uint32) *queue {
 	q := &queue{
 		session: s, argBytes: argBytes,
 		wake: make(chan struct{}, 1), cancels: make(chan chan struct{}, 1), done: make(chan struct{}),
@@ -135,11 +145,7 @@ func (s *Session) CreateQueue(entries, argBytes uint32) (QueueInfo, error) {
 	}
 	q.waiter.wake = q.wake
 	q.slumber.Store(newSlumber())
-	if err := q.open(entries); err != nil {
-		return QueueInfo{}, err
-	}
-	s.audit("queue.create", "queue=%#x entries=%d argBytes=%d", uint64(q.h), entries, argBytes)
-	return QueueInfo{Handle: q.h, Entries: entries, ArgBytes: argBytes}, nil
+	return q
 }
 
 // QueueFDs returns the descriptors that the client of a queue gets, which the

@@ -48,6 +48,7 @@ const (
 	Internal           // a bug of the service; the operation had no effect
 	IO                 // the host refused memory, a descriptor or a file
 	Poisoned           // work of this session trapped or faulted; the message says how
+	Version            // two parts are of versions that do not fit; the message names both
 	numCodes
 )
 
@@ -78,6 +79,7 @@ var codes = [numCodes]codeInfo{
 	Internal:      {"E_INTERNAL", ClassFailed},
 	IO:            {"E_IO", ClassFailed},
 	Poisoned:      {"E_POISONED", ClassFailed},
+	Version:       {"E_VERSION", ClassFailed},
 }
 
 // Valid reports whether c is a code of this table. Check codes read from a wire.

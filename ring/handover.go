@@ -144,3 +144,18 @@ func (t *Taken) checkArgs(most uint32) error {
 	}
 	return nil
 }
+
+// Drop releases this side of a ring that another Server goes on with, or has gone on with:
+// unlike Close it says nothing to the client.
+func (s *Server) Drop() {
+	s.takeMu.Lock()
+	defer s.takeMu.Unlock()
+	s.doneMu.Lock()
+	defer s.doneMu.Unlock()
+	if s.closed {
+		return
+	}
+	s.closed = true
+	s.err = gpuerr.New(gpuerr.Closed, "another goes on with this ring")
+	s.releaseAll()
+}

@@ -261,6 +261,7 @@ var advices = map[gpuerr.Code]advice{
 	gpuerr.Busy:          {"the device is not ready", `It is starting or recovering: try again in a moment ("gpuctl devices" shows its state).`, exitRefused},
 	gpuerr.Banned:        {"the tenant is banned after too many faults", `Wait until the ban is over ("gpuctl budget" shows how long), or ask the operator.`, exitRefused},
 	gpuerr.Poisoned:      {"earlier work of this session failed", "Correct the program that the message names and run the command again.", exitFailed},
+	gpuerr.Version:       {"the two drivers are of versions that do not fit", "Install drivers of one version, or restart device-manager. Nothing was changed.", exitRefused},
 	gpuerr.Internal:      {"the service has a bug", "Report it, with what device-manager's log says.", exitFailed},
 	gpuerr.IO:            {"the host refused memory or a file", "Free memory, disk space or open files on this host and run the command again.", exitFailed},
 }

@@ -1,0 +1,256 @@
+package gpu
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"capgpu/gpuerr"
+	"capgpu/ledger"
+	"capgpu/ring"
+)
+
+// exportedRing is a ring that can be told to a successor.
+type exportedRing interface {
+	Export() (st ring.State, ring, work, done int, err error)
+}
+
+// Export tells all that the device has for its tenants to a successor, with the
+// descriptors of its rings, three for each queue in the order of the Image, which the
+// caller owns. The device is frozen and stays so; it has lost nothing, and can be thawed.
+func (d *Device) Export() (img *Image, fds []int, err error) {
+	defer func() {
+		if err != nil {
+			for _, fd := range fds {
+				unix.Close(fd)
+			}
+			fds = nil
+		}
+	}()
+	if !d.Frozen() {
+		return nil, nil, gpuerr.New(gpuerr.Busy, "the device is not stopped")
+	}
+	img = &Image{
+		Version: ImageVersion, Device: d.cfg.Info.Name, Epoch: d.cfg.Info.Epoch, Backend: d.cfg.Backend.Info().Name,
+		Uptime: time.Since(d.opened), Resets: d.engine.resets.Load(), Strays: d.engine.strays.Load(), Faults: d.engine.faults.Load(),
+	}
+	sessions := d.sessionList()
+	d.mu.Lock()
+	img.LastSession = d.lastSession
+	tenants := make([]*tenant, 0, len(d.tenants))
+	for _, t := range d.tenants {
+		tenants = append(tenants, t)
+	}
+	d.mu.Unlock()
+	slices.SortFunc(tenants, func(a, b *tenant) int { return cmp.Compare(a.name, b.name) })
+
+	children := map[*ledger.Account][]*ledger.Account{}
+	for _, t := range tenants {
+		children[d.ledger.Root()] = append(children[d.ledger.Root()], t.account)
+	}
+	for _, s := range sessions {
+		above := s.tenant.account
+		if s.parent != nil {
+			above = s.parent.account
+		}
+		children[above] = append(children[above], s.account)
+	}
+	img.Spent = spentOf(d.ledger.Root(), children)
+	for _, t := range tenants {
+		img.Tenants = append(img.Tenants, d.exportTenant(t, children))
+	}
+	seen := map[*branch]bool{}
+	for _, s := range sessions {
+		if b := s.branch; b != nil && !seen[b] {
+			seen[b] = true
+			img.Branches = append(img.Branches, BranchImage{Session: b.session, Strikes: b.strikes.export(), Banned: b.banned.Load()})
+		}
+		si, more, err := s.export(children)
+		fds = append(fds, more...)
+		if err != nil {
+			return nil, fds, err
+		}
+		img.Sessions = append(img.Sessions, si)
+	}
+	if !d.Frozen() {
+		return nil, fds, errFrozenLong
+	}
+	return img, fds, nil
+}
+
+// spentOf is what an account itself has spent: those below it keep their own.
+func spentOf(a *ledger.Account, children map[*ledger.Account][]*ledger.Account) (spent []Spent) {
+	own := map[ledger.Class]uint64{}
+	for _, e := range a.Snapshot() {
+		if e.Class.Spent() {
+			own[e.Class] = e.Used
+		}
+	}
+	for _, child := range children[a] {
+		for _, e := range child.Snapshot() {
+			if e.Class.Spent() {
+				own[e.Class] -= e.Used
+			}
+		}
+	}
+	for c := range ledger.NumClasses {
+		if own[c] > 0 {
+			spent = append(spent, Spent{c, own[c]})
+		}
+	}
+	return spent
+}
+
+func limitsOf(a *ledger.Account) (l ledger.Limits) {
+	for _, e := range a.Snapshot() {
+		l[e.Class] = e.Limit
+	}
+	return l
+}
+
+func (k *strikes) export() StrikesImage {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return StrikesImage{Recent: slices.Clone(k.recent), Count: k.count}
+}
+
+func (d *Device) exportTenant(t *tenant, children map[*ledger.Account][]*ledger.Account) TenantImage {
+	d.engine.mu.Lock()
+	weight := uint32(t.flow.weight)
+	d.engine.mu.Unlock()
+	return TenantImage{
+		Name: t.name, Limits: limitsOf(t.account), Weight: weight, Spent: spentOf(t.account, children),
+		Strikes: t.strikes.export(), BannedUntil: t.bannedUntil.Load(),
+	}
+}
+
+// export tells one session.
+func (s *Session) export(children map[*ledger.Account][]*ledger.Account) (si SessionImage, fds []int, err error) {
+	si = SessionImage{
+		ID: s.id, Parent: s.parentID(), Attach: s.attach, Tenant: s.tenant.name, Facet: s.facet, Limits: limitsOf(s.account),
+		Deadline: s.deadline, Fair: s.fair, Longest: s.longest, Programs: s.programs, Listed: s.listed, Check: s.check,
+		Age: time.Since(s.opened), Spent: spentOf(s.account, children),
+		Launches: s.launches.Load(), Strikes: s.strikes.Load(), Traps: s.traps.Load(), Poison: s.Poisoned(), Trapped: s.context.Trapped(),
+	}
+	if s.branch != nil {
+		si.Branch = s.branch.session
+	}
+	for i := range s.ended {
+		si.Ended = append(si.Ended, s.ended[i].Load())
+	}
+	si.FirstGeneration, si.Generations, si.FreeSlots = s.handles.export()
+	chunks := s.memory.export(&si)
+	for _, b := range inOrder(s.handles, func(b *buffer) Handle { return b.h }) {
+		if b.stuck || b.pins.closed() {
+			return si, nil, errFrozenLong
+		}
+		bi := BufferImage{Handle: b.h, Usage: b.usage, Bytes: b.bytes, Chunk: -1, Off: b.mem.off}
+		if b.mem.chunk != nil {
+			bi.Chunk = chunks[b.mem.chunk]
+		} else {
+			bi.IOVA, bi.Generation = uint64(b.mem.dma.IOVA()), b.mem.dma.Generation()
+		}
+		si.Buffers = append(si.Buffers, bi)
+	}
+	for _, f := range inOrder(s.handles, func(f *fence) Handle { return f.h }) {
+		si.Fences = append(si.Fences, f.export())
+	}
+	s.exportPrograms(&si)
+	for _, l := range inOrder(s.handles, func(l *list) Handle { return l.h }) {
+		si.Lists = append(si.Lists, l.export())
+	}
+	for _, q := range inOrder(s.handles, func(q *queue) Handle { return q.h }) {
+		qi, more, err := q.export()
+		fds = append(fds, more...)
+		if err != nil {
+			return si, fds, err
+		}
+		si.Queues = append(si.Queues, qi)
+	}
+	return si, fds, nil
+}
+
+// inOrder are the objects of one type, by handle's slot.
+func inOrder[T any](t *table, h func(*T) Handle) (all []*T) {
+	each(t, func(x *T) { all = append(all, x) })
+	slices.SortFunc(all, func(a, b *T) int { return cmp.Compare(uint32(h(a)), uint32(h(b))) })
+	return all
+}
+
+func (t *table) export() (first uint32, generations, free []uint32) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.first, slices.Clone(t.generations), slices.Clone(t.free)
+}
+
+// export tells the chunks, and the place of each in the image.
+func (m *memory) export(si *SessionImage) map[*chunk]int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	index := map[*chunk]int{}
+	for i, c := range m.chunks {
+		index[c] = i
+		si.Chunks = append(si.Chunks, ChunkImage{IOVA: uint64(c.dma.IOVA()), Generation: c.dma.Generation(), Bytes: c.bytes})
+	}
+	return index
+}
+
+func (f *fence) export() FenceImage {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	fi := FenceImage{Handle: f.h, Initial: f.initial, Reached: f.reached, Promised: f.promised, PastCount: f.pastCount, Forgotten: PointImage{f.forgotten.value, f.forgotten.ended, f.forgotten.how}}
+	for _, p := range f.open {
+		fi.Open = append(fi.Open, PointImage{p.value, p.ended, p.how})
+	}
+	for i := f.pastCount - min(f.pastCount, fencePoints); i < f.pastCount; i++ {
+		p := f.past[i%fencePoints]
+		fi.Past = append(fi.Past, PointImage{p.value, p.ended, p.how})
+	}
+	return fi
+}
+
+func (s *Session) exportPrograms(si *SessionImage) {
+	var opened []ProgramImage
+	for _, p := range inOrder(s.handles, func(p *program) Handle { return p.h }) {
+		switch {
+		case p.loaded:
+			si.Loaded = append(si.Loaded, ProgramImage{Handle: p.h, Bundle: p.bundle})
+		case p.source != nil:
+			opened = append(opened, ProgramImage{Handle: p.h, SourceSession: p.source.session.id, Source: p.source.h})
+		default:
+			opened = append(opened, ProgramImage{Handle: p.h, Name: p.name})
+		}
+	}
+	si.Loaded = append(si.Loaded, opened...)
+}
+
+func (l *list) export() ListImage {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.dead {
+		return ListImage{Handle: l.h, Entries: l.entries, ArgBytes: l.argBytes}
+	}
+	return ListImage{Handle: l.h, Entries: l.entries, ArgBytes: l.argBytes, Recorded: l.recording, Frames: len(l.free)}
+}
+
+// export tells a parked queue.
+func (q *queue) export() (qi QueueImage, fds []int, err error) {
+	r, ok := q.ring.(exportedRing)
+	if !ok {
+		return qi, nil, gpuerr.New(gpuerr.Unimplemented, "a ring of another kind stays where it is")
+	}
+	st, mem, work, done, err := r.Export()
+	if err != nil {
+		return qi, nil, err
+	}
+	qi = QueueImage{Handle: q.h, Ring: st, Group: q.group, Skipping: q.skipping, Deaf: q.deaf, Discard: q.discard}
+	if j := q.waiting; j != nil {
+		qi.Wait = &WaitImage{UserData: j.userData, Fence: j.fence.h, Value: j.value}
+	}
+	for _, t := range q.leftEntries() {
+		qi.Left = append(qi.Left, TakenImage{Words: t.Words, Args: slices.Clone(t.Args), Code: t.Code})
+	}
+	return qi, []int{mem, work, done}, nil
+}

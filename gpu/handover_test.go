@@ -1,0 +1,401 @@
+package gpu
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"capgpu/ddf"
+	"capgpu/gpu/backend/mock"
+	"capgpu/gpuerr"
+	"capgpu/internal/leakcheck"
+	"capgpu/ledger"
+	"capgpu/outcome"
+	"capgpu/program/library"
+	"capgpu/ring"
+)
+
+// movablePool lends memory that another device can go on with.
+type movablePool struct {
+	ddf.DMAPool
+	mu  sync.Mutex
+	all map[ddf.IOVA]*movable
+}
+
+type movable struct {
+	ddf.DMABuffer
+	gone bool // it is another device's
+}
+
+func (m *movable) Free() error {
+	if m.gone {
+		return nil
+	}
+	return m.DMABuffer.Free()
+}
+
+func (m *movable) Scrub(off, n uint64) error {
+	if m.gone {
+		return nil
+	}
+	return m.DMABuffer.Scrub(off, n)
+}
+
+func (m *movable) FD() int {
+	if m.gone {
+		return -1
+	}
+	return m.DMABuffer.FD()
+}
+
+func (p *movablePool) Alloc(ctx context.Context, bytes uint64) (ddf.DMABuffer, error) {
+	b, err := p.DMAPool.Alloc(ctx, bytes)
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	m := &movable{DMABuffer: b}
+	p.all[b.IOVA()] = m
+	return m, nil
+}
+
+// take is the manager's side of an adoption.
+func (p *movablePool) take(_ context.Context, iova ddf.IOVA, generation uint64) (ddf.DMABuffer, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	m := p.all[iova]
+	if m == nil || m.Generation() != generation {
+		return nil, gpuerr.New(gpuerr.Stale, "no memory at %#x of generation %d", uint64(iova), generation)
+	}
+	return &movable{DMABuffer: m.DMABuffer}, nil
+}
+
+// deadRing is what is left of a ring that another goes on with.
+type deadRing struct{}
+
+func (deadRing) HandOut() (int, int, int, error)                 { return -1, -1, -1, gpuerr.Closed }
+func (deadRing) TakeMany(b *ring.Batch, _ int) (int, error)      { b.Entries = b.Entries[:0]; return 0, nil }
+func (d deadRing) SpinTake(b *ring.Batch, n, _ int) (int, error) { return d.TakeMany(b, n) }
+func (deadRing) Ready() bool                                     { return false }
+func (deadRing) Published() int                                  { return 0 }
+func (deadRing) CompleteMany([]ring.Completion)                  {}
+func (deadRing) Publish([]ring.Completion)                       {}
+func (deadRing) WaitWork(ctx context.Context) error              { <-ctx.Done(); return ctx.Err() }
+func (deadRing) Close(gpuerr.Code)                               {}
+
+// newMovableRig is a rig whose device another can go on with.
+func newMovableRig(t *testing.T, options ...rigOption) (*rig, *movablePool) {
+	r := newRig(t, options...)
+	pool := r.dev.cfg.DMA.(*countedPool)
+	m := &movablePool{DMAPool: pool.DMAPool, all: map[ddf.IOVA]*movable{}}
+	pool.DMAPool = m
+	return r, m
+}
+
+// told is what a driver tells its successor, as it comes out at the other end.
+func told(t *testing.T, r *rig) (*Image, []int) {
+	t.Helper()
+	ctx, stop := context.WithTimeout(t.Context(), 10*time.Second)
+	defer stop()
+	require.NoError(t, r.dev.Freeze(ctx))
+	img, fds, err := r.dev.Export()
+	require.NoError(t, err)
+	b, err := json.Marshal(img)
+	require.NoError(t, err)
+	var read Image
+	require.NoError(t, json.Unmarshal(b, &read))
+	return &read, fds
+}
+
+// successor is a device that serves nobody yet, on the same function.
+func successor(t *testing.T, r *rig, pool *movablePool) (*Device, *mock.Device) {
+	t.Helper()
+	b, err := mock.New(mock.Options{LogEntries: 1024})
+	require.NoError(t, err)
+	grants := r.fn.Grants()
+	d, err := New(Config{Info: grants.Device, DMA: pool, Backend: b, Audit: grants.Audit})
+	require.NoError(t, err)
+	return d, b
+}
+
+// dies ends the device of a rig as a process ends: nothing is dismantled.
+func (r *rig) dies(pool *movablePool) {
+	pool.mu.Lock()
+	for _, m := range pool.all {
+		m.gone = true
+	}
+	clear(pool.all)
+	pool.mu.Unlock()
+	for _, s := range r.dev.sessionList() {
+		each(s.handles, func(q *queue) {
+			q.ring.(*ring.Server).Drop()
+			q.ring = deadRing{}
+		})
+	}
+	r.dev.Thaw()
+	ctx, stop := context.WithTimeout(context.Background(), 10*time.Second)
+	defer stop()
+	require.NoError(r.t, r.dev.Close(ctx))
+}
+
+// handOver has a successor go on with all that the device has.
+func (r *rig) handOver(t *testing.T, pool *movablePool) (*Device, *mock.Device) {
+	t.Helper()
+	img, fds := told(t, r)
+	d, b := successor(t, r, pool)
+	require.NoError(t, d.Import(t.Context(), img, fds, pool.take))
+	before, after := r.dev.Status(""), d.Status("")
+	require.Equal(t, plainStatus(before), plainStatus(after))
+	require.NoError(t, d.Check())
+	pool.mu.Lock()
+	all := map[ddf.IOVA]*movable{}
+	for iova, m := range pool.all {
+		all[iova] = &movable{DMABuffer: m.DMABuffer}
+	}
+	pool.mu.Unlock()
+	r.dies(pool)
+	pool.mu.Lock()
+	pool.all = all
+	pool.mu.Unlock()
+	d.Thaw()
+	r.dev = d
+	return d, b
+}
+
+// plainStatus leaves out what time alone changes, and peaks, which begin anew.
+func plainStatus(s Status) Status {
+	s.UptimeNanos = 0
+	for i := range s.Tenants {
+		t := &s.Tenants[i]
+		for k := range t.Budget {
+			t.Budget[k].Peak = 0
+		}
+		var used []BudgetStatus
+		for _, b := range t.Budget {
+			if b.Used+b.Reserved > 0 || b.Limit != ledger.Unlimited {
+				used = append(used, b)
+			}
+		}
+		t.Budget = used
+		for k := range t.Sessions {
+			t.Sessions[k].AgeNanos = 0
+		}
+	}
+	return s
+}
+
+func sessionOf(t *testing.T, d *Device, id uint64) *Session {
+	t.Helper()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	require.Contains(t, d.sessions, id)
+	return d.sessions[id]
+}
+
+// executions is how many jobs a device has run.
+func executions(d *mock.Device) int {
+	all, _ := d.Log()
+	return len(all)
+}
+
+// What clients have goes on in another device: the same rings, the same handles, the same
+// bytes, fences that nobody has signalled, entries that nobody has taken, a list, a
+// program that was loaded, a restricted session. No job runs twice.
+func TestHandOver(t *testing.T) {
+	leakcheck.Check(t)
+	firstLog, err := mock.New(mock.Options{LogEntries: 1024})
+	require.NoError(t, err)
+	r, pool := newMovableRig(t, withBackend(firstLog))
+	alice := r.open("alice", func(a *Attach) { a.Limits[ledger.Buffers] = 10; a.ID = 7 })
+	bob := r.open("bob", func(a *Attach) { a.Weight = 3 })
+	weak, err := alice.Restrict(Policy{Facet: FacetMemory, Limits: ledger.NoLimits(), MaxDeadline: time.Second})
+	require.NoError(t, err)
+
+	small, large, gone := buf(t, alice, 4096), buf(t, alice, 3<<20), buf(t, alice, 8192)
+	require.NoError(t, alice.DestroyBuffer(gone))
+	copy(host(t, alice, small), "what alice wrote")
+	copy(host(t, alice, large)[2<<20:], "and here")
+	bobs := buf(t, bob, 4096)
+	weaks := buf(t, weak, 4096)
+	open := newFence(t, alice, 5)
+	bundle, there := library.Bundle("vecadd_f32")
+	require.True(t, there)
+	in := buf(t, alice, uint64(len(bundle)))
+	copy(host(t, alice, in), bundle)
+	loaded, info, err := alice.LoadProgram(t.Context(), in, 0, uint64(len(bundle)))
+	require.NoError(t, err)
+	opened, _, err := alice.OpenProgram(fmt.Sprintf("sha256:%x", info.Digest))
+	require.NoError(t, err)
+	builtin := prog(t, alice, "vecadd_f32")
+	var rec recorder
+	rec.fill(small, 1024, 64, 0x42424242)
+	list := rec.record(t, alice)
+	var doomed recorder
+	victim := buf(t, alice, 4096)
+	doomed.fill(victim, 0, 64, 1)
+	dead := doomed.record(t, alice)
+	require.NoError(t, alice.DestroyBuffer(victim))
+
+	q := r.queue(alice, 16, 4096)
+	held := r.queue(alice, 64, 4096)
+	idle := r.queue(bob, 16, 4096)
+	weakQueue := r.queue(weak, 16, 4096)
+	q.fill(small, 512, 64, 0x11111111)
+	requireOK(t, q.one())
+	held.wait(open, 7)
+	for range 10 {
+		held.fill(small, 2048, 64, 0x22222222)
+	}
+	require.Eventually(t, func() bool { return alice.Budget()[ledger.InFlight].Used+alice.Budget()[ledger.InFlight].Reserved == 1 }, 5*time.Second, time.Millisecond)
+	q.signal(open, 6)
+	requireOK(t, q.one())
+
+	d, second := r.handOver(t, pool)
+	// The client's rings go on, and what was there is there.
+	a2, b2, w2 := sessionOf(t, d, alice.id), sessionOf(t, d, bob.id), sessionOf(t, d, weak.id)
+	require.Equal(t, "what alice wrote", string(host(t, a2, small)[:16]))
+	require.EqualValues(t, 0x11, host(t, a2, small)[512])
+	require.Equal(t, "and here", string(host(t, a2, large)[2<<20:2<<20+8]))
+	_, err = lookup[buffer](a2.handles, gone)
+	require.ErrorIs(t, err, gpuerr.Stale)
+	require.Same(t, a2, w2.parent)
+	q.fill(large, 0, 64, 0x33333333)
+	requireOK(t, q.one())
+	require.EqualValues(t, 0x33, host(t, a2, large)[0])
+	q.replay(list)
+	requireOK(t, q.one())
+	require.EqualValues(t, 0x42, host(t, a2, small)[1024])
+	idle.fill(bobs, 0, 64, 0x44444444)
+	requireOK(t, idle.one())
+	require.EqualValues(t, 0x44, host(t, b2, bobs)[0])
+	weakQueue.fill(weaks, 0, 64, 0x55555555)
+	requireOK(t, weakQueue.one())
+	sum := buf(t, a2, 4096)
+	q.launch(builtin, whole(small), whole(small), whole(sum))
+	requireOK(t, q.one())
+	for _, h := range []Handle{loaded, opened} {
+		p, err := lookup[program](a2.handles, h)
+		require.NoError(t, err)
+		require.Equal(t, info.Digest, p.info.Digest)
+	}
+	// The fence goes on from where it was, and the wait of before ends now, once.
+	require.Zero(t, host(t, a2, small)[2048])
+	st, err := a2.FenceState(open)
+	require.NoError(t, err)
+	require.EqualValues(t, 6, st.Reached)
+	q.signal(open, 7)
+	requireOK(t, q.one())
+	requireOK(t, held.take(11)...)
+	require.EqualValues(t, 0x22, host(t, a2, small)[2048])
+	require.Equal(t, 1, executions(firstLog), "of the one fill before")
+	require.Equal(t, 1+1+1+1+1+10, executions(second))
+	q.replay(dead)
+	require.Equal(t, gpuerr.Stale, q.one().Code)
+	// New handles are no old ones, limits hold.
+	fresh := buf(t, a2, 4096)
+	require.NotEqual(t, gone, fresh)
+	require.NotEqual(t, small, fresh)
+	require.NoError(t, a2.DestroyBuffer(large))
+	require.NoError(t, a2.Close())
+	require.NoError(t, d.Reclaimed(t.Context()))
+	require.ErrorIs(t, w2.Err(), gpuerr.Closed)
+	requireOK(t, func() ring.Completion { idle.fill(bobs, 64, 64, 1); return idle.one() }())
+}
+
+// A freeze that cannot be had, and an export that nobody takes, change nothing.
+func TestThawGoesOn(t *testing.T) {
+	leakcheck.Check(t)
+	r, _ := newMovableRig(t, withScript(mock.Fault{Kind: mock.FaultSlow, Job: 2, Duration: mock.Duration(300 * time.Millisecond)}))
+	s := r.open("alice")
+	b := buf(t, s, 4096)
+	q := r.queue(s, 16, 4096)
+	q.fill(b, 0, 64, 1)
+	requireOK(t, q.one())
+	q.fill(b, 0, 64, 2)
+	ctx, stop := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer stop()
+	time.Sleep(5 * time.Millisecond)
+	require.ErrorIs(t, r.dev.Freeze(ctx), gpuerr.Busy)
+	requireOK(t, q.one())
+	_, fds := told(t, r)
+	for _, fd := range fds {
+		unix.Close(fd)
+	}
+	require.True(t, r.dev.Frozen())
+	require.ErrorIs(t, r.dev.Freeze(t.Context()), gpuerr.Busy)
+	q.fill(b, 0, 64, 3)
+	time.Sleep(20 * time.Millisecond)
+	require.EqualValues(t, 2, host(t, s, b)[0], "nothing is begun")
+	r.dev.Thaw()
+	requireOK(t, q.one())
+	require.EqualValues(t, 3, host(t, s, b)[0])
+	require.Equal(t, outcome.Outcome{}, s.Poisoned())
+}
+
+// A state of another version is refused, and both are named.
+func TestImportOfAnotherVersion(t *testing.T) {
+	leakcheck.Check(t)
+	r, pool := newMovableRig(t)
+	r.open("alice")
+	img, fds := told(t, r)
+	img.Version++
+	d, _ := successor(t, r, pool)
+	err := d.Import(t.Context(), img, fds, pool.take)
+	require.ErrorIs(t, err, gpuerr.Version)
+	require.ErrorContains(t, err, "have=1 want=2")
+	require.NoError(t, d.Close(t.Context()))
+	r.dev.Thaw()
+}
+
+// A state that does not agree with itself or with the memory that was lent is refused.
+func TestImportRefuses(t *testing.T) {
+	leakcheck.Check(t)
+	for name, spoil := range map[string]func(*Image){
+		"device":     func(i *Image) { i.Device = "another" },
+		"epoch":      func(i *Image) { i.Epoch++ },
+		"memory":     func(i *Image) { i.Sessions[0].Chunks[0].IOVA += 4096 },
+		"generation": func(i *Image) { i.Sessions[0].Chunks[0].Generation++ },
+		"overlap":    func(i *Image) { b := i.Sessions[0].Buffers; b[1].Off = b[0].Off },
+		"beyond":     func(i *Image) { i.Sessions[0].Buffers[0].Off = 1 << 40 },
+		"handle":     func(i *Image) { i.Sessions[0].Buffers[0].Handle++ },
+		"twice":      func(i *Image) { b := i.Sessions[0].Buffers; b[1].Handle = b[0].Handle },
+		"fence":      func(i *Image) { i.Sessions[0].Fences[0].Reached = 99 },
+		"ring":       func(i *Image) { i.Sessions[0].Queues[0].Ring.Completed = 99 },
+		"entries":    func(i *Image) { i.Sessions[0].Queues[0].Ring.Entries = 1 << 16 },
+		"session":    func(i *Image) { i.Sessions[0].Parent = 44 },
+		"tenant":     func(i *Image) { i.Sessions[0].Tenant = "mallory" },
+		"queues":     func(i *Image) { i.Sessions[0].Queues = nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, pool := newMovableRig(t)
+			s := r.open("alice")
+			buf(t, s, 4096)
+			buf(t, s, 4096)
+			newFence(t, s, 1)
+			q := r.queue(s, 16, 4096)
+			b := buf(t, s, 4096)
+			img, fds := told(t, r)
+			spoil(img)
+			d, _ := successor(t, r, pool)
+			held := func(ctx context.Context, iova ddf.IOVA, generation uint64) (ddf.DMABuffer, error) {
+				m, err := pool.take(ctx, iova, generation)
+				if err == nil {
+					m.(*movable).gone = true // it is not the successor's yet
+				}
+				return m, err
+			}
+			require.Error(t, d.Import(t.Context(), img, fds, held))
+			_ = d.Close(t.Context())
+			r.dev.Thaw()
+			q.fill(b, 0, 64, 3)
+			requireOK(t, q.one())
+		})
+	}
+}
