@@ -8,8 +8,8 @@ import (
 	"capgpu/ring"
 )
 
-// Command is one entry of a queue: *Launch, *Copy, *Fill, *Signal, *Wait
-// or *Replay.
+// Command is one entry of a queue: *Launch, *Copy, *Fill, *Signal, *Wait,
+// *WaitOrder or *Replay.
 type Command interface {
 	// push stages the command; the caller holds q.submit.
 	push(q *Queue) (ticket uint64, err error)
@@ -65,6 +65,13 @@ type Wait struct {
 	Value uint64
 }
 
+// WaitOrder is Wait for the order alone: what follows goes on however the point ended.
+// What reads a buffer that was not written because work failed does not run all the same.
+type WaitOrder struct {
+	Fence *Fence
+	Value uint64
+}
+
 // +checklocks:q.submit
 func (l *Launch) push(q *Queue) (uint64, error) { return q.launchLocked(l) }
 
@@ -78,7 +85,10 @@ func (f *Fill) push(q *Queue) (uint64, error) { return q.fillLocked(f) }
 func (s *Signal) push(q *Queue) (uint64, error) { return q.signalLocked(s.Fence, s.Value) }
 
 // +checklocks:q.submit
-func (w *Wait) push(q *Queue) (uint64, error) { return q.waitLocked(w.Fence, w.Value) }
+func (w *Wait) push(q *Queue) (uint64, error) { return q.waitLocked(w.Fence, w.Value, false) }
+
+// +checklocks:q.submit
+func (w *WaitOrder) push(q *Queue) (uint64, error) { return q.waitLocked(w.Fence, w.Value, true) }
 
 // +checklocks:q.submit
 func (q *Queue) launchLocked(l *Launch) (uint64, error) {
@@ -171,11 +181,13 @@ func (q *Queue) signalLocked(f *Fence, value uint64) (uint64, error) {
 }
 
 // +checklocks:q.submit
-func (q *Queue) waitLocked(f *Fence, value uint64) (uint64, error) {
+func (q *Queue) waitLocked(f *Fence, value uint64, orderOnly bool) (uint64, error) {
 	if f == nil || f.s != q.s {
 		return 0, errForeign("Fence")
 	}
-	q.entry = ring.WaitEntry(q.next, f.handle, value)
+	if q.entry = ring.WaitEntry(q.next, f.handle, value); orderOnly {
+		q.entry = ring.WaitOrderEntry(q.next, f.handle, value)
+	}
 	return q.pushLocked()
 }
 

@@ -164,7 +164,7 @@ func (c *Conn) OpenChecked(ctx context.Context, index uint32) (*Session, error) 
 // the epoch of the last call. When ctx ends first it returns ctx's error.
 func (c *Conn) NextState(ctx context.Context, index uint32, epoch uint64) (State, error) {
 	for {
-		st, err := c.nextState(ctx, index, epoch, waitSlice)
+		st, err := c.nextState(ctx, control.NextStateRequest{Index: index, Epoch: epoch, TimeoutNanos: uint64(waitSlice)})
 		if err != nil || st.Changed {
 			return st, err
 		}
@@ -174,18 +174,28 @@ func (c *Conn) NextState(ctx context.Context, index uint32, epoch uint64) (State
 // NextStateFor is NextState with the time limit as a result: when timeout is
 // over it returns the present state with Changed false and no error.
 func (c *Conn) NextStateFor(ctx context.Context, index uint32, epoch uint64, timeout time.Duration) (State, error) {
+	return c.nextFor(ctx, control.NextStateRequest{Index: index, Epoch: epoch}, timeout)
+}
+
+// NextStepFor is NextStateFor, and a change of State.Recovery or State.Incidents is
+// news as well.
+func (c *Conn) NextStepFor(ctx context.Context, index uint32, epoch uint64, timeout time.Duration) (State, error) {
+	return c.nextFor(ctx, control.NextStateRequest{Index: index, Epoch: epoch, Steps: true}, timeout)
+}
+
+func (c *Conn) nextFor(ctx context.Context, req control.NextStateRequest, timeout time.Duration) (State, error) {
 	end := time.Now().Add(timeout)
 	for {
 		left := time.Until(end)
-		st, err := c.nextState(ctx, index, epoch, max(0, min(left, waitSlice)))
+		req.TimeoutNanos = uint64(max(0, min(left, waitSlice)))
+		st, err := c.nextState(ctx, req)
 		if err != nil || st.Changed || left <= waitSlice {
 			return st, err
 		}
 	}
 }
 
-func (c *Conn) nextState(ctx context.Context, index uint32, epoch uint64, timeout time.Duration) (State, error) {
-	req := control.NextStateRequest{Index: index, Epoch: epoch, TimeoutNanos: uint64(timeout)}
+func (c *Conn) nextState(ctx context.Context, req control.NextStateRequest) (State, error) {
 	m, err := c.caller.Call(ctx, control.TypeNextState, req.AppendTo(nil), nil)
 	if err != nil {
 		return State{}, err
@@ -194,7 +204,10 @@ func (c *Conn) nextState(ctx context.Context, index uint32, epoch uint64, timeou
 	if err != nil {
 		return State{}, err
 	}
-	return State{Epoch: r.Epoch, State: DeviceState(r.State), Changed: r.Changed, Cause: r.Cause}, nil
+	return State{
+		Epoch: r.Epoch, State: DeviceState(r.State), Changed: r.Changed, Cause: r.Cause,
+		Recovery: RecoveryStep(r.Recovery), LastRecovery: RecoveryStep(r.LastRecovery), Incidents: r.Incidents,
+	}, nil
 }
 
 // Status is the driver's account of its sessions and budgets, as JSON.

@@ -150,7 +150,15 @@ func (q *Queue) PushSignal(f *Fence, value uint64) (uint64, error) {
 func (q *Queue) PushWait(f *Fence, value uint64) (uint64, error) {
 	q.submit.Lock()
 	defer q.submit.Unlock()
-	return q.waitLocked(f, value)
+	return q.waitLocked(f, value, false)
+}
+
+// PushWaitOrder stages a wait for the order alone: what is pushed later goes on however
+// the point ended. See WaitOrder.
+func (q *Queue) PushWaitOrder(f *Fence, value uint64) (uint64, error) {
+	q.submit.Lock()
+	defer q.submit.Unlock()
+	return q.waitLocked(f, value, true)
 }
 
 // Submit pushes commands and flushes: all of them, or none with an error. It

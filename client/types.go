@@ -76,7 +76,21 @@ type DeviceInfo struct {
 	Name        string // "mock0"
 	Backend     string // "mock"
 	PCIAddress  string // "0000:00:01.0"; empty for the fake function
+	Recovery    RecoveryStep
 }
+
+// RecoveryStep is how far the service has gone to get a device back.
+type RecoveryStep = outcome.RecoveryStep
+
+// The steps, the smallest first; see outcome.RecoveryStep.
+const (
+	RecoveryNone          = outcome.RecoveryNone
+	RecoveryCancelling    = outcome.Cancelling
+	RecoveryQueueReset    = outcome.QueueReset
+	RecoveryFunctionReset = outcome.FunctionReset
+	RecoveryRespawn       = outcome.Respawn
+	RecoveryWedged        = outcome.WedgedStep
+)
 
 // State is one step in the life of a device.
 type State struct {
@@ -84,6 +98,12 @@ type State struct {
 	State   DeviceState
 	Changed bool   // false: the time was up before anything changed
 	Cause   string // of a loss
+	// Recovery is the step of the ladder that the device is on. Steps take
+	// milliseconds: LastRecovery is how far the last incident went, and Incidents
+	// counts them in this epoch.
+	Recovery     RecoveryStep
+	LastRecovery RecoveryStep
+	Incidents    uint64
 }
 
 // Description is what a session may do and the bounds the service promises.

@@ -46,13 +46,14 @@ type DeviceInfo struct {
 	VendorID    uint16
 	DeviceID    uint16
 	Facet       uint32 // 0 memory, 1 program, 2 full
+	Recovery    uint32 // outcome.RecoveryStep
 	Name        string
 	Backend     string
 	PCIAddress  string
 }
 
 // deviceBytes is the least a DeviceInfo takes.
-const deviceBytes = 4 + 4 + 8 + 8 + 2 + 2 + 4 + 3*2
+const deviceBytes = 4 + 4 + 8 + 8 + 2 + 2 + 4 + 4 + 3*2
 
 func (m DeviceInfo) AppendTo(b []byte) []byte {
 	b = appendU32(b, m.Index)
@@ -62,6 +63,7 @@ func (m DeviceInfo) AppendTo(b []byte) []byte {
 	b = appendU16(b, m.VendorID)
 	b = appendU16(b, m.DeviceID)
 	b = appendU32(b, m.Facet)
+	b = appendU32(b, m.Recovery)
 	b = appendStr(b, m.Name)
 	b = appendStr(b, m.Backend)
 	return appendStr(b, m.PCIAddress)
@@ -75,6 +77,7 @@ func (m *DeviceInfo) decode(r *reader) {
 	m.VendorID = r.u16("device.vendor")
 	m.DeviceID = r.u16("device.device")
 	m.Facet = r.enum(maxFacet, "device.facet")
+	m.Recovery = r.enum(maxRecovery, "device.recovery")
 	m.Name = r.str(MaxStringBytes, "device.name")
 	m.Backend = r.str(MaxStringBytes, "device.backend")
 	m.PCIAddress = r.str(MaxStringBytes, "device.pciAddress")
@@ -121,16 +124,18 @@ type NextStateRequest struct {
 	Index        uint32
 	Epoch        uint64
 	TimeoutNanos uint64
+	Steps        bool // steps of the ladder are news as well
 }
 
 func (m NextStateRequest) AppendTo(b []byte) []byte {
-	return appendU64(appendU64(appendU32(b, m.Index), m.Epoch), m.TimeoutNanos)
+	return appendBool(appendU64(appendU64(appendU32(b, m.Index), m.Epoch), m.TimeoutNanos), m.Steps)
 }
 
 func (m *NextStateRequest) decode(r *reader) {
 	m.Index = r.u32("index")
 	m.Epoch = r.u64("epoch")
 	m.TimeoutNanos = r.u64("timeoutNanos")
+	m.Steps = r.flag("steps")
 }
 
 // ParseNextStateRequest is strict.
@@ -141,18 +146,26 @@ type NextStateReply struct {
 	Epoch   uint64
 	State   uint32
 	Changed bool // false: the time was up first
-	Cause   string
+	// The step of the ladder that the device is on, how far the last incident went, and
+	// how many there were in this epoch.
+	Recovery, LastRecovery uint32 // outcome.RecoveryStep
+	Incidents              uint64
+	Cause                  string
 }
 
 func (m NextStateReply) AppendTo(b []byte) []byte {
-	b = appendU32(appendU64(b, m.Epoch), m.State)
-	return appendStr(appendBool(b, m.Changed), m.Cause)
+	b = appendBool(appendU32(appendU64(b, m.Epoch), m.State), m.Changed)
+	b = appendU64(appendU32(appendU32(b, m.Recovery), m.LastRecovery), m.Incidents)
+	return appendStr(b, m.Cause)
 }
 
 func (m *NextStateReply) decode(r *reader) {
 	m.Epoch = r.u64("epoch")
 	m.State = r.enum(maxState, "state")
 	m.Changed = r.flag("changed")
+	m.Recovery = r.enum(maxRecovery, "recovery")
+	m.LastRecovery = r.enum(maxRecovery, "lastRecovery")
+	m.Incidents = r.u64("incidents")
 	m.Cause = r.str(MaxStringBytes, "cause")
 }
 

@@ -94,7 +94,7 @@ func encode(t testing.TB, m *Message) []byte {
 
 var aDevice = DeviceInfo{
 	Index: 1, State: 1, Epoch: 3, MemoryBytes: 1 << 30, VendorID: 0x1234, DeviceID: 0x11e8,
-	Facet: 2, Name: "mock0", Backend: "mock", PCIAddress: "0000:00:01.0",
+	Facet: 2, Recovery: 3, Name: "mock0", Backend: "mock", PCIAddress: "0000:00:01.0",
 }
 
 var aTrap = outcome.Outcome{Kind: outcome.Failed, Cause: outcome.TrapCause, Trap: outcome.Trap{
@@ -130,8 +130,8 @@ var samples = []sample{
 	{TypeListDevices, true, ListDevicesReply{Devices: []DeviceInfo{aDevice, {Name: "é"}}}, as(ParseListDevicesReply)},
 	{TypeOpenDevice, false, OpenDeviceRequest{Index: 7}, as(ParseOpenDeviceRequest)},
 	{TypeOpenDevice, true, OpenDeviceReply{Epoch: 9}, as(ParseOpenDeviceReply)},
-	{TypeNextState, false, NextStateRequest{Index: 1, Epoch: 2, TimeoutNanos: 3}, as(ParseNextStateRequest)},
-	{TypeNextState, true, NextStateReply{Epoch: 2, State: 2, Changed: true, Cause: "driver died"}, as(ParseNextStateReply)},
+	{TypeNextState, false, NextStateRequest{Index: 1, Epoch: 2, TimeoutNanos: 3, Steps: true}, as(ParseNextStateRequest)},
+	{TypeNextState, true, NextStateReply{Epoch: 2, State: 2, Changed: true, Recovery: 4, LastRecovery: 2, Incidents: 5, Cause: "driver died"}, as(ParseNextStateReply)},
 	{TypeStatus, false, StatusRequest{Index: 1}, as(ParseStatusRequest)},
 	{TypeDescribe, false, Empty{}, as(ParseEmpty)},
 	{TypeDescribe, true, Description{Device: aDevice, HangBoundNanos: 1, RevokeBoundNanos: 9, MaxDeadlineNanos: 2, MaxBufferBytes: 3,
@@ -193,6 +193,8 @@ var samples = []sample{
 	{TypeSettleFaults, true, SettleFaultsReply{CompleteNanos: 5}, as(ParseSettleFaultsReply)},
 	{TypeDeviceGone, false, DeviceGoneRequest{Reason: "it was unplugged"}, as(ParseDeviceGoneRequest)},
 	{TypeDeviceGone, true, Empty{}, as(ParseEmpty)},
+	{TypeRecovery, false, RecoveryRequest{Step: 3, Last: 2, Incidents: 7}, as(ParseRecoveryRequest)},
+	{TypeRecovery, true, Empty{}, as(ParseEmpty)},
 }
 
 var anError = &gpuerr.Error{Code: gpuerr.Quota, Resource: "deviceMemory", Asked: 1 << 20, Available: 4096, Msg: "close a buffer first"}

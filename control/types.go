@@ -1,6 +1,10 @@
 package control
 
-import "fmt"
+import (
+	"fmt"
+
+	"capgpu/outcome"
+)
 
 // MsgType says what a message asks for, or answers.
 type MsgType uint16
@@ -49,6 +53,7 @@ const (
 	TypeDeviceFault  MsgType = 70
 	TypeSettleFaults MsgType = 71
 	TypeDeviceGone   MsgType = 72
+	TypeRecovery     MsgType = 78
 )
 
 // Bounds of the wire.
@@ -66,6 +71,7 @@ const (
 	replyBit            = 1 << 15
 	magic               = 0x4743 // "CG"
 	maxFacet, maxState  = 2, 3
+	maxRecovery         = uint32(outcome.NumRecoverySteps) - 1
 	usageBits           = 7 // storage, upload, readback
 	errorBodyFixedBytes = 16 + ResourceBytes + 2
 )
@@ -116,6 +122,7 @@ var layouts = map[MsgType]*layout{
 	TypeDeviceFault:  {name: "DeviceFault", request: body[DeviceFaultRequest], reply: body[Empty]},
 	TypeSettleFaults: {name: "SettleFaults", request: body[Empty], reply: body[SettleFaultsReply]},
 	TypeDeviceGone:   {name: "DeviceGone", request: body[DeviceGoneRequest], reply: body[Empty]},
+	TypeRecovery:     {name: "Recovery", request: body[RecoveryRequest], reply: body[Empty]},
 }
 
 // Known reports whether t is a message of docs/wire.md.

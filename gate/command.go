@@ -132,7 +132,7 @@ func (s *session) readCommand(ctx context.Context, b *batch, in schema.Command) 
 		if err != nil {
 			return err
 		}
-		b.commands = append(b.commands, &client.Wait{Fence: f.line, Value: in.Wait().WaitValue()})
+		b.commands = append(b.commands, newWait(f.line, in.Wait().WaitValue(), in.Wait().OrderOnly()))
 	case schema.Command_Which_replay:
 		replay, err := s.readReplay(in.Replay())
 		if err != nil {
@@ -144,6 +144,14 @@ func (s *session) readCommand(ctx context.Context, b *batch, in schema.Command) 
 		return gpuerr.New(gpuerr.Invalid, "which: command %d is unknown", in.Which())
 	}
 	return nil
+}
+
+// newWait is a wait for a point, or for its order alone.
+func newWait(f *client.Fence, value uint64, orderOnly bool) client.Command {
+	if orderOnly {
+		return &client.WaitOrder{Fence: f, Value: value}
+	}
+	return &client.Wait{Fence: f, Value: value}
 }
 
 func newCopy(dst *buffer, dstOff uint64, src *buffer, srcOff, bytes uint64, field string) (*client.Copy, error) {

@@ -90,7 +90,11 @@ func (l *lifecycle) Next(ctx context.Context, call schema.Lifecycle_next) error 
 	default:
 		return gpuerr.New(gpuerr.Busy, "%d calls of Lifecycle.next are waiting already", maxLifecycleWaits)
 	}
-	st, err := l.g.service.NextStateFor(ctx, l.index, call.Args().Epoch(), tell.Duration(call.Args().TimeoutNanos()))
+	next := l.g.service.NextStateFor
+	if call.Args().Steps() {
+		next = l.g.service.NextStepFor
+	}
+	st, err := next(ctx, l.index, call.Args().Epoch(), tell.Duration(call.Args().TimeoutNanos()))
 	if err != nil {
 		return err
 	}
@@ -101,5 +105,8 @@ func (l *lifecycle) Next(ctx context.Context, call schema.Lifecycle_next) error 
 	res.SetEpoch(st.Epoch)
 	res.SetState(schema.DeviceState(st.State))
 	res.SetChanged(st.Changed)
+	res.SetRecovery(schema.RecoveryStep(st.Recovery))
+	res.SetLastRecovery(schema.RecoveryStep(st.LastRecovery))
+	res.SetIncidents(st.Incidents)
 	return res.SetCause(st.Cause)
 }

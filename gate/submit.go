@@ -57,6 +57,7 @@ func (s *session) SubmitMemcpy(ctx context.Context, call schema.GpuMemorySession
 }
 
 func (s *session) SubmitFenceWait(ctx context.Context, call schema.GpuMemorySession_submitFenceWait) error {
+	orderOnly := call.Args().OrderOnly()
 	f, err := s.fences.find(call.Args().Fence(), "fence")
 	if err != nil {
 		return err
@@ -66,7 +67,7 @@ func (s *session) SubmitFenceWait(ctx context.Context, call schema.GpuMemorySess
 		if value == 0 {
 			return gpuerr.New(gpuerr.Invalid, "fence: nothing was promised on fence %d yet", f.id)
 		}
-		b.commands = append(b.commands, &client.Wait{Fence: f.line, Value: value})
+		b.commands = append(b.commands, newWait(f.line, value, orderOnly))
 		return nil
 	})
 	return err

@@ -28,7 +28,9 @@ type job struct {
 	userData uint64
 	fence    *fence // signal, wait
 	value    uint64
-	atLeast  outcome.Outcome // of a signal: what its point ends with if its work was ok
+	// orderOnly: of a wait, it goes on however the point ended
+	orderOnly bool
+	atLeast   outcome.Outcome // of a signal: what its point ends with if its work was ok
 	// how and deviceTime are valid once ended; code and available with a refusal.
 	how        outcome.Outcome
 	deviceTime time.Duration

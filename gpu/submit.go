@@ -233,7 +233,7 @@ func (q *queue) beginWait(j *job, e *ring.Entry) {
 		q.skipping = true
 		return
 	}
-	j.fence, j.value = f, e.FenceValue()
+	j.fence, j.value, j.orderOnly = f, e.FenceValue(), e.OrderOnly()
 	q.waiter.value = j.value
 	if how, over := f.wait(&q.waiter); over {
 		q.waited(j, how)
@@ -243,9 +243,9 @@ func (q *queue) beginWait(j *job, e *ring.Entry) {
 }
 
 // waited ends a wait. A wait for a point that did not end ok ends cancelled, and
-// so does what depends on it.
+// so does what depends on it, unless it is for the order alone.
 func (q *queue) waited(j *job, how outcome.Outcome) {
-	if how.Kind == outcome.OK {
+	if how.Kind == outcome.OK || j.orderOnly {
 		j.end(outcome.Success)
 		return
 	}

@@ -135,7 +135,7 @@ func (b *broker) nextState(ctx context.Context, body []byte) ([]byte, error) {
 		return nil, gpuerr.New(gpuerr.Busy, "%d NextState requests of this socket wait already", maxWaiters)
 	}
 	timeout := time.Duration(min(req.TimeoutNanos, math.MaxInt64))
-	reply, err := d.board.next(ctx, b.told[d], req.Epoch, timeout)
+	reply, err := d.board.next(ctx, b.told[d], req.Epoch, req.Steps, timeout)
 	if err != nil {
 		return nil, err
 	}

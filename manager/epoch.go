@@ -201,6 +201,7 @@ func (d *device) awaitReady(ctx context.Context, l *driverLink) error {
 		}
 		d.board.update(func(s *snapshot) {
 			s.state, s.epoch, s.cause, s.link = ready, l.epoch, "", l
+			s.ladder = ladder{}
 			s.backend, s.memoryBytes = clipped(r.Backend), min(r.MemoryBytes, d.policy.MemoryBytes)
 		})
 		d.say("device %s ready (epoch %d, driver pid %d)", d.name, l.epoch, l.child.pid())

@@ -39,6 +39,11 @@ type driverLink struct {
 	// with for how long no report was left out.
 	settle func(context.Context) (time.Duration, error)
 
+	// climb shows where the driver stands on the ladder; climbing is held while it is
+	// told, and so bounds how often it can be.
+	climb    func(*driverLink, ladder)
+	climbing chan struct{}
+
 	ready chan control.ReadyRequest // holds the one Ready
 
 	grantsDone chan struct{} // closed when no grant call runs any more
@@ -73,7 +78,8 @@ func (d *device) startDriver(g *grants, desk *faultDesk) (*driverLink, error) {
 	l := &driverLink{
 		epoch: g.info.Epoch, child: c, gate: rpcguard.NewGate(), sessions: g.sessions, doom: g.doom,
 		settle: func(ctx context.Context) (time.Duration, error) { return d.settleFaults(ctx, desk) },
-		ready:  make(chan control.ReadyRequest, 1), grantsDone: make(chan struct{}),
+		climb:  d.board.climb, climbing: make(chan struct{}, 1),
+		ready: make(chan control.ReadyRequest, 1), grantsDone: make(chan struct{}),
 	}
 	l.caller = control.NewPeer(context.Background(), conn, l.handle)
 	server := &grantServer{grants: g, gate: l.gate, log: d.log, launchRecords: d.cfg.Policy.Audit.Launches}
@@ -86,7 +92,7 @@ func (l *driverLink) runGrants(s *grantServer, conn *net.UnixConn) {
 	l.grantsErr = s.serve(conn)
 }
 
-// handle answers what a driver may ask: one Ready, and SettleFaults.
+// handle answers what a driver may ask: one Ready, SettleFaults and Recovery.
 func (l *driverLink) handle(ctx context.Context, m *control.Message) *control.Message {
 	defer m.CloseFDs()
 	switch m.Type {
@@ -97,6 +103,11 @@ func (l *driverLink) handle(ctx context.Context, m *control.Message) *control.Me
 			return control.ErrorReply(m, err)
 		}
 		return control.NewReply(m, control.SettleFaultsReply{CompleteNanos: uint64(complete)}.AppendTo(nil))
+	case control.TypeRecovery:
+		if err := l.takeRecovery(ctx, m.Body); err != nil {
+			return control.ErrorReply(m, err)
+		}
+		return control.NewReply(m, nil)
 	default:
 		return control.ErrorReply(m, gpuerr.New(gpuerr.Unimplemented, "%v is no message of a driver", m.Type))
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"capgpu/control"
+	"capgpu/outcome"
 )
 
 // deviceState is where a device stands. The numbers are those of DeviceState in
@@ -43,12 +44,18 @@ type stateBoard struct {
 	changed chan struct{} // closed, and replaced, by each change
 }
 
+// ladder is where a driver stands on the ladder of recovery.
+type ladder = control.RecoveryRequest
+
 // snapshot is the state at one moment.
 type snapshot struct {
 	state deviceState
 	epoch uint64 // of the last driver that was ready; 0: none yet
 	cause string // of recovering and wedged
-	step  uint64 // counts changes
+	step  uint64 // counts changes, without those of the ladder
+	rung  uint64 // counts changes of the ladder
+
+	ladder ladder // as the ready driver told it
 
 	link        *driverLink // of the ready driver
 	backend     string      // as the last ready driver called it
@@ -75,23 +82,53 @@ func (b *stateBoard) update(change func(*snapshot)) snapshot {
 	return b.now
 }
 
+// climb shows where the driver of a link stands on the ladder, if it is the one that
+// is ready and that is news.
+func (b *stateBoard) climb(l *driverLink, at ladder) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.now.link != l || b.now.ladder == at {
+		return
+	}
+	b.now.ladder = at
+	b.now.rung++
+	close(b.changed)
+	b.changed = make(chan struct{})
+}
+
+// recovery is the step of the ladder that the device is on: the first ones are its
+// driver's, as far as it tells, the last two the manager's own.
+func (s *snapshot) recovery() outcome.RecoveryStep {
+	switch s.state {
+	case recovering:
+		return outcome.Respawn
+	case wedged:
+		return outcome.WedgedStep
+	}
+	return outcome.RecoveryStep(s.ladder.Step)
+}
+
 // told remembers, for one tenant socket, what NextState has already told: the
 // epoch alone does not say whether the asker has seen the recovering that
 // follows it, and telling it again and again would make its loop spin.
 type told struct {
 	mu sync.Mutex
 	// +checklocks:mu
-	epoch, step uint64
+	epoch, step, rung uint64
 	// +checklocks:mu
 	any bool
 }
 
-func (t *told) isNews(s snapshot, epoch uint64) bool {
+// isNews: with steps, also where the device stands on the ladder.
+func (t *told) isNews(s snapshot, epoch uint64, steps bool) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if steps && t.rung != s.rung {
+		return true
+	}
 	if s.state == ready && s.epoch == epoch {
 		return false
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	return !t.any || t.epoch != epoch || t.step != s.step
 }
 
@@ -99,18 +136,21 @@ func (t *told) isNews(s snapshot, epoch uint64) bool {
 func (t *told) tell(s snapshot) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.any, t.epoch, t.step = true, s.epoch, s.step
+	t.any, t.epoch, t.step, t.rung = true, s.epoch, s.step, s.rung
 }
 
 // next waits until the state is news to the asker, the time is up (Changed is
 // false), or ctx ends.
-func (b *stateBoard) next(ctx context.Context, t *told, epoch uint64, timeout time.Duration) (control.NextStateReply, error) {
+func (b *stateBoard) next(ctx context.Context, t *told, epoch uint64, steps bool, timeout time.Duration) (control.NextStateReply, error) {
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	for {
 		s, changed := b.get()
-		news := t.isNews(s, epoch)
-		reply := control.NextStateReply{Epoch: s.epoch, State: uint32(s.state), Changed: news, Cause: s.cause}
+		news := t.isNews(s, epoch, steps)
+		reply := control.NextStateReply{
+			Epoch: s.epoch, State: uint32(s.state), Changed: news, Cause: s.cause,
+			Recovery: uint32(s.recovery()), LastRecovery: s.ladder.Last, Incidents: s.ladder.Incidents,
+		}
 		if news {
 			t.tell(s)
 			return reply, nil

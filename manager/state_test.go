@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"capgpu/control"
+	"capgpu/gpuerr"
+	"capgpu/outcome"
 )
 
 func TestStateBoard(t *testing.T) {
@@ -18,20 +20,20 @@ func TestStateBoard(t *testing.T) {
 		var asker told
 		ctx := context.Background()
 
-		r, err := b.next(ctx, &asker, 0, time.Hour)
+		r, err := b.next(ctx, &asker, 0, false, time.Hour)
 		require.NoError(t, err)
 		require.Equal(t, control.NextStateReply{State: uint32(starting), Changed: true}, r, "the first answer comes at once")
 
-		r, err = b.next(ctx, &asker, 0, time.Minute)
+		r, err = b.next(ctx, &asker, 0, false, time.Minute)
 		require.NoError(t, err)
 		require.False(t, r.Changed, "what was told is not told again")
 
 		b.update(func(s *snapshot) { s.state, s.epoch = ready, 1 })
-		r, _ = b.next(ctx, &asker, 0, time.Minute)
+		r, _ = b.next(ctx, &asker, 0, false, time.Minute)
 		require.Equal(t, uint32(ready), r.State)
 		require.EqualValues(t, 1, r.Epoch)
 
-		r, _ = b.next(ctx, &asker, 1, time.Minute)
+		r, _ = b.next(ctx, &asker, 1, false, time.Minute)
 		require.False(t, r.Changed)
 
 		go func() {
@@ -39,26 +41,26 @@ func TestStateBoard(t *testing.T) {
 			b.update(func(s *snapshot) { s.state, s.cause = recovering, "killed" })
 		}()
 		began := time.Now()
-		r, _ = b.next(ctx, &asker, 1, time.Hour)
+		r, _ = b.next(ctx, &asker, 1, false, time.Hour)
 		require.Equal(t, time.Minute, time.Since(began))
-		require.Equal(t, control.NextStateReply{Epoch: 1, State: uint32(recovering), Changed: true, Cause: "killed"}, r)
+		require.Equal(t, control.NextStateReply{Epoch: 1, State: uint32(recovering), Changed: true, Recovery: uint32(outcome.Respawn), Cause: "killed"}, r)
 
 		var other told
-		r, _ = b.next(ctx, &other, 1, time.Hour)
+		r, _ = b.next(ctx, &other, 1, false, time.Hour)
 		require.True(t, r.Changed, "another socket has not been told")
 
 		// A whole life passes between two questions: what is now is told.
 		b.update(func(s *snapshot) { s.state, s.epoch, s.cause = ready, 2, "" })
 		b.update(func(s *snapshot) { s.state, s.cause = recovering, "again" })
-		r, _ = b.next(ctx, &asker, 1, time.Hour)
-		require.Equal(t, control.NextStateReply{Epoch: 2, State: uint32(recovering), Changed: true, Cause: "again"}, r)
+		r, _ = b.next(ctx, &asker, 1, false, time.Hour)
+		require.Equal(t, control.NextStateReply{Epoch: 2, State: uint32(recovering), Changed: true, Recovery: uint32(outcome.Respawn), Cause: "again"}, r)
 		b.update(func(s *snapshot) { s.state, s.epoch, s.cause = ready, 3, "" })
-		r, _ = b.next(ctx, &asker, 2, time.Hour)
+		r, _ = b.next(ctx, &asker, 2, false, time.Hour)
 		require.EqualValues(t, 3, r.Epoch)
 
 		gone, cancel := context.WithCancel(ctx)
 		cancel()
-		_, err = b.next(gone, &asker, 3, time.Hour)
+		_, err = b.next(gone, &asker, 3, false, time.Hour)
 		require.ErrorIs(t, err, context.Canceled)
 	})
 }
@@ -69,4 +71,57 @@ func TestClipped(t *testing.T) {
 	require.LessOrEqual(t, len(long), control.MaxStringBytes)
 	require.True(t, strings.HasSuffix(long, "é…"))
 	require.NotContains(t, long, "\ufffd")
+}
+
+// Steps of the ladder are news to who asks for them, and to nobody else.
+func TestStepsAreNewsToWhoAsks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newStateBoard()
+		l := &driverLink{}
+		b.update(func(s *snapshot) { s.state, s.epoch, s.link = ready, 1, l })
+		ctx := context.Background()
+		var plain, asker told
+		_, err := b.next(ctx, &plain, 0, false, time.Hour)
+		require.NoError(t, err)
+		_, err = b.next(ctx, &asker, 0, true, time.Hour)
+		require.NoError(t, err)
+		at := ladder{Step: uint32(outcome.QueueReset), Last: uint32(outcome.QueueReset), Incidents: 1}
+		time.AfterFunc(time.Second, func() {
+			b.climb(&driverLink{}, ladder{Step: 3}) // another driver's word counts for nothing
+			b.climb(l, at)
+		})
+		began := time.Now()
+		r, err := b.next(ctx, &asker, 1, true, time.Hour)
+		require.NoError(t, err)
+		require.Equal(t, time.Second, time.Since(began))
+		require.Equal(t, control.NextStateReply{Epoch: 1, State: uint32(ready), Changed: true, Recovery: at.Step, LastRecovery: at.Last, Incidents: 1}, r)
+		r, _ = b.next(ctx, &asker, 1, true, time.Minute)
+		require.False(t, r.Changed, "it was told")
+		r, _ = b.next(ctx, &plain, 1, false, time.Minute)
+		require.False(t, r.Changed, "it did not ask for steps")
+		b.update(func(s *snapshot) { s.state, s.link = recovering, nil })
+		r, _ = b.next(ctx, &asker, 1, true, time.Minute)
+		require.EqualValues(t, outcome.Respawn, r.Recovery)
+		b.update(func(s *snapshot) { s.state = wedged })
+		r, _ = b.next(ctx, &asker, 1, true, time.Minute)
+		require.EqualValues(t, outcome.WedgedStep, r.Recovery)
+	})
+}
+
+// A driver that says too much is refused, and wakes nobody more often for it.
+func TestStepsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		told := 0
+		l := &driverLink{climb: func(*driverLink, ladder) { told++ }, climbing: make(chan struct{}, 1)}
+		body := ladder{Step: 1}.AppendTo(nil)
+		first := make(chan error, 1)
+		go func() { first <- l.takeRecovery(t.Context(), body) }()
+		synctest.Wait()
+		for range 100 {
+			require.ErrorIs(t, l.takeRecovery(t.Context(), body), gpuerr.Busy)
+		}
+		require.NoError(t, <-first)
+		require.Equal(t, 1, told)
+		require.Error(t, l.takeRecovery(t.Context(), ladder{Step: uint32(outcome.Respawn)}.AppendTo(nil)), "that is the manager's to say")
+	})
 }

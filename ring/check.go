@@ -15,7 +15,7 @@ func Check(e *Entry, argBytes uint32) error {
 	if e.Op >= numOps {
 		return errOp
 	}
-	if e.Flags != 0 {
+	if e.Flags != 0 && !(e.Op == OpWait && e.Flags == WaitOrderOnly) {
 		return errFlags
 	}
 	if e.Zero != 0 {
@@ -114,7 +114,7 @@ func checkArgs(e *Entry, argBytes uint32) error {
 // Made once, because a hostile client gets as many of them as it likes.
 var (
 	errOp        = gpuerr.New(gpuerr.Invalid, "op: no such operation")
-	errFlags     = gpuerr.New(gpuerr.Invalid, "flags: must be 0, and a block dimension at most 65535")
+	errFlags     = gpuerr.New(gpuerr.Invalid, "flags: must be 0 (of a wait 0 or 1), and a block dimension at most 65535")
 	errZero      = gpuerr.New(gpuerr.Invalid, "a field that the operation does not use is not zero")
 	errObject    = gpuerr.New(gpuerr.Invalid, "object: 0 is no handle")
 	errCount     = gpuerr.New(gpuerr.Invalid, "count: must be 0 for this operation")

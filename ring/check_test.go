@@ -38,7 +38,7 @@ func modelAllows(b *[EntryBytes]byte, argBytes uint32) bool {
 	multiple := func(x *big.Int, of int64) bool { return new(big.Int).Mod(x, big.NewInt(of)).Sign() == 0 }
 	fits64 := func(x *big.Int) bool { return x.BitLen() <= 64 }
 
-	flags, reserved := zero(1, 1), zero(56, 8)
+	flags, reserved := zero(1, 1) || b[0] == 5 && b[1] == 1, zero(56, 8)
 	if !flags || !reserved {
 		return false
 	}

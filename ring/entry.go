@@ -46,7 +46,7 @@ const (
 // constructors and accessors.
 type Entry struct {
 	Op             Op
-	Flags          uint8 // 0
+	Flags          uint8 // of a wait: WaitOrderOnly or 0; else 0
 	Count          uint16
 	DeadlineMicros uint32
 	UserData       uint64
@@ -54,6 +54,10 @@ type Entry struct {
 	A, B, C, D     uint64
 	Zero           uint64 // 0
 }
+
+// WaitOrderOnly is a flag of a wait: what follows goes on also if the point did not end
+// ok. It then has to do with the order only, not with the outcome.
+const WaitOrderOnly = 1
 
 // Dim3 counts in x, y and z.
 type Dim3 struct{ X, Y, Z uint32 }
@@ -94,6 +98,14 @@ func SignalEntry(userData, fence, value uint64) Entry {
 func WaitEntry(userData, fence, value uint64) Entry {
 	return Entry{Op: OpWait, UserData: userData, Object: fence, A: value}
 }
+
+// WaitOrderEntry is WaitEntry, but that the queue goes on however the point ended.
+func WaitOrderEntry(userData, fence, value uint64) Entry {
+	return Entry{Op: OpWait, Flags: WaitOrderOnly, UserData: userData, Object: fence, A: value}
+}
+
+// OrderOnly of a wait.
+func (e *Entry) OrderOnly() bool { return e.Flags&WaitOrderOnly != 0 }
 
 // NopEntry completes OK.
 func NopEntry(userData uint64) Entry { return Entry{Op: OpNop, UserData: userData} }

@@ -72,6 +72,10 @@ func TestGolden(t *testing.T) {
 			t.Errorf("%s lies in memory as %x", g.name, s.mapping[off:off+EntryBytes])
 		}
 	}
+	var order [EntryBytes]byte
+	orderOnly := WaitOrderEntry(2, 3, 4)
+	orderOnly.Encode(&order)
+	add("entry wait, order only", order[:])
 	push(t, c, goldenEntries[1].e, []Binding{{Buffer: 0x0a, Off: 0x0b, Len: 0x0c}, {Buffer: 0x0d}}, []byte("inline"))
 	last := s.sq + uint32(len(goldenEntries)-1)*EntryBytes
 	add("entry launch pushed", s.mapping[last:last+EntryBytes])

@@ -44,6 +44,18 @@ struct GpuDeviceInfo {
   epoch        @7 :UInt64;       # counts drivers of this function; see Lifecycle
   memoryBytes  @8 :UInt64;       # device memory in all
   facet        @9 :SessionFacet; # what openDevice would give this tenant
+  recovery     @10 :RecoveryStep; # where the device stands on the ladder of recovery
+}
+
+enum RecoveryStep {
+  # How far the service has gone to get a device back from work that does not end,
+  # the smallest step first. It says nothing about whose work it was.
+  none          @0;
+  cancelling    @1;  # the device was told to stop one piece of work
+  queueReset    @2;  # the work of one session is being ended; nobody else's is touched
+  functionReset @3;  # the whole function is being reset: what is caught ends innocent
+  respawn       @4;  # its driver is being replaced
+  wedged        @5;  # given up
 }
 
 enum DeviceState {
@@ -60,14 +72,18 @@ enum SessionFacet {
 }
 
 interface Lifecycle {
-  next @0 (epoch :UInt64, timeoutNanos :UInt64)
-      -> (epoch :UInt64, state :DeviceState, cause :Text, changed :Bool);
+  next @0 (epoch :UInt64, timeoutNanos :UInt64, steps :Bool)
+      -> (epoch :UInt64, state :DeviceState, cause :Text, changed :Bool,
+          recovery :RecoveryStep, lastRecovery :RecoveryStep, incidents :UInt64);
   # Answers at once unless the device is ready in `epoch`, or its present state
   # was told to this client already by the last call with that epoch; then it
   # blocks for another state, or until the time is up (changed = false). Pass 0
   # first, then the epoch that the last call returned. After a loss the sequence
   # is recovering (with the cause), then ready with a greater epoch; who asks late
   # is told the latest state only. Sessions of earlier epochs never come back.
+  # With `steps` a change of recovery or incidents is news as well, also while the
+  # device is ready. Steps take milliseconds, and one may be over when it is told:
+  # lastRecovery is how far the last incident went, incidents counts those of the epoch.
 }
 
 interface GpuMemorySession {
@@ -86,9 +102,11 @@ interface GpuMemorySession {
   # session's default queue. Its outcome is reported by the next fence signal on
   # that queue (submitFenceSignal, or the fence of a later launch).
 
-  submitFenceWait @3 (fence :UInt32) -> ();
+  submitFenceWait @3 (fence :UInt32, orderOnly :Bool) -> ();
   # Work queued later starts once the fence has reached the value it was last
   # promised (GpuFence.value of the moment of this call, counting queued signals).
+  # If that point does not end ok, work up to the next signal ends cancelled, unless
+  # the wait is orderOnly: then the queue goes on however the point ended.
 
   createFence @4 () -> (fence :GpuFence);
 
@@ -301,6 +319,7 @@ struct Command {
     wait :group {
       waitFence @22 :UInt32;
       waitValue @23 :UInt64;
+      orderOnly @26 :Bool;   # go on however the point ended
     }
     replay :group {
       # Runs a list: ok only if all of it was, and the first that was not is the last

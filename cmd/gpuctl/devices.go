@@ -20,6 +20,7 @@ type deviceJSON struct {
 	MemoryBytes uint64 `json:"memoryBytes"`
 	Facet       string `json:"facet"`
 	Epoch       uint64 `json:"epoch"`
+	Recovery    string `json:"recovery"`
 }
 
 func (devicesCmd) Run(ctx context.Context, a *app) error {
@@ -35,7 +36,7 @@ func (devicesCmd) Run(ctx context.Context, a *app) error {
 	if a.json {
 		out := []deviceJSON{}
 		for _, d := range devices {
-			out = append(out, deviceJSON{d.Index, d.Name, d.State.String(), d.Backend, d.PCIAddress, d.VendorID, d.DeviceID, d.MemoryBytes, d.Facet.String(), d.Epoch})
+			out = append(out, deviceJSON{d.Index, d.Name, d.State.String(), d.Backend, d.PCIAddress, d.VendorID, d.DeviceID, d.MemoryBytes, d.Facet.String(), d.Epoch, d.Recovery.String()})
 		}
 		a.printJSON(out)
 		return nil
@@ -56,10 +57,15 @@ func (devicesCmd) Run(ctx context.Context, a *app) error {
 	return nil
 }
 
-// stateText mentions the epoch once there was a driver before this one.
+// stateText mentions the epoch once there was a driver before this one, and the step of
+// the ladder while the device is ready and on one.
 func stateText(d client.DeviceInfo) string {
-	if d.Epoch > 1 {
-		return fmt.Sprintf("%s (driver %d)", d.State, d.Epoch)
+	text := d.State.String()
+	if d.State == client.Ready && d.Recovery != client.RecoveryNone {
+		text += ", " + d.Recovery.String()
 	}
-	return d.State.String()
+	if d.Epoch > 1 {
+		text += fmt.Sprintf(" (driver %d)", d.Epoch)
+	}
+	return text
 }

@@ -22,6 +22,7 @@ func Device(out schema.GpuDeviceInfo, d client.DeviceInfo) error {
 	out.SetEpoch(d.Epoch)
 	out.SetMemoryBytes(d.MemoryBytes)
 	out.SetFacet(schema.SessionFacet(d.Facet))
+	out.SetRecovery(schema.RecoveryStep(d.Recovery))
 	if err := out.SetName(d.Name); err != nil {
 		return err
 	}
