@@ -1,0 +1,230 @@
+package residue
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"capgpu/bench/dataplane/peers"
+	"capgpu/bench/dataplane/service"
+	"capgpu/bench/dataplane/wire"
+	"capgpu/client"
+)
+
+const next = "next" // the tenant that comes after
+
+// stubborn hangs and does not stop when it is told to: the device has to be reset.
+const stubborn = "saxpy_f32"
+
+// paths are the ways in which a tenant's session ends.
+var paths = []struct {
+	name string
+	gate bool
+	end  func(*testing.T, *service.Service, *dirty)
+}{
+	{"close", false, func(_ *testing.T, _ *service.Service, d *dirty) { d.close() }},
+	{"client killed", false, func(_ *testing.T, _ *service.Service, d *dirty) { d.kill() }},
+	{"client of a gate killed", true, func(_ *testing.T, _ *service.Service, d *dirty) { d.kill() }},
+	{"gate killed", true, func(t *testing.T, s *service.Service, d *dirty) {
+		require.NoError(t, unix.Kill(childOf(t, s.ManagerPID(), "gpu-gate"), unix.SIGKILL))
+		d.kill()
+	}},
+	{"device reset", false, func(t *testing.T, s *service.Service, d *dirty) {
+		hang(t, s.SocketOf(next))
+		d.kill()
+	}},
+	{"device reset under the next one", false, func(t *testing.T, s *service.Service, d *dirty) {
+		d.kill()
+		hang(t, s.SocketOf(next))
+	}},
+	{"driver killed", false, func(t *testing.T, s *service.Service, d *dirty) {
+		pid, err := s.DriverPID()
+		require.NoError(t, err)
+		require.NoError(t, unix.Kill(pid, unix.SIGKILL))
+		require.NoError(t, s.AwaitReady(patience))
+		d.kill()
+	}},
+	{"driver killed twice, a gate's client", true, func(t *testing.T, s *service.Service, d *dirty) {
+		for range 2 { // the successor may be one that waited
+			pid, err := s.DriverPID()
+			require.NoError(t, err)
+			require.NoError(t, unix.Kill(pid, unix.SIGKILL))
+			require.NoError(t, s.AwaitReady(patience))
+		}
+		d.kill()
+	}},
+}
+
+// Whatever ends a tenant's session, the next tenant finds nothing of it in anything that
+// it gets: not at once, and not when all was given back.
+func TestNothingIsLeftToTheNextTenant(t *testing.T) {
+	svc, err := service.Start(bin, peers.ServerCPU, service.Options{
+		Neighbours: []string{next}, Faults: `{"faults": [{"kind": "hang", "program": "` + stubborn + `"}]}`,
+	})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, svc.Close()) }()
+	for _, p := range paths {
+		t.Run(p.name, func(t *testing.T) {
+			pattern := rand.Uint32() | 0x80808080 // no small number, and no byte of it is 0
+			kind, socket := "direct", svc.Socket
+			if p.gate {
+				kind, socket = "gate", strings.TrimSuffix(svc.Socket, ".sock")+".capnp.sock"
+			}
+			d := startDirty(t, kind, socket, pattern)
+			defer d.kill()
+			p.end(t, svc, d)
+			scan(t, svc.SocketOf(next), pattern)
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			defer cancel()
+			require.NoError(t, svc.AwaitReclaimed(ctx, patience))
+			scan(t, svc.SocketOf(next), pattern)
+			scan(t, svc.Socket, pattern) // the same tenant, in a new session
+		})
+	}
+}
+
+// TestTheScanFinds: what is not there to be found would be no proof.
+func TestTheScanFinds(t *testing.T) {
+	const pattern = 0xA77AC0DE
+	mem := make([]byte, 8192)
+	require.NoError(t, clean("memory", mem, pattern))
+	binary.LittleEndian.PutUint32(mem[4097:], pattern) // also where it is not aligned
+	require.ErrorContains(t, traces("memory", mem, pattern), "at 4097")
+	mem[4097], mem[4098], mem[4099], mem[4100] = 0, 0, 0, 1
+	require.NoError(t, traces("memory", mem, pattern))
+	require.ErrorContains(t, clean("memory", mem, pattern), "at 4100")
+}
+
+// traces says where a pattern is.
+func traces(what string, mem []byte, pattern uint32) error {
+	if i := bytes.Index(mem, binary.LittleEndian.AppendUint32(nil, pattern)); i >= 0 {
+		return fmt.Errorf("%s has another tenant's pattern at %d of %d", what, i, len(mem))
+	}
+	return nil
+}
+
+// clean says what of memory is not zero.
+func clean(what string, mem []byte, pattern uint32) error {
+	if err := traces(what, mem, pattern); err != nil {
+		return err
+	}
+	if i := bytes.IndexFunc(mem, func(r rune) bool { return r != 0 }); i >= 0 {
+		return fmt.Errorf("%s is not zero at %d of %d: %#x", what, i, len(mem), mem[i])
+	}
+	return nil
+}
+
+// scan looks at everything that a new session gets.
+func scan(t *testing.T, socket string, pattern uint32) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	s, err := wire.Open(ctx, socket)
+	require.NoError(t, err)
+	for _, n := range sizes {
+		b, err := s.Buffer(ctx, n)
+		require.NoError(t, err)
+		// All of the file that it lies in: before it, behind it, and up to the page's end.
+		require.NoError(t, clean(fmt.Sprintf("the memory of a buffer of %d bytes", n), b.All, pattern))
+	}
+	for _, entries := range []uint32{2, 64, 1024} {
+		q, err := s.Queue(ctx, entries, 64<<10)
+		require.NoError(t, err)
+		const header = 256 // what the driver says of the ring: docs/wire.md
+		require.NoError(t, traces("the header of a ring", q.All[:header], pattern))
+		require.NoError(t, clean(fmt.Sprintf("a ring of %d entries", entries), q.All[header:], pattern))
+	}
+	s.Forget()
+	require.NoError(t, s.Close())
+
+	conn, err := client.Dial(ctx, socket)
+	require.NoError(t, err)
+	defer conn.Close()
+	session, err := conn.Open(ctx, 0)
+	require.NoError(t, err)
+	scanKernel(ctx, t, session, pattern)
+	require.NoError(t, session.Close(ctx))
+}
+
+// scanKernel reads what a kernel has not written: its shared memory of both kinds, and its
+// private memory.
+func scanKernel(ctx context.Context, t *testing.T, s *client.Session, pattern uint32) {
+	t.Helper()
+	program, err := s.LoadProgram(ctx, both)
+	require.NoError(t, err)
+	b, err := s.CreateBuffer(ctx, 64<<10, client.Storage)
+	require.NoError(t, err)
+	mem, err := b.Map()
+	require.NoError(t, err)
+	defer b.Unmap()
+	q, err := s.CreateQueue(ctx, client.QueueOptions{Entries: 2})
+	require.NoError(t, err)
+	for range 5 { // each worker of the device has memory of its own
+		require.NoError(t, q.Run(ctx, &client.Launch{Program: program, Grid: client.Dim3{X: 8, Y: 1, Z: 1}, Block: program.Info().Block,
+			SharedBytes: dynamicBytes, Bindings: []client.Binding{{Buffer: b}}, Inline: make([]byte, 4)}))
+		require.NoError(t, traces("a kernel's memory", mem, pattern))
+		shared := mem[:32<<10]
+		if bytes.Count(shared, []byte{0xCD}) != len(shared) {
+			t.Fatal("shared memory is not what every workgroup finds: 0xCD")
+		}
+	}
+}
+
+// hang has the device reset, by work of a tenant that does not stop.
+func hang(t *testing.T, socket string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	conn, err := client.Dial(ctx, socket)
+	require.NoError(t, err)
+	defer conn.Close()
+	s, err := conn.Open(ctx, 0)
+	require.NoError(t, err)
+	p, err := s.OpenProgram(ctx, stubborn)
+	require.NoError(t, err)
+	launch := &client.Launch{Program: p, Inline: make([]byte, p.Info().InlineBytes), Deadline: 10 * time.Millisecond}
+	for range p.Info().Bindings {
+		b, err := s.CreateBuffer(ctx, 4096, client.Storage)
+		require.NoError(t, err)
+		launch.Bindings = append(launch.Bindings, client.Binding{Buffer: b})
+	}
+	q, err := s.CreateQueue(ctx, client.QueueOptions{})
+	require.NoError(t, err)
+	require.ErrorContains(t, q.Run(ctx, launch), "timedOut")
+	require.NoError(t, s.Close(ctx))
+}
+
+// childOf finds a child process by its name.
+func childOf(t *testing.T, parent int, name string) int {
+	t.Helper()
+	all, err := filepath.Glob("/proc/[0-9]*/stat")
+	require.NoError(t, err)
+	for _, path := range all {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			continue // it has ended
+		}
+		open, end := bytes.IndexByte(text, '('), bytes.LastIndexByte(text, ')')
+		if open < 0 || end < open || !strings.HasPrefix(string(text[open+1:end]), name) {
+			continue
+		}
+		fields := strings.Fields(string(text[end+1:]))
+		pid, err := strconv.Atoi(strings.TrimSpace(string(text[:open])))
+		if err == nil && len(fields) > 1 && fields[0] != "Z" && fields[1] == strconv.Itoa(parent) {
+			return pid
+		}
+	}
+	t.Fatalf("the manager has no %s", name)
+	return 0
+}
