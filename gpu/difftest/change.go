@@ -93,7 +93,7 @@ func (c *client) makeList() error {
 		default:
 			c.launch(e)
 		}
-		if e[1], e[0] = 0, e[0]&0xffffffff; c.n(24) == 0 {
+		if e[1], e[0] = 0, e[0]&0xffffffff; c.n(8) == 0 {
 			c.spoil(e)
 		}
 	}

@@ -148,7 +148,11 @@ func (c *client) open(dev *gpu.Device, k kind) (err error) {
 		return c.last(func() { c.model.Poisoned = true }, outcome.Failed)
 	case spent:
 		for c.model.DeviceNanos < 1<<40 {
-			if err := c.use(); err != nil {
+			n := queueEntries
+			if c.model.DeviceNanos+queueEntries<<30 >= 1<<40 {
+				n = 1 // with more it would not be known which was one too many
+			}
+			if err := c.use(n); err != nil {
 				return err
 			}
 		}
@@ -158,12 +162,12 @@ func (c *client) open(dev *gpu.Device, k kind) (err error) {
 }
 
 // use has device time spent.
-func (c *client) use() error {
+func (c *client) use(n int) error {
 	b := &c.batches[0]
-	for i := range b.entries {
+	for i := range b.entries[:n] {
 		b.entries[i] = refmodel.Entry{refmodel.OpFill, uint64(i), c.buffers[0].handle, 0, c.r.Uint64() >> 32, 0, 4}
 	}
-	b.n, b.scribble, c.used = queueEntries, false, 0
+	b.n, b.scribble, c.used = n, false, 0
 	c.ask(b)
 	if err := c.publish(b); err != nil {
 		return err

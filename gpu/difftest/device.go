@@ -162,8 +162,26 @@ func (b burster) BurstList(j *backend.Job, from int, _ time.Duration) (int, back
 	return len(j.List), end
 }
 
+// stepper is a device whose jobs are seen to get on.
+type stepper struct{ burster }
+
+func (s stepper) Progress() uint64 { return s.jobs.Load() }
+
+// backendOf makes a device, of one sort after the other.
+func backendOf(i int) (*device, backend.Backend) {
+	d := &device{fails: i%2 == 0}
+	switch i % 3 {
+	case 1:
+		return d, burster{d}
+	case 2:
+		return d, stepper{burster{d}}
+	}
+	return d, d
+}
+
 var (
 	_ backend.Backend     = (*device)(nil)
+	_ backend.Progresser  = stepper{}
 	_ backend.ListBurster = burster{}
 )
 

@@ -140,13 +140,20 @@ func (g *generator) launch(e *refmodel.Entry) {
 		p = object[refmodel.Program]{g.handle(), &programs[g.n(len(programs))].model}
 	}
 	bindings, inline := len(p.model.Access), uint64(p.model.InlineBytes)
+	if g.n(64) == 0 { // more than the program takes, or the device
+		bindings, inline = bindings+g.n(9), inline+uint64(g.n(41))
+	}
 	at, ok := g.room(4*bindings + int(inline+7)/8)
 	if !ok {
 		g.fill(e)
 		return
 	}
 	words := g.args[at:g.used]
-	for i, access := range p.model.Access {
+	for i := range bindings {
+		access := refmodel.Access(0)
+		if i < len(p.model.Access) {
+			access = p.model.Access[i]
+		}
 		w := words[4*i : 4*i+4]
 		w[0], w[1], w[2] = g.part(1)
 		for try := 0; try < 3 && !g.allows(w[0], access); try++ {

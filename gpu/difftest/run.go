@@ -12,7 +12,6 @@ import (
 
 	"capgpu/ddf/fake"
 	"capgpu/gpu"
-	"capgpu/gpu/backend"
 	"capgpu/gpuerr"
 	"capgpu/outcome"
 )
@@ -96,30 +95,11 @@ type worker struct {
 	batches uint64
 }
 
-func (w *worker) run(ctx context.Context) (err error) {
-	fn, err := fake.New(fake.Options{})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, fn.Close()) }()
-	null := &device{}
-	var b backend.Backend = null
-	if w.number%2 == 1 {
-		b = burster{null}
-	}
-	dev, err := gpu.New(gpu.Config{Backend: b, DMA: fn.Grants().DMA})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, dev.Close(context.WithoutCancel(ctx))) }()
-	c := &client{dev: null}
+func (w *worker) run(ctx context.Context) error {
+	c := &client{}
 	c.r = rand.New(rand.NewPCG(w.seed, uint64(w.number)))
-	for round := 0; w.left.Load() > 0 && ctx.Err() == nil; round++ {
-		k := full
-		if round%3 == 1 {
-			k = kind(1 + round/3%int(numKinds-1))
-		}
-		if err := w.session(ctx, c, dev, k); err != nil {
+	for i := w.number; w.left.Load() > 0 && ctx.Err() == nil; i++ {
+		if err := w.device(ctx, c, i); err != nil {
 			return err
 		}
 	}
@@ -132,6 +112,32 @@ func (w *worker) run(ctx context.Context) (err error) {
 	for i, n := range c.ended {
 		if n > 0 {
 			w.result.Ended[outcome.Kind(i)] = n
+		}
+	}
+	return nil
+}
+
+// device is the life of one: some sessions, one of each kind among them.
+func (w *worker) device(ctx context.Context, c *client, i int) (err error) {
+	fn, err := fake.New(fake.Options{})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, fn.Close()) }()
+	null, b := backendOf(i)
+	dev, err := gpu.New(gpu.Config{Backend: b, DMA: fn.Grants().DMA})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, dev.Close(context.WithoutCancel(ctx))) }()
+	c.dev = null
+	for round := 0; round < 2*int(numKinds) && w.left.Load() > 0 && ctx.Err() == nil; round++ {
+		k := full
+		if round%2 == 1 {
+			k = kind(round / 2)
+		}
+		if err := w.session(ctx, c, dev, k); err != nil {
+			return err
 		}
 	}
 	return nil
