@@ -5,7 +5,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps build test test-hardware lint generate kernels run-gpu-mock run-gpu-edu fuzz-short bench bench-docs bench-hw oracle clean
+.PHONY: help deps build test test-hardware lint generate kernels run-gpu-mock run-gpu-edu fuzz fuzz-short mutate bench bench-docs bench-hw oracle clean
 
 COMMANDS := device-manager gpu-service gpu-mock gpu-gate gpuctl model-server
 GO       ?= go
@@ -52,7 +52,15 @@ fuzz-short: ## Run every fuzz target for a few seconds (FUZZTIME=1s)
 	@tools/install-deps.sh go
 	@tools/fuzz-short.sh
 
-bench: ## Measure the data plane and a language model beside their peers: one table (ARGS="-json", "-pairs 1000", "-help"; bench-P1 to P7, P12: one figure; bench-docs: docs/performance.md anew)
+fuzz: ## Fuzz every target, sharing MINUTES (10) among them, and print what came of each
+	@tools/install-deps.sh go
+	@tools/fuzz.sh $$((60 * $(or $(MINUTES),10)))
+
+mutate: ## Change the code of PKG ("./ledger ./internal/revoke ./ring ./control") in small ways, and see what its tests do not notice (LIMIT=150 of each, 0: all; SEED=N)
+	@tools/install-deps.sh go
+	@cd tools && $(GO) run ./mutate $(if $(LIMIT),-limit=$(LIMIT)) $(if $(SEED),-seed=$(SEED)) $(or $(PKG),./ledger ./internal/revoke ./ring ./control)
+
+bench: ## Measure the data plane and a language model beside their peers: one table (ARGS="-json", "-pairs 1000", "-help"; bench-P1 to P7, P9, P10, P12: one figure; bench-docs: docs/performance.md anew)
 	@tools/install-deps.sh go
 	@tools/build.sh bin $(COMMANDS) >&2
 	@cd bench && $(GO) run ./dataplane -out ../.cache/bench.json $(ARGS)

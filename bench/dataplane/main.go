@@ -20,6 +20,7 @@ import (
 
 	"capgpu/bench/dataplane/churn"
 	"capgpu/bench/dataplane/figures"
+	"capgpu/bench/dataplane/hostile"
 	"capgpu/bench/dataplane/neighbour"
 	"capgpu/bench/dataplane/peers"
 	"capgpu/bench/dataplane/report"
@@ -29,6 +30,7 @@ import (
 func main() {
 	peers.RunIfPeer()
 	churn.RunIfWorker()
+	hostile.RunIfWorker()
 	neighbour.RunIfNeighbour()
 	os.Exit(runCommand(os.Args[1:], os.Stdout, os.Stderr))
 }
@@ -82,6 +84,8 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.IntVar(&o.Ops, "ops", o.Ops, "random operations (P12), as far as -seconds allows")
 	f.IntVar(&o.Kills, "kills", o.Kills, "processes killed meanwhile (P12)")
 	f.IntVar(&o.Hangs, "hangs", o.Hangs, "hangs injected (P9), as far as -seconds allows")
+	f.Uint64Var(&o.Submissions, "submissions", o.Submissions, "random submissions that are held against the model (P10)")
+	f.DurationVar(&o.Fuzz, "fuzz", o.Fuzz, "how long the fast fuzz targets run in all (P10); 0: not")
 	models := f.String("models", strings.Join(o.Models, ","), "language models of P4 and P5")
 	f.IntVar(&o.Rounds, "rounds", o.Rounds, "round trips of each distribution")
 	if err := f.Parse(args); err != nil {

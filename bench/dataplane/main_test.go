@@ -13,6 +13,7 @@ import (
 
 	"capgpu/bench/dataplane/churn"
 	"capgpu/bench/dataplane/figures"
+	"capgpu/bench/dataplane/hostile"
 	"capgpu/bench/dataplane/peers"
 	"capgpu/bench/dataplane/report"
 )
@@ -21,6 +22,7 @@ import (
 func TestMain(m *testing.M) {
 	peers.RunIfPeer()
 	churn.RunIfWorker()
+	hostile.RunIfWorker()
 	os.Exit(m.Run())
 }
 
@@ -44,7 +46,7 @@ func everyFigure(t *testing.T, bin string) {
 	status := runCommand([]string{
 		"-bin", bin, "-json", "-docs", docs, "-out", filepath.Join(docs, "deep", "bench.json"),
 		"-pairs", "2", "-slice", "1ms", "-seconds", "5", "-sessions", "8", "-settle", "0s", "-idle", "50ms", "-doorbells", "500",
-		"-buffers", "300", "-closes", "3", "-ops", "400", "-kills", "2", "-rounds", "100", "-models", "260k",
+		"-buffers", "300", "-closes", "3", "-ops", "400", "-kills", "2", "-rounds", "100", "-models", "260k", "-submissions", "50000", "-fuzz", "0s",
 	}, &out, &said)
 	require.Zero(t, status, said.String())
 	var r report.Report

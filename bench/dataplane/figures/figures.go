@@ -35,7 +35,10 @@ type Options struct {
 	Kills     int           // of P12
 	Hangs     int           // of P9
 	Rounds    int           // single round trips of each curve
-	Models    []string      // of P4 and P5: some of ModelNames
+	// Of P10: submissions that are held against the model, and how long is fuzzed; 0: not.
+	Submissions uint64
+	Fuzz        time.Duration
+	Models      []string // of P4 and P5: some of ModelNames
 }
 
 // Defaults is what "make bench" measures.
@@ -44,6 +47,7 @@ func Defaults() Options {
 		Pairs: 200, Slice: 10 * time.Millisecond, Longest: 60 * time.Second,
 		Sessions: 1024, Settle: 6 * time.Second, Idle: 5 * time.Second, Doorbells: 1_000_000,
 		Buffers: 100_000, Closes: 200, Ops: 100_000, Kills: 20, Hangs: 200, Rounds: 20_000,
+		Submissions: 100_000_000, Fuzz: time.Minute,
 		Models: ModelNames,
 	}
 }
@@ -149,6 +153,7 @@ var All = []Figure{
 	{"P6", "life of a buffer", bufferLife},
 	{"P7", "closing a session", closing},
 	{"P9", "hangs, and neighbours that are hostile", containment},
+	{"P10", "hostile input: against a model, and fuzzed", hostileInput},
 	{"P12", "the ledger against the kernel, and many sessions", exactness},
 }
 
