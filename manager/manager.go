@@ -145,6 +145,9 @@ func Start(cfg Config) (_ *Manager, err error) {
 	if _, err := m.audit.Append("manager.start", "", fmt.Sprintf("pid=%d tenants=%d", os.Getpid(), len(cfg.Policy.Tenants))); err != nil {
 		return nil, fmt.Errorf("write the audit log: %w", err)
 	}
+	if err := m.recordCrash(); err != nil {
+		return nil, err
+	}
 	crashpoint.Here("manager.start.recorded")
 	if m.jailer, err = sandbox.New(cfg.Policy.Sandbox.options(m.log)); err != nil {
 		return nil, err

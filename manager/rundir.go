@@ -3,10 +3,8 @@ package manager
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -19,11 +17,12 @@ const lockName = "lock"
 // only manager in it; the kernel gives the lock back however the process ends.
 type runDir struct {
 	path string
-	lock *os.File
+	lock *os.File  // while it is held it names this process
+	left leftovers // what a manager that crashed has left
 }
 
 // openRunDir makes or takes over a directory that only this user can write to,
-// and removes the sockets that a manager which did not stop cleanly has left.
+// and removes what a manager which did not stop cleanly has left.
 func openRunDir(path string) (*runDir, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -44,10 +43,12 @@ func openRunDir(path string) (*runDir, error) {
 		return nil, fmt.Errorf("lock the run directory: %w", err)
 	}
 	d := &runDir{path: path, lock: lock}
-	crashpoint.Here("manager.start.locked")
-	if err := d.removeSockets(); err != nil {
-		d.Close()
-		return nil, err
+	if d.left.pids, err = takeLock(lock); err == nil {
+		crashpoint.Here("manager.start.locked")
+		err = d.sweep()
+	}
+	if err != nil {
+		return nil, errors.Join(err, d.Close())
 	}
 	return d, nil
 }
@@ -84,23 +85,6 @@ func checkRunDir(path string) error {
 	return nil
 }
 
-// removeSockets removes sockets only: whatever else lies there is not ours.
-func (d *runDir) removeSockets() error {
-	entries, err := os.ReadDir(d.path)
-	if err != nil {
-		return fmt.Errorf("read the run directory: %w", err)
-	}
-	for _, e := range entries {
-		if e.Type() != fs.ModeSocket || !strings.HasSuffix(e.Name(), ".sock") {
-			continue
-		}
-		if err := os.Remove(filepath.Join(d.path, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("remove the socket of an earlier manager: %w", err)
-		}
-	}
-	return nil
-}
-
 // socketPath is where a tenant connects.
 func (d *runDir) socketPath(tenant string) string { return filepath.Join(d.path, tenant+".sock") }
 
@@ -109,6 +93,6 @@ func (d *runDir) capnpSocketPath(tenant string) string {
 	return filepath.Join(d.path, tenant+".capnp.sock")
 }
 
-// Close gives the directory to the next manager. The lock file stays: removing
-// it would let two managers lock two files of one name.
-func (d *runDir) Close() error { return d.lock.Close() }
+// Close gives the directory to the next manager. The lock file stays, and names
+// nobody: removing it would let two managers lock two files of one name.
+func (d *runDir) Close() error { return errors.Join(d.lock.Truncate(0), d.lock.Close()) }

@@ -79,7 +79,7 @@ func (m *Manager) newTenant(t *Tenant) (*tenantServer, error) {
 // listen makes a socket where nobody can reach it, gives it its owner and mode,
 // and only then its name.
 func listen(path, network string, t *Tenant) (*net.UnixListener, error) {
-	hidden, err := os.MkdirTemp(filepath.Dir(path), ".new")
+	hidden, err := os.MkdirTemp(filepath.Dir(path), hiddenPrefix)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,69 @@
+package crashtest
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"capgpu/internal/leakcheck"
+)
+
+// patience is how long a test waits for what must happen.
+const patience = 30 * time.Second
+
+func TestMain(m *testing.M) {
+	if len(os.Args) == 4 && os.Args[1] == "client" {
+		os.Exit(runClient(os.Args[2], os.Args[3]))
+	}
+	os.Exit(runTests(m))
+}
+
+func runTests(m *testing.M) int {
+	before := leakcheck.Take()
+	code := m.Run()
+	if programs.dir != "" {
+		os.RemoveAll(programs.dir)
+	}
+	if left := before.Left(); code == 0 && len(left) > 0 {
+		fmt.Fprintf(os.Stderr, "leakcheck: the tests left behind:\n%s\n", strings.Join(left, "\n"))
+		code = 1
+	}
+	return code
+}
+
+// programs are the tagged ones, built when a test first wants them.
+var programs struct {
+	once sync.Once
+	dir  string
+	err  error
+}
+
+func program(t *testing.T, name string) string {
+	t.Helper()
+	programs.once.Do(func() { programs.err = buildPrograms() })
+	require.NoError(t, programs.err)
+	return filepath.Join(programs.dir, name)
+}
+
+func buildPrograms() (err error) {
+	if programs.dir, err = os.MkdirTemp("", "cgcrash"); err != nil {
+		return err
+	}
+	if err := os.Chmod(programs.dir, 0o755); err != nil { // for the users of the children
+		return err
+	}
+	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-tags", "crashpoint", "-o", programs.dir+"/",
+		"capgpu/cmd/device-manager", "capgpu/cmd/gpu-mock", "capgpu/cmd/gpu-gate")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // only static programs are confined
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build the programs: %w\n%s", err, out)
+	}
+	return nil
+}

@@ -1,0 +1,346 @@
+package crashtest
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"capgpu/client"
+	"capgpu/internal/crashpoint"
+)
+
+// trigger is what makes processes come by a point, besides work.
+type trigger int
+
+const (
+	working  trigger = iota
+	respawns         // drivers are killed
+	stopping         // the manager is told to stop
+)
+
+// plan is how one label is died at.
+type plan struct {
+	passes  []int // the last one is in the short form
+	trigger trigger
+	faults  string // of the device
+	torn    bool   // the log was left with half a record
+	keep    int    // segments of the log; 0: many
+}
+
+// hang makes one job of each driver hang: only a reset stops it.
+const hang = `{"seed": 7, "faults": [{"kind": "hang", "job": 9}]}`
+
+// planOf says how a label is reached. What is not named here is reached at work, at
+// its first pass and at a later one.
+func planOf(label string) plan {
+	switch {
+	case strings.HasPrefix(label, "manager.start."):
+		return plan{passes: []int{1}}
+	case label == "manager.listen.made":
+		return plan{passes: []int{1, 2}}
+	case label == "manager.listen.removed", strings.HasPrefix(label, "manager.stop."), strings.HasPrefix(label, "driver.shutdown."):
+		return plan{passes: []int{1}, trigger: stopping}
+	case strings.HasPrefix(label, "manager.epoch."), strings.HasPrefix(label, "manager.respawn."), label == "manager.grants.half":
+		return plan{passes: []int{1, 3}, trigger: respawns}
+	case label == "manager.spawn.cell", label == "manager.spawn.started":
+		return plan{passes: []int{1, 4}, trigger: respawns}
+	case strings.HasPrefix(label, "manager.dma."):
+		return plan{passes: []int{1, 12}}
+	case strings.HasPrefix(label, "manager."):
+		return plan{passes: []int{1, 5}}
+	case label == "audit.open.cut":
+		return plan{passes: []int{1}, torn: true}
+	case strings.HasPrefix(label, "audit.append."):
+		return plan{passes: []int{1, 4}}
+	case strings.HasPrefix(label, "audit."):
+		return plan{passes: []int{1, 2}, keep: 2}
+	case strings.HasPrefix(label, "driver.start."):
+		return plan{passes: []int{1}}
+	case strings.HasPrefix(label, "driver.job."), label == "driver.submit.resolved": // what is not in a burst
+		return plan{passes: []int{1, 7}}
+	case strings.HasPrefix(label, "driver.reset."):
+		return plan{passes: []int{1}, faults: hang}
+	case strings.HasPrefix(label, "gate.start."):
+		return plan{passes: []int{1}}
+	case strings.HasPrefix(label, "gate."), strings.HasPrefix(label, "driver.attach."), strings.HasPrefix(label, "driver.status."), strings.HasPrefix(label, "driver.close."):
+		return plan{passes: []int{1, 4}}
+	}
+	return plan{passes: []int{1, 23}}
+}
+
+// shortPoints is how many labels the short form dies at.
+const shortPoints = 14
+
+// TestCrashPoints has each process die at each of its places, under load.
+func TestCrashPoints(t *testing.T) {
+	seed := seedOf(t)
+	rng := rand.New(rand.NewPCG(seed, 1))
+	var points []crashpoint.Point
+	rounds, _ := strconv.Atoi(os.Getenv("CAPGPU_CRASH_ROUNDS"))
+	for _, l := range crashpoint.Table {
+		if only := os.Getenv("CAPGPU_CRASH_LABEL"); !strings.HasPrefix(l.Label, only) {
+			continue
+		}
+		passes := planOf(l.Label).passes
+		if rounds == 0 {
+			passes = passes[len(passes)-1:]
+		}
+		for _, pass := range passes {
+			points = append(points, crashpoint.Point{Label: l.Label, Pass: pass})
+			for range rounds - 1 { // at passes of chance, too
+				points = append(points, crashpoint.Point{Label: l.Label, Pass: pass + rng.IntN(pass+1)})
+			}
+		}
+	}
+	rng.Shuffle(len(points), func(i, j int) { points[i], points[j] = points[j], points[i] })
+	if rounds == 0 && os.Getenv("CAPGPU_CRASH_LABEL") == "" {
+		points = points[:shortPoints]
+	}
+	program(t, "device-manager")
+	var mu sync.Mutex
+	result := map[string]string{}
+	t.Run("at", func(t *testing.T) {
+		for i, p := range points {
+			t.Run(p.String()+"#"+strconv.Itoa(i), func(t *testing.T) {
+				t.Parallel()
+				defer func() {
+					if t.Failed() {
+						mu.Lock()
+						defer mu.Unlock()
+						result[p.String()] = "FAILED"
+					}
+				}()
+				how := dieAt(t, p, rng64(seed, i))
+				mu.Lock()
+				defer mu.Unlock()
+				result[p.String()] = how
+			})
+		}
+	})
+	for _, l := range crashpoint.Table {
+		var lines []string
+		for p, how := range result {
+			if strings.HasPrefix(p, l.Label+":") {
+				lines = append(lines, fmt.Sprintf("%-34s %s", p, how))
+			}
+		}
+		slices.Sort(lines)
+		for _, line := range lines {
+			t.Log(line)
+		}
+	}
+}
+
+// seedOf is that of the environment, or another one each day; it is printed.
+func seedOf(t *testing.T) uint64 {
+	seed := uint64(time.Now().Unix() / 86400)
+	if text := os.Getenv("CAPGPU_CRASH_SEED"); text != "" {
+		n, err := strconv.ParseUint(text, 10, 64)
+		require.NoError(t, err)
+		seed = n
+	}
+	t.Logf("seed %d (CAPGPU_CRASH_SEED)", seed)
+	return seed
+}
+
+func rng64(seed uint64, i int) *rand.Rand { return rand.New(rand.NewPCG(seed, uint64(i)+2)) }
+
+// load is a few clients at work.
+type load struct {
+	*tally
+	stop context.CancelFunc
+	done sync.WaitGroup
+}
+
+func (s *stack) load(rng *rand.Rand, clients, gates int) *load {
+	ctx, cancel := context.WithCancel(context.Background())
+	l := &load{tally: &tally{}, stop: cancel}
+	for range clients {
+		w := &worker{tally: l.tally, socket: s.socket(), deadline: s.deadline, rng: rand.New(rand.NewPCG(rng.Uint64(), 0))}
+		l.done.Go(func() { w.run(ctx) })
+	}
+	for range gates {
+		w := &gateWorker{tally: l.tally, socket: s.capnp(), rng: rand.New(rand.NewPCG(rng.Uint64(), 0))}
+		l.done.Go(func() { w.run(ctx) })
+	}
+	return l
+}
+
+// works waits until so many more rounds of work are done.
+func (l *load) works(t *testing.T, rounds uint64) {
+	t.Helper()
+	from := l.rounds.Load()
+	eventually(t, func() bool { return l.rounds.Load() >= from+rounds || len(l.faults()) > 0 }, "the service does not work")
+	require.Empty(t, l.faults())
+}
+
+// end stops the clients and judges what they have seen.
+func (l *load) end(t *testing.T) {
+	t.Helper()
+	l.stop()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		l.done.Wait()
+	}()
+	select {
+	case <-ended:
+	case <-time.After(2 * callBound):
+		t.Fatalf("a client was never answered")
+	}
+	require.Empty(t, l.faults())
+	require.Empty(t, l.awake(), "an old session is not dead")
+}
+
+func eventually(t *testing.T, done func() bool, why string, args ...any) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for !done() {
+		if time.Now().After(deadline) {
+			require.Failf(t, "not in time", why, args...)
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+}
+
+// ready waits until the device is.
+func (s *stack) ready() {
+	s.t.Helper()
+	eventually(s.t, func() bool {
+		ctx, cancel := context.WithTimeout(context.Background(), callBound)
+		defer cancel()
+		c, err := client.Dial(ctx, s.socket())
+		if err != nil {
+			return !s.running()
+		}
+		defer c.Close()
+		state, err := c.NextStateFor(ctx, 0, 0, 0)
+		return err == nil && state.State == client.Ready
+	}, "the device is not ready")
+	require.True(s.t, s.running(), "device-manager has ended")
+}
+
+// dieAt has the process die at p while clients work, and says what came of it.
+func dieAt(t *testing.T, p crashpoint.Point, rng *rand.Rand) string {
+	plan := planOf(p.Label)
+	s := newStack(t, options{faults: plan.faults, keep: plan.keep})
+	if plan.faults != "" {
+		s.deadline = 100 * time.Millisecond
+	}
+	if plan.torn {
+		s.start(crashpoint.Point{Label: "audit.append.half", Pass: 3})
+		l := s.load(rng, 1, 0)
+		<-s.ended
+		l.end(t)
+	}
+	if crashpoint.RoleOf(p.Label) == crashpoint.Manager {
+		return managerDiesAt(s, p, plan, rng)
+	}
+	return childDiesAt(s, p, plan, rng)
+}
+
+// died says whether somebody said that it dies at the point.
+func (s *stack) died(p crashpoint.Point) bool {
+	return strings.Contains(s.log.String(), "crashpoint "+p.Label)
+}
+
+func childDiesAt(s *stack, p crashpoint.Point, plan plan, rng *rand.Rand) string {
+	t := s.t
+	s.start(p)
+	s.ready()
+	l := s.load(rng, 2, 1)
+	if plan.trigger == stopping {
+		l.works(t, 2)
+		require.NoError(t, s.cmd.Process.Signal(unix.SIGTERM))
+		<-s.ended
+		require.True(t, s.died(p), "nobody died")
+		require.Zero(t, s.cmd.ProcessState.ExitCode(), "an orderly stop")
+		s.start(crashpoint.Point{})
+	}
+	eventually(t, func() bool { return s.died(p) || len(l.faults()) > 0 }, "nobody comes by %s", p)
+	at := time.Now()
+	l.works(t, 4)
+	took := time.Since(at)
+	l.end(t)
+	s.atRest()
+	lines := s.records()
+	if crashpoint.RoleOf(p.Label) == crashpoint.Driver && plan.trigger != stopping {
+		require.True(t, rotated(lines) || slices.ContainsFunc(lines, func(line string) bool {
+			return strings.HasPrefix(line, "driver.end ") && strings.Contains(line, "exit status "+strconv.Itoa(crashpoint.Status))
+		}), "the log does not tell of the death")
+	}
+	s.stop()
+	s.records()
+	return l.told(took)
+}
+
+// rotated says whether the beginning of the log is gone.
+func rotated(lines []string) bool { return !strings.HasPrefix(lines[0], "manager.start ") }
+
+// told is a line of the table.
+func (l *load) told(took time.Duration) string {
+	return fmt.Sprintf("served again after %4d ms; %d ok, %d otherwise, %d of %d sessions lost, none false",
+		took.Milliseconds(), l.ok.Load(), l.notOK.Load(), l.lost.Load(), l.sessions.Load())
+}
+
+// atRest waits until the manager holds what it does with nobody there.
+func (s *stack) atRest() {
+	s.t.Helper()
+	eventually(s.t, func() bool {
+		h := s.held()
+		return h["gates"] == 0 && h["drivers"] >= 1
+	}, "somebody is still served")
+}
+
+func managerDiesAt(s *stack, p crashpoint.Point, plan plan, rng *rand.Rand) string {
+	t := s.t
+	s.start(p)
+	l := s.load(rng, 2, 1)
+	switch plan.trigger {
+	case respawns:
+		eventually(t, func() bool {
+			if pid := s.driver(); pid != 0 && s.running() && l.rounds.Load() > 0 {
+				_ = unix.Kill(pid, unix.SIGKILL)
+				time.Sleep(50 * time.Millisecond)
+			}
+			return !s.running() || len(l.faults()) > 0
+		}, "the manager does not come by %s", p)
+	case stopping:
+		l.works(t, 2)
+		require.NoError(t, s.cmd.Process.Signal(unix.SIGTERM))
+	}
+	eventually(t, func() bool { return !s.running() || len(l.faults()) > 0 }, "the manager does not come by %s", p)
+	at := time.Now()
+	require.Empty(t, l.faults())
+	require.True(t, s.died(p), "nobody died")
+	require.Equal(t, crashpoint.Status, s.cmd.ProcessState.ExitCode())
+	eventually(t, func() bool { return len(s.processes()) == 0 }, "processes outlive their manager")
+	crashed := s.cmd.Process.Pid
+	s.start(crashpoint.Point{})
+	l.works(t, 4)
+	took := time.Since(at)
+	l.end(t)
+	s.atRest()
+	require.ElementsMatch(t, []string{"default.sock", "default.capnp.sock"}, s.sockets())
+	dead := s.pids
+	s.pids = s.pids[:len(s.pids)-1]
+	require.Empty(t, s.cgroups(), "cgroups outlive their manager")
+	s.pids = dead
+	lines := s.records()
+	require.True(t, rotated(lines) || slices.ContainsFunc(lines, func(line string) bool {
+		return strings.HasPrefix(line, fmt.Sprintf("manager.crashed  pid=%d", crashed))
+	}), "the log does not tell of the crash")
+	s.stop()
+	s.records()
+	return l.told(took)
+}

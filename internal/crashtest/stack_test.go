@@ -1,0 +1,305 @@
+package crashtest
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"capgpu/audit"
+	"capgpu/internal/crashpoint"
+)
+
+// stack is a run directory and the managers that have it, one after the other.
+type stack struct {
+	t    *testing.T
+	dir  string
+	args []string // more of device-manager
+
+	deadline time.Duration // of the clients' work; 0: the policy's
+
+	cmd   *exec.Cmd
+	ended chan struct{} // closed when cmd has ended
+	log   *output
+	pids  []int // of all managers that there were
+}
+
+// output is what a process says.
+type output struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+// options change how a stack is.
+type options struct {
+	faults string         // script of the device
+	device map[string]any // more of the policy's device
+	audit  string         // path of the log
+	keep   int            // full segments of it; 0: many
+}
+
+// newStack makes a run directory with a policy: one tenant, quick respawns, and an
+// audit log that turns over every few rounds of work.
+func newStack(t *testing.T, o options) *stack {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "cgc")
+	require.NoError(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	device := map[string]any{
+		"memory":  "256MiB",
+		"respawn": map[string]any{"budget": 20, "window": "1m", "firstDelay": "1ms", "maxDelay": "20ms"},
+	}
+	for k, v := range o.device {
+		device[k] = v
+	}
+	if o.faults != "" {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "faults.json"), []byte(o.faults), 0o600))
+		device["faults"] = filepath.Join(dir, "faults.json")
+	}
+	text, err := json.Marshal(map[string]any{
+		"device": device,
+		"audit":  map[string]any{"maxBytes": "16KiB", "keep": cmp.Or(o.keep, 1000)},
+		"tenants": []any{map[string]any{
+			"name": "default", "allowedUids": "any", "facet": "full", "maxConnections": 64,
+			"limits": map[string]any{"deviceMemory": "64MiB", "sessions": 64},
+		}},
+	})
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "policy.json"), text, 0o600))
+	s := &stack{t: t, dir: dir, log: &output{}}
+	require.NoError(t, os.Chmod(dir, 0o755)) // for the users of the children
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "bin"), 0o755))
+	for _, name := range []string{"device-manager", "gpu-mock", "gpu-gate"} {
+		require.NoError(t, os.Link(program(t, name), s.program(name)))
+	}
+	if o.audit != "" {
+		s.args = []string{"--audit", o.audit}
+	}
+	t.Cleanup(func() {
+		s.kill()
+		if t.Failed() {
+			t.Logf("device-manager:\n%s", tail(s.log.String(), 6000))
+		}
+	})
+	return s
+}
+
+func tail(s string, n int) string {
+	if len(s) > n {
+		return "…" + s[len(s)-n:]
+	}
+	return s
+}
+
+// program is the stack's own name of a program: by it its processes are known.
+func (s *stack) program(name string) string { return filepath.Join(s.dir, "bin", name) }
+
+func (s *stack) run() string    { return filepath.Join(s.dir, "run") }
+func (s *stack) socket() string { return filepath.Join(s.run(), "default.sock") }
+func (s *stack) capnp() string  { return filepath.Join(s.run(), "default.capnp.sock") }
+
+func (s *stack) auditPath() string {
+	if s.args != nil {
+		return s.args[1]
+	}
+	return filepath.Join(s.run(), "audit.log")
+}
+
+// start starts a manager that dies at a point, or, with the zero Point, none.
+func (s *stack) start(p crashpoint.Point, wrap ...string) {
+	s.t.Helper()
+	args := append([]string{s.program("device-manager"), "--dev", "--log-format", "text",
+		"--run-dir", s.run(), "--policy", filepath.Join(s.dir, "policy.json")}, s.args...)
+	args = append(wrap, args...)
+	s.cmd = exec.Command(args[0], args[1:]...)
+	s.cmd.Env = os.Environ()
+	if p.Label != "" {
+		s.cmd.Env = append(s.cmd.Env, crashpoint.Environment+"="+p.String())
+	}
+	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
+	require.NoError(s.t, s.cmd.Start())
+	s.pids = append(s.pids, s.cmd.Process.Pid)
+	s.ended = make(chan struct{})
+	go func(cmd *exec.Cmd, ended chan struct{}) {
+		defer close(ended)
+		_ = cmd.Wait()
+	}(s.cmd, s.ended)
+}
+
+// kill ends the manager as a crash does.
+func (s *stack) kill() {
+	if s.cmd == nil {
+		return
+	}
+	_ = s.cmd.Process.Kill()
+	<-s.ended
+}
+
+// running says whether the manager has not ended.
+func (s *stack) running() bool {
+	select {
+	case <-s.ended:
+		return false
+	default:
+		return true
+	}
+}
+
+// stop ends the manager in order. That it succeeds says that its ledger is at zero.
+func (s *stack) stop() {
+	s.t.Helper()
+	require.NoError(s.t, s.cmd.Process.Signal(unix.SIGTERM))
+	select {
+	case <-s.ended:
+	case <-time.After(patience):
+		s.t.Fatalf("device-manager does not stop")
+	}
+	require.Zero(s.t, s.cmd.ProcessState.ExitCode(), "an orderly stop")
+	require.Empty(s.t, s.processes(), "processes outlive their manager")
+	require.Empty(s.t, s.sockets(), "sockets outlive their manager")
+	require.Empty(s.t, s.cgroups(), "cgroups outlive their manager")
+}
+
+// driver is a process that drives the device, or 0.
+func (s *stack) driver() int {
+	pids := processes(s.program("gpu-mock"))
+	if len(pids) == 0 {
+		return 0
+	}
+	return pids[0]
+}
+
+// processes are all children of all managers of the stack.
+func (s *stack) processes() []int {
+	return append(processes(s.program("gpu-mock")), processes(s.program("gpu-gate"))...)
+}
+
+// processes are those of a program, oldest first, zombies not among them.
+func processes(path string) (pids []int) {
+	exes, _ := filepath.Glob("/proc/[0-9]*/exe") // a zombie's leads nowhere
+	for _, exe := range exes {
+		if target, err := os.Readlink(exe); err != nil || target != path {
+			continue
+		}
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(exe))); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	slices.Sort(pids)
+	return pids
+}
+
+// sockets are the names in the run directory that are there while a manager runs.
+func (s *stack) sockets() (names []string) {
+	entries, err := os.ReadDir(s.run())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	require.NoError(s.t, err)
+	for _, e := range entries {
+		if e.Type() == fs.ModeSocket || e.IsDir() {
+			names = append(names, e.Name())
+		}
+	}
+	return names
+}
+
+// cgroups are those of the stack's managers.
+func (s *stack) cgroups() (left []string) {
+	for _, pid := range s.pids {
+		for _, mount := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified"} {
+			trees, _ := filepath.Glob(fmt.Sprintf("%s/capgpu.%d.*", mount, pid))
+			left = append(left, trees...)
+		}
+	}
+	return left
+}
+
+// held is what the manager holds of the kernel: how many descriptors of each kind, and
+// how many children of each.
+func (s *stack) held() map[string]int {
+	held := map[string]int{}
+	fds, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", s.cmd.Process.Pid))
+	for _, fd := range fds {
+		target, err := os.Readlink(fd)
+		if err != nil {
+			continue
+		}
+		kind, _, _ := strings.Cut(target, ":[")
+		kind, _, _ = strings.Cut(kind, " (deleted)")
+		if strings.HasPrefix(kind, "/") && !strings.HasPrefix(kind, "/memfd:") {
+			kind = "file"
+		}
+		held[kind]++
+	}
+	held["drivers"], held["gates"] = len(processes(s.program("gpu-mock"))), len(processes(s.program("gpu-gate")))
+	return held
+}
+
+// settled waits until the manager holds what it did at first.
+func (s *stack) settled(first map[string]int) {
+	s.t.Helper()
+	var now map[string]int
+	deadline := time.Now().Add(patience)
+	for time.Now().Before(deadline) {
+		if now = s.held(); equal(first, now) {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	require.Equal(s.t, first, now, "what the manager holds")
+}
+
+func equal(a, b map[string]int) bool {
+	for k := range a {
+		if a[k] != b[k] {
+			return false
+		}
+	}
+	for k := range b {
+		if a[k] != b[k] {
+			return false
+		}
+	}
+	return true
+}
+
+// records checks the whole audit log and returns what is there of it.
+func (s *stack) records() (lines []string) {
+	s.t.Helper()
+	report, err := audit.Verify(s.auditPath())
+	require.NoError(s.t, err, "the audit log")
+	require.False(s.t, report.Unnoted, "segments are gone that no record tells of")
+	records, err := audit.Read(s.auditPath(), report.First, 1<<20)
+	require.NoError(s.t, err)
+	for _, r := range records {
+		lines = append(lines, strings.Join([]string{r.Kind, r.Tenant, r.Detail}, " "))
+	}
+	return lines
+}
