@@ -45,15 +45,19 @@ type engine struct {
 	// +checklocks:mu
 	count int // requests being served, until their replies are on their way
 	// +checklocks:mu
-	seqs map[uint64]bool // of those that have no reply yet
+	seqs map[uint64]request // of those that have no reply yet
+	// +checklocks:mu
+	pause *pause // nil: it is not paused (pause.go)
 	// +checklocks:mu
 	full bool // the reader waits for one of them to end
 	// +checklocks:mu
 	last *Message // reply marked Last, sent when all others are
+
+	early []Asked // served before anything is read
 }
 
 func newEngine(ctx context.Context, c *Conn, h Handler, replies func(*Message) error) *engine {
-	e := &engine{conn: c, handler: h, replies: replies, parent: ctx, seqs: map[uint64]bool{}}
+	e := &engine{conn: c, handler: h, replies: replies, parent: ctx, seqs: map[uint64]request{}}
 	e.ctx, e.cancel = context.WithCancelCause(ctx)
 	return e
 }
@@ -104,12 +108,18 @@ func (e *engine) run() error {
 
 // read takes messages until something ends it; it returns what.
 func (e *engine) read() error {
+	if err := e.takeEarly(); err != nil {
+		return err
+	}
 	for {
 		if err := e.awaitRoom(); err != nil {
 			return err
 		}
 		m, err := e.conn.Recv()
 		if err != nil {
+			if e.interrupted(err) {
+				continue
+			}
 			if e.ctx.Err() != nil && !errors.Is(err, io.EOF) {
 				return context.Cause(e.ctx)
 			}
@@ -126,6 +136,7 @@ func (e *engine) read() error {
 // it waits it still notices that the peer has gone.
 func (e *engine) awaitRoom() error {
 	for {
+		e.awaitResume()
 		if e.ctx.Err() != nil {
 			return context.Cause(e.ctx)
 		}
@@ -174,11 +185,11 @@ func (e *engine) accept(m *Message) error {
 		}
 	}
 	e.mu.Lock()
-	if e.seqs[m.Seq] {
+	if _, served := e.seqs[m.Seq]; served {
 		e.mu.Unlock()
 		return bad("seq: %d is being served", m.Seq)
 	}
-	e.seqs[m.Seq] = true
+	e.seqs[m.Seq] = request{Type: m.Type, Body: m.Body, since: time.Now()}
 	e.count++
 	e.mu.Unlock()
 	e.running.Add(1)
@@ -196,6 +207,10 @@ func (e *engine) runRequest(m *Message) {
 		reply.CloseFDs()
 		reply = ErrorReply(&Message{Type: typ, Seq: seq}, gpuerr.New(gpuerr.Internal, "%v: the reply is malformed: %s", typ, gpuerr.From(err).Msg))
 	}
+	// The asker may use the number again as soon as it sees the reply; but the
+	// request counts until then: this is what stops reading from a peer that
+	// does not read.
+	e.beginReply(typ, seq)
 	if reply.Last {
 		e.mu.Lock()
 		first := e.last == nil
@@ -208,15 +223,10 @@ func (e *engine) runRequest(m *Message) {
 			return
 		}
 	}
-	// The asker may use the number again as soon as it sees the reply; but the
-	// request counts until then: this is what stops reading from a peer that
-	// does not read.
-	e.mu.Lock()
-	delete(e.seqs, seq)
-	e.mu.Unlock()
 	err := e.send(reply)
 	e.mu.Lock()
 	e.count--
+	e.movedLocked()
 	if e.full {
 		e.conn.interruptRead()
 	}
