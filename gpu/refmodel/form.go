@@ -52,6 +52,13 @@ const (
 	maxArgBytes = maxPatches * patchBytes
 )
 
+// Form is the code with which an entry is refused for what it is by itself, and None if
+// it is not.
+func Form(e *Entry, arena []uint64) gpuerr.Code {
+	_, code := form(e, arena)
+	return code
+}
+
 // form says what is wrong with an entry by itself. arena is what the ring has for
 // arguments; those of the entry are returned.
 func form(e *Entry, arena []uint64) (args []uint64, code gpuerr.Code) {
