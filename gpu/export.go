@@ -254,3 +254,15 @@ func (q *queue) export() (qi QueueImage, fds []int, err error) {
 	}
 	return qi, []int{mem, work, done}, nil
 }
+
+// ID is the session's number, which it keeps when another device goes on with it, and
+// ParentID that of the session it was restricted from, or 0.
+func (s *Session) ID() uint64       { return s.id }
+func (s *Session) ParentID() uint64 { return s.parentID() }
+
+// Session is the session of a number, or nil.
+func (d *Device) Session(id uint64) *Session {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.sessions[id]
+}

@@ -40,9 +40,10 @@ func (s *session) restrict(_ context.Context, m *control.Message) (*control.Mess
 		child.Close()
 		return nil, err
 	}
+	served := s.hub.open(s.ctx, conn, child)
 	s.children.Go(func() {
 		// Why it ended is told to its peer; here nobody is left to tell.
-		_ = ServeSession(s.ctx, conn, child)
+		_ = served.run()
 	})
 	return control.NewReply(m, nil, theirs), nil
 }

@@ -29,9 +29,13 @@ import (
 
 // session is one served session.
 type session struct {
-	core  *gpu.Session
-	facet gpu.Facet
-	ctx   context.Context // of the restricted sessions; ends with the serving
+	hub     *Hub
+	core    *gpu.Session
+	facet   gpu.Facet
+	ctx     context.Context // of the restricted sessions; ends with the serving
+	own     context.Context // of this one; cancel ends it
+	cancel  context.CancelCauseFunc
+	serving *control.Serving
 
 	// Requests that may wait for ever are few, so that reading never stops for
 	// good: what is not read, a descriptor of this very socket among it, keeps the
@@ -50,12 +54,13 @@ const maxFenceWaits = 32
 // ends. conn takes no descriptors. It owns both, and both are closed when it
 // returns. The error is nil when the peer left or closed the session, and otherwise says why it ended.
 func ServeSession(ctx context.Context, conn *control.Conn, core *gpu.Session) error {
-	s := &session{
-		core:  core,
-		facet: core.Describe().Facet,
-		ctx:   ctx,
-	}
-	ctx, cancel := context.WithCancelCause(ctx)
+	return (&Hub{}).Serve(ctx, conn, core)
+}
+
+// run serves the session to its end.
+func (s *session) run() error {
+	defer s.hub.forget(s)
+	core, ctx, cancel := s.core, s.own, s.cancel
 	// A peer that awaits the end is told it by the answer to that, which is the
 	// last message. One that does not, or not yet, is answered a little longer, so
 	// that it learns the reason before it sees the socket close.
@@ -76,7 +81,7 @@ func ServeSession(ctx context.Context, conn *control.Conn, core *gpu.Session) er
 		case <-ctx.Done():
 		}
 	})
-	err := control.Serve(ctx, conn, s.handle)
+	err := s.serving.Run()
 	cancel(errServed)
 	ending.Wait()
 	if closeErr := core.Close(); err == nil && !s.closing.Load() {

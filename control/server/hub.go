@@ -1,0 +1,200 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"capgpu/control"
+	"capgpu/gpu"
+	"capgpu/gpuerr"
+)
+
+// Hub is the sessions that are served, as one whole: all of them can be stopped between
+// two requests, and gone on with, here or in another process. The zero value is empty.
+type Hub struct {
+	mu sync.Mutex
+	// +checklocks:mu
+	served map[uint64]*session // by core.ID
+}
+
+// State is one served session, as another process needs it besides its socket.
+type State struct {
+	ID     uint64
+	Parent uint64 // 0: it is not restricted
+	Asked  []control.Asked
+}
+
+// Serve is ServeSession of a session that the Hub knows.
+func (h *Hub) Serve(ctx context.Context, conn *control.Conn, core *gpu.Session) error {
+	return h.open(ctx, conn, core).run()
+}
+
+// open makes the Hub know a session, from now on until run has returned.
+func (h *Hub) open(ctx context.Context, conn *control.Conn, core *gpu.Session, asked ...control.Asked) *session {
+	s := &session{hub: h, core: core, facet: core.Describe().Facet, ctx: ctx}
+	s.own, s.cancel = context.WithCancelCause(ctx)
+	s.serving = control.NewServing(s.own, conn, s.handle, asked...)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.served == nil {
+		h.served = map[uint64]*session{}
+	}
+	h.served[core.ID()] = s
+	return s
+}
+
+func (h *Hub) forget(s *session) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.served, s.core.ID())
+}
+
+func (h *Hub) all() []*session {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	list := make([]*session, 0, len(h.served))
+	for _, s := range h.served {
+		list = append(list, s)
+	}
+	slices.SortFunc(list, func(a, b *session) int { return cmp.Compare(a.core.ID(), b.core.ID()) })
+	return list
+}
+
+// waitsByNature are the requests that a Pause does not wait for.
+func waitsByNature(t control.MsgType) bool {
+	return t == control.TypeFenceWait || t == control.TypeAwaitEnd
+}
+
+// Pause stops all of them, or none, and returns what each is asked and has not answered,
+// with a duplicate of its socket, which the caller owns. No session is opened meanwhile
+// but by requests that are being served.
+func (h *Hub) Pause(ctx context.Context) (states []State, sockets []int, err error) {
+	var paused []*session
+	defer func() {
+		if err == nil {
+			return
+		}
+		for _, s := range paused {
+			s.serving.Resume()
+		}
+		for _, fd := range sockets {
+			unix.Close(fd)
+		}
+		states, sockets = nil, nil
+	}()
+	for {
+		fresh := false
+		for _, s := range h.all() {
+			if slices.Contains(paused, s) {
+				continue
+			}
+			fresh = true
+			asked, err := s.serving.Pause(ctx, waitsByNature)
+			if err != nil {
+				return nil, nil, err
+			}
+			paused = append(paused, s)
+			fd, err := s.serving.FD()
+			if err != nil {
+				return nil, nil, err
+			}
+			sockets = append(sockets, fd)
+			states = append(states, State{ID: s.core.ID(), Parent: s.core.ParentID(), Asked: stillAsked(asked)})
+		}
+		if !fresh {
+			return states, sockets, nil
+		}
+	}
+}
+
+// stillAsked takes from what a FenceWait may wait what it has waited.
+func stillAsked(asked []control.Asked) []control.Asked {
+	for i := range asked {
+		a := &asked[i]
+		if a.Type != control.TypeFenceWait {
+			continue
+		}
+		if req, err := control.ParseFenceWaitRequest(a.Body); err == nil {
+			timeout := time.Duration(min(req.TimeoutNanos, math.MaxInt64))
+			req.TimeoutNanos = uint64(max(timeout-a.For, 0))
+			a.Body = req.AppendTo(nil)
+		}
+	}
+	return asked
+}
+
+// Resume goes on with all.
+func (h *Hub) Resume() {
+	for _, s := range h.all() {
+		s.serving.Resume()
+	}
+}
+
+// Adopted is sessions that another process has served, and that are not served yet.
+type Adopted struct {
+	top   []*session
+	below map[*session][]*session
+}
+
+// Adopt takes over the sessions that another Hub's Pause has told, with their sockets,
+// which it owns, also when it fails. core finds a session by its ID.
+func (h *Hub) Adopt(ctx context.Context, states []State, sockets []int, core func(id uint64) *gpu.Session) (_ *Adopted, err error) {
+	a := &Adopted{below: map[*session][]*session{}}
+	byID := map[uint64]*session{}
+	defer func() {
+		for _, fd := range sockets {
+			unix.Close(fd)
+		}
+	}()
+	if len(states) != len(sockets) {
+		return nil, gpuerr.New(gpuerr.Protocol, "%d sessions have %d sockets", len(states), len(sockets))
+	}
+	slices.SortFunc(states, func(a, b State) int { return cmp.Compare(a.ID, b.ID) })
+	for _, st := range states {
+		c := core(st.ID)
+		if c == nil || byID[st.ID] != nil || c.ParentID() != st.Parent || len(st.Asked) > control.MaxInFlight {
+			return nil, gpuerr.New(gpuerr.Protocol, "a socket of session %d, which is not there", st.ID)
+		}
+		conn, err := control.NewConn(sockets[0], control.ConnOptions{})
+		sockets = sockets[1:]
+		if err != nil {
+			return nil, err
+		}
+		for _, q := range st.Asked {
+			if !waitsByNature(q.Type) || control.CheckBody(q.Type, false, q.Body) != nil || q.Seq == 0 {
+				conn.Close()
+				return nil, gpuerr.New(gpuerr.Protocol, "session %d is asked %v", st.ID, q.Type)
+			}
+		}
+		s := h.open(ctx, conn, c, st.Asked...)
+		byID[st.ID] = s
+		if above := byID[st.Parent]; above != nil {
+			a.below[above] = append(a.below[above], s)
+		} else {
+			a.top = append(a.top, s)
+		}
+	}
+	return a, nil
+}
+
+// Start serves what was adopted. each runs in a goroutine of the caller's for each session
+// that is nobody's here; one whose parent is served ends with that.
+func (a *Adopted) Start(each func(run func() error)) {
+	for _, s := range a.top {
+		a.startBelow(s)
+		each(s.run)
+	}
+}
+
+func (a *Adopted) startBelow(s *session) {
+	for _, child := range a.below[s] {
+		a.startBelow(child)
+		s.children.Go(func() { _ = child.run() })
+	}
+}
