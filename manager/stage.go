@@ -96,6 +96,9 @@ type StageConn struct {
 // Ask answers a message as the broker does. A descriptor of the reply is the caller's.
 func (c *StageConn) Ask(m *control.Message) *control.Message { return c.handle(c.ctx, m) }
 
+// Ended reports whether the client has hung up.
+func (c *StageConn) Ended() bool { return c.ctx.Err() != nil }
+
 // Close ends what still waits, and the connection.
 func (c *StageConn) Close() {
 	c.cancel()

@@ -55,6 +55,13 @@ func (l *Local) Corrupt(word int, change func(old uint64) uint64) {
 	corrupt(l.memory, word, change)
 }
 
+// Cut is the death of the driver's process: its end of the ring does nothing any more,
+// and the client learns that it is gone.
+func (l *Local) Cut() {
+	l.Server.gone.Store(true)
+	l.Server.done.Close()
+}
+
 // Words of the header and of the parts, for Corrupt.
 const (
 	WordSQTail = offSQTail / 8

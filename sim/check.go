@@ -1,0 +1,255 @@
+package sim
+
+import (
+	"bytes"
+	"encoding/binary"
+	"slices"
+	"time"
+
+	"capgpu/control"
+	"capgpu/gpu"
+	"capgpu/gpuerr"
+	"capgpu/ledger"
+	"capgpu/outcome"
+	"capgpu/ring"
+)
+
+// settle waits until nothing more happens without time passing, and looks at what has.
+func (w *world) settle() {
+	for {
+		w.wait()
+		if !w.reap() {
+			break
+		}
+	}
+	for _, s := range w.sessions {
+		for _, q := range s.queues {
+			w.drain(q)
+		}
+	}
+	w.lifecycle()
+	w.balance()
+}
+
+// reap takes the answers that have come, in the order of the questions.
+func (w *world) reap() (some bool) {
+	var left []*call
+	calls := w.calls
+	w.calls = nil
+	for _, c := range calls {
+		if c.done.Load() {
+			some = true
+			c.then()
+		} else {
+			left = append(left, c)
+		}
+	}
+	w.calls = append(left, w.calls...)
+	slices.SortFunc(w.calls, func(a, b *call) int { return a.n - b.n })
+	return some
+}
+
+// drain looks at the completions of a queue.
+func (w *world) drain(q *queue) {
+	if q.told {
+		return
+	}
+	w.mu.Lock()
+	got, ended := q.got, q.ended
+	q.got = nil
+	w.mu.Unlock()
+	for i := range got {
+		w.completed(q, &got[i])
+	}
+	if ended == nil {
+		return
+	}
+	q.told = true
+	code := gpuerr.CodeOf(ended)
+	w.trace("queue %d ended %v", q.n, code)
+	switch {
+	case code == gpuerr.Protocol && !q.lied:
+		w.violate("queue %d ends with %v, and its client kept to the protocol", q.n, ended)
+	case code == gpuerr.Internal:
+		w.violate("queue %d ends because of a bug: %v", q.n, ended)
+	}
+	// What has no completion is told by the end of the ring.
+	for _, o := range q.pending {
+		o.ended, o.how = true, outcome.Outcome{Kind: outcome.Revoked}
+	}
+	q.pending = nil
+}
+
+// completed checks one completion.
+func (w *world) completed(q *queue, c *ring.Completion) {
+	w.trace("queue %d op %d %v %v", q.n, c.UserData, c.Outcome, c.Code)
+	if c.UserData == lieID && q.lied {
+		return
+	}
+	if len(q.pending) == 0 {
+		w.violate("queue %d tells an end of %d, and nothing is pending", q.n, c.UserData)
+		return
+	}
+	o := q.pending[0]
+	if o.id != c.UserData {
+		if !q.lied {
+			w.violate("queue %d tells the end of op %d before that of op %d", q.n, c.UserData, o.id)
+		}
+		return
+	}
+	q.pending = q.pending[1:]
+	o.ended, o.how = true, c.Outcome
+	w.chip.mu.Lock()
+	seen := witness{}
+	if x := w.chip.log[o.id]; x != nil {
+		seen = *x
+	}
+	w.chip.mu.Unlock()
+	ok := c.Outcome.Kind == outcome.OK
+	switch {
+	case ok && o.kind.device() && seen.done != 1:
+		w.violate("op %d (%s, plan %d) is told to be ok, and the device has done it %d times", o.id, opNames[o.kind], o.plan, seen.done)
+	case seen.begun > 1:
+		w.violate("op %d was begun %d times", o.id, seen.begun)
+	case ok && o.kind == opBad:
+		w.violate("op %d with a forged handle is told to be ok", o.id)
+	case ok && o.kind == opSignal && q.group.Kind != outcome.OK:
+		w.violate("the signal of op %d is ok, and stands for work that ended %v", o.id, q.group)
+	case !c.Outcome.Valid() || c.Outcome.Kind == outcome.Pending:
+		w.violate("op %d ends %v", o.id, c.Outcome)
+	case ok && o.kind == opFill:
+		w.checkData(o)
+	}
+	q.group = outcome.Worse(q.group, c.Outcome)
+	if o.kind == opSignal && c.Code == gpuerr.None {
+		q.group = outcome.Success
+	}
+}
+
+// checkData compares what a fill that was the last to write wrote, as its client sees it.
+func (w *world) checkData(o *op) {
+	w.mu.Lock()
+	last := o.dst.wrote
+	w.mu.Unlock()
+	if last != o.id || o.dst.mem == nil || o.dst.dying || o.q.s.closing || !o.q.s.live() { // memory of what ends is scrubbed
+		return
+	}
+	want := bytes.Repeat(binary.LittleEndian.AppendUint32(nil, uint32(o.id)), int(o.n/4))
+	if !bytes.Equal(o.dst.mem[o.off:o.off+o.n], want) {
+		w.violate("op %d is ok, and its buffer does not have what it wrote", o.id)
+	}
+}
+
+// reached checks what a wait for a point was told.
+func (w *world) reached(f *fence, p promise, st gpu.FenceState) {
+	if st.Outcome.Kind != outcome.OK {
+		return
+	}
+	// A point stands for the first signal at or beyond it.
+	for _, x := range f.promised {
+		if x.value >= p.value && (x.op == nil || x.op.ended && x.op.how.Kind == outcome.OK || !x.op.ended && len(x.op.q.pending) > 0) {
+			return
+		}
+	}
+	w.violate("point %d of a fence is told to be ok, and none of its signals was", p.value)
+}
+
+// lifecycle follows the device's board.
+func (w *world) lifecycle() {
+	t := w.tenants[0]
+	if !w.connect(t) {
+		return
+	}
+	m := t.conn.Ask(&control.Message{Type: control.TypeListDevices})
+	r, err := control.ParseListDevicesReply(m.Body)
+	if err != nil || len(r.Devices) != 1 {
+		w.violate("list the devices: %v", err)
+		return
+	}
+	const ready, wedged = 1, 3
+	d := r.Devices[0]
+	w.trace("device state=%d epoch=%d", d.State, d.Epoch)
+	switch {
+	case d.State == ready:
+		if d.Epoch < w.epoch {
+			w.violate("epoch %d follows epoch %d", d.Epoch, w.epoch)
+		}
+		w.epoch, w.down = d.Epoch, time.Time{}
+	case d.State == wedged:
+		if !w.function.isRemoved() && !w.budgeted {
+			w.violate("the device is wedged for no reason of the run")
+		}
+		w.down = time.Time{}
+	case w.down.IsZero():
+		w.down = time.Now()
+	case time.Since(w.down) > downTime:
+		w.violate("the device is not ready for %v", time.Since(w.down))
+	}
+}
+
+// downTime bounds how long a device is down: ReadyTimeout, a ping unanswered, the longest
+// delay of a respawn, and a step of time.
+const downTime = 5 * time.Minute
+
+// balance checks the books.
+func (w *world) balance() {
+	if err := w.stage.Check(); err != nil {
+		w.violate("the manager's ledger: %v", err)
+	}
+	for _, e := range w.stage.Usage() {
+		if e.Reserved+e.Used > 0 && e.Class != ledger.AuditBytes && e.Class != ledger.DeviceTime {
+			w.trace("held %v %d", e.Class, e.Reserved+e.Used)
+		}
+	}
+	w.mu.Lock()
+	d := w.driver
+	w.mu.Unlock()
+	if d == nil || d.gone() {
+		return
+	}
+	d.mu.Lock()
+	device := d.device
+	d.mu.Unlock()
+	if device != nil {
+		if err := device.Check(); err != nil {
+			w.violate("the driver's books: %v", err)
+		}
+		if w.step%4 == 0 {
+			w.bans(device)
+		}
+	}
+}
+
+// bans checks what the driver says of its tenants' bans: none without strikes, and none
+// that lasts longer than the policy says.
+func (w *world) bans(device *gpu.Device) {
+	for _, t := range device.Status("").Tenants {
+		if t.BannedUntil == nil {
+			continue
+		}
+		w.trace("tenant %s strikes=%d", t.Tenant, t.Strikes)
+		switch left := time.Until(*t.BannedUntil); {
+		case left > banTime:
+			w.violate("tenant %s is banned for %v, and the policy says %v", t.Tenant, left, banTime)
+		case t.Strikes < strikeLimit:
+			w.violate("tenant %s is banned after %d strikes, and the policy says %d", t.Tenant, t.Strikes, strikeLimit)
+		}
+	}
+}
+
+// bannedNow checks a refusal that says that the tenant is banned.
+func (w *world) bannedNow(t *tenant) {
+	w.mu.Lock()
+	d := w.driver
+	w.mu.Unlock()
+	if d.gone() {
+		return
+	}
+	for _, x := range d.device.Status(t.name).Tenants {
+		if x.Tenant == t.name && x.BannedUntil != nil && !x.BannedUntil.Before(time.Now()) {
+			w.banned++
+			return
+		}
+	}
+	w.violate("tenant %s is refused as banned, and is not", t.name)
+}

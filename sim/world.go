@@ -1,0 +1,239 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"capgpu/ddf"
+	"capgpu/ledger"
+	"capgpu/manager"
+)
+
+// Options are what a run is decided by.
+type Options struct {
+	Seed   uint64
+	Steps  int    // actions; 0: DefaultSteps
+	Mutant Mutant // a mistake that the invariants must find
+	Trace  bool   // keep the lines of the trace
+}
+
+// DefaultSteps is how many actions a run has.
+const DefaultSteps = 300
+
+// Result is what came of a run.
+type Result struct {
+	Seed       uint64
+	Hash       uint64 // of the trace
+	Virtual    time.Duration
+	Hits       Hits
+	Ops        int
+	Violations []string // none: all held
+	Lines      []string // with Options.Trace
+}
+
+// What the policy of a simulated device says.
+const (
+	strikeLimit  = 3
+	strikeWindow = time.Minute
+	banTime      = 10 * time.Second
+	pingTimeout  = 4 * time.Second
+)
+
+// world is one run.
+type world struct {
+	opt    Options
+	wait   func() // synctest.Wait
+	rand   *rand.Rand
+	dma    bool // the device moves memory by itself: an ok waits for its faults
+	mutant Mutant
+	log    *slog.Logger
+	began  time.Time
+	hash   uint64
+	lines  []string
+	step   int
+
+	chip     *chip
+	function *function
+	stage    *manager.Stage
+	audit    *auditLog
+	tenants  []*tenant
+	sessions []*session // all there ever were
+	calls    []*call    // that have not been reaped
+	calling  int        // number of the last one
+	epoch    uint64     // last seen ready
+	down     time.Time  // since when the device is not ready; zero: it is
+	budgeted bool       // resets were made to fail: the device may end wedged
+	crashed  int        // managers
+	banned   int        // refusals
+
+	mu         sync.Mutex
+	driver     *driver
+	dieAt      string
+	hits       Hits
+	violations []string
+	ops        map[uint64]*op
+	copies     map[int]uint64 // op by length
+	lateness   time.Duration  // of wakes; 0: none
+	wakes      uint64
+	memoryOut  int // allocations that are to fail
+}
+
+// Run runs a seed. It must be called in a bubble of testing/synctest, with its Wait.
+func Run(o Options, wait func()) Result {
+	if o.Steps == 0 {
+		o.Steps = DefaultSteps
+	}
+	w := &world{
+		opt: o, wait: wait, mutant: o.Mutant, rand: rand.New(rand.NewPCG(o.Seed, 0x5eed)), log: slog.New(slog.DiscardHandler),
+		began: time.Now(), ops: map[uint64]*op{}, copies: map[int]uint64{}, audit: &auditLog{},
+	}
+	w.dma = w.rand.IntN(2) == 0
+	w.chip = newChip(w)
+	if w.open() {
+		for w.step = 1; w.step <= o.Steps && !w.failed(); w.step++ {
+			w.act()
+			w.settle()
+		}
+		w.finish()
+	}
+	return Result{
+		Seed: o.Seed, Hash: w.hash, Virtual: time.Since(w.began), Hits: w.hits, Ops: len(w.ops), Violations: w.violations, Lines: w.lines,
+	}
+}
+
+func (w *world) policy() *manager.Policy {
+	p := manager.DevPolicy()
+	tenants := []manager.Tenant{p.Tenants[0], p.Tenants[0], p.Tenants[0]}
+	for i := range tenants {
+		t := &tenants[i]
+		t.Name, t.MaxConnections, t.Weight = tenantNames[i], 8, uint32(1+i)
+		t.Limits = ledger.NoLimits()
+		t.Limits[ledger.DeviceMemory] = 4 << 20
+		t.Limits[ledger.HostMemory] = 16 << 20
+		t.Limits[ledger.Sessions], t.Limits[ledger.Buffers], t.Limits[ledger.Fences] = 8, 24, 24
+		t.Limits[ledger.QueueSlots], t.Limits[ledger.InFlight] = 1024, 256
+	}
+	p.Tenants = tenants
+	p.Device.MemoryBytes = 32 << 20
+	if w.dma {
+		f := manager.FunctionPolicy{Name: "sim0", Address: address, MemoryBytes: p.Device.MemoryBytes, IOVAEntries: 4096, InterruptLimit: 1 << 30, Respawn: p.Device.Respawn}
+		p.Functions = []manager.FunctionPolicy{f}
+	}
+	return p
+}
+
+var tenantNames = []string{"alice", "bob", "carol"}
+
+// open starts a manager on a fresh function.
+func (w *world) open() bool {
+	w.function = newFunction(w)
+	cfg := manager.StageConfig{
+		Config:   manager.Config{Policy: w.policy(), Audit: w.audit, Log: w.log, PingTimeout: pingTimeout},
+		Function: w.function, Actors: w.newDriver,
+	}
+	if w.dma {
+		cfg.Hardware = hostFaults{f: w.function}
+	}
+	var err error
+	if w.stage, err = manager.NewStage(cfg); err != nil {
+		w.violate("no stage: %v", err)
+		return false
+	}
+	w.tenants = nil
+	for _, name := range tenantNames {
+		w.tenants = append(w.tenants, &tenant{name: name})
+	}
+	w.epoch, w.down = 0, time.Now()
+	return true
+}
+
+// violate notes that something that must hold does not.
+func (w *world) violate(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.violations) < 20 {
+		w.violations = append(w.violations, fmt.Sprintf("step %d, %v: ", w.step, time.Since(w.began))+fmt.Sprintf(format, args...))
+	}
+}
+
+func (w *world) failed() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.violations) > 0
+}
+
+func (w *world) hit(c Class) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if c > 0 {
+		w.hits[c]++
+	}
+}
+
+// trace adds a line to the trace.
+func (w *world) trace(format string, args ...any) {
+	line := fmt.Sprintf("%d %d ", w.step, time.Since(w.began)) + fmt.Sprintf(format, args...)
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%x %s", w.hash, line)
+	w.hash = h.Sum64()
+	if w.opt.Trace {
+		w.lines = append(w.lines, line)
+	}
+}
+
+// late is how long a wake is on its way.
+func (w *world) late(toDriver bool) time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.wakes++
+	if w.mutant == MutantLosesWakes && w.wakes%7 == 0 {
+		return -1
+	}
+	if w.lateness == 0 {
+		return 0
+	}
+	w.hits[WakeDelayed]++
+	return w.lateness + time.Duration(w.wakes)*time.Nanosecond
+}
+
+// pool stands in the way of a driver's allocations.
+func (w *world) pool(p ddf.DMAPool) ddf.DMAPool { return &pool{DMAPool: p, w: w} }
+
+type pool struct {
+	ddf.DMAPool
+	w *world
+}
+
+// Alloc implements ddf.DMAPool.
+func (p *pool) Alloc(ctx context.Context, bytes uint64) (ddf.DMABuffer, error) {
+	w := p.w
+	w.mu.Lock()
+	fail := w.memoryOut > 0
+	if fail {
+		w.memoryOut--
+		w.hits[Exhaustion]++
+	}
+	w.mu.Unlock()
+	if fail {
+		return nil, errHostMemory
+	}
+	b, err := p.DMAPool.Alloc(ctx, bytes)
+	if err == nil && w.mutant == MutantResidue {
+		b.Bytes()[len(b.Bytes())/2] = 0x5a
+	}
+	if err == nil && w.mutant == MutantScrubs {
+		return dirty{b}, nil
+	}
+	return b, err
+}
+
+// dirty is memory that is not scrubbed.
+type dirty struct{ ddf.DMABuffer }
+
+// Scrub implements ddf.DMABuffer.
+func (dirty) Scrub(uint64, uint64) error { return nil }
