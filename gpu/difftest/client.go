@@ -259,13 +259,9 @@ func (c *client) publish(b *batch) error {
 	c.dirty = 0
 	if b.scribble {
 		c.dirty = c.used
-		from, used, once := r.tail, uint64(c.used), false
-		c.dev.busy = func() {
-			if !once {
-				once = true
-				r.scribble(from, used)
-			}
-		}
+		from, tail, used := r.tail, r.tail+uint64(b.n), uint64(c.used)
+		scribble := func() { r.scribble(from, tail, used) }
+		c.dev.busy.Store(&scribble)
 	}
 	return r.publish(uint64(b.n))
 }
@@ -311,7 +307,7 @@ func (c *client) compare(b *batch) error {
 	if err := read(b.n); err != nil {
 		return err
 	}
-	c.dev.busy = nil
+	c.dev.busy.Store(nil)
 	return r.taken()
 }
 

@@ -27,8 +27,8 @@ type device struct {
 	lastIOVA atomic.Uint64 // of the first span of the last job
 	trap     atomic.Bool   // the next job traps
 	bad      atomic.Pointer[string]
-	// busy is called while the device has a job; nil: nothing is.
-	busy func()
+	// busy is called once while the device has a job; nil: nothing is.
+	busy atomic.Pointer[func()]
 }
 
 // fails says which work fails, by its fingerprint.
@@ -80,8 +80,8 @@ func (d *device) run(j *backend.Job) backend.End {
 		return backend.End{Outcome: outcome.Outcome{Kind: outcome.Cancelled}}
 	}
 	d.jobs.Add(1)
-	if d.busy != nil {
-		d.busy()
+	if f := d.busy.Load(); f != nil && d.busy.CompareAndSwap(f, nil) {
+		(*f)()
 	}
 	f := refmodel.Begin
 	if j.Op == backend.OpList {

@@ -17,7 +17,7 @@ func TestMain(m *testing.M) { leakcheck.Main(m) }
 func TestDifferential(t *testing.T) {
 	o := Options{Submissions: 2_000_000, Workers: 2, Seed: 1}
 	if raceEnabled {
-		o.Submissions = 200_000
+		o.Submissions = 100_000
 	}
 	for name, to := range map[string]*uint64{"CAPGPU_DIFFERENTIAL": &o.Submissions, "CAPGPU_SEED": &o.Seed} {
 		if s := os.Getenv(name); s != "" {

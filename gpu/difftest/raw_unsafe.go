@@ -135,9 +135,9 @@ func (r *rawRing) taken() error {
 func (r *rawRing) state() uint32 { return atomic.LoadUint32(r.u32(offState)) }
 
 // scribble writes nonsense over the entries and the arguments that the driver has taken:
-// they are the client's again. It looks where that is, and writes only what is of this
-// batch, so that the client knows what it has to write anew.
-func (r *rawRing) scribble(from, args uint64) {
+// they are the client's again. It looks where that is, and writes only what is of the
+// batch that begins and ends there, so that the client knows what it has to write anew.
+func (r *rawRing) scribble(from, tail, args uint64) {
 	until := atomic.LoadUint64(r.u64(offSQHead))
 	for pos := from; pos < until; pos++ {
 		slot := &r.sq[pos%r.entries]
@@ -145,7 +145,7 @@ func (r *rawRing) scribble(from, args uint64) {
 			atomic.StoreUint64(&slot[i], ^uint64(0)-pos)
 		}
 	}
-	if until == r.tail { // all that use the arena are taken
+	if until == tail { // all that use the arena are taken
 		for i := range r.arena[:args] {
 			atomic.StoreUint64(&r.arena[i], ^uint64(i))
 		}

@@ -39,7 +39,7 @@ type Result struct {
 const (
 	changeEvery   = 24
 	scribbleEvery = 16
-	breachEvery   = 512
+	breachEvery   = 256
 	sessionEvery  = 2048
 	specialFor    = 512 // of a session that can do less
 )
