@@ -85,6 +85,11 @@ bench-hw-%:
 	@tools/install-deps.sh vm
 	@$(GO) run ./qemu/cmd/bench-hw $(ARGS) $*
 
+attack: ## Attack the service beside a victim that does checked work, in every way a client has, and print what came of it (SECONDS=60, SEED=N)
+	@tools/install-deps.sh go
+	@tools/build.sh bin $(COMMANDS) >&2
+	@cd bench && $(GO) run ./cmd/attack $(if $(SECONDS),-seconds $(SECONDS)) $(if $(SEED),-seed $(SEED))
+
 oracle: ## Compare our engines with Mesa's lavapipe, and PoCL where it is, on the library and on random kernels (CAPGPU_ORACLE_LONG=1: for half an hour)
 	@tools/install-deps.sh oracle
 	@tools/oracle.sh

@@ -33,16 +33,17 @@ const (
   "tenants": [`
 	policyTenant = `{
     "name": %q, "allowedUids": "any", "facet": "full", "maxConnections": %d, %s
-    "limits": {
-      "deviceMemory": "%[4]s", "hostMemory": "%[4]s", "sessions": 8192, "buffers": 4000000, "fences": 100000,
-      "programs": 100000, "queueSlots": 8000000, "inFlight": 4000000
-    }
+    "limits": {%s}
   }`
+	generous = `
+      "deviceMemory": "8GiB", "hostMemory": "8GiB", "sessions": 8192, "buffers": 4000000, "fences": 100000,
+      "programs": 100000, "queueSlots": 8000000, "inFlight": 4000000`
+	// bounded is what a tenant besides the first one has: so much that reaching it takes
+	// some work, and so little that all of them have it.
+	bounded = `
+      "deviceMemory": "256MiB", "hostMemory": "256MiB", "sessions": 64, "buffers": 1024, "fences": 1024,
+      "programs": 256, "queueSlots": 8192, "inFlight": 4096`
 )
-
-// neighbourMemory is what a tenant besides the first one may have: so much that reaching
-// it takes some work, and so little that all of them have it.
-const neighbourMemory = "256MiB"
 
 // policy is the file for a device-manager with these options. The fault script lies beside
 // it.
@@ -52,14 +53,14 @@ func (o Options) policy() []byte {
 		script = faultsFile
 	}
 	text := fmt.Appendf(nil, policyDevice, o.HugePages, script)
-	text = fmt.Appendf(text, policyTenant, Tenant, 256, "", "8GiB")
+	text = fmt.Appendf(text, policyTenant, Tenant, 256, "", generous)
 	for _, name := range o.Neighbours {
 		text = append(text, ", "...)
 		deadline := ""
 		if o.NeighboursDeadline > 0 {
 			deadline = fmt.Sprintf(`"maxDeadline": %q,`, o.NeighboursDeadline)
 		}
-		text = fmt.Appendf(text, policyTenant, name, 8, deadline, neighbourMemory)
+		text = fmt.Appendf(text, policyTenant, name, 8, deadline, bounded)
 	}
 	return append(text, "]\n}\n"...)
 }
@@ -236,9 +237,14 @@ func OnCPU(cpu int, f func() error) error {
 	return err
 }
 
-// Status is the driver's account, as JSON.
+// Status is the driver's account of the first tenant, as JSON.
 func (s *Service) Status(ctx context.Context) (json.RawMessage, error) {
-	conn, err := client.Dial(ctx, s.Socket)
+	return s.StatusOf(ctx, Tenant)
+}
+
+// StatusOf is the driver's account of one tenant, as that tenant is told it.
+func (s *Service) StatusOf(ctx context.Context, tenant string) (json.RawMessage, error) {
+	conn, err := client.Dial(ctx, s.SocketOf(tenant))
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,115 @@
+package attack
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"capgpu/gpuerr"
+	"capgpu/outcome"
+)
+
+// Attack is one way to misbehave.
+type Attack struct {
+	Class int // 1 to 10, of the fault classes of a client
+	Name  string
+	// steps is after how many steps the attacker may be killed; 0: it ends by itself.
+	steps int
+	// stops: it stops itself, and is killed then.
+	stops bool
+	run   func(ctx context.Context, a *attacker) error
+}
+
+// All are the attacks, by class.
+var All = []Attack{
+	{1, "killed at each step of a session", sessionSteps, false, killedInSession},
+	{1, "killed at each step of a Cap'n Proto connection", gateSteps, false, killedBehindGate},
+	{2, "stopped with a ring half written", 0, true, halfWritten},
+	{3, "tail jumps, goes back, wraps around", 0, false, tails},
+	{4, "entries change while they are read", 0, false, changing},
+	{5, "completions are never taken", 0, false, neverDrained},
+	{6, "memory is truncated, punched out, sealed", 0, false, memoryTaken},
+	{7, "handles are stale, forged, wrapped around", 0, false, handles},
+	{8, "a flood of capabilities", 0, false, flood},
+	{9, "garbage on each socket", 0, false, garbage},
+	{9, "half-open connections", 0, false, halfOpen},
+	{9, "a flood of descriptors", 0, false, descriptors},
+	{10, "pointer bombs", 0, false, bombs},
+	{10, "random conversations", 0, false, conversations},
+}
+
+// attacker is the process that attacks.
+type attacker struct {
+	socket, capnp string // of its tenant
+	random        *rand.Rand
+	step          int // when to be killed
+	at            int // the step it is at
+	tally         Tally
+}
+
+// Tally is what came of attempts.
+type Tally struct {
+	Attempts int            `json:"attempts"`
+	Answers  map[string]int `json:"answers"` // by error code, outcome, or errno
+	Err      string         `json:"err,omitempty"`
+}
+
+func (t *Tally) add(o Tally) {
+	t.Attempts += o.Attempts
+	if t.Answers == nil {
+		t.Answers = map[string]int{}
+	}
+	for what, n := range o.Answers {
+		t.Answers[what] += n
+	}
+}
+
+// told counts an attempt and its answer.
+func (a *attacker) told(err error) {
+	a.tally.Attempts++
+	a.tally.Answers[answerOf(err)]++
+}
+
+// ended counts an attempt that ran.
+func (a *attacker) ended(code gpuerr.Code, how outcome.Outcome) {
+	a.tally.Attempts++
+	if code != gpuerr.None {
+		a.tally.Answers[code.String()]++
+		return
+	}
+	a.tally.Answers[how.Kind.String()]++
+}
+
+// untyped is the answer that there must be none of.
+const untyped = "no typed error"
+
+func answerOf(err error) string {
+	var errno unix.Errno
+	var typed *gpuerr.Error
+	switch {
+	case err == nil:
+		return "accepted"
+	case errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled):
+		return "not waited for"
+	case errors.As(err, &typed):
+		return typed.Code.String()
+	case errors.As(err, &errno):
+		return unix.ErrnoName(errno)
+	}
+	return untyped + ": " + err.Error()
+}
+
+// reached is between two steps of a conversation: here the attacker is killed if it is
+// the step to be killed at.
+func (a *attacker) reached() {
+	if a.at++; a.at == a.step {
+		_ = unix.Kill(unix.Getpid(), unix.SIGKILL)
+		select {} // it comes at once
+	}
+}
+
+// longest is what one call may take; a victim of an attack of ours would wait no longer.
+const longest = 10 * time.Second

@@ -1,0 +1,217 @@
+package attack
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"capgpu/bench/dataplane/peers"
+	"capgpu/bench/dataplane/service"
+)
+
+// Options of a run.
+type Options struct {
+	Bin  string        // folder of the built commands
+	Seed uint64        // of everything that is random; it does not settle what runs when
+	For  time.Duration // of all attacks together, about; each runs once at least
+	Say  func(format string, args ...any)
+}
+
+// Row is what came of one attack.
+type Row struct {
+	Attack
+	Tally
+	Work   int     // pieces of work of the victim meanwhile
+	Errors []error // of the victim
+	// P99 is the 99th percentile of the victim's work in relation to that when nobody
+	// attacks. It tells; the figure is P9.
+	P99     float64
+	Charges string // what the attacker's tenant is charged when it is gone; "" nothing
+	Replace bool   // the driver was replaced
+}
+
+// Bad says what must not be.
+func (r *Row) Bad() (all []string) {
+	if len(r.Errors) > 0 {
+		all = append(all, fmt.Sprintf("the victim had %d errors, the first: %v", len(r.Errors), r.Errors[0]))
+	}
+	if r.Work == 0 {
+		all = append(all, "the victim got nothing done")
+	}
+	if r.Charges != "" {
+		all = append(all, "left behind: "+r.Charges)
+	}
+	if r.Replace {
+		all = append(all, "the driver has died")
+	}
+	if r.Attempts == 0 {
+		all = append(all, "nothing was tried")
+	}
+	for what := range r.Answers {
+		if strings.HasPrefix(what, untyped) {
+			all = append(all, what)
+		}
+	}
+	return all
+}
+
+// attackers is the tenant of the attacker.
+const attackers = "attacker"
+
+// Run starts a service and attacks it.
+func Run(ctx context.Context, o Options) (rows []Row, err error) {
+	svc, err := service.Start(o.Bin, peers.ServerCPU, service.Options{Neighbours: []string{attackers}})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, svc.Close()) }()
+	v, err := startVictim(ctx, svc.Socket, o.Seed)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if closed := v.close(); closed != nil {
+			err = errors.Join(err, fmt.Errorf("the victim: %w", closed))
+		}
+	}()
+	time.Sleep(min(o.For/20, time.Second))
+	_, quiet, errs := v.since()
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("the victim, before anybody attacks: %w", err)
+	}
+	for i := range All {
+		row, err := one(ctx, o, svc, v, i)
+		if err != nil {
+			return rows, fmt.Errorf("%s: %w; the service said:\n%s", All[i].Name, err, svc.Log())
+		}
+		row.P99 /= max(quiet, 1)
+		rows = append(rows, row)
+		o.Say("%2d %-50s %8d attempts %6d of the victim, 99 %% %.1f×", row.Class, row.Name, row.Attempts, row.Work, row.P99)
+		for _, what := range row.Bad() {
+			o.Say("   BAD: %s", what)
+		}
+	}
+	return rows, nil
+}
+
+// one runs one attack for its share of the time.
+func one(ctx context.Context, o Options, svc *service.Service, v *victim, i int) (row Row, err error) {
+	row.Attack = All[i]
+	before, err := svc.DriverPID()
+	if err != nil {
+		return row, err
+	}
+	share := max(o.For/time.Duration(len(All)), 20*time.Millisecond)
+	tell := order{Attack: i, Seed: o.Seed, For: share, Socket: svc.SocketOf(attackers)}
+	tell.Capnp = strings.TrimSuffix(tell.Socket, ".sock") + ".capnp.sock"
+	end := time.Now().Add(share)
+	for n := 0; n < max(row.steps, 1) || time.Now().Before(end); n++ {
+		if row.steps > 0 {
+			tell.Step, tell.For = 1+n%row.steps, longest
+		}
+		if row.stops {
+			tell.For = min(share, 200*time.Millisecond)
+		}
+		tell.Seed++
+		t, err := attackOnce(tell)
+		if err != nil {
+			return row, err
+		}
+		row.add(t)
+	}
+	if row.Charges, err = charges(ctx, svc); err != nil {
+		return row, err
+	}
+	time.Sleep(5 * between) // the victim meets what comes after, too
+	row.Work, row.P99, row.Errors = v.since()
+	after, err := svc.DriverPID()
+	row.Replace = after != before
+	return row, err
+}
+
+// settle is how long the service may take to give back what a dead client had.
+const settle = 5 * time.Second
+
+// charges waits until the attacker's tenant is charged nothing that comes back, and says
+// what it is if it is not.
+func charges(ctx context.Context, svc *service.Service) (left string, err error) {
+	for end := time.Now().Add(settle); ; time.Sleep(5 * time.Millisecond) {
+		text, err := svc.StatusOf(ctx, attackers)
+		if err != nil {
+			if time.Now().After(end) {
+				return "", err
+			}
+			continue // all of the tenant's connections were taken a moment ago
+		}
+		var status struct {
+			Tenants []struct {
+				Tenant string
+				Budget []struct {
+					Class          string
+					Reserved, Used uint64
+				}
+				Sessions []struct{ ID uint64 }
+			}
+		}
+		if err := json.Unmarshal(text, &status); err != nil {
+			return "", err
+		}
+		left = ""
+		for _, t := range status.Tenants {
+			if t.Tenant != attackers {
+				continue
+			}
+			for _, b := range t.Budget {
+				if n := b.Reserved + b.Used; n > 0 && b.Class != "deviceTime" && b.Class != "auditBytes" {
+					left += fmt.Sprintf("%d of %s ", n, b.Class)
+				}
+			}
+			if n := len(t.Sessions); n > 0 {
+				left += fmt.Sprintf("%d sessions", n)
+			}
+		}
+		if left == "" || time.Now().After(end) {
+			return left, nil
+		}
+	}
+}
+
+// Print shows the table, and reports whether all is as it must be.
+func Print(w io.Writer, rows []Row) (good bool) {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "CLASS\tATTACK\tATTEMPTS\tVICTIM'S WORK\tERRORS\t99 %\tCHARGES\tANSWERS")
+	good = len(rows) == len(All)
+	var bad []string
+	for i := range rows {
+		r := &rows[i]
+		var answers []string
+		for _, what := range slices.Sorted(maps.Keys(r.Answers)) {
+			if r.steps == 0 {
+				answers = append(answers, fmt.Sprintf("%s %d", what, r.Answers[what]))
+			}
+		}
+		if r.steps > 0 {
+			answers = []string{fmt.Sprintf("killed after each of %d steps", r.steps)}
+		}
+		left := "0"
+		if r.Charges != "" {
+			left = r.Charges
+		}
+		fmt.Fprintf(t, "%d\t%s\t%d\t%d\t%d\t%.1f×\t%s\t%s\n", r.Class, r.Name, r.Attempts, r.Work, len(r.Errors), r.P99, left, strings.Join(answers, ", "))
+		for _, what := range r.Bad() {
+			bad = append(bad, fmt.Sprintf("BAD %s: %s", r.Name, what))
+		}
+	}
+	_ = t.Flush() // who reads it may be gone
+	for _, what := range bad {
+		fmt.Fprintln(w, what)
+	}
+	return good && len(bad) == 0
+}
