@@ -7,7 +7,7 @@
 // The working tree is not touched: the changed file is laid over it (go build -overlay).
 // What does not compile is no mutant and does not count.
 //
-//	mutate [-seed N] [-limit N] [-timeout 20s] [-dir ..] PACKAGE...
+//	mutate [-seed N] [-limit N] [-timeout 20s] [-skip TESTS] [-dir ..] PACKAGE...
 //
 // Exit status 0 whatever survives, 1 when tests fail without a change.
 package main
@@ -38,6 +38,7 @@ type options struct {
 	limit   int
 	timeout time.Duration
 	dir     string
+	skip    string
 	verbose bool
 }
 
@@ -47,6 +48,7 @@ func main() {
 	flag.IntVar(&o.limit, "limit", 150, "how many mutants of each package; 0: all")
 	flag.DurationVar(&o.timeout, "timeout", 20*time.Second, "longest run of the tests of one mutant; beyond it is killed")
 	flag.StringVar(&o.dir, "dir", "..", "folder of the module")
+	flag.StringVar(&o.skip, "skip", "", "tests that are left out, as go test -skip: what survives then is to be tried again with them")
 	flag.BoolVar(&o.verbose, "v", false, "print those that were killed, too")
 	flag.Parse()
 	failed := false
@@ -166,7 +168,7 @@ func try(o *options, p pkg, work string, m *mutant) (verdict, string) {
 	}
 	ctx, stop := context.WithTimeout(context.Background(), o.timeout)
 	defer stop()
-	run := exec.CommandContext(ctx, binary, "-test.short", "-test.failfast", "-test.timeout="+o.timeout.String())
+	run := exec.CommandContext(ctx, binary, "-test.short", "-test.failfast", "-test.skip="+o.skip, "-test.timeout="+o.timeout.String())
 	run.Dir = p.Dir
 	run.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // with what the tests start
 	run.Cancel = func() error { return syscall.Kill(-run.Process.Pid, syscall.SIGKILL) }
