@@ -200,7 +200,8 @@ func (l *Link) takeWindows(ctx context.Context, grants schema.DriverGrants, g sc
 func (l *Link) memory(c schema.SharedMemory) (fd int, err error) {
 	fd, ok := l.transport.TakeFD(capnp.Client(c))
 	if !ok {
-		return -1, gpuerr.New(gpuerr.Protocol, "no descriptor came with a SharedMemory")
+		// The kernel leaves out what a process has no number for (unix(7), SCM_RIGHTS).
+		return -1, gpuerr.New(gpuerr.IO, "no descriptor came with memory; the driver may have none free: close other objects and try again")
 	}
 	return fd, nil
 }
