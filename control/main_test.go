@@ -195,6 +195,22 @@ var samples = []sample{
 	{TypeDeviceGone, true, Empty{}, as(ParseEmpty)},
 	{TypeRecovery, false, RecoveryRequest{Step: 3, Last: 2, Incidents: 7}, as(ParseRecoveryRequest)},
 	{TypeRecovery, true, Empty{}, as(ParseEmpty)},
+	{TypeHandover, false, HandoverRequest{TimeoutNanos: 5_000_000_000}, as(ParseHandoverRequest)},
+	{TypeHandover, true, HandoverReply{Sessions: 3, Bytes: 70_000}, as(ParseHandoverReply)},
+	{TypeTakeOver, false, HandoverRequest{TimeoutNanos: 5_000_000_000}, as(ParseHandoverRequest)},
+	{TypeTakeOver, true, HandoverReply{Sessions: 3, Bytes: 70_000}, as(ParseHandoverReply)},
+	{TypeThaw, false, Empty{}, as(ParseEmpty)},
+	{TypeThaw, true, Empty{}, as(ParseEmpty)},
+	{TypeGo, false, Empty{}, as(ParseEmpty)},
+	{TypeGo, true, Empty{}, as(ParseEmpty)},
+	{TypeFreeze, false, HandoverRequest{TimeoutNanos: 1}, as(ParseHandoverRequest)},
+	{TypeFreeze, true, Empty{}, as(ParseEmpty)},
+	{TypeUpgrade, false, DeviceRequest{Device: "mock0"}, as(ParseDeviceRequest)},
+	{TypeUpgrade, true, UpgradeReply{Epoch: 2, Generation: 3, Sessions: 4, PauseNanos: 5}, as(ParseUpgradeReply)},
+	{TypeSuspend, false, DeviceRequest{Device: "mock0"}, as(ParseDeviceRequest)},
+	{TypeSuspend, true, Empty{}, as(ParseEmpty)},
+	{TypeResume, false, DeviceRequest{Device: "mock0"}, as(ParseDeviceRequest)},
+	{TypeResume, true, Empty{}, as(ParseEmpty)},
 }
 
 var anError = &gpuerr.Error{Code: gpuerr.Quota, Resource: "deviceMemory", Asked: 1 << 20, Available: 4096, Msg: "close a buffer first"}

@@ -53,7 +53,23 @@ const (
 	TypeDeviceFault  MsgType = 70
 	TypeSettleFaults MsgType = 71
 	TypeDeviceGone   MsgType = 72
+	TypeHandover     MsgType = 73
+	TypeTakeOver     MsgType = 74
+	TypeThaw         MsgType = 75
+	TypeGo           MsgType = 76
 	TypeRecovery     MsgType = 78
+	TypeFreeze       MsgType = 79
+)
+
+// TypePart is what a driver's state travels in, on a socket of its own between two drivers
+// (docs/wire.md). Nobody asks or answers there.
+const TypePart MsgType = 77
+
+// Messages of device-manager's own socket, which only its user can open.
+const (
+	TypeUpgrade MsgType = 96
+	TypeSuspend MsgType = 97
+	TypeResume  MsgType = 98
 )
 
 // Bounds of the wire.
@@ -123,6 +139,15 @@ var layouts = map[MsgType]*layout{
 	TypeSettleFaults: {name: "SettleFaults", request: body[Empty], reply: body[SettleFaultsReply]},
 	TypeDeviceGone:   {name: "DeviceGone", request: body[DeviceGoneRequest], reply: body[Empty]},
 	TypeRecovery:     {name: "Recovery", request: body[RecoveryRequest], reply: body[Empty]},
+	TypeHandover:     {name: "Handover", request: body[HandoverRequest], reply: body[HandoverReply], requestFDs: 1},
+	TypeTakeOver:     {name: "TakeOver", request: body[HandoverRequest], reply: body[HandoverReply], requestFDs: 1},
+	TypeThaw:         {name: "Thaw", request: body[Empty], reply: body[Empty]},
+	TypeGo:           {name: "Go", request: body[Empty], reply: body[Empty]},
+	TypeFreeze:       {name: "Freeze", request: body[HandoverRequest], reply: body[Empty]},
+
+	TypeUpgrade: {name: "Upgrade", request: body[DeviceRequest], reply: body[UpgradeReply]},
+	TypeSuspend: {name: "Suspend", request: body[DeviceRequest], reply: body[Empty]},
+	TypeResume:  {name: "Resume", request: body[DeviceRequest], reply: body[Empty]},
 }
 
 // Known reports whether t is a message of docs/wire.md.

@@ -621,6 +621,9 @@ interface DMAPool {
   # Bounded DMA memory of the function's IOMMU domain.
   allocate @0 (bytes :UInt64) -> (buffer :DMABuffer);
   usage @1 () -> (usedBytes :UInt64, limitBytes :UInt64, entries :UInt64);
+  adopt @2 (iova :UInt64, generation :UInt64) -> (buffer :DMABuffer);
+  # What another driver of this epoch was lent, for its successor. It can be mapped at
+  # once, and freed from when the upgrade is committed; see docs/architecture.md.
 }
 
 interface DMABuffer {

@@ -142,7 +142,7 @@ type Adopted struct {
 	below map[*session][]*session
 }
 
-// Adopt takes over the sessions that another Hub's Pause has told, with their sockets,
+// Adopt takes over the sessions, parents before children, that another Hub's Pause has told, with their sockets,
 // which it owns, also when it fails. core finds a session by its ID.
 func (h *Hub) Adopt(ctx context.Context, states []State, sockets []int, core func(id uint64) *gpu.Session) (_ *Adopted, err error) {
 	a := &Adopted{below: map[*session][]*session{}}
@@ -155,14 +155,14 @@ func (h *Hub) Adopt(ctx context.Context, states []State, sockets []int, core fun
 	if len(states) != len(sockets) {
 		return nil, gpuerr.New(gpuerr.Protocol, "%d sessions have %d sockets", len(states), len(sockets))
 	}
-	slices.SortFunc(states, func(a, b State) int { return cmp.Compare(a.ID, b.ID) })
+	last := uint64(0)
 	for _, st := range states {
 		c := core(st.ID)
-		if c == nil || byID[st.ID] != nil || c.ParentID() != st.Parent || len(st.Asked) > control.MaxInFlight {
+		if c == nil || st.ID <= last || c.ParentID() != st.Parent || len(st.Asked) > control.MaxInFlight {
 			return nil, gpuerr.New(gpuerr.Protocol, "a socket of session %d, which is not there", st.ID)
 		}
 		conn, err := control.NewConn(sockets[0], control.ConnOptions{})
-		sockets = sockets[1:]
+		sockets, last = sockets[1:], st.ID
 		if err != nil {
 			return nil, err
 		}

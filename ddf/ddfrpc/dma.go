@@ -53,25 +53,13 @@ func (p *Pool) alloc(ctx context.Context, bytes uint64) (*dmabuf.Buffer, error) 
 	pipelined := f.Buffer()
 	fm, releaseMap := pipelined.Map(ctx, nil)
 	defer releaseMap()
-	res, err := f.Struct()
-	if err != nil {
-		return nil, err
-	}
-	m, err := fm.Struct()
-	if err != nil {
-		return nil, err
-	}
-	fd, err := p.link.memory(m.Memory())
-	if err != nil {
-		return nil, err
-	}
-	memory, err := shm.FromFD(fd, m.Bytes())
-	if err != nil {
-		return nil, err
-	}
-	return p.link.newBuffer(res.Buffer().AddRef(), dmabuf.Spec{
-		IOVA: ddf.IOVA(m.Iova()), Bytes: m.Bytes(), Generation: m.Generation(), Memory: memory, Pinned: m.Pinned(),
-	})
+	return p.received(func() (schema.DMABuffer, error) {
+		res, err := f.Struct()
+		if err != nil {
+			return schema.DMABuffer{}, err
+		}
+		return res.Buffer(), nil
+	}, fm)
 }
 
 // newBuffer makes a buffer of memory that the manager has mapped for the device. It
@@ -109,6 +97,61 @@ func (l *Link) ended() error {
 		return errRevoked
 	}
 	return nil
+}
+
+// Adopt returns the driver's side of memory that the manager has lent to an earlier driver
+// of this epoch. A Free of it fails until the manager has committed the upgrade.
+func (p *Pool) Adopt(ctx context.Context, iova ddf.IOVA, generation uint64) (ddf.DMABuffer, error) {
+	leave, err := p.link.enter(ctx, p.link.asking)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	ctx, done := p.link.within(ctx)
+	defer done()
+	f, release := p.remote.Adopt(ctx, func(args schema.DMAPool_adopt_Params) error {
+		args.SetIova(uint64(iova))
+		args.SetGeneration(generation)
+		return nil
+	})
+	defer release()
+	pipelined := f.Buffer()
+	fm, releaseMap := pipelined.Map(ctx, nil)
+	defer releaseMap()
+	b, err := p.received(func() (schema.DMABuffer, error) {
+		res, err := f.Struct()
+		if err != nil {
+			return schema.DMABuffer{}, err
+		}
+		return res.Buffer(), nil
+	}, fm)
+	if err != nil {
+		return nil, p.link.mapped(err)
+	}
+	return b, nil
+}
+
+// received makes a buffer of the answer that names it and of that to its map.
+func (p *Pool) received(buffer func() (schema.DMABuffer, error), fm schema.DMABuffer_map_Results_Future) (*dmabuf.Buffer, error) {
+	remote, err := buffer()
+	if err != nil {
+		return nil, err
+	}
+	m, err := fm.Struct()
+	if err != nil {
+		return nil, err
+	}
+	fd, err := p.link.memory(m.Memory())
+	if err != nil {
+		return nil, err
+	}
+	memory, err := shm.FromFD(fd, m.Bytes())
+	if err != nil {
+		return nil, err
+	}
+	return p.link.newBuffer(remote.AddRef(), dmabuf.Spec{
+		IOVA: ddf.IOVA(m.Iova()), Bytes: m.Bytes(), Generation: m.Generation(), Memory: memory, Pinned: m.Pinned(),
+	})
 }
 
 // Usage implements ddf.DMAPool. It is zero once the link is down.
