@@ -33,6 +33,7 @@ type dmaMemory struct {
 	bytesCharge, entryCharge ledger.Receipt
 
 	links    dmaLinks    // guarded by grants.mu
+	holder   *holder     // who may free it; guarded by grants.mu
 	recorded atomic.Bool // that it is mapped
 	sum      dma.Sum     // of it in the account of the audit log; set before recorded
 	kept     atomic.Bool

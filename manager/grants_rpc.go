@@ -31,7 +31,8 @@ func grantLimits() rpcguard.Limits {
 // grantServer answers the calls of one driver.
 type grantServer struct {
 	*grants
-	gate *rpcguard.Gate
+	holder *holder // whose memory it is that this driver asks for
+	gate   *rpcguard.Gate
 	log  *slog.Logger
 	// launchRecords is every how many launches of a session the driver is to
 	// record one; 0 means none.
@@ -167,12 +168,31 @@ type poolServer struct{ *grantServer }
 // Allocate implements schema.DMAPool_Server.
 func (s poolServer) Allocate(_ context.Context, call schema.DMAPool_allocate) error {
 	s.freeDropped()
-	d, err := s.alloc(call.Args().Bytes())
+	d, err := s.allocFor(s.holder, call.Args().Bytes())
 	if err != nil {
 		return err
 	}
+	client := s.buffer(d)
+	res, err := call.AllocResults()
+	if err != nil {
+		client.Release()
+		return err
+	}
+	return res.SetBuffer(schema.DMABuffer(client))
+}
+
+func (s poolServer) buffer(d *dmaMemory) capnp.Client {
 	b := &bufferServer{grantServer: s.grantServer, d: d}
-	client := s.export("DMABuffer", schema.DMABuffer_Methods(nil, b), nil, b.shutdown)
+	return s.export("DMABuffer", schema.DMABuffer_Methods(nil, b), nil, b.shutdown)
+}
+
+// Adopt implements schema.DMAPool_Server.
+func (s poolServer) Adopt(_ context.Context, call schema.DMAPool_adopt) error {
+	d, err := s.adopt(s.holder, ddf.IOVA(call.Args().Iova()), call.Args().Generation())
+	if err != nil {
+		return err
+	}
+	client := s.buffer(d)
 	res, err := call.AllocResults()
 	if err != nil {
 		client.Release()
@@ -205,7 +225,7 @@ type bufferServer struct {
 }
 
 // shutdown runs when the driver has let go of the buffer, with or without a Free.
-func (b *bufferServer) shutdown() { b.drop(b.d) }
+func (b *bufferServer) shutdown() { b.dropOf(b.holder, b.d) }
 
 // Map implements schema.DMABuffer_Server.
 func (b *bufferServer) Map(_ context.Context, call schema.DMABuffer_map) error {
@@ -228,6 +248,9 @@ func (b *bufferServer) Map(_ context.Context, call schema.DMABuffer_map) error {
 
 // Free implements schema.DMABuffer_Server.
 func (b *bufferServer) Free(_ context.Context, call schema.DMABuffer_free) error {
+	if !b.holds(b.holder, b.d) {
+		return gpuerr.New(gpuerr.Stale, "the DMA buffer at %#x is another driver's", uint64(b.d.iova))
+	}
 	b.mu.Lock()
 	b.freed = true
 	b.mu.Unlock()

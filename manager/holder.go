@@ -1,0 +1,95 @@
+package manager
+
+import (
+	"capgpu/ddf"
+	"capgpu/gpuerr"
+)
+
+// holder is one driver, as the memory that is lent knows it. An epoch has one, and during
+// an upgrade two: what the successor has adopted stays the other's until the commit, which
+// moves all of it at once.
+//
+// The one driver of an epoch that is never upgraded needs no holder: nil.
+type holder struct {
+	// Of a successor, guarded by grants.mu: what there was when it began to adopt, by
+	// address, and what it has adopted of that.
+	there   map[ddf.IOVA]*dmaMemory
+	adopted map[*dmaMemory]struct{}
+}
+
+// allocFor is alloc for one driver.
+func (g *grants) allocFor(h *holder, bytes uint64) (*dmaMemory, error) {
+	d, err := g.alloc(bytes)
+	if err != nil {
+		return nil, err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	d.holder = h
+	return d, nil
+}
+
+// adopt finds memory that another driver of the epoch holds.
+func (g *grants) adopt(h *holder, iova ddf.IOVA, generation uint64) (*dmaMemory, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.revoked {
+		return nil, errGrantsRevoked
+	}
+	if h == nil {
+		return nil, gpuerr.New(gpuerr.Denied, "this driver is nobody's successor")
+	}
+	if h.there == nil {
+		h.there, h.adopted = map[ddf.IOVA]*dmaMemory{}, map[*dmaMemory]struct{}{}
+		for d := range g.live.all() {
+			h.there[d.iova] = d
+		}
+	}
+	d := h.there[iova]
+	if _, twice := h.adopted[d]; d != nil && d.generation == generation && g.live.has(d) && d.holder != h && !twice {
+		h.adopted[d] = struct{}{}
+		return d, nil
+	}
+	return nil, gpuerr.New(gpuerr.Stale, "no memory at %#x of generation %d was lent to the driver before this one", uint64(iova), generation)
+}
+
+// dropOf is drop by one driver: of what is not its own it has let go in vain.
+func (g *grants) dropOf(h *holder, d *dmaMemory) {
+	if g.holds(h, d) {
+		g.drop(d)
+	}
+}
+
+func (g *grants) holds(h *holder, d *dmaMemory) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return d.holder == h
+}
+
+// handOver makes everything that one driver holds another's, or nothing: it must have
+// adopted all of it.
+func (g *grants) handOver(from, to *holder) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.revoked {
+		return errGrantsRevoked
+	}
+	held := 0
+	for d := range g.live.all() {
+		if d.holder != from {
+			continue
+		}
+		held++
+		if _, known := to.adopted[d]; !known {
+			return gpuerr.New(gpuerr.Protocol, "memory of %d bytes at %#x was not taken over", d.bytes, uint64(d.iova))
+		}
+	}
+	if held != len(to.adopted) {
+		return gpuerr.New(gpuerr.Protocol, "%d pieces of memory were taken over, and %d are there", len(to.adopted), held)
+	}
+	for d := range to.adopted {
+		d.holder = to
+	}
+	to.there, to.adopted = nil, nil
+	return nil
+}
