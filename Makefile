@@ -5,7 +5,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps build test test-hardware lint generate kernels run-gpu-mock run-gpu-edu fuzz fuzz-short mutate bench bench-docs bench-hw oracle clean
+.PHONY: help deps build test test-hardware lint generate kernels run-gpu-mock run-gpu-edu fuzz fuzz-short mutate bench bench-docs bench-hw crash-campaign kill-campaign oracle clean
 
 COMMANDS := device-manager gpu-service gpu-mock gpu-gate gpuctl model-server
 GO       ?= go
@@ -89,6 +89,14 @@ attack: ## Attack the service beside a victim that does checked work, in every w
 	@tools/install-deps.sh go
 	@tools/build.sh bin $(COMMANDS) >&2
 	@cd bench && $(GO) run ./cmd/attack $(if $(SECONDS),-seconds $(SECONDS)) $(if $(SEED),-seed $(SEED))
+
+crash-campaign: ## Have each process die at each of its labelled places, under load: one table (ROUNDS=2: at passes of chance, too; SEED=N; LABEL=driver.reset: only these)
+	@tools/install-deps.sh go
+	@CAPGPU_CRASH_ROUNDS=$(or $(ROUNDS),1) CAPGPU_CRASH_SEED=$(SEED) CAPGPU_CRASH_LABEL=$(LABEL) $(GO) test -count=1 -timeout=2h -parallel=4 -v ./internal/crashtest -run '^TestCrashPoints$$' | grep -v '^=== \|^ *--- PASS'
+
+kill-campaign: ## Kill drivers, gates and clients at random moments, and look for a false word (KILLS=1000, SEED=N)
+	@tools/install-deps.sh go
+	@CAPGPU_KILLS=$(or $(KILLS),1000) CAPGPU_CRASH_SEED=$(SEED) $(GO) test -count=1 -timeout=2h -v ./internal/crashtest -run '^TestKills$$' | grep -v '^=== '
 
 oracle: ## Compare our engines with Mesa's lavapipe, and PoCL where it is, on the library and on random kernels (CAPGPU_ORACLE_LONG=1: for half an hour)
 	@tools/install-deps.sh oracle

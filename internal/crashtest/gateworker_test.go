@@ -12,6 +12,7 @@ import (
 	"capnproto.org/go/capnp/v3"
 	"capnproto.org/go/capnp/v3/rpc"
 
+	"capgpu/gpuerr"
 	"capgpu/internal/rpcguard"
 	"capgpu/schema"
 )
@@ -21,6 +22,7 @@ type gateWorker struct {
 	*tally
 	socket string
 	rng    *rand.Rand
+	scarce bool // see worker
 }
 
 // run works until ctx ends, through as many gates as there are.
@@ -44,7 +46,7 @@ func (w *gateWorker) run(ctx context.Context) {
 func (w *gateWorker) connected(ctx context.Context, conn *rpc.Conn) {
 	m := schema.GpuDeviceManager(conn.Bootstrap(ctx))
 	defer m.Release()
-	for range 1 + w.rng.IntN(4) { // then another gate
+	for range 6 { // then another gate
 		if ctx.Err() != nil {
 			return
 		}
@@ -53,7 +55,9 @@ func (w *gateWorker) connected(ctx context.Context, conn *rpc.Conn) {
 		if err != nil {
 			if call.Err() != nil {
 				w.fault("gate: no answer in time: %v", err)
-			} else if coded := rpcguard.FromException(err); !ended(coded) && !goneAway(conn) {
+			} else if coded := rpcguard.FromException(err); w.scarce && (gpuerr.CodeOf(coded) == gpuerr.IO || gpuerr.CodeOf(coded) == gpuerr.Quota) {
+				w.scarcity.Add(1)
+			} else if !ended(coded) && !goneAway(conn) {
 				w.fault("gate: %v", err)
 			}
 			w.lost.Add(1)

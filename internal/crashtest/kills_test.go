@@ -71,11 +71,12 @@ func (c *clientProcess) end(s unix.Signal) bool {
 }
 
 // shortKills is how many kills the short form has.
-const shortKills = 12
+const shortKills = 8
 
 // TestKills kills drivers, gates and clients at random moments: nobody is told anything
 // false, everybody who lives works again after each, and nothing is left.
 func TestKills(t *testing.T) {
+	t.Parallel()
 	kills := shortKills
 	if n, err := strconv.Atoi(os.Getenv("CAPGPU_KILLS")); err == nil {
 		kills = n

@@ -79,10 +79,11 @@ func planOf(label string) plan {
 }
 
 // shortPoints is how many labels the short form dies at.
-const shortPoints = 14
+const shortPoints = 8
 
 // TestCrashPoints has each process die at each of its places, under load.
 func TestCrashPoints(t *testing.T) {
+	t.Parallel()
 	seed := seedOf(t)
 	rng := rand.New(rand.NewPCG(seed, 1))
 	var points []crashpoint.Point
@@ -166,11 +167,11 @@ func (s *stack) load(rng *rand.Rand, clients, gates int) *load {
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &load{tally: &tally{}, stop: cancel}
 	for range clients {
-		w := &worker{tally: l.tally, socket: s.socket(), deadline: s.deadline, rng: rand.New(rand.NewPCG(rng.Uint64(), 0))}
+		w := &worker{tally: l.tally, socket: s.socket(), deadline: s.deadline, scarce: s.scarce, rng: rand.New(rand.NewPCG(rng.Uint64(), 0))}
 		l.done.Go(func() { w.run(ctx) })
 	}
 	for range gates {
-		w := &gateWorker{tally: l.tally, socket: s.capnp(), rng: rand.New(rand.NewPCG(rng.Uint64(), 0))}
+		w := &gateWorker{tally: l.tally, socket: s.capnp(), scarce: s.scarce, rng: rand.New(rand.NewPCG(rng.Uint64(), 0))}
 		l.done.Go(func() { w.run(ctx) })
 	}
 	return l

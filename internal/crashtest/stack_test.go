@@ -31,6 +31,7 @@ type stack struct {
 	args []string // more of device-manager
 
 	deadline time.Duration // of the clients' work; 0: the policy's
+	scarce   bool          // clients may be refused for want of something
 
 	cmd   *exec.Cmd
 	ended chan struct{} // closed when cmd has ended

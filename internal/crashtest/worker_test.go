@@ -30,13 +30,13 @@ type tally struct {
 	notOK    atomic.Uint64 // pieces with another outcome
 	lost     atomic.Uint64 // sessions that ended under their client
 	sessions atomic.Uint64
+	scarcity atomic.Uint64 // refusals for want of something
 
 	say func(fault string) // nil: nobody is told at once
 
 	mu    sync.Mutex
 	wrong []string          // what must never be
 	dead  []*client.Session // some whose driver is gone
-	conns []*client.Conn    // of those
 }
 
 func (y *tally) fault(format string, args ...any) {
@@ -63,6 +63,7 @@ type worker struct {
 	socket   string
 	deadline time.Duration // of its work; 0: the policy's
 	rng      *rand.Rand
+	scarce   bool // memory, descriptors or a disk may be used up
 }
 
 // absent says that there is no manager just now: it is down, or it died while it was
@@ -83,6 +84,10 @@ func ended(err error) bool {
 
 // judge notes an error that nobody may see, and a call that took too long.
 func (w *worker) judge(what string, err error) {
+	if code := gpuerr.CodeOf(err); w.scarce && (code == gpuerr.IO || code == gpuerr.Quota) {
+		w.scarcity.Add(1)
+		return
+	}
 	if !ended(err) && !absent(err) {
 		w.fault("%s: %v", what, err)
 	}
@@ -132,7 +137,7 @@ func (w *worker) connected(ctx context.Context, conn *client.Conn) {
 			}
 			if err != nil {
 				w.judge("work", err)
-				w.bury(conn, s)
+				w.leave(call, s)
 			}
 		} else {
 			w.judge("open", err)
@@ -152,17 +157,21 @@ func (w *worker) connected(ctx context.Context, conn *client.Conn) {
 	}
 }
 
-// bury keeps some sessions that ended by themselves.
-func (w *worker) bury(conn *client.Conn, s *client.Session) {
-	w.lost.Add(1)
-	w.mu.Lock()
-	keep := len(w.dead) < 4
-	if keep {
-		w.dead = append(w.dead, s)
+// leave ends a session that went wrong. Some of those that ended by themselves are kept.
+func (w *worker) leave(ctx context.Context, s *client.Session) {
+	keep := false
+	select {
+	case <-s.Done():
+		w.lost.Add(1)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if keep = len(w.dead) < 4; keep {
+			w.dead = append(w.dead, s)
+		}
+	default: // it was refused something, and lives
 	}
-	w.mu.Unlock()
 	if !keep {
-		_ = s.Close(context.Background())
+		_ = s.Close(ctx)
 	}
 }
 
