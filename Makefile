@@ -5,7 +5,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps build test test-hardware lint generate kernels run-gpu-mock run-gpu-edu fuzz fuzz-short mutate bench bench-docs bench-hw crash-campaign kill-campaign oracle clean
+.PHONY: help deps build test test-hardware lint generate kernels conformance run-gpu-mock run-gpu-edu fuzz fuzz-short mutate bench bench-docs bench-hw crash-campaign kill-campaign oracle clean
 
 COMMANDS := device-manager gpu-service gpu-mock gpu-gate gpuctl model-server
 GO       ?= go
@@ -39,6 +39,10 @@ generate: ## Regenerate the Go of schema/capos.capnp
 kernels: ## Rebuild the kernels of program/library and of the examples from their sources
 	@tools/install-deps.sh test
 	@tools/kernels.sh
+
+conformance: ## Run the 15 behaviours on the mock and on edu, by the Go client and by Cap'n Proto, and print the table (ARGS="-full", "-json", "-devices mock", "-run 0[14]", "-v")
+	@tools/install-deps.sh vm
+	@$(GO) run ./qemu/cmd/conformance $(ARGS)
 
 run-gpu-mock: ## Boot the service in a virtual machine and watch it prove itself (BREAK=vecadd|driver|model|leak|manager|panic|hang|silent: see it fail)
 	@tools/install-deps.sh vm

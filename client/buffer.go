@@ -84,6 +84,9 @@ func (b *Buffer) Memory() (fd int, off, length uint64) {
 // DupMemory is Memory with a descriptor that the caller owns, which is the
 // buffer's for certain: no Close can come between finding and duplicating it.
 func (b *Buffer) DupMemory() (fd int, off, length uint64, err error) {
+	if err := b.s.Err(); err != nil {
+		return -1, 0, 0, err
+	}
 	b.mu.RLock()
 	defer b.mu.RUnlock()
 	if b.memory == nil {
@@ -170,6 +173,9 @@ func (b *Buffer) WriteAt(p []byte, off int64) (int, error) {
 func (b *Buffer) access(p []byte, off int64, move func(mem []byte) int) (int, error) {
 	if off < 0 {
 		return 0, gpuerr.New(gpuerr.Invalid, "offset %d is negative", off)
+	}
+	if err := b.s.Err(); err != nil {
+		return 0, err // the mapping may still be there, with nobody behind it
 	}
 	b.mu.RLock()
 	for b.mapped == nil || b.memory == nil {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"io"
 	"io/fs"
+	"math"
 	"net"
 	"path/filepath"
 	"testing"
@@ -213,11 +214,30 @@ func TestRefusedAndFailedCommands(t *testing.T) {
 	require.NoError(t, err)
 	q, err := s.CreateQueue(ctx, client.QueueOptions{})
 	require.NoError(t, err)
+	copies, err := s.OpenProgram(ctx, "copy")
+	require.NoError(t, err)
+	one, all := client.Dim3{X: 1, Y: 1, Z: 1}, client.Dim3{X: math.MaxUint32, Y: math.MaxUint32, Z: math.MaxUint32}
+	for field, command := range map[string]client.Command{ // refused here, where the field can be named
+		"Off, Bytes: 4 bytes at offset 4096":                 &client.Fill{Buffer: b, Off: 4096, Bytes: 4},
+		"Off, Bytes: 4 bytes at 2":                           &client.Fill{Buffer: b, Off: 2, Bytes: 4},
+		"Off, Bytes: 0 bytes at 0":                           &client.Fill{Buffer: b},
+		"Off, Bytes: 8 bytes at offset 18446744073709551612": &client.Fill{Buffer: b, Off: math.MaxUint64 - 3, Bytes: 8},
+		"Bytes: 0":                         &client.Copy{Dst: b, Src: b},
+		"DstOff, Bytes: 64 bytes":          &client.Copy{Dst: b, Src: b, DstOff: 4095, Bytes: 64},
+		"SrcOff, Bytes: 64 bytes":          &client.Copy{Dst: b, Src: b, SrcOff: 4095, Bytes: 64},
+		"Bindings, Inline: 0 bindings":     &client.Launch{Program: trap},
+		"Bindings: 8 bytes at offset 4096": &client.Launch{Program: trap, Bindings: []client.Binding{{Buffer: b, Off: 4096, Len: 8}}},
+		"Grid, Block":                      &client.Launch{Program: trap, Grid: all, Block: one, Bindings: []client.Binding{{Buffer: b}}},
+	} {
+		_, err = q.Submit(command)
+		require.ErrorIs(t, err, gpuerr.Invalid)
+		require.ErrorContains(t, err, field)
+	}
 	_, err = q.Submit(
-		&client.Fill{Buffer: b, Off: 4096, Bytes: 4}, // beyond the end
-		&client.Fill{Buffer: b, Off: 2, Bytes: 4},    // not a multiple of 4
+		&client.Launch{Program: trap, Grid: one, Block: client.Dim3{X: 2, Y: 1, Z: 1}, Bindings: []client.Binding{{Buffer: b}}}, // not its workgroup
+		&client.Launch{Program: copies, SharedBytes: 4, Bindings: []client.Binding{{Buffer: b}, {Buffer: b}}},                   // it takes none
 		&client.Launch{Program: trap, Bindings: []client.Binding{{Buffer: b, Len: 400}}},
-		&client.Launch{Program: trap},
+		&client.Launch{Program: trap, Grid: one, Block: client.Dim3{X: 2, Y: 1, Z: 1}, Bindings: []client.Binding{{Buffer: b}}},
 		&client.Fill{Buffer: b, Bytes: 4096, Pattern: 7},
 	)
 	require.NoError(t, err)
@@ -228,12 +248,12 @@ func TestRefusedAndFailedCommands(t *testing.T) {
 		require.NoError(t, err)
 		done = append(done, out[:n]...)
 	}
-	require.ErrorIs(t, done[0].Err, gpuerr.Invalid)
-	require.ErrorIs(t, done[1].Err, gpuerr.Invalid)
+	require.ErrorIs(t, done[0].Err, gpuerr.LaunchLimit)
+	require.Error(t, done[1].Err)
 	require.NoError(t, done[2].Err)
 	require.Equal(t, outcome.Failed, done[2].Outcome.Kind)
 	require.Equal(t, outcome.Trap{Kind: outcome.OutOfBounds, Offset: 400}, done[2].Outcome.Trap)
-	require.Error(t, done[3].Err, "bindings are missing")
+	require.Error(t, done[3].Err, "the workgroup is not its own")
 	poisoned := outcome.Outcome{Kind: outcome.Cancelled, Cause: outcome.Poisoned}
 	require.Equal(t, poisoned, done[4].Outcome)
 	for i, c := range done {

@@ -2,6 +2,7 @@ package client
 
 import (
 	"math"
+	"math/bits"
 	"time"
 
 	"capgpu/gpuerr"
@@ -98,11 +99,17 @@ func (q *Queue) launchLocked(l *Launch) (uint64, error) {
 	if err := q.s.unpoisoned(); err != nil {
 		return 0, err
 	}
+	if info := &l.Program.info; len(l.Bindings) != len(info.Bindings) || len(l.Inline) != int(info.InlineBytes) {
+		return 0, gpuerr.New(gpuerr.Invalid, "Bindings, Inline: %d bindings and %d bytes; %s takes %d and %d", len(l.Bindings), len(l.Inline), info.Name, len(info.Bindings), info.InlineBytes)
+	}
 	if len(l.Bindings) > math.MaxUint16 || len(l.Inline) > math.MaxUint16 {
 		return 0, gpuerr.New(gpuerr.LaunchLimit, "a launch with %d bindings and %d bytes of inline arguments is too large for the ring", len(l.Bindings), len(l.Inline))
 	}
 	if max(l.Block.X, l.Block.Y, l.Block.Z) > math.MaxUint16 {
 		return 0, gpuerr.New(gpuerr.LaunchLimit, "Block: %v exceeds %d in one dimension", l.Block, math.MaxUint16)
+	}
+	if !countable(l.Grid, l.Block) {
+		return 0, gpuerr.New(gpuerr.Invalid, "Grid, Block: %v of %v are no threads, or 2^64 and more", l.Grid, l.Block)
 	}
 	micros, err := deadlineMicros(l.Deadline)
 	if err != nil {
@@ -113,8 +120,8 @@ func (q *Queue) launchLocked(l *Launch) (uint64, error) {
 		if b.Buffer == nil || b.Buffer.s != q.s {
 			return 0, errForeign("Bindings")
 		}
-		if b.Len == 0 && b.Off >= b.Buffer.size {
-			return 0, gpuerr.New(gpuerr.Invalid, "Bindings: offset %d of binding %d is not in its buffer of %d bytes", b.Off, i, b.Buffer.size)
+		if b.Len == 0 && b.Off >= b.Buffer.size || !b.Buffer.holds(b.Off, b.Len) {
+			return 0, gpuerr.New(gpuerr.Invalid, "Bindings: %d bytes at offset %d of binding %d are not in its buffer of %d bytes", b.Len, b.Off, i, b.Buffer.size)
 		}
 	}
 	if err := q.err(); err != nil {
@@ -151,6 +158,15 @@ func (q *Queue) copyLocked(c *Copy) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
+	if c.Bytes == 0 {
+		return 0, gpuerr.New(gpuerr.Invalid, "Bytes: 0; a copy has at least one")
+	}
+	if !c.Dst.holds(c.DstOff, c.Bytes) {
+		return 0, c.Dst.errRange("DstOff, Bytes", c.DstOff, c.Bytes)
+	}
+	if !c.Src.holds(c.SrcOff, c.Bytes) {
+		return 0, c.Src.errRange("SrcOff, Bytes", c.SrcOff, c.Bytes)
+	}
 	q.entry = ring.CopyEntry(q.next, c.Dst.handle, c.DstOff, c.Src.handle, c.SrcOff, c.Bytes, micros)
 	return q.pushLocked()
 }
@@ -166,6 +182,12 @@ func (q *Queue) fillLocked(f *Fill) (uint64, error) {
 	micros, err := deadlineMicros(f.Deadline)
 	if err != nil {
 		return 0, err
+	}
+	if !f.Buffer.holds(f.Off, f.Bytes) {
+		return 0, f.Buffer.errRange("Off, Bytes", f.Off, f.Bytes)
+	}
+	if (f.Off|f.Bytes)%4 != 0 || f.Bytes == 0 {
+		return 0, gpuerr.New(gpuerr.Invalid, "Off, Bytes: %d bytes at %d are not whole 32-bit words", f.Bytes, f.Off)
 	}
 	q.entry = ring.FillEntry(q.next, f.Buffer.handle, f.Off, f.Bytes, f.Pattern, micros)
 	return q.pushLocked()
@@ -189,6 +211,34 @@ func (q *Queue) waitLocked(f *Fence, value uint64, orderOnly bool) (uint64, erro
 		q.entry = ring.WaitOrderEntry(q.next, f.handle, value)
 	}
 	return q.pushLocked()
+}
+
+// countable reports whether a launch names what the ring takes (docs/wire.md): no block, or
+// neither block nor grid, or one or more threads and fewer than 2^64.
+func countable(grid, block Dim3) bool {
+	var none Dim3
+	if grid == none && block == none {
+		return true
+	}
+	if block == none {
+		block = Dim3{1, 1, 1}
+	}
+	threads := uint64(block.X) * uint64(block.Y) * uint64(block.Z) // each has 16 bits
+	for _, n := range [...]uint32{grid.X, grid.Y, grid.Z} {
+		over, product := bits.Mul64(threads, uint64(n))
+		if over != 0 {
+			return false
+		}
+		threads = product
+	}
+	return threads != 0
+}
+
+// holds reports whether n bytes at an offset are within the buffer.
+func (b *Buffer) holds(off, n uint64) bool { return off <= b.size && n <= b.size-off }
+
+func (b *Buffer) errRange(fields string, off, n uint64) error {
+	return gpuerr.New(gpuerr.Invalid, "%s: %d bytes at offset %d are not in the buffer of %d bytes", fields, n, off, b.size)
 }
 
 // pushLocked stages q.entry, which has no arguments.

@@ -84,6 +84,11 @@ func TestHardwareUnits(t *testing.T) {
 	run.Program = filepath.Join(dir, "units")
 	_, err = command(t.Context(), repo, "env", "CGO_ENABLED=0", "go", "build", "-o", run.Program, "./qemu/guest/units")
 	require.NoError(t, err)
+	// The driver of the second function, for the suite of behaviours.
+	hostile := filepath.Join(dir, "hostile-driver")
+	_, err = command(t.Context(), repo, "env", "CGO_ENABLED=0", "go", "build", "-o", hostile, "./qemu/guest/hostile-driver")
+	require.NoError(t, err)
+	run.Files["bin/hostile-driver"] = hostile
 	var want []string
 	for i, u := range units(t, repo) {
 		name := fmt.Sprintf("%02d-%s", i, strings.ReplaceAll(u.pkg, "/", "-"))

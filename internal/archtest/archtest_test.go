@@ -30,7 +30,7 @@ var layers = [][]string{
 	{"client", "gpu/backend/mock", "gpu/backend/edu", "gpu/backend/backendtest"},
 	{"gpu"},
 	{"control/server", "gate/tell"},
-	{"gate", "manager", "model", "internal/driver"},
+	{"gate", "manager", "model", "internal/driver", "conformance"},
 	{"cmd", "qemu", "examples", "sim", "internal/archtest", "internal/e2e"},
 }
 
@@ -60,7 +60,7 @@ var outside = []struct {
 	prefix string
 	who    []string
 }{
-	{"capnproto.org/go/capnp", []string{"schema", "internal/rpcguard", "ddf/ddfrpc", "gate", "manager", "model", "qemu/guest"}},
+	{"capnproto.org/go/capnp", []string{"schema", "internal/rpcguard", "ddf/ddfrpc", "gate", "manager", "model", "conformance", "qemu/guest"}},
 	{"github.com/u-root/u-root", []string{"qemu", "iommu", "manager"}},
 	{"github.com/alecthomas/kong", []string{"cmd/gpuctl"}},
 	{"github.com/prometheus", []string{"model/openai"}},
