@@ -5,7 +5,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps build test test-hardware lint generate kernels conformance run-gpu-mock run-gpu-edu fuzz fuzz-short mutate bench bench-docs bench-hw crash-campaign kill-campaign oracle clean
+.PHONY: help deps build test test-hardware lint generate kernels conformance run-gpu-mock run-gpu-edu fuzz fuzz-short mutate sim bench bench-docs bench-hw crash-campaign kill-campaign oracle clean
 
 COMMANDS := device-manager gpu-service gpu-mock gpu-gate gpuctl model-server
 GO       ?= go
@@ -101,6 +101,10 @@ crash-campaign: ## Have each process die at each of its labelled places, under l
 kill-campaign: ## Kill drivers, gates and clients at random moments, and look for a false word (KILLS=1000, SEED=N)
 	@tools/install-deps.sh go
 	@CAPGPU_KILLS=$(or $(KILLS),1000) CAPGPU_CRASH_SEED=$(SEED) $(GO) test -count=1 -timeout=2h -v ./internal/crashtest -run '^TestKills$$' | grep -v '^=== '
+
+sim: ## Run the whole service on virtual time, with faults of 24 classes (SEEDS=2000 FIRST=0: so many seeds; SEED=0x…: one, with its trace)
+	@tools/install-deps.sh go
+	@SEEDS='$(SEEDS)' FIRST='$(FIRST)' SEED='$(SEED)' tools/sim.sh
 
 oracle: ## Compare our engines with Mesa's lavapipe, and PoCL where it is, on the library and on random kernels (CAPGPU_ORACLE_LONG=1: for half an hour)
 	@tools/install-deps.sh oracle

@@ -396,7 +396,9 @@ func (w *world) managerCrash() {
 		w.mu.Lock()
 		d := w.driver
 		w.mu.Unlock()
-		d.Kill()
+		if d != nil {
+			d.Kill()
+		}
 		time.Sleep(time.Duration(w.rand.IntN(30_000)) * time.Microsecond)
 	}
 	w.closeStage()

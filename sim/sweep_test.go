@@ -30,7 +30,15 @@ func runSeed(t *testing.T, o Options) (r Result) {
 			r.Violations = append(r.Violations, fmt.Sprintf("panic: %v", p))
 		}
 	}()
-	synctest.Test(t, func(*testing.T) { r = Run(o, synctest.Wait) })
+	synctest.Test(t, func(*testing.T) {
+		defer func() { // nothing survives a panic in a bubble: the seed has to be told here
+			if p := recover(); p != nil {
+				fmt.Printf("PANIC in seed 0x%016x: reproduce with: make sim SEED=0x%016x\n", o.Seed, o.Seed)
+				panic(p)
+			}
+		}()
+		r = Run(o, synctest.Wait)
+	})
 	return r
 }
 

@@ -85,6 +85,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.IntVar(&o.Kills, "kills", o.Kills, "processes killed meanwhile (P12)")
 	f.IntVar(&o.Hangs, "hangs", o.Hangs, "hangs injected (P9), as far as -seconds allows")
 	f.Uint64Var(&o.Submissions, "submissions", o.Submissions, "random submissions that are held against the model (P10)")
+	f.IntVar(&o.Seeds, "seeds", o.Seeds, "seeds of the simulation (P11)")
 	f.DurationVar(&o.Fuzz, "fuzz", o.Fuzz, "how long the fast fuzz targets run in all (P10); 0: not")
 	models := f.String("models", strings.Join(o.Models, ","), "language models of P4 and P5")
 	f.IntVar(&o.Rounds, "rounds", o.Rounds, "round trips of each distribution")

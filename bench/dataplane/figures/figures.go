@@ -38,6 +38,7 @@ type Options struct {
 	// Of P10: submissions that are held against the model, and how long is fuzzed; 0: not.
 	Submissions uint64
 	Fuzz        time.Duration
+	Seeds       int      // of P11
 	Models      []string // of P4 and P5: some of ModelNames
 }
 
@@ -47,7 +48,7 @@ func Defaults() Options {
 		Pairs: 200, Slice: 10 * time.Millisecond, Longest: 60 * time.Second,
 		Sessions: 1024, Settle: 6 * time.Second, Idle: 5 * time.Second, Doorbells: 1_000_000,
 		Buffers: 100_000, Closes: 200, Ops: 100_000, Kills: 20, Hangs: 200, Rounds: 20_000,
-		Submissions: 100_000_000, Fuzz: time.Minute,
+		Submissions: 100_000_000, Fuzz: time.Minute, Seeds: 2000,
 		Models: ModelNames,
 	}
 }
@@ -154,6 +155,7 @@ var All = []Figure{
 	{"P7", "closing a session", closing},
 	{"P9", "hangs, and neighbours that are hostile", containment},
 	{"P10", "hostile input: against a model, and fuzzed", hostileInput},
+	{"P11", "simulation on virtual time, and the models of the ring", simulated},
 	{"P12", "the ledger against the kernel, and many sessions", exactness},
 }
 

@@ -52,7 +52,7 @@ func Compare(ctx context.Context, submissions uint64) (r difftest.Result, err er
 		return r, err
 	}
 	seed := uint64(time.Now().Unix()) // other ones in each run; a divergence tells it
-	out, err := run(exec.CommandContext(ctx, self, hidden, strconv.FormatUint(submissions, 10), strconv.FormatUint(seed, 10)))
+	out, err := Output(exec.CommandContext(ctx, self, hidden, strconv.FormatUint(submissions, 10), strconv.FormatUint(seed, 10)))
 	if err != nil {
 		return r, err
 	}
@@ -72,7 +72,7 @@ func Fuzz(ctx context.Context, root string, d time.Duration) (f Fuzzed, err erro
 	}
 	cmd := exec.CommandContext(ctx, filepath.Join("tools", "fuzz.sh"), append([]string{strconv.Itoa(int(d.Seconds()))}, strings.Fields(string(names))...)...)
 	cmd.Dir = root
-	out, err := run(cmd)
+	out, err := Output(cmd)
 	m := summary.FindSubmatch(out)
 	if err != nil || m == nil {
 		return f, errors.Join(err, fmt.Errorf("tools/fuzz.sh says %.300q", out))
@@ -85,8 +85,8 @@ func Fuzz(ctx context.Context, root string, d time.Duration) (f Fuzzed, err erro
 	return f, nil
 }
 
-// run is Output of a command that has all CPUs, whatever those of this process are.
-func run(cmd *exec.Cmd) ([]byte, error) {
+// Output is that of a command that has all CPUs, whatever those of this process are.
+func Output(cmd *exec.Cmd) ([]byte, error) {
 	cmd.Stderr = os.Stderr
 	type answer struct {
 		out []byte
