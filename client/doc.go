@@ -69,8 +69,8 @@
 // gpuerr.Revoked when the service or an ancestor session ended it, and
 // gpuerr.DeviceLost when the device is gone, and gpuerr.Disconnected when the driver
 // died; from then on every method of the session and its objects fails with that error, and whoever waits is woken.
-// Conn.NextState tells when a successor driver is ready; then open a session
-// anew: sessions never come back.
+// Sessions never come back. Conn.OpenReady waits until a successor driver is ready
+// and opens a session on it; Conn.NextState tells only when one is.
 //
 // Every Close is idempotent and may be called from any goroutine; it returns nil
 // if the object is gone already, for whatever reason. Session.Close ends all

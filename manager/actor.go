@@ -40,9 +40,9 @@ type Role struct {
 }
 
 // openDriver starts the driver of an epoch.
-func (d *device) openDriver(g *grants, desk *faultDesk) (*driverLink, error) {
+func (d *device) openDriver(ctx context.Context, g *grants, desk *faultDesk) (*driverLink, error) {
 	if d.actors == nil {
-		return d.startDriver(g, desk)
+		return d.startDriver(ctx, g, desk)
 	}
 	l := &driverLink{
 		epoch: g.info.Epoch, child: &child{name: "actor", exited: make(chan struct{})}, gate: rpcguard.NewGate(), sessions: g.sessions, doom: g.doom,

@@ -11,15 +11,19 @@ import (
 // here. A driver that has been ready may have died of what a tenant did, and no
 // tenant may take the device from the others for good; such deaths only slow the
 // respawn down, to MaxDelay at most.
+//
+// The delay counts from the start of a driver that has been ready: one that has lived
+// longer is replaced at once, and one driver in a MaxDelay is the most that deaths in a
+// row can cause.
 type backoff struct {
 	policy  RespawnPolicy
 	deaths  []time.Time // within the window, oldest first
 	unready []time.Time // those of them before Ready
 }
 
-// died records a death and returns how long to wait before the next driver, or
-// false when the budget is spent.
-func (b *backoff) died(now time.Time, wasReady bool) (delay time.Duration, again bool) {
+// died records a death of a driver that lived for so long, and returns how long to wait
+// before the next one, or false when the budget is spent.
+func (b *backoff) died(now time.Time, lived time.Duration, wasReady bool) (delay time.Duration, again bool) {
 	b.deaths = b.within(append(b.deaths, now), now)
 	if !wasReady {
 		b.unready = b.within(append(b.unready, now), now)
@@ -31,7 +35,11 @@ func (b *backoff) died(now time.Time, wasReady bool) (delay time.Duration, again
 	for i := 1; i < len(b.deaths) && delay < b.policy.MaxDelay; i++ {
 		delay *= 2
 	}
-	return min(delay, b.policy.MaxDelay), true
+	delay = min(delay, b.policy.MaxDelay)
+	if wasReady {
+		delay = max(delay-lived, 0)
+	}
+	return delay, true
 }
 
 // maxDeaths is how many deaths are remembered: enough to double any delay to the

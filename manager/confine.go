@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"sync/atomic"
 	"time"
 
 	"capgpu/internal/sandbox"
@@ -48,9 +49,9 @@ func (c *child) checkConfined(log *slog.Logger, level slog.Level, attrs ...any) 
 	return nil
 }
 
-// confineDriver is how the drivers of a device are confined. Its DMA memory counts
-// as the driver's where the driver is the first to touch it.
-func (d *device) confineDriver(epoch uint64) confinement {
+// confineDriver is how the drivers of a device are confined, a standby as well (epoch
+// 0). Its DMA memory counts as the driver's where the driver is the first to touch it.
+func (d *device) confineDriver(epoch *atomic.Uint64) confinement {
 	p := &d.cfg.Policy.Sandbox
 	var huge uint64
 	if d.policy.HugePages {
@@ -60,7 +61,7 @@ func (d *device) confineDriver(epoch uint64) confinement {
 		name: d.name, profile: sandbox.Driver,
 		limits: sandbox.Limits{MemoryBytes: addLimit(p.MemoryBytes, d.policy.MemoryBytes), HugeBytes: huge, Pids: p.Pids},
 		violation: func(pid int) {
-			d.record("sandbox.violation", fmt.Sprintf("driver %s epoch=%d pid=%d", d.name, epoch, pid))
+			d.record("sandbox.violation", fmt.Sprintf("driver %s epoch=%d pid=%d", d.name, epoch.Load(), pid))
 		},
 	}
 }

@@ -33,6 +33,7 @@ type device struct {
 	account *ledger.Account // of the function; each epoch has one below it
 	spawner *spawner
 	actors  func(Role) Actor // nil: drivers are processes (stage.go)
+	standby *standby         // set by start
 	board   *stateBoard
 	tenants func() []*Tenant // the policy of each, as it is now; always in the same order
 
@@ -89,6 +90,7 @@ func (d *device) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	d.stop = cancel
 	d.shares = newAuditShares(d.cfg.Policy.Audit.DriverBytes, d.tenants())
+	d.standby = newStandby(d)
 	go d.runSupervise(ctx)
 }
 

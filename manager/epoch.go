@@ -49,7 +49,7 @@ func (d *device) runEpoch(ctx context.Context, epoch uint64) (wasReady bool, cau
 			return false, fmt.Errorf("write the audit log: %w", err)
 		}
 	}
-	link, err := d.openDriver(g, desk)
+	link, err := d.openDriver(ctx, g, desk)
 	if err != nil {
 		return false, err
 	}
@@ -79,6 +79,8 @@ func (d *device) runEpoch(ctx context.Context, epoch uint64) (wasReady bool, cau
 	if err := d.awaitReady(ctx, link); err != nil {
 		return false, err
 	}
+	d.standby.order(true)
+	defer d.standby.order(false)
 	return true, d.watchDriver(ctx, link)
 }
 
@@ -192,8 +194,10 @@ func (d *device) awaitReady(ctx context.Context, l *driverLink) error {
 	defer timer.Stop()
 	select {
 	case r := <-l.ready:
-		if err := l.child.checkConfined(d.log, slog.LevelInfo, "driver", d.name, "epoch", l.epoch); err != nil {
-			return err
+		if !l.checked {
+			if err := l.child.checkConfined(d.log, slog.LevelInfo, "driver", d.name, "epoch", l.epoch); err != nil {
+				return err
+			}
 		}
 		tenants := d.tenants()
 		if err := d.tellLimits(ctx, l, tenants); err != nil {

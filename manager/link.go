@@ -16,7 +16,6 @@ import (
 	"capgpu/control"
 	"capgpu/gpuerr"
 	"capgpu/internal/rpcguard"
-	"capgpu/internal/shm"
 )
 
 // driverLink is one driver process with both links to it.
@@ -28,10 +27,11 @@ import (
 // bounded time. A process that the kernel cannot end (a thread of it sleeps in a
 // system call that nobody answers) must not keep what it was lent.
 type driverLink struct {
-	epoch  uint64
-	child  *child
-	caller peer
-	gate   *rpcguard.Gate // of the grants
+	epoch   uint64
+	child   *child
+	checked bool // the child is known to be confined
+	caller  peer
+	gate    *rpcguard.Gate // of the grants
 
 	sessions *tally // attached to this driver
 	doom     *doom  // of its grants
@@ -48,43 +48,6 @@ type driverLink struct {
 
 	grantsDone chan struct{} // closed when no grant call runs any more
 	grantsErr  error         // read after grantsDone
-}
-
-// startDriver spawns the driver of an epoch. It serves grants at once; ready
-// tells when it can take sessions.
-func (d *device) startDriver(g *grants, desk *faultDesk) (*driverLink, error) {
-	superOurs, superTheirs, err := shm.Socketpair()
-	if err != nil {
-		return nil, err
-	}
-	grantOurs, grantTheirs, err := streamPair()
-	if err != nil {
-		unix.Close(superOurs)
-		unix.Close(superTheirs)
-		return nil, err
-	}
-	superFile, grantFile := os.NewFile(uintptr(superTheirs), "supervision link"), os.NewFile(uintptr(grantTheirs), "grant link")
-	defer superFile.Close()
-	defer grantFile.Close()
-	conn, err := control.NewConn(superOurs, control.ConnOptions{})
-	if err != nil {
-		grantOurs.Close()
-		return nil, err
-	}
-	c, err := d.spawner.start(d.log, "driver", d.confineDriver(g.info.Epoch), d.driver(), d.driverArgs(), superFile, grantFile)
-	if err != nil {
-		return nil, errors.Join(err, conn.Close(), grantOurs.Close())
-	}
-	l := &driverLink{
-		epoch: g.info.Epoch, child: c, gate: rpcguard.NewGate(), sessions: g.sessions, doom: g.doom,
-		settle: func(ctx context.Context) (time.Duration, error) { return d.settleFaults(ctx, desk) },
-		climb:  d.board.climb, climbing: make(chan struct{}, 1),
-		ready: make(chan control.ReadyRequest, 1), grantsDone: make(chan struct{}),
-	}
-	l.caller = control.NewPeer(context.Background(), conn, l.handle)
-	server := &grantServer{grants: g, gate: l.gate, log: d.log, launchRecords: d.cfg.Policy.Audit.Launches}
-	go l.runGrants(server, grantOurs)
-	return l, nil
 }
 
 func (l *driverLink) runGrants(s *grantServer, conn *net.UnixConn) {

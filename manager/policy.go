@@ -44,6 +44,8 @@ type RespawnPolicy struct {
 	Budget               int
 	Window               time.Duration
 	FirstDelay, MaxDelay time.Duration
+	// Standby: while a driver lives, the process of the next one waits beside it.
+	Standby bool
 }
 
 // AuditPolicy is about the log.
@@ -108,7 +110,7 @@ func defaultDevicePolicy() DevicePolicy {
 		MemoryBytes:    1 << 30,
 		IOVAEntries:    16384,
 		InterruptLimit: DefaultInterruptLimit,
-		Respawn:        RespawnPolicy{Budget: 5, Window: time.Minute, FirstDelay: 20 * time.Millisecond, MaxDelay: 5 * time.Second},
+		Respawn:        RespawnPolicy{Budget: 5, Window: time.Minute, FirstDelay: 20 * time.Millisecond, MaxDelay: 5 * time.Second, Standby: true},
 	}
 }
 

@@ -25,7 +25,7 @@ func TestPolicyExampleOfFunctions(t *testing.T) {
 		{
 			Name: "gpu0", Address: "0000:41:00.0", Optional: true, Driver: "/usr/libexec/capgpu/gpu-service", MemoryBytes: 8 << 30, IOVAEntries: 16384,
 			Windows: []ddf.WindowSpec{{Bytes: 16 << 20, Writable: true}, {Bar: 2, Offset: 64 << 10, Bytes: 4096, Doorbells: []uint64{0, 64}}},
-			Vectors: 4, InterruptLimit: 500_000, Respawn: RespawnPolicy{Budget: 3, Window: 5 * time.Minute, FirstDelay: 20 * time.Millisecond, MaxDelay: 5 * time.Second},
+			Vectors: 4, InterruptLimit: 500_000, Respawn: RespawnPolicy{Budget: 3, Window: 5 * time.Minute, FirstDelay: 20 * time.Millisecond, MaxDelay: 5 * time.Second, Standby: true},
 		},
 	}, p.Functions)
 	require.True(t, p.Tenant("default").mayUse("gpu0"))

@@ -117,6 +117,7 @@ func (r *RespawnPolicy) parse(n *node, what string) error {
 		"window":     func(n *node) error { return duration(n, what+".window", &r.Window) },
 		"firstDelay": func(n *node) error { return duration(n, what+".firstDelay", &r.FirstDelay) },
 		"maxDelay":   func(n *node) error { return duration(n, what+".maxDelay", &r.MaxDelay) },
+		"standby":    func(n *node) error { return boolean(n, what+".standby", &r.Standby) },
 	})
 	if err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"sync"
 	"syscall"
 	"time"
 
@@ -24,6 +25,7 @@ type spawner struct {
 	requests chan func()
 	quit     chan struct{} // closed by Close
 	done     chan struct{}
+	leaving  sync.WaitGroup // children that are reaped and not gone yet
 }
 
 func newSpawner(jailer *sandbox.Jailer) *spawner {
@@ -46,10 +48,12 @@ func (s *spawner) runThread() {
 	}
 }
 
-// Close ends the thread: no child is started any more.
+// Close ends the thread: no child is started any more. It returns when those that are
+// reaped are gone.
 func (s *spawner) Close() {
 	close(s.quit)
 	<-s.done
+	s.leaving.Wait()
 }
 
 // child is a process that this manager started. Its exit is seen by a wait on
@@ -59,10 +63,12 @@ type child struct {
 	cmd     *exec.Cmd
 	cell    *sandbox.Cell
 	confine confinement
-	// exited is closed when the process is reaped and its output is read.
+	// exited is closed when the process is reaped, and nothing that it started runs.
 	exited chan struct{}
 	actor  Actor // stands for the process; nil: it is one
 	err    error // how it ended, with its last words; read it after exited
+	// mounts keeps its mount namespace until it is reaped; nil: it has none.
+	mounts *os.File
 }
 
 // start runs a program in a cell of its own, with files as descriptors 3, 4, …, an
@@ -98,8 +104,8 @@ func (s *spawner) start(log *slog.Logger, name string, how confinement, path str
 		return nil, errors.Join(fmt.Errorf("start %s: %w", name, err), cell.Close())
 	}
 	crashpoint.Here("manager.spawn.started")
-	c := &child{name: name, cmd: cmd, cell: cell, confine: how, exited: make(chan struct{})}
-	go c.runWait(log.With("process", name, "pid", cmd.Process.Pid), r)
+	c := &child{name: name, cmd: cmd, cell: cell, confine: how, exited: make(chan struct{}), mounts: cell.Mounts(cmd.Process.Pid)}
+	go c.runWait(log.With("process", name, "pid", cmd.Process.Pid), r, &s.leaving)
 	return c, nil
 }
 
@@ -135,17 +141,34 @@ func (c *child) endWithin(ctx context.Context) {
 const stderrGrace = time.Second
 
 // runWait reaps the process and forwards its output.
-func (c *child) runWait(log *slog.Logger, r *os.File) {
+func (c *child) runWait(log *slog.Logger, r *os.File, leaving *sync.WaitGroup) {
 	lastWords := make(chan string, 1)
 	go func() { lastWords <- forwardLines(log, r) }()
 	err := c.cmd.Wait()
+	leaving.Add(1)
+	defer leaving.Done()
 	exhausted := c.cell.Exhausted()
+	// Whoever waits for it need not wait for the rest, where a signal says enough.
+	early := c.cell.Alone() && !c.cmd.ProcessState.Exited()
+	if early {
+		c.end(err, exhausted, "")
+	}
+	if c.mounts != nil {
+		c.mounts.Close()
+	}
 	if err := c.cell.Close(); err != nil { // it kills what is left in there
 		log.Warn("a process left something behind", "err", err)
 	}
 	_ = r.SetReadDeadline(time.Now().Add(stderrGrace))
 	said := <-lastWords
 	r.Close()
+	if !early {
+		c.end(err, exhausted, said)
+	}
+}
+
+// end says how the process ended.
+func (c *child) end(err error, exhausted bool, said string) {
 	switch {
 	case err == nil:
 		err = errors.New("exited by itself")

@@ -13,13 +13,15 @@ import (
 // function is not to be had any more.
 func (d *device) runSupervise(ctx context.Context) {
 	defer close(d.done)
+	defer func() { d.left = errors.Join(d.left, d.standby.close()) }()
 	respawn := backoff{policy: d.policy.Respawn}
 	for epoch := uint64(1); ; epoch++ {
+		began := time.Now()
 		wasReady, cause := d.runEpoch(ctx, epoch)
 		if errors.As(cause, new(*remains)) {
 			d.left = cause // and never two drivers of one function
 		}
-		delay, why := d.next(&respawn, wasReady, cause)
+		delay, why := d.next(&respawn, time.Since(began), wasReady, cause)
 		switch {
 		case isRemoved(d.function):
 			d.remove(epoch)
@@ -29,6 +31,7 @@ func (d *device) runSupervise(ctx context.Context) {
 			return
 		case why != nil:
 			d.wedge(epoch, why)
+			d.standby.cancel() // there is no next driver
 			d.attend(ctx, epoch)
 			return
 		}
@@ -49,14 +52,14 @@ func (d *device) runSupervise(ctx context.Context) {
 }
 
 // next is how long to wait before the next driver, or why there is none.
-func (d *device) next(respawn *backoff, wasReady bool, cause error) (delay time.Duration, why error) {
+func (d *device) next(respawn *backoff, lived time.Duration, wasReady bool, cause error) (delay time.Duration, why error) {
 	switch {
 	case errors.As(cause, new(*remains)):
 		return 0, fmt.Errorf("%w: nothing can use the device while that process is there; find out what it waits for (/proc/PID/task/*/stack) and restart device-manager", cause)
 	case errors.As(cause, new(*wreck)):
 		return 0, fmt.Errorf("%w; nothing can use the device: restart device-manager", cause)
 	}
-	delay, again := respawn.died(time.Now(), wasReady)
+	delay, again := respawn.died(time.Now(), lived, wasReady)
 	if !again {
 		p := d.policy.Respawn
 		return 0, fmt.Errorf("%w; given up after more than %d deaths before ready within %v: remove the reason and restart device-manager", cause, p.Budget, p.Window)

@@ -83,6 +83,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	signal.Ignore(os.Interrupt)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
+	options := mock.Options{Script: script, Subgroup: *subgroup, LaneOnly: *engine == "lane"}
 	err = driver.Run(ctx, driver.Options{
 		Log: slog.New(slog.NewTextHandler(stderr, nil)),
 		Open: func(g ddf.GrantSet) (backend.Backend, error) {
@@ -90,7 +91,14 @@ func run(args []string, stdout, stderr io.Writer) int {
 				return nil, gpuerr.New(gpuerr.Denied, "%s (%04x:%04x) is a real function; gpu-mock drives the fake one only, gpu-service drives hardware",
 					g.Device.Name, g.Device.VendorID, g.Device.DeviceID)
 			}
-			return mock.New(mock.Options{MemoryBytes: g.DMA.Usage().LimitBytes, Script: script, Subgroup: *subgroup, LaneOnly: *engine == "lane"})
+			o := options
+			o.MemoryBytes = g.DMA.Usage().LimitBytes
+			return mock.New(o)
+		},
+		Rehearse: func(ddf.GrantSet) (backend.Backend, error) {
+			o := options
+			o.Script = mock.Script{} // its faults are the real device's
+			return mock.New(o)
 		},
 	})
 	if err != nil {

@@ -46,11 +46,15 @@ type Options struct {
 	// Open makes the backend for a function, or refuses it with a typed reason.
 	// The core closes what it returns.
 	Open func(ddf.GrantSet) (backend.Backend, error)
-	Log  *slog.Logger // nil: nowhere
+	// Rehearse makes the same backend for a function that is made up. While the driver
+	// waits for its grants it serves a session on that, so that the first one on the real
+	// function finds nothing cold. nil: it only waits.
+	Rehearse func(ddf.GrantSet) (backend.Backend, error)
+	Log      *slog.Logger // nil: nowhere
 }
 
 const (
-	startTimeout = 10 * time.Second // grants and Ready
+	startTimeout = 10 * time.Second // Ready
 	closeTimeout = 10 * time.Second // of the device, at the end
 
 	// maxAttaching is how many Attach requests are answered at once. Opening a
@@ -96,9 +100,12 @@ func run(ctx context.Context, o Options, links *links) (err error) {
 	defer func() { err = errors.Join(err, links.close()) }()
 
 	crashpoint.Here("driver.start.confined")
-	startCtx, cancelStart := context.WithTimeout(ctx, startTimeout)
-	defer cancelStart()
-	grants, err := links.dialGrants(startCtx)
+	stopRehearsal, rehearsed := o.rehearse(ctx)
+	defer rehearsed()
+	// However long it takes: a standby is given its grants when the driver before it is
+	// dead. Without a manager the link ends.
+	grants, err := links.dialGrants(ctx)
+	stopRehearsal()
 	if err != nil {
 		return err
 	}
@@ -124,6 +131,8 @@ func run(ctx context.Context, o Options, links *links) (err error) {
 	defer caller.Close()
 	d.link.Store(caller)
 	crashpoint.Here("driver.start.opened")
+	startCtx, cancelStart := context.WithTimeout(ctx, startTimeout)
+	defer cancelStart()
 	if err := sayReady(startCtx, caller, ready); err != nil {
 		return err
 	}
@@ -148,6 +157,21 @@ func run(ctx context.Context, o Options, links *links) (err error) {
 	}
 	// Everybody is told that before the sockets close.
 	return errors.Join(fmt.Errorf("the device is lost: %w", d.device.Err()), d.close())
+}
+
+// rehearse rehearses until stop is called; ended returns when nothing of it runs.
+func (o *Options) rehearse(ctx context.Context) (stop, ended func()) {
+	if o.Rehearse == nil {
+		return func() {}, func() {}
+	}
+	ctx, stop = context.WithCancel(ctx)
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := rehearse(ctx, o.Rehearse); err != nil && ctx.Err() == nil {
+			o.Log.Warn("the rehearsal failed", "err", err)
+		}
+	})
+	return stop, running.Wait
 }
 
 // awaitGoodbye waits until the manager, having read the answer to its Shutdown,

@@ -140,6 +140,26 @@ func anys(files []*os.File) (all []any) {
 	return all
 }
 
+// Alone reports whether nothing that the process started can outlive it: it is the
+// first of a pid namespace, and is reaped after all others of it are dead
+// (pid_namespaces(7)).
+func (c *Cell) Alone() bool { return c.j.spaces&syscall.CLONE_NEWPID != 0 }
+
+// Mounts is the mount namespace of a child that was started in the cell, or nil. While
+// it is held the end of the process does not take it down, which waits for all CPUs to
+// have passed a grace period of RCU (Linux 6.12, exit_task_namespaces, put_mnt_ns,
+// namespace_unlock): on a busy host that is tens of milliseconds.
+func (c *Cell) Mounts(pid int) *os.File {
+	if c.j.spaces&syscall.CLONE_NEWNS == 0 {
+		return nil
+	}
+	f, err := os.Open(fmt.Sprintf("/proc/%d/ns/mnt", pid))
+	if err != nil { // it is only slower
+		return nil
+	}
+	return f
+}
+
 // Exhausted reports whether the kernel killed a process of the cell because it was
 // out of memory.
 func (c *Cell) Exhausted() bool {

@@ -47,6 +47,16 @@ var builtins = sync.OnceValue(func() map[string]func() (*verify.Program, error) 
 	return all
 })
 
+// builtinKernels are what programs of the library are compiled to, by form. A kernel
+// does not change either; only those that somebody opened are here.
+var builtinKernels sync.Map // kernelOf → *lane.Kernel
+
+// kernelOf names a kernel: a program of the library for a subgroup.
+type kernelOf struct {
+	name     string
+	subgroup int
+}
+
 // Programs implements backend.Backend.
 func (d *Device) Programs() []string { return library.Names() }
 
@@ -65,10 +75,15 @@ func (d *Device) Builtin(name string) (backend.Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := d.compile(p, nil)
-	if err != nil {
-		return nil, err
+	key := kernelOf{name, d.subgroup}
+	kernel, ok := builtinKernels.Load(key)
+	if !ok {
+		if kernel, err = lane.Compile(p, lane.Options{SubgroupSize: d.subgroup}); err != nil {
+			return nil, err
+		}
+		kernel, _ = builtinKernels.LoadOrStore(key, kernel)
 	}
+	c := d.codeOf(p, kernel.(*lane.Kernel))
 	spin, _ := library.Digest("spin")
 	c.spins = p.Info.Digest == spin
 	d.opened[name] = c
@@ -107,6 +122,10 @@ func (d *Device) compile(p *verify.Program, stop *atomic.Uint32) (*code, error) 
 	if err != nil {
 		return nil, err
 	}
+	return d.codeOf(p, kernel), nil
+}
+
+func (d *Device) codeOf(p *verify.Program, kernel *lane.Kernel) *code {
 	c := &code{program: p}
 	c.cost, c.steady = kernel.Steady()
 	if kernel.CodeBytes() <= maxFirstBytes+maxFirstFactor*4*len(p.Module.Words) {
@@ -115,7 +134,7 @@ func (d *Device) compile(p *verify.Program, stop *atomic.Uint32) (*code, error) 
 	if !d.laneOnly {
 		c.body, _ = native.Lookup(p.Info.Digest)
 	}
-	return c, nil
+	return c
 }
 
 // Release implements backend.Releaser. What the engine keeps of a program is the

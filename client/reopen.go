@@ -1,0 +1,48 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"capgpu/gpuerr"
+)
+
+// OpenReady is Open of a device that may have no driver at the moment: it waits for
+// one, and for the next one if that is lost while it opens the session. It is what a
+// program calls at its start, and again when a session of it has ended with
+// gpuerr.Disconnected or gpuerr.DeviceLost:
+//
+//	for {
+//		s, err := conn.OpenReady(ctx, 0)
+//		if err != nil {
+//			return err // ctx has ended, or there will be no driver any more
+//		}
+//		err = work(ctx, s) // from the beginning: nothing of the session before is left
+//		…
+//	}
+//
+// It fails as Open does where waiting is of no use (gpuerr.DeviceLost: the device is
+// wedged), and with ctx's error when that ends first.
+func (c *Conn) OpenReady(ctx context.Context, index uint32) (*Session, error) {
+	var st State
+	for {
+		s, err := c.Open(ctx, index)
+		if !errors.Is(err, gpuerr.Busy) {
+			return s, err
+		}
+		patience := recoveryPatience
+		if st.State == Ready { // and busy for another reason
+			patience = reopenPause
+		}
+		if st, err = c.NextStateFor(ctx, index, st.Epoch, patience); err != nil {
+			return nil, err
+		}
+	}
+}
+
+const (
+	// recoveryPatience is how long OpenReady believes that there is still no driver.
+	recoveryPatience = time.Second
+	reopenPause      = 2 * time.Millisecond
+)

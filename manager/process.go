@@ -1,0 +1,159 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"slices"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"capgpu/control"
+	"capgpu/internal/rpcguard"
+	"capgpu/internal/shm"
+)
+
+// driverProcess is a driver's process, confined, with our ends of its two links. It
+// holds nothing: until it is promoted nobody reads what it says, and nothing is said
+// to it. Either startDriver promotes it, which makes a driverLink of it, or close ends
+// it.
+type driverProcess struct {
+	child  *child
+	conn   *control.Conn // of the supervision link
+	grants *net.UnixConn // of the grant link
+	from   programFile
+	epoch  *atomic.Uint64 // that it was promoted to; 0: none yet
+	// checked: the kernel has shown it to be confined. It cannot undo that.
+	checked bool
+}
+
+// spawnDriver starts the device's driver program with links that nobody serves.
+func (d *device) spawnDriver() (*driverProcess, error) {
+	from, err := programOf(d.driver(), d.driverArgs())
+	if err != nil {
+		return nil, err
+	}
+	superOurs, superTheirs, err := shm.Socketpair()
+	if err != nil {
+		return nil, err
+	}
+	grantOurs, grantTheirs, err := streamPair()
+	if err != nil {
+		unix.Close(superOurs)
+		unix.Close(superTheirs)
+		return nil, err
+	}
+	superFile, grantFile := os.NewFile(uintptr(superTheirs), "supervision link"), os.NewFile(uintptr(grantTheirs), "grant link")
+	defer superFile.Close()
+	defer grantFile.Close()
+	conn, err := control.NewConn(superOurs, control.ConnOptions{})
+	if err != nil {
+		grantOurs.Close()
+		return nil, err
+	}
+	epoch := new(atomic.Uint64)
+	c, err := d.spawner.start(d.log, "driver", d.confineDriver(epoch), from.path, from.args, superFile, grantFile)
+	if err != nil {
+		return nil, errors.Join(err, conn.Close(), grantOurs.Close())
+	}
+	return &driverProcess{child: c, conn: conn, grants: grantOurs, from: from, epoch: epoch}, nil
+}
+
+// close ends a process that is not promoted, within patience. What is left of it then
+// is the error: a *remains.
+func (p *driverProcess) close(patience time.Duration) error {
+	p.child.kill()
+	err := errors.Join(p.conn.Close(), p.grants.Close())
+	if !newGrace(patience).wait(p.child.exited) {
+		err = errors.Join(err, &remains{patience: patience, parts: []string{fmt.Sprintf("the standby process %d cannot be reaped", p.child.pid())}})
+	}
+	return err
+}
+
+// awaitWord returns nil when the process has said its first word on the grant link,
+// which it does when it is confined and warm; the word stays unread. It returns an
+// error when the process closes the link, or a deadline of the link passes.
+func (p *driverProcess) awaitWord() error {
+	raw, err := p.grants.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var said error
+	err = raw.Read(func(fd uintptr) bool {
+		n, _, err := unix.Recvfrom(int(fd), make([]byte, 1), unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		switch {
+		case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR):
+			return false
+		case err != nil:
+			said = err
+		case n == 0:
+			said = errors.New("it closed the grant link")
+		}
+		return true
+	})
+	return errors.Join(err, said)
+}
+
+// startDriver makes the driver of an epoch: of the standby if there is one, else of a
+// process that it spawns. It serves grants at once; ready tells when it can take
+// sessions.
+func (d *device) startDriver(ctx context.Context, g *grants, desk *faultDesk) (*driverLink, error) {
+	p := d.standby.take(ctx)
+	if p == nil {
+		var err error
+		if p, err = d.spawnDriver(); err != nil {
+			return nil, err
+		}
+	}
+	return d.promote(p, g, desk), nil
+}
+
+// promote gives a process its grants, and owns it from here on.
+func (d *device) promote(p *driverProcess, g *grants, desk *faultDesk) *driverLink {
+	p.epoch.Store(g.info.Epoch)
+	l := &driverLink{
+		epoch: g.info.Epoch, child: p.child, checked: p.checked, gate: rpcguard.NewGate(), sessions: g.sessions, doom: g.doom,
+		settle: func(ctx context.Context) (time.Duration, error) { return d.settleFaults(ctx, desk) },
+		climb:  d.board.climb, climbing: make(chan struct{}, 1),
+		ready: make(chan control.ReadyRequest, 1), grantsDone: make(chan struct{}),
+	}
+	l.caller = control.NewPeer(context.Background(), p.conn, l.handle)
+	server := &grantServer{grants: g, gate: l.gate, log: d.log, launchRecords: d.cfg.Policy.Audit.Launches}
+	go l.runGrants(server, p.grants)
+	return l
+}
+
+// programFile is a program as it was on the disk when it was started. A file that was
+// written over, or replaced by another one, is not the same.
+type programFile struct {
+	path  string
+	args  []string
+	dev   uint64
+	inode uint64
+	bytes int64
+	// When it was changed last, which no user can set back (inode(7), st_ctim).
+	changed syscall.Timespec
+}
+
+func programOf(path string, args []string) (programFile, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return programFile{}, fmt.Errorf("find the driver: %w", err)
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return programFile{}, &fs.PathError{Op: "stat", Path: path, Err: errors.ErrUnsupported}
+	}
+	return programFile{path: path, args: args, dev: st.Dev, inode: st.Ino, bytes: st.Size, changed: st.Ctim}, nil
+}
+
+func (f programFile) same(other programFile) bool {
+	return f.path == other.path && slices.Equal(f.args, other.args) &&
+		f.dev == other.dev && f.inode == other.inode && f.bytes == other.bytes && f.changed == other.changed
+}
