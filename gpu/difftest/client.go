@@ -232,6 +232,7 @@ func (c *client) make(b *batch, n int, scribble bool) {
 // ask asks the model.
 func (c *client) ask(b *batch) {
 	b.holds = b.holds[:0]
+	c.model.Publish()
 	q := c.queue.model
 	for i := range b.entries[:b.n] {
 		e := &b.entries[i]

@@ -63,14 +63,24 @@ func (q *Queue) do(e *Entry, arena []uint64) (how outcome.Outcome, code gpuerr.C
 	case OpWait:
 		return q.wait(e)
 	}
+	how, code, nanos = q.work(e, args)
+	if how.Kind != outcome.OK {
+		s.spoil(e, args)
+	}
+	return how, code, nanos, false
+}
+
+// work does a launch, a copy, a fill or a replay.
+func (q *Queue) work(e *Entry, args []uint64) (how outcome.Outcome, code gpuerr.Code, nanos uint64) {
+	s := q.session
 	if e.op() == OpLaunch && s.Facet == 0 {
-		return refused(gpuerr.Unimplemented), gpuerr.Unimplemented, 0, false
+		return refused(gpuerr.Unimplemented), gpuerr.Unimplemented, 0
 	}
 	if q.skipping {
-		return dependency, gpuerr.None, 0, false
+		return dependency, gpuerr.None, 0
 	}
 	if s.Spent {
-		return refused(gpuerr.Quota), gpuerr.Quota, 0, false // 0 is what is available
+		return refused(gpuerr.Quota), gpuerr.Quota, 0 // 0 is what is available
 	}
 	var f Fingerprint
 	if e.op() == OpReplay {
@@ -78,18 +88,20 @@ func (q *Queue) do(e *Entry, arena []uint64) (how outcome.Outcome, code gpuerr.C
 	} else if code = s.resolve(&q.scratch, e, args); code == gpuerr.None {
 		f = q.scratch.fingerprint()
 	}
-	if code != gpuerr.None {
-		return refused(code), code, 0, false
-	}
-	if s.Poisoned {
-		return outcome.Outcome{Kind: outcome.Cancelled, Cause: outcome.Poisoned}, gpuerr.None, 0, false
+	switch {
+	case code != gpuerr.None:
+		return refused(code), code, 0
+	case s.Poisoned:
+		return outcome.Outcome{Kind: outcome.Cancelled, Cause: outcome.Poisoned}, gpuerr.None, 0
+	case s.readsSpoiled(e, args):
+		return dependency, gpuerr.None, 0
 	}
 	s.Jobs++
 	s.DeviceNanos += f.Nanos()
 	if s.Fails != nil && s.Fails(uint64(f)) {
-		return outcome.Outcome{Kind: outcome.Failed, Cause: outcome.DeviceError}, gpuerr.None, 0, false
+		return outcome.Outcome{Kind: outcome.Failed, Cause: outcome.DeviceError}, gpuerr.None, 0
 	}
-	return outcome.Success, gpuerr.None, f.Nanos(), false
+	return outcome.Success, gpuerr.None, f.Nanos()
 }
 
 // signal reaches a point with the worst outcome of what it covers.
