@@ -9,7 +9,8 @@
 //
 //	mutate [-seed N] [-limit N] [-timeout 20s] [-skip TESTS] [-dir ..] PACKAGE...
 //
-// Exit status 0 whatever survives, 1 when tests fail without a change.
+// Interrupted, it tells the score so far. Exit status 0 whatever survives, 1 when tests
+// fail without a change.
 package main
 
 import (
@@ -24,6 +25,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -52,8 +54,10 @@ func main() {
 	flag.BoolVar(&o.verbose, "v", false, "print those that were killed, too")
 	flag.Parse()
 	failed := false
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
 	for _, pattern := range flag.Args() {
-		if err := measure(&o, pattern); err != nil {
+		if err := measure(ctx, &o, pattern); err != nil {
 			fmt.Fprintf(os.Stderr, "mutate: %s: %v\n", pattern, err)
 			failed = true
 		}
@@ -90,8 +94,9 @@ const (
 	survived
 )
 
-// measure tries the mutants of one package and prints the score.
-func measure(o *options, pattern string) error {
+// measure tries the mutants of one package and prints the score, also when it is
+// interrupted.
+func measure(ctx context.Context, o *options, pattern string) error {
 	p, err := list(o, pattern)
 	if err != nil {
 		return err
@@ -122,7 +127,7 @@ func measure(o *options, pattern string) error {
 	began := time.Now()
 	for i := range all {
 		m := &all[i]
-		if o.limit > 0 && tried >= o.limit {
+		if o.limit > 0 && tried >= o.limit || ctx.Err() != nil {
 			break
 		}
 		if known[m.key(p.Dir)] {
@@ -130,6 +135,9 @@ func measure(o *options, pattern string) error {
 			continue
 		}
 		v, _ := try(o, p, work, m)
+		if ctx.Err() != nil {
+			break // what was under way may have been interrupted, too
+		}
 		count[v]++
 		if v == stillborn {
 			continue
