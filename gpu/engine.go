@@ -180,7 +180,7 @@ func (e *engine) pumpLocked() {
 		return // the other one looks again before it stops
 	}
 	e.pumping = true
-	for e.state == engineRunning && !e.mustReset && e.turn.holder == nil && len(e.freeSlots) > 0 && !e.turnMustWaitLocked() {
+	for e.state == engineRunning && !e.mustReset && e.turn.holder == nil && len(e.freeSlots) > 0 && !e.turnMustWaitLocked() && !e.holdsLocked() {
 		j := e.top.next()
 		if j == nil {
 			break

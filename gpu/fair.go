@@ -31,6 +31,8 @@ type flow struct {
 	weight  int64
 	sent    int   // jobs that the device has
 	below   level // of a tenant: its sessions
+	// waitedAt is a tenant's virtual time when others last waited for it (hold.go).
+	waitedAt int64
 
 	// Of a session.
 	ready    *queue // queues with ready jobs, a circle; the one whose turn it is
@@ -45,6 +47,7 @@ func newFlow(parent *flow, weight uint32) *flow {
 type level struct {
 	flows   []*flow
 	present int64 // the virtual time of the last one chosen
+	hold    hold  // of the level of tenants
 }
 
 func (l *level) Len() int           { return len(l.flows) }
@@ -102,6 +105,7 @@ func (top *level) spend(f *flow, nanos int64) {
 	top.lift(f.parent)
 	f.charge(nanos)
 	top.update(f)
+	top.hold.runsDry(f.parent)
 }
 
 // lift brings a flow that was idle to the present of its level, or the present to a
@@ -145,6 +149,7 @@ func (top *level) next() *job {
 	j.estimate = f.estimate
 	f.charge(j.estimate)
 	top.update(f)
+	top.hold.runsDry(t)
 	return j
 }
 
@@ -157,6 +162,7 @@ func (top *level) returned(j *job, nanos int64) {
 	f.charge(nanos - j.estimate)
 	f.estimate = nanos
 	top.update(f)
+	top.hold.runsDry(f.parent)
 }
 
 // pushReady appends a list of jobs to a queue's ready list.

@@ -86,10 +86,14 @@ func (e *engine) watch() time.Duration {
 		e.resetFaulted()
 		return 0
 	}
+	held := e.endHoldLocked(now)
 	j := e.oldest
 	if j == nil {
-		e.watching = again
+		e.watching = again || held > 0
 		e.mu.Unlock()
+		if held > 0 {
+			return held
+		}
 		if again {
 			return watchTick
 		}
