@@ -27,6 +27,8 @@ const (
 	hangDeadline = 5 * time.Millisecond
 	// tailSlice is the least slice with a 99th percentile: some hundreds of operations.
 	tailSlice = 200 * time.Millisecond
+	// tailOps are in a slice at least, also where one of them takes longer than it.
+	tailOps = 200
 )
 
 // containment is P9.
@@ -218,15 +220,25 @@ func (e *Env) tails(part float64) paired.Options {
 
 // beside is the side that works while a neighbour behaves as it does.
 func beside(ctx context.Context, work *neighbour.Work, n *neighbour.Process) paired.Side {
-	rounds := paired.Batches(1, func() error { return work.Do(ctx) })
 	return func(slice time.Duration, add func(float64)) error {
 		if err := n.Begin(); err != nil {
 			return err
 		}
-		err := rounds(slice, add)
+		err := workFor(ctx, work, slice, add)
 		if _, stopped := n.Stop(); err == nil {
 			err = stopped
 		}
 		return err
 	}
+}
+
+func workFor(ctx context.Context, work *neighbour.Work, slice time.Duration, add func(float64)) error {
+	for start, done := time.Now(), 0; done < tailOps || time.Since(start) < slice; done++ {
+		before := time.Now()
+		if err := work.Do(ctx); err != nil {
+			return err
+		}
+		add(float64(time.Since(before)))
+	}
+	return nil
 }
