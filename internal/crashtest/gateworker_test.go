@@ -46,12 +46,12 @@ func (w *gateWorker) run(ctx context.Context) {
 func (w *gateWorker) connected(ctx context.Context, conn *rpc.Conn) {
 	m := schema.GpuDeviceManager(conn.Bootstrap(ctx))
 	defer m.Release()
-	for range 6 { // then another gate
+	for range 12 { // then another gate
 		if ctx.Err() != nil {
 			return
 		}
 		call, cancel := context.WithTimeout(context.Background(), callBound)
-		err := w.session(ctx, call, m)
+		opened, err := w.session(ctx, call, m)
 		if err != nil {
 			if call.Err() != nil {
 				w.fault("gate: no answer in time: %v", err)
@@ -60,7 +60,9 @@ func (w *gateWorker) connected(ctx context.Context, conn *rpc.Conn) {
 			} else if !ended(coded) && !goneAway(conn) {
 				w.fault("gate: %v", err)
 			}
-			w.lost.Add(1)
+			if opened {
+				w.lost.Add(1)
+			}
 		}
 		cancel()
 		if goneAway(conn) {
@@ -93,11 +95,11 @@ func answer[F interface{ Struct() (R, error) }, R any](f F, release capnp.Releas
 }
 
 // session opens one, works some rounds, and lets it go.
-func (w *gateWorker) session(ctx, call context.Context, m schema.GpuDeviceManager) error {
+func (w *gateWorker) session(ctx, call context.Context, m schema.GpuDeviceManager) (opened bool, err error) {
 	var s schema.GpuSession
 	f, release := m.OpenDevice(call, nil)
 	if err := answer(f, release, func(r schema.GpuDeviceManager_openDevice_Results) error { s = r.Session().AddRef(); return nil }); err != nil {
-		return err
+		return false, err
 	}
 	defer s.Release()
 	w.sessions.Add(1)
@@ -109,29 +111,29 @@ func (w *gateWorker) session(ctx, call context.Context, m schema.GpuDeviceManage
 			buffers[i] = r.Buffer().AddRef()
 			return nil
 		}); err != nil {
-			return err
+			return true, err
 		}
 		defer buffers[i].Release()
 		id, release := buffers[i].Id(call, nil)
 		if err := answer(id, release, func(r schema.GpuBuffer_id_Results) error { ids[i] = r.Id(); return nil }); err != nil {
-			return err
+			return true, err
 		}
 	}
 	var q schema.GpuQueue
 	made, release := s.CreateQueue(call, nil)
 	if err := answer(made, release, func(r schema.GpuSession_createQueue_Results) error { q = r.Queue().AddRef(); return nil }); err != nil {
-		return err
+		return true, err
 	}
 	defer q.Release()
 	for range 1 + w.rng.IntN(6) {
 		if ctx.Err() != nil {
-			return nil
+			return true, nil
 		}
 		if err := w.round(call, q, buffers, ids); err != nil {
-			return err
+			return true, err
 		}
 	}
-	return nil
+	return true, nil
 }
 
 func (w *gateWorker) round(ctx context.Context, q schema.GpuQueue, buffers [2]schema.GpuBuffer, ids [2]uint32) error {

@@ -87,33 +87,37 @@ func TestKills(t *testing.T) {
 	s.ready()
 	l := s.load(rng, 2, 1)
 	l.works(t, 2)
-	processes := []*clientProcess{s.client(rng), s.client(rng)}
+	others := []*clientProcess{s.client(rng), s.client(rng)}
 	var count struct{ drivers, gates, clients int }
 	var slowest, total time.Duration
 	for recovered := 0; recovered < kills; {
 		what, wait := rng.IntN(10), time.Duration(rng.IntN(20_000))*time.Microsecond
-		which := rng.IntN(len(processes))
+		which := rng.IntN(1 << 20)
 		time.Sleep(wait)
 		switch {
 		case what < 8:
-			pid := s.driver()
-			if pid == 0 || unix.Kill(pid, unix.SIGKILL) != nil {
-				continue // it has just died
+			drivers := processes(s.program("gpu-mock")) // one that works, and one that waits to take over
+			if len(drivers) == 0 {
+				continue // the last one was just killed
+			}
+			pid := drivers[which%len(drivers)]
+			if unix.Kill(pid, unix.SIGKILL) != nil {
+				continue
 			}
 			eventually(t, func() bool { return unix.Kill(pid, 0) != nil }, "a killed driver is not reaped")
 			count.drivers++
 		case what < 9:
-			gates := gatesOf(s)
+			gates := processes(s.program("gpu-gate"))
 			if len(gates) == 0 {
 				continue
 			}
 			_ = unix.Kill(gates[0], unix.SIGKILL)
 			count.gates++
 		default:
-			c := processes[which]
+			c := others[which%len(others)]
 			require.True(t, c.end(unix.SIGKILL))
 			require.NotContains(t, c.said.String(), "FAULT")
-			processes[which] = s.client(rng)
+			others[which%len(others)] = s.client(rng)
 			count.clients++
 		}
 		at := time.Now()
@@ -122,7 +126,7 @@ func TestKills(t *testing.T) {
 		slowest, total = max(slowest, took), total+took
 		recovered++
 	}
-	for _, c := range processes {
+	for _, c := range others {
 		require.True(t, c.end(unix.SIGTERM), "a client was never answered")
 		require.Zero(t, c.cmd.ProcessState.ExitCode(), "%s", c.said)
 	}
@@ -135,5 +139,3 @@ func TestKills(t *testing.T) {
 	t.Logf("%d kills (%d drivers, %d gates, %d clients): %d recoveries, mean %v, slowest %v; %d ok, %d otherwise, %d sessions lost; 0 false outcomes",
 		kills, count.drivers, count.gates, count.clients, kills, (total / time.Duration(max(kills, 1))).Round(time.Millisecond), slowest.Round(time.Millisecond), l.ok.Load(), l.notOK.Load(), l.lost.Load())
 }
-
-func gatesOf(s *stack) []int { return processes(s.program("gpu-gate")) }
