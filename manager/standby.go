@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"capgpu/internal/crashpoint"
 )
 
 // standby keeps the process that is to be the next driver of a device, so that a
@@ -119,6 +121,7 @@ func (s *standby) take(ctx context.Context) *driverProcess {
 	default:
 	}
 	s.process = nil
+	crashpoint.Here("manager.standby.taken")
 	return p
 }
 
@@ -179,6 +182,7 @@ func (s *standby) keepOne(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	crashpoint.Here("manager.standby.spawned")
 	s.d.record("driver.standby", fmt.Sprintf("%s pid=%d path=%s", s.d.name, p.child.pid(), p.from.path))
 	spoken, word := make(chan struct{}), make(chan error, 1)
 	s.mu.Lock()

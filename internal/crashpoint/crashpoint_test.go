@@ -87,12 +87,16 @@ func TestTableIsTheSource(t *testing.T) {
 func TestParse(t *testing.T) {
 	p, err := Parse("driver.burst.ran:12")
 	require.NoError(t, err)
-	require.Equal(t, Point{"driver.burst.ran", 12}, p)
+	require.Equal(t, Point{"driver.burst.ran", 12, 1}, p)
 	require.Equal(t, "driver.burst.ran:12", p.String())
 	p, err = Parse("driver.burst.ran")
 	require.NoError(t, err)
-	require.Equal(t, 1, p.Pass)
-	for _, bad := range []string{"", "driver", "driver.burst.ran:0", "driver.burst.ran:", "driver.burst.ran:x", "driver.burst.run"} {
+	require.Equal(t, Point{"driver.burst.ran", 1, 1}, p)
+	p, err = Parse("driver.start.granted:2@3")
+	require.NoError(t, err)
+	require.Equal(t, Point{"driver.start.granted", 2, 3}, p)
+	require.Equal(t, "driver.start.granted:2@3", p.String())
+	for _, bad := range []string{"", "driver", "driver.burst.ran:0", "driver.burst.ran:", "driver.burst.ran:x", "driver.burst.ran@0", "driver.burst.ran:1@", "driver.burst.run"} {
 		_, err := Parse(bad)
 		require.Error(t, err, "%q", bad)
 	}

@@ -13,7 +13,7 @@
 //
 // A label's first word is the process that dies of it. The manager dies itself of
 // manager and audit; a point of the driver or the gate it hands to the first of these
-// that it starts, and to no other: the next one works.
+// that it starts (or with LABEL@2 to the second), and to no other: the next one works.
 //
 // Labels are unique, and all of them are in the table: a test reads the source of the
 // whole project and compares. Package crashtest dies at each of them.

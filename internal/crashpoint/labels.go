@@ -23,6 +23,8 @@ var Table = []Label{
 	{"manager.epoch.reaped", "with the driver dead and reaped, before the function is stopped"},
 	{"manager.epoch.quiesced", "with the function stopped, before the driver's memory is taken back"},
 	{"manager.epoch.revoked", "with all taken back, before that is recorded"},
+	{"manager.standby.spawned", "with a process that is to wait for its turn, and no record of it"},
+	{"manager.standby.taken", "with the driver dead and the waiting process taken, before that has a grant"},
 	{"manager.respawn.waiting", "between two drivers"},
 	// Of memory.
 	{"manager.dma.made", "with memory made and charged, before the device has it"},

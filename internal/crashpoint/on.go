@@ -20,8 +20,8 @@ type armed struct {
 }
 
 var (
-	here   atomic.Pointer[armed]
-	handOn atomic.Pointer[Point] // to the first child of its role
+	here     atomic.Pointer[armed]
+	children atomic.Int64 // of the armed point's role, that were started
 )
 
 // What is armed wrongly would look like a point that nobody comes by.
@@ -38,7 +38,6 @@ func init() {
 	a := &armed{point: p}
 	a.left.Store(int64(p.Pass))
 	here.Store(a)
-	handOn.Store(&p)
 }
 
 // Here ends the process if it is armed to end here, this time.
@@ -56,11 +55,13 @@ func Here(label string) {
 }
 
 // ForChild is what to add to the environment of a process that is started as role:
-// the point, if it is one of that role, once.
+// the point, if it is that process which is to die of it.
 func ForChild(role string) []string {
-	p := handOn.Load()
-	if p == nil || RoleOf(p.Label) != role || !handOn.CompareAndSwap(p, nil) {
+	a := here.Load()
+	if a == nil || RoleOf(a.point.Label) != role || children.Add(1) != int64(a.point.Child) {
 		return nil
 	}
+	p := a.point
+	p.Child = 1
 	return []string{Environment + "=" + p.String()}
 }

@@ -23,20 +23,39 @@ const (
 type Point struct {
 	Label string
 	Pass  int
+	// Child is which process of its role dies, from 1, in the order in which the
+	// manager starts them; the manager itself is its only one.
+	Child int
 }
 
-func (p Point) String() string { return p.Label + ":" + strconv.Itoa(p.Pass) }
+// String is what Parse reads.
+func (p Point) String() string {
+	s := p.Label + ":" + strconv.Itoa(p.Pass)
+	if p.Child > 1 {
+		s += "@" + strconv.Itoa(p.Child)
+	}
+	return s
+}
 
-// Parse reads LABEL or LABEL:PASS, and refuses labels that are not in the table.
+// Parse reads LABEL[:PASS][@CHILD], and refuses labels that are not in the table.
 func Parse(text string) (Point, error) {
-	label, pass, counted := strings.Cut(text, ":")
-	p := Point{Label: label, Pass: 1}
-	if counted {
-		n, err := strconv.Atoi(pass)
-		if err != nil || n < 1 {
-			return Point{}, fmt.Errorf("crash point %q: the pass is a number from 1", text)
+	p := Point{Pass: 1, Child: 1}
+	rest, child, named := strings.Cut(text, "@")
+	label, pass, counted := strings.Cut(rest, ":")
+	p.Label = label
+	for _, x := range []struct {
+		is   bool
+		text string
+		to   *int
+	}{{counted, pass, &p.Pass}, {named, child, &p.Child}} {
+		if !x.is {
+			continue
 		}
-		p.Pass = n
+		n, err := strconv.Atoi(x.text)
+		if err != nil || n < 1 {
+			return Point{}, fmt.Errorf("crash point %q: pass and child are numbers from 1", text)
+		}
+		*x.to = n
 	}
 	if _, ok := What(label); !ok {
 		return Point{}, fmt.Errorf("crash point %q: there is none of this name", label)

@@ -35,6 +35,7 @@ type plan struct {
 	faults  string // of the device
 	torn    bool   // the log was left with half a record
 	keep    int    // segments of the log; 0: many
+	second  bool   // of the driver that waits for its turn, too
 }
 
 // hang makes one job of each driver hang: only a reset stops it.
@@ -50,6 +51,8 @@ func planOf(label string) plan {
 		return plan{passes: []int{1, 2}}
 	case label == "manager.listen.removed", strings.HasPrefix(label, "manager.stop."), strings.HasPrefix(label, "driver.shutdown."):
 		return plan{passes: []int{1}, trigger: stopping}
+	case label == "manager.standby.taken":
+		return plan{passes: []int{1, 2}, trigger: respawns}
 	case strings.HasPrefix(label, "manager.epoch."), strings.HasPrefix(label, "manager.respawn."), label == "manager.grants.half":
 		return plan{passes: []int{1, 3}, trigger: respawns}
 	case label == "manager.spawn.cell", label == "manager.spawn.started":
@@ -65,7 +68,7 @@ func planOf(label string) plan {
 	case strings.HasPrefix(label, "audit."):
 		return plan{passes: []int{1, 2}, keep: 2}
 	case strings.HasPrefix(label, "driver.start."):
-		return plan{passes: []int{1}}
+		return plan{passes: []int{1}, second: true}
 	case strings.HasPrefix(label, "driver.job."), label == "driver.submit.resolved": // what is not in a burst
 		return plan{passes: []int{1, 7}}
 	case strings.HasPrefix(label, "driver.reset."):
@@ -92,12 +95,16 @@ func TestCrashPoints(t *testing.T) {
 		if only := os.Getenv("CAPGPU_CRASH_LABEL"); !strings.HasPrefix(l.Label, only) {
 			continue
 		}
-		passes := planOf(l.Label).passes
+		plan := planOf(l.Label)
+		passes := plan.passes
 		if rounds == 0 {
 			passes = passes[len(passes)-1:]
 		}
 		for _, pass := range passes {
 			points = append(points, crashpoint.Point{Label: l.Label, Pass: pass})
+			if plan.second {
+				points = append(points, crashpoint.Point{Label: l.Label, Pass: pass, Child: 2})
+			}
 			for range rounds - 1 { // at passes of chance, too, where there are many
 				if pass < 3 {
 					break
@@ -271,14 +278,20 @@ func childDiesAt(s *stack, p crashpoint.Point, plan plan, rng *rand.Rand) string
 		require.Zero(t, s.cmd.ProcessState.ExitCode(), "an orderly stop")
 		s.start(crashpoint.Point{})
 	}
-	eventually(t, func() bool { return s.died(p) || len(l.faults()) > 0 }, "nobody comes by %s", p)
+	eventually(t, func() bool {
+		if p.Child == 2 && l.rounds.Load() > 0 && !s.died(p) { // its turn comes
+			time.Sleep(100 * time.Millisecond)
+			_ = unix.Kill(s.driver(), unix.SIGKILL)
+		}
+		return s.died(p) || len(l.faults()) > 0
+	}, "nobody comes by %s", p)
 	at := time.Now()
 	l.works(t, 4)
 	took := time.Since(at)
 	l.end(t)
 	s.atRest()
 	lines := s.records()
-	if crashpoint.RoleOf(p.Label) == crashpoint.Driver && plan.trigger != stopping {
+	if crashpoint.RoleOf(p.Label) == crashpoint.Driver && plan.trigger != stopping && p.Child != 2 { // who waits is no driver yet
 		require.True(t, rotated(lines) || slices.ContainsFunc(lines, func(line string) bool {
 			return strings.HasPrefix(line, "driver.end ") && strings.Contains(line, "exit status "+strconv.Itoa(crashpoint.Status))
 		}), "the log does not tell of the death")
