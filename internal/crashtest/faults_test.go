@@ -142,7 +142,7 @@ func TestRevokeRacesTransfer(t *testing.T) {
 		go func() {
 			time.Sleep(delay)
 			if kill {
-				_ = unix.Kill(s.driver(), unix.SIGKILL)
+				s.killDriver()
 				<-parent.Done()
 			}
 			ended <- parent.Close(ctx)
@@ -185,7 +185,7 @@ func TestManagerKilledWhileItRespawns(t *testing.T) {
 	const times = 3
 	for range times {
 		l.works(t, 2)
-		_ = unix.Kill(s.driver(), unix.SIGKILL)
+		s.killDriver()
 		time.Sleep(time.Duration(rng.IntN(30)) * time.Millisecond)
 		s.kill()
 		eventually(t, func() bool { return len(s.processes()) == 0 }, "processes outlive their manager")

@@ -51,7 +51,7 @@ func planOf(label string) plan {
 		return plan{passes: []int{1, 2}}
 	case label == "manager.listen.removed", strings.HasPrefix(label, "manager.stop."), strings.HasPrefix(label, "driver.shutdown."):
 		return plan{passes: []int{1}, trigger: stopping}
-	case label == "manager.standby.taken":
+	case strings.HasPrefix(label, "manager.standby."):
 		return plan{passes: []int{1, 2}, trigger: respawns}
 	case strings.HasPrefix(label, "manager.epoch."), strings.HasPrefix(label, "manager.respawn."), label == "manager.grants.half":
 		return plan{passes: []int{1, 3}, trigger: respawns}
@@ -278,13 +278,13 @@ func childDiesAt(s *stack, p crashpoint.Point, plan plan, rng *rand.Rand) string
 		require.Zero(t, s.cmd.ProcessState.ExitCode(), "an orderly stop")
 		s.start(crashpoint.Point{})
 	}
-	eventually(t, func() bool {
-		if p.Child == 2 && l.rounds.Load() > 0 && !s.died(p) { // its turn comes
-			time.Sleep(100 * time.Millisecond)
-			_ = unix.Kill(s.driver(), unix.SIGKILL)
-		}
-		return s.died(p) || len(l.faults()) > 0
-	}, "nobody comes by %s", p)
+	if p.Child == 2 { // its turn comes
+		eventually(t, func() bool {
+			return l.rounds.Load() > 0 && len(processes(s.program("gpu-mock"))) == 2 || s.died(p) || len(l.faults()) > 0
+		}, "nobody waits for its turn")
+		s.killDriver()
+	}
+	eventually(t, func() bool { return s.died(p) || len(l.faults()) > 0 }, "nobody comes by %s", p)
 	at := time.Now()
 	l.works(t, 4)
 	took := time.Since(at)
@@ -326,8 +326,8 @@ func managerDiesAt(s *stack, p crashpoint.Point, plan plan, rng *rand.Rand) stri
 	switch plan.trigger {
 	case respawns:
 		eventually(t, func() bool {
-			if pid := s.driver(); pid != 0 && s.running() && l.rounds.Load() > 0 {
-				_ = unix.Kill(pid, unix.SIGKILL)
+			if s.running() && l.rounds.Load() > 0 {
+				s.killDriver()
 				time.Sleep(50 * time.Millisecond)
 			}
 			return !s.running() || len(l.faults()) > 0

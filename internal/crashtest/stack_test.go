@@ -196,6 +196,13 @@ func (s *stack) driver() int {
 	return pids[0]
 }
 
+// killDriver kills a process that drives the device, if there is one.
+func (s *stack) killDriver() {
+	if pid := s.driver(); pid != 0 { // 0 would be all of us
+		_ = unix.Kill(pid, unix.SIGKILL)
+	}
+}
+
 // processes are all children of all managers of the stack.
 func (s *stack) processes() []int {
 	return append(processes(s.program("gpu-mock")), processes(s.program("gpu-gate"))...)
