@@ -119,6 +119,8 @@ func (f *finder) visit(n ast.Node) bool {
 		f.statements(x.Body)
 	case *ast.CommClause:
 		f.statements(x.Body)
+	case *ast.UnaryExpr:
+		return x.Op != token.SUB // -1: what is returned beside an error
 	case *ast.CallExpr:
 		return !f.isMessage(x)
 	}
