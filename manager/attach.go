@@ -32,6 +32,9 @@ func (d *device) live() (*driverLink, error) {
 	s, _ := d.board.get()
 	switch s.state {
 	case ready:
+		if s.suspended {
+			return nil, gpuerr.New(gpuerr.Busy, "device %s is suspended by its operator; open it again when it is resumed", d.name)
+		}
 		return s.link, nil
 	case wedged:
 		return nil, gpuerr.New(gpuerr.DeviceLost, "device %s: %s", d.name, s.cause)

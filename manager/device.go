@@ -48,6 +48,7 @@ type device struct {
 
 	sessions atomic.Uint64 // numbers of Attach
 	asking   turnstile     // for what tenants have us ask the driver
+	asks     chan *ask     // of an operator, to runSupervise
 
 	stop context.CancelFunc // ends runSupervise
 	done chan struct{}      // closed when it has returned
@@ -81,7 +82,7 @@ func newDevice(m *Manager, index int, p FunctionPolicy, f Function, entries uint
 		index: uint32(index), name: p.Name, policy: p, function: f, space: iommu.NewSpace(iommu.Clip(f.Domain().Ranges(), bits)),
 		cfg: &m.cfg, log: log, say: m.say, audit: m.audit, reconcile: m.reconcile, recorder: m.reconcile.recorder(p.Name),
 		ledger: m.ledger, account: account, spawner: m.spawner, board: newStateBoard(), done: make(chan struct{}),
-		asking: newTurnstile(maxAsking), pace: newPace(faultBurst, faultInterval, time.Now()), tenants: func() []*Tenant { return m.policiesOf(p.Name) },
+		asks: make(chan *ask), asking: newTurnstile(maxAsking), pace: newPace(faultBurst, faultInterval, time.Now()), tenants: func() []*Tenant { return m.policiesOf(p.Name) },
 	}, nil
 }
 

@@ -54,8 +54,9 @@ func (d *device) runEpoch(ctx context.Context, epoch uint64) (wasReady bool, cau
 		return false, err
 	}
 	d.reconcile.watch(link.child.pid(), d.name)
-	defer d.reconcile.unwatch(link.child.pid())
-	defer d.watchFunction(link, desk)()
+	defer func() { d.reconcile.unwatch(link.child.pid()) }() // of the last one
+	endWatch := d.watchFunction(link, desk)
+	defer func() { endWatch() }()
 	// Sessions are refused before the driver is taken down, and waiters told.
 	defer func() {
 		if isRemoved(d.function) {
@@ -81,7 +82,12 @@ func (d *device) runEpoch(ctx context.Context, epoch uint64) (wasReady bool, cau
 	}
 	d.standby.order(true)
 	defer d.standby.order(false)
-	return true, d.watchDriver(ctx, link)
+	err = d.serveDriver(ctx, link, g, desk, func(next *driverLink) {
+		endWatch()
+		link, endWatch = next, d.watchFunction(next, desk)
+	})
+	errors.As(err, &left) // of one that was replaced
+	return true, err
 }
 
 // endEpoch takes everything back from an epoch whose driver is gone: first the
@@ -205,6 +211,7 @@ func (d *device) awaitReady(ctx context.Context, l *driverLink) error {
 		}
 		d.board.update(func(s *snapshot) {
 			s.state, s.epoch, s.cause, s.link = ready, l.epoch, "", l
+			s.generation, s.suspended = 1, false
 			s.ladder = ladder{}
 			s.backend, s.memoryBytes = clipped(r.Backend), min(r.MemoryBytes, d.policy.MemoryBytes)
 		})
@@ -232,8 +239,8 @@ func (d *device) awaitReady(ctx context.Context, l *driverLink) error {
 	}
 }
 
-func (d *device) watchDriver(ctx context.Context, l *driverLink) error {
-	err := l.watch(ctx, d.cfg.PingInterval, d.cfg.PingTimeout)
+// driverOver tells everybody that the driver is over.
+func (d *device) driverOver(ctx context.Context, err error) error {
 	if isRemoved(d.function) { // seen while it was becoming ready, perhaps
 		d.showRemoved(d.removal())
 	}

@@ -33,7 +33,7 @@ type grantServer struct {
 	*grants
 	holder *holder // whose memory it is that this driver asks for
 	gate   *rpcguard.Gate
-	log  *slog.Logger
+	log    *slog.Logger
 	// launchRecords is every how many launches of a session the driver is to
 	// record one; 0 means none.
 	launchRecords uint64

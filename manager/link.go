@@ -28,6 +28,7 @@ import (
 // system call that nobody answers) must not keep what it was lent.
 type driverLink struct {
 	epoch   uint64
+	holder  *holder // nil: of the epoch's first driver
 	child   *child
 	checked bool // the child is known to be confined
 	caller  peer

@@ -114,7 +114,8 @@ type Manager struct {
 	devices []*device // by index; set before anything is served
 	tenants []*tenantServer
 	faults  *faultWatch // nil: nobody tells
-	unclear *pace       // of records of faults that may be of several functions
+	admin   *adminServer
+	unclear *pace // of records of faults that may be of several functions
 
 	reconcile *reconciler // of DMA memory
 
@@ -185,6 +186,10 @@ func Start(cfg Config) (_ *Manager, err error) {
 	for _, t := range m.tenants {
 		t.start()
 	}
+	if m.admin, err = m.startAdmin(); err != nil {
+		m.log.Error("no operator's socket: drivers cannot be replaced while they have sessions", "err", err)
+		err = nil
+	}
 	return m, nil
 }
 
@@ -212,7 +217,7 @@ func (m *Manager) close(ctx context.Context) error {
 		errs = append(errs, t.refuse())
 	}
 	crashpoint.Here("manager.stop.refused")
-	errs = append(errs, m.closeDevices(ctx), m.faults.Close())
+	errs = append(errs, m.closeDevices(ctx), m.faults.Close(), m.admin.Close())
 	crashpoint.Here("manager.stop.devices")
 	for _, t := range m.tenants {
 		t.cancel(errStopping)

@@ -116,15 +116,20 @@ func (d *device) startDriver(ctx context.Context, g *grants, desk *faultDesk) (*
 
 // promote gives a process its grants, and owns it from here on.
 func (d *device) promote(p *driverProcess, g *grants, desk *faultDesk) *driverLink {
+	return d.promoteFor(p, g, desk, nil)
+}
+
+// promoteFor is promote of a driver that is another's successor (upgrade.go).
+func (d *device) promoteFor(p *driverProcess, g *grants, desk *faultDesk, h *holder) *driverLink {
 	p.epoch.Store(g.info.Epoch)
 	l := &driverLink{
-		epoch: g.info.Epoch, child: p.child, checked: p.checked, gate: rpcguard.NewGate(), sessions: g.sessions, doom: g.doom,
+		epoch: g.info.Epoch, holder: h, child: p.child, checked: p.checked, gate: rpcguard.NewGate(), sessions: g.sessions, doom: g.doom,
 		settle: func(ctx context.Context) (time.Duration, error) { return d.settleFaults(ctx, desk) },
 		climb:  d.board.climb, climbing: make(chan struct{}, 1),
 		ready: make(chan control.ReadyRequest, 1), grantsDone: make(chan struct{}),
 	}
 	l.caller = control.NewPeer(context.Background(), p.conn, l.handle)
-	server := &grantServer{grants: g, gate: l.gate, log: d.log, launchRecords: d.cfg.Policy.Audit.Launches}
+	server := &grantServer{grants: g, holder: h, gate: l.gate, log: d.log, launchRecords: d.cfg.Policy.Audit.Launches}
 	go l.runGrants(server, p.grants)
 	return l
 }

@@ -60,6 +60,8 @@ type snapshot struct {
 	link        *driverLink // of the ready driver
 	backend     string      // as the last ready driver called it
 	memoryBytes uint64
+	generation  uint64 // of the ready driver, within its epoch, from 1
+	suspended   bool   // the ready driver stands still: an operator has said so
 }
 
 func newStateBoard() *stateBoard { return &stateBoard{changed: make(chan struct{})} }

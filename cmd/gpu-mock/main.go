@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -45,6 +46,16 @@ device-manager, which gives it descriptor 3 (supervision link) and descriptor 4
 exit status: 0 after an orderly shutdown, 1 when the driver could not start or
 lost its manager, 2 for a wrong command line.
 `
+
+// stateVersion is set by the linker for tests of drivers that do not fit each other; ""
+// is the version of this source.
+var stateVersion string
+
+// versionOf reads a version that the linker has set.
+func versionOf(s string) uint32 {
+	n, _ := strconv.ParseUint(s, 10, 32)
+	return uint32(n)
+}
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
@@ -85,7 +96,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 	defer stop()
 	options := mock.Options{Script: script, Subgroup: *subgroup, LaneOnly: *engine == "lane"}
 	err = driver.Run(ctx, driver.Options{
-		Log: slog.New(slog.NewTextHandler(stderr, nil)),
+		StateVersion: versionOf(stateVersion),
+		Log:          slog.New(slog.NewTextHandler(stderr, nil)),
 		Open: func(g ddf.GrantSet) (backend.Backend, error) {
 			if !g.Device.Fake {
 				return nil, gpuerr.New(gpuerr.Denied, "%s (%04x:%04x) is a real function; gpu-mock drives the fake one only, gpu-service drives hardware",

@@ -20,6 +20,7 @@
 package driver
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -31,7 +32,6 @@ import (
 	"time"
 
 	"capgpu/control"
-	"capgpu/control/server"
 	"capgpu/ddf"
 	"capgpu/gpu"
 	"capgpu/gpu/backend"
@@ -51,6 +51,9 @@ type Options struct {
 	// function finds nothing cold. nil: it only waits.
 	Rehearse func(ddf.GrantSet) (backend.Backend, error)
 	Log      *slog.Logger // nil: nowhere
+	// StateVersion is that of the state which it tells and takes in a live upgrade; 0:
+	// gpu.ImageVersion. For tests.
+	StateVersion uint32
 }
 
 const (
@@ -68,11 +71,13 @@ const (
 // driver is one running driver.
 type driver struct {
 	device *gpu.Device
+	pool   ddf.DMAPool
 	log    *slog.Logger
 	ctx    context.Context // of the sessions
 	link   atomic.Pointer[control.Caller]
 
 	attaching atomic.Int32 // Attach requests being answered
+	upgrade   upgrade      // see upgrade.go
 
 	mu sync.Mutex
 	// +checklocks:mu
@@ -114,7 +119,8 @@ func run(ctx context.Context, o Options, links *links) (err error) {
 	set := grants.GrantSet()
 	crashpoint.Here("driver.start.granted")
 	sessionCtx, endSessions := context.WithCancelCause(context.Background())
-	d := &driver{log: o.Log, ctx: sessionCtx}
+	d := &driver{log: o.Log, ctx: sessionCtx, pool: set.DMA}
+	d.upgrade.version = cmp.Or(o.StateVersion, gpu.ImageVersion)
 	ready, err := d.openDevice(o, set)
 	if err != nil {
 		endSessions(nil)
@@ -226,6 +232,16 @@ func (d *driver) handler(shutdown func()) control.Handler {
 		case control.TypeDeviceGone:
 			err = d.gone(m)
 		case control.TypePing:
+		case control.TypeHandover:
+			body, err = d.handover(ctx, m)
+		case control.TypeTakeOver:
+			body, err = d.takeOver(ctx, m)
+		case control.TypeGo:
+			err = d.goOn()
+		case control.TypeFreeze:
+			err = d.suspend(ctx, m)
+		case control.TypeThaw:
+			err = d.thaw()
 		case control.TypeShutdown:
 			crashpoint.Here("driver.shutdown.begun")
 			if err = d.close(); err == nil {
@@ -294,7 +310,7 @@ func (d *driver) beginSession() error {
 
 func (d *driver) runSession(id uint64, tenant string, conn *control.Conn, s *gpu.Session) {
 	defer d.sessions.Done()
-	err := server.ServeSession(d.ctx, conn, s)
+	err := d.upgrade.hub.Serve(d.ctx, conn, s)
 	d.log.Debug("session ended", "session", id, "tenant", tenant, "why", err)
 }
 
@@ -344,6 +360,9 @@ func (d *driver) setLimits(m *control.Message) error {
 // close ends every session and the device, and returns when all is dismantled, or
 // with an error after closeTimeout.
 func (d *driver) close() error {
+	if d.thaw() != nil {
+		return nil // what it has is another driver's: nothing of it is dismantled here
+	}
 	d.mu.Lock()
 	d.closing = true
 	d.mu.Unlock()

@@ -1,0 +1,72 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"time"
+
+	"capgpu/control"
+	"capgpu/gpuerr"
+)
+
+// Admin is a connection to device-manager's own socket, which its operator can open and no
+// tenant can. Its calls return when what they ask for is done, or say why it is not; then
+// nothing has changed.
+type Admin struct{ caller *control.Caller }
+
+// Upgrade is what became of a live upgrade.
+type Upgrade struct {
+	Epoch      uint64        // the same as before
+	Generation uint64        // drivers of this epoch, from 1
+	Sessions   uint32        // that went on
+	Pause      time.Duration // for which nothing of the device was begun
+}
+
+// DialAdmin connects to the socket.
+func DialAdmin(ctx context.Context, path string) (*Admin, error) {
+	nc, err := dial(ctx, path)
+	if err != nil {
+		return nil, fmt.Errorf("%w: connect to %s: %w", gpuerr.Disconnected, path, rootOf(err))
+	}
+	fd, err := takeFD(nc.(*net.UnixConn))
+	if err != nil {
+		return nil, err
+	}
+	conn, err := control.NewConn(fd, control.ConnOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return &Admin{control.NewCaller(conn)}, nil
+}
+
+// Upgrade replaces the driver of a device by another process of the program that is
+// installed now. Sessions, buffers, fences and queues of all tenants go on.
+func (a *Admin) Upgrade(ctx context.Context, device string) (Upgrade, error) {
+	m, err := a.ask(ctx, control.TypeUpgrade, device)
+	if err != nil {
+		return Upgrade{}, err
+	}
+	r, err := control.ParseUpgradeReply(m.Body)
+	return Upgrade{Epoch: r.Epoch, Generation: r.Generation, Sessions: r.Sessions, Pause: time.Duration(r.PauseNanos)}, err
+}
+
+// Suspend has the device begin nothing until Resume. What has begun ends first. Sessions
+// stay; what is submitted waits; no deadline counts meanwhile.
+func (a *Admin) Suspend(ctx context.Context, device string) error {
+	_, err := a.ask(ctx, control.TypeSuspend, device)
+	return err
+}
+
+// Resume ends a Suspend.
+func (a *Admin) Resume(ctx context.Context, device string) error {
+	_, err := a.ask(ctx, control.TypeResume, device)
+	return err
+}
+
+func (a *Admin) ask(ctx context.Context, t control.MsgType, device string) (*control.Message, error) {
+	return a.caller.Call(ctx, t, control.DeviceRequest{Device: device}.AppendTo(nil), nil)
+}
+
+// Close ends the connection. What was asked for goes on.
+func (a *Admin) Close() error { return a.caller.Close() }

@@ -1,0 +1,361 @@
+package driver
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"capgpu/control"
+	"capgpu/control/server"
+	"capgpu/ddf"
+	"capgpu/gpu"
+	"capgpu/gpuerr"
+)
+
+// A live upgrade, as a driver sees it from either end (docs/architecture.md):
+//
+//	driver:    Handover ─► sessions paused, device frozen ─► state and descriptors told
+//	              └── Thaw, or it fails ─► everything goes on ─── else it is killed as it is
+//	successor: TakeOver ─► state read, checked, made ─► Go ─► everything goes on
+//	              └── anything else ─► the process ends, and dismantles nothing
+//
+// Between TakeOver and Go everything that a client could see is still the other driver's.
+
+// Bounds of what a successor takes.
+const (
+	maxStateBytes  = 256 << 20
+	maxDescriptors = 1 << 20
+	partBytes      = control.MaxMessageBytes - control.HeaderBytes
+)
+
+// state is everything that travels as JSON.
+type state struct {
+	Image  *gpu.Image
+	Served []server.State
+}
+
+// stateHead announces a state.
+type stateHead struct {
+	Version     uint32 `json:"version"`
+	Bytes       uint64 `json:"bytes"`
+	Descriptors uint64 `json:"descriptors"`
+}
+
+// upgrade is a driver's part in one.
+type upgrade struct {
+	hub server.Hub
+	// version is that of the states that the driver tells and takes.
+	version uint32
+	// adopts says that what the driver has is another's until Go: then it ends without
+	// a word.
+	adopts atomic.Bool
+
+	mu sync.Mutex
+	// +checklocks:mu
+	frozen bool
+	// +checklocks:mu
+	adopted *server.Adopted
+}
+
+var errStandsStill = gpuerr.New(gpuerr.Busy, "the driver stands still already, or takes over another's sessions")
+
+// freeze stops the sessions and the device, or neither.
+func (d *driver) freeze(ctx context.Context) (served []server.State, sockets []int, err error) {
+	u := &d.upgrade
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.frozen || u.adopts.Load() {
+		return nil, nil, errStandsStill
+	}
+	if served, sockets, err = u.hub.Pause(ctx); err != nil {
+		return nil, nil, err
+	}
+	if err := d.device.Freeze(ctx); err != nil {
+		u.hub.Resume()
+		closeAll(sockets)
+		return nil, nil, err
+	}
+	u.frozen = true
+	return served, sockets, nil
+}
+
+// thaw goes on. Idempotent.
+func (d *driver) thaw() error {
+	u := &d.upgrade
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.adopts.Load() {
+		return errStandsStill
+	}
+	if u.frozen {
+		u.frozen = false
+		d.device.Thaw()
+		u.hub.Resume()
+	}
+	return nil
+}
+
+func closeAll(fds []int) {
+	for _, fd := range fds {
+		unix.Close(fd)
+	}
+}
+
+// parseTimeout reads how long a step may take.
+func parseTimeout(m *control.Message) (time.Duration, error) {
+	req, err := control.ParseHandoverRequest(m.Body)
+	return time.Duration(min(req.TimeoutNanos, math.MaxInt64)), err
+}
+
+// suspend stops everything until Thaw.
+func (d *driver) suspend(ctx context.Context, m *control.Message) error {
+	timeout, err := parseTimeout(m)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	_, sockets, err := d.freeze(ctx)
+	closeAll(sockets)
+	return err
+}
+
+// transfer is the socket between the two drivers.
+func transfer(m *control.Message) (*control.Conn, error) {
+	fd := m.FDs[0]
+	m.FDs = nil
+	return control.NewConn(fd, control.ConnOptions{Descriptors: true})
+}
+
+// handover stops everything and tells it to the successor. On an error everything goes
+// on; else it stands still until Thaw, or for ever.
+func (d *driver) handover(ctx context.Context, m *control.Message) (_ []byte, err error) {
+	timeout, err := parseTimeout(m)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := transfer(m)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	served, sockets, err := d.freeze(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, d.thaw())
+		}
+	}()
+	img, rings, err := d.device.Export()
+	fds := append(sockets, rings...)
+	defer func() { closeAll(fds) }()
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(state{Image: img, Served: served})
+	if err != nil {
+		return nil, gpuerr.New(gpuerr.Internal, "write the state down: %v", err)
+	}
+	if err := d.tell(ctx, conn, text, fds); err != nil {
+		return nil, fmt.Errorf("tell the successor: %w", err)
+	}
+	return control.HandoverReply{Sessions: uint32(len(served)), Bytes: uint64(len(text))}.AppendTo(nil), nil
+}
+
+// tell sends a state and its descriptors.
+func (d *driver) tell(ctx context.Context, conn *control.Conn, text []byte, fds []int) error {
+	head, err := json.Marshal(stateHead{Version: d.upgrade.version, Bytes: uint64(len(text)), Descriptors: uint64(len(fds))})
+	if err != nil {
+		return err
+	}
+	seq := uint64(0)
+	send := func(body []byte, fds []int) error {
+		seq++
+		return conn.Send(ctx, &control.Message{Type: control.TypePart, Seq: seq, Body: body, FDs: fds})
+	}
+	if err := send(head, nil); err != nil {
+		return err
+	}
+	for len(text) > 0 {
+		n := min(len(text), partBytes)
+		if err := send(text[:n], nil); err != nil {
+			return err
+		}
+		text = text[n:]
+	}
+	for len(fds) > 0 {
+		n := min(len(fds), control.MaxFDs)
+		if err := send(nil, fds[:n]); err != nil {
+			return err
+		}
+		fds = fds[n:]
+	}
+	return nil
+}
+
+// hear receives what tell sends. The descriptors are the caller's.
+func (d *driver) hear(conn *control.Conn) (text []byte, fds []int, err error) {
+	defer func() {
+		if err != nil {
+			closeAll(fds)
+			fds = nil
+		}
+	}()
+	seq := uint64(0)
+	next := func() (*control.Message, error) {
+		m, err := conn.Recv()
+		if err != nil {
+			return nil, gpuerr.New(gpuerr.Disconnected, "the other driver has stopped telling its state: %v", err)
+		}
+		if seq++; m.Type != control.TypePart || m.Reply || m.Seq != seq || len(m.FDs) > 0 && len(m.Body) > 0 {
+			m.CloseFDs()
+			return nil, gpuerr.New(gpuerr.Protocol, "part %d of the other driver's state is %v, %d", seq, m.Type, m.Seq)
+		}
+		return m, nil
+	}
+	m, err := next()
+	if err != nil {
+		return nil, nil, err
+	}
+	m.CloseFDs()
+	var head stateHead
+	if err := strict(m.Body, &head); err != nil {
+		return nil, nil, err
+	}
+	if head.Version != d.upgrade.version {
+		return nil, nil, gpu.VersionError(d.upgrade.version, head.Version)
+	}
+	if head.Bytes > maxStateBytes || head.Descriptors > maxDescriptors {
+		return nil, nil, gpuerr.New(gpuerr.Protocol, "the other driver's state has %d bytes and %d descriptors", head.Bytes, head.Descriptors)
+	}
+	for uint64(len(text)) < head.Bytes {
+		m, err := next()
+		if err != nil {
+			return nil, nil, err
+		}
+		m.CloseFDs()
+		if len(m.Body) == 0 || uint64(len(m.Body)) > head.Bytes-uint64(len(text)) {
+			return nil, nil, gpuerr.New(gpuerr.Protocol, "the other driver's state is not as long as it said")
+		}
+		text = append(text, m.Body...)
+	}
+	for uint64(len(fds)) < head.Descriptors {
+		m, err := next()
+		if err != nil {
+			return nil, fds, err
+		}
+		fds = append(fds, m.FDs...)
+		if len(m.FDs) == 0 || uint64(len(fds)) > head.Descriptors {
+			return nil, fds, gpuerr.New(gpuerr.Protocol, "the other driver has not as many descriptors as it said")
+		}
+	}
+	return text, fds, nil
+}
+
+// strict reads one JSON value that has no field that is not known.
+func strict(text []byte, v any) error {
+	r := json.NewDecoder(bytes.NewReader(text))
+	r.DisallowUnknownFields()
+	err := r.Decode(v)
+	if err == nil {
+		if _, more := r.Token(); !errors.Is(more, io.EOF) {
+			err = errors.New("something follows")
+		}
+	}
+	if err != nil {
+		return gpuerr.New(gpuerr.Protocol, "the state of the other driver: %v", err)
+	}
+	return nil
+}
+
+// adopter is a pool that another driver of this epoch had memory of.
+type adopter interface {
+	Adopt(ctx context.Context, iova ddf.IOVA, generation uint64) (ddf.DMABuffer, error)
+}
+
+// takeOver makes everything that another driver tells, and leaves it standing still.
+func (d *driver) takeOver(ctx context.Context, m *control.Message) ([]byte, error) {
+	timeout, err := parseTimeout(m)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := transfer(m)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	defer conn.Close()
+	u := &d.upgrade
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	pool, ok := d.pool.(adopter)
+	switch {
+	case u.frozen || u.adopts.Swap(true):
+		return nil, errStandsStill
+	case !ok:
+		return nil, gpuerr.New(gpuerr.Unimplemented, "this driver has a pool that lends it nobody else's memory")
+	}
+	text, fds, err := d.hear(conn)
+	if err != nil {
+		return nil, err
+	}
+	var st state
+	if err := strict(text, &st); err != nil {
+		closeAll(fds)
+		return nil, err
+	}
+	if st.Image == nil || len(st.Served) > len(fds) {
+		closeAll(fds)
+		return nil, gpuerr.New(gpuerr.Protocol, "the state of the other driver has no sessions")
+	}
+	st.Image.Version = gpu.ImageVersion // the whole state's is known to be this driver's
+	sockets, rings := fds[:len(st.Served):len(st.Served)], fds[len(st.Served):]
+	if err := d.device.Import(ctx, st.Image, rings, pool.Adopt); err != nil {
+		closeAll(sockets)
+		return nil, err
+	}
+	if u.adopted, err = u.hub.Adopt(d.ctx, st.Served, sockets, d.device.Session); err != nil {
+		return nil, err
+	}
+	return control.HandoverReply{Sessions: uint32(len(st.Served)), Bytes: uint64(len(text))}.AppendTo(nil), nil
+}
+
+// goOn has everything that was taken over go on. The other driver is dead.
+func (d *driver) goOn() error {
+	u := &d.upgrade
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.adopted == nil {
+		return gpuerr.New(gpuerr.Invalid, "nothing was taken over")
+	}
+	d.device.Thaw()
+	u.adopted.Start(func(run func() error) {
+		if d.beginSession() != nil {
+			return // the device is closed, and with it the session
+		}
+		go func() {
+			defer d.sessions.Done()
+			if err := run(); err != nil {
+				d.log.Debug("session ended", "why", err)
+			}
+		}()
+	})
+	u.adopted = nil
+	u.adopts.Store(false)
+	return nil
+}

@@ -1,0 +1,297 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"capgpu/control"
+	"capgpu/gpuerr"
+	"capgpu/internal/shm"
+)
+
+// A live upgrade replaces the driver of an epoch by another process of the program that
+// lies on the disk now. What clients have goes on; the epoch stays, and counts one
+// generation more. The manager brings the two together, moves the grants, and reads
+// nothing of what they tell each other.
+//
+//	spawn ─► Ready ─► Handover ┬► all memory adopted ─► kill and reap ─► Go ─► ready again
+//	                  TakeOver ┘            commit ──┘
+//	  any failure before: the driver goes on (Thaw), the successor is ended
+//	  any failure after:  as if a driver had died
+//
+// The driver that is replaced is dead before its successor begins anything: so nothing
+// runs twice, whatever either of them thinks.
+
+// handoverPatience bounds how long nothing of the device is begun before it is given up.
+const handoverPatience = 5 * time.Second
+
+// ask is what an operator wants of the driver of a device.
+type ask struct {
+	what control.MsgType // TypeUpgrade, TypeSuspend, TypeResume
+	done chan asked      // holds the answer
+}
+
+type asked struct {
+	reply control.UpgradeReply
+	err   error
+}
+
+// order has the supervision do what an operator asks, between two events of the driver.
+func (d *device) order(ctx context.Context, what control.MsgType) (control.UpgradeReply, error) {
+	if _, err := d.liveOrSuspended(); err != nil {
+		return control.UpgradeReply{}, err
+	}
+	a := &ask{what: what, done: make(chan asked, 1)}
+	select {
+	case d.asks <- a:
+	case <-d.done:
+		return control.UpgradeReply{}, gpuerr.New(gpuerr.DeviceLost, "device %s gets no driver any more", d.name)
+	case <-ctx.Done():
+		return control.UpgradeReply{}, gpuerr.New(gpuerr.Busy, "device %s has no driver that could be asked now, or another upgrade is under way", d.name)
+	}
+	select {
+	case r := <-a.done:
+		return r.reply, r.err
+	case <-d.done:
+		return control.UpgradeReply{}, gpuerr.New(gpuerr.DeviceLost, "device %s was stopped meanwhile", d.name)
+	}
+}
+
+// liveOrSuspended is the driver that is there, or why there is none.
+func (d *device) liveOrSuspended() (*driverLink, error) {
+	s, _ := d.board.get()
+	if s.state == ready {
+		return s.link, nil
+	}
+	return d.live()
+}
+
+// attendDriver watches a driver until it is over, or an operator asks for something.
+func (d *device) attendDriver(ctx context.Context, l *driverLink) (*ask, error) {
+	watched, stop := context.WithCancel(ctx)
+	defer stop()
+	over := make(chan error, 1)
+	go func() { over <- l.watch(watched, d.cfg.PingInterval, d.cfg.PingTimeout) }()
+	select {
+	case err := <-over:
+		return nil, d.driverOver(ctx, err)
+	case a := <-d.asks:
+		stop()
+		if err := <-over; ctx.Err() != nil || !errors.Is(err, context.Canceled) {
+			a.done <- asked{err: gpuerr.New(gpuerr.Busy, "the driver of %s was lost just now: %v", d.name, err)}
+			return nil, d.driverOver(ctx, err)
+		}
+		return a, nil
+	}
+}
+
+// serveDriver watches the driver of an epoch, and its successors, to the end of the last.
+// replaced is told of each successor.
+func (d *device) serveDriver(ctx context.Context, l *driverLink, g *grants, desk *faultDesk, replaced func(*driverLink)) error {
+	for {
+		a, err := d.attendDriver(ctx, l)
+		if a == nil {
+			return err
+		}
+		r, next, over := d.obey(ctx, a.what, l, g, desk)
+		if next != nil {
+			l = next
+			replaced(l)
+		}
+		if over != nil {
+			over = d.driverOver(ctx, over)
+		}
+		a.done <- r
+		if over != nil {
+			return over
+		}
+	}
+}
+
+// obey does one thing. next is the driver from now on, if it is another one; over is why
+// the epoch has to end.
+func (d *device) obey(ctx context.Context, what control.MsgType, l *driverLink, g *grants, desk *faultDesk) (r asked, next *driverLink, over error) {
+	switch what {
+	case control.TypeUpgrade:
+		r.reply, next, r.err, over = d.upgradeDriver(ctx, l, g, desk)
+	case control.TypeSuspend:
+		r.err = d.freeze(ctx, l)
+	case control.TypeResume:
+		r.err = d.thaw(ctx, l)
+	}
+	return r, next, over
+}
+
+func (d *device) freeze(ctx context.Context, l *driverLink) error {
+	if s, _ := d.board.get(); s.suspended {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, handoverPatience+d.cfg.PingTimeout)
+	defer cancel()
+	if _, err := l.call(ctx, control.TypeFreeze, control.HandoverRequest{TimeoutNanos: uint64(handoverPatience)}.AppendTo(nil), nil); err != nil {
+		return err
+	}
+	d.board.update(func(s *snapshot) { s.suspended = true })
+	d.record("device.suspend", fmt.Sprintf("%s epoch=%d", d.name, l.epoch))
+	d.say("device %s suspended", d.name)
+	return nil
+}
+
+func (d *device) thaw(ctx context.Context, l *driverLink) error {
+	ctx, cancel := context.WithTimeout(ctx, d.cfg.PingTimeout)
+	defer cancel()
+	if _, err := l.call(ctx, control.TypeThaw, nil, nil); err != nil {
+		return err
+	}
+	if s, _ := d.board.get(); s.suspended {
+		d.board.update(func(s *snapshot) { s.suspended = false })
+		d.record("device.resume", fmt.Sprintf("%s epoch=%d", d.name, l.epoch))
+		d.say("device %s resumed", d.name)
+	}
+	return nil
+}
+
+// upgradeDriver replaces l, or says why not; then l goes on.
+func (d *device) upgradeDriver(ctx context.Context, l *driverLink, g *grants, desk *faultDesk) (reply control.UpgradeReply, next *driverLink, err, over error) {
+	s, _ := d.board.get()
+	switch {
+	case !d.function.Identity().Fake || d.actors != nil:
+		return reply, nil, gpuerr.New(gpuerr.Unimplemented, "the driver of %s cannot be replaced while it has sessions: its function is a real one, whose registers cannot have two drivers", d.name), nil
+	case s.suspended:
+		return reply, nil, gpuerr.New(gpuerr.Busy, "device %s is suspended; resume it first", d.name), nil
+	}
+	to := &holder{}
+	p, err := d.spawnDriver()
+	if err != nil {
+		return reply, nil, err, nil
+	}
+	next = d.promoteFor(p, g, desk, to)
+	leave := func() {}
+	defer func() { leave() }()
+	var told control.HandoverReply
+	var pause time.Duration
+	if err = d.awaitSuccessor(ctx, next); err == nil {
+		if leave, err = d.alone(ctx); err == nil {
+			told, over, err = d.bringTogether(ctx, l, next, &pause, func() error { return g.handOver(l.holder, to) })
+		}
+	}
+	if err != nil {
+		if e := next.end(d.log, false, d.cfg.ReapTimeout); e != nil {
+			d.left = errors.Join(d.left, e)
+		}
+		d.record("driver.upgrade", fmt.Sprintf("%s epoch=%d ok=false cause=%q", d.name, l.epoch, clipped(err.Error())))
+		d.log.Warn("the driver was not replaced", "epoch", l.epoch, "err", err)
+		return reply, nil, err, nil
+	}
+	d.reconcile.watch(next.child.pid(), d.name)
+	now := d.board.update(func(s *snapshot) {
+		s.link = next
+		s.generation++
+	})
+	d.record("driver.upgrade", fmt.Sprintf("%s epoch=%d ok=true generation=%d pid=%d sessions=%d pause=%v", d.name, l.epoch, now.generation, next.child.pid(), told.Sessions, pause))
+	d.say("device %s has another driver (epoch %d, generation %d, driver pid %d)", d.name, l.epoch, now.generation, next.child.pid())
+	if e := d.tellLimits(ctx, next, d.tenants()); e != nil {
+		d.log.Warn("tell the driver of limits", "err", e)
+	}
+	return control.UpgradeReply{Epoch: l.epoch, Generation: now.generation, Sessions: told.Sessions, PauseNanos: uint64(pause)}, next, nil, over
+}
+
+// bringTogether has the successor go on with all that the driver has. On an error the
+// driver goes on, unless it is dead; over is why the epoch has to end although the successor was told everything.
+func (d *device) bringTogether(ctx context.Context, l, next *driverLink, pause *time.Duration, commit func() error) (told control.HandoverReply, over, err error) {
+	began := time.Now()
+	told, err = d.transfer(ctx, l, next)
+	if err == nil {
+		err = commit()
+	}
+	if err != nil {
+		if e := d.thaw(ctx, l); e != nil {
+			d.log.Warn("have the driver go on", "err", e)
+		}
+		return told, nil, err
+	}
+	// From here on a failure is a driver's death: what it had is the successor's.
+	if e := l.end(d.log, false, d.cfg.ReapTimeout); e != nil {
+		return told, fmt.Errorf("the driver that was replaced: %w", e), nil
+	}
+	d.reconcile.unwatch(l.child.pid())
+	goCtx, cancel := context.WithTimeout(ctx, d.cfg.PingTimeout)
+	defer cancel()
+	if _, e := next.call(goCtx, control.TypeGo, nil, nil); e != nil {
+		over = fmt.Errorf("the successor of a driver does not go on: %w", e)
+	}
+	*pause = time.Since(began)
+	return told, over, nil
+}
+
+// alone keeps tenants' requests to the driver waiting, which are few and bounded, until
+// the upgrade is over.
+func (d *device) alone(ctx context.Context) (leave func(), err error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*d.cfg.PingTimeout)
+	defer cancel()
+	n := 0
+	leave = func() { // idempotent
+		for ; n > 0; n-- {
+			d.asking.leave()
+		}
+	}
+	for n < cap(d.asking) {
+		if err := d.asking.enter(ctx); err != nil {
+			leave()
+			return leave, gpuerr.New(gpuerr.Busy, "tenants keep the driver of %s from being replaced; try again", d.name)
+		}
+		n++
+	}
+	return leave, nil
+}
+
+// awaitSuccessor waits until a driver is there that has nothing yet.
+func (d *device) awaitSuccessor(ctx context.Context, l *driverLink) error {
+	timer := time.NewTimer(d.cfg.ReadyTimeout)
+	defer timer.Stop()
+	select {
+	case <-l.ready:
+		return l.child.checkConfined(d.log, 0, "driver", d.name, "epoch", l.epoch)
+	case <-l.child.exited:
+		return gpuerr.New(gpuerr.Disconnected, "the successor died before it was ready: %v", l.child.err)
+	case <-l.caller.Done():
+		return gpuerr.New(gpuerr.Disconnected, "the successor's supervision link failed before it was ready")
+	case <-l.grantsDone:
+		return gpuerr.New(gpuerr.Disconnected, "the successor's grant link ended before it was ready")
+	case <-timer.C:
+		return gpuerr.New(gpuerr.Busy, "the successor was not ready after %v", d.cfg.ReadyTimeout)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// transfer makes a socket between the two, and returns when one has told everything and
+// the other has taken it, or one of them has failed.
+func (d *device) transfer(ctx context.Context, l, next *driverLink) (told control.HandoverReply, err error) {
+	from, to, err := shm.Socketpair()
+	if err != nil {
+		return told, err
+	}
+	req := control.HandoverRequest{TimeoutNanos: uint64(handoverPatience)}.AppendTo(nil)
+	ctx, cancel := context.WithTimeout(ctx, handoverPatience+d.cfg.PingTimeout)
+	defer cancel()
+	taken := make(chan error, 1)
+	go func() {
+		_, err := next.call(ctx, control.TypeTakeOver, req, []int{to})
+		unix.Close(to)
+		taken <- err
+	}()
+	m, err := l.call(ctx, control.TypeHandover, req, []int{from})
+	unix.Close(from)
+	if err == nil {
+		told, err = control.ParseHandoverReply(m.Body)
+	}
+	if takeErr := <-taken; takeErr != nil && (err == nil || !errors.Is(takeErr, gpuerr.Disconnected)) {
+		err = takeErr // it says more than that nobody listens
+	}
+	return told, err
+}

@@ -1,0 +1,299 @@
+package manager_test
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"capgpu/client"
+	"capgpu/gpuerr"
+	"capgpu/ledger"
+	"capgpu/manager"
+	"capgpu/outcome"
+)
+
+// admin connects an operator.
+func (w *world) admin() *client.Admin {
+	w.t.Helper()
+	a, err := client.DialAdmin(within(w.t), w.AdminSocketPath())
+	require.NoError(w.t, err)
+	w.t.Cleanup(func() { a.Close() })
+	return a
+}
+
+// counter is a client whose every launch adds one to each element of a buffer: so the
+// buffer tells how often work has run.
+type counter struct {
+	t       *testing.T
+	s       *client.Session
+	q       *client.Queue
+	p       *client.Program
+	one, in *client.Buffer
+	fence   *client.Fence
+	ok      int // launches that ended so
+	value   uint64
+	longest time.Duration
+}
+
+const counted = 1024
+
+func newCounter(t *testing.T, s *client.Session) *counter {
+	t.Helper()
+	ctx := within(t)
+	c := &counter{t: t, s: s}
+	var err error
+	c.one, err = s.CreateBuffer(ctx, 4*counted, client.Storage)
+	require.NoError(t, err)
+	c.in, err = s.CreateBuffer(ctx, 4*counted, client.Storage)
+	require.NoError(t, err)
+	c.q, err = s.CreateQueue(ctx, client.QueueOptions{})
+	require.NoError(t, err)
+	c.fence, err = s.CreateFence(ctx, 0)
+	require.NoError(t, err)
+	c.p, err = s.OpenProgram(ctx, "saxpy_f32")
+	require.NoError(t, err)
+	ones := make([]byte, 4*counted)
+	for i := 0; i < len(ones); i += 4 {
+		binary.LittleEndian.PutUint32(ones[i:], math.Float32bits(1))
+	}
+	_, err = c.one.WriteAt(ones, 0)
+	require.NoError(t, err)
+	t.Cleanup(func() { // whatever became of the session: what is mapped here goes
+		ctx := within(t)
+		_ = c.q.Close(ctx)
+		_ = c.one.Close(ctx)
+		_ = c.in.Close(ctx)
+	})
+	return c
+}
+
+// round submits n launches and a signal, and waits for the signal.
+func (c *counter) round(n int) error {
+	began := time.Now()
+	inline := binary.LittleEndian.AppendUint32(nil, math.Float32bits(1))
+	for range n {
+		if _, err := c.q.PushLaunch(&client.Launch{Program: c.p, Bindings: []client.Binding{{Buffer: c.one}, {Buffer: c.in}}, Inline: inline}); err != nil {
+			return err
+		}
+	}
+	c.value++
+	if _, err := c.q.PushSignal(c.fence, c.value); err != nil {
+		return err
+	}
+	if err := c.q.Flush(); err != nil {
+		return err
+	}
+	how, err := c.fence.Wait(context.Background(), c.value)
+	if err != nil {
+		return err
+	}
+	if how.Kind != outcome.OK {
+		return fmt.Errorf("a round ended %v", how)
+	}
+	out := make([]client.Completion, n+1)
+	for got := 0; got < n+1; {
+		k, err := c.q.Completions(context.Background(), out[got:])
+		if err != nil {
+			return err
+		}
+		for _, x := range out[got : got+k] {
+			if x.Outcome.Kind != outcome.OK {
+				return fmt.Errorf("an entry ended %v: %w", x.Outcome, x.Err)
+			}
+		}
+		got += k
+	}
+	c.ok += n
+	c.longest = max(c.longest, time.Since(began))
+	return nil
+}
+
+// check holds what ran against what was told.
+func (c *counter) check() {
+	c.t.Helper()
+	sum := make([]byte, 4*counted)
+	_, err := c.in.ReadAt(sum, 0)
+	require.NoError(c.t, err)
+	for i := 0; i < len(sum); i += 4 {
+		require.Equal(c.t, float32(c.ok), math.Float32frombits(binary.LittleEndian.Uint32(sum[i:])), "element %d", i/4)
+	}
+}
+
+// newestDriver is the process of the driver that serves now.
+func (w *world) newestDriver() (pid int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, line := range w.lines {
+		var epoch, generation uint64
+		if n, _ := fmt.Sscanf(line, "capgpu: device mock0 ready (epoch %d, driver pid %d)", &epoch, &pid); n == 2 {
+			continue
+		}
+		fmt.Sscanf(line, "capgpu: device mock0 has another driver (epoch %d, generation %d, driver pid %d)", &epoch, &generation, &pid)
+	}
+	return pid
+}
+
+// During traffic the driver is replaced, three times: sessions, buffers and fences go on,
+// nothing fails, nothing runs twice, nobody's charges change, and who waits goes on
+// waiting.
+func TestUpgradeDuringTraffic(t *testing.T) {
+	w := start(t, nil)
+	a := w.admin()
+	conn := w.dial("default")
+	s := w.open(conn)
+	_, first := w.driver(1)
+	weak, err := s.Restrict(within(t), client.Policy{Facet: client.FacetProgram})
+	require.NoError(t, err)
+	counters := []*counter{newCounter(t, s), newCounter(t, weak), newCounter(t, w.open(w.dial("default")))}
+	open, err := s.CreateFence(within(t), 0)
+	require.NoError(t, err)
+	waited := make(chan error, 1)
+	go func() {
+		how, err := open.Wait(context.Background(), 1)
+		if err == nil && how.Kind != outcome.OK {
+			err = fmt.Errorf("the fence ended %v", how)
+		}
+		waited <- err
+	}()
+	memory := w.held(ledger.DeviceMemory)
+
+	stop := make(chan struct{})
+	var traffic sync.WaitGroup
+	for _, c := range counters {
+		traffic.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if err := c.round(20); err != nil {
+					t.Errorf("during an upgrade: %v", err)
+					return
+				}
+			}
+		})
+	}
+	for i := range 3 {
+		u, err := a.Upgrade(within(t), "mock0")
+		require.NoError(t, err)
+		require.EqualValues(t, 1, u.Epoch)
+		require.EqualValues(t, i+2, u.Generation)
+		require.EqualValues(t, 3, u.Sessions)
+		t.Logf("upgrade %d: nothing was begun for %v", i+1, u.Pause)
+		time.Sleep(50 * time.Millisecond)
+	}
+	close(stop)
+	traffic.Wait()
+	require.ErrorIs(t, syscall.Kill(first, 0), syscall.ESRCH)
+	require.Equal(t, memory, w.held(ledger.DeviceMemory))
+	require.NoError(t, w.Check())
+	for _, c := range counters {
+		require.Positive(t, c.ok)
+		c.check()
+	}
+	select {
+	case err := <-waited:
+		require.Fail(t, "a wait ended", "%v", err)
+	default:
+	}
+	require.NoError(t, open.Signal(within(t), 1))
+	require.NoError(t, <-waited)
+	// What is made from now on is as ever, and so is the end.
+	require.NoError(t, addVectors(within(t), s))
+	devices, err := conn.Devices(within(t))
+	require.NoError(t, err)
+	require.EqualValues(t, 1, devices[0].Epoch)
+	require.NoError(t, s.Close(within(t)))
+	require.Equal(t, 3, w.log.kinds()["driver.upgrade"])
+	require.Zero(t, w.log.kinds()["session.lost"])
+}
+
+// A successor of another version is refused with both named, and one that dies, or is no
+// driver at all, likewise changes nothing.
+func TestUpgradeRollsBack(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "gpu-mock")
+	install := func(from string) {
+		b, err := os.ReadFile(from)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(path+".new", b, 0o755))
+		require.NoError(t, os.Chmod(path+".new", 0o755))
+		require.NoError(t, os.Rename(path+".new", path))
+	}
+	require.NoError(t, os.Chmod(dir, 0o755))
+	install(program("gpu-mock"))
+	other := filepath.Join(dir, "other")
+	cmd := exec.Command("go", "build", "-o", other, "-ldflags", "-X main.stateVersion=2", "capgpu/cmd/gpu-mock")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	w := start(t, func(c *manager.Config) { c.DriverPath = path })
+	a := w.admin()
+	c := newCounter(t, w.open(w.dial("default")))
+	require.NoError(t, c.round(5))
+	_, pid := w.driver(1)
+
+	install(other)
+	_, err = a.Upgrade(within(t), "mock0")
+	require.ErrorIs(t, err, gpuerr.Version)
+	require.ErrorContains(t, err, "have=2 want=1")
+	require.NoError(t, c.round(5))
+	install("/bin/false")
+	_, err = a.Upgrade(within(t), "mock0")
+	require.Error(t, err)
+	require.NoError(t, c.round(5))
+	_, err = a.Upgrade(within(t), "mock7")
+	require.ErrorIs(t, err, gpuerr.NoDevice)
+	require.Equal(t, pid, w.newestDriver())
+	install(program("gpu-mock"))
+	u, err := a.Upgrade(within(t), "mock0")
+	require.NoError(t, err)
+	require.EqualValues(t, 2, u.Generation)
+	require.NoError(t, c.round(5))
+	c.check()
+	require.NoError(t, w.Check())
+
+	// The death of a driver is as ever, whichever it is.
+	require.NoError(t, syscall.Kill(w.newestDriver(), syscall.SIGKILL))
+	require.Error(t, c.round(5))
+	w.driver(2)
+	require.NoError(t, addVectors(within(t), w.open(w.dial("default"))))
+}
+
+// While a device is suspended nothing is begun and nothing is lost.
+func TestSuspend(t *testing.T) {
+	w := start(t, nil)
+	a := w.admin()
+	s := w.open(w.dial("default"))
+	c := newCounter(t, s)
+	require.NoError(t, c.round(5))
+	require.NoError(t, a.Suspend(within(t), "mock0"))
+	require.NoError(t, a.Suspend(within(t), "mock0"))
+	_, err := w.dial("default").Open(within(t), 0)
+	require.ErrorIs(t, err, gpuerr.Busy)
+	require.ErrorContains(t, err, "suspended")
+	_, err = a.Upgrade(within(t), "mock0")
+	require.ErrorIs(t, err, gpuerr.Busy)
+	done := make(chan error, 1)
+	go func() { done <- c.round(5) }()
+	select {
+	case err := <-done:
+		require.Fail(t, "work ended while the device is suspended", "%v", err)
+	case <-time.After(100 * time.Millisecond):
+	}
+	require.NoError(t, a.Resume(within(t), "mock0"))
+	require.NoError(t, <-done)
+	c.check()
+	require.NoError(t, a.Suspend(within(t), "mock0"))
+}
