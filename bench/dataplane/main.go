@@ -82,7 +82,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.IntVar(&o.Buffers, "buffers", o.Buffers, "buffers of the session that is closed (P7)")
 	f.IntVar(&o.Closes, "closes", o.Closes, "sessions closed while they are used (P7)")
 	f.IntVar(&o.Ops, "ops", o.Ops, "random operations (P12), as far as -seconds allows")
-	f.IntVar(&o.Kills, "kills", o.Kills, "processes killed meanwhile (P12)")
+	f.IntVar(&o.Kills, "kills", o.Kills, "drivers killed (P8), processes killed meanwhile (P12); negative: 200 and 20")
 	f.IntVar(&o.Hangs, "hangs", o.Hangs, "hangs injected (P9), as far as -seconds allows")
 	f.Uint64Var(&o.Submissions, "submissions", o.Submissions, "random submissions that are held against the model (P10)")
 	f.IntVar(&o.Seeds, "seeds", o.Seeds, "seeds of the simulation (P11)")
@@ -99,7 +99,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 			return nil, fmt.Errorf("there is no model %q; there are %s", name, strings.Join(figures.ModelNames, ", "))
 		}
 	}
-	if o.Pairs < 1 || *seconds < 1 || o.Slice <= 0 || o.Sessions < 1 || o.Doorbells < 0 || o.Buffers < 1 || o.Closes < 0 || o.Ops < 0 || o.Kills < 0 || o.Hangs < 2 || o.Rounds < 1 || o.Idle <= 0 || o.Settle < 0 {
+	if o.Pairs < 1 || *seconds < 1 || o.Slice <= 0 || o.Sessions < 1 || o.Doorbells < 0 || o.Buffers < 1 || o.Closes < 0 || o.Ops < 0 || o.Hangs < 2 || o.Rounds < 1 || o.Idle <= 0 || o.Settle < 0 {
 		return nil, errors.New("a count must not be negative, and most must not be 0")
 	}
 	for _, id := range f.Args() {

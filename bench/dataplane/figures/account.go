@@ -23,7 +23,11 @@ type accounting struct {
 	bytes, descriptors float64
 }
 
-const workers = 4
+const (
+	workers = 4
+	// ownKills is how many are killed unless -kills says so.
+	ownKills = 20
+)
 
 // book is a service under churn.
 type book struct {
@@ -50,7 +54,11 @@ func account(ctx context.Context, e *Env) (a accounting, err error) {
 		return a, err
 	}
 	end := time.Now().Add(e.Longest * 6 / 10)
-	rounds := max(e.Kills, 1)
+	kills := e.Kills
+	if kills < 0 {
+		kills = ownKills
+	}
+	rounds := max(kills, 1)
 	for n := range rounds {
 		if err := b.round(ctx, e.Ops/rounds/workers, n); err != nil {
 			return b.accounting, fmt.Errorf("after %d operations and %d kills: %w; the service said:\n%s", b.ops, b.kills, err, svc.Log())

@@ -32,7 +32,7 @@ type Options struct {
 	Buffers   int           // of P7, of the large session
 	Closes    int           // of P7, sessions closed under a hammer
 	Ops       int           // of P12
-	Kills     int           // of P12
+	Kills     int           // of P8 and P12; negative: each figure's own
 	Hangs     int           // of P9
 	Rounds    int           // single round trips of each curve
 	// Of P10: submissions that are held against the model, and how long is fuzzed; 0: not.
@@ -47,7 +47,7 @@ func Defaults() Options {
 	return Options{
 		Pairs: 200, Slice: 10 * time.Millisecond, Longest: 60 * time.Second,
 		Sessions: 1024, Settle: 6 * time.Second, Idle: 5 * time.Second, Doorbells: 1_000_000,
-		Buffers: 100_000, Closes: 200, Ops: 100_000, Kills: 20, Hangs: 200, Rounds: 20_000,
+		Buffers: 100_000, Closes: 200, Ops: 100_000, Kills: -1, Hangs: 200, Rounds: 20_000,
 		Submissions: 100_000_000, Fuzz: time.Minute, Seeds: 2000,
 		Models: ModelNames,
 	}
@@ -153,6 +153,7 @@ var All = []Figure{
 	{"P5", "a language model through the service beside a program in C", besideC},
 	{"P6", "life of a buffer", bufferLife},
 	{"P7", "closing a session", closing},
+	{"P8", "the death of a driver", recovery},
 	{"P9", "hangs, and neighbours that are hostile", containment},
 	{"P10", "hostile input: against a model, and fuzzed", hostileInput},
 	{"P11", "simulation on virtual time, and the models of the ring", simulated},
