@@ -44,7 +44,7 @@ func cascade(c *Case) {
 		err  error
 		at   time.Time
 	}
-	ends := make(chan end)
+	ends := make(chan end, 3)
 	wait := func(what string, f Fence) {
 		o, err := f.Wait(c.Ctx, 1, never)
 		ends <- end{what, o, err, time.Now()}
@@ -67,8 +67,8 @@ func cascade(c *Case) {
 		var e end
 		select {
 		case e = <-ends:
-		case <-time.After(Patience):
-			c.Fatalf("%v after the close something still waits", Patience)
+		case <-time.After(bound):
+			c.Fatalf("%v after the close something still waits; the bound is %v", time.Since(began), bound)
 		}
 		c.That(e.at.Sub(began) <= bound, "%s ended %v after the close; the bound is %v", e.what, e.at.Sub(began), bound)
 		if e.err == nil {

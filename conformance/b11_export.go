@@ -35,6 +35,7 @@ func export(c *Case) {
 		c.That(length >= n && off%4096 == 0, "%d bytes at %d were exported", length, off)
 		mem, err := unix.Mmap(fd, int64(off), int(length), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 		c.Must(err, "map what was exported")
+		c.Cleanup(func() { _ = unix.Munmap(mem) }) // of who has ended early
 		return mem, fd
 	}
 	mem, fd := mapped()

@@ -74,6 +74,7 @@ func confinement(c *Case) {
 		mem, err := unix.Mmap(fd, int64(off), int(length), unix.PROT_READ, unix.MAP_SHARED)
 		unix.Close(fd)
 		c.Must(err, "map")
+		c.Cleanup(func() { _ = unix.Munmap(mem) }) // of who has ended early
 		q := c.queue(s)
 		c.submit(q, w.Commands...)
 		time.Sleep(time.Duration(10+i*40) * time.Millisecond % (2 * SlowTime))

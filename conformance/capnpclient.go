@@ -45,6 +45,10 @@ type rpcConn struct {
 	transport *rpcguard.ClientTransport
 	conn      *rpc.Conn
 	manager   schema.GpuDeviceManager
+
+	mu sync.Mutex
+	// +checklocks:mu
+	others []*rpc.Conn // both ends of those to vats that have got something from this one
 }
 
 // result awaits a call and copies what it needs of the answer with take.
@@ -127,6 +131,13 @@ func (c *rpcConn) Vanish() {
 }
 
 func (c *rpcConn) Close() {
+	c.mu.Lock()
+	others := c.others
+	c.others = nil
+	c.mu.Unlock()
+	for _, other := range others {
+		_ = other.Close()
+	}
 	c.manager.Release()
 	_ = c.conn.Close()
 }
@@ -366,8 +377,11 @@ func (x *rpcBuffer) Elsewhere(ctx context.Context) (Buffer, error) {
 	if err != nil {
 		return nil, err
 	}
-	rpc.NewConn(rpc.NewStreamTransport(here), &rpc.Options{BootstrapClient: capnp.Client(x.b.AddRef())})
+	server := rpc.NewConn(rpc.NewStreamTransport(here), &rpc.Options{BootstrapClient: capnp.Client(x.b.AddRef())})
 	conn := rpc.NewConn(rpc.NewStreamTransport(there), nil)
+	x.c.mu.Lock()
+	x.c.others = append(x.c.others, conn, server)
+	x.c.mu.Unlock()
 	b := schema.GpuBuffer(conn.Bootstrap(ctx))
 	x.elsewhere = &rpcBuffer{c: x.c, b: b, id: x.id, size: x.size}
 	return x.elsewhere, b.Resolve(ctx)

@@ -51,8 +51,6 @@ func (edu) cannot(k conformance.Kind) string {
 	return ""
 }
 
-func (edu) cannotUpgrade() string { return "" }
-
 // eduStep is what edu moves in 200 ms: 100 ms to its board and 100 ms back.
 const eduStep = 2048
 

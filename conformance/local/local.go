@@ -73,7 +73,6 @@ type device interface {
 	can() conformance.Abilities
 	cannot(k conformance.Kind) string
 	work(ctx context.Context, s conformance.Session, k conformance.Kind, deadline time.Duration) (conformance.Work, error)
-	cannotUpgrade() string
 }
 
 const (
@@ -161,7 +160,6 @@ func (s *Stack) Close() error {
 		case <-s.exited:
 		case <-time.After(stopTime):
 			_ = s.manager.Process.Kill()
-			<-s.exited
 			err = fmt.Errorf("device-manager did not stop within %v", stopTime)
 		}
 	}
@@ -185,9 +183,6 @@ func (s *Stack) Can() conformance.Abilities { return s.device.can() }
 
 // Cannot implements conformance.Stack.
 func (s *Stack) Cannot(k conformance.Kind) string { return s.device.cannot(k) }
-
-// CannotUpgrade implements conformance.Stack.
-func (s *Stack) CannotUpgrade() string { return s.device.cannotUpgrade() }
 
 // Work implements conformance.Stack.
 func (s *Stack) Work(ctx context.Context, session conformance.Session, k conformance.Kind, deadline time.Duration) (conformance.Work, error) {

@@ -44,7 +44,6 @@ func (mock) can() conformance.Abilities {
 
 func (mock) cannot(conformance.Kind) string { return "" }
 
-func (mock) cannotUpgrade() string { return "" }
 
 const mockBytes = 4096
 
