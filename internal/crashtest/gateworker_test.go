@@ -27,7 +27,7 @@ type gateWorker struct {
 
 // run works until ctx ends, through as many gates as there are.
 func (w *gateWorker) run(ctx context.Context) {
-	for ctx.Err() == nil {
+	for sessions := 12; ctx.Err() == nil; sessions = 3 { // of the first gate, and of each after it
 		c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: w.socket, Net: "unix"})
 		if err != nil {
 			if !absent(err) {
@@ -38,15 +38,15 @@ func (w *gateWorker) run(ctx context.Context) {
 		}
 		transport := rpcguard.NewClientTransport(c)
 		conn := rpc.NewConn(transport, nil)
-		w.connected(ctx, conn)
+		w.connected(ctx, conn, sessions)
 		_ = conn.Close()
 	}
 }
 
-func (w *gateWorker) connected(ctx context.Context, conn *rpc.Conn) {
+func (w *gateWorker) connected(ctx context.Context, conn *rpc.Conn, sessions int) {
 	m := schema.GpuDeviceManager(conn.Bootstrap(ctx))
 	defer m.Release()
-	for range 12 { // then another gate
+	for range sessions {
 		if ctx.Err() != nil {
 			return
 		}
