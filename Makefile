@@ -106,6 +106,11 @@ sim: ## Run the whole service on virtual time, with faults of 24 classes (SEEDS=
 	@tools/install-deps.sh go
 	@SEEDS='$(SEEDS)' FIRST='$(FIRST)' SEED='$(SEED)' tools/sim.sh
 
+soak: ## Soak the service: 1,024 sessions, 100,000 buffers, kills of everybody, and at each quiet point the ledger against the kernel (MINUTES=10, SEED=N)
+	@tools/install-deps.sh go
+	@tools/build.sh bin $(COMMANDS) >&2
+	@cd bench && $(GO) run ./cmd/soak $(if $(MINUTES),-minutes $(MINUTES)) $(if $(SEED),-seed $(SEED))
+
 oracle: ## Compare our engines with Mesa's lavapipe, and PoCL where it is, on the library and on random kernels (CAPGPU_ORACLE_LONG=1: for half an hour)
 	@tools/install-deps.sh oracle
 	@tools/oracle.sh

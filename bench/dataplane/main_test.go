@@ -14,6 +14,7 @@ import (
 	"capgpu/bench/dataplane/churn"
 	"capgpu/bench/dataplane/figures"
 	"capgpu/bench/dataplane/hostile"
+	"capgpu/bench/dataplane/neighbour"
 	"capgpu/bench/dataplane/peers"
 	"capgpu/bench/dataplane/report"
 )
@@ -22,6 +23,7 @@ import (
 func TestMain(m *testing.M) {
 	peers.RunIfPeer()
 	churn.RunIfWorker()
+	neighbour.RunIfNeighbour()
 	hostile.RunIfWorker()
 	os.Exit(m.Run())
 }
@@ -46,7 +48,7 @@ func everyFigure(t *testing.T, bin string) {
 	status := runCommand([]string{
 		"-bin", bin, "-json", "-docs", docs, "-out", filepath.Join(docs, "deep", "bench.json"),
 		"-pairs", "2", "-slice", "1ms", "-seconds", "5", "-sessions", "8", "-settle", "0s", "-idle", "50ms", "-doorbells", "500",
-		"-buffers", "300", "-closes", "3", "-ops", "400", "-kills", "2", "-rounds", "100", "-models", "260k", "-submissions", "50000", "-fuzz", "0s",
+		"-buffers", "300", "-closes", "3", "-ops", "400", "-kills", "2", "-hangs", "4", "-rounds", "100", "-models", "260k", "-submissions", "50000", "-fuzz", "0s",
 	}, &out, &said)
 	require.Zero(t, status, said.String())
 	var r report.Report
@@ -101,4 +103,16 @@ func TestCommandLine(t *testing.T) {
 	said.Reset()
 	require.Equal(t, 1, runCommand([]string{"-bin", t.TempDir(), "P2"}, &out, &said))
 	require.Contains(t, said.String(), "make build")
+}
+
+// TestShortSoak: everybody is killed once, and the books agree with the kernel.
+func TestShortSoak(t *testing.T) {
+	bin := t.TempDir()
+	build, err := exec.Command("../../tools/build.sh", bin, "device-manager", "gpu-mock", "gpu-gate").CombinedOutput()
+	require.NoError(t, err, "%s", build)
+	r, err := figures.Soak(t.Context(), figures.SoakOptions{Bin: bin, Seed: 1, Sessions: 16, Buffers: 200, Ops: 30, Rounds: 8, Say: t.Logf})
+	require.NoError(t, err)
+	require.Zero(t, r.Bytes)
+	require.Zero(t, r.Descriptors)
+	require.Len(t, r.Kills, 4)
 }

@@ -19,12 +19,16 @@ type Process struct {
 }
 
 // Start starts a worker.
-func Start(socket string, seed uint64) (*Process, error) {
+func Start(socket string, seed uint64, size Size) (*Process, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	p := &Process{cmd: exec.Command(self, hidden, socket, strconv.FormatUint(seed, 10))}
+	text, err := json.Marshal(size)
+	if err != nil {
+		return nil, err
+	}
+	p := &Process{cmd: exec.Command(self, hidden, socket, strconv.FormatUint(seed, 10), string(text))}
 	p.cmd.Stderr = os.Stderr
 	p.cmd.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGKILL}
 	if p.in, err = p.cmd.StdinPipe(); err != nil {

@@ -33,14 +33,27 @@ type Holds struct {
 	Err      string `json:"err,omitempty"` // why it ends
 }
 
-// What a worker keeps at most.
+// Size is what a worker keeps at most.
+type Size struct {
+	Trees   int // sessions of the device
+	Below   int // sessions restricted from one
+	Buffers int // of one session
+	// Full has it fill up first: then it has about as much all the time.
+	Full bool
+	// Gate has it speak Cap'n Proto, with one session and nothing below it.
+	Gate bool
+}
+
+// Usual is the size of a worker that comes to nothing and to all it may have now and then.
+var Usual = Size{Trees: 4, Below: 3, Buffers: 48}
+
 const (
-	maxTrees   = 4 // sessions of the device
-	maxBelow   = 3 // sessions restricted from one
-	maxBuffers = 48
-	maxBytes   = 3 << 19 // of a buffer: more than what is carved from shared pieces
+	maxBytes = 3 << 19 // of a buffer: more than what is carved from shared pieces
 	// sameBytes is a size that comes again and again, which the service makes ahead.
 	sameBytes = 2 << 20
+	// usualBytes are what most buffers have at most; fullBytes, of workers that are full.
+	usualBytes = 64 << 10
+	fullBytes  = 8 << 10
 )
 
 // node is a session with what is in it.
@@ -53,30 +66,53 @@ type node struct {
 }
 
 type worker struct {
-	socket string
-	random *rand.Rand
-	trees  []*node
-	ops    int
+	socket  string
+	random  *rand.Rand
+	size    Size
+	trees   []*node
+	buffers int // in all of them
+	ops     int
+}
+
+// churner is what obeys: a worker of either kind.
+type churner interface {
+	step() error
+	forgetLost() // drops what went with a driver or a gate
+	closeAll()
+	holds() Holds
 }
 
 // RunIfWorker makes this process a worker if it was started as one, and then never
 // returns.
 func RunIfWorker() {
-	if len(os.Args) != 4 || os.Args[1] != hidden {
+	if len(os.Args) != 5 || os.Args[1] != hidden {
 		return
 	}
-	seed, _ := strconv.ParseUint(os.Args[3], 10, 64)
-	w := &worker{socket: os.Args[2], random: rand.New(rand.NewPCG(seed, 0))}
-	if err := w.run(); err != nil {
+	if err := runWorker(os.Args[2], os.Args[3], os.Args[4]); err != nil {
 		_ = json.NewEncoder(os.Stdout).Encode(Holds{Err: err.Error()})
 		os.Exit(1)
 	}
 	os.Exit(0)
 }
 
-// run obeys its parent: a line "N" is N operations, after which it tells what it holds;
-// "end" closes everything.
-func (w *worker) run() error {
+func runWorker(socket, seed, size string) error {
+	n, err := strconv.ParseUint(seed, 10, 64)
+	if err != nil {
+		return err
+	}
+	w := &worker{socket: socket, random: rand.New(rand.NewPCG(n, 0))}
+	if err := json.Unmarshal([]byte(size), &w.size); err != nil {
+		return err
+	}
+	if w.size.Gate {
+		return obey(&gateWorker{socket: socket, random: w.random, most: w.size.Buffers})
+	}
+	return obey(w)
+}
+
+// obey does what the parent says: a line "N" is N operations, after which it tells what it
+// holds; "end" closes everything.
+func obey(w churner) error {
 	out := json.NewEncoder(os.Stdout)
 	lines := bufio.NewScanner(os.Stdin)
 	for lines.Scan() {
@@ -137,6 +173,12 @@ func (w *worker) operate(ctx context.Context) error {
 		return w.open(ctx)
 	}
 	n := w.anyNode()
+	if w.size.Full && len(w.trees) < w.size.Trees {
+		return w.open(ctx)
+	}
+	if w.size.Full && w.buffers < w.size.Trees*w.size.Buffers*9/10 && w.random.IntN(8) > 0 {
+		return w.create(ctx, n)
+	}
 	switch r := w.random.IntN(100); {
 	case r < 45:
 		return w.create(ctx, n)
@@ -145,7 +187,7 @@ func (w *worker) operate(ctx context.Context) error {
 	case r < 88:
 		return w.work(ctx, n)
 	case r < 93:
-		if len(w.trees) < maxTrees {
+		if len(w.trees) < w.size.Trees {
 			return w.open(ctx)
 		}
 		return w.restrict(ctx, n)
@@ -180,11 +222,15 @@ func (w *worker) open(ctx context.Context) error {
 // create makes a buffer and touches all of it, so that the kernel has as many pages of
 // it as the ledger says.
 func (w *worker) create(ctx context.Context, n *node) error {
-	if len(n.buffers) >= maxBuffers {
+	if len(n.buffers) >= w.size.Buffers {
 		return w.free(ctx, n)
 	}
-	bytes := uint64(1 + w.random.IntN(64<<10))
-	switch w.random.IntN(32) {
+	most, seldom := usualBytes, 32
+	if w.size.Full {
+		most, seldom = fullBytes, 2048
+	}
+	bytes := uint64(1 + w.random.IntN(most))
+	switch w.random.IntN(seldom) {
 	case 0:
 		bytes = uint64(1 + w.random.IntN(maxBytes))
 	case 1:
@@ -202,6 +248,7 @@ func (w *worker) create(ctx context.Context, n *node) error {
 		mem[i] = 1
 	}
 	n.buffers = append(n.buffers, b)
+	w.buffers++
 	return b.Unmap()
 }
 
@@ -217,6 +264,7 @@ func (w *worker) free(ctx context.Context, n *node) error {
 	last := len(n.buffers) - 1
 	n.buffers[i] = n.buffers[last]
 	n.buffers = n.buffers[:last]
+	w.buffers--
 	return nil
 }
 
@@ -239,7 +287,7 @@ func (w *worker) work(ctx context.Context, n *node) (err error) {
 
 // restrict hands on a weaker session.
 func (w *worker) restrict(ctx context.Context, n *node) error {
-	if len(n.below) >= maxBelow {
+	if len(n.below) >= w.size.Below {
 		return nil
 	}
 	s, err := n.session.Restrict(ctx, client.Policy{Facet: client.FacetMemory})
@@ -274,16 +322,18 @@ func (w *worker) drop(n *node) {
 			break
 		}
 	}
-	n.close()
+	w.buffers -= n.close()
 }
 
-func (n *node) close() {
+// close says how many buffers went with it.
+func (n *node) close() (buffers int) {
 	ctx, cancel := context.WithTimeout(context.Background(), opTimeout)
 	defer cancel()
 	for _, c := range n.below {
-		c.close()
+		buffers += c.close()
 	}
 	_ = n.session.Close(ctx) // it may be gone with the one above, or the driver
+	return buffers + len(n.buffers)
 }
 
 // forgetLost drops what went with a driver.

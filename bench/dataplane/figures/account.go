@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -33,10 +34,27 @@ const (
 type book struct {
 	e        *Env
 	svc      *service.Service
-	workers  [workers]*churn.Process
+	sizes    []churn.Size // of the workers
+	workers  []*churn.Process
 	baseline int // descriptors of a driver without sessions
-	done     [workers]int
+	done     []int
+	seed     func() uint64
 	accounting
+}
+
+func newBook(e *Env, svc *service.Service, sizes []churn.Size) *book {
+	return &book{e: e, svc: svc, sizes: sizes, workers: make([]*churn.Process, len(sizes)), done: make([]int, len(sizes)), seed: seed}
+}
+
+// start starts a worker, also one that was killed.
+func (b *book) start(i int) (err error) {
+	socket := b.svc.Socket
+	if b.sizes[i].Gate {
+		socket = b.svc.GateSocketOf(service.Tenant)
+	}
+	b.done[i] = 0
+	b.workers[i], err = churn.Start(socket, b.seed(), b.sizes[i])
+	return err
 }
 
 // account has workers do random operations, kills a worker or the driver now and then,
@@ -48,7 +66,7 @@ func account(ctx context.Context, e *Env) (a accounting, err error) {
 		return a, err
 	}
 	defer func() { err = errors.Join(err, svc.Close()) }()
-	b := &book{e: e, svc: svc}
+	b := newBook(e, svc, slices.Repeat([]churn.Size{churn.Usual}, workers))
 	defer b.killAll()
 	if err := b.open(ctx); err != nil {
 		return a, err
@@ -78,7 +96,7 @@ func (b *book) open(ctx context.Context) (err error) {
 	}
 	b.baseline = driver.Descriptors
 	for i := range b.workers {
-		if b.workers[i], err = churn.Start(b.svc.Socket, seed()); err != nil {
+		if err = b.start(i); err != nil {
 			return err
 		}
 	}
@@ -118,8 +136,7 @@ func (b *book) round(ctx context.Context, n, number int) error {
 		return err
 	}
 	if victim >= 0 {
-		b.done[victim] = 0
-		if b.workers[victim], err = churn.Start(b.svc.Socket, seed()); err != nil {
+		if err = b.start(victim); err != nil {
 			return err
 		}
 	} else if err := b.svc.AwaitReady(startTimeout); err != nil {
@@ -194,7 +211,7 @@ const (
 	// spareMost is how much of it there is at most.
 	spareMost = 128 << 20
 	// What sessions and queues have of the driver's descriptors: docs/wire.md.
-	sessionDescriptors, queueDescriptors = 1, 2
+	sessionDescriptors, queueDescriptors = 1, 3
 )
 
 // differences between what the clients hold, the ledger, and the kernel's view of the

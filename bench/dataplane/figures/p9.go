@@ -25,10 +25,9 @@ const (
 	stubbornScript = `{"faults": [{"kind": "hang", "program": "` + stubborn + `"}]}`
 	// hangDeadline is the policy's for the tenants that hang: missing it is a strike.
 	hangDeadline = 5 * time.Millisecond
-	// tailSlice is the least slice with a 99th percentile: some hundreds of operations.
-	tailSlice = 200 * time.Millisecond
-	// tailOps are in a slice at least, also where one of them takes longer than it.
-	tailOps = 200
+	// tailSlices is how many times longer a slice is whose 99th percentile counts: some
+	// hundreds of operations. At least one of them is in each of its milliseconds.
+	tailSlices = 20
 )
 
 // containment is P9.
@@ -213,7 +212,7 @@ func besideNeighbours(ctx context.Context, e *Env, svc *service.Service, sockets
 // tails are the options of a comparison of 99th percentiles.
 func (e *Env) tails(part float64) paired.Options {
 	o := e.pairs(part)
-	o.Slice = max(o.Slice, tailSlice)
+	o.Slice *= tailSlices
 	o.At = 0.99
 	return o
 }
@@ -233,7 +232,8 @@ func beside(ctx context.Context, work *neighbour.Work, n *neighbour.Process) pai
 }
 
 func workFor(ctx context.Context, work *neighbour.Work, slice time.Duration, add func(float64)) error {
-	for start, done := time.Now(), 0; done < tailOps || time.Since(start) < slice; done++ {
+	least := int(slice / time.Millisecond) // also where one of them takes longer than the slice
+	for start, done := time.Now(), 0; done < least || time.Since(start) < slice; done++ {
 		before := time.Now()
 		if err := work.Do(ctx); err != nil {
 			return err

@@ -12,7 +12,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -76,17 +78,24 @@ type Service struct {
 	log     *logBuffer
 }
 
-// logBuffer keeps the end of what a command says.
+// logBuffer keeps the end of what a command says, and which driver was ready last.
 type logBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer // guarded by mu
+	mu     sync.Mutex
+	buf    bytes.Buffer // guarded by mu
+	driver int          // guarded by mu; 0: none was
 }
+
+// readyLine is how device-manager tells that a driver is ready.
+var readyLine = regexp.MustCompile(`capgpu: device .* ready \(epoch [0-9]+, driver pid ([0-9]+)\)`)
 
 const maxLogBytes = 64 << 10
 
 func (l *logBuffer) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if all := readyLine.FindAllSubmatch(p, -1); len(all) > 0 {
+		l.driver, _ = strconv.Atoi(string(all[len(all)-1][1])) // these are digits
+	}
 	if l.buf.Len() > maxLogBytes {
 		l.buf.Reset()
 	}
@@ -185,14 +194,33 @@ func (s *Service) tryOpen(ctx context.Context) error {
 // SocketOf is the socket of one of the tenants.
 func (s *Service) SocketOf(tenant string) string { return filepath.Join(s.dir, "run", tenant+".sock") }
 
+// GateSocketOf is the socket where a tenant speaks Cap'n Proto.
+func (s *Service) GateSocketOf(tenant string) string {
+	return filepath.Join(s.dir, "run", tenant+".capnp.sock")
+}
+
 // Log is what the manager, and through it the driver, has said.
 func (s *Service) Log() string { return s.log.String() }
 
 // ManagerPID is the manager's process.
 func (s *Service) ManagerPID() int { return s.manager.Process.Pid }
 
-// DriverPID finds the driver's process: the manager's child.
+// DriverPID is the process of the driver that was ready last. Another process of the same
+// program may stand by.
 func (s *Service) DriverPID() (int, error) {
+	s.log.mu.Lock()
+	pid := s.log.driver
+	s.log.mu.Unlock()
+	if pid == 0 {
+		return 0, fmt.Errorf("no driver has been ready; device-manager said:\n%s", s.log)
+	}
+	return pid, nil
+}
+
+// GatePID finds the process of one of the gates.
+func (s *Service) GatePID() (int, error) { return s.childPID("gpu-gate") }
+
+func (s *Service) childPID(name string) (int, error) {
 	all, err := os.ReadDir("/proc")
 	if err != nil {
 		return 0, err
@@ -205,7 +233,7 @@ func (s *Service) DriverPID() (int, error) {
 		var pid, parent int
 		var state string
 		open, end := bytes.IndexByte(text, '('), bytes.LastIndexByte(text, ')')
-		if open < 0 || end < open || !strings.HasPrefix(string(text[open+1:end]), "gpu-mock") {
+		if open < 0 || end < open || !strings.HasPrefix(string(text[open+1:end]), name) {
 			continue
 		}
 		if _, err := fmt.Sscan(string(text[:open]), &pid); err != nil {
@@ -215,7 +243,7 @@ func (s *Service) DriverPID() (int, error) {
 			return pid, nil
 		}
 	}
-	return 0, fmt.Errorf("device-manager (%d) has no gpu-mock; it said:\n%s", s.ManagerPID(), s.log)
+	return 0, fmt.Errorf("device-manager (%d) has no %s; it said:\n%s", s.ManagerPID(), name, s.log)
 }
 
 // OnCPU calls f on a thread that is on one CPU: so is what f starts.
