@@ -38,5 +38,6 @@
 // every socket is removed, every memory object is punched and closed, and the
 // ledger is at zero; Close says so if it is not. Functions are with the drivers that
 // they had before, but for one that could not be stopped: the journal of claims names
-// it for the next manager.
+// it for the next manager. What survives a crash, and who takes it back, is told in
+// reconcile_crash.go.
 package manager
