@@ -237,10 +237,20 @@ func (g *generator) patch(w []uint64, l *refmodel.List) {
 		w[1], w[2] = g.r.Uint64(), g.r.Uint64()
 		return
 	}
-	_, off, n := g.part(4)
-	w[0] = uint64(entry) | 1<<16 | uint64(g.n(max(l.Spans(entry), 1)))<<32
-	if w[1], w[2] = off&^uint64(g.n(1<<14)), n; g.n(3) > 0 {
-		w[2] = 0
+	w[0], w[1], w[2] = uint64(entry)|1<<16, 0, 0
+	if spans := l.Spans(entry); spans > 0 {
+		at := g.n(spans)
+		bytes := l.Bytes(entry, at)
+		w[0] |= uint64(at) << 32
+		if w[1] = g.r.Uint64() % bytes &^ 3; g.n(3) == 0 {
+			w[1] = 0
+		}
+		if g.n(2) == 0 {
+			w[2] = bytes - w[1]
+		}
+	}
+	if g.n(16) == 0 {
+		w[0] ^= uint64(g.n(256)) << (8 * g.n(4))
 	}
 }
 

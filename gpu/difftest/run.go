@@ -40,8 +40,8 @@ const (
 	changeEvery   = 24
 	scribbleEvery = 16
 	breachEvery   = 256
-	sessionEvery  = 2048
-	specialFor    = 512 // of a session that can do less
+	sessionEvery  = 512
+	specialFor    = 256 // of a session that can do less
 )
 
 // Run compares, and stops at the first divergence.

@@ -22,6 +22,9 @@ func (l *List) Len() int { return len(l.entries) }
 func (l *List) Spans(i int) int  { return len(l.entries[i].spans) }
 func (l *List) Inline(i int) int { return len(l.entries[i].inline) }
 
+// Bytes is the size of the buffer that the k-th of these parts is of.
+func (l *List) Bytes(i, k int) uint64 { return l.entries[i].spans[k].buffer.Bytes }
+
 // Record makes a list of a recording, or says with which code it is refused.
 func (s *Session) Record(entries []Entry, args []uint64) (*List, gpuerr.Code) {
 	l := &List{entries: make([]work, len(entries)), frame: make([]work, len(entries)), touched: make([]bool, len(entries))}
