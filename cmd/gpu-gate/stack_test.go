@@ -50,8 +50,9 @@ func startStack(t *testing.T) (manager *exec.Cmd, socket string) {
 	return manager, socket
 }
 
-// childNamed finds a child process by its program's name.
-func childNamed(t *testing.T, parent int, name string) int {
+// childNamed finds a child process by its program's name and something that it has
+// mapped.
+func childNamed(t *testing.T, parent int, name, mapped string) int {
 	all, err := filepath.Glob("/proc/[0-9]*/stat")
 	require.NoError(t, err)
 	for _, path := range all {
@@ -67,7 +68,10 @@ func childNamed(t *testing.T, parent int, name string) int {
 		var pid int
 		_, err = fmt.Sscan(before, &pid)
 		require.NoError(t, err)
-		return pid
+		maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
+		if err == nil && strings.Contains(string(maps), mapped) {
+			return pid
+		}
 	}
 	return 0
 }
@@ -127,7 +131,7 @@ func TestDriverDiesUnderAClient(t *testing.T) {
 
 	waiting, release := fence.Wait(ctx, func(p schema.GpuFence_wait_Params) error { p.SetTimeoutNanos(uint64(time.Hour)); return nil })
 	defer release()
-	driver := childNamed(t, manager.Process.Pid, "gpu-mock")
+	driver := childNamed(t, manager.Process.Pid, "gpu-mock", "capgpu-bar") // a standby has no registers
 	require.NotZero(t, driver)
 	require.NoError(t, syscall.Kill(driver, syscall.SIGKILL))
 	_, err = waiting.Struct()

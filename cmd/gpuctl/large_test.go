@@ -67,7 +67,10 @@ func startService(t *testing.T) (socket string, driver int) {
 		for _, child := range strings.Fields(string(text)) {
 			name, err := os.ReadFile("/proc/" + child + "/comm")
 			require.NoError(t, err)
-			if strings.TrimSpace(string(name)) == "gpu-mock" {
+			// A standby has no registers.
+			maps, err := os.ReadFile("/proc/" + child + "/maps")
+			require.NoError(t, err)
+			if strings.TrimSpace(string(name)) == "gpu-mock" && strings.Contains(string(maps), "capgpu-bar") {
 				_, err = fmt.Sscan(child, &driver)
 				require.NoError(t, err)
 			}

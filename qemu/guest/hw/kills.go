@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -186,19 +187,16 @@ func (s *suite) killYoung(ctx context.Context, function string, random *rand.Ran
 	if err != nil {
 		return err
 	}
-	known, err := s.drivers()
-	if err != nil {
-		return err
-	}
 	if err := unix.Kill(d.pid, unix.SIGKILL); err != nil {
 		return fmt.Errorf("kill the driver: %w", err)
 	}
 	for {
-		now, err := s.drivers()
+		// The standby, which is being promoted, or else a process that is spawned.
+		fresh, err := s.driversOf(function)
 		if err != nil {
 			return err
 		}
-		fresh := slices.DeleteFunc(now, func(pid int) bool { return slices.Contains(known, pid) })
+		fresh = slices.DeleteFunc(fresh, func(pid int) bool { return pid == d.pid })
 		if len(fresh) > 0 {
 			time.Sleep(time.Duration(random.Int64N(int64(killMoment))))
 			if err := unix.Kill(fresh[0], unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
@@ -213,15 +211,20 @@ func (s *suite) killYoung(ctx context.Context, function string, random *rand.Ran
 	}
 }
 
-// drivers are the manager's children that are drivers.
-func (s *suite) drivers() ([]int, error) {
+// driversOf are the manager's children that are drivers of a function or may become
+// that.
+func (s *suite) driversOf(function string) ([]int, error) {
 	all, err := processes()
 	if err != nil {
 		return nil, err
 	}
 	var pids []int
 	for _, p := range all {
-		if p.parent == s.manager.pid() && p.name == "gpu-service" {
+		if p.parent != s.manager.pid() || p.name != "gpu-service" {
+			continue
+		}
+		cell, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", p.pid))
+		if err == nil && strings.Contains(string(cell), "driver-"+function+"-") {
 			pids = append(pids, p.pid)
 		}
 	}
@@ -322,8 +325,9 @@ func (s *suite) settled(c *tap.Check, want holdings) holdings {
 			same = 0
 		}
 		last = now
-		// Without an expectation: until nothing has changed for half a second.
-		if now.equal(want) || want.open == nil && same == 10 || ctx.Err() != nil {
+		// Without an expectation: until nothing has changed for a second, which is long
+		// for a standby to be there.
+		if now.equal(want) || want.open == nil && same == 20 || ctx.Err() != nil {
 			return now
 		}
 	}

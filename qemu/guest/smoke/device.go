@@ -89,19 +89,35 @@ func (s *smoke) waitReady(c *check, after uint64) client.State {
 	}
 }
 
-// findDriver returns the process id of the one gpu-mock.
+// findDriver returns the process id of the one gpu-mock that has the function's
+// registers. Beside it there may be a standby, which has none.
 func findDriver(c *check) int {
-	var pids []int
-	dirs, _ := filepath.Glob("/proc/[0-9]*")
-	for _, dir := range dirs {
-		if comm, err := os.ReadFile(dir + "/comm"); err == nil && strings.TrimSpace(string(comm)) == "gpu-mock" {
-			pid, _ := strconv.Atoi(filepath.Base(dir))
-			pids = append(pids, pid)
+	for {
+		var pids []int
+		dirs, _ := filepath.Glob("/proc/[0-9]*")
+		for _, dir := range dirs {
+			comm, err := os.ReadFile(dir + "/comm")
+			if err != nil || strings.TrimSpace(string(comm)) != "gpu-mock" {
+				continue
+			}
+			if maps, err := os.ReadFile(dir + "/maps"); err == nil && bytes.Contains(maps, []byte(registersName)) {
+				pid, _ := strconv.Atoi(filepath.Base(dir))
+				pids = append(pids, pid)
+			}
+		}
+		if len(pids) == 1 {
+			return pids[0]
+		}
+		select {
+		case <-c.Ctx.Done():
+			c.Fatalf("%d driver processes: %v", len(pids), pids)
+		case <-time.After(pollEvery):
 		}
 	}
-	c.That(len(pids) == 1, "%d driver processes: %v", len(pids), pids)
-	return pids[0]
 }
+
+// registersName is that of the memory which stands for the fake function's registers.
+const registersName = "/memfd:capgpu-bar"
 
 // anonymousKiB is what a process has in memory of its own, shared memory not
 // counted.
