@@ -55,6 +55,9 @@ func (l *Local) Corrupt(word int, change func(old uint64) uint64) {
 	corrupt(l.memory, word, change)
 }
 
+// Wake wakes the driver, as a client may that has published nothing.
+func (l *Local) Wake() { _ = l.Client.signal() }
+
 // Cut is the death of the driver's process: its end of the ring does nothing any more,
 // and the client learns that it is gone.
 func (l *Local) Cut() {

@@ -478,6 +478,7 @@ func (w *world) planned() plan {
 func (w *world) flush(q *queue) {
 	err := q.local.Client.Flush()
 	w.trace("flush %d %s", q.n, codeOf(err))
+	w.wait() // what comes next finds it taken
 }
 
 // push writes one entry. False: the ring is full, or has ended.

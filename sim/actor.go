@@ -90,7 +90,7 @@ func (d *driver) run() {
 		ban = time.Hour
 	}
 	device, err := gpu.New(gpu.Config{
-		Info: d.role.Device, Backend: &port{c: d.w.chip}, DMA: d.w.pool(d.role.DMA), Audit: d.role.Audit, Settle: d.settle, Limits: limits,
+		Info: d.role.Device, Backend: &port{c: d.w.chip, dead: d.gone}, DMA: d.w.pool(d.role.DMA), Audit: d.role.Audit, Settle: d.settle, Limits: limits,
 		Rings: d.newRing, Log: d.w.log, Strikes: gpu.StrikePolicy{Limit: strikeLimit, Window: strikeWindow, Ban: ban},
 	})
 	if err != nil {
@@ -261,7 +261,9 @@ func (d *driver) answer(t control.MsgType, body []byte) ([]byte, error) {
 			return nil, err
 		}
 		device.Gone(req.Reason)
-		return nil, nil
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		return nil, device.Close(ctx) // all sessions were told
 	case control.TypeDriverStatus:
 		return []byte("{}"), nil
 	case control.TypePing, control.TypeShutdown:

@@ -121,9 +121,6 @@ func (w *world) letRead(q *queue) {
 	}
 }
 
-// lieID is the number of an entry that goes with a lie.
-const lieID = ^uint64(0)
-
 // tailLies: a client writes nonsense where its position is.
 func (w *world) tailLies() {
 	s := w.session(false)
@@ -138,13 +135,9 @@ func (w *world) tailLies() {
 	}[w.rand.IntN(4)]
 	w.trace("lie %d", q.n)
 	w.hit(TailLies)
-	q.lied = true
+	q.lied, q.mustEnd = true, word == ring.WordSQTail // the other word is looked at only when there is no room
 	q.local.Corrupt(word, lie)
-	// It has the driver look, as a lie that nobody sees is none.
-	e := ring.NopEntry(lieID)
-	_ = q.local.Client.Push(&e, nil, nil)
-	_ = q.local.Client.Flush()
-	q.local.Corrupt(word, lie)
+	q.local.Wake() // a lie that nobody sees is none
 }
 
 // entryChanged: a client changes entries and arguments that were taken.
@@ -604,6 +597,9 @@ func (w *world) finish() {
 func (w *world) lastWords() {
 	for _, s := range w.sessions {
 		for _, q := range s.queues {
+			if q.mustEnd && !q.told && s.live() {
+				w.violate("queue %d is served on, and its client broke the protocol", q.n)
+			}
 			if len(q.pending) > 0 && !q.lied {
 				o := q.pending[0]
 				w.violate("op %d (%s, plan %d), published %v ago, has no end", o.id, opNames[o.kind], o.plan, time.Since(o.published))

@@ -89,6 +89,7 @@ type queue struct {
 	got     []ring.Completion             // not looked at yet; guarded by world.mu
 	ended   error                         // why the ring has ended; guarded by world.mu
 	told    bool                          // that it has ended
+	mustEnd bool                          // and the driver must have seen it
 	lied    bool                          // the client broke the protocol
 	pushed  uint64                        // entries
 	pending []*op                         // in order
