@@ -55,6 +55,18 @@ var paths = []struct {
 		require.NoError(t, s.AwaitReady(patience))
 		d.kill()
 	}},
+	{"driver upgraded, then closed", false, func(t *testing.T, s *service.Service, d *dirty) {
+		upgrade(t, s)
+		d.close() // its session lived on
+	}},
+	{"driver upgraded, then killed", true, func(t *testing.T, s *service.Service, d *dirty) {
+		upgrade(t, s)
+		pid, err := s.DriverPID()
+		require.NoError(t, err)
+		require.NoError(t, unix.Kill(pid, unix.SIGKILL))
+		require.NoError(t, s.AwaitReady(patience))
+		d.kill()
+	}},
 	{"driver killed twice, a gate's client", true, func(t *testing.T, s *service.Service, d *dirty) {
 		for range 2 { // the successor may be one that waited
 			pid, err := s.DriverPID()
@@ -203,6 +215,18 @@ func hang(t *testing.T, socket string) {
 	require.NoError(t, err)
 	require.ErrorContains(t, q.Run(ctx, launch), "timedOut")
 	require.NoError(t, s.Close(ctx))
+}
+
+// upgrade replaces the driver by another process that goes on with its sessions.
+func upgrade(t *testing.T, s *service.Service) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	admin, err := client.DialAdmin(ctx, s.AdminSocket())
+	require.NoError(t, err)
+	defer admin.Close()
+	_, err = admin.Upgrade(ctx, "mock0")
+	require.NoError(t, err)
 }
 
 // childOf finds a child process by its name.

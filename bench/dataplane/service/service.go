@@ -85,8 +85,8 @@ type logBuffer struct {
 	driver int          // guarded by mu; 0: none was
 }
 
-// readyLine is how device-manager tells that a driver is ready.
-var readyLine = regexp.MustCompile(`capgpu: device .* ready \(epoch [0-9]+, driver pid ([0-9]+)\)`)
+// readyLine is how device-manager tells that a driver is ready, or has taken over.
+var readyLine = regexp.MustCompile(`capgpu: device .* \(epoch [0-9]+,.* driver pid ([0-9]+)\)`)
 
 const maxLogBytes = 64 << 10
 
@@ -199,13 +199,16 @@ func (s *Service) GateSocketOf(tenant string) string {
 	return filepath.Join(s.dir, "run", tenant+".capnp.sock")
 }
 
+// AdminSocket is the operator's.
+func (s *Service) AdminSocket() string { return filepath.Join(s.dir, "run", "manager.admin.sock") }
+
 // Log is what the manager, and through it the driver, has said.
 func (s *Service) Log() string { return s.log.String() }
 
 // ManagerPID is the manager's process.
 func (s *Service) ManagerPID() int { return s.manager.Process.Pid }
 
-// DriverPID is the process of the driver that was ready last. Another process of the same
+// DriverPID is the process of the driver that was the last to be ready or to take over. Another process of the same
 // program may stand by.
 func (s *Service) DriverPID() (int, error) {
 	s.log.mu.Lock()
