@@ -39,8 +39,8 @@ type SoakResult struct {
 	Longest                time.Duration // of a look
 }
 
-// Slope is how the memory of a process was: medians of the first and of the last quarter
-// of the looks, after the first fifth of them.
+// Slope is how the memory of a process was, where there were as many buffers as there
+// should be: medians of the first and of the last quarter, after the first fifth.
 type Slope struct{ First, Last float64 }
 
 // What a process may have more at the end: what a runtime keeps for later is no leak.
@@ -90,8 +90,8 @@ const (
 	soakDriver  = "driver"
 )
 
-// soakVictims are killed in turn; a driver seldom, because everything has to be made anew
-// after that.
+// soakVictims are killed in turn; a driver seldom, and only when all there should be is
+// there, because everything has to be made anew after that.
 var soakVictims = []string{"client", "gate", "client of a gate", "driver"}
 
 // Soak has clients make, hand on, revoke and free at random, kills clients, gates and
@@ -130,7 +130,7 @@ type soak struct {
 	SoakOptions
 	*book
 	result *SoakResult
-	rss    map[string][]float64 // of each look
+	rss    map[string][]float64 // of each look when all there should be was there
 	said   time.Time
 	began  time.Time
 }
@@ -155,7 +155,7 @@ func (s *soak) run(ctx context.Context) error {
 		}
 		// The driver once in eight rounds.
 		what := soakVictims[n%3]
-		if n%8 == 7 {
+		if n%8 == 7 && s.full(held) {
 			what = soakDriver
 		}
 		if err := s.killOne(ctx, what, n); err != nil {
@@ -183,21 +183,25 @@ func (s *soak) compare(ctx context.Context, held churn.Holds) error {
 	if err != nil {
 		return err
 	}
+	now := map[string]float64{}
 	for who, pid := range map[string]int{soakManager: s.svc.ManagerPID(), soakDriver: driver} {
-		bytes, err := service.Anonymous(pid)
-		if err != nil {
+		if now[who], err = service.Anonymous(pid); err != nil {
 			return err
 		}
-		s.rss[who] = append(s.rss[who], bytes)
+		if s.full(held) {
+			s.rss[who] = append(s.rss[who], now[who])
+		}
 	}
 	if time.Since(s.said) > soakProgress {
 		s.said = time.Now()
-		last := func(who string) float64 { return s.rss[who][len(s.rss[who])-1] / (1 << 20) }
 		s.Say("%6s %9d operations %5d sessions %6d buffers %4d kills %4d looks: %.0f bytes, %.0f descriptors; manager %.1f MiB, driver %.1f MiB",
-			time.Since(s.began).Round(time.Second), s.ops, held.Sessions, held.Buffers, s.kills, s.looks, s.bytes, s.descriptors, last(soakManager), last(soakDriver))
+			time.Since(s.began).Round(time.Second), s.ops, held.Sessions, held.Buffers, s.kills, s.looks, s.bytes, s.descriptors, now[soakManager]/(1<<20), now[soakDriver]/(1<<20))
 	}
 	return nil
 }
+
+// full reports whether there is about as much as there should be.
+func (s *soak) full(held churn.Holds) bool { return held.Buffers >= s.Buffers*8/10 }
 
 // killOne kills somebody while everybody works.
 func (s *soak) killOne(ctx context.Context, what string, n int) error {
@@ -249,6 +253,9 @@ func (s *soak) killOne(ctx context.Context, what string, n int) error {
 func (s *soak) sum() {
 	s.result.Ops, s.result.Looks, s.result.Bytes, s.result.Descriptors = s.ops, s.looks, s.bytes, s.descriptors
 	for who, all := range s.rss {
+		if len(all) == 0 {
+			continue
+		}
 		all = all[len(all)/5:] // until then they grow to their size
 		quarter := max(len(all)/4, 1)
 		s.result.Memory[who] = Slope{First: paired.Median(all[:quarter]), Last: paired.Median(all[len(all)-quarter:])}
