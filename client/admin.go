@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"path/filepath"
 	"time"
 
 	"capgpu/control"
@@ -70,3 +71,8 @@ func (a *Admin) ask(ctx context.Context, t control.MsgType, device string) (*con
 
 // Close ends the connection. What was asked for goes on.
 func (a *Admin) Close() error { return a.caller.Close() }
+
+// AdminSocket is the socket of the device-manager that serves a tenant's socket.
+func AdminSocket(tenant string) string {
+	return filepath.Join(filepath.Dir(tenant), "manager.admin.sock")
+}

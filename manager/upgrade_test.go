@@ -25,6 +25,7 @@ import (
 // admin connects an operator.
 func (w *world) admin() *client.Admin {
 	w.t.Helper()
+	require.Equal(w.t, w.AdminSocketPath(), client.AdminSocket(w.SocketPath("default")))
 	a, err := client.DialAdmin(within(w.t), w.AdminSocketPath())
 	require.NoError(w.t, err)
 	w.t.Cleanup(func() { a.Close() })

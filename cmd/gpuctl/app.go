@@ -43,6 +43,9 @@ type cli struct {
 	Generate generateCmd `cmd:"" help:"Go on with a text, by a language model on a device."`
 	Chat     chatCmd     `cmd:"" help:"Talk with a language model on a device."`
 	Audit    auditCmd    `cmd:"" help:"Read or check an audit log file."`
+	Upgrade  upgradeCmd  `cmd:"" help:"Replace the driver of a device by the one that is installed now, while its sessions work. For the operator."`
+	Suspend  suspendCmd  `cmd:"" help:"Have a device begin nothing until it is resumed; its sessions stay. For the operator."`
+	Resume   resumeCmd   `cmd:"" help:"End a suspend. For the operator."`
 	Doctor   doctorCmd   `cmd:"" help:"Look whether this host has what real hardware needs, and what to change."`
 	Version  versionCmd  `cmd:"" help:"Print the version of gpuctl."`
 }
