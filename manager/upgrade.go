@@ -10,6 +10,7 @@ import (
 
 	"capgpu/control"
 	"capgpu/gpuerr"
+	"capgpu/internal/crashpoint"
 	"capgpu/internal/shm"
 )
 
@@ -169,6 +170,7 @@ func (d *device) upgradeDriver(ctx context.Context, l *driverLink, g *grants, de
 	if err != nil {
 		return reply, nil, err, nil
 	}
+	crashpoint.Here("manager.upgrade.spawned")
 	next = d.promoteFor(p, g, desk, to)
 	leave := func() {}
 	defer func() { leave() }()
@@ -205,6 +207,7 @@ func (d *device) upgradeDriver(ctx context.Context, l *driverLink, g *grants, de
 func (d *device) bringTogether(ctx context.Context, l, next *driverLink, pause *time.Duration, commit func() error) (told control.HandoverReply, over, err error) {
 	began := time.Now()
 	told, err = d.transfer(ctx, l, next)
+	crashpoint.Here("manager.upgrade.told")
 	if err == nil {
 		err = commit()
 	}
@@ -214,16 +217,19 @@ func (d *device) bringTogether(ctx context.Context, l, next *driverLink, pause *
 		}
 		return told, nil, err
 	}
+	crashpoint.Here("manager.upgrade.committed")
 	// From here on a failure is a driver's death: what it had is the successor's.
 	if e := l.end(d.log, false, d.cfg.ReapTimeout); e != nil {
 		return told, fmt.Errorf("the driver that was replaced: %w", e), nil
 	}
 	d.reconcile.unwatch(l.child.pid())
+	crashpoint.Here("manager.upgrade.alone")
 	goCtx, cancel := context.WithTimeout(ctx, d.cfg.PingTimeout)
 	defer cancel()
 	if _, e := next.call(goCtx, control.TypeGo, nil, nil); e != nil {
 		over = fmt.Errorf("the successor of a driver does not go on: %w", e)
 	}
+	crashpoint.Here("manager.upgrade.gone")
 	*pause = time.Since(began)
 	return told, over, nil
 }

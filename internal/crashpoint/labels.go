@@ -26,6 +26,12 @@ var Table = []Label{
 	{"manager.standby.spawned", "with a process that is to wait for its turn, and no record of it"},
 	{"manager.standby.taken", "with the driver dead and the waiting process taken, before that has a grant"},
 	{"manager.respawn.waiting", "between two drivers"},
+	// Of a live upgrade.
+	{"manager.upgrade.spawned", "with a successor that has no grants yet"},
+	{"manager.upgrade.told", "with all told to the successor, and the memory still the driver's"},
+	{"manager.upgrade.committed", "with the memory the successor's, and both drivers there"},
+	{"manager.upgrade.alone", "with the driver that is replaced dead, before the successor goes on"},
+	{"manager.upgrade.gone", "with the successor at work, before anybody knows of it"},
 	// Of memory.
 	{"manager.dma.made", "with memory made and charged, before the device has it"},
 	{"manager.dma.mapped", "with memory mapped, before that is recorded"},
@@ -85,6 +91,12 @@ var Table = []Label{
 	{"driver.reclaim.step", "while a session is reclaimed"},
 	{"driver.memory.freeing", "before memory of a closed session is freed"},
 	{"driver.reclaim.ended", "with a session reclaimed"},
+	// Of a live upgrade: the driver that is replaced, and its successor.
+	{"driver.handover.frozen", "with everything stopped, before anything is told"},
+	{"driver.handover.told", "with everything told to the successor"},
+	{"driver.takeover.heard", "with everything heard and nothing made"},
+	{"driver.takeover.imported", "with the device made, and no session served"},
+	{"driver.takeover.going", "when it is to go on"},
 
 	// The gate.
 	{"gate.start.confined", "with its two sockets"},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,6 +27,7 @@ const (
 	working  trigger = iota
 	respawns         // drivers are killed
 	stopping         // the manager is told to stop
+	upgrades         // the driver is replaced while it is at work
 )
 
 // plan is how one label is died at.
@@ -36,6 +38,7 @@ type plan struct {
 	torn    bool   // the log was left with half a record
 	keep    int    // segments of the log; 0: many
 	second  bool   // of the driver that waits for its turn, too
+	child   int    // which process of its role dies; 0: the first
 }
 
 // hang makes one job of each driver hang: only a reset stops it.
@@ -47,6 +50,10 @@ func planOf(label string) plan {
 	switch {
 	case strings.HasPrefix(label, "manager.start."):
 		return plan{passes: []int{1}}
+	case strings.HasPrefix(label, "manager.upgrade."), strings.HasPrefix(label, "driver.handover."):
+		return plan{passes: []int{1}, trigger: upgrades}
+	case strings.HasPrefix(label, "driver.takeover."):
+		return plan{passes: []int{1}, trigger: upgrades, child: 2}
 	case label == "manager.listen.made":
 		return plan{passes: []int{1, 2}}
 	case label == "manager.listen.removed", strings.HasPrefix(label, "manager.stop."), strings.HasPrefix(label, "driver.shutdown."):
@@ -101,7 +108,7 @@ func TestCrashPoints(t *testing.T) {
 			passes = passes[len(passes)-1:]
 		}
 		for _, pass := range passes {
-			points = append(points, crashpoint.Point{Label: l.Label, Pass: pass})
+			points = append(points, crashpoint.Point{Label: l.Label, Pass: pass, Child: plan.child})
 			if plan.second {
 				points = append(points, crashpoint.Point{Label: l.Label, Pass: pass, Child: 2})
 			}
@@ -241,10 +248,27 @@ func (s *stack) ready() {
 	require.True(s.t, s.running(), "device-manager has ended")
 }
 
+// upgrade has the driver replaced, again and again, until somebody dies of it.
+func (s *stack) upgrade(died func() bool) {
+	s.t.Helper()
+	eventually(s.t, func() bool {
+		ctx, cancel := context.WithTimeout(context.Background(), callBound)
+		defer cancel()
+		a, err := client.DialAdmin(ctx, filepath.Join(s.run(), "manager.admin.sock"))
+		if err != nil {
+			return died()
+		}
+		defer a.Close()
+		_, err = a.Upgrade(ctx, "mock0")
+		require.NotErrorIs(s.t, err, context.DeadlineExceeded)
+		return died()
+	}, "nobody dies of an upgrade")
+}
+
 // dieAt has the process die at p while clients work, and says what came of it.
 func dieAt(t *testing.T, p crashpoint.Point, rng *rand.Rand) string {
 	plan := planOf(p.Label)
-	s := newStack(t, options{faults: plan.faults, keep: plan.keep})
+	s := newStack(t, options{faults: plan.faults, keep: plan.keep, alone: plan.trigger == upgrades})
 	if plan.faults != "" {
 		s.deadline = 100 * time.Millisecond
 	}
@@ -278,7 +302,10 @@ func childDiesAt(s *stack, p crashpoint.Point, plan plan, rng *rand.Rand) string
 		require.Zero(t, s.cmd.ProcessState.ExitCode(), "an orderly stop")
 		s.start(crashpoint.Point{})
 	}
-	if p.Child == 2 { // its turn comes
+	if plan.trigger == upgrades {
+		l.works(t, 2)
+		s.upgrade(func() bool { return s.died(p) || len(l.faults()) > 0 })
+	} else if p.Child == 2 { // its turn comes
 		eventually(t, func() bool {
 			return l.rounds.Load() > 0 && len(processes(s.program("gpu-mock"))) == 2 || s.died(p) || len(l.faults()) > 0
 		}, "nobody waits for its turn")
@@ -291,7 +318,7 @@ func childDiesAt(s *stack, p crashpoint.Point, plan plan, rng *rand.Rand) string
 	l.end(t)
 	s.atRest()
 	lines := s.records()
-	if crashpoint.RoleOf(p.Label) == crashpoint.Driver && plan.trigger != stopping && p.Child != 2 { // who waits is no driver yet
+	if crashpoint.RoleOf(p.Label) == crashpoint.Driver && plan.trigger != stopping && p.Child != 2 { // who waits is no driver yet, nor is a successor
 		require.True(t, rotated(lines) || slices.ContainsFunc(lines, func(line string) bool {
 			return strings.HasPrefix(line, "driver.end ") && strings.Contains(line, "exit status "+strconv.Itoa(crashpoint.Status))
 		}), "the log does not tell of the death")
@@ -303,6 +330,9 @@ func childDiesAt(s *stack, p crashpoint.Point, plan plan, rng *rand.Rand) string
 
 // rotated says whether the beginning of the log is gone.
 func rotated(lines []string) bool { return !strings.HasPrefix(lines[0], "manager.start ") }
+
+// servedSockets are those of a manager at work.
+var servedSockets = []string{"default.sock", "default.capnp.sock", "manager.admin.sock"}
 
 // told is a line of the table.
 func (l *load) told(took time.Duration) string {
@@ -332,6 +362,9 @@ func managerDiesAt(s *stack, p crashpoint.Point, plan plan, rng *rand.Rand) stri
 			}
 			return !s.running() || len(l.faults()) > 0
 		}, "the manager does not come by %s", p)
+	case upgrades:
+		l.works(t, 2)
+		s.upgrade(func() bool { return !s.running() || len(l.faults()) > 0 })
 	case stopping:
 		l.works(t, 2)
 		require.NoError(t, s.cmd.Process.Signal(unix.SIGTERM))
@@ -348,7 +381,7 @@ func managerDiesAt(s *stack, p crashpoint.Point, plan plan, rng *rand.Rand) stri
 	took := time.Since(at)
 	l.end(t)
 	s.atRest()
-	require.ElementsMatch(t, []string{"default.sock", "default.capnp.sock"}, s.sockets())
+	require.ElementsMatch(t, servedSockets, s.sockets())
 	dead := s.pids
 	s.pids = s.pids[:len(s.pids)-1]
 	require.Empty(t, s.cgroups(), "cgroups outlive their manager")

@@ -63,6 +63,7 @@ type options struct {
 	device map[string]any // more of the policy's device
 	audit  string         // path of the log
 	keep   int            // full segments of it; 0: many
+	alone  bool           // no driver waits for its turn
 }
 
 // newStack makes a run directory with a policy: one tenant, quick respawns, and an
@@ -74,7 +75,7 @@ func newStack(t *testing.T, o options) *stack {
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	device := map[string]any{
 		"memory":  "256MiB",
-		"respawn": map[string]any{"budget": 20, "window": "1m", "firstDelay": "1ms", "maxDelay": "20ms"},
+		"respawn": map[string]any{"budget": 20, "window": "1m", "firstDelay": "1ms", "maxDelay": "20ms", "standby": !o.alone},
 	}
 	for k, v := range o.device {
 		device[k] = v

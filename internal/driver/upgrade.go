@@ -19,6 +19,7 @@ import (
 	"capgpu/ddf"
 	"capgpu/gpu"
 	"capgpu/gpuerr"
+	"capgpu/internal/crashpoint"
 )
 
 // A live upgrade, as a driver sees it from either end (docs/architecture.md):
@@ -159,6 +160,7 @@ func (d *driver) handover(ctx context.Context, m *control.Message) (_ []byte, er
 			err = errors.Join(err, d.thaw())
 		}
 	}()
+	crashpoint.Here("driver.handover.frozen")
 	img, rings, err := d.device.Export()
 	fds := append(sockets, rings...)
 	defer func() { closeAll(fds) }()
@@ -172,6 +174,7 @@ func (d *driver) handover(ctx context.Context, m *control.Message) (_ []byte, er
 	if err := d.tell(ctx, conn, text, fds); err != nil {
 		return nil, fmt.Errorf("tell the successor: %w", err)
 	}
+	crashpoint.Here("driver.handover.told")
 	return control.HandoverReply{Sessions: uint32(len(served)), Bytes: uint64(len(text))}.AppendTo(nil), nil
 }
 
@@ -314,6 +317,7 @@ func (d *driver) takeOver(ctx context.Context, m *control.Message) ([]byte, erro
 	if err != nil {
 		return nil, err
 	}
+	crashpoint.Here("driver.takeover.heard")
 	var st state
 	if err := strict(text, &st); err != nil {
 		closeAll(fds)
@@ -329,6 +333,7 @@ func (d *driver) takeOver(ctx context.Context, m *control.Message) ([]byte, erro
 		closeAll(sockets)
 		return nil, err
 	}
+	crashpoint.Here("driver.takeover.imported")
 	if u.adopted, err = u.hub.Adopt(d.ctx, st.Served, sockets, d.device.Session); err != nil {
 		return nil, err
 	}
@@ -344,6 +349,7 @@ func (d *driver) goOn() error {
 		return gpuerr.New(gpuerr.Invalid, "nothing was taken over")
 	}
 	d.device.Thaw()
+	crashpoint.Here("driver.takeover.going")
 	u.adopted.Start(func(run func() error) {
 		if d.beginSession() != nil {
 			return // the device is closed, and with it the session
