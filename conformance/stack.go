@@ -49,7 +49,6 @@ type Work struct {
 	Check func(ctx context.Context) error
 	// Writes is what it would write, if it writes.
 	Writes Buffer
-	// Reads returns work of the same sort that reads a buffer and writes another one.
 }
 
 // Abilities is what a device can be made to do.
@@ -59,16 +58,12 @@ type Abilities struct {
 	QueueReset bool
 	// Devices is how many devices Carol has.
 	Devices int
-	// Programs of clients can be loaded.
-	Load bool
 	// StrayDevice is the device, of Carol's, that Stray work is done on.
 	StrayDevice uint32
 	// StrayOutcome is what becomes of Stray work, and StrayRecord the kind of the audit
 	// record that tells of it, if somebody besides the device can see it.
 	StrayOutcome outcome.Outcome
 	StrayRecord  string
-	// Sandboxed processes: what the kernel must show of a driver.
-	Sandboxed bool
 	// Pace is how much slower the device is than memory: what is moved in each test is
 	// this many times less.
 	Pace int
@@ -94,7 +89,6 @@ type Stack interface {
 	Cannot(k Kind) string
 	// Work makes work of a kind for a session. deadline is that of the last command.
 	Work(ctx context.Context, s Session, k Kind, deadline time.Duration) (Work, error)
-	// Attack has the driver of StrayDevice misbehave: "" where it only can through Stray.
 	// Dial connects as a tenant.
 	Dial(ctx context.Context, tenant string) (Conn, error)
 	// Raw sends bytes, which are no message of the protocol, on a fresh connection, and
@@ -121,8 +115,8 @@ type Stack interface {
 	SetLimit(ctx context.Context, tenant, class string, amount uint64) error
 	// Upgrade replaces the driver of a device while it is used. With false a successor is
 	// offered that speaks another version: it must be refused.
-	Upgrade(ctx context.Context, device uint32, fits bool) (said string, err error)
-	// CannotUpgrade says why not, if a device cannot be upgraded.
+	Upgrade(ctx context.Context, device uint32, fits bool) error
+	// CannotUpgrade says why not, if a device cannot be upgraded: then it is refused, typed.
 	CannotUpgrade() string
 	// Resets is how often a device was reset under its driver.
 	Resets(ctx context.Context, device uint32) (uint64, error)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"capgpu/conformance"
+	"capgpu/conformance/local"
 )
 
 // Conformance is one run of the suite of behaviours (package conformance) on both devices
@@ -82,7 +83,10 @@ func (x Conformance) args(test string) []string {
 
 func (x Conformance) mock(ctx context.Context, repo, dir, suite string) (string, error) {
 	bin := filepath.Join(dir, "bin")
-	if _, err := command(ctx, repo, "env", "CGO_ENABLED=0", "go", "build", "-o", bin+"/", "./cmd/device-manager", "./cmd/gpu-mock", "./cmd/gpu-gate", "./cmd/gpuctl"); err != nil {
+	if _, err := command(ctx, repo, "env", "CGO_ENABLED=0", "go", "build", "-o", bin+"/", "./cmd/device-manager", "./cmd/gpu-mock", "./cmd/gpu-gate"); err != nil {
+		return "", err
+	}
+	if _, err := command(ctx, repo, "env", "CGO_ENABLED=0", "go", "build", "-o", filepath.Join(bin, local.OtherVersion), "-ldflags", "-X main.stateVersion=2", "./cmd/gpu-mock"); err != nil {
 		return "", err
 	}
 	args := append(append(x.env(), "CAPGPU_TEST_PROGRAMS="+bin, suite), x.args("TestMock")...)

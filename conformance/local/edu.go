@@ -36,7 +36,7 @@ func (e edu) policy(s *Stack) map[string]any {
 
 func (edu) can() conformance.Abilities {
 	return conformance.Abilities{
-		Devices: 2, Pace: 64, Sandboxed: true, StrayDevice: 1,
+		Devices: 2, Pace: 64, StrayDevice: 1,
 		StrayOutcome: outcome.Outcome{Kind: outcome.Failed, Cause: outcome.IOMMUFault}, StrayRecord: "iommu.fault",
 	}
 }

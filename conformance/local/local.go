@@ -103,7 +103,10 @@ func Start(o Options) (_ *Stack, err error) {
 	}
 	args := []string{"--policy", s.path("policy.json"), "--run-dir", s.path("run"), "--state", s.path("run"), "--audit", s.path("audit.log")}
 	if len(o.Functions) == 0 {
-		args = append([]string{"--dev"}, args...)
+		if err := errors.Join(s.install("gpu-mock"), os.Chmod(s.dir, 0o755)); err != nil { // it runs as another user
+			return nil, err
+		}
+		args = append([]string{"--dev", "--driver", s.driver()}, args...)
 	}
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -138,10 +141,14 @@ func (s *Stack) runRead(r io.ReadCloser) {
 	for lines.Scan() {
 		var name string
 		var p process
+		var generation uint64
 		n, _ := fmt.Sscanf(lines.Text(), "capgpu: device %s ready (epoch %d, driver pid %d)", &name, &p.epoch, &p.pid)
+		if n != 3 {
+			n, _ = fmt.Sscanf(lines.Text(), "capgpu: device %s has another driver (epoch %d, generation %d, driver pid %d)", &name, &p.epoch, &generation, &p.pid)
+		}
 		s.mu.Lock()
 		fmt.Fprintln(&s.said, lines.Text())
-		if n == 3 {
+		if n >= 3 && p.pid != 0 {
 			s.ready[name] = p
 		}
 		s.mu.Unlock()

@@ -37,13 +37,12 @@ func (mock) policy(*Stack) map[string]any {
 
 func (mock) can() conformance.Abilities {
 	return conformance.Abilities{
-		Devices: 1, Load: true, Pace: 1,
+		Devices: 1, Pace: 1,
 		StrayOutcome: outcome.Outcome{Kind: outcome.Failed, Cause: outcome.DeviceError},
 	}
 }
 
 func (mock) cannot(conformance.Kind) string { return "" }
-
 
 const mockBytes = 4096
 

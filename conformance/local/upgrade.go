@@ -2,29 +2,60 @@ package local
 
 import (
 	"context"
-	"os/exec"
+	"fmt"
+	"os"
 	"path/filepath"
-	"strings"
+
+	"capgpu/client"
+	"capgpu/conformance"
 )
+
+// OtherVersion is a program in Options.Bin: gpu-mock, made to speak another version of the
+// state that drivers hand on (go build -ldflags "-X main.stateVersion=2").
+const OtherVersion = "gpu-mock-of-another-version"
 
 // CannotUpgrade implements conformance.Stack.
 func (s *Stack) CannotUpgrade() string {
-	out, err := exec.Command(filepath.Join(s.o.Bin, "gpuctl"), "upgrade", "--help").CombinedOutput()
-	switch {
-	case err != nil && strings.Contains(string(out), "no command upgrade"):
-		return "this gpuctl has no command upgrade"
-	case len(s.o.Functions) > 0:
-		return "the driver of a function on hardware is refused for an upgrade: its device cannot be handed over in flight yet"
+	if len(s.o.Functions) > 0 {
+		return "a function on hardware has one owner of its registers and interrupts at a time: its driver is refused for an upgrade, typed"
 	}
 	return ""
 }
 
-// Upgrade implements conformance.Stack, as an operator does it.
-func (s *Stack) Upgrade(ctx context.Context, device uint32, fits bool) (said string, err error) {
-	args := []string{"upgrade", s.device.names()[device], "--admin-socket", s.path("run/admin.sock")}
+// Upgrade implements conformance.Stack, as an operator does it: the successor is installed,
+// and then wanted.
+func (s *Stack) Upgrade(ctx context.Context, device uint32, fits bool) (err error) {
 	if !fits {
-		args = append(args, "--driver", filepath.Join(s.dir, "another-version"))
+		if err := s.install(OtherVersion); err != nil {
+			return err
+		}
+		defer func() {
+			if ierr := s.install("gpu-mock"); ierr != nil {
+				err = fmt.Errorf("%v; install the right driver again: %v", err, ierr)
+			}
+		}()
 	}
-	out, err := exec.CommandContext(ctx, filepath.Join(s.o.Bin, "gpuctl"), args...).CombinedOutput()
-	return strings.TrimSpace(string(out)), err
+	admin, err := client.DialAdmin(ctx, client.AdminSocket(s.socket(conformance.Alice)))
+	if err != nil {
+		return err
+	}
+	defer admin.Close()
+	_, err = admin.Upgrade(ctx, s.device.names()[device])
+	return err
+}
+
+// driver is where the driver of the mock is installed.
+func (s *Stack) driver() string { return s.path("gpu-mock") }
+
+// install puts a program in the driver's place, for the next that is started.
+func (s *Stack) install(program string) error {
+	content, err := os.ReadFile(filepath.Join(s.o.Bin, program))
+	if err != nil {
+		return err
+	}
+	next := s.driver() + ".next"
+	if err := os.WriteFile(next, content, 0o755); err != nil {
+		return err
+	}
+	return os.Rename(next, s.driver())
 }
