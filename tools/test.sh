@@ -18,7 +18,7 @@ unit() { go list ./... | grep -v '^capgpu/qemu' | xargs tools/gotest.sh -race; }
 
 # What the race detector would make too slow, or cannot count: full sizes, and
 # that nothing is allocated.
-full() { tools/gotest.sh ./ring ./client ./gpu ./gpu/backend/mock ./ledger ./internal/revoke ./internal/benchtest ./cmd/gpuctl ./program/library ./program/lane ./model/llama; }
+full() { tools/gotest.sh ./ring ./client ./gpu ./gpu/difftest ./gpu/backend/mock ./ledger ./internal/revoke ./internal/benchtest ./cmd/gpuctl ./program/library ./program/lane ./model/llama; }
 
 # The figures themselves are for "make bench" and "make bench-kernels": a test cannot
 # hold them.
