@@ -333,7 +333,7 @@ func TestManagerKilled(t *testing.T) {
 	// Its sockets are still there; nobody listens.
 	require.FileExists(t, filepath.Join(run, "default.sock"))
 	w := start(t, func(c *manager.Config) { c.RunDir = run })
-	require.Contains(t, w.log.texts(), "pid="+strconv.Itoa(cmd.Process.Pid)+" sockets="+strconv.Itoa(2*len(manager.DevPolicy().Tenants))+" hidden=0")
+	require.Contains(t, w.log.texts(), "pid="+strconv.Itoa(cmd.Process.Pid)+" sockets="+strconv.Itoa(2*len(manager.DevPolicy().Tenants)+1)+" hidden=0")
 	require.NoError(t, addVectors(within(t), w.open(w.dial("default"))))
 	_, err = manager.Start(manager.Config{
 		Policy: manager.DevPolicy(), RunDir: run, Audit: &memoryLog{},
