@@ -184,6 +184,9 @@ func plainStatus(s Status) Status {
 			}
 		}
 		t.Budget = used
+		if t.BannedUntil != nil {
+			t.BannedUntil = &time.Time{}
+		}
 		for k := range t.Sessions {
 			t.Sessions[k].AgeNanos = 0
 		}
@@ -398,4 +401,38 @@ func TestImportRefuses(t *testing.T) {
 			requireOK(t, q.one())
 		})
 	}
+}
+
+// Guilt goes along: a session that is poisoned stays so, a tenant that is banned stays
+// banned until then, a branch for good, and a checked session is checked.
+func TestHandOverOfTheGuilty(t *testing.T) {
+	leakcheck.Check(t)
+	r, pool := newMovableRig(t)
+	alice, bob := r.open("alice"), r.open("bob")
+	weak, err := bob.Restrict(Policy{Facet: FacetFull, Limits: ledger.NoLimits(), Check: true})
+	require.NoError(t, err)
+	b := buf(t, alice, 4096)
+	q := r.queue(alice, 16, 4096)
+	q.launch(prog(t, alice, "trap"), whole(b))
+	trapped := q.one()
+	require.Equal(t, outcome.TrapCause, trapped.Outcome.Cause)
+	for range DefaultStrikeLimit {
+		r.dev.strike(weak, "deadline missed", "")
+	}
+	until := time.Now().Add(time.Hour)
+	bob.tenant.bannedUntil.Store(&until)
+
+	d, _ := r.handOver(t, pool)
+	a2, w2 := sessionOf(t, d, alice.id), sessionOf(t, d, weak.id)
+	require.Equal(t, trapped.Outcome, a2.Poisoned())
+	q.fill(b, 0, 64, 1)
+	require.Equal(t, poisonedOutcome, q.one().Outcome)
+	_, err = a2.CreateFence(0)
+	require.ErrorIs(t, err, gpuerr.Poisoned)
+	require.True(t, w2.Describe().Checked)
+	require.ErrorIs(t, w2.banned(), gpuerr.Banned)
+	require.True(t, w2.branch.banned.Load())
+	require.InDelta(t, time.Hour, time.Until(*w2.tenant.bannedUntil.Load()), float64(time.Minute))
+	_, err = d.OpenSession(Attach{Tenant: "bob", TenantLimits: ledger.NoLimits(), Limits: ledger.NoLimits()})
+	require.ErrorIs(t, err, gpuerr.Banned)
 }

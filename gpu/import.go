@@ -160,8 +160,15 @@ func spendAll(a *ledger.Account, spent []Spent) error {
 func (k *strikes) restore(s StrikesImage) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.recent, k.count = s.Recent, s.Count
+	k.recent, k.count = nil, s.Count
+	for _, at := range s.Recent {
+		k.recent = append(k.recent, steady(at))
+	}
 }
+
+// steady is a moment of the wall clock, of which the process's own clock is read from here
+// on: it does not go back.
+func steady(at time.Time) time.Time { return time.Now().Add(time.Until(at)) }
 
 func (im *importer) tenant(ti *TenantImage) error {
 	t, err := im.dev.tenantOf(ti.Name, ledger.NoLimits(), ti.Weight)
@@ -170,7 +177,10 @@ func (im *importer) tenant(ti *TenantImage) error {
 	}
 	im.dev.engine.setWeight(t.flow, ti.Weight)
 	t.strikes.restore(ti.Strikes)
-	t.bannedUntil.Store(ti.BannedUntil)
+	if ti.BannedUntil != nil {
+		until := steady(*ti.BannedUntil)
+		t.bannedUntil.Store(&until)
+	}
 	return spendAll(t.account, ti.Spent)
 }
 
