@@ -122,7 +122,7 @@ func (q *queue) runBurst() (ran int, wait bool) {
 // pick resolves entries until one is not for a burst, and counts them.
 func (q *queue) pick() int {
 	b, s := &q.burst, q.session
-	if q.head != q.tail || q.waiting != nil || q.discard > 0 || q.skipping ||
+	if s.spoils.active.Load() || q.head != q.tail || q.waiting != nil || q.discard > 0 || q.skipping ||
 		s.unpoisoned() != nil || s.banned() != nil || s.account.CanSpend(ledger.DeviceTime) != nil {
 		return 0
 	}
@@ -176,7 +176,7 @@ func (q *queue) mayStill(n int) (may int, wait bool) {
 	switch {
 	case q.called():
 		return 0, true
-	case q.session.unpoisoned() != nil:
+	case q.session.unpoisoned() != nil || q.session.spoils.active.Load():
 		return 0, false
 	}
 	for i, r := range b.jobs[:n] {
@@ -211,6 +211,9 @@ func (q *queue) endBurst(ran int) {
 		}
 		lost := false
 		x.Outcome, lost = believe(x.Outcome, stopAs)
+		if x.Outcome.Cause != outcome.TrapCause {
+			q.spoilBurst(i)
+		}
 		gone = gone || lost
 		if x.Outcome.Cause == outcome.TrapCause && trapped.Kind == outcome.Pending {
 			trapped = x.Outcome
@@ -234,6 +237,17 @@ func (q *queue) endBurst(ran int) {
 	q.lease.Give(uint64(b.charged))
 	b.charged = 0
 	q.tellBurst(ran, lost)
+}
+
+// spoilBurst notes what a job of a burst, which did not end ok, was to write: before
+// anybody else has the device.
+func (q *queue) spoilBurst(i int) {
+	j := &q.burst.jobs[i].job
+	j.pos = q.taken - uint64(len(q.batch.Entries)-q.begun) + uint64(i)
+	if j.spoil(); j.spoiled != nil {
+		q.spoilt = append(q.spoilt, j.spoiled)
+		j.spoiled = nil
+	}
 }
 
 // tellBurst counts and completes what a burst ran. After a loss nothing is ok.

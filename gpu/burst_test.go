@@ -280,12 +280,15 @@ func submitRandom(rt *rapid.T, b *burstBackend, seed uint64, n int) (told []ring
 	q := r.queue(s, 64, 4096)
 	value := uint64(0)
 	pending := 0
+	q.mem.hide() // what failed work spoils depends on what was published before
 	collect := func() {
+		q.mem.show()
 		for _, c := range q.take(pending) {
 			c.DeviceNanos = 0
 			told = append(told, c)
 		}
 		pending = 0
+		q.mem.hide()
 	}
 	for range n {
 		buffer := func() uint64 { return uint64(objects[draw.IntN(7)%4]) }

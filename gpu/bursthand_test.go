@@ -75,6 +75,9 @@ func (b *burster) Burst(first backend.JobID, jobs []backend.Ready, ends []backen
 		}
 		ends[i] = b.do(j)
 		b.inBursts.Add(1)
+		if how := ends[i].Outcome; how.Kind != outcome.OK && how.Cause != outcome.TrapCause {
+			return i + 1
+		}
 	}
 	return len(jobs)
 }

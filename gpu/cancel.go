@@ -45,6 +45,7 @@ func (e *engine) unreadyLocked(q *queue, match func(*job) bool, rest *job) *job 
 	for j := q.readyHead; j != nil; {
 		next := j.next
 		if j.next = nil; match(j) {
+			j.spoil()
 			j.next, rest = rest, j
 		} else if tail == nil {
 			head, tail = j, j

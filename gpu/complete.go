@@ -20,7 +20,11 @@ func (e *engine) Complete(c backend.Completion) {
 		return
 	}
 	crashpoint.Here("driver.job.completed")
+	e.fruitless = false
 	how, lost := believe(c.Outcome, j.stopAs)
+	if c.Outcome == dependentOutcome && j.work.Needs != 0 {
+		how, lost = dependentOutcome, false
+	}
 	if j.list != nil {
 		j.launched = j.list.launchedBy(uint64(j.begun) + uint64(c.Begun))
 	}
@@ -29,6 +33,13 @@ func (e *engine) Complete(c backend.Completion) {
 	switch {
 	case j.faulted:
 		how, lost = faultOutcome, false
+	case how == outcome.Success && j.broken: // it was not to run
+		how = errorOutcome
+	case how == outcome.Success && j.work.Needs != 0 && e.slots[uint64(j.work.Needs)&uint64(len(e.slots)-1)].is(j.work.Needs):
+		// The device owes the completion of what this one needs: its fate is this one's.
+		j.said, j.saidHow, j.saidTime = true, how, deviceTime
+		e.mu.Unlock()
+		return
 	case (e.settles || e.mustReset) && (how == outcome.Success || how == errorOutcome):
 		j.said, j.saidHow, j.saidTime = true, how, deviceTime
 		e.mu.Unlock()
@@ -44,7 +55,7 @@ func (e *engine) Complete(c backend.Completion) {
 //
 // +checklocksrelease:e.mu
 func (e *engine) endLocked(j *job, how outcome.Outcome, deviceTime time.Duration, lost bool) {
-	e.dropLocked(j, deviceTime)
+	e.dropLocked(j, how, deviceTime)
 	if lost {
 		e.held = append(e.held, j.takePins())
 	}
@@ -58,12 +69,36 @@ func (e *engine) endLocked(j *job, how outcome.Outcome, deviceTime time.Duration
 		e.cancel(s, func(*job) bool { return true }, poisonedOutcome)
 	}
 	j.finish(how, deviceTime)
+	e.endSaid()
 	if lost {
 		e.lose("the device said that it is lost")
 	} else if more {
 		e.pump()
 	}
 }
+
+// endSaid ends jobs that waited for the end of what they need, and have it.
+func (e *engine) endSaid() {
+	if !e.needs {
+		return
+	}
+	e.mu.Lock()
+	for j := e.oldest; j != nil && e.state == engineRunning && !e.mustReset; j = j.newer {
+		if !j.said || e.slots[uint64(j.work.Needs)&uint64(len(e.slots)-1)].is(j.work.Needs) {
+			continue
+		}
+		how := j.saidHow
+		if j.broken {
+			how = dependentOutcome
+		}
+		e.endLocked(j, how, j.saidTime, false) // and whoever waits for that
+		return
+	}
+	e.mu.Unlock()
+}
+
+// is reports whether it is the live job of that id.
+func (j *job) is(id backend.JobID) bool { return j != nil && j.work.ID == id }
 
 // believe makes the device's word an outcome. stopAs says how the core stopped
 // the job, if it did.

@@ -38,13 +38,15 @@ type engine struct {
 
 	faults atomic.Uint64 // refused by the IOMMU
 
-	progresser backend.Progresser  // nil: the backend is none
-	burster    backend.Burster     // nil: the backend is none, or the engine settles
-	player     backend.ListBurster // the same
-	settles    bool                // an OK is told after Config.Settle
-	verifies   bool                // backend.Info.Verifies
-	settleWake chan struct{}       // capacity 1: runSettle should look
-	unsettled  atomic.Bool         // nobody records faults: Config.Settle is not asked
+	progresser backend.Progresser      // nil: the backend is none
+	burster    backend.Burster         // nil: the backend is none, or the engine settles
+	player     backend.ListBurster     // the same
+	resetter   backend.ContextResetter // nil: the backend is none
+	needs      bool                    // backend.Info.Needs, and an OK is known at once
+	settles    bool                    // an OK is told after Config.Settle
+	verifies   bool                    // backend.Info.Verifies
+	settleWake chan struct{}           // capacity 1: runSettle should look
+	unsettled  atomic.Bool             // nobody records faults: Config.Settle is not asked
 
 	spinning    atomic.Int32 // queues that look at their rings all the time,
 	maxSpinning int32        // and how many may
@@ -83,6 +85,12 @@ type engine struct {
 	progress uint64
 	// +checklocks:mu
 	progressAt time.Time
+	// +checklocks:mu
+	ladder climbing
+	// fruitless says that the work of one session was ended and nothing has come of it
+	// yet: the next that is stuck costs the whole function a reset.
+	// +checklocks:mu
+	fruitless bool
 	// mustReset is set from a fault until the device was reset: nothing is sent, and
 	// nothing that was is ok.
 	// +checklocks:mu
@@ -116,6 +124,7 @@ func newEngine(d *Device) *engine {
 	lim := info.Limits
 	places := max(lim.MaxJobs, 1)
 	e := &engine{dev: d, limits: lim, wake: make(chan struct{}, 1), settleWake: make(chan struct{}, 1), lookout: newLookout(d.cfg.Rings == nil)}
+	e.ladder.changed = make(chan struct{}, 1)
 	e.backend = &guardedBackend{Backend: d.cfg.Backend, engine: e}
 	e.progresser, _ = d.cfg.Backend.(backend.Progresser)
 	e.settles, e.verifies = info.DMA && d.cfg.Settle != nil, info.Verifies
@@ -123,6 +132,9 @@ func newEngine(d *Device) *engine {
 		e.burster, _ = d.cfg.Backend.(backend.Burster)
 		e.player, _ = d.cfg.Backend.(backend.ListBurster)
 	}
+	e.resetter, _ = d.cfg.Backend.(backend.ContextResetter)
+	e.needs = info.Needs && !e.settles
+	e.top.heeds = e.needs
 	// One processor is left, if there is another: a runtime whose processors all have something to run looks
 	// seldom for who is to be woken by a pipe or a socket.
 	e.maxSpinning = int32(max(1, runtime.GOMAXPROCS(0)-1))
@@ -193,6 +205,7 @@ func (e *engine) pumpLocked() {
 		}
 		if how, yes := j.withdrawn(); yes {
 			e.top.returned(j, 0)
+			j.spoil()
 			e.mu.Unlock()
 			j.finish(how, 0)
 			e.mu.Lock()
@@ -224,6 +237,10 @@ func (e *engine) sendLocked(j *job) backend.JobID {
 	}
 	j.state.Store(jobSent)
 	j.submitted, j.stopAs, j.said, j.faulted, j.guilty, j.ran = false, outcome.Outcome{}, false, false, false, 0
+	j.work.Needs, j.broken = 0, false
+	if e.needs {
+		j.work.Needs = e.neededLocked(j)
+	}
 	j.older, j.newer = e.newest, nil
 	if e.newest == nil {
 		e.oldest = j
@@ -233,6 +250,19 @@ func (e *engine) sendLocked(j *job) backend.JobID {
 	}
 	e.newest = j
 	return j.work.ID
+}
+
+// neededLocked is the job that the device has and whose result one reads that is about
+// to be sent; 0: there is none. The device has at most maxSent of a session.
+//
+// +checklocks:e.mu
+func (e *engine) neededLocked(j *job) backend.JobID {
+	for o := e.newest; o != nil; o = o.older {
+		if o.queue.session == j.queue.session && j.needs(o) {
+			return o.work.ID
+		}
+	}
+	return 0
 }
 
 // submittedLocked follows a call of Submit. The job may have ended meanwhile and
@@ -249,9 +279,10 @@ func (e *engine) submittedLocked(j *job, id backend.JobID, err error) {
 		if gpuerr.CodeOf(err) == gpuerr.DeviceLost {
 			how = lostOutcome
 		}
-		e.dropLocked(j, 0)
+		e.dropLocked(j, how, 0)
 		e.mu.Unlock()
 		j.finish(how, 0)
+		e.endSaid()
 		e.mu.Lock()
 	case j.stopAs.Kind != outcome.Pending: // stopped while it was on its way
 		j.submitted = true
@@ -268,11 +299,21 @@ func (e *engine) liveLocked(j *job, id backend.JobID) bool {
 	return e.slots[uint64(id)&uint64(len(e.slots)-1)] == j && j.work.ID == id
 }
 
-// dropLocked takes a sent job off the books.
+// dropLocked takes a sent job off the books, and what it was to write as spoiled if it
+// does not end ok.
 //
 // +checklocks:e.mu
-func (e *engine) dropLocked(j *job, deviceTime time.Duration) {
+func (e *engine) dropLocked(j *job, how outcome.Outcome, deviceTime time.Duration) {
 	e.recent.add(j)
+	if how.Kind != outcome.OK && how.Cause != outcome.TrapCause {
+		j.spoil()
+		for k := j.newer; k != nil; k = k.newer {
+			k.broken = k.broken || k.work.Needs == j.work.ID
+		}
+	}
+	if e.ladder.culprit == j && e.state == engineRunning {
+		e.climbLocked(outcome.RecoveryNone)
+	}
 	i := uint32(uint64(j.work.ID) & uint64(len(e.slots)-1))
 	e.slots[i] = nil
 	e.freeSlots = append(e.freeSlots, i)

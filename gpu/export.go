@@ -67,6 +67,9 @@ func (d *Device) Export() (img *Image, fds []int, err error) {
 			seen[b] = true
 			img.Branches = append(img.Branches, BranchImage{Session: b.session, Strikes: b.strikes.export(), Banned: b.banned.Load()})
 		}
+		if s.spoilsForNow() { // what is spoiled is not told
+			return nil, fds, gpuerr.New(gpuerr.Busy, "work of session %d did not end ok, and there is some that it may be the end of; try again", s.id)
+		}
 		si, more, err := s.export(children)
 		fds = append(fds, more...)
 		if err != nil {
@@ -247,7 +250,7 @@ func (q *queue) export() (qi QueueImage, fds []int, err error) {
 	}
 	qi = QueueImage{Handle: q.h, Ring: st, Group: q.group, Skipping: q.skipping, Deaf: q.deaf, Discard: q.discard}
 	if j := q.waiting; j != nil {
-		qi.Wait = &WaitImage{UserData: j.userData, Fence: j.fence.h, Value: j.value}
+		qi.Wait = &WaitImage{UserData: j.userData, Fence: j.fence.h, Value: j.value, OrderOnly: j.orderOnly}
 	}
 	for _, t := range q.leftEntries() {
 		qi.Left = append(qi.Left, TakenImage{Words: t.Words, Args: slices.Clone(t.Args), Code: t.Code})

@@ -1,6 +1,9 @@
 package gpu
 
-import "container/heap"
+import (
+	"container/heap"
+	"slices"
+)
 
 // Fair share is start-time fair queueing on measured device time, on two levels:
 // tenants by weight, and the sessions of one tenant equally, so that opening more
@@ -29,8 +32,9 @@ type flow struct {
 	index   int   // in its level's heap; -1: not in it
 	parent  *flow // of a session: the tenant's
 	weight  int64
-	sent    int   // jobs that the device has
-	below   level // of a tenant: its sessions
+	sent    int           // jobs that the device has
+	has     [maxSent]*job // of a session: these, and a turn
+	below   level         // of a tenant: its sessions
 	// waitedAt is a tenant's virtual time when others last waited for it (hold.go).
 	waitedAt int64
 
@@ -48,6 +52,7 @@ type level struct {
 	flows   []*flow
 	present int64 // the virtual time of the last one chosen
 	hold    hold  // of the level of tenants
+	heeds   bool  // of the top: the device holds back what needs work that fails
 }
 
 func (l *level) Len() int           { return len(l.flows) }
@@ -87,8 +92,24 @@ func (l *level) place(f *flow, runnable bool) {
 // update puts a session's flow and its tenant's where they belong.
 func (top *level) update(f *flow) {
 	t := f.parent
-	t.below.place(f, f.ready != nil && f.sent < maxSent)
+	t.below.place(f, f.ready != nil && f.sent < maxSent && (top.heeds || !f.mustWait()))
 	top.place(t, len(t.below.flows) > 0 && t.sent < maxSent)
+}
+
+// mustWait reports whether what is next of a session reads what a job that the device has
+// writes, in all its queues. If it does not in one, that one's turn it is.
+func (f *flow) mustWait() bool {
+	if f.sent == 0 {
+		return false
+	}
+	for first := f.ready; ; {
+		if !slices.ContainsFunc(f.has[:], func(j *job) bool { return j != nil && f.ready.readyHead.needs(j) }) {
+			return false
+		}
+		if f.ready = f.ready.circleNext; f.ready == first {
+			return true
+		}
+	}
 }
 
 // charge adds nanoseconds (also negative) to a session's flow and its tenant's.
@@ -144,6 +165,7 @@ func (top *level) next() *job {
 		q.readyTail = nil
 		q.leaveCircle(f)
 	}
+	f.has[slices.Index(f.has[:], nil)] = j
 	f.sent++
 	f.parent.sent++
 	j.estimate = f.estimate
@@ -157,6 +179,7 @@ func (top *level) next() *job {
 func (top *level) returned(j *job, nanos int64) {
 	f := j.queue.session.flow
 	nanos = max(nanos, minJobCost)
+	f.has[slices.Index(f.has[:], j)] = nil
 	f.sent--
 	f.parent.sent--
 	f.charge(nanos - j.estimate)

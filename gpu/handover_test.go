@@ -85,6 +85,7 @@ func (deadRing) TakeMany(b *ring.Batch, _ int) (int, error)      { b.Entries = b
 func (d deadRing) SpinTake(b *ring.Batch, n, _ int) (int, error) { return d.TakeMany(b, n) }
 func (deadRing) Ready() bool                                     { return false }
 func (deadRing) Published() int                                  { return 0 }
+func (deadRing) Marks() (taken, published, collected uint64)     { return 0, 0, 0 }
 func (deadRing) CompleteMany([]ring.Completion)                  {}
 func (deadRing) Publish([]ring.Completion)                       {}
 func (deadRing) WaitWork(ctx context.Context) error              { <-ctx.Done(); return ctx.Err() }

@@ -164,6 +164,8 @@ type WaitImage struct {
 	UserData uint64
 	Fence    Handle
 	Value    uint64
+	// OrderOnly: it goes on however the point ended.
+	OrderOnly bool `json:",omitempty"`
 }
 
 // QueueImage is one queue.

@@ -588,6 +588,7 @@ func (im *importer) queue(s *Session, qi *QueueImage) (err error) {
 	if q.batch, err = ring.RestoreBatch(q.batchArgs(), left); err != nil {
 		return err
 	}
+	s.spoils.join(q)
 	q.burst.init(q)
 	if q.node, err = s.node.NewChild("queue", revoke.Ops{Urgent: true, Quiesce: func() { <-q.done }, Release: q.release}); err != nil {
 		return err
@@ -610,7 +611,7 @@ func (q *queue) restoreWait(w *WaitImage) error {
 		return err
 	}
 	j := q.nextJob(&ring.Taken{Entry: ring.Entry{Op: ring.OpWait, UserData: w.UserData}})
-	j.charged, j.fence, j.value = true, f, w.Value
+	j.charged, j.fence, j.value, j.orderOnly = true, f, w.Value, w.OrderOnly
 	q.waiter.value = w.Value
 	if how, over := f.wait(&q.waiter); over {
 		q.waited(j, how)

@@ -43,6 +43,8 @@ type job struct {
 	begun uint32
 	had   time.Duration
 
+	pos     uint64 // of the entry in its ring
+	spoiled *spoil // it did not end ok, and its completion is not published
 	work    backend.Job
 	program *program
 	isTurn  bool          // its queue runs it: see turns
@@ -69,6 +71,7 @@ type job struct {
 	saidHow   outcome.Outcome
 	saidTime  time.Duration
 	faulted   bool // it ends failed (iommuFault), whatever the device says
+	broken    bool // what it needs (work.Needs) did not end ok
 }
 
 // States of a job.
@@ -90,7 +93,8 @@ func (j *job) usesBuffer(b *buffer) bool {
 }
 
 // withdrawn reports whether the job must not run any more, and how it ends:
-// something that it uses is being closed, or its session is poisoned. The engine
+// something that it uses is being closed, its session is poisoned, or what it reads is
+// spoiled. The engine
 // looks when it is about to send the job, under its lock: whoever closes first
 // closes the pins, or poisons, and then takes that lock to cancel, so a job that is
 // not found there is found here.
@@ -105,6 +109,9 @@ func (j *job) withdrawn() (how outcome.Outcome, yes bool) {
 	}
 	if j.queue.session.poison.Load() != nil {
 		return poisonedOutcome, true
+	}
+	if j.begun == 0 && j.queue.session.spoils.hits(j) {
+		return dependentOutcome, true
 	}
 	return outcome.Outcome{}, false
 }

@@ -31,11 +31,12 @@ type list struct {
 	charge  ledger.Receipt
 	burster backend.Burster // nil: the backend is none
 
-	jobs     []backend.Job // by entry; not changed any more once the list is published
-	parts    []part        // the same
-	launched []uint32      // how many launches are among the first so many entries
-	playable bool          // all entries are for bursts; not changed either
-	in       []*listSet    // whose sets it is in
+	jobs     []backend.Job              // by entry; not changed any more once the list is published
+	parts    []part                     // the same
+	uses     map[*buffer]backend.Access // what its entries do with each; not changed either
+	launched []uint32                   // how many launches are among the first so many entries
+	playable bool                       // all entries are for bursts; not changed either
+	in       []*listSet                 // whose sets it is in
 
 	// recording is the bytes that it was made of, for a successor (export.go).
 	recording         []byte
@@ -174,6 +175,7 @@ func (s *Session) RecordList(from Handle, off uint64, entries, argBytes uint32) 
 func (l *list) record(r *recording, entries int) error {
 	l.jobs, l.parts = make([]backend.Job, entries), make([]part, entries)
 	l.launched = make([]uint32, entries+1)
+	l.uses = map[*buffer]backend.Access{}
 	l.playable = l.session.dev.engine.player != nil
 	q := &queue{session: l.session}
 	j := &job{queue: q}
@@ -214,6 +216,9 @@ func (l *list) resolve(q *queue, j *job, i int, t *ring.Taken) error {
 		Context: w.Context, Check: w.Check,
 	}
 	*p = part{buffers: append([]*buffer(nil), j.buffers...), program: j.program}
+	for k, b := range p.buffers {
+		l.uses[b] |= j.access(k)
+	}
 	p.natural = t.Op == ring.OpLaunch && t.Grid() == (ring.Dim3{}) && t.Block() == (ring.Dim3{})
 	for _, b := range p.buffers {
 		l.join(&b.lists)

@@ -1,6 +1,9 @@
 package gpu
 
-import "capgpu/gpuerr"
+import (
+	"capgpu/gpuerr"
+	"capgpu/outcome"
+)
 
 // lose declares the device lost, for good. It does not block: runDevice does
 // what follows.
@@ -11,6 +14,8 @@ func (e *engine) lose(reason string) {
 		return
 	}
 	e.state = engineLost
+	e.incidentLocked(nil, reason)
+	e.climbLocked(outcome.Respawn)
 	e.mu.Unlock()
 	e.dev.setLost(gpuerr.New(gpuerr.DeviceLost, "%.200s; wait for its successor and open it again", reason))
 	nudge(e.wake)
@@ -32,7 +37,7 @@ func (e *engine) endAll() {
 	}
 	for e.oldest != nil {
 		j := e.oldest
-		e.dropLocked(j, 0)
+		e.dropLocked(j, lostOutcome, 0)
 		e.held = append(e.held, j.takePins())
 		j.next, ended = ended, j
 	}

@@ -26,6 +26,8 @@ type memRing struct {
 	code      gpuerr.Code
 	broken    bool
 	bugIn     string // the method that panics
+	hidden    int    // entries that are pushed and not published yet, while hides
+	hides     bool
 }
 
 type memEntry struct {
@@ -44,9 +46,29 @@ func newMemRing(cfg ring.Config) *memRing {
 func (m *memRing) add(x memEntry) {
 	m.mu.Lock()
 	m.entries = append(m.entries, x)
+	if m.hides {
+		m.hidden++
+	}
 	m.mu.Unlock()
 	nudge(m.work)
 }
+
+// hide has what is pushed from now on published at once, by show.
+func (m *memRing) hide() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.hides = true
+}
+
+func (m *memRing) show() {
+	m.mu.Lock()
+	m.hides, m.hidden = false, 0
+	m.mu.Unlock()
+	nudge(m.work)
+}
+
+// tail is how many are published. The ring is locked.
+func (m *memRing) tail() int { return len(m.entries) - m.hidden }
 
 func (m *memRing) HandOut() (int, int, int, error) {
 	return -1, -1, -1, errors.New("this ring is a model and has no descriptors")
@@ -60,7 +82,7 @@ func (m *memRing) TakeMany(b *ring.Batch, most int) (int, error) {
 	if m.broken {
 		return 0, gpuerr.New(gpuerr.Protocol, "sqTail went back")
 	}
-	most = min(most, len(m.entries)-m.taken, int(2*m.cfg.Entries)-(m.taken-m.read), ring.BatchEntries)
+	most = min(most, m.tail()-m.taken, int(2*m.cfg.Entries)-(m.taken-m.read), ring.BatchEntries)
 	for range most {
 		b.Entries = append(b.Entries, m.entries[m.taken].take(m.cfg.ArgBytes))
 		m.taken++
@@ -105,7 +127,13 @@ func (m *memRing) Ready() bool { return m.Published() > 0 }
 func (m *memRing) Published() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return len(m.entries) - m.taken
+	return m.tail() - m.taken
+}
+
+func (m *memRing) Marks() (taken, published, collected uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return uint64(m.taken), uint64(m.tail()), uint64(m.read)
 }
 
 // bug panics where the test wants it.
@@ -141,7 +169,7 @@ func (m *memRing) WaitWork(ctx context.Context) error {
 			m.mu.Unlock()
 			panic("bug")
 		}
-		ready := m.broken || (m.taken < len(m.entries) && m.taken-m.read < int(2*m.cfg.Entries))
+		ready := m.broken || (m.taken < m.tail() && m.taken-m.read < int(2*m.cfg.Entries))
 		m.mu.Unlock()
 		if ready {
 			return nil

@@ -24,7 +24,7 @@ import (
 // mayPlay reports whether the queue runs the job, which was begun last, itself. It is then
 // the replay in progress.
 func (q *queue) mayPlay(j *job) bool {
-	if j.list == nil || !j.list.playable || q.head+1 != q.tail {
+	if j.list == nil || !j.list.playable || q.head+1 != q.tail || q.session.spoils.active.Load() {
 		return false
 	}
 	j.isTurn, q.burst.replay = true, j
@@ -105,6 +105,9 @@ func (q *queue) playSlice(j *job) {
 		trapped = how
 	}
 	over, late := how.Kind != outcome.OK || int(j.begun) >= len(j.work.List), j.had >= most
+	if how.Kind != outcome.OK && how.Cause != outcome.TrapCause || late && !over {
+		j.spoil() // before anybody else has the device
+	}
 	lost := q.endSlice(j, took, trapped, !over && !late)
 	if gone {
 		e.lose("the device said that it is lost")
@@ -152,6 +155,9 @@ const seenSoon = 200 * time.Microsecond
 // endReplay ends the replay in progress, which has no turn and does not ask for one.
 func (q *queue) endReplay(j *job, how outcome.Outcome) {
 	q.burst.replay = nil
+	if how.Kind != outcome.OK {
+		j.spoil()
+	}
 	j.unpin()
 	j.deviceTime = j.had
 	j.end(how)
@@ -191,6 +197,7 @@ func (q *queue) leaveReplay(how outcome.Outcome) {
 	default: // it has ended, or whoever cancelled it is about to end it
 		return
 	}
+	j.spoil()
 	j.unpin()
 	j.deviceTime = j.had
 	j.end(how)

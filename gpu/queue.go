@@ -54,6 +54,9 @@ type queue struct {
 	discard    int  // entries published before the last cancel and not begun yet
 	waiting    *job // the wait that holds the queue
 	waiter     waiter
+	taken      uint64            // position in the ring behind the batch
+	spoilt     []*spoil          // of completions that are not published
+	owes       atomic.Bool       // to tell the session's spoils how far it is
 	told       []ring.Completion // not written yet; like what follows it is made once
 	spanBytes  []uint64
 	burst      bursts
@@ -74,6 +77,7 @@ type serverRing interface {
 	SpinTake(b *ring.Batch, most, spins int) (int, error)
 	Ready() bool
 	Published() int
+	Marks() (taken, published, collected uint64)
 	CompleteMany(cs []ring.Completion)
 	Publish(cs []ring.Completion)
 	WaitWork(ctx context.Context) error
@@ -205,6 +209,7 @@ func (q *queue) open(entries uint32) error {
 	q.charges[1].Commit()
 	q.lease, q.meter = s.account.Lease(ledger.InFlight), s.account.Meter(ledger.DeviceTime)
 	q.batch = ring.NewBatch(q.batchArgs())
+	q.session.spoils.join(q)
 	q.burst.init(q)
 	// The goroutine waits for the handle: nobody can use the queue before.
 	start := make(chan struct{})
@@ -310,6 +315,7 @@ func (q *queue) runQueue() {
 	q.slumber.Load().end()
 	close(q.arm)
 	<-bell
+	q.session.spoils.leave(q)
 	q.ring.Close(code)
 }
 
@@ -369,6 +375,7 @@ func (q *queue) serve() (code gpuerr.Code, how outcome.Outcome, whole bool) {
 	idle := 0
 	for {
 		q.forget()
+		q.passSpoils()
 		switch {
 		case isClosed(lost):
 			return gpuerr.DeviceLost, lostOutcome, true

@@ -32,6 +32,7 @@ type Session struct {
 	check    bool          // its programs run watched
 	loaded   loadedPrograms
 	loading  line
+	spoils   spoils
 	memos    memoSet
 	opened   time.Time
 	node     *revoke.Node

@@ -84,7 +84,9 @@ func (q *queue) called() bool {
 
 // bidden is called, also when the device is to stop. A replay that is being played goes on
 // then, to its end.
-func (q *queue) bidden() bool { return q.called() || q.session.dev.freezing.Load() != nil }
+func (q *queue) bidden() bool {
+	return q.called() || q.owes.Load() || q.session.dev.freezing.Load() != nil
+}
 
 // sleeps and rung tell the spinner how long it was until the client came.
 func (s *spinner) sleeps() { s.slept = time.Now() }

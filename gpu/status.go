@@ -21,6 +21,7 @@ type Status struct {
 	Strays       uint64         `json:"strays"` // completions of no live job
 	Faults       uint64         `json:"faults"` // accesses of the device that the IOMMU refused
 	AuditDropped uint64         `json:"auditDropped"`
+	Recovery     RecoveryStatus `json:"recovery"`
 	Tenants      []TenantStatus `json:"tenants"`
 }
 
@@ -71,6 +72,7 @@ func (d *Device) Status(tenant string) Status {
 		UptimeNanos: time.Since(d.opened), Resets: d.engine.resets.Load(), Strays: d.engine.strays.Load(), Faults: d.engine.faults.Load(),
 		AuditDropped: d.records.dropped.Load() + d.records.failed.Load(), Tenants: []TenantStatus{},
 	}
+	st.Recovery = d.engine.recoveryStatus(tenant)
 	if err := d.Err(); err != nil {
 		st.Lost = gpuerr.From(err).Msg
 	}

@@ -28,7 +28,9 @@ func (q *queue) fetchMost(most, spins int) (n int, err error) {
 		return 0, nil
 	}
 	q.begun = 0
-	return q.ring.SpinTake(q.batch, min(most, len(q.jobs)-int(q.tail-q.head)), spins)
+	n, err = q.ring.SpinTake(q.batch, min(most, len(q.jobs)-int(q.tail-q.head)), spins)
+	q.taken += uint64(len(q.batch.Entries))
+	return n, err
 }
 
 // take begins entries: in bursts as far as they can be, and the others one by one, whose
@@ -77,6 +79,8 @@ func (q *queue) take() (took bool, err error) {
 				tail.next = j
 			}
 			tail = j
+		} else if j.how.Kind != outcome.OK {
+			q.spoilEntry(j, t)
 		}
 	}
 	if head != nil {
@@ -98,6 +102,7 @@ func (q *queue) nextJob(t *ring.Taken) *job {
 	j.op, j.userData = t.Op, t.UserData
 	j.how, j.atLeast, j.deviceTime, j.code, j.available, j.launched = outcome.Outcome{}, outcome.Success, 0, gpuerr.None, 0, 0
 	j.begun, j.had, j.isTurn = 0, 0, false
+	j.pos, j.spoiled = q.taken-uint64(len(q.batch.Entries)-q.begun)-1, nil
 	j.next = nil
 	j.state.Store(jobHeld)
 	return j
@@ -314,6 +319,10 @@ func (q *queue) complete(j *job) {
 	if q.burst.replay == j { // it was cancelled while it waited for its turn
 		q.burst.replay = nil
 	}
+	if j.spoiled != nil {
+		q.spoilt = append(q.spoilt, j.spoiled)
+		j.spoiled = nil
+	}
 	j.fence = nil
 	j.discharge()
 	j.state.Store(jobFree)
@@ -355,7 +364,11 @@ func (q *queue) write() {
 func (q *queue) flush() {
 	if len(q.told) > 0 || q.unflushed {
 		crashpoint.Here("driver.completion.told")
-		q.ring.Publish(q.told)
+		if len(q.spoilt) > 0 {
+			q.publishSpoils()
+		} else {
+			q.ring.Publish(q.told)
+		}
 		crashpoint.Here("driver.completion.published")
 		q.told, q.unflushed, q.burst.unseen = q.told[:0], false, 0
 	}
@@ -439,4 +452,5 @@ func (q *queue) endUnbegun(j *job, t *ring.Taken, how outcome.Outcome) {
 		}
 	}
 	j.end(how)
+	q.spoilEntry(j, t)
 }

@@ -55,7 +55,7 @@ func TestTurnWaits(t *testing.T) {
 		requireOK(t, busy.one(), one.one())
 		two.fill(o, 0, 4, 2)
 		requireOK(t, two.one())
-		require.EqualValues(t, 2, b.bursts.Load())
+		require.EqualValues(t, 1, b.bursts.Load(), "beside what was cancelled, and so spoiled, there are none")
 		require.NoError(t, r.dev.Check())
 		r.idleButBuffers(bob)
 		close(gate)

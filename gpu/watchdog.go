@@ -8,9 +8,21 @@ import (
 
 // The ladder, smallest step first:
 //
-//	deadline missed ──► Cancel ──(still there after cancelPatience)──► Reset ──(fails)──► lost
-//	timedOut                                                           guilty: as stopped    all: deviceLost
-//	                                                                   others: innocent
+//	cancelling       the device is told to stop the one job          timedOut
+//	   │ still there after its patience
+//	queueReset       it ends what it has of that session alone       guilty: as stopped; what was
+//	   │ it cannot, or fails                                         caught with it: innocent
+//	functionReset    it is reset                                     the same, of everybody
+//	   │ fails
+//	respawn          lost; the driver is replaced                    deviceLost
+//
+// Each step is a state that anybody may see (recovery.go), and is over within a part of
+// Config.HangBound: a quarter for the job to heed Cancel, an eighth for the queue reset
+// (together three eighths), until three quarters for the function's, and the rest to
+// settle. Where the queue alone can be reset nobody else is hit by impatience: work that
+// missed the policy's deadline then has only queuePatience.
+//
+// A queue reset after which nothing ends was no help: the next step is the function's.
 //
 // A deadline counts from when the device could have started the job: from when
 // it was first seen as the oldest one sent. That is late by at most watchTick, and
@@ -31,6 +43,20 @@ func (e *engine) cancelPatience() time.Duration {
 		patience = 20 * time.Millisecond
 	}
 	return min(patience, e.dev.cfg.HangBound/4)
+}
+
+// queuePatience is cancelPatience where the next step hits nobody else, and the work has
+// had all the time that anybody has.
+const queuePatience = 5 * time.Millisecond
+
+// patienceLocked is how long a job that was stopped may take to end.
+//
+// +checklocks:e.mu
+func (e *engine) patienceLocked(j *job) time.Duration {
+	if j.guilty && e.resetter != nil && !e.fruitless {
+		return min(queuePatience, e.cancelPatience())
+	}
+	return e.cancelPatience()
 }
 
 // runDevice watches over the device until quit is closed. It alone resets, and
@@ -111,7 +137,7 @@ func (e *engine) watch() time.Duration {
 		if j.stoppedAt.After(since) {
 			since = j.stoppedAt
 		}
-		due = since.Add(e.cancelPatience())
+		due = since.Add(e.patienceLocked(j))
 	}
 	if due.After(now) {
 		e.mu.Unlock()
@@ -126,6 +152,8 @@ func (e *engine) watch() time.Duration {
 	j.stopAs, j.stoppedAt, j.ran = hangOutcome, now, now.Sub(e.headSince)
 	guilty := still >= s.fair
 	j.guilty = guilty
+	e.incidentLocked(j, "deadline missed")
+	e.climbLocked(outcome.Cancelling)
 	e.mu.Unlock()
 	if submitted {
 		e.backend.Cancel(id)

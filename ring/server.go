@@ -141,6 +141,27 @@ func (s *Server) Published() int {
 	return int(tail - s.taken)
 }
 
+// Marks are positions: up to where entries were taken from the ring, up to where the
+// client has published some, and up to where it has collected completions. Whoever reads
+// the last two at once knows nothing of their order. What the client writes is bounded,
+// and else its own loss. Once the ring has ended all three are how far it came.
+func (s *Server) Marks() (taken, published, collected uint64) {
+	s.takeMu.Lock()
+	defer s.takeMu.Unlock()
+	defer s.guard(debug.SetPanicOnFault(true), nil)
+	taken, published, collected = s.taken, s.taken, s.seenHead
+	if s.err != nil || s.gone.Load() {
+		return taken, published, collected
+	}
+	if tail := s.view.sqTail.Load(); tail-s.taken <= uint64(s.Entries) {
+		published = tail
+	}
+	if head := s.view.cqHead.Load(); head-s.seenHead <= uint64(s.completions) {
+		collected = head
+	}
+	return taken, published, collected
+}
+
 // lookLocked says whether TakeMany has something (awake), or what to wait for. It
 // reads a word of the client's only when what it knows is used up.
 //

@@ -71,6 +71,9 @@ type Job struct {
 	// shared memory or a divergent barrier traps as well. A backend that cannot fails
 	// it as a device error.
 	Check bool
+	// Needs is an earlier job that the device still had when this one was submitted, and
+	// whose result this one reads; 0: there is none. Only where Info.Needs.
+	Needs JobID
 	// List is what an OpList runs (list.go). Ready is of its entries only.
 	List  []Job
 	Ready Ready
@@ -79,7 +82,7 @@ type Job struct {
 // Completion is what the device says about a job.
 type Completion struct {
 	ID         JobID
-	Outcome    outcome.Outcome // OK, Failed (trap, launchLimit, deviceError), Cancelled (after Cancel, or a trap in its Context), DeviceLost
+	Outcome    outcome.Outcome // OK, Failed (trap, launchLimit, deviceError), Cancelled (after Cancel, a trap in its Context; cause dependency: after Job.Needs), DeviceLost
 	DeviceTime time.Duration   // measured
 	Begun      uint32          // of an OpList: how many of its entries were begun
 }
@@ -146,6 +149,10 @@ type Info struct {
 	Limits      Limits
 	// Lists says that the device runs OpList.
 	Lists bool
+	// Needs says that the device heeds Job.Needs: it does not begin a job if the one that
+	// it needs ended in any other way than OK, nor before that has ended, and completes it
+	// as Cancelled (dependency). Where it does not, the core holds such a job back.
+	Needs bool
 	// LoadsPrograms says that there is a verifier behind Load. Without it Load is
 	// never called.
 	LoadsPrograms bool
@@ -167,6 +174,18 @@ type Progresser interface {
 	// not while one hangs. The core reads it every few milliseconds, under its lock:
 	// it is one atomic load, which waits for nothing and calls nothing.
 	Progress() uint64
+}
+
+// ContextResetter is a Backend that can end the work of one Context and leave all else
+// as it is. It is the step between Cancel, which a job may fail to heed, and Reset, which
+// hits everybody.
+type ContextResetter interface {
+	// ResetContext ends all that was submitted of a context. When it returns nil the
+	// device touches no span of any of that, and no completion of it will come. Jobs of
+	// other contexts keep their places, and begin and end as if nothing had happened; and
+	// jobs of the context may be submitted again. After an error, which is also that ctx
+	// ended first, nothing is known of the context's jobs, and a Reset has to follow.
+	ResetContext(ctx context.Context, c *Context) error
 }
 
 // Backend drives one device. Methods may be called from any goroutine. Jobs run

@@ -35,8 +35,11 @@ type Burster interface {
 	// looks at Context.Trapped, and completes one whose context is as Cancelled; a trap
 	// ends its Context.
 	//
+	// A job that did not end ok is the last one that it runs, unless it was a trap or
+	// came after one in its context: the core looks what may still run.
+	//
 	// It runs n ≤ len(jobs) and fills ends[:n], which is as long as jobs. n < len(jobs)
-	// means that the next one must go by Submit, as the device is being reset, is gone
+	// without that means that the next one must go by Submit, as the device is being reset, is gone
 	// or closed, has something to do with this job that a burst cannot, or has been kept
 	// far longer than was to be expected. Of a job that
 	// it has not counted nothing is told, and what it may have written is of no account.

@@ -102,6 +102,7 @@ func (c *client) open(dev *gpu.Device, k kind) (err error) {
 		return err
 	}
 	c.model = refmodel.NewSession(modelLimits(), refmodel.Facet(a.Facet))
+	c.model.Spoils = true
 	if c.dev.fails {
 		c.model.Fails = fails
 	}

@@ -2,7 +2,7 @@
 // gpu-service: it takes the two links that device-manager gives it, opens a
 // backend on the grants, and serves the sessions that the manager attaches.
 //
-//	fd 3  supervision link  Ready, SettleFaults ──►
+//	fd 3  supervision link  Ready, SettleFaults, Recovery ──►
 //	                        ◄── Attach, Ping, DriverStatus, SetLimits, DeviceFault, DeviceGone, Shutdown
 //	fd 4  grant link        memory, registers, interrupts, audit log (ddf/ddfrpc)
 //
@@ -143,6 +143,11 @@ func run(ctx context.Context, o Options, links *links) (err error) {
 		return err
 	}
 	crashpoint.Here("driver.start.ready")
+	telling, endTelling := context.WithCancel(ctx)
+	var told sync.WaitGroup
+	told.Go(func() { d.runRecovery(telling, caller) })
+	defer told.Wait()
+	defer endTelling()
 	o.Log.Info("serving", "device", set.Device.Name, "epoch", set.Device.Epoch)
 	select {
 	case <-ctx.Done():

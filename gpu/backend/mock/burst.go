@@ -108,10 +108,20 @@ func (d *Device) burstLocked() (more bool) {
 				b.measure()
 				return false
 			}
+			if ends(o) {
+				b.at++
+				b.measure()
+				return false
+			}
 		}
 		b.measure()
 	}
 	return false
+}
+
+// ends says whether a burst ends after a job: what comes next may be for naught.
+func ends(o *outcome.Outcome) bool {
+	return o.Kind != outcome.OK && o.Kind != outcome.Cancelled && o.Cause != outcome.TrapCause
 }
 
 // measure ends a group: the time that it took is shared among its jobs.
@@ -193,7 +203,7 @@ func (d *Device) endPanickedLocked(p any) bool {
 	}
 	b.ends[b.at].Outcome = o
 	b.at++
-	return true
+	return !ends(&o)
 }
 
 // burstWatchedLocked runs one job as somebody looks on, and says whether there is
@@ -218,7 +228,7 @@ func (d *Device) burstWatchedLocked() (more bool) {
 		return false
 	}
 	b.at++
-	return true
+	return true // of outcomes that end a burst, a job that does not panic has none
 }
 
 // noteCaughtLocked is deferred: as burstCaughtLocked, and it notes a job that has ended.
@@ -230,7 +240,7 @@ func (d *Device) noteCaughtLocked(more *bool, r *ready, began time.Duration) {
 		*more = d.endPanickedLocked(p)
 	}
 	switch {
-	case *more:
+	case *more, p != nil && d.state == live:
 		d.noteLocked(r, d.burst.at-1, began, false)
 	case p != nil:
 		d.noteLocked(r, d.burst.at, began, true)

@@ -47,7 +47,7 @@ func (d *Device) takeNext() *slot {
 		if d.state == live && len(d.queue) > 0 {
 			s := d.queue[0]
 			d.queue = d.queue[:copy(d.queue, d.queue[1:])]
-			if s.job.Context.Trapped() { // it is never begun
+			if s.spoiled || s.job.Context.Trapped() { // it is never begun
 				d.cancelled = append(d.cancelled, s)
 				signal(d.attend)
 				d.mu.Unlock()
@@ -82,7 +82,7 @@ type result struct {
 // engine has nothing more to do.
 func (d *Device) finish(s *slot, r result, deviceTime time.Duration) bool {
 	d.mu.Lock()
-	if s.stop.Load() == stopReset {
+	if s.stop.Load() >= stopContext {
 		r.wasReset = true
 	}
 	c := backend.Completion{ID: s.id, Outcome: r.outcome, DeviceTime: deviceTime, Begun: r.begun}
@@ -91,6 +91,9 @@ func (d *Device) finish(s *slot, r result, deviceTime time.Duration) bool {
 	}
 	d.log.end(s.entry, r, time.Since(d.started))
 	fault := s.fault.Kind
+	if c.Outcome.Kind != outcome.OK {
+		d.spoilLocked(s.id)
+	}
 	d.running = nil
 	d.releaseLocked(s)
 	if r.wasReset || d.state != live {
@@ -190,6 +193,9 @@ func (d *Device) attendOnce() bool {
 		s := d.cancelled[0]
 		d.cancelled = d.cancelled[:copy(d.cancelled, d.cancelled[1:])]
 		c := backend.Completion{ID: s.id, Outcome: outcome.Outcome{Kind: outcome.Cancelled}}
+		if s.spoiled {
+			c.Outcome.Cause = outcome.Dependency
+		}
 		d.log.close(s.entry, CancelledInQueue, time.Since(d.started))
 		d.releaseLocked(s)
 		d.delivering++

@@ -13,8 +13,9 @@ import (
 // +checklocksignore: the only field of the log that it reads never changes
 func (d *Device) execute(s *slot) result {
 	switch s.fault.Kind {
-	case FaultHang:
-		for s.stop.Load() != stopReset {
+	case FaultHang, FaultHangFunction, FaultHangForever:
+		until := map[FaultKind]uint32{FaultHang: stopContext, FaultHangFunction: stopReset, FaultHangForever: stopClose}[s.fault.Kind]
+		for s.stop.Load() < until {
 			<-s.stopped
 		}
 		return result{wasReset: true}

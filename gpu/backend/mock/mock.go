@@ -122,6 +122,8 @@ type Device struct {
 	// +checklocks:mu
 	running *slot
 	// +checklocks:mu
+	failed failedJobs
+	// +checklocks:mu
 	delivering int // calls of the sink in progress
 	// +checklocks:mu
 	resetting int // calls of Reset in progress
@@ -172,7 +174,7 @@ func New(o Options) (*Device, error) {
 		return nil, gpuerr.New(gpuerr.Invalid, "Subgroup is %d; it is 8, 16, 32 or 64", o.Subgroup)
 	}
 	d := &Device{
-		info:      backend.Info{Name: "mock", MemoryBytes: o.MemoryBytes, Limits: limits, Lists: true, LoadsPrograms: true},
+		info:      backend.Info{Name: "mock", MemoryBytes: o.MemoryBytes, Limits: limits, Lists: true, LoadsPrograms: true, Needs: true},
 		subgroup:  o.Subgroup,
 		laneOnly:  o.LaneOnly,
 		kernels:   kernels{subgroup: o.Subgroup},

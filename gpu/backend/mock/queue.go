@@ -18,6 +18,8 @@ type slot struct {
 	fault   Fault  // zero: none
 	entry   logRef
 
+	spoiled bool // what it needs did not end ok: it is never begun
+
 	stop    atomic.Uint32 // how the job is to be stopped; only grows while it is in use
 	stopped chan struct{} // capacity 1: look at stop; a token may be of an earlier job
 }
@@ -25,7 +27,9 @@ type slot struct {
 const (
 	stopNone uint32 = iota
 	stopCancel
+	stopContext
 	stopReset
+	stopClose
 )
 
 // askToStop tells the engine to leave the job. The caller holds Device.mu.
@@ -79,6 +83,7 @@ func (d *Device) Submit(job *backend.Job) error {
 	s.job, s.id, s.ordinal = job, job.ID, d.faults.jobs
 	s.fault = d.faults.pick(job)
 	s.entry = d.log.open(s.id, s.ordinal, job, s.fault.Kind)
+	s.spoiled = job.Needs != 0 && d.failed.has(job.Needs)
 	d.queue = append(d.queue, s)
 	signal(d.work)
 	return nil
@@ -137,8 +142,36 @@ func (d *Device) Cancel(id backend.JobID) {
 	s := d.queue[i]
 	d.queue = slices.Delete(d.queue, i, i+1)
 	d.cancelled = append(d.cancelled, s)
+	d.spoilLocked(s.id)
 	signal(d.attend)
 }
+
+// spoilLocked has what needs a job that did not end ok not begin, and what needs that.
+//
+// +checklocks:d.mu
+func (d *Device) spoilLocked(id backend.JobID) {
+	d.failed.add(id)
+	for _, s := range d.queue {
+		if s.job.Needs == id && !s.spoiled {
+			s.spoiled = true
+			d.spoilLocked(s.id)
+		}
+	}
+}
+
+// failedJobs are the last jobs that did not end ok: one of them may have been outstanding
+// when the core decided that another needs it, and have ended before that came.
+type failedJobs struct {
+	ids  [4 * maxJobs]backend.JobID
+	next int
+}
+
+func (f *failedJobs) add(id backend.JobID) {
+	f.ids[f.next%len(f.ids)] = id
+	f.next++
+}
+
+func (f *failedJobs) has(id backend.JobID) bool { return slices.Contains(f.ids[:], id) }
 
 // Reset implements backend.Backend. When ctx ends first the error is
 // gpuerr.Busy, nothing is guaranteed yet, and Reset may be called again.
@@ -151,7 +184,7 @@ func (d *Device) Reset(ctx context.Context) error {
 	case closed:
 		return gpuerr.New(gpuerr.Closed, "the device was closed")
 	}
-	if err := d.abortLocked(ctx); err != nil {
+	if err := d.abortLocked(ctx, stopReset); err != nil {
 		return err
 	}
 	if d.state == gone {
@@ -165,7 +198,7 @@ func (d *Device) Reset(ctx context.Context) error {
 //
 // +checklocks:d.mu
 // +checklocksignore: it cannot follow the way out of the select
-func (d *Device) abortLocked(ctx context.Context) error {
+func (d *Device) abortLocked(ctx context.Context, how uint32) error {
 	d.resetting++
 	defer func() { d.resetting-- }()
 	for _, list := range [...]*[]*slot{&d.queue, &d.cancelled} {
@@ -176,40 +209,26 @@ func (d *Device) abortLocked(ctx context.Context) error {
 		*list = (*list)[:0]
 	}
 	if d.running != nil {
-		d.running.askToStop(stopReset)
+		d.running.askToStop(how)
 	}
 	d.faults.reset()
-	for d.running != nil || d.delivering > 0 {
-		if d.quiet == nil {
-			d.quiet = make(chan struct{})
-		}
-		quiet := d.quiet
-		d.mu.Unlock()
-		select {
-		case <-quiet:
-			d.mu.Lock()
-		case <-ctx.Done():
-			d.mu.Lock()
-			return gpuerr.New(gpuerr.Busy, "the device has not stopped yet: %v", ctx.Err())
-		}
-	}
-	return nil
+	return d.awaitLocked(ctx, func() bool { return d.running != nil || d.delivering > 0 })
 }
 
 // releaseLocked makes a slot free for the next job.
 //
 // +checklocks:d.mu
 func (d *Device) releaseLocked(s *slot) {
-	s.job, s.id, s.fault = nil, 0, Fault{}
+	s.job, s.id, s.fault, s.spoiled = nil, 0, Fault{}, false
 	s.stop.Store(stopNone)
 	d.free = append(d.free, s)
 }
 
-// settleLocked wakes those who wait for the device to be quiet.
+// settleLocked wakes those who wait for something to be over: they look again.
 //
 // +checklocks:d.mu
 func (d *Device) settleLocked() {
-	if d.quiet != nil && d.running == nil && d.delivering == 0 {
+	if d.quiet != nil {
 		close(d.quiet)
 		d.quiet = nil
 	}
@@ -223,7 +242,7 @@ func (d *Device) Close() error {
 		d.state = closed
 		close(d.done)
 		// Cannot fail: the context never ends, and every job obeys a reset.
-		_ = d.abortLocked(context.Background())
+		_ = d.abortLocked(context.Background(), stopClose)
 		d.crew.close()
 	}
 	d.mu.Unlock()

@@ -22,6 +22,8 @@ const (
 	FaultDeviceGone          = faults.DeviceGone
 	FaultWrongWritePointer   = faults.WrongWritePointer
 	FaultLateCompletion      = faults.LateCompletion
+	FaultHangFunction        = faults.HangFunction
+	FaultHangForever         = faults.HangForever
 )
 
 // FaultKinds lists every kind of fault.

@@ -53,7 +53,7 @@ type Kind uint8
 const (
 	// None is the zero value and not a fault.
 	None Kind = iota
-	// Hang never ends and ignores Cancel; only Reset stops it.
+	// Hang never ends and ignores Cancel; a reset of its context stops it, or of all.
 	Hang
 	// Slow waits for Duration before the work. Cancel ends the wait.
 	Slow
@@ -76,11 +76,17 @@ const (
 	// LateCompletion does the work and completes only after the next Reset,
 	// just before the first job after it begins.
 	LateCompletion
+	// HangFunction never ends and ignores Cancel and a reset of its context; only Reset
+	// stops it.
+	HangFunction
+	// HangForever is HangFunction, but Reset does not stop it either: it fails, and the
+	// device has to be closed.
+	HangForever
 	numKinds
 )
 
 var names = [numKinds]string{"none", "hang", "slow", "errorCompletion", "lostCompletion", "duplicateCompletion",
-	"wrongJobID", "strayDMA", "deviceGone", "wrongWritePointer", "lateCompletion"}
+	"wrongJobID", "strayDMA", "deviceGone", "wrongWritePointer", "lateCompletion", "hangFunction", "hangForever"}
 
 // Kinds lists every kind of fault.
 func Kinds() []Kind {

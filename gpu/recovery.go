@@ -1,0 +1,111 @@
+package gpu
+
+import (
+	"time"
+
+	"capgpu/outcome"
+)
+
+// RecoveryStep is where the device stands on the ladder (watchdog.go).
+type RecoveryStep = outcome.RecoveryStep
+
+// RecoveryState is what anybody may know of the ladder: nothing of whose work it is.
+type RecoveryState struct {
+	Step      RecoveryStep // now
+	Last      RecoveryStep // how far the last incident went
+	Incidents uint64       // until now, with the one under way
+}
+
+// RecoveryStatus is RecoveryState for operators.
+type RecoveryStatus struct {
+	Step      RecoveryStep      `json:"step"`
+	Incidents uint64            `json:"incidents"`
+	Steps     map[string]uint64 `json:"steps"`          // how often each was taken
+	Last      *Incident         `json:"last,omitempty"` // nil: there was none
+}
+
+// Incident is once that work did not end, or faulted, and what was done about it.
+type Incident struct {
+	Step  RecoveryStep `json:"step"` // how far it went
+	Cause string       `json:"cause"`
+	At    time.Time    `json:"at"`
+	// Tenant and Session are whose work it was, if anybody's. Others are not told.
+	Tenant  string `json:"tenant,omitempty"`
+	Session uint64 `json:"session,omitempty"`
+}
+
+// climbing is where the engine stands on the ladder. Guarded by engine.mu.
+type climbing struct {
+	step      RecoveryStep
+	incidents uint64
+	counts    [outcome.NumRecoverySteps]uint64
+	last      Incident
+	changed   chan struct{} // capacity 1
+	culprit   *job          // that the steps are about; none is left when it has ended
+}
+
+// incidentLocked begins an incident, unless one is under way.
+//
+// +checklocks:e.mu
+func (e *engine) incidentLocked(j *job, cause string) {
+	c := &e.ladder
+	if c.step != outcome.RecoveryNone {
+		return
+	}
+	c.incidents++
+	c.last = Incident{Cause: cause, At: time.Now()}
+	if c.culprit = j; j != nil {
+		c.last.Tenant, c.last.Session = j.queue.session.tenant.name, j.queue.session.id
+	}
+}
+
+// climbLocked takes a step, or none: the incident is over.
+//
+// +checklocks:e.mu
+func (e *engine) climbLocked(step RecoveryStep) {
+	c := &e.ladder
+	if c.step == step {
+		return
+	}
+	if c.step = step; step == outcome.RecoveryNone {
+		c.culprit = nil
+	} else {
+		c.counts[step]++
+		c.last.Step = step
+	}
+	nudge(c.changed)
+}
+
+// Recovery is where the device stands on the ladder.
+func (d *Device) Recovery() RecoveryState {
+	e := d.engine
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return RecoveryState{Step: e.ladder.step, Last: e.ladder.last.Step, Incidents: e.ladder.incidents}
+}
+
+// RecoveryChanged has a token when Recovery may have changed since one was taken. It is
+// for one receiver.
+func (d *Device) RecoveryChanged() <-chan struct{} { return d.engine.ladder.changed }
+
+// recoveryStatus leaves out whose work it was, unless it is the tenant's that asks, or
+// the operator does (empty).
+func (e *engine) recoveryStatus(tenant string) RecoveryStatus {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	c := &e.ladder
+	st := RecoveryStatus{Step: c.step, Incidents: c.incidents, Steps: map[string]uint64{}}
+	for step, n := range c.counts {
+		if n > 0 {
+			st.Steps[RecoveryStep(step).String()] = n
+		}
+	}
+	if c.incidents > 0 {
+		last := c.last
+		if tenant != "" && tenant != last.Tenant {
+			last.Tenant, last.Session = "", 0
+		}
+		st.Last = &last
+	}
+	return st
+}
