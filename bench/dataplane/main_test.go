@@ -110,7 +110,7 @@ func TestShortSoak(t *testing.T) {
 	bin := t.TempDir()
 	build, err := exec.Command("../../tools/build.sh", bin, "device-manager", "gpu-mock", "gpu-gate").CombinedOutput()
 	require.NoError(t, err, "%s", build)
-	r, err := figures.Soak(t.Context(), figures.SoakOptions{Bin: bin, Seed: 1, Sessions: 16, Buffers: 200, Ops: 30, Rounds: 8, Say: t.Logf})
+	r, err := figures.Soak(t.Context(), figures.SoakOptions{Bin: bin, Seed: 1, Sessions: 16, Buffers: 200, Ops: 30, Rounds: 16, Say: t.Logf})
 	require.NoError(t, err)
 	require.Zero(t, r.Bytes)
 	require.Zero(t, r.Descriptors)

@@ -38,8 +38,9 @@ type Size struct {
 	Trees   int // sessions of the device
 	Below   int // sessions restricted from one
 	Buffers int // of one session
-	// Full has it fill up first: then it has about as much all the time.
-	Full bool
+	// Sessions and Total have it fill up first, to about so many sessions and buffers in all
+	// of them, and then keep about as much; 0: it does not.
+	Sessions, Total int
 	// Gate has it speak Cap'n Proto, with one session and nothing below it.
 	Gate bool
 }
@@ -70,6 +71,7 @@ type worker struct {
 	random  *rand.Rand
 	size    Size
 	trees   []*node
+	nodes   int // sessions: in all trees
 	buffers int // in all of them
 	ops     int
 }
@@ -173,10 +175,12 @@ func (w *worker) operate(ctx context.Context) error {
 		return w.open(ctx)
 	}
 	n := w.anyNode()
-	if w.size.Full && len(w.trees) < w.size.Trees {
+	switch fill := w.size.Total > 0; {
+	case fill && len(w.trees) < w.size.Trees:
 		return w.open(ctx)
-	}
-	if w.size.Full && w.buffers < w.size.Trees*w.size.Buffers*9/10 && w.random.IntN(8) > 0 {
+	case fill && w.nodes < w.size.Sessions && w.random.IntN(8) > 0:
+		return w.restrict(ctx, n)
+	case fill && w.buffers < w.size.Total && w.random.IntN(8) > 0:
 		return w.create(ctx, n)
 	}
 	switch r := w.random.IntN(100); {
@@ -216,6 +220,7 @@ func (w *worker) open(ctx context.Context) error {
 		return err
 	}
 	w.trees = append(w.trees, &node{session: s})
+	w.nodes++
 	return nil
 }
 
@@ -226,7 +231,7 @@ func (w *worker) create(ctx context.Context, n *node) error {
 		return w.free(ctx, n)
 	}
 	most, seldom := usualBytes, 32
-	if w.size.Full {
+	if w.size.Total > 0 {
 		most, seldom = fullBytes, 2048
 	}
 	bytes := uint64(1 + w.random.IntN(most))
@@ -287,7 +292,7 @@ func (w *worker) work(ctx context.Context, n *node) (err error) {
 
 // restrict hands on a weaker session.
 func (w *worker) restrict(ctx context.Context, n *node) error {
-	if len(n.below) >= w.size.Below {
+	if len(n.below) >= w.size.Below || w.size.Total > 0 && w.nodes >= w.size.Sessions {
 		return nil
 	}
 	s, err := n.session.Restrict(ctx, client.Policy{Facet: client.FacetMemory})
@@ -298,6 +303,7 @@ func (w *worker) restrict(ctx context.Context, n *node) error {
 		return err
 	}
 	n.below = append(n.below, &node{session: s, parent: n})
+	w.nodes++
 	return nil
 }
 
@@ -322,18 +328,20 @@ func (w *worker) drop(n *node) {
 			break
 		}
 	}
-	w.buffers -= n.close()
+	nodes, buffers := n.close()
+	w.nodes, w.buffers = w.nodes-nodes, w.buffers-buffers
 }
 
-// close says how many buffers went with it.
-func (n *node) close() (buffers int) {
+// close says how many sessions and buffers went with it.
+func (n *node) close() (nodes, buffers int) {
 	ctx, cancel := context.WithTimeout(context.Background(), opTimeout)
 	defer cancel()
 	for _, c := range n.below {
-		buffers += c.close()
+		more, of := c.close()
+		nodes, buffers = nodes+more, buffers+of
 	}
 	_ = n.session.Close(ctx) // it may be gone with the one above, or the driver
-	return buffers + len(n.buffers)
+	return nodes + 1, buffers + len(n.buffers)
 }
 
 // forgetLost drops what went with a driver.

@@ -90,8 +90,7 @@ const (
 	soakDriver  = "driver"
 )
 
-// soakVictims are killed in turn; a driver seldom, and only when all there should be is
-// there, because everything has to be made anew after that.
+// soakVictims are killed: see victim.
 var soakVictims = []string{"client", "gate", "client of a gate", "driver"}
 
 // Soak has clients make, hand on, revoke and free at random, kills clients, gates and
@@ -107,8 +106,9 @@ func Soak(ctx context.Context, o SoakOptions) (_ *SoakResult, err error) {
 	}
 	defer func() { err = errors.Join(err, svc.Close()) }()
 	s := &soak{SoakOptions: o, result: &SoakResult{Kills: map[string]int{}, Memory: map[string]Slope{}}, rss: map[string][]float64{}}
-	each := churn.Size{Trees: max(o.Sessions/soakWorkers, 1), Below: 2, Full: true}
-	each.Buffers = max(o.Buffers/soakWorkers/each.Trees, 1)
+	each := churn.Size{Sessions: max(o.Sessions/soakWorkers, 2), Total: max(o.Buffers/soakWorkers, 1), Below: 2}
+	each.Trees = each.Sessions / 2
+	each.Buffers = 2*each.Total/each.Sessions + 1 // of one, at most
 	var sizes []churn.Size
 	for range soakWorkers {
 		sizes = append(sizes, each)
@@ -131,6 +131,7 @@ type soak struct {
 	*book
 	result *SoakResult
 	rss    map[string][]float64 // of each look when all there should be was there
+	fulls  int                  // looks when all there should be was there
 	said   time.Time
 	began  time.Time
 }
@@ -153,13 +154,8 @@ func (s *soak) run(ctx context.Context) error {
 		if err := s.compare(ctx, held); err != nil {
 			return err
 		}
-		// The driver once in eight rounds.
-		what := soakVictims[n%3]
-		if n%8 == 7 && s.full(held) {
-			what = soakDriver
-		}
-		if err := s.killOne(ctx, what, n); err != nil {
-			return fmt.Errorf("kill -9 of a %s: %w", what, err)
+		if err := s.killOne(ctx, s.victim(held, n)); err != nil {
+			return fmt.Errorf("after round %d: %w", n, err)
 		}
 	}
 	if err := s.finish(ctx); err != nil {
@@ -167,6 +163,23 @@ func (s *soak) run(ctx context.Context) error {
 	}
 	s.sum()
 	return nil
+}
+
+// victim is whom to kill: who has little each time, who has much when it is all there.
+func (s *soak) victim(held churn.Holds, n int) string {
+	if s.full(held) {
+		s.fulls++
+		switch s.fulls % 5 {
+		case 2:
+			return "client"
+		case 4:
+			return soakDriver
+		}
+	}
+	if n%2 == 0 {
+		return "gate"
+	}
+	return "client of a gate"
 }
 
 // compare looks, and notes what there is.
@@ -201,10 +214,12 @@ func (s *soak) compare(ctx context.Context, held churn.Holds) error {
 }
 
 // full reports whether there is about as much as there should be.
-func (s *soak) full(held churn.Holds) bool { return held.Buffers >= s.Buffers*8/10 }
+func (s *soak) full(held churn.Holds) bool {
+	return held.Buffers >= s.Buffers*9/10 && held.Sessions >= s.Sessions*9/10
+}
 
 // killOne kills somebody while everybody works.
-func (s *soak) killOne(ctx context.Context, what string, n int) error {
+func (s *soak) killOne(ctx context.Context, what string) error {
 	if err := s.begin(min(killOps, s.SoakOptions.Ops)); err != nil {
 		return err
 	}
@@ -214,9 +229,9 @@ func (s *soak) killOne(ctx context.Context, what string, n int) error {
 	var err error
 	switch what {
 	case "client":
-		victim = n / 3 % soakWorkers
+		victim = s.kills % soakWorkers
 	case "client of a gate":
-		victim = soakWorkers + n/3%soakGates
+		victim = soakWorkers + s.kills%soakGates
 	case "gate":
 		pid, err = s.svc.GatePID()
 	default:
