@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	"capgpu/control"
 	"capgpu/gpuerr"
@@ -43,8 +44,17 @@ func (d *device) setLimits(ctx context.Context, tenant string, limits ledger.Lim
 func (d *device) tellLimits(ctx context.Context, l *driverLink, tenants []*Tenant) error {
 	told, cancel := context.WithTimeout(ctx, d.cfg.PingTimeout)
 	defer cancel()
-	for _, t := range tenants {
-		switch err := d.sendLimits(told, l, t.Name, t.Limits); {
+	// Side by side: clients wait for it.
+	errs := make([]error, len(tenants))
+	var telling sync.WaitGroup
+	for at := 0; at < len(tenants); at += maxTelling {
+		for i := at; i < min(at+maxTelling, len(tenants)); i++ {
+			telling.Go(func() { errs[i] = d.sendLimits(told, l, tenants[i].Name, tenants[i].Limits) })
+		}
+		telling.Wait()
+	}
+	for i, err := range errs {
+		switch {
 		case err == nil:
 		case ctx.Err() != nil:
 			return ctx.Err()
@@ -53,11 +63,15 @@ func (d *device) tellLimits(ctx context.Context, l *driverLink, tenants []*Tenan
 		case errors.Is(err, gpuerr.Disconnected), errors.Is(err, gpuerr.Closed):
 			return l.exitedOr(fmt.Errorf("the driver's supervision link failed: %w", err))
 		default:
-			d.log.Warn("the driver refused a tenant's limits", "tenant", t.Name, "err", err)
+			d.log.Warn("the driver refused a tenant's limits", "tenant", tenants[i].Name, "err", err)
 		}
 	}
 	return nil
 }
+
+// maxTelling is how many tenants' limits are told at once: less than half of the
+// requests that a link carries.
+const maxTelling = 16
 
 // changed are the tenants of which the policy is another by now.
 func changed(before, now []*Tenant) (tenants []*Tenant) {

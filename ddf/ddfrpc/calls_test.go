@@ -47,6 +47,10 @@ func (p *fakePool) Allocate(ctx context.Context, call schema.DMAPool_allocate) e
 	<-p.open
 	return rpcguard.Exception(gpuerr.New(gpuerr.Quota, "no"))
 }
+func (*fakePool) Adopt(context.Context, schema.DMAPool_adopt) error {
+	return gpuerr.New(gpuerr.Unimplemented, "there is no earlier driver")
+}
+
 func (p *fakePool) Usage(context.Context, schema.DMAPool_usage) error { return nil }
 
 func newLink(t *testing.T) *Link {

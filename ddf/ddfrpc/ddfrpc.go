@@ -67,6 +67,7 @@ type Link struct {
 	windows []*Window
 	vectors []*Vector
 	release []func() // capabilities, in the order they came
+	asked   []func() // answers that take has asked for; its own
 
 	closeOnce sync.Once
 	closeErr  error
@@ -97,7 +98,8 @@ func (l *Link) runWatch() {
 	l.cancel(errRevoked)
 }
 
-// take asks for everything that the grant set names.
+// take asks for everything that the grant set names, in two round trips: the first is
+// of what every set has, and lies ready for the manager in a driver that waits.
 func (l *Link) take(ctx context.Context) error {
 	ctx, done := l.within(ctx)
 	defer done()
@@ -105,6 +107,8 @@ func (l *Link) take(ctx context.Context) error {
 	l.release = append(l.release, grants.Release)
 	f, release := grants.GrantSet(ctx, nil)
 	defer release()
+	defer l.releaseAsked()
+	finishPool := l.askPool(ctx, grants)
 	res, err := f.Struct()
 	if err != nil {
 		return err
@@ -117,18 +121,19 @@ func (l *Link) take(ctx context.Context) error {
 		return err
 	}
 	l.set.LaunchRecords = g.LaunchRecords()
-	if err := l.takePool(ctx, grants); err != nil {
-		return err
-	}
-	if err := l.takeWindows(ctx, grants, g); err != nil {
+	asked, err := l.askWindows(ctx, grants, g)
+	if err != nil {
 		return err
 	}
 	if g.Vectors() > maxVectors {
 		return gpuerr.New(gpuerr.Protocol, "%d vectors were granted; a function has at most %d", g.Vectors(), maxVectors)
 	}
 	for i := range g.Vectors() {
-		if err := l.takeVector(ctx, grants, i); err != nil {
-			return fmt.Errorf("vector %d: %w", i, err)
+		asked = append(asked, l.askVector(ctx, grants, i))
+	}
+	for _, finish := range append([]func() error{finishPool}, asked...) {
+		if err := finish(); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -153,47 +158,65 @@ func deviceInfo(g schema.GrantSet) (ddf.DeviceInfo, error) {
 	}, nil
 }
 
-func (l *Link) takePool(ctx context.Context, grants schema.DriverGrants) error {
-	f, release := grants.DmaPool(ctx, nil)
-	defer release()
-	res, err := f.Struct()
-	if err != nil {
-		return fmt.Errorf("DMA pool: %w", err)
+// releaseAsked lets go of the answers; what was taken of them stays.
+func (l *Link) releaseAsked() {
+	for i := len(l.asked) - 1; i >= 0; i-- {
+		l.asked[i]()
 	}
-	pool := res.Pool().AddRef()
-	l.release = append(l.release, pool.Release)
-	l.set.DMA = &Pool{link: l, remote: pool}
-
-	fl, releaseLog := grants.AuditLog(ctx, nil)
-	defer releaseLog()
-	resLog, err := fl.Struct()
-	if err != nil {
-		return fmt.Errorf("audit log: %w", err)
-	}
-	log := resLog.Log().AddRef()
-	l.release = append(l.release, log.Release)
-	l.set.Audit = &auditLog{link: l, remote: log}
-	return nil
+	l.asked = nil
 }
 
-func (l *Link) takeWindows(ctx context.Context, grants schema.DriverGrants, g schema.GrantSet) error {
+// askPool asks for the DMA pool and the audit log, and returns what takes the answers.
+func (l *Link) askPool(ctx context.Context, grants schema.DriverGrants) (finish func() error) {
+	f, release := grants.DmaPool(ctx, nil)
+	fl, releaseLog := grants.AuditLog(ctx, nil)
+	l.asked = append(l.asked, release, releaseLog)
+	return func() error {
+		res, err := f.Struct()
+		if err != nil {
+			return fmt.Errorf("DMA pool: %w", err)
+		}
+		pool := res.Pool().AddRef()
+		l.release = append(l.release, pool.Release)
+		l.set.DMA = &Pool{link: l, remote: pool}
+		resLog, err := fl.Struct()
+		if err != nil {
+			return fmt.Errorf("audit log: %w", err)
+		}
+		log := resLog.Log().AddRef()
+		l.release = append(l.release, log.Release)
+		l.set.Audit = &auditLog{link: l, remote: log}
+		return nil
+	}
+}
+
+// askWindows asks for all windows, and returns what takes each.
+func (l *Link) askWindows(ctx context.Context, grants schema.DriverGrants, g schema.GrantSet) (asked []func() error, err error) {
 	list, err := g.Mmio()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if list.Len() > maxWindows {
-		return gpuerr.New(gpuerr.Protocol, "%d windows were granted; a function has at most %d BARs", list.Len(), maxWindows)
+		return nil, gpuerr.New(gpuerr.Protocol, "%d windows were granted; a function has at most %d BARs", list.Len(), maxWindows)
 	}
 	l.set.Mmio = make(map[int]ddf.DeviceMmio, list.Len())
 	for i := range list.Len() {
-		w, err := l.takeWindow(ctx, grants, list.At(i))
+		m := list.At(i)
+		take, err := l.askWindow(ctx, grants, m)
 		if err != nil {
-			return fmt.Errorf("window of BAR %d: %w", list.At(i).Bar(), err)
+			return nil, fmt.Errorf("window of BAR %d: %w", m.Bar(), err)
 		}
-		l.windows = append(l.windows, w)
-		l.set.Mmio[int(list.At(i).Bar())] = w
+		asked = append(asked, func() error {
+			w, err := take()
+			if err != nil {
+				return fmt.Errorf("window of BAR %d: %w", m.Bar(), err)
+			}
+			l.windows = append(l.windows, w)
+			l.set.Mmio[int(m.Bar())] = w
+			return nil
+		})
 	}
-	return nil
+	return asked, nil
 }
 
 // memory takes the descriptor that came with a capability.

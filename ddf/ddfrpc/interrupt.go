@@ -2,6 +2,7 @@ package ddfrpc
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -25,35 +26,44 @@ type Vector struct {
 	owed uint64 // interrupts that came with a storm, told after it
 }
 
-func (l *Link) takeVector(ctx context.Context, grants schema.DriverGrants, i uint32) error {
+// askVector asks for a vector and its eventfd, and returns what takes the answers.
+func (l *Link) askVector(ctx context.Context, grants schema.DriverGrants, i uint32) (finish func() error) {
 	f, release := grants.Interrupt(ctx, func(args schema.DriverGrants_interrupt_Params) error {
 		args.SetVector(i)
 		return nil
 	})
-	defer release()
-	res, err := f.Struct()
-	if err != nil {
-		return err
+	pipelined := f.Interrupt() // once only, as in Pool.alloc
+	fe, releaseEvent := pipelined.EventFd(ctx, nil)
+	l.asked = append(l.asked, release, releaseEvent)
+	take := func() error {
+		res, err := f.Struct()
+		if err != nil {
+			return err
+		}
+		remote := res.Interrupt().AddRef()
+		l.release = append(l.release, remote.Release)
+		e, err := fe.Struct()
+		if err != nil {
+			return err
+		}
+		event, err := l.event(e.Memory())
+		if err != nil {
+			return err
+		}
+		// The end of the link ends every wait. Arming each wait for it would cost as much as
+		// an interrupt does.
+		context.AfterFunc(l.ctx, func() { event.Close() })
+		v := &Vector{link: l, remote: remote, event: event}
+		l.vectors = append(l.vectors, v)
+		l.set.Interrupts = append(l.set.Interrupts, v)
+		return nil
 	}
-	remote := res.Interrupt().AddRef()
-	l.release = append(l.release, remote.Release)
-	fe, releaseEvent := remote.EventFd(ctx, nil)
-	defer releaseEvent()
-	e, err := fe.Struct()
-	if err != nil {
-		return err
+	return func() error {
+		if err := take(); err != nil {
+			return fmt.Errorf("vector %d: %w", i, err)
+		}
+		return nil
 	}
-	event, err := l.event(e.Memory())
-	if err != nil {
-		return err
-	}
-	// The end of the link ends every wait. Arming each wait for it would cost as much as
-	// an interrupt does.
-	context.AfterFunc(l.ctx, func() { event.Close() })
-	v := &Vector{link: l, remote: remote, event: event}
-	l.vectors = append(l.vectors, v)
-	l.set.Interrupts = append(l.set.Interrupts, v)
-	return nil
 }
 
 // Wait implements ddf.Interrupt. A vector that storms is masked, here as well as at

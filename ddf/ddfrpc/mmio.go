@@ -40,7 +40,8 @@ const maxWindowBytes = 1 << 48
 // allOnes is what a device that has left the bus answers.
 const allOnes = math.MaxUint32
 
-func (l *Link) takeWindow(ctx context.Context, grants schema.DriverGrants, m schema.MmioWindow) (*Window, error) {
+// askWindow asks for a window and its registers, and returns what takes the answers.
+func (l *Link) askWindow(ctx context.Context, grants schema.DriverGrants, m schema.MmioWindow) (take func() (*Window, error), err error) {
 	bells, err := m.Doorbells()
 	if err != nil {
 		return nil, err
@@ -55,31 +56,35 @@ func (l *Link) takeWindow(ctx context.Context, grants schema.DriverGrants, m sch
 		args.SetBar(m.Bar())
 		return nil
 	})
-	defer release()
-	res, err := f.Struct()
-	if err != nil {
-		return nil, err
-	}
-	w := &Window{link: l, remote: res.Mmio().AddRef(), bar: m.Bar(), writable: m.Writable(), size: m.Bytes()}
-	l.release = append(l.release, w.remote.Release)
-	for i := range bells.Len() {
-		w.doorbells = append(w.doorbells, bells.At(i))
-	}
-	registers, err := l.mapWindow(ctx, w)
-	if err != nil {
-		return nil, err
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.registers = registers
-	return w, nil
+	// Once only: go-capnp hangs when an unresolved answer is asked twice for the same
+	// field.
+	pipelined := f.Mmio()
+	fm, releaseMap := pipelined.Map(ctx, nil)
+	l.asked = append(l.asked, release, releaseMap)
+	return func() (*Window, error) {
+		res, err := f.Struct()
+		if err != nil {
+			return nil, err
+		}
+		w := &Window{link: l, remote: res.Mmio().AddRef(), bar: m.Bar(), writable: m.Writable(), size: m.Bytes()}
+		l.release = append(l.release, w.remote.Release)
+		for i := range bells.Len() {
+			w.doorbells = append(w.doorbells, bells.At(i))
+		}
+		registers, err := l.mapWindow(fm, w)
+		if err != nil {
+			return nil, err
+		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.registers = registers
+		return w, nil
+	}, nil
 }
 
 // mapWindow maps a window's registers; nil, and no error, where it can be reached by
 // calls only.
-func (l *Link) mapWindow(ctx context.Context, w *Window) ([]byte, error) {
-	f, release := w.remote.Map(ctx, nil)
-	defer release()
+func (l *Link) mapWindow(f schema.DeviceMmio_map_Results_Future, w *Window) ([]byte, error) {
 	m, err := f.Struct()
 	if err != nil {
 		if err = l.mapped(err); errors.Is(err, gpuerr.Denied) {

@@ -284,6 +284,10 @@ func (s poolServer) Allocate(ctx context.Context, call schema.DMAPool_allocate) 
 	return res.SetBuffer(schema.DMABuffer(client))
 }
 
+func (poolServer) Adopt(context.Context, schema.DMAPool_adopt) error {
+	return gpuerr.New(gpuerr.Unimplemented, "there is no earlier driver")
+}
+
 func (s poolServer) Usage(_ context.Context, call schema.DMAPool_usage) error {
 	res, err := call.AllocResults()
 	if err != nil {
