@@ -135,7 +135,9 @@ func (w *world) tailLies() {
 	}[w.rand.IntN(4)]
 	w.trace("lie %d", q.n)
 	w.hit(TailLies)
-	q.lied, q.mustEnd = true, word == ring.WordSQTail // the other word is looked at only when there is no room
+	// Of one that goes back the driver knows only if it has seen where it was, and the other
+	// word is looked at only when there is no room.
+	q.lied, q.mustEnd = true, word == ring.WordSQTail && len(q.pending) == 0
 	q.local.Corrupt(word, lie)
 	q.local.Wake() // a lie that nobody sees is none
 }

@@ -5,5 +5,7 @@ package sim
 var regressions = []uint64{
 	0x653c0bfecead92ab, // two queues made at once: the simulator mixed up their rings
 	0x1120b3d00955f032, // a client hangs up while it opens the device
+	0x8a1d3e63c40a74c3, // a position that goes back before the driver has seen it is no lie
+	0x4bc5cc1b6e590180, // what is left of a dead driver gives the device work
 	0x118e846ea93bc949, // a completion that is read after its session was scrubbed
 }

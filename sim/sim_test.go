@@ -19,7 +19,7 @@ func long() bool { return os.Getenv("CAPGPU_SIM_SEEDS") != "" }
 
 // Some seeds, for some seconds; `make sim` runs more of them.
 func TestSimulation(t *testing.T) {
-	s := sweepSeeds(t, uint64(time.Now().UnixNano()), 40, 4*time.Second, Options{})
+	s := sweepSeeds(t, uint64(time.Now().UnixNano()), 40, 3*time.Second, Options{})
 	for _, f := range s.failures {
 		t.Errorf("reproduce with: make sim SEED=0x%016x\n%v", f.Seed, f.Violations)
 	}
@@ -39,7 +39,7 @@ func TestRegressions(t *testing.T) {
 
 // The same seed gives the same trace, on one processor and on two.
 func TestSameSeedSameTrace(t *testing.T) {
-	n := 4
+	n := 2
 	if long() {
 		n = 100
 	}
