@@ -34,6 +34,7 @@ type dmaMemory struct {
 
 	links    dmaLinks    // guarded by grants.mu
 	holder   *holder     // who may free it; guarded by grants.mu
+	going    bool        // it is being freed, or dropped: no successor's; guarded by grants.mu
 	recorded atomic.Bool // that it is mapped
 	sum      dma.Sum     // of it in the account of the audit log; set before recorded
 	kept     atomic.Bool

@@ -248,7 +248,7 @@ func (b *bufferServer) Map(_ context.Context, call schema.DMABuffer_map) error {
 
 // Free implements schema.DMABuffer_Server.
 func (b *bufferServer) Free(_ context.Context, call schema.DMABuffer_free) error {
-	if !b.holds(b.holder, b.d) {
+	if !b.letGo(b.holder, b.d) {
 		return gpuerr.New(gpuerr.Stale, "the DMA buffer at %#x is another driver's", uint64(b.d.iova))
 	}
 	b.mu.Lock()

@@ -46,7 +46,7 @@ func (g *grants) adopt(h *holder, iova ddf.IOVA, generation uint64) (*dmaMemory,
 		}
 	}
 	d := h.there[iova]
-	if _, twice := h.adopted[d]; d != nil && d.generation == generation && g.live.has(d) && d.holder != h && !twice {
+	if _, twice := h.adopted[d]; d != nil && d.generation == generation && g.live.has(d) && !d.going && d.holder != h && !twice {
 		h.adopted[d] = struct{}{}
 		return d, nil
 	}
@@ -55,19 +55,25 @@ func (g *grants) adopt(h *holder, iova ddf.IOVA, generation uint64) (*dmaMemory,
 
 // dropOf is drop by one driver: of what is not its own it has let go in vain.
 func (g *grants) dropOf(h *holder, d *dmaMemory) {
-	if g.holds(h, d) {
+	if g.letGo(h, d) {
 		g.drop(d)
 	}
 }
 
-func (g *grants) holds(h *holder, d *dmaMemory) bool {
+// letGo notes that a driver frees memory, or has dropped it, and reports whether it is
+// that driver's. No successor gets it from here on: it would be taken from under that.
+func (g *grants) letGo(h *holder, d *dmaMemory) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return d.holder == h
+	if d.holder != h {
+		return false
+	}
+	d.going = true
+	return true
 }
 
 // handOver makes everything that one driver holds another's, or nothing: it must have
-// adopted all of it.
+// adopted all of it, but for what is going.
 func (g *grants) handOver(from, to *holder) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -76,11 +82,15 @@ func (g *grants) handOver(from, to *holder) error {
 	}
 	held := 0
 	for d := range g.live.all() {
-		if d.holder != from {
+		_, known := to.adopted[d]
+		if d.holder != from || d.going && !known {
 			continue
 		}
+		if d.going {
+			return gpuerr.New(gpuerr.Protocol, "memory of %d bytes at %#x is told of and given back", d.bytes, uint64(d.iova))
+		}
 		held++
-		if _, known := to.adopted[d]; !known {
+		if !known {
 			return gpuerr.New(gpuerr.Protocol, "memory of %d bytes at %#x was not taken over", d.bytes, uint64(d.iova))
 		}
 	}
