@@ -94,6 +94,7 @@ func (e *engine) endTurn(j *job, nanos int64, trapped outcome.Outcome, again boo
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.turn.holder = nil
+	e.fruitless = e.fruitless && e.oldest != nil // who has the turn has the device to itself: it works
 	j.state.Store(rest)
 	if j.estimate != 0 {
 		e.top.returned(j, max(nanos, int64(time.Since(e.turn.given))))
