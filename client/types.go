@@ -77,6 +77,8 @@ type DeviceInfo struct {
 	Backend     string // "mock"
 	PCIAddress  string // "0000:00:01.0"; empty for the fake function
 	Recovery    RecoveryStep
+	Generation  uint32 // drivers of this epoch, with those that were upgraded, from 1; 0: not told
+	Suspended   bool   // an operator has it begin nothing
 }
 
 // RecoveryStep is how far the service has gone to get a device back.

@@ -47,13 +47,15 @@ type DeviceInfo struct {
 	DeviceID    uint16
 	Facet       uint32 // 0 memory, 1 program, 2 full
 	Recovery    uint32 // outcome.RecoveryStep
+	Generation  uint32 // drivers of this epoch, with those that were upgraded, from 1
+	Suspended   bool   // an operator has it begin nothing
 	Name        string
 	Backend     string
 	PCIAddress  string
 }
 
 // deviceBytes is the least a DeviceInfo takes.
-const deviceBytes = 4 + 4 + 8 + 8 + 2 + 2 + 4 + 4 + 3*2
+const deviceBytes = 4 + 4 + 8 + 8 + 2 + 2 + 4 + 4 + 4 + 4 + 3*2
 
 func (m DeviceInfo) AppendTo(b []byte) []byte {
 	b = appendU32(b, m.Index)
@@ -64,6 +66,7 @@ func (m DeviceInfo) AppendTo(b []byte) []byte {
 	b = appendU16(b, m.DeviceID)
 	b = appendU32(b, m.Facet)
 	b = appendU32(b, m.Recovery)
+	b = appendBool(appendU32(b, m.Generation), m.Suspended)
 	b = appendStr(b, m.Name)
 	b = appendStr(b, m.Backend)
 	return appendStr(b, m.PCIAddress)
@@ -78,6 +81,8 @@ func (m *DeviceInfo) decode(r *reader) {
 	m.DeviceID = r.u16("device.device")
 	m.Facet = r.enum(maxFacet, "device.facet")
 	m.Recovery = r.enum(maxRecovery, "device.recovery")
+	m.Generation = r.u32("device.generation")
+	m.Suspended = r.flag("device.suspended")
 	m.Name = r.str(MaxStringBytes, "device.name")
 	m.Backend = r.str(MaxStringBytes, "device.backend")
 	m.PCIAddress = r.str(MaxStringBytes, "device.pciAddress")

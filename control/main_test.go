@@ -94,7 +94,7 @@ func encode(t testing.TB, m *Message) []byte {
 
 var aDevice = DeviceInfo{
 	Index: 1, State: 1, Epoch: 3, MemoryBytes: 1 << 30, VendorID: 0x1234, DeviceID: 0x11e8,
-	Facet: 2, Recovery: 3, Name: "mock0", Backend: "mock", PCIAddress: "0000:00:01.0",
+	Facet: 2, Recovery: 3, Generation: 5, Suspended: true, Name: "mock0", Backend: "mock", PCIAddress: "0000:00:01.0",
 }
 
 var aTrap = outcome.Outcome{Kind: outcome.Failed, Cause: outcome.TrapCause, Trap: outcome.Trap{

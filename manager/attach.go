@@ -23,7 +23,7 @@ func (d *device) describe(t *Tenant) control.DeviceInfo {
 	info := d.function.Identity()
 	return control.DeviceInfo{
 		Index: d.index, State: uint32(s.state), Epoch: s.epoch, MemoryBytes: memory, PCIAddress: info.PCIAddress,
-		VendorID: info.VendorID, DeviceID: info.DeviceID, Facet: t.Facet, Name: d.name, Backend: s.backend, Recovery: uint32(s.recovery()),
+		VendorID: info.VendorID, DeviceID: info.DeviceID, Facet: t.Facet, Name: d.name, Backend: s.backend, Recovery: uint32(s.recovery()), Generation: uint32(s.generation), Suspended: s.suspended,
 	}
 }
 

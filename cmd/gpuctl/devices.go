@@ -21,6 +21,8 @@ type deviceJSON struct {
 	Facet       string `json:"facet"`
 	Epoch       uint64 `json:"epoch"`
 	Recovery    string `json:"recovery"`
+	Generation  uint32 `json:"generation"`
+	Suspended   bool   `json:"suspended"`
 }
 
 func (devicesCmd) Run(ctx context.Context, a *app) error {
@@ -36,7 +38,7 @@ func (devicesCmd) Run(ctx context.Context, a *app) error {
 	if a.json {
 		out := []deviceJSON{}
 		for _, d := range devices {
-			out = append(out, deviceJSON{d.Index, d.Name, d.State.String(), d.Backend, d.PCIAddress, d.VendorID, d.DeviceID, d.MemoryBytes, d.Facet.String(), d.Epoch, d.Recovery.String()})
+			out = append(out, deviceJSON{d.Index, d.Name, d.State.String(), d.Backend, d.PCIAddress, d.VendorID, d.DeviceID, d.MemoryBytes, d.Facet.String(), d.Epoch, d.Recovery.String(), d.Generation, d.Suspended})
 		}
 		a.printJSON(out)
 		return nil
@@ -57,14 +59,20 @@ func (devicesCmd) Run(ctx context.Context, a *app) error {
 	return nil
 }
 
-// stateText mentions the epoch once there was a driver before this one, and the step of
-// the ladder while the device is ready and on one.
+// stateText mentions the epoch once there was a driver before this one, with the
+// generation if one was upgraded, and the step of the ladder while the device is ready and on one.
 func stateText(d client.DeviceInfo) string {
 	text := d.State.String()
 	if d.State == client.Ready && d.Recovery != client.RecoveryNone {
 		text += ", " + d.Recovery.String()
 	}
-	if d.Epoch > 1 {
+	if d.Suspended {
+		text += ", suspended"
+	}
+	switch {
+	case d.Generation > 1:
+		text += fmt.Sprintf(" (driver %d.%d)", d.Epoch, d.Generation)
+	case d.Epoch > 1:
 		text += fmt.Sprintf(" (driver %d)", d.Epoch)
 	}
 	return text
