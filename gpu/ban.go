@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"capgpu/gpuerr"
+	"capgpu/outcome"
 )
 
 // A strike is a hang that is the work's fault: it missed the deadline that the
@@ -56,6 +57,26 @@ type branch struct {
 	session uint64
 	strikes strikes
 	banned  atomic.Bool
+	reason  atomic.Pointer[string] // set before banned
+}
+
+// banReasons are the words for what the last strike was, in the error of a ban.
+var banReasons = map[string]string{"deadline missed": "hang", "did not stop": "notStopped", outcome.IOMMUFault.String(): "iommuFault"}
+
+func banReason(what string) *string {
+	reason, known := banReasons[what]
+	if !known {
+		reason = "hang"
+	}
+	return &reason
+}
+
+// reasonOf is what is told of a reason: a ban that another driver has told of has none.
+func reasonOf(reason *atomic.Pointer[string]) string {
+	if r := reason.Load(); r != nil {
+		return *r
+	}
+	return "hang"
 }
 
 // strike counts a hang or a fault against a session, and bans its branch or its
@@ -65,25 +86,28 @@ func (d *Device) strike(s *Session, what, more string) {
 	s.strikes.Add(1)
 	d.auditEvent("fault", t, "session=%d cause=%q%s", s.id, what, more)
 	if b := s.branch; b != nil {
-		if !b.strikes.add(p) || b.banned.Swap(true) {
+		if !b.strikes.add(p) {
 			return
 		}
-		d.auditEvent("ban", t, "session=%d restricted=%d strikes=%d", s.id, b.session, p.Limit)
+		b.reason.CompareAndSwap(nil, banReason(what))
+		if b.banned.Swap(true) {
+			return
+		}
+		d.auditEvent("ban", t, "session=%d restricted=%d strikes=%d reason=%s", s.id, b.session, p.Limit, reasonOf(&b.reason))
 	}
 	if t.strikes.add(p) {
 		until := time.Now().Add(p.Ban)
+		t.banReason.Store(banReason(what))
 		t.bannedUntil.Store(&until)
-		d.auditEvent("ban", t, "session=%d strikes=%d for=%v", s.id, p.Limit, p.Ban)
+		d.auditEvent("ban", t, "session=%d strikes=%d for=%v reason=%s", s.id, p.Limit, p.Ban, reasonOf(&t.banReason))
 	}
 }
-
-var errBranchBanned = gpuerr.New(gpuerr.Banned, "too many hangs; this restricted session is banned for good; ask for another")
 
 // banned refuses a session that is banned, or whose tenant is. It costs two loads
 // where there was no ban.
 func (s *Session) banned() error {
 	if s.branch != nil && s.branch.banned.Load() {
-		return errBranchBanned
+		return gpuerr.New(gpuerr.Banned, "reason=%s until=forever: too many strikes; this restricted session is banned for good; ask for another", reasonOf(&s.branch.reason))
 	}
 	return s.tenant.banned()
 }
@@ -99,7 +123,7 @@ func (t *tenant) banned() error {
 		t.bannedUntil.CompareAndSwap(until, nil)
 		return nil
 	}
-	// Rounded up: who waits for that long is not refused again.
-	const tenth = 100 * time.Millisecond
-	return gpuerr.New(gpuerr.Banned, "too many hangs; banned for another %v", (left + tenth - 1).Truncate(tenth))
+	// Rounded up: who waits until then is not refused again.
+	end := until.Add(time.Second - 1).Truncate(time.Second).UTC()
+	return gpuerr.New(gpuerr.Banned, "reason=%s until=%s: too many strikes; mend the program meanwhile", reasonOf(&t.banReason), end.Format(time.RFC3339))
 }

@@ -121,7 +121,10 @@ func TestBan(t *testing.T) {
 		time.Sleep(150 * time.Millisecond)
 		_, err = r.dev.OpenSession(Attach{Tenant: "alice", TenantLimits: ledger.NoLimits(), Limits: ledger.NoLimits()})
 		require.ErrorIs(t, err, gpuerr.Banned)
-		require.ErrorContains(t, err, "banned for another 9.9s", "rounded up")
+		until := r.dev.Status("alice").Tenants[0].BannedUntil
+		end := until.Add(time.Second - 1).Truncate(time.Second).UTC()
+		require.ErrorContains(t, err, "reason=hang until="+end.Format(time.RFC3339)+":", "rounded up")
+		require.Equal(t, "hang", r.dev.Status("alice").Tenants[0].BanReason)
 		_, err = s.Restrict(Policy{})
 		require.ErrorIs(t, err, gpuerr.Banned)
 		q.launch(p, whole(b))

@@ -68,6 +68,7 @@ type tenant struct {
 
 	strikes     strikes
 	bannedUntil atomic.Pointer[time.Time] // nil: not banned
+	banReason   atomic.Pointer[string]    // set before bannedUntil
 
 	openers atomic.Int32  // OpenSession calls
 	remains []remains     // of closed sessions, the oldest first; guarded by reclaimer.mu

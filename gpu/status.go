@@ -30,6 +30,7 @@ type TenantStatus struct {
 	Tenant      string          `json:"tenant"`
 	Strikes     uint64          `json:"strikes"` // ever
 	BannedUntil *time.Time      `json:"bannedUntil,omitempty"`
+	BanReason   string          `json:"banReason,omitempty"` // hang, notStopped or iommuFault
 	Budget      []BudgetStatus  `json:"budget"`
 	Sessions    []SessionStatus `json:"sessions"`
 }
@@ -90,6 +91,9 @@ func (d *Device) Status(tenant string) Status {
 
 func (t *tenant) status(sessions []*Session) TenantStatus {
 	st := TenantStatus{Tenant: t.name, BannedUntil: t.bannedUntil.Load(), Strikes: t.strikes.total(), Budget: budgetStatus(t.account.Snapshot()), Sessions: []SessionStatus{}}
+	if st.BannedUntil != nil {
+		st.BanReason = reasonOf(&t.banReason)
+	}
 	for _, s := range sessions {
 		if s.tenant == t {
 			st.Sessions = append(st.Sessions, s.status())

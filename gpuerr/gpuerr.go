@@ -44,7 +44,7 @@ const (
 	Protocol           // the peer broke the wire protocol
 	Denied             // the policy refuses
 	Busy               // temporarily unavailable (starting, recovering); try again
-	Banned             // too many hangs; the message says for how long
+	Banned             // too many hangs; the message says why and until when
 	Internal           // a bug of the service; the operation had no effect
 	IO                 // the host refused memory, a descriptor or a file
 	Poisoned           // work of this session trapped or faulted; the message says how

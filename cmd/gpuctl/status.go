@@ -29,6 +29,7 @@ type status struct {
 	Tenants []struct {
 		Tenant      string    `json:"tenant"`
 		BannedUntil time.Time `json:"bannedUntil"`
+		BanReason   string    `json:"banReason"`
 		Budget      []struct {
 			Class    string `json:"class"`
 			Reserved uint64 `json:"reserved"`
@@ -205,7 +206,7 @@ func (a *app) showBudget(st deviceStatus) {
 	banned := ""
 	for _, t := range st.Tenants {
 		if t.BannedUntil.After(a.now()) {
-			banned += fmt.Sprintf("Tenant %s is banned after too many faults, for another %s.\n", visible(t.Tenant), durationText(t.BannedUntil.Sub(a.now())))
+			banned += banText(t.Tenant, t.BanReason, t.BannedUntil, a.now())
 		}
 		for _, b := range t.Budget {
 			used := b.Reserved + b.Used
@@ -231,4 +232,13 @@ func shareText(used, limit uint64) string {
 		return "<1%"
 	}
 	return fmt.Sprintf("%.0f%%", 100*float64(used)/float64(limit))
+}
+
+// banText says why a tenant is banned and until when.
+func banText(tenant, reason string, until, now time.Time) string {
+	why := "too many strikes"
+	if reason != "" {
+		why += ", the last for " + visible(reason)
+	}
+	return fmt.Sprintf("Tenant %s is banned until %s (%s), for another %s.\n", visible(tenant), until.UTC().Format(time.RFC3339), why, durationText(until.Sub(now)))
 }

@@ -58,6 +58,7 @@ func Run(t *testing.T, open func(t *testing.T) Harness, inapplicable ...string) 
 		{"Trap", trapTests},
 		{"Queue", queueTests},
 		{"Reset", resetTests},
+		{"Context", contextTests},
 		{"Burst", burstTests},
 		{"List", listTests},
 	} {
@@ -96,6 +97,8 @@ const (
 	needsBursts     = "bursts"      // a backend.Burster
 	needsLists      = "lists"       // backend.Info.Lists
 	needsListBursts = "list bursts" // a backend.ListBurster
+	needsContexts   = "contexts"    // a backend.ContextResetter
+	needsNeeds      = "needs"       // backend.Info.Needs
 	slow            = "slow"        // not needed: long tests are left out with -test.short
 )
 
@@ -112,6 +115,8 @@ func properties(t *testing.T, open func(t *testing.T) Harness) map[string]bool {
 		has[needsAnyMemory] = h.Alloc == nil
 		_, has[needsBursts] = h.Backend.(backend.Burster)
 		_, has[needsListBursts] = h.Backend.(backend.ListBurster)
+		_, has[needsContexts] = h.Backend.(backend.ContextResetter)
+		has[needsNeeds] = h.Backend.Info().Needs
 		has[needsLists] = h.Backend.Info().Lists
 		has[slow] = h.MaxRounds > 0
 	})

@@ -16,6 +16,7 @@ var Inapplicable = []string{
 	"Compute/CopyProgram", "Compute/FillProgram", "Compute/Vecadd", "Compute/VecaddInPlace", "Compute/Saxpy",
 	"Compute/Matvec", "Compute/EveryGridCoversEverything", "Compute/LeastBindingCounts", "Compute/SameJobSameResult",
 	"Trap/OneTooMany", "Trap/MatvecOutOfBounds", "Trap/Misaligned", "Trap/MemoryGone", "Queue/CancelLongKernel",
+	"Context/OthersKeepTheirPlaces", "Context/SubmitAgain", "Context/NeedsHoldsBack", // it has no queue reset: a transfer cannot be stopped
 	"Burst/AsSubmit", "Burst/Programs", "Burst/Unfit", "Burst/TrapEndsItsContext", "Burst/OnlyWhenIdle", "Burst/ResetAndClose", "Burst/ResetBeside",
 	"List/InOrder", "List/EndsAtTrap", "List/CancelledWithin", "List/Slices", "List/SliceEndsAtTrap", "List/SliceNotReady", "List/SliceOnlyWhenIdle", "List/SliceBesideReset",
 }
