@@ -146,6 +146,7 @@ func (e *engine) reset(guilty backend.JobID, since time.Time) {
 	e.mu.Unlock()
 	e.resets.Add(1)
 	ctx, stop := context.WithDeadline(context.Background(), since.Add(3*e.dev.cfg.HangBound/4))
+	crashpoint.Here("driver.reset.begun")
 	err := e.backend.Reset(ctx)
 	stop()
 	if err != nil {

@@ -248,9 +248,7 @@ func (d *driver) handler(shutdown func()) control.Handler {
 		case control.TypeThaw:
 			err = d.thaw()
 		case control.TypeShutdown:
-			crashpoint.Here("driver.shutdown.begun")
-			if err = d.close(); err == nil {
-				crashpoint.Here("driver.shutdown.closed")
+			if err = d.shutDown(); err == nil {
 				defer shutdown()
 			}
 		default:
@@ -360,6 +358,14 @@ func (d *driver) setLimits(m *control.Message) error {
 		return err
 	}
 	return d.device.SetTenantLimits(req.Tenant, limitsOf(req.Limits))
+}
+
+// shutDown is close, when the manager says so.
+func (d *driver) shutDown() error {
+	crashpoint.Here("driver.shutdown.begun")
+	err := d.close()
+	crashpoint.Here("driver.shutdown.closed")
+	return err
 }
 
 // close ends every session and the device, and returns when all is dismantled, or
