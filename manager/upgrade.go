@@ -190,6 +190,10 @@ func (d *device) upgradeDriver(ctx context.Context, l *driverLink, g *grants, de
 		return reply, nil, err, nil
 	}
 	d.reconcile.watch(next.child.pid(), d.name)
+	if over != nil { // what the driver had is lost, whoever has it
+		d.record("driver.upgrade", fmt.Sprintf("%s epoch=%d ok=false cause=%q", d.name, l.epoch, clipped(over.Error())))
+		return reply, next, gpuerr.New(gpuerr.DeviceLost, "the driver of %s was ended, and another does not go on with its sessions, which are lost: %v", d.name, over), over
+	}
 	now := d.board.update(func(s *snapshot) {
 		s.link = next
 		s.generation++
@@ -199,7 +203,7 @@ func (d *device) upgradeDriver(ctx context.Context, l *driverLink, g *grants, de
 	if e := d.tellLimits(ctx, next, d.tenants()); e != nil {
 		d.log.Warn("tell the driver of limits", "err", e)
 	}
-	return control.UpgradeReply{Epoch: l.epoch, Generation: now.generation, Sessions: told.Sessions, PauseNanos: uint64(pause)}, next, nil, over
+	return control.UpgradeReply{Epoch: l.epoch, Generation: now.generation, Sessions: told.Sessions, PauseNanos: uint64(pause)}, next, nil, nil
 }
 
 // bringTogether has the successor go on with all that the driver has. On an error the
