@@ -41,8 +41,8 @@ type plan struct {
 	child   int    // which process of its role dies; 0: the first
 }
 
-// hang makes one job of each driver hang: only a reset stops it.
-const hang = `{"seed": 7, "faults": [{"kind": "hang", "job": 9}]}`
+// hang makes one job of each driver hang: only a reset of the function stops it.
+const hang = `{"seed": 7, "faults": [{"kind": "hangFunction", "job": 9}]}`
 
 // planOf says how a label is reached. What is not named here is reached at work, at
 // its first pass and at a later one.
