@@ -59,8 +59,16 @@ type pause struct {
 	reader  bool          // has stopped; guarded by engine.mu
 }
 
+// ErrEnding is why a Serving cannot be paused that ends of itself.
+var ErrEnding = gpuerr.New(gpuerr.Busy, "a session is ending")
+
+// pausePatience is how long a peer may leave replies unread, so that there is no room for
+// others, while its serving is to be paused: everybody else waits for it. Once or twice that.
+const pausePatience = time.Second
+
 // Pause stops reading, and returns when everything that was read is answered but for what
-// mayWait; these are told. When ctx ends first, or the serving does, nothing is stopped.
+// mayWait; these are told. When ctx ends first nothing is stopped; ErrEnding when the
+// serving ends. A peer that does not take what it has asked for is dropped.
 func (s *Serving) Pause(ctx context.Context, mayWait func(MsgType) bool) ([]Asked, error) {
 	e := s.e
 	p := &pause{mayWait: mayWait, resumed: make(chan struct{}), moved: make(chan struct{}, 1)}
@@ -72,20 +80,36 @@ func (s *Serving) Pause(ctx context.Context, mayWait func(MsgType) bool) ([]Aske
 	e.pause = p
 	e.conn.interruptRead()
 	e.mu.Unlock()
+	patience := time.NewTicker(pausePatience)
+	defer patience.Stop()
+	unread := false
 	for {
 		if asked, still := e.still(p); still {
 			return asked, nil
 		}
 		select {
 		case <-p.moved:
+		case <-patience.C:
+			was := unread
+			if unread = e.unread(); was && unread {
+				e.cancel(gpuerr.New(gpuerr.Disconnected, "the peer does not read its replies, for which all others wait, and was dropped"))
+				e.conn.Close()
+			}
 		case <-e.ctx.Done():
 			s.Resume()
-			return nil, gpuerr.New(gpuerr.Busy, "a session is ending")
+			return nil, ErrEnding
 		case <-ctx.Done():
 			s.Resume()
 			return nil, gpuerr.New(gpuerr.Busy, "requests are being answered that take long; try again")
 		}
 	}
+}
+
+// unread reports whether there are replies that are made and not taken.
+func (e *engine) unread() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.count > len(e.seqs)
 }
 
 // still reports whether nothing moves, and what waits.

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"capgpu/gpuerr"
 	"capgpu/internal/leakcheck"
 	"capgpu/internal/shm"
@@ -116,4 +118,32 @@ func TestPause(t *testing.T) {
 	require.EqualValues(t, 2, st.Reached)
 	client.Close()
 	require.NoError(t, <-ended)
+}
+
+// A peer that does not read its replies, or is gone, is not waited for: it ends.
+func TestPauseOfOneThatDoesNotRead(t *testing.T) {
+	leakcheck.Check(t)
+	ours, theirs, err := shm.Socketpair()
+	require.NoError(t, err)
+	defer unix.Close(ours)
+	require.NoError(t, unix.SetsockoptInt(theirs, unix.SOL_SOCKET, unix.SO_SNDBUF, 1))
+	conn, err := NewConn(theirs, ConnOptions{WriteTimeout: time.Hour})
+	require.NoError(t, err)
+	serving := NewServing(t.Context(), conn, func(_ context.Context, m *Message) *Message { return NewReply(m, nil) })
+	ended := make(chan error, 1)
+	go func() { ended <- serving.Run() }()
+	for seq := range uint64(MaxInFlight) {
+		b, err := appendMessage(nil, &Message{Type: TypeDestroyFence, Seq: seq + 1, Body: HandleBody{Handle: 1}.AppendTo(nil)})
+		require.NoError(t, err)
+		_, err = unix.Write(ours, b)
+		require.NoError(t, err)
+	}
+	require.Eventually(t, func() bool { // some were taken by the socket
+		serving.e.mu.Lock()
+		defer serving.e.mu.Unlock()
+		return serving.e.count-len(serving.e.seqs) > MaxInFlight/2
+	}, 10*time.Second, time.Millisecond)
+	_, err = serving.Pause(t.Context(), func(MsgType) bool { return false })
+	require.ErrorIs(t, err, ErrEnding)
+	require.ErrorContains(t, <-ended, "does not read")
 }

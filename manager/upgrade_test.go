@@ -221,6 +221,42 @@ func TestUpgradeDuringTraffic(t *testing.T) {
 	require.Zero(t, w.log.kinds()["session.lost"])
 }
 
+// Clients that open and close sessions all the time, one below the other, keep nobody from
+// replacing the driver.
+func TestUpgradeDuringChurn(t *testing.T) {
+	w := start(t, nil)
+	a := w.admin()
+	w.driver(1)
+	ctx, stop := context.WithCancel(context.Background())
+	var churning sync.WaitGroup
+	defer churning.Wait()
+	defer stop()
+	for i := range 3 {
+		conn := w.dial("default")
+		churning.Go(func() {
+			for n := i; ctx.Err() == nil; n++ {
+				s, err := conn.Open(ctx, 0)
+				if err != nil {
+					continue // busy, perhaps
+				}
+				for range 3 {
+					if child, err := s.Restrict(ctx, client.Policy{}); err == nil && n%2 == 0 {
+						_ = child.Close(ctx)
+					}
+				}
+				_ = s.Close(context.Background()) // those below linger, for who asks why
+			}
+		})
+	}
+	for range 5 {
+		_, err := a.Upgrade(within(t), "mock0")
+		require.NoError(t, err)
+	}
+	stop()
+	churning.Wait()
+	require.NoError(t, w.Check())
+}
+
 // A successor of another version is refused with both named, and one that dies, or is no
 // driver at all, likewise changes nothing.
 func TestUpgradeRollsBack(t *testing.T) {

@@ -3,6 +3,7 @@ package server
 import (
 	"cmp"
 	"context"
+	"errors"
 	"math"
 	"slices"
 	"sync"
@@ -71,16 +72,20 @@ func waitsByNature(t control.MsgType) bool {
 	return t == control.TypeFenceWait || t == control.TypeAwaitEnd
 }
 
+// endingPoll is how often Pause looks for sessions that have ended.
+const endingPoll = time.Millisecond
+
 // Pause stops all of them, or none, and returns what each is asked and has not answered,
 // with a duplicate of its socket, which the caller owns. No session is opened meanwhile
-// but by requests that are being served.
+// but by requests that are being served; one that ends is waited for, and told no longer
+// than it takes why.
 func (h *Hub) Pause(ctx context.Context) (states []State, sockets []int, err error) {
-	var paused []*session
+	paused := map[*session][]control.Asked{}
 	defer func() {
 		if err == nil {
 			return
 		}
-		for _, s := range paused {
+		for s := range paused {
 			s.serving.Resume()
 		}
 		for _, fd := range sockets {
@@ -89,28 +94,66 @@ func (h *Hub) Pause(ctx context.Context) (states []State, sockets []int, err err
 		states, sockets = nil, nil
 	}()
 	for {
-		fresh := false
-		for _, s := range h.all() {
-			if slices.Contains(paused, s) {
-				continue
-			}
-			fresh = true
-			asked, err := s.serving.Pause(ctx, waitsByNature)
-			if err != nil {
-				return nil, nil, err
-			}
-			paused = append(paused, s)
-			fd, err := s.serving.FD()
-			if err != nil {
-				return nil, nil, err
-			}
-			sockets = append(sockets, fd)
-			states = append(states, State{ID: s.core.ID(), Parent: s.core.ParentID(), Asked: stillAsked(asked)})
+		still, err := h.pauseOnce(ctx, paused)
+		if err != nil {
+			return nil, nil, err
 		}
-		if !fresh {
-			return states, sockets, nil
+		if still {
+			break
+		}
+		select {
+		case <-time.After(endingPoll):
+		case <-ctx.Done():
+			return nil, nil, gpuerr.New(gpuerr.Busy, "sessions are ending; try again")
 		}
 	}
+	for _, s := range h.all() {
+		fd, err := s.serving.FD()
+		if err != nil {
+			return nil, sockets, err
+		}
+		sockets = append(sockets, fd)
+		states = append(states, State{ID: s.core.ID(), Parent: s.core.ParentID(), Asked: stillAsked(paused[s])})
+	}
+	return states, sockets, nil
+}
+
+// pauseOnce stops those that are not, at once, so that none waits for another, and
+// reports whether there was none, and none that is ending.
+func (h *Hub) pauseOnce(ctx context.Context, paused map[*session][]control.Asked) (still bool, err error) {
+	type stopped struct {
+		*session
+		asked []control.Asked
+		err   error
+	}
+	still = true
+	stops, n := make(chan stopped), 0
+	for _, s := range h.all() {
+		if _, is := paused[s]; is {
+			select {
+			case <-s.core.Done():
+				still = false
+				s.cancel(s.core.Err())
+			default:
+			}
+			continue
+		}
+		n++
+		go func() {
+			asked, err := s.serving.Pause(ctx, waitsByNature)
+			stops <- stopped{s, asked, err}
+		}()
+	}
+	for range n {
+		s := <-stops
+		switch {
+		case s.err == nil:
+			paused[s.session] = s.asked
+		case !errors.Is(s.err, control.ErrEnding):
+			err = s.err
+		}
+	}
+	return still && n == 0, err
 }
 
 // stillAsked takes from what a FenceWait may wait what it has waited.

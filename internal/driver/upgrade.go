@@ -167,6 +167,9 @@ func (d *driver) handover(ctx context.Context, m *control.Message) (_ []byte, er
 	if err != nil {
 		return nil, err
 	}
+	if len(img.Sessions) != len(served) { // one is being opened, or ends
+		return nil, gpuerr.New(gpuerr.Busy, "%d sessions have %d sockets; try again", len(img.Sessions), len(served))
+	}
 	text, err := json.Marshal(state{Image: img, Served: served})
 	if err != nil {
 		return nil, gpuerr.New(gpuerr.Internal, "write the state down: %v", err)
@@ -323,9 +326,10 @@ func (d *driver) takeOver(ctx context.Context, m *control.Message) ([]byte, erro
 		closeAll(fds)
 		return nil, err
 	}
-	if st.Image == nil || len(st.Served) > len(fds) {
+	// One without a socket would be nobody's, and never end.
+	if st.Image == nil || len(st.Served) > len(fds) || len(st.Served) != len(st.Image.Sessions) {
 		closeAll(fds)
-		return nil, gpuerr.New(gpuerr.Protocol, "the state of the other driver has no sessions")
+		return nil, gpuerr.New(gpuerr.Protocol, "the state of the other driver has sessions without sockets")
 	}
 	st.Image.Version = gpu.ImageVersion // the whole state's is known to be this driver's
 	sockets, rings := fds[:len(st.Served):len(st.Served)], fds[len(st.Served):]
