@@ -32,6 +32,7 @@ var rare = map[string]string{
 	"tgkill":          "preemption of what runs for long",
 	"rt_sigreturn":    "preemption",
 	"getpid":          "preemption",
+	"ppoll":           "a client that does not read its replies",
 }
 
 // Under a load each row of the tables is used, and the processes live: the tables
