@@ -67,9 +67,6 @@ func (d *Device) Export() (img *Image, fds []int, err error) {
 			seen[b] = true
 			img.Branches = append(img.Branches, BranchImage{Session: b.session, Strikes: b.strikes.export(), Banned: b.banned.Load()})
 		}
-		if s.spoilsForNow() { // what is spoiled is not told
-			return nil, fds, gpuerr.New(gpuerr.Busy, "work of session %d did not end ok, and there is some that it may be the end of; try again", s.id)
-		}
 		si, more, err := s.export(children)
 		fds = append(fds, more...)
 		if err != nil {
@@ -172,7 +169,8 @@ func (s *Session) export(children map[*ledger.Account][]*ledger.Account) (si Ses
 		}
 		si.Queues = append(si.Queues, qi)
 	}
-	return si, fds, nil
+	si.Spoiled, err = s.spoils.export(s.handles)
+	return si, fds, err
 }
 
 // inOrder are the objects of one type, by handle's slot.

@@ -77,6 +77,15 @@ func (p *movablePool) take(_ context.Context, iova ddf.IOVA, generation uint64) 
 	return &movable{DMABuffer: m.DMABuffer}, nil
 }
 
+// show is take for a successor that fails.
+func (p *movablePool) show(ctx context.Context, iova ddf.IOVA, generation uint64) (ddf.DMABuffer, error) {
+	m, err := p.take(ctx, iova, generation)
+	if err == nil {
+		m.(*movable).gone = true // it is not the successor's yet
+	}
+	return m, err
+}
+
 // deadRing is what is left of a ring that another goes on with.
 type deadRing struct{}
 
@@ -388,14 +397,7 @@ func TestImportRefuses(t *testing.T) {
 			img, fds := told(t, r)
 			spoil(img)
 			d, _ := successor(t, r, pool)
-			held := func(ctx context.Context, iova ddf.IOVA, generation uint64) (ddf.DMABuffer, error) {
-				m, err := pool.take(ctx, iova, generation)
-				if err == nil {
-					m.(*movable).gone = true // it is not the successor's yet
-				}
-				return m, err
-			}
-			require.Error(t, d.Import(t.Context(), img, fds, held))
+			require.Error(t, d.Import(t.Context(), img, fds, pool.show))
 			_ = d.Close(t.Context())
 			r.dev.Thaw()
 			q.fill(b, 0, 64, 3)
@@ -436,4 +438,47 @@ func TestHandOverOfTheGuilty(t *testing.T) {
 	require.InDelta(t, time.Hour, time.Until(*w2.tenant.bannedUntil.Load()), float64(time.Minute))
 	_, err = d.OpenSession(Attach{Tenant: "bob", TenantLimits: ledger.NoLimits(), Limits: ledger.NoLimits()})
 	require.ErrorIs(t, err, gpuerr.Banned)
+}
+
+// What is spoiled is so in another device, too, for what was published before that was
+// known, and for nothing else: one failed job and a wait keep nobody from going on there.
+func TestHandOverOfWhatIsSpoiled(t *testing.T) {
+	leakcheck.Check(t)
+	r, pool := newMovableRig(t, failFills(mock.FaultErrorCompletion))
+	s := r.open("alice")
+	x, y, gone := buf(t, s, 4096), buf(t, s, 4096), buf(t, s, 4096)
+	open := newFence(t, s, 0)
+	a, held := r.queue(s, 16, 0), r.queue(s, 16, 0)
+	held.wait(open, 1)
+	held.copies(y, x)
+	a.fill(gone, 0, 64, failing)
+	a.fill(x, 0, 64, failing)
+	require.Equal(t, errorOutcome, a.one().Outcome)
+	require.Equal(t, errorOutcome, a.one().Outcome)
+	require.NoError(t, s.DestroyBuffer(gone))
+	require.True(t, s.spoilsForNow())
+
+	img, fds := told(t, r)
+	for _, fd := range fds {
+		unix.Close(fd)
+	}
+	require.Equal(t, []SpoilImage{{x, Handle(img.Sessions[0].Queues[1].Handle), 2}}, img.Sessions[0].Spoiled)
+	r.dev.Thaw()
+	for _, bad := range []SpoilImage{{open, held.h, 2}, {x, x, 2}, {x, held.h, 1 << 40}} {
+		img, fds := told(t, r)
+		img.Sessions[0].Spoiled = []SpoilImage{bad}
+		d, _ := successor(t, r, pool)
+		require.ErrorIs(t, d.Import(t.Context(), img, fds, pool.show), gpuerr.Protocol)
+		_ = d.Close(t.Context())
+		r.dev.Thaw()
+	}
+
+	d, _ := r.handOver(t, pool)
+	s2 := sessionOf(t, d, s.id)
+	require.NoError(t, s2.SignalFence(open, 1))
+	requireOK(t, held.one())
+	require.Equal(t, dependentOutcome, held.one().Outcome)
+	held.copies(y, x)
+	requireOK(t, held.one())
+	require.Eventually(t, func() bool { return !s2.spoilsForNow() }, 5*time.Second, time.Millisecond)
 }

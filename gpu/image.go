@@ -97,6 +97,14 @@ type SessionImage struct {
 	Loaded  []ProgramImage // before those opened from them
 	Lists   []ListImage
 	Queues  []QueueImage
+	Spoiled []SpoilImage `json:",omitempty"`
+}
+
+// SpoilImage is that what a queue has before a position of its ring does not run if it
+// reads a buffer (spoil.go).
+type SpoilImage struct {
+	Buffer, Queue Handle
+	Before        uint64
 }
 
 // ChunkImage is one piece of DMA memory from which buffers are cut.

@@ -228,7 +228,7 @@ func (im *importer) session(si *SessionImage) error {
 	if s.handles, err = restoreTable(si.FirstGeneration, si.Generations, si.FreeSlots); err != nil {
 		return err
 	}
-	for _, step := range []func(*Session, *SessionImage) error{im.memory, im.fences, im.programs, im.lists, im.rings} {
+	for _, step := range []func(*Session, *SessionImage) error{im.memory, im.fences, im.programs, im.lists, im.rings, im.spoils} {
 		if err := step(s, si); err != nil {
 			return err
 		}
@@ -550,6 +550,10 @@ func (im *importer) rings(s *Session, si *SessionImage) error {
 		}
 	}
 	return nil
+}
+
+func (im *importer) spoils(s *Session, si *SessionImage) error {
+	return s.spoils.restore(s.handles, si.Spoiled)
 }
 
 // queue makes a queue that stands where the other stood, and does not go yet.

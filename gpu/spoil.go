@@ -167,6 +167,45 @@ func (s *spoils) isSpoiledLocked(b *buffer, j *job) bool {
 // spoilsForNow reports whether anything of the session is spoiled.
 func (s *Session) spoilsForNow() bool { return s.spoils.active.Load() }
 
+// export tells what is spoiled for entries that are left, of buffers that are there.
+func (s *spoils) export(t *table) (all []SpoilImage, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.open) > 0 {
+		return nil, errFrozenLong
+	}
+	for b, h := range s.told {
+		if now, err := lookup[buffer](t, b.h); err != nil || now != b {
+			continue
+		}
+		for q, before := range h {
+			all = append(all, SpoilImage{b.h, q.h, before})
+		}
+	}
+	return all, nil
+}
+
+// restore is export's other side. The session does not run yet.
+func (s *spoils) restore(t *table, all []SpoilImage) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.told = map[*buffer]horizon{}
+	for _, x := range all {
+		b, err := lookup[buffer](t, x.Buffer)
+		q, qErr := lookup[queue](t, x.Queue)
+		if err != nil || qErr != nil || x.Before > q.taken+uint64(len(q.jobs)) {
+			return malformed("buffer %#x is spoiled for queue %#x before %d", uint64(x.Buffer), uint64(x.Queue), x.Before)
+		}
+		if s.told[b] == nil {
+			s.told[b] = horizon{}
+		}
+		s.told[b][q] = x.Before
+		q.owes.Store(true)
+	}
+	s.active.Store(len(s.told) > 0)
+	return nil
+}
+
 // eachBuffer calls f for each buffer that the job uses, and what it does with it, until
 // that returns false. A buffer may come more than once.
 func (j *job) eachBuffer(f func(*buffer, backend.Access) bool) {
