@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"time"
 
 	"capgpu/control"
 	"capgpu/gpuerr"
@@ -47,7 +48,16 @@ func (s *adminServer) runAccept() {
 	for {
 		c, err := s.l.AcceptUnix()
 		if err != nil {
-			return // it is closed; of anything else an operator hears by not being answered
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			s.m.log.Warn("accept an operator's connection", "err", err)
+			select {
+			case <-time.After(acceptPause):
+			case <-s.ctx.Done():
+				return
+			}
+			continue
 		}
 		cred, err := peerCred(c)
 		if err != nil || cred.Uid != 0 && int(cred.Uid) != os.Geteuid() {

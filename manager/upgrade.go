@@ -59,6 +59,8 @@ func (d *device) order(ctx context.Context, what control.MsgType) (control.Upgra
 		return r.reply, r.err
 	case <-d.done:
 		return control.UpgradeReply{}, gpuerr.New(gpuerr.DeviceLost, "device %s was stopped meanwhile", d.name)
+	case <-ctx.Done(): // nobody waits for the answer; it is done all the same, and recorded
+		return control.UpgradeReply{}, ctx.Err()
 	}
 }
 
