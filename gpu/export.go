@@ -61,7 +61,7 @@ func (d *Device) Export() (img *Image, fds []int, err error) {
 	for _, t := range tenants {
 		img.Tenants = append(img.Tenants, d.exportTenant(t, children))
 	}
-	seen := map[*branch]bool{}
+	seen, bulk := map[*branch]bool{}, 0
 	for _, s := range sessions {
 		if b := s.branch; b != nil && !seen[b] {
 			seen[b] = true
@@ -72,12 +72,37 @@ func (d *Device) Export() (img *Image, fds []int, err error) {
 		if err != nil {
 			return nil, fds, err
 		}
+		if bulk += si.bulk(); bulk > maxBulk {
+			return nil, fds, gpuerr.New(gpuerr.Busy, "lists, programs and waiting entries of the sessions take more than %d bytes, which would be too much to write down beside them", maxBulk)
+		}
 		img.Sessions = append(img.Sessions, si)
 	}
 	if !d.Frozen() {
 		return nil, fds, errFrozenLong
 	}
 	return img, fds, nil
+}
+
+// maxBulk is how many bytes of tenants an Image has at most. The driver writes it down
+// beside all that it has, within the memory that it may use: a state that is too large
+// must not be its end.
+const maxBulk = 64 << 20
+
+// bulk is what tenants decide the size of.
+func (si *SessionImage) bulk() (bytes int) {
+	bytes = 4 * (len(si.Generations) + len(si.FreeSlots))
+	for i := range si.Lists {
+		bytes += len(si.Lists[i].Recorded)
+	}
+	for i := range si.Loaded {
+		bytes += len(si.Loaded[i].Bundle)
+	}
+	for i := range si.Queues {
+		for j := range si.Queues[i].Left {
+			bytes += 8 * len(si.Queues[i].Left[j].Args)
+		}
+	}
+	return bytes
 }
 
 // spentOf is what an account itself has spent: those below it keep their own.
