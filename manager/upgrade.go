@@ -173,6 +173,13 @@ func (d *device) upgradeDriver(ctx context.Context, l *driverLink, g *grants, de
 		return reply, nil, err, nil
 	}
 	crashpoint.Here("manager.upgrade.spawned")
+	// As with any driver: one without a record of its grants gets none.
+	if _, err := d.audit.Append("driver.successor", "", fmt.Sprintf("%s epoch=%d pid=%d path=%s", d.name, l.epoch, p.child.pid(), p.from.path)); err != nil {
+		if e := p.close(d.cfg.ReapTimeout); e != nil {
+			d.left = errors.Join(d.left, e)
+		}
+		return reply, nil, errNotRecorded(err), nil
+	}
 	next = d.promoteFor(p, g, desk, to)
 	leave := func() {}
 	defer func() { leave() }()
