@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,19 +23,23 @@ func DialGo(ctx context.Context, socket string) (Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &goConn{Conn: c, socket: socket}, nil
+	return &goConn{Conn: c, socket: socket, sessions: map[*client.Session]int{}}, nil
 }
 
-// goConn is a connection and the sockets of the sessions that were opened on it, by
-// which it can vanish.
+// goConn is a connection and the sessions that were opened on it or below those: it
+// vanishes by their sockets, and closes them with itself, as what hangs on a connection
+// of Cap'n Proto goes with that.
 type goConn struct {
 	*client.Conn
 	socket string
 
 	mu sync.Mutex
 	// +checklocks:mu
-	sockets []int // duplicates of control sockets
+	sessions map[*client.Session]int // a duplicate of the control socket; noSocket of a restricted one
 }
+
+// noSocket is of a session whose end is that of the one above.
+const noSocket = -1
 
 func (c *goConn) Open(ctx context.Context, device uint32) (Session, error) {
 	fd, epoch, err := openRaw(ctx, c.socket, device)
@@ -45,14 +51,30 @@ func (c *goConn) Open(ctx context.Context, device uint32) (Session, error) {
 		unix.Close(fd)
 		return nil, err
 	}
-	c.mu.Lock()
-	c.sockets = append(c.sockets, again)
-	c.mu.Unlock()
 	s, err := client.NewSession(fd, epoch)
 	if err != nil {
+		unix.Close(again)
 		return nil, err
 	}
-	return goSession{s}, nil
+	return c.keep(s, again), nil
+}
+
+// keep has a session closed with the connection.
+func (c *goConn) keep(s *client.Session, socket int) goSession {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sessions[s] = socket
+	return goSession{c, s}
+}
+
+// drop is the opposite of keep.
+func (c *goConn) drop(s *client.Session) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if socket, kept := c.sessions[s]; kept && socket != noSocket {
+		unix.Close(socket)
+	}
+	delete(c.sessions, s)
 }
 
 // openRaw opens a session and returns its control socket.
@@ -114,8 +136,10 @@ func (c *goConn) Next(ctx context.Context, device uint32, epoch uint64, timeout 
 // Vanish shuts the sockets down, as the kernel does for a process that has died.
 func (c *goConn) Vanish() {
 	c.mu.Lock()
-	for _, fd := range c.sockets {
-		_ = unix.Shutdown(fd, unix.SHUT_RDWR)
+	for _, socket := range c.sessions {
+		if socket != noSocket {
+			_ = unix.Shutdown(socket, unix.SHUT_RDWR)
+		}
 	}
 	c.mu.Unlock()
 	c.Close()
@@ -124,14 +148,20 @@ func (c *goConn) Vanish() {
 func (c *goConn) Close() {
 	_ = c.Conn.Close()
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, fd := range c.sockets {
-		unix.Close(fd)
+	sessions := slices.Collect(maps.Keys(c.sessions))
+	c.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	defer cancel()
+	for _, s := range sessions {
+		_ = s.Close(ctx) // it may be over; what this process has of it goes in any case
+		c.drop(s)
 	}
-	c.sockets = nil
 }
 
-type goSession struct{ s *client.Session }
+type goSession struct {
+	c *goConn
+	s *client.Session
+}
 
 func (g goSession) Describe(ctx context.Context) (client.Description, error) {
 	return g.s.Describe(ctx)
@@ -139,7 +169,11 @@ func (g goSession) Describe(ctx context.Context) (client.Description, error) {
 
 func (g goSession) Budget(ctx context.Context) ([]client.BudgetEntry, error) { return g.s.Budget(ctx) }
 
-func (g goSession) Close(ctx context.Context) error { return g.s.Close(ctx) }
+func (g goSession) Close(ctx context.Context) error {
+	err := g.s.Close(ctx)
+	g.c.drop(g.s)
+	return err
+}
 
 func (g goSession) Buffer(ctx context.Context, bytes uint64) (Buffer, error) {
 	return g.BufferOf(ctx, bytes, uint32(client.Storage))
@@ -190,7 +224,7 @@ func (g goSession) Restrict(ctx context.Context, p client.Policy) (Session, erro
 	if err != nil {
 		return nil, err
 	}
-	return goSession{s}, nil
+	return g.c.keep(s, noSocket), nil
 }
 
 type goBuffer struct{ b *client.Buffer }
