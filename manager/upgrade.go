@@ -185,7 +185,7 @@ func (d *device) upgradeDriver(ctx context.Context, l *driverLink, g *grants, de
 	defer func() { leave() }()
 	var told control.HandoverReply
 	var pause time.Duration
-	if err = d.awaitSuccessor(ctx, next); err == nil {
+	if err = d.awaitSuccessor(ctx, l, next); err == nil {
 		if leave, err = d.alone(ctx); err == nil {
 			told, over, err = d.bringTogether(ctx, l, next, &pause, func() error { return g.handOver(l.holder, to) })
 		}
@@ -268,8 +268,9 @@ func (d *device) alone(ctx context.Context) (leave func(), err error) {
 	return leave, nil
 }
 
-// awaitSuccessor waits until a driver is there that has nothing yet.
-func (d *device) awaitSuccessor(ctx context.Context, l *driverLink) error {
+// awaitSuccessor waits until a driver is there that has nothing yet. One that never comes
+// does not keep the death of the driver that it is to follow from being seen.
+func (d *device) awaitSuccessor(ctx context.Context, before, l *driverLink) error {
 	timer := time.NewTimer(d.cfg.ReadyTimeout)
 	defer timer.Stop()
 	select {
@@ -281,6 +282,12 @@ func (d *device) awaitSuccessor(ctx context.Context, l *driverLink) error {
 		return gpuerr.New(gpuerr.Disconnected, "the successor's supervision link failed before it was ready")
 	case <-l.grantsDone:
 		return gpuerr.New(gpuerr.Disconnected, "the successor's grant link ended before it was ready")
+	case <-before.child.exited:
+		return gpuerr.New(gpuerr.Disconnected, "the driver died before its successor was ready: %v", before.child.err)
+	case <-before.caller.Done():
+		return gpuerr.New(gpuerr.Disconnected, "the driver's supervision link failed before its successor was ready")
+	case <-before.grantsDone:
+		return gpuerr.New(gpuerr.Disconnected, "the driver's grant link ended before its successor was ready")
 	case <-timer.C:
 		return gpuerr.New(gpuerr.Busy, "the successor was not ready after %v", d.cfg.ReadyTimeout)
 	case <-ctx.Done():

@@ -258,6 +258,37 @@ func TestUpgradeDuringChurn(t *testing.T) {
 	require.NoError(t, w.Check())
 }
 
+// A driver that dies while its successor does not become ready is replaced as ever.
+func TestDriverDiesBeforeItsSuccessorIsReady(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "gpu-mock")
+	require.NoError(t, os.Chmod(filepath.Dir(path), 0o755))
+	require.NoError(t, os.Symlink(program("gpu-mock"), path))
+	w := start(t, func(c *manager.Config) {
+		c.DriverPath = path
+		c.ReadyTimeout = 3 * patience
+	})
+	_, pid := w.driver(1)
+	a := w.admin()
+	require.NoError(t, os.Remove(path))
+	deaf, err := os.ReadFile("/usr/bin/yes") // it says nothing on its links
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(path, deaf, 0o755))
+	require.NoError(t, os.Chmod(path, 0o755))
+	failed := make(chan error, 1)
+	go func() {
+		_, err := a.Upgrade(within(t), "mock0")
+		failed <- err
+	}()
+	require.Eventually(t, func() bool { return w.log.kinds()["driver.successor"] == 1 }, patience, time.Millisecond)
+	require.NoError(t, os.Remove(path))
+	require.NoError(t, os.Symlink(program("gpu-mock"), path))
+	began := time.Now()
+	require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+	require.ErrorIs(t, <-failed, gpuerr.Disconnected)
+	w.driver(2)
+	require.Less(t, time.Since(began), patience)
+}
+
 // A successor of another version is refused with both named, and one that dies, or is no
 // driver at all, likewise changes nothing.
 func TestUpgradeRollsBack(t *testing.T) {
