@@ -203,7 +203,10 @@ func (q *queue) endBurst(ran int) {
 		x.DeviceTime = min(max(x.DeviceTime, 0), e.dev.cfg.HangBound)
 		nanos += int64(x.DeviceTime)
 		if x.Outcome == outcome.Success {
-			continue
+			if len(q.spoilt) == 0 || !s.spoils.hits(q.burstJob(i)) {
+				continue
+			}
+			x.Outcome = errorOutcome // the burst was to end before it
 		}
 		stopAs := outcome.Outcome{}
 		if s.context.Trapped() {
@@ -239,11 +242,17 @@ func (q *queue) endBurst(ran int) {
 	q.tellBurst(ran, lost)
 }
 
+// burstJob is the i-th job of the burst under way. What was picked twice has one job.
+func (q *queue) burstJob(i int) *job {
+	j := &q.burst.jobs[i].job
+	j.pos = q.taken - uint64(len(q.batch.Entries)-q.begun) + uint64(i)
+	return j
+}
+
 // spoilBurst notes what a job of a burst, which did not end ok, was to write: before
 // anybody else has the device.
 func (q *queue) spoilBurst(i int) {
-	j := &q.burst.jobs[i].job
-	j.pos = q.taken - uint64(len(q.batch.Entries)-q.begun) + uint64(i)
+	j := q.burstJob(i)
 	if j.spoil(); j.spoiled != nil {
 		q.spoilt = append(q.spoilt, j.spoiled)
 		j.spoiled = nil

@@ -20,7 +20,7 @@ func (e *engine) Complete(c backend.Completion) {
 		return
 	}
 	crashpoint.Here("driver.job.completed")
-	e.fruitless = false
+	e.fruitless = 0
 	how, lost := believe(c.Outcome, j.stopAs)
 	if c.Outcome == dependentOutcome && j.work.Needs != 0 {
 		how, lost = dependentOutcome, false

@@ -171,3 +171,46 @@ func TestListsDepend(t *testing.T) {
 		r.close()
 	})
 }
+
+// A client that fails again and again, with a new buffer each time, while queues of its
+// wait for ever, keeps no more here than a bound, and what is spoiled stays so.
+func TestSpoilsAreBounded(t *testing.T) {
+	s := &spoils{}
+	ring := &marked{}
+	held, q := &queue{ring: ring}, &queue{ring: &marked{}}
+	s.queues = []*queue{held, q}
+	first := &buffer{}
+	fail := func(b *buffer) {
+		x := &spoil{queue: q, buffers: []*buffer{b}}
+		s.add(x)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.tellLocked([]*spoil{x}, s.tailsLocked())
+	}
+	ring.published = 1
+	fail(first)
+	reader := func(pos uint64, b *buffer) *job {
+		return &job{queue: held, pos: pos, buffers: []*buffer{{}, b}, work: backend.Job{Op: backend.OpCopy}}
+	}
+	require.True(t, s.hits(reader(0, first)))
+	require.False(t, s.hits(reader(0, &buffer{})), "it shares no data")
+	require.False(t, s.hits(reader(1, first)), "it was published later")
+	for range 2*maxTold + 10 {
+		fail(&buffer{})
+	}
+	require.LessOrEqual(t, len(s.told), maxTold)
+	require.Len(t, held.marks, 1, "it was published no further")
+	require.True(t, s.hits(reader(0, first)))
+	require.False(t, s.hits(reader(1, first)))
+	s.pass(held, 1)
+	require.False(t, s.active.Load())
+	require.Empty(t, s.told)
+}
+
+// marked is a ring that was published so far.
+type marked struct {
+	serverRing
+	published uint64
+}
+
+func (m *marked) Marks() (taken, published, collected uint64) { return 0, m.published, 0 }

@@ -87,10 +87,12 @@ type engine struct {
 	progressAt time.Time
 	// +checklocks:mu
 	ladder climbing
-	// fruitless says that the work of one session was ended and nothing has come of it
-	// yet: the next that is stuck costs the whole function a reset.
+	// fruitless is how often work of one session was ended, all of fruitlessOf, since
+	// anything has come of the device (queueMayHelpLocked).
 	// +checklocks:mu
-	fruitless bool
+	fruitless int
+	// +checklocks:mu
+	fruitlessOf *tenant
 	// mustReset is set from a fault until the device was reset: nothing is sent, and
 	// nothing that was is ok.
 	// +checklocks:mu

@@ -79,7 +79,7 @@ func (l *level) place(f *flow, runnable bool) {
 	switch {
 	case runnable && f.index < 0:
 		if f.sent == 0 { // it was idle, not held back by its bound
-			f.virtual = max(f.virtual, l.present)
+			l.raise(f)
 		}
 		heap.Push(l, f)
 	case runnable:
@@ -133,10 +133,19 @@ func (top *level) spend(f *flow, nanos int64) {
 // flow that is alone.
 func (l *level) lift(f *flow) {
 	if f.index < 0 && f.sent == 0 {
-		f.virtual = max(f.virtual, l.present)
+		l.raise(f)
 	}
 	if len(l.flows) == 0 || len(l.flows) == 1 && f.index == 0 {
 		l.present = max(l.present, f.virtual)
+	}
+}
+
+// raise brings a flow to the present of its level. It has not worked for that, so nobody
+// waits for it longer.
+func (l *level) raise(f *flow) {
+	if ahead := l.present - f.virtual; ahead > 0 {
+		f.virtual += ahead
+		f.waitedAt += ahead
 	}
 }
 

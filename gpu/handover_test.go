@@ -462,11 +462,20 @@ func TestHandOverOfWhatIsSpoiled(t *testing.T) {
 	for _, fd := range fds {
 		unix.Close(fd)
 	}
-	require.Equal(t, []SpoilImage{{x, Handle(img.Sessions[0].Queues[1].Handle), 2}}, img.Sessions[0].Spoiled)
+	spoiled := img.Sessions[0].Spoiled
+	require.Len(t, spoiled.Buffers, 1)
+	require.Equal(t, x, spoiled.Buffers[0].Buffer)
+	require.Equal(t, []MarkImage{{held.h, 1, 2}}, spoiled.Marks)
 	r.dev.Thaw()
-	for _, bad := range []SpoilImage{{open, held.h, 2}, {x, x, 2}, {x, held.h, 1 << 40}} {
+	for _, bad := range []SpoilsImage{
+		{Buffers: []TellImage{{open, 1}}},
+		{Marks: []MarkImage{{x, 1, 2}}},
+		{Marks: []MarkImage{{held.h, 1, 1 << 40}}},
+		{Marks: []MarkImage{{held.h, 1, 2}, {held.h, 1, 3}}},
+		{Marks: []MarkImage{{held.h, 1, 2}, {held.h, 2, 2}}},
+	} {
 		img, fds := told(t, r)
-		img.Sessions[0].Spoiled = []SpoilImage{bad}
+		img.Sessions[0].Spoiled = bad
 		d, _ := successor(t, r, pool)
 		require.ErrorIs(t, d.Import(t.Context(), img, fds, pool.show), gpuerr.Protocol)
 		_ = d.Close(t.Context())

@@ -100,3 +100,42 @@ func TestHoldIsNoLongerThanTheWork(t *testing.T) {
 		r.close()
 	})
 }
+
+// Nor for somebody whose virtual time goes along with the others' while he does nothing:
+// he has not worked for that.
+func TestHoldIsNotForIdling(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hand := newHandBackend()
+		r := newMemRig(t, withBackend(hand))
+		const long, short = 3 * time.Millisecond, time.Microsecond
+		alice, bob := r.open("alice"), r.open("bob")
+		a, b := buf(t, alice, 4096), buf(t, bob, 4096)
+		qa, qb := r.queue(alice, 128, 0), r.queue(bob, 64, 0)
+		for range 110 {
+			qa.fill(a, 0, 4, 1)
+		}
+		qb.fill(b, 0, 4, 2)
+		start := time.Now()
+		for n, longs := 0, 0; longs < 100; n++ {
+			id := hand.nth(t, n)
+			hand.mu.Lock()
+			of := hand.jobs[n].Pattern
+			hand.mu.Unlock()
+			if of == 2 {
+				time.Sleep(short)
+				hand.finish(id, outcome.Success, short)
+				qb.one()
+			} else {
+				time.Sleep(long)
+				longs++
+				hand.finish(id, outcome.Success, long)
+				if longs%4 == 1 {
+					qb.fill(b, 0, 4, 2)
+				}
+			}
+			synctest.Wait()
+		}
+		require.Less(t, time.Since(start), 100*long*11/10)
+		r.close()
+	})
+}

@@ -97,14 +97,25 @@ type SessionImage struct {
 	Loaded  []ProgramImage // before those opened from them
 	Lists   []ListImage
 	Queues  []QueueImage
-	Spoiled []SpoilImage `json:",omitempty"`
+	Spoiled SpoilsImage
 }
 
-// SpoilImage is that what a queue has before a position of its ring does not run if it
-// reads a buffer (spoil.go).
-type SpoilImage struct {
-	Buffer, Queue Handle
-	Before        uint64
+// SpoilsImage is what a session has spoiled, for what its queues still have (spoil.go).
+type SpoilsImage struct {
+	Buffers []TellImage `json:",omitempty"`
+	Marks   []MarkImage `json:",omitempty"` // of a queue in order
+}
+
+// TellImage is the last tell that a buffer is spoiled.
+type TellImage struct {
+	Buffer Handle
+	Tell   uint64
+}
+
+// MarkImage is up to where a queue was published at a tell.
+type MarkImage struct {
+	Queue      Handle
+	Tell, Tail uint64
 }
 
 // ChunkImage is one piece of DMA memory from which buffers are cut.

@@ -95,21 +95,27 @@ type deafBackend struct{ *handBackend }
 
 func (deafBackend) ResetContext(context.Context, *backend.Context) error { return nil }
 
-// A queue reset after which nothing ends was no help: the next hang costs the function.
+// A queue reset after which nothing ends was no help: the next hang costs the function. But
+// one tenant's work of several sessions may hang one after the other.
 func TestFruitlessQueueReset(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hand := newHandBackend()
 		hand.obedient = false
 		r := newMemRig(t, withBackend(deafBackend{hand}), manyStrikes)
-		s := r.open("alice")
+		s, bob := r.open("alice"), r.open("bob")
 		b, q := buf(t, s, 4096), r.queue(s, 16, 0)
-		q.fill(b, 0, 4, 1)
-		require.Equal(t, hangOutcome, q.one().Outcome)
-		require.Equal(t, outcome.QueueReset, r.dev.Recovery().Last)
-		q.fill(b, 0, 4, 2)
-		require.Equal(t, hangOutcome, q.one().Outcome)
-		require.Equal(t, outcome.FunctionReset, r.dev.Recovery().Last)
-		require.EqualValues(t, 2, r.dev.Recovery().Incidents)
+		o, other := buf(t, bob, 4096), r.queue(bob, 16, 0)
+		hang := func(c *client, b Handle, step RecoveryStep) {
+			c.fill(b, 0, 4, 1)
+			require.Equal(t, hangOutcome, c.one().Outcome)
+			require.Equal(t, step, r.dev.Recovery().Last)
+		}
+		hang(q, b, outcome.QueueReset)
+		hang(q, b, outcome.QueueReset)
+		hang(q, b, outcome.FunctionReset)
+		hang(q, b, outcome.QueueReset)
+		hang(other, o, outcome.FunctionReset)
+		require.EqualValues(t, 5, r.dev.Recovery().Incidents)
 		r.close()
 	})
 }

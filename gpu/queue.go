@@ -54,9 +54,11 @@ type queue struct {
 	discard    int  // entries published before the last cancel and not begun yet
 	waiting    *job // the wait that holds the queue
 	waiter     waiter
-	taken      uint64            // position in the ring behind the batch
-	spoilt     []*spoil          // of completions that are not published
-	owes       atomic.Bool       // to tell the session's spoils how far it is
+	taken      uint64      // position in the ring behind the batch
+	spoilt     []*spoil    // of completions that are not published
+	owes       atomic.Bool // to tell the session's spoils how far it is
+	marks      []mark      // guarded by spoils.mu, as is past: what has ended, as far as was told
+	past       uint64
 	told       []ring.Completion // not written yet; like what follows it is made once
 	spanBytes  []uint64
 	burst      bursts

@@ -20,7 +20,7 @@ func (e *engine) resetStuck(guilty backend.JobID, since time.Time) {
 	}
 	culprit, stoppedAs, struck := j.queue.session, j.stopAs, j.guilty
 	e.incidentLocked(j, "did not stop")
-	queueFirst := e.resetter != nil && !e.fruitless
+	queueFirst := e.queueMayHelpLocked(culprit)
 	e.beginResetLocked()
 	e.mu.Unlock()
 	e.dev.auditEvent("reset", culprit.tenant, "session=%d outcome=%q after=%v", culprit.id, stoppedAs, time.Since(since))
@@ -100,7 +100,7 @@ func (e *engine) resetContext(s *Session, guilty backend.JobID, since time.Time)
 		j = next
 	}
 	e.climbLocked(outcome.RecoveryNone)
-	e.state, e.fruitless = engineRunning, true
+	e.state, e.fruitless, e.fruitlessOf = engineRunning, e.fruitless+1, s.tenant
 	e.mu.Unlock()
 	for _, x := range endings {
 		x.j.finish(x.how, x.took)
@@ -186,7 +186,7 @@ func (e *engine) reset(guilty backend.JobID, since time.Time) {
 		endings = append(endings, ending{j, how, took})
 	}
 	e.climbLocked(outcome.RecoveryNone)
-	e.fruitless = false
+	e.fruitless = 0
 	e.state, e.mustReset = engineRunning, false
 	e.mu.Unlock()
 	for _, x := range endings {

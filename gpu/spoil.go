@@ -28,28 +28,86 @@ import (
 // A trap needs none of this: it ends all that its session has (poison.go).
 //
 // While nothing is spoiled all that this costs is a load for each job.
+//
+// Tells are counted: what was spoiled is known by the last tell of it, and each queue has
+// a mark for the first tell at which it was published further. An entry was published
+// before a tell if that is not older than the first mark beyond the entry. So the queue
+// of a client that waits for ever keeps no more marks than its ring has entries, and
+// what was told is forgotten when no queue has marks. A list counts as one, not as all
+// that it writes. Beyond maxTold a session counts as spoiled as a whole, for what was
+// published until then.
 type spoils struct {
 	active atomic.Bool // there are some: bursts and replays by the queue itself wait
 
-	mu sync.Mutex // after engine.mu
+	// mu comes after engine.mu, and before the locks of the session's rings. It is held
+	// from before completions are published until they are told: who knows them is past that.
+	mu sync.Mutex
 	// +checklocks:mu
 	queues []*queue // of the session
 	// +checklocks:mu
-	open []*spoil // whose completions are not published
+	open map[*spoil]struct{} // whose completions are not published
 	// +checklocks:mu
-	told map[*buffer]horizon // by what they spoiled, the latest of those that are
+	openBuffers map[*buffer]positions // what they spoiled
+	// +checklocks:mu
+	openLists map[*list]positions
+	// +checklocks:mu
+	tells uint64 // until now
+	// +checklocks:mu
+	told map[*buffer]uint64 // the last tell of it
+	// +checklocks:mu
+	toldLists map[*list]uint64
+	// +checklocks:mu
+	toldAll uint64 // the last tell that was for all there is; 0: none
+	// +checklocks:mu
+	weight int // of told and toldLists
+	// +checklocks:mu
+	behind int // queues with marks
 }
+
+// maxTold bounds what a session keeps of what was told, in buffers: a client may close
+// what failed, and fail with another, while a queue of its waits.
+const maxTold = 1 << 14
 
 // spoil is what one entry, which did not end ok, was to write.
 type spoil struct {
-	queue *queue
-	pos   uint64 // of the entry
-	what  map[*buffer]struct{}
+	queue   *queue
+	pos     uint64    // of the entry
+	buffers []*buffer // each but once
+	list    *list     // instead: what it writes
 }
 
-// horizon is, by queue, up to which entry had been published when a completion was. A
-// queue that has nothing left of that is not in it.
-type horizon map[*queue]uint64
+// positions are those of entries, by queue and in order.
+type positions map[*queue][]uint64
+
+func (p positions) add(x *spoil) positions {
+	if p == nil {
+		p = positions{}
+	}
+	i, _ := slices.BinarySearch(p[x.queue], x.pos)
+	p[x.queue] = slices.Insert(p[x.queue], i, x.pos)
+	return p
+}
+
+// remove reports whether any are left.
+func (p positions) remove(x *spoil) (any bool) {
+	all := p[x.queue]
+	if i, some := slices.BinarySearch(all, x.pos); some {
+		p[x.queue] = slices.Delete(all, i, i+1)
+	}
+	if len(p[x.queue]) == 0 {
+		delete(p, x.queue)
+	}
+	return len(p) > 0
+}
+
+// concern reports whether a job that has not begun comes after any of them.
+func (p positions) concern(j *job) bool {
+	own := p[j.queue]
+	return len(own) > 0 && own[0] < j.pos || len(own) == 0 && len(p) > 0 || len(p) > 1
+}
+
+// mark says that at a tell, and until the next mark's, the queue was published up to tail.
+type mark struct{ tell, tail uint64 }
 
 // join is called before the queue's goroutine starts.
 func (s *spoils) join(q *queue) {
@@ -62,59 +120,137 @@ func (s *spoils) join(q *queue) {
 // leave is called when nothing of the queue runs or will, before its ring is closed.
 func (s *spoils) leave(q *queue) {
 	s.mu.Lock()
-	mine := slices.DeleteFunc(slices.Clone(s.open), func(x *spoil) bool { return x.queue != q })
-	s.mu.Unlock()
-	if len(mine) > 0 {
-		s.tell(mine, s.tails())
+	var mine []*spoil
+	for x := range s.open {
+		if x.queue == q {
+			mine = append(mine, x)
+		}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	var late []*queue
+	if len(mine) > 0 {
+		late = s.tellLocked(mine, s.tailsLocked())
+	}
 	s.queues = slices.DeleteFunc(s.queues, func(x *queue) bool { return x == q })
 	s.passLocked(q, ^uint64(0))
+	s.mu.Unlock()
+	rouse(late, q)
+}
+
+// rouse wakes queues that may be done with all that was told, and asleep.
+func rouse(queues []*queue, but *queue) {
+	for _, q := range queues {
+		if q != but {
+			q.rouse()
+		}
+	}
+}
+
+// +checklocks:s.mu
+func (s *spoils) initLocked() {
+	s.open, s.openBuffers, s.openLists = map[*spoil]struct{}{}, map[*buffer]positions{}, map[*list]positions{}
+	s.told, s.toldLists = map[*buffer]uint64{}, map[*list]uint64{}
 }
 
 // add notes what is spoiled from now on.
 func (s *spoils) add(x *spoil) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.open = append(s.open, x)
+	if s.open == nil {
+		s.initLocked()
+	}
+	s.open[x] = struct{}{}
+	for _, b := range x.buffers {
+		s.openBuffers[b] = s.openBuffers[b].add(x)
+	}
+	if x.list != nil {
+		s.openLists[x.list] = s.openLists[x.list].add(x)
+	}
 	s.active.Store(true)
 }
 
-// tails is up to where each queue of the session is published.
-func (s *spoils) tails() map[*queue]uint64 {
-	s.mu.Lock()
-	queues := slices.Clone(s.queues)
-	s.mu.Unlock()
-	tails := make(map[*queue]uint64, len(queues))
-	for _, q := range queues {
-		_, tails[q], _ = q.ring.Marks()
+// +checklocks:s.mu
+func (s *spoils) removeLocked(x *spoil) {
+	delete(s.open, x)
+	for _, b := range x.buffers {
+		if !s.openBuffers[b].remove(x) {
+			delete(s.openBuffers, b)
+		}
+	}
+	if x.list != nil && !s.openLists[x.list].remove(x) {
+		delete(s.openLists, x.list)
+	}
+}
+
+// tailsLocked is up to where each queue of the session is published.
+//
+// +checklocks:s.mu
+func (s *spoils) tailsLocked() []uint64 {
+	tails := make([]uint64, len(s.queues))
+	for i, q := range s.queues {
+		_, tails[i], _ = q.ring.Marks()
 	}
 	return tails
 }
 
-// tell notes that completions were published when the queues were at tails.
-func (s *spoils) tell(xs []*spoil, tails map[*queue]uint64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.told == nil {
-		s.told = map[*buffer]horizon{}
-	}
+// tellLocked notes that completions were published when the queues were at tails. It says
+// which queues have to tell when they are past that.
+//
+// +checklocks:s.mu
+func (s *spoils) tellLocked(xs []*spoil, tails []uint64) (late []*queue) {
+	s.tells++
 	for _, x := range xs {
-		s.open = slices.DeleteFunc(s.open, func(y *spoil) bool { return x == y })
-		for b := range x.what {
-			h := s.told[b]
-			if h == nil {
-				h = horizon{}
-				s.told[b] = h
+		s.removeLocked(x)
+		for _, b := range x.buffers {
+			if _, known := s.told[b]; !known {
+				s.weight++
 			}
-			for _, q := range s.queues {
-				h[q] = max(h[q], tails[q]) // another queue may have told of a later one before
-				q.owes.Store(true)
+			s.told[b] = s.tells
+		}
+		if l := x.list; l != nil {
+			if _, known := s.toldLists[l]; !known {
+				s.weight += 1 + len(l.uses)
 			}
+			s.toldLists[l] = s.tells
 		}
 	}
-	s.passLocked(nil, 0)
+	if s.weight > maxTold {
+		s.forgetLocked()
+		s.toldAll = s.tells
+	}
+	for i, q := range s.queues {
+		last := q.past
+		if n := len(q.marks); n > 0 {
+			last = q.marks[n-1].tail
+		} else if tails[i] > last {
+			s.behind++
+		}
+		if tails[i] > last {
+			q.marks = append(q.marks, mark{s.tells, tails[i]})
+		}
+		if len(q.marks) > 0 {
+			q.owes.Store(true)
+			late = append(late, q)
+		}
+	}
+	s.settleLocked()
+	return late
+}
+
+// +checklocks:s.mu
+func (s *spoils) forgetLocked() {
+	clear(s.told)
+	clear(s.toldLists)
+	s.weight, s.toldAll = 0, 0
+}
+
+// settleLocked forgets what concerns nothing any more.
+//
+// +checklocks:s.mu
+func (s *spoils) settleLocked() {
+	if s.behind == 0 {
+		s.forgetLocked()
+	}
+	s.active.Store(len(s.open)+s.behind > 0)
 }
 
 // pass notes that all of the queue before a position has ended.
@@ -126,15 +262,19 @@ func (s *spoils) pass(q *queue, until uint64) {
 
 // +checklocks:s.mu
 func (s *spoils) passLocked(q *queue, until uint64) {
-	for b, h := range s.told {
-		if at, some := h[q]; some && at <= until {
-			delete(h, q)
-		}
-		if len(h) == 0 {
-			delete(s.told, b)
-		}
+	q.past = until
+	n := 0
+	for n < len(q.marks) && q.marks[n].tail <= until {
+		n++
 	}
-	s.active.Store(len(s.open)+len(s.told) > 0)
+	if n == 0 {
+		return
+	}
+	if q.marks = slices.Delete(q.marks, 0, n); len(q.marks) == 0 {
+		q.marks = nil
+		s.behind--
+		s.settleLocked()
+	}
 }
 
 // hits reports whether a job that has not begun reads what is spoiled.
@@ -144,20 +284,25 @@ func (s *spoils) hits(j *job) (hit bool) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	// Tells from this one on are of after the entry was published.
+	since := ^uint64(0)
+	if i := slices.IndexFunc(j.queue.marks, func(m mark) bool { return m.tail > j.pos }); i >= 0 {
+		since = j.queue.marks[i].tell
+	}
 	j.eachBuffer(func(b *buffer, access backend.Access) bool {
-		hit = access&backend.Read != 0 && s.isSpoiledLocked(b, j)
+		hit = access&backend.Read != 0 && (s.toldAll >= since || s.told[b] >= since || s.openBuffers[b].concern(j))
 		return !hit
 	})
-	return hit
-}
-
-// +checklocks:s.mu
-func (s *spoils) isSpoiledLocked(b *buffer, j *job) bool {
-	if j.pos < s.told[b][j.queue] {
+	if hit {
 		return true
 	}
-	for _, x := range s.open {
-		if _, some := x.what[b]; some && (x.queue != j.queue || x.pos < j.pos) {
+	for l, at := range s.openLists {
+		if at.concern(j) && l.feeds(j) {
+			return true
+		}
+	}
+	for l, tell := range s.toldLists {
+		if tell >= since && l.feeds(j) {
 			return true
 		}
 	}
@@ -168,41 +313,65 @@ func (s *spoils) isSpoiledLocked(b *buffer, j *job) bool {
 func (s *Session) spoilsForNow() bool { return s.spoils.active.Load() }
 
 // export tells what is spoiled for entries that are left, of buffers that are there.
-func (s *spoils) export(t *table) (all []SpoilImage, err error) {
+func (s *spoils) export(t *table) (si SpoilsImage, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.open) > 0 {
-		return nil, errFrozenLong
+		return si, errFrozenLong
 	}
-	for b, h := range s.told {
-		if now, err := lookup[buffer](t, b.h); err != nil || now != b {
-			continue
-		}
-		for q, before := range h {
-			all = append(all, SpoilImage{b.h, q.h, before})
+	told := map[*buffer]uint64{}
+	for b, tell := range s.told {
+		told[b] = tell
+	}
+	for l, tell := range s.toldLists {
+		for b, access := range l.uses {
+			if access&backend.Write != 0 {
+				told[b] = max(told[b], tell)
+			}
 		}
 	}
-	return all, nil
+	each(t, func(b *buffer) {
+		if tell := max(told[b], s.toldAll); tell > 0 {
+			si.Buffers = append(si.Buffers, TellImage{b.h, tell})
+		}
+	})
+	for _, q := range s.queues {
+		for _, m := range q.marks {
+			si.Marks = append(si.Marks, MarkImage{q.h, m.tell, m.tail})
+		}
+	}
+	return si, nil
 }
 
 // restore is export's other side. The session does not run yet.
-func (s *spoils) restore(t *table, all []SpoilImage) error {
+func (s *spoils) restore(t *table, si SpoilsImage) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.told = map[*buffer]horizon{}
-	for _, x := range all {
+	s.initLocked()
+	for _, x := range si.Buffers {
 		b, err := lookup[buffer](t, x.Buffer)
-		q, qErr := lookup[queue](t, x.Queue)
-		if err != nil || qErr != nil || x.Before > q.taken+uint64(len(q.jobs)) {
-			return malformed("buffer %#x is spoiled for queue %#x before %d", uint64(x.Buffer), uint64(x.Queue), x.Before)
+		if err != nil {
+			return malformed("%#x is spoiled, and no buffer", uint64(x.Buffer))
 		}
-		if s.told[b] == nil {
-			s.told[b] = horizon{}
+		s.told[b] = x.Tell
+		s.tells = max(s.tells, x.Tell)
+	}
+	s.weight = len(s.told)
+	for _, x := range si.Marks {
+		q, err := lookup[queue](t, x.Queue)
+		if err != nil || x.Tail > q.taken+uint64(len(q.jobs)) {
+			return malformed("queue %#x is marked at %d", uint64(x.Queue), x.Tail)
 		}
-		s.told[b][q] = x.Before
+		if n := len(q.marks); n == 0 {
+			s.behind++
+		} else if last := q.marks[n-1]; x.Tell <= last.tell || x.Tail <= last.tail {
+			return malformed("queue %#x is marked at %d after %d", uint64(x.Queue), x.Tail, last.tail)
+		}
+		q.marks = append(q.marks, mark{x.Tell, x.Tail})
+		s.tells = max(s.tells, x.Tell)
 		q.owes.Store(true)
 	}
-	s.active.Store(len(s.told) > 0)
+	s.settleLocked()
 	return nil
 }
 
@@ -235,16 +404,45 @@ func (j *job) access(i int) backend.Access {
 	return backend.Read
 }
 
-// needs reports whether the job reads what an earlier one writes.
-func (j *job) needs(earlier *job) (yes bool) {
-	j.eachBuffer(func(b *buffer, access backend.Access) bool {
-		if access&backend.Read == 0 {
+// reads reports whether the job reads a buffer.
+func (j *job) reads(b *buffer) bool {
+	if j.list != nil {
+		return j.list.uses[b]&backend.Read != 0
+	}
+	for i, used := range j.buffers {
+		if used == b && j.access(i)&backend.Read != 0 {
 			return true
 		}
-		earlier.eachBuffer(func(w *buffer, access backend.Access) bool {
-			yes = w == b && access&backend.Write != 0
-			return !yes
-		})
+	}
+	return false
+}
+
+// needs reports whether the job reads what an earlier one writes.
+func (j *job) needs(earlier *job) bool {
+	if earlier.list != nil {
+		return earlier.list.feeds(j)
+	}
+	for i, b := range earlier.buffers {
+		if earlier.access(i)&backend.Write != 0 && j.reads(b) {
+			return true
+		}
+	}
+	return false
+}
+
+// feeds reports whether a job reads what the list writes. It looks at the uses of the
+// shorter one: engine.mu is held.
+func (l *list) feeds(j *job) (yes bool) {
+	if j.list != nil && len(l.uses) < len(j.list.uses) {
+		for b, access := range l.uses {
+			if access&backend.Write != 0 && j.list.uses[b]&backend.Read != 0 {
+				return true
+			}
+		}
+		return false
+	}
+	j.eachBuffer(func(b *buffer, access backend.Access) bool {
+		yes = access&backend.Read != 0 && l.uses[b]&backend.Write != 0
 		return !yes
 	})
 	return yes
@@ -257,17 +455,27 @@ func (j *job) spoil() {
 	if j.spoiled != nil || s.poison.Load() != nil || !s.node.Live() {
 		return // the rest of the session ends anyway
 	}
-	x := &spoil{queue: j.queue, pos: j.pos, what: map[*buffer]struct{}{}}
-	j.eachBuffer(func(b *buffer, access backend.Access) bool {
-		if access&backend.Write != 0 {
-			x.what[b] = struct{}{}
-		}
-		return true
-	})
-	if len(x.what) > 0 {
+	if x := j.spoils(); x != nil {
 		j.spoiled = x
 		s.spoils.add(x)
 	}
+}
+
+// spoils is what the job is to write; nil: nothing.
+func (j *job) spoils() *spoil {
+	if j.list != nil {
+		return &spoil{queue: j.queue, pos: j.pos, list: j.list}
+	}
+	var what []*buffer
+	for i, b := range j.buffers {
+		if b != nil && j.access(i)&backend.Write != 0 && !slices.Contains(what, b) {
+			what = append(what, b)
+		}
+	}
+	if what == nil {
+		return nil
+	}
+	return &spoil{queue: j.queue, pos: j.pos, buffers: what}
 }
 
 // spoilEntry is spoil for an entry that was not begun: it was refused, or came too late.
@@ -307,14 +515,7 @@ func (q *queue) spoilEntry(j *job, t *ring.Taken) {
 	default:
 		return
 	}
-	x := &spoil{queue: q, pos: j.pos, what: map[*buffer]struct{}{}}
-	named.eachBuffer(func(b *buffer, access backend.Access) bool {
-		if b != nil && access&backend.Write != 0 {
-			x.what[b] = struct{}{}
-		}
-		return true
-	})
-	if len(x.what) > 0 && s.poison.Load() == nil && s.node.Live() {
+	if x := named.spoils(); x != nil && s.poison.Load() == nil && s.node.Live() {
 		j.spoiled = x
 		s.spoils.add(x)
 	}
@@ -324,20 +525,22 @@ func (q *queue) spoilEntry(j *job, t *ring.Taken) {
 // What the client had published by then is known from looking after it, and if it has
 // taken these completions already, from looking before.
 func (q *queue) publishSpoils() {
-	s := &q.session.spoils
-	before := s.tails()
+	rouse(q.session.spoils.publish(q), q)
+	clear(q.spoilt)
+	q.spoilt = q.spoilt[:0]
+}
+
+// publish also says which queues have to tell when they are past that.
+func (s *spoils) publish(q *queue) (late []*queue) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := s.tailsLocked()
 	q.ring.Publish(q.told)
-	after := s.tails()
+	after := s.tailsLocked()
 	if _, _, collected := q.ring.Marks(); collected > q.spoilt[0].pos {
 		after = before
 	}
-	s.tell(q.spoilt, after)
-	q.spoilt = q.spoilt[:0]
-	for other := range after {
-		if other != q {
-			other.rouse() // it may be done with all that, and asleep
-		}
-	}
+	return s.tellLocked(q.spoilt, after)
 }
 
 // passSpoils tells how far the queue is, while anything is spoiled.

@@ -94,7 +94,9 @@ func (e *engine) endTurn(j *job, nanos int64, trapped outcome.Outcome, again boo
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.turn.holder = nil
-	e.fruitless = e.fruitless && e.oldest != nil // who has the turn has the device to itself: it works
+	if e.oldest == nil { // who has the turn has the device to itself: it works
+		e.fruitless = 0
+	}
 	j.state.Store(rest)
 	if j.estimate != 0 {
 		e.top.returned(j, max(nanos, int64(time.Since(e.turn.given))))

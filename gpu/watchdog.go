@@ -22,7 +22,9 @@ import (
 // settle. Where the queue alone can be reset nobody else is hit by impatience: work that
 // missed the policy's deadline then has only queuePatience.
 //
-// A queue reset after which nothing ends was no help: the next step is the function's.
+// A queue reset after which nothing ends was no help: the next step is the function's. But
+// one tenant may have several sessions' work in the device, that hangs one after the other,
+// before that of others: that costs nobody else anything.
 //
 // A deadline counts from when the device could have started the job: from when
 // it was first seen as the oldest one sent. That is late by at most watchTick, and
@@ -53,10 +55,17 @@ const queuePatience = 5 * time.Millisecond
 //
 // +checklocks:e.mu
 func (e *engine) patienceLocked(j *job) time.Duration {
-	if j.guilty && e.resetter != nil && !e.fruitless {
+	if j.guilty && e.queueMayHelpLocked(j.queue.session) {
 		return min(queuePatience, e.cancelPatience())
 	}
 	return e.cancelPatience()
+}
+
+// queueMayHelpLocked reports whether to try and end the work of one session alone.
+//
+// +checklocks:e.mu
+func (e *engine) queueMayHelpLocked(s *Session) bool {
+	return e.resetter != nil && (e.fruitless == 0 || e.fruitless < maxSent && e.fruitlessOf == s.tenant)
 }
 
 // runDevice watches over the device until quit is closed. It alone resets, and

@@ -147,6 +147,9 @@ func (b burster) Prepare(j *backend.Job, _ backend.Ready) (backend.Ready, int64,
 func (b burster) Burst(_ backend.JobID, jobs []backend.Ready, ends []backend.End) int {
 	for i, r := range jobs {
 		ends[i] = b.run(r.(*backend.Job))
+		if ends[i].Outcome.Kind == outcome.Failed && ends[i].Outcome.Cause != outcome.TrapCause {
+			return i + 1
+		}
 	}
 	return len(jobs)
 }
