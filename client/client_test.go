@@ -233,9 +233,11 @@ func TestRefusedAndFailedCommands(t *testing.T) {
 		require.ErrorIs(t, err, gpuerr.Invalid)
 		require.ErrorContains(t, err, field)
 	}
+	spoiled, err := s.CreateBuffer(ctx, 4096, client.Storage) // by what is refused: nobody reads it
+	require.NoError(t, err)
 	_, err = q.Submit(
-		&client.Launch{Program: trap, Grid: one, Block: client.Dim3{X: 2, Y: 1, Z: 1}, Bindings: []client.Binding{{Buffer: b}}}, // not its workgroup
-		&client.Launch{Program: copies, SharedBytes: 4, Bindings: []client.Binding{{Buffer: b}, {Buffer: b}}},                   // it takes none
+		&client.Launch{Program: trap, Grid: one, Block: client.Dim3{X: 2, Y: 1, Z: 1}, Bindings: []client.Binding{{Buffer: spoiled}}}, // not its workgroup
+		&client.Launch{Program: copies, SharedBytes: 4, Bindings: []client.Binding{{Buffer: b}, {Buffer: spoiled}}},                   // it takes none
 		&client.Launch{Program: trap, Bindings: []client.Binding{{Buffer: b, Len: 400}}},
 		&client.Launch{Program: trap, Grid: one, Block: client.Dim3{X: 2, Y: 1, Z: 1}, Bindings: []client.Binding{{Buffer: b}}},
 		&client.Fill{Buffer: b, Bytes: 4096, Pattern: 7},

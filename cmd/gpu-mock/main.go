@@ -22,6 +22,7 @@ import (
 	"capgpu/gpu/backend/mock/faults"
 	"capgpu/gpuerr"
 	"capgpu/internal/driver"
+	"capgpu/internal/driver/rehearsal"
 )
 
 const usage = `gpu-mock - the driver of capgpu's fake function
@@ -107,10 +108,12 @@ func run(args []string, stdout, stderr io.Writer) int {
 			o.MemoryBytes = g.DMA.Usage().LimitBytes
 			return mock.New(o)
 		},
-		Rehearse: func(ddf.GrantSet) (backend.Backend, error) {
-			o := options
-			o.Script = mock.Script{} // its faults are the real device's
-			return mock.New(o)
+		Rehearse: func(ctx context.Context) error {
+			return rehearsal.Run(ctx, func(ddf.GrantSet) (backend.Backend, error) {
+				o := options
+				o.Script = mock.Script{} // its faults are the real device's
+				return mock.New(o)
+			})
 		},
 	})
 	if err != nil {

@@ -46,10 +46,10 @@ type Options struct {
 	// Open makes the backend for a function, or refuses it with a typed reason.
 	// The core closes what it returns.
 	Open func(ddf.GrantSet) (backend.Backend, error)
-	// Rehearse makes the same backend for a function that is made up. While the driver
-	// waits for its grants it serves a session on that, so that the first one on the real
-	// function finds nothing cold. nil: it only waits.
-	Rehearse func(ddf.GrantSet) (backend.Backend, error)
+	// Rehearse is what the driver does while it waits for its grants, so that the first
+	// session finds nothing cold (package rehearsal). It ends when its context does. nil: it
+	// only waits.
+	Rehearse func(context.Context) error
 	Log      *slog.Logger // nil: nowhere
 	// StateVersion is that of the state which it tells and takes in a live upgrade; 0:
 	// gpu.ImageVersion. For tests.
@@ -178,7 +178,7 @@ func (o *Options) rehearse(ctx context.Context) (stop, ended func()) {
 	ctx, stop = context.WithCancel(ctx)
 	var running sync.WaitGroup
 	running.Go(func() {
-		if err := rehearse(ctx, o.Rehearse); err != nil && ctx.Err() == nil {
+		if err := o.Rehearse(ctx); err != nil && ctx.Err() == nil {
 			o.Log.Warn("the rehearsal failed", "err", err)
 		}
 	})

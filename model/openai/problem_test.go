@@ -29,7 +29,7 @@ func TestProblems(t *testing.T) {
 		gpuerr.DeviceLost: {status: 503, retry: "2"}, gpuerr.Disconnected: {status: 503, retry: "2"}, gpuerr.NoDevice: {status: 503, retry: "2"},
 		gpuerr.Revoked: {status: 503, stop: true}, gpuerr.Closed: {status: 503, stop: true},
 		gpuerr.Stale: {status: 500, stop: true}, gpuerr.Poisoned: {status: 500, stop: true}, gpuerr.Internal: {status: 500, stop: true},
-		gpuerr.IO: {status: 500, stop: true}, gpuerr.Protocol: {status: 500, stop: true}, gpuerr.Program: {status: 500, stop: true}, gpuerr.NoProgram: {status: 500, stop: true},
+		gpuerr.IO: {status: 500, stop: true}, gpuerr.Version: {status: 500, stop: true}, gpuerr.Protocol: {status: 500, stop: true}, gpuerr.Program: {status: 500, stop: true}, gpuerr.NoProgram: {status: 500, stop: true},
 	}
 	m := lmtest.New()
 	h := New(m, Options{})
@@ -44,7 +44,7 @@ func TestProblems(t *testing.T) {
 		require.Equal(t, expected.stop, w.Header().Get("X-Should-Retry") == "false", code)
 		p := problemIn(t, w)
 		switch code {
-		case gpuerr.IO, gpuerr.Protocol, gpuerr.Program, gpuerr.NoProgram, gpuerr.Internal:
+		case gpuerr.IO, gpuerr.Version, gpuerr.Protocol, gpuerr.Program, gpuerr.NoProgram, gpuerr.Internal:
 			require.Equal(t, "E_INTERNAL", p.Code)
 			require.NotContains(t, w.Body.String(), secret, "what happened inside is for the log")
 		default:

@@ -1,4 +1,6 @@
-package driver
+// Package rehearsal is what a standby does while it waits for its grants: a small life on
+// a function in its own memory. It is for drivers whose backend runs on such a function.
+package rehearsal
 
 import (
 	"context"
@@ -20,13 +22,13 @@ import (
 	"capgpu/ledger"
 )
 
-// rehearsalBytes is the DMA memory of the function that a rehearsal is on.
-const rehearsalBytes = 8 << 20
+// memoryBytes is the DMA memory of the function that a rehearsal is on.
+const memoryBytes = 8 << 20
 
-// rehearsalTimeout is long for what a rehearsal does.
-const rehearsalTimeout = 10 * time.Second
+// timeout is long for what a rehearsal does.
+const timeout = 10 * time.Second
 
-// rehearse lives a small life on a function in this process's own memory: a device is
+// Run lives a small life on a function in this process's own memory: a device is
 // opened, a client has a session with a queue, opens every program that is built in,
 // launches nothing but a fill, and all is closed. What only the first session of a
 // process meets (code and stacks that are not in memory, programs that are not read
@@ -34,11 +36,11 @@ const rehearsalTimeout = 10 * time.Second
 // but that: the function, its memory and its device are others than those that are
 // granted later.
 //
-// It ends early when ctx does. An error is no harm.
-func rehearse(ctx context.Context, open func(ddf.GrantSet) (backend.Backend, error)) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, rehearsalTimeout)
+// It ends early when ctx does. An error is no harm. open makes the backend.
+func Run(ctx context.Context, open func(ddf.GrantSet) (backend.Backend, error)) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	function, err := fake.New(fake.Options{Info: ddf.DeviceInfo{Name: "rehearsal", Epoch: 1, Fake: true}, LimitBytes: rehearsalBytes})
+	function, err := fake.New(fake.Options{Info: ddf.DeviceInfo{Name: "rehearsal", Epoch: 1, Fake: true}, LimitBytes: memoryBytes})
 	if err != nil {
 		return err
 	}
@@ -49,21 +51,21 @@ func rehearse(ctx context.Context, open func(ddf.GrantSet) (backend.Backend, err
 		return err
 	}
 	limits := ledger.NoLimits()
-	limits[ledger.DeviceMemory] = rehearsalBytes
+	limits[ledger.DeviceMemory] = memoryBytes
 	device, err := gpu.New(gpu.Config{Info: set.Device, Backend: b, DMA: set.DMA, Audit: set.Audit, Limits: limits})
 	if err != nil {
 		return fmt.Errorf("start the core: %w", err)
 	}
 	defer func() {
-		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+		ctx, cancel := context.WithTimeout(context.Background(), timeout)
 		defer cancel()
 		err = errors.Join(err, device.Close(ctx))
 	}()
-	return rehearseSession(ctx, device, b.Programs())
+	return session(ctx, device, b.Programs())
 }
 
-// rehearseSession is a client's and the driver's part of one session.
-func rehearseSession(ctx context.Context, device *gpu.Device, programs []string) error {
+// session is a client's and the driver's part of one session.
+func session(ctx context.Context, device *gpu.Device, programs []string) error {
 	ours, theirs, err := shm.Socketpair()
 	if err != nil {
 		return err
