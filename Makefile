@@ -20,7 +20,7 @@ build: ## Build the static commands into bin/
 	@tools/install-deps.sh go
 	@tools/build.sh bin $(COMMANDS)
 
-test: ## Run every test: vet, unit tests with -race, short fuzzing, C++ client, virtual machines
+test: ## Run every test: unit tests with -race, short fuzzing, C++ client, virtual machines
 	@tools/install-deps.sh test vm
 	@tools/test.sh
 

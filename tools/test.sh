@@ -11,14 +11,19 @@ fi
 
 export CAPGPU_REQUIRE_VM=1 # install-deps.sh has seen to it
 
-vet() { go vet ./... && (cd bench && go vet ./...); }
+# What has no goroutines of its own to race, or only starts processes that are built
+# without the detector.
+plain='^capgpu/(conformance|internal/(archtest|crashpoint|crashtest)|model/tokenizer|program/(lane|library|native|spirv|verify)|qemu)(/|$)'
 
 # The guests have the machine to themselves, after the rest.
-unit() { go list ./... | grep -v '^capgpu/qemu' | xargs tools/gotest.sh -race; }
+unit() { go list ./... | grep -vE "$plain" | xargs tools/gotest.sh -race; }
 
-# What the race detector would make too slow, or cannot count: full sizes, and
-# that nothing is allocated.
-full() { tools/gotest.sh ./ring ./client ./gpu ./gpu/difftest ./gpu/backend/mock ./ledger ./internal/revoke ./internal/benchtest ./cmd/gpuctl ./program/library ./program/lane ./model/llama; }
+# The others, and what the race detector would make too slow, or cannot count: full
+# sizes, and that nothing is allocated.
+full() {
+	go list ./... | grep -E "$plain" | grep -v '^capgpu/qemu' |
+		xargs tools/gotest.sh ./ring ./client ./gpu ./gpu/difftest ./gpu/backend/mock ./ledger ./internal/revoke ./internal/benchtest ./cmd/gpuctl ./model/llama
+}
 
 # The figures themselves are for "make bench" and "make bench-kernels": a test cannot
 # hold them.
@@ -26,7 +31,7 @@ bench() {
 	if [[ ${CI:-} == true ]]; then
 		tools/install-deps.sh browser || return
 	fi
-	(cd bench && ../tools/gotest.sh ./kernels/... ./dataplane/... ./clients/...)
+	(cd bench && ../tools/gotest.sh ./kernels/... ./dataplane/... ./clients/... ./attack/... ./residue/...)
 }
 
 # Engines that are not ours are large to install, so only CI does that unasked.
@@ -39,10 +44,9 @@ engines() {
 }
 
 section "build" tools/build.sh bin device-manager gpu-service gpu-mock gpu-gate gpuctl model-server
-section "vet" vet
 section "unit tests with the race detector" unit
-section "full sizes, without it" full
-section "fuzzing, a few seconds each" tools/fuzz-short.sh
+section "the rest, and full sizes, without it" full
+section "fuzzing, a second each" tools/fuzz-short.sh
 section "bench" bench
 section "other engines" engines
 section "virtual machines" go test -count=1 -timeout=20m -v ./qemu/...
