@@ -112,19 +112,10 @@ func (w *world) completed(q *queue, c *ring.Completion) {
 		w.violate("op %d with a forged handle is told to be ok", o.id)
 	case ok && o.kind == opSignal && q.group.Kind != outcome.OK:
 		w.violate("the signal of op %d is ok, and stands for work that ended %v", o.id, q.group)
-	case seen.begun > 0 && o.src != nil && q.spoilt[o.src] == o.published && !o.published.IsZero():
-		w.violate("op %d was begun, and reads what earlier work was to write that did not end ok and was published together with it", o.id)
 	case !c.Outcome.Valid() || c.Outcome.Kind == outcome.Pending:
 		w.violate("op %d ends %v", o.id, c.Outcome)
 	case ok && o.kind == opFill:
 		w.checkData(o)
-	}
-	if !ok && seen.begun > 0 && o.dst != nil {
-		// The device takes time: all that was published at that moment was before the end.
-		if q.spoilt == nil {
-			q.spoilt = map[*buffer]time.Time{}
-		}
-		q.spoilt[o.dst] = o.published
 	}
 	q.group = outcome.Worse(q.group, c.Outcome)
 	if o.kind == opSignal && c.Code == gpuerr.None {

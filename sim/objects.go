@@ -92,7 +92,6 @@ type queue struct {
 	mustEnd bool                          // and the driver must have seen it
 	lied    bool                          // the client broke the protocol
 	pushed  uint64                        // entries
-	spoilt  map[*buffer]time.Time         // by what work that the device began was to write, and did not end ok: when that was published
 	pending []*op                         // in order
 	group   outcome.Outcome               // since the last signal
 	done    chan struct{}                 // its reader has ended
