@@ -74,7 +74,9 @@ func TestLadder(t *testing.T) {
 					qa.fill(a, 0, 64, 3)
 					requireOK(t, qa.one())
 				}
-				require.Contains(t, seen, outcome.Cancelling)
+				if rung.step > outcome.Cancelling { // else it is over as soon as it begins
+					require.Contains(t, seen, outcome.Cancelling)
+				}
 				all := r.dev.Status("").Recovery
 				require.Equal(t, "alice", all.Last.Tenant)
 				require.Equal(t, "deadline missed", all.Last.Cause)

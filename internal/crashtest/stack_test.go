@@ -273,34 +273,6 @@ func (s *stack) held() map[string]int {
 	return held
 }
 
-// settled waits until the manager holds what it did at first.
-func (s *stack) settled(first map[string]int) {
-	s.t.Helper()
-	var now map[string]int
-	deadline := time.Now().Add(patience)
-	for time.Now().Before(deadline) {
-		if now = s.held(); equal(first, now) {
-			return
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-	require.Equal(s.t, first, now, "what the manager holds")
-}
-
-func equal(a, b map[string]int) bool {
-	for k := range a {
-		if a[k] != b[k] {
-			return false
-		}
-	}
-	for k := range b {
-		if a[k] != b[k] {
-			return false
-		}
-	}
-	return true
-}
-
 // records checks the whole audit log and returns what is there of it.
 func (s *stack) records() (lines []string) {
 	s.t.Helper()
