@@ -144,7 +144,7 @@ func TestTheSuiteNotices(t *testing.T) {
 		"memory that is not scrubbed":                    {broken{session: func(s conformance.Session) conformance.Session { return careless{s} }}, 12, "the next owner finds"},
 		"a close that does nothing":                      {broken{session: func(s conformance.Session) conformance.Session { return immortal{s} }}, 1, ""},
 		"a refusal without code or field":                {broken{session: func(s conformance.Session) conformance.Session { return vague{s} }}, 5, "context canceled"},
-		"times that are cut to milliseconds":             {broken{session: func(s conformance.Session) conformance.Session { return hasty{s} }}, 7, "a wait of 500µs ended after"},
+		"times that are cut to milliseconds":             {broken{session: func(s conformance.Session) conformance.Session { return hasty{s} }}, 7, "a wait of 990µs ended after"},
 		"a name that is taken although there is no such": {broken{session: func(s conformance.Session) conformance.Session { return generous{s} }}, 14, "was accepted"},
 	} {
 		t.Run(what, func(t *testing.T) {
