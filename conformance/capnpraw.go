@@ -79,8 +79,8 @@ func (v *valve) runDown() {
 func (v *valve) set(shut bool) {
 	v.mu.Lock()
 	v.shut = shut
-	v.mu.Unlock()
 	v.wake.Broadcast()
+	v.mu.Unlock()
 }
 
 func (v *valve) passed() uint64 {

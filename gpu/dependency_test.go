@@ -174,6 +174,8 @@ func TestListsDepend(t *testing.T) {
 
 // A client that fails again and again, with a new buffer each time, while queues of its
 // wait for ever, keeps no more here than a bound, and what is spoiled stays so.
+//
+// +checklocksignore: nobody else has it
 func TestSpoilsAreBounded(t *testing.T) {
 	s := &spoils{}
 	ring := &marked{}

@@ -79,11 +79,12 @@ func (d *Device) hold(f *freeze) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	still := d.records.idle()
+	parked := f.parked
 	for _, s := range sessions {
 		still = still && s.node.Live()
 		each(s.handles, func(q *queue) {
-			_, parked := f.parked[q]
-			still = still && parked
+			_, yes := parked[q]
+			still = still && yes
 		})
 	}
 	d.reclaim.mu.Lock()

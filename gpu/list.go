@@ -39,8 +39,9 @@ type list struct {
 	in       []*listSet                 // whose sets it is in
 
 	// recording is the bytes that it was made of, for a successor (export.go).
-	recording         []byte
-	entries, argBytes uint32
+	recording []byte
+	entries   uint32
+	argBytes  uint32
 
 	mu sync.Mutex
 	// +checklocks:mu

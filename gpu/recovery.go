@@ -86,6 +86,8 @@ func (d *Device) Recovery() RecoveryState {
 
 // RecoveryChanged has a token when Recovery may have changed since one was taken. It is
 // for one receiver.
+//
+// +checklocksignore: the channel is always the same
 func (d *Device) RecoveryChanged() <-chan struct{} { return d.engine.ladder.changed }
 
 // recoveryStatus leaves out whose work it was, unless it is the tenant's that asks, or

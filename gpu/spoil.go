@@ -289,8 +289,9 @@ func (s *spoils) hits(j *job) (hit bool) {
 	if i := slices.IndexFunc(j.queue.marks, func(m mark) bool { return m.tail > j.pos }); i >= 0 {
 		since = j.queue.marks[i].tell
 	}
+	all, told, open := s.toldAll, s.told, s.openBuffers
 	j.eachBuffer(func(b *buffer, access backend.Access) bool {
-		hit = access&backend.Read != 0 && (s.toldAll >= since || s.told[b] >= since || s.openBuffers[b].concern(j))
+		hit = access&backend.Read != 0 && (all >= since || told[b] >= since || open[b].concern(j))
 		return !hit
 	})
 	if hit {
@@ -330,8 +331,9 @@ func (s *spoils) export(t *table) (si SpoilsImage, err error) {
 			}
 		}
 	}
+	all := s.toldAll
 	each(t, func(b *buffer) {
-		if tell := max(told[b], s.toldAll); tell > 0 {
+		if tell := max(told[b], all); tell > 0 {
 			si.Buffers = append(si.Buffers, TellImage{b.h, tell})
 		}
 	})

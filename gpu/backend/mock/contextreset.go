@@ -24,29 +24,27 @@ func (d *Device) ResetContext(ctx context.Context, c *backend.Context) error {
 		return gpuerr.New(gpuerr.Closed, "the device was closed")
 	}
 	for _, list := range [...]*[]*slot{&d.queue, &d.cancelled} {
-		*list = slices.DeleteFunc(*list, func(s *slot) bool {
-			if s.job.Context != c {
-				return false
+		for _, s := range *list {
+			if s.job.Context == c {
+				d.log.close(s.entry, EndedByReset, time.Since(d.started))
+				d.releaseLocked(s)
 			}
-			d.log.close(s.entry, EndedByReset, time.Since(d.started))
-			d.releaseLocked(s)
-			return true
-		})
+		}
+		*list = slices.DeleteFunc(*list, func(s *slot) bool { return s.job == nil })
 	}
 	if d.running != nil && d.running.job.Context == c {
 		d.running.askToStop(stopContext)
 	}
-	return d.awaitLocked(ctx, func() bool {
-		return d.running != nil && d.running.job.Context == c || d.delivering > 0
-	})
+	return d.awaitLocked(ctx, c)
 }
 
-// awaitLocked waits while something is under way. d.mu is released meanwhile.
+// awaitLocked waits while something of a context, nil: anything, is under way. d.mu is
+// released meanwhile.
 //
 // +checklocks:d.mu
 // +checklocksignore: it cannot follow the way out of the select
-func (d *Device) awaitLocked(ctx context.Context, underWay func() bool) error {
-	for underWay() {
+func (d *Device) awaitLocked(ctx context.Context, c *backend.Context) error {
+	for d.delivering > 0 || d.running != nil && (c == nil || d.running.job.Context == c) {
 		if d.quiet == nil {
 			d.quiet = make(chan struct{})
 		}

@@ -212,7 +212,7 @@ func (d *Device) abortLocked(ctx context.Context, how uint32) error {
 		d.running.askToStop(how)
 	}
 	d.faults.reset()
-	return d.awaitLocked(ctx, func() bool { return d.running != nil || d.delivering > 0 })
+	return d.awaitLocked(ctx, nil)
 }
 
 // releaseLocked makes a slot free for the next job.
