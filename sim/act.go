@@ -477,6 +477,9 @@ func (w *world) planned() plan {
 
 func (w *world) flush(q *queue) {
 	err := q.local.Client.Flush()
+	if err == nil {
+		w.published(q)
+	}
 	w.trace("flush %d %s", q.n, codeOf(err))
 	w.wait() // what comes next finds it taken
 }

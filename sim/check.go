@@ -117,6 +117,7 @@ func (w *world) completed(q *queue, c *ring.Completion) {
 	case ok && o.kind == opFill:
 		w.checkData(o)
 	}
+	w.depends(o, seen, ok)
 	q.group = outcome.Worse(q.group, c.Outcome)
 	if o.kind == opSignal && c.Code == gpuerr.None {
 		q.group = outcome.Success

@@ -53,7 +53,8 @@ type chip struct {
 
 // witness is what the device has done for one op.
 type witness struct {
-	begun, done int // times
+	begun, done  int    // times
+	began, ended uint64 // moments; 0: not yet
 }
 
 // run is one job at the device.
@@ -159,7 +160,9 @@ func (c *chip) nextLocked() {
 		r.timer = time.AfterFunc(time.Microsecond, func() { c.finish(r, outcome.Outcome{Kind: outcome.Cancelled}) })
 		return
 	}
-	c.witnessLocked(r.op).begun++
+	x := c.witnessLocked(r.op)
+	x.begun++
+	x.began = c.w.moments.Add(1)
 	c.w.begins(r.op)
 	c.w.hit(classOf[r.plan])
 	took := c.w.durationOf(r.op)
@@ -232,7 +235,7 @@ func (c *chip) finish(r *run, how outcome.Outcome) {
 		c.mu.Unlock()
 		return
 	}
-	r.ended = true
+	c.endLocked(r)
 	if c.busy == r {
 		c.busy = nil
 	}
@@ -241,6 +244,14 @@ func (c *chip) finish(r *run, how outcome.Outcome) {
 	c.mu.Lock()
 	c.nextLocked()
 	c.mu.Unlock()
+}
+
+// endLocked is before anybody can know that the job has ended.
+func (c *chip) endLocked(r *run) {
+	r.ended = true
+	if x := c.log[r.op]; x != nil {
+		x.ended = c.w.moments.Add(1)
+	}
 }
 
 // executeLocked does what the job says, through the IOMMU.
@@ -328,7 +339,7 @@ func (p *port) Close() error {
 // dropLocked stops what the device does for a port; nil: for all.
 func (c *chip) dropLocked(p *port) {
 	if r := c.busy; r != nil && (p == nil || r.p == p) {
-		r.ended = true
+		c.endLocked(r)
 		if r.timer != nil {
 			r.timer.Stop()
 		}

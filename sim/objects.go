@@ -57,6 +57,9 @@ type buffer struct {
 	dying bool        // its end was asked for
 	dead  atomic.Bool // and has been answered
 	wrote uint64      // op that wrote it last
+
+	spoils   []spoil
+	readings []reading
 }
 
 func (b *buffer) unmap() {
@@ -93,6 +96,7 @@ type queue struct {
 	lied    bool                          // the client broke the protocol
 	pushed  uint64                        // entries
 	pending []*op                         // in order
+	after   uint64                        // a moment at which the last completion was not published
 	group   outcome.Outcome               // since the last signal
 	done    chan struct{}                 // its reader has ended
 }
@@ -128,6 +132,7 @@ type op struct {
 	f         *fence
 	value     uint64
 	published time.Time
+	flushed   uint64 // moment of its publication; 0: it was not
 	ended     bool
 	how       outcome.Outcome
 }

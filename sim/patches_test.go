@@ -26,6 +26,10 @@ var patches = []struct{ name, file, was, is string }{
 	{"a buffer's charge stays", "gpu/buffer.go", "if !b.stuck {\n\t\tb.refund()", "if b.stuck {\n\t\tb.refund()"},
 	{"a function is not stopped", "manager/epoch.go", "if began {", "if began && g == nil {"},
 	{"memory's charge stays with the manager", "manager/dma.go", "d.freeErr = g.dispose(d)", "d.freeErr = nil"},
+	{"what reads spoiled memory runs", "gpu/job.go", "if j.begun == 0 && j.queue.session.spoils.hits(j) {", "if j.begun < 0 {"},
+	{"nothing is held back behind what it reads", "gpu/fair.go", "if f.sent == 0 {\n\t\treturn false", "if f.sent >= 0 {\n\t\treturn false"},
+	{"what is told is forgotten at once", "gpu/spoil.go", "s.toldAll >= since || s.told[b] >= since || ", ""},
+	{"what was not begun spoils nothing", "gpu/submit.go", "} else if j.how.Kind != outcome.OK {\n\t\t\tq.spoilEntry(j, t)\n\t\t}", "}"},
 	{"a client that goes back is served", "ring/server.go", "if tail-s.seenTail > uint64(s.Entries) || tail-s.consumed > uint64(s.Entries) {\n\t\t\treturn awake, s.failLocked(errTail)\n\t\t}", ""},
 }
 

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"capgpu/ddf"
@@ -70,6 +71,7 @@ type world struct {
 	budgeted bool       // resets were made to fail: the device may end wedged
 	crashed  int        // managers
 	banned   int        // refusals
+	moments  atomic.Uint64
 
 	mu         sync.Mutex
 	driver     *driver
