@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"capgpu/internal/crashpoint"
 	"capgpu/internal/sandbox"
 )
@@ -63,7 +65,7 @@ type child struct {
 	cmd     *exec.Cmd
 	cell    *sandbox.Cell
 	confine confinement
-	// exited is closed when the process is reaped, and nothing that it started runs.
+	// exited is closed when the process is dead, and nothing that it started runs.
 	exited chan struct{}
 	actor  Actor // stands for the process; nil: it is one
 	err    error // how it ended, with its last words; read it after exited
@@ -140,19 +142,33 @@ func (c *child) endWithin(ctx context.Context) {
 // once, unless a process that it left behind holds the pipe.
 const stderrGrace = time.Second
 
-// runWait reaps the process and forwards its output.
+// A dead process is reaped so much later. What is left of its last thread then has had
+// a CPU to be gone: the kernel spins, for as long as that thread has none, when it
+// drops what /proc knows of both at once (Linux 6.18, shrink_dcache_parent). On one CPU
+// that was a second, with every tenant waiting for the next driver.
+const (
+	reapPause = time.Millisecond
+	latePause = 20 * time.Millisecond // where nobody waits for it
+)
+
+// runWait waits for the process's death, reaps it and forwards its output.
 func (c *child) runWait(log *slog.Logger, r *os.File, leaving *sync.WaitGroup) {
 	lastWords := make(chan string, 1)
 	go func() { lastWords <- forwardLines(log, r) }()
-	err := c.cmd.Wait()
+	status := awaitDeath(c.pid())
 	leaving.Add(1)
 	defer leaving.Done()
 	exhausted := c.cell.Exhausted()
-	// Whoever waits for it need not wait for the rest, where a signal says enough.
-	early := c.cell.Alone() && !c.cmd.ProcessState.Exited()
+	// Whoever waits for it need not wait for the rest, where a signal says enough: its
+	// threads are gone, and with them its memory and its descriptors.
+	early := c.cell.Alone() && status.Signaled()
+	pause := reapPause
 	if early {
-		c.end(err, exhausted, "")
+		c.end(fmt.Errorf("signal: %v", status.Signal()), status, exhausted, "")
+		pause = latePause
 	}
+	time.Sleep(pause)
+	err := c.cmd.Wait()
 	if c.mounts != nil {
 		c.mounts.Close()
 	}
@@ -163,22 +179,38 @@ func (c *child) runWait(log *slog.Logger, r *os.File, leaving *sync.WaitGroup) {
 	said := <-lastWords
 	r.Close()
 	if !early {
-		c.end(err, exhausted, said)
+		status, _ = c.cmd.ProcessState.Sys().(syscall.WaitStatus) // 0 without one
+		c.end(err, status, exhausted, said)
+	}
+}
+
+// awaitDeath waits until the process is dead, and leaves it to be reaped. 0: whoever
+// reaps it is told more. Nobody else reaps it, so its number stays its own.
+func awaitDeath(pid int) syscall.WaitStatus {
+	for {
+		var info unix.Siginfo
+		switch err := unix.Waitid(unix.P_PID, pid, &info, unix.WEXITED|unix.WNOWAIT, nil); err {
+		case nil:
+			return statusOf(&info)
+		case unix.EINTR:
+		default:
+			return 0
+		}
 	}
 }
 
 // end says how the process ended.
-func (c *child) end(err error, exhausted bool, said string) {
+func (c *child) end(err error, status syscall.WaitStatus, exhausted bool, said string) {
 	switch {
 	case err == nil:
 		err = errors.New("exited by itself")
-	case sandbox.Violated(c.cmd.ProcessState):
+	case sandbox.Violated(status):
 		err = errForbiddenCall
 		c.confine.violation(c.pid())
 	case exhausted:
 		err = errOverMemory
 	}
-	if said != "" && c.cmd.ProcessState.Exited() { // a signal says enough
+	if said != "" && status.Exited() { // a signal says enough
 		err = fmt.Errorf("%w: %s", err, said)
 	}
 	c.err = err

@@ -196,10 +196,6 @@ func (c *Cell) Close() error {
 
 // Violated reports whether a process was killed for a system call that its profile
 // does not have.
-func Violated(s *os.ProcessState) bool {
-	if s == nil {
-		return false
-	}
-	status, ok := s.Sys().(syscall.WaitStatus)
-	return ok && status.Signaled() && status.Signal() == unix.SIGSYS
+func Violated(status syscall.WaitStatus) bool {
+	return status.Signaled() && status.Signal() == unix.SIGSYS
 }

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -164,7 +165,7 @@ func finish(t *testing.T, c *Cell, cmd *exec.Cmd) outcome {
 	timer := time.AfterFunc(20*time.Second, func() { _ = cmd.Process.Kill() })
 	defer timer.Stop()
 	_ = cmd.Wait()
-	return outcome{said.String(), log.String(), Violated(cmd.ProcessState), cmd.ProcessState}
+	return outcome{said.String(), log.String(), Violated(cmd.ProcessState.Sys().(syscall.WaitStatus)), cmd.ProcessState}
 }
 
 // needs skips a test, loudly, where the host does not offer a mechanism.
