@@ -127,6 +127,8 @@ func (e *engine) endByResetLocked(j *job, guilty backend.JobID, now time.Time) e
 	switch {
 	case j.stopAs.Kind != outcome.Pending:
 		x.how = j.stopAs
+	case j.queue.session.poison.Load() != nil: // Fault has yet to cancel it
+		x.how = poisonedOutcome
 	case j.broken:
 		x.how = dependentOutcome
 	}

@@ -35,9 +35,11 @@ func TestStoppedDriverIsReplaced(t *testing.T) {
 	l.works(t, 2)
 	l.end(t)
 	s.atRest()
-	require.True(t, slices.ContainsFunc(s.records(), func(line string) bool {
-		return strings.HasPrefix(line, "driver.end ") && strings.Contains(line, "did not answer")
-	}), "the log does not tell why")
+	eventually(t, func() bool {
+		return slices.ContainsFunc(s.records(), func(line string) bool {
+			return strings.HasPrefix(line, "driver.end ") && strings.Contains(line, "did not answer")
+		})
+	}, "the log does not tell why")
 	s.stop()
 }
 
@@ -111,6 +113,8 @@ func TestNoSpaceForTheLog(t *testing.T) {
 	l.works(t, 4)
 	l.end(t)
 	s.atRest()
+	time.Sleep(2 * time.Second)
+	t.Log(strings.Join(s.records(), "\n"))
 	require.True(t, slices.ContainsFunc(s.records(), func(line string) bool { return strings.HasPrefix(line, "audit.lost ") }),
 		"the log does not tell that records are missing")
 	s.stop()
