@@ -1,11 +1,14 @@
 package manager_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -29,6 +32,21 @@ func kill(t *testing.T, pid int) {
 
 // children are the processes of this test, zombies included.
 func children(t *testing.T) (pids []int) {
+	t.Helper()
+	// A dead one is reaped a moment after its death was told.
+	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		if pids = childrenNow(t); !slices.ContainsFunc(pids, isZombie) || time.Now().After(deadline) {
+			return pids
+		}
+	}
+}
+
+func isZombie(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err != nil || bytes.HasPrefix(stat[bytes.LastIndexByte(stat, ')')+1:], []byte(" Z"))
+}
+
+func childrenNow(t *testing.T) (pids []int) {
 	t.Helper()
 	tasks, err := filepath.Glob("/proc/self/task/*/children")
 	require.NoError(t, err)
