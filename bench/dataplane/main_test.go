@@ -48,7 +48,7 @@ func everyFigure(t *testing.T, bin string) {
 	status := runCommand([]string{
 		"-bin", bin, "-json", "-docs", docs, "-out", filepath.Join(docs, "deep", "bench.json"),
 		"-pairs", "2", "-slice", "1ms", "-seconds", "5", "-sessions", "8", "-settle", "0s", "-idle", "50ms", "-doorbells", "500",
-		"-buffers", "300", "-closes", "3", "-ops", "400", "-kills", "2", "-hangs", "4", "-rounds", "100", "-models", "260k", "-submissions", "50000", "-fuzz", "0s",
+		"-buffers", "300", "-closes", "3", "-ops", "400", "-kills", "2", "-hangs", "4", "-rounds", "100", "-models", "260k", "-submissions", "50000", "-fuzz", "0s", "-seeds", "20",
 	}, &out, &said)
 	require.Zero(t, status, said.String())
 	var r report.Report

@@ -25,7 +25,11 @@ func hostileInput(ctx context.Context, e *Env) ([]report.Row, error) {
 	if e.Fuzz == 0 {
 		return rows, nil
 	}
-	f, err := hostile.Fuzz(ctx, "..", e.Fuzz)
+	root, err := repository(ctx)
+	if err != nil {
+		return nil, err
+	}
+	f, err := hostile.Fuzz(ctx, root, e.Fuzz)
 	if err != nil {
 		return nil, err
 	}

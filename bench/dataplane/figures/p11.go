@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strconv"
+	"strings"
 
 	"capgpu/bench/dataplane/hostile"
 	"capgpu/bench/dataplane/report"
@@ -77,18 +78,31 @@ func test(ctx context.Context, pkg, match string, env ...string) (string, error)
 		return "", err
 	}
 	defer os.RemoveAll(dir)
+	root, err := repository(ctx)
+	if err != nil {
+		return "", err
+	}
 	bin := filepath.Join(dir, "test")
 	build := exec.CommandContext(ctx, "go", "test", "-c", "-o", bin, pkg)
-	build.Dir = ".."
+	build.Dir = root
 	if out, err := hostile.Output(build); err != nil {
 		return "", fmt.Errorf("build the tests of %s: %w\n%s", pkg, err, out)
 	}
 	run := exec.CommandContext(ctx, bin, "-test.v", "-test.run", match)
-	run.Dir = filepath.Join("..", pkg)
+	run.Dir = filepath.Join(root, pkg)
 	run.Env = append(os.Environ(), env...)
 	out, err := hostile.Output(run)
 	if err != nil {
 		return "", fmt.Errorf("%s of %s: %w\n%s", match, pkg, err, out)
 	}
 	return string(out), nil
+}
+
+// repository is the folder of the main module.
+func repository(ctx context.Context) (string, error) {
+	out, err := hostile.Output(exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "capgpu"))
+	if err != nil {
+		return "", fmt.Errorf("look for the main module: %w", err)
+	}
+	return strings.TrimSpace(string(out)), nil
 }
