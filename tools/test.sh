@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Every test. With CI=true nothing may be skipped for a missing tool, and the
-# fuzzing of the Cap'n Proto firewall runs for a minute instead of seconds.
+# fuzzing of the Cap'n Proto firewall runs for half a minute instead of seconds.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . tools/section.sh
 
 if [[ ${CI:-} == true ]]; then
-	export CAPGPU_REQUIRE_CXX=1 CAPGPU_REQUIRE_BROWSER=1 CAPGPU_FUZZ_SECONDS=${CAPGPU_FUZZ_SECONDS:-60}
+	export CAPGPU_REQUIRE_CXX=1 CAPGPU_REQUIRE_BROWSER=1 CAPGPU_FUZZ_SECONDS=${CAPGPU_FUZZ_SECONDS:-30}
 fi
 
 export CAPGPU_REQUIRE_VM=1 # install-deps.sh has seen to it
