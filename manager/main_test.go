@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -48,13 +47,7 @@ func runTests(m *testing.M) int {
 			return 1
 		}
 	}
-	before := leakcheck.Take()
-	code := m.Run()
-	if left := before.Left(); code == 0 && len(left) > 0 {
-		fmt.Fprintf(os.Stderr, "leakcheck: the tests left behind:\n%s\n", strings.Join(left, "\n"))
-		code = 1
-	}
-	return code
+	return leakcheck.Run(m, nil)
 }
 
 func build(names ...string) error {

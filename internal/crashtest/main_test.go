@@ -5,7 +5,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -22,20 +21,11 @@ func TestMain(m *testing.M) {
 	if len(os.Args) == 4 && os.Args[1] == "client" {
 		os.Exit(runClient(os.Args[2], os.Args[3]))
 	}
-	os.Exit(runTests(m))
-}
-
-func runTests(m *testing.M) int {
-	before := leakcheck.Take()
-	code := m.Run()
-	if programs.dir != "" {
-		os.RemoveAll(programs.dir)
-	}
-	if left := before.Left(); code == 0 && len(left) > 0 {
-		fmt.Fprintf(os.Stderr, "leakcheck: the tests left behind:\n%s\n", strings.Join(left, "\n"))
-		code = 1
-	}
-	return code
+	os.Exit(leakcheck.Run(m, func() {
+		if programs.dir != "" {
+			os.RemoveAll(programs.dir)
+		}
+	}))
 }
 
 // programs are the tagged ones, built when a test first wants them.

@@ -27,14 +27,21 @@ const graceTime = 2 * time.Second
 const pollTime = 5 * time.Millisecond
 
 // Main runs the tests of a binary and exits, with a failure if they leaked.
-func Main(m *testing.M) {
+func Main(m *testing.M) { os.Exit(Run(m, nil)) }
+
+// Run runs the tests of a binary, then clean if it is not nil, and returns the exit
+// status: a failure if they leaked.
+func Run(m *testing.M, clean func()) int {
 	before := Take()
 	code := m.Run()
+	if clean != nil {
+		clean()
+	}
 	if left := before.Left(); code == 0 && len(left) > 0 {
 		fmt.Fprintf(os.Stderr, "leakcheck: the tests left behind:\n%s\n", strings.Join(left, "\n"))
 		code = 1
 	}
-	os.Exit(code)
+	return code
 }
 
 // Check fails t when it ends with more than there is now. Call it first, so that

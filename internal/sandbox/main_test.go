@@ -29,19 +29,7 @@ func TestMain(m *testing.M) {
 	if what := os.Getenv(intruderEnv); what != "" {
 		os.Exit(intrude(what))
 	}
-	os.Exit(runTests(m))
-}
-
-// runTests is leakcheck.Main, and removes what static built.
-func runTests(m *testing.M) int {
-	before := leakcheck.Take()
-	code := m.Run()
-	os.RemoveAll(staticDir)
-	if left := before.Left(); code == 0 && len(left) > 0 {
-		fmt.Fprintf(os.Stderr, "leakcheck: the tests left behind:\n%s\n", strings.Join(left, "\n"))
-		code = 1
-	}
-	return code
+	os.Exit(leakcheck.Run(m, func() { os.RemoveAll(staticDir) }))
 }
 
 var staticDir string
