@@ -162,13 +162,8 @@ func (w *world) openSession() {
 		if err != nil {
 			return
 		}
-		w.mu.Lock()
-		d := w.driver
-		w.mu.Unlock()
-		d.mu.Lock()
-		real := d.sessions[t.name]
-		delete(d.sessions, t.name)
-		d.mu.Unlock()
+		d := w.current()
+		real := d.takeSession(t.name)
 		if real == nil {
 			if !d.gone() {
 				w.violate("a session was opened for %s that its driver does not have", t.name)
@@ -193,13 +188,8 @@ func (w *world) furnish(s *session) {
 
 // orphan closes a session whose client has gone before it had its socket.
 func (w *world) orphan(t *tenant) {
-	w.mu.Lock()
-	d := w.driver
-	w.mu.Unlock()
-	d.mu.Lock()
-	real := d.sessions[t.name]
-	delete(d.sessions, t.name)
-	d.mu.Unlock()
+	d := w.current()
+	real := d.takeSession(t.name)
 	if real != nil && !d.gone() {
 		s := &session{t: t, drv: d, real: real}
 		w.addSession(s)

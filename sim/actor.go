@@ -75,6 +75,22 @@ func (d *driver) gone() bool {
 	}
 }
 
+// current is the newest driver; nil: there was none yet.
+func (w *world) current() *driver {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.driver
+}
+
+// takeSession returns the newest session of a tenant, once; nil: there is none.
+func (d *driver) takeSession(tenant string) *gpu.Session {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s := d.sessions[tenant]
+	delete(d.sessions, tenant)
+	return s
+}
+
 // run is the main loop.
 func (d *driver) run() {
 	defer close(d.torn)

@@ -199,9 +199,7 @@ func (w *world) balance() {
 			w.trace("held %v %d", e.Class, e.Reserved+e.Used)
 		}
 	}
-	w.mu.Lock()
-	d := w.driver
-	w.mu.Unlock()
+	d := w.current()
 	if d == nil || d.gone() {
 		return
 	}
@@ -237,9 +235,7 @@ func (w *world) bans(device *gpu.Device) {
 
 // bannedNow checks a refusal that says that the tenant is banned.
 func (w *world) bannedNow(t *tenant) {
-	w.mu.Lock()
-	d := w.driver
-	w.mu.Unlock()
+	d := w.current()
 	if d.gone() {
 		return
 	}

@@ -309,9 +309,7 @@ func (w *world) driverKilled() {
 
 // driverStopped: its process stands still; some seconds later the manager knows.
 func (w *world) driverStopped() {
-	w.mu.Lock()
-	d := w.driver
-	w.mu.Unlock()
+	d := w.current()
 	if d == nil || d.gone() {
 		return
 	}
@@ -388,9 +386,7 @@ func (w *world) managerCrash() {
 	w.trace("crash manager")
 	w.hit(ManagerCrash)
 	if w.rand.IntN(2) == 0 {
-		w.mu.Lock()
-		d := w.driver
-		w.mu.Unlock()
+		d := w.current()
 		if d != nil {
 			d.Kill()
 		}
@@ -412,9 +408,7 @@ func (w *world) closeStage() {
 			w.hangUp(t)
 		}
 	}
-	w.mu.Lock()
-	d := w.driver
-	w.mu.Unlock()
+	d := w.current()
 	if d != nil {
 		d.Kill()
 	}

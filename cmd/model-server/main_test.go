@@ -18,16 +18,11 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	before := leakcheck.Take()
-	code := m.Run()
-	if builtDir != "" {
-		os.RemoveAll(builtDir)
-	}
-	if left := before.Left(); code == 0 && len(left) > 0 {
-		fmt.Fprintf(os.Stderr, "left behind:\n%s\n", strings.Join(left, "\n"))
-		code = 1
-	}
-	os.Exit(code)
+	os.Exit(leakcheck.Run(m, func() {
+		if builtDir != "" {
+			os.RemoveAll(builtDir)
+		}
+	}))
 }
 
 // built is where the commands are, once they are asked for.
