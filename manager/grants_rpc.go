@@ -172,18 +172,19 @@ func (s poolServer) Allocate(_ context.Context, call schema.DMAPool_allocate) er
 	if err != nil {
 		return err
 	}
-	client := s.buffer(d)
 	res, err := call.AllocResults()
+	return s.answer(d, res, err)
+}
+
+// answer puts a buffer into the results of a call; err is that of making these.
+func (s poolServer) answer(d *dmaMemory, res interface{ SetBuffer(schema.DMABuffer) error }, err error) error {
+	b := &bufferServer{grantServer: s.grantServer, d: d}
+	client := s.export("DMABuffer", schema.DMABuffer_Methods(nil, b), nil, b.shutdown)
 	if err != nil {
 		client.Release()
 		return err
 	}
 	return res.SetBuffer(schema.DMABuffer(client))
-}
-
-func (s poolServer) buffer(d *dmaMemory) capnp.Client {
-	b := &bufferServer{grantServer: s.grantServer, d: d}
-	return s.export("DMABuffer", schema.DMABuffer_Methods(nil, b), nil, b.shutdown)
 }
 
 // Adopt implements schema.DMAPool_Server.
@@ -192,13 +193,8 @@ func (s poolServer) Adopt(_ context.Context, call schema.DMAPool_adopt) error {
 	if err != nil {
 		return err
 	}
-	client := s.buffer(d)
 	res, err := call.AllocResults()
-	if err != nil {
-		client.Release()
-		return err
-	}
-	return res.SetBuffer(schema.DMABuffer(client))
+	return s.answer(d, res, err)
 }
 
 // Usage implements schema.DMAPool_Server.

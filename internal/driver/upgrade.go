@@ -130,21 +130,22 @@ func (d *driver) suspend(ctx context.Context, m *control.Message) error {
 	return err
 }
 
-// transfer is the socket between the two drivers.
-func transfer(m *control.Message) (*control.Conn, error) {
+// transfer is the socket between the two drivers, and how long they may take.
+func transfer(m *control.Message) (*control.Conn, time.Duration, error) {
+	timeout, err := parseTimeout(m)
+	if err != nil {
+		return nil, 0, err
+	}
 	fd := m.FDs[0]
 	m.FDs = nil
-	return control.NewConn(fd, control.ConnOptions{Descriptors: true})
+	conn, err := control.NewConn(fd, control.ConnOptions{Descriptors: true})
+	return conn, timeout, err
 }
 
 // handover stops everything and tells it to the successor. On an error everything goes
 // on; else it stands still until Thaw, or for ever.
 func (d *driver) handover(ctx context.Context, m *control.Message) (_ []byte, err error) {
-	timeout, err := parseTimeout(m)
-	if err != nil {
-		return nil, err
-	}
-	conn, err := transfer(m)
+	conn, timeout, err := transfer(m)
 	if err != nil {
 		return nil, err
 	}
@@ -294,11 +295,7 @@ type adopter interface {
 
 // takeOver makes everything that another driver tells, and leaves it standing still.
 func (d *driver) takeOver(ctx context.Context, m *control.Message) ([]byte, error) {
-	timeout, err := parseTimeout(m)
-	if err != nil {
-		return nil, err
-	}
-	conn, err := transfer(m)
+	conn, timeout, err := transfer(m)
 	if err != nil {
 		return nil, err
 	}

@@ -2,10 +2,8 @@ package churn
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"net"
-	"time"
 
 	"capnproto.org/go/capnp/v3"
 	"capnproto.org/go/capnp/v3/rpc"
@@ -34,22 +32,11 @@ type gateBuffer struct {
 const gateBytes = 60 << 10
 
 func (w *gateWorker) step() error {
-	ctx, cancel := context.WithTimeout(context.Background(), opTimeout)
-	defer cancel()
-	for {
-		err := w.operate(ctx)
-		switch {
-		case err == nil:
-			w.ops++
-			return nil
-		case !lost(err):
-			return err
-		case ctx.Err() != nil:
-			return fmt.Errorf("the service does not come back: %w", err)
-		}
-		w.leave()
-		time.Sleep(time.Millisecond)
+	err := persist(w.operate, w.leave)
+	if err == nil {
+		w.ops++
 	}
+	return err
 }
 
 func (w *gateWorker) operate(ctx context.Context) error {

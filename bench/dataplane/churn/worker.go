@@ -139,23 +139,30 @@ func obey(w churner) error {
 // opTimeout is far more than any operation takes.
 const opTimeout = 20 * time.Second
 
-// step does one operation. What fails because the driver was killed is done again with
-// the next one.
 func (w *worker) step() error {
+	err := persist(w.operate, w.forgetLost)
+	if err == nil {
+		w.ops++
+	}
+	return err
+}
+
+// persist does one operation. What fails because the driver was killed is done again with
+// the next one, after forget.
+func persist(operate func(context.Context) error, forget func()) error {
 	ctx, cancel := context.WithTimeout(context.Background(), opTimeout)
 	defer cancel()
 	for {
-		err := w.operate(ctx)
+		err := operate(ctx)
 		switch {
 		case err == nil:
-			w.ops++
 			return nil
 		case !lost(err):
 			return err
 		case ctx.Err() != nil:
 			return fmt.Errorf("the service does not come back: %w", err)
 		}
-		w.forgetLost()
+		forget()
 		time.Sleep(time.Millisecond)
 	}
 }
