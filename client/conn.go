@@ -177,8 +177,8 @@ func (c *Conn) NextStateFor(ctx context.Context, index uint32, epoch uint64, tim
 	return c.nextFor(ctx, control.NextStateRequest{Index: index, Epoch: epoch}, timeout)
 }
 
-// NextStepFor is NextStateFor, and a change of State.Recovery or State.Incidents is
-// news as well.
+// NextStepFor is NextStateFor, and a change of State.Recovery, State.Incidents
+// or State.Suspended is news as well.
 func (c *Conn) NextStepFor(ctx context.Context, index uint32, epoch uint64, timeout time.Duration) (State, error) {
 	return c.nextFor(ctx, control.NextStateRequest{Index: index, Epoch: epoch, Steps: true}, timeout)
 }
@@ -206,7 +206,7 @@ func (c *Conn) nextState(ctx context.Context, req control.NextStateRequest) (Sta
 	}
 	return State{
 		Epoch: r.Epoch, State: DeviceState(r.State), Changed: r.Changed, Cause: r.Cause,
-		Recovery: RecoveryStep(r.Recovery), LastRecovery: RecoveryStep(r.LastRecovery), Incidents: r.Incidents,
+		Recovery: RecoveryStep(r.Recovery), LastRecovery: RecoveryStep(r.LastRecovery), Incidents: r.Incidents, Suspended: r.Suspended,
 	}, nil
 }
 

@@ -32,10 +32,11 @@ func (c *Conn) OpenReady(ctx context.Context, index uint32) (*Session, error) {
 			return s, err
 		}
 		patience := recoveryPatience
-		if st.State == Ready { // and busy for another reason
+		if st.State == Ready && !st.Suspended { // and busy for another reason
 			patience = reopenPause
 		}
-		if st, err = c.NextStateFor(ctx, index, st.Epoch, patience); err != nil {
+		// The end of a suspension is a step.
+		if st, err = c.NextStepFor(ctx, index, st.Epoch, patience); err != nil {
 			return nil, err
 		}
 	}

@@ -106,6 +106,7 @@ type State struct {
 	Recovery     RecoveryStep
 	LastRecovery RecoveryStep
 	Incidents    uint64
+	Suspended    bool // an operator has it begin nothing, whatever its state
 }
 
 // Description is what a session may do and the bounds the service promises.

@@ -155,13 +155,14 @@ type NextStateReply struct {
 	// how many there were in this epoch.
 	Recovery, LastRecovery uint32 // outcome.RecoveryStep
 	Incidents              uint64
+	Suspended              bool // an operator has it begin nothing, in whatever state it is
 	Cause                  string
 }
 
 func (m NextStateReply) AppendTo(b []byte) []byte {
 	b = appendBool(appendU32(appendU64(b, m.Epoch), m.State), m.Changed)
 	b = appendU64(appendU32(appendU32(b, m.Recovery), m.LastRecovery), m.Incidents)
-	return appendStr(b, m.Cause)
+	return appendStr(appendBool(b, m.Suspended), m.Cause)
 }
 
 func (m *NextStateReply) decode(r *reader) {
@@ -171,6 +172,7 @@ func (m *NextStateReply) decode(r *reader) {
 	m.Recovery = r.enum(maxRecovery, "recovery")
 	m.LastRecovery = r.enum(maxRecovery, "lastRecovery")
 	m.Incidents = r.u64("incidents")
+	m.Suspended = r.flag("suspended")
 	m.Cause = r.str(MaxStringBytes, "cause")
 }
 

@@ -131,7 +131,7 @@ var samples = []sample{
 	{TypeOpenDevice, false, OpenDeviceRequest{Index: 7}, as(ParseOpenDeviceRequest)},
 	{TypeOpenDevice, true, OpenDeviceReply{Epoch: 9}, as(ParseOpenDeviceReply)},
 	{TypeNextState, false, NextStateRequest{Index: 1, Epoch: 2, TimeoutNanos: 3, Steps: true}, as(ParseNextStateRequest)},
-	{TypeNextState, true, NextStateReply{Epoch: 2, State: 2, Changed: true, Recovery: 4, LastRecovery: 2, Incidents: 5, Cause: "driver died"}, as(ParseNextStateReply)},
+	{TypeNextState, true, NextStateReply{Epoch: 2, State: 2, Changed: true, Recovery: 4, LastRecovery: 2, Incidents: 5, Suspended: true, Cause: "driver died"}, as(ParseNextStateReply)},
 	{TypeStatus, false, StatusRequest{Index: 1}, as(ParseStatusRequest)},
 	{TypeDescribe, false, Empty{}, as(ParseEmpty)},
 	{TypeDescribe, true, Description{Device: aDevice, HangBoundNanos: 1, RevokeBoundNanos: 9, MaxDeadlineNanos: 2, MaxBufferBytes: 3,

@@ -108,5 +108,6 @@ func (l *lifecycle) Next(ctx context.Context, call schema.Lifecycle_next) error 
 	res.SetRecovery(schema.RecoveryStep(st.Recovery))
 	res.SetLastRecovery(schema.RecoveryStep(st.LastRecovery))
 	res.SetIncidents(st.Incidents)
+	res.SetSuspended(st.Suspended)
 	return res.SetCause(st.Cause)
 }

@@ -209,12 +209,13 @@ func (d *device) awaitReady(ctx context.Context, l *driverLink) error {
 		if err := d.tellLimits(ctx, l, tenants); err != nil {
 			return err
 		}
-		d.board.update(func(s *snapshot) {
-			s.state, s.epoch, s.cause, s.link = ready, l.epoch, "", l
-			s.generation, s.suspended = 1, false
+		if err := d.becomeReady(ctx, l, func(s *snapshot) {
+			s.state, s.epoch, s.cause, s.link, s.generation = ready, l.epoch, "", l, 1
 			s.ladder = ladder{}
 			s.backend, s.memoryBytes = clipped(r.Backend), min(r.MemoryBytes, d.policy.MemoryBytes)
-		})
+		}); err != nil {
+			return err
+		}
 		d.say("device %s ready (epoch %d, driver pid %d)", d.name, l.epoch, l.child.pid())
 		d.log.Info("ready", "epoch", l.epoch, "pid", l.child.pid())
 		d.record("driver.ready", fmt.Sprintf("%s epoch=%d pid=%d", d.name, l.epoch, l.child.pid()))

@@ -61,7 +61,7 @@ type snapshot struct {
 	backend     string      // as the last ready driver called it
 	memoryBytes uint64
 	generation  uint64 // of the ready driver, within its epoch, from 1
-	suspended   bool   // the ready driver stands still: an operator has said so
+	suspended   bool   // an operator has said so: whichever driver is ready stands still
 }
 
 func newStateBoard() *stateBoard { return &stateBoard{changed: make(chan struct{})} }
@@ -82,6 +82,40 @@ func (b *stateBoard) update(change func(*snapshot)) snapshot {
 	close(b.changed)
 	b.changed = make(chan struct{})
 	return b.now
+}
+
+// suspend shows that an operator has suspended the device, or resumed it: news to who
+// asks for steps.
+func (b *stateBoard) suspend(yes bool) {
+	b.update(func(s *snapshot) {
+		s.suspended = yes
+		s.rung++
+	})
+}
+
+// suspendAbsent is suspend of a device that has no ready driver and will have one. It
+// reports whether that is so, and whether that is news. The next driver
+// hears of it before it is ready.
+func (b *stateBoard) suspendAbsent(yes bool) (absent, changed bool) {
+	b.update(func(s *snapshot) {
+		absent = s.state == starting || s.state == recovering
+		if changed = absent && s.suspended != yes; changed {
+			s.suspended = yes
+			s.rung++
+		}
+	})
+	return absent, changed
+}
+
+// readyIf is update to ready, of a driver that stands still or does not, if that is what
+// the operator wants now.
+func (b *stateBoard) readyIf(frozen bool, change func(*snapshot)) (done bool) {
+	b.update(func(s *snapshot) {
+		if done = s.suspended == frozen; done {
+			change(s)
+		}
+	})
+	return done
 }
 
 // climb shows where the driver of a link stands on the ladder, if it is the one that
@@ -151,7 +185,7 @@ func (b *stateBoard) next(ctx context.Context, t *told, epoch uint64, steps bool
 		news := t.isNews(s, epoch, steps)
 		reply := control.NextStateReply{
 			Epoch: s.epoch, State: uint32(s.state), Changed: news, Cause: s.cause,
-			Recovery: uint32(s.recovery()), LastRecovery: s.ladder.Last, Incidents: s.ladder.Incidents,
+			Recovery: uint32(s.recovery()), LastRecovery: s.ladder.Last, Incidents: s.ladder.Incidents, Suspended: s.suspended,
 		}
 		if news {
 			t.tell(s)

@@ -2,6 +2,7 @@ package manager
 
 import (
 	"context"
+	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -125,3 +126,68 @@ func TestStepsAreBounded(t *testing.T) {
 		require.Error(t, l.takeRecovery(t.Context(), ladder{Step: uint32(outcome.Respawn)}.AppendTo(nil)), "that is the manager's to say")
 	})
 }
+
+// What an operator says of a device that has no driver holds for the next one, whenever it
+// is said: a driver is ready only as it is wanted at that moment.
+func TestSuspensionOfAnAbsentDriver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &testLog{}
+		d := &device{name: "mock0", board: newStateBoard(), audit: log, log: slog.New(slog.DiscardHandler), say: func(string, ...any) {}, cfg: &Config{PingTimeout: time.Second}}
+		var said []control.MsgType
+		var meanwhile func()
+		l := &driverLink{caller: askedPeer(func(t control.MsgType) {
+			said = append(said, t)
+			if f := meanwhile; f != nil {
+				meanwhile = nil
+				f()
+			}
+		})}
+		becomes := func() {
+			require.NoError(t, d.becomeReady(t.Context(), l, func(s *snapshot) { s.state, s.link = ready, l }))
+		}
+		require.True(t, d.orderAbsent(true))
+		require.True(t, d.orderAbsent(true))
+		require.True(t, d.orderAbsent(false))
+		becomes()
+		require.Empty(t, said)
+		require.False(t, d.orderAbsent(true), "it has a driver, which has to be asked")
+
+		lose := func() { d.board.update(func(s *snapshot) { s.state, s.link = recovering, nil }) }
+		lose()
+		require.True(t, d.orderAbsent(true))
+		meanwhile = func() { require.True(t, d.orderAbsent(false)) }
+		becomes()
+		require.Equal(t, []control.MsgType{control.TypeFreeze, control.TypeThaw}, said)
+		s, _ := d.board.get()
+		require.False(t, s.suspended)
+
+		lose()
+		said = nil
+		require.True(t, d.orderAbsent(true))
+		becomes()
+		require.Equal(t, []control.MsgType{control.TypeFreeze}, said)
+		var asker told
+		r, err := d.board.next(t.Context(), &asker, 0, true, time.Hour)
+		require.NoError(t, err)
+		require.True(t, r.Suspended)
+		time.AfterFunc(time.Second, func() { d.board.suspend(false) })
+		r, err = d.board.next(t.Context(), &asker, r.Epoch, true, time.Hour)
+		require.NoError(t, err)
+		require.True(t, r.Changed)
+		require.False(t, r.Suspended)
+
+		d.board.update(func(s *snapshot) { s.state, s.link = wedged, nil })
+		require.False(t, d.orderAbsent(true), "there will be no driver")
+	})
+}
+
+// askedPeer is a driver that agrees to all that it is asked.
+type askedPeer func(control.MsgType)
+
+func (p askedPeer) Call(_ context.Context, t control.MsgType, _ []byte, _ []int) (*control.Message, error) {
+	p(t)
+	return &control.Message{Type: t, Reply: true}, nil
+}
+func (askedPeer) Done() <-chan struct{} { return nil }
+func (askedPeer) Err() error            { return nil }
+func (askedPeer) Close() error          { return nil }

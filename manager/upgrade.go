@@ -44,6 +44,9 @@ type asked struct {
 // order has the supervision do what an operator asks, between two events of the driver.
 func (d *device) order(ctx context.Context, what control.MsgType) (control.UpgradeReply, error) {
 	if _, err := d.liveOrSuspended(); err != nil {
+		if what != control.TypeUpgrade && d.orderAbsent(what == control.TypeSuspend) {
+			return control.UpgradeReply{}, nil
+		}
 		return control.UpgradeReply{}, err
 	}
 	a := &ask{what: what, done: make(chan asked, 1)}
@@ -62,6 +65,26 @@ func (d *device) order(ctx context.Context, what control.MsgType) (control.Upgra
 	case <-ctx.Done(): // nobody waits for the answer; it is done all the same, and recorded
 		return control.UpgradeReply{}, ctx.Err()
 	}
+}
+
+// orderAbsent suspends or resumes a device that has no driver at the moment, and reports
+// whether that was so: the next one is told before it is ready.
+func (d *device) orderAbsent(suspend bool) bool {
+	absent, changed := d.board.suspendAbsent(suspend)
+	if changed {
+		d.recordSuspension(suspend, d.epoch.Load())
+	}
+	return absent
+}
+
+// recordSuspension tells the log and the operator what is so now.
+func (d *device) recordSuspension(suspended bool, epoch uint64) {
+	kind, now := "device.resume", "resumed"
+	if suspended {
+		kind, now = "device.suspend", "suspended"
+	}
+	d.record(kind, fmt.Sprintf("%s epoch=%d", d.name, epoch))
+	d.say("device %s %s", d.name, now)
 }
 
 // liveOrSuspended is the driver that is there, or why there is none.
@@ -133,27 +156,52 @@ func (d *device) freeze(ctx context.Context, l *driverLink) error {
 	if s, _ := d.board.get(); s.suspended {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, handoverPatience+d.cfg.PingTimeout)
-	defer cancel()
-	if _, err := l.call(ctx, control.TypeFreeze, control.HandoverRequest{TimeoutNanos: uint64(handoverPatience)}.AppendTo(nil), nil); err != nil {
+	if err := d.freezeDriver(ctx, l); err != nil {
 		return err
 	}
-	d.board.update(func(s *snapshot) { s.suspended = true })
-	d.record("device.suspend", fmt.Sprintf("%s epoch=%d", d.name, l.epoch))
-	d.say("device %s suspended", d.name)
+	d.board.suspend(true)
+	d.recordSuspension(true, l.epoch)
+	return nil
+}
+
+func (d *device) freezeDriver(ctx context.Context, l *driverLink) error {
+	ctx, cancel := context.WithTimeout(ctx, handoverPatience+d.cfg.PingTimeout)
+	defer cancel()
+	_, err := l.call(ctx, control.TypeFreeze, control.HandoverRequest{TimeoutNanos: uint64(handoverPatience)}.AppendTo(nil), nil)
+	return err
+}
+
+func (d *device) thawDriver(ctx context.Context, l *driverLink) error {
+	ctx, cancel := context.WithTimeout(ctx, d.cfg.PingTimeout)
+	defer cancel()
+	_, err := l.call(ctx, control.TypeThaw, nil, nil)
+	return err
+}
+
+// becomeReady makes the device ready by change, with a driver that stands still if the
+// operator has suspended the device: that outlives every driver, and ends with a resume.
+func (d *device) becomeReady(ctx context.Context, l *driverLink, change func(*snapshot)) error {
+	frozen := false
+	for !d.board.readyIf(frozen, change) {
+		step, what := d.freezeDriver, "have a driver of a suspended device stand still"
+		if frozen {
+			step, what = d.thawDriver, "have a driver of a device that was resumed go on"
+		}
+		if err := step(ctx, l); err != nil {
+			return fmt.Errorf("%s: %w", what, err)
+		}
+		frozen = !frozen
+	}
 	return nil
 }
 
 func (d *device) thaw(ctx context.Context, l *driverLink) error {
-	ctx, cancel := context.WithTimeout(ctx, d.cfg.PingTimeout)
-	defer cancel()
-	if _, err := l.call(ctx, control.TypeThaw, nil, nil); err != nil {
+	if err := d.thawDriver(ctx, l); err != nil {
 		return err
 	}
 	if s, _ := d.board.get(); s.suspended {
-		d.board.update(func(s *snapshot) { s.suspended = false })
-		d.record("device.resume", fmt.Sprintf("%s epoch=%d", d.name, l.epoch))
-		d.say("device %s resumed", d.name)
+		d.board.suspend(false)
+		d.recordSuspension(false, l.epoch)
 	}
 	return nil
 }

@@ -375,3 +375,51 @@ func TestSuspend(t *testing.T) {
 	c.check()
 	require.NoError(t, a.Suspend(within(t), "mock0"))
 }
+
+// A suspension is the operator's: it outlives the driver, is shown while there is none, and
+// ends with a resume, also with one that is said while there is none.
+func TestSuspensionOutlivesTheDriver(t *testing.T) {
+	w := start(t, nil)
+	a := w.admin()
+	conn := w.dial("default")
+	c := newCounter(t, w.open(conn))
+	require.NoError(t, c.round(5))
+	_, pid := w.driver(1)
+	require.NoError(t, a.Suspend(within(t), "mock0"))
+	for epoch := uint64(2); epoch < 4; epoch++ {
+		kill(t, pid)
+		for st := (client.State{Epoch: epoch - 1}); st.State != client.Ready || st.Epoch != epoch; {
+			var err error
+			st, err = conn.NextState(within(t), 0, st.Epoch)
+			require.NoError(t, err)
+			require.True(t, st.Suspended, "%+v", st)
+		}
+		_, pid = w.driver(epoch)
+		devices, err := conn.Devices(within(t))
+		require.NoError(t, err)
+		require.True(t, devices[0].Suspended)
+		require.Equal(t, epoch, devices[0].Epoch)
+		_, err = conn.Open(within(t), 0)
+		require.ErrorIs(t, err, gpuerr.Busy)
+		require.ErrorContains(t, err, "suspended")
+		_, err = a.Upgrade(within(t), "mock0")
+		require.ErrorIs(t, err, gpuerr.Busy)
+	}
+	require.Error(t, c.round(1), "its session ended with the first driver")
+	opened := make(chan error, 1)
+	go func() {
+		s, err := conn.OpenReady(within(t), 0)
+		if err == nil {
+			err = addVectors(within(t), s)
+		}
+		opened <- err
+	}()
+	require.NoError(t, a.Resume(within(t), "mock0"))
+	require.NoError(t, <-opened)
+	st, err := conn.NextStateFor(within(t), 0, 3, 0)
+	require.NoError(t, err)
+	require.False(t, st.Suspended)
+	require.Equal(t, 1, w.log.kinds()["device.suspend"])
+	require.Equal(t, 1, w.log.kinds()["device.resume"])
+	require.NoError(t, w.Check())
+}

@@ -45,6 +45,7 @@ struct GpuDeviceInfo {
   memoryBytes  @8 :UInt64;       # device memory in all
   facet        @9 :SessionFacet; # what openDevice would give this tenant
   recovery     @10 :RecoveryStep; # where the device stands on the ladder of recovery
+  suspended    @11 :Bool;         # an operator has it begin nothing, whatever its state
 }
 
 enum RecoveryStep {
@@ -74,15 +75,16 @@ enum SessionFacet {
 interface Lifecycle {
   next @0 (epoch :UInt64, timeoutNanos :UInt64, steps :Bool)
       -> (epoch :UInt64, state :DeviceState, cause :Text, changed :Bool,
-          recovery :RecoveryStep, lastRecovery :RecoveryStep, incidents :UInt64);
+          recovery :RecoveryStep, lastRecovery :RecoveryStep, incidents :UInt64,
+          suspended :Bool);
   # Answers at once unless the device is ready in `epoch`, or its present state
   # was told to this client already by the last call with that epoch; then it
   # blocks for another state, or until the time is up (changed = false). Pass 0
   # first, then the epoch that the last call returned. After a loss the sequence
   # is recovering (with the cause), then ready with a greater epoch; who asks late
   # is told the latest state only. Sessions of earlier epochs never come back.
-  # With `steps` a change of recovery or incidents is news as well, also while the
-  # device is ready. Steps take milliseconds, and one may be over when it is told:
+  # With `steps` a change of recovery, incidents or suspended is news as well, also
+  # while the device is ready. Steps take milliseconds, and one may be over when it is told:
   # lastRecovery is how far the last incident went, incidents counts those of the epoch.
 }
 

@@ -23,6 +23,7 @@ func Device(out schema.GpuDeviceInfo, d client.DeviceInfo) error {
 	out.SetMemoryBytes(d.MemoryBytes)
 	out.SetFacet(schema.SessionFacet(d.Facet))
 	out.SetRecovery(schema.RecoveryStep(d.Recovery))
+	out.SetSuspended(d.Suspended)
 	if err := out.SetName(d.Name); err != nil {
 		return err
 	}
