@@ -101,7 +101,7 @@ func (deadRing) WaitWork(ctx context.Context) error              { <-ctx.Done();
 func (deadRing) Close(gpuerr.Code)                               {}
 
 // newMovableRig is a rig whose device another can go on with.
-func newMovableRig(t *testing.T, options ...rigOption) (*rig, *movablePool) {
+func newMovableRig(t testing.TB, options ...rigOption) (*rig, *movablePool) {
 	r := newRig(t, options...)
 	pool := r.dev.cfg.DMA.(*countedPool)
 	m := &movablePool{DMAPool: pool.DMAPool, all: map[ddf.IOVA]*movable{}}
@@ -110,7 +110,7 @@ func newMovableRig(t *testing.T, options ...rigOption) (*rig, *movablePool) {
 }
 
 // told is what a driver tells its successor, as it comes out at the other end.
-func told(t *testing.T, r *rig) (*Image, []int) {
+func told(t testing.TB, r *rig) (*Image, []int) {
 	t.Helper()
 	ctx, stop := context.WithTimeout(t.Context(), 10*time.Second)
 	defer stop()
@@ -125,7 +125,7 @@ func told(t *testing.T, r *rig) (*Image, []int) {
 }
 
 // successor is a device that serves nobody yet, on the same function.
-func successor(t *testing.T, r *rig, pool *movablePool) (*Device, *mock.Device) {
+func successor(t testing.TB, r *rig, pool *movablePool) (*Device, *mock.Device) {
 	t.Helper()
 	b, err := mock.New(mock.Options{LogEntries: 1024})
 	require.NoError(t, err)

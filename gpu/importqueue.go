@@ -1,0 +1,93 @@
+package gpu
+
+import (
+	"capgpu/internal/revoke"
+	"capgpu/ledger"
+	"capgpu/outcome"
+	"capgpu/ring"
+)
+
+// Of what a driver has told (import.go): queues last, which use all the rest, and what is
+// spoiled for them.
+
+func (im *importer) rings(s *Session, si *SessionImage) error {
+	for i := range si.Queues {
+		if err := im.queue(s, &si.Queues[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// queue makes a queue that stands where the other stood, and does not go yet.
+func (im *importer) queue(s *Session, qi *QueueImage) (err error) {
+	if len(im.fds) < 3 {
+		return malformed("a queue has no descriptors")
+	}
+	mem, work, done := im.fds[0], im.fds[1], im.fds[2]
+	im.fds = im.fds[3:]
+	r, err := ring.Restore(qi.Ring, mem, work, done)
+	if err != nil {
+		return err
+	}
+	entries := qi.Ring.Entries
+	q := newQueue(s, entries, qi.Ring.ArgBytes)
+	q.h, q.ring, q.group, q.skipping, q.deaf, q.discard = qi.Handle, r, qi.Group, qi.Skipping, qi.Deaf, qi.Discard
+	im.queues = append(im.queues, q)
+	if !qi.Group.Valid() || qi.Group.Kind == outcome.Pending || qi.Discard < 0 {
+		return malformed("queue %#x does not agree with itself", uint64(qi.Handle))
+	}
+	if q.charges[0], err = s.charged(ledger.QueueSlots, uint64(max(entries, minQueueCharge))); err != nil {
+		return err
+	}
+	if err := im.dev.descriptors.take(queueDescriptors); err != nil {
+		return err
+	}
+	q.descriptors.Store(queueDescriptors)
+	if q.charges[1], err = s.charged(ledger.HostMemory, q.hostBytes(entries)); err != nil {
+		return err
+	}
+	q.lease, q.meter = s.account.Lease(ledger.InFlight), s.account.Meter(ledger.DeviceTime)
+	left := make([]ring.Taken, len(qi.Left))
+	for i, t := range qi.Left {
+		left[i] = ring.Taken{Words: t.Words, Args: t.Args, Code: t.Code}
+	}
+	if q.batch, err = ring.RestoreBatch(q.batchArgs(), left); err != nil {
+		return err
+	}
+	s.spoils.join(q)
+	q.burst.init(q)
+	if q.node, err = s.node.NewChild("queue", revoke.Ops{Urgent: true, Quiesce: func() { <-q.done }, Release: q.release}); err != nil {
+		return err
+	}
+	if qi.Wait != nil {
+		if err := q.restoreWait(qi.Wait); err != nil {
+			return err
+		}
+	}
+	return s.handles.put(q, q.h)
+}
+
+// restoreWait has the queue wait as it did.
+func (q *queue) restoreWait(w *WaitImage) error {
+	f, err := lookup[fence](q.session.handles, w.Fence)
+	if err != nil {
+		return malformed("queue %#x waits for a fence that is not there", uint64(q.h))
+	}
+	if err := q.lease.Take(1); err != nil {
+		return err
+	}
+	j := q.nextJob(&ring.Taken{Entry: ring.Entry{Op: ring.OpWait, UserData: w.UserData}})
+	j.charged, j.fence, j.value, j.orderOnly = true, f, w.Value, w.OrderOnly
+	q.waiter.value = w.Value
+	if how, over := f.wait(&q.waiter); over {
+		q.waited(j, how)
+	} else {
+		q.waiting = j
+	}
+	return nil
+}
+
+func (im *importer) spoils(s *Session, si *SessionImage) error {
+	return s.spoils.restore(s.handles, si.Spoiled)
+}

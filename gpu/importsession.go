@@ -1,0 +1,181 @@
+package gpu
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"capgpu/gpuerr"
+	"capgpu/internal/revoke"
+	"capgpu/ledger"
+	"capgpu/outcome"
+)
+
+// Of what a driver has told (import.go): tenants with what they have spent and what they
+// are guilty of, sessions, and the tables of their handles.
+
+func spendAll(a *ledger.Account, spent []Spent) error {
+	for _, s := range spent {
+		if err := a.Spend(s.Class, s.Amount); err != nil && gpuerr.CodeOf(err) != gpuerr.Quota {
+			return err
+		}
+	}
+	return nil
+}
+
+func (k *strikes) restore(s StrikesImage) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.recent, k.count = nil, s.Count
+	for _, at := range s.Recent {
+		k.recent = append(k.recent, steady(at))
+	}
+}
+
+// steady is a moment of the wall clock, of which the process's own clock is read from here
+// on: it does not go back.
+func steady(at time.Time) time.Time { return time.Now().Add(time.Until(at)) }
+
+func (im *importer) tenant(ti *TenantImage) error {
+	t, err := im.dev.tenantOf(ti.Name, ledger.NoLimits(), ti.Weight)
+	if err != nil {
+		return err
+	}
+	im.dev.engine.setWeight(t.flow, ti.Weight)
+	t.strikes.restore(ti.Strikes)
+	if ti.BannedUntil != nil {
+		until := steady(*ti.BannedUntil)
+		t.bannedUntil.Store(&until)
+	}
+	return spendAll(t.account, ti.Spent)
+}
+
+// session makes a session with all that it has.
+func (im *importer) session(si *SessionImage) error {
+	d := im.dev
+	d.mu.Lock()
+	t := d.tenants[si.Tenant]
+	d.mu.Unlock()
+	parent := im.sessions[si.Parent]
+	switch {
+	case t == nil || (si.Parent != 0) != (parent != nil) || im.sessions[si.ID] != nil || si.ID == 0 || si.ID > im.img.LastSession,
+		si.Facet >= numFacets, len(si.Ended) > int(outcome.DeviceLost)+1, (si.Branch != 0) != (im.branches[si.Branch] != nil):
+		return malformed("session %d below %d of %.64q", si.ID, si.Parent, si.Tenant)
+	}
+	s := &Session{
+		dev: d, tenant: t, parent: parent, id: si.ID, attach: si.Attach, facet: si.Facet, deadline: si.Deadline, fair: si.Fair, longest: si.Longest,
+		programs: si.Programs, listed: si.Listed, check: si.Check, branch: im.branches[si.Branch],
+		opened: time.Now().Add(-max(si.Age, 0)), loading: newLine(),
+	}
+	payer, above := t.account, t.node
+	if parent != nil {
+		s.depth, payer, above = parent.depth+1, parent.account, parent.node
+	}
+	s.launches.Store(si.Launches)
+	s.strikes.Store(si.Strikes)
+	s.traps.Store(si.Traps)
+	for i, n := range si.Ended {
+		s.ended[i].Store(n)
+	}
+	if si.Poison.Kind != outcome.Pending {
+		s.setPoisoned(si.Poison)
+	}
+	if si.Trapped {
+		s.context.Trap()
+	}
+	if err := im.join(s, payer, above); err != nil {
+		return err
+	}
+	im.sessions[s.id] = s
+	if err := spendAll(s.account, si.Spent); err != nil {
+		return err
+	}
+	var err error
+	if s.handles, err = restoreTable(si.FirstGeneration, si.Generations, si.FreeSlots); err != nil {
+		return err
+	}
+	for _, step := range []func(*Session, *SessionImage) error{im.memory, im.fences, im.programs, im.lists, im.rings, im.spoils} {
+		if err := step(s, si); err != nil {
+			return err
+		}
+	}
+	for _, i := range si.FreeSlots {
+		if s.handles.slot(i).Load() != nil {
+			return malformed("slot %d is free and has an object", i)
+		}
+	}
+	return nil
+}
+
+// join charges a session and puts it into the tree, as Session.open does.
+func (im *importer) join(s *Session, payer *ledger.Account, above *revoke.Node) (err error) {
+	d := im.dev
+	if s.charge, err = payer.Reserve(ledger.Sessions, 1); err != nil {
+		return err
+	}
+	if err := d.descriptors.take(sessionDescriptors); err != nil {
+		s.charge.Release()
+		return err
+	}
+	s.handles = newTable()
+	s.memory.dma = d.cfg.DMA
+	s.flow = newFlow(s.tenant.flow, 1)
+	name := fmt.Sprintf("session %d", s.id)
+	if s.account, err = payer.Child(name, ledger.NoLimits()); err != nil {
+		return err
+	}
+	if s.node, err = above.NewChild(name, revoke.Ops{Urgent: true, Quiesce: s.quiesce, Scrub: s.scrub, Release: s.release}); err != nil {
+		return err
+	}
+	s.memory.done = s.node.Done()
+	s.charge.Commit()
+	d.mu.Lock()
+	d.sessions[s.id] = s
+	d.mu.Unlock()
+	return nil
+}
+
+// charged charges what an object of the session was charged, for good.
+func (s *Session) charged(c ledger.Class, n uint64) (ledger.Receipt, error) {
+	r, err := s.account.Reserve(c, n)
+	if err == nil {
+		r.Commit()
+	}
+	return r, err
+}
+
+func restoreTable(first uint32, generations, free []uint32) (*table, error) {
+	if len(generations) > maxSlots || len(free) > len(generations) || first == 0 {
+		return nil, malformed("a table of %d handles", len(generations))
+	}
+	pages := make([]*slotPage, (len(generations)+pageSlots-1)/pageSlots)
+	for i := range pages {
+		pages[i] = new(slotPage)
+	}
+	seen := map[uint32]bool{}
+	for _, i := range free {
+		if seen[i] || int(i) >= len(generations) || generations[i] == 0 {
+			return nil, malformed("slot %d is not free", i)
+		}
+		seen[i] = true
+	}
+	t := &table{}
+	t.pages.Store(&pages)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.first, t.generations, t.free = first, slices.Clone(generations), slices.Clone(free)
+	return t, nil
+}
+
+// put publishes an object under the handle that its client knows.
+func (t *table) put(obj any, h Handle) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	i := uint32(h)
+	if int(i) >= len(t.generations) || t.generations[i] != uint32(h>>32) || t.generations[i] == 0 || t.slot(i).Load() != nil {
+		return malformed("handle %#x is not one of its table", uint64(h))
+	}
+	t.live++
+	t.slot(i).Store(&ref{h: h, obj: obj})
+	return nil
+}
