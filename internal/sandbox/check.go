@@ -191,7 +191,9 @@ type status struct {
 
 // readStatus reads every thread's, and puts the weakest together.
 func readStatus(pid int) (status, error) {
-	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
+	proc, end := newProc()
+	defer end()
+	files, err := filepath.Glob(fmt.Sprintf("%s/%d/task/*/status", proc, pid))
 	if err != nil {
 		return status{}, err
 	}

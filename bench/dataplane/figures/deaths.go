@@ -38,7 +38,7 @@ const (
 	// standbyTime is more than it takes to spawn a standby on a busy machine.
 	standbyTime = 5 * time.Second
 	// A standby that has used no CPU for so long is warm.
-	quietTime = 20 * time.Millisecond
+	quietTime = 50 * time.Millisecond
 )
 
 // awaitStandby waits for a warm standby, and says whether there is one: without it a
@@ -52,7 +52,7 @@ func (d *deaths) awaitStandby() (warm bool) {
 			quiet = time.Now()
 			continue
 		}
-		used, err := service.CPUTime(pid)
+		used, err := service.CoarseCPUTime(pid)
 		if err != nil || used != last {
 			last, quiet = used, time.Now()
 			continue
