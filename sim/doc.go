@@ -26,5 +26,9 @@
 // have the same time. The trace holds what an outsider sees, in an order that is the
 // same however goroutines run.
 //
+// World.go has the run and its clock, act*.go what clients do, faults*.go what goes
+// wrong, actor.go, function.go and device.go what is played, check.go what must hold,
+// and finish.go how a run ends.
+//
 // Run must be called within testing/synctest, and is given its Wait.
 package sim
