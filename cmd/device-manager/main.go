@@ -19,6 +19,7 @@ import (
 
 	"capgpu/audit"
 	"capgpu/gpu/backend/mock/faults"
+	"capgpu/internal/cmdline"
 	"capgpu/manager"
 )
 
@@ -31,7 +32,7 @@ func runCommand(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "device-manager:", err)
 		return 1
 	case err != nil:
-		fmt.Fprintf(stderr, "device-manager: %v; see device-manager --help\n", err)
+		cmdline.Wrong(stderr, "device-manager", err)
 		return 2
 	case done:
 		return 0

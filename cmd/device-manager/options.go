@@ -2,15 +2,13 @@ package main
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
-	"runtime"
-	"runtime/debug"
 
+	"capgpu/internal/cmdline"
 	"capgpu/manager"
 )
 
@@ -58,7 +56,7 @@ exit status: 0 after an orderly stop, 1 when something failed, 2 for a wrong
 command line.
 
 example: device-manager --dev
-         gpuctl --socket $XDG_RUNTIME_DIR/capgpu/default.sock devices
+         gpuctl devices
 `
 
 // options is the command line, completed.
@@ -78,8 +76,7 @@ type options struct {
 // an error is then that of the telling.
 func parseOptions(args []string, stdout io.Writer) (o *options, done bool, err error) {
 	o = &options{}
-	flags := flag.NewFlagSet("device-manager", flag.ContinueOnError)
-	flags.SetOutput(io.Discard)
+	flags := cmdline.New("device-manager")
 	flags.BoolVar(&o.dev, "dev", false, "")
 	flags.StringVar(&o.policyPath, "policy", "", "")
 	flags.StringVar(&o.runDir, "run-dir", "", "")
@@ -91,18 +88,9 @@ func parseOptions(args []string, stdout io.Writer) (o *options, done bool, err e
 	flags.StringVar(&o.logFormat, "log-format", "", "")
 	list := flags.Bool("list-functions", false, "")
 	asJSON := flags.Bool("json", false, "")
-	version := flags.Bool("version", false, "")
-	switch err := flags.Parse(args); {
-	case errors.Is(err, flag.ErrHelp):
-		fmt.Fprint(stdout, usage)
-		return nil, true, nil
-	case err != nil:
-		return nil, false, err
-	case flags.NArg() > 0:
-		return nil, false, fmt.Errorf("unexpected %q", flags.Arg(0))
-	case *version:
-		fmt.Fprintf(stdout, "device-manager %s (%s)\n", buildVersion(), runtime.Version())
-		return nil, true, nil
+	switch done, err := cmdline.Parse(flags, args, usage, stdout); {
+	case err != nil || done:
+		return nil, done, err
 	case *list:
 		return nil, true, listFunctions(stdout, *asJSON)
 	case *asJSON:
@@ -211,11 +199,4 @@ func (o *options) logger(w io.Writer) *slog.Logger {
 		return slog.New(slog.NewJSONHandler(w, level))
 	}
 	return slog.New(slog.NewTextHandler(w, level))
-}
-
-func buildVersion() string {
-	if info, ok := debug.ReadBuildInfo(); ok {
-		return info.Main.Version
-	}
-	return "unknown"
 }

@@ -15,7 +15,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -29,6 +28,7 @@ import (
 
 	"capgpu/client"
 	"capgpu/gate"
+	"capgpu/internal/cmdline"
 	"capgpu/internal/crashpoint"
 	"capgpu/internal/sandbox"
 )
@@ -41,10 +41,9 @@ const (
 	helloTimeout     = 5 * time.Second
 )
 
-const help = `gpu-gate - serve one Cap'n Proto client of the GPU service
+const usage = `gpu-gate - serves one Cap'n Proto client of the GPU service
 
-USAGE
-  gpu-gate [--verbose]
+usage: gpu-gate [--verbose]
 
 It is started by device-manager, once for each connection to a tenant's
 TENANT.capnp.sock, and ends with that connection. It takes two descriptors:
@@ -58,14 +57,13 @@ A gate has no privilege and needs none. What its client can do is what the
 tenant may do. If a client manages to crash its gate, it loses its own
 connection and nothing else.
 
-OPTIONS
   --verbose   log ordinary ends of a connection too
-  --help      this text
+  --version   print the version and exit
+  --help      print this and exit
 
-EXIT STATUS
-  0   the client closed the connection, or SIGTERM came
-  1   the client broke the protocol or stopped reading, or the service is gone
-  2   it was started wrongly; standard error says what is missing
+exit status: 0 when the client closed the connection, or SIGTERM came; 1 when the
+client broke the protocol or stopped reading, or the service is gone; 2 when it was
+started wrongly: standard error says what is missing.
 `
 
 func main() {
@@ -73,19 +71,14 @@ func main() {
 }
 
 func run(args []string, stdout, stderr io.Writer) int {
-	flags := flag.NewFlagSet("gpu-gate", flag.ContinueOnError)
-	flags.SetOutput(io.Discard)
+	flags := cmdline.New("gpu-gate")
 	verbose := flags.Bool("verbose", false, "")
-	switch err := flags.Parse(args); {
-	case errors.Is(err, flag.ErrHelp):
-		fmt.Fprint(stdout, help)
-		return 0
+	switch done, err := cmdline.Parse(flags, args, usage, stdout); {
 	case err != nil:
-		fmt.Fprintf(stderr, "gpu-gate: %v; see gpu-gate --help\n", err)
+		cmdline.Wrong(stderr, "gpu-gate", err)
 		return statusWrongStart
-	case flags.NArg() > 0:
-		fmt.Fprintf(stderr, "gpu-gate: unexpected argument %q; see gpu-gate --help\n", flags.Arg(0))
-		return statusWrongStart
+	case done:
+		return 0
 	}
 	if err := errors.Join(
 		checkSocket(clientFD, unix.SOCK_STREAM, "the client's connection (SOCK_STREAM)"),

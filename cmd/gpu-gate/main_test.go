@@ -62,7 +62,7 @@ func TestHelp(t *testing.T) {
 	cmd, _ := command(t, "--help")
 	out, err := cmd.Output()
 	require.NoError(t, err)
-	require.Contains(t, string(out), "EXIT STATUS")
+	require.Contains(t, string(out), "exit status")
 }
 
 func socketpair(t *testing.T, socketType int) [2]*os.File {

@@ -4,13 +4,11 @@ package main
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,6 +19,7 @@ import (
 	"capgpu/gpu/backend/mock"
 	"capgpu/gpu/backend/mock/faults"
 	"capgpu/gpuerr"
+	"capgpu/internal/cmdline"
 	"capgpu/internal/driver"
 	"capgpu/internal/driver/rehearsal"
 )
@@ -61,30 +60,24 @@ func versionOf(s string) uint32 {
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
 func run(args []string, stdout, stderr io.Writer) int {
-	flags := flag.NewFlagSet("gpu-mock", flag.ContinueOnError)
-	flags.SetOutput(io.Discard)
+	flags := cmdline.New("gpu-mock")
 	faults := flags.String("faults", "", "")
 	engine := flags.String("engine", "auto", "")
 	subgroup := flags.Int("subgroup", 32, "")
-	version := flags.Bool("version", false, "")
-	switch err := flags.Parse(args); {
-	case err == flag.ErrHelp:
-		fmt.Fprint(stdout, usage)
-		return 0
-	case err != nil || flags.NArg() > 0:
-		fmt.Fprintf(stderr, "gpu-mock: wrong command line (%v); see gpu-mock --help\n", orExtra(err, flags))
-		return 2
-	case *version:
-		fmt.Fprintln(stdout, "gpu-mock", buildVersion())
-		return 0
+	done, err := cmdline.Parse(flags, args, usage, stdout)
+	switch {
+	case err != nil || done:
+	case *engine != "auto" && *engine != "lane":
+		err = fmt.Errorf("--engine is %q; it is auto or lane", *engine)
+	case !slices.Contains([]int{8, 16, 32, 64}, *subgroup):
+		err = fmt.Errorf("--subgroup is %d; it is 8, 16, 32 or 64", *subgroup)
 	}
-	if *engine != "auto" && *engine != "lane" {
-		fmt.Fprintf(stderr, "gpu-mock: --engine is %q; it is auto or lane\n", *engine)
+	switch {
+	case err != nil:
+		cmdline.Wrong(stderr, "gpu-mock", err)
 		return 2
-	}
-	if !slices.Contains([]int{8, 16, 32, 64}, *subgroup) {
-		fmt.Fprintf(stderr, "gpu-mock: --subgroup is %d; it is 8, 16, 32 or 64\n", *subgroup)
-		return 2
+	case done:
+		return 0
 	}
 	script, err := readScript(*faults)
 	if err != nil {
@@ -140,18 +133,4 @@ func readScript(arg string) (mock.Script, error) {
 		return mock.Script{}, fmt.Errorf("fault script %s: %w", arg, err)
 	}
 	return script, nil
-}
-
-func orExtra(err error, flags *flag.FlagSet) error {
-	if err != nil {
-		return err
-	}
-	return fmt.Errorf("unexpected %q", flags.Arg(0))
-}
-
-func buildVersion() string {
-	if info, ok := debug.ReadBuildInfo(); ok {
-		return info.Main.Version
-	}
-	return "unknown"
 }

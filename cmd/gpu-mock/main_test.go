@@ -16,7 +16,7 @@ func TestByHand(t *testing.T) {
 	require.Zero(t, run([]string{"--version"}, &out, &errs))
 	require.Equal(t, 2, run([]string{"--fault"}, &out, &errs))
 	require.Equal(t, 2, run([]string{"what"}, &out, &errs))
-	require.Contains(t, errs.String(), `unexpected "what"`)
+	require.Contains(t, errs.String(), `unexpected argument "what"`)
 	require.Equal(t, 2, run([]string{"--engine", "steam"}, &out, &errs))
 	require.Contains(t, errs.String(), `"steam"; it is auto or lane`)
 	require.Equal(t, 2, run([]string{"--subgroup=24"}, &out, &errs))

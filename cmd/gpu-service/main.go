@@ -6,19 +6,18 @@ package main
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"syscall"
 
 	"capgpu/ddf"
 	"capgpu/gpu/backend"
 	"capgpu/gpu/backend/edu"
 	"capgpu/gpuerr"
+	"capgpu/internal/cmdline"
 	"capgpu/internal/driver"
 )
 
@@ -56,21 +55,11 @@ var backends = map[[2]uint16]func(ddf.GrantSet) (backend.Backend, error){
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
 func run(args []string, stdout, stderr io.Writer) int {
-	flags := flag.NewFlagSet("gpu-service", flag.ContinueOnError)
-	flags.SetOutput(io.Discard)
-	version := flags.Bool("version", false, "")
-	switch err := flags.Parse(args); {
-	case err == flag.ErrHelp:
-		fmt.Fprint(stdout, usage)
-		return 0
+	switch done, err := cmdline.Parse(cmdline.New("gpu-service"), args, usage, stdout); {
 	case err != nil:
-		fmt.Fprintf(stderr, "gpu-service: wrong command line (%v); see gpu-service --help\n", err)
+		cmdline.Wrong(stderr, "gpu-service", err)
 		return 2
-	case flags.NArg() > 0:
-		fmt.Fprintf(stderr, "gpu-service: unexpected %q; see gpu-service --help\n", flags.Arg(0))
-		return 2
-	case *version:
-		fmt.Fprintln(stdout, "gpu-service", buildVersion())
+	case done:
 		return 0
 	}
 	// SIGINT is for the terminal's foreground: the manager decides for us.
@@ -96,11 +85,4 @@ func open(g ddf.GrantSet) (backend.Backend, error) {
 			d.PCIAddress, d.VendorID, d.DeviceID)
 	}
 	return make(g)
-}
-
-func buildVersion() string {
-	if info, ok := debug.ReadBuildInfo(); ok {
-		return info.Main.Version
-	}
-	return "unknown"
 }

@@ -33,6 +33,8 @@ type cli struct {
 	Socket string `help:"Tenant socket of the service. Default: $$CAPGPU_SOCKET, else that of device-manager --dev if it runs, else /run/capgpu/default.sock." placeholder:"PATH" short:"s"`
 	JSON   bool   `help:"Print one JSON value instead of text." name:"json" short:"j"`
 
+	PrintVersion versionFlag `help:"Print the version and exit." name:"version" hidden:""` // the command version is what help shows
+
 	Devices  devicesCmd  `cmd:"" help:"List the devices of this tenant."`
 	Sessions sessionsCmd `cmd:"" help:"List the open sessions of this tenant on a device."`
 	Budget   budgetCmd   `cmd:"" help:"Show what this tenant uses of its limits."`
@@ -73,6 +75,7 @@ func (a *app) run(ctx context.Context, args []string) (code int) {
 		kong.Name("gpuctl"),
 		kong.Description(description),
 		kong.Writers(a.out, a.err),
+		kong.Bind(a),
 		kong.Exit(func(code int) { panic(exitPanic(code)) }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 90}),
 	)

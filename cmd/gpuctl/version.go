@@ -3,34 +3,36 @@ package main
 import (
 	"fmt"
 	"runtime"
-	"runtime/debug"
+
+	"github.com/alecthomas/kong"
+
+	"capgpu/internal/cmdline"
 )
 
 type versionCmd struct{}
 
 type versionInfo struct {
-	Version  string `json:"version"`
-	Revision string `json:"revision,omitempty"`
+	Version  string `json:"version"` // the commit, or "unknown"
 	Go       string `json:"go"`
 	Platform string `json:"platform"`
 }
 
 func (versionCmd) Run(a *app) error {
-	v := versionInfo{Version: "unknown", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
-	if info, ok := debug.ReadBuildInfo(); ok {
-		if info.Main.Version != "" {
-			v.Version = info.Main.Version
-		}
-		for _, s := range info.Settings {
-			if s.Key == "vcs.revision" {
-				v.Revision = s.Value
-			}
-		}
-	}
 	if a.json {
-		a.printJSON(v)
+		a.printJSON(versionInfo{cmdline.Revision(), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH})
 		return nil
 	}
-	fmt.Fprintf(a.out, "gpuctl %s (%s, %s)\n", v.Version, v.Go, v.Platform)
+	fmt.Fprintln(a.out, "gpuctl", cmdline.Version())
+	return nil
+}
+
+// versionFlag is --version, which every command has.
+type versionFlag bool
+
+func (versionFlag) BeforeReset(k *kong.Kong, a *app) error {
+	if err := (versionCmd{}).Run(a); err != nil {
+		return err
+	}
+	k.Exit(exitOK)
 	return nil
 }

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"capgpu/gpuerr"
+	"capgpu/internal/cmdline"
 )
 
 func main() { os.Exit(runCommand(os.Args[1:], os.Getenv, os.Stdout, os.Stderr)) }
@@ -32,7 +33,7 @@ func runCommand(args []string, getenv func(string) string, stdout, stderr io.Wri
 	o, done, err := parseOptions(args, getenv, stdout)
 	switch {
 	case err != nil:
-		fmt.Fprintf(stderr, "model-server: %v; see model-server --help\n", err)
+		cmdline.Wrong(stderr, "model-server", err)
 		return exitUsage
 	case done:
 		return exitOK

@@ -73,8 +73,8 @@ func TestHelpAndVersion(t *testing.T) {
 func TestWrongCommandLine(t *testing.T) {
 	for want, args := range map[string][]string{
 		"--model is missing":                             {},
-		"flag provided but not defined":                  {"--no-such-flag"},
-		`unexpected "x"`:                                 {"--model", "m", "x"},
+		"unknown flag --no-such-flag":                    {"--no-such-flag"},
+		`unexpected argument "x"`:                        {"--model", "m", "x"},
 		"--sequences is -1":                              {"--model", "m", "--sequences", "-1"},
 		"--drain is -1s":                                 {"--model", "m", "--drain", "-1s"},
 		"--listen 8080: it is HOST:PORT":                 {"--model", "m", "--listen", "8080"},

@@ -2,16 +2,13 @@ package main
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"log/slog"
-	"runtime"
-	"runtime/debug"
-	"strings"
 	"time"
 
 	"capgpu/client"
+	"capgpu/internal/cmdline"
 	"capgpu/model/llama"
 )
 
@@ -98,8 +95,7 @@ const defaultListen = "127.0.0.1:8080"
 // parseOptions reports done when the command line only asked to be told something.
 func parseOptions(args []string, getenv func(string) string, stdout io.Writer) (o *options, done bool, err error) {
 	o = &options{}
-	flags := flag.NewFlagSet("model-server", flag.ContinueOnError)
-	flags.SetOutput(io.Discard)
+	flags := cmdline.New("model-server")
 	flags.StringVar(&o.model, "model", "", "")
 	flags.StringVar(&o.tokenizer, "tokenizer", "", "")
 	flags.StringVar(&o.name, "name", "", "")
@@ -117,18 +113,9 @@ func parseOptions(args []string, getenv func(string) string, stdout io.Writer) (
 	flags.StringVar(&o.tokenFile, "token-file", "", "")
 	flags.IntVar(&o.waiting, "waiting", 0, "")
 	flags.BoolVar(&o.json, "json", false, "")
-	version := flags.Bool("version", false, "")
-	switch err := flags.Parse(args); {
-	case errors.Is(err, flag.ErrHelp):
-		fmt.Fprintf(stdout, usage, llama.DefaultSequences, llama.DefaultBatch)
-		return nil, true, nil
-	case err != nil:
-		return nil, false, err
-	case flags.NArg() > 0:
-		return nil, false, fmt.Errorf("unexpected %q", flags.Arg(0))
-	case *version:
-		fmt.Fprintf(stdout, "model-server %s (%s)\n", buildVersion(), runtime.Version())
-		return nil, true, nil
+	help := fmt.Sprintf(usage, llama.DefaultSequences, llama.DefaultBatch)
+	if done, err := cmdline.Parse(flags, args, help, stdout); err != nil || done {
+		return nil, done, err
 	}
 	return o, false, o.complete(getenv)
 }
@@ -191,12 +178,4 @@ func (o *options) logger(w io.Writer) *slog.Logger {
 		return slog.New(slog.NewJSONHandler(w, nil))
 	}
 	return slog.New(slog.NewTextHandler(w, nil))
-}
-
-func buildVersion() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok || strings.TrimSpace(info.Main.Version) == "" {
-		return "unknown"
-	}
-	return info.Main.Version
 }

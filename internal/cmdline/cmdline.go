@@ -1,0 +1,74 @@
+// Package cmdline is what the command lines of all commands have in common: how
+// help and the version are asked for and told, and how a wrong line is refused.
+package cmdline
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"runtime"
+	"strings"
+)
+
+// revision is set by the linker (tools/build.sh): the commit that was built, with
+// "-dirty" if the tree had changes.
+var revision string
+
+// Version says what was built: "1b2c3d4 (go1.26.8, linux/amd64)".
+func Version() string {
+	return fmt.Sprintf("%s (%s, %s/%s)", Revision(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+}
+
+// Revision is the commit that was built, or "unknown" where it was not tools/build.sh
+// that built it.
+func Revision() string {
+	if revision == "" {
+		return "unknown"
+	}
+	return revision
+}
+
+// New returns the flags of a command, which print nothing by themselves.
+func New(command string) *flag.FlagSet {
+	flags := flag.NewFlagSet(command, flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	return flags
+}
+
+// Parse reads a command line that has flags only, --help and --version among them.
+// It reports done when the line asked for one of these, which is told on stdout. An
+// error says what is wrong with the line in the user's words.
+func Parse(flags *flag.FlagSet, args []string, help string, stdout io.Writer) (done bool, err error) {
+	version := flags.Bool("version", false, "")
+	switch err := flags.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprint(stdout, help)
+		return true, nil
+	case err != nil:
+		return false, inWords(err)
+	case flags.NArg() > 0:
+		return false, fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	case *version:
+		fmt.Fprintln(stdout, flags.Name(), Version())
+		return true, nil
+	}
+	return false, nil
+}
+
+// Wrong prints what is wrong with the command line of a command, and where to read on.
+func Wrong(stderr io.Writer, command string, err error) {
+	fmt.Fprintf(stderr, "%s: %v; see %s --help\n", command, err, command)
+}
+
+// inWords puts an error of the flag package as the help writes flags.
+func inWords(err error) error {
+	text := err.Error()
+	if name, ok := strings.CutPrefix(text, "flag provided but not defined: -"); ok {
+		return fmt.Errorf("unknown flag --%s", name)
+	}
+	if name, ok := strings.CutPrefix(text, "flag needs an argument: -"); ok {
+		return fmt.Errorf("--%s needs a value", name)
+	}
+	return errors.New(strings.Replace(text, " for flag -", " for --", 1))
+}
