@@ -37,13 +37,32 @@ func usagef(format string, args ...any) error {
 
 // dialError is a service that could not be reached.
 type dialError struct {
-	path  string
-	err   error
-	model bool // it is that of a model server
+	path string
+	err  error
+	whom peer
+}
+
+// peer is who listens on a socket.
+type peer int
+
+const (
+	toService     peer = iota // device-manager, on a tenant's socket
+	toOperator                // device-manager, on the operator's socket
+	toModelServer             // model-server, on the socket of --rpc
+)
+
+func (p peer) String() string {
+	switch p {
+	case toOperator:
+		return "device-manager"
+	case toModelServer:
+		return "model server"
+	}
+	return "service"
 }
 
 func (e *dialError) Error() string {
-	return fmt.Sprintf("cannot reach the service at %s: %v", e.path, e.err)
+	return fmt.Sprintf("cannot reach the %v at %s: %v", e.whom, e.path, e.err)
 }
 func (e *dialError) Unwrap() error { return e.err }
 
@@ -116,38 +135,49 @@ const maxSocketPath = len(unix.RawSockaddrUnix{}.Path) - 1
 
 // dialReport names the usual reasons why nobody answers.
 func dialReport(e *dialError) report {
-	r := report{Code: gpuerr.Disconnected.String(), Message: fmt.Sprintf("there is no service at %s", e.path), exit: exitUnreachable}
-	if e.model {
-		r.Message = fmt.Sprintf("there is no model server at %s", e.path)
-	}
+	r := report{Code: gpuerr.Disconnected.String(), Message: fmt.Sprintf("there is no %v at %s", e.whom, e.path), exit: exitUnreachable}
+	nobody := errors.Is(e.err, fs.ErrNotExist) || errors.Is(e.err, syscall.ECONNREFUSED) && isSocket(e.path)
 	switch {
 	case errors.Is(e.err, syscall.EINVAL) && len(e.path) > maxSocketPath:
 		r.Code, r.exit = "usage", exitUsage
 		r.Message = fmt.Sprintf("the path of the socket has %d bytes, and a socket's has at most %d: %s", len(e.path), maxSocketPath, e.path)
 		r.Hint = "Change to its folder and name it with a relative path, or through a short symbolic link."
-	case e.model && (errors.Is(e.err, fs.ErrNotExist) || errors.Is(e.err, syscall.ECONNREFUSED)):
+	case nobody && e.whom == toModelServer:
 		r.Hint = "Start one (model-server --model FILE --rpc PATH), or load a model here with --model."
-	case errors.Is(e.err, fs.ErrNotExist):
-		r.Hint = "Start device-manager, or name its tenant socket with --socket PATH or $CAPGPU_SOCKET."
-	case errors.Is(e.err, syscall.ECONNREFUSED) && !isSocket(e.path):
-		r.Message = fmt.Sprintf("%s is not a socket", e.path)
-		r.Hint = "Name the tenant socket of the service with --socket PATH or $CAPGPU_SOCKET."
-	case errors.Is(e.err, syscall.ECONNREFUSED):
+	case nobody && errors.Is(e.err, syscall.ECONNREFUSED):
 		r.Hint = "The socket is there but nobody listens: device-manager has stopped. Start it again."
+	case nobody && e.whom == toOperator:
+		r.Hint = "Start device-manager, or name its admin socket with --admin PATH: manager.admin.sock in its run directory."
+	case nobody:
+		r.Hint = "Start device-manager, or name its tenant socket with --socket PATH or $CAPGPU_SOCKET."
+	case errors.Is(e.err, syscall.ECONNREFUSED):
+		r.Message = fmt.Sprintf("%s is not a socket", e.path)
+		r.Hint = map[peer]string{
+			toService:     "Name the tenant socket of the service with --socket PATH or $CAPGPU_SOCKET.",
+			toOperator:    "Name the admin socket of device-manager with --admin PATH: manager.admin.sock in its run directory.",
+			toModelServer: "Name the socket that model-server was given with --rpc.",
+		}[e.whom]
+	case errors.Is(e.err, syscall.EPROTOTYPE) && e.whom == toOperator:
+		r.Message = fmt.Sprintf("%s is not the admin socket", e.path)
+		r.Hint = "It is manager.admin.sock in the run directory of device-manager."
 	case errors.Is(e.err, syscall.EPROTOTYPE):
 		r.Message = fmt.Sprintf("%s is not a tenant socket", e.path)
 		r.Hint = "A name that ends in .capnp.sock is for Cap'n Proto clients; use the one beside it without .capnp."
 	case errors.Is(e.err, fs.ErrPermission):
 		r.Code, r.exit = gpuerr.Denied.String(), exitRefused
 		r.Message = fmt.Sprintf("no permission to use %s", e.path)
-		r.Hint = "The socket belongs to another tenant. Ask the operator which socket is yours."
+		r.Hint = map[peer]string{
+			toService:     "The socket belongs to another tenant. Ask the operator which socket is yours.",
+			toOperator:    "This command is the operator's: run it as the user that device-manager runs as, root unless in developer mode.",
+			toModelServer: "The socket is for a user or group that you are not. Ask who runs the model server.",
+		}[e.whom]
 	case errors.Is(e.err, context.DeadlineExceeded):
-		r.Message = fmt.Sprintf("the service at %s does not answer", e.path)
-		r.Hint = "device-manager may be overloaded or stopped; look at its log."
+		r.Message = fmt.Sprintf("the %v at %s does not answer", e.whom, e.path)
+		r.Hint = "It may be overloaded or stopped; look at its log."
 	default:
 		s := serviceReport(e.err)
 		if s.exit == exitUnreachable {
-			s.Message = fmt.Sprintf("the service at %s ended the connection: %s", e.path, s.Message)
+			s.Message = fmt.Sprintf("the %v at %s ended the connection: %s", e.whom, e.path, s.Message)
 		}
 		return s
 	}

@@ -25,6 +25,11 @@ func TestEveryErrorHasAdvice(t *testing.T) {
 	for _, errno := range []error{unix.ENOENT, unix.ENOTDIR, unix.EACCES, unix.EROFS, unix.EISDIR, unix.ENOSPC, unix.EIO} {
 		errs = append(errs, &fs.PathError{Op: "open", Path: "x", Err: errno}, &fs.PathError{Op: "write", Path: "x", Err: errno})
 	}
+	for _, whom := range []peer{toOperator, toModelServer} {
+		for _, err := range []error{fs.ErrNotExist, fs.ErrPermission, unix.ECONNREFUSED, unix.EPROTOTYPE, context.DeadlineExceeded, errors.New("anything")} {
+			errs = append(errs, &dialError{path: "x.sock", err: err, whom: whom})
+		}
+	}
 	a := &app{command: "gpuctl run"}
 	for _, err := range errs {
 		r := a.reportOf(context.Background(), err)

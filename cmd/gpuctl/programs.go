@@ -89,22 +89,42 @@ func programTextOf(p client.ProgramInfo) programText {
 
 // row is the program's line in the table.
 func (p *programText) row() []string {
-	var bindings, fields []string
+	var bindings, fields alike
 	for _, b := range p.Bindings {
 		text := b.Access.String()
 		if b.Type != "" {
 			text = string(b.Type) + " " + text
 		}
-		bindings = append(bindings, fmt.Sprintf("%s (%s)", b.Name, text))
+		bindings.add(b.Name, text)
 	}
 	for _, f := range p.Inline {
-		fields = append(fields, fmt.Sprintf("%s (%s)", f.Name, f.Type))
+		fields.add(f.Name, string(f.Type))
 	}
 	block := fmt.Sprintf("%dx%dx%d", p.Block[0], p.Block[1], p.Block[2])
 	if p.BlockFree {
 		block = "any"
 	}
-	return []string{p.Name, block, orDash(strings.Join(fields, ", ")), orDash(strings.Join(bindings, ", "))}
+	return []string{p.Name, block, orDash(fields.String()), orDash(bindings.String())}
+}
+
+// alike is a list of names in their order, those in a row that are of one kind
+// together: "a, b (f32 read), c (f32 write)".
+type alike struct{ names, kinds []string }
+
+func (l *alike) add(name, kind string) {
+	if n := len(l.kinds); n > 0 && l.kinds[n-1] == kind {
+		l.names[n-1] += ", " + name
+		return
+	}
+	l.names, l.kinds = append(l.names, name), append(l.kinds, kind)
+}
+
+func (l *alike) String() string {
+	var parts []string
+	for i, names := range l.names {
+		parts = append(parts, fmt.Sprintf("%s (%s)", names, l.kinds[i]))
+	}
+	return strings.Join(parts, ", ")
 }
 
 func orDash(s string) string {

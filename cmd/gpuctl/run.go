@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -95,7 +96,7 @@ func (a *app) openSession(ctx context.Context, want string) (s *client.Session, 
 	}
 	if err != nil {
 		conn.Close()
-		return nil, "", nil, err
+		return nil, "", nil, refusal(d, err)
 	}
 	return s, d.Name, func() error {
 		defer conn.Close()
@@ -103,6 +104,14 @@ func (a *app) openSession(ctx context.Context, want string) (s *client.Session, 
 		defer cancel()
 		return s.Close(closing)
 	}, nil
+}
+
+// refusal says more about why a device did not open.
+func refusal(d client.DeviceInfo, err error) error {
+	if d.Suspended && errors.Is(err, gpuerr.Busy) {
+		return &hinted{err, fmt.Sprintf(`Its operator ends that with "gpuctl resume %s"; until then another device can be chosen with --device.`, d.Name)}
+	}
+	return err
 }
 
 // open opens or loads the program, and matches files with bindings.

@@ -90,12 +90,16 @@ func chooseDevice(ctx context.Context, conn *client.Conn, want string) (client.D
 		return client.DeviceInfo{}, gpuerr.New(gpuerr.NoDevice, "tenant %s has no device", conn.Tenant())
 	}
 	if want == "" {
+		best := devices[0]
 		for _, d := range devices {
-			if d.State == client.Ready {
+			if d.State == client.Ready && !d.Suspended {
 				return d, nil
 			}
+			if d.State == client.Ready && best.State != client.Ready {
+				best = d
+			}
 		}
-		return devices[0], nil
+		return best, nil
 	}
 	for _, d := range devices {
 		if want == d.Name || want == strconv.FormatUint(uint64(d.Index), 10) {

@@ -80,7 +80,7 @@ func (a *app) speaker(ctx context.Context, s *speakArgs) (*speaker, error) {
 	case s.Server != "":
 		c, err := rpc.Dial(ctx, s.Server)
 		if err != nil {
-			return nil, &dialError{path: s.Server, err: err, model: true}
+			return nil, &dialError{path: s.Server, err: err, whom: toModelServer}
 		}
 		return &speaker{Model: c, begun: func() {}, close: func() { c.Close() }}, nil
 	}

@@ -79,7 +79,7 @@ func (a *app) readStatus(ctx context.Context, device string) ([]deviceStatus, er
 		if err != nil {
 			return nil, err
 		}
-		if ready := slices.DeleteFunc(all, func(d client.DeviceInfo) bool { return d.State != client.Ready }); len(ready) > 0 {
+		if ready := slices.DeleteFunc(all, func(d client.DeviceInfo) bool { return d.State != client.Ready || d.Suspended }); len(ready) > 0 {
 			chosen = ready
 		}
 	}
@@ -87,7 +87,7 @@ func (a *app) readStatus(ctx context.Context, device string) ([]deviceStatus, er
 	for _, d := range chosen {
 		s := deviceStatus{device: d}
 		if s.text, err = conn.Status(ctx, d.Index); err != nil {
-			return nil, err
+			return nil, refusal(d, err)
 		}
 		if err := json.Unmarshal(s.text, &s.status); err != nil {
 			return nil, gpuerr.New(gpuerr.Protocol, "the status of %s is not as expected: %v", d.Name, err)
@@ -97,15 +97,10 @@ func (a *app) readStatus(ctx context.Context, device string) ([]deviceStatus, er
 	return read, nil
 }
 
-// eachStatus shows what it reads of one device after the other: under the name of
-// each if there are several, or as one JSON value after the other.
-func (a *app) eachStatus(ctx context.Context, device string, show func(deviceStatus)) error {
-	all, err := a.readStatus(ctx, device)
-	if err != nil {
-		return err
-	}
+// showEach shows one device after the other, under its name if there are several.
+func (a *app) showEach(all []deviceStatus, show func(deviceStatus)) {
 	for i, s := range all {
-		if len(all) > 1 && !a.json {
+		if len(all) > 1 {
 			if i > 0 {
 				fmt.Fprintln(a.out)
 			}
@@ -113,18 +108,26 @@ func (a *app) eachStatus(ctx context.Context, device string, show func(deviceSta
 		}
 		show(s)
 	}
-	return nil
 }
 
 func (c sessionsCmd) Run(ctx context.Context, a *app) error {
-	return a.eachStatus(ctx, c.Device, a.showSessions)
+	all, err := a.readStatus(ctx, c.Device)
+	switch {
+	case err != nil:
+		return err
+	case a.json:
+		texts := []json.RawMessage{}
+		for _, s := range all {
+			texts = append(texts, s.text)
+		}
+		a.printJSON(texts)
+	default:
+		a.showEach(all, a.showSessions)
+	}
+	return nil
 }
 
 func (a *app) showSessions(st deviceStatus) {
-	if a.json {
-		a.printJSON(st.text)
-		return
-	}
 	rows := [][]string{}
 	for _, t := range st.Tenants {
 		for _, s := range t.Sessions {
@@ -181,27 +184,41 @@ func outcomesText(ended map[string]uint64) string {
 }
 
 func (c budgetCmd) Run(ctx context.Context, a *app) error {
-	return a.eachStatus(ctx, c.Device, a.showBudget)
+	all, err := a.readStatus(ctx, c.Device)
+	switch {
+	case err != nil:
+		return err
+	case a.json:
+		a.printJSON(budgetEntries(all))
+	default:
+		a.showEach(all, a.showBudget)
+	}
+	return nil
+}
+
+// budgetJSON is one resource of one device for scripts.
+type budgetJSON struct {
+	Device   string `json:"device"`
+	Tenant   string `json:"tenant"`
+	Resource string `json:"resource"`
+	Used     uint64 `json:"used"`
+	Limit    uint64 `json:"limit"` // 2^64-1: no limit
+	Peak     uint64 `json:"peak"`
+}
+
+func budgetEntries(all []deviceStatus) []budgetJSON {
+	entries := []budgetJSON{}
+	for _, s := range all {
+		for _, t := range s.Tenants {
+			for _, b := range t.Budget {
+				entries = append(entries, budgetJSON{s.device.Name, t.Tenant, b.Class, b.Reserved + b.Used, b.Limit, b.Peak})
+			}
+		}
+	}
+	return entries
 }
 
 func (a *app) showBudget(st deviceStatus) {
-	if a.json {
-		type entry struct {
-			Tenant   string `json:"tenant"`
-			Resource string `json:"resource"`
-			Used     uint64 `json:"used"`
-			Limit    uint64 `json:"limit"` // 2^64-1: no limit
-			Peak     uint64 `json:"peak"`
-		}
-		out := []entry{}
-		for _, t := range st.Tenants {
-			for _, b := range t.Budget {
-				out = append(out, entry{t.Tenant, b.Class, b.Reserved + b.Used, b.Limit, b.Peak})
-			}
-		}
-		a.printJSON(out)
-		return
-	}
 	rows := [][]string{}
 	banned := ""
 	for _, t := range st.Tenants {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 
@@ -100,13 +99,16 @@ func TestStatusOfSeveralDevices(t *testing.T) {
 	require.Contains(t, i.err.String(), "wedged")
 
 	i = run("--json", "sessions")
-	d := json.NewDecoder(strings.NewReader(i.out.String()))
-	for _, want := range []uint64{40, 42} {
-		var st status
-		require.NoError(t, d.Decode(&st))
-		require.Equal(t, want, st.Tenants[0].Sessions[0].ID)
-	}
-	require.False(t, d.More())
+	var all []status
+	require.NoError(t, json.Unmarshal(i.out.Bytes(), &all), "one JSON value")
+	require.Len(t, all, 2)
+	require.EqualValues(t, 40, all[0].Tenants[0].Sessions[0].ID)
+	require.EqualValues(t, 42, all[1].Tenants[0].Sessions[0].ID)
+
+	i = run("--json", "budget")
+	var entries []budgetJSON
+	require.NoError(t, json.Unmarshal(i.out.Bytes(), &entries), "one JSON value")
+	require.Equal(t, []budgetJSON{{"edu0", "t", "sessions", 1, 4, 1}, {"edu2", "t", "sessions", 1, 4, 3}}, entries)
 
 	i = run("devices")
 	for _, want := range []string{"edu0", "edu1", "edu2", "0000:02:00.0", "wedged"} {

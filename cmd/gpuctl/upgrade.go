@@ -27,7 +27,7 @@ func (o operator) do(ctx context.Context, a *app, f func(context.Context, *clien
 	}
 	admin, err := client.DialAdmin(ctx, path)
 	if err != nil {
-		return err
+		return &dialError{path: path, err: err, whom: toOperator}
 	}
 	defer admin.Close()
 	return f(ctx, admin)
