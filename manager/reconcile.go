@@ -1,15 +1,12 @@
 package manager
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math"
-	"os"
 	"slices"
-	"sort"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,6 +16,12 @@ import (
 	"capgpu/audit/dma"
 	"capgpu/iommu"
 	"capgpu/iommu/trace"
+)
+
+// Mismatches have so many records in a row, and then one per interval.
+const (
+	mismatchBurst    = 64
+	mismatchInterval = time.Second
 )
 
 // kernelSource tells what the kernel's IOMMU layer did; trace.Tracer is one.
@@ -38,12 +41,6 @@ const reconcileTick = 250 * time.Millisecond
 
 // maxEvents bounds the events that belong to no operation yet.
 const maxEvents = 1 << 20
-
-// Mismatches have so many records in a row, and then one per interval.
-const (
-	mismatchBurst    = 64
-	mismatchInterval = time.Second
-)
 
 // reconciler compares two accounts of DMA memory: what this process asked the kernel
 // to map and unmap, as each function's domain reports it, and what the kernel's
@@ -288,231 +285,6 @@ func (r *reconciler) take(e trace.Event) {
 		return
 	}
 	r.events = append(r.events, e)
-}
-
-// settle compares all that has ended by now. all makes every record due.
-func (r *reconciler) settle(all bool) error {
-	now, cut := time.Now(), monotonic()
-	r.mu.Lock()
-	recorders := slices.Clone(r.recorders)
-	r.mu.Unlock()
-	var ended []*opAccount
-	threads := map[int][]*opAccount{} // operations by thread
-	owners := map[*opAccount]*opRecorder{}
-	for _, rec := range recorders {
-		done, open, dropped := rec.take()
-		r.lostOps += dropped
-		if dropped > 0 {
-			r.blind = 2
-		}
-		for _, op := range done {
-			a := r.account(rec, op)
-			a.endedOp = op
-			ended = append(ended, a)
-			threads[op.TID] = append(threads[op.TID], a)
-			owners[a] = rec
-		}
-		under := map[uint64]*opAccount{}
-		for _, op := range open {
-			a := r.account(rec, op)
-			under[op.Seq] = a
-			threads[op.TID] = append(threads[op.TID], a)
-		}
-		r.accounts[rec] = under
-	}
-	if err := r.source.Read(time.Unix(1, 0), r.take); err != nil {
-		return err
-	}
-	if err := r.countLost(); err != nil {
-		return err
-	}
-	for _, ops := range threads {
-		slices.SortFunc(ops, func(a, b *opAccount) int { return cmp.Compare(a.Start, b.Start) })
-	}
-	r.findVFIO(ended)
-	r.assign(threads, cut)
-	for _, a := range ended {
-		r.judge(owners[a], a, now)
-	}
-	r.blind = max(0, r.blind-1)
-	for _, rec := range recorders {
-		r.book(rec, now).flush(now, all)
-	}
-	r.writeMismatches(all)
-	r.writeLost()
-	return nil
-}
-
-// account is what is known of an operation that has begun.
-func (r *reconciler) account(rec *opRecorder, op endedOp) *opAccount {
-	of := r.accounts[rec]
-	if of == nil {
-		of = map[uint64]*opAccount{}
-		r.accounts[rec] = of
-	}
-	if of[op.Seq] == nil {
-		of[op.Seq] = &opAccount{endedOp: op}
-	}
-	return of[op.Seq]
-}
-
-func (r *reconciler) book(rec *opRecorder, now time.Time) *kernelBook {
-	if r.books[rec] == nil {
-		r.books[rec] = newKernelBook(rec.name, r.audit, r.log, now)
-	}
-	return r.books[rec]
-}
-
-// findVFIO makes the source pass over what others than vfio map in our context. The
-// type1 back end is there for certain once a group was attached to it.
-func (r *reconciler) findVFIO(ended []*opAccount) {
-	attached := slices.ContainsFunc(ended, func(a *opAccount) bool { return a.Kind == iommu.OpAttach })
-	if r.vfioFound || !attached {
-		return
-	}
-	r.vfioFound = true
-	if err := r.source.FindVFIO(); err != nil {
-		r.log.Warn("what the host's own drivers map in device-manager's context cannot be told from what vfio maps, and is reported", "err", err)
-	}
-	r.judgeFrom = monotonic()
-}
-
-// assign gives the events to their operations. Those of none are alarms, if they
-// are from before cut: the operation of a later one may not be known yet, and one
-// that was under way at cut may have ended before the event.
-func (r *reconciler) assign(threads map[int][]*opAccount, cut time.Duration) {
-	own := uint32(os.Getpid())
-	later := r.events[:0]
-	for _, e := range r.events {
-		a := during(threads[int(e.TID)], uint64(e.Time))
-		if a != nil && e.TGID == own && (a.End != 0 || e.Time < cut) {
-			a.take(e)
-			continue
-		}
-		if e.Time >= cut {
-			later = append(later, e)
-			continue
-		}
-		if e.TGID == own && (!r.vfioFound || e.Time < r.judgeFrom) {
-			continue // no domain of ours can have been there
-		}
-		if e.TGID == own && r.blind > 0 && r.lostOps > 0 {
-			continue // its operation may be one that was dropped
-		}
-		r.stray(e)
-	}
-	r.events = later
-}
-
-// during is the operation of one thread at a time. ops are in the order of their
-// start, and do not overlap.
-func during(ops []*opAccount, at uint64) *opAccount {
-	i := sort.Search(len(ops), func(i int) bool { return ops[i].Start > at }) - 1
-	if i < 0 {
-		return nil
-	}
-	if end := ops[i].End; end != 0 && end < at {
-		return nil
-	}
-	return ops[i]
-}
-
-// judge compares one operation, and notes what the kernel did.
-func (r *reconciler) judge(rec *opRecorder, a *opAccount, now time.Time) {
-	r.operations.Add(1)
-	live, known := r.live[rec]
-	if !known {
-		live = map[dma.Span]struct{}{}
-		r.live[rec] = live
-	}
-	v := a.judge(live)
-	if r.blind > 0 {
-		v.missing = "" // that events were lost is recorded
-	}
-	span := dma.Span{IOVA: uint64(a.IOVA), Bytes: a.Bytes}
-	switch {
-	case a.Kind == iommu.OpUnmap && a.err != nil:
-		r.live[rec] = nil // the domain is lost: nobody knows what is mapped
-	case live != nil && a.Kind == iommu.OpMap && a.err == nil:
-		live[span] = struct{}{}
-	case live != nil && a.Kind == iommu.OpUnmap:
-		delete(live, span)
-	case a.Kind == iommu.OpClose:
-		r.live[rec] = map[dma.Span]struct{}{}
-	}
-	if cause := cmp.Or(v.wrong, v.missing); cause != "" {
-		what := ""
-		if a.Bytes > 0 {
-			what = " " + span.String()
-		}
-		r.mismatch(fmt.Sprintf("%s epoch=%d op=%d %s%s", rec.name, a.epoch, a.Seq, a.Kind, what), cause)
-	}
-	v.kernel.Function, v.kernel.Epoch = rec.name, a.epoch
-	r.book(rec, now).add(v.kernel, now)
-}
-
-// stray reports what the kernel did for no operation.
-func (r *reconciler) stray(e trace.Event) {
-	bytes, who := e.Bytes, "device-manager"
-	if e.Kind == trace.Unmap {
-		bytes = e.Unmapped
-	}
-	if e.TGID != uint32(os.Getpid()) {
-		r.mu.Lock()
-		who = "the driver of " + r.drivers[e.TGID]
-		r.mu.Unlock()
-	}
-	at := dma.Span{IOVA: uint64(e.IOVA), Bytes: bytes}
-	r.mismatch(fmt.Sprintf("pid=%d tid=%d %s %v", e.TGID, e.TID, e.Kind, at), "no operation of device-manager: it was done in "+who)
-}
-
-// mismatch is the alarm.
-func (r *reconciler) mismatch(what, cause string) {
-	r.mismatches.Add(1)
-	if !r.pace.enter(time.Now()) {
-		r.unrecorded++
-		return
-	}
-	r.log.Warn("the kernel did not do what device-manager asked for", "what", what, "cause", cause)
-	r.append(dma.KindMismatch, fmt.Sprintf("%s cause=%q", what, clipped(cause)))
-}
-
-// writeMismatches records how many got no record of their own.
-func (r *reconciler) writeMismatches(all bool) {
-	if r.unrecorded == 0 || (!all && !r.pace.enter(time.Now())) {
-		return
-	}
-	if r.append(dma.KindMismatch, fmt.Sprintf("iommu more=%d", r.unrecorded)) {
-		r.unrecorded = 0
-	}
-}
-
-// countLost notes events that nobody can compare any more.
-func (r *reconciler) countLost() error {
-	c, err := r.source.Counts()
-	if err != nil {
-		return err
-	}
-	n := c.Lost - r.seenLost + r.overrun
-	r.seenLost, r.overrun = c.Lost, 0
-	if n > 0 {
-		r.blind = 2 // an operation may go on into the next tick
-		r.lost.Add(n)
-		r.lostEvents += n
-	}
-	return nil
-}
-
-// writeLost records what was lost, for which there can be no proof.
-func (r *reconciler) writeLost() {
-	events, operations := r.lostEvents, r.lostOps
-	if events == 0 && operations == 0 {
-		return
-	}
-	r.log.Warn("some of what the kernel mapped for devices could not be compared", "events", events, "operations", operations)
-	if r.append(dma.KindLost, fmt.Sprintf("iommu events=%d operations=%d", events, operations)) {
-		r.lostEvents, r.lostOps = 0, 0
-	}
 }
 
 // monotonic is the clock of iommu.Op and trace.Event.
