@@ -5,7 +5,8 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps build test test-hardware lint generate kernels conformance run-gpu-mock run-gpu-edu fuzz fuzz-short mutate sim bench bench-docs bench-hw crash-campaign kill-campaign oracle clean
+.PHONY: help deps build install test test-hardware lint generate kernels conformance run-gpu-mock run-gpu-edu fuzz fuzz-short mutate \
+	bench bench-docs bench-kernels bench-hw attack crash-campaign kill-campaign sim soak oracle clean
 
 COMMANDS := device-manager gpu-service gpu-mock gpu-gate gpuctl model-server
 GO       ?= go
@@ -19,6 +20,15 @@ deps: ## Install what the tests and the virtual machine need (Debian packages)
 build: ## Build the static commands into bin/
 	@tools/install-deps.sh go
 	@tools/build.sh bin $(COMMANDS)
+
+install: ## Put what `make build` built into /usr, with the systemd units and the documents (DESTDIR=)
+	install -D -m 755 -t $(DESTDIR)/usr/libexec/capgpu $(addprefix bin/,$(filter-out gpuctl,$(COMMANDS)))
+	install -D -m 755 -t $(DESTDIR)/usr/bin bin/gpuctl
+	install -D -m 644 -t $(DESTDIR)/usr/lib/systemd/system packaging/capgpu.service packaging/capgpu-model@.service
+	install -D -m 644 -t $(DESTDIR)/usr/lib/systemd/user packaging/capgpu-dev.service
+	install -D -m 644 packaging/sysusers.conf $(DESTDIR)/usr/lib/sysusers.d/capgpu.conf
+	install -D -m 644 -t $(DESTDIR)/usr/share/doc/capgpu README.md SPECIFICATION.md docs/*.md docs/*.svg
+	install -D -m 644 -t $(DESTDIR)/usr/share/doc/capgpu/examples packaging/policy.json packaging/policy-hardware.json
 
 test: ## Run every test: unit tests with -race, short fuzzing, C++ client, virtual machines
 	@tools/install-deps.sh test vm

@@ -19,6 +19,7 @@ import (
 
 	"capgpu/audit"
 	"capgpu/gpu/backend/mock/faults"
+	"capgpu/gpuerr"
 	"capgpu/internal/cmdline"
 	"capgpu/manager"
 )
@@ -49,8 +50,8 @@ func runCommand(args []string, stdout, stderr io.Writer) int {
 }
 
 // stopTimeout is how long an orderly stop may take before the driver is killed.
-// Whatever happens, Close ends 7 s later at most: within the 15 s of the units in
-// packaging.
+// Whatever happens, Close ends 7 s later at most: within TimeoutStopSec of the units
+// in packaging, of which the shortest is 15 s.
 const stopTimeout = 7 * time.Second
 
 // serve runs until a signal says to stop.
@@ -72,6 +73,9 @@ func serve(o *options, stderr io.Writer, signals <-chan os.Signal) error {
 		return err
 	}
 	records, err := audit.Open(auditPath, audit.Options{GroupFsync: auditFsync, MaxBytes: policy.Audit.MaxBytes, Keep: policy.Audit.Keep})
+	if errors.Is(err, gpuerr.Busy) { // before the lock of the run directory, which says the same
+		return fmt.Errorf("another device-manager writes the audit log %s; stop it first, or give this one another --run-dir and --audit", auditPath)
+	}
 	if err != nil {
 		return fmt.Errorf("open the audit log: %w", err)
 	}

@@ -41,6 +41,19 @@ func TestWrongCommandLine(t *testing.T) {
 	}
 }
 
+// The second one on a run directory says what is in its way.
+func TestSecondManager(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.Chmod(dir, 0o700))
+	log, err := audit.Open(filepath.Join(dir, "audit.log"), audit.Options{})
+	require.NoError(t, err)
+	defer log.Close()
+	var out, errs bytes.Buffer
+	require.Equal(t, 1, runCommand([]string{"--dev", "--run-dir", dir}, &out, &errs))
+	require.Contains(t, errs.String(), "another device-manager writes the audit log "+dir)
+	require.Contains(t, errs.String(), "--run-dir")
+}
+
 func TestOptions(t *testing.T) {
 	t.Setenv("XDG_RUNTIME_DIR", "/run/user/7")
 	o, _, err := parseOptions([]string{"--dev", "--driver", "bin/gpu-mock"}, io.Discard)
