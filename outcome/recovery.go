@@ -34,14 +34,3 @@ func (s RecoveryStep) String() string {
 
 // MarshalText implements encoding.TextMarshaler.
 func (s RecoveryStep) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
-
-// UnmarshalText implements encoding.TextUnmarshaler.
-func (s *RecoveryStep) UnmarshalText(text []byte) error {
-	for i, name := range recoveryNames {
-		if name == string(text) {
-			*s = RecoveryStep(i)
-			return nil
-		}
-	}
-	return fmt.Errorf("there is no recovery step %.32q", text)
-}

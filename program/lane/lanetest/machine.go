@@ -40,19 +40,10 @@ type group3 struct {
 	at     [3]uint64
 }
 
-// Run runs a launch on the model, and changes the bindings as the program does. The
-// trap is of the kind NoTrap if there was none, and otherwise the first of Traps.
-func Run(p *verify.Program, o lane.Options, l *lane.Launch, maxSteps int) (outcome.Trap, error) {
-	traps, err := Traps(p, o, l, maxSteps)
-	if err != nil || len(traps) == 0 {
-		return outcome.Trap{}, err
-	}
-	return traps[0], nil
-}
-
-// Traps is Run with every trap that the launch may end in. Lanes that part at a
-// branch may go either way first, so that there may be several. Of lanes that do
-// wrong at once, only the first is there.
+// Traps runs a launch on the model and changes the bindings as the program does; after
+// maxSteps instructions of all lanes together it is ErrTooLong. It returns every trap
+// that the launch may end in: lanes that part at a branch may go either way first, so
+// that there may be several; of lanes that do wrong at once, only the first is there.
 func Traps(p *verify.Program, o lane.Options, l *lane.Launch, maxSteps int) (traps []outcome.Trap, err error) {
 	defer func() {
 		if e := recover(); e != nil {

@@ -19,10 +19,9 @@ func BenchmarkLanes(b *testing.B) {
 	}
 	mem := make([]byte, 1<<20)
 	seq, same, row, any := make([]uint32, n), make([]uint32, n), make([]uint32, n), make([]uint32, n)
-	Iota(seq, 77, 1)
 	Splat(same, 500)
-	Iota(row, 0, 512)
 	for i := range any {
+		seq[i], row[i] = uint32(77+i), uint32(512*i)
 		any[i] = uint32(r.IntN(len(mem) / 8))
 	}
 	long, longDst := longs(r, n), make([]uint64, n)
@@ -60,9 +59,7 @@ func BenchmarkLanes(b *testing.B) {
 	add("Select", func() { Select(dst, mixed, x, y) })
 	add("Blend", func() { Blend(dst, x, mixed) })
 	add("Splat", func() { Splat(dst, 5) })
-	add("Iota", func() { Iota(dst, 5, 3) })
 	add("Split", func() { Split(dst, y, mixed, ones) })
-	add("Count", func() { Count(mixed) })
 	add("All", func() { All(ones) })
 	add("Same", func() { Same(same, nil) })
 	add("AnyZero", func() { AnyZero(ones, ones) })
@@ -72,10 +69,6 @@ func BenchmarkLanes(b *testing.B) {
 	}{{"Seq", seq}, {"Same", same}, {"Row", row}, {"Random", any}} {
 		add("Gather32/"+p.name, func() { Gather32(dst, p.idx, mem) })
 		add("GatherMask/"+p.name, func() { GatherMask(dst, p.idx, mixed, mem) })
-		add("Gather8/"+p.name, func() { Gather8(dst, p.idx, nil, mem) })
-		add("Gather16/"+p.name, func() { Gather16(dst, p.idx, nil, mem) })
-		add("Scatter32/"+p.name, func() { Scatter32(mem, p.idx, x) })
-		add("ScatterMask/"+p.name, func() { ScatterMask(mem, p.idx, mixed, x) })
 	}
 	for _, p := range []struct {
 		name string
@@ -98,8 +91,6 @@ func BenchmarkLanes(b *testing.B) {
 			MulAdd(dst, x, y, z)
 		}
 	})
-	add("LoadSeq32", func() { LoadSeq32(dst, mem, 33) })
-	add("StoreSeq32", func() { StoreSeq32(mem, 33, x) })
 
 	defer ForceGo(ForceGo(false))
 	for _, t := range all {

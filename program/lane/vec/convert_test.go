@@ -34,7 +34,9 @@ func TestHalf(t *testing.T) {
 		require.True(t, ok)
 		// All halves, there and back.
 		all, f, back := make([]uint32, 1<<16), make([]uint32, 1<<16), make([]uint32, 1<<16)
-		Iota(all, 0, 1)
+		for i := range all {
+			all[i] = uint32(i)
+		}
 		up(f, all)
 		down(back, f)
 		for h := range all {
@@ -124,7 +126,9 @@ func TestWiden(t *testing.T) {
 	f, ok := Widen(spirv.OpFConvert, 16)
 	require.True(t, ok)
 	h, dst := make([]uint32, 1<<16), make([]uint64, 1<<16)
-	Iota(h, 0, 1)
+	for i := range h {
+		h[i] = uint32(i)
+	}
 	f(dst, h)
 	for i := range h {
 		equal(t, true, sameL(bL(fromHalf(h[i])), dst[i]), "half %#x", i)

@@ -39,9 +39,8 @@
 //
 // # Client memory
 //
-// Gather and Scatter take an index per lane, LoadAffine and StoreAffine an address
-// that goes by even steps from lane to lane, LoadSeq and StoreSeq a run. Their
-// memory belongs to a client and may be changed by others at any time, or end.
+// Gather takes an index per lane, LoadAffine and StoreAffine an address that goes by
+// even steps from lane to lane. Their memory belongs to a client and may be changed by others at any time, or end.
 // Indices come from registers, which nobody else sees; each element is read or
 // written once, with a single access where its address is a multiple of its size.
 // A load of less than a word may read the bytes around it as well, if they are in

@@ -1,16 +1,5 @@
 package vec
 
-// And, Or, AndNot, Xor and Not are for masks, and for bits of any other kind.
-
-// And is a & b.
-func And(dst, a, b []uint32) {
-	if accelerated {
-		andAVX2(dst, a, b)
-		return
-	}
-	andGo(dst, a, b)
-}
-
 // Or is a | b.
 func Or(dst, a, b []uint32) {
 	if accelerated {
@@ -18,28 +7,6 @@ func Or(dst, a, b []uint32) {
 		return
 	}
 	orGo(dst, a, b)
-}
-
-// AndNot is a &^ b: a without the lanes of b.
-func AndNot(dst, a, b []uint32) {
-	if accelerated {
-		andNotAVX2(dst, a, b)
-		return
-	}
-	dst = dst[:min(len(dst), len(a), len(b))]
-	a, b = a[:len(dst)], b[:len(dst)]
-	for i := range dst {
-		dst[i] = a[i] &^ b[i]
-	}
-}
-
-// Not is ^a.
-func Not(dst, a []uint32) {
-	if accelerated {
-		notAVX2(dst, a)
-		return
-	}
-	notGo(dst, a)
 }
 
 // Split parts the lanes of mask by cond, as a branch does: yes is mask & cond, no
@@ -135,14 +102,6 @@ func SplatL(dst []uint64, s uint64) {
 	}
 }
 
-// Iota is start + i*step on lane i.
-func Iota(dst []uint32, start, step uint32) {
-	for i := range dst {
-		dst[i] = start
-		start += step
-	}
-}
-
 // AnyZero is the first lane of mask whose a is 0, or -1. A nil mask has all lanes.
 func AnyZero(a, mask []uint32) int {
 	if accelerated {
@@ -192,23 +151,6 @@ func First(mask []uint32) int {
 	return -1
 }
 
-// Count is how many lanes mask has.
-func Count(mask []uint32) int {
-	if accelerated {
-		return countAVX2(mask)
-	}
-	n := uint32(0)
-	for _, m := range mask {
-		n -= m
-	}
-	return int(n)
-}
-
-// Any reports whether mask has a lane.
-func Any(mask []uint32) bool {
-	return First(mask) >= 0
-}
-
 // All reports whether mask has all lanes.
 func All(mask []uint32) bool {
 	if accelerated {
@@ -243,23 +185,6 @@ func Same(a, mask []uint32) bool {
 	}
 	for i, v := range a {
 		if v != a[first] && mask[i] != 0 {
-			return false
-		}
-	}
-	return true
-}
-
-// SameL is Same for lanes of 64 bits.
-func SameL(a []uint64, mask []uint32) bool {
-	first := -1
-	for i, v := range a {
-		if mask != nil && (i >= len(mask) || mask[i] == 0) {
-			continue
-		}
-		if first < 0 {
-			first = i
-		}
-		if v != a[first] {
 			return false
 		}
 	}

@@ -12,11 +12,6 @@ DATA ·tails+48(SB)/8, $0
 DATA ·tails+56(SB)/8, $0
 GLOBL ·tails(SB), RODATA|NOPTR, $64
 
-#define ANDNOT(b, a, d) VPANDN a, b, d
-
-TEXT ·andNotAVX2(SB), NOSPLIT, $0-72
-	BINARY(ANDNOT)
-
 // b where a, else c.
 #define SELECT(c, b, a, d) VPXOR c, b, Y8; VPAND a, Y8, Y8; VPXOR c, Y8, d
 
@@ -120,35 +115,6 @@ done:
 	VZEROUPPER
 	RET
 
-TEXT ·countAVX2(SB), NOSPLIT, $0-32
-	MOVQ mask_base+0(FP), SI
-	MOVQ mask_len+8(FP), CX
-	VPXOR Y0, Y0, Y0
-	SUBQ $8, CX
-	JLT last
-eight:
-	VPSUBD (SI), Y0, Y0
-	ADDQ $32, SI
-	SUBQ $8, CX
-	JGE eight
-last:
-	ADDQ $8, CX
-	JEQ done
-	TAILMASK
-	VPMASKMOVD (SI), Y14, Y1
-	VPSUBD Y1, Y0, Y0
-done:
-	VEXTRACTI128 $1, Y0, X1
-	VPADDD X1, X0, X0
-	VPSHUFD $0x4E, X0, X1
-	VPADDD X1, X0, X0
-	VPSHUFD $0xB1, X0, X1
-	VPADDD X1, X0, X0
-	VMOVD X0, AX
-	MOVQ AX, ret+24(FP)
-	VZEROUPPER
-	RET
-
 // The first lane for which S leaves a negative Y0, or -1. M loads the operands of
 // eight lanes at BX, T those of the last ones.
 #define FIRST(M, T, S, result) \
@@ -190,12 +156,10 @@ found: \
 #define LOADAM VMOVDQU (SI)(BX*4), Y0; VMOVDQU (DX)(BX*4), Y1
 #define LASTAM VPMASKMOVD (SI)(BX*4), Y14, Y0; VPMASKMOVD (DX)(BX*4), Y14, Y1
 
-// Y12 is 0; Y13 the greatest index that is in range.
+// Y12 is 0, Y11 all ones.
 #define ISSET VPCMPEQD Y12, Y0, Y0; VPXOR Y11, Y0, Y0
 #define ISZERO VPCMPEQD Y12, Y0, Y0
 #define ISZEROON VPCMPEQD Y12, Y0, Y0; VPAND Y1, Y0, Y0
-#define ISABOVE VPMINUD Y13, Y0, Y2; VPCMPEQD Y2, Y0, Y0; VPXOR Y11, Y0, Y0
-#define ISABOVEON VPMINUD Y13, Y0, Y2; VPCMPEQD Y2, Y0, Y0; VPANDN Y1, Y0, Y0
 
 TEXT ·firstAVX2(SB), NOSPLIT, $0-32
 	MOVQ mask_base+0(FP), SI
@@ -217,25 +181,6 @@ TEXT ·firstZeroOnAVX2(SB), NOSPLIT, $0-56
 	LEN(mask_len+32(FP))
 	VPXOR Y12, Y12, Y12
 	FIRST(LOADAM, LASTAM, ISZEROON, ret+48(FP))
-
-TEXT ·firstAboveAVX2(SB), NOSPLIT, $0-40
-	MOVQ a_base+0(FP), SI
-	MOVQ a_len+8(FP), CX
-	MOVL top+24(FP), AX
-	VMOVD AX, X13
-	VPBROADCASTD X13, Y13
-	VPCMPEQD Y11, Y11, Y11
-	FIRST(LOADA, LASTA, ISABOVE, ret+32(FP))
-
-TEXT ·firstAboveOnAVX2(SB), NOSPLIT, $0-64
-	MOVQ a_base+0(FP), SI
-	MOVQ a_len+8(FP), CX
-	MOVQ mask_base+24(FP), DX
-	LEN(mask_len+32(FP))
-	MOVL top+48(FP), AX
-	VMOVD AX, X13
-	VPBROADCASTD X13, Y13
-	FIRST(LOADAM, LASTAM, ISABOVEON, ret+56(FP))
 
 TEXT ·sameAVX2(SB), NOSPLIT, $0-25
 	MOVQ a_base+0(FP), SI

@@ -20,26 +20,17 @@ var (
 
 // Never called: accelerated is false.
 
-func andAVX2(dst, a, b []uint32)                                                            {}
 func orAVX2(dst, a, b []uint32)                                                             {}
-func notAVX2(dst, a []uint32)                                                               {}
-func andNotAVX2(dst, a, b []uint32)                                                         {}
 func selectAVX2(dst, a, b, c []uint32)                                                      {}
 func splatAVX2(dst []uint32, s uint32)                                                      {}
 func splitAVX2(yes, no, cond, mask []uint32) (anyYes, anyNo bool)                           { return false, false }
-func countAVX2(mask []uint32) int                                                           { return -1 }
 func firstAVX2(mask []uint32) int                                                           { return -1 }
 func firstZeroAVX2(a []uint32) int                                                          { return -1 }
 func firstZeroOnAVX2(a, mask []uint32) int                                                  { return -1 }
-func firstAboveAVX2(a []uint32, top uint32) int                                             { return -1 }
-func firstAboveOnAVX2(a, mask []uint32, top uint32) int                                     { return -1 }
 func mulAddAVX2(dst, a, b, c []uint32)                                                      {}
 func mulAddSAVX2(dst, a []uint32, s uint32, c []uint32)                                     {}
 func gather32AVX2(dst, idx []uint32, mem []byte) int                                        { return -1 }
 func gatherMaskAVX2(dst, idx, mask []uint32, mem []byte) int                                { return -1 }
-func scatter32AVX2(mem []byte, idx, src []uint32)                                           {}
-func loadSeq32AVX2(dst []uint32, mem []byte)                                                {}
-func storeSeq32AVX2(mem []byte, src []uint32)                                               {}
 func sext8AVX2(dst, a []uint32)                                                             {}
 func sext16AVX2(dst, a []uint32)                                                            {}
 func halfToFloatAVX2(dst, a []uint32)                                                       {}
@@ -52,8 +43,6 @@ func udivByAVX2(dst, a []uint32, c uint64)                                      
 func umodByAVX2(dst, a []uint32, c uint64, s uint32)                                        {}
 func sdivByAVX2(dst, a []uint32, c uint64, s uint32)                                        {}
 func sremByAVX2(dst, a []uint32, c uint64, s uint32)                                        {}
-func scatterMaskAVX2(mem []byte, idx, mask, src []uint32)                                   {}
-func gatherBytesAVX2(dst, idx []uint32, mem []byte, safe, shift, keep uint32) int           { return 0 }
 func sameAVX2(a []uint32) bool                                                              { return false }
 func mulAddRowsAVX2(dst, c []uint32, p []byte, pAt, pStep int, q []byte, qAt, qStep, w int) {}
 func uncopyRowsMaskAVX2(mem []byte, at, step, w int, src, mask []uint32)                    {}
