@@ -12,7 +12,8 @@ COMMANDS := device-manager gpu-service gpu-mock gpu-gate gpuctl model-server
 GO       ?= go
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { n = split($$2, text, " [|] "); printf "  %-14s %s\n", $$1, text[1]; \
+		if (n > 1) printf "  %14s %s\n", "", text[2] }' $(MAKEFILE_LIST)
 
 deps: ## Install what the tests and the virtual machine need (Debian packages)
 	@tools/install-deps.sh test vm
@@ -21,7 +22,7 @@ build: ## Build the static commands into bin/
 	@tools/install-deps.sh go
 	@tools/build.sh bin $(COMMANDS)
 
-install: ## Put what `make build` built into /usr, with the systemd units and the documents (DESTDIR=)
+install: ## Put what `make build` built into /usr, with the systemd units and the documents | DESTDIR=/: the root of where
 	install -D -m 755 -t $(DESTDIR)/usr/libexec/capgpu $(addprefix bin/,$(filter-out gpuctl,$(COMMANDS)))
 	install -D -m 755 -t $(DESTDIR)/usr/bin bin/gpuctl
 	install -D -m 644 -t $(DESTDIR)/usr/lib/systemd/system packaging/capgpu.service packaging/capgpu-model@.service
@@ -50,31 +51,31 @@ kernels: ## Rebuild the kernels of program/library and of the examples from thei
 	@tools/install-deps.sh test
 	@tools/kernels.sh
 
-conformance: ## Run the 15 behaviours on the mock and on edu, by the Go client and by Cap'n Proto, and print the table (ARGS="-full", "-json", "-devices mock", "-run 0[14]", "-v")
+conformance: ## Run the 15 behaviours on the mock and on edu, by the Go client and by Cap'n Proto, and print the table | ARGS="-full", "-json", "-devices mock", "-run 0[14]", "-v"
 	@tools/install-deps.sh vm
 	@$(GO) run ./qemu/cmd/conformance $(ARGS)
 
-run-gpu-mock: ## Boot the service in a virtual machine and watch it prove itself (BREAK=vecadd|driver|model|leak|manager|panic|hang|silent: see it fail)
+run-gpu-mock: ## Boot the service in a virtual machine and watch it prove itself | BREAK=vecadd|driver|model|leak|manager|panic|hang|silent: see it fail
 	@tools/install-deps.sh vm
 	@$(GO) run ./qemu/cmd/smoke $(if $(BREAK),-break=$(BREAK))
 
-run-gpu-edu: ## Boot it on real hardware (two edu functions behind an IOMMU) in a virtual machine and watch it: tenants, a hostile driver, kills, removal (BREAK=bit|bystander|scrub|policy|unplug|leak: see it fail; KILLS=100, SEED=N)
+run-gpu-edu: ## Boot it on two edu functions behind an IOMMU in a virtual machine and watch it: tenants, a hostile driver, kills, removal | BREAK=bit|bystander|scrub|policy|unplug|leak: see it fail; KILLS=100, SEED=N
 	@tools/install-deps.sh vm
 	@$(GO) run ./qemu/cmd/hw $(if $(BREAK),-break=$(BREAK)) $(if $(KILLS),-kills=$(KILLS)) $(if $(SEED),-seed=$(SEED))
 
-fuzz-short: ## Run every fuzz target for a few seconds (FUZZTIME=1s)
+fuzz-short: ## Run every fuzz target for a few seconds | FUZZTIME=1s
 	@tools/install-deps.sh go
 	@tools/fuzz-short.sh
 
-fuzz: ## Fuzz every target, sharing MINUTES (10) among them, and print what came of each
+fuzz: ## Fuzz every target and print what came of each | MINUTES=10, which they share
 	@tools/install-deps.sh go
 	@tools/fuzz.sh $$((60 * $(or $(MINUTES),10)))
 
-mutate: ## Change the code of PKG ("./ledger ./internal/revoke ./ring ./control") in small ways, and see what its tests do not notice (LIMIT=150 of each, 0: all; SEED=N)
+mutate: ## Change the code of a package in small ways, and see what its tests do not notice | PKG="./ledger ./internal/revoke ./ring ./control", LIMIT=150 of each, 0: all; SEED=N
 	@tools/install-deps.sh go
 	@cd tools && $(GO) run ./mutate $(if $(LIMIT),-limit=$(LIMIT)) $(if $(SEED),-seed=$(SEED)) $(or $(PKG),./ledger ./internal/revoke ./ring ./control)
 
-bench: ## Measure the data plane and a language model beside their peers: one table (ARGS="-json", "-pairs 1000", "-help"; bench-P1 to P12: one figure; bench-docs: docs/performance.md anew)
+bench: ## Measure the data plane and a language model beside their peers: one table | ARGS="-json", "-pairs 1000", "-help"; bench-P1 to P12: one figure; bench-docs: docs/performance.md anew
 	@tools/install-deps.sh go
 	@tools/build.sh bin $(COMMANDS) >&2
 	@cd bench && $(GO) run ./dataplane -out ../.cache/bench.json $(ARGS)
@@ -87,11 +88,11 @@ bench-P%:
 bench-docs: override ARGS += -docs ../docs
 bench-docs: bench
 
-bench-kernels: ## Measure how fast kernels run here: native bodies against C, and the lane engine (ARGS="-json": as JSON)
+bench-kernels: ## Measure how fast kernels run here: native bodies against C, and the lane engine | ARGS="-json"
 	@tools/install-deps.sh go
 	@cd bench && $(GO) run ./kernels $(ARGS)
 
-bench-hw: ## Measure what the service costs over the bare kernel, on a device in a virtual machine (ARGS="-json", "-pairs 1000"; bench-hw-irq, bench-hw-map, bench-hw-ioctls: one figure)
+bench-hw: ## Measure what the service costs over the bare kernel, on a device in a virtual machine | ARGS="-json", "-pairs 1000"; bench-hw-irq, bench-hw-map, bench-hw-ioctls: one figure
 	@tools/install-deps.sh vm
 	@$(GO) run ./qemu/cmd/bench-hw $(ARGS)
 
@@ -99,29 +100,29 @@ bench-hw-%:
 	@tools/install-deps.sh vm
 	@$(GO) run ./qemu/cmd/bench-hw $(ARGS) $*
 
-attack: ## Attack the service beside a victim that does checked work, in every way a client has, and print what came of it (SECONDS=60, SEED=N)
+attack: ## Attack the service beside a victim that does checked work, in every way a client has, and print what came of it | SECONDS=60, SEED=N
 	@tools/install-deps.sh go
 	@tools/build.sh bin $(COMMANDS) >&2
 	@cd bench && $(GO) run ./cmd/attack $(if $(SECONDS),-seconds $(SECONDS)) $(if $(SEED),-seed $(SEED))
 
-crash-campaign: ## Have each process die at each of its labelled places, under load: one table (ROUNDS=2: at passes of chance, too; SEED=N; LABEL=driver.reset: only these)
+crash-campaign: ## Have each process die at each of its labelled places, under load: one table | ROUNDS=2: at passes of chance, too; SEED=N; LABEL=driver.reset: only these
 	@tools/install-deps.sh go
 	@CAPGPU_CRASH_ROUNDS=$(or $(ROUNDS),1) CAPGPU_CRASH_SEED=$(SEED) CAPGPU_CRASH_LABEL=$(LABEL) $(GO) test -count=1 -timeout=2h -parallel=4 -v ./internal/crashtest -run '^TestCrashPoints$$' | grep -v '^=== \|^ *--- PASS'
 
-kill-campaign: ## Kill drivers, gates and clients at random moments, and look for a false word (KILLS=1000, SEED=N)
+kill-campaign: ## Kill drivers, gates and clients at random moments, and look for a false word | KILLS=1000, SEED=N
 	@tools/install-deps.sh go
 	@CAPGPU_KILLS=$(or $(KILLS),1000) CAPGPU_CRASH_SEED=$(SEED) $(GO) test -count=1 -timeout=2h -v ./internal/crashtest -run '^TestKills$$' | grep -v '^=== '
 
-sim: ## Run the whole service on virtual time, with faults of 24 classes (SEEDS=2000 FIRST=0: so many seeds; SEED=0x…: one, with its trace)
+sim: ## Run the whole service on virtual time, with faults of 24 classes | SEEDS=2000 FIRST=0: so many seeds; SEED=0x…: one, with its trace
 	@tools/install-deps.sh go
 	@SEEDS='$(SEEDS)' FIRST='$(FIRST)' SEED='$(SEED)' tools/sim.sh
 
-soak: ## Soak the service: 1,024 sessions, 100,000 buffers, kills of everybody, and at each quiet point the ledger against the kernel (MINUTES=10, SEED=N)
+soak: ## Soak the service: 1,024 sessions, 100,000 buffers, kills of everybody, and at each quiet point the ledger against the kernel | MINUTES=10, SEED=N
 	@tools/install-deps.sh go
 	@tools/build.sh bin $(COMMANDS) >&2
 	@cd bench && $(GO) run ./cmd/soak $(if $(MINUTES),-minutes $(MINUTES)) $(if $(SEED),-seed $(SEED))
 
-oracle: ## Compare our engines with Mesa's lavapipe, and PoCL where it is, on the library and on random kernels (CAPGPU_ORACLE_LONG=1: for half an hour)
+oracle: ## Compare our engines with Mesa's lavapipe, and PoCL where it is, on the library and on random kernels | CAPGPU_ORACLE_LONG=1: for half an hour
 	@tools/install-deps.sh oracle
 	@tools/oracle.sh
 
