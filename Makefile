@@ -22,7 +22,7 @@ build: ## Build the static commands into bin/
 	@tools/install-deps.sh go
 	@tools/build.sh bin $(COMMANDS)
 
-install: ## Put what `make build` built into /usr, with the systemd units and the documents | DESTDIR=/: the root of where
+install: ## Put what `make build` built into /usr, with the systemd units and the documents | DESTDIR=DIR: below another root
 	install -D -m 755 -t $(DESTDIR)/usr/libexec/capgpu $(addprefix bin/,$(filter-out gpuctl,$(COMMANDS)))
 	install -D -m 755 -t $(DESTDIR)/usr/bin bin/gpuctl
 	install -D -m 644 -t $(DESTDIR)/usr/lib/systemd/system packaging/capgpu.service packaging/capgpu-model@.service
