@@ -21,6 +21,7 @@ type Upgrade struct {
 	Epoch      uint64        // the same as before
 	Generation uint64        // drivers of this epoch, from 1
 	Sessions   uint32        // that went on
+	Preempted  uint32        // that were ended because they were in the way (ForceUpgrade)
 	Pause      time.Duration // for which nothing of the device was begun
 }
 
@@ -43,13 +44,24 @@ func DialAdmin(ctx context.Context, path string) (*Admin, error) {
 
 // Upgrade replaces the driver of a device by another process of the program that is
 // installed now. Sessions, buffers, fences and queues of all tenants go on.
+// What a tenant has under way can be in the way: then it fails with gpuerr.Busy.
 func (a *Admin) Upgrade(ctx context.Context, device string) (Upgrade, error) {
-	m, err := a.ask(ctx, control.TypeUpgrade, device)
+	return a.upgrade(ctx, control.UpgradeRequest{Device: device})
+}
+
+// ForceUpgrade is Upgrade, and ends the sessions that are in the way: with gpuerr.Revoked,
+// reason=upgrade. It fails with gpuerr.Busy where that is of no use.
+func (a *Admin) ForceUpgrade(ctx context.Context, device string) (Upgrade, error) {
+	return a.upgrade(ctx, control.UpgradeRequest{Device: device, Force: true})
+}
+
+func (a *Admin) upgrade(ctx context.Context, req control.UpgradeRequest) (Upgrade, error) {
+	m, err := a.caller.Call(ctx, control.TypeUpgrade, req.AppendTo(nil), nil)
 	if err != nil {
 		return Upgrade{}, err
 	}
 	r, err := control.ParseUpgradeReply(m.Body)
-	return Upgrade{Epoch: r.Epoch, Generation: r.Generation, Sessions: r.Sessions, Pause: time.Duration(r.PauseNanos)}, err
+	return Upgrade{Epoch: r.Epoch, Generation: r.Generation, Sessions: r.Sessions, Preempted: r.Preempted, Pause: time.Duration(r.PauseNanos)}, err
 }
 
 // Suspend has the device begin nothing until Resume. What has begun ends first. Sessions

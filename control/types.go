@@ -59,6 +59,7 @@ const (
 	TypeGo           MsgType = 76
 	TypeRecovery     MsgType = 78
 	TypeFreeze       MsgType = 79
+	TypePreempt      MsgType = 80
 )
 
 // TypePart is what a driver's state travels in, on a socket of its own between two drivers
@@ -144,8 +145,9 @@ var layouts = map[MsgType]*layout{
 	TypeThaw:         {name: "Thaw", request: body[Empty], reply: body[Empty]},
 	TypeGo:           {name: "Go", request: body[Empty], reply: body[Empty]},
 	TypeFreeze:       {name: "Freeze", request: body[HandoverRequest], reply: body[Empty]},
+	TypePreempt:      {name: "Preempt", request: body[Empty], reply: body[PreemptReply]},
 
-	TypeUpgrade: {name: "Upgrade", request: body[DeviceRequest], reply: body[UpgradeReply]},
+	TypeUpgrade: {name: "Upgrade", request: body[UpgradeRequest], reply: body[UpgradeReply]},
 	TypeSuspend: {name: "Suspend", request: body[DeviceRequest], reply: body[Empty]},
 	TypeResume:  {name: "Resume", request: body[DeviceRequest], reply: body[Empty]},
 }

@@ -38,22 +38,51 @@ func (m *DeviceRequest) decode(r *reader)        { m.Device = r.str(MaxStringByt
 // ParseDeviceRequest is strict.
 func ParseDeviceRequest(b []byte) (DeviceRequest, error) { return parse[DeviceRequest](b) }
 
+// UpgradeRequest names a device to device-manager's own socket.
+type UpgradeRequest struct {
+	Device string
+	Force  bool // end the sessions that keep the driver from being replaced
+}
+
+func (m UpgradeRequest) AppendTo(b []byte) []byte {
+	return appendBool(appendStr(b, m.Device), m.Force)
+}
+
+func (m *UpgradeRequest) decode(r *reader) {
+	m.Device = r.str(MaxStringBytes, "device")
+	m.Force = r.flag("force")
+}
+
+// ParseUpgradeRequest is strict.
+func ParseUpgradeRequest(b []byte) (UpgradeRequest, error) { return parse[UpgradeRequest](b) }
+
+// PreemptReply says how many sessions a driver has ended that were in the way.
+type PreemptReply struct{ Sessions uint32 }
+
+func (m PreemptReply) AppendTo(b []byte) []byte { return appendU32(b, m.Sessions) }
+func (m *PreemptReply) decode(r *reader)        { m.Sessions = r.u32("sessions") }
+
+// ParsePreemptReply is strict.
+func ParsePreemptReply(b []byte) (PreemptReply, error) { return parse[PreemptReply](b) }
+
 // UpgradeReply says what became of an upgrade that went well.
 type UpgradeReply struct {
 	Epoch      uint64 // the same as before
 	Generation uint64 // drivers of this epoch, counted from 1
 	Sessions   uint32 // that went on
+	Preempted  uint32 // that were ended because they were in the way
 	PauseNanos uint64 // for which nothing of the device was begun
 }
 
 func (m UpgradeReply) AppendTo(b []byte) []byte {
-	return appendU64(appendU32(appendU64(appendU64(b, m.Epoch), m.Generation), m.Sessions), m.PauseNanos)
+	return appendU64(appendU32(appendU32(appendU64(appendU64(b, m.Epoch), m.Generation), m.Sessions), m.Preempted), m.PauseNanos)
 }
 
 func (m *UpgradeReply) decode(r *reader) {
 	m.Epoch = r.u64("epoch")
 	m.Generation = r.u64("generation")
 	m.Sessions = r.u32("sessions")
+	m.Preempted = r.u32("preempted")
 	m.PauseNanos = r.u64("pauseNanos")
 }
 

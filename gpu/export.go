@@ -17,18 +17,33 @@ type exportedRing interface {
 	Export() (st ring.State, ring, work, done int, err error)
 }
 
-// Export tells all that the device has for its tenants to a successor, with the
-// descriptors of its rings, three for each queue in the order of the Image, which the
-// caller owns. The device is frozen and stays so; it has lost nothing, and can be thawed.
-func (d *Device) Export() (img *Image, fds []int, err error) {
-	defer func() {
-		if err != nil {
-			for _, fd := range fds {
-				unix.Close(fd)
-			}
-			fds = nil
+// RingFDs are the descriptors of a queue's ring, which are duplicated when they are asked
+// for: a process that has nearly all that it may have can still tell of them, one ring
+// after the other.
+type RingFDs struct {
+	ring exportedRing
+	told ring.State
+}
+
+// Dup is the descriptors of the ring's memory and of its pipes, work and done, in this
+// order, which the caller owns. It fails with gpuerr.IO when the process can have no more,
+// and with gpuerr.Busy when the queue has moved after all.
+func (r RingFDs) Dup() (fds [3]int, err error) {
+	st, mem, work, done, err := r.ring.Export()
+	fds = [3]int{mem, work, done}
+	if err == nil && st != r.told {
+		for _, fd := range fds {
+			unix.Close(fd)
 		}
-	}()
+		err = errFrozenLong
+	}
+	return fds, err
+}
+
+// Export tells all that the device has for its tenants to a successor, with the rings of
+// its queues in the order of the Image. The device is frozen and stays so; it has lost
+// nothing, and can be thawed. An *Obstructed says that one tenant has more than can be told.
+func (d *Device) Export() (img *Image, rings []RingFDs, err error) {
 	if !d.Frozen() {
 		return nil, nil, gpuerr.New(gpuerr.Busy, "the device is not stopped")
 	}
@@ -61,26 +76,44 @@ func (d *Device) Export() (img *Image, fds []int, err error) {
 	for _, t := range tenants {
 		img.Tenants = append(img.Tenants, d.exportTenant(t, children))
 	}
-	seen, bulk := map[*branch]bool{}, 0
+	seen := map[*branch]bool{}
+	bulk, reload := weighed{most: maxBulk}, weighed{most: uint64(maxReload)}
 	for _, s := range sessions {
 		if b := s.branch; b != nil && !seen[b] {
 			seen[b] = true
 			img.Branches = append(img.Branches, BranchImage{Session: b.session, Strikes: b.strikes.export(), Banned: b.banned.Load()})
 		}
+		// Once there is too much it is only weighed: it must not be written down.
 		si, more, err := s.export(children)
-		fds = append(fds, more...)
 		if err != nil {
-			return nil, fds, err
+			return nil, nil, err
 		}
-		if bulk += si.bulk(); bulk > maxBulk {
-			return nil, fds, gpuerr.New(gpuerr.Busy, "lists, programs and waiting entries of the sessions take more than %d bytes, which would be too much to write down beside them", maxBulk)
+		bulk.add(s, uint64(si.bulk()))
+		reload.add(s, uint64(s.reloading()))
+		if bulk.sum <= bulk.most {
+			img.Sessions, rings = append(img.Sessions, si), append(rings, more...)
 		}
-		img.Sessions = append(img.Sessions, si)
+	}
+	if heavy := bulk.heaviest(); heavy != nil {
+		return nil, nil, obstructedBy(gpuerr.New(gpuerr.Busy, "lists, programs and waiting entries of the sessions take more than %d bytes, which would be too much to write down beside them", maxBulk), heavy)
+	}
+	if heavy := reload.heaviest(); heavy != nil {
+		return nil, nil, obstructedBy(gpuerr.New(gpuerr.Busy, "programs of the sessions took more than %v to load, which would be too long to load them again while nothing moves", maxReload), heavy)
 	}
 	if !d.Frozen() {
-		return nil, fds, errFrozenLong
+		return nil, nil, errFrozenLong
 	}
-	return img, fds, nil
+	return img, rings, nil
+}
+
+// reloading is how long the session's programs took to load.
+func (s *Session) reloading() (sum time.Duration) {
+	each(s.handles, func(p *program) {
+		if p.loaded {
+			sum += p.took
+		}
+	})
+	return sum
 }
 
 // maxBulk is how many bytes of tenants an Image has at most. The driver writes it down
@@ -152,7 +185,7 @@ func (d *Device) exportTenant(t *tenant, children map[*ledger.Account][]*ledger.
 }
 
 // export tells one session.
-func (s *Session) export(children map[*ledger.Account][]*ledger.Account) (si SessionImage, fds []int, err error) {
+func (s *Session) export(children map[*ledger.Account][]*ledger.Account) (si SessionImage, rings []RingFDs, err error) {
 	si = SessionImage{
 		ID: s.id, Parent: s.parentID(), Attach: s.attach, Tenant: s.tenant.name, Facet: s.facet, Limits: limitsOf(s.account),
 		Deadline: s.deadline, Fair: s.fair, Longest: s.longest, Programs: s.programs, Listed: s.listed, Check: s.check,
@@ -187,15 +220,14 @@ func (s *Session) export(children map[*ledger.Account][]*ledger.Account) (si Ses
 		si.Lists = append(si.Lists, l.export())
 	}
 	for _, q := range inOrder(s.handles, func(q *queue) Handle { return q.h }) {
-		qi, more, err := q.export()
-		fds = append(fds, more...)
+		qi, r, err := q.export()
 		if err != nil {
-			return si, fds, err
+			return si, nil, err
 		}
-		si.Queues = append(si.Queues, qi)
+		si.Queues, rings = append(si.Queues, qi), append(rings, r)
 	}
 	si.Spoiled, err = s.spoils.export(s.handles)
-	return si, fds, err
+	return si, rings, err
 }
 
 // inOrder are the objects of one type, by handle's slot.
@@ -262,14 +294,17 @@ func (l *list) export() ListImage {
 }
 
 // export tells a parked queue.
-func (q *queue) export() (qi QueueImage, fds []int, err error) {
+func (q *queue) export() (qi QueueImage, rf RingFDs, err error) {
 	r, ok := q.ring.(exportedRing)
 	if !ok {
-		return qi, nil, gpuerr.New(gpuerr.Unimplemented, "a ring of another kind stays where it is")
+		return qi, rf, gpuerr.New(gpuerr.Unimplemented, "a ring of another kind stays where it is")
 	}
 	st, mem, work, done, err := r.Export()
 	if err != nil {
-		return qi, nil, err
+		return qi, rf, err
+	}
+	for _, fd := range []int{mem, work, done} {
+		unix.Close(fd)
 	}
 	qi = QueueImage{Handle: q.h, Ring: st, Group: q.group, Skipping: q.skipping, Deaf: q.deaf, Discard: q.discard}
 	if j := q.waiting; j != nil {
@@ -278,7 +313,7 @@ func (q *queue) export() (qi QueueImage, fds []int, err error) {
 	for _, t := range q.leftEntries() {
 		qi.Left = append(qi.Left, TakenImage{Words: t.Words, Args: slices.Clone(t.Args), Code: t.Code})
 	}
-	return qi, []int{mem, work, done}, nil
+	return qi, RingFDs{r, st}, nil
 }
 
 // ID is the session's number, which it keeps when another device goes on with it, and

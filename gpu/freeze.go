@@ -66,8 +66,9 @@ func (d *Device) Freeze(ctx context.Context) error {
 			d.Thaw()
 			return d.Err()
 		case <-ctx.Done():
+			moving := d.moving(f)
 			d.Thaw()
-			return errFrozenLong
+			return obstructedBy(errFrozenLong, moving)
 		}
 	}
 	return nil

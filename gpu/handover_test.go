@@ -115,13 +115,24 @@ func told(t testing.TB, r *rig) (*Image, []int) {
 	ctx, stop := context.WithTimeout(t.Context(), 10*time.Second)
 	defer stop()
 	require.NoError(t, r.dev.Freeze(ctx))
-	img, fds, err := r.dev.Export()
+	img, rings, err := r.dev.Export()
 	require.NoError(t, err)
+	fds := dupAll(t, rings)
 	b, err := json.Marshal(img)
 	require.NoError(t, err)
 	var read Image
 	require.NoError(t, json.Unmarshal(b, &read))
 	return &read, fds
+}
+
+func dupAll(t testing.TB, rings []RingFDs) (fds []int) {
+	t.Helper()
+	for _, r := range rings {
+		three, err := r.Dup()
+		require.NoError(t, err)
+		fds = append(fds, three[:]...)
+	}
+	return fds
 }
 
 // successor is a device that serves nobody yet, on the same function.

@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"slices"
+	"time"
 
 	"capgpu/gpu/backend"
 	"capgpu/internal/revoke"
@@ -77,7 +78,9 @@ func (im *importer) program(s *Session, pi *ProgramImage) (err error) {
 		if p.charges[1], err = s.charged(ledger.ProgramBytes, loadedBytes(uint64(len(pi.Bundle)))); err != nil {
 			return err
 		}
+		began := time.Now()
 		p.code, err = im.dev.cfg.Backend.Load(im.ctx, slices.Clone(pi.Bundle))
+		p.took = time.Since(began)
 	case pi.Source != 0:
 		above := im.sessions[pi.SourceSession]
 		if above == nil {

@@ -72,8 +72,8 @@ func (s *Session) LoadProgram(ctx context.Context, from Handle, off, bytes uint6
 	return s.chargedProgram(p, loadedBytes(bytes), func() (backend.Program, error) {
 		ctx, stop := whileOpen(ctx, s.node.Done())
 		defer stop()
-		code, bundle, err := s.admit(ctx, from, off, bytes)
-		p.bundle = bundle
+		code, bundle, took, err := s.admit(ctx, from, off, bytes)
+		p.bundle, p.took = bundle, took
 		if err != nil && !s.node.Live() {
 			err = s.closedError(s.node.Err()) // it was given up because of that
 		}
@@ -81,23 +81,25 @@ func (s *Session) LoadProgram(ctx context.Context, from Handle, off, bytes uint6
 	})
 }
 
-// admit has the backend load a bundle, of which it returns a copy, when it is the session's turn.
-func (s *Session) admit(ctx context.Context, from Handle, off, bytes uint64) (code backend.Program, bundle []byte, err error) {
+// admit has the backend load a bundle, of which it returns a copy, when it is the session's
+// turn, and says how long that took.
+func (s *Session) admit(ctx context.Context, from Handle, off, bytes uint64) (code backend.Program, bundle []byte, took time.Duration, err error) {
 	done, err := s.turnToLoad(ctx)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, 0, err
 	}
 	defer done()
 	if err := s.account.CanSpend(ledger.DeviceTime); err != nil {
-		return nil, nil, err
+		return nil, nil, 0, err
 	}
 	began := time.Now()
-	defer func() { s.spendTime(time.Since(began)) }()
+	defer func() { s.spendTime(took) }()
+	defer func() { took = time.Since(began) }()
 	if bundle, err = s.copyOut(from, off, bytes); err != nil {
-		return nil, nil, err
+		return nil, nil, 0, err
 	}
 	code, err = s.dev.cfg.Backend.Load(ctx, slices.Clone(bundle))
-	return code, bundle, err
+	return code, bundle, 0, err
 }
 
 // spendTime charges the session time that it had of the driver.

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"strings"
 	"sync"
+	"time"
 
 	"capgpu/gpu/backend"
 	"capgpu/gpuerr"
@@ -31,6 +32,7 @@ type program struct {
 	// name of a built-in one and bundle of a loaded one are for a successor (export.go).
 	name   string
 	bundle []byte
+	took   time.Duration // to load
 
 	mu sync.Mutex
 	// opened are those whose source this one is; nil once it is closing.

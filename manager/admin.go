@@ -98,7 +98,15 @@ func (s *adminServer) handle(ctx context.Context, m *control.Message) *control.M
 	default:
 		return control.ErrorReply(m, gpuerr.New(gpuerr.Unimplemented, "%v is no message of the admin socket", m.Type))
 	}
-	req, err := control.ParseDeviceRequest(m.Body)
+	var req control.UpgradeRequest
+	var err error
+	if m.Type == control.TypeUpgrade {
+		req, err = control.ParseUpgradeRequest(m.Body)
+	} else {
+		var plain control.DeviceRequest
+		plain, err = control.ParseDeviceRequest(m.Body)
+		req.Device = plain.Device
+	}
 	if err != nil {
 		return control.ErrorReply(m, err)
 	}
@@ -106,7 +114,7 @@ func (s *adminServer) handle(ctx context.Context, m *control.Message) *control.M
 	if i < 0 {
 		return control.ErrorReply(m, gpuerr.New(gpuerr.NoDevice, "there is no device %.64q", req.Device))
 	}
-	reply, err := s.m.devices[i].order(ctx, m.Type)
+	reply, err := s.m.devices[i].order(ctx, m.Type, req.Force)
 	switch {
 	case err != nil:
 		return control.ErrorReply(m, err)

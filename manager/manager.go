@@ -36,6 +36,9 @@ type Config struct {
 	PingInterval time.Duration
 	PingTimeout  time.Duration // a driver silent for so long is killed
 	ReapTimeout  time.Duration // a killed driver not gone by then wedges the device
+	// StopTimeout is how long a driver may take to have everything stand still, for an
+	// upgrade or a suspension, before it goes on instead.
+	StopTimeout time.Duration
 }
 
 // What zero durations of a Config mean.
@@ -44,6 +47,7 @@ const (
 	DefaultPingInterval = time.Second
 	DefaultPingTimeout  = 4 * time.Second
 	DefaultReapTimeout  = 10 * time.Second // a real GPU's context takes its time to go
+	DefaultStopTimeout  = 5 * time.Second
 )
 
 func (c *Config) setDefaults() error {
@@ -76,7 +80,7 @@ func (c *Config) setTimes() {
 	for _, d := range []struct {
 		v   *time.Duration
 		def time.Duration
-	}{{&c.ReadyTimeout, DefaultReadyTimeout}, {&c.PingInterval, DefaultPingInterval}, {&c.PingTimeout, DefaultPingTimeout}, {&c.ReapTimeout, DefaultReapTimeout}} {
+	}{{&c.ReadyTimeout, DefaultReadyTimeout}, {&c.PingInterval, DefaultPingInterval}, {&c.PingTimeout, DefaultPingTimeout}, {&c.ReapTimeout, DefaultReapTimeout}, {&c.StopTimeout, DefaultStopTimeout}} {
 		if *d.v <= 0 {
 			*d.v = d.def
 		}

@@ -132,7 +132,7 @@ func TestStepsAreBounded(t *testing.T) {
 func TestSuspensionOfAnAbsentDriver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &testLog{}
-		d := &device{name: "mock0", board: newStateBoard(), audit: log, log: slog.New(slog.DiscardHandler), say: func(string, ...any) {}, cfg: &Config{PingTimeout: time.Second}}
+		d := &device{name: "mock0", board: newStateBoard(), audit: log, log: slog.New(slog.DiscardHandler), say: func(string, ...any) {}, cfg: &Config{PingTimeout: time.Second, StopTimeout: time.Second}}
 		var said []control.MsgType
 		var meanwhile func()
 		l := &driverLink{caller: askedPeer(func(t control.MsgType) {

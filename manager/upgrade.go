@@ -27,13 +27,11 @@ import (
 // The driver that is replaced is dead before its successor begins anything: so nothing
 // runs twice, whatever either of them thinks.
 
-// handoverPatience bounds how long nothing of the device is begun before it is given up.
-const handoverPatience = 5 * time.Second
-
 // ask is what an operator wants of the driver of a device.
 type ask struct {
-	what control.MsgType // TypeUpgrade, TypeSuspend, TypeResume
-	done chan asked      // holds the answer
+	what  control.MsgType // TypeUpgrade, TypeSuspend, TypeResume
+	force bool            // of an upgrade
+	done  chan asked      // holds the answer
 }
 
 type asked struct {
@@ -42,14 +40,14 @@ type asked struct {
 }
 
 // order has the supervision do what an operator asks, between two events of the driver.
-func (d *device) order(ctx context.Context, what control.MsgType) (control.UpgradeReply, error) {
+func (d *device) order(ctx context.Context, what control.MsgType, force bool) (control.UpgradeReply, error) {
 	if _, err := d.liveOrSuspended(); err != nil {
 		if what != control.TypeUpgrade && d.orderAbsent(what == control.TypeSuspend) {
 			return control.UpgradeReply{}, nil
 		}
 		return control.UpgradeReply{}, err
 	}
-	a := &ask{what: what, done: make(chan asked, 1)}
+	a := &ask{what: what, force: force, done: make(chan asked, 1)}
 	select {
 	case d.asks <- a:
 	case <-d.done:
@@ -123,7 +121,7 @@ func (d *device) serveDriver(ctx context.Context, l *driverLink, g *grants, desk
 		if a == nil {
 			return err
 		}
-		r, next, over := d.obey(ctx, a.what, l, g, desk)
+		r, next, over := d.obey(ctx, a, l, g, desk)
 		if next != nil {
 			l = next
 			replaced(l)
@@ -140,10 +138,10 @@ func (d *device) serveDriver(ctx context.Context, l *driverLink, g *grants, desk
 
 // obey does one thing. next is the driver from now on, if it is another one; over is why
 // the epoch has to end.
-func (d *device) obey(ctx context.Context, what control.MsgType, l *driverLink, g *grants, desk *faultDesk) (r asked, next *driverLink, over error) {
-	switch what {
+func (d *device) obey(ctx context.Context, a *ask, l *driverLink, g *grants, desk *faultDesk) (r asked, next *driverLink, over error) {
+	switch a.what {
 	case control.TypeUpgrade:
-		r.reply, next, r.err, over = d.upgradeDriver(ctx, l, g, desk)
+		r.reply, next, r.err, over = d.upgradeDriver(ctx, l, g, desk, a.force)
 	case control.TypeSuspend:
 		r.err = d.freeze(ctx, l)
 	case control.TypeResume:
@@ -157,6 +155,10 @@ func (d *device) freeze(ctx context.Context, l *driverLink) error {
 		return nil
 	}
 	if err := d.freezeDriver(ctx, l); err != nil {
+		// Whatever became of that, and whenever it is looked at: this comes after it.
+		if e := d.thawDriver(ctx, l); e != nil {
+			d.log.Warn("have the driver go on", "err", e)
+		}
 		return err
 	}
 	d.board.suspend(true)
@@ -165,9 +167,9 @@ func (d *device) freeze(ctx context.Context, l *driverLink) error {
 }
 
 func (d *device) freezeDriver(ctx context.Context, l *driverLink) error {
-	ctx, cancel := context.WithTimeout(ctx, handoverPatience+d.cfg.PingTimeout)
+	ctx, cancel := context.WithTimeout(ctx, d.cfg.StopTimeout+d.cfg.PingTimeout)
 	defer cancel()
-	_, err := l.call(ctx, control.TypeFreeze, control.HandoverRequest{TimeoutNanos: uint64(handoverPatience)}.AppendTo(nil), nil)
+	_, err := l.call(ctx, control.TypeFreeze, control.HandoverRequest{TimeoutNanos: uint64(d.cfg.StopTimeout)}.AppendTo(nil), nil)
 	return err
 }
 
@@ -206,8 +208,45 @@ func (d *device) thaw(ctx context.Context, l *driverLink) error {
 	return nil
 }
 
-// upgradeDriver replaces l, or says why not; then l goes on.
-func (d *device) upgradeDriver(ctx context.Context, l *driverLink, g *grants, desk *faultDesk) (reply control.UpgradeReply, next *driverLink, err, over error) {
+// maxPreemptions is how often a forced upgrade is tried again after sessions that were in
+// its way were ended: each time those of one tenant.
+const maxPreemptions = 4
+
+// upgradeDriver replaces l, or says why not; then l goes on. With force sessions that keep
+// it from being replaced are ended, and nobody else's.
+func (d *device) upgradeDriver(ctx context.Context, l *driverLink, g *grants, desk *faultDesk, force bool) (reply control.UpgradeReply, next *driverLink, err, over error) {
+	preempted := uint32(0)
+	for again := maxPreemptions; ; again-- {
+		reply, next, err, over = d.tryUpgrade(ctx, l, g, desk)
+		reply.Preempted = preempted
+		if err == nil || next != nil || over != nil || !force || again == 0 || !errors.Is(err, gpuerr.Busy) {
+			return reply, next, err, over
+		}
+		n, e := d.preempt(ctx, l)
+		if e != nil || n == 0 {
+			return reply, nil, errors.Join(err, e), nil
+		}
+		preempted += n
+	}
+}
+
+// preempt has a driver end the sessions that kept it from being replaced.
+func (d *device) preempt(ctx context.Context, l *driverLink) (sessions uint32, err error) {
+	ctx, cancel := context.WithTimeout(ctx, d.cfg.PingTimeout)
+	defer cancel()
+	m, err := l.call(ctx, control.TypePreempt, nil, nil)
+	if err != nil {
+		return 0, err
+	}
+	r, err := control.ParsePreemptReply(m.Body)
+	if err == nil && r.Sessions > 0 {
+		d.record("driver.preempt", fmt.Sprintf("%s epoch=%d sessions=%d", d.name, l.epoch, r.Sessions))
+	}
+	return r.Sessions, err
+}
+
+// tryUpgrade is upgradeDriver, once.
+func (d *device) tryUpgrade(ctx context.Context, l *driverLink, g *grants, desk *faultDesk) (reply control.UpgradeReply, next *driverLink, err, over error) {
 	s, _ := d.board.get()
 	switch {
 	case !d.function.Identity().Fake || d.actors != nil:
@@ -350,17 +389,17 @@ func (d *device) transfer(ctx context.Context, l, next *driverLink) (told contro
 	if err != nil {
 		return told, err
 	}
-	req := control.HandoverRequest{TimeoutNanos: uint64(handoverPatience)}.AppendTo(nil)
-	ctx, cancel := context.WithTimeout(ctx, handoverPatience+d.cfg.PingTimeout)
+	req := control.HandoverRequest{TimeoutNanos: uint64(d.cfg.StopTimeout)}.AppendTo(nil)
+	ctx, cancel := context.WithTimeout(ctx, d.cfg.StopTimeout+d.cfg.PingTimeout)
 	defer cancel()
 	taken := make(chan error, 1)
 	go func() {
 		_, err := next.call(ctx, control.TypeTakeOver, req, []int{to})
-		unix.Close(to)
 		taken <- err
+		unix.Close(to) // with what was not received of it, which may be a stranger's
 	}()
 	m, err := l.call(ctx, control.TypeHandover, req, []int{from})
-	unix.Close(from)
+	go unix.Close(from) // see above
 	if err == nil {
 		told, err = control.ParseHandoverReply(m.Body)
 	}

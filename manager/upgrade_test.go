@@ -423,3 +423,74 @@ func TestSuspensionOutlivesTheDriver(t *testing.T) {
 	require.Equal(t, 1, w.log.kinds()["device.resume"])
 	require.NoError(t, w.Check())
 }
+
+// Work that does not end keeps the driver from being replaced, for everybody: unless the
+// operator says that it must be. Then the session that is in the way ends, and is told
+// why; all others go on.
+func TestForcedUpgrade(t *testing.T) {
+	w := start(t, func(c *manager.Config) { c.StopTimeout = 500 * time.Millisecond })
+	a := w.admin()
+	good := newCounter(t, w.open(w.dial("default")))
+	require.NoError(t, good.round(5))
+	bad := w.open(w.dial("default"))
+	q, err := bad.CreateQueue(within(t), client.QueueOptions{})
+	require.NoError(t, err)
+	p, err := bad.OpenProgram(within(t), "spin")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = q.Close(within(t)) })
+	_, err = q.PushLaunch(&client.Launch{Program: p, Deadline: 10 * time.Second})
+	require.NoError(t, err)
+	require.NoError(t, q.Flush())
+	time.Sleep(50 * time.Millisecond) // it is in the device
+
+	_, err = a.Upgrade(within(t), "mock0")
+	require.ErrorIs(t, err, gpuerr.Busy)
+	require.NoError(t, bad.Err())
+	u, err := a.ForceUpgrade(within(t), "mock0")
+	require.NoError(t, err)
+	require.EqualValues(t, 1, u.Preempted)
+	require.EqualValues(t, 2, u.Generation)
+	require.EqualValues(t, 1, u.Sessions)
+	select {
+	case <-bad.Done():
+	case <-time.After(patience):
+		require.Fail(t, "the session goes on")
+	}
+	require.ErrorIs(t, bad.Err(), gpuerr.Revoked)
+	require.ErrorContains(t, bad.Err(), "reason=upgrade")
+	require.NoError(t, good.round(5))
+	good.check()
+	require.Equal(t, 1, w.log.kinds()["driver.preempt"])
+	u, err = a.ForceUpgrade(within(t), "mock0")
+	require.NoError(t, err)
+	require.Zero(t, u.Preempted, "nobody is in the way")
+	require.NoError(t, good.round(5))
+	require.NoError(t, w.Check())
+}
+
+// A driver that is stopped while it is to suspend, and goes on when that was given up, does
+// not do it late: it serves, and the device is as the operator was told.
+func TestSuspendThatIsGivenUp(t *testing.T) {
+	w := start(t, func(c *manager.Config) { c.StopTimeout, c.PingTimeout = 100*time.Millisecond, 2*time.Second })
+	a := w.admin()
+	c := newCounter(t, w.open(w.dial("default")))
+	require.NoError(t, c.round(5))
+	_, pid := w.driver(1)
+	require.NoError(t, syscall.Kill(pid, syscall.SIGSTOP))
+	asked := make(chan error, 1)
+	go func() { asked <- a.Suspend(within(t), "mock0") }()
+	// Given up after 2.1 s; then the Thaw waits for as long as a ping may.
+	timer := time.AfterFunc(3*time.Second, func() { _ = syscall.Kill(pid, syscall.SIGCONT) })
+	defer timer.Stop()
+	require.Error(t, <-asked)
+	require.NoError(t, c.round(5))
+	c.check()
+	devices, err := w.dial("default").Devices(within(t))
+	require.NoError(t, err)
+	require.False(t, devices[0].Suspended)
+	require.EqualValues(t, 1, devices[0].Epoch, "it is the same driver")
+	require.Zero(t, w.log.kinds()["device.suspend"])
+	require.NoError(t, a.Suspend(within(t), "mock0"))
+	require.NoError(t, a.Resume(within(t), "mock0"))
+	require.NoError(t, c.round(5))
+}

@@ -35,11 +35,16 @@ func (o operator) do(ctx context.Context, a *app, f func(context.Context, *clien
 
 type upgradeCmd struct {
 	operator `embed:""`
+	Force    bool `help:"End the sessions that keep the driver from being replaced, because their work does not end in time or they have too much. All others go on."`
 }
 
 func (c upgradeCmd) Run(ctx context.Context, a *app) error {
 	return c.do(ctx, a, func(ctx context.Context, admin *client.Admin) error {
-		u, err := admin.Upgrade(ctx, c.Device)
+		upgrade := admin.Upgrade
+		if c.Force {
+			upgrade = admin.ForceUpgrade
+		}
+		u, err := upgrade(ctx, c.Device)
 		if err != nil {
 			return err
 		}
@@ -49,12 +54,13 @@ func (c upgradeCmd) Run(ctx context.Context, a *app) error {
 				Epoch      uint64 `json:"epoch"`
 				Generation uint64 `json:"generation"`
 				Sessions   uint32 `json:"sessions"`
+				Preempted  uint32 `json:"preempted"`
 				PauseNanos int64  `json:"pauseNanos"`
-			}{c.Device, u.Epoch, u.Generation, u.Sessions, u.Pause.Nanoseconds()})
+			}{c.Device, u.Epoch, u.Generation, u.Sessions, u.Preempted, u.Pause.Nanoseconds()})
 			return nil
 		}
-		fmt.Fprintf(a.out, "%s has another driver: generation %d of epoch %d, %d sessions went on, nothing was begun for %v.\n",
-			visible(c.Device), u.Generation, u.Epoch, u.Sessions, u.Pause.Round(100*time.Microsecond))
+		fmt.Fprintf(a.out, "%s has another driver: generation %d of epoch %d, %d sessions went on, %d were in the way and have ended, nothing was begun for %v.\n",
+			visible(c.Device), u.Generation, u.Epoch, u.Sessions, u.Preempted, u.Pause.Round(100*time.Microsecond))
 		return nil
 	})
 }

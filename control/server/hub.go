@@ -75,11 +75,30 @@ func waitsByNature(t control.MsgType) bool {
 // endingPoll is how often Pause looks for sessions that have ended.
 const endingPoll = time.Millisecond
 
+// Socket is that of a paused session.
+type Socket struct{ s *session }
+
+// Dup is a duplicate of it, which the caller owns.
+func (s Socket) Dup() (fd int, err error) { return s.s.serving.FD() }
+
+// Moving is why a Pause came to nothing: requests of these sessions were not answered in
+// time.
+type Moving struct {
+	err      error
+	sessions []uint64
+}
+
+func (m *Moving) Error() string { return m.err.Error() }
+func (m *Moving) Unwrap() error { return m.err }
+
+// InTheWay are the sessions.
+func (m *Moving) InTheWay() []uint64 { return m.sessions }
+
 // Pause stops all of them, or none, and returns what each is asked and has not answered,
-// with a duplicate of its socket, which the caller owns. No session is opened meanwhile
+// with its socket. No session is opened meanwhile
 // but by requests that are being served; one that ends is waited for, and told no longer
 // than it takes why.
-func (h *Hub) Pause(ctx context.Context) (states []State, sockets []int, err error) {
+func (h *Hub) Pause(ctx context.Context) (states []State, sockets []Socket, err error) {
 	paused := map[*session][]control.Asked{}
 	defer func() {
 		if err == nil {
@@ -88,10 +107,6 @@ func (h *Hub) Pause(ctx context.Context) (states []State, sockets []int, err err
 		for s := range paused {
 			s.serving.Resume()
 		}
-		for _, fd := range sockets {
-			unix.Close(fd)
-		}
-		states, sockets = nil, nil
 	}()
 	for {
 		still, err := h.pauseOnce(ctx, paused)
@@ -108,11 +123,7 @@ func (h *Hub) Pause(ctx context.Context) (states []State, sockets []int, err err
 		}
 	}
 	for _, s := range h.all() {
-		fd, err := s.serving.FD()
-		if err != nil {
-			return nil, sockets, err
-		}
-		sockets = append(sockets, fd)
+		sockets = append(sockets, Socket{s})
 		states = append(states, State{ID: s.core.ID(), Parent: s.core.ParentID(), Asked: stillAsked(paused[s])})
 	}
 	return states, sockets, nil
@@ -127,6 +138,7 @@ func (h *Hub) pauseOnce(ctx context.Context, paused map[*session][]control.Asked
 		err   error
 	}
 	still = true
+	var moving []uint64
 	stops, n := make(chan stopped), 0
 	for _, s := range h.all() {
 		if _, is := paused[s]; is {
@@ -151,7 +163,11 @@ func (h *Hub) pauseOnce(ctx context.Context, paused map[*session][]control.Asked
 			paused[s.session] = s.asked
 		case !errors.Is(s.err, control.ErrEnding):
 			err = s.err
+			moving = append(moving, s.core.ID())
 		}
+	}
+	if err != nil {
+		err = &Moving{err, moving}
 	}
 	return still && n == 0, err
 }

@@ -92,6 +92,7 @@ var Table = []Label{
 	{"driver.memory.freeing", "before memory of a closed session is freed"},
 	{"driver.reclaim.ended", "with a session reclaimed"},
 	// Of a live upgrade: the driver that is replaced, and its successor.
+	{"driver.handover.begun", "asked to stop, before anything is"},
 	{"driver.handover.frozen", "with everything stopped, before anything is told"},
 	{"driver.handover.told", "with everything told to the successor"},
 	{"driver.takeover.heard", "with everything heard and nothing made"},

@@ -246,7 +246,9 @@ func (d *driver) handler(shutdown func()) control.Handler {
 		case control.TypeFreeze:
 			err = d.suspend(ctx, m)
 		case control.TypeThaw:
-			err = d.thaw()
+			err = d.thawAt(m.Seq)
+		case control.TypePreempt:
+			body = d.preempt()
 		case control.TypeShutdown:
 			if err = d.shutDown(); err == nil {
 				defer shutdown()

@@ -60,33 +60,78 @@ type upgrade struct {
 	// a word.
 	adopts atomic.Bool
 
+	// thawed is the number of the last Thaw on the supervision link. A request to stop
+	// that was sent before it is given up already, however late it is looked at.
+	thawed atomic.Uint64
+
 	mu sync.Mutex
 	// +checklocks:mu
 	frozen bool
+	// inTheWay are the sessions because of which the device could not be stopped or told
+	// the last time.
+	// +checklocks:mu
+	inTheWay []uint64
 	// +checklocks:mu
 	adopted *server.Adopted
 }
 
 var errStandsStill = gpuerr.New(gpuerr.Busy, "the driver stands still already, or takes over another's sessions")
 
-// freeze stops the sessions and the device, or neither.
-func (d *driver) freeze(ctx context.Context) (served []server.State, sockets []int, err error) {
+var errGivenUp = gpuerr.New(gpuerr.Busy, "device-manager has given this up already")
+
+// freeze stops the sessions and the device, or neither. number is the request's.
+func (d *driver) freeze(ctx context.Context, number uint64) (served []server.State, sockets []server.Socket, err error) {
 	u := &d.upgrade
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.frozen || u.adopts.Load() {
 		return nil, nil, errStandsStill
 	}
+	// Looked at under the lock, which the Thaw takes after it has said its number.
+	if number < u.thawed.Load() {
+		return nil, nil, errGivenUp
+	}
+	u.inTheWay = nil
+	crashpoint.Here("driver.handover.begun")
 	if served, sockets, err = u.hub.Pause(ctx); err != nil {
+		u.obstructedLocked(err)
 		return nil, nil, err
 	}
 	if err := d.device.Freeze(ctx); err != nil {
 		u.hub.Resume()
-		closeAll(sockets)
+		u.obstructedLocked(err)
 		return nil, nil, err
 	}
 	u.frozen = true
 	return served, sockets, nil
+}
+
+// obstructedLocked notes who was in the way of a step that has failed.
+//
+// +checklocks:u.mu
+func (u *upgrade) obstructedLocked(err error) {
+	var o interface{ InTheWay() []uint64 }
+	if errors.As(err, &o) {
+		u.inTheWay = o.InTheWay()
+	}
+}
+
+// preempt ends the sessions that were in the way the last time.
+func (d *driver) preempt() []byte {
+	u := &d.upgrade
+	u.mu.Lock()
+	named := u.inTheWay
+	u.inTheWay = nil
+	u.mu.Unlock()
+	return control.PreemptReply{Sessions: uint32(d.device.Preempt(named))}.AppendTo(nil)
+}
+
+// thawAt is thaw because the manager says so, in the request of that number.
+func (d *driver) thawAt(number uint64) error {
+	u := &d.upgrade
+	for at := u.thawed.Load(); at < number && !u.thawed.CompareAndSwap(at, number); at = u.thawed.Load() {
+	}
+	return d.thaw()
 }
 
 // thaw goes on. Idempotent.
@@ -111,6 +156,67 @@ func closeAll(fds []int) {
 	}
 }
 
+// closeForeign is closeAll of what another driver has sent and nobody has looked at: to
+// close such a thing may take for ever, and nobody waits for that.
+func closeForeign(fds []int) {
+	if len(fds) > 0 {
+		go closeAll(fds)
+	}
+}
+
+// checkKinds refuses descriptors that are not what they must be: sessions' sockets, and
+// for each queue the memory of its ring and the ends of its two pipes. It asks only what
+// the kernel answers by itself: to stat a file can be to ask a stranger's daemon.
+func checkKinds(sockets, rings []int) error {
+	bad := func(what string, i int) error {
+		return gpuerr.New(gpuerr.Protocol, "the state of the other driver: descriptor %d is no %s", i, what)
+	}
+	for i, fd := range sockets {
+		if !isSocket(fd) {
+			return bad("session's socket", i)
+		}
+	}
+	if len(rings)%3 != 0 {
+		return gpuerr.New(gpuerr.Protocol, "the state of the other driver: %d descriptors of rings, which have three each", len(rings))
+	}
+	for i, fd := range rings {
+		switch {
+		case i%3 == 0 && !isMemory(fd):
+			return bad("ring's memory", len(sockets)+i)
+		case i%3 == 1 && !isPipe(fd, unix.O_RDONLY), i%3 == 2 && !isPipe(fd, unix.O_WRONLY):
+			return bad("end of a wake pipe", len(sockets)+i)
+		}
+	}
+	return nil
+}
+
+// isSocket: a SEQPACKET socket of a kind that knows its peer's credentials, which are
+// those of UNIX sockets.
+func isSocket(fd int) bool {
+	kind, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
+	if err != nil || kind != unix.SOCK_SEQPACKET {
+		return false
+	}
+	cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+	return err == nil && cred.Uid != ^uint32(0)
+}
+
+// isMemory: only memory files know seals.
+func isMemory(fd int) bool {
+	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
+	return err == nil && seals&unix.F_SEAL_SHRINK != 0
+}
+
+// isPipe: only a pipe has a size, which is asked to be what it is for wakes (fcntl(2));
+// one that holds more than that is one all the same.
+func isPipe(fd, access int) bool {
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETPIPE_SZ, 4096); err != nil && !errors.Is(err, unix.EBUSY) && !errors.Is(err, unix.EPERM) {
+		return false
+	}
+	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
+	return err == nil && flags&unix.O_ACCMODE == access
+}
+
 // parseTimeout reads how long a step may take.
 func parseTimeout(m *control.Message) (time.Duration, error) {
 	req, err := control.ParseHandoverRequest(m.Body)
@@ -125,8 +231,7 @@ func (d *driver) suspend(ctx context.Context, m *control.Message) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	_, sockets, err := d.freeze(ctx)
-	closeAll(sockets)
+	_, _, err = d.freeze(ctx, m.Seq)
 	return err
 }
 
@@ -152,7 +257,7 @@ func (d *driver) handover(ctx context.Context, m *control.Message) (_ []byte, er
 	defer conn.Close()
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	served, sockets, err := d.freeze(ctx)
+	served, sockets, err := d.freeze(ctx, m.Seq)
 	if err != nil {
 		return nil, err
 	}
@@ -163,9 +268,10 @@ func (d *driver) handover(ctx context.Context, m *control.Message) (_ []byte, er
 	}()
 	crashpoint.Here("driver.handover.frozen")
 	img, rings, err := d.device.Export()
-	fds := append(sockets, rings...)
-	defer func() { closeAll(fds) }()
 	if err != nil {
+		d.upgrade.mu.Lock()
+		d.upgrade.obstructedLocked(err)
+		d.upgrade.mu.Unlock()
 		return nil, err
 	}
 	if len(img.Sessions) != len(served) { // one is being opened, or ends
@@ -175,16 +281,17 @@ func (d *driver) handover(ctx context.Context, m *control.Message) (_ []byte, er
 	if err != nil {
 		return nil, gpuerr.New(gpuerr.Internal, "write the state down: %v", err)
 	}
-	if err := d.tell(ctx, conn, text, fds); err != nil {
+	if err := d.tell(ctx, conn, text, sockets, rings); err != nil {
 		return nil, fmt.Errorf("tell the successor: %w", err)
 	}
 	crashpoint.Here("driver.handover.told")
 	return control.HandoverReply{Sessions: uint32(len(served)), Bytes: uint64(len(text))}.AppendTo(nil), nil
 }
 
-// tell sends a state and its descriptors.
-func (d *driver) tell(ctx context.Context, conn *control.Conn, text []byte, fds []int) error {
-	head, err := json.Marshal(stateHead{Version: d.upgrade.version, Bytes: uint64(len(text)), Descriptors: uint64(len(fds))})
+// tell sends a state and its descriptors. These are duplicated as they are sent: a driver
+// that has nearly all that it may have can still be replaced.
+func (d *driver) tell(ctx context.Context, conn *control.Conn, text []byte, sockets []server.Socket, rings []gpu.RingFDs) error {
+	head, err := json.Marshal(stateHead{Version: d.upgrade.version, Bytes: uint64(len(text)), Descriptors: uint64(len(sockets) + 3*len(rings))})
 	if err != nil {
 		return err
 	}
@@ -203,12 +310,27 @@ func (d *driver) tell(ctx context.Context, conn *control.Conn, text []byte, fds 
 		}
 		text = text[n:]
 	}
-	for len(fds) > 0 {
-		n := min(len(fds), control.MaxFDs)
-		if err := send(nil, fds[:n]); err != nil {
+	lend := func(fds ...int) error {
+		defer closeAll(fds)
+		return send(nil, fds)
+	}
+	for _, s := range sockets {
+		fd, err := s.Dup()
+		if err == nil {
+			err = lend(fd)
+		}
+		if err != nil {
 			return err
 		}
-		fds = fds[n:]
+	}
+	for _, r := range rings {
+		fds, err := r.Dup()
+		if err == nil {
+			err = lend(fds[:]...)
+		}
+		if err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -217,7 +339,7 @@ func (d *driver) tell(ctx context.Context, conn *control.Conn, text []byte, fds 
 func (d *driver) hear(conn *control.Conn) (text []byte, fds []int, err error) {
 	defer func() {
 		if err != nil {
-			closeAll(fds)
+			closeForeign(fds)
 			fds = nil
 		}
 	}()
@@ -228,7 +350,7 @@ func (d *driver) hear(conn *control.Conn) (text []byte, fds []int, err error) {
 			return nil, gpuerr.New(gpuerr.Disconnected, "the other driver has stopped telling its state: %v", err)
 		}
 		if seq++; m.Type != control.TypePart || m.Reply || m.Seq != seq || len(m.FDs) > 0 && len(m.Body) > 0 {
-			m.CloseFDs()
+			closeForeign(m.FDs)
 			return nil, gpuerr.New(gpuerr.Protocol, "part %d of the other driver's state is %v, %d", seq, m.Type, m.Seq)
 		}
 		return m, nil
@@ -237,7 +359,7 @@ func (d *driver) hear(conn *control.Conn) (text []byte, fds []int, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	m.CloseFDs()
+	closeForeign(m.FDs)
 	var head stateHead
 	if err := strict(m.Body, &head); err != nil {
 		return nil, nil, err
@@ -253,7 +375,7 @@ func (d *driver) hear(conn *control.Conn) (text []byte, fds []int, err error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		m.CloseFDs()
+		closeForeign(m.FDs)
 		if len(m.Body) == 0 || uint64(len(m.Body)) > head.Bytes-uint64(len(text)) {
 			return nil, nil, gpuerr.New(gpuerr.Protocol, "the other driver's state is not as long as it said")
 		}
@@ -320,16 +442,20 @@ func (d *driver) takeOver(ctx context.Context, m *control.Message) ([]byte, erro
 	crashpoint.Here("driver.takeover.heard")
 	var st state
 	if err := strict(text, &st); err != nil {
-		closeAll(fds)
+		closeForeign(fds)
 		return nil, err
 	}
 	// One without a socket would be nobody's, and never end.
 	if st.Image == nil || len(st.Served) > len(fds) || len(st.Served) != len(st.Image.Sessions) {
-		closeAll(fds)
+		closeForeign(fds)
 		return nil, gpuerr.New(gpuerr.Protocol, "the state of the other driver has sessions without sockets")
 	}
 	st.Image.Version = gpu.ImageVersion // the whole state's is known to be this driver's
 	sockets, rings := fds[:len(st.Served):len(st.Served)], fds[len(st.Served):]
+	if err := checkKinds(sockets, rings); err != nil {
+		closeForeign(fds)
+		return nil, err
+	}
 	if err := d.device.Import(ctx, st.Image, rings, pool.Adopt); err != nil {
 		closeAll(sockets)
 		return nil, err

@@ -1,0 +1,139 @@
+package gpu
+
+import (
+	"sync"
+	"time"
+
+	"capgpu/gpuerr"
+	"capgpu/internal/revoke"
+)
+
+// What a tenant has can keep the device from being stopped, or from being told to a
+// successor, for everybody. Who is in the way is told then, so that an operator who will
+// not wait can have these sessions ended, and nobody else's (Preempt).
+
+// Obstructed is why the device was not stopped or not told, and whose it was.
+type Obstructed struct {
+	err      error
+	sessions []uint64
+}
+
+func (o *Obstructed) Error() string { return o.err.Error() }
+func (o *Obstructed) Unwrap() error { return o.err }
+
+// InTheWay are the sessions that were in the way.
+func (o *Obstructed) InTheWay() []uint64 { return o.sessions }
+
+func obstructedBy(err error, sessions []*Session) error {
+	o := &Obstructed{err: err}
+	for _, s := range sessions {
+		o.sessions = append(o.sessions, s.id)
+	}
+	return o
+}
+
+// moving are the sessions of which something moves although the device is to stop. If that
+// is work which is in the device, they are those of the tenant whose work it is: what is
+// behind that is not in the way of itself.
+func (d *Device) moving(f *freeze) (all []*Session) {
+	first := d.engine.atWork()
+	sessions := d.sessionList()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	parked := f.parked
+	for _, s := range sessions {
+		if !s.node.Live() || first != nil && s.tenant != first {
+			continue
+		}
+		moves := false
+		each(s.handles, func(q *queue) {
+			_, is := parked[q]
+			moves = moves || !is
+		})
+		if moves {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// atWork is whose work has been in the device for the longest; nil: there is none.
+func (e *engine) atWork() *tenant {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case e.turn.holder != nil:
+		return e.turn.holder.queue.session.tenant
+	case e.oldest != nil:
+		return e.oldest.queue.session.tenant
+	}
+	return nil
+}
+
+// weigh adds up what sessions have of something, and reports whether it is within most.
+type weighed struct {
+	most, sum uint64
+	of        map[*tenant]uint64
+	sessions  []*Session
+}
+
+func (w *weighed) add(s *Session, n uint64) {
+	if n == 0 {
+		return
+	}
+	if w.of == nil {
+		w.of = map[*tenant]uint64{}
+	}
+	w.sum += n
+	w.of[s.tenant] += n
+	w.sessions = append(w.sessions, s)
+}
+
+// heaviest are the sessions, of those that were weighed, of the tenant that has the most;
+// nil: all together have no more than they may.
+func (w *weighed) heaviest() (all []*Session) {
+	if w.sum <= w.most {
+		return nil
+	}
+	worst := w.sessions[0].tenant
+	for _, s := range w.sessions {
+		if w.of[s.tenant] > w.of[worst] {
+			worst = s.tenant
+		}
+	}
+	for _, s := range w.sessions {
+		if s.tenant == worst {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// errPreempted is why a session has ended that was in the way of an upgrade.
+var errPreempted = gpuerr.New(gpuerr.Revoked, "reason=upgrade: the operator has the driver replaced, and what this session had under way would not end in time; open the device again")
+
+// Preempt ends sessions that are in the way of an upgrade, with all that was restricted
+// from them: of those that are named, the ones of the tenant that has the most of them. It
+// returns how many when nothing of them runs any more, which is within the hang bound.
+func (d *Device) Preempt(named []uint64) (ended int) {
+	w := weighed{}
+	for _, id := range named {
+		if s := d.Session(id); s != nil && s.node.Live() {
+			w.add(s, 1)
+		}
+	}
+	var cutting sync.WaitGroup
+	for _, s := range w.heaviest() {
+		ended++
+		cutting.Go(func() {
+			d.auditEvent("session.preempt", s.tenant, "session=%d", s.id)
+			_ = s.node.Cut(errPreempted, func(rest *revoke.Rest) { d.reclaim.add(s, rest) })
+		})
+	}
+	cutting.Wait()
+	return ended
+}
+
+// maxReload is how long the programs of all sessions may have taken to load that a
+// successor has to load again while nothing moves.
+const maxReload = 3 * time.Second

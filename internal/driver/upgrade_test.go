@@ -1,0 +1,136 @@
+package driver
+
+import (
+	"context"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"capgpu/control"
+	"capgpu/gpuerr"
+	"capgpu/internal/shm"
+)
+
+// A request to stop that the manager has given up does nothing, however late the driver
+// looks at it: also when it looks at the Thaw first.
+func TestLateFreezeIsHarmless(t *testing.T) {
+	d := newTestDriver(t)
+	handle := d.handler(func() {})
+	ask := func(typ control.MsgType, seq uint64) error {
+		var body []byte
+		if typ == control.TypeFreeze {
+			body = control.HandoverRequest{TimeoutNanos: uint64(time.Second)}.AppendTo(nil)
+		}
+		return handle(t.Context(), &control.Message{Type: typ, Seq: seq, Body: body}).Err()
+	}
+	require.NoError(t, ask(control.TypeThaw, 8))
+	require.ErrorIs(t, ask(control.TypeFreeze, 7), gpuerr.Busy)
+	require.False(t, d.device.Frozen())
+	require.NoError(t, ask(control.TypeFreeze, 9))
+	require.True(t, d.device.Frozen())
+	require.NoError(t, ask(control.TypeThaw, 10))
+	require.False(t, d.device.Frozen())
+	require.NoError(t, ask(control.TypeThaw, 3), "an older one takes nothing back")
+	require.ErrorIs(t, ask(control.TypeFreeze, 9), gpuerr.Busy)
+
+	// A hand-over likewise; nothing is told on the socket.
+	a, b, err := shm.Socketpair()
+	require.NoError(t, err)
+	defer unix.Close(b)
+	m := &control.Message{Type: control.TypeHandover, Seq: 9, Body: control.HandoverRequest{TimeoutNanos: uint64(time.Second)}.AppendTo(nil), FDs: []int{a}}
+	require.ErrorIs(t, handle(t.Context(), m).Err(), gpuerr.Busy)
+	require.False(t, d.device.Frozen())
+}
+
+// What a driver is handed as a socket, a ring or a pipe is looked at before it is used,
+// without asking the file itself.
+func TestCheckKinds(t *testing.T) {
+	sock, peer, err := shm.Socketpair()
+	require.NoError(t, err)
+	memory, err := unix.MemfdCreate("m", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	require.NoError(t, err)
+	_, err = unix.FcntlInt(uintptr(memory), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK)
+	require.NoError(t, err)
+	loose, err := unix.MemfdCreate("m", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	require.NoError(t, err)
+	var p [2]int
+	require.NoError(t, unix.Pipe2(p[:], unix.O_CLOEXEC|unix.O_NONBLOCK))
+	file, err := os.Open("/proc/self/stat")
+	require.NoError(t, err)
+	event, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
+	require.NoError(t, err)
+	stream, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	require.NoError(t, err)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	tcp, err := l.(*net.TCPListener).File()
+	require.NoError(t, err)
+	f, inet := int(file.Fd()), int(tcp.Fd())
+	defer closeAll([]int{sock, peer, memory, loose, p[0], p[1], event, stream[0], stream[1]})
+	defer file.Close()
+	defer tcp.Close()
+
+	require.NoError(t, checkKinds([]int{sock, peer}, []int{memory, p[0], p[1]}))
+	for _, bad := range []int{memory, p[0], p[1], f, event, stream[0], inet, 99999} {
+		require.ErrorIs(t, checkKinds([]int{sock, bad}, nil), gpuerr.Protocol, "%d as a socket", bad)
+	}
+	for _, bad := range []int{loose, sock, p[0], f, event, inet, 99999} {
+		require.ErrorIs(t, checkKinds(nil, []int{bad, p[0], p[1]}), gpuerr.Protocol, "%d as memory", bad)
+	}
+	for _, bad := range []int{p[1], memory, sock, f, event, inet, 99999} {
+		require.ErrorIs(t, checkKinds(nil, []int{memory, bad, p[1]}), gpuerr.Protocol, "%d as a reader", bad)
+	}
+	for _, bad := range []int{p[0], memory, sock, f, event, inet, 99999} {
+		require.ErrorIs(t, checkKinds(nil, []int{memory, p[0], bad}), gpuerr.Protocol, "%d as a writer", bad)
+	}
+	require.ErrorIs(t, checkKinds(nil, []int{memory, p[0]}), gpuerr.Protocol)
+}
+
+// recoveries is a driver of which the manager, played here, is told steps.
+func recoveries(t *testing.T, answer func(control.RecoveryRequest) error) (d *driver, told <-chan control.RecoveryRequest) {
+	d = newTestDriver(t)
+	ours, theirs := conns(t)
+	heard := make(chan control.RecoveryRequest, 16)
+	manager := control.NewPeer(context.Background(), theirs, func(_ context.Context, m *control.Message) *control.Message {
+		req, err := control.ParseRecoveryRequest(m.Body)
+		if err == nil {
+			heard <- req
+			err = answer(req)
+		}
+		if err != nil {
+			return control.ErrorReply(m, err)
+		}
+		return control.NewReply(m, nil)
+	})
+	link := control.NewPeer(context.Background(), ours, d.handler(func() {}))
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		d.runRecovery(t.Context(), link)
+	}()
+	t.Cleanup(func() {
+		link.Close() // and with it runRecovery
+		<-ended
+		manager.Close()
+	})
+	return d, heard
+}
+
+// The manager is told of the device's end as of a reset: what follows is the manager's own
+// to say. A refusal is of no account, and nothing is told that has not changed.
+func TestRecoveryIsTold(t *testing.T) {
+	d, told := recoveries(t, func(control.RecoveryRequest) error { return gpuerr.New(gpuerr.Busy, "not now") })
+	d.device.Gone("a test")
+	req := <-told
+	require.Equal(t, control.RecoveryRequest{Step: 3, Last: 3, Incidents: 1}, req)
+	select {
+	case again := <-told:
+		require.Fail(t, "told again", "%+v", again)
+	case <-time.After(20 * time.Millisecond):
+	}
+}
