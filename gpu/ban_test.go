@@ -138,3 +138,94 @@ func TestBan(t *testing.T) {
 		r.close()
 	})
 }
+
+// A branch that is banned is told why, and that there is no end to it: not in time, and
+// not with another driver, which does not know the reason of every strike.
+func TestBranchIsBannedForever(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newMemRig(t, withStrikes(StrikePolicy{Limit: 2, Window: time.Hour, Ban: time.Minute}))
+		s := r.open("alice")
+		child, err := s.Restrict(Policy{Facet: FacetFull, Limits: ledger.NoLimits()})
+		require.NoError(t, err)
+		below, err := child.Restrict(Policy{Facet: FacetFull, Limits: ledger.NoLimits()})
+		require.NoError(t, err)
+		r.dev.strike(below, "did not stop", "")
+		require.NoError(t, child.banned())
+		r.dev.strike(child, outcome.IOMMUFault.String(), "")
+		for range 3 {
+			for _, banned := range []*Session{child, below} {
+				_, err := banned.CreateQueue(2, 64)
+				require.ErrorIs(t, err, gpuerr.Banned)
+				require.ErrorContains(t, err, "reason=iommuFault until=forever: ")
+			}
+			require.NoError(t, s.banned())
+			time.Sleep(1000 * time.Hour)
+		}
+		child.branch.reason.Store(nil) // as a successor has it
+		require.ErrorContains(t, below.banned(), "reason=hang until=forever: ")
+		r.dev.strike(below, "deadline missed", "")
+		r.dev.strike(below, "deadline missed", "")
+		require.ErrorContains(t, below.banned(), "until=forever")
+		require.NoError(t, s.banned(), "two strikes of the tenant are more than an hour apart")
+		r.close()
+	})
+}
+
+// Tenants that agree to hang the function, one after the other, get as many resets as they
+// have strikes together until all are banned, and no more before the first ban ends. One
+// that restricts sessions for it gets the strikes of as many branches as its own limit.
+func TestColludingTenantsAreBounded(t *testing.T) {
+	const limit, window, ban = 3, time.Minute, 10 * time.Second
+	for _, c := range []struct {
+		name     string
+		tenants  []string
+		restrict bool
+		most     uint64
+	}{
+		{"one", []string{"mallory"}, false, limit},
+		{"two", []string{"mallory", "trudy"}, false, 2 * limit},
+		{"two that restrict", []string{"mallory", "trudy"}, true, 2 * limit * limit},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				hand := newHandBackend()
+				hand.obedient = false
+				r := newMemRig(t, withBackend(hand), withStrikes(StrikePolicy{Limit: limit, Window: window, Ban: ban}))
+				began := time.Now()
+				var banned int
+				for turn := 0; banned < len(c.tenants); turn++ {
+					banned = 0
+					for _, name := range c.tenants {
+						s, err := r.dev.OpenSession(Attach{Tenant: name, TenantLimits: ledger.NoLimits(), Limits: ledger.NoLimits(), Facet: FacetFull})
+						if err != nil {
+							require.ErrorIs(t, err, gpuerr.Banned)
+							banned++
+							continue
+						}
+						at := s
+						if c.restrict {
+							at, err = s.Restrict(Policy{Facet: FacetFull, Limits: ledger.NoLimits()})
+							require.NoError(t, err)
+						}
+						b := buf(t, at, 4096)
+						for range limit {
+							if at.banned() != nil {
+								break
+							}
+							q := r.queue(at, 2, 64)
+							q.fill(b, 0, 4, 1)
+							require.NotEqual(t, outcome.OK, q.one().Outcome.Kind)
+							synctest.Wait()
+							_ = at.CloseQueue(q.h)
+						}
+						require.NoError(t, s.Close())
+					}
+					require.Less(t, turn, 100)
+				}
+				require.Equal(t, c.most, r.dev.engine.resets.Load())
+				require.Less(t, time.Since(began), ban, "nobody's ban has ended meanwhile")
+				r.close()
+			})
+		})
+	}
+}

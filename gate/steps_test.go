@@ -1,0 +1,108 @@
+package gate
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"capgpu/client"
+	"capgpu/control"
+	"capgpu/internal/rpcguard"
+	"capgpu/internal/shm"
+	"capgpu/outcome"
+	"capgpu/schema"
+
+	"capnproto.org/go/capnp/v3/rpc"
+)
+
+// steppingService has one device, on the ladder and suspended, and tells what it is asked.
+type steppingService struct{ asked chan control.NextStateRequest }
+
+func (s steppingService) broker(_ context.Context, m *control.Message) *control.Message {
+	switch m.Type {
+	case control.TypeHello:
+		return control.NewReply(m, control.HelloReply{Version: control.HelloVersion, Tenant: "test"}.AppendTo(nil))
+	case control.TypeListDevices:
+		d := control.DeviceInfo{Index: 3, State: 1, Epoch: 5, Name: "mock0", Recovery: uint32(outcome.QueueReset), Suspended: true}
+		return control.NewReply(m, control.ListDevicesReply{Devices: []control.DeviceInfo{d}}.AppendTo(nil))
+	case control.TypeNextState:
+		req, err := control.ParseNextStateRequest(m.Body)
+		if err != nil {
+			return control.ErrorReply(m, err)
+		}
+		s.asked <- req
+		reply := control.NextStateReply{Epoch: 5, State: 1}
+		if req.Steps {
+			reply.Changed, reply.Recovery, reply.LastRecovery, reply.Incidents, reply.Suspended = true, uint32(outcome.QueueReset), uint32(outcome.FunctionReset), 7, true
+		}
+		return control.NewReply(m, reply.AppendTo(nil))
+	}
+	return control.NewReply(m, nil)
+}
+
+// Who asks Lifecycle for steps is asked for with them, and told all of one: the others are
+// not, and wait for states alone.
+func TestLifecycleSteps(t *testing.T) {
+	s := steppingService{make(chan control.NextStateRequest, 16)}
+	ours, theirs, err := shm.Socketpair()
+	require.NoError(t, err)
+	tenant, err := control.NewConn(ours, control.ConnOptions{})
+	require.NoError(t, err)
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = control.Serve(context.Background(), tenant, s.broker)
+	}()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	service, err := client.NewConn(ctx, theirs)
+	require.NoError(t, err)
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	require.NoError(t, err)
+	ended := make(chan error, 1)
+	go func() { ended <- Serve(context.Background(), unixConn(t, fds[0]), service, Options{}) }()
+	conn := rpc.NewConn(rpcguard.NewClientTransport(unixConn(t, fds[1])), nil)
+	manager := schema.GpuDeviceManager(conn.Bootstrap(ctx))
+
+	listed, release := manager.ListDevices(ctx, nil)
+	all, err := listed.Struct()
+	require.NoError(t, err)
+	devices, err := all.Devices()
+	require.NoError(t, err)
+	require.True(t, devices.At(0).Suspended())
+	require.Equal(t, schema.RecoveryStep_queueReset, devices.At(0).Recovery())
+	release()
+
+	life, releaseLife := manager.Lifecycle(ctx, func(p schema.GpuDeviceManager_lifecycle_Params) error { p.SetCapabilityIndex(3); return nil })
+	l := life.Lifecycle()
+	for _, steps := range []bool{true, false} {
+		next, release := l.Next(ctx, func(p schema.Lifecycle_next_Params) error {
+			p.SetEpoch(5)
+			p.SetTimeoutNanos(1)
+			p.SetSteps(steps)
+			return nil
+		})
+		st, err := next.Struct()
+		require.NoError(t, err)
+		req := <-s.asked
+		require.Equal(t, steps, req.Steps)
+		require.EqualValues(t, 3, req.Index)
+		require.EqualValues(t, 5, req.Epoch)
+		require.Equal(t, steps, st.Changed())
+		require.Equal(t, steps, st.Suspended())
+		if steps {
+			require.Equal(t, schema.RecoveryStep_queueReset, st.Recovery())
+			require.Equal(t, schema.RecoveryStep_functionReset, st.LastRecovery())
+			require.EqualValues(t, 7, st.Incidents())
+		}
+		release()
+	}
+	releaseLife()
+	manager.Release()
+	conn.Close()
+	require.NoError(t, <-ended)
+	<-served
+}
