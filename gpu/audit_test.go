@@ -102,3 +102,59 @@ func TestAuditBytesRunOut(t *testing.T) {
 	require.Equal(t, "auditBytes", gpuerr.From(err).Resource)
 	require.NoError(t, r.dev.Check())
 }
+
+// Each step of recovery is on record when it is over: whose it was, which, why and for how
+// long. Who causes thousands has a few of them, with how many there were; another tenant's
+// are not lost for it.
+func TestStepsAreRecorded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hand := newHandBackend()
+		r := newMemRig(t, withBackend(hand))
+		flood, other := r.open("mallory"), r.open("alice")
+		records := func() (all []string) {
+			synctest.Wait()
+			for from := uint64(0); ; {
+				read, err := r.fn.Grants().Audit.Snapshot(from, 100)
+				require.NoError(t, err)
+				if len(read) == 0 {
+					return all
+				}
+				from += uint64(len(read))
+				for _, rec := range read {
+					if rec.Kind == "recovery" {
+						all = append(all, rec.Detail)
+					}
+				}
+			}
+		}
+		step := func(s *Session) {
+			b, p := buf(t, s, 4096), prog(t, s, "p")
+			q := r.queue(s, 16, 4096)
+			q.launchFor(time.Millisecond, p, whole(b))
+			require.Equal(t, hangOutcome, q.one().Outcome)
+			synctest.Wait()
+			require.NoError(t, s.CloseQueue(q.h))
+			require.NoError(t, s.DestroyBuffer(b))
+		}
+		const steps = 200
+		for range steps {
+			step(flood)
+		}
+		all := records()
+		require.Len(t, all, stepBurst)
+		require.Regexp(t, `^tenant=mallory session=1 step=cancelling cause="deadline missed" took=\S+ more=0$`, all[0])
+		step(other)
+		all = records()
+		require.Len(t, all, stepBurst+1)
+		require.Contains(t, all[stepBurst], "tenant=alice session=2 step=cancelling")
+		time.Sleep(stepInterval)
+		step(flood)
+		all = records()
+		require.Len(t, all, stepBurst+2)
+		require.Contains(t, all[stepBurst+1], fmt.Sprintf("more=%d", steps-stepBurst))
+		st := r.dev.Status("alice").Recovery
+		require.EqualValues(t, steps+2, st.Steps["cancelling"])
+		require.Contains(t, st.StepNanos, "cancelling")
+		r.close()
+	})
+}

@@ -21,6 +21,7 @@ type RecoveryStatus struct {
 	Step      RecoveryStep      `json:"step"`
 	Incidents uint64            `json:"incidents"`
 	Steps     map[string]uint64 `json:"steps"`          // how often each was taken
+	StepNanos map[string]int64  `json:"stepNanos"`      // how long each has taken in all
 	Last      *Incident         `json:"last,omitempty"` // nil: there was none
 }
 
@@ -42,6 +43,38 @@ type climbing struct {
 	last      Incident
 	changed   chan struct{} // capacity 1
 	culprit   *job          // that the steps are about; none is left when it has ended
+	since     time.Time     // when the step was taken
+	took      [outcome.NumRecoverySteps]time.Duration
+	whose     *tenant // of the last incident; nil: nobody's
+	paces     map[*tenant]*stepPace
+}
+
+// Each step has a record when it is over: who, which, why and for how long. A tenant can
+// cause thousands in a second (deadlines of its own that it lets pass), so of each tenant's
+// stepBurst in a row are recorded, and then one in stepInterval, which counts the others.
+const (
+	stepBurst    = 16
+	stepInterval = 5 * time.Second
+)
+
+// stepPace bounds the records of one tenant.
+type stepPace struct {
+	credit time.Duration // stepInterval is one record
+	at     time.Time
+	more   uint64 // that had none since the last one that had
+}
+
+// enter reports whether a step is recorded, and how many before it were not.
+func (p *stepPace) enter(now time.Time) (more uint64, recorded bool) {
+	p.credit = min(p.credit+now.Sub(p.at), stepBurst*stepInterval)
+	p.at = now
+	if p.credit < stepInterval {
+		p.more++
+		return 0, false
+	}
+	p.credit -= stepInterval
+	more, p.more = p.more, 0
+	return more, true
 }
 
 // incidentLocked begins an incident, unless one is under way.
@@ -53,8 +86,10 @@ func (e *engine) incidentLocked(j *job, cause string) {
 		return
 	}
 	c.incidents++
+	c.whose = nil
 	c.last = Incident{Cause: cause, At: time.Now()}
 	if c.culprit = j; j != nil {
+		c.whose = j.queue.session.tenant
 		c.last.Tenant, c.last.Session = j.queue.session.tenant.name, j.queue.session.id
 	}
 }
@@ -67,6 +102,13 @@ func (e *engine) climbLocked(step RecoveryStep) {
 	if c.step == step {
 		return
 	}
+	now := time.Now()
+	if c.step != outcome.RecoveryNone {
+		took := now.Sub(c.since)
+		c.took[c.step] += took
+		e.recordStepLocked(took, now)
+	}
+	c.since = now
 	if c.step = step; step == outcome.RecoveryNone {
 		c.culprit = nil
 	} else {
@@ -74,6 +116,25 @@ func (e *engine) climbLocked(step RecoveryStep) {
 		c.last.Step = step
 	}
 	nudge(c.changed)
+}
+
+// recordStepLocked records the step that is over. What follows a respawn the manager
+// records: the end of this driver, and the start of the next.
+//
+// +checklocks:e.mu
+func (e *engine) recordStepLocked(took time.Duration, now time.Time) {
+	c := &e.ladder
+	p := c.paces[c.whose]
+	if p == nil {
+		if c.paces == nil {
+			c.paces = map[*tenant]*stepPace{}
+		}
+		p = &stepPace{credit: stepBurst * stepInterval, at: now}
+		c.paces[c.whose] = p
+	}
+	if more, recorded := p.enter(now); recorded {
+		e.dev.auditEvent("recovery", c.whose, "session=%d step=%v cause=%q took=%v more=%d", c.last.Session, c.step, c.last.Cause, took, more)
+	}
 }
 
 // Recovery is where the device stands on the ladder.
@@ -96,10 +157,11 @@ func (e *engine) recoveryStatus(tenant string) RecoveryStatus {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	c := &e.ladder
-	st := RecoveryStatus{Step: c.step, Incidents: c.incidents, Steps: map[string]uint64{}}
+	st := RecoveryStatus{Step: c.step, Incidents: c.incidents, Steps: map[string]uint64{}, StepNanos: map[string]int64{}}
 	for step, n := range c.counts {
 		if n > 0 {
 			st.Steps[RecoveryStep(step).String()] = n
+			st.StepNanos[RecoveryStep(step).String()] = c.took[step].Nanoseconds()
 		}
 	}
 	if c.incidents > 0 {

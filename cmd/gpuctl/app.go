@@ -38,6 +38,7 @@ type cli struct {
 	Devices  devicesCmd  `cmd:"" help:"List the devices of this tenant."`
 	Sessions sessionsCmd `cmd:"" help:"List the open sessions of this tenant on a device."`
 	Budget   budgetCmd   `cmd:"" help:"Show what this tenant uses of its limits."`
+	Metrics  metricsCmd  `cmd:"" help:"Print counters of the devices and of this tenant, as Prometheus reads them."`
 	Programs programsCmd `cmd:"" help:"List the programs of a device, with their bindings."`
 	Run      runCmd      `cmd:"" help:"Run a program on files or generated input."`
 	Check    checkCmd    `cmd:"" help:"Run a program here, without a device, and report data races and other mistakes."`

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
@@ -43,7 +44,7 @@ func serveDevices(t *testing.T, states ...uint32) (socket string) {
 			if err != nil || states[req.Index] != 1 {
 				return control.ErrorReply(m, gpuerr.New(gpuerr.DeviceLost, "device edu%d: wedged", req.Index))
 			}
-			text := fmt.Sprintf(`{"tenants": [{"tenant": "t", "budget": [{"class": "sessions", "used": 1, "limit": 4, "peak": %d}], "sessions": [{"id": %d, "facet": "full"}]}]}`, req.Index+1, req.Index+40)
+			text := fmt.Sprintf(`{"recovery": {"incidents": 3, "steps": {"queueReset": 2}, "stepNanos": {"queueReset": 5000000}}, "tenants": [{"tenant": "t", "budget": [{"class": "sessions", "used": 1, "limit": 4, "peak": %d}], "sessions": [{"id": %d, "facet": "full"}]}]}`, req.Index+1, req.Index+40)
 			return control.NewReply(m, []byte(text))
 		}
 		return control.ErrorReply(m, gpuerr.New(gpuerr.Unimplemented, "%v", m.Type))
@@ -121,4 +122,33 @@ func TestStatusWithoutReadyDevice(t *testing.T) {
 	i := gpuctl(context.Background(), nil, false, "--socket", serveDevices(t, 3, 3), "sessions")
 	require.NotZero(t, i.exit)
 	require.Contains(t, i.err.String(), "edu0")
+}
+
+// What Prometheus is told of devices, in its text format: also of one that has no driver.
+func TestMetrics(t *testing.T) {
+	i := gpuctl(context.Background(), nil, false, "--socket", serveDevices(t, 1, 3), "metrics")
+	require.Zero(t, i.exit, i.err.String())
+	families := map[string]bool{}
+	for line := range strings.Lines(i.out.String()) {
+		if name, ok := strings.CutPrefix(line, "# TYPE "); ok {
+			name, kind, _ := strings.Cut(strings.TrimSpace(name), " ")
+			require.False(t, families[name], "%s twice", name)
+			require.Equal(t, strings.HasSuffix(name, "_total"), kind == "counter", name)
+			families[name] = true
+			continue
+		}
+		if !strings.HasPrefix(line, "# HELP ") {
+			require.Regexp(t, `^capgpu_\w+\{device="edu\d"[^}]*\} [0-9.e+-]+\n$`, line)
+		}
+	}
+	for _, want := range []string{
+		`capgpu_device_state{device="edu0",state="ready"} 1`, `capgpu_device_state{device="edu1",state="wedged"} 1`, `capgpu_device_suspended{device="edu0"} 0`,
+		`capgpu_device_recovery_steps_total{device="edu0",step="queueReset"} 2`, `capgpu_device_recovery_seconds_total{device="edu0",step="queueReset"} 0.005`,
+		`capgpu_device_recovery_steps_total{device="edu0",step="respawn"} 0`, `capgpu_device_recovery_steps_total{device="edu1",step="wedged"} 1`,
+		`capgpu_device_incidents_total{device="edu0"} 3`, `capgpu_tenant_used{device="edu0",tenant="t",resource="sessions"} 1`,
+	} {
+		require.Contains(t, i.out.String(), want+"\n")
+	}
+	require.NotContains(t, i.out.String(), `capgpu_device_incidents_total{device="edu1"}`)
+	require.Equal(t, `"a\\b\"c"`, labelText(`a\b"c`))
 }

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"capgpu/client"
+	"capgpu/outcome"
+)
+
+// metricsCmd prints what Prometheus's text format is for (for the textfile collector of
+// its node exporter, say): device-manager itself serves no HTTP. Counters of a driver
+// begin anew with each driver, as Prometheus expects of a process that was restarted.
+type metricsCmd struct{}
+
+func (metricsCmd) Run(ctx context.Context, a *app) error {
+	conn, err := a.dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	devices, err := conn.Devices(ctx)
+	if err != nil {
+		return err
+	}
+	told := map[string]status{}
+	for _, d := range devices {
+		if d.State != client.Ready || d.Suspended {
+			continue
+		}
+		// One that is lost just now has nothing to tell.
+		if all, err := a.readStatus(ctx, strconv.FormatUint(uint64(d.Index), 10)); err == nil && len(all) == 1 {
+			told[d.Name] = all[0].status
+		}
+	}
+	writeMetrics(a.out, devices, told)
+	return nil
+}
+
+// metric is one family in the text format: its values by their labels.
+type metric struct {
+	name, kind, help string
+	lines            []string
+}
+
+func (m *metric) add(value string, labels ...string) {
+	var pairs []string
+	for i := 0; i+1 < len(labels); i += 2 {
+		pairs = append(pairs, labels[i]+"="+labelText(labels[i+1]))
+	}
+	m.lines = append(m.lines, fmt.Sprintf("%s{%s} %s", m.name, strings.Join(pairs, ","), value))
+}
+
+// labelText is a label's value, of which the format knows three escapes.
+func labelText(s string) string {
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(visible(s)) + `"`
+}
+
+func writeMetrics(w io.Writer, devices []client.DeviceInfo, told map[string]status) {
+	state := metric{name: "capgpu_device_state", kind: "gauge", help: "1 for the state that the device is in, 0 for the others."}
+	suspended := metric{name: "capgpu_device_suspended", kind: "gauge", help: "1 while an operator has the device begin nothing."}
+	epoch := metric{name: "capgpu_device_epoch", kind: "gauge", help: "Number of the device's last driver that was ready."}
+	incidents := metric{name: "capgpu_device_incidents_total", kind: "counter", help: "Times that work did not end, or faulted, and something was done about it."}
+	steps := metric{name: "capgpu_device_recovery_steps_total", kind: "counter", help: "Steps of recovery that were taken, by step. Those of a driver count from its start."}
+	seconds := metric{name: "capgpu_device_recovery_seconds_total", kind: "counter", help: "How long these steps have taken."}
+	used := metric{name: "capgpu_tenant_used", kind: "gauge", help: "What the tenant holds or has spent of a resource, in its unit (docs/glossary.md)."}
+	number := func(n uint64) string { return strconv.FormatUint(n, 10) }
+	flag := func(yes bool) string {
+		if yes {
+			return "1"
+		}
+		return "0"
+	}
+	for _, d := range devices {
+		for _, s := range []client.DeviceState{client.Starting, client.Ready, client.Recovering, client.Wedged} {
+			state.add(flag(s == d.State), "device", d.Name, "state", s.String())
+		}
+		suspended.add(flag(d.Suspended), "device", d.Name)
+		epoch.add(number(d.Epoch), "device", d.Name)
+		// The last two steps are the manager's: each driver but the first is one respawn.
+		steps.add(number(max(d.Epoch, 1)-1), "device", d.Name, "step", outcome.Respawn.String())
+		steps.add(flag(d.State == client.Wedged), "device", d.Name, "step", outcome.WedgedStep.String())
+		st, ok := told[d.Name]
+		if !ok {
+			continue
+		}
+		incidents.add(number(st.Recovery.Incidents), "device", d.Name)
+		for s := outcome.Cancelling; s < outcome.Respawn; s++ {
+			steps.add(number(st.Recovery.Steps[s.String()]), "device", d.Name, "step", s.String())
+			seconds.add(strconv.FormatFloat(float64(st.Recovery.StepNanos[s.String()])/1e9, 'g', -1, 64), "device", d.Name, "step", s.String())
+		}
+		for _, t := range st.Tenants {
+			for _, b := range t.Budget {
+				used.add(number(b.Reserved+b.Used), "device", d.Name, "tenant", t.Tenant, "resource", b.Class)
+			}
+		}
+	}
+	for _, m := range []metric{state, suspended, epoch, incidents, steps, seconds, used} {
+		if len(m.lines) > 0 {
+			fmt.Fprintf(w, "# HELP %s %s\n# TYPE %s %s\n%s\n", m.name, m.help, m.name, m.kind, strings.Join(m.lines, "\n"))
+		}
+	}
+}
