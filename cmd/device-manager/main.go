@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -65,7 +66,9 @@ func serve(o *options, stderr io.Writer, signals <-chan os.Signal) error {
 	if err != nil {
 		return err
 	}
-	if err := manager.MakeRunDir(o.runDir); err != nil { // the audit log may be in it
+	if err := manager.MakeRunDir(o.runDir); errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("%w; run it as root, give it another --run-dir, or use --dev", err)
+	} else if err != nil { // the audit log may be in it
 		return err
 	}
 	auditPath, err := o.auditPath(policy)

@@ -4,8 +4,10 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -52,6 +54,17 @@ func TestSecondManager(t *testing.T) {
 	require.Equal(t, 1, runCommand([]string{"--dev", "--run-dir", dir}, &out, &errs))
 	require.Contains(t, errs.String(), "another device-manager writes the audit log "+dir)
 	require.Contains(t, errs.String(), "--run-dir")
+}
+
+// Who may not make the run directory is told what else there is.
+func TestRunDirOfSomebodyElse(t *testing.T) {
+	const dir = "/sys/capgpu" // not even root can make one there
+	if err := os.Mkdir(dir, 0o700); !errors.Is(err, fs.ErrPermission) {
+		t.Skipf("make %s: %v", dir, err)
+	}
+	var out, errs bytes.Buffer
+	require.Equal(t, 1, runCommand([]string{"--dev", "--run-dir", dir}, &out, &errs))
+	require.Contains(t, errs.String(), "give it another --run-dir, or use --dev")
 }
 
 func TestOptions(t *testing.T) {
