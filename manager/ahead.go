@@ -41,7 +41,7 @@ const (
 	aheadSpares = 8
 	aheadStays  = time.Second
 	// aheadPiece is backed at once; who gives up waits no longer than that takes.
-	aheadPiece = 1 << 20
+	aheadPiece = pagesPiece
 
 	// aheadName tells spare memory from what a driver had from the start.
 	aheadName = "capgpu-dma-ahead"
@@ -296,6 +296,7 @@ func (a *ahead) whole(bytes uint64) *shm.Memory {
 			_ = m.Close() // as in giveUp
 			return nil
 		}
+		shm.GiveWay()
 		runtime.Gosched()
 	}
 	return m

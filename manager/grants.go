@@ -81,7 +81,7 @@ func newGrants(of grantsOf) (g *grants, err error) {
 		info: of.info, account: of.account, audit: of.audit, function: of.function, shares: of.shares, huge: of.huge, log: of.log,
 		windows: grantedWindows(of.function), vectors: grantedVectors(of.function),
 		sessions: newTally(), doom: newDoom(), space: of.space,
-		punchOut: func(m *shm.Memory, bytes uint64) error { return m.Punch(0, bytes) },
+		punchOut: punchOut,
 	}
 	g.journal = newJournal(of.audit, of.log, g.tag())
 	g.ahead = newAhead(of.account, g.create)
