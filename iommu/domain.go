@@ -2,7 +2,21 @@
 //
 // A Domain is the address space that a device sees; a Space hands out its
 // addresses. The kernel's interfaces behind a Domain are of this package, too:
-// vfio's type1 now, with room for iommufd beside it.
+// vfio's type1 now, with room for iommufd beside it. Preflight says what a host
+// lacks before anything is taken, Observer is how what was asked of the kernel is
+// compared with what it did (package trace), and Fake is a Domain without an IOMMU.
+//
+// Who is trusted: not the device. It reaches what is mapped and nothing else; what it
+// tries beside that the kernel refuses and logs (package faultlog). The kernel is, as
+// far as its word goes: an unmap that fails, or takes another length than was asked,
+// loses the domain, and no page of it may be used again. The caller is: it keeps the
+// memory charged, and hands it to nobody, until Unmap has returned nil.
+//
+// Locks: Type1.mu is held for reading by every call into the kernel, and for writing
+// by Close; Type1.devicesMu and the lock of a Fake are leaves. A Space has none: who
+// owns it has.
+//
+// What survives Close: nothing, unless Close says so (Type1.Close).
 package iommu
 
 // IOVA is an address as the device sees it.
@@ -18,8 +32,8 @@ func (r Range) Bytes() uint64 { return uint64(r.End - r.Start) }
 type Access uint8
 
 const (
-	Read Access = 1 << iota
-	Write
+	Read      Access = 1 << iota // the device may read the memory
+	Write                        // the device may write it
 	ReadWrite = Read | Write
 )
 
@@ -37,7 +51,10 @@ type Domain interface {
 	// Map lets the device reach host, a mapping of shared memory, at iova. All of
 	// it is resident and pinned when Map returns. host and iova are multiples of the
 	// smallest page. The pages stay the device's until Unmap, whatever becomes of
-	// host.
+	// host. Errors: gpuerr.Invalid for what is no whole pages, outside Ranges or
+	// mapped already, gpuerr.Quota for more than Entries (iovaEntries) and for more
+	// than may be pinned (hostMemory), gpuerr.DeviceLost, gpuerr.Closed, or the
+	// kernel's. Then nothing is mapped.
 	Map(iova IOVA, host []byte, access Access) error
 	// Unmap takes a mapping back, of the address and length that it was made with.
 	// When it returns nil, the device does not reach the memory any more. On an
