@@ -71,9 +71,9 @@ func stateText(d client.DeviceInfo) string {
 	}
 	switch {
 	case d.Generation > 1:
-		text += fmt.Sprintf(" (driver %d.%d)", d.Epoch, d.Generation)
+		text += fmt.Sprintf(" (epoch %d, generation %d)", d.Epoch, d.Generation)
 	case d.Epoch > 1:
-		text += fmt.Sprintf(" (driver %d)", d.Epoch)
+		text += fmt.Sprintf(" (epoch %d)", d.Epoch)
 	}
 	return text
 }
