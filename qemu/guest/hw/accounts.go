@@ -2,24 +2,13 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"os/exec"
 	"strings"
 	"time"
 
+	"capgpu/qemu/guest/ctl"
 	"capgpu/qemu/guest/tap"
 )
-
-// gpuctl runs the command line tool.
-func gpuctl(args ...string) (string, error) {
-	out, err := exec.Command("/bin/gpuctl", args...).CombinedOutput()
-	text := strings.TrimSpace(string(out))
-	if err != nil {
-		err = fmt.Errorf("gpuctl %s: %w: %s", strings.Join(args, " "), err, text)
-	}
-	return text, err
-}
 
 // budgetsAreZero waits until no tenant is charged for anything.
 func (s *suite) budgetsAreZero(c *tap.Check) {
@@ -30,8 +19,8 @@ func (s *suite) budgetsAreZero(c *tap.Check) {
 			continue
 		}
 		for {
-			out := tap.Get[string](c, "ask for the budget")(gpuctl("--socket="+socket(tenant), "budget", "--json", "--device="+function))
-			used := inUse(c, out)
+			out := tap.Get[string](c, "ask for the budget")(ctl.Run("--socket="+socket(tenant), "budget", "--json", "--device="+function))
+			used := ctl.InUse(c, out)
 			if len(used) == 0 {
 				break
 			}
@@ -39,24 +28,6 @@ func (s *suite) budgetsAreZero(c *tap.Check) {
 			time.Sleep(50 * time.Millisecond)
 		}
 	}
-}
-
-// inUse names what `gpuctl budget --json` shows as used.
-func inUse(c *tap.Check, text string) []string {
-	var entries []struct {
-		Resource string `json:"resource"`
-		Used     uint64 `json:"used"`
-	}
-	c.Must(json.Unmarshal([]byte(text), &entries), "parse "+text)
-	c.That(len(entries) > 0, "no budget entries in %s", text)
-	var used []string
-	for _, e := range entries {
-		// deviceTime and auditBytes are spent, not held.
-		if e.Used != 0 && e.Resource != "deviceTime" && e.Resource != "auditBytes" {
-			used = append(used, e.Resource)
-		}
-	}
-	return used
 }
 
 func (s *suite) present(function string) bool {
@@ -79,7 +50,7 @@ func (s *suite) checkAccounts() {
 		s.budgetsAreZero(c)
 	})
 	s.Check("gpuctl doctor runs", func(c *tap.Check) {
-		out, err := gpuctl("doctor")
+		out, err := ctl.Run("doctor")
 		c.That(out != "", "gpuctl doctor says nothing: %v", err)
 		for line := range strings.Lines(out) {
 			fmt.Printf("# %s\n", strings.TrimRight(line, "\n"))
@@ -91,12 +62,12 @@ func (s *suite) checkAccounts() {
 // checkLog: the log verifies, and agrees with the kernel.
 func (s *suite) checkLog() {
 	s.Check("gpuctl audit verify", func(c *tap.Check) {
-		out := tap.Get[string](c, "verify")(gpuctl("audit", "verify", "--log="+auditPath))
+		out := tap.Get[string](c, "verify")(ctl.Run("audit", "verify", "--log="+auditPath))
 		first, _, _ := strings.Cut(out, "\n")
 		c.Say("%s", first)
 	})
 	s.Check("gpuctl audit reconcile: the manager's record and the kernel's agree", func(c *tap.Check) {
-		out := tap.Get[string](c, "reconcile")(gpuctl("audit", "reconcile", "--log="+auditPath))
+		out := tap.Get[string](c, "reconcile")(ctl.Run("audit", "reconcile", "--log="+auditPath))
 		for line := range strings.Lines(out) {
 			fmt.Printf("# %s\n", strings.TrimRight(line, "\n"))
 		}

@@ -2,12 +2,11 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 
+	"capgpu/qemu/guest/ctl"
 	"capgpu/qemu/guest/tap"
 )
 
@@ -20,12 +19,12 @@ func (s *smoke) checkAccounts() {
 		s.eventuallyNoSession(c)
 		out, err := gpuctl(s, "budget", "--json")
 		c.Must(err, "gpuctl budget")
-		used := budgetInUse(c, out)
+		used := ctl.InUse(c.Check, out)
 		c.That(len(used) == 0, "still charged: %v", used)
 	})
 	s.check("gpuctl audit verify", func(c *check) {
 		out, err := gpuctl(s, "audit", "verify", "--log="+s.audit)
-		c.Must(err, "verify the log: "+out)
+		c.Must(err, "verify the log")
 		c.Say("%s", firstLine(out))
 	})
 	s.check("gpuctl audit verify finds a flipped byte", func(c *check) {
@@ -42,30 +41,10 @@ func (s *smoke) checkAccounts() {
 
 // gpuctl runs the command line tool as the tenant.
 func gpuctl(s *smoke, args ...string) (string, error) {
-	cmd := exec.Command("/bin/gpuctl", append([]string{"--socket=" + s.socket(tenant)}, args...)...)
-	out, err := cmd.CombinedOutput()
-	return strings.TrimSpace(string(out)), err
+	return ctl.Run(append([]string{"--socket=" + s.socket(tenant)}, args...)...)
 }
 
 func firstLine(text string) string {
 	first, _, _ := strings.Cut(text, "\n")
 	return first
-}
-
-// budgetInUse names what `gpuctl budget --json` shows as used.
-func budgetInUse(c *check, text string) []string {
-	var entries []struct {
-		Resource string `json:"resource"`
-		Used     uint64 `json:"used"`
-	}
-	c.Must(json.Unmarshal([]byte(text), &entries), "parse "+text)
-	c.That(len(entries) > 0, "no budget entries in %s", text)
-	var used []string
-	for _, e := range entries {
-		// deviceTime and auditBytes are spent, not held.
-		if e.Used != 0 && e.Resource != "deviceTime" && e.Resource != "auditBytes" {
-			used = append(used, e.Resource)
-		}
-	}
-	return used
 }
