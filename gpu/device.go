@@ -92,7 +92,7 @@ func New(cfg Config) (*Device, error) {
 	d.closeBackend = sync.OnceValue(cfg.Backend.Close)
 	d.engine = newEngine(d)
 	d.records = newAuditWriter(cfg.Audit, d.log)
-	d.reclaim = &reclaimer{log: d.log}
+	d.reclaim = &reclaimer{log: d.log, lookout: d.engine.lookout}
 	if err := cfg.Backend.Start(d.engine); err != nil {
 		return nil, errors.Join(fmt.Errorf("start the backend: %w", err), cfg.Backend.Close())
 	}

@@ -41,6 +41,7 @@ type engine struct {
 	progresser backend.Progresser      // nil: the backend is none
 	burster    backend.Burster         // nil: the backend is none, or the engine settles
 	player     backend.ListBurster     // the same
+	pauser     backend.Pauser          // the same
 	resetter   backend.ContextResetter // nil: the backend is none
 	needs      bool                    // backend.Info.Needs, and an OK is known at once
 	settles    bool                    // an OK is told after Config.Settle
@@ -51,6 +52,7 @@ type engine struct {
 	spinning    atomic.Int32 // queues that look at their rings all the time,
 	maxSpinning int32        // and how many may
 	lookout     *lookout
+	alarm       *alarm
 
 	endedAll bool // runDevice's: the loss was told
 
@@ -66,6 +68,8 @@ type engine struct {
 	top level
 	// +checklocks:mu
 	turn turns
+	// +checklocks:mu
+	pause pauses
 	// slots holds the sent jobs by the low bits of their ids.
 	// +checklocks:mu
 	slots []*job
@@ -75,7 +79,7 @@ type engine struct {
 	sequence uint64
 	// oldest and newest are the ends of the sent jobs in the order of sending,
 	// which is the order in which a FIFO runs them: the oldest is thought to be
-	// running, since headSince (zero: runDevice has not seen it yet).
+	// running, since headSince.
 	// +checklocks:mu
 	oldest, newest *job
 	// +checklocks:mu
@@ -126,6 +130,7 @@ func newEngine(d *Device) *engine {
 	lim := info.Limits
 	places := max(lim.MaxJobs, 1)
 	e := &engine{dev: d, limits: lim, wake: make(chan struct{}, 1), settleWake: make(chan struct{}, 1), lookout: newLookout(d.cfg.Rings == nil)}
+	e.alarm = newAlarm(d.cfg.Rings == nil && exactAlarms)
 	e.ladder.changed = make(chan struct{}, 1)
 	e.backend = &guardedBackend{Backend: d.cfg.Backend, engine: e}
 	e.progresser, _ = d.cfg.Backend.(backend.Progresser)
@@ -133,6 +138,7 @@ func newEngine(d *Device) *engine {
 	if !e.settles {
 		e.burster, _ = d.cfg.Backend.(backend.Burster)
 		e.player, _ = d.cfg.Backend.(backend.ListBurster)
+		e.pauser, _ = d.cfg.Backend.(backend.Pauser)
 	}
 	e.resetter, _ = d.cfg.Backend.(backend.ContextResetter)
 	e.needs = info.Needs && !e.settles
@@ -194,7 +200,13 @@ func (e *engine) pumpLocked() {
 		return // the other one looks again before it stops
 	}
 	e.pumping = true
-	for e.state == engineRunning && !e.mustReset && e.turn.holder == nil && len(e.freeSlots) > 0 && !e.turnMustWaitLocked() && !e.holdsLocked() {
+	for e.state == engineRunning && !e.mustReset && e.turn.holder == nil {
+		if e.pauser != nil && (e.oldest != nil || e.pause.state != deviceGoes) && e.passLocked() {
+			continue
+		}
+		if e.pause.state != deviceStill && (len(e.freeSlots) == 0 || e.turnMustWaitLocked() || e.holdsLocked()) {
+			break
+		}
 		j := e.top.next()
 		if j == nil {
 			break
@@ -333,13 +345,15 @@ func (e *engine) dropLocked(j *job, how outcome.Outcome, deviceTime time.Duratio
 	e.top.returned(j, int64(deviceTime))
 }
 
-// headChangedLocked follows a change of the job that is now thought to run. Its
-// clock starts when runDevice first sees it: at once if that slept, else at its
-// next tick. So the data path reads no clock.
+// headChangedLocked follows a change of the job that is now thought to run.
 //
 // +checklocks:e.mu
 func (e *engine) headChangedLocked() {
-	e.headSince = time.Time{}
+	e.headSince = time.Now()
+	if e.pause.state == deviceStill { // its time does not go on yet
+		e.headSince = e.pause.since
+	}
+	e.progressAt, e.pause.stood = e.headSince, 0
 	if !e.watching {
 		e.watching = true
 		nudge(e.wake)

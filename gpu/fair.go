@@ -3,6 +3,8 @@ package gpu
 import (
 	"container/heap"
 	"slices"
+
+	"capgpu/gpu/backend"
 )
 
 // Fair share is start-time fair queueing on measured device time, on two levels:
@@ -37,6 +39,9 @@ type flow struct {
 	below   level         // of a tenant: its sessions
 	// waitedAt is a tenant's virtual time when others last waited for it (hold.go).
 	waitedAt int64
+	// passing is for how long a tenant's turns went before the job passed (pause.go).
+	passed  backend.JobID
+	passing int64
 
 	// Of a session.
 	ready    *queue // queues with ready jobs, a circle; the one whose turn it is

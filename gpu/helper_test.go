@@ -17,7 +17,10 @@ import (
 	"capgpu/ring"
 )
 
-func TestMain(m *testing.M) { leakcheck.Main(m) }
+func TestMain(m *testing.M) {
+	exactAlarms = false // for those on virtual time
+	leakcheck.Main(m)
+}
 
 // tb is what testing.TB and rapid.T have in common.
 type tb interface {

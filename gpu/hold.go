@@ -2,9 +2,10 @@ package gpu
 
 import "time"
 
-// Jobs are not preempted: who waits for each answer before he asks again would, beside one
-// whose jobs are long, wait for one of those each time, whatever their shares are. For
-// when his job ends he has none for a moment, and the device would be given away.
+// Jobs that are sent end before others that are: who waits for each answer before he asks
+// again would, beside one whose jobs are long, wait for one of those each time, whatever their
+// shares are. For when his job ends he has none for a moment, and the device would be given
+// away. (Who has short work need not wait where the device can stand still: pause.go.)
 //
 // So a tenant that is well ahead of its share waits for the one that has no more to do
 // now, and is behind: until the device has ended what it has of that one, and then for as

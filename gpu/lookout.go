@@ -3,19 +3,25 @@ package gpu
 import (
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 )
 
 // lookout lets the runtime look at its pipes and sockets. It does that when a processor
 // has nothing to run, or else every 10 ms: so as long as queues spin, or run one burst
 // after the other, on all of them, who waits for a pipe or a socket waits for long.
-// A queue that goes on for long sleeps until the runtime has looked: it writes into a pipe
-// and waits for what it has written, as everybody waits for theirs. That is some
+// So when all of them together, and the reclaimer, have gone on for long, each that comes
+// by sleeps until the runtime has looked: one writes into a pipe and waits for what it has
+// written, as everybody waits for theirs, and the others wait for that. It is some
 // microseconds, and nothing where there is no pipe.
 type lookout struct {
 	r    *os.File
 	w    *os.File
 	conn syscall.RawConn // r's; nil: there is no pipe
+
+	under atomic.Bool   // somebody looks: who comes by joins in
+	kept  atomic.Int64  // about how long queues have gone on since it looked last
+	looks atomic.Uint64 // that have ended
 
 	// mu is held by the one who looks.
 	mu sync.Mutex
@@ -26,11 +32,14 @@ type lookout struct {
 	read func(fd uintptr) (over bool) // made once
 }
 
-// keptMost is how long, about, a queue goes on without that, in nanoseconds, and keptLook
-// is what a round of it counts besides its work.
+// keptMost is how long, about, queues go on without that, in nanoseconds, and keptCrowded
+// where several want the device. keptLook is what a round of a queue counts besides its work,
+// and keptEntry what an entry of its ring does.
 const (
-	keptMost = 300_000
-	keptLook = 500
+	keptMost    = 300_000
+	keptCrowded = 100_000
+	keptLook    = 500
+	keptEntry   = 250
 )
 
 // newLookout makes one; where nothing waits for the runtime it has no pipe.
@@ -58,10 +67,18 @@ func (l *lookout) look() {
 	if l.conn == nil {
 		return
 	}
+	before := l.looks.Load()
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.looks.Load() != before { // while it waited for the lock
+		return
+	}
 	l.asked = false
+	l.under.Store(true)
 	_ = l.conn.Read(l.read) // closed: nobody needs to look
+	l.under.Store(false)
+	l.kept.Store(0)
+	l.looks.Add(1)
 }
 
 // readOne is called until it is over, with a sleep before each call but the first.
@@ -84,10 +101,31 @@ func (l *lookout) close() {
 	}
 }
 
-// goOn counts what a round of the queue took, and has the runtime look when it is time.
+// goOn counts what a round of the queue took, and has the runtime look when it is time: one
+// that has the turn comes by once more before it sleeps, for the device waits for it.
 func (q *queue) goOn(nanos int64) {
-	if q.spin.kept += nanos; q.spin.kept >= keptMost && !q.asks() && !q.turnCame() {
-		q.spin.kept = 0
-		q.session.dev.engine.lookout.look()
+	l, most := q.session.dev.engine.lookout, int64(keptMost)
+	if q.burst.crowded {
+		most = keptCrowded
+	}
+	nanos += q.spin.kept + keptEntry*int64(q.taken-q.spin.counted)
+	q.spin.kept, q.spin.counted = 0, q.taken
+	if !q.turnCame() {
+		l.goOn(nanos, most)
+	} else {
+		l.kept.Add(nanos)
+	}
+}
+
+// hostNanos is about what the queue has had to do since goOn counted last, for the entries
+// that it took.
+func (q *queue) hostNanos() int64 {
+	return keptEntry * int64(min(q.taken-q.spin.counted, maxBurst))
+}
+
+// goOn counts so many nanoseconds, and looks if there are that many, or somebody does.
+func (l *lookout) goOn(nanos, most int64) {
+	if l.kept.Add(nanos) >= most || l.under.Load() {
+		l.look()
 	}
 }

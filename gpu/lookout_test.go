@@ -14,13 +14,13 @@ import (
 // processor busy.
 func TestLookout(t *testing.T) {
 	t.Run("bursts", func(t *testing.T) {
-		testLookout(t, 1000+keptLook, func(s *Session, q *client) func() {
+		testLookout(t, 1000+keptLook+keptEntry, func(s *Session, q *client) func() {
 			m := buf(t, s, 4096)
 			return func() { q.fill(m, 0, 4, 1) }
 		})
 	})
 	t.Run("replays", func(t *testing.T) {
-		testLookout(t, 50*1000+keptLook, func(s *Session, q *client) func() {
+		testLookout(t, 50*1000+keptLook+keptEntry, func(s *Session, q *client) func() {
 			l, _, _ := longList(t, s, 50)
 			return func() { q.replayPlain(l) }
 		})

@@ -34,9 +34,10 @@ import (
 
 // reclaimer has these goroutines.
 type reclaimer struct {
-	log   *slog.Logger
-	work  sync.WaitGroup // runReclaim
-	ended atomic.Uint64  // sessions that are reclaimed; grows when they leave their line
+	log     *slog.Logger
+	lookout *lookout
+	work    sync.WaitGroup // runReclaim
+	ended   atomic.Uint64  // sessions that are reclaimed; grows when they leave their line
 
 	mu sync.Mutex
 	// busy are the tenants that have something.
@@ -86,6 +87,7 @@ func (r *reclaimer) runReclaim(t *tenant) {
 	start.Stop()
 	for r.step(t) {
 		runtime.Gosched() // whoever has an answer to send goes first
+		r.lookout.goOn(int64(reclaimSlice), keptCrowded)
 	}
 }
 

@@ -132,7 +132,7 @@ func (e *engine) endByResetLocked(j *job, guilty backend.JobID, now time.Time) e
 	case j.broken:
 		x.how = dependentOutcome
 	}
-	if j.work.ID == guilty && !e.headSince.IsZero() {
+	if j.work.ID == guilty {
 		x.took = now.Sub(e.headSince)
 	}
 	e.dropLocked(j, x.how, x.took)
@@ -164,10 +164,7 @@ func (e *engine) reset(guilty backend.JobID, since time.Time) {
 		e.mu.Unlock()
 		return
 	}
-	ran := time.Duration(0)
-	if !e.headSince.IsZero() {
-		ran = now.Sub(e.headSince)
-	}
+	ran := now.Sub(e.headSince) // of the oldest
 	for e.oldest != nil {
 		j := e.oldest
 		how, took := outcome.Outcome{}, time.Duration(0)

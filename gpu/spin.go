@@ -19,10 +19,14 @@ type spinner struct {
 	// when all looks were in vain.
 	rounds int
 	slept  time.Time // when it last went to sleep with nothing in the device
-	kept   int64     // about how long it has gone on since it slept (lookout)
+	kept   int64     // about how long it has gone on that goOn has not counted yet,
+	// which has counted the entries of its ring up to this position
+	counted uint64
 }
 
 const (
+	// passRounds is spinRounds where the turn is about to come before a job that is long.
+	passRounds    = 4 * spinRounds
 	maxSpinRounds = 20
 	spinRound     = 2500 * time.Nanosecond
 	// soon is when spinning would have paid, and waking is counted in.
@@ -45,7 +49,7 @@ func (q *queue) linger(idle *int) (again bool, err error) {
 		}
 		return q.spinForWork()
 	}
-	if *idle >= spinRounds {
+	if *idle >= spinRounds && (*idle >= passRounds || !q.asks() || !q.session.dev.engine.passesSoon(q.asker())) {
 		return false, nil
 	}
 	runtime.Gosched()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -53,7 +54,9 @@ func (b *strayingBackend) Start(sink backend.Sink) error {
 func (b *strayingBackend) Submit(j *backend.Job) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.jobs <- *j
+	own := *j
+	own.Spans = slices.Clone(j.Spans) // a reset may give the job's back before it is executed
+	b.jobs <- own
 	return nil
 }
 

@@ -36,7 +36,7 @@ func (e *engine) askTurn(j *job) bool {
 	if e.state == engineLost || j.isGoing() {
 		return false // and serve, or play, sees that
 	}
-	if e.state == engineRunning && !e.mustReset && !e.pumping && e.turn.holder == nil && e.oldest == nil && len(e.top.flows) == 0 {
+	if e.state == engineRunning && !e.mustReset && !e.pumping && e.turn.holder == nil && e.oldest == nil && e.pause.state == deviceGoes && len(e.top.flows) == 0 {
 		j.estimate = 0
 		e.giveTurnLocked(j)
 		return true
@@ -84,7 +84,8 @@ func (e *engine) turnMustWaitLocked() bool {
 
 // endTurn gives the turn back. Its work took so long; trapped is how work of it did, if
 // it did. Where others wait it costs what the device was kept for it, from when it was
-// given: the queue had yet to come. With again the queue asks for it anew if others do.
+// given: the queue had yet to come, and what it has to do for the entries besides. With
+// again the queue asks for it anew if others do.
 // lost says that the device was lost meanwhile, and crowded that others want it.
 func (e *engine) endTurn(j *job, nanos int64, trapped outcome.Outcome, again bool) (lost, crowded bool) {
 	q, rest := j.queue, jobFree
@@ -94,12 +95,15 @@ func (e *engine) endTurn(j *job, nanos int64, trapped outcome.Outcome, again boo
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.turn.holder = nil
+	if e.pause.state == deviceStill && e.oldest != nil {
+		q.session.flow.parent.pass(e.oldest.work.ID, max(nanos, int64(time.Since(e.turn.given))))
+	}
 	if e.oldest == nil { // who has the turn has the device to itself: it works
 		e.fruitless = 0
 	}
 	j.state.Store(rest)
 	if j.estimate != 0 {
-		e.top.returned(j, max(nanos, int64(time.Since(e.turn.given))))
+		e.top.returned(j, max(nanos, int64(time.Since(e.turn.given)))+q.hostNanos())
 	} else {
 		e.top.spend(q.session.flow, max(nanos, minJobCost))
 	}
@@ -107,7 +111,7 @@ func (e *engine) endTurn(j *job, nanos int64, trapped outcome.Outcome, again boo
 		q.session.setPoisoned(trapped) // under the lock: nothing of it is sent after this
 	}
 	e.quiet.Broadcast()
-	if lost, crowded = e.state == engineLost, len(e.top.flows) > 0; lost || !crowded {
+	if lost, crowded = e.state == engineLost, len(e.top.flows) > 0 || e.pause.state == deviceStill; lost || !crowded {
 		return lost, crowded
 	}
 	if again && !j.isGoing() {

@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"sync"
 	"time"
 
 	"capgpu/outcome"
@@ -26,10 +27,10 @@ import (
 // one tenant may have several sessions' work in the device, that hangs one after the other,
 // before that of others: that costs nobody else anything.
 //
-// A deadline counts from when the device could have started the job: from when
-// it was first seen as the oldest one sent. That is late by at most watchTick, and
-// never early. The same goes for a job that its owner cancelled: the device's
-// patience begins when the job is the oldest.
+// A deadline counts from when the device could have started the job: from when it became
+// the oldest one sent. The same goes for a job that its owner cancelled: the device's
+// patience begins when the job is the oldest. One that is shorter than watchTick may be seen
+// so much late; the others are met by an alarm.
 //
 // A caller's own deadline counts in full. The one that a job without it has counts,
 // where the backend sees its jobs get on (backend.Progresser), from the last time
@@ -48,8 +49,8 @@ func (e *engine) cancelPatience() time.Duration {
 }
 
 // queuePatience is cancelPatience where the next step hits nobody else, and the work has
-// had all the time that anybody has.
-const queuePatience = 5 * time.Millisecond
+// had all the time that anybody has: what heeds a cancel does so within some 100 µs.
+const queuePatience = time.Millisecond
 
 // patienceLocked is how long a job that was stopped may take to end.
 //
@@ -74,12 +75,18 @@ func (e *engine) runDevice(quit <-chan struct{}) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	defer e.lookout.close()
+	var ringing sync.WaitGroup
+	ringing.Go(func() { e.alarm.run(func() { nudge(e.wake) }) })
+	defer ringing.Wait()
+	defer e.alarm.close()
 	for {
 		next := e.watch()
 		if next <= 0 {
 			continue
 		}
-		timer.Reset(next)
+		if timer.Reset(next); next < watchTick {
+			e.alarm.set(next)
+		}
 		select {
 		case <-e.wake:
 		case <-timer.C:
@@ -122,6 +129,11 @@ func (e *engine) watch() time.Duration {
 		return 0
 	}
 	held := e.endHoldLocked(now)
+	soon := e.lookAgainLocked(now)
+	if e.turn.holder != nil {
+		e.mu.Unlock()
+		return watchTick
+	}
 	j := e.oldest
 	if j == nil {
 		e.watching = again || held > 0
@@ -142,6 +154,10 @@ func (e *engine) watch() time.Duration {
 	}
 	since, due := e.headSince, e.dueLocked(j)
 	stopped := j.stopAs.Kind != outcome.Pending
+	if !stopped && e.pause.state == deviceStill { // and its time does not go on
+		e.mu.Unlock()
+		return watchTick
+	}
 	if stopped {
 		if j.stoppedAt.After(since) {
 			since = j.stoppedAt
@@ -150,6 +166,9 @@ func (e *engine) watch() time.Duration {
 	}
 	if due.After(now) {
 		e.mu.Unlock()
+		if soon > 0 {
+			return min(due.Sub(now), soon, watchTick)
+		}
 		return min(due.Sub(now), watchTick)
 	}
 	id, submitted, s, still := j.work.ID, j.submitted, j.queue.session, now.Sub(e.progressAt)
@@ -173,14 +192,11 @@ func (e *engine) watch() time.Duration {
 	return 0
 }
 
-// followLocked notes when the oldest job began and when it last got on. A backend
-// that does not tell is taken to get on only by ending jobs.
+// followLocked notes when the oldest job last got on. A backend that does not tell is
+// taken to get on only by ending jobs.
 //
 // +checklocks:e.mu
 func (e *engine) followLocked(now time.Time) {
-	if e.headSince.IsZero() {
-		e.headSince, e.progressAt = now, now
-	}
 	if e.progresser == nil {
 		return
 	}

@@ -68,6 +68,8 @@ var driverCalls = []call{
 	{"ftruncate", unix.SYS_FTRUNCATE, nil, "their size"},
 	{"fallocate", unix.SYS_FALLOCATE, []condition{{arg: 1, oneOf: []uint32{unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_KEEP_SIZE}}}, "revoked memory is punched out"},
 	{"pipe2", unix.SYS_PIPE2, nil, "wake pipes of queues"},
+	{"timerfd_create", unix.SYS_TIMERFD_CREATE, []condition{{arg: 0, oneOf: []uint32{unix.CLOCK_MONOTONIC}}}, "deadlines to a fraction of a millisecond"},
+	{"timerfd_settime", unix.SYS_TIMERFD_SETTIME, nil, "the same"},
 	{"ppoll", unix.SYS_PPOLL, []condition{{arg: 1, oneOf: []uint32{1}}}, "has a peer hung up that does not read its replies?"},
 	// A datagram socket could send to whom it names.
 	{"socketpair", unix.SYS_SOCKETPAIR, []condition{{arg: 0, oneOf: []uint32{unix.AF_UNIX}}, {arg: 1, oneOf: []uint32{unix.SOCK_SEQPACKET | unix.SOCK_CLOEXEC}}}, "the control socket of a restricted session"},

@@ -61,6 +61,7 @@ func Run(t *testing.T, open func(t *testing.T) Harness, inapplicable ...string) 
 		{"Context", contextTests},
 		{"Burst", burstTests},
 		{"List", listTests},
+		{"Pause", pauseTests},
 	} {
 		t.Run(group.name, func(t *testing.T) {
 			for _, test := range group.tests {
@@ -97,6 +98,7 @@ const (
 	needsBursts     = "bursts"      // a backend.Burster
 	needsLists      = "lists"       // backend.Info.Lists
 	needsListBursts = "list bursts" // a backend.ListBurster
+	needsPauses     = "pauses"      // a backend.Pauser
 	needsContexts   = "contexts"    // a backend.ContextResetter
 	needsNeeds      = "needs"       // backend.Info.Needs
 	slow            = "slow"        // not needed: long tests are left out with -test.short
@@ -115,6 +117,7 @@ func properties(t *testing.T, open func(t *testing.T) Harness) map[string]bool {
 		has[needsAnyMemory] = h.Alloc == nil
 		_, has[needsBursts] = h.Backend.(backend.Burster)
 		_, has[needsListBursts] = h.Backend.(backend.ListBurster)
+		_, has[needsPauses] = h.Backend.(backend.Pauser)
 		_, has[needsContexts] = h.Backend.(backend.ContextResetter)
 		has[needsNeeds] = h.Backend.Info().Needs
 		has[needsLists] = h.Backend.Info().Lists

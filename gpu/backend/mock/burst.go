@@ -79,12 +79,13 @@ func (d *Device) Burst(first backend.JobID, jobs []backend.Ready, ends []backend
 	return b.at
 }
 
-// idleLocked says that the engine has nothing to do and a job would be taken.
+// idleLocked says that the engine has nothing to do, or stands still, and a job would be
+// taken.
 //
 // +checklocks:d.mu
 func (d *Device) idleLocked() bool {
-	return d.state == live && d.resetting == 0 && d.running == nil &&
-		len(d.queue)+len(d.cancelled)+len(d.faults.late) == 0
+	return d.state == live && d.resetting == 0 && len(d.faults.late) == 0 &&
+		(d.pause.stands || d.running == nil && len(d.queue)+len(d.cancelled) == 0)
 }
 
 // burstLocked runs jobs until one panics, and says whether there is more to do.

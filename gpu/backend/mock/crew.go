@@ -29,6 +29,7 @@ type crew struct {
 // one traps every earlier one has been run or is being run: which trap is the
 // lowest does not depend on who runs what.
 type task struct {
+	dev     *Device
 	slot    *slot
 	job     *backend.Job // of the slot, or an entry of its list
 	kernel  kernel
@@ -132,7 +133,7 @@ func (t *task) end() {
 	t.slot, t.job, t.kernel, t.members, t.body = nil, nil, nil, nil, nil
 	t.dst, t.src, t.words = nil, nil, nil
 	clear(t.bindings[:])
-	t.call, t.work = native.Call{}, lane.Launch{}
+	t.call, t.work = native.Call{}, lane.Launch{Wait: t.work.Wait}
 }
 
 // stopped reports whether the job is to end early.
@@ -157,7 +158,9 @@ func (t *task) run(member int) {
 	if t.items%t.block != 0 {
 		blocks++
 	}
-	for !t.stopped() {
+	defer t.leave()
+	t.slot.rest.inside.Add(1)
+	for !t.stopped() && t.goesOn() {
 		i := t.next.Add(1) - 1
 		if i >= blocks {
 			return

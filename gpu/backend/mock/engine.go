@@ -44,7 +44,12 @@ func (d *Device) takeNext() *slot {
 			}
 			d.released = nil
 		}
-		if d.state == live && len(d.queue) > 0 {
+		if tell := d.standLocked(); tell != nil {
+			d.mu.Unlock()
+			tell()
+			continue
+		}
+		if d.state == live && !d.pause.asked && len(d.queue) > 0 {
 			s := d.queue[0]
 			d.queue = d.queue[:copy(d.queue, d.queue[1:])]
 			if s.spoiled || s.job.Context.Trapped() { // it is never begun
@@ -85,6 +90,7 @@ func (d *Device) finish(s *slot, r result, deviceTime time.Duration) bool {
 	if s.stop.Load() >= stopContext {
 		r.wasReset = true
 	}
+	deviceTime = max(deviceTime-s.rest.stood-d.pause.sinceLocked(), 0)
 	c := backend.Completion{ID: s.id, Outcome: r.outcome, DeviceTime: deviceTime, Begun: r.begun}
 	if r.outcome.Cause == outcome.TrapCause && !r.wasReset {
 		s.job.Context.Trap()

@@ -40,6 +40,8 @@ type variant struct {
 	form    form
 	kernel  *lane.Kernel
 	workers []*lane.Worker // by member of the crew
+	busy    atomic.Bool    // the engine's job has these,
+	beside  *lane.Worker   // and what runs while that stands still has this one
 	bytes   uint64
 	used    *list.Element
 }
@@ -171,7 +173,7 @@ func (k *kernels) drop(v *variant) {
 	c := v.code
 	i := slices.Index(c.variants, v)
 	c.variants = slices.Delete(c.variants, i, i+1)
-	v.kernel, v.workers = nil, nil // a ready job may have it
+	v.kernel, v.workers, v.beside = nil, nil, nil // a ready job may have it
 	if len(c.variants) == 0 {
 		k.bytes -= c.moduleBytes()
 		c.kept.Store(false)

@@ -13,6 +13,9 @@ import (
 func (d *Device) list(t *task, s *slot, job *backend.Job) result {
 	all := result{outcome: outcome.Success}
 	for int(all.begun) < len(job.List) && all.outcome.Kind == outcome.OK && !all.gone {
+		if s.rest.attend.Load() != 0 {
+			d.standInList(s)
+		}
 		if d.shortEntries(s, job, &all) {
 			continue
 		}
@@ -45,7 +48,7 @@ func (d *Device) shortEntries(s *slot, job *backend.Job, all *result) (some bool
 			all.outcome, all.gone = d.caught(r, p)
 		}
 	}()
-	for int(all.begun) < len(job.List) && s.stop.Load() == stopNone && !job.Context.Trapped() {
+	for int(all.begun) < len(job.List) && s.rest.attend.Load() == 0 && !job.Context.Trapped() {
 		var ok bool
 		if r, ok = job.List[all.begun].Ready.(*ready); !ok || r.dev != d || !d.do(r, &s.stop, &all.outcome) {
 			return some

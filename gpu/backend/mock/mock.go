@@ -27,6 +27,9 @@
 // (native.Body.Nanos), and on the lane engine programs without loops
 // (lane.Kernel.Steady). A device whose log has digests runs none.
 //
+// The device can be had to stand still while a job runs (pause.go): at its next block of
+// work, or where the lane engine looks whether to stop. Then it runs bursts, too.
+//
 // Memory is the client's too. It may change or vanish at any time: every access
 // is bounded by the length of its span, and a page that can no longer be read
 // or written is a memoryGone trap of the job, not a fault of the process.
@@ -137,6 +140,8 @@ type Device struct {
 	burst burst
 	// +checklocks:mu
 	slice slice // of a list
+	// +checklocks:mu
+	pause pause
 }
 
 // state of a Device.
@@ -192,9 +197,12 @@ func New(o Options) (*Device, error) {
 	d.kernels.wg = &d.wg
 	d.burst.most = mostBurst
 	d.crew.init(o.Workers)
+	d.crew.task.dev = d
+	d.crew.task.work.Wait = d.crew.task.goesOn
 	for i := range d.slots {
 		s := &d.slots[i]
 		s.stopped = make(chan struct{}, 1)
+		s.rest.end.L = &d.mu
 		d.free = append(d.free, s)
 	}
 	return d, nil

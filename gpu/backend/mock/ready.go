@@ -28,6 +28,7 @@ type ready struct {
 	code     *code
 	form     form
 	variant  *variant // found last; the engine's
+	worker   *lane.Worker
 	bindings [][]byte
 }
 
@@ -167,7 +168,11 @@ func (d *Device) doLanes(r *ready, stop *atomic.Uint32, o *outcome.Outcome) bool
 		r.variant = v
 	}
 	d.kernels.touch(v)
-	switch got := v.workers[0].Run(&r.work, 0, r.items, stop); {
+	r.worker = v.workers[0]
+	if v.busy.Load() {
+		r.worker = d.kernels.besideOf(v)
+	}
+	switch got := r.worker.Run(&r.work, 0, r.items, stop); {
 	case got.Trap.Kind != outcome.NoTrap:
 		*o = trapped(got.Trap)
 		r.job.Context.Trap()
@@ -202,7 +207,7 @@ func (d *Device) caught(r *ready, p any) (o outcome.Outcome, gone bool) {
 	}
 	trap := memoryGone(r.job, addr)
 	if r.how == readyLanes {
-		trap.Workgroup = r.variant.workers[0].Workgroup()
+		trap.Workgroup = r.worker.Workgroup()
 	}
 	r.job.Context.Trap()
 	return trapped(trap), false
