@@ -2,6 +2,7 @@ package figures
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -166,9 +167,37 @@ func hangUntilBanned(ctx context.Context, program, socket string, count int, end
 		case !errors.As(err, &ended) || !strings.HasPrefix(ended.Outcome.String(), "timedOut"):
 			return nil, fmt.Errorf("a hang of %s ended otherwise than timedOut: %v", program, err)
 		}
-		late = append(late, float64(max(took-hangDeadline, 0)))
+		stood, err := stoodOf(ctx, conn)
+		if err != nil {
+			return nil, err
+		}
+		late = append(late, float64(max(took-hangDeadline-stood, 0)))
 	}
 	return late, nil
+}
+
+// stoodOf is for how long the tenant's last hang stood still while the short work of others
+// went before it: its deadline did not go on then.
+func stoodOf(ctx context.Context, conn *client.Conn) (time.Duration, error) {
+	text, err := conn.Status(ctx, 0)
+	if err != nil {
+		return 0, err
+	}
+	var status struct {
+		Recovery struct {
+			Last struct {
+				Tenant string
+				Stood  time.Duration
+			}
+		}
+	}
+	if err := json.Unmarshal(text, &status); err != nil {
+		return 0, err
+	}
+	if status.Recovery.Last.Tenant == "" {
+		return 0, errors.New("the last incident is another tenant's")
+	}
+	return status.Recovery.Last.Stood, nil
 }
 
 // besideNeighbours compares a tenant's 99th percentile beside hostile ones with that

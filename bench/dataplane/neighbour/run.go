@@ -32,7 +32,8 @@ func RunIfNeighbour() {
 	os.Exit(0)
 }
 
-// lastInOrder is the lowest priority that the host knows (sched(7)).
+// lastInOrder is the lowest priority that the host knows for threads which share the
+// processor (sched(7)), and SCHED_IDLE what has it only as long as nobody else wants it.
 const lastInOrder = 19
 
 // yield puts all threads of this process last; those to come inherit it.
@@ -44,6 +45,7 @@ func yield() {
 	for _, t := range threads {
 		if tid, err := strconv.Atoi(t.Name()); err == nil {
 			_ = unix.Setpriority(unix.PRIO_PROCESS, tid, lastInOrder)
+			_ = unix.SchedSetAttr(tid, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_IDLE, Nice: lastInOrder}, 0)
 		}
 	}
 }
