@@ -1,4 +1,4 @@
-package schema
+package schema_test
 
 import (
 	"bytes"
@@ -16,6 +16,8 @@ import (
 	"capnproto.org/go/capnp/v3/schemas"
 	capschema "capnproto.org/go/capnp/v3/std/capnp/schema"
 	"github.com/stretchr/testify/require"
+
+	"capgpu/schema"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -91,7 +93,7 @@ func TestSeedMethods(t *testing.T) {
 		}
 	}
 	// A full session answers every method of the specification's GpuSession.
-	all := GpuSession_Methods(nil, nil)
+	all := schema.GpuSession_Methods(nil, nil)
 	var names []string
 	for _, m := range all {
 		names = append(names, m.MethodName)
@@ -113,7 +115,7 @@ func TestSampleMessages(t *testing.T) {
 		fmt.Fprintf(&out, "%s %s\n", name, hex.EncodeToString(data))
 	}
 	add("createBuffer", func(s *capnp.Segment) error {
-		p, err := NewRootGpuMemorySession_createBuffer_Params(s)
+		p, err := schema.NewRootGpuMemorySession_createBuffer_Params(s)
 		if err != nil {
 			return err
 		}
@@ -121,7 +123,7 @@ func TestSampleMessages(t *testing.T) {
 		return p.SetUsage("storage")
 	})
 	add("launchKernel", func(s *capnp.Segment) error {
-		p, err := NewRootGpuSession_launchKernel_Params(s)
+		p, err := schema.NewRootGpuSession_launchKernel_Params(s)
 		if err != nil {
 			return err
 		}
@@ -137,17 +139,17 @@ func TestSampleMessages(t *testing.T) {
 		return p.SetProgram("vecadd_f32")
 	})
 	add("outcome", func(s *capnp.Segment) error {
-		o, err := NewRootOutcome(s)
+		o, err := schema.NewRootOutcome(s)
 		if err != nil {
 			return err
 		}
-		o.SetKind(OutcomeKind_failed)
-		o.SetCause(OutcomeCause_trap)
+		o.SetKind(schema.OutcomeKind_failed)
+		o.SetCause(schema.OutcomeCause_trap)
 		trap, err := o.NewTrap()
 		if err != nil {
 			return err
 		}
-		trap.SetKind(TrapKind_outOfBounds)
+		trap.SetKind(schema.TrapKind_outOfBounds)
 		trap.SetBinding(2)
 		trap.SetOffset(4096)
 		trap.SetWorkgroup(7)
@@ -155,7 +157,7 @@ func TestSampleMessages(t *testing.T) {
 		return o.SetMessage_("m")
 	})
 	add("copyCommand", func(s *capnp.Segment) error {
-		c, err := NewRootCommand(s)
+		c, err := schema.NewRootCommand(s)
 		if err != nil {
 			return err
 		}
@@ -191,8 +193,8 @@ func golden(t *testing.T, path, got string) {
 func allNodes(t *testing.T) map[uint64]capschema.Node {
 	t.Helper()
 	reg := new(schemas.Registry)
-	RegisterSchema(reg)
-	data, err := reg.Find(GpuSession_TypeID)
+	schema.RegisterSchema(reg)
+	data, err := reg.Find(schema.GpuSession_TypeID)
 	require.NoError(t, err)
 	msg, err := capnp.Unmarshal(data)
 	require.NoError(t, err)
