@@ -5,7 +5,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps build install test test-hardware lint generate kernels conformance run-gpu-mock run-gpu-edu fuzz fuzz-short mutate \
+.PHONY: help deps build install test test-hardware lint generate kernels conformance run-gpu-mock run-gpu-edu fuzz fuzz-short fuzz-firewall mutate \
 	bench bench-docs bench-kernels bench-hw attack crash-campaign kill-campaign sim soak oracle clean
 
 COMMANDS := device-manager gpu-service gpu-mock gpu-gate gpuctl model-server
@@ -35,7 +35,7 @@ test: ## Run every test: unit tests with -race, short fuzzing, C++ client, virtu
 	@tools/install-deps.sh test vm
 	@tools/test.sh
 
-test-hardware: ## Of the tests, those that need real PCI functions, in virtual machines: vfio, IOMMU, edu, sandbox, kills (6 minutes)
+test-hardware: ## Of the tests, those that need real PCI functions, in virtual machines: vfio, IOMMU, edu, sandbox, kills
 	@tools/install-deps.sh test vm
 	CAPGPU_REQUIRE_VM=1 $(GO) test -count=1 -timeout=20m -v ./qemu/... -run Hardware
 
@@ -63,7 +63,11 @@ run-gpu-edu: ## Boot it on two edu functions behind an IOMMU in a virtual machin
 	@tools/install-deps.sh vm
 	@$(GO) run ./qemu/cmd/hw $(if $(BREAK),-break=$(BREAK)) $(if $(KILLS),-kills=$(KILLS)) $(if $(SEED),-seed=$(SEED))
 
-fuzz-short: ## Run every fuzz target for a few seconds | FUZZTIME=1s
+fuzz-firewall: ## Damage conversations with the Cap'n Proto firewall, in four tests | SECONDS=30 each
+	@tools/install-deps.sh test
+	CAPGPU_FUZZ_SECONDS=$(or $(SECONDS),30) $(GO) test -race -count=1 -timeout=2h ./internal/rpcguard ./gate ./model/rpc -run '^(TestFuzzSemantic|TestFuzzConversations|TestRandomCalls)$$'
+
+fuzz-short: ## Run every fuzz target for a second, as many at once as there are processors | FUZZTIME=1s
 	@tools/install-deps.sh go
 	@tools/fuzz-short.sh
 
