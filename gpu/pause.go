@@ -12,7 +12,7 @@ import (
 // in the midst of what it was sent, for the turns of tenants that have had less of it:
 //
 //	going ──(a turn is next, and its tenant is behind)──► asked ──still──► still ──► turns
-//	  └◄──(none is next any more, or its tenant is not behind)──────────────┘
+//	  └◄──(none is next any more, or its tenant is well ahead)──────────────┘
 //
 // What was sent keeps its place and its order, and everything that can happen to it still can:
 // it is cancelled, reset and lost as ever. Its time does not go on: neither its deadline nor
@@ -41,12 +41,18 @@ const (
 	deviceStill
 )
 
-// passAhead is how far ahead of the tenant of a turn that of the job under way has to be, in
-// nanoseconds of device time by weight: pausing is not for nothing.
-const passAhead = 100_000
+// In nanoseconds of device time, by weight.
+const (
+	// passAhead is how far ahead of the tenant of a turn that of the job under way has to be:
+	// pausing is not for nothing.
+	passAhead = 20_000
+	// passMost is how far behind it may then fall: what is asked at once is done at once, if
+	// it is short, and is waited for afterwards.
+	passMost = 100_000
+)
 
 // passSoon is how long a queue whose turn is about to come looks for it and does not sleep.
-const passSoon = 2 * passAhead * time.Nanosecond
+const passSoon = 200 * time.Microsecond
 
 // passLocked pauses the device or has it go on, if either is due, and reports whether it did:
 // then it has let go of the lock. Called by pumpLocked, with nobody having the turn.
@@ -103,7 +109,7 @@ func (e *engine) mayPassLocked(j *job) bool {
 	ahead := busy.virtual + max(over, 0)/busy.weight - f.virtual
 	of := ran/busy.weight - f.passedBy(head.work.ID)/f.weight // as far as this job goes
 	if p.state != deviceGoes {
-		return ahead > 0 && of > -passAhead
+		return ahead > -passMost && of > -passMost
 	}
 	wait := int64(0)
 	if ahead <= passAhead {

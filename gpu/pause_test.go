@@ -27,6 +27,9 @@ type pauseBackend struct {
 	within  func() // called in each burst
 }
 
+// passWait is the longest that short work may wait for a job that has less of the device.
+const passWait = 3 * passMost * time.Nanosecond
+
 // isLong is the pattern of fills that are not for bursts.
 const isLong = 1
 
@@ -165,7 +168,7 @@ func TestTurnsPassALongJob(t *testing.T) {
 		const deadline = 50 * time.Millisecond
 		r := newPauseRig(t, deadline, nil)
 		r.b.took = time.Millisecond
-		r.short(1, r.b.took+2*passAhead)
+		r.short(1, r.b.took+passWait)
 		time.Sleep(20 * time.Millisecond) // which alice has had, and bob has not
 		r.short(15, r.b.took)
 		require.False(t, r.b.paused(), "nobody has short work now")
@@ -186,7 +189,7 @@ func TestPausesAreFair(t *testing.T) {
 		r := newPauseRig(t, time.Hour, nil)
 		r.b.took = 70 * time.Microsecond
 		for start := time.Now(); time.Since(start) < 100*time.Millisecond; {
-			r.short(1, 4*passAhead)
+			r.short(1, passWait)
 		}
 		require.InDelta(t, 50*time.Millisecond, had(r.bob), float64(3*time.Millisecond))
 		pauses, _ := r.b.counted()
@@ -300,7 +303,7 @@ func TestHangAfterPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newPauseRig(t, 20*time.Millisecond, func(b *pauseBackend) { b.obedient = false })
 		time.Sleep(time.Millisecond)
-		r.short(50, 3*passAhead)
+		r.short(50, passWait)
 		r.victim.fill(r.m, 0, 4, 2)
 		require.Equal(t, hangOutcome, r.busy.one().Outcome)
 		r.b.mu.Lock()
@@ -330,7 +333,7 @@ func TestEndlessNeighbour(t *testing.T) {
 			start := time.Now()
 			qb.fill(m, 0, 64, uint32(n))
 			requireOK(t, qb.one())
-			require.LessOrEqual(t, time.Since(start), 2*passAhead*time.Nanosecond, "%d", n)
+			require.LessOrEqual(t, time.Since(start), passWait, "%d", n)
 			require.Zero(t, qa.left())
 		}
 		require.Equal(t, hangOutcome, qa.one().Outcome)
