@@ -8,13 +8,17 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"capgpu/control/server/servertest"
+	"capgpu/gpu"
 	"capgpu/internal/leakcheck"
 )
 
 func TestMain(m *testing.M) { leakcheck.Main(m) }
 
 func TestRun(t *testing.T) {
-	svc := servertest.Start(t, servertest.Options{})
+	svc := servertest.Start(t, servertest.Options{
+		// With the race detector, on a busy machine, its work takes seconds.
+		Config: func(c *gpu.Config) { c.DefaultDeadline = gpu.DefaultMaxDeadline },
+	})
 	var out strings.Builder
 	require.NoError(t, run(context.Background(), svc.Socket, &out))
 	require.Equal(t, "c[255][255] = 131070\n", out.String())
