@@ -65,6 +65,7 @@ type tenant struct {
 	account *ledger.Account
 	flow    *flow // guarded by engine.mu
 	loading line
+	crowds  crowds
 
 	strikes     strikes
 	bannedUntil atomic.Pointer[time.Time] // nil: not banned

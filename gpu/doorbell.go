@@ -59,8 +59,15 @@ func (q *queue) sleepOnRing() error {
 		return nil
 	}
 	q.spin.sleeps()
+	q.serving.Unlock()
 	err := q.listen(s.ctx)
+	q.serving.Lock()
+	q.unsweep()
 	q.spin.rung()
+	if err == nil {
+		q.sweep.alone = max(q.sweep.alone-1, 0)
+		q.crowd.rung(q.session.dev)
+	}
 	return q.heard(err)
 }
 

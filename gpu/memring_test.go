@@ -28,6 +28,7 @@ type memRing struct {
 	bugIn     string // the method that panics
 	hidden    int    // entries that are pushed and not published yet, while hides
 	hides     bool
+	watched   bool // nobody is woken by what is pushed
 }
 
 type memEntry struct {
@@ -49,8 +50,11 @@ func (m *memRing) add(x memEntry) {
 	if m.hides {
 		m.hidden++
 	}
+	watched := m.watched
 	m.mu.Unlock()
-	nudge(m.work)
+	if !watched {
+		nudge(m.work)
+	}
 }
 
 // hide has what is pushed from now on published at once, by show.
@@ -123,6 +127,43 @@ func (x *memEntry) take(argBytes uint32) ring.Taken {
 }
 
 func (m *memRing) Ready() bool { return m.Published() > 0 }
+
+// see is what there is to see, and what to watch for.
+func (m *memRing) see() (s ring.Sight) {
+	switch {
+	case m.broken:
+		return ring.Ended
+	case m.taken == m.tail():
+		return ring.Nothing
+	case m.taken-m.read >= int(2*m.cfg.Entries):
+		return ring.Full
+	}
+	return ring.Entries
+}
+
+func (m *memRing) Watch() ring.Sight {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := m.see()
+	m.watched = m.watched || s == ring.Nothing || s == ring.Entries
+	return s
+}
+
+func (m *memRing) Resign() ring.Sight {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.watched {
+		return ring.Nothing
+	}
+	m.watched = false
+	return m.see()
+}
+
+func (m *memRing) Unwatch() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.watched = false
+}
 
 func (m *memRing) Published() int {
 	m.mu.Lock()

@@ -3,6 +3,7 @@ package gpu
 import (
 	"context"
 	"runtime/debug"
+	"sync"
 	"sync/atomic"
 
 	"capgpu/gpuerr"
@@ -64,6 +65,13 @@ type queue struct {
 	burst      bursts
 	spin       spinner
 
+	// serving is held by who serves the queue: runQueue, unless it sleeps on the ring, and
+	// then a sweeper (sweep.go).
+	serving sync.Mutex
+	sweep   sweptState
+	crowd   *crowd
+	place   uint64 // in the crowd
+
 	armed   bool
 	deaf    bool                 // the client has closed its end: nothing can wake the doorbell
 	arm     chan context.Context // to runDoorbell
@@ -78,6 +86,9 @@ type serverRing interface {
 	TakeMany(b *ring.Batch, most int) (int, error)
 	SpinTake(b *ring.Batch, most, spins int) (int, error)
 	Ready() bool
+	Watch() ring.Sight
+	Resign() ring.Sight
+	Unwatch()
 	Published() int
 	Marks() (taken, published, collected uint64)
 	CompleteMany(cs []ring.Completion)
@@ -308,6 +319,8 @@ func (q *queue) kick() {
 // runQueue serves the ring until the queue is closed.
 func (q *queue) runQueue() {
 	defer close(q.done)
+	q.serving.Lock() // and keep it at the end
+	q.crowd = q.session.tenant.crowds.join(q)
 	bell := make(chan struct{})
 	go func() {
 		defer close(bell)
@@ -318,6 +331,7 @@ func (q *queue) runQueue() {
 	close(q.arm)
 	<-bell
 	q.session.spoils.leave(q)
+	q.crowd.leave(q)
 	q.ring.Close(code)
 }
 
@@ -402,7 +416,7 @@ func (q *queue) serve() (code gpuerr.Code, how outcome.Outcome, whole bool) {
 		again := worked || took
 		if again {
 			idle = 0
-		} else if err == nil {
+		} else if err == nil && !q.watched() {
 			again, err = q.linger(&idle)
 		}
 		if err == nil && !again {

@@ -19,8 +19,9 @@
 // only its own; neither can make the other fault, block or go out of bounds. Pages
 // that the client takes away end the driver's side of that ring (Server.guard).
 //
-// Goroutines: TakeMany, SpinTake, Ready and WaitWork are one goroutine's; CompleteMany,
-// Publish and Server.Flush may be another's; Push and Client.Flush one's; Poll and Wait
+// Goroutines: TakeMany, SpinTake, Ready and WaitWork are one goroutine's, or, while that
+// one is in WaitWork, another's that watches the ring (watch.go); CompleteMany, Publish
+// and Server.Flush may be another's; Push and Client.Flush one's; Poll and Wait
 // one's. Close and Free may be called from anywhere, at any time.
 //
 // Locks: one per side and direction, uncontended unless Close is called, never

@@ -47,6 +47,8 @@ type Server struct {
 	err error // set once failed or closed
 	// +checklocks:takeMu
 	handedOut bool
+	// +checklocks:takeMu
+	watched bool // somebody looks at the ring in place of WaitWork: see Watch
 
 	doneMu sync.Mutex
 	// +checklocks:doneMu
@@ -270,6 +272,10 @@ func (s *Server) arm() (ready bool, err error) {
 	defer s.takeMu.Unlock()
 	defer s.guard(debug.SetPanicOnFault(true), &err)
 	want, err := s.lookLocked()
+	if s.watched && err == nil && want == waitEntries {
+		return false, nil
+	}
+	s.watched = false
 	for err == nil && want != awake {
 		armed := want
 		s.view.sqWait.Swap(armed)

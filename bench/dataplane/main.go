@@ -81,7 +81,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.IntVar(&o.Doorbells, "doorbells", o.Doorbells, "doorbells of random phase (P3), as far as -seconds allows")
 	f.IntVar(&o.Buffers, "buffers", o.Buffers, "buffers of the session that is closed (P7)")
 	f.IntVar(&o.Closes, "closes", o.Closes, "sessions closed while they are used (P7)")
-	f.IntVar(&o.Ops, "ops", o.Ops, "random operations (P12), as far as -seconds allows")
+	f.IntVar(&o.Ops, "ops", o.Ops, "random operations (P12), as far as -seconds allows; 0: only the crowd")
 	f.IntVar(&o.Kills, "kills", o.Kills, "drivers killed (P8), processes killed meanwhile (P12); negative: 200 and 20")
 	f.IntVar(&o.Hangs, "hangs", o.Hangs, "hangs injected (P9), as far as -seconds allows")
 	f.Uint64Var(&o.Submissions, "submissions", o.Submissions, "random submissions that are held against the model (P10)")

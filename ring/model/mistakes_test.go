@@ -42,6 +42,15 @@ const (
 	stateReadLast
 	closeWithoutSignal
 
+	sweptNotUnwatched
+	sweptRestForgotten
+	sweepsNoMore
+	resignLooksNotAgain
+	resignWithoutFence
+
+	sweptFullForgotten
+	armsWhileWatched
+	watchLeavesFlag
 	extraWake
 	flagLeftSet
 	storeForCAS
@@ -84,6 +93,8 @@ var (
 	duplex      = config{reduced: true, duplex: true, entries: 1, completions: 1, slotWords: 1, submissions: 3, pollMax: 2}
 	service     = config{reduced: true, service: true, entries: 1, completions: 1, slotWords: 1, submissions: 3, pollMax: 2}
 	fullService = config{reduced: true, service: true, entries: 2, completions: 1, slotWords: 1, submissions: 2, pollMax: 1}
+	swept       = config{reduced: true, sweep: true, awakeClient: true, entries: 1, completions: 1, slotWords: 1, submissions: 2, pollMax: 1}
+	sweptFull   = config{reduced: true, sweep: true, awakeClient: true, entries: 2, completions: 1, slotWords: 1, submissions: 3, pollMax: 1}
 	closing     = config{reduced: true, closes: true, entries: 1, completions: 2, slotWords: 1, submissions: 3, pollMax: 2}
 	openPipe    = config{reduced: true, closes: true, noEOF: true, entries: 1, completions: 2, slotWords: 1, submissions: 3, pollMax: 2}
 	rings       = config{reduced: true, awakeClient: true, entries: 1, completions: 1, slotWords: 1, submissions: 2, fewer: 1}
@@ -126,6 +137,15 @@ var ringChanges = []change{
 	{"the client loads state after cqTail", stateReadLast, closing, propClose},
 	{"Close neither signals nor closes the pipe", closeWithoutSignal, openPipe, propWake},
 
+	{"a driver that woke leaves its ring watched", sweptNotUnwatched, swept, propWake},
+	{"the sweeper resigns, finds something and rouses nobody", sweptRestForgotten, swept, propWake},
+	{"the sweeper ends without resigning", sweepsNoMore, swept, propWake},
+	{"the sweeper resigns and does not look again", resignLooksNotAgain, swept, propWake},
+	{"the sweeper resigns by a Store, not a Swap", resignWithoutFence, swept, propWake},
+
+	{"the sweeper leaves a full ring until it resigns", sweptFullForgotten, sweptFull, ""},
+	{"a driver arms although its ring is watched", armsWhileWatched, swept, ""},
+	{"who watches leaves the wait flag set", watchLeavesFlag, swept, ""},
 	{"Close only closes the pipe", closeWithoutSignal, closing, ""},
 	{"sqTail is stored plainly, where stores stay in order", tailNotReleased, whole, ""},
 	{"every Flush wakes", extraWake, small, ""},

@@ -14,6 +14,8 @@ type config struct {
 	// package gpu: a queue's goroutine, its doorbell, and a device that ends work.
 	// Else a side is one thread.
 	duplex, service bool
+	// sweep has a driver whose ring is watched while it sleeps.
+	sweep bool
 
 	awakeClient bool  // the client never sleeps
 	spin        bool  // who has nothing to do may look again before arming
@@ -188,9 +190,12 @@ func newRing(cfg config) *machine {
 	} else {
 		newClient(m, w)
 	}
-	if cfg.service {
+	switch {
+	case cfg.service:
 		newQueue(m, w)
-	} else {
+	case cfg.sweep:
+		newSweptDriver(m, w)
+	default:
 		newDriver(m, w)
 	}
 	return m

@@ -1,0 +1,361 @@
+package gpu
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"capgpu/gpu/backend"
+	"capgpu/ring"
+)
+
+// When many queues of a tenant are woken within a short time, a sweeper goes from one to
+// the next and serves those that sleep on their rings: without a system call of the client
+// or of the driver, without another goroutine, and with one set of buffers for all, which
+// stays in a cache.
+//
+//	runQueue: awake, has serving ──(sleepOnRing)──► asleep ──(woken, or roused)──► awake
+//	sweeper:                                   Watch ─► turn ─► Watch ─► … ─► Resign
+//
+// A turn is a round of serve, and whoever has queue.serving is as good as runQueue. Of what
+// is left after it (work in the device, a turn of the device that has not come, a wait for
+// a fence, a client that broke the rules) the sweeper knows nothing: it rouses runQueue.
+// A queue whose work is long is left to itself for a while, so that what the device does
+// in between is for the engine to say (fair.go), and not for the order of a sweep.
+
+// crowd is the queues that one sweeper goes round: of one tenant, or a part of them where
+// there are many processors.
+type crowd struct {
+	mu sync.Mutex
+	// +checklocks:mu
+	queues []*queue // in the order in which they came
+	// +checklocks:mu
+	places uint64      // given to queues until now
+	swept  atomic.Bool // there is a sweeper; set with the lock
+	// +checklocks:mu
+	since time.Time // when the present window began,
+	// +checklocks:mu
+	woken int // and how many were woken in it
+	// +checklocks:mu
+	need int // so many begin a sweep
+	// +checklocks:mu
+	turns uint64 // of sweepers that have ended
+}
+
+const (
+	// crowdLeast is how many queues are a crowd, and how many are woken in a crowdWindow
+	// before there is a sweep. They are twice as many after one that was not worth it.
+	crowdLeast  = 16
+	crowdMost   = 256
+	crowdWindow = time.Millisecond
+	// sweepWorth is how many looks at a ring cost as much as a wake.
+	sweepWorth = 64
+	// sweepNear and sweepFar are how many queues it looks at behind the last one, and on
+	// its way round, before it looks at the last one again.
+	sweepNear, sweepFar = 4, 8
+	// sweepPause is after how many looks others run; a turn counts as sweepTurn more.
+	sweepPause, sweepTurn = 64, 6
+	// sweepNanos of device time make a turn a long one, and aloneFor is how many times the
+	// queue is woken by its client then.
+	sweepNanos = 20_000
+	// sweepWaits is how often others run before a queue is left to wait for the device by
+	// itself. It then sleeps, and whoever comes after it waits for it to wake, and so on.
+	sweepWaits = 64
+	aloneFor   = 16
+)
+
+// sweptState is what a queue has for those who sweep, guarded by queue.serving.
+type sweptState struct {
+	watched bool // since runQueue fell asleep
+	roused  bool // since then
+	alone   int  // wakes until it is swept again
+	bug     any  // a panic in a turn, with its stack
+}
+
+// crowds is where the queues of a tenant go: to one crowd for each two processors.
+type crowds struct {
+	mu sync.Mutex
+	// +checklocks:mu
+	all []*crowd
+	// +checklocks:mu
+	next int
+}
+
+// join finds a crowd for a queue.
+func (c *crowds) join(q *queue) *crowd {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.all == nil {
+		for range max(1, runtime.GOMAXPROCS(0)/2) {
+			c.all = append(c.all, &crowd{need: crowdLeast})
+		}
+	}
+	to := c.all[c.next%len(c.all)]
+	c.next++
+	to.join(q)
+	return to
+}
+
+func (c *crowd) join(q *queue) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.places++
+	q.place = c.places
+	c.queues = append(c.queues, q)
+}
+
+func (c *crowd) leave(q *queue) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	i, found := slices.BinarySearchFunc(c.queues, q.place, func(q *queue, place uint64) int { return int(q.place) - int(place) })
+	if found {
+		c.queues = slices.Delete(c.queues, i, i+1)
+	}
+}
+
+// rung counts a wake by a client, and begins a sweep.
+func (c *crowd) rung(d *Device) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.swept.Load() || len(c.queues) < crowdLeast || d.engine.burster == nil {
+		return
+	}
+	if now := time.Now(); now.Sub(c.since) > crowdWindow {
+		c.since, c.woken = now, 0
+	}
+	if c.woken++; c.woken < c.need {
+		return
+	}
+	c.woken = 0
+	c.swept.Store(true)
+	d.wg.Go((&sweeper{crowd: c}).run)
+}
+
+// sweeper is one sweep of a crowd: some rounds, as long as they are worth it.
+type sweeper struct {
+	crowd  *crowd
+	queues []*queue // as of the last round
+	turns  int
+	scratch
+}
+
+// scratch is what a queue needs only while it is served.
+type scratch struct {
+	batch    *ring.Batch
+	argBytes uint32 // of the batch
+	told     []ring.Completion
+	jobs     []*resolved
+	ready    []backend.Ready
+	ends     []backend.End
+}
+
+func (w *sweeper) run() {
+	looks := w.sweep()
+	w.resign(w.turns*sweepWorth >= looks)
+}
+
+// sweep looks and serves, until for long there was too little to serve. It says how often
+// it looked.
+//
+// Clients often come in the same order: so it looks behind the queue that it has served
+// last, and at that one once more, and goes round all of them a few at a time besides.
+func (w *sweeper) sweep() (looks int) {
+	w.round()
+	last, far := 0, 0
+	for left, since := w.patience(), 0; left > 0 && len(w.queues) >= crowdLeast; {
+		n, turns := len(w.queues), w.turns
+		at := last
+		look := func(i int) bool {
+			looks++
+			left--
+			since++
+			if !w.visit(w.queues[i%n]) {
+				return false
+			}
+			w.turns++
+			left, since = min(left+sweepWorth, w.patience()), since+sweepTurn
+			return true
+		}
+		look(at)
+		for i := range sweepNear {
+			if look(at + 1 + i) {
+				last = (at + 1 + i) % n
+				break
+			}
+		}
+		for range sweepFar {
+			if look(far) && w.turns == turns+1 {
+				last = far % n
+			}
+			if far++; far >= n {
+				far = 0
+				w.round()
+				break
+			}
+		}
+		if since >= sweepPause {
+			since = 0
+			runtime.Gosched()
+		}
+	}
+	return looks
+}
+
+// patience is how many looks in vain a sweep lasts.
+func (w *sweeper) patience() int { return 2*len(w.queues) + 16*sweepWorth }
+
+// round begins one: queues come and go.
+func (w *sweeper) round() {
+	c := w.crowd
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	w.queues = append(w.queues[:0], c.queues...)
+	clear(w.queues[len(w.queues):cap(w.queues)])
+}
+
+// resign has all of them sleep on their own again. worth says that it was.
+func (w *sweeper) resign(worth bool) {
+	c := w.crowd
+	c.mu.Lock()
+	w.queues = append(w.queues[:0], c.queues...)
+	c.turns += uint64(w.turns)
+	c.mu.Unlock()
+	for _, q := range w.queues {
+		w.release(q)
+	}
+	c.mu.Lock() // not before: there is one at a time
+	defer c.mu.Unlock()
+	if c.swept.Store(false); worth {
+		c.need = crowdLeast
+	} else {
+		c.need = min(2*c.need, crowdMost)
+	}
+}
+
+// release has a queue sleep on its own again.
+func (w *sweeper) release(q *queue) {
+	if !q.serving.TryLock() {
+		return // awake, or about to be: see unsweep
+	}
+	defer q.serving.Unlock()
+	if q.sweep.watched && q.ring.Resign() != ring.Nothing {
+		q.sweep.roused = true
+		q.rouse()
+	}
+	q.sweep.watched = false
+}
+
+// visit looks at a queue, and serves it. It reports whether there was something.
+func (w *sweeper) visit(q *queue) bool {
+	if !q.serving.TryLock() {
+		return false
+	}
+	defer q.serving.Unlock()
+	if s := &q.sweep; s.roused || s.alone > 0 {
+		return false
+	}
+	switch q.ring.Watch() {
+	case ring.Nothing:
+		q.sweep.watched = true
+		return false
+	case ring.Entries:
+		q.sweep.watched = true
+		if q.bidden() { // it is roused by who wants something
+			return false
+		}
+		if w.turn(q) {
+			return true
+		}
+	case ring.Full:
+		if !q.sweep.watched { // it sleeps, or is about to, and has not missed anything
+			return false
+		}
+	}
+	q.sweep.roused = true
+	q.rouse()
+	return true
+}
+
+// turn is a round of serve. It reports whether the queue can sleep on.
+func (w *sweeper) turn(q *queue) (done bool) {
+	defer func() {
+		if p := recover(); p != nil {
+			if q.inEngine {
+				panic(p) // see serveToTheEnd
+			}
+			q.sweep.bug = fmt.Sprintf("%v\n%s", p, debug.Stack())
+			w.scratch = scratch{} // the queue's, whatever is in them
+		}
+	}()
+	own, took := w.lend(q), q.burst.took
+	q.forget()
+	q.passSpoils()
+	_, err := q.take()
+	for waits := 0; err == nil && q.asks() && !q.called() && waits < sweepWaits; waits++ {
+		if runtime.Gosched(); q.turnCame() {
+			_, err = q.take()
+		}
+	}
+	q.flush()
+	q.goOn(keptLook)
+	if err != nil || q.head != q.tail || !q.mayFetch() || q.turnCame() || q.burst.replay != nil {
+		w.scratch = own
+		return false
+	}
+	w.takeBack(q, own)
+	if q.burst.took-took >= sweepNanos {
+		q.sweep.alone = aloneFor
+		return false
+	}
+	return true
+}
+
+// lend gives a queue the sweeper's buffers, and returns its own.
+func (w *sweeper) lend(q *queue) (own scratch) {
+	own = q.scratch()
+	if w.batch == nil || w.argBytes != own.argBytes {
+		w.scratch = scratch{batch: ring.NewBatch(own.argBytes), argBytes: own.argBytes}
+	}
+	q.setScratch(&w.scratch)
+	return own
+}
+
+// takeBack undoes that. Nothing of the queue stays in the buffers: what it used may be
+// released.
+func (w *sweeper) takeBack(q *queue, own scratch) {
+	w.scratch = q.scratch()
+	q.setScratch(&own)
+	clear(w.ready)
+	clear(w.jobs)
+}
+
+func (q *queue) scratch() scratch {
+	b := &q.burst
+	return scratch{batch: q.batch, argBytes: q.batchArgs(), told: q.told, jobs: b.jobs, ready: b.ready, ends: b.ends}
+}
+
+// setScratch gives a queue buffers in which is nothing.
+func (q *queue) setScratch(s *scratch) {
+	b := &q.burst
+	q.batch, q.told, b.jobs, b.ready, b.ends = s.batch, s.told, s.jobs, s.ready, s.ends
+	q.begun = len(q.batch.Entries)
+}
+
+// watched reports whether a sweeper will look at the ring of a queue that has nothing to
+// do, so that it need not look itself before it sleeps.
+func (q *queue) watched() bool { return q.head == q.tail && q.crowd.swept.Load() }
+
+// unsweep follows a sleep of runQueue, which has serving again.
+func (q *queue) unsweep() {
+	s := &q.sweep
+	if s.watched {
+		q.ring.Unwatch()
+	}
+	if s.watched, s.roused = false, false; s.bug != nil {
+		panic(s.bug)
+	}
+}

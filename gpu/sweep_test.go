@@ -1,0 +1,346 @@
+package gpu
+
+import (
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"capgpu/gpu/backend"
+	"capgpu/gpuerr"
+	"capgpu/outcome"
+	"capgpu/ring"
+)
+
+func (deadRing) Watch() ring.Sight  { return ring.Ended }
+func (deadRing) Resign() ring.Sight { return ring.Nothing }
+func (deadRing) Unwatch()           {}
+
+// sleeper is a queue that sleeps on its ring, and a sweeper that nobody has begun.
+type sleeper struct {
+	r *rig
+	b *burstBackend
+	s *Session
+	c *client
+	q *queue
+	p Handle
+	m Handle
+	w *sweeper
+}
+
+// newSleeper is called in a bubble of synctest.
+func newSleeper(t *testing.T) *sleeper {
+	b := newBurstBackend()
+	r := newMemRig(t, withBackend(&burster{b}))
+	s := r.open("alice")
+	x := &sleeper{r: r, b: b, s: s, c: r.queue(s, 16, 4096), p: prog(t, s, "p"), m: buf(t, s, 4096)}
+	var err error
+	x.q, err = lookup[queue](s.handles, x.c.h)
+	require.NoError(t, err)
+	x.w = &sweeper{}
+	synctest.Wait()
+	require.False(t, x.w.visit(x.q), "there is nothing")
+	return x
+}
+
+// asleep reports whether runQueue sleeps, and how the queue stands with those who sweep.
+func (x *sleeper) asleep() (s sweptState, yes bool) {
+	synctest.Wait()
+	if !x.q.serving.TryLock() {
+		return s, false
+	}
+	defer x.q.serving.Unlock()
+	return x.q.sweep, true
+}
+
+// A queue that is watched is served by the sweeper, in the sweeper's buffers, while its own
+// goroutine sleeps, and by its own goroutine afterwards.
+func TestSweep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newSleeper(t)
+		for range 3 {
+			for range 5 {
+				x.c.launch(x.p, whole(x.m))
+			}
+			synctest.Wait()
+			require.Zero(t, x.c.left(), "nobody was woken")
+			require.True(t, x.w.visit(x.q))
+			requireOK(t, x.c.take(5)...)
+			require.False(t, x.w.visit(x.q))
+			swept, asleep := x.asleep()
+			require.True(t, asleep)
+			require.Equal(t, sweptState{watched: true}, swept)
+		}
+		require.EqualValues(t, 15, x.b.inBursts.Load())
+		require.EqualValues(t, 15, wordAt(host(t, x.s, x.m), 0))
+		require.Nil(t, x.q.batch.Entries, "it has not needed its own")
+		require.Nil(t, x.q.told)
+		require.Nil(t, x.q.burst.ready)
+		for i := range x.w.ready {
+			require.Nil(t, x.w.ready[i], "nothing of it is kept")
+			require.Nil(t, x.w.jobs[i])
+		}
+		x.w.release(x.q)
+		for range 5 {
+			x.c.launch(x.p, whole(x.m))
+			requireOK(t, x.c.one())
+		}
+		x.r.idleButBuffers(x.s)
+		x.r.close()
+	})
+}
+
+// What a turn leaves is for the queue's own goroutine, which is roused for it.
+func TestSweepLeavesTheRest(t *testing.T) {
+	for name, test := range map[string]func(t *testing.T, x *sleeper){
+		"work that is no burst": func(t *testing.T, x *sleeper) {
+			x.b.unfit = func(*backend.Job) bool { return true }
+			x.b.slow = true
+			x.c.launch(x.p, whole(x.m))
+			require.True(t, x.w.visit(x.q))
+			requireOK(t, x.c.one())
+		},
+		"a wait for a fence": func(t *testing.T, x *sleeper) {
+			f := newFence(t, x.s, 0)
+			x.c.wait(f, 1)
+			x.c.launch(x.p, whole(x.m))
+			require.True(t, x.w.visit(x.q))
+			synctest.Wait()
+			require.Zero(t, x.c.left())
+			require.NoError(t, x.s.SignalFence(f, 1))
+			requireOK(t, x.c.take(2)...)
+		},
+		"a long turn": func(t *testing.T, x *sleeper) {
+			x.b.ends = takes(sweepNanos)
+			x.c.launch(x.p, whole(x.m))
+			require.True(t, x.w.visit(x.q))
+			requireOK(t, x.c.one())
+			for range aloneFor {
+				synctest.Wait()
+				require.False(t, x.w.visit(x.q), "it is left alone")
+				x.c.launch(x.p, whole(x.m))
+				requireOK(t, x.c.one())
+			}
+			synctest.Wait()
+			x.c.mem.Watch()
+			x.c.launch(x.p, whole(x.m))
+			require.True(t, x.w.visit(x.q))
+			requireOK(t, x.c.one())
+		},
+		"the device has other work": func(t *testing.T, x *sleeper) {
+			x.b.slow = true
+			x.b.unfit = func(j *backend.Job) bool { return j.Op == backend.OpFill }
+			other := x.r.queue(x.r.open("bob"), 16, 64)
+			other.fill(buf(t, other.s, 4096), 0, 4096, 1)
+			x.c.launch(x.p, whole(x.m))
+			require.True(t, x.w.visit(x.q))
+			requireOK(t, x.c.one(), other.one())
+		},
+		"a ring that is broken": func(t *testing.T, x *sleeper) {
+			x.c.mem.mu.Lock()
+			x.c.mem.broken = true
+			x.c.mem.mu.Unlock()
+			require.True(t, x.w.visit(x.q))
+			<-x.q.done
+			require.Equal(t, gpuerr.Protocol, x.c.mem.code)
+		},
+		"a bug": func(t *testing.T, x *sleeper) {
+			x.c.launch(x.p, whole(x.m))
+			x.c.mem.mu.Lock()
+			x.c.mem.bugIn = "TakeMany"
+			x.c.mem.mu.Unlock()
+			require.True(t, x.w.visit(x.q))
+			<-x.q.done
+			require.Equal(t, gpuerr.Internal, x.c.mem.code)
+			require.Equal(t, scratch{}, x.w.scratch, "that of the bug is used no more")
+		},
+		"no room for completions": func(t *testing.T, x *sleeper) {
+			for range 32 {
+				x.c.launch(x.p, whole(x.m))
+				x.w.visit(x.q)
+			}
+			x.c.launch(x.p, whole(x.m))
+			require.True(t, x.w.visit(x.q), "it is roused to wait for room")
+			requireOK(t, x.c.take(33)...)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				x := newSleeper(t)
+				test(t, x)
+				x.r.close()
+			})
+		})
+	}
+}
+
+// Who wants something of a queue that is watched does not wait for a sweeper.
+func TestSweptQueueIsCalled(t *testing.T) {
+	for name, test := range map[string]func(t *testing.T, x *sleeper){
+		"cancel": func(t *testing.T, x *sleeper) {
+			x.c.launch(x.p, whole(x.m))
+			require.NoError(t, x.s.CancelQueue(x.c.h))
+			require.Equal(t, cancelledOutcome, x.c.one().Outcome)
+		},
+		"close": func(t *testing.T, x *sleeper) {
+			x.c.launch(x.p, whole(x.m))
+			require.NoError(t, x.s.CloseQueue(x.c.h))
+			require.Equal(t, revokedOutcome, x.c.one().Outcome)
+			require.False(t, x.w.visit(x.q))
+			x.w.release(x.q)
+			require.Empty(t, x.q.crowd.queues)
+		},
+		"freeze": func(t *testing.T, x *sleeper) {
+			require.NoError(t, x.r.dev.Freeze(t.Context()))
+			x.c.launch(x.p, whole(x.m))
+			require.False(t, x.w.visit(x.q))
+			x.w.release(x.q)
+			synctest.Wait()
+			require.Zero(t, x.c.left())
+			x.r.dev.Thaw()
+			requireOK(t, x.c.one())
+		},
+		"what it remembers is released": func(t *testing.T, x *sleeper) {
+			x.c.launch(x.p, whole(x.m))
+			require.True(t, x.w.visit(x.q))
+			requireOK(t, x.c.one())
+			require.NoError(t, x.s.CloseProgram(x.p))
+			synctest.Wait()
+			for _, r := range x.q.burst.memo.slots {
+				require.True(t, r == nil || r.job.program == nil)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				x := newSleeper(t)
+				test(t, x)
+				x.r.close()
+			})
+		})
+	}
+}
+
+// Queues that are woken one after the other within a short time begin a sweep, which ends,
+// and leaves all of them asleep on their own.
+func TestCrowdIsSwept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBurstBackend()
+		r := newMemRig(t, withBackend(&burster{b}))
+		s := r.open("alice")
+		p, m := prog(t, s, "p"), buf(t, s, 4096)
+		var all []*client
+		crowds := max(1, runtime.GOMAXPROCS(0)/2)
+		for range crowdLeast * crowds {
+			all = append(all, r.queue(s, 16, 4096))
+		}
+		for round := range 20 {
+			if round%2 == 0 {
+				time.Sleep(2 * crowdWindow)
+			}
+			synctest.Wait()
+			for _, c := range all {
+				c.launch(p, whole(m))
+			}
+			for _, c := range all {
+				requireOK(t, c.one())
+			}
+		}
+		synctest.Wait()
+		for _, c := range s.tenant.crowds.all {
+			c.mu.Lock()
+			require.False(t, c.swept.Load())
+			require.Len(t, c.queues, crowdLeast)
+			require.NotEqual(t, crowdLeast, c.need+int(c.turns), "there was none")
+			c.mu.Unlock()
+		}
+		for _, c := range all {
+			q, err := lookup[queue](s.handles, c.h)
+			require.NoError(t, err)
+			require.True(t, q.serving.TryLock())
+			require.False(t, q.sweep.watched)
+			q.serving.Unlock()
+		}
+		r.close()
+	})
+}
+
+// Sweeps that were not worth it make the next one rarer, and one that was does not.
+func TestSweepMustBeWorthIt(t *testing.T) {
+	c := &crowd{need: crowdLeast}
+	for _, need := range []int{2 * crowdLeast, 4 * crowdLeast, 8 * crowdLeast, crowdMost, crowdMost} {
+		(&sweeper{crowd: c}).resign(false)
+		require.Equal(t, need, c.need)
+	}
+	(&sweeper{crowd: c}).resign(true)
+	require.Equal(t, crowdLeast, c.need)
+}
+
+// Whatever the clients and the sweepers do at the same time, nothing is lost and nothing
+// is done twice.
+func TestSweepBesideClients(t *testing.T) {
+	rounds := 300
+	if testing.Short() {
+		rounds = 50
+	}
+	r := newRig(t)
+	var wg sync.WaitGroup
+	end := make(chan struct{})
+	var queues []*queue
+	for i := range 24 {
+		s := r.open([]string{"alice", "bob"}[i%2])
+		c, p := r.queue(s, 16, 4096), prog(t, s, "vecadd_f32")
+		q, err := lookup[queue](s.handles, c.h)
+		require.NoError(t, err)
+		queues = append(queues, q)
+		bindings := []ring.Binding{whole(buf(t, s, 16)), whole(buf(t, s, 16)), whole(buf(t, s, 16))}
+		fill := buf(t, s, 4096)
+		random := rand.New(rand.NewPCG(1, uint64(i)))
+		wg.Go(func() {
+			for range rounds {
+				n := 1 + random.IntN(8)
+				for range n {
+					if random.IntN(8) == 0 {
+						c.fill(fill, 0, 4096, 1)
+					} else {
+						c.launch(p, bindings...)
+					}
+				}
+				for i, done := range c.take(n) {
+					if done.Outcome != outcome.Success || done.UserData != c.next-uint64(n)+uint64(i)+1 {
+						t.Errorf("entry %d of %d ended %v", done.UserData, c.next, done.Outcome)
+						return
+					}
+				}
+			}
+		})
+	}
+	var sweepers sync.WaitGroup
+	for i := range 2 {
+		random := rand.New(rand.NewPCG(2, uint64(i)))
+		sweepers.Go(func() {
+			w := &sweeper{}
+			for !isClosed(end) {
+				for _, q := range queues {
+					w.visit(q)
+				}
+				if random.IntN(4) == 0 {
+					for _, q := range queues {
+						w.release(q)
+					}
+				}
+				runtime.Gosched()
+			}
+			for _, q := range queues {
+				w.release(q)
+			}
+		})
+	}
+	wg.Wait()
+	close(end)
+	sweepers.Wait()
+}
