@@ -30,6 +30,8 @@ type Incident struct {
 	Step  RecoveryStep `json:"step"` // how far it went
 	Cause string       `json:"cause"`
 	At    time.Time    `json:"at"`
+	// Late is how long after its deadline that of the work was seen to be missed.
+	Late time.Duration `json:"late,omitempty"`
 	// Stood is for how long others' short work went before the work (pause.go): its deadline
 	// did not go on meanwhile.
 	Stood time.Duration `json:"stood,omitempty"`

@@ -181,6 +181,9 @@ func (e *engine) watch() time.Duration {
 	guilty := still >= s.fair
 	j.guilty = guilty
 	e.incidentLocked(j, "deadline missed")
+	if e.ladder.culprit == j {
+		e.ladder.last.Late = now.Sub(due)
+	}
 	e.climbLocked(outcome.Cancelling)
 	e.mu.Unlock()
 	if submitted {

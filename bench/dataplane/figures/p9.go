@@ -157,9 +157,8 @@ func hangUntilBanned(ctx context.Context, program, socket string, count int, end
 		return nil, err
 	}
 	for len(late) < count && (len(late) == 0 || time.Now().Before(end)) {
-		start := time.Now()
 		err := q.Run(ctx, launch)
-		took := time.Since(start)
+		failed := time.Now()
 		var ended *client.OutcomeError
 		switch {
 		case errors.Is(err, gpuerr.Banned):
@@ -167,37 +166,40 @@ func hangUntilBanned(ctx context.Context, program, socket string, count int, end
 		case !errors.As(err, &ended) || !strings.HasPrefix(ended.Outcome.String(), "timedOut"):
 			return nil, fmt.Errorf("a hang of %s ended otherwise than timedOut: %v", program, err)
 		}
-		stood, err := stoodOf(ctx, conn)
+		deadline, err := lastDeadline(ctx, conn)
 		if err != nil {
 			return nil, err
 		}
-		late = append(late, float64(max(took-hangDeadline-stood, 0)))
+		late = append(late, float64(max(failed.Sub(deadline), 0)))
 	}
 	return late, nil
 }
 
-// stoodOf is for how long the tenant's last hang stood still while the short work of others
-// went before it: its deadline did not go on then.
-func stoodOf(ctx context.Context, conn *client.Conn) (time.Duration, error) {
+// lastDeadline is when the deadline of the tenant's last hang was. It counts from when the
+// device could have begun the work, and not while the short work of others goes before it; so
+// the driver has to tell it.
+func lastDeadline(ctx context.Context, conn *client.Conn) (time.Time, error) {
 	text, err := conn.Status(ctx, 0)
 	if err != nil {
-		return 0, err
+		return time.Time{}, err
 	}
 	var status struct {
 		Recovery struct {
 			Last struct {
 				Tenant string
-				Stood  time.Duration
+				At     time.Time
+				Late   time.Duration
 			}
 		}
 	}
 	if err := json.Unmarshal(text, &status); err != nil {
-		return 0, err
+		return time.Time{}, err
 	}
-	if status.Recovery.Last.Tenant == "" {
-		return 0, errors.New("the last incident is another tenant's")
+	last := status.Recovery.Last
+	if last.Tenant == "" {
+		return time.Time{}, errors.New("the last incident is another tenant's")
 	}
-	return status.Recovery.Last.Stood, nil
+	return last.At.Add(-last.Late), nil
 }
 
 // besideNeighbours compares a tenant's 99th percentile beside hostile ones with that
