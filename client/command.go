@@ -127,7 +127,7 @@ func (q *Queue) launchLocked(l *Launch) (uint64, error) {
 	if err := q.err(); err != nil {
 		return 0, err
 	}
-	q.entry = ring.LaunchEntry(q.next, l.Program.handle, ring.Dim3(l.Grid), ring.Dim3(l.Block), l.SharedBytes, micros)
+	q.entry.SetLaunch(q.next, l.Program.handle, ring.Dim3(l.Grid), ring.Dim3(l.Block), l.SharedBytes, micros)
 	words, err := q.side.Push(&q.entry, len(l.Bindings), l.Inline)
 	if err != nil {
 		return 0, q.failure(err)

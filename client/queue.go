@@ -233,8 +233,13 @@ func (q *Queue) Completions(ctx context.Context, out []Completion) (int, error) 
 		return 0, q.failure(err)
 	}
 	for i := range n {
-		c := &taken[i]
-		out[i] = Completion{Ticket: c.UserData, Outcome: c.Outcome, DeviceTime: nanos(c.DeviceNanos)}
+		c, o := &taken[i], &out[i]
+		o.Ticket, o.Err, o.DeviceTime = c.UserData, nil, nanos(c.DeviceNanos)
+		o.Outcome.Kind, o.Outcome.Cause = c.Outcome.Kind, c.Outcome.Cause
+		o.Outcome.Trap = outcome.Trap{}
+		if c.Outcome.Cause == outcome.TrapCause { // else it is empty, as the ring has checked
+			o.Outcome.Trap = c.Outcome.Trap
+		}
 		if c.Code != gpuerr.None {
 			out[i].Err = refusal(c)
 		}

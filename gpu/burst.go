@@ -41,9 +41,8 @@ type bursts struct {
 	unseen  time.Duration // device time of replays whose completions are not published
 	had     uint64        // turns
 	picks   uint64
-	crowded bool  // the last turn ended with others waiting
-	charged int   // in flight
-	took    int64 // device time of all bursts, in nanoseconds
+	crowded bool // the last turn ended with others waiting
+	charged int  // in flight
 
 	jobs  []*resolved // made when first used, like what follows
 	ready []backend.Ready
@@ -149,6 +148,15 @@ func (q *queue) pick() int {
 // remember returns what an entry was resolved to, nil if it is not for a burst.
 func (q *queue) remember(t *ring.Taken) *resolved {
 	b := &q.burst
+	if t.Known != nil { // a launch, and the session's facet never changes
+		if r := b.memo.recall(t); r != nil && r.job.queue == q {
+			if !r.fit {
+				return nil
+			}
+			r.picked = b.picks
+			return r
+		}
+	}
 	switch {
 	case t.Code != gpuerr.None || len(t.Args) > maxMemoArgs:
 		return nil
@@ -235,7 +243,6 @@ func (q *queue) endBurst(ran int) {
 	q.inEngine = false
 	b.crowded = crowded
 	q.spin.kept += nanos
-	b.took += nanos
 	if nanos > 0 {
 		_ = q.meter.Spend(uint64(nanos)) // being over the limit shows at the next submission
 	}
@@ -278,11 +285,11 @@ func (q *queue) tellBurst(ran int, lost bool) {
 			x.Outcome = lostOutcome
 		}
 		c := q.tell()
-		*c = ring.Completion{UserData: t.UserData, Outcome: x.Outcome}
-		if x.Outcome.Kind == outcome.OK {
+		if x.Outcome.Kind == outcome.OK { // which says all: see endBurst
 			ok++
-			c.DeviceNanos = uint64(x.DeviceTime)
+			c.SetOK(t.UserData, uint64(x.DeviceTime))
 		} else {
+			*c = ring.Completion{UserData: t.UserData, Outcome: x.Outcome}
 			q.countEnd(x.Outcome)
 			q.group = outcome.Worse(q.group, x.Outcome)
 		}

@@ -24,9 +24,8 @@ type memo struct {
 
 // resolved is a submission that was resolved and handed to Prepare.
 type resolved struct {
-	key    [8]uint64 // the entry's words without user data and argument offset
-	args   []uint64
-	job    job // what it was resolved to; nothing of it is pinned
+	known  ring.Known // the entry's words without user data and argument offset, and its arguments
+	job    job        // what it was resolved to; nothing of it is pinned
 	ready  backend.Ready
 	nanos  int64     // a typical run
 	fit    bool      // ready is good
@@ -61,7 +60,7 @@ func memoKey(t *ring.Taken) (key [8]uint64) {
 // is reports whether r is of an entry that says the same. It is memoKey and a comparison,
 // without the copy.
 func (r *resolved) is(t *ring.Taken) bool {
-	w, k := &t.Words, &r.key
+	w, k := &t.Words, &r.known.Words
 	differ := (w[0] ^ k[0]) | (w[2] ^ k[2]) | (w[3] ^ k[3]) | (w[4] ^ k[4]) | (w[5] ^ k[5]) | (w[7] ^ k[7])
 	if d := w[6] ^ k[6]; t.Op == ring.OpLaunch {
 		differ |= d >> 32
@@ -69,10 +68,10 @@ func (r *resolved) is(t *ring.Taken) bool {
 		differ |= d
 	}
 	args := t.Args
-	if differ != 0 || len(r.args) != len(args) {
+	if differ != 0 || len(r.known.Args) != len(args) {
 		return false
 	}
-	for i, w := range r.args {
+	for i, w := range r.known.Args {
 		differ |= args[i] ^ w
 	}
 	return differ == 0
@@ -91,6 +90,7 @@ func (m *memo) find(t *ring.Taken, size int) (r *resolved, known bool) {
 	slot := &m.slots[memoHash(&key, args)&uint64(size-1)]
 	if *slot == nil {
 		*slot = &resolved{}
+		(*slot).known.Of = *slot
 	}
 	if r = *slot; !r.is(t) {
 		return r, false
@@ -102,9 +102,36 @@ func (m *memo) find(t *ring.Taken, size int) (r *resolved, known bool) {
 // follow notes the order in which entries come.
 func (m *memo) follow(r *resolved) {
 	if m.last != nil {
-		m.last.after = r
+		m.last.after, m.last.known.After = r, r.guess()
 	}
 	m.last = r
+}
+
+// guess is what the ring is told to expect where r comes next.
+func (r *resolved) guess() *ring.Known {
+	if r.job.op != ring.OpLaunch {
+		return nil
+	}
+	return &r.known
+}
+
+// guess is what the ring is told to expect next.
+func (m *memo) guess() *ring.Known {
+	if m.last == nil {
+		return nil
+	}
+	return m.last.known.After
+}
+
+// recall returns what an entry was resolved to which the ring found to be known, nil if
+// that has been overwritten since.
+func (m *memo) recall(t *ring.Taken) *resolved {
+	r, ok := t.Known.Of.(*resolved)
+	if !ok || t.Known.Serial != t.Serial {
+		return nil
+	}
+	m.last = r
+	return r
 }
 
 func memoHash(key *[8]uint64, args []uint64) uint64 {
@@ -129,7 +156,8 @@ func memoHash(key *[8]uint64, args []uint64) uint64 {
 
 // drop forgets what was resolved. The slot stays.
 func (r *resolved) drop() {
-	r.key, r.fit = [8]uint64{}, false // no entry that is looked for is all zero
+	r.known.Words, r.fit = [8]uint64{}, false // no entry that is looked for is all zero
+	r.known.Serial++
 	clear(r.job.buffers)
 	r.job.buffers, r.job.program = r.job.buffers[:0], nil
 	clear(r.job.work.Spans)
@@ -165,7 +193,8 @@ func (q *queue) memorize(r *resolved, t *ring.Taken) bool {
 	}
 	ready, nanos, fit := q.burst.backend.Prepare(&j.work, r.ready)
 	pinned{buffers: j.buffers, program: j.program}.unpin()
-	r.key, r.args = memoKey(t), append(r.args[:0], t.Args...)
+	r.known.Words, r.known.Args = memoKey(t), append(r.known.Args[:0], t.Args...)
+	r.known.Serial++
 	if r.nanos, r.fit, r.alive = nanos, fit, 0; fit {
 		r.ready = ready // else the old one may serve another time
 	}

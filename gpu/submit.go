@@ -28,6 +28,7 @@ func (q *queue) fetchMost(most, spins int) (n int, err error) {
 		return 0, nil
 	}
 	q.begun = 0
+	q.batch.Guess = q.burst.memo.guess()
 	n, err = q.ring.SpinTake(q.batch, min(most, len(q.jobs)-int(q.tail-q.head)), spins)
 	q.taken += uint64(len(q.batch.Entries))
 	return n, err

@@ -23,6 +23,8 @@ type Batch struct {
 	Entries []Taken
 	// words backs the arguments.
 	words []uint64
+	// Guess is what the next entry taken probably is; nil: nobody knows.
+	Guess *Known
 	// argBytes is the most that one entry may have.
 	argBytes uint32
 }
@@ -36,10 +38,31 @@ type Taken struct {
 	// of a launch are Count times four words of a binding (Binding), then the inline
 	// bytes. The last word is filled up with zeros. nil unless Code is None.
 	Args []uint64
+	// Known is what Batch.Guess, or what comes after it, has in common with this entry: all
+	// of it but user data and where in the arena the arguments lay. Serial was its.
+	Known  *Known
+	Serial uint64
 	// Code is None, or why the entry cannot be begun: what Check says of it, else
 	// LaunchLimit for more arguments than the batch takes, else Invalid for a binding
 	// that is none (handle 0, a range that overflows, a zero word that is not).
 	Code gpuerr.Code
+}
+
+// Known is a launch that was taken before and found in order by itself, as its owner has
+// kept it: what a client submits again is compared while it is copied out, and not checked
+// anew. The arguments are whole words. Nothing in it is the client's memory.
+type Known struct {
+	Words  [8]uint64 // with user data and argument offset 0
+	Args   []uint64
+	After  *Known // what probably comes after it; nil: nobody knows
+	Serial uint64 // counted up by the owner when it becomes another
+	Of     any    // what the owner makes of it
+}
+
+// is reports whether an entry says the same, apart from its arguments.
+func (k *Known) is(w *[8]uint64) bool {
+	k0 := &k.Words
+	return (w[0]^k0[0])|(w[2]^k0[2])|(w[3]^k0[3])|(w[4]^k0[4])|(w[5]^k0[5])|(w[6]^k0[6])>>32|(w[7]^k0[7]) == 0
 }
 
 // Binding is the i-th of a launch, with i below Count.
@@ -107,7 +130,7 @@ func (s *Server) copyOutLocked(b *Batch, most int) int {
 	room := uint64(s.completions) - (s.taken - s.seenHead)
 	n := int(min(s.seenTail-s.taken, room, uint64(max(most, 0)), BatchEntries))
 	used := uint64(0)
-	entries := b.Entries[:n]
+	entries, guess := b.Entries[:n], b.Guess
 	for i := range entries {
 		t := &entries[i]
 		if s.taken+slotsAhead < s.seenTail { // perhaps of the next batch
@@ -115,14 +138,26 @@ func (s *Server) copyOutLocked(b *Batch, most int) int {
 		}
 		s.view.loadEntry(s.taken, &t.Words)
 		t.setWords(&t.Words)
-		t.Args, t.Code = nil, gpuerr.None
-		if err := Check(&t.Entry, s.ArgBytes); err != nil {
+		t.Args, t.Known, t.Code = nil, nil, gpuerr.None
+		var known *Known
+		if k := guess; k != nil {
+			if guess = k.After; t.Op == OpLaunch && k.is(&t.Words) {
+				known = k
+			}
+		}
+		var err error
+		if known == nil {
+			err = Check(&t.Entry, s.ArgBytes)
+		} else { // the rest of Check depends on what is the same
+			err = checkArgs(&t.Entry, s.ArgBytes)
+		}
+		if err != nil {
 			t.Code = gpuerr.CodeOf(err)
 		} else if t.Op == OpLaunch || t.Op == OpReplay {
 			off, bytes := t.ArgRange()
 			if bytes > b.argBytes {
 				t.Code = gpuerr.LaunchLimit
-			} else if !s.copyArgsLocked(b, t, off, bytes, &used) {
+			} else if !s.copyArgsLocked(b, t, known, off, bytes, &used) {
 				n = i // the next batch has room for it
 				break
 			}
@@ -135,11 +170,12 @@ func (s *Server) copyOutLocked(b *Batch, most int) int {
 	return n
 }
 
-// copyArgsLocked copies the arguments of an entry, each word once, and checks the copy.
-// False means that the batch has no room left for them.
+// copyArgsLocked copies the arguments of an entry, each word once, and checks the copy, or
+// finds that it is that of known, if the rest of the entry is. False means that the batch
+// has no room left for them.
 //
 // +checklocks:s.takeMu
-func (s *Server) copyArgsLocked(b *Batch, t *Taken, off, bytes uint32, used *uint64) bool {
+func (s *Server) copyArgsLocked(b *Batch, t *Taken, known *Known, off, bytes uint32, used *uint64) bool {
 	words := argWords(bytes)
 	if words > uint64(len(b.words))-*used {
 		if *used > 0 {
@@ -149,8 +185,15 @@ func (s *Server) copyArgsLocked(b *Batch, t *Taken, off, bytes uint32, used *uin
 	}
 	args := b.words[*used : *used+words : *used+words]
 	*used += words
-	s.view.loadArgs(args, off/8)
 	s.nextArg = off/8 + uint32(words)
+	if known != nil && uint64(bytes) == 8*uint64(len(known.Args)) {
+		if s.view.loadArgsKnown(args, off/8, known.Args) {
+			t.Args, t.Known, t.Serial = args, known, known.Serial
+			return true
+		}
+	} else {
+		s.view.loadArgs(args, off/8)
+	}
 	if part := bytes % 8; part != 0 {
 		args[words-1] &= 1<<(8*part) - 1
 	}

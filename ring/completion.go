@@ -44,10 +44,20 @@ func (c *Completion) words() [4]uint64 {
 // setWords checks everything: the peer wrote it.
 func (c *Completion) setWords(w *[4]uint64) error {
 	if w[1] == okWord && w[3] == 0 {
-		*c = Completion{UserData: w[0], Outcome: outcome.Success, DeviceNanos: w[2]}
+		c.SetOK(w[0], w[2])
 		return nil
 	}
 	return c.setAnyWords(w)
+}
+
+// SetOK makes c that of an entry that ended ok: field by field, for the reason that
+// Entry.SetLaunch has.
+func (c *Completion) SetOK(userData, deviceNanos uint64) {
+	c.UserData, c.DeviceNanos, c.Available, c.Code = userData, deviceNanos, 0, gpuerr.None
+	o := &c.Outcome
+	o.Kind, o.Cause = outcome.OK, outcome.NoCause
+	t := &o.Trap
+	t.Kind, t.Binding, t.Workgroup, t.Lane, t.Offset = outcome.NoTrap, 0, 0, 0, 0
 }
 
 // setAnyWords is setWords without the short way for an ordinary completion.

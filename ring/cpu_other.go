@@ -7,3 +7,7 @@ package ring
 func pause() {}
 
 func prefetch(a, b *uint64) {}
+
+func copyWords(to, from, known *uint64, n int) (differ uint64) {
+	return copyWordsPlain(to, from, known, n)
+}

@@ -131,6 +131,27 @@ func (v *view) loadArgs(to []uint64, from uint32) {
 	}
 }
 
+// copyWordsPlain is copyWords without the help of the processor.
+func copyWordsPlain(to, from, known *uint64, n int) (differ uint64) {
+	dst, src, same := unsafe.Slice(to, n), unsafe.Slice(from, n), unsafe.Slice(known, n)
+	for i := range src {
+		w := atomic.LoadUint64(&src[i])
+		dst[i] = w
+		differ |= w ^ same[i]
+	}
+	return differ
+}
+
+// loadArgsKnown is loadArgs, and reports whether they are those of known, which are as many.
+func (v *view) loadArgsKnown(to []uint64, from uint32, known []uint64) bool {
+	if len(to) == 0 {
+		return true
+	}
+	src, same := v.args[from:], known
+	src, same = src[:len(to)], same[:len(to)]
+	return copyWords(&to[0], &src[0], &same[0], len(to)) == 0
+}
+
 // How far ahead of a copy the lines are asked for: enough to hide what it takes to get
 // them from the other processor, some hundred nanoseconds.
 const (
