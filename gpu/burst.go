@@ -41,8 +41,9 @@ type bursts struct {
 	unseen  time.Duration // device time of replays whose completions are not published
 	had     uint64        // turns
 	picks   uint64
-	crowded bool // the last turn ended with others waiting
-	charged int  // in flight
+	crowded bool  // the last turn ended with others waiting
+	charged int   // in flight
+	took    int64 // device time of all bursts, in nanoseconds
 
 	jobs  []*resolved // made when first used, like what follows
 	ready []backend.Ready
@@ -243,6 +244,7 @@ func (q *queue) endBurst(ran int) {
 	q.inEngine = false
 	b.crowded = crowded
 	q.spin.kept += nanos
+	b.took += nanos
 	if nanos > 0 {
 		_ = q.meter.Spend(uint64(nanos)) // being over the limit shows at the next submission
 	}
