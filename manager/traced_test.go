@@ -32,6 +32,7 @@ var rare = map[string]string{
 	"tgkill":          "preemption of what runs for long",
 	"rt_sigreturn":    "preemption",
 	"getpid":          "preemption",
+	"timerfd_settime": "a deadline that is near",
 	"ppoll":           "a client that does not read its replies",
 }
 
