@@ -53,6 +53,7 @@ func TestTurnWaits(t *testing.T) {
 
 		gate <- struct{}{}
 		requireOK(t, busy.one(), one.one())
+		synctest.Wait() // until nothing is spoiled any more
 		two.fill(o, 0, 4, 2)
 		requireOK(t, two.one())
 		require.EqualValues(t, 1, b.bursts.Load(), "beside what was cancelled, and so spoiled, there are none")

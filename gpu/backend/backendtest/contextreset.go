@@ -73,8 +73,11 @@ func testNeeds(t *testing.T, d *device) {
 	require.Equal(t, dependent, d.sink.wait(t, second.ID).Outcome)
 	require.Equal(t, outcome.Success, d.sink.wait(t, free.ID).Outcome)
 	require.Equal(t, dependent, d.run(third), "it ended just before")
+	fourth := d.fill(s, 5)
+	fourth.Needs = third.ID
+	require.Equal(t, dependent, d.run(fourth), "what was spoiled when it came spoils in turn")
 	sameBytes(t, fillReference(4, 64), s.Host)
-	next := d.fill(s, 5)
+	next := d.fill(s, 6)
 	next.Needs = free.ID
 	require.Equal(t, outcome.Success, d.run(next))
 	d.sink.onceEach(t)

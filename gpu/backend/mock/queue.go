@@ -87,7 +87,9 @@ func (d *Device) Submit(job *backend.Job) error {
 	s.job, s.id, s.ordinal = job, job.ID, d.faults.jobs
 	s.fault = d.faults.pick(job)
 	s.entry = d.log.open(s.id, s.ordinal, job, s.fault.Kind)
-	s.spoiled = job.Needs != 0 && d.failed.has(job.Needs)
+	if s.spoiled = job.Needs != 0 && d.failed.has(job.Needs); s.spoiled {
+		d.failed.add(s.id) // what needs this one may be on its way
+	}
 	d.queue = append(d.queue, s)
 	signal(d.work)
 	return nil
