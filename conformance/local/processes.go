@@ -44,12 +44,18 @@ func (s *Stack) Kill(ctx context.Context, device uint32) error {
 	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
 		return fmt.Errorf("kill the driver: %w", err)
 	}
+	s.over(device, pid)
+	return nil
+}
+
+// over forgets a driver that is dead, or will be: it may be seen as a zombie for a moment,
+// and the next one may not have been told of.
+func (s *Stack) over(device uint32, pid int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if name := s.device.names()[device]; s.ready[name].pid == pid {
-		delete(s.ready, name) // it may be seen as a zombie for a moment
+		delete(s.ready, name)
 	}
-	return nil
 }
 
 // Gates implements conformance.Stack.

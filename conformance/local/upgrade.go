@@ -40,7 +40,13 @@ func (s *Stack) Upgrade(ctx context.Context, device uint32, fits bool) (err erro
 		return err
 	}
 	defer admin.Close()
-	_, err = admin.Upgrade(ctx, s.device.names()[device])
+	pid, err := s.Driver(ctx, device)
+	if err != nil {
+		return err
+	}
+	if _, err = admin.Upgrade(ctx, s.device.names()[device]); err == nil {
+		s.over(device, pid)
+	}
 	return err
 }
 
