@@ -13,7 +13,7 @@ import (
 
 // Admin is a connection to device-manager's own socket, which its operator can open and no
 // tenant can. Its calls return when what they ask for is done, or say why it is not; then
-// nothing has changed.
+// nothing has changed, but for what ForceUpgrade has ended.
 type Admin struct{ caller *control.Caller }
 
 // Upgrade is what became of a live upgrade.
@@ -50,7 +50,8 @@ func (a *Admin) Upgrade(ctx context.Context, device string) (Upgrade, error) {
 }
 
 // ForceUpgrade is Upgrade, and ends the sessions that are in the way: with gpuerr.Revoked,
-// reason=upgrade. It fails with gpuerr.Busy where that is of no use.
+// reason=upgrade. It fails with gpuerr.Busy where that is of no use; the error says how many
+// have ended all the same.
 func (a *Admin) ForceUpgrade(ctx context.Context, device string) (Upgrade, error) {
 	return a.upgrade(ctx, control.UpgradeRequest{Device: device, Force: true})
 }

@@ -181,6 +181,43 @@ func TestSuspensionOfAnAbsentDriver(t *testing.T) {
 	})
 }
 
+// Who waits to ask a driver hears at once when that is gone: what can be said without one
+// is said, and nobody waits for a driver that will not come.
+func TestOrderHearsOfTheDriversEnd(t *testing.T) {
+	for name, to := range map[string]deviceState{"recovering": recovering, "wedged": wedged} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := &device{name: "mock0", board: newStateBoard(), audit: &testLog{}, log: slog.New(slog.DiscardHandler), say: func(string, ...any) {}, asks: make(chan *ask), done: make(chan struct{})}
+				d.board.update(func(s *snapshot) { s.state, s.epoch, s.link = ready, 1, &driverLink{} })
+				ctx, stop := context.WithTimeout(t.Context(), time.Hour)
+				defer stop()
+				said := map[control.MsgType]chan error{control.TypeSuspend: make(chan error, 1), control.TypeUpgrade: make(chan error, 1)}
+				for what, c := range said {
+					go func() {
+						_, err := d.order(ctx, what, false)
+						c <- err
+					}()
+				}
+				synctest.Wait()
+				began := time.Now()
+				d.board.update(func(s *snapshot) { s.state, s.link, s.cause = to, nil, "killed" })
+				suspended, upgraded := <-said[control.TypeSuspend], <-said[control.TypeUpgrade]
+				require.Zero(t, time.Since(began))
+				s, _ := d.board.get()
+				if to == wedged {
+					require.ErrorIs(t, suspended, gpuerr.DeviceLost)
+					require.ErrorIs(t, upgraded, gpuerr.DeviceLost)
+				} else {
+					require.NoError(t, suspended)
+					require.ErrorIs(t, upgraded, gpuerr.Busy)
+					require.ErrorContains(t, upgraded, "recovering")
+				}
+				require.Equal(t, to == recovering, s.suspended)
+			})
+		})
+	}
+}
+
 // askedPeer is a driver that agrees to all that it is asked.
 type askedPeer func(control.MsgType)
 

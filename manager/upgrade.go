@@ -41,19 +41,24 @@ type asked struct {
 
 // order has the supervision do what an operator asks, between two events of the driver.
 func (d *device) order(ctx context.Context, what control.MsgType, force bool) (control.UpgradeReply, error) {
-	if _, err := d.liveOrSuspended(); err != nil {
-		if what != control.TypeUpgrade && d.orderAbsent(what == control.TypeSuspend) {
-			return control.UpgradeReply{}, nil
-		}
-		return control.UpgradeReply{}, err
-	}
 	a := &ask{what: what, force: force, done: make(chan asked, 1)}
-	select {
-	case d.asks <- a:
-	case <-d.done:
-		return control.UpgradeReply{}, gpuerr.New(gpuerr.DeviceLost, "device %s gets no driver any more", d.name)
-	case <-ctx.Done():
-		return control.UpgradeReply{}, gpuerr.New(gpuerr.Busy, "device %s has no driver that could be asked now, or another upgrade is under way", d.name)
+	for taken := false; !taken; {
+		_, changed := d.board.get()
+		if _, err := d.liveOrSuspended(); err != nil {
+			if what != control.TypeUpgrade && d.orderAbsent(what == control.TypeSuspend) {
+				return control.UpgradeReply{}, nil
+			}
+			return control.UpgradeReply{}, err
+		}
+		select {
+		case d.asks <- a:
+			taken = true
+		case <-changed: // the driver may be gone, and there may be no other
+		case <-d.done:
+			return control.UpgradeReply{}, gpuerr.New(gpuerr.DeviceLost, "device %s gets no driver any more", d.name)
+		case <-ctx.Done():
+			return control.UpgradeReply{}, gpuerr.New(gpuerr.Busy, "device %s has no driver that could be asked now, or another upgrade is under way", d.name)
+		}
 	}
 	select {
 	case r := <-a.done:
@@ -213,20 +218,30 @@ func (d *device) thaw(ctx context.Context, l *driverLink) error {
 const maxPreemptions = 4
 
 // upgradeDriver replaces l, or says why not; then l goes on. With force sessions that keep
-// it from being replaced are ended, and nobody else's.
+// it from being replaced are ended, and nobody else's: only when l itself was asked to stop
+// and tell, and could not.
 func (d *device) upgradeDriver(ctx context.Context, l *driverLink, g *grants, desk *faultDesk, force bool) (reply control.UpgradeReply, next *driverLink, err, over error) {
 	preempted := uint32(0)
 	for again := maxPreemptions; ; again-- {
-		reply, next, err, over = d.tryUpgrade(ctx, l, g, desk)
+		var begun bool
+		reply, next, begun, err, over = d.tryUpgrade(ctx, l, g, desk)
 		reply.Preempted = preempted
-		if err == nil || next != nil || over != nil || !force || again == 0 || !errors.Is(err, gpuerr.Busy) {
+		if err == nil {
+			return reply, next, nil, over
+		}
+		n := uint32(0)
+		if next == nil && over == nil && force && again > 0 && begun && errors.Is(err, gpuerr.Busy) {
+			var e error
+			if n, e = d.preempt(ctx, l); e != nil {
+				n, err = 0, errors.Join(err, e)
+			}
+		}
+		if preempted += n; n == 0 {
+			if preempted > 0 {
+				err = fmt.Errorf("%w (%d sessions that were in the way have ended all the same)", err, preempted)
+			}
 			return reply, next, err, over
 		}
-		n, e := d.preempt(ctx, l)
-		if e != nil || n == 0 {
-			return reply, nil, errors.Join(err, e), nil
-		}
-		preempted += n
 	}
 }
 
@@ -245,19 +260,19 @@ func (d *device) preempt(ctx context.Context, l *driverLink) (sessions uint32, e
 	return r.Sessions, err
 }
 
-// tryUpgrade is upgradeDriver, once.
-func (d *device) tryUpgrade(ctx context.Context, l *driverLink, g *grants, desk *faultDesk) (reply control.UpgradeReply, next *driverLink, err, over error) {
+// tryUpgrade is upgradeDriver, once. begun says that it came as far as having l stop.
+func (d *device) tryUpgrade(ctx context.Context, l *driverLink, g *grants, desk *faultDesk) (reply control.UpgradeReply, next *driverLink, begun bool, err, over error) {
 	s, _ := d.board.get()
 	switch {
 	case !d.function.Identity().Fake || d.actors != nil:
-		return reply, nil, gpuerr.New(gpuerr.Unimplemented, "the driver of %s cannot be replaced while it has sessions: its function is a real one, whose registers cannot have two drivers", d.name), nil
+		return reply, nil, false, gpuerr.New(gpuerr.Unimplemented, "the driver of %s cannot be replaced while it has sessions: its function is a real one, whose registers cannot have two drivers", d.name), nil
 	case s.suspended:
-		return reply, nil, gpuerr.New(gpuerr.Busy, "device %s is suspended; resume it first", d.name), nil
+		return reply, nil, false, gpuerr.New(gpuerr.Busy, "device %s is suspended; resume it first", d.name), nil
 	}
 	to := &holder{}
 	p, err := d.spawnDriver()
 	if err != nil {
-		return reply, nil, err, nil
+		return reply, nil, false, err, nil
 	}
 	crashpoint.Here("manager.upgrade.spawned")
 	// As with any driver: one without a record of its grants gets none.
@@ -265,7 +280,7 @@ func (d *device) tryUpgrade(ctx context.Context, l *driverLink, g *grants, desk 
 		if e := p.close(d.cfg.ReapTimeout); e != nil {
 			d.left = errors.Join(d.left, e)
 		}
-		return reply, nil, errNotRecorded(err), nil
+		return reply, nil, false, errNotRecorded(err), nil
 	}
 	next = d.promoteFor(p, g, desk, to)
 	leave := func() {}
@@ -274,6 +289,7 @@ func (d *device) tryUpgrade(ctx context.Context, l *driverLink, g *grants, desk 
 	var pause time.Duration
 	if err = d.awaitSuccessor(ctx, l, next); err == nil {
 		if leave, err = d.alone(ctx); err == nil {
+			begun = true
 			told, over, err = d.bringTogether(ctx, l, next, &pause, func() error { return g.handOver(l.holder, to) })
 		}
 	}
@@ -283,12 +299,12 @@ func (d *device) tryUpgrade(ctx context.Context, l *driverLink, g *grants, desk 
 		}
 		d.record("driver.upgrade", fmt.Sprintf("%s epoch=%d ok=false cause=%q", d.name, l.epoch, clipped(err.Error())))
 		d.log.Warn("the driver was not replaced", "epoch", l.epoch, "err", err)
-		return reply, nil, err, nil
+		return reply, nil, begun, err, nil
 	}
 	d.reconcile.watch(next.child.pid(), d.name)
 	if over != nil { // what the driver had is lost, whoever has it
 		d.record("driver.upgrade", fmt.Sprintf("%s epoch=%d ok=false cause=%q", d.name, l.epoch, clipped(over.Error())))
-		return reply, next, gpuerr.New(gpuerr.DeviceLost, "the driver of %s was ended, and another does not go on with its sessions, which are lost: %v", d.name, over), over
+		return reply, next, begun, gpuerr.New(gpuerr.DeviceLost, "the driver of %s was ended, and another does not go on with its sessions, which are lost: %v", d.name, over), over
 	}
 	now := d.board.update(func(s *snapshot) {
 		s.link = next
@@ -299,7 +315,7 @@ func (d *device) tryUpgrade(ctx context.Context, l *driverLink, g *grants, desk 
 	if e := d.tellLimits(ctx, next, d.tenants()); e != nil {
 		d.log.Warn("tell the driver of limits", "err", e)
 	}
-	return control.UpgradeReply{Epoch: l.epoch, Generation: now.generation, Sessions: told.Sessions, PauseNanos: uint64(pause)}, next, nil, nil
+	return control.UpgradeReply{Epoch: l.epoch, Generation: now.generation, Sessions: told.Sessions, PauseNanos: uint64(pause)}, next, begun, nil, nil
 }
 
 // bringTogether has the successor go on with all that the driver has. On an error the

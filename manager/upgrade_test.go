@@ -373,7 +373,20 @@ func TestSuspend(t *testing.T) {
 	require.NoError(t, a.Resume(within(t), "mock0"))
 	require.NoError(t, <-done)
 	c.check()
+
+	// The end of device-manager ends what waits, and has nothing of it begin before. What
+	// a client asks of a suspended device waits, too, so it is ended before the client.
 	require.NoError(t, a.Suspend(within(t), "mock0"))
+	go func() { done <- c.round(5) }()
+	select {
+	case err := <-done:
+		require.Fail(t, "work ended while the device is suspended", "%v", err)
+	case <-time.After(10 * time.Millisecond):
+	}
+	began := time.Now()
+	w.stop()
+	require.Less(t, time.Since(began), patience/4)
+	require.Error(t, <-done)
 }
 
 // A suspension is the operator's: it outlives the driver, is shown while there is none, and
@@ -466,6 +479,41 @@ func TestForcedUpgrade(t *testing.T) {
 	require.Zero(t, u.Preempted, "nobody is in the way")
 	require.NoError(t, good.round(5))
 	require.NoError(t, w.Check())
+}
+
+// A successor that does not come is nobody's fault: whoever was in the way of an earlier
+// upgrade keeps what he has.
+func TestForceEndsNobodyForAnotherReason(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "gpu-mock")
+	require.NoError(t, os.Chmod(filepath.Dir(path), 0o755))
+	require.NoError(t, os.Symlink(program("gpu-mock"), path))
+	w := start(t, func(c *manager.Config) {
+		c.DriverPath, c.StopTimeout, c.ReadyTimeout = path, 300*time.Millisecond, 3*time.Second
+	})
+	a := w.admin()
+	s := w.open(w.dial("default"))
+	q, err := s.CreateQueue(within(t), client.QueueOptions{})
+	require.NoError(t, err)
+	p, err := s.OpenProgram(within(t), "spin")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = q.Close(within(t)) })
+	_, err = q.PushLaunch(&client.Launch{Program: p, Deadline: 10 * time.Second})
+	require.NoError(t, err)
+	require.NoError(t, q.Flush())
+	time.Sleep(50 * time.Millisecond) // it is in the device
+	_, err = a.Upgrade(within(t), "mock0")
+	require.ErrorIs(t, err, gpuerr.Busy)
+
+	deaf, err := os.ReadFile("/usr/bin/yes") // it says nothing on its links
+	require.NoError(t, err)
+	require.NoError(t, os.Remove(path))
+	require.NoError(t, os.WriteFile(path, deaf, 0o755))
+	require.NoError(t, os.Chmod(path, 0o755))
+	_, err = a.ForceUpgrade(within(t), "mock0")
+	require.ErrorIs(t, err, gpuerr.Busy)
+	require.ErrorContains(t, err, "not ready")
+	require.NoError(t, s.Err())
+	require.Zero(t, w.log.kinds()["driver.preempt"])
 }
 
 // A driver that is stopped while it is to suspend, and goes on when that was given up, does

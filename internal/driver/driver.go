@@ -373,7 +373,10 @@ func (d *driver) shutDown() error {
 // close ends every session and the device, and returns when all is dismantled, or
 // with an error after closeTimeout.
 func (d *driver) close() error {
-	if d.thaw() != nil {
+	d.upgrade.mu.Lock() // a step that is under way is over then
+	adopts := d.upgrade.adopts.Load()
+	d.upgrade.mu.Unlock()
+	if adopts {
 		return nil // what it has is another driver's: nothing of it is dismantled here
 	}
 	d.mu.Lock()
@@ -381,7 +384,9 @@ func (d *driver) close() error {
 	d.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
-	return errors.Join(d.device.Close(ctx), d.awaitSessions(ctx))
+	// A device that stands still ends so, and begins nothing of what waits; then its
+	// sessions hear of it.
+	return errors.Join(d.device.Close(ctx), d.thaw(), d.awaitSessions(ctx))
 }
 
 // awaitSessions waits until no session is served. One that a client keeps in the

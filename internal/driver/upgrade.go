@@ -67,6 +67,9 @@ type upgrade struct {
 	mu sync.Mutex
 	// +checklocks:mu
 	frozen bool
+	// by is the number of the request that has frozen it.
+	// +checklocks:mu
+	by uint64
 	// inTheWay are the sessions because of which the device could not be stopped or told
 	// the last time.
 	// +checklocks:mu
@@ -84,6 +87,7 @@ func (d *driver) freeze(ctx context.Context, number uint64) (served []server.Sta
 	u := &d.upgrade
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	u.inTheWay = nil // whatever comes of this one
 	if u.frozen || u.adopts.Load() {
 		return nil, nil, errStandsStill
 	}
@@ -91,7 +95,6 @@ func (d *driver) freeze(ctx context.Context, number uint64) (served []server.Sta
 	if number < u.thawed.Load() {
 		return nil, nil, errGivenUp
 	}
-	u.inTheWay = nil
 	crashpoint.Here("driver.handover.begun")
 	if served, sockets, err = u.hub.Pause(ctx); err != nil {
 		u.obstructedLocked(err)
@@ -102,7 +105,7 @@ func (d *driver) freeze(ctx context.Context, number uint64) (served []server.Sta
 		u.obstructedLocked(err)
 		return nil, nil, err
 	}
-	u.frozen = true
+	u.frozen, u.by = true, number
 	return served, sockets, nil
 }
 
@@ -139,6 +142,24 @@ func (d *driver) thaw() error {
 	u := &d.upgrade
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	return d.thawLocked()
+}
+
+// thawOf is thaw of what the request of that number has frozen: the manager may have given
+// that up, and have had the driver stop anew.
+func (d *driver) thawOf(number uint64) error {
+	u := &d.upgrade
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.by != number {
+		return nil
+	}
+	return d.thawLocked()
+}
+
+// +checklocks:d.upgrade.mu
+func (d *driver) thawLocked() error {
+	u := &d.upgrade
 	if u.adopts.Load() {
 		return errStandsStill
 	}
@@ -263,7 +284,7 @@ func (d *driver) handover(ctx context.Context, m *control.Message) (_ []byte, er
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, d.thaw())
+			err = errors.Join(err, d.thawOf(m.Seq))
 		}
 	}()
 	crashpoint.Here("driver.handover.frozen")

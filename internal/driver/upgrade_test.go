@@ -46,6 +46,31 @@ func TestLateFreezeIsHarmless(t *testing.T) {
 	require.False(t, d.device.Frozen())
 }
 
+// A hand-over that was given up, and fails only when the driver has been stopped anew, does
+// not take that back.
+func TestLateHandoverTakesNothingBack(t *testing.T) {
+	d := newTestDriver(t)
+	handle := d.handler(func() {})
+	body := control.HandoverRequest{TimeoutNanos: uint64(time.Minute)}.AppendTo(nil)
+	from, to, err := shm.Socketpair()
+	require.NoError(t, err)
+	for err == nil { // nothing fits any more
+		err = unix.Sendto(from, make([]byte, 4096), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, nil)
+	}
+	require.ErrorIs(t, err, unix.EAGAIN)
+	failed := make(chan error, 1)
+	go func() {
+		failed <- handle(t.Context(), &control.Message{Type: control.TypeHandover, Seq: 7, Body: body, FDs: []int{from}}).Err()
+	}()
+	require.Eventually(t, d.device.Frozen, 10*time.Second, time.Millisecond)
+	require.NoError(t, handle(t.Context(), &control.Message{Type: control.TypeThaw, Seq: 8}).Err())
+	require.False(t, d.device.Frozen())
+	require.NoError(t, handle(t.Context(), &control.Message{Type: control.TypeFreeze, Seq: 9, Body: body}).Err())
+	unix.Close(to)
+	require.Error(t, <-failed)
+	require.True(t, d.device.Frozen())
+}
+
 // What a driver is handed as a socket, a ring or a pipe is looked at before it is used,
 // without asking the file itself.
 func TestCheckKinds(t *testing.T) {
