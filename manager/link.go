@@ -44,6 +44,8 @@ type driverLink struct {
 	// told, and so bounds how often it can be.
 	climb    func(*driverLink, ladder)
 	climbing chan struct{}
+	// incidents are those of the epoch's drivers before this one. Guarded by the board's mu.
+	incidents uint64
 
 	ready chan control.ReadyRequest // holds the one Ready
 

@@ -123,6 +123,7 @@ func (b *stateBoard) readyIf(frozen bool, change func(*snapshot)) (done bool) {
 func (b *stateBoard) climb(l *driverLink, at ladder) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	at.Incidents += l.incidents
 	if b.now.link != l || b.now.ladder == at {
 		return
 	}
@@ -130,6 +131,20 @@ func (b *stateBoard) climb(l *driverLink, at ladder) {
 	b.now.rung++
 	close(b.changed)
 	b.changed = make(chan struct{})
+}
+
+// succeed shows that a driver goes on with what the ready one had: nothing is wrong then,
+// whether or not the other has come to say so, and the epoch's incidents count on.
+func (b *stateBoard) succeed(next *driverLink) snapshot {
+	return b.update(func(s *snapshot) {
+		next.incidents = s.ladder.Incidents
+		if s.ladder.Step != uint32(outcome.RecoveryNone) {
+			s.ladder.Step = uint32(outcome.RecoveryNone)
+			s.rung++
+		}
+		s.link = next
+		s.generation++
+	})
 }
 
 // recovery is the step of the ladder that the device is on: the first ones are its

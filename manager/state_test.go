@@ -109,6 +109,30 @@ func TestStepsAreNewsToWhoAsks(t *testing.T) {
 	})
 }
 
+// A driver that was replaced in the middle of its words leaves no step behind, and the
+// incidents of the epoch count on with its successor.
+func TestStepsOfASuccessor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, old, next := newStateBoard(), &driverLink{}, &driverLink{}
+		b.update(func(s *snapshot) { s.state, s.epoch, s.link, s.generation = ready, 1, old, 1 })
+		b.climb(old, ladder{Step: uint32(outcome.QueueReset), Last: uint32(outcome.QueueReset), Incidents: 3})
+		var asker told
+		_, err := b.next(t.Context(), &asker, 0, true, time.Hour)
+		require.NoError(t, err)
+		require.EqualValues(t, 2, b.succeed(next).generation)
+		b.climb(old, ladder{Incidents: 3}) // too late
+		want := control.NextStateReply{Epoch: 1, State: uint32(ready), Changed: true, LastRecovery: uint32(outcome.QueueReset), Incidents: 3}
+		r, err := b.next(t.Context(), &asker, 1, true, time.Minute)
+		require.NoError(t, err)
+		require.Equal(t, want, r)
+		b.climb(next, ladder{Last: uint32(outcome.Cancelling), Incidents: 1})
+		r, err = b.next(t.Context(), &asker, 1, true, time.Minute)
+		require.NoError(t, err)
+		want.LastRecovery, want.Incidents = uint32(outcome.Cancelling), 4
+		require.Equal(t, want, r)
+	})
+}
+
 // A driver that says too much is refused, and wakes nobody more often for it.
 func TestStepsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -306,10 +306,7 @@ func (d *device) tryUpgrade(ctx context.Context, l *driverLink, g *grants, desk 
 		d.record("driver.upgrade", fmt.Sprintf("%s epoch=%d ok=false cause=%q", d.name, l.epoch, clipped(over.Error())))
 		return reply, next, begun, gpuerr.New(gpuerr.DeviceLost, "the driver of %s was ended, and another does not go on with its sessions, which are lost: %v", d.name, over), over
 	}
-	now := d.board.update(func(s *snapshot) {
-		s.link = next
-		s.generation++
-	})
+	now := d.board.succeed(next)
 	d.record("driver.upgrade", fmt.Sprintf("%s epoch=%d ok=true generation=%d pid=%d sessions=%d pause=%v", d.name, l.epoch, now.generation, next.child.pid(), told.Sessions, pause))
 	d.say("device %s has another driver (epoch %d, generation %d, driver pid %d)", d.name, l.epoch, now.generation, next.child.pid())
 	if e := d.tellLimits(ctx, next, d.tenants()); e != nil {
