@@ -209,12 +209,19 @@ func (d *device) awaitReady(ctx context.Context, l *driverLink) error {
 		if err := d.tellLimits(ctx, l, tenants); err != nil {
 			return err
 		}
+		gone := false
 		if err := d.becomeReady(ctx, l, func(s *snapshot) {
+			if gone = isRemoved(d.function); gone { // which is shown already, or will be
+				return
+			}
 			s.state, s.epoch, s.cause, s.link, s.generation = ready, l.epoch, "", l, 1
 			s.ladder = ladder{}
 			s.backend, s.memoryBytes = clipped(r.Backend), min(r.MemoryBytes, d.policy.MemoryBytes)
 		}); err != nil {
 			return err
+		}
+		if gone {
+			return d.removal()
 		}
 		d.say("device %s ready (epoch %d, driver pid %d)", d.name, l.epoch, l.child.pid())
 		d.log.Info("ready", "epoch", l.epoch, "pid", l.child.pid())

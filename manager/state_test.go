@@ -242,6 +242,34 @@ func TestOrderHearsOfTheDriversEnd(t *testing.T) {
 	}
 }
 
+// A function that the host takes away while its driver becomes ready is never shown as ready
+// again: its removal is final.
+func TestNotReadyWhenRemoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &removable{removed: make(chan struct{})}
+		d := &device{name: "mock0", function: f, board: newStateBoard(), audit: &testLog{}, log: slog.New(slog.DiscardHandler), say: func(string, ...any) {},
+			cfg: &Config{PingTimeout: time.Second, StopTimeout: time.Second, ReadyTimeout: time.Second}, tenants: func() []*Tenant { return nil }}
+		require.True(t, d.orderAbsent(true))
+		l := &driverLink{checked: true, doom: newDoom(), ready: make(chan control.ReadyRequest, 1), child: &child{}, caller: askedPeer(func(control.MsgType) {
+			close(f.removed) // while it is asked to stand still
+			d.showRemoved(d.removal())
+		})}
+		l.ready <- control.ReadyRequest{}
+		require.ErrorAs(t, d.awaitReady(t.Context(), l), new(*removal))
+		s, _ := d.board.get()
+		require.Equal(t, wedged, s.state)
+	})
+}
+
+// removable is a function of which only that is asked.
+type removable struct {
+	Function
+	removed chan struct{}
+}
+
+func (r *removable) Removed() <-chan struct{} { return r.removed }
+func (r *removable) Cause() error             { return nil }
+
 // askedPeer is a driver that agrees to all that it is asked.
 type askedPeer func(control.MsgType)
 
