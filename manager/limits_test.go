@@ -60,8 +60,9 @@ func TestLimitsChangeBeforeReady(t *testing.T) {
 	l.caller = control.NewPeer(context.Background(), conn, l.handle)
 	defer l.caller.Close()
 	d := &device{
-		cfg: &Config{Policy: DevPolicy(), ReadyTimeout: patience, PingTimeout: patience},
-		log: slog.New(slog.DiscardHandler), say: func(string, ...any) {}, audit: &testLog{}, board: newStateBoard(),
+		function: &removable{},
+		cfg:      &Config{Policy: DevPolicy(), ReadyTimeout: patience, PingTimeout: patience},
+		log:      slog.New(slog.DiscardHandler), say: func(string, ...any) {}, audit: &testLog{}, board: newStateBoard(),
 		tenants: func() []*Tenant { return []*Tenant{policy.Load()} },
 	}
 	l.ready <- control.ReadyRequest{Epoch: 1}
