@@ -25,6 +25,8 @@ type Batch struct {
 	words []uint64
 	// Guess is what the next entry taken probably is; nil: nobody knows.
 	Guess *Known
+	// known is how many of Entries, counted also beyond their number, may have a Known.
+	known int
 	// argBytes is the most that one entry may have.
 	argBytes uint32
 }
@@ -76,6 +78,16 @@ func (t *Taken) Binding(i int) Binding {
 // needed.
 func NewBatch(argBytes uint32) *Batch {
 	return &Batch{argBytes: max(argBytes, BatchArgBytes)}
+}
+
+// Forget lets go of all that the batch has of its owner's: the guess, and what was known,
+// also of entries of earlier takes that are not in Entries any more.
+func (b *Batch) Forget() {
+	entries := b.Entries[:b.known]
+	for i := range entries {
+		entries[i].Known = nil
+	}
+	b.Guess, b.known = nil, 0
 }
 
 // HostBytes is how much memory a batch of NewBatch(argBytes) takes at most.
@@ -131,6 +143,7 @@ func (s *Server) copyOutLocked(b *Batch, most int) int {
 	n := int(min(s.seenTail-s.taken, room, uint64(max(most, 0)), BatchEntries))
 	used := uint64(0)
 	entries, guess := b.Entries[:n], b.Guess
+	b.known = max(b.known, n) // before an access can fault
 	for i := range entries {
 		t := &entries[i]
 		if s.taken+slotsAhead < s.seenTail { // perhaps of the next batch

@@ -1,9 +1,13 @@
 package ring
 
 import (
+	"errors"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"capgpu/gpuerr"
 )
@@ -119,5 +123,77 @@ func TestGuess(t *testing.T) {
 	}
 	if hits < 200 || misses < 200 {
 		t.Errorf("%d guesses were right and %d wrong: that tests little", hits, misses)
+	}
+}
+
+// TestForget: a batch that was let go of leads to nothing of its owner's, whatever was taken
+// into it before.
+func TestForget(t *testing.T) {
+	s, c := pair(t, 8, 1024)
+	b := NewBatch(0)
+	b.Forget() // before anything is taken
+	e := LaunchEntry(1, 1, Dim3{1, 1, 1}, Dim3{64, 1, 1}, 0, 0)
+	var k Known
+	for _, n := range []int{1, 4, 2} {
+		for range n {
+			push(t, c, e, []Binding{{Buffer: 1, Len: 16}}, nil)
+		}
+		flush(t, c)
+		if got, err := s.TakeMany(b, n); got != n || err != nil {
+			t.Fatal(got, err)
+		}
+		if k.Words[0] != 0 && b.Entries[n-1].Known != &k {
+			t.Fatal("it is not known")
+		}
+		k = *knownOf(&b.Entries[0])
+		k.After, b.Guess = &k, &k
+	}
+	b.Forget()
+	if b.Guess != nil || len(b.Entries) != 2 {
+		t.Errorf("the guess is %p, %d entries are left", b.Guess, len(b.Entries))
+	}
+	for i, x := range b.Entries[:cap(b.Entries)] {
+		if x.Known != nil {
+			t.Errorf("entry %d is known", i)
+		}
+	}
+}
+
+// TestKnownGone: arguments that are compared where a page is gone end that ring and nothing
+// else, wherever in them it begins.
+func TestKnownGone(t *testing.T) {
+	page := os.Getpagesize()
+	bindings := []Binding{{Buffer: 1, Len: 16}, {Buffer: 2, Len: 16}}
+	inline := make([]byte, 24) // so that some are compared one by one
+	const words = 2*BindingBytes/8 + 3
+	for before := range words {
+		s, c := pair(t, 4, uint32(4*page))
+		base := int(s.arena)
+		hole := (base+page-1)/page*page + page // of the mapping
+		e := LaunchEntry(1, 1, Dim3{1, 1, 1}, Dim3{64, 1, 1}, 0, 0)
+		b := NewBatch(0)
+		push(t, c, e, bindings, inline)
+		flush(t, c)
+		if n, err := s.TakeMany(b, 1); n != 1 || err != nil {
+			t.Fatal(n, err)
+		}
+		k := knownOf(&b.Entries[0])
+		b.Guess = k
+		push(t, c, e, bindings, inline)
+		slot := &c.view.sq[1]
+		from, to := slot[6]&0xffffffff, uint64(hole-base-8*before)
+		copy(c.view.args[to/8:][:words], c.view.args[from/8:][:words])
+		slot[6] = slot[6]>>32<<32 | to
+		flush(t, c)
+		if err := unix.Mprotect(s.mapping[hole:hole+page], unix.PROT_NONE); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := s.TakeMany(b, 1); n != 0 || !errors.Is(err, gpuerr.Protocol) {
+			t.Errorf("%d words before the page: %d entries, %v", before, n, err)
+		}
+		if len(b.Entries) != 0 {
+			t.Error("there are entries")
+		}
+		s.Close(gpuerr.Revoked)
 	}
 }
