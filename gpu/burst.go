@@ -43,7 +43,7 @@ type bursts struct {
 	picks   uint64
 	crowded bool  // the last turn ended with others waiting
 	charged int   // in flight
-	took    int64 // device time of all bursts, in nanoseconds
+	took    int64 // device time of all bursts and slices of replays, in nanoseconds
 
 	jobs  []*resolved // made when first used, like what follows
 	ready []backend.Ready

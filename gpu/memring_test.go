@@ -144,6 +144,7 @@ func (m *memRing) see() (s ring.Sight) {
 func (m *memRing) Watch() ring.Sight {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.bug("Watch")
 	s := m.see()
 	m.watched = m.watched || s == ring.Nothing || s == ring.Entries
 	return s
@@ -152,6 +153,7 @@ func (m *memRing) Watch() ring.Sight {
 func (m *memRing) Resign() ring.Sight {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.bug("Resign")
 	if !m.watched {
 		return ring.Nothing
 	}

@@ -59,7 +59,7 @@ func (q *queue) play() (got bool) {
 			}
 		}
 		got = true
-		if q.playSlice(j); q.burst.replay == nil {
+		if q.playSlice(j); q.burst.replay == nil || q.leaves() {
 			return true
 		}
 	}
@@ -136,6 +136,7 @@ func (q *queue) playSlice(j *job) {
 func (q *queue) endSlice(j *job, took time.Duration, trapped outcome.Outcome, again bool) (lost bool) {
 	e := q.session.dev.engine
 	q.spin.kept += int64(took)
+	q.burst.took += int64(took)
 	if took > 0 {
 		_ = q.meter.Spend(uint64(took)) // being over the limit shows at the next submission
 	}

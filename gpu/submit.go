@@ -48,7 +48,7 @@ func (q *queue) take() (took bool, err error) {
 		return took, err
 	}
 	var head, tail *job
-	for q.left() && q.waiting == nil {
+	for q.left() && q.waiting == nil && !q.leaves() {
 		if head == nil && q.discard == 0 {
 			q.retire()
 			ran, wait := q.runBurst()

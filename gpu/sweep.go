@@ -24,8 +24,9 @@ import (
 // A turn is a round of serve, and whoever has queue.serving is as good as runQueue. Of what
 // is left after it (work in the device, a turn of the device that has not come, a wait for
 // a fence, a client that broke the rules) the sweeper knows nothing: it rouses runQueue.
-// A queue whose work is long is left to itself for a while, so that what the device does
-// in between is for the engine to say (fair.go), and not for the order of a sweep.
+// A queue whose work is long is left to itself for a while, in the midst of a turn, too, so
+// that what the device does in between is for the engine to say (fair.go), and not for the
+// order of a sweep: nobody else looks at the rings of the others meanwhile.
 
 // crowd is the queues that one sweeper goes round: of one tenant, or a part of them where
 // there are many processors.
@@ -70,10 +71,11 @@ const (
 
 // sweptState is what a queue has for those who sweep, guarded by queue.serving.
 type sweptState struct {
-	watched bool // since runQueue fell asleep
-	roused  bool // since then
-	alone   int  // wakes until it is swept again
-	bug     any  // a panic in a turn, with its stack
+	watched bool  // since runQueue fell asleep
+	roused  bool  // since then
+	alone   int   // wakes until it is swept again
+	most    int64 // what bursts.took comes to at the end of the turn; 0: there is none
+	bug     any   // a panic of who sweeps, with its stack
 }
 
 // crowds is where the queues of a tenant go: to one crowd for each two processors.
@@ -242,6 +244,7 @@ func (w *sweeper) release(q *queue) {
 		return // awake, or about to be: see unsweep
 	}
 	defer q.serving.Unlock()
+	defer w.caught(q, new(bool))
 	if q.sweep.watched && q.ring.Resign() != ring.Nothing {
 		q.sweep.roused = true
 		q.rouse()
@@ -250,11 +253,12 @@ func (w *sweeper) release(q *queue) {
 }
 
 // visit looks at a queue, and serves it. It reports whether there was something.
-func (w *sweeper) visit(q *queue) bool {
+func (w *sweeper) visit(q *queue) (some bool) {
 	if !q.serving.TryLock() {
 		return false
 	}
 	defer q.serving.Unlock()
+	defer w.caught(q, &some)
 	if s := &q.sweep; s.roused || s.alone > 0 {
 		return false
 	}
@@ -264,10 +268,7 @@ func (w *sweeper) visit(q *queue) bool {
 		return false
 	case ring.Entries:
 		q.sweep.watched = true
-		if q.bidden() { // it is roused by who wants something
-			return false
-		}
-		if w.turn(q) {
+		if !q.bidden() && w.turn(q) {
 			return true
 		}
 	case ring.Full:
@@ -280,39 +281,50 @@ func (w *sweeper) visit(q *queue) bool {
 	return true
 }
 
+// caught is deferred: a bug on the way is the queue's, whose own goroutine sees to it.
+func (w *sweeper) caught(q *queue, some *bool) {
+	p := recover()
+	if p == nil {
+		return
+	}
+	if q.inEngine {
+		panic(p) // see serveToTheEnd
+	}
+	q.sweep.bug = fmt.Sprintf("%v\n%s", p, debug.Stack())
+	w.scratch = scratch{} // the queue's, whatever is in them
+	q.sweep.roused, q.sweep.most, *some = true, 0, true
+	q.rouse()
+}
+
 // turn is a round of serve. It reports whether the queue can sleep on.
 func (w *sweeper) turn(q *queue) (done bool) {
-	defer func() {
-		if p := recover(); p != nil {
-			if q.inEngine {
-				panic(p) // see serveToTheEnd
-			}
-			q.sweep.bug = fmt.Sprintf("%v\n%s", p, debug.Stack())
-			w.scratch = scratch{} // the queue's, whatever is in them
-		}
-	}()
-	own, took := w.lend(q), q.burst.took
+	own := w.lend(q)
+	q.sweep.most = q.burst.took + sweepNanos
 	q.forget()
 	q.passSpoils()
 	_, err := q.take()
-	for waits := 0; err == nil && q.asks() && !q.called() && waits < sweepWaits; waits++ {
+	for waits := 0; err == nil && q.asks() && !q.called() && !q.leaves() && waits < sweepWaits; waits++ {
 		if runtime.Gosched(); q.turnCame() {
 			_, err = q.take()
 		}
 	}
 	q.flush()
 	q.goOn(keptLook)
+	long := q.leaves()
+	if q.sweep.most = 0; long {
+		q.sweep.alone = aloneFor
+	}
 	if err != nil || q.head != q.tail || !q.mayFetch() || q.turnCame() || q.burst.replay != nil {
 		w.scratch = own
 		return false
 	}
 	w.takeBack(q, own)
-	if q.burst.took-took >= sweepNanos {
-		q.sweep.alone = aloneFor
-		return false
-	}
-	return true
+	return !long && !q.owes.Load() // which flush may have set
 }
+
+// leaves reports whether a sweeper serves the queue, and has for long: what is left is not
+// for it.
+func (q *queue) leaves() bool { return q.sweep.most != 0 && q.burst.took >= q.sweep.most }
 
 // lend gives a queue the sweeper's buffers, and returns its own.
 func (w *sweeper) lend(q *queue) (own scratch) {
@@ -335,7 +347,7 @@ func (w *sweeper) takeBack(q *queue, own scratch) {
 
 func (q *queue) scratch() scratch {
 	b := &q.burst
-	return scratch{batch: q.batch, argBytes: q.batchArgs(), told: q.told, jobs: b.jobs, ready: b.ready, ends: b.ends}
+	return scratch{batch: q.batch, argBytes: max(q.batchArgs(), ring.BatchArgBytes), told: q.told, jobs: b.jobs, ready: b.ready, ends: b.ends}
 }
 
 // setScratch gives a queue buffers in which is nothing.
@@ -346,8 +358,8 @@ func (q *queue) setScratch(s *scratch) {
 }
 
 // watched reports whether a sweeper will look at the ring of a queue that has nothing to
-// do, so that it need not look itself before it sleeps.
-func (q *queue) watched() bool { return q.head == q.tail && q.crowd.swept.Load() }
+// do, so that it need not look itself before it sleeps. One that waits for the device has.
+func (q *queue) watched() bool { return q.head == q.tail && q.crowd.swept.Load() && q.mayFetch() }
 
 // unsweep follows a sleep of runQueue, which has serving again.
 func (q *queue) unsweep() {

@@ -35,7 +35,7 @@ type sleeper struct {
 // newSleeper is called in a bubble of synctest.
 func newSleeper(t *testing.T) *sleeper {
 	b := newBurstBackend()
-	r := newMemRig(t, withBackend(&burster{b}))
+	r := newMemRig(t, withLists(b))
 	s := r.open("alice")
 	x := &sleeper{r: r, b: b, s: s, c: r.queue(s, 16, 4096), p: prog(t, s, "p"), m: buf(t, s, 4096)}
 	var err error
@@ -147,6 +147,59 @@ func TestSweepLeavesTheRest(t *testing.T) {
 			require.True(t, x.w.visit(x.q))
 			<-x.q.done
 			require.Equal(t, gpuerr.Protocol, x.c.mem.code)
+		},
+		"a long replay": func(t *testing.T, x *sleeper) {
+			x.b.ends = takes(10 * time.Microsecond)
+			l, _, _ := longList(t, x.s, 1000)
+			x.c.replayPlain(l)
+			began := time.Now()
+			require.True(t, x.w.visit(x.q))
+			require.Equal(t, maxBurstNanos*time.Nanosecond, time.Since(began), "of which it runs one slice")
+			requireOK(t, x.c.one())
+			require.Equal(t, 10*time.Millisecond, time.Since(began))
+			swept, asleep := x.asleep()
+			require.True(t, asleep)
+			require.Equal(t, sweptState{alone: aloneFor}, swept)
+		},
+		"many replays": func(t *testing.T, x *sleeper) {
+			x.b.ends = takes(10 * time.Microsecond)
+			l, _, _ := longList(t, x.s, 10)
+			for range 10 {
+				x.c.replayPlain(l)
+			}
+			began := time.Now()
+			require.True(t, x.w.visit(x.q))
+			require.Equal(t, 100*time.Microsecond, time.Since(began), "it runs one")
+			requireOK(t, x.c.take(10)...)
+		},
+		"work that fails, and what it spoils": func(t *testing.T, x *sleeper) {
+			x.b.ends = func(*backend.Job) backend.End { return backend.End{Outcome: errorOutcome} }
+			x.c.launch(x.p, whole(x.m))
+			require.True(t, x.w.visit(x.q))
+			require.Equal(t, errorOutcome, x.c.one().Outcome)
+			synctest.Wait()
+			require.False(t, x.s.spoilsForNow(), "the queue is past it")
+			require.False(t, x.w.visit(x.q))
+			x.b.ends = nil
+			x.c.launch(x.p, whole(x.m))
+			require.True(t, x.w.visit(x.q))
+			requireOK(t, x.c.one())
+		},
+		"a bug in a look": func(t *testing.T, x *sleeper) {
+			x.c.mem.mu.Lock()
+			x.c.mem.bugIn = "Watch"
+			x.c.mem.mu.Unlock()
+			require.True(t, x.w.visit(x.q))
+			<-x.q.done
+			require.Equal(t, gpuerr.Internal, x.c.mem.code)
+		},
+		"a bug at the end": func(t *testing.T, x *sleeper) {
+			x.c.mem.mu.Lock()
+			x.c.mem.bugIn = "Resign"
+			x.c.mem.mu.Unlock()
+			x.w.release(x.q)
+			<-x.q.done
+			require.Equal(t, gpuerr.Internal, x.c.mem.code)
 		},
 		"a bug": func(t *testing.T, x *sleeper) {
 			x.c.launch(x.p, whole(x.m))
@@ -266,6 +319,38 @@ func TestCrowdIsSwept(t *testing.T) {
 			q.serving.Unlock()
 		}
 		r.close()
+	})
+}
+
+// A queue that waits for the device looks for its turn before it sleeps, also while its crowd
+// is swept.
+func TestWatchedHasNothingToDo(t *testing.T) {
+	q := &queue{crowd: &crowd{}, batch: ring.NewBatch(0), jobs: make([]*job, 1)}
+	require.False(t, q.watched())
+	q.crowd.swept.Store(true)
+	require.True(t, q.watched())
+	q.burst.turn.state.Store(jobReady)
+	require.False(t, q.watched())
+}
+
+// Queues of usual sizes share the sweeper's buffers, whatever theirs are.
+func TestSweepSharesBuffers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newSleeper(t)
+		other := x.r.queue(x.s, 16, 64)
+		q, err := lookup[queue](x.s.handles, other.h)
+		require.NoError(t, err)
+		synctest.Wait()
+		require.False(t, x.w.visit(q))
+		x.c.launch(x.p, whole(x.m))
+		require.True(t, x.w.visit(x.q))
+		requireOK(t, x.c.one())
+		batch := x.w.batch
+		other.launch(x.p, whole(x.m))
+		require.True(t, x.w.visit(q))
+		requireOK(t, other.one())
+		require.Same(t, batch, x.w.batch)
+		x.r.close()
 	})
 }
 
