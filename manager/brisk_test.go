@@ -4,6 +4,8 @@ import (
 	"os/exec"
 	"runtime"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -50,6 +52,23 @@ func TestPunchOut(t *testing.T) {
 	require.EqualValues(t, bytes/512, blocks(t, m))
 	require.NoError(t, punchOut(m, bytes))
 	require.Zero(t, blocks(t, m))
+}
+
+// However long each of those takes who go first, memory that nobody holds does not count as held.
+func TestPunchGivesWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const bytes = 400 * pagesPiece
+		m, err := shm.Create("test", bytes)
+		require.NoError(t, err)
+		defer m.Close()
+		start, gave := time.Now(), 0
+		require.NoError(t, punchPieces(m, bytes, func() {
+			gave++
+			time.Sleep(3 * time.Millisecond)
+		}))
+		require.Less(t, time.Since(start), punchGrace/2)
+		require.Greater(t, gave, 50)
+	})
 }
 
 func blocks(t *testing.T, m *shm.Memory) int64 {

@@ -72,9 +72,10 @@ func (g *grants) punchPatience() time.Duration {
 }
 
 // runLinger waits for a punch as long as it takes, and closes the account if it was
-// the last thing in it.
+// the last thing in it. It punches once more: pages that were punched already are there
+// again since dispose wrote over them.
 func (g *grants) runLinger(d *dmaMemory, done <-chan error) {
-	err := errors.Join(<-done, d.close())
+	err := errors.Join(<-done, <-g.punch(d), d.close())
 	g.mu.Lock()
 	g.lingering--
 	last := g.lingering == 0 && g.closeLater

@@ -49,6 +49,34 @@ func TestHeldMemoryIsFreed(t *testing.T) {
 	require.Eventually(t, func() bool { return g.usage().UsedBytes == 0 }, 10*time.Second, time.Millisecond)
 }
 
+// What was punched before somebody held the rest is written over with that, and is back with
+// the host, too, when its charge is.
+func TestHeldInTheMidst(t *testing.T) {
+	g, b, _, _ := heldMemory(t)
+	fd, hold := -1, make(chan struct{})
+	g.punchOut = func(m *shm.Memory, bytes uint64) (err error) {
+		if fd >= 0 {
+			return m.Punch(0, bytes)
+		}
+		if fd, err = unix.FcntlInt(uintptr(m.FD()), unix.F_DUPFD_CLOEXEC, 0); err != nil {
+			return err
+		}
+		if err := m.Punch(0, ddf.PageBytes); err != nil {
+			return err
+		}
+		<-hold
+		return m.Punch(ddf.PageBytes, bytes-ddf.PageBytes)
+	}
+	require.NoError(t, b.Free())
+	require.EqualValues(t, 2*ddf.PageBytes, g.usage().UsedBytes)
+	close(hold)
+	require.Eventually(t, func() bool { return g.usage().UsedBytes == 0 }, 10*time.Second, time.Millisecond)
+	var st unix.Stat_t
+	require.NoError(t, unix.Fstat(fd, &st))
+	require.Zero(t, st.Blocks)
+	require.NoError(t, unix.Close(fd))
+}
+
 // The end of a driver does not wait for it either, and the books close when it is back.
 func TestHeldMemoryIsRevoked(t *testing.T) {
 	g, b, client, letGo := heldMemory(t)
