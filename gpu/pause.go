@@ -19,7 +19,8 @@ import (
 // what its tenant pays. Nothing is sent while the device stands still.
 //
 // A tenant passes a job for no longer than that has had the device itself, by weight, whatever
-// it is owed from before: so a job that others pass ends all the same.
+// it is owed from before: so a job that others pass ends all the same. One whose deadline is
+// over nobody passes.
 //
 // It is for turns, which are short and of another tenant than all that was sent: so nothing
 // that they read or write is what a job under way does, but for memory that tenants share on
@@ -103,6 +104,10 @@ func (e *engine) mayPassLocked(j *job) bool {
 	now := p.since
 	if p.state != deviceStill {
 		now = time.Now()
+	}
+	if !e.dueLocked(head).After(now) { // runDevice stops it, and sees that only while it goes
+		p.look = now.Add(watchTick)
+		return false
 	}
 	busy, ran := head.queue.session.flow.parent, int64(now.Sub(e.headSince))
 	over := ran - head.estimate // what it has had and was not charged
