@@ -298,9 +298,9 @@ func (w *sweeper) caught(q *queue, some *bool) {
 
 // turn is a round of serve. It reports whether the queue can sleep on.
 func (w *sweeper) turn(q *queue) (done bool) {
+	q.forget() // also in its own buffers, so before it gets others
 	own := w.lend(q)
 	q.sweep.most = q.burst.took + sweepNanos
-	q.forget()
 	q.passSpoils()
 	_, err := q.take()
 	for waits := 0; err == nil && q.asks() && !q.called() && !q.leaves() && waits < sweepWaits; waits++ {
@@ -316,6 +316,7 @@ func (w *sweeper) turn(q *queue) (done bool) {
 	}
 	if err != nil || q.head != q.tail || !q.mayFetch() || q.turnCame() || q.burst.replay != nil {
 		w.scratch = own
+		w.clean()
 		return false
 	}
 	w.takeBack(q, own)
@@ -336,13 +337,19 @@ func (w *sweeper) lend(q *queue) (own scratch) {
 	return own
 }
 
-// takeBack undoes that. Nothing of the queue stays in the buffers: what it used may be
-// released.
+// takeBack undoes that.
 func (w *sweeper) takeBack(q *queue, own scratch) {
 	w.scratch = q.scratch()
 	q.setScratch(&own)
-	clear(w.ready)
-	clear(w.jobs)
+	w.clean()
+}
+
+// clean leaves nothing of a queue in its buffers: what it used may be released, and so may
+// the queue, while another one has them.
+func (s *scratch) clean() {
+	s.batch.Forget()
+	clear(s.ready)
+	clear(s.jobs)
 }
 
 func (q *queue) scratch() scratch {

@@ -94,6 +94,58 @@ func TestSweep(t *testing.T) {
 	})
 }
 
+// requireClean: nothing leads from the sweeper's buffers to a queue.
+func (w *sweeper) requireClean(t *testing.T) {
+	t.Helper()
+	require.Nil(t, w.batch.Guess)
+	for _, x := range w.batch.Entries[:cap(w.batch.Entries)] {
+		require.Nil(t, x.Known)
+	}
+	for i := range w.ready {
+		require.Nil(t, w.ready[i])
+		require.Nil(t, w.jobs[i])
+	}
+}
+
+// A queue that is closed is in no buffer that another queue has, nor is what it used:
+// neither is charged any more.
+func TestSweepKeepsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newSleeper(t)
+		serve := func(n int) {
+			for range n {
+				x.c.launch(x.p, whole(x.m))
+			}
+			require.True(t, x.w.visit(x.q))
+			requireOK(t, x.c.take(n)...)
+			synctest.Wait()
+		}
+		for _, n := range []int{5, 5, 2} {
+			serve(n)
+			require.NotNil(t, x.q.burst.memo.last, "it remembers")
+			x.w.requireClean(t)
+		}
+		x.w.release(x.q)
+		for range 3 { // in buffers of its own
+			x.c.launch(x.p, whole(x.m))
+			requireOK(t, x.c.one())
+		}
+		synctest.Wait()
+		require.NotNil(t, x.q.burst.memo.guess())
+		x.w.visit(x.q)
+		own := x.q.batch
+		require.NotNil(t, own.Guess)
+		x.b.slow = true
+		x.b.unfit = func(j *backend.Job) bool { return j.Op == backend.OpFill }
+		x.c.fill(x.m, 0, 4, 1)
+		require.True(t, x.w.visit(x.q), "which it has the sweeper have, for what is not over")
+		require.Same(t, own, x.w.batch)
+		x.w.requireClean(t)
+		requireOK(t, x.c.one())
+		x.r.close()
+	})
+}
+
 // What a turn leaves is for the queue's own goroutine, which is roused for it.
 func TestSweepLeavesTheRest(t *testing.T) {
 	for name, test := range map[string]func(t *testing.T, x *sleeper){
