@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -93,14 +94,15 @@ func TestStandbyHoldsNothing(t *testing.T) {
 	if os.Getuid() == 0 {
 		require.NotEqual(t, userOf(t, driver), userOf(t, waiting))
 	}
-	for _, link := range descriptorsOf(t, waiting) {
-		require.NotContains(t, link, "capgpu-dma", "memory")
-		require.NotContains(t, link, "capgpu-bar", "registers")
-		require.NotContains(t, link, "eventfd:[", "an interrupt's")
+	// Memory, registers, an interrupt's: of its own it has them as long as it rehearses.
+	granted := func(text string) bool {
+		return strings.Contains(text, "capgpu-dma") || strings.Contains(text, "capgpu-bar") || strings.Contains(text, "eventfd:[")
 	}
-	maps, err := os.ReadFile("/proc/" + strconv.Itoa(waiting) + "/maps")
-	require.NoError(t, err)
-	require.NotContains(t, string(maps), "capgpu-bar")
+	require.Eventually(t, func() bool {
+		maps, err := os.ReadFile("/proc/" + strconv.Itoa(waiting) + "/maps")
+		require.NoError(t, err)
+		return !granted(string(maps)) && !slices.ContainsFunc(descriptorsOf(t, waiting), granted)
+	}, patience, time.Millisecond)
 	require.Equal(t, 1, w.log.kinds()["driver.start"])
 	require.Equal(t, 1, w.log.kinds()["mmio.grant"])
 }

@@ -114,7 +114,7 @@ func testPauseEnds(t *testing.T, d *device) {
 	d.pause()
 	d.resetContext(&c)
 	d.resume()
-	hold = d.spin(t)
+	d.spin(t)
 	d.pause()
 	d.reset()
 	d.resume()
