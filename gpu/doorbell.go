@@ -52,6 +52,8 @@ func (q *queue) heard(err error) error {
 // sleepOnRing waits for the client with nothing in the device, nor anything else to wait
 // for: so no other goroutine comes between. Whoever has something else for the queue
 // publishes it and then rouses.
+//
+// +checklocksignore: runQueue has serving all the time but here
 func (q *queue) sleepOnRing() error {
 	s := q.freshSlumber()
 	q.spin.kept = 0

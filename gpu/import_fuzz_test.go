@@ -320,7 +320,7 @@ func FuzzImport(f *testing.F) {
 		}
 		d.Thaw()
 		for _, s := range d.sessionList() {
-			each(s.handles, func(f *fence) { _ = s.SignalFence(f.h, f.promised+1) })
+			each(s.handles, func(f *fence) { _ = s.SignalFence(f.h, f.next()) })
 		}
 		require.NoError(t, d.Close(ctx))
 		require.NoError(t, d.ledger.Root().Zero())
@@ -345,4 +345,11 @@ func timeless(img *Image) *Image {
 		c.Branches[i].Strikes.Recent = nil
 	}
 	return &c
+}
+
+// next is a value that nobody has promised of it.
+func (f *fence) next() uint64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.promised + 1
 }

@@ -317,6 +317,8 @@ func (q *queue) kick() {
 }
 
 // runQueue serves the ring until the queue is closed.
+//
+// +checklocksignore: serving is kept at the end
 func (q *queue) runQueue() {
 	defer close(q.done)
 	q.serving.Lock() // and keep it at the end

@@ -239,6 +239,8 @@ func (w *sweeper) resign(worth bool) {
 }
 
 // release has a queue sleep on its own again.
+//
+// +checklocksignore: TryLock is not understood
 func (w *sweeper) release(q *queue) {
 	if !q.serving.TryLock() {
 		return // awake, or about to be: see unsweep
@@ -253,6 +255,8 @@ func (w *sweeper) release(q *queue) {
 }
 
 // visit looks at a queue, and serves it. It reports whether there was something.
+//
+// +checklocksignore: TryLock is not understood
 func (w *sweeper) visit(q *queue) (some bool) {
 	if !q.serving.TryLock() {
 		return false

@@ -48,6 +48,8 @@ func newSleeper(t *testing.T) *sleeper {
 }
 
 // asleep reports whether runQueue sleeps, and how the queue stands with those who sweep.
+//
+// +checklocksignore: TryLock is not understood
 func (x *sleeper) asleep() (s sweptState, yes bool) {
 	synctest.Wait()
 	if !x.q.serving.TryLock() {
@@ -297,7 +299,7 @@ func TestSweptQueueIsCalled(t *testing.T) {
 			require.Equal(t, revokedOutcome, x.c.one().Outcome)
 			require.False(t, x.w.visit(x.q))
 			x.w.release(x.q)
-			require.Empty(t, x.q.crowd.queues)
+			require.Zero(t, x.q.crowd.size())
 		},
 		"freeze": func(t *testing.T, x *sleeper) {
 			require.NoError(t, x.r.dev.Freeze(t.Context()))
@@ -330,6 +332,24 @@ func TestSweptQueueIsCalled(t *testing.T) {
 	}
 }
 
+// size is how many queues are in it.
+func (c *crowd) size() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.queues)
+}
+
+// requireSwept checks that every crowd of a tenant was swept, and is no more.
+//
+// +checklocksignore: all sleep
+func requireSwept(t *testing.T, tenant *tenant) {
+	for _, c := range tenant.crowds.all {
+		require.False(t, c.swept.Load())
+		require.Len(t, c.queues, crowdLeast)
+		require.NotEqual(t, crowdLeast, c.need+int(c.turns), "there was none")
+	}
+}
+
 // Queues that are woken one after the other within a short time begin a sweep, which ends,
 // and leaves all of them asleep on their own.
 func TestCrowdIsSwept(t *testing.T) {
@@ -356,19 +376,14 @@ func TestCrowdIsSwept(t *testing.T) {
 			}
 		}
 		synctest.Wait()
-		for _, c := range s.tenant.crowds.all {
-			c.mu.Lock()
-			require.False(t, c.swept.Load())
-			require.Len(t, c.queues, crowdLeast)
-			require.NotEqual(t, crowdLeast, c.need+int(c.turns), "there was none")
-			c.mu.Unlock()
-		}
+		requireSwept(t, s.tenant)
 		for _, c := range all {
 			q, err := lookup[queue](s.handles, c.h)
 			require.NoError(t, err)
-			require.True(t, q.serving.TryLock())
-			require.False(t, q.sweep.watched)
-			q.serving.Unlock()
+			x := &sleeper{q: q}
+			swept, asleep := x.asleep()
+			require.True(t, asleep)
+			require.False(t, swept.watched)
 		}
 		r.close()
 	})

@@ -53,6 +53,8 @@ func knownOf(x *Taken) *Known {
 // TestGuess takes the same from two rings, from one of them with guesses, which are right,
 // wrong, or of something else: what is taken is the same. An entry is known if, and only
 // if, it is what was guessed.
+//
+// +checklocksignore: nobody else has it
 func TestGuess(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	w := newTwins(t, 8, 1024)
