@@ -241,7 +241,7 @@ func (q *Queue) Completions(ctx context.Context, out []Completion) (int, error) 
 			o.Outcome.Trap = c.Outcome.Trap
 		}
 		if c.Code != gpuerr.None {
-			out[i].Err = refusal(c)
+			o.Err = refusal(c)
 		}
 		if c.Outcome.Cause != outcome.NoCause {
 			q.s.noticePoison(c.Outcome)

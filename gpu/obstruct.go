@@ -24,12 +24,15 @@ func (o *Obstructed) Unwrap() error { return o.err }
 // InTheWay are the sessions that were in the way.
 func (o *Obstructed) InTheWay() []uint64 { return o.sessions }
 
+// NewObstructed is an error that says so of these sessions.
+func NewObstructed(err error, sessions []uint64) *Obstructed { return &Obstructed{err, sessions} }
+
 func obstructedBy(err error, sessions []*Session) error {
-	o := &Obstructed{err: err}
+	var ids []uint64
 	for _, s := range sessions {
-		o.sessions = append(o.sessions, s.id)
+		ids = append(ids, s.id)
 	}
-	return o
+	return NewObstructed(err, ids)
 }
 
 // moving are the sessions of which something moves although the device is to stop. If that
@@ -70,7 +73,7 @@ func (e *engine) atWork() *tenant {
 	return nil
 }
 
-// weigh adds up what sessions have of something, and reports whether it is within most.
+// weighed adds up what sessions have of something, of which all together may have most.
 type weighed struct {
 	most, sum uint64
 	of        map[*tenant]uint64

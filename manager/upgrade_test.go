@@ -437,6 +437,23 @@ func TestSuspensionOutlivesTheDriver(t *testing.T) {
 	require.NoError(t, w.Check())
 }
 
+// busy is a session whose work is in the device and does not end.
+func (w *world) busy() *client.Session {
+	t := w.t
+	t.Helper()
+	s := w.open(w.dial("default"))
+	q, err := s.CreateQueue(within(t), client.QueueOptions{})
+	require.NoError(t, err)
+	p, err := s.OpenProgram(within(t), "spin")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = q.Close(within(t)) })
+	_, err = q.PushLaunch(&client.Launch{Program: p, Deadline: 10 * time.Second})
+	require.NoError(t, err)
+	require.NoError(t, q.Flush())
+	time.Sleep(50 * time.Millisecond) // it is in the device
+	return s
+}
+
 // Work that does not end keeps the driver from being replaced, for everybody: unless the
 // operator says that it must be. Then the session that is in the way ends, and is told
 // why; all others go on.
@@ -445,18 +462,9 @@ func TestForcedUpgrade(t *testing.T) {
 	a := w.admin()
 	good := newCounter(t, w.open(w.dial("default")))
 	require.NoError(t, good.round(5))
-	bad := w.open(w.dial("default"))
-	q, err := bad.CreateQueue(within(t), client.QueueOptions{})
-	require.NoError(t, err)
-	p, err := bad.OpenProgram(within(t), "spin")
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = q.Close(within(t)) })
-	_, err = q.PushLaunch(&client.Launch{Program: p, Deadline: 10 * time.Second})
-	require.NoError(t, err)
-	require.NoError(t, q.Flush())
-	time.Sleep(50 * time.Millisecond) // it is in the device
+	bad := w.busy()
 
-	_, err = a.Upgrade(within(t), "mock0")
+	_, err := a.Upgrade(within(t), "mock0")
 	require.ErrorIs(t, err, gpuerr.Busy)
 	require.NoError(t, bad.Err())
 	u, err := a.ForceUpgrade(within(t), "mock0")
@@ -491,17 +499,8 @@ func TestForceEndsNobodyForAnotherReason(t *testing.T) {
 		c.DriverPath, c.StopTimeout, c.ReadyTimeout = path, 300*time.Millisecond, 3*time.Second
 	})
 	a := w.admin()
-	s := w.open(w.dial("default"))
-	q, err := s.CreateQueue(within(t), client.QueueOptions{})
-	require.NoError(t, err)
-	p, err := s.OpenProgram(within(t), "spin")
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = q.Close(within(t)) })
-	_, err = q.PushLaunch(&client.Launch{Program: p, Deadline: 10 * time.Second})
-	require.NoError(t, err)
-	require.NoError(t, q.Flush())
-	time.Sleep(50 * time.Millisecond) // it is in the device
-	_, err = a.Upgrade(within(t), "mock0")
+	s := w.busy()
+	_, err := a.Upgrade(within(t), "mock0")
 	require.ErrorIs(t, err, gpuerr.Busy)
 
 	deaf, err := os.ReadFile("/usr/bin/yes") // it says nothing on its links

@@ -147,8 +147,7 @@ func (v *view) loadArgsKnown(to []uint64, from uint32, known []uint64) bool {
 	if len(to) == 0 {
 		return true
 	}
-	src, same := v.args[from:], known
-	src, same = src[:len(to)], same[:len(to)]
+	src, same := v.args[from:][:len(to)], known[:len(to)]
 	return copyWords(&to[0], &src[0], &same[0], len(to)) == 0
 }
 

@@ -81,23 +81,11 @@ type Socket struct{ s *session }
 // Dup is a duplicate of it, which the caller owns.
 func (s Socket) Dup() (fd int, err error) { return s.s.serving.FD() }
 
-// Moving is why a Pause came to nothing: requests of these sessions were not answered in
-// time.
-type Moving struct {
-	err      error
-	sessions []uint64
-}
-
-func (m *Moving) Error() string { return m.err.Error() }
-func (m *Moving) Unwrap() error { return m.err }
-
-// InTheWay are the sessions.
-func (m *Moving) InTheWay() []uint64 { return m.sessions }
-
 // Pause stops all of them, or none, and returns what each is asked and has not answered,
 // with its socket. No session is opened meanwhile
 // but by requests that are being served; one that ends is waited for, and told no longer
-// than it takes why.
+// than it takes why. A *gpu.Obstructed names the sessions whose requests were not answered
+// in time.
 func (h *Hub) Pause(ctx context.Context) (states []State, sockets []Socket, err error) {
 	paused := map[*session][]control.Asked{}
 	defer func() {
@@ -167,7 +155,7 @@ func (h *Hub) pauseOnce(ctx context.Context, paused map[*session][]control.Asked
 		}
 	}
 	if err != nil {
-		err = &Moving{err, moving}
+		err = gpu.NewObstructed(err, moving)
 	}
 	return still && n == 0, err
 }

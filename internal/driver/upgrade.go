@@ -113,7 +113,7 @@ func (d *driver) freeze(ctx context.Context, number uint64) (served []server.Sta
 //
 // +checklocks:u.mu
 func (u *upgrade) obstructedLocked(err error) {
-	var o interface{ InTheWay() []uint64 }
+	var o *gpu.Obstructed
 	if errors.As(err, &o) {
 		u.inTheWay = o.InTheWay()
 	}
