@@ -58,27 +58,13 @@ func (s *silentService) session(ctx context.Context, m *control.Message) *contro
 // the gate asks then.
 func TestVanishingBeforeASilentDriver(t *testing.T) {
 	s := &silentService{t: t, done: make(chan struct{}, 1)}
-	ours, theirs, err := shm.Socketpair()
-	require.NoError(t, err)
-	tenant, err := control.NewConn(ours, control.ConnOptions{})
-	require.NoError(t, err)
-	go func() {
-		_ = control.Serve(context.Background(), tenant, s.broker)
-		s.done <- struct{}{}
-	}()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	service, err := client.NewConn(ctx, theirs)
-	require.NoError(t, err)
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	require.NoError(t, err)
-	ended := make(chan error, 1)
-	go func() { ended <- Serve(context.Background(), unixConn(t, fds[0]), service, Options{}) }()
-	conn := rpc.NewConn(rpcguard.NewClientTransport(unixConn(t, fds[1])), nil)
+	conn, ended := gateTo(ctx, t, s.broker, func() { s.done <- struct{}{} })
 	manager := schema.GpuDeviceManager(conn.Bootstrap(ctx))
 	opened, release := manager.OpenDevice(ctx, nil)
 	made, release2 := opened.Session().CreateFence(ctx, nil)
-	_, err = made.Struct()
+	_, err := made.Struct()
 	require.NoError(t, err)
 	conn.Close()
 	release2()
@@ -97,4 +83,25 @@ func TestVanishingBeforeASilentDriver(t *testing.T) {
 	case <-ctx.Done():
 		t.Fatal("the gate does not end")
 	}
+}
+
+// gateTo is a connection to a gate before a service of the test's, and how the gate ends.
+// over is called when the service is not asked any more.
+func gateTo(ctx context.Context, t *testing.T, broker control.Handler, over func()) (conn *rpc.Conn, ended <-chan error) {
+	t.Helper()
+	ours, theirs, err := shm.Socketpair()
+	require.NoError(t, err)
+	tenant, err := control.NewConn(ours, control.ConnOptions{})
+	require.NoError(t, err)
+	go func() {
+		defer over()
+		_ = control.Serve(context.Background(), tenant, broker)
+	}()
+	service, err := client.NewConn(ctx, theirs)
+	require.NoError(t, err)
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	require.NoError(t, err)
+	end := make(chan error, 1)
+	go func() { end <- Serve(context.Background(), unixConn(t, fds[0]), service, Options{}) }()
+	return rpc.NewConn(rpcguard.NewClientTransport(unixConn(t, fds[1])), nil), end
 }

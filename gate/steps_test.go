@@ -6,16 +6,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 
-	"capgpu/client"
 	"capgpu/control"
-	"capgpu/internal/rpcguard"
-	"capgpu/internal/shm"
 	"capgpu/outcome"
 	"capgpu/schema"
-
-	"capnproto.org/go/capnp/v3/rpc"
 )
 
 // steppingService has one device, on the ladder and suspended, and tells what it is asked.
@@ -47,24 +41,10 @@ func (s steppingService) broker(_ context.Context, m *control.Message) *control.
 // not, and wait for states alone.
 func TestLifecycleSteps(t *testing.T) {
 	s := steppingService{make(chan control.NextStateRequest, 16)}
-	ours, theirs, err := shm.Socketpair()
-	require.NoError(t, err)
-	tenant, err := control.NewConn(ours, control.ConnOptions{})
-	require.NoError(t, err)
-	served := make(chan struct{})
-	go func() {
-		defer close(served)
-		_ = control.Serve(context.Background(), tenant, s.broker)
-	}()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	service, err := client.NewConn(ctx, theirs)
-	require.NoError(t, err)
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	require.NoError(t, err)
-	ended := make(chan error, 1)
-	go func() { ended <- Serve(context.Background(), unixConn(t, fds[0]), service, Options{}) }()
-	conn := rpc.NewConn(rpcguard.NewClientTransport(unixConn(t, fds[1])), nil)
+	served := make(chan struct{})
+	conn, ended := gateTo(ctx, t, s.broker, func() { close(served) })
 	manager := schema.GpuDeviceManager(conn.Bootstrap(ctx))
 
 	listed, release := manager.ListDevices(ctx, nil)
