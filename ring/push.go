@@ -104,6 +104,7 @@ func (c *Client) pushLocked(e *Entry, bindings int, inline []byte) (words []uint
 		}
 	}
 	c.arena.pushed(c.pushed)
+	storeUser(&c.users[c.pushed&uint64(len(c.users)-1)], e.UserData)
 	c.pushed++
 	return words, nil
 }
