@@ -162,6 +162,13 @@ const (
 	argWordsAhead = slotsAhead * 128 / 8 // of usual launches
 )
 
+// argsToRead asks for two lines of the arena.
+func (v *view) argsToRead(word uint32) {
+	if word+lineBytes/8 < uint32(len(v.args)) {
+		prefetch(&v.args[word], &v.args[word+lineBytes/8])
+	}
+}
+
 // toRead asks for a slot and a word of the arena that are about to be loaded. Positions
 // and words count round the ring and the arena.
 func (v *view) toRead(pos uint64, word uint32) {
