@@ -103,7 +103,8 @@ const populateBytes = 64 << 20
 
 // Map returns the buffer's memory, Size bytes shared with the device. Later calls
 // return the same slice. It is valid until Unmap, whatever happens to the buffer,
-// its session or the driver meanwhile; see the package comment.
+// its session or the driver meanwhile; see the package comment. Once the session has
+// ended it reads as zeros: Queue.Err says whether that could be so.
 //
 // The first 64 MiB have their pages when Map returns: whoever maps a buffer will touch
 // it, and a page at a time that takes longer. ReadAt and WriteAt touch what they need.
@@ -156,7 +157,8 @@ func (b *Buffer) unmapLocked() error {
 	return shm.Unmap(mem)
 }
 
-// ReadAt implements io.ReaderAt.
+// ReadAt implements io.ReaderAt. What it read without an error was not scrubbed by the
+// end of the session; see Queue.Err.
 func (b *Buffer) ReadAt(p []byte, off int64) (int, error) {
 	return b.access(p, off, func(mem []byte) int { return copy(p, mem) })
 }
@@ -177,6 +179,17 @@ func (b *Buffer) access(p []byte, off int64, move func(mem []byte) int) (int, er
 	if err := b.s.Err(); err != nil {
 		return 0, err // the mapping may still be there, with nobody behind it
 	}
+	n, err := b.reach(p, off, move)
+	if n > 0 {
+		if over := b.s.kept(); over != nil {
+			return 0, over
+		}
+	}
+	return n, err
+}
+
+// reach has move work on the memory from off on, at most len(p) bytes.
+func (b *Buffer) reach(p []byte, off int64, move func(mem []byte) int) (int, error) {
 	b.mu.RLock()
 	for b.mapped == nil || b.memory == nil {
 		b.mu.RUnlock()

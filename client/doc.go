@@ -83,6 +83,8 @@
 // Buffer.Unmap, also after Buffer.Close, Session.Close or the death of the
 // driver: a late access meets zeros, or memory that the same session has put to
 // another use, but it never kills the process and never reaches another session.
+// Whoever reads results from a mapping asks Queue.Err after that whether they could
+// have been zeros.
 // The price is that every Map wants an Unmap. The driver cannot shrink the memory
 // under a mapping either: only sealed memory is accepted. ReadAt and WriteAt need
 // no such care.

@@ -180,6 +180,19 @@ func (q *Queue) Submit(cmds ...Command) (first uint64, err error) {
 	return first, q.failure(q.side.Flush())
 }
 
+// Err says why the queue takes no more commands, nil while it does.
+//
+// The memory of a session is scrubbed after that has ended: it reads as zeros then, also
+// through a mapping, and also what the commands wrote that had ended ok before. So whoever
+// reads results from a mapping asks Err afterwards: what was read before it answered nil
+// is what the commands wrote. [Buffer.ReadAt] does that by itself.
+func (q *Queue) Err() error {
+	if err := q.err(); err != nil {
+		return err
+	}
+	return q.failure(q.ring.Err())
+}
+
 // err says whether the queue is over.
 func (q *Queue) err() error {
 	if q.closed.Load() || q.s.Err() != nil {

@@ -38,6 +38,8 @@ type Session struct {
 	// +checklocks:mu
 	objects map[object]struct{}
 	// +checklocks:mu
+	queues []*Queue // of objects
+	// +checklocks:mu
 	closing chan struct{} // made by the first Close, closed when that is done
 }
 
@@ -112,6 +114,32 @@ func (s *Session) gone(what string) error {
 		return err
 	}
 	return gpuerr.New(gpuerr.Closed, "%s", what)
+}
+
+// askTime is how long a driver may take to say whether a session is over.
+const askTime = 5 * time.Second
+
+// kept says why the memory of the session may have been scrubbed already, nil where it
+// was not. A session that never had a queue hears of its end in its own time: nothing but
+// its own process wrote that memory.
+func (s *Session) kept() error {
+	if err := s.Err(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	had, q := s.queues != nil, (*Queue)(nil)
+	if n := len(s.queues); n > 0 {
+		q = s.queues[n-1]
+	}
+	s.mu.Unlock()
+	if !had || q != nil && q.ring.Err() == nil {
+		return nil
+	}
+	// The queue may be all that has ended.
+	ctx, cancel := context.WithTimeout(context.Background(), askTime)
+	defer cancel()
+	_, err := s.Describe(ctx)
+	return err
 }
 
 // call asks the driver. Once the session is over, every error is the reason.
@@ -210,6 +238,9 @@ func (s *Session) adopt(o object) error {
 		return s.gone("the session is closed")
 	}
 	s.objects[o] = struct{}{}
+	if q, ok := o.(*Queue); ok {
+		s.queues = append(s.queues, q)
+	}
 	return nil
 }
 
@@ -219,6 +250,10 @@ func (s *Session) disown(o object) bool {
 	defer s.mu.Unlock()
 	_, open := s.objects[o]
 	delete(s.objects, o)
+	if q, ok := o.(*Queue); ok && open {
+		i := slices.Index(s.queues, q)
+		s.queues = slices.Delete(s.queues, i, i+1)
+	}
 	return open
 }
 
@@ -313,7 +348,7 @@ func (s *Session) Close(ctx context.Context) error {
 	s.creating.Wait()
 	s.mu.Lock()
 	objects := s.objects
-	s.objects = map[object]struct{}{}
+	s.objects, s.queues = map[object]struct{}{}, nil
 	s.mu.Unlock()
 	for o := range objects {
 		o.release()

@@ -10,7 +10,9 @@
 // time was up, the transcript has every line of its golden file in order
 // and no "not ok", and the guest's init, as its very last word, gave the
 // verdict PASS. Whatever happens, no QEMU process outlives the call (or the
-// caller: it dies with the thread that started it).
+// caller: it dies with the thread that started it). A machine whose time is up, or that
+// has said nothing for too long, is looked at before it is killed, and its last lines tell
+// what it was waiting for (autopsy).
 //
 // There are three guests. The smoke guest has the fake function (Smoke). The hardware
 // guest has two edu functions behind an IOMMU, an honest and a hostile driver

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -24,10 +25,14 @@ type GuestRun struct {
 	Functions int               // edu functions
 	MemoryMiB int
 	Timeout   time.Duration
-	Output    io.Writer    // what the program prints
-	Console   func(string) // each line of the guest's console; may be nil
+	Silence   time.Duration // as VM's
+	Output    io.Writer     // what the program prints
+	Console   func(string)  // each line of the guest's console; may be nil
 	Logf      func(format string, args ...any)
 }
+
+// autopsyLines are what is shown of the console of a guest whose time was up.
+const autopsyLines = 2000
 
 // programPath is where the program lies in the guest.
 const programPath = "bin/"
@@ -38,7 +43,7 @@ func (g GuestRun) Run(ctx context.Context) (exit int, err error) {
 	var status bytes.Buffer
 	wishes := newWishes()
 	vm := VM{
-		MemoryMiB: g.MemoryMiB, CPUs: 2, Timeout: g.Timeout,
+		MemoryMiB: g.MemoryMiB, CPUs: 2, Timeout: g.Timeout, Silence: g.Silence,
 		Functions: g.Functions, Line: g.Console, Monitor: wishes.run,
 		Ports: []Port{
 			{Name: boot.OutputPort, To: io.MultiWriter(g.Output, wishes)},
@@ -48,6 +53,9 @@ func (g GuestRun) Run(ctx context.Context) (exit int, err error) {
 	transcript, err := bootFiles(ctx, vm, g.Logf, func(repo, cache string, k Kernel) ([]File, error) {
 		return g.files(ctx, repo, cache, k)
 	})
+	if errors.Is(err, ErrTimeout) { // the console's end tells what it was doing
+		return 0, fmt.Errorf("%w; its console's end:\n%s", err, transcript.tail(autopsyLines))
+	}
 	if err != nil {
 		return 0, err
 	}

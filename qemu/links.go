@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -24,19 +25,18 @@ type Port struct {
 // monitor. No path on the disk names them, so no two machines share one.
 type links struct {
 	vm     VM
+	heard  func() // called when a port has said something
 	ours   []*os.File
 	theirs []*os.File // descriptors 3, 4, … of QEMU
 	stop   context.CancelFunc
 	copied sync.WaitGroup
+
+	monitor atomic.Pointer[qmp.Client] // nil until it has answered
 }
 
-func (v VM) links() (*links, error) {
-	l := &links{vm: v, stop: func() {}}
-	n := len(v.Ports)
-	if v.Monitor != nil {
-		n++
-	}
-	for range n {
+func (v VM) links(heard func()) (*links, error) {
+	l := &links{vm: v, heard: heard, stop: func() {}}
+	for range len(v.Ports) + 1 {
 		fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 		if err != nil {
 			l.close()
@@ -62,12 +62,9 @@ func (l *links) args() []string {
 			"-chardev", fmt.Sprintf("socket,id=port.%d,fd=%d", i, firstExtra+i),
 			"-device", fmt.Sprintf("virtserialport,chardev=port.%d,name=%s", i, p.Name))
 	}
-	if l.vm.Monitor != nil {
-		args = append(args,
-			"-chardev", fmt.Sprintf("socket,id=monitor,fd=%d", firstExtra+len(l.vm.Ports)),
-			"-mon", "chardev=monitor,mode=control")
-	}
-	return args
+	return append(args,
+		"-chardev", fmt.Sprintf("socket,id=monitor,fd=%d", firstExtra+len(l.vm.Ports)),
+		"-mon", "chardev=monitor,mode=control")
 }
 
 // started is called when QEMU has its ends.
@@ -79,24 +76,48 @@ func (l *links) started(ctx context.Context, fail context.CancelCauseFunc) {
 	ctx, l.stop = context.WithCancel(ctx)
 	for i, p := range l.vm.Ports {
 		l.copied.Go(func() {
-			if _, err := io.Copy(p.To, l.ours[i]); err != nil && !os.IsTimeout(err) {
+			if _, err := io.Copy(hearing{p.To, l.heard}, l.ours[i]); err != nil && !os.IsTimeout(err) {
 				fail(fmt.Errorf("port %s of the guest: %w", p.Name, err))
 			}
 		})
 	}
-	if l.vm.Monitor == nil {
-		return
-	}
 	l.copied.Go(func() {
-		monitor, err := qmp.New(ctx, l.ours[len(l.vm.Ports)])
-		if err == nil {
-			defer monitor.Close()
-			err = l.vm.Monitor(ctx, monitor)
-		}
-		if err != nil && ctx.Err() == nil {
+		if err := l.runMonitor(ctx); err != nil && ctx.Err() == nil {
 			fail(err)
 		}
 	})
+}
+
+// runMonitor holds the monitor until ctx ends. Who has not asked for one does not need
+// its answers.
+func (l *links) runMonitor(ctx context.Context) error {
+	monitor, err := qmp.New(ctx, l.ours[len(l.vm.Ports)])
+	if err != nil {
+		if l.vm.Monitor == nil {
+			return nil
+		}
+		return err
+	}
+	defer monitor.Close()
+	l.monitor.Store(monitor)
+	if l.vm.Monitor != nil {
+		err = l.vm.Monitor(ctx, monitor)
+	}
+	if err == nil {
+		<-ctx.Done()
+	}
+	return err
+}
+
+// hearing is a writer that tells of each write.
+type hearing struct {
+	to    io.Writer
+	heard func()
+}
+
+func (h hearing) Write(p []byte) (int, error) {
+	h.heard()
+	return h.to.Write(p)
 }
 
 // drain reads what QEMU left behind when it exited.

@@ -3,6 +3,8 @@ package qemu
 import (
 	"os"
 	"os/exec"
+	"regexp"
+	"slices"
 	"testing"
 	"time"
 
@@ -58,13 +60,18 @@ func TestSmokeGuestFailsWhenItShould(t *testing.T) {
 			s := logTo(t)
 			s.Break = tt.broken
 			if tt.broken == "hang" {
-				s.Timeout = 8 * time.Second
+				s.Silence = 3 * time.Second // from init's first line on: how long the boot takes is nothing to it
 			}
 			_, transcript, err := s.Run(t.Context())
 			require.ErrorContains(t, err, tt.wantErr)
 			require.NotEmpty(t, transcript)
 			_, verdictErr := transcript.Verdict()
 			require.Error(t, verdictErr, "the guest gave a verdict PASS")
+			if tt.broken == "hang" { // what it hung in is told
+				for _, words := range []string{"qemu: VM status: running", "HLT=", "dumping local APIC state for CPU 1", "Kernel panic - not syncing: NMI", "Call Trace:", "do_sys_pause|ia32_sys_pause|__x64_sys_pause"} {
+					require.True(t, slices.ContainsFunc(transcript, regexp.MustCompile(words).MatchString), "nothing tells of %q", words)
+				}
+			}
 		})
 	}
 }

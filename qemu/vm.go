@@ -32,6 +32,7 @@ type VM struct {
 	Functions int           // edu functions, each behind a root port of its own: edu0, edu1, …
 	Ports     []Port        // where the guest can write to us
 	Timeout   time.Duration // for everything from start to exit
+	Silence   time.Duration // for how long it may say nothing, from its first line on; 0 = Timeout
 	Line      func(string)  // called for each line of the console as it comes, one at a time; may be nil
 
 	// Monitor, if there is one, runs beside the machine with its monitor; its error
@@ -52,7 +53,7 @@ const drainTime = 2 * time.Second
 // QEMU would only sit there paused until the time is up.
 var fatalWords = []string{"KVM internal error", "Kernel panic - not syncing", "qemu: fatal"}
 
-// ErrTimeout: a guest took longer than its time.
+// ErrTimeout: a guest took longer than its time, or said nothing for too long.
 var ErrTimeout = errors.New("the guest did not power off")
 
 // escapes are what the firmware sends to a terminal before the kernel starts.
@@ -93,20 +94,18 @@ func (v VM) boot(ctx context.Context) (Transcript, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 
-	ctx, cancel := context.WithTimeoutCause(ctx, v.Timeout, fmt.Errorf("%w within %v", ErrTimeout, v.Timeout))
-	defer cancel()
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 
 	// What QEMU says itself must not tear a line of the guest, so it has a pipe of
 	// its own.
-	console := &console{line: v.Line, fail: fail}
+	console := &console{line: v.Line, fail: fail, spoke: make(chan struct{}, 1)}
 	out, in, err := pipes()
 	if err != nil {
 		return nil, err
 	}
 	defer closeAll(out[:])
-	links, err := v.links()
+	links, err := v.links(console.heard)
 	if err != nil {
 		closeAll(in[:])
 		return nil, err
@@ -127,9 +126,14 @@ func (v VM) boot(ctx context.Context) (Transcript, error) {
 	for _, r := range out {
 		read.Go(func() { console.runRead(r) })
 	}
+	watched, stop := context.WithCancel(ctx)
+	var watch sync.WaitGroup
+	watch.Go(func() { v.runWatch(watched, cmd.Process.Pid, console, links, fail) })
 	// The process stays a zombie until cmd.Wait, so its group's number is still
 	// ours when whatever it left behind is killed.
 	waitExited(cmd.Process.Pid)
+	stop()
+	watch.Wait()
 	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 	exit := cmd.Wait()
 	// Whoever else holds the pipe's other end must not hold us.
@@ -147,6 +151,40 @@ func (v VM) boot(ctx context.Context) (Transcript, error) {
 		return transcript, fmt.Errorf("qemu: %w", exit)
 	}
 	return transcript, nil
+}
+
+// runWatch ends a machine whose time is up, when it has been looked at. It returns when
+// ctx ends.
+func (v VM) runWatch(ctx context.Context, pid int, c *console, l *links, fail context.CancelCauseFunc) {
+	end := time.NewTimer(v.Timeout)
+	defer end.Stop()
+	var silent *time.Timer // from the first word on
+	var silence <-chan time.Time
+	cause := fmt.Errorf("%w within %v", ErrTimeout, v.Timeout)
+	for waiting := true; waiting; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.spoke:
+			if v.Silence == 0 {
+				continue
+			}
+			if silent == nil {
+				silent = time.NewTimer(v.Silence)
+				defer silent.Stop()
+				silence = silent.C
+			}
+			silent.Reset(v.Silence)
+		case <-silence:
+			cause = fmt.Errorf("%w, and has said nothing for %v", ErrTimeout, v.Silence)
+			waiting = false
+		case <-end.C:
+			waiting = false
+		}
+	}
+	c.dissect()
+	autopsy(ctx, pid, v.CPUs, l.monitor.Load(), c.add)
+	fail(cause)
 }
 
 // pipes makes two.
@@ -190,6 +228,8 @@ func (v VM) qemu() string {
 // args: the IOMMU comes before every other device or QEMU leaves them out of
 // it. no_timer_check: with interrupt remapping an SMP boot under TCG sometimes
 // finds that the timer "doesn't work through Interrupt-remapped IO-APIC".
+// unknown_nmi_panic: see autopsy; panic_print has all tasks and processors printed
+// (kernel-parameters.txt, Linux 6.12), of that panic and of any other.
 func (v VM) args() []string {
 	args := []string{
 		"-accel", "tcg,thread=multi", "-cpu", "max",
@@ -199,7 +239,7 @@ func (v VM) args() []string {
 	for _, d := range append(eduDevices(v.Functions), v.Devices...) {
 		args = append(args, "-device", d)
 	}
-	line := append([]string{"console=ttyS0", "quiet", "intel_iommu=on", "no_timer_check", "panic=-1", "oops=panic"}, v.Append...)
+	line := append([]string{"console=ttyS0", "quiet", "intel_iommu=on", "no_timer_check", "panic=-1", "oops=panic", "unknown_nmi_panic", "panic_print=0x41"}, v.Append...)
 	return append(args,
 		"-nodefaults", "-display", "none", "-serial", "stdio", "-nic", "none", "-no-reboot",
 		"-kernel", v.Kernel, "-initrd", v.Initrd, "-append", strings.Join(line, " "))
@@ -219,12 +259,30 @@ func eduDevices(n int) []string {
 
 // console collects lines as they come.
 type console struct {
-	line func(string)
-	fail context.CancelCauseFunc
+	line  func(string)
+	fail  context.CancelCauseFunc
+	spoke chan struct{} // holds one when something was said
 
 	mu sync.Mutex
 	// +checklocks:mu
 	lines Transcript
+	// +checklocks:mu
+	dissected bool // a panic is wanted
+}
+
+// heard is called when the guest has said something.
+func (c *console) heard() {
+	select {
+	case c.spoke <- struct{}{}:
+	default:
+	}
+}
+
+// dissect is called before the guest is told to panic.
+func (c *console) dissect() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.dissected = true
 }
 
 func (c *console) runRead(r io.Reader) {
@@ -241,6 +299,7 @@ func (c *console) runRead(r io.Reader) {
 }
 
 func (c *console) add(line string) {
+	c.heard()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.lines) >= maxLines {
@@ -250,6 +309,9 @@ func (c *console) add(line string) {
 	c.lines = append(c.lines, line)
 	if c.line != nil {
 		c.line(line)
+	}
+	if c.dissected {
+		return
 	}
 	for _, w := range fatalWords {
 		if strings.Contains(line, w) {

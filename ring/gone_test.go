@@ -63,3 +63,39 @@ func TestMemoryGone(t *testing.T) {
 		})
 	}
 }
+
+// TestClientErr: the client is told at once that the driver serves it no more, although
+// there are completions to take first.
+func TestClientErr(t *testing.T) {
+	leakcheck.Check(t)
+	for name, end := range map[string]struct {
+		by   func(s *Server, c *Client)
+		code gpuerr.Code
+	}{
+		"revoked": {func(s *Server, _ *Client) { s.Close(gpuerr.Revoked) }, gpuerr.Revoked},
+		"died":    {func(s *Server, _ *Client) { s.done.Close() }, gpuerr.Disconnected},
+		"closed":  {func(_ *Server, c *Client) { c.Close() }, gpuerr.Closed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, c := pair(t, 4, 64)
+			push(t, c, NopEntry(0), nil, nil)
+			flush(t, c)
+			take(t, s)
+			s.Complete(&Completion{Outcome: outcome.Success})
+			s.Flush()
+			if err := c.Err(); err != nil {
+				t.Errorf("Err() of a ring that is served: %v", err)
+			}
+			end.by(s, c)
+			if err := c.Err(); !errors.Is(err, end.code) {
+				t.Errorf("Err() = %v, want %v", err, end.code)
+			}
+			if name == "closed" {
+				return
+			}
+			if n, err := c.Poll(make([]Completion, 1)); n != 1 || err != nil {
+				t.Errorf("Poll() = %d, %v", n, err)
+			}
+		})
+	}
+}

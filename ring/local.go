@@ -115,6 +115,18 @@ func (w *localWake) Wait(ctx context.Context) error {
 	}
 }
 
+// Err implements receiver.
+func (w *localWake) Err() error {
+	select {
+	case <-w.closed:
+		return errLocalClosed
+	case <-w.gone:
+		return errLocalGone
+	default:
+		return nil
+	}
+}
+
 // DupFD implements receiver.
 func (w *localWake) DupFD() (int, error) { return -1, errLocalFD }
 

@@ -21,12 +21,17 @@ export GOFLAGS
 # told yet. Ours end when all that they started has ended (internal/leakcheck).
 export GORACE="atexit_sleep_ms=20 ${GORACE:-}"
 
+# What CI lacks is installed first, so that nothing is installed beside tests.
+if [[ ${CI:-} == true ]]; then
+	section "packages" tools/install-deps.sh browser oracle
+fi
+
 # What has no goroutines of its own to race, or only starts processes that are built
 # without the detector.
 plain='^capgpu/(conformance|internal/(archtest|crashpoint|crashtest)|model/tokenizer|program/(lane|library|native|spirv|verify)|qemu)(/|$)'
 
-# The guests have the machine to themselves, after the rest. The manager's tests mostly
-# wait, and longest: they begin first, and others run beside them.
+# The manager's tests mostly wait, and longest: they begin first, and others run beside
+# them.
 unit() { { echo capgpu/manager && go list ./... | grep -vE "$plain|^capgpu/manager$"; } | xargs tools/gotest.sh -race -p=$(($(nproc) + 1)); }
 
 # The others, and what the race detector would make too slow, or cannot count: full
@@ -39,9 +44,6 @@ full() {
 # The figures themselves are for "make bench" and "make bench-kernels": a test cannot
 # hold them.
 bench() {
-	if [[ ${CI:-} == true ]]; then
-		tools/install-deps.sh browser || return
-	fi
 	(cd bench && ../tools/gotest.sh ./kernels/... ./dataplane/... ./clients/... ./attack/... ./residue/...)
 }
 
@@ -54,11 +56,36 @@ engines() {
 	fi
 }
 
+# The guests wait for their devices' timers as long as they compute, one at a time, and
+# so do many of the tests after the units': they run beside each other. What the guests
+# print comes when both are done.
+guests=
+log=$(mktemp)
+finish() {
+	if [[ -n $guests ]]; then
+		kill -TERM -- "-$guests" 2>/dev/null || true # all of its session
+	fi
+	rm -f "$log"
+}
+trap finish EXIT
+begin_guests() {
+	CGO_ENABLED=0 setsid go test -vet=off -count=1 -timeout=20m -v ./qemu/... >"$log" 2>&1 &
+	guests=$!
+}
+end_guests() {
+	local status=0
+	wait "$guests" || status=$?
+	guests=
+	cat "$log"
+	return "$status"
+}
+
 section "build" tools/build.sh bin device-manager gpu-service gpu-mock gpu-gate gpuctl model-server
 section "unit tests with the race detector" unit
+begin_guests
 section "the rest, and full sizes, without it" full
 section "fuzzing, a second each" tools/fuzz-short.sh
 section "bench" bench
 section "other engines" engines
-section "virtual machines" env CGO_ENABLED=0 go test -vet=off -count=1 -timeout=20m -v ./qemu/...
+section "virtual machines, since the units" end_guests
 echo "all tests passed in $SECONDS s"

@@ -83,23 +83,30 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.IntVar(&o.Closes, "closes", o.Closes, "sessions closed while they are used (P7)")
 	f.IntVar(&o.Ops, "ops", o.Ops, "random operations (P12), as far as -seconds allows; 0: only the crowd")
 	f.IntVar(&o.Kills, "kills", o.Kills, "drivers killed (P8), processes killed meanwhile (P12); negative: 200 and 20")
-	f.IntVar(&o.Hangs, "hangs", o.Hangs, "hangs injected (P9), as far as -seconds allows")
+	f.IntVar(&o.Hangs, "hangs", o.Hangs, "hangs injected (P9), as far as -seconds allows; 0: none")
 	f.Uint64Var(&o.Submissions, "submissions", o.Submissions, "random submissions that are held against the model (P10)")
 	f.IntVar(&o.Seeds, "seeds", o.Seeds, "seeds of the simulation (P11)")
 	f.DurationVar(&o.Fuzz, "fuzz", o.Fuzz, "how long the fast fuzz targets run in all (P10); 0: not")
+	neighbours := f.String("neighbours", strings.Join(o.Hostile, ","), "hostile neighbours of P9")
 	models := f.String("models", strings.Join(o.Models, ","), "language models of P4 and P5")
 	f.IntVar(&o.Rounds, "rounds", o.Rounds, "round trips of each distribution")
 	if err := f.Parse(args); err != nil {
 		return nil, err
 	}
 	o.Longest = time.Duration(*seconds) * time.Second
+	o.Hostile = strings.Split(*neighbours, ",")
+	for _, name := range o.Hostile {
+		if !slices.Contains(neighbour.Names(), name) {
+			return nil, fmt.Errorf("there is no hostile neighbour %q; there are %s", name, strings.Join(neighbour.Names(), ", "))
+		}
+	}
 	o.Models = strings.Split(*models, ",")
 	for _, name := range o.Models {
 		if !slices.Contains(figures.ModelNames, name) {
 			return nil, fmt.Errorf("there is no model %q; there are %s", name, strings.Join(figures.ModelNames, ", "))
 		}
 	}
-	if o.Pairs < 1 || *seconds < 1 || o.Slice <= 0 || o.Sessions < 1 || o.Doorbells < 0 || o.Buffers < 1 || o.Closes < 0 || o.Ops < 0 || o.Hangs < 2 || o.Rounds < 1 || o.Idle <= 0 || o.Settle < 0 {
+	if o.Pairs < 1 || *seconds < 1 || o.Slice <= 0 || o.Sessions < 1 || o.Doorbells < 0 || o.Buffers < 1 || o.Closes < 0 || o.Ops < 0 || o.Hangs < 0 || o.Hangs == 1 || o.Rounds < 1 || o.Idle <= 0 || o.Settle < 0 {
 		return nil, errors.New("a count must not be negative, and most must not be 0")
 	}
 	for _, id := range f.Args() {

@@ -97,7 +97,7 @@ func TestCommandLine(t *testing.T) {
 	for _, f := range figures.All {
 		require.Contains(t, said.String(), f.ID+" ")
 	}
-	for _, wrong := range [][]string{{"P99"}, {"-pairs", "0"}, {"-seconds", "0"}, {"-nonsense"}, {"-models", "1t"}} {
+	for _, wrong := range [][]string{{"P99"}, {"-pairs", "0"}, {"-seconds", "0"}, {"-nonsense"}, {"-models", "1t"}, {"-neighbours", "good"}, {"-hangs", "1"}} {
 		require.Equal(t, 2, runCommand(wrong, &out, &said), "%v", wrong)
 	}
 	said.Reset()

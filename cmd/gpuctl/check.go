@@ -84,7 +84,7 @@ func (c *checkCmd) Run(ctx context.Context, a *app) error {
 	}
 	var saved result
 	if r.Trap == nil {
-		if err := w.save(ctx, &saved); err != nil {
+		if err := w.save(ctx, &saved, func() error { return nil }); err != nil {
 			return err
 		}
 		r.Outputs = saved.Outputs

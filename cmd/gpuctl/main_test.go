@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"io"
 	"math"
 	"net"
 	"os"
@@ -423,4 +424,28 @@ func TestTexts(t *testing.T) {
 	require.Equal(t, "4.0 KiB", amount("deviceMemory", 4096))
 	require.Equal(t, "4.10 µs", amount("deviceTime", 4096))
 	require.Equal(t, "4,096", amount("buffers", 4096))
+}
+
+// A session that ends while its results are written takes them along: they are zeros by
+// then, and not told as results.
+func TestSessionEndsWhileItsResultIsSaved(t *testing.T) {
+	svc := servertest.Start(t, servertest.Options{})
+	dir := t.TempDir()
+	pipe := filepath.Join(dir, "out")
+	require.NoError(t, unix.Mkfifo(pipe, 0o600))
+	ended := make(chan *invocation, 1)
+	go func() {
+		ended <- gpuctl(context.Background(), nil, false, "--socket", svc.Socket, "run", "copy", "--random", "1048576", "--type", "f32", "--out", pipe)
+	}()
+	f, err := os.Open(pipe)
+	require.NoError(t, err)
+	defer f.Close()
+	_, err = io.ReadFull(f, make([]byte, 4096))
+	require.NoError(t, err)
+	require.NoError(t, svc.Device.Close(context.Background()))
+	_, err = io.Copy(io.Discard, f)
+	require.NoError(t, err)
+	i := <-ended
+	require.Equal(t, exitUnreachable, i.exit, "%s", &i.err)
+	require.Empty(t, i.out.String())
 }

@@ -171,7 +171,7 @@ func (j *job) run(ctx context.Context, s *client.Session) (*result, error) {
 	}
 
 	begun = j.app.now()
-	if err := j.save(ctx, r); err != nil {
+	if err := j.save(ctx, r, q.Err); err != nil {
 		return nil, err
 	}
 	if slices.ContainsFunc(j.files, func(path string) bool { return path != "" }) {

@@ -267,8 +267,9 @@ func half(n uint64) uint16 {
 	return uint16((top+4)<<10) | uint16(n<<(10-top))&0x3ff
 }
 
-// save writes the outputs that have a file and previews all of them.
-func (w *work) save(ctx context.Context, r *result) error {
+// save writes the outputs that have a file and previews all of them. kept says why what
+// was read until now may not be what was computed.
+func (w *work) save(ctx context.Context, r *result, kept func() error) error {
 	var done, total uint64
 	for i, path := range w.files {
 		if path != "" {
@@ -293,13 +294,13 @@ func (w *work) save(ctx context.Context, r *result) error {
 			if ctx.Err() != nil {
 				return errInterrupted
 			}
-			return nil
+			return kept()
 		})
 		if err != nil {
 			return err
 		}
 	}
-	return nil
+	return kept()
 }
 
 // saveFile writes values straight from mapped memory. The file appears under its

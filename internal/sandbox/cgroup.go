@@ -141,8 +141,9 @@ func (t *cgroupTree) Close() error {
 
 // cgroup is that of one cell.
 type cgroup struct {
-	path string
-	dir  *os.File // for clone3(CLONE_INTO_CGROUP)
+	path   string
+	dir    *os.File // for clone3(CLONE_INTO_CGROUP)
+	killer *os.File // cgroup.kill, open from the start: at the end there may be no descriptors; nil before Linux 5.14
 }
 
 func (t *cgroupTree) cell(name string, l Limits) (_ *cgroup, err error) {
@@ -164,13 +165,13 @@ func (t *cgroupTree) cell(name string, l Limits) (_ *cgroup, err error) {
 		set["pids.max"] = strconv.FormatUint(l.Pids, 10)
 	}
 	if t.lacking["hugetlb"] == nil {
-		sizes, err := filepath.Glob(filepath.Join(g.path, "hugetlb.*.max")) // hugetlb.2MB.max, hugetlb.2MB.rsvd.max
+		files, err := os.ReadDir(g.path) // not Glob, which finds nothing where it cannot look
 		if err != nil {
 			return nil, err
 		}
-		for _, file := range sizes {
-			if !strings.HasSuffix(file, ".rsvd.max") {
-				set[filepath.Base(file)] = strconv.FormatUint(l.HugeBytes, 10)
+		for _, f := range files { // hugetlb.2MB.max, hugetlb.2MB.rsvd.max
+			if limit, _ := filepath.Match("hugetlb.*.max", f.Name()); limit && !strings.HasSuffix(f.Name(), ".rsvd.max") {
+				set[f.Name()] = strconv.FormatUint(l.HugeBytes, 10)
 			}
 		}
 	}
@@ -185,18 +186,14 @@ func (t *cgroupTree) cell(name string, l Limits) (_ *cgroup, err error) {
 			return nil, err
 		}
 	}
+	if g.killer, err = os.OpenFile(filepath.Join(g.path, "cgroup.kill"), os.O_WRONLY, 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
 	if g.dir, err = os.Open(g.path); err != nil {
+		g.killer.Close()
 		return nil, err
 	}
 	return g, nil
-}
-
-// kill ends every process in it; cgroup.kill is as old as Linux 5.14.
-func (g *cgroup) kill() error {
-	if err := write(g.path, "cgroup.kill", "1"); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("kill what is in the cgroup: %w", err)
-	}
-	return nil
 }
 
 // How long a killed process may take to leave its cgroup.
@@ -205,14 +202,17 @@ const (
 	leavePoll    = time.Millisecond
 )
 
-// Close kills what is in the cgroup and removes it.
+// Close kills what is in the cgroup and removes it. It may be called again.
 func (g *cgroup) Close() error {
-	if err := g.kill(); err != nil {
-		return err
+	if g.killer != nil {
+		if _, err := g.killer.WriteString("1"); err != nil && !errors.Is(err, os.ErrClosed) && !errors.Is(err, unix.ENODEV) {
+			return fmt.Errorf("kill what is in the cgroup: %w", err)
+		}
 	}
 	if err := removeCgroup(g.path, leaveTimeout); err != nil {
 		return err
 	}
+	_ = g.killer.Close() // nil does no harm
 	return g.dir.Close()
 }
 

@@ -184,6 +184,32 @@ func (r *Receiver) tryReadLocked(fd uintptr) bool {
 	}
 }
 
+// Err is what Wait will answer, also while wakes are pending and while another waits:
+// gpuerr.Disconnected when every Sender of the pipe is closed, gpuerr.Closed after Close,
+// nil else. It takes no wake and does not wait.
+func (r *Receiver) Err() (err error) {
+	if r.p.raw.Control(func(fd uintptr) { err = hungUp(fd) }) != nil {
+		return errEventClosed
+	}
+	return err
+}
+
+func hungUp(fd uintptr) error {
+	p := []unix.PollFd{{Fd: int32(fd)}} // an end of the other side is told without asking
+	for {
+		_, err := unix.Poll(p, 0)
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err != nil:
+			return ioError("poll a wake pipe", err)
+		case p[0].Revents != 0:
+			return errWakeGone
+		}
+		return nil
+	}
+}
+
 // FD is the descriptor, owned by r; -1 once closed.
 func (r *Receiver) FD() int { return int(r.p.fd.Load()) }
 

@@ -307,3 +307,38 @@ func TestSocketpair(t *testing.T) {
 		}
 	}
 }
+
+// TestReceiverErr: the end of the other side is seen at once, also before pending wakes
+// are taken, and takes none.
+func TestReceiverErr(t *testing.T) {
+	leakcheck.Check(t)
+	s, r, err := NewWake()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Signal(); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Err(); err != nil {
+		t.Errorf("Err() with a sender: %v", err)
+	}
+	fd, err := s.DupFD()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	if err := r.Err(); err != nil {
+		t.Errorf("Err() with a duplicate of the sender: %v", err)
+	}
+	closeFD(fd)
+	if err := r.Err(); !errors.Is(err, gpuerr.Disconnected) {
+		t.Errorf("Err() without a sender: %v", err)
+	}
+	if err := r.Wait(context.Background()); err != nil {
+		t.Errorf("Wait() with a wake pending: %v", err)
+	}
+	r.Close()
+	if err := r.Err(); !errors.Is(err, gpuerr.Closed) {
+		t.Errorf("Err() after Close: %v", err)
+	}
+}

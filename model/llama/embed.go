@@ -69,7 +69,7 @@ func (m *Model) Embed(ctx context.Context, q *Sequence, tokens []int32, out []fl
 		return err
 	}
 	copy(out, m.vector)
-	return nil
+	return m.kept()
 }
 
 // embedRows is a pass that adds its rows to the sum.

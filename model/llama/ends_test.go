@@ -142,6 +142,48 @@ func TestSessionIsRevoked(t *testing.T) {
 	gone(t, g.Model, err, gpuerr.Revoked)
 }
 
+// What a pass made is gone with its session, and no reader is told that zeros are it: also
+// tokens whose passes had ended before are, or are not handed out.
+func TestSessionEndsBeforeItsResultsAreRead(t *testing.T) {
+	svc := servertest.Start(t, servertest.Options{})
+	f := seeded(8, shape(), false, model.F32)
+	for _, greedy := range []bool{false, true} {
+		s := svc.Open(t)
+		child := restrict(t, s, client.Policy{})
+		m := load(t, child, f, Options{})
+		end := func() {
+			require.NoError(t, s.Close(testContext(t)))
+			require.NoError(t, svc.Device.Reclaimed(testContext(t)))
+		}
+		if !greedy {
+			g := begin(t, m)
+			before, err := m.CopyLogits(nil, 0)
+			require.NoError(t, err)
+			require.Equal(t, bits(before), bits(m.Logits(0)))
+			end()
+			got, err := m.CopyLogits(nil, 0)
+			require.ErrorIs(t, err, gpuerr.Revoked)
+			require.Empty(t, got)
+			require.Equal(t, make([]uint32, len(before)), bits(m.Logits(0)), "scrubbed")
+			require.ErrorIs(t, g.next(testContext(t)), gpuerr.Revoked)
+			continue
+		}
+		const n = 80
+		var want, got []int32
+		other := load(t, svc.Open(t), f, Options{})
+		require.NoError(t, other.Greedy(testContext(t), newSequence(t, other, n), 1, 0, n, func(id int32) bool { want = append(want, id); return true }))
+		err := m.Greedy(testContext(t), newSequence(t, m, n), 1, 0, n, func(id int32) bool {
+			if got = append(got, id); len(got) == 10 {
+				end()
+			}
+			return true
+		})
+		require.Error(t, err)
+		require.Less(t, len(got), n)
+		require.Equal(t, want[:len(got)], got)
+	}
+}
+
 func TestSessionIsClosed(t *testing.T) {
 	s := open(t, mock.Options{})
 	g := begin(t, load(t, s, seeded(1, shape(), true, model.F32), Options{}))

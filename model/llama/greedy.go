@@ -92,8 +92,17 @@ func (m *Model) decode(ctx context.Context, position, n int, yield func(token in
 		if passes := f.end(commands); passes > 0 {
 			m.passTime = max(time.Duration(m.deviceNanos.Load()-before)/time.Duration(passes), 1)
 		}
-		for ; got < f.ended; got++ {
-			t := m.history[(position+got)%historyKeep]
+		// Copied before any is handed out: the session may end meanwhile, and its memory
+		// with it.
+		var said [historyKeep]uint32
+		for i := range f.ended - got {
+			said[i] = m.history[(position+got+i)%historyKeep]
+		}
+		if err := m.kept(); err != nil {
+			return got, err
+		}
+		for i := 0; got < f.ended; i, got = i+1, got+1 {
+			t := said[i]
 			if t >= uint32(m.b.config.Vocab) {
 				return got, m.stop(ctx, gpuerr.New(gpuerr.Invalid, "the model makes no number of position %d: its weights are of no use", position+got))
 			}

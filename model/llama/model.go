@@ -116,6 +116,15 @@ func (m *Model) collect(ctx context.Context) (n int, err error) {
 	return n, nil
 }
 
+// kept ends the model where the memory that it shares with the device may have been
+// scrubbed: what was read from it until now is of no use then.
+func (m *Model) kept() error {
+	if err := m.queue.Err(); err != nil {
+		return m.end(m.reason(err))
+	}
+	return nil
+}
+
 // cancelTime is how long a pass may take to end when it is told to.
 const cancelTime = 10 * time.Second
 

@@ -54,13 +54,27 @@ func written(rows []Row, err error) error {
 
 // Logits are those of the i-th row of the last Step that asked for some, in memory shared
 // with the device. They stay until the next Step, Greedy or Embed; after Close the memory
-// is gone. Without such a row they are nil.
+// is gone. Without such a row they are nil. When the session ends they become zeros, at
+// any moment: see CopyLogits.
 func (m *Model) Logits(i int) []float32 {
 	if i < 0 || i >= m.asked {
 		return nil
 	}
 	vocab := m.b.config.Vocab
 	return m.logits[i*vocab : (i+1)*vocab : (i+1)*vocab]
+}
+
+// CopyLogits appends Logits(i) to out. An error says that the session has ended and that
+// what was there may not be what the pass made; the model has ended then, too.
+func (m *Model) CopyLogits(out []float32, i int) ([]float32, error) {
+	if err := m.usable(context.Background()); err != nil {
+		return out, err
+	}
+	to := append(out, m.Logits(i)...)
+	if err := m.kept(); err != nil {
+		return out, err
+	}
+	return to, nil
 }
 
 // pass runs the batch that was laid out.

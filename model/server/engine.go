@@ -15,8 +15,9 @@ type engine interface {
 	// step runs the rows in one pass: of each sequence ascending positions, all those
 	// before them having been run.
 	step(ctx context.Context, rows []row) error
-	// logits are those of the i-th row of the last step that asked for them.
-	logits(i int) []float32
+	// logits are those of the i-th row of the last step that asked for them, until the next
+	// call. An error says that they are lost, and why there are no more passes.
+	logits(i int) ([]float32, error)
 	// greedy goes on from token at position with the most likely tokens, n at most, until
 	// yield says false.
 	greedy(ctx context.Context, q sequence, token int32, position, n int, yield func(token int32) bool) error

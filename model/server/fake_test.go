@@ -84,6 +84,9 @@ type fakeEngine struct {
 	device  time.Duration
 	steps   int
 	aheads  atomic.Int64 // tokens of greedy
+
+	beforeLogits func()
+
 	mu      sync.Mutex
 	fail    error // of the next pass
 	died    error // of all passes since
@@ -235,7 +238,16 @@ func (e *fakeEngine) step(ctx context.Context, rows []row) error {
 	return nil
 }
 
-func (e *fakeEngine) logits(i int) []float32 { return e.last[i] }
+// logits are scrubbed with the session.
+func (e *fakeEngine) logits(i int) ([]float32, error) {
+	if e.beforeLogits != nil {
+		e.beforeLogits()
+	}
+	if err := e.broken(); err != nil {
+		return make([]float32, len(e.last[i])), err
+	}
+	return e.last[i], nil
+}
 
 func (e *fakeEngine) greedy(ctx context.Context, s sequence, token int32, position, n int, yield func(int32) bool) error {
 	q := s.(*fakeSequence)

@@ -12,6 +12,7 @@ type llamaEngine struct {
 	m    *llama.Model
 	z    size
 	rows []llama.Row
+	row  []float32 // that logits returned
 }
 
 func sizeOf(m *llama.Model) size {
@@ -22,7 +23,11 @@ func sizeOf(m *llama.Model) size {
 func (e *llamaEngine) size() size                { return e.z }
 func (e *llamaEngine) deviceTime() time.Duration { return e.m.DeviceTime() }
 func (e *llamaEngine) broken() error             { return e.m.Err() }
-func (e *llamaEngine) logits(i int) []float32    { return e.m.Logits(i) }
+
+func (e *llamaEngine) logits(i int) (_ []float32, err error) {
+	e.row, err = e.m.CopyLogits(e.row[:0], i)
+	return e.row, err
+}
 
 func (e *llamaEngine) newSequence() (sequence, error) {
 	q, err := e.m.NewSequence()

@@ -103,7 +103,9 @@ func (s *Server) serve(ctx context.Context, l *loaded) error {
 		}
 		switch work {
 		case step:
-			p.take()
+			if err := p.take(); err != nil {
+				return truth(l, err)
+			}
 		case embed:
 			p.embeddingDone(r)
 		}
@@ -225,13 +227,17 @@ func (p *pass) charge(wall, device time.Duration) {
 	}
 }
 
-// take reads the logits of a step that went well.
-func (p *pass) take() {
+// take reads the logits of a step that went well. An error is that the session has ended
+// since.
+func (p *pass) take() error {
 	for _, in := range p.in {
 		in.r.fed += in.rows
 	}
 	for i, a := range p.asks {
-		logits := p.l.logits(i)
+		logits, err := p.l.logits(i)
+		if err != nil {
+			return err
+		}
 		if a.echo {
 			p.tellEcho(a.r, logits)
 			continue
@@ -246,6 +252,7 @@ func (p *pass) take() {
 		}
 		p.next(a.r, c)
 	}
+	return nil
 }
 
 // next takes the token that follows, and says whether more are wanted now.

@@ -61,6 +61,27 @@ func TestDriverDies(t *testing.T) {
 	})
 }
 
+// A session that ends between a pass and the look at what it made takes that with it: no
+// token is made of zeros.
+func TestSessionEndsBeforeLogitsAreRead(t *testing.T) {
+	z := testSize
+	inBubble(t, z, Options{}, func(r *rig) {
+		q := seeded("one", 60, 1)
+		e, passes := r.place.engine(), 0
+		e.beforeLogits = func() {
+			if passes++; passes == 5 {
+				e.kill(errGone)
+			}
+		}
+		got, err := all(r.generate(q))
+		require.ErrorIs(t, err, gpuerr.Disconnected)
+		require.Len(t, got, 4)
+		want, _ := expected(q, z)
+		require.Equal(t, want[:4], got)
+		r.right(q, r.generate(q))
+	})
+}
+
 // Nobody waits for ever.
 func TestPatience(t *testing.T) {
 	z := testSize

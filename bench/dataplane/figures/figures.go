@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"capgpu/bench/dataplane/neighbour"
 	"capgpu/bench/dataplane/paired"
 	"capgpu/bench/dataplane/peers"
 	"capgpu/bench/dataplane/report"
@@ -33,7 +34,8 @@ type Options struct {
 	Closes    int           // of P7, sessions closed under a hammer
 	Ops       int           // of P12
 	Kills     int           // of P8 and P12; negative: each figure's own
-	Hangs     int           // of P9
+	Hangs     int           // of P9; 0: none
+	Hostile   []string      // of P9: some of neighbour.Hostile
 	Rounds    int           // single round trips of each curve
 	// Of P10: submissions that are held against the model, and how long is fuzzed; 0: not.
 	Submissions uint64
@@ -49,7 +51,7 @@ func Defaults() Options {
 		Sessions: 1024, Settle: 6 * time.Second, Idle: 5 * time.Second, Doorbells: 1_000_000,
 		Buffers: 100_000, Closes: 200, Ops: 100_000, Kills: -1, Hangs: 200, Rounds: 20_000,
 		Submissions: 100_000_000, Fuzz: time.Minute, Seeds: 2000,
-		Models: ModelNames,
+		Models: ModelNames, Hostile: neighbour.Names(),
 	}
 }
 

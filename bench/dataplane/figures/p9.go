@@ -32,12 +32,14 @@ const (
 )
 
 // containment is P9.
-func containment(ctx context.Context, e *Env) ([]report.Row, error) {
-	hung, err := withNeighbours(e, hangTenants, hangDeadline, func(svc *service.Service, sockets []string) ([]report.Row, error) {
-		return hangs(ctx, e, svc, sockets)
-	})
-	if err != nil {
-		return nil, err
+func containment(ctx context.Context, e *Env) (hung []report.Row, err error) {
+	if e.Hangs > 0 {
+		hung, err = withNeighbours(e, hangTenants, hangDeadline, func(svc *service.Service, sockets []string) ([]report.Row, error) {
+			return hangs(ctx, e, svc, sockets)
+		})
+		if err != nil {
+			return nil, err
+		}
 	}
 	beside, err := withNeighbours(e, 2, 0, func(svc *service.Service, sockets []string) ([]report.Row, error) {
 		return besideNeighbours(ctx, e, svc, sockets)
@@ -224,9 +226,9 @@ func besideNeighbours(ctx context.Context, e *Env, svc *service.Service, sockets
 		return nil, err
 	}
 	defer good.Kill()
-	part := 0.6 / float64(len(neighbour.Hostile))
-	for _, m := range neighbour.Hostile {
-		bad, err := neighbour.Start(m, sockets[1:]...)
+	part := 0.6 / float64(len(e.Hostile))
+	for _, m := range e.Hostile {
+		bad, err := neighbour.Start(neighbour.Manner(m), sockets[1:]...)
 		if err != nil {
 			return nil, err
 		}

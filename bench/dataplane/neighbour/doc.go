@@ -28,6 +28,14 @@ const (
 // Hostile lists the bad ones.
 var Hostile = []Manner{Endless, Flood, Quota, Closes}
 
+// Names are those of the bad ones.
+func Names() (all []string) {
+	for _, m := range Hostile {
+		all = append(all, string(m))
+	}
+	return all
+}
+
 // Report is what a neighbour says when it stops.
 type Report struct {
 	Done    int            `json:"done"`    // what went well

@@ -9,8 +9,8 @@
 //
 // The kernel argument capgpu.break=WHAT breaks the run on purpose, so that a
 // test can see it fail: "panic", "hang" and "silent" act here, "manager" starts
-// the manager with a policy that is not there; any other word goes to the smoke
-// client, which knows "vecadd", "driver" and "leak" and refuses the rest.
+// the manager with a policy that is not there; any other word goes to the
+// suite's client, which knows some and refuses the rest.
 package main
 
 import (

@@ -88,6 +88,11 @@ func (s *smoke) checkHostile() {
 		c.garbage(func() *wire { return c.rawSession() }, msgDescribe)
 	})
 	s.check("garbage on the Cap'n Proto socket", func(c *check) { s.capnpGarbage(c) })
+	s.checkSurvived()
+}
+
+// checkSurvived is the last attack, and whether the driver has outlived all of them.
+func (s *smoke) checkSurvived() {
 	s.check("a ring that breaks the protocol is closed, its session lives", func(c *check) { s.ringViolation(c) })
 	if s.broken == "driver" {
 		_ = unix.Kill(s.driver, unix.SIGKILL)

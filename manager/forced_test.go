@@ -1,0 +1,92 @@
+package manager_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"capgpu/client"
+	"capgpu/gpuerr"
+	"capgpu/manager"
+)
+
+// busy is a session whose work is in the device and does not end.
+func (w *world) busy() *client.Session {
+	t := w.t
+	t.Helper()
+	s := w.open(w.dial("default"))
+	q, err := s.CreateQueue(within(t), client.QueueOptions{})
+	require.NoError(t, err)
+	p, err := s.OpenProgram(within(t), "spin")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = q.Close(within(t)) })
+	_, err = q.PushLaunch(&client.Launch{Program: p, Deadline: 10 * time.Second})
+	require.NoError(t, err)
+	require.NoError(t, q.Flush())
+	time.Sleep(50 * time.Millisecond) // it is in the device
+	return s
+}
+
+// Work that does not end keeps the driver from being replaced, for everybody: unless the
+// operator says that it must be. Then the session that is in the way ends, and is told
+// why; all others go on.
+func TestForcedUpgrade(t *testing.T) {
+	w := start(t, func(c *manager.Config) { c.StopTimeout = 500 * time.Millisecond })
+	a := w.admin()
+	good := newCounter(t, w.open(w.dial("default")))
+	require.NoError(t, good.round(5))
+	bad := w.busy()
+
+	_, err := a.Upgrade(within(t), "mock0")
+	require.ErrorIs(t, err, gpuerr.Busy)
+	require.NoError(t, bad.Err())
+	u, err := a.ForceUpgrade(within(t), "mock0")
+	require.NoError(t, err)
+	require.EqualValues(t, 1, u.Preempted)
+	require.EqualValues(t, 2, u.Generation)
+	require.EqualValues(t, 1, u.Sessions)
+	select {
+	case <-bad.Done():
+	case <-time.After(patience):
+		require.Fail(t, "the session goes on")
+	}
+	require.ErrorIs(t, bad.Err(), gpuerr.Revoked)
+	require.ErrorContains(t, bad.Err(), "reason=upgrade")
+	require.NoError(t, good.round(5))
+	good.check()
+	require.Equal(t, 1, w.log.kinds()["driver.preempt"])
+	u, err = a.ForceUpgrade(within(t), "mock0")
+	require.NoError(t, err)
+	require.Zero(t, u.Preempted, "nobody is in the way")
+	require.NoError(t, good.round(5))
+	require.NoError(t, w.Check())
+}
+
+// A successor that does not come is nobody's fault: whoever was in the way of an earlier
+// upgrade keeps what he has.
+func TestForceEndsNobodyForAnotherReason(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "gpu-mock")
+	require.NoError(t, os.Chmod(filepath.Dir(path), 0o755))
+	require.NoError(t, os.Symlink(program("gpu-mock"), path))
+	w := start(t, func(c *manager.Config) {
+		c.DriverPath, c.StopTimeout, c.ReadyTimeout = path, 300*time.Millisecond, 3*time.Second
+	})
+	a := w.admin()
+	s := w.busy()
+	_, err := a.Upgrade(within(t), "mock0")
+	require.ErrorIs(t, err, gpuerr.Busy)
+
+	deaf, err := os.ReadFile("/usr/bin/yes") // it says nothing on its links
+	require.NoError(t, err)
+	require.NoError(t, os.Remove(path))
+	require.NoError(t, os.WriteFile(path, deaf, 0o755))
+	require.NoError(t, os.Chmod(path, 0o755))
+	_, err = a.ForceUpgrade(within(t), "mock0")
+	require.ErrorIs(t, err, gpuerr.Busy)
+	require.ErrorContains(t, err, "not ready")
+	require.NoError(t, s.Err())
+	require.Zero(t, w.log.kinds()["driver.preempt"])
+}
