@@ -75,9 +75,9 @@ fuzz: ## Fuzz every target and print what came of each | MINUTES=10, which they 
 	@tools/install-deps.sh go
 	@tools/fuzz.sh $$((60 * $(or $(MINUTES),10)))
 
-mutate: ## Change the code of a package in small ways, and see what its tests do not notice | PKG="./ledger ./internal/revoke ./ring ./control", LIMIT=150 of each, 0: all; SEED=N
+mutate: ## Change the code of a package in small ways, and see what its tests do not notice | PKG="./ledger ./internal/revoke ./ring ./control", LIMIT=150 of each, 0: all; MINUTES=N at most; SEED=N
 	@tools/install-deps.sh go
-	@cd tools && $(GO) run ./mutate $(if $(LIMIT),-limit=$(LIMIT)) $(if $(SEED),-seed=$(SEED)) $(or $(PKG),./ledger ./internal/revoke ./ring ./control)
+	@cd tools && $(GO) run ./mutate $(if $(LIMIT),-limit=$(LIMIT)) $(if $(MINUTES),-for=$(MINUTES)m) $(if $(SEED),-seed=$(SEED)) $(or $(PKG),./ledger ./internal/revoke ./ring ./control)
 
 bench: ## Measure the data plane and a language model beside their peers: one table | ARGS="-json", "-pairs 1000", "-help"; bench-P1 to P12: one figure; bench-docs: docs/performance.md anew
 	@tools/install-deps.sh go

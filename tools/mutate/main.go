@@ -7,10 +7,10 @@
 // The working tree is not touched: the changed file is laid over it (go build -overlay).
 // What does not compile is no mutant and does not count.
 //
-//	mutate [-seed N] [-limit N] [-timeout 20s] [-skip TESTS] [-dir ..] PACKAGE...
+//	mutate [-seed N] [-limit N] [-for 30m] [-timeout 20s] [-skip TESTS] [-dir ..] PACKAGE...
 //
-// Interrupted, it tells the score so far. Exit status 0 whatever survives, 1 when tests
-// fail without a change.
+// Interrupted, or when its time is up, it tells the score so far. Exit status 0 whatever
+// survives, 1 when tests fail without a change.
 package main
 
 import (
@@ -39,6 +39,7 @@ type options struct {
 	seed    uint64
 	limit   int
 	timeout time.Duration
+	total   time.Duration
 	dir     string
 	skip    string
 	verbose bool
@@ -48,14 +49,20 @@ func main() {
 	var o options
 	flag.Uint64Var(&o.seed, "seed", 1, "which mutants are taken, and in which order")
 	flag.IntVar(&o.limit, "limit", 150, "how many mutants of each package; 0: all")
-	flag.DurationVar(&o.timeout, "timeout", 20*time.Second, "longest run of the tests of one mutant; beyond it is killed")
+	flag.DurationVar(&o.total, "for", 0, "longest time for all packages; 0: as long as it takes")
+	flag.DurationVar(&o.timeout, "timeout", 20*time.Second, "longest run of the tests of one mutant, or four times theirs without one; beyond it is killed")
 	flag.StringVar(&o.dir, "dir", "..", "folder of the module")
 	flag.StringVar(&o.skip, "skip", "", "tests that are left out, as go test -skip: what survives then is to be tried again with them")
 	flag.BoolVar(&o.verbose, "v", false, "print those that were killed, too")
 	flag.Parse()
 	failed := false
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	if o.total > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, o.total)
+		defer cancel()
+	}
 	for _, pattern := range flag.Args() {
 		if err := measure(ctx, &o, pattern); err != nil {
 			fmt.Fprintf(os.Stderr, "mutate: %s: %v\n", pattern, err)
@@ -118,9 +125,15 @@ func measure(ctx context.Context, o *options, pattern string) error {
 		return err
 	}
 	defer os.RemoveAll(work)
-	if v, out := try(o, p, work, nil); v != survived {
+	unchanged := *o
+	unchanged.timeout = slowest
+	v, out, took := try(&unchanged, p, work, nil)
+	if v != survived {
 		return fmt.Errorf("its tests fail without any change:\n%s", out)
 	}
+	patient := *o // a machine that is slow, or has other work, kills no mutant
+	patient.timeout = max(o.timeout, patience*took)
+	o = &patient
 	known := equivalents(equivalentText)
 	count := map[verdict]int{}
 	same, tried := 0, 0
@@ -134,7 +147,7 @@ func measure(ctx context.Context, o *options, pattern string) error {
 			same++
 			continue
 		}
-		v, _ := try(o, p, work, m)
+		v, _, _ := try(o, p, work, m)
 		if ctx.Err() != nil {
 			break // what was under way may have been interrupted, too
 		}
@@ -151,13 +164,19 @@ func measure(ctx context.Context, o *options, pattern string) error {
 		}
 	}
 	dead := count[killed] + count[late]
-	fmt.Printf("%s: %d of %d mutants killed (%d by the clock), %.1f %%; %d survived; %d are known to be equivalent, %d did not compile; of %d places; seed %d, %v\n",
-		p.ImportPath, dead, tried, count[late], 100*float64(dead)/float64(max(tried, 1)), count[survived], same, count[stillborn], len(all), o.seed, time.Since(began).Round(time.Second))
+	fmt.Printf("%s: %d of %d mutants killed (%d by the clock), %.1f %%; %d survived; %d are known to be equivalent, %d did not compile; of %d places; seed %d, at most %v each, %v\n",
+		p.ImportPath, dead, tried, count[late], 100*float64(dead)/float64(max(tried, 1)), count[survived], same, count[stillborn], len(all), o.seed, o.timeout.Round(time.Second), time.Since(began).Round(time.Second))
 	return nil
 }
 
-// try builds and runs the tests with a mutant; nil: without.
-func try(o *options, p pkg, work string, m *mutant) (verdict, string) {
+// Bounds of the tests' time: without a change, and how many times that a mutant may take.
+const (
+	slowest  = 5 * time.Minute
+	patience = 4
+)
+
+// try builds and runs the tests with a mutant; nil: without. took is how long they ran.
+func try(o *options, p pkg, work string, m *mutant) (_ verdict, said string, took time.Duration) {
 	binary := filepath.Join(work, "tests")
 	args := []string{"test", "-c", "-vet=off", "-o", binary}
 	if m != nil {
@@ -165,14 +184,14 @@ func try(o *options, p pkg, work string, m *mutant) (verdict, string) {
 		overlay := filepath.Join(work, "overlay.json")
 		text, _ := json.Marshal(map[string]any{"Replace": map[string]string{m.file: changed}}) // of strings: cannot fail
 		if errors.Join(os.WriteFile(changed, m.source(), 0o600), os.WriteFile(overlay, text, 0o600)) != nil {
-			return stillborn, ""
+			return stillborn, "", 0
 		}
 		args = append(args, "-overlay", overlay)
 	}
 	build := exec.Command("go", append(args, p.ImportPath)...)
 	build.Dir = o.dir
 	if out, err := build.CombinedOutput(); err != nil {
-		return stillborn, string(out)
+		return stillborn, string(out), 0
 	}
 	ctx, stop := context.WithTimeout(context.Background(), o.timeout)
 	defer stop()
@@ -183,14 +202,16 @@ func try(o *options, p pkg, work string, m *mutant) (verdict, string) {
 	run.WaitDelay = time.Second
 	var out bytes.Buffer
 	run.Stdout, run.Stderr = &out, &out
+	began := time.Now()
 	err := run.Run()
+	took = time.Since(began)
 	switch {
 	case err == nil:
-		return survived, ""
+		return survived, "", took
 	case ctx.Err() != nil || bytes.Contains(out.Bytes(), []byte("panic: test timed out")):
-		return late, out.String()
+		return late, out.String(), took
 	}
-	return killed, out.String()
+	return killed, out.String(), took
 }
 
 // equivalents reads lines "file: old ⇒ new # reason".
