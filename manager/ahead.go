@@ -40,8 +40,14 @@ const (
 	aheadSizes  = 4
 	aheadSpares = 8
 	aheadStays  = time.Second
-	// aheadPiece is backed at once; who gives up waits no longer than that takes.
+	// aheadPiece is backed at once; who gives up waits no longer than that and a rest take.
 	aheadPiece = pagesPiece
+	// After each piece others go first. If that took longer than aheadFree somebody wants
+	// the processor, and nobody waits for what is made: it rests aheadRests times as long,
+	// at most aheadRest.
+	aheadFree  = 20 * time.Microsecond
+	aheadRests = 8
+	aheadRest  = 2 * time.Millisecond
 
 	// aheadName tells spare memory from what a driver had from the start.
 	aheadName = "capgpu-dma-ahead"
@@ -53,6 +59,7 @@ type ahead struct {
 	create  func(name string, bytes uint64) (*shm.Memory, error)
 	most    uint64
 	hasRoom func(bytes uint64) bool // on the host
+	giveWay func()                  // shm.GiveWay
 
 	making sync.WaitGroup // runMake
 	wake   chan struct{}  // somebody asked; capacity 1
@@ -89,7 +96,7 @@ type spare struct {
 
 func newAhead(account *ledger.Account, create func(string, uint64) (*shm.Memory, error)) *ahead {
 	a := &ahead{
-		account: account, create: create, hasRoom: hostHasRoom, wake: make(chan struct{}, 1),
+		account: account, create: create, hasRoom: hostHasRoom, giveWay: shm.GiveWay, wake: make(chan struct{}, 1),
 		most: min(aheadMost, limitOf(account, ledger.DeviceMemory)/aheadPart),
 	}
 	a.less.L = &a.mu
@@ -284,8 +291,9 @@ func (a *ahead) keep(s spare) bool {
 }
 
 // whole makes memory with all its pages; nil: the host has too little, or it is not wanted
-// any more. It lets others go first after each piece. A thread of low priority would be of
-// no use: while it waits for its turn it may hold what the rest of this process needs.
+// any more. It lets others go first after each piece, and rests where they do. A thread of
+// low priority would be of no use: while it waits for its turn it may hold what the rest of
+// this process needs.
 func (a *ahead) whole(bytes uint64) *shm.Memory {
 	m, err := a.create(aheadName, bytes)
 	if err != nil {
@@ -296,8 +304,12 @@ func (a *ahead) whole(bytes uint64) *shm.Memory {
 			_ = m.Close() // as in giveUp
 			return nil
 		}
-		shm.GiveWay()
+		before := time.Now()
+		a.giveWay()
 		runtime.Gosched()
+		if others := time.Since(before); others > aheadFree {
+			time.Sleep(min(aheadRests*others, aheadRest))
+		}
 	}
 	return m
 }

@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -219,4 +220,22 @@ func TestAheadEnds(t *testing.T) {
 	require.False(t, ok)
 	require.False(t, g.ahead.drop())
 	g.ahead.close()
+}
+
+// What is made ahead leaves the processor to whoever wants it: it rests for so much longer
+// than others had it, and not at all where nobody wants it.
+func TestAheadRests(t *testing.T) {
+	for _, test := range []struct{ others, rests time.Duration }{
+		{0, 0}, {aheadFree, 0}, {100 * time.Microsecond, 800 * time.Microsecond}, {time.Second, aheadRest},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			a := newAhead(ledger.New("test", ledger.NoLimits()).Root(), shm.Create)
+			a.giveWay = func() { time.Sleep(test.others) }
+			start := time.Now()
+			m := a.whole(16 * aheadPiece)
+			require.NotNil(t, m)
+			require.Equal(t, 16*(test.others+test.rests), time.Since(start))
+			require.NoError(t, m.Close())
+		})
+	}
 }
