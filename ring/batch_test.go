@@ -118,7 +118,7 @@ func TestTakeManyChangesAfter(t *testing.T) {
 		}
 		s.CompleteMany(make([]Completion, n))
 		s.Flush()
-		c.view.cqHead.Store(s.published)
+		c.view.cqHead.Store(s.told())
 	}
 	stop.Store(true)
 	wg.Wait()

@@ -99,4 +99,11 @@ func (s *Server) Complete(c *Completion) {
 	s.completed++
 }
 
+// told is how many completions the client may have seen.
+func (s *Server) told() uint64 {
+	s.doneMu.Lock()
+	defer s.doneMu.Unlock()
+	return s.published
+}
+
 var errNoArgs = gpuerr.New(gpuerr.Unimplemented, "op: only a launch has arguments")

@@ -97,7 +97,7 @@ func (w *twins) scribble(intN func(n int) int, lies bool) {
 				c.view.cqHead.Add(value)
 			}
 		case 10:
-			if head := c.view.cqHead.Load(); head < w.s[i].published {
+			if head := c.view.cqHead.Load(); head < w.s[i].told() {
 				c.view.cqHead.Store(head + 1)
 			}
 		case 11:
@@ -146,7 +146,7 @@ func (w *twins) takeBoth(t testing.TB, b *Batch, most int) (n int, ended bool) {
 	}
 	for _, f := range []func(i int) uint64{
 		func(i int) uint64 { return w.c[i].view.sqHead.Load() },
-		func(i int) uint64 { return w.s[i].published },
+		func(i int) uint64 { return w.s[i].told() },
 	} {
 		if f(0) != f(1) {
 			t.Fatalf("positions differ: %d, %d", f(0), f(1))
