@@ -179,7 +179,7 @@ func (s *Server) copyOutLocked(b *Batch, most int) int {
 	}
 	b.Entries = entries[:n]
 	s.consumed = s.taken
-	release(s.view.sqHead, s.taken)
+	s.view.sqHead.Store(s.taken)
 	return n
 }
 

@@ -154,7 +154,7 @@ func (c *Client) publishLocked() (wake bool, err error) {
 	if c.submitted.Load() == c.pushed {
 		return false, nil
 	}
-	release(&c.submitted, c.pushed)
+	c.submitted.Store(c.pushed)
 	c.view.sqTail.Swap(c.pushed) // Swap: see view
 	return c.asked(waitEntries), nil
 }

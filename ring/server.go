@@ -188,7 +188,7 @@ func (s *Server) lookLocked() (want uint32, err error) {
 		if s.taken == tail {
 			return waitEntries, nil
 		}
-		s.view.toRead(s.taken, s.nextArg) // together, though the entry says where its arguments are
+		s.view.argsToRead(s.nextArg) // while the entry comes, which says where they are
 	}
 	if s.taken-s.seenHead >= uint64(s.completions) {
 		if err := s.lookAtHeadLocked(); err != nil {

@@ -2,11 +2,6 @@
 
 package ring
 
-import "sync/atomic"
-
-// release is a Store that does not wait until it is seen: see view.
-func release(p *atomic.Uint64, v uint64) { storeRelease(raw(p), v) }
-
 // The user data of an entry is kept by who pushes and read by who polls. Who reads has
 // loaded Client.submitted since it was stored, and it is stored over when the driver says
 // that it took an entry so far behind that this one's completion was taken. A driver that

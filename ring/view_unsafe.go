@@ -61,9 +61,6 @@ func viewOf(b []byte, l layout) (view, error) {
 	}, nil
 }
 
-// raw is the word of an atomic.
-func raw(p *atomic.Uint64) *uint64 { return (*uint64)(unsafe.Pointer(p)) }
-
 // faultIn reports whether a panic is a fault of an access of b.
 func faultIn(p any, b []byte) bool {
 	err, ok := p.(runtime.Error)
@@ -164,6 +161,13 @@ const (
 	slotsAhead    = 8
 	argWordsAhead = slotsAhead * 128 / 8 // of usual launches
 )
+
+// argsToRead asks for two lines of the arena.
+func (v *view) argsToRead(word uint32) {
+	if word+lineBytes/8 < uint32(len(v.args)) {
+		prefetch(&v.args[word], &v.args[word+lineBytes/8])
+	}
+}
 
 // toRead asks for a slot and a word of the arena that are about to be loaded. Positions
 // and words count round the ring and the arena.
