@@ -120,6 +120,30 @@ func (q *queue) runBurst() (ran int, wait bool) {
 	return ran, false
 }
 
+// serveBurst is the short way of serve and take for what was just fetched: where nothing
+// is under way and nobody wants anything else, there is no more to do for a burst than to
+// run it and to tell its end. It reports whether that was all, and the queue goes on as it
+// was. If not, serve does what is left.
+func (q *queue) serveBurst() bool {
+	if q.discard > 0 || q.owes.Load() || q.session.dev.freezing.Load() != nil { // called: see mayStill
+		return false
+	}
+	if ran, _ := q.runBurst(); ran == 0 {
+		return false
+	}
+	q.flush()
+	if q.left() || q.burst.turn.state.Load() != jobFree || q.crowd.swept.Load() {
+		return false
+	}
+	if q.spin.kept += keptLook; q.spin.kept >= keptQuick {
+		q.goOn(0)
+	}
+	return true
+}
+
+// keptQuick is after how much serveBurst has it counted.
+const keptQuick = 16 * keptLook
+
 // pick resolves entries until one is not for a burst, and counts them.
 func (q *queue) pick() int {
 	b, s := &q.burst, q.session

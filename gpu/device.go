@@ -29,6 +29,7 @@ type Device struct {
 	records *auditWriter
 	opened  time.Time
 	lost    chan struct{} // closed with lostErr set
+	isLost  atomic.Bool   // lost is closed, or about to be
 	quit    chan struct{} // ends runDevice
 	watched chan struct{} // closed when runDevice has ended
 	wg      sync.WaitGroup
@@ -152,6 +153,7 @@ func (d *Device) setLost(err error) {
 	d.mu.Lock()
 	d.lostErr = err
 	d.mu.Unlock()
+	d.isLost.Store(true)
 	close(d.lost)
 }
 

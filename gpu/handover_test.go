@@ -201,7 +201,7 @@ func TestImportOfAnotherVersion(t *testing.T) {
 	d, _ := successor(t, r, pool)
 	err := d.Import(t.Context(), img, fds, pool.take)
 	require.ErrorIs(t, err, gpuerr.Version)
-	require.ErrorContains(t, err, "have=1 want=2")
+	require.ErrorContains(t, err, "have=2 want=3")
 	require.NoError(t, d.Close(t.Context()))
 	r.dev.Thaw()
 }

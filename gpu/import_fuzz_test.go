@@ -281,7 +281,7 @@ func (m *mutator) number(v reflect.Value, kind uint64, all []reflect.Value) {
 func FuzzImport(f *testing.F) {
 	x := newImageRig(f)
 	f.Add([]byte{})
-	f.Add([]byte(`{"Version":1,"Device":"mock0","Backend":"mock","LastSession":3,"Tenants":[{"Name":"alice","Weight":1}],"Sessions":[{"ID":1,"Tenant":"alice","FirstGeneration":1}]}`))
+	f.Add([]byte(`{"Version":2,"Device":"mock0","Backend":"mock","LastSession":3,"Tenants":[{"Name":"alice","Weight":1}],"Sessions":[{"ID":1,"Tenant":"alice","FirstGeneration":1}]}`))
 	for i := range byte(200) {
 		f.Add([]byte{i, 0, i % 9, i, 0, i, 1, i / 9})
 	}

@@ -244,10 +244,10 @@ func (q *queue) open(entries uint32) error {
 	return err
 }
 
-// hostBytes is what a queue takes of the host's memory: header, entries, two
-// completions for each and the arena (docs/wire.md), and here a batch and the memo.
+// hostBytes is what a queue takes of the host's memory: the ring
+// (docs/wire.md), and here a batch and the memo.
 func (q *queue) hostBytes(entries uint32) uint64 {
-	shared, _ := roundUp(0x100 + uint64(entries)*(ring.EntryBytes+2*ring.CompletionBytes) + uint64(q.argBytes))
+	shared, _ := roundUp(ring.Config{Entries: entries, ArgBytes: q.argBytes}.Bytes())
 	own, _ := roundUp(ring.HostBytes(q.batchArgs()) + q.burst.hostBytes(q, entries))
 	return shared + own
 }

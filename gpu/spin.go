@@ -63,11 +63,15 @@ func (q *queue) spinForWork() (again bool, err error) {
 	if e.spinning.Add(1) > e.maxSpinning {
 		return false, nil
 	}
-	for range q.spin.rounds {
+	for round := 0; round < q.spin.rounds; round++ {
 		n, err := q.fetch(spinLooks)
 		switch {
 		case n > 0:
 			q.spin.rounds = maxSpinRounds
+			if q.serveBurst() {
+				round = -1
+				continue
+			}
 			return true, nil
 		case err != nil:
 			return false, err
@@ -83,7 +87,7 @@ func (q *queue) spinForWork() (again bool, err error) {
 
 // called reports whether somebody else wants something of the queue.
 func (q *queue) called() bool {
-	return len(q.cancels) > 0 || isClosed(q.session.dev.lost) || !q.node.Live() || q.burst.stale.Load()
+	return len(q.cancels) > 0 || q.session.dev.isLost.Load() || !q.node.Live() || q.burst.stale.Load()
 }
 
 // bidden is called, also when the device is to stop. A replay that is being played goes on

@@ -179,7 +179,7 @@ func (s *Server) copyOutLocked(b *Batch, most int) int {
 	}
 	b.Entries = entries[:n]
 	s.consumed = s.taken
-	s.view.sqHead.Store(s.taken)
+	release(s.view.sqHead, s.taken)
 	return n
 }
 
@@ -247,7 +247,19 @@ func (s *Server) CompleteMany(cs []Completion) {
 // +checklocks:s.doneMu
 func (s *Server) completeLocked(cs []Completion) {
 	for i := range cs {
-		cs[i].store(&s.view.cq[s.completed&uint64(len(s.view.cq)-1)])
+		c := &cs[i]
+		word := uint64(lapOf(s.completed, s.completions))
+		if c.fits() {
+			word |= c.DeviceNanos << wordNanosShift
+		} else {
+			word |= wordRecord
+			s.view.records[s.completed&uint64(len(s.view.records)-1)] = c.words()
+		}
+		if s.completed == s.published {
+			s.first = word
+		} else {
+			*s.view.word(s.completed) = word
+		}
 		s.completed++
 	}
 }

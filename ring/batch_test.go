@@ -118,7 +118,7 @@ func TestTakeManyChangesAfter(t *testing.T) {
 		}
 		s.CompleteMany(make([]Completion, n))
 		s.Flush()
-		c.view.cqHead.Store(c.view.cqTail.Load())
+		c.view.cqHead.Store(s.told())
 	}
 	stop.Store(true)
 	wg.Wait()
@@ -226,14 +226,19 @@ func TestTakeManyAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestShortWays: what is ordinary is written and read as everything is.
+// TestShortWays: what is ordinary is read as everything is, and has a word of its own.
 func TestShortWays(t *testing.T) {
+	leakcheck.Check(t)
 	r := rand.New(rand.NewPCG(1, 2))
-	short := 0
+	s, c := pair(t, 8, 64)
+	short, long := 0, 0
 	for range 100_000 {
 		w := [4]uint64{r.Uint64(), uint64(r.IntN(4)), r.Uint64N(3), r.Uint64N(2)}
 		if r.IntN(4) == 0 {
 			w[1] |= 1 << r.IntN(64)
+		}
+		if r.IntN(4) == 0 {
+			w[2] = r.Uint64() >> r.IntN(64)
 		}
 		var a, b Completion
 		if errA, errB := a.setWords(&w), b.setAnyWords(&w); a != b || errA != errB {
@@ -241,14 +246,26 @@ func TestShortWays(t *testing.T) {
 		} else if errA != nil {
 			continue
 		}
-		short++
-		var stored [4]uint64
-		if a.store(&stored); stored != a.words() || stored != w {
-			t.Fatalf("%+v is written as %x and %x; it was %x", a, stored, a.words(), w)
+		if a.words() != w {
+			t.Fatalf("%+v is written as %x; it was %x", a, a.words(), w)
+		}
+		push(t, c, NopEntry(a.UserData), nil, nil)
+		flush(t, c)
+		take(t, s)
+		s.Consumed()
+		s.Publish([]Completion{a})
+		var got [1]Completion
+		if n, err := c.Poll(got[:]); n != 1 || err != nil || got[0] != a {
+			t.Fatalf("%+v comes as %+v, %d, %v", a, got, n, err)
+		}
+		if a.fits() {
+			short++
+		} else {
+			long++
 		}
 	}
-	if short < 10_000 {
-		t.Errorf("only %d completions", short)
+	if short < 5_000 || long < 5_000 {
+		t.Errorf("only %d words and %d records", short, long)
 	}
 }
 
@@ -333,8 +350,8 @@ func TestSubmitterCannotWake(t *testing.T) {
 // whoever waits for one is woken.
 func TestPublish(t *testing.T) {
 	s, c := pair(t, 8, 64)
-	for range 4 {
-		push(t, c, NopEntry(0), nil, nil)
+	for i := range uint64(4) {
+		push(t, c, NopEntry(i+1), nil, nil)
 	}
 	flush(t, c)
 	b, out := NewBatch(0), make([]Completion, 8)

@@ -19,6 +19,7 @@ type Client struct {
 	done    receiver // woken when there are completions
 
 	submitted atomic.Uint64 // entries the driver may have seen; stored before sqTail
+	users     []uint64      // user data of entries, by position: see keepUser
 
 	pushMu sync.Mutex
 	// +checklocks:pushMu
@@ -33,8 +34,6 @@ type Client struct {
 	pollMu sync.Mutex
 	// +checklocks:pollMu
 	taken uint64 // completions copied out
-	// +checklocks:pollMu
-	seenTail uint64 // cqTail as last read and checked
 	// +checklocks:pollMu
 	pollErr error // set once ended
 	// +checklocks:pollMu
@@ -85,11 +84,21 @@ func Attach(ringFD, sqFD, cqFD int) (_ *Client, err error) {
 	if c.view, err = viewOf(c.mapping, c.layout); err != nil {
 		return nil, err
 	}
+	c.begin()
+	return c, nil
+}
+
+// begin makes what a client has for itself.
+func (c *Client) begin() {
 	c.pushMu.Lock()
 	defer c.pushMu.Unlock()
 	c.arena = newArena(c.layout)
-	return c, nil
+	// Entries that were not taken, and completions of those that were.
+	c.users = make([]uint64, usersPerEntry*c.Entries)
 }
+
+// usersPerEntry is a power of two above 1 + completions/entries.
+const usersPerEntry = 4
 
 func firstError(errs ...error) error {
 	for _, err := range errs {
@@ -147,35 +156,66 @@ func (c *Client) pollLocked(out []Completion, arm bool) (n int, wake bool, err e
 //
 // +checklocks:c.pollMu
 func (c *Client) takeLocked(out []Completion) (int, error) {
-	if c.taken == c.seenTail {
-		// The state first: what was published before it is then seen.
-		state := c.view.state.Load()
-		tail := c.view.cqTail.Load()
-		// One that went back is far ahead in unsigned arithmetic.
-		if tail > c.submitted.Load() || tail-c.taken > uint64(c.completions) {
-			c.pollErr = errDriverTail
-			return 0, c.pollErr
-		}
-		c.seenTail = tail
-		if tail == c.taken && state != 0 {
-			c.pollErr = closingError(state)
-			return 0, c.pollErr
-		}
+	if n, err := c.copyLocked(out); n > 0 || err != nil {
+		return n, err
 	}
-	n := int(min(uint64(len(out)), c.seenTail-c.taken))
-	for i := range n {
-		var w [4]uint64
-		c.view.loadCompletion(c.taken, &w)
-		if err := out[i].setWords(&w); err != nil {
-			c.pollErr = err
-			if i > 0 { // those before it are good; the error is for the next call
-				return i, nil
+	state := c.view.state.Load()
+	if state == 0 {
+		return 0, nil
+	}
+	// What was published before the state is now seen.
+	n, err := c.copyLocked(out)
+	if err == nil && uint8(atomic.LoadUint64(c.view.word(c.taken))) != lapOf(c.taken, c.completions) && n == 0 {
+		c.pollErr = closingError(state)
+		return 0, c.pollErr
+	}
+	return n, err
+}
+
+// copyLocked copies out what is there.
+//
+// +checklocks:c.pollMu
+func (c *Client) copyLocked(out []Completion) (int, error) {
+	n, submitted := 0, c.submitted.Load()
+	for ; n < len(out); n++ {
+		word := atomic.LoadUint64(c.view.word(c.taken))
+		lap := lapOf(c.taken, c.completions)
+		if uint8(word) != lap {
+			if uint8(word) != lap-1 {
+				c.pollErr = errDriverLap
 			}
-			return 0, err
+			break
+		}
+		if c.taken == submitted {
+			if submitted = c.submitted.Load(); c.taken == submitted {
+				c.pollErr = errDriverAhead
+				break
+			}
+		}
+		if word&(1<<wordNanosShift-1-0xff) == 0 {
+			out[n].SetOK(loadUser(&c.users[c.taken&uint64(len(c.users)-1)]), word>>wordNanosShift)
+		} else if err := c.loadRecord(word, &out[n]); err != nil {
+			c.pollErr = err
+			break
 		}
 		c.taken++
 	}
+	if n == 0 { // else the error is for the next call: those before it are good
+		return 0, c.pollErr
+	}
 	return n, nil
+}
+
+// loadRecord reads what a word does not say.
+//
+// +checklocks:c.pollMu
+func (c *Client) loadRecord(word uint64, to *Completion) error {
+	if word&^0xff != wordRecord {
+		return errBadCompletion
+	}
+	var w [4]uint64
+	c.view.loadRecord(c.taken, &w)
+	return to.setWords(&w)
 }
 
 // closingError is why the driver closed the queue.
@@ -222,7 +262,8 @@ func (c *Client) releaseAll() error {
 var (
 	errQueueFull    = gpuerr.New(gpuerr.QueueFull, "the queue has no room; flush it and take completions")
 	errDriverHead   = gpuerr.New(gpuerr.Protocol, "the driver's sqHead went back or beyond what was submitted; close the queue")
-	errDriverTail   = gpuerr.New(gpuerr.Protocol, "the driver's cqTail went back or beyond what was submitted; close the queue")
+	errDriverAhead  = gpuerr.New(gpuerr.Protocol, "the driver completed what was not submitted; close the queue")
+	errDriverLap    = gpuerr.New(gpuerr.Protocol, "the driver wrote a completion of a lap that is not now; close the queue")
 	errDriverGone   = gpuerr.New(gpuerr.Disconnected, "the driver is gone; open the device again")
 	errClientClosed = gpuerr.New(gpuerr.Closed, "the queue is closed")
 )

@@ -3,6 +3,7 @@ package ring
 import (
 	"encoding/binary"
 	"math"
+	"math/bits"
 
 	"capgpu/gpuerr"
 	"capgpu/outcome"
@@ -11,13 +12,33 @@ import (
 // okWord is the second word of a completion that is ok.
 const okWord = uint64(outcome.OK)
 
-// store writes the completion to a slot.
-func (c *Completion) store(w *[4]uint64) {
-	if o := &c.Outcome; o.Kind == outcome.OK && o.Cause == outcome.NoCause && c.Code == gpuerr.None {
-		w[0], w[1], w[2], w[3] = c.UserData, okWord, c.DeviceNanos, 0
-		return
-	}
-	*w = c.words()
+// A completion is one word of a dense array. That of an entry which ended ok says all of
+// it; the rest is in a record of four words beside it:
+//
+//	bits 0 to 7    lap: how often the array was gone through, from 1, modulo 256
+//	bit  8         1: there is a record
+//	bits 9 to 15   0
+//	bits 16 to 63  without a record: device time in nanoseconds; with one: 0
+//
+// A word of the lap before is none yet. Of what is published together the first word is
+// stored last, and is what the client looks at: then everything behind it is there, up to
+// a word of the lap before. User data of what is ok does not travel: completions come in
+// the order of the entries, and the client has kept it.
+const (
+	wordRecord     = 1 << 8
+	wordNanosShift = 16
+	maxWordNanos   = 1<<(64-wordNanosShift) - 1
+)
+
+// lapOf is that of the completion at a position, of so many.
+func lapOf(pos uint64, completions uint32) uint8 {
+	return uint8(pos>>bits.TrailingZeros32(completions)) + 1
+}
+
+// fits reports whether a word says all of it.
+func (c *Completion) fits() bool {
+	o := &c.Outcome
+	return o.Kind == outcome.OK && o.Cause == outcome.NoCause && c.Code == gpuerr.None && c.DeviceNanos <= maxWordNanos
 }
 
 // words is the completion as it lies in the ring, four u64. The one value field

@@ -7,11 +7,17 @@ package ring
 //go:noescape
 func pause()
 
-// prefetch asks for the lines of two addresses. It waits for nothing, faults at nothing,
-// and changes nothing that can be read.
+// prefetch asks for the lines of two addresses, and the one behind the second. It waits for
+// nothing, faults at nothing, and changes nothing that can be read.
 //
 //go:noescape
 func prefetch(a, b *uint64)
+
+// storeRelease stores a word that nobody sees before what was stored until then. What is
+// loaded after it may be loaded before.
+//
+//go:noescape
+func storeRelease(p *uint64, v uint64)
 
 // copyWords copies n words of the peer's, of which it loads each once, and returns 0 if
 // they are those of known, which is nobody else's.

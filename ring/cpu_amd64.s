@@ -11,6 +11,14 @@ TEXT ·prefetch(SB), NOSPLIT, $0-16
 	MOVQ b+8(FP), BX
 	PREFETCHT0 (AX)
 	PREFETCHT0 (BX)
+	PREFETCHT0 64(BX)
+	RET
+
+// func storeRelease(p *uint64, v uint64)
+TEXT ·storeRelease(SB), NOSPLIT, $0-16
+	MOVQ p+0(FP), AX
+	MOVQ v+8(FP), BX
+	MOVQ BX, (AX)
 	RET
 
 // func copyWords(to, from, known *uint64, n int) (differ uint64)

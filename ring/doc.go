@@ -1,10 +1,10 @@
 // Package ring is the queue that a client shares with the driver: 64-byte
-// entries one way, 32-byte completions the other, arguments in an arena beside
+// entries one way, completions of a word the other, arguments in an arena beside
 // them (docs/wire.md).
 //
 //	client                                              driver
 //	Push ─► slot, arena     Flush ─► sqTail ──────────► TakeMany ─► sqHead
-//	Poll, Wait ◄─ cqTail ◄──────────────────────────── CompleteMany ─► Publish
+//	Poll, Wait ◄─ words ◄───────────────────────────── CompleteMany ─► Publish
 //
 // A batch is many Pushes and one Flush; neither side makes a system call while
 // the other is awake. Who has nothing to do looks for a while, if that paid lately

@@ -34,7 +34,8 @@ func (o Op) String() string {
 // Sizes of the wire.
 const (
 	EntryBytes      = 64
-	CompletionBytes = 32
+	WordBytes       = 8  // of a completion
+	CompletionBytes = 32 // of a record, beside a word that does not say all
 	BindingBytes    = 32
 	MinEntries      = 2
 	MaxEntries      = 4096

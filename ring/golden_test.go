@@ -6,7 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"reflect"
 	"strings"
 	"testing"
 
@@ -38,6 +37,8 @@ var goldenCompletions = []struct {
 	c    Completion
 }{
 	{"ok", Completion{UserData: 0x0102030405060708, Outcome: outcome.Success, DeviceNanos: 0x1112131415161718}},
+	{"ok of 2^48-1 ns", Completion{UserData: 0x0102030405060708, Outcome: outcome.Success, DeviceNanos: 1<<48 - 1}},
+	{"ok of 2^48 ns", Completion{UserData: 1, Outcome: outcome.Success, DeviceNanos: 1 << 48}},
 	{"trap", Completion{UserData: 1, Outcome: trapped}},
 	{"quota", Completion{UserData: 1, Outcome: outcome.Outcome{Kind: outcome.Failed}, Code: gpuerr.Quota, Available: 0x1000}},
 	{"refused", Completion{UserData: 1, Outcome: outcome.Outcome{Kind: outcome.Failed, Cause: outcome.LaunchLimit}, Code: gpuerr.LaunchLimit}},
@@ -81,7 +82,7 @@ func TestGolden(t *testing.T) {
 	add("entry launch pushed", s.mapping[last:last+EntryBytes])
 	add("arguments", s.mapping[s.arena:s.arena+2*BindingBytes+6])
 	flush(t, c)
-	for range 5 {
+	for range goldenCompletions {
 		take(t, s)
 	}
 	s.Consumed()
@@ -94,14 +95,21 @@ func TestGolden(t *testing.T) {
 			t.Errorf("%s decodes to %+v, %v", g.name, back, err)
 		}
 		s.Complete(&g.c)
-		off := s.cq + uint32(i)*CompletionBytes
+		if off := s.cq + uint32(i)*WordBytes; i > 0 { // the first word is stored by Flush
+			add("word "+g.name, s.mapping[off:off+WordBytes])
+		}
+		if g.c.fits() {
+			continue
+		}
+		off := s.records + uint32(i)*CompletionBytes
 		if !bytes.Equal(s.mapping[off:off+CompletionBytes], b[:]) {
 			t.Errorf("%s lies in memory as %x", g.name, s.mapping[off:off+CompletionBytes])
 		}
 	}
 	s.Flush()
+	add("word "+goldenCompletions[0].name, s.mapping[s.cq:s.cq+WordBytes])
 	out := make([]Completion, 3)
-	if n, err := c.Poll(out); n != 3 || err != nil || !reflect.DeepEqual(out[1], goldenCompletions[1].c) {
+	if n, err := c.Poll(out); n != 3 || err != nil || out[0] != goldenCompletions[0].c || out[2] != goldenCompletions[2].c {
 		t.Fatalf("Poll() = %d, %v, %+v", n, err, out)
 	}
 	s.view.sqWait.Store(waitCompletions)

@@ -30,7 +30,7 @@ func (s *Server) Export() (st State, ring, work, done int, err error) {
 	switch {
 	case s.err != nil || s.gone.Load() || s.closed:
 		return State{}, -1, -1, -1, gpuerr.New(gpuerr.Busy, "a queue is ending")
-	case !s.handedOut || s.completed != s.published.Load() || s.consumed != s.taken:
+	case !s.handedOut || s.completed != s.published || s.consumed != s.taken:
 		return State{}, -1, -1, -1, gpuerr.New(gpuerr.Busy, "a queue is between two steps")
 	}
 	if ring, err = s.mem.DupFD(); err != nil {
@@ -54,9 +54,8 @@ func (s *Server) Export() (st State, ring, work, done int, err error) {
 func Restore(st State, ring, work, done int) (_ *Server, err error) {
 	s := &Server{
 		layout: layoutOf(st.Config), taken: st.Taken, consumed: st.Taken, seenTail: st.Taken, seenHead: st.SeenHead,
-		completed: st.Completed, nextArg: st.NextArg, handedOut: true,
+		completed: st.Completed, published: st.Completed, nextArg: st.NextArg, handedOut: true,
 	}
-	s.published.Store(st.Completed)
 	defer func() {
 		if err != nil {
 			s.releaseAll()

@@ -7,10 +7,11 @@ import (
 // Offsets of the header. A line that one side looks at while it waits has only words
 // that the other side writes to wake it: sqHead and cqHead, which change as often and are
 // looked at only when room is short, have lines of their own. What the driver wrote once
-// is read once, so sqHead may lie beside it.
+// is read once, so sqHead may lie beside it. What says that completions are there is the
+// first word of them (completion.go), in a line that has no other side's words.
 const (
 	magic   = 0x31474e4952504143 // "CAPRING1"
-	version = 2
+	version = 3
 
 	offMagic       = 0x000
 	offVersion     = 0x008
@@ -20,14 +21,14 @@ const (
 	offSQ          = 0x018
 	offCQ          = 0x01c
 	offArena       = 0x020
+	offRecords     = 0x024
 
 	offSQHead = 0x038 // the driver's, like all before
 
 	offSQTail = 0x040 // the client's, which the driver looks at
 	offCQWait = 0x050
 
-	offCQTail = 0x088 // the driver's, which the client looks at
-	offSQWait = 0x090
+	offSQWait = 0x090 // the driver's, which the client looks at
 	offState  = 0x094
 
 	offCQHead = 0x0c0 // the client's
@@ -59,19 +60,23 @@ func (c Config) check() error {
 	return nil
 }
 
+// Bytes is how much memory a ring takes.
+func (c Config) Bytes() uint64 { return layoutOf(c).bytes }
+
 // layout says where in the memory everything lies.
 type layout struct {
 	Config
-	completions   uint32
-	sq, cq, arena uint32 // offsets
-	bytes         uint64 // of all of it
+	completions            uint32
+	sq, cq, records, arena uint32 // offsets
+	bytes                  uint64 // of all of it
 }
 
 // layoutOf places the parts behind each other.
 func layoutOf(c Config) layout {
 	l := layout{Config: c, completions: 2 * c.Entries, sq: headerBytes}
 	l.cq = l.sq + c.Entries*EntryBytes
-	l.arena = l.cq + l.completions*CompletionBytes
+	l.records = l.cq + max(l.completions*WordBytes, lineBytes)
+	l.arena = l.records + l.completions*CompletionBytes
 	l.bytes = uint64(l.arena) + uint64(c.ArgBytes)
 	return l
 }
@@ -80,11 +85,11 @@ func layoutOf(c Config) layout {
 type header struct {
 	magic                                   uint64
 	version, entries, completions, argBytes uint32
-	sq, cq, arena                           uint32
+	sq, cq, arena, records                  uint32
 }
 
 func (l layout) header() header {
-	return header{magic: magic, version: version, entries: l.Entries, completions: l.completions, argBytes: l.ArgBytes, sq: l.sq, cq: l.cq, arena: l.arena}
+	return header{magic: magic, version: version, entries: l.Entries, completions: l.completions, argBytes: l.ArgBytes, sq: l.sq, cq: l.cq, arena: l.arena, records: l.records}
 }
 
 // layout checks a header that a driver wrote; memBytes is what there is.
@@ -92,7 +97,7 @@ func (h header) layout(memBytes uint64) (layout, error) {
 	bad := func(format string, args ...any) (layout, error) {
 		return layout{}, gpuerr.New(gpuerr.Protocol, "ring header: "+format, args...)
 	}
-	l := layout{Config: Config{Entries: h.entries, ArgBytes: h.argBytes}, completions: h.completions, sq: h.sq, cq: h.cq, arena: h.arena}
+	l := layout{Config: Config{Entries: h.entries, ArgBytes: h.argBytes}, completions: h.completions, sq: h.sq, cq: h.cq, records: h.records, arena: h.arena}
 	if h.magic != magic || h.version != version {
 		return bad("magic %#x, version %d; this is version %d", h.magic, h.version, version)
 	}
@@ -105,11 +110,12 @@ func (h header) layout(memBytes uint64) (layout, error) {
 	// In 64 bits nothing here can overflow.
 	l.bytes = uint64(h.arena) + uint64(h.argBytes)
 	switch {
-	case h.sq%lineBytes != 0 || h.cq%lineBytes != 0 || h.arena%lineBytes != 0:
+	case h.sq%lineBytes != 0 || h.cq%lineBytes != 0 || h.records%lineBytes != 0 || h.arena%lineBytes != 0:
 		return bad("an offset is no multiple of %d", lineBytes)
 	case h.sq < headerBytes,
 		uint64(h.cq) < uint64(h.sq)+uint64(h.entries)*EntryBytes,
-		uint64(h.arena) < uint64(h.cq)+uint64(h.completions)*CompletionBytes:
+		uint64(h.records) < uint64(h.cq)+uint64(h.completions)*WordBytes,
+		uint64(h.arena) < uint64(h.records)+uint64(h.completions)*CompletionBytes:
 		return bad("the parts overlap")
 	case l.bytes > memBytes:
 		return bad("%d bytes are needed, the memory has %d", l.bytes, memBytes)

@@ -40,9 +40,7 @@ func NewLocal(cfg Config, o LocalOptions) (*Local, error) {
 	work, done := newLocalWake(o.Late, true), newLocalWake(o.Late, false)
 	s := &Server{layout: l, mapping: memory, view: v, work: work, clientWork: peerEnd{work}, done: localSender{done}, clientDone: peerEnd{done}}
 	c := &Client{layout: l, mapping: memory, view: v, wake: localSender{work}, done: done}
-	c.pushMu.Lock()
-	c.arena = newArena(l)
-	c.pushMu.Unlock()
+	c.begin()
 	c.pollMu.Lock()
 	c.patience.sleepy = true
 	c.pollMu.Unlock()

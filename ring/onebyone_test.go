@@ -4,6 +4,7 @@ import (
 	"runtime/debug"
 
 	"capgpu/gpuerr"
+	"capgpu/outcome"
 )
 
 // The driver's steps one entry at a time: slower than TakeMany and CompleteMany, plainer,
@@ -83,8 +84,26 @@ func (s *Server) Complete(c *Completion) {
 	if s.closed || s.gone.Load() {
 		return
 	}
-	c.store(&s.view.cq[s.completed&uint64(len(s.view.cq)-1)])
+	slot, word := s.completed%uint64(s.completions), (s.completed/uint64(s.completions)+1)%256
+	if c.Outcome == outcome.Success && c.Code == gpuerr.None && c.DeviceNanos < 1<<48 {
+		word += c.DeviceNanos * 65536
+	} else {
+		word += 256
+		s.view.records[slot] = c.words()
+	}
+	if s.completed == s.published {
+		s.first = word // what Flush stores
+	} else {
+		s.view.cq[slot] = word
+	}
 	s.completed++
+}
+
+// told is how many completions the client may have seen.
+func (s *Server) told() uint64 {
+	s.doneMu.Lock()
+	defer s.doneMu.Unlock()
+	return s.published
 }
 
 var errNoArgs = gpuerr.New(gpuerr.Unimplemented, "op: only a launch has arguments")

@@ -153,6 +153,7 @@ func (c *Client) PushReplay(e *Entry, patches []Patch) error {
 	w[6] = uint64(off) | bytes<<32
 	c.view.sq[c.pushed&uint64(c.Entries-1)] = w
 	c.arena.pushed(c.pushed)
+	storeUser(&c.users[c.pushed&uint64(len(c.users)-1)], e.UserData)
 	c.pushed++
 	return nil
 }

@@ -104,6 +104,7 @@ func (c *Client) pushLocked(e *Entry, bindings int, inline []byte) (words []uint
 		}
 	}
 	c.arena.pushed(c.pushed)
+	storeUser(&c.users[c.pushed&uint64(len(c.users)-1)], e.UserData)
 	c.pushed++
 	return words, nil
 }
@@ -153,7 +154,7 @@ func (c *Client) publishLocked() (wake bool, err error) {
 	if c.submitted.Load() == c.pushed {
 		return false, nil
 	}
-	c.submitted.Store(c.pushed)
+	release(&c.submitted, c.pushed)
 	c.view.sqTail.Swap(c.pushed) // Swap: see view
 	return c.asked(waitEntries), nil
 }

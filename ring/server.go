@@ -28,9 +28,8 @@ type Server struct {
 	done       sender   // wakes the client
 	clientDone receiver // its other end, the client's
 
-	ending    atomic.Bool   // Close waits for a spinning SpinTake
-	gone      atomic.Bool   // an access of the mapping faulted: see guard
-	published atomic.Uint64 // completions the client may have seen; stored before cqTail
+	ending atomic.Bool // Close waits for a spinning SpinTake
+	gone   atomic.Bool // an access of the mapping faulted: see guard
 
 	takeMu sync.Mutex
 	// +checklocks:takeMu
@@ -53,6 +52,10 @@ type Server struct {
 	doneMu sync.Mutex
 	// +checklocks:doneMu
 	completed uint64
+	// +checklocks:doneMu
+	published uint64 // completions the client may have seen; counted before it may
+	// +checklocks:doneMu
+	first uint64 // word of the first that is not published, which is not stored yet
 	// +checklocks:doneMu
 	closed bool
 }
@@ -185,6 +188,7 @@ func (s *Server) lookLocked() (want uint32, err error) {
 		if s.taken == tail {
 			return waitEntries, nil
 		}
+		s.view.toRead(s.taken, s.nextArg) // together, though the entry says where its arguments are
 	}
 	if s.taken-s.seenHead >= uint64(s.completions) {
 		if err := s.lookAtHeadLocked(); err != nil {
@@ -202,7 +206,10 @@ func (s *Server) lookLocked() (want uint32, err error) {
 // +checklocks:s.takeMu
 func (s *Server) lookAtHeadLocked() error {
 	head := s.view.cqHead.Load()
-	if head-s.seenHead > uint64(s.completions) || head > s.published.Load() {
+	s.doneMu.Lock() // after that: who takes what is being published is not wrong
+	published := s.published
+	s.doneMu.Unlock()
+	if head-s.seenHead > uint64(s.completions) || head > published {
 		return s.failLocked(errHead)
 	}
 	s.seenHead = head
@@ -238,11 +245,12 @@ func (s *Server) publish(cs []Completion) bool {
 //
 // +checklocks:s.doneMu
 func (s *Server) publishLocked() bool {
-	if s.published.Load() == s.completed {
+	if s.published == s.completed {
 		return false
 	}
-	s.published.Store(s.completed)
-	s.view.cqTail.Swap(s.completed)
+	first := s.view.word(s.published)
+	s.published = s.completed
+	atomic.SwapUint64(first, s.first) // Swap: see view
 	return true
 }
 

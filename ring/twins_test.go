@@ -97,7 +97,7 @@ func (w *twins) scribble(intN func(n int) int, lies bool) {
 				c.view.cqHead.Add(value)
 			}
 		case 10:
-			if head := c.view.cqHead.Load(); head < w.s[i].published.Load() {
+			if head := c.view.cqHead.Load(); head < w.s[i].told() {
 				c.view.cqHead.Store(head + 1)
 			}
 		case 11:
@@ -127,7 +127,10 @@ func (w *twins) takeBoth(t testing.TB, b *Batch, most int) (n int, ended bool) {
 		if !ok || err != nil || !same(got, &want) {
 			t.Fatalf("entry %d of %d:\ngot  %+v\nwant %+v, %v, %v", i, n, *got, want, ok, err)
 		}
-		answers[i] = Completion{UserData: got.UserData, Outcome: outcome.Success}
+		answers[i] = Completion{UserData: got.UserData, Outcome: outcome.Success, DeviceNanos: got.UserData << (got.UserData % 64)}
+		if got.Code != gpuerr.None {
+			answers[i] = Completion{UserData: got.UserData, Outcome: outcome.Outcome{Kind: outcome.Failed}, Code: got.Code}
+		}
 		w.s[1].Complete(&answers[i])
 	}
 	w.s[1].Consumed()
@@ -143,13 +146,13 @@ func (w *twins) takeBoth(t testing.TB, b *Batch, most int) (n int, ended bool) {
 	}
 	for _, f := range []func(i int) uint64{
 		func(i int) uint64 { return w.c[i].view.sqHead.Load() },
-		func(i int) uint64 { return w.c[i].view.cqTail.Load() },
+		func(i int) uint64 { return w.s[i].told() },
 	} {
 		if f(0) != f(1) {
 			t.Fatalf("positions differ: %d, %d", f(0), f(1))
 		}
 	}
-	if !slices.Equal(w.c[0].view.cq, w.c[1].view.cq) {
+	if !slices.Equal(w.c[0].view.cq, w.c[1].view.cq) || !slices.Equal(w.c[0].view.records, w.c[1].view.records) {
 		t.Fatal("completions differ")
 	}
 	return n, false

@@ -26,13 +26,14 @@ import (
 type view struct {
 	sqTail, cqHead *atomic.Uint64
 	cqWait         *atomic.Uint32
-	sqHead, cqTail *atomic.Uint64
+	sqHead         *atomic.Uint64
 	sqWait, state  *atomic.Uint32
 
-	sq    [][8]uint64
-	cq    [][4]uint64
-	args  []uint64 // the arena
-	bytes []byte   // the same
+	sq      [][8]uint64
+	cq      []uint64    // see completion.go
+	records [][4]uint64 // as many
+	args    []uint64    // the arena
+	bytes   []byte      // the same
 }
 
 // viewOf lays a view over a mapping of at least l.bytes bytes.
@@ -46,19 +47,22 @@ func viewOf(b []byte, l layout) (view, error) {
 	at := func(off uint32) unsafe.Pointer { return unsafe.Pointer(&b[off]) }
 	arena := b[l.arena : uint64(l.arena)+uint64(l.ArgBytes)]
 	return view{
-		sqTail: (*atomic.Uint64)(at(offSQTail)),
-		cqHead: (*atomic.Uint64)(at(offCQHead)),
-		cqWait: (*atomic.Uint32)(at(offCQWait)),
-		sqHead: (*atomic.Uint64)(at(offSQHead)),
-		cqTail: (*atomic.Uint64)(at(offCQTail)),
-		sqWait: (*atomic.Uint32)(at(offSQWait)),
-		state:  (*atomic.Uint32)(at(offState)),
-		sq:     unsafe.Slice((*[8]uint64)(at(l.sq)), l.Entries),
-		cq:     unsafe.Slice((*[4]uint64)(at(l.cq)), l.completions),
-		args:   unsafe.Slice((*uint64)(at(l.arena)), l.ArgBytes/8),
-		bytes:  arena,
+		sqTail:  (*atomic.Uint64)(at(offSQTail)),
+		cqHead:  (*atomic.Uint64)(at(offCQHead)),
+		cqWait:  (*atomic.Uint32)(at(offCQWait)),
+		sqHead:  (*atomic.Uint64)(at(offSQHead)),
+		sqWait:  (*atomic.Uint32)(at(offSQWait)),
+		state:   (*atomic.Uint32)(at(offState)),
+		sq:      unsafe.Slice((*[8]uint64)(at(l.sq)), l.Entries),
+		cq:      unsafe.Slice((*uint64)(at(l.cq)), l.completions),
+		records: unsafe.Slice((*[4]uint64)(at(l.records)), l.completions),
+		args:    unsafe.Slice((*uint64)(at(l.arena)), l.ArgBytes/8),
+		bytes:   arena,
 	}, nil
 }
+
+// raw is the word of an atomic.
+func raw(p *atomic.Uint64) *uint64 { return (*uint64)(unsafe.Pointer(p)) }
 
 // faultIn reports whether a panic is a fault of an access of b.
 func faultIn(p any, b []byte) bool {
@@ -76,7 +80,7 @@ func loadHeader(b []byte) header {
 	return header{
 		magic:   atomic.LoadUint64((*uint64)(unsafe.Pointer(&b[offMagic]))),
 		version: u32(offVersion), entries: u32(offEntries), completions: u32(offCompletions), argBytes: u32(offArgBytes),
-		sq: u32(offSQ), cq: u32(offCQ), arena: u32(offArena),
+		sq: u32(offSQ), cq: u32(offCQ), arena: u32(offArena), records: u32(offRecords),
 	}
 }
 
@@ -86,7 +90,7 @@ func storeHeader(b []byte, h header) {
 	le.PutUint64(b[offMagic:], h.magic)
 	for off, v := range map[int]uint32{
 		offVersion: h.version, offEntries: h.entries, offCompletions: h.completions, offArgBytes: h.argBytes,
-		offSQ: h.sq, offCQ: h.cq, offArena: h.arena,
+		offSQ: h.sq, offCQ: h.cq, offArena: h.arena, offRecords: h.records,
 	} {
 		le.PutUint32(b[off:], v)
 	}
@@ -112,9 +116,12 @@ func (v *view) loadEntry(pos uint64, w *[8]uint64) {
 	w[6], w[7] = atomic.LoadUint64(&slot[6]), atomic.LoadUint64(&slot[7])
 }
 
-// loadCompletion copies a completion out, each word once.
-func (v *view) loadCompletion(pos uint64, w *[4]uint64) {
-	slot := &v.cq[pos&uint64(len(v.cq)-1)]
+// word is that of the completion at a position.
+func (v *view) word(pos uint64) *uint64 { return &v.cq[pos&uint64(len(v.cq)-1)] }
+
+// loadRecord copies the record of a completion out, each word once.
+func (v *view) loadRecord(pos uint64, w *[4]uint64) {
+	slot := &v.records[pos&uint64(len(v.records)-1)]
 	w[0], w[1] = atomic.LoadUint64(&slot[0]), atomic.LoadUint64(&slot[1])
 	w[2], w[3] = atomic.LoadUint64(&slot[2]), atomic.LoadUint64(&slot[3])
 }

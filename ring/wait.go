@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"sync/atomic"
 	"time"
 
 	"capgpu/gpuerr"
@@ -91,13 +92,13 @@ const (
 func (c *Client) look(out []Completion, looked int) (n int, wake, again bool, err error) {
 	c.pollMu.Lock()
 	defer c.pollMu.Unlock()
-	if c.pollErr != nil || c.taken != c.seenTail {
-		n, wake, err = c.pollLocked(out, false)
-		return n, wake, false, err
+	if c.pollErr != nil {
+		return 0, false, false, c.pollErr
 	}
+	word, before := c.view.word(c.taken), lapOf(c.taken, c.completions)-1
 	most := min(c.patience.looks()-looked, spinSlice)
 	for i := 0; ; i++ {
-		if c.view.cqTail.Load() != c.taken || c.view.state.Load() != 0 {
+		if uint8(atomic.LoadUint64(word)) != before || c.view.state.Load() != 0 {
 			if looked+i > 0 {
 				c.patience.lookedFor(true)
 			}

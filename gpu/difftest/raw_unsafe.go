@@ -17,10 +17,10 @@ const (
 	offSQ       = 0x018
 	offCQ       = 0x01c
 	offArena    = 0x020
+	offRecords  = 0x024
 	offSQHead   = 0x038
 	offSQTail   = 0x040
 	offCQWait   = 0x050
-	offCQTail   = 0x088
 	offSQWait   = 0x090
 	offState    = 0x094
 	offCQHead   = 0x0c0
@@ -34,8 +34,10 @@ type rawRing struct {
 
 	entries uint64
 	sq      [][8]uint64
-	cq      [][4]uint64
+	cq      []uint64
+	records [][4]uint64
 	arena   []uint64
+	users   []uint64 // user data by position
 
 	tail, head uint64 // published; completions read
 }
@@ -57,13 +59,18 @@ func attachRaw(memory, wake, done int) (_ *rawRing, err error) {
 	}
 	r.entries = uint64(*r.u32(offEntries))
 	r.sq = unsafe.Slice((*[8]uint64)(unsafe.Pointer(r.u64(int(*r.u32(offSQ))))), r.entries)
-	r.cq = unsafe.Slice((*[4]uint64)(unsafe.Pointer(r.u64(int(*r.u32(offCQ))))), 2*r.entries)
+	r.cq = unsafe.Slice(r.u64(int(*r.u32(offCQ))), 2*r.entries)
+	r.records = unsafe.Slice((*[4]uint64)(unsafe.Pointer(r.u64(int(*r.u32(offRecords))))), 2*r.entries)
+	r.users = make([]uint64, 4*r.entries)
 	r.arena = unsafe.Slice(r.u64(int(*r.u32(offArena))), *r.u32(offArgBytes)/8)
 	return r, nil
 }
 
 // put writes the entry of a position.
-func (r *rawRing) put(pos uint64, e *[8]uint64) { r.sq[pos%r.entries] = *e }
+func (r *rawRing) put(pos uint64, e *[8]uint64) {
+	r.sq[pos%r.entries] = *e
+	r.users[pos%uint64(len(r.users))] = e[1]
+}
 
 // publish makes n more entries known.
 func (r *rawRing) publish(n uint64) error {
@@ -90,7 +97,16 @@ func (r *rawRing) ring() error {
 }
 
 // ready is how many completions there are.
-func (r *rawRing) ready() uint64 { return atomic.LoadUint64(r.u64(offCQTail)) - r.head }
+func (r *rawRing) ready() (n uint64) {
+	for n < uint64(len(r.cq)) && uint8(r.word(r.head+n)) == r.lap(r.head+n) {
+		n++
+	}
+	return n
+}
+
+func (r *rawRing) word(pos uint64) uint64 { return atomic.LoadUint64(&r.cq[pos%uint64(len(r.cq))]) }
+
+func (r *rawRing) lap(pos uint64) uint8 { return uint8(pos/uint64(len(r.cq)) + 1) }
 
 // looks is how often it is looked for completions before the client sleeps.
 const looks = 500
@@ -118,11 +134,14 @@ func (r *rawRing) await(deadline time.Time) error {
 	}
 }
 
-// take reads the next completion, which is there.
+// take reads the next completion, which is there, as a record.
 func (r *rawRing) take() (c [4]uint64) {
-	slot := &r.cq[r.head%uint64(len(r.cq))]
+	pos := r.head
 	r.head++
-	return *slot
+	if word := r.word(pos); word>>8&0xff == 0 {
+		return [4]uint64{r.users[pos%uint64(len(r.users))], 1, word >> 16}
+	}
+	return r.records[pos%uint64(len(r.records))]
 }
 
 // taken gives the slots back.

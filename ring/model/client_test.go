@@ -2,8 +2,8 @@ package model
 
 // clientVars are the fields of ring.Client that its threads have for themselves.
 type clientVars struct {
-	pushed, seenHead, flushed   reg // Push and Flush
-	seenTail, n, state, timeout reg // Poll and Wait
+	pushed, seenHead, flushed reg // Push and Flush
+	n, state, timeout         reg // Poll and Wait
 }
 
 func pushVars(t *thread, v *clientVars) {
@@ -11,7 +11,7 @@ func pushVars(t *thread, v *clientVars) {
 }
 
 func pollVars(t *thread, v *clientVars) {
-	v.seenTail, v.n, v.state, v.timeout = t.reg("seenTail"), t.reg("n"), t.reg("state"), t.reg("timeouts")
+	v.n, v.state, v.timeout = t.reg("n"), t.reg("state"), t.reg("timeouts")
 }
 
 // push is Client.Push: it goes to full when there is no room, or, when there is
@@ -215,15 +215,16 @@ func newClient(m *machine, w *wires) {
 
 // spinForOne takes a completion, without sleeping.
 func (w *wires) spinForOne(t *thread, some *label) {
-	t.step("wait for cqTail", func(x *ctx) {
-		if x.s.mem[w.cqTail] == x.s.own[w.polled] {
+	t.step("wait for the next word", func(x *ctx) {
+		at := w.cqWord(x.s.own[w.polled], 0)
+		if x.s.mem[at] != x.s.own[w.polled]+1 {
 			x.touch()
 			x.block()
 			return
 		}
-		x.load(w.cqTail)
+		x.load(at)
 	})
-	w.copyOut(t, "completion", w.polled, w.cqWord, func(*ctx) {})
+	w.copyOut(t, "completion", w.polled, w.cqWord, 1, func(*ctx) {})
 	t.step("give the slot back", func(x *ctx) { x.swap(w.cqHead, x.s.own[w.polled]) })
 	if w.bell != nil {
 		w.askBell(t, some)

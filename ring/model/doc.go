@@ -12,6 +12,9 @@
 //	sweep_test.go                  ring/watch.go, gpu/sweep.go: Watch, Resign, Unwatch
 //	doorbell_test.go               one doorbell of a driver for many rings
 //
+// A completion has a word, which stands for its lap, and the other words of the slot are its
+// record. Server.published is a word of its own here, where the code has a lock about it.
+//
 // TakeMany is a Take for each entry that it copies and a Consumed, which stores sqHead.
 // Looking again and again before a wait flag is armed only loads, and is no step.
 //

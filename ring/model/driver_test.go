@@ -71,7 +71,7 @@ func (w *wires) take(t *thread, head, early reg, took, entries, completions *lab
 		t.local("Take: give the slot back too early", func(x *ctx) { x.store(w.sqHead, x.s.own[w.taken]+1) })
 		t.local("Take: know that it was", func(x *ctx) { x.s.own[w.consumed] = x.s.own[w.taken] + 1 })
 	}
-	w.copyOut(t, "entry", w.taken, w.sqWord, func(x *ctx) { x.jump(took) })
+	w.copyOut(t, "entry", w.taken, w.sqWord, 0, func(x *ctx) { x.jump(took) })
 }
 
 // giveBack is Server.Consumed.
@@ -90,20 +90,38 @@ func (w *wires) giveBack(t *thread) {
 	t.place(&done)
 }
 
-// complete is Server.Complete.
+// complete is Server.completeLocked: the record, and the word, but that the first which is
+// not published is kept back.
 func (w *wires) complete(t *thread) {
-	words := w.cfg.slotWords
-	if w.cfg.mistake == cqTailBeforeSlot {
-		t.step("Complete: publish too early", func(x *ctx) { x.swap(w.cqTail, x.s.own[w.completed]+1) })
+	words, bug := w.cfg.slotWords, w.cfg.mistake
+	if bug == wordBeforeRecord {
+		t.step("Complete: publish too early", func(x *ctx) { x.swap(w.cqWord(x.s.own[w.completed], 0), x.s.own[w.completed]+1) })
 	}
-	for i := range words {
-		t.local("Complete: write word "+digit(i), func(x *ctx) {
+	for i := uint8(1); i < words; i++ {
+		t.local("Complete: write word "+digit(i)+" of the record", func(x *ctx) {
 			w.write(x, w.cqWord, x.s.own[w.completed], i, w.cqHead, w.completions)
-			if i == words-1 && !x.blocked {
-				x.s.own[w.completed]++
-			}
 		})
 	}
+	if bug == firstWordFirst {
+		var kept label
+		t.local("Complete: is it the first", func(x *ctx) {
+			if x.s.own[w.completed] != x.s.own[w.flushed] {
+				x.jump(&kept)
+			}
+		})
+		t.step("Complete: store the first word at once", func(x *ctx) {
+			x.swap(w.cqWord(x.s.own[w.completed], 0), x.s.own[w.completed]+1)
+		})
+		t.place(&kept)
+	}
+	t.local("Complete: write the word", func(x *ctx) {
+		if x.s.own[w.completed] != x.s.own[w.flushed] || bug == firstWordNotKept {
+			w.write(x, w.cqWord, x.s.own[w.completed], 0, w.cqHead, w.completions)
+		}
+		if !x.blocked {
+			x.s.own[w.completed]++
+		}
+	})
 }
 
 // publish is Server.publishLocked.
@@ -122,11 +140,17 @@ func (w *wires) publish(t *thread, nothing *label) {
 	if bug != publishedTooLate {
 		say()
 	}
-	t.step("Flush: publish", func(x *ctx) {
-		if bug == completeWithoutFence {
-			x.store(w.cqTail, x.s.own[w.completed])
-		} else {
-			x.swap(w.cqTail, x.s.own[w.completed])
+	t.step("Flush: store the first word", func(x *ctx) {
+		first := w.cqWord(x.s.own[w.flushed], 0)
+		switch bug {
+		case completeWithoutFence:
+			x.store(first, x.s.own[w.flushed]+1)
+		case firstWordFirst:
+		default:
+			if w.cfg.reduced && x.s.own[w.flushed] >= x.s.mem[w.cqHead]+w.completions {
+				x.fail(propSlot, "the word of %d is written for %d before it was given back", x.s.own[w.flushed]+1-w.completions, x.s.own[w.flushed]+1)
+			}
+			x.swap(first, x.s.own[w.flushed]+1)
 		}
 		if !x.blocked {
 			x.s.own[w.flushed] = x.s.own[w.completed]

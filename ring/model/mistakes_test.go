@@ -23,9 +23,12 @@ const (
 	tailBeforeSlot
 	tornSlot
 	tailNotReleased
-	cqTailBeforeSlot
+	wordBeforeRecord
+	firstWordFirst
+	firstWordNotKept
+	lapNotChecked
 	driverReadsSlotFirst
-	clientReadsSlotFirst
+	clientReadsRecordFirst
 	sqHeadBeforeCopy
 	cqHeadBeforeCopy
 	fullTooLate
@@ -39,7 +42,7 @@ const (
 	submittedTooLate
 	publishedTooLate
 	stateBeforeTail
-	stateReadLast
+	stateNotDoubted
 	closeWithoutSignal
 
 	sweptNotUnwatched
@@ -86,19 +89,20 @@ type change struct {
 
 // Small models in which changes show.
 var (
-	tiny        = config{reduced: true, entries: 1, completions: 1, slotWords: 1, submissions: 3, pollMax: 2}
-	small       = config{reduced: true, entries: 2, completions: 2, slotWords: 1, submissions: 4, pollMax: 2}
-	whole       = config{entries: 2, completions: 2, slotWords: 2, submissions: 3, pollMax: 2}
-	wholePSO    = config{order: pso, entries: 2, completions: 2, slotWords: 2, submissions: 3, pollMax: 2}
-	duplex      = config{reduced: true, duplex: true, entries: 1, completions: 1, slotWords: 1, submissions: 3, pollMax: 2}
-	service     = config{reduced: true, service: true, entries: 1, completions: 1, slotWords: 1, submissions: 3, pollMax: 2}
-	fullService = config{reduced: true, service: true, entries: 2, completions: 1, slotWords: 1, submissions: 2, pollMax: 1}
-	swept       = config{reduced: true, sweep: true, awakeClient: true, entries: 1, completions: 1, slotWords: 1, submissions: 2, pollMax: 1}
-	sweptFull   = config{reduced: true, sweep: true, awakeClient: true, entries: 2, completions: 1, slotWords: 1, submissions: 3, pollMax: 1}
-	closing     = config{reduced: true, closes: true, entries: 1, completions: 2, slotWords: 1, submissions: 3, pollMax: 2}
-	openPipe    = config{reduced: true, closes: true, noEOF: true, entries: 1, completions: 2, slotWords: 1, submissions: 3, pollMax: 2}
-	rings       = config{reduced: true, awakeClient: true, entries: 1, completions: 1, slotWords: 1, submissions: 2, fewer: 1}
-	fullRings   = config{reduced: true, awakeClient: true, entries: 2, completions: 1, slotWords: 1, submissions: 2, fewer: 1}
+	tiny         = config{reduced: true, entries: 1, completions: 1, slotWords: 1, submissions: 3, pollMax: 2}
+	small        = config{reduced: true, entries: 2, completions: 2, slotWords: 1, submissions: 4, pollMax: 2}
+	whole        = config{entries: 2, completions: 2, slotWords: 2, submissions: 3, pollMax: 2}
+	wholePSO     = config{order: pso, entries: 2, completions: 2, slotWords: 2, submissions: 3, pollMax: 2}
+	duplex       = config{reduced: true, duplex: true, entries: 1, completions: 1, slotWords: 1, submissions: 3, pollMax: 2}
+	service      = config{reduced: true, service: true, entries: 1, completions: 1, slotWords: 1, submissions: 3, pollMax: 2}
+	fullService  = config{reduced: true, service: true, entries: 2, completions: 1, slotWords: 1, submissions: 2, pollMax: 1}
+	wholeService = config{service: true, entries: 2, completions: 1, slotWords: 1, submissions: 2, pollMax: 1}
+	swept        = config{reduced: true, sweep: true, awakeClient: true, entries: 1, completions: 1, slotWords: 1, submissions: 2, pollMax: 1}
+	sweptFull    = config{reduced: true, sweep: true, awakeClient: true, entries: 2, completions: 1, slotWords: 1, submissions: 3, pollMax: 1}
+	closing      = config{reduced: true, closes: true, entries: 1, completions: 2, slotWords: 1, submissions: 3, pollMax: 2}
+	openPipe     = config{reduced: true, closes: true, noEOF: true, entries: 1, completions: 2, slotWords: 1, submissions: 3, pollMax: 2}
+	rings        = config{reduced: true, awakeClient: true, entries: 1, completions: 1, slotWords: 1, submissions: 2, fewer: 1}
+	fullRings    = config{reduced: true, awakeClient: true, entries: 2, completions: 1, slotWords: 1, submissions: 2, fewer: 1}
 )
 
 // ringChanges are changes of docs/wire.md's ring.
@@ -107,7 +111,7 @@ var ringChanges = []change{
 	{"the driver arms and sleeps without looking again", driverLooksNotAgain, tiny, propWake},
 	{"the queue says that it sleeps and does not look again", restLooksNotAgain, service, propWake},
 	{"sqTail is a Store, not a Swap: the look at sqWait overtakes it", submitWithoutFence, tiny, propWake},
-	{"cqTail is a Store, not a Swap", completeWithoutFence, tiny, propWake},
+	{"the first word is stored by a Store, not a Swap", completeWithoutFence, tiny, propWake},
 	{"cqWait is armed by a Store, not a Swap", clientArmWithoutFence, tiny, propWake},
 	{"sqWait is armed by a Store, not a Swap", driverArmWithoutFence, tiny, propWake},
 	{"cqHead is a Store, not a Swap", cqHeadWithoutFence, small, propWake},
@@ -118,9 +122,12 @@ var ringChanges = []change{
 	{"sqTail is published before the slot is written", tailBeforeSlot, whole, propEntry},
 	{"sqTail is published between the words of a slot", tornSlot, whole, propEntry},
 	{"sqTail is stored plainly, on a machine that reorders stores", tailNotReleased, wholePSO, propEntry},
-	{"cqTail is published before the slot is written", cqTailBeforeSlot, whole, propEntry},
+	{"a completion's word is stored before its record", wordBeforeRecord, whole, propEntry},
+	{"the first word is stored first, and the others after it", firstWordFirst, whole, propPositions},
+	{"the first word is stored as it comes, not last", firstWordNotKept, wholeService, propPositions},
+	{"the client does not look at the lap of a word", lapNotChecked, small, propEntry},
 	{"the driver's read of a slot overtakes that of sqTail", driverReadsSlotFirst, tiny, propEntry},
-	{"the client's read of a slot overtakes that of cqTail", clientReadsSlotFirst, tiny, propEntry},
+	{"the client's read of a record overtakes that of its word", clientReadsRecordFirst, whole, propEntry},
 	{"sqHead is published before the entry is copied out", sqHeadBeforeCopy, whole, propSlot},
 	{"cqHead is published before the completion is copied out", cqHeadBeforeCopy, whole, propSlot},
 	{"the client finds the ring full one entry too late", fullTooLate, tiny, propSlot},
@@ -132,9 +139,9 @@ var ringChanges = []change{
 	{"the driver takes its wait flag away before it sleeps", disarmsBeforeSleep, tiny, propWake},
 	{"a sleeper empties its pipe before it sleeps", drainsBeforeSleep, tiny, propWake},
 	{"Client.submitted is stored after sqTail", submittedTooLate, duplex, propAccused},
-	{"Server.published is stored after cqTail", publishedTooLate, fullService, propAccused},
-	{"state is stored before the last cqTail", stateBeforeTail, closing, propClose},
-	{"the client loads state after cqTail", stateReadLast, closing, propClose},
+	{"Server.published is counted after the first word", publishedTooLate, fullService, propAccused},
+	{"state is stored before the last word", stateBeforeTail, closing, propClose},
+	{"the client finds state and does not look at the word again", stateNotDoubted, closing, propClose},
 	{"Close neither signals nor closes the pipe", closeWithoutSignal, openPipe, propWake},
 
 	{"a driver that woke leaves its ring watched", sweptNotUnwatched, swept, propWake},

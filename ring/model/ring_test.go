@@ -39,11 +39,11 @@ type wires struct {
 	cfg         config
 	completions uint8
 
-	sqTail, cqHead, cqWait        word // the client's line
-	sqHead, cqTail, sqWait, state word // the driver's
-	submitted, published          word // Client.submitted, Server.published
-	sq, cq                        word // the first word of the first slot
-	work, done                    pipe
+	sqTail, cqHead, cqWait word // the client's line
+	sqHead, sqWait, state  word // the driver's
+	submitted, published   word // Client.submitted, Server.published
+	sq, cq                 word // the first word of the first slot
+	work, done             pipe
 
 	bell   *bell // nil: the submission pipe
 	number int   // among the rings of the bell
@@ -64,7 +64,7 @@ func newWires(m *machine, cfg config, suffix string) *wires {
 		word *word
 	}{
 		{"sqTail", &w.sqTail}, {"cqHead", &w.cqHead}, {"cqWait", &w.cqWait},
-		{"sqHead", &w.sqHead}, {"cqTail", &w.cqTail}, {"sqWait", &w.sqWait}, {"state", &w.state},
+		{"sqHead", &w.sqHead}, {"sqWait", &w.sqWait}, {"state", &w.state},
 		{"submitted", &w.submitted}, {"published", &w.published},
 	} {
 		*at.word = m.word(at.name+suffix, cfg.mistake == tailNotReleased && at.name == "sqTail")
@@ -96,7 +96,9 @@ func (w *wires) slots(m *machine, name string, n uint8) (first word) {
 func digit(i uint8) string { return string(rune('0' + i)) }
 
 // sqWord and cqWord are where a word of the entry at a position lies. What is
-// written there is the position plus one, so that every entry differs.
+// written there is the position plus one, so that every entry differs. Word 0 of a
+// completion is what says that it is there, and so stands for its lap; the others are its
+// record.
 func (w *wires) sqWord(pos, i uint8) word { return w.sq + word(pos%w.cfg.entries*w.cfg.slotWords+i) }
 func (w *wires) cqWord(pos, i uint8) word { return w.cq + word(pos%w.completions*w.cfg.slotWords+i) }
 
@@ -113,10 +115,8 @@ func (w *wires) written(x *ctx, at word, v uint8) {
 		forward(min(w.cfg.submissions, s.mem[w.sqHead]+w.cfg.entries))
 	case at == w.sqHead:
 		forward(s.mem[w.sqTail])
-	case at == w.cqTail:
-		forward(min(s.own[w.taken], s.mem[w.cqHead]+w.completions))
 	case at == w.cqHead:
-		forward(s.mem[w.cqTail])
+		forward(s.own[w.flushed])
 	case at >= w.sq && at < w.cq:
 		if v > s.own[w.taken]+w.cfg.entries {
 			x.fail(propSlot, "entry %d is written over entry %d, and only %d were copied out", v, v-w.cfg.entries, s.own[w.taken])
@@ -135,22 +135,23 @@ func (w *wires) read(x *ctx, what string, got, pos uint8) {
 	}
 }
 
-// copyOut reads the slot at a position, word by word, and counts the position up.
-func (w *wires) copyOut(t *thread, what string, pos own, at func(pos, i uint8) word, then func(x *ctx)) {
+// copyOut reads the slot at a position, word by word from the first that was not read, and
+// counts the position up.
+func (w *wires) copyOut(t *thread, what string, pos own, at func(pos, i uint8) word, first uint8, then func(x *ctx)) {
 	copied := func(x *ctx) {
 		x.s.own[pos]++
 		then(x)
 	}
-	if w.cfg.reduced {
+	if w.cfg.reduced || first == w.cfg.slotWords {
 		t.local("copy a slot", func(x *ctx) {
-			for i := range w.cfg.slotWords {
+			for i := first; i < w.cfg.slotWords; i++ {
 				w.read(x, what, x.peek(at(x.s.own[pos], i)), x.s.own[pos])
 			}
 			copied(x)
 		})
 		return
 	}
-	for i := range w.cfg.slotWords {
+	for i := first; i < w.cfg.slotWords; i++ {
 		t.step("copy word "+digit(i)+" of a slot", func(x *ctx) {
 			w.read(x, what, x.load(at(x.s.own[pos], i)), x.s.own[pos])
 			if i == w.cfg.slotWords-1 {

@@ -17,72 +17,85 @@ func (w *wires) poll(t *thread, v *clientVars, arm bool, some, none, closed *lab
 			return
 		}
 	}
-	var copyNext label
-	t.local("poll: what is known", func(x *ctx) {
-		x.set(v.n, 0)
-		if x.s.own[w.polled] != x.get(v.seenTail) {
-			x.jump(&copyNext)
+	var next, found, more label
+	t.local("poll: begin", func(x *ctx) { x.set(v.n, 0) })
+	// isThere reads the word at the next position.
+	isThere := func(x *ctx) bool {
+		pos := x.s.own[w.polled]
+		before := uint8(0) // of the lap before
+		if pos >= w.completions {
+			before = pos + 1 - w.completions
 		}
-	})
-	hoisted := bug == clientReadsSlotFirst
+		word := x.load(w.cqWord(pos, 0))
+		if word == before && (bug != lapNotChecked || word == 0) {
+			return false
+		}
+		w.read(x, "completion", word, pos)
+		return true
+	}
+	t.place(&next)
+	hoisted := bug == clientReadsRecordFirst
+	early := uint8(0)
 	if hoisted {
-		t.step("poll: read the slot too early", func(x *ctx) { x.set(v.n, x.load(w.cqWord(x.s.own[w.polled], 0))) })
+		early = w.cfg.slotWords - 1
+		t.step("poll: read the record too early", func(x *ctx) { x.set(v.state, x.load(w.cqWord(x.s.own[w.polled], early))) })
 	}
-	loadState := func() {
-		t.step("poll: look at state", func(x *ctx) { x.set(v.state, x.load(w.state)) })
-	}
-	if bug != stateReadLast {
-		loadState()
-	}
-	t.step("poll: look at cqTail", func(x *ctx) {
-		tail := x.load(w.cqTail)
-		x.set(v.seenTail, tail)
-		if tail-x.s.own[w.polled] > w.completions {
-			x.fail(propAccused, "the client finds cqTail = %d with %d taken", tail, x.s.own[w.polled])
+	t.step("poll: look at the next word", func(x *ctx) {
+		if !isThere(x) {
+			x.jump(&more)
 		}
 	})
+	t.place(&found)
 	if w.cfg.duplex {
-		t.step("poll: is cqTail within submitted", func(x *ctx) {
-			if submitted := x.load(w.submitted); x.get(v.seenTail) > submitted {
-				x.fail(propAccused, "the client finds cqTail = %d of %d submitted", x.get(v.seenTail), submitted)
+		t.step("poll: is it of what was submitted", func(x *ctx) {
+			if submitted := x.load(w.submitted); x.s.own[w.polled] >= submitted {
+				x.fail(propAccused, "the client finds completion %d of %d submitted", x.s.own[w.polled]+1, submitted)
 			}
 		})
 	}
-	if bug == stateReadLast {
-		loadState()
-	}
-	t.local("poll: is there something", func(x *ctx) {
-		state := x.get(v.state)
-		x.set(v.state, 0)
-		if x.get(v.seenTail) != x.s.own[w.polled] {
-			return
-		}
-		x.set(v.n, 0)
-		x.jump(&nothing)
-		if state != 0 {
-			if x.s.own[w.completed] != x.s.own[w.polled] {
-				x.fail(propClose, "%d were completed, and the client is told of the close after %d", x.s.own[w.completed], x.s.own[w.polled])
-			}
-			x.jump(&ended)
-		}
-	})
 	if hoisted {
 		t.local("poll: use what was read", func(x *ctx) {
-			w.read(x, "completion", x.get(v.n), x.s.own[w.polled])
-			x.set(v.n, 0)
+			w.read(x, "completion", x.get(v.state), x.s.own[w.polled])
+			x.set(v.state, 0)
 		})
 	}
-	t.place(&copyNext)
 	if bug == cqHeadBeforeCopy {
 		t.step("poll: give the slot back too early", func(x *ctx) { x.swap(w.cqHead, x.s.own[w.polled]+1) })
 	}
-	w.copyOut(t, "completion", w.polled, w.cqWord, func(x *ctx) {
+	w.copyOut(t, "completion", w.polled, w.cqWord, 1, func(x *ctx) {
 		x.set(v.n, x.get(v.n)+1)
-		if x.get(v.n) < w.cfg.pollMax && x.s.own[w.polled] != x.get(v.seenTail) {
-			x.jump(&copyNext)
+		if x.get(v.n) < w.cfg.pollMax {
+			x.jump(&next)
 		}
 	})
 	t.goTo(&copied)
+	t.place(&more)
+	t.local("poll: is there something", func(x *ctx) {
+		if hoisted {
+			x.set(v.state, 0)
+		}
+		if x.get(v.n) != 0 {
+			x.jump(&copied)
+		}
+	})
+	t.step("poll: look at state", func(x *ctx) {
+		if x.load(w.state) == 0 {
+			x.jump(&nothing)
+		}
+	})
+	if bug != stateNotDoubted {
+		t.step("poll: look at the next word again", func(x *ctx) {
+			if isThere(x) {
+				x.jump(&found)
+			}
+		})
+	}
+	t.local("poll: it has ended", func(x *ctx) {
+		if x.s.own[w.completed] != x.s.own[w.polled] {
+			x.fail(propClose, "%d were completed, and the client is told of the close after %d", x.s.own[w.completed], x.s.own[w.polled])
+		}
+		x.jump(&ended)
+	})
 
 	t.place(&ended)
 	t.local("poll: closed", func(x *ctx) {
