@@ -128,7 +128,12 @@ func (c *Conn) Devices(ctx context.Context) ([]DeviceInfo, error) {
 // Open opens a session on the device of the given DeviceInfo.Index. The session
 // does not depend on the Conn.
 func (c *Conn) Open(ctx context.Context, index uint32) (*Session, error) {
-	m, err := c.caller.Call(ctx, control.TypeOpenDevice, control.OpenDeviceRequest{Index: index}.AppendTo(nil), nil)
+	return c.open(ctx, control.TypeOpenDevice, control.OpenDeviceRequest{Index: index}.AppendTo(nil))
+}
+
+// open asks for a session, with one of the two messages that do.
+func (c *Conn) open(ctx context.Context, t control.MsgType, body []byte) (*Session, error) {
+	m, err := c.caller.Call(ctx, t, body, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -52,3 +52,17 @@ func TestCloseOfALostSessionGivesAllBack(t *testing.T) {
 	}
 	_ = conn.Close() // the service went first
 }
+
+// A service that knows nothing of OpenReady is asked with what every service has.
+func TestOpenReadyOfAnOldService(t *testing.T) {
+	svc := servertest.Start(t, servertest.Options{})
+	ctx := testContext(t)
+	conn, err := client.Dial(ctx, svc.Socket)
+	require.NoError(t, err)
+	defer conn.Close()
+	s, err := conn.OpenReady(ctx, 0)
+	require.NoError(t, err)
+	require.NoError(t, s.Close(ctx))
+	_, err = conn.OpenReady(ctx, 1)
+	require.ErrorIs(t, err, gpuerr.NoDevice)
+}

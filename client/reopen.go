@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"capgpu/control"
 	"capgpu/gpuerr"
 )
 
@@ -25,6 +26,27 @@ import (
 // It fails as Open does where waiting is of no use (gpuerr.DeviceLost: the device is
 // wedged), and with ctx's error when that ends first.
 func (c *Conn) OpenReady(ctx context.Context, index uint32) (*Session, error) {
+	for {
+		// The service waits, and opens it as soon as there is a driver.
+		s, err := c.open(ctx, control.TypeOpenReady, control.OpenReadyRequest{Index: index, TimeoutNanos: uint64(waitSlice)}.AppendTo(nil))
+		switch {
+		case errors.Is(err, gpuerr.Unimplemented): // a service that does not wait
+			return c.openPolling(ctx, index)
+		case !errors.Is(err, gpuerr.Busy):
+			return s, err
+		}
+		timer := time.NewTimer(reopenPause) // it may have had no room to wait
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// openPolling is OpenReady with what every service has.
+func (c *Conn) openPolling(ctx context.Context, index uint32) (*Session, error) {
 	var st State
 	for {
 		s, err := c.Open(ctx, index)
@@ -43,7 +65,7 @@ func (c *Conn) OpenReady(ctx context.Context, index uint32) (*Session, error) {
 }
 
 const (
-	// recoveryPatience is how long OpenReady believes that there is still no driver.
+	// recoveryPatience is how long openPolling believes that there is still no driver.
 	recoveryPatience = time.Second
 	reopenPause      = 2 * time.Millisecond
 )

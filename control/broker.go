@@ -124,6 +124,25 @@ func (m *OpenDeviceReply) decode(r *reader)        { m.Epoch = r.u64("epoch") }
 // ParseOpenDeviceReply is strict.
 func ParseOpenDeviceReply(b []byte) (OpenDeviceReply, error) { return parse[OpenDeviceReply](b) }
 
+// OpenReadyRequest asks for a session on a device, which may have no driver at the
+// moment: then the answer waits for one.
+type OpenReadyRequest struct {
+	Index        uint32
+	TimeoutNanos uint64 // no longer than this
+}
+
+func (m OpenReadyRequest) AppendTo(b []byte) []byte {
+	return appendU64(appendU32(b, m.Index), m.TimeoutNanos)
+}
+
+func (m *OpenReadyRequest) decode(r *reader) {
+	m.Index = r.u32("index")
+	m.TimeoutNanos = r.u64("timeoutNanos")
+}
+
+// ParseOpenReadyRequest is strict.
+func ParseOpenReadyRequest(b []byte) (OpenReadyRequest, error) { return parse[OpenReadyRequest](b) }
+
 // NextStateRequest waits until a device is no longer "ready in Epoch".
 type NextStateRequest struct {
 	Index        uint32

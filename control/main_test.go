@@ -133,6 +133,8 @@ var samples = []sample{
 	{TypeNextState, false, NextStateRequest{Index: 1, Epoch: 2, TimeoutNanos: 3, Steps: true}, as(ParseNextStateRequest)},
 	{TypeNextState, true, NextStateReply{Epoch: 2, State: 2, Changed: true, Recovery: 4, LastRecovery: 2, Incidents: 5, Suspended: true, Cause: "driver died"}, as(ParseNextStateReply)},
 	{TypeStatus, false, StatusRequest{Index: 1}, as(ParseStatusRequest)},
+	{TypeOpenReady, false, OpenReadyRequest{Index: 7, TimeoutNanos: 3}, as(ParseOpenReadyRequest)},
+	{TypeOpenReady, true, OpenDeviceReply{Epoch: 9}, as(ParseOpenDeviceReply)},
 	{TypeDescribe, false, Empty{}, as(ParseEmpty)},
 	{TypeDescribe, true, Description{Device: aDevice, HangBoundNanos: 1, RevokeBoundNanos: 9, MaxDeadlineNanos: 2, MaxBufferBytes: 3,
 		MaxThreadsPerBlock: 4, MaxBlockDim: 5, MaxGridDim: 6, MaxSharedBytes: 7, MaxBindings: 8, MaxInlineBytes: 9,

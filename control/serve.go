@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"capgpu/gpuerr"
+	"capgpu/internal/courtesy"
 )
 
 // Handler answers one request. It may block until ctx ends, which it does when
@@ -201,7 +202,9 @@ func (e *engine) accept(m *Message) error {
 func (e *engine) runRequest(m *Message) {
 	defer e.running.Done()
 	seq, typ := m.Seq, m.Type // the handler may change what it was given
+	courtesy.Step()
 	reply := e.handle(m)
+	courtesy.Step()
 	reply.Type, reply.Reply, reply.Seq = typ, true, seq
 	if err := checkReply(reply); err != nil {
 		reply.CloseFDs()

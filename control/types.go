@@ -16,6 +16,7 @@ const (
 	TypeOpenDevice  MsgType = 3
 	TypeNextState   MsgType = 4
 	TypeStatus      MsgType = 5
+	TypeOpenReady   MsgType = 6
 )
 
 // Messages of the control socket (session).
@@ -108,6 +109,7 @@ var layouts = map[MsgType]*layout{
 	TypeOpenDevice:  {name: "OpenDevice", request: body[OpenDeviceRequest], reply: body[OpenDeviceReply], replyFDs: 1},
 	TypeNextState:   {name: "NextState", request: body[NextStateRequest], reply: body[NextStateReply]},
 	TypeStatus:      {name: "Status", request: body[StatusRequest], reply: anything, longReply: true},
+	TypeOpenReady:   {name: "OpenReady", request: body[OpenReadyRequest], reply: body[OpenDeviceReply], replyFDs: 1},
 
 	TypeDescribe:      {name: "Describe", request: body[Empty], reply: body[Description]},
 	TypeBudget:        {name: "Budget", request: body[Empty], reply: body[BudgetReply]},

@@ -29,11 +29,20 @@ type GrantSet struct {
 	Device     DeviceInfo
 	Mmio       map[int]DeviceMmio // by BAR number
 	DMA        DMAPool
+	DMABytes   uint64      // LimitBytes of DMA, if that is known without asking; else 0
 	Interrupts []Interrupt // by vector
 	Audit      HardwareAuditLog
 	// LaunchRecords says every how many launches of a session one is recorded in
 	// Audit; 0 means none.
 	LaunchRecords uint64
+}
+
+// DMALimit is how many bytes of DMA memory there may be.
+func (g GrantSet) DMALimit() uint64 {
+	if g.DMABytes > 0 {
+		return g.DMABytes
+	}
+	return g.DMA.Usage().LimitBytes
 }
 
 // DeviceInfo names the function.

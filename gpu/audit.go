@@ -17,7 +17,12 @@ const (
 	auditPressure = auditBacklog / 2
 	// auditPatience bounds that wait; a log that does not move must not keep
 	// sessions from being closed.
-	auditPatience  = 5 * time.Second
+	auditPatience = 5 * time.Second
+	// auditGather is how long the record of a control call waits for others: they are
+	// written one after the other, each with a call of the manager. What a client does at
+	// its start makes some twenty of them, and nobody waits for one; whoever makes them
+	// needs the processor first. What happens to a tenant or the device does not wait.
+	auditGather    = 5 * time.Millisecond
 	maxDetailBytes = 1024
 )
 
@@ -31,6 +36,7 @@ type auditWriter struct {
 	log     *slog.Logger
 	records chan auditRecord
 	moved   chan struct{} // capacity 1: there is less to write than before
+	hurry   chan struct{} // capacity 1: there is much to write, or what does not wait
 	quit    chan struct{}
 	dropped atomic.Uint64
 	failed  atomic.Uint64
@@ -41,7 +47,7 @@ type auditWriter struct {
 func (w *auditWriter) idle() bool { return w.waiting.Load() == 0 }
 
 func newAuditWriter(sink ddf.HardwareAuditLog, log *slog.Logger) *auditWriter {
-	return &auditWriter{sink: sink, log: log, records: make(chan auditRecord, auditBacklog), moved: make(chan struct{}, 1), quit: make(chan struct{})}
+	return &auditWriter{sink: sink, log: log, records: make(chan auditRecord, auditBacklog), moved: make(chan struct{}, 1), hurry: make(chan struct{}, 1), quit: make(chan struct{})}
 }
 
 // put never waits.
@@ -52,6 +58,9 @@ func (w *auditWriter) put(r auditRecord) {
 	w.waiting.Add(1)
 	select {
 	case w.records <- r:
+		if len(w.records) >= auditPressure {
+			nudge(w.hurry)
+		}
 	default:
 		w.waiting.Add(-1)
 		w.dropped.Add(1)
@@ -80,16 +89,35 @@ func (w *auditWriter) runAudit() {
 	for {
 		select {
 		case r := <-w.records:
+			w.gather()
 			w.write(r)
+			w.writeAll()
 		case <-w.quit:
-			for {
-				select {
-				case r := <-w.records:
-					w.write(r)
-				default:
-					return
-				}
-			}
+			w.writeAll()
+			return
+		}
+	}
+}
+
+// gather lets more records come.
+func (w *auditWriter) gather() {
+	timer := time.NewTimer(auditGather)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-w.hurry:
+	case <-w.quit:
+	}
+}
+
+// writeAll writes what is there.
+func (w *auditWriter) writeAll() {
+	for {
+		select {
+		case r := <-w.records:
+			w.write(r)
+		default:
+			return
 		}
 	}
 }
@@ -126,6 +154,7 @@ func (d *Device) auditEvent(kind string, t *tenant, format string, args ...any) 
 	// Spent, whether or not there is room left: what happened is recorded.
 	_ = payer.Spend(ledger.AuditBytes, uint64(len(kind)+len(detail)))
 	d.records.put(auditRecord{kind: kind, detail: detail})
+	nudge(d.records.hurry)
 }
 
 // audit records a control call of the session, and slows it to what the log takes.

@@ -158,3 +158,32 @@ func TestStepsAreRecorded(t *testing.T) {
 		r.close()
 	})
 }
+
+// The records of control calls wait for each other for a moment, and for no longer; what
+// happens to a tenant takes along what waits.
+func TestRecordsAreGathered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newMemRig(t)
+		kinds := func() (all []string) {
+			synctest.Wait()
+			read, err := r.fn.Grants().Audit.Snapshot(0, 100)
+			require.NoError(t, err)
+			for _, rec := range read {
+				all = append(all, rec.Kind)
+			}
+			return all
+		}
+		time.Sleep(2 * auditGather)
+		before := len(kinds())
+		s := r.open("alice")
+		buf(t, s, 4096)
+		require.Len(t, kinds(), before)
+		time.Sleep(auditGather)
+		require.Equal(t, []string{"session.open", "buffer.create"}, kinds()[before:])
+		buf(t, s, 4096)
+		require.Len(t, kinds(), before+2)
+		require.NoError(t, r.dev.SetTenantLimits("alice", limited(ledger.Buffers, 7)))
+		require.Equal(t, []string{"buffer.create", "tenant.limits"}, kinds()[before+2:])
+		r.close()
+	})
+}

@@ -2,9 +2,13 @@ package gpu
 
 import (
 	"os"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"syscall"
+
+	"capgpu/internal/courtesy"
+	"capgpu/internal/shm"
 )
 
 // lookout lets the runtime look at its pipes and sockets. It does that when a processor
@@ -23,6 +27,9 @@ type lookout struct {
 	kept  atomic.Int64  // about how long queues have gone on since it looked last
 	looks atomic.Uint64 // that have ended
 
+	waits   func() bool // courtesy.Waiting
+	giveWay func()      // shm.GiveWay
+
 	// mu is held by the one who looks.
 	mu sync.Mutex
 	// +checklocks:mu
@@ -33,12 +40,14 @@ type lookout struct {
 }
 
 // keptMost is how long, about, queues go on without that, in nanoseconds, and keptCrowded
-// where several want the device. keptLook is what a round of a queue counts besides its work,
+// where several want the device; keptCalls is how much longer while calls wait for their next
+// step. keptLook is what a round of a queue counts besides its work,
 // and keptEntry what an entry of its ring does.
 const (
 	keptMost    = 300_000
 	keptCrowded = 100_000
 	keptLook    = 500
+	keptCalls   = 2_000_000
 	keptEntry   = 250
 )
 
@@ -57,7 +66,7 @@ func newLookout(needed bool) *lookout {
 		w.Close()
 		return &lookout{}
 	}
-	l := &lookout{r: r, w: w, conn: conn}
+	l := &lookout{r: r, w: w, conn: conn, waits: courtesy.Waiting, giveWay: shm.GiveWay}
 	l.read = l.readOne
 	return l
 }
@@ -123,9 +132,19 @@ func (q *queue) hostNanos() int64 {
 	return keptEntry * int64(min(q.taken-q.spin.counted, maxBurst))
 }
 
-// goOn counts so many nanoseconds, and looks if there are that many, or somebody does.
+// goOn counts so many nanoseconds, and looks if there are that many, or somebody does. The
+// runtime looks when nothing else can run. So while calls take their steps (package courtesy)
+// whoever waited for that would wait for the whole of them: it goes on between two steps, for
+// keptCalls in all. Who looks lets other processes go first, too: the manager, where it has the
+// same processor.
 func (l *lookout) goOn(nanos, most int64) {
-	if l.kept.Add(nanos) >= most || l.under.Load() {
+	kept := l.kept.Add(nanos)
+	switch {
+	case kept < most && !l.under.Load() || l.conn == nil:
+	case kept < most+keptCalls && l.waits():
+		runtime.Gosched()
+	default:
+		l.giveWay()
 		l.look()
 	}
 }

@@ -74,3 +74,25 @@ func TestLookoutAllocatesNothing(t *testing.T) {
 	require.NotNil(t, l.conn)
 	require.Zero(t, testing.AllocsPerRun(100, l.look))
 }
+
+// While calls take their steps nobody waits for all of them, but not for ever: a pipe is
+// looked at all the same.
+func TestLookoutPutsOff(t *testing.T) {
+	l := newLookout(true)
+	defer l.close()
+	waits, given := true, 0
+	l.waits, l.giveWay = func() bool { return waits }, func() { given++ }
+	l.goOn(keptMost, keptMost)
+	require.Zero(t, l.looks.Load())
+	l.goOn(keptCalls-1, keptMost)
+	require.Zero(t, l.looks.Load())
+	l.goOn(1, keptMost)
+	require.EqualValues(t, 1, l.looks.Load())
+	require.Equal(t, 1, given)
+	require.Zero(t, l.kept.Load())
+	waits = false
+	l.goOn(keptMost-1, keptMost)
+	require.EqualValues(t, 1, l.looks.Load())
+	l.goOn(1, keptMost)
+	require.EqualValues(t, 2, l.looks.Load())
+}

@@ -35,7 +35,13 @@ func (d *device) live() (*driverLink, error) {
 		if s.suspended {
 			return nil, gpuerr.New(gpuerr.Busy, "device %s is suspended by its operator; open it again when it is resumed", d.name)
 		}
-		return s.link, nil
+		select {
+		case <-s.link.caller.Done():
+			// It is over, which the supervision will have seen in a moment.
+			return nil, gpuerr.New(gpuerr.Busy, "the driver of %s was lost just now; wait for the device's next state and open it again", d.name)
+		default:
+			return s.link, nil
+		}
 	case wedged:
 		return nil, gpuerr.New(gpuerr.DeviceLost, "device %s: %s", d.name, s.cause)
 	case recovering:

@@ -2,6 +2,7 @@ package manager
 
 import (
 	"context"
+	"errors"
 	"math"
 	"sync/atomic"
 	"time"
@@ -10,9 +11,12 @@ import (
 	"capgpu/gpuerr"
 )
 
-// maxWaiters is how many NextState of one socket may wait at once; the rest of
-// the 64 requests stays for those that are answered at once.
+// maxWaiters is how many NextState and OpenReady of one socket may wait at once; the
+// rest of the 64 requests stays for those that are answered at once.
 const maxWaiters = 32
+
+// openPause is how long OpenReady waits when a driver that is ready has no room.
+const openPause = 2 * time.Millisecond
 
 // broker answers one tenant socket.
 type broker struct {
@@ -76,12 +80,14 @@ func (b *broker) answer(ctx context.Context, m *control.Message) (body []byte, f
 		if err != nil {
 			return nil, -1, err
 		}
-		d, leave, err := b.ask(ctx, req.Index)
+		epoch, fd, err := b.open(ctx, req.Index)
+		return control.OpenDeviceReply{Epoch: epoch}.AppendTo(nil), fd, err
+	case control.TypeOpenReady:
+		req, err := control.ParseOpenReadyRequest(m.Body)
 		if err != nil {
 			return nil, -1, err
 		}
-		defer leave()
-		epoch, fd, err := d.attach(ctx, b.tenant.policy())
+		epoch, fd, err := b.openReady(ctx, req)
 		return control.OpenDeviceReply{Epoch: epoch}.AppendTo(nil), fd, err
 	case control.TypeNextState:
 		body, err := b.nextState(ctx, m.Body)
@@ -121,6 +127,65 @@ func (b *broker) ask(ctx context.Context, index uint32) (d *device, leave func()
 	}, nil
 }
 
+// open opens a session, and returns the client's end of its socket.
+func (b *broker) open(ctx context.Context, index uint32) (epoch uint64, fd int, err error) {
+	d, leave, err := b.ask(ctx, index)
+	if err != nil {
+		return 0, -1, err
+	}
+	defer leave()
+	return d.attach(ctx, b.tenant.policy())
+}
+
+// openReady is open as soon as the device has a driver that takes sessions. It holds no
+// place of the driver's while it waits.
+func (b *broker) openReady(ctx context.Context, req control.OpenReadyRequest) (epoch uint64, fd int, err error) {
+	d, err := b.device(req.Index)
+	if err != nil {
+		return 0, -1, err
+	}
+	leave, err := b.wait()
+	if err != nil {
+		return 0, -1, err
+	}
+	defer leave()
+	timer := time.NewTimer(nanos(req.TimeoutNanos))
+	defer timer.Stop()
+	for {
+		_, changed := d.board.get()
+		var again <-chan time.Time // never
+		if _, err = d.live(); err == nil {
+			epoch, fd, err = b.open(ctx, req.Index)
+			if _, e := d.live(); e == nil { // and it has no room, say
+				again = time.After(openPause)
+			}
+		}
+		if !errors.Is(err, gpuerr.Busy) {
+			return epoch, fd, err
+		}
+		select {
+		case <-changed:
+		case <-again:
+		case <-timer.C:
+			return 0, -1, err
+		case <-ctx.Done():
+			return 0, -1, context.Cause(ctx)
+		}
+	}
+}
+
+// wait counts a request that waits, until leave is called.
+func (b *broker) wait() (leave func(), err error) {
+	if b.waiters.Add(1) > maxWaiters {
+		b.waiters.Add(-1)
+		return nil, gpuerr.New(gpuerr.Busy, "%d requests of this socket wait already (NextState, OpenReady)", maxWaiters)
+	}
+	return func() { b.waiters.Add(-1) }, nil
+}
+
+// nanos reads a duration of the wire; what does not fit is as good as for ever.
+func nanos(n uint64) time.Duration { return time.Duration(min(n, math.MaxInt64)) }
+
 func (b *broker) nextState(ctx context.Context, body []byte) ([]byte, error) {
 	req, err := control.ParseNextStateRequest(body)
 	if err != nil {
@@ -130,12 +195,12 @@ func (b *broker) nextState(ctx context.Context, body []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer b.waiters.Add(-1)
-	if b.waiters.Add(1) > maxWaiters {
-		return nil, gpuerr.New(gpuerr.Busy, "%d NextState requests of this socket wait already", maxWaiters)
+	leave, err := b.wait()
+	if err != nil {
+		return nil, err
 	}
-	timeout := time.Duration(min(req.TimeoutNanos, math.MaxInt64))
-	reply, err := d.board.next(ctx, b.told[d], req.Epoch, req.Steps, timeout)
+	defer leave()
+	reply, err := d.board.next(ctx, b.told[d], req.Epoch, req.Steps, nanos(req.TimeoutNanos))
 	if err != nil {
 		return nil, err
 	}

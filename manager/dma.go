@@ -9,6 +9,7 @@ import (
 	"capgpu/audit/dma"
 	"capgpu/ddf"
 	"capgpu/gpuerr"
+	"capgpu/internal/courtesy"
 	"capgpu/internal/crashpoint"
 	"capgpu/internal/shm"
 	"capgpu/iommu"
@@ -66,6 +67,7 @@ func (g *grants) alloc(bytes uint64) (d *dmaMemory, err error) {
 		return nil, errors.Join(err, g.dispose(d))
 	}
 	crashpoint.Here("manager.dma.made")
+	courtesy.Step()
 	if err := g.mapMemory(d); err != nil {
 		if !d.isKept() {
 			err = errors.Join(err, g.dispose(d))
@@ -74,10 +76,12 @@ func (g *grants) alloc(bytes uint64) (d *dmaMemory, err error) {
 	}
 	// Recorded before the driver learns of it: a grant without a record is none.
 	crashpoint.Here("manager.dma.mapped")
+	courtesy.Step()
 	if err := g.journal.mapped(d); err != nil {
 		return nil, errors.Join(errNotRecorded(err), g.free(d))
 	}
 	crashpoint.Here("manager.dma.recorded")
+	courtesy.Step()
 	d.recorded.Store(true)
 	d.bytesCharge.Commit()
 	d.entryCharge.Commit()
@@ -186,8 +190,10 @@ func (g *grants) free(d *dmaMemory) error {
 		}
 		g.giveBack(d.iova)
 		crashpoint.Here("manager.dma.unmapped")
+		courtesy.Step()
 		d.freeErr = g.dispose(d)
 		crashpoint.Here("manager.dma.disposed")
+		courtesy.Step()
 		if d.recorded.Load() {
 			g.journal.unmapped(d)
 		} else {

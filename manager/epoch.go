@@ -198,6 +198,9 @@ func (d *device) watchFunction(l *driverLink, desk *faultDesk) (end func()) {
 func (d *device) awaitReady(ctx context.Context, l *driverLink) error {
 	timer := time.NewTimer(d.cfg.ReadyTimeout)
 	defer timer.Stop()
+	tenants := d.tenants()
+	telling := d.beginTelling(ctx, l, tenants)
+	defer telling.end()
 	select {
 	case r := <-l.ready:
 		if !l.checked {
@@ -205,8 +208,7 @@ func (d *device) awaitReady(ctx context.Context, l *driverLink) error {
 				return err
 			}
 		}
-		tenants := d.tenants()
-		if err := d.tellLimits(ctx, l, tenants); err != nil {
+		if err := telling.await(d.cfg.PingTimeout); err != nil {
 			return err
 		}
 		gone := false
@@ -228,7 +230,7 @@ func (d *device) awaitReady(ctx context.Context, l *driverLink) error {
 		d.record("driver.ready", fmt.Sprintf("%s epoch=%d pid=%d", d.name, l.epoch, l.child.pid()))
 		// What changed meanwhile was not told to a driver that was not ready. If it
 		// fails now, watchDriver sees why.
-		if err := d.tellLimits(ctx, l, changed(tenants, d.tenants())); err != nil {
+		if err := d.tellLimits(ctx, l, changed(tenants, d.tenants()), d.cfg.PingTimeout); err != nil {
 			d.log.Warn("tell the driver of new limits", "err", err)
 		}
 		return nil

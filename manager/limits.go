@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"capgpu/control"
 	"capgpu/gpuerr"
@@ -40,9 +41,9 @@ func (d *device) setLimits(ctx context.Context, tenant string, limits ledger.Lim
 
 // tellLimits gives a new driver the limits of tenants, so that each has a budget
 // before it has a session. A refusal is no harm, sessions bring them again; a
-// driver that does not answer is over.
-func (d *device) tellLimits(ctx context.Context, l *driverLink, tenants []*Tenant) error {
-	told, cancel := context.WithTimeout(ctx, d.cfg.PingTimeout)
+// driver that does not answer for patience is over.
+func (d *device) tellLimits(ctx context.Context, l *driverLink, tenants []*Tenant, patience time.Duration) error {
+	told, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	// Side by side: clients wait for it.
 	errs := make([]error, len(tenants))
@@ -59,7 +60,7 @@ func (d *device) tellLimits(ctx context.Context, l *driverLink, tenants []*Tenan
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case errors.Is(err, context.DeadlineExceeded):
-			return fmt.Errorf("the driver did not answer for %v", d.cfg.PingTimeout)
+			return errSilent(patience)
 		case errors.Is(err, gpuerr.Disconnected), errors.Is(err, gpuerr.Closed):
 			return l.exitedOr(fmt.Errorf("the driver's supervision link failed: %w", err))
 		default:
@@ -67,6 +68,47 @@ func (d *device) tellLimits(ctx context.Context, l *driverLink, tenants []*Tenan
 		}
 	}
 	return nil
+}
+
+// telling is tellLimits of a driver that is not ready yet: it answers as soon as it hears,
+// so that nobody waits for that when it is.
+type telling struct {
+	cancel context.CancelFunc
+	told   chan error // holds one
+}
+
+func (d *device) beginTelling(ctx context.Context, l *driverLink, tenants []*Tenant) *telling {
+	ctx, cancel := context.WithCancel(ctx)
+	t := &telling{cancel: cancel, told: make(chan error, 1)}
+	go func() {
+		defer close(t.told)
+		t.told <- d.tellLimits(ctx, l, tenants, d.cfg.ReadyTimeout+d.cfg.PingTimeout)
+	}()
+	return t
+}
+
+// await returns when all are told, or the driver, which is ready, does not answer for
+// patience.
+func (t *telling) await(patience time.Duration) error {
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case err := <-t.told:
+		return err
+	case <-timer.C:
+		return errSilent(patience)
+	}
+}
+
+// end returns when nobody is told any more.
+func (t *telling) end() {
+	t.cancel()
+	for range t.told {
+	}
+}
+
+func errSilent(patience time.Duration) error {
+	return fmt.Errorf("the driver did not answer for %v", patience)
 }
 
 // maxTelling is how many tenants' limits are told at once: less than half of the

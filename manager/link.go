@@ -148,7 +148,7 @@ func (l *driverLink) runPings(ctx context.Context, interval, timeout time.Durati
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case errors.Is(err, context.DeadlineExceeded):
-			return fmt.Errorf("the driver did not answer for %v", timeout)
+			return errSilent(timeout)
 		case err != nil && !errors.Is(err, gpuerr.Disconnected):
 			return fmt.Errorf("the driver refused a ping: %w", err)
 		}

@@ -67,10 +67,9 @@ type child struct {
 	confine confinement
 	// exited is closed when the process is dead, and nothing that it started runs.
 	exited chan struct{}
-	actor  Actor // stands for the process; nil: it is one
-	err    error // how it ended, with its last words; read it after exited
-	// mounts keeps its mount namespace until it is reaped; nil: it has none.
-	mounts *os.File
+	actor  Actor          // stands for the process; nil: it is one
+	err    error          // how it ended, with its last words; read it after exited
+	spaces sandbox.Spaces // its namespaces, until it is reaped
 }
 
 // start runs a program in a cell of its own, with files as descriptors 3, 4, …, an
@@ -106,7 +105,7 @@ func (s *spawner) start(log *slog.Logger, name string, how confinement, path str
 		return nil, errors.Join(fmt.Errorf("start %s: %w", name, err), cell.Close())
 	}
 	crashpoint.Here("manager.spawn.started")
-	c := &child{name: name, cmd: cmd, cell: cell, confine: how, exited: make(chan struct{}), mounts: cell.Mounts(cmd.Process.Pid)}
+	c := &child{name: name, cmd: cmd, cell: cell, confine: how, exited: make(chan struct{}), spaces: cell.Spaces(cmd.Process.Pid)}
 	go c.runWait(log.With("process", name, "pid", cmd.Process.Pid), r, &s.leaving)
 	return c, nil
 }
@@ -169,9 +168,7 @@ func (c *child) runWait(log *slog.Logger, r *os.File, leaving *sync.WaitGroup) {
 	}
 	time.Sleep(pause)
 	err := c.cmd.Wait()
-	if c.mounts != nil {
-		c.mounts.Close()
-	}
+	c.spaces.Close()
 	if err := c.cell.Close(); err != nil { // it kills what is left in there
 		log.Warn("a process left something behind", "err", err)
 	}

@@ -309,7 +309,7 @@ func (d *device) tryUpgrade(ctx context.Context, l *driverLink, g *grants, desk 
 	now := d.board.succeed(next)
 	d.record("driver.upgrade", fmt.Sprintf("%s epoch=%d ok=true generation=%d pid=%d sessions=%d pause=%v", d.name, l.epoch, now.generation, next.child.pid(), told.Sessions, pause))
 	d.say("device %s has another driver (epoch %d, generation %d, driver pid %d)", d.name, l.epoch, now.generation, next.child.pid())
-	if e := d.tellLimits(ctx, next, d.tenants()); e != nil {
+	if e := d.tellLimits(ctx, next, d.tenants(), d.cfg.PingTimeout); e != nil {
 		d.log.Warn("tell the driver of limits", "err", e)
 	}
 	return control.UpgradeReply{Epoch: l.epoch, Generation: now.generation, Sessions: told.Sessions, PauseNanos: uint64(pause)}, next, begun, nil, nil

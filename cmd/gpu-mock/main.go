@@ -98,7 +98,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 					g.Device.Name, g.Device.VendorID, g.Device.DeviceID)
 			}
 			o := options
-			o.MemoryBytes = g.DMA.Usage().LimitBytes
+			o.MemoryBytes = g.DMALimit()
 			return mock.New(o)
 		},
 		Rehearse: func(ctx context.Context) error {

@@ -120,7 +120,7 @@ func (l *Link) take(ctx context.Context) error {
 	if l.set.Device, err = deviceInfo(g); err != nil {
 		return err
 	}
-	l.set.LaunchRecords = g.LaunchRecords()
+	l.set.LaunchRecords, l.set.DMABytes = g.LaunchRecords(), g.DmaBytes()
 	asked, err := l.askWindows(ctx, grants, g)
 	if err != nil {
 		return err

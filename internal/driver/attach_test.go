@@ -1,7 +1,9 @@
 package driver
 
 import (
+	"io"
 	"log/slog"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -86,4 +88,22 @@ func TestAttachesLeaveRoomForPings(t *testing.T) {
 	for _, fd := range clients {
 		unix.Close(fd)
 	}
+}
+
+// The supervision link is what the kernel closes first when the process dies.
+func TestLinkOfHighNumber(t *testing.T) {
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	defer r.Close()
+	fd, err := unix.Dup(int(w.Fd()))
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+	moved := last(fd)
+	require.GreaterOrEqual(t, moved, lastFD)
+	_, err = unix.Write(moved, []byte("x"))
+	require.NoError(t, err)
+	require.NoError(t, unix.Close(moved))
+	rest, err := io.ReadAll(r) // its end: no other descriptor is left
+	require.NoError(t, err)
+	require.Equal(t, "x", string(rest))
 }

@@ -27,6 +27,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -67,6 +68,9 @@ const (
 
 	goodbyeTimeout = 2 * time.Second // between our answer to Shutdown and the end of the link
 )
+
+// rehearsalGC is the GOGC of a rehearsal: nobody waits for it, and its garbage is not kept.
+const rehearsalGC = 20
 
 // driver is one running driver.
 type driver struct {
@@ -178,6 +182,10 @@ func (o *Options) rehearse(ctx context.Context) (stop, ended func()) {
 	ctx, stop = context.WithCancel(ctx)
 	var running sync.WaitGroup
 	running.Go(func() {
+		// What it leaves is garbage. Memory that the process has not needed yet has not to be
+		// taken down by the kernel when it dies, while everybody waits for the next one.
+		before := debug.SetGCPercent(rehearsalGC)
+		defer debug.SetGCPercent(before)
 		if err := o.Rehearse(ctx); err != nil && ctx.Err() == nil {
 			o.Log.Warn("the rehearsal failed", "err", err)
 		}
@@ -204,7 +212,7 @@ func (d *driver) openDevice(o Options, set ddf.GrantSet) (control.ReadyRequest, 
 		return ready, fmt.Errorf("open %s: %w", set.Device.Name, err)
 	}
 	limits := ledger.NoLimits()
-	limits[ledger.DeviceMemory] = set.DMA.Usage().LimitBytes
+	limits[ledger.DeviceMemory] = set.DMALimit()
 	ready = control.ReadyRequest{Epoch: set.Device.Epoch, MemoryBytes: limits[ledger.DeviceMemory], Backend: b.Info().Name}
 	d.device, err = gpu.New(gpu.Config{Info: set.Device, Backend: b, DMA: set.DMA, Audit: set.Audit, LaunchRecords: set.LaunchRecords, Settle: d.settle, Limits: limits, Log: o.Log})
 	if err != nil {

@@ -35,7 +35,23 @@ func inherit() (*links, error) {
 	}
 	unix.CloseOnExec(SupervisionFD)
 	unix.CloseOnExec(GrantFD)
-	return newLinks(SupervisionFD, GrantFD)
+	return newLinks(last(SupervisionFD), GrantFD)
+}
+
+// lastFD is above what a driver usually has open.
+const lastFD = 1000
+
+// last moves a descriptor to a high number. When the process dies, the kernel closes what
+// it has from the highest number on (Linux 6.18, exit_files, task_work_run): so the manager
+// hears of a death before clients see their sockets close, and knows why they ask again.
+// Where it cannot be moved it stays where it is.
+func last(fd int) int {
+	moved, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, lastFD)
+	if err != nil {
+		return fd
+	}
+	unix.Close(fd)
+	return moved
 }
 
 // checkLinks says all that is missing, with E_INVALID.

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"capgpu/gpuerr"
+	"capgpu/internal/courtesy"
 )
 
 // ClientTransport is the transport of a Go client: rpc.NewConn(NewClientTransport(c), nil).
@@ -73,11 +74,13 @@ type clientCodec struct {
 
 // Encode implements transport.Codec.
 func (c *clientCodec) Encode(m *capnp.Message) error {
+	courtesy.Step()
 	b, err := m.Marshal()
 	if err != nil {
 		return err
 	}
 	c.forgetReleased(m)
+	courtesy.Step()
 	c.writeMu.Lock()
 	defer c.writeMu.Unlock()
 	if err := c.conn.SetWriteDeadline(time.Now().Add(DefaultLimits().WriteTimeout)); err != nil {
@@ -133,6 +136,7 @@ func (c *clientCodec) Decode() (*capnp.Message, error) {
 		return nil, err
 	}
 	c.assignFDs(m)
+	courtesy.Step()
 	return m, nil
 }
 

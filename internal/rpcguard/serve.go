@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"capgpu/gpuerr"
+	"capgpu/internal/courtesy"
 )
 
 const (
@@ -64,6 +65,7 @@ func (v *vat) runReader() error {
 		case err != nil:
 			return err
 		}
+		courtesy.Step()
 		if err := v.handleSafely(f); err != nil {
 			if errors.Is(err, errAborted) {
 				return nil

@@ -53,6 +53,7 @@ var common = []call{
 	}}}, "duplicates, O_NONBLOCK, seals, small pipes"},
 	{"epoll_ctl", unix.SYS_EPOLL_CTL, nil, "the runtime's poller"},
 	{"epoll_pwait", unix.SYS_EPOLL_PWAIT, nil, "the same"},
+	{"ppoll", unix.SYS_PPOLL, []condition{{arg: 1, oneOf: []uint32{1}}}, "has a peer hung up, of whom nothing is read now?"},
 
 	// Sockets that it has.
 	{"recvmsg", unix.SYS_RECVMSG, nil, "control messages with descriptors"},
@@ -70,7 +71,6 @@ var driverCalls = []call{
 	{"pipe2", unix.SYS_PIPE2, nil, "wake pipes of queues"},
 	{"timerfd_create", unix.SYS_TIMERFD_CREATE, []condition{{arg: 0, oneOf: []uint32{unix.CLOCK_MONOTONIC}}}, "deadlines to a fraction of a millisecond"},
 	{"timerfd_settime", unix.SYS_TIMERFD_SETTIME, nil, "the same"},
-	{"ppoll", unix.SYS_PPOLL, []condition{{arg: 1, oneOf: []uint32{1}}}, "has a peer hung up that does not read its replies?"},
 	// A datagram socket could send to whom it names.
 	{"socketpair", unix.SYS_SOCKETPAIR, []condition{{arg: 0, oneOf: []uint32{unix.AF_UNIX}}, {arg: 1, oneOf: []uint32{unix.SOCK_SEQPACKET | unix.SOCK_CLOEXEC}}}, "the control socket of a restricted session"},
 	{"setsockopt", unix.SYS_SETSOCKOPT, []condition{{arg: 1, oneOf: []uint32{unix.SOL_SOCKET}}, {arg: 2, oneOf: []uint32{unix.SO_PASSRIGHTS}}}, "no descriptors from a client"},

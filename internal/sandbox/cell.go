@@ -145,19 +145,41 @@ func anys(files []*os.File) (all []any) {
 // (pid_namespaces(7)).
 func (c *Cell) Alone() bool { return c.j.spaces&syscall.CLONE_NEWPID != 0 }
 
-// Mounts is the mount namespace of a child that was started in the cell, or nil. While
-// it is held the end of the process does not take it down, which waits for all CPUs to
-// have passed a grace period of RCU (Linux 6.12, exit_task_namespaces, put_mnt_ns,
-// namespace_unlock): on a busy host that is tens of milliseconds.
-func (c *Cell) Mounts(pid int) *os.File {
-	if c.j.spaces&syscall.CLONE_NEWNS == 0 {
-		return nil
+// slowSpaces are the namespaces that take the kernel long to take down.
+var slowSpaces = []struct {
+	flag uintptr
+	file string // below /proc/PID/ns
+}{{syscall.CLONE_NEWNS, "mnt"}, {syscall.CLONE_NEWNET, "net"}, {syscall.CLONE_NEWIPC, "ipc"}}
+
+// Spaces holds the namespaces of a child that was started in the cell, until its Close.
+// While they are held the end of the process does not take them down. For its mounts that
+// would wait for all CPUs to have passed a grace period of RCU (Linux 6.12,
+// exit_task_namespaces, put_mnt_ns, namespace_unlock): on a busy host that is tens of
+// milliseconds. Of the others the kernel's own threads take care at once, on the CPU that
+// the next driver would have.
+func (c *Cell) Spaces(pid int) Spaces {
+	var held Spaces
+	for _, space := range slowSpaces {
+		if c.j.spaces&space.flag == 0 {
+			continue
+		}
+		f, err := os.Open(fmt.Sprintf("/proc/%d/ns/%s", pid, space.file))
+		if err != nil { // it is only slower
+			continue
+		}
+		held = append(held, f)
 	}
-	f, err := os.Open(fmt.Sprintf("/proc/%d/ns/mnt", pid))
-	if err != nil { // it is only slower
-		return nil
+	return held
+}
+
+// Spaces are namespaces that are held.
+type Spaces []*os.File
+
+// Close lets go of them.
+func (s Spaces) Close() {
+	for _, f := range s {
+		f.Close()
 	}
-	return f
 }
 
 // Exhausted reports whether the kernel killed a process of the cell because it was

@@ -140,7 +140,7 @@ func New(g ddf.GrantSet) (*Device, error) {
 		return nil, gpuerr.New(gpuerr.NoDevice, "the grants of %s have no DMA memory", g.Device.PCIAddress)
 	}
 	d := &Device{
-		info: backend.Info{Name: "edu", MemoryBytes: g.DMA.Usage().LimitBytes, DMA: true, Verifies: true, Limits: backend.Limits{
+		info: backend.Info{Name: "edu", MemoryBytes: g.DMALimit(), DMA: true, Verifies: true, Limits: backend.Limits{
 			MaxThreadsPerBlock: maxBlock,
 			MaxBlockDim:        maxBlock,
 			MaxGridDim:         maxGrid,

@@ -1,0 +1,46 @@
+package manager_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"capgpu/client"
+	"capgpu/gpuerr"
+)
+
+// OpenReady waits as long as it is asked to, takes a place among those who wait, and opens
+// the session as soon as the device can be had.
+func TestOpenReady(t *testing.T) {
+	w := start(t, nil)
+	a := w.admin()
+	s, err := w.dial("default").OpenReady(within(t), 0)
+	require.NoError(t, err)
+	require.NoError(t, s.Close(within(t)))
+	_, err = w.dial("default").OpenReady(within(t), 9)
+	require.ErrorIs(t, err, gpuerr.NoDevice)
+
+	require.NoError(t, a.Suspend(within(t), "mock0"))
+	gone, leave := context.WithCancel(t.Context())
+	c := w.dial("default")
+	ended := make(chan error, 1)
+	go func() {
+		_, err := c.OpenReady(gone, 0)
+		ended <- err
+	}()
+	leave()
+	require.ErrorIs(t, <-ended, context.Canceled)
+	opened := make(chan *client.Session, 1)
+	go func() {
+		s, err := c.OpenReady(within(t), 0)
+		if err != nil {
+			t.Errorf("OpenReady: %v", err)
+		}
+		opened <- s
+	}()
+	require.NoError(t, a.Resume(within(t), "mock0"))
+	s = <-opened
+	require.NoError(t, addVectors(within(t), s))
+	require.NoError(t, s.Close(within(t)))
+}
