@@ -135,13 +135,12 @@ func (q *queue) serveBurst() bool {
 	if q.left() || q.burst.turn.state.Load() != jobFree || q.crowd.swept.Load() {
 		return false
 	}
-	if q.spin.kept += keptLook; q.spin.kept >= keptQuick {
-		q.goOn(0)
-	}
-	return true
+	q.spin.kept += keptLook
+	return q.spin.kept < keptQuick
 }
 
-// keptQuick is after how much serveBurst has it counted.
+// keptQuick is after how much serve comes by all the same: it counts it (goOn), and another
+// queue may be one of those that look at their rings.
 const keptQuick = 16 * keptLook
 
 // pick resolves entries until one is not for a burst, and counts them.

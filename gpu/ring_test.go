@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -316,4 +317,44 @@ func ringMappings(t *testing.T) map[mapping]bool {
 		}
 	}
 	return all
+}
+
+// A client that launches one by one is served while its queue looks at its ring. What others
+// want of the queue is seen in between.
+func TestBurstsWhileItLooks(t *testing.T) {
+	r := newRig(t, withBursts(newBurstBackend()))
+	s := r.open("alice")
+	m, q, p := buf(t, s, 4096), r.queue(s, 16, 4096), prog(t, s, "p")
+	var wg sync.WaitGroup
+	var stop atomic.Bool
+	var ok atomic.Uint64
+	wg.Go(func() {
+		for !stop.Load() {
+			q.launch(p, whole(m))
+			switch c := q.one(); c.Outcome {
+			case outcome.Success:
+				ok.Add(1)
+			case cancelledOutcome: // by CancelQueue
+			default:
+				t.Errorf("a launch ended %v", c.Outcome)
+			}
+		}
+	})
+	defer wg.Wait()
+	defer stop.Store(true)
+	goesOn := func() {
+		for before := ok.Load(); ok.Load() < before+100; {
+			runtime.Gosched()
+		}
+	}
+	for range 20 {
+		goesOn()
+		require.NoError(t, s.CancelQueue(q.h))
+		goesOn()
+		require.NoError(t, r.dev.Freeze(t.Context()))
+		still := ok.Load() // and one that was told and not counted
+		runtime.Gosched()
+		require.LessOrEqual(t, ok.Load(), still+1)
+		r.dev.Thaw()
+	}
 }
