@@ -141,7 +141,7 @@ func (q *queue) serveBurst() bool {
 
 // keptQuick is after how much serve comes by all the same: it counts it (goOn), and another
 // queue may be one of those that look at their rings.
-const keptQuick = 16 * keptLook
+const keptQuick = 64 * keptLook
 
 // pick resolves entries until one is not for a burst, and counts them.
 func (q *queue) pick() int {

@@ -47,7 +47,7 @@ func (q *queue) linger(idle *int) (again bool, err error) {
 		if *idle > 1 {
 			return false, nil
 		}
-		return q.spinForWork()
+		return q.spinForWork(idle)
 	}
 	if *idle >= spinRounds && (*idle >= passRounds || !q.asks() || !q.session.dev.engine.passesSoon(q.asker())) {
 		return false, nil
@@ -56,8 +56,8 @@ func (q *queue) linger(idle *int) (again bool, err error) {
 	return true, nil
 }
 
-// spinForWork reports whether there is a reason not to sleep.
-func (q *queue) spinForWork() (again bool, err error) {
+// spinForWork reports whether there is a reason not to sleep. What it finds, it may have done.
+func (q *queue) spinForWork(idle *int) (again bool, err error) {
 	e := q.session.dev.engine
 	defer e.spinning.Add(-1)
 	if e.spinning.Add(1) > e.maxSpinning {
@@ -67,7 +67,7 @@ func (q *queue) spinForWork() (again bool, err error) {
 		n, err := q.fetch(spinLooks)
 		switch {
 		case n > 0:
-			q.spin.rounds = maxSpinRounds
+			q.spin.rounds, *idle = maxSpinRounds, 0
 			if q.serveBurst() {
 				round = -1
 				continue

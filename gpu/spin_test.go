@@ -22,7 +22,7 @@ func TestSpinnersLeaveAProcessor(t *testing.T) {
 		e.spinning.Add(others)
 		before := looks.looks.Load()
 		spinner.spin.rounds = 1
-		again, err := spinner.spinForWork()
+		again, err := spinner.spinForWork(new(int))
 		require.NoError(t, err)
 		require.False(t, again)
 		require.Equal(t, others < max(1, int32(runtime.GOMAXPROCS(0))-1), looks.looks.Load() > before, "with %d others", others)
