@@ -232,7 +232,7 @@ func besideNeighbours(ctx context.Context, e *Env, svc *service.Service, sockets
 		if err != nil {
 			return nil, err
 		}
-		r, err := paired.Compare(e.tails(part), beside(ctx, work, bad), beside(ctx, work, good))
+		r, err := paired.Compare(e.tails(part), beside(ctx, work, bad, sockets[1:]), beside(ctx, work, good, sockets[:1]))
 		bad.Kill()
 		if err != nil {
 			return nil, fmt.Errorf("beside %s: %w", m, err)
@@ -250,8 +250,9 @@ func (e *Env) tails(part float64) paired.Options {
 	return o
 }
 
-// beside is the side that works while a neighbour behaves as it does.
-func beside(ctx context.Context, work *neighbour.Work, n *neighbour.Process) paired.Side {
+// beside is the side that works while a neighbour with these sockets behaves as it does.
+// What is left of that is not in the way of the other side: it ends when all is reclaimed.
+func beside(ctx context.Context, work *neighbour.Work, n *neighbour.Process, sockets []string) paired.Side {
 	return func(slice time.Duration, add func(float64)) error {
 		if err := n.Begin(); err != nil {
 			return err
@@ -259,6 +260,11 @@ func beside(ctx context.Context, work *neighbour.Work, n *neighbour.Process) pai
 		err := workFor(ctx, work, slice, add)
 		if _, stopped := n.Stop(); err == nil {
 			err = stopped
+		}
+		for _, socket := range sockets {
+			if err == nil {
+				err = service.AwaitReclaimed(ctx, socket, longestReclaim)
+			}
 		}
 		return err
 	}

@@ -286,8 +286,18 @@ func (s *Service) StatusOf(ctx context.Context, tenant string) (json.RawMessage,
 // AwaitReclaimed returns when nothing is left of the sessions that were closed: Close
 // answers when nothing of them can be used any more, and their memory goes behind that.
 func (s *Service) AwaitReclaimed(ctx context.Context, longest time.Duration) error {
+	return AwaitReclaimed(ctx, s.Socket, longest)
+}
+
+// AwaitReclaimed is the same for the tenant with that socket.
+func AwaitReclaimed(ctx context.Context, socket string, longest time.Duration) error {
+	conn, err := client.Dial(ctx, socket)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
 	for end := time.Now().Add(longest); ; time.Sleep(2 * time.Millisecond) {
-		text, err := s.Status(ctx)
+		text, err := conn.Status(ctx, 0)
 		if err != nil {
 			return err
 		}
