@@ -42,17 +42,23 @@ type crowd struct {
 	// +checklocks:mu
 	woken int // and how many were woken in it
 	// +checklocks:mu
-	need int // so many begin a sweep
+	rest time.Duration // that follows a sweep that was not worth it,
+	// +checklocks:mu
+	until time.Time // and when it is over
 	// +checklocks:mu
 	turns uint64 // of sweepers that have ended
 }
 
 const (
 	// crowdLeast is how many queues are a crowd, and how many are woken in a crowdWindow
-	// before there is a sweep. They are twice as many after one that was not worth it.
+	// before there is a sweep.
 	crowdLeast  = 16
-	crowdMost   = 256
 	crowdWindow = time.Millisecond
+	// After a sweep that was not worth it there is none for crowdRest, and after each more
+	// of them for twice as long, at most crowdRestMost. It is a time, and not more that are
+	// woken: how many can be woken in a window depends on how much each of them asks for.
+	crowdRest     = time.Millisecond
+	crowdRestMost = 64 * time.Millisecond
 	// sweepWorth is how many looks at a ring cost as much as a wake.
 	sweepWorth = 64
 	// sweepNear and sweepFar are how many queues it looks at behind the last one, and on
@@ -60,6 +66,8 @@ const (
 	sweepNear, sweepFar = 4, 8
 	// sweepPause is after how many looks others run; a turn counts as sweepTurn more.
 	sweepPause, sweepTurn = 64, 6
+	// musterPause is the same while it only looks, before its first turn.
+	musterPause = 512
 	// sweepNanos of device time make a turn a long one, and aloneFor is how many times the
 	// queue is woken by its client then.
 	sweepNanos = 20_000
@@ -93,7 +101,7 @@ func (c *crowds) join(q *queue) *crowd {
 	defer c.mu.Unlock()
 	if c.all == nil {
 		for range max(1, runtime.GOMAXPROCS(0)/2) {
-			c.all = append(c.all, &crowd{need: crowdLeast})
+			c.all = append(c.all, &crowd{})
 		}
 	}
 	to := c.all[c.next%len(c.all)]
@@ -126,10 +134,11 @@ func (c *crowd) rung(d *Device) {
 	if c.swept.Load() || len(c.queues) < crowdLeast || d.engine.burster == nil {
 		return
 	}
-	if now := time.Now(); now.Sub(c.since) > crowdWindow {
+	now := time.Now()
+	if now.Sub(c.since) > crowdWindow {
 		c.since, c.woken = now, 0
 	}
-	if c.woken++; c.woken < c.need {
+	if c.woken++; c.woken < crowdLeast || now.Before(c.until) {
 		return
 	}
 	c.woken = 0
@@ -167,6 +176,7 @@ func (w *sweeper) run() {
 // last, and at that one once more, and goes round all of them a few at a time besides.
 func (w *sweeper) sweep() (looks int) {
 	w.round()
+	looks = w.muster()
 	last, far := 0, 0
 	for left, since := w.patience(), 0; left > 0 && len(w.queues) >= crowdLeast; {
 		n, turns := len(w.queues), w.turns
@@ -207,6 +217,32 @@ func (w *sweeper) sweep() (looks int) {
 	return looks
 }
 
+// muster takes charge of all that sleep, and serves none of them yet. A client that comes
+// to one after the other is soon past the sweeper else, and wakes each of them.
+func (w *sweeper) muster() (looks int) {
+	for i, q := range w.queues {
+		if i%musterPause == musterPause-1 {
+			runtime.Gosched()
+		}
+		w.watch(q)
+	}
+	return len(w.queues)
+}
+
+// watch looks at a queue, which is looked at again if there was something.
+//
+// +checklocksignore: TryLock is not understood
+func (w *sweeper) watch(q *queue) {
+	if !q.serving.TryLock() {
+		return
+	}
+	defer q.serving.Unlock()
+	defer w.caught(q, new(bool))
+	if s := &q.sweep; !s.roused && s.alone == 0 && q.ring.Watch() != ring.Full {
+		s.watched = true
+	}
+}
+
 // patience is how many looks in vain a sweep lasts.
 func (w *sweeper) patience() int { return 2*len(w.queues) + 16*sweepWorth }
 
@@ -232,10 +268,11 @@ func (w *sweeper) resign(worth bool) {
 	c.mu.Lock() // not before: there is one at a time
 	defer c.mu.Unlock()
 	if c.swept.Store(false); worth {
-		c.need = crowdLeast
-	} else {
-		c.need = min(2*c.need, crowdMost)
+		c.rest = 0
+		return
 	}
+	c.rest = min(max(2*c.rest, crowdRest), crowdRestMost)
+	c.until = time.Now().Add(c.rest)
 }
 
 // release has a queue sleep on its own again.

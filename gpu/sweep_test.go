@@ -346,7 +346,7 @@ func requireSwept(t *testing.T, tenant *tenant) {
 	for _, c := range tenant.crowds.all {
 		require.False(t, c.swept.Load())
 		require.Len(t, c.queues, crowdLeast)
-		require.NotEqual(t, crowdLeast, c.need+int(c.turns), "there was none")
+		require.True(t, c.rest > 0 || c.turns > 0, "there was none")
 	}
 }
 
@@ -423,13 +423,88 @@ func TestSweepSharesBuffers(t *testing.T) {
 
 // Sweeps that were not worth it make the next one rarer, and one that was does not.
 func TestSweepMustBeWorthIt(t *testing.T) {
-	c := &crowd{need: crowdLeast}
-	for _, need := range []int{2 * crowdLeast, 4 * crowdLeast, 8 * crowdLeast, crowdMost, crowdMost} {
-		(&sweeper{crowd: c}).resign(false)
-		require.Equal(t, need, c.need)
-	}
-	(&sweeper{crowd: c}).resign(true)
-	require.Equal(t, crowdLeast, c.need)
+	synctest.Test(t, func(t *testing.T) {
+		c := &crowd{}
+		for _, rest := range []time.Duration{1, 2, 4, 8, 16, 32, 64, 64} {
+			(&sweeper{crowd: c}).resign(false)
+			require.Equal(t, rest*time.Millisecond, c.rest)
+			require.Equal(t, time.Now().Add(c.rest), c.until)
+			time.Sleep(time.Second)
+		}
+		(&sweeper{crowd: c}).resign(true)
+		require.Zero(t, c.rest)
+		require.False(t, time.Now().Before(c.until))
+	})
+}
+
+// A crowd is not swept while it rests, however many are woken, and is afterwards.
+func TestCrowdRests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newMemRig(t, withBackend(&burster{newBurstBackend()}))
+		s := r.open("alice")
+		p, m := prog(t, s, "p"), buf(t, s, 4096)
+		var all []*client
+		for range crowdLeast * max(1, runtime.GOMAXPROCS(0)/2) {
+			all = append(all, r.queue(s, 16, 4096))
+		}
+		wake := func() {
+			synctest.Wait()
+			for _, c := range all {
+				c.launch(p, whole(m))
+			}
+			for _, c := range all {
+				requireOK(t, c.one())
+			}
+			synctest.Wait()
+		}
+		synctest.Wait() // all have joined
+		crowds := s.tenant.crowds.all
+		for _, c := range crowds {
+			c.mu.Lock()
+			c.until = time.Now().Add(crowdRestMost)
+			c.mu.Unlock()
+		}
+		for range 5 {
+			wake()
+		}
+		for _, c := range crowds {
+			require.True(t, time.Now().Before(c.until))
+			require.False(t, c.rest > 0 || c.turns > 0, "it was swept")
+		}
+		time.Sleep(crowdRestMost)
+		wake()
+		requireSwept(t, s.tenant)
+		r.close()
+	})
+}
+
+// A sweep begins with a look at all queues, that none of them is woken by its client any
+// more, and serves none on the way. What it found is served when it comes there.
+func TestMuster(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newSleeper(t)
+		w := &sweeper{queues: []*queue{x.q}}
+		x.w.release(x.q)
+		require.Equal(t, 1, w.muster())
+		swept, asleep := x.asleep()
+		require.True(t, asleep)
+		require.Equal(t, sweptState{watched: true}, swept)
+		x.c.launch(x.p, whole(x.m))
+		synctest.Wait()
+		require.Zero(t, x.c.left(), "nobody was woken")
+		require.Equal(t, 1, w.muster())
+		require.Zero(t, x.c.left(), "nobody was served")
+		require.True(t, w.visit(x.q))
+		requireOK(t, x.c.one())
+
+		// One that is not served any more is woken for what it has.
+		x.c.launch(x.p, whole(x.m))
+		w.muster()
+		w.release(x.q)
+		requireOK(t, x.c.one())
+		x.r.idleButBuffers(x.s)
+		x.r.close()
+	})
 }
 
 // Whatever the clients and the sweepers do at the same time, nothing is lost and nothing

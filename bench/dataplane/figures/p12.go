@@ -64,6 +64,9 @@ func crowd(ctx context.Context, e *Env) (r paired.Result, err error) {
 		return r, err
 	}
 	defer func() { err = errors.Join(err, closeAll()) }()
+	for _, l := range all { // one client, which looks at completions in one place
+		l.done = all[0].done
+	}
 	many := paired.Batches(len(all)*crowdBatch, func() error {
 		for _, l := range all {
 			if err := l.push(crowdBatch); err != nil {
