@@ -437,6 +437,31 @@ func TestSweepMustBeWorthIt(t *testing.T) {
 	})
 }
 
+// restUntil has all crowds rest.
+func (c *crowds) restUntil(until time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, one := range c.all {
+		one.mu.Lock()
+		one.until = until
+		one.mu.Unlock()
+	}
+}
+
+// swept is how many of the crowds were, and are no more.
+func (c *crowds) swept() (n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, one := range c.all {
+		one.mu.Lock()
+		if one.rest > 0 || one.turns > 0 {
+			n++
+		}
+		one.mu.Unlock()
+	}
+	return n
+}
+
 // A crowd is not swept while it rests, however many are woken, and is afterwards.
 func TestCrowdRests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -458,19 +483,13 @@ func TestCrowdRests(t *testing.T) {
 			synctest.Wait()
 		}
 		synctest.Wait() // all have joined
-		crowds := s.tenant.crowds.all
-		for _, c := range crowds {
-			c.mu.Lock()
-			c.until = time.Now().Add(crowdRestMost)
-			c.mu.Unlock()
-		}
+		until := time.Now().Add(crowdRestMost)
+		s.tenant.crowds.restUntil(until)
 		for range 5 {
 			wake()
 		}
-		for _, c := range crowds {
-			require.True(t, time.Now().Before(c.until))
-			require.False(t, c.rest > 0 || c.turns > 0, "it was swept")
-		}
+		require.True(t, time.Now().Before(until))
+		require.Zero(t, s.tenant.crowds.swept())
 		time.Sleep(crowdRestMost)
 		wake()
 		requireSwept(t, s.tenant)
