@@ -61,6 +61,8 @@ const (
 	crowdRestMost = 64 * time.Millisecond
 	// sweepWorth is how many looks at a ring cost as much as a wake.
 	sweepWorth = 64
+	// sweepAgain is how many looks in vain another turn in the same round counts as.
+	sweepAgain = 32
 	// sweepNear and sweepFar are how many queues it looks at behind the last one, and on
 	// its way round, before it looks at the last one again.
 	sweepNear, sweepFar = 4, 8
@@ -151,6 +153,7 @@ type sweeper struct {
 	crowd  *crowd
 	queues []*queue // as of the last round
 	turns  int
+	patience
 	scratch
 }
 
@@ -176,21 +179,21 @@ func (w *sweeper) run() {
 // last, and at that one once more, and goes round all of them a few at a time besides.
 func (w *sweeper) sweep() (looks int) {
 	w.round()
+	w.left = w.most()
 	looks = w.muster()
 	last, far := 0, 0
-	for left, since := w.patience(), 0; left > 0 && len(w.queues) >= crowdLeast; {
+	for since := 0; w.left > 0 && len(w.queues) >= crowdLeast; {
 		n, turns := len(w.queues), w.turns
 		at := last
 		look := func(i int) bool {
 			looks++
-			left--
 			since++
-			if !w.visit(w.queues[i%n]) {
-				return false
+			some := w.visit(w.queues[i%n])
+			if w.looked(i%n, some); some {
+				w.turns++
+				since += sweepTurn
 			}
-			w.turns++
-			left, since = min(left+sweepWorth, w.patience()), since+sweepTurn
-			return true
+			return some
 		}
 		look(at)
 		for i := range sweepNear {
@@ -243,8 +246,34 @@ func (w *sweeper) watch(q *queue) {
 	}
 }
 
-// patience is how many looks in vain a sweep lasts.
-func (w *sweeper) patience() int { return 2*len(w.queues) + 16*sweepWorth }
+// patience is how many looks in vain a sweep lasts: the more queues have something, the
+// longer. Those few that always have, while the others sleep, are served sooner by their
+// own goroutines: so a queue counts once in a round.
+type patience struct {
+	left   int
+	served []bool // had a turn in this round
+}
+
+func (p *patience) most() int { return 2*len(p.served) + 16*sweepWorth }
+
+// begin begins a round of so many queues.
+func (p *patience) begin(queues int) {
+	p.served = slices.Grow(p.served[:0], queues)[:queues]
+	clear(p.served)
+}
+
+// looked counts a look at a queue, and the turn that it had if there was something.
+func (p *patience) looked(queue int, something bool) {
+	p.left--
+	switch {
+	case !something:
+	case p.served[queue]:
+		p.left -= sweepAgain
+	default:
+		p.served[queue] = true
+		p.left = min(p.left+sweepWorth, p.most())
+	}
+}
 
 // round begins one: queues come and go.
 func (w *sweeper) round() {
@@ -253,6 +282,7 @@ func (w *sweeper) round() {
 	defer c.mu.Unlock()
 	w.queues = append(w.queues[:0], c.queues...)
 	clear(w.queues[len(w.queues):cap(w.queues)])
+	w.patience.begin(len(w.queues))
 }
 
 // resign has all of them sleep on their own again. worth says that it was.

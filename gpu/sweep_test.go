@@ -437,6 +437,33 @@ func TestSweepMustBeWorthIt(t *testing.T) {
 	})
 }
 
+// A sweep goes on as long as many have something, and ends soon when few have, however
+// much that is.
+func TestSweepEndsWhereFewWork(t *testing.T) {
+	const n = 1024
+	for _, c := range []struct {
+		work int // that always have something
+		ends bool
+	}{{0, true}, {1, true}, {4, true}, {n / 2, false}, {n, false}} {
+		p := patience{}
+		p.begin(n)
+		p.left = p.most()
+		looks := 0
+		for ; p.left > 0 && looks < 20*p.most(); looks++ {
+			if looks%n == n-1 {
+				p.begin(n)
+			}
+			i := looks % n
+			if c.work < n/2 { // the sweeper comes back to whom it has served
+				i = looks % 13
+			}
+			p.looked(i, i < c.work)
+		}
+		require.Equal(t, c.ends, p.left <= 0, "%d queues: %d looks", c.work, looks)
+		require.LessOrEqual(t, p.left, p.most())
+	}
+}
+
 // restUntil has all crowds rest.
 func (c *crowds) restUntil(until time.Time) {
 	c.mu.Lock()
