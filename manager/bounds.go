@@ -71,14 +71,25 @@ func affordableEntries(p *Policy, functions []FunctionPolicy) ([]uint64, error) 
 	return entriesWithin(p, functions, processLimits{files: files.Cur, mappings: mappings})
 }
 
-// functionDescriptors are for a function itself, its windows, its driver and what it has spare. Each
-// vector takes two besides: an eventfd, and where it goes while it is masked.
-const functionDescriptors = 24 + aheadSizes*aheadSpares
+// childDescriptors are for a process: its standard error, what it is waited for by, its
+// cgroup and how that is killed.
+const childDescriptors = 4
+
+// connectionDescriptors are for a connection: its broker socket, its gate, and one in passing.
+const connectionDescriptors = 1 + childDescriptors + 1
+
+// driverDescriptors are for a driver: two links and three namespaces.
+const driverDescriptors = childDescriptors + 2 + 3
+
+// functionDescriptors are for a function itself, its windows, its driver, the one that ends
+// and the one that waits, and what it has spare. Each vector takes two besides: an eventfd,
+// and where it goes while it is masked.
+const functionDescriptors = 13 + 3*driverDescriptors + aheadSizes*aheadSpares
 
 func entriesWithin(p *Policy, functions []FunctionPolicy, limits processLimits) ([]uint64, error) {
 	need := uint64(reservedDescriptors)
 	for _, t := range p.Tenants {
-		need += 4 * t.MaxConnections // connection, broker socket, a gate's log, one in passing
+		need += connectionDescriptors * t.MaxConnections
 	}
 	var wanted uint64
 	entries := make([]uint64, len(functions))

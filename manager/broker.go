@@ -156,8 +156,13 @@ func (b *broker) openReady(ctx context.Context, req control.OpenReadyRequest) (e
 		var again <-chan time.Time // never
 		if _, err = d.live(); err == nil {
 			epoch, fd, err = b.open(ctx, req.Index)
-			if _, e := d.live(); e == nil { // and it has no room, say
+			_, gone := d.live()
+			if gone == nil { // and it has no room, say
 				again = time.After(openPause)
+			}
+			if errors.Is(err, gpuerr.DeviceLost) && !errors.Is(gone, gpuerr.DeviceLost) {
+				// The driver has lost the device, and ends: there will be another one.
+				err = gpuerr.New(gpuerr.Busy, "the driver of %s has lost its device: %v", d.name, err)
 			}
 		}
 		if !errors.Is(err, gpuerr.Busy) {

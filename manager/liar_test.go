@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"sync"
 	"testing"
 	"time"
 
@@ -70,6 +71,17 @@ var lies = map[string]func(supervision *control.Conn, grants *net.UnixConn) erro
 		return sayReady(c, func(ctx context.Context, m *control.Message) *control.Message {
 			if m.Type == control.TypeAttach {
 				<-ctx.Done()
+			}
+			return obey(ctx, m)
+		})
+	},
+	"its device is lost": func(c *control.Conn, _ *net.UnixConn) error {
+		lost := sync.OnceFunc(func() { time.AfterFunc(time.Second/10, func() { os.Exit(3) }) })
+		return sayReady(c, func(ctx context.Context, m *control.Message) *control.Message {
+			if m.Type == control.TypeAttach {
+				lost()
+				m.CloseFDs()
+				return control.ErrorReply(m, gpuerr.New(gpuerr.DeviceLost, "it hangs"))
 			}
 			return obey(ctx, m)
 		})

@@ -44,3 +44,13 @@ func TestOpenReady(t *testing.T) {
 	require.NoError(t, addVectors(within(t), s))
 	require.NoError(t, s.Close(within(t)))
 }
+
+// A driver that has lost its device says so until it ends: whoever waits for a driver waits
+// for the next one, and is told what became of that.
+func TestOpenReadyOfALostDevice(t *testing.T) {
+	w := lied(t, "its device is lost")
+	w.driver(1)
+	_, err := w.dial("default").OpenReady(within(t), 0)
+	require.ErrorIs(t, err, gpuerr.DeviceLost)
+	require.ErrorContains(t, err, "E_PROTOCOL", "of the second one")
+}

@@ -69,7 +69,7 @@ type child struct {
 	exited chan struct{}
 	actor  Actor          // stands for the process; nil: it is one
 	err    error          // how it ended, with its last words; read it after exited
-	spaces sandbox.Spaces // its namespaces, until it is reaped
+	spaces sandbox.Spaces // of a driver: its namespaces, until it is reaped
 }
 
 // start runs a program in a cell of its own, with files as descriptors 3, 4, …, an
@@ -105,7 +105,10 @@ func (s *spawner) start(log *slog.Logger, name string, how confinement, path str
 		return nil, errors.Join(fmt.Errorf("start %s: %w", name, err), cell.Close())
 	}
 	crashpoint.Here("manager.spawn.started")
-	c := &child{name: name, cmd: cmd, cell: cell, confine: how, exited: make(chan struct{}), spaces: cell.Spaces(cmd.Process.Pid)}
+	c := &child{name: name, cmd: cmd, cell: cell, confine: how, exited: make(chan struct{})}
+	if name == "driver" { // nobody waits for a gate's end
+		c.spaces = cell.Spaces(cmd.Process.Pid)
+	}
 	go c.runWait(log.With("process", name, "pid", cmd.Process.Pid), r, &s.leaving)
 	return c, nil
 }

@@ -1,0 +1,37 @@
+package manager_test
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"capgpu/manager"
+)
+
+// openDescriptors counts those of this process, which is the manager and its clients.
+func openDescriptors(t *testing.T) int {
+	t.Helper()
+	open, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	return len(open) - 1 // the list itself
+}
+
+// A client of Cap'n Proto takes no more of the manager's descriptors than the limit of
+// memory files leaves room for: else tenants with many gates and much memory keep others from
+// connecting, and the next driver from starting.
+func TestDescriptorsOfGates(t *testing.T) {
+	w := start(t, nil)
+	w.driver(1)
+	before := openDescriptors(t)
+	const gates = 10
+	for range gates {
+		_, err := openCapnp(t, w.dialCapnp("default"))
+		require.NoError(t, err)
+	}
+	const ours = 1 // the client's
+	require.Eventually(t, func() bool {
+		return openDescriptors(t)-before <= gates*(manager.ConnectionDescriptors-1+ours)
+	}, 5*time.Second, time.Millisecond, "one is for what is in passing")
+}
