@@ -184,6 +184,14 @@ func TestRecordsAreGathered(t *testing.T) {
 		require.Len(t, kinds(), before+2)
 		require.NoError(t, r.dev.SetTenantLimits("alice", limited(ledger.Buffers, 7)))
 		require.Equal(t, []string{"buffer.create", "tenant.limits"}, kinds()[before+2:])
+
+		// Nothing stands still for them.
+		buf(t, s, 4096)
+		began := time.Now()
+		require.NoError(t, r.dev.Freeze(t.Context()))
+		require.Less(t, time.Since(began), auditGather)
+		require.Len(t, kinds(), before+5)
+		r.dev.Thaw()
 		r.close()
 	})
 }

@@ -56,6 +56,7 @@ func (d *Device) Freeze(ctx context.Context) error {
 			nudge(q.wake)
 		})
 	}
+	nudge(d.records.hurry) // everybody waits now
 	tick := time.NewTicker(frozenPoll)
 	defer tick.Stop()
 	for !d.hold(f) {
