@@ -123,15 +123,15 @@ const askTime = 5 * time.Second
 // was not. A session that never had a queue hears of its end in its own time: nothing but
 // its own process wrote that memory.
 func (s *Session) kept() error {
-	if err := s.Err(); err != nil {
-		return err
-	}
 	s.mu.Lock()
 	had, q := s.queues != nil, (*Queue)(nil)
 	if n := len(s.queues); n > 0 {
 		q = s.queues[n-1]
 	}
 	s.mu.Unlock()
+	if err := s.Err(); err != nil { // not before: a Close that took the queues away has set it
+		return err
+	}
 	if !had || q != nil && q.ring.Err() == nil {
 		return nil
 	}

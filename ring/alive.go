@@ -11,16 +11,18 @@ import (
 // same once all completions are taken; Err tells it at once.
 //
 // A driver closes the queues of a session before it scrubs its memory, and nobody scrubs
-// what a driver left before that is dead. So what was read from such memory before Err
-// was called, and found nothing, had not been scrubbed.
+// what a driver left before that is dead: its descriptors are closed then. So what was read
+// from such memory before Err was called, and found nothing, had not been scrubbed. It says
+// nothing of a driver that was killed and does not come to an end: its device is given up
+// and its memory taken back (package manager), and its queues look as before.
 func (c *Client) Err() error {
 	c.pollMu.Lock()
 	defer c.pollMu.Unlock()
 	if c.closed {
 		return errClientClosed
 	}
-	// In this order: the system call keeps what was read before it from being read after
-	// the state.
+	// What was read before is not read after this: the lock is an atomic exchange, and the
+	// load of the state is sequentially consistent.
 	gone := c.done.Err()
 	if state := c.view.state.Load(); state != 0 {
 		return closingError(state)
