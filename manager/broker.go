@@ -15,8 +15,12 @@ import (
 // rest of the 64 requests stays for those that are answered at once.
 const maxWaiters = 32
 
-// openPause is how long OpenReady waits when a driver that is ready has no room.
-const openPause = 2 * time.Millisecond
+// openPause is how long OpenReady waits when a driver that is ready has no room, and longer
+// each time, up to longestOpenPause: each attempt has its records.
+const (
+	openPause        = 2 * time.Millisecond
+	longestOpenPause = 64 * time.Millisecond
+)
 
 // broker answers one tenant socket.
 type broker struct {
@@ -151,14 +155,15 @@ func (b *broker) openReady(ctx context.Context, req control.OpenReadyRequest) (e
 	defer leave()
 	timer := time.NewTimer(nanos(req.TimeoutNanos))
 	defer timer.Stop()
-	for {
+	for pause := openPause; ; {
 		_, changed := d.board.get()
 		var again <-chan time.Time // never
 		if _, err = d.live(); err == nil {
 			epoch, fd, err = b.open(ctx, req.Index)
 			_, gone := d.live()
 			if gone == nil { // and it has no room, say
-				again = time.After(openPause)
+				again = time.After(pause)
+				pause = min(2*pause, longestOpenPause)
 			}
 			if errors.Is(err, gpuerr.DeviceLost) && !errors.Is(gone, gpuerr.DeviceLost) {
 				// The driver has lost the device, and ends: there will be another one.
@@ -170,6 +175,7 @@ func (b *broker) openReady(ctx context.Context, req control.OpenReadyRequest) (e
 		}
 		select {
 		case <-changed:
+			pause = openPause
 		case <-again:
 		case <-timer.C:
 			return 0, -1, err

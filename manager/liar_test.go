@@ -75,6 +75,15 @@ var lies = map[string]func(supervision *control.Conn, grants *net.UnixConn) erro
 			return obey(ctx, m)
 		})
 	},
+	"no room for anybody": func(c *control.Conn, _ *net.UnixConn) error {
+		return sayReady(c, func(ctx context.Context, m *control.Message) *control.Message {
+			if m.Type == control.TypeAttach {
+				m.CloseFDs()
+				return control.ErrorReply(m, gpuerr.New(gpuerr.Busy, "no room"))
+			}
+			return obey(ctx, m)
+		})
+	},
 	"its device is lost": func(c *control.Conn, _ *net.UnixConn) error {
 		lost := sync.OnceFunc(func() { time.AfterFunc(time.Second/10, func() { os.Exit(3) }) })
 		return sayReady(c, func(ctx context.Context, m *control.Message) *control.Message {

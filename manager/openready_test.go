@@ -3,6 +3,7 @@ package manager_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -53,4 +54,18 @@ func TestOpenReadyOfALostDevice(t *testing.T) {
 	_, err := w.dial("default").OpenReady(within(t), 0)
 	require.ErrorIs(t, err, gpuerr.DeviceLost)
 	require.ErrorContains(t, err, "E_PROTOCOL", "of the second one")
+}
+
+// A driver that never has room, and a client that waits for it, do not fill the log.
+func TestOpenReadyIsPaced(t *testing.T) {
+	w := lied(t, "no room for anybody")
+	w.driver(1)
+	c := w.dial("default")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second/2)
+	defer cancel()
+	_, err := c.OpenReady(ctx, 0)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	attempts := w.log.kinds()["session.attach"]
+	require.Greater(t, attempts, 1)
+	require.LessOrEqual(t, attempts, 20, "five in 62 ms, and then one in 64 ms")
 }
