@@ -5,6 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"capgpu/internal/courtesy"
 	"capgpu/internal/shm"
 )
 
@@ -40,7 +41,9 @@ const pagesPiece = 256 << 10
 const punchGives = punchGrace / 4
 
 // punchOut gives the pages of memory back, piece by piece.
-func punchOut(m *shm.Memory, bytes uint64) error { return punchPieces(m, bytes, shm.GiveWay) }
+func punchOut(m *shm.Memory, bytes uint64) error { return punchPieces(m, bytes, giveWaySparingly) }
+
+var giveWaySparingly = courtesy.Sparingly(shm.GiveWay)
 
 func punchPieces(m *shm.Memory, bytes uint64, giveWay func()) error {
 	piece, start := max(pagesPiece, m.Granule()), time.Now()

@@ -85,7 +85,7 @@ func serve(o *options, stderr io.Writer, signals <-chan os.Signal) error {
 		return fmt.Errorf("open the audit log: %w", err)
 	}
 	say := func(line string) { fmt.Fprintln(stderr, line) }
-	courtesy.ToOthers(shm.GiveWay) // a driver may have the same processor
+	courtesy.ToOthers(courtesy.Sparingly(shm.GiveWay)) // a driver may have the same processor
 	m, err := manager.Start(manager.Config{
 		Policy: policy, RunDir: o.runDir, Audit: records,
 		DriverPath: o.driver, DriverArgs: driverArgs(&policy.Device, script), ServicePath: o.service, GatePath: o.gate,

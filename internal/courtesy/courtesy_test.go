@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -41,4 +43,27 @@ func TestToOthers(t *testing.T) {
 	ToOthers(nil)
 	Step()
 	require.Equal(t, 2, given)
+}
+
+// Who is quick always goes first; who takes long does for a small part of the time.
+func TestSparingly(t *testing.T) {
+	for _, test := range []struct {
+		others time.Duration
+		given  int // in 1000 steps of 50 µs
+	}{{0, 1000}, {longGive, 1000}, {3 * time.Millisecond, 5}, {time.Second, 3}} {
+		synctest.Test(t, func(t *testing.T) {
+			given := 0
+			giveWay := Sparingly(func() { given++; time.Sleep(test.others) })
+			start := time.Now()
+			for range 1000 {
+				time.Sleep(50 * time.Microsecond)
+				giveWay()
+			}
+			require.Equal(t, test.given, given)
+			require.Equal(t, 50*time.Millisecond+time.Duration(given)*test.others, time.Since(start))
+			time.Sleep(longestRest)
+			giveWay()
+			require.Equal(t, test.given+1, given)
+		})
+	}
 }
