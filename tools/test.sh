@@ -58,7 +58,8 @@ engines() {
 
 # The guests wait for their devices' timers as long as they compute, one at a time, and
 # so do many of the tests after the units': they run beside each other. What the guests
-# print comes when both are done.
+# print comes when both are done. Each guest has a bound of its own; that of all leaves
+# room for what the others take of the processors.
 guests=
 log=$(mktemp)
 finish() {
@@ -69,7 +70,7 @@ finish() {
 }
 trap finish EXIT
 begin_guests() {
-	CGO_ENABLED=0 setsid go test -vet=off -count=1 -timeout=20m -v ./qemu/... >"$log" 2>&1 &
+	CGO_ENABLED=0 setsid go test -vet=off -count=1 -timeout=40m -v ./qemu/... >"$log" 2>&1 &
 	guests=$!
 }
 end_guests() {
