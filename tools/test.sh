@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Every test. With CI=true nothing may be skipped for a missing tool. What is long has
-# a target of its own in the Makefile, which README.md lists.
+# a target of its own in the Makefile, which README.md lists. With GUESTS_ALONE=1 the
+# virtual machines have the processors to themselves, which takes some minutes longer.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . tools/section.sh
@@ -83,10 +84,15 @@ end_guests() {
 
 section "build" tools/build.sh bin device-manager gpu-service gpu-mock gpu-gate gpuctl model-server
 section "unit tests with the race detector" unit
-begin_guests
+if [[ ${GUESTS_ALONE:-} != 1 ]]; then
+	begin_guests
+fi
 section "the rest, and full sizes, without it" full
 section "fuzzing, a second each" tools/fuzz-short.sh
 section "bench" bench
 section "other engines" engines
-section "virtual machines, since the units" end_guests
+if [[ -z $guests ]]; then
+	begin_guests
+fi
+section "virtual machines" end_guests
 echo "all tests passed in $SECONDS s"
