@@ -221,9 +221,14 @@ func TestImportRefuses(t *testing.T) {
 		"fence":      func(i *Image) { i.Sessions[0].Fences[0].Reached = 99 },
 		"ring":       func(i *Image) { i.Sessions[0].Queues[0].Ring.Completed = 99 },
 		"entries":    func(i *Image) { i.Sessions[0].Queues[0].Ring.Entries = 1 << 16 },
-		"session":    func(i *Image) { i.Sessions[0].Parent = 44 },
-		"tenant":     func(i *Image) { i.Sessions[0].Tenant = "mallory" },
-		"queues":     func(i *Image) { i.Sessions[0].Queues = nil },
+		"untold":     func(i *Image) { i.Sessions[0].Queues[0].Ring.Taken++ },
+		"left": func(i *Image) {
+			q := &i.Sessions[0].Queues[0]
+			q.Left = append(q.Left, TakenImage{}) // a nop that was not taken
+		},
+		"session": func(i *Image) { i.Sessions[0].Parent = 44 },
+		"tenant":  func(i *Image) { i.Sessions[0].Tenant = "mallory" },
+		"queues":  func(i *Image) { i.Sessions[0].Queues = nil },
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, pool := newMovableRig(t)

@@ -34,7 +34,7 @@ func (im *importer) queue(s *Session, qi *QueueImage) (err error) {
 	q := newQueue(s, entries, qi.Ring.ArgBytes)
 	q.h, q.ring, q.group, q.skipping, q.deaf, q.discard = qi.Handle, r, qi.Group, qi.Skipping, qi.Deaf, qi.Discard
 	im.queues = append(im.queues, q)
-	if !qi.Group.Valid() || qi.Group.Kind == outcome.Pending || qi.Discard < 0 {
+	if !qi.Group.Valid() || qi.Group.Kind == outcome.Pending || qi.Discard < 0 || qi.Ring.Taken-qi.Ring.Completed != qi.uncompleted() {
 		return malformed("queue %#x does not agree with itself", uint64(qi.Handle))
 	}
 	if q.charges[0], err = s.charged(ledger.QueueSlots, uint64(max(entries, minQueueCharge))); err != nil {
@@ -66,6 +66,16 @@ func (im *importer) queue(s *Session, qi *QueueImage) (err error) {
 		}
 	}
 	return s.handles.put(q, q.h)
+}
+
+// uncompleted is how many entries were taken and not completed. The next completion is that
+// of the first of them: which entry it belongs to the client knows from its position alone.
+func (qi *QueueImage) uncompleted() uint64 {
+	n := uint64(len(qi.Left))
+	if qi.Wait != nil {
+		n++
+	}
+	return n
 }
 
 // restoreWait has the queue wait as it did.
