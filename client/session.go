@@ -135,10 +135,17 @@ func (s *Session) kept() error {
 	if !had || q != nil && q.ring.Err() == nil {
 		return nil
 	}
-	// The queue may be all that has ended.
+	// The queue may be all that has ended. A session that has is not described.
 	ctx, cancel := context.WithTimeout(context.Background(), askTime)
 	defer cancel()
 	_, err := s.Describe(ctx)
+	if errors.Is(err, gpuerr.Disconnected) {
+		select {
+		case <-s.done: // follows at once, and knows why
+			return s.Err()
+		case <-ctx.Done():
+		}
+	}
 	return err
 }
 

@@ -60,6 +60,16 @@ func (s *session) close(_ context.Context, m *control.Message) (*control.Message
 	return reply, nil
 }
 
+// ended is why the session has ended, which it has, without its peer's asking.
+func (s *session) ended() error {
+	cause := s.core.Err()
+	if cause == nil || gpuerr.CodeOf(cause) == gpuerr.Closed {
+		// Not by this socket: it was closed over the head of its peer.
+		cause = gpuerr.New(gpuerr.Revoked, "the session, or the one it was restricted from, was closed by another")
+	}
+	return cause
+}
+
 // awaitEnd answers when the session ends, with the reason.
 func (s *session) awaitEnd(ctx context.Context, m *control.Message) (*control.Message, error) {
 	if s.awaited.Swap(true) {
@@ -73,12 +83,7 @@ func (s *session) awaitEnd(ctx context.Context, m *control.Message) (*control.Me
 	if s.closing.Load() {
 		return control.NewReply(m, nil), nil
 	}
-	cause := s.core.Err()
-	if cause == nil || gpuerr.CodeOf(cause) == gpuerr.Closed {
-		// Not by this socket: it was closed over the head of its peer.
-		cause = gpuerr.New(gpuerr.Revoked, "the session, or the one it was restricted from, was closed by another")
-	}
-	reply := errorReply(m, cause)
+	reply := errorReply(m, s.ended())
 	reply.Last = true
 	return reply, nil
 }

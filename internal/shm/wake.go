@@ -29,6 +29,15 @@ type Receiver struct {
 	// +checklocks:mu
 	buf [512]byte
 	try func(fd uintptr) bool
+
+	look sync.Mutex // of Err
+	// +checklocks:look
+	gone error
+	// +checklocks:look
+	polled [1]unix.PollFd
+	// +checklocks:look
+	now  unix.Timespec
+	seen func(fd uintptr)
 }
 
 // wakePipeBytes is asked for as a pipe's size: one page is plenty for wakes.
@@ -109,7 +118,7 @@ func newReceiver(fd int) (*Receiver, error) {
 		return nil, err
 	}
 	r := &Receiver{p: p}
-	r.try = r.tryReadLocked
+	r.try, r.seen = r.tryReadLocked, r.pollLocked
 	return r, nil
 }
 
@@ -187,26 +196,34 @@ func (r *Receiver) tryReadLocked(fd uintptr) bool {
 // Err is what Wait will answer, also while wakes are pending and while another waits:
 // gpuerr.Disconnected when every Sender of the pipe is closed, gpuerr.Closed after Close,
 // nil else. It takes no wake and does not wait.
-func (r *Receiver) Err() (err error) {
-	if r.p.raw.Control(func(fd uintptr) { err = hungUp(fd) }) != nil {
+func (r *Receiver) Err() error {
+	r.look.Lock()
+	defer r.look.Unlock()
+	if r.p.raw.Control(r.seen) != nil {
 		return errEventClosed
 	}
-	return err
+	return r.gone
 }
 
-func hungUp(fd uintptr) error {
-	p := []unix.PollFd{{Fd: int32(fd)}} // an end of the other side is told without asking
+// pollLocked looks whether the other side has hung up, which is told without asking for
+// it. It is ppoll, which the confined processes may call.
+//
+// +checklocksignore: called through r.seen, which Err holds the lock for.
+func (r *Receiver) pollLocked(fd uintptr) {
 	for {
-		_, err := unix.Ppoll(p, new(unix.Timespec), nil) // as the confined processes may
+		r.polled[0], r.now = unix.PollFd{Fd: int32(fd)}, unix.Timespec{}
+		_, err := unix.Ppoll(r.polled[:], &r.now, nil)
 		switch {
 		case err == unix.EINTR:
 			continue
 		case err != nil:
-			return ioError("poll a wake pipe", err)
-		case p[0].Revents != 0:
-			return errWakeGone
+			r.gone = ioError("poll a wake pipe", err)
+		case r.polled[0].Revents != 0:
+			r.gone = errWakeGone
+		default:
+			r.gone = nil
 		}
-		return nil
+		return
 	}
 }
 
