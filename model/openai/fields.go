@@ -132,16 +132,18 @@ func members(body []byte, most int) (fields, error) {
 	return f, nil
 }
 
+// plain is an error of package json in a few words: it may quote a number of any length.
 func plain(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return errors.New("it ends too early")
 	}
-	return err
+	return errors.New(clipAt(err.Error(), 160))
 }
 
 // clip is a client's text in a message of ours.
-func clip(s string) string {
-	const most = 64
+func clip(s string) string { return clipAt(s, 64) }
+
+func clipAt(s string, most int) string {
 	if len(s) <= most {
 		return s
 	}
@@ -234,7 +236,7 @@ func each(param string, raw json.RawMessage, most int, do func(i int, raw json.R
 		}
 		var element json.RawMessage
 		if err := d.Decode(&element); err != nil {
-			return invalid(param, "%v", err)
+			return invalid(param, "%v", plain(err))
 		}
 		if err := do(i, element); err != nil {
 			return err
