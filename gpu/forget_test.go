@@ -61,8 +61,19 @@ func TestForgetKeepsWhatIsOpen(t *testing.T) {
 	r := newMemRig(t, withBursts(b))
 	s := r.open("alice")
 	m, q := buf(t, s, 4096), r.queue(s, 256, 4096)
-	kept := prog(t, s, "p")
-	closed := prog(t, s, "p")
+	launch := func(p Handle) {
+		q.launch(p, whole(m))
+		requireOK(t, q.one())
+	}
+	kept, closed := prog(t, s, "p"), Handle(0)
+	for distinct := false; !distinct; { // a slot is found by a hash of handles, which are random
+		closed = prog(t, s, "p")
+		launch(kept)
+		launch(closed)
+		prepared := b.prepared.Load()
+		launch(kept)
+		distinct = prepared == b.prepared.Load()
+	}
 	for range 3 {
 		q.launch(kept, whole(m))
 		q.launch(closed, whole(m))
@@ -71,8 +82,7 @@ func TestForgetKeepsWhatIsOpen(t *testing.T) {
 	require.NoError(t, s.CloseProgram(closed))
 	prepared := b.prepared.Load()
 	for range 3 {
-		q.launch(kept, whole(m))
-		requireOK(t, q.one())
+		launch(kept)
 	}
 	require.Equal(t, prepared, b.prepared.Load())
 	served, err := lookup[queue](s.handles, q.h)
