@@ -227,23 +227,9 @@ func (w *sweeper) muster() (looks int) {
 		if i%musterPause == musterPause-1 {
 			runtime.Gosched()
 		}
-		w.watch(q)
+		w.see(q, false)
 	}
 	return len(w.queues)
-}
-
-// watch looks at a queue, which is looked at again if there was something.
-//
-// +checklocksignore: TryLock is not understood
-func (w *sweeper) watch(q *queue) {
-	if !q.serving.TryLock() {
-		return
-	}
-	defer q.serving.Unlock()
-	defer w.caught(q, new(bool))
-	if s := &q.sweep; !s.roused && s.alone == 0 && q.ring.Watch() != ring.Full {
-		s.watched = true
-	}
 }
 
 // patience is how many looks in vain a sweep lasts: the more queues have something, the
@@ -322,9 +308,12 @@ func (w *sweeper) release(q *queue) {
 }
 
 // visit looks at a queue, and serves it. It reports whether there was something.
+func (w *sweeper) visit(q *queue) (some bool) { return w.see(q, true) }
+
+// see is visit, which also only looks: what there is to serve, the next visit finds.
 //
 // +checklocksignore: TryLock is not understood
-func (w *sweeper) visit(q *queue) (some bool) {
+func (w *sweeper) see(q *queue, serves bool) (some bool) {
 	if !q.serving.TryLock() {
 		return false
 	}
@@ -339,7 +328,7 @@ func (w *sweeper) visit(q *queue) (some bool) {
 		return false
 	case ring.Entries:
 		q.sweep.watched = true
-		if !q.bidden() && w.turn(q) {
+		if !serves || !q.bidden() && w.turn(q) {
 			return true
 		}
 	case ring.Full:

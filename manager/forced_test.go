@@ -2,7 +2,6 @@ package manager_test
 
 import (
 	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -68,9 +67,7 @@ func TestForcedUpgrade(t *testing.T) {
 // A successor that does not come is nobody's fault: whoever was in the way of an earlier
 // upgrade keeps what he has.
 func TestForceEndsNobodyForAnotherReason(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "gpu-mock")
-	require.NoError(t, os.Chmod(filepath.Dir(path), 0o755))
-	require.NoError(t, os.Symlink(program("gpu-mock"), path))
+	path := linkedDriver(t)
 	w := start(t, func(c *manager.Config) {
 		c.DriverPath, c.StopTimeout, c.ReadyTimeout = path, 300*time.Millisecond, 3*time.Second
 	})

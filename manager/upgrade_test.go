@@ -258,11 +258,18 @@ func TestUpgradeDuringChurn(t *testing.T) {
 	require.NoError(t, w.Check())
 }
 
-// A driver that dies while its successor does not become ready is replaced as ever.
-func TestDriverDiesBeforeItsSuccessorIsReady(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "gpu-mock")
+// linkedDriver is a path of the driver's program that can be made to be of another one.
+func linkedDriver(t *testing.T) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "gpu-mock")
 	require.NoError(t, os.Chmod(filepath.Dir(path), 0o755))
 	require.NoError(t, os.Symlink(program("gpu-mock"), path))
+	return path
+}
+
+// A driver that dies while its successor does not become ready is replaced as ever.
+func TestDriverDiesBeforeItsSuccessorIsReady(t *testing.T) {
+	path := linkedDriver(t)
 	w := start(t, func(c *manager.Config) {
 		c.DriverPath = path
 		c.ReadyTimeout = 3 * patience

@@ -152,8 +152,6 @@ func (c *Client) PushReplay(e *Entry, patches []Patch) error {
 	w[0] = w[0]&^(0xffff<<16) | uint64(len(patches))<<16
 	w[6] = uint64(off) | bytes<<32
 	c.view.sq[c.pushed&uint64(c.Entries-1)] = w
-	c.arena.pushed(c.pushed)
-	storeUser(&c.users[c.pushed&uint64(len(c.users)-1)], e.UserData)
-	c.pushed++
+	c.pushedLocked(e.UserData)
 	return nil
 }

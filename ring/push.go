@@ -103,10 +103,17 @@ func (c *Client) pushLocked(e *Entry, bindings int, inline []byte) (words []uint
 			copy(c.view.bytes[off+uint32(bindings)*BindingBytes:], inline)
 		}
 	}
-	c.arena.pushed(c.pushed)
-	storeUser(&c.users[c.pushed&uint64(len(c.users)-1)], e.UserData)
-	c.pushed++
+	c.pushedLocked(e.UserData)
 	return words, nil
+}
+
+// pushedLocked counts an entry that is in its place, with its arguments.
+//
+// +checklocks:c.pushMu
+func (c *Client) pushedLocked(user uint64) {
+	c.arena.pushed(c.pushed)
+	storeUser(&c.users[c.pushed&uint64(len(c.users)-1)], user)
+	c.pushed++
 }
 
 // lookLocked learns how much the driver has taken.

@@ -17,11 +17,8 @@ import (
 const stateReady = 1
 
 func (s *session) describe(_ context.Context, m *control.Message) (*control.Message, error) {
-	if err := s.core.Err(); err != nil { // clients ask this to know whether it has ended
-		if s.closing.Load() {
-			return nil, err
-		}
-		return nil, s.ended()
+	if s.core.Err() != nil {
+		return nil, s.ended() // clients ask this to know whether it has
 	}
 	d := s.core.Describe()
 	out := control.Description{

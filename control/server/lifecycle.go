@@ -60,10 +60,10 @@ func (s *session) close(_ context.Context, m *control.Message) (*control.Message
 	return reply, nil
 }
 
-// ended is why the session has ended, which it has, without its peer's asking.
+// ended is why the session has ended, which it has.
 func (s *session) ended() error {
 	cause := s.core.Err()
-	if cause == nil || gpuerr.CodeOf(cause) == gpuerr.Closed {
+	if !s.closing.Load() && (cause == nil || gpuerr.CodeOf(cause) == gpuerr.Closed) {
 		// Not by this socket: it was closed over the head of its peer.
 		cause = gpuerr.New(gpuerr.Revoked, "the session, or the one it was restricted from, was closed by another")
 	}
