@@ -1,7 +1,9 @@
 package gpu
 
 import (
+	"runtime"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -92,5 +94,80 @@ func BenchmarkCrowd(b *testing.B) {
 				got += n
 			}
 		}
+	}
+}
+
+// held returns when the queue sleeps on its ring, and has it served by the caller alone.
+//
+// +checklocksignore: TryLock is not understood
+func held(q *queue) {
+	for ; ; runtime.Gosched() {
+		if !q.serving.TryLock() {
+			continue
+		}
+		if q.crowd != nil { // its goroutine was there
+			return
+		}
+		q.serving.Unlock()
+	}
+}
+
+// BenchmarkServe is what a launch takes of the processor, with both ends of the ring on one
+// goroutine: nothing is waited for, and no line is another processor's.
+func BenchmarkServe(b *testing.B) {
+	for _, n := range []int{1, 64} {
+		b.Run(map[int]string{1: "1", 64: "64"}[n], func(b *testing.B) {
+			device, err := mock.New(mock.Options{})
+			require.NoError(b, err)
+			r := newRig(b, withBackend(device))
+			s := r.open("alice")
+			p, info, err := s.OpenProgram("vecadd_f32")
+			require.NoError(b, err)
+			c := r.queue(s, 512, 64<<10)
+			q, err := lookup[queue](s.handles, c.h)
+			require.NoError(b, err)
+			held(q)
+			q.ring.Watch()
+			q.sweep.watched = true
+			var bindings []ring.Binding
+			for range 3 {
+				bindings = append(bindings, ring.Binding{Buffer: uint64(buf(b, s, 16)), Len: 16})
+			}
+			e := ring.LaunchEntry(0, uint64(p), ring.Dim3{X: 1, Y: 1, Z: 1}, ring.Dim3(info.Block), 0, 0)
+			var done [256]ring.Completion
+			b.ReportAllocs()
+			var push, serve, poll time.Duration
+			b.ResetTimer()
+			for i := 0; i < b.N; i += n {
+				t0 := time.Now()
+				for range n {
+					if err := c.ring.Push(&e, bindings, nil); err != nil {
+						b.Fatal(err)
+					}
+				}
+				if err := c.ring.Flush(); err != nil {
+					b.Fatal(err)
+				}
+				t1 := time.Now()
+				for left := n; left > 0; {
+					k, err := q.fetch(0)
+					if left -= k; err != nil || k == 0 {
+						b.Fatal(k, err)
+					}
+					q.serveBurst()
+				}
+				t2 := time.Now()
+				if k, err := c.ring.Poll(done[:n]); err != nil || k != n {
+					b.Fatal(k, err)
+				}
+				t3 := time.Now()
+				push, serve, poll = push+t1.Sub(t0), serve+t2.Sub(t1), poll+t3.Sub(t2)
+			}
+			b.StopTimer()
+			b.ReportMetric(float64(push)/float64(b.N), "push-ns")
+			b.ReportMetric(float64(serve)/float64(b.N), "serve-ns")
+			b.ReportMetric(float64(poll)/float64(b.N), "poll-ns")
+			q.serving.Unlock()
+		})
 	}
 }

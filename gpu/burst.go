@@ -230,7 +230,7 @@ func (q *queue) endBurst(ran int) {
 	b, s, e := &q.burst, q.session, q.session.dev.engine
 	var nanos int64
 	var trapped outcome.Outcome
-	gone := false
+	gone, sound := false, true
 	for i := range b.ends[:ran] {
 		x := &b.ends[i]
 		x.DeviceTime = min(max(x.DeviceTime, 0), e.dev.cfg.HangBound)
@@ -241,6 +241,7 @@ func (q *queue) endBurst(ran int) {
 			}
 			x.Outcome = errorOutcome // the burst was to end before it
 		}
+		sound = false
 		stopAs := outcome.Outcome{}
 		if s.context.Trapped() {
 			stopAs = poisonedOutcome
@@ -255,6 +256,14 @@ func (q *queue) endBurst(ran int) {
 			trapped = x.Outcome
 		}
 	}
+	// Where that was all, and nobody waited for the turn lately, the client is told first:
+	// giving the turn back takes as long as the client's line is on its way.
+	first := sound && !b.crowded && len(q.spoilt) == 0 && q.begun+ran == len(q.batch.Entries) && !s.dev.isLost.Load()
+	if first {
+		q.payBurst(nanos)
+		q.tellBurst(ran, false)
+		q.flush()
+	}
 	more := ran > 0 && b.crowded && (q.begun+ran < len(q.batch.Entries) || q.ring.Ready())
 	q.inEngine = true
 	lost, crowded := e.endTurn(&b.turn, nanos, trapped, more)
@@ -266,6 +275,15 @@ func (q *queue) endBurst(ran int) {
 	}
 	q.inEngine = false
 	b.crowded = crowded
+	if !first {
+		q.payBurst(nanos)
+		q.tellBurst(ran, lost)
+	}
+}
+
+// payBurst charges what a burst took, and ends the charge of its being in flight.
+func (q *queue) payBurst(nanos int64) {
+	b := &q.burst
 	q.spin.kept += nanos
 	b.took += nanos
 	if nanos > 0 {
@@ -273,7 +291,6 @@ func (q *queue) endBurst(ran int) {
 	}
 	q.lease.Give(uint64(b.charged))
 	b.charged = 0
-	q.tellBurst(ran, lost)
 }
 
 // burstJob is the i-th job of the burst under way. What was picked twice has one job.
