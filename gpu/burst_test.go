@@ -26,6 +26,7 @@ func TestBurst(t *testing.T) {
 		b := newBurstBackend()
 		r := newMemRig(t, withBursts(b))
 		s := r.open("alice")
+		sameHandles(s)
 		m, f, q := buf(t, s, 4096), newFence(t, s, 0), r.queue(s, 128, 4096)
 		p := prog(t, s, "p")
 		for i := range uint64(100) {

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"capgpu/gpu/backend"
 	"capgpu/gpu/backend/mock"
 	"capgpu/gpuerr"
 	"capgpu/internal/leakcheck"
@@ -164,17 +165,28 @@ func TestHandOver(t *testing.T) {
 // A freeze that cannot be had, and an export that nobody takes, change nothing.
 func TestThawGoesOn(t *testing.T) {
 	leakcheck.Check(t)
-	r, _ := newMovableRig(t, withScript(mock.Fault{Kind: mock.FaultSlow, Job: 2, Duration: mock.Duration(300 * time.Millisecond)}))
+	gate := make(chan struct{})
+	device := newBurstBackend()
+	device.slow = true
+	device.unfit = func(j *backend.Job) bool { return j.Pattern == 2 }
+	device.ends = func(j *backend.Job) backend.End {
+		if j.Pattern == 2 {
+			<-gate
+		}
+		return backend.End{Outcome: outcome.Success, DeviceTime: time.Microsecond}
+	}
+	r, _ := newMovableRig(t, withBursts(device))
 	s := r.open("alice")
 	b := buf(t, s, 4096)
 	q := r.queue(s, 16, 4096)
 	q.fill(b, 0, 64, 1)
 	requireOK(t, q.one())
 	q.fill(b, 0, 64, 2)
+	require.Eventually(t, func() bool { return r.dev.engine.atWork() == s.tenant }, 5*time.Second, time.Millisecond)
 	ctx, stop := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer stop()
-	time.Sleep(5 * time.Millisecond)
 	require.ErrorIs(t, r.dev.Freeze(ctx), gpuerr.Busy)
+	close(gate)
 	requireOK(t, q.one())
 	_, fds := told(t, r)
 	for _, fd := range fds {

@@ -160,7 +160,7 @@ func stressSession(t *testing.T, r *rig, s *Session, round uint64) {
 		})
 	}
 	wg.Go(func() {
-		ctx, stop := context.WithTimeout(context.Background(), time.Second)
+		ctx, stop := context.WithTimeout(context.Background(), 10*time.Second)
 		defer stop()
 		for v := uint64(1); v <= 20; v++ {
 			require.NoError(t, s.SignalFence(f, v))

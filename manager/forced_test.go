@@ -1,6 +1,7 @@
 package manager_test
 
 import (
+	"encoding/json"
 	"os"
 	"testing"
 	"time"
@@ -16,7 +17,8 @@ import (
 func (w *world) busy() *client.Session {
 	t := w.t
 	t.Helper()
-	s := w.open(w.dial("default"))
+	conn := w.dial("default")
+	s := w.open(conn)
 	q, err := s.CreateQueue(within(t), client.QueueOptions{})
 	require.NoError(t, err)
 	p, err := s.OpenProgram(within(t), "spin")
@@ -25,7 +27,19 @@ func (w *world) busy() *client.Session {
 	_, err = q.PushLaunch(&client.Launch{Program: p, Deadline: 10 * time.Second})
 	require.NoError(t, err)
 	require.NoError(t, q.Flush())
-	time.Sleep(50 * time.Millisecond) // it is in the device
+	require.Eventually(t, func() bool { // the driver has it
+		text, err := conn.Status(within(t), 0)
+		require.NoError(t, err)
+		var st struct {
+			Tenants []struct{ Sessions []struct{ InFlight uint64 } }
+		}
+		require.NoError(t, json.Unmarshal(text, &st))
+		n := uint64(0)
+		for _, s := range st.Tenants[0].Sessions {
+			n += s.InFlight
+		}
+		return n > 0
+	}, patience, time.Millisecond)
 	return s
 }
 

@@ -150,7 +150,7 @@ func TestDrain(t *testing.T) {
 					}
 				})
 			}
-			time.Sleep(20 * time.Millisecond) // of the hundreds that they take
+			s.untilWaiting(many / 2)
 			kill(t, s.cmd.Process.Pid, syscall.SIGTERM)
 			require.Zero(t, s.end())
 			asking.Wait()

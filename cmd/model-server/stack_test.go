@@ -231,6 +231,19 @@ func (s *instance) must(body string) answer {
 	return a
 }
 
+// untilWaiting waits until so many requests wait for their turn.
+func (s *instance) untilWaiting(n int) {
+	s.t.Helper()
+	require.Eventually(s.t, func() bool {
+		r, err := s.http.Get("http://x/v1/status")
+		require.NoError(s.t, err)
+		defer r.Body.Close()
+		var st struct{ Requests struct{ Waiting int } }
+		require.NoError(s.t, json.NewDecoder(r.Body).Decode(&st))
+		return st.Requests.Waiting >= n
+	}, 20*time.Second, time.Millisecond)
+}
+
 // fds counts the descriptors of the process.
 func (p *process) fds() int {
 	all, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.cmd.Process.Pid))

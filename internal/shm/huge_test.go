@@ -16,9 +16,16 @@ import (
 
 const hugePool = "/proc/sys/vm/nr_hugepages"
 
-// hugePages sets pages more aside on this host than are in use, for one test.
+// hugePages sets pages more aside on this host than are in use, for one test. Tests of
+// other packages that do so wait for its end (flock).
 func hugePages(t *testing.T, pages int) {
 	t.Helper()
+	if pool, err := os.Open(hugePool); err == nil {
+		t.Cleanup(func() { pool.Close() })
+		if err := unix.Flock(int(pool.Fd()), unix.LOCK_EX); err != nil {
+			t.Fatal(err)
+		}
+	}
 	count := func(file string) int {
 		text, err := os.ReadFile(file)
 		if err != nil {

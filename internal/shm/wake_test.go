@@ -160,11 +160,23 @@ func TestWake(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for drained := false; !drained; { // many wakes are few
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
-		drained = r.Wait(ctx) != nil
-		cancel()
+	for { // many wakes are few
+		pending, err := unix.IoctlGetInt(r.FD(), unix.TIOCINQ)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if pending == 0 {
+			break
+		}
+		if err := r.Wait(testContext(t)); err != nil {
+			t.Fatal(err)
+		}
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+	if err := r.Wait(ctx); err != context.DeadlineExceeded {
+		t.Errorf("Wait() without a wake: %v", err)
+	}
+	cancel()
 	woken := make(chan error)
 	for range 500 {
 		go func() { woken <- r.Wait(testContext(t)) }()
