@@ -68,11 +68,12 @@ func (e *engine) endLocked(j *job, how outcome.Outcome, deviceTime time.Duration
 	if trapped {
 		e.cancel(s, func(*job) bool { return true }, poisonedOutcome)
 	}
+	if lost { // before anybody is told
+		e.lose("the device said that it is lost")
+	}
 	j.finish(how, deviceTime)
 	e.endSaid()
-	if lost {
-		e.lose("the device said that it is lost")
-	} else if more {
+	if more && !lost {
 		e.pump()
 	}
 }

@@ -29,6 +29,7 @@ type Device struct {
 	records *auditWriter
 	opened  time.Time
 	lost    chan struct{} // closed with lostErr set
+	lostErr atomic.Pointer[gpuerr.Error]
 	isLost  atomic.Bool   // lost is closed, or about to be
 	quit    chan struct{} // ends runDevice
 	watched chan struct{} // closed when runDevice has ended
@@ -46,8 +47,6 @@ type Device struct {
 	closed  chan struct{} // closed with closeErr set
 
 	mu sync.Mutex
-	// +checklocks:mu
-	lostErr error
 	// +checklocks:mu
 	closeErr []error
 	// +checklocks:mu
@@ -143,16 +142,15 @@ func (d *Device) Lost() <-chan struct{} { return d.lost }
 
 // Err is nil while the device is not lost.
 func (d *Device) Err() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.lostErr
+	if err := d.lostErr.Load(); err != nil {
+		return err
+	}
+	return nil
 }
 
 // setLost is called once, by engine.lose.
-func (d *Device) setLost(err error) {
-	d.mu.Lock()
-	d.lostErr = err
-	d.mu.Unlock()
+func (d *Device) setLost(err *gpuerr.Error) {
+	d.lostErr.Store(err)
 	d.isLost.Store(true)
 	close(d.lost)
 }

@@ -295,6 +295,9 @@ func (e *engine) submittedLocked(j *job, id backend.JobID, err error) {
 		}
 		e.dropLocked(j, how, 0)
 		e.mu.Unlock()
+		if how == lostOutcome { // before anybody is told
+			e.lose("the device said that it is lost")
+		}
 		j.finish(how, 0)
 		e.endSaid()
 		e.mu.Lock()

@@ -8,16 +8,17 @@ import (
 // lose declares the device lost, for good. It does not block: runDevice does
 // what follows.
 func (e *engine) lose(reason string) {
+	err := gpuerr.New(gpuerr.DeviceLost, "%.200s; wait for its successor and open it again", reason)
 	e.mu.Lock()
 	if e.state == engineLost {
 		e.mu.Unlock()
 		return
 	}
 	e.state = engineLost
+	e.dev.setLost(err) // whoever sees the state may tell of it, and who is told finds it so
 	e.incidentLocked(nil, reason)
 	e.climbLocked(outcome.Respawn)
 	e.mu.Unlock()
-	e.dev.setLost(gpuerr.New(gpuerr.DeviceLost, "%.200s; wait for its successor and open it again", reason))
 	nudge(e.wake)
 }
 

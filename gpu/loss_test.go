@@ -116,6 +116,40 @@ func TestDeviceLoss(t *testing.T) {
 	}
 }
 
+// Who is told that the device is lost finds it so: nothing that he asks for then succeeds.
+func TestLostBeforeItIsTold(t *testing.T) {
+	for name, lose := range map[string]func(*handBackend, *client, Handle){
+		"completion": func(h *handBackend, q *client, b Handle) {
+			q.fill(b, 0, 4, 1)
+			h.finish(h.nth(q.t.(testing.TB), 0), lostOutcome, 0)
+		},
+		"refusal": func(h *handBackend, q *client, b Handle) {
+			h.refuse = gpuerr.New(gpuerr.DeviceLost, "all ones")
+			q.fill(b, 0, 4, 1)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			hand := newHandBackend()
+			r := newMemRig(t, withBackend(hand))
+			s := r.open("alice")
+			b, q := buf(t, s, 4096), r.queue(s, 16, 0)
+			r.dev.mu.Lock() // whatever else a loss has to do: it waits here
+			losing := make(chan struct{})
+			go func() {
+				defer close(losing)
+				lose(hand, q, b)
+			}()
+			how, lost := q.one().Outcome, isClosed(r.dev.lost)
+			r.dev.mu.Unlock()
+			<-losing
+			require.Equal(t, lostOutcome, how)
+			require.True(t, lost)
+			require.ErrorIs(t, s.Err(), gpuerr.DeviceLost)
+			r.close()
+		})
+	}
+}
+
 // A device that was removed ends everything at once.
 func TestGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

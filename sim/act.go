@@ -54,7 +54,7 @@ func (w *world) pass() {
 
 // begin asks something. what is done in a goroutine, and is not the run's business
 // before it is reaped.
-func (w *world) begin(s *session, what string, ask func() error, then func(error)) {
+func (w *world) begin(s *session, what string, ask func() error, then func(error)) *call {
 	w.calling++
 	c := &call{n: w.calling, what: what, s: s}
 	w.trace("call %d %s", c.n, what)
@@ -81,6 +81,7 @@ func (w *world) begin(s *session, what string, ask func() error, then func(error
 		c.done.Store(true)
 	}()
 	w.wait() // what comes next finds this done, or waiting
+	return c
 }
 
 func codeOf(err error) string {

@@ -116,7 +116,7 @@ func (w *world) waitFence() {
 	p := f.promised[w.rand.IntN(len(f.promised))]
 	var st gpu.FenceState
 	s.busy-- // it may take as long as it likes
-	w.begin(s, fmt.Sprintf("waitFence %d %d", s.n, p.value), func() (err error) {
+	c := w.begin(s, fmt.Sprintf("waitFence %d %d", s.n, p.value), func() (err error) {
 		st, err = s.real.WaitFence(context.Background(), f.h, p.value)
 		return err
 	}, func(err error) {
@@ -127,6 +127,7 @@ func (w *world) waitFence() {
 		w.trace("reached %v", st.Outcome)
 		w.reached(f, p, st)
 	})
+	c.waits = &wait{f, p.value}
 }
 
 func (w *world) createQueue() {

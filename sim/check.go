@@ -75,7 +75,7 @@ func (w *world) drain(q *queue) {
 	}
 	// What has no completion is told by the end of the ring.
 	for _, o := range q.pending {
-		o.ended, o.how = true, outcome.Outcome{Kind: outcome.Revoked}
+		o.ended, o.untold, o.how = true, true, outcome.Outcome{Kind: outcome.Revoked}
 	}
 	q.pending = nil
 }

@@ -134,6 +134,7 @@ type op struct {
 	published time.Time
 	flushed   uint64 // moment of its publication; 0: it was not
 	ended     bool
+	untold    bool // its ring has ended without a word of it
 	how       outcome.Outcome
 }
 
@@ -171,4 +172,12 @@ type call struct {
 	done atomic.Bool
 	err  error
 	then func() // in the run's own goroutine, when it is reaped
+
+	waits *wait // nil: for no point of a fence
+}
+
+// wait is for a point of a fence.
+type wait struct {
+	f     *fence
+	value uint64
 }

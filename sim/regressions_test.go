@@ -8,4 +8,6 @@ var regressions = []uint64{
 	0x8a1d3e63c40a74c3, // a position that goes back before the driver has seen it is no lie
 	0x4bc5cc1b6e590180, // what is left of a dead driver gives the device work
 	0x118e846ea93bc949, // a completion that is read after its session was scrubbed
+	0x33c9d791541cfa5b, // a wait for what a queue was to signal whose client then broke the protocol
+	0x1e94ac4b44bdfdfc, // the same, and a call that waits for that
 }

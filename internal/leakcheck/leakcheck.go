@@ -5,7 +5,7 @@
 //
 // compares the end of the whole binary with its start; Check does the same for
 // one test that does not run in parallel with others. What is on its way out is
-// given two seconds. Only what appeared since the start counts.
+// given ten seconds. Only what appeared since the start counts.
 package leakcheck
 
 import (
@@ -20,8 +20,9 @@ import (
 	"time"
 )
 
-// graceTime is how long goroutines may take to notice that they are done.
-const graceTime = 2 * time.Second
+// graceTime is how long goroutines may take to notice that they are done, also on a busy
+// host. What is a leak stays for any time.
+const graceTime = 10 * time.Second
 
 // pollTime is how often the state is compared within graceTime.
 const pollTime = 5 * time.Millisecond
