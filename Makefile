@@ -28,7 +28,7 @@ install: ## Put what `make build` built into /usr, with the systemd units and th
 	install -D -m 644 -t $(DESTDIR)/usr/lib/systemd/system packaging/capgpu.service packaging/capgpu-model@.service
 	install -D -m 644 -t $(DESTDIR)/usr/lib/systemd/user packaging/capgpu-dev.service
 	install -D -m 644 packaging/sysusers.conf $(DESTDIR)/usr/lib/sysusers.d/capgpu.conf
-	install -D -m 644 -t $(DESTDIR)/usr/share/doc/capgpu README.md SPECIFICATION.md docs/*.md docs/*.svg
+	tools/install-docs.sh $(DESTDIR)/usr/share/doc/capgpu
 	install -D -m 644 -t $(DESTDIR)/usr/share/doc/capgpu/examples packaging/policy.json packaging/policy-hardware.json
 
 test: ## Run every test: unit tests with -race, short fuzzing, C++ client, virtual machines

@@ -152,7 +152,7 @@ func TestBoundsAndText(t *testing.T) {
 	require.Equal(t, []string{"0 " + kind + "|" + tenant + "|" + detail}, texts(records))
 
 	at := time.Unix(0, 5e9).UTC()
-	require.Equal(t, `7 1970-01-01T00:00:05Z grant tenant="" bar 0`, Format(ddf.AuditRecord{Index: 7, Time: at, Kind: "grant", Detail: "bar 0"}))
+	require.Equal(t, `7 1970-01-01T00:00:05Z grant bar 0`, Format(ddf.AuditRecord{Index: 7, Time: at, Kind: "grant", Detail: "bar 0"}))
 	require.Equal(t, `7 1970-01-01T00:00:05Z k tenant="\x1b[2J" "a\n8 \xff"`, Format(ddf.AuditRecord{Index: 7, Time: at, Kind: "k", Tenant: "\x1b[2J", Detail: "a\n8 \xff"}))
 }
 

@@ -138,7 +138,11 @@ func (t tree) root() [32]byte {
 
 // Format is one line for people, without any character that a terminal would obey.
 func Format(r ddf.AuditRecord) string {
-	return fmt.Sprintf("%d %s %s tenant=%s %s", r.Index, r.Time.Format(time.RFC3339Nano), plain(r.Kind), plain(r.Tenant), plain(r.Detail))
+	tenant := ""
+	if r.Tenant != "" { // else it is about none
+		tenant = "tenant=" + plain(r.Tenant) + " "
+	}
+	return fmt.Sprintf("%d %s %s %s%s", r.Index, r.Time.Format(time.RFC3339Nano), plain(r.Kind), tenant, plain(r.Detail))
 }
 
 // plain quotes a text that is empty, not UTF-8, or has more than printable characters.

@@ -234,7 +234,7 @@ func TestGolden(t *testing.T) {
 	require.EqualValues(t, 2, report.Head.Size)
 	records, err := Read(filepath.Join("testdata", "golden.log"), 0, 10)
 	require.NoError(t, err)
-	require.Equal(t, `0 2026-01-02T03:04:05.000000006Z grant tenant="" mock0 bar 0`, Format(records[0]))
+	require.Equal(t, `0 2026-01-02T03:04:05.000000006Z grant mock0 bar 0`, Format(records[0]))
 	require.Equal(t, `1 2026-01-02T03:04:05.000000007Z session.open tenant=a "id 1\n"`, Format(records[1]))
 }
 

@@ -290,7 +290,7 @@ func receivedFDs(oob []byte) (fds []int, err error) {
 func (c *Conn) awaitHangup() error {
 	err := c.raw.Read(func(fd uintptr) bool {
 		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
-		n, err := unix.Poll(p, 0)
+		n, err := unix.Ppoll(p, &unix.Timespec{}, nil) // which the confined processes may call
 		return err == nil && n > 0 && p[0].Revents&(unix.POLLRDHUP|unix.POLLHUP|unix.POLLERR) != 0
 	})
 	switch {

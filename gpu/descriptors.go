@@ -42,10 +42,16 @@ func newDescriptors(limit int) *descriptors {
 	if limit > 0 {
 		return &descriptors{limit: int64(limit)}
 	}
+	return &descriptors{limit: descriptorLimit(processFiles)}
+}
+
+// processFiles is how many descriptors the process may have (RLIMIT_NOFILE), as it was
+// started with: a confined driver may not ask.
+var processFiles = func() uint64 {
 	process := unix.Rlimit{Cur: 1024}
 	_ = unix.Getrlimit(unix.RLIMIT_NOFILE, &process) // cannot fail; if it does, the usual number stands
-	return &descriptors{limit: descriptorLimit(process.Cur)}
-}
+	return process.Cur
+}()
 
 func (d *descriptors) take(n int64) error {
 	if now := d.held.Add(n); now > d.limit {

@@ -65,6 +65,10 @@ func (s *grantServer) GrantSet(_ context.Context, call schema.DriverGrants_grant
 	if err != nil {
 		return err
 	}
+	return s.setGrants(g)
+}
+
+func (s *grantServer) setGrants(g schema.GrantSet) error {
 	u := s.usage()
 	g.SetFake(s.info.Fake)
 	g.SetVectors(uint32(len(s.vectors)))
@@ -116,7 +120,11 @@ func (s *grantServer) DmaPool(_ context.Context, call schema.DriverGrants_dmaPoo
 	if err != nil {
 		return err
 	}
-	return res.SetPool(schema.DMAPool(s.export("DMAPool", schema.DMAPool_Methods(nil, poolServer{s}), nil, nil)))
+	return res.SetPool(s.pool())
+}
+
+func (s *grantServer) pool() schema.DMAPool {
+	return schema.DMAPool(s.export("DMAPool", schema.DMAPool_Methods(nil, poolServer{s}), nil, nil))
 }
 
 // Mmio implements schema.DriverGrants_Server.
@@ -126,15 +134,22 @@ func (s *grantServer) Mmio(_ context.Context, call schema.DriverGrants_mmio) err
 		return gpuerr.New(gpuerr.Denied, "BAR %d is not granted", call.Args().Bar())
 	}
 	w := s.windows[i]
-	err := s.recordGrant(&w.granted, "mmio.grant", "bar=%d bytes=%d writable=%t doorbells=%d", w.spec.Bar, w.spec.Bytes, w.spec.Writable, len(w.spec.Doorbells))
-	if err != nil {
+	if err := s.recordWindow(w); err != nil {
 		return err
 	}
 	res, err := call.AllocResults()
 	if err != nil {
 		return err
 	}
-	return res.SetMmio(schema.DeviceMmio(s.export("DeviceMmio", schema.DeviceMmio_Methods(nil, windowServer{s, w}), nil, nil)))
+	return res.SetMmio(s.mmio(w))
+}
+
+func (s *grantServer) recordWindow(w *window) error {
+	return s.recordGrant(&w.granted, "mmio.grant", "bar=%d bytes=%d writable=%t doorbells=%d", w.spec.Bar, w.spec.Bytes, w.spec.Writable, len(w.spec.Doorbells))
+}
+
+func (s *grantServer) mmio(w *window) schema.DeviceMmio {
+	return schema.DeviceMmio(s.export("DeviceMmio", schema.DeviceMmio_Methods(nil, windowServer{s, w}), nil, nil))
 }
 
 // Interrupt implements schema.DriverGrants_Server.
@@ -143,15 +158,22 @@ func (s *grantServer) Interrupt(_ context.Context, call schema.DriverGrants_inte
 	if uint64(i) >= uint64(len(s.vectors)) {
 		return gpuerr.New(gpuerr.Denied, "vector %d is not granted", i)
 	}
-	v := vectorServer{s, s.vectors[i]}
-	if err := s.recordGrant(&v.v.granted, "interrupt.grant", "vector=%d", i); err != nil {
+	if err := s.recordVector(int(i)); err != nil {
 		return err
 	}
 	res, err := call.AllocResults()
 	if err != nil {
 		return err
 	}
-	return res.SetInterrupt(schema.Interrupt(s.export("Interrupt", schema.Interrupt_Methods(nil, v), nil, nil)))
+	return res.SetInterrupt(s.interrupt(int(i)))
+}
+
+func (s *grantServer) recordVector(i int) error {
+	return s.recordGrant(&s.vectors[i].granted, "interrupt.grant", "vector=%d", i)
+}
+
+func (s *grantServer) interrupt(i int) schema.Interrupt {
+	return schema.Interrupt(s.export("Interrupt", schema.Interrupt_Methods(nil, vectorServer{s, s.vectors[i]}), nil, nil))
 }
 
 // AuditLog implements schema.DriverGrants_Server.
@@ -160,7 +182,11 @@ func (s *grantServer) AuditLog(_ context.Context, call schema.DriverGrants_audit
 	if err != nil {
 		return err
 	}
-	return res.SetLog(schema.HardwareAuditLog(s.export("HardwareAuditLog", schema.HardwareAuditLog_Methods(nil, auditServer{s}), nil, nil)))
+	return res.SetLog(s.auditLog())
+}
+
+func (s *grantServer) auditLog() schema.HardwareAuditLog {
+	return schema.HardwareAuditLog(s.export("HardwareAuditLog", schema.HardwareAuditLog_Methods(nil, auditServer{s}), nil, nil))
 }
 
 type poolServer struct{ *grantServer }
@@ -325,7 +351,11 @@ func (s vectorServer) EventFd(_ context.Context, call schema.Interrupt_eventFd) 
 	if err != nil {
 		return err
 	}
-	return res.SetMemory(s.memory(func() (int, error) { return s.function.EventFD(s.v.index) }))
+	return res.SetMemory(s.event(s.v))
+}
+
+func (s *grantServer) event(v *vector) schema.SharedMemory {
+	return s.memory(func() (int, error) { return s.function.EventFD(v.index) })
 }
 
 // Mask implements schema.Interrupt_Server.

@@ -255,6 +255,26 @@ func TestWindowsAndVectorsAreRecorded(t *testing.T) {
 	require.EqualValues(t, 1, head.Size, "a record that failed is made later")
 }
 
+// More vectors than one answer has are asked for one by one; each is the one of its number.
+func TestMoreVectorsThanOneAnswerHas(t *testing.T) {
+	fake, err := newFakeFunction(fakeWindows, vectorsAtOnce+3)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, fake.Close()) })
+	g := grantOf(t, grantTestLimits(), fake, iommu.NewSpace(fake.Domain().Ranges()))
+	vectors := dialGrants(t, g).GrantSet().Interrupts
+	require.Len(t, vectors, vectorsAtOnce+3)
+	for _, i := range []int{0, 1, vectorsAtOnce - 1, vectorsAtOnce, vectorsAtOnce + 2} {
+		v, err := fake.vector(i)
+		require.NoError(t, err)
+		require.NoError(t, v.raise())
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		n, err := vectors[i].Wait(ctx)
+		cancel()
+		require.NoError(t, err)
+		require.EqualValues(t, 1, n, "vector %d", i)
+	}
+}
+
 // Nothing is granted that is not recorded.
 func TestNoGrantWithoutRecord(t *testing.T) {
 	g := grant(t, grantTestLimits())

@@ -24,7 +24,6 @@ var rare = map[string]string{
 	"getrandom":       "kernels without a random generator that is called without a call",
 	"prctl":           "mappings that the heap gets later",
 	"exit":            "a thread whose goroutine ended locked to it",
-	"poll":            "64 requests at once",
 	"socketpair":      "restricted sessions",
 	"rt_sigaction":    "a crash",
 	"madvise":         "memory that is given back",

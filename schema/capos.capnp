@@ -607,6 +607,25 @@ interface DriverGrants {
   mmio @2 (bar :UInt32) -> (mmio :DeviceMmio);
   interrupt @3 (vector :UInt32) -> (interrupt :Interrupt);
   auditLog @4 () -> (log :HardwareAuditLog);
+  all @5 () -> (grants :GrantSet, pool :DMAPool, log :HardwareAuditLog,
+                windows :List(GrantedWindow), vectors :List(GrantedVector));
+  # All of the above with one answer: what a driver that waits for its grants has asked for
+  # already. It has all windows, and as many of the first vectors as the manager likes; the
+  # others are asked for one by one. E_UNIMPLEMENTED from a manager that is older.
+}
+
+struct GrantedWindow {
+  # What mmio and its map answer, in the order of GrantSet.mmio.
+  mmio   @0 :DeviceMmio;
+  memory @1 :SharedMemory;   # null: the window can only be reached by calls
+  bytes  @2 :UInt64;
+  offset @3 :UInt64;
+}
+
+struct GrantedVector {
+  # What interrupt and its eventFd answer, in the order of the vectors.
+  interrupt @0 :Interrupt;
+  memory    @1 :SharedMemory;
 }
 
 interface DeviceMmio {

@@ -52,6 +52,7 @@ func TestAudit(t *testing.T) {
 	i = run(0, "show", "--log", path)
 	require.Equal(t, 5, bytes.Count(i.out.Bytes(), []byte("\n")))
 	require.NotContains(t, i.out.String(), "\x1b", "a record must not drive the terminal")
+	require.Equal(t, 3, bytes.Count(i.out.Bytes(), []byte("tenant=")), "those of the service are of no tenant")
 	i = run(0, "show", "--log", path, "--kind", "session", "--max", "2", "--from", "1")
 	require.Equal(t, 2, bytes.Count(i.out.Bytes(), []byte("\n")))
 	require.Contains(t, i.out.String(), "session=1")

@@ -25,6 +25,10 @@ type deviceJSON struct {
 	Suspended   bool   `json:"suspended"`
 }
 
+func newDeviceJSON(d client.DeviceInfo) deviceJSON {
+	return deviceJSON{d.Index, d.Name, d.State.String(), d.Backend, d.PCIAddress, d.VendorID, d.DeviceID, d.MemoryBytes, d.Facet.String(), d.Epoch, d.Recovery.String(), d.Generation, d.Suspended}
+}
+
 func (devicesCmd) Run(ctx context.Context, a *app) error {
 	conn, err := a.dial(ctx)
 	if err != nil {
@@ -38,7 +42,7 @@ func (devicesCmd) Run(ctx context.Context, a *app) error {
 	if a.json {
 		out := []deviceJSON{}
 		for _, d := range devices {
-			out = append(out, deviceJSON{d.Index, d.Name, d.State.String(), d.Backend, d.PCIAddress, d.VendorID, d.DeviceID, d.MemoryBytes, d.Facet.String(), d.Epoch, d.Recovery.String(), d.Generation, d.Suspended})
+			out = append(out, newDeviceJSON(d))
 		}
 		a.printJSON(out)
 		return nil

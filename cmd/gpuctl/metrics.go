@@ -2,12 +2,15 @@ package main
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
 	"strings"
 
 	"capgpu/client"
+	"capgpu/gpuerr"
 	"capgpu/outcome"
 )
 
@@ -26,18 +29,41 @@ func (metricsCmd) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	told := map[string]status{}
+	told, untold := map[string]deviceStatus{}, []error{}
 	for _, d := range devices {
 		if d.State != client.Ready || d.Suspended {
 			continue
 		}
-		// One that is lost just now has nothing to tell.
-		if all, err := a.readStatus(ctx, strconv.FormatUint(uint64(d.Index), 10)); err == nil && len(all) == 1 {
-			told[d.Name] = all[0].status
+		all, err := a.readStatus(ctx, strconv.FormatUint(uint64(d.Index), 10))
+		switch {
+		case err == nil && len(all) == 1:
+			told[d.Name] = all[0]
+		case isLost(err): // just now: it has nothing to tell
+		case err != nil:
+			untold = append(untold, gpuerr.New(gpuerr.CodeOf(err), "the counters of %s: %s", visible(d.Name), gpuerr.From(err).Msg))
 		}
 	}
-	writeMetrics(a.out, devices, told)
-	return nil
+	if a.json {
+		out := []metricsJSON{}
+		for _, d := range devices {
+			out = append(out, metricsJSON{newDeviceJSON(d), told[d.Name].text})
+		}
+		a.printJSON(out)
+	} else {
+		writeMetrics(a.out, devices, told)
+	}
+	return errors.Join(untold...) // what was printed is true all the same
+}
+
+// isLost: the device went between the list of devices and the question.
+func isLost(err error) bool {
+	return errors.Is(err, gpuerr.DeviceLost) || errors.Is(err, gpuerr.Disconnected) || errors.Is(err, gpuerr.Busy)
+}
+
+// metricsJSON is a device and, where its driver tells it, what the counters are made of.
+type metricsJSON struct {
+	deviceJSON
+	Status json.RawMessage `json:"status,omitempty"`
 }
 
 // metric is one family in the text format: its values by their labels.
@@ -59,7 +85,7 @@ func labelText(s string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(visible(s)) + `"`
 }
 
-func writeMetrics(w io.Writer, devices []client.DeviceInfo, told map[string]status) {
+func writeMetrics(w io.Writer, devices []client.DeviceInfo, told map[string]deviceStatus) {
 	state := metric{name: "capgpu_device_state", kind: "gauge", help: "1 for the state that the device is in, 0 for the others."}
 	suspended := metric{name: "capgpu_device_suspended", kind: "gauge", help: "1 while an operator has the device begin nothing."}
 	epoch := metric{name: "capgpu_device_epoch", kind: "gauge", help: "Number of the device's last driver that was ready."}

@@ -17,6 +17,12 @@ import (
 	"capgpu/gpuerr"
 )
 
+// Devices that are ready in the list, and whose status is refused.
+const (
+	readyAndLost   = 101 // because they went just then
+	readyAndBroken = 102
+)
+
 // serveDevices answers a tenant socket with devices of the given states, each of
 // which has one session whose number is its own plus 40.
 func serveDevices(t *testing.T, states ...uint32) (socket string) {
@@ -34,6 +40,9 @@ func serveDevices(t *testing.T, states ...uint32) (socket string) {
 		case control.TypeListDevices:
 			var list control.ListDevicesReply
 			for i, s := range states {
+				if s > 100 {
+					s = 1
+				}
 				list.Devices = append(list.Devices, control.DeviceInfo{
 					Index: uint32(i), State: s, Epoch: 1, MemoryBytes: 1 << 20, Name: fmt.Sprintf("edu%d", i), Backend: "edu", PCIAddress: fmt.Sprintf("0000:0%d:00.0", i+1),
 				})
@@ -41,6 +50,9 @@ func serveDevices(t *testing.T, states ...uint32) (socket string) {
 			return control.NewReply(m, list.AppendTo(nil))
 		case control.TypeStatus:
 			req, err := control.ParseStatusRequest(m.Body)
+			if err == nil && states[req.Index] == readyAndBroken {
+				return control.ErrorReply(m, gpuerr.New(gpuerr.Internal, "describe the device: it cannot be"))
+			}
 			if err != nil || states[req.Index] != 1 {
 				return control.ErrorReply(m, gpuerr.New(gpuerr.DeviceLost, "device edu%d: wedged", req.Index))
 			}
@@ -151,4 +163,32 @@ func TestMetrics(t *testing.T) {
 	}
 	require.NotContains(t, i.out.String(), `capgpu_device_incidents_total{device="edu1"}`)
 	require.Equal(t, `"a\\b\"c"`, labelText(`a\b"c`))
+}
+
+// A status that is refused is told, besides what there is; that of a device which went just
+// then is no error.
+func TestMetricsOfWhoDoesNotTell(t *testing.T) {
+	i := gpuctl(context.Background(), nil, false, "--socket", serveDevices(t, 1, readyAndLost), "metrics")
+	require.Zero(t, i.exit, i.err.String())
+	i = gpuctl(context.Background(), nil, false, "--socket", serveDevices(t, 1, readyAndBroken), "metrics")
+	require.Equal(t, 1, i.exit, i.err.String())
+	require.Contains(t, i.err.String(), "the counters of edu1")
+	require.Contains(t, i.err.String(), "it cannot be")
+	require.Contains(t, i.out.String(), `capgpu_device_incidents_total{device="edu0"} 3`+"\n")
+	require.NotContains(t, i.out.String(), `capgpu_device_incidents_total{device="edu1"}`)
+}
+
+func TestMetricsAsJSON(t *testing.T) {
+	i := gpuctl(context.Background(), nil, false, "--socket", serveDevices(t, 1, 3), "--json", "metrics")
+	require.Zero(t, i.exit, i.err.String())
+	var all []struct {
+		Name, State string
+		Status      *status
+	}
+	require.NoError(t, json.Unmarshal(i.out.Bytes(), &all), "one JSON value")
+	require.Len(t, all, 2)
+	require.Equal(t, "edu0", all[0].Name)
+	require.EqualValues(t, 2, all[0].Status.Recovery.Steps["queueReset"])
+	require.Equal(t, "wedged", all[1].State)
+	require.Nil(t, all[1].Status)
 }

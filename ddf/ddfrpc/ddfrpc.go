@@ -98,16 +98,26 @@ func (l *Link) runWatch() {
 	l.cancel(errRevoked)
 }
 
-// take asks for everything that the grant set names, in two round trips: the first is
-// of what every set has, and lies ready for the manager in a driver that waits.
+// take asks for everything that the grant set names: at once, or in two round trips where
+// the manager does not know of that. The first question lies ready for the manager in a
+// driver that waits.
 func (l *Link) take(ctx context.Context) error {
 	ctx, done := l.within(ctx)
 	defer done()
 	grants := schema.DriverGrants(l.conn.Bootstrap(ctx))
 	l.release = append(l.release, grants.Release)
+	defer l.releaseAsked()
+	err := l.takeAll(ctx, grants)
+	if errors.Is(rpcguard.FromException(err), gpuerr.Unimplemented) {
+		err = l.takeEach(ctx, grants)
+	}
+	return err
+}
+
+// takeEach asks for each part of the grant set.
+func (l *Link) takeEach(ctx context.Context, grants schema.DriverGrants) error {
 	f, release := grants.GrantSet(ctx, nil)
 	defer release()
-	defer l.releaseAsked()
 	finishPool := l.askPool(ctx, grants)
 	res, err := f.Struct()
 	if err != nil {
@@ -117,25 +127,35 @@ func (l *Link) take(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if l.set.Device, err = deviceInfo(g); err != nil {
+	if err := l.setGrants(g); err != nil {
 		return err
 	}
-	l.set.LaunchRecords, l.set.DMABytes = g.LaunchRecords(), g.DmaBytes()
 	asked, err := l.askWindows(ctx, grants, g)
 	if err != nil {
+		return err
+	}
+	asked = append(asked, l.askVectors(ctx, grants, 0, g.Vectors())...)
+	return finishAll(append([]func() error{finishPool}, asked...))
+}
+
+func finishAll(asked []func() error) error {
+	for _, finish := range asked {
+		if err := finish(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// setGrants takes what the grant set says of itself.
+func (l *Link) setGrants(g schema.GrantSet) (err error) {
+	if l.set.Device, err = deviceInfo(g); err != nil {
 		return err
 	}
 	if g.Vectors() > maxVectors {
 		return gpuerr.New(gpuerr.Protocol, "%d vectors were granted; a function has at most %d", g.Vectors(), maxVectors)
 	}
-	for i := range g.Vectors() {
-		asked = append(asked, l.askVector(ctx, grants, i))
-	}
-	for _, finish := range append([]func() error{finishPool}, asked...) {
-		if err := finish(); err != nil {
-			return err
-		}
-	}
+	l.set.LaunchRecords, l.set.DMABytes = g.LaunchRecords(), g.DmaBytes()
 	return nil
 }
 
@@ -176,30 +196,34 @@ func (l *Link) askPool(ctx context.Context, grants schema.DriverGrants) (finish 
 		if err != nil {
 			return fmt.Errorf("DMA pool: %w", err)
 		}
-		pool := res.Pool().AddRef()
-		l.release = append(l.release, pool.Release)
-		l.set.DMA = &Pool{link: l, remote: pool}
+		l.setPool(res.Pool())
 		resLog, err := fl.Struct()
 		if err != nil {
 			return fmt.Errorf("audit log: %w", err)
 		}
-		log := resLog.Log().AddRef()
-		l.release = append(l.release, log.Release)
-		l.set.Audit = &auditLog{link: l, remote: log}
+		l.setLog(resLog.Log())
 		return nil
 	}
 }
 
+func (l *Link) setPool(pool schema.DMAPool) {
+	pool = pool.AddRef()
+	l.release = append(l.release, pool.Release)
+	l.set.DMA = &Pool{link: l, remote: pool}
+}
+
+func (l *Link) setLog(log schema.HardwareAuditLog) {
+	log = log.AddRef()
+	l.release = append(l.release, log.Release)
+	l.set.Audit = &auditLog{link: l, remote: log}
+}
+
 // askWindows asks for all windows, and returns what takes each.
 func (l *Link) askWindows(ctx context.Context, grants schema.DriverGrants, g schema.GrantSet) (asked []func() error, err error) {
-	list, err := g.Mmio()
+	list, err := l.windowList(g)
 	if err != nil {
 		return nil, err
 	}
-	if list.Len() > maxWindows {
-		return nil, gpuerr.New(gpuerr.Protocol, "%d windows were granted; a function has at most %d BARs", list.Len(), maxWindows)
-	}
-	l.set.Mmio = make(map[int]ddf.DeviceMmio, list.Len())
 	for i := range list.Len() {
 		m := list.At(i)
 		take, err := l.askWindow(ctx, grants, m)
@@ -211,12 +235,29 @@ func (l *Link) askWindows(ctx context.Context, grants schema.DriverGrants, g sch
 			if err != nil {
 				return fmt.Errorf("window of BAR %d: %w", m.Bar(), err)
 			}
-			l.windows = append(l.windows, w)
-			l.set.Mmio[int(m.Bar())] = w
+			l.addWindow(w)
 			return nil
 		})
 	}
 	return asked, nil
+}
+
+// windowList are the windows of the set, of which there are not too many.
+func (l *Link) windowList(g schema.GrantSet) (schema.MmioWindow_List, error) {
+	list, err := g.Mmio()
+	if err != nil {
+		return list, err
+	}
+	if list.Len() > maxWindows {
+		return list, gpuerr.New(gpuerr.Protocol, "%d windows were granted; a function has at most %d BARs", list.Len(), maxWindows)
+	}
+	l.set.Mmio = make(map[int]ddf.DeviceMmio, list.Len())
+	return list, nil
+}
+
+func (l *Link) addWindow(w *Window) {
+	l.windows = append(l.windows, w)
+	l.set.Mmio[int(w.bar)] = w
 }
 
 // memory takes the descriptor that came with a capability.

@@ -40,23 +40,11 @@ func (l *Link) askVector(ctx context.Context, grants schema.DriverGrants, i uint
 		if err != nil {
 			return err
 		}
-		remote := res.Interrupt().AddRef()
-		l.release = append(l.release, remote.Release)
 		e, err := fe.Struct()
 		if err != nil {
 			return err
 		}
-		event, err := l.event(e.Memory())
-		if err != nil {
-			return err
-		}
-		// The end of the link ends every wait. Arming each wait for it would cost as much as
-		// an interrupt does.
-		context.AfterFunc(l.ctx, func() { event.Close() })
-		v := &Vector{link: l, remote: remote, event: event}
-		l.vectors = append(l.vectors, v)
-		l.set.Interrupts = append(l.set.Interrupts, v)
-		return nil
+		return l.addVector(res.Interrupt(), e.Memory())
 	}
 	return func() error {
 		if err := take(); err != nil {
@@ -64,6 +52,31 @@ func (l *Link) askVector(ctx context.Context, grants schema.DriverGrants, i uint
 		}
 		return nil
 	}
+}
+
+// askVectors is askVector of those from one number to before another one.
+func (l *Link) askVectors(ctx context.Context, grants schema.DriverGrants, from, to uint32) (asked []func() error) {
+	for i := from; i < to; i++ {
+		asked = append(asked, l.askVector(ctx, grants, i))
+	}
+	return asked
+}
+
+// addVector adds the next vector, with the eventfd that came with memory.
+func (l *Link) addVector(remote schema.Interrupt, memory schema.SharedMemory) error {
+	remote = remote.AddRef()
+	l.release = append(l.release, remote.Release)
+	event, err := l.event(memory)
+	if err != nil {
+		return err
+	}
+	// The end of the link ends every wait. Arming each wait for it would cost as much as
+	// an interrupt does.
+	context.AfterFunc(l.ctx, func() { event.Close() })
+	v := &Vector{link: l, remote: remote, event: event}
+	l.vectors = append(l.vectors, v)
+	l.set.Interrupts = append(l.set.Interrupts, v)
+	return nil
 }
 
 // Wait implements ddf.Interrupt. A vector that storms is masked, here as well as at

@@ -42,15 +42,9 @@ const allOnes = math.MaxUint32
 
 // askWindow asks for a window and its registers, and returns what takes the answers.
 func (l *Link) askWindow(ctx context.Context, grants schema.DriverGrants, m schema.MmioWindow) (take func() (*Window, error), err error) {
-	bells, err := m.Doorbells()
+	w, err := l.newWindow(m)
 	if err != nil {
 		return nil, err
-	}
-	if bells.Len() > maxDoorbells {
-		return nil, gpuerr.New(gpuerr.Protocol, "%d doorbells are more than %d", bells.Len(), maxDoorbells)
-	}
-	if m.Bytes() == 0 || m.Bytes()%4 != 0 || m.Bytes() > maxWindowBytes {
-		return nil, gpuerr.New(gpuerr.Protocol, "the window of BAR %d has %d bytes; it has 4 to %d, in whole registers", m.Bar(), m.Bytes(), uint64(maxWindowBytes))
 	}
 	f, release := grants.Mmio(ctx, func(args schema.DriverGrants_mmio_Params) error {
 		args.SetBar(m.Bar())
@@ -66,43 +60,63 @@ func (l *Link) askWindow(ctx context.Context, grants schema.DriverGrants, m sche
 		if err != nil {
 			return nil, err
 		}
-		w := &Window{link: l, remote: res.Mmio().AddRef(), bar: m.Bar(), writable: m.Writable(), size: m.Bytes()}
-		l.release = append(l.release, w.remote.Release)
-		for i := range bells.Len() {
-			w.doorbells = append(w.doorbells, bells.At(i))
-		}
-		registers, err := l.mapWindow(fm, w)
+		w.setRemote(res.Mmio())
+		m, err := fm.Struct()
 		if err != nil {
+			if err = l.mapped(err); errors.Is(err, gpuerr.Denied) {
+				return w, nil // it can be reached by calls only
+			}
 			return nil, err
 		}
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.registers = registers
-		return w, nil
+		return w, w.mapRegisters(m.Memory(), m.Bytes(), m.Offset())
 	}, nil
 }
 
-// mapWindow maps a window's registers; nil, and no error, where it can be reached by
-// calls only.
-func (l *Link) mapWindow(f schema.DeviceMmio_map_Results_Future, w *Window) ([]byte, error) {
-	m, err := f.Struct()
-	if err != nil {
-		if err = l.mapped(err); errors.Is(err, gpuerr.Denied) {
-			return nil, nil
-		}
-		return nil, err
-	}
-	fd, err := l.memory(m.Memory())
+// newWindow is a window as the grant set describes it, of which nothing was taken yet.
+func (l *Link) newWindow(m schema.MmioWindow) (*Window, error) {
+	bells, err := m.Doorbells()
 	if err != nil {
 		return nil, err
 	}
-	if m.Bytes() != w.size || m.Offset()%shm.PageBytes != 0 || m.Offset() > maxWindowBytes {
-		return nil, errors.Join(gpuerr.New(gpuerr.Protocol, "%d bytes at %#x are not the window of BAR %d that was granted, of %d bytes", m.Bytes(), m.Offset(), w.bar, w.size), unix.Close(fd))
+	if bells.Len() > maxDoorbells {
+		return nil, gpuerr.New(gpuerr.Protocol, "%d doorbells are more than %d", bells.Len(), maxDoorbells)
 	}
-	if l.set.Device.Fake {
-		return mapMemory(fd, m.Offset(), w.size, w.writable)
+	if m.Bytes() == 0 || m.Bytes()%4 != 0 || m.Bytes() > maxWindowBytes {
+		return nil, gpuerr.New(gpuerr.Protocol, "the window of BAR %d has %d bytes; it has 4 to %d, in whole registers", m.Bar(), m.Bytes(), uint64(maxWindowBytes))
 	}
-	return mapDevice(fd, m.Offset(), w.size, w.writable)
+	w := &Window{link: l, bar: m.Bar(), writable: m.Writable(), size: m.Bytes()}
+	for i := range bells.Len() {
+		w.doorbells = append(w.doorbells, bells.At(i))
+	}
+	return w, nil
+}
+
+func (w *Window) setRemote(remote schema.DeviceMmio) {
+	w.remote = remote.AddRef()
+	w.link.release = append(w.link.release, w.remote.Release)
+}
+
+// mapRegisters maps them from what came with memory.
+func (w *Window) mapRegisters(memory schema.SharedMemory, bytes, offset uint64) error {
+	fd, err := w.link.memory(memory)
+	if err != nil {
+		return err
+	}
+	if bytes != w.size || offset%shm.PageBytes != 0 || offset > maxWindowBytes {
+		return errors.Join(gpuerr.New(gpuerr.Protocol, "%d bytes at %#x are not the window of BAR %d that was granted, of %d bytes", bytes, offset, w.bar, w.size), unix.Close(fd))
+	}
+	mapFrom := mapDevice
+	if w.link.set.Device.Fake {
+		mapFrom = mapMemory
+	}
+	registers, err := mapFrom(fd, offset, w.size, w.writable)
+	if err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.registers = registers
+	return nil
 }
 
 // mapMemory maps registers that are shared memory.

@@ -267,6 +267,11 @@ func (h *hardware) AuditLog(_ context.Context, call schema.DriverGrants_auditLog
 	return res.SetLog(schema.HardwareAuditLog(h.export("HardwareAuditLog", nil, nil)))
 }
 
+// All is what a manager does that is older than it.
+func (h *hardware) All(context.Context, schema.DriverGrants_all) error {
+	return gpuerr.New(gpuerr.Unimplemented, "DriverGrants.all")
+}
+
 type poolServer struct{ *hardware }
 
 func (s poolServer) Allocate(ctx context.Context, call schema.DMAPool_allocate) error {

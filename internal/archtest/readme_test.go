@@ -29,12 +29,29 @@ func TestReadmeCodeCompiles(t *testing.T) {
 }
 
 // TestReadmeLinksExist follows the links of README.md and docs/ to files.
-func TestReadmeLinksExist(t *testing.T) {
-	root := filepath.Join("..", "..")
+func TestReadmeLinksExist(t *testing.T) { followLinks(t, filepath.Join("..", "..")) }
+
+// TestInstalledLinksExist follows them where `make install` puts the documents.
+func TestInstalledLinksExist(t *testing.T) {
+	dir := t.TempDir()
+	out, err := exec.Command(filepath.Join("..", "..", "tools", "install-docs.sh"), dir).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	followLinks(t, dir)
+	for _, unit := range []string{"capgpu.service", "capgpu-model@.service"} {
+		text, err := os.ReadFile(filepath.Join("..", "..", "packaging", unit))
+		require.NoError(t, err)
+		m := regexp.MustCompile(`(?m)^Documentation=file:///usr/share/doc/capgpu/(.+)$`).FindSubmatch(text)
+		require.NotNil(t, m, unit)
+		require.FileExists(t, filepath.Join(dir, string(m[1])))
+	}
+}
+
+func followLinks(t *testing.T, root string) {
 	pages, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
 	require.NoError(t, err)
+	require.NotEmpty(t, pages)
 	link := regexp.MustCompile(`\]\(([^)#\s]+)`)
-	for _, page := range append(pages, filepath.Join(root, "README.md")) {
+	for _, page := range append(pages, filepath.Join(root, "README.md"), filepath.Join(root, "SPECIFICATION.md")) {
 		text, err := os.ReadFile(page)
 		require.NoError(t, err)
 		for _, m := range link.FindAllSubmatch(text, -1) {

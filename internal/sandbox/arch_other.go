@@ -3,5 +3,3 @@
 package sandbox
 
 const auditArch = 0
-
-var archCalls []call

@@ -16,7 +16,7 @@ type Profile struct {
 
 // Driver is the profile of a driver process: it makes shared memory, and maps what
 // it is granted. It opens nothing.
-var Driver = &Profile{name: "driver", threads: 1024, extra: slices.Concat(driverCalls, archCalls)}
+var Driver = &Profile{name: "driver", threads: 1024, extra: driverCalls}
 
 // Gate is the stricter profile of a gate: it moves messages between two sockets,
 // and maps what it is handed. It makes no object of the kernel's at all.

@@ -42,8 +42,6 @@ const (
 	survivorFloats = 1024
 	// survivorJobs are in flight at once, on buffers of their own.
 	survivorJobs = 4
-	// deathSeen is long enough to hear that one's driver is dead.
-	deathSeen = 2 * time.Second
 )
 
 func openSurvivor(ctx context.Context, socket string, seed int64) (*survivor, error) {
@@ -161,7 +159,7 @@ func (s *survivor) round(ctx context.Context, session *client.Session, queue *cl
 		for _, c := range done[:n] {
 			j := tickets[c.Ticket]
 			delete(tickets, c.Ticket)
-			if err := s.judge(session, j, c); err != nil {
+			if err := s.judge(session, queue, j, c); err != nil {
 				return s.lose(len(tickets), err)
 			}
 		}
@@ -181,7 +179,7 @@ func (s *survivor) lose(n int, why error) error {
 }
 
 // judge looks whether what a completion says is so. It returns why to stop.
-func (s *survivor) judge(session *client.Session, j *addition, c client.Completion) error {
+func (s *survivor) judge(session *client.Session, queue *client.Queue, j *addition, c client.Completion) error {
 	switch {
 	case j == nil:
 		s.update(func() { s.tally.wrong++ })
@@ -195,14 +193,11 @@ func (s *survivor) judge(session *client.Session, j *addition, c client.Completi
 	}
 	at := time.Now()
 	if !j.isRight() {
-		// Its driver may have died after it, and the memory is scrubbed.
-		select {
-		case <-session.Done():
-			if j.isScrubbed() {
-				s.update(func() { s.tally.scrubbed++ })
-				return session.Err()
-			}
-		case <-time.After(deathSeen):
+		// Its driver may have died after it, and the memory is scrubbed: the queue says so
+		// then.
+		if err := queue.Err(); err != nil && j.isScrubbed() {
+			s.update(func() { s.tally.scrubbed++ })
+			return err
 		}
 		s.update(func() { s.tally.wrong++ })
 		return errors.New("a sum is wrong that was told to be done")
