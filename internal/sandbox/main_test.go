@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -24,6 +25,14 @@ import (
 // intruderEnv turns the test binary into a confined process that tries what it
 // must not: "STEPS ACTION".
 const intruderEnv = "CAPGPU_SANDBOX_INTRUDER"
+
+// No test has the main thread, which does not end with it: what a test does to its thread
+// would stay (TestInheritedFilterDoesNotCount).
+func init() {
+	if os.Getenv(intruderEnv) == "" {
+		runtime.LockOSThread()
+	}
+}
 
 func TestMain(m *testing.M) {
 	if what := os.Getenv(intruderEnv); what != "" {

@@ -276,18 +276,26 @@ func TestRequiredAndMissing(t *testing.T) {
 
 // A filter that the parent has, as systemd gives it one, is no filter of the child's.
 func TestInheritedFilterDoesNotCount(t *testing.T) {
-	runtime.LockOSThread() // never unlocked: the thread has the filter, and ends with the test
-	require.NoError(t, unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
-	require.NoError(t, filterThread([]unix.SockFilter{ret(unix.SECCOMP_RET_ALLOW)}))
-	j := newJailer(t)
-	for steps, entered := range map[string]bool{"none": false, "driver": true} {
-		c := newCell(t, j, Driver, Limits{})
-		e, err := c.Check(sleeper(t, c, steps))
-		require.NoError(t, err, "nothing is required")
-		for _, m := range []Mechanism{Seccomp, Landlock} {
-			require.Equal(t, entered && !j.lacks(m), slices.Contains(e.Mechanisms, m), "%s: %s: %s", steps, m, e)
+	tid := 0
+	t.Run("thread", func(t *testing.T) {
+		runtime.LockOSThread() // never unlocked: the thread has the filter, and ends with this
+		tid = unix.Gettid()
+		require.NoError(t, unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+		require.NoError(t, filterThread([]unix.SockFilter{ret(unix.SECCOMP_RET_ALLOW)}))
+		j := newJailer(t)
+		for steps, entered := range map[string]bool{"none": false, "driver": true} {
+			c := newCell(t, j, Driver, Limits{})
+			e, err := c.Check(sleeper(t, c, steps))
+			require.NoError(t, err, "nothing is required")
+			for _, m := range []Mechanism{Seccomp, Landlock} {
+				require.Equal(t, entered && !j.lacks(m), slices.Contains(e.Mechanisms, m), "%s: %s: %s", steps, m, e)
+			}
 		}
-	}
+	})
+	require.Eventually(t, func() bool {
+		_, err := os.Stat("/proc/self/task/" + strconv.Itoa(tid))
+		return os.IsNotExist(err)
+	}, 5*time.Second, time.Millisecond, "else this process has the filter")
 }
 
 func TestCheckSeccomp(t *testing.T) {

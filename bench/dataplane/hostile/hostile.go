@@ -88,24 +88,19 @@ func Fuzz(ctx context.Context, root string, d time.Duration) (f Fuzzed, err erro
 // Output is that of a command that has all CPUs, whatever those of this process are.
 func Output(cmd *exec.Cmd) ([]byte, error) {
 	cmd.Stderr = os.Stderr
-	type answer struct {
-		out []byte
-		err error
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var before, all unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &before); err != nil {
+		return nil, err
 	}
-	done := make(chan answer)
-	go func() {
-		runtime.LockOSThread() // and never let go: the thread ends with its CPUs
-		var all unix.CPUSet
-		for i := range runtime.NumCPU() {
-			all.Set(i)
-		}
-		err := unix.SchedSetaffinity(0, &all)
-		var out []byte
-		if err == nil {
-			out, err = cmd.Output()
-		}
-		done <- answer{out, err}
-	}()
-	a := <-done
-	return a.out, a.err
+	for i := range runtime.NumCPU() {
+		all.Set(i)
+	}
+	if err := unix.SchedSetaffinity(0, &all); err != nil {
+		return nil, err
+	}
+	// The thread must not end for that: peers end with the one that started them.
+	out, err := cmd.Output()
+	return out, errors.Join(err, unix.SchedSetaffinity(0, &before))
 }
