@@ -34,6 +34,7 @@ type row struct {
 // Sources: Magma ExecuteCommandBuffer_*; gVisor #13689; IGT create-massive-size,
 // create-invalid-mbz; seed 004's launch limits.
 func arguments(c *Case) {
+	c.nothingHeld(Alice) // sessions of an earlier behaviour may still be closing
 	s := c.session(Alice)
 	d := c.describe(s)
 	t := &table{c: c, s: s, d: d, q: c.queue(s), a: c.buffer(s, 4096), b: c.buffer(s, 4096), line: c.fence(s)}

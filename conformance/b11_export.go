@@ -23,6 +23,7 @@ import (
 // Sources: Genode import_vram; Magma BufferImportExport; accel ext peer_to_peer; seed 002.
 func export(c *Case) {
 	const n = 4 * 4096
+	c.nothingHeld(Bob) // sessions of an earlier behaviour may still be closing
 	owner, importer := c.session(Alice), c.session(Bob)
 	nothing := get[string](c, "read the charges")(c.held(Bob))
 	b := c.buffer(owner, n)
