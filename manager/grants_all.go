@@ -14,8 +14,12 @@ const vectorsAtOnce = 64
 
 // All implements schema.DriverGrants_Server: one answer instead of one for each window and
 // vector, while everybody waits for the driver. It gives what the single calls give, and
-// records the same.
+// records the same. It is answered once: each answer has many descriptors, and those that a
+// driver does not read are the manager's until then.
 func (s *grantServer) All(_ context.Context, call schema.DriverGrants_all) error {
+	if s.askedAll.Swap(true) {
+		return gpuerr.New(gpuerr.Denied, "all was asked before; ask for each window and vector")
+	}
 	res, err := call.AllocResults()
 	if err != nil {
 		return err

@@ -37,6 +37,7 @@ type grantServer struct {
 	// launchRecords is every how many launches of a session the driver is to
 	// record one; 0 means none.
 	launchRecords uint64
+	askedAll      atomic.Bool // the driver has called All
 }
 
 // serve answers until the driver is gone, breaks the protocol, or the gate is

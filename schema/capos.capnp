@@ -611,7 +611,8 @@ interface DriverGrants {
                 windows :List(GrantedWindow), vectors :List(GrantedVector));
   # All of the above with one answer: what a driver that waits for its grants has asked for
   # already. It has all windows, and as many of the first vectors as the manager likes; the
-  # others are asked for one by one. E_UNIMPLEMENTED from a manager that is older.
+  # others are asked for one by one. Once: then E_DENIED. E_UNIMPLEMENTED from a manager that
+  # is older.
 }
 
 struct GrantedWindow {
