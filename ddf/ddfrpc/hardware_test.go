@@ -2,6 +2,7 @@ package ddfrpc
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"os"
 	"slices"
@@ -25,13 +26,19 @@ var testWindows = []ddf.WindowSpec{
 }
 
 // What a driver of hardware holds passes the suite of all grants, but for the audit log,
-// which this server has none of.
+// which this server has none of: whether it came with one answer or with many.
 func TestHardwareConforms(t *testing.T) {
+	t.Run("at once", func(t *testing.T) { conform(t, false) })
+	t.Run("one by one", func(t *testing.T) { conform(t, true) })
+}
+
+func conform(t *testing.T, older bool) {
 	ddftest.RunHarness(t, func(t *testing.T) ddftest.Harness {
 		if strings.Contains(t.Name(), "/Audit/") || strings.HasSuffix(t.Name(), "EverythingAnswersRevoked") {
 			t.Skip("package manager has the audit log, over the same link")
 		}
 		h, theirs := serve(t, testWindows...)
+		h.older = older
 		l := dial(t, theirs)
 		return ddftest.Harness{
 			Grants:    l.GrantSet(),
@@ -63,9 +70,20 @@ func TestHardwareConforms(t *testing.T) {
 // The device's descriptor is not kept: with it the driver could do more than the
 // window allows.
 func TestDeviceDescriptorIsNotKept(t *testing.T) {
+	for _, older := range []bool{false, true} {
+		deviceDescriptorIsNotKept(t, older)
+	}
+}
+
+func deviceDescriptorIsNotKept(t *testing.T, older bool) {
 	h, theirs := serve(t, testWindows...)
+	h.older = older
 	l := dial(t, theirs)
 	require.NoError(t, l.GrantSet().Mmio[0].Write32(4, 7))
+	// An answer is read before the server has closed what it sent with it, but not before it
+	// has closed what it sent earlier.
+	_, err := l.GrantSet().Mmio[2].Read32(0)
+	require.NoError(t, err)
 	holders := 0
 	entries, err := os.ReadDir("/proc/self/fd")
 	require.NoError(t, err)
@@ -92,16 +110,42 @@ func TestWindowsThatCannotBe(t *testing.T) {
 		"odd offset":     {spec: ddf.WindowSpec{Bytes: 4096, Writable: true}, bytes: 4096, offset: 100},
 		"offset wraps":   {spec: ddf.WindowSpec{Bytes: 4096, Writable: true}, bytes: 4096, offset: math.MaxUint64 &^ 4095},
 	} {
+		for _, older := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, older=%t", name, older), func(t *testing.T) {
+				leakcheck.Check(t)
+				// The file of the server is made for one that can be.
+				h, theirs := serve(t, ddf.WindowSpec{Bytes: 4096})
+				h.older = older
+				h.windows[0] = window{spec: c.spec, bytes: c.bytes, offset: c.offset}
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				defer cancel()
+				_, err := Dial(ctx, theirs)
+				require.ErrorIs(t, err, gpuerr.Protocol)
+				require.ErrorContains(t, err, "window of BAR 0")
+			})
+		}
+	}
+}
+
+// An answer that does not agree with itself is refused, and nothing of it stays behind.
+func TestAnswersThatCannotBe(t *testing.T) {
+	for name, c := range map[string]struct {
+		windows, vectors int // more than there are
+		says             string
+	}{
+		"a window too few":  {-1, 0, "1 windows came with a grant of 2"},
+		"a window too many": {1, 0, "3 windows came with a grant of 2"},
+		"vectors too many":  {0, 2, "3 vectors came with a grant of 2"},
+	} {
 		t.Run(name, func(t *testing.T) {
 			leakcheck.Check(t)
-			// The file of the server is made for one that can be.
-			h, theirs := serve(t, ddf.WindowSpec{Bytes: 4096})
-			h.windows[0] = window{spec: c.spec, bytes: c.bytes, offset: c.offset}
+			h, theirs := serve(t, testWindows...)
+			h.moreWindows, h.moreVectors = c.windows, c.vectors
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			defer cancel()
 			_, err := Dial(ctx, theirs)
 			require.ErrorIs(t, err, gpuerr.Protocol)
-			require.ErrorContains(t, err, "window of BAR 0")
+			require.ErrorContains(t, err, c.says)
 		})
 	}
 }

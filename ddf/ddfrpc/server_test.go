@@ -3,6 +3,7 @@ package ddfrpc
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"net"
 	"os"
 	"slices"
@@ -33,6 +34,9 @@ type hardware struct {
 	file    *os.File // every BAR, one behind the other
 	windows []window
 	vectors []*eventVector
+	older   bool // than DriverGrants.all
+	// What All answers instead of what is right: so many windows and vectors more.
+	moreWindows, moreVectors int
 
 	mu sync.Mutex
 	// +checklocks:mu
@@ -205,6 +209,10 @@ func (h *hardware) GrantSet(_ context.Context, call schema.DriverGrants_grantSet
 	if err != nil {
 		return err
 	}
+	return h.setGrants(g)
+}
+
+func (h *hardware) setGrants(g schema.GrantSet) error {
 	g.SetVectors(uint32(len(h.vectors)))
 	d, err := g.NewDevice()
 	if err != nil {
@@ -238,7 +246,11 @@ func (h *hardware) DmaPool(_ context.Context, call schema.DriverGrants_dmaPool) 
 	if err != nil {
 		return err
 	}
-	return res.SetPool(schema.DMAPool(h.export("DMAPool", schema.DMAPool_Methods(nil, poolServer{h}), nil)))
+	return res.SetPool(h.pool())
+}
+
+func (h *hardware) pool() schema.DMAPool {
+	return schema.DMAPool(h.export("DMAPool", schema.DMAPool_Methods(nil, poolServer{h}), nil))
 }
 
 func (h *hardware) Mmio(_ context.Context, call schema.DriverGrants_mmio) error {
@@ -247,7 +259,11 @@ func (h *hardware) Mmio(_ context.Context, call schema.DriverGrants_mmio) error 
 	if err != nil {
 		return err
 	}
-	return res.SetMmio(schema.DeviceMmio(h.export("DeviceMmio", schema.DeviceMmio_Methods(nil, windowServer{h, w}), nil)))
+	return res.SetMmio(h.mmio(w))
+}
+
+func (h *hardware) mmio(w window) schema.DeviceMmio {
+	return schema.DeviceMmio(h.export("DeviceMmio", schema.DeviceMmio_Methods(nil, windowServer{h, w}), nil))
 }
 
 func (h *hardware) Interrupt(_ context.Context, call schema.DriverGrants_interrupt) error {
@@ -255,8 +271,11 @@ func (h *hardware) Interrupt(_ context.Context, call schema.DriverGrants_interru
 	if err != nil {
 		return err
 	}
-	v := vectorServer{h, h.vectors[call.Args().Vector()]}
-	return res.SetInterrupt(schema.Interrupt(h.export("Interrupt", schema.Interrupt_Methods(nil, v), nil)))
+	return res.SetInterrupt(h.interrupt(h.vectors[call.Args().Vector()]))
+}
+
+func (h *hardware) interrupt(v *eventVector) schema.Interrupt {
+	return schema.Interrupt(h.export("Interrupt", schema.Interrupt_Methods(nil, vectorServer{h, v}), nil))
 }
 
 func (h *hardware) AuditLog(_ context.Context, call schema.DriverGrants_auditLog) error {
@@ -264,12 +283,64 @@ func (h *hardware) AuditLog(_ context.Context, call schema.DriverGrants_auditLog
 	if err != nil {
 		return err
 	}
-	return res.SetLog(schema.HardwareAuditLog(h.export("HardwareAuditLog", nil, nil)))
+	return res.SetLog(h.log())
 }
 
-// All is what a manager does that is older than it.
-func (h *hardware) All(context.Context, schema.DriverGrants_all) error {
-	return gpuerr.New(gpuerr.Unimplemented, "DriverGrants.all")
+func (h *hardware) log() schema.HardwareAuditLog {
+	return schema.HardwareAuditLog(h.export("HardwareAuditLog", nil, nil))
+}
+
+// All has one vector only; the others are to be asked for.
+func (h *hardware) All(_ context.Context, call schema.DriverGrants_all) error {
+	if h.older {
+		return gpuerr.New(gpuerr.Unimplemented, "DriverGrants.all")
+	}
+	res, err := call.AllocResults()
+	if err != nil {
+		return err
+	}
+	g, err := res.NewGrants()
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(h.setGrants(g), res.SetPool(h.pool()), res.SetLog(h.log())); err != nil {
+		return err
+	}
+	windows, err := res.NewWindows(int32(len(h.windows) + h.moreWindows))
+	if err != nil {
+		return err
+	}
+	for i, w := range h.windows[:min(len(h.windows), windows.Len())] {
+		to := windows.At(i)
+		if err := to.SetMmio(h.mmio(w)); err != nil {
+			return err
+		}
+		if !w.spec.Writable {
+			continue
+		}
+		to.SetBytes(w.bytes)
+		to.SetOffset(w.offset)
+		if err := to.SetMemory(h.bars()); err != nil {
+			return err
+		}
+	}
+	vectors, err := res.NewVectors(int32(1 + h.moreVectors))
+	if err != nil {
+		return err
+	}
+	for i := range vectors.Len() {
+		v := h.vectors[i%len(h.vectors)]
+		to := vectors.At(i)
+		if err := errors.Join(to.SetInterrupt(h.interrupt(v)), to.SetMemory(h.memory(v.event.DupFD))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// bars carries the device's descriptor.
+func (h *hardware) bars() schema.SharedMemory {
+	return h.memory(func() (int, error) { return unix.FcntlInt(h.file.Fd(), unix.F_DUPFD_CLOEXEC, 0) })
 }
 
 type poolServer struct{ *hardware }
@@ -339,7 +410,7 @@ func (s windowServer) Map(_ context.Context, call schema.DeviceMmio_map) error {
 	}
 	res.SetBytes(s.w.bytes)
 	res.SetOffset(s.w.offset)
-	return res.SetMemory(s.memory(func() (int, error) { return unix.FcntlInt(s.file.Fd(), unix.F_DUPFD_CLOEXEC, 0) }))
+	return res.SetMemory(s.bars())
 }
 
 func (s windowServer) Read32(_ context.Context, call schema.DeviceMmio_read32) error {
