@@ -141,6 +141,8 @@ func (m *memRing) see() (s ring.Sight) {
 	return ring.Entries
 }
 
+func (m *memRing) Ahead() {}
+
 func (m *memRing) Watch() ring.Sight {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -86,6 +86,7 @@ type serverRing interface {
 	TakeMany(b *ring.Batch, most int) (int, error)
 	SpinTake(b *ring.Batch, most, spins int) (int, error)
 	Ready() bool
+	Ahead()
 	Watch() ring.Sight
 	Resign() ring.Sight
 	Unwatch()

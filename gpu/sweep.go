@@ -64,8 +64,10 @@ const (
 	// sweepAgain is how many looks in vain another turn in the same round counts as.
 	sweepAgain = 32
 	// sweepNear and sweepFar are how many queues it looks at behind the last one, and on
-	// its way round, before it looks at the last one again.
+	// its way round, at most, before it looks at the last one again.
 	sweepNear, sweepFar = 4, 8
+	// sweepAside is sweepFar where one of those behind had something.
+	sweepAside = 1
 	// sweepPause is after how many looks others run; a turn counts as sweepTurn more.
 	sweepPause, sweepTurn = 64, 6
 	// musterPause is the same while it only looks, before its first turn.
@@ -175,42 +177,27 @@ func (w *sweeper) run() {
 // sweep looks and serves, until for long there was too little to serve. It says how often
 // it looked.
 //
-// Clients often come in the same order: so it looks behind the queue that it has served
-// last, and at that one once more, and goes round all of them a few at a time besides.
+// Where the queues are that have something, route says; what is needed to serve those after
+// the present one is asked for meanwhile (ahead.go).
 func (w *sweeper) sweep() (looks int) {
 	w.round()
 	w.left = w.most()
 	looks = w.muster()
-	last, far := 0, 0
-	for since := 0; w.left > 0 && len(w.queues) >= crowdLeast; {
-		n, turns := len(w.queues), w.turns
-		at := last
-		look := func(i int) bool {
-			looks++
-			since++
-			some := w.visit(w.queues[i%n])
-			if w.looked(i%n, some); some {
-				w.turns++
-				since += sweepTurn
-			}
-			return some
+	since := 0
+	look := func(i int) bool {
+		looks++
+		since++
+		some := w.visit(w.queues[i])
+		if w.looked(i, some); some {
+			w.turns++
+			since += sweepTurn
 		}
-		look(at)
-		for i := range sweepNear {
-			if look(at + 1 + i) {
-				last = (at + 1 + i) % n
-				break
-			}
-		}
-		for range sweepFar {
-			if look(far) && w.turns == turns+1 {
-				last = far % n
-			}
-			if far++; far >= n {
-				far = 0
-				w.round()
-				break
-			}
+		return some
+	}
+	for r := (route{}); w.left > 0 && len(w.queues) >= crowdLeast; {
+		w.ahead(r.last + 1)
+		if r.step(len(w.queues), look) {
+			w.round()
 		}
 		if since >= sweepPause {
 			since = 0
@@ -218,6 +205,44 @@ func (w *sweeper) sweep() (looks int) {
 		}
 	}
 	return looks
+}
+
+// route is the way of a sweep. Clients often come in the same order: so it goes on behind the
+// queue that had something last, in that order, and looks at that one once more. And it goes
+// round all of them besides, a few at a time as long as it finds nothing, and then on from
+// there: if it went on in both places, who comes in order would be served out of order.
+type route struct {
+	last int // had something, the last of those
+	far  int // on the way round
+}
+
+// step looks at some of n queues, until one behind the last one has something, and says
+// whether it is round.
+func (r *route) step(n int, look func(i int) bool) (round bool) {
+	at := r.last
+	look(at % n)
+	most := sweepFar
+	for i := range sweepNear {
+		if next := (at + 1 + i) % n; look(next) {
+			r.last, most = next, sweepAside
+			break
+		}
+	}
+	for range most {
+		far := r.far % n
+		r.far = (far + 1) % n
+		some := look(far)
+		if some && most == sweepFar {
+			r.last = far
+		}
+		if r.far == 0 {
+			return true
+		}
+		if some {
+			break
+		}
+	}
+	return false
 }
 
 // muster takes charge of all that sleep, and serves none of them yet. A client that comes

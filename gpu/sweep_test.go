@@ -16,6 +16,7 @@ import (
 	"capgpu/ring"
 )
 
+func (deadRing) Ahead()             {}
 func (deadRing) Watch() ring.Sight  { return ring.Ended }
 func (deadRing) Resign() ring.Sight { return ring.Nothing }
 func (deadRing) Unwatch()           {}

@@ -177,3 +177,9 @@ func (v *view) toRead(pos uint64, word uint32) {
 	}
 	prefetch(&v.sq[pos&uint64(len(v.sq)-1)][0], &v.args[word])
 }
+
+// headToRead asks for the driver's and the client's positions and a completion's word.
+func (v *view) headToRead(pos uint64) {
+	prefetch((*uint64)(unsafe.Pointer(v.sqTail)), (*uint64)(unsafe.Pointer(v.sqHead)))
+	prefetch(v.word(pos), v.word(pos))
+}

@@ -1,0 +1,10 @@
+//go:build amd64
+
+package prefetch
+
+import "unsafe"
+
+// lines asks for n cache lines from p on.
+//
+//go:noescape
+func lines(p unsafe.Pointer, n uintptr)
