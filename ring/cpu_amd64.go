@@ -7,12 +7,6 @@ package ring
 //go:noescape
 func pause()
 
-// prefetch asks for the lines of two addresses. It waits for nothing, faults at nothing,
-// and changes nothing that can be read.
-//
-//go:noescape
-func prefetch(a, b *uint64)
-
 // copyWords copies n words of the peer's, of which it loads each once, and returns 0 if
 // they are those of known, which is nobody else's.
 //

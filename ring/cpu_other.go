@@ -6,8 +6,6 @@ package ring
 
 func pause() {}
 
-func prefetch(a, b *uint64) {}
-
 func copyWords(to, from, known *uint64, n int) (differ uint64) {
 	return copyWordsPlain(to, from, known, n)
 }

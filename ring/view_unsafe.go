@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"capgpu/gpuerr"
+	"capgpu/internal/prefetch"
 )
 
 // view is a mapped ring: pointers to the words of the header and slices over the
@@ -165,7 +166,7 @@ const (
 // argsToRead asks for two lines of the arena.
 func (v *view) argsToRead(word uint32) {
 	if word+lineBytes/8 < uint32(len(v.args)) {
-		prefetch(&v.args[word], &v.args[word+lineBytes/8])
+		prefetch.Two(&v.args[word], &v.args[word+lineBytes/8])
 	}
 }
 
@@ -175,11 +176,11 @@ func (v *view) toRead(pos uint64, word uint32) {
 	if word >= uint32(len(v.args)) {
 		word = 0
 	}
-	prefetch(&v.sq[pos&uint64(len(v.sq)-1)][0], &v.args[word])
+	prefetch.Two(&v.sq[pos&uint64(len(v.sq)-1)][0], &v.args[word])
 }
 
 // headToRead asks for the driver's and the client's positions and a completion's word.
 func (v *view) headToRead(pos uint64) {
-	prefetch((*uint64)(unsafe.Pointer(v.sqTail)), (*uint64)(unsafe.Pointer(v.sqHead)))
-	prefetch(v.word(pos), v.word(pos))
+	prefetch.Two((*uint64)(unsafe.Pointer(v.sqTail)), (*uint64)(unsafe.Pointer(v.sqHead)))
+	prefetch.Two(v.word(pos), v.word(pos))
 }

@@ -1,5 +1,13 @@
 #include "textflag.h"
 
+// func Two(a, b *uint64)
+TEXT ·Two(SB), NOSPLIT, $0-16
+	MOVQ a+0(FP), AX
+	MOVQ b+8(FP), BX
+	PREFETCHT0 (AX)
+	PREFETCHT0 (BX)
+	RET
+
 // func lines(p unsafe.Pointer, n uintptr)
 TEXT ·lines(SB), NOSPLIT, $0-16
 	MOVQ p+0(FP), AX

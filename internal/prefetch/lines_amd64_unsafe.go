@@ -8,3 +8,8 @@ import "unsafe"
 //
 //go:noescape
 func lines(p unsafe.Pointer, n uintptr)
+
+// Two asks for the lines of two addresses.
+//
+//go:noescape
+func Two(a, b *uint64)

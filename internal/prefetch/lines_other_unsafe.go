@@ -4,5 +4,9 @@ package prefetch
 
 import "unsafe"
 
-// lines does nothing where there is no instruction for it here.
+// Where there is no instruction for it here, they do nothing.
+
 func lines(unsafe.Pointer, uintptr) {}
+
+// Two asks for the lines of two addresses.
+func Two(a, b *uint64) {}

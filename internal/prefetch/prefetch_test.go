@@ -20,6 +20,9 @@ func TestNothingChanges(t *testing.T) {
 	In(&x, 0)
 	In(nil, 3)
 	In(7, 1)
+	word := uint64(7)
+	Two(&word, nil)
+	require.Equal(t, uint64(7), word)
 	require.Equal(t, before, x)
 
 	page, err := unix.Mmap(-1, 0, 4096, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANON)
