@@ -36,7 +36,8 @@ type hardware struct {
 	vectors []*eventVector
 	older   bool // than DriverGrants.all
 	// What All answers instead of what is right: so many windows and vectors more.
-	moreWindows, moreVectors int
+	moreWindows int
+	moreVectors int
 
 	mu sync.Mutex
 	// +checklocks:mu

@@ -214,16 +214,37 @@ func (s *stack) processes() []int {
 // processes are those of a program, oldest first, zombies not among them.
 func processes(path string) (pids []int) {
 	exes, _ := filepath.Glob("/proc/[0-9]*/exe") // a zombie's leads nowhere
+	begun := map[int]uint64{}
 	for _, exe := range exes {
 		if target, err := os.Readlink(exe); err != nil || target != path {
 			continue
 		}
-		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(exe))); err == nil {
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(exe)))
+		if err != nil {
+			continue
+		}
+		if at, ok := startTime(pid); ok {
+			begun[pid] = at
 			pids = append(pids, pid)
 		}
 	}
-	slices.Sort(pids)
+	// Not by number: the kernel begins again behind the highest.
+	slices.SortFunc(pids, func(a, b int) int { return cmp.Or(cmp.Compare(begun[a], begun[b]), a-b) })
 	return pids
+}
+
+// startTime is when a process began, in clock ticks since boot (proc(5), stat, field 22).
+func startTime(pid int) (ticks uint64, ok bool) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, false // it has just ended
+	}
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+	if len(fields) < 20 {
+		return 0, false
+	}
+	ticks, err = strconv.ParseUint(fields[19], 10, 64)
+	return ticks, err == nil
 }
 
 // sockets are the names in the run directory that are there while a manager runs.
