@@ -12,6 +12,16 @@ import (
 	"capgpu/ring"
 )
 
+// smallLaunch adds vectors of four numbers, in buffers of their own.
+func smallLaunch(b *testing.B, s *Session) (e ring.Entry, bindings []ring.Binding) {
+	p, info, err := s.OpenProgram("vecadd_f32")
+	require.NoError(b, err)
+	for range 3 {
+		bindings = append(bindings, ring.Binding{Buffer: uint64(buf(b, s, 16)), Len: 16})
+	}
+	return ring.LaunchEntry(0, uint64(p), ring.Dim3{X: 1, Y: 1, Z: 1}, ring.Dim3(info.Block), 0, 0), bindings
+}
+
 // BenchmarkBurst is a launch that a queue runs itself, through a real ring, with the
 // client in another goroutine: alone, and in batches.
 func BenchmarkBurst(b *testing.B) {
@@ -21,14 +31,8 @@ func BenchmarkBurst(b *testing.B) {
 			require.NoError(b, err)
 			r := newRig(b, withBackend(device))
 			s := r.open("alice")
-			p, info, err := s.OpenProgram("vecadd_f32")
-			require.NoError(b, err)
 			q := r.queue(s, 512, 64<<10)
-			var bindings []ring.Binding
-			for range 3 {
-				bindings = append(bindings, ring.Binding{Buffer: uint64(buf(b, s, 16)), Len: 16})
-			}
-			e := ring.LaunchEntry(0, uint64(p), ring.Dim3{X: 1, Y: 1, Z: 1}, ring.Dim3(info.Block), 0, 0)
+			e, bindings := smallLaunch(b, s)
 			var done [256]ring.Completion
 			b.ReportAllocs()
 			b.ResetTimer()
@@ -64,13 +68,8 @@ func BenchmarkCrowd(b *testing.B) {
 	var bindings [sessions][]ring.Binding
 	for i := range all {
 		s := r.open("alice")
-		p, info, err := s.OpenProgram("vecadd_f32")
-		require.NoError(b, err)
 		all[i] = r.queue(s, 16, 8192)
-		for range 3 {
-			bindings[i] = append(bindings[i], ring.Binding{Buffer: uint64(buf(b, s, 16)), Len: 16})
-		}
-		entries[i] = ring.LaunchEntry(0, uint64(p), ring.Dim3{X: 1, Y: 1, Z: 1}, ring.Dim3(info.Block), 0, 0)
+		entries[i], bindings[i] = smallLaunch(b, s)
 	}
 	var done [each]ring.Completion
 	b.ReportAllocs()
@@ -129,19 +128,13 @@ func benchServe(b *testing.B, n int) {
 	require.NoError(b, err)
 	r := newRig(b, withBackend(device))
 	s := r.open("alice")
-	p, info, err := s.OpenProgram("vecadd_f32")
-	require.NoError(b, err)
 	c := r.queue(s, 512, 64<<10)
 	q, err := lookup[queue](s.handles, c.h)
 	require.NoError(b, err)
 	held(q)
 	q.ring.Watch()
 	q.sweep.watched = true
-	var bindings []ring.Binding
-	for range 3 {
-		bindings = append(bindings, ring.Binding{Buffer: uint64(buf(b, s, 16)), Len: 16})
-	}
-	e := ring.LaunchEntry(0, uint64(p), ring.Dim3{X: 1, Y: 1, Z: 1}, ring.Dim3(info.Block), 0, 0)
+	e, bindings := smallLaunch(b, s)
 	var done [256]ring.Completion
 	b.ReportAllocs()
 	var push, serve, poll time.Duration

@@ -8,15 +8,9 @@ import (
 	"capgpu/schema"
 )
 
-// takeAll asks for all parts of the grant set at once, and then for the vectors that were
-// too many for one answer.
-func (l *Link) takeAll(ctx context.Context, grants schema.DriverGrants) error {
-	f, release := grants.All(ctx, nil)
-	defer release()
-	res, err := f.Struct()
-	if err != nil {
-		return err
-	}
+// takeAll takes all parts of the grant set, which came at once, and then asks for the
+// vectors that were too many for one answer.
+func (l *Link) takeAll(ctx context.Context, grants schema.DriverGrants, res schema.DriverGrants_all_Results) error {
 	g, err := res.Grants()
 	if err != nil {
 		return err

@@ -107,11 +107,16 @@ func (l *Link) take(ctx context.Context) error {
 	grants := schema.DriverGrants(l.conn.Bootstrap(ctx))
 	l.release = append(l.release, grants.Release)
 	defer l.releaseAsked()
-	err := l.takeAll(ctx, grants)
-	if errors.Is(rpcguard.FromException(err), gpuerr.Unimplemented) {
-		err = l.takeEach(ctx, grants)
+	f, release := grants.All(ctx, nil)
+	defer release()
+	res, err := f.Struct()
+	switch {
+	case errors.Is(rpcguard.FromException(err), gpuerr.Unimplemented):
+		return l.takeEach(ctx, grants)
+	case err != nil:
+		return err
 	}
-	return err
+	return l.takeAll(ctx, grants, res)
 }
 
 // takeEach asks for each part of the grant set.

@@ -21,7 +21,7 @@ type deaths struct {
 	working sync.WaitGroup
 
 	kills, recovered, warm int
-	firsts, lasts          []time.Duration // of each kill: until a client has recovered, and until all have
+	firsts, lasts          []float64 // of each kill, in nanoseconds: until a client has recovered, and until all have
 }
 
 // settle waits until every client has come to that epoch and a standby waits.

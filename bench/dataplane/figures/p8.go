@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
-	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -83,8 +81,8 @@ func recovery(ctx context.Context, e *Env) (rows []report.Row, err error) {
 	}
 	return []report.Row{
 		report.Ratio("P8", fmt.Sprintf("kill -9 of the driver under load to the first right completion on a re-opened session / cold spawn of a trivial Go child (%d of %d with a warm standby)", d.warm, d.kills), r, report.AtMost(3, 0.3)),
-		report.Absolute("P8", "the same until the first of the clients has it, whichever it is", median(d.firsts)),
-		report.Absolute("P8", "and until all have", median(d.lasts)),
+		report.Absolute("P8", "the same until the first of the clients has it, whichever it is", paired.Median(d.firsts)),
+		report.Absolute("P8", "and until all have", paired.Median(d.lasts)),
 		report.Value("P8", fmt.Sprintf("kills of %d that a client did not recover from", d.kills*survivors), report.Number(float64(d.kills*survivors-d.recovered)), "", float64(d.kills*survivors-d.recovered), "", report.AtMost(0, 0)),
 		report.Value("P8", "left over: "+leaks.what, report.Number(leaks.sum), "", leaks.sum, "", report.AtMost(0, 0)),
 		report.Value("P8", fmt.Sprintf("false outcomes of %d jobs (%d ended ok and right, %d were lost with their driver and said so, %d ok and scrubbed before they could be read)", sum.jobs(), sum.right, sum.lost, sum.scrubbed), report.Number(float64(sum.wrong)), "", float64(sum.wrong), "", report.AtMost(0, 0)),
@@ -133,15 +131,6 @@ func (d *deaths) kill() (took time.Duration, err error) {
 			took = at.Sub(begun)
 		}
 	}
-	d.firsts, d.lasts = append(d.firsts, first), append(d.lasts, last)
+	d.firsts, d.lasts = append(d.firsts, float64(first)), append(d.lasts, float64(last))
 	return took, nil
-}
-
-// median is in nanoseconds.
-func median(times []time.Duration) float64 {
-	sorted := slices.Sorted(slices.Values(times))
-	if len(sorted) == 0 {
-		return math.NaN()
-	}
-	return float64(sorted[len(sorted)/2])
 }

@@ -14,13 +14,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"strconv"
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"capgpu/bench/dataplane/service"
 	"capgpu/gpu/difftest"
 )
 
@@ -86,21 +84,11 @@ func Fuzz(ctx context.Context, root string, d time.Duration) (f Fuzzed, err erro
 }
 
 // Output is that of a command that has all CPUs, whatever those of this process are.
-func Output(cmd *exec.Cmd) ([]byte, error) {
+func Output(cmd *exec.Cmd) (out []byte, err error) {
 	cmd.Stderr = os.Stderr
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	var before, all unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &before); err != nil {
-		return nil, err
-	}
-	for i := range runtime.NumCPU() {
-		all.Set(i)
-	}
-	if err := unix.SchedSetaffinity(0, &all); err != nil {
-		return nil, err
-	}
-	// The thread must not end for that: peers end with the one that started them.
-	out, err := cmd.Output()
-	return out, errors.Join(err, unix.SchedSetaffinity(0, &before))
+	err = service.OnAllCPUs(func() (err error) {
+		out, err = cmd.Output()
+		return err
+	})
+	return out, err
 }

@@ -251,21 +251,33 @@ func (s *Service) childPID(name string) (int, error) {
 
 // OnCPU calls f on a thread that is on one CPU: so is what f starts.
 func OnCPU(cpu int, f func() error) error {
+	var one unix.CPUSet
+	one.Set(cpu)
+	return onCPUs(fmt.Sprintf("CPU %d", cpu), &one, f)
+}
+
+// OnAllCPUs calls f on a thread that has all CPUs, whatever those of this process are.
+func OnAllCPUs(f func() error) error {
+	var all unix.CPUSet
+	for i := range runtime.NumCPU() {
+		all.Set(i)
+	}
+	return onCPUs("all CPUs", &all, f)
+}
+
+// onCPUs gives the thread back with the CPUs that it had. It must not end for that: peers
+// end with the thread that has started them.
+func onCPUs(which string, set *unix.CPUSet, f func() error) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	var before, one unix.CPUSet
+	var before unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &before); err != nil {
 		return err
 	}
-	one.Set(cpu)
-	if err := unix.SchedSetaffinity(0, &one); err != nil {
-		return fmt.Errorf("use CPU %d: %w", cpu, err)
+	if err := unix.SchedSetaffinity(0, set); err != nil {
+		return fmt.Errorf("use %s: %w", which, err)
 	}
-	err := f()
-	if back := unix.SchedSetaffinity(0, &before); err == nil {
-		err = back
-	}
-	return err
+	return errors.Join(f(), unix.SchedSetaffinity(0, &before))
 }
 
 // Status is the driver's account of the first tenant, as JSON.
