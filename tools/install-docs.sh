@@ -15,6 +15,6 @@ while [ ${#files[@]} -gt 0 ]; do
 	[ "${file##*.}" = md ] || continue
 	while read -r link; do
 		target=$(realpath -m --relative-to=. "$(dirname "$file")/$link")
-		[ ! -f "$target" ] || files+=("$target")
+		[[ $target == ../* || ! -f $target ]] || files+=("$target") # nothing from outside
 	done < <(grep -oE '\]\([^)# ]+' "$file" | cut -c3- | grep -v '://' || true)
 done
