@@ -71,7 +71,7 @@ fuzz-short: ## Run every fuzz target for a second, as many at once as there are 
 	@tools/install-deps.sh go
 	@tools/fuzz-short.sh
 
-fuzz: ## Fuzz every target and print what came of each | MINUTES=10, which they share
+fuzz: ## Fuzz every target and print what came of each | MINUTES=10, which they share; ALL=1: guided by the coverage of other packages too
 	@tools/install-deps.sh go
 	@tools/fuzz.sh $$((60 * $(or $(MINUTES),10)))
 

@@ -92,58 +92,85 @@ func (w *Wait) push(q *Queue) (uint64, error) { return q.waitLocked(w.Fence, w.V
 func (w *WaitOrder) push(q *Queue) (uint64, error) { return q.waitLocked(w.Fence, w.Value, true) }
 
 // +checklocks:q.submit
-func (q *Queue) launchLocked(l *Launch) (uint64, error) {
-	if l.Program == nil || l.Program.s != q.s {
-		return 0, errForeign("Program")
+func (q *Queue) launchLocked(l *Launch) (ticket uint64, err error) {
+	if next := q.side.Expected(); q.launched[next.Slot()].is(next, l) {
+		err = q.launchAgainLocked()
+	} else {
+		err = q.launchNewLocked(l)
 	}
-	if err := q.s.unpoisoned(); err != nil {
+	if err != nil {
 		return 0, err
 	}
+	ticket = q.next
+	q.next++
+	return ticket, nil
+}
+
+// launchAgainLocked stages what the ring expects.
+//
+// +checklocks:q.submit
+func (q *Queue) launchAgainLocked() error {
+	if err := q.s.unpoisoned(); err != nil {
+		return err
+	}
+	if err := q.err(); err != nil {
+		return err
+	}
+	return q.failure(q.side.Again(q.next))
+}
+
+// +checklocks:q.submit
+func (q *Queue) launchNewLocked(l *Launch) error {
+	if l.Program == nil || l.Program.s != q.s {
+		return errForeign("Program")
+	}
+	if err := q.s.unpoisoned(); err != nil {
+		return err
+	}
 	if info := &l.Program.info; len(l.Bindings) != len(info.Bindings) || len(l.Inline) != int(info.InlineBytes) {
-		return 0, gpuerr.New(gpuerr.Invalid, "Bindings, Inline: %d bindings and %d bytes; %s takes %d and %d", len(l.Bindings), len(l.Inline), info.Name, len(info.Bindings), info.InlineBytes)
+		return gpuerr.New(gpuerr.Invalid, "Bindings, Inline: %d bindings and %d bytes; %s takes %d and %d", len(l.Bindings), len(l.Inline), info.Name, len(info.Bindings), info.InlineBytes)
 	}
 	if len(l.Bindings) > math.MaxUint16 || len(l.Inline) > math.MaxUint16 {
-		return 0, gpuerr.New(gpuerr.LaunchLimit, "a launch with %d bindings and %d bytes of inline arguments is too large for the ring", len(l.Bindings), len(l.Inline))
+		return gpuerr.New(gpuerr.LaunchLimit, "a launch with %d bindings and %d bytes of inline arguments is too large for the ring", len(l.Bindings), len(l.Inline))
 	}
 	if max(l.Block.X, l.Block.Y, l.Block.Z) > math.MaxUint16 {
-		return 0, gpuerr.New(gpuerr.LaunchLimit, "Block: %v exceeds %d in one dimension", l.Block, math.MaxUint16)
+		return gpuerr.New(gpuerr.LaunchLimit, "Block: %v exceeds %d in one dimension", l.Block, math.MaxUint16)
 	}
 	if !countable(l.Grid, l.Block) {
-		return 0, gpuerr.New(gpuerr.Invalid, "Grid, Block: %v of %v are no threads, or 2^64 and more", l.Grid, l.Block)
+		return gpuerr.New(gpuerr.Invalid, "Grid, Block: %v of %v are no threads, or 2^64 and more", l.Grid, l.Block)
 	}
 	micros, err := deadlineMicros(l.Deadline)
 	if err != nil {
-		return 0, err
+		return err
 	}
+	words := q.side.Bindings(len(l.Bindings))
 	for i := range l.Bindings {
 		b := &l.Bindings[i]
 		if b.Buffer == nil || b.Buffer.s != q.s {
-			return 0, errForeign("Bindings")
+			return errForeign("Bindings")
 		}
-		if b.Len == 0 && b.Off >= b.Buffer.size || !b.Buffer.holds(b.Off, b.Len) {
-			return 0, gpuerr.New(gpuerr.Invalid, "Bindings: %d bytes at offset %d of binding %d are not in its buffer of %d bytes", b.Len, b.Off, i, b.Buffer.size)
-		}
-	}
-	if err := q.err(); err != nil {
-		return 0, err
-	}
-	q.entry.SetLaunch(q.next, l.Program.handle, ring.Dim3(l.Grid), ring.Dim3(l.Block), l.SharedBytes, micros)
-	words, err := q.side.Push(&q.entry, len(l.Bindings), l.Inline)
-	if err != nil {
-		return 0, q.failure(err)
-	}
-	for i := range l.Bindings {
-		b := &l.Bindings[i]
 		length := b.Len
-		if length == 0 {
+		if length == 0 && b.Off < b.Buffer.size {
 			length = b.Buffer.size - b.Off
+		}
+		if length == 0 || !b.Buffer.holds(b.Off, length) {
+			return gpuerr.New(gpuerr.Invalid, "Bindings: %d bytes at offset %d of binding %d are not in its buffer of %d bytes", b.Len, b.Off, i, b.Buffer.size)
 		}
 		w := words[4*i : 4*i+4 : 4*i+4]
 		w[0], w[1], w[2], w[3] = b.Buffer.handle, b.Off, length, 0
 	}
-	ticket := q.next
-	q.next++
-	return ticket, nil
+	if err := q.err(); err != nil {
+		return err
+	}
+	q.entry.SetLaunch(q.next, l.Program.handle, ring.Dim3(l.Grid), ring.Dim3(l.Block), l.SharedBytes, micros)
+	kept, err := q.side.Push(&q.entry, len(l.Bindings), l.Inline)
+	if err != nil {
+		return q.failure(err)
+	}
+	if kept != 0 {
+		q.launched[kept.Slot()].note(kept, l)
+	}
+	return nil
 }
 
 // +checklocks:q.submit

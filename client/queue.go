@@ -31,14 +31,22 @@ type Queue struct {
 	// +checklocks:submit
 	side ring.Submitter // of ring, with submit as its lock
 	// +checklocks:submit
+	launched []launched // by the kept slot that says it
+	// +checklocks:submit
 	patches []ring.Patch
+
+	closed atomic.Bool // by this process
 
 	collect sync.Mutex // held while a collector sleeps
 	// +checklocks:collect
-	taken [64]ring.Completion
-
-	closed atomic.Bool // by this process
+	few [4]ring.Completion // that are being handed out
 }
+
+// handful is completions that are being handed out. Of many queues that a program collects
+// from one after the other all use the same, which stays in a cache.
+type handful [64]ring.Completion
+
+var handed = sync.Pool{New: func() any { return new(handful) }}
 
 // The defaults of QueueOptions.
 const (
@@ -68,7 +76,7 @@ func (s *Session) CreateQueue(ctx context.Context, o QueueOptions) (*Queue, erro
 	if err != nil {
 		return nil, err
 	}
-	q := &Queue{s: s, handle: r.Handle, ring: shared, side: shared.Submitter(), next: 1}
+	q := &Queue{s: s, handle: r.Handle, ring: shared, side: shared.Submitter(), next: 1, launched: make([]launched, shared.Config().Slots())}
 	if err := s.adopt(q); err != nil {
 		q.release()
 		return nil, err
@@ -237,7 +245,13 @@ func (q *Queue) Completions(ctx context.Context, out []Completion) (int, error) 
 	}
 	q.collect.Lock()
 	defer q.collect.Unlock()
-	taken := q.taken[:min(len(out), len(q.taken))]
+	taken := q.few[:]
+	if len(out) > len(q.few) {
+		lent := handed.Get().(*handful)
+		defer handed.Put(lent)
+		taken = lent[:]
+	}
+	taken = taken[:min(len(out), len(taken))]
 	n, err := q.ring.Wait(ctx, taken)
 	if err != nil {
 		if ended := ctx.Err(); ended != nil {

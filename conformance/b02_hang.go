@@ -20,6 +20,8 @@ import (
 //	wait) within the bound of a hang; happy work ends ok and its results are right; and
 //	the next work of a fresh session is as well. Where a device cannot stop deaf work
 //	alone, what it costs its neighbours is told as innocent, and their next work is right.
+//	A tenant that is banned for too many hangs is told so, and until when; then it is
+//	not refused any more.
 //
 // Sources: Magma HangRecovery.Test and .Stress; IGT xe_waitfence exec_queue-reset-wait;
 // against Genode and tinygrad, which report a hang as success.
@@ -31,7 +33,8 @@ func hang(c *Case) {
 	} else {
 		c.Notef("no deaf work: %s", why)
 	}
-	sad, observer := c.dial(Alice), c.session(Bob)
+	// Two, so that one can go on while the other is banned.
+	sad, observer := []Conn{c.dial(Alice), c.dial(Dave)}, c.session(Bob)
 	bound := c.describe(observer).HangBound
 
 	ctx, stop := context.WithCancel(c.Ctx)
@@ -58,10 +61,15 @@ func hang(c *Case) {
 	}
 
 	rounds := c.Count(2, 100) / c.Stack.Can().Pace
-	var slowest time.Duration
+	var slowest, waited time.Duration
+	open := func() Session {
+		s, after := c.openUnbanned(sad...)
+		waited += after
+		return s
+	}
 	for round := range max(rounds, 1) {
 		for _, k := range kinds {
-			s := get[Session](c, "open a session")(sad.Open(c.Ctx, 0))
+			s := open()
 			w := c.work(s, k, deadline)
 			began := time.Now()
 			end, err := perform(c.Ctx, s, w)
@@ -71,12 +79,17 @@ func hang(c *Case) {
 			c.That(took <= deadline+bound, "round %d: %v work with a deadline of %v ended after %v; the bound is %v behind it", round, k, deadline, took, bound)
 			slowest = max(slowest, took)
 			c.Must(s.Close(c.Ctx), "close")
-			fresh := get[Session](c, "open a fresh session")(sad.Open(c.Ctx, 0))
+			fresh := open()
 			if _, err := right(c.Ctx, c.Stack, fresh); err != nil {
 				c.Fatalf("round %d: a fresh session after %v work: %v", round, k, err)
 			}
 			c.Must(fresh.Close(c.Ctx), "close")
 		}
+	}
+	for _, conn := range sad { // and nobody is banned any more
+		s, after := c.openUnbanned(conn)
+		waited += after
+		c.Must(s.Close(c.Ctx), "close")
 	}
 	stop()
 	happy.Wait()
@@ -89,5 +102,5 @@ func hang(c *Case) {
 	if err := observer.Close(c.Ctx); err != nil {
 		c.Refused(err, "close", gpuerr.Closed)
 	}
-	c.Notef("%d rounds of %v; slowest %v of %v; %d right results of others, %d innocent", max(rounds, 1), kinds, slowest.Round(time.Millisecond), deadline+bound, done.Load(), innocents.Load())
+	c.Notef("%d rounds of %v; slowest %v of %v; %d right results of others, %d innocent; %v were for the ends of bans", max(rounds, 1), kinds, slowest.Round(time.Millisecond), deadline+bound, done.Load(), innocents.Load(), waited.Round(time.Second))
 }

@@ -129,6 +129,8 @@ func pair() (a, b net.Conn, err error) {
 
 func (x *rpcBuffer) Close(ctx context.Context) error { return done(x.b.Close(ctx, nil)) }
 
+func (x *rpcBuffer) Release() { x.b.Release() }
+
 type rpcFence struct {
 	f  schema.GpuFence
 	id uint32

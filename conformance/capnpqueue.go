@@ -135,6 +135,8 @@ func (x rpcQueue) Cancel(ctx context.Context) error { return done(x.q.Cancel(ctx
 
 func (x rpcQueue) Close(ctx context.Context) error { return done(x.q.Close(ctx, nil)) }
 
+func (x rpcQueue) Release() { x.q.Release() }
+
 // outcomeOf reads an outcome. Numbers are the same on every wire.
 func outcomeOf(o schema.Outcome) outcome.Outcome {
 	end := outcome.Outcome{Kind: outcome.Kind(o.Kind()), Cause: outcome.Cause(o.Cause())}

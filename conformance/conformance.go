@@ -82,14 +82,22 @@ const (
 // service does takes so long; who reaches it hangs.
 const Patience = 30 * time.Second
 
-// longest is how long one behaviour may take.
-const longest = 3 * time.Minute
+// longest is how long one behaviour may take. In Full who hangs is banned again and again,
+// and the ends of that are waited for.
+const (
+	longest     = 3 * time.Minute
+	longestFull = 10 * time.Minute
+)
 
 // Check runs one behaviour on a stack and says what came of it.
 func Check(ctx context.Context, stack Stack, b Behaviour, size Size) (r Result) {
 	r = Result{Stack: stack.Name(), Number: b.Number, Name: b.Name, Verdict: Pass}
 	began := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, longest)
+	limit := longest
+	if size == Full {
+		limit = longestFull
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	c := &Case{Ctx: ctx, Stack: stack, Size: size}
 	defer func() {

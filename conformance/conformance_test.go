@@ -30,7 +30,7 @@ func runTests(m *testing.M) int {
 			build.Env = append(os.Environ(), "CGO_ENABLED=0") // as installed; only static programs are confined
 			var out []byte
 			if out, err = build.CombinedOutput(); err == nil {
-				build = exec.Command("go", "build", "-o", dir+"/"+local.OtherVersion, "-ldflags", "-X main.stateVersion=3", "capgpu/cmd/gpu-mock")
+				build = exec.Command("go", "build", "-o", dir+"/"+local.OtherVersion, "-ldflags", "-X main.stateVersion=99", "capgpu/cmd/gpu-mock")
 				build.Env = append(os.Environ(), "CGO_ENABLED=0")
 				out, err = build.CombinedOutput()
 			}

@@ -36,6 +36,44 @@ func (c *Case) open(conn Conn) Session {
 	return s
 }
 
+// openUnbanned opens a session of the first of some tenants that is not banned. Where all
+// are it waits for the first end that the refusals name: then it must not be refused.
+func (c *Case) openUnbanned(tenants ...Conn) (s Session, waited time.Duration) {
+	var first Conn
+	var end time.Time
+	for _, conn := range tenants {
+		s, err := conn.Open(c.Ctx, 0)
+		if !errors.Is(err, gpuerr.Banned) {
+			return get[Session](c, "open a session")(s, err), 0
+		}
+		until, why := banEnd(err)
+		c.That(why == "", "the refusal of a banned tenant %s: %v", why, err)
+		if first == nil || until.Before(end) {
+			first, end = conn, until
+		}
+	}
+	waited = time.Until(end)
+	if last, limited := c.Ctx.Deadline(); limited {
+		c.That(end.Before(last), "a ban is until %v, in %v: longer than this behaviour may take", end, waited)
+	}
+	select {
+	case <-time.After(waited):
+	case <-c.Ctx.Done():
+	}
+	return get[Session](c, "open a session after the end that a ban has named")(first.Open(c.Ctx, 0)), max(waited, 0)
+}
+
+// banEnd is when a ban ends, by the error that tells of it, or what is wrong with that.
+func banEnd(err error) (end time.Time, why string) {
+	_, rest, found := strings.Cut(err.Error(), " until=")
+	text, _, _ := strings.Cut(rest, ": ")
+	end, wrong := time.Parse(time.RFC3339, text)
+	if !found || wrong != nil {
+		return time.Time{}, "names no end"
+	}
+	return end, ""
+}
+
 // session is a session of a tenant on the first device.
 func (c *Case) session(tenant string) Session { return c.open(c.dial(tenant)) }
 
@@ -110,7 +148,17 @@ func perform(ctx context.Context, s Session, w Work) (outcome.Outcome, error) {
 	if err != nil {
 		return outcome.Outcome{}, err
 	}
-	return all[len(all)-1].Outcome, q.Close(ctx)
+	err = q.Close(ctx)
+	release(q)
+	return all[len(all)-1].Outcome, err
+}
+
+// release lets go of what is closed, for clients for which that is more: by Cap'n Proto a
+// connection holds a number of capabilities, also of closed objects.
+func release(closed any) {
+	if x, ok := closed.(interface{ Release() }); ok {
+		x.Release()
+	}
 }
 
 // right does normal work and looks at its results. An error that is not of lost is a
@@ -141,6 +189,7 @@ func right(ctx context.Context, stack Stack, s Session, allowed ...outcome.Kind)
 				if err := b.Buffer.Close(ctx); err != nil {
 					return false, err
 				}
+				release(b.Buffer)
 			}
 		}
 	}

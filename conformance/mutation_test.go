@@ -2,6 +2,7 @@ package conformance_test
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"capgpu/client"
 	"capgpu/conformance"
 	"capgpu/conformance/local"
+	"capgpu/gpuerr"
 	"capgpu/outcome"
 )
 
@@ -18,16 +20,17 @@ type broken struct {
 	conformance.Stack
 	session func(s conformance.Session) conformance.Session
 	charges func(uses []conformance.Use) []conformance.Use
+	refuses func(tenant string) error // OpenDevice; may be nil
 }
 
 func (b broken) Name() string { return "broken " + b.Stack.Name() }
 
 func (b broken) Dial(ctx context.Context, tenant string) (conformance.Conn, error) {
 	c, err := b.Stack.Dial(ctx, tenant)
-	if err != nil || b.session == nil {
+	if err != nil || b.session == nil && b.refuses == nil {
 		return c, err
 	}
-	return brokenConn{c, b}, nil
+	return brokenConn{c, b, tenant}, nil
 }
 
 func (b broken) Charges(ctx context.Context, tenant string, device uint32) ([]conformance.Use, error) {
@@ -40,13 +43,19 @@ func (b broken) Charges(ctx context.Context, tenant string, device uint32) ([]co
 
 type brokenConn struct {
 	conformance.Conn
-	b broken
+	b      broken
+	tenant string
 }
 
 func (c brokenConn) Open(ctx context.Context, device uint32) (conformance.Session, error) {
+	if c.b.refuses != nil {
+		if err := c.b.refuses(c.tenant); err != nil {
+			return nil, err
+		}
+	}
 	s, err := c.Conn.Open(ctx, device)
-	if err != nil {
-		return nil, err
+	if err != nil || c.b.session == nil {
+		return s, err
 	}
 	return c.b.session(s), nil
 }
@@ -123,6 +132,40 @@ func (s generous) Program(ctx context.Context, name string) (conformance.Program
 	return s.Session.Program(ctx, name)
 }
 
+// banned refuses who hangs for a while from his first call on, and names an end.
+func banned(real time.Duration, named func() string) func(tenant string) error {
+	ban := sync.OnceValues(func() (time.Time, string) { return time.Now().Add(real), named() })
+	return func(tenant string) error {
+		if tenant != conformance.Alice && tenant != conformance.Dave {
+			return nil
+		}
+		end, name := ban()
+		if time.Now().After(end) {
+			return nil
+		}
+		return gpuerr.New(gpuerr.Banned, "reason=hang until=%s: too many strikes", name)
+	}
+}
+
+// after names the end of a ban as the service does, rounded up.
+func after(d time.Duration) func() string {
+	return func() string {
+		return time.Now().Add(d + time.Second - 1).Truncate(time.Second).UTC().Format(time.RFC3339)
+	}
+}
+
+func forever() string { return "forever" }
+
+// hang is the behaviour that bans come in.
+func hang() conformance.Behaviour { return conformance.All()[1] }
+
+// Whoever is banned waits for the end that he is told, and goes on.
+func TestBansAreWaitedFor(t *testing.T) {
+	stack := broken{Stack: start(t, local.Options{Transport: local.GoClient}), refuses: banned(time.Second, after(time.Second))}
+	r := conformance.Check(t.Context(), stack, hang(), conformance.Short)
+	require.Equal(t, conformance.Pass, r.Verdict, "%v", r)
+}
+
 func TestTheSuiteNotices(t *testing.T) {
 	stack := start(t, local.Options{Transport: local.Capnp})
 	lies := func(uses []conformance.Use) []conformance.Use {
@@ -142,6 +185,9 @@ func TestTheSuiteNotices(t *testing.T) {
 		"the same, of work that strayed":                 {broken{session: func(s conformance.Session) conformance.Session { return optimist{s} }}, 13, "ended ok, want failed"},
 		"a ledger that counts a page too many":           {broken{charges: lies}, 11, "is charged with"},
 		"memory that is not scrubbed":                    {broken{session: func(s conformance.Session) conformance.Session { return careless{s} }}, 12, "the next owner finds"},
+		"a ban that names no end":                        {broken{refuses: banned(time.Hour, forever)}, 2, "names no end"},
+		"a ban that goes on after its end":               {broken{refuses: banned(time.Hour, after(0))}, 2, "after the end that a ban has named: E_BANNED"},
+		"a ban that is longer than anybody waits":        {broken{refuses: banned(time.Hour, after(time.Hour))}, 2, "longer than this behaviour may take"},
 		"a close that does nothing":                      {broken{session: func(s conformance.Session) conformance.Session { return immortal{s} }}, 1, ""},
 		"a refusal without code or field":                {broken{session: func(s conformance.Session) conformance.Session { return vague{s} }}, 5, "context canceled"},
 		"times that are cut to milliseconds":             {broken{session: func(s conformance.Session) conformance.Session { return hasty{s} }}, 7, "a wait of 990µs ended after"},

@@ -17,9 +17,10 @@ import (
 //
 // Strikes of a restricted session count against the one right below the session
 // of the tenant, with all that was restricted from it. When they are too many,
-// that one is banned for good, and only then its tenant has a strike: so who was
-// handed one weak session can never have the tenant banned, and a tenant gains
-// nothing from restricting.
+// that one is banned for good. As many of a tenant's restricted sessions together,
+// the same or others, are one strike of the tenant: so who was handed one weak
+// session can never have the tenant banned, and a tenant gains nothing from
+// restricting anew for each hang.
 
 // strikes are those within the window, oldest first.
 type strikes struct {
@@ -86,14 +87,19 @@ func (d *Device) strike(s *Session, what, more string) {
 	s.strikes.Add(1)
 	d.auditEvent("fault", t, "session=%d cause=%q%s", s.id, what, more)
 	if b := s.branch; b != nil {
-		if !b.strikes.add(p) {
+		if b.banned.Load() {
+			return // it has done what it can to its tenant
+		}
+		if b.strikes.add(p) {
+			b.reason.CompareAndSwap(nil, banReason(what))
+			if b.banned.Swap(true) {
+				return
+			}
+			d.auditEvent("ban", t, "session=%d restricted=%d strikes=%d reason=%s", s.id, b.session, p.Limit, reasonOf(&b.reason))
+		}
+		if !t.restricted.add(p) {
 			return
 		}
-		b.reason.CompareAndSwap(nil, banReason(what))
-		if b.banned.Swap(true) {
-			return
-		}
-		d.auditEvent("ban", t, "session=%d restricted=%d strikes=%d reason=%s", s.id, b.session, p.Limit, reasonOf(&b.reason))
 	}
 	if t.strikes.add(p) {
 		until := time.Now().Add(p.Ban)

@@ -173,18 +173,22 @@ func TestBranchIsBannedForever(t *testing.T) {
 
 // Tenants that agree to hang the function, one after the other, get as many resets as they
 // have strikes together until all are banned, and no more before the first ban ends. One
-// that restricts sessions for it gets the strikes of as many branches as its own limit.
+// that restricts sessions for it gets its own limit of strikes for each of those, whether it
+// uses a session up or takes another one before that is banned.
 func TestColludingTenantsAreBounded(t *testing.T) {
 	const limit, window, ban = 3, time.Minute, 10 * time.Second
 	for _, c := range []struct {
 		name     string
 		tenants  []string
 		restrict bool
+		each     int // hangs in one session
 		most     uint64
 	}{
-		{"one", []string{"mallory"}, false, limit},
-		{"two", []string{"mallory", "trudy"}, false, 2 * limit},
-		{"two that restrict", []string{"mallory", "trudy"}, true, 2 * limit * limit},
+		{"one", []string{"mallory"}, false, limit, limit},
+		{"two", []string{"mallory", "trudy"}, false, limit, 2 * limit},
+		{"two that restrict", []string{"mallory", "trudy"}, true, limit, 2 * limit * limit},
+		{"two that restrict again before a ban", []string{"mallory", "trudy"}, true, limit - 1, 2 * limit * limit},
+		{"two that restrict for each hang", []string{"mallory", "trudy"}, true, 1, 2 * limit * limit},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -208,7 +212,7 @@ func TestColludingTenantsAreBounded(t *testing.T) {
 							require.NoError(t, err)
 						}
 						b := buf(t, at, 4096)
-						for range limit {
+						for range c.each {
 							if at.banned() != nil {
 								break
 							}

@@ -155,7 +155,9 @@ func benchServe(b *testing.B, n int) {
 			if left -= k; err != nil || k == 0 {
 				b.Fatal(k, err)
 			}
-			q.serveBurst()
+			for q.serveBurst(); q.left(); { // a burst that is interrupted for long leaves the rest
+				q.serveBurst()
+			}
 		}
 		t2 := time.Now()
 		if k, err := c.ring.Poll(done[:n]); err != nil || k != n {
@@ -169,4 +171,92 @@ func benchServe(b *testing.B, n int) {
 	b.ReportMetric(float64(serve)/float64(b.N), "serve-ns")
 	b.ReportMetric(float64(poll)/float64(b.N), "poll-ns")
 	q.serving.Unlock()
+}
+
+// BenchmarkSweep is BenchmarkServe of many sessions, 64 launches of each in its turn, which a
+// sweeper serves: what there is more is waited for from memory.
+func BenchmarkSweep(b *testing.B) {
+	for _, n := range []int{16, 64, 256, 1024} {
+		b.Run(strconv.Itoa(n), func(b *testing.B) { benchSweep(b, n) })
+	}
+}
+
+// benchSweep has so many sessions.
+//
+// +checklocksignore: TryLock is not understood
+func benchSweep(b *testing.B, sessions int) {
+	const each = 64
+	device, err := mock.New(mock.Options{})
+	require.NoError(b, err)
+	r := newRig(b, withBackend(device))
+	all, entries, bindings := make([]*client, sessions), make([]ring.Entry, sessions), make([][]ring.Binding, sessions)
+	for i := range all {
+		s := r.open("alice")
+		all[i] = r.queue(s, each, 16<<10)
+		entries[i], bindings[i] = smallLaunch(b, s)
+	}
+	var done [each]ring.Completion
+	w := &sweeper{}
+	for i, c := range all {
+		for got := 0; got < each; got++ { // what is in a kept slot is remembered from now on
+			require.NoError(b, c.ring.Push(&entries[i], bindings[i], nil))
+			require.NoError(b, c.ring.Flush())
+			_, err := c.ring.Wait(b.Context(), done[:1])
+			require.NoError(b, err)
+		}
+		q, err := lookup[queue](c.s.handles, c.h)
+		require.NoError(b, err)
+		held(q)
+		q.ring.Watch()
+		q.sweep.watched, q.sweep.alone = true, 0
+		q.crowd.swept.Store(true)
+		q.serving.Unlock()
+		w.queues = append(w.queues, q)
+	}
+	var push, serve, poll time.Duration
+	b.ReportAllocs()
+	b.ResetTimer()
+	for i := 0; i < b.N; i += sessions * each {
+		t0 := time.Now()
+		for k, c := range all {
+			for range each {
+				if err := c.ring.Push(&entries[k], bindings[k], nil); err != nil {
+					b.Fatal(err)
+				}
+			}
+			if err := c.ring.Flush(); err != nil {
+				b.Fatal(err)
+			}
+		}
+		t1 := time.Now()
+		for k := range w.queues {
+			w.ahead(k)
+			for range 2 { // a burst that is interrupted for long leaves the rest
+				w.visit(w.queues[k])
+			}
+		}
+		t2 := time.Now()
+		for _, c := range all {
+			for got := 0; got < each; { // one that a burst of the host made long is left to itself
+				n, err := c.ring.Wait(b.Context(), done[got:])
+				if err != nil {
+					b.Fatal(err)
+				}
+				got += n
+			}
+		}
+		t3 := time.Now()
+		push, serve, poll = push+t1.Sub(t0), serve+t2.Sub(t1), poll+t3.Sub(t2)
+	}
+	b.StopTimer()
+	b.ReportMetric(float64(push)/float64(b.N), "push-ns")
+	b.ReportMetric(float64(serve)/float64(b.N), "serve-ns")
+	b.ReportMetric(float64(poll)/float64(b.N), "poll-ns")
+	for _, q := range w.queues {
+		q.serving.Lock()
+		q.ring.Resign()
+		q.sweep.watched = false
+		q.crowd.swept.Store(false)
+		q.serving.Unlock()
+	}
 }

@@ -179,7 +179,7 @@ func (s *Session) DestroyBuffer(h Handle) error {
 // quiesce waits until no job uses the buffer: bounded by the cancel and reset
 // ladder of the engine.
 func (b *buffer) quiesce() {
-	if b.pins.close() {
+	if b.session.dev.engine.closePins(&b.pins) {
 		b.session.dev.engine.cancel(b.session, func(j *job) bool { return j.usesBuffer(b) }, revokedOutcome)
 	}
 	<-b.pins.drained

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"capgpu/gpu/backend"
-	"capgpu/gpuerr"
 	"capgpu/internal/crashpoint"
 	"capgpu/ledger"
 	"capgpu/outcome"
@@ -31,23 +30,20 @@ import (
 // A backend whose OKs are settled (settle.go) runs no bursts.
 type bursts struct {
 	backend backend.Burster // nil: none
+	held    holding
 	memo    memo
-	slots   int         // of the memo
-	joined  bool        // the session's memoSet has the queue
+	slots   int         // kept slots of the ring
 	stale   atomic.Bool // something that it remembers may have been released
-	// turn waits for the device, as a job among the session's.
-	turn    job
+	joined  bool        // the session's memoSet has the queue
+	crowded bool        // the last turn ended with others waiting
+	loan    loan
 	replay  *job          // that the queue runs itself (play.go), and that is not over
 	unseen  time.Duration // device time of replays whose completions are not published
-	had     uint64        // turns
 	picks   uint64
-	crowded bool  // the last turn ended with others waiting
 	charged int   // in flight
 	took    int64 // device time of all bursts and slices of replays, in nanoseconds
-
-	jobs  []*resolved // made when first used, like what follows
-	ready []backend.Ready
-	ends  []backend.End
+	// turn waits for the device, as a job among the session's.
+	turn job
 }
 
 const (
@@ -61,17 +57,18 @@ const (
 func (b *bursts) init(q *queue) {
 	b.turn.queue, b.turn.isTurn = q, true
 	b.backend = q.session.dev.engine.burster
-	b.slots = memoSize(uint32(len(q.jobs)))
+	b.held.init(q)
+	b.slots = ring.Config{Entries: uint32(len(q.jobs))}.Slots()
 }
 
 // hostBytes is the most that it allocates.
 func (b *bursts) hostBytes(q *queue, entries uint32) uint64 {
-	told := uint64(maxBurst) * uint64(reflect.TypeFor[ring.Completion]().Size())
+	told := uint64(reflect.TypeFor[scratch]().Size()) + maxBurst*uint64(reflect.TypeFor[ring.Completion]().Size())
 	if q.session.dev.engine.burster == nil {
 		return told
 	}
-	each := uint64(reflect.TypeFor[*resolved]().Size() + reflect.TypeFor[backend.Ready]().Size() + reflect.TypeFor[backend.End]().Size())
-	return told + maxBurst*each + uint64(memoSize(entries))*memoSlotBytes
+	each := uint64(reflect.TypeFor[*resolved]().Size() + reflect.TypeFor[backend.Ready]().Size() + reflect.TypeFor[backend.End]().Size() + reflect.TypeFor[uint64]().Size())
+	return told + maxBurst*each + memoBytes(ring.Config{Entries: entries}.Slots())
 }
 
 // runBurst runs what it can of the batch. With none run, wait says that the queue is to
@@ -97,7 +94,11 @@ func (q *queue) runBurst() (ran int, wait bool) {
 		q.leaveTurn()
 		return 0, false
 	}
-	if b.turn.state.Load() != jobSent {
+	switch {
+	case b.turn.state.Load() == jobSent:
+	case b.loan.begin():
+		b.turn.work.ID += maxBurst
+	default:
 		q.inEngine = true
 		has := e.askTurn(&b.turn)
 		q.inEngine = false
@@ -105,19 +106,25 @@ func (q *queue) runBurst() (ran int, wait bool) {
 			return 0, b.turn.state.Load() != jobFree
 		}
 	}
-	b.had++
-	if n, wait = q.mayStill(n); n == 0 || q.lease.Take(uint64(n)) != nil {
+	if n, wait = q.mayStill(n); n == 0 || !q.chargeBurst(n) {
 		q.leaveTurn()
 		return 0, wait
 	}
-	b.charged = n
-	crashpoint.Here("driver.burst.charged")
 	q.inEngine = true
-	ran = e.burst(b.turn.work.ID, b.ready[:n], b.ends[:n])
+	ran = e.burst(b.turn.work.ID, q.ready[:n], q.ends[:n])
 	q.inEngine = false
-	crashpoint.Here("driver.burst.ran")
 	q.endBurst(ran)
 	return ran, false
+}
+
+// chargeBurst charges what is about to run. False means that there is no room for it.
+func (q *queue) chargeBurst(n int) bool {
+	if q.lease.Take(uint64(n)) != nil {
+		return false
+	}
+	q.burst.charged = n
+	crashpoint.Here("driver.burst.charged")
+	return true
 }
 
 // serveBurst is the short way of serve and take for what was just fetched: where nothing
@@ -150,10 +157,9 @@ func (q *queue) pick() int {
 		s.unpoisoned() != nil || s.banned() != nil || s.account.CanSpend(ledger.DeviceTime) != nil {
 		return 0
 	}
-	if b.jobs == nil {
-		b.jobs, b.ready, b.ends = make([]*resolved, maxBurst), make([]backend.Ready, maxBurst), make([]backend.End, maxBurst)
-	}
+	q.forBurst()
 	b.picks++
+	b.memo.once = 0
 	nanos := int64(0)
 	entries := q.batch.Entries[q.begun:]
 	for i := range entries {
@@ -164,77 +170,42 @@ func (q *queue) pick() int {
 		if nanos += r.nanos; nanos > maxBurstNanos && i > 0 {
 			return i
 		}
-		b.jobs[i], b.ready[i] = r, r.ready
+		q.picked[i], q.ready[i] = r, r.ready
 	}
 	return len(entries)
-}
-
-// remember returns what an entry was resolved to, nil if it is not for a burst.
-func (q *queue) remember(t *ring.Taken) *resolved {
-	b := &q.burst
-	if t.Known != nil { // a launch, and the session's facet never changes
-		if r := b.memo.recall(t); r != nil && r.job.queue == q {
-			if !r.fit {
-				return nil
-			}
-			r.picked = b.picks
-			return r
-		}
-	}
-	switch {
-	case t.Code != gpuerr.None || len(t.Args) > maxMemoArgs:
-		return nil
-	case t.Op == ring.OpLaunch:
-		if q.session.facet < FacetProgram {
-			return nil
-		}
-	case t.Op != ring.OpCopy && t.Op != ring.OpFill:
-		return nil
-	}
-	r, known := b.memo.find(t, b.slots)
-	if !known && (r.picked == b.picks || !q.memorize(r, t)) {
-		return nil // its slot holds an earlier one of this burst, or it is refused
-	}
-	if !r.fit {
-		return nil
-	}
-	r.picked = b.picks
-	return r
 }
 
 // mayStill says how many of those picked may run, now that nobody can take away what
 // they use. None and wait: serve has to look first.
 func (q *queue) mayStill(n int) (may int, wait bool) {
-	b := &q.burst
 	switch {
 	case q.called():
 		return 0, true
 	case q.session.unpoisoned() != nil || q.session.spoils.active.Load():
 		return 0, false
 	}
-	for i, r := range b.jobs[:n] {
-		if r.alive == b.had {
-			continue
-		}
-		if !r.open() {
+	now := q.session.dev.engine.closings.Load()
+	for i, r := range q.picked[:n] {
+		if !r.openSince(now) {
 			r.drop()
 			return i, false
 		}
-		r.alive = b.had
 	}
 	return n, false
 }
 
 // endBurst follows a call of Burst that ran so many.
 func (q *queue) endBurst(ran int) {
+	q.burstRan()
 	b, s, e := &q.burst, q.session, q.session.dev.engine
 	var nanos int64
 	var trapped outcome.Outcome
 	gone, sound := false, true
-	for i := range b.ends[:ran] {
-		x := &b.ends[i]
+	for i := range q.ends[:ran] {
+		x := &q.ends[i]
 		x.DeviceTime = min(max(x.DeviceTime, 0), e.dev.cfg.HangBound)
 		nanos += int64(x.DeviceTime)
+		q.nanos[i] = uint64(x.DeviceTime)
 		if x.Outcome == outcome.Success {
 			if len(q.spoilt) == 0 || !s.spoils.hits(q.burstJob(i)) {
 				continue
@@ -260,28 +231,40 @@ func (q *queue) endBurst(ran int) {
 	// giving the turn back takes as long as the client's line is on its way.
 	first := sound && !b.crowded && len(q.spoilt) == 0 && q.begun+ran == len(q.batch.Entries) && !s.dev.isLost.Load()
 	if first {
+		q.freeBurst()
 		q.payBurst(nanos)
-		q.tellBurst(ran, false)
-		q.flush()
+		q.tellOK(ran)
 	}
-	more := ran > 0 && b.crowded && (q.begun+ran < len(q.batch.Entries) || q.ring.Ready())
-	q.inEngine = true
-	lost, crowded := e.endTurn(&b.turn, nanos, trapped, more)
-	if trapped.Kind != outcome.Pending {
-		e.cancel(s, func(*job) bool { return true }, poisonedOutcome)
+	lost := false
+	if !sound || !b.loan.end(nanos) {
+		after := comesAgain
+		if ran > 0 && b.crowded && (q.begun+ran < len(q.batch.Entries) || q.ring.Ready()) {
+			after = asksAgain
+		}
+		q.inEngine = true
+		lost, b.crowded = e.endTurn(&b.turn, nanos, trapped, after)
+		if trapped.Kind != outcome.Pending {
+			e.cancel(s, func(*job) bool { return true }, poisonedOutcome)
+		}
+		if gone {
+			e.lose("the device said that it is lost")
+		}
+		q.inEngine = false
 	}
-	if gone {
-		e.lose("the device said that it is lost")
-	}
-	q.inEngine = false
-	b.crowded = crowded
 	if !first {
+		q.freeBurst()
 		q.payBurst(nanos)
 		q.tellBurst(ran, lost)
 	}
 }
 
-// payBurst charges what a burst took, and ends the charge of its being in flight.
+// freeBurst ends the charge of a burst's being in flight.
+func (q *queue) freeBurst() {
+	q.lease.Give(uint64(q.burst.charged))
+	q.burst.charged = 0
+}
+
+// payBurst charges what a burst took.
 func (q *queue) payBurst(nanos int64) {
 	b := &q.burst
 	q.spin.kept += nanos
@@ -289,13 +272,11 @@ func (q *queue) payBurst(nanos int64) {
 	if nanos > 0 {
 		_ = q.meter.Spend(uint64(nanos)) // being over the limit shows at the next submission
 	}
-	q.lease.Give(uint64(b.charged))
-	b.charged = 0
 }
 
 // burstJob is the i-th job of the burst under way. What was picked twice has one job.
 func (q *queue) burstJob(i int) *job {
-	j := &q.burst.jobs[i].job
+	j := &q.picked[i].job
 	j.pos = q.taken - uint64(len(q.batch.Entries)-q.begun) + uint64(i)
 	return j
 }
@@ -310,46 +291,76 @@ func (q *queue) spoilBurst(i int) {
 	}
 }
 
+// tellOK counts and completes what a burst ran, all of which ended ok, and publishes it.
+func (q *queue) tellOK(ran int) {
+	q.countBurst(ran)
+	q.begun += ran
+	q.session.ended[outcome.OK].Add(uint64(ran))
+	q.write()
+	q.burstCounted()
+	q.ring.PublishOK(q.nanos[:ran])
+	q.burstTold()
+	q.unflushed, q.burst.unseen = false, 0
+}
+
+func (q *queue) burstRan()     { crashpoint.Here("driver.burst.ran") }
+func (q *queue) burstCounted() { crashpoint.Here("driver.burst.counted") }
+func (q *queue) burstTold()    { crashpoint.Here("driver.burst.told") }
+
 // tellBurst counts and completes what a burst ran. After a loss nothing is ok.
 func (q *queue) tellBurst(ran int, lost bool) {
-	b, s := &q.burst, q.session
-	launches, ok := 0, uint64(0)
-	for i := range b.ends[:ran] {
-		t, x := &q.batch.Entries[q.begun], &b.ends[i]
-		q.begun++
-		if t.Op == ring.OpLaunch {
-			launches++
-			if s.dev.cfg.LaunchRecords != 0 {
-				s.countLaunch(&b.jobs[i].job.work)
-			}
-		}
+	q.countBurst(ran)
+	q.begun += ran
+	for i := range q.ends[:ran] {
+		how := q.ends[i].Outcome
 		if lost {
-			x.Outcome = lostOutcome
+			how = lostOutcome
 		}
 		c := q.tell()
-		if x.Outcome.Kind == outcome.OK { // which says all: see endBurst
-			ok++
-			c.SetOK(t.UserData, uint64(x.DeviceTime))
+		if how.Kind == outcome.OK { // which says all: see endBurst
+			c.SetOK(0, q.nanos[i])
 		} else {
-			*c = ring.Completion{UserData: t.UserData, Outcome: x.Outcome}
-			q.countEnd(x.Outcome)
-			q.group = outcome.Worse(q.group, x.Outcome)
+			*c = ring.Completion{Outcome: how}
+			q.group = outcome.Worse(q.group, how)
+		}
+		q.countEnd(how)
+	}
+}
+
+// countBurst counts the launches of a burst.
+func (q *queue) countBurst(ran int) {
+	s, launches := q.session, uint64(0)
+	entries := q.batch.Entries[q.begun : q.begun+ran]
+	for i := range entries {
+		if entries[i].Op != ring.OpLaunch {
+			continue
+		}
+		launches++
+		if s.dev.cfg.LaunchRecords != 0 {
+			s.countLaunch(&q.picked[i].job.work)
 		}
 	}
-	s.ended[outcome.OK].Add(ok)
-	if s.dev.cfg.LaunchRecords == 0 {
-		s.launches.Add(uint64(launches))
+	if s.dev.cfg.LaunchRecords == 0 && launches > 0 {
+		s.launches.Add(launches)
 	}
 }
 
 // leaveTurn gives the turn back unused, if the queue has it, and forgets that it was
 // refused, if it was.
 func (q *queue) leaveTurn() {
-	switch j := &q.burst.turn; j.state.Load() {
-	case jobSent:
-		q.session.dev.engine.endTurn(j, 0, outcome.Outcome{}, false)
-	case jobEnded:
+	switch j, state := &q.burst.turn, q.burst.turn.state.Load(); {
+	case state == jobSent || q.burst.loan.runs != 0:
+		q.session.dev.engine.endTurn(j, 0, outcome.Outcome{}, leavesTurn)
+	case state == jobEnded:
 		j.state.Store(jobFree)
+	}
+}
+
+// returnTurn is leaveTurn of a queue that takes nothing for now, and returns what it was lent.
+func (q *queue) returnTurn() {
+	q.leaveTurn()
+	if q.burst.loan.word.Load() != 0 {
+		q.session.dev.engine.callBack()
 	}
 }
 

@@ -68,6 +68,7 @@ type tenant struct {
 	crowds  crowds
 
 	strikes     strikes
+	restricted  strikes                   // of its restricted sessions, since the last that became one of its own; not told to a successor
 	bannedUntil atomic.Pointer[time.Time] // nil: not banned
 	banReason   atomic.Pointer[string]    // set before bannedUntil
 
@@ -201,6 +202,7 @@ func (d *Device) SetTenantLimits(tenant string, l ledger.Limits) error {
 	if err != nil {
 		return err
 	}
+	d.engine.callBack()                                                          // who holds the device has looked at what was before
 	d.auditEvent("tenant.limits", nil, "tenant=%.64s %s", t.name, limitsText(l)) // not the tenant's doing, nor its bytes
 	return nil
 }

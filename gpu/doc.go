@@ -55,7 +55,8 @@
 //
 // Lock order: Device.mu, then table.mu; memory.mu, strikes.mu, reclaimer.mu, engine.mu and
 // fence.mu are leaves, and so are the ledger's and the ring's; under engine.mu the ledger's is
-// taken, for a record (recovery.go). None is held across
+// taken, for a record (recovery.go). Who holds the device (held.go) has the ring's and the
+// backend's, and takes the ledger's and engine.mu below them. None is held across
 // a call of the DMA pool, the audit log or the backend (whose Submit may call
 // back; Progress is one load), nor across a wait. The turn is no lock, but is held like
 // one: whoever has it calls Burst and takes engine.mu, and waits for nothing else. An

@@ -29,8 +29,7 @@ func (q *queue) rest(gone, lost <-chan struct{}) error {
 		q.armed = false
 		return q.heard(err)
 	case ended := <-q.cancels:
-		q.drain(cancelledOutcome, true)
-		close(ended)
+		q.cancelled(ended)
 	case <-gone:
 	case <-lost:
 	}

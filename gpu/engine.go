@@ -38,6 +38,8 @@ type engine struct {
 
 	faults atomic.Uint64 // refused by the IOMMU
 
+	closings atomic.Uint64 // pins that were closed, from 1: see resolved.openSince
+
 	progresser backend.Progresser      // nil: the backend is none
 	burster    backend.Burster         // nil: the backend is none, or the engine settles
 	player     backend.ListBurster     // the same
@@ -81,7 +83,9 @@ type engine struct {
 	// which is the order in which a FIFO runs them: the oldest is thought to be
 	// running, since headSince.
 	// +checklocks:mu
-	oldest, newest *job
+	oldest *job
+	// +checklocks:mu
+	newest *job
 	// +checklocks:mu
 	headSince time.Time
 	// progress is the backend's count, last seen to grow at progressAt.
@@ -89,6 +93,12 @@ type engine struct {
 	progress uint64
 	// +checklocks:mu
 	progressAt time.Time
+	// looksAt is when runDevice, asleep, looks again at the latest, and stills how often that
+	// was much too late for the oldest job (standstill.go).
+	// +checklocks:mu
+	looksAt time.Time
+	// +checklocks:mu
+	stills int
 	// +checklocks:mu
 	ladder climbing
 	// fruitless is how often work of one session was ended, all of fruitlessOf, since
@@ -132,6 +142,7 @@ func newEngine(d *Device) *engine {
 	e := &engine{dev: d, limits: lim, wake: make(chan struct{}, 1), settleWake: make(chan struct{}, 1), lookout: newLookout(d.cfg.Rings == nil)}
 	e.alarm = newAlarm(d.cfg.Rings == nil && exactAlarms)
 	e.ladder.changed = make(chan struct{}, 1)
+	e.closings.Store(1)
 	e.backend = &guardedBackend{Backend: d.cfg.Backend, engine: e}
 	e.progresser, _ = d.cfg.Backend.(backend.Progresser)
 	e.settles, e.verifies = info.DMA && d.cfg.Settle != nil, info.Verifies
@@ -166,6 +177,7 @@ func (e *engine) enqueue(q *queue, head, tail *job) {
 		finishList(head, lostOutcome)
 		return
 	}
+	e.callBackLocked()
 	for j := head; j != nil; j = j.next {
 		j.state.Store(jobReady)
 	}
@@ -356,9 +368,10 @@ func (e *engine) headChangedLocked() {
 	if e.pause.state == deviceStill { // its time does not go on yet
 		e.headSince = e.pause.since
 	}
-	e.progressAt, e.pause.stood = e.headSince, 0
+	e.progressAt, e.pause.stood, e.stills = e.headSince, 0, 0
 	if !e.watching {
 		e.watching = true
+		e.sleepsLocked(0)
 		nudge(e.wake)
 	}
 }
@@ -367,6 +380,7 @@ func (e *engine) headChangedLocked() {
 func (e *engine) setWeight(f *flow, weight uint32) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.callBackLocked() // what was before counts by the old one
 	f.weight = int64(max(weight, 1))
 }
 

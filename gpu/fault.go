@@ -46,6 +46,7 @@ func (d *Device) Fault(f Fault) {
 		d.auditEvent("fault", nil, "cause=%q%s", outcome.IOMMUFault, f.record(0, ""))
 		return
 	}
+	e.callBackLocked()
 	s, id, when := e.blameLocked(f.IOVA)
 	first := false
 	if s != nil {

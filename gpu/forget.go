@@ -54,9 +54,9 @@ func (q *queue) forget() {
 		if !r.open() {
 			r.drop()
 		}
-		if !r.fit {
+		if r.fitness != fit {
 			r.ready = nil // it may be of any program that the slot ever held
 		}
 	}
-	clear(b.ready)
+	clear(q.ready)
 }

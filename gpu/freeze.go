@@ -100,6 +100,7 @@ func (d *Device) hold(f *freeze) bool {
 func (e *engine) rests() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.callBackLocked()
 	return e.state == engineRunning && !e.pumping && !e.mustReset && e.oldest == nil && e.turn.holder == nil && len(e.top.flows) == 0
 }
 
@@ -134,7 +135,7 @@ func (d *Device) Frozen() bool {
 func (q *queue) park(f *freeze) {
 	q.disarm()
 	if q.burst.replay == nil {
-		q.leaveTurn()
+		q.returnTurn()
 	} else {
 		q.play() // to its end, which its deadline bounds
 	}
@@ -153,8 +154,7 @@ func (q *queue) park(f *freeze) {
 		case <-lost:
 		case <-f.thawed:
 		case ended := <-q.cancels:
-			q.drain(cancelledOutcome, true)
-			close(ended)
+			q.cancelled(ended)
 		}
 		return
 	}

@@ -165,12 +165,13 @@ func TestHandOver(t *testing.T) {
 // A freeze that cannot be had, and an export that nobody takes, change nothing.
 func TestThawGoesOn(t *testing.T) {
 	leakcheck.Check(t)
-	gate := make(chan struct{})
+	begun, gate := make(chan struct{}), make(chan struct{})
 	device := newBurstBackend()
 	device.slow = true
 	device.unfit = func(j *backend.Job) bool { return j.Pattern == 2 }
 	device.ends = func(j *backend.Job) backend.End {
 		if j.Pattern == 2 {
+			close(begun)
 			<-gate
 		}
 		return backend.End{Outcome: outcome.Success, DeviceTime: time.Microsecond}
@@ -182,7 +183,7 @@ func TestThawGoesOn(t *testing.T) {
 	q.fill(b, 0, 64, 1)
 	requireOK(t, q.one())
 	q.fill(b, 0, 64, 2)
-	require.Eventually(t, func() bool { return r.dev.engine.atWork() == s.tenant }, 5*time.Second, time.Millisecond)
+	<-begun
 	ctx, stop := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer stop()
 	require.ErrorIs(t, r.dev.Freeze(ctx), gpuerr.Busy)
@@ -213,7 +214,7 @@ func TestImportOfAnotherVersion(t *testing.T) {
 	d, _ := successor(t, r, pool)
 	err := d.Import(t.Context(), img, fds, pool.take)
 	require.ErrorIs(t, err, gpuerr.Version)
-	require.ErrorContains(t, err, "have=2 want=3")
+	require.ErrorContains(t, err, "have=3 want=4")
 	require.NoError(t, d.Close(t.Context()))
 	r.dev.Thaw()
 }

@@ -108,14 +108,6 @@ func (r *rig) open(tenant string, change ...func(*Attach)) *Session {
 	return s
 }
 
-// sameHandles has a new session give the same handles in every run, and so the slots that a
-// memo finds for work with them are the same: else two share one now and then.
-func sameHandles(s *Session) {
-	s.handles.mu.Lock()
-	defer s.handles.mu.Unlock()
-	s.handles.first = 1
-}
-
 // idle checks that an account holds nothing, when what was closed is reclaimed.
 func (r *rig) idle(s *Session) {
 	r.t.Helper()

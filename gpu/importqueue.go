@@ -52,7 +52,8 @@ func (im *importer) queue(s *Session, qi *QueueImage) (err error) {
 	for i, t := range qi.Left {
 		left[i] = ring.Taken{Words: t.Words, Args: t.Args, Code: t.Code}
 	}
-	if q.batch, err = ring.RestoreBatch(q.batchArgs(), left); err != nil {
+	q.scratch = newScratch(q.batchArgs())
+	if q.batch, err = ring.RestoreBatch(q.mostArgs, left); err != nil {
 		return err
 	}
 	s.spoils.join(q)
@@ -87,7 +88,7 @@ func (q *queue) restoreWait(w *WaitImage) error {
 	if err := q.lease.Take(1); err != nil {
 		return err
 	}
-	j := q.nextJob(&ring.Taken{Entry: ring.Entry{Op: ring.OpWait, UserData: w.UserData}})
+	j := q.nextJob(&ring.Taken{Entry: ring.Entry{Op: ring.OpWait}})
 	j.charged, j.fence, j.value, j.orderOnly = true, f, w.Value, w.OrderOnly
 	q.waiter.value = w.Value
 	if how, over := f.wait(&q.waiter); over {

@@ -24,10 +24,17 @@ type job struct {
 	queue *queue
 	state atomic.Uint32
 
-	op       ring.Op
-	userData uint64
-	fence    *fence // signal, wait
-	value    uint64
+	// What a turn needs is together: see ahead.go.
+	isTurn   bool   // its queue runs it: see turns
+	inRow    bool   // of a turn: it followed one of its own,
+	turn     uint64 // and which one it was the last time
+	list     *list  // of a replay, pinned: what is in it is not
+	estimate int64  // the engine's: charged to the flow when it was sent
+	work     backend.Job
+
+	op    ring.Op
+	fence *fence // signal, wait
+	value uint64
 	// orderOnly: of a wait, it goes on however the point ended
 	orderOnly bool
 	atLeast   outcome.Outcome // of a signal: what its point ends with if its work was ok
@@ -45,11 +52,8 @@ type job struct {
 
 	pos     uint64 // of the entry in its ring
 	spoiled *spoil // it did not end ok, and its completion is not published
-	work    backend.Job
 	program *program
-	isTurn  bool          // its queue runs it: see turns
 	buffers []*buffer     // pinned
-	list    *list         // of a replay, pinned: what is in it is not
 	frame   *frame        // what the patches of a replay were applied to; nil: there are none
 	inline  []byte        // backing of work.Inline
 	budget  time.Duration // all the time it has
@@ -57,9 +61,8 @@ type job struct {
 	unended bool          // the device was lost with it and may still read work: it is not used again
 
 	// The engine's.
-	next      *job  // in the queue's ready list
-	estimate  int64 // charged to the flow when it was sent
-	older     *job  // sent before this one, and the next after
+	next      *job // in the queue's ready list
+	older     *job // sent before this one, and the next after
 	newer     *job
 	sent      time.Time       // where OKs are settled
 	submitted bool            // Submit has returned: Cancel will find it

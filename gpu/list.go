@@ -268,7 +268,7 @@ func (s *Session) CloseList(h Handle) error {
 // quiesce returns when no replay of the list runs, and none will. It may be called more
 // than once.
 func (l *list) quiesce() {
-	if l.pins.close() {
+	if l.session.dev.engine.closePins(&l.pins) {
 		l.session.dev.engine.cancel(l.session, func(j *job) bool { return j.list == l }, revokedOutcome)
 	}
 	<-l.pins.drained

@@ -6,7 +6,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
+	"capgpu/gpu/backend"
 	"capgpu/internal/courtesy"
 	"capgpu/internal/shm"
 )
@@ -48,7 +50,7 @@ const (
 	keptCrowded = 100_000
 	keptLook    = 500
 	keptCalls   = 2_000_000
-	keptEntry   = 250
+	keptEntry   = 100
 )
 
 // newLookout makes one; where nothing waits for the runtime it has no pipe.
@@ -130,6 +132,24 @@ func (q *queue) goOn(nanos int64) {
 // that it took.
 func (q *queue) hostNanos() int64 {
 	return keptEntry * int64(min(q.taken-q.spin.counted, maxBurst))
+}
+
+// Computed implements backend.Host: the device is one of those that go on for long. Who has
+// it to itself is spared that.
+func (e *engine) Computed(d time.Duration) {
+	if e.dev.hasOthers() {
+		e.lookout.goOn(int64(d), keptMost)
+	}
+}
+
+var _ backend.Host = (*engine)(nil)
+
+// hasOthers reports whether there is more than one session, closed ones counted until they
+// are reclaimed.
+func (d *Device) hasOthers() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.sessions) > 1
 }
 
 // goOn counts so many nanoseconds, and looks if there are that many, or somebody does. The

@@ -96,3 +96,23 @@ func TestLookoutPutsOff(t *testing.T) {
 	l.goOn(1, keptMost)
 	require.EqualValues(t, 2, l.looks.Load())
 }
+
+// A device that computes on the host's processors has others looked at as a queue does that
+// goes on for long, unless nobody else is there.
+func TestLookoutWhileTheDeviceComputes(t *testing.T) {
+	r := newMemRig(t, withLists(newBurstBackend()))
+	e := r.dev.engine
+	r.open("alice")
+	before := e.lookout.looks.Load()
+	for range 3 {
+		e.Computed(keptMost)
+	}
+	require.Equal(t, before, e.lookout.looks.Load())
+	r.open("bob")
+	before = e.lookout.looks.Load()
+	e.lookout.kept.Store(0)
+	e.Computed(keptMost - 1)
+	require.Equal(t, before, e.lookout.looks.Load())
+	e.Computed(1)
+	require.Equal(t, before+1, e.lookout.looks.Load())
+}

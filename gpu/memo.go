@@ -1,167 +1,209 @@
 package gpu
 
 import (
-	"math/bits"
 	"reflect"
 
 	"capgpu/gpu/backend"
 	"capgpu/gpuerr"
+	"capgpu/internal/prefetch"
 	"capgpu/ring"
 )
 
-// memo remembers what the last submissions of one queue were resolved to: whoever does
-// the same again and again is checked once. An entry is found by all that it says, but
-// for its user data and where in the arena its arguments lay, compared word by word. A
-// handle names one object for ever, so what was resolved stays true while the pins of
-// all its objects are open; who runs it looks at them (resolved.open).
+// memo remembers what the entries in the kept slots of a queue's ring were resolved to:
+// whoever does the same again and again is checked once. The ring compares versions, and
+// hands out what is known without a look at the slot (ring.Known). A handle names one object
+// for ever, so what was resolved stays true while the pins of all its objects are open; who
+// runs it looks at them (resolved.open).
 //
-// It is a table of few slots that overwrite each other, and allocates when it is first
-// used. The slow obvious way is resolve.
+//	unknown ──memorize──► fit, or unfit ──(version, another)──► unknown
+//	   ▲                       │
+//	   └─────────drop──────────┘ (the ring knows it still: it is resolved anew from what it said)
+//
+// An entry that is in no slot, for it is large, or all slots are in use, is resolved for one
+// burst. The slow obvious way is resolve.
 type memo struct {
-	slots []*resolved // by the low bits of the hash
-	last  *resolved   // found or made last
+	known []*ring.Known // by slot
+	slots []*resolved   // by slot, and behind them those for one burst
+	once  int           // how many of the latter the burst has
+	last  *resolved     // picked last
 }
 
 // resolved is a submission that was resolved and handed to Prepare.
 type resolved struct {
-	known  ring.Known // the entry's words without user data and argument offset, and its arguments
-	job    job        // what it was resolved to; nothing of it is pinned
-	ready  backend.Ready
-	nanos  int64     // a typical run
-	fit    bool      // ready is good
-	after  *resolved // what came after it the last time: likely what comes now
-	picked uint64    // the last burst that it was picked for
-	alive  uint64    // the last turn in which its objects were found open
+	known   ring.Known // in a slot
+	ready   backend.Ready
+	nanos   int64  // a typical run
+	picked  uint64 // the last burst that it was picked for
+	openAt  uint64 // engine.closings when its objects were found open; 0: they were not yet
+	fitness fitness
+	// memory is what it works on, as far as there is room: see ahead.go.
+	memory [4]prefetch.Line
+	job    job // what it was resolved to; nothing of it is pinned
 }
+
+// fitness is what Prepare has said.
+type fitness uint8
 
 const (
-	// maxMemoArgs bounds the arguments, in words, of what is remembered.
-	maxMemoArgs = 128
-	// memoSlots are there for each queue at most, and a quarter of its entries.
-	memoSlots = 64
+	unknown fitness = iota // it was not asked, or what it has said is forgotten
+	fit                    // ready is good
+	unfit
 )
 
-// memoSlotBytes is about what a slot takes, with buffers and spans for each binding.
-var memoSlotBytes = uint64(reflect.TypeFor[resolved]().Size()) + 2*8*maxMemoArgs + 64*uint64(reflect.TypeFor[backend.Span]().Size()+8)
+const (
+	// maxOnceArgs bounds the arguments, in words, of what goes in a burst and is in no slot,
+	// and onceSlots is how many of them may.
+	maxOnceArgs = 128
+	onceSlots   = 8
+	// mostMoved is how many buffers a copy has.
+	mostMoved = 2
+)
 
-// memoSize is how many slots a queue of so many entries has: a power of two.
-func memoSize(entries uint32) int { return int(min(max(entries/4, 4), memoSlots)) }
-
-// memoKey is what an entry is found by.
-func memoKey(t *ring.Taken) (key [8]uint64) {
-	key = t.Words
-	key[1] = 0                 // user data
-	if t.Op == ring.OpLaunch { // the arguments, not where they are
-		key[6] &^= 0xffffffff
+// memoBytes is the most that a memo takes: each entry may have been all inline arguments
+// once, and all bindings another time.
+func memoBytes(slots int) uint64 {
+	of := func(args uint64) uint64 {
+		sum := uint64(reflect.TypeFor[resolved]().Size() + reflect.TypeFor[*resolved]().Size() + reflect.TypeFor[*ring.Known]().Size())
+		bindings := max(args/ring.BindingBytes, mostMoved)
+		sum += 2*args + bindings*uint64(reflect.TypeFor[backend.Span]().Size()+reflect.TypeFor[*buffer]().Size())
+		// Go's sizes are less than a sixth apart, or 16 bytes; some have 8 more.
+		const allocations = 5
+		return sum + sum/6 + 24*allocations + backend.ReadyBytes(bindings)
 	}
-	return key
+	return uint64(slots)*of(ring.KeptArgBytes) + onceSlots*of(8*maxOnceArgs)
 }
 
-// is reports whether r is of an entry that says the same. It is memoKey and a comparison,
-// without the copy.
-func (r *resolved) is(t *ring.Taken) bool {
-	w, k := &t.Words, &r.known.Words
-	differ := (w[0] ^ k[0]) | (w[2] ^ k[2]) | (w[3] ^ k[3]) | (w[4] ^ k[4]) | (w[5] ^ k[5]) | (w[7] ^ k[7])
-	if d := w[6] ^ k[6]; t.Op == ring.OpLaunch {
-		differ |= d >> 32
-	} else {
-		differ |= d
-	}
-	args := t.Args
-	if differ != 0 || len(r.known.Args) != len(args) {
-		return false
-	}
-	for i, w := range r.known.Args {
-		differ |= args[i] ^ w
-	}
-	return differ == 0
-}
-
-// find returns what the entry was resolved to, and else the slot for it.
-func (m *memo) find(t *ring.Taken, size int) (r *resolved, known bool) {
-	if m.last != nil && m.last.after != nil && m.last.after.is(t) {
-		m.last = m.last.after
-		return m.last, true
-	}
-	key, args := memoKey(t), t.Args
+// of is what an entry was resolved to, or is to be; nil: it is in no slot, and the burst has
+// too many of those.
+func (m *memo) of(t *ring.Taken, slots int) *resolved {
 	if m.slots == nil {
-		m.slots = make([]*resolved, size)
+		m.known, m.slots = make([]*ring.Known, slots), make([]*resolved, slots+onceSlots)
 	}
-	slot := &m.slots[memoHash(&key, args)&uint64(size-1)]
-	if *slot == nil {
-		*slot = &resolved{}
-		(*slot).known.Of = *slot
+	i := t.Slot
+	if i < 0 {
+		if m.once == onceSlots {
+			return nil
+		}
+		i = slots + m.once
+		m.once++
 	}
-	if r = *slot; !r.is(t) {
-		return r, false
+	if m.slots[i] == nil {
+		m.slots[i] = &resolved{}
 	}
-	m.follow(r)
-	return r, true
+	return m.slots[i]
 }
 
-// follow notes the order in which entries come.
-func (m *memo) follow(r *resolved) {
-	if m.last != nil {
-		m.last.after, m.last.known.After = r, r.guess()
+// remember returns what an entry was resolved to, nil if it is not for a burst.
+func (q *queue) remember(t *ring.Taken) *resolved {
+	b := &q.burst
+	m := &b.memo
+	if t.Known != nil { // and the session's facet never changes
+		if r := m.slots[t.Slot]; r.fitness == fit && r.known.Version == t.Version {
+			r.picked = b.picks
+			m.last = r
+			return r
+		}
+		t.Expand()
 	}
-	m.last = r
-}
-
-// guess is what the ring is told to expect where r comes next.
-func (r *resolved) guess() *ring.Known {
-	if r.job.op != ring.OpLaunch {
+	switch {
+	case t.Code != gpuerr.None || len(t.Args) > maxOnceArgs:
+		return nil
+	case t.Op == ring.OpLaunch:
+		if q.session.facet < FacetProgram {
+			return nil
+		}
+	case t.Op != ring.OpCopy && t.Op != ring.OpFill:
 		return nil
 	}
-	return &r.known
-}
-
-// guess is what the ring is told to expect next.
-func (m *memo) guess() *ring.Known {
-	if m.last == nil {
+	r := m.of(t, b.slots)
+	switch {
+	case r == nil:
+		return nil
+	case t.Slot >= 0 && r.fitness != unknown && r.known.Version == t.Version: // since it was taken
+	case r.picked == b.picks || !q.memorize(r, t): // its slot holds an earlier one of this burst, or it is refused
 		return nil
 	}
-	return m.last.known.After
-}
-
-// recall returns what an entry was resolved to which the ring found to be known, nil if
-// that has been overwritten since.
-func (m *memo) recall(t *ring.Taken) *resolved {
-	r, ok := t.Known.Of.(*resolved)
-	if !ok || t.Known.Serial != t.Serial {
+	if r.fitness != fit {
 		return nil
 	}
+	r.picked = b.picks
 	m.last = r
 	return r
 }
 
-func memoHash(key *[8]uint64, args []uint64) uint64 {
-	const a, b = 0x9e3779b97f4a7c15, 0xd1b54a32d192ed03
-	x, y := uint64(a), uint64(b)
-	mix := func(h, w, k uint64) uint64 {
-		hi, lo := bits.Mul64(h^w, k)
-		return hi ^ lo
+// memorize resolves an entry into r and has the backend look at it. False means that the
+// entry must go the other way, which says what is wrong with it.
+func (q *queue) memorize(r *resolved, t *ring.Taken) bool {
+	r.drop()
+	b := &q.burst
+	if !b.joined {
+		b.joined = true
+		q.session.memos.join(q)
 	}
-	for i := 0; i < len(key); i += 2 {
-		x, y = mix(x, key[i], a), mix(y, key[i+1], b)
+	j := &r.job
+	j.queue, j.op = q, t.Op
+	j.grow(t)
+	if q.resolve(j, t) != gpuerr.None {
+		j.unpin()
+		return false
 	}
-	i := 0
-	for ; i+2 <= len(args); i += 2 {
-		x, y = mix(x, args[i], a), mix(y, args[i+1], b)
+	ready, nanos, ok := b.backend.Prepare(&j.work, r.ready)
+	pinned{buffers: j.buffers, program: j.program}.unpin()
+	if t.Slot >= 0 {
+		r.known.Keep(t)
+		b.memo.known[t.Slot] = &r.known
 	}
-	if i < len(args) {
-		x = mix(x, args[i], a)
+	if r.nanos, r.fitness, r.openAt = nanos, unfit, 0; ok {
+		r.ready, r.fitness = ready, fit // else the old one may serve another time
 	}
-	return mix(x, y, a)
+	for i := range r.memory {
+		if r.memory[i] = 0; i < len(j.work.Spans) {
+			r.memory[i] = prefetch.LineOf(j.work.Spans[i].Host)
+		}
+	}
+	return true
 }
 
-// drop forgets what was resolved. The slot stays.
+// grow gives a job room for what an entry names, and no more: append would take up to twice
+// as much, of which memoBytes knows nothing.
+func (j *job) grow(t *ring.Taken) {
+	buffers, inline := mostMoved, 0
+	if t.Op == ring.OpLaunch {
+		buffers = int(t.Count)
+		inline = 8*len(t.Args) - ring.BindingBytes*buffers
+	}
+	if buffers > cap(j.buffers) {
+		j.buffers = make([]*buffer, 0, buffers)
+	}
+	if buffers > cap(j.work.Spans) {
+		j.work.Spans = make([]backend.Span, 0, buffers)
+	}
+	if inline > cap(j.inline) {
+		j.inline = make([]byte, 0, inline)
+	}
+}
+
+// drop forgets what was resolved.
 func (r *resolved) drop() {
-	r.known.Words, r.fit = [8]uint64{}, false // no entry that is looked for is all zero
-	r.known.Serial++
+	r.fitness = unknown
 	clear(r.job.buffers)
 	r.job.buffers, r.job.program = r.job.buffers[:0], nil
 	clear(r.job.work.Spans)
 	r.job.work.Program = nil
+}
+
+// openSince is open, for who has the turn, and has read engine.closings since: what was found
+// open before is, as long as nobody has closed anything. Who closes something counts that, and
+// then waits for the turn.
+func (r *resolved) openSince(now uint64) bool {
+	if r.openAt == now {
+		return true
+	}
+	if !r.open() {
+		return false
+	}
+	r.openAt = now
+	return true
 }
 
 // open reports whether all that it uses can still be used.
@@ -174,30 +216,5 @@ func (r *resolved) open() bool {
 			return false
 		}
 	}
-	return true
-}
-
-// memorize resolves an entry into r and has the backend look at it. False means that the
-// entry must go the other way, which says what is wrong with it.
-func (q *queue) memorize(r *resolved, t *ring.Taken) bool {
-	r.drop()
-	if b := &q.burst; !b.joined {
-		b.joined = true
-		q.session.memos.join(q)
-	}
-	j := &r.job
-	j.queue, j.op = q, t.Op
-	if q.resolve(j, t) != gpuerr.None {
-		j.unpin()
-		return false
-	}
-	ready, nanos, fit := q.burst.backend.Prepare(&j.work, r.ready)
-	pinned{buffers: j.buffers, program: j.program}.unpin()
-	r.known.Words, r.known.Args = memoKey(t), append(r.known.Args[:0], t.Args...)
-	r.known.Serial++
-	if r.nanos, r.fit, r.alive = nanos, fit, 0; fit {
-		r.ready = ready // else the old one may serve another time
-	}
-	q.burst.memo.follow(r)
 	return true
 }

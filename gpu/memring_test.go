@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"slices"
 	"sync"
 
 	"capgpu/gpuerr"
@@ -29,6 +30,15 @@ type memRing struct {
 	hidden    int    // entries that are pushed and not published yet, while hides
 	hides     bool
 	watched   bool // nobody is woken by what is pushed
+	plain     bool // nothing is in kept slots
+	slots     []memSlot
+	takes     int
+}
+
+// memSlot is a kept slot.
+type memSlot struct {
+	known ring.Known
+	used  int // the last take that found an entry in it
 }
 
 type memEntry struct {
@@ -81,17 +91,55 @@ func (m *memRing) HandOut() (int, int, int, error) {
 func (m *memRing) TakeMany(b *ring.Batch, most int) (int, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	clear(b.Entries[:cap(b.Entries)]) // see Batch.Forget
 	b.Entries = b.Entries[:0]
 	m.bug("TakeMany")
 	if m.broken {
 		return 0, gpuerr.New(gpuerr.Protocol, "sqTail went back")
 	}
 	most = min(most, m.tail()-m.taken, int(2*m.cfg.Entries)-(m.taken-m.read), ring.BatchEntries)
+	m.takes++
 	for range most {
-		b.Entries = append(b.Entries, m.entries[m.taken].take(m.cfg.ArgBytes))
+		t := m.entries[m.taken].take(m.cfg.ArgBytes)
+		m.keep(&t, b.Kept)
+		b.Entries = append(b.Entries, t)
 		m.taken++
 	}
 	return most, nil
+}
+
+// keep finds the kept slot in which the client had put an entry, if it had: the one that says
+// the same, else that which was used longest ago, and not by an entry of this take.
+func (m *memRing) keep(t *ring.Taken, known []*ring.Known) {
+	t.Slot = -1
+	if m.plain || t.Code != gpuerr.None || t.Op != ring.OpLaunch && t.Op != ring.OpCopy && t.Op != ring.OpFill || 8*len(t.Args) > ring.KeptArgBytes {
+		return
+	}
+	if m.slots == nil {
+		m.slots = make([]memSlot, m.cfg.Slots())
+	}
+	t.UserData, t.Words[1] = 0, 0
+	at := slices.IndexFunc(m.slots, func(s memSlot) bool { return s.known.Words == t.Words && slices.Equal(s.known.Args, t.Args) })
+	if at < 0 {
+		at = 0
+		for i := range m.slots {
+			if m.slots[i].used < m.slots[at].used {
+				at = i
+			}
+		}
+		s := &m.slots[at]
+		if s.used == m.takes {
+			return // entries that name it are not taken
+		}
+		s.known.Version++
+		s.known.Words, s.known.Args = t.Words, slices.Clone(t.Args)
+	}
+	s := &m.slots[at]
+	s.used = m.takes
+	t.Slot, t.Version = at, s.known.Version
+	if at < len(known) && known[at] != nil && known[at].Version == t.Version {
+		*t = ring.Taken{Known: known[at], Slot: at, Version: t.Version, Entry: ring.Entry{Op: t.Op}}
+	}
 }
 
 func (m *memRing) SpinTake(b *ring.Batch, most, _ int) (int, error) { return m.TakeMany(b, most) }
@@ -194,8 +242,11 @@ func (m *memRing) CompleteMany(cs []ring.Completion) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.bug("CompleteMany")
-	m.written = append(m.written, cs...)
-	m.completed += len(cs)
+	for _, c := range cs {
+		c.UserData = m.entries[m.completed].UserData
+		m.written = append(m.written, c)
+		m.completed++
+	}
 }
 
 func (m *memRing) Publish(cs []ring.Completion) {
@@ -205,6 +256,14 @@ func (m *memRing) Publish(cs []ring.Completion) {
 	m.written = nil
 	m.mu.Unlock()
 	nudge(m.news)
+}
+
+func (m *memRing) PublishOK(nanos []uint64) {
+	cs := make([]ring.Completion, len(nanos))
+	for i, n := range nanos {
+		cs[i].SetOK(0, n)
+	}
+	m.Publish(cs)
 }
 
 func (m *memRing) WaitWork(ctx context.Context) error {

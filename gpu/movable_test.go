@@ -91,6 +91,7 @@ func (deadRing) Published() int                                  { return 0 }
 func (deadRing) Marks() (taken, published, collected uint64)     { return 0, 0, 0 }
 func (deadRing) CompleteMany([]ring.Completion)                  {}
 func (deadRing) Publish([]ring.Completion)                       {}
+func (deadRing) PublishOK([]uint64)                              {}
 func (deadRing) WaitWork(ctx context.Context) error              { <-ctx.Done(); return ctx.Err() }
 func (deadRing) Close(gpuerr.Code)                               {}
 

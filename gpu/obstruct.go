@@ -64,6 +64,7 @@ func (d *Device) moving(f *freeze) (all []*Session) {
 func (e *engine) atWork() *tenant {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.callBackLocked()
 	switch {
 	case e.turn.holder != nil:
 		return e.turn.holder.queue.session.tenant

@@ -70,7 +70,7 @@ func (q *queue) playSlice(j *job) {
 	e, s := q.session.dev.engine, q.session
 	none := outcome.Outcome{}
 	if how, yes := j.withdrawn(); yes || q.called() {
-		q.endSlice(j, 0, none, false)
+		q.endSlice(j, 0, none, leavesTurn)
 		if yes {
 			q.endReplay(j, how)
 		}
@@ -84,7 +84,7 @@ func (q *queue) playSlice(j *job) {
 	n, end := e.burstList(&j.work, int(j.begun), min(most-j.had, maxBurstNanos))
 	q.inEngine = false
 	if n == 0 && end.Outcome.Kind == outcome.Pending {
-		q.endSlice(j, 0, none, false)
+		q.endSlice(j, 0, none, leavesTurn)
 		q.submitRest(j)
 		return
 	}
@@ -108,7 +108,11 @@ func (q *queue) playSlice(j *job) {
 	if how.Kind != outcome.OK && how.Cause != outcome.TrapCause || late && !over {
 		j.spoil() // before anybody else has the device
 	}
-	lost := q.endSlice(j, took, trapped, !over && !late)
+	after := leavesTurn
+	if !over && !late {
+		after = asksAgain
+	}
+	lost := q.endSlice(j, took, trapped, after)
 	if gone {
 		e.lose("the device said that it is lost")
 	}
@@ -131,9 +135,8 @@ func (q *queue) playSlice(j *job) {
 	}
 }
 
-// endSlice gives the turn back, which the replay had for so long; again says that there is
-// more of it.
-func (q *queue) endSlice(j *job, took time.Duration, trapped outcome.Outcome, again bool) (lost bool) {
+// endSlice gives the turn back, which the replay had for so long.
+func (q *queue) endSlice(j *job, took time.Duration, trapped outcome.Outcome, after afterTurn) (lost bool) {
 	e := q.session.dev.engine
 	q.spin.kept += int64(took)
 	q.burst.took += int64(took)
@@ -141,7 +144,7 @@ func (q *queue) endSlice(j *job, took time.Duration, trapped outcome.Outcome, ag
 		_ = q.meter.Spend(uint64(took)) // being over the limit shows at the next submission
 	}
 	q.inEngine = true
-	lost, q.burst.crowded = e.endTurn(j, int64(took), trapped, again)
+	lost, q.burst.crowded = e.endTurn(j, int64(took), trapped, after)
 	if trapped.Kind != outcome.Pending {
 		e.cancel(q.session, func(*job) bool { return true }, poisonedOutcome)
 	}
@@ -193,7 +196,7 @@ func (q *queue) leaveReplay(how outcome.Outcome) {
 	q.burst.replay = nil
 	switch j.state.Load() {
 	case jobSent:
-		q.session.dev.engine.endTurn(j, 0, outcome.Outcome{}, false)
+		q.session.dev.engine.endTurn(j, 0, outcome.Outcome{}, leavesTurn)
 	case jobHeld:
 	default: // it has ended, or whoever cancelled it is about to end it
 		return

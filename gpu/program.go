@@ -249,7 +249,7 @@ func (p *program) stop() {
 		// Not Close: the same closer may have both, and waits for this one.
 		other.node.CloseAsync(errSourceClosed)
 	}
-	if p.pins.close() {
+	if p.session.dev.engine.closePins(&p.pins) {
 		p.session.dev.engine.cancel(p.session, func(j *job) bool { return j.program == p }, revokedOutcome)
 	}
 	<-p.pins.drained

@@ -24,14 +24,38 @@ import (
 //
 //	live ──close, loss, or a broken ring──► draining (all taken entries end) ──► done
 type queue struct {
-	session  *Session
+	// What each turn needs is together, up to the first fields of burst.turn: see ahead.go.
+	session *Session
+	node    *revoke.Node
+	live    revoke.Watch // of node, for who serves
+	ring    serverRing
+	lease   *ledger.Lease // in flight
+	meter   *ledger.Meter // device time
+	*scratch
+	begun      int          // entries of the batch that are dealt with
+	jobs       []*job       // by position, made when first used
+	head, tail uint64       // positions: retired until, begun until
+	taken      uint64       // position in the ring behind the batch
+	discard    int          // entries published before the last cancel and not begun yet
+	waiting    *job         // the wait that holds the queue
+	spoilt     []*spoil     // of completions that are not published
+	cancelling atomic.Int32 // calls that have sent one of cancels, or will
+	owes       atomic.Bool  // to tell the session's spoils how far it is
+	unflushed  bool         // completions were written and not published
+	skipping   bool         // a wait failed: work until the next signal is cancelled
+	inEngine   bool         // in a call of the engine
+	armed      bool
+	// serving is held by who serves the queue: runQueue, unless it sleeps on the ring, and
+	// then a sweeper (sweep.go).
+	serving sync.Mutex
+	sweep   sweptState
+	crowd   *crowd
+	spin    spinner
+	burst   bursts
+
 	h        Handle
-	node     *revoke.Node
-	ring     serverRing
 	argBytes uint32
 	charges  [2]ledger.Receipt
-	lease    *ledger.Lease // in flight
-	meter    *ledger.Meter // device time
 	// descriptors is what it has of Device.descriptors.
 	descriptors atomic.Int64
 
@@ -44,35 +68,13 @@ type queue struct {
 	readyHead, readyTail   *job
 	circleNext, circlePrev *queue
 
-	batch      *ring.Batch // what was taken from the ring last
-	begun      int         // entries of it that are dealt with
-	jobs       []*job      // by position, made when first used
-	head, tail uint64      // positions: retired until, begun until
-	unflushed  bool        // completions were written and not published
-	group      outcome.Outcome
-	skipping   bool // a wait failed: work until the next signal is cancelled
-	inEngine   bool // in a call of the engine
-	discard    int  // entries published before the last cancel and not begun yet
-	waiting    *job // the wait that holds the queue
-	waiter     waiter
-	taken      uint64      // position in the ring behind the batch
-	spoilt     []*spoil    // of completions that are not published
-	owes       atomic.Bool // to tell the session's spoils how far it is
-	marks      []mark      // guarded by spoils.mu, as is past: what has ended, as far as was told
-	past       uint64
-	told       []ring.Completion // not written yet; like what follows it is made once
-	spanBytes  []uint64
-	burst      bursts
-	spin       spinner
+	group     outcome.Outcome
+	waiter    waiter
+	marks     []mark // guarded by spoils.mu, as is past: what has ended, as far as was told
+	past      uint64
+	spanBytes []uint64
+	place     uint64 // in the crowd
 
-	// serving is held by who serves the queue: runQueue, unless it sleeps on the ring, and
-	// then a sweeper (sweep.go).
-	serving sync.Mutex
-	sweep   sweptState
-	crowd   *crowd
-	place   uint64 // in the crowd
-
-	armed   bool
 	deaf    bool                 // the client has closed its end: nothing can wake the doorbell
 	arm     chan context.Context // to runDoorbell
 	rang    chan error           // from it
@@ -94,6 +96,7 @@ type serverRing interface {
 	Marks() (taken, published, collected uint64)
 	CompleteMany(cs []ring.Completion)
 	Publish(cs []ring.Completion)
+	PublishOK(nanos []uint64)
 	WaitWork(ctx context.Context) error
 	Close(code gpuerr.Code)
 }
@@ -222,7 +225,7 @@ func (q *queue) open(entries uint32) error {
 	q.charges[0].Commit()
 	q.charges[1].Commit()
 	q.lease, q.meter = s.account.Lease(ledger.InFlight), s.account.Meter(ledger.DeviceTime)
-	q.batch = ring.NewBatch(q.batchArgs())
+	q.scratch = newScratch(q.batchArgs())
 	q.session.spoils.join(q)
 	q.burst.init(q)
 	// The goroutine waits for the handle: nobody can use the queue before.
@@ -253,10 +256,11 @@ func (q *queue) hostBytes(entries uint32) uint64 {
 	return shared + own
 }
 
-// batchArgs is the most bytes of arguments that one entry may have.
+// batchArgs is the most bytes of arguments that one entry may have, and at least what a batch
+// has room for: queues of usual sizes have the same.
 func (q *queue) batchArgs() uint32 {
 	lim := &q.session.dev.engine.limits
-	return min(q.argBytes, max(lim.MaxBindings*ring.BindingBytes+lim.MaxInlineBytes, ring.MaxPatches*ring.PatchBytes))
+	return max(ring.BatchArgBytes, min(q.argBytes, max(lim.MaxBindings*ring.BindingBytes+lim.MaxInlineBytes, ring.MaxPatches*ring.PatchBytes)))
 }
 
 func (q *queue) release() {
@@ -283,6 +287,7 @@ func (s *Session) CancelQueue(h Handle) error {
 		return err
 	}
 	ended := make(chan struct{})
+	q.cancelling.Add(1)
 	select {
 	case q.cancels <- ended:
 		q.rouse()
@@ -322,6 +327,7 @@ func (q *queue) kick() {
 // +checklocksignore: serving is kept at the end
 func (q *queue) runQueue() {
 	defer close(q.done)
+	q.live = q.node.Watch()
 	q.serving.Lock() // and keep it at the end
 	q.crowd = q.session.tenant.crowds.join(q)
 	bell := make(chan struct{})
@@ -360,7 +366,7 @@ func (q *queue) serveToTheEnd() (code gpuerr.Code) {
 // abandon ends every job, whatever state it was left in, and completes none.
 func (q *queue) abandon() {
 	q.session.dev.engine.cancel(q.session, func(j *job) bool { return j.queue == q }, errorOutcome)
-	q.leaveTurn()
+	q.returnTurn()
 	q.leaveReplay(errorOutcome)
 	q.told = nil
 	q.lease.Give(uint64(q.burst.charged))
@@ -404,9 +410,7 @@ func (q *queue) serve() (code gpuerr.Code, how outcome.Outcome, whole bool) {
 			}
 			return gpuerr.CodeOf(q.node.Err()), revokedOutcome, true
 		case len(q.cancels) > 0:
-			ended := <-q.cancels
-			q.drain(cancelledOutcome, true)
-			close(ended)
+			q.cancelled(<-q.cancels)
 		}
 		if f := q.session.dev.freezing.Load(); f != nil {
 			q.park(f)
@@ -429,6 +433,13 @@ func (q *queue) serve() (code gpuerr.Code, how outcome.Outcome, whole bool) {
 			return gpuerr.Protocol, protocolOutcome, false
 		}
 	}
+}
+
+// cancelled does what a call of CancelQueue asks for.
+func (q *queue) cancelled(ended chan struct{}) {
+	q.cancelling.Add(-1)
+	q.drain(cancelledOutcome, true)
+	close(ended)
 }
 
 var (

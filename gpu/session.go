@@ -297,7 +297,10 @@ func (s *Session) Describe() Description {
 
 // Budget is the session's ledger account. The limits of those above it count,
 // too, and are not told.
-func (s *Session) Budget() []ledger.Entry { return s.account.Snapshot() }
+func (s *Session) Budget() []ledger.Entry {
+	s.dev.engine.awaitHold(s.tenant.name)
+	return s.account.Snapshot()
+}
 
 func sorted(names []string) []string {
 	out := slices.Clone(names)

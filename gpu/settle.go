@@ -9,11 +9,11 @@ import (
 )
 
 // A device that moves memory by itself may report success of a job whose access the
-// IOMMU refused: what it wrote is not there. The refusal is on record before the
-// device can say that it is done, but the record is the kernel's, and whoever reads
-// it may be behind. So an OK of such a device is held until Config.Settle has
-// answered: by then Device.Fault was called for every refusal until now. A device
-// error is held, too: a fault may be what it is.
+// IOMMU refused: what it wrote is not there. The IOMMU reports the refusal before the
+// device can say that it is done, but the record is the kernel's, which writes it some
+// time later, and whoever reads it may be behind. So an OK of such a device is held until
+// Config.Settle has answered: by then Device.Fault was called for every refusal until
+// now. A device error is held, too: a fault may be what it is.
 //
 //	Complete ──► said ──settle──► ok, or failed (deviceError)
 //	               └─Fault─► faulted ──reset──► failed (iommuFault)

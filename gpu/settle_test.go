@@ -46,7 +46,9 @@ func TestOKIsSettled(t *testing.T) {
 
 		faulted.Store(true)
 		q.fill(b, 0, 4, 1)
-		hand.finish(hand.nth(t, 2), errorOutcome, time.Microsecond) // it has an idea of it
+		third := hand.nth(t, 2)
+		synctest.Wait()                                    // Submit has returned: what is stopped before that is cancelled
+		hand.finish(third, errorOutcome, time.Microsecond) // it has an idea of it
 		asked <- struct{}{}
 		close(asked) // the reset settles, too
 		require.Equal(t, faultOutcome, q.one().Outcome)

@@ -64,7 +64,10 @@ func (q *queue) spinForWork(idle *int) (again bool, err error) {
 		return false, nil
 	}
 	for round := 0; round < q.spin.rounds; round++ {
-		n, err := q.fetch(spinLooks)
+		n, bursts, err := q.lookForWork()
+		if bursts > 0 {
+			q.spin.rounds, *idle, round = maxSpinRounds, 0, 0
+		}
 		switch {
 		case n > 0:
 			q.spin.rounds, *idle = maxSpinRounds, 0
@@ -75,7 +78,7 @@ func (q *queue) spinForWork(idle *int) (again bool, err error) {
 			return true, nil
 		case err != nil:
 			return false, err
-		case q.bidden():
+		case q.bidden() || q.spin.kept >= keptQuick:
 			return true, nil
 		}
 		q.goOn(int64(spinRound))
@@ -85,9 +88,22 @@ func (q *queue) spinForWork(idle *int) (again bool, err error) {
 	return false, nil
 }
 
+// lookForWork looks at the ring for one round, and takes n entries. With the device on loan it
+// runs what comes, so many bursts, and looks on.
+func (q *queue) lookForWork() (n, bursts int, err error) {
+	if q.mayHold() {
+		bursts, could, err := q.hold(spinLooks)
+		if could || err != nil {
+			return len(q.batch.Entries) - q.begun, bursts, err
+		}
+	}
+	n, err = q.fetch(spinLooks)
+	return n, 0, err
+}
+
 // called reports whether somebody else wants something of the queue.
 func (q *queue) called() bool {
-	return len(q.cancels) > 0 || q.session.dev.isLost.Load() || !q.node.Live() || q.burst.stale.Load()
+	return q.cancelling.Load() > 0 || q.session.dev.isLost.Load() || !q.live.Live() || q.burst.stale.Load()
 }
 
 // bidden is called, also when the device is to stop. A replay that is being played goes on

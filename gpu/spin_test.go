@@ -16,7 +16,7 @@ func TestSpinnersLeaveAProcessor(t *testing.T) {
 	q, err := lookup[queue](s.handles, r.queue(s, 16, 64).h)
 	require.NoError(t, err)
 	looks := &looksRing{memRing: newMemRing(ring.Config{Entries: 16})}
-	spinner := &queue{session: s, node: q.node, ring: looks, jobs: make([]*job, 16), batch: ring.NewBatch(0)}
+	spinner := &queue{session: s, node: q.node, live: q.node.Watch(), ring: looks, jobs: make([]*job, 16), scratch: newScratch(0)}
 	e := r.dev.engine
 	for others := range int32(runtime.GOMAXPROCS(0)) {
 		e.spinning.Add(others)

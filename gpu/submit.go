@@ -28,7 +28,7 @@ func (q *queue) fetchMost(most, spins int) (n int, err error) {
 		return 0, nil
 	}
 	q.begun = 0
-	q.batch.Guess = q.burst.memo.guess()
+	q.batch.Kept = q.burst.memo.known
 	n, err = q.ring.SpinTake(q.batch, min(most, len(q.jobs)-int(q.tail-q.head)), spins)
 	q.taken += uint64(len(q.batch.Entries))
 	return n, err
@@ -61,6 +61,7 @@ func (q *queue) take() (took bool, err error) {
 		}
 		t := &q.batch.Entries[q.begun]
 		q.begun++
+		t.Expand()
 		took = true
 		j := q.nextJob(t)
 		if q.discard > 0 {
@@ -100,7 +101,7 @@ func (q *queue) nextJob(t *ring.Taken) *job {
 		*slot = &job{queue: q}
 	}
 	j := *slot
-	j.op, j.userData = t.Op, t.UserData
+	j.op = t.Op
 	j.how, j.atLeast, j.deviceTime, j.code, j.available, j.launched = outcome.Outcome{}, outcome.Success, 0, gpuerr.None, 0, 0
 	j.begun, j.had, j.isTurn = 0, 0, false
 	j.pos, j.spoiled = q.taken-uint64(len(q.batch.Entries)-q.begun)-1, nil
@@ -306,7 +307,7 @@ func (q *queue) complete(j *job) {
 		q.group = outcome.Worse(q.group, j.how)
 	}
 	c := q.tell()
-	*c = ring.Completion{UserData: j.userData, Outcome: j.how, Code: j.code}
+	*c = ring.Completion{Outcome: j.how, Code: j.code}
 	switch {
 	case j.how.Kind == outcome.OK:
 		c.DeviceNanos = uint64(j.deviceTime)
@@ -383,7 +384,7 @@ func (q *queue) drain(how outcome.Outcome, whole bool) {
 	q.disarm()
 	q.inEngine = true
 	q.session.dev.engine.cancel(q.session, func(j *job) bool { return j.queue == q }, how)
-	q.leaveTurn()
+	q.returnTurn()
 	q.leaveReplay(how)
 	q.inEngine = false
 	if j := q.waiting; j != nil {
@@ -428,6 +429,7 @@ func (q *queue) discardAll(how outcome.Outcome) (stuck bool) {
 		for q.discard > 0 && q.left() {
 			t := &q.batch.Entries[q.begun]
 			q.begun++
+			t.Expand()
 			q.discardOne(q.nextJob(t), t, how)
 		}
 	}

@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"capgpu/gpu/backend"
 	"capgpu/ring"
 )
 
@@ -63,17 +62,16 @@ const (
 	sweepWorth = 64
 	// sweepAgain is how many looks in vain another turn in the same round counts as.
 	sweepAgain = 32
-	// sweepNear and sweepFar are how many queues it looks at behind the last one, and on
-	// its way round, at most, before it looks at the last one again.
+	// sweepNear and sweepFar are how many queues it looks at behind the last one, and, if none
+	// of those has anything, on its way round, before it looks at the last one again.
 	sweepNear, sweepFar = 4, 8
-	// sweepAside is sweepFar where one of those behind had something.
-	sweepAside = 1
 	// sweepPause is after how many looks others run; a turn counts as sweepTurn more.
 	sweepPause, sweepTurn = 64, 6
 	// musterPause is the same while it only looks, before its first turn.
 	musterPause = 512
 	// sweepNanos of device time make a turn a long one, and aloneFor is how many times the
-	// queue is woken by its client then.
+	// queue is woken by its client after one that leaves something, or two in a row: one may be
+	// the host's doing.
 	sweepNanos = 20_000
 	// sweepWaits is how often others run before a queue is left to wait for the device by
 	// itself. It then sleeps, and whoever comes after it waits for it to wake, and so on.
@@ -85,6 +83,7 @@ const (
 type sweptState struct {
 	watched bool  // since runQueue fell asleep
 	roused  bool  // since then
+	long    bool  // its last turn was
 	alone   int   // wakes until it is swept again
 	most    int64 // what bursts.took comes to at the end of the turn; 0: there is none
 	bug     any   // a panic of who sweeps, with its stack
@@ -156,21 +155,12 @@ type sweeper struct {
 	queues []*queue // as of the last round
 	turns  int
 	patience
-	scratch
-}
-
-// scratch is what a queue needs only while it is served.
-type scratch struct {
-	batch    *ring.Batch
-	argBytes uint32 // of the batch
-	told     []ring.Completion
-	jobs     []*resolved
-	ready    []backend.Ready
-	ends     []backend.End
+	*scratch
 }
 
 func (w *sweeper) run() {
 	looks := w.sweep()
+	w.clean()
 	w.resign(w.turns*sweepWorth >= looks)
 }
 
@@ -208,9 +198,9 @@ func (w *sweeper) sweep() (looks int) {
 }
 
 // route is the way of a sweep. Clients often come in the same order: so it goes on behind the
-// queue that had something last, in that order, and looks at that one once more. And it goes
-// round all of them besides, a few at a time as long as it finds nothing, and then on from
-// there: if it went on in both places, who comes in order would be served out of order.
+// queue that had something last, in that order, and looks at that one once more. When none of
+// those behind it has anything it goes round all of them, a few at a time, and then on from
+// where something is. So either way no queue is passed that was not looked at.
 type route struct {
 	last int // had something, the last of those
 	far  int // on the way round
@@ -219,30 +209,35 @@ type route struct {
 // step looks at some of n queues, until one behind the last one has something, and says
 // whether it is round.
 func (r *route) step(n int, look func(i int) bool) (round bool) {
-	at := r.last
-	look(at % n)
-	most := sweepFar
+	at := r.last % n
+	look(at)
 	for i := range sweepNear {
 		if next := (at + 1 + i) % n; look(next) {
-			r.last, most = next, sweepAside
-			break
+			r.last = next
+			r.passed(at, next, n)
+			return next <= at
 		}
 	}
-	for range most {
+	for range sweepFar {
 		far := r.far % n
 		r.far = (far + 1) % n
-		some := look(far)
-		if some && most == sweepFar {
+		if look(far) {
 			r.last = far
+			return r.far == 0
 		}
 		if r.far == 0 {
 			return true
 		}
-		if some {
-			break
-		}
 	}
 	return false
+}
+
+// passed has the way round go on behind next, if it was to go on between at and that: those
+// were looked at.
+func (r *route) passed(at, next, n int) {
+	if between := (next - at + n) % n; (r.far%n-at-1+n)%n < between {
+		r.far = (next + 1) % n
+	}
 }
 
 // muster takes charge of all that sleep, and serves none of them yet. A client that comes
@@ -294,6 +289,7 @@ func (w *sweeper) round() {
 	w.queues = append(w.queues[:0], c.queues...)
 	clear(w.queues[len(w.queues):cap(w.queues)])
 	w.patience.begin(len(w.queues))
+	w.clean()
 }
 
 // resign has all of them sleep on their own again. worth says that it was.
@@ -376,7 +372,7 @@ func (w *sweeper) caught(q *queue, some *bool) {
 		panic(p) // see serveToTheEnd
 	}
 	q.sweep.bug = fmt.Sprintf("%v\n%s", p, debug.Stack())
-	w.scratch = scratch{} // the queue's, whatever is in them
+	w.scratch = nil // the queue's, whatever is in it
 	q.sweep.roused, q.sweep.most, *some = true, 0, true
 	q.rouse()
 }
@@ -384,7 +380,7 @@ func (w *sweeper) caught(q *queue, some *bool) {
 // turn is a round of serve. It reports whether the queue can sleep on.
 func (w *sweeper) turn(q *queue) (done bool) {
 	q.forget() // also in its own buffers, so before it gets others
-	own := w.lend(q)
+	own, begun := w.lend(q)
 	q.sweep.most = q.burst.took + sweepNanos
 	q.passSpoils()
 	_, err := q.take()
@@ -396,57 +392,40 @@ func (w *sweeper) turn(q *queue) (done bool) {
 	q.flush()
 	q.goOn(keptLook)
 	long := q.leaves()
-	if q.sweep.most = 0; long {
+	rest := err != nil || q.head != q.tail || !q.mayFetch() || q.turnCame() || q.burst.replay != nil
+	alone := long && (rest || q.sweep.long)
+	if q.sweep.most, q.sweep.long = 0, long && !alone; alone {
 		q.sweep.alone = aloneFor
 	}
-	if err != nil || q.head != q.tail || !q.mayFetch() || q.turnCame() || q.burst.replay != nil {
+	if rest {
 		w.scratch = own
 		w.clean()
 		return false
 	}
-	w.takeBack(q, own)
-	return !long && !q.owes.Load() // which flush may have set
+	q.scratch, q.begun = own, begun
+	return !alone && !q.owes.Load() // which flush may have set
 }
 
 // leaves reports whether a sweeper serves the queue, and has for long: what is left is not
 // for it.
 func (q *queue) leaves() bool { return q.sweep.most != 0 && q.burst.took >= q.sweep.most }
 
-// lend gives a queue the sweeper's buffers, and returns its own.
-func (w *sweeper) lend(q *queue) (own scratch) {
-	own = q.scratch()
-	if w.batch == nil || w.argBytes != own.argBytes {
-		w.scratch = scratch{batch: ring.NewBatch(own.argBytes), argBytes: own.argBytes}
+// lend gives a queue the sweeper's buffers, and returns its own, and how far it is there.
+func (w *sweeper) lend(q *queue) (own *scratch, begun int) {
+	if n := q.batchArgs(); w.scratch == nil || w.mostArgs != n {
+		w.scratch = newScratch(n)
 	}
-	q.setScratch(&w.scratch)
-	return own
-}
-
-// takeBack undoes that.
-func (w *sweeper) takeBack(q *queue, own scratch) {
-	w.scratch = q.scratch()
-	q.setScratch(&own)
-	w.clean()
-}
-
-// clean leaves nothing of a queue in its buffers: what it used may be released, and so may
-// the queue, while another one has them.
-func (s *scratch) clean() {
-	s.batch.Forget()
-	clear(s.ready)
-	clear(s.jobs)
-}
-
-func (q *queue) scratch() scratch {
-	b := &q.burst
-	return scratch{batch: q.batch, argBytes: max(q.batchArgs(), ring.BatchArgBytes), told: q.told, jobs: b.jobs, ready: b.ready, ends: b.ends}
-}
-
-// setScratch gives a queue buffers in which is nothing.
-func (q *queue) setScratch(s *scratch) {
-	b := &q.burst
-	q.batch, q.told, b.jobs, b.ready, b.ends = s.batch, s.told, s.jobs, s.ready, s.ends
+	own, begun = q.scratch, q.begun
+	q.scratch = w.scratch
 	q.begun = len(q.batch.Entries)
+	return own, begun
+}
+
+// clean leaves nothing of any queue in the buffers.
+func (w *sweeper) clean() {
+	if w.scratch != nil {
+		w.scratch.clean()
+	}
 }
 
 // watched reports whether a sweeper will look at the ring of a queue that has nothing to

@@ -42,7 +42,7 @@ func newSleeper(t *testing.T) *sleeper {
 	var err error
 	x.q, err = lookup[queue](s.handles, x.c.h)
 	require.NoError(t, err)
-	x.w = &sweeper{}
+	x.w = &sweeper{crowd: &crowd{}}
 	synctest.Wait()
 	require.False(t, x.w.visit(x.q), "there is nothing")
 	return x
@@ -82,11 +82,7 @@ func TestSweep(t *testing.T) {
 		require.EqualValues(t, 15, wordAt(host(t, x.s, x.m), 0))
 		require.Nil(t, x.q.batch.Entries, "it has not needed its own")
 		require.Nil(t, x.q.told)
-		require.Nil(t, x.q.burst.ready)
-		for i := range x.w.ready {
-			require.Nil(t, x.w.ready[i], "nothing of it is kept")
-			require.Nil(t, x.w.jobs[i])
-		}
+		require.Nil(t, x.q.ready)
 		x.w.release(x.q)
 		for range 5 {
 			x.c.launch(x.p, whole(x.m))
@@ -97,21 +93,22 @@ func TestSweep(t *testing.T) {
 	})
 }
 
-// requireClean: nothing leads from the sweeper's buffers to a queue.
+// requireClean: once a round is over, nothing leads from the sweeper's buffers to a queue.
 func (w *sweeper) requireClean(t *testing.T) {
 	t.Helper()
-	require.Nil(t, w.batch.Guess)
+	w.round()
+	require.Nil(t, w.batch.Kept)
 	for _, x := range w.batch.Entries[:cap(w.batch.Entries)] {
 		require.Nil(t, x.Known)
 	}
 	for i := range w.ready {
 		require.Nil(t, w.ready[i])
-		require.Nil(t, w.jobs[i])
+		require.Nil(t, w.picked[i])
 	}
 }
 
-// A queue that is closed is in no buffer that another queue has, nor is what it used:
-// neither is charged any more.
+// What a queue leaves in the buffers that it shares is gone when the round is over: nothing of
+// one that is closed, which nobody is charged for any more, stays.
 func TestSweepKeepsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newSleeper(t)
@@ -134,10 +131,8 @@ func TestSweepKeepsNothing(t *testing.T) {
 			requireOK(t, x.c.one())
 		}
 		synctest.Wait()
-		require.NotNil(t, x.q.burst.memo.guess())
 		x.w.visit(x.q)
 		own := x.q.batch
-		require.NotNil(t, own.Guess)
 		x.b.slow = true
 		x.b.unfit = func(j *backend.Job) bool { return j.Op == backend.OpFill }
 		x.c.fill(x.m, 0, 4, 1)
@@ -169,11 +164,15 @@ func TestSweepLeavesTheRest(t *testing.T) {
 			require.NoError(t, x.s.SignalFence(f, 1))
 			requireOK(t, x.c.take(2)...)
 		},
-		"a long turn": func(t *testing.T, x *sleeper) {
+		"two long turns": func(t *testing.T, x *sleeper) {
 			x.b.ends = takes(sweepNanos)
-			x.c.launch(x.p, whole(x.m))
-			require.True(t, x.w.visit(x.q))
-			requireOK(t, x.c.one())
+			for range 2 {
+				_, asleep := x.asleep()
+				require.True(t, asleep, "one may be the host's doing")
+				x.c.launch(x.p, whole(x.m))
+				require.True(t, x.w.visit(x.q))
+				requireOK(t, x.c.one())
+			}
 			for range aloneFor {
 				synctest.Wait()
 				require.False(t, x.w.visit(x.q), "it is left alone")
@@ -264,7 +263,7 @@ func TestSweepLeavesTheRest(t *testing.T) {
 			require.True(t, x.w.visit(x.q))
 			<-x.q.done
 			require.Equal(t, gpuerr.Internal, x.c.mem.code)
-			require.Equal(t, scratch{}, x.w.scratch, "that of the bug is used no more")
+			require.Nil(t, x.w.scratch, "that of the bug is used no more")
 		},
 		"no room for completions": func(t *testing.T, x *sleeper) {
 			for range 32 {
@@ -336,7 +335,7 @@ func TestSweptQueueIsCalled(t *testing.T) {
 // A queue that waits for the device looks for its turn before it sleeps, also while its crowd
 // is swept.
 func TestWatchedHasNothingToDo(t *testing.T) {
-	q := &queue{crowd: &crowd{}, batch: ring.NewBatch(0), jobs: make([]*job, 1)}
+	q := &queue{crowd: &crowd{}, scratch: newScratch(0), jobs: make([]*job, 1)}
 	require.False(t, q.watched())
 	q.crowd.swept.Store(true)
 	require.True(t, q.watched())

@@ -19,9 +19,10 @@ import (
 // does not. That of a burst (queue.burst.turn) names no memory, and so is never stopped for
 // the memory's sake: a queue that has the turn looks at what it uses, and then runs it. Who
 // takes memory away closes the pins first and then waits for the turn (awaitTurn). That of
-// a replay is the replay itself, which is held where the other is free.
+// a replay is the replay itself, which is held where the other is free. Where nobody else
+// wants it, the turn is lent (loan.go).
 type turns struct {
-	holder *job      // who has it; nil: nobody
+	holder *job      // who has it, or has it on loan; nil: nobody
 	count  uint64    // turns until now
 	given  time.Time // when this one was, if others had waited with it
 	seen   uint64    // the count that runDevice has seen last,
@@ -36,7 +37,8 @@ func (e *engine) askTurn(j *job) bool {
 	if e.state == engineLost || j.isGoing() {
 		return false // and serve, or play, sees that
 	}
-	if e.state == engineRunning && !e.mustReset && !e.pumping && e.turn.holder == nil && e.oldest == nil && e.pause.state == deviceGoes && len(e.top.flows) == 0 {
+	e.callBackLocked()
+	if e.idleLocked() {
 		j.estimate = 0
 		e.giveTurnLocked(j)
 		return true
@@ -45,6 +47,14 @@ func (e *engine) askTurn(j *job) bool {
 	e.top.pushReady(j.queue, j, j)
 	e.pumpLocked()
 	return j.state.Load() == jobSent
+}
+
+// idleLocked reports whether the device could be had at once, and nobody waits for it.
+//
+// +checklocks:e.mu
+func (e *engine) idleLocked() bool {
+	return e.state == engineRunning && !e.mustReset && !e.pumping && e.turn.holder == nil && e.oldest == nil &&
+		e.pause.state == deviceGoes && len(e.top.flows) == 0
 }
 
 // isGoing reports whether a replay is not to wait for the turn any more: whoever closes
@@ -59,16 +69,26 @@ func (j *job) isGoing() bool {
 
 // +checklocks:e.mu
 func (e *engine) giveTurnLocked(j *job) {
+	j.inRow = j.turn == e.turn.count
 	e.turn.holder = j
-	e.turn.count++
-	places := uint64(len(e.slots))
-	j.work.ID = backend.JobID((e.sequence + 1) * places) // and those of the burst that follow
-	e.sequence += (maxBurst + places - 1) / places
+	e.nextTurnLocked(j, maxBurst)
 	j.state.Swap(jobSent) // and then kick looks: see ring.view for why not Store
 	if !e.watching {
 		e.watching = true
+		e.sleepsLocked(0)
 		nudge(e.wake)
 	}
+}
+
+// nextTurnLocked counts a turn of j, and has so many ids for it, from that of its work.
+//
+// +checklocks:e.mu
+func (e *engine) nextTurnLocked(j *job, ids uint64) {
+	e.turn.count++
+	j.turn = e.turn.count
+	places := uint64(len(e.slots))
+	j.work.ID = backend.JobID((e.sequence + 1) * places)
+	e.sequence += (ids + places - 1) / places
 }
 
 // turnMustWaitLocked reports whether the next job is a turn that cannot begin yet.
@@ -82,18 +102,28 @@ func (e *engine) turnMustWaitLocked() bool {
 	return j != nil && j.isTurn
 }
 
+// afterTurn is what a queue wants that gives the turn back.
+type afterTurn uint8
+
+const (
+	leavesTurn afterTurn = iota
+	asksAgain            // if others ask for it
+	comesAgain           // soon, perhaps: nobody is kept waiting for it
+)
+
 // endTurn gives the turn back. Its work took so long; trapped is how work of it did, if
 // it did. Where others wait it costs what the device was kept for it, from when it was
-// given: the queue had yet to come, and what it has to do for the entries besides. With
-// again the queue asks for it anew if others do.
+// given: the queue had yet to come, and what it has to do for the entries besides.
 // lost says that the device was lost meanwhile, and crowded that others want it.
-func (e *engine) endTurn(j *job, nanos int64, trapped outcome.Outcome, again bool) (lost, crowded bool) {
+func (e *engine) endTurn(j *job, nanos int64, trapped outcome.Outcome, after afterTurn) (lost, crowded bool) {
 	q, rest := j.queue, jobFree
 	if j.list != nil {
 		rest = jobHeld
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.callBackLocked()
+	q.burst.loan.runs = 0
 	e.turn.holder = nil
 	if e.pause.state == deviceStill && e.oldest != nil {
 		q.session.flow.parent.pass(e.oldest.work.ID, max(nanos, int64(time.Since(e.turn.given))))
@@ -112,9 +142,12 @@ func (e *engine) endTurn(j *job, nanos int64, trapped outcome.Outcome, again boo
 	}
 	e.quiet.Broadcast()
 	if lost, crowded = e.state == engineLost, len(e.top.flows) > 0 || e.pause.state == deviceStill; lost || !crowded {
+		if after == comesAgain && j.inRow && trapped.Kind == outcome.Pending && e.idleLocked() {
+			e.lendLocked(j)
+		}
 		return lost, crowded
 	}
-	if again && !j.isGoing() {
+	if after == asksAgain && !j.isGoing() {
 		j.state.Store(jobReady)
 		e.top.pushReady(q, j, j)
 	}
@@ -127,6 +160,12 @@ func (e *engine) endTurn(j *job, nanos int64, trapped outcome.Outcome, again boo
 func (e *engine) awaitTurn() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.awaitTurnLocked()
+}
+
+// +checklocks:e.mu
+func (e *engine) awaitTurnLocked() {
+	e.callBackLocked()
 	for count := e.turn.count; e.turn.holder != nil && e.turn.count == count; {
 		e.quiet.Wait()
 	}
@@ -138,6 +177,7 @@ func (e *engine) awaitTurn() {
 //
 // +checklocks:e.mu
 func (e *engine) watchTurnLocked(now time.Time) (again, stuck bool) {
+	e.callBackLocked()
 	fresh := e.turn.seen != e.turn.count
 	if fresh {
 		e.turn.seen, e.turn.since = e.turn.count, now

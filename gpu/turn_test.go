@@ -174,7 +174,7 @@ func TestTurnComesBeforeSleep(t *testing.T) {
 	require.NoError(t, err)
 	q := &queue{ // that is not served, but for rest
 		session: s, node: served.node, wake: make(chan struct{}, 1),
-		ring: newMemRing(ring.Config{Entries: 16}), jobs: make([]*job, 16), batch: ring.NewBatch(0),
+		ring: newMemRing(ring.Config{Entries: 16}), jobs: make([]*job, 16), scratch: newScratch(0),
 	}
 	q.slumber.Store(newSlumber())
 	q.burst.init(q)

@@ -36,6 +36,8 @@ import (
 // where the backend sees its jobs get on (backend.Progresser), from the last time
 // that it did; the policy's longest deadline counts in full always. So a device that
 // moves 40 KiB a second is left to it, and one that hangs is found as soon as any.
+//
+// What the machine stood still for counts for no deadline (standstill.go).
 
 // cancelPatience is how long a cancelled job may take to end: what the device
 // promises (backend.Limits.CancelBound: 200 ms in all where the host's CPU does the
@@ -84,6 +86,9 @@ func (e *engine) runDevice(quit <-chan struct{}) {
 		if next <= 0 {
 			continue
 		}
+		e.mu.Lock()
+		e.sleepsLocked(next)
+		e.mu.Unlock()
 		if timer.Reset(next); next < watchTick {
 			e.alarm.set(next)
 		}
@@ -114,6 +119,7 @@ func (e *engine) watch() time.Duration {
 		e.endAll()
 		return idleWatch
 	}
+	e.wokeLocked(now)
 	again, stuck := e.watchTurnLocked(now)
 	if e.turn.holder != nil { // nothing else runs, and nothing is reset under it
 		e.mu.Unlock()

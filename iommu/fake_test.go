@@ -93,7 +93,9 @@ func TestMapRefuses(t *testing.T) {
 type record struct {
 	mu sync.Mutex
 	// +checklocks:mu
-	began, ended []Op
+	began []Op
+	// +checklocks:mu
+	ended []Op
 	// +checklocks:mu
 	errs []error
 }

@@ -58,16 +58,21 @@ type ahead struct {
 	account *ledger.Account
 	create  func(name string, bytes uint64) (*shm.Memory, error)
 	most    uint64
-	hasRoom func(bytes uint64) bool // on the host
-	giveWay func()                  // shm.GiveWay
+	hasRoom func(bytes uint64) bool                 // on the host
+	giveWay func()                                  // shm.GiveWay
+	punch   func(m *shm.Memory, bytes uint64) error // punchOut, for whoever waits
+	behind  func(m *shm.Memory, bytes uint64) error // punchBehind, where nobody does
 
 	making sync.WaitGroup // runMake
 	wake   chan struct{}  // somebody asked; capacity 1
+	hurry  chan struct{}  // closed by close: whoever waits for memory to go waits for nobody else
 
 	// mu is held for no system call; the ledger's locks are inside it.
 	mu sync.Mutex
 	// +checklocks:mu
 	sizes []*aheadSize // the one that was asked for last is first
+	// +checklocks:mu
+	stays time.Duration // aheadStays
 	// +checklocks:mu
 	held uint64 // bytes that are charged: spare, in the making, or about to be closed
 	// +checklocks:mu
@@ -96,9 +101,10 @@ type spare struct {
 
 func newAhead(account *ledger.Account, create func(string, uint64) (*shm.Memory, error)) *ahead {
 	a := &ahead{
-		account: account, create: create, hasRoom: hostHasRoom, giveWay: shm.GiveWay, wake: make(chan struct{}, 1),
+		account: account, create: create, hasRoom: hostHasRoom, giveWay: shm.GiveWay, punch: punchOut, wake: make(chan struct{}, 1), hurry: make(chan struct{}), stays: aheadStays,
 		most: min(aheadMost, limitOf(account, ledger.DeviceMemory)/aheadPart),
 	}
+	a.behind = func(m *shm.Memory, bytes uint64) error { return punchBehind(m, bytes, a.hurry) }
 	a.less.L = &a.mu
 	return a
 }
@@ -131,7 +137,7 @@ func (a *ahead) take(bytes uint64) (s spare, ok bool) {
 		a.making.Go(a.runMake)
 	}
 	a.mu.Unlock()
-	a.giveUp(old)
+	a.giveUp(old, a.punch)
 	a.awaken()
 	return s, ok
 }
@@ -161,7 +167,7 @@ func (a *ahead) askedLocked(bytes uint64) (size *aheadSize, old []spare) {
 		size = &aheadSize{bytes: bytes}
 	}
 	a.sizes = slices.Insert(a.sizes, 0, size)
-	if now.Sub(size.last) > aheadStays {
+	if now.Sub(size.last) > a.stays {
 		size.asked = 0
 	}
 	size.asked, size.last = size.asked+1, now
@@ -170,14 +176,21 @@ func (a *ahead) askedLocked(bytes uint64) (size *aheadSize, old []spare) {
 
 // giveUp closes what was taken off the books. Nobody else has a descriptor of it, so
 // that its pages are back before its charge is.
-func (a *ahead) giveUp(spares []spare) {
+func (a *ahead) giveUp(spares []spare, punch func(*shm.Memory, uint64) error) {
 	for i := range spares {
 		s := &spares[i]
-		_ = s.memory.Close() // that of a memory file cannot fail
+		discard(s.memory, punch)
 		a.mu.Lock()
 		a.uncharge(&s.charge)
 		a.mu.Unlock()
 	}
+}
+
+// discard gives the pages back piece by piece, as punchOut does: a close would give them all
+// back in one system call, for a millisecond and more of a processor that others may want.
+func discard(m *shm.Memory, punch func(*shm.Memory, uint64) error) {
+	_ = punch(m, m.Size()) // what it leaves goes with the memory
+	_ = m.Close()          // that of a memory file cannot fail
 }
 
 // +checklocks:a.mu
@@ -193,13 +206,16 @@ func (a *ahead) heldLessLocked(bytes uint64) {
 	a.less.Broadcast()
 }
 
-// runMake makes what is missing until nothing is asked for any more.
-func (a *ahead) runMake() {
+// runMake makes what is missing until nothing is asked for any more, and is behind others
+// meanwhile (behind.go).
+func (a *ahead) runMake() { behind(a.makeAll) }
+
+func (a *ahead) makeAll() {
 	timer := time.NewTimer(aheadStays)
 	defer timer.Stop()
 	for {
 		bytes, old, ended := a.next()
-		a.giveUp(old)
+		a.giveUp(old, a.behind)
 		if ended {
 			return
 		}
@@ -219,9 +235,9 @@ func (a *ahead) runMake() {
 func (a *ahead) next() (bytes uint64, old []spare, ended bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	now, closed := time.Now(), a.closed
+	now, closed, stays := time.Now(), a.closed, a.stays
 	a.sizes = slices.DeleteFunc(a.sizes, func(s *aheadSize) bool {
-		past := closed || now.Sub(s.last) >= aheadStays
+		past := closed || now.Sub(s.last) >= stays
 		if past {
 			old = append(old, s.made...)
 		}
@@ -269,7 +285,7 @@ func (a *ahead) make(bytes uint64) bool {
 		if a.keep(spare{memory: memory, charge: charge}) {
 			return true
 		}
-		_ = memory.Close() // as in giveUp
+		a.discardUnwanted(memory)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -291,9 +307,7 @@ func (a *ahead) keep(s spare) bool {
 }
 
 // whole makes memory with all its pages; nil: the host has too little, or it is not wanted
-// any more. It lets others go first after each piece, and rests where they do. A thread of
-// low priority would be of no use: while it waits for its turn it may hold what the rest of
-// this process needs.
+// any more. It lets others go first after each piece, and rests where they do.
 func (a *ahead) whole(bytes uint64) *shm.Memory {
 	m, err := a.create(aheadName, bytes)
 	if err != nil {
@@ -301,7 +315,7 @@ func (a *ahead) whole(bytes uint64) *shm.Memory {
 	}
 	for off := uint64(0); off < bytes; off += aheadPiece {
 		if a.unwanted() || m.Back(off, min(aheadPiece, bytes-off)) != nil {
-			_ = m.Close() // as in giveUp
+			a.discardUnwanted(m)
 			return nil
 		}
 		before := time.Now()
@@ -312,6 +326,16 @@ func (a *ahead) whole(bytes uint64) *shm.Memory {
 		}
 	}
 	return m
+}
+
+// discardUnwanted has it done by a thread that is not behind, for somebody may wait.
+func (a *ahead) discardUnwanted(m *shm.Memory) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		discard(m, a.punch)
+	}()
+	<-done
 }
 
 func (a *ahead) unwanted() bool {
@@ -334,7 +358,7 @@ func (a *ahead) drop() bool {
 	}
 	a.dropping++
 	a.mu.Unlock()
-	a.giveUp(old)
+	a.giveUp(old, a.punch)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for a.held > 0 {
@@ -347,8 +371,17 @@ func (a *ahead) drop() bool {
 // close gives up all, for good.
 func (a *ahead) close() {
 	a.mu.Lock()
+	if !a.closed {
+		close(a.hurry)
+	}
 	a.closed = true
+	var old []spare
+	for _, s := range a.sizes {
+		old = append(old, s.made...)
+	}
+	a.sizes = nil
 	a.mu.Unlock()
+	a.giveUp(old, a.punch)
 	a.awaken()
 	a.making.Wait()
 }

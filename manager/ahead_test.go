@@ -31,6 +31,14 @@ func (a *ahead) spares() (spares int, held uint64) {
 	return spares, a.held
 }
 
+// stay has what is spare stay for so long after it was asked for.
+func (a *ahead) stay(d time.Duration) {
+	a.mu.Lock()
+	a.stays = d
+	a.mu.Unlock()
+	a.awaken()
+}
+
 func awaitSpares(t *testing.T, g *granted, n int) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -58,6 +66,7 @@ func allocs(t *testing.T, g *granted, bytes uint64, n int) {
 func TestAhead(t *testing.T) {
 	g := grant(t, aheadLimits())
 	g.ahead.hasRoom = func(uint64) bool { return true }
+	g.ahead.stay(time.Hour)
 	const bytes = 4 << 20
 	allocs(t, g, bytes, 1)
 	spares, held := g.ahead.spares()
@@ -92,7 +101,8 @@ func TestAhead(t *testing.T) {
 	for _, bytes := range []uint64{4096, aheadLeast - 4096, g.ahead.most + 4096} {
 		allocs(t, g, bytes, 3)
 	}
-	// Who stops asking has nothing spare soon.
+	// What nobody has asked for lately goes.
+	g.ahead.stay(0)
 	awaitSpares(t, g, 0)
 }
 
@@ -111,6 +121,7 @@ func TestAheadMakesRoom(t *testing.T) {
 	t.Run("made", func(t *testing.T) {
 		g := grant(t, aheadLimits())
 		g.ahead.hasRoom = func(uint64) bool { return true }
+		g.ahead.stay(time.Hour)
 		for range 3 {
 			allocs(t, g, bytes, 3)
 			awaitSpares(t, g, 2)
@@ -120,6 +131,7 @@ func TestAheadMakesRoom(t *testing.T) {
 	t.Run("making", func(t *testing.T) {
 		g := grant(t, aheadLimits())
 		g.ahead.hasRoom = func(uint64) bool { return true }
+		g.ahead.stay(time.Hour)
 		making, goOn := make(chan struct{}, 1), make(chan struct{})
 		g.ahead.create = func(name string, bytes uint64) (*shm.Memory, error) {
 			making <- struct{}{}
@@ -238,4 +250,29 @@ func TestAheadRests(t *testing.T) {
 			require.NoError(t, m.Close())
 		})
 	}
+}
+
+// What is spare and not wanted any more goes piece by piece, before its charge is back, and
+// not by the one system call that closes it.
+func TestAheadGoesInPieces(t *testing.T) {
+	a := newAhead(ledger.New("test", ledger.NoLimits()).Root(), shm.Create)
+	a.hasRoom = func(uint64) bool { return true }
+	punched := 0
+	a.punch = func(m *shm.Memory, bytes uint64) error {
+		require.EqualValues(t, bytes/512, blocks(t, m))
+		_, held := a.spares()
+		require.Equal(t, bytes, held)
+		err := punchOut(m, bytes)
+		require.Zero(t, blocks(t, m))
+		punched++
+		return err
+	}
+	a.mu.Lock()
+	a.askedLocked(aheadLeast)
+	a.mu.Unlock()
+	require.True(t, a.make(aheadLeast))
+	require.True(t, a.drop())
+	require.Equal(t, 1, punched)
+	_, held := a.spares()
+	require.Zero(t, held)
 }

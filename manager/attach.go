@@ -87,7 +87,7 @@ func (d *device) attach(ctx context.Context, t *Tenant) (epoch uint64, fd int, e
 		unix.Close(ours)
 		switch {
 		case errors.Is(err, context.DeadlineExceeded):
-			err = gpuerr.New(gpuerr.Busy, "the driver of %s did not answer for %v; try again", d.name, d.cfg.PingTimeout)
+			err = d.unanswered()
 		case errors.Is(err, gpuerr.Disconnected), errors.Is(err, gpuerr.Closed):
 			if _, gone := d.live(); errors.Is(gone, gpuerr.DeviceLost) {
 				return 0, -1, gone
@@ -100,6 +100,12 @@ func (d *device) attach(ctx context.Context, t *Tenant) (epoch uint64, fd int, e
 	return l.epoch, ours, nil
 }
 
+// unanswered is what a client is told of a driver that does not answer, and may be replaced
+// for it.
+func (d *device) unanswered() error {
+	return gpuerr.New(gpuerr.Busy, "the driver of %s did not answer for %v; try again", d.name, d.cfg.PingTimeout)
+}
+
 // status is the driver's account of a tenant, unread.
 func (d *device) status(ctx context.Context, tenant string) ([]byte, error) {
 	l, err := d.live()
@@ -109,7 +115,10 @@ func (d *device) status(ctx context.Context, tenant string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.PingTimeout)
 	defer cancel()
 	m, err := l.call(ctx, control.TypeDriverStatus, control.DriverStatusRequest{Tenant: tenant}.AppendTo(nil), nil)
-	if err != nil {
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return nil, d.unanswered()
+	case err != nil:
 		return nil, err
 	}
 	m.CloseFDs()

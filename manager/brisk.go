@@ -46,14 +46,14 @@ func punchOut(m *shm.Memory, bytes uint64) error { return punchPieces(m, bytes, 
 var giveWaySparingly = courtesy.Sparingly(shm.GiveWay)
 
 func punchPieces(m *shm.Memory, bytes uint64, giveWay func()) error {
-	piece, start := max(pagesPiece, m.Granule()), time.Now()
-	for off := uint64(0); off < bytes; off += piece {
-		if err := m.Punch(off, min(piece, bytes-off)); err != nil {
-			return err
-		}
+	if bytes == 0 {
+		return nil
+	}
+	start, p := time.Now(), newPunching(m, bytes)
+	p.run(func() {
 		if time.Since(start) < punchGives {
 			giveWay()
 		}
-	}
-	return nil
+	})
+	return p.wait()
 }

@@ -2,3 +2,12 @@ package manager
 
 // ConnectionDescriptors is for tests that look at the process from outside.
 const ConnectionDescriptors = connectionDescriptors
+
+// PingsAnswered is how often the driver that the first device has now answered a ping.
+func (m *Manager) PingsAnswered() uint64 {
+	s, _ := m.devices[0].board.get()
+	if s.link == nil {
+		return 0
+	}
+	return s.link.pings.Load()
+}

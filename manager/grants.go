@@ -81,8 +81,8 @@ func newGrants(of grantsOf) (g *grants, err error) {
 		info: of.info, account: of.account, audit: of.audit, function: of.function, shares: of.shares, huge: of.huge, log: of.log,
 		windows: grantedWindows(of.function), vectors: grantedVectors(of.function),
 		sessions: newTally(), doom: newDoom(), space: of.space,
-		punchOut: punchOut,
 	}
+	g.punchOut = g.punchBehind
 	g.journal = newJournal(of.audit, of.log, g.tag())
 	g.ahead = newAhead(of.account, g.create)
 	defer func() {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -51,6 +52,8 @@ type driverLink struct {
 
 	grantsDone chan struct{} // closed when no grant call runs any more
 	grantsErr  error         // read after grantsDone
+
+	pings atomic.Uint64 // answered
 }
 
 func (l *driverLink) runGrants(s *grantServer, conn *net.UnixConn) {
@@ -136,21 +139,37 @@ func orClosed(err error) error {
 	return err
 }
 
+// standstill is what a busy machine hardly makes the manager see the end of its patience too
+// late by: it was stopped itself, or its virtual machine was. A silence of that time is
+// nobody's, maxStills times in a row.
+const (
+	standstill = 500 * time.Millisecond
+	maxStills  = 8
+)
+
 // runPings returns when a ping was not answered in time, or ctx ends.
 func (l *driverLink) runPings(ctx context.Context, interval, timeout time.Duration) error {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
+	stood := 0
 	for {
+		began := time.Now()
 		pingCtx, cancel := context.WithTimeout(ctx, timeout)
 		_, err := l.call(pingCtx, control.TypePing, nil, nil)
 		cancel()
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
+		case errors.Is(err, context.DeadlineExceeded) && time.Since(began) > timeout+standstill && stood < maxStills:
+			stood++ // the manager did, and the driver may have: it is asked again
+			continue
 		case errors.Is(err, context.DeadlineExceeded):
 			return errSilent(timeout)
 		case err != nil && !errors.Is(err, gpuerr.Disconnected):
 			return fmt.Errorf("the driver refused a ping: %w", err)
+		case err == nil:
+			l.pings.Add(1)
+			stood = 0
 		}
 		select {
 		case <-ticker.C:

@@ -12,6 +12,7 @@ import (
 
 	"capgpu/gpuerr"
 	"capgpu/internal/crashpoint"
+	"capgpu/internal/plain"
 	"capgpu/internal/sandbox"
 	"capgpu/ledger"
 )
@@ -199,7 +200,7 @@ func Start(cfg Config) (_ *Manager, err error) {
 
 // say prints a line for a person.
 func (m *Manager) say(format string, args ...any) {
-	m.cfg.Say("capgpu: " + plain(fmt.Sprintf(format, args...))) // a cause may hold a stranger's words
+	m.cfg.Say("capgpu: " + plain.Text(fmt.Sprintf(format, args...))) // a cause may hold a stranger's words
 }
 
 // Close refuses new clients, lets the drivers shut down within ctx, and returns

@@ -16,8 +16,8 @@ import (
 // its pages are back.
 const punchGrace = time.Second
 
-// maxPunches bounds the threads that can be stuck so: the Go runtime ends a process
-// with 10,000 threads.
+// maxPunches bounds the threads that can be stuck so, two for each at most (behind.go): the
+// Go runtime ends a process with 10,000 threads.
 const maxPunches = 256
 
 // punches has a place for each that runs, in the whole process.
@@ -33,6 +33,12 @@ func (g *grants) punch(d *dmaMemory) (done <-chan error) {
 		result <- err
 	}()
 	return result
+}
+
+// punchBehind is punchOut's: as long as a driver lives its work goes before. When it is dead
+// the next one waits for this.
+func (g *grants) punchBehind(m *shm.Memory, bytes uint64) error {
+	return punchBehind(m, bytes, g.ahead.hurry)
 }
 
 // dispose scrubs memory that the device does not reach, closes it and returns its

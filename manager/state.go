@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"capgpu/control"
+	"capgpu/internal/plain"
 	"capgpu/outcome"
 )
 
@@ -165,7 +166,11 @@ func (s *snapshot) recovery() outcome.RecoveryStep {
 type told struct {
 	mu sync.Mutex
 	// +checklocks:mu
-	epoch, step, rung uint64
+	epoch uint64
+	// +checklocks:mu
+	step uint64
+	// +checklocks:mu
+	rung uint64
 	// +checklocks:mu
 	any bool
 }
@@ -218,7 +223,7 @@ func (b *stateBoard) next(ctx context.Context, t *told, epoch uint64, steps bool
 
 // clipped makes s plain, and fit a str of the wire.
 func clipped(s string) string {
-	s = plain(s)
+	s = plain.Text(s)
 	if len(s) <= control.MaxStringBytes {
 		return s
 	}

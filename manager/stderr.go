@@ -6,6 +6,8 @@ import (
 	"io"
 	"log/slog"
 	"time"
+
+	"capgpu/internal/plain"
 )
 
 // What of a child's output is logged: so many lines in a row, and then one in each
@@ -56,7 +58,7 @@ func forwardLines(log *slog.Logger, r io.Reader) (last string) {
 		now := time.Now()
 		_, allowed := p.enter(now) // empty lines and pieces are read at the same pace
 		if len(line) > 0 && !cut {
-			last = plain(string(line[:min(len(line), maxLineBytes)]))
+			last = plain.Text(string(line[:min(len(line), maxLineBytes)]))
 			if allowed {
 				log.Info("said", "line", last)
 			} else {

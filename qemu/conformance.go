@@ -86,7 +86,7 @@ func (x Conformance) mock(ctx context.Context, repo, dir, suite string) (string,
 	if _, err := command(ctx, repo, "env", "CGO_ENABLED=0", "go", "build", "-o", bin+"/", "./cmd/device-manager", "./cmd/gpu-mock", "./cmd/gpu-gate"); err != nil {
 		return "", err
 	}
-	if _, err := command(ctx, repo, "env", "CGO_ENABLED=0", "go", "build", "-o", filepath.Join(bin, local.OtherVersion), "-ldflags", "-X main.stateVersion=3", "./cmd/gpu-mock"); err != nil {
+	if _, err := command(ctx, repo, "env", "CGO_ENABLED=0", "go", "build", "-o", filepath.Join(bin, local.OtherVersion), "-ldflags", "-X main.stateVersion=99", "./cmd/gpu-mock"); err != nil {
 		return "", err
 	}
 	args := append(append(x.env(), "CAPGPU_TEST_PROGRAMS="+bin, suite), x.args("TestMock")...)

@@ -59,30 +59,24 @@ var ErrTimeout = errors.New("the guest did not power off")
 // escapes are what the firmware sends to a terminal before the kernel starts.
 var escapes = regexp.MustCompile("\x1b(\\[[0-9;?=]*[A-Za-z]|c)")
 
-// staleCode is how a guest dies of a flaw of the emulator: while one processor
-// patches the kernel's text (a static branch, say), another may still run the int3
-// that held its place, after the kernel has forgotten about it. Seen twice in some
-// eighty boots of QEMU 7.2 with several threads, at moments that have nothing to do
-// with what is tested. Nothing of ours writes to the kernel's text.
-const staleCode = "Oops: int3: "
-
-// maxBoots is how often Run boots a machine that dies of staleCode.
-const maxBoots = 3
-
 // Run boots the machine and returns the console's lines, complete or not. The
 // error is nil only if QEMU exited by itself, with status 0, in time, and no
 // fatal word was seen. It says nothing about what the guest found out: see
-// Golden. A machine that dies of staleCode is booted again, from the start, and
-// Line is told; the lines returned are the last boot's. When Run returns, QEMU and
+// Golden. A machine that dies of a flaw of the emulator is booted again, from the
+// start, and Line is told; the lines returned are the last boot's. When Run returns, QEMU and
 // its process group are gone.
 func (v VM) Run(ctx context.Context) (Transcript, error) {
 	for boot := 1; ; boot++ {
 		transcript, err := v.boot(ctx)
-		if err == nil || boot == maxBoots || !transcript.has(staleCode) {
+		if err == nil || boot == maxBoots {
+			return transcript, err
+		}
+		flaw := transcript.flaw()
+		if flaw == "" {
 			return transcript, err
 		}
 		if v.Line != nil {
-			v.Line(fmt.Sprintf("qemu: the emulator ran code that the kernel had already replaced (%q); this says nothing about the guest, which is booted again: %v", staleCode, err))
+			v.Line(fmt.Sprintf("qemu: the emulator %s; this says nothing about the guest, which is booted again: %v", flaw, err))
 		}
 	}
 }

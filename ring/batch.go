@@ -3,6 +3,7 @@ package ring
 import (
 	"reflect"
 	"runtime/debug"
+	"sync/atomic"
 
 	"capgpu/gpuerr"
 )
@@ -21,10 +22,12 @@ const (
 type Batch struct {
 	// Entries are in the order of the ring.
 	Entries []Taken
+	// Kept is what is known of the kept slots, by their numbers: nil, or too short, where
+	// nothing is. Its owner, who sets it before each take, may forget of it what and when he
+	// likes, and puts there what was taken of a slot (Known.Keep).
+	Kept []*Known
 	// words backs the arguments.
 	words []uint64
-	// Guess is what the next entry taken probably is; nil: nobody knows.
-	Guess *Known
 	// known is how many of Entries, counted also beyond their number, may have a Known.
 	known int
 	// argBytes is the most that one entry may have.
@@ -33,38 +36,62 @@ type Batch struct {
 
 // Taken is an entry that was taken, checked as far as it can be without its session.
 type Taken struct {
+	// Known is what was known of the kept slot in which the entry is, when it was taken under
+	// the version that the slot has now: then that is all, with Slot and Version, and of what
+	// follows only Op and Code (None) are good. Expand makes the rest.
+	Known *Known
+	// Slot is the kept slot in which the entry is, -1 for none, and Version the version that
+	// the client named.
+	Slot    int
+	Version uint32
+	// Code is None, or why the entry cannot be begun: what Check says of it, else
+	// LaunchLimit for more arguments than the batch takes, else Invalid for a binding
+	// that is none (handle 0, a range that overflows, a zero word that is not), or for
+	// what a kept slot cannot have.
+	Code gpuerr.Code
 	Entry
-	// Words is the entry as it lay in the ring.
-	Words [8]uint64
-	// Args are the arguments of a launch or a replay as they lay in the arena: those
+	// Args are the arguments of a launch or a replay as they lay in the ring: those
 	// of a launch are Count times four words of a binding (Binding), then the inline
 	// bytes. The last word is filled up with zeros. nil unless Code is None.
 	Args []uint64
-	// Known is what Batch.Guess, or what comes after it, has in common with this entry: all
-	// of it but user data and where in the arena the arguments lay. Serial was its.
-	Known  *Known
-	Serial uint64
-	// Code is None, or why the entry cannot be begun: what Check says of it, else
-	// LaunchLimit for more arguments than the batch takes, else Invalid for a binding
-	// that is none (handle 0, a range that overflows, a zero word that is not).
-	Code gpuerr.Code
+	// Words is the entry as it lay in the ring.
+	Words [entryWords]uint64
 }
 
-// Known is a launch that was taken before and found in order by itself, as its owner has
-// kept it: what a client submits again is compared while it is copied out, and not checked
-// anew. The arguments are whole words. Nothing in it is the client's memory.
+// Known is what a kept slot says, as its owner has kept it since it was taken and found in
+// order by itself: what names it again is not read, nor checked anew. The arguments are
+// whole words. Nothing in it is the client's memory.
 type Known struct {
-	Words  [8]uint64 // with user data and argument offset 0
-	Args   []uint64
-	After  *Known // what probably comes after it; nil: nobody knows
-	Serial uint64 // counted up by the owner when it becomes another
-	Of     any    // what the owner makes of it
+	Version uint32
+	Args    []uint64
+	Words   [entryWords]uint64
 }
 
-// is reports whether an entry says the same, apart from its arguments.
-func (k *Known) is(w *[8]uint64) bool {
-	k0 := &k.Words
-	return (w[0]^k0[0])|(w[2]^k0[2])|(w[3]^k0[3])|(w[4]^k0[4])|(w[5]^k0[5])|(w[6]^k0[6])>>32|(w[7]^k0[7]) == 0
+// Keep makes k what was taken of a kept slot, all of it (Known is nil and Code None).
+func (k *Known) Keep(t *Taken) {
+	if len(t.Args) > cap(k.Args) {
+		k.Args = make([]uint64, 0, len(t.Args)) // append would take more
+	}
+	k.Version, k.Words, k.Args = t.Version, t.Words, append(k.Args[:0], t.Args...)
+}
+
+// Expand gives an entry that has a Known all the rest, and no Known any more. Args are those
+// of Known, and good until that becomes another. If it is another already, which only a
+// client brings about that has written a slot too early, the entry is Invalid.
+func (t *Taken) Expand() {
+	k := t.Known
+	if k == nil {
+		return
+	}
+	t.Known = nil
+	if k.Version != t.Version {
+		t.Code, t.Words, t.Args = gpuerr.Invalid, [entryWords]uint64{}, nil
+	} else {
+		t.Words, t.Args = k.Words, k.Args
+	}
+	op := t.Op
+	t.setWords(&t.Words)
+	t.Op = op // of one that is refused, too
 }
 
 // Binding is the i-th of a launch, with i below Count.
@@ -80,14 +107,14 @@ func NewBatch(argBytes uint32) *Batch {
 	return &Batch{argBytes: max(argBytes, BatchArgBytes)}
 }
 
-// Forget lets go of all that the batch has of its owner's: the guess, and what was known,
-// also of entries of earlier takes that are not in Entries any more.
+// Forget lets go of all that the batch has of its owner's: what is known, also by entries
+// of earlier takes that are not in Entries any more.
 func (b *Batch) Forget() {
-	entries := b.Entries[:b.known]
+	entries := b.Entries[:max(b.known, len(b.Entries))]
 	for i := range entries {
 		entries[i].Known = nil
 	}
-	b.Guess, b.known = nil, 0
+	b.Kept, b.known = nil, 0
 }
 
 // HostBytes is how much memory a batch of NewBatch(argBytes) takes at most.
@@ -99,10 +126,11 @@ func HostBytes(argBytes uint32) uint64 {
 func argWords(n uint32) uint64 { return (uint64(n) + 7) / 8 }
 
 // TakeMany copies out up to most entries with their arguments, checks the copies and
-// gives the slots and the arena bytes back to the client. It takes fewer when there are
-// fewer, when completion slots are short, or when the batch is full; 0 without an
-// error means that there is nothing to take. When the client has broken the rules it
-// answers gpuerr.Protocol, now and ever after, and the client is told.
+// gives the slots and the arena bytes back to the client. Of what is known (Batch.Kept)
+// it copies nothing. It takes fewer when there are fewer, when completion slots are short,
+// or when the batch is full; 0 without an error means that there is nothing to take. When
+// the client has broken the rules it answers gpuerr.Protocol, now and ever after, and the
+// client is told; what came before that in the same batch is taken.
 func (s *Server) TakeMany(b *Batch, most int) (n int, err error) {
 	return s.SpinTake(b, most, 0)
 }
@@ -120,7 +148,7 @@ func (s *Server) SpinTake(b *Batch, most, spins int) (n int, err error) {
 			return 0, err
 		}
 		if want == awake {
-			return s.copyOutLocked(b, most), nil
+			return s.copyOutLocked(b, most)
 		}
 		if spins <= 0 || s.ending.Load() {
 			return 0, nil
@@ -133,93 +161,113 @@ func (s *Server) SpinTake(b *Batch, most, spins int) (n int, err error) {
 // copyOutLocked takes the entries that lookLocked has seen.
 //
 // +checklocks:s.takeMu
-func (s *Server) copyOutLocked(b *Batch, most int) int {
+func (s *Server) copyOutLocked(b *Batch, most int) (n int, err error) {
 	if b.Entries == nil {
 		b.argBytes = max(b.argBytes, BatchArgBytes)
 		b.Entries = make([]Taken, 0, BatchEntries)
 		b.words = make([]uint64, argWords(BatchArgBytes))
 	}
 	room := uint64(s.completions) - (s.taken - s.seenHead)
-	n := int(min(s.seenTail-s.taken, room, uint64(max(most, 0)), BatchEntries))
-	used := uint64(0)
-	entries, guess := b.Entries[:n], b.Guess
+	n = int(min(s.seenTail-s.taken, room, uint64(max(most, 0)), BatchEntries))
+	free, entries := b.words, b.Entries[:n]
 	b.known = max(b.known, n) // before an access can fault
 	for i := range entries {
 		t := &entries[i]
-		if s.taken+slotsAhead < s.seenTail { // perhaps of the next batch
-			s.view.toRead(s.taken+slotsAhead, s.nextArg+argWordsAhead)
+		var ok bool
+		if t.Slot, t.Version, ok = placeAt(s.taken, s.placeLocked(), len(s.view.kept)); !ok {
+			n, err = i, s.failLocked(errPlace)
+			break
 		}
-		s.view.loadEntry(s.taken, &t.Words)
-		t.setWords(&t.Words)
-		t.Args, t.Known, t.Code = nil, nil, gpuerr.None
-		var known *Known
-		if k := guess; k != nil {
-			if guess = k.After; t.Op == OpLaunch && k.is(&t.Words) {
-				known = k
+		if uint(t.Slot) < uint(len(b.Kept)) {
+			if k := b.Kept[t.Slot]; k != nil && k.Version == t.Version {
+				t.Known, t.Op, t.Code = k, Op(k.Words[0]), gpuerr.None
+				s.taken++
+				continue
 			}
 		}
-		var err error
-		if known == nil {
-			err = Check(&t.Entry, s.ArgBytes)
-		} else { // the rest of Check depends on what is the same
-			err = checkArgs(&t.Entry, s.ArgBytes)
-		}
-		if err != nil {
-			t.Code = gpuerr.CodeOf(err)
-		} else if t.Op == OpLaunch || t.Op == OpReplay {
-			off, bytes := t.ArgRange()
-			if bytes > b.argBytes {
-				t.Code = gpuerr.LaunchLimit
-			} else if !s.copyArgsLocked(b, t, known, off, bytes, &used) {
-				n = i // the next batch has room for it
-				break
-			}
+		if t.Known = nil; !s.copyEntryLocked(b, t, &free) {
+			n = i // the next batch has room for it
+			break
 		}
 		s.taken++
 	}
 	b.Entries = entries[:n]
 	s.consumed = s.taken
-	s.view.sqHead.Store(s.taken)
-	return n
+	storeRelease(s.view.sqHead, s.taken)
+	if n > 0 {
+		s.last = n
+		return n, nil // an error is for the next call
+	}
+	return 0, err
 }
 
-// copyArgsLocked copies the arguments of an entry, each word once, and checks the copy, or
-// finds that it is that of known, if the rest of the entry is. False means that the batch
-// has no room left for them.
+// placeLocked reads where the next entry is.
 //
 // +checklocks:s.takeMu
-func (s *Server) copyArgsLocked(b *Batch, t *Taken, known *Known, off, bytes uint32, used *uint64) bool {
+func (s *Server) placeLocked() uint64 {
+	if s.taken+1 == s.seenTail && uint16(s.seenLast) == uint16(s.taken) {
+		return s.seenLast
+	}
+	return atomic.LoadUint64(s.view.place(s.taken))
+}
+
+// copyEntryLocked copies an entry out of the submission queue, or of its kept slot, each
+// word once, and checks the copy. False means that the batch has no room left for its
+// arguments, of which it has so many words free.
+//
+// +checklocks:s.takeMu
+func (s *Server) copyEntryLocked(b *Batch, t *Taken, free *[]uint64) bool {
+	entry, args, kept := s.view.entry(s.taken)[:], s.view.args, t.Slot >= 0
+	if kept {
+		entry, args = s.view.kept[t.Slot][:entryWords], s.view.kept[t.Slot][entryWords:]
+	}
+	loadWords(t.Words[:], entry)
+	t.setWords(&t.Words)
+	t.Args, t.Code = nil, gpuerr.None
+	err := Check(&t.Entry, uint32(8*len(args)))
+	if err == nil && kept {
+		err = checkKept(&t.Entry)
+	}
+	if err != nil {
+		t.Code = gpuerr.CodeOf(err)
+		return true
+	}
+	if t.Op != OpLaunch && t.Op != OpReplay {
+		return true
+	}
+	off, bytes := t.ArgRange()
+	if bytes > b.argBytes {
+		t.Code = gpuerr.LaunchLimit
+		return true
+	}
 	words := argWords(bytes)
-	if words > uint64(len(b.words))-*used {
-		if *used > 0 {
+	if words > uint64(len(*free)) {
+		if len(*free) < len(b.words) {
 			return false
 		}
 		b.words = make([]uint64, argWords(b.argBytes)) // once: nothing is larger
+		*free = b.words
 	}
-	args := b.words[*used : *used+words : *used+words]
-	*used += words
-	s.nextArg = off/8 + uint32(words)
-	if known != nil && uint64(bytes) == 8*uint64(len(known.Args)) {
-		if s.view.loadArgsKnown(args, off/8, known.Args) {
-			t.Args, t.Known, t.Serial = args, known, known.Serial
-			return true
-		}
-	} else {
-		s.view.loadArgs(args, off/8)
-	}
+	t.Args, *free = (*free)[:words:words], (*free)[words:]
+	loadWords(t.Args, args[off/8:])
 	if part := bytes % 8; part != 0 {
-		args[words-1] &= 1<<(8*part) - 1
+		t.Args[words-1] &= 1<<(8*part) - 1
 	}
-	if t.Op == OpLaunch {
-		for i := 0; i+4 <= 4*int(t.Count); i += 4 {
-			w := args[i : i+4 : i+4]
-			if w[0] == 0 || w[1]+w[2] < w[2] || w[3] != 0 {
-				t.Code = gpuerr.Invalid
-				return true
-			}
+	if t.Op == OpLaunch && !t.bindingsAreSome() {
+		t.Args, t.Code = nil, gpuerr.Invalid
+	}
+	return true
+}
+
+// bindingsAreSome reports whether each binding of a launch is one, as far as it can be said
+// without its session.
+func (t *Taken) bindingsAreSome() bool {
+	for i := 0; i < 4*int(t.Count); i += 4 {
+		w := t.Args[i : i+4 : i+4]
+		if w[0] == 0 || w[1]+w[2] < w[2] || w[3] != 0 {
+			return false
 		}
 	}
-	t.Args = args
 	return true
 }
 
@@ -264,9 +312,32 @@ func (s *Server) completeLocked(cs []Completion) {
 	}
 }
 
+// completeOKLocked is completeLocked of completions that are ok, each with its device time.
+//
+// +checklocks:s.doneMu
+func (s *Server) completeOKLocked(nanos []uint64) {
+	for _, n := range nanos {
+		word := uint64(lapOf(s.completed, s.completions)) | min(n, maxWordNanos)<<wordNanosShift
+		if s.completed == s.published {
+			s.first = word
+		} else {
+			*s.view.word(s.completed) = word
+		}
+		s.completed++
+	}
+}
+
 // Publish is CompleteMany and then Flush.
 func (s *Server) Publish(cs []Completion) {
-	if s.publish(cs) {
+	if s.publish(cs, nil) {
 		s.done.Signal() // fails only when closed, and then nobody waits
+	}
+}
+
+// PublishOK is Publish of completions that are all ok, with device times of so many
+// nanoseconds. More than three days are told as that.
+func (s *Server) PublishOK(nanos []uint64) {
+	if s.publish(nil, nanos) {
+		s.done.Signal()
 	}
 }

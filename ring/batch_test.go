@@ -98,9 +98,7 @@ func TestTakeManyChangesAfter(t *testing.T) {
 	good, bad := 0, 0
 	for range 2000 {
 		for range 16 {
-			e := Entry{Op: OpLaunch, Object: 1, Count: 1, D: 32 << 32}
-			c.view.sq[c.view.sqTail.Load()%64] = e.words()
-			c.view.sqTail.Add(1)
+			forge(c, Entry{Op: OpLaunch, Object: 1, Count: 1, D: 32 << 32})
 		}
 		n, err := s.TakeMany(b, 64)
 		if n != 16 || err != nil {
@@ -131,8 +129,12 @@ func TestTakeManyChangesAfter(t *testing.T) {
 func TestTakeManyMemoryGone(t *testing.T) {
 	page := os.Getpagesize()
 	for name, touch := range map[string]func(s *Server, b *Batch) error{
-		"TakeMany":     func(s *Server, b *Batch) error { _, err := s.TakeMany(b, 64); return err },
-		"SpinTake":     func(s *Server, b *Batch) error { _, err := s.SpinTake(b, 64, 1000); return err },
+		"TakeMany": func(s *Server, b *Batch) error { _, err := s.TakeMany(b, 64); return err },
+		"SpinTake": func(s *Server, b *Batch) error { _, err := s.SpinTake(b, 64, 1000); return err },
+		"Serve": func(s *Server, b *Batch) error {
+			_, err := s.Serve(b, 64, 1000, &servant{served: func() []uint64 { return ones(len(b.Entries)) }})
+			return err
+		},
 		"Ready":        func(s *Server, b *Batch) error { s.Ready(); return errGone },
 		"CompleteMany": func(s *Server, b *Batch) error { s.CompleteMany(make([]Completion, 1)); return errGone },
 	} {
@@ -233,7 +235,10 @@ func TestShortWays(t *testing.T) {
 	s, c := pair(t, 8, 64)
 	short, long := 0, 0
 	for range 100_000 {
-		w := [4]uint64{r.Uint64(), uint64(r.IntN(4)), r.Uint64N(3), r.Uint64N(2)}
+		w, user := [4]uint64{0, uint64(r.IntN(4)), r.Uint64N(3), r.Uint64N(2)}, r.Uint64()
+		if r.IntN(16) == 0 {
+			w[0] = r.Uint64N(2)
+		}
 		if r.IntN(4) == 0 {
 			w[1] |= 1 << r.IntN(64)
 		}
@@ -249,11 +254,12 @@ func TestShortWays(t *testing.T) {
 		if a.words() != w {
 			t.Fatalf("%+v is written as %x; it was %x", a, a.words(), w)
 		}
-		push(t, c, NopEntry(a.UserData), nil, nil)
+		push(t, c, NopEntry(user), nil, nil)
 		flush(t, c)
 		take(t, s)
 		s.Consumed()
 		s.Publish([]Completion{a})
+		a.UserData = user
 		var got [1]Completion
 		if n, err := c.Poll(got[:]); n != 1 || err != nil || got[0] != a {
 			t.Fatalf("%+v comes as %+v, %d, %v", a, got, n, err)
@@ -286,16 +292,17 @@ func TestSubmitter(t *testing.T) {
 			e, bindings, inline = NopEntry(i), nil, nil
 		}
 		twin := e
-		words, err := sub.Push(&e, len(bindings), inline)
-		if twinErr := w.c[1].Push(&twin, bindings, inline); !errors.Is(err, twinErr) || len(words) != 4*len(bindings) && err == nil {
-			t.Fatalf("Push() = %d words, %v; %v", len(words), err, twinErr)
+		words := sub.Bindings(len(bindings))
+		for j, b := range bindings {
+			copy(words[4*j:], []uint64{b.Buffer, b.Off, b.Len, 0})
+		}
+		_, err := sub.Push(&e, len(bindings), inline)
+		if twinErr := w.c[1].Push(&twin, bindings, inline); !errors.Is(err, twinErr) {
+			t.Fatalf("Push() = %v; %v", err, twinErr)
 		}
 		if err == nil {
 			if staged++; sub.Staged() != staged {
 				t.Fatalf("Staged() = %d, want %d", sub.Staged(), staged)
-			}
-			for j, b := range bindings {
-				copy(words[4*j:], []uint64{b.Buffer, b.Off, b.Len, 0})
 			}
 		}
 		if err != nil || r.IntN(3) == 0 {

@@ -23,6 +23,7 @@ func BenchmarkSteps(b *testing.B) {
 	const n = 64
 	s, c := pair(b, 256, 64<<10)
 	e, bindings, inline := benchLaunch()
+	var kept keptTable
 	batch := NewBatch(0)
 	done, out := make([]Completion, n), make([]Completion, n)
 	for i := range done {
@@ -44,6 +45,7 @@ func BenchmarkSteps(b *testing.B) {
 			if got, err := s.TakeMany(batch, n); got != n || err != nil {
 				b.Fatal(got, err)
 			}
+			kept.keep(batch)
 		}},
 		{"complete", func() { s.CompleteMany(done); s.Flush() }},
 		{"poll", func() {
@@ -68,8 +70,30 @@ func BenchmarkSteps(b *testing.B) {
 	}
 }
 
+// keptTable is what the owner of a batch keeps of what is taken.
+type keptTable []*Known
+
+// keep puts there what was taken of kept slots and is in order.
+func (k *keptTable) keep(b *Batch) {
+	for i := range b.Entries {
+		t := &b.Entries[i]
+		if t.Slot < 0 || t.Known != nil || t.Code != gpuerr.None {
+			continue
+		}
+		for len(*k) <= t.Slot {
+			*k = append(*k, nil)
+		}
+		if (*k)[t.Slot] == nil {
+			(*k)[t.Slot] = new(Known)
+		}
+		(*k)[t.Slot].Keep(t)
+	}
+	b.Kept = *k
+}
+
 // answer is a driver that answers all at once, spins, and sleeps.
 func answer(s *Server) error {
+	var kept keptTable
 	batch, done := NewBatch(0), make([]Completion, BatchEntries)
 	spins := SpinsFor(50 * time.Microsecond)
 	for {
@@ -78,8 +102,9 @@ func answer(s *Server) error {
 		case err != nil:
 			return err
 		case n > 0:
+			kept.keep(batch)
 			for i := range batch.Entries {
-				done[i] = Completion{UserData: batch.Entries[i].UserData, Outcome: outcome.Success}
+				done[i].Outcome = outcome.Success
 			}
 			s.CompleteMany(done[:n])
 			s.Flush()

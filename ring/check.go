@@ -111,9 +111,22 @@ func checkArgs(e *Entry, argBytes uint32) error {
 	return nil
 }
 
+// checkKept refuses what a kept slot does not have, of an entry that Check finds in order.
+func checkKept(e *Entry) error {
+	off, _ := e.ArgRange()
+	switch {
+	case !keeps(e.Op):
+		return errKeptOp
+	case e.UserData != 0 || e.Op == OpLaunch && off != 0:
+		return errZero
+	}
+	return nil
+}
+
 // Made once, because a hostile client gets as many of them as it likes.
 var (
 	errOp        = gpuerr.New(gpuerr.Invalid, "op: no such operation")
+	errKeptOp    = gpuerr.New(gpuerr.Invalid, "op: a kept slot has a launch, a copy or a fill")
 	errFlags     = gpuerr.New(gpuerr.Invalid, "flags: must be 0 (of a wait 0 or 1), and a block dimension at most 65535")
 	errZero      = gpuerr.New(gpuerr.Invalid, "a field that the operation does not use is not zero")
 	errObject    = gpuerr.New(gpuerr.Invalid, "object: 0 is no handle")

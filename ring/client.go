@@ -19,7 +19,7 @@ type Client struct {
 	done    receiver // woken when there are completions
 
 	submitted atomic.Uint64 // entries the driver may have seen; stored before sqTail
-	users     []uint64      // user data of entries, by position: see keepUser
+	users     users
 
 	pushMu sync.Mutex
 	// +checklocks:pushMu
@@ -40,6 +40,11 @@ type Client struct {
 	patience patience // of Wait
 	// +checklocks:pollMu
 	closed bool
+
+	// +checklocks:pushMu
+	said []uint64 // the entry being pushed and its arguments, before they go anywhere
+	// +checklocks:pushMu
+	keeper keeper // large, and so the last
 }
 
 // Attach takes the three descriptors of a queue, in the order of Server.FDs,
@@ -92,13 +97,9 @@ func Attach(ringFD, sqFD, cqFD int) (_ *Client, err error) {
 func (c *Client) begin() {
 	c.pushMu.Lock()
 	defer c.pushMu.Unlock()
-	c.arena = newArena(c.layout)
-	// Entries that were not taken, and completions of those that were.
-	c.users = make([]uint64, usersPerEntry*c.Entries)
+	c.arena, c.keeper, c.said = newArena(c.layout), newKeeper(c.layout), make([]uint64, keptWords)
+	c.users.places = usersPerEntry * c.Entries
 }
-
-// usersPerEntry is a power of two above 1 + completions/entries.
-const usersPerEntry = 4
 
 func firstError(errs ...error) error {
 	for _, err := range errs {
@@ -177,6 +178,7 @@ func (c *Client) takeLocked(out []Completion) (int, error) {
 // +checklocks:c.pollMu
 func (c *Client) copyLocked(out []Completion) (int, error) {
 	n, submitted := 0, c.submitted.Load()
+	users := c.users.reader(submitted)
 	for ; n < len(out); n++ {
 		word := atomic.LoadUint64(c.view.word(c.taken))
 		lap := lapOf(c.taken, c.completions)
@@ -191,10 +193,11 @@ func (c *Client) copyLocked(out []Completion) (int, error) {
 				c.pollErr = errDriverAhead
 				break
 			}
+			users = c.users.reader(submitted)
 		}
 		if word&(1<<wordNanosShift-1-0xff) == 0 {
-			out[n].SetOK(loadUser(&c.users[c.taken&uint64(len(c.users)-1)]), word>>wordNanosShift)
-		} else if err := c.loadRecord(word, &out[n]); err != nil {
+			out[n].SetOK(users.of(c.taken), word>>wordNanosShift)
+		} else if err := c.loadRecord(word, users.of(c.taken), &out[n]); err != nil {
 			c.pollErr = err
 			break
 		}
@@ -209,13 +212,17 @@ func (c *Client) copyLocked(out []Completion) (int, error) {
 // loadRecord reads what a word does not say.
 //
 // +checklocks:c.pollMu
-func (c *Client) loadRecord(word uint64, to *Completion) error {
+func (c *Client) loadRecord(word, user uint64, to *Completion) error {
 	if word&^0xff != wordRecord {
 		return errBadCompletion
 	}
 	var w [4]uint64
 	c.view.loadRecord(c.taken, &w)
-	return to.setWords(&w)
+	if err := to.setWords(&w); err != nil {
+		return err
+	}
+	to.UserData = user
+	return nil
 }
 
 // closingError is why the driver closed the queue.

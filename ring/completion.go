@@ -46,7 +46,7 @@ func (c *Completion) fits() bool {
 func (c *Completion) words() [4]uint64 {
 	o := &c.Outcome
 	w := [4]uint64{
-		c.UserData,
+		0,
 		uint64(o.Kind) | uint64(o.Cause)<<8 | uint64(c.Code)<<32,
 	}
 	switch {
@@ -62,10 +62,10 @@ func (c *Completion) words() [4]uint64 {
 	return w
 }
 
-// setWords checks everything: the peer wrote it.
+// setWords reads all but user data, and checks everything: the peer wrote it.
 func (c *Completion) setWords(w *[4]uint64) error {
-	if w[1] == okWord && w[3] == 0 {
-		c.SetOK(w[0], w[2])
+	if w[1] == okWord && w[0]|w[3] == 0 {
+		c.SetOK(0, w[2])
 		return nil
 	}
 	return c.setAnyWords(w)
@@ -83,7 +83,7 @@ func (c *Completion) SetOK(userData, deviceNanos uint64) {
 
 // setAnyWords is setWords without the short way for an ordinary completion.
 func (c *Completion) setAnyWords(w *[4]uint64) error {
-	*c = Completion{UserData: w[0], Code: gpuerr.Code(w[1] >> 32)}
+	*c = Completion{Code: gpuerr.Code(w[1] >> 32)}
 	o := &c.Outcome
 	o.Kind, o.Cause = outcome.Kind(w[1]), outcome.Cause(w[1]>>8)
 	o.Trap = outcome.Trap{
@@ -93,6 +93,8 @@ func (c *Completion) setAnyWords(w *[4]uint64) error {
 	value := w[2]
 	trap := o.Cause == outcome.TrapCause
 	switch {
+	case w[0] != 0:
+		return errBadCompletion
 	case !o.Valid() || o.Kind == outcome.Pending:
 		return errBadCompletion
 	case c.Code != gpuerr.None && !c.Code.Valid():

@@ -6,9 +6,3 @@ package ring
 //
 //go:noescape
 func pause()
-
-// copyWords copies n words of the peer's, of which it loads each once, and returns 0 if
-// they are those of known, which is nobody else's.
-//
-//go:noescape
-func copyWords(to, from, known *uint64, n int) (differ uint64)

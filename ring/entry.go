@@ -34,7 +34,7 @@ func (o Op) String() string {
 // Sizes of the wire.
 const (
 	EntryBytes      = 64
-	WordBytes       = 8  // of a completion
+	WordBytes       = 8  // of a place, and of a completion
 	CompletionBytes = 32 // of a record, beside a word that does not say all
 	BindingBytes    = 32
 	MinEntries      = 2
@@ -50,7 +50,7 @@ type Entry struct {
 	Flags          uint8 // of a wait: WaitOrderOnly or 0; else 0
 	Count          uint16
 	DeadlineMicros uint32
-	UserData       uint64
+	UserData       uint64 // the client's own, which keeps it by the position; the driver does not look at it
 	Object         uint64
 	A, B, C, D     uint64
 	Zero           uint64 // 0
@@ -147,16 +147,20 @@ func (e *Entry) FillRange() (off, n uint64, pattern uint32) { return e.A, e.D, u
 // FenceValue of a signal or wait: Object is the fence.
 func (e *Entry) FenceValue() uint64 { return e.A }
 
-// words is the entry as it lies in the ring, eight u64.
-func (e *Entry) words() (w [8]uint64) {
+// entryWords is how many words an entry is.
+const entryWords = EntryBytes / 8
+
+// words is the entry as it lies in the submission queue.
+func (e *Entry) words() (w [entryWords]uint64) {
 	e.store(&w)
+	w[1] = e.UserData
 	return w
 }
 
-// store writes it to a slot.
-func (e *Entry) store(w *[8]uint64) {
+// store makes w the entry as it lies in a kept slot: without user data.
+func (e *Entry) store(w *[entryWords]uint64) {
 	w[0] = uint64(e.Op) | uint64(e.Flags)<<8 | uint64(e.Count)<<16 | uint64(e.DeadlineMicros)<<32
-	w[1], w[2], w[3], w[4], w[5], w[6], w[7] = e.UserData, e.Object, e.A, e.B, e.C, e.D, e.Zero
+	w[1], w[2], w[3], w[4], w[5], w[6], w[7] = 0, e.Object, e.A, e.B, e.C, e.D, e.Zero
 }
 
 func (e *Entry) setWords(w *[8]uint64) {

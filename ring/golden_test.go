@@ -45,14 +45,14 @@ var goldenCompletions = []struct {
 	{"cancelled", Completion{UserData: 1, Outcome: outcome.Outcome{Kind: outcome.Cancelled, Cause: outcome.Dependency}}},
 }
 
-// TestGolden pins every byte of entries, completions, header and arguments, as
+// TestGolden pins every byte of entries, places, completions, header and arguments, as
 // they lie in the shared memory.
 func TestGolden(t *testing.T) {
 	var lines []string
 	add := func(name string, b []byte) {
 		lines = append(lines, fmt.Sprintf("%-22s %s", name, hex.EncodeToString(b)))
 	}
-	s, c := pair(t, 8, 256)
+	s, c := pair(t, 8, 512)
 	for i, g := range goldenEntries {
 		var b [EntryBytes]byte
 		g.e.Encode(&b)
@@ -69,6 +69,10 @@ func TestGolden(t *testing.T) {
 		if i > 1 {
 			off -= EntryBytes
 		}
+		if keeps(g.e.Op) { // slots 0 and 1
+			off = s.kept + uint32(i-2)*KeptBytes
+			clear(b[8:16]) // user data does not travel
+		}
 		if !bytes.Equal(s.mapping[off:off+EntryBytes], b[:]) {
 			t.Errorf("%s lies in memory as %x", g.name, s.mapping[off:off+EntryBytes])
 		}
@@ -78,10 +82,19 @@ func TestGolden(t *testing.T) {
 	orderOnly.Encode(&order)
 	add("entry wait, order only", order[:])
 	push(t, c, goldenEntries[1].e, []Binding{{Buffer: 0x0a, Off: 0x0b, Len: 0x0c}, {Buffer: 0x0d}}, []byte("inline"))
-	last := s.sq + uint32(len(goldenEntries)-1)*EntryBytes
+	last := s.kept + 2*KeptBytes
+	add("entry launch kept", s.mapping[last:last+EntryBytes])
+	add("arguments kept", s.mapping[last+EntryBytes:last+EntryBytes+2*BindingBytes+8])
+	c.Rollback(c.Mark() - 1) // and in the queue, because it has more arguments
+	large := bytes.Repeat([]byte("inline"), 65)
+	push(t, c, goldenEntries[1].e, []Binding{{Buffer: 0x0a, Off: 0x0b, Len: 0x0c}, {Buffer: 0x0d}}, large)
+	last = s.sq + uint32(len(goldenEntries)-1)*EntryBytes
 	add("entry launch pushed", s.mapping[last:last+EntryBytes])
 	add("arguments", s.mapping[s.arena:s.arena+2*BindingBytes+6])
 	flush(t, c)
+	for i := range uint32(len(goldenEntries)) {
+		add(fmt.Sprintf("place %d", i), s.mapping[s.places+8*i:s.places+8*i+8])
+	}
 	for range goldenCompletions {
 		take(t, s)
 	}
@@ -91,7 +104,9 @@ func TestGolden(t *testing.T) {
 		g.c.Encode(&b)
 		add("completion "+g.name, b[:])
 		var back Completion
-		if err := back.Decode(&b); err != nil || back != g.c {
+		want := g.c
+		want.UserData = 0 // does not travel
+		if err := back.Decode(&b); err != nil || back != want {
 			t.Errorf("%s decodes to %+v, %v", g.name, back, err)
 		}
 		s.Complete(&g.c)
@@ -109,6 +124,9 @@ func TestGolden(t *testing.T) {
 	s.Flush()
 	add("word "+goldenCompletions[0].name, s.mapping[s.cq:s.cq+WordBytes])
 	out := make([]Completion, 3)
+	for i, e := range []Entry{goldenEntries[0].e, goldenEntries[2].e, goldenEntries[3].e} {
+		goldenCompletions[i].c.UserData = e.UserData
+	}
 	if n, err := c.Poll(out); n != 3 || err != nil || out[0] != goldenCompletions[0].c || out[2] != goldenCompletions[2].c {
 		t.Fatalf("Poll() = %d, %v, %+v", n, err, out)
 	}

@@ -14,7 +14,6 @@ type State struct {
 	Taken     uint64 // entries copied out of the ring
 	Completed uint64 // entries completed, all of them published
 	SeenHead  uint64 // completions that the client was seen to have taken
-	NextArg   uint32 // a hint: see Server.nextArg
 }
 
 // Export tells where the ring stands, and duplicates what its successor needs, which the
@@ -45,7 +44,7 @@ func (s *Server) Export() (st State, ring, work, done int, err error) {
 		unix.Close(work)
 		return State{}, -1, -1, -1, err
 	}
-	return State{Config: s.layout.Config, Taken: s.taken, Completed: s.completed, SeenHead: s.seenHead, NextArg: s.nextArg}, ring, work, done, nil
+	return State{Config: s.layout.Config, Taken: s.taken, Completed: s.completed, SeenHead: s.seenHead}, ring, work, done, nil
 }
 
 // Restore makes the Server that goes on where another has stopped. It owns the
@@ -54,7 +53,7 @@ func (s *Server) Export() (st State, ring, work, done int, err error) {
 func Restore(st State, ring, work, done int) (_ *Server, err error) {
 	s := &Server{
 		layout: layoutOf(st.Config), taken: st.Taken, consumed: st.Taken, seenTail: st.Taken, seenHead: st.SeenHead,
-		completed: st.Completed, published: st.Completed, nextArg: st.NextArg, handedOut: true,
+		completed: st.Completed, published: st.Completed, handedOut: true,
 	}
 	defer func() {
 		if err != nil {
@@ -93,7 +92,7 @@ func (st State) check() error {
 	entries := uint64(st.Entries)
 	switch {
 	case st.Completed > st.Taken, st.Taken-st.Completed > entries+BatchEntries,
-		st.SeenHead > st.Completed, st.Taken-st.SeenHead > 2*entries, uint64(st.NextArg) > uint64(st.ArgBytes)/8:
+		st.SeenHead > st.Completed, st.Taken-st.SeenHead > 2*entries:
 		return gpuerr.New(gpuerr.Protocol, "a ring of %d entries cannot stand at %d taken, %d completed, %d seen", entries, st.Taken, st.Completed, st.SeenHead)
 	}
 	return nil
@@ -113,7 +112,7 @@ func RestoreBatch(argBytes uint32, entries []Taken) (*Batch, error) {
 	b.Entries = make([]Taken, 0, BatchEntries)
 	b.words = make([]uint64, argWords(BatchArgBytes))
 	for i := range entries {
-		t := Taken{Words: entries[i].Words, Args: entries[i].Args, Code: entries[i].Code}
+		t := Taken{Slot: -1, Words: entries[i].Words, Args: entries[i].Args, Code: entries[i].Code}
 		t.setWords(&t.Words)
 		if t.Code == gpuerr.None {
 			if err := t.checkArgs(b.argBytes); err != nil {

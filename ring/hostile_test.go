@@ -120,6 +120,8 @@ func TestLyingClient(t *testing.T) {
 func TestLyingArgs(t *testing.T) {
 	leakcheck.Check(t)
 	s, c := pair(t, 4, 256)
+	forge(c, NopEntry(0)) // in the submission queue
+	take(t, s)
 	for _, lie := range []struct{ off, n, count, inline uint64 }{
 		{0, 257, 0, 257}, {256, 8, 0, 8}, {248, 16, 0, 16}, {0xfffffff8, 32, 1, 0}, {8, 0xffffffff, 65535, 65535},
 		{4, 32, 1, 0}, {0, 64, 1, 0}, {0, 31, 1, 0}, {0, 65535 * 32, 65535, 0}, {0, 0, 1, 0},
@@ -157,11 +159,9 @@ func TestEntryChangesAfterTake(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range c.view.sq[0] {
-		c.view.sq[0][i] = ^uint64(0)
-	}
-	for i := range c.view.args {
-		c.view.args[i] = ^uint64(0)
+	said := &c.view.kept[0]
+	for i := range said {
+		said[i] = ^uint64(0)
 	}
 	if e != before || b[0] != (Binding{Buffer: 5}) || in[0] != 1 || in[1] != 2 {
 		t.Errorf("what was taken changed: %+v %v %v", e, b, in)
@@ -172,8 +172,8 @@ func TestEntryChangesAfterTake(t *testing.T) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for i := uint64(0); !stop.Load(); i++ {
-			atomic.StoreUint64(&c.view.args[0], i%2*7)
-			atomic.StoreUint64(&c.view.args[3], i%2)
+			atomic.StoreUint64(&said[entryWords], i%2*7)
+			atomic.StoreUint64(&said[entryWords+3], i%2)
 		}
 	})
 	e = Entry{Op: OpLaunch, Object: 1, Count: 1, D: 32 << 32}
@@ -295,7 +295,15 @@ func TestHeaderOutlivesAttach(t *testing.T) {
 func TestAttachRefuses(t *testing.T) {
 	for name, spoil := range map[string]func(s *Server, h *header){
 		"magic":               func(s *Server, h *header) { h.magic++ },
-		"version":             func(s *Server, h *header) { h.version = 2 },
+		"version":             func(s *Server, h *header) { h.version = 3 },
+		"slots":               func(s *Server, h *header) { h.slots++ },
+		"slots 0":             func(s *Server, h *header) { h.slots = 0 },
+		"places in header":    func(s *Server, h *header) { h.places = 192 },
+		"places odd":          func(s *Server, h *header) { h.places++ },
+		"cq over places":      func(s *Server, h *header) { h.cq = h.places },
+		"kept over cq":        func(s *Server, h *header) { h.kept = h.cq },
+		"kept odd":            func(s *Server, h *header) { h.kept += 8 },
+		"sq over kept":        func(s *Server, h *header) { h.sq = h.kept },
 		"entries 0":           func(s *Server, h *header) { h.entries, h.completions = 0, 0 },
 		"entries 3":           func(s *Server, h *header) { h.entries, h.completions = 3, 6 },
 		"entries huge":        func(s *Server, h *header) { h.entries, h.completions = 1<<31, 0 },
@@ -308,7 +316,7 @@ func TestAttachRefuses(t *testing.T) {
 		"cq over sq":          func(s *Server, h *header) { h.cq = h.sq },
 		"arena over cq":       func(s *Server, h *header) { h.arena = h.cq },
 		"arena beyond":        func(s *Server, h *header) { h.arena = 0xffffffc0 },
-		"records over cq":     func(s *Server, h *header) { h.records = h.cq },
+		"records over sq":     func(s *Server, h *header) { h.records = h.sq },
 		"records odd":         func(s *Server, h *header) { h.records++ },
 		"arena over records":  func(s *Server, h *header) { h.arena = h.records },
 		"cq and arena beyond": func(s *Server, h *header) { h.cq, h.arena = 1<<30, 1<<31 },
@@ -377,7 +385,7 @@ func TestScribblingClient(t *testing.T) {
 	leakcheck.Check(t)
 	r := rand.New(rand.NewPCG(5, 6))
 	ended, taken := 0, 0
-	for range 300 {
+	for range 500 {
 		s, c := pair(t, 8, 256)
 		var e Entry
 		var b []Binding
@@ -391,7 +399,14 @@ func TestScribblingClient(t *testing.T) {
 				e.Decode(&word)
 				c.view.sq[r.IntN(8)] = e.words()
 			case 2, 3:
-				c.view.sqTail.Add(r.Uint64N(4))
+				for n := r.Uint64N(4); n > 0; n-- {
+					pos := c.view.sqTail.Load()
+					*c.view.place(pos) = uint64(uint16(pos)) | r.Uint64N(5)<<placeSlotShift
+					if *c.view.place(pos)>>placeSlotShift != 0 {
+						*c.view.place(pos) |= r.Uint64N(2) << placeVersionShift
+					}
+					c.view.sqTail.Add(1)
+				}
 			case 4:
 				c.view.cqHead.Add(r.Uint64N(2))
 			case 5:

@@ -74,6 +74,26 @@ func (l *Local) WordsOfEntry(pos uint64) (first, n int) {
 	return (int(l.Server.sq) + int(pos%uint64(l.Server.Entries))*EntryBytes) / 8, EntryBytes / 8
 }
 
+// WordOfPlace is where the place of the entry at a position is.
+func (l *Local) WordOfPlace(pos uint64) int {
+	return (int(l.Server.places) + int(pos%uint64(l.Server.Entries))*WordBytes) / 8
+}
+
+// WordsOfKept is where the words of all kept slots begin, and how many.
+func (l *Local) WordsOfKept() (first, n int) {
+	return int(l.Server.kept) / 8, int(l.Server.slots) * keptWords
+}
+
+// Forget has the client write its kept slots anew, as one has to that has overwritten them.
+func (l *Local) Forget() {
+	c := l.Client
+	c.pushMu.Lock()
+	defer c.pushMu.Unlock()
+	for i := range c.keeper.slots {
+		c.keeper.slots[i].said[0] = ^uint64(0)
+	}
+}
+
 // WordsOfArena is where the arguments lie.
 func (l *Local) WordsOfArena() (first, n int) {
 	return int(l.Server.arena) / 8, int(l.Server.ArgBytes) / 8

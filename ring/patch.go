@@ -124,34 +124,22 @@ func (c *Client) PushReplay(e *Entry, patches []Patch) error {
 	}
 	c.pushMu.Lock()
 	defer c.pushMu.Unlock()
-	if c.pushErr != nil {
-		return c.pushErr
+	if err := c.roomLocked(); err != nil {
+		return err
 	}
 	bytes := uint64(len(patches)) * PatchBytes
-	off, ok := uint32(0), c.pushed-c.seenHead < uint64(c.Entries)
-	if ok {
-		off, ok = c.arena.alloc(bytes)
-	}
-	if !ok {
-		if err := c.lookLocked(); err != nil {
-			return err
-		}
-		if c.pushed-c.seenHead >= uint64(c.Entries) {
-			return errQueueFull
-		}
-		if off, ok = c.arena.alloc(bytes); !ok {
-			return errQueueFull
-		}
+	off, err := c.allocLocked(bytes)
+	if err != nil {
+		return err
 	}
 	words := c.view.args[off/8:]
 	for i := range patches {
 		w := patches[i].Words()
 		copy(words[4*i:4*i+4], w[:])
 	}
-	w := e.words()
-	w[0] = w[0]&^(0xffff<<16) | uint64(len(patches))<<16
-	w[6] = uint64(off) | bytes<<32
-	c.view.sq[c.pushed&uint64(c.Entries-1)] = w
-	c.pushedLocked(e.UserData)
+	e.Count = uint16(len(patches))
+	e.D = uint64(off) | bytes<<32
+	*c.view.entry(c.pushed) = e.words()
+	c.pushedLocked(0, e.UserData)
 	return nil
 }

@@ -1,6 +1,7 @@
 package ring
 
 import (
+	"encoding/binary"
 	"errors"
 	"math"
 
@@ -13,16 +14,14 @@ import (
 func (c *Client) Push(e *Entry, bindings []Binding, inline []byte) error {
 	c.pushMu.Lock()
 	defer c.pushMu.Unlock()
-	words, err := c.pushLocked(e, len(bindings), inline)
-	if err != nil {
-		return err
-	}
+	words := c.bindingsLocked(len(bindings))
 	for i := range bindings {
 		b := &bindings[i]
 		w := words[4*i : 4*i+4 : 4*i+4]
 		w[0], w[1], w[2], w[3] = b.Buffer, b.Off, b.Len, 0
 	}
-	return nil
+	_, err := c.pushLocked(e, len(bindings), inline)
+	return err
 }
 
 // Submitter is the submission side of a client without its lock, for a caller that
@@ -32,12 +31,48 @@ type Submitter struct{ c *Client }
 // Submitter returns c's.
 func (c *Client) Submitter() Submitter { return Submitter{c} }
 
-// Push is Client.Push, but for the bindings: it returns where they lie in the ring, four
-// words each (Buffer, Off, Len, 0), which the caller writes, all of them, before it flushes.
+// Bindings returns where the caller writes the bindings of what it pushes next, four words
+// each (Buffer, Off, Len, 0), all of them.
 //
 // +checklocksignore: the caller has a lock in place of it.
-func (s Submitter) Push(e *Entry, bindings int, inline []byte) ([]uint64, error) {
+func (s Submitter) Bindings(n int) []uint64 { return s.c.bindingsLocked(n) }
+
+// Push is Client.Push, but for the bindings: as many as were asked for with Bindings. It
+// returns the kept slot that says what was pushed.
+//
+// +checklocksignore: the caller has a lock in place of it.
+func (s Submitter) Push(e *Entry, bindings int, inline []byte) (Kept, error) {
 	return s.c.pushLocked(e, bindings, inline)
+}
+
+// Kept is a kept slot and what it says: another version of the same slot is another Kept.
+// The zero value is none.
+type Kept uint64
+
+// Slot is the number of the slot, below Config.Slots.
+func (k Kept) Slot() int { return int(uint8(k>>placeSlotShift)) - 1 }
+
+// Expected is what came after the last one the last time, of what is in kept slots, and
+// Again pushes it once more, with other user data. Who knows that this is what he would
+// push, because Push returned this very Kept for it, saves the making and the comparing of
+// all the words. A Kept that Push never returned may be of a slot that says nothing yet.
+//
+// +checklocksignore: the caller has a lock in place of it.
+func (s Submitter) Expected() Kept {
+	k := &s.c.keeper
+	return Kept(k.slots[k.expected()].place)
+}
+
+// Again is said at Expected.
+//
+// +checklocksignore: the caller has a lock in place of it.
+func (s Submitter) Again(userData uint64) error {
+	c := s.c
+	if err := c.roomLocked(); err != nil {
+		return err
+	}
+	c.pushedLocked(c.keeper.name(c.keeper.expected(), c.pushed), userData)
+	return nil
 }
 
 // Flush is Client.Flush.
@@ -59,60 +94,147 @@ func (s Submitter) Flush() error {
 // +checklocksignore: the caller has a lock in place of it.
 func (s Submitter) Staged() int { return int(s.c.pushed - s.c.submitted.Load()) }
 
-// pushLocked writes an entry and its inline bytes, and returns the words of its bindings.
+// bindingsLocked is Submitter.Bindings.
 //
 // +checklocks:c.pushMu
-func (c *Client) pushLocked(e *Entry, bindings int, inline []byte) (words []uint64, err error) {
-	if c.pushErr != nil {
-		return nil, c.pushErr
+func (c *Client) bindingsLocked(n int) []uint64 {
+	const words = BindingBytes / 8
+	if need := entryWords + words*n; need > len(c.said) {
+		c.said = append(c.said, make([]uint64, need-len(c.said))...)
 	}
-	if c.pushed-c.seenHead >= uint64(c.Entries) {
-		if err := c.lookLocked(); err != nil {
-			return nil, err
-		}
-		if c.pushed-c.seenHead >= uint64(c.Entries) {
-			return nil, errQueueFull
-		}
-	}
-	slot := &c.view.sq[c.pushed&uint64(len(c.view.sq)-1)]
-	if e.Op != OpLaunch {
-		if bindings+len(inline) > 0 {
-			return nil, gpuerr.New(gpuerr.Invalid, "arguments: %v takes none", e.Op)
-		}
-		e.store(slot)
-	} else {
-		argBytes := uint64(bindings)*BindingBytes + uint64(len(inline))
-		if bindings > math.MaxUint16 || len(inline) > math.MaxUint16 || argBytes > uint64(c.ArgBytes) {
-			return nil, gpuerr.New(gpuerr.Invalid, "arguments: %d bindings and %d inline bytes exceed the queue's arena of %d bytes", bindings, len(inline), c.ArgBytes)
-		}
-		off, ok := c.arena.alloc(argBytes)
-		if !ok {
-			if err := c.lookLocked(); err != nil {
-				return nil, err
-			}
-			if off, ok = c.arena.alloc(argBytes); !ok {
-				return nil, errQueueFull
-			}
-		}
-		e.Count = uint16(bindings)
-		e.C = e.C&^(0xffff<<16) | uint64(len(inline))<<16
-		e.D = uint64(off) | argBytes<<32
-		e.store(slot)
-		words = c.view.args[off/8 : off/8+uint32(bindings)*(BindingBytes/8)]
-		if len(inline) > 0 {
-			copy(c.view.bytes[off+uint32(bindings)*BindingBytes:], inline)
-		}
-	}
-	c.pushedLocked(e.UserData)
-	return words, nil
+	return c.said[entryWords : entryWords+words*n : entryWords+words*n]
 }
 
-// pushedLocked counts an entry that is in its place, with its arguments.
+// pushLocked pushes an entry whose bindings are in their place in c.said.
 //
 // +checklocks:c.pushMu
-func (c *Client) pushedLocked(user uint64) {
+func (c *Client) pushLocked(e *Entry, bindings int, inline []byte) (Kept, error) {
+	if err := c.roomLocked(); err != nil {
+		return 0, err
+	}
+	words := uint64(entryWords)
+	if e.Op == OpLaunch {
+		argBytes := uint64(bindings)*BindingBytes + uint64(len(inline))
+		if bindings > math.MaxUint16 || len(inline) > math.MaxUint16 || argBytes > uint64(c.ArgBytes) {
+			return 0, gpuerr.New(gpuerr.Invalid, "arguments: %d bindings and %d inline bytes exceed the queue's arena of %d bytes", bindings, len(inline), c.ArgBytes)
+		}
+		e.SetArgs(0, bindings, len(inline))
+		words += argWords(uint32(argBytes))
+		if len(inline) > 0 {
+			c.inlineLocked(entryWords+bindings*BindingBytes/8, inline)
+		}
+	} else if bindings+len(inline) > 0 {
+		return 0, gpuerr.New(gpuerr.Invalid, "arguments: %v takes none", e.Op)
+	}
+	said := c.said[:words]
+	e.store((*[entryWords]uint64)(said))
+	place, err := c.keepLocked(e.Op, said)
+	if err == nil && place == 0 {
+		said[1] = e.UserData
+		err = c.queueLocked(said)
+	}
+	if err != nil {
+		return 0, err
+	}
+	c.pushedLocked(place, e.UserData)
+	return Kept(place), nil
+}
+
+// keepLocked returns the place of a kept slot that says this, which is written if it has to
+// be; 0: there is none for it.
+//
+// +checklocks:c.pushMu
+func (c *Client) keepLocked(op Op, said []uint64) (place uint64, err error) {
+	if len(said) > keptWords || !keeps(op) {
+		return 0, nil
+	}
+	k := &c.keeper
+	slot := k.find(said)
+	if slot < 0 {
+		slot = k.toWrite()
+		if k.slots[slot].worn() {
+			return 0, nil
+		}
+		if k.slots[slot].named > c.seenHead {
+			if err := c.lookLocked(); err != nil || k.slots[slot].named > c.seenHead {
+				return 0, err // the driver has not taken all that name it
+			}
+		}
+		k.say(slot, said)
+		copy(c.view.kept[slot][:], said)
+	}
+	return k.name(slot, c.pushed), nil
+}
+
+// queueLocked writes an entry to the submission queue, and its arguments to the arena.
+//
+// +checklocks:c.pushMu
+func (c *Client) queueLocked(said []uint64) error {
+	if args := said[entryWords:]; len(args) > 0 {
+		off, err := c.allocLocked(8 * uint64(len(args)))
+		if err != nil {
+			return err
+		}
+		said[6] |= uint64(off)
+		copy(c.view.args[off/8:], args)
+	}
+	*c.view.entry(c.pushed) = [entryWords]uint64(said)
+	return nil
+}
+
+// inlineLocked writes inline bytes from a word of c.said on, and fills the last one up.
+//
+// +checklocks:c.pushMu
+func (c *Client) inlineLocked(at int, inline []byte) {
+	if need := at + int(argWords(uint32(len(inline)))); need > len(c.said) {
+		c.said = append(c.said, make([]uint64, need-len(c.said))...)
+	}
+	for ; len(inline) >= 8; at, inline = at+1, inline[8:] {
+		c.said[at] = binary.LittleEndian.Uint64(inline)
+	}
+	if len(inline) > 0 {
+		var last [8]byte
+		copy(last[:], inline)
+		c.said[at] = binary.LittleEndian.Uint64(last[:])
+	}
+}
+
+// roomLocked makes sure of room for an entry.
+//
+// +checklocks:c.pushMu
+func (c *Client) roomLocked() error {
+	if c.pushErr == nil && c.pushed-c.seenHead >= uint64(c.Entries) {
+		if err := c.lookLocked(); err == nil && c.pushed-c.seenHead >= uint64(c.Entries) {
+			return errQueueFull
+		}
+	}
+	return c.pushErr
+}
+
+// allocLocked hands out bytes of the arena.
+//
+// +checklocks:c.pushMu
+func (c *Client) allocLocked(n uint64) (off uint32, err error) {
+	off, ok := c.arena.alloc(n)
+	if !ok {
+		if err := c.lookLocked(); err != nil {
+			return 0, err
+		}
+		if off, ok = c.arena.alloc(n); !ok {
+			return 0, errQueueFull
+		}
+	}
+	return off, nil
+}
+
+// pushedLocked counts an entry that is written, with its arguments, and says where: its
+// place, but for the position.
+//
+// +checklocks:c.pushMu
+func (c *Client) pushedLocked(place, user uint64) {
 	c.arena.pushed(c.pushed)
-	storeUser(&c.users[c.pushed&uint64(len(c.users)-1)], user)
+	*c.view.place(c.pushed) = place | uint64(uint16(c.pushed))
+	c.users.keep(c.pushed, user)
 	c.pushed++
 }
 
@@ -161,7 +283,8 @@ func (c *Client) publishLocked() (wake bool, err error) {
 	if c.submitted.Load() == c.pushed {
 		return false, nil
 	}
-	c.submitted.Store(c.pushed)
+	storeRelease(&c.submitted, c.pushed)
+	storeLast(c.view.sqLast, *c.view.place(c.pushed - 1))
 	c.view.sqTail.Swap(c.pushed) // Swap: see view
 	return c.asked(waitEntries), nil
 }

@@ -43,7 +43,7 @@ func TestOneEntry(t *testing.T) {
 	}
 	flush(t, c)
 	e = take(t, s)
-	if err := Check(&e, 256); err != nil || e.UserData != 9 || e.Object != 7 || e.Count != 2 || e.InlineBytes() != 5 {
+	if err := Check(&e, 256); err != nil || e.UserData != 0 || e.Object != 7 || e.Count != 2 || e.InlineBytes() != 5 {
 		t.Fatalf("took %+v: %v", e, err)
 	}
 	b, inline, err := s.Args(&e, nil, nil)

@@ -17,6 +17,7 @@ func (c *Client) Rollback(mark uint64) {
 		return
 	}
 	c.pushed = mark
+	c.keeper.rollback(mark)
 	if mark == c.seenHead {
 		// All before the mark is taken: its arena bytes are free as well.
 		c.arena.reset()

@@ -39,13 +39,15 @@ type Server struct {
 	// +checklocks:takeMu
 	seenTail uint64 // sqTail as last read and checked
 	// +checklocks:takeMu
-	seenHead uint64 // cqHead as last read and checked
+	seenLast uint64 // sqLast as read behind it
 	// +checklocks:takeMu
-	nextArg uint32 // word of the arena where the next arguments lie, if the client is like ours
+	seenHead uint64 // cqHead as last read and checked
 	// +checklocks:takeMu
 	err error // set once failed or closed
 	// +checklocks:takeMu
 	handedOut bool
+	// +checklocks:takeMu
+	last int // entries that the last take found
 	// +checklocks:takeMu
 	watched bool // somebody looks at the ring in place of WaitWork: see Watch
 
@@ -137,13 +139,10 @@ func (s *Server) Published() int {
 	if s.err != nil {
 		return 0
 	}
-	tail := s.view.sqTail.Load()
-	if tail-s.seenTail > uint64(s.Entries) || tail-s.consumed > uint64(s.Entries) {
-		s.failLocked(errTail)
+	if s.lookAtTailLocked() != nil {
 		return 0
 	}
-	s.seenTail = tail
-	return int(tail - s.taken)
+	return int(s.seenTail - s.taken)
 }
 
 // Marks are positions: up to where entries were taken from the ring, up to where the
@@ -179,16 +178,12 @@ func (s *Server) lookLocked() (want uint32, err error) {
 		return awake, s.err
 	}
 	if s.taken == s.seenTail {
-		tail := s.view.sqTail.Load()
-		// One that went back is far ahead in unsigned arithmetic.
-		if tail-s.seenTail > uint64(s.Entries) || tail-s.consumed > uint64(s.Entries) {
-			return awake, s.failLocked(errTail)
+		if err := s.lookAtTailLocked(); err != nil {
+			return awake, err
 		}
-		s.seenTail = tail
-		if s.taken == tail {
+		if s.taken == s.seenTail {
 			return waitEntries, nil
 		}
-		s.view.argsToRead(s.nextArg) // while the entry comes, which says where they are
 	}
 	if s.taken-s.seenHead >= uint64(s.completions) {
 		if err := s.lookAtHeadLocked(); err != nil {
@@ -201,6 +196,19 @@ func (s *Server) lookLocked() (want uint32, err error) {
 	return awake, nil
 }
 
+// lookAtTailLocked learns how many entries the client has published.
+//
+// +checklocks:s.takeMu
+func (s *Server) lookAtTailLocked() error {
+	tail := s.view.sqTail.Load()
+	// One that went back is far ahead in unsigned arithmetic.
+	if tail-s.seenTail > uint64(s.Entries) || tail-s.consumed > uint64(s.Entries) {
+		return s.failLocked(errTail)
+	}
+	s.seenTail, s.seenLast = tail, atomic.LoadUint64(s.view.sqLast)
+	return nil
+}
+
 // lookAtHeadLocked learns how many completions the client has taken.
 //
 // +checklocks:s.takeMu
@@ -209,6 +217,13 @@ func (s *Server) lookAtHeadLocked() error {
 	s.doneMu.Lock() // after that: who takes what is being published is not wrong
 	published := s.published
 	s.doneMu.Unlock()
+	return s.headLocked(head, published)
+}
+
+// headLocked checks a cqHead that was read before so many completions were published.
+//
+// +checklocks:s.takeMu
+func (s *Server) headLocked(head, published uint64) error {
 	if head-s.seenHead > uint64(s.completions) || head > published {
 		return s.failLocked(errHead)
 	}
@@ -230,7 +245,7 @@ func (s *Server) failLocked(err error) error {
 func (s *Server) Flush() { s.Publish(nil) }
 
 // publish reports whether the client asked to be woken.
-func (s *Server) publish(cs []Completion) bool {
+func (s *Server) publish(cs []Completion, oks []uint64) bool {
 	s.doneMu.Lock()
 	defer s.doneMu.Unlock()
 	defer s.guard(debug.SetPanicOnFault(true), nil)
@@ -238,7 +253,16 @@ func (s *Server) publish(cs []Completion) bool {
 		return false
 	}
 	s.completeLocked(cs)
-	return s.publishLocked() && s.view.cqWait.Load() == waitEntries && s.view.cqWait.CompareAndSwap(waitEntries, awake)
+	s.completeOKLocked(oks)
+	return s.publishLocked() && s.clientAsksLocked()
+}
+
+// clientAsksLocked reports whether the client sleeps until completions come, and takes the
+// question away.
+//
+// +checklocks:s.doneMu
+func (s *Server) clientAsksLocked() bool {
+	return s.view.cqWait.Load() == waitEntries && s.view.cqWait.CompareAndSwap(waitEntries, awake)
 }
 
 // publishLocked reports whether there was anything to publish.
@@ -384,7 +408,8 @@ func (s *Server) releaseAll() {
 }
 
 var (
-	errTail = gpuerr.New(gpuerr.Protocol, "sqTail went back, or ahead by more than the ring has entries; the queue is closed")
-	errGone = gpuerr.New(gpuerr.Protocol, "memory of the ring is gone; the queue is closed")
-	errHead = gpuerr.New(gpuerr.Protocol, "cqHead went back, or beyond the completions there are; the queue is closed")
+	errTail  = gpuerr.New(gpuerr.Protocol, "sqTail went back, or ahead by more than the ring has entries; the queue is closed")
+	errPlace = gpuerr.New(gpuerr.Protocol, "the word of a position names another position, no kept slot there is, or has a bit that must be zero; the queue is closed")
+	errGone  = gpuerr.New(gpuerr.Protocol, "memory of the ring is gone; the queue is closed")
+	errHead  = gpuerr.New(gpuerr.Protocol, "cqHead went back, or beyond the completions there are; the queue is closed")
 )

@@ -18,7 +18,20 @@ func takenAlone(s *Server) (t Taken, ok bool, err error) {
 		return t, ok, err
 	}
 	t.Words = t.words()
-	if err := Check(&t.Entry, s.ArgBytes); err != nil {
+	place := s.placeAlone()
+	t.Slot, t.Version = int(place/65536%65536)-1, uint32(place/65536/65536)
+	if t.Slot >= 0 {
+		// What docs/wire.md says of a kept slot.
+		if t.Op != OpLaunch && t.Op != OpCopy && t.Op != OpFill || t.UserData != 0 || t.Op == OpLaunch && t.D%65536 != 0 {
+			t.Code = gpuerr.Invalid
+			return t, true, nil
+		}
+	}
+	argBytes := s.ArgBytes
+	if t.Slot >= 0 {
+		argBytes = 448
+	}
+	if err := Check(&t.Entry, argBytes); err != nil {
 		t.Code = gpuerr.CodeOf(err)
 		return t, true, nil
 	}
@@ -41,7 +54,7 @@ func takenAlone(s *Server) (t Taken, ok bool, err error) {
 }
 
 func same(a, b *Taken) bool {
-	return a.Entry == b.Entry && a.Words == b.Words && a.Code == b.Code && slices.Equal(a.Args, b.Args) && (a.Args == nil) == (b.Args == nil)
+	return a.Slot == b.Slot && a.Version == b.Version && a.Entry == b.Entry && a.Words == b.Words && a.Code == b.Code && slices.Equal(a.Args, b.Args) && (a.Args == nil) == (b.Args == nil)
 }
 
 // twins are two rings to which the same is done.
@@ -60,7 +73,7 @@ func newTwins(t testing.TB, entries, argBytes uint32) (w twins) {
 // scribble does what a client could do, the same to both, by a source of numbers
 // below n. Lies about positions are as rare as asked.
 func (w *twins) scribble(intN func(n int) int, lies bool) {
-	at, word, what := intN(1<<16), intN(1<<16), intN(12)
+	at, word, what := intN(1<<16), intN(1<<16), intN(14)
 	value := uint64(intN(1 << 16))
 	for i, c := range w.c {
 		slot := &c.view.sq[at%len(c.view.sq)]
@@ -82,6 +95,17 @@ func (w *twins) scribble(intN func(n int) int, lies bool) {
 			c.Flush()
 		case 6, 7:
 			if lies {
+				pos := c.view.sqTail.Load()
+				*c.view.place(pos) = uint64(uint16(pos))
+				switch {
+				case value%32 == 0:
+					*c.view.place(pos) ^= 1 << (word % 64)
+				case value%2 == 0:
+					*c.view.place(pos) = placeOf(word%4, uint32(at%2)) | uint64(uint16(pos))
+				}
+				if at%3 == 0 {
+					*c.view.sqLast = *c.view.place(pos)
+				}
 				c.view.sqTail.Add(1)
 				continue
 			}
@@ -100,6 +124,13 @@ func (w *twins) scribble(intN func(n int) int, lies bool) {
 			if head := c.view.cqHead.Load(); head < w.s[i].told() {
 				c.view.cqHead.Store(head + 1)
 			}
+		case 12:
+			c.view.kept[at%4][word%12] = value % 40
+		case 13:
+			c.view.kept[at%4] = [keptWords]uint64{}
+			words := (&Entry{Op: Op(value % 5), Object: 1, Count: uint16(word % 4), A: value & 1, C: uint64(word%4*8) << 13,
+				D: uint64(word%4*32+word%4*8/8) << 32}).words()
+			copy(c.view.kept[at%4][:], words[:])
 		case 11:
 			*slot = (&Entry{Op: OpReplay, Object: value % 2, D: uint64(word%600) | uint64(at%600)<<32}).words()
 		}
@@ -134,6 +165,11 @@ func (w *twins) takeBoth(t testing.TB, b *Batch, most int) (n int, ended bool) {
 		w.s[1].Complete(&answers[i])
 	}
 	w.s[1].Consumed()
+	if n > 0 && w.s[0].failed() { // at the entry behind them
+		if _, ok, err := takenAlone(w.s[1]); ok || err == nil {
+			t.Fatal("TakeMany found a place that is none; Take:", ok, err)
+		}
+	}
 	w.s[0].CompleteMany(answers)
 	w.s[0].Flush()
 	w.s[1].Flush()

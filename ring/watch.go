@@ -85,7 +85,8 @@ func (s *Server) Unwatch() {
 	s.watched = false
 }
 
-// Ahead asks the processor for what the next TakeMany begins with, and changes nothing else.
+// Ahead asks the processor for what the next TakeMany needs, if it is as large as the last one,
+// and what is told of it, and changes nothing else.
 // Somebody who watches many rings calls it a little earlier.
 //
 // +checklocksignore: TryLock is not understood
@@ -97,8 +98,5 @@ func (s *Server) Ahead() {
 	if s.err != nil { // the mapping may be gone
 		return
 	}
-	s.view.headToRead(s.taken)
-	for i := range uint64(slotsAhead) {
-		s.view.toRead(s.taken+i, s.nextArg+uint32(i)*(argWordsAhead/slotsAhead))
-	}
+	s.view.ahead(s.taken, s.last)
 }

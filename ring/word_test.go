@@ -24,6 +24,7 @@ func readWord(pos, word uint64, record *[CompletionBytes]byte, completions, user
 		return c, false, false
 	}
 	err := c.Decode(record)
+	c.UserData = user // the record has none
 	return c, err == nil, err == nil
 }
 
@@ -34,11 +35,13 @@ func FuzzWord(f *testing.F) {
 	f.Add(uint64(4*255-1), uint64(12<<16|255), uint64(0), uint64(0), uint64(0), uint64(0))
 	f.Add(uint64(4*255), uint64(12<<16), uint64(0), uint64(0), uint64(0), uint64(0)) // lap 256 is 0
 	f.Add(uint64(4*255), uint64(255), uint64(0), uint64(0), uint64(0), uint64(0))
-	f.Add(uint64(4*256), uint64(1<<8|1), uint64(7), uint64(1), uint64(1<<48), uint64(0))
-	f.Add(uint64(5), uint64(1<<8|2), uint64(7), uint64(0x101_0301_0102), uint64(1), uint64(2))
-	f.Add(uint64(5), uint64(1<<16|1<<8|2), uint64(7), uint64(1), uint64(1), uint64(0))
-	f.Add(uint64(5), uint64(1<<9|2), uint64(7), uint64(1), uint64(1), uint64(0))
-	f.Add(uint64(9), uint64(1), uint64(7), uint64(1), uint64(1), uint64(0))
+	f.Add(uint64(4*256), uint64(1<<8|1), uint64(0), uint64(1), uint64(1<<48), uint64(0))
+	f.Add(uint64(5), uint64(1<<8|2), uint64(0), uint64(0x101_0301_0102), uint64(1), uint64(2))
+	f.Add(uint64(5), uint64(1<<16|1<<8|2), uint64(0), uint64(1), uint64(1), uint64(0))
+	f.Add(uint64(5), uint64(1<<9|2), uint64(0), uint64(1), uint64(1), uint64(0))
+	f.Add(uint64(5), uint64(1<<8|2), uint64(7), uint64(1), uint64(1), uint64(0)) // no user data
+	f.Add(uint64(5), uint64(1<<8|2), uint64(0), uint64(1), uint64(1<<48), uint64(0))
+	f.Add(uint64(9), uint64(1), uint64(0), uint64(1), uint64(1), uint64(0))
 	f.Fuzz(func(t *testing.T, pos, word, r0, r1, r2, r3 uint64) {
 		pos %= 1 << 62
 		l, err := NewLocal(Config{Entries: 2, ArgBytes: 64}, LocalOptions{})
@@ -53,7 +56,7 @@ func FuzzWord(f *testing.F) {
 		c.taken = pos
 		c.pollMu.Unlock()
 		c.submitted.Store(pos + 1)
-		c.users[pos%uint64(len(c.users))] = user
+		c.users.keep(pos, user)
 		c.view.cq[pos%4], c.view.records[pos%4] = word, [4]uint64{r0, r1, r2, r3}
 		var record [CompletionBytes]byte
 		for i, w := range c.view.records[pos%4] {

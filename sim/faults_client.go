@@ -116,8 +116,8 @@ func (w *world) tailLies() {
 	word := []int{ring.WordSQTail, ring.WordSQTail, ring.WordCQHead}[w.rand.IntN(3)]
 	lie := []func(uint64) uint64{
 		func(x uint64) uint64 { return x + 17 }, func(x uint64) uint64 { return x - 1 }, func(x uint64) uint64 { return ^uint64(0) },
-		func(x uint64) uint64 { return x + 1<<63 },
-	}[w.rand.IntN(4)]
+		func(x uint64) uint64 { return x + 1<<63 }, func(x uint64) uint64 { return x + 1 }, // with a place that is of a lap ago
+	}[w.rand.IntN(5)]
 	w.trace("lie %d", q.n)
 	w.hit(TailLies)
 	// Of one that goes back the driver knows only if it has seen where it was, and the other
@@ -127,7 +127,7 @@ func (w *world) tailLies() {
 	q.local.Wake() // a lie that nobody sees is none
 }
 
-// entryChanged: a client changes entries and arguments that were taken.
+// entryChanged: a client changes places, kept slots, entries and arguments that were taken.
 func (w *world) entryChanged() {
 	s := w.session(false)
 	q := w.queue(s)
@@ -145,10 +145,16 @@ func (w *world) entryChanged() {
 		for k := range n {
 			q.local.Corrupt(first+k, func(x uint64) uint64 { return x ^ 0xdeadbeefcafe })
 		}
+		q.local.Corrupt(q.local.WordOfPlace(q.pushed-1-uint64(i)), func(x uint64) uint64 { return ^x })
 	}
-	first, n := q.local.WordsOfArena()
+	kept, n := q.local.WordsOfKept()
+	for k := range n {
+		q.local.Corrupt(kept+k, func(x uint64) uint64 { return x ^ 0xdeadbeefcafe })
+	}
+	q.local.Forget()
+	arena, n := q.local.WordsOfArena()
 	for k := range min(n, 64) {
-		q.local.Corrupt(first+k, func(uint64) uint64 { return ^uint64(0) })
+		q.local.Corrupt(arena+k, func(uint64) uint64 { return ^uint64(0) })
 	}
 }
 

@@ -6,7 +6,7 @@ log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 for target in $("$1" -test.list '^Fuzz' | grep '^Fuzz' || true); do
 	for attempt in 1 2; do
-		if "$1" -test.run='^$' -test.fuzz="^$target\$" -test.fuzztime="$FUZZTIME" -test.parallel=1 -test.fuzzcachedir="$FUZZCACHE/$PWD" >"$log" 2>&1; then
+		if "$1" -test.run='^$' -test.fuzz="^$target\$" -test.fuzztime="$FUZZTIME" -test.parallel=1 -test.fuzzminimizetime=100x -test.fuzzcachedir="$FUZZCACHE/$PWD" >"$log" 2>&1; then
 			break
 		fi
 		# When the time is up in the middle of an input, that can be reported as a

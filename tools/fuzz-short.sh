@@ -3,8 +3,7 @@
 # once as there are processors. With arguments: only the targets of those packages. What
 # is interesting is kept in Go's cache, so one run begins where the last one ended.
 #
-# Only our own packages are instrumented, so that the others need not be built once
-# more: it is our code whose coverage guides the fuzzing. fuzz.sh instruments all.
+# Only our own packages are instrumented: see fuzz.sh.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 FUZZTIME=${FUZZTIME:-1s} FUZZCACHE=$(go env GOCACHE)/fuzz-short

@@ -16,10 +16,13 @@ import (
 
 // Where in a ring the client's words are: docs/wire.md.
 const (
+	offSQ     = 0x18
+	offPlaces = 0x28
+	offKept   = 0x2c
 	offTail   = 0x40
+	offLast   = 0x48
 	offCQWait = 0x50
 	offCQHead = 0xc0
-	ringHead  = 0x100
 )
 
 const (
@@ -83,11 +86,23 @@ func (r *rings) end() {
 	}
 }
 
+// part is where a part of the ring begins.
+func (r *rings) part(off int) uint64 { return uint64(binary.LittleEndian.Uint32(r.All[off:])) }
+
+// at is where the entry of a position lies.
+func (r *rings) at(pos uint64) uint64 { return r.part(offSQ) + pos%ringEntries*ring.EntryBytes }
+
 // put writes an entry as memory.
 func (r *rings) put(pos uint64, e ring.Entry) {
 	var b [ring.EntryBytes]byte
 	e.Encode(&b)
-	copy(r.All[ringHead+pos%ringEntries*ring.EntryBytes:], b[:])
+	copy(r.All[r.at(pos):], b[:])
+	r.place(pos, 0)
+}
+
+// place writes where an entry is: 0 for where put has it.
+func (r *rings) place(pos, place uint64) {
+	binary.LittleEndian.PutUint64(r.All[r.part(offPlaces)+pos%ringEntries*8:], place|pos&0xffff)
 }
 
 // ringBell wakes the driver, whether it sleeps or not.
@@ -132,7 +147,7 @@ func halfWritten(ctx context.Context, a *attacker) error {
 		e, _ := r.launch(i)
 		r.put(i, e)
 		if i%2 == 1 {
-			at := ringHead + i*ring.EntryBytes + ring.EntryBytes/2
+			at := r.at(i) + ring.EntryBytes/2
 			for j := range uint64(ring.EntryBytes / 2) {
 				r.All[at+j] = byte(a.random.Uint32())
 			}
@@ -185,6 +200,46 @@ func tails(ctx context.Context, a *attacker) error {
 	return a.answers(ctx, r, 20*time.Millisecond)
 }
 
+// places publishes entries that lie where none can be, or in slots of which the versions are
+// used again, with other things in them.
+func places(ctx context.Context, a *attacker) error {
+	r, err := a.openRings(ctx)
+	if err != nil {
+		return err
+	}
+	defer r.end()
+	for i := range uint64(ringEntries) {
+		e, bindings := r.launch(0)
+		e.SetArgs(0, len(bindings), 0)
+		if a.random.IntN(8) == 0 {
+			e.A = a.random.Uint64()
+		}
+		slot := a.random.Uint64N(18) // and there are 16
+		var b [ring.EntryBytes]byte
+		e.Encode(&b)
+		said := r.All[r.part(offKept)+slot%16*ring.KeptBytes:]
+		copy(said, b[:])
+		copy(said[ring.EntryBytes:], ring.AppendArgs(nil, bindings, nil))
+		place := (slot+1)<<16 | a.random.Uint64N(3)<<32
+		switch a.random.IntN(64) {
+		case 0:
+			place = a.random.Uint64()
+		case 1:
+			place |= 1 << (24 + a.random.IntN(8))
+		}
+		if slot >= 16 && a.random.IntN(8) > 0 {
+			place = 0 // which is what lies in the queue
+		}
+		r.place(i, place)
+		if a.random.IntN(2) == 0 {
+			binary.LittleEndian.PutUint64(r.All[offLast:], place|i)
+		}
+		binary.LittleEndian.PutUint64(r.All[offTail:], i+1)
+		r.ringBell()
+	}
+	return a.answers(ctx, r, 20*time.Millisecond)
+}
+
 // changing has a second thread write over entries, arguments and operands while sound
 // launches are read from there.
 func changing(ctx context.Context, a *attacker) error {
@@ -196,6 +251,7 @@ func changing(ctx context.Context, a *attacker) error {
 	stop := make(chan struct{})
 	var writer sync.WaitGroup
 	seed := a.random.Uint64()
+	kept := int(r.part(offKept)) // what is before that says where entries are, not what
 	writer.Go(func() {
 		x := seed
 		for {
@@ -206,7 +262,7 @@ func changing(ctx context.Context, a *attacker) error {
 			}
 			for range 64 {
 				x = x*6364136223846793005 + 1442695040888963407
-				at := ringHead + int(x>>33)%(len(r.All)-ringHead-8)
+				at := kept + int(x>>33)%(len(r.All)-kept-8)
 				if x>>62 == 0 {
 					binary.LittleEndian.PutUint64(r.All[at&^7:], x)
 				} else {

@@ -16,6 +16,7 @@ import (
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -42,7 +43,7 @@ type browser struct{ ctx context.Context }
 func newBrowser(t *testing.T) *browser {
 	t.Helper()
 	options := append(chromedp.DefaultExecAllocatorOptions[:],
-		chromedp.ExecPath(browserPath(t)), chromedp.UserDataDir(t.TempDir()), chromedp.DisableGPU,
+		chromedp.ExecPath(browserPath(t)), chromedp.UserDataDir(profile(t)), chromedp.DisableGPU,
 		chromedp.Flag("disable-dev-shm-usage", true),
 		chromedp.Flag("host-resolver-rules", "MAP rebound.example 127.0.0.1")) // a name that was made to lead here
 	if os.Geteuid() == 0 {
@@ -54,6 +55,19 @@ func newBrowser(t *testing.T) *browser {
 	t.Cleanup(end)
 	require.NoError(t, chromedp.Run(ctx)) // starts it
 	return &browser{ctx}
+}
+
+// profile is a folder for what Chromium keeps. chromedp waits for its first process only;
+// those that one has started may write to the folder a little longer, so it takes more
+// than one try to remove it, which is all that t.TempDir has.
+func profile(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "chromium-")
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		assert.Eventually(t, func() bool { return os.RemoveAll(dir) == nil }, awaitTimeout, 10*time.Millisecond)
+	})
+	return dir
 }
 
 // tab is a page in it. What the page complains of (exceptions, refused by its content

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"syscall"
 	"time"
@@ -27,7 +28,12 @@ import (
 	"capgpu/manager"
 )
 
-func main() { os.Exit(runCommand(os.Args[1:], os.Stdout, os.Stderr)) }
+func main() {
+	// It waits for signals, and keeps the first thread of the process from being used for what
+	// is to come behind others, which that one cannot (package manager, behind.go).
+	runtime.LockOSThread()
+	os.Exit(runCommand(os.Args[1:], os.Stdout, os.Stderr))
+}
 
 func runCommand(args []string, stdout, stderr io.Writer) int {
 	o, done, err := parseOptions(args, stdout)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"time"
 
 	"capgpu/client"
 	"capgpu/gpuerr"
@@ -38,7 +39,7 @@ func (metricsCmd) Run(ctx context.Context, a *app) error {
 		switch {
 		case err == nil && len(all) == 1:
 			told[d.Name] = all[0]
-		case isLost(err): // just now: it has nothing to tell
+		case err != nil && hasGone(ctx, conn, d): // since it was listed: it has nothing to tell
 		case err != nil:
 			untold = append(untold, gpuerr.New(gpuerr.CodeOf(err), "the counters of %s: %s", visible(d.Name), gpuerr.From(err).Msg))
 		}
@@ -55,9 +56,15 @@ func (metricsCmd) Run(ctx context.Context, a *app) error {
 	return errors.Join(untold...) // what was printed is true all the same
 }
 
-// isLost: the device went between the list of devices and the question.
-func isLost(err error) bool {
-	return errors.Is(err, gpuerr.DeviceLost) || errors.Is(err, gpuerr.Disconnected) || errors.Is(err, gpuerr.Busy)
+// goneWithin is how long device-manager may take to see that a driver is over, after who
+// asks the driver has seen it.
+const goneWithin = time.Second
+
+// hasGone says that a device which was listed as ready is not that any more, or is with
+// another driver.
+func hasGone(ctx context.Context, conn *client.Conn, d client.DeviceInfo) bool {
+	now, err := conn.NextStateFor(ctx, d.Index, d.Epoch, goneWithin)
+	return err == nil && (now.State != client.Ready || now.Epoch != d.Epoch || now.Suspended)
 }
 
 // metricsJSON is a device and, where its driver tells it, what the counters are made of.

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"capgpu/client"
 	"capgpu/control"
 	"capgpu/gpuerr"
 )
@@ -21,6 +22,7 @@ import (
 const (
 	readyAndLost   = 101 // because they went just then
 	readyAndBroken = 102
+	readyAndBusy   = 103 // with something else
 )
 
 // serveDevices answers a tenant socket with devices of the given states, each of
@@ -53,11 +55,24 @@ func serveDevices(t *testing.T, states ...uint32) (socket string) {
 			if err == nil && states[req.Index] == readyAndBroken {
 				return control.ErrorReply(m, gpuerr.New(gpuerr.Internal, "describe the device: it cannot be"))
 			}
+			if err == nil && states[req.Index] == readyAndBusy {
+				return control.ErrorReply(m, gpuerr.New(gpuerr.Busy, "status: it was given up before it was done"))
+			}
 			if err != nil || states[req.Index] != 1 {
 				return control.ErrorReply(m, gpuerr.New(gpuerr.DeviceLost, "device edu%d: wedged", req.Index))
 			}
 			text := fmt.Sprintf(`{"recovery": {"incidents": 3, "steps": {"queueReset": 2}, "stepNanos": {"queueReset": 5000000}}, "tenants": [{"tenant": "t", "budget": [{"class": "sessions", "used": 1, "limit": 4, "peak": %d}], "sessions": [{"id": %d, "facet": "full"}]}]}`, req.Index+1, req.Index+40)
 			return control.NewReply(m, []byte(text))
+		case control.TypeNextState:
+			req, err := control.ParseNextStateRequest(m.Body)
+			if err != nil {
+				return control.ErrorReply(m, err)
+			}
+			now := control.NextStateReply{Epoch: 1, State: 1}
+			if states[req.Index] == readyAndLost {
+				now.State, now.Changed = uint32(client.Recovering), true
+			}
+			return control.NewReply(m, now.AppendTo(nil))
 		}
 		return control.ErrorReply(m, gpuerr.New(gpuerr.Unimplemented, "%v", m.Type))
 	}
@@ -175,6 +190,10 @@ func TestMetricsOfWhoDoesNotTell(t *testing.T) {
 	require.Contains(t, i.err.String(), "the counters of edu1")
 	require.Contains(t, i.err.String(), "it cannot be")
 	require.Contains(t, i.out.String(), `capgpu_device_incidents_total{device="edu0"} 3`+"\n")
+	require.NotContains(t, i.out.String(), `capgpu_device_incidents_total{device="edu1"}`)
+	i = gpuctl(context.Background(), nil, false, "--socket", serveDevices(t, 1, readyAndBusy), "metrics")
+	require.NotZero(t, i.exit, "it is there, and does not tell")
+	require.Contains(t, i.err.String(), "the counters of edu1: status: it was given up")
 	require.NotContains(t, i.out.String(), `capgpu_device_incidents_total{device="edu1"}`)
 }
 

@@ -11,7 +11,7 @@ import (
 )
 
 // OtherVersion is a program in Options.Bin: gpu-mock, made to speak another version of the
-// state that drivers hand on (go build -ldflags "-X main.stateVersion=3").
+// state that drivers hand on (go build -ldflags "-X main.stateVersion=99").
 const OtherVersion = "gpu-mock-of-another-version"
 
 // CannotUpgrade implements conformance.Stack.

@@ -96,6 +96,15 @@ type Sink interface {
 	DeviceGone(reason string)
 }
 
+// Host is a Sink that shares its processors with the device, where the host's compute for it.
+type Host interface {
+	Sink
+	// Computed says that a job has gone on for so long since it began, or since the last
+	// call. It is called now and then where the job could be left, with nothing held, and
+	// returns when others have had the processor, if it is time for them.
+	Computed(d time.Duration)
+}
+
 // What is known of a program; package program says it. The core has checked that
 // the count of a job's Dim3 fits.
 type (

@@ -13,6 +13,10 @@ const MaxBurstJob = 20 * time.Microsecond
 // opaque to the core, and of the Burster that made it.
 type Ready any
 
+// ReadyBytes is the most that a Ready takes of the host's memory, beside its job, which has
+// so many spans.
+func ReadyBytes(spans uint64) uint64 { return 512 + 32*spans }
+
 // Burster is a Backend that runs short jobs on the caller's goroutine, without its
 // queue, its own goroutines and its Sink. What a job does, and what is told about it,
 // is the same as by Submit.
@@ -51,6 +55,24 @@ type Burster interface {
 	//
 	// Memory that a client took away is a memoryGone trap, as by Submit.
 	Burst(first JobID, jobs []Ready, ends []End) (n int)
+}
+
+// Holder is a Burster that can be had for one burst after the other, so that what each of
+// them begins and ends with is done once.
+type Holder interface {
+	Burster
+
+	// Hold takes the device, and reports whether it has: it must be idle, as for Burst. From
+	// then until Release whatever waits for the burst in progress waits for that. Only the
+	// calling goroutine calls BurstHeld and Release, and none of the Burster's methods but
+	// Prepare meanwhile. It keeps that as short as bursts: whoever wants the device waits.
+	Hold() bool
+
+	// BurstHeld is Burst.
+	BurstHeld(first JobID, jobs []Ready, ends []End) (n int)
+
+	// Release ends what Hold began.
+	Release()
 }
 
 // End is what became of a job of a burst. DeviceTime is measured over groups of at

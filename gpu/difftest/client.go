@@ -217,6 +217,7 @@ type batch struct {
 	wants    [queueEntries]refmodel.Completion
 	holds    []hold
 	scribble bool
+	kept     int // entries in kept slots
 }
 
 // make fills a batch with so many new entries, and asks the model.
@@ -224,7 +225,13 @@ func (c *client) make(b *batch, n int, scribble bool) {
 	c.used = 0
 	c.rare = [...]int{2, 8, 32, 128}[c.n(4)]
 	for i := range b.entries[:n] {
-		c.entry(&b.entries[i])
+		if e := &b.entries[i]; i > 0 && c.n(4) == 0 { // one comes again, with arguments that lie where they are
+			user := e[1]
+			*e = b.entries[c.n(i)]
+			e[1] = user
+		} else {
+			c.entry(e)
+		}
 	}
 	b.n, b.scribble = n, scribble
 	c.ask(b)
@@ -253,8 +260,14 @@ func (c *client) ask(b *batch) {
 // publish hands the batch that was made last to the driver, which has nothing else.
 func (c *client) publish(b *batch) error {
 	r := c.queue.ring
+	b.kept = 0
 	for i := range b.entries[:b.n] {
-		r.put(r.tail+uint64(i), (*[8]uint64)(&b.entries[i]))
+		pos, e := r.tail+uint64(i), (*[8]uint64)(&b.entries[i])
+		if r.keep(pos, e, c.args) {
+			b.kept++
+		} else {
+			r.put(pos, e)
+		}
 	}
 	words := max(c.used, c.dirty)
 	copy(r.arena[:words], c.args[:words])

@@ -79,6 +79,8 @@ var Table = []Label{
 	{"driver.submit.resolved", "with an entry resolved and its buffers pinned"},
 	{"driver.burst.charged", "with a burst charged, before it runs"},
 	{"driver.burst.ran", "with a burst done that nobody was told of"},
+	{"driver.burst.counted", "with a burst counted that ended ok, before its client is told"},
+	{"driver.burst.told", "with the client of a burst told, the turn not given back"},
 	{"driver.job.completed", "when the device says that work is done"},
 	{"driver.job.unpinned", "with the work done and let go, before it has an outcome"},
 	{"driver.fence.ended", "with a fence's point reached, before its queue tells of it"},

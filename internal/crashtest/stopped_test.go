@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"capgpu/internal/crashpoint"
+	"capgpu/manager"
 )
 
 // A gate that stands still is its client's own loss: others work, and the manager
@@ -82,5 +83,29 @@ func TestCrashAfterCrash(t *testing.T) {
 	s.pids = crashed
 	require.Empty(t, s.cgroups(), "cgroups outlive their manager")
 	require.ElementsMatch(t, servedSockets, s.sockets())
+	s.stop()
+}
+
+// A machine that stands still for longer than the manager is patient, as a virtual machine
+// does that is paused, goes on as if nothing had been: its driver was not silent.
+func TestStoppedMachineGoesOn(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, options{})
+	s.start(crashpoint.Point{})
+	s.ready()
+	l := s.load(rand.New(rand.NewPCG(1, 15)), 2, 1)
+	l.works(t, 2)
+	driver := s.driver()
+	require.NoError(t, unix.Kill(driver, unix.SIGSTOP))
+	time.Sleep(manager.DefaultPingInterval + 200*time.Millisecond) // it was asked, and has not answered
+	require.NoError(t, s.cmd.Process.Signal(unix.SIGSTOP))
+	time.Sleep(manager.DefaultPingTimeout + time.Second)
+	require.NoError(t, s.cmd.Process.Signal(unix.SIGCONT))
+	time.Sleep(100 * time.Millisecond) // the manager's time is up, and it has no answer
+	require.NoError(t, unix.Kill(driver, unix.SIGCONT))
+	l.works(t, 4)
+	l.end(t)
+	s.atRest()
+	require.Equal(t, driver, s.driver(), "the driver was replaced for no reason of its own")
 	s.stop()
 }

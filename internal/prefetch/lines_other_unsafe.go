@@ -8,5 +8,9 @@ import "unsafe"
 
 func lines(unsafe.Pointer, uintptr) {}
 
+func linesToWrite(unsafe.Pointer, uintptr) {}
+
+func line(uintptr) {}
+
 // Two asks for the lines of two addresses.
 func Two(a, b *uint64) {}

@@ -21,6 +21,48 @@ func Bytes(b []byte) {
 	}
 }
 
+// Words asks for all of w.
+func Words(w []uint64) {
+	if p := unsafe.Pointer(unsafe.SliceData(w)); len(w) > 0 {
+		lines(p, linesFrom(p, 8*uintptr(len(w))))
+	}
+}
+
+// ToWrite is Words for who is about to write there.
+func ToWrite(w []uint64) {
+	if p := unsafe.Pointer(unsafe.SliceData(w)); len(w) > 0 {
+		linesToWrite(p, linesFrom(p, 8*uintptr(len(w))))
+	}
+}
+
+// linesFrom is how many lines n bytes from p on touch, n at least 1.
+func linesFrom(p unsafe.Pointer, n uintptr) uintptr {
+	return (uintptr(p)&(lineBytes-1) + n + lineBytes - 1) / lineBytes
+}
+
+// Line is a cache line to be asked for later. It is an address and nothing that keeps memory
+// alive: whoever asks for what was freed meanwhile asks in vain.
+type Line uintptr
+
+// LineOf is the first cache line of b.
+func LineOf(b []byte) Line { return Line(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) }
+
+// Lines asks for all of them.
+func Lines(all []Line) {
+	for _, l := range all {
+		if l != 0 {
+			line(uintptr(l))
+		}
+	}
+}
+
+// Between asks for what lies from the beginning of *from to the end of *to, which are fields of
+// one struct in this order.
+func Between[A, B any](from *A, to *B) {
+	p := unsafe.Pointer(from)
+	lines(p, linesFrom(p, uintptr(unsafe.Pointer(to))+unsafe.Sizeof(*to)-uintptr(p)))
+}
+
 // In asks for the first n cache lines of what the pointer in an interface points to.
 func In(x any, n int) {
 	// An interface is two words, and the second is a pointer.

@@ -11,6 +11,9 @@
 // byte on, of which only the reason at its end is free text; what a device or a
 // process can have printed inside of another line is never taken for one.
 //
+// The kernel prints a fault when it serves the IOMMU's interrupt, and the device may have
+// said by then that it is done. Sync waits for that, too (visitor.go).
+//
 // Faults get lost: the drivers print a few and then, for some seconds, none. DMAR
 // prints three in 5 s, of all functions together, as each takes three of the ten
 // turns of its rate limit; AMD-Vi ten in 5 s of each function. A reader that is too

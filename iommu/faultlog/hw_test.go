@@ -67,35 +67,43 @@ func TestHardwareFault(t *testing.T) {
 				require.NoError(t, f.Store32(0, w.off, w.value))
 			}
 		}
-		seen := func(write bool) func() bool {
-			return func() bool {
-				require.NoError(t, r.Sync())
-				mu.Lock()
-				defer mu.Unlock()
-				for _, f := range faults {
-					if f.Matches(name) && f.IOVA == stray && f.Write == write {
-						return true
-					}
-				}
-				return false
+		done := func() {
+			for command := uint32(eduStart); command&eduStart != 0; {
+				var err error
+				command, err = f.Load32(0, eduCommand)
+				require.NoError(t, err)
 			}
 		}
+		seen := func(write bool) (n int) {
+			mu.Lock()
+			defer mu.Unlock()
+			for _, f := range faults {
+				if f.Matches(name) && f.IOVA == stray && f.Write == write {
+					n++
+				}
+			}
+			return n
+		}
 		// Again and again: earlier faults may have used up the kernel's patience, which
-		// is three in 5 s.
+		// is three in 5 s. What it prints at all, it has told when Sync has returned.
 		for _, write := range []bool{true, false} {
+			late := false
 			require.Eventually(t, func() bool {
+				before := seen(write)
 				if write {
 					dma(eduBuffer, stray, eduStart|eduToRAM)
 				} else {
 					dma(stray, eduBuffer, eduStart)
 				}
-				for range 20 {
-					if time.Sleep(50 * time.Millisecond); seen(write)() {
-						return true
-					}
-				}
-				return false
+				done()
+				require.NoError(t, r.Sync())
+				soon := seen(write)
+				time.Sleep(50 * time.Millisecond)
+				require.NoError(t, r.Sync())
+				late = seen(write) > soon
+				return late || soon > before
 			}, time.Minute, time.Millisecond, "write=%v: %+v", write, faults)
+			require.False(t, late, "Sync has returned after the device was done, and before a fault was told")
 			mu.Lock()
 			enough := len(faults) > 2 // one access of the second function will do
 			mu.Unlock()

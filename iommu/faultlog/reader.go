@@ -16,16 +16,19 @@ import (
 type Options struct {
 	// Path is the log to follow; empty: Path.
 	Path string
+	// Proc is where the kernel tells of its interrupts; empty: /proc.
+	Proc string
 }
 
 // Reader follows the kernel's log and gives what it finds to its sink, one after
 // the other.
 //
 //	Run ──► wait ──► drain ──► sink
-//	Sync ──────────► drain ──► sink
+//	Sync ─► visit ─► drain ──► sink
 type Reader struct {
-	log  source
-	sink func(Fault)
+	log      source
+	handlers *visitor // nil in tests: what is read is all
+	sink     func(Fault)
 
 	mu sync.Mutex // held across drain, the sink included: what was read has been told when it is free
 	// +checklocks:mu
@@ -53,11 +56,20 @@ func Open(sink func(Fault), o Options) (*Reader, error) {
 	if o.Path == "" {
 		o.Path = Path
 	}
-	log, err := openKmsg(o.Path)
+	if o.Proc == "" {
+		o.Proc = "/proc"
+	}
+	handlers, err := newVisitor(o.Proc)
 	if err != nil {
 		return nil, err
 	}
-	return newReader(log, sink), nil
+	log, err := openKmsg(o.Path)
+	if err != nil {
+		return nil, errors.Join(err, handlers.Close())
+	}
+	r := newReader(log, sink)
+	r.handlers = handlers
+	return r, nil
 }
 
 func newReader(log source, sink func(Fault)) *Reader {
@@ -68,7 +80,7 @@ func newReader(log source, sink func(Fault)) *Reader {
 // (gpuerr.Closed), or the log fails.
 func (r *Reader) Run(ctx context.Context) error {
 	for {
-		if err := r.Sync(); err != nil {
+		if err := r.drain(); err != nil {
 			return err
 		}
 		if err := r.log.wait(ctx); err != nil {
@@ -77,9 +89,19 @@ func (r *Reader) Run(ctx context.Context) error {
 	}
 }
 
-// Sync returns when the sink has been told of all that the kernel has printed by
-// now. It waits for nothing else.
+// Sync returns when the sink has been told of all faults that the IOMMU has reported by
+// now, also of those that the kernel had not printed yet. It waits for nothing else.
 func (r *Reader) Sync() error {
+	if r.handlers != nil {
+		if err := r.handlers.visit(); err != nil {
+			return r.failed(err)
+		}
+	}
+	return r.drain()
+}
+
+// drain tells the sink of all that the kernel has printed by now.
+func (r *Reader) drain() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for {
@@ -146,4 +168,9 @@ func (r *Reader) failed(err error) error {
 }
 
 // Close ends a Run that waits. Idempotent.
-func (r *Reader) Close() error { return r.log.Close() }
+func (r *Reader) Close() error {
+	if r.handlers == nil {
+		return r.log.Close()
+	}
+	return errors.Join(r.handlers.Close(), r.log.Close())
+}

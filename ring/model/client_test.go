@@ -4,6 +4,7 @@ package model
 type clientVars struct {
 	pushed, seenHead, flushed reg // Push and Flush
 	n, state, timeout         reg // Poll and Wait
+	keptVars
 }
 
 func pushVars(t *thread, v *clientVars) {
@@ -45,6 +46,10 @@ func (w *wires) push(t *thread, v *clientVars, full, closed *label) {
 		}
 	})
 	t.place(&write)
+	if w.cfg.kept {
+		w.pushKept(t, v)
+		return
+	}
 	words := w.cfg.slotWords
 	writeSlot := func(first, last uint8) {
 		for i := first; i < last; i++ {
@@ -93,6 +98,9 @@ func (w *wires) flush(t *thread, v *clientVars) {
 	if w.bell != nil && w.cfg.mistake == bitBeforeTail {
 		w.bell.ring(t, w)
 	}
+	if w.cfg.kept && w.cfg.mistake != lastAfterTail {
+		w.storeLast(t, v)
+	}
 	var asked label
 	if w.cfg.mistake == clientLooksFirst {
 		t.step("Flush: look before publishing", func(x *ctx) { x.set(v.flushed, x.load(w.sqWait)) })
@@ -115,6 +123,9 @@ func (w *wires) flush(t *thread, v *clientVars) {
 			}
 		}
 	})
+	if w.cfg.kept && w.cfg.mistake == lastAfterTail {
+		w.storeLast(t, v)
+	}
 	if w.cfg.mistake == submittedTooLate {
 		submit()
 	}
@@ -176,6 +187,9 @@ func newClient(m *machine, w *wires) {
 	t := m.thread("client", false)
 	var v clientVars
 	pushVars(t, &v)
+	if w.cfg.kept {
+		v.said, v.version = t.reg("said"), t.reg("version")
+	}
 	if !w.cfg.awakeClient {
 		pollVars(t, &v)
 	}

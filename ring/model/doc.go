@@ -9,6 +9,7 @@
 //	client_test.go, wait_test.go   ring/push.go, ring/client.go, ring/wait.go: Push, Flush, poll, Wait
 //	driver_test.go                 ring/batch.go, ring/server.go: TakeMany, CompleteMany, Flush, WaitWork, Close
 //	queue_test.go                  gpu/queue.go, gpu/submit.go, gpu/doorbell.go; the device
+//	kept_test.go                   ring/place.go, ring/kept.go: places, sqLast and a kept slot
 //	sweep_test.go                  ring/watch.go, gpu/sweep.go: Watch, Resign, Unwatch
 //	doorbell_test.go               one doorbell of a driver for many rings
 //

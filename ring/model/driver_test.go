@@ -27,6 +27,9 @@ func (w *wires) look(t *thread, head reg, ready, entries, completions *label) {
 			x.jump(entries)
 		}
 	})
+	if w.cfg.kept {
+		w.readLast(t)
+	}
 	t.place(&room)
 	t.local("look: are completions free", func(x *ctx) {
 		if !isFull(x.s, x.s.own[w.seenHead]) {
@@ -61,6 +64,10 @@ func (w *wires) take(t *thread, head, early reg, took, entries, completions *lab
 	}
 	w.look(t, head, &copyNow, entries, completions)
 	t.place(&copyNow)
+	if w.cfg.kept {
+		w.takeKept(t, func(x *ctx) { x.jump(took) })
+		return
+	}
 	if bug == driverReadsSlotFirst {
 		t.local("Take: use what was read", func(x *ctx) {
 			w.read(x, "entry", x.get(early), x.s.own[w.taken])

@@ -45,6 +45,12 @@ const (
 	stateNotDoubted
 	closeWithoutSignal
 
+	keptWrittenEarly
+	versionUsedAgain
+	placeAfterTail
+	lastNotDoubted
+	lastAfterTail
+
 	sweptNotUnwatched
 	sweptRestForgotten
 	sweepsNoMore
@@ -101,6 +107,8 @@ var (
 	sweptFull    = config{reduced: true, sweep: true, awakeClient: true, entries: 2, completions: 1, slotWords: 1, submissions: 3, pollMax: 1}
 	closing      = config{reduced: true, closes: true, entries: 1, completions: 2, slotWords: 1, submissions: 3, pollMax: 2}
 	openPipe     = config{reduced: true, closes: true, noEOF: true, entries: 1, completions: 2, slotWords: 1, submissions: 3, pollMax: 2}
+	kept         = config{kept: true, awakeClient: true, entries: 2, completions: 2, slotWords: 2, submissions: 3, pollMax: 2}
+	keptPSO      = config{order: pso, kept: true, awakeClient: true, entries: 2, completions: 2, slotWords: 2, submissions: 3, pollMax: 2}
 	rings        = config{reduced: true, awakeClient: true, entries: 1, completions: 1, slotWords: 1, submissions: 2, fewer: 1}
 	fullRings    = config{reduced: true, awakeClient: true, entries: 2, completions: 1, slotWords: 1, submissions: 2, fewer: 1}
 )
@@ -144,12 +152,20 @@ var ringChanges = []change{
 	{"the client finds state and does not look at the word again", stateNotDoubted, closing, propClose},
 	{"Close neither signals nor closes the pipe", closeWithoutSignal, openPipe, propWake},
 
+	{"a kept slot is written while an entry that is not taken names it", keptWrittenEarly, kept, propEntry},
+	{"a kept slot says something else under the version that it had", versionUsedAgain, kept, propEntry},
+	{"sqHead is stored before a kept slot is copied out", sqHeadBeforeCopy, kept, propEntry},
+	{"sqTail is published before the place is written", placeAfterTail, kept, propAccused},
+	{"sqLast is believed whatever position it has", lastNotDoubted, kept, propAccused},
+	{"sqTail is stored plainly, with places, on a machine that reorders stores", tailNotReleased, keptPSO, propAccused},
+
 	{"a driver that woke leaves its ring watched", sweptNotUnwatched, swept, propWake},
 	{"the sweeper resigns, finds something and rouses nobody", sweptRestForgotten, swept, propWake},
 	{"the sweeper ends without resigning", sweepsNoMore, swept, propWake},
 	{"the sweeper resigns and does not look again", resignLooksNotAgain, swept, propWake},
 	{"the sweeper resigns by a Store, not a Swap", resignWithoutFence, swept, propWake},
 
+	{"sqLast is stored after sqTail", lastAfterTail, kept, ""},
 	{"the sweeper leaves a full ring until it resigns", sweptFullForgotten, sweptFull, ""},
 	{"a driver arms although its ring is watched", armsWhileWatched, swept, ""},
 	{"who watches leaves the wait flag set", watchLeavesFlag, swept, ""},

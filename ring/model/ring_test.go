@@ -14,6 +14,8 @@ type config struct {
 	// package gpu: a queue's goroutine, its doorbell, and a device that ends work.
 	// Else a side is one thread.
 	duplex, service bool
+	// kept has all entries in one kept slot, and none in the submission queue.
+	kept bool
 	// sweep has a driver whose ring is watched while it sleeps.
 	sweep bool
 
@@ -44,6 +46,7 @@ type wires struct {
 	submitted, published   word // Client.submitted, Server.published
 	sq, cq                 word // the first word of the first slot
 	work, done             pipe
+	kept                   keptWires
 
 	bell   *bell // nil: the submission pipe
 	number int   // among the rings of the bell
@@ -70,6 +73,7 @@ func newWires(m *machine, cfg config, suffix string) *wires {
 		*at.word = m.word(at.name+suffix, cfg.mistake == tailNotReleased && at.name == "sqTail")
 	}
 	w.sq, w.cq = w.slots(m, "sq"+suffix, cfg.entries), w.slots(m, "cq"+suffix, w.completions)
+	w.keptSlot(m, suffix)
 	w.work, w.done = m.pipe("submission pipe"+suffix), m.pipe("completion pipe"+suffix)
 	for _, at := range []struct {
 		name string

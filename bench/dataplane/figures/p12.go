@@ -64,11 +64,15 @@ func crowd(ctx context.Context, e *Env) (r paired.Result, err error) {
 		return r, err
 	}
 	defer func() { err = errors.Join(err, closeAll()) }()
-	for _, l := range all { // one client, which looks at completions in one place
-		l.done = all[0].done
+	list := all[0].many
+	for _, l := range all { // one client, which lists launches and looks at completions in one place
+		l.many, l.done = list, all[0].done
 	}
 	many := paired.Batches(len(all)*crowdBatch, func() error {
 		for _, l := range all {
+			for i := range list[:crowdBatch] {
+				list[i] = &l.launch
+			}
 			if err := l.push(crowdBatch); err != nil {
 				return err
 			}

@@ -11,8 +11,9 @@ import (
 )
 
 // Work is launches with a known answer: several, one after the other, as a token of a
-// language model is. They take the device some hundreds of microseconds, so that their
-// client sleeps meanwhile and its neighbours have the CPU.
+// language model is. They take the device far longer than a client looks for a completion
+// before it sleeps (200 µs), so that it sleeps meanwhile and its neighbours, whose threads are
+// the last in order, have the CPU: else a good one would do next to nothing.
 type Work struct {
 	queue    *client.Queue
 	launches []client.Command
@@ -23,7 +24,7 @@ type Work struct {
 // workElements are added in each of workLaunches.
 const (
 	workElements = 64 << 10
-	workLaunches = 8
+	workLaunches = 64
 )
 
 // addend is the second operand, everywhere.

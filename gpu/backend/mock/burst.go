@@ -32,6 +32,7 @@ type burst struct {
 	most   time.Duration // mostBurst, but in tests
 	over   int64         // no group begins after this
 	clock  tick.Clock
+	thread bool          // what takeThread has said, of who holds the device
 	never  atomic.Uint32 // the stop flag of jobs that nothing stops
 }
 
@@ -49,34 +50,90 @@ var cancelled = outcome.Outcome{Kind: outcome.Cancelled}
 
 // Burst implements backend.Burster.
 func (d *Device) Burst(first backend.JobID, jobs []backend.Ready, ends []backend.End) (n int) {
-	ends = ends[:len(jobs)]
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !d.idleLocked() || d.log.digests {
 		return 0
 	}
-	b := &d.burst
-	b.jobs, b.ends, b.first, b.at = jobs, ends, first, 0
-	watched := len(d.log.ring) > 0 || len(d.faults.faults) > 0
-	old := debug.SetPanicOnFault(true)
-	runtime.LockOSThread() // as in task.run
-	if watched {
+	old := d.takeThread()
+	if d.watchedLocked() {
+		b := &d.burst
+		b.jobs, b.ends, b.first, b.at = jobs, ends[:len(jobs)], first, 0
 		b.began = int64(time.Since(d.started))
 		b.over = b.began + int64(b.most)
 		for d.burstWatchedLocked() {
 		}
+		b.jobs, b.ends = nil, nil
+		n = b.at
 	} else {
-		b.clock = tick.Best()
-		b.from, b.began, b.nanos = 0, b.clock.Read(), 0
-		b.over = b.began + int64(b.most)
-		for d.burstLocked() {
-		}
-		d.faults.jobs += uint64(b.at)
+		d.burst.clock = tick.Best()
+		n = d.runLocked(jobs, ends[:len(jobs)])
 	}
+	d.leaveThread(old)
+	return n
+}
+
+// watchedLocked says that somebody looks on.
+//
+// +checklocks:d.mu
+func (d *Device) watchedLocked() bool { return len(d.log.ring) > 0 || len(d.faults.faults) > 0 }
+
+// takeThread and leaveThread are around whatever runs jobs, as in task.run.
+func (d *Device) takeThread() (panicOnFault bool) {
+	runtime.LockOSThread()
+	return debug.SetPanicOnFault(true)
+}
+
+func (d *Device) leaveThread(panicOnFault bool) {
+	debug.SetPanicOnFault(panicOnFault)
 	runtime.UnlockOSThread()
-	debug.SetPanicOnFault(old)
+}
+
+// runLocked runs a burst on which nobody looks.
+//
+// +checklocks:d.mu
+func (d *Device) runLocked(jobs []backend.Ready, ends []backend.End) (n int) {
+	b := &d.burst
+	b.jobs, b.ends, b.at = jobs, ends, 0
+	b.from, b.began, b.nanos = 0, b.clock.Read(), 0
+	b.over = b.began + int64(b.most)
+	for d.burstLocked() {
+	}
+	d.faults.jobs += uint64(b.at)
 	b.jobs, b.ends = nil, nil
 	return b.at
+}
+
+// Hold implements backend.Holder.
+//
+// +checklocksignore: d.mu is kept until Release
+func (d *Device) Hold() bool {
+	d.mu.Lock()
+	if !d.idleLocked() || d.pause.stands || d.log.digests || d.watchedLocked() {
+		d.mu.Unlock()
+		return false
+	}
+	d.burst.clock = tick.Best()
+	d.burst.thread = d.takeThread()
+	return true
+}
+
+// BurstHeld implements backend.Holder.
+//
+// +checklocksignore: Hold has taken d.mu
+func (d *Device) BurstHeld(_ backend.JobID, jobs []backend.Ready, ends []backend.End) (n int) {
+	if d.state != live { // it is gone since the last one
+		return 0
+	}
+	return d.runLocked(jobs, ends[:len(jobs)])
+}
+
+// Release implements backend.Holder.
+//
+// +checklocksignore: Hold has taken d.mu
+func (d *Device) Release() {
+	d.leaveThread(d.burst.thread)
+	d.mu.Unlock()
 }
 
 // idleLocked says that the engine has nothing to do, or stands still, and a job would be
@@ -278,4 +335,4 @@ func (d *Device) noteLocked(r *ready, at int, began time.Duration, gone bool) {
 	d.faults.tamper(NoFault, backend.Completion{ID: b.first + backend.JobID(at), Outcome: end.Outcome, DeviceTime: end.DeviceTime})
 }
 
-var _ backend.Burster = (*Device)(nil)
+var _ backend.Holder = (*Device)(nil)

@@ -175,6 +175,9 @@ func (t *task) run(member int) {
 			return
 		}
 		t.done.Add(hi - lo)
+		if member == 0 {
+			t.dev.tellHost()
+		}
 	}
 }
 

@@ -16,10 +16,25 @@ func (d *Device) runEngine() {
 		}
 		d.deliverLate()
 		began := time.Now()
+		d.told = began
 		result := d.executeOrFail(s)
 		if !d.finish(s, result, time.Since(began)) {
 			return
 		}
+	}
+}
+
+// tellHostEvery is after how long the host hears that a job goes on.
+const tellHostEvery = 100 * time.Microsecond
+
+// tellHost does so if it is time. runEngine calls it, at places where a job can be left.
+func (d *Device) tellHost() {
+	if d.host == nil {
+		return
+	}
+	if ran := time.Since(d.told); ran >= tellHostEvery {
+		d.host.Computed(ran)
+		d.told = time.Now()
 	}
 }
 

@@ -67,7 +67,7 @@ func TestFaultsLeaveNoThreadBehind(t *testing.T) {
 		},
 		"task": func(t *testing.T, d *Device) outcome.Outcome {
 			job := launch(d)
-			work := &task{slot: &slot{job: job}, job: job, items: n, block: n}
+			work := &task{dev: &Device{}, slot: &slot{job: job}, job: job, items: n, block: n}
 			call := native.Call{Grid: job.Grid, Block: job.Block, Inline: job.Inline}
 			for i := range job.Spans {
 				call.Bindings = append(call.Bindings, job.Spans[i].Host)

@@ -58,6 +58,7 @@ func (d *Device) shortEntries(s *slot, job *backend.Job, all *result) (some bool
 		if all.outcome.Kind != outcome.OK {
 			return true
 		}
+		d.tellHost()
 		if len(d.log.ring) > 0 {
 			all.written += written(r.job)
 		}

@@ -98,6 +98,8 @@ type Device struct {
 	laneOnly bool
 	kernels  kernels
 	sink     backend.Sink
+	host     backend.Host // the sink; nil: it is none
+	told     time.Time    // runEngine's: when the job began, or the host was last told
 	started  time.Time
 	crew     crew
 	work     chan struct{} // capacity 1: the engine should look at the queue

@@ -65,6 +65,7 @@ func (d *Device) Start(sink backend.Sink) error {
 		return gpuerr.New(gpuerr.Invalid, "sink is nil")
 	}
 	d.sink, d.started, d.state = sink, time.Now(), live
+	d.host, _ = sink.(backend.Host)
 	d.wg.Go(d.runEngine)
 	d.wg.Go(d.runAttendant)
 	d.crew.start(&d.wg)

@@ -58,7 +58,7 @@ func (d *Device) Prepare(job *backend.Job, old backend.Ready) (_ backend.Ready, 
 	}
 	r, _ := old.(*ready)
 	if r == nil || r.dev != d {
-		r = &ready{dev: d, bindings: make([][]byte, 0, 4)}
+		r = &ready{dev: d}
 	}
 	r.reset(job)
 	// What a bug in a body is to cost is the engine's to say.
@@ -89,6 +89,9 @@ func (r *ready) reset(job *backend.Job) {
 	clear(bindings)
 	bindings = bindings[:0]
 	if job != nil {
+		if len(job.Spans) > cap(bindings) { // append would take more
+			bindings = make([][]byte, 0, max(len(job.Spans), 4))
+		}
 		for i := range job.Spans {
 			bindings = append(bindings, job.Spans[i].Host)
 		}

@@ -1,4 +1,4 @@
-package difftest
+package refmodel_test
 
 import (
 	"encoding/binary"

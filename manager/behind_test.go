@@ -1,0 +1,168 @@
+package manager
+
+import (
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"capgpu/internal/shm"
+)
+
+// backed is memory with all its pages.
+func backed(t *testing.T, bytes uint64) *shm.Memory {
+	t.Helper()
+	m, err := shm.Create("test", bytes)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, m.Close()) })
+	require.NoError(t, m.Back(0, bytes))
+	require.EqualValues(t, bytes/512, blocks(t, m))
+	return m
+}
+
+// What is behind is behind, with its own thread and nobody else's; and not with the first one
+// of the process.
+func TestBehind(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	before, err := unix.SchedGetAttr(0, 0)
+	require.NoError(t, err)
+	if before.Policy != unix.SCHED_NORMAL {
+		t.Skip("SKIPPED: this process is not scheduled as most are")
+	}
+	for range 20 { // on several threads
+		var first bool
+		var got, want *unix.SchedAttr
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			behind(func() {
+				first = unix.Gettid() == unix.Getpid()
+				got, _ = unix.SchedGetAttr(0, 0)
+			})
+		})
+		wg.Wait()
+		require.NotNil(t, got)
+		copied := *before
+		want = &copied
+		if !first {
+			want.Nice = min(before.Nice+behindNice, lastNice)
+			if before.Runtime != 0 { // else this kernel tells no slice
+				want.Runtime = uint64(behindSlice)
+			}
+		}
+		require.Equal(t, want, got)
+	}
+	after, err := unix.SchedGetAttr(0, 0)
+	require.NoError(t, err)
+	require.Equal(t, before, after)
+}
+
+// Several who punch the same memory punch each piece once, and all of it.
+func TestPunchingTogether(t *testing.T) {
+	bytes := 9*pagesPiece + shm.PageBytes
+	m := backed(t, bytes)
+	p := newPunching(m, bytes)
+	var pieces [4]int
+	var wg sync.WaitGroup
+	for i := range pieces {
+		wg.Go(func() { p.run(func() { pieces[i]++ }) })
+	}
+	require.NoError(t, p.wait())
+	wg.Wait()
+	require.Zero(t, blocks(t, m))
+	sum := 0
+	for _, n := range pieces {
+		sum += n
+	}
+	require.Equal(t, 10, sum)
+}
+
+// An error ends it for all of them.
+func TestPunchingFails(t *testing.T) {
+	m := backed(t, pagesPiece)
+	p := newPunching(m, 100*pagesPiece) // more than there is
+	rests := 0
+	p.run(func() { rests++ })
+	require.Error(t, p.wait())
+	require.Equal(t, 2, rests)
+	p.run(func() { t.Error("it goes on") })
+}
+
+// Memory comes back although those who are behind never have the processor: after a time, and
+// at once where somebody is in a hurry. When they have it at last the memory is not theirs.
+func TestPunchedThoughNeverScheduled(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		before int           // pieces that are done before they are not scheduled any more
+		hurry  time.Duration // 0: never
+		after  time.Duration
+	}{
+		{"never", 0, 0, punchGives},
+		{"in the midst", 3, 0, punchGives},
+		{"in a hurry", 0, time.Millisecond, time.Millisecond},
+		{"in the midst and in a hurry", 3, time.Millisecond, time.Millisecond},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const bytes = 8 * pagesPiece
+				m, err := shm.Create("test", bytes)
+				require.NoError(t, err)
+				require.NoError(t, m.Back(0, bytes))
+				hurry, scheduled := make(chan struct{}), make(chan struct{})
+				if test.hurry > 0 {
+					time.AfterFunc(test.hurry, func() { close(hurry) })
+				}
+				pieces, start := test.before, time.Now()
+				err = newPunching(m, bytes).behind(hurry, func(f func()) {
+					if pieces == 0 {
+						<-scheduled
+					}
+					f()
+				}, func() {
+					if pieces--; pieces == 0 {
+						<-scheduled
+					}
+				})
+				require.NoError(t, err)
+				require.Equal(t, test.after, time.Since(start))
+				require.Zero(t, blocks(t, m))
+				require.NoError(t, m.Close())
+				close(scheduled)
+				synctest.Wait()
+			})
+		})
+	}
+}
+
+// Where they have it nobody waits for anything else, and small memory is not worth a thread.
+func TestPunchBehind(t *testing.T) {
+	for _, bytes := range []uint64{shm.PageBytes, behindLeast - shm.PageBytes, behindLeast, 3*pagesPiece + behindLeast} {
+		m := backed(t, bytes)
+		require.NoError(t, punchBehind(m, bytes, nil))
+		require.Zero(t, blocks(t, m))
+	}
+	hurry := make(chan struct{})
+	close(hurry)
+	m := backed(t, behindLeast)
+	require.NoError(t, punchBehind(m, behindLeast, hurry))
+	require.Zero(t, blocks(t, m))
+}
+
+// When a driver is dead the next one waits for its memory, which then goes before others.
+func TestDeadDriversMemoryIsInAHurry(t *testing.T) {
+	g := grant(t, grantTestLimits())
+	select {
+	case <-g.ahead.hurry:
+		t.Fatal("the driver lives")
+	default:
+	}
+	g.stopOnce.Do(func() {})
+	g.gate.Revoke(errGrantsRevoked)
+	<-g.served
+	require.NoError(t, g.revoke(false, nil).err)
+	<-g.ahead.hurry
+}
