@@ -140,12 +140,19 @@ func TestRevokeRacesTransfer(t *testing.T) {
 	for i := range 40 {
 		parent := open()
 		kill, delay := i%8 == 7, time.Duration(rng.IntN(300))*time.Microsecond
+		driver := 0
+		if kill {
+			driver = s.driverOf(parent.Epoch())
+		}
 		ended := make(chan error, 1)
 		go func() {
 			time.Sleep(delay)
 			if kill {
-				s.killDriver()
-				<-parent.Done()
+				_ = unix.Kill(driver, unix.SIGKILL)
+				select {
+				case <-parent.Done():
+				case <-ctx.Done():
+				}
 			}
 			ended <- parent.Close(ctx)
 		}()

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -190,13 +191,38 @@ func (s *stack) stop() {
 	require.Empty(s.t, s.cgroups(), "cgroups outlive their manager")
 }
 
-// driver is a process that drives the device, or 0.
+// driver is the process that drives the device: the last that the manager said to be
+// ready. While that is being replaced it is the oldest there is, which may be the
+// standby. 0 if there is none.
 func (s *stack) driver() int {
 	pids := processes(s.program("gpu-mock"))
+	if said := readyPid.FindAllStringSubmatch(s.log.String(), -1); len(said) > 0 {
+		if pid, err := strconv.Atoi(said[len(said)-1][2]); err == nil && slices.Contains(pids, pid) {
+			return pid
+		}
+	}
 	if len(pids) == 0 {
 		return 0
 	}
 	return pids[0]
+}
+
+// readyPid finds the epochs of a manager's drivers, and their processes, in what it says.
+var readyPid = regexp.MustCompile(`(?m)^capgpu: device mock0 ready \(epoch (\d+), driver pid (\d+)\)$`)
+
+// driverOf is the process that drives the device in an epoch of the only manager so far.
+// Which process is older says nothing: a standby and the next driver may begin together.
+func (s *stack) driverOf(epoch uint64) (pid int) {
+	s.t.Helper()
+	eventually(s.t, func() bool {
+		for _, said := range readyPid.FindAllStringSubmatch(s.log.String(), -1) {
+			if said[1] == strconv.FormatUint(epoch, 10) {
+				pid, _ = strconv.Atoi(said[2])
+			}
+		}
+		return pid != 0
+	}, "no driver was ever ready in epoch %d", epoch)
+	return pid
 }
 
 // killDriver kills a process that drives the device, if there is one.
