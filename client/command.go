@@ -93,30 +93,82 @@ func (w *WaitOrder) push(q *Queue) (uint64, error) { return q.waitLocked(w.Fence
 
 // +checklocks:q.submit
 func (q *Queue) launchLocked(l *Launch) (ticket uint64, err error) {
+	ticket = q.next
 	if next := q.side.Expected(); q.launched[next.Slot()].is(next, l) {
-		err = q.launchAgainLocked()
+		if err = q.able(); err == nil {
+			_, err = q.againLocked(1)
+		}
 	} else {
 		err = q.launchNewLocked(l)
 	}
 	if err != nil {
 		return 0, err
 	}
-	ticket = q.next
-	q.next++
 	return ticket, nil
 }
 
-// launchAgainLocked stages what the ring expects.
+// launchesLocked stages launches, one or more, as many as may be staged before the driver is
+// shown them. It returns how many, and the error of the next one.
 //
 // +checklocks:q.submit
-func (q *Queue) launchAgainLocked() error {
+func (q *Queue) launchesLocked(launches []*Launch) (n int, err error) {
+	launches = launches[:min(len(launches), max(streamBatch-q.side.Staged(), 1))]
+	able := q.able()
+	for n < len(launches) {
+		run := q.expectedLocked(launches[n:])
+		if run == 0 {
+			if err := q.launchNewLocked(launches[n]); err != nil {
+				return n, err
+			}
+			n++
+			continue
+		}
+		if able != nil {
+			return n, able
+		}
+		k, err := q.againLocked(run)
+		if n += k; err != nil {
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+// expectedLocked is how many launches, from the first on, are what the ring expects.
+//
+// +checklocks:q.submit
+func (q *Queue) expectedLocked(launches []*Launch) (n int) {
+	next := q.side.Expected()
+	for n < len(launches) {
+		l, kept := launches[n], next
+		if !q.launched[kept.Slot()].is(kept, l) {
+			break
+		}
+		n++
+		if next = q.side.After(kept); next == kept {
+			for n < len(launches) && launches[n] == l { // it is not looked at again
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// able says why nothing is staged that does work.
+func (q *Queue) able() error {
 	if err := q.s.unpoisoned(); err != nil {
 		return err
 	}
-	if err := q.err(); err != nil {
-		return err
-	}
-	return q.failure(q.side.Again(q.next))
+	return q.err()
+}
+
+// againLocked stages what the ring expects, n times.
+//
+// +checklocks:q.submit
+func (q *Queue) againLocked(n int) (int, error) {
+	k, err := q.side.Again(q.next, n)
+	q.next += uint64(k)
+	return k, q.failure(err)
 }
 
 // +checklocks:q.submit
@@ -170,6 +222,7 @@ func (q *Queue) launchNewLocked(l *Launch) error {
 	if kept != 0 {
 		q.launched[kept.Slot()].note(kept, l)
 	}
+	q.next++
 	return nil
 }
 

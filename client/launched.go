@@ -16,16 +16,28 @@ type launched struct {
 
 // is reports whether l says the same as what the ring has there.
 func (x *launched) is(kept ring.Kept, l *Launch) bool {
-	if x.kept != kept || x.Program != l.Program || x.Grid != l.Grid || x.Block != l.Block ||
-		x.SharedBytes != l.SharedBytes || x.Deadline != l.Deadline || len(x.Bindings) != len(l.Bindings) {
+	if x.kept != kept || x.Program != l.Program || len(x.Bindings) != len(l.Bindings) || len(x.Inline) != len(l.Inline) {
 		return false
 	}
+	// One branch is cheaper than one for each.
+	differ := uint64((x.Grid.X^l.Grid.X)|(x.Grid.Y^l.Grid.Y)|(x.Grid.Z^l.Grid.Z)|
+		(x.Block.X^l.Block.X)|(x.Block.Y^l.Block.Y)|(x.Block.Z^l.Block.Z)|(x.SharedBytes^l.SharedBytes)) |
+		uint64(x.Deadline^l.Deadline)
+	have := x.Bindings
 	for i := range l.Bindings {
-		if b, have := &l.Bindings[i], &x.Bindings[i]; b.Buffer != have.Buffer || b.Off != have.Off || b.Len != have.Len {
+		if i >= len(have) { // never; so nothing else looks at it
 			return false
 		}
+		b, h := &l.Bindings[i], &have[i]
+		if b.Buffer != h.Buffer {
+			return false
+		}
+		differ |= (b.Off ^ h.Off) | (b.Len ^ h.Len)
 	}
-	return bytes.Equal(x.Inline, l.Inline)
+	if differ != 0 {
+		return false
+	}
+	return len(l.Inline) == 0 || bytes.Equal(x.Inline, l.Inline)
 }
 
 // note makes x what was pushed.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"capgpu/control"
 	"capgpu/gpuerr"
@@ -19,32 +20,35 @@ import (
 // stops its own queue. The fast way is to push many, flush once, and collect
 // many; Submit does the first two.
 type Queue struct {
+	// What every batch needs comes first: see ring.Client.
 	s      *Session
-	handle uint64
 	ring   *ring.Client
-
 	submit sync.Mutex
 	// +checklocks:submit
 	next uint64 // ticket of the next command
 	// +checklocks:submit
-	entry ring.Entry
-	// +checklocks:submit
 	side ring.Submitter // of ring, with submit as its lock
 	// +checklocks:submit
 	launched []launched // by the kept slot that says it
+
+	closed  atomic.Bool // by this process
+	collect sync.Mutex  // held while a collector sleeps
+	handle  uint64
+
+	// +checklocks:submit
+	entry ring.Entry
 	// +checklocks:submit
 	patches []ring.Patch
-
-	closed atomic.Bool // by this process
-
-	collect sync.Mutex // held while a collector sleeps
 	// +checklocks:collect
 	few [4]ring.Completion // that are being handed out
 }
 
 // handful is completions that are being handed out. Of many queues that a program collects
 // from one after the other all use the same, which stays in a cache.
-type handful [64]ring.Completion
+type handful struct {
+	times  [256]uint64 // of what ended ok
+	others [64]ring.Completion
+}
 
 var handed = sync.Pool{New: func() any { return new(handful) }}
 
@@ -76,12 +80,16 @@ func (s *Session) CreateQueue(ctx context.Context, o QueueOptions) (*Queue, erro
 	if err != nil {
 		return nil, err
 	}
-	q := &Queue{s: s, handle: r.Handle, ring: shared, side: shared.Submitter(), next: 1, launched: make([]launched, shared.Config().Slots())}
+	q := newQueue(s, shared, r.Handle)
 	if err := s.adopt(q); err != nil {
 		q.release()
 		return nil, err
 	}
 	return q, nil
+}
+
+func newQueue(s *Session, shared *ring.Client, handle uint64) *Queue {
+	return &Queue{s: s, handle: handle, ring: shared, side: shared.Submitter(), next: 1, launched: make([]launched, shared.Config().Slots())}
 }
 
 // Handle is the queue's number in the session.
@@ -121,11 +129,18 @@ func (q *Queue) PushLaunches(launches ...*Launch) (first uint64, n int, err erro
 	q.submit.Lock()
 	defer q.submit.Unlock()
 	first = q.next
-	for _, l := range launches {
-		if _, err := q.launchLocked(l); err != nil {
+	if len(launches) == 1 { // without what pays for many only
+		if _, err := q.launchLocked(launches[0]); err != nil {
+			return first, 0, err
+		}
+		q.streamLocked()
+		return first, 1, nil
+	}
+	for n < len(launches) {
+		k, err := q.launchesLocked(launches[n:])
+		if n += k; err != nil {
 			return first, n, err
 		}
-		n++
 		q.streamLocked()
 	}
 	return first, n, nil
@@ -245,21 +260,42 @@ func (q *Queue) Completions(ctx context.Context, out []Completion) (int, error) 
 	}
 	q.collect.Lock()
 	defer q.collect.Unlock()
-	taken := q.few[:]
+	var few [len(q.few)]uint64
+	taken := ring.Taking{Times: few[:], Others: q.few[:]}
 	if len(out) > len(q.few) {
 		lent := handed.Get().(*handful)
 		defer handed.Put(lent)
-		taken = lent[:]
+		taken.Times, taken.Others = lent.times[:], lent.others[:]
 	}
-	taken = taken[:min(len(out), len(taken))]
-	n, err := q.ring.Wait(ctx, taken)
-	if err != nil {
+	taken.Times = taken.Times[:min(len(out), len(taken.Times))]
+	taken.Others = taken.Others[:min(len(out), len(taken.Others))]
+	if err := q.ring.WaitTaking(ctx, &taken); err != nil {
 		if ended := ctx.Err(); ended != nil {
 			return 0, ended
 		}
 		return 0, q.failure(err)
 	}
-	for i := range n {
+	ended(out, taken.User, taken.Times[:taken.OK])
+	q.handOut(out[taken.OK:], taken.Others[:taken.Other])
+	return taken.OK + taken.Other, nil
+}
+
+// ended hands out commands that ended ok, after so many nanoseconds each, with tickets that
+// count up from the one given.
+func ended(out []Completion, ticket uint64, nanos []uint64) {
+	out = out[:len(nanos)]
+	for i := range out {
+		o := &out[i]
+		o.Ticket, o.Outcome, o.DeviceTime = ticket+uint64(i), outcome.Success, time.Duration(nanos[i])
+		if o.Err != nil { // a store of a pointer costs more
+			o.Err = nil
+		}
+	}
+}
+
+// handOut hands out completions of any kind.
+func (q *Queue) handOut(out []Completion, taken []ring.Completion) {
+	for i := range taken {
 		c, o := &taken[i], &out[i]
 		o.Ticket, o.Err, o.DeviceTime = c.UserData, nil, nanos(c.DeviceNanos)
 		o.Outcome.Kind, o.Outcome.Cause = c.Outcome.Kind, c.Outcome.Cause
@@ -274,7 +310,6 @@ func (q *Queue) Completions(ctx context.Context, out []Completion) (int, error) 
 			q.s.noticePoison(c.Outcome)
 		}
 	}
-	return n, nil
 }
 
 // refusal is why an entry was refused. The ring has no room for words.

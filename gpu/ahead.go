@@ -1,6 +1,10 @@
 package gpu
 
-import "capgpu/internal/prefetch"
+import (
+	"capgpu/internal/prefetch"
+	"capgpu/ledger"
+	"capgpu/outcome"
+)
 
 // A sweeper comes to queues of which nothing is in a cache: for each of them it would wait
 // for some tens of lines of memory, one after the other. So it asks for them in time, in as
@@ -27,20 +31,29 @@ func (q *queue) aheadItself() { prefetch.Between(&q.session, &q.burst.turn.work.
 
 func (q *queue) aheadOwn() {
 	prefetch.In(q.ring, ringLines)
-	prefetch.Of(q.session)
-	prefetch.Of(q.lease)
-	prefetch.Of(q.meter)
+	prefetch.Between(&q.session.dev, &q.session.ended[outcome.OK])
+	q.lease.Ahead()
+	q.meter.Ahead()
+	q.burst.memo.ahead()
 	q.withLast(func(r *resolved) { prefetch.Between(&r.known, &r.memory) })
 }
 
 func (q *queue) aheadUsed() {
 	q.ring.Ahead()
-	prefetch.Of(q.session.account)
+	q.session.account.Ahead(ledger.DeviceTime, ledger.InFlight)
 	prefetch.Of(q.session.flow)
 	q.withLast(func(r *resolved) {
 		prefetch.In(r.ready, readyLines)
 		prefetch.Lines(r.memory[:])
 	})
+}
+
+// ahead asks for what says what is in the first slots.
+func (m *memo) ahead() {
+	if len(m.slots) > 0 {
+		prefetch.Of(&m.slots[0])
+		prefetch.Of(&m.known[0])
+	}
 }
 
 // withLast calls f with what the queue launched last, if it sleeps.

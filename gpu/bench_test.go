@@ -150,13 +150,9 @@ func benchServe(b *testing.B, n int) {
 			b.Fatal(err)
 		}
 		t1 := time.Now()
-		for left := n; left > 0; {
-			k, err := q.fetch(0)
-			if left -= k; err != nil || k == 0 {
-				b.Fatal(k, err)
-			}
-			for q.serveBurst(); q.left(); { // a burst that is interrupted for long leaves the rest
-				q.serveBurst()
+		for until := q.taken + uint64(n); q.taken < until || q.left(); q.flush() {
+			if took, err := q.take(); err != nil || !took {
+				b.Fatal(took, err)
 			}
 		}
 		t2 := time.Now()

@@ -98,13 +98,8 @@ func (q *queue) runBurst() (ran int, wait bool) {
 	case b.turn.state.Load() == jobSent:
 	case b.loan.begin():
 		b.turn.work.ID += maxBurst
-	default:
-		q.inEngine = true
-		has := e.askTurn(&b.turn)
-		q.inEngine = false
-		if !has {
-			return 0, b.turn.state.Load() != jobFree
-		}
+	case !q.askTurn():
+		return 0, b.turn.state.Load() != jobFree
 	}
 	if n, wait = q.mayStill(n); n == 0 || !q.chargeBurst(n) {
 		q.leaveTurn()
@@ -242,7 +237,7 @@ func (q *queue) endBurst(ran int) {
 			after = asksAgain
 		}
 		q.inEngine = true
-		lost, b.crowded = e.endTurn(&b.turn, nanos, trapped, after)
+		lost, b.crowded = e.endTurn(&b.turn, b.held.turnTook(nanos), trapped, after)
 		if trapped.Kind != outcome.Pending {
 			e.cancel(s, func(*job) bool { return true }, poisonedOutcome)
 		}

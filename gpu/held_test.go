@@ -19,24 +19,30 @@ import (
 type holdDevice struct {
 	*mock.Device
 	held   atomic.Int64
-	refuse atomic.Bool  // to be held
-	spoil  atomic.Int64 // makes so many bursts end as ends says
-	ends   func(ends []backend.End) (n int)
+	refuse atomic.Bool            // to be held
+	spoil  atomic.Int64           // makes so many bursts end as ends says
+	ends   func(jobs int) (n int) // how many of them it runs
 	within atomic.Pointer[func()]
+	quick  bool // says that each job took a nanosecond
 }
 
 func (d *holdDevice) Hold() bool { return !d.refuse.Load() && d.Device.Hold() }
 
-func (d *holdDevice) BurstHeld(first backend.JobID, jobs []backend.Ready, ends []backend.End) (n int) {
+func (d *holdDevice) BurstHeld(first backend.JobID, jobs []backend.Ready, nanos []uint64, last *outcome.Outcome) (n int) {
 	d.held.Add(1)
 	if f := d.within.Load(); f != nil {
 		(*f)()
 	}
 	if d.spoil.Load() > 0 && d.spoil.Add(-1) >= 0 {
-		n = d.ends(ends)
-		return d.Device.BurstHeld(first, jobs[:n], ends[:n])
+		jobs = jobs[:d.ends(len(jobs))]
 	}
-	return d.Device.BurstHeld(first, jobs, ends)
+	n = d.Device.BurstHeld(first, jobs, nanos, last)
+	for i := range n {
+		if d.quick {
+			nanos[i] = 1
+		}
+	}
+	return n
 }
 
 func newHoldRig(t *testing.T) (*rig, *holdDevice) {
@@ -102,7 +108,7 @@ func TestHoldIsGivenBack(t *testing.T) {
 		q, err := lookup[queue](alice.handles, one.h)
 		require.NoError(t, err)
 		f := func() {
-			if d.within.Swap(nil) == nil {
+			if q.burst.held.byTurn || d.within.Swap(nil) == nil { // a turn is not called back
 				return
 			}
 			close(began)
@@ -184,13 +190,13 @@ func TestHeldAndNotOK(t *testing.T) {
 	good := func() { require.Zero(t, all(3)) }
 	for range 20 {
 		d.holds(t, 5, good)
-		d.ends = func(ends []backend.End) int { return len(ends) - 1 } // it leaves the last one
+		d.ends = func(jobs int) int { return jobs - 1 } // it leaves the last one
 		d.spoil.Store(1)
 		for d.spoil.Load() > 0 {
 			good()
 		}
 		d.holds(t, 5, good)
-		d.ends = func(ends []backend.End) int { return 0 }
+		d.ends = func(int) int { return 0 }
 		d.spoil.Store(1)
 		for d.spoil.Load() > 0 {
 			good()
@@ -202,6 +208,120 @@ func TestHeldAndNotOK(t *testing.T) {
 		d.refuse.Store(false)
 	}
 	require.Zero(t, s.Budget()[ledger.InFlight].Used+s.Budget()[ledger.InFlight].Reserved)
+	require.NoError(t, r.dev.Check())
+	r.close()
+}
+
+// A queue that only sweepers have served, in their buffers, has made none of its own for bursts
+// when it holds the device for the first time.
+func TestHoldAfterSweeps(t *testing.T) {
+	r, d := newHoldRig(t)
+	s := r.open("alice")
+	p, m := prog(t, s, "vecadd_f32"), buf(t, s, 64)
+	for tried := time.Now(); ; {
+		require.Less(t, time.Since(tried), 20*time.Second, "no sweeper's turn is lent")
+		c := r.queue(s, 16, 4096)
+		q := c.served(t)
+		if holdAfterSweeps(t, c, q, p, whole(m)) {
+			break
+		}
+	}
+	require.Positive(t, d.held.Load())
+	r.close()
+}
+
+// holdAfterSweeps reports whether the queue was lent the device by a sweeper, and has held it then.
+//
+// +checklocksignore: TryLock is not understood
+func holdAfterSweeps(t *testing.T, c *client, q *queue, p Handle, b ring.Binding) bool {
+	w := &sweeper{crowd: &crowd{}}
+	for range 3 { // known from the second on
+		c.launch(p, b, b, b)
+		requireOK(t, w.serves(t, c, q))
+	}
+	lent := func() bool { // unless its own goroutine was woken for it
+		if !q.serving.TryLock() {
+			return false
+		}
+		defer q.serving.Unlock()
+		if q.picked != nil || !q.mayHold() || q.burst.loan.word.Load() == 0 {
+			return false
+		}
+		c.launch(p, b, b, b)
+		_, _, err := q.hold(1000)
+		require.NoError(t, err)
+		_, err = q.take() // what was called back in the midst
+		require.NoError(t, err)
+		q.flush()
+		return true
+	}()
+	if lent {
+		requireOK(t, w.serves(t, c, q))
+	}
+	w.release(q)
+	return lent && q.burst.held.bursts > 0
+}
+
+// serves visits a queue until its client has a completion.
+func (w *sweeper) serves(t *testing.T, c *client, q *queue) ring.Completion {
+	var one [1]ring.Completion
+	for began := time.Now(); ; {
+		n, err := c.ring.Poll(one[:])
+		require.NoError(t, err)
+		if n == 1 {
+			return one[0]
+		}
+		require.Less(t, time.Since(began), 20*time.Second)
+		w.visit(q)
+	}
+}
+
+// A sweeper's turn holds the device for several bursts. What does not end well in the midst of
+// them ends as otherwise, what is behind it goes on, and the books have all of it before the
+// client is told.
+//
+// +checklocksignore: serving is locked in parts
+func TestTurnHoldsForManyBursts(t *testing.T) {
+	r, d := newHoldRig(t)
+	d.quick = true
+	s := r.open("alice")
+	c, m := r.queue(s, 512, 4096), buf(t, s, 64)
+	q := c.served(t)
+	w := &sweeper{crowd: &crowd{}}
+	nanos := uint64(0)
+	all := func(n int) { // leaves the queue to who holds serving
+		q.serving.Unlock()
+		defer q.serving.Lock()
+		for range n {
+			c.next++
+			e := ring.FillEntry(c.next, uint64(m), 0, 64, 1, 0)
+			require.NoError(t, c.ring.Push(&e, nil, nil))
+		}
+		require.NoError(t, c.ring.Flush())
+		for range n {
+			one := w.serves(t, c, q)
+			requireOK(t, one)
+			nanos += one.DeviceNanos
+		}
+	}
+	q.serving.Lock()
+	for began := time.Now(); q.burst.held.bursts < turnBursts; all(4 * maxBurst) {
+		require.Less(t, time.Since(began), 20*time.Second, "a turn never has more than %d bursts", q.burst.held.bursts)
+	}
+	for _, leaves := range []int{0, 1, 7} {
+		for range 20 {
+			d.ends = func(jobs int) int { return max(jobs-leaves, 0) }
+			d.spoil.Store(2)
+			all(200)
+			require.Equal(t, nanos, s.Budget()[ledger.DeviceTime].Used)
+			require.Zero(t, q.burst.held.before, "a turn that is over is paid for")
+			require.Zero(t, s.Budget()[ledger.InFlight].Reserved+s.Budget()[ledger.InFlight].Used)
+		}
+	}
+	d.spoil.Store(0)
+	require.Equal(t, c.next, r.dev.Status("alice").Tenants[0].Sessions[0].Outcomes["ok"])
+	q.serving.Unlock()
+	w.release(q)
 	require.NoError(t, r.dev.Check())
 	r.close()
 }

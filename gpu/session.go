@@ -17,13 +17,25 @@ import (
 // Session is what one client has of the device. All methods may be called from
 // any goroutine; once it is closed they answer why, for ever.
 type Session struct {
-	dev      *Device
-	tenant   *tenant
+	// What each turn of a queue needs is together: see ahead.go.
+	dev     *Device
+	tenant  *tenant
+	account *ledger.Account
+	flow    *flow   // guarded by engine.mu
+	branch  *branch // nil for a session that is not restricted
+	poison  atomic.Pointer[poison]
+	context backend.Context
+	facet   Facet
+	spoils  spoils
+	traps   atomic.Uint64
+
+	launches atomic.Uint64
+	ended    [outcome.DeviceLost + 1]atomic.Uint64 // entries by outcome
+
 	parent   *Session // of a restricted session
 	depth    int      // how many sessions are above it
 	id       uint64
-	attach   uint64 // Attach.ID; 0 for a restricted session
-	facet    Facet
+	attach   uint64        // Attach.ID; 0 for a restricted session
 	deadline time.Duration // of a submission that names none
 	fair     time.Duration // what the policy gives a submission; who misses it has a strike
 	longest  time.Duration // of any submission
@@ -32,23 +44,13 @@ type Session struct {
 	check    bool          // its programs run watched
 	loaded   loadedPrograms
 	loading  line
-	spoils   spoils
 	memos    memoSet
 	opened   time.Time
 	node     *revoke.Node
-	account  *ledger.Account
 	charge   ledger.Receipt
 	handles  *table
 	memory   memory
-	flow     *flow // guarded by engine.mu
-
-	launches atomic.Uint64
 	strikes  atomic.Uint64
-	branch   *branch // nil for a session that is not restricted
-	poison   atomic.Pointer[poison]
-	context  backend.Context
-	traps    atomic.Uint64
-	ended    [outcome.DeviceLost + 1]atomic.Uint64 // entries by outcome
 }
 
 // OpenSession opens a session for a tenant.

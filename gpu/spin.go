@@ -64,7 +64,7 @@ func (q *queue) spinForWork(idle *int) (again bool, err error) {
 		return false, nil
 	}
 	for round := 0; round < q.spin.rounds; round++ {
-		n, bursts, err := q.lookForWork()
+		n, bursts, err := q.lookForWork(spinLooks)
 		if bursts > 0 {
 			q.spin.rounds, *idle, round = maxSpinRounds, 0, 0
 		}
@@ -88,16 +88,23 @@ func (q *queue) spinForWork(idle *int) (again bool, err error) {
 	return false, nil
 }
 
-// lookForWork looks at the ring for one round, and takes n entries. With the device on loan it
-// runs what comes, so many bursts, and looks on.
-func (q *queue) lookForWork() (n, bursts int, err error) {
+// lookForWork looks at the ring for one round of so many looks, and takes n entries. With the
+// device on loan, or at once to be had for what is there, it runs what comes, so many bursts.
+func (q *queue) lookForWork(spins int) (n, bursts int, err error) {
 	if q.mayHold() {
-		bursts, could, err := q.hold(spinLooks)
+		could := false
+		switch b := &q.burst; {
+		case spins == 0 && q.sweep.most == 0 && !q.ring.Ready(): // a sweeper has seen entries
+		case b.loan.word.Load() != 0 && !q.crowd.swept.Load():
+			bursts, could, err = q.hold(spins)
+		case spins == 0:
+			bursts, could, err = q.holdTurn()
+		}
 		if could || err != nil {
 			return len(q.batch.Entries) - q.begun, bursts, err
 		}
 	}
-	n, err = q.fetch(spinLooks)
+	n, err = q.fetch(spins)
 	return n, 0, err
 }
 

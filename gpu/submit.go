@@ -43,7 +43,9 @@ func (q *queue) take() (took bool, err error) {
 	if q.asks() || q.burst.replay != nil {
 		return took, nil
 	}
-	if _, err = q.fetch(0); err != nil || !q.left() || q.waiting != nil {
+	_, bursts, err := q.lookForWork(0)
+	took = took || bursts > 0
+	if err != nil || !q.left() || q.waiting != nil {
 		q.leaveTurn() // if it came: nothing is to be done with it
 		return took, err
 	}

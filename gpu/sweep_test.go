@@ -393,6 +393,17 @@ func TestMuster(t *testing.T) {
 	})
 }
 
+// served is the queue, when its own goroutine has it: no sweeper knows of it before.
+func (c *client) served(t *testing.T) *queue {
+	t.Helper()
+	q, err := lookup[queue](c.s.handles, c.h)
+	require.NoError(t, err)
+	for began := time.Now(); !q.sleeping.Load(); runtime.Gosched() {
+		require.Less(t, time.Since(began), 20*time.Second)
+	}
+	return q
+}
+
 // Whatever the clients and the sweepers do at the same time, nothing is lost and nothing
 // is done twice.
 func TestSweepBesideClients(t *testing.T) {
@@ -407,9 +418,7 @@ func TestSweepBesideClients(t *testing.T) {
 	for i := range 24 {
 		s := r.open([]string{"alice", "bob"}[i%2])
 		c, p := r.queue(s, 16, 4096), prog(t, s, "vecadd_f32")
-		q, err := lookup[queue](s.handles, c.h)
-		require.NoError(t, err)
-		queues = append(queues, q)
+		queues = append(queues, c.served(t))
 		bindings := []ring.Binding{whole(buf(t, s, 16)), whole(buf(t, s, 16)), whole(buf(t, s, 16))}
 		fill := buf(t, s, 4096)
 		random := rand.New(rand.NewPCG(1, uint64(i)))

@@ -29,6 +29,9 @@ type turns struct {
 	since  time.Time // and when that was new to it
 }
 
+// turnBursts is how many bursts a turn may have that is no loan.
+const turnBursts = 4
+
 // askTurn asks for the turn, and reports whether the queue has it at once. If not, it is
 // kicked when it has, or when the turn has ended because the queue's work was cancelled.
 func (e *engine) askTurn(j *job) bool {
@@ -71,7 +74,7 @@ func (j *job) isGoing() bool {
 func (e *engine) giveTurnLocked(j *job) {
 	j.inRow = j.turn == e.turn.count
 	e.turn.holder = j
-	e.nextTurnLocked(j, maxBurst)
+	e.nextTurnLocked(j, turnBursts*maxBurst)
 	j.state.Swap(jobSent) // and then kick looks: see ring.view for why not Store
 	if !e.watching {
 		e.watching = true

@@ -1,6 +1,9 @@
 package ledger
 
-import "capgpu/gpuerr"
+import (
+	"capgpu/gpuerr"
+	"capgpu/internal/prefetch"
+)
 
 // Spend records consumption of n that has already happened: it is added to a and
 // every account above it, past the limit too, also when a is closed. Once an
@@ -56,6 +59,16 @@ func (a *Account) CanSpend(c Class) error {
 		}
 	}
 	return nil
+}
+
+// Ahead asks the processor for what charges of some classes need of a, a little before they
+// come for one of many accounts.
+func (a *Account) Ahead(classes ...Class) {
+	prefetch.Of(&a.parent)
+	prefetch.Of(&a.state)
+	for _, c := range classes {
+		prefetch.Of(&a.counts[c])
+	}
 }
 
 func spendable(c Class) error {

@@ -14,16 +14,16 @@ import (
 // Pages that somebody has closed are given back for nobody who waits. Where the driver has
 // the same processor, the kernel would share it equally between the two, and whoever closes
 // much would have the others' work take twice as long. So much of it is done by threads that
-// come behind: they have a tenth of what they would have, as long as others want the
-// processor, and all of it as soon as nobody does.
+// come behind: they have a thirtieth of the processor as long as others want it, and
+// all of it as soon as nobody does.
 //
 // It is never put off for good. What is not done after punchGives is done as ever, by a thread
-// like any other, together with the one that is behind. A tenth is not so little either that
-// who is behind could hold a lock for long: that of the memory's inode, or one of the Go
-// runtime, which it takes between two pieces.
+// like any other, together with the one that is behind. A thirtieth is not so little either
+// that who is behind could hold a lock for long, some 3 ms where all others are busy: that of
+// the memory's inode, or one of the Go runtime, which it takes between two pieces.
 const (
-	// behindNice is added to the nice value of the thread (sched(7)): 110 parts beside 1024.
-	behindNice = 10
+	// behindNice is added to the nice value of the thread (sched(7)): 36 parts beside 1024.
+	behindNice = 15
 	// behindSlice is as driverSlice: a thread that has little is to have it often.
 	behindSlice = driverSlice
 	// behindLeast is what is worth a thread of its own: it takes less time than this.

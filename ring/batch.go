@@ -28,6 +28,8 @@ type Batch struct {
 	Kept []*Known
 	// words backs the arguments.
 	words []uint64
+	// named backs what Servant.Served is given.
+	named [BatchEntries]uint8
 	// known is how many of Entries, counted also beyond their number, may have a Known.
 	known int
 	// argBytes is the most that one entry may have.
@@ -162,25 +164,20 @@ func (s *Server) SpinTake(b *Batch, most, spins int) (n int, err error) {
 //
 // +checklocks:s.takeMu
 func (s *Server) copyOutLocked(b *Batch, most int) (n int, err error) {
-	if b.Entries == nil {
-		b.argBytes = max(b.argBytes, BatchArgBytes)
-		b.Entries = make([]Taken, 0, BatchEntries)
-		b.words = make([]uint64, argWords(BatchArgBytes))
-	}
-	room := uint64(s.completions) - (s.taken - s.seenHead)
-	n = int(min(s.seenTail-s.taken, room, uint64(max(most, 0)), BatchEntries))
+	b.allocate()
+	n = s.mayTakeLocked(most)
 	free, entries := b.words, b.Entries[:n]
 	b.known = max(b.known, n) // before an access can fault
 	for i := range entries {
 		t := &entries[i]
 		var ok bool
-		if t.Slot, t.Version, ok = placeAt(s.taken, s.placeLocked(), len(s.view.kept)); !ok {
+		if t.Slot, t.Version, ok = placeAt(s.taken, s.placeLocked(s.taken), len(s.view.kept)); !ok {
 			n, err = i, s.failLocked(errPlace)
 			break
 		}
 		if uint(t.Slot) < uint(len(b.Kept)) {
 			if k := b.Kept[t.Slot]; k != nil && k.Version == t.Version {
-				t.Known, t.Op, t.Code = k, Op(k.Words[0]), gpuerr.None
+				t.know(k)
 				s.taken++
 				continue
 			}
@@ -201,15 +198,74 @@ func (s *Server) copyOutLocked(b *Batch, most int) (n int, err error) {
 	return 0, err
 }
 
-// placeLocked reads where the next entry is.
+// allocate makes what entries are taken to, when it is first needed.
+func (b *Batch) allocate() {
+	if b.Entries != nil {
+		return
+	}
+	b.argBytes = max(b.argBytes, BatchArgBytes)
+	b.Entries = make([]Taken, 0, BatchEntries)
+	b.words = make([]uint64, argWords(BatchArgBytes))
+}
+
+// mayTakeLocked is how many entries can be taken of those that were seen.
 //
 // +checklocks:s.takeMu
-func (s *Server) placeLocked() uint64 {
-	if s.taken+1 == s.seenTail && uint16(s.seenLast) == uint16(s.taken) {
+func (s *Server) mayTakeLocked(most int) int {
+	room := uint64(s.completions) - (s.taken - s.seenHead)
+	return int(min(s.seenTail-s.taken, room, uint64(max(most, 0)), BatchEntries))
+}
+
+// placeLocked reads where the entry at a position is, which was seen.
+//
+// +checklocks:s.takeMu
+func (s *Server) placeLocked(pos uint64) uint64 {
+	if pos+1 == s.seenTail && uint16(s.seenLast) == uint16(pos) {
 		return s.seenLast
 	}
-	return atomic.LoadUint64(s.view.place(s.taken))
+	return atomic.LoadUint64(s.view.place(pos))
 }
+
+// nameLocked takes entries that lookServingLocked has seen, as long as all that they say is
+// known, and returns their slots. What is not known, or breaks the rules, is for copyOutLocked,
+// which comes to it next.
+//
+// +checklocks:s.takeMu
+func (s *Server) nameLocked(b *Batch, most int) (named []uint8) {
+	most = s.mayTakeLocked(most)
+	n, pos := 0, s.taken
+	for ; n < most; n++ {
+		slot, version, ok := placeAt(pos, s.placeLocked(pos), len(s.view.kept))
+		if !ok || uint(slot) >= uint(len(b.Kept)) {
+			break
+		}
+		if k := b.Kept[slot]; k == nil || k.Version != version {
+			break
+		}
+		b.named[n] = uint8(slot)
+		pos++
+	}
+	if n > 0 {
+		s.taken, s.consumed, s.last = pos, pos, n
+		storeRelease(s.view.sqHead, pos)
+	}
+	return b.named[:n]
+}
+
+// spell puts what is named into Entries.
+func (b *Batch) spell(named []uint8) {
+	b.allocate()
+	b.Entries = b.Entries[:len(named)]
+	b.known = max(b.known, len(named))
+	for i, slot := range named {
+		t, k := &b.Entries[i], b.Kept[slot]
+		t.Slot, t.Version = int(slot), k.Version
+		t.know(k)
+	}
+}
+
+// know makes t an entry in its slot of which all is known.
+func (t *Taken) know(k *Known) { t.Known, t.Op, t.Code = k, Op(k.Words[0]), gpuerr.None }
 
 // copyEntryLocked copies an entry out of the submission queue, or of its kept slot, each
 // word once, and checks the copy. False means that the batch has no room left for its
@@ -316,14 +372,23 @@ func (s *Server) completeLocked(cs []Completion) {
 //
 // +checklocks:s.doneMu
 func (s *Server) completeOKLocked(nanos []uint64) {
-	for _, n := range nanos {
-		word := uint64(lapOf(s.completed, s.completions)) | min(n, maxWordNanos)<<wordNanosShift
-		if s.completed == s.published {
-			s.first = word
-		} else {
-			*s.view.word(s.completed) = word
-		}
+	if len(nanos) == 0 {
+		return
+	}
+	if s.completed == s.published {
+		s.first = okWordAt(s.completed, s.completions, nanos[0])
 		s.completed++
+		nanos = nanos[1:]
+	}
+	for len(nanos) > 0 { // of one lap
+		words := s.view.cq[s.completed&uint64(len(s.view.cq)-1):]
+		words = words[:min(len(words), len(nanos))]
+		lap := okWordAt(s.completed, s.completions, 0)
+		for i, n := range nanos[:len(words)] {
+			words[i] = lap | min(n, maxWordNanos)<<wordNanosShift
+		}
+		s.completed += uint64(len(words))
+		nanos = nanos[len(words):]
 	}
 }
 

@@ -132,7 +132,7 @@ func TestTakeManyMemoryGone(t *testing.T) {
 		"TakeMany": func(s *Server, b *Batch) error { _, err := s.TakeMany(b, 64); return err },
 		"SpinTake": func(s *Server, b *Batch) error { _, err := s.SpinTake(b, 64, 1000); return err },
 		"Serve": func(s *Server, b *Batch) error {
-			_, err := s.Serve(b, 64, 1000, &servant{served: func() []uint64 { return ones(len(b.Entries)) }})
+			_, err := s.Serve(b, 64, 1000, &servant{served: func(named []uint8) []uint64 { return ones(len(named)) }})
 			return err
 		},
 		"Ready":        func(s *Server, b *Batch) error { s.Ready(); return errGone },

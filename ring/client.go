@@ -9,28 +9,26 @@ import (
 	"capgpu/internal/shm"
 )
 
-// Client is the client's end.
+// Client is the client's end. What every batch needs comes first, in few cache lines: who
+// has many rings, and comes from one to the next, finds none of it in a near cache. What only
+// one of two goroutines writes, of which one pushes and the other polls, is in lines of its own.
 type Client struct {
 	layout
-	mem     *shm.Memory
-	mapping []byte
-	view    view
-	wake    sender   // wakes the driver
-	done    receiver // woken when there are completions
-
 	submitted atomic.Uint64 // entries the driver may have seen; stored before sqTail
-	users     users
+	pushMu    sync.Mutex
 
-	pushMu sync.Mutex
+	users users
 	// +checklocks:pushMu
 	pushed uint64 // entries written
 	// +checklocks:pushMu
 	seenHead uint64 // sqHead as last read and checked
 	// +checklocks:pushMu
-	arena arena
-	// +checklocks:pushMu
 	pushErr error // set once failed or closed
+	_       uint64
+	// +checklocks:pushMu
+	arena arena
 
+	view   view
 	pollMu sync.Mutex
 	// +checklocks:pollMu
 	taken uint64 // completions copied out
@@ -40,11 +38,16 @@ type Client struct {
 	patience patience // of Wait
 	// +checklocks:pollMu
 	closed bool
+	_      [16]byte
 
 	// +checklocks:pushMu
-	said []uint64 // the entry being pushed and its arguments, before they go anywhere
+	keeper keeper
 	// +checklocks:pushMu
-	keeper keeper // large, and so the last
+	said    []uint64 // the entry being pushed and its arguments, before they go anywhere
+	mem     *shm.Memory
+	mapping []byte
+	wake    sender   // wakes the driver
+	done    receiver // woken when there are completions
 }
 
 // Attach takes the three descriptors of a queue, in the order of Server.FDs,
@@ -117,68 +120,72 @@ func (c *Client) Config() Config { return c.layout.Config }
 // Once the driver has closed the queue and all is taken it answers the closing
 // code; a driver that lies costs gpuerr.Protocol, now and ever after.
 func (c *Client) Poll(out []Completion) (int, error) {
-	n, wake, err := c.poll(out, false)
+	to := Taking{Others: out}
+	wake, err := c.poll(&to, false)
 	if wake {
 		c.signal()
 	}
-	return n, err
+	return to.Other, err
 }
 
-// poll also sets or clears the wait flag: with arm the flag is set before the
-// queue is looked at, and cleared when that found something.
-func (c *Client) poll(out []Completion, arm bool) (n int, wake bool, err error) {
+// poll is Poll, but that it wakes nobody. It also sets or clears the wait flag: with arm the
+// flag is set before the queue is looked at, and cleared when that found something.
+func (c *Client) poll(to *Taking, arm bool) (wake bool, err error) {
 	c.pollMu.Lock()
 	defer c.pollMu.Unlock()
-	return c.pollLocked(out, arm)
+	return c.pollLocked(to, arm)
 }
 
 // pollLocked is poll.
 //
 // +checklocks:c.pollMu
-func (c *Client) pollLocked(out []Completion, arm bool) (n int, wake bool, err error) {
+func (c *Client) pollLocked(to *Taking, arm bool) (wake bool, err error) {
+	to.OK, to.Other = 0, 0
 	if c.pollErr != nil {
-		return 0, false, c.pollErr
+		return false, c.pollErr
 	}
 	if arm {
 		c.view.cqWait.Swap(waitEntries)
 	}
-	n, err = c.takeLocked(out)
-	if arm && (n > 0 || err != nil) {
+	err = c.takeLocked(to)
+	if arm && (to.any() || err != nil) {
 		c.view.cqWait.Store(awake)
 	}
-	if n == 0 {
-		return 0, false, err
+	if !to.any() {
+		return false, err
 	}
 	c.view.cqHead.Swap(c.taken)
-	return n, c.asked(waitCompletions), nil
+	return c.asked(waitCompletions), nil
 }
 
 // takeLocked copies completions out; an error comes only without any.
 //
 // +checklocks:c.pollMu
-func (c *Client) takeLocked(out []Completion) (int, error) {
-	if n, err := c.copyLocked(out); n > 0 || err != nil {
-		return n, err
+func (c *Client) takeLocked(to *Taking) error {
+	if err := c.copyLocked(to); to.any() || err != nil {
+		return err
 	}
 	state := c.view.state.Load()
 	if state == 0 {
-		return 0, nil
+		return nil
 	}
 	// What was published before the state is now seen.
-	n, err := c.copyLocked(out)
-	if err == nil && uint8(atomic.LoadUint64(c.view.word(c.taken))) != lapOf(c.taken, c.completions) && n == 0 {
+	err := c.copyLocked(to)
+	if err == nil && uint8(atomic.LoadUint64(c.view.word(c.taken))) != lapOf(c.taken, c.completions) && !to.any() {
 		c.pollErr = closingError(state)
-		return 0, c.pollErr
+		return c.pollErr
 	}
-	return n, err
+	return err
 }
 
 // copyLocked copies out what is there.
 //
 // +checklocks:c.pollMu
-func (c *Client) copyLocked(out []Completion) (int, error) {
-	n, submitted := 0, c.submitted.Load()
+func (c *Client) copyLocked(to *Taking) error {
+	submitted := c.submitted.Load()
 	users := c.users.reader(submitted)
+	c.copyOKLocked(to, submitted, &users)
+	out, n := to.others(), 0
 	for ; n < len(out); n++ {
 		word := atomic.LoadUint64(c.view.word(c.taken))
 		lap := lapOf(c.taken, c.completions)
@@ -203,10 +210,10 @@ func (c *Client) copyLocked(out []Completion) (int, error) {
 		}
 		c.taken++
 	}
-	if n == 0 { // else the error is for the next call: those before it are good
-		return 0, c.pollErr
+	if to.Other = n; !to.any() { // else the error is for the next call: those before it are good
+		return c.pollErr
 	}
-	return n, nil
+	return nil
 }
 
 // loadRecord reads what a word does not say.

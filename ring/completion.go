@@ -35,6 +35,11 @@ func lapOf(pos uint64, completions uint32) uint8 {
 	return uint8(pos>>bits.TrailingZeros32(completions)) + 1
 }
 
+// okWordAt is the word of a completion that is ok, at a position.
+func okWordAt(pos uint64, completions uint32, nanos uint64) uint64 {
+	return uint64(lapOf(pos, completions)) | min(nanos, maxWordNanos)<<wordNanosShift
+}
+
 // fits reports whether a word says all of it.
 func (c *Completion) fits() bool {
 	o := &c.Outcome

@@ -13,22 +13,24 @@ import (
 // longer ago. So who repeats more than there are slots still finds some of them, which
 // would not be if it were always the one named longest ago of all.
 type keeper struct {
-	slots  []keptSlot
 	last   int // slot named last
-	fresh  int // slots from here on were never written
+	slots  []keptSlot
+	said   [][keptWords]uint64 // by slot
+	fresh  int                 // slots from here on were never written
 	random uint32
 	hints  [256]uint8 // by hash: in which slot it may be
 }
 
+// keptSlot is of half a line, for who repeats himself looks at nothing else of a slot.
 type keptSlot struct {
 	place uint64 // of an entry in it, but for its position
 	named uint64 // position behind the last entry that names it
 	after int    // slot that was named after it the last time
-	said  [keptWords]uint64
+	_     uint64
 }
 
 func newKeeper(l layout) keeper {
-	k := keeper{slots: make([]keptSlot, l.slots), random: 1}
+	k := keeper{slots: make([]keptSlot, l.slots), said: make([][keptWords]uint64, l.slots), random: 1}
 	for i := range k.slots {
 		k.slots[i].place, k.slots[i].after = placeOf(i, 0), i
 	}
@@ -39,8 +41,8 @@ func newKeeper(l layout) keeper {
 func (k *keeper) expected() int { return k.slots[k.last].after }
 
 // says reports whether a slot says the same: what differs in length does so in its words.
-func (s *keptSlot) says(said []uint64) bool {
-	differ, have := uint64(0), s.said[:len(said)]
+func (k *keeper) says(slot int, said []uint64) bool {
+	differ, have := uint64(0), k.said[slot][:len(said)]
 	for i, w := range said {
 		differ |= w ^ have[i]
 	}
@@ -49,10 +51,10 @@ func (s *keptSlot) says(said []uint64) bool {
 
 // find returns the slot that says this, at most keptWords words, -1 if none is known.
 func (k *keeper) find(said []uint64) (slot int) {
-	if slot = k.expected(); k.slots[slot].says(said) {
+	if slot = k.expected(); k.says(slot, said) {
 		return slot
 	}
-	if slot = int(*k.hint(said)) & (len(k.slots) - 1); k.slots[slot].says(said) {
+	if slot = int(*k.hint(said)) & (len(k.slots) - 1); k.says(slot, said) {
 		return slot
 	}
 	return -1
@@ -94,7 +96,7 @@ func (s *keptSlot) worn() bool { return s.place>>placeVersionShift == math.MaxUi
 func (k *keeper) say(slot int, said []uint64) {
 	s := &k.slots[slot]
 	s.place, s.after = placeOf(slot, uint32(s.place>>placeVersionShift)+1), slot
-	copy(s.said[:], said)
+	copy(k.said[slot][:], said)
 	*k.hint(said) = uint8(slot)
 	k.fresh = max(k.fresh, slot+1)
 }
@@ -110,6 +112,28 @@ func (k *keeper) name(slot int, pos uint64) (place uint64) {
 		k.last = slot
 	}
 	return s.place
+}
+
+// again names what is expected for as many entries as there are places, the first of which is
+// that of a position, and writes them.
+func (k *keeper) again(pos uint64, places []uint64) {
+	slot := k.last
+	for i := range places {
+		slot = k.slots[slot].after
+		s := &k.slots[slot]
+		if s.after == slot { // and so for all that are left
+			s.named = pos + uint64(len(places))
+			for ; i < len(places); i++ {
+				places[i] = s.place | uint64(uint16(pos+uint64(i)))
+			}
+			break
+		}
+		s.named = pos + uint64(i) + 1
+		places[i] = s.place | uint64(uint16(pos+uint64(i)))
+	}
+	if k.last != slot {
+		k.last = slot
+	}
 }
 
 // rollback forgets which entries from a position on name a slot. What the slots say stays,

@@ -328,8 +328,8 @@ func TestAgain(t *testing.T) {
 			if now = sub.Expected(); now != seen[i%3] {
 				t.Fatalf("%d is expected, not %d", now, seen[i%3])
 			}
-			if err := sub.Again(uint64(i)); err != nil {
-				t.Fatal(err)
+			if n, err := sub.Again(uint64(i), 1); n != 1 || err != nil {
+				t.Fatal(n, err)
 			}
 		}
 		if err := sub.Flush(); err != nil {
@@ -349,17 +349,18 @@ func TestAgain(t *testing.T) {
 			t.Fatal(n, err, out[0])
 		}
 	}
-	for range 16 {
-		if err := sub.Again(0); err != nil {
-			t.Fatal(err)
-		}
+	if n, err := sub.Again(0, 0); n != 0 || err != nil {
+		t.Error(n, err)
 	}
-	if err := sub.Again(0); !errors.Is(err, gpuerr.QueueFull) {
-		t.Error(err)
+	if n, err := sub.Again(0, 17); n != 16 || !errors.Is(err, gpuerr.QueueFull) {
+		t.Error(n, err)
+	}
+	if n, err := sub.Again(0, 1); n != 0 || !errors.Is(err, gpuerr.QueueFull) {
+		t.Error(n, err)
 	}
 	c.Close()
-	if err := sub.Again(0); !errors.Is(err, gpuerr.Closed) {
-		t.Error(err)
+	if n, err := sub.Again(0, 1); n != 0 || !errors.Is(err, gpuerr.Closed) {
+		t.Error(n, err)
 	}
 }
 

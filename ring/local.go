@@ -89,8 +89,8 @@ func (l *Local) Forget() {
 	c := l.Client
 	c.pushMu.Lock()
 	defer c.pushMu.Unlock()
-	for i := range c.keeper.slots {
-		c.keeper.slots[i].said[0] = ^uint64(0)
+	for i := range c.keeper.said {
+		c.keeper.said[i][0] = ^uint64(0)
 	}
 }
 

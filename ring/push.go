@@ -52,10 +52,11 @@ type Kept uint64
 // Slot is the number of the slot, below Config.Slots.
 func (k Kept) Slot() int { return int(uint8(k>>placeSlotShift)) - 1 }
 
-// Expected is what came after the last one the last time, of what is in kept slots, and
-// Again pushes it once more, with other user data. Who knows that this is what he would
-// push, because Push returned this very Kept for it, saves the making and the comparing of
-// all the words. A Kept that Push never returned may be of a slot that says nothing yet.
+// Expected is what came after the last one the last time, of what is in kept slots. Again
+// pushes it once more, and what is expected then, n in all, with user data that count up from
+// the one given. Who knows that this is what he would push, because Push returned this very
+// Kept for it, saves the making and the comparing of all the words. A Kept that Push never
+// returned may be of a slot that says nothing yet.
 //
 // +checklocksignore: the caller has a lock in place of it.
 func (s Submitter) Expected() Kept {
@@ -63,16 +64,47 @@ func (s Submitter) Expected() Kept {
 	return Kept(k.slots[k.expected()].place)
 }
 
-// Again is said at Expected.
+// After is what is expected once the one before it is pushed that was expected.
 //
 // +checklocksignore: the caller has a lock in place of it.
-func (s Submitter) Again(userData uint64) error {
-	c := s.c
-	if err := c.roomLocked(); err != nil {
-		return err
+func (s Submitter) After(before Kept) Kept {
+	slots := s.c.keeper.slots
+	return Kept(slots[slots[before.Slot()].after].place)
+}
+
+// Again is said at Expected. It returns how many it pushed: fewer than n with the error that
+// the next one has.
+//
+// +checklocksignore: the caller has a lock in place of it.
+func (s Submitter) Again(userData uint64, n int) (pushed int, err error) {
+	if c := s.c; n == 1 { // without what pays for many only
+		if err := c.roomLocked(); err != nil {
+			return 0, err
+		}
+		c.pushedLocked(c.keeper.name(c.keeper.expected(), c.pushed), userData)
+		return 1, nil
 	}
-	c.pushedLocked(c.keeper.name(c.keeper.expected(), c.pushed), userData)
-	return nil
+	for pushed < n {
+		if err := s.c.roomLocked(); err != nil {
+			return pushed, err
+		}
+		pushed += s.c.againLocked(userData+uint64(pushed), n-pushed)
+	}
+	return pushed, nil
+}
+
+// againLocked pushes what is expected, at least once, for which there is room, and at most n
+// times, as often as there is room for it before the places begin again. It returns how often.
+//
+// +checklocks:c.pushMu
+func (c *Client) againLocked(user uint64, n int) int {
+	pos := c.pushed
+	places := c.view.places[pos&uint64(len(c.view.places)-1):]
+	places = places[:min(n, len(places), int(uint64(c.Entries)-(pos-c.seenHead)))]
+	c.keeper.again(pos, places)
+	c.users.keepRun(pos, user, len(places))
+	c.pushed = pos + uint64(len(places))
+	return len(places)
 }
 
 // Flush is Client.Flush.
@@ -215,12 +247,12 @@ func (c *Client) roomLocked() error {
 //
 // +checklocks:c.pushMu
 func (c *Client) allocLocked(n uint64) (off uint32, err error) {
-	off, ok := c.arena.alloc(n)
+	off, ok := c.arena.alloc(c.pushed, n)
 	if !ok {
 		if err := c.lookLocked(); err != nil {
 			return 0, err
 		}
-		if off, ok = c.arena.alloc(n); !ok {
+		if off, ok = c.arena.alloc(c.pushed, n); !ok {
 			return 0, errQueueFull
 		}
 	}
@@ -232,7 +264,6 @@ func (c *Client) allocLocked(n uint64) (off uint32, err error) {
 //
 // +checklocks:c.pushMu
 func (c *Client) pushedLocked(place, user uint64) {
-	c.arena.pushed(c.pushed)
 	*c.view.place(c.pushed) = place | uint64(uint16(c.pushed))
 	c.users.keep(c.pushed, user)
 	c.pushed++
@@ -251,7 +282,7 @@ func (c *Client) lookLocked() error {
 		c.seenHead = head
 		c.arena.release(head - 1)
 		if head == c.pushed {
-			c.arena.reset()
+			c.arena.reset(head)
 		}
 	}
 	return nil

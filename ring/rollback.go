@@ -20,7 +20,7 @@ func (c *Client) Rollback(mark uint64) {
 	c.keeper.rollback(mark)
 	if mark == c.seenHead {
 		// All before the mark is taken: its arena bytes are free as well.
-		c.arena.reset()
+		c.arena.reset(mark)
 		return
 	}
 	c.arena.rollback(mark - 1)

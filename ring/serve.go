@@ -7,10 +7,11 @@ import (
 // Servant serves what Serve takes. It is called with the locks of the server held: it calls
 // nothing of it.
 type Servant interface {
-	// Served runs all of the batch that was just filled, if all of it ends ok, and returns the
-	// device times, in nanoseconds, of its entries. Fewer mean that the rest, or that nothing
-	// of it ended so, and is the caller's of Serve to deal with.
-	Served() (nanos []uint64)
+	// Served runs entries of which all is known (Batch.Kept), named by their kept slots, if all of
+	// them end ok, and returns the device time, in nanoseconds, of each. Fewer mean that the rest,
+	// or that nothing of it ended so, and is the caller's of Serve to deal with, in the batch's
+	// Entries.
+	Served(named []uint8) (nanos []uint64)
 	// Told is called when the client was shown the completions of what Served has run, and
 	// reports whether to look for more.
 	Told() (more bool)
@@ -19,9 +20,10 @@ type Servant interface {
 }
 
 // Serve is SpinTake and PublishOK again and again, for who serves one batch after the other
-// in one breath: both locks are taken once, which is most of what a single entry costs. It
-// returns when there was nothing for so many looks, when it is told to by the servant, and when
-// something is left to do: n entries of the batch, of which the servant has had all.
+// in one breath: both locks are taken once, which is most of what a single entry costs, and of
+// what is known (Batch.Kept) a byte is handed on. It returns when there was nothing for so many
+// looks, when it is told to by the servant, and when something is left to do: n entries of the
+// batch, which the servant has had and not served, or that are not known.
 //
 // As long as it goes on, whoever else wants to look at this ring waits.
 func (s *Server) Serve(b *Batch, most, spins int, by Servant) (n int, err error) {
@@ -43,17 +45,17 @@ func (s *Server) Serve(b *Batch, most, spins int, by Servant) (n int, err error)
 			return 0, err
 		}
 		if want == awake {
-			took, err := s.copyOutLocked(b, most)
-			if took == 0 {
-				return 0, err
+			named := s.nameLocked(b, most)
+			if len(named) == 0 {
+				return s.copyOutLocked(b, most)
 			}
-			nanos := by.Served()
-			if len(nanos) < took {
-				return took, nil
+			nanos := by.Served(named)
+			if len(nanos) < len(named) {
+				b.spell(named)
+				return len(named), nil
 			}
 			s.completeOKLocked(nanos)
 			wake = s.publishLocked() && s.clientAsksLocked()
-			b.Entries = b.Entries[:0]
 			if !by.Told() || wake {
 				return 0, nil
 			}

@@ -22,7 +22,10 @@ type users struct {
 const usersPerEntry = 4
 
 // keep keeps that of the entry at a position, before it is submitted.
-func (u *users) keep(pos, user uint64) {
+func (u *users) keep(pos, user uint64) { u.keepRun(pos, user, 1) }
+
+// keepRun is keep of n entries, 1 or more, whose user data count up from user.
+func (u *users) keepRun(pos, user uint64, n int) {
 	kept := u.kept.Load()
 	if kept == nil {
 		if pos == 0 {
@@ -33,7 +36,9 @@ func (u *users) keep(pos, user uint64) {
 		}
 		kept = u.unfold(pos)
 	}
-	storeUser(userAt(*kept, pos), user)
+	for i := range uint64(n) {
+		storeUser(userAt(*kept, pos+i), user+i)
+	}
 }
 
 // unfold makes the places, with all that was kept before a position.

@@ -15,66 +15,74 @@ import (
 // error when ctx ends first, and gpuerr.Disconnected when the driver has died.
 func (c *Client) Wait(ctx context.Context, out []Completion) (int, error) {
 	if len(out) == 0 {
-		return 0, gpuerr.New(gpuerr.Invalid, "out: no room for a completion")
+		return 0, errNoRoom
 	}
+	to := Taking{Others: out}
+	err := c.wait(ctx, &to)
+	return to.Other, err
+}
+
+var errNoRoom = gpuerr.New(gpuerr.Invalid, "out: no room for a completion")
+
+// wait is Wait and WaitTaking.
+func (c *Client) wait(ctx context.Context, to *Taking) error {
 	for {
-		n, err := c.spin(ctx, out)
-		if n > 0 || err != nil {
-			return n, err
+		if err := c.spin(ctx, to); to.any() || err != nil {
+			return err
 		}
-		n, wake, err := c.poll(out, true)
+		wake, err := c.poll(to, true)
 		if wake {
 			c.signal()
 		}
-		if n > 0 || err != nil {
-			return n, err
+		if to.any() || err != nil {
+			return err
 		}
 		began := time.Now()
 		if slept := c.done.Wait(ctx); slept != nil {
-			n, wake, err := c.awoken(out)
+			wake, err := c.awoken(to)
 			if wake {
 				c.signal()
 			}
-			if n > 0 || err != nil {
-				return n, err
+			if to.any() || err != nil {
+				return err
 			}
 			if errors.Is(slept, gpuerr.Disconnected) {
-				return 0, errDriverGone
+				return errDriverGone
 			}
-			return 0, slept
+			return slept
 		}
 		c.slept(time.Since(began))
 	}
 }
 
 // awoken looks a last time after a wait that failed, and takes the flag away.
-func (c *Client) awoken(out []Completion) (int, bool, error) {
-	n, wake, err := c.poll(out, true)
+func (c *Client) awoken(to *Taking) (wake bool, err error) {
+	wake, err = c.poll(to, true)
 	c.pollMu.Lock()
 	defer c.pollMu.Unlock()
 	if !c.closed {
 		c.view.cqWait.Store(awake)
 	}
-	return n, wake, err
+	return wake, err
 }
 
 // spin is Poll that looks again and again, as long as the patience lasts. It gives up
 // the lock and the processor now and then, so that Close and other goroutines come to
 // their turn.
-func (c *Client) spin(ctx context.Context, out []Completion) (int, error) {
+func (c *Client) spin(ctx context.Context, to *Taking) error {
 	for looked := 0; ; looked += spinSlice {
-		n, wake, again, err := c.look(out, looked)
+		wake, again, err := c.look(to, looked)
 		if wake {
 			c.signal()
 		}
 		if !again {
-			return n, err
+			return err
 		}
 		if looked%spinYield == spinYield-spinSlice {
 			runtime.Gosched()
 		}
 		if ended := ctx.Err(); ended != nil {
-			return 0, nil // what sleeps says so
+			return nil // what sleeps says so
 		}
 	}
 }
@@ -89,21 +97,25 @@ const (
 // look is poll after a slice of looks, or sooner when there is something to take: a
 // completion, an end, a lie. again says that there was nothing and that the patience is
 // not at its end, after so many looks before.
-func (c *Client) look(out []Completion, looked int) (n int, wake, again bool, err error) {
+func (c *Client) look(to *Taking, looked int) (wake, again bool, err error) {
 	c.pollMu.Lock()
 	defer c.pollMu.Unlock()
+	to.OK, to.Other = 0, 0
 	if c.pollErr != nil {
-		return 0, false, false, c.pollErr
+		return false, false, c.pollErr
 	}
 	word, before := c.view.word(c.taken), lapOf(c.taken, c.completions)-1
-	most := min(c.patience.looks()-looked, spinSlice)
+	most := -1
 	for i := 0; ; i++ {
 		if uint8(atomic.LoadUint64(word)) != before || c.view.state.Load() != 0 {
 			if looked+i > 0 {
 				c.patience.lookedFor(true)
 			}
-			n, wake, err = c.pollLocked(out, false)
-			return n, wake, false, err
+			wake, err = c.pollLocked(to, false)
+			return wake, false, err
+		}
+		if i == 0 { // who finds something at once has not asked
+			most = min(c.patience.looks()-looked, spinSlice)
 		}
 		if i >= most {
 			break
@@ -113,7 +125,7 @@ func (c *Client) look(out []Completion, looked int) (n int, wake, again bool, er
 	if most >= 0 && most < spinSlice && looked+most > 0 {
 		c.patience.lookedFor(false)
 	}
-	return 0, false, most == spinSlice, nil
+	return false, most == spinSlice, nil
 }
 
 // slept notes how long a sleep was that a completion, or a wake for nothing, ended.

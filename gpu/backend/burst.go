@@ -68,8 +68,10 @@ type Holder interface {
 	// Prepare meanwhile. It keeps that as short as bursts: whoever wants the device waits.
 	Hold() bool
 
-	// BurstHeld is Burst.
-	BurstHeld(first JobID, jobs []Ready, ends []End) (n int)
+	// BurstHeld is Burst, but that it tells of what ended ok no more than device times, in
+	// nanoseconds, of which nanos has room for as many as there are jobs; and that a job which
+	// did not is always the last one that it runs. last is how the last one ended that it ran.
+	BurstHeld(first JobID, jobs []Ready, nanos []uint64, last *outcome.Outcome) (n int)
 
 	// Release ends what Hold began.
 	Release()

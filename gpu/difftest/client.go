@@ -223,6 +223,16 @@ type batch struct {
 // make fills a batch with so many new entries, and asks the model.
 func (c *client) make(b *batch, n int, scribble bool) {
 	c.used = 0
+	if c.tune.left == 0 && c.n(32) == 0 {
+		c.learnTune()
+	}
+	if c.tune.left > 0 && !scribble {
+		c.tune.left--
+		c.playTune(b.entries[:n])
+		b.n, b.scribble = n, false
+		c.ask(b)
+		return
+	}
 	c.rare = [...]int{2, 8, 32, 128}[c.n(4)]
 	for i := range b.entries[:n] {
 		if e := &b.entries[i]; i > 0 && c.n(4) == 0 { // one comes again, with arguments that lie where they are

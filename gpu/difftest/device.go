@@ -24,6 +24,7 @@ type device struct {
 	fails bool // some work
 
 	jobs     atomic.Uint64 // and entries of lists count once
+	held     atomic.Uint64 // of those, run for who holds the device
 	lastIOVA atomic.Uint64 // of the first span of the last job
 	trap     atomic.Bool   // the next job traps
 	bad      atomic.Pointer[string]
@@ -170,14 +171,34 @@ type stepper struct{ burster }
 
 func (s stepper) Progress() uint64 { return s.jobs.Load() }
 
+// holder is one that can be held.
+type holder struct{ stepper }
+
+func (h holder) Hold() bool { return true }
+func (h holder) Release()   {}
+
+func (h holder) BurstHeld(_ backend.JobID, jobs []backend.Ready, nanos []uint64, last *outcome.Outcome) int {
+	for i, r := range jobs {
+		if h.held.Add(1)%61 == 0 { // it must go another way
+			return i
+		}
+		end := h.run(r.(*backend.Job))
+		nanos[i], *last = uint64(end.DeviceTime), end.Outcome
+		if end.Outcome != outcome.Success {
+			return i + 1
+		}
+	}
+	return len(jobs)
+}
+
 // backendOf makes a device, of one sort after the other.
 func backendOf(i int) (*device, backend.Backend) {
 	d := &device{fails: i%2 == 0}
 	switch i % 3 {
 	case 1:
-		return d, burster{d}
+		return d, holder{stepper{burster{d}}}
 	case 2:
-		return d, stepper{burster{d}}
+		return d, burster{d}
 	}
 	return d, d
 }
@@ -186,6 +207,7 @@ var (
 	_ backend.Backend     = (*device)(nil)
 	_ backend.Progresser  = stepper{}
 	_ backend.ListBurster = burster{}
+	_ backend.Holder      = holder{}
 )
 
 // nullProgram is a program that the device knows by a number.

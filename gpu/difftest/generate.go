@@ -25,6 +25,7 @@ type generator struct {
 	rare int      // one of so many entries is changed
 	args []uint64 // the arena, as it is to be
 	used int      // words of it, in this batch
+	tune tune
 }
 
 // n is a number below n.

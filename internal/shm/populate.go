@@ -7,10 +7,11 @@ import "golang.org/x/sys/unix"
 const populatePiece = 4 << 20
 
 // Populate has the kernel put pages under the first bytes of a writable mapping that
-// Map returned, at most so many, as if each page had been written to, but without a
-// fault for each. What is in the pages stays as it is. It is a convenience that may do
-// nothing: it ends with the first page that the host has not, and at once where the
-// kernel cannot (it can from Linux 5.14 on: madvise(2)). The rest comes when it is
+// Map returned, at most so many, without a fault for each. What is in the pages stays as it
+// is. They are read for that: the kernel maps those around one that is read, where they are
+// there already, and of shared memory so that they can be written to. It is a convenience
+// that may do nothing: it ends with the first page that the host has not, and at once where
+// the kernel cannot (it can from Linux 5.14 on: madvise(2)). The rest comes when it is
 // touched, as ever. It returns how many bytes are done.
 //
 // Processes that package sandbox confines must not call it: their filter of system
@@ -20,7 +21,7 @@ func Populate(b []byte, most uint64) (done uint64) {
 	total := min(uint64(len(b)), most)
 	for done < total {
 		piece := min(populatePiece, total-done)
-		switch unix.Madvise(b[done:done+piece], unix.MADV_POPULATE_WRITE) {
+		switch unix.Madvise(b[done:done+piece], unix.MADV_POPULATE_READ) {
 		case nil:
 			done += piece
 		case unix.EINTR:

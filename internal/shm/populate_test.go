@@ -75,14 +75,8 @@ func TestPopulate(t *testing.T) {
 
 // Memory that cannot be populated is left to be touched, or not.
 func TestPopulateWithout(t *testing.T) {
-	m := create(t, 2*PageBytes)
-	b, err := m.Map(0, 2*PageBytes, false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = Unmap(b) }()
-	if done := Populate(b, math.MaxUint64); done != 0 || allocated(t, m) != 0 {
-		t.Errorf("a mapping that cannot be written to: %d bytes done, %d have pages", done, allocated(t, m))
+	if done := Populate(make([]byte, 2*PageBytes+1)[1:], math.MaxUint64); done != 0 {
+		t.Errorf("what is no mapping: %d bytes done", done)
 	}
 	if Populate(nil, 1) != 0 {
 		t.Error("nothing was populated")

@@ -17,9 +17,16 @@ func elementwise(s shape, p pace, run func(c *Call, from, to uint64)) *Body {
 				return 0, false
 			}
 			c.elements = count(c)
+			for i := range min(len(c.Bindings), len(c.floats)) {
+				c.floats[i] = c.f32(i)
+			}
 			return ceilDiv(c.elements, blockWords), true
 		},
 		Run: func(c *Call, lo, hi uint64) bool {
+			if hi-lo == 1 && hi*blockWords >= c.elements { // small calls are made by the million
+				run(c, lo*blockWords, c.elements)
+				return true
+			}
 			for ; lo < hi; lo++ {
 				run(c, lo*blockWords, min(c.elements, (lo+1)*blockWords))
 			}
@@ -48,19 +55,19 @@ var vecaddBody = elementwise(
 	shape{bindings: 3, write: 2, write2: -1, inPlace: 1<<0 | 1<<1},
 	pace{words: 256},
 	func(c *Call, from, to uint64) {
-		add(c.f32(2)[from:to], c.f32(0)[from:to], c.f32(1)[from:to])
+		add(c.floats[2][from:to], c.floats[0][from:to], c.floats[1][from:to])
 	})
 
 var saxpyBody = elementwise(
 	shape{bindings: 2, inlineWords: 1, write: 1, write2: -1, inPlace: 1 << 0},
 	pace{words: 256},
 	func(c *Call, from, to uint64) {
-		saxpy(c.f32(1)[from:to], c.f32(0)[from:to], c.inlineF32(0))
+		saxpy(c.floats[1][from:to], c.floats[0][from:to], c.inlineF32(0))
 	})
 
 var swigluBody = elementwise(
 	shape{bindings: 3, write: 2, write2: -1, inPlace: 1<<0 | 1<<1},
 	pace{words: 256, exps: true},
 	func(c *Call, from, to uint64) {
-		swiglu(c.f32(2)[from:to], c.f32(0)[from:to], c.f32(1)[from:to])
+		swiglu(c.floats[2][from:to], c.floats[0][from:to], c.floats[1][from:to])
 	})

@@ -17,7 +17,9 @@ type Call struct {
 	// Stop, if it is there, ends a Run early, with false, soon after it is not 0.
 	Stop *atomic.Uint32
 
-	elements uint64 // of elementwise bodies; Items says
+	// Of elementwise bodies; Items says.
+	elements uint64
+	floats   [3][]float32 // the bindings
 }
 
 // Body is a fast body of one program.

@@ -65,15 +65,34 @@ func newLauncher(ctx context.Context, session *client.Session, entries uint32) (
 	return l, err
 }
 
+// vary has it push different launches in turn: the same program with its buffers in every order.
+func (l *launcher) vary() {
+	orders := [][kernelBuffers]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}}
+	launches := make([]client.Launch, len(orders))
+	for i, order := range orders {
+		launches[i] = l.launch
+		launches[i].Bindings = nil
+		for _, at := range order {
+			launches[i].Bindings = append(launches[i].Bindings, l.launch.Bindings[at])
+		}
+	}
+	for i := range l.many {
+		l.many[i] = &launches[i%len(launches)]
+	}
+}
+
 // argBytes is room for the arguments of a full queue.
 func argBytes(entries uint32) uint32 { return max(entries*kernelBuffers*32*2, 4096) }
 
 // roundTrip is one launch, there and back.
-func (l *launcher) roundTrip() error {
-	if err := l.push(1); err != nil {
+func (l *launcher) roundTrip() error { return l.thereAndBack(1) }
+
+// thereAndBack is n launches that are published together.
+func (l *launcher) thereAndBack(n int) error {
+	if err := l.push(n); err != nil {
 		return err
 	}
-	return l.collect(1)
+	return l.collect(n)
 }
 
 // push publishes n launches.

@@ -27,12 +27,7 @@ func batches(ctx context.Context, e *Env) ([]report.Row, error) {
 		return nil, err
 	}
 	defer two.close()
-	strict := paired.Batches(batch, func() error {
-		if err := one.push(batch); err != nil {
-			return err
-		}
-		return one.collect(batch)
-	})
+	strict := paired.Batches(batch, func() error { return one.thereAndBack(batch) })
 	// The next batch is pushed while the driver works on this one.
 	flying := 0
 	overlapped := paired.Batches(batch, func() error {
@@ -53,31 +48,45 @@ func batches(ctx context.Context, e *Env) ([]report.Row, error) {
 	if err != nil {
 		return nil, err
 	}
+	others, err := openLauncher(ctx, e.Service, batch)
+	if err != nil {
+		return nil, err
+	}
+	defer others.close()
+	others.vary()
+	varied := paired.Batches(batch, func() error { return others.thereAndBack(batch) })
 	uring, err := peers.NewUring(batch)
 	if err != nil {
 		e.Say("P2: THERE IS NO PEER, io_uring is refused here: %v", err)
-		return absoluteBatches(e, strict, overlapped.Then(land), replay, err)
+		return absoluteBatches(e, strict, overlapped.Then(land), varied, replay, err)
 	}
 	defer uring.Close()
 	peer := paired.Batches(batch, func() error { return uring.Nops(batch) })
-	r, err := paired.Compare(e.pairs(0.3), strict, peer)
+	r, err := paired.Compare(e.pairs(0.22), strict, peer)
 	if err != nil {
 		return nil, err
 	}
-	r2, err := paired.Compare(e.pairs(0.3), overlapped.Then(land), peer)
+	r2, err := paired.Compare(e.pairs(0.22), overlapped.Then(land), peer)
 	if err != nil {
 		return nil, err
 	}
-	r3, err := paired.Compare(e.pairs(0.3), replay, peer)
+	r3, err := paired.Compare(e.pairs(0.22), varied, peer)
+	if err != nil {
+		return nil, err
+	}
+	r4, err := paired.Compare(e.pairs(0.22), replay, peer)
 	if err != nil {
 		return nil, err
 	}
 	return []report.Row{
 		report.Ratio("P2", "launch in batches of 256, one in flight / io_uring NOP in batches of 256", r, report.AtMost(0.6, 0.22)),
 		report.Ratio("P2", "the same, two batches in flight", r2, report.Target{}),
-		report.Ratio("P2", replayMetric+" / the same NOP", r3, report.Target{}),
+		report.Ratio("P2", variedMetric, r3, report.Target{}),
+		report.Ratio("P2", replayMetric+" / the same NOP", r4, report.Target{}),
 	}, nil
 }
+
+const variedMetric = "the same of six different launches in turn, one batch in flight"
 
 var replayMetric = fmt.Sprintf("launch of a recorded list of %d, one replay in flight", listLaunches)
 
@@ -104,7 +113,7 @@ func replays(ctx context.Context, l *launcher) (paired.Side, error) {
 }
 
 // absoluteBatches is what can be said where io_uring is forbidden.
-func absoluteBatches(e *Env, strict, overlapped, replay paired.Side, why error) (rows []report.Row, err error) {
+func absoluteBatches(e *Env, strict, overlapped, varied, replay paired.Side, why error) (rows []report.Row, err error) {
 	spin := e.spin()
 	for _, of := range []struct {
 		metric string
@@ -112,9 +121,10 @@ func absoluteBatches(e *Env, strict, overlapped, replay paired.Side, why error) 
 	}{
 		{"launch in batches of 256 (NO PEER: " + why.Error() + ")", strict},
 		{"the same, two batches in flight", overlapped},
+		{variedMetric, varied},
 		{replayMetric, replay},
 	} {
-		r, err := paired.Compare(e.pairs(0.3), of.side, spin)
+		r, err := paired.Compare(e.pairs(0.22), of.side, spin)
 		if err != nil {
 			return nil, err
 		}

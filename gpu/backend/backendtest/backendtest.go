@@ -60,6 +60,7 @@ func Run(t *testing.T, open func(t *testing.T) Harness, inapplicable ...string) 
 		{"Reset", resetTests},
 		{"Context", contextTests},
 		{"Burst", burstTests},
+		{"Held", heldTests()},
 		{"List", listTests},
 		{"Pause", pauseTests},
 	} {
@@ -96,6 +97,7 @@ const (
 	needsHold       = "hold"        // work that lasts until it is stopped
 	needsAnyMemory  = "any memory"  // a device that takes memory of the suite's own
 	needsBursts     = "bursts"      // a backend.Burster
+	needsHolds      = "holds"       // a backend.Holder
 	needsLists      = "lists"       // backend.Info.Lists
 	needsListBursts = "list bursts" // a backend.ListBurster
 	needsPauses     = "pauses"      // a backend.Pauser
@@ -116,6 +118,7 @@ func properties(t *testing.T, open func(t *testing.T) Harness) map[string]bool {
 		has[needsHold] = h.HoldBytes > 0 || has["spin"]
 		has[needsAnyMemory] = h.Alloc == nil
 		_, has[needsBursts] = h.Backend.(backend.Burster)
+		_, has[needsHolds] = h.Backend.(backend.Holder)
 		_, has[needsListBursts] = h.Backend.(backend.ListBurster)
 		_, has[needsPauses] = h.Backend.(backend.Pauser)
 		_, has[needsContexts] = h.Backend.(backend.ContextResetter)

@@ -24,11 +24,14 @@ type burst struct {
 	jobs   []backend.Ready
 	ends   []backend.End
 	first  backend.JobID
-	at     int           // the job that runs
-	from   int           // the first of its group
-	nanos  uint64        // that the group is expected to take
-	groups uint64        // that have ended
-	began  int64         // when the group did
+	at     int    // the job that runs
+	from   int    // the first of its group
+	nanos  uint64 // that the group is expected to take
+	groups uint64 // that have ended
+	began  int64  // when the group did
+	// Of who holds the device, in place of ends: see backend.Holder.
+	times  []uint64
+	last   *outcome.Outcome
 	most   time.Duration // mostBurst, but in tests
 	over   int64         // no group begins after this
 	clock  tick.Clock
@@ -104,38 +107,6 @@ func (d *Device) runLocked(jobs []backend.Ready, ends []backend.End) (n int) {
 	return b.at
 }
 
-// Hold implements backend.Holder.
-//
-// +checklocksignore: d.mu is kept until Release
-func (d *Device) Hold() bool {
-	d.mu.Lock()
-	if !d.idleLocked() || d.pause.stands || d.log.digests || d.watchedLocked() {
-		d.mu.Unlock()
-		return false
-	}
-	d.burst.clock = tick.Best()
-	d.burst.thread = d.takeThread()
-	return true
-}
-
-// BurstHeld implements backend.Holder.
-//
-// +checklocksignore: Hold has taken d.mu
-func (d *Device) BurstHeld(_ backend.JobID, jobs []backend.Ready, ends []backend.End) (n int) {
-	if d.state != live { // it is gone since the last one
-		return 0
-	}
-	return d.runLocked(jobs, ends[:len(jobs)])
-}
-
-// Release implements backend.Holder.
-//
-// +checklocksignore: Hold has taken d.mu
-func (d *Device) Release() {
-	d.leaveThread(d.burst.thread)
-	d.mu.Unlock()
-}
-
 // idleLocked says that the engine has nothing to do, or stands still, and a job would be
 // taken.
 //
@@ -186,16 +157,32 @@ func ends(o *outcome.Outcome) bool {
 func (b *burst) measure() {
 	now := b.clock.Read()
 	if n := b.at - b.from; n > 0 {
-		took := max(now-b.began, 0)
-		each, rest := took/int64(n), took%int64(n)
-		group := b.ends[b.from:b.at]
-		for i := range group {
-			group[i].DeviceTime = time.Duration(each)
+		took := uint64(max(now-b.began, 0))
+		each, rest := took, uint64(0)
+		if n > 1 {
+			each, rest = took/uint64(n), took%uint64(n)
 		}
-		group[0].DeviceTime += time.Duration(rest)
-		b.judge(uint64(took))
+		b.share(each, rest)
+		b.judge(took)
 	}
 	b.from, b.began, b.nanos = b.at, now, 0
+}
+
+// share says how long each job of the group took, and how much more the first.
+func (b *burst) share(each, rest uint64) {
+	if b.times != nil {
+		group := b.times[b.from:b.at]
+		for i := range group {
+			group[i] = each
+		}
+		group[0] += rest
+		return
+	}
+	group := b.ends[b.from:b.at]
+	for i := range group {
+		group[i].DeviceTime = time.Duration(each)
+	}
+	group[0].DeviceTime += time.Duration(rest)
 }
 
 // A job that takes far longer than expected, time after time, is left to Submit, where
@@ -259,7 +246,11 @@ func (d *Device) endPanickedLocked(p any) bool {
 		d.vanishLocked()
 		return false
 	}
-	b.ends[b.at].Outcome = o
+	if b.last != nil {
+		*b.last = o
+	} else {
+		b.ends[b.at].Outcome = o
+	}
 	b.at++
 	return !ends(&o)
 }
@@ -334,5 +325,3 @@ func (d *Device) noteLocked(r *ready, at int, began time.Duration, gone bool) {
 	d.log.end(ref, res, now)
 	d.faults.tamper(NoFault, backend.Completion{ID: b.first + backend.JobID(at), Outcome: end.Outcome, DeviceTime: end.DeviceTime})
 }
-
-var _ backend.Holder = (*Device)(nil)

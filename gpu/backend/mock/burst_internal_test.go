@@ -5,6 +5,7 @@ import (
 	"context"
 	"os"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"capgpu/gpu/backend"
+	"capgpu/gpu/backend/backendtest"
 	"capgpu/gpuerr"
 	"capgpu/outcome"
 	"capgpu/program/native"
@@ -49,24 +51,33 @@ func prepared(t *testing.T, d *Device, job *backend.Job) backend.Ready {
 	return r
 }
 
+// burstOf is Burst, or, if its name says that, of who holds the device.
+func (d *Device) burstOf(name string) func(backend.JobID, []backend.Ready, []backend.End) int {
+	if strings.HasPrefix(name, "held") {
+		return (&backendtest.Held{Holder: d}).Burst
+	}
+	return d.Burst
+}
+
 // A bug costs as much as on the engine.
 func TestBugsInBursts(t *testing.T) {
 	fine := func(*native.Call) (uint64, bool) { return 1, true }
 	nanos := func(*native.Call) (uint64, bool) { return 1, true }
 	run := native.Body{Items: fine, Nanos: nanos, Run: func(*native.Call, uint64, uint64) bool { return bug() }}
-	for name, o := range map[string]Options{"quiet": {}, "log": {LogEntries: 16}} {
+	for name, o := range map[string]Options{"quiet": {}, "log": {LogEntries: 16}, "held": {}} {
 		t.Run(name, func(t *testing.T) {
 			d, told := liveDevice(t, o)
+			burst := d.burstOf(name)
 			d.patient() // telling of a bug takes long
 			mem := make([]byte, 64)
 			span := backend.Span{Host: mem}
 			launch := &backend.Job{Op: backend.OpLaunch, Program: copyWith(t, d, run), Grid: one(), Block: one(), Spans: []backend.Span{span, span}}
 			jobs := []backend.Ready{prepared(t, d, fillJob(mem, 1)), prepared(t, d, launch), prepared(t, d, fillJob(mem, 2))}
 			ends := make([]backend.End, 4)
-			require.Equal(t, 2, d.Burst(1, jobs, ends), "the core sees what may run after it")
+			require.Equal(t, 2, burst(1, jobs, ends), "the core sees what may run after it")
 			require.Equal(t, outcome.Success, ends[0].Outcome)
 			require.Equal(t, deviceError, ends[1].Outcome)
-			require.Equal(t, 1, d.Burst(3, jobs[2:], ends[2:]))
+			require.Equal(t, 1, burst(3, jobs[2:], ends[2:]))
 			require.Equal(t, outcome.Success, ends[2].Outcome)
 			require.EqualValues(t, 2, mem[0])
 
@@ -77,11 +88,11 @@ func TestBugsInBursts(t *testing.T) {
 			// A copy that is none: the device itself is broken.
 			broken := &ready{dev: d, job: fillJob(mem, 3), how: readyCopy}
 			jobs = []backend.Ready{jobs[0], broken, jobs[2]}
-			require.Equal(t, 1, d.Burst(4, jobs, ends))
+			require.Equal(t, 1, burst(4, jobs, ends))
 			require.Equal(t, outcome.Success, ends[0].Outcome)
 			require.Equal(t, "gone", <-told)
 			require.EqualValues(t, 1, mem[0])
-			require.Zero(t, d.Burst(6, jobs[:1], ends))
+			require.Zero(t, burst(6, jobs[:1], ends))
 			require.ErrorIs(t, d.Submit(fillJob(mem, 1)), gpuerr.DeviceLost)
 		})
 	}
@@ -224,6 +235,8 @@ func TestBurstsAreBounded(t *testing.T) {
 	}{
 		"quiet":       {Options{}, 1, backend.MaxBurstGroup},
 		"quiet, long": {Options{}, groupNanos, 1},
+		"held":        {Options{}, 1, backend.MaxBurstGroup},
+		"held, long":  {Options{}, groupNanos, 1},
 		"log":         {Options{LogEntries: 16}, 1, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -244,15 +257,32 @@ func TestBurstsAreBounded(t *testing.T) {
 				jobs = append(jobs, quick)
 			}
 			ends := make([]backend.End, len(jobs))
-			require.Equal(t, c.want, d.Burst(1, jobs, ends))
-			d.patient()
-			require.Equal(t, len(jobs)-1, d.Burst(1, jobs[1:], ends))
+			if name == "quiet" || name == "quiet, long" || name == "log" {
+				require.Equal(t, c.want, d.Burst(1, jobs, ends))
+				d.patient()
+				require.Equal(t, len(jobs)-1, d.Burst(1, jobs[1:], ends))
+				return
+			}
+			nanos, last := make([]uint64, len(jobs)), outcome.Outcome{}
+			require.True(t, d.Hold())
+			defer d.Release()
+			require.Equal(t, c.want, d.BurstHeld(1, jobs, nanos, &last))
+			require.Equal(t, outcome.Success, last)
+			require.Zero(t, nanos[c.want])
+			require.Equal(t, 1, d.BurstHeld(1, jobs[:1], nanos, &last))
+			require.Greater(t, nanos[0], uint64(mostBurst))
 		})
 	}
 }
 
 // A job that always takes far longer than expected goes by Submit, for a while.
 func TestSlowJobsRest(t *testing.T) {
+	for _, name := range []string{"quiet", "held"} {
+		t.Run(name, testSlowJobsRest)
+	}
+}
+
+func testSlowJobsRest(t *testing.T) {
 	d, _ := liveDevice(t, Options{})
 	span := backend.Span{Host: make([]byte, 64)}
 	runs := 0
@@ -267,14 +297,22 @@ func TestSlowJobsRest(t *testing.T) {
 		},
 	})}
 	jobs, ends := []backend.Ready{prepared(t, d, slow)}, make([]backend.End, 2)
+	run := d.Burst
+	if strings.HasSuffix(t.Name(), "held") {
+		run = func(first backend.JobID, jobs []backend.Ready, _ []backend.End) int {
+			require.True(t, d.Hold())
+			defer d.Release()
+			return d.BurstHeld(first, jobs, make([]uint64, 2), new(outcome.Outcome))
+		}
+	}
 	for range slowTimes {
-		require.Equal(t, 1, d.Burst(1, jobs, ends))
+		require.Equal(t, 1, run(1, jobs, ends))
 	}
 	for range slowRest {
-		require.Zero(t, d.Burst(1, jobs, ends))
+		require.Zero(t, run(1, jobs, ends))
 	}
-	require.Equal(t, 1, d.Burst(1, jobs, ends), "once more")
-	require.Zero(t, d.Burst(1, jobs, ends))
+	require.Equal(t, 1, run(1, jobs, ends), "once more")
+	require.Zero(t, run(1, jobs, ends))
 	require.Equal(t, slowTimes+1, runs)
 
 	// What is slow now and then is not slow.

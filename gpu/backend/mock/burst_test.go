@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"reflect"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"capgpu/gpu/backend"
+	"capgpu/gpu/backend/backendtest"
 	"capgpu/gpu/backend/mock"
 )
 
@@ -37,6 +39,7 @@ type twin struct {
 	programs map[string]backend.Program
 
 	// Of the one with bursts.
+	held   backendtest.Held
 	spare  []backend.Ready
 	ran    int // jobs in bursts
 	bursts int
@@ -58,13 +61,17 @@ type spec struct {
 func newTwin(t *testing.T, o mock.Options) *twin {
 	d, err := mock.New(o)
 	require.NoError(t, err)
-	w := &twin{Device: d, t: t, programs: map[string]backend.Program{}}
-	w.arena, err = unix.Mmap(-1, 0, arenaBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	w := &twin{Device: d, t: t, programs: map[string]backend.Program{}, held: backendtest.Held{Holder: d}}
+	mapped, err := unix.Mmap(-1, 0, 2*arenaBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		require.NoError(t, d.Close())
-		require.NoError(t, unix.Munmap(w.arena))
+		require.NoError(t, unix.Munmap(mapped))
 	})
+	// At a multiple of its size: what is written before memory is found gone depends on how the
+	// address lies to what the kernel maps at a time.
+	at := -reflect.ValueOf(mapped).Pointer() % arenaBytes
+	w.arena = mapped[at : at+arenaBytes : at+arenaBytes]
 	r := rand.New(rand.NewPCG(5, 5))
 	for i := 0; i < arenaBytes; i += 4 {
 		v := r.Uint32N(0x60) + 0x3f80 // floats of some size; as words some are small
@@ -197,7 +204,11 @@ func (w *twin) play(r *rand.Rand, id backend.JobID, specs []*spec) {
 	ends := make([]backend.End, 256)
 	flush := func() {
 		for len(batch) > 0 {
-			n := w.Burst(id, batch, ends)
+			burst := w.Burst
+			if r.IntN(2) == 0 { // by who holds the device, if nobody looks on
+				burst = w.held.Burst
+			}
+			n := burst(id, batch, ends)
 			if n > 0 {
 				w.bursts++
 			}
@@ -341,6 +352,7 @@ func testTwins(t *testing.T, o mock.Options, seed uint64, least float64) {
 	share := float64(quick.ran) / float64(total)
 	require.GreaterOrEqual(t, share, least, "seed %d", seed)
 	require.Zero(t, slow.ran)
+	require.Equal(t, o.LogEntries > 0, quick.held.Jobs == 0, "seed %d: nobody holds what somebody looks on", seed)
 }
 
 func protect(t *testing.T, how, at, n int, of ...*twin) {

@@ -26,7 +26,14 @@ func (t *task) prepareMove(dst, src []byte) {
 }
 
 func moveBlock(t *task, _ int, lo, hi uint64) bool {
-	copy(t.dst[lo:hi], t.src[lo:hi])
+	dst, src := t.dst[lo:hi], t.src[lo:hi]
+	if len(t.dst) > burstBytes && !t.serial && aligned(dst) {
+		for piece, rest := around(wordsOf(dst)); len(rest) > 0; piece, rest = around(rest) {
+			n := copy(dst[:4*len(piece)], src)
+			dst, src = dst[n:], src[n:]
+		}
+	}
+	copy(dst, src)
 	return true
 }
 
@@ -55,7 +62,14 @@ func fillTrap(span backend.Span) outcome.Trap {
 }
 
 func fillBlock(t *task, _ int, lo, hi uint64) bool {
-	fillWords(t.words[lo:hi], t.pattern)
+	words := t.words[lo:hi]
+	if 4*len(t.words) > burstBytes {
+		for piece, rest := around(words); len(rest) > 0; piece, rest = around(rest) {
+			fillWords(piece, t.pattern)
+			words = rest
+		}
+	}
+	fillWords(words, t.pattern)
 	return true
 }
 

@@ -12,9 +12,10 @@ import (
 // ready is a job whose way through the device has been found once: what is looked up
 // and computed for each job otherwise is here.
 type ready struct {
-	dev *Device
-	job *backend.Job
-	how how
+	dev     *Device
+	job     *backend.Job
+	context *backend.Context // job's
+	how     how
 
 	nanos    uint64                                   // that a run is expected to take
 	slow     uint8                                    // in so many groups in a row it took far longer
@@ -97,6 +98,9 @@ func (r *ready) reset(job *backend.Job) {
 		}
 	}
 	*r = ready{dev: r.dev, job: job, bindings: bindings}
+	if job != nil {
+		r.context = job.Context
+	}
 }
 
 // prepareMove is of copies and fills.

@@ -36,3 +36,9 @@ func overlap(a, b []byte) (overlaps, same bool) {
 func above(a, b []byte) bool {
 	return uintptr(unsafe.Pointer(unsafe.SliceData(a))) > uintptr(unsafe.Pointer(unsafe.SliceData(b)))
 }
+
+// wordsUpTo is how many of the words lie before the next multiple of bytes, at which the first of
+// them may lie.
+func wordsUpTo(words []uint32, bytes uintptr) int {
+	return int((bytes - uintptr(unsafe.Pointer(unsafe.SliceData(words)))%bytes) / 4)
+}

@@ -17,6 +17,7 @@ var Inapplicable = []string{
 	"Compute/Matvec", "Compute/EveryGridCoversEverything", "Compute/LeastBindingCounts", "Compute/SameJobSameResult",
 	"Trap/OneTooMany", "Trap/MatvecOutOfBounds", "Trap/Misaligned", "Trap/MemoryGone", "Queue/CancelLongKernel",
 	"Context/OthersKeepTheirPlaces", "Context/SubmitAgain", "Context/NeedsHoldsBack", // it has no queue reset: a transfer cannot be stopped
+	"Held/AsSubmit", "Held/Programs", "Held/Unfit", "Held/TrapEndsItsContext", "Held/OnlyWhenIdle", "Held/ResetAndClose", "Held/ResetBeside",
 	"Burst/AsSubmit", "Burst/Programs", "Burst/Unfit", "Burst/TrapEndsItsContext", "Burst/OnlyWhenIdle", "Burst/ResetAndClose", "Burst/ResetBeside",
 	"Pause/StandsStill", "Pause/Idle", "Pause/CancelAndReset", "Pause/TakenBack",
 	"List/InOrder", "List/EndsAtTrap", "List/CancelledWithin", "List/Slices", "List/SliceEndsAtTrap", "List/SliceNotReady", "List/SliceOnlyWhenIdle", "List/SliceBesideReset",
