@@ -145,6 +145,7 @@ func (c *Client) pollLocked(to *Taking, arm bool) (wake bool, err error) {
 		return false, c.pollErr
 	}
 	if arm {
+		c.done.Drain()
 		c.view.cqWait.Swap(waitEntries)
 	}
 	err = c.takeLocked(to)

@@ -16,6 +16,7 @@ type sender interface {
 // receiver is the end that sleeps: *shm.Receiver, or that of a local ring.
 type receiver interface {
 	Wait(ctx context.Context) error
+	Drain()     // takes what woke the last Wait; said before the peer is asked for the next wake
 	Err() error // whether the sender, or this end, is closed
 	DupFD() (int, error)
 	Close() error

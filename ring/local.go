@@ -135,6 +135,9 @@ func (w *localWake) Wait(ctx context.Context) error {
 	}
 }
 
+// Drain implements receiver: Wait leaves nothing.
+func (*localWake) Drain() {}
+
 // Err implements receiver.
 func (w *localWake) Err() error {
 	select {

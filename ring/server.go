@@ -304,6 +304,9 @@ func (s *Server) arm() (ready bool, err error) {
 	defer s.takeMu.Unlock()
 	defer s.guard(debug.SetPanicOnFault(true), &err)
 	want, err := s.lookLocked()
+	if err == nil && want != awake {
+		s.work.Drain()
+	}
 	if s.watched && err == nil && want == waitEntries {
 		return false, nil
 	}

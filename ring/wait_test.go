@@ -102,6 +102,7 @@ func TestWaitLooks(t *testing.T) {
 	if vain != 1 {
 		t.Errorf("%d after a look in vain", vain)
 	}
+	c.done.Drain() // what woke that wait
 	// It is there: nothing is noted, nobody is asked.
 	push(t, c, NopEntry(0), nil, nil)
 	flush(t, c)

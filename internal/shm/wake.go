@@ -28,7 +28,10 @@ type Receiver struct {
 	err error
 	// +checklocks:mu
 	buf [512]byte
-	try func(fd uintptr) bool
+	// +checklocks:mu
+	slept bool // the wait that goes on, or the last one, and what woke it is still in the pipe
+	try   func(fd uintptr) bool
+	drain func(fd uintptr)
 
 	look sync.Mutex // of Err
 	// +checklocks:look
@@ -118,7 +121,7 @@ func newReceiver(fd int) (*Receiver, error) {
 		return nil, err
 	}
 	r := &Receiver{p: p}
-	r.try, r.seen = r.tryReadLocked, r.pollLocked
+	r.try, r.drain, r.seen = r.tryLocked, r.drainLocked, r.pollLocked
 	return r, nil
 }
 
@@ -162,21 +165,35 @@ func (s *Sender) Close() error { return s.p.close() }
 
 // Wait sleeps until it is woken; wakes that came meanwhile count as one. When
 // ctx ends first it returns ctx's error. When every Sender of the pipe is closed
-// it answers gpuerr.Disconnected.
+// it answers gpuerr.Disconnected; a wait that slept then may be woken first.
+//
+// A wait that slept makes no system call once it is woken: what woke it is taken by
+// Drain, or by the next Wait, which returns at once.
 func (r *Receiver) Wait(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.err = nil
+	r.err, r.slept = nil, false
 	if err := r.p.waitRead(ctx, r.try); err != nil {
 		return err
 	}
 	return r.err
 }
 
-// tryReadLocked takes what there is.
+// tryLocked takes what there is, or says that the poller has something.
 //
 // +checklocksignore: called through r.try, which Wait holds the lock for.
-func (r *Receiver) tryReadLocked(fd uintptr) bool {
+func (r *Receiver) tryLocked(fd uintptr) bool {
+	if r.slept {
+		return true
+	}
+	r.slept = !r.readLocked(fd)
+	return !r.slept
+}
+
+// readLocked takes what there is, if there is something, or an end.
+//
+// +checklocks:r.mu
+func (r *Receiver) readLocked(fd uintptr) bool {
 	for {
 		n, err := unix.Read(int(fd), r.buf[:])
 		switch {
@@ -192,6 +209,27 @@ func (r *Receiver) tryReadLocked(fd uintptr) bool {
 		return true
 	}
 }
+
+// Drain takes what woke the last Wait, if that has left it, and nobody waits. It is called
+// before the peer is asked for another wake, and what the peer did before is looked at only
+// after that.
+//
+// +checklocksignore: TryLock is not understood
+func (r *Receiver) Drain() {
+	if !r.mu.TryLock() { // whoever waits has left nothing yet
+		return
+	}
+	defer r.mu.Unlock()
+	if r.slept {
+		r.slept = false
+		_ = r.p.raw.Control(r.drain) // fails only when closed, as Wait will say
+	}
+}
+
+// drainLocked is readLocked. An end is still there for Wait.
+//
+// +checklocksignore: called through r.drain, which Drain holds the lock for.
+func (r *Receiver) drainLocked(fd uintptr) { r.readLocked(fd) }
 
 // Err is what Wait will answer, also while wakes are pending and while another waits:
 // gpuerr.Disconnected when every Sender of the pipe is closed, gpuerr.Closed after Close,

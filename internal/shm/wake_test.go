@@ -187,11 +187,16 @@ func TestWake(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	r.Drain()
 	go func() { woken <- r.Wait(testContext(t)) }()
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-woken; !errors.Is(err, gpuerr.Disconnected) {
+	err = <-woken
+	if err == nil { // it slept, and was woken by the end
+		err = r.Wait(testContext(t))
+	}
+	if !errors.Is(err, gpuerr.Disconnected) {
 		t.Errorf("Wait() without a sender: %v", err)
 	}
 	if err := s.Signal(); !errors.Is(err, gpuerr.Closed) {
@@ -200,6 +205,83 @@ func TestWake(t *testing.T) {
 	if err := s.Close(); err != nil || s.FD() != -1 {
 		t.Errorf("second Close: %v, FD() = %d", err, s.FD())
 	}
+}
+
+// TestWakeDrain: a wait that slept leaves in the pipe what woke it, and Drain takes that.
+func TestWakeDrain(t *testing.T) {
+	leakcheck.Check(t)
+	s, r, err := NewWake()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	defer r.Close()
+	asleep := make(chan struct{}, 1)
+	try := r.try
+	r.try = func(fd uintptr) bool {
+		done := try(fd)
+		if !done {
+			asleep <- struct{}{}
+		}
+		return done
+	}
+	signal := func() {
+		t.Helper()
+		if err := s.Signal(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	left := func(want int, when string) {
+		t.Helper()
+		if n, err := unix.IoctlGetInt(r.FD(), unix.TIOCINQ); n != want || err != nil {
+			t.Fatalf("%s: %d bytes, %v; want %d", when, n, err, want)
+		}
+	}
+	wait := func() {
+		t.Helper()
+		if err := r.Wait(testContext(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	woken := make(chan error)
+	sleep := func(meanwhile func()) {
+		t.Helper()
+		go func() { woken <- r.Wait(testContext(t)) }()
+		<-asleep
+		meanwhile()
+		signal()
+		if err := <-woken; err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	signal()
+	r.Drain()
+	left(1, "a wake that nobody has slept for, after Drain")
+	wait()
+	left(0, "after a wait that did not sleep")
+
+	sleep(func() {})
+	left(1, "after a wait that slept")
+	wait()
+	left(0, "after the next wait")
+
+	sleep(r.Drain) // which neither blocks nor takes the wake
+	left(1, "after a wait that slept")
+	r.Drain()
+	left(0, "after Drain")
+	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+	defer cancel()
+	if err := r.Wait(ctx); err != context.DeadlineExceeded {
+		t.Errorf("Wait() without a wake: %v", err)
+	}
+	<-asleep
+	signal()
+	r.Drain() // after the wait that was given up as well
+	left(0, "after Drain")
+
+	r.Close()
+	r.Drain()
 }
 
 // TestWakePeer: what a peer does with its end does not harm this one.

@@ -198,7 +198,7 @@ func (w *wires) flushDone(t *thread, looked reg) {
 // waitWork is Server.WaitWork. It goes on when there is work, and to stopped when
 // stop says so, which may be nil.
 func (w *wires) waitWork(t *thread, head reg, stop func(s *state) bool, stopped *label) {
-	var arm, entries, completions, sleep, clear label
+	var arm, entries, completions, sleep, clear, drainEntries, drainCompletions label
 	bug := w.cfg.mistake
 	setFlag := func(x *ctx, v uint8) {
 		if bug == driverArmWithoutFence {
@@ -208,7 +208,8 @@ func (w *wires) waitWork(t *thread, head reg, stop func(s *state) bool, stopped 
 		}
 	}
 	t.place(&arm)
-	w.look(t, head, &clear, &entries, &completions)
+	w.look(t, head, &clear, &drainEntries, &drainCompletions)
+	w.drains(t, &drainEntries, &entries, &drainCompletions, &completions)
 	t.place(&entries)
 	t.step("arm: wait for entries", func(x *ctx) { setFlag(x, waitEntries) })
 	if bug == driverLooksNotAgain {
@@ -236,7 +237,7 @@ func (w *wires) waitWork(t *thread, head reg, stop func(s *state) bool, stopped 
 		})
 	}
 	t.sleep("WaitWork: sleep", func(x *ctx) {
-		if x.fence() && (stop == nil || !stop(x.s)) && !x.woken(w.work) {
+		if x.fence() && (stop == nil || !stop(x.s)) && !x.slept(w.work, x.choose(2) == 1) {
 			x.block()
 		}
 	})
@@ -256,6 +257,20 @@ func (w *wires) waitWork(t *thread, head reg, stop func(s *state) bool, stopped 
 	if bug != driverStaysArmed {
 		t.local("arm: there is work", func(x *ctx) { x.store(w.sqWait, awake) })
 	}
+}
+
+// drains takes what a wait has left in the submission pipe, before the driver asks for
+// entries, or for completions.
+func (w *wires) drains(t *thread, beforeEntries, entries, beforeCompletions, completions *label) {
+	drain := func(before, then *label) {
+		t.place(before)
+		t.step("arm: drain", func(x *ctx) {
+			x.drain(w.work)
+			x.jump(then)
+		})
+	}
+	drain(beforeCompletions, completions)
+	drain(beforeEntries, entries)
 }
 
 // close is Server.Close.

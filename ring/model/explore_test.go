@@ -47,7 +47,11 @@ type report struct {
 }
 
 func (r *report) String() string {
-	return fmt.Sprintf("%d states, %d moves, %d ends, %d moves deep, %.3g interleavings", r.states, r.moves, r.ends, r.depth, r.paths)
+	paths := fmt.Sprintf("%.3g", r.paths)
+	if math.IsNaN(r.paths) {
+		paths = "endlessly many"
+	}
+	return fmt.Sprintf("%d states, %d moves, %d ends, %d moves deep, %s interleavings", r.states, r.moves, r.ends, r.depth, paths)
 }
 
 // explorer visits every state of a machine, breadth first: the first finding is a

@@ -368,6 +368,25 @@ func (x *ctx) woken(p pipe) bool {
 	return true
 }
 
+// slept is woken, but what woke it may stay in the pipe: of a wait that the poller woke it
+// does, until drain, or the next wait.
+func (x *ctx) slept(p pipe, stays bool) bool {
+	if stays && x.s.pipe[p]&token != 0 {
+		x.say("woken by %s, and leaves it", x.m.pipes[p])
+		return true
+	}
+	return x.woken(p)
+}
+
+// drain takes what may have stayed.
+func (x *ctx) drain(p pipe) {
+	x.touch()
+	if x.s.pipe[p]&token != 0 && x.choose(2) == 0 {
+		x.say("drain %s", x.m.pipes[p])
+		x.s.pipe[p] &^= token
+	}
+}
+
 // wait is woken, or sleeps.
 func (x *ctx) wait(p pipe) {
 	if x.fence() && !x.woken(p) && x.s.pipe[p]&eof == 0 {

@@ -39,6 +39,7 @@ const (
 	clearedAfterSignal
 	disarmsBeforeSleep
 	drainsBeforeSleep
+	drainsAfterArming
 	submittedTooLate
 	publishedTooLate
 	stateBeforeTail
@@ -146,6 +147,7 @@ var ringChanges = []change{
 	{"the wait flag is cleared after the signal", clearedAfterSignal, tiny, propWake},
 	{"the driver takes its wait flag away before it sleeps", disarmsBeforeSleep, tiny, propWake},
 	{"a sleeper empties its pipe before it sleeps", drainsBeforeSleep, tiny, propWake},
+	{"the client empties its pipe after it has armed, and then looks", drainsAfterArming, tiny, propWake},
 	{"Client.submitted is stored after sqTail", submittedTooLate, duplex, propAccused},
 	{"Server.published is counted after the first word", publishedTooLate, fullService, propAccused},
 	{"state is stored before the last word", stateBeforeTail, closing, propClose},

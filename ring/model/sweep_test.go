@@ -43,7 +43,7 @@ func newSleeper(m *machine, w *wires, v *sweepVars) {
 	t := m.thread("driver", true)
 	bug := w.cfg.mistake
 	head, early := t.reg("cqHead"), t.reg("early")
-	var top, take, took, none, arm, look, entries, completions, sleep, clear, awaken label
+	var top, take, took, none, arm, look, entries, completions, sleep, clear, awaken, drainEntries, drainCompletions label
 	t.place(&top)
 	t.place(&take)
 	w.take(t, head, early, &took, &none, &none)
@@ -58,7 +58,8 @@ func newSleeper(m *machine, w *wires, v *sweepVars) {
 	t.place(&arm) // WaitWork
 	v.lock(t)
 	t.place(&look)
-	w.look(t, head, &clear, &entries, &completions)
+	w.look(t, head, &clear, &drainEntries, &drainCompletions)
+	w.drains(t, &drainEntries, &entries, &drainCompletions, &completions)
 	t.place(&entries)
 	t.local("arm: does somebody watch", func(x *ctx) {
 		if x.s.own[v.watched] != 0 && bug != armsWhileWatched {
@@ -82,7 +83,7 @@ func newSleeper(m *machine, w *wires, v *sweepVars) {
 		}
 		var ready []func()
 		if x.s.pipe[w.work] != 0 {
-			ready = append(ready, func() { x.woken(w.work) })
+			ready = append(ready, func() { x.slept(w.work, false) }, func() { x.slept(w.work, true) })
 		}
 		if x.s.pipe[v.rouse] != 0 {
 			ready = append(ready, func() {

@@ -5,6 +5,9 @@ func (w *wires) poll(t *thread, v *clientVars, arm bool, some, none, closed *lab
 	var copied, nothing, ended label
 	bug := w.cfg.mistake
 	if arm {
+		if bug != drainsAfterArming {
+			t.step("poll: drain", func(x *ctx) { x.drain(w.done) })
+		}
 		t.step("poll: arm", func(x *ctx) {
 			if bug == clientArmWithoutFence {
 				x.store(w.cqWait, waitEntries)
@@ -18,6 +21,9 @@ func (w *wires) poll(t *thread, v *clientVars, arm bool, some, none, closed *lab
 		}
 	}
 	var next, found, more label
+	if arm && bug == drainsAfterArming {
+		t.step("poll: drain", func(x *ctx) { x.drain(w.done) })
+	}
 	t.local("poll: begin", func(x *ctx) { x.set(v.n, 0) })
 	// isThere reads the word at the next position.
 	isThere := func(x *ctx) bool {
@@ -158,13 +164,20 @@ func (w *wires) wait(t *thread, v *clientVars, some, closed *label) {
 	}
 	t.sleep("Wait: sleep", func(x *ctx) {
 		x.jump(&again)
-		if x.get(v.timeout) < w.cfg.timeout && x.choose(2) == 1 {
+		ways := 2
+		if x.get(v.timeout) < w.cfg.timeout {
+			ways = 3
+		}
+		way := x.choose(ways)
+		if way == 2 {
 			x.touch()
 			x.set(v.timeout, x.get(v.timeout)+1)
 			x.jump(&awoken)
 			return
 		}
-		x.wait(w.done)
+		if x.fence() && !x.slept(w.done, way == 1) && x.s.pipe[w.done]&eof == 0 {
+			x.block()
+		}
 	})
 	if w.cfg.timeout == 0 {
 		return
