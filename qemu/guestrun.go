@@ -43,7 +43,7 @@ func (g GuestRun) Run(ctx context.Context) (exit int, err error) {
 	var status bytes.Buffer
 	wishes := newWishes()
 	vm := VM{
-		MemoryMiB: g.MemoryMiB, CPUs: 2, Timeout: g.Timeout, Silence: g.Silence,
+		MemoryMiB: g.MemoryMiB, CPUs: 2, Timeout: g.Timeout, Boot: BootTime, Silence: g.Silence,
 		Functions: g.Functions, Line: g.Console, Monitor: wishes.run,
 		Ports: []Port{
 			{Name: boot.OutputPort, To: io.MultiWriter(g.Output, wishes)},

@@ -36,7 +36,7 @@ type Hardware struct {
 func (h Hardware) Run(ctx context.Context) (checks int, transcript Transcript, err error) {
 	wishes := newWishes()
 	vm := VM{
-		MemoryMiB: 1024, CPUs: 2, Timeout: h.Timeout, Silence: hardwareSilence, Functions: 2, Monitor: wishes.run,
+		MemoryMiB: 1024, CPUs: 2, Timeout: h.Timeout, Boot: BootTime, Silence: hardwareSilence, Functions: 2, Monitor: wishes.run,
 		// DMA that the IOMMU refuses is an error to the kernel, and here wanted: it would
 		// tear our lines.
 		Append: append([]string{"capgpu.suite=hw", "loglevel=3"}, h.Args...),

@@ -1,6 +1,7 @@
 package qemu
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"os"
@@ -19,6 +20,9 @@ var lifecycleGolden string
 // three times that where they have other work as well.
 const SmokeTimeout = 5 * time.Minute
 
+// smokeSilence bounds one check of it.
+const smokeSilence = 2 * time.Minute
+
 // SmokeGolden is what the client and init must say in a smoke run.
 func SmokeGolden() Golden { return ParseGolden(smokeGolden) }
 
@@ -29,7 +33,7 @@ func LifecycleGolden() Golden { return ParseGolden(lifecycleGolden) }
 type Smoke struct {
 	Break   string        // what to break on purpose (see guest/init); "" = nothing
 	Timeout time.Duration // 0 = SmokeTimeout
-	Silence time.Duration // as VM's
+	Silence time.Duration // as VM's; 0 = two minutes
 	Line    func(string)  // each line of the console as it comes; may be nil
 	Logf    func(format string, args ...any)
 }
@@ -37,7 +41,7 @@ type Smoke struct {
 // Run gets the kernel, builds the initramfs, boots it and judges what it said.
 // The error is nil only if everything passed.
 func (s Smoke) Run(ctx context.Context) (checks int, transcript Transcript, err error) {
-	vm := VM{MemoryMiB: 1024, CPUs: 2, Timeout: s.Timeout, Silence: s.Silence, Line: s.Line}
+	vm := VM{MemoryMiB: 1024, CPUs: 2, Timeout: s.Timeout, Boot: BootTime, Silence: cmp.Or(s.Silence, smokeSilence), Line: s.Line}
 	if vm.Timeout == 0 {
 		vm.Timeout = SmokeTimeout
 	}

@@ -2,6 +2,7 @@ package qemu
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"capgpu/qemu/guest/boot"
 	"capgpu/qemu/qmp"
 )
 
@@ -32,6 +34,7 @@ type VM struct {
 	Functions int           // edu functions, each behind a root port of its own: edu0, edu1, …
 	Ports     []Port        // where the guest can write to us
 	Timeout   time.Duration // for everything from start to exit
+	Boot      time.Duration // for how long it may say nothing before it has said boot.Ready; 0 = Timeout
 	Silence   time.Duration // for how long it may say nothing, from its first line on; 0 = Timeout
 	Line      func(string)  // called for each line of the console as it comes, one at a time; may be nil
 
@@ -53,8 +56,15 @@ const drainTime = 2 * time.Second
 // QEMU would only sit there paused until the time is up.
 var fatalWords = []string{"KVM internal error", "Kernel panic - not syncing", "qemu: fatal"}
 
+// BootTime is for the boot of one of our guests, which says nothing while it boots, and takes
+// 2 to 4 s on two cores.
+const BootTime = 90 * time.Second
+
 // ErrTimeout: a guest took longer than its time, or said nothing for too long.
 var ErrTimeout = errors.New("the guest did not power off")
+
+// errNoBoot is an ErrTimeout of a guest that has not got to doing anything of ours.
+var errNoBoot = fmt.Errorf("%w: it has not booted", ErrTimeout)
 
 // escapes are what the firmware sends to a terminal before the kernel starts.
 var escapes = regexp.MustCompile("\x1b(\\[[0-9;?=]*[A-Za-z]|c)")
@@ -66,12 +76,15 @@ var escapes = regexp.MustCompile("\x1b(\\[[0-9;?=]*[A-Za-z]|c)")
 // start, and Line is told; the lines returned are the last boot's. When Run returns, QEMU and
 // its process group are gone.
 func (v VM) Run(ctx context.Context) (Transcript, error) {
-	for boot := 1; ; boot++ {
+	for boots := 1; ; boots++ {
 		transcript, err := v.boot(ctx)
-		if err == nil || boot == maxBoots {
+		if err == nil || boots == maxBoots {
 			return transcript, err
 		}
 		flaw := transcript.flaw()
+		if errors.Is(err, errNoBoot) {
+			flaw = "stood still, or was too slow,"
+		}
 		if flaw == "" {
 			return transcript, err
 		}
@@ -152,6 +165,8 @@ func (v VM) boot(ctx context.Context) (Transcript, error) {
 func (v VM) runWatch(ctx context.Context, pid int, c *console, l *links, fail context.CancelCauseFunc) {
 	end := time.NewTimer(v.Timeout)
 	defer end.Stop()
+	booting := time.NewTimer(cmp.Or(v.Boot, v.Timeout))
+	defer booting.Stop()
 	var silent *time.Timer // from the first word on
 	var silence <-chan time.Time
 	cause := fmt.Errorf("%w within %v", ErrTimeout, v.Timeout)
@@ -159,7 +174,14 @@ func (v VM) runWatch(ctx context.Context, pid int, c *console, l *links, fail co
 		select {
 		case <-ctx.Done():
 			return
+		case <-booting.C:
+			if v.Boot == 0 || c.saidReady() {
+				continue
+			}
+			cause = fmt.Errorf("%w, and has said nothing for %v", errNoBoot, v.Boot)
+			waiting = false
 		case <-c.spoke:
+			booting.Reset(cmp.Or(v.Boot, v.Timeout))
 			if v.Silence == 0 {
 				continue
 			}
@@ -262,6 +284,15 @@ type console struct {
 	lines Transcript
 	// +checklocks:mu
 	dissected bool // a panic is wanted
+	// +checklocks:mu
+	ready bool // boot.Ready was said
+}
+
+// saidReady reports whether the guest has booted.
+func (c *console) saidReady() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ready
 }
 
 // heard is called when the guest has said something.
@@ -301,6 +332,7 @@ func (c *console) add(line string) {
 		return
 	}
 	c.lines = append(c.lines, line)
+	c.ready = c.ready || line == boot.Ready
 	if c.line != nil {
 		c.line(line)
 	}

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"capgpu/qemu/guest/boot"
 )
 
 // fakeQEMU is a shell script in QEMU's place: the runner is judged by what it
@@ -72,6 +74,30 @@ func TestRunEndsWhoSaysNothing(t *testing.T) {
 	vm.Silence = 700 * time.Millisecond
 	_, err = vm.Run(t.Context())
 	require.NoError(t, err)
+}
+
+// TestRunBoundsTheBoot: a machine that does not get to Ready is booted again, and one that has
+// got there may go on.
+func TestRunBoundsTheBoot(t *testing.T) {
+	count := filepath.Join(t.TempDir(), "count")
+	vm := fakeQEMU(t, "printf x >> "+count+"; [ $(wc -c < "+count+") = 1 ] && { echo firmware; "+hanging+"; }; echo '"+boot.Ready+"'; sleep 0.5; echo fine")
+	vm.Boot = 300 * time.Millisecond
+	var streamed []string
+	vm.Line = func(line string) { streamed = append(streamed, line) }
+	transcript, err := vm.Run(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, Transcript{boot.Ready, "fine"}, transcript)
+	require.Contains(t, strings.Join(streamed, "\n"), "booted again: the guest did not power off: it has not booted, and has said nothing for 300ms")
+
+	vm = fakeQEMU(t, "printf x >> "+count+"; "+hanging)
+	vm.Boot = 100 * time.Millisecond
+	require.NoError(t, os.Remove(count))
+	transcript, err = vm.Run(t.Context())
+	require.ErrorIs(t, err, ErrTimeout)
+	requireGone(t, transcript)
+	text, err := os.ReadFile(count)
+	require.NoError(t, err)
+	require.Len(t, text, maxBoots)
 }
 
 func TestRunKillsTheWholeGroupWhenCancelled(t *testing.T) {

@@ -13,9 +13,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// Ready is the first line of a guest. What stood still before it was the emulator's: the
+// kernel was booting, or Prepare under way.
+const Ready = "boot: the guest is ready"
+
 // Prepare makes of the initramfs what a host is: a root that can be changed for
-// another, the usual file systems, and room for open files.
+// another, the usual file systems, and room for open files. It says Ready when it has.
 func Prepare() error {
+	if err := prepare(); err != nil {
+		return err
+	}
+	_, err := os.Stdout.WriteString(Ready + "\n")
+	return err
+}
+
+func prepare() error {
 	if err := leaveRootfs(); err != nil {
 		return err
 	}
