@@ -192,10 +192,10 @@ func (q *Queue) Submit(cmds ...Command) (first uint64, err error) {
 	if err := q.err(); err != nil {
 		return 0, err
 	}
-	first, mark := q.next, q.ring.Mark()
+	first, mark := q.next, q.side.Mark()
 	for _, cmd := range cmds {
 		if _, err := cmd.push(q); err != nil {
-			q.ring.Rollback(mark)
+			q.side.Rollback(mark)
 			q.next = first
 			return 0, err
 		}

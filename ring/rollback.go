@@ -12,6 +12,23 @@ func (c *Client) Mark() uint64 {
 func (c *Client) Rollback(mark uint64) {
 	c.pushMu.Lock()
 	defer c.pushMu.Unlock()
+	c.rollbackLocked(mark)
+}
+
+// Mark is Client.Mark.
+//
+// +checklocksignore: the caller has a lock in place of it.
+func (s Submitter) Mark() uint64 { return s.c.pushed }
+
+// Rollback is Client.Rollback.
+//
+// +checklocksignore: the caller has a lock in place of it.
+func (s Submitter) Rollback(mark uint64) { s.c.rollbackLocked(mark) }
+
+// rollbackLocked is Rollback.
+//
+// +checklocks:c.pushMu
+func (c *Client) rollbackLocked(mark uint64) {
 	mark = max(mark, c.submitted.Load())
 	if c.pushErr != nil || mark >= c.pushed {
 		return

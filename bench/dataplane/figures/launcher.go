@@ -85,7 +85,12 @@ func (l *launcher) vary() {
 func argBytes(entries uint32) uint32 { return max(entries*kernelBuffers*32*2, 4096) }
 
 // roundTrip is one launch, there and back.
-func (l *launcher) roundTrip() error { return l.thereAndBack(1) }
+func (l *launcher) roundTrip() error {
+	if _, err := l.queue.Submit(&l.launch); err != nil {
+		return err
+	}
+	return l.collect(1)
+}
 
 // thereAndBack is n launches that are published together.
 func (l *launcher) thereAndBack(n int) error {
