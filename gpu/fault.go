@@ -48,21 +48,21 @@ func (d *Device) Fault(f Fault) {
 	}
 	e.callBackLocked()
 	s, id, when := e.blameLocked(f.IOVA)
-	first := false
 	if s != nil {
 		s.context.Trap()
-		first = s.setPoisoned(faultOutcome) // under the lock: nothing of it is sent after this
 	}
-	e.mustReset = true // or what is being reset is doubtful, too
-	e.mu.Unlock()
+	// Under the lock: nothing of the session is sent after this, and the strike counts before
+	// anybody is told how its work ends.
 	switch more := f.record(id, when); {
 	case s == nil:
 		d.auditEvent("fault", nil, "cause=%q%s", outcome.IOMMUFault, more)
-	case first:
+	case s.setPoisoned(faultOutcome):
 		d.strike(s, outcome.IOMMUFault.String(), more)
 	default: // one job faults many times
 		d.auditEvent("fault", s.tenant, "session=%d cause=%q%s", s.id, outcome.IOMMUFault, more)
 	}
+	e.mustReset = true // or what is being reset is doubtful, too
+	e.mu.Unlock()
 	if s != nil {
 		e.cancel(s, func(*job) bool { return true }, poisonedOutcome)
 	}

@@ -191,12 +191,12 @@ func (e *engine) watch() time.Duration {
 		e.ladder.last.Late = now.Sub(due)
 	}
 	e.climbLocked(outcome.Cancelling)
+	if guilty { // under the lock: it counts before anybody is told how the job ends
+		s.dev.strike(s, "deadline missed", "")
+	}
 	e.mu.Unlock()
 	if submitted {
 		e.backend.Cancel(id)
-	}
-	if guilty {
-		s.dev.strike(s, "deadline missed", "")
 	}
 	return 0
 }
