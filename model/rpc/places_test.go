@@ -129,7 +129,8 @@ func TestSilentConnections(t *testing.T) {
 	f, release := r.server.Status(r.ctx, nil)
 	defer release()
 	_, err = f.Struct()
-	require.ErrorIs(t, rpcguard.FromException(err), gpuerr.Disconnected)
+	// Closed: the call came just before the end of the connection, and was answered.
+	require.Contains(t, []gpuerr.Code{gpuerr.Disconnected, gpuerr.Closed}, gpuerr.CodeOf(rpcguard.FromException(err)))
 }
 
 // Who comes when all places are in use hears so at once.
