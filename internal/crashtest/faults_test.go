@@ -113,10 +113,9 @@ func TestNoSpaceForTheLog(t *testing.T) {
 	l.works(t, 4)
 	l.end(t)
 	s.atRest()
+	s.stop()
 	require.True(t, slices.ContainsFunc(s.records(), func(line string) bool { return strings.HasPrefix(line, "audit.lost ") }),
 		"the log does not tell that records are missing")
-	s.stop()
-	s.records()
 }
 
 // A session that is restricted while it is closed, or while its driver dies: what comes

@@ -332,8 +332,11 @@ func childDiesAt(s *stack, p crashpoint.Point, plan plan, rng *rand.Rand) string
 	return l.told(took)
 }
 
-// rotated says whether the beginning of the log is gone.
-func rotated(lines []string) bool { return !strings.HasPrefix(lines[0], "manager.start ") }
+// rotated says whether the beginning of the log is gone. A log that is young has nothing yet:
+// records wait for others to share their fsync.
+func rotated(lines []string) bool {
+	return len(lines) > 0 && !strings.HasPrefix(lines[0], "manager.start ")
+}
 
 // servedSockets are those of a manager at work.
 var servedSockets = []string{"default.sock", "default.capnp.sock", "manager.admin.sock"}
