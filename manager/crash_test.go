@@ -47,18 +47,6 @@ func isDead(pid int) bool {
 	return err != nil || bytes.HasPrefix(stat[bytes.LastIndexByte(stat, ')')+1:], []byte(" Z"))
 }
 
-// isIn reports whether a process is there, with all its threads in that state of proc_pid_stat(5).
-func isIn(pid int, state string) bool {
-	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
-	for _, path := range tasks {
-		stat, err := os.ReadFile(path)
-		if err != nil || !bytes.HasPrefix(stat[bytes.LastIndexByte(stat, ')')+1:], []byte(" "+state)) {
-			return false
-		}
-	}
-	return len(tasks) > 0
-}
-
 func childrenNow(t *testing.T) (pids []int) {
 	t.Helper()
 	tasks, err := filepath.Glob("/proc/self/task/*/children")
@@ -269,10 +257,7 @@ func TestSilentDriverIsBusy(t *testing.T) {
 	_, pid := w.driver(1)
 	_, err := c.Status(within(t), 0) // what it was asked before, it has answered
 	require.NoError(t, err)
-	require.NoError(t, unix.Kill(pid, unix.SIGSTOP))
-	for !isIn(pid, "T") { // its threads stop one after the other
-		time.Sleep(time.Millisecond)
-	}
+	freeze(t, pid)
 	_, err = c.Status(within(t), 0)
 	require.Equal(t, gpuerr.Busy, gpuerr.CodeOf(err), "%v", err)
 	_, err = c.Open(within(t), 0)
@@ -301,7 +286,7 @@ func TestStopWithSilentDriver(t *testing.T) {
 	c := w.dial("default")
 	s := w.open(c)
 	_, pid := w.driver(1)
-	require.NoError(t, unix.Kill(pid, unix.SIGSTOP))
+	freeze(t, pid)
 	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 	defer cancel()
 	require.NoError(t, w.Close(ctx))

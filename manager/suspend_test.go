@@ -111,7 +111,7 @@ func TestSuspendThatIsGivenUp(t *testing.T) {
 	c := newCounter(t, w.open(w.dial("default")))
 	require.NoError(t, c.round(5))
 	_, pid := w.driver(1)
-	require.NoError(t, syscall.Kill(pid, syscall.SIGSTOP))
+	freeze(t, pid)
 	asked := make(chan error, 1)
 	go func() { asked <- a.Suspend(within(t), "mock0") }()
 	// Given up after 2.1 s; then the Thaw waits for as long as a ping may.
