@@ -322,6 +322,11 @@ func refusal(c *ring.Completion) error {
 	return e
 }
 
+// Wakes is how often the queue has woken the driver so far, which is a system call each,
+// and how often Completions slept until the driver woke it. Neither grows while both sides
+// are busy.
+func (q *Queue) Wakes() (sent, slept uint64) { return q.ring.Wakes() }
+
 // Cancel ends all queued and running work of the queue as cancelled. Its
 // completions still come. The queue can be used on.
 func (q *Queue) Cancel(ctx context.Context) error {

@@ -48,6 +48,9 @@ type Client struct {
 	mapping []byte
 	wake    sender   // wakes the driver
 	done    receiver // woken when there are completions
+	rung    atomic.Uint64
+	// +checklocks:pollMu
+	sleeps uint64
 }
 
 // Attach takes the three descriptors of a queue, in the order of Server.FDs,

@@ -327,6 +327,7 @@ func (c *Client) asked(what uint32) bool {
 
 // signal wakes the driver. One that is gone is told by the completion side.
 func (c *Client) signal() error {
+	c.rung.Add(1)
 	if err := c.wake.Signal(); err != nil && !errors.Is(err, gpuerr.Disconnected) {
 		return err
 	}

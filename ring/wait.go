@@ -132,7 +132,16 @@ func (c *Client) look(to *Taking, looked int) (wake, again bool, err error) {
 func (c *Client) slept(d time.Duration) {
 	c.pollMu.Lock()
 	defer c.pollMu.Unlock()
+	c.sleeps++
 	c.patience.slept(d)
+}
+
+// Wakes is how often this side has woken the driver so far, which is a system call each,
+// and how often a Wait of it slept until it was woken.
+func (c *Client) Wakes() (sent, slept uint64) {
+	c.pollMu.Lock()
+	defer c.pollMu.Unlock()
+	return c.rung.Load(), c.sleeps
 }
 
 // How long a Wait looks before it sleeps. To sleep and to be woken costs both sides

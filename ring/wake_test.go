@@ -51,6 +51,9 @@ func TestNoLostWake(t *testing.T) {
 	}
 	s.Close(gpuerr.Closed)
 	wg.Wait()
+	if sent, slept := c.Wakes(); sent == 0 || slept == 0 || slept > rounds {
+		t.Errorf("Wakes() = %d, %d in %d rounds", sent, slept, rounds)
+	}
 }
 
 // spin calls done until it is true or longEnough is at an end.
@@ -171,8 +174,14 @@ func TestWakeForSlots(t *testing.T) {
 	if n := wakesPending(t, fdOf(s.work)); n != 0 || s.view.sqWait.Load() != waitCompletions {
 		t.Errorf("%d wakes for entries that cannot be taken", n)
 	}
+	if sent, slept := c.Wakes(); sent != 0 || slept != 0 {
+		t.Errorf("Wakes() = %d, %d: nobody was to be woken, and nobody waits", sent, slept)
+	}
 	if n, err := c.Poll(make([]Completion, 1)); n != 1 || err != nil {
 		t.Fatal(n, err)
+	}
+	if sent, slept := c.Wakes(); sent != 1 || slept != 0 {
+		t.Errorf("Wakes() = %d, %d after the driver was woken once", sent, slept)
 	}
 	if err := <-woken; err != nil {
 		t.Fatal(err)

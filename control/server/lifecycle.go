@@ -63,12 +63,19 @@ func (s *session) close(_ context.Context, m *control.Message) (*control.Message
 // ended is why the session has ended, which it has.
 func (s *session) ended() error {
 	cause := s.core.Err()
-	if !s.closing.Load() && (cause == nil || gpuerr.CodeOf(cause) == gpuerr.Closed) {
-		// Not by this socket: it was closed over the head of its peer.
-		cause = gpuerr.New(gpuerr.Revoked, "the session, or the one it was restricted from, was closed by another")
+	if s.closing.Load() || cause != nil && gpuerr.CodeOf(cause) != gpuerr.Closed {
+		return cause
 	}
-	return cause
+	// Not by this socket: it was closed over the head of its peer.
+	if s.ctx.Err() != nil {
+		// All of them end, and the one that it was restricted from may have been first.
+		return errStopped()
+	}
+	return gpuerr.New(gpuerr.Revoked, "the session, or the one it was restricted from, was closed by another")
 }
+
+// errStopped is told to peers of a driver that does not serve any longer.
+func errStopped() error { return gpuerr.New(gpuerr.Disconnected, "the driver ends the connection") }
 
 // awaitEnd answers when the session ends, with the reason.
 func (s *session) awaitEnd(ctx context.Context, m *control.Message) (*control.Message, error) {
@@ -78,7 +85,11 @@ func (s *session) awaitEnd(ctx context.Context, m *control.Message) (*control.Me
 	select {
 	case <-s.core.Done():
 	case <-ctx.Done():
-		return nil, gpuerr.New(gpuerr.Disconnected, "the driver ends the connection")
+		select {
+		case <-s.core.Done(): // which says why
+		default:
+			return nil, errStopped()
+		}
 	}
 	if s.closing.Load() {
 		return control.NewReply(m, nil), nil

@@ -27,6 +27,7 @@ type launcher struct {
 	many    []*client.Launch // as often as the queue has entries
 	done    []client.Completion
 	ctx     context.Context
+	pushed  uint64 // launches by push
 }
 
 // openLauncher opens a session with a queue of that many entries.
@@ -105,6 +106,7 @@ func (l *launcher) push(n int) error {
 	if _, _, err := l.queue.PushLaunches(l.many[:n]...); err != nil {
 		return err
 	}
+	l.pushed += uint64(n)
 	return l.queue.Flush()
 }
 

@@ -83,7 +83,18 @@ func batches(ctx context.Context, e *Env) ([]report.Row, error) {
 		report.Ratio("P2", "the same, two batches in flight", r2, report.Target{}),
 		report.Ratio("P2", variedMetric, r3, report.Target{}),
 		report.Ratio("P2", replayMetric+" / the same NOP", r4, report.Target{}),
+		clientCalls(one, two, others),
 	}, nil
+}
+
+// clientCalls is the system calls of the client for what these have launched.
+func clientCalls(of ...*launcher) report.Row {
+	var launches, calls uint64
+	for _, l := range of {
+		sent, slept := l.queue.Wakes()
+		launches, calls = launches+l.pushed, calls+sent+slept
+	}
+	return report.Value("P2", fmt.Sprintf("system calls of the client in %d launches (wakes sent, sleeps)", launches), report.Number(float64(calls)), "", float64(calls), "", report.Target{})
 }
 
 const variedMetric = "the same of six different launches in turn, one batch in flight"

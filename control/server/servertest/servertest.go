@@ -91,8 +91,8 @@ func Start(t testing.TB, o Options) *Service {
 	return s
 }
 
-// Kill ends every socket of the service without a word, as the death of its
-// processes would, and waits until all is dismantled.
+// Kill ends every socket of the service at once, as the end of its driver does: all
+// peers see E_DISCONNECTED. It waits until all is dismantled.
 func (s *Service) Kill() {
 	s.kill()
 	s.listener.Close()
