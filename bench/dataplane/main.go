@@ -9,10 +9,12 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -48,15 +50,54 @@ figures:
 
 type options struct {
 	figures.Options
-	json   bool
-	curves bool
-	out    string
-	docs   string
-	which  []figures.Figure
+	longest limits
+	json    bool
+	curves  bool
+	out     string
+	docs    string
+	which   []figures.Figure
+}
+
+// limits are the longest times of figures, as -seconds names them.
+type limits struct {
+	all time.Duration
+	own map[string]time.Duration // by the figure's ID
+}
+
+func (l *limits) of(id string) time.Duration {
+	if own, has := l.own[id]; has {
+		return own
+	}
+	return l.all
+}
+
+func (l *limits) String() string { return strconv.Itoa(int(l.all / time.Second)) }
+
+func (l *limits) Set(text string) error {
+	l.own = map[string]time.Duration{}
+	for part := range strings.SplitSeq(text, ",") {
+		id, number, one := strings.Cut(part, "=")
+		if !one {
+			number = part
+		} else if _, err := figures.Lookup(id); err != nil {
+			return err
+		}
+		n, err := strconv.Atoi(number)
+		if err != nil || n < 1 || n > int(math.MaxInt64/time.Second) {
+			return fmt.Errorf("%q is no number of seconds", number)
+		}
+		if limit := time.Duration(n) * time.Second; one {
+			l.own[id] = limit
+		} else {
+			l.all = limit
+		}
+	}
+	return nil
 }
 
 func parse(args []string, stderr io.Writer) (*options, error) {
 	o := &options{Options: figures.Defaults()}
+	o.longest = limits{all: o.Longest}
 	f := flag.NewFlagSet("dataplane", flag.ContinueOnError)
 	f.SetOutput(stderr)
 	f.Usage = func() {
@@ -67,7 +108,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 		fmt.Fprint(stderr, "\nflags:\n")
 		f.PrintDefaults()
 	}
-	seconds := f.Int("seconds", int(o.Longest/time.Second), "longest time of one figure, about")
+	f.Var(&o.longest, "seconds", "longest `time` of one figure, about; 60,P3=3400 is another one for P3")
 	f.BoolVar(&o.json, "json", false, "print one JSON object instead of the table")
 	f.StringVar(&o.out, "out", "", "write the JSON to this file as well")
 	f.StringVar(&o.docs, "docs", "", "put the table into performance.md of this folder, and draw performance.svg there")
@@ -93,7 +134,6 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	if err := f.Parse(args); err != nil {
 		return nil, err
 	}
-	o.Longest = time.Duration(*seconds) * time.Second
 	o.Hostile = strings.Split(*neighbours, ",")
 	for _, name := range o.Hostile {
 		if !slices.Contains(neighbour.Names(), name) {
@@ -106,7 +146,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 			return nil, fmt.Errorf("there is no model %q; there are %s", name, strings.Join(figures.ModelNames, ", "))
 		}
 	}
-	if o.Pairs < 1 || *seconds < 1 || o.Slice <= 0 || o.Sessions < 1 || o.Doorbells < 0 || o.Buffers < 1 || o.Closes < 0 || o.Ops < 0 || o.Hangs < 0 || o.Hangs == 1 || o.Rounds < 1 || o.Idle <= 0 || o.Settle < 0 {
+	if o.Pairs < 1 || o.Slice <= 0 || o.Sessions < 1 || o.Doorbells < 0 || o.Buffers < 1 || o.Closes < 0 || o.Ops < 0 || o.Hangs < 0 || o.Hangs == 1 || o.Rounds < 1 || o.Idle <= 0 || o.Settle < 0 {
 		return nil, errors.New("a count must not be negative, and most must not be 0")
 	}
 	for _, id := range f.Args() {
@@ -165,6 +205,7 @@ func run(o *options, stdout io.Writer) (err error) {
 func measure(o *options, e *figures.Env, r *report.Report) (curves []report.Curve, err error) {
 	ctx := context.Background()
 	for _, f := range o.which {
+		e.Longest = o.longest.of(f.ID)
 		if r.Spins[f.ID], err = figures.Spin(e); err != nil {
 			return nil, err
 		}

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -97,9 +98,12 @@ func TestCommandLine(t *testing.T) {
 	for _, f := range figures.All {
 		require.Contains(t, said.String(), f.ID+" ")
 	}
-	for _, wrong := range [][]string{{"P99"}, {"-pairs", "0"}, {"-seconds", "0"}, {"-nonsense"}, {"-models", "1t"}, {"-neighbours", "good"}, {"-hangs", "1"}} {
+	for _, wrong := range [][]string{{"P99"}, {"-pairs", "0"}, {"-seconds", "0"}, {"-seconds", "60,P3"}, {"-seconds", "60,P99=1"}, {"-seconds", "9999999999999"}, {"-nonsense"}, {"-models", "1t"}, {"-neighbours", "good"}, {"-hangs", "1"}} {
 		require.Equal(t, 2, runCommand(wrong, &out, &said), "%v", wrong)
 	}
+	o, err := parse([]string{"-seconds", "30,P3=3400"}, &said)
+	require.NoError(t, err)
+	require.Equal(t, []time.Duration{30 * time.Second, 3400 * time.Second}, []time.Duration{o.longest.of("P2"), o.longest.of("P3")})
 	said.Reset()
 	require.Equal(t, 1, runCommand([]string{"-bin", t.TempDir(), "P2"}, &out, &said))
 	require.Contains(t, said.String(), "make build")
