@@ -90,17 +90,31 @@ func account(ctx context.Context, e *Env) (a accounting, err error) {
 }
 
 func (b *book) open(ctx context.Context) (err error) {
-	driver, err := b.kernel()
-	if err != nil {
+	if b.baseline, err = b.idleDescriptors(); err != nil {
 		return err
 	}
-	b.baseline = driver.Descriptors
 	for i := range b.workers {
 		if err = b.start(i); err != nil {
 			return err
 		}
 	}
 	return b.look(ctx, churn.Holds{})
+}
+
+// idleDescriptors is how many a driver without sessions has, once it has closed those of its
+// start: when the number has not changed for a while.
+func (b *book) idleDescriptors() (n int, err error) {
+	const while = settle / 10
+	for since := time.Now(); time.Since(since) < while; time.Sleep(2 * time.Millisecond) {
+		driver, err := b.kernel()
+		if err != nil {
+			return 0, err
+		}
+		if driver.Descriptors != n {
+			n, since = driver.Descriptors, time.Now()
+		}
+	}
+	return n, nil
 }
 
 // round lets all workers work, looks, and kills somebody while the others go on.
