@@ -46,11 +46,11 @@ type Client struct {
 	said    []uint64 // the entry being pushed and its arguments, before they go anywhere
 	mem     *shm.Memory
 	mapping []byte
-	wake    sender   // wakes the driver
-	done    receiver // woken when there are completions
-	rung    atomic.Uint64
+	wake    sender        // wakes the driver
+	done    receiver      // woken when there are completions
+	rung    atomic.Uint64 // how often the driver was woken
 	// +checklocks:pollMu
-	sleeps uint64
+	sleeps uint64 // of Wait, until it was woken
 }
 
 // Attach takes the three descriptors of a queue, in the order of Server.FDs,
