@@ -41,10 +41,8 @@ func autopsy(ctx context.Context, pid, cpus int, monitor *qmp.Client, say func(l
 			say(fmt.Sprintf("qemu: %s: %v; if that is the time, its main loop stands still", question.command, err))
 			return
 		}
-		for line := range strings.Lines(answer) {
-			if line = strings.TrimSpace(line); question.lines.MatchString(line) {
-				say("qemu: " + line)
-			}
+		for _, line := range question.saying(answer) {
+			say(line)
 		}
 		if question.command != pciQuestion {
 			continue
@@ -64,6 +62,44 @@ func autopsy(ctx context.Context, pid, cpus int, monitor *qmp.Client, say func(l
 	case <-time.After(panicTime):
 		say("qemu: the guest was told to panic, and does not get to its end")
 	}
+}
+
+// A machine that is silent for lookTime is asked whether one of its processors will never
+// hear its timer again (Transcript.deafTo), which would cost all of Silence or Timeout. The
+// answers are of different moments, so it is one that is found so sureLooks times in a row.
+const (
+	lookTime  = 20 * time.Second
+	sureLooks = 3
+	lookPause = 200 * time.Millisecond
+)
+
+// deaf is that processor, if there is one. It changes nothing in the machine. monitor may
+// be nil.
+func deaf(ctx context.Context, cpus int, monitor *qmp.Client, pause time.Duration) (cpu string) {
+	if monitor == nil {
+		return ""
+	}
+	for range sureLooks {
+		var all Transcript
+		for _, question := range questions(cpus) {
+			answer, err := ask(ctx, monitor, question.command)
+			if err != nil {
+				return ""
+			}
+			all = append(all, question.saying(answer)...)
+		}
+		found := all.deafTo()
+		if found == "" || cpu != "" && found != cpu {
+			return ""
+		}
+		cpu = found
+		select {
+		case <-ctx.Done():
+			return ""
+		case <-time.After(pause):
+		}
+	}
+	return cpu
 }
 
 // threads tells of each thread of a process its name, its state and where in the kernel
@@ -89,6 +125,16 @@ func threads(pid int) []string {
 type question struct {
 	command string
 	lines   *regexp.Regexp
+}
+
+// saying is what an answer says, as the transcript has it.
+func (q question) saying(answer string) (lines []string) {
+	for line := range strings.Lines(answer) {
+		if line = strings.TrimSpace(line); q.lines.MatchString(line) {
+			lines = append(lines, "qemu: "+line)
+		}
+	}
+	return lines
 }
 
 const pciQuestion = "info pci"

@@ -75,7 +75,7 @@ func BenchHardware(ctx context.Context, names []string, pairs int, output io.Wri
 			fmt.Sprintf("-test.benchtime=%dx", pairs), "-test.timeout=9m"},
 		Env:     []string{"CAPGPU_TEST_PROGRAMS=/bin"},
 		Product: true, Functions: 1, MemoryMiB: 1024, Timeout: 10 * time.Minute,
-		Output: io.MultiWriter(&out, output), Logf: logf,
+		Output: io.MultiWriter(&out, output), Again: out.Reset, Logf: logf,
 	}
 	if _, err := command(ctx, repo, "env", "CGO_ENABLED=0", "go", "test", "-c", "-ldflags=-s -w", "-o", run.Program, "./manager"); err != nil {
 		return nil, err

@@ -110,7 +110,7 @@ func (x Conformance) edu(ctx context.Context, repo, dir, suite string) (string, 
 	run := GuestRun{
 		Program: suite, Args: x.args("TestHardwareEdu"), Env: append(x.env(), "CAPGPU_TEST_PROGRAMS=/bin"),
 		Files: map[string]string{"bin/hostile-driver": hostile}, Product: true, Functions: 2, MemoryMiB: 2048,
-		Timeout: 30 * time.Minute, Output: &out, Logf: logf, Console: func(line string) { logf("guest: %s", line) },
+		Timeout: 30 * time.Minute, Output: &out, Again: out.Reset, Logf: logf, Console: func(line string) { logf("guest: %s", line) },
 	}
 	_, err := run.Run(ctx)
 	if err != nil {

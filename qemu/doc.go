@@ -12,7 +12,8 @@
 // verdict PASS. Whatever happens, no QEMU process outlives the call (or the
 // caller: it dies with the thread that started it). A machine whose time is up, or that
 // has said nothing for too long, is looked at before it is killed, and its last lines tell
-// what it was waiting for (autopsy).
+// what it was waiting for (autopsy). A machine that a known flaw of the emulator has ended is
+// booted again, and what it said counts no more.
 //
 // There are three guests. The smoke guest has the fake function (Smoke). The hardware
 // guest has two edu functions behind an IOMMU, an honest and a hostile driver

@@ -27,6 +27,7 @@ type GuestRun struct {
 	Timeout   time.Duration
 	Silence   time.Duration // as VM's
 	Output    io.Writer     // what the program prints
+	Again     func()        // as VM's: what Output was given so far counts no more; may be nil
 	Console   func(string)  // each line of the guest's console; may be nil
 	Logf      func(format string, args ...any)
 }
@@ -48,6 +49,13 @@ func (g GuestRun) Run(ctx context.Context) (exit int, err error) {
 		Ports: []Port{
 			{Name: boot.OutputPort, To: io.MultiWriter(g.Output, wishes)},
 			{Name: boot.StatusPort, To: &status},
+		},
+		Again: func() {
+			status.Reset()
+			wishes.forget()
+			if g.Again != nil {
+				g.Again()
+			}
 		},
 	}
 	transcript, err := bootFiles(ctx, vm, g.Logf, func(repo, cache string, k Kernel) ([]File, error) {

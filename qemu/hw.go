@@ -37,6 +37,7 @@ func (h Hardware) Run(ctx context.Context) (checks int, transcript Transcript, e
 	wishes := newWishes()
 	vm := VM{
 		MemoryMiB: 1024, CPUs: 2, Timeout: h.Timeout, Boot: BootTime, Silence: hardwareSilence, Functions: 2, Monitor: wishes.run,
+		Again: wishes.forget,
 		// DMA that the IOMMU refuses is an error to the kernel, and here wanted: it would
 		// tear our lines.
 		Append: append([]string{"capgpu.suite=hw", "loglevel=3"}, h.Args...),

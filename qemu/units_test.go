@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -97,7 +98,7 @@ func TestHardwareUnits(t *testing.T) {
 		binary, args := filepath.Join(dir, name), filepath.Join(dir, name+".args")
 		_, err := command(t.Context(), repo, "env", "CGO_ENABLED=0", "go", "test", "-c", "-ldflags=-s -w", "-o", binary, "./"+u.pkg)
 		require.NoError(t, err)
-		require.NoError(t, os.WriteFile(args, []byte("-test.v -test.short -test.timeout=300s -test.run ^("+strings.Join(u.tests, "|")+")$"), 0o644))
+		require.NoError(t, os.WriteFile(args, []byte("-test.v=test2json -test.short -test.timeout=300s -test.run ^("+strings.Join(u.tests, "|")+")$"), 0o644))
 		run.Files["units/"+name+"/test"], run.Files["units/"+name+"/args"] = binary, args
 		for _, test := range u.tests {
 			want = append(want, name+" "+test)
@@ -106,44 +107,121 @@ func TestHardwareUnits(t *testing.T) {
 	require.NotEmpty(t, want)
 
 	var out bytes.Buffer
-	run.Output = &out
+	run.Output, run.Again = &out, out.Reset
 	start := time.Now()
 	status, err := run.Run(t.Context())
-	passed, others := results(out.String())
-	if err != nil || status != 0 || len(others) > 0 {
+	ended := results(out.String())
+	wrong := ended.wrong(want)
+	if err != nil || status != 0 || len(wrong) > 0 {
 		t.Logf("what the guest printed:\n%s", out.String())
 	}
 	require.NoError(t, err)
-	require.Empty(t, others, "tests that failed, or were skipped where nothing may be")
-	require.ElementsMatch(t, want, passed)
+	if len(wrong) > 0 { // last, and short: it is what is read first
+		t.Fatalf("in the guest, of %d tests:\n%s", len(want), strings.Join(wrong, "\n"))
+	}
 	require.Zero(t, status)
-	t.Logf("%d tests of %d packages in %v", len(passed), len(units(t, repo)), time.Since(start).Round(time.Second))
+	t.Logf("%d tests in %v: %s", len(want), time.Since(start).Round(time.Second), strings.Join(ended.took, ", "))
 }
 
-// results reads what go test -v printed for several units.
-func results(text string) (passed, others []string) {
+// unitResults are how the tests of several units ended: "unit test", each.
+type unitResults struct {
+	passed, failed, skipped []string
+	// What a unit said of itself when it ended early: it panicked, or its time was up.
+	early []string
+	took  []string // each unit
+}
+
+// marker precedes each line that is go test's own, with -test.v=test2json, whatever the
+// test has printed before it on the same line (testing.chatty, Go 1.20 and later).
+const marker = "\x16"
+
+var (
+	ending = regexp.MustCompile(`^ *--- (PASS|FAIL|SKIP): (\S+)`)
+	early  = regexp.MustCompile(`^(panic: |fatal error: |SIG[A-Z]+: |=== UNIT \S+ FAILED: )`)
+)
+
+// results reads what go test -v=test2json printed for several units.
+func results(text string) (r unitResults) {
 	unit := ""
 	for line := range strings.Lines(text) {
-		line = strings.TrimSpace(line)
-		if name, ok := strings.CutPrefix(line, "=== UNIT "); ok {
+		line = strings.TrimRight(line, "\r\n")
+		if early.MatchString(line) {
+			r.early = append(r.early, unit+" "+line)
+		} else if name, ok := strings.CutPrefix(line, "=== UNIT "); ok {
 			unit = name
+		} else if time, ok := strings.CutPrefix(line, "=== TOOK "); ok {
+			r.took = append(r.took, unit+" "+time)
 		}
-		if m := ending.FindStringSubmatch(line); m != nil {
-			switch {
-			case m[1] == "PASS" && !strings.Contains(m[2], "/"):
-				passed = append(passed, unit+" "+m[2])
-			case m[1] == "FAIL", m[1] == "SKIP" && !strings.Contains(m[2], "/"): // a suite may have parts that do not apply
-				others = append(others, unit+" "+m[2]+" "+m[1])
-			}
+		_, line, _ = strings.Cut(line, marker)
+		m := ending.FindStringSubmatch(line)
+		if m == nil {
+			continue
+		}
+		part := strings.Contains(m[2], "/")
+		switch name := unit + " " + m[2]; {
+		case m[1] == "FAIL":
+			r.failed = append(r.failed, name)
+		case part: // a suite may have parts that do not apply
+		case m[1] == "SKIP":
+			r.skipped = append(r.skipped, name)
+		default:
+			r.passed = append(r.passed, name)
 		}
 	}
-	return passed, others
+	return r
 }
 
-var ending = regexp.MustCompile(`^--- (PASS|FAIL|SKIP): (\S+)`)
+// wrong tells, a line each, what is not as it must be: all those tests passed, once each,
+// and nothing else.
+func (r unitResults) wrong(want []string) (lines []string) {
+	for _, name := range r.early {
+		lines = append(lines, "ended early: "+name)
+	}
+	for _, name := range r.failed {
+		lines = append(lines, "failed: "+name)
+	}
+	for _, name := range r.skipped {
+		lines = append(lines, "skipped, where nothing may be: "+name)
+	}
+	times := map[string]int{}
+	for _, name := range r.passed {
+		times[name]++
+	}
+	told := slices.Concat(r.failed, r.skipped)
+	for _, name := range want {
+		if times[name] == 0 && !slices.Contains(told, name) {
+			lines = append(lines, "did not end: "+name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(times)) {
+		if times[name] > 1 {
+			lines = append(lines, fmt.Sprintf("passed %d times: %s", times[name], name))
+		}
+		if !slices.Contains(want, name) {
+			lines = append(lines, "is not one that was asked for: "+name)
+		}
+	}
+	return lines
+}
 
 func TestResults(t *testing.T) {
-	passed, others := results("=== UNIT 00-iommu\n=== RUN TestA\n--- PASS: TestA (0.1s)\n    --- PASS: TestA/x (0s)\n=== UNIT 01-ddf\n--- FAIL: TestB (0s)\n    --- SKIP: TestA/y (0s)\n--- SKIP: TestC (0s)\n")
-	require.Equal(t, []string{"00-iommu TestA"}, passed)
-	require.Equal(t, []string{"01-ddf TestB FAIL", "01-ddf TestC SKIP"}, others)
+	const said = "=== UNIT 00-iommu\n\x16=== RUN   TestA\n    \x16--- PASS: TestA/x (0s)\nno end of line\x16--- PASS: TestA (0.1s)\n" +
+		"--- PASS: TestForged (0s)\n=== UNIT 01-ddf\n\x16--- FAIL: TestB (0s)\n\x16    --- SKIP: TestA/y (0s)\n\x16--- SKIP: TestC (0s)\n" +
+		"\x16=== RUN   TestD\npanic: test timed out after 5m0s\n=== TOOK 5m0s\n=== UNIT 01-ddf FAILED: exit status 2\n"
+	got := results(said)
+	require.Equal(t, unitResults{
+		passed: []string{"00-iommu TestA"}, failed: []string{"01-ddf TestB"}, skipped: []string{"01-ddf TestC"},
+		early: []string{"01-ddf panic: test timed out after 5m0s", "01-ddf === UNIT 01-ddf FAILED: exit status 2"},
+		took:  []string{"01-ddf 5m0s"},
+	}, got)
+	require.Equal(t, []string{
+		"ended early: 01-ddf panic: test timed out after 5m0s",
+		"ended early: 01-ddf === UNIT 01-ddf FAILED: exit status 2",
+		"failed: 01-ddf TestB",
+		"skipped, where nothing may be: 01-ddf TestC",
+		"did not end: 01-ddf TestD",
+	}, got.wrong([]string{"00-iommu TestA", "01-ddf TestB", "01-ddf TestC", "01-ddf TestD"}))
+	require.Empty(t, results("=== UNIT 00\n\x16--- PASS: TestA (0s)\n").wrong([]string{"00 TestA"}))
+	require.Equal(t, []string{"passed 2 times: 00 TestA", "is not one that was asked for: 00 TestA"},
+		results("=== UNIT 00\n\x16--- PASS: TestA (0s)\n=== UNIT 00\n\x16--- PASS: TestA (0s)\n").wrong(nil))
 }

@@ -37,6 +37,7 @@ type VM struct {
 	Boot      time.Duration // for how long it may say nothing before it has said boot.Ready; 0 = Timeout
 	Silence   time.Duration // for how long it may say nothing, from its first line on; 0 = Timeout
 	Line      func(string)  // called for each line of the console as it comes, one at a time; may be nil
+	Again     func()        // called before the machine is booted again: what Ports and Line were told so far counts no more; may be nil
 
 	// Monitor, if there is one, runs beside the machine with its monitor; its error
 	// is the run's. Its context ends with the machine.
@@ -73,8 +74,8 @@ var escapes = regexp.MustCompile("\x1b(\\[[0-9;?=]*[A-Za-z]|c)")
 // error is nil only if QEMU exited by itself, with status 0, in time, and no
 // fatal word was seen. It says nothing about what the guest found out: see
 // Golden. A machine that dies of a flaw of the emulator is booted again, from the
-// start, and Line is told; the lines returned are the last boot's. When Run returns, QEMU and
-// its process group are gone.
+// start, and Line and Again are told; the lines returned are the last boot's. When Run returns,
+// QEMU and its process group are gone.
 func (v VM) Run(ctx context.Context) (Transcript, error) {
 	for boots := 1; ; boots++ {
 		transcript, err := v.boot(ctx)
@@ -90,6 +91,9 @@ func (v VM) Run(ctx context.Context) (Transcript, error) {
 		}
 		if v.Line != nil {
 			v.Line(fmt.Sprintf("qemu: the emulator %s; this says nothing about the guest, which is booted again: %v", flaw, err))
+		}
+		if v.Again != nil {
+			v.Again()
 		}
 	}
 }
@@ -169,6 +173,8 @@ func (v VM) runWatch(ctx context.Context, pid int, c *console, l *links, fail co
 	defer booting.Stop()
 	var silent *time.Timer // from the first word on
 	var silence <-chan time.Time
+	look := time.NewTicker(lookTime) // of silence
+	defer look.Stop()
 	cause := fmt.Errorf("%w within %v", ErrTimeout, v.Timeout)
 	for waiting := true; waiting; {
 		select {
@@ -182,6 +188,7 @@ func (v VM) runWatch(ctx context.Context, pid int, c *console, l *links, fail co
 			waiting = false
 		case <-c.spoke:
 			booting.Reset(cmp.Or(v.Boot, v.Timeout))
+			look.Reset(lookTime)
 			if v.Silence == 0 {
 				continue
 			}
@@ -194,6 +201,11 @@ func (v VM) runWatch(ctx context.Context, pid int, c *console, l *links, fail co
 		case <-silence:
 			cause = fmt.Errorf("%w, and has said nothing for %v", ErrTimeout, v.Silence)
 			waiting = false
+		case <-look.C:
+			if cpu := deaf(ctx, v.CPUs, l.monitor.Load(), lookPause); cpu != "" {
+				cause = fmt.Errorf("%w: processor %s is deaf to its timer", ErrTimeout, cpu)
+				waiting = false
+			}
 		case <-end.C:
 			waiting = false
 		}

@@ -1,6 +1,7 @@
 package qemu
 
 import (
+	"bytes"
 	"context"
 	"os"
 	"path/filepath"
@@ -135,7 +136,10 @@ func TestRunBootsAgain(t *testing.T) {
 		require.NoError(t, err)
 		return len(text)
 	}
-	vm := fakeQEMU(t, "printf x >> "+count+"; [ $(wc -c < "+count+") = 1 ] && { "+dies+hanging+"; }; echo fine")
+	// Descriptor 3 is the first port.
+	vm := fakeQEMU(t, "printf x >> "+count+"; echo result >&3; [ $(wc -c < "+count+") = 1 ] && { "+dies+hanging+"; }; echo fine")
+	var said bytes.Buffer
+	vm.Ports, vm.Again = []Port{{Name: "out", To: &said}}, said.Reset
 	var streamed []string
 	vm.Line = func(line string) { streamed = append(streamed, line) }
 	transcript, err := vm.Run(t.Context())
@@ -143,6 +147,7 @@ func TestRunBootsAgain(t *testing.T) {
 	require.Equal(t, Transcript{"fine"}, transcript)
 	require.Equal(t, 2, boots())
 	require.Contains(t, strings.Join(streamed, "\n"), "booted again")
+	require.Equal(t, "result\n", said.String()) // of the second alone
 
 	require.NoError(t, os.Remove(count))
 	vm = fakeQEMU(t, "printf x >> "+count+"; "+dies+hanging)

@@ -24,6 +24,18 @@ const maxWishes = 16
 
 func newWishes() *wishes { return &wishes{todo: make(chan string, maxWishes)} }
 
+// forget is for a guest that is booted again: what the last one asked for is not this one's.
+func (w *wishes) forget() {
+	w.line = w.line[:0]
+	for {
+		select {
+		case <-w.todo:
+		default:
+			return
+		}
+	}
+}
+
 // Write takes what the guest has printed.
 func (w *wishes) Write(p []byte) (int, error) {
 	for _, b := range p {

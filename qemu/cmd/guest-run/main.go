@@ -7,7 +7,8 @@
 //
 // The program finds the functions' addresses in CAPGPU_HW, separated by commas; a
 // line "capgpu-host: device_del edu0" that it prints unplugs the first. Its status
-// is 124 if the time was up and 125 if it could not be run.
+// is 124 if the time was up and 125 if it could not be run. If the emulator fails, the
+// guest is booted again, and standard error says so.
 package main
 
 import (
@@ -58,6 +59,9 @@ func run() int {
 	}
 	g.Program, g.Args = flag.Arg(0), flag.Args()[1:]
 	g.Logf = func(format string, args ...any) { fmt.Fprintf(os.Stderr, "guest-run: "+format+"\n", args...) }
+	g.Again = func() {
+		g.Logf("the emulator failed, and the guest is booted again: what the program has printed so far counts no more")
+	}
 	if *verbose {
 		g.Console = func(line string) { fmt.Fprintln(os.Stderr, "console|", line) }
 	}

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 )
 
 func main() {
@@ -28,7 +29,10 @@ func main() {
 		fmt.Printf("=== UNIT %s\n", filepath.Base(dir))
 		cmd := exec.Command(filepath.Join(dir, "test"), strings.Fields(string(bytes.TrimSpace(args)))...)
 		cmd.Dir, cmd.Stdout, cmd.Stderr = dir, os.Stdout, os.Stdout
-		if err := cmd.Run(); err != nil {
+		start := time.Now()
+		err = cmd.Run()
+		fmt.Printf("=== TOOK %v\n", time.Since(start).Round(100*time.Millisecond))
+		if err != nil {
 			fmt.Printf("=== UNIT %s FAILED: %v\n", filepath.Base(dir), err)
 			status = 1
 		}
