@@ -105,7 +105,11 @@ func (b *book) open(ctx context.Context) (err error) {
 // start: when the number has not changed for a while.
 func (b *book) idleDescriptors() (n int, err error) {
 	const while = settle / 10
-	for since := time.Now(); time.Since(since) < while; time.Sleep(2 * time.Millisecond) {
+	began := time.Now()
+	for since := began; time.Since(since) < while; time.Sleep(2 * time.Millisecond) {
+		if time.Since(began) > settle {
+			return 0, fmt.Errorf("the number of descriptors of a driver without sessions, %d now, still changes after %v", n, settle)
+		}
 		driver, err := b.kernel()
 		if err != nil {
 			return 0, err
