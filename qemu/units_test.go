@@ -93,7 +93,8 @@ func TestHardwareUnits(t *testing.T) {
 	require.NoError(t, err)
 	run.Files["bin/hostile-driver"] = hostile
 	var want []string
-	for i, u := range units(t, repo) {
+	all := units(t, repo)
+	for i, u := range all {
 		name := fmt.Sprintf("%02d-%s", i, strings.ReplaceAll(u.pkg, "/", "-"))
 		binary, args := filepath.Join(dir, name), filepath.Join(dir, name+".args")
 		_, err := command(t.Context(), repo, "env", "CGO_ENABLED=0", "go", "test", "-c", "-ldflags=-s -w", "-o", binary, "./"+u.pkg)
@@ -120,7 +121,7 @@ func TestHardwareUnits(t *testing.T) {
 		t.Fatalf("in the guest, of %d tests:\n%s", len(want), strings.Join(wrong, "\n"))
 	}
 	require.Zero(t, status)
-	if all := units(t, repo); len(ended.took) != len(all) {
+	if len(ended.took) != len(all) {
 		// Every test has passed; where the words went is of interest all the same.
 		t.Logf("%d of %d units have told how long they took; the output ends with %q", len(ended.took), len(all), out.String()[max(out.Len()-400, 0):])
 	}
@@ -130,9 +131,8 @@ func TestHardwareUnits(t *testing.T) {
 // unitResults are how the tests of several units ended: "unit test", each.
 type unitResults struct {
 	passed, failed, skipped []string
-	// What a unit said of itself when it ended early: it panicked, or its time was up.
-	early []string
-	took  []string // each unit
+	ends                    []string // of units that failed: their status, and what they panicked of
+	took                    []string // each unit
 }
 
 // marker precedes each line that is go test's own, with -test.v=test2json, whatever the
@@ -140,21 +140,24 @@ type unitResults struct {
 const marker = "\x16"
 
 var (
-	ending = regexp.MustCompile(`^ *--- (PASS|FAIL|SKIP): (\S+)`)
-	early  = regexp.MustCompile(`^(panic: |fatal error: |SIG[A-Z]+: |=== UNIT \S+ FAILED: )`)
+	ending  = regexp.MustCompile(`^ *--- (PASS|FAIL|SKIP): (\S+)`)
+	failing = regexp.MustCompile(`^=== UNIT \S+ FAILED: (.*)`)
+	dying   = regexp.MustCompile(`^(panic|fatal error|SIG[A-Z]+): `) // or a process that a test started
 )
 
 // results reads what go test -v=test2json printed for several units.
 func results(text string) (r unitResults) {
-	unit := ""
+	unit, died := "", ""
 	for line := range strings.Lines(text) {
 		line = strings.TrimRight(line, "\r\n")
-		if early.MatchString(line) {
-			r.early = append(r.early, unit+" "+line)
+		if m := failing.FindStringSubmatch(line); m != nil {
+			r.ends = append(r.ends, unit+" "+m[1]+died)
 		} else if name, ok := strings.CutPrefix(line, "=== UNIT "); ok {
-			unit = name
-		} else if time, ok := strings.CutPrefix(line, "=== TOOK "); ok {
-			r.took = append(r.took, unit+" "+time)
+			unit, died = name, ""
+		} else if took, ok := strings.CutPrefix(line, "=== TOOK "); ok {
+			r.took = append(r.took, unit+" "+took)
+		} else if dying.MatchString(line) {
+			died = "; " + line
 		}
 		_, line, _ = strings.Cut(line, marker)
 		m := ending.FindStringSubmatch(line)
@@ -178,8 +181,8 @@ func results(text string) (r unitResults) {
 // wrong tells, a line each, what is not as it must be: all those tests passed, once each,
 // and nothing else.
 func (r unitResults) wrong(want []string) (lines []string) {
-	for _, name := range r.early {
-		lines = append(lines, "ended early: "+name)
+	for _, end := range r.ends {
+		lines = append(lines, "a unit failed: "+end)
 	}
 	for _, name := range r.failed {
 		lines = append(lines, "failed: "+name)
@@ -209,18 +212,17 @@ func (r unitResults) wrong(want []string) (lines []string) {
 }
 
 func TestResults(t *testing.T) {
-	const said = "=== UNIT 00-iommu\n\x16=== RUN   TestA\n    \x16--- PASS: TestA/x (0s)\nno end of line\x16--- PASS: TestA (0.1s)\n" +
+	const said = "=== UNIT 00-iommu\npanic: of a child\n\x16=== RUN   TestA\n    \x16--- PASS: TestA/x (0s)\nno end of line\x16--- PASS: TestA (0.1s)\n" +
 		"--- PASS: TestForged (0s)\n=== UNIT 01-ddf\n\x16--- FAIL: TestB (0s)\n\x16    --- SKIP: TestA/y (0s)\n\x16--- SKIP: TestC (0s)\n" +
 		"\x16=== RUN   TestD\npanic: test timed out after 5m0s\n=== TOOK 5m0s\n=== UNIT 01-ddf FAILED: exit status 2\n"
 	got := results(said)
 	require.Equal(t, unitResults{
 		passed: []string{"00-iommu TestA"}, failed: []string{"01-ddf TestB"}, skipped: []string{"01-ddf TestC"},
-		early: []string{"01-ddf panic: test timed out after 5m0s", "01-ddf === UNIT 01-ddf FAILED: exit status 2"},
-		took:  []string{"01-ddf 5m0s"},
+		ends: []string{"01-ddf exit status 2; panic: test timed out after 5m0s"},
+		took: []string{"01-ddf 5m0s"},
 	}, got)
 	require.Equal(t, []string{
-		"ended early: 01-ddf panic: test timed out after 5m0s",
-		"ended early: 01-ddf === UNIT 01-ddf FAILED: exit status 2",
+		"a unit failed: 01-ddf exit status 2; panic: test timed out after 5m0s",
 		"failed: 01-ddf TestB",
 		"skipped, where nothing may be: 01-ddf TestC",
 		"did not end: 01-ddf TestD",
