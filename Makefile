@@ -18,9 +18,10 @@ help: ## Show this list
 deps: ## Install what the tests and the virtual machine need (Debian packages)
 	@tools/install-deps.sh test vm
 
-build: ## Build the static commands into bin/
+build: ## Build the static commands into bin/, and what goes along with them of licences | VERSION=v0.1.0: as this release
 	@tools/install-deps.sh go
-	@tools/build.sh bin $(COMMANDS)
+	@VERSION='$(VERSION)' tools/build.sh bin $(COMMANDS)
+	@$(GO) run ./packaging/copyright -o bin/copyright $(addprefix ./cmd/,$(COMMANDS))
 
 install: ## Put what `make build` built into /usr, with the systemd units and the documents | DESTDIR=DIR: below another root
 	install -D -m 755 -t $(DESTDIR)/usr/libexec/capgpu $(addprefix bin/,$(filter-out gpuctl,$(COMMANDS)))
@@ -29,6 +30,7 @@ install: ## Put what `make build` built into /usr, with the systemd units and th
 	install -D -m 644 -t $(DESTDIR)/usr/lib/systemd/user packaging/capgpu-dev.service
 	install -D -m 644 packaging/sysusers.conf $(DESTDIR)/usr/lib/sysusers.d/capgpu.conf
 	tools/install-docs.sh $(DESTDIR)/usr/share/doc/capgpu
+	install -D -m 644 -t $(DESTDIR)/usr/share/doc/capgpu LICENSE NOTICE bin/copyright
 	install -D -m 644 -t $(DESTDIR)/usr/share/doc/capgpu/examples packaging/policy.json packaging/policy-hardware.json
 
 test: ## Run every test: unit tests with -race, short fuzzing, C++ client, virtual machines

@@ -6,12 +6,14 @@ import (
 	"time"
 
 	"capgpu/gpuerr"
+	"capgpu/internal/cmdline"
 	"capgpu/ledger"
 	"capgpu/outcome"
 )
 
 // Status is a snapshot for operators. Everything counted is the ledger's.
 type Status struct {
+	Version      string         `json:"version"` // of the driver: the release, or the commit
 	Device       string         `json:"device"`
 	Backend      string         `json:"backend"`
 	Epoch        uint64         `json:"epoch"`
@@ -69,7 +71,8 @@ type SessionStatus struct {
 // Status tells how the device and its tenants stand; an empty tenant means all.
 func (d *Device) Status(tenant string) Status {
 	st := Status{
-		Device: d.cfg.Info.Name, Backend: d.cfg.Backend.Info().Name, Epoch: d.cfg.Info.Epoch,
+		Version: cmdline.Revision(),
+		Device:  d.cfg.Info.Name, Backend: d.cfg.Backend.Info().Name, Epoch: d.cfg.Info.Epoch,
 		UptimeNanos: time.Since(d.opened), Resets: d.engine.resets.Load(), Strays: d.engine.strays.Load(), Faults: d.engine.faults.Load(),
 		AuditDropped: d.records.dropped.Load() + d.records.failed.Load(), Tenants: []TenantStatus{},
 	}

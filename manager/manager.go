@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"capgpu/gpuerr"
+	"capgpu/internal/cmdline"
 	"capgpu/internal/crashpoint"
 	"capgpu/internal/plain"
 	"capgpu/internal/sandbox"
@@ -148,7 +149,7 @@ func Start(cfg Config) (_ *Manager, err error) {
 		return nil, err
 	}
 	undo = append(undo, m.dir.Close)
-	if _, err := m.audit.Append("manager.start", "", fmt.Sprintf("pid=%d tenants=%d", os.Getpid(), len(cfg.Policy.Tenants))); err != nil {
+	if _, err := m.audit.Append("manager.start", "", fmt.Sprintf("pid=%d version=%s tenants=%d", os.Getpid(), cmdline.Revision(), len(cfg.Policy.Tenants))); err != nil {
 		return nil, fmt.Errorf("write the audit log: %w", err)
 	}
 	if err := m.recordCrash(); err != nil {

@@ -1,14 +1,21 @@
 #!/usr/bin/env bash
 # build.sh DIR COMMAND...: builds cmd/COMMAND into DIR, static, and makes sure
-# that it is: the commands must start where there is no C library.
+# that it is: the commands must start where there is no C library. With VERSION=v0.1.0
+# they say that they are that release, else which commit they are of.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 dir=$1
 shift
+version=${VERSION:-}
+if [[ -n $version && ! $version =~ ^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$ ]]; then
+	echo "VERSION=$version is no version; v0.1.0 is one, and v0.1.0-rc.1" >&2
+	exit 1
+fi
+vcs=true
+git rev-parse --verify HEAD >/dev/null 2>&1 || vcs=false # not a checkout, or another user's: unknown
 mkdir -p "$dir"
-revision=$(git describe --always --dirty 2>/dev/null || true) # not a checkout: unknown
 for c in "$@"; do
-	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-X capgpu/internal/cmdline.revision=$revision" -o "$dir/$c" "./cmd/$c"
+	CGO_ENABLED=0 go build -trimpath -buildvcs=$vcs -ldflags "-X capgpu/internal/cmdline.release=$version" -o "$dir/$c" "./cmd/$c"
 	if ldd "$dir/$c" >/dev/null 2>&1; then # ldd fails on a static binary
 		echo "$dir/$c is not static: something it imports links dynamically" >&2
 		exit 1

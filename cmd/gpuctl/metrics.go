@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +13,7 @@ import (
 
 	"capgpu/client"
 	"capgpu/gpuerr"
+	"capgpu/internal/cmdline"
 	"capgpu/outcome"
 )
 
@@ -93,6 +95,8 @@ func labelText(s string) string {
 }
 
 func writeMetrics(w io.Writer, devices []client.DeviceInfo, told map[string]deviceStatus) {
+	build := metric{name: "capgpu_build_info", kind: "gauge", help: "1 for the release, or the commit, of this program and of each device's driver."}
+	build.add("1", "program", "gpuctl", "version", cmdline.Revision())
 	state := metric{name: "capgpu_device_state", kind: "gauge", help: "1 for the state that the device is in, 0 for the others."}
 	suspended := metric{name: "capgpu_device_suspended", kind: "gauge", help: "1 while an operator has the device begin nothing."}
 	epoch := metric{name: "capgpu_device_epoch", kind: "gauge", help: "Number of the device's last driver that was ready."}
@@ -120,6 +124,7 @@ func writeMetrics(w io.Writer, devices []client.DeviceInfo, told map[string]devi
 		if !ok {
 			continue
 		}
+		build.add("1", "program", "driver", "device", d.Name, "version", cmp.Or(st.Version, "unknown"))
 		incidents.add(number(st.Recovery.Incidents), "device", d.Name)
 		for s := outcome.Cancelling; s < outcome.Respawn; s++ {
 			steps.add(number(st.Recovery.Steps[s.String()]), "device", d.Name, "step", s.String())
@@ -131,7 +136,7 @@ func writeMetrics(w io.Writer, devices []client.DeviceInfo, told map[string]devi
 			}
 		}
 	}
-	for _, m := range []metric{state, suspended, epoch, incidents, steps, seconds, used} {
+	for _, m := range []metric{build, state, suspended, epoch, incidents, steps, seconds, used} {
 		if len(m.lines) > 0 {
 			fmt.Fprintf(w, "# HELP %s %s\n# TYPE %s %s\n%s\n", m.name, m.help, m.name, m.kind, strings.Join(m.lines, "\n"))
 		}

@@ -24,8 +24,9 @@ type budgetCmd struct {
 // status is what gpuctl reads of a driver's account of itself. The driver may be
 // newer and say more, or older and say less.
 type status struct {
-	Faults uint64 `json:"faults"`
-	Resets uint64 `json:"resets"`
+	Version string `json:"version"` // of the driver
+	Faults  uint64 `json:"faults"`
+	Resets  uint64 `json:"resets"`
 	// Recovery counts the steps of the ladder, and how long they took.
 	Recovery struct {
 		Incidents uint64            `json:"incidents"`

@@ -16,6 +16,7 @@ import (
 	"capgpu/client"
 	"capgpu/control"
 	"capgpu/gpuerr"
+	"capgpu/internal/cmdline"
 )
 
 // Devices that are ready in the list, and whose status is refused.
@@ -61,7 +62,7 @@ func serveDevices(t *testing.T, states ...uint32) (socket string) {
 			if err != nil || states[req.Index] != 1 {
 				return control.ErrorReply(m, gpuerr.New(gpuerr.DeviceLost, "device edu%d: wedged", req.Index))
 			}
-			text := fmt.Sprintf(`{"recovery": {"incidents": 3, "steps": {"queueReset": 2}, "stepNanos": {"queueReset": 5000000}}, "tenants": [{"tenant": "t", "budget": [{"class": "sessions", "used": 1, "limit": 4, "peak": %d}], "sessions": [{"id": %d, "facet": "full"}]}]}`, req.Index+1, req.Index+40)
+			text := fmt.Sprintf(`{"version": "v0.1.0", "recovery": {"incidents": 3, "steps": {"queueReset": 2}, "stepNanos": {"queueReset": 5000000}}, "tenants": [{"tenant": "t", "budget": [{"class": "sessions", "used": 1, "limit": 4, "peak": %d}], "sessions": [{"id": %d, "facet": "full"}]}]}`, req.Index+1, req.Index+40)
 			return control.NewReply(m, []byte(text))
 		case control.TypeNextState:
 			req, err := control.ParseNextStateRequest(m.Body)
@@ -165,10 +166,11 @@ func TestMetrics(t *testing.T) {
 			continue
 		}
 		if !strings.HasPrefix(line, "# HELP ") {
-			require.Regexp(t, `^capgpu_\w+\{device="edu\d"[^}]*\} [0-9.e+-]+\n$`, line)
+			require.Regexp(t, `^capgpu_\w+\{(program="\w+",)?(device="edu\d"|version="[^"]+"\})[^}]*\}? [0-9.e+-]+\n$`, line)
 		}
 	}
 	for _, want := range []string{
+		`capgpu_build_info{program="gpuctl",version="` + cmdline.Revision() + `"} 1`, `capgpu_build_info{program="driver",device="edu0",version="v0.1.0"} 1`,
 		`capgpu_device_state{device="edu0",state="ready"} 1`, `capgpu_device_state{device="edu1",state="wedged"} 1`, `capgpu_device_suspended{device="edu0"} 0`,
 		`capgpu_device_recovery_steps_total{device="edu0",step="queueReset"} 2`, `capgpu_device_recovery_seconds_total{device="edu0",step="queueReset"} 0.005`,
 		`capgpu_device_recovery_steps_total{device="edu0",step="respawn"} 0`, `capgpu_device_recovery_steps_total{device="edu1",step="wedged"} 1`,

@@ -12,14 +12,15 @@ import (
 type versionCmd struct{}
 
 type versionInfo struct {
-	Version  string `json:"version"` // the commit, or "unknown"
+	Version  string `json:"version"` // of the release, or the commit
+	Commit   string `json:"commit"`  // or "unknown"
 	Go       string `json:"go"`
 	Platform string `json:"platform"`
 }
 
 func (versionCmd) Run(a *app) error {
 	if a.json {
-		a.printJSON(versionInfo{cmdline.Revision(), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH})
+		a.printJSON(versionInfo{cmdline.Revision(), cmdline.Commit(), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH})
 		return nil
 	}
 	fmt.Fprintln(a.out, "gpuctl", cmdline.Version())

@@ -8,25 +8,59 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"runtime/debug"
 	"strings"
+	"sync"
 )
 
-// revision is set by the linker (tools/build.sh): the commit that was built, with
-// "-dirty" if the tree had changes.
-var revision string
+// release is set by the linker for a release (tools/build.sh): "v0.1.0".
+var release string
 
-// Version says what was built: "1b2c3d4 (go1.26.8, linux/amd64)".
+// Version says what was built: "v0.1.0 (1b2c3d4e5f6a, go1.26.8, linux/amd64)" for a
+// release, else "1b2c3d4e5f6a (go1.26.8, linux/amd64)".
 func Version() string {
-	return fmt.Sprintf("%s (%s, %s/%s)", Revision(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	commit := ""
+	if release != "" {
+		commit = Commit() + ", "
+	}
+	return fmt.Sprintf("%s (%s%s, %s/%s)", Revision(), commit, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
-// Revision is the commit that was built, or "unknown" where it was not tools/build.sh
-// that built it.
+// Revision is the number of the release, and of any other build the commit.
 func Revision() string {
-	if revision == "" {
+	if release != "" {
+		return release
+	}
+	return Commit()
+}
+
+// Commit is the commit that was built, with "+dirty" if the tree had changes, or
+// "unknown" where the go command was not told to look.
+var Commit = sync.OnceValue(func() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
 		return "unknown"
 	}
-	return revision
+	return commitOf(info.Settings)
+})
+
+// commitDigits of a commit tell it from all others.
+const commitDigits = 12
+
+func commitOf(settings []debug.BuildSetting) string {
+	commit, dirty := "", ""
+	for _, s := range settings {
+		switch {
+		case s.Key == "vcs.revision":
+			commit = s.Value[:min(len(s.Value), commitDigits)]
+		case s.Key == "vcs.modified" && s.Value == "true":
+			dirty = "+dirty"
+		}
+	}
+	if commit == "" {
+		return "unknown"
+	}
+	return commit + dirty
 }
 
 // New returns the flags of a command, which print nothing by themselves.

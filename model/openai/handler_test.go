@@ -21,6 +21,7 @@ import (
 
 	"capgpu/client"
 	"capgpu/gpuerr"
+	"capgpu/internal/cmdline"
 	"capgpu/model/lm"
 	"capgpu/model/lm/lmtest"
 )
@@ -179,7 +180,7 @@ func TestMetrics(t *testing.T) {
 		`capgpu_model_http_requests_total{route="POST /v1/completions",status="503"} 1`, `capgpu_model_http_requests_total{route="other",status="404"} 2`,
 		`capgpu_model_time_to_first_token_seconds_count 3`, `capgpu_model_inter_token_seconds_count 9`,
 		`capgpu_model_completion_tokens_total 77`, `capgpu_model_state{state="ready"} 1`, `capgpu_model_state{state="revoked"} 0`,
-		`capgpu_model_info{format="gguf",model="backwards"} 1`, `capgpu_model_cache_pages 64`,
+		`capgpu_model_info{format="gguf",model="backwards"} 1`, `capgpu_model_build_info{version="` + cmdline.Revision() + `"} 1`, `capgpu_model_cache_pages 64`,
 		`capgpu_model_budget_used{resource="deviceMemory"} 3.145728e+06`, `capgpu_model_budget_limit{resource="deviceMemory"} 6.7108864e+07`,
 		`capgpu_model_budget_used{resource="deviceTime"} 5`,
 	} {

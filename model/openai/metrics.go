@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"capgpu/internal/cmdline"
 	"capgpu/model/lm"
 )
 
@@ -102,6 +103,7 @@ func describe(name, help string, labels ...string) *prometheus.Desc {
 
 var (
 	descInfo       = describe("info", "1, and which model it is.", "model", "format")
+	descBuild      = describe("build_info", "1, and which release or commit the server is.", "version")
 	descState      = describe("state", "1 for the state that it is in, 0 for the others.", "state")
 	descRequests   = describe("requests_total", "Requests that ended, over all wires.", "end")
 	descAccepted   = describe("accepted_requests_total", "Requests that were accepted, over all wires.")
@@ -123,7 +125,7 @@ var (
 // Describe implements prometheus.Collector.
 func (c modelCollector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		descInfo, descState, descRequests, descAccepted, descPrompt, descCompletion, descSteps, descBusy, descRecoveries,
+		descInfo, descBuild, descState, descRequests, descAccepted, descPrompt, descCompletion, descSteps, descBusy, descRecoveries,
 		descRunning, descWaiting, descPagesUsed, descPages, descLoaded, descBytes, descUsed, descLimit,
 	} {
 		out <- d
@@ -140,6 +142,7 @@ func (c modelCollector) Collect(out chan<- prometheus.Metric) {
 	}
 	i, s := c.m.Info(), c.m.Status()
 	gauge(descInfo, 1, i.Name, i.Format)
+	gauge(descBuild, 1, cmdline.Revision())
 	for state := lm.Loading; state <= lm.Stopped; state++ {
 		is := 0.0
 		if state == s.State {
