@@ -113,7 +113,7 @@ func (k *Caller) Call(ctx context.Context, t MsgType, body []byte, fds []int) (*
 		return nil, err
 	}
 	if err := k.conn.Send(ctx, &Message{Type: t, Seq: seq, Body: body, FDs: fds}); err != nil {
-		k.forget(seq)
+		k.forget(seq, q)
 		select {
 		case <-k.done: // say what ended the connection, not what it did to this message
 			return nil, k.Err()
@@ -158,14 +158,20 @@ func (k *Caller) ask(q *question) (seq uint64, err error) {
 	return k.seq, nil
 }
 
-// forget closes a question that was never sent.
-func (k *Caller) forget(seq uint64) {
+// forget closes a question that was never sent. A peer may have answered it all the same.
+func (k *Caller) forget(seq uint64, q *question) {
 	k.mu.Lock()
 	_, ok := k.open[seq]
 	delete(k.open, seq)
 	k.mu.Unlock()
 	if ok {
 		<-k.slots
+		return
+	}
+	select {
+	case m := <-q.reply:
+		m.CloseFDs()
+	default:
 	}
 }
 

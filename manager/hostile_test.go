@@ -85,21 +85,28 @@ func TestGarbageOnEverySocket(t *testing.T) {
 	require.Equal(t, epoch, again, "the driver did not notice")
 }
 
+// broker asks on a tenant's socket what no client library would.
+func (w *world) broker(tenant string) *control.Caller {
+	w.t.Helper()
+	c := connect(w.t, "unixpacket", w.SocketPath(tenant))
+	raw, err := c.SyscallConn()
+	require.NoError(w.t, err)
+	var fd int
+	require.NoError(w.t, raw.Control(func(s uintptr) { fd, err = unix.FcntlInt(s, unix.F_DUPFD_CLOEXEC, 0) }))
+	require.NoError(w.t, err)
+	c.Close()
+	conn, err := control.NewConn(fd, control.ConnOptions{Descriptors: true})
+	require.NoError(w.t, err)
+	caller := control.NewCaller(conn)
+	w.t.Cleanup(func() { caller.Close() })
+	return caller
+}
+
 // Messages that are well-formed and not the tenant's to send.
 func TestWrongMessages(t *testing.T) {
 	w := start(t, nil)
 	w.driver(1)
-	c := connect(t, "unixpacket", w.SocketPath("default"))
-	raw, err := c.SyscallConn()
-	require.NoError(t, err)
-	var fd int
-	require.NoError(t, raw.Control(func(s uintptr) { fd, err = unix.FcntlInt(s, unix.F_DUPFD_CLOEXEC, 0) }))
-	require.NoError(t, err)
-	c.Close()
-	conn, err := control.NewConn(fd, control.ConnOptions{})
-	require.NoError(t, err)
-	caller := control.NewCaller(conn)
-	defer caller.Close()
+	caller := w.broker("default")
 	for _, m := range []struct {
 		typ  control.MsgType
 		body []byte
@@ -117,7 +124,7 @@ func TestWrongMessages(t *testing.T) {
 		_, err := caller.Call(within(t), m.typ, m.body, nil)
 		require.ErrorIs(t, err, m.want, "%v", m.typ)
 	}
-	_, err = caller.Call(within(t), control.TypeHello, control.HelloRequest{Version: 1}.AppendTo(nil), nil)
+	_, err := caller.Call(within(t), control.TypeHello, control.HelloRequest{Version: 1}.AppendTo(nil), nil)
 	require.NoError(t, err, "the socket is still good")
 }
 

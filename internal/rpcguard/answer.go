@@ -171,7 +171,8 @@ func (v *vat) returnResults(c *call, fds []int) *exc.Exception {
 }
 
 // settleResults enters the results' capabilities into the tables and their
-// descriptors, and lets the calls that waited for them go on.
+// descriptors, and lets the calls that waited for them go on. It closes the
+// descriptors that the peer does not want, and leaves -1.
 func (v *vat) settleResults(c *call, descriptors rpccp.CapDescriptor_List, fds []int) *exc.Exception {
 	v.mu.Lock()
 	defer v.unlock()
@@ -196,6 +197,8 @@ func (v *vat) settleResults(c *call, descriptors rpccp.CapDescriptor_List, fds [
 		case !wanted:
 			d.SetNone()
 			q.results = append(q.results, &export{client: client.AddRef()})
+			closeAll(fds[i : i+1])
+			fds[i] = -1
 		default:
 			e := v.addExportLocked(client.AddRef())
 			d.SetSenderHosted(e.id)

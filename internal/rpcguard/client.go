@@ -27,7 +27,7 @@ type ClientTransport struct {
 
 // NewClientTransport takes ownership of c.
 func NewClientTransport(c *net.UnixConn) *ClientTransport {
-	codec := &clientCodec{conn: c, maxBytes: DefaultLimits().MaxMessageBytes, fds: make(map[uint32]int)}
+	codec := &clientCodec{conn: c, maxBytes: DefaultLimits().MaxMessageBytes, fds: map[uint32]heldFD{}, open: map[uint32]bool{}}
 	return &ClientTransport{Transport: transport.New(codec), codec: codec}
 }
 
@@ -57,6 +57,17 @@ var importPattern = regexp.MustCompile(`^<client importClient\{c: 0x[0-9a-f]+, i
 
 // clientCodec frames messages. Reads are of exact length, as descriptors come
 // with the first byte of their message and a longer read would mix them.
+//
+// A descriptor that came is closed here unless TakeFD hands it out:
+//
+//	Return ──► held ──TakeFD──► the caller's
+//	  │          ├── Release of its capability ──► closed
+//	  │          ├── Finish that gives the results back ──► closed
+//	  │          └── Close ──► closed
+//	  └── its question was finished before ──► closed
+//
+// go-capnp drops the answer to a question that was cancelled without a Release: the
+// Finish says instead that the results are given back.
 type clientCodec struct {
 	conn     *net.UnixConn
 	maxBytes uint32
@@ -67,9 +78,20 @@ type clientCodec struct {
 	mu sync.Mutex
 	// fds that came and were not taken, by import id.
 	// +checklocks:mu
-	fds map[uint32]int
+	fds map[uint32]heldFD
+	// open are the questions that have not returned: whether the answer is wanted. go-capnp
+	// uses a number again when its question has returned and is finished.
+	// +checklocks:mu
+	open map[uint32]bool
 	// +checklocks:mu
 	closed bool
+}
+
+// heldFD is a descriptor that nobody has taken.
+type heldFD struct {
+	fd       int
+	question uint32 // whose answer it came with
+	settled  bool   // that question is finished, and its results are kept
 }
 
 // Encode implements transport.Codec.
@@ -79,7 +101,7 @@ func (c *clientCodec) Encode(m *capnp.Message) error {
 	if err != nil {
 		return err
 	}
-	c.forgetReleased(m)
+	c.note(m)
 	courtesy.Step()
 	c.writeMu.Lock()
 	defer c.writeMu.Unlock()
@@ -99,28 +121,82 @@ func lostLink(err error) error {
 	return gpuerr.New(gpuerr.Disconnected, "the link is down: %v", err)
 }
 
-// forgetReleased closes the descriptor of a capability that goes unused.
-func (c *clientCodec) forgetReleased(m *capnp.Message) {
+// note sees which questions are asked, and closes the descriptors that nobody will take:
+// those of a capability that is released, and of a question that is finished with its
+// results given back.
+func (c *clientCodec) note(m *capnp.Message) {
 	root, err := rpccp.ReadRootMessage(m)
-	if err != nil || root.Which() != rpccp.Message_Which_release {
+	if err != nil {
 		return
 	}
-	if r, err := root.Release(); err == nil {
-		if fd, ok := c.take(r.Id()); ok {
-			unix.Close(fd)
+	switch root.Which() {
+	case rpccp.Message_Which_bootstrap:
+		if b, err := root.Bootstrap(); err == nil {
+			c.asked(b.QuestionId())
+		}
+	case rpccp.Message_Which_call:
+		if call, err := root.Call(); err == nil {
+			c.asked(call.QuestionId())
+		}
+	case rpccp.Message_Which_finish:
+		if f, err := root.Finish(); err == nil {
+			c.finished(f.QuestionId(), f.ReleaseResultCaps())
+		}
+	case rpccp.Message_Which_release:
+		if r, err := root.Release(); err == nil {
+			if fd, ok := c.take(r.Id()); ok {
+				unix.Close(fd)
+			}
 		}
 	}
+}
+
+func (c *clientCodec) asked(question uint32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.open[question] = true
+}
+
+// finished says that a question is, and whether its results are given back: then what came
+// with them is closed, or will be when it comes.
+func (c *clientCodec) finished(question uint32, givenBack bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, open := c.open[question]; open {
+		c.open[question] = !givenBack
+		return
+	}
+	for id, h := range c.fds {
+		switch {
+		case h.settled || h.question != question:
+		case givenBack:
+			unix.Close(h.fd)
+			delete(c.fds, id)
+		default:
+			h.settled = true
+			c.fds[id] = h
+		}
+	}
+}
+
+// returned reports whether anybody wants the answer to a question, which has come.
+func (c *clientCodec) returned(question uint32) (wanted bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	wanted = c.open[question]
+	delete(c.open, question)
+	return wanted
 }
 
 func (c *clientCodec) take(id uint32) (int, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	fd, ok := c.fds[id]
-	delete(c.fds, id)
+	h, ok := c.fds[id]
 	if !ok {
-		fd = -1
+		return -1, false
 	}
-	return fd, ok
+	delete(c.fds, id)
+	return h.fd, true
 }
 
 // Decode implements transport.Codec.
@@ -175,19 +251,20 @@ func (c *clientCodec) dropArrived() {
 	c.arrived = nil
 }
 
-// assignFDs matches the descriptors of a message to the capabilities of its
-// results; those that match none are closed.
+// assignFDs matches the descriptors of an answer to the capabilities of its results.
+// Those that match none, or that nobody waits for, are closed.
 func (c *clientCodec) assignFDs(m *capnp.Message) {
 	defer c.dropArrived()
-	if len(c.arrived) == 0 {
-		return
-	}
 	root, err := rpccp.ReadRootMessage(m)
 	if err != nil || root.Which() != rpccp.Message_Which_return {
 		return
 	}
 	ret, err := root.Return()
-	if err != nil || ret.Which() != rpccp.Return_Which_results {
+	if err != nil {
+		return
+	}
+	question := ret.AnswerId()
+	if !c.returned(question) || len(c.arrived) == 0 || ret.Which() != rpccp.Return_Which_results {
 		return
 	}
 	payload, err := ret.Results()
@@ -207,9 +284,9 @@ func (c *clientCodec) assignFDs(m *capnp.Message) {
 			continue
 		}
 		if old, ok := c.fds[d.SenderHosted()]; ok {
-			unix.Close(old)
+			unix.Close(old.fd)
 		}
-		c.fds[d.SenderHosted()] = c.arrived[at]
+		c.fds[d.SenderHosted()] = heldFD{fd: c.arrived[at], question: question}
 		c.arrived[at] = -1
 	}
 }
@@ -218,8 +295,8 @@ func (c *clientCodec) assignFDs(m *capnp.Message) {
 func (c *clientCodec) Close() error {
 	c.mu.Lock()
 	c.closed = true
-	for id, fd := range c.fds {
-		unix.Close(fd)
+	for id, h := range c.fds {
+		unix.Close(h.fd)
 		delete(c.fds, id)
 	}
 	c.mu.Unlock()
