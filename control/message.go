@@ -22,6 +22,9 @@ type Message struct {
 	// belong to whoever received it; those of a reply handed to Serve become
 	// Serve's; Conn.Send and Caller.Call only lend them to the kernel.
 	FDs []int
+	// Closed, of a reply handed to Serve, runs once when Serve has closed FDs: sent, or
+	// not. It does not travel.
+	Closed func()
 	// Last, of a reply handed to Serve, ends the connection once it is sent. It
 	// does not travel.
 	Last bool
@@ -35,6 +38,10 @@ type Message struct {
 func (m *Message) CloseFDs() {
 	closeAll(m.FDs)
 	m.FDs = nil
+	if closed := m.Closed; closed != nil {
+		m.Closed = nil
+		closed()
+	}
 }
 
 func closeAll(fds []int) {

@@ -85,7 +85,7 @@ const (
 	MaxErrorBytes       = 512   // of the text of an error reply
 	ResourceBytes       = 24    // of the resource of an error reply
 	HelloVersion        = 1     // of this document
-	NumClasses          = 15    // resource classes of package ledger
+	NumClasses          = 16    // resource classes of package ledger
 	replyBit            = 1 << 15
 	magic               = 0x4743 // "CG"
 	maxFacet, maxState  = 2, 3
@@ -156,6 +156,14 @@ var layouts = map[MsgType]*layout{
 
 // Known reports whether t is a message of docs/wire.md.
 func (t MsgType) Known() bool { return layouts[t] != nil }
+
+// ReplyFDs is how many descriptors come with a reply that is no error.
+func (t MsgType) ReplyFDs() int {
+	if l := layouts[t]; l != nil {
+		return l.replyFDs
+	}
+	return 0
+}
 
 // String is the name in docs/wire.md.
 func (t MsgType) String() string {

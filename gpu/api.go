@@ -35,7 +35,6 @@ type Config struct {
 	MaxBufferBytes  uint64
 	MaxQueueEntries uint32
 	MaxArgBytes     uint32
-	MaxDescriptors  int // of the process, that sessions, buffers and queues may have; 0: all but a reserve
 	Strikes         StrikePolicy
 
 	// Rings makes the rings of queues; nil: in memory that is shared with a client's

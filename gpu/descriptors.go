@@ -3,46 +3,33 @@ package gpu
 import (
 	"context"
 	"log/slog"
-	"math"
-	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
 	"capgpu/ddf"
-	"capgpu/gpuerr"
+	"capgpu/ledger"
 )
 
-// What an object has of the process's descriptors.
+// What an object has of the process's descriptors, each charged as ledger.Descriptors.
+// Each has at most one mapping of the process, too.
 const (
 	sessionDescriptors = 1 // its socket, which is not the core's but is there
 	dmaDescriptors     = 1
-	// A queue has five and their duplicates until its client has it, then three.
-	newQueueDescriptors = 8
-	queueDescriptors    = 3
+	queueDescriptors   = 3
+	// newQueueDescriptors are those of a queue besides, until its client has it: its
+	// client's ends, and the duplicates.
+	newQueueDescriptors = 5
 )
 
-// descriptors bounds what all tenants together can have of the process's
-// descriptors, so that what the process itself needs to go on is always left:
-// without a free one it could not even take in the next session. Tenants are
-// charged for what they make in classes of the ledger; this is the bound under
-// which those limits, whatever they add up to, must stay.
-type descriptors struct {
-	limit int64
-	held  atomic.Int64
-}
+// maxMapped is how many descriptors the objects may have at most: the kernel allows a
+// process 65,530 mappings (vm.max_map_count).
+const maxMapped = 48 << 10
 
-// descriptorLimit is what the objects may have when the process may have that
-// many: all but a quarter.
-func descriptorLimit(process uint64) int64 {
-	process = min(process, math.MaxInt32)
-	return int64(process - min(max(process/4, 64), process/2))
-}
-
-func newDescriptors(limit int) *descriptors {
-	if limit > 0 {
-		return &descriptors{limit: int64(limit)}
-	}
-	return &descriptors{limit: descriptorLimit(processFiles)}
+// descriptorLimit is what the objects of all tenants may have when the process may have
+// that many: all but a quarter, which it needs itself to go on. Without a free one it
+// could not even take in the next session.
+func descriptorLimit(process uint64) uint64 {
+	return min(process-min(max(process/4, 64), process/2), maxMapped)
 }
 
 // processFiles is how many descriptors the process may have (RLIMIT_NOFILE), as it was
@@ -53,55 +40,54 @@ var processFiles = func() uint64 {
 	return process.Cur
 }()
 
-func (d *descriptors) take(n int64) error {
-	if now := d.held.Add(n); now > d.limit {
-		d.held.Add(-n)
-		return gpuerr.Refused("descriptors", uint64(n), uint64(max(d.limit-(now-n), 0)))
-	}
-	return nil
-}
-
-func (d *descriptors) give(n int64) { d.held.Add(-n) }
-
-// countedPool is a DMA pool whose buffers are counted in descriptors.
-type countedPool struct {
-	ddf.DMAPool
-	descriptors *descriptors
-	log         *slog.Logger
-}
-
-// Alloc implements ddf.DMAPool.
-func (p *countedPool) Alloc(ctx context.Context, bytes uint64) (ddf.DMABuffer, error) {
-	if err := p.descriptors.take(dmaDescriptors); err != nil {
+// Lend charges the session for n descriptors that are on their way to its client, until
+// returned is called. It fails with E_QUOTA.
+func (s *Session) Lend(n uint64) (returned func(), err error) {
+	if err := s.enter(); err != nil {
 		return nil, err
 	}
-	b, err := p.DMAPool.Alloc(ctx, bytes)
+	defer s.node.Leave()
+	charge, err := s.reserve(context.Background(), ledger.Descriptors, n)
 	if err != nil {
-		p.descriptors.give(dmaDescriptors)
 		return nil, err
 	}
-	return &countedBuffer{DMABuffer: b, pool: p}, nil
+	charge.Commit()
+	return charge.Release, nil
 }
 
-type countedBuffer struct {
+// chargedBuffer is DMA memory whose descriptor is charged to its session.
+type chargedBuffer struct {
 	ddf.DMABuffer
-	pool  *countedPool
-	freed atomic.Bool
+	charge ledger.Receipt
+	log    *slog.Logger
 }
 
-// Free implements ddf.DMABuffer. An error says that the buffer is still mapped: it
-// still counts, and the device must not go on. What else went wrong, when the
-// memory is gone already, concerns nobody but the log.
-func (b *countedBuffer) Free() error {
+// charged is what get returns, charged to the session.
+func (m *memory) charged(get func() (ddf.DMABuffer, error)) (ddf.DMABuffer, error) {
+	charge, err := m.account.Reserve(ledger.Descriptors, dmaDescriptors)
+	if err != nil {
+		return nil, err
+	}
+	b, err := get()
+	if err != nil {
+		charge.Release()
+		return nil, err
+	}
+	charge.Commit()
+	return &chargedBuffer{DMABuffer: b, charge: charge, log: m.log}, nil
+}
+
+// Free implements ddf.DMABuffer. An error says that the buffer is still mapped: the
+// device must not go on. What else went wrong, when the memory is gone already, concerns
+// nobody but the log.
+func (b *chargedBuffer) Free() error {
 	err := b.DMABuffer.Free()
+	b.charge.Release() // of one that is still mapped, too: the process ends for it
 	if b.FD() >= 0 {
 		return err
 	}
 	if err != nil {
-		b.pool.log.Warn("device memory was freed, and something about it failed", "error", err)
-	}
-	if b.freed.CompareAndSwap(false, true) {
-		b.pool.descriptors.give(dmaDescriptors)
+		b.log.Warn("device memory was freed, and something about it failed", "error", err)
 	}
 	return nil
 }

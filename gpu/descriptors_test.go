@@ -15,8 +15,18 @@ import (
 	"capgpu/ring"
 )
 
-func withDescriptors(n int) rigOption {
-	return func(c *Config, _ *fake.Options) { c.MaxDescriptors = n }
+func withDescriptors(n uint64) rigOption {
+	return func(c *Config, _ *fake.Options) { c.Limits = limited(ledger.Descriptors, n) }
+}
+
+// descriptors are those that all tenants of the rig have.
+func (r *rig) descriptors() uint64 {
+	for _, e := range r.dev.ledger.Root().Snapshot() {
+		if e.Class == ledger.Descriptors {
+			return e.Reserved + e.Used
+		}
+	}
+	return 0
 }
 
 // What tenants have of the process's descriptors is bounded over all of them, and
@@ -34,7 +44,7 @@ func TestDescriptorsAreBounded(t *testing.T) {
 	require.NoError(t, err)
 	_, err = big()
 	require.ErrorIs(t, err, gpuerr.Quota)
-	require.Equal(t, gpuerr.Refused("descriptors", 1, 0).Error(), err.Error())
+	require.ErrorContains(t, err, gpuerr.Refused("descriptors", 1, 0).Error())
 	_, err = other.CreateQueue(2, 64)
 	require.ErrorIs(t, err, gpuerr.Quota, "over all tenants")
 	_, err = r.dev.OpenSession(Attach{Tenant: "carol", TenantLimits: ledger.NoLimits(), Limits: ledger.NoLimits()})
@@ -47,15 +57,15 @@ func TestDescriptorsAreBounded(t *testing.T) {
 	require.NoError(t, other.Close())
 	require.NoError(t, s.Close())
 	r.reclaimed()
-	require.Zero(t, r.dev.descriptors.held.Load())
+	require.Zero(t, r.descriptors())
 }
 
 // What is left for tenants leaves the process something, whatever its limit.
 func TestDescriptorLimit(t *testing.T) {
-	for process, want := range map[uint64]int64{0: 0, 16: 8, 256: 192, 1024: 768, 65536: 49152} {
+	for process, want := range map[uint64]uint64{0: 0, 16: 8, 256: 192, 1024: 768, 65536: 49152} {
 		require.Equal(t, want, descriptorLimit(process), "of %d", process)
 	}
-	require.Positive(t, descriptorLimit(1<<64-1))
+	require.EqualValues(t, maxMapped, descriptorLimit(1<<64-1))
 }
 
 func openDescriptors(t *testing.T) int {
@@ -71,11 +81,11 @@ func TestQueueCostsThreeDescriptors(t *testing.T) {
 	r := newRig(t)
 	s := r.open("alice")
 	b, f := buf(t, s, 4096), newFence(t, s, 0)
-	before, held := openDescriptors(t), r.dev.descriptors.held.Load()
+	before, held := openDescriptors(t), r.descriptors()
 	info, err := s.CreateQueue(16, 64)
 	require.NoError(t, err)
 	client := attachNow(t, s, info.Handle)
-	require.EqualValues(t, held+queueDescriptors, r.dev.descriptors.held.Load())
+	require.Equal(t, held+queueDescriptors, r.descriptors())
 	_, _, _, err = s.QueueFDs(info.Handle)
 	require.ErrorIs(t, err, gpuerr.Invalid, "handed out once")
 	wait := ring.WaitEntry(1, uint64(f), 1)
@@ -94,7 +104,7 @@ func TestQueueCostsThreeDescriptors(t *testing.T) {
 	require.EqualValues(t, 2, state.Reached, "what was published is done")
 	require.NoError(t, s.CloseQueue(info.Handle))
 	require.Equal(t, before, openDescriptors(t))
-	require.Equal(t, held, r.dev.descriptors.held.Load())
+	require.Equal(t, held, r.descriptors())
 }
 
 // sloppyPool frees its buffers and complains.
@@ -115,8 +125,7 @@ func (b sloppyBuffer) Free() error {
 // TestUnmapFailureLosesTheDevice.
 func TestFreeThatOnlyComplains(t *testing.T) {
 	r := newMemRig(t)
-	pool := r.dev.cfg.DMA.(*countedPool)
-	pool.DMAPool = sloppyPool{pool.DMAPool}
+	r.dev.cfg.DMA = sloppyPool{r.dev.cfg.DMA}
 	s := r.open("alice")
 	require.NoError(t, s.DestroyBuffer(buf(t, s, 2*carveBytes)))
 	buf(t, s, 2*carveBytes)
@@ -124,6 +133,6 @@ func TestFreeThatOnlyComplains(t *testing.T) {
 	require.NoError(t, s.Close())
 	r.reclaimed()
 	require.NoError(t, r.dev.Err())
-	require.Zero(t, r.dev.descriptors.held.Load())
+	require.Zero(t, r.descriptors())
 	r.idle(s)
 }

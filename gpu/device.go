@@ -40,8 +40,7 @@ type Device struct {
 	loading      line // see load.go
 	reclaim      *reclaimer
 
-	descriptors *descriptors
-	freezing    atomic.Pointer[freeze] // nil: the device goes (freeze.go)
+	freezing atomic.Pointer[freeze] // nil: the device goes (freeze.go)
 
 	closing sync.Once
 	closed  chan struct{} // closed with closeErr set
@@ -89,8 +88,6 @@ func New(cfg Config) (*Device, error) {
 		lost: make(chan struct{}), quit: make(chan struct{}), watched: make(chan struct{}), closed: make(chan struct{}),
 		newRing: ringsOf(&cfg), loading: newLine(), tenants: map[string]*tenant{}, sessions: map[uint64]*Session{},
 	}
-	d.descriptors = newDescriptors(cfg.MaxDescriptors)
-	d.cfg.DMA = &countedPool{DMAPool: cfg.DMA, descriptors: d.descriptors, log: d.log}
 	d.closeBackend = sync.OnceValue(cfg.Backend.Close)
 	d.engine = newEngine(d)
 	d.records = newAuditWriter(cfg.Audit, d.log)
@@ -113,6 +110,7 @@ func (c *Config) setDefaults() {
 	if c.Limits == (ledger.Limits{}) {
 		c.Limits = ledger.NoLimits()
 	}
+	c.Limits[ledger.Descriptors] = min(c.Limits[ledger.Descriptors], descriptorLimit(processFiles))
 	orElse(&c.HangBound, DefaultHangBound)
 	orElse(&c.DefaultDeadline, DefaultDeadline)
 	if _, ok := c.Backend.(backend.Progresser); ok {

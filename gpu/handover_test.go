@@ -214,7 +214,7 @@ func TestImportOfAnotherVersion(t *testing.T) {
 	d, _ := successor(t, r, pool)
 	err := d.Import(t.Context(), img, fds, pool.take)
 	require.ErrorIs(t, err, gpuerr.Version)
-	require.ErrorContains(t, err, "have=3 want=4")
+	require.ErrorContains(t, err, "have=4 want=5")
 	require.NoError(t, d.Close(t.Context()))
 	r.dev.Thaw()
 }

@@ -11,7 +11,7 @@ import (
 
 // ImageVersion is that of Image. A successor takes no other: it grows with every change
 // of what a field means.
-const ImageVersion = 3
+const ImageVersion = 4
 
 // Image is all that a device has for its tenants, as a successor in another process takes
 // it over: everything but what lies in shared memory, and the descriptors, which travel

@@ -8,21 +8,15 @@ import (
 // Of what a driver has told (import.go): the memory of a session, which the pool's owner
 // knows to be lent, and the buffers in it.
 
-func (im *importer) lend(iova, generation, bytes uint64) (ddf.DMABuffer, error) {
-	if err := im.dev.descriptors.take(dmaDescriptors); err != nil {
-		return nil, err
-	}
-	b, err := im.adopt(im.ctx, ddf.IOVA(iova), generation)
+func (im *importer) lend(m *memory, iova, generation, bytes uint64) (ddf.DMABuffer, error) {
+	b, err := m.charged(func() (ddf.DMABuffer, error) { return im.adopt(im.ctx, ddf.IOVA(iova), generation) })
 	if err != nil {
-		im.dev.descriptors.give(dmaDescriptors)
 		return nil, err
 	}
-	pool, _ := im.dev.cfg.DMA.(*countedPool)
-	counted := &countedBuffer{DMABuffer: b, pool: pool}
 	if uint64(b.IOVA()) != iova || b.Generation() != generation || b.Size() < bytes || uint64(len(b.Bytes())) < bytes {
 		return nil, malformed("memory of %d bytes at %#x is not that which the pool has lent", bytes, iova)
 	}
-	return counted, nil
+	return b, nil
 }
 
 // memory takes chunks and buffers.
@@ -32,7 +26,7 @@ func (im *importer) memory(s *Session, si *SessionImage) error {
 		if ci.Bytes == 0 || ci.Bytes > maxChunkBytes || ci.Bytes%ddf.PageBytes != 0 {
 			return malformed("a chunk of %d bytes", ci.Bytes)
 		}
-		dma, err := im.lend(ci.IOVA, ci.Generation, ci.Bytes)
+		dma, err := im.lend(m, ci.IOVA, ci.Generation, ci.Bytes)
 		if err != nil {
 			return err
 		}
@@ -74,7 +68,7 @@ func (im *importer) buffer(s *Session, bi *BufferImage) (err error) {
 // else's.
 func (im *importer) extent(m *memory, bi *BufferImage) (extent, error) {
 	if bi.Chunk < 0 {
-		dma, err := im.lend(bi.IOVA, bi.Generation, bi.Bytes)
+		dma, err := im.lend(m, bi.IOVA, bi.Generation, bi.Bytes)
 		return extent{dma: dma, bytes: bi.Bytes}, err
 	}
 	m.mu.Lock()

@@ -40,10 +40,9 @@ func (im *importer) queue(s *Session, qi *QueueImage) (err error) {
 	if q.charges[0], err = s.charged(ledger.QueueSlots, uint64(max(entries, minQueueCharge))); err != nil {
 		return err
 	}
-	if err := im.dev.descriptors.take(queueDescriptors); err != nil {
+	if q.charges[2], err = s.charged(ledger.Descriptors, queueDescriptors); err != nil {
 		return err
 	}
-	q.descriptors.Store(queueDescriptors)
 	if q.charges[1], err = s.charged(ledger.HostMemory, q.hostBytes(entries)); err != nil {
 		return err
 	}

@@ -110,15 +110,10 @@ func (im *importer) session(si *SessionImage) error {
 // join charges a session and puts it into the tree, as Session.open does.
 func (im *importer) join(s *Session, payer *ledger.Account, above *revoke.Node) (err error) {
 	d := im.dev
-	if s.charge, err = payer.Reserve(ledger.Sessions, 1); err != nil {
-		return err
-	}
-	if err := d.descriptors.take(sessionDescriptors); err != nil {
-		s.charge.Release()
+	if err = s.chargeTo(payer); err != nil {
 		return err
 	}
 	s.handles = newTable()
-	s.memory.dma = d.cfg.DMA
 	s.flow = newFlow(s.tenant.flow, 1)
 	name := fmt.Sprintf("session %d", s.id)
 	if s.account, err = payer.Child(name, ledger.NoLimits()); err != nil {
@@ -127,8 +122,8 @@ func (im *importer) join(s *Session, payer *ledger.Account, above *revoke.Node) 
 	if s.node, err = above.NewChild(name, revoke.Ops{Urgent: true, Quiesce: s.quiesce, Scrub: s.scrub, Release: s.release}); err != nil {
 		return err
 	}
-	s.memory.done = s.node.Done()
-	s.charge.Commit()
+	s.beginMemory()
+	s.commit()
 	d.mu.Lock()
 	d.sessions[s.id] = s
 	d.mu.Unlock()

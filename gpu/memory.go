@@ -2,12 +2,14 @@ package gpu
 
 import (
 	"context"
+	"log/slog"
 	"math/bits"
 	"sync"
 
 	"capgpu/ddf"
 	"capgpu/gpuerr"
 	"capgpu/internal/crashpoint"
+	"capgpu/ledger"
 )
 
 const (
@@ -37,8 +39,10 @@ const (
 // When the whole session goes, chunks are freed as a whole (which scrubs them)
 // and their ranges are not scrubbed one by one.
 type memory struct {
-	dma  ddf.DMAPool
-	done <-chan struct{} // closed when the session is closing
+	dma     ddf.DMAPool
+	account *ledger.Account // the session's
+	log     *slog.Logger
+	done    <-chan struct{} // closed when the session is closing
 
 	mu sync.Mutex
 	// +checklocks:mu
@@ -96,7 +100,7 @@ func (m *memory) alloc(ctx context.Context, bytes uint64) (extent, error) {
 func (m *memory) newDMA(ctx context.Context, bytes uint64) (ddf.DMABuffer, error) {
 	ctx, stop := whileOpen(ctx, m.done)
 	defer stop()
-	dma, err := m.dma.Alloc(ctx, bytes)
+	dma, err := m.charged(func() (ddf.DMABuffer, error) { return m.dma.Alloc(ctx, bytes) })
 	if err != nil {
 		return nil, err
 	}

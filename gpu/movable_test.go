@@ -98,9 +98,8 @@ func (deadRing) Close(gpuerr.Code)                               {}
 // newMovableRig is a rig whose device another can go on with.
 func newMovableRig(t testing.TB, options ...rigOption) (*rig, *movablePool) {
 	r := newRig(t, options...)
-	pool := r.dev.cfg.DMA.(*countedPool)
-	m := &movablePool{DMAPool: pool.DMAPool, all: map[ddf.IOVA]*movable{}}
-	pool.DMAPool = m
+	m := &movablePool{DMAPool: r.dev.cfg.DMA, all: map[ddf.IOVA]*movable{}}
+	r.dev.cfg.DMA = m
 	return r, m
 }
 

@@ -55,9 +55,7 @@ type queue struct {
 
 	h        Handle
 	argBytes uint32
-	charges  [2]ledger.Receipt
-	// descriptors is what it has of Device.descriptors.
-	descriptors atomic.Int64
+	charges  [4]ledger.Receipt // slots, memory, descriptors, and those until its client has it
 
 	wake     chan struct{} // capacity 1: a job ended or a fence was reached
 	sleeping atomic.Bool   // runQueue wants to be woken
@@ -181,49 +179,38 @@ func (s *Session) QueueFDs(h Handle) (ring, sq, cq int, err error) {
 		return -1, -1, -1, err
 	}
 	if ring, sq, cq, err = q.ring.HandOut(); err == nil {
-		q.keepDescriptors(queueDescriptors)
+		q.charges[3].Release()
 	}
 	return ring, sq, cq, err
-}
-
-// keepDescriptors gives back all but so many of them.
-func (q *queue) keepDescriptors(n int64) {
-	for {
-		held := q.descriptors.Load()
-		if held <= n {
-			return
-		}
-		if q.descriptors.CompareAndSwap(held, n) {
-			q.session.dev.descriptors.give(held - n)
-			return
-		}
-	}
 }
 
 // open charges the queue, makes its ring and starts it.
 func (q *queue) open(entries uint32) error {
 	s := q.session
-	ctx, stop := context.WithTimeout(context.Background(), reclaimPatience) // for all three
+	ctx, stop := context.WithTimeout(context.Background(), reclaimPatience) // for all of them
 	defer stop()
 	var err error
-	if q.charges[0], err = s.reserve(ctx, ledger.QueueSlots, uint64(max(entries, minQueueCharge))); err != nil {
-		return err
-	}
-	if err := s.takeDescriptors(ctx, newQueueDescriptors); err != nil {
-		q.release()
-		return err
-	}
-	q.descriptors.Store(newQueueDescriptors)
-	if q.charges[1], err = s.reserve(ctx, ledger.HostMemory, q.hostBytes(entries)); err != nil {
-		q.release()
-		return err
+	for i, charge := range [len(q.charges)]struct {
+		class ledger.Class
+		n     uint64
+	}{
+		{ledger.QueueSlots, uint64(max(entries, minQueueCharge))},
+		{ledger.HostMemory, q.hostBytes(entries)},
+		{ledger.Descriptors, queueDescriptors},
+		{ledger.Descriptors, newQueueDescriptors},
+	} {
+		if q.charges[i], err = s.reserve(ctx, charge.class, charge.n); err != nil {
+			q.release()
+			return err
+		}
 	}
 	if q.ring, err = s.dev.newRing(ring.Config{Entries: entries, ArgBytes: q.argBytes}); err != nil {
 		q.release()
 		return err
 	}
-	q.charges[0].Commit()
-	q.charges[1].Commit()
+	for i := range q.charges {
+		q.charges[i].Commit()
+	}
 	q.lease, q.meter = s.account.Lease(ledger.InFlight), s.account.Meter(ledger.DeviceTime)
 	q.scratch = newScratch(q.batchArgs())
 	q.session.spoils.join(q)
@@ -269,9 +256,9 @@ func (q *queue) release() {
 		q.lease.Close()
 		q.meter.Close()
 	}
-	q.charges[0].Release()
-	q.charges[1].Release()
-	q.keepDescriptors(0)
+	for i := range q.charges {
+		q.charges[i].Release()
+	}
 }
 
 // CancelQueue ends everything published so far as cancelled, and returns when

@@ -43,6 +43,7 @@ func TestQuota(t *testing.T) {
 		{ledger.ProgramBytes, 2*loadedBytes(100) + 50, loadedBytes(100), 50, func(s *Session) error { _, _, err := load(s, 100, 0); return err }},
 		{ledger.QueueSlots, 160, 64, 160 - 128, func(s *Session) error { _, err := s.CreateQueue(16, 64); return err }},
 		{ledger.HostMemory, 2*smallQueueBytes + 50, smallQueueBytes, 50, func(s *Session) error { _, err := s.CreateQueue(2, 64); return err }},
+		{ledger.Descriptors, 2 * (queueDescriptors + newQueueDescriptors), queueDescriptors, 0, func(s *Session) error { _, err := s.CreateQueue(2, 64); return err }},
 		{ledger.Sessions, 2, 1, 0, func(s *Session) error { _, err := s.Restrict(Policy{Limits: ledger.NoLimits()}); return err }},
 	} {
 		t.Run(tc.class.String(), func(t *testing.T) {

@@ -196,11 +196,6 @@ func (s *Session) reserve(ctx context.Context, c ledger.Class, n uint64) (charge
 	return charge, err
 }
 
-// takeDescriptors is reserve for the process's descriptors.
-func (s *Session) takeDescriptors(ctx context.Context, n int64) error {
-	return s.dev.orReclaimed(ctx, s.tenant, s.node.Done(), func() error { return s.dev.descriptors.take(n) })
-}
-
 // heldOf are what a lost device was given of a session's, see letGo.
 func (e *engine) heldOf(s *Session) []pinned {
 	e.mu.Lock()

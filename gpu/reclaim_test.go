@@ -51,7 +51,7 @@ func TestCloseDoesNotWaitForTheReclaim(t *testing.T) {
 	require.ErrorIs(t, err, gpuerr.Closed)
 	require.NoError(t, other.Close())
 	require.EqualValues(t, 2, s.Budget()[ledger.Buffers].Used+s.Budget()[ledger.Buffers].Reserved-1, "theirs and the child's, less one")
-	require.NotZero(t, r.dev.descriptors.held.Load())
+	require.NotZero(t, r.descriptors())
 	st := r.dev.Status("alice").Tenants[0]
 	require.True(t, st.Sessions[0].Closing)
 	ctx, stop := context.WithCancel(context.Background())
@@ -62,7 +62,7 @@ func TestCloseDoesNotWaitForTheReclaim(t *testing.T) {
 	r.idle(s)
 	r.idle(child)
 	require.Zero(t, r.fn.Pool().Usage().UsedBytes)
-	require.Zero(t, r.dev.descriptors.held.Load())
+	require.Zero(t, r.descriptors())
 	require.NoError(t, r.dev.Reclaimed(ctx), "there is nothing to wait for")
 }
 
@@ -111,7 +111,7 @@ func TestReopenAtTheLimit(t *testing.T) {
 	limits := ledger.NoLimits()
 	limits[ledger.Sessions], limits[ledger.Buffers], limits[ledger.Fences], limits[ledger.Programs] = 1, 3, 1, 1
 	limits[ledger.QueueSlots], limits[ledger.DeviceMemory] = minQueueCharge, 3<<20
-	r := newMemRig(t, withDescriptors(sessionDescriptors+newQueueDescriptors+2), func(_ *Config, o *fake.Options) { o.LimitBytes = 3 << 20 })
+	r := newMemRig(t, withDescriptors(sessionDescriptors+queueDescriptors+newQueueDescriptors+2), func(_ *Config, o *fake.Options) { o.LimitBytes = 3 << 20 })
 	for round := range 100 {
 		s := r.open("alice", func(a *Attach) { a.TenantLimits = limits })
 		buf(t, s, 2<<20)

@@ -47,7 +47,7 @@ type Session struct {
 	memos    memoSet
 	opened   time.Time
 	node     *revoke.Node
-	charge   ledger.Receipt
+	charges  [2]ledger.Receipt
 	handles  *table
 	memory   memory
 	strikes  atomic.Uint64
@@ -134,15 +134,8 @@ func (s *Session) open(ctx context.Context, above *revoke.Node, payer *ledger.Ac
 		return nil, err
 	}
 	d := s.dev
-	err := d.orReclaimed(ctx, s.tenant, above.Done(), func() (err error) {
-		s.charge, err = payer.Reserve(ledger.Sessions, 1)
-		return err
-	})
+	err := d.orReclaimed(ctx, s.tenant, above.Done(), func() error { return s.chargeTo(payer) })
 	if err != nil {
-		return nil, err
-	}
-	if err := d.orReclaimed(ctx, nil, above.Done(), func() error { return d.descriptors.take(sessionDescriptors) }); err != nil {
-		s.charge.Release()
 		return nil, err
 	}
 	s.opened, s.handles, s.loading = time.Now(), newTable(), newLine()
@@ -150,7 +143,6 @@ func (s *Session) open(ctx context.Context, above *revoke.Node, payer *ledger.Ac
 	if s.parent == nil {
 		s.fair = s.deadline
 	}
-	s.memory.dma = d.cfg.DMA
 	s.flow = newFlow(s.tenant.flow, 1)
 	d.mu.Lock()
 	d.lastSession++
@@ -169,8 +161,8 @@ func (s *Session) open(ctx context.Context, above *revoke.Node, payer *ledger.Ac
 		s.account.Close()
 		return nil, s.closedError(err)
 	}
-	s.memory.done = s.node.Done()
-	s.charge.Commit()
+	s.beginMemory()
+	s.commit()
 	d.mu.Lock()
 	if s.node.Live() { // else release may have run, and must stay the last
 		d.sessions[s.id] = s
@@ -178,6 +170,30 @@ func (s *Session) open(ctx context.Context, above *revoke.Node, payer *ledger.Ac
 	d.mu.Unlock()
 	s.audit("session.open", "attach=%d parent=%d facet=%v", s.attach, s.parentID(), s.facet)
 	return s, nil
+}
+
+// chargeTo charges what the session itself is, or nothing.
+func (s *Session) chargeTo(payer *ledger.Account) (err error) {
+	if s.charges[0], err = payer.Reserve(ledger.Sessions, 1); err != nil {
+		return err
+	}
+	if s.charges[1], err = payer.Reserve(ledger.Descriptors, sessionDescriptors); err != nil {
+		s.discharge()
+	}
+	return err
+}
+
+// commit says that the session is there.
+func (s *Session) commit() {
+	for i := range s.charges {
+		s.charges[i].Commit()
+	}
+}
+
+// beginMemory readies the memory of a session that has its account and its node.
+func (s *Session) beginMemory() {
+	m := &s.memory
+	m.dma, m.account, m.log, m.done = s.dev.cfg.DMA, s.account, s.dev.log, s.node.Done()
 }
 
 // parentID is 0 for a session that is not restricted.
@@ -222,8 +238,9 @@ func (s *Session) release() {
 
 // discharge gives back what the session itself is.
 func (s *Session) discharge() {
-	s.charge.Release()
-	s.dev.descriptors.give(sessionDescriptors)
+	for i := range s.charges {
+		s.charges[i].Release()
+	}
 }
 
 // clip is an error for a record: its code and the beginning of its text.

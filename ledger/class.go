@@ -21,8 +21,9 @@ const (
 	ProgramBytes
 	QueueSlots
 	InFlight
-	AuditBytes // spent, never comes back
-	DeviceTime // spent, never comes back
+	AuditBytes  // spent, never comes back
+	DeviceTime  // spent, never comes back
+	Descriptors // of the driver's process: sockets, memory files, pipes
 	NumClasses
 )
 
@@ -45,6 +46,7 @@ var classNames = [NumClasses]string{
 	InFlight:     "inFlight",
 	AuditBytes:   "auditBytes",
 	DeviceTime:   "deviceTime",
+	Descriptors:  "descriptors",
 }
 
 // String is the stable name, as in errors, policies and metrics.

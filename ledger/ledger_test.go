@@ -35,7 +35,7 @@ func TestClassNames(t *testing.T) {
 	_, ok := ParseClass("cores")
 	require.False(t, ok)
 	require.Equal(t, "unknown", NumClasses.String())
-	require.Equal(t, 15, int(NumClasses), "the wires and docs/wire.md number these classes")
+	require.Equal(t, 16, int(NumClasses), "the wires and docs/wire.md number these classes")
 }
 
 func TestRefusalNamesTheTightestAccount(t *testing.T) {

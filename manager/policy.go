@@ -139,6 +139,7 @@ func defaultTenantLimits() ledger.Limits {
 	l[ledger.ProgramBytes] = 128 << 20
 	l[ledger.QueueSlots] = 64 << 10
 	l[ledger.InFlight] = 4096
+	l[ledger.Descriptors] = 8192
 	return l
 }
 

@@ -321,7 +321,7 @@ func (t *Tenant) parsePrograms(n *node, what string) error {
 // limitable are the classes that the core charges to tenants; the others belong
 // to the device or have a field of their own.
 var limitable = []ledger.Class{ledger.DeviceMemory, ledger.HostMemory, ledger.Sessions, ledger.Buffers, ledger.Fences,
-	ledger.Programs, ledger.ProgramBytes, ledger.QueueSlots, ledger.InFlight, ledger.DeviceTime}
+	ledger.Programs, ledger.ProgramBytes, ledger.QueueSlots, ledger.InFlight, ledger.Descriptors, ledger.DeviceTime}
 
 func parseLimits(n *node, what string, l *ledger.Limits) error {
 	known := make(fields, len(limitable))

@@ -159,12 +159,20 @@ func (s *session) handle(ctx context.Context, m *control.Message) *control.Messa
 	if s.facet < least {
 		return control.ErrorReply(m, gpuerr.New(gpuerr.Unimplemented, "%v: a %v session does not have it; it takes a %v session", m.Type, s.facet, least))
 	}
+	returned := func() {}
+	if n := m.Type.ReplyFDs(); n > 0 {
+		var err error
+		if returned, err = s.core.Lend(uint64(n)); err != nil {
+			return errorReply(m, err)
+		}
+	}
 	crashpoint.Here("driver.answer.read")
 	reply, err := serve(ctx, m)
 	crashpoint.Here("driver.answer.made")
 	if err != nil {
 		reply = errorReply(m, err)
 	}
+	reply.Closed = returned
 	return reply
 }
 

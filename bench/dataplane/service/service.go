@@ -39,7 +39,7 @@ const (
   }`
 	generous = `
       "deviceMemory": "8GiB", "hostMemory": "8GiB", "sessions": 8192, "buffers": 4000000, "fences": 100000,
-      "programs": 100000, "queueSlots": 8000000, "inFlight": 4000000`
+      "programs": 100000, "queueSlots": 8000000, "inFlight": 4000000, "descriptors": 1000000`
 	// bounded is what a tenant besides the first one has: so much that reaching it takes
 	// some work, and so little that all of them have it.
 	bounded = `
