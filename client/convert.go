@@ -8,7 +8,7 @@ func deviceInfo(d control.DeviceInfo) DeviceInfo {
 	return DeviceInfo{
 		Index: d.Index, State: DeviceState(d.State), Epoch: d.Epoch, MemoryBytes: d.MemoryBytes,
 		VendorID: d.VendorID, DeviceID: d.DeviceID, Facet: Facet(d.Facet),
-		Name: d.Name, Backend: d.Backend, PCIAddress: d.PCIAddress, Recovery: RecoveryStep(d.Recovery), Generation: d.Generation, Suspended: d.Suspended,
+		Name: d.Name, Backend: d.Backend, PCIAddress: d.PCIAddress, Recovery: RecoveryStep(d.Recovery), Generation: d.Generation, Suspended: d.Suspended, Shortage: d.Shortage,
 	}
 }
 

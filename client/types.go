@@ -79,6 +79,7 @@ type DeviceInfo struct {
 	Recovery    RecoveryStep
 	Generation  uint32 // drivers of this epoch, with those that were upgraded, from 1; 0: not told
 	Suspended   bool   // an operator has it begin nothing
+	Shortage    string // what its driver has run out of; empty: nothing
 }
 
 // RecoveryStep is how far the service has gone to get a device back.

@@ -52,10 +52,11 @@ type DeviceInfo struct {
 	Name        string
 	Backend     string
 	PCIAddress  string
+	Shortage    string // what its driver has run out of; empty: nothing
 }
 
 // deviceBytes is the least a DeviceInfo takes.
-const deviceBytes = 4 + 4 + 8 + 8 + 2 + 2 + 4 + 4 + 4 + 4 + 3*2
+const deviceBytes = 4 + 4 + 8 + 8 + 2 + 2 + 4 + 4 + 4 + 4 + 4*2
 
 func (m DeviceInfo) AppendTo(b []byte) []byte {
 	b = appendU32(b, m.Index)
@@ -69,7 +70,8 @@ func (m DeviceInfo) AppendTo(b []byte) []byte {
 	b = appendBool(appendU32(b, m.Generation), m.Suspended)
 	b = appendStr(b, m.Name)
 	b = appendStr(b, m.Backend)
-	return appendStr(b, m.PCIAddress)
+	b = appendStr(b, m.PCIAddress)
+	return appendStr(b, m.Shortage)
 }
 
 func (m *DeviceInfo) decode(r *reader) {
@@ -86,6 +88,7 @@ func (m *DeviceInfo) decode(r *reader) {
 	m.Name = r.str(MaxStringBytes, "device.name")
 	m.Backend = r.str(MaxStringBytes, "device.backend")
 	m.PCIAddress = r.str(MaxStringBytes, "device.pciAddress")
+	m.Shortage = r.str(MaxStringBytes, "device.shortage")
 }
 
 // ListDevicesReply lists the devices of the tenant.

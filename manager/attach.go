@@ -21,9 +21,12 @@ func (d *device) describe(t *Tenant) control.DeviceInfo {
 		memory = d.policy.MemoryBytes
 	}
 	info := d.function.Identity()
+	if s.state != ready {
+		s.shortage = ""
+	}
 	return control.DeviceInfo{
 		Index: d.index, State: uint32(s.state), Epoch: s.epoch, MemoryBytes: memory, PCIAddress: info.PCIAddress,
-		VendorID: info.VendorID, DeviceID: info.DeviceID, Facet: t.Facet, Name: d.name, Backend: s.backend, Recovery: uint32(s.recovery()), Generation: uint32(s.generation), Suspended: s.suspended,
+		VendorID: info.VendorID, DeviceID: info.DeviceID, Facet: t.Facet, Name: d.name, Backend: s.backend, Recovery: uint32(s.recovery()), Generation: uint32(s.generation), Suspended: s.suspended, Shortage: s.shortage,
 	}
 }
 

@@ -54,6 +54,9 @@ type driverLink struct {
 	grantsErr  error         // read after grantsDone
 
 	pings atomic.Uint64 // answered
+	// short shows what the driver has run out of (short.go).
+	short      func(l *driverLink, what string)
+	shortPings int // in a row; runPings'
 }
 
 func (l *driverLink) runGrants(s *grantServer, conn *net.UnixConn) {
@@ -165,11 +168,13 @@ func (l *driverLink) runPings(ctx context.Context, interval, timeout time.Durati
 			continue
 		case errors.Is(err, context.DeadlineExceeded):
 			return errSilent(timeout)
-		case err != nil && !errors.Is(err, gpuerr.Disconnected):
-			return fmt.Errorf("the driver refused a ping: %w", err)
-		case err == nil:
+		case errors.Is(err, gpuerr.Disconnected), errors.Is(err, gpuerr.Closed), errors.Is(err, gpuerr.Protocol): // the link ends, too
+		default:
 			l.pings.Add(1)
 			stood = 0
+			if err := l.answered(err); err != nil {
+				return err
+			}
 		}
 		select {
 		case <-ticker.C:

@@ -125,7 +125,7 @@ func (d *device) promoteFor(p *driverProcess, g *grants, desk *faultDesk, h *hol
 	l := &driverLink{
 		epoch: g.info.Epoch, holder: h, child: p.child, checked: p.checked, gate: rpcguard.NewGate(), sessions: g.sessions, doom: g.doom,
 		settle: func(ctx context.Context) (time.Duration, error) { return d.settleFaults(ctx, desk) },
-		climb:  d.board.climb, climbing: make(chan struct{}, 1),
+		climb:  d.board.climb, climbing: make(chan struct{}, 1), short: d.showShort,
 		ready: make(chan control.ReadyRequest, 1), grantsDone: make(chan struct{}),
 	}
 	l.caller = control.NewPeer(context.Background(), p.conn, l.handle)

@@ -63,6 +63,7 @@ type snapshot struct {
 	memoryBytes uint64
 	generation  uint64 // of the ready driver, within its epoch, from 1
 	suspended   bool   // an operator has said so: whichever driver is ready stands still
+	shortage    string // what the ready driver has run out of; empty: nothing
 }
 
 func newStateBoard() *stateBoard { return &stateBoard{changed: make(chan struct{})} }
@@ -134,6 +135,18 @@ func (b *stateBoard) climb(l *driverLink, at ladder) {
 	b.changed = make(chan struct{})
 }
 
+// short shows what the driver of a link has run out of, if it is the one that is ready. It
+// reports whether that is news.
+func (b *stateBoard) short(l *driverLink, what string) (news bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.now.link != l || b.now.shortage == what {
+		return false
+	}
+	b.now.shortage = what
+	return true
+}
+
 // succeed shows that a driver goes on with what the ready one had: nothing is wrong then,
 // whether or not the other has come to say so, and the epoch's incidents count on.
 func (b *stateBoard) succeed(next *driverLink) snapshot {
@@ -143,7 +156,7 @@ func (b *stateBoard) succeed(next *driverLink) snapshot {
 			s.ladder.Step = uint32(outcome.RecoveryNone)
 			s.rung++
 		}
-		s.link = next
+		s.link, s.shortage = next, ""
 		s.generation++
 	})
 }

@@ -46,6 +46,7 @@ struct GpuDeviceInfo {
   facet        @9 :SessionFacet; # what openDevice would give this tenant
   recovery     @10 :RecoveryStep; # where the device stands on the ladder of recovery
   suspended    @11 :Bool;         # an operator has it begin nothing, whatever its state
+  shortage     @12 :Text;         # what its driver has run out of; empty: nothing
 }
 
 enum RecoveryStep {

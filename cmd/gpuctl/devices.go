@@ -23,10 +23,11 @@ type deviceJSON struct {
 	Recovery    string `json:"recovery"`
 	Generation  uint32 `json:"generation"`
 	Suspended   bool   `json:"suspended"`
+	Shortage    string `json:"shortage,omitempty"`
 }
 
 func newDeviceJSON(d client.DeviceInfo) deviceJSON {
-	return deviceJSON{d.Index, d.Name, d.State.String(), d.Backend, d.PCIAddress, d.VendorID, d.DeviceID, d.MemoryBytes, d.Facet.String(), d.Epoch, d.Recovery.String(), d.Generation, d.Suspended}
+	return deviceJSON{d.Index, d.Name, d.State.String(), d.Backend, d.PCIAddress, d.VendorID, d.DeviceID, d.MemoryBytes, d.Facet.String(), d.Epoch, d.Recovery.String(), d.Generation, d.Suspended, d.Shortage}
 }
 
 func (devicesCmd) Run(ctx context.Context, a *app) error {
@@ -60,6 +61,11 @@ func (devicesCmd) Run(ctx context.Context, a *app) error {
 		rows = append(rows, []string{fmt.Sprint(d.Index), d.Name, stateText(d), d.Backend, pci, bytesText(d.MemoryBytes), d.Facet.String()})
 	}
 	table(a.out, []string{"INDEX", "NAME", "STATE", "BACKEND", "PCI", "MEMORY", "MAY"}, rows)
+	for _, d := range devices {
+		if d.Shortage != "" {
+			fmt.Fprintf(a.out, "The driver of %s is short of what it needs to serve, and is replaced if that goes on: %s\n", visible(d.Name), visible(d.Shortage))
+		}
+	}
 	return nil
 }
 
@@ -72,6 +78,9 @@ func stateText(d client.DeviceInfo) string {
 	}
 	if d.Suspended {
 		text += ", suspended"
+	}
+	if d.Shortage != "" {
+		text += ", short"
 	}
 	switch {
 	case d.Generation > 1:

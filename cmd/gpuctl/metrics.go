@@ -99,6 +99,7 @@ func writeMetrics(w io.Writer, devices []client.DeviceInfo, told map[string]devi
 	build.add("1", "program", "gpuctl", "version", cmdline.Revision())
 	state := metric{name: "capgpu_device_state", kind: "gauge", help: "1 for the state that the device is in, 0 for the others."}
 	suspended := metric{name: "capgpu_device_suspended", kind: "gauge", help: "1 while an operator has the device begin nothing."}
+	short := metric{name: "capgpu_device_short", kind: "gauge", help: "1 while the device's driver has run out of descriptors, mappings or memory."}
 	epoch := metric{name: "capgpu_device_epoch", kind: "gauge", help: "Number of the device's last driver that was ready."}
 	incidents := metric{name: "capgpu_device_incidents_total", kind: "counter", help: "Times that work did not end, or faulted, and something was done about it."}
 	steps := metric{name: "capgpu_device_recovery_steps_total", kind: "counter", help: "Steps of recovery that were taken, by step. Those of a driver count from its start."}
@@ -116,6 +117,7 @@ func writeMetrics(w io.Writer, devices []client.DeviceInfo, told map[string]devi
 			state.add(flag(s == d.State), "device", d.Name, "state", s.String())
 		}
 		suspended.add(flag(d.Suspended), "device", d.Name)
+		short.add(flag(d.Shortage != ""), "device", d.Name)
 		epoch.add(number(d.Epoch), "device", d.Name)
 		// The last two steps are the manager's: each driver but the first is one respawn.
 		steps.add(number(max(d.Epoch, 1)-1), "device", d.Name, "step", outcome.Respawn.String())
@@ -136,7 +138,7 @@ func writeMetrics(w io.Writer, devices []client.DeviceInfo, told map[string]devi
 			}
 		}
 	}
-	for _, m := range []metric{build, state, suspended, epoch, incidents, steps, seconds, used} {
+	for _, m := range []metric{build, state, suspended, short, epoch, incidents, steps, seconds, used} {
 		if len(m.lines) > 0 {
 			fmt.Fprintf(w, "# HELP %s %s\n# TYPE %s %s\n%s\n", m.name, m.help, m.name, m.kind, strings.Join(m.lines, "\n"))
 		}

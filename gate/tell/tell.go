@@ -24,6 +24,9 @@ func Device(out schema.GpuDeviceInfo, d client.DeviceInfo) error {
 	out.SetFacet(schema.SessionFacet(d.Facet))
 	out.SetRecovery(schema.RecoveryStep(d.Recovery))
 	out.SetSuspended(d.Suspended)
+	if err := out.SetShortage(d.Shortage); err != nil {
+		return err
+	}
 	if err := out.SetName(d.Name); err != nil {
 		return err
 	}

@@ -245,6 +245,7 @@ func (d *driver) handler(shutdown func()) control.Handler {
 		case control.TypeDeviceGone:
 			err = d.gone(m)
 		case control.TypePing:
+			err = d.device.Short()
 		case control.TypeHandover:
 			body, err = d.handover(ctx, m)
 		case control.TypeTakeOver:
