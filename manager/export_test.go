@@ -1,7 +1,10 @@
 package manager
 
-// ConnectionDescriptors is for tests that look at the process from outside.
-const ConnectionDescriptors = connectionDescriptors
+// For tests that look at the process from outside.
+const (
+	ConnectionDescriptors = connectionDescriptors
+	AheadDescriptors      = aheadSizes * aheadSpares // memory that is made before it is asked for
+)
 
 // PingsAnswered is how often the driver that the first device has now answered a ping.
 func (m *Manager) PingsAnswered() uint64 {
