@@ -18,6 +18,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	runIfCrowd()
 	os.Exit(leakcheck.Run(m, func() {
 		if builtDir != "" {
 			os.RemoveAll(builtDir)

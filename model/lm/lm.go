@@ -9,7 +9,7 @@ import (
 )
 
 // Model is a language model, and an embedder. All methods may be called from any
-// goroutine.
+// goroutine. Who asks is in the context: see WithAsker.
 type Model interface {
 	// Info is what does not change.
 	Info() Info
@@ -109,8 +109,6 @@ type Request struct {
 	Echo      bool     // tell the prompt first
 	// IgnoreEnd goes on after the token that ends a text.
 	IgnoreEnd bool
-	// Tag is who asks; turns among those who wait are taken by tag.
-	Tag string
 }
 
 // Token is one step of an answer.

@@ -143,7 +143,6 @@ func TestRequests(t *testing.T) {
 	require.Equal(t, uint64(math.MaxUint64), p.Seed)
 	require.Equal(t, map[int32]float32{256: -100, 0: 1.5}, p.Bias)
 	require.Equal(t, []string{"x", "y"}, r.Stop)
-	require.Equal(t, "u", r.Tag)
 	require.True(t, r.Echo && r.IgnoreEnd)
 	require.Zero(t, r.LogProbs)
 	require.Equal(t, 100000, last("/v1/completions", `{"prompt":"`+strings.Repeat("a ", 2040)+`","max_tokens":100000}`).MaxTokens, "more than there is room for")

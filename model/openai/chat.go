@@ -157,7 +157,6 @@ func (a *api) chats(ctx context.Context, f fields) (http.HandlerFunc, error) {
 		return nil, err
 	}
 	asked := c.common // without the messages
-	asked.from(ctx)
 	return func(w http.ResponseWriter, r *http.Request) {
 		var requests []lm.Request
 		for i := range asked.n {

@@ -83,7 +83,6 @@ func (a *api) completions(ctx context.Context, f fields) (http.HandlerFunc, erro
 	if err != nil {
 		return nil, err
 	}
-	c.from(ctx)
 	if err := a.tokenize(ctx, &c); err != nil {
 		return nil, err
 	}

@@ -13,14 +13,20 @@
 //
 // # What one client can take from others
 //
-// A request has a place when its body has come whole, and of connections that wait for
-// their clients the one that waits the longest goes when a new one comes: who says
-// nothing, or slowly, keeps nobody out. Turns among those who wait for the model are
-// taken by peer (a user on a UNIX socket, another machine, a connection on loopback) and
-// by the "user" that it names. An answer that is not streamed is in memory until it is
-// whole: one that takes more than Options.MaxAnswerBytes is refused (E_INVALID, param
-// logprobs or max_tokens), and so is what all of them together have no room for
-// (E_BUSY). A stream has neither bound.
+// Everything of which there is a bounded number is divided among peers (package peers: a
+// user on a UNIX socket, else an address), and where it is known among the "user"s that a
+// peer names: connections, requests that are served, memory of large bodies, of answers
+// that are not streamed, and the model itself. A connection that waits for its client gives
+// its place to another of its peer, or where there are none at all, of a peer that has
+// fewer. A request has a place when its body has come whole. A body that pauses for
+// Options.BodyTimeout ends, and so does one that is slower than minBodyRate on the whole; a
+// connection that does not begin a request ends after headerTimeout, or idleTimeout behind
+// another.
+//
+// An answer that is not streamed is in memory until it is whole: one that takes more than
+// Options.MaxAnswerBytes is refused (E_INVALID, param logprobs or max_tokens), and so is
+// what has no room in the peer's share of Options.MaxGatheredBytes (E_BUSY). A stream has
+// neither bound.
 //
 // # Who may ask
 //

@@ -25,9 +25,6 @@ func (a *api) parseEmbedding(f fields) (q embedding, err error) {
 	if err = a.known(model); err != nil {
 		return q, err
 	}
-	if _, err = f.text("user", maxNameBytes); err != nil {
-		return q, err
-	}
 	format, err := f.text("encoding_format", maxNameBytes)
 	switch {
 	case err != nil:

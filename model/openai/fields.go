@@ -10,72 +10,34 @@ import (
 	"net/http"
 	"sort"
 	"strconv"
-	"sync"
-	"time"
 	"unicode/utf8"
 
-	"capgpu/gpuerr"
+	"capgpu/model/lm"
 )
 
 // fields are the members of a JSON object, each still as it came. A member that is null
 // is as if it were not there.
 type fields map[string]json.RawMessage
 
-// smallBytes is what a body has of memory without asking.
-const smallBytes = 64 << 10
-
-// read reads the object that a request is and hands it to take. Of bodies that are not
-// small only so many are in memory at a time, until release; those may not take long to
-// come. release may be called more than once, and always.
-func (a *api) read(w http.ResponseWriter, r *http.Request, take endpoint) (answer http.HandlerFunc, release func(), err error) {
-	release = func() {}
-	body, large, err := a.readBody(w, r)
-	if large {
-		release = sync.OnceFunc(func() { <-a.large })
-	}
+// read reads the object that a request is and hands it to take. What is returned of the
+// request knows who asks. release gives back what a large body has of memory; it may be
+// called more than once, and always.
+func (a *api) read(w http.ResponseWriter, r *http.Request, take endpoint) (answer http.HandlerFunc, of *http.Request, release func(), err error) {
+	body, release, err := a.readBody(w, r)
 	if err != nil {
-		return nil, release, err
+		return nil, r, release, err
 	}
 	f, err := parseObject(body)
 	if err != nil {
-		return nil, release, err
+		return nil, r, release, err
 	}
+	who := lm.AskerOf(r.Context())
+	if who.User, err = f.text("user", maxNameBytes); err != nil {
+		return nil, r, release, err
+	}
+	r = r.WithContext(lm.WithAsker(r.Context(), who))
 	answer, err = take(r.Context(), f)
-	return answer, release, err
-}
-
-// readBody reads a body. large says that it has a place of a large one.
-func (a *api) readBody(w http.ResponseWriter, r *http.Request) (body []byte, large bool, err error) {
-	defer awaits(r.Context())()
-	from := http.MaxBytesReader(w, r.Body, a.o.MaxBodyBytes)
-	body, err = io.ReadAll(io.LimitReader(from, smallBytes))
-	if len(body) == smallBytes && err == nil {
-		select {
-		case a.large <- struct{}{}:
-			large = true
-		default:
-			return nil, false, gpuerr.New(gpuerr.Busy, "%d large requests are being read; try again", cap(a.large))
-		}
-		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(min(a.o.BodyTimeout, largeTimeout)))
-		var rest []byte
-		rest, err = io.ReadAll(from)
-		body = append(body, rest...)
-	}
-	var tooLarge *http.MaxBytesError
-	switch {
-	case errors.As(err, &tooLarge):
-		p := invalid("", "the body is larger than %d bytes", a.o.MaxBodyBytes)
-		p.status = http.StatusRequestEntityTooLarge
-		return nil, large, p
-	case err != nil:
-		p := invalid("", "the body did not come")
-		p.status = http.StatusRequestTimeout
-		return nil, large, p
-	}
-	// From now on the server reads only to see whether the client is there, however long
-	// that is. (net/http does this as well, and does not promise to.)
-	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
-	return body, large, nil
+	return answer, r, release, err
 }
 
 // parseObject takes one JSON object and nothing after it, in which each name comes once:

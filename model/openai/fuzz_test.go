@@ -47,7 +47,6 @@ func withinBounds(t *testing.T, r *lm.Request) {
 	}
 	require.True(t, r.MaxTokens >= 0 && r.MaxTokens <= math.MaxInt32)
 	require.True(t, r.LogProbs >= -1 && r.LogProbs <= lm.MaxLogProbs)
-	require.LessOrEqual(t, len(r.Tag), maxNameBytes)
 }
 
 // plainRequest is what encoding/json alone makes of a body, for what both agree on. It
@@ -58,7 +57,6 @@ type plainRequest struct {
 	Stream      *bool            `json:"stream"`
 	Temperature *float64         `json:"temperature"`
 	Seed        *int64           `json:"seed"`
-	User        *string          `json:"user"`
 	MaxTokens   *int             `json:"max_tokens"`
 	Echo        *bool            `json:"echo"`
 	Messages    []map[string]any `json:"messages"`
@@ -87,9 +85,6 @@ func same(t *testing.T, body []byte, f fields, c *common) {
 	require.Equal(t, f.has("seed"), c.request.Sampling.Seeded)
 	if p.Seed != nil && f.has("seed") {
 		require.Equal(t, uint64(*p.Seed), c.request.Sampling.Seed)
-	}
-	if p.User != nil && f.has("user") {
-		require.Equal(t, *p.User, c.request.Tag)
 	}
 }
 

@@ -37,6 +37,7 @@ func costOf(t *lm.Token, told bool) int64 {
 // hold is what one answer takes of the memory for all that are not streamed.
 type hold struct {
 	a     *api
+	who   lm.Asker
 	told  bool
 	taken atomic.Int64
 }
@@ -47,25 +48,26 @@ func (h *hold) take(tokens []lm.Token) error {
 	for i := range tokens {
 		n += costOf(&tokens[i], h.told)
 	}
-	own, all := h.taken.Add(n), h.a.gathering.Add(n)
-	switch {
-	case own > h.a.o.MaxAnswerBytes:
+	own := h.taken.Add(n)
+	if own <= h.a.o.MaxAnswerBytes && h.a.gathering.Take(n, h.who.Peer, h.who.User) {
+		return nil
+	}
+	h.taken.Add(-n)
+	if own > h.a.o.MaxAnswerBytes {
 		field := "max_tokens"
 		if h.told {
 			field = "logprobs"
 		}
 		return invalid(field, "the answer takes more than %d bytes; ask for less, or for a stream", h.a.o.MaxAnswerBytes)
-	case all > h.a.o.MaxGatheredBytes:
-		return gpuerr.New(gpuerr.Busy, "answers that are not streamed take more than %d bytes in all; try again, or ask for a stream", h.a.o.MaxGatheredBytes)
 	}
-	return nil
+	return gpuerr.New(gpuerr.Busy, "answers that are not streamed take more than your share of %d bytes; try again, or ask for a stream", h.a.o.MaxGatheredBytes)
 }
 
-func (h *hold) release() { h.a.gathering.Add(-h.taken.Swap(0)) }
+func (h *hold) release() { h.a.gathering.Give(h.taken.Swap(0), h.who.Peer, h.who.User) }
 
 // gathered answers with the whole.
 func (a *api) gathered(ctx context.Context, cancel context.CancelCauseFunc, w http.ResponseWriter, r *http.Request, choices []*choice, s shape) {
-	h := &hold{a: a, told: s.tellsTokens()}
+	h := &hold{a: a, who: lm.AskerOf(ctx), told: s.tellsTokens()}
 	defer h.release()
 	err := a.all(ctx, cancel, choices, func(c *choice, tokens []lm.Token) error {
 		if err := h.take(tokens); err != nil {

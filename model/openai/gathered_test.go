@@ -71,7 +71,7 @@ func TestAnswerTooLarge(t *testing.T) {
 	require.Equal(t, "logprobs", *p.Param)
 	require.Zero(t, m.open.Load())
 	require.Less(t, m.said.Load(), int64(8*60), "the rest was not asked for")
-	require.Zero(t, a.gathering.Load(), "all is given back")
+	require.Zero(t, a.gathering.Held(), "all is given back")
 
 	w = call(h, "POST", "/v1/completions", `{"max_tokens":6000}`)
 	require.Equal(t, http.StatusBadRequest, w.Code)
@@ -80,7 +80,7 @@ func TestAnswerTooLarge(t *testing.T) {
 	w = call(h, "POST", "/v1/chat/completions", fmt.Sprintf(fatChat, 2, 40, `,"stream":true`))
 	require.Equal(t, http.StatusOK, w.Code)
 	require.Len(t, eventsOf(t, large(w.Body)), 2*(1+40+1)+1)
-	require.Zero(t, a.gathering.Load())
+	require.Zero(t, a.gathering.Held())
 }
 
 // large is a body whose lines are shortened, for a scanner.
@@ -132,17 +132,17 @@ func TestWrittenInParts(t *testing.T) {
 	}
 }
 
-// All answers that are not streamed have so much together.
+// All answers that are not streamed have so much together, of which one peer has its share.
 func TestAnswersTogether(t *testing.T) {
 	a := newTestAPI(lmtest.New(), Options{MaxGatheredBytes: 100})
 	h := a.handler()
-	a.gathering.Store(97) // of others
+	require.True(t, a.gathering.Take(97, "another"))
 	w := call(h, "POST", "/v1/completions", `{"max_tokens":1}`)
 	require.Equal(t, http.StatusTooManyRequests, w.Code)
 	require.Equal(t, "E_BUSY", problemIn(t, w).Code)
-	require.EqualValues(t, 97, a.gathering.Load())
+	require.EqualValues(t, 97, a.gathering.Held())
 	require.Equal(t, http.StatusOK, call(h, "POST", "/v1/completions", `{"max_tokens":1,"stream":true}`).Code)
-	a.gathering.Store(96)
+	a.gathering.Give(1, "another")
 	require.Equal(t, http.StatusOK, call(h, "POST", "/v1/completions", `{"max_tokens":1}`).Code)
 }
 

@@ -7,11 +7,11 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"capgpu/gpuerr"
 	"capgpu/model/lm"
+	"capgpu/model/peers"
 )
 
 // api is the handler's state.
@@ -21,11 +21,11 @@ type api struct {
 	log     *slog.Logger
 	guard   guard
 	metrics *metrics
-	slots   chan struct{} // of requests that are being served
-	large   chan struct{} // of large bodies that are being read
 	newID   func() string
 
-	gathering atomic.Int64 // bytes of answers that are not streamed
+	slots     *peers.Shares // of requests that are being served
+	bodies    *peers.Shares // bytes of large bodies that are being read
+	gathering *peers.Shares // bytes of answers that are not streamed
 }
 
 // New serves m. NewServer makes a server for it with bounds of its own.
@@ -34,8 +34,8 @@ func New(m lm.Model, o Options) http.Handler { return newAPI(m, o).handler() }
 func newAPI(m lm.Model, o Options) *api {
 	o = o.withDefaults()
 	return &api{
-		m: m, o: o, log: o.Log, guard: newGuard(o.Token), metrics: newMetrics(m),
-		slots: make(chan struct{}, o.MaxRequests), large: make(chan struct{}, maxLarge), newID: rand.Text,
+		m: m, o: o, log: o.Log, guard: newGuard(o.Token), metrics: newMetrics(m), newID: rand.Text,
+		slots: peers.NewShares(int64(o.MaxRequests)), bodies: peers.NewShares(maxLarge * o.MaxBodyBytes), gathering: peers.NewShares(o.MaxGatheredBytes),
 	}
 }
 
@@ -76,6 +76,11 @@ func (a *api) outer(next http.Handler) http.Handler {
 		rc := http.NewResponseController(w)
 		_ = rc.SetReadDeadline(began.Add(a.o.BodyTimeout))
 		_ = rc.SetWriteDeadline(began.Add(a.o.WriteTimeout))
+		if c := connOf(r.Context()); c != nil && c.refused != nil {
+			h.Set("Connection", "close")
+			a.fail(said, r, c.refused)
+			return
+		}
 		if err := a.guard.origin(r); err != nil {
 			a.fail(said, r, err)
 			return
@@ -136,7 +141,7 @@ func (a *api) post(take endpoint, texts bool) http.HandlerFunc {
 			a.fail(w, r, p)
 			return
 		}
-		answer, release, err := a.read(w, r, take)
+		answer, r, release, err := a.read(w, r, take)
 		defer release()
 		if err != nil {
 			a.fail(w, r, err)
@@ -145,13 +150,12 @@ func (a *api) post(take endpoint, texts bool) http.HandlerFunc {
 		if !texts {
 			release()
 		}
-		select {
-		case a.slots <- struct{}{}:
-			defer func() { <-a.slots }()
-		default:
-			a.fail(w, r, gpuerr.New(gpuerr.Busy, "%d requests are being served; try again", cap(a.slots)))
+		who := lm.AskerOf(r.Context())
+		if !a.slots.Take(1, who.Peer, who.User) {
+			a.fail(w, r, gpuerr.New(gpuerr.Busy, "of %d requests at a time %d are being served, and your share is taken; try again when one of yours has ended", a.slots.Most(), a.slots.Held()))
 			return
 		}
+		defer a.slots.Give(1, who.Peer, who.User)
 		answer(w, r)
 	}
 }

@@ -121,7 +121,7 @@ func TestHealth(t *testing.T) {
 func TestMaxRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, let := paced()
-		h := New(m, Options{MaxRequests: 2})
+		h := New(m, Options{MaxRequests: 4}) // of which one that asks alone has two
 		done := make(chan int, 2)
 		for range 2 {
 			go func() { done <- call(h, "POST", "/v1/completions", `{"max_tokens":1}`).Code }()

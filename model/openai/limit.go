@@ -1,125 +1,77 @@
 package openai
 
 import (
-	"container/list"
 	"context"
 	"net"
 	"net/http"
 	"sync"
-	"sync/atomic"
+
+	"capgpu/model/lm"
+	"capgpu/model/peers"
 )
 
-// Limit takes at most so many connections at a time from l. When there is one more, that
-// which has waited the longest for its client is closed: for a request, for the next
-// one, or for the rest of one. So clients that say nothing keep nobody out. Where none
-// waits for its client, the new one waits until one does, or ends. The server must be of
-// NewServer.
+// Limit takes so many connections at a time from l, of one peer its share of them
+// (peers.Places). A connection is quiet while it waits for its client: for a request, for
+// the next one, or for the rest of one. So clients that say nothing keep nobody out. Where
+// none is quiet, a connection that has no place is answered E_BUSY, whatever it asks. The
+// server must be of NewServer.
 func Limit(l net.Listener, connections int) net.Listener {
-	return &limited{Listener: l, most: connections, changed: make(chan struct{}, 1), closed: make(chan struct{})}
+	return &limited{Listener: l, places: peers.NewPlaces(connections)}
 }
 
 type limited struct {
 	net.Listener
-	most    int
-	changed chan struct{} // holds one: count or quiet has changed
-	closed  chan struct{}
-	once    sync.Once
-
-	mu    sync.Mutex
-	count int       // guarded by mu
-	quiet list.List // of *limitedConn that wait for their clients, the longest first; guarded by mu
+	places *peers.Places
 }
 
 func (l *limited) Accept() (net.Conn, error) {
-	c, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
 	for {
-		if lc := l.place(c); lc != nil {
-			return lc, nil
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
 		}
-		select {
-		case <-l.changed:
-		case <-l.closed:
-			c.Close()
-			return nil, net.ErrClosed
+		peer := peers.Behind(c)
+		p, full := l.places.Take(peer, func(error) { c.Close() })
+		if full == nil {
+			return &limitedConn{Conn: c, peer: peer, place: p, leave: p.Leave}, nil
 		}
+		if done, ok := l.places.Refusing(); ok {
+			return &limitedConn{Conn: c, peer: peer, refused: full, leave: done}, nil
+		}
+		c.Close()
 	}
 }
-
-// place gives c a place: a free one, or that of who is quiet the longest.
-func (l *limited) place(c net.Conn) *limitedConn {
-	l.mu.Lock()
-	var quiet *limitedConn
-	if first := l.quiet.Front(); l.count >= l.most && first != nil {
-		quiet = first.Value.(*limitedConn)
-	}
-	l.mu.Unlock()
-	if quiet != nil {
-		quiet.Close()
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.count >= l.most {
-		return nil
-	}
-	l.count++
-	lc := &limitedConn{Conn: c, l: l, number: numbers.Add(1)}
-	lc.quiet = l.quiet.PushBack(lc)
-	return lc
-}
-
-func (l *limited) Close() error {
-	l.once.Do(func() { close(l.closed) })
-	return l.Listener.Close()
-}
-
-func (l *limited) tell() {
-	select {
-	case l.changed <- struct{}{}:
-	default:
-	}
-}
-
-// numbers is how many connections there have been.
-var numbers atomic.Uint64
 
 type limitedConn struct {
 	net.Conn
-	l      *limited
-	number uint64        // no other has it
-	quiet  *list.Element // of l.quiet; nil: it does not wait for its client. guarded by l.mu
-	gone   bool          // has no place any more; guarded by l.mu
+	peer    string
+	leave   func()
+	refused error        // why it has no place; nil: it has
+	place   *peers.Place // nil: it has none
+
+	mu sync.Mutex
+	// +checklocks:mu
+	busy bool // does not wait for its client
 }
 
 // waits says whether c waits for its client from now on.
 func (c *limitedConn) waits(quiet bool) {
-	c.l.mu.Lock()
-	defer c.l.mu.Unlock()
-	if c.quiet != nil {
-		c.l.quiet.Remove(c.quiet)
-		c.quiet = nil
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.place == nil || c.busy != quiet:
+		return
+	case quiet:
+		c.place.Said(-1, 0)
+	default:
+		c.place.Said(+1, 0)
 	}
-	if quiet && !c.gone {
-		c.quiet = c.l.quiet.PushBack(c)
-		c.l.tell()
-	}
+	c.busy = !quiet
 }
 
 func (c *limitedConn) Close() error {
 	err := c.Conn.Close()
-	c.l.mu.Lock()
-	defer c.l.mu.Unlock()
-	if !c.gone {
-		c.gone = true
-		c.l.count--
-	}
-	if c.quiet != nil {
-		c.l.quiet.Remove(c.quiet)
-		c.quiet = nil
-	}
-	c.l.tell()
+	c.leave()
 	return err
 }
 
@@ -138,4 +90,25 @@ func awaits(ctx context.Context) (done func()) {
 	}
 	c.waits(true)
 	return func() { c.waits(false) }
+}
+
+// connKey is of the connection in a request's context.
+type connKey struct{}
+
+// remember is http.Server.ConnContext: it has the context tell of the connection, and who
+// is behind it.
+func remember(ctx context.Context, c net.Conn) context.Context {
+	var peer string
+	if l, ok := c.(*limitedConn); ok {
+		peer = l.peer
+	} else {
+		peer = peers.Behind(c)
+	}
+	return lm.WithAsker(context.WithValue(ctx, connKey{}, c), lm.Asker{Peer: peer})
+}
+
+// connOf is the connection of a request, if Limit has taken it; else nil.
+func connOf(ctx context.Context) *limitedConn {
+	c, _ := ctx.Value(connKey{}).(*limitedConn)
+	return c
 }

@@ -15,17 +15,18 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"capgpu/gpuerr"
 	"capgpu/model/lm"
 	"capgpu/model/lm/lmtest"
 )
 
-// TestLimit: so many connections, and for the next one that goes which has waited the
-// longest for its client; where none does, the next one waits.
+// TestLimit: so many connections, of one peer its share of them; for the next one that goes
+// which has waited the longest for its client; where none does, the next one has no place.
 func TestLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPipes()
-		l := Limit(p, 3).(*limited)
-		accepted := make(chan *limitedConn, 9)
+		l := Limit(p, 4).(*limited)
+		accepted := make(chan *limitedConn, 200)
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
@@ -37,53 +38,75 @@ func TestLimit(t *testing.T) {
 				accepted <- c.(*limitedConn)
 			}
 		}()
-		var ends []net.Conn
-		dial := func() {
-			c, err := p.dial(t.Context(), "", "")
+		dial := func() (server *limitedConn, client net.Conn) {
+			client, err := p.dial(t.Context(), "", "")
 			require.NoError(t, err)
-			ends = append(ends, c)
 			synctest.Wait()
+			time.Sleep(time.Millisecond)
+			if len(accepted) == 0 {
+				return nil, client
+			}
+			return <-accepted, client
 		}
-		for range 3 {
-			dial()
+		closed := func(c net.Conn) bool {
+			_ = c.SetReadDeadline(time.Now().Add(time.Millisecond))
+			_, err := c.Read(make([]byte, 1))
+			return err == io.EOF
 		}
-		a, b, c := <-accepted, <-accepted, <-accepted
+		a, _ := dial()
+		b, atB := dial()
+		c, atC := dial()
 		watch(a, http.StateActive)
 		watch(b, http.StateActive)
 		watch(b, http.StateIdle) // so c is quiet for longer
-		dial()
-		d := <-accepted
-		require.True(t, c.gone)
-		dial()
-		e := <-accepted
-		require.True(t, b.gone)
+		time.Sleep(time.Millisecond)
+		d, atD := dial()
+		require.True(t, closed(atC))
+		require.False(t, closed(atB))
+		e, _ := dial()
+		require.True(t, closed(atB))
 		watch(d, http.StateActive)
 		watch(e, http.StateActive)
-		dial()
-		require.Empty(t, accepted, "all are at work")
+		f, _ := dial()
+		require.ErrorIs(t, f.refused, gpuerr.Busy, "all are at work")
+		watch(f, http.StateIdle) // it has no place to give
+		for _, c := range []*limitedConn{b, c, f} {
+			require.NoError(t, c.Close())
+		}
 		watch(d, http.StateIdle)
-		synctest.Wait()
-		f := <-accepted
-		require.True(t, d.gone)
 		watch(d, http.StateIdle)
-		watch(f, http.StateActive)
-		dial()
-		require.Empty(t, accepted, "who has gone has no place to give")
-		require.NoError(t, a.Close())
-		require.Error(t, func() error { _, err := a.Read(make([]byte, 1)); return err }())
-		_ = a.Close() // twice is once
-		synctest.Wait()
-		g := <-accepted
+		g, _ := dial()
+		require.NoError(t, g.refused)
+		require.True(t, closed(atD))
+		watch(d, http.StateActive) // it has gone
 		watch(g, http.StateActive)
-		require.Equal(t, 3, l.count)
-		dial()
+		require.NoError(t, a.Close())
+		require.NoError(t, a.Close(), "twice is once")
+		h, _ := dial()
+		require.NoError(t, h.refused)
+		watch(h, http.StateActive)
+		var refused []*limitedConn
+		for {
+			c, client := dial()
+			if c == nil {
+				require.True(t, closed(client), "of too many that are refused")
+				break
+			}
+			require.Error(t, c.refused)
+			refused = append(refused, c)
+		}
 		require.NoError(t, l.Close())
 		<-done
-		for _, c := range append(ends, e, f, g) {
+		for _, c := range append(refused, d, e, g, h) {
 			c.Close()
 		}
-		require.Zero(t, l.count)
-		require.Zero(t, l.quiet.Len())
+		for range 4 {
+			_, err := l.places.Take("new", func(error) {})
+			require.NoError(t, err, "all places are free")
+			if err != nil {
+				break
+			}
+		}
 	})
 }
 
@@ -135,7 +158,7 @@ func TestSilentClients(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				m, let := paced()
-				p := limitedServer(t, New(m, Options{MaxRequests: 2}), 3)
+				p := limitedServer(t, New(m, Options{MaxRequests: 4}), 4)
 				asked := time.Now()
 				answered := say(t, p, posted("/v1/completions", `{"max_tokens":1}`))
 				for range 9 {
@@ -177,26 +200,91 @@ func TestSlowBodiesHoldNoPlace(t *testing.T) {
 	})
 }
 
-// A large body that stops coming gives its place up soon.
+// A body that stops coming ends after a while, also if most of it came at once; and so does
+// one that comes too slowly, however steadily.
 func TestSlowLargeBody(t *testing.T) {
+	whole := posted("/v1/completions", `{"metadata":"`+strings.Repeat(" ", 10*smallBytes)+`"}`)
 	synctest.Test(t, func(t *testing.T) {
-		p := limitedServer(t, New(lmtest.New(), Options{}), 3)
-		c := say(t, p, posted("/v1/completions", `{"prompt":"`+strings.Repeat(" ", 2*smallBytes))[:smallBytes*3/2])
+		p := limitedServer(t, New(lmtest.New(), Options{}), 4)
+		c := say(t, p, whole[:9*smallBytes])
 		began := time.Now()
 		require.Equal(t, http.StatusRequestTimeout, answerOn(t, c).StatusCode)
-		require.Equal(t, largeTimeout, time.Since(began))
+		require.Equal(t, 5*time.Second, time.Since(began))
+	})
+	for rate, want := range map[int]int{minBodyRate * 9 / 10: http.StatusOK, minBodyRate / 4: http.StatusRequestTimeout} {
+		synctest.Test(t, func(t *testing.T) {
+			m := lmtest.New()
+			p := limitedServer(t, New(m, Options{}), 4)
+			c := say(t, p, "")
+			began := time.Now()
+			sent := make(chan struct{})
+			go func() {
+				defer close(sent)
+				for rest := whole; rest != ""; {
+					n := min(len(rest), rate/10)
+					if _, err := io.WriteString(c, rest[:n]); err != nil {
+						return
+					}
+					rest = rest[n:]
+					time.Sleep(time.Second / 10)
+				}
+			}()
+			require.Equal(t, want, answerOn(t, c).StatusCode)
+			if want != http.StatusOK {
+				require.Less(t, time.Since(began), 8*time.Second)
+			}
+			c.Close()
+			<-sent
+			time.Sleep(time.Second) // the server lingers
+		})
+	}
+}
+
+// Who has no place is told so, and what to do.
+func TestRefusedConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, let := paced()
+		p := limitedServer(t, New(m, Options{}), 2)
+		answered := say(t, p, posted("/v1/completions", `{"max_tokens":1}`))
+		r := answerOn(t, say(t, p, posted("/v1/completions", `{"max_tokens":1}`)))
+		require.Equal(t, http.StatusTooManyRequests, r.StatusCode)
+		require.Equal(t, "1", r.Header.Get("Retry-After"))
+		require.True(t, r.Close)
+		body, err := io.ReadAll(r.Body)
+		require.NoError(t, err)
+		require.Contains(t, string(body), `"code":"E_BUSY"`)
+		require.Contains(t, string(body), "close one, or try again")
+		go func() { let <- struct{}{} }()
+		require.Equal(t, 200, answerOn(t, answered).StatusCode)
 	})
 }
 
 // counted counts what is tokenized.
 type counted struct {
 	*lmtest.Model
-	texts int
+	texts  int
+	askers []lm.Asker // of all calls
 }
 
 func (c *counted) Tokenize(ctx context.Context, text string) ([]int32, error) {
 	c.texts++
+	c.askers = append(c.askers, lm.AskerOf(ctx))
 	return c.Model.Tokenize(ctx, text)
+}
+
+func (c *counted) Chat(ctx context.Context, messages []lm.Message) ([]int32, error) {
+	c.askers = append(c.askers, lm.AskerOf(ctx))
+	return c.Model.Chat(ctx, messages)
+}
+
+func (c *counted) Generate(ctx context.Context, r lm.Request) (lm.Stream, error) {
+	c.askers = append(c.askers, lm.AskerOf(ctx))
+	return c.Model.Generate(ctx, r)
+}
+
+func (c *counted) Embed(ctx context.Context, texts []string) ([][]float32, lm.Usage, error) {
+	c.askers = append(c.askers, lm.AskerOf(ctx))
+	return c.Model.Embed(ctx, texts)
 }
 
 // The tokens of a prompt are made once, however many answers it has.
@@ -213,27 +301,18 @@ func TestTokenizedOnce(t *testing.T) {
 	require.Equal(t, "prompt", *problemIn(t, w).Param)
 }
 
-// Turns are those of connections, whatever they say of their users.
-func TestTags(t *testing.T) {
+// Who asks is the peer, and whom it names, wherever the model is asked.
+func TestAskers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := lmtest.New()
+		m := &counted{Model: lmtest.New()}
 		p := limitedServer(t, New(m, Options{}), 9)
-		for _, path := range []string{"/v1/completions", "/v1/chat/completions"} {
-			for range 2 {
-				body := `{"user":"u","max_tokens":1,"messages":[{"role":"user","content":"a"}]}`
-				require.Equal(t, 200, answerOn(t, say(t, p, posted(path, body))).StatusCode)
-			}
+		for i, path := range []string{"/v1/completions", "/v1/completions", "/v1/chat/completions", "/v1/embeddings"} {
+			body := fmt.Sprintf(`{"user":"%d","max_tokens":1,"n":2,"prompt":"a","messages":[{"role":"user","content":"a"}],"input":"a"}`, i%2)
+			require.Equal(t, 200, answerOn(t, say(t, p, posted(path, body))).StatusCode)
 		}
-		tags := map[string]bool{}
-		for _, q := range m.Requests() {
-			require.Regexp(t, `^http\d+/u$`, q.Tag)
-			tags[q.Tag] = true
-		}
-		require.Len(t, tags, 4)
+		one, two := lm.Asker{Peer: "unknown", User: "0"}, lm.Asker{Peer: "unknown", User: "1"}
+		require.Equal(t, []lm.Asker{one, one, one, two, two, two, one, one, one, two}, m.askers)
 	})
-	w := call(New(lmtest.New(), Options{}), "POST", "/v1/completions", `{"user":"\u0000embed"}`)
-	require.Equal(t, 400, w.Code)
-	require.Equal(t, "user", *problemIn(t, w).Param)
 }
 
 var _ lm.Model = (*counted)(nil)

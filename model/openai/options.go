@@ -22,7 +22,7 @@ type Options struct {
 	// 64 MiB, which are about 8,000 tokens with 20 alternatives each, and of all, 256 MiB.
 	MaxAnswerBytes, MaxGatheredBytes int64
 
-	BodyTimeout  time.Duration // for a request to come whole: 30 s
+	BodyTimeout  time.Duration // without a byte of a request, and more as it comes (minBodyRate): 5 s
 	WriteTimeout time.Duration // for a client to take what it is sent, each time: 30 s
 	KeepAlive    time.Duration // of a stream without news, a comment is sent: 10 s
 }
@@ -38,7 +38,7 @@ func (o Options) withDefaults() Options {
 	o.MaxInputs = cmp.Or(o.MaxInputs, 256)
 	o.MaxAnswerBytes = cmp.Or(o.MaxAnswerBytes, 64<<20)
 	o.MaxGatheredBytes = cmp.Or(o.MaxGatheredBytes, 256<<20)
-	o.BodyTimeout = cmp.Or(o.BodyTimeout, 30*time.Second)
+	o.BodyTimeout = cmp.Or(o.BodyTimeout, 5*time.Second)
 	o.WriteTimeout = cmp.Or(o.WriteTimeout, 30*time.Second)
 	o.KeepAlive = cmp.Or(o.KeepAlive, 10*time.Second)
 	return o
@@ -49,7 +49,5 @@ const (
 	maxBias      = 1024 // tokens of logit_bias
 	maxNameBytes = 256  // of user and model
 	maxMembers   = 256  // of a JSON object
-	maxLarge     = 16   // large bodies that are being read, at a time
-
-	largeTimeout = 5 * time.Second // for such a body to come whole, once it has its place
+	maxLarge     = 16   // bodies of the largest size that are being read, at a time
 )

@@ -1,13 +1,10 @@
 package openai
 
 import (
-	"context"
 	"encoding/json"
 	"math"
 	"slices"
 	"strconv"
-	"strings"
-	"unicode"
 
 	"capgpu/model/lm"
 )
@@ -19,14 +16,6 @@ type common struct {
 	stream       bool
 	includeUsage bool
 	request      lm.Request // but the prompt
-}
-
-// from has the turn of a request be that of its peer, and of whom that names: who says to
-// be another takes no turn of that other's.
-func (c *common) from(ctx context.Context) {
-	if peer, ok := ctx.Value(peerKey{}).(string); ok {
-		c.request.Tag = peer + "/" + c.request.Tag
-	}
 }
 
 // without are the members that change nothing when they have one of these values (or are
@@ -77,12 +66,6 @@ func (a *api) common(f fields) (c common, err error) {
 		if c.includeUsage, err = o.flag("include_usage"); err != nil {
 			return c, within("stream_options", err)
 		}
-	}
-	if c.request.Tag, err = f.text("user", maxNameBytes); err != nil {
-		return c, err
-	}
-	if strings.ContainsFunc(c.request.Tag, unicode.IsControl) {
-		return c, invalid("user", "has control characters")
 	}
 	if c.request.IgnoreEnd, err = f.flag("ignore_eos"); err != nil {
 		return c, err

@@ -131,7 +131,7 @@ func paramOf(message string) (string, bool) {
 
 var renamed = map[string]string{
 	"repetition": "repetition_penalty", "presence": "presence_penalty", "frequency": "frequency_penalty",
-	"bias": "logit_bias", "tokens": "prompt", "log_probs": "logprobs", "texts": "input", "tag": "user",
+	"bias": "logit_bias", "tokens": "prompt", "log_probs": "logprobs", "texts": "input",
 }
 
 func snake(name string) (string, bool) {

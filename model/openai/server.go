@@ -8,8 +8,8 @@ import (
 
 // Bounds of connections, which a handler cannot hold.
 const (
-	headerTimeout  = 10 * time.Second
-	idleTimeout    = 30 * time.Second
+	headerTimeout  = 10 * time.Second // for the header of a request, from the first connection on
+	idleTimeout    = 30 * time.Second // from an answer to the next request
 	maxHeaderBytes = 32 << 10
 )
 

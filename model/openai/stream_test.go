@@ -167,40 +167,45 @@ func TestUnwantedBody(t *testing.T) {
 	}
 }
 
-// Of large bodies so many are read at a time; small ones always.
+// Of large bodies one peer has its share of the memory for all, by what they say to become or
+// may; small ones are always read.
 func TestLargeBodies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := New(lmtest.New(), Options{})
-		send := func(body io.Reader) *httptest.ResponseRecorder {
+		send := func(peer string, body io.Reader) *httptest.ResponseRecorder {
 			r := httptest.NewRequest("POST", "http://localhost/v1/completions", body)
+			r = r.WithContext(lm.WithAsker(r.Context(), lm.Asker{Peer: peer}))
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, r)
 			return w
 		}
 		var pipes []*io.PipeWriter
-		done := make(chan *httptest.ResponseRecorder, maxLarge)
-		for range maxLarge {
+		const most = maxLarge * 3 / 4
+		done := make(chan *httptest.ResponseRecorder, most)
+		for range most {
 			r, w := io.Pipe()
 			pipes = append(pipes, w)
-			go func() { done <- send(r) }()
+			go func() { done <- send("a", r) }()
 			_, err := io.WriteString(w, `{"prompt":"`+strings.Repeat(" ", smallBytes))
 			require.NoError(t, err)
 		}
 		synctest.Wait()
 		big := `{"user":"x","prompt":"` + strings.Repeat(" ", smallBytes) + `"}`
-		w := send(strings.NewReader(big))
+		endless := func() io.Reader { return io.MultiReader(strings.NewReader(big)) } // it does not say how long it is
+		w := send("a", endless())
 		require.Equal(t, http.StatusTooManyRequests, w.Code)
 		require.Equal(t, "E_BUSY", problemIn(t, w).Code)
-		require.Equal(t, http.StatusOK, send(strings.NewReader(`{}`)).Code)
+		require.Equal(t, http.StatusOK, send("a", strings.NewReader(`{}`)).Code)
+		require.Equal(t, "prompt", *problemIn(t, send("b", endless())).Param, "another is read; it is too long for the model")
 		for _, p := range pipes {
 			_, err := io.WriteString(p, `","max_tokens":0}`)
 			require.NoError(t, err)
 			require.NoError(t, p.Close())
 		}
-		for range maxLarge {
+		for range most {
 			require.Equal(t, "max_tokens", *problemIn(t, <-done).Param)
 		}
-		require.Equal(t, "prompt", *problemIn(t, send(strings.NewReader(big))).Param, "its place was free; it is too long for the model")
+		require.Equal(t, "prompt", *problemIn(t, send("a", endless())).Param, "its place was free; it is too long for the model")
 	})
 }
 

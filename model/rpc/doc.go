@@ -18,8 +18,9 @@
 //
 // # Who has a place
 //
-// So many connections are served at a time, and so many of them may be one user's. When
-// there are no more, a client that says nothing loses its place, and its connection, to the
-// one that comes; where everybody uses theirs that one is told gpuerr.Busy. Turns among
-// those who wait for the model are taken by connection.
+// So many connections are served at a time, of which a user of this machine has a share
+// (peers.Places). When that is taken, one of its clients that says nothing loses its place,
+// and its connection, to the one that comes; where all of them use theirs that one is told
+// gpuerr.Busy. Who asks the model is the user, and by which of its connections: it has the
+// same share by all of them, and over HTTP, as by one.
 package rpc

@@ -90,7 +90,6 @@ func (l languageModel) Generate(ctx context.Context, call schema.LanguageModel_g
 	default:
 		return gpuerr.New(gpuerr.Busy, "%d answers are on their way on this connection; close one", maxStreams)
 	}
-	r.Tag = l.place.tag()
 	gate := l.root.NewChild()
 	answer, err := l.model.Generate(gate.Context(), r)
 	if err != nil {
@@ -98,11 +97,11 @@ func (l languageModel) Generate(ctx context.Context, call schema.LanguageModel_g
 		<-l.streams
 		return err
 	}
-	l.place.said(0, +1)
+	l.place.Said(0, +1)
 	s := newStream(l.server, gate, answer, r)
 	return res.SetStream(schema.TokenStream(rpcguard.Export(rpcguard.Spec{
 		Name: "TokenStream", Gate: gate, Impl: s, Log: l.log, Ends: "close",
-		Methods: s.place.counted(schema.TokenStream_Methods(nil, s)), Shutdown: s.end,
+		Methods: counted(s.place, schema.TokenStream_Methods(nil, s)), Shutdown: s.end,
 	})))
 }
 

@@ -1,10 +1,10 @@
 package rpc
 
 import (
-	"context"
 	"net"
+	"os"
+	"strconv"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -15,104 +15,11 @@ import (
 	"capgpu/schema"
 )
 
-// ended makes an end for place i of a list of those that were told to.
-func ended(list *[]int, i int) context.CancelCauseFunc {
-	return func(err error) { *list = append(*list, i) }
-}
-
-// Who is quiet for the longest goes for one that comes; who waits in a call or has an
-// answer stays, the latter for as long as it asks for more of it.
-func TestPlaceOfTheQuiet(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var all places
-		var out []int
-		var have []*place
-		for i := range maxConns {
-			p, err := all.take(uint32(i/(maxConns/2)), ended(&out, i))
-			require.NoError(t, err)
-			have = append(have, p)
-			time.Sleep(time.Millisecond) // of the bubble: each is quiet for a time of its own
-		}
-		for i, p := range have {
-			switch i {
-			case 0:
-				p.said(+1, 0) // is in a call
-			case 2:
-				p.said(+1, 0) // has just been in one
-				p.said(-1, 0)
-			case 3:
-			default:
-				p.said(0, +1)
-			}
-		}
-		for i, want := range []int{3, 2} {
-			_, err := all.take(2, ended(&out, maxConns+i))
-			require.NoError(t, err)
-			require.Equal(t, want, out[len(out)-1])
-			time.Sleep(time.Millisecond)
-		}
-		require.Len(t, out, 2)
-		time.Sleep(unread - 2*maxConns*time.Millisecond) // so those with answers still ask
-		_, err := all.take(2, ended(&out, 0))            // of those of user 2, as the others have answers
-		require.NoError(t, err)
-		require.Equal(t, maxConns, out[2])
-		time.Sleep(unread)
-		have[1].said(0, 0)
-		_, err = all.take(0, ended(&out, 0))
-		require.NoError(t, err)
-		require.GreaterOrEqual(t, out[3], maxConns/2, "of the user who has the most")
-		require.Less(t, out[3], maxConns)
-		for i, p := range have {
-			p.leave()
-			require.NotContains(t, all.held, p, i)
-		}
-		require.Equal(t, 1, all.leaving, "that of user 2 has not left")
-	})
-}
-
-// One user does not have all places, also if all are in use; and no more than so many are
-// on their way out.
-func TestPlacesOfAUser(t *testing.T) {
-	var all places
-	var have []*place
-	none := func(error) {}
-	for range maxPerUser {
-		p, err := all.take(7, none)
-		require.NoError(t, err)
-		p.said(+1, 0)
-		have = append(have, p)
-	}
-	_, err := all.take(7, none)
-	require.ErrorIs(t, err, gpuerr.Busy)
-	other, err := all.take(8, none)
-	require.NoError(t, err)
-	_, err = all.take(7, none)
-	require.ErrorIs(t, err, gpuerr.Busy)
-	require.False(t, other.lost, "it is another's")
-	have[0].leave()
-	last, err := all.take(7, none)
-	require.NoError(t, err)
-	var done []func()
-	for range maxLeaving {
-		d, ok := all.refusing()
-		require.True(t, ok)
-		done = append(done, d)
-	}
-	_, ok := all.refusing()
-	require.False(t, ok)
-	_, err = all.take(7, none)
-	require.ErrorIs(t, err, gpuerr.Busy, "nobody may leave")
-	done[0]()
-	_, err = all.take(7, none)
-	require.NoError(t, err)
-	require.True(t, last.lost)
-}
-
 // Connections that say nothing lock nobody out.
 func TestSilentConnections(t *testing.T) {
 	r := newRig(t, lmtest.New())
 	var silent []net.Conn
-	for range maxConns {
+	for range maxOfOne {
 		c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: r.path, Net: "unix"})
 		require.NoError(t, err)
 		defer c.Close()
@@ -133,12 +40,15 @@ func TestSilentConnections(t *testing.T) {
 	require.Contains(t, []gpuerr.Code{gpuerr.Disconnected, gpuerr.Closed}, gpuerr.CodeOf(rpcguard.FromException(err)))
 }
 
+// maxOfOne is how many connections one user has.
+const maxOfOne = maxConns * 3 / 4
+
 // Who comes when all places are in use hears so at once.
 func TestNoPlace(t *testing.T) {
 	r := newRig(t, lmtest.New())
 	r.generate(text("a", 1))
 	var streams []schema.TokenStream
-	for range maxPerUser - 1 {
+	for range maxOfOne - 1 {
 		server, _ := r.dial()
 		m, release := server.LanguageModel(r.ctx, nil)
 		defer release()
@@ -159,16 +69,17 @@ func TestNoPlace(t *testing.T) {
 	require.Error(t, rpcguard.FromException(err))
 }
 
-// Turns are those of connections.
-func TestTags(t *testing.T) {
+// All connections of a user are one peer, and each of them is a user of it.
+func TestAskers(t *testing.T) {
 	r := newRig(t, lmtest.New())
 	r.generate(text("a", 1))
 	r.generate(text("a", 1))
 	r.server, r.conn = r.dial()
 	r.generate(text("a", 1))
-	asked := r.model.Requests()
-	require.NotEmpty(t, asked[0].Tag)
-	require.Equal(t, asked[0].Tag, asked[1].Tag)
-	require.NotEmpty(t, asked[2].Tag)
-	require.NotEqual(t, asked[0].Tag, asked[2].Tag)
+	who := r.model.Askers()
+	require.Equal(t, "uid"+strconv.Itoa(os.Getuid()), who[0].Peer)
+	require.NotEmpty(t, who[0].User)
+	require.Equal(t, who[0], who[1])
+	require.Equal(t, who[0].Peer, who[2].Peer)
+	require.NotEqual(t, who[0].User, who[2].User)
 }

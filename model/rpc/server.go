@@ -4,17 +4,16 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"math"
 	"net"
+	"strconv"
 	"sync"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"capgpu/gate/tell"
 	"capgpu/gpuerr"
 	"capgpu/internal/rpcguard"
 	"capgpu/model/lm"
+	"capgpu/model/peers"
 	"capgpu/schema"
 )
 
@@ -27,9 +26,9 @@ type Options struct {
 	Log    *slog.Logger    // nil: slog.Default
 }
 
-// Listen serves m on l until ctx ends, each client on a connection of its own. Of so many
-// clients that there is no place for one more, a quiet one is dropped for it; where all
-// of them use theirs, it is told gpuerr.Busy. Listen takes ownership of l, and returns
+// Listen serves m on l until ctx ends, each client on a connection of its own. Where there
+// is no place for one more of a user, a quiet one is dropped for it; where all use theirs,
+// it is told gpuerr.Busy. Listen takes ownership of l, and returns
 // when all connections have ended: nil, or why it can accept no more.
 func Listen(ctx context.Context, l *net.UnixListener, m lm.Model, o Options) error {
 	stop := context.AfterFunc(ctx, func() { l.Close() })
@@ -42,7 +41,7 @@ func Listen(ctx context.Context, l *net.UnixListener, m lm.Model, o Options) err
 	defer serving.Wait()
 	conns, cancel := context.WithCancel(ctx)
 	defer cancel() // they end if no more are accepted
-	var all places
+	all := peers.NewPlaces(maxConns)
 	for {
 		conn, err := l.AcceptUnix()
 		if err != nil {
@@ -52,10 +51,10 @@ func Listen(ctx context.Context, l *net.UnixListener, m lm.Model, o Options) err
 			return gpuerr.New(gpuerr.IO, "no more connections: %v", err)
 		}
 		of, end := context.WithCancelCause(conns)
-		p, full := all.take(userOf(conn), end)
+		p, full := all.Take(peers.Behind(conn), end)
 		if full != nil {
 			end(nil)
-			done, ok := all.refusing()
+			done, ok := all.Refusing()
 			if !ok {
 				conn.Close()
 				continue
@@ -68,29 +67,16 @@ func Listen(ctx context.Context, l *net.UnixListener, m lm.Model, o Options) err
 		}
 		serving.Go(func() {
 			defer end(nil)
-			defer p.leave()
+			defer p.Leave()
 			switch err := serve(of, conn, m, o, p); {
 			case err == nil || errors.Is(err, context.Canceled):
-			case errors.Is(err, errLost):
+			case errors.Is(err, peers.ErrLost):
 				o.log().Debug("a Cap'n Proto client was dropped", "err", err)
 			default:
 				o.log().Warn("a Cap'n Proto client was dropped", "err", err)
 			}
 		})
 	}
-}
-
-// userOf is who made the other end; where the system does not tell, nobody.
-func userOf(conn *net.UnixConn) (user uint32) {
-	user = math.MaxUint32
-	if raw, err := conn.SyscallConn(); err == nil {
-		_ = raw.Control(func(fd uintptr) {
-			if cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
-				user = cred.Uid
-			}
-		})
-	}
-	return user
 }
 
 // refuse tells a client why it is not served, if it asks soon.
@@ -114,7 +100,7 @@ func (o Options) log() *slog.Logger {
 // ownership of conn. The error is that of rpcguard.Serve: nil when the client closed the
 // connection.
 func Serve(ctx context.Context, conn *net.UnixConn, m lm.Model, o Options) error {
-	p, err := new(places).take(userOf(conn), func(error) {})
+	p, err := peers.NewPlaces(1).Take(peers.Behind(conn), func(error) {})
 	if err != nil {
 		conn.Close()
 		return err
@@ -122,11 +108,12 @@ func Serve(ctx context.Context, conn *net.UnixConn, m lm.Model, o Options) error
 	return serve(ctx, conn, m, o, p)
 }
 
-func serve(ctx context.Context, conn *net.UnixConn, m lm.Model, o Options, p *place) error {
-	s := &server{model: m, log: o.log(), root: rpcguard.NewGate(), place: p, streams: make(chan struct{}, maxStreams)}
+func serve(ctx context.Context, conn *net.UnixConn, m lm.Model, o Options, p *peers.Place) error {
+	who := lm.Asker{Peer: p.Peer, User: "rpc" + strconv.FormatUint(p.Number, 10)}
+	s := &server{model: lm.As(m, who), log: o.log(), root: rpcguard.NewGate(), place: p, streams: make(chan struct{}, maxStreams)}
 	bootstrap := rpcguard.Export(rpcguard.Spec{
 		Name: "ModelServer", Gate: s.root, Impl: s, Log: s.log,
-		Methods: p.counted(schema.ModelServer_Methods(nil, s)),
+		Methods: counted(p, schema.ModelServer_Methods(nil, s)),
 		// Who waits in a call is told, so that the calls end.
 		Shutdown: func() { s.root.Revoke(gpuerr.New(gpuerr.Disconnected, "the connection is closed")) },
 	})
@@ -138,7 +125,7 @@ type server struct {
 	model   lm.Model
 	log     *slog.Logger
 	root    *rpcguard.Gate
-	place   *place
+	place   *peers.Place
 	streams chan struct{} // places for answers that have not ended
 }
 
@@ -149,7 +136,7 @@ func (s *server) LanguageModel(_ context.Context, call schema.ModelServer_langua
 	}
 	return res.SetModel(schema.LanguageModel(rpcguard.Export(rpcguard.Spec{
 		Name: "LanguageModel", Gate: s.root, Impl: s, Log: s.log,
-		Methods: s.place.counted(schema.LanguageModel_Methods(nil, languageModel{s})),
+		Methods: counted(s.place, schema.LanguageModel_Methods(nil, languageModel{s})),
 	})))
 }
 
@@ -160,7 +147,7 @@ func (s *server) Embedder(_ context.Context, call schema.ModelServer_embedder) e
 	}
 	return res.SetEmbedder(schema.Embedder(rpcguard.Export(rpcguard.Spec{
 		Name: "Embedder", Gate: s.root, Impl: s, Log: s.log,
-		Methods: s.place.counted(schema.Embedder_Methods(nil, embedder{s})),
+		Methods: counted(s.place, schema.Embedder_Methods(nil, embedder{s})),
 	})))
 }
 

@@ -174,6 +174,6 @@ func (s *stream) end() {
 		s.err = s.answer.Close()
 		s.gate.Revoke(gpuerr.New(gpuerr.Closed, "the stream was closed"))
 		<-s.streams
-		s.place.said(0, -1)
+		s.place.Said(0, -1)
 	})
 }

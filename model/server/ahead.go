@@ -11,7 +11,7 @@ import (
 func (p *pass) aheadLocked(r *request) int {
 	s := p.s
 	n := min(r.limit-len(r.tokens), s.o.Ahead-len(r.buf))
-	have := (r.pages + s.size.pages - s.used) * s.size.pagePositions
+	have := (r.turn.use.pages + s.size.pages - s.shares.all.use.pages) * s.size.pagePositions
 	n = min(n, have-len(r.tokens)+1)
 	if n <= 1 || !s.growLocked(r, len(r.tokens)+n-1) {
 		return 0

@@ -33,7 +33,6 @@ func chaosSeeds(t *testing.T) uint64 {
 // randomRequest is any request that is accepted.
 func randomRequest(x *rand.Rand) lm.Request {
 	q := lm.Request{
-		Tag:       string(rune('a' + x.IntN(3))),
 		MaxTokens: x.IntN(40),
 		LogProbs:  x.IntN(4) - 1,
 		Echo:      x.IntN(4) == 0,
@@ -55,6 +54,11 @@ func randomRequest(x *rand.Rand) lm.Request {
 		q.LogProbs, q.Sampling = -1, sample.Params{}
 	}
 	return q
+}
+
+// anybody is one of two users of one of three peers.
+func anybody(x *rand.Rand) context.Context {
+	return by(string(rune('a'+x.IntN(3))), string(rune('u'+x.IntN(2))))
 }
 
 // TestChaos lives through random days: requests of all kinds come at random, are pulled
@@ -126,7 +130,7 @@ func liveThrough(t *testing.T, seed uint64, sum *lm.Totals) {
 // oneClient makes one request, or embeds one text, and looks at what comes.
 func oneClient(r *rig, x *rand.Rand, calm bool) {
 	if x.IntN(8) == 0 {
-		v, _, err := r.s.Embed(context.Background(), []string{"text"})
+		v, _, err := r.s.Embed(anybody(x), []string{"text"})
 		if err == nil {
 			require.Equal(r.t, vectorOf(tokensOf("text")), v[0])
 		} else {
@@ -135,7 +139,7 @@ func oneClient(r *rig, x *rand.Rand, calm bool) {
 		return
 	}
 	q := randomRequest(x)
-	s, err := r.s.Generate(context.Background(), q)
+	s, err := r.s.Generate(anybody(x), q)
 	if err != nil {
 		require.ErrorIs(r.t, err, gpuerr.Busy)
 		return

@@ -104,7 +104,7 @@ func (l *live) ask(t testing.TB, q lm.Request) ([]lm.Token, error) {
 // mixed are requests of all kinds.
 func mixed() (out []lm.Request) {
 	for i := range 24 {
-		q := lm.Request{Prompt: fmt.Sprintf("text %d: %s", i, "abcdefghijklmnopqrstuvwxyz"[:i]), MaxTokens: 5 + i, LogProbs: i%4 - 1, IgnoreEnd: true, Tag: fmt.Sprint(i % 3), Echo: i%5 == 0}
+		q := lm.Request{Prompt: fmt.Sprintf("text %d: %s", i, "abcdefghijklmnopqrstuvwxyz"[:i]), MaxTokens: 5 + i, LogProbs: i%4 - 1, IgnoreEnd: true, Echo: i%5 == 0}
 		if i%2 == 1 {
 			q.Sampling = sample.Params{Temperature: 1.5, Seed: uint64(i), Seeded: true}
 		}

@@ -1,9 +1,9 @@
 // Package server shares one language model among many requests: it implements lm.Model
 // over a model that lies in buffers of a GPU session (package llama).
 //
-//	Generate ─► line (bounded, fair by tag) ─► running: pages of the cache ─► passes ─► Stream
-//	               ▲                              │
-//	               └── returning: recomputed ◄────┘ pages run out: the youngest gives its own up
+//	Generate ─► line (bounded, shared fairly) ─► running: pages of the cache ─► passes ─► Stream
+//	               ▲                               │
+//	               └── returning: recomputed ◄─────┘ pages run out: who has the most gives some up
 //
 // # Passes
 //
@@ -14,16 +14,24 @@
 // takes the most likely token always decodes ahead on the device, and stops that within a
 // few tokens when another comes.
 //
+// # Shares
+//
+// Requests are those of a user of a peer (lm.Asker). All that they share is divided among
+// peers first, and a peer's part among its users, so that neither a second name nor a
+// second connection is worth anything. Places to wait in are a peers.Shares. Places, time
+// of passes and of tokenizing, and pages are a fair, which takes what has had the least
+// next.
+//
 // # Room
 //
 // A request is refused at once where it could never fit (gpuerr.Quota, in positions), or
-// where too many wait (gpuerr.Busy), unless those of another tag are many more: then the
-// youngest of them ends so. Texts are tokenized a few at a time, and none to its end that
-// is too long. It begins when the pages for its prompt and a margin
-// are free, and takes pages as its text grows. When they run out, the youngest request
-// gives all of its pages up and is computed again later, from its own tokens and with its
-// own random numbers: it loses time, never text. The oldest is never the victim, and
-// whatever was accepted fits alone, so that the work always comes to an end.
+// where too many of its user or peer wait (gpuerr.Busy). Texts are tokenized a few at a
+// time, and none to its end that is too long. A request begins when the pages for its
+// prompt and a margin are free, and takes pages as its text grows. When they run out, the
+// youngest request of the user with the most pages, of the peer with the most, gives all of
+// its pages up and is computed again later, from its own tokens and with its own random
+// numbers: it loses time, never text. The oldest is never the victim, and whatever was
+// accepted fits alone, so that the work always comes to an end.
 //
 // # Streams
 //

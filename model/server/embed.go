@@ -15,8 +15,8 @@ func (s *Server) newEmbedding(ctx context.Context, i int, text string) (*request
 		return nil, err
 	}
 	r := &request{
-		s: s, tag: embedTag, embed: make([]float32, s.info.Dim), tokens: tokens,
-		more: make(chan struct{}, 1), turn: make(chan struct{}, 1), released: make(chan struct{}),
+		s: s, who: lm.AskerOf(ctx), embed: make([]float32, s.info.Dim), tokens: tokens,
+		more: make(chan struct{}, 1), pulling: make(chan struct{}, 1), released: make(chan struct{}),
 	}
 	r.prompt = len(r.tokens)
 	r.counted.PromptTokens = r.prompt

@@ -70,20 +70,21 @@ func logitsOf(tokens []int32) []float32 {
 // fakeEngine is that model with a paged cache: each row is written to the page that the
 // table names, and what is computed is read back from the pages.
 type fakeEngine struct {
-	z       size
-	pages   [][]int32 // tokens, by page; -1: nothing
-	free    []int
-	open    int // sequences
-	opened  int // ever
-	last    [][]float32
-	over    chan struct{}
-	cost    time.Duration // of a pass
-	rowCost time.Duration // and of each row of a step
-	sizes   []int         // rows of each step
-	damaged bool          // what it computes are no numbers
-	device  time.Duration
-	steps   int
-	aheads  atomic.Int64 // tokens of greedy
+	z         size
+	pages     [][]int32 // tokens, by page; -1: nothing
+	free      []int
+	open      int // sequences
+	opened    int // ever
+	last      [][]float32
+	over      chan struct{}
+	cost      time.Duration // of a pass
+	rowCost   time.Duration // and of each row of a step
+	embedCost time.Duration // and of a text
+	sizes     []int         // rows of each step
+	damaged   bool          // what it computes are no numbers
+	device    time.Duration
+	steps     int
+	aheads    atomic.Int64 // tokens of greedy
 
 	beforeLogits func()
 
@@ -277,6 +278,7 @@ func mostLikely(logits []float32) int32 {
 
 func (e *fakeEngine) embed(ctx context.Context, s sequence, tokens []int32, out []float32) error {
 	q := s.(*fakeSequence)
+	time.Sleep(e.embedCost)
 	if err := e.pass(ctx); err != nil {
 		return err
 	}

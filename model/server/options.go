@@ -27,7 +27,7 @@ type Options struct {
 	Llama llama.Options
 
 	// Waiting is how many requests may wait for a place, and how many answers that nobody
-	// reads are kept; default 256. One tag may have three quarters of these places.
+	// reads are kept; default 256. One peer may have three quarters of the former (peers.Shares).
 	Waiting int
 	// Ahead is how many tokens are made that nobody has pulled yet; default 256.
 	Ahead int

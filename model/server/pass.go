@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"capgpu/gpuerr"
@@ -16,18 +17,17 @@ type pass struct {
 	l *loaded
 
 	rows []row
-	in   []share // requests that have rows in it
-	asks []ask   // rows that ask for logits, in their order
+	in   []part // requests that have rows in it
+	asks []ask  // rows that ask for logits, in their order
 
 	all, decoding, prefilling, embedding []*request
 
-	pace                pace
-	decodeAt, prefillAt int // whose turn it is where not all fit
-	embedded            bool
+	pace    pace
+	prompts bool // the last pass of which the batch has less than 4 rows was of prompts
 }
 
-// share is the rows of one request in a pass.
-type share struct {
+// part is the rows of one request in a pass.
+type part struct {
 	r    *request
 	rows int
 }
@@ -139,16 +139,16 @@ func (p *pass) compose() (w work, r *request, n int) {
 	decoding, prefilling, embedding = stillRunning(decoding), stillRunning(prefilling), stillRunning(embedding)
 	p.decoding, p.prefilling, p.embedding = decoding, prefilling, embedding
 
-	if len(embedding) > 0 && (!p.embedded || len(decoding)+len(prefilling) == 0) {
-		p.embedded = true
-		p.in = append(p.in, share{embedding[0], len(embedding[0].tokens)})
-		return embed, embedding[0], 0
+	if r := firstOf(embedding); r != nil {
+		if x := firstOf(append(append(p.all[:0], decoding...), prefilling...)); x == nil || r.turn.before(x.turn) {
+			p.in = append(p.in, part{r, len(r.tokens)})
+			return embed, r, 0
+		}
 	}
-	p.embedded = false
 	if len(decoding) == 1 && len(prefilling)+len(embedding) == 0 && decoding[0].plain {
 		r := decoding[0]
 		if n := p.aheadLocked(r); n > 1 {
-			p.in = append(p.in, share{r, 1})
+			p.in = append(p.in, part{r, 1})
 			return ahead, r, n
 		}
 	}
@@ -170,30 +170,55 @@ func stillRunning(all []*request) []*request {
 	return kept
 }
 
+// firstOf is the one that goes first; nil: there is none.
+func firstOf(all []*request) (first *request) {
+	for _, r := range all {
+		if first == nil || r.turn.before(first.turn) {
+			first = r
+		}
+	}
+	return first
+}
+
+// inTurn sorts by who goes first.
+func inTurn(all []*request) {
+	slices.SortFunc(all, func(a, b *request) int {
+		switch {
+		case a == b:
+			return 0
+		case a.turn.before(b.turn):
+			return -1
+		}
+		return 1
+	})
+}
+
 // pick takes one row of each that decodes, and what is left of the batch for prompts: at
-// least a quarter of it, so that neither starves the other. The batch is what the pace allows.
+// least a quarter of it, so that neither starves the other. The batch is what the pace
+// allows; where not all fit, those go first who have had less time.
 func (p *pass) pick(decoding, prefilling []*request) {
 	batch := p.pace.most(p.s.size.batch)
 	forPrompts := 0
 	if len(prefilling) > 0 {
 		forPrompts = batch / 4
 		if forPrompts == 0 { // in turn
-			forPrompts = p.prefillAt % 2
+			if p.prompts = !p.prompts; p.prompts {
+				forPrompts = 1
+			}
 		}
 	}
+	inTurn(decoding)
+	inTurn(prefilling)
 	n := min(len(decoding), batch-forPrompts)
-	for i := range n {
-		p.feed(decoding[(p.decodeAt+i)%len(decoding)], 1)
+	for _, r := range decoding[:n] {
+		p.feed(r, 1)
 	}
-	p.decodeAt += n
 	left := batch - n
-	for i := range prefilling {
-		r := prefilling[(p.prefillAt+i)%len(prefilling)]
+	for _, r := range prefilling {
 		count := min(left, len(r.tokens)-r.fed)
 		p.feed(r, count)
 		left -= count
 	}
-	p.prefillAt++
 }
 
 // feed adds the next rows of r.
@@ -201,7 +226,7 @@ func (p *pass) feed(r *request, count int) {
 	if count == 0 {
 		return
 	}
-	p.in = append(p.in, share{r, count})
+	p.in = append(p.in, part{r, count})
 	for i := r.fed; i < r.fed+count; i++ {
 		last := i == len(r.tokens)-1
 		echo := r.echo && i+1 >= r.told && i+1 < r.prompt
@@ -224,6 +249,7 @@ func (p *pass) charge(wall, device time.Duration) {
 	p.s.totals.Busy += wall
 	for _, in := range p.in {
 		in.r.counted.DeviceTime += device * time.Duration(in.rows) / time.Duration(max(1, rows))
+		in.r.turn.charge(wall * time.Duration(in.rows) / time.Duration(max(1, rows)))
 	}
 }
 

@@ -5,9 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"maps"
-	"strings"
 	"time"
-	"unicode"
 	"unicode/utf8"
 
 	"capgpu/gpuerr"
@@ -17,22 +15,20 @@ import (
 
 // The bounds of a request.
 const (
-	maxTagBytes = 512
-	maxTexts    = 2048 // of one Embed
+	maxTexts = 2048 // of one Embed
 )
 
 // request is one answer on its way, or one text to embed; it is its own lm.Stream.
 //
 //	waiting ──► running ──► ended
 //	              │  ▲
-//	              ▼  │ its turn, or a pull
-//	          returning, parked
+//	              ▼  │ its turn
+//	          returning ◄── parked: a pull
 //
 // What is not guarded is the goroutine's that runs passes; before that, Generate's.
 type request struct {
-	s     *Server
-	tag   string
-	order uint64 // of acceptance: who is older
+	s   *Server
+	who lm.Asker
 	// What is asked.
 	prompt    int // tokens
 	limit     int // most tokens, prompt included
@@ -49,19 +45,19 @@ type request struct {
 	fed      int     // of tokens: in the cache
 	told     int     // of the prompt, where it is echoed
 	seq      sequence
-	pages    int // of seq
 	resets   int // times that a pass of it was reset
 
 	state                       requestState // guarded by Server.mu, as all that follows
 	accepted, begun, firstToken time.Time
 	buf                         []lm.Token // made, not pulled
 	full                        bool       // buf has reached Options.Ahead, and is not half empty yet
-	counted                     lm.Usage   // what Usage tells
-	finish                      lm.Finish  // with err: how it ended
+	turn                        *share[*request]
+	counted                     lm.Usage  // what Usage tells
+	finish                      lm.Finish // with err: how it ended
 	err                         error
 	ended                       bool
 	more                        chan struct{} // holds one: buf or ended has changed
-	turn                        chan struct{} // holds one: somebody is in Next
+	pulling                     chan struct{} // holds one: somebody is in Next
 	released                    chan struct{} // closed when it holds nothing of the device
 	detach                      func() bool   // ends the watch on the context of Generate
 }
@@ -79,14 +75,10 @@ const (
 // newRequest checks a request against the model.
 func (s *Server) newRequest(ctx context.Context, q lm.Request) (*request, error) {
 	r := &request{
-		s: s, tag: q.Tag, logprobs: max(-1, q.LogProbs), ignoreEnd: q.IgnoreEnd,
-		more: make(chan struct{}, 1), turn: make(chan struct{}, 1), released: make(chan struct{}),
+		s: s, who: lm.AskerOf(ctx), logprobs: max(-1, q.LogProbs), ignoreEnd: q.IgnoreEnd,
+		more: make(chan struct{}, 1), pulling: make(chan struct{}, 1), released: make(chan struct{}),
 	}
 	switch {
-	case len(q.Tag) > maxTagBytes:
-		return nil, gpuerr.New(gpuerr.Invalid, "tag: %d bytes; it may have %d", len(q.Tag), maxTagBytes)
-	case strings.ContainsFunc(q.Tag, unicode.IsControl): // and so is none the server's own
-		return nil, gpuerr.New(gpuerr.Invalid, "tag: it has control characters")
 	case q.MaxTokens < 0:
 		return nil, gpuerr.New(gpuerr.Invalid, "maxTokens: %d is negative", q.MaxTokens)
 	case q.LogProbs > lm.MaxLogProbs:

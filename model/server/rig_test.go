@@ -72,31 +72,41 @@ func (r *rig) sound() {
 	defer r.s.mu.Unlock()
 	if r.s.live == nil {
 		require.Empty(r.t, r.s.running)
-		require.Zero(r.t, r.s.used)
+		require.Zero(r.t, r.s.shares.all.use.pages)
 		return
 	}
 	e := r.s.live.engine.(*fakeEngine)
-	require.Equal(r.t, e.z.pages-len(e.free), r.s.used)
+	require.Equal(r.t, e.z.pages-len(e.free), r.s.shares.all.use.pages)
 	require.Len(r.t, r.s.running, e.open)
 	pages := 0
 	for i, x := range r.s.running {
 		require.Equal(r.t, running, x.state)
-		pages += x.pages
-		require.Equal(r.t, len(x.seq.(*fakeSequence).table), x.pages)
+		pages += x.turn.use.pages
+		require.Equal(r.t, len(x.seq.(*fakeSequence).table), x.turn.use.pages)
 		if i > 0 {
-			require.Less(r.t, r.s.running[i-1].order, x.order)
+			require.Less(r.t, r.s.running[i-1].turn.number, x.turn.number)
 		}
 	}
-	require.Equal(r.t, r.s.used, pages)
+	require.Equal(r.t, r.s.shares.all.use, use{waiting: r.s.shares.all.use.waiting, places: len(r.s.running), pages: pages})
 }
 
 func tokensOf(text string) []int32 { return testWords.Encode(text, encodePlain) }
 
 func (r *rig) generate(q lm.Request) lm.Stream {
 	r.t.Helper()
-	s, err := r.s.Generate(context.Background(), q)
+	return r.generateAs("", "", q)
+}
+
+func (r *rig) generateAs(peer, user string, q lm.Request) lm.Stream {
+	r.t.Helper()
+	s, err := r.s.Generate(by(peer, user), q)
 	require.NoError(r.t, err)
 	return s
+}
+
+// by is the context of a call by a user of a peer.
+func by(peer, user string) context.Context {
+	return lm.WithAsker(context.Background(), lm.Asker{Peer: peer, User: user})
 }
 
 // all pulls a stream to its end.

@@ -25,19 +25,25 @@ func (s *Server) reapLocked() {
 // freeLocked takes r out of those that run.
 func (s *Server) freeLocked(r *request) {
 	r.seq.Close()
-	s.used -= r.pages
-	r.seq, r.pages, r.fed = nil, 0, 0
+	s.dropLocked(r)
 	s.running = without(s.running, r)
+}
+
+// dropLocked: r has no place any more, and its sequence is closed, or gone.
+func (s *Server) dropLocked(r *request) {
+	r.turn.give()
+	r.seq, r.fed = nil, 0
 }
 
 // admitLocked gives places to those whose turn it is, as long as there is room. Nobody
 // overtakes: who waits for much room is not passed by those who need little.
 func (s *Server) admitLocked() {
 	for {
-		r := s.candidateLocked()
-		if r == nil {
+		next := s.shares.next()
+		if next == nil {
 			return
 		}
+		r := next.item
 		if !s.hasRoomLocked(r) {
 			v := s.youngestLocked(func(r *request) bool { return r.full })
 			if v == nil {
@@ -62,45 +68,42 @@ func (s *Server) admitLocked() {
 	}
 }
 
-// candidateLocked is who begins next: those that had begun before come first, unless it is
-// the turn of a tag that has fewer places than theirs.
-func (s *Server) candidateLocked() *request {
-	r := s.line.next(s.placesLocked)
-	if len(s.returning) == 0 {
-		return r
-	}
-	if back := s.returning[0]; r == nil || s.placesLocked(r.tag) >= s.placesLocked(back.tag) {
-		return back
-	}
-	return r
-}
-
-// placesLocked is how many places a tag has.
-func (s *Server) placesLocked(tag string) (n int) {
-	for _, r := range s.running {
-		if r.tag == tag {
-			n++
-		}
-	}
-	return n
-}
-
-// turnAfter is how long a request waits before a tag that has many places has to give one
-// up to it.
+// turnAfter is how long a request waits before another that has many places has to give
+// one up to it.
 const turnAfter = time.Second
 
 // overlongLocked is who gives its place to r, which has waited long: the youngest of the
-// tag with the most places, if that keeps more than r's has; nil: nobody.
+// user with the most places, of the peer with the most, if that keeps more than r's has; or
+// of another user of r's own peer, likewise. nil: nobody.
 func (s *Server) overlongLocked(r *request) *request {
 	if r.state != waiting || time.Since(r.accepted) < turnAfter {
 		return nil
 	}
-	most := s.placesLocked(r.tag) + 1
-	var v *request
-	for _, x := range s.running { // the oldest first, so that the youngest of equals stays
-		if n := s.placesLocked(x.tag); !x.ended && (n > most || v != nil && x.tag == v.tag) {
-			most, v = n, x
+	places := func(u use) int { return u.places }
+	if v := s.mostLocked(places, func(*request) bool { return true }); v != nil && v.turn.peer().use.places > r.turn.peer().use.places+1 {
+		return v
+	}
+	v := s.mostLocked(places, func(x *request) bool { return x.turn.peer() == r.turn.peer() })
+	if v != nil && v.turn.above.use.places > r.turn.above.use.places+1 {
+		return v
+	}
+	return nil
+}
+
+// mostLocked is, of those that run and suit, the youngest of the user that uses the most, of
+// the peer that does; nil: none suits.
+func (s *Server) mostLocked(uses func(use) int, suits func(*request) bool) (v *request) {
+	for _, x := range s.running {
+		if x.ended || !suits(x) {
+			continue
 		}
+		if v != nil {
+			peer, than := uses(x.turn.peer().use), uses(v.turn.peer().use)
+			if peer < than || peer == than && uses(x.turn.above.use) < uses(v.turn.above.use) {
+				continue
+			}
+		}
+		v = x
 	}
 	return v
 }
@@ -120,7 +123,7 @@ func (s *Server) hasRoomLocked(r *request) bool {
 			need++
 		}
 	}
-	return need <= s.size.pages-s.used
+	return need <= s.size.pages-s.shares.all.use.pages
 }
 
 // beginLocked gives r a sequence and the pages for its tokens.
@@ -140,30 +143,21 @@ func (s *Server) beginLocked(r *request) error {
 		q.Close()
 		return err
 	}
-	if r.state == returning {
-		s.returning = s.returning[1:]
-	} else {
-		s.line.pop(r)
+	if r.state == waiting {
+		s.leaveLineLocked(r)
 		r.begun = time.Now()
 		r.counted.Queued = r.begun.Sub(r.accepted)
 		s.totals.PromptTokens += uint64(r.prompt)
 	}
 	r.state, r.seq, r.fed = running, q, 0
-	r.pages = s.size.pagesOf(len(r.tokens))
-	s.used += r.pages
-	s.running = insert(s.running, r)
+	r.turn.take()
+	r.turn.uses(use{pages: s.size.pagesOf(len(r.tokens))})
+	i := slices.IndexFunc(s.running, func(x *request) bool { return x.turn.number > r.turn.number })
+	if i < 0 {
+		i = len(s.running)
+	}
+	s.running = slices.Insert(s.running, i, r) // the oldest first
 	return nil
-}
-
-// insert keeps the oldest first.
-func insert(all []*request, r *request) []*request {
-	i, _ := slices.BinarySearchFunc(all, r.order, func(x *request, order uint64) int {
-		if x.order < order {
-			return -1
-		}
-		return 1
-	})
-	return slices.Insert(all, i, r)
 }
 
 // youngestLocked is the youngest that runs of those that suit; nil: none does.
@@ -186,7 +180,7 @@ func (s *Server) preemptLocked(r *request) {
 	}
 	s.parkLocked(r)
 	if len(s.parked) > s.o.Waiting {
-		s.endLocked(s.parked[0], lm.Unfinished, errUnpulled)
+		s.endLocked(firstOfMost(s.parked), lm.Unfinished, errUnpulled)
 	}
 }
 
@@ -200,19 +194,20 @@ func (s *Server) parkLocked(r *request) {
 // returnLocked puts r among those that wait for room again.
 func (s *Server) returnLocked(r *request) {
 	r.state = returning
-	s.returning = insert(s.returning, r)
+	r.turn.wait()
 }
 
 // growLocked makes sure that r has pages for so many positions: from others that nobody
-// pulls, or from the youngest, which may be r itself. It says whether r has them.
+// pulls, or else from the peer that has the most, and there from the user that has; which
+// may be r itself. The oldest never gives, so that the work always comes to an end. It says
+// whether r has them.
 func (s *Server) growLocked(r *request, positions int) bool {
 	need := s.size.pagesOf(positions)
-	for r.pages < need {
-		if s.used+need-r.pages <= s.size.pages {
+	for r.turn.use.pages < need {
+		if more := need - r.turn.use.pages; s.shares.all.use.pages+more <= s.size.pages {
 			err := r.seq.Reserve(positions)
 			if err == nil {
-				s.used += need - r.pages
-				r.pages = need
+				r.turn.uses(use{pages: more})
 				return true
 			}
 			if len(s.running) == 1 { // the books are wrong, and nobody has what is missing
@@ -222,7 +217,11 @@ func (s *Server) growLocked(r *request, positions int) bool {
 		}
 		v := s.youngestLocked(func(x *request) bool { return x.full && x != r })
 		if v == nil {
-			v = s.youngestLocked(func(*request) bool { return true })
+			oldest := s.running[slices.IndexFunc(s.running, func(x *request) bool { return !x.ended })]
+			v = s.mostLocked(func(u use) int { return u.pages }, func(x *request) bool { return x != oldest })
+		}
+		if v == nil { // the others have ended, and are about to give
+			v = r
 		}
 		s.preemptLocked(v)
 		if v == r {

@@ -174,7 +174,7 @@ func (s *Server) setLive(l *loaded, again bool) {
 	} else {
 		close(s.first)
 	}
-	for _, r := range slices.Concat(s.line.all(), s.returning, s.parked) { // the cache may have become smaller
+	for _, r := range append(s.shares.waiting(), s.parked...) { // the cache may have become smaller
 		if err := r.fits(s.size.positions() + 1); err != nil {
 			s.endLocked(r, lm.Unfinished, err)
 		}
@@ -192,16 +192,16 @@ func (s *Server) offline(err error) (stop func()) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.live, s.used = nil, 0
-	all := slices.Concat(s.running, s.returning, s.parked)
+	s.live = nil
+	all := slices.Concat(s.running, s.shares.waiting(), s.parked)
 	s.running = nil
 	for _, r := range all {
-		if s.resetLocked(r, err) {
+		if r.state == waiting || s.resetLocked(r, err) {
 			continue
 		}
 		s.endLocked(r, lm.Unfinished, err)
 		if r.state == running {
-			r.seq, r.pages = nil, 0 // gone with the session
+			s.dropLocked(r) // gone with the session
 			s.goneLocked(r)
 		}
 	}
@@ -234,7 +234,7 @@ func (s *Server) resetLocked(r *request, err error) bool {
 	if r.resets++; r.resets > mostResets {
 		return false
 	}
-	r.seq, r.pages, r.fed = nil, 0, 0
+	s.dropLocked(r)
 	if r.full {
 		s.parkLocked(r)
 	} else {
@@ -248,7 +248,7 @@ func (s *Server) refuseAllLocked(err error) {
 	if s.quiet == nil {
 		s.refuse = err
 	}
-	for _, r := range slices.Concat(s.line.all(), s.returning, s.parked) {
+	for _, r := range append(s.shares.waiting(), s.parked...) {
 		s.endLocked(r, lm.Unfinished, err)
 	}
 }
@@ -280,7 +280,7 @@ func (s *Server) stopLocked(err error) {
 		s.reason = err.Error()
 	}
 	s.refuse = errStopping
-	for _, r := range slices.Concat(s.line.all(), s.running, s.returning, s.parked) {
+	for _, r := range slices.Concat(s.shares.waiting(), s.running, s.parked) {
 		s.endLocked(r, lm.Unfinished, errStopping)
 	}
 	s.quietLocked()

@@ -9,6 +9,7 @@ import (
 	"capgpu/client"
 	"capgpu/gpuerr"
 	"capgpu/model/lm"
+	"capgpu/model/peers"
 	"capgpu/model/tokenizer"
 )
 
@@ -20,8 +21,9 @@ type Server struct {
 	info  lm.Info
 	words *tokenizer.Tokenizer
 	chat  func(most int, messages []lm.Message) ([]int32, error)
-	texts textPlaces
+	texts *textPlaces
 
+	line      *peers.Shares // of places to wait in, before a request has begun
 	wake      chan struct{} // holds one: there may be work, or less of it
 	attention atomic.Bool   // the same, for who decodes ahead
 	reopen    chan struct{} // holds one: Reopen was called
@@ -43,15 +45,12 @@ type Server struct {
 	loading  struct{ done, total uint64 }
 	live     *loaded // nil: no model is loaded
 	size     size    // of live, or the last one, or what is planned
-	order    uint64
-	used     int // pages
 	totals   lm.Totals
 
-	line      line
-	running   []*request // the oldest first
-	returning []*request // the oldest first
-	parked    []*request // the longest first
-	unread    []*request // ended, with tokens that nobody has pulled; the longest first
+	shares  fair[*request] // of the passes; those that wait are in its lines
+	running []*request     // the oldest first
+	parked  []*request     // the longest first
+	unread  []*request     // ended, with tokens that nobody has pulled; the longest first
 }
 
 var _ lm.Model = (*Server)(nil)
@@ -59,7 +58,7 @@ var _ lm.Model = (*Server)(nil)
 // newServer is New of the parts.
 func newServer(o Options, info lm.Info, words *tokenizer.Tokenizer, p place, planned size) *Server {
 	return &Server{
-		o: o, place: p, info: info, words: words, texts: newTextPlaces(), size: planned,
+		o: o, place: p, info: info, words: words, texts: newTextPlaces(), line: peers.NewShares(int64(o.Waiting)), size: planned,
 		wake: make(chan struct{}, 1), reopen: make(chan struct{}, 1), closing: make(chan struct{}), first: make(chan struct{}), ran: make(chan struct{}),
 		refuse: errLoading, reason: "not begun",
 	}
@@ -68,7 +67,6 @@ func newServer(o Options, info lm.Info, words *tokenizer.Tokenizer, p place, pla
 var (
 	errLoading  = gpuerr.New(gpuerr.Busy, "the model is being loaded; try again soon")
 	errStopping = gpuerr.New(gpuerr.Closed, "the model server stops")
-	errCrowded  = gpuerr.New(gpuerr.Busy, "too many wait, and those with this tag have the most places; try again later")
 	errUnpulled = gpuerr.New(gpuerr.Busy, "nobody took the answer, and others needed its place")
 )
 
@@ -97,29 +95,16 @@ func (s *Server) accept(ctx context.Context, r *request) error {
 	if s.refuse != nil {
 		return s.refuse
 	}
-	own := len(s.line.tags[r.tag])
-	if most := max(1, s.o.Waiting*3/4); own >= most {
-		return gpuerr.New(gpuerr.Busy, "%d requests with this tag wait already; try again later", most)
+	if !s.line.Take(1, r.who.Peer, r.who.User) {
+		return gpuerr.New(gpuerr.Busy, "of %d requests that may wait %d do, and your share is taken; try again when one of yours has begun", s.line.Most(), s.line.Held())
 	}
-	if s.line.count >= s.o.Waiting {
-		greedy := s.line.last()
-		if len(s.line.tags[greedy.tag]) <= own+1 {
-			return gpuerr.New(gpuerr.Busy, "%d requests wait already; try again later", s.line.count)
-		}
-		s.endLocked(greedy, lm.Unfinished, errCrowded)
-	}
-	s.order++
-	r.order = s.order
 	r.accepted = time.Now()
 	s.totals.Requests++
-	s.line.push(r)
+	r.turn = s.shares.put(r.who, r)
 	r.detach = context.AfterFunc(ctx, r.cancel)
 	s.wakeLocked()
 	return nil
 }
-
-// embedTag is whose turn embedding is.
-const embedTag = "\x00embed"
 
 // Embed implements lm.Model. One text at a time is in the line.
 func (s *Server) Embed(ctx context.Context, texts []string) ([][]float32, lm.Usage, error) {
@@ -181,8 +166,8 @@ func (s *Server) Status() lm.Status {
 	return lm.Status{
 		State: state, Reason: reason, Device: s.device, Budget: s.budget,
 		Loaded: s.loading.done, Bytes: s.loading.total,
-		Running: len(s.running), Waiting: s.line.count + len(s.returning) + len(s.parked),
-		PagesUsed: s.used, Pages: s.size.pages, PagePositions: s.size.pagePositions,
+		Running: len(s.running), Waiting: s.shares.all.use.waiting + len(s.parked),
+		PagesUsed: s.shares.all.use.pages, Pages: s.size.pages, PagePositions: s.size.pagePositions,
 		Totals: s.totals,
 	}
 }
@@ -220,7 +205,7 @@ func (s *Server) Drain(ctx context.Context) error {
 
 // quietLocked tells Drain when nothing is left.
 func (s *Server) quietLocked() {
-	if s.quiet == nil || s.line.count+len(s.running)+len(s.returning)+len(s.parked) > 0 {
+	if s.quiet == nil || s.shares.all.use.waiting+len(s.running)+len(s.parked) > 0 {
 		return
 	}
 	select {

@@ -62,8 +62,6 @@ func TestRefusals(t *testing.T) {
 			"stop: string 1 has 0 bytes":        {Prompt: "x", Stop: []string{"a", ""}},
 			"stop: string 0 has 257 bytes":      {Prompt: "x", Stop: []string{strings.Repeat("x", 257)}},
 			"stop: string 0 is not UTF-8":       {Prompt: "x", Stop: []string{"\xc3"}},
-			"tag: 513 bytes":                    {Prompt: "x", Tag: strings.Repeat("x", 513)},
-			"tag: it has control characters":    {Prompt: "x", Tag: embedTag},
 			"tokens: there are none":            {Tokens: []int32{}},
 			"tokens: element 1 is 268":          {Tokens: []int32{1, 268}},
 			"tokens: element 0 is -1":           {Tokens: []int32{-1}},
@@ -126,7 +124,7 @@ func TestStreamEnds(t *testing.T) {
 			require.Equal(t, io.EOF, err)
 		}
 		// A second caller waits for the first, and both are woken by the end.
-		s = r.generate(lm.Request{Prompt: "y", Tag: "z"})
+		s = r.generate(lm.Request{Prompt: "y"})
 		done := make(chan struct{})
 		for range 2 {
 			go func() {
@@ -180,103 +178,6 @@ func TestCancel(t *testing.T) {
 	})
 }
 
-func TestBusy(t *testing.T) {
-	inBubble(t, testSize, Options{Waiting: 8}, func(r *rig) {
-		var streams []lm.Stream
-		for range 4 {
-			streams = append(streams, r.generate(greedy("x", 90)))
-		}
-		time.Sleep(5 * time.Millisecond) // they have their places
-		synctest.Wait()
-		for range 6 {
-			streams = append(streams, r.generate(greedy("x", 90)))
-		}
-		_, err := r.s.Generate(context.Background(), greedy("x", 1))
-		require.ErrorIs(t, err, gpuerr.Busy)
-		require.ErrorContains(t, err, "with this tag")
-		q := greedy("x", 1)
-		for _, q.Tag = range []string{"a", "b"} {
-			streams = append(streams, r.generate(q))
-		}
-		// Of a line that is full the greediest tag gives places up, down to what others have.
-		for i, tag := range []string{"c", "c", "d", "e"} {
-			q.Tag = tag
-			streams = append(streams, r.generate(q))
-			_, err = all(streams[9-i])
-			require.ErrorIs(t, err, gpuerr.Busy)
-			require.ErrorContains(t, err, "have the most places")
-		}
-		q.Tag = "c"
-		_, err = r.s.Generate(context.Background(), q)
-		require.ErrorIs(t, err, gpuerr.Busy)
-		require.ErrorContains(t, err, "8 requests wait already")
-		require.Equal(t, 8, r.s.Status().Waiting)
-		require.Equal(t, 4, r.s.Status().Running)
-		for _, s := range streams {
-			require.NoError(t, s.Close())
-		}
-	})
-}
-
-// One tag that asks for much does not keep another waiting for all of it.
-func TestTagsTakeTurns(t *testing.T) {
-	z := testSize
-	z.sequences = 1
-	inBubble(t, z, Options{}, func(r *rig) {
-		var order []string
-		done := make(chan string, 64)
-		ask := func(tag string) {
-			q := seeded(tag, 5, 1)
-			q.Tag = tag
-			s := r.generate(q)
-			go func() { _, _ = all(s); done <- tag }()
-		}
-		for range 6 {
-			ask("many")
-			synctest.Wait()
-		}
-		ask("few")
-		ask("other")
-		for range 8 {
-			order = append(order, <-done)
-		}
-		require.Equal(t, []string{"many", "many", "few", "other", "many", "many", "many", "many"}, order[:8])
-	})
-}
-
-// Nor does one that has all places, and long texts: after a while it gives one up.
-func TestTagsShare(t *testing.T) {
-	z := testSize
-	z.pages = 60
-	inBubble(t, z, Options{}, func(r *rig) {
-		r.place.engine().cost = 50 * time.Millisecond
-		var many []lm.Stream
-		q := seeded("many", 80, 1)
-		q.IgnoreEnd, q.Tag = true, "many"
-		for range 6 {
-			many = append(many, r.generate(q))
-			time.Sleep(200 * time.Millisecond)
-		}
-		few := seeded("few", 20, 2)
-		few.IgnoreEnd, few.Tag = true, "few"
-		var fews []lm.Stream
-		for range 3 {
-			fews = append(fews, r.generate(few))
-		}
-		at := time.Now()
-		r.right(few, fews[0])
-		require.Less(t, time.Since(at), turnAfter+21*50*time.Millisecond+200*time.Millisecond)
-		require.GreaterOrEqual(t, time.Since(at), turnAfter)
-		r.right(few, fews[1])
-		r.right(few, fews[2])
-		require.Less(t, time.Since(at), 4*time.Second, "many has its turns as well, but no more")
-		for _, s := range many {
-			r.right(q, s)
-		}
-		require.Less(t, r.place.engine().opened, 16, "and the places do not change all the time")
-	})
-}
-
 // An answer that nobody pulls stops, holds nobody up, and gives its place up to others.
 func TestUnpulled(t *testing.T) {
 	z := testSize
@@ -315,8 +216,7 @@ func TestManyUnpulled(t *testing.T) {
 		var streams []lm.Stream
 		for i := range 6 {
 			q := greedy("x", 10)
-			q.Tag = string(rune('a' + i))
-			streams = append(streams, r.generate(q))
+			streams = append(streams, r.generateAs(string(rune('a'+i)), "", q))
 			time.Sleep(50 * time.Millisecond)
 		}
 		tokens, err := all(streams[0])

@@ -13,11 +13,11 @@ import (
 // Next implements lm.Stream.
 func (r *request) Next(ctx context.Context, out []lm.Token) (int, error) {
 	select {
-	case r.turn <- struct{}{}:
+	case r.pulling <- struct{}{}:
 	case <-ctx.Done():
 		return 0, ctx.Err()
 	}
-	defer func() { <-r.turn }()
+	defer func() { <-r.pulling }()
 	for {
 		if n, over, err := r.take(out); n > 0 || over || len(out) == 0 {
 			return n, err
@@ -127,10 +127,11 @@ func (s *Server) endLocked(r *request, f lm.Finish, err error) {
 	}
 	switch r.state {
 	case waiting:
-		s.line.remove(r)
+		s.leaveLineLocked(r)
+		r.turn.leave()
 		s.goneLocked(r)
 	case returning:
-		s.returning = without(s.returning, r)
+		r.turn.leave()
 		s.goneLocked(r)
 	case parked:
 		s.parked = without(s.parked, r)
@@ -144,21 +145,41 @@ func (s *Server) endLocked(r *request, f lm.Finish, err error) {
 	r.notifyLocked()
 }
 
+// firstOfMost is the first in a list of those of the user who has the most there, of the
+// peer that has the most.
+func firstOfMost(all []*request) (out *request) {
+	peer, user := map[string]int{}, map[lm.Asker]int{}
+	for _, r := range all {
+		peer[r.who.Peer]++
+		user[r.who]++
+	}
+	for _, r := range all {
+		if out == nil || peer[r.who.Peer] > peer[out.who.Peer] || peer[r.who.Peer] == peer[out.who.Peer] && user[r.who] > user[out.who] {
+			out = r
+		}
+	}
+	return out
+}
+
 func without(all []*request, r *request) []*request {
 	return slices.DeleteFunc(all, func(x *request) bool { return x == r })
 }
 
+// leaveLineLocked: r has begun, or ended before. Its place is another's.
+func (s *Server) leaveLineLocked(r *request) { s.line.Give(1, r.who.Peer, r.who.User) }
+
 // goneLocked: r holds nothing any more but what its client may still read. Of those
-// answers there are as many as may wait: then the one that ended first is dropped.
+// answers there are as many as may wait: then one of who has the most is dropped.
 func (s *Server) goneLocked(r *request) {
 	r.state = gone
+	r.turn.gone()
 	r.tokens, r.chooser, r.sampling, r.text = nil, nil, sample.Params{}, answerText{}
 	close(r.released)
 	if len(r.buf) > 0 {
 		s.unread = append(s.unread, r)
 	}
 	if len(s.unread) > s.o.Waiting {
-		old := s.unread[0]
+		old := firstOfMost(s.unread)
 		s.forgetLocked(old)
 		old.finish, old.err = lm.Unfinished, errUnpulled
 		old.notifyLocked()

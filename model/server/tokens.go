@@ -2,6 +2,8 @@ package server
 
 import (
 	"context"
+	"sync"
+	"time"
 
 	"capgpu/gpuerr"
 	"capgpu/model/lm"
@@ -11,6 +13,7 @@ import (
 // Tokenizing is work and memory of this process, some dozen bytes for each of a text.
 // So what cannot fit the context is refused by its length, and of the others so many
 // are tokenized at a time: long ones by themselves, so that others do not wait for them.
+// Who waits for that takes turns as for passes.
 const (
 	maxPromptBytes = 4 << 20
 	longText       = 64 << 10 // bytes
@@ -19,23 +22,73 @@ const (
 )
 
 // textPlaces are those of texts that are being tokenized.
-type textPlaces struct{ long, short chan struct{} }
+type textPlaces struct{ long, short desk }
 
-func newTextPlaces() textPlaces {
-	return textPlaces{make(chan struct{}, longPlaces), make(chan struct{}, shortPlaces)}
+func newTextPlaces() *textPlaces {
+	return &textPlaces{long: desk{places: longPlaces}, short: desk{places: shortPlaces}}
 }
 
 // take waits for a place for a text of so many bytes.
-func (p textPlaces) take(ctx context.Context, size int) (done func(), err error) {
-	places := p.short
+func (p *textPlaces) take(ctx context.Context, size int) (done func(), err error) {
 	if size > longText {
-		places = p.long
+		return p.long.take(ctx)
 	}
+	return p.short.take(ctx)
+}
+
+// desk has so many places, which are taken in turn.
+type desk struct {
+	places int
+
+	mu sync.Mutex
+	// +checklocks:mu
+	shares fair[chan struct{}] // of those who wait, and have a place
+}
+
+// take waits for a place.
+func (d *desk) take(ctx context.Context) (done func(), err error) {
+	called := make(chan struct{})
+	d.mu.Lock()
+	s := d.shares.put(lm.AskerOf(ctx), called)
+	d.callLocked()
+	d.mu.Unlock()
+
 	select {
-	case places <- struct{}{}:
-		return func() { <-places }, nil
+	case <-called:
 	case <-ctx.Done():
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if s.use.places > 0 {
+			s.give()
+		} else {
+			s.leave()
+		}
+		s.gone()
+		d.callLocked()
 		return nil, ctx.Err()
+	}
+	since := time.Now()
+	return func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		s.charge(time.Since(since))
+		s.give()
+		s.gone()
+		d.callLocked()
+	}, nil
+}
+
+// callLocked gives free places to those whose turn it is.
+//
+// +checklocks:d.mu
+func (d *desk) callLocked() {
+	for d.shares.all.use.places < d.places {
+		s := d.shares.next()
+		if s == nil {
+			return
+		}
+		s.take()
+		close(s.item)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -57,5 +58,42 @@ func TestTextPlaces(t *testing.T) {
 		}
 		_, err = r.s.Chat(context.Background(), []lm.Message{{Content: long}, {Content: long}})
 		require.ErrorContains(t, err, "messages: more than 4194304 bytes")
+	})
+}
+
+// Texts of one peer do not keep another's waiting for all of them.
+func TestTextsTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := desk{places: 1}
+		done, err := d.take(by("first", ""))
+		require.NoError(t, err)
+		order := make(chan string, 9)
+		for _, who := range []lm.Asker{{Peer: "many", User: "1"}, {Peer: "many", User: "2"}, {Peer: "many", User: "3"}, {Peer: "few"}, {Peer: "few"}} {
+			go func() {
+				done, err := d.take(by(who.Peer, who.User))
+				if err != nil {
+					order <- err.Error()
+					return
+				}
+				order <- who.Peer
+				time.Sleep(time.Second)
+				done()
+			}()
+			synctest.Wait()
+		}
+		gone, cancel := context.WithCancel(by("many", "0"))
+		cancel()
+		_, err = d.take(gone)
+		require.ErrorIs(t, err, context.Canceled)
+		done()
+		var got []string
+		for range 5 {
+			got = append(got, <-order)
+		}
+		require.Equal(t, []string{"many", "few", "many", "few", "many"}, got)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		require.Zero(t, d.shares.all.use)
+		require.Zero(t, d.shares.all.active)
 	})
 }

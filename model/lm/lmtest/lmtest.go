@@ -29,6 +29,7 @@ type Model struct {
 	mu       sync.Mutex
 	status   lm.Status
 	requests []lm.Request
+	askers   []lm.Asker // of requests
 	open     int
 }
 
@@ -69,6 +70,13 @@ func (m *Model) Requests() []lm.Request {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Clone(m.requests)
+}
+
+// Askers are those of Requests.
+func (m *Model) Askers() []lm.Asker {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.askers)
 }
 
 // Info implements lm.Model.
@@ -132,6 +140,7 @@ func (m *Model) Embed(_ context.Context, texts []string) ([][]float32, lm.Usage,
 func (m *Model) Generate(ctx context.Context, r lm.Request) (lm.Stream, error) {
 	m.mu.Lock()
 	m.requests = append(m.requests, r)
+	m.askers = append(m.askers, lm.AskerOf(ctx))
 	m.mu.Unlock()
 	if m.Refuse != nil {
 		if err := m.Refuse(r); err != nil {
