@@ -38,6 +38,8 @@ var All = []Attack{
 	{9, "garbage on each socket", 0, false, garbage},
 	{9, "half-open connections", 0, false, halfOpen},
 	{9, "a flood of descriptors", 0, false, descriptors},
+	{9, "gone before the answer that brings descriptors", 0, false, hangUp},
+	{9, "gone before the session that it asked for", 0, false, hangUpBroker},
 	{10, "pointer bombs", 0, false, bombs},
 	{10, "random conversations", 0, false, conversations},
 }

@@ -12,6 +12,8 @@
 // The victim does checked work all the time: launches with known answers, and a checksum
 // of memory that nobody else may touch. What must hold is that it never has an error, that
 // the driver is the same process before and after, that every attempt had an answer that
-// is typed, or none because the attacker did not wait for it, and that nothing is charged
-// when the attacker is gone.
+// is typed, or none because the attacker did not wait for it, that nothing is charged
+// when the attacker is gone, and that the service holds what it held before: descriptors,
+// memory, processes. A newcomer of the victim's tenant opens sessions and Cap'n Proto
+// connections meanwhile, and waits for them at most twice as long as when nobody attacks.
 package attack

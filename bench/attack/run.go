@@ -21,7 +21,10 @@ type Options struct {
 	Bin  string        // folder of the built commands
 	Seed uint64        // of everything that is random; it does not settle what runs when
 	For  time.Duration // of all attacks together, about; each runs once at least
-	Say  func(format string, args ...any)
+	// Timed also holds how long a newcomer waits against that when nobody attacks: where
+	// the run has the time, and the host no other work.
+	Timed bool
+	Say   func(format string, args ...any)
 }
 
 // Row is what came of one attack.
@@ -34,7 +37,10 @@ type Row struct {
 	// attacks. It tells; the figure is P9.
 	P99     float64
 	Charges string // what the attacker's tenant is charged when it is gone; "" nothing
+	Grown   string // what the service holds more than before; "" nothing
 	Replace bool   // the driver was replaced
+	Waits   waits  // of a newcomer meanwhile
+	Slower  []string
 }
 
 // Bad says what must not be.
@@ -48,6 +54,10 @@ func (r *Row) Bad() (all []string) {
 	if r.Charges != "" {
 		all = append(all, "left behind: "+r.Charges)
 	}
+	if r.Grown != "" {
+		all = append(all, "the service holds "+r.Grown)
+	}
+	all = append(all, r.Slower...)
 	if r.Replace {
 		all = append(all, "the driver has died")
 	}
@@ -81,19 +91,33 @@ func Run(ctx context.Context, o Options) (rows []Row, err error) {
 			err = errors.Join(err, fmt.Errorf("the victim: %w", closed))
 		}
 	}()
-	time.Sleep(min(o.For/20, time.Second))
+	n := startNewcomer(svc.Socket, svc.GateSocketOf(service.Tenant))
+	defer func() { err = errors.Join(err, n.close()) }()
+	time.Sleep(min(o.For/10, 3*time.Second))
 	_, quiet, errs := v.since()
-	if err := errors.Join(errs...); err != nil {
+	quietWaits, more := n.since()
+	if err := errors.Join(append(errs, more...)...); err != nil {
 		return nil, fmt.Errorf("the victim, before anybody attacks: %w", err)
 	}
+	o.Say("nobody attacks: a newcomer waits %s", quietWaits)
+	before, err := footprintOf(svc)
+	if err != nil {
+		return nil, err
+	}
 	for i := range All {
-		row, err := one(ctx, o, svc, v, i)
+		row, err := one(ctx, o, svc, v, n, i)
+		if err == nil {
+			row.Grown, err = grown(svc, before)
+		}
 		if err != nil {
 			return rows, fmt.Errorf("%s: %w; the service said:\n%s", All[i].Name, err, svc.Log())
 		}
 		row.P99 /= max(quiet, 1)
+		if o.Timed {
+			row.Slower = row.Waits.slower(quietWaits)
+		}
 		rows = append(rows, row)
-		o.Say("%2d %-50s %8d attempts %6d of the victim, 99 %% %.1f×", row.Class, row.Name, row.Attempts, row.Work, row.P99)
+		o.Say("%2d %-50s %8d attempts %6d of the victim, 99 %% %.1f×, a newcomer waits %s", row.Class, row.Name, row.Attempts, row.Work, row.P99, row.Waits)
 		for _, what := range row.Bad() {
 			o.Say("   BAD: %s", what)
 		}
@@ -102,7 +126,7 @@ func Run(ctx context.Context, o Options) (rows []Row, err error) {
 }
 
 // one runs one attack for its share of the time.
-func one(ctx context.Context, o Options, svc *service.Service, v *victim, i int) (row Row, err error) {
+func one(ctx context.Context, o Options, svc *service.Service, v *victim, n *newcomer, i int) (row Row, err error) {
 	row.Attack = All[i]
 	before, err := svc.DriverPID()
 	if err != nil {
@@ -113,12 +137,12 @@ func one(ctx context.Context, o Options, svc *service.Service, v *victim, i int)
 	tell.Capnp = strings.TrimSuffix(tell.Socket, ".sock") + ".capnp.sock"
 	end := time.Now().Add(share)
 	late := end.Add(3 * longest) // an attacker comes last on a busy host, and is to try at least once
-	for n := 0; n < max(row.steps, 1) || time.Now().Before(end) || row.Attempts == 0 && time.Now().Before(late); n++ {
-		if n > 0 && row.Attempts == 0 {
+	for round := 0; round < max(row.steps, 1) || time.Now().Before(end) || row.Attempts == 0 && time.Now().Before(late); round++ {
+		if round > 0 && row.Attempts == 0 {
 			tell.For = min(2*tell.For, longest)
 		}
 		if row.steps > 0 {
-			tell.Step, tell.For = 1+n%row.steps, longest
+			tell.Step, tell.For = 1+round%row.steps, longest
 		}
 		if row.stops {
 			tell.For = min(share, 200*time.Millisecond)
@@ -130,11 +154,14 @@ func one(ctx context.Context, o Options, svc *service.Service, v *victim, i int)
 		}
 		row.add(t)
 	}
+	var refused []error
+	row.Waits, refused = n.since() // what comes after is not the attack
 	if row.Charges, err = charges(ctx, svc); err != nil {
 		return row, err
 	}
 	time.Sleep(5 * between) // the victim meets what comes after, too
 	row.Work, row.P99, row.Errors = v.since()
+	row.Errors = append(row.Errors, refused...)
 	after, err := svc.DriverPID()
 	row.Replace = after != before
 	return row, err
@@ -190,7 +217,7 @@ func charges(ctx context.Context, svc *service.Service) (left string, err error)
 // Print shows the table, and reports whether all is as it must be.
 func Print(w io.Writer, rows []Row) (good bool) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "CLASS\tATTACK\tATTEMPTS\tVICTIM'S WORK\tERRORS\t99 %\tCHARGES\tANSWERS")
+	fmt.Fprintln(t, "CLASS\tATTACK\tATTEMPTS\tVICTIM'S WORK\tERRORS\t99 %\tNEWCOMER\tCHARGES\tANSWERS")
 	good = len(rows) == len(All)
 	var bad []string
 	for i := range rows {
@@ -208,7 +235,7 @@ func Print(w io.Writer, rows []Row) (good bool) {
 		if r.Charges != "" {
 			left = r.Charges
 		}
-		fmt.Fprintf(t, "%d\t%s\t%d\t%d\t%d\t%.1f×\t%s\t%s\n", r.Class, r.Name, r.Attempts, r.Work, len(r.Errors), r.P99, left, strings.Join(answers, ", "))
+		fmt.Fprintf(t, "%d\t%s\t%d\t%d\t%d\t%.1f×\t%s\t%s\t%s\n", r.Class, r.Name, r.Attempts, r.Work, len(r.Errors), r.P99, r.Waits, left, strings.Join(answers, ", "))
 		for _, what := range r.Bad() {
 			bad = append(bad, fmt.Sprintf("BAD %s: %s", r.Name, what))
 		}

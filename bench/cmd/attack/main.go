@@ -12,6 +12,10 @@ import (
 	"capgpu/bench/attack"
 )
 
+// timedFor is how long a run must be for its times to say something: some seconds of each
+// attack.
+const timedFor = 60 * time.Second
+
 func main() {
 	attack.RunIfAttacker()
 	o := attack.Options{Say: func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }}
@@ -20,6 +24,7 @@ func main() {
 	seconds := flag.Int("seconds", 60, "for all attacks together")
 	flag.Parse()
 	o.For = time.Duration(*seconds) * time.Second
+	o.Timed = o.For >= timedFor
 	fmt.Printf("seed %d\n", o.Seed)
 	rows, err := attack.Run(context.Background(), o)
 	good := attack.Print(os.Stdout, rows)

@@ -221,12 +221,28 @@ func (s *Service) DriverPID() (int, error) {
 }
 
 // GatePID finds the process of one of the gates.
-func (s *Service) GatePID() (int, error) { return s.childPID("gpu-gate") }
-
-func (s *Service) childPID(name string) (int, error) {
-	all, err := os.ReadDir("/proc")
+func (s *Service) GatePID() (int, error) {
+	all, err := s.children("gpu-gate")
 	if err != nil {
 		return 0, err
+	}
+	if len(all) == 0 {
+		return 0, fmt.Errorf("device-manager (%d) has no gpu-gate; it said:\n%s", s.ManagerPID(), s.log)
+	}
+	return all[0], nil
+}
+
+// Processes is how many the manager has started and not reaped.
+func (s *Service) Processes() (int, error) {
+	all, err := s.children("")
+	return len(all), err
+}
+
+// children are the manager's, of a program whose name begins so, that run.
+func (s *Service) children(name string) (pids []int, err error) {
+	all, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, err
 	}
 	for _, e := range all {
 		text, err := os.ReadFile(filepath.Join("/proc", e.Name(), "stat"))
@@ -243,10 +259,10 @@ func (s *Service) childPID(name string) (int, error) {
 			continue
 		}
 		if _, err := fmt.Sscan(string(text[end+1:]), &state, &parent); err == nil && parent == s.ManagerPID() && state != "Z" {
-			return pid, nil
+			pids = append(pids, pid)
 		}
 	}
-	return 0, fmt.Errorf("device-manager (%d) has no %s; it said:\n%s", s.ManagerPID(), name, s.log)
+	return pids, nil
 }
 
 // OnCPU calls f on a thread that is on one CPU: so is what f starts.
