@@ -215,6 +215,8 @@ var samples = []sample{
 	{TypeSuspend, true, Empty{}, as(ParseEmpty)},
 	{TypeResume, false, DeviceRequest{Device: "mock0"}, as(ParseDeviceRequest)},
 	{TypeResume, true, Empty{}, as(ParseEmpty)},
+	{TypeAwaitClient, false, Empty{}, as(ParseEmpty)},
+	{TypeAwaitClient, true, Empty{}, as(ParseEmpty)},
 }
 
 var anError = &gpuerr.Error{Code: gpuerr.Quota, Resource: "deviceMemory", Asked: 1 << 20, Available: 4096, Msg: "close a buffer first"}

@@ -74,6 +74,9 @@ const (
 	TypeResume  MsgType = 98
 )
 
+// TypeAwaitClient is the one message of the link on which a gate waits for its client.
+const TypeAwaitClient MsgType = 112
+
 // Bounds of the wire.
 const (
 	HeaderBytes         = 24
@@ -152,6 +155,8 @@ var layouts = map[MsgType]*layout{
 	TypeUpgrade: {name: "Upgrade", request: body[UpgradeRequest], reply: body[UpgradeReply]},
 	TypeSuspend: {name: "Suspend", request: body[DeviceRequest], reply: body[Empty]},
 	TypeResume:  {name: "Resume", request: body[DeviceRequest], reply: body[Empty]},
+
+	TypeAwaitClient: {name: "AwaitClient", request: body[Empty], reply: body[Empty], replyFDs: 2},
 }
 
 // Known reports whether t is a message of docs/wire.md.

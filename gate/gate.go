@@ -42,7 +42,7 @@ type gate struct {
 }
 
 // Serve serves GpuDeviceManager on conn for the tenant of service, until the
-// client is gone or ctx ends. It takes ownership of both. The error is that of
+// client is gone, service is, or ctx ends. It takes ownership of both. The error is that of
 // rpcguard.Serve: nil when the client closed the connection.
 func Serve(ctx context.Context, conn *net.UnixConn, service *client.Conn, o Options) error {
 	if o.Log == nil {
@@ -54,6 +54,15 @@ func Serve(ctx context.Context, conn *net.UnixConn, service *client.Conn, o Opti
 		sessions: make(map[*session]struct{}),
 	}
 	defer service.Close()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	g.workers.Go(func() {
+		select {
+		case <-service.Done():
+			cancel(errNoService)
+		case <-ctx.Done():
+		}
+	})
 	bootstrap := rpcguard.Export(rpcguard.Spec{
 		Name: "GpuDeviceManager", Gate: g.root, Impl: g, Log: g.log,
 		Methods: schema.GpuDeviceManager_Methods(nil, &manager{g}),
@@ -65,9 +74,13 @@ func Serve(ctx context.Context, conn *net.UnixConn, service *client.Conn, o Opti
 		},
 	})
 	err := rpcguard.Serve(ctx, conn, bootstrap, o.Limits)
+	cancel(nil)
 	g.workers.Wait()
 	return err
 }
+
+// errNoService is what a client hears whose connection the service has ended.
+var errNoService = gpuerr.New(gpuerr.Disconnected, "the service has ended this connection: it was idle (idleTimeout of the policy), or the service stops; connect again")
 
 // newID is never 0 and never told twice. A client that uses up all of them has
 // to connect again.

@@ -55,8 +55,8 @@ func (d *device) live() (*driverLink, error) {
 }
 
 // attach opens a session for a tenant and returns the client's end of its
-// control socket.
-func (d *device) attach(ctx context.Context, t *Tenant) (epoch uint64, fd int, err error) {
+// control socket. by is busy while the session is there.
+func (d *device) attach(ctx context.Context, t *Tenant, by *idleWatch) (epoch uint64, fd int, err error) {
 	l, err := d.live()
 	if err != nil {
 		return 0, -1, err
@@ -68,7 +68,7 @@ func (d *device) attach(ctx context.Context, t *Tenant) (epoch uint64, fd int, e
 		return 0, -1, gpuerr.New(gpuerr.IO, "the audit log cannot be written, so no session is opened: %v", err)
 	}
 	crashpoint.Here("manager.attach.recorded")
-	l.sessions.begin(id, t.Name)
+	l.sessions.begin(id, t.Name, by)
 	defer func() {
 		if err != nil {
 			l.sessions.end(id)

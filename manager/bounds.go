@@ -37,8 +37,9 @@ func (t turnstile) enter(ctx context.Context) error {
 
 func (t turnstile) leave() { <-t }
 
-// reservedDescriptors are for sockets, the log, and what is in passing.
-const reservedDescriptors = 128
+// reservedDescriptors are for sockets, the log, what is in passing, and the gates that
+// wait, each with its link.
+const reservedDescriptors = 128 + (readyGates+startingGates)*(childDescriptors+1)
 
 // reservedMappings are for the heap, stacks and the program itself. Where the kernel
 // refuses the Go runtime one, the whole process ends.

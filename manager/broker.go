@@ -25,12 +25,13 @@ const (
 // broker answers one tenant socket.
 type broker struct {
 	tenant  *tenantServer
+	idle    *idleWatch        // busy while a request is answered, or a session is there
 	told    map[*device]*told // one for each device; the map does not change
 	waiters atomic.Int32
 }
 
-func newBroker(s *tenantServer) *broker {
-	b := &broker{tenant: s, told: map[*device]*told{}}
+func newBroker(s *tenantServer, idle *idleWatch) *broker {
+	b := &broker{tenant: s, idle: idle, told: map[*device]*told{}}
 	for _, d := range s.m.devices {
 		b.told[d] = &told{}
 	}
@@ -51,6 +52,8 @@ func (b *broker) device(index uint32) (*device, error) {
 // device index; everything else is the policy's.
 func (b *broker) handle(ctx context.Context, m *control.Message) *control.Message {
 	m.CloseFDs() // no broker message has any
+	b.idle.begin()
+	defer b.idle.done()
 	body, fd, err := b.answer(ctx, m)
 	if err != nil {
 		return control.ErrorReply(m, err)
@@ -138,7 +141,7 @@ func (b *broker) open(ctx context.Context, index uint32) (epoch uint64, fd int, 
 		return 0, -1, err
 	}
 	defer leave()
-	return d.attach(ctx, b.tenant.policy())
+	return d.attach(ctx, b.tenant.policy(), b.idle)
 }
 
 // openReady is open as soon as the device has a driver that takes sessions. It holds no

@@ -66,9 +66,9 @@ func (d *device) confineDriver(epoch *atomic.Uint64) confinement {
 	}
 }
 
-// confineGate is how a gate of the tenant is confined. Memory that it maps for its
-// client counts as the gate's where it is the first to touch it.
-func (s *tenantServer) confineGate() confinement {
+// gateLimits are those of a gate of the tenant. Memory that it maps for its client counts
+// as the gate's where it is the first to touch it.
+func (s *tenantServer) gateLimits() sandbox.Limits {
 	p, t := &s.m.cfg.Policy.Sandbox, s.policy()
 	var devices, huge uint64 // there are fewer than 65,536 devices
 	for _, d := range s.m.devices {
@@ -79,18 +79,18 @@ func (s *tenantServer) confineGate() confinement {
 		}
 	}
 	granted := t.Limits[ledger.DeviceMemory]
-	return confinement{
-		name: t.Name, profile: sandbox.Gate,
-		limits: sandbox.Limits{
-			MemoryBytes: addLimit(p.GateMemoryBytes, min(devices, granted)), HugeBytes: min(huge, granted), Pids: p.GatePids,
-		},
-		violation: func(pid int) {
-			before, recorded := s.violations.enter(time.Now())
-			s.recordViolations(before)
-			if recorded {
-				s.record("sandbox.violation", fmt.Sprintf("gate pid=%d", pid))
-			}
-		},
+	return sandbox.Limits{
+		MemoryBytes: addLimit(p.GateMemoryBytes, min(devices, granted)), HugeBytes: min(huge, granted), Pids: p.GatePids,
+	}
+}
+
+// gateViolated records that a gate of the tenant was killed for a system call that its
+// profile does not have.
+func (s *tenantServer) gateViolated(pid int) {
+	before, recorded := s.violations.enter(time.Now())
+	s.recordViolations(before)
+	if recorded {
+		s.record("sandbox.violation", fmt.Sprintf("gate pid=%d", pid))
 	}
 }
 

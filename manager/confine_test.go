@@ -1,6 +1,8 @@
 package manager_test
 
 import (
+	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -13,6 +15,7 @@ import (
 	"capgpu/client"
 	"capgpu/internal/sandbox"
 	"capgpu/internal/sandbox/devguard"
+	"capgpu/ledger"
 	"capgpu/manager"
 )
 
@@ -103,7 +106,7 @@ func TestGateThatIsNotConfined(t *testing.T) {
 		c.Policy.Sandbox.Require = []sandbox.Mechanism{sandbox.Seccomp}
 	})
 	w.driver(1)
-	c := connect(t, "unix", w.CapnpSocketPath("default"))
+	c := w.begun("default")
 	defer c.Close()
 	require.NoError(t, c.SetReadDeadline(time.Now().Add(patience)))
 	said := make([]byte, 4096)
@@ -111,4 +114,41 @@ func TestGateThatIsNotConfined(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, string(said[:n]), "E_DENIED: the gate is not confined as the policy requires")
 	w.noConnections(1)
+}
+
+// limitOf reads a limit of a process's cgroup; without such a file the test is skipped.
+func limitOf(t *testing.T, pid int, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	require.NoError(t, err)
+	for line := range strings.Lines(string(text)) {
+		path, ok := strings.CutPrefix(strings.TrimSpace(line), "0::")
+		for _, mount := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified"} {
+			if value, err := os.ReadFile(filepath.Join(mount, path, file)); ok && err == nil {
+				return strings.TrimSpace(string(value))
+			}
+		}
+	}
+	t.Skipf("NOT TESTED: no %s", file)
+	return ""
+}
+
+// A gate that waits may have nothing of what tenants are granted; with its client it is
+// given the limits of that tenant.
+func TestGateHasItsTenantsLimits(t *testing.T) {
+	w := start(t, func(c *manager.Config) {
+		c.Policy.Device.HugePages = true
+		c.Policy.Tenant("default").Limits[ledger.DeviceMemory] = 256 << 20
+		c.Policy.Tenant("limited").Limits[ledger.DeviceMemory] = 4 << 20
+	})
+	w.driver(1)
+	require.Eventually(t, func() bool { return len(waitingGates(t)) == 3 }, patience, time.Millisecond)
+	require.Equal(t, "0", limitOf(t, waitingGates(t)[0], "hugetlb.2MB.max"))
+	for tenant, bytes := range map[string]string{"default": "268435456", "limited": "4194304"} {
+		c := w.begun(tenant)
+		require.Eventually(t, func() bool { return len(gates(t)) == 1 }, patience, time.Millisecond)
+		require.Equal(t, bytes, limitOf(t, gates(t)[0], "hugetlb.2MB.max"), tenant)
+		c.Close()
+		require.Eventually(t, func() bool { return len(gates(t)) == 0 }, patience, time.Millisecond)
+	}
 }

@@ -173,7 +173,7 @@ func (d *device) recordOf(tenant, kind, detail string) {
 // recordLost records, for each tenant, how many sessions ended with their driver,
 // and returns how many that are in all.
 func (d *device) recordLost(epoch uint64, sessions *tally, cause error) (total int) {
-	byTenant, total := sessions.left()
+	byTenant, total := sessions.lost()
 	for _, tenant := range slices.Sorted(maps.Keys(byTenant)) {
 		d.recordOf(tenant, "session.lost", fmt.Sprintf("%s epoch=%d sessions=%d cause=%q", d.name, epoch, byTenant[tenant], clipped(cause.Error())))
 	}

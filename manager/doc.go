@@ -5,7 +5,7 @@
 // out of the way until the client comes back for another.
 //
 //	tenant.sock ──► broker ──► Attach ──► driver ◄── grants (memory, vectors, audit)
-//	tenant.capnp.sock ──► gpu-gate ──► broker
+//	tenant.capnp.sock ──► (a turn) ──► gpu-gate ──► broker
 //
 // What it owns: the run directory and its sockets, the audit log, the functions of
 // the policy (each a device, with an IOMMU domain and one driver process after the
@@ -29,8 +29,9 @@
 // as its claim and acted on by nobody here. A gate holds one client's
 // connection and nothing else.
 //
-// Locks: grants.mu, stateBoard.mu, faultDesk.mu, faultGaps.mu, pace.mu and tally.mu are
-// leaves; inside ahead.mu are only the ledger's. None is held across a system call that
+// Locks: grants.mu, stateBoard.mu, faultDesk.mu, faultGaps.mu, pace.mu, gatePace.mu,
+// gatePool.mu, idleWatch.mu and tally.mu are leaves; inside ahead.mu and seats.mu are only
+// the ledger's. None is held across a system call that
 // can block, a call to a peer, or a wait for a process. recordOnce.mu is held across the append that it is
 // for, and nothing else. The sink of IOMMU faults runs under the lock of its reader.
 //

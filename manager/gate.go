@@ -3,10 +3,8 @@ package manager
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"net"
 	"os"
-	"sync"
 	"time"
 
 	"capnproto.org/go/capnp/v3"
@@ -21,47 +19,83 @@ import (
 // gateGrace is how long a gate may take to exit once its broker socket is gone.
 const gateGrace = 2 * time.Second
 
-// serveCapnp serves a Cap'n Proto client: a gpu-gate of its own gets the
-// connection (descriptor 3) and a tenant socket (descriptor 4), on which it is
-// served like any client. The gate ends with its client, and we with the gate.
-func (s *tenantServer) serveCapnp(c *net.UnixConn) {
-	fd, err := takeFD(c)
-	if err != nil {
-		s.log.Warn("take a connection", "err", err)
+// serveCapnp serves a Cap'n Proto client of a user, once it has said something: a
+// gpu-gate of its own gets the connection and a tenant socket, on which it is served like
+// any client. The gate ends with its client, and we with the gate.
+func (s *tenantServer) serveCapnp(c *net.UnixConn, uid uint32) {
+	if err := s.awaitFirst(c); err != nil {
+		c.Close()
+		s.log.Debug("a client left", "why", err)
 		return
 	}
-	client := os.NewFile(uintptr(fd), "Cap'n Proto connection")
-	ours, theirs, err := shm.Socketpair()
-	if err != nil {
-		client.Close()
-		s.log.Warn("make a tenant socket for a gate", "err", err)
+	if err := s.gatePace.enter(s.policy(), uid, time.Now()); err != nil {
+		s.runRefusal(c, err, refuseCapnp)
 		return
 	}
-	socket := os.NewFile(uintptr(theirs), "tenant socket")
-	gate, err := s.m.spawner.start(s.log, "gate", s.confineGate(), s.m.cfg.GatePath, nil, client, socket)
-	// Only the gate holds them now: its death is the end of the connection.
-	crashpoint.Here("manager.gate.started")
-	client.Close()
-	socket.Close()
-	if err != nil {
-		unix.Close(ours)
-		s.log.Error("start a gate", "err", err)
+	gate, broker, err := s.giveGate(c, uid)
+	switch {
+	case errors.Is(err, errGone):
+		c.Close()
+		return
+	case err != nil:
+		s.runRefusal(c, err, refuseCapnp)
 		return
 	}
-	// It is confined when its first request comes.
-	confined := sync.OnceValue(func() error {
-		if err := gate.checkConfined(s.log, slog.LevelDebug); err != nil {
-			s.log.Warn("refused a gate", "err", err)
-			return gpuerr.New(gpuerr.Denied, "the gate is not confined as the policy requires; device-manager's log says why")
-		}
-		return nil
-	})
-	err = s.serveBroker(ours, confined)
+	c.Close() // only the gate holds it now: its death is the end of the connection
+	s.log.Debug("a gate serves", "pid", gate.child.pid())
+	err = s.serveBroker(broker)
 	// The broker socket is closed: the gate has ended, or ends now.
 	ctx, cancel := context.WithTimeout(s.ctx, gateGrace)
 	defer cancel()
-	gate.endWithin(ctx)
-	s.log.Debug("a gate ended", "pid", gate.pid(), "exit", gate.err, "broker", err)
+	gate.child.endWithin(ctx)
+	s.log.Debug("a gate ended", "pid", gate.child.pid(), "exit", gate.child.err, "broker", err)
+}
+
+// awaitFirst waits until a client has said something, which stays unread, for as long as
+// a connection may be idle.
+func (s *tenantServer) awaitFirst(c *net.UnixConn) error {
+	_ = c.SetReadDeadline(time.Now().Add(s.policy().IdleTimeout))
+	stop := context.AfterFunc(s.ctx, func() { _ = c.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	err := awaitBytes(c)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return errIdle
+	}
+	return err
+}
+
+// giveGate gives the connection, which stays the caller's, to a gate, and returns our end
+// of the gate's tenant socket.
+func (s *tenantServer) giveGate(c *net.UnixConn, uid uint32) (*gateProcess, int, error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return nil, -1, err
+	}
+	gone := func() (gone bool) {
+		return raw.Control(func(fd uintptr) { gone = hungUp(int(fd)) }) != nil || gone
+	}
+	for range readyGates + 1 { // so many may have died just now, or be of another program
+		gate, err := s.m.gates.take(s.ctx, s, uid, gone)
+		if err != nil {
+			return nil, -1, err
+		}
+		ours, theirs, err := shm.Socketpair()
+		if err != nil {
+			gate.end()
+			return nil, -1, err
+		}
+		given := raw.Control(func(fd uintptr) { err = gate.give(s, int(fd), theirs) })
+		if err = errors.Join(given, err); err == nil {
+			crashpoint.Here("manager.gate.started")
+			unix.Close(theirs)
+			return gate, ours, nil
+		}
+		unix.Close(ours)
+		unix.Close(theirs)
+		gate.end()
+		s.log.Debug("a gate is of no use", "pid", gate.child.pid(), "err", err)
+	}
+	return nil, -1, gpuerr.New(gpuerr.Busy, "no gate could be given this connection; connect again")
 }
 
 // refuseCapnp sends one Abort, built here from our own words only, and closes.

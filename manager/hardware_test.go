@@ -106,7 +106,7 @@ func TestResetFailsForGood(t *testing.T) {
 	require.Contains(t, st.Cause, "reset the function")
 	require.Contains(t, st.Cause, "more than 2 deaths")
 	w.requireNothingHeld()
-	require.Empty(t, children(t))
+	noDrivers(t)
 }
 
 // A function that could neither be reset nor stopped gets no other try.

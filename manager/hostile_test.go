@@ -51,7 +51,7 @@ func drained(t *testing.T, c *net.UnixConn) {
 func (w *world) noConnections(processes int) {
 	w.t.Helper()
 	require.Eventually(w.t, func() bool {
-		return w.held(ledger.Connections) == 0 && len(children(w.t)) == processes
+		return w.held(ledger.Connections) == 0 && len(busyChildren(w.t)) == processes
 	}, patience, time.Millisecond)
 	require.NoError(w.t, w.Check())
 }
@@ -181,27 +181,27 @@ func TestStatusFlood(t *testing.T) {
 	require.Equal(t, epoch, now)
 }
 
+// begun is a Cap'n Proto connection that has begun a message: it has a gate.
+func (w *world) begun(tenant string) *net.UnixConn {
+	w.t.Helper()
+	c := connect(w.t, "unix", w.CapnpSocketPath(tenant))
+	_, err := c.Write([]byte{0, 0, 0, 0})
+	require.NoError(w.t, err)
+	return c
+}
+
 // Death of a gate costs its client the connection, and nobody else anything.
 func TestGateKilled(t *testing.T) {
 	w := start(t, nil)
 	_, driver := w.driver(1)
-	c := connect(t, "unix", w.CapnpSocketPath("default"))
+	c := w.begun("default")
 	defer c.Close()
-	var gate int
-	require.Eventually(t, func() bool {
-		for _, pid := range children(t) {
-			comm, _ := os.ReadFile(filepath.Join("/proc", itoa(pid), "comm"))
-			if strings.TrimSpace(string(comm)) == "gpu-gate" {
-				gate = pid
-			}
-		}
-		return gate != 0
-	}, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return len(gates(t)) == 1 }, patience, time.Millisecond)
 	require.EqualValues(t, 1, w.held(ledger.Connections))
-	kill(t, gate)
+	kill(t, gates(t)[0])
 	drained(t, c)
 	w.noConnections(1)
-	require.Equal(t, []int{driver}, children(t))
+	require.Equal(t, []int{driver}, busyChildren(t))
 	require.NoError(t, addVectors(within(t), w.open(w.dial("default"))))
 }
 
@@ -211,25 +211,29 @@ func TestGateEndsWithItsClient(t *testing.T) {
 	w.driver(1)
 	for range 5 {
 		connect(t, "unix", w.CapnpSocketPath("default")).Close()
+		w.begun("default").Close()
 	}
 	w.noConnections(1)
 }
 
-// A gate that is no gate costs the client its connection; a refused one is told why.
+// A client whose gate is no gate is told so, as is one that is refused.
 func TestCapnpRefusals(t *testing.T) {
 	w := start(t, func(c *manager.Config) {
 		c.GatePath = "/bin/true"
 		c.Policy.Tenant("limited").AllowedUIDs = []uint32{65533}
 	})
 	w.driver(1)
-	c := connect(t, "unix", w.CapnpSocketPath("default"))
-	drained(t, c)
+	c := w.begun("default")
+	require.NoError(t, c.SetReadDeadline(time.Now().Add(patience)))
+	said := make([]byte, 4096)
+	n, err := c.Read(said)
+	require.NoError(t, err)
+	require.Contains(t, string(said[:n]), `E_BUSY: no gate could be started`, "an Abort with the reason")
 	c.Close()
 	c = connect(t, "unix", w.CapnpSocketPath("limited"))
 	defer c.Close()
 	require.NoError(t, c.SetReadDeadline(time.Now().Add(patience)))
-	said := make([]byte, 4096)
-	n, err := c.Read(said)
+	n, err = c.Read(said)
 	require.NoError(t, err)
 	require.Contains(t, string(said[:n]), `E_DENIED: user`, "an Abort with the reason")
 	w.noConnections(1)

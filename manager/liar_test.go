@@ -237,7 +237,7 @@ func TestLiarsEndWedged(t *testing.T) {
 			}
 			_, err := c.Open(within(t), 0)
 			require.ErrorContains(t, err, cause)
-			require.Empty(t, children(t))
+			noDrivers(t)
 			require.Zero(t, w.held(ledger.DeviceMemory))
 			require.NoError(t, w.Check())
 		})

@@ -75,22 +75,23 @@ func TestLimitsChangeBeforeReady(t *testing.T) {
 }
 
 func TestTally(t *testing.T) {
+	by := newIdleWatch(time.Hour, func() {})
+	defer by.stop()
 	sessions := newTally()
-	for i := range uint64(3) {
-		sessions.begin(i+1, []string{"a", "b"}[i%2])
+	for i := range uint64(4) {
+		sessions.begin(i+1, []string{"a", "b"}[i%2], by)
 	}
 	sessions.heard("session.open", "tenant=a session=1 attach=1 parent=0")
 	sessions.heard("session.close", "tenant=a session=2 attach=0 parent=1 cause=\"attach=3 \"")
-	byTenant, total := sessions.left()
-	require.Equal(t, map[string]int{"a": 2, "b": 1}, byTenant)
-	require.Equal(t, 3, total)
 	sessions.heard("session.close", "tenant=a session=1 attach=1 parent=0")
-	byTenant, total = sessions.left()
-	require.Equal(t, map[string]int{"a": 1, "b": 1}, byTenant)
-	require.Equal(t, 2, total)
+	byTenant, total := sessions.lost()
+	require.Equal(t, map[string]int{"a": 1, "b": 2}, byTenant)
+	require.Equal(t, 3, total)
+	_, total = sessions.lost()
+	require.Zero(t, total)
 	for i := range uint64(2 * maxTally) {
-		sessions.begin(i+10, "a")
+		sessions.begin(i+10, "a", by)
 	}
-	_, total = sessions.left()
+	_, total = sessions.lost()
 	require.Equal(t, maxTally, total, "a driver that records no end costs a bounded amount")
 }

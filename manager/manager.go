@@ -116,7 +116,8 @@ type Manager struct {
 	ledger  *ledger.Ledger
 	dir     *runDir
 	jailer  *sandbox.Jailer
-	spawner *spawner
+	spawner *spawner // of drivers
+	gates   *gatePool
 	devices []*device // by index; set before anything is served
 	tenants []*tenantServer
 	faults  *faultWatch // nil: nobody tells
@@ -162,6 +163,8 @@ func Start(cfg Config) (_ *Manager, err error) {
 	undo = append(undo, m.jailer.Close)
 	m.spawner = newSpawner(m.jailer)
 	undo = append(undo, func() error { m.spawner.Close(); return nil })
+	m.gates = newGatePool(m)
+	undo = append(undo, func() error { return m.gates.Close(newGrace(closeGrace)) })
 	if err := m.startReconciler(); err != nil {
 		return nil, err
 	}
@@ -232,6 +235,7 @@ func (m *Manager) close(ctx context.Context) error {
 	for _, t := range m.tenants {
 		errs = append(errs, t.Close(grace))
 	}
+	errs = append(errs, m.gates.Close(grace))
 	m.spawner.Close()
 	if err := m.jailer.Close(); err != nil { // what could not be ended is still in there
 		m.log.Warn("a cgroup is left behind; the next device-manager removes it", "err", err)

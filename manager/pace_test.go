@@ -44,14 +44,14 @@ func TestViolationsArePaced(t *testing.T) {
 		}
 		s.tenant.Store(&Tenant{Name: "mallory"})
 		for pid := range 10 * violationBurst {
-			s.confineGate().violation(pid)
+			s.gateViolated(pid)
 		}
 		require.Len(t, audit.records, violationBurst)
 		for i, r := range audit.records {
 			require.Equal(t, "sandbox.violation mallory gate pid="+strconv.Itoa(i), r.Kind+" "+r.Tenant+" "+r.Detail)
 		}
 		time.Sleep(violationInterval)
-		s.confineGate().violation(1000)
+		s.gateViolated(1000)
 		require.Len(t, audit.records, violationBurst+2)
 		counted, next := audit.records[violationBurst], audit.records[violationBurst+1]
 		require.Equal(t, "sandbox.violations mallory gate violations=288", counted.Kind+" "+counted.Tenant+" "+counted.Detail)

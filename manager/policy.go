@@ -76,6 +76,8 @@ type Tenant struct {
 	Facet          uint32 // 0 memory, 1 program, 2 full: as in docs/wire.md
 	Weight         uint32
 	MaxConnections uint64
+	IdleTimeout    time.Duration // of a connection without a session and without a request
+	GateRate       uint64        // gates in a second, once a burst is used up (gates.go)
 	MaxDeadline    time.Duration // 0: the device's
 	Limits         ledger.Limits // of all sessions of the tenant together
 	Programs       []string      // that its sessions may open; empty: all
@@ -121,7 +123,7 @@ func defaultAuditPolicy() AuditPolicy {
 func defaultTenant() Tenant {
 	return Tenant{
 		SocketMode: 0o600, SocketUID: -1, SocketGID: -1,
-		Facet: 2, Weight: 1, MaxConnections: 64,
+		Facet: 2, Weight: 1, MaxConnections: 64, IdleTimeout: 5 * time.Minute, GateRate: 16,
 		Limits: defaultTenantLimits(),
 	}
 }

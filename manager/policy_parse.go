@@ -186,6 +186,8 @@ func (t *Tenant) parse(n *node, what string) error {
 		"devices":        func(n *node) error { return t.parseDevices(n, what+".devices") },
 		"maxDeadline":    func(n *node) error { return duration(n, what+".maxDeadline", &t.MaxDeadline) },
 		"maxConnections": n.into(&t.MaxConnections, what+".maxConnections", connections),
+		"idleTimeout":    func(n *node) error { return duration(n, what+".idleTimeout", &t.IdleTimeout) },
+		"gateRate":       n.into(&t.GateRate, what+".gateRate", gateRates),
 		"weight": func(n *node) error {
 			v, err := bounded(n, what+".weight", 1, 1000)
 			t.Weight = uint32(v)

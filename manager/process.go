@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"os"
@@ -80,7 +81,17 @@ func (p *driverProcess) close(patience time.Duration) error {
 // which it does when it is confined and warm; the word stays unread. It returns an
 // error when the process closes the link, or a deadline of the link passes.
 func (p *driverProcess) awaitWord() error {
-	raw, err := p.grants.SyscallConn()
+	if err := awaitBytes(p.grants); !errors.Is(err, io.EOF) {
+		return err
+	}
+	return errors.New("it closed the grant link")
+}
+
+// awaitBytes returns nil when there is something to read on c, which stays unread. It
+// returns io.EOF when the peer says nothing any more, and an error when a deadline of c
+// passes.
+func awaitBytes(c *net.UnixConn) error {
+	raw, err := c.SyscallConn()
 	if err != nil {
 		return err
 	}
@@ -93,7 +104,7 @@ func (p *driverProcess) awaitWord() error {
 		case err != nil:
 			said = err
 		case n == 0:
-			said = errors.New("it closed the grant link")
+			said = io.EOF
 		}
 		return true
 	})
@@ -149,7 +160,7 @@ type programFile struct {
 func programOf(path string, args []string) (programFile, error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return programFile{}, fmt.Errorf("find the driver: %w", err)
+		return programFile{}, fmt.Errorf("find a program: %w", err)
 	}
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {

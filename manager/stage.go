@@ -80,7 +80,8 @@ func (s *Stage) Connect(tenant string) (*StageConn, error) {
 		}
 		charge.Commit()
 		ctx, cancel := context.WithCancel(t.ctx)
-		return &StageConn{handle: newBroker(t).handle, ctx: ctx, cancel: cancel, charge: &charge}, nil
+		idle := newIdleWatch(t.policy().IdleTimeout, cancel)
+		return &StageConn{handle: newBroker(t, idle).handle, ctx: ctx, cancel: cancel, idle: idle, charge: &charge}, nil
 	}
 	return nil, errors.New("the policy has no tenant " + tenant)
 }
@@ -90,17 +91,19 @@ type StageConn struct {
 	handle control.Handler
 	ctx    context.Context
 	cancel context.CancelFunc
+	idle   *idleWatch
 	charge *ledger.Receipt
 }
 
 // Ask answers a message as the broker does. A descriptor of the reply is the caller's.
 func (c *StageConn) Ask(m *control.Message) *control.Message { return c.handle(c.ctx, m) }
 
-// Ended reports whether the client has hung up.
+// Ended reports whether the client has hung up, or was idle for too long.
 func (c *StageConn) Ended() bool { return c.ctx.Err() != nil }
 
 // Close ends what still waits, and the connection.
 func (c *StageConn) Close() {
+	c.idle.stop()
 	c.cancel()
 	c.charge.Release()
 }

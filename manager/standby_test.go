@@ -239,7 +239,7 @@ func TestKillsUnderLoad(t *testing.T) {
 		}
 	}
 	w.standby()
-	require.Eventually(t, func() bool { return len(children(t)) == 2 }, patience, time.Millisecond, "the driver and its standby")
+	require.Eventually(t, func() bool { return len(busyChildren(t)) == 2 }, patience, time.Millisecond, "the driver and its standby")
 }
 
 // follow works on a device through all its drivers until ctx ends, and tells each

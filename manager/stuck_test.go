@@ -113,19 +113,11 @@ func TestStopWithDriverThatCannotBeReaped(t *testing.T) {
 // A gate that cannot be ended does not keep the manager from stopping either.
 func TestStopWithGateThatCannotBeReaped(t *testing.T) {
 	w := start(t, nil)
-	_, driver := w.driver(1)
-	capnp := connect(t, "unix", w.CapnpSocketPath("default"))
+	w.driver(1)
+	capnp := w.begun("default")
 	defer capnp.Close()
-	var gate int
-	require.Eventually(t, func() bool {
-		for _, pid := range children(t) {
-			if pid != driver {
-				gate = pid
-			}
-		}
-		return gate != 0
-	}, patience, time.Millisecond)
-	letGo := holdProcess(t, gate)
+	require.Eventually(t, func() bool { return len(gates(t)) == 1 }, patience, time.Millisecond)
+	letGo := holdProcess(t, gates(t)[0])
 	w.expectRemains = `connections of tenant "default" did not end`
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()

@@ -16,23 +16,34 @@ const maxTally = 1 << 16
 type tally struct {
 	mu sync.Mutex
 	// +checklocks:mu
-	tenants map[uint64]string // by number of session.attach
+	open map[uint64]opened // by number of session.attach
 }
 
-func newTally() *tally { return &tally{tenants: map[uint64]string{}} }
+// opened is a session that is there.
+type opened struct {
+	tenant string
+	by     *idleWatch // of the connection that opened it: busy while it is there
+}
 
-func (t *tally) begin(session uint64, tenant string) {
+func newTally() *tally { return &tally{open: map[uint64]opened{}} }
+
+func (t *tally) begin(session uint64, tenant string, by *idleWatch) {
+	by.begin()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(t.tenants) < maxTally {
-		t.tenants[session] = tenant
+	if len(t.open) < maxTally {
+		t.open[session] = opened{tenant: tenant, by: by}
 	}
 }
 
 func (t *tally) end(session uint64) {
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	delete(t.tenants, session)
+	o, there := t.open[session]
+	delete(t.open, session)
+	t.mu.Unlock()
+	if there {
+		o.by.done()
+	}
 }
 
 // heard reads, of what a driver records, which session has ended. It is the
@@ -50,15 +61,19 @@ func (t *tally) heard(kind, detail string) {
 	}
 }
 
-// left is the number of sessions without an end, by tenant and in all.
-func (t *tally) left() (byTenant map[string]int, total int) {
+// lost ends what is there, because the driver has ended, and returns how many sessions
+// that were, by tenant and in all.
+func (t *tally) lost() (byTenant map[string]int, total int) {
 	t.mu.Lock()
-	defer t.mu.Unlock()
+	open := t.open
+	t.open = map[uint64]opened{}
+	t.mu.Unlock()
 	byTenant = map[string]int{}
-	for _, tenant := range t.tenants {
-		byTenant[tenant]++
+	for _, o := range open {
+		byTenant[o.tenant]++
+		o.by.done()
 	}
-	return byTenant, len(t.tenants)
+	return byTenant, len(open)
 }
 
 // recordOnce makes the record that a grant needs before its first use, once. A

@@ -35,9 +35,11 @@ type tenantServer struct {
 
 	ctx        context.Context // of all connections
 	cancel     context.CancelCauseFunc
-	running    sync.WaitGroup        // accept loops and connections
-	refusals   chan struct{}         // a token per connection that is being refused
-	violations *pace                 // of records of forbidden calls of its gates
+	running    sync.WaitGroup // accept loops and connections
+	refusals   chan struct{}  // a token per connection that is being refused
+	violations *pace          // of records of forbidden calls of its gates
+	seats      seats
+	gatePace   gatePace
 	asking     map[*device]turnstile // for requests that go on to its driver; the map does not change
 }
 
@@ -182,7 +184,7 @@ func (s *tenantServer) Close(grace *grace) error {
 const acceptPause = 50 * time.Millisecond
 
 // runAccept takes connections until the listener is closed.
-func (s *tenantServer) runAccept(l *net.UnixListener, serve func(*net.UnixConn), refuse func(context.Context, *net.UnixConn, error)) {
+func (s *tenantServer) runAccept(l *net.UnixListener, serve func(c *net.UnixConn, uid uint32), refuse func(context.Context, *net.UnixConn, error)) {
 	for {
 		c, err := l.AcceptUnix()
 		if err != nil {
@@ -197,15 +199,15 @@ func (s *tenantServer) runAccept(l *net.UnixListener, serve func(*net.UnixConn),
 			}
 			continue
 		}
-		charge, err := s.admit(c)
+		uid, leave, err := s.admit(c)
 		if err != nil {
 			s.log.Info("refused a connection", "err", err)
 			s.runRefusal(c, err, refuse)
 			continue
 		}
 		s.running.Go(func() {
-			defer charge.Release()
-			serve(c)
+			defer leave()
+			serve(c, uid)
 		})
 	}
 }
@@ -226,22 +228,18 @@ func (s *tenantServer) runRefusal(c *net.UnixConn, why error, refuse func(contex
 	})
 }
 
-// admit checks who connects and charges the connection.
-func (s *tenantServer) admit(c *net.UnixConn) (*ledger.Receipt, error) {
+// admit checks who connects and charges the connection, until leave is called.
+func (s *tenantServer) admit(c *net.UnixConn) (uid uint32, leave func(), err error) {
 	t := s.policy()
 	cred, err := peerCred(c)
 	if err != nil {
-		return nil, err
+		return 0, nil, err
 	}
 	if !t.AnyUID && !slices.Contains(t.AllowedUIDs, cred.Uid) {
-		return nil, gpuerr.New(gpuerr.Denied, "user %d may not act as tenant %q; an operator can add it to allowedUids in the policy", cred.Uid, t.Name)
+		return 0, nil, gpuerr.New(gpuerr.Denied, "user %d may not act as tenant %q; an operator can add it to allowedUids in the policy", cred.Uid, t.Name)
 	}
-	charge, err := s.account.Reserve(ledger.Connections, 1)
-	if err != nil {
-		return nil, err
-	}
-	charge.Commit()
-	return &charge, nil
+	leave, err = s.seats.take(t, s.account, cred.Uid)
+	return cred.Uid, leave, err
 }
 
 func peerCred(c *net.UnixConn) (cred *unix.Ucred, err error) {
@@ -271,33 +269,27 @@ func takeFD(c *net.UnixConn) (fd int, err error) {
 }
 
 // serveDirect serves a client of the tenant socket.
-func (s *tenantServer) serveDirect(c *net.UnixConn) {
+func (s *tenantServer) serveDirect(c *net.UnixConn, _ uint32) {
 	fd, err := takeFD(c)
 	if err == nil {
-		err = s.serveBroker(fd, nil)
+		err = s.serveBroker(fd)
 	}
 	s.log.Debug("a client left", "why", err)
 }
 
-// serveBroker answers broker messages on a SEQPACKET socket, which it owns, unless
-// admit (nil: always) refuses the peer.
-func (s *tenantServer) serveBroker(fd int, admit func() error) error {
+// serveBroker answers broker messages on a SEQPACKET socket, which it owns, until the
+// peer is gone or has been idle for too long.
+func (s *tenantServer) serveBroker(fd int) error {
 	conn, err := control.NewConn(fd, control.ConnOptions{})
 	if err != nil {
 		return err
 	}
-	handle := newBroker(s).handle
-	return control.Serve(s.ctx, conn, func(ctx context.Context, m *control.Message) *control.Message {
-		if admit != nil {
-			if err := admit(); err != nil {
-				m.CloseFDs()
-				reply := control.ErrorReply(m, err)
-				reply.Last = true
-				return reply
-			}
-		}
-		return handle(ctx, m)
-	})
+	ctx, cancel := context.WithCancelCause(s.ctx)
+	defer cancel(nil)
+	idle := newIdleWatch(s.policy().IdleTimeout, func() { cancel(errIdle) })
+	defer idle.stop()
+	b := newBroker(s, idle)
+	return control.Serve(ctx, conn, b.handle)
 }
 
 // refuseDirect answers the first request with why, and closes.

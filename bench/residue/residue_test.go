@@ -6,9 +6,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -42,7 +39,9 @@ var paths = []struct {
 	{"client killed", false, func(_ *testing.T, _ *service.Service, d *dirty) { d.kill() }},
 	{"client of a gate killed", true, func(_ *testing.T, _ *service.Service, d *dirty) { d.kill() }},
 	{"gate killed", true, func(t *testing.T, s *service.Service, d *dirty) {
-		require.NoError(t, unix.Kill(childOf(t, s.ManagerPID(), "gpu-gate"), unix.SIGKILL))
+		gate, err := s.GatePID()
+		require.NoError(t, err)
+		require.NoError(t, unix.Kill(gate, unix.SIGKILL))
 		d.kill()
 	}},
 	{"queue reset", false, func(t *testing.T, s *service.Service, d *dirty) {
@@ -255,28 +254,4 @@ func upgrade(t *testing.T, s *service.Service) {
 	defer admin.Close()
 	_, err = admin.Upgrade(ctx, "mock0")
 	require.NoError(t, err)
-}
-
-// childOf finds a child process by its name.
-func childOf(t *testing.T, parent int, name string) int {
-	t.Helper()
-	all, err := filepath.Glob("/proc/[0-9]*/stat")
-	require.NoError(t, err)
-	for _, path := range all {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			continue // it has ended
-		}
-		open, end := bytes.IndexByte(text, '('), bytes.LastIndexByte(text, ')')
-		if open < 0 || end < open || !strings.HasPrefix(string(text[open+1:end]), name) {
-			continue
-		}
-		fields := strings.Fields(string(text[end+1:]))
-		pid, err := strconv.Atoi(strings.TrimSpace(string(text[:open])))
-		if err == nil && len(fields) > 1 && fields[0] != "Z" && fields[1] == strconv.Itoa(parent) {
-			return pid
-		}
-	}
-	t.Fatalf("the manager has no %s", name)
-	return 0
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"capgpu/control"
 	"capgpu/control/server/servertest"
 	"capgpu/internal/leakcheck"
 	"capgpu/internal/rpcguard"
@@ -44,7 +45,6 @@ func TestRefusesToStartWithoutDescriptors(t *testing.T) {
 	require.Error(t, cmd.Run())
 	require.Equal(t, statusWrongStart, cmd.ProcessState.ExitCode())
 	require.Contains(t, stderr.String(), "descriptor 3")
-	require.Contains(t, stderr.String(), "descriptor 4")
 
 	pair := socketpair(t, unix.SOCK_DGRAM)
 	cmd, stderr = command(t)
@@ -73,9 +73,9 @@ func socketpair(t *testing.T, socketType int) [2]*os.File {
 	return [2]*os.File{a, b}
 }
 
-// start runs a gate before service and returns the client's socket.
+// start runs a gate, gives it a client of service, and returns the client's socket.
 func start(t *testing.T, service *servertest.Service) (*exec.Cmd, *net.UnixConn) {
-	pair := socketpair(t, unix.SOCK_STREAM)
+	pair, link := socketpair(t, unix.SOCK_STREAM), socketpair(t, unix.SOCK_SEQPACKET)
 	tenant, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: service.Socket, Net: "unixpacket"})
 	require.NoError(t, err)
 	defer tenant.Close()
@@ -83,14 +83,42 @@ func start(t *testing.T, service *servertest.Service) (*exec.Cmd, *net.UnixConn)
 	require.NoError(t, err)
 	defer file.Close()
 	cmd, _ := command(t)
-	cmd.ExtraFiles = []*os.File{pair[0], file}
+	cmd.ExtraFiles = []*os.File{link[0]}
 	require.NoError(t, cmd.Start())
+	link[0].Close()
+	give(t, link[1], int(pair[0].Fd()), int(file.Fd()))
 	pair[0].Close()
 	conn, err := net.FileConn(pair[1])
 	require.NoError(t, err)
 	pair[1].Close()
 	t.Cleanup(func() { conn.Close() })
 	return cmd, conn.(*net.UnixConn)
+}
+
+// give answers a gate that asks for a client.
+func give(t *testing.T, link *os.File, fds ...int) {
+	fd, err := unix.FcntlInt(link.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	require.NoError(t, err)
+	conn, err := control.NewConn(fd, control.ConnOptions{})
+	require.NoError(t, err)
+	defer conn.Close()
+	ask, err := conn.Recv()
+	require.NoError(t, err)
+	require.Equal(t, control.TypeAwaitClient, ask.Type)
+	require.NoError(t, conn.Send(t.Context(), control.NewReply(ask, nil, fds...)))
+}
+
+// A gate for which there is no client any more ends, and that is no failure.
+func TestEndsWithoutAClient(t *testing.T) {
+	link := socketpair(t, unix.SOCK_SEQPACKET)
+	cmd, stderr := command(t)
+	cmd.ExtraFiles = []*os.File{link[0]}
+	require.NoError(t, cmd.Start())
+	link[0].Close()
+	link[1].Close()
+	await(t, cmd)
+	require.Equal(t, 0, cmd.ProcessState.ExitCode())
+	require.NotContains(t, stderr.String(), "level=ERROR")
 }
 
 func await(t *testing.T, cmd *exec.Cmd) {

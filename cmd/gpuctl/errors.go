@@ -14,6 +14,7 @@ import (
 
 	"capgpu/audit"
 	"capgpu/gpuerr"
+	"capgpu/ledger"
 )
 
 // The exit statuses; the package comment explains them.
@@ -258,6 +259,13 @@ func serviceReport(err error) report {
 			asked, available = countText(typed.Asked), countText(typed.Available)
 		}
 		r.Message = fmt.Sprintf("over the limit of %s: %s asked, %s available", typed.Resource, asked, available)
+	}
+	if typed.Code == gpuerr.Quota && typed.Resource == ledger.Connections.String() {
+		// Nothing can be asked without a connection, so the service has said what helps.
+		r.Hint = "Run the command again when a connection is free."
+		if typed.Msg != "" {
+			r.Message += ": " + typed.Msg
+		}
 	}
 	if r.Message == "" {
 		r.Message = advice.text

@@ -52,3 +52,12 @@ func TestWantsJSON(t *testing.T) {
 		require.Equal(t, want, wantsJSON(strings.Fields(args)), args)
 	}
 }
+
+// Who has no connection is not told to ask the service.
+func TestHintWithoutAConnection(t *testing.T) {
+	refusal := gpuerr.Refused("connections", 1, 0)
+	refusal.Msg = "all 64 connections are in use: end some programs"
+	r := new(app).reportOf(context.Background(), refusal)
+	require.NotContains(t, r.Hint+r.Message, "gpuctl budget")
+	require.Contains(t, r.Message, "over the limit of connections: 1 asked, 0 available: all 64 connections are in use: end some programs (E_QUOTA)")
+}

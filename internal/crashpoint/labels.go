@@ -42,7 +42,7 @@ var Table = []Label{
 	// Of clients.
 	{"manager.attach.recorded", "with a session recorded that the driver has not heard of"},
 	{"manager.attach.sent", "with a session open that the client has not heard of"},
-	{"manager.gate.started", "with a gate started, while it still holds the client's connection itself"},
+	{"manager.gate.started", "with a gate that has its client, while it still holds the client's connection itself"},
 	// At its end.
 	{"manager.stop.begun", "when it is to stop"},
 	{"manager.listen.removed", "with a socket's name removed, before it is closed"},
@@ -102,7 +102,7 @@ var Table = []Label{
 	{"driver.takeover.going", "when it is to go on"},
 
 	// The gate.
-	{"gate.start.confined", "with its two sockets"},
+	{"gate.start.confined", "with its client and a tenant socket"},
 	{"gate.start.greeted", "before it serves its client"},
 	{"gate.open.asked", "before it asks for a session"},
 	{"gate.open.opened", "with a session that its client has no capability of"},

@@ -107,7 +107,7 @@ func TestKills(t *testing.T) {
 			eventually(t, func() bool { return unix.Kill(pid, 0) != nil }, "a killed driver is not reaped")
 			count.drivers++
 		case what < 9:
-			gates := processes(s.program("gpu-gate"))
+			gates := s.gates()
 			if len(gates) == 0 {
 				continue
 			}

@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"capgpu/audit"
+	"capgpu/gate/gatetest"
 	"capgpu/internal/crashpoint"
 )
 
@@ -237,6 +238,11 @@ func (s *stack) processes() []int {
 	return append(processes(s.program("gpu-mock")), processes(s.program("gpu-gate"))...)
 }
 
+// gates are the gates that have a client, oldest first.
+func (s *stack) gates() []int {
+	return slices.DeleteFunc(processes(s.program("gpu-gate")), func(pid int) bool { return !gatetest.HasClient(pid) })
+}
+
 // processes are those of a program, oldest first, zombies not among them.
 func processes(path string) (pids []int) {
 	exes, _ := filepath.Glob("/proc/[0-9]*/exe") // a zombie's leads nowhere
@@ -316,7 +322,7 @@ func (s *stack) held() map[string]int {
 		}
 		held[kind]++
 	}
-	held["drivers"], held["gates"] = len(processes(s.program("gpu-mock"))), len(processes(s.program("gpu-gate")))
+	held["drivers"], held["gates"] = len(processes(s.program("gpu-mock"))), len(s.gates())
 	return held
 }
 

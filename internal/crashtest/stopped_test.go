@@ -25,7 +25,7 @@ func TestStoppedGateHoldsNobodyUp(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 13))
 	victim := s.load(rng, 0, 1)
 	victim.works(t, 1)
-	gates := processes(s.program("gpu-gate"))
+	gates := s.gates()
 	require.Len(t, gates, 1)
 	require.NoError(t, unix.Kill(gates[0], unix.SIGSTOP))
 	l := s.load(rng, 2, 1)

@@ -76,6 +76,12 @@ var driverCalls = []call{
 	{"setsockopt", unix.SYS_SETSOCKOPT, []condition{{arg: 1, oneOf: []uint32{unix.SOL_SOCKET}}, {arg: 2, oneOf: []uint32{unix.SO_PASSRIGHTS}}}, "no descriptors from a client"},
 }
 
+// gateCalls is what only a gate needs.
+var gateCalls = []call{
+	{"getsockname", unix.SYS_GETSOCKNAME, nil, "package net names both ends of the connection that it is handed"},
+	{"getpeername", unix.SYS_GETPEERNAME, nil, "the same"},
+}
+
 // goThread is what the runtime makes a thread with (runtime/os_linux.go,
 // cloneFlags).
 const goThread = unix.CLONE_VM | unix.CLONE_FS | unix.CLONE_FILES | unix.CLONE_SIGHAND | unix.CLONE_SYSVSEM | unix.CLONE_THREAD

@@ -27,11 +27,12 @@ type Limits struct {
 type Cell struct {
 	j       *Jailer
 	profile *Profile
-	limits  Limits
 	uid     uint32  // of the host
 	group   *cgroup // nil: none
 
 	mu sync.Mutex
+	// +checklocks:mu
+	limits Limits
 	// +checklocks:mu
 	closed bool
 }
@@ -51,6 +52,19 @@ func (j *Jailer) Cell(name string, p *Profile, l Limits) (*Cell, error) {
 		}
 	}
 	return c, nil
+}
+
+// SetLimits replaces the limits; what the process has already counts.
+func (c *Cell) SetLimits(l Limits) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.group != nil && !c.closed {
+		if err := c.j.groups.limit(c.group.path, l); err != nil {
+			return fmt.Errorf("limit what is in a cgroup: %w", err)
+		}
+	}
+	c.limits = l
+	return nil
 }
 
 // Start starts cmd in the cell: as its user, in namespaces of its own, in its

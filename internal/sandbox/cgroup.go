@@ -156,35 +156,8 @@ func (t *cgroupTree) cell(name string, l Limits) (_ *cgroup, err error) {
 			err = errors.Join(err, os.Remove(g.path))
 		}
 	}()
-	set := map[string]string{}
-	if t.lacking["memory"] == nil && l.MemoryBytes != 0 {
-		set["memory.max"] = strconv.FormatUint(l.MemoryBytes, 10)
-		set["memory.oom.group"] = "1"
-	}
-	if t.lacking["pids"] == nil && l.Pids != 0 {
-		set["pids.max"] = strconv.FormatUint(l.Pids, 10)
-	}
-	if t.lacking["hugetlb"] == nil {
-		files, err := os.ReadDir(g.path) // not Glob, which finds nothing where it cannot look
-		if err != nil {
-			return nil, err
-		}
-		for _, f := range files { // hugetlb.2MB.max, hugetlb.2MB.rsvd.max
-			if limit, _ := filepath.Match("hugetlb.*.max", f.Name()); limit && !strings.HasSuffix(f.Name(), ".rsvd.max") {
-				set[f.Name()] = strconv.FormatUint(l.HugeBytes, 10)
-			}
-		}
-	}
-	for file, value := range set {
-		if err := write(g.path, file, value); err != nil {
-			return nil, err
-		}
-	}
-	if _, limited := set["memory.max"]; limited {
-		// Absent where the host has no swap accounting; there it has no swap either.
-		if err := write(g.path, "memory.swap.max", "0"); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, err
-		}
+	if err := t.limit(g.path, l); err != nil {
+		return nil, err
 	}
 	if g.killer, err = os.OpenFile(filepath.Join(g.path, "cgroup.kill"), os.O_WRONLY, 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -194,6 +167,41 @@ func (t *cgroupTree) cell(name string, l Limits) (_ *cgroup, err error) {
 		return nil, err
 	}
 	return g, nil
+}
+
+// limit sets the limits of a cgroup; 0 leaves what it has.
+func (t *cgroupTree) limit(path string, l Limits) error {
+	set := map[string]string{}
+	if t.lacking["memory"] == nil && l.MemoryBytes != 0 {
+		set["memory.max"] = strconv.FormatUint(l.MemoryBytes, 10)
+		set["memory.oom.group"] = "1"
+	}
+	if t.lacking["pids"] == nil && l.Pids != 0 {
+		set["pids.max"] = strconv.FormatUint(l.Pids, 10)
+	}
+	if t.lacking["hugetlb"] == nil {
+		files, err := os.ReadDir(path) // not Glob, which finds nothing where it cannot look
+		if err != nil {
+			return err
+		}
+		for _, f := range files { // hugetlb.2MB.max, hugetlb.2MB.rsvd.max
+			if limit, _ := filepath.Match("hugetlb.*.max", f.Name()); limit && !strings.HasSuffix(f.Name(), ".rsvd.max") {
+				set[f.Name()] = strconv.FormatUint(l.HugeBytes, 10)
+			}
+		}
+	}
+	for file, value := range set {
+		if err := write(path, file, value); err != nil {
+			return err
+		}
+	}
+	if _, limited := set["memory.max"]; limited {
+		// Absent where the host has no swap accounting; there it has no swap either.
+		if err := write(path, "memory.swap.max", "0"); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
 }
 
 // How long a killed process may take to leave its cgroup.

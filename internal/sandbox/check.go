@@ -61,7 +61,10 @@ func (e Enforced) String() string {
 // cannot be read: it counts where the kernel has it and the process has a filter,
 // because Enter fails if it cannot be had then, and puts the filter behind it.
 func (c *Cell) Check(pid int) (Enforced, error) {
-	e := Enforced{profile: c.profile, limits: c.limits, landlock: c.j.abi}
+	c.mu.Lock()
+	limits := c.limits
+	c.mu.Unlock()
+	e := Enforced{profile: c.profile, limits: limits, landlock: c.j.abi}
 	s, err := readStatus(pid)
 	if err != nil {
 		return e, fmt.Errorf("look at process %d: %w", pid, err)
@@ -83,7 +86,7 @@ func (c *Cell) Check(pid int) (Enforced, error) {
 		if why == nil {
 			why = c.j.why(m)
 		}
-		if m == Memory && c.limits.MemoryBytes == 0 || m == Pids && c.limits.Pids == 0 {
+		if m == Memory && limits.MemoryBytes == 0 || m == Pids && limits.Pids == 0 {
 			why = errors.New("no limit is set")
 		}
 		look(m, why)

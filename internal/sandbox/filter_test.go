@@ -135,7 +135,8 @@ func TestTables(t *testing.T) {
 			require.False(t, seen[forbidden], "%s allows call %d", p.Name(), forbidden)
 		}
 	}
+	asks := []string{"getsockname", "getpeername"} // which only ask
 	for name := range names[Gate] {
-		require.True(t, names[Driver][name], "a gate may %s and a driver may not", name)
+		require.True(t, names[Driver][name] || slices.Contains(asks, name), "a gate may %s and a driver may not", name)
 	}
 }

@@ -37,6 +37,10 @@ func TestGuestMemoryLimit(t *testing.T) {
 	o := run(t, newCell(t, j, Driver, Limits{MemoryBytes: 128 << 20}), "driver", "take a lot of memory")
 	require.Contains(t, o.state.String(), "killed", "%s%s", o.said, o.log)
 	require.Equal(t, "<nil>", run(t, newCell(t, j, Driver, Limits{MemoryBytes: 1 << 30}), "driver", "nothing").did(t))
+
+	changed := newCell(t, j, Driver, Limits{MemoryBytes: 1 << 30})
+	require.NoError(t, changed.SetLimits(Limits{MemoryBytes: 128 << 20}))
+	require.Contains(t, run(t, changed, "driver", "take a lot of memory").state.String(), "killed", "the limit is what it was set to last")
 }
 
 func TestGuestPidsLimit(t *testing.T) {
@@ -52,9 +56,15 @@ func TestHugeLimit(t *testing.T) {
 	if j.groups == nil || j.groups.lacks("hugetlb") != nil {
 		t.Skip("NOT TESTED: no hugetlb controller")
 	}
-	for _, bytes := range []uint64{0, 4 << 20} {
-		max, err := words(newCell(t, j, Driver, Limits{HugeBytes: bytes}).group.path, "hugetlb.2MB.max")
+	requireMax := func(c *Cell, bytes uint64) {
+		max, err := words(c.group.path, "hugetlb.2MB.max")
 		require.NoError(t, err)
 		require.Equal(t, []string{strconv.FormatUint(bytes, 10)}, max)
+	}
+	for _, bytes := range []uint64{0, 4 << 20} {
+		c := newCell(t, j, Driver, Limits{HugeBytes: bytes})
+		requireMax(c, bytes)
+		require.NoError(t, c.SetLimits(Limits{HugeBytes: 8 << 20}))
+		requireMax(c, 8<<20)
 	}
 }

@@ -20,7 +20,7 @@ var Driver = &Profile{name: "driver", threads: 1024, extra: driverCalls}
 
 // Gate is the stricter profile of a gate: it moves messages between two sockets,
 // and maps what it is handed. It makes no object of the kernel's at all.
-var Gate = &Profile{name: "gate", threads: 256, descriptors: 4096}
+var Gate = &Profile{name: "gate", threads: 256, descriptors: 4096, extra: gateCalls}
 
 // Name as logs show it.
 func (p *Profile) Name() string { return p.name }

@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"capgpu/client"
+	"capgpu/gate/gatetest"
 )
 
 // Tenant is the one tenant of the policy, if nothing else is asked for.
@@ -58,11 +59,14 @@ func (o Options) policy() []byte {
 	text = fmt.Appendf(text, policyTenant, Tenant, 256, "", generous)
 	for _, name := range o.Neighbours {
 		text = append(text, ", "...)
-		deadline := ""
+		times := ""
 		if o.NeighboursDeadline > 0 {
-			deadline = fmt.Sprintf(`"maxDeadline": %q,`, o.NeighboursDeadline)
+			times = fmt.Sprintf(`"maxDeadline": %q,`, o.NeighboursDeadline)
 		}
-		text = fmt.Appendf(text, policyTenant, name, 8, deadline, bounded)
+		if o.NeighboursIdle > 0 {
+			times += fmt.Sprintf(`"idleTimeout": %q,`, o.NeighboursIdle)
+		}
+		text = fmt.Appendf(text, policyTenant, name, 8, times, bounded)
 	}
 	return append(text, "]\n}\n"...)
 }
@@ -116,6 +120,7 @@ type Options struct {
 	HugePages          bool          // device memory may be of the host's huge pages
 	Neighbours         []string      // more tenants
 	NeighboursDeadline time.Duration // of their work, by the policy; 0: the device's
+	NeighboursIdle     time.Duration // after which their connections end, by the policy; 0: its default
 	Faults             string        // what goes wrong with the device: a script of package faults
 }
 
@@ -220,16 +225,18 @@ func (s *Service) DriverPID() (int, error) {
 	return pid, nil
 }
 
-// GatePID finds the process of one of the gates.
+// GatePID finds the process of one of the gates that have a client.
 func (s *Service) GatePID() (int, error) {
 	all, err := s.children("gpu-gate")
 	if err != nil {
 		return 0, err
 	}
-	if len(all) == 0 {
-		return 0, fmt.Errorf("device-manager (%d) has no gpu-gate; it said:\n%s", s.ManagerPID(), s.log)
+	for _, pid := range all {
+		if gatetest.HasClient(pid) {
+			return pid, nil
+		}
 	}
-	return all[0], nil
+	return 0, fmt.Errorf("device-manager (%d) has no gpu-gate with a client; it said:\n%s", s.ManagerPID(), s.log)
 }
 
 // Processes is how many the manager has started and not reaped.

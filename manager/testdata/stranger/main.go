@@ -7,31 +7,26 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"time"
 
 	"golang.org/x/sys/unix"
 
-	"capgpu/client"
+	"capgpu/control"
 	"capgpu/internal/sandbox"
 )
 
 func main() {
-	kind, err := unix.GetsockoptInt(4, unix.SOL_SOCKET, unix.SO_TYPE)
-	if err != nil {
+	if _, err := unix.GetsockoptInt(4, unix.SOL_SOCKET, unix.SO_TYPE); err != nil { // a gate has its link only
+		conn, err := control.NewConn(3, control.ConnOptions{Descriptors: true})
+		if err == nil {
+			_, err = control.NewCaller(conn).Call(context.Background(), control.TypeAwaitClient, nil, nil)
+		}
 		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	if kind == unix.SOCK_SEQPACKET { // a gate: descriptor 4 is a tenant socket
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		_, err := client.NewConn(ctx, 4)
-		fmt.Fprintln(os.NewFile(3, "client"), err)
 		return
 	}
 	if err := sandbox.Enter(sandbox.Driver, slog.New(slog.NewTextHandler(os.Stderr, nil))); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	_, err = os.ReadFile("/etc/passwd")
+	_, err := os.ReadFile("/etc/passwd")
 	fmt.Fprintln(os.Stderr, err)
 }

@@ -1,0 +1,372 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"capgpu/control"
+	"capgpu/gpuerr"
+	"capgpu/internal/sandbox"
+	"capgpu/internal/shm"
+)
+
+// gatePool has gates wait for clients, so that no client waits for a process to start,
+// and gives them out in turn.
+//
+//	spawn ─► asked for a client, confined ─► ready ─► given to a client: the tenant's
+//	  ▲                │                       │
+//	  └── back-off ◄───┴── it dies, or ────────┘ the program on the disk is another one
+//
+// A gate that waits holds nothing but its link, and is no tenant's: its limits are made
+// those of the tenant before it is given a client, and it is given one only. The last one
+// that is ready is not for the tenant that was given one just before: of several tenants
+// none meets an empty pool because of one other. Gates have a thread of their own to be
+// started from; no driver waits for one.
+type gatePool struct {
+	m       *Manager
+	spawner *spawner
+	ctx     context.Context // of those that start
+	cancel  context.CancelFunc
+	running sync.WaitGroup // a goroutine for each gate until that is gone
+
+	mu sync.Mutex
+	// +checklocks:mu
+	queue gateQueue
+	// +checklocks:mu
+	ready []*gateProcess // the oldest first
+	// +checklocks:mu
+	starting int
+	// +checklocks:mu
+	last *tenantServer // that was given a gate
+	// +checklocks:mu
+	failed error // of the last start; nil once another one may be tried
+	// +checklocks:mu
+	pausing bool // before the next start
+	// +checklocks:mu
+	respawn backoff
+	// +checklocks:mu
+	closed bool
+}
+
+const (
+	// readyGates is how many gates wait: some 5 MiB each.
+	readyGates = 3
+	// startingGates is how many of them start at once: the CPU is others' as well.
+	startingGates = 2
+)
+
+// gateProcess is the process of a gate with our end of its link.
+type gateProcess struct {
+	child *child
+	conn  *control.Conn
+	ask   *control.Message // for a client
+	from  programFile
+	began time.Time
+	owner atomic.Pointer[tenantServer] // nil: it has no client yet
+}
+
+func newGatePool(m *Manager) *gatePool {
+	p := &gatePool{m: m, spawner: newSpawner(m.jailer), respawn: backoff{policy: defaultDevicePolicy().Respawn}}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stepLocked()
+	return p
+}
+
+// Close ends the gates that wait. Those that have clients are gone by then, or left behind.
+func (p *gatePool) Close(grace *grace) error {
+	p.cancel()
+	p.mu.Lock()
+	p.closed = true
+	ready := p.ready
+	p.ready = nil
+	p.refuseLocked(errStopping)
+	p.mu.Unlock()
+	for _, g := range ready {
+		g.end()
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		p.running.Wait()
+	}()
+	over := grace.wait(ended)
+	p.spawner.Close()
+	if !over {
+		return fmt.Errorf("gates did not end within %v", closeGrace)
+	}
+	return nil
+}
+
+// take waits for a gate for a connection of a user of the tenant. gone says that nobody
+// wants it any more, and does not block; the error is errGone then.
+func (p *gatePool) take(ctx context.Context, s *tenantServer, uid uint32, gone func() bool) (*gateProcess, error) {
+	r := &gateRequest{tenant: s, uid: uid, gone: gone, answer: make(chan gateAnswer, 1)}
+	if err := p.enter(r); err != nil {
+		return nil, err
+	}
+	select {
+	case a := <-r.answer:
+		return a.gate, a.err
+	case <-ctx.Done():
+	}
+	p.mu.Lock()
+	waiting := p.queue.remove(r)
+	p.mu.Unlock()
+	if !waiting {
+		if a := <-r.answer; a.gate != nil {
+			a.gate.end()
+		}
+	}
+	return nil, context.Cause(ctx)
+}
+
+var errGone = errors.New("the client has gone")
+
+func (p *gatePool) enter(r *gateRequest) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.closed:
+		return errStopping
+	case p.failed != nil:
+		return p.failed
+	}
+	p.queue.add(r)
+	p.stepLocked()
+	return nil
+}
+
+// stepLocked gives out what is ready, and starts what is to be.
+//
+// +checklocks:p.mu
+func (p *gatePool) stepLocked() {
+	for len(p.ready) > 0 {
+		var except *tenantServer
+		if len(p.ready) == 1 {
+			except = p.last
+		}
+		r := p.queue.next(except)
+		if r == nil {
+			break
+		}
+		if r.gone() {
+			r.answer <- gateAnswer{err: errGone}
+			continue
+		}
+		r.answer <- gateAnswer{gate: p.ready[0]}
+		p.ready, p.last = p.ready[1:], r.tenant
+	}
+	for p.starting < startingGates && len(p.ready)+p.starting < readyGates+p.queue.waiting && !p.pausing && !p.closed {
+		p.starting++
+		p.running.Go(p.runGate)
+	}
+}
+
+// +checklocks:p.mu
+func (p *gatePool) refuseLocked(err error) {
+	for r := p.queue.next(nil); r != nil; r = p.queue.next(nil) {
+		r.answer <- gateAnswer{err: err}
+	}
+}
+
+// runGate starts a gate and looks after it until it is gone.
+func (p *gatePool) runGate() {
+	g, err := p.start()
+	p.mu.Lock()
+	p.starting--
+	switch {
+	case p.closed:
+	case err != nil:
+		p.m.log.Warn("no gate could be started", "err", err)
+		p.failed = refusalOf(err)
+		p.refuseLocked(p.failed)
+		p.pauseLocked(0)
+	default:
+		p.ready = append(p.ready, g)
+	}
+	p.stepLocked()
+	closed := p.closed
+	p.mu.Unlock()
+	if err != nil {
+		return
+	}
+	if closed {
+		g.end()
+	}
+	<-g.child.exited
+	if g.owner.Load() == nil {
+		p.lost(g)
+	}
+}
+
+// refusalOf is what a client is told.
+func refusalOf(err error) error {
+	if errors.Is(err, errNotConfined) {
+		return gpuerr.New(gpuerr.Denied, "the gate is not confined as the policy requires; device-manager's log says why")
+	}
+	return gpuerr.New(gpuerr.Busy, "no gate could be started, and device-manager's log says why; connect again in some seconds, or use the tenant socket")
+}
+
+// lost replaces a gate that has died while it waited.
+func (p *gatePool) lost(g *gateProcess) {
+	g.end()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i, x := range p.ready {
+		if x == g {
+			p.ready = append(p.ready[:i:i], p.ready[i+1:]...)
+			p.m.log.Warn("a gate was lost that had no client", "pid", g.child.pid(), "err", g.child.err)
+			p.pauseLocked(time.Since(g.began))
+			p.stepLocked()
+			return
+		}
+	}
+}
+
+// pauseLocked lets time pass before the next start, the more the sooner the last ones
+// died.
+//
+// +checklocks:p.mu
+func (p *gatePool) pauseLocked(lived time.Duration) {
+	delay, _ := p.respawn.died(time.Now(), lived, true) // never given up
+	if delay == 0 || p.pausing || p.closed {
+		return
+	}
+	p.pausing = true
+	p.running.Go(func() {
+		sleep(p.ctx, delay)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.pausing, p.failed = false, nil
+		p.stepLocked()
+	})
+}
+
+var errNotConfined = errors.New("the gate is not confined")
+
+// start starts a gate, and returns when it asks for a client and is confined.
+func (p *gatePool) start() (_ *gateProcess, err error) {
+	from, err := programOf(p.m.cfg.GatePath, nil)
+	if err != nil {
+		return nil, err
+	}
+	ours, theirs, err := shm.Socketpair()
+	if err != nil {
+		return nil, err
+	}
+	link := os.NewFile(uintptr(theirs), "gate link")
+	defer link.Close()
+	g := &gateProcess{from: from, began: time.Now()}
+	if g.conn, err = control.NewConn(ours, control.ConnOptions{}); err != nil {
+		return nil, err
+	}
+	log := slog.New(ownedHandler{Handler: p.m.log.Handler(), owner: &g.owner})
+	if g.child, err = p.spawner.start(log, "gate", p.m.confineGate(&g.owner), from.path, nil, link); err != nil {
+		return nil, errors.Join(err, g.conn.Close())
+	}
+	link.Close() // only the gate holds it now: its death ends the wait for its word
+	if err := p.hear(g); err != nil {
+		g.end()
+		if newGrace(exitGrace).wait(g.child.exited) && !errors.Is(err, errNotConfined) {
+			err = fmt.Errorf("it died: %w", g.child.err)
+		}
+		return nil, err
+	}
+	return g, nil
+}
+
+// hear waits for the gate's first word. It is confined then.
+func (p *gatePool) hear(g *gateProcess) (err error) {
+	shut := func() { g.conn.Close() }
+	late := time.AfterFunc(p.m.cfg.ReadyTimeout, shut)
+	defer late.Stop()
+	stop := context.AfterFunc(p.ctx, shut)
+	defer stop()
+	if g.ask, err = g.conn.Recv(); err != nil {
+		return fmt.Errorf("it did not ask for a client: %w", err)
+	}
+	if g.ask.Type != control.TypeAwaitClient || g.ask.Reply {
+		return gpuerr.New(gpuerr.Protocol, "it said %v, and is to ask for a client", g.ask.Type)
+	}
+	if err := g.child.checkConfined(p.m.log, slog.LevelDebug); err != nil {
+		return fmt.Errorf("%w: %w", errNotConfined, err)
+	}
+	return nil
+}
+
+// give gives the gate its client and a tenant socket, which are lent. On an error the
+// gate is of no use.
+func (g *gateProcess) give(s *tenantServer, client, socket int) error {
+	if now, err := programOf(g.from.path, nil); err != nil || !now.same(g.from) {
+		return errStale
+	}
+	g.owner.Store(s)
+	if err := g.child.cell.SetLimits(s.gateLimits()); err != nil {
+		return err
+	}
+	err := g.conn.Send(s.ctx, control.NewReply(g.ask, nil, client, socket))
+	return errors.Join(err, g.conn.Close())
+}
+
+// end ends a gate that has no client, at once.
+func (g *gateProcess) end() {
+	g.child.kill()
+	g.conn.Close()
+}
+
+// hungUp reports whether nobody has the other end of a connection. A client that only
+// says nothing more still hears.
+func hungUp(fd int) bool {
+	p := []unix.PollFd{{Fd: int32(fd)}}
+	n, err := unix.Poll(p, 0)
+	return err == nil && n > 0 && p[0].Revents&(unix.POLLHUP|unix.POLLERR) != 0
+}
+
+// confineGate is how a gate is confined that has no client. No memory is granted to it.
+func (m *Manager) confineGate(owner *atomic.Pointer[tenantServer]) confinement {
+	p := &m.cfg.Policy.Sandbox
+	return confinement{
+		name: "waiting", profile: sandbox.Gate,
+		limits: sandbox.Limits{MemoryBytes: p.GateMemoryBytes, Pids: p.GatePids},
+		violation: func(pid int) {
+			if s := owner.Load(); s != nil {
+				s.gateViolated(pid)
+				return
+			}
+			if _, err := m.audit.Append("sandbox.violation", "", fmt.Sprintf("gate pid=%d", pid)); err != nil {
+				m.log.Error("write the audit log", "kind", "sandbox.violation", "err", err)
+			}
+		},
+	}
+}
+
+// ownedHandler tells the tenant of a gate with each line that is about the gate.
+type ownedHandler struct {
+	slog.Handler
+	owner *atomic.Pointer[tenantServer]
+}
+
+func (h ownedHandler) Handle(ctx context.Context, r slog.Record) error {
+	if s := h.owner.Load(); s != nil {
+		r.AddAttrs(slog.String("tenant", s.policy().Name))
+	}
+	return h.Handler.Handle(ctx, r)
+}
+
+func (h ownedHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return ownedHandler{Handler: h.Handler.WithAttrs(attrs), owner: h.owner}
+}
+
+func (h ownedHandler) WithGroup(name string) slog.Handler {
+	return ownedHandler{Handler: h.Handler.WithGroup(name), owner: h.owner}
+}

@@ -1,0 +1,213 @@
+package manager_test
+
+import (
+	"context"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"capgpu/gate/gatetest"
+	"capgpu/gpuerr"
+	"capgpu/internal/rpcguard/rpcguardtest"
+	"capgpu/ledger"
+	"capgpu/manager"
+)
+
+// ask connects to a Cap'n Proto socket, asks for the first capability, and returns what
+// came of it.
+func ask(path string) (answer string, err error) {
+	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+		return "", err
+	}
+	if _, err := c.Write(rpcguardtest.Bootstrap(0)); err != nil {
+		return "", err
+	}
+	said := make([]byte, 4096)
+	n, err := c.Read(said)
+	return string(said[:n]), err
+}
+
+// A tenant that connects and hangs up all the time is given its burst of gates and then
+// its rate, is told when to come again, and keeps another tenant waiting for no more than
+// the turn of a gate or two: it is the order that is looked at, and not the time.
+func TestConnectStormIsFair(t *testing.T) {
+	const workers, times = 32, 24
+	w := start(t, func(c *manager.Config) { c.Policy.Tenant("default").MaxConnections = workers })
+	_, driver := w.driver(1)
+	victim := func(foreign func() int64) (waits []int64, took []time.Duration) {
+		for range times {
+			before, began := foreign(), time.Now()
+			answer, err := ask(w.CapnpSocketPath("limited"))
+			require.NoError(t, err)
+			require.NotContains(t, answer, "E_BUSY")
+			waits, took = append(waits, foreign()-before), append(took, time.Since(began))
+			time.Sleep(100 * time.Millisecond) // it keeps to its rate
+		}
+		slices.Sort(waits)
+		slices.Sort(took)
+		return waits, took
+	}
+	_, quiet := victim(func() int64 { return 0 })
+
+	storm, stop := context.WithCancel(context.Background())
+	var storming sync.WaitGroup
+	defer storming.Wait()
+	defer stop()
+	var served, refused atomic.Int64
+	for range workers {
+		storming.Go(func() {
+			for storm.Err() == nil {
+				switch answer, err := ask(w.CapnpSocketPath("default")); {
+				case strings.Contains(answer, "E_BUSY"):
+					refused.Add(1)
+				case err == nil && answer != "" && !strings.Contains(answer, "E_QUOTA"):
+					served.Add(1)
+				}
+			}
+		})
+	}
+	require.Eventually(t, func() bool { return served.Load() >= 2*workers }, patience, time.Millisecond)
+	waits, took := victim(served.Load)
+	t.Logf("gates of others that were served before the victim's: %v", waits)
+	t.Logf("the victim's connections took p50 %v and at most %v; without the storm %v and %v", took[times/2], took[times-1], quiet[times/2], quiet[times-1])
+	require.LessOrEqual(t, waits[times/2], int64(3), "in the middle")
+
+	// A driver that dies meanwhile is replaced.
+	kill(t, driver)
+	w.driver(2)
+	stop()
+	storming.Wait()
+	require.NotZero(t, refused.Load(), "the storm is bounded, and told so")
+	w.noConnections(1)
+}
+
+// Drivers are started while no gate can be; and clients are served by the gates that wait.
+func TestDriverStartsBesideGates(t *testing.T) {
+	w := start(t, nil)
+	_, driver := w.driver(1)
+	require.Eventually(t, func() bool { return len(waitingGates(t)) == 3 }, patience, time.Millisecond)
+	letGo := w.HoldGateStarts()
+	for epoch := uint64(2); epoch < 5; epoch++ {
+		kill(t, driver)
+		_, driver = w.driver(epoch)
+	}
+	require.NoError(t, w.dialCapnp("default").Resolve(within(t)))
+	letGo()
+	for range 5 {
+		require.NoError(t, w.dialCapnp("default").Resolve(within(t)))
+	}
+}
+
+func waitingGates(t *testing.T) []int {
+	return slices.DeleteFunc(children(t), func(pid int) bool { return !isGate(pid) || gatetest.HasClient(pid) })
+}
+
+// A gate that waits is replaced when it dies, and none of them outlives the manager.
+func TestWaitingGatesAreReplaced(t *testing.T) {
+	w := start(t, nil)
+	require.Eventually(t, func() bool { return len(waitingGates(t)) == 3 }, patience, time.Millisecond)
+	first := waitingGates(t)
+	for _, pid := range first {
+		kill(t, pid)
+	}
+	require.Eventually(t, func() bool {
+		now := waitingGates(t)
+		return len(now) == 3 && !slices.ContainsFunc(now, func(pid int) bool { return slices.Contains(first, pid) })
+	}, patience, time.Millisecond)
+	m := w.dialCapnp("default")
+	require.NoError(t, m.Resolve(within(t)))
+	w.stop()
+	require.Empty(t, children(t))
+}
+
+// A connection costs a process once its client has said something, and no earlier.
+func TestSilentConnectionsHaveNoGate(t *testing.T) {
+	w := start(t, nil)
+	w.driver(1)
+	for range 20 {
+		defer connect(t, "unix", w.CapnpSocketPath("default")).Close()
+	}
+	require.Eventually(t, func() bool { return w.held(ledger.Connections) == 20 }, patience, time.Millisecond)
+	defer w.begun("default").Close()
+	require.Eventually(t, func() bool { return len(gates(t)) == 1 }, patience, time.Millisecond)
+	require.EqualValues(t, 21, w.held(ledger.Connections))
+}
+
+// Connections that say nothing, or half a message, or have nothing, end after the time
+// that the policy says, and make room; what holds a session stays.
+func TestIdleConnectionsEnd(t *testing.T) {
+	const idle, seats = 300 * time.Millisecond, 12
+	w := start(t, func(c *manager.Config) {
+		c.Policy.Tenant("default").IdleTimeout = idle
+		c.Policy.Tenant("default").MaxConnections = seats
+	})
+	w.driver(1)
+	direct := w.dial("default")
+	s := w.open(direct)
+	m := w.dialCapnp("default")
+	held, err := openCapnp(t, m)
+	require.NoError(t, err)
+
+	// The rest of the seats.
+	half := connect(t, "unixpacket", w.SocketPath("default"))
+	bare := connect(t, "unix", w.CapnpSocketPath("default"))
+	unused := w.dialCapnp("default")
+	require.NoError(t, unused.Resolve(within(t)))
+	quiet := []*net.UnixConn{half, bare, w.begun("default")}
+	spoken := w.dial("default")
+	for len(quiet) < seats-4 {
+		quiet = append(quiet, connect(t, "unixpacket", w.SocketPath("default")))
+	}
+	require.Eventually(t, func() bool { return w.held(ledger.Connections) == seats || spoken.Err() != nil }, patience, time.Millisecond)
+	for _, c := range quiet {
+		drained(t, c)
+		c.Close()
+	}
+	<-spoken.Done()
+	require.ErrorIs(t, spoken.Err(), gpuerr.Disconnected)
+	f, release := unused.ListDevices(within(t), nil)
+	defer release()
+	_, err = f.Struct()
+	require.Error(t, err, "it had no capability in use")
+	require.NotErrorIs(t, err, context.DeadlineExceeded)
+	require.Eventually(t, func() bool { return w.held(ledger.Connections) == 2 }, patience, time.Millisecond, "what has a session stays")
+	require.NoError(t, describe(t, held))
+	_, err = direct.Devices(within(t))
+	require.NoError(t, err)
+	again, err := openCapnp(t, m)
+	require.NoError(t, err)
+	require.NoError(t, describe(t, again))
+
+	// When the session is over, so is the time of its connection.
+	require.NoError(t, s.Close(within(t)))
+	<-direct.Done()
+	require.NoError(t, describe(t, held))
+}
+
+// One user does not have all of a tenant's connections where others may connect, and the
+// refusal says what helps without one.
+func TestOneUserLeavesSeats(t *testing.T) {
+	w := start(t, func(c *manager.Config) {
+		several := c.Policy.Tenant("limited")
+		several.AllowedUIDs, several.MaxConnections = append(several.AllowedUIDs, 65533), 4
+	})
+	for range 3 {
+		w.dial("limited")
+	}
+	answer, err := ask(w.CapnpSocketPath("limited"))
+	require.NoError(t, err)
+	require.Contains(t, answer, "E_QUOTA connections")
+	require.Contains(t, answer, "which is all that one user may have")
+	require.Contains(t, answer, "when it has been idle for 5m0s")
+}

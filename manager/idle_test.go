@@ -1,0 +1,64 @@
+package manager
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A watch ends once, when nothing has been busy for the time, and not before.
+func TestIdleWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began, ended := time.Now(), time.Duration(0)
+		w := newIdleWatch(time.Minute, func() { ended += time.Since(began) })
+		time.Sleep(50 * time.Second)
+		w.begin()
+		w.begin()
+		time.Sleep(time.Hour)
+		w.done()
+		time.Sleep(time.Hour)
+		w.done()
+		time.Sleep(30 * time.Second)
+		w.begin() // takes no time, and counts
+		w.done()
+		time.Sleep(time.Hour)
+		require.Equal(t, 50*time.Second+2*time.Hour+30*time.Second+time.Minute, ended)
+		w.begin()
+		w.done()
+		time.Sleep(time.Hour)
+		require.Equal(t, 50*time.Second+2*time.Hour+30*time.Second+time.Minute, ended, "once")
+
+		w = newIdleWatch(time.Minute, func() { t.Error("it was stopped") })
+		w.stop()
+		w.begin()
+		w.done()
+		time.Sleep(time.Hour)
+	})
+}
+
+// What a connection holds ends for it when its driver says so, or is gone.
+func TestTallyEndsWhatIsHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ended := false
+		w := newIdleWatch(time.Minute, func() { ended = true })
+		sessions := newTally()
+		sessions.begin(1, "a", w)
+		sessions.begin(2, "a", w)
+		sessions.begin(3, "a", w)
+		time.Sleep(time.Hour)
+		sessions.heard("session.close", "tenant=a session=1 attach=1 parent=0")
+		sessions.end(2)
+		sessions.end(2)
+		time.Sleep(time.Hour)
+		require.False(t, ended)
+		_, total := sessions.lost()
+		require.Equal(t, 1, total)
+		sessions.end(3)
+		time.Sleep(59 * time.Second)
+		require.False(t, ended)
+		time.Sleep(2 * time.Second)
+		require.True(t, ended)
+	})
+}

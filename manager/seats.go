@@ -1,0 +1,120 @@
+package manager
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"capgpu/gpuerr"
+	"capgpu/ledger"
+)
+
+// seats are a tenant's connections, by user. They are charged to its account; here one
+// user is kept from having all of them, where others may connect as well.
+type seats struct {
+	mu sync.Mutex
+	// +checklocks:mu
+	held map[uint32]uint64 // no entry is 0
+}
+
+// shareOf is the part of n that one user of the tenant may have: three quarters, or all of
+// it where no other user may connect.
+func (t *Tenant) shareOf(n uint64) uint64 {
+	if !t.AnyUID {
+		others := false
+		for _, uid := range t.AllowedUIDs {
+			others = others || uid != t.AllowedUIDs[0]
+		}
+		if !others {
+			return n
+		}
+	}
+	return max(n*3/4, 1)
+}
+
+// take charges a connection of a user, until leave is called. A refusal says what can be
+// done without a connection.
+func (s *seats) take(t *Tenant, account *ledger.Account, uid uint32) (leave func(), err error) {
+	advice := fmt.Sprintf("end some of the programs that hold a connection of tenant %q (as root, ss -xp lists them), or wait: a connection without a session ends when it has been idle for %v; an operator can raise maxConnections in the policy", t.Name, t.IdleTimeout)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if share := t.shareOf(t.MaxConnections); s.held[uid] >= share {
+		refusal := gpuerr.Refused(ledger.Connections.String(), 1, 0)
+		refusal.Msg = fmt.Sprintf("user %d has %d of %d connections, which is all that one user may have: %s", uid, s.held[uid], t.MaxConnections, advice)
+		return nil, refusal
+	}
+	charge, err := account.Reserve(ledger.Connections, 1)
+	if err != nil {
+		refusal := *gpuerr.From(err)
+		if refusal.Code == gpuerr.Quota {
+			refusal.Msg = fmt.Sprintf("all %d connections are in use: %s", t.MaxConnections, advice)
+		}
+		return nil, &refusal
+	}
+	charge.Commit()
+	if s.held == nil {
+		s.held = map[uint32]uint64{}
+	}
+	s.held[uid]++
+	return func() {
+		charge.Release()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.held[uid]--; s.held[uid] == 0 {
+			delete(s.held, uid)
+		}
+	}, nil
+}
+
+// gateBurst is how many gates a tenant may have started in a row: all of its connections
+// by default, when all its programs start at once.
+const gateBurst = 64
+
+// gatePace bounds how often gates are started for a tenant, and for a user of it: a
+// process is what a connection costs most.
+type gatePace struct {
+	mu sync.Mutex
+	// +checklocks:mu
+	rate uint64 // that the buckets are made for
+	// +checklocks:mu
+	all bucket
+	// +checklocks:mu
+	users map[uint32]*bucket // those that are not full, and some that are
+}
+
+// enter counts a gate for a user of a tenant, or refuses it.
+func (p *gatePace) enter(t *Tenant, uid uint32, now time.Time) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.rate != t.GateRate {
+		p.rate, p.all, p.users = t.GateRate, newBucket(gateBurst, time.Second/time.Duration(t.GateRate), now), map[uint32]*bucket{}
+	}
+	user := p.users[uid]
+	if user == nil {
+		p.forgetLocked(now)
+		// Three quarters of the burst, and of the rate.
+		share := t.shareOf(gateBurst)
+		b := newBucket(int(share), time.Second*gateBurst/time.Duration(t.GateRate*share), now)
+		user = &b
+		p.users[uid] = user
+	}
+	if wait := max(p.all.wait(now), user.wait(now)); wait > 0 {
+		return gpuerr.New(gpuerr.Busy, "tenant %q is given %d Cap'n Proto connections in a row and then %d in a second (gateRate of the policy), and one user of several three quarters of that: connect again in %v, and keep the connection", t.Name, gateBurst, t.GateRate, wait.Round(time.Millisecond))
+	}
+	p.all.enter(now)
+	user.enter(now)
+	return nil
+}
+
+// forgetLocked forgets users that have used nothing of what they may.
+//
+// +checklocks:p.mu
+func (p *gatePace) forgetLocked(now time.Time) {
+	for uid, b := range p.users {
+		if b.wait(now); b.credit == b.full {
+			delete(p.users, uid)
+		}
+	}
+}
+
+func gateRates(n *node, what string) (uint64, error) { return bounded(n, what, 1, 1000) }
