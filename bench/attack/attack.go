@@ -37,6 +37,8 @@ var All = []Attack{
 	{8, "a flood of capabilities", 0, false, flood},
 	{9, "garbage on each socket", 0, false, garbage},
 	{9, "half-open connections", 0, false, halfOpen},
+	{9, "a storm of connections", 0, false, connectStorm},
+	{9, "idle connections on all seats", 0, false, idleSeats},
 	{9, "a flood of descriptors", 0, false, descriptors},
 	{9, "gone before the answer that brings descriptors", 0, false, hangUp},
 	{9, "gone before the session that it asked for", 0, false, hangUpBroker},

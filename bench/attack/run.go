@@ -65,19 +65,25 @@ func (r *Row) Bad() (all []string) {
 		all = append(all, "nothing was tried")
 	}
 	for what := range r.Answers {
-		if strings.HasPrefix(what, untyped) {
+		if strings.HasPrefix(what, untyped) || what == kept {
 			all = append(all, what)
 		}
 	}
 	return all
 }
 
+// idleTimeout is when a connection of the attacker's tenant ends that is idle.
+const idleTimeout = 500 * time.Millisecond
+
+// kept is the answer to an idle connection that there must be none of.
+const kept = "kept while others have no connection"
+
 // attackers is the tenant of the attacker.
 const attackers = "attacker"
 
 // Run starts a service and attacks it.
 func Run(ctx context.Context, o Options) (rows []Row, err error) {
-	svc, err := service.Start(o.Bin, peers.ServerCPU, service.Options{Neighbours: []string{attackers}})
+	svc, err := service.Start(o.Bin, peers.ServerCPU, service.Options{Neighbours: []string{attackers}, NeighboursIdle: idleTimeout})
 	if err != nil {
 		return nil, err
 	}
