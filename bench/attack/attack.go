@@ -42,6 +42,7 @@ var All = []Attack{
 	{9, "a flood of descriptors", 0, false, descriptors},
 	{9, "gone before the answer that brings descriptors", 0, false, hangUp},
 	{9, "gone before the session that it asked for", 0, false, hangUpBroker},
+	{9, "crowds at a model server", 0, false, crowds},
 	{10, "pointer bombs", 0, false, bombs},
 	{10, "random conversations", 0, false, conversations},
 }
@@ -49,6 +50,7 @@ var All = []Attack{
 // attacker is the process that attacks.
 type attacker struct {
 	socket, capnp string // of its tenant
+	bin           string // folder of the built commands
 	random        *rand.Rand
 	step          int // when to be killed
 	at            int // the step it is at

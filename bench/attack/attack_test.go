@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 // of the attacker is left.
 func TestEveryAttack(t *testing.T) {
 	bin := t.TempDir()
-	build, err := exec.Command("../../tools/build.sh", bin, "device-manager", "gpu-mock", "gpu-gate").CombinedOutput()
+	build, err := exec.Command("../../tools/build.sh", bin, "device-manager", "gpu-mock", "gpu-gate", "model-server").CombinedOutput()
 	require.NoError(t, err, "%s", build)
 	rows, err := Run(t.Context(), Options{Bin: bin, Seed: 1, For: time.Second, Say: func(format string, args ...any) { t.Logf(format, args...) }})
 	require.NoError(t, err)

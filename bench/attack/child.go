@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"capgpu/model/peers/peerstest"
 )
 
 const hidden = "capgpu-attacker"
@@ -25,11 +27,13 @@ type order struct {
 	Seed          uint64
 	For           time.Duration
 	Socket, Capnp string
+	Bin           string
 }
 
 // RunIfAttacker makes this process an attacker if it was started as one, and then never
 // returns.
 func RunIfAttacker() {
+	peerstest.RunIfCrowd()
 	if len(os.Args) != 3 || os.Args[1] != hidden {
 		return
 	}
@@ -39,7 +43,7 @@ func RunIfAttacker() {
 		os.Exit(2)
 	}
 	yield()
-	a := &attacker{socket: o.Socket, capnp: o.Capnp, step: o.Step, random: rand.New(rand.NewPCG(o.Seed, uint64(o.Attack))), tally: Tally{Answers: map[string]int{}}}
+	a := &attacker{socket: o.Socket, capnp: o.Capnp, bin: o.Bin, step: o.Step, random: rand.New(rand.NewPCG(o.Seed, uint64(o.Attack))), tally: Tally{Answers: map[string]int{}}}
 	ctx, cancel := context.WithTimeout(context.Background(), o.For)
 	defer cancel()
 	for again := true; again; again = ctx.Err() == nil && o.Step == 0 {

@@ -4,8 +4,9 @@
 // There are several attacks for each of the classes that a client can be of: it is killed
 // at each step of a conversation, stops with its ring half written, moves its ring's tail
 // as it likes, changes entries while they are read, takes no completions, takes memory
-// away, forges handles, asks for more capabilities than there are, sends garbage, and
-// speaks Cap'n Proto that is meant to break who reads it. An attacker is a process of its
+// away, forges handles, asks for more capabilities than there are, sends garbage,
+// takes a model server from its other users, and speaks Cap'n Proto that is meant to break
+// who reads it. An attacker is a process of its
 // own: this same program with a hidden first argument (RunIfAttacker). It is trusted with
 // nothing but the count of its attempts.
 //

@@ -139,7 +139,7 @@ func one(ctx context.Context, o Options, svc *service.Service, v *victim, n *new
 		return row, err
 	}
 	share := max(o.For/time.Duration(len(All)), 20*time.Millisecond)
-	tell := order{Attack: i, Seed: o.Seed, For: share, Socket: svc.SocketOf(attackers)}
+	tell := order{Attack: i, Seed: o.Seed, For: share, Socket: svc.SocketOf(attackers), Bin: o.Bin}
 	tell.Capnp = strings.TrimSuffix(tell.Socket, ".sock") + ".capnp.sock"
 	end := time.Now().Add(share)
 	late := end.Add(3 * longest) // an attacker comes last on a busy host, and is to try at least once

@@ -15,10 +15,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"capgpu/internal/leakcheck"
+	"capgpu/model/peers/peerstest"
 )
 
 func TestMain(m *testing.M) {
-	runIfCrowd()
+	peerstest.RunIfCrowd()
 	os.Exit(leakcheck.Run(m, func() {
 		if builtDir != "" {
 			os.RemoveAll(builtDir)
