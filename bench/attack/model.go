@@ -24,10 +24,10 @@ import (
 )
 
 // crowds starts a model server on a session of the attacker's tenant, and has crowds of
-// another user ask it while this one asks, too: for the model by hundreds of names, with
-// large bodies that stop coming, and with silence. Each answer of this user must be the one
-// that it had alone, none that the server is busy; and when a crowd is gone the server must
-// have the descriptors that it had before.
+// another user ask it while this one asks, too: for the model by hundreds of names and of
+// calls, with large bodies that stop coming, and with silence. Each answer of this user must
+// be the one that it had alone, none that the server is busy; and when a crowd is gone the
+// server must have the descriptors that it had before.
 func crowds(ctx context.Context, a *attacker) (err error) {
 	if os.Getuid() != 0 {
 		a.tally.Attempts++
@@ -49,8 +49,13 @@ func crowds(ctx context.Context, a *attacker) (err error) {
 	if err != nil {
 		return err
 	}
-	for kind, many := range map[string]int{peerstest.Names: 300, peerstest.Bodies: 40, peerstest.Silence: 900} {
-		c, err := peerstest.Start(peerstest.Order{Kind: kind, Socket: m.socket, Many: many})
+	for _, o := range []peerstest.Order{
+		{Kind: peerstest.Names, Socket: m.socket, Many: 300},
+		{Kind: peerstest.Calls, Socket: m.rpc, Many: 60},
+		{Kind: peerstest.Bodies, Socket: m.socket, Many: 40},
+		{Kind: peerstest.Silence, Socket: m.socket, Many: 900},
+	} {
+		c, err := peerstest.Start(o)
 		if err != nil {
 			return err
 		}
@@ -60,14 +65,14 @@ func crowds(ctx context.Context, a *attacker) (err error) {
 				asked = fmt.Errorf("%q, and alone %q", got, want)
 			}
 			if asked != nil {
-				return errors.Join(fmt.Errorf("beside a crowd of %s: %w", kind, asked), c.Kill())
+				return errors.Join(fmt.Errorf("beside a crowd of %s: %w", o.Kind, asked), c.Kill())
 			}
 		}
 		tally, err := c.Stop()
 		if err != nil {
 			return err
 		}
-		a.tally.Attempts += many
+		a.tally.Attempts += o.Many
 		for status, n := range tally {
 			a.tally.Answers["status "+strconv.Itoa(status)] += n
 		}
@@ -81,7 +86,7 @@ func crowds(ctx context.Context, a *attacker) (err error) {
 				break
 			}
 			if time.Now().After(end) {
-				return fmt.Errorf("behind a crowd of %s the model server has %d descriptors, and had %d", kind, n, before)
+				return fmt.Errorf("behind a crowd of %s the model server has %d descriptors, and had %d", o.Kind, n, before)
 			}
 		}
 	}
@@ -90,7 +95,8 @@ func crowds(ctx context.Context, a *attacker) (err error) {
 
 // model is a model server.
 type model struct {
-	dir, socket string
+	dir         string
+	socket, rpc string // of HTTP, and of Cap'n Proto
 	cmd         *exec.Cmd
 	said        bytes.Buffer
 	client      http.Client
@@ -109,12 +115,12 @@ func startModel(a *attacker) (_ *model, err error) {
 	if err := os.Chmod(m.dir, 0o711); err != nil {
 		return nil, err
 	}
-	m.socket = filepath.Join(m.dir, "http")
+	m.socket, m.rpc = filepath.Join(m.dir, "http"), filepath.Join(m.dir, "rpc")
 	file, err := m.file()
 	if err != nil {
 		return nil, err
 	}
-	m.cmd = exec.Command(filepath.Join(a.bin, "model-server"), "--model", file, "--socket", a.socket, "--listen", "unix:"+m.socket, "--drain", "0s")
+	m.cmd = exec.Command(filepath.Join(a.bin, "model-server"), "--model", file, "--socket", a.socket, "--listen", "unix:"+m.socket, "--rpc", m.rpc, "--drain", "0s")
 	m.cmd.Stderr = &m.said
 	m.cmd.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGKILL}
 	m.client.Transport = &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -132,7 +138,7 @@ func startModel(a *attacker) (_ *model, err error) {
 			return nil, err
 		}
 	}
-	return m, os.Chmod(m.socket, 0o666)
+	return m, errors.Join(os.Chmod(m.socket, 0o666), os.Chmod(m.rpc, 0o666))
 }
 
 // file writes a made-up model.

@@ -85,6 +85,35 @@ func TestNamesDoNotCrowdOut(t *testing.T) {
 	s.untilAlone(before)
 }
 
+// Nor has one with many answers on many connections of Cap'n Proto, for one over HTTP.
+func TestCallsDoNotCrowdOut(t *testing.T) {
+	rpcSocket := filepath.Join(runDir(t), "rpc")
+	require.NoError(t, os.Chmod(filepath.Dir(rpcSocket), 0o711))
+	s, _, _ := besideACrowd(t, "", 0, "--sequences", "2", "--rpc", rpcSocket)
+	require.NoError(t, os.Chmod(rpcSocket, 0o666))
+	want := s.must(question(1, 40))
+	s.http.CloseIdleConnections()
+	before := s.fds()
+	c, err := peerstest.Start(peerstest.Order{Kind: peerstest.Calls, Socket: rpcSocket, Many: 60})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Kill() })
+	s.untilWaiting(100)
+	const asked = 20
+	begun := s.finished()
+	for range asked {
+		a, err := s.ask(question(1, 40))
+		require.NoError(t, err)
+		require.Equal(t, want, a, "never busy, and right")
+	}
+	others := s.finished() - begun - asked
+	tally, err := c.Stop()
+	require.NoError(t, err)
+	t.Logf("%d answers of ours, %d of the crowd meanwhile; its statuses: %v", asked, others, tally)
+	require.LessOrEqual(t, others, uint64(4*asked))
+	require.Positive(t, others)
+	s.untilAlone(before)
+}
+
 // Large bodies that stop coming take a user's own share of the memory for those, and end.
 func TestStalledBodiesDoNotCrowdOut(t *testing.T) {
 	s, _, start := besideACrowd(t, peerstest.Bodies, 40)

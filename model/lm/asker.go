@@ -6,7 +6,7 @@ import "context"
 // among the users that it names.
 type Asker struct {
 	Peer string // whom nobody can have many of: see package peers
-	User string // as the peer calls it
+	User string // as the peer calls it, or its connection
 }
 
 type askerKey struct{}

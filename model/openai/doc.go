@@ -15,7 +15,7 @@
 //
 // Everything of which there is a bounded number is divided among peers (package peers: a
 // user on a UNIX socket, else an address), and where it is known among the "user"s that a
-// peer names: connections, requests that are served, memory of large bodies, of answers
+// peer names, or its connections: connections, requests that are served, memory of large bodies, of answers
 // that are not streamed, and the model itself. A connection that waits for its client gives
 // its place to another of its peer, or where there are none at all, of a peer that has
 // fewer. A request has a place when its body has come whole. A body that pauses for
@@ -43,6 +43,7 @@
 //	400  E_INVALID (param names the field), E_UNIMPLEMENTED
 //	401  E_DENIED: no token, or a wrong one      403  E_DENIED: another host or origin
 //	404  E_INVALID: no such model                413  E_INVALID: the body is too large
+//	408  E_INVALID: the body did not come
 //	429  E_QUOTA, E_BUSY …: with Retry-After
 //	503  E_DEVICE_LOST, E_DISCONNECTED: with Retry-After, the model comes back by itself
 //	503  E_REVOKED, E_CLOSED: with "x-should-retry: false"

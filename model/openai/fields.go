@@ -31,11 +31,13 @@ func (a *api) read(w http.ResponseWriter, r *http.Request, take endpoint) (answe
 	if err != nil {
 		return nil, r, release, err
 	}
-	who := lm.AskerOf(r.Context())
-	if who.User, err = f.text("user", maxNameBytes); err != nil {
+	user, err := f.text("user", maxNameBytes)
+	if err != nil {
 		return nil, r, release, err
 	}
-	r = r.WithContext(lm.WithAsker(r.Context(), who))
+	if user != "" {
+		r = r.WithContext(lm.WithAsker(r.Context(), lm.Asker{Peer: lm.AskerOf(r.Context()).Peer, User: user}))
+	}
 	answer, err = take(r.Context(), f)
 	return answer, r, release, err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"strconv"
 	"sync"
 
 	"capgpu/model/lm"
@@ -98,13 +99,16 @@ type connKey struct{}
 // remember is http.Server.ConnContext: it has the context tell of the connection, and who
 // is behind it.
 func remember(ctx context.Context, c net.Conn) context.Context {
-	var peer string
-	if l, ok := c.(*limitedConn); ok {
-		peer = l.peer
-	} else {
-		peer = peers.Behind(c)
+	var who lm.Asker
+	switch l, ok := c.(*limitedConn); {
+	case !ok:
+		who.Peer = peers.Behind(c)
+	case l.place == nil:
+		who.Peer = l.peer
+	default: // it is a user of its own until a request names one
+		who = lm.Asker{Peer: l.peer, User: "http" + strconv.FormatUint(l.place.Number, 10)}
 	}
-	return lm.WithAsker(context.WithValue(ctx, connKey{}, c), lm.Asker{Peer: peer})
+	return lm.WithAsker(context.WithValue(ctx, connKey{}, c), who)
 }
 
 // connOf is the connection of a request, if Limit has taken it; else nil.

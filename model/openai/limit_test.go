@@ -312,6 +312,15 @@ func TestAskers(t *testing.T) {
 		}
 		one, two := lm.Asker{Peer: "unknown", User: "0"}, lm.Asker{Peer: "unknown", User: "1"}
 		require.Equal(t, []lm.Asker{one, one, one, two, two, two, one, one, one, two}, m.askers)
+
+		m.askers = nil
+		for range 2 {
+			require.Equal(t, 200, answerOn(t, say(t, p, posted("/v1/embeddings", `{"input":"a"}`))).StatusCode)
+		}
+		require.Equal(t, "unknown", m.askers[0].Peer)
+		require.NotEmpty(t, m.askers[0].User)
+		require.Equal(t, "unknown", m.askers[1].Peer)
+		require.NotEqual(t, m.askers[0].User, m.askers[1].User, "connections that name nobody are users each")
 	})
 }
 

@@ -1,5 +1,5 @@
-// Package peerstest has a crowd: a process of another user, with many connections to the
-// HTTP socket of a model server, that means to take it from its other users.
+// Package peerstest has a crowd: a process of another user, with many connections to a
+// socket of a model server, that means to take it from its other users.
 package peerstest
 
 import (
@@ -17,6 +17,10 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"capgpu/gpuerr"
+	"capgpu/model/lm"
+	"capgpu/model/rpc"
 )
 
 // UID is the user that a crowd is of.
@@ -26,8 +30,8 @@ const hidden = "capgpu-crowd"
 
 // Order is what a crowd is told.
 type Order struct {
-	Kind   string // Names, Bodies or Silence
-	Socket string // which user UID can reach
+	Kind   string // Names, Bodies, Silence or Calls
+	Socket string // which user UID can reach: of HTTP, for Calls of Cap'n Proto
 	Many   int    // connections
 }
 
@@ -36,9 +40,11 @@ const (
 	Names   = "names"   // each request has a name of its own
 	Bodies  = "bodies"  // large bodies that stop coming
 	Silence = "silence" // nothing, half a header, or half a body
+	Calls   = "calls"   // many answers on each connection at a time
 )
 
-// Tally is how many requests had which status; 0 is of those that had none.
+// Tally is how many requests had which status of HTTP, or that of their code; 0 is of those
+// that had none.
 type Tally map[int]int
 
 // Crowd is a running one.
@@ -164,9 +170,57 @@ var kinds = map[string]func(ctx context.Context, socket string, i, n int, sent f
 	Bodies: func(ctx context.Context, socket string, _, _ int, sent func()) int {
 		return ask(ctx, socket, posted(4<<20, `{"prompt":"`+strings.Repeat("a ", 40<<10)), sent)
 	},
+	Calls: func(ctx context.Context, socket string, _, _ int, sent func()) int {
+		return call(ctx, socket, sent)
+	},
 	Silence: func(ctx context.Context, socket string, i, _ int, sent func()) int {
 		return ask(ctx, socket, []string{"", "POST /v1/completions HTTP/1.1\r\nHo", posted(9, "{")}[i%3], sent)
 	},
+}
+
+// atOnce is how many answers of one connection are on their way.
+const atOnce = 16
+
+// call has answers made until one fails, and waits for all of them.
+func call(ctx context.Context, socket string, sent func()) (status int) {
+	c, err := rpc.Dial(ctx, socket)
+	if err != nil {
+		return statusOf(err)
+	}
+	defer c.Close()
+	first := make([]error, atOnce)
+	var calling sync.WaitGroup
+	for i := range atOnce {
+		calling.Go(func() {
+			s, err := c.Generate(ctx, lm.Request{Prompt: "Question", MaxTokens: 40, IgnoreEnd: true, LogProbs: -1})
+			sent()
+			if first[i] = err; err != nil {
+				return
+			}
+			defer s.Close()
+			out := make([]lm.Token, 40)
+			for err == nil {
+				_, err = s.Next(ctx, out)
+			}
+			if !errors.Is(err, io.EOF) {
+				first[i] = err
+			}
+		})
+	}
+	calling.Wait()
+	for _, err := range first {
+		if err != nil {
+			return statusOf(err)
+		}
+	}
+	return http.StatusOK
+}
+
+func statusOf(err error) int {
+	if errors.Is(err, gpuerr.Busy) {
+		return http.StatusTooManyRequests
+	}
+	return 0
 }
 
 // posted is a request that says to have a body of so many bytes.
