@@ -36,7 +36,7 @@ func (l *limited) Accept() (net.Conn, error) {
 		if full == nil {
 			return &limitedConn{Conn: c, peer: peer, place: p, leave: p.Leave}, nil
 		}
-		if done, ok := l.places.Refusing(); ok {
+		if done, ok := l.places.Refusing(peer); ok {
 			return &limitedConn{Conn: c, peer: peer, refused: full, leave: done}, nil
 		}
 		c.Close()

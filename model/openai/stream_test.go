@@ -209,20 +209,44 @@ func TestLargeBodies(t *testing.T) {
 	})
 }
 
-// TestSlowHeader, likewise.
+// A connection on which no header of a request comes ends, also behind an answer, and also
+// if it comes a byte at a time.
 func TestSlowHeader(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p, _ := serve(t, New(lmtest.New(), Options{}))
-		conn, err := p.dial(t.Context(), "", "")
-		require.NoError(t, err)
-		defer conn.Close()
-		began := time.Now()
-		_, err = fmt.Fprint(conn, "POST /v1/completions HTTP/1.1\r\nHost: lo")
-		require.NoError(t, err)
-		_, err = io.Copy(io.Discard, conn)
-		require.NoError(t, err)
-		require.Equal(t, headerTimeout, time.Since(began))
-	})
+	const request = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+	for name, c := range map[string]struct {
+		said  string
+		slow  string // a byte of it each second
+		after time.Duration
+	}{
+		"nothing":            {"", "", headerTimeout},
+		"half a header":      {request[:20], "", headerTimeout},
+		"a slow header":      {request[:20], strings.Repeat("x", 99), headerTimeout},
+		"nothing any more":   {request, "", idleTimeout},
+		"half of the second": {request + request[:20], strings.Repeat("x", 99), headerTimeout},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p, _ := serve(t, New(lmtest.New(), Options{}))
+				conn, err := p.dial(t.Context(), "", "")
+				require.NoError(t, err)
+				began := time.Now()
+				sent := make(chan struct{})
+				go func() {
+					defer close(sent)
+					_, err := io.WriteString(conn, c.said)
+					for i := 0; i < len(c.slow) && err == nil; i++ {
+						time.Sleep(time.Second)
+						_, err = io.WriteString(conn, c.slow[i:i+1])
+					}
+				}()
+				_, err = io.Copy(io.Discard, conn)
+				require.NoError(t, err)
+				require.Equal(t, c.after, time.Since(began))
+				require.NoError(t, conn.Close())
+				<-sent
+			})
+		})
+	}
 }
 
 // TestLongAnswer: neither deadline of the request is one of the answer.

@@ -12,7 +12,8 @@ import (
 const Unread = time.Minute
 
 // maxLeaving is how many connections may be on their way out beside those that have places:
-// clients that lost theirs, and clients that are told that there is none.
+// those that lost theirs, and those that are told that there is none. They are shared by
+// peer, too, by whose coming they leave.
 const maxLeaving = 64
 
 // Places are those of connections, of which a peer has its share (Shares). Where none is
@@ -20,8 +21,9 @@ const maxLeaving = 64
 // all, a quiet one of the peer with the most does. Who waits in a call keeps it, and who has
 // an answer that has not been asked for something for too long does not.
 type Places struct {
-	most   int
-	shares *Shares
+	most    int
+	shares  *Shares
+	leaving *Shares
 
 	mu sync.Mutex
 	// +checklocks:mu
@@ -30,8 +32,6 @@ type Places struct {
 	of map[string]int // how many of held, by peer
 	// +checklocks:mu
 	number uint64
-	// +checklocks:mu
-	leaving int
 }
 
 // Place is a client's.
@@ -45,13 +45,14 @@ type Place struct {
 	// Guarded by of.mu.
 	calls, streams int
 	since          time.Time // the end of the last call; of the first, that it came
-	lost           bool      // to another
+	lost           bool      // to another, of peer to
+	to             string
 	left           bool
 }
 
 // NewPlaces is so many places.
 func NewPlaces(most int) *Places {
-	return &Places{most: most, shares: NewShares(int64(most)), held: map[*Place]struct{}{}, of: map[string]int{}}
+	return &Places{most: most, shares: NewShares(int64(most)), leaving: NewShares(maxLeaving), held: map[*Place]struct{}{}, of: map[string]int{}}
 }
 
 // Take gives a client of a peer a place, if need be that of another. end is called if
@@ -67,8 +68,7 @@ func (s *Places) Take(peer string, end func(error)) (*Place, error) {
 		}
 		s.shares.pass(1, lost.Peer, peer)
 		s.dropLocked(lost)
-		lost.lost = true
-		s.leaving++
+		lost.lost, lost.to = true, peer
 		lost.end(ErrLost)
 	}
 	s.number++
@@ -78,7 +78,7 @@ func (s *Places) Take(peer string, end func(error)) (*Place, error) {
 	return p, nil
 }
 
-// quietLocked is the quiet one that makes way for one more of a peer.
+// quietLocked is the quiet one that makes way for one more of a peer, and is leaving.
 //
 // +checklocks:s.mu
 func (s *Places) quietLocked(peer string) (*Place, error) {
@@ -93,7 +93,7 @@ func (s *Places) quietLocked(peer string) (*Place, error) {
 			out = p
 		}
 	}
-	if out == nil || s.leaving >= maxLeaving {
+	if out == nil || !s.leaving.Take(1, peer) {
 		return nil, gpuerr.New(gpuerr.Busy, "%d clients are served, %d of them yours, and there may be %d, of one user or machine at most three quarters; close one, or try again", len(s.held), s.of[peer], s.most)
 	}
 	return out, nil
@@ -111,18 +111,11 @@ func (s *Places) dropLocked(p *Place) {
 var ErrLost = gpuerr.New(gpuerr.Busy, "another client has taken the place of this one, which was quiet")
 
 // Refusing takes one of the few places of clients that are only told that there is none.
-func (s *Places) Refusing() (done func(), ok bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.leaving >= maxLeaving {
+func (s *Places) Refusing(peer string) (done func(), ok bool) {
+	if !s.leaving.Take(1, peer) {
 		return nil, false
 	}
-	s.leaving++
-	return sync.OnceFunc(func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.leaving--
-	}), true
+	return sync.OnceFunc(func() { s.leaving.Give(1, peer) }), true
 }
 
 // Leave gives the place back: the connection has ended. A second time is of no effect.
@@ -132,7 +125,7 @@ func (p *Place) Leave() {
 	switch {
 	case p.left:
 	case p.lost:
-		p.of.leaving--
+		p.of.leaving.Give(1, p.to)
 	default:
 		p.of.shares.Give(1, p.Peer)
 		p.of.dropLocked(p)

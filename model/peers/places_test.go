@@ -13,10 +13,10 @@ import (
 
 func none(error) {}
 
-func (s *Places) count() (held, leaving int) {
+func (s *Places) count() (held int, leaving int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.held), s.leaving
+	return len(s.held), s.leaving.Held()
 }
 
 // The one that has been quiet for the longest goes for one that comes, of the peer with the
@@ -104,13 +104,16 @@ func TestPlacesOfAPeer(t *testing.T) {
 	last, err := all.Take("a", none)
 	require.NoError(t, err)
 	var done []func()
-	for range maxLeaving {
-		d, ok := all.Refusing()
+	for range maxLeaving * 3 / 4 {
+		d, ok := all.Refusing("a")
 		require.True(t, ok)
 		done = append(done, d)
 	}
-	_, ok := all.Refusing()
+	_, ok := all.Refusing("a")
 	require.False(t, ok)
+	told, ok := all.Refusing("b")
+	require.True(t, ok)
+	told()
 	_, err = all.Take("a", none)
 	require.ErrorIs(t, err, gpuerr.Busy, "nobody may leave")
 	done[0]()

@@ -51,10 +51,11 @@ func Listen(ctx context.Context, l *net.UnixListener, m lm.Model, o Options) err
 			return gpuerr.New(gpuerr.IO, "no more connections: %v", err)
 		}
 		of, end := context.WithCancelCause(conns)
-		p, full := all.Take(peers.Behind(conn), end)
+		peer := peers.Behind(conn)
+		p, full := all.Take(peer, end)
 		if full != nil {
 			end(nil)
-			done, ok := all.Refusing()
+			done, ok := all.Refusing(peer)
 			if !ok {
 				conn.Close()
 				continue
