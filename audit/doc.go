@@ -3,6 +3,9 @@
 // goes on in a new one when it is full. The full ones, its segments, are beside
 // it under numbered names; the oldest are removed when there are too many.
 //
+// A Set is the logs of one host: its own, and one for each device, its drivers, and each
+// tenant, so that nobody's records push out another's. What follows is of each of them.
+//
 // One process writes (Open holds a lock on the file); any number read or verify
 // it, by Read and Verify, while it does. docs/audit.md describes the bytes, and
 // the steps of a rotation.
@@ -30,5 +33,5 @@
 // them with Format, which quotes what a terminal would obey.
 //
 // Locks: Log.mu guards the state; it is never held across a system call
-// once the log is open. runCommit alone writes, rotates and removes.
+// once the log is open. Set.mu is held while a log is opened. runCommit alone writes, rotates and removes.
 package audit

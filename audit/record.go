@@ -88,6 +88,9 @@ func nextChain(chain [chainBytes]byte, payload []byte) [chainBytes]byte {
 	return [chainBytes]byte(h.Sum(nil))
 }
 
+// RecordBytes is what a record takes of its file.
+func RecordBytes(kind, tenant, detail string) uint64 { return uint64(frameBytes(kind, tenant, detail)) }
+
 func frameBytes(kind, tenant, detail string) int64 {
 	return int64(frameHeadBytes + fixedBytes + len(kind) + len(tenant) + len(detail) + chainBytes)
 }

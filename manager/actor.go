@@ -135,4 +135,4 @@ func (l actorLog) Snapshot(from uint64, max int) ([]ddf.AuditRecord, error) {
 }
 
 // Verify implements ddf.HardwareAuditLog.
-func (l actorLog) Verify() (ddf.AuditHead, error) { return l.g.audit.Head() }
+func (l actorLog) Verify() (ddf.AuditHead, error) { return l.g.own.Head() }

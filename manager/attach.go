@@ -61,18 +61,18 @@ func (d *device) attach(ctx context.Context, t *Tenant, by *idleWatch) (epoch ui
 	if err != nil {
 		return 0, -1, err
 	}
-	// Recorded before it exists: no session without a record.
 	id := d.sessions.Add(1)
-	_, err = d.audit.Append("session.attach", t.Name, fmt.Sprintf("%s epoch=%d session=%d facet=%s", d.name, l.epoch, id, facetNames[t.Facet]))
-	if err != nil {
-		return 0, -1, gpuerr.New(gpuerr.IO, "the audit log cannot be written, so no session is opened: %v", err)
-	}
-	crashpoint.Here("manager.attach.recorded")
-	l.sessions.begin(id, t.Name, by)
+	l.sessions.ask(id, func() error {
+		_, err := d.shares.append(t.Name, t.Name, "session.attach", fmt.Sprintf("%s epoch=%d session=%d facet=%s", d.name, l.epoch, id, facetNames[t.Facet]))
+		return counted(err)
+	})
+	unwritable := false
 	defer func() {
 		if err != nil {
 			l.sessions.end(id)
-			d.recordOf(t.Name, "session.refused", fmt.Sprintf("%s epoch=%d session=%d cause=%q", d.name, l.epoch, id, clipped(err.Error())))
+		}
+		if err != nil && !unwritable {
+			d.recordRefused(t.Name, fmt.Sprintf("%s epoch=%d session=%d cause=%q", d.name, l.epoch, id, clipped(err.Error())))
 		}
 	}()
 	ours, theirs, err := shm.Socketpair()
@@ -100,7 +100,25 @@ func (d *device) attach(ctx context.Context, t *Tenant, by *idleWatch) (epoch ui
 		return 0, -1, err
 	}
 	crashpoint.Here("manager.attach.sent")
+	// Recorded, or counted, before the client has it: no session without a record.
+	if err := l.sessions.attach(id, t.Name, by); err != nil {
+		unix.Close(ours)
+		if _, gone := d.live(); errors.Is(gone, gpuerr.DeviceLost) {
+			return 0, -1, gone
+		}
+		if unwritable = !errors.Is(err, errAttachLost); unwritable {
+			err = gpuerr.New(gpuerr.IO, "the audit log cannot be written, so no session is opened: %v", err)
+		}
+		return 0, -1, err
+	}
+	crashpoint.Here("manager.attach.recorded")
 	return l.epoch, ours, nil
+}
+
+// recordRefused records an attach that came to nothing, if not too many did before: a
+// client asks for nothing as often as it likes.
+func (d *device) recordRefused(tenant, detail string) {
+	d.recorded("session.refused", counted(d.shares.appendPaced(tenant, tenant, "session.refused", detail)))
 }
 
 // unanswered is what a client is told of a driver that does not answer, and may be replaced

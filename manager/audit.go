@@ -1,6 +1,9 @@
 package manager
 
 import (
+	"fmt"
+
+	"capgpu/audit"
 	"capgpu/ddf"
 	"capgpu/gpuerr"
 	"capgpu/ledger"
@@ -17,12 +20,49 @@ type AuditLog interface {
 	Close() error
 }
 
+// auditKeeper is an AuditLog that keeps a log of their own for tenants and devices, so
+// that what they cause pushes nothing out of it; audit.Set is one.
+type auditKeeper interface {
+	Keep(audit.Owner) (*audit.Log, error)
+	Release(audit.Owner) error
+}
+
+// keepLog is the log of an owner: the manager's own where that keeps no others.
+func (m *Manager) keepLog(o audit.Owner) (AuditLog, error) {
+	k, ok := m.audit.(auditKeeper)
+	if !ok {
+		return m.audit, nil
+	}
+	l, err := k.Keep(o)
+	if err != nil {
+		return nil, fmt.Errorf("open the audit log of %s: %w", o, err)
+	}
+	return l, nil
+}
+
+// deviceLogs are the logs of a device and of its drivers.
+func (m *Manager) deviceLogs(name string) (device, drivers AuditLog, err error) {
+	if device, err = m.keepLog(audit.OfDevice(name)); err != nil {
+		return nil, nil, err
+	}
+	drivers, err = m.keepLog(audit.OfDriver(name))
+	return device, drivers, err
+}
+
+// releaseLog is for an owner that is no more.
+func (m *Manager) releaseLog(o audit.Owner) error {
+	if k, ok := m.audit.(auditKeeper); ok {
+		return k.Release(o)
+	}
+	return nil
+}
+
 const (
 	maxAuditKindBytes   = 64
 	maxAuditDetailBytes = 1024
 	maxAuditRecords     = 64       // of one snapshot
 	maxAuditReplyBytes  = 32 << 10 // of one snapshot
-	auditRecordBytes    = 64       // charged for a record besides its strings
+	auditRecordBytes    = 64       // of a record in a snapshot, besides its strings
 )
 
 // writer is who an audit record of this driver is by. No tenant has such a name.
@@ -37,29 +77,25 @@ func (g *grants) auditAppend(kind, detail string) (uint64, error) {
 		return 0, gpuerr.New(gpuerr.Invalid, "detail has %d bytes; it may have %d", len(detail), maxAuditDetailBytes)
 	}
 	g.sessions.heard(kind, detail) // also what there is no room to record
-	bytes := uint64(len(kind) + len(detail) + auditRecordBytes)
-	gap, err := g.shares.spend(detail, bytes)
+	index, err := g.shares.append(g.shares.tenantOf(detail), g.writer(), kind, detail)
 	if err != nil {
 		return 0, err
 	}
-	_ = g.account.Spend(ledger.AuditBytes, bytes) // for the books: the share is the limit
-	if gap != "" {
-		g.recordGap(gap)
-	}
-	return g.audit.Append(kind, g.writer(), detail)
+	_ = g.account.Spend(ledger.AuditBytes, audit.RecordBytes(kind, g.writer(), detail)) // for the books: the share is the limit
+	return index, nil
 }
 
-// auditSnapshot shows a driver its own records; of the others only that they
-// exist, so that indices and root mean the same to everybody.
+// auditSnapshot shows a driver its own records in its device's log; of the others only
+// that they exist, so that indices and root mean the same to everybody.
 func (g *grants) auditSnapshot(from uint64, max uint32) ([]ddf.AuditRecord, ddf.AuditHead, error) {
 	if max == 0 {
 		return nil, ddf.AuditHead{}, gpuerr.New(gpuerr.Invalid, "max is 0; ask for at least one record")
 	}
-	head, err := g.audit.Head()
+	head, err := g.own.Head()
 	if err != nil || from >= head.Size {
 		return nil, head, err
 	}
-	records, err := g.audit.Snapshot(from, int(min(max, maxAuditRecords)))
+	records, err := g.own.Snapshot(from, int(min(max, maxAuditRecords)))
 	if err != nil {
 		return nil, head, err
 	}

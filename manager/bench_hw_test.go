@@ -194,7 +194,7 @@ func BenchmarkHardwareMap(b *testing.B) {
 	defer fake.Close()
 	g, err := newGrants(grantsOf{
 		info: ddf.DeviceInfo{Name: "edu0", Epoch: 1}, function: oneDomain{fake, domain}, space: iommu.NewSpace(domain.Ranges()),
-		account: account, audit: log, shares: newAuditShares(1<<20, nil), log: slog.New(slog.DiscardHandler),
+		account: account, audit: log, own: log, shares: newAuditShares(fakeName, 1<<20, log, nil, slog.New(slog.DiscardHandler)), log: slog.New(slog.DiscardHandler),
 	})
 	require.NoError(b, err)
 	defer func() { require.NoError(b, g.revoke(false, nil).err) }()

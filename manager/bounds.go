@@ -82,15 +82,19 @@ const connectionDescriptors = 1 + childDescriptors + 1
 // driverDescriptors are for a driver: two links and three namespaces.
 const driverDescriptors = childDescriptors + 2 + 3
 
+// logDescriptors are for the audit log of a tenant, a device or its drivers: the current segment, and
+// the next one while it is made.
+const logDescriptors = 2
+
 // functionDescriptors are for a function itself, its windows, its driver, the one that ends
 // and the one that waits, and what it has spare. Each vector takes two besides: an eventfd,
 // and where it goes while it is masked.
-const functionDescriptors = 13 + 3*driverDescriptors + aheadSizes*aheadSpares
+const functionDescriptors = 13 + 2*logDescriptors + 3*driverDescriptors + aheadSizes*aheadSpares
 
 func entriesWithin(p *Policy, functions []FunctionPolicy, limits processLimits) ([]uint64, error) {
 	need := uint64(reservedDescriptors)
 	for _, t := range p.Tenants {
-		need += connectionDescriptors * t.MaxConnections
+		need += connectionDescriptors*t.MaxConnections + logDescriptors
 	}
 	var wanted uint64
 	entries := make([]uint64, len(functions))

@@ -12,9 +12,10 @@ import (
 )
 
 func TestEntriesWithin(t *testing.T) {
-	p := DevPolicy() // 64 + 64 + 4 connections
+	p := DevPolicy() // three tenants, 64 + 64 + 4 connections
+	const tenants = connectionDescriptors*132 + 3*logDescriptors
 	one := p.named()
-	fixed := uint64(reservedDescriptors + connectionDescriptors*132 + functionDescriptors + 2*one[0].Vectors)
+	fixed := uint64(reservedDescriptors + tenants + functionDescriptors + 2*one[0].Vectors)
 	const plenty = 1 << 30
 	within := func(functions []FunctionPolicy, files uint64) ([]uint64, error) {
 		return entriesWithin(p, functions, processLimits{files: files, mappings: plenty})
@@ -31,7 +32,7 @@ func TestEntriesWithin(t *testing.T) {
 	// Several functions share what there is as they share what they want.
 	three := []FunctionPolicy{{IOVAEntries: 1000}, {IOVAEntries: 3000}, {IOVAEntries: 0}}
 	room := uint64(400)
-	n, err = within(three, reservedDescriptors+connectionDescriptors*132+3*functionDescriptors+room)
+	n, err = within(three, reservedDescriptors+tenants+3*functionDescriptors+room)
 	require.NoError(t, err)
 	require.Equal(t, []uint64{100, 300, 0}, n)
 	huge := []FunctionPolicy{{IOVAEntries: math.MaxInt64}, {IOVAEntries: math.MaxInt64}, {IOVAEntries: math.MaxInt64}}

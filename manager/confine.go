@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"math"
 	"sync/atomic"
-	"time"
 
 	"capgpu/internal/sandbox"
 	"capgpu/internal/sandbox/devguard"
@@ -87,31 +86,15 @@ func (s *tenantServer) gateLimits() sandbox.Limits {
 // gateViolated records that a gate of the tenant was killed for a system call that its
 // profile does not have.
 func (s *tenantServer) gateViolated(pid int) {
-	before, recorded := s.violations.enter(time.Now())
-	s.recordViolations(before)
-	if recorded {
-		s.record("sandbox.violation", fmt.Sprintf("gate pid=%d", pid))
+	name := s.policy().Name
+	if err := s.shares.appendPaced(name, name, "sandbox.violation", fmt.Sprintf("gate pid=%d", pid)); counted(err) != nil {
+		s.log.Error("write the audit log", "kind", "sandbox.violation", "err", err)
 	}
 }
 
-// A tenant whose gates make forbidden calls is recorded this often in a row, and then
-// once in each interval: its client has a new gate with each connection.
-const (
-	violationBurst    = 32
-	violationInterval = 5 * time.Second
-)
-
-// recordViolations records how many had no record of their own.
-func (s *tenantServer) recordViolations(n uint64) {
-	if n > 0 {
-		s.record("sandbox.violations", fmt.Sprintf("gate violations=%d", n))
-	}
-}
-
-func (s *tenantServer) record(kind, detail string) {
-	if _, err := s.m.audit.Append(kind, s.policy().Name, detail); err != nil {
-		s.log.Error("write the audit log", "kind", kind, "err", err)
-	}
+// gateShares is what the gates of a tenant may have recorded in its log.
+func gateShares(m *Manager, own AuditLog, log *slog.Logger) *auditShares {
+	return newAuditShares("gates", m.cfg.Policy.Audit.DriverBytes, own, func(string) AuditLog { return own }, log)
 }
 
 // addLimit is limit + more; 0 is no limit and stays so.

@@ -28,7 +28,9 @@ type device struct {
 	cfg     *Config
 	log     *slog.Logger
 	say     func(format string, args ...any)
-	audit   AuditLog
+	host    AuditLog // of the host
+	audit   AuditLog // of the device: what the manager does with it, which is never much
+	own     AuditLog // of its drivers: what they reach and say
 	ledger  *ledger.Ledger
 	account *ledger.Account // of the function; each epoch has one below it
 	spawner *spawner
@@ -37,7 +39,7 @@ type device struct {
 	board   *stateBoard
 	tenants func() []*Tenant // the policy of each, as it is now; always in the same order
 
-	shares *auditShares              // of what drivers may have recorded; a death refills none
+	shares *auditShares              // of what is recorded about tenants; a death refills none
 	faults *faultWatch               // of the host; nil: there is none
 	desk   atomic.Pointer[faultDesk] // of the driver that lives
 	pace   *pace                     // of records of faults
@@ -67,6 +69,10 @@ func newDevice(m *Manager, index int, p FunctionPolicy, f Function, entries uint
 	if entries < p.IOVAEntries {
 		log.Warn("fewer mappings than the policy says: the limit of open files or the kernel's limit of mappings is lower", "iovaEntries", entries)
 	}
+	life, own, err := m.deviceLogs(p.Name)
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
 	limits := ledger.NoLimits()
 	limits[ledger.DeviceMemory] = p.MemoryBytes
 	limits[ledger.IOVAEntries] = entries
@@ -80,9 +86,10 @@ func newDevice(m *Manager, index int, p FunctionPolicy, f Function, entries uint
 	}
 	return &device{
 		index: uint32(index), name: p.Name, policy: p, function: f, space: iommu.NewSpace(iommu.Clip(f.Domain().Ranges(), bits)),
-		cfg: &m.cfg, log: log, say: m.say, audit: m.audit, reconcile: m.reconcile, recorder: m.reconcile.recorder(p.Name),
+		cfg: &m.cfg, log: log, say: m.say, host: m.audit, audit: life, own: own, reconcile: m.reconcile, recorder: m.reconcile.recorder(p.Name),
 		ledger: m.ledger, account: account, spawner: m.spawner, board: newStateBoard(), done: make(chan struct{}),
 		asks: make(chan *ask), asking: newTurnstile(maxAsking), pace: newPace(faultBurst, faultInterval, time.Now()), tenants: func() []*Tenant { return m.policiesOf(p.Name) },
+		shares: newAuditShares(p.Name, m.cfg.Policy.Audit.DriverBytes, own, func(tenant string) AuditLog { return m.tenantLog(p.Name, tenant) }, log),
 	}, nil
 }
 
@@ -90,7 +97,6 @@ func newDevice(m *Manager, index int, p FunctionPolicy, f Function, entries uint
 func (d *device) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	d.stop = cancel
-	d.shares = newAuditShares(d.cfg.Policy.Audit.DriverBytes, d.tenants())
 	d.standby = newStandby(d)
 	go d.runSupervise(ctx)
 }
@@ -120,6 +126,7 @@ const endGrace = 5 * time.Second
 
 // release gives the function and its books back. No driver of it runs.
 func (d *device) release() error {
+	d.shares.close()
 	err := d.closeFunction()
 	if e := d.account.Close(); e != nil {
 		err = errors.Join(err, fmt.Errorf("close the books of %s: %w", d.name, e))
@@ -162,10 +169,25 @@ func (d *device) info(epoch uint64) ddf.DeviceInfo {
 }
 
 // record writes what has happened already: it cannot be refused any more.
-func (d *device) record(kind, detail string) { d.recordOf("", kind, detail) }
+func (d *device) record(kind, detail string) {
+	_, err := d.audit.Append(kind, "", detail)
+	d.recorded(kind, err)
+}
 
-func (d *device) recordOf(tenant, kind, detail string) {
-	if _, err := d.audit.Append(kind, tenant, detail); err != nil {
+// recordHost is record of what the operator does, or has to know.
+func (d *device) recordHost(kind, detail string) {
+	_, err := d.host.Append(kind, "", detail)
+	d.recorded(kind, err)
+}
+
+// recordOwn is record of what the device does, and not the manager.
+func (d *device) recordOwn(kind, detail string) {
+	_, err := d.own.Append(kind, "", detail)
+	d.recorded(kind, err)
+}
+
+func (d *device) recorded(kind string, err error) {
+	if err != nil {
 		d.log.Error("write the audit log", "kind", kind, "err", err)
 	}
 }
@@ -175,7 +197,8 @@ func (d *device) recordOf(tenant, kind, detail string) {
 func (d *device) recordLost(epoch uint64, sessions *tally, cause error) (total int) {
 	byTenant, total := sessions.lost()
 	for _, tenant := range slices.Sorted(maps.Keys(byTenant)) {
-		d.recordOf(tenant, "session.lost", fmt.Sprintf("%s epoch=%d sessions=%d cause=%q", d.name, epoch, byTenant[tenant], clipped(cause.Error())))
+		_, err := d.shares.append(tenant, tenant, "session.lost", fmt.Sprintf("%s epoch=%d sessions=%d cause=%q", d.name, epoch, byTenant[tenant], clipped(cause.Error())))
+		d.recorded("session.lost", counted(err))
 	}
 	return total
 }

@@ -87,7 +87,11 @@ func (m *Manager) openFunction(p FunctionPolicy) (Function, error) {
 	if p.Address == "" {
 		return newFakeFunction(fakeWindows, fakeVectors)
 	}
-	return m.cfg.Hardware.Open(p, m.reconcile.function(p.Name).observer())
+	life, own, err := m.deviceLogs(p.Name)
+	if err != nil {
+		return nil, err
+	}
+	return m.cfg.Hardware.Open(p, m.reconcile.function(p.Name, life, own).observer())
 }
 
 // releaseDevices gives back functions that no driver was started for.

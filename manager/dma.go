@@ -255,7 +255,7 @@ func (g *grants) keep(d *dmaMemory, cause error) {
 	g.kept = append(g.kept, d)
 	g.mu.Unlock()
 	detail := fmt.Sprintf("%s iova=%#x bytes=%d generation=%d cause=%q", g.tag(), uint64(d.iova), d.bytes, d.generation, clipped(cause.Error()))
-	if _, err := g.audit.Append("dma.kept", "", detail); err != nil {
+	if _, err := g.own.Append("dma.kept", "", detail); err != nil {
 		g.log.Warn("memory is kept from reuse, which no record tells of", "iova", uint64(d.iova), "bytes", d.bytes, "cause", cause, "err", err)
 	}
 	g.doom.say(&wreck{fmt.Errorf("DMA memory could not be taken back from the device: %w", cause)})

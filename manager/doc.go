@@ -30,12 +30,13 @@
 // connection and nothing else.
 //
 // Locks: grants.mu, stateBoard.mu, faultDesk.mu, faultGaps.mu, pace.mu, gatePace.mu,
-// gatePool.mu, idleWatch.mu and tally.mu are leaves; inside ahead.mu and seats.mu are only
-// the ledger's. None is held across a system call that
-// can block, a call to a peer, or a wait for a process. recordOnce.mu is held across the append that it is
-// for, and nothing else. The sink of IOMMU faults runs under the lock of its reader.
+// gatePool.mu and idleWatch.mu are leaves. Inside tally.mu is only idleWatch.mu; inside
+// ahead.mu and seats.mu are only the ledger's. None is held across a system call that can
+// block, a call to a peer, or a wait for a process. recordOnce.mu and share.mu are held
+// across the append that they are for; inside share.mu is auditShares.mu. The sink of IOMMU
+// faults runs under the lock of its reader.
 //
-// What survives Close: the audit log on disk. Every process is dead and reaped,
+// What survives Close: the audit logs on disk. Every process is dead and reaped,
 // every socket is removed, every memory object is punched and closed, and the
 // ledger is at zero; Close says so if it is not. Functions are with the drivers that
 // they had before, but for one that could not be stopped: the journal of claims names

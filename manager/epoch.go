@@ -20,7 +20,7 @@ func (d *device) runEpoch(ctx context.Context, epoch uint64) (wasReady bool, cau
 	if err != nil {
 		return false, err
 	}
-	g, err := newGrants(grantsOf{info: d.info(epoch), function: d.function, space: d.space, account: account, audit: d.audit, shares: d.shares, huge: d.policy.HugePages, log: d.log})
+	g, err := newGrants(grantsOf{info: d.info(epoch), function: d.function, space: d.space, account: account, audit: d.audit, own: d.own, shares: d.shares, huge: d.policy.HugePages, log: d.log})
 	if err != nil {
 		return false, fmt.Errorf("make the grants: %w", err)
 	}

@@ -1,5 +1,12 @@
 package manager
 
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
 // For tests that look at the process from outside.
 const (
 	ConnectionDescriptors = connectionDescriptors
@@ -17,6 +24,9 @@ func (m *Manager) HoldGateStarts() (letGo func()) {
 	return func() { close(hold) }
 }
 
+// Attaching is how many requests to the driver of the first device wait for its answer.
+func (m *Manager) Attaching() int { return len(m.devices[0].asking) }
+
 // PingsAnswered is how often the driver that the first device has now answered a ping.
 func (m *Manager) PingsAnswered() uint64 {
 	s, _ := m.devices[0].board.get()
@@ -24,4 +34,29 @@ func (m *Manager) PingsAnswered() uint64 {
 		return 0
 	}
 	return s.link.pings.Load()
+}
+
+var omittedForm = regexp.MustCompile(` records=(\d+) bytes=\d+ kinds="([^"]*)"$`)
+
+// OmittedKinds are the counts of an audit.omitted, which must add up.
+func OmittedKinds(detail string) (map[string]uint64, error) {
+	m := omittedForm.FindStringSubmatch(detail)
+	if m == nil {
+		return nil, fmt.Errorf("%q is no audit.omitted", detail)
+	}
+	records, _ := strconv.ParseUint(m[1], 10, 64)
+	kinds := map[string]uint64{}
+	for _, f := range strings.Fields(m[2]) {
+		kind, count, _ := strings.Cut(f, "=")
+		n, err := strconv.ParseUint(count, 10, 64)
+		if err != nil {
+			return nil, err
+		}
+		kinds[kind] = n
+		records -= n
+	}
+	if records != 0 {
+		return nil, fmt.Errorf("the kinds of %q do not add up", detail)
+	}
+	return kinds, nil
 }

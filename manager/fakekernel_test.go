@@ -108,7 +108,7 @@ func newBench(t *testing.T) *bench {
 	b.reconciler, err = newReconciler(b.log, slog.New(slog.DiscardHandler), func() (kernelSource, error) { return b.kernel, nil }, true)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, b.Close()) })
-	b.rec = b.function("edu0")
+	b.rec = b.function("edu0", log, log)
 	attach := iommu.Op{Kind: iommu.OpAttach, Seq: 1 << 40, TID: unix.Gettid(), Start: uint64(monotonic())}
 	b.rec.Began(attach)
 	b.kernel.did(trace.Map, 0, 8192)

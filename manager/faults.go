@@ -94,7 +94,7 @@ func (m *Manager) takeFault(f faultlog.Fault) {
 }
 
 func (m *Manager) recordAct(kind, detail string) {
-	if _, err := m.audit.Append(kind, "", detail); err != nil {
+	if _, err := m.iommu.Append(kind, "", detail); err != nil {
 		m.log.Error("write the audit log", "kind", kind, "err", err)
 	}
 }
@@ -116,7 +116,7 @@ func (d *device) takeFault(f faultlog.Fault) {
 		d.recordFaults(before)
 	}
 	if recorded {
-		d.record("iommu.fault", fmt.Sprintf("%s epoch=%d %s", d.name, d.epoch.Load(), describeFault(f)))
+		d.recordOwn("iommu.fault", fmt.Sprintf("%s epoch=%d %s", d.name, d.epoch.Load(), describeFault(f)))
 	}
 	if desk != nil {
 		desk.take(f, now)
@@ -124,7 +124,7 @@ func (d *device) takeFault(f faultlog.Fault) {
 }
 
 func (d *device) recordFaults(n uint64) {
-	d.record("iommu.faults", fmt.Sprintf("%s epoch=%d faults=%d", d.name, d.epoch.Load(), n))
+	d.recordOwn("iommu.faults", fmt.Sprintf("%s epoch=%d faults=%d", d.name, d.epoch.Load(), n))
 }
 
 // A device that faults more often than this is beyond its driver. The kernel's limit

@@ -28,7 +28,8 @@ import (
 type grants struct {
 	info     ddf.DeviceInfo
 	account  *ledger.Account // of this epoch
-	audit    AuditLog
+	audit    AuditLog        // of the device
+	own      AuditLog        // of its drivers
 	function Function
 	huge     bool // memory may be of huge pages
 	fewHuge  sync.Once
@@ -68,7 +69,8 @@ type grantsOf struct {
 	function Function
 	space    *iommu.Space
 	account  *ledger.Account // of the epoch
-	audit    AuditLog
+	audit    AuditLog        // of the device
+	own      AuditLog        // of its drivers
 	shares   *auditShares
 	huge     bool
 	log      *slog.Logger
@@ -78,12 +80,12 @@ type grantsOf struct {
 // account from here on, also when it fails.
 func newGrants(of grantsOf) (g *grants, err error) {
 	g = &grants{
-		info: of.info, account: of.account, audit: of.audit, function: of.function, shares: of.shares, huge: of.huge, log: of.log,
+		info: of.info, account: of.account, audit: of.audit, own: of.own, function: of.function, shares: of.shares, huge: of.huge, log: of.log,
 		windows: grantedWindows(of.function), vectors: grantedVectors(of.function),
 		sessions: newTally(), doom: newDoom(), space: of.space,
 	}
 	g.punchOut = g.punchBehind
-	g.journal = newJournal(of.audit, of.log, g.tag())
+	g.journal = newJournal(of.own, of.log, g.tag())
 	g.ahead = newAhead(of.account, g.create)
 	defer func() {
 		if err != nil {
@@ -167,9 +169,6 @@ func (g *grants) revoke(callsRun bool, running error) (r revoked) {
 	}
 	r.freed = len(left)
 	g.journal.close()
-	for _, gap := range g.shares.gaps() {
-		g.recordGap(gap)
-	}
 	g.mu.Lock()
 	r.kept = len(g.kept)
 	g.mu.Unlock()

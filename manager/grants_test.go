@@ -66,6 +66,24 @@ func (l *testLog) setRefuse(err error) {
 	l.refuse = err
 }
 
+// kinds are those of all records, in order.
+func (l *testLog) kinds() (kinds []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, r := range l.records {
+		kinds = append(kinds, r.Kind)
+	}
+	return kinds
+}
+
+// text is one record.
+func (l *testLog) text(i int) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r := l.records[i]
+	return r.Kind + " " + r.Tenant + " " + r.Detail
+}
+
 func (l *testLog) Sync() error  { return nil }
 func (l *testLog) Close() error { return nil }
 
@@ -94,6 +112,14 @@ func grant(t *testing.T, limits ledger.Limits) *granted {
 	return g
 }
 
+// logOf is the log of the two tenants that there are.
+func (g *granted) logOf(tenant string) AuditLog {
+	if tenant == "alice" || tenant == "bob" {
+		return g.log
+	}
+	return nil
+}
+
 // grantOf serves the grants of one epoch of a function that has begun.
 func grantOf(t testing.TB, limits ledger.Limits, f Function, space *iommu.Space) *granted {
 	t.Helper()
@@ -103,8 +129,8 @@ func grantOf(t testing.TB, limits ledger.Limits, f Function, space *iommu.Space)
 	info := f.Identity()
 	info.Name, info.Epoch = fakeName, 1
 	g.grants, err = newGrants(grantsOf{
-		info: info, function: f, space: space, account: account, audit: g.log,
-		shares: newAuditShares(1<<20, []*Tenant{{Name: "alice"}, {Name: "bob"}}), log: slog.New(slog.DiscardHandler),
+		info: info, function: f, space: space, account: account, audit: g.log, own: g.log,
+		shares: newAuditShares(fakeName, 1<<20, g.log, g.logOf, slog.New(slog.DiscardHandler)), log: slog.New(slog.DiscardHandler),
 	})
 	require.NoError(t, err)
 	ours, fd, err := streamPair()

@@ -244,7 +244,7 @@ func TestRemovalDuringAttach(t *testing.T) {
 		_, err := c.Open(within(t), 0)
 		opened <- err
 	}()
-	require.Eventually(t, func() bool { return w.log.kinds()["session.attach"] == 1 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return w.Attaching() == 1 }, patience, time.Millisecond)
 	began := time.Now()
 	close(b.functions[addressA].removed)
 	require.Contains(t, w.await(c, 0, client.Wedged).Cause, "removed")

@@ -44,9 +44,10 @@ func TestTallyEndsWhatIsHeld(t *testing.T) {
 		ended := false
 		w := newIdleWatch(time.Minute, func() { ended = true })
 		sessions := newTally()
-		sessions.begin(1, "a", w)
-		sessions.begin(2, "a", w)
-		sessions.begin(3, "a", w)
+		for session := range uint64(3) {
+			sessions.ask(session+1, func() error { return nil })
+			require.NoError(t, sessions.attach(session+1, "a", w))
+		}
 		time.Sleep(time.Hour)
 		sessions.heard("session.close", "tenant=a session=1 attach=1 parent=0")
 		sessions.end(2)

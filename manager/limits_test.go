@@ -62,7 +62,7 @@ func TestLimitsChangeBeforeReady(t *testing.T) {
 	d := &device{
 		function: &removable{},
 		cfg:      &Config{Policy: DevPolicy(), ReadyTimeout: patience, PingTimeout: patience},
-		log:      slog.New(slog.DiscardHandler), say: func(string, ...any) {}, audit: &testLog{}, board: newStateBoard(),
+		log:      slog.New(slog.DiscardHandler), say: func(string, ...any) {}, audit: &testLog{}, host: &testLog{}, board: newStateBoard(),
 		tenants: func() []*Tenant { return []*Tenant{policy.Load()} },
 	}
 	l.ready <- control.ReadyRequest{Epoch: 1}
@@ -78,19 +78,39 @@ func TestTally(t *testing.T) {
 	by := newIdleWatch(time.Hour, func() {})
 	defer by.stop()
 	sessions := newTally()
-	for i := range uint64(4) {
-		sessions.begin(i+1, []string{"a", "b"}[i%2], by)
+	recorded := 0
+	attach := func(session uint64, tenant string) error {
+		sessions.ask(session, func() error { recorded++; return nil })
+		return sessions.attach(session, tenant, by)
 	}
+	for i := range uint64(4) {
+		require.NoError(t, attach(i+1, []string{"a", "b"}[i%2]))
+	}
+	require.Equal(t, 4, recorded)
 	sessions.heard("session.open", "tenant=a session=1 attach=1 parent=0")
+	require.Equal(t, 4, recorded)
 	sessions.heard("session.close", "tenant=a session=2 attach=0 parent=1 cause=\"attach=3 \"")
 	sessions.heard("session.close", "tenant=a session=1 attach=1 parent=0")
 	byTenant, total := sessions.lost()
 	require.Equal(t, map[string]int{"a": 1, "b": 2}, byTenant)
 	require.Equal(t, 3, total)
+	require.ErrorIs(t, attach(5, "a"), errAttachLost, "its loss would not be counted")
+	require.Equal(t, 4, recorded)
 	_, total = sessions.lost()
 	require.Zero(t, total)
+
+	sessions = newTally()
+	// The driver's own record never comes before the manager's; of a session that was
+	// refused there is none.
+	sessions.ask(5, func() error { recorded++; return nil })
+	sessions.ask(6, func() error { recorded++; return nil })
+	sessions.heard("session.open", "tenant=a session=5 attach=5 parent=0")
+	require.Equal(t, 5, recorded)
+	require.NoError(t, sessions.attach(5, "a", by))
+	sessions.end(6)
+	require.Equal(t, 5, recorded)
 	for i := range uint64(2 * maxTally) {
-		sessions.begin(i+10, "a", by)
+		require.NoError(t, attach(i+10, "a"))
 	}
 	_, total = sessions.lost()
 	require.Equal(t, maxTally, total, "a driver that records no end costs a bounded amount")

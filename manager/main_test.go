@@ -139,7 +139,7 @@ const patience = 20 * time.Second
 type world struct {
 	*manager.Manager
 	t   *testing.T
-	log *memoryLog
+	log *memoryLog // unless Config.Audit was changed
 
 	expectRemains string // what Close says that it left behind
 
@@ -162,6 +162,7 @@ func start(t *testing.T, change func(*manager.Config)) *world {
 	if change != nil {
 		change(&cfg)
 	}
+	w.log.closed = cfg.Audit != manager.AuditLog(w.log)
 	m, err := manager.Start(cfg)
 	require.NoError(t, err)
 	w.Manager = m

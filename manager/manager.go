@@ -112,7 +112,8 @@ func (c *Config) programs() []program {
 type Manager struct {
 	cfg     Config
 	log     *slog.Logger
-	audit   AuditLog
+	audit   AuditLog // of the host
+	iommu   AuditLog // of what the IOMMU does, of whichever functions
 	ledger  *ledger.Ledger
 	dir     *runDir
 	jailer  *sandbox.Jailer
@@ -290,6 +291,16 @@ func (m *Manager) policiesOf(device string) (all []*Tenant) {
 		}
 	}
 	return all
+}
+
+// tenantLog is the log of a tenant that may use a device, or nil.
+func (m *Manager) tenantLog(device, tenant string) AuditLog {
+	for _, t := range m.tenants {
+		if p := t.policy(); p.Name == tenant && p.mayUse(device) {
+			return t.audit
+		}
+	}
+	return nil
 }
 
 // SetTenantLimits changes a tenant's limits while its sessions run; lowering one

@@ -65,7 +65,8 @@ func TestOpenReadyIsPaced(t *testing.T) {
 	defer cancel()
 	_, err := c.OpenReady(ctx, 0)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	attempts := w.log.kinds()["session.attach"]
+	require.Zero(t, w.log.kinds()["session.attach"], "there never was a session")
+	attempts := w.log.kinds()["session.refused"]
 	require.Greater(t, attempts, 1)
 	require.LessOrEqual(t, attempts, 20, "five in 62 ms, and then one in 64 ms")
 }

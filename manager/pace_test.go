@@ -2,7 +2,7 @@ package manager
 
 import (
 	"log/slog"
-	"strconv"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -36,25 +36,19 @@ func TestPace(t *testing.T) {
 // counted.
 func TestViolationsArePaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		audit := &testLog{}
-		s := &tenantServer{
-			m:          &Manager{cfg: Config{Policy: DevPolicy()}, audit: audit},
-			log:        slog.New(slog.DiscardHandler),
-			violations: newPace(violationBurst, violationInterval, time.Now()),
-		}
+		log := &testLog{}
+		m := &Manager{cfg: Config{Policy: DevPolicy()}, audit: log, log: slog.New(slog.DiscardHandler)}
+		s := &tenantServer{m: m, log: m.log, shares: gateShares(m, log, m.log)}
 		s.tenant.Store(&Tenant{Name: "mallory"})
-		for pid := range 10 * violationBurst {
+		for pid := range 10 * refusedBurst {
 			s.gateViolated(pid)
 		}
-		require.Len(t, audit.records, violationBurst)
-		for i, r := range audit.records {
-			require.Equal(t, "sandbox.violation mallory gate pid="+strconv.Itoa(i), r.Kind+" "+r.Tenant+" "+r.Detail)
-		}
-		time.Sleep(violationInterval)
+		require.Equal(t, append(slices.Repeat([]string{"sandbox.violation"}, refusedBurst), "audit.omitting"), log.kinds())
+		require.Equal(t, "sandbox.violation mallory gate pid=1", log.text(1))
+		time.Sleep(omittedEvery + time.Second)
+		require.Equal(t, `audit.omitted mallory gates records=288 bytes=28156 kinds="sandbox.violation=288"`, log.text(refusedBurst+1))
 		s.gateViolated(1000)
-		require.Len(t, audit.records, violationBurst+2)
-		counted, next := audit.records[violationBurst], audit.records[violationBurst+1]
-		require.Equal(t, "sandbox.violations mallory gate violations=288", counted.Kind+" "+counted.Tenant+" "+counted.Detail)
-		require.Equal(t, "gate pid=1000", next.Detail)
+		require.Equal(t, "sandbox.violation mallory gate pid=1000", log.text(refusedBurst+2))
+		s.shares.close()
 	})
 }

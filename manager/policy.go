@@ -6,7 +6,6 @@ import (
 	"regexp"
 	"time"
 
-	"capgpu/audit"
 	"capgpu/ledger"
 )
 
@@ -46,22 +45,6 @@ type RespawnPolicy struct {
 	FirstDelay, MaxDelay time.Duration
 	// Standby: while a driver lives, the process of the next one waits beside it.
 	Standby bool
-}
-
-// AuditPolicy is about the log.
-type AuditPolicy struct {
-	Path     string // empty: audit.log in the run directory
-	MaxBytes uint64 // of one segment; 0: the log's own default
-	Keep     int    // full segments beside the current one; 0: all
-	// DriverBytes is what one driver may append in a day about each tenant, and
-	// as much about itself, before such appends are refused.
-	DriverBytes uint64
-	// Launches is every how many launches of a session one is recorded; 0: none,
-	// they are only counted.
-	Launches uint64
-	// RequireKernel: no start without the kernel's own account of what functions on
-	// hardware can reach.
-	RequireKernel bool
 }
 
 // Tenant is whom the policy names, and what it may do.
@@ -114,10 +97,6 @@ func defaultDevicePolicy() DevicePolicy {
 		InterruptLimit: DefaultInterruptLimit,
 		Respawn:        RespawnPolicy{Budget: 5, Window: time.Minute, FirstDelay: 20 * time.Millisecond, MaxDelay: 5 * time.Second, Standby: true},
 	}
-}
-
-func defaultAuditPolicy() AuditPolicy {
-	return AuditPolicy{Keep: audit.DefaultKeep, DriverBytes: 64 << 20}
 }
 
 func defaultTenant() Tenant {

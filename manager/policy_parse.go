@@ -12,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"capgpu/audit"
 	"capgpu/ledger"
 )
 
@@ -126,33 +125,6 @@ func (r *RespawnPolicy) parse(n *node, what string) error {
 		return at(n.off, "%s.firstDelay (%v) is longer than maxDelay (%v); make it shorter", what, r.FirstDelay, r.MaxDelay)
 	}
 	return nil
-}
-
-func (a *AuditPolicy) parse(n *node) error {
-	return n.fields("audit", fields{
-		"path": func(n *node) error { return text(n, "audit.path", &a.Path) },
-		"maxBytes": func(n *node) (err error) {
-			a.MaxBytes, err = size(n, "audit.maxBytes")
-			if err == nil && a.MaxBytes < audit.MinMaxBytes {
-				err = at(n.off, "audit.maxBytes is %d; a segment of the log has at least %d bytes", a.MaxBytes, audit.MinMaxBytes)
-			}
-			return err
-		},
-		"keep": func(n *node) error {
-			v, err := bounded(n, "audit.keep", 0, 1_000_000)
-			a.Keep = int(v)
-			return err
-		},
-		"driverBytes": n.into(&a.DriverBytes, "audit.driverBytes", size),
-		"launches":    n.into(&a.Launches, "audit.launches", count),
-		"requireKernel": func(n *node) error {
-			if n.kind != boolNode {
-				return at(n.off, "audit.requireKernel must be true or false, not %s", nodeKinds[n.kind])
-			}
-			a.RequireKernel = n.boolean
-			return nil
-		},
-	})
 }
 
 func (p *Policy) parseTenants(n *node) error {

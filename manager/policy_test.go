@@ -28,14 +28,14 @@ func TestPolicyExample(t *testing.T) {
 	require.True(t, p.Tenant("default").AnyUID)
 	require.Equal(t, os.FileMode(0o660), p.Tenant("default").SocketMode)
 	require.Equal(t, time.Minute, p.Device.Respawn.Window)
-	require.Equal(t, AuditPolicy{Path: "/var/lib/capgpu/audit.log", MaxBytes: audit.DefaultMaxBytes, Keep: audit.DefaultKeep, DriverBytes: 64 << 20}, p.Audit)
+	require.Equal(t, AuditPolicy{Path: "/var/lib/capgpu/audit.log", Host: AuditBounds{audit.DefaultMaxBytes, audit.DefaultKeep}, Owners: AuditBounds{8 << 20, 7}, DriverBytes: 64 << 20}, p.Audit)
 
-	p, err = ParsePolicy([]byte(`{"audit": {"keep": 0, "maxBytes": "1MiB"}, "tenants": [{"name": "a", "allowedUids": "any"}]}`))
+	p, err = ParsePolicy([]byte(`{"audit": {"keep": 0, "maxBytes": "1MiB", "owners": {"keep": 3, "maxBytes": "2MiB"}}, "tenants": [{"name": "a", "allowedUids": "any"}]}`))
 	require.NoError(t, err)
-	require.Equal(t, AuditPolicy{MaxBytes: 1 << 20, DriverBytes: 64 << 20}, p.Audit)
+	require.Equal(t, AuditPolicy{Host: AuditBounds{MaxBytes: 1 << 20}, Owners: AuditBounds{2 << 20, 3}, DriverBytes: 64 << 20}, p.Audit)
 	p, err = ParsePolicy([]byte(`{"tenants": [{"name": "a", "allowedUids": "any"}]}`))
 	require.NoError(t, err)
-	require.Equal(t, 16, p.Audit.Keep)
+	require.Equal(t, 16, p.Audit.Host.Keep)
 }
 
 func TestPolicyErrors(t *testing.T) {
@@ -55,6 +55,7 @@ func TestPolicyErrors(t *testing.T) {
 		{"same name", `{"tenants": [{"name": "a", "allowedUids": "any"}, {"name": "a", "allowedUids": "any"}]}`, `tenant "a" is here twice`},
 		{"uid", `{"tenants": [{"name": "a", "allowedUids": [-1]}]}`, "line 1, column 44: tenants[0].allowedUids[0] must be a whole number"},
 		{"small audit segment", `{"audit": {"maxBytes": 8191}}`, "line 1, column 24: audit.maxBytes is 8191; a segment of the log has at least 8192 bytes"},
+		{"small segment of an owner", `{"audit": {"owners": {"maxBytes": 1}}}`, "audit.owners.maxBytes is 1; a segment of the log has at least 8192 bytes"},
 		{"audit keep", `{"audit": {"keep": -1}}`, "audit.keep must be a whole number from 0"},
 		{"engine", `{"device": {"engine": "steam"}}`, `line 1, column 23: device.engine must be "auto" or "lane"`},
 		{"subgroup", `{"device": {"subgroup": 24}}`, "device.subgroup must be 8, 16, 32 or 64"},
@@ -118,7 +119,7 @@ func TestPolicyDocument(t *testing.T) {
 	doc, err := os.ReadFile("../docs/policy.md")
 	require.NoError(t, err)
 	for _, in := range []string{
-		`{"?": 0}`, `{"functions": [{"?": 0}]}`, `{"functions": [{"windows": [{"?": 0}]}]}`, `{"functions": [{"respawn": {"?": 0}}]}`, `{"device": {"?": 0}}`, `{"device": {"respawn": {"?": 0}}}`, `{"audit": {"?": 0}}`,
+		`{"?": 0}`, `{"functions": [{"?": 0}]}`, `{"functions": [{"windows": [{"?": 0}]}]}`, `{"functions": [{"respawn": {"?": 0}}]}`, `{"device": {"?": 0}}`, `{"device": {"respawn": {"?": 0}}}`, `{"audit": {"?": 0}}`, `{"audit": {"owners": {"?": 0}}}`,
 		`{"tenants": [{"?": 0}]}`, `{"tenants": [{"socket": {"?": 0}}]}`, `{"tenants": [{"limits": {"?": 0}}]}`,
 	} {
 		_, err := ParsePolicy([]byte(in))

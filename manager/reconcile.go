@@ -58,7 +58,7 @@ const maxEvents = 1 << 20
 // time, take the operations, read all events. Then everything is there that belongs
 // to an operation that has ended, and every operation that began before that time.
 type reconciler struct {
-	audit  AuditLog
+	audit  AuditLog // of what concerns no function, or all
 	log    *slog.Logger
 	source kernelSource // nil: the kernel is not watched
 	reason error        // why not
@@ -131,20 +131,19 @@ func openKernelSource() (kernelSource, error) {
 }
 
 // function begins the account of a function on real hardware, whose domain reports
-// to what is returned. It is nil where the kernel is not watched: nobody need report
-// then.
-func (r *reconciler) function(name string) *opRecorder {
+// to what is returned; what the kernel does goes to own, the log of its drivers, and
+// whether it is watched to that of the device. It is nil where the kernel is not watched:
+// nobody need report then.
+func (r *reconciler) function(name string, device, own AuditLog) *opRecorder {
 	state := "state=watched"
 	if r.source == nil {
 		state = fmt.Sprintf("state=unavailable reason=%q", clipped(r.reason.Error()))
 	}
-	if _, err := r.audit.Append(dma.KindSource, "", name+" source=iommu "+state); err != nil {
-		r.log.Error("write the audit log", "kind", dma.KindSource, "err", err)
-	}
+	r.appendTo(device, dma.KindSource, name+" source=iommu "+state)
 	if r.source == nil {
 		return nil
 	}
-	rec := &opRecorder{name: name}
+	rec := &opRecorder{name: name, device: device, own: own}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.recorders = append(r.recorders, rec)
@@ -266,12 +265,14 @@ func (r *reconciler) fail(err error) {
 		close(w)
 	}
 	for _, rec := range recorders {
-		r.append(dma.KindSource, fmt.Sprintf("%s source=iommu state=unavailable reason=%q", rec.name, clipped(err.Error())))
+		r.appendTo(rec.device, dma.KindSource, fmt.Sprintf("%s source=iommu state=unavailable reason=%q", rec.name, clipped(err.Error())))
 	}
 }
 
-func (r *reconciler) append(kind, detail string) bool {
-	if _, err := r.audit.Append(kind, "", detail); err != nil {
+func (r *reconciler) append(kind, detail string) bool { return r.appendTo(r.audit, kind, detail) }
+
+func (r *reconciler) appendTo(to AuditLog, kind, detail string) bool {
+	if _, err := to.Append(kind, "", detail); err != nil {
 		r.log.Error("write the audit log", "kind", kind, "err", err)
 		return false
 	}

@@ -86,7 +86,7 @@ func newRealBench(t *testing.T, ringBytes int) *realBench {
 	require.NoError(t, err)
 	t.Logf("the kernel is watched after %v", time.Since(opened))
 	t.Cleanup(func() { require.NoError(t, b.Close()) })
-	b.rec = b.function("edu0")
+	b.rec = b.function("edu0", log, log)
 	r := &realBench{bench: b, spy: &spy{Kernel: vfio.System{}, container: -1}}
 	r.domain, err = iommu.OpenType1(group, iommu.Options{Observer: b.rec.observer(), Kernel: r.spy})
 	require.NoError(t, err)

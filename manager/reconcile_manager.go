@@ -3,16 +3,20 @@ package manager
 import (
 	"context"
 	"time"
+
+	"capgpu/audit"
 )
 
 // startReconciler watches the kernel, if there is a function that it could map
 // memory for.
 func (m *Manager) startReconciler() (err error) {
 	open := openKernelSource
-	if !m.cfg.Policy.Hardware() {
+	if m.iommu = m.audit; !m.cfg.Policy.Hardware() {
 		open = func() (kernelSource, error) { return nil, nil }
+	} else if m.iommu, err = m.keepLog(audit.OfHost("iommu")); err != nil {
+		return err
 	}
-	m.reconcile, err = newReconciler(m.audit, m.log, open, m.cfg.Policy.Audit.RequireKernel)
+	m.reconcile, err = newReconciler(m.iommu, m.log, open, m.cfg.Policy.Audit.RequireKernel)
 	return err
 }
 

@@ -27,8 +27,10 @@ type endedOp struct {
 // opRecorder notes what one function's domain asks of the kernel. It costs the
 // domain a lock that nobody holds for long, and never waits.
 type opRecorder struct {
-	name  string
-	epoch atomic.Uint64 // in which operations begin
+	name   string
+	device AuditLog      // of the device
+	own    AuditLog      // of its drivers
+	epoch  atomic.Uint64 // in which operations begin
 
 	mu sync.Mutex
 	// +checklocks:mu

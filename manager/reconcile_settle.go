@@ -81,7 +81,7 @@ func (r *reconciler) account(rec *opRecorder, op endedOp) *opAccount {
 
 func (r *reconciler) book(rec *opRecorder, now time.Time) *kernelBook {
 	if r.books[rec] == nil {
-		r.books[rec] = newKernelBook(rec.name, r.audit, r.log, now)
+		r.books[rec] = newKernelBook(rec.name, rec.own, r.log, now)
 	}
 	return r.books[rec]
 }

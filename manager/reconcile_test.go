@@ -289,7 +289,7 @@ func TestReconcileWithoutKernel(t *testing.T) {
 	require.ErrorContains(t, err, "audit.requireKernel")
 	r, err := newReconciler(log, slog.New(slog.DiscardHandler), none, false)
 	require.NoError(t, err)
-	rec := r.function("edu0")
+	rec := r.function("edu0", log, log)
 	require.Nil(t, rec.observer(), "nobody need report")
 	r.watch(1, "edu0")
 	r.unwatch(1)

@@ -69,7 +69,7 @@ func (d *device) remove(epoch uint64) {
 	d.showRemoved(r)
 	d.say("device %s removed: %v", d.name, r.cause)
 	d.log.Warn("removed", "epoch", epoch, "cause", r.cause)
-	d.record("device.removed", fmt.Sprintf("%s epoch=%d cause=%q", d.name, epoch, clipped(r.cause.Error())))
+	d.recordHost("device.removed", fmt.Sprintf("%s epoch=%d cause=%q", d.name, epoch, clipped(r.cause.Error())))
 	if err := d.closeFunction(); err != nil {
 		d.log.Warn("close a removed function", "err", err)
 	}

@@ -156,7 +156,7 @@ func TestStepsAreBounded(t *testing.T) {
 func TestSuspensionOfAnAbsentDriver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &testLog{}
-		d := &device{name: "mock0", board: newStateBoard(), audit: log, log: slog.New(slog.DiscardHandler), say: func(string, ...any) {}, cfg: &Config{PingTimeout: time.Second, StopTimeout: time.Second}}
+		d := &device{name: "mock0", board: newStateBoard(), audit: log, host: log, log: slog.New(slog.DiscardHandler), say: func(string, ...any) {}, cfg: &Config{PingTimeout: time.Second, StopTimeout: time.Second}}
 		var said []control.MsgType
 		var meanwhile func()
 		l := &driverLink{caller: askedPeer(func(t control.MsgType) {
@@ -211,7 +211,7 @@ func TestOrderHearsOfTheDriversEnd(t *testing.T) {
 	for name, to := range map[string]deviceState{"recovering": recovering, "wedged": wedged} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				d := &device{name: "mock0", board: newStateBoard(), audit: &testLog{}, log: slog.New(slog.DiscardHandler), say: func(string, ...any) {}, asks: make(chan *ask), done: make(chan struct{})}
+				d := &device{name: "mock0", board: newStateBoard(), audit: &testLog{}, host: &testLog{}, log: slog.New(slog.DiscardHandler), say: func(string, ...any) {}, asks: make(chan *ask), done: make(chan struct{})}
 				d.board.update(func(s *snapshot) { s.state, s.epoch, s.link = ready, 1, &driverLink{} })
 				ctx, stop := context.WithTimeout(t.Context(), time.Hour)
 				defer stop()
@@ -247,7 +247,7 @@ func TestOrderHearsOfTheDriversEnd(t *testing.T) {
 func TestNotReadyWhenRemoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &removable{removed: make(chan struct{})}
-		d := &device{name: "mock0", function: f, board: newStateBoard(), audit: &testLog{}, log: slog.New(slog.DiscardHandler), say: func(string, ...any) {},
+		d := &device{name: "mock0", function: f, board: newStateBoard(), audit: &testLog{}, host: &testLog{}, log: slog.New(slog.DiscardHandler), say: func(string, ...any) {},
 			cfg: &Config{PingTimeout: time.Second, StopTimeout: time.Second, ReadyTimeout: time.Second}, tenants: func() []*Tenant { return nil }}
 		require.True(t, d.orderAbsent(true))
 		l := &driverLink{checked: true, doom: newDoom(), ready: make(chan control.ReadyRequest, 1), child: &child{}, caller: askedPeer(func(control.MsgType) {

@@ -95,5 +95,5 @@ func (d *device) wedge(epoch uint64, cause error) {
 	d.board.update(func(s *snapshot) { s.state, s.link, s.cause = wedged, nil, clipped(cause.Error()) })
 	d.say("device %s wedged: %v", d.name, cause)
 	d.log.Warn("wedged", "epoch", epoch, "cause", cause)
-	d.record("device.wedged", fmt.Sprintf("%s epoch=%d cause=%q", d.name, epoch, clipped(cause.Error())))
+	d.recordHost("device.wedged", fmt.Sprintf("%s epoch=%d cause=%q", d.name, epoch, clipped(cause.Error())))
 }

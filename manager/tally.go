@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"capgpu/gpuerr"
 )
 
 // maxTally bounds what a driver can have us remember by not recording the end
@@ -17,6 +19,12 @@ type tally struct {
 	mu sync.Mutex
 	// +checklocks:mu
 	open map[uint64]opened // by number of session.attach
+	// +checklocks:mu
+	asked map[uint64]*attachRecord // sessions that the driver was asked for and has not answered
+	// +checklocks:mu
+	over bool // the driver has ended
+
+	recording sync.WaitGroup // session.attach that are written
 }
 
 // opened is a session that is there.
@@ -25,45 +33,98 @@ type opened struct {
 	by     *idleWatch // of the connection that opened it: busy while it is there
 }
 
-func newTally() *tally { return &tally{open: map[uint64]opened{}} }
+// attachRecord is a session.attach that may be due.
+type attachRecord struct {
+	once   recordOnce
+	record func() error
+}
 
-func (t *tally) begin(session uint64, tenant string, by *idleWatch) {
-	by.begin()
+func newTally() *tally {
+	return &tally{open: map[uint64]opened{}, asked: map[uint64]*attachRecord{}}
+}
+
+// ask notes that the driver is asked for a session. record makes its session.attach,
+// which is there before the client has the session, and before the driver's first record
+// of it; of one that is refused there is none.
+func (t *tally) ask(session uint64, record func() error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.asked[session] = &attachRecord{record: record}
+}
+
+// attach records a session and has it among those that are there. by is busy until its
+// end.
+func (t *tally) attach(session uint64, tenant string, by *idleWatch) error {
+	t.mu.Lock()
+	r := t.asked[session]
+	if t.over || r == nil {
+		t.mu.Unlock()
+		return errAttachLost
+	}
+	t.recording.Add(1)
+	defer t.recording.Done()
 	if len(t.open) < maxTally {
+		by.begin()
 		t.open[session] = opened{tenant: tenant, by: by}
 	}
+	t.mu.Unlock()
+	if err := r.once.do(r.record); err != nil {
+		return err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.asked, session)
+	return nil
 }
+
+// errAttachLost is of a session that has ended, with its driver or without, before it
+// was anybody's.
+var errAttachLost = gpuerr.New(gpuerr.Busy, "the session ended while it was opened; wait for the device's next state and open it again")
 
 func (t *tally) end(session uint64) {
 	t.mu.Lock()
 	o, there := t.open[session]
 	delete(t.open, session)
+	delete(t.asked, session)
 	t.mu.Unlock()
 	if there {
 		o.by.done()
 	}
 }
 
-// heard reads, of what a driver records, which session has ended. It is the
-// driver's claim, and only these records depend on it.
+// heard reads, of what a driver records, which session it has opened and which has
+// ended. It is the driver's claim, and only these records depend on it.
 func (t *tally) heard(kind, detail string) {
-	if kind != "session.close" {
+	if kind != "session.open" && kind != "session.close" {
 		return
 	}
 	for field := range strings.FieldsSeq(detail) {
 		name, value, _ := strings.Cut(field, "=")
-		if session, err := strconv.ParseUint(value, 10, 64); name == "attach" && err == nil {
+		session, err := strconv.ParseUint(value, 10, 64)
+		if name != "attach" || err != nil {
+			continue
+		}
+		if kind == "session.close" {
 			t.end(session)
 			return
 		}
+		t.mu.Lock()
+		r := t.asked[session]
+		t.mu.Unlock()
+		if r != nil {
+			_ = r.once.do(r.record) // attach tells what came of it
+		}
+		return
 	}
 }
 
 // lost ends what is there, because the driver has ended, and returns how many sessions
-// that were, by tenant and in all.
+// that were, by tenant and in all. None is attached any more.
 func (t *tally) lost() (byTenant map[string]int, total int) {
+	t.mu.Lock()
+	t.over = true
+	t.mu.Unlock()
+	t.recording.Wait()
 	t.mu.Lock()
 	open := t.open
 	t.open = map[uint64]opened{}

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"capgpu/audit"
 	"capgpu/control"
 	"capgpu/gpuerr"
 	"capgpu/internal/crashpoint"
@@ -29,18 +30,19 @@ type tenantServer struct {
 	m       *Manager
 	log     *slog.Logger
 	account *ledger.Account
+	audit   AuditLog               // of the tenant
+	shares  *auditShares           // of what its gates may have recorded
 	tenant  atomic.Pointer[Tenant] // replaced whole
 
 	direct, capnp *net.UnixListener
 
-	ctx        context.Context // of all connections
-	cancel     context.CancelCauseFunc
-	running    sync.WaitGroup // accept loops and connections
-	refusals   chan struct{}  // a token per connection that is being refused
-	violations *pace          // of records of forbidden calls of its gates
-	seats      seats
-	gatePace   gatePace
-	asking     map[*device]turnstile // for requests that go on to its driver; the map does not change
+	ctx      context.Context // of all connections
+	cancel   context.CancelCauseFunc
+	running  sync.WaitGroup // accept loops and connections
+	refusals chan struct{}  // a token per connection that is being refused
+	seats    seats
+	gatePace gatePace
+	asking   map[*device]turnstile // for requests that go on to its driver; the map does not change
 }
 
 const (
@@ -69,7 +71,12 @@ func (m *Manager) newTenant(t *Tenant) (*tenantServer, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &tenantServer{m: m, log: m.log.With("tenant", t.Name), account: account, refusals: make(chan struct{}, maxRefusals), violations: newPace(violationBurst, violationInterval, time.Now()), asking: map[*device]turnstile{}}
+	own, err := m.keepLog(audit.OfTenant(t.Name))
+	if err != nil {
+		return nil, errors.Join(err, account.Close())
+	}
+	log := m.log.With("tenant", t.Name)
+	s := &tenantServer{m: m, log: log, account: account, audit: own, shares: gateShares(m, own, log), refusals: make(chan struct{}, maxRefusals), asking: map[*device]turnstile{}}
 	for _, d := range m.devices {
 		s.asking[d] = newTurnstile(maxTenantAsking)
 	}
@@ -176,8 +183,8 @@ func (s *tenantServer) Close(grace *grace) error {
 	if !grace.wait(ended) {
 		return errors.Join(err, fmt.Errorf("connections of tenant %q did not end within %v", s.policy().Name, closeGrace))
 	}
-	s.recordViolations(s.violations.rest())
-	return errors.Join(err, s.account.Close())
+	s.shares.close()
+	return errors.Join(err, s.account.Close(), s.m.releaseLog(audit.OfTenant(s.policy().Name)))
 }
 
 // acceptPause keeps a manager that is out of descriptors from spinning.

@@ -86,7 +86,7 @@ func (d *device) recordSuspension(suspended bool, epoch uint64) {
 	if suspended {
 		kind, now = "device.suspend", "suspended"
 	}
-	d.record(kind, fmt.Sprintf("%s epoch=%d", d.name, epoch))
+	d.recordHost(kind, fmt.Sprintf("%s epoch=%d", d.name, epoch))
 	d.say("device %s %s", d.name, now)
 }
 
@@ -255,7 +255,7 @@ func (d *device) preempt(ctx context.Context, l *driverLink) (sessions uint32, e
 	}
 	r, err := control.ParsePreemptReply(m.Body)
 	if err == nil && r.Sessions > 0 {
-		d.record("driver.preempt", fmt.Sprintf("%s epoch=%d sessions=%d", d.name, l.epoch, r.Sessions))
+		d.recordHost("driver.preempt", fmt.Sprintf("%s epoch=%d sessions=%d", d.name, l.epoch, r.Sessions))
 	}
 	return r.Sessions, err
 }
@@ -297,17 +297,17 @@ func (d *device) tryUpgrade(ctx context.Context, l *driverLink, g *grants, desk 
 		if e := next.end(d.log, false, d.cfg.ReapTimeout); e != nil {
 			d.left = errors.Join(d.left, e)
 		}
-		d.record("driver.upgrade", fmt.Sprintf("%s epoch=%d ok=false cause=%q", d.name, l.epoch, clipped(err.Error())))
+		d.recordHost("driver.upgrade", fmt.Sprintf("%s epoch=%d ok=false cause=%q", d.name, l.epoch, clipped(err.Error())))
 		d.log.Warn("the driver was not replaced", "epoch", l.epoch, "err", err)
 		return reply, nil, begun, err, nil
 	}
 	d.reconcile.watch(next.child.pid(), d.name)
 	if over != nil { // what the driver had is lost, whoever has it
-		d.record("driver.upgrade", fmt.Sprintf("%s epoch=%d ok=false cause=%q", d.name, l.epoch, clipped(over.Error())))
+		d.recordHost("driver.upgrade", fmt.Sprintf("%s epoch=%d ok=false cause=%q", d.name, l.epoch, clipped(over.Error())))
 		return reply, next, begun, gpuerr.New(gpuerr.DeviceLost, "the driver of %s was ended, and another does not go on with its sessions, which are lost: %v", d.name, over), over
 	}
 	now := d.board.succeed(next)
-	d.record("driver.upgrade", fmt.Sprintf("%s epoch=%d ok=true generation=%d pid=%d sessions=%d pause=%v", d.name, l.epoch, now.generation, next.child.pid(), told.Sessions, pause))
+	d.recordHost("driver.upgrade", fmt.Sprintf("%s epoch=%d ok=true generation=%d pid=%d sessions=%d pause=%v", d.name, l.epoch, now.generation, next.child.pid(), told.Sessions, pause))
 	d.say("device %s has another driver (epoch %d, generation %d, driver pid %d)", d.name, l.epoch, now.generation, next.child.pid())
 	if e := d.tellLimits(ctx, next, d.tenants(), d.cfg.PingTimeout); e != nil {
 		d.log.Warn("tell the driver of limits", "err", e)

@@ -132,11 +132,13 @@ type reader struct {
 	lastOf   map[int]time.Time
 	accounts map[key]*account
 	sources  map[key]source // epoch 0
+	partial  map[string]key // the last account of a function that may lack its beginning
 }
 
 // Compare reads all records of a log, in order, and compares what its two sources
-// say of the functions that are real hardware.
-func Compare(records []ddf.AuditRecord) *Report {
+// say of the functions that are real hardware. The beginning of what is recorded of the
+// functions in cut is gone, and with "" in it that of all else, whatever the indices say.
+func Compare(records []ddf.AuditRecord, cut ...string) *Report {
 	r := &reader{run: 1, stopped: map[int]bool{}, lastOf: map[int]time.Time{}, accounts: map[key]*account{}, sources: map[key]source{}}
 	begun := false
 	for i := range records {
@@ -156,9 +158,37 @@ func Compare(records []ddf.AuditRecord) *Report {
 			r.report.differ("record %d (%s): %v", rec.Index, rec.Kind, err)
 		}
 	}
-	whole := len(records) > 0 && records[0].Index == 0
+	whole := len(records) > 0 && records[0].Index == 0 && !slices.Contains(cut, "")
+	r.findPartial(cut)
 	r.judge(whole)
 	return &r.report
+}
+
+// findPartial finds the first account of each cut function of which something is left.
+// What came before it, and its own beginning, may be gone.
+func (r *reader) findPartial(cut []string) {
+	r.partial = map[string]key{}
+	for _, function := range cut {
+		r.partial[function] = key{run: r.run + 1}
+		for k, a := range r.accounts {
+			if k.function == function && a.mapped() && k.before(r.partial[function]) {
+				r.partial[function] = k
+			}
+		}
+	}
+}
+
+func (k key) before(other key) bool {
+	return k.run < other.run || k.run == other.run && k.epoch < other.epoch
+}
+
+// mapped reports whether a source says anything.
+func (a *account) mapped() bool {
+	return a.manager.any() || a.kernel.any() || len(a.kept) > 0 || len(a.closed) > 0
+}
+
+func (s *side) any() bool {
+	return len(s.maps)+len(s.unmaps) > 0 || s.mapSums.Count+s.unmapSums.Count > 0
 }
 
 // take reads one record of the manager.
@@ -291,8 +321,8 @@ func (r *reader) judge(whole bool) {
 		source, real := r.sources[key{run: k.run, function: k.function}]
 		switch {
 		case real:
-		case !whole && k.run == 1: // what said so may have been rotated away
-			if len(a.kernel.maps)+len(a.kernel.unmaps) == 0 && a.kernel.mapSums.Count+a.kernel.unmapSums.Count == 0 {
+		case !whole && k.run == 1, r.isCut(k): // what said so may have been rotated away
+			if !a.kernel.any() {
 				continue
 			}
 		default:
@@ -313,6 +343,17 @@ func (r *reader) judge(whole bool) {
 	}
 }
 
+func (r *reader) isCut(k key) bool {
+	_, cut := r.partial[k.function]
+	return cut
+}
+
+// isPartial reports whether the beginning of an account was cut off.
+func (r *reader) isPartial(k key) bool {
+	last, cut := r.partial[k.function]
+	return cut && !last.before(k)
+}
+
 func (r *reader) row(k key, a *account, src source, whole bool) Row {
 	row := Row{
 		Run: k.run, Function: k.function, Epoch: k.epoch, Reason: src.reason, Kept: len(a.kept), Mismatches: a.mismatches, Faults: a.faults,
@@ -324,7 +365,7 @@ func (r *reader) row(k key, a *account, src source, whole bool) Row {
 		row.State = Unwatched
 		r.report.differ("%s epoch=%d: the kernel was not watched: %s", k.function, k.epoch, src.reason)
 		return row
-	case k.epoch != 0 && !a.started && !whole && k.run == 1:
+	case k.epoch != 0 && !a.started && (!whole && k.run == 1 || r.isCut(k)), r.isPartial(k):
 		row.State = Partial
 		return row
 	case k.epoch == 0 || a.ended || r.stopped[k.run]:

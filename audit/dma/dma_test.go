@@ -183,6 +183,41 @@ func TestTampered(t *testing.T) {
 	require.False(t, Compare(lied).Agrees())
 }
 
+// TestCut: what a function's own log has lost of its beginning is no difference, and what
+// came after it is judged as ever.
+func TestCut(t *testing.T) {
+	good := whole().records
+	mapped := func(r ddf.AuditRecord) bool {
+		return strings.HasPrefix(r.Kind, "dma.") || r.Kind == KindKernel || r.Kind == KindFault || r.Kind == KindFaults
+	}
+	var device int
+	for _, r := range good {
+		if mapped(r) {
+			device++
+		}
+	}
+	for n := 1; n <= device; n++ {
+		left := n // to drop
+		records := slices.DeleteFunc(slices.Clone(good), func(r ddf.AuditRecord) bool {
+			left--
+			if !mapped(r) {
+				left++
+				return false
+			}
+			return left >= 0
+		})
+		r := Compare(records, "edu0")
+		require.Empty(t, r.Differences, "without the first %d", n)
+		require.Equal(t, Partial, r.Rows[0].State)
+	}
+	// Epoch 1 has lost its beginning, epoch 2 a record.
+	records := slices.DeleteFunc(slices.Clone(good), func(r ddf.AuditRecord) bool {
+		return r.Kind == KindMap && (strings.Contains(r.Detail, "epoch=1") || strings.Contains(r.Detail, "epoch=2"))
+	})
+	r := Compare(records, "edu0")
+	require.Equal(t, []string{"run 1, edu0 epoch=2: map 0x100000000+4096 is unexpected: the kernel did it, the manager did not"}, r.Differences)
+}
+
 func TestSpelledOut(t *testing.T) {
 	h := newHistory()
 	h.start(1)

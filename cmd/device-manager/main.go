@@ -83,7 +83,9 @@ func serve(o *options, stderr io.Writer, signals <-chan os.Signal) error {
 	if err != nil {
 		return err
 	}
-	records, err := audit.Open(auditPath, audit.Options{GroupFsync: auditFsync, MaxBytes: policy.Audit.MaxBytes, Keep: policy.Audit.Keep})
+	host, owners := policy.Audit.Host.Options(), policy.Audit.Owners.Options()
+	host.GroupFsync, owners.GroupFsync = auditFsync, auditFsync
+	records, err := audit.OpenSet(auditPath, host, owners)
 	if errors.Is(err, gpuerr.Busy) { // before the lock of the run directory, which says the same
 		return fmt.Errorf("another device-manager writes the audit log %s; stop it first, or give this one another --run-dir and --audit", auditPath)
 	}

@@ -4,7 +4,10 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -20,19 +23,20 @@ type auditCmd struct {
 }
 
 type auditShowCmd struct {
-	Log    string `help:"The log file. The full files beside it, PATH.000001 and so on, are read with it." required:"" placeholder:"PATH"`
-	From   uint64 `help:"Index of the first record to print." default:"0" placeholder:"INDEX"`
+	Log    string `help:"The log file. The full files beside it, PATH.000001 and so on, are read with it, and the logs of devices, drivers and tenants in PATH.d." required:"" placeholder:"PATH"`
+	From   uint64 `help:"Print the log at PATH alone, from the record with this index." default:"0" placeholder:"INDEX"`
 	Max    int    `help:"Print at most this many records; 0 means all." default:"0" placeholder:"N"`
 	Kind   string `help:"Only records of this kind, or of the kinds below it: session also means session.open." placeholder:"KIND"`
 	Tenant string `help:"Only records of this tenant, a driver's about it among them." placeholder:"NAME"`
 }
 
 type auditVerifyCmd struct {
-	Log   string   `help:"The log file. It may be in use. The full files beside it, PATH.000001 and so on, are checked with it." required:"" placeholder:"PATH"`
-	Known []string `help:"A head that an earlier verify printed: its records must still be those of the log. Repeat for more." placeholder:"SIZE:ROOT" sep:"none"`
+	Log   string   `help:"The log file. It may be in use. The full files beside it, PATH.000001 and so on, are checked with it, and the logs of devices, drivers and tenants in PATH.d." required:"" placeholder:"PATH"`
+	Known []string `help:"A head that an earlier verify printed: its records must still be those of the log. That of a log in PATH.d begins with the log's name. Repeat for more." placeholder:"[LOG=]SIZE:ROOT" sep:"none"`
 }
 
 type auditRecordJSON struct {
+	Log    string    `json:"log,omitempty"` // beside the host's
 	Index  uint64    `json:"index"`
 	Time   time.Time `json:"time"`
 	Kind   string    `json:"kind"`
@@ -47,43 +51,70 @@ func (c auditShowCmd) Run(a *app) error {
 	if c.Max < 0 {
 		return usagef("--max must not be negative")
 	}
-	limit := readRecords
-	if c.Max > 0 && c.Kind == "" && c.Tenant == "" {
-		limit = c.Max
-	}
-	records, readErr := audit.Read(c.Log, c.From, limit)
+	entries, readErr := c.read()
 	if readErr != nil && !isDamage(readErr) {
 		return readErr
 	}
 	shown := []auditRecordJSON{}
-	for _, r := range records {
+	gone := map[string]uint64{} // of each log
+	for _, e := range entries {
+		if _, seen := gone[e.Log]; !seen {
+			gone[e.Log] = e.Index
+		}
 		if c.Max > 0 && len(shown) == c.Max {
 			break
 		}
-		if (c.Kind != "" && r.Kind != c.Kind && !strings.HasPrefix(r.Kind, c.Kind+".")) || (c.Tenant != "" && !concerns(r, c.Tenant)) {
+		if (c.Kind != "" && e.Kind != c.Kind && !strings.HasPrefix(e.Kind, c.Kind+".")) || (c.Tenant != "" && !concerns(e.AuditRecord, c.Tenant)) {
 			continue
 		}
-		shown = append(shown, auditRecordJSON{r.Index, r.Time.UTC(), r.Kind, r.Tenant, r.Detail})
+		beside, prefix := "", ""
+		if e.Log != filepath.Base(c.Log) {
+			beside, prefix = e.Log, strings.TrimSuffix(e.Log, ".log")+"/"
+		}
+		shown = append(shown, auditRecordJSON{beside, e.Index, e.Time.UTC(), e.Kind, e.Tenant, e.Detail})
 		if !a.json {
-			fmt.Fprintln(a.out, audit.Format(r))
+			fmt.Fprintln(a.out, prefix+audit.Format(e.AuditRecord))
 		}
 	}
-	if len(records) > 0 && records[0].Index > c.From {
-		fmt.Fprintf(a.err, "Records %d to %d were rotated away.\n", c.From, records[0].Index-1)
-	}
+	c.printGone(a, gone)
 	if a.json && readErr == nil {
 		a.printJSON(shown)
 	}
 	if readErr != nil {
-		if len(records) == 0 {
+		if len(entries) == 0 {
 			return &hinted{readErr, `Nothing in it can be trusted, if it is an audit log at all. Keep the file, and look for a copy.`}
 		}
-		return &hinted{readErr, `What was printed is intact; nothing after it can be trusted. Keep the file, and look for a copy.`}
+		return &hinted{readErr, `What was printed is intact; nothing after it in that log can be trusted. Keep the file, and look for a copy.`}
 	}
 	if !a.json && len(shown) == 0 {
 		fmt.Fprintln(a.out, "No such record.")
 	}
 	return nil
+}
+
+// read reads all logs in their order, or one from a record on.
+func (c auditShowCmd) read() (entries []audit.Entry, err error) {
+	if c.From == 0 {
+		return audit.ReadAll(c.Log)
+	}
+	records, err := audit.Read(c.Log, c.From, readRecords)
+	for _, r := range records {
+		entries = append(entries, audit.Entry{Log: filepath.Base(c.Log), AuditRecord: r})
+	}
+	return entries, err
+}
+
+// printGone says which records are not there any more.
+func (c auditShowCmd) printGone(a *app, gone map[string]uint64) {
+	for _, log := range slices.Sorted(maps.Keys(gone)) {
+		first, of := gone[log], ""
+		if log != filepath.Base(c.Log) {
+			of = " of " + log
+		}
+		if first > c.From {
+			fmt.Fprintf(a.err, "Records %d to %d%s were rotated away.\n", c.From, first-1, of)
+		}
+	}
 }
 
 // concerns reports whether a record is the tenant's, or one in which a driver,
@@ -109,17 +140,21 @@ type damageJSON struct {
 }
 
 type verifyJSON struct {
-	Log       string      `json:"log"`
-	Intact    bool        `json:"intact"`
-	Records   uint64      `json:"records"` // that are there and intact
-	First     uint64      `json:"first"`   // index of the first of them; those before were rotated away
-	Unnoted   bool        `json:"unnoted"` // and the log does not say that it did that
-	Files     int         `json:"files"`
-	Head      string      `json:"head"` // for --known
-	Bytes     int64       `json:"bytes"`
-	TornBytes int64       `json:"tornBytes"`
-	Unchecked []string    `json:"unchecked,omitempty"` // known heads over records that were rotated away
-	Damage    *damageJSON `json:"damage,omitempty"`
+	Log       string       `json:"log"`
+	Intact    bool         `json:"intact"`
+	Records   uint64       `json:"records"` // that are there and intact
+	First     uint64       `json:"first"`   // index of the first of them; those before were rotated away
+	Unnoted   bool         `json:"unnoted"` // and the log does not say that it did that
+	Files     int          `json:"files"`
+	Head      string       `json:"head"` // for --known
+	Bytes     int64        `json:"bytes"`
+	TornBytes int64        `json:"tornBytes"`
+	Unchecked []string     `json:"unchecked,omitempty"` // known heads over records that were rotated away
+	Damage    *damageJSON  `json:"damage,omitempty"`
+	Missing   []string     `json:"missing,omitempty"` // logs that this one says were begun, and that are not there
+	Others    []verifyJSON `json:"others,omitempty"`  // the logs of devices and tenants
+
+	checked int // known heads
 }
 
 func (c auditVerifyCmd) Run(a *app) error {
@@ -127,32 +162,69 @@ func (c auditVerifyCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	report, err := audit.Verify(c.Log, known...)
-	out := verifyJSON{
-		Log: c.Log, Intact: err == nil, Records: report.Head.Size - report.First, First: report.First, Unnoted: report.Unnoted,
-		Files: report.Segments, Head: headText(report.Head), Bytes: report.Bytes, TornBytes: report.TornBytes,
-	}
-	for _, h := range report.Unchecked {
-		out.Unchecked = append(out.Unchecked, headText(h))
-	}
-	var damage *audit.Damage
-	if errors.As(err, &damage) {
-		out.Damage = &damageJSON{damage.Index, damage.File, damage.Off, damage.Reason}
-	} else if err != nil {
+	paths, err := audit.Paths(c.Log)
+	if err != nil {
 		return err
 	}
-	if a.json {
-		a.printJSON(out)
-	} else {
-		a.printVerify(out, len(known))
+	var all []verifyJSON
+	intact := true
+	for i, path := range paths {
+		name := filepath.Base(path)
+		if i == 0 {
+			name = ""
+		}
+		v, err := verifyLog(path, name, known[name])
+		if err != nil {
+			return err
+		}
+		delete(known, name)
+		intact = intact && v.Intact
+		all = append(all, v)
 	}
-	if damage != nil {
+	for name := range known {
+		if name != "" {
+			return usagef("--known %s=…: there is no such log in %s.d", name, c.Log)
+		}
+	}
+	if all[0].Intact {
+		if all[0].Missing, err = audit.Missing(c.Log); err != nil {
+			return err
+		}
+	}
+	if a.json {
+		whole := all[0]
+		whole.Others = all[1:]
+		a.printJSON(whole)
+	} else {
+		for i, v := range all {
+			a.printVerify(v, i == 0)
+		}
+	}
+	if !intact {
 		return &failedWork{exitFailed}
 	}
 	return nil
 }
 
-func (a *app) printVerify(v verifyJSON, known int) {
+// verifyLog verifies one log; its name is empty for that of the host.
+func verifyLog(path, name string, known []ddf.AuditHead) (out verifyJSON, err error) {
+	report, err := audit.Verify(path, known...)
+	out = verifyJSON{
+		Log: path, Intact: err == nil, Records: report.Head.Size - report.First, First: report.First, Unnoted: report.Unnoted,
+		Files: report.Segments, Head: headText(name, report.Head), Bytes: report.Bytes, TornBytes: report.TornBytes, checked: len(known) - len(report.Unchecked),
+	}
+	for _, h := range report.Unchecked {
+		out.Unchecked = append(out.Unchecked, headText(name, h))
+	}
+	var damage *audit.Damage
+	if errors.As(err, &damage) {
+		out.Damage = &damageJSON{damage.Index, damage.File, damage.Off, damage.Reason}
+		return out, nil
+	}
+	return out, err
+}
+
+func (a *app) printVerify(v verifyJSON, host bool) {
 	if v.Damage != nil {
 		fmt.Fprintf(a.out, "%s is NOT intact.\n", v.Log)
 		place := audit.Damage{File: v.Damage.File, Off: v.Damage.Offset}
@@ -174,7 +246,10 @@ func (a *app) printVerify(v verifyJSON, known int) {
 	for _, head := range v.Unchecked {
 		fmt.Fprintf(a.out, "  Not checked, for its records were rotated away: known head %s\n", head)
 	}
-	switch checked := known - len(v.Unchecked); {
+	for _, log := range v.Missing {
+		fmt.Fprintf(a.out, "  %s was begun, and is not there: somebody took it away.\n", visible(log))
+	}
+	switch checked := v.checked; {
 	case checked == 1:
 		fmt.Fprintln(a.out, "  It agrees with the known head.")
 	case checked > 1:
@@ -184,25 +259,34 @@ func (a *app) printVerify(v verifyJSON, known int) {
 		fmt.Fprintf(a.out, "  The last %d bytes are an unfinished record: being written just now, or torn by a crash. device-manager notes and removes it when it starts.\n", v.TornBytes)
 	}
 	fmt.Fprintf(a.out, "  head %s\n", v.Head)
-	if known == 0 {
+	if host && v.checked+len(v.Unchecked) == 0 {
 		fmt.Fprintln(a.out, "  That nothing was cut off the end shows only against a head kept elsewhere: keep this one, and give it to --known next time.")
 	}
 }
 
-func headText(h ddf.AuditHead) string {
-	return fmt.Sprintf("%d:%s", h.Size, hex.EncodeToString(h.Root[:]))
+// headText is a head as --known takes it, of the log of that name.
+func headText(name string, h ddf.AuditHead) string {
+	if name != "" {
+		name += "="
+	}
+	return fmt.Sprintf("%s%d:%s", name, h.Size, hex.EncodeToString(h.Root[:]))
 }
 
-func parseHeads(args []string) ([]ddf.AuditHead, error) {
-	var heads []ddf.AuditHead
+// parseHeads reads heads by the name of their log.
+func parseHeads(args []string) (map[string][]ddf.AuditHead, error) {
+	heads := map[string][]ddf.AuditHead{}
 	for _, arg := range args {
-		size, root, _ := strings.Cut(arg, ":")
+		name, head, named := strings.Cut(arg, "=")
+		if !named {
+			name, head = "", arg
+		}
+		size, root, _ := strings.Cut(head, ":")
 		n, err := strconv.ParseUint(size, 10, 64)
 		raw, hexErr := hex.DecodeString(root)
 		if err != nil || hexErr != nil || len(raw) != 32 {
 			return nil, usagef("--known %s: write SIZE:ROOT as verify prints it after \"head\"", arg)
 		}
-		heads = append(heads, ddf.AuditHead{Size: n, Root: [32]byte(raw)})
+		heads[name] = append(heads[name], ddf.AuditHead{Size: n, Root: [32]byte(raw)})
 	}
 	return heads, nil
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -101,7 +102,7 @@ func TestAuditAcrossFiles(t *testing.T) {
 		require.NoError(t, err)
 		head, err := log.Head()
 		require.NoError(t, err)
-		heads = append(heads, headText(head))
+		heads = append(heads, headText("", head))
 	}
 	require.NoError(t, log.Close())
 	report, err := audit.Verify(path)
@@ -175,4 +176,71 @@ func TestAuditShowOfATenant(t *testing.T) {
 	require.Equal(t, 2, bytes.Count(i.out.Bytes(), []byte("\n")), "%s", &i.out)
 	require.Contains(t, i.out.String(), "session.attach")
 	require.Contains(t, i.out.String(), "tenant=alice session=1")
+}
+
+// The logs of a host are shown as one, verified each by itself, and what is not there is
+// named.
+func TestAuditOfOwners(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.log")
+	set, err := audit.OpenSet(path, audit.Options{}, audit.Options{})
+	require.NoError(t, err)
+	put := func(l interface {
+		Append(kind, tenant, detail string) (uint64, error)
+	}, kind, tenant, detail string) {
+		t.Helper()
+		_, err := l.Append(kind, tenant, detail)
+		require.NoError(t, err)
+	}
+	put(set, "manager.start", "", "pid=1")
+	alice, err := set.Keep(audit.OfTenant("alice"))
+	require.NoError(t, err)
+	bob, err := set.Keep(audit.OfTenant("bob"))
+	require.NoError(t, err)
+	put(alice, "session.attach", "alice", "mock0 epoch=1 session=1")
+	put(bob, "session.open", "@mock0", "tenant=bob session=1")
+	put(set, "manager.stop", "", "pid=1")
+	head, err := alice.Head()
+	require.NoError(t, err)
+	require.NoError(t, set.Close())
+	run := func(exit int, args ...string) *invocation {
+		t.Helper()
+		i := gpuctl(context.Background(), nil, false, append([]string{"audit"}, args...)...)
+		require.Equal(t, exit, i.exit, "%s%s", &i.out, &i.err)
+		return i
+	}
+
+	i := run(0, "show", "--log", path)
+	require.Regexp(t, `(?s)^0 \S+ manager.start pid=1\n.*\ntenant-alice/1 \S+ session.attach tenant=alice .*\ntenant-bob/1 \S+ session.open tenant=@mock0 .*\n3 \S+ manager.stop pid=1\n$`, i.out.String())
+	i = run(0, "show", "--log", path, "--tenant", "bob", "--json")
+	require.Contains(t, i.out.String(), `"log": "tenant-bob.log"`)
+	i = run(0, "show", "--log", path, "--from", "3")
+	require.Equal(t, 1, bytes.Count(i.out.Bytes(), []byte("\n")), "of that log alone")
+	i = run(0, "show", "--log", path+".d/tenant-alice.log")
+	require.Contains(t, i.out.String(), "session.attach")
+
+	aliceHead := headText("tenant-alice.log", head)
+	i = run(0, "verify", "--log", path, "--known", aliceHead)
+	require.Contains(t, i.out.String(), "/tenant-alice.log is intact: 2 records")
+	require.Contains(t, i.out.String(), "It agrees with the known head.\n  head "+aliceHead)
+	i = run(0, "verify", "--log", path, "--json")
+	require.Contains(t, i.out.String(), `"head": "`+aliceHead+`"`)
+	i = run(1, "verify", "--log", path, "--known", strings.Replace(aliceHead, "=2:", "=9:", 1))
+	require.Contains(t, i.out.String(), "tenant-alice.log is NOT intact")
+	i = run(2, "verify", "--log", path, "--known", strings.Replace(aliceHead, "alice", "mallory", 1))
+	require.Contains(t, i.err.String(), "there is no such log in")
+
+	text, err := os.ReadFile(path + ".d/tenant-bob.log")
+	require.NoError(t, err)
+	text[len(text)-1] ^= 1
+	require.NoError(t, os.WriteFile(path+".d/tenant-bob.log", text, 0o600))
+	i = run(1, "verify", "--log", path)
+	require.Contains(t, i.out.String(), "/tenant-bob.log is NOT intact")
+	require.Contains(t, i.out.String(), "/tenant-alice.log is intact")
+	i = run(1, "show", "--log", path)
+	require.Contains(t, i.out.String(), "tenant-alice/1 ")
+	require.Contains(t, i.err.String(), "of tenant-bob.log")
+
+	require.NoError(t, os.Remove(path+".d/tenant-bob.log"))
+	i = run(0, "verify", "--log", path)
+	require.Contains(t, i.out.String(), "tenant-bob.log was begun, and is not there: somebody took it away")
 }

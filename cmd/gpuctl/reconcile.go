@@ -2,13 +2,15 @@ package main
 
 import (
 	"fmt"
+	"strings"
 
 	"capgpu/audit"
 	"capgpu/audit/dma"
+	"capgpu/ddf"
 )
 
 type auditReconcileCmd struct {
-	Log string `help:"The log file. It may be in use. The full files beside it, PATH.000001 and so on, are read with it." required:"" placeholder:"PATH"`
+	Log string `help:"The log file. It may be in use. The full files beside it, PATH.000001 and so on, are read with it, and those in PATH.d." required:"" placeholder:"PATH"`
 }
 
 // reconcileSideJSON is what one source says.
@@ -47,14 +49,14 @@ type reconcileJSON struct {
 }
 
 func (c auditReconcileCmd) Run(a *app) error {
-	records, err := audit.Read(c.Log, 0, readRecords)
+	entries, err := audit.ReadAll(c.Log)
 	if err != nil {
 		if isDamage(err) {
 			return &hinted{err, `A damaged log proves nothing. "gpuctl audit verify" says where it is damaged; keep the file, and look for a copy.`}
 		}
 		return err
 	}
-	report := dma.Compare(records)
+	report := compare(entries)
 	if a.json {
 		a.printJSON(reconcileToJSON(c.Log, report))
 	} else {
@@ -64,6 +66,35 @@ func (c auditReconcileCmd) Run(a *app) error {
 		return &failedWork{exitFailed}
 	}
 	return nil
+}
+
+// compare compares what all logs but those of tenants say.
+func compare(entries []audit.Entry) *dma.Report {
+	var records []ddf.AuditRecord
+	var cut []string // devices of which a log has lost its beginning; "" is the host
+	seen := map[string]bool{}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Log, string(audit.OfTenant(""))) {
+			continue
+		}
+		if !seen[e.Log] && e.Index > 0 {
+			cut = append(cut, deviceOf(e.Log))
+		}
+		seen[e.Log] = true
+		records = append(records, e.AuditRecord)
+	}
+	return dma.Compare(records, cut...)
+}
+
+// deviceOf is the device that a log is about, or "".
+func deviceOf(log string) string {
+	name := strings.TrimSuffix(log, ".log")
+	for _, prefix := range []audit.Owner{audit.OfDevice(""), audit.OfDriver("")} {
+		if device, ok := strings.CutPrefix(name, string(prefix)); ok {
+			return device
+		}
+	}
+	return ""
 }
 
 func reconcileToJSON(log string, r *dma.Report) reconcileJSON {

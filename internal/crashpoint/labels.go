@@ -40,8 +40,8 @@ var Table = []Label{
 	{"manager.dma.punched", "with the pages punched out, before the charges are back"},
 	{"manager.dma.disposed", "with the memory gone, before that is recorded"},
 	// Of clients.
-	{"manager.attach.recorded", "with a session recorded that the driver has not heard of"},
-	{"manager.attach.sent", "with a session open that the client has not heard of"},
+	{"manager.attach.sent", "with a session open that has no record"},
+	{"manager.attach.recorded", "with a session recorded that the client has not heard of"},
 	{"manager.gate.started", "with a gate that has its client, while it still holds the client's connection itself"},
 	// At its end.
 	{"manager.stop.begun", "when it is to stop"},

@@ -88,7 +88,7 @@ func newStack(t *testing.T, o options) *stack {
 	}
 	text, err := json.Marshal(map[string]any{
 		"device": device,
-		"audit":  map[string]any{"maxBytes": "16KiB", "keep": cmp.Or(o.keep, 1000)},
+		"audit":  map[string]any{"maxBytes": "16KiB", "keep": cmp.Or(o.keep, 1000), "owners": map[string]any{"maxBytes": "16KiB", "keep": cmp.Or(o.keep, 1000)}},
 		"tenants": []any{map[string]any{
 			"name": "default", "allowedUids": "any", "facet": "full", "maxConnections": 64,
 			"limits": map[string]any{"deviceMemory": "64MiB", "sessions": 64},
@@ -287,7 +287,7 @@ func (s *stack) sockets() (names []string) {
 	}
 	require.NoError(s.t, err)
 	for _, e := range entries {
-		if e.Type() == fs.ModeSocket || e.IsDir() {
+		if e.Type() == fs.ModeSocket || e.IsDir() && e.Name() != filepath.Base(s.auditPath())+".d" {
 			names = append(names, e.Name())
 		}
 	}
@@ -326,13 +326,20 @@ func (s *stack) held() map[string]int {
 	return held
 }
 
-// records checks the whole audit log and returns what is there of it.
+// records checks all audit logs and returns what is there of it.
 func (s *stack) records() (lines []string) {
 	s.t.Helper()
-	report, err := audit.Verify(s.auditPath())
-	require.NoError(s.t, err, "the audit log")
-	require.False(s.t, report.Unnoted, "segments are gone that no record tells of")
-	records, err := audit.Read(s.auditPath(), report.First, 1<<20)
+	paths, err := audit.Paths(s.auditPath())
+	require.NoError(s.t, err)
+	for _, path := range paths {
+		report, err := audit.Verify(path)
+		require.NoError(s.t, err, "the audit log %s", path)
+		require.False(s.t, report.Unnoted, "segments are gone that no record tells of")
+	}
+	missing, err := audit.Missing(s.auditPath())
+	require.NoError(s.t, err)
+	require.Empty(s.t, missing)
+	records, err := audit.ReadAll(s.auditPath())
 	require.NoError(s.t, err)
 	for _, r := range records {
 		lines = append(lines, strings.Join([]string{r.Kind, r.Tenant, r.Detail}, " "))

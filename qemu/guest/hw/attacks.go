@@ -12,7 +12,6 @@ import (
 
 	"capgpu/audit"
 	"capgpu/client"
-	"capgpu/ddf"
 	"capgpu/outcome"
 	"capgpu/qemu/guest/tap"
 )
@@ -205,14 +204,13 @@ func (s *suite) tryAttack(ctx context.Context, w *work, order string) (how outco
 }
 
 // records are the audit log's records of a kind.
-func (s *suite) records(c *tap.Check, kind string) []ddf.AuditRecord {
-	const all = 1 << 30
-	records := tap.Get[[]ddf.AuditRecord](c, "read the audit log")(audit.Read(auditPath, 0, all))
-	return slices.DeleteFunc(records, func(r ddf.AuditRecord) bool { return r.Kind != kind })
+func (s *suite) records(c *tap.Check, kind string) []audit.Entry {
+	records := tap.Get[[]audit.Entry](c, "read the audit logs")(audit.ReadAll(auditPath))
+	return slices.DeleteFunc(records, func(r audit.Entry) bool { return r.Kind != kind })
 }
 
 // eventually waits until there are so many records of a kind.
-func (s *suite) eventually(c *tap.Check, kind string, count int) []ddf.AuditRecord {
+func (s *suite) eventually(c *tap.Check, kind string, count int) []audit.Entry {
 	for {
 		records := s.records(c, kind)
 		if len(records) >= count {
@@ -227,7 +225,7 @@ func (s *suite) eventually(c *tap.Check, kind string, count int) []ddf.AuditReco
 // not: where it would be, if a domain were shared.
 func (s *suite) onlyMapped(c *tap.Check, whose, notWhose string) uint64 {
 	live := map[string]map[uint64]uint64{whose: {}, notWhose: {}} // bytes by address
-	for _, r := range tap.Get[[]ddf.AuditRecord](c, "read the audit log")(audit.Read(auditPath, 0, 1<<30)) {
+	for _, r := range tap.Get[[]audit.Entry](c, "read the audit logs")(audit.ReadAll(auditPath)) {
 		function, rest, _ := strings.Cut(r.Detail, " ")
 		if r.Kind == "manager.start" { // what was before is no more
 			clear(live[whose])
