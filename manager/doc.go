@@ -30,8 +30,8 @@
 // connection and nothing else.
 //
 // Locks: grants.mu, stateBoard.mu, faultDesk.mu, faultGaps.mu, pace.mu, gatePace.mu,
-// gatePool.mu and idleWatch.mu are leaves. Inside tally.mu is only idleWatch.mu; inside
-// ahead.mu and seats.mu are only the ledger's. None is held across a system call that can
+// gatePool.mu, logPaces.mu and idleWatch.mu are leaves. Inside tally.mu is only idleWatch.mu;
+// inside ahead.mu and seats.mu are only the ledger's. None is held across a system call that can
 // block, a call to a peer, or a wait for a process. recordOnce.mu and share.mu are held
 // across the append that they are for; inside share.mu is auditShares.mu. The sink of IOMMU
 // faults runs under the lock of its reader.

@@ -84,7 +84,7 @@ func (s *tenantServer) giveGate(c *net.UnixConn, uid uint32) (*gateProcess, int,
 			gate.end()
 			return nil, -1, err
 		}
-		given := raw.Control(func(fd uintptr) { err = gate.give(s, int(fd), theirs) })
+		given := raw.Control(func(fd uintptr) { err = gate.give(s, uid, int(fd), theirs) })
 		if err = errors.Join(given, err); err == nil {
 			crashpoint.Here("manager.gate.started")
 			unix.Close(theirs)

@@ -70,7 +70,13 @@ type gateProcess struct {
 	ask   *control.Message // for a client
 	from  programFile
 	began time.Time
-	owner atomic.Pointer[tenantServer] // nil: it has no client yet
+	owner atomic.Pointer[gateOwner] // nil: it has no client yet
+}
+
+// gateOwner is whose client a gate has.
+type gateOwner struct {
+	*tenantServer
+	uid uint32
 }
 
 func newGatePool(m *Manager) *gatePool {
@@ -306,11 +312,11 @@ func (p *gatePool) hear(g *gateProcess) (err error) {
 
 // give gives the gate its client and a tenant socket, which are lent. On an error the
 // gate is of no use.
-func (g *gateProcess) give(s *tenantServer, client, socket int) error {
+func (g *gateProcess) give(s *tenantServer, uid uint32, client, socket int) error {
 	if now, err := programOf(g.from.path, nil); err != nil || !now.same(g.from) {
 		return errStale
 	}
-	g.owner.Store(s)
+	g.owner.Store(&gateOwner{s, uid})
 	if err := g.child.cell.SetLimits(s.gateLimits()); err != nil {
 		return err
 	}
@@ -333,7 +339,7 @@ func hungUp(fd int) bool {
 }
 
 // confineGate is how a gate is confined that has no client. No memory is granted to it.
-func (m *Manager) confineGate(owner *atomic.Pointer[tenantServer]) confinement {
+func (m *Manager) confineGate(owner *atomic.Pointer[gateOwner]) confinement {
 	p := &m.cfg.Policy.Sandbox
 	return confinement{
 		name: "waiting", profile: sandbox.Gate,
@@ -350,15 +356,16 @@ func (m *Manager) confineGate(owner *atomic.Pointer[tenantServer]) confinement {
 	}
 }
 
-// ownedHandler tells the tenant of a gate with each line that is about the gate.
+// ownedHandler tells the tenant and the user of a gate with each line that is about the
+// gate.
 type ownedHandler struct {
 	slog.Handler
-	owner *atomic.Pointer[tenantServer]
+	owner *atomic.Pointer[gateOwner]
 }
 
 func (h ownedHandler) Handle(ctx context.Context, r slog.Record) error {
 	if s := h.owner.Load(); s != nil {
-		r.AddAttrs(slog.String("tenant", s.policy().Name))
+		r.AddAttrs(slog.String("tenant", s.policy().Name), slog.Uint64("uid", uint64(s.uid)))
 	}
 	return h.Handler.Handle(ctx, r)
 }

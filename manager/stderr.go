@@ -10,8 +10,8 @@ import (
 	"capgpu/internal/plain"
 )
 
-// What of a child's output is logged: so many lines in a row, and then one in each
-// interval. A child that says more is read slowly, so that it waits for us on its
+// What of a child's output goes to the log, which has a pace of its own (pacedlog.go): so
+// many lines in a row, and then one in each interval. A child that says more is read slowly, so that it waits for us on its
 // full pipe, and not we for it: it costs this process next to nothing.
 const (
 	lineBurst    = 200

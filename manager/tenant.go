@@ -208,7 +208,7 @@ func (s *tenantServer) runAccept(l *net.UnixListener, serve func(c *net.UnixConn
 		}
 		uid, leave, err := s.admit(c)
 		if err != nil {
-			s.log.Info("refused a connection", "err", err)
+			s.log.Info("refused a connection", "uid", uid, "err", err)
 			s.runRefusal(c, err, refuse)
 			continue
 		}
@@ -235,7 +235,8 @@ func (s *tenantServer) runRefusal(c *net.UnixConn, why error, refuse func(contex
 	})
 }
 
-// admit checks who connects and charges the connection, until leave is called.
+// admit checks who connects, whom it tells also with a refusal, and charges the connection,
+// until leave is called.
 func (s *tenantServer) admit(c *net.UnixConn) (uid uint32, leave func(), err error) {
 	t := s.policy()
 	cred, err := peerCred(c)
@@ -243,7 +244,7 @@ func (s *tenantServer) admit(c *net.UnixConn) (uid uint32, leave func(), err err
 		return 0, nil, err
 	}
 	if !t.AnyUID && !slices.Contains(t.AllowedUIDs, cred.Uid) {
-		return 0, nil, gpuerr.New(gpuerr.Denied, "user %d may not act as tenant %q; an operator can add it to allowedUids in the policy", cred.Uid, t.Name)
+		return cred.Uid, nil, gpuerr.New(gpuerr.Denied, "user %d may not act as tenant %q; an operator can add it to allowedUids in the policy", cred.Uid, t.Name)
 	}
 	leave, err = s.seats.take(t, s.account, cred.Uid)
 	return cred.Uid, leave, err

@@ -65,7 +65,10 @@ const stopTimeout = 7 * time.Second
 
 // serve runs until a signal says to stop.
 func serve(o *options, stderr io.Writer, signals <-chan os.Signal) error {
-	log := o.logger(stderr)
+	paced := manager.NewPacedLog(o.logHandler(stderr))
+	defer paced.Close()
+	log := slog.New(paced)
+	slog.SetDefault(log) // of packages that have no other
 	policy, err := o.policy()
 	if err != nil {
 		return err

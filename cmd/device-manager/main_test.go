@@ -180,17 +180,24 @@ func TestSquattedRunDir(t *testing.T) {
 	require.Empty(t, left)
 }
 
-// Developer mode as a person uses it: start, work, reload, Ctrl-C.
-func TestDeveloperMode(t *testing.T) {
+// buildPrograms builds what a stack is made of, in a folder with a short path.
+func buildPrograms(t *testing.T) (bin string) {
+	t.Helper()
 	bin, err := os.MkdirTemp("", "cg")
 	require.NoError(t, err)
-	defer os.RemoveAll(bin)
+	t.Cleanup(func() { os.RemoveAll(bin) })
 	for _, name := range []string{"device-manager", "gpu-mock", "gpu-gate"} {
 		build := exec.Command("go", "build", "-o", filepath.Join(bin, name), "capgpu/cmd/"+name)
 		build.Env = append(os.Environ(), "CGO_ENABLED=0") // as installed; only static programs are confined
 		out, err := build.CombinedOutput()
 		require.NoError(t, err, string(out))
 	}
+	return bin
+}
+
+// Developer mode as a person uses it: start, work, reload, Ctrl-C.
+func TestDeveloperMode(t *testing.T) {
+	bin := buildPrograms(t)
 	cmd := exec.Command(filepath.Join(bin, "device-manager"), "--dev")
 	cmd.Env = []string{"XDG_RUNTIME_DIR=" + bin}
 	stderr, err := cmd.StderrPipe()

@@ -190,13 +190,14 @@ func (o *options) auditPath(p *manager.Policy) (string, error) {
 	return path, nil
 }
 
-func (o *options) logger(w io.Writer) *slog.Logger {
+// logHandler is the log for machines.
+func (o *options) logHandler(w io.Writer) slog.Handler {
 	level := &slog.HandlerOptions{Level: slog.LevelInfo}
 	if o.dev && o.logFormat == "" { // what is worth a warning is said in plain words
 		level.Level = slog.LevelError
 	}
 	if o.logFormat == "json" {
-		return slog.New(slog.NewJSONHandler(w, level))
+		return slog.NewJSONHandler(w, level)
 	}
-	return slog.New(slog.NewTextHandler(w, level))
+	return slog.NewTextHandler(w, level)
 }

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+const (
+	strangers      = 4000 // connections of a user who may not
+	hostileStreams = 120  // each of which ends a gate
+	// mostLines are those of the start, and of three causes a user's and its counts.
+	mostLines = 150
+)
+
+// Strangers and hostile clients do not flood the log, whatever they do, however often;
+// and it says exactly how much they did.
+func TestLogIsNotFlooded(t *testing.T) {
+	bin := buildPrograms(t)
+	policy := filepath.Join(bin, "policy.json")
+	require.NoError(t, os.WriteFile(policy, fmt.Appendf(nil, `{"tenants": [{"name": "closed", "allowedUids": [65533]}, {"name": "open", "allowedUids": [%d], "gateRate": 1000}]}`, os.Getuid()), 0o600))
+	run := filepath.Join(bin, "run")
+	cmd := exec.Command(filepath.Join(bin, "device-manager"), "--dev", "--policy", policy, "--run-dir", run, "--log-format", "text")
+	stderr, err := cmd.StderrPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	defer cmd.Process.Kill()
+	timer := time.AfterFunc(60*time.Second, func() { cmd.Process.Kill() })
+	defer timer.Stop()
+	ready := make(chan struct{})
+	log := make(chan []string, 1)
+	go func() {
+		var lines []string
+		for s := bufio.NewScanner(stderr); s.Scan(); {
+			if lines = append(lines, s.Text()); strings.Contains(s.Text(), "device mock0 ready") {
+				close(ready)
+			}
+		}
+		log <- lines
+	}()
+	<-ready
+
+	var storm sync.WaitGroup
+	for range 4 {
+		storm.Go(func() {
+			for range strangers / 4 {
+				c, err := net.Dial("unixpacket", filepath.Join(run, "closed.sock"))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				c.Close()
+			}
+		})
+	}
+	storm.Wait()
+	// They are taken in turn: when this one is refused all were.
+	tell(t, "unixpacket", filepath.Join(run, "closed.sock"))
+	for range hostileStreams {
+		tell(t, "unix", filepath.Join(run, "open.capnp.sock"))
+	}
+	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+	lines := <-log
+	require.NoError(t, cmd.Wait())
+
+	refused, ended := 0, 0
+	for _, line := range lines {
+		n := 1
+		if m := leftOut.FindStringSubmatch(line); m != nil {
+			require.Contains(t, line, "uid="+strconv.Itoa(os.Getuid()))
+			n, _ = strconv.Atoi(m[1])
+		}
+		switch {
+		case strings.Contains(line, "refused a connection"):
+			refused += n
+		case strings.Contains(line, "gate ended") || strings.Contains(line, "like=said") && strings.Contains(line, "process=gate"):
+			ended += n
+		}
+	}
+	require.Equal(t, strangers+1, refused)
+	require.Equal(t, hostileStreams, ended)
+	require.Less(t, len(lines), mostLines, strings.Join(lines, "\n"))
+}
+
+var leftOut = regexp.MustCompile(`msg="lines were left out" .*lines=(\d+)`)
+
+// tell sends garbage and reads until the other side has closed.
+func tell(t *testing.T, network, path string) {
+	t.Helper()
+	c, err := net.Dial(network, path)
+	require.NoError(t, err)
+	defer c.Close()
+	_, _ = c.Write(bytes.Repeat([]byte{0xff}, 64)) // a refusal may have come first
+	_, _ = io.Copy(io.Discard, c)
+}
