@@ -62,7 +62,9 @@ func TestHangUpBeforeTheAnswer(t *testing.T) {
 			askAndHangUp(t, broker, ask.typ, ask.body)
 		}
 		serve()
-		if !assert.Eventually(t, func() bool { return len(descriptorsOf(t, pid)) <= before && openDescriptors(t) <= ours+manager.AheadDescriptors }, patience, 10*time.Millisecond,
+		if !assert.Eventually(t, func() bool {
+			return len(descriptorsOf(t, pid)) <= before && openDescriptors(t) <= ours+manager.AheadDescriptors
+		}, patience, 10*time.Millisecond,
 			"%s: there were %d descriptors before", name, before) {
 			t.Fatal(descriptorsOf(t, pid), openDescriptors(t), ours)
 		}
