@@ -37,9 +37,9 @@ func (t turnstile) enter(ctx context.Context) error {
 
 func (t turnstile) leave() { <-t }
 
-// reservedDescriptors are for sockets, the log, what is in passing, and the gates that
+// reservedDescriptors are for the manager itself, what is in passing, and the gates that
 // wait, each with its link.
-const reservedDescriptors = 128 + (readyGates+startingGates)*(childDescriptors+1)
+const reservedDescriptors = 96 + (readyGates+startingGates)*(childDescriptors+1)
 
 // reservedMappings are for the heap, stacks and the program itself. Where the kernel
 // refuses the Go runtime one, the whole process ends.
@@ -86,6 +86,9 @@ const driverDescriptors = childDescriptors + 2 + 3
 // the next one while it is made.
 const logDescriptors = 2
 
+// tenantDescriptors are for a tenant's two sockets and its log.
+const tenantDescriptors = 2 + logDescriptors
+
 // functionDescriptors are for a function itself, its windows, its driver, the one that ends
 // and the one that waits, and what it has spare. Each vector takes two besides: an eventfd,
 // and where it goes while it is masked.
@@ -94,7 +97,7 @@ const functionDescriptors = 13 + 2*logDescriptors + 3*driverDescriptors + aheadS
 func entriesWithin(p *Policy, functions []FunctionPolicy, limits processLimits) ([]uint64, error) {
 	need := uint64(reservedDescriptors)
 	for _, t := range p.Tenants {
-		need += connectionDescriptors*t.MaxConnections + logDescriptors
+		need += connectionDescriptors*t.MaxConnections + tenantDescriptors
 	}
 	var wanted uint64
 	entries := make([]uint64, len(functions))

@@ -13,7 +13,7 @@ import (
 
 func TestEntriesWithin(t *testing.T) {
 	p := DevPolicy() // three tenants, 64 + 64 + 4 connections
-	const tenants = connectionDescriptors*132 + 3*logDescriptors
+	const tenants = connectionDescriptors*132 + 3*tenantDescriptors
 	one := p.named()
 	fixed := uint64(reservedDescriptors + tenants + functionDescriptors + 2*one[0].Vectors)
 	const plenty = 1 << 30

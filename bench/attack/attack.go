@@ -35,6 +35,7 @@ var All = []Attack{
 	{6, "memory is truncated, punched out, sealed", 0, false, memoryTaken},
 	{7, "handles are stale, forged, wrapped around", 0, false, handles},
 	{8, "a flood of capabilities", 0, false, flood},
+	{8, "the audit logs are washed", 0, false, wash},
 	{9, "garbage on each socket", 0, false, garbage},
 	{9, "half-open connections", 0, false, halfOpen},
 	{9, "a storm of connections", 0, false, connectStorm},

@@ -46,6 +46,7 @@ func TestBadIsTold(t *testing.T) {
 		"left behind":         func(r *Row) { r.Charges = "1 of buffers" },
 		"the service holds":   func(r *Row) { r.Grown = footprint{descriptors: 99}.more(footprint{}) },
 		"a newcomer waits":    func(r *Row) { r.Slower = waits{Direct: [2]float64{3}}.slower(waits{Direct: [2]float64{1}}) },
+		"the audit logs":      func(r *Row) { r.Lost = "1 records of audit.log are gone" },
 		"the driver has died": func(r *Row) { r.Replace = true },
 		"nothing was tried":   func(r *Row) { r.Attempts = 0 },
 		untyped:               func(r *Row) { r.Answers = map[string]int{answerOf(fmt.Errorf("what")): 1} },

@@ -39,6 +39,7 @@ type Row struct {
 	Charges string // what the attacker's tenant is charged when it is gone; "" nothing
 	Grown   string // what the service holds more than before; "" nothing
 	Replace bool   // the driver was replaced
+	Lost    string // of the audit logs; "" nothing
 	Waits   waits  // of a newcomer meanwhile
 	Slower  []string
 }
@@ -56,6 +57,9 @@ func (r *Row) Bad() (all []string) {
 	}
 	if r.Grown != "" {
 		all = append(all, "the service holds "+r.Grown)
+	}
+	if r.Lost != "" {
+		all = append(all, "the audit logs: "+r.Lost)
 	}
 	all = append(all, r.Slower...)
 	if r.Replace {
@@ -75,6 +79,9 @@ func (r *Row) Bad() (all []string) {
 // idleTimeout is when a connection of the attacker's tenant ends that is idle.
 const idleTimeout = 500 * time.Millisecond
 
+// auditBytes is so little that every attack fills the audit logs of its tenant.
+const auditBytes = 64 << 10
+
 // kept is the answer to an idle connection that there must be none of.
 const kept = "kept while others have no connection"
 
@@ -83,7 +90,7 @@ const attackers = "attacker"
 
 // Run starts a service and attacks it.
 func Run(ctx context.Context, o Options) (rows []Row, err error) {
-	svc, err := service.Start(o.Bin, peers.ServerCPU, service.Options{Neighbours: []string{attackers}, NeighboursIdle: idleTimeout})
+	svc, err := service.Start(o.Bin, peers.ServerCPU, service.Options{Neighbours: []string{attackers}, NeighboursIdle: idleTimeout, AuditBytes: auditBytes})
 	if err != nil {
 		return nil, err
 	}
@@ -114,6 +121,9 @@ func Run(ctx context.Context, o Options) (rows []Row, err error) {
 		row, err := one(ctx, o, svc, v, n, i)
 		if err == nil {
 			row.Grown, err = grown(svc, before)
+		}
+		if err == nil {
+			row.Lost, err = pushedOut(svc)
 		}
 		if err != nil {
 			return rows, fmt.Errorf("%s: %w; the service said:\n%s", All[i].Name, err, svc.Log())

@@ -32,7 +32,7 @@ const Tenant = "bench"
 // about meeting them.
 const (
 	policyDevice = `{
-  "device": {"memory": "8GiB", "iovaEntries": 16384, "hugePages": %t, "faults": %q, "respawn": {"budget": 1000, "firstDelay": "1ms", "maxDelay": "10ms"}},
+  "device": {"memory": "8GiB", "iovaEntries": 16384, "hugePages": %t, "faults": %q, "respawn": {"budget": 1000, "firstDelay": "1ms", "maxDelay": "10ms"}},%s
   "tenants": [`
 	policyTenant = `{
     "name": %q, "allowedUids": "any", "facet": "full", "maxConnections": %d, %s
@@ -55,7 +55,11 @@ func (o Options) policy() []byte {
 	if o.Faults != "" {
 		script = faultsFile
 	}
-	text := fmt.Appendf(nil, policyDevice, o.HugePages, script)
+	logs := ""
+	if o.AuditBytes > 0 {
+		logs = fmt.Sprintf("\n  \"audit\": {\"maxBytes\": %d, \"keep\": 2, \"owners\": {\"maxBytes\": %d, \"keep\": 2}},", o.AuditBytes, o.AuditBytes)
+	}
+	text := fmt.Appendf(nil, policyDevice, o.HugePages, script, logs)
 	text = fmt.Appendf(text, policyTenant, Tenant, 256, "", generous)
 	for _, name := range o.Neighbours {
 		text = append(text, ", "...)
@@ -121,6 +125,7 @@ type Options struct {
 	Neighbours         []string      // more tenants
 	NeighboursDeadline time.Duration // of their work, by the policy; 0: the device's
 	NeighboursIdle     time.Duration // after which their connections end, by the policy; 0: its default
+	AuditBytes         int           // of a file of an audit log, of which three are kept; 0: the policy's default
 	Faults             string        // what goes wrong with the device: a script of package faults
 }
 
@@ -150,7 +155,7 @@ func Start(bin string, cpu int, o Options) (_ *Service, err error) {
 			return nil, err
 		}
 	}
-	s.manager = exec.Command(filepath.Join(bin, "device-manager"), "--dev", "--policy", file, "--run-dir", filepath.Join(dir, "run"), "--audit", filepath.Join(dir, "audit.log"))
+	s.manager = exec.Command(filepath.Join(bin, "device-manager"), "--dev", "--policy", file, "--run-dir", filepath.Join(dir, "run"), "--audit", s.AuditPath())
 	s.manager.Stderr, s.manager.Stdout = s.log, s.log
 	s.manager.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGTERM}
 	if err := OnCPU(cpu, s.manager.Start); err != nil {
@@ -195,6 +200,9 @@ func (s *Service) tryOpen(ctx context.Context) error {
 	}
 	return session.Close(ctx)
 }
+
+// AuditPath is the audit log of the host.
+func (s *Service) AuditPath() string { return filepath.Join(s.dir, "audit.log") }
 
 // SocketOf is the socket of one of the tenants.
 func (s *Service) SocketOf(tenant string) string { return filepath.Join(s.dir, "run", tenant+".sock") }
