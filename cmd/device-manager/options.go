@@ -35,7 +35,8 @@ and replaces it when it dies. When it stops, functions get their drivers back.
                      /var/lib/capgpu; with --dev the run directory)
   --audit FILE       the audit log (default: the policy's, or audit.log in the
                      run directory); what is full is beside it, as FILE.000001
-                     and so on, as much as the policy keeps
+                     and so on, as much as the policy keeps; the logs of devices,
+                     drivers and tenants are in FILE.d
   --driver PATH      the driver of the fake function (default gpu-mock beside
                      this program)
   --service PATH     the driver of hardware functions for which the policy names no

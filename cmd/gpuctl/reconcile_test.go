@@ -123,3 +123,54 @@ func TestReconcileWithoutHardware(t *testing.T) {
 	i := reconcile(t, 0, "--log", path)
 	require.Contains(t, i.out.String(), "there is nothing to compare")
 }
+
+// The accounts of a device are in several logs, and each run in its place; of a log that
+// has lost its beginning only what is whole is judged.
+func TestReconcileAcrossLogs(t *testing.T) {
+	write := func(keep int, skip func(run, epoch int) bool) string {
+		path := filepath.Join(t.TempDir(), "audit.log")
+		for run := range 2 {
+			set, err := audit.OpenSet(path, audit.Options{}, audit.Options{MaxBytes: audit.MinMaxBytes, Keep: keep})
+			require.NoError(t, err)
+			put := func(log interface {
+				Append(kind, tenant, detail string) (uint64, error)
+			}, kind, detail string) {
+				_, err := log.Append(kind, "", detail)
+				require.NoError(t, err)
+			}
+			put(set, "manager.start", "pid=1 tenants=1")
+			device, err := set.Keep(audit.OfDevice("edu0"))
+			require.NoError(t, err)
+			driver, err := set.Keep(audit.OfDriver("edu0"))
+			require.NoError(t, err)
+			tenant, err := set.Keep(audit.OfTenant("a"))
+			require.NoError(t, err)
+			put(device, dma.KindSource, "edu0 source=iommu state=watched")
+			put(tenant, dma.KindMismatch, "a tenant's log is no source")
+			for epoch := 1; epoch <= 2; epoch++ {
+				put(device, "driver.start", fmt.Sprintf("edu0 epoch=%d path=/x", epoch))
+				for i := range uint64(100) {
+					s := dma.Span{IOVA: 1<<32 + i<<24, Bytes: 2 << 20}
+					put(driver, dma.KindMap, fmt.Sprintf("edu0 epoch=%d iova=%#x bytes=%d generation=%d", epoch, s.IOVA, s.Bytes, i))
+					if i == 99 && skip(run, epoch) {
+						continue
+					}
+					put(driver, dma.KindKernel, dma.Kernel{Function: "edu0", Epoch: uint64(epoch), Map: []dma.Span{s}}.Detail())
+				}
+				put(device, "driver.end", fmt.Sprintf("edu0 epoch=%d freed=0", epoch))
+			}
+			put(set, "manager.stop", "pid=1")
+			require.NoError(t, set.Close())
+		}
+		return path
+	}
+	none := func(int, int) bool { return false }
+
+	i := reconcile(t, 0, "--log", write(1000, none))
+	require.Regexp(t, `(?s)1 +edu0 +1 +ended .*1 +edu0 +2 +ended .*2 +edu0 +1 +ended .*2 +edu0 +2 +ended `, i.out.String())
+	i = reconcile(t, 0, "--log", write(3, none))
+	require.Contains(t, i.out.String(), "partial")
+	require.Regexp(t, `2 +edu0 +2 +ended `, i.out.String())
+	i = reconcile(t, 1, "--log", write(3, func(run, epoch int) bool { return run == 1 && epoch == 2 }))
+	require.Contains(t, i.out.String(), "run 2, edu0 epoch=2: map 0x163000000+2097152 is missing")
+}
