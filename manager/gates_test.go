@@ -2,6 +2,7 @@ package manager_test
 
 import (
 	"context"
+	"errors"
 	"net"
 	"slices"
 	"strings"
@@ -10,8 +11,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
+	"capgpu/client"
 	"capgpu/gate/gatetest"
 	"capgpu/gpuerr"
 	"capgpu/internal/rpcguard/rpcguardtest"
@@ -30,7 +34,7 @@ func ask(path string) (answer string, err error) {
 	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
 		return "", err
 	}
-	if _, err := c.Write(rpcguardtest.Bootstrap(0)); err != nil {
+	if _, err := c.Write(rpcguardtest.Bootstrap(0)); err != nil && !errors.Is(err, unix.EPIPE) { // refused already
 		return "", err
 	}
 	said := make([]byte, 4096)
@@ -90,6 +94,33 @@ func TestConnectStormIsFair(t *testing.T) {
 	storming.Wait()
 	require.NotZero(t, refused.Load(), "the storm is bounded, and told so")
 	w.noConnections(1)
+}
+
+// However often somebody connects, so many connections are taken of a socket in a second:
+// what connecting costs the service is bounded.
+func TestConnectsAreTakenAtAPace(t *testing.T) {
+	const workers, count = 8, 3000
+	w := start(t, nil)
+	w.driver(1)
+	var left atomic.Int64
+	left.Store(count)
+	var storming sync.WaitGroup
+	began := time.Now()
+	for range workers {
+		storming.Go(func() {
+			for left.Add(-1) >= 0 {
+				conn, err := client.Dial(within(t), w.SocketPath("default"))
+				assert.NoError(t, err)
+				if err == nil {
+					conn.Close()
+				}
+			}
+		})
+	}
+	storming.Wait()
+	took := time.Since(began)
+	t.Logf("%d connections took %v", count, took)
+	require.GreaterOrEqual(t, took, (count-256)*250*time.Microsecond)
 }
 
 // Drivers are started while no gate can be; and clients are served by the gates that wait.

@@ -71,6 +71,9 @@ func connectOnce(path string, kind int, say []byte) (answer string) {
 	_ = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv)
 	b := make([]byte, 4096)
 	n, err := unix.Read(fd, b)
+	for err == unix.EINTR {
+		n, err = unix.Read(fd, b)
+	}
 	switch {
 	case err != nil:
 		return answerOf(err)
