@@ -29,6 +29,7 @@ func (s *tenantServer) serveCapnp(c *net.UnixConn, uid uint32) {
 		return
 	}
 	if err := s.gatePace.enter(s.policy(), uid, time.Now()); err != nil {
+		s.log.Info("refused a connection", "uid", uid, "err", err)
 		s.runRefusal(c, err, refuseCapnp)
 		return
 	}
