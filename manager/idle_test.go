@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,10 +25,12 @@ func TestIdleWatch(t *testing.T) {
 		w.begin() // takes no time, and counts
 		w.done()
 		time.Sleep(time.Hour)
+		synctest.Wait()
 		require.Equal(t, 50*time.Second+2*time.Hour+30*time.Second+time.Minute, ended)
 		w.begin()
 		w.done()
 		time.Sleep(time.Hour)
+		synctest.Wait()
 		require.Equal(t, 50*time.Second+2*time.Hour+30*time.Second+time.Minute, ended, "once")
 
 		w = newIdleWatch(time.Minute, func() { t.Error("it was stopped") })
@@ -41,8 +44,8 @@ func TestIdleWatch(t *testing.T) {
 // What a connection holds ends for it when its driver says so, or is gone.
 func TestTallyEndsWhatIsHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ended := false
-		w := newIdleWatch(time.Minute, func() { ended = true })
+		var ended atomic.Bool
+		w := newIdleWatch(time.Minute, func() { ended.Store(true) })
 		sessions := newTally()
 		for session := range uint64(3) {
 			sessions.ask(session+1, func() error { return nil })
@@ -53,13 +56,14 @@ func TestTallyEndsWhatIsHeld(t *testing.T) {
 		sessions.end(2)
 		sessions.end(2)
 		time.Sleep(time.Hour)
-		require.False(t, ended)
+		require.False(t, ended.Load())
 		_, total := sessions.lost()
 		require.Equal(t, 1, total)
 		sessions.end(3)
 		time.Sleep(59 * time.Second)
-		require.False(t, ended)
+		require.False(t, ended.Load())
 		time.Sleep(2 * time.Second)
-		require.True(t, ended)
+		synctest.Wait()
+		require.True(t, ended.Load())
 	})
 }
