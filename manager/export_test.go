@@ -1,5 +1,7 @@
 package manager
 
+import "sync"
+
 import (
 	"fmt"
 	"regexp"
@@ -21,7 +23,7 @@ func (m *Manager) HoldGateStarts() (letGo func()) {
 		<-hold
 	}
 	<-held
-	return func() { close(hold) }
+	return sync.OnceFunc(func() { close(hold) })
 }
 
 // Attaching is how many requests to the driver of the first device wait for its answer.

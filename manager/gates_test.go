@@ -129,6 +129,7 @@ func TestDriverStartsBesideGates(t *testing.T) {
 	_, driver := w.driver(1)
 	require.Eventually(t, func() bool { return len(waitingGates(t)) == 3 }, patience, time.Millisecond)
 	letGo := w.HoldGateStarts()
+	defer letGo()
 	for epoch := uint64(2); epoch < 5; epoch++ {
 		kill(t, driver)
 		_, driver = w.driver(epoch)

@@ -25,9 +25,17 @@ type gateWorker struct {
 	scarce bool // see worker
 }
 
+// firstGates are those that wait when the manager has started: one of them may be to die
+// after some sessions.
+const firstGates = 5
+
 // run works until ctx ends, through as many gates as there are.
 func (w *gateWorker) run(ctx context.Context) {
-	for sessions := 12; ctx.Err() == nil; sessions = 3 { // of the first gate, and of each after it
+	for gates := 0; ctx.Err() == nil; gates++ {
+		sessions := 3
+		if gates < firstGates {
+			sessions = 12
+		}
 		c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: w.socket, Net: "unix"})
 		if err != nil {
 			if !absent(err) {

@@ -90,7 +90,7 @@ func newStack(t *testing.T, o options) *stack {
 		"device": device,
 		"audit":  map[string]any{"maxBytes": "16KiB", "keep": cmp.Or(o.keep, 1000), "owners": map[string]any{"maxBytes": "16KiB", "keep": cmp.Or(o.keep, 1000)}},
 		"tenants": []any{map[string]any{
-			"name": "default", "allowedUids": "any", "facet": "full", "maxConnections": 64,
+			"name": "default", "allowedUids": "any", "facet": "full", "maxConnections": 64, "gateRate": 1000,
 			"limits": map[string]any{"deviceMemory": "64MiB", "sessions": 64},
 		}},
 	})
