@@ -52,11 +52,14 @@ func authority(c *Case) {
 		}
 	}
 	for _, pid := range c.Stack.Gates() {
-		status, err := procStatus(pid)
-		if err != nil {
-			continue // it has just ended
-		}
-		c.That(status["Seccomp"] == "2" && status["CapEff"] == none, "a gate has seccomp %s and capabilities %s", status["Seccomp"], status["CapEff"])
+		// One that has just started has no client yet, nor is it given one before.
+		c.Eventually("a gate is confined", func() error {
+			status, err := procStatus(pid)
+			if err != nil || status["Seccomp"] == "2" && status["CapEff"] == none {
+				return nil // or has just ended
+			}
+			return fmt.Errorf("gate %d has seccomp %s and capabilities %s", pid, status["Seccomp"], status["CapEff"])
+		})
 	}
 
 	// Bad requests leave nothing behind.

@@ -1,12 +1,11 @@
 package manager
 
-import "sync"
-
 import (
 	"fmt"
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // For tests that look at the process from outside.
