@@ -2,6 +2,7 @@ package manager
 
 import (
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -133,5 +134,49 @@ func TestGatePace(t *testing.T) {
 		p = gatePace{}
 		tenant = alone
 		require.Equal(t, 64, given(1))
+	})
+}
+
+// The last gate that is ready is for another tenant than the one that was given a gate
+// just before, and a client that has gone costs none.
+func TestLastReadyGateIsForOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		storm, other := &tenantServer{}, &tenantServer{}
+		p := &gatePool{pausing: true} // it starts none
+		gates := []*gateProcess{{}, {}, {}, {}}
+		p.ready = gates[:3:3]
+		here, gone := func() bool { return false }, func() bool { return true }
+		got := map[*tenantServer]int{}
+		var mu sync.Mutex
+		ask := func(s *tenantServer, gone func() bool) {
+			go func() {
+				g, err := p.take(t.Context(), s, 1, gone)
+				mu.Lock()
+				defer mu.Unlock()
+				if err == nil && g != nil {
+					got[s]++
+				}
+			}()
+			synctest.Wait()
+		}
+		for range 4 {
+			ask(storm, here)
+		}
+		require.Equal(t, map[*tenantServer]int{storm: 2}, got, "all but the last")
+		ask(other, gone)
+		require.Equal(t, map[*tenantServer]int{storm: 2}, got)
+		require.Len(t, p.ready, 1)
+		ask(other, here)
+		require.Equal(t, map[*tenantServer]int{storm: 2, other: 1}, got)
+		p.mu.Lock()
+		p.ready = append(p.ready, gates[3])
+		p.stepLocked()
+		p.mu.Unlock()
+		synctest.Wait()
+		require.Equal(t, map[*tenantServer]int{storm: 3, other: 1}, got, "it was not given the last one")
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		require.Equal(t, 1, p.queue.waiting)
+		p.refuseLocked(errStopping)
 	})
 }

@@ -42,7 +42,11 @@ func (j *Jailer) Cell(name string, p *Profile, l Limits) (*Cell, error) {
 	var err error
 	c := &Cell{j: j, profile: p, limits: l, uid: uint32(os.Geteuid())}
 	if j.root {
-		if c.uid, err = j.uids.take(); err != nil {
+		var spare uint32
+		if p == Gate { // of which tenants can have as many as they have connections
+			spare = j.uids.count / 4
+		}
+		if c.uid, err = j.uids.take(spare); err != nil {
 			return nil, err
 		}
 	}

@@ -351,19 +351,29 @@ func TestUsers(t *testing.T) {
 			require.ErrorContains(t, err, want, "%v", r)
 		}
 	}
-	p, err := newUIDPool(UIDRange{First: 5000, Count: 3})
+	_, err := newUIDPool(UIDRange{First: 5000, Count: minUIDs - 1})
+	require.ErrorContains(t, err, "too small")
+	p, err := newUIDPool(UIDRange{First: 5000, Count: minUIDs})
 	require.NoError(t, err)
 	seen := map[uint32]bool{}
-	for range 3 {
-		uid, err := p.take()
+	for range minUIDs - 4 {
+		uid, err := p.take(4)
 		require.NoError(t, err)
 		seen[uid] = true
 	}
-	require.Equal(t, map[uint32]bool{5000: true, 5001: true, 5002: true}, seen)
-	_, err = p.take()
-	require.ErrorContains(t, err, "all 3 users")
+	_, err = p.take(4)
+	require.ErrorContains(t, err, "12 of 16 users of sandbox.uids are in use, and 4 are kept for drivers")
+	for range 4 {
+		uid, err := p.take(0)
+		require.NoError(t, err)
+		seen[uid] = true
+	}
+	require.Len(t, seen, minUIDs)
+	require.True(t, seen[5000] && seen[5000+minUIDs-1])
+	_, err = p.take(0)
+	require.ErrorContains(t, err, "16 of 16 users")
 	p.give(5001)
-	uid, err := p.take()
+	uid, err := p.take(0)
 	require.NoError(t, err)
 	require.EqualValues(t, 5001, uid)
 }

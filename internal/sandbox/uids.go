@@ -21,11 +21,14 @@ type UIDRange struct {
 // 2147352575 are unused): no user, service or container has them.
 var DefaultUIDs = UIDRange{First: 0x7a000000, Count: 65536}
 
+// minUIDs is enough for the processes of one function, and some gates.
+const minUIDs = 16
+
 // Check says what is wrong with a range.
 func (r UIDRange) Check() error {
 	switch {
-	case r.Count < 2:
-		return fmt.Errorf("a range of %d users is too small; every driver and every gate has one of its own", r.Count)
+	case r.Count < minUIDs:
+		return fmt.Errorf("a range of %d users is too small; every driver and every gate has one of its own, those that wait as well: have %d at least", r.Count, minUIDs)
 	case r.First < 1000:
 		return fmt.Errorf("users from %d on: those below 1000 are the system's", r.First)
 	case uint64(r.First)+uint64(r.Count) > math.MaxInt32:
@@ -92,9 +95,13 @@ func newUIDPool(r UIDRange) (*uidPool, error) {
 	return &uidPool{first: r.First, count: r.Count, next: uint32(os.Getpid()) * 127 % r.Count, taken: map[uint32]bool{}}, nil
 }
 
-func (p *uidPool) take() (uint32, error) {
+// take lends a user, unless that would leave less than spare ones.
+func (p *uidPool) take(spare uint32) (uint32, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if uint32(len(p.taken)) >= p.count-spare {
+		return 0, fmt.Errorf("%d of %d users of sandbox.uids are in use, and %d are kept for drivers; make the range larger", len(p.taken), p.count, spare)
+	}
 	for range p.count {
 		uid := p.first + p.next
 		p.next = (p.next + 1) % p.count
@@ -103,7 +110,7 @@ func (p *uidPool) take() (uint32, error) {
 			return uid, nil
 		}
 	}
-	return 0, fmt.Errorf("all %d users of sandbox.uids are in use; make the range larger", p.count)
+	return 0, errors.New("a user of sandbox.uids is free and cannot be found") // it is counted by its entry
 }
 
 func (p *uidPool) give(uid uint32) {
