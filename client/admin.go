@@ -82,6 +82,22 @@ func (a *Admin) ask(ctx context.Context, t control.MsgType, device string) (*con
 	return a.caller.Call(ctx, t, control.DeviceRequest{Device: device}.AppendTo(nil), nil)
 }
 
+// Plan tells what a policy file, by its text, would change if it was reloaded now: as JSON,
+// manager.Changes. It fails with gpuerr.Invalid where it would be refused.
+func (a *Admin) Plan(ctx context.Context, text []byte) ([]byte, error) {
+	for {
+		part := text[:min(len(text), control.MaxPlanBytes)]
+		text = text[len(part):]
+		m, err := a.caller.Call(ctx, control.TypePlan, control.PlanRequest{More: len(text) > 0, Text: part}.AppendTo(nil), nil)
+		switch {
+		case err != nil:
+			return nil, err
+		case len(text) == 0:
+			return m.Body, nil
+		}
+	}
+}
+
 // Close ends the connection. What was asked for goes on.
 func (a *Admin) Close() error { return a.caller.Close() }
 

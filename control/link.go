@@ -117,23 +117,65 @@ func ParseDriverStatusRequest(b []byte) (DriverStatusRequest, error) {
 	return parse[DriverStatusRequest](b)
 }
 
-// SetLimitsRequest changes a tenant's limits while it works.
-type SetLimitsRequest struct {
-	Tenant string
-	Limits []Limit
+// SetTenantRequest says what a tenant may do from now on, in sessions that are open, too.
+type SetTenantRequest struct {
+	Tenant           string
+	Weight           uint32
+	MaxDeadlineNanos uint64 // of one submission; 0: the device's
+	Limits           []Limit
 }
 
-func (m SetLimitsRequest) AppendTo(b []byte) []byte {
-	return appendLimits(appendStr(b, m.Tenant), m.Limits)
+func (m SetTenantRequest) AppendTo(b []byte) []byte {
+	b = appendU64(appendU32(appendStr(b, m.Tenant), m.Weight), m.MaxDeadlineNanos)
+	return appendLimits(b, m.Limits)
 }
 
-func (m *SetLimitsRequest) decode(r *reader) {
+func (m *SetTenantRequest) decode(r *reader) {
 	m.Tenant = r.str(MaxStringBytes, "tenant")
+	m.Weight = r.u32("weight")
+	m.MaxDeadlineNanos = r.u64("maxDeadlineNanos")
 	m.Limits = r.limits("limits")
 }
 
-// ParseSetLimitsRequest is strict.
-func ParseSetLimitsRequest(b []byte) (SetLimitsRequest, error) { return parse[SetLimitsRequest](b) }
+// ParseSetTenantRequest is strict.
+func ParseSetTenantRequest(b []byte) (SetTenantRequest, error) { return parse[SetTenantRequest](b) }
+
+// EndSessionsRequest has a driver end sessions of a tenant, with all that was restricted
+// from them: those that are named, or, with All, every one, and then the tenant is
+// forgotten as soon as nothing of it is left.
+type EndSessionsRequest struct {
+	Tenant   string
+	All      bool
+	Reason   string   // for those whose sessions they are
+	Sessions []uint64 // as Attach named them; none with All
+}
+
+// MaxEndSessions is how many sessions fit one EndSessionsRequest.
+const MaxEndSessions = (MaxMessageBytes - HeaderBytes - 2*(2+MaxStringBytes) - 4 - 4) / 8
+
+func (m EndSessionsRequest) AppendTo(b []byte) []byte {
+	b = appendStr(appendBool(appendStr(b, m.Tenant), m.All), m.Reason)
+	b = appendU32(b, uint32(len(m.Sessions)))
+	for _, id := range m.Sessions {
+		b = appendU64(b, id)
+	}
+	return b
+}
+
+func (m *EndSessionsRequest) decode(r *reader) {
+	m.Tenant = r.str(MaxStringBytes, "tenant")
+	m.All = r.flag("all")
+	m.Reason = r.str(MaxStringBytes, "reason")
+	m.Sessions = list(r, 8, "sessions", func(r *reader) uint64 { return r.u64("sessions") })
+	if m.All && len(m.Sessions) > 0 {
+		r.fail("sessions: %d are named besides all", len(m.Sessions))
+	}
+}
+
+// ParseEndSessionsRequest is strict.
+func ParseEndSessionsRequest(b []byte) (EndSessionsRequest, error) {
+	return parse[EndSessionsRequest](b)
+}
 
 // SettleFaultsReply says for how long, by now, no report of a fault of the driver's
 // device was left out.

@@ -50,7 +50,7 @@ const (
 	TypeDriverStatus MsgType = 66
 	TypeShutdown     MsgType = 67
 	TypePing         MsgType = 68
-	TypeSetLimits    MsgType = 69
+	TypeSetTenant    MsgType = 69
 	TypeDeviceFault  MsgType = 70
 	TypeSettleFaults MsgType = 71
 	TypeDeviceGone   MsgType = 72
@@ -61,6 +61,7 @@ const (
 	TypeRecovery     MsgType = 78
 	TypeFreeze       MsgType = 79
 	TypePreempt      MsgType = 80
+	TypeEndSessions  MsgType = 81
 )
 
 // TypePart is what a driver's state travels in, on a socket of its own between two drivers
@@ -72,6 +73,7 @@ const (
 	TypeUpgrade MsgType = 96
 	TypeSuspend MsgType = 97
 	TypeResume  MsgType = 98
+	TypePlan    MsgType = 99
 )
 
 // TypeAwaitClient is the one message of the link on which a gate waits for its client.
@@ -81,7 +83,7 @@ const TypeAwaitClient MsgType = 112
 const (
 	HeaderBytes         = 24
 	MaxMessageBytes     = 4096  // header and body
-	MaxLongBytes        = 65536 // same, of a reply to OpenProgram, LoadProgram, Status or DriverStatus
+	MaxLongBytes        = 65536 // same, of a reply to OpenProgram, LoadProgram, Status, DriverStatus or Plan
 	MaxFDs              = 4     // descriptors of one message
 	MaxInFlight         = 64    // requests of one socket that are served at once
 	MaxStringBytes      = 256   // of a str
@@ -140,7 +142,7 @@ var layouts = map[MsgType]*layout{
 	TypeDriverStatus: {name: "DriverStatus", request: body[DriverStatusRequest], reply: anything, longReply: true},
 	TypeShutdown:     {name: "Shutdown", request: body[Empty], reply: body[Empty]},
 	TypePing:         {name: "Ping", request: body[Empty], reply: body[Empty]},
-	TypeSetLimits:    {name: "SetLimits", request: body[SetLimitsRequest], reply: body[Empty]},
+	TypeSetTenant:    {name: "SetTenant", request: body[SetTenantRequest], reply: body[Empty]},
 	TypeDeviceFault:  {name: "DeviceFault", request: body[DeviceFaultRequest], reply: body[Empty]},
 	TypeSettleFaults: {name: "SettleFaults", request: body[Empty], reply: body[SettleFaultsReply]},
 	TypeDeviceGone:   {name: "DeviceGone", request: body[DeviceGoneRequest], reply: body[Empty]},
@@ -150,11 +152,13 @@ var layouts = map[MsgType]*layout{
 	TypeThaw:         {name: "Thaw", request: body[Empty], reply: body[Empty]},
 	TypeGo:           {name: "Go", request: body[Empty], reply: body[Empty]},
 	TypeFreeze:       {name: "Freeze", request: body[HandoverRequest], reply: body[Empty]},
-	TypePreempt:      {name: "Preempt", request: body[Empty], reply: body[PreemptReply]},
+	TypePreempt:      {name: "Preempt", request: body[Empty], reply: body[EndedReply]},
+	TypeEndSessions:  {name: "EndSessions", request: body[EndSessionsRequest], reply: body[EndedReply]},
 
 	TypeUpgrade: {name: "Upgrade", request: body[UpgradeRequest], reply: body[UpgradeReply]},
 	TypeSuspend: {name: "Suspend", request: body[DeviceRequest], reply: body[Empty]},
 	TypeResume:  {name: "Resume", request: body[DeviceRequest], reply: body[Empty]},
+	TypePlan:    {name: "Plan", request: body[PlanRequest], reply: anything, longReply: true},
 
 	TypeAwaitClient: {name: "AwaitClient", request: body[Empty], reply: body[Empty], replyFDs: 2},
 }

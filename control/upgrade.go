@@ -56,14 +56,14 @@ func (m *UpgradeRequest) decode(r *reader) {
 // ParseUpgradeRequest is strict.
 func ParseUpgradeRequest(b []byte) (UpgradeRequest, error) { return parse[UpgradeRequest](b) }
 
-// PreemptReply says how many sessions a driver has ended that were in the way.
-type PreemptReply struct{ Sessions uint32 }
+// EndedReply says how many sessions a driver has ended: of them nothing runs any more.
+type EndedReply struct{ Sessions uint32 }
 
-func (m PreemptReply) AppendTo(b []byte) []byte { return appendU32(b, m.Sessions) }
-func (m *PreemptReply) decode(r *reader)        { m.Sessions = r.u32("sessions") }
+func (m EndedReply) AppendTo(b []byte) []byte { return appendU32(b, m.Sessions) }
+func (m *EndedReply) decode(r *reader)        { m.Sessions = r.u32("sessions") }
 
-// ParsePreemptReply is strict.
-func ParsePreemptReply(b []byte) (PreemptReply, error) { return parse[PreemptReply](b) }
+// ParseEndedReply is strict.
+func ParseEndedReply(b []byte) (EndedReply, error) { return parse[EndedReply](b) }
 
 // UpgradeReply says what became of an upgrade that went well.
 type UpgradeReply struct {

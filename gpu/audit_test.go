@@ -47,7 +47,7 @@ func TestFaultsAreAudited(t *testing.T) {
 
 func TestAudit(t *testing.T) {
 	r := newMemRig(t)
-	require.NoError(t, r.dev.SetTenantLimits("alice", limited(ledger.Buffers, 7)))
+	require.NoError(t, r.dev.SetTenant("alice", TenantPolicy{Limits: limited(ledger.Buffers, 7)}))
 	s := r.open("alice", func(a *Attach) { a.ID = 41 })
 	b := buf(t, s, 1)
 	p := prog(t, s, "copy")
@@ -182,7 +182,7 @@ func TestRecordsAreGathered(t *testing.T) {
 		require.Equal(t, []string{"session.open", "buffer.create"}, kinds()[before:])
 		buf(t, s, 4096)
 		require.Len(t, kinds(), before+2)
-		require.NoError(t, r.dev.SetTenantLimits("alice", limited(ledger.Buffers, 7)))
+		require.NoError(t, r.dev.SetTenant("alice", TenantPolicy{Limits: limited(ledger.Buffers, 7)}))
 		require.Equal(t, []string{"buffer.create", "tenant.limits"}, kinds()[before+2:])
 
 		// Nothing stands still for them.

@@ -14,12 +14,22 @@ import (
 func (s *Session) budget(micros uint32) (all, stall time.Duration) {
 	switch {
 	case micros != 0:
-		all = min(time.Duration(micros)*time.Microsecond, s.longest)
+		all = min(time.Duration(micros)*time.Microsecond, s.allowed(s.longest))
 		return all, all
 	case s.dev.engine.progresser != nil:
-		return s.longest, s.deadline
+		return s.allowed(s.longest), s.allowed(s.deadline)
 	}
-	return s.deadline, s.deadline
+	all = s.allowed(s.deadline)
+	return all, all
+}
+
+// allowed is a time that the session had when it was opened, as far as the policy of its
+// tenant still gives it.
+func (s *Session) allowed(d time.Duration) time.Duration {
+	if most := s.tenant.longest.Load(); most > 0 {
+		return min(d, time.Duration(most))
+	}
+	return d
 }
 
 // resolve makes a job of an entry: handles become memory, every range is bounded,

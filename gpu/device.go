@@ -56,8 +56,8 @@ type Device struct {
 	lastSession uint64
 }
 
-// tenant lives as long as its device: its strikes must survive its sessions.
-// There are as many as the policy has.
+// tenant lives as long as its device, unless the policy takes it away (tenants.go): its
+// strikes must survive its sessions. There are as many as the policy has.
 type tenant struct {
 	name    string
 	node    *revoke.Node
@@ -71,7 +71,9 @@ type tenant struct {
 	bannedUntil atomic.Pointer[time.Time] // nil: not banned
 	banReason   atomic.Pointer[string]    // set before bannedUntil
 
+	longest atomic.Int64  // of a submission, in ns, as the policy says now; 0: as each session has it
 	openers atomic.Int32  // OpenSession calls
+	leaving error         // why the policy has taken it away; guarded by Device.mu
 	remains []remains     // of closed sessions, the oldest first; guarded by reclaimer.mu
 	wanted  chan struct{} // capacity 1: somebody waits for what remains
 }
@@ -91,7 +93,7 @@ func New(cfg Config) (*Device, error) {
 	d.closeBackend = sync.OnceValue(cfg.Backend.Close)
 	d.engine = newEngine(d)
 	d.records = newAuditWriter(cfg.Audit, d.log)
-	d.reclaim = &reclaimer{log: d.log, lookout: d.engine.lookout}
+	d.reclaim = &reclaimer{log: d.log, lookout: d.engine.lookout, idle: d.forget}
 	if err := cfg.Backend.Start(d.engine); err != nil {
 		return nil, errors.Join(fmt.Errorf("start the backend: %w", err), cfg.Backend.Close())
 	}
@@ -164,45 +166,10 @@ func (d *Device) memoryLost(err error) {
 	d.engine.lose("device memory could not be taken back: " + err.Error())
 }
 
-// tenantOf returns the tenant, made when it is first seen: by its first session,
-// or before that by its limits.
-func (d *Device) tenantOf(name string, limits ledger.Limits, weight uint32) (*tenant, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	t := d.tenants[name]
-	if t == nil {
-		t = &tenant{name: name, flow: newFlow(nil, weight), loading: newLine(), wanted: make(chan struct{}, 1)}
-		var err error
-		if t.account, err = d.ledger.Root().Child("tenant "+name, limits); err != nil {
-			return nil, err
-		}
-		if t.node, err = d.root.NewChild("tenant "+name, revoke.Ops{Urgent: true}); err != nil {
-			return nil, errors.Join(err, t.account.Close())
-		}
-		d.tenants[name] = t
-		return t, nil
-	}
-	setLimits(t.account, limits)
-	return t, nil
-}
-
 func setLimits(a *ledger.Account, l ledger.Limits) {
 	for c := range l {
 		a.SetLimit(ledger.Class(c), l[c])
 	}
-}
-
-// SetTenantLimits changes a tenant's limits. Below what is in use they block new
-// charges only. A tenant that was never seen is known from here on, so that its
-// budget can be told before it has a session.
-func (d *Device) SetTenantLimits(tenant string, l ledger.Limits) error {
-	t, err := d.tenantOf(tenant, l, 1) // sessions bring its weight
-	if err != nil {
-		return err
-	}
-	d.engine.callBack()                                                          // who holds the device has looked at what was before
-	d.auditEvent("tenant.limits", nil, "tenant=%.64s %s", t.name, limitsText(l)) // not the tenant's doing, nor its bytes
-	return nil
 }
 
 // limitsText names what is limited: "deviceMemory=1048576 sessions=2".

@@ -179,7 +179,7 @@ func (d *Device) exportTenant(t *tenant, children map[*ledger.Account][]*ledger.
 	weight := uint32(t.flow.weight)
 	d.engine.mu.Unlock()
 	return TenantImage{
-		Name: t.name, Limits: limitsOf(t.account), Weight: weight, Spent: spentOf(t.account, children),
+		Name: t.name, Limits: limitsOf(t.account), Weight: weight, MaxDeadline: time.Duration(t.longest.Load()), Spent: spentOf(t.account, children),
 		Strikes: t.strikes.export(), BannedUntil: t.bannedUntil.Load(),
 	}
 }

@@ -98,7 +98,7 @@ func TestHoldIsGivenBack(t *testing.T) {
 		"a cancel":       func() { require.NoError(t, alice.CancelQueue(one.h)) },
 		"a stop":         func() { require.NoError(t, r.dev.Freeze(t.Context())); r.dev.Thaw() },
 		"another weight": func() { r.dev.engine.setWeight(alice.flow.parent, 2) },
-		"other limits":   func() { require.NoError(t, r.dev.SetTenantLimits("alice", ledger.NoLimits())) },
+		"other limits":   func() { require.NoError(t, r.dev.SetTenant("alice", TenantPolicy{Limits: ledger.NoLimits()})) },
 		"a look":         func() { alice.Budget(); r.dev.Status("") },
 		"a tick":         func() { time.Sleep(watchTick) },
 	} {

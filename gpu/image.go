@@ -54,6 +54,7 @@ type TenantImage struct {
 	Name        string
 	Limits      ledger.Limits
 	Weight      uint32
+	MaxDeadline time.Duration // of a submission, as the policy has it now; 0: as each session has it
 	Spent       []Spent
 	Strikes     StrikesImage
 	BannedUntil *time.Time `json:",omitempty"`

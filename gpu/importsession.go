@@ -42,6 +42,7 @@ func (im *importer) tenant(ti *TenantImage) error {
 		return err
 	}
 	im.dev.engine.setWeight(t.flow, ti.Weight)
+	t.longest.Store(int64(max(ti.MaxDeadline, 0)))
 	t.strikes.restore(ti.Strikes)
 	if ti.BannedUntil != nil {
 		until := steady(*ti.BannedUntil)

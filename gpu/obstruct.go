@@ -1,11 +1,9 @@
 package gpu
 
 import (
-	"sync"
 	"time"
 
 	"capgpu/gpuerr"
-	"capgpu/internal/revoke"
 )
 
 // What a tenant has can keep the device from being stopped, or from being told to a
@@ -126,16 +124,11 @@ func (d *Device) Preempt(named []uint64) (ended int) {
 			w.add(s, 1)
 		}
 	}
-	var cutting sync.WaitGroup
-	for _, s := range w.heaviest() {
-		ended++
-		cutting.Go(func() {
-			d.auditEvent("session.preempt", s.tenant, "session=%d", s.id)
-			_ = s.node.Cut(errPreempted, func(rest *revoke.Rest) { d.reclaim.add(s, rest) })
-		})
+	obstructing := w.heaviest()
+	for _, s := range obstructing {
+		d.auditEvent("session.preempt", s.tenant, "session=%d", s.id)
 	}
-	cutting.Wait()
-	return ended
+	return d.cut(obstructing, errPreempted)
 }
 
 // maxReload is how long the programs of all sessions may have taken to load that a

@@ -122,7 +122,7 @@ func (q *queue) playSlice(j *job) {
 	case over || !late:
 	default:
 		over, how = true, hangOutcome
-		if j.had >= s.fair {
+		if j.had >= s.allowed(s.fair) {
 			s.dev.strike(s, "deadline missed", "")
 		}
 	}

@@ -75,18 +75,18 @@ func TestLimitsChangeLive(t *testing.T) {
 	s := r.open("alice")
 	keep := buf(t, s, 1)
 	buf(t, s, 1)
-	require.NoError(t, r.dev.SetTenantLimits("alice", limited(ledger.Buffers, 1)))
+	require.NoError(t, r.dev.SetTenant("alice", TenantPolicy{Limits: limited(ledger.Buffers, 1)}))
 	_, err := s.CreateBuffer(context.Background(), 1, 0)
 	require.ErrorIs(t, err, gpuerr.Quota)
 	require.NotNil(t, host(t, s, keep), "what is held stays")
-	require.NoError(t, r.dev.SetTenantLimits("alice", limited(ledger.Buffers, 3)))
+	require.NoError(t, r.dev.SetTenant("alice", TenantPolicy{Limits: limited(ledger.Buffers, 3)}))
 	buf(t, s, 1)
 }
 
 // A tenant has a budget before it has a session, and its first session keeps it.
 func TestLimitsBeforeTheFirstSession(t *testing.T) {
 	r := newRig(t)
-	require.NoError(t, r.dev.SetTenantLimits("bob", limited(ledger.Buffers, 1)))
+	require.NoError(t, r.dev.SetTenant("bob", TenantPolicy{Limits: limited(ledger.Buffers, 1)}))
 	tenants := r.dev.Status("bob").Tenants
 	require.Len(t, tenants, 1)
 	require.Equal(t, []BudgetStatus{{Class: "buffers", Limit: 1}}, tenants[0].Budget)
@@ -97,7 +97,7 @@ func TestLimitsBeforeTheFirstSession(t *testing.T) {
 	_, err := s.CreateBuffer(context.Background(), 1, 0)
 	require.ErrorIs(t, err, gpuerr.Quota, "the newest limits stand")
 	r.close()
-	require.Error(t, r.dev.SetTenantLimits("carol", ledger.NoLimits()), "the device is closed")
+	require.Error(t, r.dev.SetTenant("carol", TenantPolicy{Limits: ledger.NoLimits()}), "the device is closed")
 }
 
 func TestTenantLimitSpansSessions(t *testing.T) {

@@ -36,6 +36,7 @@ import (
 type reclaimer struct {
 	log     *slog.Logger
 	lookout *lookout
+	idle    func(*tenant)  // told of each that has nothing any more
 	work    sync.WaitGroup // runReclaim
 	ended   atomic.Uint64  // sessions that are reclaimed; grows when they leave their line
 
@@ -89,6 +90,7 @@ func (r *reclaimer) runReclaim(t *tenant) {
 		runtime.Gosched() // whoever has an answer to send goes first
 		r.lookout.goOn(int64(reclaimSlice), keptCrowded)
 	}
+	r.idle(t)
 }
 
 // step goes on for a slice of time, and reports whether there is more.

@@ -61,10 +61,11 @@ func (d *Device) OpenSession(a Attach) (*Session, error) {
 	if a.Tenant == "" || a.Facet >= numFacets || a.MaxDeadline < 0 {
 		return nil, gpuerr.New(gpuerr.Invalid, "tenant %.64q, facet %d, maxDeadline %v: a tenant has a name, a facet is 0 to 2, a deadline is positive", a.Tenant, a.Facet, a.MaxDeadline)
 	}
-	t, err := d.tenantOf(a.Tenant, a.TenantLimits, a.Weight)
+	t, opening, err := d.openerOf(&a)
 	if err != nil {
 		return nil, err
 	}
+	defer d.openEnded(t)
 	if err := t.banned(); err != nil {
 		return nil, err
 	}
@@ -79,8 +80,7 @@ func (d *Device) OpenSession(a Attach) (*Session, error) {
 	// The places in which sessions are opened are shared by all tenants.
 	ctx, stop := context.WithTimeout(context.Background(), reclaimPatience)
 	defer stop()
-	defer t.openers.Add(-1)
-	if t.openers.Add(1) > maxOpeners {
+	if opening > maxOpeners {
 		stop()
 	}
 	return s.open(ctx, t.node, t.account, a.Limits)
@@ -101,8 +101,8 @@ func (s *Session) Restrict(p Policy) (*Session, error) {
 		return nil, gpuerr.New(gpuerr.Denied, "facet %v is more than this session's %v", p.Facet, s.facet)
 	case p.MaxDeadline < 0:
 		return nil, gpuerr.New(gpuerr.Invalid, "maxDeadline is %v; it must not be negative", p.MaxDeadline)
-	case p.MaxDeadline > s.longest:
-		return nil, gpuerr.New(gpuerr.Denied, "maxDeadline %v is more than this session's %v", p.MaxDeadline, s.longest)
+	case p.MaxDeadline > s.allowed(s.longest):
+		return nil, gpuerr.New(gpuerr.Denied, "maxDeadline %v is more than this session's %v", p.MaxDeadline, s.allowed(s.longest))
 	}
 	if err := s.banned(); err != nil {
 		return nil, err
@@ -301,7 +301,7 @@ func (s *Session) Describe() Description {
 	info := c.Backend.Info()
 	d := Description{
 		Device: c.Info, Backend: info.Name, MemoryBytes: info.MemoryBytes,
-		HangBound: c.HangBound, RevokeBound: c.HangBound, MaxDeadline: s.longest, MaxBufferBytes: c.MaxBufferBytes,
+		HangBound: c.HangBound, RevokeBound: c.HangBound, MaxDeadline: s.allowed(s.longest), MaxBufferBytes: c.MaxBufferBytes,
 		Limits: info.Limits, MaxQueueEntries: c.MaxQueueEntries, MaxArgBytes: c.MaxArgBytes, Facet: s.facet, Poisoned: s.Poisoned(), Checked: s.check,
 	}
 	if s.facet >= FacetProgram {

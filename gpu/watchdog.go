@@ -184,7 +184,7 @@ func (e *engine) watch() time.Duration {
 		return 0
 	}
 	j.stopAs, j.stoppedAt, j.ran = hangOutcome, now, now.Sub(e.headSince)
-	guilty := still >= s.fair
+	guilty := still >= s.allowed(s.fair)
 	j.guilty = guilty
 	e.incidentLocked(j, "deadline missed")
 	if e.ladder.culprit == j {

@@ -88,11 +88,17 @@ func (s *adminServer) serve(c *net.UnixConn) error {
 	if err != nil {
 		return err
 	}
-	return control.Serve(s.ctx, conn, s.handle)
+	asked := &planAsker{m: s.m}
+	return control.Serve(s.ctx, conn, func(ctx context.Context, m *control.Message) *control.Message {
+		m.CloseFDs()
+		if m.Type == control.TypePlan {
+			return asked.handle(m)
+		}
+		return s.handle(ctx, m)
+	})
 }
 
 func (s *adminServer) handle(ctx context.Context, m *control.Message) *control.Message {
-	m.CloseFDs()
 	switch m.Type {
 	case control.TypeUpgrade, control.TypeSuspend, control.TypeResume:
 	default:

@@ -54,14 +54,16 @@ func (d *device) live() (*driverLink, error) {
 	}
 }
 
-// attach opens a session for a tenant and returns the client's end of its
-// control socket. by is busy while the session is there.
-func (d *device) attach(ctx context.Context, t *Tenant, by *idleWatch) (epoch uint64, fd int, err error) {
+// attach opens a session for a connection's tenant and returns the client's end of its
+// control socket. The connection is busy while the session is there.
+func (d *device) attach(ctx context.Context, by *connection) (epoch uint64, fd int, err error) {
+	t := by.tenant.policy()
 	l, err := d.live()
 	if err != nil {
 		return 0, -1, err
 	}
 	id := d.sessions.Add(1)
+	who := opened{tenant: t.Name, by: by, facet: t.Facet, programs: t.Programs}
 	l.sessions.ask(id, func() error {
 		_, err := d.shares.append(t.Name, t.Name, "session.attach", fmt.Sprintf("%s epoch=%d session=%d facet=%s", d.name, l.epoch, id, facetNames[t.Facet]))
 		return counted(err)
@@ -101,17 +103,21 @@ func (d *device) attach(ctx context.Context, t *Tenant, by *idleWatch) (epoch ui
 	}
 	crashpoint.Here("manager.attach.sent")
 	// Recorded, or counted, before the client has it: no session without a record.
-	if err := l.sessions.attach(id, t.Name, by); err != nil {
+	if err := l.sessions.attach(id, who); err != nil {
 		unix.Close(ours)
 		if _, gone := d.live(); errors.Is(gone, gpuerr.DeviceLost) {
 			return 0, -1, gone
 		}
-		if unwritable = !errors.Is(err, errAttachLost); unwritable {
+		if unwritable = !errors.Is(err, errAttachLost) && !errors.Is(err, errTallyFull); unwritable {
 			err = gpuerr.New(gpuerr.IO, "the audit log cannot be written, so no session is opened: %v", err)
 		}
 		return 0, -1, err
 	}
 	crashpoint.Here("manager.attach.recorded")
+	if err := d.settlePolicy(ctx, l, id, who, t); err != nil {
+		unix.Close(ours) // and with that the session
+		return 0, -1, err
+	}
 	return l.epoch, ours, nil
 }
 

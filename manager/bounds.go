@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"capgpu/ledger"
 )
 
 // maxAsking is how many requests to the driver tenants can have us make at once,
@@ -94,15 +96,42 @@ const tenantDescriptors = 2 + logDescriptors
 // and where it goes while it is masked.
 const functionDescriptors = 13 + 2*logDescriptors + 3*driverDescriptors + aheadSizes*aheadSpares
 
-func entriesWithin(p *Policy, functions []FunctionPolicy, limits processLimits) ([]uint64, error) {
+// descriptorsOf are what connections and functions may take, without DMA memory.
+func descriptorsOf(p *Policy, functions []FunctionPolicy) uint64 {
 	need := uint64(reservedDescriptors)
 	for _, t := range p.Tenants {
 		need += connectionDescriptors*t.MaxConnections + tenantDescriptors
 	}
+	for _, f := range functions {
+		need += functionDescriptors + 2*uint64(f.Vectors)
+	}
+	return need
+}
+
+// checkRoom refuses a policy whose connections have no room beside the DMA memory that
+// functions may have since the start.
+func (m *Manager) checkRoom(p *Policy) error {
+	var files unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
+		return fmt.Errorf("ask for the limit of open files: %w", err)
+	}
+	var functions []FunctionPolicy
+	var entries uint64
+	for _, d := range m.devices {
+		functions = append(functions, d.policy)
+		entries += limitOf(d.account, ledger.IOVAEntries)
+	}
+	if need := descriptorsOf(p, functions) + entries; need > files.Cur {
+		return fmt.Errorf("the policy's connections need %d descriptors more than the limit of open files (%d) has left: lower maxConnections, or restart device-manager, which gives functions fewer mappings then", need-files.Cur, files.Cur)
+	}
+	return nil
+}
+
+func entriesWithin(p *Policy, functions []FunctionPolicy, limits processLimits) ([]uint64, error) {
+	need := descriptorsOf(p, functions)
 	var wanted uint64
 	entries := make([]uint64, len(functions))
 	for i, f := range functions {
-		need += functionDescriptors + 2*uint64(f.Vectors)
 		entries[i] = min(f.IOVAEntries, 1<<40) // so that the sums below do not overflow
 		wanted += entries[i]
 	}

@@ -24,15 +24,15 @@ const (
 
 // broker answers one tenant socket.
 type broker struct {
-	tenant  *tenantServer
-	idle    *idleWatch        // busy while a request is answered, or a session is there
+	conn    *connection
+	tenant  *tenantServer     // of the connection
 	told    map[*device]*told // one for each device; the map does not change
 	waiters atomic.Int32
 }
 
-func newBroker(s *tenantServer, idle *idleWatch) *broker {
-	b := &broker{tenant: s, idle: idle, told: map[*device]*told{}}
-	for _, d := range s.m.devices {
+func newBroker(c *connection) *broker {
+	b := &broker{conn: c, tenant: c.tenant, told: map[*device]*told{}}
+	for _, d := range c.tenant.m.devices {
 		b.told[d] = &told{}
 	}
 	return b
@@ -52,8 +52,11 @@ func (b *broker) device(index uint32) (*device, error) {
 // device index; everything else is the policy's.
 func (b *broker) handle(ctx context.Context, m *control.Message) *control.Message {
 	m.CloseFDs() // no broker message has any
-	b.idle.begin()
-	defer b.idle.done()
+	b.conn.idle.begin()
+	defer b.conn.idle.done()
+	if denied := b.conn.denied.Load(); denied != nil {
+		return control.ErrorReply(m, denied)
+	}
 	body, fd, err := b.answer(ctx, m)
 	if err != nil {
 		return control.ErrorReply(m, err)
@@ -141,7 +144,7 @@ func (b *broker) open(ctx context.Context, index uint32) (epoch uint64, fd int, 
 		return 0, -1, err
 	}
 	defer leave()
-	return d.attach(ctx, b.tenant.policy(), b.idle)
+	return d.attach(ctx, b.conn)
 }
 
 // openReady is open as soon as the device has a driver that takes sessions. It holds no
@@ -215,6 +218,9 @@ func (b *broker) nextState(ctx context.Context, body []byte) ([]byte, error) {
 	}
 	defer leave()
 	reply, err := d.board.next(ctx, b.told[d], req.Epoch, req.Steps, nanos(req.TimeoutNanos))
+	if err == nil {
+		_, err = b.device(req.Index) // the policy may have changed meanwhile
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -88,7 +88,7 @@ func newDevice(m *Manager, index int, p FunctionPolicy, f Function, entries uint
 		index: uint32(index), name: p.Name, policy: p, function: f, space: iommu.NewSpace(iommu.Clip(f.Domain().Ranges(), bits)),
 		cfg: &m.cfg, log: log, say: m.say, host: m.audit, audit: life, own: own, reconcile: m.reconcile, recorder: m.reconcile.recorder(p.Name),
 		ledger: m.ledger, account: account, spawner: m.spawner, board: newStateBoard(), done: make(chan struct{}),
-		asks: make(chan *ask), asking: newTurnstile(maxAsking), pace: newPace(faultBurst, faultInterval, time.Now()), tenants: func() []*Tenant { return m.policiesOf(p.Name) },
+		asks: make(chan *ask), asking: newTurnstile(maxAsking), pace: newPace(faultBurst, faultInterval, time.Now()), tenants: func() []*Tenant { return usersOf(policiesOf(m.servers()), p.Name) },
 		shares: newAuditShares(p.Name, m.cfg.Policy.Audit.DriverBytes, own, func(tenant string) AuditLog { return m.tenantLog(p.Name, tenant) }, log),
 	}, nil
 }

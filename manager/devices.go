@@ -10,7 +10,6 @@ import (
 	"capgpu/gpuerr"
 	"capgpu/iommu"
 	"capgpu/iommu/faultlog"
-	"capgpu/ledger"
 )
 
 // Hardware claims functions for the manager and opens them.
@@ -54,6 +53,13 @@ func (m *Manager) functions() ([]FunctionPolicy, error) {
 // also when it fails.
 func (m *Manager) openDevices() error {
 	functions, err := m.functions()
+	if err != nil {
+		return err
+	}
+	h, err := readMemory()
+	if err == nil {
+		err = fits(functions, h) // those that were found, too
+	}
 	if err != nil {
 		return err
 	}
@@ -117,9 +123,4 @@ func each(devices []*device, f func(*device) error) error {
 
 func (m *Manager) closeDevices(ctx context.Context) error {
 	return each(m.devices, func(d *device) error { return d.Close(ctx) })
-}
-
-// tellDevices tells the drivers of a tenant's devices of its limits.
-func (m *Manager) tellDevices(ctx context.Context, t *tenantServer, l ledger.Limits) error {
-	return each(t.devices(), func(d *device) error { return d.setLimits(ctx, t.policy().Name, l) })
 }

@@ -135,11 +135,10 @@ func TestFacetsAndQuotas(t *testing.T) {
 
 	l := ledger.NoLimits()
 	l[ledger.DeviceMemory] = 4 << 20
-	require.NoError(t, w.SetTenantLimits(within(t), "limited", l))
+	w.setLimits("limited", l)
 	b, err := limited.CreateBuffer(within(t), 2<<20, client.Storage)
 	require.NoError(t, err, "limits change while a session lives")
 	require.NoError(t, b.Close(within(t)))
-	require.ErrorIs(t, w.SetTenantLimits(within(t), "nobody", l), gpuerr.Invalid)
 }
 
 // The budget of a tenant is known before it has a session, in each epoch.
@@ -174,7 +173,7 @@ func TestBudgetBeforeTheFirstSession(t *testing.T) {
 	require.EqualValues(t, 1<<20, deviceMemory())
 	l := w.policyLimits("limited")
 	l[ledger.DeviceMemory] = 3 << 20
-	require.NoError(t, w.SetTenantLimits(within(t), "limited", l))
+	w.setLimits("limited", l)
 	require.EqualValues(t, 3<<20, deviceMemory())
 	kill(t, pid)
 	w.driver(2)

@@ -230,8 +230,8 @@ func (d *device) awaitReady(ctx context.Context, l *driverLink) error {
 		d.record("driver.ready", fmt.Sprintf("%s epoch=%d pid=%d", d.name, l.epoch, l.child.pid()))
 		// What changed meanwhile was not told to a driver that was not ready. If it
 		// fails now, watchDriver sees why.
-		if err := d.tellLimits(ctx, l, changed(tenants, d.tenants()), d.cfg.PingTimeout); err != nil {
-			d.log.Warn("tell the driver of new limits", "err", err)
+		if err := d.catchUp(ctx, l, tenants); err != nil {
+			d.log.Warn("tell the driver what has changed of the policy", "err", err)
 		}
 		return nil
 	case <-l.child.exited:

@@ -22,18 +22,18 @@ const gateGrace = 2 * time.Second
 // serveCapnp serves a Cap'n Proto client of a user, once it has said something: a
 // gpu-gate of its own gets the connection and a tenant socket, on which it is served like
 // any client. The gate ends with its client, and we with the gate.
-func (s *tenantServer) serveCapnp(c *net.UnixConn, uid uint32) {
-	if err := s.awaitFirst(c); err != nil {
+func (s *tenantServer) serveCapnp(c *net.UnixConn, conn *connection) {
+	if err := conn.awaitFirst(c); err != nil {
 		c.Close()
 		s.log.Debug("a client left", "why", err)
 		return
 	}
-	if err := s.gatePace.enter(s.policy(), uid, time.Now()); err != nil {
-		s.log.Info("refused a connection", "uid", uid, "err", err)
+	if err := s.gatePace.enter(s.policy(), conn.who.uid, time.Now()); err != nil {
+		s.log.Info("refused a connection", "uid", conn.who.uid, "err", err)
 		s.runRefusal(c, err, refuseCapnp)
 		return
 	}
-	gate, broker, err := s.giveGate(c, uid)
+	gate, broker, err := s.giveGate(c, conn)
 	switch {
 	case errors.Is(err, errGone):
 		c.Close()
@@ -44,9 +44,9 @@ func (s *tenantServer) serveCapnp(c *net.UnixConn, uid uint32) {
 	}
 	c.Close() // only the gate holds it now: its death is the end of the connection
 	s.log.Debug("a gate serves", "pid", gate.child.pid())
-	err = s.serveBroker(broker)
+	err = s.serveBroker(conn, broker)
 	// The broker socket is closed: the gate has ended, or ends now.
-	ctx, cancel := context.WithTimeout(s.ctx, gateGrace)
+	ctx, cancel := context.WithTimeout(conn.ctx, gateGrace)
 	defer cancel()
 	gate.child.endWithin(ctx)
 	s.log.Debug("a gate ended", "pid", gate.child.pid(), "exit", gate.child.err, "broker", err)
@@ -54,9 +54,9 @@ func (s *tenantServer) serveCapnp(c *net.UnixConn, uid uint32) {
 
 // awaitFirst waits until a client has said something, which stays unread, for as long as
 // a connection may be idle.
-func (s *tenantServer) awaitFirst(c *net.UnixConn) error {
-	_ = c.SetReadDeadline(time.Now().Add(s.policy().IdleTimeout))
-	stop := context.AfterFunc(s.ctx, func() { _ = c.SetReadDeadline(time.Unix(1, 0)) })
+func (conn *connection) awaitFirst(c *net.UnixConn) error {
+	_ = c.SetReadDeadline(time.Now().Add(conn.tenant.policy().IdleTimeout))
+	stop := context.AfterFunc(conn.ctx, func() { _ = c.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
 	err := awaitBytes(c)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
@@ -67,7 +67,7 @@ func (s *tenantServer) awaitFirst(c *net.UnixConn) error {
 
 // giveGate gives the connection, which stays the caller's, to a gate, and returns our end
 // of the gate's tenant socket.
-func (s *tenantServer) giveGate(c *net.UnixConn, uid uint32) (*gateProcess, int, error) {
+func (s *tenantServer) giveGate(c *net.UnixConn, conn *connection) (*gateProcess, int, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return nil, -1, err
@@ -76,7 +76,7 @@ func (s *tenantServer) giveGate(c *net.UnixConn, uid uint32) (*gateProcess, int,
 		return raw.Control(func(fd uintptr) { gone = hungUp(int(fd)) }) != nil || gone
 	}
 	for range readyGates + 1 { // so many may have died just now, or be of another program
-		gate, err := s.m.gates.take(s.ctx, s, uid, gone)
+		gate, err := s.m.gates.take(conn.ctx, s, conn.who.uid, gone)
 		if err != nil {
 			return nil, -1, err
 		}
@@ -85,7 +85,7 @@ func (s *tenantServer) giveGate(c *net.UnixConn, uid uint32) (*gateProcess, int,
 			gate.end()
 			return nil, -1, err
 		}
-		given := raw.Control(func(fd uintptr) { err = gate.give(s, uid, int(fd), theirs) })
+		given := raw.Control(func(fd uintptr) { err = gate.give(s, conn.who.uid, int(fd), theirs) })
 		if err = errors.Join(given, err); err == nil {
 			crashpoint.Here("manager.gate.started")
 			unix.Close(theirs)

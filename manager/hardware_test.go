@@ -347,7 +347,7 @@ func TestTenantDevices(t *testing.T) {
 	// A change of its limits reaches the drivers of its devices.
 	l := w.policyLimits("limited")
 	l[ledger.Buffers] = 1
-	require.NoError(t, w.SetTenantLimits(within(t), "limited", l))
+	w.setLimits("limited", l)
 	_, err = s.CreateBuffer(within(t), 4096, client.Storage)
 	require.NoError(t, err)
 	_, err = s.CreateBuffer(within(t), 4096, client.Storage)

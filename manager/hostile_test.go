@@ -119,7 +119,7 @@ func TestWrongMessages(t *testing.T) {
 		{control.TypePing, nil, gpuerr.Unimplemented},
 		{control.TypeShutdown, nil, gpuerr.Unimplemented},
 		{control.TypeDescribe, nil, gpuerr.Unimplemented},
-		{control.TypeSetLimits, control.SetLimitsRequest{Tenant: "default"}.AppendTo(nil), gpuerr.Unimplemented},
+		{control.TypeSetTenant, control.SetTenantRequest{Tenant: "default"}.AppendTo(nil), gpuerr.Unimplemented},
 	} {
 		_, err := caller.Call(within(t), m.typ, m.body, nil)
 		require.ErrorIs(t, err, m.want, "%v", m.typ)

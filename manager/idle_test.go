@@ -46,10 +46,11 @@ func TestTallyEndsWhatIsHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ended atomic.Bool
 		w := newIdleWatch(time.Minute, func() { ended.Store(true) })
+		by := &connection{idle: w}
 		sessions := newTally()
 		for session := range uint64(3) {
 			sessions.ask(session+1, func() error { return nil })
-			require.NoError(t, sessions.attach(session+1, "a", w))
+			require.NoError(t, sessions.attach(session+1, opened{tenant: "a", by: by}))
 		}
 		time.Sleep(time.Hour)
 		sessions.heard("session.close", "tenant=a session=1 attach=1 parent=0")

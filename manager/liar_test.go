@@ -110,7 +110,7 @@ var lies = map[string]func(supervision *control.Conn, grants *net.UnixConn) erro
 	},
 	"no ear for limits": func(c *control.Conn, _ *net.UnixConn) error {
 		return sayReady(c, func(ctx context.Context, m *control.Message) *control.Message {
-			if m.Type == control.TypeSetLimits {
+			if m.Type == control.TypeSetTenant {
 				<-ctx.Done()
 			}
 			return obey(ctx, m)
@@ -118,8 +118,24 @@ var lies = map[string]func(supervision *control.Conn, grants *net.UnixConn) erro
 	},
 	"no limits for anybody": func(c *control.Conn, _ *net.UnixConn) error {
 		return sayReady(c, func(ctx context.Context, m *control.Message) *control.Message {
-			if m.Type == control.TypeSetLimits {
+			if m.Type == control.TypeSetTenant {
 				return control.ErrorReply(m, gpuerr.New(gpuerr.Internal, "no"))
+			}
+			return obey(ctx, m)
+		})
+	},
+	"no end for anybody": func(c *control.Conn, _ *net.UnixConn) error {
+		return sayReady(c, func(ctx context.Context, m *control.Message) *control.Message {
+			if m.Type == control.TypeEndSessions {
+				<-ctx.Done()
+			}
+			return obey(ctx, m)
+		})
+	},
+	"no word of an end": func(c *control.Conn, _ *net.UnixConn) error {
+		return sayReady(c, func(ctx context.Context, m *control.Message) *control.Message {
+			if m.Type == control.TypeEndSessions {
+				return control.ErrorReply(m, gpuerr.New(gpuerr.Unimplemented, "what is that"))
 			}
 			return obey(ctx, m)
 		})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,27 +23,16 @@ func wireLimits(l ledger.Limits) (list []control.Limit) {
 	return list
 }
 
-func (d *device) sendLimits(ctx context.Context, l *driverLink, tenant string, limits ledger.Limits) error {
-	req := control.SetLimitsRequest{Tenant: tenant, Limits: wireLimits(limits)}
-	_, err := l.call(ctx, control.TypeSetLimits, req.AppendTo(nil), nil)
+func (d *device) sendTenant(ctx context.Context, l *driverLink, t *Tenant) error {
+	req := control.SetTenantRequest{Tenant: t.Name, Weight: t.Weight, MaxDeadlineNanos: uint64(t.MaxDeadline), Limits: wireLimits(t.Limits)}
+	_, err := l.call(ctx, control.TypeSetTenant, req.AppendTo(nil), nil)
 	return err
 }
 
-// setLimits tells the driver, if there is one, of new limits.
-func (d *device) setLimits(ctx context.Context, tenant string, limits ledger.Limits) error {
-	s, _ := d.board.get()
-	if s.link == nil {
-		return nil // the next driver is told before it is ready
-	}
-	ctx, cancel := context.WithTimeout(ctx, d.cfg.PingTimeout)
-	defer cancel()
-	return d.sendLimits(ctx, s.link, tenant, limits)
-}
-
-// tellLimits gives a new driver the limits of tenants, so that each has a budget
-// before it has a session. A refusal is no harm, sessions bring them again; a
-// driver that does not answer for patience is over.
-func (d *device) tellLimits(ctx context.Context, l *driverLink, tenants []*Tenant, patience time.Duration) error {
+// tellTenants tells a driver what tenants have, so that each has a budget before it has a
+// session. A refusal is no harm, sessions bring most of it again; a driver that does not
+// answer for patience is over.
+func (d *device) tellTenants(ctx context.Context, l *driverLink, tenants []*Tenant, patience time.Duration) error {
 	told, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	// Side by side: clients wait for it.
@@ -50,7 +40,7 @@ func (d *device) tellLimits(ctx context.Context, l *driverLink, tenants []*Tenan
 	var telling sync.WaitGroup
 	for at := 0; at < len(tenants); at += maxTelling {
 		for i := at; i < min(at+maxTelling, len(tenants)); i++ {
-			telling.Go(func() { errs[i] = d.sendLimits(told, l, tenants[i].Name, tenants[i].Limits) })
+			telling.Go(func() { errs[i] = d.sendTenant(told, l, tenants[i]) })
 		}
 		telling.Wait()
 	}
@@ -64,13 +54,13 @@ func (d *device) tellLimits(ctx context.Context, l *driverLink, tenants []*Tenan
 		case errors.Is(err, gpuerr.Disconnected), errors.Is(err, gpuerr.Closed):
 			return l.exitedOr(fmt.Errorf("the driver's supervision link failed: %w", err))
 		default:
-			d.log.Warn("the driver refused a tenant's limits", "tenant", tenants[i].Name, "err", err)
+			d.log.Warn("the driver refused what a tenant has", "tenant", tenants[i].Name, "err", err)
 		}
 	}
 	return nil
 }
 
-// telling is tellLimits of a driver that is not ready yet: it answers as soon as it hears,
+// telling is tellTenants of a driver that is not ready yet: it answers as soon as it hears,
 // so that nobody waits for that when it is.
 type telling struct {
 	cancel context.CancelFunc
@@ -82,7 +72,7 @@ func (d *device) beginTelling(ctx context.Context, l *driverLink, tenants []*Ten
 	t := &telling{cancel: cancel, told: make(chan error, 1)}
 	go func() {
 		defer close(t.told)
-		t.told <- d.tellLimits(ctx, l, tenants, d.cfg.ReadyTimeout+d.cfg.PingTimeout)
+		t.told <- d.tellTenants(ctx, l, tenants, d.cfg.ReadyTimeout+d.cfg.PingTimeout)
 	}()
 	return t
 }
@@ -115,12 +105,22 @@ func errSilent(patience time.Duration) error {
 // requests that a link carries.
 const maxTelling = 16
 
-// changed are the tenants of which the policy is another by now.
+// changed are the tenants that are new, or of which the policy is another by now.
 func changed(before, now []*Tenant) (tenants []*Tenant) {
-	for i, t := range now {
-		if t != before[i] {
+	for _, t := range now {
+		if !slices.Contains(before, t) {
 			tenants = append(tenants, t)
 		}
 	}
 	return tenants
+}
+
+// gone are the names of tenants that are there no more.
+func gone(before, now []*Tenant) (names []string) {
+	for _, t := range before {
+		if !slices.ContainsFunc(now, func(other *Tenant) bool { return other.Name == t.Name }) {
+			names = append(names, t.Name)
+		}
+	}
+	return names
 }

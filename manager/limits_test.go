@@ -34,7 +34,7 @@ func TestLimitsChangeBeforeReady(t *testing.T) {
 	require.NoError(t, err)
 	told := make(chan uint64, 4)
 	driver := control.NewPeer(context.Background(), their, func(_ context.Context, m *control.Message) *control.Message {
-		req, err := control.ParseSetLimitsRequest(m.Body)
+		req, err := control.ParseSetTenantRequest(m.Body)
 		if err != nil {
 			return control.ErrorReply(m, err)
 		}
@@ -75,13 +75,13 @@ func TestLimitsChangeBeforeReady(t *testing.T) {
 }
 
 func TestTally(t *testing.T) {
-	by := newIdleWatch(time.Hour, func() {})
-	defer by.stop()
+	by := &connection{idle: newIdleWatch(time.Hour, func() {})}
+	defer by.idle.stop()
 	sessions := newTally()
 	recorded := 0
 	attach := func(session uint64, tenant string) error {
 		sessions.ask(session, func() error { recorded++; return nil })
-		return sessions.attach(session, tenant, by)
+		return sessions.attach(session, opened{tenant: tenant, by: by})
 	}
 	for i := range uint64(4) {
 		require.NoError(t, attach(i+1, []string{"a", "b"}[i%2]))
@@ -106,11 +106,16 @@ func TestTally(t *testing.T) {
 	sessions.ask(6, func() error { recorded++; return nil })
 	sessions.heard("session.open", "tenant=a session=5 attach=5 parent=0")
 	require.Equal(t, 5, recorded)
-	require.NoError(t, sessions.attach(5, "a", by))
+	require.NoError(t, sessions.attach(5, opened{tenant: "a", by: by}))
 	sessions.end(6)
 	require.Equal(t, 5, recorded)
 	for i := range uint64(2 * maxTally) {
-		require.NoError(t, attach(i+10, "a"))
+		if err := attach(i+10, "a"); i < maxTally-1 { // one is there
+			require.NoError(t, err)
+		} else {
+			require.ErrorIs(t, err, errTallyFull, "it could not be ended")
+			sessions.end(i + 10)
+		}
 	}
 	_, total = sessions.lost()
 	require.Equal(t, maxTally, total, "a driver that records no end costs a bounded amount")

@@ -30,6 +30,9 @@ func TestMain(m *testing.M) {
 	if len(os.Args) == 3 && os.Args[1] == "lie" {
 		os.Exit(lie(os.Args[2]))
 	}
+	if len(os.Args) == 3 && os.Args[1] == "visit" {
+		os.Exit(visit(os.Args[2]))
+	}
 	os.Exit(runTests(m))
 }
 
@@ -138,8 +141,9 @@ const patience = 20 * time.Second
 // world is a running manager.
 type world struct {
 	*manager.Manager
-	t   *testing.T
-	log *memoryLog // unless Config.Audit was changed
+	t      *testing.T
+	log    *memoryLog      // unless Config.Audit was changed
+	policy *manager.Policy // that was given last
 
 	expectRemains string // what Close says that it left behind
 
@@ -165,7 +169,7 @@ func start(t *testing.T, change func(*manager.Config)) *world {
 	w.log.closed = cfg.Audit != manager.AuditLog(w.log)
 	m, err := manager.Start(cfg)
 	require.NoError(t, err)
-	w.Manager = m
+	w.Manager, w.policy = m, cfg.Policy
 	t.Cleanup(w.stop)
 	return w
 }

@@ -31,6 +31,9 @@ type Config struct {
 
 	Hardware Hardware // opens functions; needed if the policy has any
 
+	// Parse reads a policy that an operator asks about; nil: ParsePolicy.
+	Parse func(text []byte) (*Policy, error)
+
 	Log *slog.Logger      // for machines; nil: nowhere
 	Say func(line string) // plain lines for a person; nil: nowhere
 
@@ -61,6 +64,9 @@ func (c *Config) setDefaults() error {
 	}
 	if c.Say == nil {
 		c.Say = func(string) {}
+	}
+	if c.Parse == nil {
+		c.Parse = ParsePolicy
 	}
 	c.setTimes()
 	if c.Policy.Hardware() && c.Hardware == nil {
@@ -119,13 +125,22 @@ type Manager struct {
 	jailer  *sandbox.Jailer
 	spawner *spawner // of drivers
 	gates   *gatePool
-	devices []*device // by index; set before anything is served
-	tenants []*tenantServer
+	devices []*device   // by index; set before anything is served
 	faults  *faultWatch // nil: nobody tells
 	admin   *adminServer
 	unclear *pace // of records of faults that may be of several functions
 
 	reconcile *reconciler // of DMA memory
+
+	mu sync.Mutex
+	// +checklocks:mu
+	tenants []*tenantServer // in the policy's order
+	// +checklocks:mu
+	leaving []*tenantServer // that the policy has no more, until all of it has ended
+
+	changing sync.Mutex      // held by a Reload, and by Close
+	open     context.Context // ended by Close: a Reload that waits ends
+	shut     context.CancelFunc
 
 	closeOnce sync.Once
 	closeErr  error
@@ -147,6 +162,7 @@ func Start(cfg Config) (_ *Manager, err error) {
 		return nil, err
 	}
 	m := &Manager{cfg: cfg, log: cfg.Log, audit: cfg.Audit, ledger: ledger.New("manager", ledger.NoLimits()), unclear: newPace(faultBurst, faultInterval, time.Now())}
+	m.open, m.shut = context.WithCancel(context.Background())
 	if m.dir, err = openRunDir(cfg.RunDir); err != nil {
 		return nil, err
 	}
@@ -183,7 +199,7 @@ func Start(cfg Config) (_ *Manager, err error) {
 			return nil, fmt.Errorf("open the sockets of tenant %q: %w", cfg.Policy.Tenants[i].Name, err)
 		}
 		undo = append(undo, func() error { return t.Close(newGrace(closeGrace)) })
-		m.tenants = append(m.tenants, t)
+		m.setServers(append(m.servers(), t))
 	}
 	if cfg.Policy.Hardware() {
 		m.watchFaults()
@@ -193,7 +209,7 @@ func Start(cfg Config) (_ *Manager, err error) {
 		d.faults = m.faults
 		d.start()
 	}
-	for _, t := range m.tenants {
+	for _, t := range m.servers() {
 		t.start()
 	}
 	if m.admin, err = m.startAdmin(); err != nil {
@@ -221,19 +237,23 @@ func (m *Manager) Close(ctx context.Context) error {
 
 func (m *Manager) close(ctx context.Context) error {
 	m.say("stopping")
+	m.shut()
+	m.changing.Lock() // a reload that is under way is over then
+	defer m.changing.Unlock()
+	tenants := m.servers()
 	crashpoint.Here("manager.stop.begun")
 	var errs []error
-	for _, t := range m.tenants {
+	for _, t := range tenants {
 		errs = append(errs, t.refuse())
 	}
 	crashpoint.Here("manager.stop.refused")
 	errs = append(errs, m.closeDevices(ctx), m.faults.Close(), m.admin.Close())
 	crashpoint.Here("manager.stop.devices")
-	for _, t := range m.tenants {
+	for _, t := range tenants {
 		t.cancel(errStopping)
 	}
 	grace := newGrace(closeGrace)
-	for _, t := range m.tenants {
+	for _, t := range tenants {
 		errs = append(errs, t.Close(grace))
 	}
 	errs = append(errs, m.gates.Close(grace))
@@ -277,42 +297,20 @@ func (m *Manager) Usage() []ledger.Entry { return m.ledger.Root().Snapshot() }
 
 // Tenants are the names of the tenants that are served, in the policy's order.
 func (m *Manager) Tenants() (names []string) {
-	for _, t := range m.tenants {
+	for _, t := range m.servers() {
 		names = append(names, t.policy().Name)
 	}
 	return names
 }
 
-// policiesOf is what each tenant that may use a device may do now.
-func (m *Manager) policiesOf(device string) (all []*Tenant) {
-	for _, t := range m.tenants {
-		if t.policy().mayUse(device) {
-			all = append(all, t.policy())
-		}
-	}
-	return all
-}
-
-// tenantLog is the log of a tenant that may use a device, or nil.
+// tenantLog is the log of a tenant that may use a device, or is losing it just now; or nil.
 func (m *Manager) tenantLog(device, tenant string) AuditLog {
-	for _, t := range m.tenants {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, t := range slices.Concat(m.tenants, m.leaving) {
 		if p := t.policy(); p.Name == tenant && p.mayUse(device) {
 			return t.audit
 		}
 	}
 	return nil
-}
-
-// SetTenantLimits changes a tenant's limits while its sessions run; lowering one
-// below what is held takes nothing back. It returns when the drivers have heard of
-// it, or says why one has not: later sessions get the new limits in any case.
-func (m *Manager) SetTenantLimits(ctx context.Context, tenant string, l ledger.Limits) error {
-	for _, t := range m.tenants {
-		if t.policy().Name != tenant {
-			continue
-		}
-		t.setLimits(l)
-		return m.tellDevices(ctx, t, l)
-	}
-	return gpuerr.New(gpuerr.Invalid, "the policy has no tenant %q", tenant)
 }

@@ -92,7 +92,7 @@ const (
 
 func defaultDevicePolicy() DevicePolicy {
 	return DevicePolicy{
-		MemoryBytes:    1 << 30,
+		MemoryBytes:    defaultMemory(),
 		IOVAEntries:    16384,
 		InterruptLimit: DefaultInterruptLimit,
 		Respawn:        RespawnPolicy{Budget: 5, Window: time.Minute, FirstDelay: 20 * time.Millisecond, MaxDelay: 5 * time.Second, Standby: true},

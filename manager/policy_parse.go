@@ -31,20 +31,23 @@ func parsePolicy(data []byte) (*Policy, error) {
 		return nil, err
 	}
 	p := &Policy{Device: defaultDevicePolicy(), Audit: defaultAuditPolicy(), Sandbox: defaultSandboxPolicy()}
-	var functions *node // read last: they inherit from device
+	var functions, tenants *node // the first are read last: they inherit from device
 	err = root.fields("the policy", fields{
 		"device":    func(n *node) error { return p.Device.parse(n) },
 		"functions": func(n *node) error { functions = n; return nil },
 		"claim":     func(n *node) error { return p.parseClaim(n) },
 		"audit":     func(n *node) error { return p.Audit.parse(n) },
 		"sandbox":   func(n *node) error { return p.Sandbox.parse(n) },
-		"tenants":   func(n *node) error { return p.parseTenants(n) },
+		"tenants":   func(n *node) error { tenants = n; return p.parseTenants(n) },
 	})
 	if err == nil && functions != nil {
 		err = p.parseFunctions(functions)
 	}
 	if err == nil {
 		err = p.checkDevices(root.off)
+	}
+	if err == nil && tenants != nil {
+		err = p.checkPrograms(tenants)
 	}
 	if err != nil {
 		return nil, err
@@ -174,7 +177,7 @@ func (t *Tenant) parse(n *node, what string) error {
 	case !t.AnyUID && len(t.AllowedUIDs) == 0:
 		return at(n.off, `tenant %q admits nobody; add "allowedUids": [1000], or "any" to leave it to the socket's mode`, t.Name)
 	}
-	return nil
+	return t.checkSocket(n)
 }
 
 func (t *Tenant) parseName(n *node, what string) error {
@@ -265,30 +268,6 @@ func (t *Tenant) parseFacet(n *node, what string) error {
 		return at(n.off, `%s must be "memory", "program" or "full"`, what)
 	}
 	t.Facet = uint32(i)
-	return nil
-}
-
-func (t *Tenant) parsePrograms(n *node, what string) error {
-	if n.kind != arrayNode {
-		return at(n.off, `%s must be a list of names, ["vecadd_f32"]`, what)
-	}
-	if len(n.array) == 0 { // an empty list means all to a driver, and looks like none
-		return at(n.off, `%s is an empty list; leave the field out to allow all, or use "facet": "memory" to allow none`, what)
-	}
-	total := 0
-	for i, e := range n.array {
-		var name string
-		if err := text(e, fmt.Sprintf("%s[%d]", what, i), &name); err != nil {
-			return err
-		}
-		if name == "" || len(name) > 256 {
-			return at(e.off, "%s[%d] has %d bytes; a program's name has 1 to 256", what, i, len(name))
-		}
-		if total += len(name) + 2; total > maxProgramsBytes {
-			return at(e.off, "%s: the names are longer than %d bytes together; list fewer", what, maxProgramsBytes)
-		}
-		t.Programs = append(t.Programs, name)
-	}
 	return nil
 }
 

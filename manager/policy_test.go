@@ -20,6 +20,8 @@ func TestPolicyExample(t *testing.T) {
 	require.Len(t, p.Tenants, 2)
 	vision := p.Tenant("vision")
 	require.Equal(t, []uint32{1000}, vision.AllowedUIDs)
+	require.Equal(t, 1000, vision.SocketUID, "sockets that only their owner can open are the one user's who is allowed")
+	require.Empty(t, p.Notes())
 	require.Equal(t, uint32(1), vision.Facet)
 	require.Equal(t, uint32(4), vision.Weight)
 	require.Equal(t, uint64(64<<20), vision.Limits[ledger.DeviceMemory])
@@ -73,6 +75,10 @@ func TestPolicyErrors(t *testing.T) {
 		{"list", "[]", "must be an object"},
 		{"null tenants", `{"tenants": null}`, "must be a list"},
 		{"weight", `{"tenants": [{"name": "a", "weight": 0}]}`, "from 1 to 1000"},
+		{"nobody can connect", `{"tenants": [{"name": "a", "allowedUids": [4000000001, 4000000002]}]}`, `line 1, column 14: tenant "a" admits users [4000000001 4000000002], and none of them can open its sockets`},
+		{"nobody may write", `{"tenants": [{"name": "a", "allowedUids": [7], "socket": {"owner": 7, "mode": "0444"}}]}`, "none of them can open its sockets"},
+		{"no such program", `{"tenants": [{"name": "a", "allowedUids": "any", "programs": ["nosuch"]}]}`, `line 1, column 63: tenants[0].programs[0]: no driver has a built-in program "nosuch"`},
+		{"program of hardware", `{"tenants": [{"name": "a", "allowedUids": "any", "programs": ["edu.factorial"]}]}`, "no driver has"},
 		{"not UTF-8", "{\n\"\xff\"", "line 2, column 2: the file is not UTF-8"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -130,4 +136,43 @@ func TestPolicyDocument(t *testing.T) {
 			require.Regexp(t, "[`.]"+field+"[`.]", string(doc), "docs/policy.md does not say what %q is (%s)", field, in)
 		}
 	}
+}
+
+// A driver of one's own may have any program, for those who may use its function; those of
+// ours have theirs.
+func TestProgramsByDriver(t *testing.T) {
+	const head = `{"functions": [{"address": "0000:01:00.0", "name": "ours"}, {"address": "0000:02:00.0", "name": "own", "driver": "/opt/driver"}], "tenants": [{"name": "a", "allowedUids": "any", `
+	for in, ok := range map[string]bool{
+		`"programs": ["nosuch"]}]}`:                                         true,
+		`"programs": ["nosuch"], "devices": ["own"]}]}`:                     true,
+		`"programs": ["nosuch"], "devices": ["ours"]}]}`:                    false,
+		`"programs": ["edu.factorial", "fill_u32"], "devices": ["ours"]}]}`: true,
+	} {
+		_, err := ParsePolicy([]byte(head + in))
+		require.Equal(t, ok, err == nil, "%s: %v", in, err)
+	}
+}
+
+// Functions may hold no more than the host has, and of what is set aside for huge pages
+// only those that take huge pages.
+func TestMemoryOfTheHost(t *testing.T) {
+	h, err := parseMemory([]byte("MemTotal:        8388608 kB\nMemFree: 1 kB\nHugePages_Total:    1024\nHugepagesize:       2048 kB\nHugetlb:         2097152 kB\n"))
+	require.NoError(t, err)
+	require.Equal(t, memoryOfHost{bytes: 8 << 30, huge: 2 << 30}, h)
+	_, err = parseMemory([]byte("MemFree: 3 kB\n"))
+	require.ErrorContains(t, err, "no MemTotal")
+
+	function := func(gib uint64, huge bool) FunctionPolicy {
+		return FunctionPolicy{MemoryBytes: gib << 30, HugePages: huge}
+	}
+	require.NoError(t, fits([]FunctionPolicy{function(4, false), function(4, true)}, h))
+	require.NoError(t, fits([]FunctionPolicy{function(6, false), function(2, true)}, h))
+	require.ErrorContains(t, fits([]FunctionPolicy{function(5, true), function(4, true)}, h), "9216 MiB of memory together, and this host has 8192 MiB")
+	require.ErrorContains(t, fits([]FunctionPolicy{function(7, false)}, h), "this host has 6144 MiB besides its huge pages")
+	require.ErrorContains(t, fits([]FunctionPolicy{{MemoryBytes: 1 << 63}, {MemoryBytes: 1 << 63}}, h), "together")
+
+	real, err := readMemory()
+	require.NoError(t, err)
+	require.Positive(t, real.bytes)
+	require.LessOrEqual(t, defaultMemory(), min(1<<30, real.bytes))
 }

@@ -57,7 +57,7 @@ func NewStage(c StageConfig) (*Stage, error) {
 		if err != nil {
 			return nil, errors.Join(err, d.release())
 		}
-		m.tenants = append(m.tenants, t)
+		m.setServers(append(m.servers(), t))
 	}
 	if c.Hardware != nil {
 		m.watchFaults()
@@ -70,7 +70,7 @@ func NewStage(c StageConfig) (*Stage, error) {
 // Connect is a client that has come to the socket of a tenant and was let in. It fails
 // with gpuerr.Quota when the tenant has too many.
 func (s *Stage) Connect(tenant string) (*StageConn, error) {
-	for _, t := range s.m.tenants {
+	for _, t := range s.m.servers() {
 		if t.policy().Name != tenant {
 			continue
 		}
@@ -79,9 +79,13 @@ func (s *Stage) Connect(tenant string) (*StageConn, error) {
 			return nil, err
 		}
 		charge.Commit()
-		ctx, cancel := context.WithCancel(t.ctx)
-		idle := newIdleWatch(t.policy().IdleTimeout, cancel)
-		return &StageConn{handle: newBroker(t, idle).handle, ctx: ctx, cancel: cancel, idle: idle, charge: &charge}, nil
+		conn, err := t.join(credentials{}, t.policy())
+		if err != nil {
+			charge.Release()
+			return nil, err
+		}
+		conn.idle = newIdleWatch(t.policy().IdleTimeout, func() { conn.cancel(errIdle) })
+		return &StageConn{handle: newBroker(conn).handle, conn: conn, charge: &charge}, nil
 	}
 	return nil, errors.New("the policy has no tenant " + tenant)
 }
@@ -89,28 +93,21 @@ func (s *Stage) Connect(tenant string) (*StageConn, error) {
 // StageConn is a connection of a client to its broker.
 type StageConn struct {
 	handle control.Handler
-	ctx    context.Context
-	cancel context.CancelFunc
-	idle   *idleWatch
+	conn   *connection
 	charge *ledger.Receipt
 }
 
 // Ask answers a message as the broker does. A descriptor of the reply is the caller's.
-func (c *StageConn) Ask(m *control.Message) *control.Message { return c.handle(c.ctx, m) }
+func (c *StageConn) Ask(m *control.Message) *control.Message { return c.handle(c.conn.ctx, m) }
 
 // Ended reports whether the client has hung up, or was idle for too long.
-func (c *StageConn) Ended() bool { return c.ctx.Err() != nil }
+func (c *StageConn) Ended() bool { return c.conn.ctx.Err() != nil }
 
 // Close ends what still waits, and the connection.
 func (c *StageConn) Close() {
-	c.idle.stop()
-	c.cancel()
+	c.conn.idle.stop()
+	c.conn.tenant.leave(c.conn)
 	c.charge.Release()
-}
-
-// SetTenantLimits is Manager.SetTenantLimits.
-func (s *Stage) SetTenantLimits(ctx context.Context, tenant string, l ledger.Limits) error {
-	return s.m.SetTenantLimits(ctx, tenant, l)
 }
 
 // Usage is Manager.Usage.
@@ -123,7 +120,7 @@ func (s *Stage) Check() error { return s.m.Check() }
 // not at zero for an error.
 func (s *Stage) Close(ctx context.Context) error {
 	errs := []error{s.m.closeDevices(ctx), s.m.faults.Close()}
-	for _, t := range s.m.tenants {
+	for _, t := range s.m.servers() {
 		t.cancel(errStopping)
 		errs = append(errs, t.account.Close())
 	}

@@ -18,7 +18,7 @@ const maxTally = 1 << 16
 type tally struct {
 	mu sync.Mutex
 	// +checklocks:mu
-	open map[uint64]opened // by number of session.attach
+	open map[uint64]*opened // by number of session.attach
 	// +checklocks:mu
 	asked map[uint64]*attachRecord // sessions that the driver was asked for and has not answered
 	// +checklocks:mu
@@ -27,10 +27,13 @@ type tally struct {
 	recording sync.WaitGroup // session.attach that are written
 }
 
-// opened is a session that is there.
+// opened is a session that was attached: whose it is, and what it may do.
 type opened struct {
-	tenant string
-	by     *idleWatch // of the connection that opened it: busy while it is there
+	tenant   string
+	by       *connection // through which it was opened: busy while the session is there
+	facet    uint32
+	programs []string // empty: all
+	ending   error    // why the policy has it end; nil: it does not
 }
 
 // attachRecord is a session.attach that may be due.
@@ -40,7 +43,7 @@ type attachRecord struct {
 }
 
 func newTally() *tally {
-	return &tally{open: map[uint64]opened{}, asked: map[uint64]*attachRecord{}}
+	return &tally{open: map[uint64]*opened{}, asked: map[uint64]*attachRecord{}}
 }
 
 // ask notes that the driver is asked for a session. record makes its session.attach,
@@ -52,9 +55,9 @@ func (t *tally) ask(session uint64, record func() error) {
 	t.asked[session] = &attachRecord{record: record}
 }
 
-// attach records a session and has it among those that are there. by is busy until its
-// end.
-func (t *tally) attach(session uint64, tenant string, by *idleWatch) error {
+// attach records a session and has it among those that are there. Its connection is busy
+// until its end.
+func (t *tally) attach(session uint64, o opened) error {
 	t.mu.Lock()
 	r := t.asked[session]
 	if t.over || r == nil {
@@ -63,10 +66,12 @@ func (t *tally) attach(session uint64, tenant string, by *idleWatch) error {
 	}
 	t.recording.Add(1)
 	defer t.recording.Done()
-	if len(t.open) < maxTally {
-		by.begin()
-		t.open[session] = opened{tenant: tenant, by: by}
+	if len(t.open) >= maxTally {
+		t.mu.Unlock()
+		return errTallyFull
 	}
+	o.by.idle.begin()
+	t.open[session] = &o
 	t.mu.Unlock()
 	if err := r.once.do(r.record); err != nil {
 		return err
@@ -74,6 +79,48 @@ func (t *tally) attach(session uint64, tenant string, by *idleWatch) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.asked, session)
+	return nil
+}
+
+// errTallyFull is of a session that nobody could end any more.
+var errTallyFull = gpuerr.New(gpuerr.Busy, "the driver has %d sessions whose end it has not recorded; an operator can replace it with gpuctl upgrade", maxTally)
+
+// condemn notes of each session whether it has to end, which refuse says (nil: no), and
+// returns those that do now, by tenant. It sees every session that has begun.
+func (t *tally) condemn(refuse func(*opened) error) map[string][]uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	byTenant := map[string][]uint64{}
+	for session, o := range t.open {
+		if o.ending != nil {
+			continue // and it has been ended, or its driver has
+		}
+		if o.ending = refuse(o); o.ending != nil {
+			byTenant[o.tenant] = append(byTenant[o.tenant], session)
+		}
+	}
+	return byTenant
+}
+
+// count is the number of a tenant's sessions that a condemn would name.
+func (t *tally) count(tenant string, refuse func(*opened) error) (n int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, o := range t.open {
+		if o.tenant == tenant && o.ending == nil && refuse(o) != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// condemned is why a session has to end, or nil.
+func (t *tally) condemned(session uint64) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if o := t.open[session]; o != nil {
+		return o.ending
+	}
 	return nil
 }
 
@@ -88,7 +135,7 @@ func (t *tally) end(session uint64) {
 	delete(t.asked, session)
 	t.mu.Unlock()
 	if there {
-		o.by.done()
+		o.by.idle.done()
 	}
 }
 
@@ -127,12 +174,12 @@ func (t *tally) lost() (byTenant map[string]int, total int) {
 	t.recording.Wait()
 	t.mu.Lock()
 	open := t.open
-	t.open = map[uint64]opened{}
+	t.open = map[uint64]*opened{}
 	t.mu.Unlock()
 	byTenant = map[string]int{}
 	for _, o := range open {
 		byTenant[o.tenant]++
-		o.by.done()
+		o.by.idle.done()
 	}
 	return byTenant, len(open)
 }

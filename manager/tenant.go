@@ -8,7 +8,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -34,8 +33,13 @@ type tenantServer struct {
 	shares  *auditShares           // of what its gates may have recorded
 	tenant  atomic.Pointer[Tenant] // replaced whole
 
+	mu sync.Mutex
+	// +checklocks:mu
+	connections map[*connection]struct{}
+
 	direct, capnp *net.UnixListener
 
+	removed  atomic.Bool     // the policy has it no more
 	ctx      context.Context // of all connections
 	cancel   context.CancelCauseFunc
 	running  sync.WaitGroup // accept loops and connections
@@ -76,7 +80,7 @@ func (m *Manager) newTenant(t *Tenant) (*tenantServer, error) {
 		return nil, errors.Join(err, account.Close())
 	}
 	log := m.log.With("tenant", t.Name)
-	s := &tenantServer{m: m, log: log, account: account, audit: own, shares: gateShares(m, own, log), refusals: make(chan struct{}, maxRefusals), asking: map[*device]turnstile{}}
+	s := &tenantServer{m: m, log: log, account: account, audit: own, shares: gateShares(m, own, log), refusals: make(chan struct{}, maxRefusals), asking: map[*device]turnstile{}, connections: map[*connection]struct{}{}}
 	for _, d := range m.devices {
 		s.asking[d] = newTurnstile(maxTenantAsking)
 	}
@@ -103,7 +107,9 @@ func listen(path, network string, t *Tenant) (*net.UnixListener, error) {
 		err = os.Chmod(made, t.SocketMode)
 	}
 	if err == nil && (t.SocketUID >= 0 || t.SocketGID >= 0) {
-		err = os.Lchown(made, t.SocketUID, t.SocketGID)
+		if err = os.Lchown(made, t.SocketUID, t.SocketGID); errors.Is(err, os.ErrPermission) {
+			err = fmt.Errorf("%w: only root can give a socket to another user or group", err)
+		}
 	}
 	if err == nil {
 		crashpoint.Here("manager.listen.made")
@@ -142,12 +148,6 @@ func (s *tenantServer) devices() (mine []*device) {
 		}
 	}
 	return mine
-}
-
-func (s *tenantServer) setLimits(l ledger.Limits) {
-	t := *s.policy()
-	t.Limits = l
-	s.tenant.Store(&t)
 }
 
 func (s *tenantServer) start() {
@@ -208,7 +208,7 @@ const (
 )
 
 // runAccept takes connections until the listener is closed.
-func (s *tenantServer) runAccept(l *net.UnixListener, serve func(c *net.UnixConn, uid uint32), refuse func(context.Context, *net.UnixConn, error)) {
+func (s *tenantServer) runAccept(l *net.UnixListener, serve func(*net.UnixConn, *connection), refuse func(context.Context, *net.UnixConn, error)) {
 	pace := newBucket(acceptBurst, acceptInterval, time.Now())
 	for {
 		if !pace.enter(time.Now()) && sleep(s.ctx, acceptNap) {
@@ -227,7 +227,7 @@ func (s *tenantServer) runAccept(l *net.UnixListener, serve func(c *net.UnixConn
 			}
 			continue
 		}
-		uid, leave, err := s.admit(c)
+		uid, conn, leave, err := s.admit(c)
 		if err != nil {
 			s.log.Info("refused a connection", "uid", uid, "err", err)
 			s.runRefusal(c, err, refuse)
@@ -235,7 +235,7 @@ func (s *tenantServer) runAccept(l *net.UnixListener, serve func(c *net.UnixConn
 		}
 		s.running.Go(func() {
 			defer leave()
-			serve(c, uid)
+			serve(c, conn)
 		})
 	}
 }
@@ -256,19 +256,29 @@ func (s *tenantServer) runRefusal(c *net.UnixConn, why error, refuse func(contex
 	})
 }
 
-// admit checks who connects, whom it tells also with a refusal, and charges the connection,
-// until leave is called.
-func (s *tenantServer) admit(c *net.UnixConn) (uid uint32, leave func(), err error) {
+// admit checks who connects and charges the connection, until leave is called. With a
+// refusal it tells whom it was, where that is known.
+func (s *tenantServer) admit(c *net.UnixConn) (uid uint32, conn *connection, leave func(), err error) {
 	t := s.policy()
-	cred, err := peerCred(c)
+	who, err := credentialsOf(c)
 	if err != nil {
-		return 0, nil, err
+		return 0, nil, nil, err
 	}
-	if !t.AnyUID && !slices.Contains(t.AllowedUIDs, cred.Uid) {
-		return cred.Uid, nil, gpuerr.New(gpuerr.Denied, "user %d may not act as tenant %q; an operator can add it to allowedUids in the policy", cred.Uid, t.Name)
+	if err := t.refuses(who, t); err != nil {
+		return who.uid, nil, nil, err
 	}
-	leave, err = s.seats.take(t, s.account, cred.Uid)
-	return cred.Uid, leave, err
+	rise, err := s.seats.take(t, s.account, who.uid)
+	if err != nil {
+		return who.uid, nil, nil, err
+	}
+	if conn, err = s.join(who, t); err != nil {
+		rise()
+		return who.uid, nil, nil, err
+	}
+	return who.uid, conn, func() {
+		s.leave(conn)
+		rise()
+	}, nil
 }
 
 func peerCred(c *net.UnixConn) (cred *unix.Ucred, err error) {
@@ -298,27 +308,24 @@ func takeFD(c *net.UnixConn) (fd int, err error) {
 }
 
 // serveDirect serves a client of the tenant socket.
-func (s *tenantServer) serveDirect(c *net.UnixConn, _ uint32) {
+func (s *tenantServer) serveDirect(c *net.UnixConn, conn *connection) {
 	fd, err := takeFD(c)
 	if err == nil {
-		err = s.serveBroker(fd)
+		err = s.serveBroker(conn, fd)
 	}
 	s.log.Debug("a client left", "why", err)
 }
 
 // serveBroker answers broker messages on a SEQPACKET socket, which it owns, until the
 // peer is gone or has been idle for too long.
-func (s *tenantServer) serveBroker(fd int) error {
+func (s *tenantServer) serveBroker(client *connection, fd int) error {
 	conn, err := control.NewConn(fd, control.ConnOptions{})
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancelCause(s.ctx)
-	defer cancel(nil)
-	idle := newIdleWatch(s.policy().IdleTimeout, func() { cancel(errIdle) })
-	defer idle.stop()
-	b := newBroker(s, idle)
-	return control.Serve(ctx, conn, b.handle)
+	client.idle = newIdleWatch(s.policy().IdleTimeout, func() { client.cancel(errIdle) })
+	defer client.idle.stop()
+	return control.Serve(client.ctx, conn, newBroker(client).handle)
 }
 
 // refuseDirect answers the first request with why, and closes.

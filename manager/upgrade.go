@@ -253,7 +253,7 @@ func (d *device) preempt(ctx context.Context, l *driverLink) (sessions uint32, e
 	if err != nil {
 		return 0, err
 	}
-	r, err := control.ParsePreemptReply(m.Body)
+	r, err := control.ParseEndedReply(m.Body)
 	if err == nil && r.Sessions > 0 {
 		d.recordHost("driver.preempt", fmt.Sprintf("%s epoch=%d sessions=%d", d.name, l.epoch, r.Sessions))
 	}
@@ -309,8 +309,8 @@ func (d *device) tryUpgrade(ctx context.Context, l *driverLink, g *grants, desk 
 	now := d.board.succeed(next)
 	d.recordHost("driver.upgrade", fmt.Sprintf("%s epoch=%d ok=true generation=%d pid=%d sessions=%d pause=%v", d.name, l.epoch, now.generation, next.child.pid(), told.Sessions, pause))
 	d.say("device %s has another driver (epoch %d, generation %d, driver pid %d)", d.name, l.epoch, now.generation, next.child.pid())
-	if e := d.tellLimits(ctx, next, d.tenants(), d.cfg.PingTimeout); e != nil {
-		d.log.Warn("tell the driver of limits", "err", e)
+	if e := d.tellTenants(ctx, next, d.tenants(), d.cfg.PingTimeout); e != nil {
+		d.log.Warn("tell the driver what tenants have", "err", e)
 	}
 	return control.UpgradeReply{Epoch: l.epoch, Generation: now.generation, Sessions: told.Sessions, PauseNanos: uint64(pause)}, next, begun, nil, nil
 }

@@ -258,12 +258,12 @@ func (d *driver) answer(t control.MsgType, body []byte) ([]byte, error) {
 		d.mu.Unlock()
 		d.at("driver.attach.before-reply")
 		return nil, nil
-	case control.TypeSetLimits:
-		req, err := control.ParseSetLimitsRequest(body)
+	case control.TypeSetTenant:
+		req, err := control.ParseSetTenantRequest(body)
 		if err != nil {
 			return nil, err
 		}
-		return nil, device.SetTenantLimits(req.Tenant, limitsOf(req.Limits))
+		return nil, device.SetTenant(req.Tenant, gpu.TenantPolicy{Limits: limitsOf(req.Limits), Weight: req.Weight, MaxDeadline: time.Duration(req.MaxDeadlineNanos)})
 	case control.TypeDeviceFault:
 		req, err := control.ParseDeviceFaultRequest(body)
 		if err != nil {

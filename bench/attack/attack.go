@@ -44,6 +44,7 @@ var All = []Attack{
 	{9, "gone before the answer that brings descriptors", 0, false, hangUp},
 	{9, "gone before the session that it asked for", 0, false, hangUpBroker},
 	{9, "crowds at a model server", 0, false, crowds},
+	{9, takenAway, 0, false, heldOn},
 	{10, "pointer bombs", 0, false, bombs},
 	{10, "random conversations", 0, false, conversations},
 }

@@ -152,6 +152,12 @@ func one(ctx context.Context, o Options, svc *service.Service, v *victim, n *new
 	tell := order{Attack: i, Seed: o.Seed, For: share, Socket: svc.SocketOf(attackers), Bin: o.Bin}
 	tell.Capnp = strings.TrimSuffix(tell.Socket, ".sock") + ".capnp.sock"
 	end := time.Now().Add(share)
+	endBeside := func() error { return nil }
+	if beside := besides[row.Name]; beside != nil {
+		share = max(share, besideTime)
+		tell.For, end = share, time.Now().Add(share)
+		endBeside = startBeside(func(over <-chan struct{}) error { return beside(svc, over) })
+	}
 	late := end.Add(3 * longest) // an attacker comes last on a busy host, and is to try at least once
 	for round := 0; round < max(row.steps, 1) || time.Now().Before(end) || row.Attempts == 0 && time.Now().Before(late); round++ {
 		if round > 0 && row.Attempts == 0 {
@@ -166,9 +172,12 @@ func one(ctx context.Context, o Options, svc *service.Service, v *victim, n *new
 		tell.Seed++
 		t, err := attackOnce(tell)
 		if err != nil {
-			return row, err
+			return row, errors.Join(err, endBeside())
 		}
 		row.add(t)
+	}
+	if err := endBeside(); err != nil {
+		return row, err
 	}
 	var refused []error
 	row.Waits, refused = n.since() // what comes after is not the attack

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"sync"
 	"syscall"
 	"time"
 
@@ -100,7 +101,7 @@ func serve(o *options, stderr io.Writer, signals <-chan os.Signal) error {
 	m, err := manager.Start(manager.Config{
 		Policy: policy, RunDir: o.runDir, Audit: records,
 		DriverPath: o.driver, DriverArgs: driverArgs(&policy.Device, script), ServicePath: o.service, GatePath: o.gate,
-		Hardware: o.hardware(policy, log), Log: log, Say: say,
+		Hardware: o.hardware(policy, log), Parse: o.parse, Log: log, Say: say,
 	})
 	if err != nil {
 		return err
@@ -109,17 +110,38 @@ func serve(o *options, stderr io.Writer, signals <-chan os.Signal) error {
 	notify(log, daemon.SdNotifyReady)
 	log.Info("serving", "runDir", o.runDir, "tenants", len(policy.Tenants), "audit", auditPath)
 
-	for s := range signals {
-		if s == syscall.SIGHUP {
-			reload(o, m, log, say)
-			continue
-		}
-		break
-	}
+	attendSignals(signals, func(ctx context.Context) { reload(ctx, o, m, log, say) })
 	notify(log, daemon.SdNotifyStopping)
 	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
 	return m.Close(ctx)
+}
+
+// attendSignals returns when a signal says to stop. Each SIGHUP has hup run, one after the
+// other; one that is under way is given up then, and over when this returns.
+func attendSignals(signals <-chan os.Signal, hup func(context.Context)) {
+	ctx, cancel := context.WithCancel(context.Background())
+	hups := make(chan struct{}, 1) // one that waits stands for all that come until it begins
+	var running sync.WaitGroup
+	running.Go(func() {
+		for range hups {
+			if ctx.Err() == nil {
+				hup(ctx)
+			}
+		}
+	})
+	defer running.Wait()
+	defer cancel()
+	defer close(hups)
+	for s := range signals {
+		if s != syscall.SIGHUP {
+			return
+		}
+		select {
+		case hups <- struct{}{}:
+		default:
+		}
+	}
 }
 
 // hardware is this host's. A developer's manager touches it only if told to; any

@@ -26,7 +26,7 @@ import (
 func TestHelpAndVersion(t *testing.T) {
 	var out, errs bytes.Buffer
 	require.Zero(t, runCommand([]string{"--help"}, &out, &errs))
-	for _, flag := range []string{"--dev", "--policy", "--run-dir", "--state", "--audit", "--driver", "--service", "--gate", "--log-format", "--list-functions", "--json", "--version"} {
+	for _, flag := range []string{"--dev", "--policy", "--run-dir", "--state", "--audit", "--driver", "--service", "--gate", "--log-format", "--list-functions", "--check-policy", "--json", "--version"} {
 		require.Contains(t, out.String(), flag)
 	}
 	out.Reset()
@@ -230,7 +230,7 @@ func TestDeveloperMode(t *testing.T) {
 	require.NoError(t, err)
 
 	require.NoError(t, cmd.Process.Signal(syscall.SIGHUP))
-	until("limits reloaded; ")
+	until("policy reloaded")
 
 	var pid int
 	for _, line := range said {

@@ -16,6 +16,7 @@ const usage = `device-manager - owns GPUs and hands them out as capabilities
 
 usage: device-manager --dev
        device-manager --policy FILE [--run-dir DIR] [--state DIR] [--audit FILE]
+       device-manager --check-policy [--policy FILE] [--run-dir DIR] [--json]
        device-manager --list-functions [--json]
 
 It reads the policy, takes the functions that it names from their drivers, opens
@@ -47,11 +48,15 @@ and replaces it when it dies. When it stops, functions get their drivers back.
   --list-functions   print which PCI functions of this host could be taken, or why
                      not, and exit; * marks those that "claim": "all" takes; with
                      --json for programs
+  --check-policy     read the policy as a start would, print what is in it and, if
+                     a device-manager runs in the run directory, what a reload
+                     would change, and exit: with 1 if the policy would be
+                     refused; with --json for programs
   --version          print the version and exit
   --help             print this and exit
 
 signals: SIGTERM and SIGINT stop everything in order; SIGHUP reads the policy
-again and applies the tenants' limits.
+again and applies what it says of tenants; the rest needs a restart.
 
 exit status: 0 after an orderly stop, 1 when something failed, 2 for a wrong
 command line.
@@ -88,19 +93,23 @@ func parseOptions(args []string, stdout io.Writer) (o *options, done bool, err e
 	flags.StringVar(&o.gate, "gate", "", "")
 	flags.StringVar(&o.logFormat, "log-format", "", "")
 	list := flags.Bool("list-functions", false, "")
+	check := flags.Bool("check-policy", false, "")
 	asJSON := flags.Bool("json", false, "")
 	switch done, err := cmdline.Parse(flags, args, usage, stdout); {
 	case err != nil || done:
 		return nil, done, err
 	case *list:
 		return nil, true, listFunctions(stdout, *asJSON)
-	case *asJSON:
-		return nil, false, errors.New("--json goes with --list-functions")
+	case *asJSON && !*check:
+		return nil, false, errors.New("--json goes with --list-functions and --check-policy")
 	}
 	if f := o.logFormat; f != "" && f != "text" && f != "json" {
 		return nil, false, fmt.Errorf("--log-format is %q; it is text or json", f)
 	}
-	return o, false, o.complete()
+	if err := o.complete(); err != nil || !*check {
+		return o, false, err
+	}
+	return o, true, checkPolicy(o, stdout, *asJSON)
 }
 
 // complete fills in the defaults.
@@ -159,6 +168,11 @@ func (o *options) policy() (*manager.Policy, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the policy: %w; start from packaging/policy.json, or use --dev", err)
 	}
+	return o.parse(data)
+}
+
+// parse is policy of the text of the file.
+func (o *options) parse(data []byte) (*manager.Policy, error) {
 	p, err := manager.ParsePolicy(data)
 	if err != nil {
 		return nil, fmt.Errorf("policy %s: %w", o.policyPath, err)

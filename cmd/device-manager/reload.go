@@ -2,70 +2,72 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 
-	"capgpu/gpuerr"
-	"capgpu/ledger"
+	"capgpu/manager"
 )
 
-// limiter is what reload needs of a Manager.
-type limiter interface {
-	Tenants() []string
-	SetTenantLimits(ctx context.Context, tenant string, l ledger.Limits) error
+// reloader is what reload needs of a Manager.
+type reloader interface {
+	Reload(ctx context.Context, p *manager.Policy) (manager.Changes, error)
 }
 
-// reload reads the policy again and applies what can change while it runs: the
-// limits of the tenants that are served. It says of every other tenant that it
-// needs a restart.
-func reload(o *options, m limiter, log *slog.Logger, say func(string)) {
-	policy, err := o.policy()
+// reload reads the policy again and has the manager take over what is about tenants. It
+// says what has changed, what has not, and what needs a restart.
+func reload(ctx context.Context, o *options, m reloader, log *slog.Logger, say func(string)) {
+	changes, err := func() (manager.Changes, error) {
+		policy, err := o.policy()
+		if err != nil {
+			return manager.Changes{}, err
+		}
+		return m.Reload(ctx, policy)
+	}()
 	if err != nil {
 		log.Warn("reload the policy; the old one stays", "err", err)
 		say("capgpu: the policy was not reloaded: " + err.Error())
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
-	defer cancel()
-	served := m.Tenants()
-	var applied int
-	var added, failed []string
-	for _, t := range policy.Tenants {
-		if !slices.Contains(served, t.Name) {
-			added = append(added, t.Name)
-			continue
-		}
-		if err := m.SetTenantLimits(ctx, t.Name, t.Limits); err != nil {
-			log.Warn("apply new limits", "tenant", t.Name, "err", err)
-			failed = append(failed, fmt.Sprintf("%s (%s)", t.Name, reason(err)))
-			continue
-		}
-		applied++
+	log.Info("reloaded the policy", "tenants", len(changes.Tenants), "restart", changes.Restart, "failed", len(changes.Failed))
+	for _, line := range inWords(changes, was) {
+		say("capgpu: " + line)
 	}
-	gone := slices.DeleteFunc(served, func(name string) bool { return policy.Tenant(name) != nil })
-	log.Info("reloaded the policy", "applied", applied, "failed", len(failed), "added", added, "gone", gone)
-	if len(failed) > 0 {
-		say("capgpu: limits that only new sessions have: " + strings.Join(failed, ", "))
+	for _, failed := range changes.Failed {
+		say("capgpu: not in force: " + failed)
 	}
-	if len(added) > 0 {
-		say("capgpu: new tenants, not served before a restart: " + strings.Join(added, ", "))
-	}
-	if len(gone) > 0 {
-		say("capgpu: tenants that the policy has no more, served as before until a restart: " + strings.Join(gone, ", "))
-	}
-	if applied == len(policy.Tenants) && len(gone) == 0 {
-		say("capgpu: limits reloaded; everything else of the policy needs a restart")
-		return
-	}
-	say(fmt.Sprintf("capgpu: limits reloaded for %d of %d tenants; everything else of the policy needs a restart", applied, len(policy.Tenants)+len(gone)))
+	say("capgpu: policy reloaded")
 }
 
-func reason(err error) string {
-	if errors.Is(err, context.DeadlineExceeded) {
-		return "the driver did not answer"
+// tense is how changes are told: as what was done, or as what would be.
+type tense struct{ added, removed, changed, end, restart string }
+
+var (
+	was   = tense{"added", "removed", "changed", "ended", "needs a restart, and stays as it was: "}
+	would = tense{"would be added", "would be removed", "would be changed", "would end", "would need a restart: "}
+)
+
+// inWords has a line for each change.
+func inWords(c manager.Changes, how tense) (lines []string) {
+	for _, t := range c.Tenants {
+		line := fmt.Sprintf("tenant %s %s", t.Tenant, map[string]string{"added": how.added, "removed": how.removed, "changed": how.changed}[t.Change])
+		if len(t.Fields) > 0 {
+			line += " (" + strings.Join(t.Fields, ", ") + ")"
+		}
+		if t.Sessions > 0 || t.Connections > 0 {
+			line += fmt.Sprintf(": %s and %s %s", counted(t.Sessions, "session"), counted(t.Connections, "connection"), how.end)
+		}
+		lines = append(lines, line)
 	}
-	return gpuerr.From(err).Error()
+	if len(c.Restart) > 0 {
+		lines = append(lines, how.restart+strings.Join(c.Restart, ", "))
+	}
+	return lines
+}
+
+func counted(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }

@@ -5,68 +5,95 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 
 	"capgpu/gpuerr"
-	"capgpu/ledger"
+	"capgpu/manager"
 )
 
-// tenants is a manager with their limits.
-type tenants struct {
-	names  []string
-	limits map[string]ledger.Limits
-	refuse map[string]error
+// scripted answers a reload.
+type scripted struct {
+	asked   []*manager.Policy
+	changes manager.Changes
+	err     error
 }
 
-func (m *tenants) Tenants() []string { return append([]string(nil), m.names...) }
-
-func (m *tenants) SetTenantLimits(_ context.Context, tenant string, l ledger.Limits) error {
-	if err := m.refuse[tenant]; err != nil {
-		return err
-	}
-	m.limits[tenant] = l
-	return nil
+func (m *scripted) Reload(_ context.Context, p *manager.Policy) (manager.Changes, error) {
+	m.asked = append(m.asked, p)
+	return m.changes, m.err
 }
 
-// Nothing that a reload does not do goes unsaid.
+// Nothing that a reload does, or does not do, goes unsaid.
 func TestReload(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "policy.json")
-	tenant := func(name string) string {
-		return `{"name": "` + name + `", "allowedUids": "any", "limits": {"buffers": 7}}`
-	}
+	const good = `{"tenants": [{"name": "a", "allowedUids": "any"}]}`
 	for _, c := range []struct {
 		name, policy string
-		refuse       map[string]error
+		m            scripted
 		said         []string
-		applied      []string
+		asked        int
 	}{
-		{"all", `{"tenants": [` + tenant("a") + "," + tenant("b") + `]}`, nil,
-			[]string{"capgpu: limits reloaded; everything else of the policy needs a restart"}, []string{"a", "b"}},
-		{"unknown", `{"tenants": [` + tenant("a") + "," + tenant("b") + "," + tenant("new") + `]}`, nil,
-			[]string{"capgpu: new tenants, not served before a restart: new",
-				"capgpu: limits reloaded for 2 of 3 tenants; everything else of the policy needs a restart"}, []string{"a", "b"}},
-		{"missing", `{"tenants": [` + tenant("b") + `]}`, nil,
-			[]string{"capgpu: tenants that the policy has no more, served as before until a restart: a",
-				"capgpu: limits reloaded for 1 of 2 tenants; everything else of the policy needs a restart"}, []string{"b"}},
-		{"refused", `{"tenants": [` + tenant("a") + "," + tenant("b") + `]}`,
-			map[string]error{"a": context.DeadlineExceeded, "b": gpuerr.New(gpuerr.Disconnected, "the peer is gone")},
-			[]string{"capgpu: limits that only new sessions have: a (the driver did not answer), b (E_DISCONNECTED: the peer is gone)",
-				"capgpu: limits reloaded for 0 of 2 tenants; everything else of the policy needs a restart"}, nil},
-		{"mistake", `{"tenants": [`, nil,
-			[]string{"capgpu: the policy was not reloaded: policy " + path + ": line 1, column 14: the file ends in the middle of a value; close what is open"}, nil},
+		{"nothing", good, scripted{}, []string{"capgpu: policy reloaded"}, 1},
+		{"changes", good, scripted{changes: manager.Changes{
+			Tenants: []manager.TenantChange{
+				{Tenant: "new", Change: "added"}, {Tenant: "a", Change: "changed", Fields: []string{"facet", "weight"}, Sessions: 1},
+				{Tenant: "b", Change: "changed", Fields: []string{"limits"}}, {Tenant: "old", Change: "removed", Sessions: 3, Connections: 2},
+			},
+			Restart: []string{"device", "audit"}, Failed: []string{"device mock0: it is odd"},
+		}}, []string{
+			"capgpu: tenant new added", "capgpu: tenant a changed (facet, weight): 1 session and 0 connections ended", "capgpu: tenant b changed (limits)",
+			"capgpu: tenant old removed: 3 sessions and 2 connections ended", "capgpu: needs a restart, and stays as it was: device, audit",
+			"capgpu: not in force: device mock0: it is odd", "capgpu: policy reloaded",
+		}, 1},
+		{"refused", good, scripted{err: gpuerr.New(gpuerr.IO, "the audit log cannot be written")},
+			[]string{"capgpu: the policy was not reloaded: E_IO: the audit log cannot be written"}, 1},
+		{"mistake", `{"tenants": [`, scripted{},
+			[]string{"capgpu: the policy was not reloaded: policy " + path + ": line 1, column 14: the file ends in the middle of a value; close what is open"}, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			require.NoError(t, os.WriteFile(path, []byte(c.policy), 0o600))
-			m := &tenants{names: []string{"a", "b"}, limits: map[string]ledger.Limits{}, refuse: c.refuse}
 			var said []string
-			reload(&options{policyPath: path}, m, slog.New(slog.DiscardHandler), func(line string) { said = append(said, line) })
+			reload(t.Context(), &options{policyPath: path}, &c.m, slog.New(slog.DiscardHandler), func(line string) { said = append(said, line) })
 			require.Equal(t, c.said, said)
-			require.Len(t, m.limits, len(c.applied))
-			for _, name := range c.applied {
-				require.EqualValues(t, 7, m.limits[name][ledger.Buffers])
-			}
+			require.Len(t, c.m.asked, c.asked)
 		})
 	}
+}
+
+// A reload that takes long keeps no signal to stop waiting; SIGHUPs that come meanwhile
+// are one more.
+func TestSignals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		signals, begun, over := make(chan os.Signal, 4), make(chan struct{}, 4), make(chan struct{})
+		finish := make(chan struct{})
+		go func() {
+			defer close(over)
+			attendSignals(signals, func(ctx context.Context) {
+				begun <- struct{}{}
+				select {
+				case <-finish:
+				case <-ctx.Done():
+				}
+			})
+		}()
+		signals <- syscall.SIGHUP
+		<-begun
+		for range 3 {
+			signals <- syscall.SIGHUP
+		}
+		synctest.Wait()
+		finish <- struct{}{}
+		<-begun
+		synctest.Wait()
+		require.Empty(t, begun)
+		signals <- syscall.SIGHUP
+		synctest.Wait()
+		signals <- syscall.SIGTERM
+		<-over
+		require.Empty(t, begun, "what waits is not begun any more")
+	})
 }

@@ -3,7 +3,7 @@
 // backend on the grants, and serves the sessions that the manager attaches.
 //
 //	fd 3  supervision link  Ready, SettleFaults, Recovery ──►
-//	                        ◄── Attach, Ping, DriverStatus, SetLimits, DeviceFault, DeviceGone, Shutdown
+//	                        ◄── Attach, Ping, DriverStatus, SetTenant, EndSessions, DeviceFault, DeviceGone, Shutdown
 //	fd 4  grant link        memory, registers, interrupts, audit log (ddf/ddfrpc)
 //
 // Who is trusted: the manager, on both links. Clients are not; what they send is
@@ -26,7 +26,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -238,8 +237,10 @@ func (d *driver) handler(shutdown func()) control.Handler {
 			err = d.attach(m)
 		case control.TypeDriverStatus:
 			body, err = d.status(m)
-		case control.TypeSetLimits:
-			err = d.setLimits(m)
+		case control.TypeSetTenant:
+			err = d.setTenant(m)
+		case control.TypeEndSessions:
+			body, err = d.endSessions(m)
 		case control.TypeDeviceFault:
 			err = d.fault(m)
 		case control.TypeDeviceGone:
@@ -363,14 +364,6 @@ func halveSessions(s *gpu.Status) (some bool) {
 	return some
 }
 
-func (d *driver) setLimits(m *control.Message) error {
-	req, err := control.ParseSetLimitsRequest(m.Body)
-	if err != nil {
-		return err
-	}
-	return d.device.SetTenantLimits(req.Tenant, limitsOf(req.Limits))
-}
-
 // shutDown is close, when the manager says so.
 func (d *driver) shutDown() error {
 	crashpoint.Here("driver.shutdown.begun")
@@ -412,17 +405,4 @@ func (d *driver) awaitSessions(ctx context.Context) error {
 	case <-ctx.Done():
 		return gpuerr.New(gpuerr.Busy, "sessions are still being served after %v; the driver exits without them", closeTimeout)
 	}
-}
-
-// limitsOf reads the limits of a message: what it does not name is unlimited.
-func limitsOf(list []control.Limit) ledger.Limits {
-	l := ledger.NoLimits()
-	for _, x := range list {
-		l[x.Class] = x.Amount // the codec knows the classes
-	}
-	return l
-}
-
-func deadlineOf(nanos uint64) time.Duration {
-	return time.Duration(min(nanos, math.MaxInt64))
 }

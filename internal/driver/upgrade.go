@@ -112,7 +112,7 @@ func (d *driver) preempt() []byte {
 	named := u.inTheWay
 	u.inTheWay = nil
 	u.mu.Unlock()
-	return control.PreemptReply{Sessions: uint32(d.device.Preempt(named))}.AppendTo(nil)
+	return control.EndedReply{Sessions: uint32(d.device.Preempt(named))}.AppendTo(nil)
 }
 
 // thawAt is thaw because the manager says so, in the request of that number.

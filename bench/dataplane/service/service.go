@@ -32,7 +32,7 @@ const Tenant = "bench"
 // about meeting them.
 const (
 	policyDevice = `{
-  "device": {"memory": "8GiB", "iovaEntries": 16384, "hugePages": %t, "faults": %q, "respawn": {"budget": 1000, "firstDelay": "1ms", "maxDelay": "10ms"}},%s
+  "device": {"memory": %d, "iovaEntries": 16384, "hugePages": %t, "faults": %q, "respawn": {"budget": 1000, "firstDelay": "1ms", "maxDelay": "10ms"}},%s
   "tenants": [`
 	policyTenant = `{
     "name": %q, "allowedUids": "any", "facet": "full", "maxConnections": %d, %s
@@ -59,7 +59,7 @@ func (o Options) policy() []byte {
 	if o.AuditBytes > 0 {
 		logs = fmt.Sprintf("\n  \"audit\": {\"maxBytes\": %d, \"keep\": 2, \"owners\": {\"maxBytes\": %d, \"keep\": 2}},", o.AuditBytes, o.AuditBytes)
 	}
-	text := fmt.Appendf(nil, policyDevice, o.HugePages, script, logs)
+	text := fmt.Appendf(nil, policyDevice, deviceMemory(), o.HugePages, script, logs)
 	text = fmt.Appendf(text, policyTenant, Tenant, 256, "", generous)
 	for _, name := range o.Neighbours {
 		text = append(text, ", "...)
@@ -75,12 +75,23 @@ func (o Options) policy() []byte {
 	return append(text, "]\n}\n"...)
 }
 
+// deviceMemory is 8 GiB, or three quarters of the host's memory where that is less: a policy
+// that gives a function more than there is would be refused.
+func deviceMemory() uint64 {
+	var info unix.Sysinfo_t
+	if err := unix.Sysinfo(&info); err != nil {
+		return 1 << 30 // a policy's default
+	}
+	return min(8<<30, uint64(info.Totalram)*uint64(info.Unit)/4*3)
+}
+
 const faultsFile = "faults.json"
 
 // Service is a device-manager with its driver.
 type Service struct {
 	Socket  string // of the tenant
 	dir     string
+	options Options
 	manager *exec.Cmd
 	ended   chan struct{}
 	log     *logBuffer
@@ -88,9 +99,10 @@ type Service struct {
 
 // logBuffer keeps the end of what a command says, and which driver was ready last.
 type logBuffer struct {
-	mu     sync.Mutex
-	buf    bytes.Buffer // guarded by mu
-	driver int          // guarded by mu; 0: none was
+	mu      sync.Mutex
+	buf     bytes.Buffer // guarded by mu
+	driver  int          // guarded by mu; 0: none was
+	reloads int          // guarded by mu; of the policy
 }
 
 // readyLine is how device-manager tells that a driver is ready, or has taken over.
@@ -104,6 +116,7 @@ func (l *logBuffer) Write(p []byte) (int, error) {
 	if all := readyLine.FindAllSubmatch(p, -1); len(all) > 0 {
 		l.driver, _ = strconv.Atoi(string(all[len(all)-1][1])) // these are digits
 	}
+	l.reloads += bytes.Count(p, []byte("capgpu: policy reloaded\n"))
 	if l.buf.Len() > maxLogBytes {
 		l.buf.Reset()
 	}
@@ -140,7 +153,7 @@ func Start(bin string, cpu int, o Options) (_ *Service, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Service{dir: dir, Socket: filepath.Join(dir, "run", Tenant+".sock"), ended: make(chan struct{}), log: &logBuffer{}}
+	s := &Service{dir: dir, options: o, Socket: filepath.Join(dir, "run", Tenant+".sock"), ended: make(chan struct{}), log: &logBuffer{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.Close())

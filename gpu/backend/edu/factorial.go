@@ -8,6 +8,7 @@ import (
 	"capgpu/gpuerr"
 	"capgpu/outcome"
 	"capgpu/program"
+	"capgpu/program/names"
 )
 
 // edu.factorial: results[i] = operands[i]! mod 2^32, of little-endian u32, computed by
@@ -23,7 +24,7 @@ import (
 // bindings may be one and the same. The unit takes time in proportion to the operand:
 // the first one above MaxOperand ends the launch as failed, launchLimit; the results
 // before it are there. (From 34 on all results are 0.)
-const factorialName = "edu.factorial"
+const factorialName = names.EduFactorial
 
 // MaxOperand is the largest operand that the unit is given: a few milliseconds.
 const MaxOperand = 1 << 20

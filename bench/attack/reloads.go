@@ -1,0 +1,136 @@
+package attack
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"capgpu/bench/dataplane/service"
+	"capgpu/client"
+	"capgpu/gpuerr"
+)
+
+// besides is what happens in the service while an attack goes on, until over is closed.
+var besides = map[string]func(svc *service.Service, over <-chan struct{}) error{
+	takenAway: comeAndGo,
+}
+
+// besideTime is for such an attack, at least.
+const besideTime = time.Second
+
+// startBeside runs f until the function that it returns is called, which says what came of
+// it.
+func startBeside(f func(over <-chan struct{}) error) (end func() error) {
+	over, done := make(chan struct{}), make(chan error, 1)
+	go func() { done <- f(over) }()
+	return func() error {
+		close(over)
+		return <-done
+	}
+}
+
+const takenAway = "taken away by reloads, and given back"
+
+// comeAndGo takes the attacker's tenant out of the policy and puts it in again, twice at
+// least. It ends with the tenant there.
+func comeAndGo(svc *service.Service, over <-chan struct{}) error {
+	for n := 0; ; n++ {
+		if err := errors.Join(svc.SetNeighbours(nil), svc.SetNeighbours([]string{attackers})); err != nil {
+			return err
+		}
+		select {
+		case <-over:
+			if n > 0 {
+				return nil
+			}
+		case <-time.After(50 * time.Millisecond): // it attacks meanwhile
+		}
+	}
+}
+
+// survived is the answer to the use of a session that there must be none of.
+const survived = untyped + ": a session has ended for no reason of the policy"
+
+// heldOn connects and opens whenever it can, keeps sessions without their connections,
+// works in them, and asks on when they have ended.
+func heldOn(ctx context.Context, a *attacker) error {
+	var mu sync.Mutex
+	told := func(err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		a.told(err)
+	}
+	var holding sync.WaitGroup
+	for range 4 {
+		holding.Go(func() {
+			for ctx.Err() == nil {
+				sessions := comeIn(ctx, a.socket, told)
+				if len(sessions) == 0 {
+					select { // its tenant is not there
+					case <-ctx.Done():
+					case <-time.After(time.Millisecond):
+					}
+				}
+				for _, s := range sessions {
+					told(useUntilTheEnd(ctx, s))
+				}
+			}
+		})
+	}
+	holding.Wait()
+	return nil
+}
+
+// comeIn opens some sessions, and lets their connection go.
+func comeIn(ctx context.Context, socket string, told func(error)) (sessions []*client.Session) {
+	conn, err := client.Dial(ctx, socket)
+	told(err)
+	if err != nil {
+		return nil
+	}
+	defer conn.Close()
+	for range 3 {
+		s, err := conn.Open(ctx, 0)
+		told(err)
+		if err != nil {
+			break
+		}
+		sessions = append(sessions, s)
+	}
+	return sessions
+}
+
+// useUntilTheEnd works in a session until it ends, and a little longer. It ends because the
+// policy says so, or with the time of the attack.
+func useUntilTheEnd(ctx context.Context, s *client.Session) error {
+	defer s.Close(context.WithoutCancel(ctx))
+	for ctx.Err() == nil {
+		b, err := s.CreateBuffer(ctx, 64<<10, client.Storage)
+		if err != nil {
+			break
+		}
+		q, err := s.CreateQueue(ctx, client.QueueOptions{Entries: 16})
+		if err != nil {
+			break
+		}
+		if _, err := q.Submit(&client.Fill{Buffer: b, Bytes: 64 << 10, Pattern: 7}); err != nil {
+			break
+		}
+		_ = q.Close(ctx)
+		_ = b.Close(ctx)
+	}
+	select {
+	case <-s.Done():
+	case <-ctx.Done():
+		return nil
+	}
+	_, again := s.CreateBuffer(ctx, 4096, client.Storage)
+	switch {
+	case again == nil:
+		return errors.New("a session has ended and goes on")
+	case errors.Is(s.Err(), gpuerr.Revoked):
+		return s.Err()
+	}
+	return errors.New(survived + ": " + s.Err().Error())
+}

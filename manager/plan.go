@@ -1,0 +1,61 @@
+package manager
+
+import (
+	"encoding/json"
+	"sync"
+
+	"capgpu/control"
+	"capgpu/gpuerr"
+)
+
+// planAsker answers, on one connection of an operator, what policy files would change.
+type planAsker struct {
+	m *Manager
+
+	mu sync.Mutex
+	// +checklocks:mu
+	text []byte // what has come of the file
+}
+
+func (p *planAsker) handle(m *control.Message) *control.Message {
+	req, err := control.ParsePlanRequest(m.Body)
+	if err != nil {
+		return control.ErrorReply(m, err)
+	}
+	text, err := p.take(req)
+	if err != nil {
+		return control.ErrorReply(m, err)
+	}
+	if req.More {
+		return control.NewReply(m, nil)
+	}
+	next, err := p.m.cfg.Parse(text)
+	if err != nil {
+		return control.ErrorReply(m, gpuerr.New(gpuerr.Invalid, "%v", err))
+	}
+	changes, err := p.m.Plan(next)
+	if err != nil {
+		return control.ErrorReply(m, gpuerr.New(gpuerr.Invalid, "%v", err))
+	}
+	reply, err := json.Marshal(changes)
+	if err != nil {
+		return control.ErrorReply(m, gpuerr.New(gpuerr.Internal, "describe what would change: %v", err))
+	}
+	return control.NewReply(m, reply)
+}
+
+// take adds a part, and returns the file with the last.
+func (p *planAsker) take(req control.PlanRequest) (text []byte, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.text)+len(req.Text) > maxPolicyBytes {
+		p.text = nil
+		return nil, gpuerr.New(gpuerr.Invalid, "the policy is longer than %d bytes", maxPolicyBytes)
+	}
+	p.text = append(p.text, req.Text...)
+	if req.More {
+		return nil, nil
+	}
+	text, p.text = p.text, nil
+	return text, nil
+}

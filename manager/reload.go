@@ -1,0 +1,358 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"capgpu/gpuerr"
+	"capgpu/ledger"
+)
+
+// A policy is read again while the manager runs. What it says of tenants takes effect: at
+// once, on what is open, and for nobody who is not concerned. The rest of it is named.
+//
+//	compare ─► sockets of new tenants ─► record ─► owner and mode of sockets ─► all tenants at once
+//	   └─ nothing has changed, and the policy is refused ──────────┘                   │
+//	                           connections end ◄─ drivers end sessions, hear of limits ┘
+//
+// From the moment when the tenants are changed nobody is let in, and nothing is opened,
+// under what was before: whoever is just being let in, or is just opening a session, looks
+// again after it is known (join, settlePolicy).
+
+// servers are the tenants that are served, in the policy's order.
+func (m *Manager) servers() []*tenantServer {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.tenants)
+}
+
+// setServers says which tenants are served, and of which not all has ended yet.
+func (m *Manager) setServers(all []*tenantServer, leaving ...*tenantServer) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.tenants, m.leaving = all, leaving
+}
+
+func policiesOf(servers []*tenantServer) (all []*Tenant) {
+	for _, s := range servers {
+		all = append(all, s.policy())
+	}
+	return all
+}
+
+// reloading is one reload, or what one would be.
+type reloading struct {
+	m       *Manager
+	changes Changes
+	rev     revision
+
+	served         []*tenantServer // before it, as rev.before
+	all            []*tenantServer // after it, in the policy's order
+	added, removed []*tenantServer
+	changed        map[*tenantServer]*Tenant // what each has then
+}
+
+// plan compares a policy with what is in force. The caller holds m.changing.
+func (m *Manager) plan(next *Policy) (*reloading, error) {
+	if err := next.checkHost(); err != nil {
+		return nil, err
+	}
+	if err := m.checkRoom(next); err != nil {
+		return nil, err
+	}
+	served := m.servers()
+	r := &reloading{m: m, served: served, rev: revision{before: policiesOf(served)}, changed: map[*tenantServer]*Tenant{}}
+	r.changes = Changes{Tenants: []TenantChange{}, Restart: append([]string{}, needRestart(m.cfg.Policy, next)...), Failed: []string{}}
+	for i := range next.Tenants {
+		t := &next.Tenants[i]
+		at := slices.IndexFunc(served, func(s *tenantServer) bool { return s.policy().Name == t.Name })
+		switch {
+		case at < 0:
+			r.changes.Tenants = append(r.changes.Tenants, TenantChange{Tenant: t.Name, Change: "added", Fields: []string{}})
+		case len(fieldsOf(served[at].policy(), t)) == 0:
+			t = served[at].policy() // which who has it recognises
+		default:
+			r.changed[served[at]] = t
+			r.changes.Tenants = append(r.changes.Tenants, TenantChange{Tenant: t.Name, Change: "changed", Fields: fieldsOf(served[at].policy(), t)})
+		}
+		r.rev.now = append(r.rev.now, t)
+		if at >= 0 {
+			r.all = append(r.all, served[at])
+		} else {
+			r.all = append(r.all, nil) // until it is made
+		}
+	}
+	for _, s := range served {
+		if named(r.rev.now, s.policy().Name) == nil {
+			r.removed = append(r.removed, s)
+			r.changes.Tenants = append(r.changes.Tenants, TenantChange{Tenant: s.policy().Name, Change: "removed", Fields: []string{}})
+		}
+	}
+	r.count()
+	return r, nil
+}
+
+// count says how many connections and sessions would end now.
+func (r *reloading) count() {
+	for i, s := range r.served {
+		before := r.rev.before[i]
+		c := r.change(before.Name)
+		if c == nil {
+			continue
+		}
+		now := named(r.rev.now, before.Name)
+		for _, conn := range s.all() {
+			if now == nil || now.refuses(conn.who, before) != nil {
+				c.Connections++
+			}
+		}
+		for _, d := range r.m.devices {
+			if s, _ := d.board.get(); s.link != nil {
+				c.Sessions += s.link.sessions.count(c.Tenant, r.rev.refuse(d.name))
+			}
+		}
+	}
+}
+
+// change is what changes for a tenant, or nil.
+func (r *reloading) change(tenant string) *TenantChange {
+	i := slices.IndexFunc(r.changes.Tenants, func(c TenantChange) bool { return c.Tenant == tenant })
+	if i < 0 {
+		return nil
+	}
+	return &r.changes.Tenants[i]
+}
+
+// Plan tells what Reload would do.
+func (m *Manager) Plan(next *Policy) (Changes, error) {
+	m.changing.Lock()
+	defer m.changing.Unlock()
+	r, err := m.plan(next)
+	if err != nil {
+		return Changes{}, err
+	}
+	return r.changes, nil
+}
+
+// Reload has another policy take effect, as far as it is about tenants: those that are new
+// are served; of those that are gone sockets, sessions and connections end; and where a
+// tenant may do less than before, what it may do no longer ends, and nothing else. It
+// returns when that is so, or when the manager is closed or ctx is over, with what then has
+// not taken effect in Failed. An error means that nothing has changed.
+func (m *Manager) Reload(ctx context.Context, next *Policy) (Changes, error) {
+	m.changing.Lock()
+	defer m.changing.Unlock()
+	if m.open.Err() != nil || ctx.Err() != nil {
+		return Changes{}, errStopping
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(m.open, func() { cancel(errStopping) })()
+	r, err := m.plan(next)
+	if err != nil {
+		return Changes{}, err
+	}
+	if !r.changes.Any() {
+		return r.changes, nil
+	}
+	if err := r.prepare(); err != nil {
+		return Changes{}, err
+	}
+	r.commit()
+	r.follow(ctx)
+	return r.changes, nil
+}
+
+// prepare does all that can fail, and nothing if one of it does.
+func (r *reloading) prepare() (err error) {
+	m := r.m
+	var undo []func() error
+	defer func() {
+		for i := len(undo) - 1; err != nil && i >= 0; i-- {
+			err = errors.Join(err, undo[i]())
+		}
+	}()
+	for i, s := range r.all {
+		if s != nil {
+			continue
+		}
+		t := r.rev.now[i]
+		if s, err = m.newTenantServer(t); err != nil {
+			return fmt.Errorf("open the sockets of tenant %q: %w", t.Name, err)
+		}
+		undo = append(undo, func() error { return s.Close(newGrace(closeGrace)) })
+		r.added = append(r.added, s)
+		r.all[i] = s
+	}
+	if err = r.record(); err != nil {
+		return err
+	}
+	for s, t := range r.changed {
+		before := s.policy()
+		if before.SocketMode == t.SocketMode && before.SocketUID == t.SocketUID && before.SocketGID == t.SocketGID {
+			continue
+		}
+		undo = append(undo, func() error { return s.reown(t, before) })
+		if err = s.reown(before, t); err != nil {
+			_, e := m.audit.Append("policy.refused", "", fmt.Sprintf("cause=%q", clipped(err.Error())))
+			return errors.Join(err, e)
+		}
+	}
+	return nil
+}
+
+// record writes what is about to change, before it does.
+func (r *reloading) record() error {
+	if _, err := r.m.audit.Append("policy.reload", "", fmt.Sprintf("tenants=%d added=%d removed=%d changed=%d restart=%q",
+		len(r.rev.now), len(r.added), len(r.removed), len(r.changed), strings.Join(r.changes.Restart, " "))); err != nil {
+		return gpuerr.New(gpuerr.IO, "the audit log cannot be written, so the policy stays: %v", err)
+	}
+	for _, c := range r.changes.Tenants {
+		if _, err := r.m.audit.Append("policy.tenant", c.Tenant, fmt.Sprintf("change=%s fields=%q sessions=%d connections=%d",
+			c.Change, strings.Join(c.Fields, " "), c.Sessions, c.Connections)); err != nil {
+			return gpuerr.New(gpuerr.IO, "the audit log cannot be written, so the policy stays: %v", err)
+		}
+	}
+	return nil
+}
+
+// reown gives the sockets of a tenant the owner and mode of another policy. In between they
+// let in nobody whom not both do.
+func (s *tenantServer) reown(before, now *Tenant) error {
+	uid, gid := now.socketOwner()
+	for _, path := range []string{s.m.dir.socketPath(now.Name), s.m.dir.capnpSocketPath(now.Name)} {
+		err := os.Chmod(path, before.SocketMode&now.SocketMode)
+		if err == nil {
+			err = os.Lchown(path, uid, gid)
+		}
+		if err == nil {
+			err = os.Chmod(path, now.SocketMode)
+		}
+		if err != nil {
+			return fmt.Errorf("change the owner and the mode of the sockets of tenant %q: %w", now.Name, err)
+		}
+	}
+	return nil
+}
+
+// socketOwner is who owns the sockets.
+func (t *Tenant) socketOwner() (uid, gid int) {
+	if uid, gid = t.SocketUID, t.SocketGID; uid < 0 {
+		uid = os.Geteuid()
+	}
+	if gid < 0 {
+		gid = os.Getegid()
+	}
+	return uid, gid
+}
+
+// commit puts the policy in force: nobody is let in, and nothing is opened, under what was
+// before. Connections that have to end are answered so from here on.
+func (r *reloading) commit() {
+	for _, s := range r.removed {
+		s.removed.Store(true)
+		if err := s.refuse(); err != nil {
+			r.fail("remove the sockets of tenant %q: %v", s.policy().Name, err)
+		}
+	}
+	for s, t := range r.changed {
+		s.tenant.Store(t)
+		s.account.SetLimit(ledger.Connections, t.MaxConnections)
+	}
+	r.m.setServers(r.all, r.removed...)
+	for i, s := range r.served {
+		if c := r.change(r.rev.before[i].Name); c != nil {
+			c.Connections = s.deny(r.rev.before[i])
+		}
+	}
+}
+
+// deny has connections that the policy lets in no longer be answered so, and counts them.
+func (s *tenantServer) deny(before *Tenant) (denied int) {
+	for _, c := range s.all() {
+		if err := s.refuses(c, before, s.policy()); err != nil {
+			c.denied.Store(gpuerr.From(err))
+			denied++
+		}
+	}
+	return denied
+}
+
+// follow ends what has to end, and has drivers and new tenants begin with what is new.
+func (r *reloading) follow(ctx context.Context) {
+	type told struct {
+		device *device
+		ended  map[string]int
+		err    error
+	}
+	answers := make(chan told, len(r.m.devices))
+	for _, d := range r.m.devices {
+		go func() { // side by side: no driver has to wait for another one that does not answer
+			ended, err := d.revise(ctx, &r.rev)
+			answers <- told{d, ended, err}
+		}()
+	}
+	ended := map[string]int{}
+	for range r.m.devices {
+		a := <-answers
+		for tenant, n := range a.ended {
+			ended[tenant] += n
+		}
+		if a.err != nil {
+			r.fail("%v", a.err)
+		}
+	}
+	for i := range r.changes.Tenants {
+		c := &r.changes.Tenants[i]
+		c.Sessions = ended[c.Tenant]
+	}
+	// Sessions have ended, each with its reason, which their gates are telling clients. Now
+	// the connections.
+	r.farewell(ctx)
+	for _, s := range r.all {
+		for _, c := range s.all() {
+			if denied := c.denied.Load(); denied != nil {
+				c.cancel(denied)
+			}
+		}
+	}
+	r.m.setServers(r.all) // what drivers record of those that are gone from here on is in their own logs
+	grace := newGrace(closeGrace)
+	for _, s := range r.removed {
+		s.cancel(errRemoved(s.policy().Name))
+		if err := s.Close(grace); err != nil {
+			r.fail("%v", err)
+		}
+	}
+	for _, s := range r.added {
+		s.start()
+	}
+}
+
+// farewellTime is how long connections that are to end stay when their sessions have ended,
+// so that gates have told what their clients wait for.
+const farewellTime = 200 * time.Millisecond
+
+// farewell waits for that, if there is any such connection.
+func (r *reloading) farewell(ctx context.Context) {
+	if !slices.ContainsFunc(r.changes.Tenants, func(c TenantChange) bool { return c.Connections > 0 }) {
+		return
+	}
+	timer := time.NewTimer(farewellTime)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+func (r *reloading) fail(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	r.m.log.Warn("of a policy that was reloaded something has not taken effect", "what", text)
+	r.changes.Failed = append(r.changes.Failed, text)
+}

@@ -1,0 +1,190 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"capgpu/control"
+	"capgpu/gpuerr"
+)
+
+// What another policy means for a driver that has sessions. The manager knows through which
+// connection each was opened, and what it may do: those that the policy allows no longer it
+// has the driver end. A driver that does not do so in time is ended, with all sessions that
+// it has: what the policy took away must not stay.
+
+// disallows is why a session on a device, opened under the policy before, may not go on
+// under the policy now (nil: there is none), or nil.
+func disallows(o *opened, device string, before, now *Tenant) error {
+	switch {
+	case now == nil:
+		return errRemoved(o.tenant)
+	case !now.mayUse(device):
+		return gpuerr.New(gpuerr.Denied, "the policy does not give device %s to tenant %q any more", device, o.tenant)
+	case o.facet > now.Facet:
+		return gpuerr.New(gpuerr.Busy, "the policy does not allow the facet %s any more, but %s: open the device again", facetNames[o.facet], facetNames[now.Facet])
+	case o.facet > 0 && len(now.Programs) > 0 && (len(o.programs) == 0 || slices.ContainsFunc(o.programs, func(p string) bool { return !slices.Contains(now.Programs, p) })):
+		return gpuerr.New(gpuerr.Busy, "the policy allows fewer built-in programs than before: open the device again")
+	}
+	return now.refuses(o.by.who, before)
+}
+
+// revision is a change of the policy, as far as one device is concerned.
+type revision struct {
+	before, now []*Tenant // all of the policy, also those that may not use the device
+}
+
+func named(tenants []*Tenant, name string) *Tenant {
+	for _, t := range tenants {
+		if t.Name == name {
+			return t
+		}
+	}
+	return nil
+}
+
+// refuse is why a session of the device ends, or nil.
+func (r *revision) refuse(device string) func(*opened) error {
+	return func(o *opened) error {
+		before := named(r.before, o.tenant)
+		if before == nil {
+			return nil // it was opened under the new policy
+		}
+		return disallows(o, device, before, named(r.now, o.tenant))
+	}
+}
+
+// usersOf are the tenants that may use a device.
+func usersOf(tenants []*Tenant, device string) (users []*Tenant) {
+	for _, t := range tenants {
+		if t.mayUse(device) {
+			users = append(users, t)
+		}
+	}
+	return users
+}
+
+// revise has the driver of a device, if there is one, follow a change of the policy. It
+// returns how many sessions of each tenant had to end, when nothing of them runs any more
+// or their driver has been given up, and else why it is not done.
+func (d *device) revise(ctx context.Context, r *revision) (ended map[string]int, err error) {
+	// With a place of those that ask the driver no upgrade is under way. Whoever has one
+	// gives it back within the bounds of what it asks, so that this does not take long.
+	if err := d.asking.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer d.asking.leave()
+	s, _ := d.board.get()
+	if s.link == nil {
+		return nil, nil // the next driver is told before it is ready, and has no session
+	}
+	l, before, now := s.link, usersOf(r.before, d.name), usersOf(r.now, d.name)
+	ended = map[string]int{}
+	var errs []error
+	left := gone(before, now)
+	for tenant, sessions := range l.sessions.condemn(r.refuse(d.name)) {
+		ended[tenant] = len(sessions)
+		if !slices.Contains(left, tenant) {
+			errs = append(errs, d.endSessions(ctx, l, tenant, sessions))
+		}
+	}
+	for _, tenant := range left {
+		errs = append(errs, d.endTenant(ctx, l, tenant))
+	}
+	told := d.tellTenants(ctx, l, changed(before, now), d.cfg.PingTimeout)
+	return ended, errors.Join(append(errs, told)...)
+}
+
+// catchUp is revise of a driver that has become ready, and was told of the tenants before:
+// it has no session of theirs.
+func (d *device) catchUp(ctx context.Context, l *driverLink, before []*Tenant) error {
+	now := d.tenants()
+	errs := []error{d.tellTenants(ctx, l, changed(before, now), d.cfg.PingTimeout)}
+	for _, tenant := range gone(before, now) {
+		errs = append(errs, d.endTenant(ctx, l, tenant))
+	}
+	return errors.Join(errs...)
+}
+
+// endSessions has a driver end sessions of a tenant, all of which are condemned. Those of
+// one reason are ended together.
+func (d *device) endSessions(ctx context.Context, l *driverLink, tenant string, sessions []uint64) error {
+	byReason := map[string][]uint64{}
+	for _, id := range sessions {
+		if cause := l.sessions.condemned(id); cause != nil { // else its end was recorded just now
+			reason := clipped(gpuerr.From(cause).Msg)
+			byReason[reason] = append(byReason[reason], id)
+		}
+	}
+	for reason, ids := range byReason {
+		for some := range slices.Chunk(ids, control.MaxEndSessions) {
+			if err := d.askToEnd(ctx, l, control.EndSessionsRequest{Tenant: tenant, Reason: reason, Sessions: some}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// endTenant has a driver end and forget a tenant.
+func (d *device) endTenant(ctx context.Context, l *driverLink, tenant string) error {
+	reason := fmt.Sprintf("the policy does not give device %s to tenant %q any more", d.name, tenant)
+	return d.askToEnd(ctx, l, control.EndSessionsRequest{Tenant: tenant, All: true, Reason: reason})
+}
+
+// endPatience is how many PingTimeouts a driver may take to end sessions: work that does
+// not stop is ended as if it hung.
+const endPatience = 2
+
+// askToEnd returns when the sessions have ended, or their driver has. A driver that does
+// not obey is ended, unless ctx is over: then all of them are.
+func (d *device) askToEnd(ctx context.Context, l *driverLink, req control.EndSessionsRequest) error {
+	patience := endPatience * d.cfg.PingTimeout
+	call, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	began := time.Now()
+	_, err := l.call(call, control.TypeEndSessions, req.AppendTo(nil), nil)
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.Is(err, gpuerr.Disconnected), errors.Is(err, gpuerr.Closed):
+		return nil // what it had has ended with it
+	case errors.Is(err, context.DeadlineExceeded):
+		err = fmt.Errorf("the driver did not end sessions that the policy has taken away within %v", time.Since(began).Round(time.Millisecond))
+	default:
+		err = fmt.Errorf("the driver refused to end sessions that the policy has taken away: %w", err)
+	}
+	l.doom.say(err)
+	return gpuerr.New(gpuerr.Busy, "device %s: %v; it is replaced, and all of its sessions end", d.name, err)
+}
+
+// settlePolicy looks at a session that was opened while the policy may have changed: what
+// the driver was told with it was of t. It returns why the session must not be, or nil when
+// it may and the driver has what the tenant has now.
+func (d *device) settlePolicy(ctx context.Context, l *driverLink, id uint64, o opened, t *Tenant) error {
+	for before := t; ; {
+		now := o.by.tenant.policy()
+		err := l.sessions.condemned(id)
+		switch {
+		case err != nil:
+		case o.by.tenant.removed.Load():
+			err = errRemoved(t.Name)
+		case now == before:
+			return nil
+		default:
+			err = disallows(&o, d.name, t, now)
+		}
+		if err != nil {
+			return err
+		}
+		if err := d.sendTenant(ctx, l, now); err != nil {
+			return gpuerr.New(gpuerr.Busy, "the policy changed while the session was opened: open the device again")
+		}
+		before = now
+	}
+}
