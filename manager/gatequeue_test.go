@@ -55,8 +55,8 @@ func TestGateQueueTakesTurns(t *testing.T) {
 	require.Equal(t, 1, q.waiting)
 }
 
-// One user of several has three quarters of a tenant's connections, and a refusal says
-// what helps without a connection.
+// One user of several has three quarters of a tenant's connections, two of them together
+// never all, and a refusal says what helps without a connection.
 func TestSeats(t *testing.T) {
 	books := ledger.New("test", ledger.NoLimits())
 	for name, c := range map[string]struct {
@@ -86,17 +86,25 @@ func TestSeats(t *testing.T) {
 			require.Equal(t, "connections", refusal.Resource)
 			require.EqualValues(t, 1, refusal.Asked)
 			require.Contains(t, refusal.Msg, "ss -xp")
-			for range int(c.tenant.MaxConnections) - c.most {
+			if c.most < int(c.tenant.MaxConnections) {
 				leave, err := s.take(&c.tenant, account, 8)
 				require.NoError(t, err, "another user has room")
 				all = append(all, leave)
+				_, err = s.take(&c.tenant, account, 8)
+				require.ErrorIs(t, err, gpuerr.Quota, "and leaves some to a third one")
 			}
-			_, err = s.take(&c.tenant, account, 8)
-			require.ErrorIs(t, err, gpuerr.Quota)
+			for uid := range c.tenant.MaxConnections - uint64(len(all)) {
+				leave, err := s.take(&c.tenant, account, 100+uint32(uid))
+				require.NoError(t, err)
+				all = append(all, leave)
+			}
+			_, err = s.take(&c.tenant, account, 9)
+			require.ErrorContains(t, err, "all ")
 			for _, leave := range all {
 				leave()
 			}
 			require.Empty(t, s.held)
+			require.Zero(t, s.all)
 			require.NoError(t, account.Close())
 		})
 	}

@@ -240,6 +240,6 @@ func TestOneUserLeavesSeats(t *testing.T) {
 	answer, err := ask(w.CapnpSocketPath("limited"))
 	require.NoError(t, err)
 	require.Contains(t, answer, "E_QUOTA connections")
-	require.Contains(t, answer, "which is all that one user may have")
+	require.Contains(t, answer, "and must leave some to others")
 	require.Contains(t, answer, "when it has been idle for 5m0s")
 }

@@ -2,6 +2,7 @@ package manager
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -9,45 +10,47 @@ import (
 	"capgpu/ledger"
 )
 
-// seats are a tenant's connections, by user. They are charged to its account; here one
-// user is kept from having all of them, where others may connect as well.
+// seats are a tenant's connections, by user. They are charged to its account. Where several
+// users may connect, one that has some may have three times what is free after it, as in
+// model/peers: alone three quarters, beside another such three sevenths, and never all.
 type seats struct {
 	mu sync.Mutex
 	// +checklocks:mu
 	held map[uint32]uint64 // no entry is 0
+	// +checklocks:mu
+	all uint64 // of held together
 }
 
-// shareOf is the part of n that one user of the tenant may have: three quarters, or all of
-// it where no other user may connect.
-func (t *Tenant) shareOf(n uint64) uint64 {
-	if !t.AnyUID {
-		others := false
-		for _, uid := range t.AllowedUIDs {
-			others = others || uid != t.AllowedUIDs[0]
-		}
-		if !others {
-			return n
-		}
-	}
-	return max(n*3/4, 1)
+// severalUsers says whether more than one user may connect.
+func (t *Tenant) severalUsers() bool {
+	return t.AnyUID || slices.ContainsFunc(t.AllowedUIDs, func(uid uint32) bool { return uid != t.AllowedUIDs[0] })
+}
+
+// mayTakeLocked says whether a user that has own of the connections may have one more.
+//
+// +checklocks:s.mu
+func (s *seats) mayTakeLocked(t *Tenant, own uint64) bool {
+	return own == 0 || !t.severalUsers() || own+1+3*(s.all+1) <= 3*t.MaxConnections
 }
 
 // take charges a connection of a user, until leave is called. A refusal says what can be
 // done without a connection.
 func (s *seats) take(t *Tenant, account *ledger.Account, uid uint32) (leave func(), err error) {
-	advice := fmt.Sprintf("end some of the programs that hold a connection of tenant %q (as root, ss -xp lists them), or wait: a connection without a session ends when it has been idle for %v; an operator can raise maxConnections in the policy", t.Name, t.IdleTimeout)
+	advice := func() string {
+		return fmt.Sprintf("end some of the programs that hold a connection of tenant %q (as root, ss -xp lists them), or wait: a connection without a session ends when it has been idle for %v; an operator can raise maxConnections in the policy", t.Name, t.IdleTimeout)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if share := t.shareOf(t.MaxConnections); s.held[uid] >= share {
+	if !s.mayTakeLocked(t, s.held[uid]) {
 		refusal := gpuerr.Refused(ledger.Connections.String(), 1, 0)
-		refusal.Msg = fmt.Sprintf("user %d has %d of %d connections, which is all that one user may have: %s", uid, s.held[uid], t.MaxConnections, advice)
+		refusal.Msg = fmt.Sprintf("user %d has %d of %d connections, and must leave some to others: %s", uid, s.held[uid], t.MaxConnections, advice())
 		return nil, refusal
 	}
 	charge, err := account.Reserve(ledger.Connections, 1)
 	if err != nil {
 		refusal := *gpuerr.From(err)
 		if refusal.Code == gpuerr.Quota {
-			refusal.Msg = fmt.Sprintf("all %d connections are in use: %s", t.MaxConnections, advice)
+			refusal.Msg = fmt.Sprintf("all %d connections are in use: %s", t.MaxConnections, advice())
 		}
 		return nil, &refusal
 	}
@@ -56,10 +59,12 @@ func (s *seats) take(t *Tenant, account *ledger.Account, uid uint32) (leave func
 		s.held = map[uint32]uint64{}
 	}
 	s.held[uid]++
+	s.all++
 	return func() {
 		charge.Release()
 		s.mu.Lock()
 		defer s.mu.Unlock()
+		s.all--
 		if s.held[uid]--; s.held[uid] == 0 {
 			delete(s.held, uid)
 		}
@@ -92,8 +97,10 @@ func (p *gatePace) enter(t *Tenant, uid uint32, now time.Time) error {
 	user := p.users[uid]
 	if user == nil {
 		p.forgetLocked(now)
-		// Three quarters of the burst, and of the rate.
-		share := t.shareOf(gateBurst)
+		share := uint64(gateBurst)
+		if t.severalUsers() { // of the burst, and of the rate
+			share = gateBurst * 3 / 4
+		}
 		b := newBucket(int(share), time.Second*gateBurst/time.Duration(t.GateRate*share), now)
 		user = &b
 		p.users[uid] = user
