@@ -33,24 +33,26 @@ func (s *seats) mayTakeLocked(t *Tenant, own uint64) bool {
 	return own == 0 || !t.severalUsers() || own+1+3*(s.all+1) <= 3*t.MaxConnections
 }
 
+// adviceWithout says what helps who gets no connection, and needs none.
+func (t *Tenant) adviceWithout() string {
+	return fmt.Sprintf("end some of the programs that hold a connection of tenant %q (as root, ss -xp lists them), or wait: a connection without a session ends when it has been idle for %v; an operator can raise maxConnections in the policy", t.Name, t.IdleTimeout)
+}
+
 // take charges a connection of a user, until leave is called. A refusal says what can be
 // done without a connection.
 func (s *seats) take(t *Tenant, account *ledger.Account, uid uint32) (leave func(), err error) {
-	advice := func() string {
-		return fmt.Sprintf("end some of the programs that hold a connection of tenant %q (as root, ss -xp lists them), or wait: a connection without a session ends when it has been idle for %v; an operator can raise maxConnections in the policy", t.Name, t.IdleTimeout)
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.mayTakeLocked(t, s.held[uid]) {
 		refusal := gpuerr.Refused(ledger.Connections.String(), 1, 0)
-		refusal.Msg = fmt.Sprintf("user %d has %d of %d connections, and must leave some to others: %s", uid, s.held[uid], t.MaxConnections, advice())
+		refusal.Msg = fmt.Sprintf("user %d has %d of %d connections, and must leave some to others: %s", uid, s.held[uid], t.MaxConnections, t.adviceWithout())
 		return nil, refusal
 	}
 	charge, err := account.Reserve(ledger.Connections, 1)
 	if err != nil {
 		refusal := *gpuerr.From(err)
 		if refusal.Code == gpuerr.Quota {
-			refusal.Msg = fmt.Sprintf("all %d connections are in use: %s", t.MaxConnections, advice())
+			refusal.Msg = fmt.Sprintf("all %d connections are in use: %s", t.MaxConnections, t.adviceWithout())
 		}
 		return nil, &refusal
 	}
@@ -60,15 +62,17 @@ func (s *seats) take(t *Tenant, account *ledger.Account, uid uint32) (leave func
 	}
 	s.held[uid]++
 	s.all++
-	return func() {
-		charge.Release()
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.all--
-		if s.held[uid]--; s.held[uid] == 0 {
-			delete(s.held, uid)
-		}
-	}, nil
+	return func() { s.leave(uid, &charge) }, nil
+}
+
+func (s *seats) leave(uid uint32, charge *ledger.Receipt) {
+	charge.Release()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all--
+	if s.held[uid]--; s.held[uid] == 0 {
+		delete(s.held, uid)
+	}
 }
 
 // gateBurst is how many gates a tenant may have started in a row: all of its connections
