@@ -10,7 +10,7 @@ import (
 	"capgpu/ledger"
 )
 
-// The policy can change while sessions are open. What it gives a tenant in numbers holds
+// The policy can change while sessions are open. The numbers that it gives a tenant hold
 // for open sessions as well, at once; sessions that it allows no longer are ended, by
 // whoever knows the policy (the device-manager), and a tenant that it has no more is
 // forgotten:
@@ -96,7 +96,7 @@ func (d *Device) openEnded(t *tenant) {
 
 // EndSessions ends those of a tenant's sessions that were attached under these numbers,
 // with all that was restricted from them. It returns how many when nothing of them runs
-// any more, which is within the hang bound. What they had is reclaimed behind that.
+// any more, which is within the hang bound. All that they had is reclaimed behind that.
 func (d *Device) EndSessions(tenant string, attached []uint64, cause error) (ended int) {
 	named := map[uint64]bool{}
 	for _, id := range attached {

@@ -17,7 +17,7 @@ var errPolicy = gpuerr.New(gpuerr.Revoked, "reason=policy: it says so")
 
 func attached(id uint64) func(*Attach) { return func(a *Attach) { a.ID = id } }
 
-// Of a tenant's sessions those that are named end, with what was restricted from them and
+// Those of a tenant's sessions that are named end, with what was restricted from them and
 // what they have in the device; all others go on.
 func TestEndSessions(t *testing.T) {
 	leakcheck.Check(t)
@@ -81,7 +81,7 @@ func TestEndTenant(t *testing.T) {
 	}
 }
 
-// What a leaving tenant still has is in its way for as long as it is there, and then not.
+// A leaving tenant is there for as long as it has anything.
 func TestTenantLeavesWithItsLastSession(t *testing.T) {
 	leakcheck.Check(t)
 	r := newRig(t)

@@ -92,7 +92,7 @@ func (s *adminServer) serve(c *net.UnixConn) error {
 	return control.Serve(s.ctx, conn, func(ctx context.Context, m *control.Message) *control.Message {
 		m.CloseFDs()
 		if m.Type == control.TypePlan {
-			return asked.handle(m)
+			return asked.handle(ctx, m)
 		}
 		return s.handle(ctx, m)
 	})

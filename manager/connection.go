@@ -112,7 +112,7 @@ func errNotAllowed(uid uint32, tenant string) error {
 }
 
 // reachedBy reports whether mode, owner and group of the sockets let a process connect,
-// which takes the right to write (unix(7)). What capabilities let it do is not known here.
+// which takes the right to write (unix(7)). Its capabilities are not known here.
 func (t *Tenant) reachedBy(who credentials) bool {
 	owner, group := t.socketOwner()
 	switch {

@@ -138,7 +138,7 @@ type Manager struct {
 	// +checklocks:mu
 	leaving []*tenantServer // that the policy has no more, until all of it has ended
 
-	changing sync.Mutex      // held by a Reload, and by Close
+	changing turnstile       // of one: for a Reload, a Plan, and Close
 	open     context.Context // ended by Close: a Reload that waits ends
 	shut     context.CancelFunc
 
@@ -162,6 +162,7 @@ func Start(cfg Config) (_ *Manager, err error) {
 		return nil, err
 	}
 	m := &Manager{cfg: cfg, log: cfg.Log, audit: cfg.Audit, ledger: ledger.New("manager", ledger.NoLimits()), unclear: newPace(faultBurst, faultInterval, time.Now())}
+	m.changing = newTurnstile(1)
 	m.open, m.shut = context.WithCancel(context.Background())
 	if m.dir, err = openRunDir(cfg.RunDir); err != nil {
 		return nil, err
@@ -238,8 +239,7 @@ func (m *Manager) Close(ctx context.Context) error {
 func (m *Manager) close(ctx context.Context) error {
 	m.say("stopping")
 	m.shut()
-	m.changing.Lock() // a reload that is under way is over then
-	defer m.changing.Unlock()
+	_ = m.changing.enter(context.Background()) // a reload that is under way is over then
 	tenants := m.servers()
 	crashpoint.Here("manager.stop.begun")
 	var errs []error

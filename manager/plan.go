@@ -1,7 +1,9 @@
 package manager
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"sync"
 
 	"capgpu/control"
@@ -17,7 +19,7 @@ type planAsker struct {
 	text []byte // what has come of the file
 }
 
-func (p *planAsker) handle(m *control.Message) *control.Message {
+func (p *planAsker) handle(ctx context.Context, m *control.Message) *control.Message {
 	req, err := control.ParsePlanRequest(m.Body)
 	if err != nil {
 		return control.ErrorReply(m, err)
@@ -33,8 +35,11 @@ func (p *planAsker) handle(m *control.Message) *control.Message {
 	if err != nil {
 		return control.ErrorReply(m, gpuerr.New(gpuerr.Invalid, "%v", err))
 	}
-	changes, err := p.m.Plan(next)
-	if err != nil {
+	changes, err := p.m.Plan(ctx, next)
+	switch {
+	case errors.Is(err, gpuerr.Disconnected): // it stops
+		return control.ErrorReply(m, err)
+	case err != nil:
 		return control.ErrorReply(m, gpuerr.New(gpuerr.Invalid, "%v", err))
 	}
 	reply, err := json.Marshal(changes)

@@ -5,7 +5,7 @@ import (
 	"os"
 )
 
-// What a policy says, for people and programs that look at one.
+// The words of a policy, for people and programs that look at one.
 
 // TenantInfo is a tenant of a policy.
 type TenantInfo struct {

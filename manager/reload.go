@@ -10,19 +10,20 @@ import (
 	"time"
 
 	"capgpu/gpuerr"
+	"capgpu/internal/crashpoint"
 	"capgpu/ledger"
 )
 
-// A policy is read again while the manager runs. What it says of tenants takes effect: at
-// once, on what is open, and for nobody who is not concerned. The rest of it is named.
+// A policy is read again while the manager runs. All that it says of tenants takes effect:
+// at once, on what is open, and for nobody who is not concerned. The rest of it is named.
 //
 //	compare ─► sockets of new tenants ─► record ─► owner and mode of sockets ─► all tenants at once
 //	   └─ nothing has changed, and the policy is refused ──────────┘                   │
 //	                           connections end ◄─ drivers end sessions, hear of limits ┘
 //
 // From the moment when the tenants are changed nobody is let in, and nothing is opened,
-// under what was before: whoever is just being let in, or is just opening a session, looks
-// again after it is known (join, settlePolicy).
+// under what was before: a connection that is just being let in, and a session that is just
+// being opened, is looked at again once it is known (join, settlePolicy).
 
 // servers are the tenants that are served, in the policy's order.
 func (m *Manager) servers() []*tenantServer {
@@ -57,7 +58,7 @@ type reloading struct {
 	changed        map[*tenantServer]*Tenant // what each has then
 }
 
-// plan compares a policy with what is in force. The caller holds m.changing.
+// plan compares a policy with what is in force. It is the caller's turn (enterChange).
 func (m *Manager) plan(next *Policy) (*reloading, error) {
 	if err := next.checkHost(); err != nil {
 		return nil, err
@@ -128,10 +129,34 @@ func (r *reloading) change(tenant string) *TenantChange {
 	return &r.changes.Tenants[i]
 }
 
+// enterChange waits for its turn to compare or change the policy. The context that it
+// returns ends with ctx, and when the manager is closed.
+func (m *Manager) enterChange(ctx context.Context) (_ context.Context, leave func(), err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(m.open, func() { cancel(errStopping) })
+	if err = m.changing.enter(ctx); err == nil && ctx.Err() != nil {
+		m.changing.leave()
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		stop()
+		cancel(nil)
+		return nil, nil, err
+	}
+	return ctx, func() {
+		m.changing.leave()
+		stop()
+		cancel(nil)
+	}, nil
+}
+
 // Plan tells what Reload would do.
-func (m *Manager) Plan(next *Policy) (Changes, error) {
-	m.changing.Lock()
-	defer m.changing.Unlock()
+func (m *Manager) Plan(ctx context.Context, next *Policy) (Changes, error) {
+	_, leave, err := m.enterChange(ctx)
+	if err != nil {
+		return Changes{}, err
+	}
+	defer leave()
 	r, err := m.plan(next)
 	if err != nil {
 		return Changes{}, err
@@ -145,14 +170,11 @@ func (m *Manager) Plan(next *Policy) (Changes, error) {
 // returns when that is so, or when the manager is closed or ctx is over, with what then has
 // not taken effect in Failed. An error means that nothing has changed.
 func (m *Manager) Reload(ctx context.Context, next *Policy) (Changes, error) {
-	m.changing.Lock()
-	defer m.changing.Unlock()
-	if m.open.Err() != nil || ctx.Err() != nil {
-		return Changes{}, errStopping
+	ctx, leave, err := m.enterChange(ctx)
+	if err != nil {
+		return Changes{}, err
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	defer context.AfterFunc(m.open, func() { cancel(errStopping) })()
+	defer leave()
 	r, err := m.plan(next)
 	if err != nil {
 		return Changes{}, err
@@ -163,7 +185,9 @@ func (m *Manager) Reload(ctx context.Context, next *Policy) (Changes, error) {
 	if err := r.prepare(); err != nil {
 		return Changes{}, err
 	}
+	crashpoint.Here("manager.reload.prepared")
 	r.commit()
+	crashpoint.Here("manager.reload.committed")
 	r.follow(ctx)
 	return r.changes, nil
 }

@@ -115,7 +115,7 @@ func TestReloadAddsAndRemovesTenants(t *testing.T) {
 		defer release()
 		require.EqualValues(t, connections+2, w.held(ledger.Connections))
 
-		would, err := w.Plan(w.changedPolicy(without("guest")))
+		would, err := w.Plan(within(t), w.changedPolicy(without("guest")))
 		require.NoError(t, err)
 		changes := w.reload(without("guest"))
 		require.Equal(t, []manager.TenantChange{{Tenant: "guest", Change: "removed", Fields: []string{}, Sessions: 2, Connections: 2}}, changes.Tenants)
@@ -215,7 +215,7 @@ func TestReloadWeakensATenant(t *testing.T) {
 	}
 }
 
-// What a tenant has of a deadline, and of connections, changes for what is open.
+// A tenant's longest deadline, and the number of its connections, change for what is open.
 func TestReloadOfNumbers(t *testing.T) {
 	w := start(t, nil)
 	conn := w.dial("default")
@@ -374,7 +374,7 @@ func TestReloadOfADriverThatDoesNotObey(t *testing.T) {
 	}
 }
 
-// Whoever comes while the policy changes is let in and served under what is in force then:
+// A client that comes while the policy changes is let in and served under what is in force then:
 // nothing that was opened before is there afterwards.
 func TestReloadWhileClientsCome(t *testing.T) {
 	w := start(t, nil)
@@ -565,4 +565,36 @@ func TestPlan(t *testing.T) {
 	require.ErrorContains(t, err, "longer than 1048576 bytes")
 	_, err = a.Plan(within(t), []byte(text))
 	require.NoError(t, err, "what was refused is not in the way")
+}
+
+// A manager that stops gives up what waits for a driver, and waits for no question.
+func TestCloseDuringAReload(t *testing.T) {
+	w := lied(t, "no end for anybody", func(c *manager.Config) { c.PingTimeout = patience })
+	w.driver(1)
+	s, err := w.dial("limited").Open(within(t), 0)
+	require.NoError(t, err)
+	a := w.admin()
+	reloaded, asked := make(chan manager.Changes, 1), make(chan error, 1)
+	next := w.changedPolicy(without("limited"))
+	go func() {
+		changes, err := w.Reload(context.Background(), next)
+		if err != nil {
+			t.Errorf("reload: %v", err)
+		}
+		reloaded <- changes
+	}()
+	require.Eventually(t, func() bool { _, err := os.Stat(w.SocketPath("limited")); return err != nil }, patience, time.Millisecond)
+	go func() {
+		_, err := a.Plan(context.Background(), []byte(`{"tenants": [{"name": "a", "allowedUids": "any"}]}`))
+		asked <- err
+	}()
+	begun := time.Now()
+	w.stop()
+	require.Less(t, time.Since(begun), patience, "it waits for no driver that does not answer")
+	require.NotEmpty(t, (<-reloaded).Failed)
+	require.Error(t, <-asked)
+	_, err = w.Reload(within(t), next)
+	require.ErrorIs(t, err, gpuerr.Disconnected)
+	<-s.Done()
+	s.Close(within(t))
 }

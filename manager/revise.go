@@ -11,7 +11,7 @@ import (
 	"capgpu/gpuerr"
 )
 
-// What another policy means for a driver that has sessions. The manager knows through which
+// Another policy, as a driver that has sessions follows it. The manager knows through which
 // connection each was opened, and what it may do: those that the policy allows no longer it
 // has the driver end. A driver that does not do so in time is ended, with all sessions that
 // it has: what the policy took away must not stay.
@@ -71,8 +71,8 @@ func usersOf(tenants []*Tenant, device string) (users []*Tenant) {
 // returns how many sessions of each tenant had to end, when nothing of them runs any more
 // or their driver has been given up, and else why it is not done.
 func (d *device) revise(ctx context.Context, r *revision) (ended map[string]int, err error) {
-	// With a place of those that ask the driver no upgrade is under way. Whoever has one
-	// gives it back within the bounds of what it asks, so that this does not take long.
+	// With a place of those that ask the driver no upgrade is under way. The others give
+	// theirs back within the bounds of their requests, so that this does not take long.
 	if err := d.asking.enter(ctx); err != nil {
 		return nil, err
 	}

@@ -49,7 +49,7 @@ func (l *hookedLog) Append(kind, tenant, detail string) (uint64, error) {
 	return index, err
 }
 
-// What of the policy changes while a session is being opened holds for that one, too: it is
+// A change of the policy while a session is being opened holds for that one, too: it is
 // refused and its socket closed, or its driver hears of what has changed.
 func TestPolicyChangesWhileASessionOpens(t *testing.T) {
 	const patience = 10 * time.Second

@@ -70,11 +70,7 @@ func serve(o *options, stderr io.Writer, signals <-chan os.Signal) error {
 	defer paced.Close()
 	log := slog.New(paced)
 	slog.SetDefault(log) // of packages that have no other
-	policy, err := o.policy()
-	if err != nil {
-		return err
-	}
-	script, err := readFaults(policy.Device.Faults)
+	policy, script, err := o.good()
 	if err != nil {
 		return err
 	}

@@ -159,6 +159,20 @@ func devRunDir(xdg string) string {
 	return filepath.Join(os.TempDir(), fmt.Sprintf("capgpu-%d", os.Getuid()))
 }
 
+// good is policy of a file that this host can keep, with the fault script that it names.
+func (o *options) good() (p *manager.Policy, script string, err error) {
+	if p, err = o.policy(); err != nil {
+		return nil, "", err
+	}
+	if script, err = readFaults(p.Device.Faults); err != nil {
+		return nil, "", err
+	}
+	if err := p.CheckHost(); err != nil {
+		return nil, "", fmt.Errorf("policy %s: %w", o.policyPath, err)
+	}
+	return p, script, nil
+}
+
 // policy reads the policy file, or gives the built-in one.
 func (o *options) policy() (*manager.Policy, error) {
 	if o.policyPath == "" {

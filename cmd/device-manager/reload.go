@@ -18,7 +18,7 @@ type reloader interface {
 // says what has changed, what has not, and what needs a restart.
 func reload(ctx context.Context, o *options, m reloader, log *slog.Logger, say func(string)) {
 	changes, err := func() (manager.Changes, error) {
-		policy, err := o.policy()
+		policy, _, err := o.good()
 		if err != nil {
 			return manager.Changes{}, err
 		}

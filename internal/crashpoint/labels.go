@@ -32,6 +32,9 @@ var Table = []Label{
 	{"manager.upgrade.committed", "with the memory the successor's, and both drivers there"},
 	{"manager.upgrade.alone", "with the driver that is replaced dead, before the successor goes on"},
 	{"manager.upgrade.gone", "with the successor at work, before anybody knows of it"},
+	// Of a reload of the policy.
+	{"manager.reload.prepared", "with another policy recorded, and nothing of it in force"},
+	{"manager.reload.committed", "with another policy in force, before a driver has heard of it"},
 	// Of memory.
 	{"manager.dma.made", "with memory made and charged, before the device has it"},
 	{"manager.dma.mapped", "with memory mapped, before that is recorded"},
@@ -69,6 +72,7 @@ var Table = []Label{
 	{"driver.attach.received", "with the socket of a session that is not open"},
 	{"driver.attach.opened", "with a session open, before that is answered"},
 	{"driver.status.read", "while it describes itself"},
+	{"driver.policy.ended", "with sessions ended that the policy allows no longer, before the manager hears of it"},
 	{"driver.answer.read", "with a request of a client, before anything is done"},
 	{"driver.answer.made", "with a request done, before that is answered"},
 	{"driver.buffer.charged", "with a buffer charged that has no memory"},

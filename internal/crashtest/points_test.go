@@ -28,6 +28,7 @@ const (
 	respawns         // drivers are killed
 	stopping         // the manager is told to stop
 	upgrades         // the driver is replaced while it is at work
+	reloads          // a tenant comes and goes with the policy
 )
 
 // plan is how one label is died at.
@@ -54,6 +55,8 @@ func planOf(label string) plan {
 		return plan{passes: []int{1}, trigger: upgrades}
 	case strings.HasPrefix(label, "driver.takeover."):
 		return plan{passes: []int{1}, trigger: upgrades, child: 2}
+	case strings.HasPrefix(label, "manager.reload."), strings.HasPrefix(label, "driver.policy."):
+		return plan{passes: []int{1, 2}, trigger: reloads}
 	case label == "manager.listen.made":
 		return plan{passes: []int{1, 2}}
 	case label == "manager.listen.removed", strings.HasPrefix(label, "manager.stop."), strings.HasPrefix(label, "driver.shutdown."):
@@ -267,6 +270,38 @@ func (s *stack) upgrade(died func() bool) {
 	}, "nobody dies of an upgrade")
 }
 
+// guest is the tenant that comes and goes.
+const guest = "guest"
+
+// reload has the policy name another tenant and name it no more, again and again, until
+// somebody dies of it. It ends with a policy that does not name it.
+func (s *stack) reload(died func() bool) {
+	s.t.Helper()
+	defer s.writePolicy("default")
+	socket := filepath.Join(s.run(), guest+".sock")
+	is := func(there bool) bool {
+		_, err := os.Stat(socket)
+		return (err == nil) == there || died()
+	}
+	for begin := time.Now(); !died(); {
+		require.Less(s.t, time.Since(begin), patience, "nobody dies of a reload")
+		s.writePolicy("default", guest)
+		_ = s.cmd.Process.Signal(unix.SIGHUP)
+		eventually(s.t, func() bool { return is(true) }, "the tenant does not come")
+		ctx, cancel := context.WithTimeout(context.Background(), callBound)
+		if c, err := client.Dial(ctx, socket); err == nil {
+			if session, err := c.Open(ctx, 0); err == nil { // for it to be ended
+				defer session.Close(context.Background())
+			}
+			defer c.Close()
+		}
+		cancel()
+		s.writePolicy("default")
+		_ = s.cmd.Process.Signal(unix.SIGHUP)
+		eventually(s.t, func() bool { return is(false) }, "the tenant does not go")
+	}
+}
+
 // dieAt has the process die at p while clients work, and says what came of it.
 func dieAt(t *testing.T, p crashpoint.Point, rng *rand.Rand) string {
 	plan := planOf(p.Label)
@@ -307,6 +342,9 @@ func childDiesAt(s *stack, p crashpoint.Point, plan plan, rng *rand.Rand) string
 	if plan.trigger == upgrades {
 		l.works(t, 2)
 		s.upgrade(func() bool { return s.died(p) || len(l.faults()) > 0 })
+	} else if plan.trigger == reloads {
+		l.works(t, 2)
+		s.reload(func() bool { return s.died(p) || len(l.faults()) > 0 })
 	} else if p.Child == 2 { // its turn comes
 		eventually(t, func() bool {
 			return l.rounds.Load() > 0 && len(processes(s.program("gpu-mock"))) == 2 || s.died(p) || len(l.faults()) > 0
@@ -372,6 +410,9 @@ func managerDiesAt(s *stack, p crashpoint.Point, plan plan, rng *rand.Rand) stri
 	case upgrades:
 		l.works(t, 2)
 		s.upgrade(func() bool { return !s.running() || len(l.faults()) > 0 })
+	case reloads:
+		l.works(t, 2)
+		s.reload(func() bool { return !s.running() || len(l.faults()) > 0 })
 	case stopping:
 		l.works(t, 2)
 		require.NoError(t, s.cmd.Process.Signal(unix.SIGTERM))

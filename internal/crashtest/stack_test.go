@@ -28,9 +28,10 @@ import (
 
 // stack is a run directory and the managers that have it, one after the other.
 type stack struct {
-	t    *testing.T
-	dir  string
-	args []string // more of device-manager
+	t      *testing.T
+	dir    string
+	args   []string       // more of device-manager
+	policy map[string]any // that was written last
 
 	deadline time.Duration // of the clients' work; 0: the policy's
 	scarce   bool          // clients may be refused for want of something
@@ -86,17 +87,11 @@ func newStack(t *testing.T, o options) *stack {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "faults.json"), []byte(o.faults), 0o600))
 		device["faults"] = filepath.Join(dir, "faults.json")
 	}
-	text, err := json.Marshal(map[string]any{
+	s := &stack{t: t, dir: dir, log: &output{}, policy: map[string]any{
 		"device": device,
 		"audit":  map[string]any{"maxBytes": "16KiB", "keep": cmp.Or(o.keep, 1000), "owners": map[string]any{"maxBytes": "16KiB", "keep": cmp.Or(o.keep, 1000)}},
-		"tenants": []any{map[string]any{
-			"name": "default", "allowedUids": "any", "facet": "full", "maxConnections": 64, "gateRate": 1000,
-			"limits": map[string]any{"deviceMemory": "64MiB", "sessions": 64},
-		}},
-	})
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "policy.json"), text, 0o600))
-	s := &stack{t: t, dir: dir, log: &output{}}
+	}}
+	s.writePolicy("default")
 	require.NoError(t, os.Chmod(dir, 0o755)) // for the users of the children
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "bin"), 0o755))
 	for _, name := range []string{"device-manager", "gpu-mock", "gpu-gate"} {
@@ -114,6 +109,24 @@ func newStack(t *testing.T, o options) *stack {
 		}
 	})
 	return s
+}
+
+// writePolicy writes the policy with these tenants.
+func (s *stack) writePolicy(names ...string) {
+	s.t.Helper()
+	var tenants []any
+	for _, name := range names {
+		tenants = append(tenants, map[string]any{
+			"name": name, "allowedUids": "any", "facet": "full", "maxConnections": 64, "gateRate": 1000,
+			"limits": map[string]any{"deviceMemory": "64MiB", "sessions": 64},
+		})
+	}
+	s.policy["tenants"] = tenants
+	text, err := json.Marshal(s.policy)
+	require.NoError(s.t, err)
+	path := filepath.Join(s.dir, "policy.json")
+	require.NoError(s.t, os.WriteFile(path+".new", text, 0o600))
+	require.NoError(s.t, os.Rename(path+".new", path))
 }
 
 func tail(s string, n int) string {

@@ -7,10 +7,11 @@ import (
 	"capgpu/control"
 	"capgpu/gpu"
 	"capgpu/gpuerr"
+	"capgpu/internal/crashpoint"
 	"capgpu/ledger"
 )
 
-// What the manager says of the policy while sessions are open.
+// Messages of the manager about the policy, while sessions are open.
 
 func (d *driver) setTenant(m *control.Message) error {
 	req, err := control.ParseSetTenantRequest(m.Body)
@@ -32,6 +33,7 @@ func (d *driver) endSessions(m *control.Message) ([]byte, error) {
 	} else {
 		ended = d.device.EndSessions(req.Tenant, req.Sessions, cause)
 	}
+	crashpoint.Here("driver.policy.ended")
 	return control.EndedReply{Sessions: uint32(ended)}.AppendTo(nil), nil
 }
 

@@ -189,7 +189,7 @@ func write(w io.Writer, parts []part) {
 	for _, p := range parts {
 		fmt.Fprintf(w, "    %s %s\n", p.path, p.version)
 	}
-	fmt.Fprint(w, "\nWhat they are licensed under, and what they say of copyright, follows.\n")
+	fmt.Fprint(w, "\nTheir licences, and their words on copyright, follow.\n")
 	var texts []string
 	of := map[string][]string{}
 	for _, p := range parts {

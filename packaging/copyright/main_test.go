@@ -48,8 +48,8 @@ func TestEveryModuleOfEveryProgramIsCovered(t *testing.T) {
 	require.Equal(t, written, again, "the same modules give the same text")
 }
 
-// What a module keeps beside a package that is linked counts, and what it keeps elsewhere
-// does not.
+// A licence that a module keeps beside a package that is linked counts, and one that it
+// keeps elsewhere does not.
 func TestFilesOfPackagesAndAbove(t *testing.T) {
 	root := t.TempDir()
 	for _, name := range []string{"LICENSE", "NOTICE.md", "in/COPYING", "in/deep/license.txt", "in/deep/license.go", "other/LICENSE"} {
