@@ -41,11 +41,13 @@ func TestBadIsTold(t *testing.T) {
 	good := Row{Attack: All[0], Tally: Tally{Attempts: 1, Answers: map[string]int{"E_STALE": 1}}, Work: 1}
 	require.Empty(t, good.Bad())
 	for what, spoil := range map[string]func(*Row){
-		"the victim had":      func(r *Row) { r.Errors = []error{fmt.Errorf("no")} },
-		"nothing done":        func(r *Row) { r.Work = 0 },
-		"left behind":         func(r *Row) { r.Charges = "1 of buffers" },
-		"the service holds":   func(r *Row) { r.Grown = footprint{descriptors: 99}.more(footprint{}) },
-		"a newcomer waits":    func(r *Row) { r.Slower = waits{Direct: [2]float64{3}}.slower(waits{Direct: [2]float64{1}}) },
+		"the victim had":    func(r *Row) { r.Errors = []error{fmt.Errorf("no")} },
+		"nothing done":      func(r *Row) { r.Work = 0 },
+		"left behind":       func(r *Row) { r.Charges = "1 of buffers" },
+		"the service holds": func(r *Row) { r.Grown = footprint{descriptors: 99}.more(footprint{}) },
+		"a newcomer waits": func(r *Row) {
+			r.Slower = waits{Direct: [2]float64{3}}.slower("meanwhile", waits{Direct: [2]float64{1}})
+		},
 		"the audit logs":      func(r *Row) { r.Lost = "1 records of audit.log are gone" },
 		"the driver has died": func(r *Row) { r.Replace = true },
 		"nothing was tried":   func(r *Row) { r.Attempts = 0 },

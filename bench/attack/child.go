@@ -9,7 +9,9 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"runtime"
 	"strconv"
+	"sync"
 	"syscall"
 	"time"
 
@@ -46,7 +48,10 @@ func RunIfAttacker() {
 	a := &attacker{socket: o.Socket, capnp: o.Capnp, bin: o.Bin, step: o.Step, random: rand.New(rand.NewPCG(o.Seed, uint64(o.Attack))), tally: Tally{Answers: map[string]int{}}}
 	ctx, cancel := context.WithTimeout(context.Background(), o.For)
 	defer cancel()
-	for again := true; again; again = ctx.Err() == nil && o.Step == 0 {
+	if o.Attack == burning {
+		burn(ctx)
+	}
+	for again := o.Attack != burning; again; again = ctx.Err() == nil && o.Step == 0 {
 		if err := All[o.Attack].run(ctx, a); err != nil {
 			a.told(err) // that is how its attempt ended
 		}
@@ -55,6 +60,20 @@ func RunIfAttacker() {
 		os.Exit(1)
 	}
 	os.Exit(0)
+}
+
+// burning is no attack: it only computes, on all processors.
+const burning = -1
+
+func burn(ctx context.Context) {
+	var all sync.WaitGroup
+	for range runtime.NumCPU() {
+		all.Go(func() {
+			for ctx.Err() == nil {
+			}
+		})
+	}
+	all.Wait()
 }
 
 // killed reports whether a process ended by SIGKILL.
@@ -94,7 +113,7 @@ func attackOnce(o order) (Tally, error) {
 	if err := cmd.Start(); err != nil {
 		return Tally{}, err
 	}
-	if All[o.Attack].stops {
+	if o.Attack != burning && All[o.Attack].stops {
 		time.Sleep(o.For) // it is stopped by then, or soon
 		if err := cmd.Process.Kill(); err != nil {
 			return Tally{}, errors.Join(err, cmd.Wait())
@@ -109,7 +128,7 @@ func attackOnce(o order) (Tally, error) {
 		return t, err
 	}
 	var status *exec.ExitError
-	if errors.As(err, &status) && (o.Step > 0 || All[o.Attack].stops) && killed(status) {
+	if errors.As(err, &status) && o.Attack != burning && (o.Step > 0 || All[o.Attack].stops) && killed(status) {
 		what := fmt.Sprintf("killed after step %d", o.Step)
 		if o.Step == 0 {
 			what = "stopped, then killed"

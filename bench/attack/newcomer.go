@@ -131,14 +131,23 @@ func (n *newcomer) close() error {
 	return errors.Join(errs...)
 }
 
-// slower says which of the waits is more than twice what it was when nobody attacked.
-func (w waits) slower(quiet waits) (all []string) {
+// during is how long a newcomer waits while f runs.
+func (n *newcomer) during(f func() error) (waits, error) {
+	n.since()
+	err := f()
+	w, errs := n.since()
+	return w, errors.Join(append(errs, err)...)
+}
+
+// slower says which of the waits is in the middle more than twice what it was when nobody
+// attacked.
+func (w waits) slower(when string, quiet waits) (all []string) {
 	for _, x := range []struct {
 		name       string
 		now, quiet float64
 	}{{"a session", w.Direct[0], quiet.Direct[0]}, {"a Cap'n Proto connection", w.Capnp[0], quiet.Capnp[0]}} {
 		if x.quiet > 0 && x.now > 2*x.quiet {
-			all = append(all, fmt.Sprintf("a newcomer waits %.1f ms for %s, %.1f when nobody attacks", x.now, x.name, x.quiet))
+			all = append(all, fmt.Sprintf("a newcomer waits %.1f ms for %s %s, and %.1f when nobody attacks", x.now, x.name, when, x.quiet))
 		}
 	}
 	return all

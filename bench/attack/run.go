@@ -106,13 +106,21 @@ func Run(ctx context.Context, o Options) (rows []Row, err error) {
 	}()
 	n := startNewcomer(svc.Socket, svc.GateSocketOf(service.Tenant))
 	defer func() { err = errors.Join(err, n.close()) }()
-	time.Sleep(min(o.For/10, 3*time.Second))
+	calmFor := min(o.For/20, 3*time.Second)
+	calm, err := n.during(func() error { time.Sleep(calmFor); return nil })
+	if err != nil {
+		return nil, fmt.Errorf("before anybody attacks: %w", err)
+	}
 	_, quiet, errs := v.since()
-	quietWaits, more := n.since()
-	if err := errors.Join(append(errs, more...)...); err != nil {
+	// What a client does to others by burning the host's processors is the host's to settle.
+	busy, err := n.during(func() error {
+		_, err := attackOnce(order{Attack: burning, For: calmFor})
+		return err
+	})
+	if err := errors.Join(append(errs, err)...); err != nil {
 		return nil, fmt.Errorf("the victim, before anybody attacks: %w", err)
 	}
-	o.Say("nobody attacks: a newcomer waits %s", quietWaits)
+	o.Say("nobody attacks: a newcomer waits %s; beside a program that only computes: %s", calm, busy)
 	before, err := footprintOf(svc)
 	if err != nil {
 		return nil, err
@@ -130,7 +138,11 @@ func Run(ctx context.Context, o Options) (rows []Row, err error) {
 		}
 		row.P99 /= max(quiet, 1)
 		if o.Timed {
-			row.Slower = row.Waits.slower(quietWaits)
+			after, err := n.during(func() error { time.Sleep(afterFor); return nil })
+			if err != nil {
+				return rows, fmt.Errorf("after %s: %w", row.Name, err)
+			}
+			row.Slower = append(row.Waits.slower("meanwhile", busy), after.slower("afterwards", calm)...)
 		}
 		rows = append(rows, row)
 		o.Say("%2d %-50s %8d attempts %6d of the victim, 99 %% %.1f×, a newcomer waits %s", row.Class, row.Name, row.Attempts, row.Work, row.P99, row.Waits)
@@ -140,6 +152,9 @@ func Run(ctx context.Context, o Options) (rows []Row, err error) {
 	}
 	return rows, nil
 }
+
+// afterFor is how long a newcomer is looked at after an attack.
+const afterFor = time.Second
 
 // one runs one attack for its share of the time.
 func one(ctx context.Context, o Options, svc *service.Service, v *victim, n *newcomer, i int) (row Row, err error) {
