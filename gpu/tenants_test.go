@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"capgpu/gpuerr"
 	"capgpu/internal/leakcheck"
 	"capgpu/ledger"
+	"capgpu/ring"
 )
 
 var errPolicy = gpuerr.New(gpuerr.Revoked, "reason=policy: it says so")
@@ -21,13 +23,13 @@ func attached(id uint64) func(*Attach) { return func(a *Attach) { a.ID = id } }
 // what they have in the device; all others go on.
 func TestEndSessions(t *testing.T) {
 	leakcheck.Check(t)
-	r := newRig(t, withScript(mock.Fault{Kind: mock.FaultSlow, Job: 1, Duration: mock.Duration(time.Hour)}))
+	r := newRig(t, withScript(mock.Fault{Kind: mock.FaultSlow, Op: "copy", Probability: 1, Duration: mock.Duration(time.Hour)}))
 	bad, good, bob := r.open("alice", attached(7)), r.open("alice", attached(8)), r.open("bob", attached(9))
 	weak, err := bad.Restrict(Policy{Facet: FacetMemory, Limits: ledger.NoLimits()})
 	require.NoError(t, err)
 	b := buf(t, bad, 4096)
 	buf(t, weak, 4096)
-	r.queue(bad, 16, 0).fill(b, 0, 64, 1)
+	r.queue(bad, 16, 0).push(ring.CopyEntry(0, uint64(b), 0, uint64(b), 64, 64, 0), nil, nil)
 	require.Eventually(t, func() bool { return r.dev.engine.atWork() == bad.tenant }, 5*time.Second, time.Millisecond)
 
 	require.Zero(t, r.dev.EndSessions("bob", []uint64{0, 7, 8}, errPolicy), "they are another tenant's, and 0 is nobody")
@@ -69,8 +71,10 @@ func TestEndTenant(t *testing.T) {
 	}
 	r.reclaimed()
 	require.Eventually(t, func() bool { return !known() }, 5*time.Second, time.Millisecond)
-	_, err = old.account.Child("late", ledger.NoLimits())
-	require.ErrorIs(t, err, gpuerr.Closed, "its books are closed")
+	require.Eventually(t, func() bool {
+		_, err := old.account.Reserve(ledger.Buffers, 0)
+		return errors.Is(err, gpuerr.Closed)
+	}, 5*time.Second, time.Millisecond, "its books are closed")
 	require.NoError(t, r.dev.Check())
 	require.NoError(t, bob.Err())
 
