@@ -71,6 +71,7 @@ func TestContextsOfEarlierWaits(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Fatalf("Wait() = %v", err)
 	}
+	r.Drain() // of what has woken it, if it slept
 	go func() { ended <- r.Wait(third) }()
 	endThird()
 	if err := <-ended; err != context.Canceled {
