@@ -114,3 +114,18 @@ func TestDialNobody(t *testing.T) {
 	_, err := Dial(t.Context(), t.TempDir()+"/none.sock")
 	require.ErrorIs(t, err, gpuerr.Disconnected)
 }
+
+// A context that ends while a stream is begun ends the stream, and nothing else.
+func TestClientGivesUpWhileItAsks(t *testing.T) {
+	r, c := dialled(t, lmtest.New())
+	for range 300 {
+		ctx, cancel := context.WithCancel(r.ctx)
+		go cancel()
+		if s, err := c.Generate(ctx, lm.Request{Prompt: "a b", MaxTokens: 4}); err == nil {
+			require.NoError(t, s.Close())
+		}
+	}
+	s, err := c.Generate(r.ctx, lm.Request{Prompt: "a b", MaxTokens: 4})
+	require.NoError(t, err)
+	require.NoError(t, s.Close())
+}

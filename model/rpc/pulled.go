@@ -28,7 +28,7 @@ func (m *Client) Generate(ctx context.Context, r lm.Request) (lm.Stream, error) 
 		return nil, fromServer(ctx, err)
 	}
 	s := &pulled{stream: res.Stream().AddRef()}
-	s.forget = context.AfterFunc(ctx, func() { s.Close() })
+	s.forget = context.AfterFunc(ctx, func() { _ = s.end() })
 	return s, nil
 }
 
@@ -183,9 +183,14 @@ func (s *pulled) Usage() lm.Usage {
 }
 
 // Close implements lm.Stream.
-func (s *pulled) Close() (err error) {
+func (s *pulled) Close() error {
+	s.forget()
+	return s.end()
+}
+
+// end ends the stream, once. The end of a context may call it before Generate returns.
+func (s *pulled) end() (err error) {
 	s.once.Do(func() {
-		s.forget()
 		ctx, cancel := context.WithTimeout(context.Background(), askPatience)
 		defer cancel()
 		closed, release := s.stream.Close(ctx, nil)
