@@ -24,6 +24,7 @@ func openDescriptors(t *testing.T) int {
 func TestDescriptorsOfGates(t *testing.T) {
 	w := start(t, nil)
 	w.driver(1)
+	require.Eventually(t, w.GatesWait, patience, time.Millisecond)
 	before := openDescriptors(t)
 	const gates = 10
 	for range gates {
@@ -33,5 +34,5 @@ func TestDescriptorsOfGates(t *testing.T) {
 	const ours = 1 // the client's
 	require.Eventually(t, func() bool {
 		return openDescriptors(t)-before <= gates*(manager.ConnectionDescriptors-1+ours)
-	}, 5*time.Second, time.Millisecond, "one is for what is in passing")
+	}, patience, time.Millisecond, "one is for what is in passing")
 }

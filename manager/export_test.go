@@ -14,6 +14,13 @@ const (
 	AheadDescriptors      = aheadSizes * aheadSpares // memory that is made before it is asked for
 )
 
+// GatesWait reports whether as many gates wait for clients as are to.
+func (m *Manager) GatesWait() bool {
+	m.gates.mu.Lock()
+	defer m.gates.mu.Unlock()
+	return len(m.gates.ready) == readyGates && m.gates.starting == 0
+}
+
 // HoldGateStarts keeps the thread that gates are started from busy until letGo is called.
 func (m *Manager) HoldGateStarts() (letGo func()) {
 	held, hold := make(chan struct{}), make(chan struct{})
