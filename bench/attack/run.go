@@ -142,7 +142,10 @@ func Run(ctx context.Context, o Options) (rows []Row, err error) {
 			if err != nil {
 				return rows, fmt.Errorf("after %s: %w", row.Name, err)
 			}
-			row.Slower = append(row.Waits.slower("meanwhile", busy), after.slower("afterwards", calm)...)
+			row.Slower = after.slower("afterwards", calm)
+			if connecting[row.Name] {
+				row.Slower = append(row.Slower, row.Waits.slower("meanwhile", busy)...)
+			}
 		}
 		rows = append(rows, row)
 		o.Say("%2d %-50s %8d attempts %6d of the victim, 99 %% %.1f×, a newcomer waits %s", row.Class, row.Name, row.Attempts, row.Work, row.P99, row.Waits)
@@ -152,6 +155,10 @@ func Run(ctx context.Context, o Options) (rows []Row, err error) {
 	}
 	return rows, nil
 }
+
+// connecting are the attacks on how others connect: a newcomer's waits are held while they go
+// on, too. What others do to the service's processors meanwhile is only told.
+var connecting = map[string]bool{"a storm of connections": true, "idle connections on all seats": true, "half-open connections": true}
 
 // afterFor is how long a newcomer is looked at after an attack.
 const afterFor = time.Second
