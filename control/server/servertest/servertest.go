@@ -52,6 +52,10 @@ type Service struct {
 	serving  sync.WaitGroup
 	ctx      context.Context // of every socket
 	kill     context.CancelFunc
+
+	sessions    sync.WaitGroup
+	driver      context.Context // of the sessions' sockets
+	endSessions context.CancelFunc
 }
 
 // Start runs a service until the end of the test.
@@ -76,6 +80,7 @@ func Start(t testing.TB, o Options) *Service {
 		epoch:   grants.Device.Epoch,
 	}
 	s.ctx, s.kill = context.WithCancel(context.Background())
+	s.driver, s.endSessions = context.WithCancel(s.ctx)
 	s.listener, err = net.ListenUnix("unixpacket", &net.UnixAddr{Name: s.Socket, Net: "unixpacket"})
 	require.NoError(t, err)
 	s.serving.Go(s.runAccept)
@@ -91,12 +96,20 @@ func Start(t testing.TB, o Options) *Service {
 	return s
 }
 
-// Kill ends every socket of the service at once, as the end of its driver does: all
-// peers see E_DISCONNECTED. It waits until all is dismantled.
+// Kill ends every socket of the service at once: all peers see E_DISCONNECTED. It waits
+// until all is dismantled.
 func (s *Service) Kill() {
 	s.kill()
 	s.listener.Close()
 	s.serving.Wait()
+	s.sessions.Wait()
+}
+
+// KillDriver is Kill of the sessions' sockets, as the end of a driver is: who is connected
+// to the tenant's socket stays so.
+func (s *Service) KillDriver() {
+	s.endSessions()
+	s.sessions.Wait()
 }
 
 func (s *Service) runAccept() {
@@ -199,7 +212,7 @@ func (s *Service) open() (int, error) {
 		unix.Close(theirs)
 		return -1, err
 	}
-	s.serving.Go(func() { server.ServeSession(s.ctx, conn, core) })
+	s.sessions.Go(func() { server.ServeSession(s.driver, conn, core) })
 	return theirs, nil
 }
 
