@@ -136,3 +136,30 @@ func TestFreeThatOnlyComplains(t *testing.T) {
 	require.Zero(t, r.descriptors())
 	r.idle(s)
 }
+
+// What is on its way to a client when its session ends is charged no longer than that.
+func TestLentWhenTheSessionEnds(t *testing.T) {
+	r := newMemRig(t)
+	s := r.open("alice")
+	held := r.descriptors()
+	var returned []func()
+	for range 3 {
+		back, err := s.Lend(2)
+		require.NoError(t, err)
+		returned = append(returned, back)
+	}
+	require.Equal(t, held+6, r.descriptors())
+	returned[0]()
+	returned[0]()
+	require.Equal(t, held+4, r.descriptors())
+	require.NoError(t, s.Close())
+	r.idle(s)
+	require.Zero(t, r.descriptors())
+	for _, back := range returned {
+		back() // its answer was not sent before
+	}
+	require.Zero(t, r.descriptors())
+	require.NoError(t, r.dev.Check())
+	_, err := s.Lend(1)
+	require.Error(t, err)
+}

@@ -48,6 +48,7 @@ type Session struct {
 	opened   time.Time
 	node     *revoke.Node
 	charges  [2]ledger.Receipt
+	passing  inPassing
 	handles  *table
 	memory   memory
 	strikes  atomic.Uint64
@@ -224,6 +225,7 @@ func (s *Session) scrub() (more bool) {
 
 // release is the end of a session; everything below it is released.
 func (s *Session) release() {
+	s.passing.releaseAll()
 	if err := s.account.Close(); err != nil {
 		s.dev.log.Error("a session ends with charges", "session", s.id, "error", err)
 	}
