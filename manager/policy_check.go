@@ -131,7 +131,7 @@ func defaultMemory() uint64 {
 	const usual = 1 << 30
 	h, err := readMemory()
 	if err != nil {
-		return usual // whoever starts is told of that by checkHost
+		return usual // checkHost tells the caller of that
 	}
 	return min(usual, h.bytes/4*3)
 }

@@ -53,7 +53,7 @@ func TestWantsJSON(t *testing.T) {
 	}
 }
 
-// Who has no connection is not told to ask the service.
+// A user without a connection is not told to ask the service.
 func TestHintWithoutAConnection(t *testing.T) {
 	refusal := gpuerr.Refused("connections", 1, 0)
 	refusal.Msg = "all 64 connections are in use: end some programs"

@@ -240,7 +240,7 @@ func TestSlowLargeBody(t *testing.T) {
 	}
 }
 
-// Who has no place is told so, and what to do.
+// A client that has no place is told so, and what to do.
 func TestRefusedConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, let := paced()
@@ -301,7 +301,7 @@ func TestTokenizedOnce(t *testing.T) {
 	require.Equal(t, "prompt", *problemIn(t, w).Param)
 }
 
-// Who asks is the peer, and whom it names, wherever the model is asked.
+// The asker is the peer, and the user it names, wherever the model is asked.
 func TestAskers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &counted{Model: lmtest.New()}

@@ -13,7 +13,7 @@ import (
 )
 
 // Generate implements lm.Model. Of the fields of r those of the schema arrive; Echo
-// does not. Who asks is the connection.
+// does not. The asker is the connection.
 func (m *Client) Generate(ctx context.Context, r lm.Request) (lm.Stream, error) {
 	asked, release := m.model.Generate(ctx, func(p schema.LanguageModel_generate_Params) error {
 		out, err := p.NewRequest()

@@ -144,7 +144,7 @@ func TestFairForgets(t *testing.T) {
 	require.NotNil(t, f.all.of["999"])
 	require.Nil(t, f.all.of["1"])
 
-	// Who comes back owes what it had.
+	// A peer that comes back owes what it had.
 	s := f.put(lm.Asker{Peer: "999"}, 0)
 	n := f.put(lm.Asker{Peer: "new"}, 0)
 	require.Same(t, n, f.next())

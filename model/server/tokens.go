@@ -13,7 +13,7 @@ import (
 // Tokenizing is work and memory of this process, some dozen bytes for each of a text.
 // So what cannot fit the context is refused by its length, and of the others so many
 // are tokenized at a time: long ones by themselves, so that others do not wait for them.
-// Who waits for that takes turns as for passes.
+// Requests that wait for that take turns as for passes.
 const (
 	maxPromptBytes = 4 << 20
 	longText       = 64 << 10 // bytes

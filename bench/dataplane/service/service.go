@@ -15,14 +15,12 @@ import (
 	"regexp"
 	"runtime"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"capgpu/client"
-	"capgpu/gate/gatetest"
 )
 
 // Tenant is the one tenant of the policy, if nothing else is asked for.
@@ -244,53 +242,6 @@ func (s *Service) DriverPID() (int, error) {
 		return 0, fmt.Errorf("no driver has been ready; device-manager said:\n%s", s.log)
 	}
 	return pid, nil
-}
-
-// GatePID finds the process of one of the gates that have a client.
-func (s *Service) GatePID() (int, error) {
-	all, err := s.children("gpu-gate")
-	if err != nil {
-		return 0, err
-	}
-	for _, pid := range all {
-		if gatetest.HasClient(pid) {
-			return pid, nil
-		}
-	}
-	return 0, fmt.Errorf("device-manager (%d) has no gpu-gate with a client; it said:\n%s", s.ManagerPID(), s.log)
-}
-
-// Processes is how many the manager has started and not reaped.
-func (s *Service) Processes() (int, error) {
-	all, err := s.children("")
-	return len(all), err
-}
-
-// children are the manager's, of a program whose name begins so, that run.
-func (s *Service) children(name string) (pids []int, err error) {
-	all, err := os.ReadDir("/proc")
-	if err != nil {
-		return nil, err
-	}
-	for _, e := range all {
-		text, err := os.ReadFile(filepath.Join("/proc", e.Name(), "stat"))
-		if err != nil {
-			continue // not a process, or one that has ended
-		}
-		var pid, parent int
-		var state string
-		open, end := bytes.IndexByte(text, '('), bytes.LastIndexByte(text, ')')
-		if open < 0 || end < open || !strings.HasPrefix(string(text[open+1:end]), name) {
-			continue
-		}
-		if _, err := fmt.Sscan(string(text[:open]), &pid); err != nil {
-			continue
-		}
-		if _, err := fmt.Sscan(string(text[end+1:]), &state, &parent); err == nil && parent == s.ManagerPID() && state != "Z" {
-			pids = append(pids, pid)
-		}
-	}
-	return pids, nil
 }
 
 // OnCPU calls f on a thread that is on one CPU: so is what f starts.

@@ -105,8 +105,8 @@ func (s *Service) Kill() {
 	s.sessions.Wait()
 }
 
-// KillDriver is Kill of the sessions' sockets, as the end of a driver is: who is connected
-// to the tenant's socket stays so.
+// KillDriver is Kill of the sessions' sockets, as the end of a driver is: connections to
+// the tenant's socket stay.
 func (s *Service) KillDriver() {
 	s.endSessions()
 	s.sessions.Wait()
