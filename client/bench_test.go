@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"capgpu/client"
-	"capgpu/control/server/servertest"
+	"capgpu/driver/session/sessiontest"
 )
 
 // BenchmarkBatch is the time of one small launch, from push to completion, in
@@ -17,7 +17,7 @@ import (
 func BenchmarkBatch(b *testing.B) {
 	for _, size := range []int{1, 16, 128} {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
-			svc := servertest.Start(b, servertest.Options{})
+			svc := sessiontest.Start(b, sessiontest.Options{})
 			ctx := context.Background()
 			s := svc.Open(b)
 			launch := client.Launch{Bindings: make([]client.Binding, 3)}
@@ -60,7 +60,7 @@ func BenchmarkBatch(b *testing.B) {
 // stage it, and to collect its completion when that is there.
 func BenchmarkPush(b *testing.B) {
 	const n = 256
-	svc := servertest.Start(b, servertest.Options{})
+	svc := sessiontest.Start(b, sessiontest.Options{})
 	ctx := context.Background()
 	s := svc.Open(b)
 	launch := client.Launch{Bindings: make([]client.Binding, 3)}

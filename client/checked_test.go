@@ -7,14 +7,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"capgpu/client"
-	"capgpu/control/server/servertest"
+	"capgpu/driver/session/sessiontest"
 	"capgpu/gpuerr"
 	"capgpu/outcome"
 )
 
 // A checked session is a whole one that says so, and so are those below it.
 func TestCheckedSession(t *testing.T) {
-	svc := servertest.Start(t, servertest.Options{})
+	svc := sessiontest.Start(t, sessiontest.Options{})
 	ctx := testContext(t)
 	conn := svc.Dial(t)
 	s, err := conn.OpenChecked(ctx, 0)
@@ -39,7 +39,7 @@ func TestCheckedSession(t *testing.T) {
 
 // What a checked session finds poisons it, as any trap does.
 func TestCheckedSessionFindsRaces(t *testing.T) {
-	svc := servertest.Start(t, servertest.Options{})
+	svc := sessiontest.Start(t, sessiontest.Options{})
 	ctx := testContext(t)
 	module, err := os.ReadFile("../gpu/backend/mock/testdata/race.spv")
 	require.NoError(t, err)

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"capgpu/client"
-	"capgpu/control/server/servertest"
+	"capgpu/driver/session/sessiontest"
 	"capgpu/gpu"
 	"capgpu/gpu/backend/mock"
 	"capgpu/gpuerr"
@@ -29,7 +29,7 @@ func testContext(t *testing.T) context.Context {
 }
 
 func TestExampleRuns(t *testing.T) {
-	svc := servertest.Start(t, servertest.Options{})
+	svc := sessiontest.Start(t, sessiontest.Options{})
 	require.NoError(t, add(testContext(t), svc.Socket))
 }
 
@@ -65,10 +65,10 @@ func TestDialSaysWhyNobodyAnswers(t *testing.T) {
 }
 
 func TestConn(t *testing.T) {
-	svc := servertest.Start(t, servertest.Options{})
+	svc := sessiontest.Start(t, sessiontest.Options{})
 	ctx := testContext(t)
 	c := svc.Dial(t)
-	require.Equal(t, servertest.Tenant, c.Tenant())
+	require.Equal(t, sessiontest.Tenant, c.Tenant())
 	devices, err := c.Devices(ctx)
 	require.NoError(t, err)
 	require.Len(t, devices, 1)
@@ -107,7 +107,7 @@ func TestConn(t *testing.T) {
 }
 
 func TestBuffer(t *testing.T) {
-	svc := servertest.Start(t, servertest.Options{})
+	svc := sessiontest.Start(t, sessiontest.Options{})
 	ctx := testContext(t)
 	s := svc.Open(t)
 	b, err := s.CreateBuffer(ctx, 5000, client.Storage)
@@ -170,7 +170,7 @@ func TestBuffer(t *testing.T) {
 }
 
 func TestSubmitIsAllOrNothing(t *testing.T) {
-	svc := servertest.Start(t, servertest.Options{})
+	svc := sessiontest.Start(t, sessiontest.Options{})
 	ctx := testContext(t)
 	s, other := svc.Open(t), svc.Open(t)
 	f, err := s.CreateFence(ctx, 0)
@@ -205,7 +205,7 @@ func TestSubmitIsAllOrNothing(t *testing.T) {
 }
 
 func TestRefusedAndFailedCommands(t *testing.T) {
-	svc := servertest.Start(t, servertest.Options{})
+	svc := sessiontest.Start(t, sessiontest.Options{})
 	ctx := testContext(t)
 	s := svc.Open(t)
 	b, err := s.CreateBuffer(ctx, 4096, client.Storage)
@@ -286,7 +286,7 @@ func TestRefusedAndFailedCommands(t *testing.T) {
 }
 
 func TestDeadlineAndCancel(t *testing.T) {
-	svc := servertest.Start(t, servertest.Options{})
+	svc := sessiontest.Start(t, sessiontest.Options{})
 	ctx := testContext(t)
 	s := svc.Open(t)
 	spin, err := s.OpenProgram(ctx, "spin")
@@ -314,7 +314,7 @@ func TestDeadlineAndCancel(t *testing.T) {
 }
 
 func TestFenceWaits(t *testing.T) {
-	svc := servertest.Start(t, servertest.Options{})
+	svc := sessiontest.Start(t, sessiontest.Options{})
 	ctx := testContext(t)
 	s := svc.Open(t)
 	f, err := s.CreateFence(ctx, 0)
@@ -345,7 +345,7 @@ func TestFenceWaits(t *testing.T) {
 
 func TestAnAbandonedCreationIsUndone(t *testing.T) {
 	allocating, goOn := make(chan struct{}), make(chan struct{})
-	var o servertest.Options
+	var o sessiontest.Options
 	o.Fake.Hooks.Alloc = func(bytes uint64) error {
 		if bytes >= 1<<24 {
 			close(allocating)
@@ -353,7 +353,7 @@ func TestAnAbandonedCreationIsUndone(t *testing.T) {
 		}
 		return nil
 	}
-	svc := servertest.Start(t, o)
+	svc := sessiontest.Start(t, o)
 	s := svc.Open(t)
 	ctx, cancel := context.WithCancel(testContext(t))
 	go func() {
@@ -370,7 +370,7 @@ func TestAnAbandonedCreationIsUndone(t *testing.T) {
 }
 
 func TestRevokedQueue(t *testing.T) {
-	svc := servertest.Start(t, servertest.Options{})
+	svc := sessiontest.Start(t, sessiontest.Options{})
 	ctx := testContext(t)
 	parent := svc.Open(t)
 	s, err := parent.Restrict(ctx, client.Policy{Facet: client.FacetFull})
@@ -391,7 +391,7 @@ func TestRevokedQueue(t *testing.T) {
 }
 
 func TestClosedQueue(t *testing.T) {
-	svc := servertest.Start(t, servertest.Options{})
+	svc := sessiontest.Start(t, sessiontest.Options{})
 	ctx := testContext(t)
 	s := svc.Open(t)
 	q, err := s.CreateQueue(ctx, client.QueueOptions{})
@@ -409,7 +409,7 @@ func TestClosedQueue(t *testing.T) {
 }
 
 func TestLostDevice(t *testing.T) {
-	svc := servertest.Start(t, servertest.Options{Mock: mock.Options{Script: mock.Script{Faults: []mock.Fault{{Kind: mock.FaultDeviceGone}}}}})
+	svc := sessiontest.Start(t, sessiontest.Options{Mock: mock.Options{Script: mock.Script{Faults: []mock.Fault{{Kind: mock.FaultDeviceGone}}}}})
 	ctx := testContext(t)
 	s := svc.Open(t)
 	b, err := s.CreateBuffer(ctx, 4096, client.Storage)
@@ -437,7 +437,7 @@ func TestTheFastPathAllocatesNothing(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates")
 	}
-	svc := servertest.Start(t, servertest.Options{Config: func(c *gpu.Config) { c.MaxDeadline = time.Minute }})
+	svc := sessiontest.Start(t, sessiontest.Options{Config: func(c *gpu.Config) { c.MaxDeadline = time.Minute }})
 	ctx := testContext(t)
 	s := svc.Open(t)
 	var launch client.Launch

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"capgpu/client"
-	"capgpu/control/server/servertest"
+	"capgpu/driver/session/sessiontest"
 	"capgpu/gpuerr"
 	"capgpu/outcome"
 )
@@ -40,7 +40,7 @@ func read(t *testing.T, b *client.Buffer) []byte {
 }
 
 func TestList(t *testing.T) {
-	svc := servertest.Start(t, servertest.Options{})
+	svc := sessiontest.Start(t, sessiontest.Options{})
 	ctx := testContext(t)
 	s := svc.Open(t)
 	fill := openProgram(t, s, "fill_u32")
@@ -91,7 +91,7 @@ func TestList(t *testing.T) {
 }
 
 func TestRecordListRefuses(t *testing.T) {
-	svc := servertest.Start(t, servertest.Options{})
+	svc := sessiontest.Start(t, sessiontest.Options{})
 	ctx := testContext(t)
 	s, other := svc.Open(t), svc.Open(t)
 	a, foreign := newBuffer(t, s, 256), newBuffer(t, other, 256)
@@ -141,7 +141,7 @@ func TestRecordListRefuses(t *testing.T) {
 
 // A trap in a list says where it was and poisons the session.
 func TestListTraps(t *testing.T) {
-	svc := servertest.Start(t, servertest.Options{})
+	svc := sessiontest.Start(t, sessiontest.Options{})
 	ctx := testContext(t)
 	s := svc.Open(t)
 	a := newBuffer(t, s, 256)
@@ -162,7 +162,7 @@ func TestListTraps(t *testing.T) {
 // Whatever a list is made of and patched with: it does what the commands do that are
 // submitted one by one.
 func TestListAgainstCommands(t *testing.T) {
-	svc := servertest.Start(t, servertest.Options{})
+	svc := sessiontest.Start(t, sessiontest.Options{})
 	ctx := testContext(t)
 	s := svc.Open(t)
 	q, err := s.CreateQueue(ctx, client.QueueOptions{})

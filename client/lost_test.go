@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"capgpu/client"
-	"capgpu/control/server/servertest"
+	"capgpu/driver/session/sessiontest"
 	"capgpu/gpuerr"
 	"capgpu/internal/leakcheck"
 )
@@ -15,7 +15,7 @@ import (
 // back all of that, although there is nobody to ask any more.
 func TestCloseOfALostSessionGivesAllBack(t *testing.T) {
 	leakcheck.Check(t)
-	svc := servertest.Start(t, servertest.Options{})
+	svc := sessiontest.Start(t, sessiontest.Options{})
 	ctx := testContext(t)
 	conn, err := client.Dial(ctx, svc.Socket)
 	require.NoError(t, err)
@@ -55,7 +55,7 @@ func TestCloseOfALostSessionGivesAllBack(t *testing.T) {
 
 // A service that knows nothing of OpenReady is asked with what every service has.
 func TestOpenReadyOfAnOldService(t *testing.T) {
-	svc := servertest.Start(t, servertest.Options{})
+	svc := sessiontest.Start(t, sessiontest.Options{})
 	ctx := testContext(t)
 	conn, err := client.Dial(ctx, svc.Socket)
 	require.NoError(t, err)

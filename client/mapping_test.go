@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"capgpu/client"
-	"capgpu/control/server/servertest"
+	"capgpu/driver/session/sessiontest"
 )
 
 // pagesOf is how many bytes of a buffer's memory file have pages.
@@ -21,7 +21,7 @@ func pagesOf(t *testing.T, b *client.Buffer) int64 {
 
 // Map puts pages under what will be touched, and no more than it says.
 func TestMapPopulates(t *testing.T) {
-	svc := servertest.Start(t, servertest.Options{})
+	svc := sessiontest.Start(t, sessiontest.Options{})
 	ctx := testContext(t)
 	s := svc.Open(t)
 	const most = 64 << 20

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"capgpu/client"
-	"capgpu/control/server/servertest"
+	"capgpu/driver/session/sessiontest"
 	"capgpu/gpuerr"
 )
 
@@ -18,7 +18,7 @@ import (
 func TestResultsOfARevokedSession(t *testing.T) {
 	const size = 8 << 20
 	want := bytes.Repeat([]byte{0xab}, size)
-	svc := servertest.Start(t, servertest.Options{})
+	svc := sessiontest.Start(t, sessiontest.Options{})
 	ctx := testContext(t)
 	for range 30 {
 		parent := svc.Open(t)
@@ -63,7 +63,7 @@ func TestResultsOfARevokedSession(t *testing.T) {
 
 // A queue that alone has ended takes no memory along: it can be read on.
 func TestReadsAfterAQueueWasClosed(t *testing.T) {
-	svc := servertest.Start(t, servertest.Options{})
+	svc := sessiontest.Start(t, sessiontest.Options{})
 	ctx := testContext(t)
 	s := svc.Open(t)
 	b, err := s.CreateBuffer(ctx, 4096, client.Storage)

@@ -7,14 +7,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"capgpu/control/server/servertest"
+	"capgpu/driver/session/sessiontest"
 	"capgpu/gpuerr"
 	"capgpu/schema"
 )
 
 // Every argument out of its range is a typed error that names it.
 func TestBadArguments(t *testing.T) {
-	r := newRig(t, servertest.Options{})
+	r := newRig(t, sessiontest.Options{})
 	s, other := r.open(), r.open()
 	buf, a := r.buffer(s, 4096)
 	_, b := r.buffer(s, 8192)
@@ -149,7 +149,7 @@ func TestBadArguments(t *testing.T) {
 
 // What a closed object refuses is told from what never was.
 func TestClosedObjects(t *testing.T) {
-	r := newRig(t, servertest.Options{})
+	r := newRig(t, sessiontest.Options{})
 	s := r.open()
 	buf, id := r.buffer(s, 4096)
 	fence, _ := r.fence(s)

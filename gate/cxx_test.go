@@ -13,13 +13,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"capgpu/client"
-	"capgpu/control/server/servertest"
+	"capgpu/driver/session/sessiontest"
 )
 
 // TestCxxClient builds examples/cpp/client.c++ from the same schema and runs it.
 func TestCxxClient(t *testing.T) {
 	binary := buildCxx(t)
-	service := servertest.Start(t, servertest.Options{})
+	service := sessiontest.Start(t, sessiontest.Options{})
 	path := filepath.Join(t.TempDir(), "test.capnp.sock")
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	require.NoError(t, err)

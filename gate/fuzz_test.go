@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"capgpu/client"
-	"capgpu/control/server/servertest"
+	"capgpu/driver/session/sessiontest"
 	"capgpu/gpu"
 	"capgpu/internal/rpcguard"
 	"capgpu/internal/rpcguard/rpcguardtest"
@@ -99,13 +99,13 @@ func runOrdinaryClient(t *testing.T, peer *net.UnixConn) {
 	})
 }
 
-// serveFuzzed is the server's side. When it ends, servertest finds the device's
+// serveFuzzed is the server's side. When it ends, sessiontest finds the device's
 // ledger sound and empty, and leakcheck the process.
 func serveFuzzed(t *testing.T) {
 	log := rpcguardtest.Log(t)
 	slog.SetDefault(log)
 	var opened atomic.Int64
-	service := servertest.Start(t, servertest.Options{
+	service := sessiontest.Start(t, sessiontest.Options{
 		Config: func(c *gpu.Config) {
 			c.DefaultDeadline, c.MaxDeadline = 5*time.Millisecond, 20*time.Millisecond
 			c.MaxBufferBytes = 1 << 20

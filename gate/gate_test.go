@@ -9,7 +9,7 @@ import (
 	"capnproto.org/go/capnp/v3"
 	"github.com/stretchr/testify/require"
 
-	"capgpu/control/server/servertest"
+	"capgpu/driver/session/sessiontest"
 	"capgpu/gpu"
 	"capgpu/gpuerr"
 	"capgpu/internal/rpcguard"
@@ -24,7 +24,7 @@ func putFloats(b []byte, f func(i int) float32) {
 }
 
 func TestVecadd(t *testing.T) {
-	r := newRig(t, servertest.Options{})
+	r := newRig(t, sessiontest.Options{})
 	s := r.open()
 	const n = 4096
 	bufA, a := r.buffer(s, 4*n)
@@ -66,7 +66,7 @@ func TestVecadd(t *testing.T) {
 }
 
 func TestRunProgramPipelined(t *testing.T) {
-	r := newRig(t, servertest.Options{})
+	r := newRig(t, sessiontest.Options{})
 	opened, release := r.manager.OpenDevice(r.ctx, nil)
 	t.Cleanup(release)
 	s := opened.Session()
@@ -104,7 +104,7 @@ func TestRunProgramPipelined(t *testing.T) {
 }
 
 func TestDevicesAndDescription(t *testing.T) {
-	r := newRig(t, servertest.Options{})
+	r := newRig(t, sessiontest.Options{})
 	list, release := r.manager.ListDevices(r.ctx, nil)
 	devices, err := await(r, list, release).Devices()
 	require.NoError(t, err)
@@ -139,7 +139,7 @@ func TestDevicesAndDescription(t *testing.T) {
 
 func TestFacets(t *testing.T) {
 	for _, facet := range []gpu.Facet{gpu.FacetMemory, gpu.FacetProgram, gpu.FacetFull} {
-		r := newRig(t, servertest.Options{Attach: func(a *gpu.Attach) { a.Facet = facet }})
+		r := newRig(t, sessiontest.Options{Attach: func(a *gpu.Attach) { a.Facet = facet }})
 		s := r.open()
 		fence, release := s.CreateFence(r.ctx, nil)
 		await(r, fence, release)
@@ -162,7 +162,7 @@ func TestFacets(t *testing.T) {
 }
 
 func TestRestrict(t *testing.T) {
-	r := newRig(t, servertest.Options{})
+	r := newRig(t, sessiontest.Options{})
 	s := r.open()
 	restrict := func(on schema.GpuSession, facet schema.SessionFacet, resource string, amount uint64) (schema.GpuMemorySession_restrict_Results_Future, capnp.ReleaseFunc) {
 		return on.Restrict(r.ctx, func(p schema.GpuMemorySession_restrict_Params) error {
@@ -207,7 +207,7 @@ func TestRestrict(t *testing.T) {
 }
 
 func TestCloseEndsEverything(t *testing.T) {
-	r := newRig(t, servertest.Options{})
+	r := newRig(t, sessiontest.Options{})
 	s, other := r.open(), r.open()
 	buf, id := r.buffer(s, 4096)
 	fence, _ := r.fence(s)
@@ -237,7 +237,7 @@ func TestCloseEndsEverything(t *testing.T) {
 
 // What the client drops is closed, and charges come back.
 func TestDroppedCapabilitiesAreClosed(t *testing.T) {
-	r := newRig(t, servertest.Options{Attach: func(a *gpu.Attach) {
+	r := newRig(t, sessiontest.Options{Attach: func(a *gpu.Attach) {
 		a.TenantLimits[ledger.Sessions] = 2
 		a.Limits[ledger.Buffers] = 1
 	}})
@@ -267,7 +267,7 @@ func TestDroppedCapabilitiesAreClosed(t *testing.T) {
 
 // A session lives while anything that was made from it is held.
 func TestSessionLivesWithItsObjects(t *testing.T) {
-	r := newRig(t, servertest.Options{})
+	r := newRig(t, sessiontest.Options{})
 	opened, release := r.manager.OpenDevice(r.ctx, nil)
 	made, release2 := opened.Session().CreateBuffer(r.ctx, bytesOf(4096, "upload readback"))
 	res, err := made.Struct()
@@ -283,7 +283,7 @@ func TestSessionLivesWithItsObjects(t *testing.T) {
 }
 
 func TestDriverDeath(t *testing.T) {
-	r := newRig(t, servertest.Options{})
+	r := newRig(t, sessiontest.Options{})
 	s := r.open()
 	buf, _ := r.buffer(s, 4096)
 	fence, _ := r.fence(s)
@@ -305,7 +305,7 @@ func TestDriverDeath(t *testing.T) {
 }
 
 func TestClientVanishes(t *testing.T) {
-	r := newRig(t, servertest.Options{})
+	r := newRig(t, sessiontest.Options{})
 	s := r.open()
 	r.buffer(s, 1<<20)
 	fence, _ := r.fence(s)

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"capgpu/client"
-	"capgpu/control/server/servertest"
+	"capgpu/driver/session/sessiontest"
 	"capgpu/gpuerr"
 	"capgpu/internal/leakcheck"
 	"capgpu/internal/rpcguard"
@@ -28,14 +28,14 @@ func TestMain(m *testing.M) { leakcheck.Main(m) }
 type rig struct {
 	t         *testing.T
 	ctx       context.Context
-	service   *servertest.Service
+	service   *sessiontest.Service
 	transport *rpcguard.ClientTransport
 	conn      *rpc.Conn
 	manager   schema.GpuDeviceManager
 	ended     chan error // of Serve
 }
 
-func newRig(t *testing.T, o servertest.Options) *rig {
+func newRig(t *testing.T, o sessiontest.Options) *rig {
 	t.Helper()
 	// No test hangs, be it in its cleaning up: what it waits for is shown.
 	watchdog := time.AfterFunc(2*time.Minute, func() {
@@ -45,7 +45,7 @@ func newRig(t *testing.T, o servertest.Options) *rig {
 	t.Cleanup(func() { watchdog.Stop() })
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	t.Cleanup(cancel)
-	r := &rig{t: t, ctx: ctx, service: servertest.Start(t, o), ended: make(chan error, 1)}
+	r := &rig{t: t, ctx: ctx, service: sessiontest.Start(t, o), ended: make(chan error, 1)}
 	peer := serveGate(t, r.service, r.ended)
 	r.transport = rpcguard.NewClientTransport(peer)
 	r.conn = rpc.NewConn(r.transport, nil)
@@ -56,7 +56,7 @@ func newRig(t *testing.T, o servertest.Options) *rig {
 }
 
 // serveGate runs a gate before service and returns the client's socket.
-func serveGate(t *testing.T, service *servertest.Service, ended chan<- error) *net.UnixConn {
+func serveGate(t *testing.T, service *sessiontest.Service, ended chan<- error) *net.UnixConn {
 	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	require.NoError(t, err)

@@ -10,13 +10,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"capgpu/control/server/servertest"
+	"capgpu/driver/session/sessiontest"
 	"capgpu/schema"
 )
 
 // A long life of a connection costs no more than a short one.
 func TestNothingGrows(t *testing.T) {
-	r := newRig(t, servertest.Options{})
+	r := newRig(t, sessiontest.Options{})
 	life := func() {
 		opened, release := r.manager.OpenDevice(r.ctx, nil)
 		s := opened.Session()

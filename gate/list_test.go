@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"capgpu/client"
-	"capgpu/control/server/servertest"
+	"capgpu/driver/session/sessiontest"
 	"capgpu/gpuerr"
 	"capgpu/schema"
 )
@@ -47,7 +47,7 @@ func batchOf(fill ...func(schema.Command) error) func(schema.GpuQueue_submit_Par
 
 // A list is recorded, run, changed for a run, and stale once what it uses is gone.
 func TestCommandList(t *testing.T) {
-	r := newRig(t, servertest.Options{})
+	r := newRig(t, sessiontest.Options{})
 	s := r.open()
 	a, aID := r.buffer(s, 4096)
 	b, bID := r.buffer(s, 4096)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"capgpu/control/server/servertest"
+	"capgpu/driver/session/sessiontest"
 	"capgpu/gpuerr"
 	nouns "capgpu/program"
 	"capgpu/program/library"
@@ -106,7 +106,7 @@ func (r *rig) sum(s schema.GpuProgramSession, p schema.GpuProgram) {
 }
 
 func TestLoadProgram(t *testing.T) {
-	r := newRig(t, servertest.Options{})
+	r := newRig(t, sessiontest.Options{})
 	s := r.open()
 	first, second := r.load(s, module(t)), r.load(s, module(t))
 	info, same := r.info(first), r.info(second)
@@ -152,7 +152,7 @@ func TestLoadProgram(t *testing.T) {
 // A session that cannot load runs what it is handed by those above it, until they
 // take it back.
 func TestProgramsAreHandedDown(t *testing.T) {
-	r := newRig(t, servertest.Options{})
+	r := newRig(t, sessiontest.Options{})
 	s := r.open()
 	loaded, named := r.load(s, module(t)), r.program(s, "vecadd_f32")
 	child := r.restricted(s)

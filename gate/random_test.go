@@ -15,7 +15,7 @@ import (
 	"capnproto.org/go/capnp/v3/rpc"
 	"github.com/stretchr/testify/require"
 
-	"capgpu/control/server/servertest"
+	"capgpu/driver/session/sessiontest"
 	"capgpu/gpuerr"
 	"capgpu/internal/rpcguard"
 	"capgpu/schema"
@@ -164,7 +164,7 @@ func (c *caller) call(ctx context.Context, t *testing.T) {
 
 // TestRandomCalls makes calls on whatever it was given, with any arguments. No
 // method may panic or fail as a bug, and in the end the device's ledger is sound
-// and empty (servertest checks that). CAPGPU_FUZZ_SECONDS prolongs it.
+// and empty (sessiontest checks that). CAPGPU_FUZZ_SECONDS prolongs it.
 func TestRandomCalls(t *testing.T) {
 	duration := 2 * time.Second
 	if v := os.Getenv("CAPGPU_FUZZ_SECONDS"); v != "" {
@@ -174,7 +174,7 @@ func TestRandomCalls(t *testing.T) {
 	}
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
-	service := servertest.Start(t, servertest.Options{})
+	service := sessiontest.Start(t, sessiontest.Options{})
 	end := time.Now().Add(duration)
 	calls := 0
 	for round := uint64(0); time.Now().Before(end) && !t.Failed(); round++ {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"capgpu/control/server/servertest"
+	"capgpu/driver/session/sessiontest"
 	"capgpu/gpuerr"
 	"capgpu/schema"
 )
@@ -97,7 +97,7 @@ func (r *rig) program(s schema.GpuSession, name string) schema.GpuProgram {
 }
 
 func TestSessionSubmit(t *testing.T) {
-	r := newRig(t, servertest.Options{})
+	r := newRig(t, sessiontest.Options{})
 	s := r.open()
 	buf, a := r.buffer(s, 4096)
 	_, b := r.buffer(s, 4096)
@@ -160,7 +160,7 @@ func TestSessionSubmit(t *testing.T) {
 }
 
 func TestMemcpyAndFences(t *testing.T) {
-	r := newRig(t, servertest.Options{})
+	r := newRig(t, sessiontest.Options{})
 	s := r.open()
 	src, a := r.buffer(s, 4096)
 	dst, b := r.buffer(s, 4096)
@@ -198,7 +198,7 @@ func TestMemcpyAndFences(t *testing.T) {
 
 // Work that traps is told by its fence, with the place.
 func TestTrapIsAnOutcome(t *testing.T) {
-	r := newRig(t, servertest.Options{})
+	r := newRig(t, sessiontest.Options{})
 	s := r.open()
 	_, a := r.buffer(s, 4096)
 	fence, _ := r.fence(s)
@@ -229,7 +229,7 @@ func TestTrapIsAnOutcome(t *testing.T) {
 }
 
 func TestQueue(t *testing.T) {
-	r := newRig(t, servertest.Options{})
+	r := newRig(t, sessiontest.Options{})
 	s := r.open()
 	buf, a := r.buffer(s, 4096)
 	fill := r.program(s, "fill_u32")
@@ -287,7 +287,7 @@ func TestQueue(t *testing.T) {
 
 // A wait that is sent right behind a launch is for that launch.
 func TestWaitBehindLaunch(t *testing.T) {
-	r := newRig(t, servertest.Options{})
+	r := newRig(t, sessiontest.Options{})
 	s := r.open()
 	const n = 256
 	bufA, a := r.buffer(s, 4*n)

@@ -29,7 +29,7 @@
 // first way, as one job. Where all that is in it is short, the queue's goroutine runs it
 // as well, slice by slice, each with a turn of its own (play.go).
 //
-// Who is trusted: the caller (control/server, the driver's main loop) and the
+// Who is trusted: the caller (driver/session, the driver's main loop) and the
 // DMA pool. Not trusted: the client on the other side of a ring, who sees
 // nothing but handles of its own session and may do anything to its memory at
 // any time; and the device, whose completions may be missing, late, doubled or

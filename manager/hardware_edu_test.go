@@ -13,7 +13,7 @@ import (
 	"capgpu/ddf/ddfrpc"
 	"capgpu/ddf/vfio"
 	"capgpu/gpu/backend"
-	"capgpu/gpu/backend/backendtest"
+	"capgpu/gpu/gputest/backendtest"
 	"capgpu/gpu/backend/edu"
 	"capgpu/gpu/backend/edu/edutest"
 	"capgpu/gpuerr"

@@ -14,7 +14,7 @@ import (
 	"capgpu/ring"
 )
 
-// driver is the process of a driver: a manager.Actor. It does what internal/driver does,
+// driver is the process of a driver: a manager.Actor. It does what driver does,
 // over calls.
 //
 //	starting ──► serving ──Kill, a crash point, Lost, Shutdown──► ended

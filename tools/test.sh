@@ -39,7 +39,7 @@ unit() { { echo capgpu/manager && go list ./... | grep -vE "$plain|^capgpu/manag
 # sizes, and that nothing is allocated.
 full() {
 	go list ./... | grep -E "$plain" | grep -v '^capgpu/qemu' |
-		CGO_ENABLED=0 xargs tools/gotest.sh ./ring ./client ./gpu ./gpu/difftest ./gpu/backend/mock ./ledger ./internal/revoke ./internal/benchtest ./cmd/gpuctl ./model/llama
+		CGO_ENABLED=0 xargs tools/gotest.sh ./ring ./client ./gpu ./gpu/gputest/difftest ./gpu/backend/mock ./ledger ./internal/revoke ./internal/benchtest ./cmd/gpuctl ./model/llama
 }
 
 # The figures themselves are for "make bench" and "make bench-kernels": a test cannot

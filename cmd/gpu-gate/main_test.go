@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"capgpu/control"
-	"capgpu/control/server/servertest"
+	"capgpu/driver/session/sessiontest"
 	"capgpu/internal/leakcheck"
 	"capgpu/internal/rpcguard"
 	"capgpu/schema"
@@ -74,7 +74,7 @@ func socketpair(t *testing.T, socketType int) [2]*os.File {
 }
 
 // start runs a gate, gives it a client of service, and returns the client's socket.
-func start(t *testing.T, service *servertest.Service) (*exec.Cmd, *net.UnixConn) {
+func start(t *testing.T, service *sessiontest.Service) (*exec.Cmd, *net.UnixConn) {
 	pair, link := socketpair(t, unix.SOCK_STREAM), socketpair(t, unix.SOCK_SEQPACKET)
 	tenant, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: service.Socket, Net: "unixpacket"})
 	require.NoError(t, err)
@@ -133,7 +133,7 @@ func await(t *testing.T, cmd *exec.Cmd) {
 }
 
 func TestServesOneClient(t *testing.T) {
-	service := servertest.Start(t, servertest.Options{})
+	service := sessiontest.Start(t, sessiontest.Options{})
 	cmd, socket := start(t, service)
 	conn := rpc.NewConn(rpcguard.NewClientTransport(socket), nil)
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)

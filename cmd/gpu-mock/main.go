@@ -20,8 +20,8 @@ import (
 	"capgpu/gpu/backend/mock/faults"
 	"capgpu/gpuerr"
 	"capgpu/internal/cmdline"
-	"capgpu/internal/driver"
-	"capgpu/internal/driver/rehearsal"
+	"capgpu/driver"
+	"capgpu/driver/rehearsal"
 )
 
 const usage = `gpu-mock - the driver of capgpu's fake function

@@ -18,7 +18,7 @@ import (
 	"capgpu/gpu/backend/edu"
 	"capgpu/gpuerr"
 	"capgpu/internal/cmdline"
-	"capgpu/internal/driver"
+	"capgpu/driver"
 )
 
 const usage = `gpu-service - the driver of a hardware function of capgpu

@@ -23,7 +23,7 @@ import (
 
 	"capgpu/client"
 	"capgpu/cmd/gpuctl/npy"
-	"capgpu/control/server/servertest"
+	"capgpu/driver/session/sessiontest"
 	"capgpu/gpu"
 	"capgpu/internal/leakcheck"
 	"capgpu/ledger"
@@ -117,7 +117,7 @@ func writeInputs(t *testing.T, dir string) {
 }
 
 func TestCommands(t *testing.T) {
-	svc := servertest.Start(t, servertest.Options{
+	svc := sessiontest.Start(t, sessiontest.Options{
 		Attach: func(a *gpu.Attach) {
 			a.TenantLimits[ledger.DeviceMemory] = 64 << 20
 			a.TenantLimits[ledger.Sessions] = 4
@@ -299,7 +299,7 @@ func TestUnreachable(t *testing.T) {
 }
 
 func TestMemoryTenant(t *testing.T) {
-	svc := servertest.Start(t, servertest.Options{Attach: func(a *gpu.Attach) { a.Facet = gpu.FacetMemory }})
+	svc := sessiontest.Start(t, sessiontest.Options{Attach: func(a *gpu.Attach) { a.Facet = gpu.FacetMemory }})
 	for _, args := range [][]string{{"programs"}, {"run", "vecadd_f32", "--random", "5"}} {
 		i := gpuctl(context.Background(), map[string]string{"CAPGPU_SOCKET": svc.Socket}, false, args...)
 		i.checkGolden(t, "memory-tenant-"+args[min(1, len(args)-1)], "", args)
@@ -307,7 +307,7 @@ func TestMemoryTenant(t *testing.T) {
 }
 
 func TestDriverDies(t *testing.T) {
-	svc := servertest.Start(t, servertest.Options{Config: func(c *gpu.Config) { c.DefaultDeadline, c.MaxDeadline = time.Minute, time.Minute }})
+	svc := sessiontest.Start(t, sessiontest.Options{Config: func(c *gpu.Config) { c.DefaultDeadline, c.MaxDeadline = time.Minute, time.Minute }})
 	died := make(chan struct{})
 	go func() {
 		defer close(died)
@@ -320,7 +320,7 @@ func TestDriverDies(t *testing.T) {
 }
 
 // awaitWork returns when something runs on the device.
-func awaitWork(svc *servertest.Service) {
+func awaitWork(svc *sessiontest.Service) {
 	for {
 		for _, tenant := range svc.Device.Status("").Tenants {
 			for _, s := range tenant.Sessions {
@@ -334,7 +334,7 @@ func awaitWork(svc *servertest.Service) {
 }
 
 func TestInterrupt(t *testing.T) {
-	svc := servertest.Start(t, servertest.Options{Config: func(c *gpu.Config) { c.DefaultDeadline, c.MaxDeadline = time.Minute, time.Minute }})
+	svc := sessiontest.Start(t, sessiontest.Options{Config: func(c *gpu.Config) { c.DefaultDeadline, c.MaxDeadline = time.Minute, time.Minute }})
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	go func() {
@@ -352,7 +352,7 @@ func TestInterrupt(t *testing.T) {
 }
 
 func TestProgress(t *testing.T) {
-	svc := servertest.Start(t, servertest.Options{})
+	svc := sessiontest.Start(t, sessiontest.Options{})
 	dir := t.TempDir()
 	out := filepath.Join(dir, "c.bin")
 	args := []string{"--socket", svc.Socket, "run", "vecadd_f32", "--random", "4194304", "--out", out}
@@ -429,7 +429,7 @@ func TestTexts(t *testing.T) {
 // A session that ends while its results are written takes them along: they are zeros by
 // then, and not told as results.
 func TestSessionEndsWhileItsResultIsSaved(t *testing.T) {
-	svc := servertest.Start(t, servertest.Options{})
+	svc := sessiontest.Start(t, sessiontest.Options{})
 	dir := t.TempDir()
 	pipe := filepath.Join(dir, "out")
 	require.NoError(t, unix.Mkfifo(pipe, 0o600))

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"capgpu/cmd/gpuctl/npy"
-	"capgpu/control/server/servertest"
+	"capgpu/driver/session/sessiontest"
 	"capgpu/program"
 	"capgpu/program/spirv"
 	"capgpu/program/spirv/spirvtest"
@@ -67,7 +67,7 @@ func refusedModule() []byte {
 }
 
 func TestProgramFiles(t *testing.T) {
-	svc := servertest.Start(t, servertest.Options{})
+	svc := sessiontest.Start(t, sessiontest.Options{})
 	dir := programFolder(t)
 	for _, tc := range []struct {
 		name, args string
@@ -112,7 +112,7 @@ func TestProgramFiles(t *testing.T) {
 
 // TestSources: the compiler is found, its modules are run, and its errors shown.
 func TestSources(t *testing.T) {
-	svc := servertest.Start(t, servertest.Options{})
+	svc := sessiontest.Start(t, sessiontest.Options{})
 	dir := programFolder(t)
 	env := map[string]string{"CAPGPU_SOCKET": svc.Socket}
 	if _, err := exec.LookPath(compiler); err == nil {

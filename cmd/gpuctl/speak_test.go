@@ -14,7 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"capgpu/control/server/servertest"
+	"capgpu/driver/session/sessiontest"
 	"capgpu/gpu"
 	"capgpu/gpuerr"
 	"capgpu/ledger"
@@ -162,7 +162,7 @@ func TestInterruptedAnswer(t *testing.T) {
 // The real thing: a model in a session of this tenant.
 func TestGenerateHere(t *testing.T) {
 	dir := modeltest.Stories(t)
-	service := servertest.Start(t, servertest.Options{})
+	service := sessiontest.Start(t, sessiontest.Options{})
 	env := map[string]string{"CAPGPU_SOCKET": service.Socket}
 	file := filepath.Join(dir, "stories260K.bin")
 	i := spoke(t, env, nil, "generate", "-q", "-m", file, "-n", "128")
@@ -182,7 +182,7 @@ func TestGenerateHere(t *testing.T) {
 // A quota that is too small says so before anything is loaded.
 func TestGenerateHereWithoutRoom(t *testing.T) {
 	dir := modeltest.Stories(t)
-	service := servertest.Start(t, servertest.Options{Attach: func(a *gpu.Attach) { a.TenantLimits[ledger.DeviceMemory] = 256 << 10 }})
+	service := sessiontest.Start(t, sessiontest.Options{Attach: func(a *gpu.Attach) { a.TenantLimits[ledger.DeviceMemory] = 256 << 10 }})
 	i := spoke(t, map[string]string{"CAPGPU_SOCKET": service.Socket}, nil, "--json", "generate", "-m", filepath.Join(dir, "stories260K.bin"), "x")
 	require.Equal(t, exitRefused, i.exit)
 	var r struct{ Error report }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"capgpu/control/server/servertest"
+	"capgpu/driver/session/sessiontest"
 	"capgpu/gpu"
 	"capgpu/internal/leakcheck"
 )
@@ -15,7 +15,7 @@ import (
 func TestMain(m *testing.M) { leakcheck.Main(m) }
 
 func TestRun(t *testing.T) {
-	svc := servertest.Start(t, servertest.Options{
+	svc := sessiontest.Start(t, sessiontest.Options{
 		// With the race detector, on a busy machine, its work takes seconds.
 		Config: func(c *gpu.Config) { c.DefaultDeadline = gpu.DefaultMaxDeadline },
 	})

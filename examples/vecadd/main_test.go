@@ -7,14 +7,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"capgpu/control/server/servertest"
+	"capgpu/driver/session/sessiontest"
 	"capgpu/internal/leakcheck"
 )
 
 func TestMain(m *testing.M) { leakcheck.Main(m) }
 
 func TestRun(t *testing.T) {
-	svc := servertest.Start(t, servertest.Options{})
+	svc := sessiontest.Start(t, sessiontest.Options{})
 	var out strings.Builder
 	require.NoError(t, run(context.Background(), svc.Socket, &out))
 	require.Equal(t, "c[1048575] = 1.0485755e+06\n", out.String())

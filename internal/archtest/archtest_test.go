@@ -27,10 +27,10 @@ var layers = [][]string{
 	{"iommu"},
 	{"ring", "ddf", "program"},
 	{"audit", "ddf/fake", "ddf/vfio", "ddf/ddfrpc", "ddf/ddftest", "control", "gpu/backend"},
-	{"client", "gpu/backend/mock", "gpu/backend/edu", "gpu/backend/backendtest"},
+	{"client", "gpu/backend/mock", "gpu/backend/edu", "gpu/gputest/backendtest"},
 	{"gpu"},
-	{"control/server", "gate/tell"},
-	{"gate", "manager", "model", "internal/driver", "conformance"},
+	{"driver/session", "gate/tell"},
+	{"gate", "manager", "model", "driver", "conformance"},
 	{"cmd", "packaging", "qemu", "examples", "sim", "internal/archtest", "internal/e2e"},
 }
 
@@ -41,18 +41,18 @@ var bans = []struct {
 	why       string
 	not       []string // of who
 }{
-	{[]string{"client"}, []string{"gpu", "control/server", "manager", "gate", "internal/driver", "ddf"},
+	{[]string{"client"}, []string{"gpu", "driver/session", "manager", "gate", "driver", "ddf"},
 		"a client holds no server code", nil},
-	{[]string{"gate", "cmd/gpu-gate"}, []string{"gpu", "control/server", "manager", "internal/driver", "ddf"},
+	{[]string{"gate", "cmd/gpu-gate"}, []string{"gpu", "driver/session", "manager", "driver", "ddf"},
 		"a gate is a client; it holds no grant and no device code", nil},
-	{[]string{"manager"}, []string{"gpu", "control/server", "internal/driver", "gate"},
+	{[]string{"manager"}, []string{"gpu", "driver/session", "driver", "gate"},
 		"the manager runs no driver and no gate in its own process", nil},
 	{[]string{"cmd/device-manager"}, []string{"program/spirv", "program/verify", "program/lane", "program/native"},
 		"the trusted process reads no programs", nil},
 	{[]string{"gpu"}, []string{"control", "client", "internal/rpcguard", "schema"},
 		"the core is testable without a socket", nil},
 	{[]string{"ring", "control"}, []string{"ddf", "gpu", "ledger", "schema"},
-		"the wires know nothing of either end", []string{"control/server"}},
+		"the wires know nothing of either end", nil},
 }
 
 // outside says which packages may import a foreign module, outside tests.
@@ -202,13 +202,13 @@ func TestTheRulesBite(t *testing.T) {
 
 	low, ok := layerOf("ring")
 	require.True(t, ok)
-	high, ok := layerOf("control/server")
+	high, ok := layerOf("driver/session")
 	require.True(t, ok)
 	require.Less(t, low, high)
 	core, _ := layerOf("gpu")
 	backend, _ := layerOf("gpu/backend/mock")
 	require.Less(t, backend, core)
-	driver, _ := layerOf("internal/driver")
+	driver, _ := layerOf("driver")
 	require.Greater(t, driver, core)
 	_, ok = layerOf("nowhere")
 	require.False(t, ok)

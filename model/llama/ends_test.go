@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"capgpu/client"
-	"capgpu/control/server/servertest"
+	"capgpu/driver/session/sessiontest"
 	"capgpu/gpu"
 	"capgpu/gpu/backend"
 	"capgpu/gpu/backend/mock"
@@ -82,18 +82,18 @@ func gone(t *testing.T, m *Model, err error, code gpuerr.Code) {
 }
 
 // faulty is a service whose device does something to a list once it is told to.
-func faulty(t *testing.T, kind mock.FaultKind, config func(*gpu.Config)) (_ *servertest.Service, now func()) {
+func faulty(t *testing.T, kind mock.FaultKind, config func(*gpu.Config)) (_ *sessiontest.Service, now func()) {
 	t.Helper()
 	var mu sync.Mutex
 	armed := false
-	o := servertest.Options{Config: config, Mock: mock.Options{Script: mock.Script{Faults: []mock.Fault{{
+	o := sessiontest.Options{Config: config, Mock: mock.Options{Script: mock.Script{Faults: []mock.Fault{{
 		Kind: kind, Op: "list", Times: 1, Match: func(*backend.Job) bool {
 			mu.Lock()
 			defer mu.Unlock()
 			return armed
 		},
 	}}}}}
-	return servertest.Start(t, o), func() {
+	return sessiontest.Start(t, o), func() {
 		mu.Lock()
 		defer mu.Unlock()
 		armed = true
@@ -120,7 +120,7 @@ func TestDeviceIsLost(t *testing.T) {
 }
 
 func TestDriverDies(t *testing.T) {
-	svc := servertest.Start(t, servertest.Options{})
+	svc := sessiontest.Start(t, sessiontest.Options{})
 	g := begin(t, load(t, svc.Open(t), seeded(1, shape(), true, model.F32), Options{}))
 	err := g.greedy(testContext(t), 70, func(i int) {
 		if i == 20 {
@@ -145,7 +145,7 @@ func TestSessionIsRevoked(t *testing.T) {
 // What a pass made is gone with its session, and no reader is told that zeros are it: also
 // tokens whose passes had ended before are, or are not handed out.
 func TestSessionEndsBeforeItsResultsAreRead(t *testing.T) {
-	svc := servertest.Start(t, servertest.Options{})
+	svc := sessiontest.Start(t, sessiontest.Options{})
 	f := seeded(8, shape(), false, model.F32)
 	for _, greedy := range []bool{false, true} {
 		s := svc.Open(t)

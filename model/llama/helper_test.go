@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"capgpu/client"
-	"capgpu/control/server/servertest"
+	"capgpu/driver/session/sessiontest"
 	"capgpu/gpu/backend/mock"
 	"capgpu/model"
 	modelload "capgpu/model/load"
@@ -29,7 +29,7 @@ func testContext(t testing.TB) context.Context {
 // open is a session of a service of its own.
 func open(t testing.TB, o mock.Options) *client.Session {
 	t.Helper()
-	return servertest.Start(t, servertest.Options{Mock: o}).Open(t)
+	return sessiontest.Start(t, sessiontest.Options{Mock: o}).Open(t)
 }
 
 // load loads a model that is closed with the test.

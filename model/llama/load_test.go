@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"capgpu/client"
-	"capgpu/control/server/servertest"
+	"capgpu/driver/session/sessiontest"
 	"capgpu/gpu"
 	"capgpu/gpu/backend/mock"
 	"capgpu/gpuerr"
@@ -204,7 +204,7 @@ func TestTenantHasLessThanTheSession(t *testing.T) {
 func TestLargestBuffer(t *testing.T) {
 	f := seeded(4, shape(), false, model.F32)
 	for _, most := range []uint64{1 << 12, 1 << 16, 1 << 18, 1 << 20} {
-		s := servertest.Start(t, servertest.Options{Config: func(c *gpu.Config) { c.MaxBufferBytes = most }}).Open(t)
+		s := sessiontest.Start(t, sessiontest.Options{Config: func(c *gpu.Config) { c.MaxBufferBytes = most }}).Open(t)
 		o := Options{Sequences: 1, Batch: 1}
 		m, err := Load(testContext(t), s, f, o)
 		if most < 320*64*4 { // qkv is the largest

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"capgpu/control/server/servertest"
+	"capgpu/driver/session/sessiontest"
 	"capgpu/model/llama"
 	"capgpu/model/lm"
 	"capgpu/model/load"
@@ -22,7 +22,7 @@ func BenchmarkAnswers(b *testing.B) {
 	f, err := load.Open(modeltest.Stories(b) + "/stories260K.bin")
 	require.NoError(b, err)
 	defer f.Close()
-	svc := servertest.Start(b, servertest.Options{})
+	svc := sessiontest.Start(b, sessiontest.Options{})
 	o := optionsFor(svc, llama.Options{Sequences: 16})
 	o.File = f
 	l := startLive(b, svc, o)

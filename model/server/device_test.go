@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"capgpu/client"
-	"capgpu/control/server/servertest"
+	"capgpu/driver/session/sessiontest"
 	"capgpu/gpu"
 	"capgpu/gpu/backend/mock"
 	"capgpu/gpuerr"
@@ -61,18 +61,18 @@ func testFile() *model.File {
 // live is a server on a service of the mock device, in this process.
 type live struct {
 	*Server
-	svc *servertest.Service
+	svc *sessiontest.Service
 	ran chan error
 }
 
-func optionsFor(svc *servertest.Service, z llama.Options) Options {
+func optionsFor(svc *sessiontest.Service, z llama.Options) Options {
 	return Options{
 		Dial: func(ctx context.Context) (*client.Conn, error) { return client.Dial(ctx, svc.Socket) },
 		File: testFile(), Llama: z, Log: slog.New(slog.DiscardHandler),
 	}
 }
 
-func startLive(t testing.TB, svc *servertest.Service, o Options) *live {
+func startLive(t testing.TB, svc *sessiontest.Service, o Options) *live {
 	t.Helper()
 	s, err := New(o)
 	require.NoError(t, err)
@@ -123,7 +123,7 @@ func TestAloneAndAmongOthers(t *testing.T) {
 			if name == "lane" {
 				asked = asked[:10]
 			}
-			svc := servertest.Start(t, servertest.Options{Mock: o})
+			svc := sessiontest.Start(t, sessiontest.Options{Mock: o})
 			alone := startLive(t, svc, optionsFor(svc, llama.Options{Sequences: 2, Batch: 8, PagePositions: 8}))
 			var want [][]lm.Token
 			for _, q := range asked {
@@ -170,7 +170,7 @@ func TestStories(t *testing.T) {
 				f, err := load.Open(filepath.Join(dir, file))
 				require.NoError(t, err)
 				defer f.Close()
-				svc := servertest.Start(t, servertest.Options{Mock: engine})
+				svc := sessiontest.Start(t, sessiontest.Options{Mock: engine})
 				o := optionsFor(svc, llama.Options{Sequences: 2})
 				o.File = f
 				l := startLive(t, svc, o)
@@ -210,7 +210,7 @@ func checkReference(t *testing.T, q lm.Request, got []lm.Token) {
 
 // A session that is too small refuses the model up front, with both numbers.
 func TestQuotaUpFront(t *testing.T) {
-	svc := servertest.Start(t, servertest.Options{Attach: func(a *gpu.Attach) { a.Limits[ledger.DeviceMemory] = 64 << 10 }})
+	svc := sessiontest.Start(t, sessiontest.Options{Attach: func(a *gpu.Attach) { a.Limits[ledger.DeviceMemory] = 64 << 10 }})
 	s, err := New(optionsFor(svc, llama.Options{}))
 	require.NoError(t, err)
 	err = s.Run(context.Background())
@@ -225,7 +225,7 @@ func TestQuotaUpFront(t *testing.T) {
 
 // What limits a session is its own limit, or else its tenant's.
 func TestBudget(t *testing.T) {
-	svc := servertest.Start(t, servertest.Options{Attach: func(a *gpu.Attach) {
+	svc := sessiontest.Start(t, sessiontest.Options{Attach: func(a *gpu.Attach) {
 		a.TenantLimits[ledger.DeviceMemory], a.TenantLimits[ledger.Buffers] = 100<<20, 77
 		a.Limits[ledger.Buffers] = 55
 	}})
@@ -261,7 +261,7 @@ func TestNobodyThere(t *testing.T) {
 // A session that an operator takes away ends the service, with the reason, until the
 // server is told to open another.
 func TestRevoked(t *testing.T) {
-	svc := servertest.Start(t, servertest.Options{})
+	svc := sessiontest.Start(t, sessiontest.Options{})
 	o := optionsFor(svc, llama.Options{Sequences: 2})
 	parents := make(chan *client.Session, 2)
 	o.Session = func(ctx context.Context, c *client.Conn) (*client.Session, error) {
@@ -296,7 +296,7 @@ func TestRevoked(t *testing.T) {
 // right.
 func TestServiceDies(t *testing.T) {
 	socket := make(chan string, 8)
-	svc := servertest.Start(t, servertest.Options{})
+	svc := sessiontest.Start(t, sessiontest.Options{})
 	socket <- svc.Socket
 	o := optionsFor(svc, llama.Options{Sequences: 2})
 	current := svc.Socket
@@ -328,7 +328,7 @@ func TestServiceDies(t *testing.T) {
 		require.Equal(t, want, got)
 		waits <- err
 	}()
-	next := servertest.Start(t, servertest.Options{})
+	next := sessiontest.Start(t, sessiontest.Options{})
 	mu.Lock()
 	current = next.Socket
 	mu.Unlock()

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"capgpu/control/server/servertest"
+	"capgpu/driver/session/sessiontest"
 	"capgpu/gpu"
 	"capgpu/gpu/backend"
 	"capgpu/gpu/backend/mock"
@@ -36,7 +36,7 @@ func TestDeviceHangs(t *testing.T) {
 			for i := range int64(rounds) { // a job is looked at more than once, so only Times says once
 				script.Faults = append(script.Faults, faults.Fault{Kind: kind, Op: "list", Times: 1, Match: func(*backend.Job) bool { return armed.Load() == i+1 }})
 			}
-			svc := servertest.Start(t, servertest.Options{
+			svc := sessiontest.Start(t, sessiontest.Options{
 				Mock: mock.Options{Script: script},
 				Config: func(c *gpu.Config) {
 					c.DefaultDeadline, c.HangBound, c.Strikes.Limit = deadline, 2*time.Second, 1000

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"capgpu/client"
-	"capgpu/control/server/servertest"
+	"capgpu/driver/session/sessiontest"
 	"capgpu/model/gguf"
 	"capgpu/model/llama"
 	"capgpu/model/lm"
@@ -30,7 +30,7 @@ func TestFileIsCutOff(t *testing.T) {
 	require.NoError(t, err)
 	defer f.Close()
 
-	first, second := servertest.Start(t, servertest.Options{}), servertest.Start(t, servertest.Options{})
+	first, second := sessiontest.Start(t, sessiontest.Options{}), sessiontest.Start(t, sessiontest.Options{})
 	var socket atomic.Pointer[string]
 	socket.Store(&first.Socket)
 	o := optionsFor(first, llama.Options{Sequences: 2})

@@ -1,5 +1,5 @@
 // Package hostile counts what hostile input a minute of this machine tries: random
-// submissions held against a model (capgpu/gpu/difftest), and executions of fuzz targets.
+// submissions held against a model (capgpu/gpu/gputest/difftest), and executions of fuzz targets.
 //
 // Both run in processes of their own, which have all CPUs; the first of them is this
 // same program with a hidden first argument (RunIfWorker).
@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"capgpu/bench/dataplane/service"
-	"capgpu/gpu/difftest"
+	"capgpu/gpu/gputest/difftest"
 )
 
 const hidden = "dataplane-hostile"

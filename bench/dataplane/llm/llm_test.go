@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"capgpu/control/server/servertest"
+	"capgpu/driver/session/sessiontest"
 	"capgpu/internal/leakcheck"
 	"capgpu/model"
 	"capgpu/model/llama"
@@ -35,7 +35,7 @@ func tiny(t *testing.T, tied bool) *model.File {
 
 func serve(t *testing.T, f *model.File) *Served {
 	t.Helper()
-	s, err := Serve(context.Background(), servertest.Start(t, servertest.Options{}).Socket, f, options, options.Context)
+	s, err := Serve(context.Background(), sessiontest.Start(t, sessiontest.Options{}).Socket, f, options, options.Context)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	return s

@@ -7,9 +7,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"capgpu/gpu/backend"
-	"capgpu/gpu/backend/backendtest"
 	"capgpu/gpu/backend/edu"
 	"capgpu/gpu/backend/edu/edutest"
+	"capgpu/gpu/gputest/backendtest"
 	"capgpu/internal/leakcheck"
 )
 

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"capgpu/gpu/backend"
-	"capgpu/gpu/backend/backendtest"
+	"capgpu/gpu/gputest/backendtest"
 	"capgpu/gpuerr"
 	"capgpu/outcome"
 	"capgpu/program/native"

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"capgpu/gpu/backend"
-	"capgpu/gpu/backend/backendtest"
 	"capgpu/gpu/backend/mock"
+	"capgpu/gpu/gputest/backendtest"
 )
 
 // Two devices get the same jobs on the same memory: one by Submit, one at a time, the

@@ -5,8 +5,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"capgpu/gpu/backend/backendtest"
 	"capgpu/gpu/backend/mock"
+	"capgpu/gpu/gputest/backendtest"
 	"capgpu/internal/leakcheck"
 )
 

@@ -19,7 +19,7 @@ import (
 	"capgpu/ddf"
 	"capgpu/gpu/backend"
 	"capgpu/gpu/backend/edu"
-	"capgpu/internal/driver"
+	"capgpu/driver"
 	"capgpu/outcome"
 )
 

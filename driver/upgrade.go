@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"capgpu/control"
-	"capgpu/control/server"
+	"capgpu/driver/session"
 	"capgpu/gpu"
 	"capgpu/gpuerr"
 	"capgpu/internal/crashpoint"
@@ -27,7 +27,7 @@ import (
 // state is everything that travels as JSON.
 type state struct {
 	Image  *gpu.Image
-	Served []server.State
+	Served []session.State
 }
 
 // stateHead announces a state.
@@ -39,7 +39,7 @@ type stateHead struct {
 
 // upgrade is a driver's part in one.
 type upgrade struct {
-	hub server.Hub
+	hub session.Hub
 	// version is that of the states that the driver tells and takes.
 	version uint32
 	// adopts says that what the driver has is another's until Go: then it ends without
@@ -61,7 +61,7 @@ type upgrade struct {
 	// +checklocks:mu
 	inTheWay []uint64
 	// +checklocks:mu
-	adopted *server.Adopted
+	adopted *session.Adopted
 }
 
 var errStandsStill = gpuerr.New(gpuerr.Busy, "the driver stands still already, or takes over another's sessions")
@@ -69,7 +69,7 @@ var errStandsStill = gpuerr.New(gpuerr.Busy, "the driver stands still already, o
 var errGivenUp = gpuerr.New(gpuerr.Busy, "device-manager has given this up already")
 
 // freeze stops the sessions and the device, or neither. number is the request's.
-func (d *driver) freeze(ctx context.Context, number uint64) (served []server.State, sockets []server.Socket, err error) {
+func (d *driver) freeze(ctx context.Context, number uint64) (served []session.State, sockets []session.Socket, err error) {
 	u := &d.upgrade
 	u.mu.Lock()
 	defer u.mu.Unlock()

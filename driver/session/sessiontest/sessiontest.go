@@ -1,10 +1,10 @@
-// Package servertest is a whole GPU service in the process of a test: the mock
+// Package sessiontest is a whole GPU service in the process of a test: the mock
 // device on fake grants, the core, and both sockets. It plays the device-manager
 // in the plainest way: one device, one tenant.
 //
 // The service belongs to its test. When that ends, the device is closed, its
 // ledger must be sound and empty, and nothing of the service is left.
-package servertest
+package sessiontest
 
 import (
 	"context"
@@ -20,8 +20,8 @@ import (
 
 	"capgpu/client"
 	"capgpu/control"
-	"capgpu/control/server"
 	"capgpu/ddf/fake"
+	"capgpu/driver/session"
 	"capgpu/gpu"
 	"capgpu/gpu/backend/mock"
 	"capgpu/gpuerr"
@@ -212,7 +212,7 @@ func (s *Service) open() (int, error) {
 		unix.Close(theirs)
 		return -1, err
 	}
-	s.sessions.Go(func() { server.ServeSession(s.driver, conn, core) })
+	s.sessions.Go(func() { session.Serve(s.driver, conn, core) })
 	return theirs, nil
 }
 

@@ -13,9 +13,9 @@ import (
 
 	"capgpu/client"
 	"capgpu/control"
-	"capgpu/control/server"
 	"capgpu/ddf"
 	"capgpu/ddf/fake"
+	"capgpu/driver/session"
 	"capgpu/gpu"
 	"capgpu/gpu/backend"
 	"capgpu/internal/shm"
@@ -61,11 +61,11 @@ func Run(ctx context.Context, open func(ddf.GrantSet) (backend.Backend, error)) 
 		defer cancel()
 		err = errors.Join(err, device.Close(ctx))
 	}()
-	return session(ctx, device, b.Programs())
+	return rehearse(ctx, device, b.Programs())
 }
 
-// session is a client's and the driver's part of one session.
-func session(ctx context.Context, device *gpu.Device, programs []string) error {
+// rehearse is a client's and the driver's part of one session.
+func rehearse(ctx context.Context, device *gpu.Device, programs []string) error {
 	ours, theirs, err := shm.Socketpair()
 	if err != nil {
 		return err
@@ -79,7 +79,7 @@ func session(ctx context.Context, device *gpu.Device, programs []string) error {
 		return errors.Join(err, unix.Close(ours), core.Close())
 	}
 	var serving sync.WaitGroup
-	serving.Go(func() { _ = server.ServeSession(ctx, conn, core) }) // it ends with the client's side
+	serving.Go(func() { _ = session.Serve(ctx, conn, core) }) // it ends with the client's side
 	defer serving.Wait()
 	s, err := client.NewSession(ours, 1)
 	if err != nil {

@@ -1,6 +1,6 @@
 package difftest
 
-import "capgpu/gpu/refmodel"
+import "capgpu/gpu/gputest/refmodel"
 
 // tune is a few submissions that make up some batches in a row, as of a client that does the
 // same again and again: the driver, which knows them, then does with less and less of what it

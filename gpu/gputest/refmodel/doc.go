@@ -1,7 +1,7 @@
 // Package refmodel is the slow obvious model of what a submission means: which entry of
 // a ring is refused, with which code, and what the device is to be told of one that is
 // not. It is written from docs/wire.md, which it follows section by section, and shares
-// no code with the driver that it is held against (gpu/difftest):
+// no code with the driver that it is held against (gpu/gputest/difftest):
 //
 //	form.go    what can be said of an entry alone
 //	work.go    launches, copies and fills: handles, ranges, limits

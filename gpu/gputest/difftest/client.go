@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"capgpu/gpu"
-	"capgpu/gpu/refmodel"
+	"capgpu/gpu/gputest/refmodel"
 	"capgpu/gpuerr"
 	"capgpu/ledger"
 	"capgpu/outcome"

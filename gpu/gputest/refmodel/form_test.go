@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"testing"
 
-	"capgpu/gpu/refmodel"
+	"capgpu/gpu/gputest/refmodel"
 	"capgpu/gpuerr"
 	"capgpu/ring"
 )

@@ -1,4 +1,4 @@
-// Package difftest runs the driver's core against gpu/refmodel: random submissions, most
+// Package difftest runs the driver's core against gpu/gputest/refmodel: random submissions, most
 // of them nearly good, go through a real ring and a real queue to a device that does
 // nothing, and each completion is compared with the one that the model says, bit by bit.
 //

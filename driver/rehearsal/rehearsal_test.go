@@ -8,9 +8,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"capgpu/ddf"
+	"capgpu/driver/rehearsal"
 	"capgpu/gpu/backend"
 	"capgpu/gpu/backend/mock"
-	"capgpu/internal/driver/rehearsal"
 	"capgpu/internal/leakcheck"
 )
 

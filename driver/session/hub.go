@@ -1,4 +1,4 @@
-package server
+package session
 
 import (
 	"cmp"
@@ -31,7 +31,7 @@ type State struct {
 	Asked  []control.Asked
 }
 
-// Serve is ServeSession of a session that the Hub knows.
+// Serve is Serve of a session that the Hub knows.
 func (h *Hub) Serve(ctx context.Context, conn *control.Conn, core *gpu.Session) error {
 	return h.open(ctx, conn, core).run()
 }

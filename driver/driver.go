@@ -7,7 +7,7 @@
 //	fd 4  grant link        memory, registers, interrupts, audit log (ddf/ddfrpc)
 //
 // Who is trusted: the manager, on both links. Clients are not; what they send is
-// for control/server and the core to check. The process has no authority but
+// for driver/session and the core to check. The process has no authority but
 // these two descriptors, and ends when either link does: a driver without a
 // manager has no grants. Whatever takes the device away, its sessions end as
 // deviceLost before the process does.

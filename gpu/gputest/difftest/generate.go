@@ -3,7 +3,7 @@ package difftest
 import (
 	"math/rand/v2"
 
-	"capgpu/gpu/refmodel"
+	"capgpu/gpu/gputest/refmodel"
 )
 
 // object is one that the session has, as its client knows it.

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"capgpu/gpu/backend"
-	"capgpu/gpu/refmodel"
+	"capgpu/gpu/gputest/refmodel"
 	"capgpu/gpuerr"
 	"capgpu/outcome"
 	"capgpu/program"

@@ -1,4 +1,4 @@
-package server_test
+package session_test
 
 import (
 	"bytes"
@@ -13,7 +13,7 @@ import (
 
 	"capgpu/client"
 	"capgpu/control"
-	"capgpu/control/server/servertest"
+	"capgpu/driver/session/sessiontest"
 	"capgpu/gpu"
 	"capgpu/gpu/backend"
 	"capgpu/gpuerr"
@@ -29,7 +29,7 @@ type raw struct {
 	seq uint64
 }
 
-func rawPeer(t *testing.T, svc *servertest.Service) *raw {
+func rawPeer(t *testing.T, svc *sessiontest.Service) *raw {
 	p := &raw{t: t, fd: svc.OpenFD(t)}
 	t.Cleanup(p.close)
 	return p
@@ -100,7 +100,7 @@ func (p *raw) ask(typ control.MsgType, body []byte, fds ...int) (gpuerr.Code, []
 }
 
 // stillWorks runs a whole job for another client.
-func stillWorks(t *testing.T, svc *servertest.Service) {
+func stillWorks(t *testing.T, svc *sessiontest.Service) {
 	t.Helper()
 	ctx := testContext(t)
 	s := svc.Open(t)
@@ -122,7 +122,7 @@ func stillWorks(t *testing.T, svc *servertest.Service) {
 }
 
 func TestMalformedMessagesEndTheSessionOnly(t *testing.T) {
-	svc := servertest.Start(t, servertest.Options{})
+	svc := sessiontest.Start(t, sessiontest.Options{})
 	header := func(change func(b []byte)) func(p *raw) []byte {
 		return func(p *raw) []byte {
 			b := p.datagram(control.TypeDescribe, nil, 0)
@@ -168,7 +168,7 @@ func TestMalformedMessagesEndTheSessionOnly(t *testing.T) {
 }
 
 func TestHandlesOfNobody(t *testing.T) {
-	svc := servertest.Start(t, servertest.Options{})
+	svc := sessiontest.Start(t, sessiontest.Options{})
 	p, other := rawPeer(t, svc), rawPeer(t, svc)
 	code, body := other.ask(control.TypeCreateBuffer, control.CreateBufferRequest{Bytes: 4096}.AppendTo(nil))
 	require.Equal(t, gpuerr.None, code)
@@ -211,7 +211,7 @@ func (b loadsNone) Info() backend.Info {
 // A bundle is named by where it lies; a descriptor is never taken.
 func TestLoadProgramTakesNoDescriptor(t *testing.T) {
 	leakcheck.Check(t)
-	svc := servertest.Start(t, servertest.Options{})
+	svc := sessiontest.Start(t, sessiontest.Options{})
 	p := rawPeer(t, svc)
 	_, body := p.ask(control.TypeCreateBuffer, control.CreateBufferRequest{Bytes: 4096}.AppendTo(nil))
 	b, err := control.ParseCreateBufferReply(body)
@@ -243,12 +243,12 @@ func TestLoadProgramTakesNoDescriptor(t *testing.T) {
 // Where nothing can be loaded nothing is taken, and that is all that a client
 // notices.
 func TestLoadProgramWhereNothingLoads(t *testing.T) {
-	for name, o := range map[string]servertest.Options{
+	for name, o := range map[string]sessiontest.Options{
 		"no verifier": {Config: func(c *gpu.Config) { c.Backend = loadsNone{c.Backend} }},
 		"no right":    {Attach: func(a *gpu.Attach) { a.Facet = gpu.FacetProgram }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			svc := servertest.Start(t, o)
+			svc := sessiontest.Start(t, o)
 			s := svc.Open(t)
 			_, err := s.LoadProgram(testContext(t), []byte("a bundle"))
 			require.ErrorIs(t, err, gpuerr.Unimplemented)
@@ -261,7 +261,7 @@ func TestLoadProgramWhereNothingLoads(t *testing.T) {
 // Requests that may wait for ever never fill the 64 places: the socket is always
 // read, so that nothing that keeps it alive can hide in it.
 func TestEndlessWaitsDoNotStopTheReading(t *testing.T) {
-	svc := servertest.Start(t, servertest.Options{})
+	svc := sessiontest.Start(t, sessiontest.Options{})
 	p := rawPeer(t, svc)
 	_, body := p.ask(control.TypeCreateFence, control.CreateFenceRequest{}.AppendTo(nil))
 	f, err := control.ParseHandleBody(body)
@@ -310,7 +310,7 @@ func TestEndlessWaitsDoNotStopTheReading(t *testing.T) {
 
 func TestPeerVanishesInMidCall(t *testing.T) {
 	leakcheck.Check(t)
-	svc := servertest.Start(t, servertest.Options{})
+	svc := sessiontest.Start(t, sessiontest.Options{})
 	for range 20 {
 		p := rawPeer(t, svc)
 		_, body := p.ask(control.TypeCreateFence, control.CreateFenceRequest{}.AppendTo(nil))
@@ -329,7 +329,7 @@ func TestPeerVanishesInMidCall(t *testing.T) {
 }
 
 func TestTooManyRequestsWaitTheirTurn(t *testing.T) {
-	svc := servertest.Start(t, servertest.Options{})
+	svc := sessiontest.Start(t, sessiontest.Options{})
 	p := rawPeer(t, svc)
 	_, body := p.ask(control.TypeCreateFence, control.CreateFenceRequest{}.AppendTo(nil))
 	f, err := control.ParseHandleBody(body)
@@ -355,7 +355,7 @@ func TestTooManyRequestsWaitTheirTurn(t *testing.T) {
 }
 
 func TestPeerThatNeverReads(t *testing.T) {
-	svc := servertest.Start(t, servertest.Options{})
+	svc := sessiontest.Start(t, sessiontest.Options{})
 	p := rawPeer(t, svc)
 	require.NoError(t, unix.SetsockoptTimeval(p.fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &unix.Timeval{Sec: 15}))
 	// The replies fill the socket; then the service stops reading, drops the peer
@@ -371,7 +371,7 @@ func TestPeerThatNeverReads(t *testing.T) {
 
 func TestManySessionsAtOnce(t *testing.T) {
 	leakcheck.Check(t)
-	svc := servertest.Start(t, servertest.Options{})
+	svc := sessiontest.Start(t, sessiontest.Options{})
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	errs := make(chan error)

@@ -1,4 +1,4 @@
-// Package server binds a session of the core to a control socket: it answers the
+// Package session binds a session of the core to a control socket: it answers the
 // session messages of docs/wire.md for one gpu.Session.
 //
 // Who is trusted: the core and the driver's own memory; nothing of the peer.
@@ -8,11 +8,11 @@
 // core's to check. A descriptor that is sent is a duplicate that the core made
 // while the object could not go; none comes in.
 //
-// The socket is the session: ServeSession ends when the peer is gone or the
+// The socket is the session: Serve ends when the peer is gone or the
 // session is, whichever comes first, and it returns when nothing of either is
 // served or runs any more, the sessions restricted from it included: no descriptor, no
 // goroutine. What the session had is reclaimed behind that, by the core.
-package server
+package session
 
 import (
 	"context"
@@ -50,10 +50,10 @@ type session struct {
 // maxFenceWaits is how many FenceWaits of one socket may wait at once.
 const maxFenceWaits = 32
 
-// ServeSession answers on conn for core until the peer is gone or the session
+// Serve answers on conn for core until the peer is gone or the session
 // ends. conn takes no descriptors. It owns both, and both are closed when it
 // returns. The error is nil when the peer left or closed the session, and otherwise says why it ended.
-func ServeSession(ctx context.Context, conn *control.Conn, core *gpu.Session) error {
+func Serve(ctx context.Context, conn *control.Conn, core *gpu.Session) error {
 	return (&Hub{}).Serve(ctx, conn, core)
 }
 

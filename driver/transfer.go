@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"capgpu/control"
-	"capgpu/control/server"
 	"capgpu/ddf"
+	"capgpu/driver/session"
 	"capgpu/gpu"
 	"capgpu/gpuerr"
 	"capgpu/internal/crashpoint"
@@ -82,7 +82,7 @@ func (d *driver) handover(ctx context.Context, m *control.Message) (_ []byte, er
 
 // tell sends a state and its descriptors. These are duplicated as they are sent: a driver
 // that has nearly all that it may have can still be replaced.
-func (d *driver) tell(ctx context.Context, conn *control.Conn, text []byte, sockets []server.Socket, rings []gpu.RingFDs) error {
+func (d *driver) tell(ctx context.Context, conn *control.Conn, text []byte, sockets []session.Socket, rings []gpu.RingFDs) error {
 	head, err := json.Marshal(stateHead{Version: d.upgrade.version, Bytes: uint64(len(text)), Descriptors: uint64(len(sockets) + 3*len(rings))})
 	if err != nil {
 		return err

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"capgpu/gpu"
-	"capgpu/gpu/refmodel"
+	"capgpu/gpu/gputest/refmodel"
 	"capgpu/gpuerr"
 )
 

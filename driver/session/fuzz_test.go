@@ -1,4 +1,4 @@
-package server_test
+package session_test
 
 import (
 	"encoding/binary"
@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"capgpu/control"
-	"capgpu/control/server/servertest"
+	"capgpu/driver/session/sessiontest"
 	"capgpu/gpu"
 	"capgpu/ring"
 )
@@ -19,7 +19,7 @@ import (
 // messages, and anything at all in its rings. Afterwards the device must work for
 // another, and nothing of the session may be left.
 func FuzzSession(f *testing.F) {
-	svc := servertest.Start(f, servertest.Options{Config: func(c *gpu.Config) {
+	svc := sessiontest.Start(f, sessiontest.Options{Config: func(c *gpu.Config) {
 		c.DefaultDeadline, c.MaxDeadline = 5*time.Millisecond, 20*time.Millisecond
 		c.MaxBufferBytes = 1 << 20
 		c.MaxArgBytes = 1 << 16
@@ -47,7 +47,7 @@ func FuzzSession(f *testing.F) {
 // hostile is a client whose steps are read from a script.
 type hostile struct {
 	t       *testing.T
-	svc     *servertest.Service
+	svc     *sessiontest.Service
 	fd      int
 	script  []byte
 	seq     uint64

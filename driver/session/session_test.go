@@ -1,4 +1,4 @@
-package server_test
+package session_test
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"capgpu/client"
-	"capgpu/control/server/servertest"
+	"capgpu/driver/session/sessiontest"
 	"capgpu/gpu"
 	"capgpu/gpuerr"
 	"capgpu/ledger"
@@ -48,7 +48,7 @@ func vectors(t *testing.T, s *client.Session, n int, values ...func(i int) float
 }
 
 func TestVecaddThroughTheRing(t *testing.T) {
-	svc := servertest.Start(t, servertest.Options{})
+	svc := sessiontest.Start(t, sessiontest.Options{})
 	ctx := testContext(t)
 	s, err := svc.Dial(t).Open(ctx, 0)
 	require.NoError(t, err)
@@ -114,7 +114,7 @@ func TestVecaddThroughTheRing(t *testing.T) {
 }
 
 // sessionCount is how many there are when what was closed is reclaimed.
-func sessionCount(svc *servertest.Service) int {
+func sessionCount(svc *sessiontest.Service) int {
 	_ = svc.Device.Reclaimed(context.Background())
 	n := 0
 	for _, tenant := range svc.Device.Status("").Tenants {
@@ -124,7 +124,7 @@ func sessionCount(svc *servertest.Service) int {
 }
 
 func TestBadArguments(t *testing.T) {
-	svc := servertest.Start(t, servertest.Options{Config: func(c *gpu.Config) { c.MaxBufferBytes = 1 << 20 }})
+	svc := sessiontest.Start(t, sessiontest.Options{Config: func(c *gpu.Config) { c.MaxBufferBytes = 1 << 20 }})
 	ctx := testContext(t)
 	s, other := svc.Open(t), svc.Open(t)
 
@@ -186,7 +186,7 @@ func TestBadArguments(t *testing.T) {
 }
 
 func TestQuota(t *testing.T) {
-	svc := servertest.Start(t, servertest.Options{Attach: func(a *gpu.Attach) {
+	svc := sessiontest.Start(t, sessiontest.Options{Attach: func(a *gpu.Attach) {
 		a.Limits[ledger.DeviceMemory] = 3 * 4096
 		a.Limits[ledger.Fences] = 1
 	}})
@@ -209,7 +209,7 @@ func TestQuota(t *testing.T) {
 }
 
 func TestFacets(t *testing.T) {
-	svc := servertest.Start(t, servertest.Options{})
+	svc := sessiontest.Start(t, sessiontest.Options{})
 	ctx := testContext(t)
 	full := svc.Open(t)
 
@@ -244,7 +244,7 @@ func TestFacets(t *testing.T) {
 }
 
 func TestCloseEndsDescendants(t *testing.T) {
-	svc := servertest.Start(t, servertest.Options{})
+	svc := sessiontest.Start(t, sessiontest.Options{})
 	ctx := testContext(t)
 	root := svc.Open(t)
 	child, err := root.Restrict(ctx, client.Policy{Facet: client.FacetFull})
@@ -277,7 +277,7 @@ func TestCloseEndsDescendants(t *testing.T) {
 }
 
 func TestClosingAChildLeavesItsParent(t *testing.T) {
-	svc := servertest.Start(t, servertest.Options{})
+	svc := sessiontest.Start(t, sessiontest.Options{})
 	ctx := testContext(t)
 	root := svc.Open(t)
 	child, err := root.Restrict(ctx, client.Policy{Facet: client.FacetFull})
@@ -290,7 +290,7 @@ func TestClosingAChildLeavesItsParent(t *testing.T) {
 }
 
 func TestDriverDeath(t *testing.T) {
-	svc := servertest.Start(t, servertest.Options{})
+	svc := sessiontest.Start(t, sessiontest.Options{})
 	ctx := testContext(t)
 	s := svc.Open(t)
 	b, err := s.CreateBuffer(ctx, 4096, client.Storage)
