@@ -39,7 +39,7 @@ var layers = [][]string{
 var bans = []struct {
 	who, what []string
 	why       string
-	not       []string // of who
+	not       []string // exceptions to the first column
 }{
 	{[]string{"client"}, []string{"gpu", "driver/session", "manager", "gate", "driver", "ddf"},
 		"a client holds no server code", nil},

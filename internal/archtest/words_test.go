@@ -1,0 +1,121 @@
+package archtest
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// oddWords are words that a comment does without, and words that begin no sentence.
+var oddWords = regexp.MustCompile(`(?i:\b(?:who|whom|whose|whoever|whomever)\b)|(?:\A|\n\n|[.?!:;]\s+|\n\s*(?:-|\d\.)\s+)(?:What|Of)\b`)
+
+// oddFolders are folders with comments still to be rewritten. The list only shrinks.
+var oddFolders = []string{
+	"audit",
+	"bench",
+	"client",
+	"cmd",
+	"conformance",
+	"control",
+	"ddf",
+	"driver",
+	"gate",
+	"gpu",
+	"internal/benchtest",
+	"internal/courtesy",
+	"internal/crashpoint",
+	"internal/crashtest",
+	"internal/leakcheck",
+	"internal/pci",
+	"internal/prefetch",
+	"internal/revoke",
+	"internal/rpcguard",
+	"internal/sandbox",
+	"internal/shm",
+	"internal/uapi",
+	"iommu",
+	"ledger",
+	"manager",
+	"model",
+	"outcome",
+	"program",
+	"qemu",
+	"ring",
+	"sim",
+	"tools",
+}
+
+// TestComments: a comment names the goroutine, process or caller that acts, and puts it
+// before the verb.
+func TestComments(t *testing.T) {
+	needed := map[string]bool{}
+	root := filepath.Join("..", "..")
+	require.NoError(t, filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(p, ".go") {
+			if d != nil && d.IsDir() && p != root && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata") {
+				return filepath.SkipDir
+			}
+			return err
+		}
+
+		fset := token.NewFileSet()
+		syntax, err := parser.ParseFile(fset, p, nil, parser.ParseComments)
+		if err != nil || ast.IsGenerated(syntax) {
+			return err
+		}
+		rel, err := filepath.Rel(root, p)
+		if err != nil {
+			return err
+		}
+		for _, c := range syntax.Comments {
+			odd := oddWords.FindString(c.Text())
+			if odd == "" {
+				continue
+			}
+			if f := folderOf(filepath.ToSlash(rel), oddFolders); f != "" {
+				needed[f] = true
+				continue
+			}
+			t.Errorf("%s: a comment says %q: write who acts, then what it does: \"the caller\", \"a goroutine that\", \"the process that\"; let no sentence begin with \"what\" or \"of\"",
+				fset.Position(c.Pos()), strings.TrimSpace(odd))
+		}
+		return nil
+	}))
+	for _, f := range oddFolders {
+		if !needed[f] {
+			t.Errorf("%s: its comments are all in order: take it out of oddFolders", f)
+		}
+	}
+}
+
+// folderOf is the longest of folders that holds the file, or "".
+func folderOf(file string, folders []string) string {
+	longest := ""
+	for _, f := range folders {
+		if under(file, f) && len(f) > len(longest) {
+			longest = f
+		}
+	}
+	return longest
+}
+
+func TestCommentsBite(t *testing.T) {
+	for _, bad := range []string{
+		"Who waits is told.", "x closes it; whoever waits is woken", "a device\nwhose pages", "What ends is told.",
+		"It ends. What ends is told.", "A list:\n  - Of one user it is less.", "First.\n\nOf these some.",
+	} {
+		require.Regexp(t, oddWords, bad)
+	}
+	for _, good := range []string{"The caller waits.", "It says what ends.", "the whole of it", "Offsets in bytes.", "a list\nOf things"} {
+		require.NotRegexp(t, oddWords, good)
+	}
+	require.Equal(t, "gpu/backend", folderOf("gpu/backend/mock/a.go", []string{"gpu", "gpu/backend", "gpuerr"}))
+	require.Empty(t, folderOf("gpuerr/a.go", []string{"gpu"}))
+}
