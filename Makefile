@@ -81,7 +81,7 @@ mutate: ## Change the code of a package in small ways, and see what its tests do
 	@tools/install-deps.sh go
 	@cd tools && $(GO) run ./mutate $(if $(LIMIT),-limit=$(LIMIT)) $(if $(MINUTES),-for=$(MINUTES)m) $(if $(SEED),-seed=$(SEED)) $(or $(PKG),./ledger ./internal/revoke ./ring ./control)
 
-bench: ## Measure the data plane and a language model beside their peers: one table | ARGS="-json", "-pairs 1000", "-help"; bench-P1 to P12: one figure; bench-docs: docs/performance.md anew
+bench: ## Measure the data plane and a language model beside their peers: one table | ARGS="-json", "-pairs 1000", "-help"; bench-P1 to P12: one figure; bench-docs: the tables of docs/ anew
 	@tools/install-deps.sh go
 	@tools/build.sh bin $(COMMANDS) >&2
 	@cd bench && $(GO) run ./dataplane -out ../.cache/bench.json $(ARGS)

@@ -3,7 +3,7 @@ package sim
 // Class is one of the 24 classes of faults that the service must survive.
 type Class int
 
-// The classes, numbered as everywhere (docs/reliability.md).
+// The classes, numbered as everywhere (docs/reliability-method.md).
 const (
 	ClientKilled Class = iota + 1
 	ClientStopped

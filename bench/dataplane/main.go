@@ -1,5 +1,5 @@
 // Command dataplane measures the data plane of the running service beside its peers. See
-// -help and docs/performance.md.
+// -help and docs/performance-method.md.
 package main
 
 import (
@@ -111,7 +111,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.Var(&o.longest, "seconds", "longest `time` of one figure, about; 60,P3=3400 is another one for P3")
 	f.BoolVar(&o.json, "json", false, "print one JSON object instead of the table")
 	f.StringVar(&o.out, "out", "", "write the JSON to this file as well")
-	f.StringVar(&o.docs, "docs", "", "put the table into performance.md of this folder, and draw performance.svg there")
+	f.StringVar(&o.docs, "docs", "", "put the tables into performance.md and reliability.md of this folder, and draw performance.svg there")
 	f.BoolVar(&o.curves, "curves", false, "measure the distributions of single round trips, too (all figures: always)")
 	f.StringVar(&o.Bin, "bin", "../bin", "folder of the built commands")
 	f.IntVar(&o.Pairs, "pairs", o.Pairs, "pairs of slices of each comparison")
@@ -269,25 +269,39 @@ func show(o *options, r *report.Report, curves []report.Curve, stdout io.Writer)
 	return nil
 }
 
-// document renews docs/performance.md and its picture.
+// document renews the pages of docs/ that show figures, and the picture. A page none of
+// whose figures was measured stays as it is.
 func document(dir string, r *report.Report, curves []report.Curve) error {
-	path := filepath.Join(dir, "performance.md")
+	for _, page := range []string{figures.Performance, figures.Reliability} {
+		shown := r.Only(figures.Of(page)...)
+		if len(shown.Rows) == 0 {
+			continue
+		}
+		if page == figures.Performance {
+			shown.Curves = r.Curves
+		}
+		if err := documentPage(filepath.Join(dir, page), shown); err != nil {
+			return err
+		}
+	}
+	if len(curves) == 0 {
+		return nil
+	}
+	var svg bytes.Buffer
+	if err := report.WritePicture(&svg, "One launch, there and back, beside its peers", curves); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "performance.svg"), svg.Bytes(), 0o644)
+}
+
+func documentPage(path string, r *report.Report) error {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return err
 	}
 	renewed, err := r.InDocument(string(text))
 	if err != nil {
-		return err
-	}
-	if len(curves) > 0 {
-		var svg bytes.Buffer
-		if err := report.WritePicture(&svg, "One launch, there and back, beside its peers", curves); err != nil {
-			return err
-		}
-		if err := os.WriteFile(filepath.Join(dir, "performance.svg"), svg.Bytes(), 0o644); err != nil {
-			return err
-		}
+		return fmt.Errorf("%s: %w", path, err)
 	}
 	return os.WriteFile(path, []byte(renewed), 0o644)
 }

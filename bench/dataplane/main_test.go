@@ -42,9 +42,11 @@ func TestFigures(t *testing.T) {
 
 func everyFigure(t *testing.T, bin string) {
 	docs := t.TempDir()
-	page, err := os.ReadFile("../../docs/performance.md")
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(filepath.Join(docs, "performance.md"), page, 0o644))
+	for _, name := range []string{figures.Performance, figures.Reliability} {
+		page, err := os.ReadFile(filepath.Join("../../docs", name))
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(docs, name), page, 0o644))
+	}
 	var out, said bytes.Buffer
 	status := runCommand([]string{
 		"-bin", bin, "-json", "-docs", docs, "-out", filepath.Join(docs, "deep", "bench.json"),
@@ -69,9 +71,13 @@ func everyFigure(t *testing.T, bin string) {
 	svg, err := os.ReadFile(filepath.Join(docs, "performance.svg"))
 	require.NoError(t, err)
 	require.Contains(t, string(svg), "raw futex")
-	text, err := os.ReadFile(filepath.Join(docs, "performance.md"))
-	require.NoError(t, err)
-	require.Contains(t, string(text), r.Rows[0].Metric)
+	for _, f := range figures.All {
+		text, err := os.ReadFile(filepath.Join(docs, f.Page))
+		require.NoError(t, err)
+		for _, row := range r.Only(f.ID).Rows {
+			require.Contains(t, string(text), "| "+row.ID+" | "+row.Metric+" | "+row.Ours+" |")
+		}
+	}
 }
 
 // oneFigure: the ratio is the last number of the last line.

@@ -1,6 +1,6 @@
 // Package figures measures the data plane of the running service: one function per
-// target, each beside its peer in the same run. docs/performance.md says how, and what
-// the targets are.
+// target, each beside its peer in the same run. docs/performance-method.md says how, and
+// what the targets are.
 package figures
 
 import (
@@ -142,24 +142,41 @@ func (e *Env) spin() paired.Side {
 // Figure is one target.
 type Figure struct {
 	ID      string
+	Page    string // of docs/ that shows it
 	What    string
 	Measure func(context.Context, *Env) ([]report.Row, error)
 }
 
+// The pages of docs/ that show figures.
+const (
+	Performance = "performance.md"
+	Reliability = "reliability.md"
+)
+
+// Of returns the IDs of the figures that a page shows.
+func Of(page string) (ids []string) {
+	for _, f := range All {
+		if f.Page == page {
+			ids = append(ids, f.ID)
+		}
+	}
+	return ids
+}
+
 // All are the targets, in order.
 var All = []Figure{
-	{"P1", "launch round trip at depth 1", launchRoundTrip},
-	{"P2", "batches of launches", batches},
-	{"P3", "wakes, and what an idle driver costs", wakes},
-	{"P4", "a language model through the service beside the same kernels in-process", throughService},
-	{"P5", "a language model through the service beside a program in C", besideC},
-	{"P6", "life of a buffer", bufferLife},
-	{"P7", "closing a session", closing},
-	{"P8", "the death of a driver", recovery},
-	{"P9", "hangs, and neighbours that are hostile", containment},
-	{"P10", "hostile input: against a model, and fuzzed", hostileInput},
-	{"P11", "simulation on virtual time, and the models of the ring", simulated},
-	{"P12", "the ledger against the kernel, and many sessions", exactness},
+	{"P1", Performance, "launch round trip at depth 1", launchRoundTrip},
+	{"P2", Performance, "batches of launches", batches},
+	{"P3", Performance, "wakes, and what an idle driver costs", wakes},
+	{"P4", Performance, "a language model through the service beside the same kernels in-process", throughService},
+	{"P5", Performance, "a language model through the service beside a program in C", besideC},
+	{"P6", Performance, "life of a buffer", bufferLife},
+	{"P7", Performance, "closing a session", closing},
+	{"P8", Reliability, "the death of a driver", recovery},
+	{"P9", Reliability, "hangs, and neighbours that are hostile", containment},
+	{"P10", Reliability, "hostile input: against a model, and fuzzed", hostileInput},
+	{"P11", Reliability, "simulation on virtual time, and the models of the ring", simulated},
+	{"P12", Reliability, "the ledger against the kernel, and many sessions", exactness},
 }
 
 // Lookup finds a target.

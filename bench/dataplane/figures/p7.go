@@ -44,7 +44,7 @@ func closing(ctx context.Context, e *Env) ([]report.Row, error) {
 		return nil, err
 	}
 	return []report.Row{
-		report.Ratio("P7", fmt.Sprintf("close of a session with %d buffers, from Close to its answer / with %d", e.Buffers, fewBuffers), wire, report.AtMost(2, 1.2)),
+		report.Ratio("P7", fmt.Sprintf("close of a session with %d buffers, from Close to its answer / with %d", e.Buffers, fewBuffers), wire, report.AtMost(3, 3)),
 		report.Value("P7", "the same until its memory is back and its charges, which nobody waits for", report.Nanos(gone.Ours), report.Nanos(gone.Peer), gone.Ratio, "", report.Target{}),
 		report.Ratio("P7", fmt.Sprintf("the same by package client, which has a descriptor of each, with %d buffers", fits), whole, report.Target{}),
 		report.Value("P7", fmt.Sprintf("uses accepted of %d tried after close returned, in %d sessions", tried, e.Closes), report.Number(float64(accepted)), "", float64(accepted), "", report.AtMost(0, 0)),

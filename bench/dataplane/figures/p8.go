@@ -80,7 +80,7 @@ func recovery(ctx context.Context, e *Env) (rows []report.Row, err error) {
 		sum.add(s.counts())
 	}
 	return []report.Row{
-		report.Ratio("P8", fmt.Sprintf("kill -9 of the driver under load to the first right completion on a re-opened session / cold spawn of a trivial Go child (%d of %d with a warm standby)", d.warm, d.kills), r, report.AtMost(3, 0.3)),
+		report.Ratio("P8", fmt.Sprintf("kill -9 of the driver under load to the first right completion on a re-opened session / cold spawn of a trivial Go child (%d of %d with a warm standby)", d.warm, d.kills), r, report.AtMost(4, 4)),
 		report.Absolute("P8", "the same until the first of the clients has it, whichever it is", paired.Median(d.firsts)),
 		report.Absolute("P8", "and until all have", paired.Median(d.lasts)),
 		report.Value("P8", fmt.Sprintf("kills of %d that a client did not recover from", d.kills*survivors), report.Number(float64(d.kills*survivors-d.recovered)), "", float64(d.kills*survivors-d.recovered), "", report.AtMost(0, 0)),

@@ -199,13 +199,3 @@ func clockNanos() float64 {
 	}
 	return Median(samples)
 }
-
-// Then is the side with something done after each slice, unmeasured.
-func (s Side) Then(after func() error) Side {
-	return func(slice time.Duration, add func(float64)) error {
-		if err := s(slice, add); err != nil {
-			return err
-		}
-		return after()
-	}
-}

@@ -44,8 +44,6 @@ func TestCompareFails(t *testing.T) {
 	good := Rounds(func() error { return nil })
 	_, err := Compare(Options{Pairs: 1, Slice: time.Microsecond}, good, Rounds(func() error { return broken }))
 	require.ErrorIs(t, err, broken)
-	_, err = Compare(Options{Pairs: 1, Slice: time.Microsecond}, good.Then(func() error { return broken }), good)
-	require.ErrorIs(t, err, broken)
 	_, err = Compare(Options{Pairs: 1, Slice: time.Microsecond}, good, func(time.Duration, func(float64)) error { return nil })
 	require.ErrorContains(t, err, "measured nothing")
 	_, err = Compare(Options{}, good, good)

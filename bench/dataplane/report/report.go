@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -63,6 +64,18 @@ func (c Curve) At(q float64) float64 {
 	return c.Nanos[min(int(q*float64(len(c.Nanos))), len(c.Nanos)-1)]
 }
 
+// Only returns the report of some figures, without the distributions of single round trips.
+func (r *Report) Only(ids ...string) *Report {
+	some := &Report{When: r.When, Machine: r.Machine, Spins: map[string]float64{}}
+	for _, row := range r.Rows {
+		if slices.Contains(ids, row.ID) {
+			some.Rows = append(some.Rows, row)
+			some.Spins[row.ID] = r.Spins[row.ID]
+		}
+	}
+	return some
+}
+
 // WriteJSON writes all of it.
 func (r *Report) WriteJSON(w io.Writer) error {
 	e := json.NewEncoder(w)
@@ -86,7 +99,7 @@ func (r Row) cells() []string {
 	if r.Pairs >= bandPairs {
 		ratio += fmt.Sprintf(" (%s to %s)", Number(r.Low), Number(r.High))
 	}
-	must, aim, mark := "", "", ""
+	must, aim := "", ""
 	if r.Target {
 		sign := "≤ "
 		switch {
@@ -95,12 +108,19 @@ func (r Row) cells() []string {
 		case r.Must == 0:
 			sign = ""
 		}
-		must, aim = sign+Number(r.Must), sign+Number(r.Aim)
+		must = sign + Number(r.Must)
+		if r.Aim != r.Must {
+			aim = sign + Number(r.Aim)
+		}
 	}
+	var marks []string
 	if r.Missed {
-		mark = missedMark
+		marks = append(marks, missedMark)
 	}
-	return []string{r.ID, r.Metric, r.Ours, r.Peer, ratio, must, aim, mark}
+	if r.Breaks != "" {
+		marks = append(marks, "breaks "+r.Breaks)
+	}
+	return []string{r.ID, r.Metric, r.Ours, r.Peer, ratio, must, aim, strings.Join(marks, ", ")}
 }
 
 func (r *Report) grid() [][]string {

@@ -23,7 +23,8 @@ func example() *Report {
 			Ratio("P1", "launch / spin", paired.Result{Ratio: 2.3456, Low: 2.1, High: 2.9, Ours: 250, Peer: 110, Pairs: 200}, AtMost(2.5, 1.6)),
 			Ratio("P1", "times faster", paired.Result{Ratio: 149, Low: 100, High: 200, Ours: 250, Peer: 57e3, Pairs: 200}, AtLeast(150, 300)),
 			Value("P3", "lost wakes in 10 doorbells", "0", "", 0, "", AtMost(0, 0)),
-			Absolute("P2", "launch", 12),
+			Ratio("P9", "tail beside a neighbour", paired.Result{Ratio: 1.3, Low: 1.2, High: 1.4, Ours: 130, Peer: 100, Pairs: 200}, AtMost(1.5, 1.1).Promises("T8", 1.25)),
+			Absolute("P2", "launch", 120),
 		},
 		Spins:  map[string]float64{"P1": 110},
 		Curves: []CurveSummary{Summarize(Curve{Name: "spin", Nanos: []float64{100, 110, 5e6}, Count: 3})},
@@ -37,8 +38,26 @@ func TestTargets(t *testing.T) {
 	require.False(t, r.Rows[2].Missed)
 	require.False(t, r.Rows[3].Missed, "there is no target")
 	require.True(t, Value("P3", "", "1", "", 1, "", AtMost(0, 0)).Missed)
+	require.Empty(t, r.Rows[0].Breaks, "no promise")
+	require.Equal(t, "T8", r.Rows[3].Breaks)
+	require.False(t, r.Rows[3].Missed)
+	promised := AtMost(1.5, 1.1).Promises("T8", 1.25)
+	require.Empty(t, Value("P9", "", "", "", 1.25, "", promised).Breaks)
+	worse := Value("P9", "", "", "", 1.6, "", promised)
+	require.Equal(t, "MISSED, breaks T8", worse.cells()[len(head)-1])
+	require.Equal(t, "T8", Ratio("P9", "", paired.Result{Ratio: math.NaN()}, promised).Breaks)
 	require.True(t, Ratio("P1", "", paired.Result{Ratio: math.NaN()}, AtMost(1, 1)).Missed)
 	require.True(t, Ratio("P1", "", paired.Result{Ratio: math.NaN()}, AtLeast(1, 1)).Missed)
+}
+
+// TestOnly: a page shows its own figures.
+func TestOnly(t *testing.T) {
+	r := example().Only("P1", "P9")
+	require.Len(t, r.Rows, 3)
+	require.Equal(t, map[string]float64{"P1": 110, "P9": 0}, r.Spins)
+	require.Equal(t, example().Machine, r.Machine)
+	require.Empty(t, r.Curves)
+	require.Empty(t, example().Only().Rows)
 }
 
 // A time of a token is told as tokens per second, and more of them is better.
@@ -55,11 +74,12 @@ func TestSpeed(t *testing.T) {
 func TestTable(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(t, example().WriteTable(&out))
-	require.Equal(t, `    metric                      ours     peer    ratio                must    aim
-P1  launch / spin               250 ns   110 ns  2.35 (2.10 to 2.90)  ≤ 2.50  ≤ 1.60
-P1  times faster                250 ns   57 µs   149 (100 to 200)     ≥ 150   ≥ 300   MISSED
-P3  lost wakes in 10 doorbells  0                0                    0       0
-P2  launch                      12.0 ns          12 ns
+	require.Equal(t, `    metric                      ours    peer    ratio                must    aim
+P1  launch / spin               250 ns  110 ns  2.35 (2.10 to 2.90)  ≤ 2.50  ≤ 1.60
+P1  times faster                250 ns  57 µs   149 (100 to 200)     ≥ 150   ≥ 300   MISSED
+P3  lost wakes in 10 doorbells  0               0                    0
+P9  tail beside a neighbour     130 ns  100 ns  1.30 (1.20 to 1.40)  ≤ 1.50  ≤ 1.10  breaks T8
+P2  launch                      120 ns          120 ns
 `, out.String())
 }
 

@@ -11,9 +11,14 @@ import (
 
 // Target is what a figure must be, and what it aims at.
 type Target struct {
-	Must, Aim float64
-	Least     bool // the figure must be at least that
-	Set       bool // there is a target
+	Must, Aim float64 // equal: there is no further aim
+	Least     bool    // the figure must be at least that
+	Set       bool    // there is a target
+
+	// Promise is the number of a promise of SPECIFICATION.md that asks more than Must,
+	// and Promised what it asks. Empty: there is none.
+	Promise  string
+	Promised float64
 }
 
 // AtMost is the target of a figure that is better when it is small.
@@ -21,6 +26,20 @@ func AtMost(must, aim float64) Target { return Target{Must: must, Aim: aim, Set:
 
 // AtLeast is the target of a figure that is better when it is large.
 func AtLeast(must, aim float64) Target { return Target{Must: must, Aim: aim, Least: true, Set: true} }
+
+// Promises returns the target of a figure that a promise holds to a bound of its own.
+func (t Target) Promises(promise string, bound float64) Target {
+	t.Promise, t.Promised = promise, bound
+	return t
+}
+
+// meets says whether a figure keeps a bound. A figure that is no number keeps none.
+func (t Target) meets(figure, bound float64) bool {
+	if t.Least {
+		return figure >= bound
+	}
+	return figure <= bound
+}
 
 // Row is one figure.
 type Row struct {
@@ -38,8 +57,9 @@ type Row struct {
 	Must   float64 `json:"must"`
 	Aim    float64 `json:"aim"`
 	Least  bool    `json:"atLeast,omitempty"`
-	Target bool    `json:"target"` // Must and Aim have a meaning
-	Missed bool    `json:"missed"` // Must
+	Target bool    `json:"target"`           // Must and Aim have a meaning
+	Missed bool    `json:"missed"`           // Must
+	Breaks string  `json:"breaks,omitempty"` // the promise that the figure does not keep
 	Unit   string  `json:"unit,omitempty"`
 }
 
@@ -77,12 +97,10 @@ func Absolute(id, metric string, nanos float64) Row {
 
 func (r Row) against(t Target) Row {
 	r.Must, r.Aim, r.Least, r.Target = t.Must, t.Aim, t.Least, t.Set
-	// What is no number has not been met.
-	met := r.Ratio <= t.Must
-	if t.Least {
-		met = r.Ratio >= t.Must
+	r.Missed = t.Set && !t.meets(r.Ratio, t.Must)
+	if t.Promise != "" && !t.meets(r.Ratio, t.Promised) {
+		r.Breaks = t.Promise
 	}
-	r.Missed = t.Set && !met
 	return r
 }
 
