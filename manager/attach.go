@@ -63,7 +63,7 @@ func (d *device) attach(ctx context.Context, by *connection) (epoch uint64, fd i
 		return 0, -1, err
 	}
 	id := d.sessions.Add(1)
-	who := opened{tenant: t.Name, by: by, facet: t.Facet, programs: t.Programs}
+	who := openSession{tenant: t.Name, by: by, facet: t.Facet, programs: t.Programs}
 	l.sessions.ask(id, func() error {
 		_, err := d.shares.append(t.Name, t.Name, "session.attach", fmt.Sprintf("%s epoch=%d session=%d facet=%s", d.name, l.epoch, id, facetNames[t.Facet]))
 		return counted(err)
@@ -108,7 +108,7 @@ func (d *device) attach(ctx context.Context, by *connection) (epoch uint64, fd i
 		if _, gone := d.live(); errors.Is(gone, gpuerr.DeviceLost) {
 			return 0, -1, gone
 		}
-		if unwritable = !errors.Is(err, errAttachLost) && !errors.Is(err, errTallyFull); unwritable {
+		if unwritable = !errors.Is(err, errAttachLost) && !errors.Is(err, errTooManyOpen); unwritable {
 			err = gpuerr.New(gpuerr.IO, "the audit log cannot be written, so no session is opened: %v", err)
 		}
 		return 0, -1, err

@@ -76,7 +76,7 @@ func (g *grants) auditAppend(kind, detail string) (uint64, error) {
 	case len(detail) > maxAuditDetailBytes:
 		return 0, gpuerr.New(gpuerr.Invalid, "detail has %d bytes; it may have %d", len(detail), maxAuditDetailBytes)
 	}
-	g.sessions.heard(kind, detail) // also what there is no room to record
+	g.sessions.observe(kind, detail) // also what there is no room to record
 	index, err := g.shares.append(g.shares.tenantOf(detail), g.writer(), kind, detail)
 	if err != nil {
 		return 0, err

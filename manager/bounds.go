@@ -94,7 +94,7 @@ const tenantDescriptors = 2 + logDescriptors
 // functionDescriptors are for a function itself, its windows, its driver, the one that ends
 // and the one that waits, and what it has spare. Each vector takes two besides: an eventfd,
 // and where it goes while it is masked.
-const functionDescriptors = 13 + 2*logDescriptors + 3*driverDescriptors + aheadSizes*aheadSpares
+const functionDescriptors = 13 + 2*logDescriptors + 3*driverDescriptors + zeroPoolSizes*zeroPoolSpares
 
 // descriptorsOf are what connections and functions may take, without DMA memory.
 func descriptorsOf(p *Policy, functions []FunctionPolicy) uint64 {

@@ -39,11 +39,11 @@ type device struct {
 	board   *stateBoard
 	tenants func() []*Tenant // the policy of each, as it is now; always in the same order
 
-	shares *auditShares              // of what is recorded about tenants; a death refills none
-	faults *faultWatch               // of the host; nil: there is none
-	desk   atomic.Pointer[faultDesk] // of the driver that lives
-	pace   *pace                     // of records of faults
-	epoch  atomic.Uint64             // of the last driver that was to be started
+	shares       *auditShares              // of what is recorded about tenants; a death refills none
+	faults       *faultWatch               // of the host; nil: there is none
+	desk         atomic.Pointer[faultDesk] // of the driver that lives
+	faultLimiter *rateLimiter              // of records of faults
+	epoch        atomic.Uint64             // of the last driver that was to be started
 
 	reconcile *reconciler
 	recorder  *opRecorder // of the function's domain; nil: not watched
@@ -88,7 +88,7 @@ func newDevice(m *Manager, index int, p FunctionPolicy, f Function, entries uint
 		index: uint32(index), name: p.Name, policy: p, function: f, space: iommu.NewSpace(iommu.Clip(f.Domain().Ranges(), bits)),
 		cfg: &m.cfg, log: log, say: m.say, host: m.audit, audit: life, own: own, reconcile: m.reconcile, recorder: m.reconcile.recorder(p.Name),
 		ledger: m.ledger, account: account, spawner: m.spawner, board: newStateBoard(), done: make(chan struct{}),
-		asks: make(chan *ask), asking: newTurnstile(maxAsking), pace: newPace(faultBurst, faultInterval, time.Now()), tenants: func() []*Tenant { return usersOf(policiesOf(m.servers()), p.Name) },
+		asks: make(chan *ask), asking: newTurnstile(maxAsking), faultLimiter: newRateLimiter(faultBurst, faultInterval, time.Now()), tenants: func() []*Tenant { return usersOf(policiesOf(m.servers()), p.Name) },
 		shares: newAuditShares(p.Name, m.cfg.Policy.Audit.DriverBytes, own, func(tenant string) AuditLog { return m.tenantLog(p.Name, tenant) }, log),
 	}, nil
 }
@@ -194,7 +194,7 @@ func (d *device) recorded(kind string, err error) {
 
 // recordLost records, for each tenant, how many sessions ended with their driver,
 // and returns how many that are in all.
-func (d *device) recordLost(epoch uint64, sessions *tally, cause error) (total int) {
+func (d *device) recordLost(epoch uint64, sessions *openSessions, cause error) (total int) {
 	byTenant, total := sessions.lost()
 	for _, tenant := range slices.Sorted(maps.Keys(byTenant)) {
 		_, err := d.shares.append(tenant, tenant, "session.lost", fmt.Sprintf("%s epoch=%d sessions=%d cause=%q", d.name, epoch, byTenant[tenant], clipped(cause.Error())))

@@ -55,7 +55,7 @@ func (g *grants) alloc(bytes uint64) (d *dmaMemory, err error) {
 		return nil, gpuerr.New(gpuerr.IO, "nothing is mapped any more: %v", lost)
 	}
 	d = &dmaMemory{bytes: (bytes + ddf.PageBytes - 1) &^ (ddf.PageBytes - 1)}
-	if s, ok := g.ahead.take(d.bytes); ok {
+	if s, ok := g.zeroPool.take(d.bytes); ok {
 		d.memory, d.bytesCharge = s.memory, s.charge
 	} else if d.bytesCharge, err = g.charge(d.bytes); err != nil {
 		return nil, err
@@ -92,7 +92,7 @@ func (g *grants) alloc(bytes uint64) (d *dmaMemory, err error) {
 func (g *grants) charge(bytes uint64) (ledger.Receipt, error) {
 	for {
 		r, err := g.account.Reserve(ledger.DeviceMemory, bytes)
-		if err == nil || !g.ahead.drop() {
+		if err == nil || !g.zeroPool.drop() {
 			return r, err
 		}
 	}
@@ -108,7 +108,7 @@ func (g *grants) make(d *dmaMemory) (err error) {
 	return err
 }
 
-// dmaName is what memory is called in /proc/PID/maps; see also aheadName.
+// dmaName is what memory is called in /proc/PID/maps; see also zeroPoolName.
 const dmaName = "capgpu-dma"
 
 // create makes a memory file as the policy wants it.
@@ -258,7 +258,7 @@ func (g *grants) keep(d *dmaMemory, cause error) {
 	if _, err := g.own.Append("dma.kept", "", detail); err != nil {
 		g.log.Warn("memory is kept from reuse, which no record tells of", "iova", uint64(d.iova), "bytes", d.bytes, "cause", cause, "err", err)
 	}
-	g.doom.say(&wreck{fmt.Errorf("DMA memory could not be taken back from the device: %w", cause)})
+	g.failure.report(&wedgedError{fmt.Errorf("DMA memory could not be taken back from the device: %w", cause)})
 }
 
 func errDomainLost(err error) error {

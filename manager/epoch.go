@@ -31,14 +31,14 @@ func (d *device) runEpoch(ctx context.Context, epoch uint64) (wasReady bool, cau
 	defer func() { cause = d.endEpoch(g, began, left != nil && left.grantsRun, cause) }()
 	how, err := d.function.Begin()
 	if errors.Is(err, vfio.ErrNotStopped) {
-		return false, &wreck{fmt.Errorf("reset the function: %w", err)}
+		return false, &wedgedError{fmt.Errorf("reset the function: %w", err)}
 	}
 	if err != nil {
 		return false, fmt.Errorf("reset the function: %w", err)
 	}
 	began = true
 	crashpoint.Here("manager.epoch.reset")
-	desk := newFaultDesk(g.doom)
+	desk := newFaultDesk(g.failure)
 	d.desk.Store(desk)
 	// A driver without a record of its grants is not started.
 	for _, r := range [][2]string{
@@ -114,8 +114,8 @@ func (d *device) endEpoch(g *grants, began, callsRun bool, cause error) error {
 	if r.kept > 0 {
 		d.kept = g
 	}
-	if lost := errors.Join(running, r.lost); lost != nil && !errors.As(cause, new(*wreck)) {
-		cause = &wreck{fmt.Errorf("%w (after: %w)", lost, cause)}
+	if lost := errors.Join(running, r.lost); lost != nil && !errors.As(cause, new(*wedgedError)) {
+		cause = &wedgedError{fmt.Errorf("%w (after: %w)", lost, cause)}
 	}
 	d.flushKernel()
 	sessions := d.recordLost(g.info.Epoch, g.sessions, cause)
@@ -184,9 +184,9 @@ func (d *device) driverArgs() []string {
 func (d *device) watchFunction(l *driverLink, desk *faultDesk) (end func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var watching sync.WaitGroup
-	watching.Go(func() { d.runRemovalWatch(ctx, l.doom) })
-	watching.Go(func() { d.runTroubleWatch(ctx, l.doom) })
-	watching.Go(func() { d.runStormWatch(ctx, l.epoch, l.doom) })
+	watching.Go(func() { d.runRemovalWatch(ctx, l.failure) })
+	watching.Go(func() { d.runErrorWatch(ctx, l.failure) })
+	watching.Go(func() { d.runStormWatch(ctx, l.epoch, l.failure) })
 	watching.Go(func() { desk.run(ctx, d.tellFault(l)) })
 	return func() {
 		cancel()
@@ -240,7 +240,7 @@ func (d *device) awaitReady(ctx context.Context, l *driverLink) error {
 		return l.exitedOr(fmt.Errorf("the driver's supervision link failed before it was ready: %w", l.caller.Err()))
 	case <-l.grantsDone:
 		return l.exitedOr(fmt.Errorf("the driver's grant link ended before it was ready: %w", orClosed(l.grantsErr)))
-	case err := <-l.doom.said:
+	case err := <-l.failure.cause:
 		return err
 	case <-timer.C:
 		return fmt.Errorf("the driver was not ready after %v", d.cfg.ReadyTimeout)

@@ -11,7 +11,7 @@ import (
 // For tests that look at the process from outside.
 const (
 	ConnectionDescriptors = connectionDescriptors
-	AheadDescriptors      = aheadSizes * aheadSpares // memory that is made before it is asked for
+	AheadDescriptors      = zeroPoolSizes * zeroPoolSpares // memory that is made before it is asked for
 )
 
 // GatesWait reports whether as many gates wait for clients as are to.

@@ -113,7 +113,7 @@ func (f *failing) Close() error              { return nil }
 // Only who has no record at all says so; one that cannot be read is an error, which
 // ends with its cause.
 func TestSettleFaultsFails(t *testing.T) {
-	desk := newFaultDesk(newDoom())
+	desk := newFaultDesk(newEpochFailure())
 	d := &device{}
 	_, err := d.settleFaults(t.Context(), desk)
 	require.ErrorIs(t, err, gpuerr.Unimplemented)

@@ -111,7 +111,7 @@ const (
 func (d *device) takeFault(f faultlog.Fault) {
 	now := time.Now()
 	desk := d.desk.Load()
-	before, recorded := d.pace.enter(now)
+	before, recorded := d.faultLimiter.allow(now)
 	if before > 0 {
 		d.recordFaults(before)
 	}
@@ -138,8 +138,8 @@ const (
 // faultDesk tells the driver of one epoch of its device's faults, one message at a
 // time, and ends the epoch when that does not help.
 type faultDesk struct {
-	doom *doom
-	wake chan struct{} // holds one
+	failure *epochFailure
+	wake    chan struct{} // holds one
 
 	mu sync.Mutex
 	// +checklocks:mu
@@ -152,8 +152,8 @@ type faultDesk struct {
 	settled chan struct{} // closed while there is nothing to tell and nothing being told
 }
 
-func newFaultDesk(doom *doom) *faultDesk {
-	f := &faultDesk{doom: doom, wake: make(chan struct{}, 1), settled: make(chan struct{})}
+func newFaultDesk(failure *epochFailure) *faultDesk {
+	f := &faultDesk{failure: failure, wake: make(chan struct{}, 1), settled: make(chan struct{})}
 	close(f.settled)
 	return f
 }
@@ -167,7 +167,7 @@ func (k *faultDesk) take(f faultlog.Fault, now time.Time) {
 	}
 	if k.recent = append(k.recent, now); len(k.recent) > maxFaults {
 		k.recent = k.recent[1:]
-		k.doom.say(fmt.Errorf("more than %d IOMMU faults of the device in %v; the last was at %#x (%s)", maxFaults, faultWindow, uint64(f.IOVA), f.Reason))
+		k.failure.report(fmt.Errorf("more than %d IOMMU faults of the device in %v; the last was at %#x (%s)", maxFaults, faultWindow, uint64(f.IOVA), f.Reason))
 	}
 	if k.pending.Count == 0 && !k.telling {
 		k.settled = make(chan struct{})
@@ -197,7 +197,7 @@ func (k *faultDesk) run(ctx context.Context, tell func(context.Context, control.
 				break
 			}
 			if err := tell(ctx, req); err != nil && ctx.Err() == nil {
-				k.doom.say(fmt.Errorf("the driver was told of an IOMMU fault and did not deal with it: %w", err))
+				k.failure.report(fmt.Errorf("the driver was told of an IOMMU fault and did not deal with it: %w", err))
 				return // nobody is told ok any more: what asks is never settled
 			}
 		}
@@ -264,7 +264,7 @@ func (d *device) endFaults() {
 		}
 	}
 	d.desk.Store(nil)
-	if n := d.pace.rest(); n > 0 {
+	if n := d.faultLimiter.takeSuppressed(); n > 0 {
 		d.recordFaults(n)
 	}
 }

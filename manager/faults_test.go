@@ -25,7 +25,7 @@ func TestFaultDesk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		desk := newFaultDesk(newDoom())
+		desk := newFaultDesk(newEpochFailure())
 		require.NoError(t, desk.settle(ctx), "nothing has happened")
 		told, answer := make(chan control.DeviceFaultRequest), make(chan error)
 		go desk.run(ctx, func(_ context.Context, req control.DeviceFaultRequest) error {
@@ -46,7 +46,7 @@ func TestFaultDesk(t *testing.T) {
 		answer <- nil
 		require.NoError(t, <-settled)
 		require.NoError(t, desk.settle(ctx))
-		require.Empty(t, desk.doom.said)
+		require.Empty(t, desk.failure.cause)
 	})
 }
 
@@ -55,10 +55,10 @@ func TestFaultDesk(t *testing.T) {
 func TestFaultIsNotAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
-		desk := newFaultDesk(newDoom())
+		desk := newFaultDesk(newEpochFailure())
 		desk.take(strayWrite(0x1000), time.Now())
 		desk.run(ctx, func(context.Context, control.DeviceFaultRequest) error { return errors.New("no answer for 4s") })
-		require.ErrorContains(t, <-desk.doom.said, "did not deal with it: no answer for 4s")
+		require.ErrorContains(t, <-desk.failure.cause, "did not deal with it: no answer for 4s")
 		settled := make(chan error, 1)
 		go func() { settled <- desk.settle(ctx) }()
 		synctest.Wait()
@@ -70,20 +70,20 @@ func TestFaultIsNotAnswered(t *testing.T) {
 
 // A device that strays again and again is not its driver's to deal with.
 func TestManyFaultsEndTheEpoch(t *testing.T) {
-	desk := newFaultDesk(newDoom())
+	desk := newFaultDesk(newEpochFailure())
 	now := time.Now()
 	for range 5 * maxFaults { // slowly enough
 		now = now.Add(faultWindow/maxFaults + time.Millisecond)
 		desk.take(strayWrite(0x1000), now)
 	}
-	require.Empty(t, desk.doom.said)
+	require.Empty(t, desk.failure.cause)
 	now = now.Add(2 * faultWindow)
 	for range maxFaults {
 		desk.take(strayWrite(0x1000), now)
 	}
-	require.Empty(t, desk.doom.said)
+	require.Empty(t, desk.failure.cause)
 	desk.take(strayWrite(0x1000), now.Add(faultWindow))
-	require.ErrorContains(t, <-desk.doom.said, "more than 4 IOMMU faults of the device in 10s")
+	require.ErrorContains(t, <-desk.failure.cause, "more than 4 IOMMU faults of the device in 10s")
 }
 
 func TestStormWatch(t *testing.T) {

@@ -33,15 +33,15 @@ type grants struct {
 	function Function
 	huge     bool // memory may be of huge pages
 	fewHuge  sync.Once
-	ahead    *ahead // memory that is not asked for yet
+	zeroPool *zeroPool // memory that is not asked for yet
 	windows  []*window
 	vectors  []*vector
 	fixed    []ledger.Receipt // of windows and vectors
-	sessions *tally           // of this epoch
+	sessions *openSessions    // of this epoch
 	journal  *journal         // of its memory
 	shares   *auditShares     // of what it may have recorded
 	log      *slog.Logger
-	doom     *doom // why the epoch has to end
+	failure  *epochFailure // why the epoch has to end
 	punchOut func(m *shm.Memory, bytes uint64) error
 
 	mu sync.Mutex
@@ -82,11 +82,11 @@ func newGrants(of grantsOf) (g *grants, err error) {
 	g = &grants{
 		info: of.info, account: of.account, audit: of.audit, own: of.own, function: of.function, shares: of.shares, huge: of.huge, log: of.log,
 		windows: grantedWindows(of.function), vectors: grantedVectors(of.function),
-		sessions: newTally(), doom: newDoom(), space: of.space,
+		sessions: newOpenSessions(), failure: newEpochFailure(), space: of.space,
 	}
-	g.punchOut = g.punchBehind
+	g.punchOut = g.punchInBackground
 	g.journal = newJournal(of.own, of.log, g.tag())
-	g.ahead = newAhead(of.account, g.create)
+	g.zeroPool = newZeroPool(of.account, g.create)
 	defer func() {
 		if err != nil {
 			g.releaseFixed()
@@ -128,7 +128,7 @@ func (g *grants) usage() ddf.PoolUsage {
 	entries := uint64(g.live.n)
 	g.mu.Unlock()
 	u := ddf.PoolUsage{Entries: entries}
-	u.UsedBytes = g.ahead.without(func() uint64 {
+	u.UsedBytes = g.zeroPool.excluding(func() uint64 {
 		for _, e := range g.account.Snapshot() {
 			if e.Class == ledger.DeviceMemory {
 				u.LimitBytes = e.Limit
@@ -158,7 +158,7 @@ func (g *grants) revoke(callsRun bool, running error) (r revoked) {
 	g.revoked = true
 	left := slices.Collect(g.live.all())
 	g.mu.Unlock()
-	g.ahead.close()
+	g.zeroPool.close()
 	var errs []error
 	for _, d := range left {
 		if running != nil {

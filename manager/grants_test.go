@@ -376,8 +376,8 @@ func TestFreeThatCannotUnmap(t *testing.T) {
 	}
 	require.EqualValues(t, 7, b.Bytes()[0])
 	require.EqualValues(t, 8192, pool.Usage().UsedBytes)
-	cause := <-g.doom.said
-	require.ErrorAs(t, cause, new(*wreck))
+	cause := <-g.failure.cause
+	require.ErrorAs(t, cause, new(*wedgedError))
 	require.ErrorContains(t, cause, "unmapped 4096 bytes of 8192")
 	_, err = pool.Alloc(context.Background(), 4096)
 	require.ErrorIs(t, err, gpuerr.IO, "nothing is mapped any more either")

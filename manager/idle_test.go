@@ -42,18 +42,18 @@ func TestIdleWatch(t *testing.T) {
 }
 
 // What a connection holds ends for it when its driver says so, or is gone.
-func TestTallyEndsWhatIsHeld(t *testing.T) {
+func TestOpenSessionsEndWhatIsHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ended atomic.Bool
 		w := newIdleWatch(time.Minute, func() { ended.Store(true) })
 		by := &connection{idle: w}
-		sessions := newTally()
+		sessions := newOpenSessions()
 		for session := range uint64(3) {
 			sessions.ask(session+1, func() error { return nil })
-			require.NoError(t, sessions.attach(session+1, opened{tenant: "a", by: by}))
+			require.NoError(t, sessions.attach(session+1, openSession{tenant: "a", by: by}))
 		}
 		time.Sleep(time.Hour)
-		sessions.heard("session.close", "tenant=a session=1 attach=1 parent=0")
+		sessions.observe("session.close", "tenant=a session=1 attach=1 parent=0")
 		sessions.end(2)
 		sessions.end(2)
 		time.Sleep(time.Hour)

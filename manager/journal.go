@@ -105,7 +105,7 @@ func (j *journal) undone(d *dmaMemory) {
 func (j *journal) counted(n mappings, must bool) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.single.enter(time.Now()) {
+	if j.single.allow(time.Now()) {
 		return false
 	}
 	if j.refused && must {

@@ -55,7 +55,7 @@ func TestLimitsChangeBeforeReady(t *testing.T) {
 	defer func() { require.NoError(t, cell.Close()) }()
 	l := &driverLink{
 		epoch: 1, child: &child{cell: cell, cmd: &exec.Cmd{Process: &os.Process{Pid: 1}}, exited: make(chan struct{})},
-		ready: make(chan control.ReadyRequest, 1), grantsDone: make(chan struct{}), doom: newDoom(),
+		ready: make(chan control.ReadyRequest, 1), grantsDone: make(chan struct{}), failure: newEpochFailure(),
 	}
 	l.caller = control.NewPeer(context.Background(), conn, l.handle)
 	defer l.caller.Close()
@@ -74,23 +74,23 @@ func TestLimitsChangeBeforeReady(t *testing.T) {
 	require.EqualValues(t, 2, <-told)
 }
 
-func TestTally(t *testing.T) {
+func TestOpenSessions(t *testing.T) {
 	by := &connection{idle: newIdleWatch(time.Hour, func() {})}
 	defer by.idle.stop()
-	sessions := newTally()
+	sessions := newOpenSessions()
 	recorded := 0
 	attach := func(session uint64, tenant string) error {
 		sessions.ask(session, func() error { recorded++; return nil })
-		return sessions.attach(session, opened{tenant: tenant, by: by})
+		return sessions.attach(session, openSession{tenant: tenant, by: by})
 	}
 	for i := range uint64(4) {
 		require.NoError(t, attach(i+1, []string{"a", "b"}[i%2]))
 	}
 	require.Equal(t, 4, recorded)
-	sessions.heard("session.open", "tenant=a session=1 attach=1 parent=0")
+	sessions.observe("session.open", "tenant=a session=1 attach=1 parent=0")
 	require.Equal(t, 4, recorded)
-	sessions.heard("session.close", "tenant=a session=2 attach=0 parent=1 cause=\"attach=3 \"")
-	sessions.heard("session.close", "tenant=a session=1 attach=1 parent=0")
+	sessions.observe("session.close", "tenant=a session=2 attach=0 parent=1 cause=\"attach=3 \"")
+	sessions.observe("session.close", "tenant=a session=1 attach=1 parent=0")
 	byTenant, total := sessions.lost()
 	require.Equal(t, map[string]int{"a": 1, "b": 2}, byTenant)
 	require.Equal(t, 3, total)
@@ -99,24 +99,24 @@ func TestTally(t *testing.T) {
 	_, total = sessions.lost()
 	require.Zero(t, total)
 
-	sessions = newTally()
+	sessions = newOpenSessions()
 	// The driver's own record never comes before the manager's; of a session that was
 	// refused there is none.
 	sessions.ask(5, func() error { recorded++; return nil })
 	sessions.ask(6, func() error { recorded++; return nil })
-	sessions.heard("session.open", "tenant=a session=5 attach=5 parent=0")
+	sessions.observe("session.open", "tenant=a session=5 attach=5 parent=0")
 	require.Equal(t, 5, recorded)
-	require.NoError(t, sessions.attach(5, opened{tenant: "a", by: by}))
+	require.NoError(t, sessions.attach(5, openSession{tenant: "a", by: by}))
 	sessions.end(6)
 	require.Equal(t, 5, recorded)
-	for i := range uint64(2 * maxTally) {
-		if err := attach(i+10, "a"); i < maxTally-1 { // one is there
+	for i := range uint64(2 * maxOpenSessions) {
+		if err := attach(i+10, "a"); i < maxOpenSessions-1 { // one is there
 			require.NoError(t, err)
 		} else {
-			require.ErrorIs(t, err, errTallyFull, "it could not be ended")
+			require.ErrorIs(t, err, errTooManyOpen, "it could not be ended")
 			sessions.end(i + 10)
 		}
 	}
 	_, total = sessions.lost()
-	require.Equal(t, maxTally, total, "a driver that records no end costs a bounded amount")
+	require.Equal(t, maxOpenSessions, total, "a driver that records no end costs a bounded amount")
 }

@@ -35,8 +35,8 @@ type driverLink struct {
 	caller  peer
 	gate    *rpcguard.Gate // of the grants
 
-	sessions *tally // attached to this driver
-	doom     *doom  // of its grants
+	sessions *openSessions // attached to this driver
+	failure  *epochFailure // of its grants
 	// settle returns when the driver was told of every fault of its device until now,
 	// with for how long no report was left out.
 	settle func(context.Context) (time.Duration, error)
@@ -113,7 +113,7 @@ func (l *driverLink) watch(ctx context.Context, interval, timeout time.Duration)
 		return l.exitedOr(fmt.Errorf("the driver's supervision link failed: %w", l.caller.Err()))
 	case <-l.grantsDone:
 		return l.exitedOr(fmt.Errorf("the driver's grant link ended: %w", orClosed(l.grantsErr)))
-	case err := <-l.doom.said:
+	case err := <-l.failure.cause:
 		return err
 	case err := <-silent:
 		return err

@@ -13,8 +13,8 @@ import (
 	"capgpu/gpuerr"
 	"capgpu/internal/cmdline"
 	"capgpu/internal/crashpoint"
-	"capgpu/internal/plain"
 	"capgpu/internal/sandbox"
+	"capgpu/internal/sanitize"
 	"capgpu/ledger"
 )
 
@@ -116,19 +116,19 @@ func (c *Config) programs() []program {
 
 // Manager is a running device-manager.
 type Manager struct {
-	cfg     Config
-	log     *slog.Logger
-	audit   AuditLog // of the host
-	iommu   AuditLog // of what the IOMMU does, of whichever functions
-	ledger  *ledger.Ledger
-	dir     *runDir
-	jailer  *sandbox.Jailer
-	spawner *spawner // of drivers
-	gates   *gatePool
-	devices []*device   // by index; set before anything is served
-	faults  *faultWatch // nil: nobody tells
-	admin   *adminServer
-	unclear *pace // of records of faults that may be of several functions
+	cfg            Config
+	log            *slog.Logger
+	audit          AuditLog // of the host
+	iommu          AuditLog // of what the IOMMU does, of whichever functions
+	ledger         *ledger.Ledger
+	dir            *runDir
+	jailer         *sandbox.Jailer
+	spawner        *spawner // of drivers
+	gates          *gatePool
+	devices        []*device   // by index; set before anything is served
+	faults         *faultWatch // nil: nobody tells
+	admin          *adminServer
+	unclearLimiter *rateLimiter // of records of faults that may be of several functions
 
 	reconcile *reconciler // of DMA memory
 
@@ -161,7 +161,7 @@ func Start(cfg Config) (_ *Manager, err error) {
 	if err := cfg.setDefaults(); err != nil {
 		return nil, err
 	}
-	m := &Manager{cfg: cfg, log: cfg.Log, audit: cfg.Audit, ledger: ledger.New("manager", ledger.NoLimits()), unclear: newPace(faultBurst, faultInterval, time.Now())}
+	m := &Manager{cfg: cfg, log: cfg.Log, audit: cfg.Audit, ledger: ledger.New("manager", ledger.NoLimits()), unclearLimiter: newRateLimiter(faultBurst, faultInterval, time.Now())}
 	m.changing = newTurnstile(1)
 	m.open, m.shut = context.WithCancel(context.Background())
 	if m.dir, err = openRunDir(cfg.RunDir); err != nil {
@@ -222,7 +222,7 @@ func Start(cfg Config) (_ *Manager, err error) {
 
 // say prints a line for a person.
 func (m *Manager) say(format string, args ...any) {
-	m.cfg.Say("capgpu: " + plain.Text(fmt.Sprintf(format, args...))) // a cause may hold a stranger's words
+	m.cfg.Say("capgpu: " + sanitize.Text(fmt.Sprintf(format, args...))) // a cause may hold a stranger's words
 }
 
 // Close refuses new clients, lets the drivers shut down within ctx, and returns

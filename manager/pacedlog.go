@@ -143,9 +143,9 @@ func (p *logPaces) enter(cause, peer string, driver bool, line leftOut) bool {
 		var ofPeer *bucket
 		ofPeer, peer = pacedBy(p.peers, maxPeers, cause+"\x00"+peer, peerBurst, peerInterval, now)
 		peer = peer[strings.LastIndexByte(peer, 0)+1:]
-		allowed = ofPeer.enter(now)
+		allowed = ofPeer.allow(now)
 	}
-	if allowed && ofCause.enter(now) {
+	if allowed && ofCause.allow(now) {
 		return true
 	}
 	line.peer = peer

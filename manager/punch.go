@@ -16,7 +16,7 @@ import (
 // its pages are back.
 const punchGrace = time.Second
 
-// maxPunches bounds the threads that can be stuck so, two for each at most (behind.go): the
+// maxPunches bounds the threads that can be stuck so, two for each at most (reclaim.go): the
 // Go runtime ends a process with 10,000 threads.
 const maxPunches = 256
 
@@ -35,10 +35,10 @@ func (g *grants) punch(d *dmaMemory) (done <-chan error) {
 	return result
 }
 
-// punchBehind is punchOut's: as long as a driver lives its work goes before. When it is dead
+// punchInBackground is punchOut's: as long as a driver lives its work goes before. When it is dead
 // the next one waits for this.
-func (g *grants) punchBehind(m *shm.Memory, bytes uint64) error {
-	return punchBehind(m, bytes, g.ahead.hurry)
+func (g *grants) punchInBackground(m *shm.Memory, bytes uint64) error {
+	return punchInBackground(m, bytes, g.zeroPool.closing)
 }
 
 // dispose scrubs memory that the device does not reach, closes it and returns its

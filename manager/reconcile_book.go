@@ -82,7 +82,7 @@ func (b *kernelBook) flush(now time.Time, all bool) {
 
 // write empties the list: into a record, or into the sums.
 func (b *kernelBook) write(now time.Time) {
-	if !b.pace.enter(now) || !b.append(b.list) {
+	if !b.pace.allow(now) || !b.append(b.list) {
 		b.sumUp()
 		return
 	}

@@ -192,7 +192,7 @@ func (r *reconciler) stray(e trace.Event) {
 // mismatch is the alarm.
 func (r *reconciler) mismatch(what, cause string) {
 	r.mismatches.Add(1)
-	if !r.pace.enter(time.Now()) {
+	if !r.pace.allow(time.Now()) {
 		r.unrecorded++
 		return
 	}
@@ -202,7 +202,7 @@ func (r *reconciler) mismatch(what, cause string) {
 
 // writeMismatches records how many got no record of their own.
 func (r *reconciler) writeMismatches(all bool) {
-	if r.unrecorded == 0 || (!all && !r.pace.enter(time.Now())) {
+	if r.unrecorded == 0 || (!all && !r.pace.allow(time.Now())) {
 		return
 	}
 	if r.append(dma.KindMismatch, fmt.Sprintf("iommu more=%d", r.unrecorded)) {

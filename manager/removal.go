@@ -35,12 +35,12 @@ func (d *device) removal() *removal {
 
 // runRemovalWatch ends the epoch when the function is removed. Everybody sees at once
 // that the device is gone; what its driver held is taken down after that.
-func (d *device) runRemovalWatch(ctx context.Context, doom *doom) {
+func (d *device) runRemovalWatch(ctx context.Context, failure *epochFailure) {
 	select {
 	case <-d.function.Removed():
 		r := d.removal()
 		d.showRemoved(r)
-		doom.say(r)
+		failure.report(r)
 	case <-ctx.Done():
 	}
 }

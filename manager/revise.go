@@ -18,7 +18,7 @@ import (
 
 // disallows is why a session on a device, opened under the policy before, may not go on
 // under the policy now (nil: there is none), or nil.
-func disallows(o *opened, device string, before, now *Tenant) error {
+func disallows(o *openSession, device string, before, now *Tenant) error {
 	switch {
 	case now == nil:
 		return errRemoved(o.tenant)
@@ -47,8 +47,8 @@ func named(tenants []*Tenant, name string) *Tenant {
 }
 
 // refuse is why a session of the device ends, or nil.
-func (r *revision) refuse(device string) func(*opened) error {
-	return func(o *opened) error {
+func (r *revision) refuse(device string) func(*openSession) error {
+	return func(o *openSession) error {
 		before := named(r.before, o.tenant)
 		if before == nil {
 			return nil // it was opened under the new policy
@@ -85,7 +85,7 @@ func (d *device) revise(ctx context.Context, r *revision) (ended map[string]int,
 	ended = map[string]int{}
 	var errs []error
 	left := gone(before, now)
-	for tenant, sessions := range l.sessions.condemn(r.refuse(d.name)) {
+	for tenant, sessions := range l.sessions.markEnding(r.refuse(d.name)) {
 		ended[tenant] = len(sessions)
 		if !slices.Contains(left, tenant) {
 			errs = append(errs, d.endSessions(ctx, l, tenant, sessions))
@@ -114,7 +114,7 @@ func (d *device) catchUp(ctx context.Context, l *driverLink, before []*Tenant) e
 func (d *device) endSessions(ctx context.Context, l *driverLink, tenant string, sessions []uint64) error {
 	byReason := map[string][]uint64{}
 	for _, id := range sessions {
-		if cause := l.sessions.condemned(id); cause != nil { // else its end was recorded just now
+		if cause := l.sessions.endCause(id); cause != nil { // else its end was recorded just now
 			reason := clipped(gpuerr.From(cause).Msg)
 			byReason[reason] = append(byReason[reason], id)
 		}
@@ -159,17 +159,17 @@ func (d *device) askToEnd(ctx context.Context, l *driverLink, req control.EndSes
 	default:
 		err = fmt.Errorf("the driver refused to end sessions that the policy has taken away: %w", err)
 	}
-	l.doom.say(err)
+	l.failure.report(err)
 	return gpuerr.New(gpuerr.Busy, "device %s: %v; it is replaced, and all of its sessions end", d.name, err)
 }
 
 // settlePolicy looks at a session that was opened while the policy may have changed: what
 // the driver was told with it was of t. It returns why the session must not be, or nil when
 // it may and the driver has what the tenant has now.
-func (d *device) settlePolicy(ctx context.Context, l *driverLink, id uint64, o opened, t *Tenant) error {
+func (d *device) settlePolicy(ctx context.Context, l *driverLink, id uint64, o openSession, t *Tenant) error {
 	for before := t; ; {
 		now := o.by.tenant.policy()
-		err := l.sessions.condemned(id)
+		err := l.sessions.endCause(id)
 		switch {
 		case err != nil:
 		case o.by.tenant.removed.Load():

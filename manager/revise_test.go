@@ -85,7 +85,7 @@ func TestPolicyChangesWhileASessionOpens(t *testing.T) {
 			require.NoError(t, err)
 			their, err := control.NewConn(theirs, control.ConnOptions{Descriptors: true})
 			require.NoError(t, err)
-			l := &driverLink{epoch: 1, sessions: newTally(), ready: make(chan control.ReadyRequest, 1)}
+			l := &driverLink{epoch: 1, sessions: newOpenSessions(), ready: make(chan control.ReadyRequest, 1)}
 			var session, weight atomic.Int64
 			driver := control.NewPeer(context.Background(), their, func(_ context.Context, m *control.Message) *control.Message {
 				switch m.Type {
@@ -109,8 +109,8 @@ func TestPolicyChangesWhileASessionOpens(t *testing.T) {
 			if c.name == condemned {
 				log.appended = func() { // it is known by then
 					r := revision{before: []*Tenant{policyTenant()}}
-					require.Len(t, l.sessions.condemn(r.refuse("mock0"))["a"], 1)
-					require.Empty(t, l.sessions.condemn(r.refuse("mock0")), "once")
+					require.Len(t, l.sessions.markEnding(r.refuse("mock0"))["a"], 1)
+					require.Empty(t, l.sessions.markEnding(r.refuse("mock0")), "once")
 				}
 			}
 			d := &device{

@@ -112,8 +112,8 @@ func (p *gatePace) enter(t *Tenant, uid uint32, now time.Time) error {
 	if wait := max(p.all.wait(now), user.wait(now)); wait > 0 {
 		return gpuerr.New(gpuerr.Busy, "tenant %q is given %d Cap'n Proto connections in a row and then %d in a second (gateRate of the policy), and one user of several three quarters of that: connect again in %v, and keep the connection", t.Name, gateBurst, t.GateRate, wait.Round(time.Millisecond))
 	}
-	p.all.enter(now)
-	user.enter(now)
+	p.all.allow(now)
+	user.allow(now)
 	return nil
 }
 

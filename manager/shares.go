@@ -148,7 +148,7 @@ func (s *auditShares) take(h *share, log AuditLog, kind string, bytes uint64, pa
 	now := time.Now()
 	h.left = min(float64(s.bytes), h.left+float64(s.bytes)*float64(now.Sub(h.since))/float64(shareWindow))
 	h.since = now
-	if h.left >= float64(bytes) && (!paced || h.refusals.enter(now)) {
+	if h.left >= float64(bytes) && (!paced || h.refusals.allow(now)) {
 		h.left -= float64(bytes)
 		return nil
 	}

@@ -94,7 +94,7 @@ func (s *spawner) start(log *slog.Logger, name string, how confinement, path str
 	cmd.Stderr = w
 	started := make(chan error, 1)
 	select {
-	case s.requests <- func() { started <- briskly(name == "driver", func() error { return cell.Start(cmd) }) }:
+	case s.requests <- func() { started <- withShortSlice(name == "driver", func() error { return cell.Start(cmd) }) }:
 		err = <-started
 	case <-s.quit:
 		err = errStopping

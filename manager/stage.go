@@ -40,7 +40,7 @@ func NewStage(c StageConfig) (*Stage, error) {
 		c.Say = func(string) {}
 	}
 	c.setTimes()
-	m := &Manager{cfg: c.Config, log: c.Log, audit: c.Audit, iommu: c.Audit, ledger: ledger.New("manager", ledger.NoLimits()), unclear: newPace(faultBurst, faultInterval, time.Now())}
+	m := &Manager{cfg: c.Config, log: c.Log, audit: c.Audit, iommu: c.Audit, ledger: ledger.New("manager", ledger.NoLimits()), unclearLimiter: newRateLimiter(faultBurst, faultInterval, time.Now())}
 	var err error
 	if m.reconcile, err = newReconciler(m.audit, m.log, func() (kernelSource, error) { return nil, nil }, false); err != nil {
 		return nil, errors.Join(err, c.Function.Close())

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"capgpu/control"
-	"capgpu/internal/plain"
+	"capgpu/internal/sanitize"
 	"capgpu/outcome"
 )
 
@@ -236,7 +236,7 @@ func (b *stateBoard) next(ctx context.Context, t *told, epoch uint64, steps bool
 
 // clipped makes s plain, and fit a str of the wire.
 func clipped(s string) string {
-	s = plain.Text(s)
+	s = sanitize.Text(s)
 	if len(s) <= control.MaxStringBytes {
 		return s
 	}

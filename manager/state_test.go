@@ -250,7 +250,7 @@ func TestNotReadyWhenRemoved(t *testing.T) {
 		d := &device{name: "mock0", function: f, board: newStateBoard(), audit: &testLog{}, host: &testLog{}, log: slog.New(slog.DiscardHandler), say: func(string, ...any) {},
 			cfg: &Config{PingTimeout: time.Second, StopTimeout: time.Second, ReadyTimeout: time.Second}, tenants: func() []*Tenant { return nil }}
 		require.True(t, d.orderAbsent(true))
-		l := &driverLink{checked: true, doom: newDoom(), ready: make(chan control.ReadyRequest, 1), child: &child{}, caller: askedPeer(func(control.MsgType) {
+		l := &driverLink{checked: true, failure: newEpochFailure(), ready: make(chan control.ReadyRequest, 1), child: &child{}, caller: askedPeer(func(control.MsgType) {
 			close(f.removed) // while it is asked to stand still
 			d.showRemoved(d.removal())
 		})}

@@ -7,7 +7,7 @@ import (
 	"log/slog"
 	"time"
 
-	"capgpu/internal/plain"
+	"capgpu/internal/sanitize"
 )
 
 // What of a child's output goes to the log, which has a pace of its own (pacedlog.go): so
@@ -27,11 +27,11 @@ const (
 // pacedReader waits before it reads more than the pace allows to log.
 type pacedReader struct {
 	io.Reader
-	pace *pace
+	limiter *rateLimiter
 }
 
 func (r pacedReader) Read(b []byte) (int, error) {
-	time.Sleep(r.pace.wait(time.Now()))
+	time.Sleep(r.limiter.wait(time.Now()))
 	return r.Reader.Read(b)
 }
 
@@ -39,7 +39,7 @@ func (r pacedReader) Read(b []byte) (int, error) {
 // allows. It reads to the end whatever comes, and returns the last line, logged or
 // not, made plain.
 func forwardLines(log *slog.Logger, r io.Reader) (last string) {
-	p := newPace(lineBurst, lineInterval, time.Now())
+	p := newRateLimiter(lineBurst, lineInterval, time.Now())
 	b := bufio.NewReaderSize(pacedReader{r, p}, pieceBytes)
 	var leftOut uint64
 	var told time.Time
@@ -56,9 +56,9 @@ func forwardLines(log *slog.Logger, r io.Reader) (last string) {
 			line = line[:n-1]
 		}
 		now := time.Now()
-		_, allowed := p.enter(now) // empty lines and pieces are read at the same pace
+		_, allowed := p.allow(now) // empty lines and pieces are read at the same pace
 		if len(line) > 0 && !cut {
-			last = plain.Text(string(line[:min(len(line), maxLineBytes)]))
+			last = sanitize.Text(string(line[:min(len(line), maxLineBytes)]))
 			if allowed {
 				log.Info("said", "line", last)
 			} else {

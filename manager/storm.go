@@ -41,7 +41,7 @@ func (w *stormWatch) sample(counts []uint64, now time.Time) (vector int, rate ui
 
 // runStormWatch masks a vector that storms and ends the epoch: a device that does
 // that serves nobody, and keeps a CPU from everything else.
-func (d *device) runStormWatch(ctx context.Context, epoch uint64, doom *doom) {
+func (d *device) runStormWatch(ctx context.Context, epoch uint64, failure *epochFailure) {
 	counts := d.function.Interrupts()
 	if counts == nil {
 		return
@@ -53,7 +53,7 @@ func (d *device) runStormWatch(ctx context.Context, epoch uint64, doom *doom) {
 		select {
 		case now := <-ticker.C:
 			if vector, rate, storm := w.sample(d.function.Interrupts(), now); storm {
-				d.endStorm(epoch, vector, rate, doom)
+				d.endStorm(epoch, vector, rate, failure)
 				return
 			}
 		case <-ctx.Done():
@@ -62,11 +62,11 @@ func (d *device) runStormWatch(ctx context.Context, epoch uint64, doom *doom) {
 	}
 }
 
-func (d *device) endStorm(epoch uint64, vector int, rate uint64, doom *doom) {
+func (d *device) endStorm(epoch uint64, vector int, rate uint64, failure *epochFailure) {
 	err := d.function.SetMask(vector, true)
 	if err != nil {
 		d.log.Warn("mask a vector that storms", "vector", vector, "err", err)
 	}
 	d.record("interrupt.storm", fmt.Sprintf("%s epoch=%d vector=%d perSecond=%d limit=%d masked=%t", d.name, epoch, vector, rate, d.policy.InterruptLimit, err == nil))
-	doom.say(fmt.Errorf("interrupt storm: vector %d raised %d interrupts in a second, and %d are allowed (interruptLimit)", vector, rate, d.policy.InterruptLimit))
+	failure.report(fmt.Errorf("interrupt storm: vector %d raised %d interrupts in a second, and %d are allowed (interruptLimit)", vector, rate, d.policy.InterruptLimit))
 }

@@ -26,7 +26,7 @@ func (d *device) runSupervise(ctx context.Context) {
 		case isRemoved(d.function):
 			d.remove(epoch)
 			return
-		case ctx.Err() != nil && !errors.As(cause, new(*remains)) && !errors.As(cause, new(*wreck)):
+		case ctx.Err() != nil && !errors.As(cause, new(*remains)) && !errors.As(cause, new(*wedgedError)):
 			d.stopped()
 			return
 		case why != nil:
@@ -56,7 +56,7 @@ func (d *device) next(respawn *backoff, lived time.Duration, wasReady bool, caus
 	switch {
 	case errors.As(cause, new(*remains)):
 		return 0, fmt.Errorf("%w: nothing can use the device while that process is there; find out what it waits for (/proc/PID/task/*/stack) and restart device-manager", cause)
-	case errors.As(cause, new(*wreck)):
+	case errors.As(cause, new(*wedgedError)):
 		return 0, fmt.Errorf("%w; nothing can use the device: restart device-manager", cause)
 	}
 	delay, again := respawn.died(time.Now(), lived, wasReady)

@@ -23,7 +23,7 @@ func (m *Manager) suspects(f faultlog.Fault) (of []*device) {
 // recordUnclear records a fault that may be of several functions. It counts for none
 // of them: who strays would otherwise end the work of its double.
 func (m *Manager) recordUnclear(f faultlog.Fault, of []*device) {
-	before, recorded := m.unclear.enter(time.Now())
+	before, recorded := m.unclearLimiter.allow(time.Now())
 	if !recorded {
 		return
 	}

@@ -209,9 +209,9 @@ const (
 
 // runAccept takes connections until the listener is closed.
 func (s *tenantServer) runAccept(l *net.UnixListener, serve func(*net.UnixConn, *connection), refuse func(context.Context, *net.UnixConn, error)) {
-	pace := newBucket(acceptBurst, acceptInterval, time.Now())
+	limiter := newBucket(acceptBurst, acceptInterval, time.Now())
 	for {
-		if !pace.enter(time.Now()) && sleep(s.ctx, acceptNap) {
+		if !limiter.allow(time.Now()) && sleep(s.ctx, acceptNap) {
 			continue
 		}
 		c, err := l.AcceptUnix()

@@ -31,7 +31,7 @@ import (
 
 func main() {
 	// It waits for signals, and keeps the first thread of the process from being used for what
-	// is to come behind others, which that one cannot (package manager, behind.go).
+	// is to come behind others, which that one cannot (package manager, reclaim.go).
 	runtime.LockOSThread()
 	os.Exit(runCommand(os.Args[1:], os.Stdout, os.Stderr))
 }

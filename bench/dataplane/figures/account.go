@@ -223,9 +223,9 @@ func (b *book) look(ctx context.Context, held churn.Holds) error {
 
 const (
 	dmaName = "capgpu-dma"
-	// aheadName is memory that the manager made before anybody asked for it. Until a
+	// zeroedName is memory that the manager made before anybody asked for it. Until a
 	// driver has it, it is charged to the device and to no tenant.
-	aheadName = "capgpu-dma-ahead"
+	zeroedName = "capgpu-dma-zeroed"
 	// spareMost is how much of it there is at most.
 	spareMost = 128 << 20
 	// What sessions and queues have of the driver's descriptors: docs/wire.md.
@@ -266,7 +266,7 @@ func (b *book) differences(ctx context.Context, held churn.Holds) (bytes, descri
 // unheld takes from the manager's memory what it has spare, and says how much that is.
 func unheld(manager, driver service.Holdings) (bytes float64) {
 	for inode, m := range manager.Memories {
-		if _, handed := driver.Memories[inode]; m.Name == aheadName && !handed {
+		if _, handed := driver.Memories[inode]; m.Name == zeroedName && !handed {
 			bytes += float64(m.Allocated)
 			delete(manager.Memories, inode)
 		}

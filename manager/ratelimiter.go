@@ -18,7 +18,7 @@ func newBucket(burst int, interval time.Duration, now time.Time) bucket {
 	return bucket{full: full, interval: interval, credit: full, since: now}
 }
 
-func (b *bucket) enter(now time.Time) bool {
+func (b *bucket) allow(now time.Time) bool {
 	if b.wait(now) > 0 {
 		return false
 	}
@@ -35,41 +35,41 @@ func (b *bucket) wait(now time.Time) time.Duration {
 
 // pace bounds how often something is written down, by a bucket. What is beyond that
 // is counted.
-type pace struct {
+type rateLimiter struct {
 	mu sync.Mutex
 	// +checklocks:mu
 	bucket bucket
 	// +checklocks:mu
-	unrecorded uint64
+	suppressed uint64
 }
 
-func newPace(burst int, interval time.Duration, now time.Time) *pace {
-	return &pace{bucket: newBucket(burst, interval, now)}
+func newRateLimiter(burst int, interval time.Duration, now time.Time) *rateLimiter {
+	return &rateLimiter{bucket: newBucket(burst, interval, now)}
 }
 
-// enter reports whether this one is written down, and how many before it were not.
-func (p *pace) enter(now time.Time) (before uint64, recorded bool) {
+// allow reports whether this one is written down, and how many before it were not.
+func (p *rateLimiter) allow(now time.Time) (before uint64, recorded bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.bucket.enter(now) {
-		p.unrecorded++
+	if !p.bucket.allow(now) {
+		p.suppressed++
 		return 0, false
 	}
-	before, p.unrecorded = p.unrecorded, 0
+	before, p.suppressed = p.suppressed, 0
 	return before, true
 }
 
 // wait is how long it takes until one more would be written down.
-func (p *pace) wait(now time.Time) time.Duration {
+func (p *rateLimiter) wait(now time.Time) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.bucket.wait(now)
 }
 
-// rest is how many were not written down since the last one that was.
-func (p *pace) rest() (n uint64) {
+// takeSuppressed is how many were not written down since the last one that was.
+func (p *rateLimiter) takeSuppressed() (n uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	n, p.unrecorded = p.unrecorded, 0
+	n, p.suppressed = p.suppressed, 0
 	return n
 }

@@ -26,7 +26,7 @@ func backed(t *testing.T, bytes uint64) *shm.Memory {
 
 // What is behind is behind, with its own thread and nobody else's; and not with the first one
 // of the process.
-func TestBehind(t *testing.T) {
+func TestBackground(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	before, err := unix.SchedGetAttr(0, 0)
@@ -39,7 +39,7 @@ func TestBehind(t *testing.T) {
 		var got, want *unix.SchedAttr
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			behind(func() {
+			inBackground(func() {
 				first = unix.Gettid() == unix.Getpid()
 				got, _ = unix.SchedGetAttr(0, 0)
 			})
@@ -49,9 +49,9 @@ func TestBehind(t *testing.T) {
 		copied := *before
 		want = &copied
 		if !first {
-			want.Nice = min(before.Nice+behindNice, lastNice)
+			want.Nice = min(before.Nice+reclaimNice, lastNice)
 			if before.Runtime != 0 { // else this kernel tells no slice
-				want.Runtime = uint64(behindSlice)
+				want.Runtime = uint64(reclaimSlice)
 			}
 		}
 		require.Equal(t, want, got)
@@ -101,8 +101,8 @@ func TestPunchedThoughNeverScheduled(t *testing.T) {
 		hurry  time.Duration // 0: never
 		after  time.Duration
 	}{
-		{"never", 0, 0, punchGives},
-		{"in the midst", 3, 0, punchGives},
+		{"never", 0, 0, punchYields},
+		{"in the midst", 3, 0, punchYields},
 		{"in a hurry", 0, time.Millisecond, time.Millisecond},
 		{"in the midst and in a hurry", 3, time.Millisecond, time.Millisecond},
 	} {
@@ -117,7 +117,7 @@ func TestPunchedThoughNeverScheduled(t *testing.T) {
 					time.AfterFunc(test.hurry, func() { close(hurry) })
 				}
 				pieces, start := test.before, time.Now()
-				err = newPunching(m, bytes).behind(hurry, func(f func()) {
+				err = newPunching(m, bytes).runInBackground(hurry, func(f func()) {
 					if pieces == 0 {
 						<-scheduled
 					}
@@ -139,16 +139,16 @@ func TestPunchedThoughNeverScheduled(t *testing.T) {
 }
 
 // Where they have it nobody waits for anything else, and small memory is not worth a thread.
-func TestPunchBehind(t *testing.T) {
-	for _, bytes := range []uint64{shm.PageBytes, behindLeast - shm.PageBytes, behindLeast, 3*pagesPiece + behindLeast} {
+func TestPunchInBackground(t *testing.T) {
+	for _, bytes := range []uint64{shm.PageBytes, reclaimMinBytes - shm.PageBytes, reclaimMinBytes, 3*pagesPiece + reclaimMinBytes} {
 		m := backed(t, bytes)
-		require.NoError(t, punchBehind(m, bytes, nil))
+		require.NoError(t, punchInBackground(m, bytes, nil))
 		require.Zero(t, blocks(t, m))
 	}
 	hurry := make(chan struct{})
 	close(hurry)
-	m := backed(t, behindLeast)
-	require.NoError(t, punchBehind(m, behindLeast, hurry))
+	m := backed(t, reclaimMinBytes)
+	require.NoError(t, punchInBackground(m, reclaimMinBytes, hurry))
 	require.Zero(t, blocks(t, m))
 }
 
@@ -156,7 +156,7 @@ func TestPunchBehind(t *testing.T) {
 func TestDeadDriversMemoryIsInAHurry(t *testing.T) {
 	g := grant(t, grantTestLimits())
 	select {
-	case <-g.ahead.hurry:
+	case <-g.zeroPool.closing:
 		t.Fatal("the driver lives")
 	default:
 	}
@@ -164,5 +164,5 @@ func TestDeadDriversMemoryIsInAHurry(t *testing.T) {
 	g.gate.Revoke(errGrantsRevoked)
 	<-g.served
 	require.NoError(t, g.revoke(false, nil).err)
-	<-g.ahead.hurry
+	<-g.zeroPool.closing
 }

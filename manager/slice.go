@@ -19,9 +19,9 @@ import (
 // notice.
 const driverSlice = 100 * time.Microsecond
 
-// briskly calls f on this thread with that slice, which what f starts inherits, with all its
+// withShortSlice calls f on this thread with that slice, which what f starts inherits, with all its
 // threads. The caller is locked to the thread.
-func briskly(yes bool, f func() error) error {
+func withShortSlice(yes bool, f func() error) error {
 	if attr, err := unix.SchedGetAttr(0, 0); yes && err == nil && attr.Policy == unix.SCHED_NORMAL {
 		short := *attr
 		short.Runtime = uint64(driverSlice)
@@ -36,14 +36,14 @@ func briskly(yes bool, f func() error) error {
 // microseconds of work; then whoever has the processor with us goes first.
 const pagesPiece = 256 << 10
 
-// punchGives is for how long others go first while memory is punched out: what takes
+// punchYields is for how long others go first while memory is punched out: what takes
 // punchGrace would count as held up by somebody.
-const punchGives = punchGrace / 4
+const punchYields = punchGrace / 4
 
 // punchOut gives the pages of memory back, piece by piece.
-func punchOut(m *shm.Memory, bytes uint64) error { return punchPieces(m, bytes, giveWaySparingly) }
+func punchOut(m *shm.Memory, bytes uint64) error { return punchPieces(m, bytes, yieldSparingly) }
 
-var giveWaySparingly = courtesy.Sparingly(shm.GiveWay)
+var yieldSparingly = courtesy.Sparingly(shm.GiveWay)
 
 func punchPieces(m *shm.Memory, bytes uint64, giveWay func()) error {
 	if bytes == 0 {
@@ -51,7 +51,7 @@ func punchPieces(m *shm.Memory, bytes uint64, giveWay func()) error {
 	}
 	start, p := time.Now(), newPunching(m, bytes)
 	p.run(func() {
-		if time.Since(start) < punchGives {
+		if time.Since(start) < punchYields {
 			giveWay()
 		}
 	})

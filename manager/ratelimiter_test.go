@@ -10,26 +10,26 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestPace(t *testing.T) {
+func TestRateLimiter(t *testing.T) {
 	now := time.Now()
-	p := newPace(faultBurst, faultInterval, now)
+	p := newRateLimiter(faultBurst, faultInterval, now)
 	for range faultBurst {
-		_, recorded := p.enter(now)
+		_, recorded := p.allow(now)
 		require.True(t, recorded)
 	}
 	for range 100 {
-		_, recorded := p.enter(now)
+		_, recorded := p.allow(now)
 		require.False(t, recorded)
 	}
 	require.Equal(t, time.Second, p.wait(now.Add(faultInterval-time.Second)))
 	require.Zero(t, p.wait(now.Add(faultInterval)))
-	before, recorded := p.enter(now.Add(faultInterval))
+	before, recorded := p.allow(now.Add(faultInterval))
 	require.True(t, recorded)
 	require.EqualValues(t, 100, before)
-	require.Zero(t, p.rest())
-	_, recorded = p.enter(now.Add(faultInterval))
+	require.Zero(t, p.takeSuppressed())
+	_, recorded = p.allow(now.Add(faultInterval))
 	require.False(t, recorded)
-	require.EqualValues(t, 1, p.rest())
+	require.EqualValues(t, 1, p.takeSuppressed())
 }
 
 // A client that has one gate after the other killed is recorded now and then, and

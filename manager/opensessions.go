@@ -9,31 +9,31 @@ import (
 	"capgpu/gpuerr"
 )
 
-// maxTally bounds what a driver can have us remember by not recording the end
+// maxOpenSessions bounds what a driver can have us remember by not recording the end
 // of sessions.
-const maxTally = 1 << 16
+const maxOpenSessions = 1 << 16
 
-// tally knows the sessions of one driver of which no end is recorded. A driver
+// openSessions knows the sessions of one driver of which no end is recorded. A driver
 // that dies records nothing any more: then the manager does it, session.lost.
-type tally struct {
+type openSessions struct {
 	mu sync.Mutex
 	// +checklocks:mu
-	open map[uint64]*opened // by number of session.attach
+	open map[uint64]*openSession // by number of session.attach
 	// +checklocks:mu
 	asked map[uint64]*attachRecord // sessions that the driver was asked for and has not answered
 	// +checklocks:mu
-	over bool // the driver has ended
+	driverEnded bool // the driver has ended
 
 	recording sync.WaitGroup // session.attach that are written
 }
 
-// opened is a session that was attached: whose it is, and what it may do.
-type opened struct {
+// openSession is a session that was attached: whose it is, and what it may do.
+type openSession struct {
 	tenant   string
 	by       *connection // through which it was opened: busy while the session is there
 	facet    uint32
 	programs []string // empty: all
-	ending   error    // why the policy has it end; nil: it does not
+	endCause error    // why the policy has it end; nil: it does not
 }
 
 // attachRecord is a session.attach that may be due.
@@ -42,14 +42,14 @@ type attachRecord struct {
 	record func() error
 }
 
-func newTally() *tally {
-	return &tally{open: map[uint64]*opened{}, asked: map[uint64]*attachRecord{}}
+func newOpenSessions() *openSessions {
+	return &openSessions{open: map[uint64]*openSession{}, asked: map[uint64]*attachRecord{}}
 }
 
 // ask notes that the driver is asked for a session. record makes its session.attach,
 // which is there before the client has the session, and before the driver's first record
 // of it; of one that is refused there is none.
-func (t *tally) ask(session uint64, record func() error) {
+func (t *openSessions) ask(session uint64, record func() error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.asked[session] = &attachRecord{record: record}
@@ -57,18 +57,18 @@ func (t *tally) ask(session uint64, record func() error) {
 
 // attach records a session and has it among those that are there. Its connection is busy
 // until its end.
-func (t *tally) attach(session uint64, o opened) error {
+func (t *openSessions) attach(session uint64, o openSession) error {
 	t.mu.Lock()
 	r := t.asked[session]
-	if t.over || r == nil {
+	if t.driverEnded || r == nil {
 		t.mu.Unlock()
 		return errAttachLost
 	}
 	t.recording.Add(1)
 	defer t.recording.Done()
-	if len(t.open) >= maxTally {
+	if len(t.open) >= maxOpenSessions {
 		t.mu.Unlock()
-		return errTallyFull
+		return errTooManyOpen
 	}
 	o.by.idle.begin()
 	t.open[session] = &o
@@ -82,20 +82,20 @@ func (t *tally) attach(session uint64, o opened) error {
 	return nil
 }
 
-// errTallyFull is of a session that nobody could end any more.
-var errTallyFull = gpuerr.New(gpuerr.Busy, "the driver has %d sessions whose end it has not recorded; an operator can replace it with gpuctl upgrade", maxTally)
+// errTooManyOpen is of a session that nobody could end any more.
+var errTooManyOpen = gpuerr.New(gpuerr.Busy, "the driver has %d sessions whose end it has not recorded; an operator can replace it with gpuctl upgrade", maxOpenSessions)
 
-// condemn notes of each session whether it has to end, which refuse says (nil: no), and
+// markEnding notes of each session whether it has to end, which refuse says (nil: no), and
 // returns those that do now, by tenant. It sees every session that has begun.
-func (t *tally) condemn(refuse func(*opened) error) map[string][]uint64 {
+func (t *openSessions) markEnding(refuse func(*openSession) error) map[string][]uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	byTenant := map[string][]uint64{}
 	for session, o := range t.open {
-		if o.ending != nil {
+		if o.endCause != nil {
 			continue // and it has been ended, or its driver has
 		}
-		if o.ending = refuse(o); o.ending != nil {
+		if o.endCause = refuse(o); o.endCause != nil {
 			byTenant[o.tenant] = append(byTenant[o.tenant], session)
 		}
 	}
@@ -103,23 +103,23 @@ func (t *tally) condemn(refuse func(*opened) error) map[string][]uint64 {
 }
 
 // count is the number of a tenant's sessions that a condemn would name.
-func (t *tally) count(tenant string, refuse func(*opened) error) (n int) {
+func (t *openSessions) count(tenant string, refuse func(*openSession) error) (n int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, o := range t.open {
-		if o.tenant == tenant && o.ending == nil && refuse(o) != nil {
+		if o.tenant == tenant && o.endCause == nil && refuse(o) != nil {
 			n++
 		}
 	}
 	return n
 }
 
-// condemned is why a session has to end, or nil.
-func (t *tally) condemned(session uint64) error {
+// endCause is why a session has to end, or nil.
+func (t *openSessions) endCause(session uint64) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if o := t.open[session]; o != nil {
-		return o.ending
+		return o.endCause
 	}
 	return nil
 }
@@ -128,7 +128,7 @@ func (t *tally) condemned(session uint64) error {
 // was anybody's.
 var errAttachLost = gpuerr.New(gpuerr.Busy, "the session ended while it was opened; wait for the device's next state and open it again")
 
-func (t *tally) end(session uint64) {
+func (t *openSessions) end(session uint64) {
 	t.mu.Lock()
 	o, there := t.open[session]
 	delete(t.open, session)
@@ -139,9 +139,9 @@ func (t *tally) end(session uint64) {
 	}
 }
 
-// heard reads, of what a driver records, which session it has opened and which has
+// observe reads, of what a driver records, which session it has opened and which has
 // ended. It is the driver's claim, and only these records depend on it.
-func (t *tally) heard(kind, detail string) {
+func (t *openSessions) observe(kind, detail string) {
 	if kind != "session.open" && kind != "session.close" {
 		return
 	}
@@ -167,14 +167,14 @@ func (t *tally) heard(kind, detail string) {
 
 // lost ends what is there, because the driver has ended, and returns how many sessions
 // that were, by tenant and in all. None is attached any more.
-func (t *tally) lost() (byTenant map[string]int, total int) {
+func (t *openSessions) lost() (byTenant map[string]int, total int) {
 	t.mu.Lock()
-	t.over = true
+	t.driverEnded = true
 	t.mu.Unlock()
 	t.recording.Wait()
 	t.mu.Lock()
 	open := t.open
-	t.open = map[uint64]*opened{}
+	t.open = map[uint64]*openSession{}
 	t.mu.Unlock()
 	byTenant = map[string]int{}
 	for _, o := range open {

@@ -15,34 +15,34 @@ import (
 	"capgpu/ledger"
 )
 
-// aheadLimits let 32 MiB be spare.
-func aheadLimits() ledger.Limits {
+// zeroPoolLimits let 32 MiB be spare.
+func zeroPoolLimits() ledger.Limits {
 	l := grantTestLimits()
 	l[ledger.DeviceMemory] = 256 << 20
 	return l
 }
 
-func (a *ahead) spares() (spares int, held uint64) {
+func (a *zeroPool) spares() (spares int, held uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, s := range a.sizes {
-		spares += len(s.made)
+		spares += len(s.spares)
 	}
-	return spares, a.held
+	return spares, a.charged
 }
 
 // stay has what is spare stay for so long after it was asked for.
-func (a *ahead) stay(d time.Duration) {
+func (a *zeroPool) stay(d time.Duration) {
 	a.mu.Lock()
-	a.stays = d
+	a.ttl = d
 	a.mu.Unlock()
-	a.awaken()
+	a.wakeMaker()
 }
 
 func awaitSpares(t *testing.T, g *granted, n int) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		spares, held := g.ahead.spares()
+		spares, held := g.zeroPool.spares()
 		return spares == n && (n > 0 || held == 0)
 	}, 20*time.Second, time.Millisecond)
 }
@@ -63,13 +63,13 @@ func allocs(t *testing.T, g *granted, bytes uint64, n int) {
 }
 
 // What is asked for again is there: fresh, with its pages, and charged once.
-func TestAhead(t *testing.T) {
-	g := grant(t, aheadLimits())
-	g.ahead.hasRoom = func(uint64) bool { return true }
-	g.ahead.stay(time.Hour)
+func TestZeroPool(t *testing.T) {
+	g := grant(t, zeroPoolLimits())
+	g.zeroPool.hasRoom = func(uint64) bool { return true }
+	g.zeroPool.stay(time.Hour)
 	const bytes = 4 << 20
 	allocs(t, g, bytes, 1)
-	spares, held := g.ahead.spares()
+	spares, held := g.zeroPool.spares()
 	require.Zero(t, spares, "asked for once")
 	require.Zero(t, held)
 	allocs(t, g, bytes, 1)
@@ -98,17 +98,17 @@ func TestAhead(t *testing.T) {
 	require.Zero(t, g.usage().UsedBytes)
 
 	// Other sizes are as ever.
-	for _, bytes := range []uint64{4096, aheadLeast - 4096, g.ahead.most + 4096} {
+	for _, bytes := range []uint64{4096, zeroPoolMinBytes - 4096, g.zeroPool.maxBytes + 4096} {
 		allocs(t, g, bytes, 3)
 	}
 	// What nobody has asked for lately goes.
-	g.ahead.stay(0)
+	g.zeroPool.stay(0)
 	awaitSpares(t, g, 0)
 }
 
 // What is spare is in nobody's way, and neither is what is being made: all of the limit
 // can be had.
-func TestAheadMakesRoom(t *testing.T) {
+func TestZeroPoolMakesRoom(t *testing.T) {
 	const bytes, limit = 16 << 20, 256 << 20
 	all := func(t *testing.T, g *granted) {
 		d, err := g.alloc(limit)
@@ -119,9 +119,9 @@ func TestAheadMakesRoom(t *testing.T) {
 		require.NoError(t, g.free(d))
 	}
 	t.Run("made", func(t *testing.T) {
-		g := grant(t, aheadLimits())
-		g.ahead.hasRoom = func(uint64) bool { return true }
-		g.ahead.stay(time.Hour)
+		g := grant(t, zeroPoolLimits())
+		g.zeroPool.hasRoom = func(uint64) bool { return true }
+		g.zeroPool.stay(time.Hour)
 		for range 3 {
 			allocs(t, g, bytes, 3)
 			awaitSpares(t, g, 2)
@@ -129,11 +129,11 @@ func TestAheadMakesRoom(t *testing.T) {
 		}
 	})
 	t.Run("making", func(t *testing.T) {
-		g := grant(t, aheadLimits())
-		g.ahead.hasRoom = func(uint64) bool { return true }
-		g.ahead.stay(time.Hour)
+		g := grant(t, zeroPoolLimits())
+		g.zeroPool.hasRoom = func(uint64) bool { return true }
+		g.zeroPool.stay(time.Hour)
 		making, goOn := make(chan struct{}, 1), make(chan struct{})
-		g.ahead.create = func(name string, bytes uint64) (*shm.Memory, error) {
+		g.zeroPool.create = func(name string, bytes uint64) (*shm.Memory, error) {
 			making <- struct{}{}
 			<-goOn
 			return g.create(name, bytes)
@@ -142,9 +142,9 @@ func TestAheadMakesRoom(t *testing.T) {
 		<-making
 		go func() { // it is let go on when somebody waits for it
 			for {
-				g.ahead.mu.Lock()
-				waits := g.ahead.dropping > 0
-				g.ahead.mu.Unlock()
+				g.zeroPool.mu.Lock()
+				waits := g.zeroPool.droppers > 0
+				g.zeroPool.mu.Unlock()
 				if waits {
 					close(goOn)
 					return
@@ -163,16 +163,16 @@ func TestAheadMakesRoom(t *testing.T) {
 }
 
 // Where the host is short, nothing is made ahead.
-func TestAheadNeedsRoom(t *testing.T) {
-	g := grant(t, aheadLimits())
+func TestZeroPoolNeedsRoom(t *testing.T) {
+	g := grant(t, zeroPoolLimits())
 	asked := make(chan struct{}, 100)
-	g.ahead.hasRoom = func(uint64) bool {
+	g.zeroPool.hasRoom = func(uint64) bool {
 		asked <- struct{}{}
 		return false
 	}
 	allocs(t, g, 4<<20, 3)
 	<-asked
-	_, held := g.ahead.spares()
+	_, held := g.zeroPool.spares()
 	require.Zero(t, held)
 	require.True(t, hostHasRoom(1))
 	require.False(t, hostHasRoom(1<<60))
@@ -180,9 +180,9 @@ func TestAheadNeedsRoom(t *testing.T) {
 
 // Whatever is asked for in whatever order: no memory is handed out twice, all of it is
 // zero, and the account is what drivers have and what is spare.
-func TestAheadAtRandom(t *testing.T) {
-	g := grant(t, aheadLimits())
-	g.ahead.hasRoom = func(uint64) bool { return true }
+func TestZeroPoolAtRandom(t *testing.T) {
+	g := grant(t, zeroPoolLimits())
+	g.zeroPool.hasRoom = func(uint64) bool { return true }
 	random := rand.New(rand.NewPCG(6, 16))
 	sizes := []uint64{2 << 20, 3 << 20, 4 << 20, 8 << 20, 16 << 20, 32 << 20}
 	seen := map[uint64]bool{} // inodes of what is there: the kernel may use one again
@@ -210,8 +210,8 @@ func TestAheadAtRandom(t *testing.T) {
 		}
 		live, bytes = append(live, d), bytes+d.bytes
 		require.Equal(t, bytes, g.usage().UsedBytes)
-		_, held := g.ahead.spares()
-		require.LessOrEqual(t, held, g.ahead.most)
+		_, held := g.zeroPool.spares()
+		require.LessOrEqual(t, held, g.zeroPool.maxBytes)
 	}
 	for _, d := range live {
 		require.NoError(t, g.free(d))
@@ -221,30 +221,30 @@ func TestAheadAtRandom(t *testing.T) {
 }
 
 // An epoch that ends takes no more notes.
-func TestAheadEnds(t *testing.T) {
-	g := grant(t, aheadLimits())
-	g.ahead.hasRoom = func(uint64) bool { return true }
+func TestZeroPoolEnds(t *testing.T) {
+	g := grant(t, zeroPoolLimits())
+	g.zeroPool.hasRoom = func(uint64) bool { return true }
 	allocs(t, g, 16<<20, 4)
 	g.stop(t)
-	_, held := g.ahead.spares()
+	_, held := g.zeroPool.spares()
 	require.Zero(t, held)
-	_, ok := g.ahead.take(16 << 20)
+	_, ok := g.zeroPool.take(16 << 20)
 	require.False(t, ok)
-	require.False(t, g.ahead.drop())
-	g.ahead.close()
+	require.False(t, g.zeroPool.drop())
+	g.zeroPool.close()
 }
 
 // What is made ahead leaves the processor to whoever wants it: it rests for so much longer
 // than others had it, and not at all where nobody wants it.
-func TestAheadRests(t *testing.T) {
+func TestZeroPoolPauses(t *testing.T) {
 	for _, test := range []struct{ others, rests time.Duration }{
-		{0, 0}, {aheadFree, 0}, {100 * time.Microsecond, 800 * time.Microsecond}, {time.Second, aheadRest},
+		{0, 0}, {idleYield, 0}, {100 * time.Microsecond, 800 * time.Microsecond}, {time.Second, maxPause},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			a := newAhead(ledger.New("test", ledger.NoLimits()).Root(), shm.Create)
-			a.giveWay = func() { time.Sleep(test.others) }
+			a := newZeroPool(ledger.New("test", ledger.NoLimits()).Root(), shm.Create)
+			a.yield = func() { time.Sleep(test.others) }
 			start := time.Now()
-			m := a.whole(16 * aheadPiece)
+			m := a.makeZeroed(16 * zeroPiece)
 			require.NotNil(t, m)
 			require.Equal(t, 16*(test.others+test.rests), time.Since(start))
 			require.NoError(t, m.Close())
@@ -254,8 +254,8 @@ func TestAheadRests(t *testing.T) {
 
 // What is spare and not wanted any more goes piece by piece, before its charge is back, and
 // not by the one system call that closes it.
-func TestAheadGoesInPieces(t *testing.T) {
-	a := newAhead(ledger.New("test", ledger.NoLimits()).Root(), shm.Create)
+func TestZeroPoolGoesInPieces(t *testing.T) {
+	a := newZeroPool(ledger.New("test", ledger.NoLimits()).Root(), shm.Create)
 	a.hasRoom = func(uint64) bool { return true }
 	punched := 0
 	a.punch = func(m *shm.Memory, bytes uint64) error {
@@ -268,9 +268,9 @@ func TestAheadGoesInPieces(t *testing.T) {
 		return err
 	}
 	a.mu.Lock()
-	a.askedLocked(aheadLeast)
+	a.noteRequestLocked(zeroPoolMinBytes)
 	a.mu.Unlock()
-	require.True(t, a.make(aheadLeast))
+	require.True(t, a.make(zeroPoolMinBytes))
 	require.True(t, a.drop())
 	require.Equal(t, 1, punched)
 	_, held := a.spares()

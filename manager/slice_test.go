@@ -15,7 +15,7 @@ import (
 
 // A driver has a short slice, and what else the kernel knows of how it is scheduled is as
 // with any process; who starts it has the slice that it had.
-func TestBriskly(t *testing.T) {
+func TestWithShortSlice(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	before, err := unix.SchedGetAttr(0, 0)
@@ -25,7 +25,7 @@ func TestBriskly(t *testing.T) {
 	}
 	for _, yes := range []bool{false, true} {
 		cmd := exec.Command("sleep", "60")
-		require.NoError(t, briskly(yes, cmd.Start))
+		require.NoError(t, withShortSlice(yes, cmd.Start))
 		got, err := unix.SchedGetAttr(cmd.Process.Pid, 0)
 		require.NoError(t, cmd.Process.Kill())
 		require.Error(t, cmd.Wait())

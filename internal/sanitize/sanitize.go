@@ -1,5 +1,5 @@
-// Package plain makes a stranger's words fit to be shown.
-package plain
+// Package sanitize makes text from an untrusted process fit to be shown.
+package sanitize
 
 import (
 	"strconv"

@@ -22,33 +22,33 @@ import (
 // that who is behind could hold a lock for long, some 3 ms where all others are busy: that of
 // the memory's inode, or one of the Go runtime, which it takes between two pieces.
 const (
-	// behindNice is added to the nice value of the thread (sched(7)): 36 parts beside 1024.
-	behindNice = 15
-	// behindSlice is as driverSlice: a thread that has little is to have it often.
-	behindSlice = driverSlice
-	// behindLeast is what is worth a thread of its own: it takes less time than this.
-	behindLeast = 1 << 20
+	// reclaimNice is added to the nice value of the thread (sched(7)): 36 parts beside 1024.
+	reclaimNice = 15
+	// reclaimSlice is as driverSlice: a thread that has little is to have it often.
+	reclaimSlice = driverSlice
+	// reclaimMinBytes is what is worth a thread of its own: it takes less time than this.
+	reclaimMinBytes = 1 << 20
 )
 
 // behind calls f on this goroutine's thread, which comes behind others from then on and ends
 // with the goroutine: the caller does nothing else afterwards.
-func behind(f func()) {
+func inBackground(f func()) {
 	runtime.LockOSThread()
-	if !comeBehind() {
+	if !lowerPriority() {
 		defer runtime.UnlockOSThread() // it is as it was
 	}
 	f()
 }
 
-// comeBehind puts this thread behind others, for good, and reports whether it has. The first
+// lowerPriority puts this thread behind others, for good, and reports whether it has. The first
 // thread of the process stays as it is: the runtime cannot end it, and its nice value is what
 // an operator sees of the process.
-func comeBehind() bool {
+func lowerPriority() bool {
 	attr, err := unix.SchedGetAttr(0, 0)
 	if err != nil || attr.Policy != unix.SCHED_NORMAL || unix.Gettid() == unix.Getpid() {
 		return false
 	}
-	attr.Nice, attr.Runtime = min(attr.Nice+behindNice, lastNice), uint64(behindSlice)
+	attr.Nice, attr.Runtime = min(attr.Nice+reclaimNice, lastNice), uint64(reclaimSlice)
 	return unix.SchedSetAttr(0, attr, 0) == nil
 }
 
@@ -66,7 +66,7 @@ type punching struct {
 	// +checklocks:mu
 	next uint64 // nobody has begun to punch from here on
 	// +checklocks:mu
-	under int // pieces that somebody is at
+	inProgress int // pieces that somebody is at
 	// +checklocks:mu
 	err error
 }
@@ -97,18 +97,18 @@ func (p *punching) begin() (off uint64, ok bool) {
 	}
 	off = p.next
 	p.next += p.piece
-	p.under++
+	p.inProgress++
 	return off, true
 }
 
 func (p *punching) end(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.under--
+	p.inProgress--
 	if err != nil {
 		p.err, p.next = errors.Join(p.err, err), p.bytes
 	}
-	if p.under == 0 && p.next >= p.bytes {
+	if p.inProgress == 0 && p.next >= p.bytes {
 		close(p.done)
 	}
 }
@@ -121,25 +121,25 @@ func (p *punching) wait() error {
 	return p.err
 }
 
-// punchBehind gives the pages of memory back, piece by piece, behind others for punchGives, or
+// punchInBackground gives the pages of memory back, piece by piece, behind others for punchGives, or
 // until somebody is in a hurry.
-func punchBehind(m *shm.Memory, bytes uint64, hurry <-chan struct{}) error {
+func punchInBackground(m *shm.Memory, bytes uint64, hurry <-chan struct{}) error {
 	select {
 	case <-hurry:
 		return punchOut(m, bytes)
 	default:
 	}
-	if bytes < behindLeast {
+	if bytes < reclaimMinBytes {
 		return punchOut(m, bytes)
 	}
 	// Who gives way is not asked again before others have had their part; the kernel would
 	// find out at its next tick, up to 4 ms later.
-	return newPunching(m, bytes).behind(hurry, behind, shm.GiveWay)
+	return newPunching(m, bytes).runInBackground(hurry, inBackground, shm.GiveWay)
 }
 
-func (p *punching) behind(hurry <-chan struct{}, behind func(func()), rest func()) error {
-	go behind(func() { p.run(rest) })
-	timer := time.NewTimer(punchGives)
+func (p *punching) runInBackground(hurry <-chan struct{}, background func(func()), rest func()) error {
+	go background(func() { p.run(rest) })
+	timer := time.NewTimer(punchYields)
 	defer timer.Stop()
 	select {
 	case <-p.done:

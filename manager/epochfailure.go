@@ -1,0 +1,22 @@
+package manager
+
+// epochFailure is why an epoch has to end although its driver lives, once somebody has said
+// so.
+type epochFailure struct{ cause chan error }
+
+func newEpochFailure() *epochFailure { return &epochFailure{cause: make(chan error, 1)} }
+
+// report ends the epoch. Only the first reason counts.
+func (d *epochFailure) report(cause error) {
+	select {
+	case d.cause <- cause:
+	default:
+	}
+}
+
+// wedgedError is why a function gets no driver any more: what it does, or what it can
+// reach, is not known.
+type wedgedError struct{ cause error }
+
+func (w *wedgedError) Error() string { return w.cause.Error() }
+func (w *wedgedError) Unwrap() error { return w.cause }
