@@ -41,6 +41,7 @@ func (l *Log) commit() bool {
 		defer l.mu.Unlock()
 		return !l.closing
 	}
+
 	l.mu.Unlock()
 
 	for _, b := range batches {
@@ -49,6 +50,7 @@ func (l *Log) commit() bool {
 			return true
 		}
 	}
+
 	l.removeOld()
 	return true
 }
@@ -60,15 +62,18 @@ func (l *Log) commitBatch(b batch) error {
 			return err
 		}
 	}
+
 	if l.unsynced {
 		if err := l.store.sync(); err != nil {
 			return err
 		}
 		l.unsynced = false
 	}
+
 	if err := l.write(b.frames, b.from.off); err != nil {
 		return err
 	}
+
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.failure, l.lostWritten = nil, 0
@@ -85,16 +90,19 @@ func (l *Log) giveUp(err error) {
 	l.failures++
 	l.failure = gpuerr.New(gpuerr.IO, "write the audit log: %v", err)
 	l.lastFailure = l.failure
+
 	// What was queued meanwhile is chained to what is given up.
 	l.lost += l.end.size - l.durable.size
 	if l.lostWritten > 0 {
 		l.lost += l.lostWritten - 1
 		l.lostWritten = 0
 	}
+
 	l.end, l.pending, l.pendingBytes = l.durable, nil, 0
 	for l.segments[len(l.segments)-1].number > l.durable.segment {
 		l.segments = l.segments[:len(l.segments)-1]
 	}
+
 	s := &l.segments[len(l.segments)-1]
 	for len(s.marks) > 0 && s.marks[len(s.marks)-1].index >= l.durable.size {
 		s.marks = s.marks[:len(s.marks)-1]
@@ -110,19 +118,23 @@ func (l *Log) write(frames []byte, off int64) error {
 		}
 		l.ragged = false
 	}
+
 	if crashpoint.Built { // the same write once more: what is there of it when it does not finish
 		_, _ = file.WriteAt(frames[:len(frames)/2], off)
 		crashpoint.Here("audit.append.half")
 	}
+
 	_, err := file.WriteAt(frames, off)
 	if err == nil {
 		crashpoint.Here("audit.append.written")
 		err = file.Sync()
 	}
+
 	if err != nil {
 		// Whatever got to disk of these frames must not stay: the next ones take
 		// their place.
 		l.ragged = file.Truncate(off) != nil
 	}
+
 	return err
 }

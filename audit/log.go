@@ -117,20 +117,24 @@ func (l *Log) Append(kind, tenant, detail string) (uint64, error) {
 	if err := checkText(kind, tenant, detail); err != nil {
 		return 0, err
 	}
+
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for l.pendingBytes > maxPendingBytes && !l.closing {
 		l.hurryLocked()
 		l.changed.Wait()
 	}
+
 	if l.closing {
 		return 0, gpuerr.New(gpuerr.Closed, "the audit log is closed")
 	}
+
 	wasFailing := l.failure != nil
 	if l.lost > 0 {
 		l.appendLocked("audit.lost", "", fmt.Sprintf("%d records before this one could not be written", l.lost))
 		l.lost, l.lostWritten = 0, l.lost
 	}
+
 	index := l.appendLocked(kind, tenant, detail)
 	if wasFailing {
 		if err := l.waitLocked(); err != nil {
@@ -138,6 +142,7 @@ func (l *Log) Append(kind, tenant, detail string) (uint64, error) {
 		}
 		return index, nil
 	}
+
 	poke(l.kick)
 	return index, nil
 }
@@ -174,17 +179,20 @@ func (l *Log) noteRemovalLocked() {
 	if l.opts.Keep == 0 || tooMany <= 0 {
 		return
 	}
+
 	after := l.segments[tooMany]
 	last := after.number - 1
 	if last <= l.end.noted {
 		return
 	}
+
 	from := l.segments[0]
 	for _, s := range l.segments[:tooMany] {
 		if from = s; s.number > l.end.noted { // those before could not be removed yet
 			break
 		}
 	}
+
 	l.end.noted = last
 	l.putLocked(removedKind, "", fmt.Sprintf("segments=%d-%d records=%d-%d head=%d:%x",
 		from.number, last, from.first, after.first-1, after.first, after.root))
@@ -265,17 +273,20 @@ func (l *Log) Close() error {
 		<-l.done
 		return nil
 	}
+
 	l.closing = true
 	l.changed.Broadcast()
 	err := l.waitLocked()
 	if err == nil {
 		err = l.failure
 	}
+
 	l.mu.Unlock()
 	poke(l.kick)
 	<-l.done
 	if closeErr := l.release(l.currentFile()); err == nil && closeErr != nil {
 		err = gpuerr.New(gpuerr.IO, "close the audit log: %v", closeErr)
 	}
+
 	return err
 }

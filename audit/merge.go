@@ -40,6 +40,7 @@ func ReadAll(path string) ([]Entry, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	var starts []ddf.AuditRecord // of runs, as far as the host's log goes back
 	var all []placed
 	var errs []error
@@ -53,11 +54,13 @@ func ReadAll(path string) ([]Entry, error) {
 		}
 		all = append(all, place(filepath.Base(p), records, starts, i == 0)...)
 	}
+
 	slices.SortStableFunc(all, func(a, b placed) int { return cmp.Or(cmp.Compare(a.run, b.run), a.at.Compare(b.at)) })
 	entries := make([]Entry, len(all))
 	for i := range all {
 		entries[i] = all[i].Entry
 	}
+
 	return entries, errors.Join(errs...)
 }
 
@@ -95,6 +98,7 @@ func place(log string, records, starts []ddf.AuditRecord, host bool) []placed {
 			all[i].at = all[i-1].at
 		}
 	}
+
 	return all
 }
 

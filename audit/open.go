@@ -59,6 +59,7 @@ func openCurrent(path string) (*os.File, error) {
 		}
 		f.Close() // the log was rotated between open and lock
 	}
+
 	return nil, gpuerr.New(gpuerr.Busy, "the audit log %s is in use by another process", path)
 }
 
@@ -67,6 +68,7 @@ func open(f file, st store, r *reader, o Options) (*Log, error) {
 	if o.MaxBytes == 0 {
 		o.MaxBytes = DefaultMaxBytes
 	}
+
 	o.MaxBytes = max(o.MaxBytes, MinMaxBytes)
 	l := &Log{store: st, file: &handle{file: f, users: 1}, opts: o,
 		kick: make(chan struct{}, 1), rush: make(chan struct{}, 1), done: make(chan struct{})}
@@ -76,17 +78,20 @@ func open(f file, st store, r *reader, o Options) (*Log, error) {
 	if err := l.loadLocked(r); err != nil {
 		return nil, err
 	}
+
 	at := r.at()
 	tornAt, torn := at.off, r.scan
 	if err := tidy(f, st, r, &at); err != nil {
 		return nil, gpuerr.New(gpuerr.IO, "prepare the file: %v", err)
 	}
+
 	l.addSegmentLocked(at) // of an empty log
 	l.durable, l.end = at, at
 	go l.runCommit()
 	if torn.tornBytes > 0 {
 		l.appendLocked("audit.torn", "", fmt.Sprintf("cut off %d bytes at %d of a write that did not finish, SHA-256 %x", torn.tornBytes, tornAt, torn.tornSum))
 	}
+
 	l.noteRemovalLocked()
 	poke(l.kick)
 	return l, nil
@@ -129,6 +134,7 @@ func tidy(f file, st store, r *reader, at *position) error {
 			return err
 		}
 	}
+
 	crashpoint.Here("audit.open.cut")
 	if !r.scan.started {
 		*at = start()
@@ -136,16 +142,20 @@ func tidy(f file, st store, r *reader, at *position) error {
 			return err
 		}
 	}
+
 	if err := f.Sync(); err != nil {
 		return err
 	}
+
 	if r.linked {
 		if err := st.remove(at.segment); err != nil {
 			return err
 		}
 	}
+
 	if err := st.probe(); err != nil { // now, and not when the first segment is full
 		return err
 	}
+
 	return st.sync() // a new name must survive a crash, too
 }

@@ -63,6 +63,7 @@ func parseContinued(b []byte) (position, string) {
 	for ; len(edge) > 0; edge = edge[tlog.HashSize:] {
 		before.tree = append(before.tree, tlog.Hash(edge[:tlog.HashSize]))
 	}
+
 	at, again := before.follow()
 	switch {
 	case string(again) != string(b):
@@ -70,6 +71,7 @@ func parseContinued(b []byte) (position, string) {
 	case segment < 2 || size < segment-1: // a segment has at least one record
 		return position{}, "its header is impossible"
 	}
+
 	return at, ""
 }
 

@@ -83,10 +83,12 @@ func newReader(path string, current *os.File) (*reader, error) {
 	if beginErr == nil {
 		r.number = s.at.segment
 	}
+
 	var err error
 	if r.full, err = segmentNumbers(path); err != nil {
 		return nil, readFailed(err)
 	}
+
 	st, err := current.Stat()
 	if err != nil {
 		return nil, readFailed(err)
@@ -94,12 +96,14 @@ func newReader(path string, current *os.File) (*reader, error) {
 	if named, err := os.Stat(path); err != nil || !os.SameFile(st, named) {
 		return nil, errMoved
 	}
+
 	if beginErr != nil {
 		if len(r.full) > 0 {
 			r.number = r.full[len(r.full)-1] + 1
 		}
 		return r, nil
 	}
+
 	if n := len(r.full); n > 0 && r.full[n-1] == r.number {
 		other, err := os.Stat(segmentPath(path, r.number))
 		if err != nil {
@@ -109,10 +113,12 @@ func newReader(path string, current *os.File) (*reader, error) {
 			r.full, r.linked = r.full[:n-1], true
 		}
 	}
+
 	if n := len(r.full); n > 0 && r.full[n-1] >= r.number {
 		return nil, &Damage{Index: s.at.first, File: filepath.Base(path), Reason: fmt.Sprintf(
 			"it is segment %d, but a file for segment %d is there", r.number, r.full[n-1])}
 	}
+
 	return r, nil
 }
 
@@ -169,6 +175,7 @@ func (r *reader) begin() error {
 		missing := filepath.Base(segmentPath(r.path, r.last.segment+1))
 		return &Damage{Index: r.last.size, File: missing, Reason: "this segment is missing, though older ones are there"}
 	}
+
 	if r.read < len(r.full) {
 		f, err := os.Open(segmentPath(r.path, r.full[r.read]))
 		if errors.Is(err, fs.ErrNotExist) {
@@ -179,10 +186,12 @@ func (r *reader) begin() error {
 		}
 		r.file, in = f, f
 	}
+
 	s := newScanner(in)
 	if r.last != nil {
 		s.at.size = r.last.size // for what is said of a header
 	}
+
 	err := s.begin()
 	r.scan = s
 	switch {
@@ -195,6 +204,7 @@ func (r *reader) begin() error {
 		r.first = &first
 		return nil
 	}
+
 	want, _ := r.last.follow()
 	switch {
 	case s.at.first > want.first:
@@ -203,6 +213,7 @@ func (r *reader) begin() error {
 	case s.at.chain != want.chain:
 		return r.damage("its header does not follow from the segment before it (one of them was changed, exchanged or made anew)")
 	}
+
 	s.at.noted = r.last.noted
 	return nil
 }

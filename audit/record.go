@@ -64,12 +64,14 @@ func parsePayload(b []byte) (ddf.AuditRecord, error) {
 	if len(b) < fixedBytes {
 		return ddf.AuditRecord{}, gpuerr.New(gpuerr.IO, "payload of %d bytes is too short", len(b))
 	}
+
 	kind := int(binary.LittleEndian.Uint16(b[16:]))
 	tenant := int(binary.LittleEndian.Uint16(b[18:]))
 	detail := int(binary.LittleEndian.Uint16(b[20:]))
 	if fixedBytes+kind+tenant+detail != len(b) {
 		return ddf.AuditRecord{}, gpuerr.New(gpuerr.IO, "text lengths %d, %d and %d do not fill a payload of %d bytes", kind, tenant, detail, len(b))
 	}
+
 	text := string(b[fixedBytes:])
 	r := ddf.AuditRecord{
 		Index:  binary.LittleEndian.Uint64(b),

@@ -72,10 +72,12 @@ func (l *Log) rotate(b batch) error {
 		}
 		l.ragged = false
 	}
+
 	// All records are on disk, but what was truncated away might come back.
 	if err := old.Sync(); err != nil {
 		return err
 	}
+
 	next, err := l.store.create()
 	if err != nil {
 		return err
@@ -83,6 +85,7 @@ func (l *Log) rotate(b batch) error {
 	if err := l.exchange(next, b.header, full.segment); err != nil {
 		return errors.Join(err, next.Close(), l.store.discard())
 	}
+
 	l.mu.Lock()
 	l.file, l.durable = &handle{file: next, users: 1}, b.from
 	l.mu.Unlock()
@@ -99,6 +102,7 @@ func (l *Log) exchange(next file, header []byte, full uint64) error {
 	if err := next.Sync(); err != nil {
 		return err
 	}
+
 	crashpoint.Here("audit.rotate.created")
 	if err := l.store.link(full); err != nil {
 		return err
@@ -106,6 +110,7 @@ func (l *Log) exchange(next file, header []byte, full uint64) error {
 	if err := l.store.sync(); err != nil {
 		return err
 	}
+
 	crashpoint.Here("audit.rotate.linked")
 	return l.store.replace()
 }

@@ -73,6 +73,7 @@ func (s *scanner) next() (ddf.AuditRecord, error) {
 			return ddf.AuditRecord{}, err
 		}
 	}
+
 	frameHead := s.frame[:frameHeadBytes]
 	if n, err := io.ReadFull(s.in, frameHead); err != nil {
 		if err == io.EOF {
@@ -80,6 +81,7 @@ func (s *scanner) next() (ddf.AuditRecord, error) {
 		}
 		return ddf.AuditRecord{}, s.short(frameHead[:n], err)
 	}
+
 	length := int(binary.LittleEndian.Uint32(frameHead))
 	if crc32.Checksum(frameHead[:4], castagnoli) != binary.LittleEndian.Uint32(frameHead[4:]) {
 		if s.onlyZeros(frameHead) { // the file grew, but the data did not get to disk
@@ -87,17 +89,21 @@ func (s *scanner) next() (ddf.AuditRecord, error) {
 		}
 		return ddf.AuditRecord{}, s.damage("its length does not match the checksum of the length")
 	}
+
 	if length < fixedBytes || length > maxPayloadBytes {
 		return ddf.AuditRecord{}, s.damage(fmt.Sprintf("a length of %d is impossible", length))
 	}
+
 	rest := s.frame[frameHeadBytes : frameHeadBytes+length+chainBytes]
 	if n, err := io.ReadFull(s.in, rest); err != nil {
 		return ddf.AuditRecord{}, s.short(s.frame[:frameHeadBytes+n], err)
 	}
+
 	payload, chain := rest[:length], rest[length:]
 	if want := nextChain(s.at.chain, payload); !bytes.Equal(want[:], chain) {
 		return ddf.AuditRecord{}, s.damage("it does not follow from the records before it (changed, moved, put in, or one before it taken out)")
 	}
+
 	record, err := parsePayload(payload)
 	if err == nil && record.Index != s.at.size {
 		err = fmt.Errorf("it says it is record %d", record.Index)
@@ -105,14 +111,17 @@ func (s *scanner) next() (ddf.AuditRecord, error) {
 	if err != nil {
 		return ddf.AuditRecord{}, s.damage(err.Error())
 	}
+
 	if s.chainOnly {
 		s.at.advanceChain(payload)
 	} else {
 		s.at.advance(payload)
 	}
+
 	if last, ok := removedUpTo(record); ok && last < s.at.segment {
 		s.at.noted = max(s.at.noted, last)
 	}
+
 	return record, nil
 }
 
@@ -135,6 +144,7 @@ func (s *scanner) begin() error {
 	default:
 		return s.damage("the file does not begin as an audit log does")
 	}
+
 	s.started = true
 	return nil
 }
@@ -154,10 +164,12 @@ func (s *scanner) beginContinued() error {
 			return readFailed(err)
 		}
 	}
+
 	at, wrong := parseContinued(b)
 	if wrong != "" {
 		return s.damage(wrong)
 	}
+
 	s.at = at
 	return nil
 }

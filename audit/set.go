@@ -86,6 +86,7 @@ func (s *Set) Keep(o Owner) (*Log, error) {
 	if !ownerForm.MatchString(string(o)) {
 		return nil, gpuerr.New(gpuerr.Invalid, "%q cannot have an audit log: the name must have the form of a tenant's or a device's", string(o))
 	}
+
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -97,6 +98,7 @@ func (s *Set) Keep(o Owner) (*Log, error) {
 	if err := os.Mkdir(s.path+folderSuffix, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return nil, gpuerr.New(gpuerr.IO, "make the folder of the audit logs: %v", err)
 	}
+
 	l, err := Open(ownerPath(s.path, o), s.opts)
 	if err != nil {
 		return nil, err
@@ -104,6 +106,7 @@ func (s *Set) Keep(o Owner) (*Log, error) {
 	if err := s.begin(o, l); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
+
 	s.kept[o] = l
 	return l, nil
 }
@@ -181,10 +184,12 @@ func Missing(path string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	paths, err := Paths(path)
 	if err != nil {
 		return nil, err
 	}
+
 	var missing []string
 	for _, r := range records {
 		if name, ok := strings.CutPrefix(r.Detail, "log="); ok && r.Kind == beginKind && r.Tenant == "" {
@@ -194,5 +199,6 @@ func Missing(path string) ([]string, error) {
 			}
 		}
 	}
+
 	return missing, nil
 }

@@ -24,11 +24,13 @@ func (l *Log) Snapshot(from uint64, most int) ([]ddf.AuditRecord, error) {
 	if most <= 0 {
 		return nil, gpuerr.New(gpuerr.Invalid, "max is %d; ask for at least one record", most)
 	}
+
 	l.mu.Lock()
 	if l.closing {
 		l.mu.Unlock()
 		return nil, gpuerr.New(gpuerr.Closed, "the audit log is closed")
 	}
+
 	_ = l.waitLocked() // what is on disk can be read whatever a write says
 	from = max(from, l.segments[0].first)
 	spans := l.spansLocked(from, uint64(min(most, maxSnapshot)))
@@ -44,9 +46,11 @@ func (l *Log) Snapshot(from uint64, most int) ([]ddf.AuditRecord, error) {
 			_ = l.release(s.file)
 		}
 	}
+
 	if err != nil {
 		return nil, err
 	}
+
 	return records, nil
 }
 
@@ -59,6 +63,7 @@ func (l *Log) spansLocked(from, count uint64) (spans []span) {
 	if from >= end {
 		return nil
 	}
+
 	to := from + min(count, end-from)
 	for i, s := range l.segments {
 		if s.number > l.durable.segment || s.first >= to {
@@ -79,6 +84,7 @@ func (l *Log) spansLocked(from, count uint64) (spans []span) {
 		}
 		spans = append(spans, sp)
 	}
+
 	return spans
 }
 
@@ -96,6 +102,7 @@ func (l *Log) readSpan(records []ddf.AuditRecord, s span, from uint64) ([]ddf.Au
 		defer f.Close()
 		in = f
 	}
+
 	scan := newScannerAt(io.NewSectionReader(in, s.mark.off, 1<<62), s.mark)
 	for scan.at.size < s.to {
 		r, err := scan.next()
@@ -109,5 +116,6 @@ func (l *Log) readSpan(records []ddf.AuditRecord, s span, from uint64) ([]ddf.Au
 			records = append(records, r)
 		}
 	}
+
 	return records, nil
 }

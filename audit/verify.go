@@ -55,6 +55,7 @@ func verify(r *reader, known []ddf.AuditHead) (report Report, err error) {
 		}
 		report.Unnoted = r.first != nil && at.noted+1 < r.first.segment
 	}()
+
 	err = r.begin()
 	if r.first != nil {
 		report.First = r.first.first
@@ -62,6 +63,7 @@ func verify(r *reader, known []ddf.AuditHead) (report Report, err error) {
 			report.Unchecked, known = append(report.Unchecked, known[0]), known[1:]
 		}
 	}
+
 	good := report.First // records covered by a known head that matched, or gone
 	for {
 		at := r.at()
@@ -78,6 +80,7 @@ func verify(r *reader, known []ddf.AuditHead) (report Report, err error) {
 		}
 		_, err = r.next()
 	}
+
 	switch {
 	case err != io.EOF && !errors.Is(err, errTorn):
 		return report, err
@@ -86,6 +89,7 @@ func verify(r *reader, known []ddf.AuditHead) (report Report, err error) {
 		return report, &Damage{Index: at.size, File: filepath.Base(r.path), Off: at.off, Reason: fmt.Sprintf(
 			"the log ends here, but a head over %d records was kept: the rest was cut off", known[len(known)-1].Size)}
 	}
+
 	return report, nil
 }
 
@@ -97,6 +101,7 @@ func Read(path string, from uint64, max int) ([]ddf.AuditRecord, error) {
 	if max <= 0 {
 		return nil, gpuerr.New(gpuerr.Invalid, "max is %d; ask for at least one record", max)
 	}
+
 	var records []ddf.AuditRecord
 	err := readLog(path, func(r *reader) error {
 		for records = nil; len(records) < max; {

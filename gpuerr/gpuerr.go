@@ -169,6 +169,7 @@ func From(err error) *Error {
 	if err == nil {
 		return nil
 	}
+
 	var e *Error
 	if errors.As(err, &e) {
 		if err == error(e) {
@@ -178,9 +179,11 @@ func From(err error) *Error {
 		wrapped.Msg = err.Error()
 		return &wrapped
 	}
+
 	var c Code
 	if errors.As(err, &c) {
 		return &Error{Code: c, Msg: err.Error()}
 	}
+
 	return &Error{Code: Internal, Msg: err.Error()}
 }

@@ -82,11 +82,13 @@ func (f *Fake) Reach(iova IOVA, bytes uint64, access Access) ([]byte, bool) {
 	if i < 0 {
 		return nil, false
 	}
+
 	m := f.mappings[f.sorted[i]]
 	off, size := uint64(iova-m.IOVA), uint64(len(m.Host))
 	if m.Access&access != access || off >= size || bytes > size-off {
 		return nil, false
 	}
+
 	return m.Host[off : off+bytes : off+bytes], true
 }
 
@@ -99,6 +101,7 @@ func (f *Fake) Map(iova IOVA, host []byte, access Access) error {
 	if err := checkMap(f.ranges, PageBytes, iova, host, access); err != nil {
 		return err
 	}
+
 	return f.do(Op{Kind: OpMap, IOVA: iova, Bytes: uint64(len(host))}, func() error {
 		f.mu.Lock()
 		defer f.mu.Unlock()
@@ -135,6 +138,7 @@ func (f *Fake) Unmap(iova IOVA, bytes uint64) error {
 	if err != nil && f.lost == nil && !f.closed {
 		f.lost = lostBy(err)
 	}
+
 	return err
 }
 
@@ -145,6 +149,7 @@ func (f *Fake) do(op Op, act func() error) error {
 		f.mu.Unlock()
 		return err
 	}
+
 	f.seq++
 	op.Seq = f.seq
 	fail, observer := f.fail, f.observer
@@ -181,6 +186,7 @@ func (f *Fake) Close() error {
 		f.mu.Unlock()
 		return nil
 	}
+
 	f.closed = true
 	f.seq++
 	op, fail, observer := Op{Kind: OpClose, Seq: f.seq}, f.fail, f.observer

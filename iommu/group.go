@@ -76,6 +76,7 @@ func holders(proc, path string) []string {
 	if err != nil {
 		return nil
 	}
+
 	var found []string
 	for _, link := range links {
 		if target, err := os.Readlink(link); err != nil || target != path {
@@ -91,5 +92,6 @@ func holders(proc, path string) []string {
 			found = append(found, who)
 		}
 	}
+
 	return found
 }

@@ -120,25 +120,30 @@ func (o Options) checkMemlock(want uint64) Finding {
 		f.Err = gpuerr.New(gpuerr.IO, "cannot read this process's status: %v", err)
 		return f
 	}
+
 	caps, err := strconv.ParseUint(statusField(string(status), "CapEff"), 16, 64)
 	if err == nil && caps&(1<<unix.CAP_IPC_LOCK) != 0 {
 		f.Detail = "without limit (CAP_IPC_LOCK)"
 		return f
 	}
+
 	limits, err := os.ReadFile(filepath.Join(o.Proc, "self/limits"))
 	if err != nil {
 		f.Err = gpuerr.New(gpuerr.IO, "cannot read this process's limits: %v", err)
 		return f
 	}
+
 	limit, ok := memlockOf(string(limits))
 	if !ok {
 		f.Detail = "without limit"
 		return f
 	}
+
 	f.Detail = fmt.Sprintf("%d bytes", limit)
 	if want > limit {
 		f.Err = gpuerr.New(gpuerr.Denied, "%d bytes are to be reached by devices, and RLIMIT_MEMLOCK is %d; raise it (LimitMEMLOCK= in the unit), or give CAP_IPC_LOCK", want, limit)
 	}
+
 	return f
 }
 

@@ -69,6 +69,7 @@ func NewSpace(ranges []Range) *Space {
 	if total(low) > total(high) {
 		usable = append(low, high...)
 	}
+
 	s := &Space{}
 	last := newNode() // after it there is nothing
 	last.start, last.end, last.hole = ^IOVA(0), ^IOVA(0), true
@@ -81,6 +82,7 @@ func NewSpace(ranges []Range) *Space {
 		}
 		holeStart = r.End
 	}
+
 	last.start = holeStart
 	last.refreshUp()
 	return s
@@ -105,11 +107,13 @@ func (s *Space) Take(bytes uint64) (IOVA, bool) {
 	if bytes == 0 || bytes >= 1<<63 {
 		return 0, false
 	}
+
 	need := IOVA(bytes+PageBytes-1)&^(PageBytes-1) + guardBytes
 	align := IOVA(PageBytes)
 	if bytes >= HugeBytes {
 		align = HugeBytes
 	}
+
 	at, before := s.root.first(s.next, need, align)
 	if before == nil {
 		at, before = s.root.first(0, need, align)
@@ -117,6 +121,7 @@ func (s *Space) Take(bytes uint64) (IOVA, bool) {
 	if before == nil {
 		return 0, false
 	}
+
 	s.occupy(before, at, at+need, false)
 	s.next = at + need
 	return at, true

@@ -114,6 +114,7 @@ func (s *Space) lift(n *node) {
 		}
 		n.left = above
 	}
+
 	above.up = n
 	above.refresh()
 }
@@ -143,14 +144,17 @@ func (s *Space) remove(n *node) {
 			s.lift(n.right)
 		}
 	}
+
 	child, lowest := n.left, n.up // what is not right any more goes from here to the root
 	if n.right != nil {
 		child, lowest = n.right, n.next
 	}
+
 	s.replace(n, child)
 	n.next.gapStart, n.next.prev = n.gapStart, n.prev
 	if n.prev != nil {
 		n.prev.next = n.next
 	}
+
 	lowest.refreshUp()
 }

@@ -99,16 +99,19 @@ func OpenType1(group int, options Options) (t *Type1, err error) {
 			t = nil
 		}
 	}()
+
 	if err := t.openContainer(); err != nil {
 		return t, err
 	}
 	if err := t.openGroup(group); err != nil {
 		return t, err
 	}
+
 	op := Op{Kind: OpAttach, Seq: t.seq.Add(1)}
 	if err := observed(t.options.Observer, op, func() error { return t.attach(group) }); err != nil {
 		return t, err
 	}
+
 	return t, t.ask()
 }
 
@@ -122,6 +125,7 @@ func (t *Type1) openContainer() error {
 	case err != nil:
 		return vfio.Error("open "+path, err)
 	}
+
 	t.container = fd
 	if v, err := k.APIVersion(fd); err != nil || v != vfio.APIVersion {
 		return errors.Join(gpuerr.New(gpuerr.Unimplemented, "%s speaks version %d of vfio, not %d", path, v, vfio.APIVersion), vfio.Error("ask for the version", err))
@@ -129,6 +133,7 @@ func (t *Type1) openContainer() error {
 	if has, err := k.HasExtension(fd, vfio.Type1v2IOMMU); err != nil || !has {
 		return errors.Join(gpuerr.New(gpuerr.Unimplemented, "vfio has no type1 back end: load the module vfio_iommu_type1"), vfio.Error("ask for type1v2", err))
 	}
+
 	return nil
 }
 
@@ -148,6 +153,7 @@ func (t *Type1) openGroup(group int) error {
 	case err != nil:
 		return vfio.Error("open "+path, err)
 	}
+
 	t.group = fd
 	status, err := k.GroupStatus(fd)
 	if err != nil {
@@ -156,6 +162,7 @@ func (t *Type1) openGroup(group int) error {
 	if status.Flags&vfio.GroupViable == 0 {
 		return t.notViable(group)
 	}
+
 	return nil
 }
 
@@ -177,6 +184,7 @@ func (t *Type1) attach(group int) error {
 	case err != nil:
 		return vfio.Error(fmt.Sprintf("put IOMMU group %d into a container", group), err)
 	}
+
 	err = k.SetIOMMU(t.container, vfio.Type1v2IOMMU)
 	switch {
 	case err == unix.EPERM:
@@ -184,6 +192,7 @@ func (t *Type1) attach(group int) error {
 	case err != nil:
 		return vfio.Error(fmt.Sprintf("put IOMMU group %d behind the IOMMU", group), err)
 	}
+
 	t.attached = true
 	return nil
 }
@@ -197,6 +206,7 @@ func (t *Type1) ask() error {
 	if info.PageBytes&PageBytes == 0 {
 		return gpuerr.New(gpuerr.Unimplemented, "the IOMMU has no pages of %d bytes (its mask is %#x)", PageBytes, info.PageBytes)
 	}
+
 	for _, r := range info.Ranges {
 		end := r.End &^ (PageBytes - 1) // of the last page, if that is all there is
 		if r.End&(PageBytes-1) == PageBytes-1 && r.End != ^uint64(0) {
@@ -206,6 +216,7 @@ func (t *Type1) ask() error {
 			t.ranges = append(t.ranges, Range{IOVA(r.Start), IOVA(end)})
 		}
 	}
+
 	slices.SortFunc(t.ranges, func(a, b Range) int {
 		if a.Start < b.Start {
 			return -1
@@ -215,10 +226,12 @@ func (t *Type1) ask() error {
 	if len(t.ranges) == 0 {
 		return gpuerr.New(gpuerr.Unimplemented, "the kernel does not say which addresses the IOMMU translates: Linux 5.4 or later is needed")
 	}
+
 	t.pageBytes, t.entries = info.PageBytes, vfio.DMAEntries
 	if info.HasAvailable {
 		t.entries = uint64(info.Available)
 	}
+
 	return nil
 }
 
@@ -230,6 +243,7 @@ func (t *Type1) Device(address string) (fd int, err error) {
 	if t.closed {
 		return -1, errClosed
 	}
+
 	fd, err = t.options.Kernel.DeviceFD(t.group, address)
 	switch {
 	case err == unix.ENODEV:
@@ -237,6 +251,7 @@ func (t *Type1) Device(address string) (fd int, err error) {
 	case err != nil:
 		return -1, vfio.Error("open "+address, err)
 	}
+
 	t.devicesMu.Lock()
 	defer t.devicesMu.Unlock()
 	t.devices = append(t.devices, fd)
@@ -255,6 +270,7 @@ func (t *Type1) Map(iova IOVA, host []byte, access Access) error {
 	if err := checkMap(t.ranges, PageBytes, iova, host, access); err != nil {
 		return err
 	}
+
 	vaddr, flags := vfio.Address(host), uint32(0)
 	if vaddr%PageBytes != 0 {
 		return gpuerr.New(gpuerr.Invalid, "map: the memory at %#x does not begin with a page", vaddr)
@@ -265,11 +281,13 @@ func (t *Type1) Map(iova IOVA, host []byte, access Access) error {
 	if access&Write != 0 {
 		flags |= vfio.DMAMapWrite
 	}
+
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	if err := t.unusableLocked(); err != nil {
 		return err
 	}
+
 	r := t.request()
 	defer t.spare.Store(r)
 	r.dmaMap = vfio.DMAMap{Flags: flags, Vaddr: vaddr, IOVA: uint64(iova), Size: uint64(len(host))}
@@ -304,6 +322,7 @@ func (t *Type1) Unmap(iova IOVA, bytes uint64) error {
 	if err := t.unusableLocked(); err != nil {
 		return err
 	}
+
 	r := t.request()
 	defer t.spare.Store(r)
 	r.unmap = vfio.DMAUnmap{IOVA: uint64(iova), Size: bytes}
@@ -320,6 +339,7 @@ func (t *Type1) Unmap(iova IOVA, bytes uint64) error {
 	if err != nil {
 		t.lost.CompareAndSwap(nil, lostBy(err))
 	}
+
 	return err
 }
 
@@ -350,6 +370,7 @@ func (t *Type1) Close() error {
 	if t.closed {
 		return nil
 	}
+
 	t.closed = true
 	t.devicesMu.Lock()
 	devices := t.devices
@@ -361,13 +382,16 @@ func (t *Type1) Close() error {
 	for _, fd := range devices {
 		errs = append(errs, vfio.Error("close a device", k.Close(fd)))
 	}
+
 	if t.group >= 0 {
 		op := Op{Kind: OpClose, Seq: t.seq.Add(1)}
 		errs = append(errs, observed(t.options.Observer, op, t.detach))
 	}
+
 	if t.container >= 0 {
 		errs = append(errs, vfio.Error("close the container", k.Close(t.container)))
 	}
+
 	return errors.Join(errs...)
 }
 
@@ -399,6 +423,7 @@ func (t *Type1) unmapAll() error {
 	if has, err := k.HasExtension(t.container, vfio.UnmapAll); err != nil || !has {
 		return vfio.Error("ask for unmap-all", err)
 	}
+
 	err := k.UnmapDMA(t.container, &vfio.DMAUnmap{Flags: vfio.DMAUnmapAll})
 	if err == unix.EINVAL {
 		// The container has no domain any more, nor has anything that was mapped: a
@@ -406,5 +431,6 @@ func (t *Type1) unmapAll() error {
 		// and the group with the domain (drivers/vfio/group.c, vfio_device_remove_group).
 		return nil
 	}
+
 	return vfio.Error("unmap what is left", err)
 }

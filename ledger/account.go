@@ -57,13 +57,16 @@ func newAccount(l *Ledger, parent *Account, name string, limits Limits) *Account
 	default:
 		a.idle = parent.idle
 	}
+
 	a.full = name + " is at its limit; release something or ask for a higher limit"
 	if parent == nil {
 		a.full = name + " is at its limit for all its users; try again later"
 	}
+
 	for c, n := range limits {
 		a.counts[c].limit.Store(n)
 	}
+
 	return a
 }
 

@@ -44,12 +44,14 @@ func (a *Account) checkLocked(warm []*stash) (wrong []error) {
 	if a.broken.Load() {
 		bad("more was released than had been charged: a receipt was copied")
 	}
+
 	// Operations that come while the tree is paused count themselves inside for a
 	// moment, before they see it and wait.
 	state := a.state.Load() & flagMask
 	if state&detached != 0 {
 		bad("in the tree with state %#x", state)
 	}
+
 	var prev *Account
 	for child := a.children; child != nil; child = child.next {
 		if child.prev != prev || child.parent != a || child.ledger != a.ledger {
@@ -60,6 +62,7 @@ func (a *Account) checkLocked(warm []*stash) (wrong []error) {
 		}
 		prev = child
 	}
+
 	for c := range NumClasses {
 		k := &a.counts[c]
 		held, used := k.own.Load(), k.ownUsed.Load()
@@ -104,5 +107,6 @@ func (a *Account) checkLocked(warm []*stash) (wrong []error) {
 			bad("%s: holds %d, idle units included, above its limit of %d", c, held, k.limit.Load())
 		}
 	}
+
 	return wrong
 }

@@ -175,18 +175,22 @@ func (s *stash) recallLocked() {
 	} else {
 		s.account.release(s.class, idle)
 	}
+
 	if s.prev != nil {
 		s.prev.next = s.next
 	} else {
 		s.account.idle.warm[s.class] = s.next
 	}
+
 	if s.next != nil {
 		s.next.prev = s.prev
 	}
+
 	s.warm, s.prev, s.next = false, nil, nil
 	for at := s.account; at != nil; at = at.parent {
 		at.counts[s.class].warm.Add(^uint64(0))
 	}
+
 	s.cool.Store(coolOff)
 }
 

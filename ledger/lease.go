@@ -57,6 +57,7 @@ func (l *Lease) keep(n uint64) bool {
 	if l.warm || l.ended || a.state.Load()&closed != 0 {
 		return false
 	}
+
 	most := uint64(maxIdle)
 	for at := a; at != nil; at = at.parent {
 		k := &at.counts[c]
@@ -66,6 +67,7 @@ func (l *Lease) keep(n uint64) bool {
 			return false
 		}
 	}
+
 	l.warmLocked()
 	l.word.Store(n + (most-n)*spareOne)
 	return true
@@ -118,6 +120,7 @@ func (m *Meter) chargeAhead(n uint64) {
 	if n > idleMask/meterAhead/2 {
 		return
 	}
+
 	a.idle.mu.Lock()
 	defer a.idle.mu.Unlock()
 	if m.ended || a.state.Load()&closed != 0 || m.word.Load()&idleMask >= n {
@@ -126,15 +129,18 @@ func (m *Meter) chargeAhead(n uint64) {
 	if !m.warm {
 		m.warmLocked()
 	}
+
 	// From here on whoever finds what is charged in the way waits for the pool.
 	ahead := n * meterAhead
 	for at := a; at != nil; at = at.parent {
 		ahead = min(ahead, at.counts[c].room()/idleShare)
 	}
+
 	if ahead < n || !a.prepay(c, ahead) {
 		m.recallLocked()
 		return
 	}
+
 	for { // what is still idle is less than n: it stays, and fits
 		w := m.word.Load()
 		if m.word.CompareAndSwap(w, w&idleMask+ahead) {

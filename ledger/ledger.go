@@ -94,6 +94,7 @@ func (a *Account) SetLimit(c Class, n uint64) {
 	if c >= NumClasses || a.counts[c].limit.Load() == n {
 		return
 	}
+
 	a.ledger.mu.Lock()
 	defer a.ledger.mu.Unlock()
 	k := &a.counts[c]
@@ -101,6 +102,7 @@ func (a *Account) SetLimit(c Class, n uint64) {
 		k.limit.Store(n)
 		return
 	}
+
 	a.lockPoolsLocked()
 	defer a.unlockPoolsLocked()
 	a.pauseTreeLocked()
@@ -123,6 +125,7 @@ func (a *Account) Close() error {
 	if a.state.Load()&detached != 0 {
 		return nil
 	}
+
 	a.lockPoolsLocked()
 	defer a.unlockPoolsLocked()
 	a.pauseTreeLocked()
@@ -131,6 +134,7 @@ func (a *Account) Close() error {
 	for c := range NumClasses {
 		a.recallLocked(c)
 	}
+
 	if err := a.Zero(); err != nil {
 		return err
 	}
@@ -140,20 +144,24 @@ func (a *Account) Close() error {
 	if a.parent == nil {
 		return nil
 	}
+
 	for c := range a.counts {
 		// Only spent classes are not zero. The parent already counts the amount as
 		// its child's; from now on it is its own.
 		a.parent.counts[c].own.Add(a.counts[c].own.Load())
 	}
+
 	a.state.Or(detached)
 	if a.prev != nil {
 		a.prev.next = a.next
 	} else {
 		a.parent.children = a.next
 	}
+
 	if a.next != nil {
 		a.next.prev = a.prev
 	}
+
 	a.prev, a.next = nil, nil
 	return nil
 }

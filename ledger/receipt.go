@@ -64,6 +64,7 @@ func (r *Receipt) Release() {
 		}
 		runtime.Gosched() // Commit is at work in another goroutine
 	}
+
 	a, c := r.account, r.class
 	a.enter()
 	if was == used {
@@ -72,6 +73,7 @@ func (r *Receipt) Release() {
 			at.giveBack(&at.counts[c].used, r.amount)
 		}
 	}
+
 	a.release(c, r.amount)
 	a.leave()
 }

@@ -20,10 +20,12 @@ func (a *Account) reserve(c Class, n uint64) error {
 	if c >= NumClasses || c.Spent() {
 		return gpuerr.New(gpuerr.Invalid, "class: %s cannot be reserved", c)
 	}
+
 	if a.enter()&closed != 0 {
 		a.leave()
 		return a.closedError()
 	}
+
 	at, room, sure := a.charge(c, n)
 	a.leave()
 	switch {
@@ -32,6 +34,7 @@ func (a *Account) reserve(c Class, n uint64) error {
 	case sure:
 		return a.refusal(c, n, at, room)
 	}
+
 	return a.reserveRecalling(c, n, at)
 }
 
@@ -74,6 +77,7 @@ func (a *Account) charge(c Class, n uint64) (at *Account, room uint64, sure bool
 	if n == 0 {
 		return nil, 0, true
 	}
+
 	// The account itself first, the root last: a request that is refused never
 	// shows above the account that refuses it.
 	for at := a; at != nil; at = at.parent {
@@ -87,12 +91,14 @@ func (a *Account) charge(c Class, n uint64) (at *Account, room uint64, sure bool
 		}
 		return at, room, sure
 	}
+
 	// Now that it is granted, note the peaks. Whoever is the last to be granted of
 	// those that hold something at the same time sees them all here.
 	for at := a; at != nil; at = at.parent {
 		k := &at.counts[c]
 		k.raisePeak(k.held.Load())
 	}
+
 	a.counts[c].own.Add(n)
 	return nil, 0, true
 }

@@ -14,10 +14,12 @@ func (a *Account) Spend(c Class, n uint64) error {
 	if err := spendable(c); err != nil {
 		return err
 	}
+
 	for a.enter()&detached != 0 { // closed while its last work ran
 		a.leave()
 		a = a.parent
 	}
+
 	ok, sure := a.add(c, n)
 	a.leave()
 	if !sure {
@@ -30,9 +32,11 @@ func (a *Account) Spend(c Class, n uint64) error {
 		ok, _ = a.add(c, n)
 		root.unlockIdle()
 	}
+
 	if !ok {
 		return gpuerr.New(gpuerr.Invalid, "amount: %d of %s is more than can be counted", n, c)
 	}
+
 	// Look at all of them, also past the first that is over: while one is, nothing
 	// may be idle below it.
 	var over *Account
@@ -41,9 +45,11 @@ func (a *Account) Spend(c Class, n uint64) error {
 			over = at
 		}
 	}
+
 	if over != nil {
 		return a.refusal(c, n, over, 0)
 	}
+
 	return nil
 }
 
@@ -104,9 +110,11 @@ func (a *Account) add(c Class, n uint64) (ok, sure bool) {
 			break
 		}
 	}
+
 	for at := a; at.parent != nil; at = at.parent {
 		at.counts[c].held.Add(n)
 	}
+
 	a.counts[c].own.Add(n)
 	return true, true
 }

@@ -84,10 +84,12 @@ func (s *adminServer) serve(c *net.UnixConn) error {
 	if err != nil {
 		return err
 	}
+
 	conn, err := control.NewConn(fd, control.ConnOptions{})
 	if err != nil {
 		return err
 	}
+
 	asked := &planAsker{m: s.m}
 	return control.Serve(s.ctx, conn, func(ctx context.Context, m *control.Message) *control.Message {
 		m.CloseFDs()
@@ -104,6 +106,7 @@ func (s *adminServer) handle(ctx context.Context, m *control.Message) *control.M
 	default:
 		return control.ErrorReply(m, gpuerr.New(gpuerr.Unimplemented, "%v is no message of the admin socket", m.Type))
 	}
+
 	var req control.UpgradeRequest
 	var err error
 	if m.Type == control.TypeUpgrade {
@@ -113,13 +116,16 @@ func (s *adminServer) handle(ctx context.Context, m *control.Message) *control.M
 		plain, err = control.ParseDeviceRequest(m.Body)
 		req.Device = plain.Device
 	}
+
 	if err != nil {
 		return control.ErrorReply(m, err)
 	}
+
 	i := slices.IndexFunc(s.m.devices, func(d *device) bool { return d.name == req.Device })
 	if i < 0 {
 		return control.ErrorReply(m, gpuerr.New(gpuerr.NoDevice, "there is no device %.64q", req.Device))
 	}
+
 	reply, err := s.m.devices[i].order(ctx, m.Type, req.Force)
 	switch {
 	case err != nil:
@@ -127,6 +133,7 @@ func (s *adminServer) handle(ctx context.Context, m *control.Message) *control.M
 	case m.Type == control.TypeUpgrade:
 		return control.NewReply(m, reply.AppendTo(nil))
 	}
+
 	return control.NewReply(m, nil)
 }
 

@@ -62,6 +62,7 @@ func (d *device) attach(ctx context.Context, by *connection) (epoch uint64, fd i
 	if err != nil {
 		return 0, -1, err
 	}
+
 	id := d.sessions.Add(1)
 	who := openSession{tenant: t.Name, by: by, facet: t.Facet, programs: t.Programs}
 	l.sessions.ask(id, func() error {
@@ -77,10 +78,12 @@ func (d *device) attach(ctx context.Context, by *connection) (epoch uint64, fd i
 			d.recordRefused(t.Name, fmt.Sprintf("%s epoch=%d session=%d cause=%q", d.name, l.epoch, id, clipped(err.Error())))
 		}
 	}()
+
 	ours, theirs, err := shm.Socketpair()
 	if err != nil {
 		return 0, -1, err
 	}
+
 	defer unix.Close(theirs) // sent, or of no use
 	req := control.AttachRequest{
 		Session: id, Tenant: t.Name, Facet: t.Facet, Weight: t.Weight,
@@ -101,7 +104,9 @@ func (d *device) attach(ctx context.Context, by *connection) (epoch uint64, fd i
 		}
 		return 0, -1, err
 	}
+
 	crashpoint.Here("manager.attach.sent")
+
 	// Recorded, or counted, before the client has it: no session without a record.
 	if err := l.sessions.attach(id, who); err != nil {
 		unix.Close(ours)
@@ -113,11 +118,13 @@ func (d *device) attach(ctx context.Context, by *connection) (epoch uint64, fd i
 		}
 		return 0, -1, err
 	}
+
 	crashpoint.Here("manager.attach.recorded")
 	if err := d.settlePolicy(ctx, l, id, who, t); err != nil {
 		unix.Close(ours) // and with that the session
 		return 0, -1, err
 	}
+
 	return l.epoch, ours, nil
 }
 
@@ -139,6 +146,7 @@ func (d *device) status(ctx context.Context, tenant string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.PingTimeout)
 	defer cancel()
 	m, err := l.call(ctx, control.TypeDriverStatus, control.DriverStatusRequest{Tenant: tenant}.AppendTo(nil), nil)
@@ -148,6 +156,7 @@ func (d *device) status(ctx context.Context, tenant string) ([]byte, error) {
 	case err != nil:
 		return nil, err
 	}
+
 	m.CloseFDs()
 	return m.Body, nil
 }

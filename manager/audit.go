@@ -91,14 +91,17 @@ func (g *grants) auditSnapshot(from uint64, max uint32) ([]ddf.AuditRecord, ddf.
 	if max == 0 {
 		return nil, ddf.AuditHead{}, gpuerr.New(gpuerr.Invalid, "max is 0; ask for at least one record")
 	}
+
 	head, err := g.own.Head()
 	if err != nil || from >= head.Size {
 		return nil, head, err
 	}
+
 	records, err := g.own.Snapshot(from, int(min(max, maxAuditRecords)))
 	if err != nil {
 		return nil, head, err
 	}
+
 	total := 0
 	for i := range records {
 		if r := &records[i]; r.Tenant != g.writer() {
@@ -108,5 +111,6 @@ func (g *grants) auditSnapshot(from uint64, max uint32) ([]ddf.AuditRecord, ddf.
 			return records[:i], head, nil
 		}
 	}
+
 	return records, head, nil
 }

@@ -31,14 +31,17 @@ func (b *backoff) died(now time.Time, lived time.Duration, wasReady bool) (delay
 			return 0, false
 		}
 	}
+
 	delay = b.policy.FirstDelay
 	for i := 1; i < len(b.deaths) && delay < b.policy.MaxDelay; i++ {
 		delay *= 2
 	}
+
 	delay = min(delay, b.policy.MaxDelay)
 	if wasReady {
 		delay = max(delay-lived, 0)
 	}
+
 	return delay, true
 }
 

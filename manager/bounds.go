@@ -135,18 +135,21 @@ func entriesWithin(p *Policy, functions []FunctionPolicy, limits processLimits) 
 		entries[i] = min(f.IOVAEntries, 1<<40) // so that the sums below do not overflow
 		wanted += entries[i]
 	}
+
 	if need >= limits.files {
 		return nil, fmt.Errorf("the policy's connections and functions need %d descriptors and the limit of open files is %d: raise the limit (LimitNOFILE, ulimit -n) or lower maxConnections", need, limits.files)
 	}
 	if reservedMappings >= limits.mappings {
 		return nil, fmt.Errorf("device-manager needs more than %d mappings of memory and the kernel's limit is %d: raise vm.max_map_count", reservedMappings, limits.mappings)
 	}
+
 	if room := min(limits.files-need, limits.mappings-reservedMappings); wanted > room {
 		for i := range entries { // each gives up the same part
 			hi, lo := bits.Mul64(entries[i], room)
 			entries[i], _ = bits.Div64(hi, lo, wanted)
 		}
 	}
+
 	return entries, nil
 }
 
@@ -166,12 +169,14 @@ func (g *grace) wait(done <-chan struct{}) bool {
 	if g.over {
 		g.timer.Reset(lateGrace)
 	}
+
 	select {
 	case <-done:
 		return true
 	case <-g.timer.C:
 		g.over = true
 	}
+
 	select {
 	case <-done:
 		return true

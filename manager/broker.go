@@ -115,6 +115,7 @@ func (b *broker) answer(ctx context.Context, m *control.Message) (body []byte, f
 		body, err := d.status(ctx, b.tenant.policy().Name)
 		return body, -1, err
 	}
+
 	return nil, -1, gpuerr.New(gpuerr.Unimplemented, "%v is no message of a tenant socket", m.Type)
 }
 
@@ -123,14 +124,17 @@ func (b *broker) ask(ctx context.Context, index uint32) (d *device, leave func()
 	if d, err = b.device(index); err != nil {
 		return nil, nil, err
 	}
+
 	asking := b.tenant.asking[d]
 	if err := asking.enter(ctx); err != nil {
 		return nil, nil, err
 	}
+
 	if err := d.asking.enter(ctx); err != nil {
 		asking.leave()
 		return nil, nil, err
 	}
+
 	return d, func() {
 		d.asking.leave()
 		asking.leave()
@@ -154,10 +158,12 @@ func (b *broker) openReady(ctx context.Context, req control.OpenReadyRequest) (e
 	if err != nil {
 		return 0, -1, err
 	}
+
 	leave, err := b.wait()
 	if err != nil {
 		return 0, -1, err
 	}
+
 	defer leave()
 	timer := time.NewTimer(nanos(req.TimeoutNanos))
 	defer timer.Stop()
@@ -208,14 +214,17 @@ func (b *broker) nextState(ctx context.Context, body []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	d, err := b.device(req.Index)
 	if err != nil {
 		return nil, err
 	}
+
 	leave, err := b.wait()
 	if err != nil {
 		return nil, err
 	}
+
 	defer leave()
 	reply, err := d.board.next(ctx, b.told[d], req.Epoch, req.Steps, nanos(req.TimeoutNanos))
 	if err == nil {
@@ -224,5 +233,6 @@ func (b *broker) nextState(ctx context.Context, body []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	return reply.AppendTo(nil), nil
 }

@@ -50,6 +50,7 @@ func fieldsOf(a, b *Tenant) (names []string) {
 			names = append(names, name)
 		}
 	}
+
 	return names
 }
 
@@ -69,5 +70,6 @@ func needRestart(a, b *Policy) (parts []string) {
 			parts = append(parts, part.name)
 		}
 	}
+
 	return parts
 }

@@ -69,10 +69,12 @@ func newDevice(m *Manager, index int, p FunctionPolicy, f Function, entries uint
 	if entries < p.IOVAEntries {
 		log.Warn("fewer mappings than the policy says: the limit of open files or the kernel's limit of mappings is lower", "iovaEntries", entries)
 	}
+
 	life, own, err := m.deviceLogs(p.Name)
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
+
 	limits := ledger.NoLimits()
 	limits[ledger.DeviceMemory] = p.MemoryBytes
 	limits[ledger.IOVAEntries] = entries
@@ -80,10 +82,12 @@ func newDevice(m *Manager, index int, p FunctionPolicy, f Function, entries uint
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
+
 	bits := p.DMABits
 	if bits == 0 {
 		bits = dmaBits(f.Identity())
 	}
+
 	return &device{
 		index: uint32(index), name: p.Name, policy: p, function: f, space: iommu.NewSpace(iommu.Clip(f.Domain().Ranges(), bits)),
 		cfg: &m.cfg, log: log, say: m.say, host: m.audit, audit: life, own: own, reconcile: m.reconcile, recorder: m.reconcile.recorder(p.Name),

@@ -36,16 +36,19 @@ func (m *Manager) functions() ([]FunctionPolicy, error) {
 	if m.cfg.Hardware == nil {
 		return p.named(), nil
 	}
+
 	found, err := m.cfg.Hardware.Prepare(p.Functions, p.ClaimAll)
 	if err != nil {
 		return nil, err
 	}
+
 	all := slices.Clone(p.named())
 	for _, address := range found {
 		f := p.Device.functionOf(address, address)
 		f.Optional = true // one that cannot be had is no reason to serve none
 		all = append(all, f)
 	}
+
 	return all, nil
 }
 
@@ -56,6 +59,7 @@ func (m *Manager) openDevices() error {
 	if err != nil {
 		return err
 	}
+
 	h, err := readMemory()
 	if err == nil {
 		err = fits(functions, h) // those that were found, too
@@ -63,10 +67,12 @@ func (m *Manager) openDevices() error {
 	if err != nil {
 		return err
 	}
+
 	entries, err := affordableEntries(m.cfg.Policy, functions)
 	if err != nil {
 		return err
 	}
+
 	for i, p := range functions {
 		f, err := m.openFunction(p)
 		if err != nil && p.Optional {
@@ -83,9 +89,11 @@ func (m *Manager) openDevices() error {
 		}
 		m.devices = append(m.devices, d)
 	}
+
 	if len(m.devices) == 0 {
 		return gpuerr.New(gpuerr.NoDevice, "none of the policy's functions is there; device-manager --list-functions tells which are")
 	}
+
 	return nil
 }
 

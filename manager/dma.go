@@ -54,18 +54,21 @@ func (g *grants) alloc(bytes uint64) (d *dmaMemory, err error) {
 	if lost := g.function.Domain().Lost(); lost != nil {
 		return nil, gpuerr.New(gpuerr.IO, "nothing is mapped any more: %v", lost)
 	}
+
 	d = &dmaMemory{bytes: (bytes + ddf.PageBytes - 1) &^ (ddf.PageBytes - 1)}
 	if s, ok := g.zeroPool.take(d.bytes); ok {
 		d.memory, d.bytesCharge = s.memory, s.charge
 	} else if d.bytesCharge, err = g.charge(d.bytes); err != nil {
 		return nil, err
 	}
+
 	if d.entryCharge, err = g.account.Reserve(ledger.IOVAEntries, 1); err != nil {
 		return nil, errors.Join(err, d.close())
 	}
 	if err := g.make(d); err != nil {
 		return nil, errors.Join(err, g.dispose(d))
 	}
+
 	crashpoint.Here("manager.dma.made")
 	courtesy.Step()
 	if err := g.mapMemory(d); err != nil {
@@ -74,12 +77,14 @@ func (g *grants) alloc(bytes uint64) (d *dmaMemory, err error) {
 		}
 		return nil, err
 	}
+
 	// Recorded before the driver learns of it: a grant without a record is none.
 	crashpoint.Here("manager.dma.mapped")
 	courtesy.Step()
 	if err := g.journal.mapped(d); err != nil {
 		return nil, errors.Join(errNotRecorded(err), g.free(d))
 	}
+
 	crashpoint.Here("manager.dma.recorded")
 	courtesy.Step()
 	d.recorded.Store(true)
@@ -130,6 +135,7 @@ func (g *grants) mapMemory(d *dmaMemory) error {
 	if err := g.place(d); err != nil {
 		return err
 	}
+
 	// No lock: pinning takes its time.
 	if err := g.function.Domain().Map(d.iova, d.host, iommu.ReadWrite); err != nil {
 		if lost := g.function.Domain().Lost(); lost != nil {
@@ -139,18 +145,22 @@ func (g *grants) mapMemory(d *dmaMemory) error {
 		g.giveBack(d.iova)
 		return coded(err, "map DMA memory for the device")
 	}
+
 	g.mu.Lock()
 	if !g.revoked {
 		g.live.add(d)
 		g.mu.Unlock()
 		return nil
 	}
+
 	g.mu.Unlock()
+
 	// Revoked meanwhile, and not among what was taken back then.
 	if err := g.function.Domain().Unmap(d.iova, d.bytes); err != nil {
 		g.keep(d, err)
 		return errDomainLost(err)
 	}
+
 	g.giveBack(d.iova)
 	g.journal.undone(d)
 	return errGrantsRevoked

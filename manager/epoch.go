@@ -20,10 +20,12 @@ func (d *device) runEpoch(ctx context.Context, epoch uint64) (wasReady bool, cau
 	if err != nil {
 		return false, err
 	}
+
 	g, err := newGrants(grantsOf{info: d.info(epoch), function: d.function, space: d.space, account: account, audit: d.audit, own: d.own, shares: d.shares, huge: d.policy.HugePages, log: d.log})
 	if err != nil {
 		return false, fmt.Errorf("make the grants: %w", err)
 	}
+
 	var left *remains
 	began := false
 	d.epoch.Store(epoch)
@@ -36,10 +38,12 @@ func (d *device) runEpoch(ctx context.Context, epoch uint64) (wasReady bool, cau
 	if err != nil {
 		return false, fmt.Errorf("reset the function: %w", err)
 	}
+
 	began = true
 	crashpoint.Here("manager.epoch.reset")
 	desk := newFaultDesk(g.failure)
 	d.desk.Store(desk)
+
 	// A driver without a record of its grants is not started.
 	for _, r := range [][2]string{
 		{"device.reset", fmt.Sprintf("%s epoch=%d how=%q", d.name, epoch, how)},
@@ -49,14 +53,17 @@ func (d *device) runEpoch(ctx context.Context, epoch uint64) (wasReady bool, cau
 			return false, fmt.Errorf("write the audit log: %w", err)
 		}
 	}
+
 	link, err := d.openDriver(ctx, g, desk)
 	if err != nil {
 		return false, err
 	}
+
 	d.reconcile.watch(link.child.pid(), d.name)
 	defer func() { d.reconcile.unwatch(link.child.pid()) }() // of the last one
 	endWatch := d.watchFunction(link, desk)
 	defer func() { endWatch() }()
+
 	// Sessions are refused before the driver is taken down, and waiters told.
 	defer func() {
 		if isRemoved(d.function) {
@@ -76,10 +83,12 @@ func (d *device) runEpoch(ctx context.Context, epoch uint64) (wasReady bool, cau
 			cause = fmt.Errorf("%w (%w)", left, cause)
 		}
 	}()
+
 	crashpoint.Here("manager.epoch.spawned")
 	if err := d.awaitReady(ctx, link); err != nil {
 		return false, err
 	}
+
 	d.standby.order(true)
 	defer d.standby.order(false)
 	err = d.serveDriver(ctx, link, g, desk, func(next *driverLink) {
@@ -100,6 +109,7 @@ func (d *device) endEpoch(g *grants, began, callsRun bool, cause error) error {
 		running = d.quiesce(g.info.Epoch)
 		d.endFaults()
 	}
+
 	crashpoint.Here("manager.epoch.quiesced")
 	r := g.revoke(callsRun, running)
 	crashpoint.Here("manager.epoch.revoked")
@@ -117,6 +127,7 @@ func (d *device) endEpoch(g *grants, began, callsRun bool, cause error) error {
 	if lost := errors.Join(running, r.lost); lost != nil && !errors.As(cause, new(*wedgedError)) {
 		cause = &wedgedError{fmt.Errorf("%w (after: %w)", lost, cause)}
 	}
+
 	d.flushKernel()
 	sessions := d.recordLost(g.info.Epoch, g.sessions, cause)
 	d.record("driver.end", fmt.Sprintf("%s epoch=%d freed=%d kept=%d windows=%d vectors=%d sessions=%d cause=%q",
@@ -150,6 +161,7 @@ func (d *device) stopFunction() (how string, err error) {
 		how, err := d.function.Quiesce()
 		stopped <- stop{how, err}
 	}()
+
 	patience := stopGraces * d.cfg.ReapTimeout
 	timer := time.NewTimer(patience)
 	defer timer.Stop()

@@ -64,12 +64,15 @@ func (g *faultGaps) take(f faultlog.Fault, now time.Time) {
 		}
 		g.gapLocked(end)
 	}
+
 	if f.Address == "" {
 		return
 	}
+
 	for len(g.recent) > 0 && (len(g.recent) == maxRecentReports || since(g.recent[0], f) > reportInterval) {
 		g.recent = g.recent[1:]
 	}
+
 	g.recent, g.last = append(g.recent, f), now
 	if n := len(g.recent); n >= reportBurst {
 		// The limit's interval began with the first of these at the latest.

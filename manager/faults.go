@@ -165,17 +165,21 @@ func (k *faultDesk) take(f faultlog.Fault, now time.Time) {
 	for len(k.recent) > 0 && now.Sub(k.recent[0]) > faultWindow {
 		k.recent = k.recent[1:]
 	}
+
 	if k.recent = append(k.recent, now); len(k.recent) > maxFaults {
 		k.recent = k.recent[1:]
 		k.failure.report(fmt.Errorf("more than %d IOMMU faults of the device in %v; the last was at %#x (%s)", maxFaults, faultWindow, uint64(f.IOVA), f.Reason))
 	}
+
 	if k.pending.Count == 0 && !k.telling {
 		k.settled = make(chan struct{})
 	}
+
 	k.pending.IOVA, k.pending.Access, k.pending.Reason = uint64(f.IOVA), control.FaultRead, clipped(f.Reason)
 	if f.Write {
 		k.pending.Access = control.FaultWrite
 	}
+
 	k.pending.Count++
 	select {
 	case k.wake <- struct{}{}:

@@ -56,6 +56,7 @@ func newFakeFunction(specs []ddf.WindowSpec, vectors int) (_ *fakeFunction, err 
 			err = errors.Join(err, f.Close())
 		}
 	}()
+
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, spec := range specs {
@@ -65,6 +66,7 @@ func newFakeFunction(specs []ddf.WindowSpec, vectors int) (_ *fakeFunction, err 
 		}
 		f.windows = append(f.windows, w)
 	}
+
 	for range vectors {
 		e, err := shm.NewEvent()
 		if err != nil {
@@ -72,6 +74,7 @@ func newFakeFunction(specs []ddf.WindowSpec, vectors int) (_ *fakeFunction, err 
 		}
 		f.events = append(f.events, &fakeVector{event: e})
 	}
+
 	return f, nil
 }
 

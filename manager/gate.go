@@ -28,11 +28,13 @@ func (s *tenantServer) serveCapnp(c *net.UnixConn, conn *connection) {
 		s.log.Debug("a client left", "why", err)
 		return
 	}
+
 	if err := s.gatePace.enter(s.policy(), conn.who.uid, time.Now()); err != nil {
 		s.log.Info("refused a connection", "uid", conn.who.uid, "err", err)
 		s.runRefusal(c, err, refuseCapnp)
 		return
 	}
+
 	gate, broker, err := s.giveGate(c, conn)
 	switch {
 	case errors.Is(err, errGone):
@@ -42,9 +44,11 @@ func (s *tenantServer) serveCapnp(c *net.UnixConn, conn *connection) {
 		s.runRefusal(c, err, refuseCapnp)
 		return
 	}
+
 	c.Close() // only the gate holds it now: its death is the end of the connection
 	s.log.Debug("a gate serves", "pid", gate.child.pid())
 	err = s.serveBroker(conn, broker)
+
 	// The broker socket is closed: the gate has ended, or ends now.
 	ctx, cancel := context.WithTimeout(conn.ctx, gateGrace)
 	defer cancel()
@@ -72,6 +76,7 @@ func (s *tenantServer) giveGate(c *net.UnixConn, conn *connection) (*gateProcess
 	if err != nil {
 		return nil, -1, err
 	}
+
 	gone := func() (gone bool) {
 		return raw.Control(func(fd uintptr) { gone = hungUp(int(fd)) }) != nil || gone
 	}
@@ -96,6 +101,7 @@ func (s *tenantServer) giveGate(c *net.UnixConn, conn *connection) (*gateProcess
 		gate.end()
 		s.log.Debug("a gate is of no use", "pid", gate.child.pid(), "err", err)
 	}
+
 	return nil, -1, gpuerr.New(gpuerr.Busy, "no gate could be given this connection; connect again")
 }
 
@@ -124,21 +130,26 @@ func abortMessage(why error) ([]byte, error) {
 	if e == nil {
 		return nil, errors.New("a refusal without a reason")
 	}
+
 	msg, seg, err := capnp.NewMessage(capnp.SingleSegment(nil))
 	if err != nil {
 		return nil, err
 	}
+
 	root, err := rpccp.NewRootMessage(seg)
 	if err != nil {
 		return nil, err
 	}
+
 	abort, err := root.NewAbort()
 	if err != nil {
 		return nil, err
 	}
+
 	abort.SetType(abortTypes[e.Code.Class()])
 	if err := abort.SetReason(e.Error()); err != nil {
 		return nil, err
 	}
+
 	return msg.Marshal()
 }

@@ -75,6 +75,7 @@ func (q *gateQueue) next(except *tenantServer) *gateRequest {
 		q.waiting--
 		return r
 	}
+
 	return nil
 }
 
@@ -100,5 +101,6 @@ func (q *gateQueue) remove(r *gateRequest) bool {
 			}
 		}
 	}
+
 	return false
 }

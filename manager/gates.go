@@ -100,16 +100,19 @@ func (p *gatePool) Close(grace *grace) error {
 	for _, g := range ready {
 		g.end()
 	}
+
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		p.running.Wait()
 	}()
+
 	over := grace.wait(ended)
 	p.spawner.Close()
 	if !over {
 		return fmt.Errorf("gates did not end within %v", closeGrace)
 	}
+
 	return nil
 }
 
@@ -120,11 +123,13 @@ func (p *gatePool) take(ctx context.Context, s *tenantServer, uid uint32, gone f
 	if err := p.enter(r); err != nil {
 		return nil, err
 	}
+
 	select {
 	case a := <-r.answer:
 		return a.gate, a.err
 	case <-ctx.Done():
 	}
+
 	p.mu.Lock()
 	waiting := p.queue.remove(r)
 	p.mu.Unlock()
@@ -133,6 +138,7 @@ func (p *gatePool) take(ctx context.Context, s *tenantServer, uid uint32, gone f
 			a.gate.end()
 		}
 	}
+
 	return nil, context.Cause(ctx)
 }
 
@@ -172,6 +178,7 @@ func (p *gatePool) stepLocked() {
 		r.answer <- gateAnswer{gate: p.ready[0]}
 		p.ready, p.last = p.ready[1:], r.tenant
 	}
+
 	for p.starting < startingGates && len(p.ready)+p.starting < readyGates+p.queue.waiting && !p.pausing && !p.closed {
 		p.starting++
 		p.running.Go(p.runGate)
@@ -200,6 +207,7 @@ func (p *gatePool) runGate() {
 	default:
 		p.ready = append(p.ready, g)
 	}
+
 	p.stepLocked()
 	closed := p.closed
 	p.mu.Unlock()
@@ -209,6 +217,7 @@ func (p *gatePool) runGate() {
 	if closed {
 		g.end()
 	}
+
 	<-g.child.exited
 	if g.owner.Load() == nil {
 		p.lost(g)
@@ -266,20 +275,24 @@ func (p *gatePool) start() (_ *gateProcess, err error) {
 	if err != nil {
 		return nil, err
 	}
+
 	ours, theirs, err := shm.Socketpair()
 	if err != nil {
 		return nil, err
 	}
+
 	link := os.NewFile(uintptr(theirs), "gate link")
 	defer link.Close()
 	g := &gateProcess{from: from, began: time.Now()}
 	if g.conn, err = control.NewConn(ours, control.ConnOptions{}); err != nil {
 		return nil, err
 	}
+
 	log := slog.New(ownedHandler{Handler: p.m.log.Handler(), owner: &g.owner})
 	if g.child, err = p.spawner.start(log, "gate", p.m.confineGate(&g.owner), from.path, nil, link); err != nil {
 		return nil, errors.Join(err, g.conn.Close())
 	}
+
 	link.Close() // only the gate holds it now: its death ends the wait for its word
 	if err := p.hear(g); err != nil {
 		g.end()
@@ -288,6 +301,7 @@ func (p *gatePool) start() (_ *gateProcess, err error) {
 		}
 		return nil, err
 	}
+
 	return g, nil
 }
 
@@ -307,6 +321,7 @@ func (p *gatePool) hear(g *gateProcess) (err error) {
 	if err := g.child.checkConfined(p.m.log, slog.LevelDebug); err != nil {
 		return fmt.Errorf("%w: %w", errNotConfined, err)
 	}
+
 	return nil
 }
 

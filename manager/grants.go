@@ -93,6 +93,7 @@ func newGrants(of grantsOf) (g *grants, err error) {
 			err = errors.Join(err, of.account.Close())
 		}
 	}()
+
 	for _, c := range []struct {
 		class  ledger.Class
 		amount uint64
@@ -105,6 +106,7 @@ func newGrants(of grantsOf) (g *grants, err error) {
 		crashpoint.Here("manager.grants.half")
 		g.fixed = append(g.fixed, r)
 	}
+
 	return g, nil
 }
 
@@ -167,6 +169,7 @@ func (g *grants) revoke(callsRun bool, running error) (r revoked) {
 			errs = append(errs, err)
 		}
 	}
+
 	r.freed = len(left)
 	g.journal.close()
 	g.mu.Lock()
@@ -177,12 +180,14 @@ func (g *grants) revoke(callsRun bool, running error) (r revoked) {
 		r.err = errors.Join(errs...)
 		return r
 	}
+
 	g.releaseFixed()
 	if r.kept == 0 {
 		held, err := g.closeAccount()
 		r.held = held
 		errs = append(errs, err)
 	}
+
 	r.err = errors.Join(errs...)
 	return r
 }

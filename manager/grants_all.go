@@ -20,10 +20,12 @@ func (s *grantServer) All(_ context.Context, call schema.DriverGrants_all) error
 	if s.askedAll.Swap(true) {
 		return gpuerr.New(gpuerr.Denied, "all was asked before; ask for each window and vector")
 	}
+
 	res, err := call.AllocResults()
 	if err != nil {
 		return err
 	}
+
 	g, err := res.NewGrants()
 	if err != nil {
 		return err
@@ -31,19 +33,23 @@ func (s *grantServer) All(_ context.Context, call schema.DriverGrants_all) error
 	if err := errors.Join(s.setGrants(g), res.SetPool(s.pool()), res.SetLog(s.auditLog())); err != nil {
 		return err
 	}
+
 	windows, err := res.NewWindows(int32(len(s.windows)))
 	if err != nil {
 		return err
 	}
+
 	for i, w := range s.windows {
 		if err := s.setWindow(windows.At(i), w); err != nil {
 			return err
 		}
 	}
+
 	vectors, err := res.NewVectors(int32(min(len(s.vectors), vectorsAtOnce)))
 	if err != nil {
 		return err
 	}
+
 	for i := range vectors.Len() {
 		if err := s.recordVector(i); err != nil {
 			return err
@@ -53,6 +59,7 @@ func (s *grantServer) All(_ context.Context, call schema.DriverGrants_all) error
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -64,6 +71,7 @@ func (s *grantServer) setWindow(to schema.GrantedWindow, w *window) error {
 	if err := to.SetMmio(s.mmio(w)); err != nil {
 		return err
 	}
+
 	fd, offset, err := w.fd()
 	if errors.Is(err, gpuerr.Denied) { // it can only be reached by calls
 		return nil
@@ -71,6 +79,7 @@ func (s *grantServer) setWindow(to schema.GrantedWindow, w *window) error {
 	if err != nil {
 		return err
 	}
+
 	to.SetBytes(w.spec.Bytes)
 	to.SetOffset(offset)
 	return to.SetMemory(s.descriptor(fd))

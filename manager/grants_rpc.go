@@ -79,10 +79,12 @@ func (s *grantServer) setGrants(g schema.GrantSet) error {
 	if err := s.setDevice(g); err != nil {
 		return err
 	}
+
 	windows, err := g.NewMmio(int32(len(s.windows)))
 	if err != nil {
 		return err
 	}
+
 	for i, w := range s.windows {
 		m := windows.At(i)
 		m.SetBar(w.spec.Bar)
@@ -96,6 +98,7 @@ func (s *grantServer) setGrants(g schema.GrantSet) error {
 			bells.Set(j, off)
 		}
 	}
+
 	return nil
 }
 
@@ -258,10 +261,12 @@ func (b *bufferServer) Map(_ context.Context, call schema.DMABuffer_map) error {
 	if freed {
 		return gpuerr.New(gpuerr.Stale, "the DMA buffer at %#x was freed", uint64(b.d.iova))
 	}
+
 	res, err := call.AllocResults()
 	if err != nil {
 		return err
 	}
+
 	res.SetIova(uint64(b.d.iova))
 	res.SetBytes(b.d.bytes)
 	res.SetGeneration(b.d.generation)
@@ -381,18 +386,22 @@ func (s auditServer) Append(_ context.Context, call schema.HardwareAuditLog_appe
 	if err != nil {
 		return err
 	}
+
 	detail, err := call.Args().Detail()
 	if err != nil {
 		return err
 	}
+
 	index, err := s.auditAppend(kind, detail)
 	if err != nil {
 		return err
 	}
+
 	res, err := call.AllocResults()
 	if err != nil {
 		return err
 	}
+
 	res.SetIndex(index)
 	return nil
 }
@@ -403,23 +412,28 @@ func (s auditServer) Snapshot(_ context.Context, call schema.HardwareAuditLog_sn
 	if err != nil {
 		return err
 	}
+
 	res, err := call.AllocResults()
 	if err != nil {
 		return err
 	}
+
 	res.SetSize(head.Size)
 	if err := res.SetRoot(head.Root[:]); err != nil {
 		return err
 	}
+
 	list, err := res.NewRecords(int32(len(records)))
 	if err != nil {
 		return err
 	}
+
 	for i, r := range records {
 		if err := setRecord(list.At(i), r); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 

@@ -40,10 +40,12 @@ func (h *pciHardware) Prepare(functions []FunctionPolicy, all bool) (found []str
 	if err := os.MkdirAll(h.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the folder of claims: %w", err)
 	}
+
 	claimer, err := pci.NewClaimer(h.bus, h.dir)
 	if err != nil {
 		return nil, err
 	}
+
 	h.mu.Lock()
 	h.claimer = claimer
 	h.mu.Unlock()
@@ -55,6 +57,7 @@ func (h *pciHardware) Prepare(functions []FunctionPolicy, all bool) (found []str
 		}
 		wanted = append(wanted, a)
 	}
+
 	if all {
 		candidates, err := h.candidates()
 		if err != nil {
@@ -67,19 +70,24 @@ func (h *pciHardware) Prepare(functions []FunctionPolicy, all bool) (found []str
 			}
 		}
 	}
+
 	left, err := claimer.Reconcile(wanted)
 	for _, c := range left.Adopted {
 		h.log.Info("took over a function that an earlier device-manager had claimed", "address", c.Address, "formerDriver", c.Former)
 	}
+
 	for _, c := range left.Released {
 		h.log.Info("gave back a function that an earlier device-manager had claimed", "address", c.Address, "driver", c.Former)
 	}
+
 	for _, c := range left.Dropped {
 		h.log.Warn("left a function alone that an earlier device-manager had claimed", "address", c.Address, "formerDriver", c.Former, "why", c.Why)
 	}
+
 	if err != nil { // what is wanted says so again when it is opened
 		h.log.Warn("clear up after an earlier device-manager", "err", err)
 	}
+
 	return found, preflight(functions)
 }
 
@@ -122,21 +130,25 @@ func (h *pciHardware) Open(p FunctionPolicy, o iommu.Observer) (Function, error)
 	if err != nil {
 		return nil, err
 	}
+
 	before := claimer.Claimed(a)
 	claim, err := claimer.Claim(a)
 	if err != nil {
 		return nil, err
 	}
+
 	f, err := h.open(a, p, o)
 	if before && errors.Is(err, gpuerr.Busy) {
 		// Somebody uses what an earlier manager has claimed: perhaps a process of that
 		// one. It is not taken from them. The claim stays in the journal.
 		return nil, err
 	}
+
 	if err != nil {
 		_, undo := claimer.Release(a)
 		return nil, errors.Join(err, undo)
 	}
+
 	h.log.Info("claimed", "address", a, "formerDriver", claim.Former)
 	return &claimedFunction{Function: f, release: func() error {
 		driver, err := claimer.Release(a)
@@ -231,5 +243,6 @@ func HostFunctions() (all []HostFunction, err error) {
 		}
 		all = append(all, h)
 	}
+
 	return all, err
 }

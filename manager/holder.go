@@ -39,17 +39,20 @@ func (g *grants) adopt(h *holder, iova ddf.IOVA, generation uint64) (*dmaMemory,
 	if h == nil {
 		return nil, gpuerr.New(gpuerr.Denied, "this driver is nobody's successor")
 	}
+
 	if h.there == nil {
 		h.there, h.adopted = map[ddf.IOVA]*dmaMemory{}, map[*dmaMemory]struct{}{}
 		for d := range g.live.all() {
 			h.there[d.iova] = d
 		}
 	}
+
 	d := h.there[iova]
 	if _, twice := h.adopted[d]; d != nil && d.generation == generation && g.live.has(d) && !d.going && d.holder != h && !twice {
 		h.adopted[d] = struct{}{}
 		return d, nil
 	}
+
 	return nil, gpuerr.New(gpuerr.Stale, "no memory at %#x of generation %d was lent to the driver before this one", uint64(iova), generation)
 }
 
@@ -80,6 +83,7 @@ func (g *grants) handOver(from, to *holder) error {
 	if g.revoked {
 		return errGrantsRevoked
 	}
+
 	held := 0
 	for d := range g.live.all() {
 		_, known := to.adopted[d]
@@ -94,12 +98,15 @@ func (g *grants) handOver(from, to *holder) error {
 			return gpuerr.New(gpuerr.Protocol, "memory of %d bytes at %#x was not taken over", d.bytes, uint64(d.iova))
 		}
 	}
+
 	if held != len(to.adopted) {
 		return gpuerr.New(gpuerr.Protocol, "%d pieces of memory were taken over, and %d are there", len(to.adopted), held)
 	}
+
 	for d := range to.adopted {
 		d.holder = to
 	}
+
 	to.there, to.adopted = nil, nil
 	return nil
 }

@@ -149,10 +149,12 @@ func (j *journal) flush() error {
 	if n == (mappings{}) {
 		return nil
 	}
+
 	detail := j.tag + " " + dma.Totals(n.mapSum, n.unmapSum)
 	if n.maps > 0 {
 		detail += fmt.Sprintf(" generations=%d-%d", n.first, n.last)
 	}
+
 	err := j.append("dma.summary", detail)
 	if err != nil {
 		j.mu.Lock()
@@ -161,6 +163,7 @@ func (j *journal) flush() error {
 		j.pending = n
 		j.armLocked()
 	}
+
 	return err
 }
 

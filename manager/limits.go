@@ -35,6 +35,7 @@ func (d *device) sendTenant(ctx context.Context, l *driverLink, t *Tenant) error
 func (d *device) tellTenants(ctx context.Context, l *driverLink, tenants []*Tenant, patience time.Duration) error {
 	told, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
+
 	// Side by side: clients wait for it.
 	errs := make([]error, len(tenants))
 	var telling sync.WaitGroup
@@ -44,6 +45,7 @@ func (d *device) tellTenants(ctx context.Context, l *driverLink, tenants []*Tena
 		}
 		telling.Wait()
 	}
+
 	for i, err := range errs {
 		switch {
 		case err == nil:
@@ -57,6 +59,7 @@ func (d *device) tellTenants(ctx context.Context, l *driverLink, tenants []*Tena
 			d.log.Warn("the driver refused what a tenant has", "tenant", tenants[i].Name, "err", err)
 		}
 	}
+
 	return nil
 }
 

@@ -83,6 +83,7 @@ func (l *driverLink) handle(ctx context.Context, m *control.Message) *control.Me
 	default:
 		return control.ErrorReply(m, gpuerr.New(gpuerr.Unimplemented, "%v is no message of a driver", m.Type))
 	}
+
 	req, err := control.ParseReadyRequest(m.Body)
 	if err != nil {
 		return control.ErrorReply(m, err)
@@ -90,6 +91,7 @@ func (l *driverLink) handle(ctx context.Context, m *control.Message) *control.Me
 	if req.Epoch != l.epoch {
 		return control.ErrorReply(m, gpuerr.New(gpuerr.Protocol, "epoch: %d; this driver is of epoch %d", req.Epoch, l.epoch))
 	}
+
 	select {
 	case l.ready <- req:
 		return control.NewReply(m, nil)
@@ -207,6 +209,7 @@ func (l *driverLink) end(log *slog.Logger, politely bool, patience time.Duration
 		}
 		timer.Stop()
 	}
+
 	l.child.kill()
 	closeLink()
 	r := remains{patience: patience}
@@ -214,6 +217,7 @@ func (l *driverLink) end(log *slog.Logger, politely bool, patience time.Duration
 	if !grace.wait(l.child.exited) {
 		r.parts = append(r.parts, fmt.Sprintf("its process %d cannot be reaped", l.child.pid()))
 	}
+
 	l.gate.Revoke(errGrantsRevoked)
 	r.grantsRun = !grace.wait(l.grantsDone)
 	if r.grantsRun {
@@ -225,6 +229,7 @@ func (l *driverLink) end(log *slog.Logger, politely bool, patience time.Duration
 	if r.parts != nil {
 		return &r
 	}
+
 	return nil
 }
 

@@ -68,10 +68,12 @@ func (c *Config) setDefaults() error {
 	if c.Parse == nil {
 		c.Parse = ParsePolicy
 	}
+
 	c.setTimes()
 	if c.Policy.Hardware() && c.Hardware == nil {
 		return errors.New("the policy names functions of hardware, and Config has no Hardware to open them with")
 	}
+
 	for _, p := range c.programs() {
 		info, err := os.Stat(p.path)
 		if err != nil {
@@ -81,6 +83,7 @@ func (c *Config) setDefaults() error {
 			return fmt.Errorf("the %s %s is no program; name it with %s", p.what, p.path, p.flag)
 		}
 	}
+
 	return nil
 }
 
@@ -155,18 +158,21 @@ func Start(cfg Config) (_ *Manager, err error) {
 			err = errors.Join(err, undo[i]())
 		}
 	}()
+
 	if cfg.Audit != nil {
 		undo = append(undo, cfg.Audit.Close)
 	}
 	if err := cfg.setDefaults(); err != nil {
 		return nil, err
 	}
+
 	m := &Manager{cfg: cfg, log: cfg.Log, audit: cfg.Audit, ledger: ledger.New("manager", ledger.NoLimits()), unclearLimiter: newRateLimiter(faultBurst, faultInterval, time.Now())}
 	m.changing = newTurnstile(1)
 	m.open, m.shut = context.WithCancel(context.Background())
 	if m.dir, err = openRunDir(cfg.RunDir); err != nil {
 		return nil, err
 	}
+
 	undo = append(undo, m.dir.Close)
 	if _, err := m.audit.Append("manager.start", "", fmt.Sprintf("pid=%d version=%s tenants=%d", os.Getpid(), cmdline.Revision(), len(cfg.Policy.Tenants))); err != nil {
 		return nil, fmt.Errorf("write the audit log: %w", err)
@@ -174,10 +180,12 @@ func Start(cfg Config) (_ *Manager, err error) {
 	if err := m.recordCrash(); err != nil {
 		return nil, err
 	}
+
 	crashpoint.Here("manager.start.recorded")
 	if m.jailer, err = sandbox.New(cfg.Policy.Sandbox.options(m.log)); err != nil {
 		return nil, err
 	}
+
 	undo = append(undo, m.jailer.Close)
 	m.spawner = newSpawner(m.jailer)
 	undo = append(undo, func() error { m.spawner.Close(); return nil })
@@ -189,10 +197,12 @@ func Start(cfg Config) (_ *Manager, err error) {
 	if cfg.Hardware != nil {
 		undo = append(undo, cfg.Hardware.Close)
 	}
+
 	undo = append(undo, m.reconcile.Close, m.releaseDevices)
 	if err := m.openDevices(); err != nil {
 		return nil, err
 	}
+
 	crashpoint.Here("manager.start.devices")
 	for i := range cfg.Policy.Tenants {
 		t, err := m.newTenantServer(&cfg.Policy.Tenants[i])
@@ -202,21 +212,26 @@ func Start(cfg Config) (_ *Manager, err error) {
 		undo = append(undo, func() error { return t.Close(newGrace(closeGrace)) })
 		m.setServers(append(m.servers(), t))
 	}
+
 	if cfg.Policy.Hardware() {
 		m.watchFaults()
 	}
+
 	crashpoint.Here("manager.start.sockets")
 	for _, d := range m.devices {
 		d.faults = m.faults
 		d.start()
 	}
+
 	for _, t := range m.servers() {
 		t.start()
 	}
+
 	if m.admin, err = m.startAdmin(); err != nil {
 		m.log.Error("no operator's socket: drivers cannot be replaced while they have sessions", "err", err)
 		err = nil
 	}
+
 	return m, nil
 }
 
@@ -246,32 +261,38 @@ func (m *Manager) close(ctx context.Context) error {
 	for _, t := range tenants {
 		errs = append(errs, t.refuse())
 	}
+
 	crashpoint.Here("manager.stop.refused")
 	errs = append(errs, m.closeDevices(ctx), m.faults.Close(), m.admin.Close())
 	crashpoint.Here("manager.stop.devices")
 	for _, t := range tenants {
 		t.cancel(errStopping)
 	}
+
 	grace := newGrace(closeGrace)
 	for _, t := range tenants {
 		errs = append(errs, t.Close(grace))
 	}
+
 	errs = append(errs, m.gates.Close(grace))
 	m.spawner.Close()
 	if err := m.jailer.Close(); err != nil { // what could not be ended is still in there
 		m.log.Warn("a cgroup is left behind; the next device-manager removes it", "err", err)
 	}
+
 	crashpoint.Here("manager.stop.cells")
 	errs = append(errs, m.ledger.Root().Zero(), m.ledger.Check())
 	errs = append(errs, m.reconcile.Close())
 	if m.cfg.Hardware != nil {
 		errs = append(errs, m.cfg.Hardware.Close())
 	}
+
 	_, err := m.audit.Append("manager.stop", "", fmt.Sprintf("pid=%d", os.Getpid()))
 	errs = append(errs, err, m.audit.Close(), m.dir.Close())
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("stop: %w", err)
 	}
+
 	m.say("stopped")
 	return nil
 }

@@ -64,18 +64,21 @@ func (t *openSessions) attach(session uint64, o openSession) error {
 		t.mu.Unlock()
 		return errAttachLost
 	}
+
 	t.recording.Add(1)
 	defer t.recording.Done()
 	if len(t.open) >= maxOpenSessions {
 		t.mu.Unlock()
 		return errTooManyOpen
 	}
+
 	o.by.idle.begin()
 	t.open[session] = &o
 	t.mu.Unlock()
 	if err := r.once.do(r.record); err != nil {
 		return err
 	}
+
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.asked, session)
@@ -145,6 +148,7 @@ func (t *openSessions) observe(kind, detail string) {
 	if kind != "session.open" && kind != "session.close" {
 		return
 	}
+
 	for field := range strings.FieldsSeq(detail) {
 		name, value, _ := strings.Cut(field, "=")
 		session, err := strconv.ParseUint(value, 10, 64)

@@ -122,6 +122,7 @@ func (h *PacedLog) Handle(ctx context.Context, r slog.Record) error {
 	if h.paces.enter(cause+"\x00"+r.Message, peer, h.said, leftOut{next: h.next, level: r.Level, line: r.Message, tenant: tenant}) {
 		return h.next.Handle(ctx, r)
 	}
+
 	return nil
 }
 
@@ -133,10 +134,12 @@ func (p *logPaces) enter(cause, peer string, driver bool, line leftOut) bool {
 	if p.closed {
 		return true
 	}
+
 	burst, interval := causeBurst, causeInterval
 	if driver {
 		burst, interval = driverBurst, driverInterval
 	}
+
 	ofCause, cause := pacedBy(p.causes, maxCauses, cause, burst, interval, now)
 	allowed := true
 	if peer != "" {
@@ -145,9 +148,11 @@ func (p *logPaces) enter(cause, peer string, driver bool, line leftOut) bool {
 		peer = peer[strings.LastIndexByte(peer, 0)+1:]
 		allowed = ofPeer.allow(now)
 	}
+
 	if allowed && ofCause.allow(now) {
 		return true
 	}
+
 	line.peer = peer
 	p.countLocked(cause+"\x00"+peer, line)
 	return false
@@ -158,6 +163,7 @@ func pacedBy(all map[string]*bucket, most int, name string, burst int, interval 
 	if b := all[name]; b != nil {
 		return b, name
 	}
+
 	if len(all) >= most {
 		for n, b := range all { // one that is full says what a new one would
 			if b.wait(now) == 0 && b.credit == b.full {
@@ -165,11 +171,13 @@ func pacedBy(all map[string]*bucket, most int, name string, burst int, interval 
 			}
 		}
 	}
+
 	if len(all) >= most {
 		if name = "others"; all[name] != nil {
 			return all[name], name
 		}
 	}
+
 	b := newBucket(burst, interval, now)
 	all[name] = &b
 	return &b, name
@@ -222,9 +230,11 @@ func (h *PacedLog) Close() {
 			keys = append(keys, key)
 		}
 	}
+
 	p.mu.Unlock()
 	for _, key := range keys {
 		p.tell(key)
 	}
+
 	p.telling.Wait()
 }

@@ -24,6 +24,7 @@ func (p *planAsker) handle(ctx context.Context, m *control.Message) *control.Mes
 	if err != nil {
 		return control.ErrorReply(m, err)
 	}
+
 	text, err := p.take(req)
 	if err != nil {
 		return control.ErrorReply(m, err)
@@ -31,10 +32,12 @@ func (p *planAsker) handle(ctx context.Context, m *control.Message) *control.Mes
 	if req.More {
 		return control.NewReply(m, nil)
 	}
+
 	next, err := p.m.cfg.Parse(text)
 	if err != nil {
 		return control.ErrorReply(m, gpuerr.New(gpuerr.Invalid, "%v", err))
 	}
+
 	changes, err := p.m.Plan(ctx, next)
 	switch {
 	case errors.Is(err, gpuerr.Disconnected): // it stops
@@ -42,10 +45,12 @@ func (p *planAsker) handle(ctx context.Context, m *control.Message) *control.Mes
 	case err != nil:
 		return control.ErrorReply(m, gpuerr.New(gpuerr.Invalid, "%v", err))
 	}
+
 	reply, err := json.Marshal(changes)
 	if err != nil {
 		return control.ErrorReply(m, gpuerr.New(gpuerr.Internal, "describe what would change: %v", err))
 	}
+
 	return control.NewReply(m, reply)
 }
 

@@ -63,6 +63,7 @@ func (a *AuditPolicy) parse(n *node) error {
 	for name, parse := range a.Host.fields("audit") {
 		all[name] = parse
 	}
+
 	return n.fields("audit", all)
 }
 

@@ -49,6 +49,7 @@ func (t *Tenant) parsePrograms(n *node, what string) error {
 	if len(n.array) == 0 { // an empty list means all to a driver, and looks like none
 		return at(n.off, `%s is an empty list; leave the field out to allow all, or use "facet": "memory" to allow none`, what)
 	}
+
 	total := 0
 	for i, e := range n.array {
 		var name string
@@ -63,6 +64,7 @@ func (t *Tenant) parsePrograms(n *node, what string) error {
 		}
 		t.Programs = append(t.Programs, name)
 	}
+
 	return nil
 }
 
@@ -155,6 +157,7 @@ func fits(functions []FunctionPolicy, h memoryOfHost) error {
 			plain += most
 		}
 	}
+
 	const advice = "lower device.memory or functions[].memory of the policy"
 	switch {
 	case all > h.bytes:
@@ -162,5 +165,6 @@ func fits(functions []FunctionPolicy, h memoryOfHost) error {
 	case plain > h.bytes-min(h.huge, h.bytes):
 		return fmt.Errorf("functions without hugePages may hold %d MiB of memory together, and this host has %d MiB besides its huge pages: %s, or vm.nr_hugepages", plain>>20, (h.bytes-min(h.huge, h.bytes))>>20, advice)
 	}
+
 	return nil
 }

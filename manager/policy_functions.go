@@ -87,6 +87,7 @@ func (p *Policy) parseFunctions(n *node) error {
 	if len(n.array) > maxFunctions {
 		return at(n.off, "there are %d functions; at most %d are served", len(n.array), maxFunctions)
 	}
+
 	for i, e := range n.array {
 		f := p.Device.functionOf("", "")
 		if err := f.parse(e, fmt.Sprintf("functions[%d]", i)); err != nil {
@@ -99,6 +100,7 @@ func (p *Policy) parseFunctions(n *node) error {
 		}
 		p.Functions = append(p.Functions, f)
 	}
+
 	return nil
 }
 
@@ -159,6 +161,7 @@ func (f *FunctionPolicy) parse(n *node, what string) error {
 	case f.Name != f.Address && functionAddress.MatchString(f.Name):
 		return at(n.off, "%s.name %q is an address, and another one's; choose a name", what, f.Name)
 	}
+
 	return nil
 }
 
@@ -209,11 +212,13 @@ func parseWindow(n *node, what string, w *ddf.WindowSpec) error {
 	case w.Bytes == 0 || w.Bytes%ddf.PageBytes != 0 || w.Offset%ddf.PageBytes != 0:
 		return at(n.off, "%s: offset and bytes must be multiples of %d, and bytes more than 0", what, ddf.PageBytes)
 	}
+
 	for _, off := range w.Doorbells {
 		if off%4 != 0 || off >= w.Bytes {
 			return at(n.off, "%s: doorbell %d is not a register of the window's %d bytes", what, off, w.Bytes)
 		}
 	}
+
 	return nil
 }
 

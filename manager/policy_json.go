@@ -80,6 +80,7 @@ func parseNodes(data []byte) (*node, error) {
 	if len(data) > maxPolicyBytes {
 		return nil, at(maxPolicyBytes, "the file is longer than %d bytes", maxPolicyBytes)
 	}
+
 	for off := 0; off < len(data); {
 		r, n := utf8.DecodeRune(data[off:])
 		if r == utf8.RuneError && n == 1 {
@@ -87,16 +88,19 @@ func parseNodes(data []byte) (*node, error) {
 		}
 		off += n
 	}
+
 	r := &nodeReader{data: data, dec: json.NewDecoder(bytes.NewReader(data))}
 	r.dec.UseNumber()
 	root, err := r.value(0)
 	if err != nil {
 		return nil, err
 	}
+
 	end := r.next()
 	if _, err := r.dec.Token(); !errors.Is(err, io.EOF) {
 		return nil, at(end, "there is something after the end of the object; remove it")
 	}
+
 	return root, nil
 }
 
@@ -133,6 +137,7 @@ func (r *nodeReader) value(depth int) (*node, error) {
 	if r.count++; r.count > maxNodes {
 		return nil, at(off, "the file has more than %d values", maxNodes)
 	}
+
 	n := &node{off: off}
 	switch t := t.(type) {
 	case json.Delim:
@@ -154,6 +159,7 @@ func (r *nodeReader) value(depth int) (*node, error) {
 	case bool:
 		n.kind, n.boolean = boolNode, t
 	}
+
 	return n, nil
 }
 
@@ -190,6 +196,7 @@ func (r *nodeReader) members(n *node, depth int) error {
 		}
 		n.object = append(n.object, member{name, off, v})
 	}
+
 	_, _, err := r.token() // the closing brace
 	return err
 }

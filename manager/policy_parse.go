@@ -30,6 +30,7 @@ func parsePolicy(data []byte) (*Policy, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	p := &Policy{Device: defaultDevicePolicy(), Audit: defaultAuditPolicy(), Sandbox: defaultSandboxPolicy()}
 	var functions, tenants *node // the first are read last: they inherit from device
 	err = root.fields("the policy", fields{
@@ -55,6 +56,7 @@ func parsePolicy(data []byte) (*Policy, error) {
 	if len(p.Tenants) == 0 {
 		return nil, at(root.off, `no tenant may connect: add "tenants": [{"name": "default", "allowedUids": "any"}]`)
 	}
+
 	return p, nil
 }
 
@@ -65,6 +67,7 @@ func (n *node) fields(what string, known fields) error {
 	if n.kind != objectNode {
 		return at(n.off, "%s must be an object, {…}, not %s", what, nodeKinds[n.kind])
 	}
+
 	for _, m := range n.object {
 		read, ok := known[m.name]
 		if !ok {
@@ -79,6 +82,7 @@ func (n *node) fields(what string, known fields) error {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -127,6 +131,7 @@ func (r *RespawnPolicy) parse(n *node, what string) error {
 	if r.FirstDelay > r.MaxDelay {
 		return at(n.off, "%s.firstDelay (%v) is longer than maxDelay (%v); make it shorter", what, r.FirstDelay, r.MaxDelay)
 	}
+
 	return nil
 }
 
@@ -137,6 +142,7 @@ func (p *Policy) parseTenants(n *node) error {
 	if len(n.array) > maxTenants {
 		return at(n.off, "there are %d tenants; at most %d are served", len(n.array), maxTenants)
 	}
+
 	for i, e := range n.array {
 		t := defaultTenant()
 		if err := t.parse(e, fmt.Sprintf("tenants[%d]", i)); err != nil {
@@ -147,6 +153,7 @@ func (p *Policy) parseTenants(n *node) error {
 		}
 		p.Tenants = append(p.Tenants, t)
 	}
+
 	return nil
 }
 
@@ -177,6 +184,7 @@ func (t *Tenant) parse(n *node, what string) error {
 	case !t.AnyUID && len(t.AllowedUIDs) == 0:
 		return at(n.off, `tenant %q admits nobody; add "allowedUids": [1000], or "any" to leave it to the socket's mode`, t.Name)
 	}
+
 	return t.checkSocket(n)
 }
 
@@ -249,9 +257,11 @@ func (t *Tenant) parseUIDs(n *node, what string) error {
 		t.AnyUID = true
 		return nil
 	}
+
 	if n.kind != arrayNode {
 		return at(n.off, `%s must be a list of user ids, [1000], or "any"`, what)
 	}
+
 	for i, e := range n.array {
 		v, err := bounded(e, fmt.Sprintf("%s[%d]", what, i), 0, math.MaxUint32-1)
 		if err != nil {
@@ -259,6 +269,7 @@ func (t *Tenant) parseUIDs(n *node, what string) error {
 		}
 		t.AllowedUIDs = append(t.AllowedUIDs, uint32(v))
 	}
+
 	return nil
 }
 
@@ -296,6 +307,7 @@ func parseLimits(n *node, what string, l *ledger.Limits) error {
 			known[class.String()] = n.into(&l[class], name, count)
 		}
 	}
+
 	return n.fields(what, known)
 }
 

@@ -66,9 +66,11 @@ func (s *SandboxPolicy) parseRequire(n *node) error {
 		s.Require = sandbox.Mechanisms
 		return nil
 	}
+
 	if n.kind != arrayNode {
 		return at(n.off, `sandbox.require must be "all" or a list of names, not %s`, nodeKinds[n.kind])
 	}
+
 	s.Require = nil
 	for _, e := range n.array {
 		if e.kind != textNode {
@@ -83,5 +85,6 @@ func (s *SandboxPolicy) parseRequire(n *node) error {
 		}
 		s.Require = append(s.Require, m)
 	}
+
 	return nil
 }

@@ -61,6 +61,7 @@ func (p *Policy) Notes() (notes []string) {
 			}
 		}
 	}
+
 	for i := range p.Tenants {
 		t := &p.Tenants[i]
 		owner, _ := t.socketOwner()
@@ -70,6 +71,7 @@ func (p *Policy) Notes() (notes []string) {
 			}
 		}
 	}
+
 	return notes
 }
 

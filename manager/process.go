@@ -40,16 +40,19 @@ func (d *device) spawnDriver() (*driverProcess, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	superOurs, superTheirs, err := shm.Socketpair()
 	if err != nil {
 		return nil, err
 	}
+
 	grantOurs, grantTheirs, err := streamPair()
 	if err != nil {
 		unix.Close(superOurs)
 		unix.Close(superTheirs)
 		return nil, err
 	}
+
 	superFile, grantFile := os.NewFile(uintptr(superTheirs), "supervision link"), os.NewFile(uintptr(grantTheirs), "grant link")
 	defer superFile.Close()
 	defer grantFile.Close()
@@ -58,11 +61,13 @@ func (d *device) spawnDriver() (*driverProcess, error) {
 		grantOurs.Close()
 		return nil, err
 	}
+
 	epoch := new(atomic.Uint64)
 	c, err := d.spawner.start(d.log, "driver", d.confineDriver(epoch), from.path, from.args, superFile, grantFile)
 	if err != nil {
 		return nil, errors.Join(err, conn.Close(), grantOurs.Close())
 	}
+
 	return &driverProcess{child: c, conn: conn, grants: grantOurs, from: from, epoch: epoch}, nil
 }
 
@@ -95,6 +100,7 @@ func awaitBytes(c *net.UnixConn) error {
 	if err != nil {
 		return err
 	}
+
 	var said error
 	err = raw.Read(func(fd uintptr) bool {
 		n, _, err := unix.Recvfrom(int(fd), make([]byte, 1), unix.MSG_PEEK|unix.MSG_DONTWAIT)

@@ -49,6 +49,7 @@ func (g *grants) dispose(d *dmaMemory) error {
 	if d.memory == nil {
 		return d.close()
 	}
+
 	done := g.punch(d)
 	timer := time.NewTimer(g.punchPatience())
 	defer timer.Stop()
@@ -58,9 +59,11 @@ func (g *grants) dispose(d *dmaMemory) error {
 		return errors.Join(err, d.close())
 	case <-timer.C:
 	}
+
 	if addr, faulted := shm.Guard(func() { clear(d.host) }); faulted {
 		g.log.Error("memory that cannot be punched cannot be written over either", "addr", addr, "iova", uint64(d.iova))
 	}
+
 	g.log.Warn("somebody who has this memory holds a lock of it: it stays charged until then", "iova", uint64(d.iova), "bytes", d.bytes)
 	g.mu.Lock()
 	g.lingering++

@@ -107,6 +107,7 @@ func newReconciler(audit AuditLog, log *slog.Logger, open func() (kernelSource, 
 	if r.source, r.reason = open(); r.source == nil && r.reason == nil {
 		return r, nil // there is nothing to watch
 	}
+
 	if r.reason != nil {
 		r.source = nil
 		if required {
@@ -115,6 +116,7 @@ func newReconciler(audit AuditLog, log *slog.Logger, open func() (kernelSource, 
 		log.Warn("what the kernel maps for devices is not compared with what device-manager asked for", "reason", r.reason)
 		return r, nil
 	}
+
 	ctx, cancel := context.WithCancel(context.Background())
 	r.cancel, r.done = cancel, make(chan struct{})
 	go r.runReconcile(ctx)
@@ -198,17 +200,20 @@ func (r *reconciler) Flush(ctx context.Context) error {
 	if r.source == nil {
 		return nil
 	}
+
 	done := make(chan struct{})
 	r.mu.Lock()
 	if r.ended {
 		r.mu.Unlock()
 		return nil
 	}
+
 	r.waiters = append(r.waiters, done)
 	r.mu.Unlock()
 	if err := r.source.Kick(); err != nil {
 		return err
 	}
+
 	select {
 	case <-done:
 		return nil

@@ -43,6 +43,7 @@ func (b *kernelBook) add(k dma.Kernel, now time.Time) {
 		b.flush(now, true)
 		b.move(k.Epoch)
 	}
+
 	for _, l := range []struct {
 		to    *[]dma.Span
 		spans []dma.Span

@@ -72,6 +72,7 @@ func (d *runDir) sweep() error {
 	if err != nil {
 		return fmt.Errorf("read the run directory: %w", err)
 	}
+
 	for _, e := range entries {
 		path := filepath.Join(d.path, e.Name())
 		switch {
@@ -86,6 +87,7 @@ func (d *runDir) sweep() error {
 			return fmt.Errorf("remove what an earlier manager has left: %w", err)
 		}
 	}
+
 	return nil
 }
 
@@ -96,6 +98,7 @@ func (m *Manager) recordCrash() error {
 	if len(left.pids) == 0 {
 		return nil
 	}
+
 	var err error
 	for i, pid := range left.pids {
 		m.log.Warn("the manager before this one crashed; what it had is taken back", "pid", pid)
@@ -107,11 +110,13 @@ func (m *Manager) recordCrash() error {
 			break
 		}
 	}
+
 	if err == nil {
 		err = m.audit.Sync()
 	}
 	if err != nil {
 		return fmt.Errorf("write the audit log: %w", err)
 	}
+
 	return writeLock(m.dir.lock, os.Getpid())
 }

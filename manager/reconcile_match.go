@@ -126,12 +126,14 @@ func (a *opAccount) judge(live map[dma.Span]struct{}) (v verdict) {
 			}
 		}
 	}
+
 	if len(v.kernel.Map) > 0 && a.Kind != iommu.OpMap && v.wrong == "" && v.missing == "" {
 		v.wrong = "the kernel mapped " + list(mapped)
 	}
 	if a.mapped.more || a.unmapped.more {
 		v.wrong = fmt.Sprintf("the kernel mapped and unmapped more than %d pieces that do not lie side by side", maxPieces)
 	}
+
 	return v
 }
 
@@ -152,6 +154,7 @@ func list(spans []dma.Span) string {
 	if len(spans) == 0 {
 		return "nothing"
 	}
+
 	var b strings.Builder
 	for i, s := range spans[:min(len(spans), most)] {
 		if i > 0 {
@@ -159,8 +162,10 @@ func list(spans []dma.Span) string {
 		}
 		b.WriteString(s.String())
 	}
+
 	if len(spans) > most {
 		fmt.Fprintf(&b, " and %d more", len(spans)-most)
 	}
+
 	return b.String()
 }

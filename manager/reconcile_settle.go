@@ -43,24 +43,29 @@ func (r *reconciler) settle(all bool) error {
 		}
 		r.accounts[rec] = under
 	}
+
 	if err := r.source.Read(time.Unix(1, 0), r.take); err != nil {
 		return err
 	}
 	if err := r.countLost(); err != nil {
 		return err
 	}
+
 	for _, ops := range threads {
 		slices.SortFunc(ops, func(a, b *opAccount) int { return cmp.Compare(a.Start, b.Start) })
 	}
+
 	r.findVFIO(ended)
 	r.assign(threads, cut)
 	for _, a := range ended {
 		r.judge(owners[a], a, now)
 	}
+
 	r.blind = max(0, r.blind-1)
 	for _, rec := range recorders {
 		r.book(rec, now).flush(now, all)
 	}
+
 	r.writeMismatches(all)
 	r.writeLost()
 	return nil
@@ -124,6 +129,7 @@ func (r *reconciler) assign(threads map[int][]*opAccount, cut time.Duration) {
 		}
 		r.stray(e)
 	}
+
 	r.events = later
 }
 
@@ -148,10 +154,12 @@ func (r *reconciler) judge(rec *opRecorder, a *opAccount, now time.Time) {
 		live = map[dma.Span]struct{}{}
 		r.live[rec] = live
 	}
+
 	v := a.judge(live)
 	if r.blind > 0 {
 		v.missing = "" // that events were lost is recorded
 	}
+
 	span := dma.Span{IOVA: uint64(a.IOVA), Bytes: a.Bytes}
 	switch {
 	case a.Kind == iommu.OpUnmap && a.err != nil:
@@ -163,6 +171,7 @@ func (r *reconciler) judge(rec *opRecorder, a *opAccount, now time.Time) {
 	case a.Kind == iommu.OpClose:
 		r.live[rec] = map[dma.Span]struct{}{}
 	}
+
 	if cause := cmp.Or(v.wrong, v.missing); cause != "" {
 		what := ""
 		if a.Bytes > 0 {
@@ -170,6 +179,7 @@ func (r *reconciler) judge(rec *opRecorder, a *opAccount, now time.Time) {
 		}
 		r.mismatch(fmt.Sprintf("%s epoch=%d op=%d %s%s", rec.name, a.epoch, a.Seq, a.Kind, what), cause)
 	}
+
 	v.kernel.Function, v.kernel.Epoch = rec.name, a.epoch
 	r.book(rec, now).add(v.kernel, now)
 }

@@ -20,12 +20,14 @@ func (l *driverLink) takeRecovery(ctx context.Context, body []byte) error {
 	if err != nil {
 		return err
 	}
+
 	select {
 	case l.climbing <- struct{}{}:
 		defer func() { <-l.climbing }()
 	default:
 		return gpuerr.New(gpuerr.Busy, "the last step of recovery is being told; wait for the answer")
 	}
+
 	l.climb(l, req)
 	timer := time.NewTimer(recoveryInterval)
 	defer timer.Stop()
@@ -33,5 +35,6 @@ func (l *driverLink) takeRecovery(ctx context.Context, body []byte) error {
 	case <-timer.C:
 	case <-ctx.Done():
 	}
+
 	return nil
 }

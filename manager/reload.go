@@ -66,6 +66,7 @@ func (m *Manager) plan(next *Policy) (*reloading, error) {
 	if err := m.checkRoom(next); err != nil {
 		return nil, err
 	}
+
 	served := m.servers()
 	r := &reloading{m: m, served: served, rev: revision{before: policiesOf(served)}, changed: map[*tenantServer]*Tenant{}}
 	r.changes = Changes{Tenants: []TenantChange{}, Restart: append([]string{}, needRestart(m.cfg.Policy, next)...), Failed: []string{}}
@@ -88,12 +89,14 @@ func (m *Manager) plan(next *Policy) (*reloading, error) {
 			r.all = append(r.all, nil) // until it is made
 		}
 	}
+
 	for _, s := range served {
 		if named(r.rev.now, s.policy().Name) == nil {
 			r.removed = append(r.removed, s)
 			r.changes.Tenants = append(r.changes.Tenants, TenantChange{Tenant: s.policy().Name, Change: "removed", Fields: []string{}})
 		}
 	}
+
 	r.count()
 	return r, nil
 }
@@ -138,11 +141,13 @@ func (m *Manager) enterChange(ctx context.Context) (_ context.Context, leave fun
 		m.changing.leave()
 		err = context.Cause(ctx)
 	}
+
 	if err != nil {
 		stop()
 		cancel(nil)
 		return nil, nil, err
 	}
+
 	return ctx, func() {
 		m.changing.leave()
 		stop()
@@ -174,6 +179,7 @@ func (m *Manager) Reload(ctx context.Context, next *Policy) (Changes, error) {
 	if err != nil {
 		return Changes{}, err
 	}
+
 	defer leave()
 	r, err := m.plan(next)
 	if err != nil {
@@ -185,6 +191,7 @@ func (m *Manager) Reload(ctx context.Context, next *Policy) (Changes, error) {
 	if err := r.prepare(); err != nil {
 		return Changes{}, err
 	}
+
 	crashpoint.Here("manager.reload.prepared")
 	r.commit()
 	crashpoint.Here("manager.reload.committed")
@@ -201,6 +208,7 @@ func (r *reloading) prepare() (err error) {
 			err = errors.Join(err, undo[i]())
 		}
 	}()
+
 	for i, s := range r.all {
 		if s != nil {
 			continue
@@ -213,9 +221,11 @@ func (r *reloading) prepare() (err error) {
 		r.added = append(r.added, s)
 		r.all[i] = s
 	}
+
 	if err = r.record(); err != nil {
 		return err
 	}
+
 	for s, t := range r.changed {
 		before := s.policy()
 		if before.SocketMode == t.SocketMode && before.SocketUID == t.SocketUID && before.SocketGID == t.SocketGID {
@@ -227,6 +237,7 @@ func (r *reloading) prepare() (err error) {
 			return errors.Join(err, e)
 		}
 	}
+
 	return nil
 }
 
@@ -284,10 +295,12 @@ func (r *reloading) commit() {
 			r.fail("remove the sockets of tenant %q: %v", s.policy().Name, err)
 		}
 	}
+
 	for s, t := range r.changed {
 		s.tenant.Store(t)
 		s.account.SetLimit(ledger.Connections, t.MaxConnections)
 	}
+
 	r.m.setServers(r.all, r.removed...)
 	for i, s := range r.served {
 		if c := r.change(r.rev.before[i].Name); c != nil {
@@ -321,6 +334,7 @@ func (r *reloading) follow(ctx context.Context) {
 			answers <- told{d, ended, err}
 		}()
 	}
+
 	ended := map[string]int{}
 	for range r.m.devices {
 		a := <-answers
@@ -331,10 +345,12 @@ func (r *reloading) follow(ctx context.Context) {
 			r.fail("%v", a.err)
 		}
 	}
+
 	for i := range r.changes.Tenants {
 		c := &r.changes.Tenants[i]
 		c.Sessions = ended[c.Tenant]
 	}
+
 	// Sessions have ended, each with its reason, which their gates are telling clients. Now
 	// the connections.
 	r.farewell(ctx)
@@ -345,6 +361,7 @@ func (r *reloading) follow(ctx context.Context) {
 			}
 		}
 	}
+
 	r.m.setServers(r.all) // what drivers record of those that are gone from here on is in their own logs
 	grace := newGrace(closeGrace)
 	for _, s := range r.removed {
@@ -353,6 +370,7 @@ func (r *reloading) follow(ctx context.Context) {
 			r.fail("%v", err)
 		}
 	}
+
 	for _, s := range r.added {
 		s.start()
 	}

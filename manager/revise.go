@@ -76,11 +76,13 @@ func (d *device) revise(ctx context.Context, r *revision) (ended map[string]int,
 	if err := d.asking.enter(ctx); err != nil {
 		return nil, err
 	}
+
 	defer d.asking.leave()
 	s, _ := d.board.get()
 	if s.link == nil {
 		return nil, nil // the next driver is told before it is ready, and has no session
 	}
+
 	l, before, now := s.link, usersOf(r.before, d.name), usersOf(r.now, d.name)
 	ended = map[string]int{}
 	var errs []error
@@ -91,9 +93,11 @@ func (d *device) revise(ctx context.Context, r *revision) (ended map[string]int,
 			errs = append(errs, d.endSessions(ctx, l, tenant, sessions))
 		}
 	}
+
 	for _, tenant := range left {
 		errs = append(errs, d.endTenant(ctx, l, tenant))
 	}
+
 	told := d.tellTenants(ctx, l, changed(before, now), d.cfg.PingTimeout)
 	return ended, errors.Join(append(errs, told)...)
 }
@@ -119,6 +123,7 @@ func (d *device) endSessions(ctx context.Context, l *driverLink, tenant string, 
 			byReason[reason] = append(byReason[reason], id)
 		}
 	}
+
 	for reason, ids := range byReason {
 		for some := range slices.Chunk(ids, control.MaxEndSessions) {
 			if err := d.askToEnd(ctx, l, control.EndSessionsRequest{Tenant: tenant, Reason: reason, Sessions: some}); err != nil {
@@ -126,6 +131,7 @@ func (d *device) endSessions(ctx context.Context, l *driverLink, tenant string, 
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -159,6 +165,7 @@ func (d *device) askToEnd(ctx context.Context, l *driverLink, req control.EndSes
 	default:
 		err = fmt.Errorf("the driver refused to end sessions that the policy has taken away: %w", err)
 	}
+
 	l.failure.report(err)
 	return gpuerr.New(gpuerr.Busy, "device %s: %v; it is replaced, and all of its sessions end", d.name, err)
 }

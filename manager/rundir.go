@@ -31,10 +31,12 @@ func openRunDir(path string) (*runDir, error) {
 	if err := MakeRunDir(path); err != nil {
 		return nil, err
 	}
+
 	lock, err := os.OpenFile(filepath.Join(path, lockName), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open the lock of the run directory: %w", err)
 	}
+
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		lock.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
@@ -42,14 +44,17 @@ func openRunDir(path string) (*runDir, error) {
 		}
 		return nil, fmt.Errorf("lock the run directory: %w", err)
 	}
+
 	d := &runDir{path: path, lock: lock}
 	if d.left.pids, err = takeLock(lock); err == nil {
 		crashpoint.Here("manager.start.locked")
 		err = d.sweep()
 	}
+
 	if err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
+
 	return d, nil
 }
 
@@ -70,10 +75,12 @@ func checkRunDir(path string) error {
 	if err != nil {
 		return fmt.Errorf("look at the run directory: %w", err)
 	}
+
 	var st unix.Stat_t
 	if err := unix.Lstat(path, &st); err != nil {
 		return fmt.Errorf("look at the run directory %s: %w", path, err)
 	}
+
 	switch {
 	case !info.IsDir():
 		return fmt.Errorf("the run directory %s is not a directory; remove it or choose another with --run-dir", path)
@@ -82,6 +89,7 @@ func checkRunDir(path string) error {
 	case info.Mode().Perm()&0o022 != 0:
 		return fmt.Errorf("others can write to the run directory %s (mode %#o); chmod 0755 or stricter", path, info.Mode().Perm())
 	}
+
 	return nil
 }
 

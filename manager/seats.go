@@ -48,6 +48,7 @@ func (s *seats) take(t *Tenant, account *ledger.Account, uid uint32) (leave func
 		refusal.Msg = fmt.Sprintf("user %d has %d of %d connections, and must leave some to others: %s", uid, s.held[uid], t.MaxConnections, t.adviceWithout())
 		return nil, refusal
 	}
+
 	charge, err := account.Reserve(ledger.Connections, 1)
 	if err != nil {
 		refusal := *gpuerr.From(err)
@@ -56,10 +57,12 @@ func (s *seats) take(t *Tenant, account *ledger.Account, uid uint32) (leave func
 		}
 		return nil, &refusal
 	}
+
 	charge.Commit()
 	if s.held == nil {
 		s.held = map[uint32]uint64{}
 	}
+
 	s.held[uid]++
 	s.all++
 	return func() { s.leave(uid, &charge) }, nil
@@ -98,6 +101,7 @@ func (p *gatePace) enter(t *Tenant, uid uint32, now time.Time) error {
 	if p.rate != t.GateRate {
 		p.rate, p.all, p.users = t.GateRate, newBucket(gateBurst, time.Second/time.Duration(t.GateRate), now), map[uint32]*bucket{}
 	}
+
 	user := p.users[uid]
 	if user == nil {
 		p.forgetLocked(now)
@@ -109,9 +113,11 @@ func (p *gatePace) enter(t *Tenant, uid uint32, now time.Time) error {
 		user = &b
 		p.users[uid] = user
 	}
+
 	if wait := max(p.all.wait(now), user.wait(now)); wait > 0 {
 		return gpuerr.New(gpuerr.Busy, "tenant %q is given %d Cap'n Proto connections in a row and then %d in a second (gateRate of the policy), and one user of several three quarters of that: connect again in %v, and keep the connection", t.Name, gateBurst, t.GateRate, wait.Round(time.Millisecond))
 	}
+
 	p.all.allow(now)
 	user.allow(now)
 	return nil

@@ -109,6 +109,7 @@ func (s *auditShares) of(tenant string) (*share, AuditLog) {
 			log = own
 		}
 	}
+
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h := s.by[tenant]
@@ -117,6 +118,7 @@ func (s *auditShares) of(tenant string) (*share, AuditLog) {
 		h = &share{tenant: tenant, left: float64(s.bytes), since: now, refusals: newBucket(refusedBurst, refusedInterval, now), kinds: map[string]uint64{}}
 		s.by[tenant] = h
 	}
+
 	return h, log
 }
 
@@ -152,12 +154,14 @@ func (s *auditShares) take(h *share, log AuditLog, kind string, bytes uint64, pa
 		h.left -= float64(bytes)
 		return nil
 	}
+
 	if !h.begun {
 		if _, err := log.Append("audit.omitting", h.tenant, s.name); err != nil {
 			return err
 		}
 		h.begun = true
 	}
+
 	h.records++
 	h.bytes += bytes
 	h.kinds[h.kindLocked(kind)]++
@@ -188,16 +192,19 @@ func (s *auditShares) armLocked(h *share) {
 	if h.timer != nil {
 		return
 	}
+
 	s.mu.Lock()
 	closed := s.closed
 	if !closed {
 		s.telling.Add(1)
 	}
+
 	s.mu.Unlock()
 	if closed {
 		s.tellLocked(h)
 		return
 	}
+
 	h.timer = time.AfterFunc(omittedEvery, func() {
 		defer s.telling.Done()
 		h.mu.Lock()
@@ -217,16 +224,19 @@ func (s *auditShares) tellLocked(h *share) bool {
 	if h.records == 0 {
 		return true
 	}
+
 	var kinds []string
 	for _, kind := range slices.Sorted(maps.Keys(h.kinds)) {
 		kinds = append(kinds, fmt.Sprintf("%s=%d", kind, h.kinds[kind]))
 	}
+
 	h.begun = false
 	_, log := s.of(h.tenant) // a tenant that is gone has none any more
 	_, err := log.Append("audit.omitted", h.tenant, fmt.Sprintf("%s records=%d bytes=%d kinds=%q", s.name, h.records, h.bytes, strings.Join(kinds, " ")))
 	if err != nil {
 		return false
 	}
+
 	h.records, h.bytes = 0, 0
 	clear(h.kinds)
 	return true
@@ -237,6 +247,7 @@ func (s *auditShares) close() {
 	if s == nil {
 		return
 	}
+
 	s.mu.Lock()
 	s.closed = true
 	all := slices.Collect(maps.Values(s.by))
@@ -252,6 +263,7 @@ func (s *auditShares) close() {
 		}
 		h.mu.Unlock()
 	}
+
 	s.telling.Wait()
 }
 

@@ -81,6 +81,7 @@ func (s *spawner) start(log *slog.Logger, name string, how confinement, path str
 	if err != nil {
 		return nil, fmt.Errorf("confine %s: %w", name, err)
 	}
+
 	crashpoint.Here("manager.spawn.cell")
 	cmd := exec.Command(path, args...)
 	cmd.Env = append([]string{}, crashpoint.ForChild(name)...)
@@ -91,6 +92,7 @@ func (s *spawner) start(log *slog.Logger, name string, how confinement, path str
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("make a pipe for %s: %w", name, err), cell.Close())
 	}
+
 	cmd.Stderr = w
 	started := make(chan error, 1)
 	select {
@@ -99,16 +101,19 @@ func (s *spawner) start(log *slog.Logger, name string, how confinement, path str
 	case <-s.quit:
 		err = errStopping
 	}
+
 	w.Close()
 	if err != nil {
 		r.Close()
 		return nil, errors.Join(fmt.Errorf("start %s: %w", name, err), cell.Close())
 	}
+
 	crashpoint.Here("manager.spawn.started")
 	c := &child{name: name, cmd: cmd, cell: cell, confine: how, exited: make(chan struct{})}
 	if name == "driver" { // nobody waits for a gate's end
 		c.spaces = cell.Spaces(cmd.Process.Pid)
 	}
+
 	go c.runWait(log.With("process", name, "pid", cmd.Process.Pid), r, &s.leaving)
 	return c, nil
 }
@@ -161,6 +166,7 @@ func (c *child) runWait(log *slog.Logger, r *os.File, leaving *sync.WaitGroup) {
 	leaving.Add(1)
 	defer leaving.Done()
 	exhausted := c.cell.Exhausted()
+
 	// Whoever waits for it need not wait for the rest, where a signal says enough: its
 	// threads are gone, and with them its memory and its descriptors.
 	early := c.cell.Alone() && status.Signaled()
@@ -169,12 +175,14 @@ func (c *child) runWait(log *slog.Logger, r *os.File, leaving *sync.WaitGroup) {
 		c.end(fmt.Errorf("signal: %v", status.Signal()), status, exhausted, "")
 		pause = latePause
 	}
+
 	time.Sleep(pause)
 	err := c.cmd.Wait()
 	c.spaces.Close()
 	if err := c.cell.Close(); err != nil { // it kills what is left in there
 		log.Warn("a process left something behind", "err", err)
 	}
+
 	_ = r.SetReadDeadline(time.Now().Add(stderrGrace))
 	said := <-lastWords
 	r.Close()

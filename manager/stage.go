@@ -39,17 +39,20 @@ func NewStage(c StageConfig) (*Stage, error) {
 	if c.Say == nil {
 		c.Say = func(string) {}
 	}
+
 	c.setTimes()
 	m := &Manager{cfg: c.Config, log: c.Log, audit: c.Audit, iommu: c.Audit, ledger: ledger.New("manager", ledger.NoLimits()), unclearLimiter: newRateLimiter(faultBurst, faultInterval, time.Now())}
 	var err error
 	if m.reconcile, err = newReconciler(m.audit, m.log, func() (kernelSource, error) { return nil, nil }, false); err != nil {
 		return nil, errors.Join(err, c.Function.Close())
 	}
+
 	p := m.cfg.Policy.named()[0]
 	d, err := newDevice(m, 0, p, c.Function, p.IOVAEntries)
 	if err != nil {
 		return nil, err
 	}
+
 	d.actors = c.Actors
 	m.devices = []*device{d}
 	for i := range m.cfg.Policy.Tenants {
@@ -59,10 +62,12 @@ func NewStage(c StageConfig) (*Stage, error) {
 		}
 		m.setServers(append(m.servers(), t))
 	}
+
 	if c.Hardware != nil {
 		m.watchFaults()
 		d.faults = m.faults
 	}
+
 	d.start()
 	return &Stage{m: m, d: d}, nil
 }
@@ -87,6 +92,7 @@ func (s *Stage) Connect(tenant string) (*StageConn, error) {
 		conn.idle = newIdleWatch(t.policy().IdleTimeout, func() { conn.cancel(errIdle) })
 		return &StageConn{handle: newBroker(conn).handle, conn: conn, charge: &charge}, nil
 	}
+
 	return nil, errors.New("the policy has no tenant " + tenant)
 }
 

@@ -44,6 +44,7 @@ func (d *device) openDriver(ctx context.Context, g *grants, desk *faultDesk) (*d
 	if d.actors == nil {
 		return d.startDriver(ctx, g, desk)
 	}
+
 	l := &driverLink{
 		epoch: g.info.Epoch, child: &child{name: "actor", exited: make(chan struct{})}, gate: rpcguard.NewGate(), sessions: g.sessions, failure: g.failure,
 		settle: func(ctx context.Context) (time.Duration, error) { return d.settleFaults(ctx, desk) },
@@ -59,6 +60,7 @@ func (d *device) openDriver(ctx context.Context, g *grants, desk *faultDesk) (*d
 		close(l.grantsDone)
 		close(l.child.exited)
 	}()
+
 	return l, nil
 }
 
@@ -83,15 +85,18 @@ func (p *actorPool) Alloc(ctx context.Context, bytes uint64) (ddf.DMABuffer, err
 	if err := errors.Join(p.over(), ctx.Err()); err != nil {
 		return nil, err
 	}
+
 	p.g.freeDropped()
 	d, err := p.g.alloc(bytes)
 	if err != nil {
 		return nil, err
 	}
+
 	memory, err := dup(d.memory)
 	if err != nil {
 		return nil, errors.Join(err, p.g.free(d))
 	}
+
 	b, err := dmabuf.New(dmabuf.Spec{
 		IOVA: d.iova, Bytes: d.bytes, Generation: d.generation, Memory: memory, Pinned: !p.g.info.Fake, Ended: p.over,
 		Unmap: func() error {
@@ -104,6 +109,7 @@ func (p *actorPool) Alloc(ctx context.Context, bytes uint64) (ddf.DMABuffer, err
 	if err != nil {
 		return nil, errors.Join(err, p.g.free(d))
 	}
+
 	return b, nil
 }
 

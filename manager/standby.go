@@ -98,6 +98,7 @@ func (s *standby) take(ctx context.Context) *driverProcess {
 	if p == nil {
 		return nil
 	}
+
 	timer := time.NewTimer(standbyPatience)
 	defer timer.Stop()
 	select {
@@ -109,17 +110,20 @@ func (s *standby) take(ctx context.Context) *driverProcess {
 	case <-ctx.Done():
 		return nil
 	}
+
 	defer s.poke()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.process != p || s.stale(p) {
 		return nil
 	}
+
 	select {
 	case <-p.child.exited:
 		return nil
 	default:
 	}
+
 	s.process = nil
 	crashpoint.Here("manager.standby.taken")
 	return p
@@ -182,6 +186,7 @@ func (s *standby) keepOne(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	crashpoint.Here("manager.standby.spawned")
 	s.d.record("driver.standby", fmt.Sprintf("%s pid=%d path=%s", s.d.name, p.child.pid(), p.from.path))
 	spoken, word := make(chan struct{}), make(chan error, 1)
@@ -193,6 +198,7 @@ func (s *standby) keepOne(ctx context.Context) error {
 	if why == nil {
 		return nil
 	}
+
 	s.mu.Lock()
 	taken := s.process != p
 	s.process = nil
@@ -200,6 +206,7 @@ func (s *standby) keepOne(ctx context.Context) error {
 	if taken { // meanwhile
 		return nil
 	}
+
 	err = p.close(stopPatience)
 	if listening {
 		<-word // its link is closed
@@ -207,6 +214,7 @@ func (s *standby) keepOne(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	return why
 }
 

@@ -46,6 +46,7 @@ func (d *device) runStormWatch(ctx context.Context, epoch uint64, failure *epoch
 	if counts == nil {
 		return
 	}
+
 	w := newStormWatch(d.policy.InterruptLimit, counts, time.Now())
 	ticker := time.NewTicker(stormInterval)
 	defer ticker.Stop()

@@ -75,15 +75,18 @@ func (m *Manager) newTenant(t *Tenant) (*tenantServer, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	own, err := m.keepLog(audit.OfTenant(t.Name))
 	if err != nil {
 		return nil, errors.Join(err, account.Close())
 	}
+
 	log := m.log.With("tenant", t.Name)
 	s := &tenantServer{m: m, log: log, account: account, audit: own, shares: gateShares(m, own, log), refusals: make(chan struct{}, maxRefusals), asking: map[*device]turnstile{}, connections: map[*connection]struct{}{}}
 	for _, d := range m.devices {
 		s.asking[d] = newTurnstile(maxTenantAsking)
 	}
+
 	s.tenant.Store(t)
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	return s, nil
@@ -96,29 +99,35 @@ func listen(path, network string, t *Tenant) (*net.UnixListener, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	defer os.RemoveAll(hidden)
 	made := filepath.Join(hidden, "s")
 	l, err := net.ListenUnix(network, &net.UnixAddr{Name: made, Net: network})
 	if err != nil {
 		return nil, fmt.Errorf("%w (a socket's path may have 107 bytes; choose a shorter run directory if this one is longer)", err)
 	}
+
 	l.SetUnlinkOnClose(false) // its name is another by then
 	if err = prepare(l); err == nil {
 		err = os.Chmod(made, t.SocketMode)
 	}
+
 	if err == nil && (t.SocketUID >= 0 || t.SocketGID >= 0) {
 		if err = os.Lchown(made, t.SocketUID, t.SocketGID); errors.Is(err, os.ErrPermission) {
 			err = fmt.Errorf("%w: only root can give a socket to another user or group", err)
 		}
 	}
+
 	if err == nil {
 		crashpoint.Here("manager.listen.made")
 		err = os.Rename(made, path)
 	}
+
 	if err != nil {
 		l.Close()
 		return nil, err
 	}
+
 	return l, nil
 }
 
@@ -173,6 +182,7 @@ func (s *tenantServer) refuse() error {
 			errs = append(errs, err)
 		}
 	}
+
 	return errors.Join(errs...)
 }
 
@@ -267,14 +277,17 @@ func (s *tenantServer) admit(c *net.UnixConn) (uid uint32, conn *connection, lea
 	if err := t.refuses(who, t); err != nil {
 		return who.uid, nil, nil, err
 	}
+
 	rise, err := s.seats.take(t, s.account, who.uid)
 	if err != nil {
 		return who.uid, nil, nil, err
 	}
+
 	if conn, err = s.join(who, t); err != nil {
 		rise()
 		return who.uid, nil, nil, err
 	}
+
 	return who.uid, conn, func() {
 		s.leave(conn)
 		rise()

@@ -60,6 +60,7 @@ func (d *device) order(ctx context.Context, what control.MsgType, force bool) (c
 			return control.UpgradeReply{}, gpuerr.New(gpuerr.Busy, "device %s has no driver that could be asked now, or another upgrade is under way", d.name)
 		}
 	}
+
 	select {
 	case r := <-a.done:
 		return r.reply, r.err
@@ -269,12 +270,15 @@ func (d *device) tryUpgrade(ctx context.Context, l *driverLink, g *grants, desk 
 	case s.suspended:
 		return reply, nil, false, gpuerr.New(gpuerr.Busy, "device %s is suspended; resume it first", d.name), nil
 	}
+
 	to := &holder{}
 	p, err := d.spawnDriver()
 	if err != nil {
 		return reply, nil, false, err, nil
 	}
+
 	crashpoint.Here("manager.upgrade.spawned")
+
 	// As with any driver: one without a record of its grants gets none.
 	if _, err := d.audit.Append("driver.successor", "", fmt.Sprintf("%s epoch=%d pid=%d path=%s", d.name, l.epoch, p.child.pid(), p.from.path)); err != nil {
 		if e := p.close(d.cfg.ReapTimeout); e != nil {
@@ -282,6 +286,7 @@ func (d *device) tryUpgrade(ctx context.Context, l *driverLink, g *grants, desk 
 		}
 		return reply, nil, false, errNotRecorded(err), nil
 	}
+
 	next = d.promoteFor(p, g, desk, to)
 	leave := func() {}
 	defer func() { leave() }()
@@ -293,6 +298,7 @@ func (d *device) tryUpgrade(ctx context.Context, l *driverLink, g *grants, desk 
 			told, over, err = d.bringTogether(ctx, l, next, &pause, func() error { return g.handOver(l.holder, to) })
 		}
 	}
+
 	if err != nil {
 		if e := next.end(d.log, false, d.cfg.ReapTimeout); e != nil {
 			d.left = errors.Join(d.left, e)
@@ -301,17 +307,20 @@ func (d *device) tryUpgrade(ctx context.Context, l *driverLink, g *grants, desk 
 		d.log.Warn("the driver was not replaced", "epoch", l.epoch, "err", err)
 		return reply, nil, begun, err, nil
 	}
+
 	d.reconcile.watch(next.child.pid(), d.name)
 	if over != nil { // what the driver had is lost, whoever has it
 		d.recordHost("driver.upgrade", fmt.Sprintf("%s epoch=%d ok=false cause=%q", d.name, l.epoch, clipped(over.Error())))
 		return reply, next, begun, gpuerr.New(gpuerr.DeviceLost, "the driver of %s was ended, and another does not go on with its sessions, which are lost: %v", d.name, over), over
 	}
+
 	now := d.board.succeed(next)
 	d.recordHost("driver.upgrade", fmt.Sprintf("%s epoch=%d ok=true generation=%d pid=%d sessions=%d pause=%v", d.name, l.epoch, now.generation, next.child.pid(), told.Sessions, pause))
 	d.say("device %s has another driver (epoch %d, generation %d, driver pid %d)", d.name, l.epoch, now.generation, next.child.pid())
 	if e := d.tellTenants(ctx, next, d.tenants(), d.cfg.PingTimeout); e != nil {
 		d.log.Warn("tell the driver what tenants have", "err", e)
 	}
+
 	return control.UpgradeReply{Epoch: l.epoch, Generation: now.generation, Sessions: told.Sessions, PauseNanos: uint64(pause)}, next, begun, nil, nil
 }
 
@@ -324,17 +333,21 @@ func (d *device) bringTogether(ctx context.Context, l, next *driverLink, pause *
 	if err == nil {
 		err = commit()
 	}
+
 	if err != nil {
 		if e := d.thaw(ctx, l); e != nil {
 			d.log.Warn("have the driver go on", "err", e)
 		}
 		return told, nil, err
 	}
+
 	crashpoint.Here("manager.upgrade.committed")
+
 	// From here on a failure is a driver's death: what it had is the successor's.
 	if e := l.end(d.log, false, d.cfg.ReapTimeout); e != nil {
 		return told, fmt.Errorf("the driver that was replaced: %w", e), nil
 	}
+
 	d.reconcile.unwatch(l.child.pid())
 	crashpoint.Here("manager.upgrade.alone")
 	goCtx, cancel := context.WithTimeout(ctx, d.cfg.PingTimeout)
@@ -342,6 +355,7 @@ func (d *device) bringTogether(ctx context.Context, l, next *driverLink, pause *
 	if _, e := next.call(goCtx, control.TypeGo, nil, nil); e != nil {
 		over = fmt.Errorf("the successor of a driver does not go on: %w", e)
 	}
+
 	crashpoint.Here("manager.upgrade.gone")
 	*pause = time.Since(began)
 	return told, over, nil
@@ -365,6 +379,7 @@ func (d *device) alone(ctx context.Context) (leave func(), err error) {
 		}
 		n++
 	}
+
 	return leave, nil
 }
 
@@ -402,6 +417,7 @@ func (d *device) transfer(ctx context.Context, l, next *driverLink) (told contro
 	if err != nil {
 		return told, err
 	}
+
 	req := control.HandoverRequest{TimeoutNanos: uint64(d.cfg.StopTimeout)}.AppendTo(nil)
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.StopTimeout+d.cfg.PingTimeout)
 	defer cancel()
@@ -411,6 +427,7 @@ func (d *device) transfer(ctx context.Context, l, next *driverLink) (told contro
 		taken <- err
 		unix.Close(to) // with what was not received of it, which may be a stranger's
 	}()
+
 	m, err := l.call(ctx, control.TypeHandover, req, []int{from})
 	go unix.Close(from) // see above
 	if err == nil {
@@ -419,5 +436,6 @@ func (d *device) transfer(ctx context.Context, l, next *driverLink) (told contro
 	if takeErr := <-taken; takeErr != nil && (err == nil || !errors.Is(takeErr, gpuerr.Disconnected)) {
 		err = takeErr // it says more than that nobody listens
 	}
+
 	return told, err
 }

@@ -121,21 +121,25 @@ func (a *zeroPool) take(bytes uint64) (s spare, ok bool) {
 	if bytes < zeroPoolMinBytes || bytes > a.maxBytes {
 		return spare{}, false
 	}
+
 	a.mu.Lock()
 	if a.closed {
 		a.mu.Unlock()
 		return spare{}, false
 	}
+
 	size, old := a.noteRequestLocked(bytes)
 	if n := len(size.spares); n > 0 {
 		s, ok = size.spares[n-1], true
 		size.spares = size.spares[:n-1]
 		a.decreaseLocked(bytes)
 	}
+
 	if size.asked > 1 && !a.running {
 		a.running = true
 		a.maker.Go(a.runMake)
 	}
+
 	a.mu.Unlock()
 	a.discardSpares(old, a.punch)
 	a.wakeMaker()
@@ -166,10 +170,12 @@ func (a *zeroPool) noteRequestLocked(bytes uint64) (size *pooledSize, old []spar
 	default:
 		size = &pooledSize{bytes: bytes}
 	}
+
 	a.sizes = slices.Insert(a.sizes, 0, size)
 	if now.Sub(size.last) > a.ttl {
 		size.asked = 0
 	}
+
 	size.asked, size.last = size.asked+1, now
 	return size, old
 }
@@ -247,6 +253,7 @@ func (a *zeroPool) next() (bytes uint64, old []spare, ended bool) {
 		a.running = false
 		return 0, old, true
 	}
+
 	for i, s := range a.sizes {
 		if a.droppers > 0 || len(s.spares) >= min(s.asked-1, zeroPoolSpares) {
 			continue
@@ -263,6 +270,7 @@ func (a *zeroPool) next() (bytes uint64, old []spare, ended bool) {
 			return s.bytes, old, false
 		}
 	}
+
 	return 0, old, false
 }
 
@@ -272,21 +280,25 @@ func (a *zeroPool) make(bytes uint64) bool {
 	if bytes > a.account.Available(ledger.DeviceMemory)/accountHeadroom || !a.hasRoom(bytes) {
 		return false
 	}
+
 	a.mu.Lock()
 	charge, err := a.account.Reserve(ledger.DeviceMemory, bytes)
 	if err == nil {
 		a.charged += bytes
 	}
+
 	a.mu.Unlock()
 	if err != nil {
 		return false
 	}
+
 	if memory := a.makeZeroed(bytes); memory != nil {
 		if a.keep(spare{memory: memory, charge: charge}) {
 			return true
 		}
 		a.discardInForeground(memory)
 	}
+
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.uncharge(&charge)
@@ -313,6 +325,7 @@ func (a *zeroPool) makeZeroed(bytes uint64) *shm.Memory {
 	if err != nil {
 		return nil
 	}
+
 	for off := uint64(0); off < bytes; off += zeroPiece {
 		if a.unwanted() || m.Back(off, min(zeroPiece, bytes-off)) != nil {
 			a.discardInForeground(m)
@@ -325,6 +338,7 @@ func (a *zeroPool) makeZeroed(bytes uint64) *shm.Memory {
 			time.Sleep(min(pauseFactor*others, maxPause))
 		}
 	}
+
 	return m
 }
 
@@ -351,11 +365,13 @@ func (a *zeroPool) drop() bool {
 		a.mu.Unlock()
 		return false
 	}
+
 	var old []spare
 	for _, s := range a.sizes {
 		old = append(old, s.spares...)
 		s.spares, s.asked = nil, 0 // it has to be asked for twice again
 	}
+
 	a.droppers++
 	a.mu.Unlock()
 	a.discardSpares(old, a.punch)
@@ -364,6 +380,7 @@ func (a *zeroPool) drop() bool {
 	for a.charged > 0 {
 		a.decreased.Wait()
 	}
+
 	a.droppers--
 	return true
 }

@@ -31,10 +31,12 @@ func autopsy(ctx context.Context, pid, cpus int, monitor *qmp.Client, say func(l
 	for _, line := range threads(pid) {
 		say("qemu: " + line)
 	}
+
 	if monitor == nil {
 		say("qemu: the monitor has never answered")
 		return
 	}
+
 	for _, question := range questions(cpus) {
 		answer, err := ask(ctx, monitor, question.command)
 		if err != nil {
@@ -51,12 +53,14 @@ func autopsy(ctx context.Context, pid, cpus int, monitor *qmp.Client, say func(l
 			say(fmt.Sprintf("qemu: edu at %#x: %s", bar, eduRegisters(ctx, monitor, bar)))
 		}
 	}
+
 	bound, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
 	if err := monitor.Execute(bound, "inject-nmi", nil, nil); err != nil {
 		say(fmt.Sprintf("qemu: the guest cannot be told to panic: %v", err))
 		return
 	}
+
 	select {
 	case <-ctx.Done():
 	case <-time.After(panicTime):
@@ -79,6 +83,7 @@ func deaf(ctx context.Context, cpus int, monitor *qmp.Client, pause time.Duratio
 	if monitor == nil {
 		return ""
 	}
+
 	for range sureLooks {
 		var all Transcript
 		for _, question := range questions(cpus) {
@@ -99,6 +104,7 @@ func deaf(ctx context.Context, cpus int, monitor *qmp.Client, pause time.Duratio
 		case <-time.After(pause):
 		}
 	}
+
 	return cpu
 }
 

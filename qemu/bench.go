@@ -56,17 +56,21 @@ func BenchHardware(ctx context.Context, names []string, pairs int, output io.Wri
 			benchmarks = append(benchmarks, b.benchmark)
 		}
 	}
+
 	if len(benchmarks) != len(names) || pairs < 1 {
 		return nil, fmt.Errorf("want figures of %v, each once, and at least one pair; got %v and %d", HardwareFigures(), names, pairs)
 	}
+
 	repo, err := RepoRoot()
 	if err != nil {
 		return nil, err
 	}
+
 	dir, err := os.MkdirTemp("", "bench-hw")
 	if err != nil {
 		return nil, err
 	}
+
 	defer os.RemoveAll(dir)
 	var out bytes.Buffer
 	run := GuestRun{
@@ -80,14 +84,17 @@ func BenchHardware(ctx context.Context, names []string, pairs int, output io.Wri
 	if _, err := command(ctx, repo, "env", "CGO_ENABLED=0", "go", "test", "-c", "-ldflags=-s -w", "-o", run.Program, "./manager"); err != nil {
 		return nil, err
 	}
+
 	status, err := run.Run(ctx)
 	if err == nil && status != 0 {
 		err = fmt.Errorf("exit status %d", status)
 	}
+
 	if err != nil {
 		lines := strings.SplitAfter(out.String(), "\n")
 		return nil, fmt.Errorf("the benchmarks in the guest: %w; the last that they printed:\n%s", err, strings.Join(lines[max(len(lines)-maxShown, 0):], ""))
 	}
+
 	return hardwareFigures(out.String(), names)
 }
 
@@ -113,6 +120,7 @@ func hardwareFigures(text string, names []string) (all []HardwareFigure, err err
 		f.Others = strings.Join(others, ", ")
 		all = append(all, f)
 	}
+
 	return all, nil
 }
 

@@ -30,19 +30,23 @@ func (x Conformance) Results(ctx context.Context) (all []conformance.Result, err
 	if err != nil {
 		return nil, err
 	}
+
 	dir, err := os.MkdirTemp("", "capgpu-conformance-")
 	if err != nil {
 		return nil, err
 	}
+
 	defer os.RemoveAll(dir)
 	suite := filepath.Join(dir, "conformance.test")
 	if _, err := command(ctx, repo, "env", "CGO_ENABLED=0", "go", "test", "-c", "-ldflags=-s -w", "-o", suite, "./conformance"); err != nil {
 		return nil, err
 	}
+
 	devices := x.Devices
 	if len(devices) == 0 {
 		devices = []string{"mock", "edu"}
 	}
+
 	for _, device := range devices {
 		var text string
 		switch device {
@@ -62,6 +66,7 @@ func (x Conformance) Results(ctx context.Context) (all []conformance.Result, err
 		}
 		all = append(all, some...)
 	}
+
 	return all, nil
 }
 
@@ -102,11 +107,13 @@ func (x Conformance) edu(ctx context.Context, repo, dir, suite string) (string, 
 	if _, err := command(ctx, repo, "env", "CGO_ENABLED=0", "go", "build", "-o", hostile, "./qemu/guest/hostile-driver"); err != nil {
 		return "", err
 	}
+
 	var out bytes.Buffer
 	logf := x.Logf
 	if logf == nil {
 		logf = func(string, ...any) {}
 	}
+
 	run := GuestRun{
 		Program: suite, Args: x.args("TestHardwareEdu"), Env: append(x.env(), "CAPGPU_TEST_PROGRAMS=/bin"),
 		Files: map[string]string{"bin/hostile-driver": hostile}, Product: true, Functions: 2, MemoryMiB: 2048,
@@ -116,6 +123,7 @@ func (x Conformance) edu(ctx context.Context, repo, dir, suite string) (string, 
 	if err != nil {
 		err = fmt.Errorf("%w; the suite printed:\n%s", err, out.String())
 	}
+
 	return out.String(), err
 }
 

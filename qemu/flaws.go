@@ -64,5 +64,6 @@ func (t Transcript) deafTo() (cpu string) {
 			}
 		}
 	}
+
 	return ""
 }

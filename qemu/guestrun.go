@@ -67,16 +67,19 @@ func (g GuestRun) Run(ctx context.Context) (exit int, err error) {
 	if err != nil {
 		return 0, err
 	}
+
 	var ended boot.Status
 	if err := json.Unmarshal(status.Bytes(), &ended); err != nil {
 		return 0, fmt.Errorf("the guest did not tell how the program ended; its console's end:\n%s", transcript.tail(20))
 	}
+
 	switch {
 	case ended.Error != "":
 		return 0, fmt.Errorf("in the guest: %s", ended.Error)
 	case ended.Signal != 0:
 		return 128 + ended.Signal, nil
 	}
+
 	return ended.Exit, nil
 }
 
@@ -86,20 +89,24 @@ func (g GuestRun) files(ctx context.Context, repo, cache string, kernel Kernel) 
 	if g.Product {
 		commands = append(commands, productCommands...)
 	}
+
 	files, err := GuestFiles(ctx, repo, cache, commands)
 	if err != nil {
 		return nil, err
 	}
+
 	modules, err := kernel.ModuleFiles()
 	if err != nil {
 		return nil, err
 	}
+
 	files = append(files, modules...)
 	program := programPath + filepath.Base(g.Program)
 	put := map[string]string{program: g.Program}
 	for to, from := range g.Files {
 		put[strings.TrimPrefix(to, "/")] = from
 	}
+
 	for to, from := range put {
 		content, err := os.ReadFile(from)
 		if err != nil {
@@ -107,9 +114,11 @@ func (g GuestRun) files(ctx context.Context, repo, cache string, kernel Kernel) 
 		}
 		files = append(files, File{Path: to, Mode: 0o755, Content: content})
 	}
+
 	job, err := json.Marshal(boot.Job{Args: append([]string{"/" + program}, g.Args...), Env: g.Env, Functions: g.Functions})
 	if err != nil {
 		return nil, err
 	}
+
 	return append(files, File{Path: boot.JobPath, Mode: 0o644, Content: job}), nil
 }

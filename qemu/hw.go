@@ -54,12 +54,14 @@ func (h Hardware) Run(ctx context.Context) (checks int, transcript Transcript, e
 	if h.Break != "" {
 		vm.Append = append(vm.Append, "capgpu.break="+h.Break)
 	}
+
 	transcript, err = bootFiles(ctx, vm, h.Logf, func(repo, cache string, k Kernel) ([]File, error) {
 		return hardwareFiles(ctx, repo, cache, k)
 	})
 	if err != nil {
 		return 0, transcript, err
 	}
+
 	checks, err = HardwareGolden().Check(transcript)
 	return checks, transcript, err
 }

@@ -30,18 +30,22 @@ func WriteInitramfs(w io.Writer, files []File) error {
 	for _, d := range guestDirs {
 		dirs[d] = true
 	}
+
 	for _, f := range files {
 		for d := filepath.Dir(f.Path); d != "."; d = filepath.Dir(d) {
 			dirs[d] = true
 		}
 	}
+
 	records := make([]cpio.Record, 0, len(dirs)+len(files)+2)
 	for d := range dirs {
 		records = append(records, cpio.Directory(d, 0o755))
 	}
+
 	for _, f := range files {
 		records = append(records, cpio.StaticRecord(f.Content, cpio.Info{Name: f.Path, Mode: cpio.S_IFREG | uint64(f.Mode)}))
 	}
+
 	// The kernel opens /dev/console for init before anything is mounted; null
 	// is for the Go runtime, which opens it when a standard descriptor is shut.
 	records = append(records, cpio.CharDev("dev/console", 0o600, 5, 1), cpio.CharDev("dev/null", 0o666, 1, 3))
@@ -58,6 +62,7 @@ func WriteInitramfs(w io.Writer, files []File) error {
 			return fmt.Errorf("add %s to the initramfs: %w", r.Name, err)
 		}
 	}
+
 	return cpio.WriteTrailer(out)
 }
 
@@ -81,10 +86,12 @@ func GuestFiles(ctx context.Context, repo, cacheDir string, commands []GuestComm
 	if err := os.MkdirAll(out, 0o755); err != nil {
 		return nil, err
 	}
+
 	unlock, err := lockCache(out)
 	if err != nil {
 		return nil, err
 	}
+
 	defer unlock()
 
 	args := []string{"CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64",
@@ -92,9 +99,11 @@ func GuestFiles(ctx context.Context, repo, cacheDir string, commands []GuestComm
 	for _, c := range commands {
 		args = append(args, c.Package)
 	}
+
 	if _, err := command(ctx, repo, "env", args...); err != nil {
 		return nil, fmt.Errorf("build the guest's commands: %w", err)
 	}
+
 	var files []File
 	for _, c := range commands {
 		content, err := os.ReadFile(filepath.Join(out, filepath.Base(c.Package)))
@@ -103,6 +112,7 @@ func GuestFiles(ctx context.Context, repo, cacheDir string, commands []GuestComm
 		}
 		files = append(files, File{Path: c.Path, Mode: 0o755, Content: content})
 	}
+
 	return files, nil
 }
 

@@ -58,22 +58,27 @@ func FindKernel(ctx context.Context, cacheDir string, logf func(format string, a
 		}
 		return Kernel{Image: path, Modules: os.Getenv("KERNEL_MODULES")}, nil
 	}
+
 	unlock, err := lockCache(cacheDir)
 	if err != nil {
 		return Kernel{}, err
 	}
+
 	defer unlock()
 	if k, ok := cachedKernel(cacheDir); ok {
 		return k, nil
 	}
+
 	logf("no kernel with its modules in %s yet: downloading %s (34 MB)", cacheDir, kernelPackage)
 	if err := fetchKernel(ctx, cacheDir); err != nil {
 		return Kernel{}, fmt.Errorf("get a guest kernel (or name one by KERNEL=/path/to/vmlinuz and KERNEL_MODULES=/folder/of/its/vfio/modules): %w", err)
 	}
+
 	k, ok := cachedKernel(cacheDir)
 	if !ok {
 		return Kernel{}, fmt.Errorf("the package of %s lacks the kernel or one of the modules %v; name a kernel by KERNEL=/path/to/vmlinuz", kernelPackage, guestModules)
 	}
+
 	return k, nil
 }
 
@@ -114,6 +119,7 @@ func fetchKernel(ctx context.Context, cacheDir string) error {
 	if err != nil {
 		return err
 	}
+
 	defer os.RemoveAll(work)
 	hostErr := downloadKernel(ctx, work, nil)
 	if hostErr != nil {
@@ -125,6 +131,7 @@ func fetchKernel(ctx context.Context, cacheDir string) error {
 			return errors.Join(fmt.Errorf("by the host's package lists: %w", hostErr), fmt.Errorf("by Debian's own: %w", err))
 		}
 	}
+
 	debs, err := filepath.Glob(filepath.Join(work, "*.deb"))
 	if err != nil || len(debs) != 1 {
 		return fmt.Errorf("apt-get download left %d packages, want 1", len(debs))
@@ -132,6 +139,7 @@ func fetchKernel(ctx context.Context, cacheDir string) error {
 	if _, err := command(ctx, work, "dpkg-deb", "-x", debs[0], "root"); err != nil {
 		return err
 	}
+
 	return keepKernel(filepath.Join(work, "root"), cacheDir)
 }
 
@@ -142,6 +150,7 @@ func keepKernel(root, cacheDir string) error {
 	if err != nil || len(images) != 1 {
 		return fmt.Errorf("package has %d kernel images, want 1", len(images))
 	}
+
 	version := strings.TrimPrefix(filepath.Base(images[0]), "vmlinuz-")
 	kept := filepath.Join(root, "kept")
 	if err := os.MkdirAll(kept, 0o755); err != nil {
@@ -150,6 +159,7 @@ func keepKernel(root, cacheDir string) error {
 	if err := os.Rename(images[0], filepath.Join(kept, "vmlinuz")); err != nil {
 		return err
 	}
+
 	err = filepath.WalkDir(filepath.Join(root, "lib", "modules", version), func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
@@ -163,6 +173,7 @@ func keepKernel(root, cacheDir string) error {
 	if err != nil {
 		return err
 	}
+
 	dir := filepath.Join(cacheDir, "kernel", version)
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return err
@@ -170,6 +181,7 @@ func keepKernel(root, cacheDir string) error {
 	if err := os.RemoveAll(dir); err != nil { // incomplete, or it would have been taken
 		return err
 	}
+
 	return os.Rename(kept, dir)
 }
 
@@ -179,15 +191,18 @@ func downloadKernel(ctx context.Context, dir string, aptOptions []string) error 
 	if err != nil {
 		return err
 	}
+
 	name := ""
 	for line := range strings.Lines(out) {
 		if dep, ok := strings.CutPrefix(strings.TrimSpace(line), "Depends: linux-image-"); ok {
 			name = "linux-image-" + dep
 		}
 	}
+
 	if name == "" {
 		return fmt.Errorf("apt-cache knows no dependency of %s", kernelPackage)
 	}
+
 	_, err = command(ctx, dir, "apt-get", append(aptOptions, "-q", "-o", "APT::Sandbox::User=root", "download", name)...)
 	return err
 }
@@ -201,10 +216,12 @@ func privateLists(ctx context.Context, dir string) ([]string, error) {
 			return nil, err
 		}
 	}
+
 	sources := filepath.Join(apt, "sources.list")
 	if err := os.WriteFile(sources, []byte(debianSources), 0o644); err != nil {
 		return nil, err
 	}
+
 	options := []string{
 		"-o", "Dir::Etc::SourceList=" + sources,
 		"-o", "Dir::Etc::SourceParts=/dev/null",
@@ -234,6 +251,7 @@ func lockCache(cacheDir string) (unlock func(), err error) {
 	if err := os.MkdirAll(cacheDir, 0o755); err != nil {
 		return nil, err
 	}
+
 	f, err := os.OpenFile(filepath.Join(cacheDir, "lock"), os.O_CREATE|os.O_RDWR, 0o644)
 	if errors.Is(err, fs.ErrPermission) {
 		return nil, fmt.Errorf("%w (choose another cache by CAPGPU_CACHE=)", err)
@@ -241,15 +259,18 @@ func lockCache(cacheDir string) (unlock func(), err error) {
 	if err != nil {
 		return nil, err
 	}
+
 	for {
 		err = unix.Flock(int(f.Fd()), unix.LOCK_EX)
 		if !errors.Is(err, unix.EINTR) {
 			break
 		}
 	}
+
 	if err != nil {
 		f.Close()
 		return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
 	}
+
 	return func() { f.Close() }, nil
 }

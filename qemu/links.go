@@ -72,6 +72,7 @@ func (l *links) started(ctx context.Context, fail context.CancelCauseFunc) {
 	for _, f := range l.theirs {
 		f.Close()
 	}
+
 	l.theirs = nil
 	ctx, l.stop = context.WithCancel(ctx)
 	for i, p := range l.vm.Ports {
@@ -81,6 +82,7 @@ func (l *links) started(ctx context.Context, fail context.CancelCauseFunc) {
 			}
 		})
 	}
+
 	l.copied.Go(func() {
 		if err := l.runMonitor(ctx); err != nil && ctx.Err() == nil {
 			fail(err)
@@ -98,6 +100,7 @@ func (l *links) runMonitor(ctx context.Context) error {
 		}
 		return err
 	}
+
 	defer monitor.Close()
 	l.monitor.Store(monitor)
 	if l.vm.Monitor != nil {
@@ -106,6 +109,7 @@ func (l *links) runMonitor(ctx context.Context) error {
 	if err == nil {
 		<-ctx.Done()
 	}
+
 	return err
 }
 

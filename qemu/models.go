@@ -44,10 +44,12 @@ func guestModels(repo string, logf func(format string, args ...any)) ([]File, er
 	if err != nil {
 		return nil, err
 	}
+
 	var b bytes.Buffer
 	if err := gguf.Write(&b, made.Plan, made.Content); err != nil {
 		return nil, err
 	}
+
 	files := []File{
 		{Path: "models/made-up.gguf", Mode: 0o644, Content: b.Bytes()},
 		{Path: "models/made-up.txt", Mode: 0o644, Content: madeUpText},
@@ -58,6 +60,7 @@ func guestModels(repo string, logf func(format string, args ...any)) ([]File, er
 	if !given {
 		dir = filepath.Join(repo, "..", "shared", "models")
 	}
+
 	dir = filepath.Join(dir, "stories260K")
 	for from, to := range map[string]string{
 		"stories260Ktok512.gguf":     "stories260K.gguf",
@@ -73,5 +76,6 @@ func guestModels(repo string, logf func(format string, args ...any)) ([]File, er
 		}
 		files = append(files, File{Path: "models/" + to, Mode: 0o644, Content: content})
 	}
+
 	return files, nil
 }

@@ -48,6 +48,7 @@ func (s Smoke) Run(ctx context.Context) (checks int, transcript Transcript, err 
 	if s.Break != "" {
 		vm.Append = append(vm.Append, "capgpu.break="+s.Break)
 	}
+
 	transcript, err = bootFiles(ctx, vm, s.Logf, func(repo, cache string, _ Kernel) ([]File, error) {
 		return smokeFiles(ctx, repo, cache, s.Logf)
 	})
@@ -60,6 +61,7 @@ func (s Smoke) Run(ctx context.Context) (checks int, transcript Transcript, err 
 	if err = LifecycleGolden().Match(transcript); err != nil {
 		return 0, transcript, err
 	}
+
 	return checks, transcript, nil
 }
 
@@ -69,19 +71,23 @@ func bootFiles(ctx context.Context, vm VM, logf func(format string, args ...any)
 	if err != nil {
 		return nil, err
 	}
+
 	cache := CacheDir(repo)
 	kernel, err := FindKernel(ctx, cache, logf)
 	if err != nil {
 		return nil, err
 	}
+
 	root, err := files(repo, cache, kernel)
 	if err != nil {
 		return nil, err
 	}
+
 	initrd, err := TempInitramfs(cache, root)
 	if err != nil {
 		return nil, err
 	}
+
 	defer os.Remove(initrd)
 	logf("booting %s", kernel.Image)
 	vm.Kernel, vm.Initrd = kernel.Image, initrd

@@ -34,10 +34,12 @@ func (t Transcript) Verdict() (checks int, err error) {
 			found++
 		}
 	}
+
 	m := verdict.FindStringSubmatch(last)
 	if m == nil || found != 1 {
 		return 0, fmt.Errorf("the guest's last word is not one verdict PASS but %q", last)
 	}
+
 	return strconv.Atoi(m[1])
 }
 
@@ -116,6 +118,7 @@ func (g Golden) Match(t Transcript) error {
 		}
 		at = found + 1
 	}
+
 	return nil
 }
 
@@ -132,6 +135,7 @@ func (g Golden) Check(t Transcript) (checks int, err error) {
 	if failed := t.Failures(); len(failed) > 0 {
 		return 0, fmt.Errorf("%d checks failed, first: %s", len(failed), failed[0])
 	}
+
 	checks, err = t.Verdict()
 	if err != nil {
 		return 0, err
@@ -139,6 +143,7 @@ func (g Golden) Check(t Transcript) (checks int, err error) {
 	if err := g.Match(t); err != nil {
 		return 0, err
 	}
+
 	printed, err := t.Passed()
 	if err != nil {
 		return 0, err
@@ -146,5 +151,6 @@ func (g Golden) Check(t Transcript) (checks int, err error) {
 	if checks != printed || checks == 0 {
 		return 0, fmt.Errorf("the verdict counts %d checks, but %d were printed", checks, printed)
 	}
+
 	return checks, nil
 }

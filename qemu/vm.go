@@ -115,12 +115,14 @@ func (v VM) boot(ctx context.Context) (Transcript, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	defer closeAll(out[:])
 	links, err := v.links(console.heard)
 	if err != nil {
 		closeAll(in[:])
 		return nil, err
 	}
+
 	defer links.close()
 	cmd := exec.CommandContext(ctx, v.qemu(), append(v.args(), links.args()...)...)
 	cmd.Stdout, cmd.Stderr = in[0], in[1]
@@ -131,15 +133,18 @@ func (v VM) boot(ctx context.Context) (Transcript, error) {
 		closeAll(in[:])
 		return nil, fmt.Errorf("start %s (Debian: apt-get install qemu-system-x86 seabios; or name one by QEMU=): %w", v.qemu(), err)
 	}
+
 	closeAll(in[:])
 	links.started(ctx, fail)
 	var read sync.WaitGroup
 	for _, r := range out {
 		read.Go(func() { console.runRead(r) })
 	}
+
 	watched, stop := context.WithCancel(ctx)
 	var watch sync.WaitGroup
 	watch.Go(func() { v.runWatch(watched, cmd.Process.Pid, console, links, fail) })
+
 	// The process stays a zombie until cmd.Wait, so its group's number is still
 	// ours when whatever it left behind is killed.
 	waitExited(cmd.Process.Pid)
@@ -147,10 +152,12 @@ func (v VM) boot(ctx context.Context) (Transcript, error) {
 	watch.Wait()
 	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 	exit := cmd.Wait()
+
 	// Whoever else holds the pipe's other end must not hold us.
 	for _, r := range out {
 		_ = r.SetReadDeadline(time.Now().Add(drainTime))
 	}
+
 	read.Wait()
 	links.drain()
 
@@ -161,6 +168,7 @@ func (v VM) boot(ctx context.Context) (Transcript, error) {
 	if exit != nil {
 		return transcript, fmt.Errorf("qemu: %w", exit)
 	}
+
 	return transcript, nil
 }
 
@@ -210,6 +218,7 @@ func (v VM) runWatch(ctx context.Context, pid int, c *console, l *links, fail co
 			waiting = false
 		}
 	}
+
 	c.dissect()
 	autopsy(ctx, pid, v.CPUs, l.monitor.Load(), c.add)
 	fail(cause)
@@ -343,6 +352,7 @@ func (c *console) add(line string) {
 		c.fail(fmt.Errorf("the guest printed more than %d lines", maxLines))
 		return
 	}
+
 	c.lines = append(c.lines, line)
 	c.ready = c.ready || line == boot.Ready
 	if c.line != nil {
@@ -351,6 +361,7 @@ func (c *console) add(line string) {
 	if c.dissected {
 		return
 	}
+
 	for _, w := range fatalWords {
 		if strings.Contains(line, w) {
 			c.fail(fmt.Errorf("the guest died: %s", line))

@@ -158,6 +158,7 @@ func Compare(records []ddf.AuditRecord, cut ...string) *Report {
 			r.report.differ("record %d (%s): %v", rec.Index, rec.Kind, err)
 		}
 	}
+
 	whole := len(records) > 0 && records[0].Index == 0 && !slices.Contains(cut, "")
 	r.findPartial(cut)
 	r.judge(whole)
@@ -205,10 +206,12 @@ func (r *reader) take(rec *ddf.AuditRecord) error {
 	default:
 		return nil
 	}
+
 	d, err := parseDetail(rec.Detail)
 	if err != nil {
 		return err
 	}
+
 	switch rec.Kind {
 	case KindLost:
 		events, err := d.number("events")
@@ -227,6 +230,7 @@ func (r *reader) take(rec *ddf.AuditRecord) error {
 	case KindMismatch:
 		r.report.differ("record %d: the manager found: %s", rec.Index, rec.Detail)
 	}
+
 	epoch, err := d.number("epoch")
 	if err != nil {
 		if rec.Kind == KindMismatch {
@@ -234,12 +238,14 @@ func (r *reader) take(rec *ddf.AuditRecord) error {
 		}
 		return err
 	}
+
 	k := key{r.run, d.function, epoch}
 	a := r.accounts[k]
 	if a == nil {
 		a = &account{first: rec.Index, kept: map[Span]int{}}
 		r.accounts[k] = a
 	}
+
 	a.last = rec.Time
 	return a.take(rec, d)
 }
@@ -304,6 +310,7 @@ func (a *account) take(rec *ddf.AuditRecord, d detail) error {
 		a.closed, a.closedSums = append(a.closed, k.Close...), a.closedSums.Plus(k.Closes)
 		a.kernel.mapSums, a.kernel.unmapSums = a.kernel.mapSums.Plus(k.Maps), a.kernel.unmapSums.Plus(k.Unmaps)
 	}
+
 	return nil
 }
 
@@ -313,6 +320,7 @@ func (r *reader) judge(whole bool) {
 	for k := range r.accounts {
 		keys = append(keys, k)
 	}
+
 	slices.SortFunc(keys, func(a, b key) int {
 		return cmp.Or(cmp.Compare(a.run, b.run), strings.Compare(a.function, b.function), cmp.Compare(a.epoch, b.epoch))
 	})
@@ -333,9 +341,11 @@ func (r *reader) judge(whole bool) {
 		}
 		r.report.Rows = append(r.report.Rows, r.row(k, a, source, whole))
 	}
+
 	if r.report.Lost > 0 {
 		r.report.differ("%d events could not be compared: what they were is not known", r.report.Lost)
 	}
+
 	for k, s := range r.sources {
 		if s.reason != "" && !slices.ContainsFunc(r.report.Rows, func(w Row) bool { return w.Run == k.run && w.Function == k.function }) {
 			r.report.differ("%s: the kernel was not watched: %s", k.function, s.reason)
@@ -375,11 +385,13 @@ func (r *reader) row(k key, a *account, src source, whole bool) Row {
 	default:
 		row.State = Unfinished
 	}
+
 	// Only what has ended must agree to the last moment.
 	var grace time.Time
 	if row.State == Live || row.State == Unfinished {
 		grace = r.lastOf[k.run].Add(-lag)
 	}
+
 	a.releaseKept()
 	c := comparison{report: &r.report, row: &row, where: fmt.Sprintf("run %d, %s epoch=%d", k.run, k.function, k.epoch), grace: grace, last: a.last}
 	c.compare("map", a.manager.maps, a.kernel.maps, a.manager.mapSums, a.kernel.mapSums)
@@ -390,10 +402,12 @@ func (r *reader) row(k key, a *account, src source, whole bool) Row {
 			r.report.differ("%s: %v was still mapped when the function was closed, and no record says that it was kept", c.where, s)
 		}
 	}
+
 	if n, kept := uint64(len(a.closed))+a.closedSums.Count, uint64(len(a.kept)); a.closedSums.Count > 0 && n > kept {
 		row.Unexpected += n - kept
 		r.report.differ("%s: %d spans were still mapped when the function was closed, and records say of %d that they were kept", c.where, n, kept)
 	}
+
 	return row
 }
 
@@ -423,12 +437,14 @@ func (c *comparison) compare(what string, manager, kernel map[Span]entry, manage
 		c.row.Matched += all.Count
 		return
 	}
+
 	summed := managerSums != (Sum{}) || kernelSums != (Sum{})
 	if !summed {
 		c.each(what, "missing: the manager did it, the kernel did not", manager, kernel, &c.row.Missing)
 		c.each(what, "unexpected: the kernel did it, the manager did not", kernel, manager, &c.row.Unexpected)
 		return
 	}
+
 	// Sums do not say which.
 	both := min(all.Count, seen.Count)
 	missing, unexpected := all.Count-both, seen.Count-both
@@ -436,11 +452,13 @@ func (c *comparison) compare(what string, manager, kernel map[Span]entry, manage
 		missing, unexpected = 1, 1 // at least
 		both--
 	}
+
 	c.row.Matched += both
 	if !c.grace.IsZero() && c.last.After(c.grace) {
 		c.row.Pending += missing + unexpected
 		return
 	}
+
 	c.row.Missing += missing
 	c.row.Unexpected += unexpected
 	c.report.differ("%s: %ss differ: %d of %d bytes (sum %s) by the manager, %d of %d bytes (sum %s) by the kernel",
@@ -453,6 +471,7 @@ func (c *comparison) each(what, problem string, of, other map[Span]entry, to *ui
 	for s := range of {
 		spans = append(spans, s)
 	}
+
 	slices.SortFunc(spans, func(a, b Span) int { return cmp.Or(cmp.Compare(a.IOVA, b.IOVA), cmp.Compare(a.Bytes, b.Bytes)) })
 	for _, s := range spans {
 		e := of[s]

@@ -66,6 +66,7 @@ func (k Kernel) Detail() string {
 			b.WriteString(s.String())
 		}
 	}
+
 	if k.MoreUndone > 0 {
 		fmt.Fprintf(&b, " moreUndone=%d", k.MoreUndone)
 	}
@@ -75,6 +76,7 @@ func (k Kernel) Detail() string {
 	if k.Closes != (Sum{}) {
 		fmt.Fprintf(&b, " closes=%d closeBytes=%d closeSum=%s", k.Closes.Count, k.Closes.Bytes, k.Closes.Hash())
 	}
+
 	return b.String()
 }
 
@@ -133,6 +135,7 @@ func parseDetail(s string) (d detail, err error) {
 		}
 		d.fields[key] = value
 	}
+
 	return d, nil
 }
 
@@ -175,6 +178,7 @@ func parseKernel(d detail) (k Kernel, err error) {
 	if k.Epoch, err = d.number("epoch"); err != nil {
 		return Kernel{}, err
 	}
+
 	for _, l := range k.lists() {
 		if text, ok := d.fields[l.name]; ok {
 			if *l.spans, err = parseSpans(text); err != nil {
@@ -182,19 +186,23 @@ func parseKernel(d detail) (k Kernel, err error) {
 			}
 		}
 	}
+
 	if _, ok := d.fields["moreUndone"]; ok {
 		if k.MoreUndone, err = d.number("moreUndone"); err != nil {
 			return Kernel{}, err
 		}
 	}
+
 	if _, ok := d.fields["maps"]; ok {
 		if k.Maps, k.Unmaps, err = d.totals(); err != nil {
 			return Kernel{}, err
 		}
 	}
+
 	if _, ok := d.fields["closes"]; ok {
 		k.Closes, err = d.sum("close")
 	}
+
 	return k, err
 }
 

@@ -18,11 +18,13 @@ func (l *Link) takeAll(ctx context.Context, grants schema.DriverGrants, res sche
 	if err := l.setGrants(g); err != nil {
 		return err
 	}
+
 	l.setPool(res.Pool())
 	l.setLog(res.Log())
 	if err := l.takeWindows(g, res); err != nil {
 		return err
 	}
+
 	vectors, err := res.Vectors()
 	if err != nil {
 		return err
@@ -30,12 +32,14 @@ func (l *Link) takeAll(ctx context.Context, grants schema.DriverGrants, res sche
 	if uint64(vectors.Len()) > uint64(g.Vectors()) {
 		return gpuerr.New(gpuerr.Protocol, "%d vectors came with a grant of %d", vectors.Len(), g.Vectors())
 	}
+
 	for i := range vectors.Len() {
 		v := vectors.At(i)
 		if err := l.addVector(v.Interrupt(), v.Memory()); err != nil {
 			return fmt.Errorf("vector %d: %w", i, err)
 		}
 	}
+
 	return finishAll(l.askVectors(ctx, grants, uint32(vectors.Len()), g.Vectors()))
 }
 
@@ -45,6 +49,7 @@ func (l *Link) takeWindows(g schema.GrantSet, res schema.DriverGrants_all_Result
 	if err != nil {
 		return err
 	}
+
 	windows, err := res.Windows()
 	if err != nil {
 		return err
@@ -52,11 +57,13 @@ func (l *Link) takeWindows(g schema.GrantSet, res schema.DriverGrants_all_Result
 	if windows.Len() != list.Len() {
 		return gpuerr.New(gpuerr.Protocol, "%d windows came with a grant of %d", windows.Len(), list.Len())
 	}
+
 	for i := range list.Len() {
 		if err := l.takeWindow(list.At(i), windows.At(i)); err != nil {
 			return fmt.Errorf("window of BAR %d: %w", list.At(i).Bar(), err)
 		}
 	}
+
 	return nil
 }
 

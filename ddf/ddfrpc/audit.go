@@ -48,10 +48,12 @@ func (a *auditLog) snapshot(from uint64, max int) ([]ddf.AuditRecord, ddf.AuditH
 	if max <= 0 {
 		return nil, head, gpuerr.New(gpuerr.Invalid, "max is %d; ask for at least one record", max)
 	}
+
 	leave, err := a.link.enter(a.link.ctx, a.link.asking)
 	if err != nil {
 		return nil, head, errRevoked
 	}
+
 	defer leave()
 	f, release := a.remote.Snapshot(a.link.ctx, func(args schema.HardwareAuditLog_snapshot_Params) error {
 		args.SetFrom(from)
@@ -63,22 +65,26 @@ func (a *auditLog) snapshot(from uint64, max int) ([]ddf.AuditRecord, ddf.AuditH
 	if err != nil {
 		return nil, head, a.link.mapped(err)
 	}
+
 	root, err := res.Root()
 	if err != nil || len(root) != len(head.Root) {
 		return nil, head, gpuerr.New(gpuerr.Protocol, "the root of the audit log has %d bytes (%v)", len(root), err)
 	}
+
 	head.Size = res.Size()
 	copy(head.Root[:], root)
 	list, err := res.Records()
 	if err != nil {
 		return nil, head, err
 	}
+
 	records := make([]ddf.AuditRecord, list.Len())
 	for i := range records {
 		if records[i], err = record(list.At(i)); err != nil {
 			return nil, head, err
 		}
 	}
+
 	return records, head, nil
 }
 

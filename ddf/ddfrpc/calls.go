@@ -48,6 +48,7 @@ func (l *Link) insist(call func() error) error {
 	if err != nil {
 		return errRevoked
 	}
+
 	defer leave()
 	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
 		err := l.mapped(call())

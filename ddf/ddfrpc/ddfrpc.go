@@ -116,6 +116,7 @@ func (l *Link) take(ctx context.Context) error {
 	case err != nil:
 		return err
 	}
+
 	return l.takeAll(ctx, grants, res)
 }
 
@@ -128,6 +129,7 @@ func (l *Link) takeEach(ctx context.Context, grants schema.DriverGrants) error {
 	if err != nil {
 		return err
 	}
+
 	g, err := res.Grants()
 	if err != nil {
 		return err
@@ -135,10 +137,12 @@ func (l *Link) takeEach(ctx context.Context, grants schema.DriverGrants) error {
 	if err := l.setGrants(g); err != nil {
 		return err
 	}
+
 	asked, err := l.askWindows(ctx, grants, g)
 	if err != nil {
 		return err
 	}
+
 	asked = append(asked, l.askVectors(ctx, grants, 0, g.Vectors())...)
 	return finishAll(append([]func() error{finishPool}, asked...))
 }
@@ -169,14 +173,17 @@ func deviceInfo(g schema.GrantSet) (ddf.DeviceInfo, error) {
 	if err != nil {
 		return ddf.DeviceInfo{}, err
 	}
+
 	name, err := d.Name()
 	if err != nil {
 		return ddf.DeviceInfo{}, err
 	}
+
 	address, err := d.PciAddress()
 	if err != nil {
 		return ddf.DeviceInfo{}, err
 	}
+
 	return ddf.DeviceInfo{
 		Index: d.Index(), Name: name, PCIAddress: address, VendorID: d.VendorId(), DeviceID: d.DeviceId(),
 		Epoch: d.Epoch(), Fake: g.Fake(),
@@ -229,6 +236,7 @@ func (l *Link) askWindows(ctx context.Context, grants schema.DriverGrants, g sch
 	if err != nil {
 		return nil, err
 	}
+
 	for i := range list.Len() {
 		m := list.At(i)
 		take, err := l.askWindow(ctx, grants, m)
@@ -244,6 +252,7 @@ func (l *Link) askWindows(ctx context.Context, grants schema.DriverGrants, g sch
 			return nil
 		})
 	}
+
 	return asked, nil
 }
 

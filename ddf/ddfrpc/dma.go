@@ -26,15 +26,18 @@ func (p *Pool) Alloc(ctx context.Context, bytes uint64) (ddf.DMABuffer, error) {
 	if bytes == 0 {
 		return nil, gpuerr.New(gpuerr.Invalid, "bytes is 0; ask for at least one")
 	}
+
 	leave, err := p.link.enter(ctx, p.link.asking)
 	if err != nil {
 		return nil, err
 	}
+
 	defer func() { time.AfterFunc(allocPace, leave) }()
 	b, err := p.alloc(ctx, bytes)
 	if err != nil {
 		return nil, p.link.mapped(err)
 	}
+
 	return b, nil
 }
 
@@ -48,6 +51,7 @@ func (p *Pool) alloc(ctx context.Context, bytes uint64) (*dmabuf.Buffer, error) 
 		return nil
 	})
 	defer release()
+
 	// Once only: go-capnp hangs when an unresolved answer is asked twice for the
 	// same field.
 	pipelined := f.Buffer()
@@ -106,6 +110,7 @@ func (p *Pool) Adopt(ctx context.Context, iova ddf.IOVA, generation uint64) (ddf
 	if err != nil {
 		return nil, err
 	}
+
 	defer leave()
 	ctx, done := p.link.within(ctx)
 	defer done()
@@ -128,6 +133,7 @@ func (p *Pool) Adopt(ctx context.Context, iova ddf.IOVA, generation uint64) (ddf
 	if err != nil {
 		return nil, p.link.mapped(err)
 	}
+
 	return b, nil
 }
 
@@ -137,18 +143,22 @@ func (p *Pool) received(buffer func() (schema.DMABuffer, error), fm schema.DMABu
 	if err != nil {
 		return nil, err
 	}
+
 	m, err := fm.Struct()
 	if err != nil {
 		return nil, err
 	}
+
 	fd, err := p.link.memory(m.Memory())
 	if err != nil {
 		return nil, err
 	}
+
 	memory, err := shm.FromFD(fd, m.Bytes())
 	if err != nil {
 		return nil, err
 	}
+
 	return p.link.newBuffer(remote.AddRef(), dmabuf.Spec{
 		IOVA: ddf.IOVA(m.Iova()), Bytes: m.Bytes(), Generation: m.Generation(), Memory: memory, Pinned: m.Pinned(),
 	})

@@ -88,6 +88,7 @@ func (v *Vector) Wait(ctx context.Context) (uint64, error) {
 	if n, err := v.take(); n > 0 || err != nil {
 		return n, err
 	}
+
 	n, err := v.event.Wait(ctx)
 	switch {
 	case err == nil:
@@ -97,6 +98,7 @@ func (v *Vector) Wait(ctx context.Context) (uint64, error) {
 	case ctx.Err() != nil:
 		return 0, ctx.Err()
 	}
+
 	return 0, err
 }
 

@@ -46,10 +46,12 @@ func (l *Link) askWindow(ctx context.Context, grants schema.DriverGrants, m sche
 	if err != nil {
 		return nil, err
 	}
+
 	f, release := grants.Mmio(ctx, func(args schema.DriverGrants_mmio_Params) error {
 		args.SetBar(m.Bar())
 		return nil
 	})
+
 	// Once only: go-capnp hangs when an unresolved answer is asked twice for the same
 	// field.
 	pipelined := f.Mmio()
@@ -84,10 +86,12 @@ func (l *Link) newWindow(m schema.MmioWindow) (*Window, error) {
 	if m.Bytes() == 0 || m.Bytes()%4 != 0 || m.Bytes() > maxWindowBytes {
 		return nil, gpuerr.New(gpuerr.Protocol, "the window of BAR %d has %d bytes; it has 4 to %d, in whole registers", m.Bar(), m.Bytes(), uint64(maxWindowBytes))
 	}
+
 	w := &Window{link: l, bar: m.Bar(), writable: m.Writable(), size: m.Bytes()}
 	for i := range bells.Len() {
 		w.doorbells = append(w.doorbells, bells.At(i))
 	}
+
 	return w, nil
 }
 
@@ -105,14 +109,17 @@ func (w *Window) mapRegisters(memory schema.SharedMemory, bytes, offset uint64) 
 	if bytes != w.size || offset%shm.PageBytes != 0 || offset > maxWindowBytes {
 		return errors.Join(gpuerr.New(gpuerr.Protocol, "%d bytes at %#x are not the window of BAR %d that was granted, of %d bytes", bytes, offset, w.bar, w.size), unix.Close(fd))
 	}
+
 	mapFrom := mapDevice
 	if w.link.set.Device.Fake {
 		mapFrom = mapMemory
 	}
+
 	registers, err := mapFrom(fd, offset, w.size, w.writable)
 	if err != nil {
 		return err
 	}
+
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.registers = registers
@@ -167,6 +174,7 @@ func (w *Window) Read32(off uint64) (uint32, error) {
 	if local || err != nil {
 		return v, err
 	}
+
 	err = w.link.insist(func() error {
 		f, release := w.remote.Read32(w.link.ctx, func(args schema.DeviceMmio_read32_Params) error {
 			args.SetOffset(off)

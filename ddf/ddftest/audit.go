@@ -51,6 +51,7 @@ func testAuditAppend(t *testing.T, h Harness) {
 		}
 		last = head
 	}
+
 	found := 0
 	for i, r := range records(t, log, before.Size) {
 		require.Equal(t, before.Size+uint64(i), r.Index)
@@ -60,6 +61,7 @@ func testAuditAppend(t *testing.T, h Harness) {
 			found++
 		}
 	}
+
 	require.Equal(t, 9, found)
 }
 
@@ -70,6 +72,7 @@ func testAuditSnapshot(t *testing.T, h Harness) {
 	for range 5 {
 		require.NoError(t, log.Append("test", ""))
 	}
+
 	some, err := log.Snapshot(before.Size, 3)
 	require.NoError(t, err)
 	require.Len(t, some, 3)
@@ -81,6 +84,7 @@ func testAuditSnapshot(t *testing.T, h Harness) {
 	require.Empty(t, none)
 	_, err = log.Snapshot(0, -1)
 	require.ErrorIs(t, err, gpuerr.Invalid)
+
 	// What was handed out is a copy.
 	some[0].Detail = "altered"
 	_, err = log.Verify()
@@ -114,6 +118,7 @@ func testAuditConcurrent(t *testing.T, h Harness) {
 			}
 		})
 	}
+
 	wg.Wait()
 	_, err = log.Verify()
 	require.NoError(t, err)
@@ -124,5 +129,6 @@ func testAuditConcurrent(t *testing.T, h Harness) {
 			seen[r.Detail] = true
 		}
 	}
+
 	require.Len(t, seen, workers*each)
 }

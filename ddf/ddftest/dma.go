@@ -178,6 +178,7 @@ func testScrub(t *testing.T, h Harness) {
 	for i := range b.Bytes() {
 		b.Bytes()[i] = 0xff
 	}
+
 	require.NoError(t, b.Scrub(ddf.PageBytes, 2*ddf.PageBytes))
 	require.True(t, allZero(b.Bytes()[ddf.PageBytes:3*ddf.PageBytes]))
 	require.Equal(t, byte(0xff), b.Bytes()[ddf.PageBytes-1])
@@ -191,6 +192,7 @@ func testScrub(t *testing.T, h Harness) {
 	} {
 		require.ErrorIs(t, b.Scrub(bad[0], bad[1]), gpuerr.Invalid, "Scrub(%#x, %#x)", bad[0], bad[1])
 	}
+
 	require.Equal(t, byte(0xff), b.Bytes()[0], "a refused scrub has no effect")
 }
 
@@ -221,6 +223,7 @@ func testPinned(t *testing.T, h Harness) {
 	for i := range b.Bytes() {
 		b.Bytes()[i] = 0x77
 	}
+
 	before := pages()
 	require.NoError(t, b.Scrub(0, b.Size()))
 	require.Equal(t, before, pages(), "pages that the device has were given back to the host")
@@ -303,6 +306,7 @@ func testConcurrent(t *testing.T, h Harness) {
 			}
 		})
 	}
+
 	wg.Wait()
 	require.Equal(t, start, pool.Usage())
 	slices.SortFunc(spans, func(a, b [2]uint64) int {

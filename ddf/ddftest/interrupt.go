@@ -77,6 +77,7 @@ func testMerge(t *testing.T, h Harness) {
 	for range 5 {
 		h.Raise(0)
 	}
+
 	total := take(t, v)
 	for total < 5 {
 		ctx, cancel := context.WithTimeout(t.Context(), moment)
@@ -89,10 +90,12 @@ func testMerge(t *testing.T, h Harness) {
 		require.NoError(t, v.Ack())
 		total += n
 	}
+
 	require.LessOrEqual(t, total, uint64(5))
 	if h.RaiseMany != nil { // this one counts
 		require.EqualValues(t, 5, total)
 	}
+
 	silent(t, v)
 }
 
@@ -142,6 +145,7 @@ func testDeadline(t *testing.T, h Harness) {
 	for range 3 {
 		silent(t, v)
 	}
+
 	h.Raise(0)
 	over, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
 	defer cancel()
@@ -150,9 +154,11 @@ func testDeadline(t *testing.T, h Harness) {
 		require.NoError(t, v.Ack())
 		total = n
 	}
+
 	if total == 0 {
 		total = take(t, v)
 	}
+
 	require.EqualValues(t, 1, total)
 	silent(t, v)
 }
@@ -180,11 +186,13 @@ func testStorm(t *testing.T, h Harness) {
 		require.ErrorIs(t, err, gpuerr.Busy)
 		h.Raise(0) // the vector is masked: nobody is woken
 	}
+
 	require.NoError(t, v.Unmask())
 	total := uint64(0)
 	for total < ddf.StormLimit+3 { // what came is told
 		total += take(t, v)
 	}
+
 	require.EqualValues(t, ddf.StormLimit+3, total)
 	h.Raise(0)
 	require.EqualValues(t, 1, take(t, v), "it works again")
@@ -214,6 +222,7 @@ func testRevoked(t *testing.T, h Harness) {
 		require.ErrorIs(t, w.Ring(0, 1), gpuerr.Revoked)
 		require.NoError(t, w.Close())
 	}
+
 	for _, v := range g.Interrupts {
 		_, err := v.Wait(within(t))
 		require.ErrorIs(t, err, gpuerr.Revoked)
@@ -221,6 +230,7 @@ func testRevoked(t *testing.T, h Harness) {
 		require.ErrorIs(t, v.Unmask(), gpuerr.Revoked)
 		require.ErrorIs(t, v.Ack(), gpuerr.Revoked)
 	}
+
 	require.ErrorIs(t, g.Audit.Append("late", ""), gpuerr.Revoked)
 	_, err = g.Audit.Snapshot(0, 1)
 	require.ErrorIs(t, err, gpuerr.Revoked)
@@ -229,6 +239,7 @@ func testRevoked(t *testing.T, h Harness) {
 	if err := b.Free(); err != nil { // there may be nobody left to tell
 		require.ErrorIs(t, err, gpuerr.Revoked)
 	}
+
 	require.Empty(t, b.Bytes(), "Free gives the mapping up, revoked or not")
 }
 

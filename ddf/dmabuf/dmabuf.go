@@ -106,6 +106,7 @@ func (b *Buffer) Scrub(off, n uint64) error {
 	if err := b.spec.Ended(); err != nil {
 		return err
 	}
+
 	switch size := b.spec.Bytes; {
 	case off%ddf.PageBytes != 0 || n%ddf.PageBytes != 0:
 		return gpuerr.New(gpuerr.Invalid, "scrub [%d, +%d): off and n must be multiples of %d", off, n, ddf.PageBytes)
@@ -114,14 +115,17 @@ func (b *Buffer) Scrub(off, n uint64) error {
 	case n == 0:
 		return nil
 	}
+
 	if !b.spec.Pinned {
 		return b.memory.Zero(off, n)
 	}
+
 	// The pages are there, but for a huge page that the host has lost: see Guard.
 	piece := b.host[off : off+n]
 	if _, faulted := shm.Guard(func() { clear(piece) }); faulted {
 		return gpuerr.New(gpuerr.IO, "scrub [%d, +%d): the memory at %#x is gone", off, n, uint64(b.spec.IOVA))
 	}
+
 	return nil
 }
 
@@ -136,6 +140,7 @@ func (b *Buffer) Free() error {
 	if err := b.spec.Unmap(); err != nil {
 		return err
 	}
+
 	b.mu.Lock()
 	err := errors.Join(shm.Unmap(b.host), b.memory.Close())
 	b.memory, b.host = nil, nil
@@ -143,6 +148,7 @@ func (b *Buffer) Free() error {
 	if b.spec.Freed != nil {
 		b.spec.Freed()
 	}
+
 	return err
 }
 

@@ -59,6 +59,7 @@ func (l *Log) Append(kind, detail string) error {
 	case len(detail) > maxDetailBytes:
 		return gpuerr.New(gpuerr.Invalid, "detail has %d bytes; it may have %d", len(detail), maxDetailBytes)
 	}
+
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	record := ddf.AuditRecord{Index: uint64(len(l.records)), Time: time.Now(), Kind: kind, Detail: detail}
@@ -66,10 +67,12 @@ func (l *Log) Append(kind, detail string) error {
 	if uint64(len(leaf)) > l.limit-l.used {
 		return gpuerr.Refused("auditBytes", uint64(len(leaf)), l.limit-l.used)
 	}
+
 	more, err := tlog.StoredHashes(int64(record.Index), leaf, l.hashes)
 	if err != nil {
 		return gpuerr.New(gpuerr.Internal, "hash audit record %d: %v", record.Index, err)
 	}
+
 	l.used += uint64(len(leaf))
 	l.records = append(l.records, record)
 	l.hashes = append(l.hashes, more...)
@@ -99,6 +102,7 @@ func (l *Log) Verify() (ddf.AuditHead, error) {
 	if isClosed(l.revoked) {
 		return ddf.AuditHead{}, errRevoked
 	}
+
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	size := int64(len(l.records))
@@ -106,15 +110,18 @@ func (l *Log) Verify() (ddf.AuditHead, error) {
 		// RFC 6962, section 2.1: the hash of an empty tree is the hash of an empty string.
 		return ddf.AuditHead{Root: sha256.Sum256(nil)}, nil
 	}
+
 	for i, record := range l.records {
 		if l.hashes[tlog.StoredHashIndex(0, int64(i))] != tlog.RecordHash(encodeRecord(record)) {
 			return ddf.AuditHead{}, gpuerr.New(gpuerr.Internal, "audit record %d was altered", i)
 		}
 	}
+
 	root, err := tlog.TreeHash(size, l.hashes)
 	if err != nil {
 		return ddf.AuditHead{}, gpuerr.New(gpuerr.Internal, "hash the audit tree: %v", err)
 	}
+
 	return ddf.AuditHead{Size: uint64(size), Root: root}, nil
 }
 

@@ -87,6 +87,7 @@ func New(o Options) (*Function, error) {
 	if o.Vectors == 0 {
 		o.Vectors = 1
 	}
+
 	f := &Function{info: o.Info, windows: map[int]*Window{}, revoked: make(chan struct{})}
 	f.pool = newPool(o, f.revoked)
 	f.log = newLog(o.AuditLimitBytes, f.revoked)
@@ -100,9 +101,11 @@ func New(o Options) (*Function, error) {
 		}
 		f.windows[spec.Bar] = w
 	}
+
 	for range max(o.Vectors, 0) {
 		f.vectors = append(f.vectors, newVector(o.LevelTriggered, f.revoked))
 	}
+
 	return f, nil
 }
 

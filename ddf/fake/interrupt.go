@@ -96,11 +96,13 @@ func (v *Vector) take() (uint64, error) {
 	if v.masked || v.unacked || v.pending+v.owed == 0 {
 		return 0, nil
 	}
+
 	if v.gauge.Count(v.pending, time.Now()) {
 		v.owed += v.pending
 		v.pending, v.storming, v.masked = 0, true, true
 		return 0, ddf.ErrStorm
 	}
+
 	n := v.pending + v.owed
 	v.pending, v.owed = 0, 0
 	v.unacked = v.level

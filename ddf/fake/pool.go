@@ -76,18 +76,22 @@ func (p *Pool) Alloc(ctx context.Context, bytes uint64) (ddf.DMABuffer, error) {
 	if bytes == 0 {
 		return nil, gpuerr.New(gpuerr.Invalid, "bytes is 0; ask for at least one")
 	}
+
 	r, err := p.reserve(bytes)
 	if err != nil {
 		return nil, err
 	}
+
 	b, err := p.back(r)
 	if err != nil {
 		p.forget(r)
 		return nil, err
 	}
+
 	if isClosed(p.revoked) { // revoked meanwhile: nobody else would free it
 		return nil, errors.Join(errRevoked, b.Free())
 	}
+
 	return b, nil
 }
 
@@ -100,6 +104,7 @@ func (p *Pool) reserve(bytes uint64) (*piece, error) {
 	if p.used < p.limit {
 		available = p.limit - p.used
 	}
+
 	size, ok := roundUp(bytes)
 	if !ok || size > available {
 		return nil, gpuerr.Refused("deviceMemory", max(size, bytes), available)
@@ -107,6 +112,7 @@ func (p *Pool) reserve(bytes uint64) (*piece, error) {
 	if size > uint64(p.end-p.next) || guardBytes > uint64(p.end-p.next)-size {
 		return nil, gpuerr.New(gpuerr.IO, "the IOVA space of this driver is used up; restart the driver")
 	}
+
 	p.used += size
 	p.generation++
 	r := &piece{iova: p.next, size: size, generation: p.generation}
@@ -122,10 +128,12 @@ func (p *Pool) back(r *piece) (*dmabuf.Buffer, error) {
 			return nil, err
 		}
 	}
+
 	memory, err := shm.Create(fmt.Sprintf("capgpu-dma-%x", uint64(r.iova)), r.size)
 	if err != nil {
 		return nil, gpuerr.New(gpuerr.IO, "make %d bytes of DMA memory: %v", r.size, err)
 	}
+
 	b, err := dmabuf.New(dmabuf.Spec{
 		IOVA: r.iova, Bytes: r.size, Generation: r.generation, Memory: memory, Pinned: p.pinned,
 		Ended: func() error {
@@ -140,6 +148,7 @@ func (p *Pool) back(r *piece) (*dmabuf.Buffer, error) {
 	if err != nil {
 		return nil, gpuerr.New(gpuerr.IO, "map %d bytes of DMA memory: %v", r.size, err)
 	}
+
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	r.memory, r.buffer = memory, b

@@ -105,6 +105,7 @@ func (c config) msixTable() (bar uint32, off, bytes uint64, found bool, err erro
 	if err != nil || status&statusCaps == 0 {
 		return 0, 0, 0, false, err
 	}
+
 	at, err := c.read(configCapPtr, 1)
 	for range maxCaps {
 		at &^= 3
@@ -122,6 +123,7 @@ func (c config) msixTable() (bar uint32, off, bytes uint64, found bool, err erro
 		}
 		at = head >> 8 & 0xff
 	}
+
 	return 0, 0, 0, false, gpuerr.New(gpuerr.IO, "vfio: the capabilities of the device form a circle")
 }
 
@@ -131,19 +133,23 @@ func (f *Function) busMaster(on bool) error {
 	if err := f.config.alive(); err != nil {
 		return err
 	}
+
 	command, err := f.config.read(configCommand, 2)
 	if err != nil {
 		return err
 	}
+
 	want := uint16(command) | commandMemory
 	if on {
 		want |= commandBusMaster
 	} else {
 		want &^= commandBusMaster
 	}
+
 	if err := f.config.write16(configCommand, want); err != nil {
 		return err
 	}
+
 	// The answer to this read comes behind every write to memory that the device had
 	// sent (PCI Express Base Specification 4.0, 2.4.1), so that what it had under way
 	// has arrived.
@@ -154,9 +160,11 @@ func (f *Function) busMaster(on bool) error {
 	if err := f.config.alive(); err != nil {
 		return err
 	}
+
 	const both = commandMemory | commandBusMaster
 	if uint16(command)&both != want&both {
 		return gpuerr.New(gpuerr.IO, "vfio: %s does not take its command register: %#x was written, and it is %#x", f.identity.PCIAddress, want, command)
 	}
+
 	return nil
 }

@@ -51,16 +51,19 @@ func (f *Function) sampleLocked() bool {
 	if err != nil {
 		return false
 	}
+
 	defer file.Close()
 	text, err := io.ReadAll(io.LimitReader(file, maxInterruptsBytes))
 	if err != nil {
 		return false
 	}
+
 	for vector, n := range parseInterrupts(text, f.identity.PCIAddress) {
 		if vector < len(f.counts) {
 			f.counts[vector].see(n)
 		}
 	}
+
 	return true
 }
 
@@ -100,6 +103,7 @@ func parseInterrupts(text []byte, address string) map[int]uint64 {
 			counts[vector] = total
 		}
 	}
+
 	return counts
 }
 

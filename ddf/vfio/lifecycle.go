@@ -33,9 +33,11 @@ func (f *Function) Begin() (reset string, err error) {
 	case live:
 		return "", gpuerr.New(gpuerr.Internal, "an epoch of %s has begun already", f.identity.PCIAddress)
 	}
+
 	if err := f.removal.err(); err != nil {
 		return "", err
 	}
+
 	f.stopped = ""
 	if reset, err = f.beginLocked(); err != nil {
 		if _, stop := f.stopLocked(); stop != nil {
@@ -43,6 +45,7 @@ func (f *Function) Begin() (reset string, err error) {
 		}
 		return "", err
 	}
+
 	f.state = live
 	return reset, nil
 }
@@ -52,6 +55,7 @@ func (f *Function) beginLocked() (reset string, err error) {
 	if err := f.notice(f.busMaster(false)); err != nil {
 		return "", err
 	}
+
 	// Those of an earlier epoch are there still if they could not be disarmed.
 	if err := f.notice(f.disarmLocked()); err != nil {
 		return "", err
@@ -59,6 +63,7 @@ func (f *Function) beginLocked() (reset string, err error) {
 	if reset, err = f.resetLocked(); err != nil {
 		return "", err
 	}
+
 	f.removal.settled()
 	if f.quiesced.IsZero() {
 		f.quiesced = time.Now()
@@ -69,6 +74,7 @@ func (f *Function) beginLocked() (reset string, err error) {
 	if err := f.armLocked(); err != nil {
 		return "", f.notice(err)
 	}
+
 	return reset, f.notice(f.busMaster(true))
 }
 
@@ -91,22 +97,27 @@ func (f *Function) stopLocked() (how string, err error) {
 	if f.stopped != "" && off == nil {
 		return f.stopped, nil
 	}
+
 	err = errors.Join(off, f.notice(f.disarmLocked()))
 	if errors.Is(err, gpuerr.DeviceLost) {
 		f.stopped = gone
 		return gone, f.forgetVectorsLocked()
 	}
+
 	if err != nil {
 		return "", err
 	}
+
 	reset, err := f.resetLocked()
 	if err == nil {
 		// The kernel restores what the register held before the reset: look.
 		err = f.notice(f.busMaster(false))
 	}
+
 	if err != nil && !errors.Is(err, gpuerr.DeviceLost) {
 		return "", err
 	}
+
 	f.quiesced = time.Now()
 	switch {
 	case err != nil:
@@ -116,6 +127,7 @@ func (f *Function) stopLocked() (how string, err error) {
 	default:
 		f.stopped = "bus mastering off, reset: " + reset
 	}
+
 	return f.stopped, nil
 }
 
@@ -147,6 +159,7 @@ func (f *Function) resetLocked() (name string, err error) {
 	if !f.resets {
 		return noReset, nil
 	}
+
 	for range resetTries {
 		if f.removal.err() != nil {
 			return noReset, nil
@@ -156,12 +169,14 @@ func (f *Function) resetLocked() (name string, err error) {
 		}
 		time.Sleep(resetPause)
 	}
+
 	if err != nil && f.removal.err() != nil {
 		return noReset, nil
 	}
 	if err != nil {
 		return "", f.notice(uapi.Error("reset "+f.identity.PCIAddress, err))
 	}
+
 	return f.resetName, f.notice(f.config.alive())
 }
 
@@ -174,6 +189,7 @@ func (f *Function) Close() error {
 	if f.state == closed {
 		return f.closeErr
 	}
+
 	var errs []error
 	if f.config.kernel != nil { // else there is no device yet
 		if _, err := f.stopLocked(); err != nil {
@@ -182,11 +198,13 @@ func (f *Function) Close() error {
 			errs = append(errs, err, f.forgetVectorsLocked())
 		}
 	}
+
 	f.state = closed
 	errs = append(errs, f.unwatch())
 	for _, w := range f.windows {
 		errs = append(errs, w.unmap(f.kernel))
 	}
+
 	// The device's descriptor goes with it.
 	errs = append(errs, f.container.Close())
 	f.closeErr = errors.Join(errs...)

@@ -93,14 +93,17 @@ func Open(o Options) (f *Function, err error) {
 	if o.Proc == "" {
 		o.Proc = "/proc"
 	}
+
 	if o.Container == nil {
 		o.Container = func(group int) (Container, error) {
 			return iommu.OpenType1(group, iommu.Options{Kernel: o.Kernel, Observer: o.Observer, Proc: o.Proc})
 		}
 	}
+
 	if o.Vectors < 0 || o.Vectors > maxVectors {
 		return nil, gpuerr.New(gpuerr.Invalid, "vectors: %d is not 0 to %d", o.Vectors, maxVectors)
 	}
+
 	is, err := o.Bus.Function(o.Address)
 	if err != nil {
 		return nil, err
@@ -111,10 +114,12 @@ func Open(o Options) (f *Function, err error) {
 	if err := o.Bus.CheckGroup(is); err != nil {
 		return nil, err
 	}
+
 	container, err := o.Container(is.Group)
 	if err != nil {
 		return nil, err
 	}
+
 	f = &Function{
 		identity:    ddf.DeviceInfo{PCIAddress: o.Address.String(), VendorID: is.Vendor, DeviceID: is.Device},
 		container:   container,
@@ -132,9 +137,11 @@ func Open(o Options) (f *Function, err error) {
 			f = nil
 		}
 	}()
+
 	if f.fd, err = container.Device(o.Address.String()); err != nil {
 		return f, err
 	}
+
 	info, err := f.kernel.DeviceInfo(f.fd)
 	if err != nil {
 		return f, uapi.Error("ask about "+o.Address.String(), err)
@@ -142,6 +149,7 @@ func Open(o Options) (f *Function, err error) {
 	if info.Flags&uapi.DevicePCI == 0 || info.NumRegions <= uapi.RegionConfig {
 		return f, gpuerr.New(gpuerr.IO, "vfio does not offer %s as a PCI device", o.Address)
 	}
+
 	f.resets, f.resetName = info.Flags&uapi.DeviceReset != 0, "by the kernel's choice"
 	if len(is.Resets) > 0 {
 		f.resetName = is.Resets[0] // the kernel takes the first that works
@@ -149,11 +157,13 @@ func Open(o Options) (f *Function, err error) {
 	if f.config, err = openConfig(f.kernel, f.fd); err != nil {
 		return f, err
 	}
+
 	// The kernel has reset it if it can be, as this is the first descriptor of it
 	// (vfio_pci_core_enable); what cannot be reset may be on the bus still.
 	if err := f.busMaster(false); err != nil {
 		return f, err
 	}
+
 	f.opMu.Lock()
 	f.stopped = noReset
 	f.opMu.Unlock()
@@ -163,6 +173,7 @@ func Open(o Options) (f *Function, err error) {
 	if err := f.openWindows(o.Windows); err != nil {
 		return f, err
 	}
+
 	return f, f.watchRemoval(info.NumIRQs)
 }
 

@@ -145,6 +145,7 @@ func (f *Function) watchRemoval(kinds uint32) error {
 			}
 		})
 	}
+
 	return nil
 }
 

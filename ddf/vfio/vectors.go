@@ -22,6 +22,7 @@ func (f *Function) chooseVectors(kinds uint32) (index uint32, err error) {
 	if f.vectorCount == 0 {
 		return uapi.IRQIndexMSI, nil
 	}
+
 	most := uint32(0)
 	for _, index := range []uint32{uapi.IRQIndexMSIX, uapi.IRQIndexMSI} {
 		if index >= kinds {
@@ -39,6 +40,7 @@ func (f *Function) chooseVectors(kinds uint32) (index uint32, err error) {
 		}
 		most = max(most, info.Count)
 	}
+
 	return 0, gpuerr.New(gpuerr.Invalid, "vectors: %s has %d message-signalled interrupts, not %d (wired ones are not granted: they may be shared)", f.identity.PCIAddress, most, f.vectorCount)
 }
 
@@ -50,17 +52,21 @@ func (f *Function) armLocked() error {
 	if f.vectorCount == 0 {
 		return nil
 	}
+
 	vectors, err := newVectors(f.vectorCount)
 	if err != nil {
 		return err
 	}
+
 	fds := make([]int32, len(vectors))
 	for i, v := range vectors {
 		fds[i] = int32(v.trigger)
 	}
+
 	if err := f.setTrigger(f.irqIndex, 0, fds); err != nil {
 		return errors.Join(uapi.Error("arm the interrupts", err), closeVectors(vectors))
 	}
+
 	f.vectors = vectors
 	return nil
 }
@@ -166,6 +172,7 @@ func (f *Function) SetMask(i int, masked bool) error {
 	if v.masked == masked {
 		return nil
 	}
+
 	to := v.trigger
 	if masked {
 		to = v.parking
@@ -173,13 +180,16 @@ func (f *Function) SetMask(i int, masked bool) error {
 	if err := f.setTrigger(f.irqIndex, uint32(i), []int32{int32(to)}); err != nil {
 		return uapi.Error("mask or unmask an interrupt", err)
 	}
+
 	v.masked = masked
 	if masked {
 		return nil
 	}
+
 	raise := uapi.IRQSet{Flags: uapi.IRQDataNone | uapi.IRQActionTrigger, Index: f.irqIndex, Start: uint32(i), Count: 1}
 	if err := f.kernel.SetIRQs(f.fd, raise, nil); err != nil {
 		return uapi.Error("raise an interrupt", err)
 	}
+
 	return nil
 }

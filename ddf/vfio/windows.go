@@ -39,6 +39,7 @@ func (f *Function) openWindows(specs []ddf.WindowSpec) error {
 	if specs != nil && len(specs) == 0 {
 		return nil
 	}
+
 	var table tableSpan
 	bar, off, bytes, has, err := f.config.msixTable()
 	if err != nil {
@@ -47,11 +48,13 @@ func (f *Function) openWindows(specs []ddf.WindowSpec) error {
 	if has {
 		table = tableSpan{bar, span{off &^ (ddf.PageBytes - 1), (off + bytes + ddf.PageBytes - 1) &^ (ddf.PageBytes - 1)}}
 	}
+
 	if specs == nil {
 		if specs, err = f.wholeBARs(table); err != nil {
 			return err
 		}
 	}
+
 	for i, spec := range specs {
 		if err := checkSpec(spec); err != nil {
 			return err
@@ -75,6 +78,7 @@ func (f *Function) openWindows(specs []ddf.WindowSpec) error {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -123,6 +127,7 @@ func (f *Function) wholeBARs(table tableSpan) (specs []ddf.WindowSpec, err error
 			specs = append(specs, ddf.WindowSpec{Bar: bar, Offset: best.start, Bytes: best.end - best.start, Writable: true})
 		}
 	}
+
 	return specs, nil
 }
 
@@ -164,11 +169,13 @@ func fits(s ddf.WindowSpec, r uapi.Region) error {
 	case r.Offset > math.MaxInt64-r.Size || r.Size > math.MaxInt64:
 		return gpuerr.New(gpuerr.IO, "vfio: BAR %d of %#x bytes at %#x cannot be", s.Bar, r.Size, r.Offset)
 	}
+
 	if r.Sparse && !slices.ContainsFunc(r.Areas, func(a uapi.MmapArea) bool {
 		return s.Offset >= a.Offset && s.Offset-a.Offset <= a.Size && s.Bytes <= a.Size-(s.Offset-a.Offset)
 	}) {
 		return gpuerr.New(gpuerr.Denied, "windows: [%#x, +%#x) of BAR %d lies not in one of the parts that the kernel lets map: %+v", s.Offset, s.Bytes, s.Bar, r.Areas)
 	}
+
 	return nil
 }
 
@@ -203,15 +210,18 @@ func (f *Function) WindowFD(i int) (fd int, offset uint64, err error) {
 	if err := f.removal.err(); err != nil {
 		return -1, 0, err
 	}
+
 	w.mu.RLock()
 	defer w.mu.RUnlock()
 	if w.registers == nil { // and the descriptor may be another's
 		return -1, 0, errClosed
 	}
+
 	fd, err = unix.FcntlInt(uintptr(f.fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return -1, 0, uapi.Error("duplicate the device's descriptor", err)
 	}
+
 	return fd, w.off, nil
 }
 
@@ -249,17 +259,20 @@ func (f *Function) access(i int, off uint64, do func(b []byte) error) error {
 	if err := f.removal.err(); err != nil {
 		return err
 	}
+
 	w.mu.RLock()
 	defer w.mu.RUnlock()
 	if w.registers == nil {
 		return errClosed
 	}
+
 	// Where the device does not answer to its addresses, the kernel takes the pages
 	// away: in a reset, and when it has left.
 	b := w.registers
 	if _, faulted := shm.Guard(func() { err = do(b) }); faulted {
 		return gpuerr.New(gpuerr.DeviceLost, "the registers of %s are out of reach: it is being reset, or has left the bus", f.identity.PCIAddress)
 	}
+
 	return err
 }
 

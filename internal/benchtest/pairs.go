@@ -37,6 +37,7 @@ func Compare(pairs int, ours, peer Side) (f Figure, err error) {
 	if pairs < 1 {
 		return f, errors.New("nothing to measure")
 	}
+
 	ratios, first, second := make([]float64, pairs), make([]time.Duration, pairs), make([]time.Duration, pairs)
 	for i := range pairs {
 		both := []struct {
@@ -53,6 +54,7 @@ func Compare(pairs int, ours, peer Side) (f Figure, err error) {
 		}
 		ratios[i] = float64(first[i]) / float64(second[i])
 	}
+
 	return Figure{median(ratios), median(first), median(second)}, nil
 }
 

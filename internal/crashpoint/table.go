@@ -57,9 +57,11 @@ func Parse(text string) (Point, error) {
 		}
 		*x.to = n
 	}
+
 	if _, ok := What(label); !ok {
 		return Point{}, fmt.Errorf("crash point %q: there is none of this name", label)
 	}
+
 	return p, nil
 }
 

@@ -134,6 +134,7 @@ func goroutines() map[string]string {
 		}
 		buf = make([]byte, 2*len(buf))
 	}
+
 	found := map[string]string{}
 	for _, stack := range strings.Split(string(buf), "\n\n") {
 		id, _, ok := strings.Cut(stack, " [")
@@ -142,6 +143,7 @@ func goroutines() map[string]string {
 		}
 		found[id] = stack
 	}
+
 	return found
 }
 
@@ -150,12 +152,14 @@ func descriptors() map[string]string {
 	if err != nil {
 		panic(fmt.Sprintf("leakcheck: %v", err))
 	}
+
 	names, err := dir.Readdirnames(-1)
 	own := fmt.Sprint(dir.Fd())
 	dir.Close()
 	if err != nil {
 		panic(fmt.Sprintf("leakcheck: %v", err))
 	}
+
 	found := map[string]string{}
 	for _, name := range names {
 		if name == own {
@@ -168,6 +172,7 @@ func descriptors() map[string]string {
 		id := name + " " + target
 		found[id] = id
 	}
+
 	return found
 }
 

@@ -36,7 +36,9 @@ func parseAddress(s string) (a Address, ok bool) {
 	if len(parts) != 3 {
 		return a, false
 	}
+
 	device, function, found := strings.Cut(parts[2], ".")
+
 	// The kernel prints domains with four digits, and with more where there are.
 	if !found || len(parts[0]) < 4 || len(parts[0]) > 8 || len(parts[1]) != 2 || len(device) != 2 || len(function) != 1 {
 		return a, false
@@ -44,6 +46,7 @@ func parseAddress(s string) (a Address, ok bool) {
 	if len(parts[0]) > 4 && parts[0][0] == '0' {
 		return a, false
 	}
+
 	var n [4]uint64
 	for i, field := range []struct {
 		text string
@@ -55,6 +58,7 @@ func parseAddress(s string) (a Address, ok bool) {
 		}
 		n[i] = v
 	}
+
 	return Address{uint32(n[0]), uint8(n[1]), uint8(n[2]), uint8(n[3])}, true
 }
 

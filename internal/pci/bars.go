@@ -38,6 +38,7 @@ func ParseResource(text string) ([]BAR, error) {
 	if len(lines) < barCount || len(lines) > maxResources {
 		return nil, fmt.Errorf("resource has %d lines, not %d to %d", len(lines), barCount, maxResources)
 	}
+
 	var bars []BAR
 	for i, line := range lines {
 		n, err := parseResourceLine(line)
@@ -55,6 +56,7 @@ func ParseResource(text string) ([]BAR, error) {
 		bars = append(bars, BAR{Index: i, Start: start, Bytes: end - start + 1, Memory: flags&resourceMemory != 0,
 			Prefetched: flags&resourcePrefetch != 0, Wide: flags&resourceWide != 0})
 	}
+
 	return bars, nil
 }
 

@@ -57,6 +57,7 @@ func (c Class) String() string {
 	case 0x1200:
 		return "processing accelerator"
 	}
+
 	switch c.Base() {
 	case BaseDisplay:
 		return "display controller"
@@ -65,6 +66,7 @@ func (c Class) String() string {
 	case BaseAccelerator:
 		return "accelerator"
 	}
+
 	return fmt.Sprintf("class %04x", uint32(c>>8))
 }
 
@@ -133,6 +135,7 @@ func (b *Bus) List() ([]Function, error) {
 	if err != nil {
 		return nil, gpuerr.New(gpuerr.IO, "list PCI functions: %v", err)
 	}
+
 	var all []Function
 	var errs []error
 	for _, e := range entries {
@@ -149,6 +152,7 @@ func (b *Bus) List() ([]Function, error) {
 			errs = append(errs, err)
 		}
 	}
+
 	slices.SortFunc(all, func(x, y Function) int { return x.Address.Compare(y.Address) })
 	return all, errors.Join(errs...)
 }
@@ -187,6 +191,7 @@ func (b *Bus) read(a Address, f *Function) error {
 		}
 		n.set(v)
 	}
+
 	text, err := readAttribute(b.functionPath(a, "resource"))
 	if err != nil {
 		return err
@@ -197,16 +202,19 @@ func (b *Bus) read(a Address, f *Function) error {
 	if f.Driver, err = linkName(b.functionPath(a, "driver")); err != nil {
 		return err
 	}
+
 	group, err := linkName(b.functionPath(a, "iommu_group"))
 	if err != nil {
 		return err
 	}
+
 	f.Group = NoGroup
 	if group != "" {
 		if f.Group, err = parseCount(group); err != nil {
 			return fmt.Errorf("iommu_group: %w", err)
 		}
 	}
+
 	// The rest is not there on every host.
 	if f.Override, err = optionalAttribute(b.functionPath(a, "driver_override")); err != nil {
 		return err
@@ -214,29 +222,35 @@ func (b *Bus) read(a Address, f *Function) error {
 	if f.Override == "(null)" {
 		f.Override = ""
 	}
+
 	resets, err := optionalAttribute(b.functionPath(a, "reset_method"))
 	if err != nil {
 		return err
 	}
+
 	f.Resets = strings.Fields(resets)
 	if f.PowerState, err = optionalAttribute(b.functionPath(a, "power_state")); err != nil {
 		return err
 	}
+
 	vga, err := optionalAttribute(b.functionPath(a, "boot_vga"))
 	if err != nil {
 		return err
 	}
+
 	f.BootVGA = vga == "1"
 	f.NUMANode = -1
 	node, err := optionalAttribute(b.functionPath(a, "numa_node"))
 	if err != nil {
 		return err
 	}
+
 	if node != "" && node != "-1" {
 		if f.NUMANode, err = parseCount(node); err != nil {
 			return fmt.Errorf("numa_node: %w", err)
 		}
 	}
+
 	return nil
 }
 
@@ -250,6 +264,7 @@ func (b *Bus) Group(group int) ([]Address, error) {
 	if err != nil {
 		return nil, gpuerr.New(gpuerr.IO, "list IOMMU group %d: %v", group, err)
 	}
+
 	var members []Address
 	for _, e := range entries {
 		a, ok := parseAddress(e.Name())
@@ -258,6 +273,7 @@ func (b *Bus) Group(group int) ([]Address, error) {
 		}
 		members = append(members, a)
 	}
+
 	slices.SortFunc(members, Address.Compare)
 	return members, nil
 }

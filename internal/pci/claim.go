@@ -47,10 +47,12 @@ func (b *Bus) CheckGroup(f Function) error {
 	if f.Group == NoGroup {
 		return gpuerr.New(gpuerr.Denied, `no IOMMU stands before %s: switch VT-d or AMD-Vi on in the firmware, add "intel_iommu=on" to the kernel's command line on an Intel host, and boot again`, f.Address)
 	}
+
 	members, err := b.Group(f.Group)
 	if err != nil {
 		return err
 	}
+
 	for _, m := range members {
 		if m == f.Address {
 			continue
@@ -67,6 +69,7 @@ func (b *Bus) CheckGroup(f Function) error {
 			return &GroupError{f.Address, f.Group, other}
 		}
 	}
+
 	return nil
 }
 
@@ -153,6 +156,7 @@ func (c *Claimer) Claim(a Address) (Claim, error) {
 	if err := c.bus.CheckGroup(f); err != nil {
 		return Claim{}, err
 	}
+
 	claim := Claim{Address: a, ID: f.ID(), Boot: c.boot, Former: f.Driver, Override: f.Override}
 	if old, ok := c.journal.get(a); ok && c.stale(old, f) == "" {
 		claim.Override = old.Override // what is there now may be of a claim that got no further
@@ -160,6 +164,7 @@ func (c *Claimer) Claim(a Address) (Claim, error) {
 			claim.Former = old.Former
 		}
 	}
+
 	if claim.Former == Driver && f.Driver == Driver {
 		return claim, c.journal.put(claim)
 	}
@@ -172,10 +177,12 @@ func (c *Claimer) Claim(a Address) (Claim, error) {
 	if err := c.journal.put(claim); err != nil {
 		return Claim{}, err
 	}
+
 	if err := c.bind(f); err != nil {
 		_, undo := c.releaseHeld(claim) // if that fails, it stays in the journal
 		return Claim{}, errors.Join(err, undo)
 	}
+
 	return claim, nil
 }
 
@@ -187,12 +194,14 @@ func (c *Claimer) bind(f Function) error {
 			return fmt.Errorf("claim %s: %w", a, err)
 		}
 	}
+
 	if f.Driver == Driver {
 		return nil
 	}
 	if err := c.rebind(f); err != nil {
 		return fmt.Errorf("claim %s: %w", a, err)
 	}
+
 	now, err := c.bus.Function(a)
 	if err != nil {
 		return err
@@ -200,6 +209,7 @@ func (c *Claimer) bind(f Function) error {
 	if now.Driver != Driver {
 		return gpuerr.New(gpuerr.IO, "claim %s: vfio-pci did not take it, and it is driven by %q now; the kernel's log (dmesg) says why", a, now.Driver)
 	}
+
 	return nil
 }
 
@@ -235,6 +245,7 @@ func (c *Claimer) releaseHeld(claim Claim) (driver string, err error) {
 	if err := c.journal.put(claim); err != nil {
 		return "", err
 	}
+
 	restored := c.restore(claim)
 	f, err := c.bus.Function(claim.Address)
 	switch {
@@ -244,6 +255,7 @@ func (c *Claimer) releaseHeld(claim Claim) (driver string, err error) {
 	case err != nil:
 		return "", err
 	}
+
 	return f.Driver, c.journal.remove(claim.Address)
 }
 
@@ -261,12 +273,14 @@ func (c *Claimer) restore(claim Claim) error {
 	if f.ID() != claim.ID {
 		return nil // another device was plugged in there
 	}
+
 	if f.Override == Driver && claim.Override != Driver {
 		// A line without a name takes the override away.
 		if err := c.bus.write(c.bus.functionPath(a, "driver_override"), claim.Override+"\n"); err != nil {
 			return fmt.Errorf("release %s: %w", a, err)
 		}
 	}
+
 	switch {
 	case f.Driver != Driver && f.Driver != "":
 		return nil // it is another's again
@@ -279,9 +293,11 @@ func (c *Claimer) restore(claim Claim) error {
 		}
 		return nil
 	}
+
 	if err := c.rebind(f); err != nil {
 		return fmt.Errorf("release %s: %w", a, err)
 	}
+
 	f, err = c.bus.Function(a)
 	if errors.Is(err, gpuerr.NoDevice) {
 		return nil
@@ -289,6 +305,7 @@ func (c *Claimer) restore(claim Claim) error {
 	if err == nil && f.Driver == "" {
 		err = gpuerr.New(gpuerr.IO, "release %s: its driver %s did not take it back; load that (modprobe) and write %s to /sys/bus/pci/drivers_probe", a, claim.Former, a)
 	}
+
 	return err
 }
 
@@ -302,6 +319,7 @@ func (b *Bus) write(path, value string) error {
 	if write == nil {
 		write = writeAttribute
 	}
+
 	done := make(chan error, 1)
 	go func() { done <- write(path, value) }()
 	late := time.NewTimer(bindTimeout)

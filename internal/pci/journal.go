@@ -67,20 +67,24 @@ func openJournal(dir string) (*journal, error) {
 	if err != nil {
 		return nil, gpuerr.New(gpuerr.IO, "open the journal of claims: %v", err)
 	}
+
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, maxJournalBytes+1))
 	if err != nil {
 		return nil, gpuerr.New(gpuerr.IO, "read the journal of claims %s: %v", j.path, err)
 	}
+
 	claims, err := parseJournal(text)
 	if err != nil {
 		return nil, gpuerr.New(gpuerr.IO, "the journal of claims %s is damaged: %v; move it away and give stranded functions back by hand (docs/passthrough.md says how)", j.path, err)
 	}
+
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, c := range claims {
 		j.claims[c.Address] = c
 	}
+
 	return j, nil
 }
 
@@ -88,6 +92,7 @@ func parseJournal(text []byte) ([]Claim, error) {
 	if len(text) > maxJournalBytes {
 		return nil, fmt.Errorf("it has more than %d bytes", maxJournalBytes)
 	}
+
 	var file journalFile
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
@@ -103,6 +108,7 @@ func parseJournal(text []byte) ([]Claim, error) {
 	if len(file.Claims) > maxClaims {
 		return nil, fmt.Errorf("it has more than %d claims", maxClaims)
 	}
+
 	seen := map[Address]bool{}
 	for _, c := range file.Claims {
 		if seen[c.Address] {
@@ -116,6 +122,7 @@ func parseJournal(text []byte) ([]Claim, error) {
 			return nil, fmt.Errorf("the device or the boot of %s is none", c.Address)
 		}
 	}
+
 	return file.Claims, nil
 }
 
@@ -152,6 +159,7 @@ func (j *journal) put(c Claim) error {
 	if had && old == c {
 		return nil
 	}
+
 	j.claims[c.Address] = c
 	if err := j.writeLocked(); err != nil {
 		delete(j.claims, c.Address)
@@ -160,6 +168,7 @@ func (j *journal) put(c Claim) error {
 		}
 		return err
 	}
+
 	return nil
 }
 
@@ -225,11 +234,13 @@ func writeWhole(path string, text []byte) (err error) {
 	if err != nil {
 		return err
 	}
+
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, os.Remove(f.Name()))
 		}
 	}()
+
 	_, err = f.Write(text)
 	err = errors.Join(err, f.Sync())
 	if err = errors.Join(err, f.Close()); err != nil {
@@ -238,10 +249,12 @@ func writeWhole(path string, text []byte) (err error) {
 	if err := os.Rename(f.Name(), path); err != nil {
 		return err
 	}
+
 	dir, err := os.Open(filepath.Dir(path))
 	if err != nil {
 		return nil // it is written; only its survival of a power failure is in doubt
 	}
+
 	defer dir.Close()
 	_ = dir.Sync() // as above
 	return nil

@@ -42,11 +42,13 @@ func lockDir(dir string) (_ *os.File, err error) {
 	if err != nil {
 		return nil, gpuerr.New(gpuerr.IO, "open the lock of the claims: %v", err)
 	}
+
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, f.Close())
 		}
 	}()
+
 	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		return nil, &HeldError{dir, holder(f)}
@@ -54,6 +56,7 @@ func lockDir(dir string) (_ *os.File, err error) {
 	if err != nil {
 		return nil, gpuerr.New(gpuerr.IO, "lock the claims in %s: %v", dir, err)
 	}
+
 	// For whoever is refused; nobody acts upon it.
 	err = f.Truncate(0)
 	if err == nil {
@@ -62,6 +65,7 @@ func lockDir(dir string) (_ *os.File, err error) {
 	if err != nil {
 		return nil, gpuerr.New(gpuerr.IO, "write the lock of the claims: %v", err)
 	}
+
 	return f, nil
 }
 

@@ -68,6 +68,7 @@ func (c *Claimer) reconcile(claim Claim, wanted bool, r *Reconciled) error {
 	default:
 		why = c.stale(claim, f)
 	}
+
 	if why != "" {
 		if err := c.journal.remove(claim.Address); err != nil {
 			return err
@@ -75,13 +76,16 @@ func (c *Claimer) reconcile(claim Claim, wanted bool, r *Reconciled) error {
 		r.Dropped = append(r.Dropped, Dropped{claim, why})
 		return nil
 	}
+
 	if wanted && f.Driver == Driver && !claim.Releasing {
 		r.Adopted = append(r.Adopted, claim)
 		return nil
 	}
+
 	if _, err := c.releaseHeld(claim); err != nil {
 		return err
 	}
+
 	r.Released = append(r.Released, claim)
 	return nil
 }

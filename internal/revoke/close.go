@@ -44,7 +44,9 @@ func (n *Node) Cut(cause error, later func(*Rest)) (err error) {
 		<-c.cut
 		return c.err
 	}
+
 	r := newRest(n, c)
+
 	// Deferred, because an Ops function may end the goroutine.
 	defer func() { err = c.err }()
 	defer close(c.cut)
@@ -113,6 +115,7 @@ func (r *Rest) takeChildren(n *Node, kind int) (more bool) {
 			r.others = append(r.others, child)
 		}
 	}
+
 	return true
 }
 

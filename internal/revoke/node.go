@@ -104,17 +104,21 @@ func (n *Node) NewChild(name string, o Ops) (*Node, error) {
 			panic("revoke: " + name + " is urgent and would not be found below " + n.name)
 		}
 	}
+
 	n.mu.Lock()
 	defer n.mu.Unlock()
+
 	// The closer sets closing before it locks n.mu to take the children. So either
 	// it is seen here, or the closer finds the child in the list.
 	if c := n.closed(); c != nil {
 		return nil, c.cause
 	}
+
 	child.next = n.first[child.kind]
 	if child.next != nil {
 		child.next.prev = child
 	}
+
 	n.first[child.kind] = child
 	return child, nil
 }

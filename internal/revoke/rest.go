@@ -107,6 +107,7 @@ func (r *Rest) one() (slow bool) {
 	case releasing:
 		r.releaseOne()
 	}
+
 	return slow
 }
 

@@ -26,23 +26,28 @@ func (c *call) AllocResults(size capnp.ObjectSize) (capnp.Struct, error) {
 	if c.results != nil {
 		return capnp.Struct{}, errors.New("results allocated twice")
 	}
+
 	root, err := newMessage()
 	if err != nil {
 		return capnp.Struct{}, err
 	}
+
 	c.results = root.Message()
 	if c.ret, err = root.NewReturn(); err != nil {
 		return capnp.Struct{}, err
 	}
+
 	c.ret.SetAnswerId(c.q.id)
 	c.ret.SetReleaseParamCaps(false)
 	if c.payload, err = c.ret.NewResults(); err != nil {
 		return capnp.Struct{}, err
 	}
+
 	s, err := capnp.NewStruct(c.payload.Segment(), size)
 	if err != nil {
 		return capnp.Struct{}, err
 	}
+
 	return s, c.payload.SetContent(s.ToPtr())
 }
 
@@ -62,14 +67,17 @@ func (c *call) Return() {
 		objects = c.objects()
 		defer c.results.CapTable().Reset()
 	}
+
 	var fds []int
 	if c.err == nil {
 		fds, c.err = c.takeFDs(objects)
 	}
+
 	if c.err != nil {
 		c.v.returnException(c, exceptionOf(c.err))
 		return
 	}
+
 	if failure := c.v.returnResults(c, fds); failure != nil {
 		closeAll(fds)
 		c.v.returnException(c, failure)
@@ -96,6 +104,7 @@ func (c *call) takeFDs(objects []*object) ([]int, error) {
 			return nil, err
 		}
 	}
+
 	table := c.results.CapTable()
 	if table.Len() == 0 {
 		return nil, nil
@@ -103,10 +112,12 @@ func (c *call) takeFDs(objects []*object) ([]int, error) {
 	if table.Len() > maxFDs {
 		return nil, gpuerr.New(gpuerr.Internal, "%d capabilities in one result", table.Len())
 	}
+
 	fds := make([]int, table.Len())
 	for i := range fds {
 		fds[i] = -1
 	}
+
 	for i := range fds {
 		if !table.At(i).IsValid() {
 			continue
@@ -126,6 +137,7 @@ func (c *call) takeFDs(objects []*object) ([]int, error) {
 		}
 		fds[i] = fd
 	}
+
 	return fds, nil
 }
 
@@ -144,6 +156,7 @@ func (v *vat) returnResults(c *call, fds []int) *exc.Exception {
 	if size, err := c.results.TotalSize(); err != nil || size+uint64(n)*32+64 > uint64(v.limits.MaxMessageBytes) {
 		return exceptionOf(gpuerr.New(gpuerr.Invalid, "the result would be larger than a message of %d bytes; ask for less", v.limits.MaxMessageBytes))
 	}
+
 	var descriptors rpccp.CapDescriptor_List
 	if n > 0 {
 		var err error
@@ -151,21 +164,25 @@ func (v *vat) returnResults(c *call, fds []int) *exc.Exception {
 			return exceptionOf(err)
 		}
 	}
+
 	if failure := v.settleResults(c, descriptors, fds); failure != nil {
 		return failure
 	}
+
 	m := outMessage{}
 	for _, fd := range fds {
 		if fd >= 0 {
 			m.fds = append(m.fds, fd)
 		}
 	}
+
 	var err error
 	if m.bytes, err = c.results.Marshal(); err != nil {
 		m.closeFDs()
 		v.cancel(gpuerr.New(gpuerr.Internal, "a result could not be marshalled: %v", err))
 		return nil
 	}
+
 	v.out.send(m)
 	return nil
 }
@@ -180,6 +197,7 @@ func (v *vat) settleResults(c *call, descriptors rpccp.CapDescriptor_List, fds [
 	if n > 0 && len(v.exports)+n > v.limits.MaxExports {
 		return exceptionOf(gpuerr.New(gpuerr.Busy, "%d capabilities are held; release some", len(v.exports)))
 	}
+
 	// The peer neither reads nor releases the results of a question that it
 	// finished with releaseResultCaps; calls that wait for them still count.
 	wanted := !q.finished || !q.releaseCaps
@@ -209,11 +227,13 @@ func (v *vat) settleResults(c *call, descriptors rpccp.CapDescriptor_List, fds [
 			attached++
 		}
 	}
+
 	if n > 0 {
 		if content, err := c.payload.Content(); err == nil {
 			q.paths = findCaps(nil, content, nil, maxResultDepth)
 		}
 	}
+
 	v.settleLocked(q)
 	return nil
 }
@@ -223,10 +243,12 @@ func findCaps(found []capPath, p capnp.Ptr, fields []uint16, depth int) []capPat
 	if i := p.Interface(); i.IsValid() {
 		return append(found, capPath{fields: append([]uint16(nil), fields...), index: int(i.Capability())})
 	}
+
 	s := p.Struct()
 	if !s.IsValid() || depth == 0 {
 		return found
 	}
+
 	for i := range min(s.Size().PointerCount, maxResultFields) {
 		child, err := s.Ptr(i)
 		if err != nil {
@@ -234,6 +256,7 @@ func findCaps(found []capPath, p capnp.Ptr, fields []uint16, depth int) []capPat
 		}
 		found = findCaps(found, child, append(fields, i), depth-1)
 	}
+
 	return found
 }
 

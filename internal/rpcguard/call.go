@@ -54,22 +54,27 @@ func (v *vat) handleCall(root rpccp.Message, messageBytes int64) error {
 	if in.SendResultsTo().Which() != rpccp.Call_sendResultsTo_Which_caller {
 		return protocolError("call: results go to the caller only")
 	}
+
 	to, err := in.Target()
 	if err != nil {
 		return protocolError("call: target: %v", err)
 	}
+
 	tgt, err := parseTarget(to)
 	if err != nil {
 		return err
 	}
+
 	params, err := in.Params()
 	if err != nil {
 		return protocolError("call: params: %v", err)
 	}
+
 	content, err := params.Content()
 	if err != nil {
 		return protocolError("call: params: %v", err)
 	}
+
 	table, err := params.CapTable()
 	if err != nil {
 		return protocolError("call: capability table: %v", err)
@@ -77,6 +82,7 @@ func (v *vat) handleCall(root rpccp.Message, messageBytes int64) error {
 	if table.Len() > v.limits.MaxCapsPerCall {
 		return protocolError("call: %d capabilities; at most %d", table.Len(), v.limits.MaxCapsPerCall)
 	}
+
 	c := &call{
 		v: v, msg: root.Message(), bytes: messageBytes, args: content.Struct(),
 		method: capnp.Method{InterfaceID: in.InterfaceId(), MethodID: in.MethodId()},
@@ -111,6 +117,7 @@ func parsePromise(pa rpccp.PromisedAnswer) (target, error) {
 	if ops.Len() > maxPathFields {
 		return target{}, protocolError("promised answer: a path of %d steps; at most %d", ops.Len(), maxPathFields)
 	}
+
 	t := target{isPromise: true, id: pa.QuestionId()}
 	for i := range ops.Len() {
 		switch op := ops.At(i); op.Which() {
@@ -121,6 +128,7 @@ func parsePromise(pa rpccp.PromisedAnswer) (target, error) {
 			return target{}, protocolError("promised answer: step kind %d is not served", op.Which())
 		}
 	}
+
 	return t, nil
 }
 
@@ -136,6 +144,7 @@ func (v *vat) enterLocked(c *call, tgt target, table rpccp.CapDescriptor_List) e
 	if err != nil {
 		return err
 	}
+
 	args := make([]target, 0, table.Len())
 	for i := range table.Len() {
 		arg, argRefusal, err := v.checkArgumentLocked(c, table.At(i))
@@ -147,24 +156,28 @@ func (v *vat) enterLocked(c *call, tgt target, table rpccp.CapDescriptor_List) e
 		}
 		args = append(args, arg)
 	}
+
 	if err := v.addQuestionLocked(c.q); err != nil {
 		return err
 	}
 	if refusal == nil && !v.hasRoomLocked() {
 		refusal = exceptionOf(gpuerr.New(gpuerr.Busy, "%d calls of this connection have not returned yet; let some of them end", v.calls))
 	}
+
 	v.calls++
 	v.callBytes += c.bytes
 	if refusal != nil {
 		v.failLocked(c.q, refusal)
 		return nil
 	}
+
 	for i, arg := range args {
 		if failure := v.bindArgumentLocked(c, i, arg, table.At(i)); failure != nil {
 			v.failLocked(c.q, failure)
 			return nil
 		}
 	}
+
 	if on == nil {
 		parent := v.questions[tgt.id]
 		c.parents = append(c.parents, parent)
@@ -173,6 +186,7 @@ func (v *vat) enterLocked(c *call, tgt target, table rpccp.CapDescriptor_List) e
 		c.path = tgt.path
 		return nil
 	}
+
 	v.enqueueLocked(c, on)
 	v.pumpLocked(on)
 	return nil
@@ -189,6 +203,7 @@ func (v *vat) resolveLocked(t target) (*export, *exc.Exception, error) {
 		}
 		return e, nil, nil
 	}
+
 	q := v.questions[t.id]
 	if q == nil || q.finished {
 		return nil, nil, protocolError("question %d is not open", t.id)
@@ -196,6 +211,7 @@ func (v *vat) resolveLocked(t target) (*export, *exc.Exception, error) {
 	if !q.returned {
 		return nil, nil, nil
 	}
+
 	e, failure := q.lookup(t.path)
 	return e, failure, nil
 }
@@ -241,14 +257,17 @@ func (v *vat) bindArgumentLocked(c *call, i int, t target, d rpccp.CapDescriptor
 	if d.Which() == rpccp.CapDescriptor_Which_none {
 		return nil
 	}
+
 	e, failure, _ := v.resolveLocked(t)
 	if failure != nil {
 		return failure
 	}
+
 	if e != nil {
 		c.caps[i] = e.client.AddRef()
 		return nil
 	}
+
 	q := v.questions[t.id]
 	q.arguments = append(q.arguments, argument{call: c, index: i, path: t.path})
 	q.waiting++
@@ -291,6 +310,7 @@ func (v *vat) startLocked(c *call, e *export) {
 		v.failLocked(c.q, exceptionOf(gpuerr.New(gpuerr.Disconnected, "the connection is closed")))
 		return
 	}
+
 	v.unparkLocked(c)
 	c.started = true
 	c.msg.CapTable().Reset(c.caps...)
@@ -300,6 +320,7 @@ func (v *vat) startLocked(c *call, e *export) {
 	if c.q.finished && c.q.waiting == 0 {
 		c.cancel(errFinished)
 	}
+
 	v.running.Add(1)
 	e.client.RecvCall(ctx, capnp.Recv{
 		Method: c.method, Args: c.args, ReleaseArgs: c.releaseArgs, Returner: c,
@@ -363,6 +384,7 @@ func (v *vat) settleLocked(q *question) {
 			v.pumpLocked(e)
 		}
 	}
+
 	for _, a := range arguments {
 		if a.call.done {
 			continue
@@ -378,11 +400,13 @@ func (v *vat) settleLocked(q *question) {
 			v.pumpLocked(a.call.target)
 		}
 	}
+
 	for _, e := range q.results {
 		if e != nil {
 			v.releaseIfDeadLocked(e)
 		}
 	}
+
 	if q.finished {
 		v.dropQuestionLocked(q)
 	}

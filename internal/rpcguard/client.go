@@ -101,6 +101,7 @@ func (c *clientCodec) Encode(m *capnp.Message) error {
 	if err != nil {
 		return err
 	}
+
 	c.note(m)
 	courtesy.Step()
 	c.writeMu.Lock()
@@ -108,10 +109,12 @@ func (c *clientCodec) Encode(m *capnp.Message) error {
 	if err := c.conn.SetWriteDeadline(time.Now().Add(DefaultLimits().WriteTimeout)); err != nil {
 		return lostLink(err)
 	}
+
 	if _, err = c.conn.Write(b); err != nil {
 		c.conn.Close() // the stream may be cut within a message
 		return lostLink(err)
 	}
+
 	return nil
 }
 
@@ -129,6 +132,7 @@ func (c *clientCodec) note(m *capnp.Message) {
 	if err != nil {
 		return
 	}
+
 	switch root.Which() {
 	case rpccp.Message_Which_bootstrap:
 		if b, err := root.Bootstrap(); err == nil {
@@ -166,6 +170,7 @@ func (c *clientCodec) finished(question uint32, givenBack bool) {
 		c.open[question] = !givenBack
 		return
 	}
+
 	for id, h := range c.fds {
 		switch {
 		case h.settled || h.question != question:
@@ -259,22 +264,27 @@ func (c *clientCodec) assignFDs(m *capnp.Message) {
 	if err != nil || root.Which() != rpccp.Message_Which_return {
 		return
 	}
+
 	ret, err := root.Return()
 	if err != nil {
 		return
 	}
+
 	question := ret.AnswerId()
 	if !c.returned(question) || len(c.arrived) == 0 || ret.Which() != rpccp.Return_Which_results {
 		return
 	}
+
 	payload, err := ret.Results()
 	if err != nil {
 		return
 	}
+
 	table, err := payload.CapTable()
 	if err != nil {
 		return
 	}
+
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i := range table.Len() {

@@ -38,6 +38,7 @@ func exceptionOf(err error) *exc.Exception {
 	if e, ok := err.(*exc.Exception); ok && codeIn(e.Error()) != nil {
 		return e
 	}
+
 	var coded *gpuerr.Error
 	var code gpuerr.Code
 	var foreign *exc.Exception
@@ -50,11 +51,13 @@ func exceptionOf(err error) *exc.Exception {
 	case errors.As(err, &foreign) && foreign.Type == exc.Unimplemented:
 		err = gpuerr.New(gpuerr.Unimplemented, "%s", err.Error())
 	}
+
 	e := gpuerr.From(err)
 	reason := e.Error()
 	if len(reason) > maxReasonBytes {
 		reason = strings.ToValidUTF8(reason[:maxReasonBytes], "")
 	}
+
 	return &exc.Exception{Type: excTypes[e.Code.Class()], Cause: errors.New(reason)}
 }
 
@@ -71,6 +74,7 @@ func FromException(err error) error {
 	if e := codeIn(err.Error()); e != nil {
 		return e
 	}
+
 	var ex *exc.Exception
 	if !errors.As(err, &ex) {
 		return err
@@ -78,6 +82,7 @@ func FromException(err error) error {
 	if errors.Is(err, rpc.ErrConnClosed) { // which a call that could not be sent makes "failed" of
 		return gpuerr.New(gpuerr.Disconnected, "%s", err.Error())
 	}
+
 	switch ex.Type {
 	case exc.Disconnected:
 		return gpuerr.New(gpuerr.Disconnected, "%s", err.Error())
@@ -136,5 +141,6 @@ func parseOperands(code gpuerr.Code, rest string) *gpuerr.Error {
 			e.Available = n
 		}
 	}
+
 	return e
 }

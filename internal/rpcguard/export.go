@@ -55,12 +55,15 @@ func Export(spec Spec) capnp.Client {
 	if spec.Log == nil {
 		spec.Log = slog.Default()
 	}
+
 	o := &object{spec: spec, ended: make(chan struct{})}
 	methods := make([]server.Method, len(spec.Methods))
 	for i, m := range spec.Methods {
 		methods[i] = server.Method{Method: m.Method, Impl: o.guarded(m.Method, m.Impl)}
 	}
+
 	o.Server = server.New(methods, o, shutdownFunc(o.shutdown))
+
 	// Answered from the object's queue like any other call, never from within
 	// Recv: the vat relies on Recv not calling back.
 	o.Server.HandleUnknownMethod = func(m capnp.Method) *server.Method {
@@ -131,12 +134,14 @@ func (o *object) run(ctx context.Context, call *server.Call, m capnp.Method, imp
 	if err := ctx.Err(); err != nil {
 		return err // finished while it was queued
 	}
+
 	if g := o.spec.Gate; g != nil {
 		callCtx, cancel := context.WithCancelCause(ctx)
 		defer cancel(nil)
 		defer context.AfterFunc(g.ctx, func() { cancel(g.Err()) })()
 		ctx = callCtx
 	}
+
 	defer o.recovered(m.MethodName, &err)
 	err = impl(ctx, call)
 	if err != nil && !isOurs(err) {
@@ -144,6 +149,7 @@ func (o *object) run(ctx context.Context, call *server.Call, m capnp.Method, imp
 		o.spec.Log.Error("a capability's method failed without a code", "interface", o.spec.Name, "method", m.MethodName, "error", err)
 		err = errBug
 	}
+
 	return err
 }
 

@@ -28,31 +28,38 @@ func readFrame(r io.Reader, maxBytes uint32) (frame, error) {
 	if _, err := io.ReadFull(r, table[:8]); err != nil {
 		return frame{}, err
 	}
+
 	count := uint64(binary.LittleEndian.Uint32(table[:])) + 1
 	if count > maxSegments {
 		return frame{}, protocolError("a message of %d segments; at most %d", count, maxSegments)
 	}
+
 	tableBytes := (4*(1+int(count)) + 7) &^ 7
 	if _, err := io.ReadFull(r, table[8:tableBytes]); err != nil {
 		return frame{}, cutShort(err)
 	}
+
 	total := uint64(tableBytes)
 	for i := range int(count) {
 		total += 8 * uint64(binary.LittleEndian.Uint32(table[4*(1+i):]))
 	}
+
 	if total > uint64(maxBytes) {
 		return frame{}, protocolError("a message of %d bytes; at most %d", total, maxBytes)
 	}
+
 	buf, err := readGrowing(r, table[:tableBytes], int(total))
 	if err != nil {
 		return frame{}, err
 	}
+
 	f := frame{bytes: buf, segments: make([][]byte, count)}
 	rest := buf[tableBytes:]
 	for i := range f.segments {
 		n := 8 * int(binary.LittleEndian.Uint32(table[4*(1+i):]))
 		f.segments[i], rest = rest[:n:n], rest[n:]
 	}
+
 	return f, nil
 }
 
@@ -71,6 +78,7 @@ func readGrowing(r io.Reader, head []byte, total int) ([]byte, error) {
 			return nil, cutShort(err)
 		}
 	}
+
 	return buf, nil
 }
 

@@ -104,13 +104,16 @@ func (v *vat) awaitRoom() error {
 			return context.Cause(v.ctx)
 		}
 	}
+
 	if v.hasRoom() {
 		v.patient = true
 		return nil
 	}
+
 	if !v.patient {
 		return nil
 	}
+
 	timer := time.NewTimer(callPatience)
 	defer timer.Stop()
 	for !v.hasRoom() {
@@ -123,6 +126,7 @@ func (v *vat) awaitRoom() error {
 			return nil
 		}
 	}
+
 	return nil
 }
 
@@ -155,11 +159,13 @@ func (v *vat) close(err error) {
 	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 		v.sendAbort(exceptionOf(err))
 	}
+
 	v.out.close()
 	select {
 	case <-v.out.done:
 	case <-time.After(abortTimeout):
 	}
+
 	v.conn.Close()
 	<-v.out.done
 	v.releaseAll()

@@ -136,6 +136,7 @@ func (v *vat) handle(m *capnp.Message, messageBytes int64) error {
 	if err != nil {
 		return protocolError("a message without a root struct")
 	}
+
 	switch root.Which() {
 	case rpccp.Message_Which_bootstrap:
 		return v.handleBootstrap(root)
@@ -175,17 +176,20 @@ func (v *vat) handleBootstrap(root rpccp.Message) error {
 	if err != nil {
 		return protocolError("bootstrap: %v", err)
 	}
+
 	v.mu.Lock()
 	defer v.unlock()
 	q := &question{id: b.QuestionId(), returned: true, paths: []capPath{{}}}
 	if err := v.addQuestionLocked(q); err != nil {
 		return err
 	}
+
 	if len(v.exports) >= v.limits.MaxExports {
 		q.err = exceptionOf(gpuerr.New(gpuerr.Busy, "%d capabilities are held; release some", len(v.exports)))
 		v.laterLocked(func() { v.sendException(q.id, q.err, false) })
 		return nil
 	}
+
 	e := v.addExportLocked(v.bootstrap.AddRef())
 	q.results = []*export{e}
 	v.laterLocked(func() { v.sendBootstrap(q.id, e.id) })
@@ -264,17 +268,20 @@ func (v *vat) handleFinish(root rpccp.Message) error {
 	if err != nil {
 		return protocolError("finish: %v", err)
 	}
+
 	v.mu.Lock()
 	defer v.unlock()
 	q := v.questions[f.QuestionId()]
 	if q == nil || q.finished {
 		return protocolError("finish of question %d, which is not open", f.QuestionId())
 	}
+
 	q.finished, q.releaseCaps = true, f.ReleaseResultCaps()
 	if q.returned {
 		v.dropQuestionLocked(q)
 		return nil
 	}
+
 	v.cancelIfUnwantedLocked(q)
 	return nil
 }
@@ -349,12 +356,14 @@ func (v *vat) hold(o *object) {
 	if o == nil {
 		return
 	}
+
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.held[o] = struct{}{}
 	if len(v.held) < v.pruneAt {
 		return
 	}
+
 	for o := range v.held {
 		select {
 		case <-o.ended:
@@ -362,6 +371,7 @@ func (v *vat) hold(o *object) {
 		default:
 		}
 	}
+
 	v.pruneAt = max(minPruneAt, 2*len(v.held))
 }
 

@@ -112,6 +112,7 @@ func (w *walker) far(p uint64, depth int) error {
 	if err := w.charge(padWords); err != nil {
 		return err
 	}
+
 	pad := w.word(segment, at)
 	if !isDouble {
 		if kindOf(pad) == kindFar {
@@ -119,10 +120,12 @@ func (w *walker) far(p uint64, depth int) error {
 		}
 		return w.pointer(segment, at, depth)
 	}
+
 	tag := w.word(segment, at+1)
 	if kindOf(pad) != kindFar || pad&4 != 0 || kindOf(tag) > kindList {
 		return protocolError("a malformed landing pad")
 	}
+
 	return w.object(uint32(pad>>32), int64(uint32(pad)>>3), tag, depth)
 }
 
@@ -166,6 +169,7 @@ func (w *walker) list(segment uint32, start int64, tag uint64, depth int) error 
 	if code == 7 {
 		return w.compositeList(segment, start, n, depth)
 	}
+
 	words := (n*elementBits[code] + 63) / 64
 	if !w.inBounds(segment, start, words) {
 		return protocolError("a list out of bounds")
@@ -179,6 +183,7 @@ func (w *walker) list(segment uint32, start int64, tag uint64, depth int) error 
 	if code == 6 {
 		return w.pointers(segment, start, n, depth-1)
 	}
+
 	return nil
 }
 
@@ -189,6 +194,7 @@ func (w *walker) compositeList(segment uint32, start, words int64, depth int) er
 	if err := w.charge(words + 1); err != nil {
 		return err
 	}
+
 	tag := w.word(segment, start)
 	n := offsetOf(tag)
 	dataWords, pointers := structSize(tag)
@@ -199,10 +205,12 @@ func (w *walker) compositeList(segment uint32, start, words int64, depth int) er
 	if size == 0 {
 		return w.chargeEmpty(n)
 	}
+
 	for i := range n {
 		if err := w.pointers(segment, start+1+i*size+dataWords, pointers, depth-1); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }

@@ -155,6 +155,7 @@ func (w *writer) write(batch []outMessage) error {
 		w.mu.Unlock()
 		w.onRoom()
 	}
+
 	return nil
 }
 
@@ -176,6 +177,7 @@ func (w *writer) writeJoined(batch []outMessage) error {
 	if err := w.conn.SetWriteDeadline(time.Now().Add(w.timeout)); err != nil {
 		return err
 	}
+
 	out := batch[0].bytes
 	if len(batch) > 1 {
 		out = make([]byte, 0, coalesceBytes)
@@ -183,6 +185,7 @@ func (w *writer) writeJoined(batch []outMessage) error {
 			out = append(out, m.bytes...)
 		}
 	}
+
 	if len(batch[0].fds) > 0 {
 		// The first byte carries the descriptors, however short the write.
 		n, _, err := w.conn.WriteMsgUnix(out, unix.UnixRights(batch[0].fds...), nil)
@@ -194,6 +197,7 @@ func (w *writer) writeJoined(batch []outMessage) error {
 			return nil
 		}
 	}
+
 	_, err := w.conn.Write(out)
 	return err
 }

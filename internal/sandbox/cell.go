@@ -50,11 +50,13 @@ func (j *Jailer) Cell(name string, p *Profile, l Limits) (*Cell, error) {
 			return nil, err
 		}
 	}
+
 	if j.groups != nil {
 		if c.group, err = j.groups.cell(fmt.Sprintf("%s-%d", name, j.cells.Add(1)), l); err != nil {
 			return nil, errors.Join(err, c.Close())
 		}
 	}
+
 	return c, nil
 }
 
@@ -80,14 +82,17 @@ func (c *Cell) Start(cmd *exec.Cmd) error {
 		attr = new(syscall.SysProcAttr)
 		cmd.SysProcAttr = attr
 	}
+
 	c.j.confine(attr, c.uid)
 	if c.group != nil {
 		attr.UseCgroupFD, attr.CgroupFD = true, int(c.group.dir.Fd())
 	}
+
 	namespaces := ""
 	if c.j.spaces != 0 {
 		namespaces = "1"
 	}
+
 	cmd.Env = append(cmd.Env,
 		requireEnv+"="+join(c.j.require), namespacesEnv+"="+namespaces,
 		// The runtime would otherwise keep a file of its cgroup open, to follow the
@@ -97,6 +102,7 @@ func (c *Cell) Start(cmd *exec.Cmd) error {
 	if err != nil {
 		return err
 	}
+
 	defer null.Close()
 	if cmd.Stdin == nil {
 		cmd.Stdin = null
@@ -104,21 +110,25 @@ func (c *Cell) Start(cmd *exec.Cmd) error {
 	if cmd.Stdout == nil {
 		cmd.Stdout = null
 	}
+
 	program, err := openProgram(cmd)
 	if err != nil {
 		return err
 	}
+
 	defer unix.Close(program)
 	path := cmd.Path
 	if !isScript(program) { // its interpreter opens it by its name
 		// The program's folder may be closed to the cell's user: only the file counts.
 		cmd.Path = fmt.Sprintf("/proc/self/fd/%d", program)
 	}
+
 	err = cmd.Start()
 	cmd.Path = path
 	if errors.Is(err, unix.EACCES) {
 		return fmt.Errorf("%w: %s must be readable and executable for everyone (chmod a+rx)", err, path)
 	}
+
 	return err
 }
 
@@ -136,6 +146,7 @@ func openProgram(cmd *exec.Cmd) (int, error) {
 	if err != nil {
 		return -1, fmt.Errorf("open %s: %w", cmd.Path, err)
 	}
+
 	defer unix.Close(fd)
 	highest := len(cmd.ExtraFiles)
 	for _, f := range append([]any{cmd.Stdin, cmd.Stdout, cmd.Stderr}, anys(cmd.ExtraFiles)...) {
@@ -143,11 +154,13 @@ func openProgram(cmd *exec.Cmd) (int, error) {
 			highest = max(highest, int(f.Fd()))
 		}
 	}
+
 	const room = 64
 	high, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, highest+room)
 	if err != nil {
 		return -1, fmt.Errorf("hold %s: %w", cmd.Path, err)
 	}
+
 	return high, nil
 }
 
@@ -222,15 +235,18 @@ func (c *Cell) Close() error {
 	if c.closed {
 		return nil
 	}
+
 	if c.group != nil {
 		if err := c.group.Close(); err != nil {
 			return err
 		}
 	}
+
 	c.closed = true
 	if c.j.root {
 		c.j.uids.give(c.uid)
 	}
+
 	return nil
 }
 

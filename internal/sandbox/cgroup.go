@@ -43,10 +43,12 @@ func newCgroupTree() (_ *cgroupTree, err error) {
 	if err != nil {
 		return nil, err
 	}
+
 	id, err := processID(os.Getpid())
 	if err != nil {
 		return nil, err
 	}
+
 	removeLeftovers(own)
 	t := &cgroupTree{own: own, top: filepath.Join(own, treePrefix+id), lacking: map[string]error{}}
 	t.cells = filepath.Join(t.top, fmt.Sprintf("cells-%d", trees.Add(1)))
@@ -56,11 +58,13 @@ func newCgroupTree() (_ *cgroupTree, err error) {
 	if err := os.Mkdir(t.cells, 0o755); err != nil {
 		return nil, errors.Join(fmt.Errorf("make a cgroup: %w", err), t.Close())
 	}
+
 	for _, c := range wanted {
 		if err := t.enable(c); err != nil {
 			t.lacking[c] = err
 		}
 	}
+
 	return t, nil
 }
 
@@ -76,6 +80,7 @@ func (t *cgroupTree) enable(controller string) error {
 	if !slices.Contains(have, controller) {
 		return fmt.Errorf("the cgroup %s has no %s controller (cgroup.controllers: %q); mount cgroup v2 with it, or have it delegated", t.own, controller, strings.Join(have, " "))
 	}
+
 	for _, dir := range []string{t.own, t.top, t.cells} {
 		err := write(dir, "cgroup.subtree_control", "+"+controller)
 		// A cgroup with processes hands nothing down, unless it is the root.
@@ -88,6 +93,7 @@ func (t *cgroupTree) enable(controller string) error {
 			return fmt.Errorf("enable %s in the cgroup %s: %w", controller, dir, err)
 		}
 	}
+
 	return nil
 }
 
@@ -97,12 +103,14 @@ func (t *cgroupTree) moveAside() error {
 	if err != nil {
 		return err
 	}
+
 	self := strconv.Itoa(os.Getpid())
 	for _, pid := range procs {
 		if pid != self {
 			return fmt.Errorf("other processes (%s) are in it too; start device-manager in a cgroup of its own: systemd-run --scope -p Delegate=yes", pid)
 		}
 	}
+
 	leaf := filepath.Join(t.top, "manager")
 	if err := os.Mkdir(leaf, 0o755); err != nil {
 		return err
@@ -110,6 +118,7 @@ func (t *cgroupTree) moveAside() error {
 	if err := write(leaf, "cgroup.procs", self); err != nil {
 		return errors.Join(err, os.Remove(leaf))
 	}
+
 	t.moved = true
 	return nil
 }
@@ -122,6 +131,7 @@ func (t *cgroupTree) Close() error {
 	if left, err := filepath.Glob(filepath.Join(t.top, "cells-*")); err != nil || len(left) > 0 {
 		return err // the last one removes the rest
 	}
+
 	if t.moved {
 		// Back to where this process was, for whoever comes after it.
 		for _, c := range wanted {
@@ -133,9 +143,11 @@ func (t *cgroupTree) Close() error {
 		}
 		_ = os.Remove(filepath.Join(t.top, "manager"))
 	}
+
 	if err := os.Remove(t.top); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.EBUSY) {
 		return fmt.Errorf("remove a cgroup: %w", err)
 	}
+
 	return nil
 }
 
@@ -151,21 +163,25 @@ func (t *cgroupTree) cell(name string, l Limits) (_ *cgroup, err error) {
 	if err := os.Mkdir(g.path, 0o755); err != nil {
 		return nil, fmt.Errorf("make a cgroup: %w", err)
 	}
+
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, os.Remove(g.path))
 		}
 	}()
+
 	if err := t.limit(g.path, l); err != nil {
 		return nil, err
 	}
 	if g.killer, err = os.OpenFile(filepath.Join(g.path, "cgroup.kill"), os.O_WRONLY, 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
+
 	if g.dir, err = os.Open(g.path); err != nil {
 		g.killer.Close()
 		return nil, err
 	}
+
 	return g, nil
 }
 
@@ -176,9 +192,11 @@ func (t *cgroupTree) limit(path string, l Limits) error {
 		set["memory.max"] = strconv.FormatUint(l.MemoryBytes, 10)
 		set["memory.oom.group"] = "1"
 	}
+
 	if t.lacking["pids"] == nil && l.Pids != 0 {
 		set["pids.max"] = strconv.FormatUint(l.Pids, 10)
 	}
+
 	if t.lacking["hugetlb"] == nil {
 		files, err := os.ReadDir(path) // not Glob, which finds nothing where it cannot look
 		if err != nil {
@@ -190,17 +208,20 @@ func (t *cgroupTree) limit(path string, l Limits) error {
 			}
 		}
 	}
+
 	for file, value := range set {
 		if err := write(path, file, value); err != nil {
 			return err
 		}
 	}
+
 	if _, limited := set["memory.max"]; limited {
 		// Absent where the host has no swap accounting; there it has no swap either.
 		if err := write(path, "memory.swap.max", "0"); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -304,6 +325,7 @@ func cgroup2Mount() (root, mount string, err error) {
 	if err != nil {
 		return "", "", err
 	}
+
 	defer f.Close()
 	lines := bufio.NewScanner(f)
 	for lines.Scan() {
@@ -314,6 +336,7 @@ func cgroup2Mount() (root, mount string, err error) {
 			return fields[3], fields[4], nil
 		}
 	}
+
 	return "", "", errors.Join(errors.New("cgroup v2 is not mounted"), lines.Err())
 }
 

@@ -50,9 +50,11 @@ func (e Enforced) String() string {
 			parts = append(parts, fmt.Sprintf("seccomp=%d", e.profile.Calls()))
 		}
 	}
+
 	for _, m := range e.missing {
 		parts = append(parts, "no-"+string(m.Mechanism))
 	}
+
 	return strings.Join(parts, " ")
 }
 
@@ -69,6 +71,7 @@ func (c *Cell) Check(pid int) (Enforced, error) {
 	if err != nil {
 		return e, fmt.Errorf("look at process %d: %w", pid, err)
 	}
+
 	e.User = s.uid
 	look := func(m Mechanism, err error) {
 		if err != nil {
@@ -91,14 +94,17 @@ func (c *Cell) Check(pid int) (Enforced, error) {
 		}
 		look(m, why)
 	}
+
 	look(Filesystem, checkRoot(pid))
 	look(Capabilities, s.checkCapabilities())
 	seccomp := s.checkSeccomp(c.j.filters)
+
 	// The claim of a process that came as far as its filter, the step after.
 	landlock := c.j.why(Landlock)
 	if landlock == nil {
 		landlock = seccomp
 	}
+
 	look(Landlock, landlock)
 	look(Seccomp, seccomp)
 	return e, refusal(c.j.require, e.missing)
@@ -130,6 +136,7 @@ func (c *Cell) checkNamespaces(pid int) (own []string, err error) {
 	if c.j.spaces == 0 {
 		return nil, c.j.why(Namespaces)
 	}
+
 	for _, k := range namespaceKinds {
 		its, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", pid, k.name))
 		if err != nil {
@@ -144,6 +151,7 @@ func (c *Cell) checkNamespaces(pid int) (own []string, err error) {
 		}
 		own = append(own, k.name)
 	}
+
 	return own, nil
 }
 
@@ -171,6 +179,7 @@ func checkRoot(pid int) error {
 	if len(entries) > 0 {
 		return fmt.Errorf("its root directory has %d entries", len(entries))
 	}
+
 	var fs unix.Statfs_t
 	if err := unix.Statfs(root, &fs); err != nil {
 		return err
@@ -178,6 +187,7 @@ func checkRoot(pid int) error {
 	if fs.Flags&unix.ST_RDONLY == 0 {
 		return errors.New("its root directory can be written to")
 	}
+
 	return nil
 }
 
@@ -200,6 +210,7 @@ func readStatus(pid int) (status, error) {
 	if err != nil {
 		return status{}, err
 	}
+
 	all := status{oneUser: true, noNewPrivs: true, seccomp: unix.SECCOMP_MODE_FILTER, filters: math.MaxInt}
 	seen := false
 	for _, file := range files {
@@ -215,9 +226,11 @@ func readStatus(pid int) (status, error) {
 		}
 		seen = true
 	}
+
 	if !seen {
 		return status{}, errors.New("it has ended")
 	}
+
 	return all, nil
 }
 
@@ -226,10 +239,12 @@ func (s *status) add(fields map[string]string) error {
 	if len(uids) != 4 {
 		return fmt.Errorf("the field Uid is %q", fields["Uid"])
 	}
+
 	uid, err := strconv.ParseUint(uids[0], 10, 32)
 	if err != nil {
 		return err
 	}
+
 	s.oneUser = s.oneUser && uids[1] == uids[0] && uids[2] == uids[0] && uids[3] == uids[0]
 	s.uid, s.groups = uint32(uid), fields["Groups"]
 	s.noNewPrivs = s.noNewPrivs && fields["NoNewPrivs"] == "1"
@@ -237,11 +252,13 @@ func (s *status) add(fields map[string]string) error {
 	if err != nil {
 		return err
 	}
+
 	s.seccomp = min(s.seccomp, mode)
 	filters, err := filterCount(fields, mode)
 	if err != nil {
 		return err
 	}
+
 	s.filters = min(s.filters, filters)
 	for _, set := range []string{"CapEff", "CapPrm", "CapInh", "CapAmb"} {
 		bits, err := strconv.ParseUint(fields[set], 16, 64)
@@ -250,6 +267,7 @@ func (s *status) add(fields map[string]string) error {
 		}
 		s.caps |= bits
 	}
+
 	return nil
 }
 
@@ -284,6 +302,7 @@ func ownFilters() (int, error) {
 	if err != nil {
 		return 0, err
 	}
+
 	most := 0
 	for _, file := range files {
 		fields, err := statusFields(file)
@@ -306,6 +325,7 @@ func ownFilters() (int, error) {
 		}
 		most = max(most, n)
 	}
+
 	return most, nil
 }
 

@@ -32,8 +32,10 @@ func Enter(p *Profile, log *slog.Logger) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", requireEnv, err)
 	}
+
 	// The name that ps shows: the parent executed a descriptor, which has none.
 	_ = os.WriteFile("/proc/self/comm", []byte(filepath.Base(os.Args[0])), 0)
+
 	// Where the host is out of memory, this one goes rather than the parent, whose
 	// place it would otherwise inherit (OOMScoreAdjust= of the unit): it is replaced.
 	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("500"), 0)
@@ -41,10 +43,12 @@ func Enter(p *Profile, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+
 	log.Info("sandboxed", inForce...)
 	for _, m := range missing {
 		log.Warn("not confined", "by", m.Mechanism, "why", m.Reason)
 	}
+
 	return refusal(require, missing)
 }
 
@@ -59,6 +63,7 @@ func enter(p *Profile, namespaces bool) (inForce []any, missing []Missing, err e
 		}
 		return inForce, missing, nil
 	}
+
 	settle()
 	if err := closeInherited(); err != nil {
 		miss(Filesystem, err)
@@ -69,6 +74,7 @@ func enter(p *Profile, namespaces bool) (inForce []any, missing []Missing, err e
 	} else {
 		inForce = append(inForce, "filesystem", "empty")
 	}
+
 	limitSelf(p, namespaces)
 	if err := noNewPrivs(); err != nil {
 		for _, m := range []Mechanism{Capabilities, Landlock, Seccomp} {
@@ -76,11 +82,13 @@ func enter(p *Profile, namespaces bool) (inForce []any, missing []Missing, err e
 		}
 		return inForce, missing, nil
 	}
+
 	if err := dropCapabilities(); err != nil {
 		miss(Capabilities, err)
 	} else {
 		inForce = append(inForce, "capabilities", "none")
 	}
+
 	if abi, err := landlockABI(); err != nil {
 		miss(Landlock, err)
 	} else if err := restrict(landlockRules(abi)); err != nil {
@@ -88,6 +96,7 @@ func enter(p *Profile, namespaces bool) (inForce []any, missing []Missing, err e
 	} else {
 		inForce = append(inForce, "landlock", abi)
 	}
+
 	// Last: it takes away what the steps above need.
 	if auditArch == 0 {
 		miss(Seccomp, fmt.Errorf("there is no table of system calls for %s", runtime.GOARCH))
@@ -96,6 +105,7 @@ func enter(p *Profile, namespaces bool) (inForce []any, missing []Missing, err e
 	} else {
 		inForce = append(inForce, "seccomp", p.Calls())
 	}
+
 	return inForce, missing, nil
 }
 
@@ -123,6 +133,7 @@ func closeInherited() error {
 	if err != nil {
 		return fmt.Errorf("list the open descriptors: %w", err)
 	}
+
 	for _, entry := range open {
 		fd, err := strconv.Atoi(entry.Name())
 		if err != nil || fd <= 2 {
@@ -142,6 +153,7 @@ func closeInherited() error {
 			unix.Close(fd)
 		}
 	}
+
 	return nil
 }
 
@@ -163,6 +175,7 @@ func limitSelf(p *Profile, namespaces bool) {
 	if namespaces { // elsewhere it would count what else the user runs
 		limits = append(limits, limit{unix.RLIMIT_NPROC, p.threads})
 	}
+
 	for _, l := range limits {
 		var old unix.Rlimit
 		if unix.Getrlimit(l.resource, &old) == nil {

@@ -67,6 +67,7 @@ func block(c call) []unix.SockFilter {
 			body = append(body, ret(unix.SECCOMP_RET_KILL_PROCESS))
 		}
 	}
+
 	body = append(body, ret(unix.SECCOMP_RET_ALLOW))
 	return append([]unix.SockFilter{jumpEqual(c.nr, 0, uint8(len(body)))}, body...)
 }

@@ -68,20 +68,24 @@ func New(o Options) (_ *Jailer, err error) {
 	if err := o.UIDs.free("/etc"); err != nil {
 		return nil, err
 	}
+
 	j := &Jailer{require: o.Require, log: o.Log}
 	if j.filters, err = ownFilters(); err != nil {
 		return nil, fmt.Errorf("look for system call filters of device-manager itself: %w", err)
 	}
+
 	miss := func(m Mechanism, reason error) {
 		j.missing = append(j.missing, Missing{m, reason})
 	}
 	if err := j.probeUser(o.UIDs); err != nil {
 		miss(User, err)
 	}
+
 	if err := j.probeNamespaces(); err != nil {
 		miss(Namespaces, err)
 		miss(Filesystem, errors.New("without namespaces the root directory cannot be changed"))
 	}
+
 	var why error
 	if j.groups, why = newCgroupTree(); why != nil {
 		why = fmt.Errorf("%w; run device-manager as the system unit does (Delegate=yes), or as root of the cgroup hierarchy", why)
@@ -100,20 +104,25 @@ func New(o Options) (_ *Jailer, err error) {
 			miss(Devices, why)
 		}
 	}
+
 	if j.abi, why = landlockABI(); why != nil {
 		miss(Landlock, why)
 	}
+
 	if auditArch == 0 {
 		miss(Seccomp, fmt.Errorf("there is no table of system calls for %s", runtime.GOARCH))
 	} else if why := killProcessAvailable(); why != nil {
 		miss(Seccomp, why)
 	}
+
 	if err := refusal(o.Require, j.missing); err != nil {
 		return nil, errors.Join(err, j.Close())
 	}
+
 	for _, m := range j.missing {
 		j.log.Info("processes are not confined", "by", m.Mechanism, "why", m.Reason)
 	}
+
 	return j, nil
 }
 
@@ -151,17 +160,20 @@ func (j *Jailer) probeNamespaces() error {
 	for _, k := range namespaceKinds {
 		flags |= k.flag
 	}
+
 	j.spaces = flags
 	attr := &syscall.SysProcAttr{}
 	uid := uint32(os.Geteuid())
 	if j.root {
 		uid = j.uids.first
 	}
+
 	j.confine(attr, uid)
 	_, err := os.StartProcess("/nonexistent/capgpu-probe", []string{"probe"}, &os.ProcAttr{Env: []string{}, Sys: attr})
 	if errors.Is(err, unix.ENOENT) {
 		return nil
 	}
+
 	j.spaces = 0
 	return fmt.Errorf("the host does not allow user namespaces here (%v); see /proc/sys/user/max_user_namespaces, kernel.unprivileged_userns_clone and kernel.apparmor_restrict_unprivileged_userns", err)
 }
@@ -172,6 +184,7 @@ func (j *Jailer) confine(attr *syscall.SysProcAttr, uid uint32) {
 	if !j.root {
 		gid = uint32(os.Getegid())
 	}
+
 	switch {
 	case j.spaces != 0:
 		attr.Cloneflags |= j.spaces

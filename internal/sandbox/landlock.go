@@ -41,6 +41,7 @@ func landlockRules(abi int) unix.LandlockRulesetAttr {
 			*step.to |= step.bits
 		}
 	}
+
 	return r
 }
 

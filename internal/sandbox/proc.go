@@ -20,14 +20,17 @@ func newProc() (path string, end func()) {
 	if err != nil {
 		return host, func() {}
 	}
+
 	defer unix.Close(ctx)
 	if unix.FsconfigCreate(ctx) != nil {
 		return host, func() {}
 	}
+
 	mount, err := unix.Fsmount(ctx, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
 	if err != nil {
 		return host, func() {}
 	}
+
 	// A mount goes with its last descriptor, and that waits for a grace period of RCU.
 	return fmt.Sprintf("/proc/self/fd/%d", mount), func() { go unix.Close(mount) }
 }

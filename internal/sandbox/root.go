@@ -19,6 +19,7 @@ func emptyRoot() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make the mounts private: %w", err)
 	}
+
 	at, err := mountEmpty("/proc", "/sys", "/dev", "/tmp")
 	if err != nil {
 		return err
@@ -26,6 +27,7 @@ func emptyRoot() error {
 	if err := unix.Chdir(at); err != nil {
 		return fmt.Errorf("enter the empty root: %w", err)
 	}
+
 	// With both names the same the old root ends up on top of the new one
 	// (pivot_root(2), NOTES), and goes away with its mounts.
 	switch err := unix.PivotRoot(".", "."); {
@@ -45,13 +47,16 @@ func emptyRoot() error {
 	default:
 		return fmt.Errorf("change to the empty root: %w", err)
 	}
+
 	if err := unix.Chdir("/"); err != nil {
 		return fmt.Errorf("enter the empty root: %w", err)
 	}
+
 	left, err := os.ReadDir("/")
 	if err != nil || len(left) > 0 {
 		return fmt.Errorf("the empty root has %d entries (%v)", len(left), err)
 	}
+
 	return nil
 }
 

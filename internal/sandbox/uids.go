@@ -72,6 +72,7 @@ func (r UIDRange) free(etc string) error {
 			}
 		}
 	}
+
 	return nil
 }
 

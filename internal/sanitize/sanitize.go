@@ -14,6 +14,7 @@ func Text(s string) string {
 	if !strings.ContainsFunc(s, func(r rune) bool { return r == utf8.RuneError || !strconv.IsPrint(r) }) {
 		return s
 	}
+
 	var b strings.Builder
 	for len(s) > 0 {
 		r, n := utf8.DecodeRuneInString(s)
@@ -25,5 +26,6 @@ func Text(s string) string {
 		}
 		s = s[n:]
 	}
+
 	return b.String()
 }

@@ -58,15 +58,19 @@ func (m *Memory) Zero(off, n uint64) error {
 	if err := m.checkRange("zero", off, n, PageBytes); err != nil || n == 0 {
 		return err
 	}
+
 	start := off &^ (m.granule - 1)
 	b, err := m.Map(start, off+n-start, true)
 	if err != nil {
 		return err
 	}
+
 	defer func() { _ = Unmap(b) }() // it was mapped just now
+
 	// A peer may have punched a page out, and the host have no other for it.
 	if _, faulted := Guard(func() { clear(b[off-start:]) }); faulted {
 		return gpuerr.New(gpuerr.IO, "zero: a huge page of [%d, +%d) was taken away and the host has none left; raise vm.nr_hugepages", off, n)
 	}
+
 	return nil
 }

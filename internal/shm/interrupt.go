@@ -49,6 +49,7 @@ func (e *Interrupt) nudge() {
 	if e.fd < 0 {
 		return
 	}
+
 	var one [8]byte
 	binary.NativeEndian.PutUint64(one[:], 1)
 	for {
@@ -105,7 +106,9 @@ func (e *Interrupt) takeLocked(fd int) (uint64, error) {
 	default:
 		return 0, ioError("read an eventfd", err)
 	}
+
 	n := binary.NativeEndian.Uint64(e.buf[:])
+
 	// A nudge that came after the read is taken off here and is left in the counter: in
 	// the end all that the peer has counted is told.
 	e.mu.Lock()
@@ -122,6 +125,7 @@ func (e *Interrupt) Close() error {
 		e.mu.Unlock()
 		return nil
 	}
+
 	e.closing = true
 	e.mu.Unlock()
 	e.end.close()
@@ -135,5 +139,6 @@ func (e *Interrupt) Close() error {
 	if err := unix.Close(fd); err != nil {
 		return ioError("close an eventfd", err)
 	}
+
 	return nil
 }

@@ -30,10 +30,12 @@ func (i *interruption) arm(ctx context.Context) {
 	if i.of == ctx.Done() {
 		return
 	}
+
 	i.disarmLocked()
 	if i.closed || ctx.Done() == nil {
 		return
 	}
+
 	done := make(chan struct{})
 	i.of, i.done = ctx.Done(), done
 	i.stop = context.AfterFunc(ctx, func() {

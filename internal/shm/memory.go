@@ -77,25 +77,30 @@ func FromFD(fd int, bytes uint64) (*Memory, error) {
 		closeFD(fd)
 		return nil, gpuerr.New(gpuerr.Protocol, "descriptor is no shared memory (memfd): %v", err)
 	}
+
 	if seals&unix.F_SEAL_SHRINK == 0 {
 		closeFD(fd)
 		return nil, gpuerr.New(gpuerr.Protocol, "shared memory is not sealed against shrinking; add F_SEAL_SHRINK before sending it")
 	}
+
 	// The size is read after the seal was seen: from here on it cannot go down.
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		closeFD(fd)
 		return nil, ioError("stat shared memory", err)
 	}
+
 	if st.Size < 0 || uint64(st.Size) < bytes {
 		closeFD(fd)
 		return nil, gpuerr.New(gpuerr.Protocol, "shared memory holds %d bytes, less than the %d announced", st.Size, bytes)
 	}
+
 	granule, err := granuleOf(fd)
 	if err != nil {
 		closeFD(fd)
 		return nil, err
 	}
+
 	return &Memory{bytes: uint64(st.Size), granule: granule, fd: fd}, nil
 }
 
@@ -129,27 +134,33 @@ func (m *Memory) Map(off, n uint64, writable bool) ([]byte, error) {
 	if off%m.granule != 0 || n == 0 || n > math.MaxInt || off > m.bytes || n > m.bytes-off {
 		return nil, gpuerr.New(gpuerr.Invalid, "map: range off=%d len=%d does not lie in shared memory of %d bytes, or off is no multiple of %d", off, n, m.bytes, m.granule)
 	}
+
 	prot := unix.PROT_READ
 	if writable {
 		prot |= unix.PROT_WRITE
 	}
+
 	length := n
 	if m.granule > PageBytes {
 		length = (n + m.granule - 1) &^ (m.granule - 1) // munmap does not round it up as mmap does
 	}
+
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	if m.fd < 0 {
 		return nil, errMemoryClosed
 	}
+
 	b, err := unix.Mmap(m.fd, int64(off), int(length), prot, unix.MAP_SHARED)
 	if err != nil {
 		return nil, ioError("map shared memory", err)
 	}
+
 	if m.granule == PageBytes && n >= HugeBytes {
 		// Where the host has huge pages for those who ask; elsewhere it changes nothing.
 		_ = unix.Madvise(b, unix.MADV_HUGEPAGE)
 	}
+
 	return b[:n], nil
 }
 
@@ -188,6 +199,7 @@ func (m *Memory) fallocate(mode uint32, off, n uint64) error {
 	if m.fd < 0 {
 		return errMemoryClosed
 	}
+
 	for {
 		err := unix.Fallocate(m.fd, mode, int64(off), int64(n))
 		if err == unix.EINTR {

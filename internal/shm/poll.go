@@ -28,23 +28,28 @@ func newPollable(fd int, name string) (*pollable, error) {
 		closeFD(fd)
 		return nil, ioError("set a descriptor non-blocking", err)
 	}
+
 	file := os.NewFile(uintptr(fd), name)
 	if file == nil {
 		closeFD(fd)
 		return nil, gpuerr.New(gpuerr.Invalid, "descriptor %d is negative", fd)
 	}
+
 	// Only what is in the poller takes a deadline.
 	if err := file.SetDeadline(time.Time{}); err != nil {
 		file.Close()
 		return nil, gpuerr.New(gpuerr.Protocol, "%s cannot be polled: %v", name, err)
 	}
+
 	raw, err := file.SyscallConn()
 	if err != nil {
 		file.Close()
 		return nil, ioError("poll "+name, err)
 	}
+
 	p := &pollable{file: file, raw: raw}
 	p.fd.Store(int64(fd))
+
 	// They fail only when closed, which wakes as well.
 	p.end.fire = func() { file.SetReadDeadline(time.Unix(1, 0)) }
 	p.end.clear = func() { file.SetReadDeadline(time.Time{}) }

@@ -42,11 +42,13 @@ func (m *Memory) Back(off, n uint64) error {
 	if err := m.checkRange("back", off, n, m.granule); err != nil || m.granule > PageBytes {
 		return err // huge pages are all there (CreateHuge)
 	}
+
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	if m.fd < 0 {
 		return errMemoryClosed
 	}
+
 	pieces := make([][]byte, 0, min(n/uint64(len(zeros))+1, maxPieces))
 	for n > 0 {
 		pieces = pieces[:0]
@@ -63,6 +65,7 @@ func (m *Memory) Back(off, n uint64) error {
 		}
 		off, n = off+uint64(written), n-uint64(written)
 	}
+
 	return nil
 }
 

@@ -54,6 +54,7 @@ func NewWake() (*Sender, *Receiver, error) {
 	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
 		return nil, nil, ioError("make a wake pipe", err)
 	}
+
 	// Refused where the user's pipe pages are used up; the pipe is small then anyway.
 	unix.FcntlInt(uintptr(fds[1]), unix.F_SETPIPE_SZ, wakePipeBytes)
 	r, err := newReceiver(fds[0])
@@ -61,11 +62,13 @@ func NewWake() (*Sender, *Receiver, error) {
 		closeFD(fds[1])
 		return nil, nil, err
 	}
+
 	s, err := newSender(fds[1])
 	if err != nil {
 		r.Close()
 		return nil, nil, err
 	}
+
 	return s, r, nil
 }
 
@@ -95,6 +98,7 @@ func checkPipe(fd, access int) error {
 	if st.Mode&unix.S_IFMT != unix.S_IFIFO {
 		return gpuerr.New(gpuerr.Protocol, "descriptor is of mode %#o, not a pipe", st.Mode&unix.S_IFMT)
 	}
+
 	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
 	if err != nil {
 		return ioError("look at a wake pipe", err)
@@ -102,6 +106,7 @@ func checkPipe(fd, access int) error {
 	if flags&unix.O_ACCMODE != access {
 		return gpuerr.New(gpuerr.Protocol, "descriptor is the wrong end of a wake pipe")
 	}
+
 	return nil
 }
 

@@ -35,6 +35,7 @@ func openKmsg(path string) (*kmsg, error) {
 	if err != nil {
 		return nil, gpuerr.New(gpuerr.IO, "open the kernel's log %s: %v; IOMMU faults are read there, which needs CAP_SYSLOG", path, err)
 	}
+
 	file := os.NewFile(uintptr(fd), path)
 	fail := func(verb string, err error) (*kmsg, error) {
 		file.Close()
@@ -46,10 +47,12 @@ func openKmsg(path string) (*kmsg, error) {
 	if err := file.SetReadDeadline(time.Time{}); err != nil { // such a file would block Close
 		return fail("wait for", err)
 	}
+
 	raw, err := file.SyscallConn()
 	if err != nil {
 		return fail("wait for", err)
 	}
+
 	return &kmsg{file: file, raw: raw}, nil
 }
 

@@ -60,10 +60,12 @@ func parseRecord(b []byte) (record, bool) {
 	if !ok {
 		return record{}, false
 	}
+
 	fields := strings.Split(head, ",")
 	if len(fields) < 4 {
 		return record{}, false
 	}
+
 	var n [3]uint64
 	for i := range n {
 		v, ok := decimal(fields[i])
@@ -72,6 +74,7 @@ func parseRecord(b []byte) (record, bool) {
 		}
 		n[i] = v
 	}
+
 	text, _, _ := strings.Cut(rest, "\n")
 	return record{facility: n[0] >> 3, seq: n[1], micros: n[2], text: text}, true
 }
@@ -102,11 +105,13 @@ func parseDMAR(s string) (f Fault, ok bool) {
 	default:
 		return Fault{}, false
 	}
+
 	if p.skip(" PASID 0x") {
 		p.hex(8)
 	} else {
 		p.skip(" NO_PASID")
 	}
+
 	p.must("] Request device [")
 	bus := p.prefixedHex(2, 2)
 	p.must(":")
@@ -118,6 +123,7 @@ func parseDMAR(s string) (f Fault, ok bool) {
 		p.hex(8)
 		p.must(" ")
 	}
+
 	p.must("fault addr ")
 	f.IOVA = iommu.IOVA(p.prefixedHex(1, 16))
 	p.must(" [fault reason ")
@@ -127,6 +133,7 @@ func parseDMAR(s string) (f Fault, ok bool) {
 	if p.bad || slot > 31 || function > 7 || p.s == "" {
 		return Fault{}, false
 	}
+
 	f.Address, f.AnySegment, f.Reason = address(0, bus, slot, function), true, clip(p.s)
 	return f, true
 }
@@ -157,6 +164,7 @@ func parseAMD(s string) (f Fault, ok bool) {
 		f.Address = p.address(false)
 		p.must(": ")
 	}
+
 	p.must(event)
 	if named {
 		p.must("device=")
@@ -164,6 +172,7 @@ func parseAMD(s string) (f Fault, ok bool) {
 		f.Address = p.address(f.AnySegment)
 		p.must(" ")
 	}
+
 	p.must("domain=0x")
 	domain := p.hex(8)
 	p.must(" address=0x")
@@ -174,6 +183,7 @@ func parseAMD(s string) (f Fault, ok bool) {
 	if p.bad || p.s != "" || flags&amdFlagInterrupt != 0 {
 		return Fault{}, false
 	}
+
 	f.Write = flags&amdFlagWrite != 0
 	f.Reason = "IO_PAGE_FAULT domain=0x" + strconv.FormatUint(domain, 16) + " flags=0x" + strconv.FormatUint(flags, 16)
 	return f, true
@@ -251,6 +261,7 @@ func (p *line) address(short bool) string {
 		segment = p.digits(4, 8)
 		p.must(":")
 	}
+
 	bus := p.digits(2, 2)
 	p.must(":")
 	slot := p.digits(2, 2)
@@ -260,6 +271,7 @@ func (p *line) address(short bool) string {
 		p.bad = true
 		return ""
 	}
+
 	return address(segment, bus, slot, function)
 }
 

@@ -59,14 +59,17 @@ func Open(sink func(Fault), o Options) (*Reader, error) {
 	if o.Proc == "" {
 		o.Proc = "/proc"
 	}
+
 	handlers, err := newVisitor(o.Proc)
 	if err != nil {
 		return nil, err
 	}
+
 	log, err := openKmsg(o.Path)
 	if err != nil {
 		return nil, errors.Join(err, handlers.Close())
 	}
+
 	r := newReader(log, sink)
 	r.handlers = handlers
 	return r, nil
@@ -133,11 +136,13 @@ func (r *Reader) takeLocked(b []byte) (f Fault, ok bool) {
 	if !ok {
 		return Fault{}, false
 	}
+
 	before := r.lost
 	if r.started && rec.seq > r.next {
 		r.lost += rec.seq - r.next
 		r.overrun = true
 	}
+
 	r.started, r.next = true, rec.seq+1
 	if rec.facility == 0 {
 		if n, ok := parseSuppressed(rec.text); ok {
@@ -149,9 +154,11 @@ func (r *Reader) takeLocked(b []byte) (f Fault, ok bool) {
 			}
 		}
 	}
+
 	if f.Address == "" && r.lost == before {
 		return Fault{}, false
 	}
+
 	f.Lost, f.Overrun = r.lost, r.overrun
 	r.lost, r.overrun = 0, false
 	return f, true

@@ -105,6 +105,7 @@ func (v *visitor) round() error {
 			return nil
 		}
 	}
+
 	return gpuerr.New(gpuerr.Busy, "the interrupts of the IOMMU are moved from processor to processor all the time: stop whoever does that")
 }
 
@@ -167,6 +168,7 @@ func (v *visitor) open() error {
 	if err != nil {
 		return gpuerr.New(gpuerr.IO, "find the interrupts of the IOMMU: %v", err)
 	}
+
 	for _, irq := range faultInterrupts(table) {
 		dir := filepath.Join(v.proc, "irq", strconv.Itoa(irq))
 		f, err := os.Open(filepath.Join(dir, "effective_affinity_list"))
@@ -178,6 +180,7 @@ func (v *visitor) open() error {
 		}
 		v.lines = append(v.lines, f)
 	}
+
 	return nil
 }
 
@@ -218,6 +221,7 @@ func appendCPUs(to []int, s string) ([]int, error) {
 	if s == "" {
 		return to, nil
 	}
+
 	for part := range strings.SplitSeq(s, ",") {
 		first, last, isRange := strings.Cut(part, "-")
 		if !isRange {
@@ -238,5 +242,6 @@ func appendCPUs(to []int, s string) ([]int, error) {
 			to = append(to, int(cpu))
 		}
 	}
+
 	return to, nil
 }

@@ -51,11 +51,13 @@ func Compare(group int, observer iommu.Observer, pairs int) (m Measured, err err
 	if err != nil {
 		return m, err
 	}
+
 	defer func() { err = errors.Join(err, domain.Close()) }()
 	host, huge, free, err := Buffer()
 	if err != nil {
 		return m, err
 	}
+
 	defer func() { err = errors.Join(err, free()) }()
 	m.Huge = huge
 
@@ -115,6 +117,7 @@ func (s *Ioctls) MapUnmap(host []byte) error {
 	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(s.container), uintptr(vfio.IOMMUMapDMA), uintptr(unsafe.Pointer(&m))); errno != 0 {
 		return vfio.Error("map", errno)
 	}
+
 	u := vfio.DMAUnmap{IOVA: at, Size: m.Size}
 	u.Argsz = uint32(unsafe.Sizeof(u))
 	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(s.container), uintptr(vfio.IOMMUUnmapDMA), uintptr(unsafe.Pointer(&u))); errno != 0 {
@@ -123,5 +126,6 @@ func (s *Ioctls) MapUnmap(host []byte) error {
 	if u.Size != m.Size {
 		return fmt.Errorf("%d bytes were unmapped, not %d", u.Size, m.Size)
 	}
+
 	return nil
 }

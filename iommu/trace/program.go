@@ -107,6 +107,7 @@ func mapProgram(k Kind, m *maps, ns namespace, ringBytes uint32) asm.Instruction
 			asm.StoreMem(asm.R9, offUnmapped, asm.R1, asm.DWord),
 		)
 	}
+
 	return append(p,
 		// A wake-up costs more than the event: only when it is needed.
 		asm.LoadMapPtr(asm.R1, m.events.FD()),
@@ -140,6 +141,7 @@ func vfioOnly(m *maps) asm.Instructions {
 	for i := range frames {
 		p = append(p, asm.StoreMem(asm.RFP, int16(stackFrames+8*i), asm.R1, asm.DWord))
 	}
+
 	p = append(p,
 		asm.Mov.Reg(asm.R1, asm.R6),
 		asm.Mov.Reg(asm.R2, asm.RFP),
@@ -156,6 +158,7 @@ func vfioOnly(m *maps) asm.Instructions {
 			asm.JLT.Reg(asm.R1, asm.R9, "record"),
 		)
 	}
+
 	return append(p,
 		asm.LoadMapValue(asm.R1, m.counters.FD(), 8*counterForeign).WithSymbol(frame(frames)),
 		asm.Ja.Label("count"),

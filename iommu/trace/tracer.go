@@ -80,16 +80,19 @@ func load(o Options) (_ *Tracer, err error) {
 	if page := os.Getpagesize(); o.RingBytes < page || bits.OnesCount(uint(o.RingBytes)) != 1 || o.RingBytes > 1<<30 {
 		return nil, gpuerr.New(gpuerr.Invalid, "a ring of %d bytes: it must be a power of two from %d to 1 GiB", o.RingBytes, page)
 	}
+
 	ns, err := ownNamespace()
 	if err != nil {
 		return nil, err
 	}
+
 	t := &Tracer{}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, t.Close())
 		}
 	}()
+
 	for _, m := range []struct {
 		to   **ebpf.Map
 		spec ebpf.MapSpec
@@ -103,6 +106,7 @@ func load(o Options) (_ *Tracer, err error) {
 			return nil, unsupported("make the eBPF map "+m.spec.Name, err)
 		}
 	}
+
 	for _, p := range []struct {
 		name string
 		code asm.Instructions
@@ -116,9 +120,11 @@ func load(o Options) (_ *Tracer, err error) {
 		}
 		t.progs = append(t.progs, prog)
 	}
+
 	if t.events, err = ringbuf.NewReader(t.maps.events); err != nil {
 		return nil, unsupported("read the ring of events", err)
 	}
+
 	return t, t.Watch(os.Getpid())
 }
 

@@ -53,11 +53,13 @@ func moduleText(modules string) (text [2]uint64, ok bool) {
 			text = [2]uint64{start, start + size}
 		}
 	}
+
 	for _, other := range starts {
 		if other > text[0] {
 			text[1] = min(text[1], other)
 		}
 	}
+
 	return text, text[0] != 0
 }
 
@@ -86,12 +88,14 @@ func findText(r io.Reader) ([2]uint64, error) {
 			others = append(others, at)
 		}
 	}
+
 	if err := lines.Err(); err != nil {
 		return [2]uint64{}, fmt.Errorf("read the kernel's symbols: %w", err)
 	}
 	if len(ours) == 0 {
 		return [2]uint64{}, gpuerr.New(gpuerr.Unimplemented, "the kernel shows no symbols of vfio's type1 back end: it is not loaded, or kernel.kptr_restrict hides them")
 	}
+
 	start, last := slices.Min(ours), slices.Max(ours)
 	end := last + maxFunctionBytes
 	for _, at := range others {
@@ -99,6 +103,7 @@ func findText(r io.Reader) ([2]uint64, error) {
 			end = min(end, at)
 		}
 	}
+
 	return [2]uint64{start, end}, nil
 }
 

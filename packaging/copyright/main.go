@@ -78,11 +78,13 @@ func partsOf(programs []string) ([]part, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	root := strings.TrimSpace(string(goroot))
 	version, err := goCommand("env", "GOVERSION")
 	if err != nil {
 		return nil, err
 	}
+
 	text, err := goCommand(append([]string{"list", "-deps", "-json=ImportPath,Dir,Standard,Module"}, programs...)...)
 	if err != nil {
 		return nil, err
@@ -121,12 +123,14 @@ func partsOf(programs []string) ([]part, error) {
 	for _, m := range byPath {
 		parts = append(parts, *m)
 	}
+
 	slices.SortFunc(parts[1:], func(a, b part) int { return strings.Compare(a.path, b.path) })
 	for _, p := range parts {
 		if !slices.ContainsFunc(p.files, func(f file) bool { return grants.MatchString(filepath.Base(f.name)) }) {
 			return nil, fmt.Errorf("%s %s has no licence: a program with it may not be passed on", p.path, p.version)
 		}
 	}
+
 	return parts, nil
 }
 
@@ -189,6 +193,7 @@ func write(w io.Writer, parts []part) {
 	for _, p := range parts {
 		fmt.Fprintf(w, "    %s %s\n", p.path, p.version)
 	}
+
 	fmt.Fprint(w, "\nTheir licences, and their words on copyright, follow.\n")
 	var texts []string
 	of := map[string][]string{}
@@ -200,6 +205,7 @@ func write(w io.Writer, parts []part) {
 			of[f.text] = append(of[f.text], fmt.Sprintf("%s %s: %s", p.path, p.version, f.name))
 		}
 	}
+
 	for _, text := range texts {
 		fmt.Fprintf(w, "\n%s\n%s\n%s\n\n%s\n", line, strings.Join(of[text], "\n"), line, text)
 	}

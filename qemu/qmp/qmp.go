@@ -81,6 +81,7 @@ func (c *Client) Execute(ctx context.Context, command string, arguments, result 
 		defer c.mu.Unlock()
 		return c.err
 	}
+
 	c.next++
 	id := c.next
 	c.waiting[id] = answer
@@ -94,15 +95,18 @@ func (c *Client) Execute(ctx context.Context, command string, arguments, result 
 		// Under the lock, so that lines do not mix. QEMU reads whatever it does besides.
 		_, err = c.conn.Write(append(line, '\n'))
 	}
+
 	c.mu.Unlock()
 	defer func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		delete(c.waiting, id)
 	}()
+
 	if err != nil {
 		return fmt.Errorf("qmp: %s: %w", command, err)
 	}
+
 	select {
 	case m := <-answer:
 		if m.Error != nil {
@@ -186,9 +190,11 @@ func (c *Client) runRead() {
 		}
 		c.take(m)
 	}
+
 	if in.Err() != nil {
 		err = in.Err()
 	}
+
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.err = err

@@ -63,12 +63,14 @@ func main() {
 		ctx, cancel = context.WithTimeout(ctx, o.total)
 		defer cancel()
 	}
+
 	for _, pattern := range flag.Args() {
 		if err := measure(ctx, &o, pattern); err != nil {
 			fmt.Fprintf(os.Stderr, "mutate: %s: %v\n", pattern, err)
 			failed = true
 		}
 	}
+
 	if failed || flag.NArg() == 0 {
 		os.Exit(1)
 	}
@@ -108,6 +110,7 @@ func measure(ctx context.Context, o *options, pattern string) error {
 	if err != nil {
 		return err
 	}
+
 	var all []mutant
 	for _, name := range p.GoFiles {
 		if strings.HasPrefix(name, "zx") {
@@ -119,11 +122,13 @@ func measure(ctx context.Context, o *options, pattern string) error {
 		}
 		all = append(all, found...)
 	}
+
 	rand.New(rand.NewPCG(o.seed, 1)).Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	work, err := os.MkdirTemp("", "mutate-")
 	if err != nil {
 		return err
 	}
+
 	defer os.RemoveAll(work)
 	unchanged := *o
 	unchanged.timeout = slowest
@@ -131,6 +136,7 @@ func measure(ctx context.Context, o *options, pattern string) error {
 	if v != survived {
 		return fmt.Errorf("its tests fail without any change:\n%s", out)
 	}
+
 	patient := *o // a machine that is slow, or has other work, kills no mutant
 	patient.timeout = max(o.timeout, patience*took)
 	o = &patient
@@ -163,6 +169,7 @@ func measure(ctx context.Context, o *options, pattern string) error {
 			fmt.Printf("killed   %s\n", m)
 		}
 	}
+
 	dead := count[killed] + count[late]
 	fmt.Printf("%s: %d of %d mutants killed (%d by the clock), %.1f %%; %d survived; %d are known to be equivalent, %d did not compile; of %d places; seed %d, at most %v each, %v\n",
 		p.ImportPath, dead, tried, count[late], 100*float64(dead)/float64(max(tried, 1)), count[survived], same, count[stillborn], len(all), o.seed, o.timeout.Round(time.Second), time.Since(began).Round(time.Second))
@@ -188,11 +195,13 @@ func try(o *options, p pkg, work string, m *mutant) (_ verdict, said string, too
 		}
 		args = append(args, "-overlay", overlay)
 	}
+
 	build := exec.Command("go", append(args, p.ImportPath)...)
 	build.Dir = o.dir
 	if out, err := build.CombinedOutput(); err != nil {
 		return stillborn, string(out), 0
 	}
+
 	ctx, stop := context.WithTimeout(context.Background(), o.timeout)
 	defer stop()
 	run := exec.CommandContext(ctx, binary, "-test.short", "-test.failfast", "-test.skip="+o.skip, "-test.timeout="+o.timeout.String())
@@ -211,6 +220,7 @@ func try(o *options, p pkg, work string, m *mutant) (_ verdict, said string, too
 	case ctx.Err() != nil || bytes.Contains(out.Bytes(), []byte("panic: test timed out")):
 		return late, out.String(), took
 	}
+
 	return killed, out.String(), took
 }
 

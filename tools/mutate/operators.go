@@ -124,6 +124,7 @@ func (f *finder) visit(n ast.Node) bool {
 	case *ast.CallExpr:
 		return !f.isMessage(x)
 	}
+
 	return true
 }
 
@@ -179,6 +180,7 @@ func (f *finder) ret(x *ast.ReturnStmt) {
 	if len(x.Results) == 0 {
 		return
 	}
+
 	last := x.Results[len(x.Results)-1]
 	switch y := last.(type) {
 	case *ast.Ident:

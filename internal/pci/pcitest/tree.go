@@ -110,6 +110,7 @@ func (t *Tree) Add(f Function) {
 		resource = "0x00000000fea00000 0x00000000feafffff 0x0000000000040200\n" +
 			strings.Repeat("0x0000000000000000 0x0000000000000000 0x0000000000000000\n", 12)
 	}
+
 	t.Put(dir+"vendor", fmt.Sprintf("0x%04x\n", f.Vendor))
 	t.Put(dir+"device", fmt.Sprintf("0x%04x\n", f.Device))
 	t.Put(dir+"class", fmt.Sprintf("0x%06x\n", f.Class))
@@ -124,12 +125,14 @@ func (t *Tree) Add(f Function) {
 	if f.BootVGA {
 		t.Put(dir+"boot_vga", "1\n")
 	}
+
 	if f.Group != pci.NoGroup {
 		group := t.Path("kernel/iommu_groups", strconv.Itoa(f.Group))
 		require.NoError(t.tb, os.MkdirAll(filepath.Join(group, "devices"), 0o755))
 		require.NoError(t.tb, os.Symlink(t.Path(dir), filepath.Join(group, "devices", f.Address)))
 		require.NoError(t.tb, os.Symlink(group, t.Path(dir, "iommu_group")))
 	}
+
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.native[f.Address] = f.Driver
@@ -185,6 +188,7 @@ func (t *Tree) write(path, value string) error {
 	if err := t.fail[name]; err != nil {
 		return err
 	}
+
 	t.writes = append(t.writes, name+"="+value)
 	switch name {
 	case "driver_override":
@@ -203,6 +207,7 @@ func (t *Tree) write(path, value string) error {
 	case "drivers_probe":
 		return t.probeLocked(value)
 	}
+
 	return unix.EACCES
 }
 
@@ -216,6 +221,7 @@ func (t *Tree) probeLocked(address string) error {
 	if t.Driver(address) != "" {
 		return nil
 	}
+
 	driver := t.native[address]
 	if o := t.Override(address); o != "(null)" {
 		driver = o
@@ -226,6 +232,7 @@ func (t *Tree) probeLocked(address string) error {
 	if _, err := os.Stat(t.Path("bus/pci/drivers", driver)); err != nil {
 		return nil // nobody takes it, which is no error
 	}
+
 	return t.bind(address, driver)
 }
 

@@ -70,6 +70,7 @@ func (g *Generator) Stream() (stream []byte, sound bool) {
 			next++
 		}
 	}
+
 	for range g.rng.IntN(g.c.MaxMessages) {
 		id := next
 		if !g.sound && g.rng.IntN(20) == 0 {
@@ -78,9 +79,11 @@ func (g *Generator) Stream() (stream []byte, sound bool) {
 		messages = append(messages, g.message(id))
 		next++
 	}
+
 	if !g.sound && g.rng.IntN(4) == 0 {
 		g.rng.Shuffle(len(messages), func(i, j int) { messages[i], messages[j] = messages[j], messages[i] })
 	}
+
 	var all []byte
 	for i, m := range messages {
 		// Later ones more often: the first breach ends the conversation.
@@ -89,15 +92,18 @@ func (g *Generator) Stream() (stream []byte, sound bool) {
 		}
 		all = append(all, m...)
 	}
+
 	if g.sound {
 		return all, true
 	}
+
 	switch g.rng.IntN(10) {
 	case 0:
 		all = g.mutate(all)
 	case 1:
 		all = all[:g.rng.IntN(len(all))]
 	}
+
 	return all, false
 }
 
@@ -171,6 +177,7 @@ func (g *Generator) anyPromise() promise {
 		}
 		return p
 	}
+
 	// The more methods it has the better.
 	best := g.promises[g.rng.IntN(len(g.promises))]
 	for range 2 {
@@ -179,6 +186,7 @@ func (g *Generator) anyPromise() promise {
 			best = other
 		}
 	}
+
 	return best
 }
 
@@ -272,6 +280,7 @@ func (g *Generator) call(id uint32, target promise, m method) []byte {
 	for _, c := range m.caps {
 		g.promises = append(g.promises, promise{question: id, path: []uint16{c.field}, iface: c.iface})
 	}
+
 	return bytes
 }
 
@@ -302,5 +311,6 @@ func (g *Generator) mutate(b []byte) []byte {
 			b = append(b[:at], append(make([]byte, 8), b[at:]...)...)
 		}
 	}
+
 	return b
 }

@@ -131,6 +131,7 @@ func Fuzz(t *testing.T, c Config, client func(conn *net.UnixConn)) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	p := Start(t)
+
 	// What a service makes once and keeps is made by the first few.
 	p.play(c, seed, 200*time.Millisecond)
 	client(p.Dial())
@@ -169,10 +170,12 @@ func (p *Process) play(c Config, seed uint64, duration time.Duration) (streams, 
 			}
 		})
 	}
+
 	wg.Wait()
 	if p.t.Failed() {
 		p.t.FailNow()
 	}
+
 	return all.Load(), undamaged.Load()
 }
 
@@ -182,6 +185,7 @@ func (p *Process) converse(stream []byte, rng *rand.Rand) error {
 	if err != nil {
 		return err
 	}
+
 	defer c.Close()
 	began := time.Now()
 	_ = c.SetDeadline(began.Add(patience))
@@ -190,6 +194,7 @@ func (p *Process) converse(stream []byte, rng *rand.Rand) error {
 	} else if err != nil {
 		return nil // it ended the conversation
 	}
+
 	switch rng.IntN(6) {
 	case 0:
 	case 1:
@@ -202,5 +207,6 @@ func (p *Process) converse(stream []byte, rng *rand.Rand) error {
 			_, err = c.Read(buf)
 		}
 	}
+
 	return nil
 }

@@ -75,18 +75,21 @@ func LoadSchema(register func(*schemas.Registry), id uint64) *Schema {
 			s.structs[n.Id()] = readStruct(n.StructNode())
 		}
 	}
+
 	for i := range nodes.Len() {
 		if n := nodes.At(i); n.Which() == capschema.Node_Which_interface {
 			s.interfaces[n.Id()] = s.readInterface(n)
 			s.ids = append(s.ids, n.Id())
 		}
 	}
+
 	for _, id := range s.ids {
 		i := s.interfaces[id]
 		for _, super := range i.supers {
 			s.inherit(i, super)
 		}
 	}
+
 	return s
 }
 
@@ -113,9 +116,11 @@ func (s *Schema) readInterface(n capschema.Node) *iface {
 		}
 		i.methods = append(i.methods, m)
 	}
+
 	for j := range supers.Len() {
 		i.supers = append(i.supers, supers.At(j).Id())
 	}
+
 	return i
 }
 
@@ -141,6 +146,7 @@ func readStruct(n capschema.Node_structNode) *structType {
 		}
 		t.fields = append(t.fields, f)
 	}
+
 	return t
 }
 
@@ -159,5 +165,6 @@ func readType(in capschema.Type) fieldType {
 		e := readType(elem)
 		t.elem = &e
 	}
+
 	return t
 }

@@ -71,6 +71,7 @@ func Serve(t *testing.T, s Service) {
 	for in.Scan() {
 		require.NoError(t, out.Encode(look(s, conns.Load(), in.Text() == "stacks")))
 	}
+
 	require.NoError(t, l.Close())
 	ended := make(chan struct{})
 	go func() { serving.Wait(); close(ended) }()

@@ -16,6 +16,7 @@ func (g *Generator) number(name string) uint64 {
 	if usual := g.c.Numbers[name]; len(usual) > 0 && g.rng.IntN(8) > 0 {
 		return usual[g.rng.IntN(len(usual))]
 	}
+
 	switch g.rng.IntN(16) {
 	case 0:
 		return g.rng.Uint64()
@@ -57,6 +58,7 @@ func (g *Generator) fill(s capnp.Struct, t *structType, depth int) {
 		}
 		s.SetUint16(t.discriminant, variant)
 	}
+
 	for _, f := range t.fields {
 		switch {
 		case f.variant != noVariant && f.variant != variant:
@@ -191,5 +193,6 @@ func (g *Generator) descriptor(d rpccp.CapDescriptor, want uint64) error {
 		}
 		return SetPromise(d.NewReceiverAnswer, p.question, p.path)
 	}
+
 	return nil
 }

@@ -15,11 +15,13 @@ func Error(doing string, err error) error {
 	if err == nil {
 		return nil
 	}
+
 	var typed *gpuerr.Error
 	var errno unix.Errno
 	if errors.As(err, &typed) || !errors.As(err, &errno) {
 		return fmt.Errorf("vfio: cannot %s: %w", doing, err)
 	}
+
 	code, hint := gpuerr.IO, ""
 	switch errno {
 	case unix.ENOTTY, unix.ENOSYS:
@@ -37,6 +39,7 @@ func Error(doing string, err error) error {
 	case unix.EMFILE, unix.ENFILE:
 		hint = "; raise the limit of open files"
 	}
+
 	return &failure{gpuerr.New(code, "vfio: cannot %s: %v%s", doing, errno, hint), errno}
 }
 

@@ -40,14 +40,17 @@ func ParseIOMMU(b []byte) (IOMMU, error) {
 	if err != nil {
 		return info, err
 	}
+
 	flags := head[1]
 	if flags&IOMMUInfoPgsizes == 0 {
 		return info, malformed("the IOMMU does not tell its page sizes")
 	}
+
 	info.PageBytes = binary.NativeEndian.Uint64(b[8:])
 	if flags&IOMMUInfoCaps == 0 {
 		return info, nil
 	}
+
 	err = eachCap(b, head[4], 20, func(h CapHeader, body []byte) error {
 		switch h.ID {
 		case IOMMUCapIOVARange:
@@ -101,6 +104,7 @@ func ParseRegion(b []byte) (Region, error) {
 	if err != nil {
 		return r, err
 	}
+
 	r.RegionInfo = RegionInfo{
 		Argsz: head[0], Flags: head[1], Index: head[2], CapOffset: head[3],
 		Size: binary.NativeEndian.Uint64(b[16:]), Offset: binary.NativeEndian.Uint64(b[24:]),
@@ -108,6 +112,7 @@ func ParseRegion(b []byte) (Region, error) {
 	if r.Flags&RegionCaps == 0 {
 		return r, nil
 	}
+
 	err = eachCap(b, r.CapOffset, 32, func(h CapHeader, body []byte) error {
 		switch h.ID {
 		case RegionCapSparseMmap:

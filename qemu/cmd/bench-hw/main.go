@@ -32,22 +32,26 @@ func run() int {
 	if len(names) == 0 {
 		names = qemu.HardwareFigures()
 	}
+
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	guest := io.Discard
 	if *verbose {
 		guest = os.Stderr
 	}
+
 	figures, err := qemu.BenchHardware(ctx, names, *pairs, guest, func(format string, args ...any) {
 		fmt.Fprintf(os.Stderr, "bench-hw: "+format+"\n", args...)
 	})
 	if err == nil {
 		err = show(os.Stdout, figures, *asJSON)
 	}
+
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench-hw:", err)
 		return 1
 	}
+
 	return 0
 }
 
@@ -57,6 +61,7 @@ func show(w io.Writer, figures []qemu.HardwareFigure, asJSON bool) error {
 		e.SetIndent("", "  ")
 		return e.Encode(figures)
 	}
+
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "figure\tours\tpeer\tratio\tmust be\t\t")
 	for _, f := range figures {
@@ -66,9 +71,11 @@ func show(w io.Writer, figures []qemu.HardwareFigure, asJSON bool) error {
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%.3f\t<= %v\t%s\t\n", f.Name, duration(f.Ours), duration(f.Peer), f.Ratio, f.Bound, met)
 	}
+
 	if err := t.Flush(); err != nil {
 		return err
 	}
+
 	for _, f := range figures {
 		fmt.Fprintf(w, "%s: %s", f.Name, f.What)
 		if f.Others != "" {
@@ -76,9 +83,11 @@ func show(w io.Writer, figures []qemu.HardwareFigure, asJSON bool) error {
 		}
 		fmt.Fprintln(w)
 	}
+
 	if len(figures) == 1 {
 		fmt.Fprintf(w, "%s %.3f\n", figures[0].Name, figures[0].Ratio)
 	}
+
 	return nil
 }
 

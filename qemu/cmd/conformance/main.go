@@ -31,6 +31,7 @@ func main() {
 	if *devices != "" {
 		x.Devices = strings.Split(*devices, ",")
 	}
+
 	x.Logf = func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -43,6 +44,7 @@ func main() {
 	} else {
 		print(results, *verbose)
 	}
+
 	failed := slices.ContainsFunc(results, func(r conformance.Result) bool { return r.Verdict == conformance.Fail })
 	missing := x.Run == "" && len(results)%len(conformance.All()) != 0
 	if err != nil {
@@ -54,6 +56,7 @@ func main() {
 	if !*asJSON {
 		fmt.Printf("%d cells in %v\n", len(results), time.Since(began).Round(time.Second))
 	}
+
 	if failed || missing || err != nil {
 		stop()
 		os.Exit(1)
@@ -70,6 +73,7 @@ func print(results []conformance.Result, verbose bool) {
 		}
 		cells[fmt.Sprint(r.Stack, r.Number)] = r.Verdict
 	}
+
 	slices.SortFunc(stacks, func(a, b string) int { // the mock first, as the others' reference
 		return strings.Compare(b[:1]+a, a[:1]+b)
 	})
@@ -82,6 +86,7 @@ func print(results []conformance.Result, verbose bool) {
 		}
 		fmt.Fprintln(w)
 	}
+
 	_ = w.Flush()
 	for _, r := range results {
 		if r.Verdict != conformance.Pass {

@@ -57,6 +57,7 @@ func run() int {
 		flag.PrintDefaults()
 		return statusError
 	}
+
 	g.Program, g.Args = flag.Arg(0), flag.Args()[1:]
 	g.Logf = func(format string, args ...any) { fmt.Fprintf(os.Stderr, "guest-run: "+format+"\n", args...) }
 	g.Again = func() {
@@ -65,6 +66,7 @@ func run() int {
 	if *verbose {
 		g.Console = func(line string) { fmt.Fprintln(os.Stderr, "console|", line) }
 	}
+
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	status, err := g.Run(ctx)
@@ -75,5 +77,6 @@ func run() int {
 		}
 		return statusError
 	}
+
 	return status
 }

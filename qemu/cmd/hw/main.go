@@ -27,6 +27,7 @@ func run() int {
 		fmt.Fprintln(os.Stderr, "hw: takes no arguments")
 		return 2
 	}
+
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 
@@ -47,6 +48,7 @@ func run() int {
 		fmt.Fprintf(os.Stderr, "\nrun-gpu-edu: FAIL after %.1f s: %v\n", time.Since(start).Seconds(), err)
 		return 1
 	}
+
 	fmt.Printf("\nrun-gpu-edu: PASS, %d checks in %.1f s\n", checks, time.Since(start).Seconds())
 	return 0
 }

@@ -25,6 +25,7 @@ func run() int {
 		fmt.Fprintln(os.Stderr, "smoke: takes no arguments")
 		return 2
 	}
+
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 
@@ -44,6 +45,7 @@ func run() int {
 		fmt.Fprintf(os.Stderr, "\nrun-gpu-mock: FAIL after %.1f s: %v\n", time.Since(start).Seconds(), err)
 		return 1
 	}
+
 	fmt.Printf("\nrun-gpu-mock: PASS, %d checks in %.1f s\n", checks, time.Since(start).Seconds())
 	return 0
 }

@@ -84,6 +84,7 @@ func mount() error {
 			return fmt.Errorf("mount %s on %s: %w", m.kind, m.path, err)
 		}
 	}
+
 	return nil
 }
 
@@ -116,6 +117,7 @@ func LoadModules() error {
 	if err != nil {
 		return err
 	}
+
 	sort.Strings(files)
 	for _, path := range files {
 		f, err := os.Open(path)
@@ -128,6 +130,7 @@ func LoadModules() error {
 			return fmt.Errorf("load %s: %w", path, err)
 		}
 	}
+
 	return nil
 }
 
@@ -138,6 +141,7 @@ func Functions(vendor, device string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	sort.Strings(dirs)
 	var found []string
 	for _, dir := range dirs {
@@ -150,6 +154,7 @@ func Functions(vendor, device string) ([]string, error) {
 			found = append(found, filepath.Base(dir))
 		}
 	}
+
 	return found, nil
 }
 

@@ -21,6 +21,7 @@ func (t *taken) attack(order string, own backend.Span) string {
 	if len(words) == 0 {
 		return "refused: no order"
 	}
+
 	number := func(i int) uint64 {
 		if i >= len(words) {
 			return 0
@@ -51,6 +52,7 @@ func (t *taken) attack(order string, own backend.Span) string {
 			return report(call(int(number(2))))
 		}
 	}
+
 	return "refused: no such attack: " + order
 }
 
@@ -91,6 +93,7 @@ func (t *taken) move(from, to uint64, direction uint32) error {
 			return err
 		}
 	}
+
 	for end := time.Now().Add(movePatience); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		command, err := regs.Read32(regCommand)
 		if err != nil {
@@ -100,6 +103,7 @@ func (t *taken) move(from, to uint64, direction uint32) error {
 			return nil
 		}
 	}
+
 	return errors.New("the device does not end its transfer")
 }
 
@@ -113,6 +117,7 @@ func (t *taken) grantsAttack() string {
 			_ = b.Free()
 		}
 	}()
+
 	limit := t.grants.DMA.Usage().LimitBytes
 	for got := uint64(0); got <= limit; got += 1 << 20 {
 		b, err := t.grants.DMA.Alloc(ctx, 1<<20)
@@ -124,9 +129,11 @@ func (t *taken) grantsAttack() string {
 			return "done: more DMA memory than the limit"
 		}
 	}
+
 	if _, err := t.grants.DMA.Alloc(ctx, 1<<40); err == nil {
 		return "done: a TiB of DMA memory"
 	}
+
 	regs := t.grants.Mmio[0]
 	for _, off := range []uint64{regs.Size(), regs.Size() + 4096, 1 << 40, ^uint64(3)} {
 		if _, err := regs.Read32(off); err == nil {
@@ -136,9 +143,11 @@ func (t *taken) grantsAttack() string {
 			return fmt.Sprintf("done: wrote a register at %#x", off)
 		}
 	}
+
 	if _, err := t.grants.Audit.Snapshot(0, 10); err != nil {
 		return "refused: " + err.Error()
 	}
+
 	return "refused: quota and window hold"
 }
 

@@ -17,9 +17,9 @@ import (
 	"syscall"
 
 	"capgpu/ddf"
+	"capgpu/driver"
 	"capgpu/gpu/backend"
 	"capgpu/gpu/backend/edu"
-	"capgpu/driver"
 	"capgpu/outcome"
 )
 

@@ -48,6 +48,7 @@ func (s *suite) checkAttacks() {
 	if bobs == nil {
 		return
 	}
+
 	s.Check("stray DMA is stopped, recorded and costs only its job", func(c *tap.Check) {
 		before := s.ready(c, edu0)
 		theirs := s.onlyMapped(c, edu1, edu0)
@@ -186,19 +187,23 @@ func (s *suite) tryAttack(ctx context.Context, w *work, order string) (how outco
 	if err != nil {
 		return how, "", nil, err
 	}
+
 	copy(b.mem, order)
 	program, err := w.OpenProgram(ctx, "attack")
 	if err != nil {
 		return how, "", nil, err
 	}
+
 	done, err := w.run(ctx, &client.Launch{Program: program, Grid: client.Dim3{X: 1, Y: 1, Z: 1}, Deadline: attackBound, Bindings: []client.Binding{{Buffer: b.Buffer}}})
 	if err == nil && done.Outcome.Kind == outcome.DeviceLost {
 		<-w.Done()
 		err = w.Err()
 	}
+
 	if err != nil {
 		return how, "", nil, err
 	}
+
 	report, _, _ = strings.Cut(string(b.mem[:orderBytes]), "\x00")
 	return done.Outcome, report, append([]byte(nil), b.mem[orderBytes:]...), nil
 }
@@ -242,6 +247,7 @@ func (s *suite) onlyMapped(c *tap.Check, whose, notWhose string) uint64 {
 			delete(live[function], iova)
 		}
 	}
+
 	for iova, bytes := range live[whose] {
 		overlaps := false
 		for other, n := range live[notWhose] {
@@ -251,6 +257,7 @@ func (s *suite) onlyMapped(c *tap.Check, whose, notWhose string) uint64 {
 			return iova
 		}
 	}
+
 	c.Fatalf("every mapping of %s has a namesake of %s: %v, %v", whose, notWhose, live[whose], live[notWhose])
 	return 0
 }

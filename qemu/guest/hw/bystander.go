@@ -49,6 +49,7 @@ func (b *bystander) runWork(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	for ctx.Err() == nil {
 		off := uint64(b.runs) * 512 % (1<<20 - stepBytes)
 		if err := b.w.copied(bound, dst, b.kept, 0, off, stepBytes); err != nil {
@@ -63,6 +64,7 @@ func (b *bystander) runWork(ctx context.Context) error {
 		b.runs++
 		time.Sleep(restTime) // the guest has other things to do
 	}
+
 	return nil
 }
 

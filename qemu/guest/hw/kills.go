@@ -90,33 +90,40 @@ func (s *suite) killOne(ctx context.Context, function string, random *rand.Rand)
 	if err != nil {
 		return err
 	}
+
 	defer t.close()
 	w, err := t.open(ctx)
 	if err != nil {
 		return err
 	}
+
 	d, err := s.driverOf(ctx, function, w)
 	if err != nil {
 		return err
 	}
+
 	src, err := w.buffer(ctx, killBytes)
 	if err != nil {
 		return err
 	}
+
 	dst, err := w.buffer(ctx, killBytes)
 	if err != nil {
 		return err
 	}
+
 	fillRandom(src.mem, random.Uint64())
 	fillRandom(dst.mem, random.Uint64())
 	ticket, err := w.submit(&client.Copy{Dst: dst.Buffer, Src: src.Buffer, Bytes: killBytes})
 	if err != nil {
 		return err
 	}
+
 	time.Sleep(time.Duration(random.Int64N(int64(killMoment))))
 	if err := unix.Kill(d.pid, unix.SIGKILL); err != nil {
 		return fmt.Errorf("kill the driver: %w", err)
 	}
+
 	done, err := w.await(ctx, ticket)
 	if err == nil && done.Outcome.Kind != outcome.DeviceLost {
 		return fmt.Errorf("the copy ended %v", done.Outcome)
@@ -124,6 +131,7 @@ func (s *suite) killOne(ctx context.Context, function string, random *rand.Rand)
 	if err != nil && !isEnded(err) {
 		return fmt.Errorf("the copy: %w", err)
 	}
+
 	return s.nextWorks(ctx, t, d.epoch)
 }
 
@@ -159,6 +167,7 @@ func useOnce(ctx context.Context, t *tenant) error {
 	if err != nil {
 		return err
 	}
+
 	b, err := w.buffer(ctx, 128<<10)
 	if err != nil {
 		return err
@@ -169,6 +178,7 @@ func useOnce(ctx context.Context, t *tenant) error {
 	if err := w.factorials(ctx); err != nil {
 		return err
 	}
+
 	return w.Close(ctx)
 }
 
@@ -178,11 +188,13 @@ func (s *suite) killYoung(ctx context.Context, function string, random *rand.Ran
 	if err != nil {
 		return err
 	}
+
 	defer t.close()
 	w, err := t.open(ctx)
 	if err != nil {
 		return err
 	}
+
 	d, err := s.driverOf(ctx, function, w)
 	if err != nil {
 		return err
@@ -190,6 +202,7 @@ func (s *suite) killYoung(ctx context.Context, function string, random *rand.Ran
 	if err := unix.Kill(d.pid, unix.SIGKILL); err != nil {
 		return fmt.Errorf("kill the driver: %w", err)
 	}
+
 	for {
 		// The standby, which is being promoted, or else a process that is spawned.
 		fresh, err := s.driversOf(function)
@@ -218,6 +231,7 @@ func (s *suite) driversOf(function string) ([]int, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	var pids []int
 	for _, p := range all {
 		if p.parent != s.manager.pid() || p.name != "gpu-service" {
@@ -228,6 +242,7 @@ func (s *suite) driversOf(function string) ([]int, error) {
 			pids = append(pids, p.pid)
 		}
 	}
+
 	return pids, nil
 }
 
@@ -274,6 +289,7 @@ func (h holdings) difference(o holdings) string {
 			}
 		}
 	}
+
 	slices.Sort(all)
 	return strings.Join(all, "; ")
 }
@@ -288,23 +304,28 @@ func (s *suite) hold() (holdings, error) {
 	if err != nil {
 		return h, err
 	}
+
 	for _, what := range open {
 		h.open[numbers.ReplaceAllString(what, "N")]++
 	}
+
 	mapped, err := mappings(s.manager.pid())
 	if err != nil {
 		return h, err
 	}
+
 	for what, n := range mapped {
 		// The Go runtime's own memory comes and goes.
 		if strings.Contains(what, "memfd") || strings.Contains(what, "vfio") || strings.Contains(what, "bpf") {
 			h.mapped[numbers.ReplaceAllString(what, "N")] += n
 		}
 	}
+
 	cells, err := cgroups()
 	if err != nil {
 		return h, err
 	}
+
 	all, err := processes()
 	h.cells, h.others = len(cells), len(all)
 	return h, err

@@ -16,6 +16,7 @@ func faultLines() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	f := os.NewFile(uintptr(fd), "kmsg")
 	defer f.Close()
 	var lines []string

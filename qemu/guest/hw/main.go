@@ -67,6 +67,7 @@ func main() {
 		fmt.Printf("not ok 1 - there is no part %q to break; there are %v\n", s.broken, slices.Sorted(maps.Keys(sabotages)))
 		os.Exit(1)
 	}
+
 	s.Broken = s.broken != ""
 	ok := s.run()
 	if s.manager != nil {
@@ -75,6 +76,7 @@ func main() {
 	if !ok {
 		os.Exit(1)
 	}
+
 	if err := s.Tell(); err != nil {
 		fmt.Println("hw: tell init the number of checks:", err)
 		os.Exit(1)
@@ -88,10 +90,12 @@ func (s *suite) run() bool {
 		s.showLog()
 		return false
 	}
+
 	if broken := sabotages[s.broken]; broken != nil {
 		broken(s)
 		return s.Failed == 0
 	}
+
 	s.checkProcesses()
 	s.checkWork()
 	s.checkCapnp()
@@ -107,6 +111,7 @@ func (s *suite) run() bool {
 		s.showLog()
 		return false
 	}
+
 	s.checkAttacks()
 	s.checkRemoval()
 	s.checkAccounts()
@@ -115,5 +120,6 @@ func (s *suite) run() bool {
 	if s.Failed > 0 {
 		s.showLog()
 	}
+
 	return s.Failed == 0
 }

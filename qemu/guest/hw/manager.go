@@ -48,6 +48,7 @@ func startManager(policy string) (*manager, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	defer log.Close()
 	m := &manager{
 		cmd:    exec.Command("/bin/device-manager", "--policy="+policy, "--run-dir="+runDir),
@@ -57,6 +58,7 @@ func startManager(policy string) (*manager, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	m.cmd.Stdout, m.cmd.Stderr = w, w
 	err = m.cmd.Start()
 	w.Close()
@@ -64,11 +66,13 @@ func startManager(policy string) (*manager, error) {
 		r.Close()
 		return nil, err
 	}
+
 	out, err := os.OpenFile(logPath, os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		m.kill()
 		return nil, err
 	}
+
 	read := make(chan struct{})
 	go func() {
 		defer close(read)
@@ -76,11 +80,13 @@ func startManager(policy string) (*manager, error) {
 		defer out.Close()
 		m.runRead(r, out)
 	}()
+
 	go func() {
 		m.err = m.cmd.Wait()
 		<-read
 		close(m.exited)
 	}()
+
 	return m, nil
 }
 

@@ -122,6 +122,7 @@ func allOf(ctx context.Context, w *work, each func(b buffer) error) (bytes uint6
 		}
 		bytes += size
 	}
+
 	return bytes, nil
 }
 

@@ -28,6 +28,7 @@ func processes() ([]process, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	var all []process
 	for _, dir := range dirs {
 		pid, err := strconv.Atoi(filepath.Base(dir))
@@ -47,6 +48,7 @@ func processes() ([]process, error) {
 		}
 		all = append(all, p)
 	}
+
 	return all, nil
 }
 
@@ -55,17 +57,20 @@ func readProcess(pid int) (process, error) {
 	if err != nil {
 		return process{}, err
 	}
+
 	p := process{pid: pid, status: map[string]string{}}
 	for line := range strings.Lines(string(text)) {
 		name, value, _ := strings.Cut(line, ":")
 		p.status[name] = strings.TrimSpace(value)
 	}
+
 	p.name = p.status["Name"]
 	p.parent, _ = strconv.Atoi(p.status["PPid"])
 	uids := strings.Fields(p.status["Uid"])
 	if len(uids) != 4 {
 		return p, fmt.Errorf("process %d has no Uid line", pid)
 	}
+
 	p.uid, err = strconv.Atoi(uids[1])
 	return p, err
 }
@@ -76,6 +81,7 @@ func descriptors(pid int) (map[int]string, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	open := map[int]string{}
 	for _, e := range entries {
 		fd, err := strconv.Atoi(e.Name())
@@ -91,6 +97,7 @@ func descriptors(pid int) (map[int]string, error) {
 		}
 		open[fd] = target
 	}
+
 	return open, nil
 }
 

@@ -47,16 +47,19 @@ func dial(ctx context.Context, name, function string) (*tenant, error) {
 		}
 		time.Sleep(pollEvery)
 	}
+
 	devices, err := conn.Devices(ctx)
 	if err != nil {
 		conn.Close()
 		return nil, fmt.Errorf("list devices as %s: %w", name, err)
 	}
+
 	for _, d := range devices {
 		if d.Name == function {
 			return &tenant{conn, function, d.Index}, nil
 		}
 	}
+
 	conn.Close()
 	return nil, fmt.Errorf("%s has no device %s but %v", name, function, devices)
 }
@@ -189,17 +192,21 @@ func (w *work) factorials(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	out, err := w.buffer(ctx, 4*n)
 	if err != nil {
 		return err
 	}
+
 	program, err := w.OpenProgram(ctx, "edu.factorial")
 	if err != nil {
 		return fmt.Errorf("open edu.factorial: %w", err)
 	}
+
 	for i := range uint32(n) {
 		binary.LittleEndian.PutUint32(in.mem[4*i:], i)
 	}
+
 	done, err := w.run(ctx, &client.Launch{Program: program, Bindings: []client.Binding{{Buffer: in.Buffer}, {Buffer: out.Buffer}}})
 	if err != nil {
 		return err
@@ -207,6 +214,7 @@ func (w *work) factorials(ctx context.Context) error {
 	if done.Outcome != outcome.Success {
 		return fmt.Errorf("edu.factorial ended %v (%v)", done.Outcome, done.Err)
 	}
+
 	want := uint32(1)
 	for i := range uint32(n) {
 		want *= max(i, 1)
@@ -214,11 +222,13 @@ func (w *work) factorials(ctx context.Context) error {
 			return fmt.Errorf("%d! is %d, says the device; it is %d", i, got, want)
 		}
 	}
+
 	for _, b := range []buffer{in, out} {
 		if err := errors.Join(b.Unmap(), b.Buffer.Close(ctx)); err != nil {
 			return err
 		}
 	}
+
 	return program.Close(ctx)
 }
 

@@ -18,10 +18,12 @@ func runHardware(broken string) (checks int, err error) {
 	if err := boot.LoadModules(); err != nil {
 		return 0, err
 	}
+
 	r, w, err := os.Pipe()
 	if err != nil {
 		return 0, err
 	}
+
 	defer r.Close()
 	args := []any{"-break=" + broken}
 	for _, name := range []string{"seed", "kills"} {
@@ -29,6 +31,7 @@ func runHardware(broken string) (checks int, err error) {
 			args = append(args, "-"+name+"="+value)
 		}
 	}
+
 	client, err := start(os.Stdout, os.Stdout, "/bin/hw", append(args, w)...)
 	w.Close()
 	if err != nil {
@@ -37,9 +40,11 @@ func runHardware(broken string) (checks int, err error) {
 	if checks, err = awaitClient(client, noManager, r); err != nil {
 		return 0, err
 	}
+
 	// Whatever its managers started and did not reap is our child now.
 	if left, err := unix.Wait4(-1, nil, unix.WNOHANG, nil); !errors.Is(err, unix.ECHILD) {
 		return checks, fmt.Errorf("processes are left behind (%s; wait4: %d, %v)", processes(), left, err)
 	}
+
 	return checks, nil
 }

@@ -35,6 +35,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "init: this is the first process of a guest and nothing else; see qemu/doc.go")
 		os.Exit(2)
 	}
+
 	os.Stdout.WriteString("\n") // ends the line that the firmware left open
 	if err := boot.Prepare(); err != nil {
 		fmt.Println("not ok 1 - guest set-up:", err)
@@ -56,6 +57,7 @@ func main() {
 		}
 		report(suite, run, broken)
 	}
+
 	boot.PowerOff()
 }
 

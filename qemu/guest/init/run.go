@@ -23,10 +23,12 @@ func runSmoke(broken string) (checks int, err error) {
 	if broken == "manager" {
 		policy += ".missing"
 	}
+
 	manager, logged, err := startManager(policy)
 	if err != nil {
 		return 0, err
 	}
+
 	checks, err = runClient(manager, broken)
 	if err != nil {
 		return checks, err
@@ -37,12 +39,14 @@ func runSmoke(broken string) (checks int, err error) {
 	if err := <-logged; err != nil {
 		return checks, fmt.Errorf("the manager's log: %w", err)
 	}
+
 	checks++
 	fmt.Printf("ok %d - device-manager stopped cleanly: exit status 0, no process and no socket left\n", checks)
 
 	if err := waitFor("gpuctl audit verify", "/bin/gpuctl", "audit", "verify", "--log="+auditPath); err != nil {
 		return checks, err
 	}
+
 	checks++
 	fmt.Printf("ok %d - the audit log verifies after shutdown\n", checks)
 	return checks, nil
@@ -55,11 +59,13 @@ func startManager(policy string) (pid int, logged <-chan error, err error) {
 	if err != nil {
 		return 0, nil, err
 	}
+
 	r, w, err := os.Pipe()
 	if err != nil {
 		log.Close()
 		return 0, nil, err
 	}
+
 	pid, err = start(w, w, "/bin/device-manager", "--policy="+policy, "--run-dir="+runDir)
 	w.Close()
 	if err != nil {
@@ -67,6 +73,7 @@ func startManager(policy string) (pid int, logged <-chan error, err error) {
 		log.Close()
 		return 0, nil, err
 	}
+
 	ended := make(chan error, 1)
 	go func() {
 		defer r.Close()
@@ -83,6 +90,7 @@ func startManager(policy string) (pid int, logged <-chan error, err error) {
 		}
 		ended <- lines.Err()
 	}()
+
 	return pid, ended, nil
 }
 
@@ -138,6 +146,7 @@ func stopManager(manager int) error {
 	if err := unix.Kill(manager, unix.SIGTERM); err != nil {
 		return fmt.Errorf("stop device-manager: %w", err)
 	}
+
 	for {
 		pid, status, err := reap()
 		if err != nil {
@@ -154,10 +163,12 @@ func stopManager(manager int) error {
 		}
 		break
 	}
+
 	// Whatever the manager started and did not reap is our child now.
 	if left, err := unix.Wait4(-1, nil, unix.WNOHANG, nil); !errors.Is(err, unix.ECHILD) {
 		return fmt.Errorf("device-manager left processes behind (%s; wait4: %d, %v)", processes(), left, err)
 	}
+
 	var sockets []string
 	entries, _ := os.ReadDir(runDir)
 	for _, e := range entries {
@@ -165,9 +176,11 @@ func stopManager(manager int) error {
 			sockets = append(sockets, e.Name())
 		}
 	}
+
 	if len(sockets) > 0 {
 		return fmt.Errorf("device-manager left sockets behind: %v", sockets)
 	}
+
 	return nil
 }
 
@@ -177,6 +190,7 @@ func waitFor(what, path string, args ...any) error {
 	if err != nil {
 		return err
 	}
+
 	for {
 		pid, status, err := reap()
 		if err != nil {
@@ -203,10 +217,12 @@ func start(stdout, stderr *os.File, path string, args ...any) (pid int, err erro
 			files = append(files, a.Fd())
 		}
 	}
+
 	pid, err = syscall.ForkExec(path, argv, &syscall.ProcAttr{Env: []string{"PATH=/bin", "HOME=/tmp"}, Dir: "/", Files: files})
 	if err != nil {
 		return 0, fmt.Errorf("start %s: %w", path, err)
 	}
+
 	return pid, nil
 }
 

@@ -343,12 +343,14 @@ func (p *Peer) Memcpy(c *tap.Check, s schema.GpuSession, dst, src schema.GpuBuff
 	if _, err := f.Struct(); err != nil {
 		return rpcguard.FromException(err)
 	}
+
 	asked, release := fence.Id(c.Ctx, nil)
 	defer release()
 	id, err := asked.Struct()
 	if err != nil {
 		return rpcguard.FromException(err)
 	}
+
 	signalled, release := s.SubmitFenceSignal(c.Ctx, func(a schema.GpuMemorySession_submitFenceSignal_Params) error {
 		a.SetFence(id.Id())
 		return nil

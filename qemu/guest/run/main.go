@@ -24,18 +24,22 @@ func main() {
 		fmt.Fprintln(os.Stderr, "run: this is the first process of a guest and nothing else; see qemu/doc.go")
 		os.Exit(2)
 	}
+
 	if err := boot.Prepare(); err != nil {
 		fmt.Println("init:", err)
 		boot.PowerOff()
 	}
+
 	status, err := boot.OpenPort(boot.StatusPort)
 	if err != nil {
 		fmt.Println("init:", err)
 		boot.PowerOff()
 	}
+
 	if err := json.NewEncoder(status).Encode(run()); err != nil {
 		fmt.Println("init: tell how the program ended:", err)
 	}
+
 	boot.PowerOff()
 }
 
@@ -53,6 +57,7 @@ func run() (ended boot.Status) {
 	if err := boot.LoadModules(); err != nil {
 		return fail(err)
 	}
+
 	functions, err := boot.Functions("0x1234", "0x11e8")
 	if err != nil {
 		return fail(err)
@@ -60,15 +65,18 @@ func run() (ended boot.Status) {
 	if len(functions) != job.Functions {
 		return fail(fmt.Errorf("%d edu functions are there, want %d", len(functions), job.Functions))
 	}
+
 	out, err := boot.OpenPort(boot.OutputPort)
 	if err != nil {
 		return fail(err)
 	}
+
 	env := append([]string{"PATH=/bin", "HOME=/tmp", "CAPGPU_HW=" + strings.Join(functions, ",")}, job.Env...)
 	pid, err := syscall.ForkExec(job.Args[0], job.Args, &syscall.ProcAttr{Env: env, Dir: "/tmp", Files: []uintptr{0, out.Fd(), out.Fd()}})
 	if err != nil {
 		return fail(fmt.Errorf("start %s: %w", job.Args[0], err))
 	}
+
 	status, err := reapUntil(pid)
 	if err != nil {
 		return fail(err)
@@ -76,6 +84,7 @@ func run() (ended boot.Status) {
 	if status.Signaled() {
 		return boot.Status{Signal: int(status.Signal())}
 	}
+
 	return boot.Status{Exit: status.ExitStatus()}
 }
 

@@ -15,6 +15,7 @@ func (s *smoke) checkAccounts() {
 	if s.broken == "leak" {
 		_, _ = s.conn.Open(context.Background(), 0)
 	}
+
 	s.check("ledger is at zero after every close", func(c *check) {
 		s.eventuallyNoSession(c)
 		out, err := gpuctl(s, "budget", "--json")

@@ -55,6 +55,7 @@ func (s *smoke) checkDevice() {
 	if s.suite.Failed > 0 {
 		return
 	}
+
 	s.check("lifecycle tells of a ready device", func(c *check) {
 		state := s.waitReady(c, 0)
 		s.epoch = state.Epoch

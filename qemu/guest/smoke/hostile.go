@@ -145,6 +145,7 @@ func (s *smoke) handles(c *check) {
 		c.Must(err, "ask for a forged fence")
 		c.That(code == uint32(gpuerr.Stale) || code == uint32(gpuerr.Invalid), "handle %#x: code %d", h, code)
 	}
+
 	s.sameDriver(c)
 	c.Say("%v", gpuerr.Stale)
 }
@@ -185,6 +186,7 @@ func (s *smoke) launchLimits(c *check) {
 		c.That(out[0].Outcome.Kind == outcome.Failed, "%s ended %v", what, out[0].Outcome)
 		c.Refused(out[0].Err, what, gpuerr.LaunchLimit, gpuerr.Invalid)
 	}
+
 	s.sameDriver(c)
 	c.Say("%d wrong launches, %v or %v", len(bad), gpuerr.LaunchLimit, gpuerr.Invalid)
 }
@@ -212,10 +214,12 @@ func probe(path string) int {
 	if bytes.HasSuffix([]byte(path), []byte(".capnp.sock")) {
 		kind = unix.SOCK_STREAM
 	}
+
 	fd, err := unix.Socket(unix.AF_UNIX, kind, 0)
 	if err != nil {
 		return 1
 	}
+
 	err = unix.Connect(fd, &unix.SockaddrUnix{Name: path})
 	if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) {
 		return exitRefused
@@ -223,6 +227,7 @@ func probe(path string) int {
 	if err != nil {
 		return 1
 	}
+
 	// Connected: then it must be closed without a word.
 	w, err := newWire(fd)
 	if err != nil {
@@ -234,6 +239,7 @@ func probe(path string) int {
 	if code, err := w.hungUp(); err == nil && (code == 0 || code == uint32(gpuerr.Denied)) {
 		return exitRefused
 	}
+
 	return 1
 }
 
@@ -296,6 +302,7 @@ func (c *check) garbage(dial func() *wire, kind uint16) {
 			c.Fatalf("datagram %d: %v", i, err)
 		}
 	}
+
 	w := dial()
 	defer w.close()
 	code, _, _, err := w.call(9999, nil)
@@ -318,11 +325,13 @@ func (s *smoke) capnpGarbage(c *check) {
 	for _, word := range []uint64{0x0001_0001_0000_0000 - 4, 0x0000_0006_ffff_fffd, 0, 0, 0} {
 		cycle = binary.LittleEndian.AppendUint64(cycle, word)
 	}
+
 	random := rand.New(rand.NewPCG(3, 4))
 	noise := make([]byte, 4096)
 	for i := range noise {
 		noise[i] = byte(random.Uint32())
 	}
+
 	streams := map[string][]byte{
 		"noise":             noise,
 		"ones":              bytes.Repeat([]byte{0xff}, 4096),
@@ -342,6 +351,7 @@ func (s *smoke) capnpGarbage(c *check) {
 		}
 		conn.Close()
 	}
+
 	s.sameDriver(c)
 	c.Say("%d streams, each ends its own connection", len(streams))
 }
@@ -358,6 +368,7 @@ func (s *smoke) ringViolation(c *check) {
 			unix.Close(fd)
 		}
 	}()
+
 	ring := tap.Get[[]byte](c.Check, "map the ring")(unix.Mmap(fds[0], 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED))
 	defer func() { _ = unix.Munmap(ring) }()
 	binary.LittleEndian.PutUint64(ring[0x040:], 1<<40) // sqTail
@@ -374,6 +385,7 @@ func (s *smoke) ringViolation(c *check) {
 		case <-time.After(pollEvery):
 		}
 	}
+
 	code, _, _, err = w.call(msgDescribe, nil)
 	c.Must(err, "use the session afterwards")
 	c.That(code == 0, "use the session afterwards: code %d", code)

@@ -58,6 +58,7 @@ func main() {
 		fmt.Printf("not ok 1 - there is no part %q to break; there are %v\n", s.broken, slices.Sorted(maps.Keys(sabotages)))
 		os.Exit(1)
 	}
+
 	if *probed != "" {
 		os.Exit(probe(*probed))
 	}
@@ -68,6 +69,7 @@ func main() {
 	if s.suite.Failed > 0 {
 		os.Exit(1) // nothing else can work
 	}
+
 	if broken := sabotages[s.broken]; broken != nil {
 		broken(s)
 	} else {
@@ -80,9 +82,11 @@ func main() {
 		s.checkModels()
 		s.checkAccounts()
 	}
+
 	if s.suite.Failed > 0 {
 		os.Exit(1)
 	}
+
 	if err := s.suite.Tell(); err != nil {
 		fmt.Println("smoke: tell init the number of checks:", err)
 		os.Exit(1)

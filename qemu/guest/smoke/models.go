@@ -85,6 +85,7 @@ func (c *check) serveModel(name string) *modelServer {
 	if c.broken == "model" {
 		file = spoiled(c, file)
 	}
+
 	m.command = exec.Command("/bin/model-server", "--socket", c.socket(tenant), "--model", file,
 		"--rpc", modelRPC, "--listen", "unix:"+modelHTTP, "--sequences", "2")
 	m.command.Stdout, m.command.Stderr = m.said, m.said
@@ -104,6 +105,7 @@ func (c *check) serveModel(name string) *modelServer {
 		case <-time.After(pollEvery):
 		}
 	}
+
 	for m.client.Status().State != lm.Ready {
 		if ctx.Err() != nil {
 			m.stop()
@@ -111,6 +113,7 @@ func (c *check) serveModel(name string) *modelServer {
 		}
 		time.Sleep(pollEvery)
 	}
+
 	return m
 }
 
@@ -143,6 +146,7 @@ func (m *modelServer) writes(files string) (took time.Duration) {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		m.Must(err, "read its prompt")
 	}
+
 	q := lm.Request{Prompt: string(prompt), MaxTokens: modelTokens, LogProbs: -1}
 	begun := time.Now()
 	stream := tap.Get[lm.Stream](m.Check, "ask for a text")(m.client.Generate(m.Ctx, q))
@@ -158,6 +162,7 @@ func (m *modelServer) writes(files string) (took time.Duration) {
 		}
 		m.Must(err, "wait for its text")
 	}
+
 	took = time.Since(begun)
 	m.Must(stream.Close(), "close its stream")
 	expected := strings.TrimSuffix(string(want), "\n")

@@ -72,6 +72,7 @@ func (s *smoke) loadProgram(c *check) {
 		c.That(end.Outcome == outcome.Success, "ended %v (%v)", end.Outcome, end.Err)
 		c.mirrored(yMem)
 	}
+
 	c.Say("%d bytes of SPIR-V, %d elements, each right", len(mirror), mirrorCount)
 }
 
@@ -101,12 +102,14 @@ func (s *smoke) hostilePrograms(c *check) {
 		c.That(code != "", "%s: %v does not say why", bad.what, err)
 		codes += " " + code
 	}
+
 	budget := tap.Get[[]client.BudgetEntry](c.Check, "ask for the budget")(session.Budget(c.Ctx))
 	for _, e := range budget {
 		if e.Resource == "programBytes" || e.Resource == "programs" || e.Resource == "buffers" {
 			c.That(e.Used == 0, "%d of %s are still charged", e.Used, e.Resource)
 		}
 	}
+
 	s.sameDriver(c)
 	c.Say("%v%s", gpuerr.Program, codes)
 }
@@ -131,6 +134,7 @@ func (s *smoke) capnpLoad(c *check) {
 		c.Must(unix.Munmap(xMem), "unmap")
 		c.Must(unix.Munmap(yMem), "unmap")
 	}
+
 	_, err := p.Load(c.Check, session, mirror[:400])
 	c.Refused(err, "a piece of a module", gpuerr.Program)
 	code := refusalCode.FindString(err.Error())

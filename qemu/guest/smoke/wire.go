@@ -89,6 +89,7 @@ func (w *wire) receive() (kind uint16, code uint32, body []byte, fds []int, err 
 	for err == unix.EINTR { // a receive with a time limit is not restarted after a signal
 		n, oobn, _, _, err = unix.Recvmsg(w.fd, data, oob, unix.MSG_CMSG_CLOEXEC)
 	}
+
 	switch {
 	case err == nil && n == 0, errors.Is(err, unix.ECONNRESET):
 		return 0, 0, nil, nil, errHungUp
@@ -97,6 +98,7 @@ func (w *wire) receive() (kind uint16, code uint32, body []byte, fds []int, err 
 	case n < headerSize:
 		return 0, 0, nil, nil, fmt.Errorf("a message of %d bytes", n)
 	}
+
 	if oobn > 0 {
 		messages, err := unix.ParseSocketControlMessage(oob[:oobn])
 		if err != nil {
@@ -108,6 +110,7 @@ func (w *wire) receive() (kind uint16, code uint32, body []byte, fds []int, err 
 			}
 		}
 	}
+
 	kind = binary.LittleEndian.Uint16(data[2:])
 	code = binary.LittleEndian.Uint32(data[16:])
 	return kind, code, data[headerSize:n], fds, nil

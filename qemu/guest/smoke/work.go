@@ -170,6 +170,7 @@ func (s *smoke) vecadd(c *check, session *client.Session, n int, sabotage bool) 
 		binary.LittleEndian.PutUint32(aMem[4*i:], math.Float32bits(float32(i)))
 		binary.LittleEndian.PutUint32(bMem[4*i:], math.Float32bits(float32(2*(i&0xffff))))
 	}
+
 	p := tap.Get[*client.Program](c.Check, "open vecadd_f32")(session.OpenProgram(c.Ctx, "vecadd_f32"))
 	q := tap.Get[*client.Queue](c.Check, "create a queue")(session.CreateQueue(c.Ctx, client.QueueOptions{}))
 	done := runAll(c, q, &client.Launch{Program: p, Bindings: []client.Binding{{Buffer: a}, {Buffer: b}, {Buffer: sum}}})[0]
@@ -177,6 +178,7 @@ func (s *smoke) vecadd(c *check, session *client.Session, n int, sabotage bool) 
 	if sabotage {
 		sumMem[4*(n/2)] ^= 1
 	}
+
 	for i := range n {
 		got := math.Float32frombits(binary.LittleEndian.Uint32(sumMem[4*i:]))
 		want := float32(i) + float32(2*(i&0xffff))
@@ -184,11 +186,14 @@ func (s *smoke) vecadd(c *check, session *client.Session, n int, sabotage bool) 
 			c.Fatalf("element %d is %g, want %g", i, got, want)
 		}
 	}
+
 	for _, x := range []interface{ Close(context.Context) error }{q, p, a, b, sum} {
 		c.Must(x.Close(c.Ctx), "close what vecadd used")
 	}
+
 	for _, mapped := range []*client.Buffer{a, b, sum} {
 		c.Must(mapped.Unmap(), "unmap what vecadd used")
 	}
+
 	return done.DeviceTime
 }

@@ -48,9 +48,11 @@ func (s *Suite) Check(name string, f func(c *Check)) {
 		}
 		return
 	}
+
 	if c.detail != "" {
 		name += ": " + c.detail
 	}
+
 	fmt.Printf("ok %d - %s\n", s.Count, name)
 }
 

@@ -20,6 +20,7 @@ func main() {
 		fmt.Println("units: nothing to run:", err)
 		os.Exit(1)
 	}
+
 	for _, dir := range dirs { // sorted by Glob
 		args, err := os.ReadFile(filepath.Join(dir, "args"))
 		if err != nil {
@@ -37,5 +38,6 @@ func main() {
 			status = 1
 		}
 	}
+
 	os.Exit(status)
 }
