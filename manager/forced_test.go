@@ -10,6 +10,7 @@ import (
 
 	"capgpu/client"
 	"capgpu/gpuerr"
+	"capgpu/internal/proctest"
 	"capgpu/manager"
 )
 
@@ -93,8 +94,7 @@ func TestForceEndsNobodyForAnotherReason(t *testing.T) {
 	deaf, err := os.ReadFile("/usr/bin/yes") // it says nothing on its links
 	require.NoError(t, err)
 	require.NoError(t, os.Remove(path))
-	require.NoError(t, os.WriteFile(path, deaf, 0o755))
-	require.NoError(t, os.Chmod(path, 0o755))
+	require.NoError(t, proctest.WriteProgram(path, deaf))
 	_, err = a.ForceUpgrade(within(t), "mock0")
 	require.ErrorIs(t, err, gpuerr.Busy)
 	require.ErrorContains(t, err, "not ready")

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"capgpu/client"
+	"capgpu/internal/proctest"
 	"capgpu/ledger"
 	"capgpu/manager"
 )
@@ -118,6 +119,6 @@ func executable(t *testing.T, dir string) string {
 	b, err := os.ReadFile(self)
 	require.NoError(t, err)
 	path := filepath.Join(dir, "visitor")
-	require.NoError(t, os.WriteFile(path, b, 0o755))
+	require.NoError(t, proctest.WriteProgram(path, b))
 	return path
 }

@@ -18,6 +18,7 @@ import (
 
 	"capgpu/client"
 	"capgpu/gpuerr"
+	"capgpu/internal/proctest"
 	"capgpu/ledger"
 	"capgpu/manager"
 )
@@ -172,7 +173,7 @@ func TestStandbyOfAnOldProgram(t *testing.T) {
 	install := func() {
 		text, err := os.ReadFile(program("gpu-mock"))
 		require.NoError(t, err)
-		require.NoError(t, os.WriteFile(path+".new", text, 0o755))
+		require.NoError(t, proctest.WriteProgram(path+".new", text))
 		require.NoError(t, os.Rename(path+".new", path))
 	}
 	install()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"capgpu/internal/proctest"
 	"capgpu/internal/sandbox"
 )
 
@@ -52,10 +53,10 @@ func TestTablesAreWhatIsCalled(t *testing.T) {
 		// The program stays the child; the tracer is its grandchild (-D). It opens its
 		// file before the root directory is empty.
 		text := fmt.Sprintf("#!/bin/sh\nexec %s -D -f -qq -o '%s/%s.'$(/bin/date +%%s%%N) '%s' \"$@\"\n", strace, traces, name, filepath.Join(dir, name+".real"))
-		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755))
+		require.NoError(t, proctest.WriteProgram(filepath.Join(dir, name), []byte(text)))
 		data, err := os.ReadFile(program(name))
 		require.NoError(t, err)
-		require.NoError(t, os.WriteFile(filepath.Join(dir, name+".real"), data, 0o755))
+		require.NoError(t, proctest.WriteProgram(filepath.Join(dir, name+".real"), data))
 	}
 	self, err := os.Executable()
 	require.NoError(t, err)

@@ -17,6 +17,7 @@ import (
 
 	"capgpu/client"
 	"capgpu/gpuerr"
+	"capgpu/internal/proctest"
 	"capgpu/ledger"
 	"capgpu/manager"
 	"capgpu/outcome"
@@ -279,8 +280,7 @@ func TestDriverDiesBeforeItsSuccessorIsReady(t *testing.T) {
 	require.NoError(t, os.Remove(path))
 	deaf, err := os.ReadFile("/usr/bin/yes") // it says nothing on its links
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(path, deaf, 0o755))
-	require.NoError(t, os.Chmod(path, 0o755))
+	require.NoError(t, proctest.WriteProgram(path, deaf))
 	failed := make(chan error, 1)
 	go func() {
 		_, err := a.Upgrade(within(t), "mock0")
@@ -304,8 +304,7 @@ func TestUpgradeRollsBack(t *testing.T) {
 	install := func(from string) {
 		b, err := os.ReadFile(from)
 		require.NoError(t, err)
-		require.NoError(t, os.WriteFile(path+".new", b, 0o755))
-		require.NoError(t, os.Chmod(path+".new", 0o755))
+		require.NoError(t, proctest.WriteProgram(path+".new", b))
 		require.NoError(t, os.Rename(path+".new", path))
 	}
 	require.NoError(t, os.Chmod(dir, 0o755))

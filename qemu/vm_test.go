@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"capgpu/internal/proctest"
 	"capgpu/qemu/guest/boot"
 )
 
@@ -21,7 +22,7 @@ import (
 // does with a process, whatever that process is.
 func fakeQEMU(t *testing.T, script string) VM {
 	path := filepath.Join(t.TempDir(), "qemu")
-	require.NoError(t, os.WriteFile(path, []byte("#!/bin/sh\n"+script), 0o755))
+	require.NoError(t, proctest.WriteProgram(path, []byte("#!/bin/sh\n"+script)))
 	return VM{QEMU: path, Kernel: "kernel", Initrd: "initrd", MemoryMiB: 64, CPUs: 1, Timeout: 20 * time.Second}
 }
 

@@ -3,13 +3,11 @@ package local
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
-	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"capgpu/internal/proctest"
 )
 
 // Manager implements conformance.Stack.
@@ -59,24 +57,10 @@ func (s *Stack) over(device uint32, pid int) {
 }
 
 // Gates implements conformance.Stack.
-func (s *Stack) Gates() []int { return children(s.Manager(), "gpu-gate") }
-
-// children are the processes of a name that a process has started.
-func children(parent int, name string) (pids []int) {
-	all, _ := filepath.Glob("/proc/[0-9]*/stat")
-	for _, path := range all {
-		stat, err := os.ReadFile(path)
-		if err != nil {
-			continue // it has just ended
-		}
-		before, after, _ := strings.Cut(string(stat), ") ")
-		fields := strings.Fields(after)
-		if len(fields) < 2 || fields[1] != strconv.Itoa(parent) || !strings.HasSuffix(before, "("+name) {
-			continue
-		}
-		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path))); err == nil {
-			pids = append(pids, pid)
-		}
+func (s *Stack) Gates() (pids []int) {
+	gates, _ := proctest.Children(s.Manager(), "gpu-gate")
+	for _, gate := range gates {
+		pids = append(pids, gate.PID)
 	}
 	return pids
 }

@@ -8,6 +8,7 @@ import (
 
 	"capgpu/client"
 	"capgpu/conformance"
+	"capgpu/internal/proctest"
 )
 
 // OtherVersion is a program in Options.Bin: gpu-mock, made to speak another version of the
@@ -60,7 +61,7 @@ func (s *Stack) install(program string) error {
 		return err
 	}
 	next := s.driver() + ".next"
-	if err := os.WriteFile(next, content, 0o755); err != nil {
+	if err := proctest.WriteProgram(next, content); err != nil {
 		return err
 	}
 	return os.Rename(next, s.driver())

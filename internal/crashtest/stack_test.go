@@ -24,6 +24,7 @@ import (
 	"capgpu/audit"
 	"capgpu/gate/gatetest"
 	"capgpu/internal/crashpoint"
+	"capgpu/internal/proctest"
 )
 
 // stack is a run directory and the managers that have it, one after the other.
@@ -97,7 +98,7 @@ func newStack(t *testing.T, o options) *stack {
 	for _, name := range []string{"device-manager", "gpu-mock", "gpu-gate"} {
 		text, err := os.ReadFile(program(t, name)) // no link: each one more is a change of the file
 		require.NoError(t, err)
-		require.NoError(t, os.WriteFile(s.program(name), text, 0o755))
+		require.NoError(t, proctest.WriteProgram(s.program(name), text))
 	}
 	if o.audit != "" {
 		s.args = []string{"--audit", o.audit}

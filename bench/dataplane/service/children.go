@@ -4,32 +4,30 @@ import (
 	"bytes"
 	"fmt"
 	"os"
-	"path/filepath"
-	"strings"
 
 	"capgpu/gate/gatetest"
+	"capgpu/internal/proctest"
 )
 
-// Child is a process of the manager's that runs, or has run.
+// Child is a driver's process, which the manager has started.
 type Child struct {
-	PID    int
-	State  string // as ps has it: S, R, Z …
-	Driver bool   // of Children: it has registers of the function mapped; a standby has none
+	proctest.Process
+	Driver bool // it has registers of the function mapped; a standby has none
 }
 
 // Children are the manager's driver processes.
 func (s *Service) Children() (list []Child, err error) {
-	list, err = s.children("gpu-mock")
-	for i := range list {
-		maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", list[i].PID))
-		list[i].Driver = err == nil && bytes.Contains(maps, []byte(registersName))
+	drivers, err := proctest.Children(s.ManagerPID(), "gpu-mock")
+	for _, p := range drivers {
+		maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", p.PID))
+		list = append(list, Child{p, err == nil && bytes.Contains(maps, []byte(registersName))})
 	}
 	return list, err
 }
 
 // Processes is how many the manager has started that have not ended.
 func (s *Service) Processes() (n int, err error) {
-	all, err := s.children("")
+	all, err := proctest.Children(s.ManagerPID(), "")
 	for _, c := range all {
 		if c.State != "Z" {
 			n++
@@ -40,7 +38,7 @@ func (s *Service) Processes() (n int, err error) {
 
 // GatePID finds the process of one of the gates that have a client.
 func (s *Service) GatePID() (int, error) {
-	all, err := s.children("gpu-gate")
+	all, err := proctest.Children(s.ManagerPID(), "gpu-gate")
 	if err != nil {
 		return 0, err
 	}
@@ -50,33 +48,6 @@ func (s *Service) GatePID() (int, error) {
 		}
 	}
 	return 0, fmt.Errorf("device-manager (%d) has no gpu-gate with a client; it said:\n%s", s.ManagerPID(), s.log)
-}
-
-// children are the manager's processes of each program whose name begins so.
-func (s *Service) children(name string) (list []Child, err error) {
-	all, err := os.ReadDir("/proc")
-	if err != nil {
-		return nil, err
-	}
-	for _, e := range all {
-		text, err := os.ReadFile(filepath.Join("/proc", e.Name(), "stat"))
-		if err != nil {
-			continue // not a process, or one that has ended
-		}
-		var c Child
-		var parent int
-		open, end := bytes.IndexByte(text, '('), bytes.LastIndexByte(text, ')')
-		if open < 0 || end < open || !strings.HasPrefix(string(text[open+1:end]), name) {
-			continue
-		}
-		if _, err := fmt.Sscan(string(text[:open]), &c.PID); err != nil {
-			continue
-		}
-		if _, err := fmt.Sscan(string(text[end+1:]), &c.State, &parent); err == nil && parent == s.ManagerPID() {
-			list = append(list, c)
-		}
-	}
-	return list, nil
 }
 
 // registersName is that of the memory which stands for the fake function's registers.
