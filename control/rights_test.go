@@ -85,15 +85,6 @@ func hungUp(r int) bool {
 	return n == 0 && err == nil
 }
 
-func countFDs(t *testing.T) int {
-	t.Helper()
-	list, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return len(list)
-}
-
 var anAttach = AttachRequest{Session: 1, Tenant: "a"}.AppendTo(nil)
 
 var strangers = []struct {
@@ -131,7 +122,7 @@ func TestStrangersDescriptorsAreNeverInstalled(t *testing.T) {
 			}
 			rawSend(t, fd, encode(t, &s.m), fds...)
 			unix.Close(w)
-			before := countFDs(t)
+			before := leakcheck.Descriptors()
 			result := make(chan error, 1)
 			inside := 0
 			go func() {
@@ -146,7 +137,7 @@ func TestStrangersDescriptorsAreNeverInstalled(t *testing.T) {
 					t.Fatalf("Recv() = %+v, %v; want %v", m, err, s.want)
 				}
 				if !s.ends {
-					if n := countFDs(t); n != before {
+					if n := leakcheck.Descriptors(); n != before {
 						t.Errorf("%d descriptors are open; %d were", n, before)
 					}
 					if m := ask(t, peer, &Message{Type: TypePing, Seq: 6}); m.Code != gpuerr.None {

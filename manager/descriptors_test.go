@@ -1,22 +1,14 @@
 package manager_test
 
 import (
-	"os"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"capgpu/internal/leakcheck"
 	"capgpu/manager"
 )
-
-// openDescriptors counts those of this process, which is the manager and its clients.
-func openDescriptors(t *testing.T) int {
-	t.Helper()
-	open, err := os.ReadDir("/proc/self/fd")
-	require.NoError(t, err)
-	return len(open) - 1 // the list itself
-}
 
 // A client of Cap'n Proto takes no more of the manager's descriptors than the limit of
 // memory files leaves room for: else tenants with many gates and much memory keep others from
@@ -25,7 +17,7 @@ func TestDescriptorsOfGates(t *testing.T) {
 	w := start(t, nil)
 	w.driver(1)
 	require.Eventually(t, w.GatesWait, patience, time.Millisecond)
-	before := openDescriptors(t)
+	before := leakcheck.Descriptors()
 	const gates = 10
 	for range gates {
 		_, err := openCapnp(t, w.dialCapnp("default"))
@@ -33,6 +25,6 @@ func TestDescriptorsOfGates(t *testing.T) {
 	}
 	const ours = 1 // the client's
 	require.Eventually(t, func() bool {
-		return openDescriptors(t)-before <= gates*(manager.ConnectionDescriptors-1+ours)
+		return leakcheck.Descriptors()-before <= gates*(manager.ConnectionDescriptors-1+ours)
 	}, patience, time.Millisecond, "one is for what is in passing")
 }

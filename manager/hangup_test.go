@@ -10,6 +10,7 @@ import (
 
 	"capgpu/client"
 	"capgpu/control"
+	"capgpu/internal/leakcheck"
 	"capgpu/manager"
 )
 
@@ -47,7 +48,7 @@ func TestHangUpBeforeTheAnswer(t *testing.T) {
 		before = now
 		return settled
 	}, patience, 100*time.Millisecond)
-	ours := openDescriptors(t) // the manager's among them
+	ours := leakcheck.Descriptors() // the manager's among them
 
 	for name, ask := range map[string]struct {
 		typ  control.MsgType
@@ -63,10 +64,10 @@ func TestHangUpBeforeTheAnswer(t *testing.T) {
 		}
 		serve()
 		if !assert.Eventually(t, func() bool {
-			return len(descriptorsOf(t, pid)) <= before && openDescriptors(t) <= ours+manager.AheadDescriptors
+			return len(descriptorsOf(t, pid)) <= before && leakcheck.Descriptors() <= ours+manager.AheadDescriptors
 		}, patience, 10*time.Millisecond,
 			"%s: there were %d descriptors before", name, before) {
-			t.Fatal(descriptorsOf(t, pid), openDescriptors(t), ours)
+			t.Fatal(descriptorsOf(t, pid), leakcheck.Descriptors(), ours)
 		}
 	}
 	_, now := w.driver(1)

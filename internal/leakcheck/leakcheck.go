@@ -57,6 +57,9 @@ func Check(t testing.TB) {
 	})
 }
 
+// Descriptors is how many files the process has open.
+func Descriptors() int { return len(descriptors()) }
+
 // Snapshot is what a process held at one moment.
 type Snapshot struct {
 	goroutines map[string]string // by "goroutine N"

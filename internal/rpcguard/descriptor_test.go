@@ -2,21 +2,15 @@ package rpcguard
 
 import (
 	"context"
-	"os"
 	"testing"
 	"time"
 
 	"capnproto.org/go/capnp/v3"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
-)
 
-func openDescriptors(t *testing.T) int {
-	t.Helper()
-	list, err := os.ReadDir("/proc/self/fd")
-	require.NoError(t, err)
-	return len(list)
-}
+	"capgpu/internal/leakcheck"
+)
 
 // A call that is given up leaves no descriptor with its caller, at whichever moment it is:
 // before the server has begun, while the answer is on its way, or after it has come.
@@ -31,7 +25,7 @@ func TestDescriptorsOfCallsThatAreGivenUp(t *testing.T) {
 	_, err := made.Struct()
 	require.NoError(t, err)
 
-	before := openDescriptors(t)
+	before := leakcheck.Descriptors()
 	came := 0
 	for i := range 3000 {
 		given, cancel := context.WithCancel(ctx)
@@ -57,6 +51,6 @@ func TestDescriptorsOfCallsThatAreGivenUp(t *testing.T) {
 	require.Eventually(t, func() bool {
 		transport.codec.mu.Lock()
 		defer transport.codec.mu.Unlock()
-		return len(transport.codec.open)+len(transport.codec.fds) == 0 && openDescriptors(t) == before
+		return len(transport.codec.open)+len(transport.codec.fds) == 0 && leakcheck.Descriptors() == before
 	}, 10*time.Second, 10*time.Millisecond, "%d descriptors before", before)
 }
