@@ -73,13 +73,11 @@ func TestDeviceGoneIsToldFirst(t *testing.T) {
 	_, err = client.Call(t.Context(), control.TypeDescribe, nil, nil)
 	require.NoError(t, err)
 
-	began := time.Now()
 	gone := control.DeviceGoneRequest{Reason: "it was unplugged"}.AppendTo(nil)
 	require.NoError(t, handle(t.Context(), &control.Message{Type: control.TypeDeviceGone, Body: gone}).Err())
 	err = <-ended
 	require.ErrorIs(t, err, gpuerr.DeviceLost)
 	require.ErrorContains(t, err, "it was unplugged")
-	require.Less(t, time.Since(began), time.Second)
 	<-client.Done()
 	attach := handle(t.Context(), &control.Message{Type: control.TypeAttach, Body: body})
 	require.ErrorIs(t, attach.Err(), gpuerr.Busy)

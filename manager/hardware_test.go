@@ -248,7 +248,7 @@ func TestRemovalDuringAttach(t *testing.T) {
 	began := time.Now()
 	close(b.functions[addressA].removed)
 	require.Contains(t, w.await(c, 0, client.Wedged).Cause, "removed")
-	require.Less(t, time.Since(began), time.Second, "everybody sees it at once")
+	require.Less(t, time.Since(began), patience/2, "everybody sees it at once, and not when the driver has not answered")
 	require.ErrorIs(t, <-opened, gpuerr.DeviceLost)
 	require.Eventually(t, func() bool { return w.log.kinds()["device.removed"] == 1 }, patience, time.Millisecond)
 	w.requireNothingHeld()

@@ -51,7 +51,7 @@ func TestSuspend(t *testing.T) {
 	}
 	began := time.Now()
 	w.stop()
-	require.Less(t, time.Since(began), patience/4)
+	require.Less(t, time.Since(began), patience/2)
 	require.Error(t, <-done)
 }
 

@@ -320,7 +320,7 @@ func TestServiceDies(t *testing.T) {
 		t.Skip("the answer was whole before the service died") // it is short
 	}
 	require.Contains(t, []gpuerr.Code{gpuerr.Disconnected, gpuerr.DeviceLost}, gpuerr.CodeOf(err))
-	require.Less(t, time.Since(begun), 2*time.Second)
+	require.Less(t, time.Since(begun), 30*time.Second)
 	l.until(t, lm.Recovering)
 	waits := make(chan error, 1)
 	go func() { // whoever comes now waits for the next service

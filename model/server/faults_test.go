@@ -76,7 +76,7 @@ func TestDeviceHangs(t *testing.T) {
 					}
 					require.Len(t, e.tokens, len(want)-1)
 				}
-				require.Less(t, time.Since(at), deadline+4*time.Second)
+				require.Less(t, time.Since(at), deadline+30*time.Second)
 				for _, l := range servers {
 					got, err := l.ask(t, drawn(1))
 					if err != nil { // it had not met the fault yet
