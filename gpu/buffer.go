@@ -179,13 +179,10 @@ func (s *Session) DestroyBuffer(h Handle) error {
 // quiesce waits until no job uses the buffer: bounded by the cancel and reset
 // ladder of the engine.
 func (b *buffer) quiesce() {
-	if b.session.dev.engine.closePins(&b.pins) {
+	if b.pins.close() {
 		b.session.dev.engine.cancel(b.session, func(j *job) bool { return j.usesBuffer(b) }, revokedOutcome)
 	}
 	<-b.pins.drained
-	if !b.goesWithSession() { // else nothing runs that could have it, nor will
-		b.session.dev.engine.awaitTurn()
-	}
 	b.lists.kill()
 }
 

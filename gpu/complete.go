@@ -26,7 +26,7 @@ func (e *engine) Complete(c backend.Completion) {
 		how, lost = dependentOutcome, false
 	}
 	if j.list != nil {
-		j.launched = j.list.launchedBy(uint64(j.begun) + uint64(c.Begun))
+		j.launched = j.list.launchedBy(uint64(c.Begun))
 	}
 	// No job runs longer than that without being stopped, whatever the device says.
 	deviceTime := min(max(c.DeviceTime, 0), j.budget+e.dev.cfg.HangBound)

@@ -61,7 +61,7 @@ func TestDataDependency(t *testing.T) {
 				requireOK(t, q.one())
 				require.EqualValues(t, 9, host(t, s, y)[0])
 				synctest.Wait()
-				require.False(t, s.spoilsForNow(), "nothing older is left")
+				require.False(t, s.spoils.active.Load(), "nothing older is left")
 				r.idleButBuffers(s)
 				r.close()
 			})
@@ -76,7 +76,7 @@ func TestDeviceHoldsBackWhatDepends(t *testing.T) {
 		require.NoError(t, err)
 		r := newMemRig(t, withBackend(dev))
 		s, bob := r.open("alice"), r.open("bob")
-		const long = 256 << 10 // not for bursts
+		const long = 256 << 10
 		x, y, o := buf(t, s, long), buf(t, s, long), buf(t, bob, 4096)
 		front, q := r.queue(bob, 16, 0), r.queue(s, 16, 0)
 		front.fill(o, 0, 4, 1)

@@ -30,7 +30,6 @@ type Device struct {
 	opened  time.Time
 	lost    chan struct{} // closed with lostErr set
 	lostErr atomic.Pointer[gpuerr.Error]
-	isLost  atomic.Bool   // lost is closed, or about to be
 	quit    chan struct{} // ends runDevice
 	watched chan struct{} // closed when runDevice has ended
 	wg      sync.WaitGroup
@@ -64,7 +63,6 @@ type tenant struct {
 	account *ledger.Account
 	flow    *flow // guarded by engine.mu
 	loading line
-	crowds  crowds
 
 	strikes     strikes
 	restricted  strikes                   // of its restricted sessions, since the last that became one of its own; not told to a successor
@@ -93,7 +91,7 @@ func New(cfg Config) (*Device, error) {
 	d.closeBackend = sync.OnceValue(cfg.Backend.Close)
 	d.engine = newEngine(d)
 	d.records = newAuditWriter(cfg.Audit, d.log)
-	d.reclaim = &reclaimer{log: d.log, lookout: d.engine.lookout, idle: d.forget}
+	d.reclaim = &reclaimer{log: d.log, idle: d.forget}
 	if err := cfg.Backend.Start(d.engine); err != nil {
 		return nil, errors.Join(fmt.Errorf("start the backend: %w", err), cfg.Backend.Close())
 	}
@@ -152,7 +150,6 @@ func (d *Device) Err() error {
 // setLost is called once, by engine.lose.
 func (d *Device) setLost(err *gpuerr.Error) {
 	d.lostErr.Store(err)
-	d.isLost.Store(true)
 	close(d.lost)
 }
 

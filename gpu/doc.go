@@ -18,16 +18,8 @@
 //	     ─► engine.go fair share ─► backend ─► complete.go Complete ─► settle.go
 //	     ─► submit.go retire ─► ring
 //
-// Short work has a shorter way where the backend offers it (burst.go): the queue's
-// goroutine waits for its turn of the device (turn.go), in the same fair share, and then
-// has it run a batch in one call. What the entries were resolved to is remembered
-// (memo.go).
-//
-//	ring ─► take ─► burst.go pick ─► turn.go ─► backend ─► burst.go tell ─► ring
-//
-// A list (list.go) is work that was resolved once; a replay of it (replay.go) goes the
-// first way, as one job. Where all that is in it is short, the queue's goroutine runs it
-// as well, slice by slice, each with a turn of its own (play.go).
+// A list (list.go) is work that was resolved once; a replay of it (replay.go) goes the same
+// way, as one job.
 //
 // Who is trusted: the caller (driver/session, the driver's main loop) and the
 // DMA pool. Not trusted: the client on the other side of a ring, who sees
@@ -47,27 +39,21 @@
 // the IOMMU refused nothing of it (settle.go). A missed deadline has its typed
 // outcome within Config.HangBound.
 // The jobs of one queue run in order: the engine submits them so and the device
-// is a FIFO (backend.Backend), and a burst begins when all before it has ended.
-// Nothing reaches memory that was taken back: what is submitted pins it; a burst looks at
-// the pins when it has the turn, and who closed them waits for that turn (awaitTurn). A
-// burst that does not end costs the device; its own queue, and what closes its memory,
-// then wait for as long as it takes.
+// is a FIFO (backend.Backend). Nothing reaches memory that was taken back: what is
+// submitted pins it.
 //
 // Lock order: Device.mu, then table.mu; memory.mu, strikes.mu, reclaimer.mu, engine.mu and
 // fence.mu are leaves, and so are the ledger's and the ring's; under engine.mu the ledger's is
-// taken, for a record (recovery.go). Who holds the device (held.go) has the ring's and the
-// backend's, and takes the ledger's and engine.mu below them. None is held across
-// a call of the DMA pool, the audit log or the backend (whose Submit may call
-// back; Progress is one load), nor across a wait. The turn is no lock, but is held like
-// one: whoever has it calls Burst and takes engine.mu, and waits for nothing else. An
-// object is closed from outside its session: see remove.
+// taken, for a record (recovery.go). None is held across a call of the DMA pool, the audit
+// log or the backend (whose Submit may call back; Progress is one load), nor across a wait.
+// An object is closed from outside its session: see remove.
 //
 // What the data path does per entry: no allocation, no system call unless the
 // client sleeps, no reading of the clock.
 //
 // Goroutines: runDevice (watchdog, reset, loss), runSettle, runReclaim and runAudit
 // belong to the Device, runQueue and runDoorbell to their queue. Device.Close waits for all.
-// runQueue also spins for a while before it sleeps (spin.go).
+// runQueue looks at its ring for a while before it sleeps.
 //
 // After Close no goroutine, descriptor, mapping or charge of the package is
 // left. Memory that a client still maps is its own and empty.

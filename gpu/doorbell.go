@@ -12,11 +12,10 @@ import (
 func (q *queue) rest(gone, lost <-chan struct{}) error {
 	q.sleeping.Swap(true) // and then looks: see ring.view for why not Store
 	defer q.sleeping.Store(false)
-	hear := !q.deaf && q.mayFetch() // before turnCame: a queue that does not ask now gets no turn
-	if q.headEnded() || q.turnCame() || q.burst.stale.Load() {
+	if q.headEnded() {
 		return nil
 	}
-	if hear {
+	if !q.deaf && q.mayFetch() {
 		if q.head == q.tail {
 			return q.sleepOnRing()
 		}
@@ -49,27 +48,14 @@ func (q *queue) heard(err error) error {
 }
 
 // sleepOnRing waits for the client with nothing in the device, nor anything else to wait
-// for: so no other goroutine comes between. Whoever has something else for the queue
+// for: so no other goroutine comes between. A caller that has something else for the queue
 // publishes it and then rouses.
-//
-// +checklocksignore: runQueue has serving all the time but here
 func (q *queue) sleepOnRing() error {
 	s := q.freshSlumber()
-	q.spin.kept = 0
-	if q.bidden() { // only after that: who rouses from here on finds it
+	if q.called() { // only after that: a caller that rouses from here on finds it
 		return nil
 	}
-	q.spin.sleeps()
-	q.serving.Unlock()
-	err := q.listen(s.ctx)
-	q.serving.Lock()
-	q.unsweep()
-	q.spin.rung()
-	if err == nil {
-		q.sweep.alone = max(q.sweep.alone-1, 0)
-		q.crowd.rung(q.session.dev)
-	}
-	return q.heard(err)
+	return q.heard(q.listen(s.ctx))
 }
 
 // slumber is a wait for the client that others can end.

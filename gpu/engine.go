@@ -38,12 +38,7 @@ type engine struct {
 
 	faults atomic.Uint64 // refused by the IOMMU
 
-	closings atomic.Uint64 // pins that were closed, from 1: see resolved.openSince
-
 	progresser backend.Progresser      // nil: the backend is none
-	burster    backend.Burster         // nil: the backend is none, or the engine settles
-	player     backend.ListBurster     // the same
-	pauser     backend.Pauser          // the same
 	resetter   backend.ContextResetter // nil: the backend is none
 	needs      bool                    // backend.Info.Needs, and an OK is known at once
 	settles    bool                    // an OK is told after Config.Settle
@@ -51,10 +46,9 @@ type engine struct {
 	settleWake chan struct{}           // capacity 1: runSettle should look
 	unsettled  atomic.Bool             // nobody records faults: Config.Settle is not asked
 
-	spinning    atomic.Int32 // queues that look at their rings all the time,
-	maxSpinning int32        // and how many may
-	lookout     *lookout
-	alarm       *alarm
+	looking    atomic.Int32 // queues that look at their rings before they sleep,
+	maxLooking int32        // and how many may
+	alarm      *alarm
 
 	endedAll bool // runDevice's: the loss was told
 
@@ -68,10 +62,6 @@ type engine struct {
 	quiet   sync.Cond
 	// +checklocks:mu
 	top level
-	// +checklocks:mu
-	turn turns
-	// +checklocks:mu
-	pause pauses
 	// slots holds the sent jobs by the low bits of their ids.
 	// +checklocks:mu
 	slots []*job
@@ -139,26 +129,20 @@ func newEngine(d *Device) *engine {
 	info := d.cfg.Backend.Info()
 	lim := info.Limits
 	places := max(lim.MaxJobs, 1)
-	e := &engine{dev: d, limits: lim, wake: make(chan struct{}, 1), settleWake: make(chan struct{}, 1), lookout: newLookout(d.cfg.Rings == nil)}
+	e := &engine{dev: d, limits: lim, wake: make(chan struct{}, 1), settleWake: make(chan struct{}, 1)}
 	e.alarm = newAlarm(d.cfg.Rings == nil && exactAlarms)
 	e.ladder.changed = make(chan struct{}, 1)
-	e.closings.Store(1)
 	e.backend = &guardedBackend{Backend: d.cfg.Backend, engine: e}
 	e.progresser, _ = d.cfg.Backend.(backend.Progresser)
 	e.settles, e.verifies = info.DMA && d.cfg.Settle != nil, info.Verifies
-	if !e.settles {
-		e.burster, _ = d.cfg.Backend.(backend.Burster)
-		e.player, _ = d.cfg.Backend.(backend.ListBurster)
-		e.pauser, _ = d.cfg.Backend.(backend.Pauser)
-	}
 	e.resetter, _ = d.cfg.Backend.(backend.ContextResetter)
 	e.needs = info.Needs && !e.settles
 	e.top.heeds = e.needs
-	// One processor is left, if there is another: a runtime whose processors all have something to run looks
-	// seldom for who is to be woken by a pipe or a socket.
-	e.maxSpinning = int32(max(1, runtime.GOMAXPROCS(0)-1))
+	// One processor is left, if there is another: a runtime whose processors all have something to run
+	// seldom looks for goroutines that a pipe or a socket is to wake.
+	e.maxLooking = int32(max(1, runtime.GOMAXPROCS(0)-1))
 	if d.cfg.Rings != nil {
-		e.maxSpinning = 0
+		e.maxLooking = 0
 	}
 	e.recent.keep = info.DMA
 	e.quiet.L = &e.mu
@@ -177,7 +161,6 @@ func (e *engine) enqueue(q *queue, head, tail *job) {
 		finishList(head, lostOutcome)
 		return
 	}
-	e.callBackLocked()
 	for j := head; j != nil; j = j.next {
 		j.state.Store(jobReady)
 	}
@@ -212,21 +195,9 @@ func (e *engine) pumpLocked() {
 		return // the other one looks again before it stops
 	}
 	e.pumping = true
-	for e.state == engineRunning && !e.mustReset && e.turn.holder == nil {
-		if e.pauser != nil && (e.oldest != nil || e.pause.state != deviceGoes) && e.passLocked() {
-			continue
-		}
-		if e.pause.state != deviceStill && (len(e.freeSlots) == 0 || e.turnMustWaitLocked() || e.holdsLocked()) {
-			break
-		}
+	for e.state == engineRunning && !e.mustReset && len(e.freeSlots) > 0 {
 		j := e.top.next()
 		if j == nil {
-			break
-		}
-		if j.isTurn {
-			e.giveTurnLocked(j)
-			e.turn.given = time.Now()
-			j.queue.kick()
 			break
 		}
 		if how, yes := j.withdrawn(); yes {
@@ -365,10 +336,7 @@ func (e *engine) dropLocked(j *job, how outcome.Outcome, deviceTime time.Duratio
 // +checklocks:e.mu
 func (e *engine) headChangedLocked() {
 	e.headSince = time.Now()
-	if e.pause.state == deviceStill { // its time does not go on yet
-		e.headSince = e.pause.since
-	}
-	e.progressAt, e.pause.stood, e.stills = e.headSince, 0, 0
+	e.progressAt, e.stills = e.headSince, 0
 	if !e.watching {
 		e.watching = true
 		e.sleepsLocked(0)
@@ -380,7 +348,6 @@ func (e *engine) headChangedLocked() {
 func (e *engine) setWeight(f *flow, weight uint32) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.callBackLocked() // what was before counts by the old one
 	f.weight = int64(max(weight, 1))
 }
 

@@ -311,7 +311,6 @@ func (q *queue) export() (qi QueueImage, rf RingFDs, err error) {
 		qi.Wait = &WaitImage{Fence: j.fence.h, Value: j.value, OrderOnly: j.orderOnly}
 	}
 	for _, t := range q.leftEntries() {
-		t.Expand() // of a copy: the queue may go on after all, and what is known becomes another
 		qi.Left = append(qi.Left, TakenImage{Words: t.Words, Args: slices.Clone(t.Args), Code: t.Code})
 	}
 	return qi, RingFDs{r, st}, nil

@@ -3,8 +3,6 @@ package gpu
 import (
 	"container/heap"
 	"slices"
-
-	"capgpu/gpu/backend"
 )
 
 // Fair share is start-time fair queueing on measured device time, on two levels:
@@ -35,13 +33,8 @@ type flow struct {
 	parent  *flow // of a session: the tenant's
 	weight  int64
 	sent    int           // jobs that the device has
-	has     [maxSent]*job // of a session: these, and a turn
+	has     [maxSent]*job // of a session: these
 	below   level         // of a tenant: its sessions
-	// waitedAt is a tenant's virtual time when others last waited for it (hold.go).
-	waitedAt int64
-	// passing is for how long a tenant's turns went before the job passed (pause.go).
-	passed  backend.JobID
-	passing int64
 
 	// Of a session.
 	ready    *queue // queues with ready jobs, a circle; the one whose turn it is
@@ -56,7 +49,6 @@ func newFlow(parent *flow, weight uint32) *flow {
 type level struct {
 	flows   []*flow
 	present int64 // the virtual time of the last one chosen
-	hold    hold  // of the level of tenants
 	heeds   bool  // of the top: the device holds back what needs work that fails
 }
 
@@ -131,7 +123,6 @@ func (top *level) spend(f *flow, nanos int64) {
 	top.lift(f.parent)
 	f.charge(nanos)
 	top.update(f)
-	top.hold.runsDry(f.parent)
 }
 
 // lift brings a flow that was idle to the present of its level, or the present to a
@@ -145,22 +136,8 @@ func (l *level) lift(f *flow) {
 	}
 }
 
-// raise brings a flow to the present of its level. It has not worked for that, so nobody
-// waits for it longer.
-func (l *level) raise(f *flow) {
-	if ahead := l.present - f.virtual; ahead > 0 {
-		f.virtual += ahead
-		f.waitedAt += ahead
-	}
-}
-
-// first is the job whose turn it is, which next takes; nil if there is none.
-func (top *level) first() *job {
-	if len(top.flows) == 0 {
-		return nil
-	}
-	return top.flows[0].below.flows[0].ready.readyHead
-}
+// raise brings a flow to the present of its level.
+func (l *level) raise(f *flow) { f.virtual = max(f.virtual, l.present) }
 
 // next takes the job whose turn it is, nil if there is none.
 func (top *level) next() *job {
@@ -185,7 +162,6 @@ func (top *level) next() *job {
 	j.estimate = f.estimate
 	f.charge(j.estimate)
 	top.update(f)
-	top.hold.runsDry(t)
 	return j
 }
 
@@ -199,7 +175,6 @@ func (top *level) returned(j *job, nanos int64) {
 	f.charge(nanos - j.estimate)
 	f.estimate = nanos
 	top.update(f)
-	top.hold.runsDry(f.parent)
 }
 
 // pushReady appends a list of jobs to a queue's ready list.

@@ -46,7 +46,6 @@ func (d *Device) Fault(f Fault) {
 		d.auditEvent("fault", nil, "cause=%q%s", outcome.IOMMUFault, f.record(0, ""))
 		return
 	}
-	e.callBackLocked()
 	s, id, when := e.blameLocked(f.IOVA)
 	if s != nil {
 		s.context.Trap()

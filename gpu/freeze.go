@@ -100,8 +100,7 @@ func (d *Device) hold(f *freeze) bool {
 func (e *engine) rests() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.callBackLocked()
-	return e.state == engineRunning && !e.pumping && !e.mustReset && e.oldest == nil && e.turn.holder == nil && len(e.top.flows) == 0
+	return e.state == engineRunning && !e.pumping && !e.mustReset && e.oldest == nil && len(e.top.flows) == 0
 }
 
 // Thaw ends a Freeze, or what Import has left: everything goes on where it stopped.
@@ -134,16 +133,11 @@ func (d *Device) Frozen() bool {
 // nothing is begun. It returns when there may be something else to do.
 func (q *queue) park(f *freeze) {
 	q.disarm()
-	if q.burst.replay == nil {
-		q.returnTurn()
-	} else {
-		q.play() // to its end, which its deadline bounds
-	}
 	q.retire()
 	q.flush()
 	q.sleeping.Swap(true)
 	defer q.sleeping.Store(false)
-	if q.headEnded() || q.turnCame() {
+	if q.headEnded() {
 		return
 	}
 	gone, lost := q.node.Done(), q.session.dev.lost
@@ -192,7 +186,7 @@ func (f *freeze) leave(q *queue, forced bool) bool {
 
 // mayPark reports whether all that the queue has is what the core itself holds.
 func (q *queue) mayPark() bool {
-	if q.asks() || q.burst.replay != nil || len(q.cancels) > 0 {
+	if len(q.cancels) > 0 {
 		return false
 	}
 	return q.head == q.tail || q.waiting != nil && q.head+1 == q.tail && q.jobs[q.head%uint64(len(q.jobs))] == q.waiting

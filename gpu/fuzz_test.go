@@ -27,19 +27,6 @@ func (b *boundedBackend) Submit(j *backend.Job) error {
 	return nil
 }
 
-// Prepare makes it a Burster.
-func (b *boundedBackend) Prepare(j *backend.Job, _ backend.Ready) (backend.Ready, int64, bool) {
-	return j, 30_000, len(j.Spans[0].Host)%3 != 0
-}
-
-func (b *boundedBackend) Burst(_ backend.JobID, jobs []backend.Ready, ends []backend.End) int {
-	for i, r := range jobs {
-		b.check(r.(*backend.Job))
-		ends[i] = backend.End{Outcome: outcome.Success, DeviceTime: time.Microsecond}
-	}
-	return len(jobs)
-}
-
 func (b *boundedBackend) check(j *backend.Job) {
 	bad := func(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
 	for _, s := range j.Spans {

@@ -166,17 +166,15 @@ func TestHandOver(t *testing.T) {
 func TestThawGoesOn(t *testing.T) {
 	leakcheck.Check(t)
 	begun, gate := make(chan struct{}), make(chan struct{})
-	device := newBurstBackend()
+	device := newDoer()
 	device.slow = true
-	device.unfit = func(j *backend.Job) bool { return j.Pattern == 2 }
-	device.ends = func(j *backend.Job) backend.End {
+	device.before = func(j *backend.Job) {
 		if j.Pattern == 2 {
 			close(begun)
 			<-gate
 		}
-		return backend.End{Outcome: outcome.Success, DeviceTime: time.Microsecond}
 	}
-	r, _ := newMovableRig(t, withBursts(device))
+	r, _ := newMovableRig(t, withBackend(device))
 	s := r.open("alice")
 	b := buf(t, s, 4096)
 	q := r.queue(s, 16, 4096)
@@ -313,7 +311,7 @@ func TestHandOverOfWhatIsSpoiled(t *testing.T) {
 	require.Equal(t, errorOutcome, a.one().Outcome)
 	require.Equal(t, errorOutcome, a.one().Outcome)
 	require.NoError(t, s.DestroyBuffer(gone))
-	require.True(t, s.spoilsForNow())
+	require.True(t, s.spoils.active.Load())
 
 	img, fds := told(t, r)
 	for _, fd := range fds {
@@ -346,5 +344,5 @@ func TestHandOverOfWhatIsSpoiled(t *testing.T) {
 	require.Equal(t, dependentOutcome, held.one().Outcome)
 	held.copies(y, x)
 	requireOK(t, held.one())
-	require.Eventually(t, func() bool { return !s2.spoilsForNow() }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return !s2.spoils.active.Load() }, 5*time.Second, time.Millisecond)
 }

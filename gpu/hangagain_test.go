@@ -11,9 +11,9 @@ import (
 	"capgpu/outcome"
 )
 
-// Hangs one after the other, with nothing in between but short work that its queue runs
-// itself: each of them costs its queue, and never the function.
-func TestHangsBesideBursts(t *testing.T) {
+// Hangs one after the other, with short work of others in between: each of them costs its
+// queue, and never the function.
+func TestHangsBesideShortWork(t *testing.T) {
 	const bad = 0xBAD
 	r := newRig(t, manyStrikes, withScript(mock.Fault{Kind: mock.FaultHang, Match: func(j *backend.Job) bool { return j.Pattern == bad }}))
 	alice, bob := r.open("alice", shortDeadline), r.open("bob")

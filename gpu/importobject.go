@@ -4,7 +4,6 @@ import (
 	"slices"
 	"time"
 
-	"capgpu/gpu/backend"
 	"capgpu/internal/revoke"
 	"capgpu/ledger"
 	"capgpu/outcome"
@@ -129,7 +128,6 @@ func (im *importer) list(s *Session, li *ListImage) (err error) {
 		return malformed("a list of %d entries", li.Entries)
 	}
 	l := &list{session: s, h: li.Handle, entries: li.Entries, argBytes: li.ArgBytes, recording: li.Recorded}
-	l.burster, _ = im.dev.cfg.Backend.(backend.Burster)
 	l.pins.init()
 	if l.charge, err = s.charged(ledger.HostMemory, listBytes(li.Entries, li.ArgBytes)); err != nil {
 		return err

@@ -51,12 +51,10 @@ func (im *importer) queue(s *Session, qi *QueueImage) (err error) {
 	for i, t := range qi.Left {
 		left[i] = ring.Taken{Words: t.Words, Args: t.Args, Code: t.Code}
 	}
-	q.scratch = newScratch(q.batchArgs())
-	if q.batch, err = ring.RestoreBatch(q.mostArgs, left); err != nil {
+	if q.batch, err = ring.RestoreBatch(q.batchArgs(), left); err != nil {
 		return err
 	}
 	s.spoils.join(q)
-	q.burst.init(q)
 	if q.node, err = s.node.NewChild("queue", revoke.Ops{Urgent: true, Quiesce: func() { <-q.done }, Release: q.release}); err != nil {
 		return err
 	}

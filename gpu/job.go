@@ -23,15 +23,7 @@ import (
 type job struct {
 	queue *queue
 	state atomic.Uint32
-
-	// What a turn needs is together: see ahead.go.
-	isTurn   bool   // its queue runs it: see turns
-	inRow    bool   // of a turn: it followed one of its own,
-	turn     uint64 // and which one it was the last time
-	list     *list  // of a replay, pinned: what is in it is not
-	estimate int64  // the engine's: charged to the flow when it was sent
-	work     backend.Job
-
+	work  backend.Job
 	op    ring.Op
 	fence *fence // signal, wait
 	value uint64
@@ -45,13 +37,10 @@ type job struct {
 	available  uint64
 	charged    bool   // in flight
 	launched   uint32 // launches of a replay that were begun
-	// Of a replay that its queue began to run itself (play.go): how many entries it began,
-	// and the device time that they had.
-	begun uint32
-	had   time.Duration
 
 	pos     uint64 // of the entry in its ring
 	spoiled *spoil // it did not end ok, and its completion is not published
+	list    *list  // of a replay, pinned: what is in it is not
 	program *program
 	buffers []*buffer     // pinned
 	frame   *frame        // what the patches of a replay were applied to; nil: there are none
@@ -64,6 +53,7 @@ type job struct {
 	next      *job // in the queue's ready list
 	older     *job // sent before this one, and the next after
 	newer     *job
+	estimate  int64           // charged to the flow when it was sent
 	sent      time.Time       // where OKs are settled
 	submitted bool            // Submit has returned: Cancel will find it
 	stopAs    outcome.Outcome // the outcome if it does not end by itself; pending: nobody stopped it
@@ -113,7 +103,7 @@ func (j *job) withdrawn() (how outcome.Outcome, yes bool) {
 	if j.queue.session.poison.Load() != nil {
 		return poisonedOutcome, true
 	}
-	if j.begun == 0 && j.queue.session.spoils.hits(j) {
+	if j.queue.session.spoils.hits(j) {
 		return dependentOutcome, true
 	}
 	return outcome.Outcome{}, false
@@ -179,7 +169,7 @@ func (j *job) finish(how outcome.Outcome, deviceTime time.Duration) {
 		_ = q.meter.Spend(uint64(deviceTime))
 	}
 	crashpoint.Here("driver.job.unpinned")
-	j.how, j.deviceTime = how, j.had+deviceTime
+	j.how, j.deviceTime = how, deviceTime
 	j.state.Swap(jobEnded)
 	q.kick()
 }

@@ -58,7 +58,7 @@ func TestLadder(t *testing.T) {
 				began := time.Now()
 				qa.fill(a, 0, 64, 1)
 				time.Sleep(10 * time.Millisecond)
-				qb.fill(b, 0, 256<<10, 2) // not for bursts: the device has it, behind
+				qb.fill(b, 0, 256<<10, 2) // the device has it, behind
 				require.Equal(t, rung.guilty, qa.one().Outcome)
 				took := time.Since(began) - DefaultDeadline
 				require.LessOrEqual(t, took, DefaultHangBound)

@@ -29,13 +29,11 @@ type list struct {
 	node    *revoke.Node
 	pins    pins // replays
 	charge  ledger.Receipt
-	burster backend.Burster // nil: the backend is none
 
 	jobs     []backend.Job              // by entry; not changed any more once the list is published
 	parts    []part                     // the same
 	uses     map[*buffer]backend.Access // what its entries do with each; not changed either
 	launched []uint32                   // how many launches are among the first so many entries
-	playable bool                       // all entries are for bursts; not changed either
 	in       []*listSet                 // whose sets it is in
 
 	// recording is the bytes that it was made of, for a successor (export.go).
@@ -143,7 +141,6 @@ func (s *Session) RecordList(from Handle, off uint64, entries, argBytes uint32) 
 		return 0, err
 	}
 	l := &list{session: s, entries: entries, argBytes: argBytes}
-	l.burster, _ = s.dev.cfg.Backend.(backend.Burster)
 	l.pins.init()
 	var err error
 	if l.charge, err = s.reserve(context.Background(), ledger.HostMemory, listBytes(entries, argBytes)); err != nil {
@@ -177,7 +174,6 @@ func (l *list) record(r *recording, entries int) error {
 	l.jobs, l.parts = make([]backend.Job, entries), make([]part, entries)
 	l.launched = make([]uint32, entries+1)
 	l.uses = map[*buffer]backend.Access{}
-	l.playable = l.session.dev.engine.player != nil
 	q := &queue{session: l.session}
 	j := &job{queue: q}
 	var t ring.Taken
@@ -195,7 +191,6 @@ func (l *list) record(r *recording, entries int) error {
 		if t.Op == ring.OpLaunch {
 			l.launched[i+1]++
 		}
-		l.playable = l.playable && l.jobs[i].Ready != nil
 	}
 	return nil
 }
@@ -226,11 +221,6 @@ func (l *list) resolve(q *queue, j *job, i int, t *ring.Taken) error {
 	}
 	if p.program != nil {
 		l.join(&p.program.lists)
-	}
-	if l.burster != nil {
-		if ready, _, ok := l.burster.Prepare(to, nil); ok {
-			to.Ready = ready
-		}
 	}
 	return nil
 }
@@ -268,7 +258,7 @@ func (s *Session) CloseList(h Handle) error {
 // quiesce returns when no replay of the list runs, and none will. It may be called more
 // than once.
 func (l *list) quiesce() {
-	if l.session.dev.engine.closePins(&l.pins) {
+	if l.pins.close() {
 		l.session.dev.engine.cancel(l.session, func(j *job) bool { return j.list == l }, revokedOutcome)
 	}
 	<-l.pins.drained

@@ -110,7 +110,6 @@ func (s *Session) spendTime(took time.Duration) {
 	_ = s.account.Spend(ledger.DeviceTime, uint64(took)) // being over the limit shows at the next one
 	e := s.dev.engine
 	e.mu.Lock()
-	e.callBackLocked() // who holds the device has looked at what was before
 	e.top.spend(s.flow, int64(took))
 	e.mu.Unlock()
 }

@@ -14,7 +14,6 @@ func (e *engine) lose(reason string) {
 		e.mu.Unlock()
 		return
 	}
-	e.callBackLocked()
 	e.state = engineLost
 	e.dev.setLost(err) // whoever sees the state may tell of it, and who is told finds it so
 	e.incidentLocked(nil, reason)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"slices"
 	"sync"
 
 	"capgpu/gpuerr"
@@ -29,16 +28,6 @@ type memRing struct {
 	bugIn     string // the method that panics
 	hidden    int    // entries that are pushed and not published yet, while hides
 	hides     bool
-	watched   bool // nobody is woken by what is pushed
-	plain     bool // nothing is in kept slots
-	slots     []memSlot
-	takes     int
-}
-
-// memSlot is a kept slot.
-type memSlot struct {
-	known ring.Known
-	used  int // the last take that found an entry in it
 }
 
 type memEntry struct {
@@ -60,11 +49,8 @@ func (m *memRing) add(x memEntry) {
 	if m.hides {
 		m.hidden++
 	}
-	watched := m.watched
 	m.mu.Unlock()
-	if !watched {
-		nudge(m.work)
-	}
+	nudge(m.work)
 }
 
 // hide has what is pushed from now on published at once, by show.
@@ -91,58 +77,18 @@ func (m *memRing) HandOut() (int, int, int, error) {
 func (m *memRing) TakeMany(b *ring.Batch, most int) (int, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	clear(b.Entries[:cap(b.Entries)]) // see Batch.Forget
 	b.Entries = b.Entries[:0]
 	m.bug("TakeMany")
 	if m.broken {
 		return 0, gpuerr.New(gpuerr.Protocol, "sqTail went back")
 	}
 	most = min(most, m.tail()-m.taken, int(2*m.cfg.Entries)-(m.taken-m.read), ring.BatchEntries)
-	m.takes++
 	for range most {
-		t := m.entries[m.taken].take(m.cfg.ArgBytes)
-		m.keep(&t, b.Kept)
-		b.Entries = append(b.Entries, t)
+		b.Entries = append(b.Entries, m.entries[m.taken].take(m.cfg.ArgBytes))
 		m.taken++
 	}
 	return most, nil
 }
-
-// keep finds the kept slot in which the client had put an entry, if it had: the one that says
-// the same, else that which was used longest ago, and not by an entry of this take.
-func (m *memRing) keep(t *ring.Taken, known []*ring.Known) {
-	t.Slot = -1
-	if m.plain || t.Code != gpuerr.None || t.Op != ring.OpLaunch && t.Op != ring.OpCopy && t.Op != ring.OpFill || 8*len(t.Args) > ring.KeptArgBytes {
-		return
-	}
-	if m.slots == nil {
-		m.slots = make([]memSlot, m.cfg.Slots())
-	}
-	t.UserData, t.Words[1] = 0, 0
-	at := slices.IndexFunc(m.slots, func(s memSlot) bool { return s.known.Words == t.Words && slices.Equal(s.known.Args, t.Args) })
-	if at < 0 {
-		at = 0
-		for i := range m.slots {
-			if m.slots[i].used < m.slots[at].used {
-				at = i
-			}
-		}
-		s := &m.slots[at]
-		if s.used == m.takes {
-			return // entries that name it are not taken
-		}
-		s.known.Version++
-		s.known.Words, s.known.Args = t.Words, slices.Clone(t.Args)
-	}
-	s := &m.slots[at]
-	s.used = m.takes
-	t.Slot, t.Version = at, s.known.Version
-	if at < len(known) && known[at] != nil && known[at].Version == t.Version {
-		*t = ring.Taken{Known: known[at], Slot: at, Version: t.Version, Entry: ring.Entry{Op: t.Op}}
-	}
-}
-
-func (m *memRing) SpinTake(b *ring.Batch, most, _ int) (int, error) { return m.TakeMany(b, most) }
 
 // take checks an entry as a ring does.
 func (x *memEntry) take(argBytes uint32) ring.Taken {
@@ -175,47 +121,6 @@ func (x *memEntry) take(argBytes uint32) ring.Taken {
 }
 
 func (m *memRing) Ready() bool { return m.Published() > 0 }
-
-// see is what there is to see, and what to watch for.
-func (m *memRing) see() (s ring.Sight) {
-	switch {
-	case m.broken:
-		return ring.Ended
-	case m.taken == m.tail():
-		return ring.Nothing
-	case m.taken-m.read >= int(2*m.cfg.Entries):
-		return ring.Full
-	}
-	return ring.Entries
-}
-
-func (m *memRing) Ahead() {}
-
-func (m *memRing) Watch() ring.Sight {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.bug("Watch")
-	s := m.see()
-	m.watched = m.watched || s == ring.Nothing || s == ring.Entries
-	return s
-}
-
-func (m *memRing) Resign() ring.Sight {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.bug("Resign")
-	if !m.watched {
-		return ring.Nothing
-	}
-	m.watched = false
-	return m.see()
-}
-
-func (m *memRing) Unwatch() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.watched = false
-}
 
 func (m *memRing) Published() int {
 	m.mu.Lock()
@@ -256,14 +161,6 @@ func (m *memRing) Publish(cs []ring.Completion) {
 	m.written = nil
 	m.mu.Unlock()
 	nudge(m.news)
-}
-
-func (m *memRing) PublishOK(nanos []uint64) {
-	cs := make([]ring.Completion, len(nanos))
-	for i, n := range nanos {
-		cs[i].SetOK(0, n)
-	}
-	m.Publish(cs)
 }
 
 func (m *memRing) WaitWork(ctx context.Context) error {

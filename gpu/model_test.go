@@ -31,26 +31,6 @@ func (b *scriptedBackend) Submit(j *backend.Job) error {
 	return nil
 }
 
-// scriptedBurster is scriptedBackend in bursts.
-type scriptedBurster struct{ *scriptedBackend }
-
-func (b scriptedBurster) Prepare(j *backend.Job, _ backend.Ready) (backend.Ready, int64, bool) {
-	return j, 1000, true
-}
-
-func (b scriptedBurster) Burst(_ backend.JobID, jobs []backend.Ready, ends []backend.End) int {
-	for i, r := range jobs {
-		j := r.(*backend.Job)
-		ends[i] = backend.End{Outcome: scripted[j.Pattern], DeviceTime: time.Microsecond}
-		if j.Context.Trapped() {
-			ends[i] = backend.End{Outcome: outcome.Outcome{Kind: outcome.Cancelled}}
-		} else if ends[i].Outcome.Cause == outcome.TrapCause {
-			j.Context.Trap()
-		}
-	}
-	return len(jobs)
-}
-
 // modelSession is the obvious session: maps, and every rule spelled out.
 type modelSession struct {
 	real     *Session
@@ -457,14 +437,7 @@ func (x *machine) check(*rapid.T) {
 }
 
 func TestAgainstModel(t *testing.T) {
-	againstModel(t, &scriptedBackend{handBackend: newHandBackend()})
-}
-
-func TestBurstsAgainstModel(t *testing.T) {
-	againstModel(t, scriptedBurster{&scriptedBackend{handBackend: newHandBackend()}})
-}
-
-func againstModel(t *testing.T, b backend.Backend) {
+	b := &scriptedBackend{newHandBackend()}
 	rapid.Check(t, func(rt *rapid.T) {
 		fn, err := fake.New(fake.Options{})
 		require.NoError(rt, err)

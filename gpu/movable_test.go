@@ -83,17 +83,15 @@ func (p *movablePool) show(ctx context.Context, iova ddf.IOVA, generation uint64
 // deadRing is what is left of a ring that another goes on with.
 type deadRing struct{}
 
-func (deadRing) HandOut() (int, int, int, error)                 { return -1, -1, -1, gpuerr.Closed }
-func (deadRing) TakeMany(b *ring.Batch, _ int) (int, error)      { b.Entries = b.Entries[:0]; return 0, nil }
-func (d deadRing) SpinTake(b *ring.Batch, n, _ int) (int, error) { return d.TakeMany(b, n) }
-func (deadRing) Ready() bool                                     { return false }
-func (deadRing) Published() int                                  { return 0 }
-func (deadRing) Marks() (taken, published, collected uint64)     { return 0, 0, 0 }
-func (deadRing) CompleteMany([]ring.Completion)                  {}
-func (deadRing) Publish([]ring.Completion)                       {}
-func (deadRing) PublishOK([]uint64)                              {}
-func (deadRing) WaitWork(ctx context.Context) error              { <-ctx.Done(); return ctx.Err() }
-func (deadRing) Close(gpuerr.Code)                               {}
+func (deadRing) HandOut() (int, int, int, error)             { return -1, -1, -1, gpuerr.Closed }
+func (deadRing) TakeMany(b *ring.Batch, _ int) (int, error)  { b.Entries = b.Entries[:0]; return 0, nil }
+func (deadRing) Ready() bool                                 { return false }
+func (deadRing) Published() int                              { return 0 }
+func (deadRing) Marks() (taken, published, collected uint64) { return 0, 0, 0 }
+func (deadRing) CompleteMany([]ring.Completion)              {}
+func (deadRing) Publish([]ring.Completion)                   {}
+func (deadRing) WaitWork(ctx context.Context) error          { <-ctx.Done(); return ctx.Err() }
+func (deadRing) Close(gpuerr.Code)                           {}
 
 // newMovableRig is a rig whose device another can go on with.
 func newMovableRig(t testing.TB, options ...rigOption) (*rig, *movablePool) {

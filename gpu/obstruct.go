@@ -62,14 +62,10 @@ func (d *Device) moving(f *freeze) (all []*Session) {
 func (e *engine) atWork() *tenant {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.callBackLocked()
-	switch {
-	case e.turn.holder != nil:
-		return e.turn.holder.queue.session.tenant
-	case e.oldest != nil:
-		return e.oldest.queue.session.tenant
+	if e.oldest == nil {
+		return nil
 	}
-	return nil
+	return e.oldest.queue.session.tenant
 }
 
 // weighed adds up what sessions have of something, of which all together may have most.

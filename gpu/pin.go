@@ -37,13 +37,6 @@ func (p *pins) unpin() {
 
 func (p *pins) closed() bool { return p.n.Load() < 0 }
 
-// closePins is pins.close, and counts it: see resolved.openSince.
-func (e *engine) closePins(p *pins) (busy bool) {
-	busy = p.close()
-	e.closings.Add(1)
-	return busy
-}
-
 // close refuses further pins. It reports whether any are left. Idempotent.
 func (p *pins) close() (busy bool) {
 	for {

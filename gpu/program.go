@@ -229,14 +229,6 @@ var errSourceClosed = gpuerr.New(gpuerr.Revoked, "the program was closed by who 
 // quiesce returns when no job runs the program, nor one opened from it. It may be
 // called more than once.
 func (p *program) quiesce() {
-	p.stop()
-	if !p.node.ClosedByParent() { // else no queue is left that could have the turn for it
-		p.session.dev.engine.awaitTurn()
-	}
-}
-
-// stop is quiesce, but for the turn that a queue may have now.
-func (p *program) stop() {
 	if p.loaded {
 		p.session.loaded.remove(p)
 	}
@@ -245,11 +237,11 @@ func (p *program) stop() {
 	p.opened = nil
 	p.mu.Unlock()
 	for other := range opened {
-		other.stop()
+		other.quiesce()
 		// Not Close: the same closer may have both, and waits for this one.
 		other.node.CloseAsync(errSourceClosed)
 	}
-	if p.session.dev.engine.closePins(&p.pins) {
+	if p.pins.close() {
 		p.session.dev.engine.cancel(p.session, func(j *job) bool { return j.program == p }, revokedOutcome)
 	}
 	<-p.pins.drained
@@ -259,7 +251,6 @@ func (p *program) stop() {
 // release comes when no job runs the program, nor one opened from it.
 func (p *program) release() {
 	p.giveBack()
-	p.session.memos.forget()
 	if s := p.source; s != nil {
 		s.mu.Lock()
 		delete(s.opened, p)

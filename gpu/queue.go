@@ -2,8 +2,9 @@ package gpu
 
 import (
 	"context"
+	"reflect"
+	"runtime"
 	"runtime/debug"
-	"sync"
 	"sync/atomic"
 
 	"capgpu/gpuerr"
@@ -24,38 +25,29 @@ import (
 //
 //	live ──close, loss, or a broken ring──► draining (all taken entries end) ──► done
 type queue struct {
-	// What each turn needs is together, up to the first fields of burst.turn: see ahead.go.
-	session *Session
-	node    *revoke.Node
-	live    revoke.Watch // of node, for who serves
-	ring    serverRing
-	lease   *ledger.Lease // in flight
-	meter   *ledger.Meter // device time
-	*scratch
-	begun      int          // entries of the batch that are dealt with
-	jobs       []*job       // by position, made when first used
-	head, tail uint64       // positions: retired until, begun until
-	taken      uint64       // position in the ring behind the batch
-	discard    int          // entries published before the last cancel and not begun yet
-	waiting    *job         // the wait that holds the queue
-	spoilt     []*spoil     // of completions that are not published
-	cancelling atomic.Int32 // calls that have sent one of cancels, or will
-	owes       atomic.Bool  // to tell the session's spoils how far it is
-	unflushed  bool         // completions were written and not published
-	skipping   bool         // a wait failed: work until the next signal is cancelled
-	inEngine   bool         // in a call of the engine
-	armed      bool
-	// serving is held by who serves the queue: runQueue, unless it sleeps on the ring, and
-	// then a sweeper (sweep.go).
-	serving sync.Mutex
-	sweep   sweptState
-	crowd   *crowd
-	spin    spinner
-	burst   bursts
-
+	session  *Session
 	h        Handle
+	node     *revoke.Node
+	ring     serverRing
 	argBytes uint32
 	charges  [4]ledger.Receipt // slots, memory, descriptors, and those until its client has it
+	lease    *ledger.Lease     // in flight
+	meter    *ledger.Meter     // device time
+
+	batch      *ring.Batch // what was taken from the ring last
+	begun      int         // entries of it that are dealt with
+	taken      uint64      // position in the ring behind the batch
+	jobs       []*job      // by position, made when first used
+	head, tail uint64      // positions: retired until, begun until
+	discard    int         // entries published before the last cancel and not begun yet
+	waiting    *job        // the wait that holds the queue
+	skipping   bool        // a wait failed: work until the next signal is cancelled
+	inEngine   bool        // in a call of the engine
+
+	told      []ring.Completion // not written to the ring yet; made when first used
+	unflushed bool              // completions were written and not published
+	spoilt    []*spoil          // of completions that are not published
+	owes      atomic.Bool       // to tell the session's spoils how far it is
 
 	wake     chan struct{} // capacity 1: a job ended or a fence was reached
 	sleeping atomic.Bool   // runQueue wants to be woken
@@ -71,8 +63,8 @@ type queue struct {
 	marks     []mark // guarded by spoils.mu, as is past: what has ended, as far as was told
 	past      uint64
 	spanBytes []uint64
-	place     uint64 // in the crowd
 
+	armed   bool                 // runDoorbell has the submission side of the ring
 	deaf    bool                 // the client has closed its end: nothing can wake the doorbell
 	arm     chan context.Context // to runDoorbell
 	rang    chan error           // from it
@@ -84,17 +76,11 @@ type queue struct {
 type serverRing interface {
 	HandOut() (ring, sq, cq int, err error)
 	TakeMany(b *ring.Batch, most int) (int, error)
-	SpinTake(b *ring.Batch, most, spins int) (int, error)
 	Ready() bool
-	Ahead()
-	Watch() ring.Sight
-	Resign() ring.Sight
-	Unwatch()
 	Published() int
 	Marks() (taken, published, collected uint64)
 	CompleteMany(cs []ring.Completion)
 	Publish(cs []ring.Completion)
-	PublishOK(nanos []uint64)
 	WaitWork(ctx context.Context) error
 	Close(code gpuerr.Code)
 }
@@ -120,9 +106,13 @@ const (
 	// minQueueCharge is how many queueSlots the smallest queue costs: what it has
 	// besides its entries (goroutines, descriptors, a mapping) is the same for all.
 	minQueueCharge = 64
-	// spinRounds is how often a queue whose work is in the device looks again before
-	// it sleeps; each round lets other goroutines run.
-	spinRounds = 100
+	// looksForDevice is how often a queue whose work is in the device looks again before it
+	// sleeps, and looksForClient how often one that has none looks at its ring. Each look lets
+	// other goroutines run.
+	looksForDevice = 100
+	looksForClient = 200
+	// toldAtOnce is how many completions are written to the ring together, at most.
+	toldAtOnce = ring.BatchEntries
 )
 
 // CreateQueue makes a ring and starts to serve it. Zero sizes take defaults.
@@ -212,9 +202,8 @@ func (q *queue) open(entries uint32) error {
 		q.charges[i].Commit()
 	}
 	q.lease, q.meter = s.account.Lease(ledger.InFlight), s.account.Meter(ledger.DeviceTime)
-	q.scratch = newScratch(q.batchArgs())
+	q.batch = ring.NewBatch(q.batchArgs())
 	q.session.spoils.join(q)
-	q.burst.init(q)
 	// The goroutine waits for the handle: nobody can use the queue before.
 	start := make(chan struct{})
 	q.node, err = s.node.NewChild("queue", revoke.Ops{Urgent: true, Quiesce: func() { <-q.done }, Release: q.release})
@@ -236,10 +225,10 @@ func (q *queue) open(entries uint32) error {
 }
 
 // hostBytes is what a queue takes of the host's memory: the ring
-// (docs/wire.md), and here a batch and the memo.
+// (docs/wire.md), and here a batch and completions.
 func (q *queue) hostBytes(entries uint32) uint64 {
 	shared, _ := roundUp(ring.Config{Entries: entries, ArgBytes: q.argBytes}.Bytes())
-	own, _ := roundUp(ring.HostBytes(q.batchArgs()) + q.burst.hostBytes(q, entries))
+	own, _ := roundUp(ring.HostBytes(q.batchArgs()) + toldAtOnce*uint64(reflect.TypeFor[ring.Completion]().Size()))
 	return shared + own
 }
 
@@ -251,7 +240,6 @@ func (q *queue) batchArgs() uint32 {
 }
 
 func (q *queue) release() {
-	q.session.memos.leave(q)
 	if q.lease != nil {
 		q.lease.Close()
 		q.meter.Close()
@@ -274,7 +262,6 @@ func (s *Session) CancelQueue(h Handle) error {
 		return err
 	}
 	ended := make(chan struct{})
-	q.cancelling.Add(1)
 	select {
 	case q.cancels <- ended:
 		q.rouse()
@@ -301,8 +288,8 @@ func (s *Session) CloseQueue(h Handle) error {
 	return nil
 }
 
-// kick wakes runQueue if it sleeps. Whoever kicks has published what there is to
-// see; runQueue says that it sleeps, then looks again.
+// kick wakes runQueue if it sleeps. The caller has published what there is to see;
+// runQueue says that it sleeps, then looks again.
 func (q *queue) kick() {
 	if q.sleeping.Load() {
 		nudge(q.wake)
@@ -310,13 +297,8 @@ func (q *queue) kick() {
 }
 
 // runQueue serves the ring until the queue is closed.
-//
-// +checklocksignore: serving is kept at the end
 func (q *queue) runQueue() {
 	defer close(q.done)
-	q.live = q.node.Watch()
-	q.serving.Lock() // and keep it at the end
-	q.crowd = q.session.tenant.crowds.join(q)
 	bell := make(chan struct{})
 	go func() {
 		defer close(bell)
@@ -327,7 +309,6 @@ func (q *queue) runQueue() {
 	close(q.arm)
 	<-bell
 	q.session.spoils.leave(q)
-	q.crowd.leave(q)
 	q.ring.Close(code)
 }
 
@@ -353,10 +334,7 @@ func (q *queue) serveToTheEnd() (code gpuerr.Code) {
 // abandon ends every job, whatever state it was left in, and completes none.
 func (q *queue) abandon() {
 	q.session.dev.engine.cancel(q.session, func(j *job) bool { return j.queue == q }, errorOutcome)
-	q.returnTurn()
-	q.leaveReplay(errorOutcome)
 	q.told = nil
-	q.lease.Give(uint64(q.burst.charged))
 	q.sleeping.Swap(true)
 	for _, j := range q.jobs {
 		if j == nil {
@@ -386,7 +364,6 @@ func (q *queue) serve() (code gpuerr.Code, how outcome.Outcome, whole bool) {
 	gone, lost := q.node.Done(), q.session.dev.lost
 	idle := 0
 	for {
-		q.forget()
 		q.passSpoils()
 		switch {
 		case isClosed(lost):
@@ -406,14 +383,13 @@ func (q *queue) serve() (code gpuerr.Code, how outcome.Outcome, whole bool) {
 		worked := q.retire()
 		took, err := q.take()
 		q.flush()
-		q.goOn(keptLook)
-		again := worked || took
-		if again {
+		switch {
+		case err != nil:
+		case worked || took:
 			idle = 0
-		} else if err == nil && !q.watched() {
-			again, err = q.linger(&idle)
-		}
-		if err == nil && !again {
+		case q.linger(idle):
+			idle++
+		default:
 			err = q.rest(gone, lost)
 		}
 		if err != nil {
@@ -422,9 +398,37 @@ func (q *queue) serve() (code gpuerr.Code, how outcome.Outcome, whole bool) {
 	}
 }
 
+// linger lets others run before a queue looks again that has looked so often in vain, and
+// reports whether it is to: what comes meanwhile needs no system call of the client, and
+// nobody to wake the queue.
+func (q *queue) linger(looks int) (again bool) {
+	if q.head != q.tail || !q.mayFetch() {
+		runtime.Gosched()
+		return looks < looksForDevice
+	}
+	e := q.session.dev.engine
+	defer e.looking.Add(-1)
+	if e.looking.Add(1) > e.maxLooking || looks > 0 { // what there is may have no room for its completion
+		return false
+	}
+	for range looksForClient {
+		runtime.Gosched()
+		if q.ring.Ready() || q.called() {
+			return true
+		}
+	}
+	return false
+}
+
+// called reports whether somebody wants something of the queue: neither its client, by the
+// ring, nor the device.
+func (q *queue) called() bool {
+	return len(q.cancels) > 0 || q.owes.Load() || q.session.dev.freezing.Load() != nil ||
+		isClosed(q.node.Done()) || isClosed(q.session.dev.lost)
+}
+
 // cancelled does what a call of CancelQueue asks for.
 func (q *queue) cancelled(ended chan struct{}) {
-	q.cancelling.Add(-1)
 	q.drain(cancelledOutcome, true)
 	close(ended)
 }

@@ -19,9 +19,9 @@ func limited(class ledger.Class, n uint64) ledger.Limits {
 	return l
 }
 
-// smallQueueBytes is what a queue of two entries takes where there are no bursts.
+// smallQueueBytes is what a queue of two entries takes.
 var smallQueueBytes = func() uint64 {
-	own, _ := roundUp(ring.HostBytes(64) + maxBurst*uint64(reflect.TypeFor[ring.Completion]().Size()))
+	own, _ := roundUp(ring.HostBytes(64) + toldAtOnce*uint64(reflect.TypeFor[ring.Completion]().Size()))
 	return 4096 + own
 }()
 

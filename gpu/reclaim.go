@@ -34,11 +34,10 @@ import (
 
 // reclaimer has these goroutines.
 type reclaimer struct {
-	log     *slog.Logger
-	lookout *lookout
-	idle    func(*tenant)  // told of each that has nothing any more
-	work    sync.WaitGroup // runReclaim
-	ended   atomic.Uint64  // sessions that are reclaimed; grows when they leave their line
+	log   *slog.Logger
+	idle  func(*tenant)  // told of each that has nothing any more
+	work  sync.WaitGroup // runReclaim
+	ended atomic.Uint64  // sessions that are reclaimed; grows when they leave their line
 
 	mu sync.Mutex
 	// busy are the tenants that have something.
@@ -88,7 +87,6 @@ func (r *reclaimer) runReclaim(t *tenant) {
 	start.Stop()
 	for r.step(t) {
 		runtime.Gosched() // whoever has an answer to send goes first
-		r.lookout.goOn(int64(reclaimSlice), keptCrowded)
 	}
 	r.idle(t)
 }

@@ -113,39 +113,6 @@ func TestReclaimWaitsForNoClient(t *testing.T) {
 	})
 }
 
-// What is left of a closed session waits for nobody's turn: no queue is left that could
-// have it.
-func TestReclaimWaitsForNoTurn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBurstBackend()
-		gate := make(chan struct{})
-		b.within = func() { <-gate }
-		r := newMemRig(t, withBursts(b))
-		alice, bob := r.open("alice"), r.open("bob")
-		p := prog(t, alice, "p")
-		prog(t, alice, "p")
-		q := r.queue(bob, 16, 64)
-		q.fill(buf(t, bob, 4096), 0, 4, 1)
-		synctest.Wait()
-		closed := make(chan error, 1)
-		go func() { closed <- alice.CloseProgram(p) }()
-		synctest.Wait()
-		require.Empty(t, closed, "who closes a program alone waits")
-		gate <- struct{}{}
-		require.NoError(t, <-closed)
-		requireOK(t, q.one())
-
-		q.fill(buf(t, bob, 4096), 0, 4, 1)
-		synctest.Wait()
-		require.NoError(t, alice.Close())
-		time.Sleep(time.Second)
-		require.True(t, isClosed(alice.node.Finished()))
-		close(gate)
-		requireOK(t, q.one())
-		r.close()
-	})
-}
-
 // A close is not answered while a lost device may still run something of the session, a
 // list neither.
 func TestCloseWaitsForALostDevice(t *testing.T) {

@@ -32,9 +32,6 @@ type Incident struct {
 	At    time.Time    `json:"at"`
 	// Late is how long after its deadline that of the work was seen to be missed.
 	Late time.Duration `json:"late,omitempty"`
-	// Stood is for how long others' short work went before the work (pause.go): its deadline
-	// did not go on meanwhile.
-	Stood time.Duration `json:"stood,omitempty"`
 	// Tenant and Session are whose work it was, if anybody's. Others are not told.
 	Tenant  string `json:"tenant,omitempty"`
 	Session uint64 `json:"session,omitempty"`
@@ -92,7 +89,7 @@ func (e *engine) incidentLocked(j *job, cause string) {
 	}
 	c.incidents++
 	c.whose = nil
-	c.last = Incident{Cause: cause, At: time.Now(), Stood: e.pause.stood}
+	c.last = Incident{Cause: cause, At: time.Now()}
 	if c.culprit = j; j != nil {
 		c.whose = j.queue.session.tenant
 		c.last.Tenant, c.last.Session = j.queue.session.tenant.name, j.queue.session.id

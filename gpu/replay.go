@@ -60,7 +60,6 @@ type frame struct {
 	list   *list
 	charge ledger.Receipt
 	jobs   []backend.Job
-	ready  []backend.Ready // by entry: what Prepare made here last, to be used again
 	// touched are the entries that are not as recorded; isTouched is by entry.
 	touched   []uint16
 	isTouched []bool
@@ -90,7 +89,7 @@ func (l *list) takeFrame() (*frame, error) {
 func (l *list) newFrame(charge ledger.Receipt) *frame {
 	f := &frame{
 		list: l, charge: charge,
-		jobs: append([]backend.Job(nil), l.jobs...), ready: make([]backend.Ready, len(l.jobs)), isTouched: make([]bool, len(l.jobs)),
+		jobs: append([]backend.Job(nil), l.jobs...), isTouched: make([]bool, len(l.jobs)),
 	}
 	for i := range f.jobs {
 		to := &f.jobs[i]
@@ -144,7 +143,7 @@ func (f *frame) restore() {
 		from, to := &f.list.jobs[i], &f.jobs[i]
 		copy(to.Spans, from.Spans)
 		copy(to.Inline, from.Inline)
-		to.Grid, to.Ready = from.Grid, from.Ready
+		to.Grid = from.Grid
 		f.isTouched[i] = false
 	}
 	f.touched = f.touched[:0]
@@ -192,16 +191,7 @@ func (f *frame) recheck(i int) gpuerr.Code {
 			return gpuerr.Invalid
 		}
 	case part.natural:
-		if code := f.regrid(j, part); code != gpuerr.None {
-			return code
-		}
-	}
-	if j.Ready == nil {
-		return gpuerr.None // it was never fit
-	}
-	ready, _, ok := f.list.burster.Prepare(j, f.ready[i])
-	if j.Ready = nil; ok {
-		f.ready[i], j.Ready = ready, ready
+		return f.regrid(j, part)
 	}
 	return gpuerr.None
 }

@@ -321,8 +321,8 @@ func ringMappings(t *testing.T) map[mapping]bool {
 
 // A client that launches one by one is served while its queue looks at its ring. What others
 // want of the queue is seen in between.
-func TestBurstsWhileItLooks(t *testing.T) {
-	r := newRig(t, withBursts(newBurstBackend()))
+func TestServedWhileItLooks(t *testing.T) {
+	r := newRig(t, withBackend(newDoer()))
 	s := r.open("alice")
 	m, q, p := buf(t, s, 4096), r.queue(s, 16, 4096), prog(t, s, "p")
 	var wg sync.WaitGroup

@@ -17,7 +17,6 @@ import (
 // Session is what one client has of the device. All methods may be called from
 // any goroutine; once it is closed they answer why, for ever.
 type Session struct {
-	// What each turn of a queue needs is together: see ahead.go.
 	dev     *Device
 	tenant  *tenant
 	account *ledger.Account
@@ -44,7 +43,6 @@ type Session struct {
 	check    bool          // its programs run watched
 	loaded   loadedPrograms
 	loading  line
-	memos    memoSet
 	opened   time.Time
 	node     *revoke.Node
 	charges  [2]ledger.Receipt
@@ -205,8 +203,7 @@ func (s *Session) parentID() uint64 {
 	return s.parent.id
 }
 
-// quiesce comes when all queues have ended, and with them all jobs and the turn that a
-// queue may have had. What is left of them, if the device was lost meanwhile, is what
+// quiesce comes when all queues have ended, and with them all jobs. What is left of them, if the device was lost meanwhile, is what
 // the device may still have.
 func (s *Session) quiesce() {
 	for _, p := range s.dev.engine.heldOf(s) {
@@ -319,7 +316,6 @@ func (s *Session) Describe() Description {
 // Budget is the session's ledger account. The limits of those above it count,
 // too, and are not told.
 func (s *Session) Budget() []ledger.Entry {
-	s.dev.engine.awaitHold(s.tenant.name)
 	return s.account.Snapshot()
 }
 

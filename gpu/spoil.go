@@ -34,7 +34,7 @@ import (
 // that it writes. Beyond maxTold a session counts as spoiled as a whole, for what was
 // published until then.
 type spoils struct {
-	active atomic.Bool // there are some: bursts and replays by the queue itself wait
+	active atomic.Bool // there are some
 
 	// mu comes after engine.mu, and before the locks of the session's rings. It is held
 	// from before completions are published until they are told: who knows them is past that.
@@ -306,9 +306,6 @@ func (s *spoils) hits(j *job) (hit bool) {
 	}
 	return false
 }
-
-// spoilsForNow reports whether anything of the session is spoiled.
-func (s *Session) spoilsForNow() bool { return s.spoils.active.Load() }
 
 // export tells what is spoiled for entries that are left, of buffers that are there.
 func (s *spoils) export(t *table) (si SpoilsImage, err error) {

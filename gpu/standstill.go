@@ -33,11 +33,8 @@ func (e *engine) wokeLocked(now time.Time) {
 	}
 	e.looksAt = time.Time{}
 	e.stills++
-	putOff(&e.turn.since, late, now)
-	if e.pause.state != deviceStill { // which puts off by itself what goes on then
-		putOff(&e.headSince, late, now)
-		putOff(&e.progressAt, late, now)
-	}
+	putOff(&e.headSince, late, now)
+	putOff(&e.progressAt, late, now)
 	if j := e.oldest; j != nil {
 		putOff(&j.stoppedAt, late, now)
 	}

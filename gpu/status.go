@@ -81,7 +81,6 @@ func (d *Device) Status(tenant string) Status {
 		st.Lost = gpuerr.From(err).Msg
 	}
 	sessions := d.sessionList()
-	d.engine.awaitHold(tenant)
 	d.mu.Lock()
 	tenants := maps.Clone(d.tenants)
 	d.mu.Unlock()

@@ -11,59 +11,33 @@ import (
 
 // mayFetch reports whether the ring could be looked at for the next entries.
 func (q *queue) mayFetch() bool {
-	return !q.armed && !q.left() && q.waiting == nil && q.tail-q.head < uint64(len(q.jobs)) && !q.asks()
+	return !q.armed && !q.left() && q.waiting == nil && q.tail-q.head < uint64(len(q.jobs))
 }
 
 // left reports whether entries were taken from the ring and not begun.
 func (q *queue) left() bool { return q.begun < len(q.batch.Entries) }
 
-// fetch takes entries from the ring, not more than there are positions for. The error is
-// the client's breach of the ring protocol.
-func (q *queue) fetch(spins int) (n int, err error) {
-	return q.fetchMost(len(q.jobs), spins)
-}
-
-func (q *queue) fetchMost(most, spins int) (n int, err error) {
+// fetch takes entries from the ring, at most so many, and not more than there are positions
+// for. The error is the client's breach of the ring protocol.
+func (q *queue) fetch(most int) (n int, err error) {
 	if !q.mayFetch() {
 		return 0, nil
 	}
 	q.begun = 0
-	q.batch.Kept = q.burst.memo.known
-	n, err = q.ring.SpinTake(q.batch, min(most, len(q.jobs)-int(q.tail-q.head)), spins)
+	n, err = q.ring.TakeMany(q.batch, min(most, len(q.jobs)-int(q.tail-q.head)))
 	q.taken += uint64(len(q.batch.Entries))
 	return n, err
 }
 
-// take begins entries: in bursts as far as they can be, and the others one by one, whose
-// work goes to the engine.
+// take begins entries one by one; work goes to the engine.
 func (q *queue) take() (took bool, err error) {
-	if q.burst.replay != nil {
-		took = q.play()
-	}
-	if q.asks() || q.burst.replay != nil {
-		return took, nil
-	}
-	_, bursts, err := q.lookForWork(0)
-	took = took || bursts > 0
-	if err != nil || !q.left() || q.waiting != nil {
-		q.leaveTurn() // if it came: nothing is to be done with it
-		return took, err
+	if _, err := q.fetch(len(q.jobs)); err != nil {
+		return false, err
 	}
 	var head, tail *job
-	for q.left() && q.waiting == nil && !q.leaves() {
-		if head == nil && q.discard == 0 {
-			q.retire()
-			ran, wait := q.runBurst()
-			if took = took || ran > 0; wait {
-				return took, nil
-			}
-			if ran > 0 {
-				continue
-			}
-		}
+	for q.left() && q.waiting == nil {
 		t := &q.batch.Entries[q.begun]
 		q.begun++
-		t.Expand()
 		took = true
 		j := q.nextJob(t)
 		if q.discard > 0 {
@@ -71,12 +45,6 @@ func (q *queue) take() (took bool, err error) {
 			continue
 		}
 		if q.begin(j, t) {
-			if head == nil && q.mayPlay(j) {
-				if q.play(); q.burst.replay != nil {
-					return took, nil
-				}
-				continue
-			}
 			if tail == nil {
 				head = j
 			} else {
@@ -105,7 +73,6 @@ func (q *queue) nextJob(t *ring.Taken) *job {
 	j := *slot
 	j.op = t.Op
 	j.how, j.atLeast, j.deviceTime, j.code, j.available, j.launched = outcome.Outcome{}, outcome.Success, 0, gpuerr.None, 0, 0
-	j.begun, j.had, j.isTurn = 0, 0, false
 	j.pos, j.spoiled = q.taken-uint64(len(q.batch.Entries)-q.begun)-1, nil
 	j.next = nil
 	j.state.Store(jobHeld)
@@ -320,9 +287,6 @@ func (q *queue) complete(j *job) {
 	if j.launched > 0 {
 		q.session.replayed(j)
 	}
-	if q.burst.replay == j { // it was cancelled while it waited for its turn
-		q.burst.replay = nil
-	}
 	if j.spoiled != nil {
 		q.spoilt = append(q.spoilt, j.spoiled)
 		j.spoiled = nil
@@ -355,7 +319,7 @@ func (q *queue) tell() *ring.Completion {
 // write writes completions to the ring, which the client does not see yet.
 func (q *queue) write() {
 	if q.told == nil {
-		q.told = make([]ring.Completion, 0, maxBurst)
+		q.told = make([]ring.Completion, 0, toldAtOnce)
 	}
 	if len(q.told) > 0 {
 		q.ring.CompleteMany(q.told)
@@ -374,7 +338,7 @@ func (q *queue) flush() {
 			q.ring.Publish(q.told)
 		}
 		crashpoint.Here("driver.completion.published")
-		q.told, q.unflushed, q.burst.unseen = q.told[:0], false, 0
+		q.told, q.unflushed = q.told[:0], false
 	}
 }
 
@@ -386,8 +350,6 @@ func (q *queue) drain(how outcome.Outcome, whole bool) {
 	q.disarm()
 	q.inEngine = true
 	q.session.dev.engine.cancel(q.session, func(j *job) bool { return j.queue == q }, how)
-	q.returnTurn()
-	q.leaveReplay(how)
 	q.inEngine = false
 	if j := q.waiting; j != nil {
 		j.fence.forget(&q.waiter)
@@ -425,13 +387,12 @@ func (q *queue) drain(how outcome.Outcome, whole bool) {
 // is none in the ring.
 func (q *queue) discardAll(how outcome.Outcome) (stuck bool) {
 	for q.discard > 0 {
-		if n, err := q.fetchMost(q.discard, 0); err != nil || n == 0 && !q.left() {
+		if n, err := q.fetch(q.discard); err != nil || n == 0 && !q.left() {
 			return err != nil || q.mayFetch()
 		}
 		for q.discard > 0 && q.left() {
 			t := &q.batch.Entries[q.begun]
 			q.begun++
-			t.Expand()
 			q.discardOne(q.nextJob(t), t, how)
 		}
 	}

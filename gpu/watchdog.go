@@ -76,7 +76,6 @@ func (e *engine) queueMayHelpLocked(s *Session) bool {
 func (e *engine) runDevice(quit <-chan struct{}) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
-	defer e.lookout.close()
 	var ringing sync.WaitGroup
 	ringing.Go(func() { e.alarm.run(func() { nudge(e.wake) }) })
 	defer ringing.Wait()
@@ -120,36 +119,15 @@ func (e *engine) watch() time.Duration {
 		return idleWatch
 	}
 	e.wokeLocked(now)
-	again, stuck := e.watchTurnLocked(now)
-	if e.turn.holder != nil { // nothing else runs, and nothing is reset under it
-		e.mu.Unlock()
-		if stuck {
-			e.lose("a burst does not end")
-			return 0
-		}
-		return watchTick
-	}
 	if e.mustReset {
 		e.mu.Unlock()
 		e.resetFaulted()
 		return 0
 	}
-	held := e.endHoldLocked(now)
-	soon := e.lookAgainLocked(now)
-	if e.turn.holder != nil {
-		e.mu.Unlock()
-		return watchTick
-	}
 	j := e.oldest
 	if j == nil {
-		e.watching = again || held > 0
+		e.watching = false
 		e.mu.Unlock()
-		if held > 0 {
-			return held
-		}
-		if again {
-			return watchTick
-		}
 		return idleWatch
 	}
 	e.watching = true
@@ -160,10 +138,6 @@ func (e *engine) watch() time.Duration {
 	}
 	since, due := e.headSince, e.dueLocked(j)
 	stopped := j.stopAs.Kind != outcome.Pending
-	if !stopped && e.pause.state == deviceStill { // and its time does not go on
-		e.mu.Unlock()
-		return watchTick
-	}
 	if stopped {
 		if j.stoppedAt.After(since) {
 			since = j.stoppedAt
@@ -172,9 +146,6 @@ func (e *engine) watch() time.Duration {
 	}
 	if due.After(now) {
 		e.mu.Unlock()
-		if soon > 0 {
-			return min(due.Sub(now), soon, watchTick)
-		}
 		return min(due.Sub(now), watchTick)
 	}
 	id, submitted, s, still := j.work.ID, j.submitted, j.queue.session, now.Sub(e.progressAt)

@@ -3,8 +3,6 @@ package ledger
 import (
 	"sync"
 	"sync/atomic"
-
-	"capgpu/internal/prefetch"
 )
 
 // idleMask is the part of a stash's word that counts idle units; the rest of the
@@ -51,10 +49,6 @@ type stash struct {
 
 	_ [80]byte // nothing else is on the line of word
 }
-
-// Ahead asks the processor for what Take, Give or Spend need first, a little before they are
-// called of one of many.
-func (s *stash) Ahead() { prefetch.Of(&s.word) }
 
 // pool lists the warm stashes of an account just below the root and of all under
 // it. The root has one too, for its own.

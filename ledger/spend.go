@@ -1,9 +1,6 @@
 package ledger
 
-import (
-	"capgpu/gpuerr"
-	"capgpu/internal/prefetch"
-)
+import "capgpu/gpuerr"
 
 // Spend records consumption of n that has already happened: it is added to a and
 // every account above it, past the limit too, also when a is closed. Once an
@@ -65,16 +62,6 @@ func (a *Account) CanSpend(c Class) error {
 		}
 	}
 	return nil
-}
-
-// Ahead asks the processor for what charges of some classes need of a, a little before they
-// come for one of many accounts.
-func (a *Account) Ahead(classes ...Class) {
-	prefetch.Of(&a.parent)
-	prefetch.Of(&a.state)
-	for _, c := range classes {
-		prefetch.Of(&a.counts[c])
-	}
 }
 
 func spendable(c Class) error {

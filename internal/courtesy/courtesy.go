@@ -10,24 +10,16 @@ import (
 	"time"
 )
 
-var (
-	waiting atomic.Int32
-	others  atomic.Pointer[func()]
-)
+var others atomic.Pointer[func()]
 
 // Step lets other goroutines run that can. A step of a call, between two of these, takes some
 // tens of microseconds.
 func Step() {
-	waiting.Add(1)
 	runtime.Gosched()
-	waiting.Add(-1)
 	if giveWay := others.Load(); giveWay != nil {
 		(*giveWay)()
 	}
 }
-
-// Waiting reports whether a call waits to take its next step.
-func Waiting() bool { return waiting.Load() > 0 }
 
 // ToOthers has each Step of this process end with a call of giveWay, which lets other
 // processes go first; nil: not any more.

@@ -11,17 +11,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// On one processor whoever can run does so between two steps, and sees that somebody waits.
+// On one processor other goroutines run between two steps.
 func TestStep(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	require.False(t, Waiting())
-	var ran, saw atomic.Int64
+	var ran atomic.Int64
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for range 10 {
-			if ran.Add(1); Waiting() {
-				saw.Add(1)
-			}
+			ran.Add(1)
 			runtime.Gosched()
 		}
 	})
@@ -30,8 +27,6 @@ func TestStep(t *testing.T) {
 		require.GreaterOrEqual(t, ran.Load(), int64(min(i, 1)))
 	}
 	wg.Wait()
-	require.Positive(t, saw.Load())
-	require.False(t, Waiting())
 }
 
 func TestToOthers(t *testing.T) {

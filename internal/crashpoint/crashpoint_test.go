@@ -85,18 +85,18 @@ func TestTableIsTheSource(t *testing.T) {
 }
 
 func TestParse(t *testing.T) {
-	p, err := Parse("driver.burst.ran:12")
+	p, err := Parse("driver.job.completed:12")
 	require.NoError(t, err)
-	require.Equal(t, Point{"driver.burst.ran", 12, 1}, p)
-	require.Equal(t, "driver.burst.ran:12", p.String())
-	p, err = Parse("driver.burst.ran")
+	require.Equal(t, Point{"driver.job.completed", 12, 1}, p)
+	require.Equal(t, "driver.job.completed:12", p.String())
+	p, err = Parse("driver.job.completed")
 	require.NoError(t, err)
-	require.Equal(t, Point{"driver.burst.ran", 1, 1}, p)
+	require.Equal(t, Point{"driver.job.completed", 1, 1}, p)
 	p, err = Parse("driver.start.granted:2@3")
 	require.NoError(t, err)
 	require.Equal(t, Point{"driver.start.granted", 2, 3}, p)
 	require.Equal(t, "driver.start.granted:2@3", p.String())
-	for _, bad := range []string{"", "driver", "driver.burst.ran:0", "driver.burst.ran:", "driver.burst.ran:x", "driver.burst.ran@0", "driver.burst.ran:1@", "driver.burst.run"} {
+	for _, bad := range []string{"", "driver", "driver.job.completed:0", "driver.job.completed:", "driver.job.completed:x", "driver.job.completed@0", "driver.job.completed:1@", "driver.job.complete"} {
 		_, err := Parse(bad)
 		require.Error(t, err, "%q", bad)
 	}

@@ -79,8 +79,6 @@ func planOf(label string) plan {
 		return plan{passes: []int{1, 2}, keep: 2}
 	case strings.HasPrefix(label, "driver.start."):
 		return plan{passes: []int{1}, second: true}
-	case strings.HasPrefix(label, "driver.job."), label == "driver.submit.resolved": // what is not in a burst
-		return plan{passes: []int{1, 7}}
 	case strings.HasPrefix(label, "driver.reset."):
 		return plan{passes: []int{1}, faults: hang}
 	case strings.HasPrefix(label, "gate.start."):

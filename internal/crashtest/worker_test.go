@@ -194,8 +194,7 @@ func (y *tally) awake() (which []string) {
 	return which
 }
 
-// elements of each vector: few, so that work is short and runs in bursts, and in some
-// sessions many, so that it goes through the engine.
+// elements of each vector: few, so that work is short, and in some sessions many.
 const (
 	elements     = 256
 	manyElements = 1 << 17

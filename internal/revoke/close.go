@@ -60,11 +60,7 @@ func (n *Node) Cut(cause error, later func(*Rest)) (err error) {
 // claim makes c the closing of n, unless n is closing already: the closer of an
 // ancestor gets to n, too.
 func (n *Node) claim(c *closure) bool {
-	if n.closed() != nil || !n.closing.CompareAndSwap(nil, c) {
-		return false
-	}
-	n.root().closings.Add(1)
-	return true
+	return n.closed() == nil && n.closing.CompareAndSwap(nil, c)
 }
 
 // cut waits for what is listed and quiesces what of it is urgent.

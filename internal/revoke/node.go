@@ -62,8 +62,6 @@ type Node struct {
 
 	kind int // which of its parent's lists it is in; never changes
 
-	closings atomic.Uint64 // of a root: how many closings there were below it
-
 	// ops and drained belong to the closer.
 	ops     Ops
 	drained chan struct{} // made when someone is inside
@@ -169,39 +167,6 @@ func (n *Node) left(now uint64) {
 
 // Live is true until n or an ancestor is closed.
 func (n *Node) Live() bool { return n.closed() == nil }
-
-// root is the node above n that has none above it.
-func (n *Node) root() *Node {
-	for n.parent != nil {
-		n = n.parent
-	}
-	return n
-}
-
-// Watch is Node.Live for one goroutine that asks again and again: as long as nothing of the
-// tree was closed since it asked last, it looks at one word that all of the tree have in
-// common. Like Live it may be true until the closer's call has claimed the node.
-type Watch struct {
-	node     *Node
-	closings *atomic.Uint64
-	seen     uint64 // of closings, when node was live; 0: it was not looked at
-}
-
-// Watch makes a watch of n.
-func (n *Node) Watch() Watch { return Watch{node: n, closings: &n.root().closings} }
-
-// Live is that of the node.
-func (w *Watch) Live() bool {
-	now := w.closings.Load() + 1
-	if now == w.seen {
-		return true
-	}
-	if !w.node.Live() {
-		return false
-	}
-	w.seen = now
-	return true
-}
 
 // Err is why n is closing, nil while it is live. (When n and an ancestor are
 // closed at the same instant, it may be the ancestor's cause first and then n's.)

@@ -24,7 +24,6 @@ type device struct {
 	fails bool // some work
 
 	jobs     atomic.Uint64 // and entries of lists count once
-	held     atomic.Uint64 // of those, run for who holds the device
 	lastIOVA atomic.Uint64 // of the first span of the last job
 	trap     atomic.Bool   // the next job traps
 	bad      atomic.Pointer[string]
@@ -70,15 +69,15 @@ func (d *device) complain(format string, a ...any) {
 }
 
 func (d *device) Submit(j *backend.Job) error {
-	end := d.run(j)
-	d.sink.Complete(backend.Completion{ID: j.ID, Outcome: end.Outcome, DeviceTime: end.DeviceTime, Begun: uint32(len(j.List))})
+	how, took := d.run(j)
+	d.sink.Complete(backend.Completion{ID: j.ID, Outcome: how, DeviceTime: took, Begun: uint32(len(j.List))})
 	return nil
 }
 
 // run is one job.
-func (d *device) run(j *backend.Job) backend.End {
+func (d *device) run(j *backend.Job) (how outcome.Outcome, took time.Duration) {
 	if j.Context.Trapped() {
-		return backend.End{Outcome: outcome.Outcome{Kind: outcome.Cancelled}}
+		return outcome.Outcome{Kind: outcome.Cancelled}, 0
 	}
 	d.jobs.Add(1)
 	if f := d.busy.Load(); f != nil && d.busy.CompareAndSwap(f, nil) {
@@ -93,16 +92,16 @@ func (d *device) run(j *backend.Job) backend.End {
 	} else {
 		f = d.sum(j)
 	}
-	end := backend.End{Outcome: outcome.Success, DeviceTime: time.Duration(f.Nanos())}
+	how, took = outcome.Success, time.Duration(f.Nanos())
 	switch {
 	case d.trap.Load():
 		d.trap.Store(false)
 		j.Context.Trap()
-		end.Outcome = outcome.Outcome{Kind: outcome.Failed, Cause: outcome.TrapCause, Trap: outcome.Trap{Kind: outcome.Misaligned}}
+		how = outcome.Outcome{Kind: outcome.Failed, Cause: outcome.TrapCause, Trap: outcome.Trap{Kind: outcome.Misaligned}}
 	case d.fails && fails(uint64(f)):
-		end.Outcome = outcome.Outcome{Kind: outcome.Failed, Cause: outcome.DeviceError}
+		how = outcome.Outcome{Kind: outcome.Failed, Cause: outcome.DeviceError}
 	}
-	return end
+	return how, took
 }
 
 // sum is the fingerprint of one piece of work.
@@ -138,76 +137,23 @@ func (d *device) sum(j *backend.Job) refmodel.Fingerprint {
 	return f
 }
 
-// burster is a device that takes short work on the queue's goroutine, and lists.
-type burster struct{ *device }
-
-func (b burster) Prepare(j *backend.Job, _ backend.Ready) (backend.Ready, int64, bool) {
-	return j, 100, j.Pattern%8 != 7 // some are not for bursts
-}
-
-func (b burster) Burst(_ backend.JobID, jobs []backend.Ready, ends []backend.End) int {
-	for i, r := range jobs {
-		ends[i] = b.run(r.(*backend.Job))
-		if ends[i].Outcome.Kind == outcome.Failed && ends[i].Outcome.Cause != outcome.TrapCause {
-			return i + 1
-		}
-	}
-	return len(jobs)
-}
-
-func (b burster) BurstList(j *backend.Job, from int, _ time.Duration) (int, backend.End) {
-	if from != 0 {
-		b.complain("a list goes on at entry %d, which had ended", from)
-	}
-	end := b.run(j)
-	if end.Outcome.Kind == outcome.Cancelled {
-		return 0, end
-	}
-	return len(j.List), end
-}
-
 // stepper is a device whose jobs are seen to get on.
-type stepper struct{ burster }
+type stepper struct{ *device }
 
 func (s stepper) Progress() uint64 { return s.jobs.Load() }
-
-// holder is one that can be held.
-type holder struct{ stepper }
-
-func (h holder) Hold() bool { return true }
-func (h holder) Release()   {}
-
-func (h holder) BurstHeld(_ backend.JobID, jobs []backend.Ready, nanos []uint64, last *outcome.Outcome) int {
-	for i, r := range jobs {
-		if h.held.Add(1)%61 == 0 { // it must go another way
-			return i
-		}
-		end := h.run(r.(*backend.Job))
-		nanos[i], *last = uint64(end.DeviceTime), end.Outcome
-		if end.Outcome != outcome.Success {
-			return i + 1
-		}
-	}
-	return len(jobs)
-}
 
 // backendOf makes a device, of one sort after the other.
 func backendOf(i int) (*device, backend.Backend) {
 	d := &device{fails: i%2 == 0}
-	switch i % 3 {
-	case 1:
-		return d, holder{stepper{burster{d}}}
-	case 2:
-		return d, burster{d}
+	if i%3 == 1 {
+		return d, stepper{d}
 	}
 	return d, d
 }
 
 var (
-	_ backend.Backend     = (*device)(nil)
-	_ backend.Progresser  = stepper{}
-	_ backend.ListBurster = burster{}
-	_ backend.Holder      = holder{}
+	_ backend.Backend    = (*device)(nil)
+	_ backend.Progresser = stepper{}
 )
 
 // nullProgram is a program that the device knows by a number.

@@ -34,8 +34,5 @@ func TestDifferential(t *testing.T) {
 	require.NotZero(t, r.Breaches)
 	require.NotZero(t, r.Scribbled)
 	require.NotZero(t, r.Kept)
-	if !raceEnabled { // else it is slow, and few
-		require.NotZero(t, r.Held)
-	}
 	require.Less(t, r.Kept, r.Submissions/2, "and the others not")
 }

@@ -31,7 +31,6 @@ type Result struct {
 	Breaches    uint64 // queues that were ended by a tail that lies
 	Scribbled   uint64 // batches that were written over while the device had the first of them
 	Kept        uint64 // submissions that lay in a kept slot
-	Held        uint64 // that were run by who held the device
 	Took        time.Duration
 	Codes       map[gpuerr.Code]uint64  // how many were refused with which; E_NONE: not
 	Ended       map[outcome.Kind]uint64 // how many ended how
@@ -76,7 +75,6 @@ func Run(ctx context.Context, o Options) (r Result, err error) {
 		r.Breaches += results[i].Breaches
 		r.Scribbled += results[i].Scribbled
 		r.Kept += results[i].Kept
-		r.Held += results[i].Held
 		add(r.Codes, results[i].Codes)
 		add(r.Ended, results[i].Ended)
 	}
@@ -135,7 +133,6 @@ func (w *worker) device(ctx context.Context, c *client, i int) (err error) {
 	}
 	defer func() { err = errors.Join(err, dev.Close(context.WithoutCancel(ctx))) }()
 	c.dev = null
-	defer func() { w.result.Held += null.held.Load() }()
 	for round := 0; round < 2*int(numKinds) && w.left.Load() > 0 && ctx.Err() == nil; round++ {
 		k := full
 		if round%2 == 1 {
