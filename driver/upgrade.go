@@ -15,7 +15,7 @@ import (
 	"capgpu/internal/crashpoint"
 )
 
-// A live upgrade, as a driver sees it from either end (docs/architecture.md):
+// A live upgrade, as a driver sees it from either end (docs/live-upgrade.md):
 //
 //	driver:    Handover ─► sessions paused, device frozen ─► state and descriptors told
 //	              └── Thaw, or it fails ─► everything goes on ─── else it is killed as it is

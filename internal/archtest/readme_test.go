@@ -28,7 +28,7 @@ func TestReadmeCodeCompiles(t *testing.T) {
 	}
 }
 
-// TestReadmeLinksExist follows the links of README.md and docs/ to files.
+// TestReadmeLinksExist follows the links of the pages at the root and in docs/ to files.
 func TestReadmeLinksExist(t *testing.T) { followLinks(t, filepath.Join("..", "..")) }
 
 // TestInstalledLinksExist follows them where `make install` puts the documents.
@@ -50,11 +50,15 @@ func followLinks(t *testing.T, root string) {
 	pages, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
 	require.NoError(t, err)
 	require.NotEmpty(t, pages)
+	for _, name := range []string{"README.md", "SPECIFICATION.md", "CONTRIBUTING.md", "CHANGELOG.md"} {
+		pages = append(pages, filepath.Join(root, name))
+	}
 	link := regexp.MustCompile(`\]\(([^)#\s]+)`)
-	for _, page := range append(pages, filepath.Join(root, "README.md"), filepath.Join(root, "SPECIFICATION.md")) {
+	code := regexp.MustCompile("(?s)```.*?```") // f[T](x) is no link
+	for _, page := range pages {
 		text, err := os.ReadFile(page)
 		require.NoError(t, err)
-		for _, m := range link.FindAllSubmatch(text, -1) {
+		for _, m := range link.FindAllSubmatch(code.ReplaceAll(text, nil), -1) {
 			target := string(m[1])
 			if strings.Contains(target, "://") {
 				continue
