@@ -11,6 +11,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -180,7 +181,7 @@ func runCommand(args []string, stdout, stderr io.Writer) int {
 }
 
 func run(o *options, stdout io.Writer) (err error) {
-	r := &report.Report{When: time.Now(), Machine: machine(), Spins: map[string]float64{}}
+	r := &report.Report{When: time.Now(), Machine: machine(o.Bin), Spins: map[string]float64{}}
 	e, err := figures.Open(o.Options)
 	if err != nil {
 		return err
@@ -306,9 +307,12 @@ func documentPage(path string, r *report.Report) error {
 	return os.WriteFile(path, []byte(renewed), 0o644)
 }
 
-// machine says what this runs on.
-func machine() report.Machine {
-	m := report.Machine{CPU: "an unknown kind", CPUs: runtime.NumCPU(), Go: runtime.Version()}
+// machine says what this runs on, and which service.
+func machine(bin string) report.Machine {
+	m := report.Machine{CPU: "an unknown kind", CPUs: runtime.NumCPU(), Go: runtime.Version(), Service: "an unknown service"}
+	if text, err := exec.Command(filepath.Join(bin, "device-manager"), "--version").Output(); err == nil {
+		m.Service, _, _ = strings.Cut(strings.TrimSpace(string(text)), " (")
+	}
 	if text, err := os.ReadFile("/proc/cpuinfo"); err == nil {
 		for line := range strings.Lines(string(text)) {
 			if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {

@@ -64,6 +64,7 @@ func everyFigure(t *testing.T, bin string) {
 		}
 	}
 	require.Len(t, seen, len(figures.All))
+	require.Regexp(t, "^device-manager .", r.Machine.Service)
 	require.Len(t, r.Curves, 6)
 	stored, err := os.ReadFile(filepath.Join(docs, "deep", "bench.json"))
 	require.NoError(t, err)

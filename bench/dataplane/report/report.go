@@ -19,10 +19,12 @@ type Machine struct {
 	// Load is how many others wanted a CPU when it began: the load average of the last
 	// minute. What is measured while it is large is worth little.
 	Load float64 `json:"load"`
+	// Service is what the measured service calls itself: its version or commit.
+	Service string `json:"service"`
 }
 
 func (m Machine) String() string {
-	return fmt.Sprintf("%d CPUs of %s, Linux %s, %s, load %.1f at the start", m.CPUs, m.CPU, m.Kernel, m.Go, m.Load)
+	return fmt.Sprintf("%s on %d CPUs of %s, Linux %s, %s, load %.1f at the start", m.Service, m.CPUs, m.CPU, m.Kernel, m.Go, m.Load)
 }
 
 // Curve is a distribution of single round trips.
@@ -156,7 +158,7 @@ func (r *Report) WriteTable(w io.Writer) error {
 // WriteMarkdown writes the same for a document, with what it was measured on.
 func (r *Report) WriteMarkdown(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "Measured on %s, %s.\n\n", r.When.UTC().Format("2 January 2006"), r.Machine)
+	fmt.Fprintf(&b, "Measured on %s: %s.\n\n", r.When.UTC().Format("2 January 2006"), r.Machine)
 	for i, cells := range r.grid() {
 		b.WriteString("| " + strings.Join(cells, " | ") + " |\n")
 		if i == 0 {

@@ -18,7 +18,7 @@ import (
 
 func example() *Report {
 	return &Report{
-		When: time.Date(2026, 11, 22, 9, 0, 0, 0, time.UTC), Machine: Machine{CPU: "a kind", CPUs: 2, Kernel: "6.1", Go: "go1.26"},
+		When: time.Date(2026, 11, 22, 9, 0, 0, 0, time.UTC), Machine: Machine{CPU: "a kind", CPUs: 2, Kernel: "6.1", Go: "go1.26", Service: "device-manager 1a2b3c"},
 		Rows: []Row{
 			Ratio("P1", "launch / spin", paired.Result{Ratio: 2.3456, Low: 2.1, High: 2.9, Ours: 250, Peer: 110, Pairs: 200}, AtMost(2.5, 1.6)),
 			Ratio("P1", "times faster", paired.Result{Ratio: 149, Low: 100, High: 200, Ours: 250, Peer: 57e3, Pairs: 200}, AtLeast(150, 300)),
@@ -106,6 +106,7 @@ func TestDocument(t *testing.T) {
 	require.True(t, strings.HasPrefix(text, "before\n"+beginMark))
 	require.True(t, strings.HasSuffix(text, endMark+"\nafter\n"))
 	require.NotContains(t, text, "old")
+	require.Contains(t, text, "Measured on 22 November 2026: device-manager 1a2b3c on 2 CPUs of a kind")
 	require.Contains(t, text, "| P1 | launch / spin | 250 ns | 110 ns | 2.35 (2.10 to 2.90) | ≤ 2.50 | ≤ 1.60 |  |")
 	require.Contains(t, text, "| spin | 110 ns | 5 ms | 5 ms |")
 	again, err := r.InDocument(text)
