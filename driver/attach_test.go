@@ -21,7 +21,7 @@ import (
 	"capgpu/ledger"
 )
 
-// stuckLog is an audit log that takes nothing until it is let go.
+// stuckLog is an audit log that accepts nothing until it is released.
 type stuckLog struct {
 	ddf.HardwareAuditLog
 	letGo chan struct{}
@@ -32,12 +32,13 @@ func (l *stuckLog) Append(string, string) error {
 	return nil
 }
 
-// While the log is behind, sessions wait to be opened. Pings do not.
+// While the log is behind, opening a session waits. A Ping does not.
 func TestAttachesLeaveRoomForPings(t *testing.T) {
 	leakcheck.Check(t)
 	fn, err := fake.New(fake.Options{})
 	require.NoError(t, err)
 	defer fn.Close()
+
 	b, err := mock.New(mock.Options{})
 	require.NoError(t, err)
 	log := &stuckLog{letGo: make(chan struct{})}
@@ -46,16 +47,18 @@ func TestAttachesLeaveRoomForPings(t *testing.T) {
 	require.NoError(t, err)
 	d := &driver{device: device, log: slog.New(slog.DiscardHandler), ctx: t.Context()}
 	defer func() { require.NoError(t, d.close()) }()
+
 	letGo := sync.OnceFunc(func() { close(log.letGo) })
 	defer letGo()
 
-	// The log falls behind: from here on, who opens a session waits.
+	// The log falls behind: from here on, opening a session waits.
 	for range 257 {
 		s, err := device.OpenSession(gpu.Attach{Tenant: "busy", TenantLimits: ledger.NoLimits(), Limits: ledger.NoLimits(), Facet: gpu.FacetMemory, Weight: 1})
 		require.NoError(t, err)
 		require.NoError(t, s.Close())
 	}
-	require.NoError(t, device.Reclaimed(t.Context())) // that is on record, too
+
+	require.NoError(t, device.Reclaimed(t.Context())) // this is in the log, too
 	handle := d.handler(func() {})
 	const asked = maxAttaching + 8
 	var clients []int
@@ -69,6 +72,7 @@ func TestAttachesLeaveRoomForPings(t *testing.T) {
 			replies <- handle(t.Context(), &control.Message{Type: control.TypeAttach, Body: body, FDs: []int{theirs}})
 		}()
 	}
+
 	for range asked - maxAttaching {
 		require.ErrorIs(t, (<-replies).Err(), gpuerr.Busy)
 	}
@@ -78,16 +82,18 @@ func TestAttachesLeaveRoomForPings(t *testing.T) {
 		require.Fail(t, "a session was opened while the log is stuck", "%v", m.Err())
 	default:
 	}
+
 	letGo()
 	for range maxAttaching {
 		require.NoError(t, (<-replies).Err())
 	}
+
 	for _, fd := range clients {
 		unix.Close(fd)
 	}
 }
 
-// The supervision link is what the kernel closes first when the process dies.
+// When the process dies, the kernel closes the supervision link first.
 func TestLinkOfHighNumber(t *testing.T) {
 	r, w, err := os.Pipe()
 	require.NoError(t, err)
@@ -100,7 +106,7 @@ func TestLinkOfHighNumber(t *testing.T) {
 	_, err = unix.Write(moved, []byte("x"))
 	require.NoError(t, err)
 	require.NoError(t, unix.Close(moved))
-	rest, err := io.ReadAll(r) // its end: no other descriptor is left
+	rest, err := io.ReadAll(r) // the end of the stream: no other descriptor is left
 	require.NoError(t, err)
 	require.Equal(t, "x", string(rest))
 }

@@ -6,11 +6,11 @@
 //	                        ◄── Attach, Ping, DriverStatus, SetTenant, EndSessions, DeviceFault, DeviceGone, Shutdown
 //	fd 4  grant link        memory, registers, interrupts, audit log (ddf/ddfrpc)
 //
-// Who is trusted: the manager, on both links. Clients are not; what they send is
-// for driver/session and the core to check. The process has no authority but
-// these two descriptors, and ends when either link does: a driver without a
-// manager has no grants. Whatever takes the device away, its sessions end as
-// deviceLost before the process does.
+// Trust: the manager is trusted on both links. Clients are not; driver/session and
+// the core check everything that they send. These two descriptors are the only
+// authority of the process. It ends when either link does, because a driver without
+// a manager has no grants. Whenever the device is lost, its sessions end as
+// deviceLost before the process exits.
 //
 // Locks: driver.mu is a leaf; it guards the registration of sessions against the
 // shutdown.
@@ -41,18 +41,18 @@ import (
 	"capgpu/ledger"
 )
 
-// Options is what a driver program decides: its backend and where it logs.
+// Options are the choices of a driver program: its backend and its log.
 type Options struct {
-	// Open makes the backend for a function, or refuses it with a typed reason.
-	// The core closes what it returns.
+	// Open makes the backend for a function, or refuses it with a typed reason. The
+	// core closes the backend.
 	Open func(ddf.GrantSet) (backend.Backend, error)
-	// Rehearse is what the driver does while it waits for its grants, so that the first
-	// session finds nothing cold (package rehearsal). It ends when its context does. nil: it
-	// only waits.
+	// Rehearse runs while the driver waits for its grants, so that the first
+	// session finds code and memory warm (package rehearsal). It ends when its
+	// context does. nil: the driver only waits.
 	Rehearse func(context.Context) error
 	Log      *slog.Logger // nil: nowhere
-	// StateVersion is that of the state which it tells and takes in a live upgrade; 0:
-	// gpu.ImageVersion. For tests.
+	// StateVersion is the version of the state that the driver sends and accepts in
+	// a live upgrade; 0: gpu.ImageVersion. It is for tests.
 	StateVersion uint32
 }
 
@@ -61,14 +61,16 @@ const (
 	closeTimeout = 10 * time.Second // of the device, at the end
 
 	// maxAttaching is how many Attach requests are answered at once. Opening a
-	// session waits while the audit log is behind; of the 64 requests that a link
-	// carries, the rest is for what must never wait: a Ping, a Shutdown.
+	// session waits while the audit log is behind. A link carries 64 requests; the
+	// others are reserved for messages that must never wait, such as Ping and
+	// Shutdown.
 	maxAttaching = 32
 
 	goodbyeTimeout = 2 * time.Second // between our answer to Shutdown and the end of the link
 )
 
-// rehearsalGC is the GOGC of a rehearsal: nobody waits for it, and its garbage is not kept.
+// rehearsalGC is the GOGC of a rehearsal. Nobody waits for the rehearsal, and its
+// garbage is freed early.
 const rehearsalGC = 20
 
 // driver is one running driver.
@@ -88,8 +90,8 @@ type driver struct {
 	sessions sync.WaitGroup
 }
 
-// Run serves the device until ctx ends, the manager says Shutdown, or a link
-// dies; only the last is an error.
+// Run serves the device until ctx ends, the manager sends Shutdown, or a link dies.
+// Only the last is an error.
 func Run(ctx context.Context, o Options) error {
 	links, err := inherit()
 	if err != nil {
@@ -110,8 +112,9 @@ func run(ctx context.Context, o Options, links *links) (err error) {
 	crashpoint.Here("driver.start.confined")
 	stopRehearsal, rehearsed := o.rehearse(ctx)
 	defer rehearsed()
-	// However long it takes: a standby is given its grants when the driver before it is
-	// dead. Without a manager the link ends.
+
+	// There is no time limit: a standby gets its grants when the driver before it
+	// is dead. If the manager dies, the link ends.
 	grants, err := links.dialGrants(ctx)
 	stopRehearsal()
 	if err != nil {
@@ -138,19 +141,23 @@ func run(ctx context.Context, o Options, links *links) (err error) {
 	var once sync.Once
 	caller := control.NewPeer(ctx, links.takeSupervision(), d.handler(func() { once.Do(func() { close(shutdown) }) }))
 	defer caller.Close()
+
 	d.link.Store(caller)
 	crashpoint.Here("driver.start.opened")
 	startCtx, cancelStart := context.WithTimeout(ctx, startTimeout)
 	defer cancelStart()
-	if err := sayReady(startCtx, caller, ready); err != nil {
+
+	if err := reportReady(startCtx, caller, ready); err != nil {
 		return err
 	}
+
 	crashpoint.Here("driver.start.ready")
-	telling, endTelling := context.WithCancel(ctx)
-	var told sync.WaitGroup
-	told.Go(func() { d.runRecovery(telling, caller) })
-	defer told.Wait()
-	defer endTelling()
+	reporting, endReporting := context.WithCancel(ctx)
+	var reporter sync.WaitGroup
+	reporter.Go(func() { d.runRecovery(reporting, caller) })
+	defer reporter.Wait()
+	defer endReporting()
+
 	o.Log.Info("serving", "device", set.Device.Name, "epoch", set.Device.Epoch)
 	select {
 	case <-ctx.Done():
@@ -169,31 +176,36 @@ func run(ctx context.Context, o Options, links *links) (err error) {
 			d.device.Gone(fmt.Sprintf("the supervision link to device-manager is down: %v", caller.Err()))
 		}
 	}
-	// Everybody is told that before the sockets close.
+
+	// All sessions learn of the loss before the sockets close.
 	return errors.Join(fmt.Errorf("the device is lost: %w", d.device.Err()), d.close())
 }
 
-// rehearse rehearses until stop is called; ended returns when nothing of it runs.
+// rehearse starts the rehearsal. stop asks it to end; ended waits until nothing of
+// it runs.
 func (o *Options) rehearse(ctx context.Context) (stop, ended func()) {
 	if o.Rehearse == nil {
 		return func() {}, func() {}
 	}
+
 	ctx, stop = context.WithCancel(ctx)
 	var running sync.WaitGroup
 	running.Go(func() {
-		// What it leaves is garbage. Memory that the process has not needed yet has not to be
-		// taken down by the kernel when it dies, while everybody waits for the next one.
+		// A rehearsal leaves only garbage. Free it early: when the process dies,
+		// the kernel must take down every page that it has touched, while clients
+		// wait for the next driver.
 		before := debug.SetGCPercent(rehearsalGC)
 		defer debug.SetGCPercent(before)
 		if err := o.Rehearse(ctx); err != nil && ctx.Err() == nil {
 			o.Log.Warn("the rehearsal failed", "err", err)
 		}
 	})
+
 	return stop, running.Wait
 }
 
-// awaitGoodbye waits until the manager, having read the answer to its Shutdown,
-// closes the link.
+// awaitGoodbye waits until the manager closes the link, which it does after it has
+// read the answer to its Shutdown.
 func awaitGoodbye(caller *control.Caller) {
 	timer := time.NewTimer(goodbyeTimeout)
 	defer timer.Stop()
@@ -203,7 +215,8 @@ func awaitGoodbye(caller *control.Caller) {
 	}
 }
 
-// openDevice opens backend and core, and says what to tell the manager.
+// openDevice opens the backend and the core, and returns the report for the
+// manager.
 func (d *driver) openDevice(o Options, set ddf.GrantSet) (control.ReadyRequest, error) {
 	var ready control.ReadyRequest
 	b, err := o.Open(set)
@@ -220,7 +233,7 @@ func (d *driver) openDevice(o Options, set ddf.GrantSet) (control.ReadyRequest, 
 	return ready, nil
 }
 
-func sayReady(ctx context.Context, caller *control.Caller, ready control.ReadyRequest) error {
+func reportReady(ctx context.Context, caller *control.Caller, ready control.ReadyRequest) error {
 	if _, err := caller.Call(ctx, control.TypeReady, ready.AppendTo(nil), nil); err != nil {
 		return fmt.Errorf("tell device-manager that the device is ready: %w", err)
 	}
@@ -235,50 +248,61 @@ func (d *driver) handler(shutdown func()) control.Handler {
 		switch m.Type {
 		case control.TypeAttach:
 			err = d.attach(m)
+
 		case control.TypeDriverStatus:
 			body, err = d.status(m)
 		case control.TypeSetTenant:
 			err = d.setTenant(m)
+
 		case control.TypeEndSessions:
 			body, err = d.endSessions(m)
 		case control.TypeDeviceFault:
 			err = d.fault(m)
+
 		case control.TypeDeviceGone:
 			err = d.gone(m)
 		case control.TypePing:
 			err = d.device.Short()
+
 		case control.TypeHandover:
 			body, err = d.handover(ctx, m)
 		case control.TypeTakeOver:
 			body, err = d.takeOver(ctx, m)
+
 		case control.TypeGo:
-			err = d.goOn()
+			err = d.resumeAdopted()
 		case control.TypeFreeze:
 			err = d.suspend(ctx, m)
+
 		case control.TypeThaw:
 			err = d.thawAt(m.Seq)
 		case control.TypePreempt:
 			body = d.preempt()
+
 		case control.TypeShutdown:
 			if err = d.shutDown(); err == nil {
 				defer shutdown()
 			}
+
 		default:
 			err = gpuerr.New(gpuerr.Unimplemented, "%v is no message of the supervision link to a driver", m.Type)
 		}
+
 		if err != nil {
 			return control.ErrorReply(m, err)
 		}
+
 		return control.NewReply(m, body)
 	}
 }
 
-// attach opens a session and serves it on the socket that came along.
+// attach opens a session and serves it on the socket that came with the request.
 func (d *driver) attach(m *control.Message) error {
 	defer d.attaching.Add(-1)
 	if d.attaching.Add(1) > maxAttaching {
 		return gpuerr.New(gpuerr.Busy, "%d sessions are being opened already; try again", maxAttaching)
 	}
+
 	req, err := control.ParseAttachRequest(m.Body)
 	if err != nil {
 		return err
@@ -286,6 +310,7 @@ func (d *driver) attach(m *control.Message) error {
 	if err := d.beginSession(); err != nil {
 		return err
 	}
+
 	crashpoint.Here("driver.attach.received")
 	session, err := d.device.OpenSession(gpu.Attach{
 		ID:           req.Session,
@@ -297,16 +322,19 @@ func (d *driver) attach(m *control.Message) error {
 		MaxDeadline:  deadlineOf(req.MaxDeadlineNanos),
 		Programs:     req.Programs,
 	})
+
 	if err != nil {
 		d.sessions.Done()
 		return err
 	}
+
 	conn, err := control.NewConn(m.FDs[0], control.ConnOptions{})
-	m.FDs = nil // the Conn's, also when it failed
+	m.FDs = nil // the Conn owns it, also when NewConn failed
 	if err != nil {
 		d.sessions.Done()
 		return errors.Join(err, session.Close())
 	}
+
 	crashpoint.Here("driver.attach.opened")
 	go d.runSession(req.Session, req.Tenant, conn, session)
 	return nil
@@ -334,27 +362,32 @@ func (d *driver) status(m *control.Message) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	status := d.device.Status(req.Tenant)
 	crashpoint.Here("driver.status.read")
 	body, err := json.Marshal(status)
 	if err != nil {
 		return nil, gpuerr.New(gpuerr.Internal, "describe the device: %v", err)
 	}
-	// More sessions than fit are cut from the end; the budgets stay whole.
+
+	// If the sessions do not fit, they are cut from the end; the budgets stay
+	// whole.
 	for len(body) > maxStatusBytes && halveSessions(&status) {
 		if body, err = json.Marshal(status); err != nil {
 			return nil, gpuerr.New(gpuerr.Internal, "describe the device: %v", err)
 		}
 	}
+
 	if len(body) > maxStatusBytes {
 		return nil, gpuerr.New(gpuerr.Busy, "the status has %d bytes, more than a message; ask for one tenant", len(body))
 	}
+
 	return body, nil
 }
 
 const maxStatusBytes = control.MaxLongBytes - control.HeaderBytes
 
-// halveSessions reports whether there was something to leave out.
+// halveSessions reports whether there was something to cut.
 func halveSessions(s *gpu.Status) (some bool) {
 	for i := range s.Tenants {
 		t := &s.Tenants[i]
@@ -364,7 +397,7 @@ func halveSessions(s *gpu.Status) (some bool) {
 	return some
 }
 
-// shutDown is close, when the manager says so.
+// shutDown closes the driver on the manager's request.
 func (d *driver) shutDown() error {
 	crashpoint.Here("driver.shutdown.begun")
 	err := d.close()
@@ -372,27 +405,28 @@ func (d *driver) shutDown() error {
 	return err
 }
 
-// close ends every session and the device, and returns when all is dismantled, or
-// with an error after closeTimeout.
+// close ends every session and the device. It returns when everything is
+// dismantled, or with an error after closeTimeout.
 func (d *driver) close() error {
-	d.upgrade.mu.Lock() // a step that is under way is over then
+	d.upgrade.mu.Lock() // waits for a step that is under way
 	adopts := d.upgrade.adopts.Load()
 	d.upgrade.mu.Unlock()
 	if adopts {
-		return nil // what it has is another driver's: nothing of it is dismantled here
+		return nil // everything here still belongs to another driver, so nothing is dismantled
 	}
 	d.mu.Lock()
 	d.closing = true
 	d.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
-	// A device that stands still ends so, and begins nothing of what waits; then its
-	// sessions hear of it.
+	// A frozen device closes as it is and starts none of the waiting work. Then its
+	// sessions resume, so that they learn of the end.
 	return errors.Join(d.device.Close(ctx), d.thaw(), d.awaitSessions(ctx))
 }
 
-// awaitSessions waits until no session is served. One that a client keeps in the
-// kernel (a descriptor whose close never returns) is left to the process's end.
+// awaitSessions waits until no session is served. A session that a client keeps in
+// the kernel (by a descriptor whose close never returns) is left to the end of the
+// process.
 func (d *driver) awaitSessions(ctx context.Context) error {
 	served := make(chan struct{})
 	go func() {

@@ -23,12 +23,13 @@ import (
 
 func TestMain(m *testing.M) { leakcheck.Main(m) }
 
-// A driver that was not started by device-manager says exactly what is wrong.
+// A driver that device-manager did not start reports exactly what is wrong.
 func TestCheckLink(t *testing.T) {
 	r, w, err := os.Pipe()
 	require.NoError(t, err)
 	defer r.Close()
 	defer w.Close()
+
 	require.ErrorContains(t, checkLink(int(r.Fd()), unix.SOCK_STREAM), "it is no socket")
 	require.ErrorContains(t, checkLink(9999, unix.SOCK_STREAM), "it is not open")
 
@@ -36,6 +37,7 @@ func TestCheckLink(t *testing.T) {
 	require.NoError(t, err)
 	defer unix.Close(a)
 	defer unix.Close(b)
+
 	require.NoError(t, checkLink(a, unix.SOCK_SEQPACKET))
 	require.ErrorContains(t, checkLink(a, unix.SOCK_STREAM), "of another type")
 
@@ -45,19 +47,22 @@ func TestCheckLink(t *testing.T) {
 	f, err := l.(*net.TCPListener).File()
 	require.NoError(t, err)
 	defer f.Close()
+
 	require.ErrorContains(t, checkLink(int(f.Fd()), unix.SOCK_STREAM), "no UNIX socket")
 }
 
-// All that is missing is named, the grant set by its name.
+// The error names everything that is missing, and the grant set by its name.
 func TestCheckLinks(t *testing.T) {
 	a, b, err := shm.Socketpair()
 	require.NoError(t, err)
 	defer unix.Close(a)
 	defer unix.Close(b)
+
 	err = checkLinks(9998, 9999)
 	require.ErrorIs(t, err, gpuerr.Invalid)
 	require.ErrorContains(t, err, "descriptor 9998 is not the supervision link, a SEQPACKET socket (it is not open); "+
 		"the grant set is missing: descriptor 9999 is not the grant link, a STREAM socket (it is not open); a driver is started by device-manager")
+
 	err = checkLinks(a, 9999)
 	require.ErrorContains(t, err, "E_INVALID: the grant set is missing: descriptor 9999")
 	err = checkLinks(9998, a)
@@ -66,10 +71,11 @@ func TestCheckLinks(t *testing.T) {
 	require.NoError(t, err)
 	defer unix.Close(c[0])
 	defer unix.Close(c[1])
+
 	require.NoError(t, checkLinks(a, c[0]))
 }
 
-// A driver whose manager is dead says that it has no grants, and why.
+// A driver whose manager is dead reports that it has no grants, and why.
 func TestNoManager(t *testing.T) {
 	leakcheck.Check(t)
 	a, b, err := shm.Socketpair()
@@ -90,6 +96,7 @@ func TestNewLinksOwnsBoth(t *testing.T) {
 	a, b, err := shm.Socketpair()
 	require.NoError(t, err)
 	defer unix.Close(b)
+
 	c, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	require.NoError(t, err)
 	defer unix.Close(c[1])
@@ -97,10 +104,11 @@ func TestNewLinksOwnsBoth(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, l.close())
 
-	// The wrong way round: refused, and both are closed.
+	// Swapped links are refused, and both are closed.
 	a, b2, err := shm.Socketpair()
 	require.NoError(t, err)
 	defer unix.Close(b2)
+
 	d, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	require.NoError(t, err)
 	defer unix.Close(d[1])
@@ -124,7 +132,7 @@ func TestHalveSessions(t *testing.T) {
 	require.False(t, halveSessions(&s), "nothing is left to leave out")
 }
 
-// A session that never ends does not keep the driver from ending.
+// A session that never ends does not keep the driver from exiting.
 func TestCloseWithoutTheLastSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var d driver

@@ -10,7 +10,7 @@ import (
 	"capgpu/gpuerr"
 )
 
-// fault tells the core what the IOMMU refused.
+// fault reports to the core an access that the IOMMU refused.
 func (d *driver) fault(m *control.Message) error {
 	req, err := control.ParseDeviceFaultRequest(m.Body)
 	if err != nil {
@@ -21,8 +21,8 @@ func (d *driver) fault(m *control.Message) error {
 	return nil
 }
 
-// settle asks the manager for the faults until now. They come as DeviceFault, before
-// the answer: for how long by now none can have been left out.
+// settle asks the manager for all faults up to now. They arrive as DeviceFault,
+// before the answer. complete says up to when none can be missing.
 func (d *driver) settle(ctx context.Context) (complete time.Duration, err error) {
 	link := d.link.Load()
 	if link == nil {
@@ -36,7 +36,7 @@ func (d *driver) settle(ctx context.Context) (complete time.Duration, err error)
 	return time.Duration(min(r.CompleteNanos, math.MaxInt64)), err
 }
 
-// gone ends everything, and returns when all sessions were told.
+// gone ends everything. It returns when all sessions have learned of it.
 func (d *driver) gone(m *control.Message) error {
 	req, err := control.ParseDeviceGoneRequest(m.Body)
 	if err != nil {

@@ -51,8 +51,8 @@ func conns(t *testing.T) (a, b *control.Conn) {
 	return a, b
 }
 
-// Sessions learn that the device is gone before the manager has its answer, and so
-// before it kills the driver.
+// Sessions learn that the device is gone before the manager has its answer, so
+// before the manager kills the driver.
 func TestDeviceGoneIsToldFirst(t *testing.T) {
 	d := newTestDriver(t)
 	handle := d.handler(func() {})
@@ -64,11 +64,13 @@ func TestDeviceGoneIsToldFirst(t *testing.T) {
 	require.NoError(t, err)
 	client := control.NewCaller(conn)
 	defer client.Close()
+
 	ended := make(chan error, 1)
 	go func() {
 		_, err := client.Call(context.Background(), control.TypeAwaitEnd, nil, nil)
 		ended <- err
 	}()
+
 	// A call that was answered: the driver is reading.
 	_, err = client.Call(t.Context(), control.TypeDescribe, nil, nil)
 	require.NoError(t, err)
@@ -83,7 +85,7 @@ func TestDeviceGoneIsToldFirst(t *testing.T) {
 	require.ErrorIs(t, attach.Err(), gpuerr.Busy)
 }
 
-// What the IOMMU refused reaches the core, and what the core asks the manager.
+// The IOMMU's refusals reach the core, and the core's question reaches the manager.
 func TestFaultsCrossTheLink(t *testing.T) {
 	d := newTestDriver(t)
 	_, err := d.settle(t.Context())
@@ -108,10 +110,12 @@ func TestFaultsCrossTheLink(t *testing.T) {
 		}
 		return control.NewReply(m, control.SettleFaultsReply{CompleteNanos: complete.Load()}.AppendTo(nil))
 	})
+
 	defer managerSide.Close()
 	close(ready)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
+
 	known, err := d.settle(ctx)
 	require.NoError(t, err)
 	require.Equal(t, time.Second, known)

@@ -27,8 +27,9 @@ type links struct {
 	grants      *net.UnixConn // nil once taken
 }
 
-// inherit takes descriptors 3 and 4, after checking that they are the links of a
-// driver: a program that was started by hand says so instead of failing later.
+// inherit takes descriptors 3 and 4 after checking that they are the links of a
+// driver. A program that was started by hand so reports the mistake at once instead
+// of failing later.
 func inherit() (*links, error) {
 	if err := checkLinks(SupervisionFD, GrantFD); err != nil {
 		return nil, err
@@ -38,13 +39,14 @@ func inherit() (*links, error) {
 	return newLinks(last(SupervisionFD), GrantFD)
 }
 
-// lastFD is above what a driver usually has open.
+// lastFD is above the descriptors that a driver usually has open.
 const lastFD = 1000
 
-// last moves a descriptor to a high number. When the process dies, the kernel closes what
-// it has from the highest number on (Linux 6.18, exit_files, task_work_run): so the manager
-// hears of a death before clients see their sockets close, and knows why they ask again.
-// Where it cannot be moved it stays where it is.
+// last moves a descriptor to a high number. When the process dies, the kernel
+// closes its descriptors from the highest number down (Linux 6.18, exit_files,
+// task_work_run). The manager so learns of a death before clients see their sockets
+// close, and knows why they ask again. A descriptor that cannot be moved stays
+// where it is.
 func last(fd int) int {
 	moved, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, lastFD)
 	if err != nil {
@@ -54,7 +56,7 @@ func last(fd int) int {
 	return moved
 }
 
-// checkLinks says all that is missing, with E_INVALID.
+// checkLinks names everything that is missing, with E_INVALID.
 func checkLinks(supervision, grants int) error {
 	var missing []string
 	if err := checkLink(supervision, unix.SOCK_SEQPACKET); err != nil {
@@ -81,6 +83,7 @@ func checkLink(fd, kind int) error {
 	case domain != unix.AF_UNIX:
 		return errors.New("it is no UNIX socket")
 	}
+
 	got, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
 	if err != nil {
 		return err
@@ -88,6 +91,7 @@ func checkLink(fd, kind int) error {
 	if got != kind {
 		return errors.New("it is a socket of another type")
 	}
+
 	return nil
 }
 
@@ -122,7 +126,7 @@ func (l *links) takeSupervision() *control.Conn {
 	return c
 }
 
-// close closes what was not taken.
+// close closes the links that were not taken.
 func (l *links) close() error {
 	var errs []error
 	if l.supervision != nil {

@@ -11,7 +11,7 @@ import (
 	"capgpu/ledger"
 )
 
-// Messages of the manager about the policy, while sessions are open.
+// The manager's messages about the policy, while sessions are open.
 
 func (d *driver) setTenant(m *control.Message) error {
 	req, err := control.ParseSetTenantRequest(m.Body)
@@ -21,7 +21,7 @@ func (d *driver) setTenant(m *control.Message) error {
 	return d.device.SetTenant(req.Tenant, gpu.TenantPolicy{Limits: limitsOf(req.Limits), Weight: req.Weight, MaxDeadline: deadlineOf(req.MaxDeadlineNanos)})
 }
 
-// endSessions ends sessions that the policy allows no longer.
+// endSessions ends the sessions that the policy no longer allows.
 func (d *driver) endSessions(m *control.Message) ([]byte, error) {
 	req, err := control.ParseEndSessionsRequest(m.Body)
 	if err != nil {
@@ -37,7 +37,8 @@ func (d *driver) endSessions(m *control.Message) ([]byte, error) {
 	return control.EndedReply{Sessions: uint32(ended)}.AppendTo(nil), nil
 }
 
-// limitsOf reads the limits of a message: what it does not name is unlimited.
+// limitsOf reads the limits of a message. A resource that it does not name is
+// unlimited.
 func limitsOf(list []control.Limit) ledger.Limits {
 	l := ledger.NoLimits()
 	for _, x := range list {

@@ -7,9 +7,10 @@ import (
 	"capgpu/outcome"
 )
 
-// runRecovery tells the manager where the device stands on the ladder, as that changes:
-// one request at a time, the latest state only, and nothing waits for it. What the
-// manager refuses or does not answer is of no account: the next change is told again.
+// runRecovery reports every change of the device's recovery step to the manager. It
+// sends one request at a time, always the latest state, and nothing waits for it.
+// It ignores a refusal or a missing answer, because the next change is reported
+// again.
 func (d *driver) runRecovery(ctx context.Context, caller *control.Caller) {
 	var last control.RecoveryRequest
 	for {
@@ -20,18 +21,21 @@ func (d *driver) runRecovery(ctx context.Context, caller *control.Caller) {
 		case <-ctx.Done():
 			return
 		}
+
 		st := d.device.Recovery()
 		now := control.RecoveryRequest{
-			Step:      uint32(min(st.Step, outcome.FunctionReset)), // beyond, the manager sees for itself
+			Step:      uint32(min(st.Step, outcome.FunctionReset)), // the manager sees anything beyond by itself
 			Last:      uint32(min(st.Last, outcome.FunctionReset)),
 			Incidents: st.Incidents,
 		}
+
 		if now == last {
 			continue
 		}
+
 		last = now
 		if _, err := caller.Call(ctx, control.TypeRecovery, now.AppendTo(nil), nil); err != nil {
-			d.log.Debug("the manager was not told of a step of recovery", "step", st.Step, "err", err)
+			d.log.Debug("could not report a recovery step to the manager", "step", st.Step, "err", err)
 		}
 	}
 }

@@ -17,17 +17,18 @@ import (
 	"capgpu/internal/crashpoint"
 )
 
-// A live upgrade's state goes over a socket that the two drivers have from the manager:
-// first all that is text, then descriptors.
+// A live upgrade sends its state over a socket that both drivers get from the
+// manager: first the text, then the descriptors.
 
-// Bounds of what a successor takes.
+// Bounds that a successor enforces.
 const (
 	maxStateBytes  = 256 << 20
 	maxDescriptors = 1 << 20
 	partBytes      = control.MaxMessageBytes - control.HeaderBytes
 )
 
-// transfer is the socket between the two drivers, and how long they may take.
+// transfer takes the socket between the two drivers, and how long the transfer may
+// take.
 func transfer(m *control.Message) (*control.Conn, time.Duration, error) {
 	timeout, err := parseTimeout(m)
 	if err != nil {
@@ -39,14 +40,15 @@ func transfer(m *control.Message) (*control.Conn, time.Duration, error) {
 	return conn, timeout, err
 }
 
-// handover stops everything and tells it to the successor. On an error everything goes
-// on; else it stands still until Thaw, or for ever.
+// handover freezes everything and sends it to the successor. On an error everything
+// resumes; otherwise it stays frozen until Thaw, or for ever.
 func (d *driver) handover(ctx context.Context, m *control.Message) (_ []byte, err error) {
 	conn, timeout, err := transfer(m)
 	if err != nil {
 		return nil, err
 	}
 	defer conn.Close()
+
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	served, sockets, err := d.freeze(ctx, m.Seq)
@@ -58,43 +60,51 @@ func (d *driver) handover(ctx context.Context, m *control.Message) (_ []byte, er
 			err = errors.Join(err, d.thawOf(m.Seq))
 		}
 	}()
+
 	crashpoint.Here("driver.handover.frozen")
 	img, rings, err := d.device.Export()
 	if err != nil {
 		d.upgrade.mu.Lock()
-		d.upgrade.obstructedLocked(err)
+		d.upgrade.noteBlockersLocked(err)
 		d.upgrade.mu.Unlock()
 		return nil, err
 	}
-	if len(img.Sessions) != len(served) { // one is being opened, or ends
+
+	if len(img.Sessions) != len(served) { // a session is being opened, or is ending
 		return nil, gpuerr.New(gpuerr.Busy, "%d sessions have %d sockets; try again", len(img.Sessions), len(served))
 	}
+
 	text, err := json.Marshal(state{Image: img, Served: served})
 	if err != nil {
-		return nil, gpuerr.New(gpuerr.Internal, "write the state down: %v", err)
+		return nil, gpuerr.New(gpuerr.Internal, "encode the state: %v", err)
 	}
-	if err := d.tell(ctx, conn, text, sockets, rings); err != nil {
-		return nil, fmt.Errorf("tell the successor: %w", err)
+	if err := d.sendState(ctx, conn, text, sockets, rings); err != nil {
+		return nil, fmt.Errorf("send to the successor: %w", err)
 	}
+
 	crashpoint.Here("driver.handover.told")
 	return control.HandoverReply{Sessions: uint32(len(served)), Bytes: uint64(len(text))}.AppendTo(nil), nil
 }
 
-// tell sends a state and its descriptors. These are duplicated as they are sent: a driver
-// that has nearly all that it may have can still be replaced.
-func (d *driver) tell(ctx context.Context, conn *control.Conn, text []byte, sockets []session.Socket, rings []gpu.RingFDs) error {
+// sendState sends a state and its descriptors. It duplicates descriptors one by one
+// as it sends them, so that a driver close to its limit of descriptors can still be
+// replaced.
+func (d *driver) sendState(ctx context.Context, conn *control.Conn, text []byte, sockets []session.Socket, rings []gpu.RingFDs) error {
 	head, err := json.Marshal(stateHead{Version: d.upgrade.version, Bytes: uint64(len(text)), Descriptors: uint64(len(sockets) + 3*len(rings))})
 	if err != nil {
 		return err
 	}
+
 	seq := uint64(0)
 	send := func(body []byte, fds []int) error {
 		seq++
 		return conn.Send(ctx, &control.Message{Type: control.TypePart, Seq: seq, Body: body, FDs: fds})
 	}
+
 	if err := send(head, nil); err != nil {
 		return err
 	}
+
 	for len(text) > 0 {
 		n := min(len(text), partBytes)
 		if err := send(text[:n], nil); err != nil {
@@ -102,10 +112,12 @@ func (d *driver) tell(ctx context.Context, conn *control.Conn, text []byte, sock
 		}
 		text = text[n:]
 	}
+
 	lend := func(fds ...int) error {
 		defer closeAll(fds)
 		return send(nil, fds)
 	}
+
 	for _, s := range sockets {
 		fd, err := s.Dup()
 		if err == nil {
@@ -115,6 +127,7 @@ func (d *driver) tell(ctx context.Context, conn *control.Conn, text []byte, sock
 			return err
 		}
 	}
+
 	for _, r := range rings {
 		fds, err := r.Dup()
 		if err == nil {
@@ -124,22 +137,24 @@ func (d *driver) tell(ctx context.Context, conn *control.Conn, text []byte, sock
 			return err
 		}
 	}
+
 	return nil
 }
 
-// hear receives what tell sends. The descriptors are the caller's.
-func (d *driver) hear(conn *control.Conn) (text []byte, fds []int, err error) {
+// receiveState receives what sendState sends. The caller owns the descriptors.
+func (d *driver) receiveState(conn *control.Conn) (text []byte, fds []int, err error) {
 	defer func() {
 		if err != nil {
 			closeForeign(fds)
 			fds = nil
 		}
 	}()
+
 	seq := uint64(0)
 	next := func() (*control.Message, error) {
 		m, err := conn.Recv()
 		if err != nil {
-			return nil, gpuerr.New(gpuerr.Disconnected, "the other driver has stopped telling its state: %v", err)
+			return nil, gpuerr.New(gpuerr.Disconnected, "the other driver has stopped sending its state: %v", err)
 		}
 		if seq++; m.Type != control.TypePart || m.Reply || m.Seq != seq || len(m.FDs) > 0 && len(m.Body) > 0 {
 			closeForeign(m.FDs)
@@ -147,10 +162,12 @@ func (d *driver) hear(conn *control.Conn) (text []byte, fds []int, err error) {
 		}
 		return m, nil
 	}
+
 	m, err := next()
 	if err != nil {
 		return nil, nil, err
 	}
+
 	closeForeign(m.FDs)
 	var head stateHead
 	if err := strict(m.Body, &head); err != nil {
@@ -162,6 +179,7 @@ func (d *driver) hear(conn *control.Conn) (text []byte, fds []int, err error) {
 	if head.Bytes > maxStateBytes || head.Descriptors > maxDescriptors {
 		return nil, nil, gpuerr.New(gpuerr.Protocol, "the other driver's state has %d bytes and %d descriptors", head.Bytes, head.Descriptors)
 	}
+
 	for uint64(len(text)) < head.Bytes {
 		m, err := next()
 		if err != nil {
@@ -173,6 +191,7 @@ func (d *driver) hear(conn *control.Conn) (text []byte, fds []int, err error) {
 		}
 		text = append(text, m.Body...)
 	}
+
 	for uint64(len(fds)) < head.Descriptors {
 		m, err := next()
 		if err != nil {
@@ -183,17 +202,18 @@ func (d *driver) hear(conn *control.Conn) (text []byte, fds []int, err error) {
 			return nil, fds, gpuerr.New(gpuerr.Protocol, "the other driver has not as many descriptors as it said")
 		}
 	}
+
 	return text, fds, nil
 }
 
-// strict reads one JSON value that has no field that is not known.
+// strict decodes exactly one JSON value and refuses unknown fields.
 func strict(text []byte, v any) error {
 	r := json.NewDecoder(bytes.NewReader(text))
 	r.DisallowUnknownFields()
 	err := r.Decode(v)
 	if err == nil {
 		if _, more := r.Token(); !errors.Is(more, io.EOF) {
-			err = errors.New("something follows")
+			err = errors.New("something follows the value")
 		}
 	}
 	if err != nil {
@@ -202,21 +222,23 @@ func strict(text []byte, v any) error {
 	return nil
 }
 
-// adopter is a pool that another driver of this epoch had memory of.
+// adopter is a pool that can adopt memory of another driver of this epoch.
 type adopter interface {
 	Adopt(ctx context.Context, iova ddf.IOVA, generation uint64) (ddf.DMABuffer, error)
 }
 
-// takeOver makes everything that another driver tells, and leaves it standing still.
+// takeOver builds everything from another driver's state, and leaves it frozen.
 func (d *driver) takeOver(ctx context.Context, m *control.Message) ([]byte, error) {
 	conn, timeout, err := transfer(m)
 	if err != nil {
 		return nil, err
 	}
+
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	defer conn.Close()
+
 	u := &d.upgrade
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -227,22 +249,26 @@ func (d *driver) takeOver(ctx context.Context, m *control.Message) ([]byte, erro
 	case !ok:
 		return nil, gpuerr.New(gpuerr.Unimplemented, "this driver has a pool that lends it nobody else's memory")
 	}
-	text, fds, err := d.hear(conn)
+
+	text, fds, err := d.receiveState(conn)
 	if err != nil {
 		return nil, err
 	}
+
 	crashpoint.Here("driver.takeover.heard")
 	var st state
 	if err := strict(text, &st); err != nil {
 		closeForeign(fds)
 		return nil, err
 	}
-	// One without a socket would be nobody's, and never end.
+
+	// A session without a socket would belong to no client, and never end.
 	if st.Image == nil || len(st.Served) > len(fds) || len(st.Served) != len(st.Image.Sessions) {
 		closeForeign(fds)
 		return nil, gpuerr.New(gpuerr.Protocol, "the state of the other driver has sessions without sockets")
 	}
-	st.Image.Version = gpu.ImageVersion // the whole state's is known to be this driver's
+
+	st.Image.Version = gpu.ImageVersion // receiveState has checked the version of the whole state
 	sockets, rings := fds[:len(st.Served):len(st.Served)], fds[len(st.Served):]
 	if err := checkKinds(sockets, rings); err != nil {
 		closeForeign(fds)
@@ -252,21 +278,25 @@ func (d *driver) takeOver(ctx context.Context, m *control.Message) ([]byte, erro
 		closeAll(sockets)
 		return nil, err
 	}
+
 	crashpoint.Here("driver.takeover.imported")
 	if u.adopted, err = u.hub.Adopt(d.ctx, st.Served, sockets, d.device.Session); err != nil {
 		return nil, err
 	}
+
 	return control.HandoverReply{Sessions: uint32(len(st.Served)), Bytes: uint64(len(text))}.AppendTo(nil), nil
 }
 
-// goOn has everything that was taken over go on. The other driver is dead.
-func (d *driver) goOn() error {
+// resumeAdopted resumes everything that was taken over. The other driver is dead.
+func (d *driver) resumeAdopted() error {
 	u := &d.upgrade
 	u.mu.Lock()
 	defer u.mu.Unlock()
+
 	if u.adopted == nil {
 		return gpuerr.New(gpuerr.Invalid, "nothing was taken over")
 	}
+
 	d.device.Thaw()
 	crashpoint.Here("driver.takeover.going")
 	u.adopted.Start(func(run func() error) {
@@ -280,6 +310,7 @@ func (d *driver) goOn() error {
 			}
 		}()
 	})
+
 	u.adopted = nil
 	u.adopts.Store(false)
 	return nil

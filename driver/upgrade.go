@@ -17,14 +17,14 @@ import (
 
 // A live upgrade, as a driver sees it from either end (docs/live-upgrade.md):
 //
-//	driver:    Handover ─► sessions paused, device frozen ─► state and descriptors told
-//	              └── Thaw, or it fails ─► everything goes on ─── else it is killed as it is
-//	successor: TakeOver ─► state read, checked, made ─► Go ─► everything goes on
+//	driver:    Handover ─► sessions paused, device frozen ─► state and descriptors sent
+//	              └── Thaw, or it fails ─► the driver resumes ─── else it is killed as it is
+//	successor: TakeOver ─► state read, checked, made ─► Go ─► the sessions resume
 //	              └── anything else ─► the process ends, and dismantles nothing
 //
 // Between TakeOver and Go everything that a client could see is still the other driver's.
 
-// state is everything that travels as JSON.
+// state is the part of a driver's state that travels as JSON.
 type state struct {
 	Image  *gpu.Image
 	Served []session.State
@@ -37,29 +37,30 @@ type stateHead struct {
 	Descriptors uint64 `json:"descriptors"`
 }
 
-// upgrade is a driver's part in one.
+// upgrade is a driver's part in a live upgrade.
 type upgrade struct {
 	hub session.Hub
-	// version is that of the states that the driver tells and takes.
+	// version is the version of the states that this driver sends and accepts.
 	version uint32
-	// adopts says that what the driver has is another's until Go: then it ends without
-	// a word.
+	// adopts is true while the driver's objects still belong to another driver,
+	// until Go. A driver that ends before Go dismantles nothing.
 	adopts atomic.Bool
 
-	// thawed is the number of the last Thaw on the supervision link. A request to stop
-	// that was sent before it is given up already, however late it is looked at.
+	// thawed is the number of the last Thaw on the supervision link. The manager
+	// has already given up any request to stop with a lower number, however late
+	// the driver reads it.
 	thawed atomic.Uint64
 
 	mu sync.Mutex
 	// +checklocks:mu
 	frozen bool
-	// by is the number of the request that has frozen it.
+	// by is the number of the request that froze the driver.
 	// +checklocks:mu
 	by uint64
-	// inTheWay are the sessions because of which the device could not be stopped or told
-	// the last time.
+	// blockers are the sessions that kept the last step from freezing or exporting
+	// the device.
 	// +checklocks:mu
-	inTheWay []uint64
+	blockers []uint64
 	// +checklocks:mu
 	adopted *session.Adopted
 }
@@ -68,54 +69,61 @@ var errStandsStill = gpuerr.New(gpuerr.Busy, "the driver stands still already, o
 
 var errGivenUp = gpuerr.New(gpuerr.Busy, "device-manager has given this up already")
 
-// freeze stops the sessions and the device, or neither. number is the request's.
+// freeze stops both the sessions and the device, or neither. number is the
+// request's number.
 func (d *driver) freeze(ctx context.Context, number uint64) (served []session.State, sockets []session.Socket, err error) {
 	u := &d.upgrade
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.inTheWay = nil // whatever comes of this one
+
+	u.blockers = nil // cleared whatever the result of this step is
 	if u.frozen || u.adopts.Load() {
 		return nil, nil, errStandsStill
 	}
-	// Looked at under the lock, which the Thaw takes after it has said its number.
+
+	// The check is under the lock, because a Thaw stores its number before it takes
+	// the lock.
 	if number < u.thawed.Load() {
 		return nil, nil, errGivenUp
 	}
+
 	crashpoint.Here("driver.handover.begun")
 	if served, sockets, err = u.hub.Pause(ctx); err != nil {
-		u.obstructedLocked(err)
+		u.noteBlockersLocked(err)
 		return nil, nil, err
 	}
+
 	if err := d.device.Freeze(ctx); err != nil {
 		u.hub.Resume()
-		u.obstructedLocked(err)
+		u.noteBlockersLocked(err)
 		return nil, nil, err
 	}
+
 	u.frozen, u.by = true, number
 	return served, sockets, nil
 }
 
-// obstructedLocked notes who was in the way of a step that has failed.
+// noteBlockersLocked keeps the sessions that blocked a step that has failed.
 //
 // +checklocks:u.mu
-func (u *upgrade) obstructedLocked(err error) {
+func (u *upgrade) noteBlockersLocked(err error) {
 	var o *gpu.Obstructed
 	if errors.As(err, &o) {
-		u.inTheWay = o.InTheWay()
+		u.blockers = o.InTheWay()
 	}
 }
 
-// preempt ends the sessions that were in the way the last time.
+// preempt ends the sessions that blocked the last step.
 func (d *driver) preempt() []byte {
 	u := &d.upgrade
 	u.mu.Lock()
-	named := u.inTheWay
-	u.inTheWay = nil
+	named := u.blockers
+	u.blockers = nil
 	u.mu.Unlock()
 	return control.EndedReply{Sessions: uint32(d.device.Preempt(named))}.AppendTo(nil)
 }
 
-// thawAt is thaw because the manager says so, in the request of that number.
+// thawAt resumes on the manager's request with this number.
 func (d *driver) thawAt(number uint64) error {
 	u := &d.upgrade
 	for at := u.thawed.Load(); at < number && !u.thawed.CompareAndSwap(at, number); at = u.thawed.Load() {
@@ -123,7 +131,7 @@ func (d *driver) thawAt(number uint64) error {
 	return d.thaw()
 }
 
-// thaw goes on. Idempotent.
+// thaw resumes the device and its sessions. It is idempotent.
 func (d *driver) thaw() error {
 	u := &d.upgrade
 	u.mu.Lock()
@@ -131,8 +139,8 @@ func (d *driver) thaw() error {
 	return d.thawLocked()
 }
 
-// thawOf is thaw of what the request of that number has frozen: the manager may have given
-// that up, and have had the driver stop anew.
+// thawOf resumes only if the request of this number did the freezing. The manager
+// may have given that request up and have frozen the driver again since.
 func (d *driver) thawOf(number uint64) error {
 	u := &d.upgrade
 	u.mu.Lock()
@@ -163,7 +171,7 @@ func parseTimeout(m *control.Message) (time.Duration, error) {
 	return time.Duration(min(req.TimeoutNanos, math.MaxInt64)), err
 }
 
-// suspend stops everything until Thaw.
+// suspend freezes everything until Thaw.
 func (d *driver) suspend(ctx context.Context, m *control.Message) error {
 	timeout, err := parseTimeout(m)
 	if err != nil {

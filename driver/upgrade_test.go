@@ -15,8 +15,8 @@ import (
 	"capgpu/internal/shm"
 )
 
-// A request to stop that the manager has given up does nothing, however late the driver
-// looks at it: also when it looks at the Thaw first.
+// A request to stop that the manager has given up does nothing, even if the driver
+// reads the Thaw before it.
 func TestLateFreezeIsHarmless(t *testing.T) {
 	d := newTestDriver(t)
 	handle := d.handler(func() {})
@@ -27,6 +27,7 @@ func TestLateFreezeIsHarmless(t *testing.T) {
 		}
 		return handle(t.Context(), &control.Message{Type: typ, Seq: seq, Body: body}).Err()
 	}
+
 	require.NoError(t, ask(control.TypeThaw, 8))
 	require.ErrorIs(t, ask(control.TypeFreeze, 7), gpuerr.Busy)
 	require.False(t, d.device.Frozen())
@@ -37,31 +38,34 @@ func TestLateFreezeIsHarmless(t *testing.T) {
 	require.NoError(t, ask(control.TypeThaw, 3), "an older one takes nothing back")
 	require.ErrorIs(t, ask(control.TypeFreeze, 9), gpuerr.Busy)
 
-	// A hand-over likewise; nothing is told on the socket.
+	// A late hand-over does nothing either, and sends nothing on the socket.
 	a, b, err := shm.Socketpair()
 	require.NoError(t, err)
 	defer unix.Close(b)
+
 	m := &control.Message{Type: control.TypeHandover, Seq: 9, Body: control.HandoverRequest{TimeoutNanos: uint64(time.Second)}.AppendTo(nil), FDs: []int{a}}
 	require.ErrorIs(t, handle(t.Context(), m).Err(), gpuerr.Busy)
 	require.False(t, d.device.Frozen())
 }
 
-// A hand-over that was given up, and fails only when the driver has been stopped anew, does
-// not take that back.
+// A hand-over that was given up, and that fails only after the driver has been
+// frozen again, does not undo the second freeze.
 func TestLateHandoverTakesNothingBack(t *testing.T) {
 	d := newTestDriver(t)
 	handle := d.handler(func() {})
 	body := control.HandoverRequest{TimeoutNanos: uint64(time.Minute)}.AppendTo(nil)
 	from, to, err := shm.Socketpair()
 	require.NoError(t, err)
-	for err == nil { // nothing fits any more
+	for err == nil { // fill the socket
 		err = unix.Sendto(from, make([]byte, 4096), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, nil)
 	}
+
 	require.ErrorIs(t, err, unix.EAGAIN)
 	failed := make(chan error, 1)
 	go func() {
 		failed <- handle(t.Context(), &control.Message{Type: control.TypeHandover, Seq: 7, Body: body, FDs: []int{from}}).Err()
 	}()
+
 	require.Eventually(t, d.device.Frozen, 10*time.Second, time.Millisecond)
 	require.NoError(t, handle(t.Context(), &control.Message{Type: control.TypeThaw, Seq: 8}).Err())
 	require.False(t, d.device.Frozen())
@@ -71,8 +75,8 @@ func TestLateHandoverTakesNothingBack(t *testing.T) {
 	require.True(t, d.device.Frozen())
 }
 
-// What a driver is handed as a socket, a ring or a pipe is looked at before it is used,
-// without asking the file itself.
+// A driver checks the sockets, rings and pipes that it receives before it uses
+// them, without asking the file itself.
 func TestCheckKinds(t *testing.T) {
 	sock, peer, err := shm.Socketpair()
 	require.NoError(t, err)
@@ -93,6 +97,7 @@ func TestCheckKinds(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer l.Close()
+
 	tcp, err := l.(*net.TCPListener).File()
 	require.NoError(t, err)
 	f, inet := int(file.Fd()), int(tcp.Fd())
@@ -104,20 +109,25 @@ func TestCheckKinds(t *testing.T) {
 	for _, bad := range []int{memory, p[0], p[1], f, event, stream[0], inet, 99999} {
 		require.ErrorIs(t, checkKinds([]int{sock, bad}, nil), gpuerr.Protocol, "%d as a socket", bad)
 	}
+
 	for _, bad := range []int{loose, sock, p[0], f, event, inet, 99999} {
 		require.ErrorIs(t, checkKinds(nil, []int{bad, p[0], p[1]}), gpuerr.Protocol, "%d as memory", bad)
 	}
+
 	for _, bad := range []int{p[1], memory, sock, f, event, inet, 99999} {
 		require.ErrorIs(t, checkKinds(nil, []int{memory, bad, p[1]}), gpuerr.Protocol, "%d as a reader", bad)
 	}
+
 	for _, bad := range []int{p[0], memory, sock, f, event, inet, 99999} {
 		require.ErrorIs(t, checkKinds(nil, []int{memory, p[0], bad}), gpuerr.Protocol, "%d as a writer", bad)
 	}
+
 	require.ErrorIs(t, checkKinds(nil, []int{memory, p[0]}), gpuerr.Protocol)
 }
 
-// recoveries is a driver of which the manager, played here, is told steps.
-func recoveries(t *testing.T, answer func(control.RecoveryRequest) error) (d *driver, told <-chan control.RecoveryRequest) {
+// recoveries is a driver that reports recovery steps to a manager, which answer
+// plays.
+func recoveries(t *testing.T, answer func(control.RecoveryRequest) error) (d *driver, reported <-chan control.RecoveryRequest) {
 	d = newTestDriver(t)
 	ours, theirs := conns(t)
 	heard := make(chan control.RecoveryRequest, 16)
@@ -132,30 +142,33 @@ func recoveries(t *testing.T, answer func(control.RecoveryRequest) error) (d *dr
 		}
 		return control.NewReply(m, nil)
 	})
+
 	link := control.NewPeer(context.Background(), ours, d.handler(func() {}))
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		d.runRecovery(t.Context(), link)
 	}()
+
 	t.Cleanup(func() {
-		link.Close() // and with it runRecovery
+		link.Close() // ends runRecovery too
 		<-ended
 		manager.Close()
 	})
+
 	return d, heard
 }
 
-// The manager is told of the device's end as of a reset: what follows is the manager's own
-// to say. A refusal is of no account, and nothing is told that has not changed.
+// The manager hears of the device's loss as a reset; the steps beyond are its own.
+// The driver ignores a refusal, and reports nothing that has not changed.
 func TestRecoveryIsTold(t *testing.T) {
-	d, told := recoveries(t, func(control.RecoveryRequest) error { return gpuerr.New(gpuerr.Busy, "not now") })
+	d, reported := recoveries(t, func(control.RecoveryRequest) error { return gpuerr.New(gpuerr.Busy, "not now") })
 	d.device.Gone("a test")
-	req := <-told
+	req := <-reported
 	require.Equal(t, control.RecoveryRequest{Step: 3, Last: 3, Incidents: 1}, req)
 	select {
-	case again := <-told:
-		require.Fail(t, "told again", "%+v", again)
+	case again := <-reported:
+		require.Fail(t, "reported again", "%+v", again)
 	case <-time.After(20 * time.Millisecond):
 	}
 }

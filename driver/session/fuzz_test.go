@@ -16,8 +16,8 @@ import (
 )
 
 // FuzzSession plays a hostile client of one session: well-formed and malformed
-// messages, and anything at all in its rings. Afterwards the device must work for
-// another, and nothing of the session may be left.
+// messages, and arbitrary words in its rings. Afterwards the device must work for
+// another client, and nothing of the session may remain.
 func FuzzSession(f *testing.F) {
 	svc := sessiontest.Start(f, sessiontest.Options{Config: func(c *gpu.Config) {
 		c.DefaultDeadline, c.MaxDeadline = 5*time.Millisecond, 20*time.Millisecond
@@ -25,13 +25,15 @@ func FuzzSession(f *testing.F) {
 		c.MaxArgBytes = 1 << 16
 		c.Strikes = gpu.StrikePolicy{Limit: math.MaxInt32} // a ban would end the fuzzing
 	}})
+
 	f.Add([]byte{})
 	f.Add([]byte("\x00\x02\x10\x00\x04\x01\x0c\x01\x40\x30\x01\x02\x03\x04\x05\x06\x07"))
-	// A seed of all kinds of steps, as the generator below reads them.
+	// This seed has every kind of step, as the generator below reads them.
 	all := []byte{}
 	for i := range 200 {
 		all = append(all, byte(i*37), byte(i), byte(i*11))
 	}
+
 	f.Add(all)
 	f.Fuzz(func(t *testing.T, input []byte) {
 		h := &hostile{t: t, svc: svc, fd: svc.OpenFD(t), script: input}
@@ -66,7 +68,7 @@ type hostileRing struct {
 	tail               uint64
 }
 
-// maxSteps bounds one play.
+// maxSteps bounds one script.
 const maxSteps = 64
 
 func (h *hostile) play() {
@@ -95,7 +97,8 @@ func (h *hostile) byte() byte {
 	return b
 }
 
-// number is one that is likely to matter: a known handle, an edge, or anything.
+// number is a number that is likely to matter: a known handle, an edge case, or
+// anything.
 func (h *hostile) number() uint64 {
 	b := h.byte()
 	switch {
@@ -109,10 +112,12 @@ func (h *hostile) number() uint64 {
 		edges := [...]uint64{0, 1, 4095, 4096, 4097, 1 << 16, 1 << 20, 1<<20 + 1, math.MaxUint32, 1 << 32, 1 << 62, 1 << 63, math.MaxUint64 - 4095, math.MaxUint64}
 		return edges[int(b)%len(edges)]
 	}
+
 	var n uint64
 	for range 8 {
 		n = n<<8 | uint64(h.byte())
 	}
+
 	return n
 }
 
@@ -121,7 +126,7 @@ func (h *hostile) send(b []byte, fds ...int) {
 	if len(fds) > 0 {
 		oob = unix.UnixRights(fds...)
 	}
-	// A full or closed socket is the service's good right.
+	// The service may refuse with a full or closed socket.
 	_ = unix.Sendmsg(h.fd, b, oob, nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
 }
 
@@ -144,37 +149,44 @@ func (h *hostile) message(typ control.MsgType) {
 	switch typ {
 	case control.TypeCreateBuffer:
 		body = control.CreateBufferRequest{Bytes: h.number() % (1 << 21), Usage: uint32(h.byte() & 7)}.AppendTo(nil)
+
 	case control.TypeCreateFence:
 		body = control.CreateFenceRequest{Initial: h.number()}.AppendTo(nil)
 	case control.TypeDestroyBuffer, control.TypeDestroyFence, control.TypeFenceState, control.TypeCloseProgram, control.TypeCancelQueue, control.TypeCloseQueue, control.TypeCloseList:
 		body = control.HandleBody{Handle: max(1, h.number())}.AppendTo(nil)
+
 	case control.TypeFenceWait:
 		body = control.FenceWaitRequest{Handle: max(1, h.number()), Value: h.number(), TimeoutNanos: h.number()}.AppendTo(nil)
 	case control.TypeFenceSignal:
 		body = control.FenceSignalRequest{Handle: max(1, h.number()), Value: h.number()}.AppendTo(nil)
+
 	case control.TypeOpenProgram:
 		names := [...]string{"vecadd_f32", "copy", "fill_u32", "saxpy_f32", "matvec_f32", "spin", "trap", "", "x"}
 		body = control.OpenProgramRequest{Name: names[int(h.byte())%len(names)]}.AppendTo(nil)
+
 	case control.TypeLoadProgram:
 		body = control.LoadProgramRequest{Buffer: max(1, h.number()), Off: h.number(), Bytes: h.number()}.AppendTo(nil)
 		if h.byte() == 0 {
 			fds = h.fds[:min(1, len(h.fds))]
 		}
+
 	case control.TypeRecordList:
 		body = control.RecordListRequest{Buffer: max(1, h.number()), Off: h.number(), Entries: uint32(h.byte()), ArgBytes: uint32(h.byte()) * 8}.AppendTo(nil)
 	case control.TypeCreateQueue:
 		body = control.CreateQueueRequest{Entries: 2 << (h.byte() % 6), ArgBytes: 64 << (h.byte() % 6)}.AppendTo(nil)
+
 	case control.TypeRestrict:
 		body = control.RestrictRequest{Facet: uint32(h.byte() % 3), MaxDeadlineNanos: h.number(), Limits: []control.Limit{{Class: uint32(h.byte() % 15), Amount: h.number()}}}.AppendTo(nil)
 	case control.TypeClose:
 		if h.byte() > 16 {
-			return // now and then is enough
+			return // sometimes is enough
 		}
 	}
+
 	h.send(h.header(typ, body, len(fds)), fds...)
 }
 
-// garbage sends a request whose bytes were changed.
+// garbage sends a request with some of its bytes changed.
 func (h *hostile) garbage() {
 	b := h.header(control.MsgType(h.byte()), make([]byte, h.byte()), 0)
 	for range h.byte() % 8 {
@@ -189,6 +201,7 @@ func (h *hostile) entry() {
 		h.message(control.TypeCreateQueue)
 		return
 	}
+
 	r := &h.rings[int(h.byte())%len(h.rings)]
 	flags := h.byte()
 	e := ring.Entry{Op: ring.Op(flags % 8), UserData: h.seq, Object: h.number(), A: h.number(), B: h.number(), C: h.number(), D: h.number()}
@@ -207,24 +220,29 @@ func (h *hostile) entry() {
 				binary.LittleEndian.PutUint64(r.mem[off+24:], 0)
 			}
 		}
+
 	case e.Op == ring.OpFill:
 		e.A, e.B, e.C, e.D = e.A&0xffc, e.B&math.MaxUint32, 0, e.D&0xfffc
 	case e.Op == ring.OpCopy:
 		e.A, e.C, e.D = e.A&0xffc, e.C&0xffc, e.D&0xfffc
+
 	case e.Op == ring.OpSignal || e.Op == ring.OpWait:
 		e.B, e.C, e.D = 0, 0, 0
 	}
+
 	at, place := int(r.sqOff)+int(r.tail%uint64(r.n))*ring.EntryBytes, r.tail&0xffff
-	if flags&0x40 != 0 { // in a kept slot, which may be one too many
+	if flags&0x40 != 0 { // in a kept slot, possibly one too many
 		slot := h.seq % 5
 		place |= (slot+1)<<16 | uint64(flags>>4&1)<<32
 		e.UserData = 0
 		at = int(r.keptOff) + int(slot%4)*ring.KeptBytes
 		copy(r.mem[at+ring.EntryBytes:at+ring.KeptBytes], r.mem[min(int(r.argOff), len(r.mem)):])
 	}
+
 	if flags&0x20 != 0 && h.byte()%16 == 0 {
 		place ^= 1 << (h.byte() % 64)
 	}
+
 	var b [ring.EntryBytes]byte
 	e.Encode(&b)
 	copy(r.mem[at:], b[:])
@@ -235,7 +253,7 @@ func (h *hostile) entry() {
 	unix.Write(r.wake, make([]byte, 8))
 }
 
-// scribble writes anything anywhere in a ring.
+// scribble writes arbitrary words anywhere in a ring.
 func (h *hostile) scribble() {
 	if len(h.rings) == 0 {
 		return
@@ -246,7 +264,7 @@ func (h *hostile) scribble() {
 	unix.Write(r.wake, make([]byte, 8))
 }
 
-// drain takes what replies there are, waiting a little for the first.
+// drain takes the replies that are there, and waits a little for the first.
 func (h *hostile) drain(wait time.Duration) {
 	buf, oob := make([]byte, control.MaxMessageBytes), make([]byte, 256)
 	for {
@@ -254,19 +272,23 @@ func (h *hostile) drain(wait time.Duration) {
 		if n, err := unix.Poll(poll, int(wait/time.Millisecond)); n <= 0 && err != unix.EINTR {
 			return
 		}
+
 		n, oobn, _, _, err := unix.Recvmsg(h.fd, buf, oob, unix.MSG_CMSG_CLOEXEC|unix.MSG_DONTWAIT)
 		if err != nil || n < control.HeaderBytes {
 			return
 		}
+
 		var fds []int
 		if msgs, err := unix.ParseSocketControlMessage(oob[:oobn]); err == nil && len(msgs) > 0 {
 			fds, _ = unix.ParseUnixRights(&msgs[0])
 		}
+
 		h.fds = append(h.fds, fds...)
 		body := buf[control.HeaderBytes:n]
 		if binary.LittleEndian.Uint32(buf[16:]) != 0 || len(body) < 8 {
 			continue
 		}
+
 		switch typ := control.MsgType(binary.LittleEndian.Uint16(buf[2:]) &^ (1 << 15)); typ {
 		case control.TypeCreateQueue:
 			h.attach(fds)

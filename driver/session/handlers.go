@@ -18,8 +18,9 @@ const stateReady = 1
 
 func (s *session) describe(_ context.Context, m *control.Message) (*control.Message, error) {
 	if s.core.Err() != nil {
-		return nil, s.ended() // clients ask this to know whether it has
+		return nil, s.ended() // a client asks this to learn whether its session has ended
 	}
+
 	d := s.core.Describe()
 	out := control.Description{
 		Device: control.DeviceInfo{
@@ -51,11 +52,13 @@ func (s *session) describe(_ context.Context, m *control.Message) (*control.Mess
 		Checked:            d.Checked,
 		Programs:           d.Programs,
 	}
-	// A message has an end; a list of hundreds of names is told as far as it goes.
-	// OpenProgram takes the others too.
+
+	// A message has a bounded length, so a list of hundreds of names is cut to fit.
+	// OpenProgram accepts the names that were cut, too.
 	for len(out.AppendTo(nil)) > control.MaxMessageBytes-control.HeaderBytes {
 		out.Programs = out.Programs[:len(out.Programs)-1]
 	}
+
 	return control.NewReply(m, out.AppendTo(nil)), nil
 }
 
@@ -121,18 +124,21 @@ func (s *session) fenceWait(ctx context.Context, m *control.Message) (*control.M
 	if err != nil {
 		return nil, err
 	}
+
 	if req.TimeoutNanos > 0 {
 		defer s.waits.Add(-1)
 		if s.waits.Add(1) > maxFenceWaits {
 			return nil, gpuerr.New(gpuerr.Busy, "%d FenceWait requests of this socket wait already", maxFenceWaits)
 		}
 	}
+
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(min(req.TimeoutNanos, math.MaxInt64)))
 	defer cancel()
 	st, err := s.core.WaitFence(ctx, gpu.Handle(req.Handle), req.Value)
 	if err != nil {
 		return nil, err
 	}
+
 	return fenceReply(m, st), nil
 }
 
@@ -160,7 +166,8 @@ func (s *session) openProgram(_ context.Context, m *control.Message) (*control.M
 	return s.programReply(m, h, info)
 }
 
-// loadProgram names where in the session's memory the bundle is.
+// loadProgram loads a bundle from the range of the session's memory that the
+// request names.
 func (s *session) loadProgram(ctx context.Context, m *control.Message) (*control.Message, error) {
 	req, err := control.ParseLoadProgramRequest(m.Body)
 	if err != nil {
@@ -196,18 +203,23 @@ func programInfo(info *backend.ProgramInfo) control.ProgramInfo {
 		ToleranceAbs:        info.Tolerance.Abs,
 		ToleranceRel:        info.Tolerance.Rel,
 	}
+
 	for _, b := range info.Bindings {
 		out.Bindings = append(out.Bindings, control.BindingInfo{Name: b.Name, Access: uint32(b.Access), Type: string(b.Type)})
 	}
+
 	for _, f := range info.Inline {
 		out.Inline = append(out.Inline, control.FieldInfo{Name: f.Name, Type: string(f.Type), Off: f.Off})
 	}
+
 	for _, f := range info.Features {
 		out.Features = append(out.Features, string(f))
 	}
+
 	for _, w := range info.Warnings[:min(len(info.Warnings), control.MaxWarnings)] {
 		out.Warnings = append(out.Warnings, control.Cut(w.String(), control.MaxStringBytes))
 	}
+
 	return out
 }
 
@@ -240,7 +252,7 @@ func (s *session) closeQueue(_ context.Context, m *control.Message) (*control.Me
 	return s.onHandle(m, s.core.CloseQueue)
 }
 
-// recordList names where in the session's memory the recording is.
+// recordList records from the range of the session's memory that the request names.
 func (s *session) recordList(_ context.Context, m *control.Message) (*control.Message, error) {
 	req, err := control.ParseRecordListRequest(m.Body)
 	if err != nil {
@@ -257,7 +269,7 @@ func (s *session) closeList(_ context.Context, m *control.Message) (*control.Mes
 	return s.onHandle(m, s.core.CloseList)
 }
 
-// onHandle serves what does one thing to one object.
+// onHandle serves a request that does one thing to one object.
 func (s *session) onHandle(m *control.Message, do func(gpu.Handle) error) (*control.Message, error) {
 	req, err := control.ParseHandleBody(m.Body)
 	if err == nil {
@@ -275,8 +287,8 @@ func done(m *control.Message, err error) (*control.Message, error) {
 
 func nanos(d time.Duration) uint64 { return uint64(max(0, d)) }
 
-// limitsOf is what a peer asks for: what it does not name is not limited here,
-// because the parent's limits hold as well.
+// limitsOf reads the limits that a peer asks for. A resource without a limit here
+// is still bounded by the parent's limits.
 func limitsOf(list []control.Limit) ledger.Limits {
 	l := ledger.NoLimits()
 	for _, e := range list {

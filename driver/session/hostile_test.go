@@ -22,7 +22,7 @@ import (
 	"capgpu/outcome"
 )
 
-// raw is a peer that sends what it likes.
+// raw is a peer that can send anything.
 type raw struct {
 	t   *testing.T
 	fd  int
@@ -63,19 +63,21 @@ func (p *raw) send(b []byte, fds ...int) error {
 	return unix.Sendmsg(p.fd, b, oob, nil, unix.MSG_NOSIGNAL)
 }
 
-// recv returns the next reply, or ok false when the socket is closed. Descriptors
-// that come with it are closed.
+// recv returns the next reply, or ok false when the socket is closed. It closes
+// descriptors that come with the reply.
 func (p *raw) recv() (typ control.MsgType, code gpuerr.Code, body []byte, ok bool) {
 	p.t.Helper()
 	require.NoError(p.t, unix.SetsockoptTimeval(p.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 10}))
 	buf, oob := make([]byte, control.MaxLongBytes), make([]byte, 256)
 	n, oobn, _, _, err := unix.Recvmsg(p.fd, buf, oob, unix.MSG_CMSG_CLOEXEC)
-	for err == unix.EINTR { // the runtime's own signals; a receive with a time limit is not restarted
+	for err == unix.EINTR { // the runtime's own signals interrupt it; the kernel restarts no receive with a time limit
 		n, oobn, _, _, err = unix.Recvmsg(p.fd, buf, oob, unix.MSG_CMSG_CLOEXEC)
 	}
+
 	if err == unix.ECONNRESET || err == nil && n == 0 {
 		return 0, 0, nil, false
 	}
+
 	require.NoError(p.t, err)
 	require.GreaterOrEqual(p.t, n, control.HeaderBytes)
 	if msgs, err := unix.ParseSocketControlMessage(oob[:oobn]); err == nil {
@@ -86,10 +88,11 @@ func (p *raw) recv() (typ control.MsgType, code gpuerr.Code, body []byte, ok boo
 			}
 		}
 	}
+
 	return control.MsgType(binary.LittleEndian.Uint16(buf[2:]) &^ (1 << 15)), gpuerr.Code(binary.LittleEndian.Uint32(buf[16:])), buf[control.HeaderBytes:n], true
 }
 
-// ask sends a request and returns how it was answered.
+// ask sends a request and returns the code of the answer.
 func (p *raw) ask(typ control.MsgType, body []byte, fds ...int) (gpuerr.Code, []byte) {
 	p.t.Helper()
 	require.NoError(p.t, p.send(p.datagram(typ, body, len(fds)), fds...))
@@ -130,6 +133,7 @@ func TestMalformedMessagesEndTheSessionOnly(t *testing.T) {
 			return b
 		}
 	}
+
 	for name, build := range map[string]func(p *raw) []byte{
 		"one byte":          func(*raw) []byte { return []byte{1} },
 		"garbage":           func(*raw) []byte { return bytes.Repeat([]byte{0xa5}, 300) },
@@ -163,6 +167,7 @@ func TestMalformedMessagesEndTheSessionOnly(t *testing.T) {
 			}
 		})
 	}
+
 	require.Eventually(t, func() bool { return sessionCount(svc) == 0 }, 10*time.Second, time.Millisecond)
 	stillWorks(t, svc)
 }
@@ -183,7 +188,9 @@ func TestHandlesOfNobody(t *testing.T) {
 		code, _ = p.ask(control.TypeFenceWait, control.FenceWaitRequest{Handle: h, Value: 1, TimeoutNanos: math.MaxUint64}.AppendTo(nil))
 		require.Equal(t, gpuerr.Stale, code)
 	}
-	// Another session's handle says nothing about it, and another kind's neither.
+
+	// Another session's handle reveals nothing about that session, nor does a
+	// handle of another kind.
 	code, _ = p.ask(control.TypeDestroyBuffer, control.HandleBody{Handle: made.Handle}.AppendTo(nil))
 	require.Equal(t, gpuerr.Stale, code)
 	code, _ = other.ask(control.TypeDestroyFence, control.HandleBody{Handle: made.Handle}.AppendTo(nil))
@@ -208,7 +215,8 @@ func (b loadsNone) Info() backend.Info {
 	return info
 }
 
-// A bundle is named by where it lies; a descriptor is never taken.
+// The request names a bundle by its place in memory; a descriptor is never
+// accepted.
 func TestLoadProgramTakesNoDescriptor(t *testing.T) {
 	leakcheck.Check(t)
 	svc := sessiontest.Start(t, sessiontest.Options{})
@@ -220,6 +228,7 @@ func TestLoadProgramTakesNoDescriptor(t *testing.T) {
 		code, _ := p.ask(control.TypeLoadProgram, control.LoadProgramRequest{Buffer: buffer, Off: off, Bytes: bytes}.AppendTo(nil), fds...)
 		return code
 	}
+
 	require.Equal(t, gpuerr.Invalid, load(b.Handle, 0, 0))
 	require.Equal(t, gpuerr.Invalid, load(b.Handle, 0, 1<<20+1))
 	require.Equal(t, gpuerr.Invalid, load(b.Handle, 0, math.MaxUint64))
@@ -230,18 +239,20 @@ func TestLoadProgramTakesNoDescriptor(t *testing.T) {
 	mem, err := shm.Create("bundle", 4096)
 	require.NoError(t, err)
 	defer mem.Close()
+
 	body = control.LoadProgramRequest{Buffer: b.Handle, Bytes: 4096}.AppendTo(nil)
-	if err := p.send(p.datagram(control.TypeLoadProgram, body, 1), mem.FD()); err == nil { // Linux 6.16 lets nobody send it
+	if err := p.send(p.datagram(control.TypeLoadProgram, body, 1), mem.FD()); err == nil { // Linux 6.16 can refuse the send itself
 		_, code, _, _ := p.recv()
 		require.Equal(t, gpuerr.Protocol, code)
 		_, _, _, ok := p.recv()
 		require.False(t, ok)
 	}
+
 	stillWorks(t, svc)
 }
 
-// Where nothing can be loaded nothing is taken, and that is all that a client
-// notices.
+// A device that loads no programs takes nothing, and the client notices only the
+// refusal.
 func TestLoadProgramWhereNothingLoads(t *testing.T) {
 	for name, o := range map[string]sessiontest.Options{
 		"no verifier": {Config: func(c *gpu.Config) { c.Backend = loadsNone{c.Backend} }},
@@ -258,8 +269,9 @@ func TestLoadProgramWhereNothingLoads(t *testing.T) {
 	}
 }
 
-// Requests that may wait for ever never fill the 64 places: the socket is always
-// read, so that nothing that keeps it alive can hide in it.
+// Requests that may wait for ever never fill the 64 places. The service always
+// reads the socket, so no descriptor that keeps the socket alive can stay hidden in
+// it.
 func TestEndlessWaitsDoNotStopTheReading(t *testing.T) {
 	svc := sessiontest.Start(t, sessiontest.Options{})
 	p := rawPeer(t, svc)
@@ -274,6 +286,7 @@ func TestEndlessWaitsDoNotStopTheReading(t *testing.T) {
 		require.True(t, ok)
 		return typ, code
 	}
+
 	for i := range asked {
 		require.NoError(t, p.send(p.datagram(control.TypeFenceWait, wait, 0)))
 		if i < places {
@@ -284,6 +297,7 @@ func TestEndlessWaitsDoNotStopTheReading(t *testing.T) {
 		require.Equal(t, gpuerr.Busy, code)
 		refused[typ]++
 	}
+
 	for i := range asked {
 		require.NoError(t, p.send(p.datagram(control.TypeAwaitEnd, nil, 0)))
 		if i == 0 {
@@ -294,16 +308,19 @@ func TestEndlessWaitsDoNotStopTheReading(t *testing.T) {
 		require.Equal(t, gpuerr.Busy, code)
 		refused[typ]++
 	}
+
 	require.Equal(t, map[control.MsgType]int{control.TypeFenceWait: asked - places, control.TypeAwaitEnd: asked - 1}, refused)
 	code, _ := p.ask(control.TypeDescribe, nil)
 	require.Equal(t, gpuerr.None, code)
-	// The places come back.
+
+	// The places become free again.
 	require.NoError(t, p.send(p.datagram(control.TypeFenceSignal, control.FenceSignalRequest{Handle: f.Handle, Value: 1}.AppendTo(nil), 0)))
 	for range places + 1 {
 		typ, code := next()
 		require.Contains(t, []control.MsgType{control.TypeFenceWait, control.TypeFenceSignal}, typ)
 		require.Equal(t, gpuerr.None, code)
 	}
+
 	code, _ = p.ask(control.TypeFenceWait, wait)
 	require.Equal(t, gpuerr.None, code)
 }
@@ -324,6 +341,7 @@ func TestPeerVanishesInMidCall(t *testing.T) {
 		}
 		p.close()
 	}
+
 	require.Eventually(t, func() bool { return sessionCount(svc) == 0 }, 10*time.Second, time.Millisecond)
 	stillWorks(t, svc)
 }
@@ -346,11 +364,13 @@ func TestTooManyRequestsWaitTheirTurn(t *testing.T) {
 		}
 		sent <- nil
 	}()
+
 	for range asked {
-		typ, _, _, ok := p.recv() // E_BUSY: for more than 32 waits at once
+		typ, _, _, ok := p.recv() // E_BUSY for every wait above 32
 		require.True(t, ok)
 		require.Equal(t, control.TypeFenceWait, typ)
 	}
+
 	require.NoError(t, <-sent)
 }
 
@@ -358,7 +378,7 @@ func TestPeerThatNeverReads(t *testing.T) {
 	svc := sessiontest.Start(t, sessiontest.Options{})
 	p := rawPeer(t, svc)
 	require.NoError(t, unix.SetsockoptTimeval(p.fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &unix.Timeval{Sec: 15}))
-	// The replies fill the socket; then the service stops reading, drops the peer
+	// The replies fill the socket. The service then stops reading, drops the peer
 	// after its write timeout, and the session is gone.
 	var err error
 	for err == nil {
@@ -385,25 +405,29 @@ func TestManySessionsAtOnce(t *testing.T) {
 	require.Zero(t, sessionCount(svc))
 }
 
-// oneClient does some of everything.
+// oneClient runs a bit of every operation.
 func oneClient(ctx context.Context, socket string) error {
 	conn, err := client.Dial(ctx, socket)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
+
 	s, err := conn.Open(ctx, 0)
 	if err != nil {
 		return err
 	}
+
 	b, err := s.CreateBuffer(ctx, 1<<16, client.Storage)
 	if err != nil {
 		return err
 	}
+
 	q, err := s.CreateQueue(ctx, client.QueueOptions{Entries: 8, ArgBytes: 64})
 	if err != nil {
 		return err
 	}
+
 	for i := range 50 {
 		if _, err := q.Submit(&client.Fill{Buffer: b, Bytes: 1 << 16, Pattern: uint32(i)}); err != nil {
 			return err
@@ -413,5 +437,6 @@ func oneClient(ctx context.Context, socket string) error {
 			return err
 		}
 	}
+
 	return s.Close(ctx)
 }

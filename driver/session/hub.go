@@ -16,27 +16,28 @@ import (
 	"capgpu/gpuerr"
 )
 
-// Hub is the sessions that are served, as one whole: all of them can be stopped between
-// two requests, and gone on with, here or in another process. The zero value is empty.
+// Hub is the set of served sessions. It can pause all of them between two requests,
+// and resume them in this process or in another one. The zero value is empty.
 type Hub struct {
 	mu sync.Mutex
 	// +checklocks:mu
 	served map[uint64]*session // by core.ID
 }
 
-// State is one served session, as another process needs it besides its socket.
+// State is everything that another process needs to continue one served session,
+// besides its socket.
 type State struct {
 	ID     uint64
-	Parent uint64 // 0: it is not restricted
+	Parent uint64 // 0: not restricted
 	Asked  []control.Asked
 }
 
-// Serve is Serve of a session that the Hub knows.
+// Serve serves one session as a member of the Hub.
 func (h *Hub) Serve(ctx context.Context, conn *control.Conn, core *gpu.Session) error {
 	return h.open(ctx, conn, core).run()
 }
 
-// open makes the Hub know a session, from now on until run has returned.
+// open adds a session to the Hub. It stays a member until run has returned.
 func (h *Hub) open(ctx context.Context, conn *control.Conn, core *gpu.Session, asked ...control.Asked) *session {
 	s := &session{hub: h, core: core, facet: core.Describe().Facet, ctx: ctx}
 	s.own, s.cancel = context.WithCancelCause(ctx)
@@ -67,7 +68,8 @@ func (h *Hub) all() []*session {
 	return list
 }
 
-// waitsByNature are the requests that a Pause does not wait for.
+// waitsByNature reports whether a request may wait for ever, so that Pause does not
+// wait for it.
 func waitsByNature(t control.MsgType) bool {
 	return t == control.TypeFenceWait || t == control.TypeAwaitEnd
 }
@@ -75,17 +77,17 @@ func waitsByNature(t control.MsgType) bool {
 // endingPoll is how often Pause looks for sessions that have ended.
 const endingPoll = time.Millisecond
 
-// Socket is that of a paused session.
+// Socket is the socket of a paused session.
 type Socket struct{ s *session }
 
-// Dup is a duplicate of it, which the caller owns.
+// Dup returns a duplicate, which the caller owns.
 func (s Socket) Dup() (fd int, err error) { return s.s.serving.FD() }
 
-// Pause stops all of them, or none, and returns what each is asked and has not answered,
-// with its socket. No session is opened meanwhile
-// but by requests that are being served; one that ends is waited for, and told no longer
-// than it takes why. A *gpu.Obstructed names the sessions whose requests were not answered
-// in time.
+// Pause stops all sessions or none. It returns each session's unanswered requests
+// and its socket. Meanwhile only requests that are already being served can open a
+// session. Pause waits for a session that is ending, but cuts its linger time
+// short. A *gpu.Obstructed names the sessions whose requests were not answered in
+// time.
 func (h *Hub) Pause(ctx context.Context) (states []State, sockets []Socket, err error) {
 	paused := map[*session][]control.Asked{}
 	defer func() {
@@ -96,6 +98,7 @@ func (h *Hub) Pause(ctx context.Context) (states []State, sockets []Socket, err 
 			s.serving.Resume()
 		}
 	}()
+
 	for {
 		still, err := h.pauseOnce(ctx, paused)
 		if err != nil {
@@ -110,21 +113,24 @@ func (h *Hub) Pause(ctx context.Context) (states []State, sockets []Socket, err 
 			return nil, nil, gpuerr.New(gpuerr.Busy, "sessions are ending; try again")
 		}
 	}
+
 	for _, s := range h.all() {
 		sockets = append(sockets, Socket{s})
 		states = append(states, State{ID: s.core.ID(), Parent: s.core.ParentID(), Asked: stillAsked(paused[s])})
 	}
+
 	return states, sockets, nil
 }
 
-// pauseOnce stops those that are not, at once, so that none waits for another, and
-// reports whether there was none, and none that is ending.
+// pauseOnce pauses all sessions that are not paused, in parallel so that none waits
+// for another. still is true when there was no such session and none is ending.
 func (h *Hub) pauseOnce(ctx context.Context, paused map[*session][]control.Asked) (still bool, err error) {
 	type stopped struct {
 		*session
 		asked []control.Asked
 		err   error
 	}
+
 	still = true
 	var moving []uint64
 	stops, n := make(chan stopped), 0
@@ -144,6 +150,7 @@ func (h *Hub) pauseOnce(ctx context.Context, paused map[*session][]control.Asked
 			stops <- stopped{s, asked, err}
 		}()
 	}
+
 	for range n {
 		s := <-stops
 		switch {
@@ -154,13 +161,15 @@ func (h *Hub) pauseOnce(ctx context.Context, paused map[*session][]control.Asked
 			moving = append(moving, s.core.ID())
 		}
 	}
+
 	if err != nil {
 		err = gpu.NewObstructed(err, moving)
 	}
+
 	return still && n == 0, err
 }
 
-// stillAsked takes from what a FenceWait may wait what it has waited.
+// stillAsked subtracts from each FenceWait's timeout the time that it has waited.
 func stillAsked(asked []control.Asked) []control.Asked {
 	for i := range asked {
 		a := &asked[i]
@@ -176,21 +185,23 @@ func stillAsked(asked []control.Asked) []control.Asked {
 	return asked
 }
 
-// Resume goes on with all.
+// Resume resumes all sessions.
 func (h *Hub) Resume() {
 	for _, s := range h.all() {
 		s.serving.Resume()
 	}
 }
 
-// Adopted is sessions that another process has served, and that are not served yet.
+// Adopted is a set of sessions that another process has served and this one does
+// not serve yet.
 type Adopted struct {
 	top   []*session
 	below map[*session][]*session
 }
 
-// Adopt takes over the sessions, parents before children, that another Hub's Pause has told, with their sockets,
-// which it owns, also when it fails. core finds a session by its ID.
+// Adopt takes over the sessions that another Hub's Pause returned, parents before
+// children. It owns the sockets, also when it fails. core finds a session by its
+// ID.
 func (h *Hub) Adopt(ctx context.Context, states []State, sockets []int, core func(id uint64) *gpu.Session) (_ *Adopted, err error) {
 	a := &Adopted{below: map[*session][]*session{}}
 	byID := map[uint64]*session{}
@@ -199,26 +210,31 @@ func (h *Hub) Adopt(ctx context.Context, states []State, sockets []int, core fun
 			unix.Close(fd)
 		}
 	}()
+
 	if len(states) != len(sockets) {
 		return nil, gpuerr.New(gpuerr.Protocol, "%d sessions have %d sockets", len(states), len(sockets))
 	}
+
 	last := uint64(0)
 	for _, st := range states {
 		c := core(st.ID)
 		if c == nil || st.ID <= last || c.ParentID() != st.Parent || len(st.Asked) > control.MaxInFlight {
 			return nil, gpuerr.New(gpuerr.Protocol, "a socket of session %d, which is not there", st.ID)
 		}
+
 		conn, err := control.NewConn(sockets[0], control.ConnOptions{})
 		sockets, last = sockets[1:], st.ID
 		if err != nil {
 			return nil, err
 		}
+
 		for _, q := range st.Asked {
 			if !waitsByNature(q.Type) || control.CheckBody(q.Type, false, q.Body) != nil || q.Seq == 0 {
 				conn.Close()
 				return nil, gpuerr.New(gpuerr.Protocol, "session %d is asked %v", st.ID, q.Type)
 			}
 		}
+
 		s := h.open(ctx, conn, c, st.Asked...)
 		byID[st.ID] = s
 		if above := byID[st.Parent]; above != nil {
@@ -227,11 +243,13 @@ func (h *Hub) Adopt(ctx context.Context, states []State, sockets []int, core fun
 			a.top = append(a.top, s)
 		}
 	}
+
 	return a, nil
 }
 
-// Start serves what was adopted. each runs in a goroutine of the caller's for each session
-// that is nobody's here; one whose parent is served ends with that.
+// Start serves the adopted sessions. It calls each for every session whose parent
+// is not served here; the caller runs it in a goroutine. A session whose parent is
+// served ends with its parent.
 func (a *Adopted) Start(each func(run func() error)) {
 	for _, s := range a.top {
 		a.startBelow(s)

@@ -13,8 +13,8 @@ import (
 	"capgpu/ledger"
 )
 
-// A restricted session ends with the one above it. That is a revocation, unless it is the
-// driver that ends, and with it all of them: who was only in its way may open another.
+// A restricted session ends with its parent. This is a revocation, except when the
+// driver ends and all sessions with it: then the peer may open another.
 func TestEndOfAllIsNoRevocation(t *testing.T) {
 	function, err := fake.New(fake.Options{})
 	require.NoError(t, err)
@@ -27,6 +27,7 @@ func TestEndOfAllIsNoRevocation(t *testing.T) {
 		require.NoError(t, core.Close(context.Background()))
 		require.NoError(t, function.Close())
 	})
+
 	above, err := core.OpenSession(gpu.Attach{Tenant: "test", TenantLimits: ledger.NoLimits(), Limits: ledger.NoLimits(), Facet: gpu.FacetFull})
 	require.NoError(t, err)
 	below, err := above.Restrict(gpu.Policy{Facet: gpu.FacetMemory, Limits: ledger.NoLimits()})

@@ -1,17 +1,17 @@
 // Package session binds a session of the core to a control socket: it answers the
 // session messages of docs/wire.md for one gpu.Session.
 //
-// Who is trusted: the core and the driver's own memory; nothing of the peer.
-// Package control has parsed every message strictly and bounded how many are
-// served at once (64); here each is checked against the session's facet, turned
-// into one call of the core, and answered. Handles, sizes and quotas are the
-// core's to check. A descriptor that is sent is a duplicate that the core made
-// while the object could not go; none comes in.
+// Trust: the core and the driver's own memory are trusted, the peer is not. Package
+// control has parsed every message strictly and bounded how many are served at once
+// (64); this package checks each one against the session's facet, turns it into one
+// call of the core, and answers it. The core checks handles, sizes and quotas. A
+// descriptor in a reply is a duplicate, which the core made while the object could
+// not be released. No descriptor is accepted.
 //
-// The socket is the session: Serve ends when the peer is gone or the
-// session is, whichever comes first, and it returns when nothing of either is
-// served or runs any more, the sessions restricted from it included: no descriptor, no
-// goroutine. What the session had is reclaimed behind that, by the core.
+// The socket is the session. Serve ends when the peer or the session is gone,
+// whichever comes first. It returns when nothing of either is served or runs any
+// more, including the sessions restricted from it: no descriptor and no goroutine
+// remain. The core reclaims the session's objects afterwards.
 package session
 
 import (
@@ -32,27 +32,29 @@ type session struct {
 	hub     *Hub
 	core    *gpu.Session
 	facet   gpu.Facet
-	ctx     context.Context // of the restricted sessions; ends with the serving
+	ctx     context.Context // of the restricted sessions; ends when serving ends
 	own     context.Context // of this one; cancel ends it
 	cancel  context.CancelCauseFunc
 	serving *control.Serving
 
-	// Requests that may wait for ever are few, so that reading never stops for
-	// good: what is not read, a descriptor of this very socket among it, keeps the
-	// socket and with it the session alive.
+	// Only a few requests may wait for ever, so that the service never stops
+	// reading for good. An unread message can carry a descriptor of this very
+	// socket, which would keep the socket and with it the session alive.
 	waits   atomic.Int32 // FenceWaits
 	awaited atomic.Bool  // an AwaitEnd came
-	// closing is set once the peer has asked for the end itself (Close).
+	// closing is set once the peer itself has asked for the end (Close).
 	closing  atomic.Bool
 	children sync.WaitGroup
 }
 
-// maxFenceWaits is how many FenceWaits of one socket may wait at once.
+// maxFenceWaits is the number of FenceWaits that one socket may have waiting at
+// once.
 const maxFenceWaits = 32
 
-// Serve answers on conn for core until the peer is gone or the session
-// ends. conn takes no descriptors. It owns both, and both are closed when it
-// returns. The error is nil when the peer left or closed the session, and otherwise says why it ended.
+// Serve serves core on conn until the peer is gone or the session ends. conn
+// accepts no descriptors. Serve owns both, and both are closed when it returns. The
+// error is nil when the peer left or closed the session; otherwise it is why the
+// session ended.
 func Serve(ctx context.Context, conn *control.Conn, core *gpu.Session) error {
 	return (&Hub{}).Serve(ctx, conn, core)
 }
@@ -61,9 +63,10 @@ func Serve(ctx context.Context, conn *control.Conn, core *gpu.Session) error {
 func (s *session) run() error {
 	defer s.hub.forget(s)
 	core, ctx, cancel := s.core, s.own, s.cancel
-	// A peer that awaits the end is told it by the answer to that, which is the
-	// last message. One that does not, or not yet, is answered a little longer, so
-	// that it learns the reason before it sees the socket close.
+
+	// A peer that awaits the end learns of it from the answer to AwaitEnd, which is
+	// the last message. A peer that does not await it, or not yet, is served a
+	// little longer, so that it can learn the reason before its socket closes.
 	var ending sync.WaitGroup
 	ending.Go(func() {
 		select {
@@ -81,12 +84,14 @@ func (s *session) run() error {
 		case <-ctx.Done():
 		}
 	})
+
 	err := s.serving.Run()
 	cancel(errServed)
 	ending.Wait()
 	if closeErr := core.Close(); err == nil && !s.closing.Load() {
 		err = closeErr
 	}
+
 	s.children.Wait()
 	return err
 }
@@ -95,54 +100,65 @@ func (s *session) run() error {
 // peer that has not asked why.
 const lingerTime = time.Second
 
-// errServed ends what belongs to a session whose socket is closed.
+// errServed cancels the work of a session whose socket is closed.
 var errServed = errors.New("the control socket is closed")
 
 // serve answers one request.
 type serve func(ctx context.Context, m *control.Message) (*control.Message, error)
 
-// route is the whole of what a session answers: how, and the least facet that
-// has it. A nil serve is no message of this socket.
+// route is the table of a session's requests: the handler of each, and the least
+// facet that may call it. A nil serve means that the message does not belong on
+// this socket.
 func (s *session) route(t control.MsgType) (gpu.Facet, serve) {
 	switch t {
 	case control.TypeDescribe:
 		return gpu.FacetMemory, s.describe
+
 	case control.TypeBudget:
 		return gpu.FacetMemory, s.budget
 	case control.TypeCreateBuffer:
 		return gpu.FacetMemory, s.createBuffer
+
 	case control.TypeDestroyBuffer:
 		return gpu.FacetMemory, s.destroyBuffer
 	case control.TypeCreateFence:
 		return gpu.FacetMemory, s.createFence
+
 	case control.TypeDestroyFence:
 		return gpu.FacetMemory, s.destroyFence
 	case control.TypeFenceState:
 		return gpu.FacetMemory, s.fenceState
+
 	case control.TypeFenceWait:
 		return gpu.FacetMemory, s.fenceWait
 	case control.TypeFenceSignal:
 		return gpu.FacetMemory, s.fenceSignal
+
 	case control.TypeOpenProgram:
 		return gpu.FacetProgram, s.openProgram
 	case control.TypeLoadProgram:
 		return gpu.FacetFull, s.loadProgram
+
 	case control.TypeCloseProgram:
 		return gpu.FacetProgram, s.closeProgram
 	case control.TypeCreateQueue:
 		return gpu.FacetMemory, s.createQueue
+
 	case control.TypeCancelQueue:
 		return gpu.FacetMemory, s.cancelQueue
 	case control.TypeCloseQueue:
 		return gpu.FacetMemory, s.closeQueue
+
 	case control.TypeRecordList:
 		return gpu.FacetMemory, s.recordList
 	case control.TypeCloseList:
 		return gpu.FacetMemory, s.closeList
+
 	case control.TypeRestrict:
 		return gpu.FacetMemory, s.restrict
 	case control.TypeClose:
 		return gpu.FacetMemory, s.close
+
 	case control.TypeAwaitEnd:
 		return gpu.FacetMemory, s.awaitEnd
 	}
@@ -159,6 +175,7 @@ func (s *session) handle(ctx context.Context, m *control.Message) *control.Messa
 	if s.facet < least {
 		return control.ErrorReply(m, gpuerr.New(gpuerr.Unimplemented, "%v: a %v session does not have it; it takes a %v session", m.Type, s.facet, least))
 	}
+
 	returned := func() {}
 	if n := m.Type.ReplyFDs(); n > 0 {
 		var err error
@@ -166,18 +183,20 @@ func (s *session) handle(ctx context.Context, m *control.Message) *control.Messa
 			return errorReply(m, err)
 		}
 	}
+
 	crashpoint.Here("driver.answer.read")
 	reply, err := serve(ctx, m)
 	crashpoint.Here("driver.answer.made")
 	if err != nil {
 		reply = errorReply(m, err)
 	}
+
 	reply.Closed = returned
 	return reply
 }
 
-// errorReply tells the peer nothing but what was written for it: an error
-// without a code may name things of this process.
+// errorReply gives the peer only texts that were written for it. An error without a
+// code may name things of this process.
 func errorReply(m *control.Message, err error) *control.Message {
 	var typed *gpuerr.Error
 	var code gpuerr.Code

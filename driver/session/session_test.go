@@ -17,15 +17,15 @@ import (
 	"capgpu/outcome"
 )
 
-// testContext bounds a test: nothing in these tests may take longer.
+// testContext bounds a test; nothing in these tests may take longer.
 func testContext(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// vectors creates buffers of n floats with the given values, and one more for
-// the result.
+// vectors creates buffers of n floats with the given values, and one more for the
+// result.
 func vectors(t *testing.T, s *client.Session, n int, values ...func(i int) float32) (bindings []client.Binding, mapped [][]float32) {
 	t.Helper()
 	values = append(values, nil)
@@ -44,6 +44,7 @@ func vectors(t *testing.T, s *client.Session, n int, values ...func(i int) float
 		}
 		bindings, mapped = append(bindings, client.Binding{Buffer: b}), append(mapped, mem)
 	}
+
 	return bindings, mapped
 }
 
@@ -84,6 +85,7 @@ func TestVecaddThroughTheRing(t *testing.T) {
 			t.Fatalf("c[%d] = %v", i, v)
 		}
 	}
+
 	var done []client.Completion
 	for len(done) < 2 {
 		var out [8]client.Completion
@@ -91,6 +93,7 @@ func TestVecaddThroughTheRing(t *testing.T) {
 		require.NoError(t, err)
 		done = append(done, out[:k]...)
 	}
+
 	require.Equal(t, uint64(1), done[0].Ticket)
 	require.Equal(t, outcome.Success, done[0].Outcome)
 	require.NotZero(t, done[0].DeviceTime)
@@ -102,6 +105,7 @@ func TestVecaddThroughTheRing(t *testing.T) {
 	for _, e := range budget {
 		used[e.Resource] = e.Used
 	}
+
 	require.Equal(t, uint64(3), used["buffers"])
 	require.Equal(t, uint64(3*((n*4+4095)&^4095)), used["deviceMemory"])
 	require.NotZero(t, used["deviceTime"])
@@ -113,7 +117,7 @@ func TestVecaddThroughTheRing(t *testing.T) {
 	mem[2][1] = 3 // a mapping outlives its session
 }
 
-// sessionCount is how many there are when what was closed is reclaimed.
+// sessionCount is the number of sessions after closed ones are reclaimed.
 func sessionCount(svc *sessiontest.Service) int {
 	_ = svc.Device.Reclaimed(context.Background())
 	n := 0
@@ -163,7 +167,7 @@ func TestBadArguments(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, client.FenceState{Reached: 7, Promised: 7, Outcome: outcome.Success}, st)
 
-	// Objects of one session are nothing to another.
+	// A session's objects mean nothing in another session.
 	b, err := s.CreateBuffer(ctx, 4096, client.Storage)
 	require.NoError(t, err)
 	q, err := other.CreateQueue(ctx, client.QueueOptions{})
@@ -190,6 +194,7 @@ func TestQuota(t *testing.T) {
 		a.Limits[ledger.DeviceMemory] = 3 * 4096
 		a.Limits[ledger.Fences] = 1
 	}})
+
 	ctx := testContext(t)
 	s := svc.Open(t)
 	a, err := s.CreateBuffer(ctx, 2*4096, client.Storage)
@@ -250,6 +255,7 @@ func TestCloseEndsDescendants(t *testing.T) {
 	child, err := root.Restrict(ctx, client.Policy{Facet: client.FacetFull})
 	require.NoError(t, err)
 	defer child.Close(ctx)
+
 	grandchild, err := child.Restrict(ctx, client.Policy{Facet: client.FacetMemory})
 	require.NoError(t, err)
 	defer grandchild.Close(ctx)
@@ -260,6 +266,7 @@ func TestCloseEndsDescendants(t *testing.T) {
 		_, err := f.Wait(ctx, 1)
 		waited <- err
 	}()
+
 	require.NoError(t, root.Close(ctx))
 	for _, s := range []*client.Session{child, grandchild} {
 		select {
@@ -272,6 +279,7 @@ func TestCloseEndsDescendants(t *testing.T) {
 		_, err := s.CreateFence(ctx, 0)
 		require.ErrorIs(t, err, gpuerr.Revoked)
 	}
+
 	<-waited
 	require.Zero(t, sessionCount(svc))
 }
@@ -306,16 +314,19 @@ func TestDriverDeath(t *testing.T) {
 		_, err := q.Completions(ctx, make([]client.Completion, 1))
 		ended <- err
 	}()
+
 	go func() {
 		_, err := f.Wait(ctx, 1)
 		ended <- err
 	}()
+
 	svc.Kill()
 	for range 2 {
 		if err := <-ended; err != nil {
 			require.Equal(t, gpuerr.ClassDisconnected, gpuerr.CodeOf(err).Class(), "%v", err)
 		}
 	}
+
 	<-s.Done()
 	require.Equal(t, gpuerr.ClassDisconnected, gpuerr.CodeOf(s.Err()).Class())
 	_, err = q.PushSignal(f, 1)

@@ -1,9 +1,9 @@
 // Package sessiontest is a whole GPU service in the process of a test: the mock
-// device on fake grants, the core, and both sockets. It plays the device-manager
-// in the plainest way: one device, one tenant.
+// device on fake grants, the core, and both sockets. It plays the device-manager in
+// its simplest form: one device, one tenant.
 //
-// The service belongs to its test. When that ends, the device is closed, its
-// ledger must be sound and empty, and nothing of the service is left.
+// The service belongs to its test. At the end of the test the device is closed, its
+// ledger must be sound and empty, and nothing of the service may remain.
 package sessiontest
 
 import (
@@ -70,6 +70,7 @@ func Start(t testing.TB, o Options) *Service {
 	if o.Config != nil {
 		o.Config(&cfg)
 	}
+
 	core, err := gpu.New(cfg)
 	require.NoError(t, err)
 	s := &Service{
@@ -79,6 +80,7 @@ func Start(t testing.TB, o Options) *Service {
 		options: o,
 		epoch:   grants.Device.Epoch,
 	}
+
 	s.ctx, s.kill = context.WithCancel(context.Background())
 	s.driver, s.endSessions = context.WithCancel(s.ctx)
 	s.listener, err = net.ListenUnix("unixpacket", &net.UnixAddr{Name: s.Socket, Net: "unixpacket"})
@@ -93,11 +95,12 @@ func Start(t testing.TB, o Options) *Service {
 		require.Zero(t, function.Pool().Usage().UsedBytes, "DMA memory is left")
 		require.NoError(t, function.Close())
 	})
+
 	return s
 }
 
-// Kill ends every socket of the service at once: all peers see E_DISCONNECTED. It waits
-// until all is dismantled.
+// Kill ends every socket of the service at once: all peers see E_DISCONNECTED. It
+// returns when everything is dismantled.
 func (s *Service) Kill() {
 	s.kill()
 	s.listener.Close()
@@ -105,8 +108,8 @@ func (s *Service) Kill() {
 	s.sessions.Wait()
 }
 
-// KillDriver is Kill of the sessions' sockets, as the end of a driver is: connections to
-// the tenant's socket stay.
+// KillDriver ends only the sessions' sockets, as the end of a driver does.
+// Connections to the tenant's socket stay.
 func (s *Service) KillDriver() {
 	s.endSessions()
 	s.sessions.Wait()
@@ -145,10 +148,12 @@ func (s *Service) broker(ctx context.Context, m *control.Message) *control.Messa
 	switch m.Type {
 	case control.TypeHello:
 		return control.NewReply(m, control.HelloReply{Version: control.HelloVersion, Tenant: Tenant}.AppendTo(nil))
+
 	case control.TypeListDevices:
 		return control.NewReply(m, control.ListDevicesReply{Devices: []control.DeviceInfo{{
 			State: 1, Epoch: s.epoch, MemoryBytes: 1 << 30, VendorID: 0x1de5, DeviceID: 1, Facet: 2, Name: "mock0", Backend: "mock",
 		}}}.AppendTo(nil))
+
 	case control.TypeOpenDevice:
 		req, err := control.ParseOpenDeviceRequest(m.Body)
 		if err == nil && req.Index != 0 {
@@ -162,6 +167,7 @@ func (s *Service) broker(ctx context.Context, m *control.Message) *control.Messa
 			return control.ErrorReply(m, err)
 		}
 		return control.NewReply(m, control.OpenDeviceReply{Epoch: s.epoch}.AppendTo(nil), fd)
+
 	case control.TypeNextState:
 		req, err := control.ParseNextStateRequest(m.Body)
 		if err != nil {
@@ -181,6 +187,7 @@ func (s *Service) broker(ctx context.Context, m *control.Message) *control.Messa
 			reply.Changed = true
 		}
 		return control.NewReply(m, reply.AppendTo(nil))
+
 	case control.TypeStatus:
 		text, err := json.Marshal(s.Device.Status(Tenant))
 		if err != nil {
@@ -188,6 +195,7 @@ func (s *Service) broker(ctx context.Context, m *control.Message) *control.Messa
 		}
 		return control.NewReply(m, text)
 	}
+
 	return control.ErrorReply(m, gpuerr.New(gpuerr.Unimplemented, "%v is not a message of the tenant socket", m.Type))
 }
 
@@ -197,21 +205,25 @@ func (s *Service) open() (int, error) {
 	if s.options.Attach != nil {
 		s.options.Attach(&attach)
 	}
+
 	core, err := s.Device.OpenSession(attach)
 	if err != nil {
 		return -1, err
 	}
+
 	ours, theirs, err := shm.Socketpair()
 	if err != nil {
 		core.Close()
 		return -1, err
 	}
+
 	conn, err := control.NewConn(ours, control.ConnOptions{})
 	if err != nil {
 		core.Close()
 		unix.Close(theirs)
 		return -1, err
 	}
+
 	s.sessions.Go(func() { session.Serve(s.driver, conn, core) })
 	return theirs, nil
 }

@@ -16,24 +16,27 @@ import (
 	"capgpu/internal/shm"
 )
 
-// datagram is one of a fuzzed conversation: its length, how many descriptors go along, and
-// its bytes.
+// datagram encodes one datagram of a fuzzed conversation: its length, its number of
+// descriptors, and its bytes.
 func datagram(b []byte, fds byte) []byte {
 	return append(append(binary.LittleEndian.AppendUint16(nil, uint16(len(b))), fds), b...)
 }
 
-// Whatever another driver says on the transfer socket, with whatever descriptors: it is
-// heard as it was announced, or refused with a code, and no descriptor stays open.
-func FuzzHear(f *testing.F) {
+// Another driver may send anything on the transfer socket, with any descriptors.
+// The driver either receives exactly what was announced or refuses it with a code,
+// and no descriptor stays open.
+func FuzzReceiveState(f *testing.F) {
 	part := func(seq uint64, body string, fds byte) []byte {
 		return datagram(message(f, seq, body, int(fds)), fds)
 	}
+
 	join := func(all ...[]byte) (b []byte) {
 		for _, d := range all {
 			b = append(b, d...)
 		}
 		return b
 	}
+
 	image, err := json.Marshal(state{Image: &gpu.Image{Version: 1}})
 	require.NoError(f, err)
 	head := func(bytes, fds int) string {
@@ -41,6 +44,7 @@ func FuzzHear(f *testing.F) {
 		require.NoError(f, err)
 		return string(b)
 	}
+
 	f.Add(join(part(1, head(len(image), 5), 0), part(2, string(image), 0), part(3, "", 4), part(4, "", 1)))
 	f.Add(join(part(1, head(10, 0), 0), part(2, "12345678901", 0)))
 	f.Add(join(part(1, head(2, 1), 1), part(2, "{}", 1)))
@@ -55,6 +59,7 @@ func FuzzHear(f *testing.F) {
 		conn, err := control.NewConn(ours, control.ConnOptions{Descriptors: true})
 		require.NoError(t, err)
 		defer conn.Close()
+
 		sent := 0
 		for len(data) >= 3 && sent < 64 {
 			n, fds := min(int(binary.LittleEndian.Uint16(data)), len(data)-3), int(data[2]%6)
@@ -71,17 +76,19 @@ func FuzzHear(f *testing.F) {
 			}
 			data, sent = data[3+n:], sent+1
 		}
+
 		require.NoError(t, unix.Shutdown(theirs, unix.SHUT_WR))
 		defer unix.Close(theirs)
 		d := &driver{log: slog.New(slog.DiscardHandler)}
 		d.upgrade.version = gpu.ImageVersion
-		text, fds, err := d.hear(conn)
+		text, fds, err := d.receiveState(conn)
 		if err != nil {
 			code := gpuerr.CodeOf(err)
 			require.True(t, code == gpuerr.Protocol || code == gpuerr.Disconnected || code == gpuerr.Version, "%v", err)
 			require.Empty(t, fds)
 			return
 		}
+
 		var st state
 		_ = strict(text, &st)
 		_ = checkKinds(fds, nil)
@@ -89,7 +96,7 @@ func FuzzHear(f *testing.F) {
 	})
 }
 
-// message is what a driver sends, as it lies on the wire.
+// message is a driver's message as it lies on the wire.
 func message(f *testing.F, seq uint64, body string, fds int) []byte {
 	a, b, err := shm.Socketpair()
 	require.NoError(f, err)
