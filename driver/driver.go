@@ -22,11 +22,9 @@ package driver
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -68,10 +66,6 @@ const (
 
 	goodbyeTimeout = 2 * time.Second // between our answer to Shutdown and the end of the link
 )
-
-// rehearsalGC is the GOGC of a rehearsal. Nobody waits for the rehearsal, and its
-// garbage is freed early.
-const rehearsalGC = 20
 
 // driver is one running driver.
 type driver struct {
@@ -181,29 +175,6 @@ func run(ctx context.Context, o Options, links *links) (err error) {
 	return errors.Join(fmt.Errorf("the device is lost: %w", d.device.Err()), d.close())
 }
 
-// rehearse starts the rehearsal. stop asks it to end; ended waits until nothing of
-// it runs.
-func (o *Options) rehearse(ctx context.Context) (stop, ended func()) {
-	if o.Rehearse == nil {
-		return func() {}, func() {}
-	}
-
-	ctx, stop = context.WithCancel(ctx)
-	var running sync.WaitGroup
-	running.Go(func() {
-		// A rehearsal leaves only garbage. Free it early: when the process dies,
-		// the kernel must take down every page that it has touched, while clients
-		// wait for the next driver.
-		before := debug.SetGCPercent(rehearsalGC)
-		defer debug.SetGCPercent(before)
-		if err := o.Rehearse(ctx); err != nil && ctx.Err() == nil {
-			o.Log.Warn("the rehearsal failed", "err", err)
-		}
-	})
-
-	return stop, running.Wait
-}
-
 // awaitGoodbye waits until the manager closes the link, which it does after it has
 // read the answer to its Shutdown.
 func awaitGoodbye(caller *control.Caller) {
@@ -296,107 +267,6 @@ func (d *driver) handler(shutdown func()) control.Handler {
 	}
 }
 
-// attach opens a session and serves it on the socket that came with the request.
-func (d *driver) attach(m *control.Message) error {
-	defer d.attaching.Add(-1)
-	if d.attaching.Add(1) > maxAttaching {
-		return gpuerr.New(gpuerr.Busy, "%d sessions are being opened already; try again", maxAttaching)
-	}
-
-	req, err := control.ParseAttachRequest(m.Body)
-	if err != nil {
-		return err
-	}
-	if err := d.beginSession(); err != nil {
-		return err
-	}
-
-	crashpoint.Here("driver.attach.received")
-	session, err := d.device.OpenSession(gpu.Attach{
-		ID:           req.Session,
-		Tenant:       req.Tenant,
-		TenantLimits: limitsOf(req.TenantLimits),
-		Limits:       limitsOf(req.SessionLimits),
-		Facet:        gpu.Facet(req.Facet),
-		Weight:       req.Weight,
-		MaxDeadline:  deadlineOf(req.MaxDeadlineNanos),
-		Programs:     req.Programs,
-	})
-
-	if err != nil {
-		d.sessions.Done()
-		return err
-	}
-
-	conn, err := control.NewConn(m.FDs[0], control.ConnOptions{})
-	m.FDs = nil // the Conn owns it, also when NewConn failed
-	if err != nil {
-		d.sessions.Done()
-		return errors.Join(err, session.Close())
-	}
-
-	crashpoint.Here("driver.attach.opened")
-	go d.runSession(req.Session, req.Tenant, conn, session)
-	return nil
-}
-
-// beginSession counts a session, unless the device is closing.
-func (d *driver) beginSession() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closing {
-		return gpuerr.New(gpuerr.Busy, "the driver is shutting down; open the device again")
-	}
-	d.sessions.Add(1)
-	return nil
-}
-
-func (d *driver) runSession(id uint64, tenant string, conn *control.Conn, s *gpu.Session) {
-	defer d.sessions.Done()
-	err := d.upgrade.hub.Serve(d.ctx, conn, s)
-	d.log.Debug("session ended", "session", id, "tenant", tenant, "why", err)
-}
-
-func (d *driver) status(m *control.Message) ([]byte, error) {
-	req, err := control.ParseDriverStatusRequest(m.Body)
-	if err != nil {
-		return nil, err
-	}
-
-	status := d.device.Status(req.Tenant)
-	crashpoint.Here("driver.status.read")
-	body, err := json.Marshal(status)
-	if err != nil {
-		return nil, gpuerr.New(gpuerr.Internal, "describe the device: %v", err)
-	}
-
-	// If the sessions do not fit, they are cut from the end; the budgets stay
-	// whole.
-	for len(body) > maxStatusBytes && halveSessions(&status) {
-		if body, err = json.Marshal(status); err != nil {
-			return nil, gpuerr.New(gpuerr.Internal, "describe the device: %v", err)
-		}
-	}
-
-	if len(body) > maxStatusBytes {
-		return nil, gpuerr.New(gpuerr.Busy, "the status has %d bytes, more than a message; ask for one tenant", len(body))
-	}
-
-	return body, nil
-}
-
-const maxStatusBytes = control.MaxLongBytes - control.HeaderBytes
-
-// halveSessions reports whether there was something to cut.
-func halveSessions(s *gpu.Status) (some bool) {
-	for i := range s.Tenants {
-		t := &s.Tenants[i]
-		some = some || len(t.Sessions) > 0
-		t.Sessions = t.Sessions[:len(t.Sessions)/2]
-	}
-	return some
-}
-
 // shutDown closes the driver on the manager's request.
 func (d *driver) shutDown() error {
 	crashpoint.Here("driver.shutdown.begun")
@@ -425,8 +295,8 @@ func (d *driver) close() error {
 }
 
 // awaitSessions waits until no session is served. A session that a client keeps in
-// the kernel (by a descriptor whose close never returns) is left to the end of the
-// process.
+// the kernel (by a descriptor with a close that never returns) is left to the end
+// of the process.
 func (d *driver) awaitSessions(ctx context.Context) error {
 	served := make(chan struct{})
 	go func() {

@@ -75,7 +75,7 @@ func TestCheckLinks(t *testing.T) {
 	require.NoError(t, checkLinks(a, c[0]))
 }
 
-// A driver whose manager is dead reports that it has no grants, and why.
+// A driver with a dead manager reports that it has no grants, and why.
 func TestNoManager(t *testing.T) {
 	leakcheck.Check(t)
 	a, b, err := shm.Socketpair()

@@ -28,7 +28,6 @@ func (d *driver) runRecovery(ctx context.Context, caller *control.Caller) {
 			Last:      uint32(min(st.Last, outcome.FunctionReset)),
 			Incidents: st.Incidents,
 		}
-
 		if now == last {
 			continue
 		}

@@ -8,7 +8,7 @@ import (
 	"capgpu/model/tokenizer"
 )
 
-// The bounds of what is taken, whatever a file says.
+// The bounds that every file must keep.
 const (
 	MaxLayers  = 1024
 	MaxDim     = 1 << 16
@@ -19,7 +19,7 @@ const (
 	MaxContext = 1 << 20
 )
 
-// Rope is how the elements of a head make the pairs that are turned.
+// Rope is which elements of a head form the rotated pairs.
 type Rope uint8
 
 const (
@@ -27,7 +27,7 @@ const (
 	RopeHalves               // (i, i+n/2): Hugging Face
 )
 
-// RopeScaling stretches the frequencies as Llama 3.1 does. Factor 0 is none.
+// RopeScaling stretches the frequencies as Llama 3.1 does. Factor 0: no stretch.
 type RopeScaling struct {
 	Factor, LowFactor, HighFactor float64
 	Original                      int // positions that the model was trained on first
@@ -45,7 +45,7 @@ type Config struct {
 	Scaling             RopeScaling
 }
 
-// Check says what is impossible about the shape, naming the field.
+// Check returns an error that names the field if the shape is impossible.
 func (c *Config) Check() error {
 	for _, f := range []struct {
 		name        string
@@ -59,6 +59,7 @@ func (c *Config) Check() error {
 			return gpuerr.New(gpuerr.Invalid, "%s: %d is not within 1 to %d", f.name, f.value, f.most)
 		}
 	}
+
 	switch {
 	case c.Heads%c.KVHeads != 0:
 		return gpuerr.New(gpuerr.Invalid, "kvHeads: %d do not divide the %d heads", c.KVHeads, c.Heads)
@@ -69,6 +70,7 @@ func (c *Config) Check() error {
 	case !(c.RopeBase >= 1 && c.RopeBase <= 1e12):
 		return gpuerr.New(gpuerr.Invalid, "ropeBase: %g is not within 1 to 1e12", c.RopeBase)
 	}
+
 	if s := c.Scaling; s.Factor != 0 {
 		ok := s.Factor >= 1 && s.Factor <= 1e6 && s.LowFactor > 0 && s.HighFactor > s.LowFactor &&
 			!math.IsInf(s.HighFactor, 0) && s.Original >= 1 && s.Original <= MaxContext
@@ -76,6 +78,7 @@ func (c *Config) Check() error {
 			return gpuerr.New(gpuerr.Invalid, "ropeScaling: %+v is not possible", s)
 		}
 	}
+
 	return nil
 }
 
@@ -116,8 +119,9 @@ func (t Type) Block() (elements, bytes int) {
 	return 1, 4
 }
 
-// Tensor is a matrix, row-major, or a vector (one row), in the mapped file. Its bytes
-// are another's: who can write the file can change them at any time.
+// Tensor is a matrix, row-major, or a vector (one row), in the mapped file. Its
+// bytes are not trusted: a process that can write the file can change them at any
+// time.
 type Tensor struct {
 	Type       Type
 	Rows, Cols int
@@ -126,7 +130,7 @@ type Tensor struct {
 	Group      int    // of I8: divides Cols
 }
 
-// Bytes is how long Data is for the shape.
+// Bytes is the length of Data that the shape requires.
 func (t *Tensor) Bytes() int {
 	e, b := t.Type.Block()
 	return t.Rows * t.Cols / e * b
@@ -140,18 +144,18 @@ type Layer struct {
 	Gate, Up, Down    Tensor // [Hidden][Dim] twice, [Dim][Hidden]
 }
 
-// Weights is all tensors. Output's Data is Embed's where the classifier is tied.
+// Weights are all tensors. Output's Data is Embed's if the classifier is tied.
 type Weights struct {
 	Embed  Tensor // [Vocab][Dim]
 	Layers []Layer
 	Norm   Tensor // F32, Dim
 	Output Tensor // [Vocab][Dim]
-	// RopeFactors divides the frequency of each pair, where a file has its own
+	// RopeFactors divides the frequency of each pair, if a file has its own factors
 	// (rope_freqs.weight); F32, HeadDim/2, or empty.
 	RopeFactors Tensor
 }
 
-// Tied says whether the classifier is the table of embeddings.
+// Tied reports whether the classifier is the table of embeddings.
 func (w *Weights) Tied() bool {
 	return len(w.Output.Data) > 0 && len(w.Embed.Data) > 0 && &w.Output.Data[0] == &w.Embed.Data[0]
 }
@@ -163,7 +167,7 @@ type File struct {
 	Config    Config
 	Weights   Weights
 	Tokenizer *tokenizer.Tokenizer
-	// Template is the chat template of the file, in Jinja; "" where it has none.
+	// Template is the chat template of the file, in Jinja; "" if it has none.
 	Template string
 
 	close func() error

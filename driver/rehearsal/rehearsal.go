@@ -1,6 +1,6 @@
 // Package rehearsal is the work of a standby driver while it waits for its grants:
-// it runs one short session on a function in its own memory. It serves drivers
-// whose backend runs on such a function.
+// it runs one short session on a function in its own memory. It serves drivers with
+// a backend that runs on such a function.
 package rehearsal
 
 import (

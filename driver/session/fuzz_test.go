@@ -46,7 +46,7 @@ func FuzzSession(f *testing.F) {
 	})
 }
 
-// hostile is a client whose steps are read from a script.
+// hostile is a client that runs a script of steps.
 type hostile struct {
 	t       *testing.T
 	svc     *sessiontest.Service

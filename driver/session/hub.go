@@ -86,7 +86,7 @@ func (s Socket) Dup() (fd int, err error) { return s.s.serving.FD() }
 // Pause stops all sessions or none. It returns each session's unanswered requests
 // and its socket. Meanwhile only requests that are already being served can open a
 // session. Pause waits for a session that is ending, but cuts its linger time
-// short. A *gpu.Obstructed names the sessions whose requests were not answered in
+// short. A *gpu.Obstructed names the sessions that did not answer their requests in
 // time.
 func (h *Hub) Pause(ctx context.Context) (states []State, sockets []Socket, err error) {
 	paused := map[*session][]control.Asked{}
@@ -247,9 +247,9 @@ func (h *Hub) Adopt(ctx context.Context, states []State, sockets []int, core fun
 	return a, nil
 }
 
-// Start serves the adopted sessions. It calls each for every session whose parent
-// is not served here; the caller runs it in a goroutine. A session whose parent is
-// served ends with its parent.
+// Start serves the adopted sessions. It calls each for every session without a
+// parent that is served here; the caller runs it in a goroutine. Every other
+// session ends with its parent.
 func (a *Adopted) Start(each func(run func() error)) {
 	for _, s := range a.top {
 		a.startBelow(s)

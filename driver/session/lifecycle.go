@@ -27,7 +27,6 @@ func (s *session) restrict(_ context.Context, m *control.Message) (*control.Mess
 		Programs:    req.Programs,
 		Check:       req.Check,
 	})
-
 	if err != nil {
 		return nil, err
 	}

@@ -100,7 +100,7 @@ func (s *session) run() error {
 // peer that has not asked why.
 const lingerTime = time.Second
 
-// errServed cancels the work of a session whose socket is closed.
+// errServed cancels a session's work when its socket is closed.
 var errServed = errors.New("the control socket is closed")
 
 // serve answers one request.

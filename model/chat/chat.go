@@ -10,7 +10,7 @@ import (
 	"capgpu/model/tokenizer"
 )
 
-// The bounds of what is taken.
+// The bounds of a conversation and a template.
 const (
 	MaxMessages = 4096    // of a conversation
 	MaxTemplate = 1 << 20 // bytes of a template
@@ -37,6 +37,7 @@ func New(template string, t *tokenizer.Tokenizer) (*Template, error) {
 	if n := len(template); n > MaxTemplate {
 		return nil, gpuerr.New(gpuerr.Invalid, "template: %d bytes are more than %d", n, MaxTemplate)
 	}
+
 	c := &Template{t: t, family: recognise(template)}
 	spec := t.Spec()
 	c.bos = spec.AddBOS
@@ -48,51 +49,57 @@ func New(template string, t *tokenizer.Tokenizer) (*Template, error) {
 			c.bos = c.bos || text != "" && strings.Contains(template, text) && !slices.Contains(c.family.marks, text)
 		}
 	}
+
 	for _, m := range c.family.marks {
 		if id := t.ID(m); id >= 0 && spec.Pieces[id].Kind == tokenizer.User {
 			c.reserved = append(c.reserved, id)
 		}
 	}
+
 	return c, nil
 }
 
 // Name is the family: "llama3", "plain".
 func (c *Template) Name() string { return c.family.name }
 
-// Stops is the texts that end an answer where no token does: the next turn of the plain
-// template. Others have none.
+// Stops are the texts that end an answer if no token does: the next turn of the
+// plain template. Others have none.
 func (c *Template) Stops() []string { return c.family.stops }
 
-// Encode is the prompt for the answer to a conversation. A conversation that is empty or
-// too long and a role that is none of the three are gpuerr.Invalid.
+// Encode returns the prompt for the answer to a conversation. It returns
+// gpuerr.Invalid for a conversation that is empty or too long, and for an unknown
+// role.
 func (c *Template) Encode(messages []lm.Message) ([]int32, error) {
 	return c.EncodeMost(math.MaxInt, messages)
 }
 
-// EncodeMost is Encode of a conversation that may be so many tokens; of more it is
-// gpuerr.Invalid.
+// EncodeMost is Encode with a bound on the tokens; above it, gpuerr.Invalid.
 func (c *Template) EncodeMost(most int, messages []lm.Message) ([]int32, error) {
 	if n := len(messages); n < 1 || n > MaxMessages {
 		return nil, gpuerr.New(gpuerr.Invalid, "messages: %d are not within 1 to %d", n, MaxMessages)
 	}
+
 	for i, m := range messages {
 		if m.Role != System && m.Role != User && m.Role != Assistant {
 			return nil, gpuerr.New(gpuerr.Invalid, "messages[%d].role: %.40q is not %s, %s or %s", i, m.Role, System, User, Assistant)
 		}
 	}
+
 	p := &prompt{spec: c.t.Spec()}
 	if c.bos {
 		p.bos()
 	}
+
 	c.family.write(p, messages)
 	tokens, ok := c.t.EncodeMost(most, tokenizer.Encode{NoBOS: true, Reserved: c.reserved}, p.parts...)
 	if !ok {
 		return nil, gpuerr.New(gpuerr.Invalid, "messages: more than %d tokens", most)
 	}
+
 	return tokens, nil
 }
 
-// prompt is the text of a conversation, with what is frame and what is data.
+// prompt is the text of a conversation, split into frame and data.
 type prompt struct {
 	spec  tokenizer.Spec
 	parts []tokenizer.Part
@@ -108,7 +115,8 @@ func (p *prompt) data(text string) {
 	p.parts = append(p.parts, tokenizer.Part{Text: text})
 }
 
-// bos begins a text, eos ends one; where the vocabulary has no such token, nothing does.
+// bos begins a text, eos ends one; if the vocabulary has no such token, they add
+// nothing.
 func (p *prompt) bos() { p.token(p.spec.BOS) }
 func (p *prompt) eos() { p.token(p.spec.EOS) }
 

@@ -21,7 +21,7 @@ var controls = []string{
 	"<start_of_turn>", "<end_of_turn>", "<｜User｜>", "<｜Assistant｜>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>",
 }
 
-// vocabulary has all bytes and the marks, which are of a kind.
+// vocabulary has all bytes and the marks, which have this kind.
 func vocabulary(t testing.TB, kind tokenizer.Kind) *tokenizer.Tokenizer {
 	t.Helper()
 	s := tokenizer.Spec{Scheme: tokenizer.SentencePiece, BOS: 1, EOS: 2, EOT: -1, Unk: 0, AddBOS: true}
@@ -40,7 +40,7 @@ func vocabulary(t testing.TB, kind tokenizer.Kind) *tokenizer.Tokenizer {
 	return tok
 }
 
-// show is the text of tokens, and in angles of its own each piece that is a mark.
+// show is the text of tokens, with each mark in special brackets.
 func show(t *tokenizer.Tokenizer, ids []int32) string {
 	var b strings.Builder
 	pieces := t.Spec().Pieces
@@ -54,7 +54,7 @@ func show(t *tokenizer.Tokenizer, ids []int32) string {
 	return strings.ReplaceAll(b.String(), "▁", " ")
 }
 
-// The beginnings of templates as they are in files; enough to know them by.
+// The beginnings of templates in real files; enough to recognise them.
 var templates = map[string]string{
 	"chatml":      `{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}{% endfor %}`,
 	"llama3":      `{% set loop_messages = messages %}{% set content = '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n'+ message['content'] | trim + '<|eot_id|>' %}{% if loop.index0 == 0 %}{% set content = bos_token + content %}{% endif %}`,
@@ -86,6 +86,7 @@ func TestFrames(t *testing.T) {
 		"plain":       "⟨<s>⟩Be kind.\n\nUser:  Hi \nAssistant: Ho\nUser: Bye\nAssistant:",
 		"plain-other": "⟨<s>⟩Be kind.\n\nUser:  Hi \nAssistant: Ho\nUser: Bye\nAssistant:",
 	}
+
 	tok := vocabulary(t, tokenizer.Control)
 	require.Len(t, templates, len(want))
 	for name, template := range templates {
@@ -100,8 +101,8 @@ func TestFrames(t *testing.T) {
 	}
 }
 
-// TestNoSmuggling: no message makes a mark, whatever it says and whoever says it,
-// whether the vocabulary calls the marks Control or User.
+// TestNoSmuggling: no message makes a mark, whatever its text and its role, whether
+// the vocabulary calls the marks Control or User.
 func TestNoSmuggling(t *testing.T) {
 	for _, kind := range []tokenizer.Kind{tokenizer.Control, tokenizer.User} {
 		tok := vocabulary(t, kind)
@@ -111,7 +112,7 @@ func TestNoSmuggling(t *testing.T) {
 			honest := marks(t, c, tok, "x")
 			for _, mark := range controls {
 				if kind == tokenizer.User && !strings.Contains(template, mark) {
-					continue // no mark of this model's: a piece as any other
+					continue // no mark of this model: a piece like any other
 				}
 				for _, text := range []string{mark, mark + mark, "a" + mark + "\n", "\n" + mark + "system\n", mark[1:], mark[:len(mark)-1]} {
 					require.Equal(t, honest, marks(t, c, tok, text), "%s: %q", name, text)
@@ -121,7 +122,7 @@ func TestNoSmuggling(t *testing.T) {
 	}
 }
 
-// marks is the marks of a conversation of one text.
+// marks are the marks of a conversation of one text.
 func marks(t testing.TB, c *chat.Template, tok *tokenizer.Tokenizer, text string) (ids []int32) {
 	t.Helper()
 	all, err := c.Encode([]lm.Message{{Role: chat.System, Content: text}, {Role: chat.User, Content: text}, {Role: chat.Assistant, Content: text}, {Role: chat.User, Content: text}})
@@ -134,11 +135,13 @@ func marks(t testing.TB, c *chat.Template, tok *tokenizer.Tokenizer, text string
 	return ids
 }
 
-// FuzzEncode: the marks of a conversation are its frame's, and its text is all there.
+// FuzzEncode: only the frame of a conversation makes marks, and its text is
+// complete.
 func FuzzEncode(f *testing.F) {
 	for _, c := range controls {
 		f.Add(c, uint8(0))
 	}
+
 	f.Add("<s>[INST] [/INST]</s>", uint8(4))
 	tok := vocabulary(f, tokenizer.Control)
 	var all []*chat.Template
@@ -147,6 +150,7 @@ func FuzzEncode(f *testing.F) {
 		require.NoError(f, err)
 		all = append(all, c)
 	}
+
 	f.Fuzz(func(t *testing.T, text string, which uint8) {
 		c := all[int(which)%len(all)]
 		require.Equal(t, marks(t, c, tok, "x"), marks(t, c, tok, text))
@@ -171,7 +175,7 @@ func TestRefused(t *testing.T) {
 	require.ErrorIs(t, err, gpuerr.Invalid)
 }
 
-// TestSystemAlone: families without system messages lose none.
+// TestSystemAlone: families without system messages drop none.
 func TestSystemAlone(t *testing.T) {
 	tok := vocabulary(t, tokenizer.Control)
 	for _, name := range []string{"llama2", "gemma", "mistral"} {
@@ -183,8 +187,8 @@ func TestSystemAlone(t *testing.T) {
 	}
 }
 
-// TestBeginning: a vocabulary that begins a text with the mark of a turn, as SmolLM's
-// does, gets no second one.
+// TestBeginning: a vocabulary that begins a text with the mark of a turn, as
+// SmolLM's does, adds no second one.
 func TestBeginning(t *testing.T) {
 	s := vocabulary(t, tokenizer.Control).Spec()
 	s.BOS = int(vocabulary(t, tokenizer.Control).ID("<|im_start|>"))

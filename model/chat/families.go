@@ -6,15 +6,15 @@ import (
 	"capgpu/model/lm"
 )
 
-// family is models whose templates write alike.
+// family is a set of models with the same kind of template.
 type family struct {
 	name  string
-	marks []string // of the frame, that are pieces in most vocabularies
+	marks []string // texts of the frame that are pieces in most vocabularies
 	stops []string
 	write func(p *prompt, messages []lm.Message)
 }
 
-// recognise is the family of a template, by the marks that no other family's have.
+// recognise returns the family of a template, by marks that no other family has.
 // The order counts: some families' marks are among another's.
 func recognise(template string) *family {
 	has := func(marks ...string) bool {
@@ -25,24 +25,30 @@ func recognise(template string) *family {
 		}
 		return true
 	}
+
 	switch {
 	case has("<|im_start|>"):
 		return &chatml
+
 	case has("<|start_header_id|>", "<|end_header_id|>"):
 		return &llama3
 	case has("<start_of_turn>"):
 		return &gemma
+
 	case has("<｜Assistant｜>"):
 		return &deepseek
 	case has("[INST]", "<<SYS>>"):
 		return &llama2
+
 	case has("[INST]"):
 		return mistral(template)
 	case has("<|assistant|>", "<|end|>"):
 		return &phi3
+
 	case has("<|assistant|>", "<|user|>"):
 		return &zephyr
 	}
+
 	return &plain
 }
 
@@ -113,7 +119,7 @@ var plain = family{
 	},
 }
 
-// gemma has no system messages: they go before the next message of the user.
+// gemma has no system messages: their text goes before the user's next message.
 var gemma = family{
 	name: "gemma", marks: []string{"<start_of_turn>", "<end_of_turn>"},
 	write: func(p *prompt, messages []lm.Message) {
@@ -154,8 +160,8 @@ var deepseek = family{
 	},
 }
 
-// llama2 begins each pair of a question and an answer as a text of its own; New's
-// beginning is the first one's.
+// llama2 begins each pair of a question and an answer as a text of its own; the
+// beginning that New adds is the first one's.
 var llama2 = family{
 	name: "llama2", marks: []string{"[INST]", "[/INST]"},
 	write: func(p *prompt, messages []lm.Message) {
@@ -169,23 +175,27 @@ var llama2 = family{
 				ended = true
 				return
 			}
+
 			if ended {
 				p.bos()
 			}
+
 			p.frame("[INST] ")
 			if system != "" {
 				p.frame("<<SYS>>\n")
 				p.data(system)
 				p.frame("\n<</SYS>>\n\n")
 			}
+
 			p.data(strings.TrimSpace(text))
 			p.frame(" [/INST]")
 		})
 	},
 }
 
-// mistral's templates differ by the spaces around their marks: the first had them on
-// both sides, the third before the text only, and those with the tekken vocabulary none.
+// mistral's templates differ in the spaces around their marks: the first had them
+// on both sides, the third only before the text, and those with the tekken
+// vocabulary none.
 var (
 	mistral1      = mistralWith("[INST] ", " [/INST]", "")
 	mistral3      = mistralWith("[INST] ", "[/INST]", " ")
@@ -208,8 +218,8 @@ func mistral(template string) *family {
 	return mistral1
 }
 
-// writeMistral writes questions between two marks; what is before an answer follows the
-// second.
+// writeMistral writes questions between two marks; before goes between the second
+// mark and an answer.
 func writeMistral(p *prompt, messages []lm.Message, before, after, answer string) {
 	pairUp(messages, func(system, text string, of string) {
 		if of == Assistant {
@@ -228,8 +238,9 @@ func writeMistral(p *prompt, messages []lm.Message, before, after, answer string
 	})
 }
 
-// pairUp calls turn for each message of the user, with the system's before it, and of
-// the assistant. A system's without a user's after it makes one.
+// pairUp calls turn for each user message, with the system's text before it, and
+// its answer. A system message without a following user message makes a turn of its
+// own.
 func pairUp(messages []lm.Message, turn func(system, text, of string)) {
 	system, waits := "", false
 	for _, m := range messages {
@@ -246,6 +257,7 @@ func pairUp(messages []lm.Message, turn func(system, text, of string)) {
 			turn("", m.Content, Assistant)
 		}
 	}
+
 	if waits {
 		turn(system, "", User)
 	}

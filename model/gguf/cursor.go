@@ -8,8 +8,8 @@ import (
 
 var le = binary.LittleEndian
 
-// cursor reads the front of a file. Once something did not fit, err is set and all that
-// follows is zero.
+// cursor reads the front of a file. After the first error err is set, and
+// everything read is zero.
 type cursor struct {
 	data []byte
 	off  uint64
@@ -24,7 +24,7 @@ func (c *cursor) failf(format string, args ...any) {
 
 func (c *cursor) left() uint64 { return uint64(len(c.data)) - c.off }
 
-// take is the next n bytes, in the file itself; nil where it ends before.
+// take returns the next n bytes, in the file itself; nil if the file ends before.
 func (c *cursor) take(n uint64, what string) []byte {
 	if c.err != nil {
 		return nil
@@ -52,7 +52,7 @@ func (c *cursor) u64(what string) uint64 {
 	return 0
 }
 
-// bytes is a string of the file, where it lies.
+// bytes returns a string of the file, in place.
 func (c *cursor) bytes(what string) []byte { return c.take(c.u64(what), what) }
 
 // name is a copy of a short string.

@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// Rewrite is a file of the parts of another with some metadata changed; nil takes a key
-// out.
+// Rewrite is another file's parts with some metadata changed; nil removes a key.
 func Rewrite(t testing.TB, h *Header, changes map[string]any) []byte {
 	t.Helper()
 	var p printer
@@ -17,15 +16,18 @@ func Rewrite(t testing.TB, h *Header, changes map[string]any) []byte {
 			p.Write(h.values[key].raw)
 		}
 	}
+
 	for key, v := range changes {
 		switch v := v.(type) {
 		case nil:
 		case string:
 			p.setText(key, v)
+
 		case uint32:
 			p.setUint(key, int(v))
 		case float32:
 			p.setFloat(key, v)
+
 		case bool:
 			p.setBool(key, v)
 		case []uint32:
@@ -33,20 +35,24 @@ func Rewrite(t testing.TB, h *Header, changes map[string]any) []byte {
 			for _, x := range v {
 				p.u32(x)
 			}
+
 		case []int32:
 			p.setArray(key, typeInt32, len(v))
 			for _, x := range v {
 				p.u32(uint32(x))
 			}
+
 		case []float32:
 			p.setArray(key, typeFloat32, len(v))
 			for range v {
 				p.u32(0)
 			}
+
 		default:
 			t.Fatalf("%s: %T", key, v)
 		}
 	}
+
 	var front printer
 	front.WriteString(magic)
 	front.u32(3)
@@ -64,11 +70,13 @@ func Rewrite(t testing.TB, h *Header, changes map[string]any) []byte {
 		front.u64(x.at)
 		end = max(end, x.at+x.bytes)
 	}
+
 	front.Write(make([]byte, gap(uint64(front.Len()))))
 	data := make([]byte, end)
 	for _, x := range h.Tensors {
 		copy(data[x.at:], x.Data)
 	}
+
 	front.Write(data)
 	return front.Bytes()
 }

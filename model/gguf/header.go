@@ -9,7 +9,7 @@ import (
 
 const (
 	magic = "GGUF"
-	// The bounds of the parts, whatever a file says.
+	// The bounds of the parts, for every file.
 	maxFront     = 512 << 20 // bytes before the tensors' data
 	maxEntries   = 1 << 16   // of metadata
 	maxTensors   = 1 << 16
@@ -19,7 +19,7 @@ const (
 	maxDims      = 4
 )
 
-// Header is the front of a file: what it says about itself, and where its tensors lie.
+// Header is the front of a file: its metadata, and the places of its tensors.
 type Header struct {
 	Version   uint32
 	Alignment uint64
@@ -29,12 +29,12 @@ type Header struct {
 	places map[string]int // of Tensors, by name
 }
 
-// TensorInfo is one tensor of a file, whatever its type.
+// TensorInfo is one tensor of a file, of any type.
 type TensorInfo struct {
 	Name string
 	Type uint32   // of ggml
 	Dims []uint64 // the innermost first
-	// Data is its bytes; nil where the size of the type is not known.
+	// Data is its bytes; nil if the size of the type is unknown.
 	Data []byte
 
 	at, bytes uint64 // of the data part
@@ -47,6 +47,7 @@ func Parse(data []byte) (*Header, error) {
 	if m := c.take(4, "magic"); m != nil && string(m) != magic {
 		return nil, gpuerr.New(gpuerr.Invalid, "magic: %q is not %q", m, magic)
 	}
+
 	h.Version = c.u32("version")
 	switch v := h.Version; {
 	case c.err != nil:
@@ -57,6 +58,7 @@ func Parse(data []byte) (*Header, error) {
 	default:
 		return nil, gpuerr.New(gpuerr.Invalid, "version: %d is not supported; 2 and 3 are", v)
 	}
+
 	tensors, entries := c.u64("tensor count"), c.u64("metadata count")
 	// The smallest entry has a key of 1 byte and a value of 1; the smallest tensor a name
 	// of 1 and one dimension.
@@ -66,21 +68,26 @@ func Parse(data []byte) (*Header, error) {
 	if most := min(maxTensors, c.left()/33); tensors > most {
 		c.failf("tensor count: %d tensors, and %d are the most for a file of %d bytes", tensors, most, len(data))
 	}
+
 	for i := uint64(0); i < entries && c.err == nil; i++ {
 		h.entry(c, i)
 	}
+
 	if c.err != nil {
 		return nil, c.err
 	}
 	if err := h.alignment(); err != nil {
 		return nil, err
 	}
+
 	for i := uint64(0); i < tensors && c.err == nil; i++ {
 		h.tensor(c, i)
 	}
+
 	if c.err != nil {
 		return nil, c.err
 	}
+
 	start := (c.off + h.Alignment - 1) / h.Alignment * h.Alignment
 	if start > uint64(len(data)) {
 		if tensors != 0 {
@@ -88,10 +95,11 @@ func Parse(data []byte) (*Header, error) {
 		}
 		start = uint64(len(data))
 	}
+
 	return h, h.place(data[start:])
 }
 
-// entry reads one key and steps over its value.
+// entry reads one key and skips its value.
 func (h *Header) entry(c *cursor, i uint64) {
 	key := c.name("a key of the metadata", maxKey)
 	if c.err != nil {
@@ -105,6 +113,7 @@ func (h *Header) entry(c *cursor, i uint64) {
 		c.failf("%s: is there twice", key)
 		return
 	}
+
 	typ := c.u32(key)
 	from := c.off
 	skip(c, typ, key, 0)
@@ -134,16 +143,19 @@ func (h *Header) tensor(c *cursor, i uint64) {
 		c.failf("tensor %d: has no name", i)
 		return
 	}
+
 	what := "tensor " + t.Name
 	if _, ok := h.places[t.Name]; ok {
 		c.failf("%s: is there twice", what)
 		return
 	}
+
 	n := c.u32(what)
 	if n < 1 || n > maxDims {
 		c.failf("%s: %d dimensions are not within 1 to %d", what, n, maxDims)
 		return
 	}
+
 	t.Dims = make([]uint64, n)
 	elements := uint64(1)
 	for d := range t.Dims {
@@ -154,6 +166,7 @@ func (h *Header) tensor(c *cursor, i uint64) {
 		}
 		elements = lo
 	}
+
 	t.Type, t.at = c.u32(what), c.u64(what)
 	if c.err != nil {
 		return
@@ -162,6 +175,7 @@ func (h *Header) tensor(c *cursor, i uint64) {
 		c.failf("%s: offset %d is no multiple of the alignment %d", what, t.at, h.Alignment)
 		return
 	}
+
 	if per, bytes, ok := layoutOf(t.Type); ok {
 		if t.Dims[0]%per != 0 {
 			c.failf("%s: rows of %d elements are no whole blocks of %s, which have %d", what, t.Dims[0], typeName(t.Type), per)
@@ -174,12 +188,13 @@ func (h *Header) tensor(c *cursor, i uint64) {
 		}
 		t.bytes = lo
 	}
+
 	h.places[t.Name] = len(h.Tensors)
 	h.Tensors = append(h.Tensors, t)
 }
 
-// place finds each tensor's bytes in the data part. No two may share any: so the tensors
-// are never more than the file.
+// place finds each tensor's bytes in the data part. No two tensors may share any,
+// so together they are never larger than the file.
 func (h *Header) place(data []byte) error {
 	for i := range h.Tensors {
 		t := &h.Tensors[i]
@@ -191,10 +206,12 @@ func (h *Header) place(data []byte) error {
 			t.Data = data[t.at:][:t.bytes:t.bytes]
 		}
 	}
+
 	order := make([]*TensorInfo, len(h.Tensors))
 	for i := range order {
 		order[i] = &h.Tensors[i]
 	}
+
 	slices.SortFunc(order, func(a, b *TensorInfo) int {
 		switch {
 		case a.at < b.at:
@@ -204,6 +221,7 @@ func (h *Header) place(data []byte) error {
 		}
 		return 0
 	})
+
 	end, last := uint64(0), ""
 	for _, t := range order {
 		if t.bytes > 0 && t.at < end {
@@ -213,10 +231,11 @@ func (h *Header) place(data []byte) error {
 			end, last = t.at+t.bytes, t.Name
 		}
 	}
+
 	return nil
 }
 
-// Tensor is a tensor by its name, nil where there is none.
+// Tensor is a tensor by its name, nil if there is none.
 func (h *Header) Tensor(name string) *TensorInfo {
 	if i, ok := h.places[name]; ok {
 		return &h.Tensors[i]

@@ -15,7 +15,8 @@ import (
 	"capgpu/model/synth"
 )
 
-// times is how many bytes are allocated at most for each of a file: the tokenizer's.
+// times bounds the bytes allocated for each byte of a file; the tokenizer decides
+// it.
 const times = 64
 
 func loadLie(t testing.TB, data []byte) error {
@@ -23,7 +24,7 @@ func loadLie(t testing.TB, data []byte) error {
 	return loadtest.Load(t, len(data), times, func() (*model.File, error) { return gguf.Load(data) })
 }
 
-// front is how long the part before the tensors' data is.
+// front is the length of the part before the tensors' data.
 func front(t testing.TB, data []byte) int {
 	t.Helper()
 	h, err := gguf.Parse(data)
@@ -34,7 +35,8 @@ func front(t testing.TB, data []byte) int {
 	return at
 }
 
-// A file that was cut anywhere is an error, but for the padding at its end.
+// A file that was truncated anywhere, except in the padding at its end, is an
+// error.
 func TestTruncated(t *testing.T) {
 	data := written(t, loadtest.Tiny(t, model.F32))
 	for n := range len(data) - 32 {
@@ -42,7 +44,7 @@ func TestTruncated(t *testing.T) {
 	}
 }
 
-// No byte of the front may be anything else and do harm.
+// Any change of any byte of the front is harmless.
 func TestEveryByte(t *testing.T) {
 	data := written(t, loadtest.Tiny(t, model.F32))
 	end, refused := front(t, data), 0
@@ -60,7 +62,7 @@ func TestEveryByte(t *testing.T) {
 	require.NoError(t, loadLie(t, data))
 }
 
-// file puts a file together by hand.
+// file assembles a file by hand.
 type file struct{ bytes.Buffer }
 
 func newFile(version uint32, tensors, entries uint64) *file {
@@ -85,19 +87,20 @@ func (f *file) text(s string) *file {
 	return f
 }
 
-// pad makes the file so long that a count is not found out by it alone.
+// pad makes the file so long that its length alone does not expose a count.
 func (f *file) pad(n int) *file {
 	f.Write(make([]byte, n))
 	return f
 }
 
-// Counts, lengths and types that lie, with room enough behind them.
+// Counts, lengths and types that lie, with enough room behind them.
 func TestLies(t *testing.T) {
 	const room = 4096
 	nested := newFile(3, 0, 1).text("k").u32(9)
 	for range 6 {
 		nested.u32(9).u64(1)
 	}
+
 	for name, lie := range map[string]struct {
 		f    *file
 		want string
@@ -149,8 +152,8 @@ func TestLies(t *testing.T) {
 	}
 }
 
-// with is a small model's file in which some of the metadata is something else: nil takes
-// a key out.
+// with is a small model's file with some of its metadata changed: nil removes a
+// key.
 func with(t testing.TB, changes map[string]any) []byte {
 	t.Helper()
 	data := written(t, small(t, nil))
@@ -222,7 +225,7 @@ func TestMetadata(t *testing.T) {
 	}
 }
 
-// Positions that are all stretched become factors of each pair.
+// A stretch of all positions becomes factors of each pair.
 func TestLinear(t *testing.T) {
 	for _, change := range []map[string]any{
 		{"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": float32(4)},
@@ -237,7 +240,7 @@ func TestLinear(t *testing.T) {
 	}
 }
 
-// A tensor that nobody knows, and one of a type that is not read, are refused by name.
+// An unknown tensor, and one of an unsupported type, are refused by name.
 func TestTensors(t *testing.T) {
 	data := written(t, small(t, nil))
 	swap := func(from, to string) []byte {
@@ -258,7 +261,7 @@ func TestTensors(t *testing.T) {
 	require.ErrorContains(t, loadLie(t, data), "tensor blk.0.attn_q.weight: type 99 is not supported")
 }
 
-// Files full of the smallest things that there are.
+// Files full of the smallest possible items.
 func TestCrowded(t *testing.T) {
 	entries := newFile(3, 0, 60000)
 	for i := range uint32(60000) {

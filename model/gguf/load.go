@@ -14,19 +14,20 @@ import (
 
 const maxTemplate = 1 << 20 // bytes of a chat template
 
-// Load is the model of a file. Its tensors lie in data but for those that had to be
-// made anew: norms in half precision, factors of the positions, matrices of q6_k, which
-// become q8_0. Errors are gpuerr.Invalid
-// and name the part.
+// Load is the model of a file. Its tensors stay in data, except those that must be
+// converted: norms in half precision, factors of the positions, and matrices of
+// q6_k, which become q8_0. Errors are gpuerr.Invalid and name the part.
 func Load(data []byte) (*model.File, error) {
 	h, err := Parse(data)
 	if err != nil {
 		return nil, err
 	}
+
 	f := &model.File{Format: "gguf"}
 	if err := h.architecture(); err != nil {
 		return nil, err
 	}
+
 	spec, err := h.Spec()
 	if err != nil {
 		return nil, err
@@ -46,10 +47,11 @@ func Load(data []byte) (*model.File, error) {
 	if f.Tokenizer, err = tokenizer.New(spec); err != nil {
 		return nil, fmt.Errorf("tokenizer.ggml: %w", err)
 	}
+
 	return f, nil
 }
 
-// lacking is what the architectures that are near have and the kernels do not.
+// lacking lists features of related architectures that the kernels lack.
 var lacking = map[string]string{
 	"llama4": "experts, attention in chunks", "mistral3": "scaled attention", "mixtral": "experts",
 	"qwen2": "biases of query, key and value", "qwen2moe": "biases and experts", "qwen3": "norms of query and key",
@@ -62,7 +64,7 @@ var lacking = map[string]string{
 	"command-r": "layer norms, parallel blocks", "gpt-oss": "experts, attention sinks", "minicpm": "scaled residuals",
 }
 
-// architecture says whether the file is of a kind that is known whole.
+// architecture checks that the file's architecture is fully supported.
 func (h *Header) architecture() error {
 	arch, err := h.text("general.architecture", 64)
 	switch {
@@ -79,10 +81,11 @@ func (h *Header) architecture() error {
 		}
 		return gpuerr.New(gpuerr.Invalid, "general.architecture: %q is not supported, only \"llama\" is: %s", arch, why)
 	}
+
 	return nil
 }
 
-// config fills in the shape. vocab is how many tokens the tokenizer has.
+// config fills in the shape. vocab is the size of the tokenizer's vocabulary.
 func (h *Header) config(c *model.Config, vocab int) error {
 	var err error
 	number := func(key string, most int, absent int) int {
@@ -98,6 +101,7 @@ func (h *Header) config(c *model.Config, vocab int) error {
 		}
 		return int(n)
 	}
+
 	real := func(key string, absent float64) float64 {
 		x, ok, e := h.float(key)
 		if err == nil {
@@ -111,6 +115,7 @@ func (h *Header) config(c *model.Config, vocab int) error {
 		}
 		return x
 	}
+
 	c.Dim = number("llama.embedding_length", model.MaxDim, -1)
 	c.Hidden = number("llama.feed_forward_length", model.MaxHidden, -1)
 	c.Layers = number("llama.block_count", model.MaxLayers, -1)
@@ -122,6 +127,7 @@ func (h *Header) config(c *model.Config, vocab int) error {
 	if c.Heads == 0 {
 		return gpuerr.New(gpuerr.Invalid, "llama.attention.head_count: 0 is not within 1 to %d", model.MaxHeads)
 	}
+
 	c.KVHeads = number("llama.attention.head_count_kv", model.MaxHeads, c.Heads)
 	c.HeadDim = number("llama.attention.key_length", model.MaxHeadDim, c.Dim/c.Heads)
 	c.Vocab = number("llama.vocab_size", model.MaxVocab, vocab)
@@ -133,6 +139,7 @@ func (h *Header) config(c *model.Config, vocab int) error {
 	if err != nil {
 		return err
 	}
+
 	switch {
 	case values != c.HeadDim:
 		return gpuerr.New(gpuerr.Invalid, "llama.attention.value_length: %d is not the %d of the keys, which is not supported", values, c.HeadDim)
@@ -141,13 +148,15 @@ func (h *Header) config(c *model.Config, vocab int) error {
 	case c.Vocab != vocab:
 		return gpuerr.New(gpuerr.Invalid, "llama.vocab_size: %d, and tokenizer.ggml.tokens has %d", c.Vocab, vocab)
 	}
+
 	if err := h.unsupported(); err != nil {
 		return err
 	}
+
 	return c.Check()
 }
 
-// unsupported refuses what would change the result.
+// unsupported refuses options that would change the result.
 func (h *Header) unsupported() error {
 	for _, key := range []string{
 		"llama.expert_count", "llama.expert_used_count", "llama.attention.sliding_window", "llama.attention.clamp_kqv",
@@ -162,9 +171,11 @@ func (h *Header) unsupported() error {
 			return gpuerr.New(gpuerr.Invalid, "%s: %g is not supported", key, x)
 		}
 	}
+
 	if n, ok, err := h.uint("split.count", math.MaxUint16); err != nil || (ok && n > 1) {
 		return gpuerr.New(gpuerr.Invalid, "split.count: a model in several files is not supported; put them together (llama-gguf-split --merge)")
 	}
+
 	for key, want := range map[string]bool{"llama.use_parallel_residual": false, "llama.attention.causal": true} {
 		if b, err := h.bool(key, want); err != nil {
 			return err
@@ -172,16 +183,18 @@ func (h *Header) unsupported() error {
 			return gpuerr.New(gpuerr.Invalid, "%s: %t is not supported", key, b)
 		}
 	}
+
 	return nil
 }
 
-// stretch is by how much all positions are divided: rope scaling "linear", in its new and
-// its old form. 1 is not at all.
+// stretch is the divisor of all positions: rope scaling "linear", in its new and
+// its old form. 1 means no scaling.
 func (h *Header) stretch() (float64, error) {
 	kind, err := h.text("llama.rope.scaling.type", 64)
 	if err != nil {
 		return 0, err
 	}
+
 	key := "llama.rope.scaling.factor"
 	switch kind {
 	case "none":
@@ -194,6 +207,7 @@ func (h *Header) stretch() (float64, error) {
 	default:
 		return 0, gpuerr.New(gpuerr.Invalid, "llama.rope.scaling.type: %q is not supported; none and linear are", kind)
 	}
+
 	x, ok, err := h.float(key)
 	if err != nil || !ok || x == 0 {
 		return 1, err
@@ -201,21 +215,23 @@ func (h *Header) stretch() (float64, error) {
 	if !(x >= 1 && x <= 1e6) {
 		return 0, gpuerr.New(gpuerr.Invalid, "%s: %g is not within 1 to 1e6", key, x)
 	}
+
 	return x, nil
 }
 
-// found keeps which tensors were used.
+// found records which tensors were used.
 type found struct {
 	*Header
 	used map[string]bool
 	err  error
 }
 
-// get is a tensor of the given shape; of rows 0 it is a vector.
+// get returns a tensor of the given shape; with rows 0 it is a vector.
 func (g *found) get(name string, rows, cols int) model.Tensor {
 	if g.err != nil {
 		return model.Tensor{}
 	}
+
 	t := g.Tensor(name)
 	if t == nil {
 		g.err = gpuerr.New(gpuerr.Invalid, "tensor %s: is missing", name)
@@ -225,6 +241,7 @@ func (g *found) get(name string, rows, cols int) model.Tensor {
 		g.err = gpuerr.New(gpuerr.Invalid, "tensor %s: type %s is not supported; f32, f16, bf16, q8_0, q4_0 and q6_k are", name, typeName(t.Type))
 		return model.Tensor{}
 	}
+
 	want := []uint64{uint64(cols), uint64(max(rows, 1))}
 	for i, d := range t.Dims {
 		if (i < 2 && d != want[i]) || (i >= 2 && d != 1) || (len(t.Dims) == 1 && want[1] != 1) {
@@ -232,6 +249,7 @@ func (g *found) get(name string, rows, cols int) model.Tensor {
 			return model.Tensor{}
 		}
 	}
+
 	g.used[name] = true
 	if t.Type == typeQ6K {
 		m, err := fromQ6K(t.Data, int(want[1]), cols)
@@ -240,6 +258,7 @@ func (g *found) get(name string, rows, cols int) model.Tensor {
 		}
 		return m
 	}
+
 	typ, _ := elementOf(t.Type)
 	return model.Tensor{Type: typ, Rows: int(want[1]), Cols: cols, Data: t.Data}
 }
@@ -254,7 +273,7 @@ func typeName(ggml uint32) string {
 	return fmt.Sprint(ggml)
 }
 
-// vector is a tensor of one row as F32, whatever it is in the file.
+// vector returns a tensor of one row as F32, whatever its type in the file.
 func (g *found) vector(name string, n int) model.Tensor {
 	t := g.get(name, 0, n)
 	if g.err != nil {
@@ -276,10 +295,12 @@ func (h *Header) weights(f *model.File) error {
 	if h.Tensor("output.weight") != nil {
 		w.Output = g.get("output.weight", c.Vocab, c.Dim)
 	}
-	// A layer has nine tensors: what is made is in proportion to what is there.
+
+	// A layer has nine tensors, so the allocation is in proportion to the file.
 	if c.Layers > len(h.Tensors)/9 {
 		return gpuerr.New(gpuerr.Invalid, "llama.block_count: %d layers, and the file has %d tensors", c.Layers, len(h.Tensors))
 	}
+
 	w.Layers = make([]model.Layer, c.Layers)
 	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
 	for i := range w.Layers {
@@ -295,23 +316,26 @@ func (h *Header) weights(f *model.File) error {
 		l.Up = g.get(name("ffn_up"), c.Hidden, c.Dim)
 		l.Down = g.get(name("ffn_down"), c.Dim, c.Hidden)
 	}
+
 	if h.Tensor("rope_freqs.weight") != nil {
 		w.RopeFactors = g.vector("rope_freqs.weight", c.HeadDim/2)
 	}
 	if g.err != nil {
 		return g.err
 	}
+
 	for i := range h.Tensors {
 		name := h.Tensors[i].Name
-		// Old converters left tables of angles, which are made anew.
+		// Old converters left tables of angles, which are recomputed.
 		if !g.used[name] && !strings.HasSuffix(name, ".attn_rot_embd") && name != "rope_freqs" {
 			return gpuerr.New(gpuerr.Invalid, "tensor %s: is not of a llama model as it is supported", name)
 		}
 	}
+
 	return h.factors(c, w)
 }
 
-// factors puts a stretch of all positions into the factors, and checks them.
+// factors merges a stretch of all positions into the factors, and checks them.
 func (h *Header) factors(c *model.Config, w *model.Weights) error {
 	by, err := h.stretch()
 	if err != nil {
@@ -320,6 +344,7 @@ func (h *Header) factors(c *model.Config, w *model.Weights) error {
 	if by == 1 && w.RopeFactors.Data == nil {
 		return nil
 	}
+
 	data := make([]byte, c.HeadDim/2*4)
 	for i := range c.HeadDim / 2 {
 		x := float32(1)
@@ -331,6 +356,7 @@ func (h *Header) factors(c *model.Config, w *model.Weights) error {
 		}
 		binary.LittleEndian.PutUint32(data[4*i:], math.Float32bits(x*float32(by)))
 	}
+
 	w.RopeFactors = model.Tensor{Type: model.F32, Rows: 1, Cols: c.HeadDim / 2, Data: data}
 	return nil
 }

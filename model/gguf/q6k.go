@@ -5,8 +5,8 @@ import (
 	"capgpu/model/quant"
 )
 
-// Files whose matrices are q4_0 mostly have one of q6_k: the classifier. The kernels have
-// no such type, so it becomes q8_0 as it is loaded: 30% larger, and in memory of its own.
+// Files of q4_0 mostly have one matrix of q6_k: the classifier. The kernels have no
+// such type, so Load converts it to q8_0: 30% larger, and in memory of its own.
 //
 // A block of q6_k is 256 elements in 210 bytes (ggml-quants.c, block_q6_K): the low four
 // bits, the high two, a signed scale for each 16, and an F16 scale of all.
@@ -16,8 +16,8 @@ const (
 	q6kBytes = 210
 )
 
-// layoutOf is how many elements of a type make how many bytes; ok is false where the type
-// is not read.
+// layoutOf returns how many elements of a type make how many bytes; ok is false for
+// a type that is not supported.
 func layoutOf(ggml uint32) (per, bytes uint64, ok bool) {
 	if ggml == typeQ6K {
 		return q6kPer, q6kBytes, true
@@ -27,7 +27,8 @@ func layoutOf(ggml uint32) (per, bytes uint64, ok bool) {
 	return uint64(p), uint64(b), ok
 }
 
-// fromQ6K is a matrix of q6_k as q8_0. data has as many bytes as the shape asks for.
+// fromQ6K converts a matrix of q6_k to q8_0. data has as many bytes as the shape
+// requires.
 func fromQ6K(data []byte, rows, cols int) (model.Tensor, error) {
 	out := model.Tensor{Type: model.Q8_0, Rows: rows, Cols: cols}
 	out.Data = make([]byte, 0, out.Bytes())
@@ -44,6 +45,7 @@ func fromQ6K(data []byte, rows, cols int) (model.Tensor, error) {
 		}
 		out.Data = append(out.Data, t.Data...)
 	}
+
 	return out, nil
 }
 

@@ -13,7 +13,7 @@ import (
 	"capgpu/model/quant"
 )
 
-// packQ6K puts a block together as ggml's quantize_row_q6_K does: levels are 0 to 63.
+// packQ6K assembles a block as ggml's quantize_row_q6_K does: levels are 0 to 63.
 func packQ6K(levels []uint8, scales []int8, d float32) []byte {
 	var ql [128]byte
 	var qh [64]byte
@@ -47,13 +47,14 @@ func TestQ6K(t *testing.T) {
 	})
 }
 
-// A file whose classifier is q6_k is loaded with one of q8_0.
+// Load converts a classifier of q6_k to q8_0.
 func TestLoadQ6K(t *testing.T) {
 	f := loadtest.Tiny(t, model.F32)
 	x := make([]float32, 4*256)
 	for i := range x {
 		x[i] = float32(i%11) - 5
 	}
+
 	c := &f.Config
 	c.Dim, c.Heads, c.KVHeads, c.HeadDim = 256, 64, 64, 4
 	matrix := func(rows, cols int) model.Tensor {
@@ -61,6 +62,7 @@ func TestLoadQ6K(t *testing.T) {
 		require.NoError(t, err)
 		return m
 	}
+
 	w := &f.Weights
 	l := &w.Layers[0]
 	w.Embed, w.Norm, l.AttnNorm, l.FFNNorm = matrix(4, 256), matrix(1, 256), matrix(1, 256), matrix(1, 256)
@@ -70,7 +72,7 @@ func TestLoadQ6K(t *testing.T) {
 	var b bytes.Buffer
 	require.NoError(t, Write(&b, f, nil))
 
-	// The tensor's place in the file is kept; it is shorter as q6_k.
+	// The tensor's place in the file stays; q6_k is shorter.
 	h, err := Parse(b.Bytes())
 	require.NoError(t, err)
 	out := h.Tensor("output.weight")
@@ -79,9 +81,11 @@ func TestLoadQ6K(t *testing.T) {
 	for i := range levels {
 		levels[i] = uint8(i * 7 % 64)
 	}
+
 	for range 4 {
 		packed = append(packed, packQ6K(levels, asSigned(scales), 0.5)...)
 	}
+
 	copy(out.Data, packed)
 	data := b.Bytes()
 	name := []byte("output.weight\x02\x00\x00\x00")

@@ -10,13 +10,14 @@ import (
 	"capgpu/model/tokenizer"
 )
 
-const none = math.MaxUint32 // what some converters write for a token that there is not
+const none = math.MaxUint32 // a converter's mark for a missing token
 
-// kinds are the pieces' types, from 1.
+// kinds are the types of the pieces, from 1.
 var kinds = [...]tokenizer.Kind{tokenizer.Normal, tokenizer.Unknown, tokenizer.Control, tokenizer.User, tokenizer.Unused, tokenizer.Byte}
 
-// wholeWords are the names of patterns whose tokenizers take a word that is a piece whole.
-// They begin a text too, where the file does not say otherwise (llama.cpp, llama-vocab.cpp).
+// wholeWords are names of patterns. Their tokenizers take a word whole if it is a
+// piece, and begin a text too, unless the file says otherwise (llama.cpp,
+// llama-vocab.cpp).
 var wholeWords = []string{"llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "tekken"}
 
 // Spec is the vocabulary of a file and its rules. Errors name the key.
@@ -26,11 +27,13 @@ func (h *Header) Spec() (tokenizer.Spec, error) {
 	if err != nil {
 		return s, err
 	}
+
 	switch kind {
 	case "llama":
 		s.Scheme = tokenizer.SentencePiece
 		s.BOS, s.EOS, s.Unk = 1, 2, 0
 		s.AddBOS, s.SpacePrefix = true, true
+
 	case "gpt2":
 		s.Scheme = tokenizer.ByteLevel
 		if s.Pattern, err = h.text("tokenizer.ggml.pre", 64); err != nil {
@@ -41,14 +44,17 @@ func (h *Header) Spec() (tokenizer.Spec, error) {
 		}
 		s.IgnoreMerges = slices.Contains(wholeWords, s.Pattern)
 		s.AddBOS = s.IgnoreMerges
+
 	case "":
 		return s, gpuerr.New(gpuerr.Invalid, "tokenizer.ggml.model: is missing")
 	default:
 		return s, gpuerr.New(gpuerr.Invalid, "tokenizer.ggml.model: %q is not supported; \"llama\" and \"gpt2\" are", kind)
 	}
+
 	if err := h.pieces(&s); err != nil {
 		return s, err
 	}
+
 	if s.Scheme == tokenizer.ByteLevel {
 		merges, err := h.texts("tokenizer.ggml.merges", tokenizer.MaxMerges)
 		if err != nil {
@@ -59,6 +65,7 @@ func (h *Header) Spec() (tokenizer.Spec, error) {
 			s.Merges[i] = string(m)
 		}
 	}
+
 	return s, h.special(&s)
 }
 
@@ -72,10 +79,12 @@ func (h *Header) pieces(s *tokenizer.Spec) error {
 	if len(texts) == 0 {
 		return gpuerr.New(gpuerr.Invalid, "%s: is missing", key)
 	}
+
 	s.Pieces = make([]tokenizer.Piece, len(texts))
 	for i, t := range texts {
 		s.Pieces[i].Text = t
 	}
+
 	each := func(key, what string, types ...uint32) (*cursor, error) {
 		c, n, err := h.array(key, what, model.MaxVocab, types...)
 		if err == nil && c != nil && n != uint64(len(texts)) {
@@ -83,19 +92,23 @@ func (h *Header) pieces(s *tokenizer.Spec) error {
 		}
 		return c, err
 	}
+
 	scores, err := each("tokenizer.ggml.scores", "of 32-bit floats", typeFloat32)
 	if err != nil {
 		return err
 	}
+
 	for i := range s.Pieces {
 		if scores != nil {
 			s.Pieces[i].Score = math.Float32frombits(scores.u32("tokenizer.ggml.scores"))
 		}
 	}
+
 	types, err := each("tokenizer.ggml.token_type", "of 32-bit integers", typeInt32, typeUint32)
 	if err != nil {
 		return err
 	}
+
 	for i := range s.Pieces {
 		if types == nil {
 			s.Pieces[i].Kind = guess(s.Scheme, i, s.Pieces[i].Text)
@@ -110,10 +123,11 @@ func (h *Header) pieces(s *tokenizer.Spec) error {
 		}
 		s.Pieces[i].Kind = kinds[t-1]
 	}
+
 	return nil
 }
 
-// guess is the kind of a token in a file that does not say.
+// guess returns the kind of a token in a file that does not state it.
 func guess(scheme tokenizer.Scheme, i int, text []byte) tokenizer.Kind {
 	switch {
 	case scheme == tokenizer.ByteLevel:
@@ -128,7 +142,7 @@ func guess(scheme tokenizer.Scheme, i int, text []byte) tokenizer.Kind {
 	return tokenizer.Normal
 }
 
-// special reads the numbers of the tokens that have a meaning, and the rules.
+// special reads the numbers of the special tokens, and the rules.
 func (h *Header) special(s *tokenizer.Spec) error {
 	for _, id := range []struct {
 		key string
@@ -149,11 +163,14 @@ func (h *Header) special(s *tokenizer.Spec) error {
 		default:
 			*id.to = int(n)
 		}
-		// What is only the custom of the format counts where there is such a token.
+
+		// A token number that is only the format's default counts only if there is
+		// such a token.
 		if !ok && *id.to >= len(s.Pieces) {
 			*id.to = -1
 		}
 	}
+
 	for _, b := range []struct {
 		key string
 		to  *bool
@@ -165,6 +182,7 @@ func (h *Header) special(s *tokenizer.Spec) error {
 			return err
 		}
 	}
+
 	s.AddBOS = s.AddBOS && s.BOS >= 0
 	s.AddEOS = s.AddEOS && s.EOS >= 0
 	return nil

@@ -28,10 +28,10 @@ const (
 // sizes of the values that have one.
 var sizes = [...]uint64{1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8}
 
-// maxDepth is how deep arrays may lie in arrays.
+// maxDepth bounds the nesting of arrays.
 const maxDepth = 4
 
-// The tensor types of ggml that are read.
+// The tensor types of ggml that this package reads.
 var elements = map[uint32]model.Type{0: model.F32, 1: model.F16, 2: model.Q4_0, 8: model.Q8_0, 30: model.BF16}
 
 func elementOf(ggml uint32) (model.Type, bool) {
@@ -39,14 +39,15 @@ func elementOf(ggml uint32) (model.Type, bool) {
 	return t, ok
 }
 
-// typeNames are of the tensor types of ggml that files are made of and that are not read.
+// typeNames are the other tensor types of ggml that occur in files; this package
+// refuses them.
 var typeNames = map[uint32]string{
 	3: "q4_1", 6: "q5_0", 7: "q5_1", 9: "q8_1", 10: "q2_k", 11: "q3_k", 12: "q4_k", 13: "q5_k", 14: "q6_k", 15: "q8_k",
 	16: "iq2_xxs", 17: "iq2_xs", 18: "iq3_xxs", 19: "iq1_s", 20: "iq4_nl", 21: "iq3_s", 22: "iq2_s", 23: "iq4_xs",
 	24: "i8", 25: "i16", 26: "i32", 27: "i64", 28: "f64", 29: "iq1_m", 34: "tq1_0", 35: "tq2_0", 39: "mxfp4",
 }
 
-// value is one value of the metadata, where it lies.
+// value is one value of the metadata, in place.
 type value struct {
 	typ uint32
 	raw []byte
@@ -57,6 +58,7 @@ func skip(c *cursor, typ uint32, key string, depth int) {
 	switch {
 	case typ == typeString:
 		c.bytes(key)
+
 	case typ == typeArray:
 		of, n := c.u32(key), c.u64(key)
 		if c.err != nil {
@@ -82,6 +84,7 @@ func skip(c *cursor, typ uint32, key string, depth int) {
 		for i := uint64(0); i < n && c.err == nil; i++ {
 			skip(c, of, key, depth+1)
 		}
+
 	case typ < uint32(len(sizes)):
 		c.take(sizes[typ], key)
 	default:
@@ -99,36 +102,44 @@ func (v value) integer() (n uint64, negative, ok bool) {
 	switch v.typ {
 	case typeUint8:
 		return uint64(v.raw[0]), false, true
+
 	case typeInt8:
 		return signed(int64(int8(v.raw[0])))
 	case typeUint16:
 		return uint64(le.Uint16(v.raw)), false, true
+
 	case typeInt16:
 		return signed(int64(int16(le.Uint16(v.raw))))
 	case typeUint32:
 		return uint64(le.Uint32(v.raw)), false, true
+
 	case typeInt32:
 		return signed(int64(int32(le.Uint32(v.raw))))
 	case typeUint64:
 		return le.Uint64(v.raw), false, true
+
 	case typeInt64:
 		return signed(int64(le.Uint64(v.raw)))
 	}
+
 	return 0, false, false
 }
 
-// uint is an integer of at most the given size; ok is false where there is no such key.
-// An array, one element for each layer, is taken where all are equal.
+// uint is an integer of at most the given size; ok is false if there is no such
+// key. An array, with one element for each layer, is accepted if all elements are
+// equal.
 func (h *Header) uint(key string, most uint64) (n uint64, ok bool, err error) {
 	v, ok := h.values[key]
 	if !ok {
 		return 0, false, nil
 	}
+
 	if v.typ == typeArray {
 		if v, err = same(key, v); err != nil {
 			return 0, false, err
 		}
 	}
+
 	n, negative, ok := v.integer()
 	if !ok {
 		return 0, false, wrong(key, "an integer", v)
@@ -139,10 +150,11 @@ func (h *Header) uint(key string, most uint64) (n uint64, ok bool, err error) {
 	if n > most {
 		return 0, false, gpuerr.New(gpuerr.Invalid, "%s: %d is more than %d", key, n, most)
 	}
+
 	return n, true, nil
 }
 
-// same is the element that all of an array of integers are.
+// same is the common element of an array of integers.
 func same(key string, v value) (value, error) {
 	c := &cursor{data: v.raw}
 	of, n := c.u32(key), c.u64(key)
@@ -186,7 +198,7 @@ func (h *Header) bool(key string, absent bool) (bool, error) {
 	return v.raw[0] != 0, nil
 }
 
-// text is a copy of a string of at most the given size; "" where there is none.
+// text is a copy of a string of at most the given size; "" if there is none.
 func (h *Header) text(key string, most int) (string, error) {
 	v, ok := h.values[key]
 	if !ok {
@@ -213,11 +225,13 @@ func (h *Header) array(key, what string, most uint64, types ...uint32) (c *curso
 	if v.typ != typeArray {
 		return nil, 0, wrong(key, what, v)
 	}
+
 	c = &cursor{data: v.raw}
 	of, n := c.u32(key), c.u64(key)
 	if c.err == nil && n > most {
 		c.failf("%s: %d elements are more than %d", key, n, most)
 	}
+
 	for _, t := range types {
 		if of != t {
 			continue
@@ -227,13 +241,15 @@ func (h *Header) array(key, what string, most uint64, types ...uint32) (c *curso
 		}
 		return c, n, c.err
 	}
+
 	if c.err != nil {
 		return nil, 0, c.err
 	}
+
 	return nil, 0, gpuerr.New(gpuerr.Invalid, "%s: is an array of type %d, and not %s", key, of, what)
 }
 
-// texts is copies of all strings of an array, in one piece of memory.
+// texts copies all strings of an array, into one piece of memory.
 func (h *Header) texts(key string, most uint64) ([][]byte, error) {
 	c, n, err := h.array(key, "an array of strings", most, typeString)
 	if err != nil || c == nil {
@@ -242,6 +258,7 @@ func (h *Header) texts(key string, most uint64) ([][]byte, error) {
 	if n > c.left()/8 {
 		return nil, gpuerr.New(gpuerr.Invalid, "%s: %d strings in %d bytes", key, n, c.left())
 	}
+
 	out := make([][]byte, n)
 	all := make([]byte, 0, c.left()-8*n)
 	for i := range out {
@@ -250,5 +267,6 @@ func (h *Header) texts(key string, most uint64) ([][]byte, error) {
 		all = append(all, b...)
 		out[i] = all[from:len(all):len(all)]
 	}
+
 	return out, c.err
 }

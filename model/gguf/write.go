@@ -18,10 +18,11 @@ import (
 
 const alignment = 32
 
-// Write stores a model in version 3, architecture llama. A nil content is the tensors'
-// own. Queries and keys are put in the order of the format, and a stretch of the
-// positions (Config.Scaling) becomes rope_freqs.weight. Errors: gpuerr.Invalid for what
-// the format cannot hold: tensors of I8, rules of a tokenizer that its keys do not tell.
+// Write stores a model in version 3, architecture llama. With a nil content it
+// writes the tensors' own bytes. Queries and keys are put in the order of the
+// format, and a stretch of the positions (Config.Scaling) becomes
+// rope_freqs.weight. It returns gpuerr.Invalid for anything that the format cannot
+// hold: tensors of I8, and rules of a tokenizer that have no key.
 func Write(w io.Writer, f *model.File, content quant.Content) error {
 	if content == nil {
 		content = quant.Own
@@ -29,10 +30,12 @@ func Write(w io.Writer, f *model.File, content quant.Content) error {
 	if err := f.Config.Check(); err != nil {
 		return err
 	}
+
 	factors, err := quant.Factors(f)
 	if err != nil {
 		return err
 	}
+
 	content = quant.Arranged(f, model.RopeAdjacent, content)
 	all := tensors(f)
 	if factors != nil {
@@ -42,10 +45,12 @@ func Write(w io.Writer, f *model.File, content quant.Content) error {
 		}
 		all = append(all, named{"rope_freqs.weight", &t, func(*model.Tensor) (model.Tensor, error) { return t, nil }})
 	}
+
 	var p printer
 	if err := p.metadata(f); err != nil {
 		return err
 	}
+
 	var front printer
 	front.WriteString(magic)
 	front.u32(3)
@@ -55,6 +60,7 @@ func Write(w io.Writer, f *model.File, content quant.Content) error {
 	if err := front.places(all); err != nil {
 		return err
 	}
+
 	out := bufio.NewWriterSize(w, 1<<20)
 	front.Write(make([]byte, gap(uint64(front.Len()))))
 	out.Write(front.Bytes())
@@ -75,10 +81,11 @@ func Write(w io.Writer, f *model.File, content quant.Content) error {
 		}
 		out.Write(make([]byte, gap(uint64(t.Bytes()))))
 	}
+
 	return out.Flush()
 }
 
-// gap is how many bytes make n a multiple of the alignment.
+// gap is the number of bytes that pad n to a multiple of the alignment.
 func gap(n uint64) uint64 { return -n % alignment }
 
 type named struct {
@@ -87,13 +94,14 @@ type named struct {
 	content quant.Content // nil: the model's
 }
 
-// tensors are those of a model by their names in the format.
+// tensors are a model's tensors with their names in the format.
 func tensors(f *model.File) []named {
 	w := &f.Weights
 	all := []named{{"token_embd.weight", &w.Embed, nil}, {"output_norm.weight", &w.Norm, nil}}
 	if !w.Tied() {
 		all = append(all, named{"output.weight", &w.Output, nil})
 	}
+
 	for i := range w.Layers {
 		l := &w.Layers[i]
 		for _, t := range []named{
@@ -104,6 +112,7 @@ func tensors(f *model.File) []named {
 			all = append(all, t)
 		}
 	}
+
 	return all
 }
 
@@ -157,7 +166,7 @@ func (p *printer) setArray(key string, of uint32, n int) {
 	p.u64(uint64(n))
 }
 
-// places writes what the tensors are and where.
+// places writes the types and places of the tensors.
 func (p *printer) places(all []named) error {
 	at := uint64(0)
 	for _, t := range all {
@@ -167,24 +176,29 @@ func (p *printer) places(all []named) error {
 				typ, ok = k, true
 			}
 		}
+
 		per, _ := t.Type.Block()
 		if !ok || t.Rows < 1 || t.Cols < 1 || t.Cols%per != 0 {
 			return gpuerr.New(gpuerr.Invalid, "tensor %s: the format cannot hold %d rows of %d as %s", t.name, t.Rows, t.Cols, t.Type)
 		}
+
 		p.text(t.name)
 		dims := []int{t.Cols, t.Rows}
 		if t.Rows == 1 {
 			dims = dims[:1]
 		}
+
 		p.u32(uint32(len(dims)))
 		for _, d := range dims {
 			p.u64(uint64(d))
 		}
+
 		p.u32(typ)
 		p.u64(at)
 		at += uint64(t.Bytes())
 		at += gap(at)
 	}
+
 	return nil
 }
 
@@ -212,10 +226,12 @@ func (p *printer) metadata(f *model.File) error {
 	if f.Tokenizer == nil {
 		return gpuerr.New(gpuerr.Invalid, "tokenizer: the model has none")
 	}
+
 	return p.tokenizer(f.Tokenizer.Spec())
 }
 
-// tokenizer writes a vocabulary, and holds what would be read back against it.
+// tokenizer writes a vocabulary, after checking that it would be read back the
+// same.
 func (p *printer) tokenizer(s tokenizer.Spec) error {
 	t := printer{}
 	t.vocabulary(&s)
@@ -229,10 +245,12 @@ func (p *printer) tokenizer(s tokenizer.Spec) error {
 	if err != nil {
 		return err
 	}
+
 	back, err := h.Spec()
 	if err != nil {
 		return err
 	}
+
 	a, b := reflect.ValueOf(s), reflect.ValueOf(back)
 	for i := range a.NumField() {
 		x, y := a.Field(i), b.Field(i)
@@ -241,6 +259,7 @@ func (p *printer) tokenizer(s tokenizer.Spec) error {
 			return gpuerr.New(gpuerr.Invalid, "tokenizer: the format cannot hold its %s", a.Type().Field(i).Name)
 		}
 	}
+
 	p.entries += t.entries
 	p.Write(t.Bytes())
 	return nil
@@ -254,33 +273,40 @@ func (p *printer) vocabulary(s *tokenizer.Spec) {
 		p.setText(at+"model", "gpt2")
 		p.setText(at+"pre", s.Pattern)
 	}
+
 	p.setArray(at+"tokens", typeString, len(s.Pieces))
 	for _, piece := range s.Pieces {
 		p.text(string(piece.Text))
 	}
+
 	p.setArray(at+"scores", typeFloat32, len(s.Pieces))
 	for _, piece := range s.Pieces {
 		p.u32(math.Float32bits(piece.Score))
 	}
+
 	p.setArray(at+"token_type", typeInt32, len(s.Pieces))
 	for _, piece := range s.Pieces {
 		p.u32(uint32(slices.Index(kinds[:], piece.Kind) + 1))
 	}
+
 	if s.Scheme == tokenizer.ByteLevel {
 		p.setArray(at+"merges", typeString, len(s.Merges))
 		for _, m := range s.Merges {
 			p.text(m)
 		}
 	}
+
 	for _, id := range []struct {
 		key string
 		id  int
 	}{{"bos", s.BOS}, {"eos", s.EOS}, {"eot", s.EOT}, {"unknown", s.Unk}} {
-		// None is -1 where the format has a custom, and no key where it has not.
+		// A missing token is written as -1 if the format has a default for it, and
+		// otherwise without a key.
 		if id.id >= 0 || s.Scheme == tokenizer.SentencePiece && id.key != "eot" {
 			p.setUint(at+id.key+"_token_id", id.id)
 		}
 	}
+
 	p.setBool(at+"add_bos_token", s.AddBOS)
 	p.setBool(at+"add_eos_token", s.AddEOS)
 	p.setBool(at+"add_space_prefix", s.SpacePrefix)

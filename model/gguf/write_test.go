@@ -36,7 +36,8 @@ func written(t testing.TB, f *model.File) []byte {
 	return b.Bytes()
 }
 
-// What is written is read back the same, for every type and both vocabularies.
+// A file reads back as the model that was written, for every type and both
+// vocabularies.
 func TestRoundTrip(t *testing.T) {
 	for _, typ := range []model.Type{model.F32, model.F16, model.BF16, model.Q8_0, model.Q4_0} {
 		for _, tied := range []bool{false, true} {
@@ -66,7 +67,7 @@ func TestVersion2(t *testing.T) {
 	require.Equal(t, f.Weights, got.Weights)
 }
 
-// The same model made piece by piece gives the same file.
+// The same model, supplied tensor by tensor, gives the same file.
 func TestContent(t *testing.T) {
 	o, err := synth.Shape("tiny")
 	require.NoError(t, err)
@@ -83,11 +84,12 @@ func TestContent(t *testing.T) {
 		got.Data = got.Data[1:]
 		return got, err
 	}
+
 	require.ErrorContains(t, gguf.Write(&b, m.Plan, short), "tensor token_embd.weight: ")
 }
 
-// A model with heads in halves, and positions stretched as Llama 3.1's are, is another
-// file and the same model.
+// A model with heads in halves, and with positions stretched as in Llama 3.1, gives
+// another file and the same model.
 func TestArranged(t *testing.T) {
 	f := small(t, func(o *synth.Options) { o.Rope = model.RopeHalves })
 	f.Config.Scaling = model.RopeScaling{Factor: 8, LowFactor: 1, HighFactor: 4, Original: 8}

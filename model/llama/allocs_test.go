@@ -11,16 +11,18 @@ import (
 	"capgpu/model"
 )
 
-// In steady state neither a pass nor a token allocates, here or in the service, which is
-// in this process.
+// In steady state neither a pass nor a token allocates, here or in the service,
+// which is in this process.
 func TestNothingIsAllocated(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates")
 	}
+
 	f := seeded(1, shape(), true, model.F32)
 	m := load(t, open(t, mock.Options{}), f, Options{Batch: 8})
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
+
 	q, other := newSequence(t, m, 80), newSequence(t, m, 80)
 	alone := []Row{{q, 0, 1, true}}
 	crowd := []Row{{q, 0, 1, true}, {q, 1, 2, false}, {q, 2, 3, true}, {other, 0, 4, true}, {other, 1, 5, false}}
@@ -41,15 +43,18 @@ func TestNothingIsAllocated(t *testing.T) {
 				err = c.run()
 			}
 		}
+
 		for range 200 {
 			run()
 		}
-		// The runtime allocates when a wait is the first of its kind, and the service now
+
+		// The runtime allocates at the first wait of a kind, and the service now
 		// and then when it has been busy for long.
 		least := math.Inf(1)
 		for range 5 {
 			least = min(least, testing.AllocsPerRun(200, run))
 		}
+
 		require.Less(t, least/c.passes, 0.5, name)
 		require.NoError(t, err)
 	}

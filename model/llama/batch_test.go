@@ -50,9 +50,9 @@ type feeding struct {
 	at     int
 }
 
-// What a row comes to does not depend on the batch that it is in: prompts in pieces of
-// any size, several sequences beside each other in any order, sequences that come and go
-// and leave their pages to others: each gives the bits that it gives token by token,
+// The result of a row does not depend on its batch. Prompts in pieces of any size,
+// several sequences beside each other in any order, and sequences that come and go
+// and leave their pages to others all give the bits that they give token by token,
 // alone.
 func TestBatchesAreBitIdentical(t *testing.T) {
 	for _, typ := range []model.Type{model.F32, model.F16, model.BF16, model.Q8_0, model.Q4_0, model.I8} {
@@ -66,6 +66,7 @@ func TestBatchesAreBitIdentical(t *testing.T) {
 				tokens := randomTokens(r, 1+r.IntN(50), f.Config.Vocab)
 				texts = append(texts, feeding{tokens: tokens, want: alone(t, m, tokens)})
 			}
+
 			var running []*feeding
 			for done := 0; done < rounds(40); {
 				for len(running) < 4 {
@@ -73,6 +74,7 @@ func TestBatchesAreBitIdentical(t *testing.T) {
 					one.q = newSequence(t, m, len(one.tokens))
 					running = append(running, &one)
 				}
+
 				var rows []Row
 				var want [][]uint32
 				for _, i := range r.Perm(len(running)) {
@@ -87,13 +89,16 @@ func TestBatchesAreBitIdentical(t *testing.T) {
 						x.at++
 					}
 				}
+
 				if len(rows) == 0 {
 					continue
 				}
+
 				require.NoError(t, m.Step(ctx, rows))
 				for i := range want {
 					require.Equal(t, want[i], bits(m.Logits(i)), "logits %d of %d rows", i, len(rows))
 				}
+
 				require.Nil(t, m.Logits(len(want)))
 				running = slices.DeleteFunc(running, func(x *feeding) bool {
 					if x.at < len(x.tokens) && r.IntN(20) > 0 {
@@ -104,16 +109,18 @@ func TestBatchesAreBitIdentical(t *testing.T) {
 					return true
 				})
 			}
+
 			for _, x := range running {
 				x.q.Close()
 			}
+
 			require.Zero(t, m.PagesUsed())
 		})
 	}
 }
 
-// Greedy says what Step and a look at the logits say, wherever it begins, and leaves the
-// sequence so that both can go on.
+// Greedy generates the tokens that Step and the logits give, wherever it begins,
+// and leaves the sequence so that both can continue.
 func TestGreedyAgainstSteps(t *testing.T) {
 	for name, engine := range engines {
 		t.Run(name, func(t *testing.T) {
@@ -128,10 +135,12 @@ func TestGreedyAgainstSteps(t *testing.T) {
 				for i, id := range prompt[:len(prompt)-1] {
 					rows, same = append(rows, Row{slow, i, id, false}), append(same, Row{fast, i, id, false})
 				}
+
 				if len(rows) > 0 {
 					require.NoError(t, m.Step(ctx, rows))
 					require.NoError(t, m.Step(ctx, same))
 				}
+
 				token, position := prompt[len(prompt)-1], len(prompt)-1
 				for position < f.Config.Context {
 					n := 1 + r.IntN(f.Config.Context-position)
@@ -141,20 +150,24 @@ func TestGreedyAgainstSteps(t *testing.T) {
 						got = append(got, id)
 						return len(got) != stop
 					}))
+
 					if stop > 0 {
 						require.Len(t, got, stop)
 					} else {
 						require.Len(t, got, n)
 					}
+
 					for _, id := range got {
 						require.NoError(t, m.Step(ctx, []Row{{slow, position, token, true}}))
 						token = modeltest.Argmax(m.Logits(0))
 						position++
 						require.Equal(t, token, id)
 					}
+
 					require.Equal(t, position, fast.Written())
 					require.Equal(t, position, slow.Written())
 				}
+
 				slow.Close()
 				fast.Close()
 			}
@@ -162,7 +175,8 @@ func TestGreedyAgainstSteps(t *testing.T) {
 	}
 }
 
-// Passes that are too long for a list are several, and do the same.
+// A pass that is too long for one list becomes several lists, and computes the
+// same.
 func TestSplit(t *testing.T) {
 	c := shape()
 	c.Layers = 130 // 9 launches each: more than a list has, and more arguments
@@ -178,6 +192,7 @@ func TestSplit(t *testing.T) {
 		require.LessOrEqual(t, len(p), client.MaxListCommands)
 		require.LessOrEqual(t, recordingBytes(p)-uint64(64*len(p)), uint64(listArgBytes))
 	}
+
 	require.Equal(t, b.Body(1), all)
 
 	m := load(t, open(t, engines["native"]), f, Options{Sequences: 2, Batch: 2})
@@ -189,6 +204,7 @@ func TestSplit(t *testing.T) {
 		require.Equal(t, want[i], bits(m.Logits(0)))
 		require.Equal(t, want[i+1], bits(m.Logits(1)))
 	}
+
 	var got []int32
 	require.NoError(t, m.Greedy(testContext(t), q, tokens[19], 19, 1, func(id int32) bool { got = append(got, id); return true }))
 	require.Len(t, got, 1)

@@ -33,18 +33,19 @@ func benchSession(b *testing.B) *client.Session {
 	return s
 }
 
-// benchTokens is how many tokens a text has in the figures.
+// benchTokens is the length of a text in the figures.
 const benchTokens = 256
 
-// BenchmarkDecode is one token of a text of 256, of the real model, on one CPU's worth of
-// work: ahead on the device (greedy), with a look at each token (step), and by the same
-// kernels without a service.
+// BenchmarkDecode times one token of a text of 256, of the real model, on one CPU's
+// worth of work: with run-ahead decode on the device (greedy), with each token read
+// back (step), and by the same kernels without a service.
 func BenchmarkDecode(b *testing.B) {
 	f := stories(b, storiesBin)
 	ctx := context.Background()
 	report := func(b *testing.B) {
 		b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "tokens/s")
 	}
+
 	b.Run("greedy", func(b *testing.B) {
 		m := load(b, benchSession(b), f, Options{Sequences: 1})
 		q := newSequence(b, m, benchTokens)
@@ -59,6 +60,7 @@ func BenchmarkDecode(b *testing.B) {
 		report(b)
 		b.ReportMetric(float64(m.DeviceTime()-before)/float64(b.N), "device-ns/op")
 	})
+
 	b.Run("step", func(b *testing.B) {
 		m := load(b, benchSession(b), f, Options{Sequences: 1})
 		q := newSequence(b, m, benchTokens)
@@ -77,8 +79,10 @@ func BenchmarkDecode(b *testing.B) {
 			}
 			token = modeltest.Argmax(m.Logits(0))
 		}
+
 		report(b)
 	})
+
 	b.Run("in-process", func(b *testing.B) {
 		p := newInProcess(b, f, Options{Sequences: 1})
 		b.ReportAllocs()
@@ -93,7 +97,7 @@ func BenchmarkDecode(b *testing.B) {
 	})
 }
 
-// BenchmarkLoad is all of loading the real model and closing it.
+// BenchmarkLoad times loading the real model and closing it.
 func BenchmarkLoad(b *testing.B) {
 	f := stories(b, storiesBin)
 	s := benchSession(b)
@@ -109,8 +113,8 @@ func BenchmarkLoad(b *testing.B) {
 	}
 }
 
-// BenchmarkThroughTheService is texts of 256 tokens, in turns through the service and by
-// the same kernels without one: the ratio is of the medians.
+// BenchmarkThroughTheService generates texts of 256 tokens, alternately through the
+// service and by the same kernels without one. The ratio is of the medians.
 func BenchmarkThroughTheService(b *testing.B) {
 	b.Run("stories260K", func(b *testing.B) { benchThrough(b, stories(b, storiesBin)) })
 	for _, typ := range []model.Type{model.F32, model.Q8_0} {
@@ -143,6 +147,7 @@ func benchThrough(b *testing.B, f *model.File) {
 		through = append(through, float64(middle.Sub(began)))
 		without = append(without, float64(time.Since(middle)))
 	}
+
 	slices.Sort(through)
 	slices.Sort(without)
 	mid := len(through) / 2
@@ -152,8 +157,8 @@ func benchThrough(b *testing.B, f *model.File) {
 	b.ReportMetric(without[len(without)/10]/through[len(through)/10], "ratio-p10")
 }
 
-// BenchmarkPass is a pass of some rows of the real model: of one text that begins (a
-// prompt), and of as many texts that go on.
+// BenchmarkPass times a pass of several rows of the real model: of one text that
+// begins (a prompt), and of as many texts that continue.
 func BenchmarkPass(b *testing.B) {
 	f := stories(b, storiesBin)
 	for _, n := range []int{1, 4, 8, 32} {
@@ -172,11 +177,13 @@ func BenchmarkPass(b *testing.B) {
 			}
 			b.ReportMetric(float64(b.N*n)/b.Elapsed().Seconds(), "rows/s")
 		}
+
 		b.Run(fmt.Sprintf("prompt-%d", n), func(b *testing.B) {
 			q := newSequence(b, m, n)
 			defer q.Close()
 			run(b, func(i int) int { return i }, func(int) *Sequence { return q })
 		})
+
 		b.Run(fmt.Sprintf("texts-%d", n), func(b *testing.B) {
 			var all []*Sequence
 			for range n {

@@ -10,9 +10,9 @@ import (
 	"capgpu/model/mapped"
 )
 
-// Blueprint is what a model becomes on a device, before there is one: its buffers, what
-// lies where, and the launches of a pass. Load makes it true in a session; who runs the
-// same launches elsewhere begins here too.
+// Blueprint is the plan of a model on a device: its buffers, their layout, and the
+// launches of a pass. Load realizes it in a session. A program that runs the same
+// launches elsewhere starts from it too.
 type Blueprint struct {
 	Buffers []BufferPlan
 
@@ -20,20 +20,31 @@ type Blueprint struct {
 	options Options // all fields set
 	uploads []upload
 
-	embed           matrix
-	layers          []layerPlan
-	norm, freqs     piece
-	output          []matrix
-	unitWeights     piece // 1/√dim: rmsnorm with them makes vectors of length 1
-	pages           int   // of the cache
-	x, n, qkv, att  piece // [batch][…]
-	gu, h           piece
-	logits          piece // [batch][vocab]
-	sums, total     piece // [batch+1][dim], [dim]: see embed.go
-	tokens, rows    piece // [batch], [batch][2]
-	table           piece // [sequences][pages]
-	history         piece // [batch][historyKeep]
-	counted, vector piece // [batch+1], [dim]
+	pages int // of the cache
+
+	weights struct {
+		embed       matrix
+		layers      []layerPlan
+		norm, freqs piece
+		output      []matrix
+		unit        piece // 1/√dim: rmsnorm with them makes vectors of length 1
+	}
+
+	// The intermediate results of a pass.
+	work struct {
+		x, n, qkv, att piece // [batch][…]
+		gu, h          piece
+		logits         piece // [batch][vocab]
+		sums, total    piece // [batch+1][dim], [dim]: see embed.go
+	}
+
+	// The inputs and outputs of a pass, in memory shared with the client.
+	io struct {
+		tokens, rows    piece // [batch], [batch][2]
+		table           piece // [sequences][pages]
+		history         piece // [batch][historyKeep]
+		counted, vector piece // [batch+1], [dim]
+	}
 }
 
 type layerPlan struct {
@@ -42,19 +53,20 @@ type layerPlan struct {
 	k, v                 piece // [pages][page][kvHeads][headDim]
 }
 
-// historyKeep is how many tokens of a row the device remembers: more than are on their
-// way at a time.
+// historyKeep is how many tokens of a row the device remembers: more than may be in
+// flight.
 const historyKeep = 64
 
-// mostTableBytes bounds the table of pages, which the options alone decide.
+// mostTableBytes bounds the table of pages; the options alone decide its size.
 const mostTableBytes = 64 << 20
 
-// Draw plans a model. pack is how long a buffer of several tensors is at most, and 0 the
-// usual; with positions 0 the cache has all that sequences can use.
+// Draw plans a model. pack is the maximal length of a buffer of several tensors; 0:
+// the default. With positions 0 the cache has as many as all sequences can use.
 func Draw(f *model.File, o Options, pack uint64) (*Blueprint, error) {
 	if err := checkFile(f); err != nil {
 		return nil, err
 	}
+
 	o, err := o.withDefaults(&f.Config)
 	if err != nil {
 		return nil, err
@@ -68,11 +80,13 @@ func Draw(f *model.File, o Options, pack uint64) (*Blueprint, error) {
 	if pack == 0 {
 		pack = packBytes
 	}
+
 	b := &Blueprint{config: f.Config, options: o, pages: pagesFor(o.Positions, o.PagePositions)}
 	freqs, err := frequencies(&f.Config, &f.Weights.RopeFactors)
 	if err != nil {
 		return nil, err
 	}
+
 	l := &layout{pack: pack}
 	b.placeWeights(l, &f.Weights, freqs)
 	b.placeCache(l)
@@ -84,11 +98,11 @@ func Draw(f *model.File, o Options, pack uint64) (*Blueprint, error) {
 
 func (b *Blueprint) placeWeights(l *layout, w *model.Weights, freqs []float32) {
 	t := &tensors{layout: l}
-	b.embed = t.stacked("embed", 0, []*model.Tensor{&w.Embed})
+	b.weights.embed = t.stacked("embed", 0, []*model.Tensor{&w.Embed})
 	for i := range w.Layers {
 		from := &w.Layers[i]
 		name := func(tensor string) string { return fmt.Sprintf("layers.%d.%s", i, tensor) }
-		b.layers = append(b.layers, layerPlan{
+		b.weights.layers = append(b.weights.layers, layerPlan{
 			attnNorm: t.put(name("attnNorm"), from.AttnNorm.Data),
 			qkv:      t.matrices(name("qkv"), &from.Q, &from.K, &from.V),
 			o:        t.matrices(name("o"), &from.O),
@@ -97,26 +111,29 @@ func (b *Blueprint) placeWeights(l *layout, w *model.Weights, freqs []float32) {
 			down:     t.matrices(name("down"), &from.Down),
 		})
 	}
-	b.norm = t.put("norm", w.Norm.Data)
+
+	b.weights.norm = t.put("norm", w.Norm.Data)
 	if w.Tied() && w.Output.Type == w.Embed.Type && w.Output.Group == w.Embed.Group {
-		b.output = []matrix{b.embed}
+		b.weights.output = []matrix{b.weights.embed}
 	} else {
-		b.output = t.matrices("output", &w.Output)
+		b.weights.output = t.matrices("output", &w.Output)
 	}
-	b.freqs = t.put("frequencies", f32Bytes(freqs...))
+
+	b.weights.freqs = t.put("frequencies", f32Bytes(freqs...))
 	unit := make([]float32, b.config.Dim)
 	for i := range unit {
 		unit[i] = float32(1 / math.Sqrt(float64(b.config.Dim)))
 	}
-	b.unitWeights = t.put("unit", f32Bytes(unit...))
+
+	b.weights.unit = t.put("unit", f32Bytes(unit...))
 	b.uploads = t.uploads
 }
 
 func (b *Blueprint) placeCache(l *layout) {
 	bytes := b.pageBytes() * uint64(b.pages)
-	for i := range b.layers {
-		b.layers[i].k = l.place(cache, fmt.Sprintf("layers.%d.keys", i), bytes)
-		b.layers[i].v = l.place(cache, fmt.Sprintf("layers.%d.values", i), bytes)
+	for i := range b.weights.layers {
+		b.weights.layers[i].k = l.place(cache, fmt.Sprintf("layers.%d.keys", i), bytes)
+		b.weights.layers[i].v = l.place(cache, fmt.Sprintf("layers.%d.values", i), bytes)
 	}
 }
 
@@ -131,10 +148,10 @@ func (b *Blueprint) placeWork(l *layout) {
 		return l.place(work, name, 4*uint64(rows)*uint64(words))
 	}
 	batch := b.options.Batch
-	b.x, b.n = place("residual", batch, c.Dim), place("normed", batch, c.Dim)
-	b.qkv, b.att = place("qkv", batch, (c.Heads+2*c.KVHeads)*c.HeadDim), place("attention", batch, c.Heads*c.HeadDim)
-	b.gu, b.h = place("gateUp", batch, 2*c.Hidden), place("hidden", batch, c.Hidden)
-	b.sums, b.total = place("sums", batch+1, c.Dim), place("total", 1, c.Dim)
+	b.work.x, b.work.n = place("residual", batch, c.Dim), place("normed", batch, c.Dim)
+	b.work.qkv, b.work.att = place("qkv", batch, (c.Heads+2*c.KVHeads)*c.HeadDim), place("attention", batch, c.Heads*c.HeadDim)
+	b.work.gu, b.work.h = place("gateUp", batch, 2*c.Hidden), place("hidden", batch, c.Hidden)
+	b.work.sums, b.work.total = place("sums", batch+1, c.Dim), place("total", 1, c.Dim)
 }
 
 func (b *Blueprint) placeShared(l *layout) {
@@ -142,22 +159,22 @@ func (b *Blueprint) placeShared(l *layout) {
 	place := func(name string, rows, words int) piece {
 		return l.place(shared, name, 4*uint64(rows)*uint64(words))
 	}
-	b.tokens, b.rows, b.history = place("tokens", o.Batch, 1), place("rows", o.Batch, 2), place("history", o.Batch, historyKeep)
-	b.table = place("table", o.Sequences, o.tablePages())
-	b.counted, b.vector = place("counted", o.Batch+1, 1), place("vector", 1, c.Dim)
-	b.logits = place("logits", o.Batch, c.Vocab)
+	b.io.tokens, b.io.rows, b.io.history = place("tokens", o.Batch, 1), place("rows", o.Batch, 2), place("history", o.Batch, historyKeep)
+	b.io.table = place("table", o.Sequences, o.tablePages())
+	b.io.counted, b.io.vector = place("counted", o.Batch+1, 1), place("vector", 1, c.Dim)
+	b.work.logits = place("logits", o.Batch, c.Vocab)
 }
 
-// Fill copies what a buffer of weights begins with. A file that was truncated meanwhile
-// is gpuerr.IO.
+// Fill copies the initial contents of a buffer of weights. A file that was
+// truncated meanwhile is gpuerr.IO.
 func (b *Blueprint) Fill(buffer int, memory []byte) error {
 	return b.fill(buffer, memory, func(uint64) error { return nil })
 }
 
-// copyBytes is how much is copied between two looks at the context.
+// copyBytes is how much is copied between two checks of the context.
 const copyBytes = 4 << 20
 
-// fill is Fill with a word after each few megabytes.
+// fill is Fill with a call of copied after every few megabytes.
 func (b *Blueprint) fill(buffer int, memory []byte, copied func(bytes uint64) error) error {
 	for i := range b.uploads {
 		u := &b.uploads[i]
@@ -179,7 +196,7 @@ func (b *Blueprint) fill(buffer int, memory []byte, copied func(bytes uint64) er
 	return nil
 }
 
-// uploadBytes is what there is to copy in all.
+// uploadBytes is the total of the bytes to copy.
 func (b *Blueprint) uploadBytes() uint64 {
 	var sum uint64
 	for i := range b.uploads {
@@ -196,5 +213,5 @@ func f32Bytes(values ...float32) []byte {
 	return b
 }
 
-// forget lets go of the file.
+// forget releases the file.
 func (b *Blueprint) forget() { b.uploads = nil }

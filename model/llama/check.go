@@ -7,8 +7,8 @@ import (
 	"capgpu/model"
 )
 
-// checkFile says what of a file is not a Llama model, naming the tensor. Loaders have
-// checked much of it; what follows relies on all of it.
+// checkFile returns why a file is not a Llama model, naming the tensor. Loaders
+// have checked much of it; the rest of this package relies on all of it.
 func checkFile(f *model.File) error {
 	c, w := &f.Config, &f.Weights
 	if err := c.Check(); err != nil {
@@ -17,6 +17,7 @@ func checkFile(f *model.File) error {
 	if len(w.Layers) != c.Layers {
 		return gpuerr.New(gpuerr.Invalid, "layers: the weights have %d, the shape says %d", len(w.Layers), c.Layers)
 	}
+
 	qDim, kvDim := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
 	var err error
 	matrix := func(name string, t *model.Tensor, rows, cols int) {
@@ -24,12 +25,14 @@ func checkFile(f *model.File) error {
 			err = checkMatrix(name, t, rows, cols)
 		}
 	}
+
 	vector := func(name string, t *model.Tensor, n int) {
 		matrix(name, t, 1, n)
 		if err == nil && t.Type != model.F32 {
 			err = gpuerr.New(gpuerr.Invalid, "%s: is of type %v; norms and factors are f32", name, t.Type)
 		}
 	}
+
 	matrix("embed", &w.Embed, c.Vocab, c.Dim)
 	for i := range w.Layers {
 		l := &w.Layers[i]
@@ -44,11 +47,13 @@ func checkFile(f *model.File) error {
 		matrix(name("up"), &l.Up, c.Hidden, c.Dim)
 		matrix(name("down"), &l.Down, c.Dim, c.Hidden)
 	}
+
 	vector("norm", &w.Norm, c.Dim)
 	matrix("output", &w.Output, c.Vocab, c.Dim)
 	if w.RopeFactors.Data != nil {
 		vector("ropeFactors", &w.RopeFactors, c.HeadDim/2)
 	}
+
 	return err
 }
 
@@ -59,6 +64,7 @@ func checkMatrix(name string, t *model.Tensor, rows, cols int) error {
 	if t.Rows != rows || t.Cols != cols {
 		return gpuerr.New(gpuerr.Invalid, "%s: has %d×%d elements where the shape says %d×%d", name, t.Rows, t.Cols, rows, cols)
 	}
+
 	elements, _ := t.Type.Block()
 	if cols%elements != 0 {
 		return gpuerr.New(gpuerr.Invalid, "%s: rows of %d elements are not whole blocks of %d", name, cols, elements)
@@ -75,5 +81,6 @@ func checkMatrix(name string, t *model.Tensor, rows, cols int) error {
 	if want := rows * cols / t.Group * 4; len(t.Scales) != want {
 		return gpuerr.New(gpuerr.Invalid, "%s: has %d bytes of scales where the shape says %d", name, len(t.Scales), want)
 	}
+
 	return nil
 }

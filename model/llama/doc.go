@@ -1,15 +1,15 @@
-// Package llama runs models of the Llama architecture on a device that it knows only by
-// a client.Session: the tensors lie in the session's buffers, and every operation is a
-// program launched there.
+// Package llama runs models of the Llama architecture on a device that it knows
+// only through a client.Session. The tensors are in the session's buffers, and
+// every operation is a program launched there.
 //
 //	model.File ─► Blueprint: buffers, and the launches of a pass ─► Load: the same in a session
 //	rows ─► Step: small mapped buffers, then one replay ─► Logits, in mapped memory
 //	a token ─► Greedy: replays ahead of the reader, each begins where the last ended
 //
-// A pass takes a batch of rows, each a token at a position of a sequence; rows of one
-// sequence may follow each other (a prompt) and stand beside those of others. What a row
-// comes to does not depend on the rows beside it, to the bit, as far as the programs
-// hold to that: those of package native do.
+// A pass takes a batch of rows, each a token at a position of a sequence; Rows of
+// one sequence may follow each other (a prompt) and may share the batch with rows
+// of other sequences. The result of a row does not depend on the other rows, to the
+// bit, as far as the programs guarantee that; those of package native do.
 //
 // # What is launched
 //
@@ -26,30 +26,31 @@
 //	in Greedy also:
 //	  next_token_f32                            the token and the position of the next pass
 //
-// These are recorded as lists when the model is loaded, for a few sizes of a batch; a
-// batch in between is filled up with rows of no sequence, which the programs pass over.
-// A pass is one or two replays without patches: what differs (tokens, positions,
-// sequences, the table of pages) lies in small buffers that are mapped here. Greedy's
-// passes follow each other on the device, several in a list where they are short.
+// These are recorded as lists when the model is loaded, for a few sizes of a batch;
+// a batch in between is padded with rows of no sequence, which the programs skip. A
+// pass is one or two replays without patches: everything that varies (tokens,
+// positions, sequences, the table of pages) is in small buffers that are mapped
+// here. Greedy's passes follow each other on the device, several in a list where
+// they are short.
 //
 // # The cache
 //
-// Keys and values lie in pages of some positions each. A Sequence has a row in the table
-// of pages; Reserve gives it pages before they are used, and Close gives them back. A
-// row is refused before it could read a position that its sequence has not written: a
-// page that was another's shows nothing of it.
+// Keys and values are in pages of several positions each. A Sequence has a row in
+// the table of pages; Reserve gives it pages before they are used, and Close gives
+// them back. A row is refused before it could read a position that its sequence has
+// not written: a page of an earlier owner so reveals nothing.
 //
-// # Who may be trusted
+// # Trust
 //
-// The file may be anybody's: its shapes are checked here once more, and its bytes are
-// copied under a guard. The service is trusted as package client says: a token that
+// The file is not trusted: this package checks its shapes once more, and copies its
+// bytes under a guard. The service is trusted as package client says: a token that
 // comes from the device is compared with the vocabulary before it is used.
 //
 // # Ends
 //
-// After a pass that did not end ok, or was refused, the Model is of no use any more and
-// every method says why; close it, and what it had is free. A pass that was cancelled by
-// its context is not such an end.
+// After a pass that failed or was refused, the Model is unusable and every method
+// returns why; Close frees its resources. A pass that its context cancelled is no
+// such failure.
 //
 // Step, Greedy, Embed, Logits and Close are for one goroutine at a time. Sequences may be
 // made, reserved for and closed from any. Locks: Model.pool.mu, held for bookkeeping only.

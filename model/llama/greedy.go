@@ -7,9 +7,9 @@ import (
 	"capgpu/gpuerr"
 )
 
-// How far Greedy runs ahead of its reader: enough that the device always has the next
-// pass, and not so far that stopping takes long. Where passes are short, several are one
-// list, one after another, so that what it costs to hand over a list is shared.
+// How far Greedy runs ahead of its reader: enough that the device always has the
+// next pass, and not so far that stopping takes long. Short passes are grouped into
+// one list, so that they share the cost of its submission.
 const (
 	aheadTime  = 2 * time.Millisecond
 	leastAhead = 2  // passes
@@ -18,13 +18,15 @@ const (
 	listTime   = aheadTime
 )
 
-// Greedy takes the most likely token n times, beginning after a token at a position: each
-// is the input of the pass at the next position, without a look from here. yield gets
-// the tokens in order; after it says false no more passes are begun, and what those on
-// their way write is not counted as written. Positions up to position+n-1 are reserved
-// before, and position is not after what is written, else gpuerr.Invalid.
+// Greedy takes the most likely token n times, beginning after a token at a
+// position. Each token is the input of the pass at the next position, without a
+// check on this side. yield gets the tokens in order. After it returns false no
+// more passes are begun, and writes of passes in flight do not count as written.
+// Positions up to position+n-1 must be reserved, and position must not be after the
+// written ones, else gpuerr.Invalid.
 //
-// When ctx ends first, the passes are stopped; tokens that were handed out are written.
+// When ctx ends first, the passes are stopped; tokens that were handed out are
+// written.
 func (m *Model) Greedy(ctx context.Context, q *Sequence, token int32, position, n int, yield func(token int32) bool) error {
 	if err := m.usable(ctx); err != nil {
 		return err
@@ -32,32 +34,32 @@ func (m *Model) Greedy(ctx context.Context, q *Sequence, token int32, position, 
 	if n < 1 {
 		return gpuerr.New(gpuerr.Invalid, "n: %d tokens are none", n)
 	}
-	m.asked = 0
+	m.steps.asked = 0
 	if err := m.checkGreedy(q, token, position, n); err != nil {
 		return err
 	}
 	m.layRow(0, token, position, q.id)
-	m.flight = flight{}
+	m.steps.flight = flight{}
 	got, err := m.decode(ctx, position, n, yield)
 	q.next = position + got
 	return err
 }
 
 func (m *Model) checkGreedy(q *Sequence, token int32, position, n int) error {
-	m.step++
+	m.steps.step++
 	m.pool.mu.Lock()
 	defer m.pool.mu.Unlock()
 	return m.checkRowLocked(q, token, position, n)
 }
 
-// flight is the passes of Greedy that are on their way.
+// flight is the passes of Greedy that are in flight.
 type flight struct {
 	begun, ended int                 // passes
-	passes       [queueEntries]uint8 // that end with each command, as a ring
+	passes       [queueEntries]uint8 // passes that end with each command, as a ring
 	pushed, took int                 // commands
 }
 
-// begin hands over a routine of so many passes.
+// begin records a submitted routine of this many passes.
 func (f *flight) begin(commands, passes int) {
 	for i := range commands {
 		f.passes[(f.pushed+i)%len(f.passes)] = 0
@@ -67,7 +69,7 @@ func (f *flight) begin(commands, passes int) {
 	f.begun += passes
 }
 
-// end takes note of commands that have ended.
+// end records commands that have ended.
 func (f *flight) end(commands int) (passes int) {
 	for range commands {
 		passes += int(f.passes[f.took%len(f.passes)])
@@ -79,30 +81,34 @@ func (f *flight) end(commands int) (passes int) {
 
 // decode runs n passes and returns how many tokens were handed out.
 func (m *Model) decode(ctx context.Context, position, n int, yield func(token int32) bool) (got int, err error) {
-	f := &m.flight
+	f := &m.steps.flight
 	for got < n {
 		if err := m.runAhead(n - f.begun); err != nil {
 			return got, err
 		}
+
 		before := m.deviceNanos.Load()
 		commands, err := m.collect(ctx)
 		if err != nil {
 			return got, err
 		}
 		if passes := f.end(commands); passes > 0 {
-			m.passTime = max(time.Duration(m.deviceNanos.Load()-before)/time.Duration(passes), 1)
+			m.steps.passTime = max(time.Duration(m.deviceNanos.Load()-before)/time.Duration(passes), 1)
 		}
-		// Copied before any is handed out: the session may end meanwhile, and its memory
-		// with it.
-		var said [historyKeep]uint32
+
+		// All are copied before any is handed out, because the session may end
+		// meanwhile, and its memory with it.
+		var tokens [historyKeep]uint32
 		for i := range f.ended - got {
-			said[i] = m.history[(position+got+i)%historyKeep]
+			tokens[i] = m.shared.history[(position+got+i)%historyKeep]
 		}
+
 		if err := m.kept(); err != nil {
 			return got, err
 		}
+
 		for i := 0; got < f.ended; i, got = i+1, got+1 {
-			t := said[i]
+			t := tokens[i]
 			if t >= uint32(m.b.config.Vocab) {
 				return got, m.stop(ctx, gpuerr.New(gpuerr.Invalid, "the model makes no number of position %d: its weights are of no use", position+got))
 			}
@@ -111,21 +117,24 @@ func (m *Model) decode(ctx context.Context, position, n int, yield func(token in
 			}
 		}
 	}
+
 	return got, nil
 }
 
-// runAhead begins passes, at most left.
+// runAhead submits passes, at most left.
 func (m *Model) runAhead(left int) error {
-	r, f := m.routines, &m.flight
+	r, f := m.routines, &m.steps.flight
 	ahead := leastAhead
-	if m.passTime > 0 {
-		ahead = min(max(leastAhead, int(aheadTime/m.passTime)), mostAhead)
+	if m.steps.passTime > 0 {
+		ahead = min(max(leastAhead, int(aheadTime/m.steps.passTime)), mostAhead)
 	}
-	several := r.several != nil && m.passTime > 0 && m.passTime*listPasses <= listTime
+
+	several := r.several != nil && m.steps.passTime > 0 && m.steps.passTime*listPasses <= listTime
 	if several {
 		ahead = max(ahead, listPasses+1) // two lists: one runs while the other waits
 	}
-	for left > 0 && f.begun-f.ended < ahead && m.onWay+len(r.greedy.commands) <= queueEntries/2 {
+
+	for left > 0 && f.begun-f.ended < ahead && m.steps.onWay+len(r.greedy.commands) <= queueEntries/2 {
 		next, passes := r.greedy, 1
 		if several && left >= listPasses {
 			next, passes = r.several, listPasses
@@ -136,10 +145,11 @@ func (m *Model) runAhead(left int) error {
 		f.begin(len(next.commands), passes)
 		left -= passes
 	}
+
 	return nil
 }
 
-// stop waits for what is on its way, for err.
+// stop waits for everything in flight, because of err.
 func (m *Model) stop(ctx context.Context, err error) error {
 	if failed := m.drain(ctx); failed != nil && m.ended != nil {
 		return failed

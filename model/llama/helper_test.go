@@ -32,7 +32,7 @@ func open(t testing.TB, o mock.Options) *client.Session {
 	return sessiontest.Start(t, sessiontest.Options{Mock: o}).Open(t)
 }
 
-// load loads a model that is closed with the test.
+// load loads a model, which is closed with the test.
 func load(t testing.TB, s *client.Session, f *model.File, o Options) *Model {
 	t.Helper()
 	m, err := Load(testContext(t), s, f, o)
@@ -63,7 +63,7 @@ const (
 	storiesGGUF = "stories260Ktok512.gguf"
 )
 
-// rounds are fewer where each is slow.
+// rounds is smaller where each round is slow.
 func rounds(n int) int {
 	if raceEnabled {
 		return n / 5

@@ -11,8 +11,9 @@ import (
 	"capgpu/program/native"
 )
 
-// inProcess is a model whose launches are calls of the fast bodies, one after another in
-// this goroutine, on memory of the process: what the service is measured against.
+// inProcess is a model that runs its launches as direct calls of the native kernels
+// one after another in this goroutine, on memory of the process. The service is
+// measured against it.
 type inProcess struct {
 	b       *Blueprint
 	buffers [][]byte
@@ -37,15 +38,18 @@ func newInProcess(t testing.TB, f *model.File, o Options) *inProcess {
 		p.buffers = append(p.buffers, make([]byte, plan.Bytes))
 		require.NoError(t, b.Fill(i, p.buffers[i]))
 	}
-	for i := range p.view(b.table) {
-		p.view(b.table)[i] = uint32(i) // one sequence
+
+	for i := range p.view(b.io.table) {
+		p.view(b.io.table)[i] = uint32(i) // one sequence
 	}
-	p.tokens, p.rows, p.history = p.view(b.tokens), p.view(b.rows), p.view(b.history)
+
+	p.tokens, p.rows, p.history = p.view(b.io.tokens), p.view(b.io.rows), p.view(b.io.history)
 	for _, part := range [][]Launch{b.Body(1), b.Head(1), b.Next(1)} {
 		for i := range part {
 			p.decode = append(p.decode, p.prepare(t, &part[i]))
 		}
 	}
+
 	return p
 }
 

@@ -4,9 +4,9 @@ import (
 	"capgpu/client"
 )
 
-// A layout says which buffers there are and what lies where in them. Tensors of one
-// purpose share buffers: a session has a bounded number of buffers and descriptors, and
-// what is large may lie on large pages.
+// A layout decides which buffers there are and where everything lies in them.
+// Tensors of one purpose share buffers, because a session has a bounded number of
+// buffers and descriptors, and a large buffer can be on large pages.
 
 // purpose is what a buffer is for.
 type purpose uint8
@@ -15,13 +15,13 @@ const (
 	weights  purpose = iota // written once, by the client
 	cache                   // keys and values
 	work                    // between the launches of a pass
-	shared                  // mapped: what goes in and out of a pass
+	shared                  // mapped: the inputs and outputs of a pass
 	purposes = iota
 )
 
 var purposeNames = [purposes]string{"weights", "cache", "work", "shared"}
 
-// usage lets programs write what they have to.
+// usage allows programs to write where they must.
 func (p purpose) usage() client.Usage {
 	if p == weights {
 		return client.Upload
@@ -29,14 +29,15 @@ func (p purpose) usage() client.Usage {
 	return client.Storage
 }
 
-// pieceAlign is where pieces begin: at whole cache lines, and vectors, and then some.
+// pieceAlign is the alignment of pieces: a whole number of cache lines and of
+// vectors.
 const pieceAlign = 256
 
-// packBytes is how long a buffer grows before another one is begun. Client and service
-// put the pages of so much in place at once.
+// packBytes is how long a buffer grows before another one is begun. Client and
+// service fault in this much at once.
 const packBytes = 64 << 20
 
-// chargeBytes is what memory is charged in.
+// chargeBytes is the unit in which memory is charged.
 const chargeBytes = 4096
 
 // BufferPlan is a buffer that a model needs.
@@ -53,13 +54,13 @@ type piece struct {
 	off, bytes uint64
 }
 
-// part is bytes of a piece from an offset on.
+// part is a range of a piece.
 func (p piece) part(off, bytes uint64) piece { return piece{p.buffer, p.off + off, bytes} }
 
 type layout struct {
 	pack    uint64
 	buffers []BufferPlan
-	last    [purposes]int // buffer of each purpose that is being filled, plus 1
+	last    [purposes]int // the buffer of each purpose that is being filled, plus 1
 }
 
 // place finds room.
@@ -82,7 +83,7 @@ func (l *layout) place(p purpose, name string, bytes uint64) piece {
 
 func charged(bytes uint64) uint64 { return (bytes + chargeBytes - 1) &^ (chargeBytes - 1) }
 
-// sum is what the ledger will say of the buffers of a purpose.
+// sum is what the ledger will charge for the buffers of a purpose.
 func (l *layout) sum(p purpose) uint64 {
 	var sum uint64
 	for i := range l.buffers {

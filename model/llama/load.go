@@ -13,16 +13,16 @@ import (
 	"capgpu/program/library"
 )
 
-// undoTime is how long Load takes to give back what it has made, when it fails.
+// undoTime bounds how long a failed Load takes to free its buffers.
 const undoTime = 10 * time.Second
 
-// queueEntries is how many replays are on their way at most.
+// queueEntries is how many replays may be in flight.
 const queueEntries = 256
 
 // Load puts a model into a session and records its passes. The file is not needed
-// afterwards. If the session has no room for it, that is gpuerr.Quota with what was asked
-// and what is available, before anything was copied; whatever the error, nothing of the
-// model is left in the session.
+// afterwards. If the session has no room for it, the error is gpuerr.Quota with the
+// requested and the available amount, before anything is copied. On any error
+// nothing of the model is left in the session.
 func Load(ctx context.Context, s *client.Session, f *model.File, o Options) (_ *Model, err error) {
 	m := &Model{session: s, programs: map[string]*client.Program{}}
 	defer func() {
@@ -36,51 +36,59 @@ func Load(ctx context.Context, s *client.Session, f *model.File, o Options) (_ *
 			err = errors.Join(err, left)
 		}
 	}()
+
 	if err := m.makeRoom(ctx, f, o); err != nil {
 		return nil, err
 	}
 	if m.queue, err = s.CreateQueue(ctx, client.QueueOptions{Entries: queueEntries}); err != nil {
 		return nil, err
 	}
+
 	m.routines = m.b.routines()
 	for _, r := range m.routines.all() {
 		if err := m.record(ctx, r); err != nil {
 			return nil, err
 		}
 	}
+
 	if err := m.upload(ctx, o.Progress); err != nil {
 		return nil, err
 	}
 	if err := m.mapShared(); err != nil {
 		return nil, err
 	}
+
 	m.size = m.b.Size()
 	m.b.forget()
 	return m, nil
 }
 
-// makeRoom makes the buffers, and opens the programs. Where the size of the cache is left
-// to the budget, and the session has less than it says (what it belongs to has its own
-// limits, and other sessions), a smaller one is tried.
+// makeRoom makes the buffers and opens the programs. If the budget decides the size
+// of the cache, and the session has less than it reports (its parent has limits of
+// its own, and other sessions), makeRoom tries a smaller cache.
 func (m *Model) makeRoom(ctx context.Context, f *model.File, o Options) error {
 	for most := uint64(math.MaxUint64); ; {
 		var err error
 		if m.b, err = fit(ctx, m.session, f, o, most); err != nil {
 			return err
 		}
+
 		if len(m.programs) == 0 {
 			if err := m.openPrograms(ctx); err != nil {
 				return err
 			}
 		}
+
 		made, err := m.makeBuffers(ctx)
 		if err == nil || o.Positions != 0 {
 			return err
 		}
+
 		e := gpuerr.From(err)
 		if e.Code != gpuerr.Quota || e.Resource != "deviceMemory" || made+e.Available >= most {
 			return err
 		}
+
 		most = made + e.Available
 		if err := m.closeBuffers(ctx); err != nil {
 			return err
@@ -88,8 +96,8 @@ func (m *Model) makeRoom(ctx context.Context, f *model.File, o Options) error {
 	}
 }
 
-// openPrograms opens the library's kernels as the device has them, and hands over those
-// that it does not have, or has otherwise.
+// openPrograms opens the library's kernels that the device has built in, and loads
+// those that it lacks or has in another version.
 func (m *Model) openPrograms(ctx context.Context) error {
 	for _, name := range m.b.programs() {
 		bundle, known := library.Bundle(name)
@@ -97,6 +105,7 @@ func (m *Model) openPrograms(ctx context.Context) error {
 		if !known {
 			return gpuerr.New(gpuerr.NoProgram, "%s: is not in the library of kernels", name)
 		}
+
 		p, err := m.session.OpenProgram(ctx, name)
 		if err == nil && p.Info().Digest != client.Digest(digest) {
 			if err := p.Close(ctx); err != nil {
@@ -104,18 +113,20 @@ func (m *Model) openPrograms(ctx context.Context) error {
 			}
 			p, err = nil, gpuerr.NoProgram
 		}
+
 		if errors.Is(err, gpuerr.NoProgram) {
 			p, err = m.session.LoadProgram(ctx, bundle)
 		}
 		if err != nil {
 			return fmt.Errorf("program %s: %w", name, err)
 		}
+
 		m.programs[name] = p
 	}
 	return nil
 }
 
-// makeBuffers returns how much memory those are charged that were made.
+// makeBuffers makes the buffers and returns how much memory they are charged.
 func (m *Model) makeBuffers(ctx context.Context) (made uint64, err error) {
 	m.buffers = make([]*client.Buffer, len(m.b.Buffers))
 	for i := range m.b.Buffers {
@@ -135,16 +146,19 @@ func (m *Model) upload(ctx context.Context, progress func(done, total uint64)) e
 	if progress == nil {
 		progress = func(done, total uint64) {}
 	}
+
 	total, done := m.b.uploadBytes(), uint64(0)
 	progress(0, total)
 	for i := range m.b.Buffers {
 		if m.b.Buffers[i].Purpose != purposeNames[weights] {
 			continue
 		}
+
 		memory, err := m.buffers[i].Map()
 		if err != nil {
 			return err
 		}
+
 		err = m.b.fill(i, memory, func(bytes uint64) error {
 			done += bytes
 			progress(done, total)
@@ -153,6 +167,7 @@ func (m *Model) upload(ctx context.Context, progress func(done, total uint64)) e
 			}
 			return ctx.Err()
 		})
+
 		if unmapped := m.buffers[i].Unmap(); err == nil {
 			err = unmapped
 		}
@@ -160,10 +175,11 @@ func (m *Model) upload(ctx context.Context, progress func(done, total uint64)) e
 			return fmt.Errorf("copy %s: %w", m.b.Buffers[i].Name, err)
 		}
 	}
+
 	return nil
 }
 
-// mapShared maps what goes in and out of a pass.
+// mapShared maps the inputs and outputs of a pass.
 func (m *Model) mapShared() error {
 	view := func(p piece) (bytes []byte, err error) {
 		memory, err := m.buffers[p.buffer].Map()
@@ -172,28 +188,31 @@ func (m *Model) mapShared() error {
 		}
 		return memory[p.off : p.off+p.bytes], nil
 	}
+
 	b := m.b
 	var table []uint32
 	for _, u := range []struct {
 		to *[]uint32
 		p  piece
-	}{{&m.tokens, b.tokens}, {&m.rows, b.rows}, {&m.history, b.history}, {&table, b.table}} {
+	}{{&m.shared.tokens, b.io.tokens}, {&m.shared.rows, b.io.rows}, {&m.shared.history, b.io.history}, {&table, b.io.table}} {
 		bytes, err := view(u.p)
 		if err != nil {
 			return err
 		}
 		*u.to = client.View[uint32](bytes)
 	}
+
 	for _, f := range []struct {
 		to *[]float32
 		p  piece
-	}{{&m.logits, b.logits}, {&m.counted, b.counted}, {&m.vector, b.vector}} {
+	}{{&m.shared.logits, b.work.logits}, {&m.shared.counted, b.io.counted}, {&m.shared.vector, b.io.vector}} {
 		bytes, err := view(f.p)
 		if err != nil {
 			return err
 		}
 		*f.to = client.View[float32](bytes)
 	}
+
 	m.pool.init(&b.options, b.pages, table)
 	return nil
 }

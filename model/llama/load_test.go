@@ -17,8 +17,8 @@ import (
 	"capgpu/model/mapped"
 )
 
-// used is what a session is charged of everything that comes back with what it was charged
-// for. Descriptors are not: a session keeps a little memory for its next buffer.
+// used is a session's charges for everything that comes back when freed.
+// Descriptors are left out: a session keeps a little memory for its next buffer.
 func used(t testing.TB, s *client.Session) map[string]uint64 {
 	t.Helper()
 	entries, err := s.Budget(context.Background())
@@ -41,7 +41,7 @@ func restrict(t testing.TB, s *client.Session, p client.Policy) *client.Session 
 	return child
 }
 
-// A model takes what Plan says, and gives all of it back.
+// A model takes exactly what Plan returns, and gives all of it back.
 func TestLoadTakesWhatPlanSays(t *testing.T) {
 	for _, types := range [][]model.Type{{model.F32}, {model.I8}, {model.Q8_0, model.F16, model.F32}} {
 		f := seeded(4, shape(), false, types...)
@@ -55,6 +55,7 @@ func TestLoadTakesWhatPlanSays(t *testing.T) {
 			require.GreaterOrEqual(t, d, done)
 			done, total = d, of
 		}
+
 		m, err := Load(testContext(t), s, f, o)
 		require.NoError(t, err)
 		require.Equal(t, total, done)
@@ -74,7 +75,7 @@ func TestLoadTakesWhatPlanSays(t *testing.T) {
 	}
 }
 
-// A tied classifier is the table of embeddings, in memory too.
+// A tied classifier shares the memory of the embedding table.
 func TestTiedIsThereOnce(t *testing.T) {
 	tied, err := Plan(seeded(4, shape(), true, model.F32), Options{})
 	require.NoError(t, err)
@@ -85,8 +86,8 @@ func TestTiedIsThereOnce(t *testing.T) {
 	require.InDelta(t, tied.WeightBytes+4*table, untied.WeightBytes, chargeBytes)
 }
 
-// Whatever a session is short of, by however little: the load fails, says what was asked
-// and what is there, and leaves nothing.
+// If a session lacks anything, by however little, the load fails, reports the
+// requested and the available amount, and leaves nothing.
 func TestLoadIsShortOf(t *testing.T) {
 	f := seeded(4, shape(), false, model.F32, model.Q8_0)
 	o := Options{Sequences: 2, Batch: 3}
@@ -98,20 +99,23 @@ func TestLoadIsShortOf(t *testing.T) {
 	enough["deviceMemory"] += size.LoadBytes
 	enough["buffers"]++ // of a recording
 	enough["iovaEntries"]++
-	o.Positions = size.Positions // a smaller cache is no way out
+	o.Positions = size.Positions // a smaller cache does not help
 	for resource, n := range enough {
 		step := uint64(1)
 		if n > 1000 {
 			step = n/23 + 1
 		}
+
 		short := []uint64{n - 1}
 		for k := uint64(0); k < n-1; k += step {
 			short = append(short, k)
 		}
+
 		for _, limit := range short {
 			if resource == "sessions" || resource == "queueSlots" && limit == 0 {
 				continue
 			}
+
 			child := restrict(t, s, client.Policy{Limits: map[string]uint64{resource: limit}})
 			before := used(t, child)
 			copied := false
@@ -126,6 +130,7 @@ func TestLoadIsShortOf(t *testing.T) {
 			require.Equal(t, before, used(t, child), "%s %d of %d", resource, limit, n)
 			require.NoError(t, child.Close(testContext(t)))
 		}
+
 		child := restrict(t, s, client.Policy{Limits: map[string]uint64{resource: n}})
 		m, err := Load(testContext(t), child, f, o)
 		require.NoError(t, err, "%s %d", resource, n)
@@ -133,7 +138,7 @@ func TestLoadIsShortOf(t *testing.T) {
 	}
 }
 
-// A cache whose size is left to the budget takes what there is, to the page.
+// A cache that leaves its size to the budget takes all of it, to the page.
 func TestCacheFillsTheBudget(t *testing.T) {
 	c := shape()
 	c.Context = 600
@@ -167,8 +172,8 @@ func TestCacheFillsTheBudget(t *testing.T) {
 	}
 }
 
-// What a session belongs to may have less than the session says; a cache of a fixed size
-// is refused then, before anything is copied.
+// A session's parent may have less than the session reports; a cache of a fixed
+// size is then refused before anything is copied.
 func TestTenantHasLessThanTheSession(t *testing.T) {
 	c := shape()
 	c.Context = 2000
@@ -199,8 +204,8 @@ func TestTenantHasLessThanTheSession(t *testing.T) {
 	require.Equal(t, before, used(t, one))
 }
 
-// Buffers that the device makes none of are refused by name, and packs are smaller where
-// buffers are.
+// A buffer above the device's maximum is refused by name, and packs are smaller
+// where buffers must be.
 func TestLargestBuffer(t *testing.T) {
 	f := seeded(4, shape(), false, model.F32)
 	for _, most := range []uint64{1 << 12, 1 << 16, 1 << 18, 1 << 20} {
@@ -213,10 +218,12 @@ func TestLargestBuffer(t *testing.T) {
 			require.Empty(t, used(t, s)["buffers"])
 			continue
 		}
+
 		require.NoError(t, err)
 		for _, b := range m.b.Buffers {
 			require.LessOrEqual(t, b.Bytes, most)
 		}
+
 		require.Equal(t, most < 1<<20, len(m.b.Buffers) > 4)
 		got := alone(t, m, []int32{1, 2, 3})
 		require.NoError(t, m.Close(testContext(t)))
@@ -226,12 +233,12 @@ func TestLargestBuffer(t *testing.T) {
 	}
 }
 
-// A load that is told to stop stops at the next look, wherever that is.
+// A load that is cancelled stops at its next check, wherever that is.
 func TestLoadIsCancelled(t *testing.T) {
 	f := seeded(4, shape(), false, model.F32)
 	s := open(t, mock.Options{})
 	before := used(t, s)
-	looks := 0 // there are as many each time
+	looks := 0 // the number of checks is the same each time
 	load(t, s, f, Options{Progress: func(uint64, uint64) { looks++ }})
 	for stop := 1; stop < looks; stop++ {
 		s := open(t, mock.Options{})
@@ -246,6 +253,7 @@ func TestLoadIsCancelled(t *testing.T) {
 		require.Equal(t, before, used(t, s))
 		cancel()
 	}
+
 	ctx, cancel := context.WithCancel(testContext(t))
 	cancel()
 	_, err := Load(ctx, s, f, Options{})
@@ -260,6 +268,7 @@ func TestFileIsTruncated(t *testing.T) {
 	file, err := mapped.Open(path)
 	require.NoError(t, err)
 	defer file.Close()
+
 	f.Weights.Output.Data = file.Bytes()
 	s := open(t, mock.Options{})
 	before := used(t, s)
@@ -273,7 +282,7 @@ func TestFileIsTruncated(t *testing.T) {
 	require.Equal(t, before, used(t, s))
 }
 
-// What is wrong with a file is said by name, before anything is asked for.
+// An error in a file is reported by name, before anything is requested.
 func TestFileIsWrong(t *testing.T) {
 	for want, spoil := range map[string]func(*model.File){
 		"kvHeads: ":                  func(f *model.File) { f.Config.KVHeads = 4 },
@@ -300,6 +309,7 @@ func TestFileIsWrong(t *testing.T) {
 		require.ErrorIs(t, err, gpuerr.Invalid, want)
 		require.ErrorContains(t, err, want)
 	}
+
 	f := seeded(4, shape(), false, model.F32)
 	f.Config.Dim, f.Config.Hidden = 48, 48
 	f.Weights.Embed = model.Tensor{Type: model.Q8_0, Rows: 131, Cols: 48, Data: make([]byte, 131*51)}
@@ -322,6 +332,7 @@ func TestOptions(t *testing.T) {
 		require.ErrorIs(t, err, gpuerr.Invalid)
 		require.ErrorContains(t, err, want)
 	}
+
 	for batch, want := range map[int][]int{1: {1}, 2: {1, 2}, 3: {1, 2, 3}, 7: {1, 2, 3, 4, 6, 7}, 32: {1, 2, 3, 4, 6, 8, 12, 16, 24, 32}} {
 		require.Equal(t, want, batchSizes(batch))
 		r := routines{sizes: want}

@@ -21,22 +21,24 @@ const (
 
 // Options say how much a loaded model can do at a time. Zero fields take defaults.
 type Options struct {
-	// Sequences is how many there are at a time at most.
+	// Sequences is the maximal number of sequences.
 	Sequences int
-	// Context is how many positions a sequence has at most; 0: those of the model.
+	// Context is the maximal number of positions of a sequence; 0: the model's.
 	Context int
-	// Positions are those that the cache has room for, of all sequences together. 0: as
-	// many as the session's budget leaves, at most the context of every sequence.
+	// Positions is the capacity of the cache, over all sequences. 0: as much as the
+	// session's budget allows, at most the full context of every sequence.
 	Positions int
-	// Batch is how many rows a pass has at most.
+	// Batch is the maximal number of rows of a pass.
 	Batch int
-	// PagePositions is how many positions a page of the cache has: a power of two.
+	// PagePositions is the number of positions in a page of the cache: a power of
+	// two.
 	PagePositions int
-	// Progress is told how many bytes of the weights are in the device, now and then.
+	// Progress is called now and then with how many bytes of the weights are in the
+	// device.
 	Progress func(done, total uint64)
 }
 
-// withDefaults checks o for a model.
+// withDefaults checks o for a model and fills in the defaults.
 func (o Options) withDefaults(c *model.Config) (Options, error) {
 	for _, f := range []struct {
 		name           string
@@ -55,24 +57,28 @@ func (o Options) withDefaults(c *model.Config) (Options, error) {
 			return o, gpuerr.New(gpuerr.Invalid, "%s: %d is not within 1 to %d", f.name, *f.value, f.most)
 		}
 	}
+
 	if o.PagePositions&(o.PagePositions-1) != 0 {
 		return o, gpuerr.New(gpuerr.Invalid, "pagePositions: %d is no power of two", o.PagePositions)
 	}
 	if o.Positions < 0 || o.Positions > o.mostPositions() {
 		return o, gpuerr.New(gpuerr.Invalid, "positions: %d is not within 1 to %d, the context of all sequences", o.Positions, o.mostPositions())
 	}
+
 	return o, nil
 }
 
-// tablePages is how many pages a sequence has at most.
+// tablePages is the maximal number of pages of a sequence.
 func (o *Options) tablePages() int { return pagesFor(o.Context, o.PagePositions) }
 
-// mostPositions are those that all sequences together can use, in whole pages.
+// mostPositions is how many positions all sequences together can use, in whole
+// pages.
 func (o *Options) mostPositions() int { return o.Sequences * o.tablePages() * o.PagePositions }
 
 func pagesFor(positions, page int) int { return (positions + page - 1) / page }
 
-// batchSizes are those that passes are recorded for, ascending; the last is batch.
+// batchSizes are the batch sizes for which passes are recorded, ascending; the last
+// is batch.
 func batchSizes(batch int) []int {
 	var sizes []int
 	for n := 1; n < batch; n *= 2 {

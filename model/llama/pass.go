@@ -8,7 +8,7 @@ import (
 	"capgpu/model"
 )
 
-// Launch is one launch of a pass, apart from any session.
+// Launch is one launch of a pass, independent of any session.
 type Launch struct {
 	Program  string // of package program/library
 	Bindings []Binding
@@ -21,10 +21,10 @@ type Binding struct {
 	Off, Bytes uint64
 }
 
-// NoSequence is the sequence of a row that fills a batch up.
+// NoSequence is the sequence of a row that only fills up a batch.
 const NoSequence = math.MaxUint32
 
-// launches collects those of a part of a pass.
+// launches collects the launches of a part of a pass.
 type launches struct {
 	b   *Blueprint
 	all []Launch
@@ -38,10 +38,10 @@ func (l *launches) add(program string, inline []byte, pieces ...piece) {
 	l.all = append(l.all, x)
 }
 
-// rows is the part of a piece of so many rows of f32 or u32 that n rows are.
+// rows is the first n rows of a piece, each of so many words of f32 or u32.
 func rows(p piece, n, words int) piece { return p.part(0, 4*uint64(n)*uint64(words)) }
 
-// linear is y += or = W·x, for each row of the batch.
+// linear is y = W·x or y += W·x, for each row of the batch.
 func (l *launches) linear(projection []matrix, x, y piece, batch, width int, add bool) {
 	for i := range projection {
 		m := &projection[i]
@@ -62,45 +62,46 @@ func (l *launches) norm(w, x, y piece, batch int) {
 
 func (l *launches) embed(batch int) {
 	b := l.b
-	dim, tokens, x := b.config.Dim, rows(b.tokens, batch, 1), rows(b.x, batch, b.config.Dim)
-	if m := &b.embed; m.typ == model.I8 {
+	dim, tokens, x := b.config.Dim, rows(b.io.tokens, batch, 1), rows(b.work.x, batch, b.config.Dim)
+	if m := &b.weights.embed; m.typ == model.I8 {
 		l.add("embed_i8", words(dim, m.group), m.w, m.scales, tokens, x)
 	} else {
 		l.add("embed_"+m.typ.String(), words(dim), m.w, tokens, x)
 	}
 }
 
-// Body is what makes the residual of a batch: everything up to the final norm.
+// Body computes the residual of a batch: everything up to the final norm.
 func (b *Blueprint) Body(batch int) []Launch {
 	l := launches{b: b}
 	c, o := &b.config, &b.options
 	qDim := c.Heads * c.HeadDim
 	qkvDim := (c.Heads + 2*c.KVHeads) * c.HeadDim
-	rowsOf, table := rows(b.rows, batch, 2), b.table
+	rowsOf, table := rows(b.io.rows, batch, 2), b.io.table
 	l.embed(batch)
-	for i := range b.layers {
-		layer := &b.layers[i]
-		qkv, att := rows(b.qkv, batch, qkvDim), rows(b.att, batch, qDim)
-		l.norm(layer.attnNorm, b.x, b.n, batch)
-		l.linear(layer.qkv, b.n, qkv, batch, qkvDim, false)
+	for i := range b.weights.layers {
+		layer := &b.weights.layers[i]
+		qkv, att := rows(b.work.qkv, batch, qkvDim), rows(b.work.att, batch, qDim)
+		l.norm(layer.attnNorm, b.work.x, b.work.n, batch)
+		l.linear(layer.qkv, b.work.n, qkv, batch, qkvDim, false)
 		l.add("rope_cache_f32", words(c.Heads, c.KVHeads, c.HeadDim, batch, int(c.Rope), o.PagePositions, o.tablePages()),
-			qkv, b.freqs, rowsOf, table, layer.k, layer.v)
+			qkv, b.weights.freqs, rowsOf, table, layer.k, layer.v)
 		l.add("attention_cache_f32", words(c.Heads, c.KVHeads, c.HeadDim, batch, o.PagePositions, o.tablePages()),
 			qkv, rowsOf, table, layer.k, layer.v, att)
-		l.linear(layer.o, att, b.x, batch, c.Dim, true)
-		l.norm(layer.ffnNorm, b.x, b.n, batch)
-		l.linear(layer.gateUp, b.n, b.gu, batch, 2*c.Hidden, false)
-		l.add("swiglu_rows_f32", words(c.Hidden), rows(b.gu, batch, 2*c.Hidden), rows(b.h, batch, c.Hidden))
-		l.linear(layer.down, b.h, b.x, batch, c.Dim, true)
+		l.linear(layer.o, att, b.work.x, batch, c.Dim, true)
+		l.norm(layer.ffnNorm, b.work.x, b.work.n, batch)
+		l.linear(layer.gateUp, b.work.n, b.work.gu, batch, 2*c.Hidden, false)
+		l.add("swiglu_rows_f32", words(c.Hidden), rows(b.work.gu, batch, 2*c.Hidden), rows(b.work.h, batch, c.Hidden))
+		l.linear(layer.down, b.work.h, b.work.x, batch, c.Dim, true)
 	}
+
 	return l.all
 }
 
-// Head is what makes logits of the first rows of a batch.
+// Head computes logits of the first rows of a batch.
 func (b *Blueprint) Head(batch int) []Launch {
 	l := launches{b: b}
-	l.norm(b.norm, b.x, b.n, batch)
-	l.linear(b.output, b.n, b.logits, batch, b.config.Vocab, false)
+	l.norm(b.weights.norm, b.work.x, b.work.n, batch)
+	l.linear(b.weights.output, b.work.n, b.work.logits, batch, b.config.Vocab, false)
 	return l.all
 }
 
@@ -110,11 +111,11 @@ func (b *Blueprint) Next(batch int) []Launch {
 	l := launches{b: b}
 	vocab := b.config.Vocab
 	l.add("next_token_f32", words(vocab, batch, historyKeep),
-		rows(b.logits, batch, vocab), rows(b.tokens, batch, 1), rows(b.rows, batch, 2), rows(b.history, batch, historyKeep))
+		rows(b.work.logits, batch, vocab), rows(b.io.tokens, batch, 1), rows(b.io.rows, batch, 2), rows(b.io.history, batch, historyKeep))
 	return l.all
 }
 
-// Programs are the names of all programs that the launches have, each once.
+// programs lists all programs of the launches, each once.
 func (b *Blueprint) programs() []string {
 	var names []string
 	seen := map[string]bool{}
@@ -129,7 +130,8 @@ func (b *Blueprint) programs() []string {
 	return names
 }
 
-// words are inline arguments of type u32. All are within the bounds of a model, and 0 or more.
+// words are inline arguments of type u32. All are within the bounds of a model, and
+// not negative.
 func words(values ...int) []byte {
 	b := make([]byte, 0, 4*len(values)+4)
 	for _, v := range values {

@@ -8,27 +8,27 @@ import (
 	"capgpu/model"
 )
 
-// Size is what a loaded model takes of a session, as it is charged.
+// Size is what a loaded model takes of a session, as charged.
 type Size struct {
 	Parameters uint64 // elements of the file's matrices and norms
 	// Device memory: weights; keys and values; what a pass works in.
 	WeightBytes, CacheBytes, WorkBytes uint64
-	// LoadBytes is device memory while loading only: a recording.
+	// LoadBytes is device memory that is used only while loading: a recording.
 	LoadBytes uint64
-	// HostBytes is what the lists of passes are charged in hostMemory.
+	// HostBytes is the hostMemory charge of the lists of passes.
 	HostBytes                uint64
 	Buffers, Programs, Lists int
 	QueueSlots               int
 	Positions, Pages         int // of the cache
 }
 
-// DeviceBytes is all device memory that Load asks for at a time.
+// DeviceBytes is the peak of the device memory that Load uses.
 func (s *Size) DeviceBytes() uint64 {
 	return s.WeightBytes + s.CacheBytes + s.WorkBytes + s.LoadBytes
 }
 
-// Plan says what Load will ask for. With Options.Positions 0 it is for as many as all
-// sequences can use; Load takes fewer where the budget is smaller.
+// Plan returns what Load will request. With Options.Positions 0 it plans as many
+// positions as all sequences can use; Load takes fewer if the budget is smaller.
 func Plan(f *model.File, o Options) (Size, error) {
 	b, err := Draw(f, o, 0)
 	if err != nil {
@@ -61,51 +61,57 @@ func (b *Blueprint) parameters() uint64 {
 	qDim, kvDim := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
 	layer := c.Dim*(2*qDim+2*kvDim) + 3*c.Dim*c.Hidden + 2*c.Dim
 	n := uint64(c.Vocab)*uint64(c.Dim) + uint64(c.Layers)*uint64(layer) + uint64(c.Dim)
-	if len(b.output) != 1 || b.output[0].w != b.embed.w {
+	if len(b.weights.output) != 1 || b.weights.output[0].w != b.weights.embed.w {
 		n += uint64(c.Vocab) * uint64(c.Dim)
 	}
 	return n
 }
 
-// leastPositions is what a cache sized by the budget has at least, or a whole context.
+// leastPositions is the minimum of a cache sized by the budget, or a whole context.
 const leastPositions = 512
 
-// fit draws a model for a session: as large as it has room for, or an error that says
-// what is missing, before anything was made. most bounds the device memory.
+// fit plans a model for a session, as large as the session has room for. Its error
+// says what is missing, before anything was made. most bounds the device memory.
 func fit(ctx context.Context, s *client.Session, f *model.File, o Options, most uint64) (*Blueprint, error) {
 	d, err := s.Describe(ctx)
 	if err != nil {
 		return nil, err
 	}
+
 	entries, err := s.Budget(ctx)
 	if err != nil {
 		return nil, err
 	}
+
 	free := map[string]uint64{}
 	for _, e := range entries {
 		free[e.Resource] = e.Limit - min(e.Used, e.Limit)
 	}
+
 	free["deviceMemory"] = min(free["deviceMemory"], most)
 	if d.Device.MemoryBytes != 0 {
 		free["deviceMemory"] = min(free["deviceMemory"], d.Device.MemoryBytes)
 	}
+
 	pack := min(packBytes, d.MaxBufferBytes)
 	b, err := Draw(f, o, pack)
 	if err != nil {
 		return nil, err
 	}
+
 	if o.Positions == 0 {
 		if b, err = b.shrink(f, free["deviceMemory"], d.MaxBufferBytes, pack); err != nil {
 			return nil, err
 		}
 	}
+
 	return b, b.check(free, d.MaxBufferBytes)
 }
 
-// shrink takes pages away until what is left fits the memory.
+// shrink removes pages until the rest fits the memory.
 func (b *Blueprint) shrink(f *model.File, memory, mostBuffer, pack uint64) (*Blueprint, error) {
 	least := pagesFor(min(b.options.Context, leastPositions), b.options.PagePositions)
-	perPage := 2 * uint64(len(b.layers)) * b.pageBytes()
+	perPage := 2 * uint64(len(b.weights.layers)) * b.pageBytes()
 	pages := int(min(uint64(b.pages), max(mostBuffer/b.pageBytes(), uint64(least))))
 	for pages > least {
 		size := b.Size()
@@ -122,6 +128,7 @@ func (b *Blueprint) shrink(f *model.File, memory, mostBuffer, pack uint64) (*Blu
 		}
 		b = smaller
 	}
+
 	return b.withPages(f, pages, pack)
 }
 
@@ -131,13 +138,14 @@ func (b *Blueprint) withPages(f *model.File, pages int, pack uint64) (*Blueprint
 	return Draw(f, o, pack)
 }
 
-// check compares with what the session has left.
+// check compares the plan with what the session has left.
 func (b *Blueprint) check(free map[string]uint64, mostBuffer uint64) error {
 	for i := range b.Buffers {
 		if p := &b.Buffers[i]; p.Bytes > mostBuffer {
 			return gpuerr.New(gpuerr.Invalid, "%s: needs a buffer of %d bytes, and the device makes none of more than %d", p.Name, p.Bytes, mostBuffer)
 		}
 	}
+
 	size := b.Size()
 	for _, need := range []struct {
 		resource string
@@ -155,5 +163,6 @@ func (b *Blueprint) check(free map[string]uint64, mostBuffer uint64) error {
 			return e
 		}
 	}
+
 	return nil
 }

@@ -8,20 +8,20 @@ import (
 	"capgpu/client"
 )
 
-// A routine is launches that are recorded, and how they are replayed: as one command,
-// or as several where they are too many for a list.
+// A routine is a recorded sequence of launches, and its replay: one command, or
+// several if the launches are too many for one list.
 type routine struct {
 	launches []Launch
 	commands []client.Command // replays of the lists, in order
 	lists    []*client.List
 }
 
-// routines are what is recorded of a model; what there are several of, by the index of the
-// batch size.
+// routines are all recorded routines of a model. Slices are indexed by the batch
+// size's index.
 type routines struct {
 	sizes           []int
 	body, head, sum []*routine
-	both            []*routine // body and head, where as many rows want logits
+	both            []*routine // body and head, if as many rows want logits
 	greedy          *routine   // and the choice of the next token
 	several         *routine   // listPasses of them, if they fit a list; or nil
 	clear, unit     *routine
@@ -36,22 +36,27 @@ func (b *Blueprint) routines() *routines {
 		}
 		return r
 	}
+
 	r := &routines{
 		sizes:  batchSizes(b.options.Batch),
 		greedy: of(b.Body(1), b.Head(1), b.Next(1)),
 		clear:  of(b.clear()), unit: of(b.unit()),
 	}
+
 	passes := make([][]Launch, listPasses)
 	for i := range passes {
 		passes[i] = r.greedy.launches
 	}
+
 	if several := of(passes...); len(split(several.launches)) == 1 {
 		r.several = several
 	}
+
 	for _, n := range r.sizes {
 		r.body, r.head, r.both = append(r.body, of(b.Body(n))), append(r.head, of(b.Head(n))), append(r.both, of(b.Body(n), b.Head(n)))
 		r.sum = append(r.sum, of(b.sum(n)))
 	}
+
 	return r
 }
 
@@ -63,7 +68,7 @@ func (r *routines) all() []*routine {
 	return slices.Concat(all, r.body, r.head, r.both, r.sum)
 }
 
-// sizeFor is the index of the smallest batch that holds so many rows.
+// sizeFor is the index of the smallest batch that holds this many rows.
 func (r *routines) sizeFor(rows int) int {
 	for i, n := range r.sizes {
 		if n >= rows {
@@ -73,7 +78,7 @@ func (r *routines) sizeFor(rows int) int {
 	return len(r.sizes) - 1
 }
 
-// What a list takes (docs/wire.md, RecordList).
+// The bounds of a list (docs/wire.md, RecordList).
 const (
 	listCommands  = client.MaxListCommands
 	listArgBytes  = 64 << 10
@@ -86,7 +91,7 @@ const (
 
 func argBytes(l *Launch) int { return (len(l.Bindings)*bindingBytes + len(l.Inline) + 7) &^ 7 }
 
-// split cuts launches into what fits a list each.
+// split divides launches into parts that fit a list each.
 func split(all []Launch) [][]Launch {
 	var parts [][]Launch
 	from, args := 0, 0
@@ -114,8 +119,8 @@ func listCharge(part []Launch) uint64 {
 	return charged(chargeFixed + chargeEntry*uint64(len(part)) + chargeArgFold*args)
 }
 
-// record makes the lists of a routine. What was made before an error is the model's, and
-// goes with it.
+// record makes the lists of a routine. Lists made before an error belong to the
+// model, and are freed with it.
 func (m *Model) record(ctx context.Context, r *routine) error {
 	for _, part := range split(r.launches) {
 		commands := make([]client.Command, len(part))
@@ -133,7 +138,7 @@ func (m *Model) record(ctx context.Context, r *routine) error {
 	return nil
 }
 
-// launch is a launch of the blueprint in the session.
+// launch converts a launch of the blueprint to one of the session.
 func (m *Model) launch(from *Launch) *client.Launch {
 	l := &client.Launch{Program: m.programs[from.Program], Inline: from.Inline}
 	for _, b := range from.Bindings {

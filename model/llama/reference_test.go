@@ -12,8 +12,8 @@ import (
 	"capgpu/model/modeltest"
 )
 
-// Every type of tensor, alone and mixed, every way of turning heads, shared heads and a
-// tied classifier: what a model says is what plain loops in float64 say.
+// For every type of tensor, alone and mixed, both rotations of heads, shared heads
+// and a tied classifier, a model's logits equal those of plain loops in float64.
 func TestAgainstReference(t *testing.T) {
 	all := []model.Type{model.F32, model.F16, model.BF16, model.Q8_0, model.Q4_0, model.I8}
 	cases := map[string]struct {
@@ -34,6 +34,7 @@ func TestAgainstReference(t *testing.T) {
 			c.Dim, c.Hidden, c.HeadDim, c.Heads, c.KVHeads, c.Vocab, c.Layers = 38, 51, 10, 3, 3, 97, 3
 		}},
 	}
+
 	for _, typ := range all {
 		c := cases["mixed"]
 		c.types = []model.Type{typ}
@@ -42,6 +43,7 @@ func TestAgainstReference(t *testing.T) {
 		c.change = func(c *model.Config) { c.Rope = model.RopeHalves }
 		cases[typ.String()+", halves, tied"] = c
 	}
+
 	for engine, o := range engines {
 		s := open(t, o)
 		for name, c := range cases {
@@ -58,7 +60,7 @@ func TestAgainstReference(t *testing.T) {
 	}
 }
 
-// A model whose file brings factors for its frequencies.
+// A model with frequency factors in its file.
 func TestRopeFactors(t *testing.T) {
 	f := seeded(11, shape(), true, model.F32)
 	n := f.Config.HeadDim / 2
@@ -69,8 +71,7 @@ func TestRopeFactors(t *testing.T) {
 	compare(t, load(t, open(t, engines["native"]), f, Options{Sequences: 2}), f)
 }
 
-// Two right logits differ by so much: they are about 1, and the sums of a pass are in
-// f32.
+// Two right logits differ by up to this: they are about 1, and a pass sums in f32.
 const tolerance = 2e-4
 
 // compare feeds a text in pieces and compares all logits, and the vector of the text.
@@ -83,6 +84,7 @@ func compare(t *testing.T, m *Model, f *model.File) {
 	tokens := randomTokens(r, 6+rounds(35), f.Config.Vocab)
 	q := newSequence(t, m, len(tokens))
 	defer q.Close()
+
 	mean := make([]float64, f.Config.Dim)
 	for at := 0; at < len(tokens); {
 		var rows []Row
@@ -100,13 +102,16 @@ func compare(t *testing.T, m *Model, f *model.File) {
 		}
 		at += len(rows)
 	}
+
 	length := 0.0
 	for _, v := range mean {
 		length += v * v
 	}
+
 	for k := range mean {
 		mean[k] /= math.Sqrt(length)
 	}
+
 	got := make([]float32, f.Config.Dim)
 	for range 2 { // nothing of the first shows in the second
 		other := newSequence(t, m, len(tokens))

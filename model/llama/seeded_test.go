@@ -8,7 +8,7 @@ import (
 	"capgpu/model"
 )
 
-// shape is a small model, of everything that is to be told apart.
+// shape is a small model in which all dimensions differ.
 func shape() model.Config {
 	return model.Config{
 		Dim: 64, Hidden: 96, Layers: 2, Heads: 6, KVHeads: 2, HeadDim: 32, Vocab: 131, Context: 80,
@@ -16,7 +16,7 @@ func shape() model.Config {
 	}
 }
 
-// seeded is a model of random weights whose matrices have the types in turn.
+// seeded is a model of random weights; its matrices cycle through the types.
 func seeded(seed uint64, c model.Config, tied bool, types ...model.Type) *model.File {
 	r := &weightMaker{Rand: rand.New(rand.NewPCG(seed, 7)), types: types}
 	qDim, kvDim := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
@@ -62,16 +62,19 @@ func (r *weightMaker) matrix(rows, cols int) model.Tensor {
 			t.Scales = append(t.Scales, f32Bytes(float32(size/64*(0.5+r.Float64())))...)
 		}
 	}
+
 	elements, bytes := t.Type.Block()
 	for range rows * cols / elements {
 		block := make([]byte, bytes)
 		switch t.Type {
 		case model.F32:
 			copy(block, f32Bytes(float32(r.NormFloat64()*size)))
+
 		case model.BF16:
 			binary.LittleEndian.PutUint16(block, uint16(math.Float32bits(float32(r.NormFloat64()*size))>>16))
 		case model.F16:
 			binary.LittleEndian.PutUint16(block, half(float32(r.NormFloat64()*size)))
+
 		default: // a scale, and any bytes
 			for i := range block {
 				block[i] = byte(r.Uint32())
@@ -83,12 +86,14 @@ func (r *weightMaker) matrix(rows, cols int) model.Tensor {
 				binary.LittleEndian.PutUint16(block, half(float32(size/4*(0.5+r.Float64()))))
 			}
 		}
+
 		t.Data = append(t.Data, block...)
 	}
+
 	return t
 }
 
-// half is a binary16 near to a number that is a normal one there, and cut.
+// half converts a number that is normal as binary16, by truncation.
 func half(v float32) uint16 {
 	b := math.Float32bits(v)
 	exponent := int(b>>23&0xff) - 127 + 15

@@ -6,27 +6,26 @@ import (
 	"capgpu/gpuerr"
 )
 
-// pool has the rows of the table of pages, and the pages of the cache, that no sequence
-// has.
+// pool has the free rows of the table of pages, and the free pages of the cache.
 //
-// A page that is given back may still be written to by a pass on its way, of the
-// sequence that had it. Its next owner is not harmed: its own first pass comes later in
-// the queue, and a row reads no position that its sequence has not written.
+// A pass in flight may still write to a page that its sequence has given back. The
+// page's next owner is not harmed: its own first pass comes later in the queue, and
+// a row reads no position that its sequence has not written.
 type pool struct {
 	mu sync.Mutex
 	// +checklocks:mu
 	table []uint32 // [sequences][pages], shared with the device
 	// +checklocks:mu
-	pages []uint32 // that are free; the last is taken first
+	pages []uint32 // free pages; the last is taken first
 	// +checklocks:mu
-	ids []uint32 // the same of the table's rows
+	ids []uint32 // free rows of the table; likewise
 	// +checklocks:mu
 	closed bool
 
 	page, rowPages, context, all int
 }
 
-// noPage is in the table where there is no page.
+// noPage marks an entry of the table without a page.
 const noPage = 1<<32 - 1
 
 // +checklocksignore: nobody else has it yet
@@ -55,9 +54,9 @@ type Sequence struct {
 	m  *Model
 	id uint32 // row of the table
 
-	// Of the goroutine that steps. next is how many positions are written: what a row
-	// may go on from. first and scan are those of the Step that stamp counts, before it
-	// is known to have run.
+	// These belong to the goroutine that steps. next is how many positions are
+	// written, where a row may continue. first and scan are those of the Step that
+	// stamp counts, before its end is known.
 	next, first, scan int
 	stamp             uint64
 
@@ -66,7 +65,8 @@ type Sequence struct {
 	closed bool
 }
 
-// NewSequence is one without positions. gpuerr.Quota: there are as many as Options say.
+// NewSequence makes a sequence without positions. gpuerr.Quota: there are as many
+// as Options allow.
 func (m *Model) NewSequence() (*Sequence, error) {
 	p := &m.pool
 	p.mu.Lock()
@@ -86,25 +86,28 @@ func (m *Model) NewSequence() (*Sequence, error) {
 
 var errClosed = gpuerr.New(gpuerr.Closed, "the model or the sequence is closed")
 
-// Reserve sees to it that the sequence has room for so many positions in all. Room that
-// it has stays its own until Close. gpuerr.Quota tells in positions what was asked on top
-// of that, and what is available; then nothing was taken.
+// Reserve makes sure that the sequence has room for this many positions in all. It
+// keeps its room until Close. gpuerr.Quota reports in positions how many more were
+// requested and are available; then nothing was taken.
 func (q *Sequence) Reserve(positions int) error {
 	p := &q.m.pool
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	if p.closed || q.closed {
 		return errClosed
 	}
 	if positions < 0 || positions > p.context {
 		return gpuerr.New(gpuerr.Invalid, "positions: %d is not within 0 to the context of %d", positions, p.context)
 	}
+
 	more := pagesFor(positions, p.page) - len(q.pages)
 	if more > len(p.pages) {
 		e := gpuerr.Refused("positions", uint64(positions-len(q.pages)*p.page), uint64(len(p.pages)*p.page))
 		e.Msg = "the cache of keys and values has no room"
 		return e
 	}
+
 	row := p.table[int(q.id)*p.rowPages:]
 	for range more {
 		number := p.pages[len(p.pages)-1]
@@ -112,10 +115,11 @@ func (q *Sequence) Reserve(positions int) error {
 		row[len(q.pages)] = number
 		q.pages = append(q.pages, number)
 	}
+
 	return nil
 }
 
-// Reserved is for how many positions there is room.
+// Reserved is the number of positions with room.
 func (q *Sequence) Reserved() int {
 	q.m.pool.mu.Lock()
 	defer q.m.pool.mu.Unlock()
@@ -130,8 +134,8 @@ func (q *Sequence) reservedLocked() int {
 	return min(len(q.pages)*q.m.pool.page, q.m.pool.context)
 }
 
-// Written is how many positions passes have written: where the next row goes on, at the
-// latest. It is for the goroutine that calls Step.
+// Written is how many positions passes have written: the next row may be there or
+// before. Only the goroutine that calls Step may call it.
 func (q *Sequence) Written() int { return q.next }
 
 // Close gives the pages back. Closing again does nothing.
@@ -151,8 +155,8 @@ func (q *Sequence) Close() {
 	p.ids = append(p.ids, q.id)
 }
 
-// PagesUsed is how many pages of the cache sequences have. It may be called from any
-// goroutine.
+// PagesUsed is how many pages of the cache sequences have. It may be called from
+// any goroutine.
 func (m *Model) PagesUsed() int {
 	m.pool.mu.Lock()
 	defer m.pool.mu.Unlock()

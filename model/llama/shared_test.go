@@ -12,30 +12,33 @@ import (
 	"capgpu/model"
 )
 
-// Two models in two sessions of one device, each within a budget of its own to the byte:
-// what each says is what it says alone, also after the other has died in the middle.
+// Two models in two sessions of one device, each within an exact budget of its own.
+// Each generates what it generates alone, also after the other has died in the
+// middle.
 func TestTwoModelsShareADevice(t *testing.T) {
 	s := open(t, mock.Options{})
 	o := Options{Sequences: 1}
 	const tokens = 75
-	say := func(m *Model, q *Sequence, at func(i int)) (said []int32, err error) {
+	generate := func(m *Model, q *Sequence, at func(i int)) (text []int32, err error) {
 		err = m.Greedy(context.Background(), q, 1, 0, tokens, func(id int32) bool {
-			at(len(said))
-			said = append(said, id)
+			at(len(text))
+			text = append(text, id)
 			return true
 		})
-		return said, err
+		return text, err
 	}
+
 	var files []*model.File
 	var want [][]int32
 	for i, typ := range []model.Type{model.F32, model.Q8_0} {
 		f := seeded(uint64(20+i), shape(), true, typ)
 		m := load(t, s, f, o)
-		said, err := say(m, newSequence(t, m, tokens), func(int) {})
+		text, err := generate(m, newSequence(t, m, tokens), func(int) {})
 		require.NoError(t, err)
 		require.NoError(t, m.Close(testContext(t)))
-		files, want = append(files, f), append(want, said)
+		files, want = append(files, f), append(want, text)
 	}
+
 	require.NotEqual(t, want[0], want[1])
 
 	var models []*Model
@@ -48,30 +51,32 @@ func TestTwoModelsShareADevice(t *testing.T) {
 		_, err = child.CreateBuffer(testContext(t), size.LoadBytes+1, client.Storage)
 		require.Error(t, err, "there is no more")
 	}
+
 	for round := range 6 {
 		var both sync.WaitGroup
-		var said [2][]int32
+		var text [2][]int32
 		var errs [2]error
 		for i, m := range models {
 			q := newSequence(t, m, tokens)
 			both.Go(func() {
 				defer q.Close()
-				said[i], errs[i] = say(m, q, func(k int) {
+				text[i], errs[i] = generate(m, q, func(k int) {
 					if i == 1 && round == 5 && k == 20 {
 						_ = sessions[1].Close(context.Background())
 					}
 				})
 			})
 		}
+
 		both.Wait()
 		require.NoError(t, errs[0])
-		require.Equal(t, want[0], said[0])
+		require.Equal(t, want[0], text[0])
 		if round < 5 {
 			require.NoError(t, errs[1])
-			require.Equal(t, want[1], said[1])
+			require.Equal(t, want[1], text[1])
 		} else {
 			require.Error(t, errs[1])
-			require.Equal(t, want[1][:len(said[1])], said[1], "what was handed out is true")
+			require.Equal(t, want[1][:len(text[1])], text[1], "what was handed out is true")
 		}
 	}
 }

@@ -11,22 +11,22 @@ type Row struct {
 	Seq      *Sequence
 	Position int
 	Token    int32
-	Logits   bool // wanted: what comes after it
+	Logits   bool // wanted for the token after it
 }
 
-// Step runs a pass: every row's keys and values are in the cache then, and the logits of
-// those that asked in Logits, numbered in the order in which they asked. Positions are
-// reserved before. Rows of one sequence follow each other by one; the first of them goes
-// on from what is written, or is before that and takes the place of what was there and
-// after it. gpuerr.Invalid, before anything runs, where a row is otherwise.
+// Step runs a pass. Afterwards every row's keys and values are in the cache, and
+// Logits has the logits of the rows that asked, numbered in that order. Positions
+// must be reserved. Rows of one sequence have consecutive positions. The first of
+// them follows the written ones, or is before their end and replaces everything
+// from there on. Any other row is gpuerr.Invalid, before anything runs.
 //
-// When ctx ends first, the pass is stopped: it is as if it had not been, but what it was
-// to write is no longer what it was.
+// When ctx ends first, the pass is stopped. It then counts as not run, but the
+// positions that it was to write hold anything.
 func (m *Model) Step(ctx context.Context, rows []Row) error {
 	if err := m.usable(ctx); err != nil {
 		return err
 	}
-	m.asked = 0
+	m.steps.asked = 0
 	logits, err := m.check(rows)
 	if err != nil {
 		return err
@@ -35,11 +35,11 @@ func (m *Model) Step(ctx context.Context, rows []Row) error {
 	if err := written(rows, m.pass(ctx, len(rows), logits)); err != nil {
 		return err
 	}
-	m.asked = logits
+	m.steps.asked = logits
 	return nil
 }
 
-// written notes in the sequences how their pass ended, and returns err.
+// written records in the sequences how their pass ended, and returns err.
 func written(rows []Row, err error) error {
 	for i := range rows {
 		q := rows[i].Seq
@@ -57,15 +57,15 @@ func written(rows []Row, err error) error {
 // is gone. Without such a row they are nil. When the session ends they become zeros, at
 // any moment: see CopyLogits.
 func (m *Model) Logits(i int) []float32 {
-	if i < 0 || i >= m.asked {
+	if i < 0 || i >= m.steps.asked {
 		return nil
 	}
 	vocab := m.b.config.Vocab
-	return m.logits[i*vocab : (i+1)*vocab : (i+1)*vocab]
+	return m.shared.logits[i*vocab : (i+1)*vocab : (i+1)*vocab]
 }
 
-// CopyLogits appends Logits(i) to out. An error says that the session has ended and that
-// what was there may not be what the pass made; the model has ended then, too.
+// CopyLogits appends Logits(i) to out. An error means that the session has ended
+// and that the logits may not be those of the pass; the model has then ended, too.
 func (m *Model) CopyLogits(out []float32, i int) ([]float32, error) {
 	if err := m.usable(context.Background()); err != nil {
 		return out, err
@@ -77,7 +77,7 @@ func (m *Model) CopyLogits(out []float32, i int) ([]float32, error) {
 	return to, nil
 }
 
-// pass runs the batch that was laid out.
+// pass runs the prepared batch.
 func (m *Model) pass(ctx context.Context, rows, logits int) error {
 	r := m.routines
 	body := r.sizeFor(rows)
@@ -90,12 +90,13 @@ func (m *Model) pass(ctx context.Context, rows, logits int) error {
 	return m.run(ctx, r.both[body])
 }
 
-// check looks at every row and returns how many want logits.
+// check checks every row and returns how many want logits.
 func (m *Model) check(rows []Row) (logits int, err error) {
 	if len(rows) == 0 || len(rows) > m.b.options.Batch {
 		return 0, gpuerr.New(gpuerr.Invalid, "rows: %d are not within 1 to %d", len(rows), m.b.options.Batch)
 	}
-	m.step++
+
+	m.steps.step++
 	m.pool.mu.Lock()
 	defer m.pool.mu.Unlock()
 	for i := range rows {
@@ -109,10 +110,11 @@ func (m *Model) check(rows []Row) (logits int, err error) {
 			logits++
 		}
 	}
+
 	return logits, nil
 }
 
-// checkRowLocked is for n tokens from a position on.
+// checkRowLocked checks a row of n tokens from a position on.
 //
 // +checklocks:m.pool.mu
 func (m *Model) checkRowLocked(q *Sequence, token int32, position, n int) error {
@@ -128,21 +130,23 @@ func (m *Model) checkRowLocked(q *Sequence, token int32, position, n int) error 
 	if reserved := q.reservedLocked(); position < 0 || n > reserved || position > reserved-n {
 		return gpuerr.New(gpuerr.Invalid, "position: %d to %d are not among the %d that are reserved", position, position+n-1, reserved)
 	}
+
 	switch {
-	case q.stamp != m.step:
+	case q.stamp != m.steps.step:
 		if position > q.next {
 			return gpuerr.New(gpuerr.Invalid, "position: %d goes on from %d that are written", position, q.next)
 		}
-		q.stamp, q.first = m.step, position
+		q.stamp, q.first = m.steps.step, position
 	case position != q.scan:
 		return gpuerr.New(gpuerr.Invalid, "position: %d does not follow the sequence's row before it, which was %d", position, q.scan-1)
 	}
+
 	q.scan = position + n
 	return nil
 }
 
-// lay writes a batch where the device reads it: the rows that want logits first, and up
-// to a size that is recorded rows of no sequence.
+// lay writes a batch where the device reads it: the rows that want logits first,
+// then padding rows of no sequence up to a recorded size.
 func (m *Model) lay(rows []Row, logits int) {
 	at, rest := 0, logits
 	for i := range rows {
@@ -160,6 +164,6 @@ func (m *Model) lay(rows []Row, logits int) {
 }
 
 func (m *Model) layRow(i int, token int32, position int, sequence uint32) {
-	m.tokens[i] = uint32(token)
-	m.rows[2*i], m.rows[2*i+1] = uint32(position), sequence
+	m.shared.tokens[i] = uint32(token)
+	m.shared.rows[2*i], m.shared.rows[2*i+1] = uint32(position), sequence
 }

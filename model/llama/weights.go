@@ -14,16 +14,16 @@ type upload struct {
 	from []byte // in the mapped file
 }
 
-// matrix is one that a linear_* takes: one tensor, or several of one type and width
+// matrix is the operand of a linear_*: one tensor, or several of one type and width
 // that lie behind each other.
 type matrix struct {
 	typ               model.Type
 	rows, cols, group int
-	at                int // of its first row in what the projection makes
+	at                int // of its first row in the projection's output
 	w, scales         piece
 }
 
-// tensors places what the file has.
+// tensors places the tensors of the file.
 type tensors struct {
 	layout  *layout
 	uploads []upload
@@ -43,7 +43,7 @@ func (t *tensors) put(name string, data ...[]byte) piece {
 	return p
 }
 
-// matrices places the parts of a projection, as few matrices.
+// matrices places the parts of a projection in as few matrices as possible.
 func (t *tensors) matrices(name string, parts ...*model.Tensor) []matrix {
 	one := true
 	for _, p := range parts[1:] {
@@ -75,8 +75,8 @@ func (t *tensors) stacked(name string, at int, parts []*model.Tensor) matrix {
 	return m
 }
 
-// frequencies are the angles by which the pairs of a head turn per position, with what
-// stretches them.
+// frequencies are the angles by which the pairs of a head turn per position, with
+// the model's scaling applied.
 func frequencies(c *model.Config, factors *model.Tensor) ([]float32, error) {
 	n := c.HeadDim / 2
 	own := make([]byte, 4*n)
@@ -85,6 +85,7 @@ func frequencies(c *model.Config, factors *model.Tensor) ([]float32, error) {
 			return nil, err
 		}
 	}
+
 	all := make([]float32, n)
 	for i := range all {
 		f := math.Pow(c.RopeBase, -float64(2*i)/float64(c.HeadDim))
@@ -97,12 +98,13 @@ func frequencies(c *model.Config, factors *model.Tensor) ([]float32, error) {
 		}
 		all[i] = float32(stretch(&c.Scaling, f))
 	}
+
 	return all, nil
 }
 
-// stretch is what Llama 3.1 does to a frequency: those of waves longer than the context
-// that it was trained on are divided, short ones are kept, and between them it blends
-// (llama3 of rope_type, Hugging Face transformers, modeling_rope_utils.py).
+// stretch is the frequency scaling of Llama 3.1. It divides the frequencies of
+// waves longer than the context of the training, keeps short waves, and blends in
+// between (llama3 of rope_type, Hugging Face transformers, modeling_rope_utils.py).
 func stretch(s *model.RopeScaling, f float64) float64 {
 	if s.Factor == 0 {
 		return f

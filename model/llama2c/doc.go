@@ -6,11 +6,12 @@
 //	version 2  the same and int32 group size; norms float32, matrices int8 with a float32
 //	           scale for each group of elements, after each tensor's bytes
 //
-// The order of the tensors is that of the format, the same tensor of all layers together.
-// A file has no names for its parts: in errors tensors are called by those of run.c
-// ("wq of layer 3"). The sum of all parts must be the length of the file, to the byte.
+// Tensors are in the order of the format, the same tensor of all layers together. A
+// file has no names for its parts, so errors use the names of run.c ("wq of layer
+// 3"). The sum of all parts must be exactly the length of the file.
 //
-// What the format does not tell is llama2.c's: RMSNorm adds 1e-5, the base of the
-// positions is 10,000, pairs are adjacent. The tables of angles in version 0 are skipped.
-// The tokenizer is a file of its own: tokenizer.FromLlama2c, WriteTokenizer.
+// Parameters that the format does not contain are llama2.c's: RMSNorm adds 1e-5,
+// the base of the positions is 10,000, pairs are adjacent. The tables of angles in
+// version 0 are skipped. The tokenizer is a file of its own: tokenizer.FromLlama2c,
+// WriteTokenizer.
 package llama2c

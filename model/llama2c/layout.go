@@ -33,7 +33,7 @@ var shapeMost = [...]int32{
 	model.MaxDim, model.MaxHidden, model.MaxLayers, model.MaxHeads, model.MaxHeads, model.MaxVocab, model.MaxContext,
 }
 
-// shapeOf is a Config of what the format tells.
+// shapeOf is the Config that the format describes.
 func shapeOf(h *header) (c model.Config, err error) {
 	n := h.shape
 	for i, v := range n {
@@ -52,17 +52,17 @@ func shapeOf(h *header) (c model.Config, err error) {
 	return c, c.Check()
 }
 
-// part is a run of bytes of a file: a tensor, or bytes that mean nothing.
+// part is a run of bytes of a file: a tensor, or unused bytes.
 type part struct {
 	name       string
 	rows, cols int
 	to         *model.Tensor
 	quantised  bool
-	skip       int // bytes, where to is nil
+	skip       int // unused bytes, if to is nil
 }
 
-// parts are those of a file of the given shape in their order. The tensors are f's, whose
-// layers are made.
+// parts are the parts of a file of the given shape, in order. The tensors are those
+// of f, with its layers already allocated.
 func parts(f *model.File, h *header) []part {
 	c, w := &f.Config, &f.Weights
 	kv := c.KVHeads * c.HeadDim
@@ -70,15 +70,18 @@ func parts(f *model.File, h *header) []part {
 	one := func(name string, rows, cols int, t *model.Tensor) {
 		all = append(all, part{name: name, rows: rows, cols: cols, to: t, quantised: h.version == 2})
 	}
+
 	vector := func(name string, t *model.Tensor) {
 		all = append(all, part{name: name, rows: 1, cols: c.Dim, to: t})
 	}
+
 	ofLayer := func(name string, i int) string { return fmt.Sprintf("%s of layer %d", name, i) }
 	each := func(name string, rows, cols int, of func(l *model.Layer) *model.Tensor) {
 		for i := range w.Layers {
 			one(ofLayer(name, i), rows, cols, of(&w.Layers[i]))
 		}
 	}
+
 	embed := func() { one("token_embedding_table", c.Vocab, c.Dim, &w.Embed) }
 	norm := func() { vector("rms_final_weight", &w.Norm) }
 	attnNorm := func() {
@@ -86,22 +89,26 @@ func parts(f *model.File, h *header) []part {
 			vector(ofLayer("rms_att_weight", i), &w.Layers[i].AttnNorm)
 		}
 	}
+
 	ffnNorm := func() {
 		for i := range w.Layers {
 			vector(ofLayer("rms_ffn_weight", i), &w.Layers[i].FFNNorm)
 		}
 	}
+
 	attention := func() {
 		each("wq", c.Dim, c.Dim, func(l *model.Layer) *model.Tensor { return &l.Q })
 		each("wk", kv, c.Dim, func(l *model.Layer) *model.Tensor { return &l.K })
 		each("wv", kv, c.Dim, func(l *model.Layer) *model.Tensor { return &l.V })
 		each("wo", c.Dim, c.Dim, func(l *model.Layer) *model.Tensor { return &l.O })
 	}
+
 	ffn := func() {
 		each("w1", c.Hidden, c.Dim, func(l *model.Layer) *model.Tensor { return &l.Gate })
 		each("w2", c.Dim, c.Hidden, func(l *model.Layer) *model.Tensor { return &l.Down })
 		each("w3", c.Hidden, c.Dim, func(l *model.Layer) *model.Tensor { return &l.Up })
 	}
+
 	if h.version == 0 {
 		embed()
 		attnNorm()
@@ -118,9 +125,11 @@ func parts(f *model.File, h *header) []part {
 		attention()
 		ffn()
 	}
+
 	if !h.tied {
 		one("wcls", c.Vocab, c.Dim, &w.Output)
 	}
+
 	return all
 }
 

@@ -24,7 +24,8 @@ func of(t testing.TB, version int) []byte {
 	return written(t, small(t, func(o *synth.Options) { o.Type, o.Layers = typeOf(version), 1 }), version)
 }
 
-// A file that was cut anywhere, or goes on, is an error that names the part.
+// A file that was truncated anywhere, or is too long, is an error that names the
+// part.
 func TestTruncated(t *testing.T) {
 	for version := range 3 {
 		data := of(t, version)
@@ -54,7 +55,7 @@ func TestEveryByte(t *testing.T) {
 	}
 }
 
-// set puts words into a copy of a file.
+// set writes words into a copy of a file.
 func set(data []byte, at int, words ...int32) []byte {
 	data = bytes.Clone(data)
 	for i, w := range words {

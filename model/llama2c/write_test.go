@@ -59,8 +59,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// stories260K is written as it was made, to the byte, but for its tables of angles; and
-// as int8.
+// stories260K is rewritten byte for byte, except its tables of angles; and as int8.
 func TestStories(t *testing.T) {
 	dir := modeltest.Stories(t)
 	want, err := os.ReadFile(filepath.Join(dir, "stories260K.bin"))
@@ -75,6 +74,7 @@ func TestStories(t *testing.T) {
 		require.NoError(t, err)
 		return x
 	}
+
 	diff, _ := modeltest.MaxDiff(floats(got[angles:]), floats(want[angles:]))
 	require.Less(t, diff, 1e-4)
 

@@ -2,27 +2,28 @@ package lm
 
 import "context"
 
-// Asker is who asks. What requests share is divided among peers first, and a peer's part
-// among the users that it names.
+// Asker identifies the user of a request. Shared resources are divided among peers
+// first, and a peer's part among the users that it names.
 type Asker struct {
-	Peer string // whom nobody can have many of: see package peers
-	User string // as the peer calls it, or its connection
+	Peer string // an identity that costs something to multiply: see package peers
+	User string // the peer's name for it, or its connection
 }
 
 type askerKey struct{}
 
-// WithAsker is ctx for calls of a Model by who asks. Calls without are of the zero Asker.
+// WithAsker returns ctx for calls of a Model by this asker. Calls without belong to
+// the zero Asker.
 func WithAsker(ctx context.Context, who Asker) context.Context {
 	return context.WithValue(ctx, askerKey{}, who)
 }
 
-// AskerOf is who asks.
+// AskerOf returns the asker.
 func AskerOf(ctx context.Context) Asker {
 	who, _ := ctx.Value(askerKey{}).(Asker)
 	return who
 }
 
-// As is m with all calls by who asks.
+// As returns m with all calls made by this asker.
 func As(m Model, who Asker) Model { return as{m, who} }
 
 type as struct {

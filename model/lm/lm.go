@@ -9,25 +9,25 @@ import (
 )
 
 // Model is a language model, and an embedder. All methods may be called from any
-// goroutine. Who asks is in the context: see WithAsker.
+// goroutine. The context names the asker: see WithAsker.
 type Model interface {
 	// Info is what does not change.
 	Info() Info
-	// Status is how it is now.
+	// Status is the current state.
 	Status() Status
 	// Generate queues a request. It returns once the request is accepted or refused.
 	Generate(ctx context.Context, r Request) (Stream, error)
-	// Embed is a vector of Info.Dim of length 1 for each text.
+	// Embed returns a vector of Info.Dim elements and length 1 for each text.
 	Embed(ctx context.Context, texts []string) (vectors [][]float32, u Usage, err error)
-	// Tokenize is the tokens of a prompt, with the model's beginning where it has one.
-	// More than the context has positions are gpuerr.Invalid.
+	// Tokenize returns the tokens of a prompt, with the model's beginning if it has
+	// one. A prompt longer than the context is gpuerr.Invalid.
 	Tokenize(ctx context.Context, prompt string) ([]int32, error)
-	// Chat is the prompt for a conversation, after the model's template or, where it
-	// has none, after a plain one; bounded likewise.
+	// Chat returns the prompt for a conversation, by the model's template or, if it
+	// has none, by a plain one; bounded likewise.
 	Chat(ctx context.Context, messages []Message) ([]int32, error)
 }
 
-// Message is one of a conversation.
+// Message is one message of a conversation.
 type Message struct {
 	Role    string `json:"role"` // "system", "user", "assistant"
 	Content string `json:"content"`
@@ -42,19 +42,19 @@ type Info struct {
 	Context    int    // positions of one request: prompt and answer
 	Vocab, Dim int
 	Created    time.Time
-	// ChatStops end an answer to what Chat made, where no token does: who asks for one
-	// adds them to Request.Stop.
+	// ChatStops end an answer to a prompt of Chat, if no token does. A caller that
+	// generates from such a prompt adds them to Request.Stop.
 	ChatStops []string
 }
 
-// State is whether requests are served.
+// State says whether requests are served.
 type State uint8
 
 const (
 	Loading    State = iota
 	Ready            // requests are served
-	Recovering       // the device went; the model loads again when it is back
-	Revoked          // the session was taken away for good
+	Recovering       // the device was lost; the model loads again when it is back
+	Revoked          // the session was revoked for good
 	Stopped
 )
 
@@ -67,17 +67,17 @@ func (s State) String() string {
 	return "unknown"
 }
 
-// Status is how the model is now.
+// Status is the current state of the model.
 type Status struct {
 	State  State
 	Reason string // why it is not Ready
 	Device client.DeviceInfo
 	Budget []client.BudgetEntry // of the session
-	// Of loading: bytes in device memory, and in all.
+	// The progress of loading: bytes in device memory, and in all.
 	Loaded, Bytes uint64
-	// Requests that have a place and those that wait for one.
+	// Requests with a place, and requests that wait for one.
 	Running, Waiting int
-	// Pages of the cache of keys and values, of PagePositions positions each.
+	// Pages of the cache of keys and values, with PagePositions positions each.
 	PagesUsed, Pages, PagePositions int
 	Totals                          Totals
 }
@@ -88,7 +88,7 @@ type Totals struct {
 	PromptTokens, CompletionTokens        uint64
 	Steps                                 uint64        // passes through the model
 	Busy                                  time.Duration // of them
-	Recoveries                            uint64        // times it was loaded again
+	Recoveries                            uint64        // times that the model was loaded again
 }
 
 // The bounds of a request.
@@ -98,31 +98,31 @@ const (
 	MaxStopBytes = 256
 )
 
-// Request is a text to go on with.
+// Request is a text to continue.
 type Request struct {
 	Prompt    string  // unless Tokens is set
 	Tokens    []int32 // the prompt, beginning included
-	MaxTokens int     // of the answer; 0: as many as the context has room for
+	MaxTokens int     // of the answer; 0: as many as fit the context
 	Sampling  sample.Params
 	Stop      []string // the answer ends before the first of these; at most MaxStops of 1 to MaxStopBytes bytes
-	LogProbs  int      // how many alternatives of each token to tell, at most MaxLogProbs; negative: not even its own
-	Echo      bool     // tell the prompt first
-	// IgnoreEnd goes on after the token that ends a text.
+	LogProbs  int      // number of alternatives to report for each token, at most MaxLogProbs; negative: not even its own probability
+	Echo      bool     // deliver the prompt first
+	// IgnoreEnd continues after the token that ends a text.
 	IgnoreEnd bool
 }
 
 // Token is one step of an answer.
 type Token struct {
 	ID int32
-	// Text is what it adds to the answer. It is whole UTF-8; a character in several
-	// tokens comes with the last of them. Text that may be the start of a stop string
-	// comes once it is known not to be.
+	// Text is the token's addition to the answer. It is whole UTF-8; a character in
+	// several tokens comes with the last of them. Text that may be the start of a
+	// stop string comes once it is known not to be.
 	Text    string
 	LogProb float32       // if asked for
 	Top     []Alternative // the most likely, if asked for
 }
 
-// Alternative is a token that could have been.
+// Alternative is another possible token.
 type Alternative struct {
 	ID      int32
 	Text    []byte
@@ -148,7 +148,7 @@ func (f Finish) String() string {
 	return "unknown"
 }
 
-// Usage is what a request cost.
+// Usage is the cost of a request.
 type Usage struct {
 	PromptTokens, CompletionTokens int
 	Queued                         time.Duration // before its first pass
@@ -156,14 +156,15 @@ type Usage struct {
 	DeviceTime                     time.Duration // its share, as charged
 }
 
-// Stream is an answer that is being made.
+// Stream is an unfinished answer.
 type Stream interface {
-	// Next waits for tokens and returns those that are there, at least one and at most
-	// len(out). After the last it returns 0 and io.EOF, and Finish and Usage are
-	// final. A second caller waits for the first.
+	// Next waits for tokens and returns those that are ready, at least one and at
+	// most len(out). After the last it returns 0 and io.EOF, and Finish and Usage
+	// are final. A second caller waits for the first.
 	Next(ctx context.Context, out []Token) (int, error)
 	Finish() Finish
 	Usage() Usage
-	// Close cancels what has not ended, and returns when it holds nothing any more.
+	// Close cancels an unfinished answer, and returns when it holds nothing any
+	// more.
 	Close() error
 }

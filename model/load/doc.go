@@ -5,5 +5,5 @@
 //	of one: *.safetensors, its index         package safetensors
 //	anything else                            package llama2c, and a tokenizer beside it
 //
-// The tensors of the File lie in the mapped files; read them by mapped.Copy.
+// The tensors of the File are in the mapped files; read them by mapped.Copy.
 package load

@@ -14,7 +14,8 @@ import (
 	"capgpu/model/tokenizer"
 )
 
-// folder is the folder of a model of safetensors, where path is one or a file of one.
+// folder returns the folder of a model of safetensors, if path is one or a file of
+// one.
 func folder(path string) (string, bool) {
 	if st, err := os.Stat(path); err == nil && st.IsDir() {
 		return path, true
@@ -52,12 +53,14 @@ func openFolder(dir string) (f *model.File, err error) {
 			return nil, gpuerr.New(gpuerr.Invalid, "%s: is no folder of a model: it has no %s", dir, part.name)
 		}
 	}
+
 	names := []string{safetensors.SingleFile}
 	if p.Index != nil {
 		if names, err = safetensors.Shards(p.Index); err != nil {
 			return nil, err
 		}
 	}
+
 	var open []*mapped.File
 	closeAll := func() error {
 		var first error
@@ -68,11 +71,13 @@ func openFolder(dir string) (f *model.File, err error) {
 		}
 		return first
 	}
+
 	defer func() {
 		if err != nil {
 			closeAll()
 		}
 	}()
+
 	for _, name := range names {
 		m, err := mapped.Open(filepath.Join(dir, name))
 		if err != nil {
@@ -81,6 +86,7 @@ func openFolder(dir string) (f *model.File, err error) {
 		open = append(open, m)
 		p.Shards[name] = m.Bytes()
 	}
+
 	err = mapped.Guard(func() (err error) {
 		f, err = safetensors.Load(p)
 		return err
@@ -91,6 +97,7 @@ func openFolder(dir string) (f *model.File, err error) {
 	if abs, err := filepath.Abs(dir); err == nil {
 		dir = abs
 	}
+
 	f.Name = filepath.Base(dir)
 	return model.NewFile(*f, closeAll), nil
 }

@@ -19,24 +19,27 @@ const maxTokenizer = 64 << 20 // bytes of a llama2.c tokenizer
 
 // Options of OpenWith.
 type Options struct {
-	// Tokenizer is the file with the tokenizer of a llama2.c checkpoint; "": the first
-	// that is there beside it of NAME.tokenizer.bin, tok<vocab>.bin, tokenizer.bin.
+	// Tokenizer is the file with the tokenizer of a llama2.c checkpoint. "" takes
+	// the first of NAME.tokenizer.bin, tok<vocab>.bin and tokenizer.bin that lies
+	// beside it.
 	Tokenizer string
 }
 
-// Open is OpenWith of no options.
+// Open is OpenWith without options.
 func Open(path string) (*model.File, error) { return OpenWith(path, Options{}) }
 
-// OpenWith opens a model. Errors: gpuerr.IO where the host refuses, gpuerr.Invalid where
-// the file is not what it should be; the message names the file and the part.
+// OpenWith opens a model. It returns gpuerr.IO if the host refuses, and
+// gpuerr.Invalid if the file is wrong; the message names the file and the part.
 func OpenWith(path string, o Options) (*model.File, error) {
 	if dir, ok := folder(path); ok {
 		return openFolder(dir)
 	}
+
 	m, err := mapped.Open(path)
 	if err != nil {
 		return nil, err
 	}
+
 	var f *model.File
 	err = mapped.Guard(func() error {
 		var err error
@@ -54,10 +57,11 @@ func OpenWith(path string, o Options) (*model.File, error) {
 	if f.Name == "" {
 		f.Name = stem(path)
 	}
+
 	return model.NewFile(*f, m.Close), nil
 }
 
-// stem is a file's name without folder and ending.
+// stem is a file's name without folder and extension.
 func stem(path string) string {
 	base := filepath.Base(path)
 	if s := strings.TrimSuffix(base, filepath.Ext(base)); s != "" {
@@ -66,7 +70,7 @@ func stem(path string) string {
 	return base
 }
 
-// checkpoint is a model of llama2.c with the tokenizer beside it.
+// checkpoint opens a model of llama2.c with the tokenizer beside it.
 func checkpoint(path string, data []byte, o Options) (*model.File, error) {
 	f, err := llama2c.Load(data)
 	switch {
@@ -76,6 +80,7 @@ func checkpoint(path string, data []byte, o Options) (*model.File, error) {
 	default:
 		return nil, gpuerr.New(gpuerr.Invalid, "is not a model: neither GGUF, nor llama2.c's, nor a folder of safetensors (as llama2.c's: %s)", gpuerr.From(err).Msg)
 	}
+
 	names := []string{o.Tokenizer}
 	if o.Tokenizer == "" {
 		names = nil
@@ -83,6 +88,7 @@ func checkpoint(path string, data []byte, o Options) (*model.File, error) {
 			names = append(names, filepath.Join(filepath.Dir(path), name))
 		}
 	}
+
 	for _, name := range names {
 		bin, err := mapped.ReadFile(name, maxTokenizer)
 		if errors.Is(err, os.ErrNotExist) && o.Tokenizer == "" {
@@ -96,5 +102,6 @@ func checkpoint(path string, data []byte, o Options) (*model.File, error) {
 		}
 		return f, nil
 	}
+
 	return nil, gpuerr.New(gpuerr.Invalid, "tokenizer: none of %s is there; name one", strings.Join(names, ", "))
 }

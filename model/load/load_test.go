@@ -45,7 +45,8 @@ func writeFile(t testing.TB, path string, put func(w io.Writer) error) {
 	require.NoError(t, os.WriteFile(path, b.Bytes(), 0o600))
 }
 
-// A file is known by what is in it, a folder by being one, a file of a folder by its name.
+// A file is recognised by its content, a folder by being one, and a file of a
+// folder by its name.
 func TestSniff(t *testing.T) {
 	dir, f := t.TempDir(), tiny(t)
 	at := func(name string) string { return filepath.Join(dir, name) }
@@ -57,6 +58,7 @@ func TestSniff(t *testing.T) {
 		writeFile(t, filepath.Join(dir, "hf", name), put)
 		return nil
 	}
+
 	require.NoError(t, safetensors.Write(create, f, safetensors.Options{}, nil))
 	require.NoError(t, os.WriteFile(at("hf/chat_template.jinja"), []byte("{{ x }}"), 0o600))
 
@@ -76,7 +78,7 @@ func TestSniff(t *testing.T) {
 	}
 }
 
-// A checkpoint's tokenizer is the one that was named, or the first beside it.
+// A checkpoint's tokenizer is the named one, or the first beside it.
 func TestTokenizerBeside(t *testing.T) {
 	dir, f := t.TempDir(), tiny(t)
 	at := func(name string) string { return filepath.Join(dir, name) }
@@ -91,12 +93,13 @@ func TestTokenizerBeside(t *testing.T) {
 		got, err := load.Open(at("m.bin"))
 		require.NoError(t, err, name)
 		require.NoError(t, got.Close())
-		// The next is looked for first: this one is not read any more.
+		// The next is tried first, so this one is not read any more.
 		require.NoError(t, os.WriteFile(at(name), []byte("no tokenizer"), 0o600))
 		_, err = load.Open(at("m.bin"))
 		require.ErrorIs(t, err, gpuerr.Invalid)
 		require.ErrorContains(t, err, name+": ")
 	}
+
 	writeFile(t, at("other"), tokenizer)
 	got, err := load.OpenWith(at("m.bin"), load.Options{Tokenizer: at("other")})
 	require.NoError(t, err)
@@ -120,9 +123,10 @@ func TestRefuses(t *testing.T) {
 		require.ErrorIs(t, err, code, path)
 		require.Equal(t, code, gpuerr.CodeOf(err), path)
 	}
+
 	_, err := load.Open(at("text"))
 	require.EqualError(t, err, "text: E_INVALID: is not a model: neither GGUF, nor llama2.c's, nor a folder of safetensors (as llama2.c's: dim: 1936287828 is not within 1 to 65536)")
-	// A checkpoint that was cut is one still.
+	// A truncated checkpoint is still a checkpoint.
 	var whole bytes.Buffer
 	require.NoError(t, llama2c.Write(&whole, tiny(t), 0, nil))
 	require.NoError(t, os.WriteFile(at("cut.bin"), whole.Bytes()[:100000], 0o600))
@@ -132,6 +136,7 @@ func TestRefuses(t *testing.T) {
 		writeFile(t, filepath.Join(dir, "folder", name), put)
 		return nil
 	}
+
 	require.NoError(t, safetensors.Write(create, tiny(t), safetensors.Options{ShardBytes: 100000}, nil))
 	require.NoError(t, os.Remove(at("folder/model-00002-of-00006.safetensors")))
 	_, err = load.Open(at("folder"))
@@ -139,7 +144,8 @@ func TestRefuses(t *testing.T) {
 	require.ErrorContains(t, err, "model-00002-of-00006.safetensors")
 }
 
-// A file that becomes shorter is an error of whoever reads it: of loading and of copying.
+// A file that becomes shorter is an error for its reader: while loading and while
+// copying.
 func TestTruncatedUnderUs(t *testing.T) {
 	path, f := filepath.Join(t.TempDir(), "m"), tiny(t)
 	put := func(w io.Writer) error { return gguf.Write(w, f, nil) }
@@ -147,6 +153,7 @@ func TestTruncatedUnderUs(t *testing.T) {
 	got, err := load.Open(path)
 	require.NoError(t, err)
 	defer got.Close()
+
 	mem := make([]byte, len(got.Weights.Output.Data))
 	require.NoError(t, mapped.Copy(mem, got.Weights.Output.Data))
 	require.Equal(t, f.Weights.Output.Data, mem)
@@ -162,13 +169,15 @@ func TestTruncatedUnderUs(t *testing.T) {
 	require.ErrorIs(t, mapped.Guard(func() error { _, err := gguf.Load(m.Bytes()); return err }), gpuerr.IO)
 }
 
-// A file that changes while it is loaded is a model, or an error, and nothing worse.
+// A file that changes while it is loaded gives a model, or an error, and nothing
+// worse.
 func TestChangedUnderUs(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m")
 	writeFile(t, path, func(w io.Writer) error { return gguf.Write(w, tiny(t), nil) })
 	file, err := os.OpenFile(path, os.O_RDWR, 0)
 	require.NoError(t, err)
 	defer file.Close()
+
 	const front = 14000
 	good := make([]byte, front)
 	_, err = file.ReadAt(good, 0)
@@ -189,6 +198,7 @@ func TestChangedUnderUs(t *testing.T) {
 			file.WriteAt(good[at:at+1], int64(at))
 		}
 	})
+
 	loaded := 0
 	for range 100 {
 		got, err := load.Open(path)
@@ -200,6 +210,7 @@ func TestChangedUnderUs(t *testing.T) {
 		require.NoError(t, loadtest.Check(got))
 		require.NoError(t, got.Close())
 	}
+
 	close(stop)
 	changing.Wait()
 	t.Logf("%d of 100 loaded", loaded)

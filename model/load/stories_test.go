@@ -10,12 +10,13 @@ import (
 	"capgpu/model/modeltest"
 )
 
-// The real model says the same in both of its formats.
+// The real model generates the same text from both of its formats.
 func TestStories(t *testing.T) {
 	dir := modeltest.Stories(t)
 	g, err := load.Open(filepath.Join(dir, "stories260Ktok512.gguf"))
 	require.NoError(t, err)
 	defer g.Close()
+
 	c, err := load.Open(filepath.Join(dir, "stories260K.bin"))
 	require.NoError(t, err)
 	defer c.Close()
@@ -36,5 +37,6 @@ func TestStories(t *testing.T) {
 	for id := range int32(512) {
 		require.Equal(t, string(g.Tokenizer.Piece(id)), string(c.Tokenizer.Piece(id)), "token %d", id)
 	}
+
 	require.Equal(t, g.Tokenizer.BOS(), c.Tokenizer.BOS())
 }

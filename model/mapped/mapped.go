@@ -23,15 +23,16 @@ type File struct {
 	closed bool
 }
 
-// Open maps the whole of a regular file that is not empty. Errors: gpuerr.IO where the
-// host refuses, gpuerr.Invalid where it is no file to map.
+// Open maps the whole of a regular, non-empty file. It returns gpuerr.IO if the
+// host refuses, and gpuerr.Invalid if the file cannot be mapped.
 func Open(path string) (*File, error) {
-	// Without O_NONBLOCK the opening of a pipe would wait for its writer.
+	// Without O_NONBLOCK, opening a pipe would wait for its writer.
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, refused(path, err)
 	}
 	defer f.Close()
+
 	size, err := regular(f)
 	if err != nil {
 		return nil, err
@@ -39,22 +40,25 @@ func Open(path string) (*File, error) {
 	if size == 0 {
 		return nil, gpuerr.New(gpuerr.Invalid, "%s: is empty", path)
 	}
+
 	data, err := unix.Mmap(int(f.Fd()), 0, size, unix.PROT_READ, unix.MAP_PRIVATE)
 	runtime.KeepAlive(f)
 	if err != nil {
 		return nil, gpuerr.New(gpuerr.IO, "map %s: %v", path, err)
 	}
+
 	return &File{data: data}, nil
 }
 
-// ReadFile is a copy of a small regular file of at most the given size. A file that is
-// not there is an error that os.ErrNotExist matches.
+// ReadFile copies a small regular file of at most the given size. The error for a
+// missing file matches os.ErrNotExist.
 func ReadFile(path string, most int) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, refused(path, err)
 	}
 	defer f.Close()
+
 	size, err := regular(f)
 	if err != nil {
 		return nil, err
@@ -62,8 +66,10 @@ func ReadFile(path string, most int) ([]byte, error) {
 	if size > most {
 		return nil, gpuerr.New(gpuerr.Invalid, "%s: has %d bytes, and more than %d are not read", path, size, most)
 	}
+
 	data := make([]byte, size)
-	// A file that grows meanwhile is cut, one that shrinks is short: both are what they are.
+	// A file that grows meanwhile is cut, one that shrinks is short; both are
+	// accepted as read.
 	n := 0
 	for n < size {
 		k, err := f.ReadAt(data[n:], int64(n))
@@ -72,6 +78,7 @@ func ReadFile(path string, most int) ([]byte, error) {
 			break
 		}
 	}
+
 	return data[:n], nil
 }
 
@@ -90,7 +97,7 @@ func regular(f *os.File) (int, error) {
 	return int(st.Size()), nil
 }
 
-// refused is gpuerr.IO and the cause, so that os.ErrNotExist still matches.
+// refused is gpuerr.IO with its cause, so that os.ErrNotExist still matches.
 func refused(path string, err error) error {
 	var p *os.PathError
 	if errors.As(err, &p) {
@@ -102,7 +109,8 @@ func refused(path string, err error) error {
 // Bytes is the mapping. It is valid until Close; read it within Guard.
 func (f *File) Bytes() []byte { return f.data }
 
-// Close unmaps the file. Nobody may use its bytes any more. Closing again does nothing.
+// Close unmaps the file. Nobody may use its bytes afterwards. Closing again does
+// nothing.
 func (f *File) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -116,8 +124,9 @@ func (f *File) Close() error {
 	return nil
 }
 
-// Guard runs f, which reads mapped files in this goroutine. A file that was truncated
-// under it is gpuerr.IO; f ended where it met that. Other panics go on.
+// Guard runs f, which reads mapped files in this goroutine. If a file was
+// truncated, f ends at the fault and Guard returns gpuerr.IO. Other panics pass
+// through.
 func Guard(f func() error) error {
 	var err error
 	if _, faulted := shm.Guard(func() { err = f() }); faulted {
@@ -126,8 +135,8 @@ func Guard(f func() error) error {
 	return err
 }
 
-// Copy copies src, which lies in a mapped file, to dst of the same length. Where the file
-// was truncated, what dst has is undefined.
+// Copy copies src, which is in a mapped file, to dst of the same length. If the
+// file was truncated, the contents of dst are undefined.
 func Copy(dst, src []byte) error {
 	if len(dst) != len(src) {
 		return gpuerr.New(gpuerr.Invalid, "copy: %d bytes to room for %d", len(src), len(dst))

@@ -35,7 +35,8 @@ func TestOpen(t *testing.T) {
 	require.NoError(t, f.Close())
 }
 
-// A pipe nobody writes, a folder, an empty file and nothing at all are errors at once.
+// A pipe without a writer, a folder, an empty file and a missing file are errors at
+// once.
 func TestOpenRefuses(t *testing.T) {
 	dir := t.TempDir()
 	pipe := filepath.Join(dir, "pipe")
@@ -62,7 +63,8 @@ func TestReadFile(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
-// A file that is cut off under a mapping is an error of the read, and the process goes on.
+// A file that is truncated under a mapping is an error of the read, and the process
+// continues.
 func TestTruncated(t *testing.T) {
 	page := os.Getpagesize()
 	path := write(t, bytes.Repeat([]byte{7}, 3*page))

@@ -6,7 +6,7 @@ import (
 	"capgpu/model/tokenizer"
 )
 
-// Argmax is the place of the largest value, the first of equals.
+// Argmax is the index of the largest value, the first of equals.
 func Argmax[T ~float32 | ~float64](x []T) int32 {
 	best := 0
 	for i, v := range x {
@@ -17,8 +17,8 @@ func Argmax[T ~float32 | ~float64](x []T) int32 {
 	return int32(best)
 }
 
-// MaxDiff is the largest distance between two rows, and where. Rows of different length
-// and values that are no numbers are infinitely far apart.
+// MaxDiff is the largest distance between two rows, and its index. Rows of
+// different length, and NaN, are infinitely far apart.
 func MaxDiff[A, B ~float32 | ~float64](got []A, want []B) (diff float64, at int) {
 	if len(got) != len(want) {
 		return math.Inf(1), min(len(got), len(want))
@@ -35,10 +35,10 @@ func MaxDiff[A, B ~float32 | ~float64](got []A, want []B) (diff float64, at int)
 	return diff, at
 }
 
-// Greedy goes on with a prompt for so many positions in all, as llama2.c counts steps:
-// the prompt's tokens after the first count too. It returns the tokens after the first,
-// and the logits that each but the prompt's was the largest of. It ends early before a
-// second beginning, as llama2.c does.
+// Greedy continues a prompt up to this many positions in all, as llama2.c counts
+// steps: the prompt's tokens after the first count too. It returns the tokens after
+// the first and, except for the prompt's, the logits of which each was the largest.
+// It ends early before a second beginning, as llama2.c does.
 func (r *Reference) Greedy(prompt []int32, steps int) (tokens []int32, logits [][]float64) {
 	token := prompt[0]
 	for position := range steps {
@@ -57,7 +57,7 @@ func (r *Reference) Greedy(prompt []int32, steps int) (tokens []int32, logits []
 	return tokens, logits
 }
 
-// Text is what tokens are in all.
+// Text is the text of tokens.
 func Text(t *tokenizer.Tokenizer, tokens ...int32) string {
 	d, text := t.Decoder(), ""
 	for _, id := range tokens {

@@ -1,3 +1,3 @@
-// Package modeltest is what tests of models share: a slow, obvious model to compare with,
-// and the real one that lies beside the repository.
+// Package modeltest is shared by the tests of models: a slow, obvious model to
+// compare with, and access to the real one beside the repository.
 package modeltest

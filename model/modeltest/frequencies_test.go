@@ -10,8 +10,8 @@ import (
 	"capgpu/model"
 )
 
-// TestFrequencies: of Llama 3.1's numbers, the fast ones stay, the slow ones are
-// stretched in full, and between there is no step.
+// TestFrequencies: with Llama 3.1's parameters the fast frequencies stay, the slow
+// ones are stretched in full, and there is no step between.
 func TestFrequencies(t *testing.T) {
 	c := model.Config{HeadDim: 128, RopeBase: 500000}
 	plain := frequencies(&c)
@@ -35,10 +35,11 @@ func TestFrequencies(t *testing.T) {
 			require.Less(t, f, scaled[i-1])
 		}
 	}
+
 	require.Equal(t, 29, kept)
 	require.Equal(t, 29, stretched)
 
-	// Just inside the borders, as just outside.
+	// Values just inside the borders are close to those just outside.
 	for _, wave := range []float64{2048, 8192} {
 		near := func(wave float64) float64 {
 			c := model.Config{HeadDim: 4, RopeBase: math.Pow(wave/(2*math.Pi), 2), Scaling: c.Scaling}
@@ -48,7 +49,7 @@ func TestFrequencies(t *testing.T) {
 	}
 }
 
-// TestFactors: a file's own factors divide what there is.
+// TestFactors: a file's own factors divide the existing frequencies.
 func TestFactors(t *testing.T) {
 	c := model.Config{Dim: 4, Hidden: 1, Layers: 1, Heads: 1, KVHeads: 1, HeadDim: 4, Vocab: 1, Context: 1, RopeBase: 10000}
 	tensor := func(rows, cols int, of float32) model.Tensor {
@@ -58,11 +59,13 @@ func TestFactors(t *testing.T) {
 		}
 		return t
 	}
+
 	f := &model.File{Config: c, Weights: model.Weights{
 		Embed: tensor(1, 4, 1), Output: tensor(1, 4, 1), Norm: tensor(1, 4, 1), RopeFactors: tensor(1, 2, 2),
 		Layers: []model.Layer{{AttnNorm: tensor(1, 4, 1), FFNNorm: tensor(1, 4, 1), Q: tensor(4, 4, 1), K: tensor(4, 4, 1), V: tensor(4, 4, 1), O: tensor(4, 4, 1),
 			Gate: tensor(1, 4, 1), Up: tensor(1, 4, 1), Down: tensor(4, 1, 1)}},
 	}}
+
 	r, err := New(f)
 	require.NoError(t, err)
 	for i, plain := range frequencies(&c) {

@@ -23,5 +23,6 @@ func parsePrompts(t testing.TB, lines string) map[string][]int32 {
 			all[text] = append(all[text], int32(id))
 		}
 	}
+
 	return all
 }

@@ -7,9 +7,9 @@ import (
 	"capgpu/model"
 )
 
-// Reference runs a model in float64, one token at a time, one sequence, in plain loops
-// over tensors that are made float64 first. It shares no code with what it is compared
-// with but model's types.
+// Reference runs a model in float64, one token at a time, one sequence, in plain
+// loops over tensors that it first converts to float64. It shares only model's
+// types with the code that is compared with it.
 type Reference struct {
 	c      model.Config
 	embed  [][]float64
@@ -21,7 +21,7 @@ type Reference struct {
 	hidden []float64
 }
 
-// layer is one block's tensors and what it remembers of each position.
+// layer is one block's tensors and its keys and values of each position.
 type layer struct {
 	attnNorm, ffnNorm          []float64
 	q, k, v, o, gate, up, down [][]float64
@@ -33,10 +33,12 @@ func New(f *model.File) (*Reference, error) {
 	if err := f.Config.Check(); err != nil {
 		return nil, err
 	}
+
 	c, w := f.Config, &f.Weights
 	if len(w.Layers) != c.Layers {
 		return nil, gpuerr.New(gpuerr.Invalid, "layers: %d of %d", len(w.Layers), c.Layers)
 	}
+
 	r := &Reference{c: c, layers: make([]layer, c.Layers)}
 	l := &loading{}
 	r.embed = l.matrix("embed", &w.Embed, c.Vocab, c.Dim)
@@ -55,15 +57,18 @@ func New(f *model.File) (*Reference, error) {
 		to.up = l.matrix("up", &from.Up, c.Hidden, c.Dim)
 		to.down = l.matrix("down", &from.Down, c.Dim, c.Hidden)
 	}
+
 	r.freqs = frequencies(&c)
 	if len(w.RopeFactors.Data) > 0 {
 		for i, f := range l.vector("ropeFactors", &w.RopeFactors, c.HeadDim/2) {
 			r.freqs[i] /= f
 		}
 	}
+
 	if l.err != nil {
 		return nil, l.err
 	}
+
 	return r, nil
 }
 
@@ -86,11 +91,12 @@ func frequencies(c *model.Config) []float64 {
 		}
 		freqs[i] = f
 	}
+
 	return freqs
 }
 
-// Step takes a token at a position, which is at most the number of those before it, and
-// returns the logits of the next. Later positions are forgotten.
+// Step runs a token at a position, which is at most the number of earlier
+// positions, and returns the logits of the next. It forgets later positions.
 func (r *Reference) Step(token int32, position int) []float64 {
 	x := append([]float64(nil), r.embed[token]...)
 	for i := range r.layers {
@@ -110,7 +116,7 @@ func (r *Reference) Step(token int32, position int) []float64 {
 // Hidden is the last step's row of the final norm, Dim values.
 func (r *Reference) Hidden() []float64 { return r.hidden }
 
-// attend is one block's attention of a normalised row.
+// attend is one block's attention over a normalised row.
 func (r *Reference) attend(l *layer, h []float64, position int) []float64 {
 	c := &r.c
 	q, k, v := multiply(l.q, h), multiply(l.k, h), multiply(l.v, h)
@@ -133,10 +139,11 @@ func (r *Reference) attend(l *layer, h []float64, position int) []float64 {
 			}
 		}
 	}
+
 	return multiply(l.o, out)
 }
 
-// turn turns the pairs of each head by the position.
+// turn rotates the pairs of each head by the position.
 func (r *Reference) turn(x []float64, position int) {
 	n := r.c.HeadDim
 	for at := 0; at < len(x); at += n {

@@ -29,7 +29,7 @@ func tiny(t *testing.T, change func(o *synth.Options)) *model.File {
 	return f
 }
 
-// rows runs some tokens, and is the logits of each.
+// rows runs some tokens, and returns the logits of each.
 func rows(t *testing.T, f *model.File) (all [][]float64) {
 	t.Helper()
 	r, err := modeltest.New(f)
@@ -40,7 +40,7 @@ func rows(t *testing.T, f *model.File) (all [][]float64) {
 	return all
 }
 
-// same holds two models to the same logits.
+// same checks that two models compute the same logits.
 func same(t *testing.T, a, b *model.File, within float64) {
 	t.Helper()
 	want := rows(t, b)
@@ -61,8 +61,8 @@ func floats(t *testing.T, from *model.Tensor, rows int, pick func(row int) int) 
 	return out
 }
 
-// TestRopeLayouts: the two layouts are one model whose queries and keys are in another
-// order.
+// TestRopeLayouts: the two layouts are one model with a different order of queries
+// and keys.
 func TestRopeLayouts(t *testing.T) {
 	adjacent, halves := tiny(t, nil), tiny(t, nil)
 	n := halves.Config.HeadDim
@@ -71,10 +71,12 @@ func TestRopeLayouts(t *testing.T) {
 		head, i := row/n*n, row%n
 		return head + 2*(i%(n/2)) + i/(n/2)
 	}
+
 	for i := range halves.Weights.Layers {
 		l := &halves.Weights.Layers[i]
 		l.Q, l.K = floats(t, &l.Q, l.Q.Rows, order), floats(t, &l.K, l.K.Rows, order)
 	}
+
 	same(t, halves, adjacent, 1e-12)
 
 	halves.Config.Rope = model.RopeAdjacent
@@ -82,7 +84,7 @@ func TestRopeLayouts(t *testing.T) {
 	require.Greater(t, diff, 1e-3, "or the test says nothing")
 }
 
-// TestGroupedQueries: sharing keys and values is having copies of them.
+// TestGroupedQueries: shared keys and values equal copies of them.
 func TestGroupedQueries(t *testing.T) {
 	grouped, full := tiny(t, nil), tiny(t, nil)
 	c := &full.Config
@@ -97,7 +99,8 @@ func TestGroupedQueries(t *testing.T) {
 	same(t, full, grouped, 1e-12)
 }
 
-// TestClassifier: one of its own is used, and one that is a copy is the table.
+// TestClassifier: a classifier of its own is used, and a copy of the table equals
+// the table.
 func TestClassifier(t *testing.T) {
 	own := tiny(t, nil)
 	require.False(t, own.Weights.Tied())
@@ -113,7 +116,7 @@ func TestClassifier(t *testing.T) {
 	same(t, own, tied, 0)
 }
 
-// TestPositions: a position that is taken again is forgotten with all after it.
+// TestPositions: a position that is written again is forgotten with all after it.
 func TestPositions(t *testing.T) {
 	f := tiny(t, nil)
 	r, err := modeltest.New(f)
@@ -138,7 +141,7 @@ func dot(t *testing.T, m *model.Tensor, row int, x []float64) (sum float64) {
 	return sum
 }
 
-// TestFloats: bytes and what they are, worked out by hand from the formats.
+// TestFloats: bytes and their values, worked out by hand from the formats.
 func TestFloats(t *testing.T) {
 	q8 := append([]byte{0x00, 0x38}, make([]byte, 32)...) // scale 0.5
 	q8[2], q8[3], q8[33] = 1, 0x80, 0x7f
@@ -146,6 +149,7 @@ func TestFloats(t *testing.T) {
 	q4[2], q4[17] = 0x9f, 0x08
 	i8 := model.Tensor{Type: model.I8, Rows: 1, Cols: 4, Group: 2, Data: []byte{1, 0xff, 2, 0x80},
 		Scales: binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(nil, math.Float32bits(0.5)), math.Float32bits(-3))}
+
 	for _, c := range []struct {
 		t    model.Tensor
 		want map[int]float64
@@ -165,6 +169,7 @@ func TestFloats(t *testing.T) {
 			require.Equal(t, want, got[i], "%s: element %d", c.t.Type, i)
 		}
 	}
+
 	i8.Group = 3
 	for _, bad := range []model.Tensor{i8, {Type: model.F32, Rows: 1, Cols: 2, Data: make([]byte, 7)}, {Type: model.Q8_0, Rows: 1, Cols: 31, Data: make([]byte, 34)},
 		{Type: 77, Rows: 1, Cols: 1, Data: make([]byte, 4)}, {Type: model.F32}} {
@@ -173,7 +178,7 @@ func TestFloats(t *testing.T) {
 	}
 }
 
-// TestRefused: a model whose tensors do not fit its shape is none.
+// TestRefused: a model with tensors that do not fit its shape is refused.
 func TestRefused(t *testing.T) {
 	for says, lie := range map[string]func(f *model.File){
 		"headDim":     func(f *model.File) { f.Config.HeadDim = 7 },

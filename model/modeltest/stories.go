@@ -8,10 +8,9 @@ import (
 	"testing"
 )
 
-// Stories is the folder of the stories260K model: its files and, in ref, what it
-// answers. It lies in shared/models beside the repository, or where CAPGPU_MODELS says.
-// A test that needs it is skipped where it is not there; it fails where CAPGPU_MODELS
-// says that it is and it is not.
+// Stories is the folder of the stories260K model: its files and, in ref, its
+// reference answers. It is shared/models beside the repository, or CAPGPU_MODELS.
+// If it is missing, the test is skipped; with CAPGPU_MODELS set, the test fails.
 func Stories(t testing.TB) string {
 	t.Helper()
 	if dir := os.Getenv("CAPGPU_MODELS"); dir != "" {
@@ -21,10 +20,12 @@ func Stories(t testing.TB) string {
 		}
 		return stories
 	}
+
 	dir, err := os.Getwd()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for {
 		stories := filepath.Join(dir, "..", "shared", "models", "stories260K")
 		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
@@ -59,6 +60,7 @@ func StoriesLogits(t testing.TB) [][]float32 {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	const vocab = 512
 	rows := make([][]float32, len(b)/4/vocab)
 	for i := range rows {
@@ -67,13 +69,15 @@ func StoriesLogits(t testing.TB) [][]float32 {
 			rows[i][j] = math.Float32frombits(binary.LittleEndian.Uint32(b[4*(i*vocab+j):]))
 		}
 	}
+
 	if len(rows) != 64 {
 		t.Fatalf("the reference has %d rows of logits, not 64", len(rows))
 	}
+
 	return rows
 }
 
-// StoriesPrompts is texts and their tokens after the reference, beginning included.
+// StoriesPrompts are texts and their reference tokens, beginning included.
 func StoriesPrompts(t testing.TB) map[string][]int32 {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(Stories(t), "ref", "stories260K.prompt_token_ids.tsv"))

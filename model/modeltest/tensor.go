@@ -8,7 +8,7 @@ import (
 	"capgpu/model"
 )
 
-// loading keeps the first thing that is wrong with a model's tensors.
+// loading keeps the first error in a model's tensors.
 type loading struct{ err error }
 
 // matrix is a tensor as float64, by row.
@@ -20,15 +20,18 @@ func (l *loading) matrix(name string, t *model.Tensor, rows, cols int) [][]float
 		l.err = gpuerr.New(gpuerr.Invalid, "%s: %d by %d, not %d by %d", name, t.Rows, t.Cols, rows, cols)
 		return make([][]float64, rows)
 	}
+
 	flat, err := Floats(t)
 	if err != nil {
 		l.err = gpuerr.New(gpuerr.Invalid, "%s: %v", name, err)
 		return make([][]float64, rows)
 	}
+
 	m := make([][]float64, rows)
 	for i := range m {
 		m[i] = flat[i*cols : (i+1)*cols]
 	}
+
 	return m
 }
 
@@ -39,7 +42,7 @@ func (l *loading) vector(name string, t *model.Tensor, size int) []float64 {
 	return make([]float64, size)
 }
 
-// Floats is a tensor's elements, row after row, as the description of its type says
+// Floats returns a tensor's elements, row after row, by the description of its type
 // (model.Type; ggml-quants.c, dequantize_row_q8_0 and _q4_0).
 func Floats(t *model.Tensor) ([]float64, error) {
 	n := t.Rows * t.Cols
@@ -47,6 +50,7 @@ func Floats(t *model.Tensor) ([]float64, error) {
 	if t.Rows < 1 || t.Cols < 1 || t.Cols%per != 0 || len(t.Data) != n/per*size {
 		return nil, gpuerr.New(gpuerr.Invalid, "%d bytes of %s for %d by %d", len(t.Data), t.Type, t.Rows, t.Cols)
 	}
+
 	out := make([]float64, n)
 	u16 := func(at int) uint16 { return binary.LittleEndian.Uint16(t.Data[at:]) }
 	switch t.Type {
@@ -54,25 +58,30 @@ func Floats(t *model.Tensor) ([]float64, error) {
 		for i := range out {
 			out[i] = float64(math.Float32frombits(binary.LittleEndian.Uint32(t.Data[4*i:])))
 		}
+
 	case model.F16:
 		for i := range out {
 			out[i] = half(u16(2 * i))
 		}
+
 	case model.BF16:
 		for i := range out {
 			out[i] = float64(math.Float32frombits(uint32(u16(2*i)) << 16))
 		}
+
 	case model.Q8_0:
 		for i := range out {
 			block, in := i/32*34, i%32
 			out[i] = half(u16(block)) * float64(int8(t.Data[block+2+in]))
 		}
+
 	case model.Q4_0:
 		for i := range out {
 			block, in := i/32*18, i%32
 			q := t.Data[block+2+in%16] >> (in / 16 * 4) & 15
 			out[i] = half(u16(block)) * (float64(q) - 8)
 		}
+
 	case model.I8:
 		if t.Group < 1 || t.Cols%t.Group != 0 || len(t.Scales) != 4*(n/t.Group) {
 			return nil, gpuerr.New(gpuerr.Invalid, "groups of %d with %d bytes of scales for %d elements", t.Group, len(t.Scales), n)
@@ -81,9 +90,11 @@ func Floats(t *model.Tensor) ([]float64, error) {
 			scale := math.Float32frombits(binary.LittleEndian.Uint32(t.Scales[i/t.Group*4:]))
 			out[i] = float64(int8(t.Data[i])) * float64(scale)
 		}
+
 	default:
 		return nil, gpuerr.New(gpuerr.Invalid, "%s is not known", t.Type)
 	}
+
 	return out, nil
 }
 

@@ -14,18 +14,18 @@ import (
 	"capgpu/model/lm"
 )
 
-// shape is how an answer of one endpoint looks. What the methods return goes into the
+// shape is the shape of an endpoint's answer. The methods return entries of the
 // list of choices.
 type shape interface {
 	heads() (whole, part head)
-	tellsTokens() bool // so tokens matter even where they add no text
+	reportsTokens() bool // so tokens matter even if they add no text
 	opening(c *choice) any
 	chunk(c *choice, t lm.Token) any
 	closing(c *choice) any
 	whole(c *choice) any
 }
 
-// head is what all parts of an answer begin with.
+// head is the beginning of all parts of an answer.
 type head struct {
 	ID      string `json:"id"`
 	Object  string `json:"object"`
@@ -36,7 +36,7 @@ type head struct {
 type body struct {
 	head
 	Choices []any `json:"choices"`
-	// Usage is null in the chunks of a stream before that which tells it.
+	// Usage is null in the chunks of a stream before the one that reports it.
 	Usage   any      `json:"usage,omitempty"`
 	Timings *timings `json:"timings,omitempty"`
 }
@@ -47,7 +47,7 @@ type usage struct {
 	TotalTokens      int `json:"total_tokens"`
 }
 
-// timings are an extension: where the time went, of all choices together.
+// timings are an extension: where the time was spent, summed over all choices.
 type timings struct {
 	Queued  float64 `json:"queued_ms"`
 	Prefill float64 `json:"prefill_ms"`
@@ -62,16 +62,16 @@ func (a *api) newHead(prefix, object string) head {
 // batch is how many tokens are taken from a stream at once.
 const batch = 16
 
-// choice is one answer that is being made.
+// choice is one unfinished answer.
 type choice struct {
 	index, prompt int
 	stream        lm.Stream
 	meter         meter
 
-	text   strings.Builder
-	tokens []lm.Token // if they are told
-	offset int        // code points of the text told
-	told   bool       // a token was
+	text     strings.Builder
+	tokens   []lm.Token // if they are reported
+	offset   int        // code points of the delivered text
+	reported bool       // a token was
 
 	finish lm.Finish
 	usage  lm.Usage
@@ -82,16 +82,17 @@ func (c *choice) reason() *string {
 	return &s
 }
 
-// answer starts the requests, n for each prompt, and writes what comes of them.
+// answer starts the requests, n for each prompt, and writes their answers.
 func (a *api) answer(w http.ResponseWriter, r *http.Request, c *common, requests []lm.Request, s shape) {
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
 	choices, err := a.start(ctx, requests, c.n)
 	defer func() {
 		for _, c := range choices {
-			_ = c.stream.Close() // what has ended holds nothing; all else is cancelled
+			_ = c.stream.Close() // a finished answer holds nothing; any other is cancelled
 		}
 	}()
+
 	switch {
 	case err != nil:
 		a.fail(w, r, err)
@@ -115,8 +116,8 @@ func (a *api) start(ctx context.Context, requests []lm.Request, n int) (choices 
 	return choices, nil
 }
 
-// all pulls all choices at once. It returns after the last has ended, with the error
-// that came first; the others were cancelled.
+// all pulls all choices at once. It returns after the last has ended, with the
+// error that came first; the others were cancelled.
 func (a *api) all(ctx context.Context, cancel context.CancelCauseFunc, choices []*choice, take func(*choice, []lm.Token) error) error {
 	var group sync.WaitGroup
 	for _, c := range choices {
@@ -135,15 +136,17 @@ func (a *api) all(ctx context.Context, cancel context.CancelCauseFunc, choices [
 			}
 		})
 	}
+
 	group.Wait()
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
+
 	return nil
 }
 
-// pull hands the tokens of a choice to take as they come, and none after the last, when
-// finish and usage are known.
+// pull passes the tokens of a choice to take as they come, and none after the last,
+// when finish and usage are known.
 func pull(ctx context.Context, c *choice, take func(*choice, []lm.Token) error) error {
 	out := make([]lm.Token, batch)
 	for {
@@ -154,6 +157,7 @@ func pull(ctx context.Context, c *choice, take func(*choice, []lm.Token) error) 
 				return err
 			}
 		}
+
 		switch {
 		case errors.Is(err, io.EOF):
 			c.finish, c.usage = c.stream.Finish(), c.stream.Usage()
@@ -167,7 +171,8 @@ func pull(ctx context.Context, c *choice, take func(*choice, []lm.Token) error) 
 	}
 }
 
-// sum is what the choices cost. A prompt counts once, however many answers it has.
+// sum is the cost of the choices. A prompt counts once, however many answers it
+// has.
 func sum(choices []*choice) (*usage, *timings) {
 	u, t := &usage{}, &timings{}
 	for i, c := range choices {
@@ -186,7 +191,7 @@ func sum(choices []*choice) (*usage, *timings) {
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// known refuses another model's name. A request that names none means the one there is.
+// known refuses another model's name. A request without a name means this model.
 func (a *api) known(name string) error {
 	if have := a.m.Info().Name; name != "" && name != have {
 		p := invalid("model", "there is no %q here, only %q", clip(name), have)
@@ -196,8 +201,8 @@ func (a *api) known(name string) error {
 	return nil
 }
 
-// finite is a probability as JSON can have it: minus infinity becomes OpenAI's -9999, and
-// what is no number becomes null.
+// finite is a probability for JSON: minus infinity becomes OpenAI's -9999, and NaN
+// becomes null.
 func finite(p float32) *float32 {
 	if p != p {
 		return nil
@@ -206,7 +211,7 @@ func finite(p float32) *float32 {
 	return &p
 }
 
-// bytesOf is what a token is, where the model told, else what it added.
+// bytesOf is a token's bytes if the model reported them, else its text.
 func bytesOf(t *lm.Token) []byte {
 	for _, o := range t.Top {
 		if o.ID == t.ID {

@@ -20,8 +20,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// TestGolden holds whole answers, streamed and not, to files. In a bubble the clock
-// stands still, so that "created" is always the same.
+// TestGolden compares whole answers, streamed and not, with files. In a bubble the
+// clock stands still, so that "created" is always the same.
 func TestGolden(t *testing.T) {
 	for _, c := range []struct {
 		name, path, body string
@@ -49,10 +49,12 @@ func TestGolden(t *testing.T) {
 				if c.failAfter > 0 {
 					m.FailAfter, m.Failure = c.failAfter, gpuerr.New(gpuerr.DeviceLost, "the driver was killed")
 				}
+
 				method := http.MethodGet
 				if c.body != "" {
 					method = http.MethodPost
 				}
+
 				w := call(newTestAPI(m, Options{}).handler(), method, c.path, c.body)
 				require.Equal(t, http.StatusOK, w.Code, w.Body.String())
 				require.Zero(t, m.Open(), "nothing is left running")
@@ -62,10 +64,12 @@ func TestGolden(t *testing.T) {
 					require.True(t, w.Flushed)
 					require.Equal(t, c.failAfter == 0, strings.HasSuffix(got, "data: [DONE]\n\n"))
 				}
+
 				file := filepath.Join("testdata", c.name)
 				if *update {
 					require.NoError(t, os.WriteFile(file, []byte(got), 0o644))
 				}
+
 				want, err := os.ReadFile(file)
 				require.NoError(t, err)
 				require.Equal(t, string(want), got)
@@ -74,8 +78,8 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// TestStreamIsTheWhole: the chunks of every choice make the text that the answer has
-// without streaming, with one end each.
+// TestStreamIsTheWhole: the chunks of every choice make the text that the answer
+// has without streaming, with one end each.
 func TestStreamIsTheWhole(t *testing.T) {
 	h := New(lmtest.New(), Options{})
 	const request = `"prompt":["one two three","ü z"],"n":3,"max_tokens":20,"logprobs":1`
@@ -87,6 +91,7 @@ func TestStreamIsTheWhole(t *testing.T) {
 			LogProbs     textLogProbs
 		}
 	}
+
 	var whole choices
 	require.NoError(t, json.Unmarshal(call(h, "POST", "/v1/completions", "{"+request+"}").Body.Bytes(), &whole))
 	require.Len(t, whole.Choices, 6)
@@ -103,6 +108,7 @@ func TestStreamIsTheWhole(t *testing.T) {
 			ends[c.Index] = *c.FinishReason
 		}
 	}
+
 	for i, c := range whole.Choices {
 		require.Equal(t, i, c.Index)
 		require.Equal(t, c.Text, text[i])
@@ -111,7 +117,7 @@ func TestStreamIsTheWhole(t *testing.T) {
 	}
 }
 
-// TestRequests: what the model is asked.
+// TestRequests: the requests that reach the model.
 func TestRequests(t *testing.T) {
 	m := lmtest.New()
 	h := New(m, Options{})
@@ -122,6 +128,7 @@ func TestRequests(t *testing.T) {
 		all := m.Requests()
 		return all[len(all)-1]
 	}
+
 	r := last("/v1/completions", `{}`)
 	require.Equal(t, 16, r.MaxTokens)
 	require.Equal(t, -1, r.LogProbs)
@@ -133,6 +140,7 @@ func TestRequests(t *testing.T) {
 	r = last("/v1/completions", `{"prompt":null,"temperature":0,"top_p":0,"top_k":-1,"min_p":0.5,"repetition_penalty":1.5,"presence_penalty":-2,
 		"frequency_penalty":1e-1,"seed":-1,"user":"u","logit_bias":{"256":-100,"0":1.5},"stop":["x","y","x"],"echo":true,"ignore_eos":true,
 		"best_of":1,"suffix":"","max_tokens":1,"logprobs":0,"metadata":{"a":"b"},"service_tier":"auto","no_such_field":1}`)
+
 	p := r.Sampling
 	require.Zero(t, p.Temperature)
 	require.Equal(t, float32(math.SmallestNonzeroFloat32), p.TopP, "0 is the fewest, not all")
@@ -150,6 +158,7 @@ func TestRequests(t *testing.T) {
 	before := len(m.Requests())
 	last("/v1/chat/completions", `{"messages":[{"role":"developer","content":"a"},{"role":"assistant","content":"b","tool_calls":[]}],"n":3,"seed":5,
 		"max_completion_tokens":2,"max_tokens":999999999,"tools":[],"tool_choice":"auto","response_format":{ "type" : "text" }}`)
+
 	seeds := map[uint64]bool{}
 	require.Equal(t, []string{"\nUser:"}, m.Requests()[before].Stop, "the template's")
 	for _, r := range m.Requests()[before:] {
@@ -157,11 +166,12 @@ func TestRequests(t *testing.T) {
 		require.Equal(t, lmtest.Tokens("a\nb"), r.Tokens)
 		require.Equal(t, 2, r.MaxTokens)
 	}
+
 	require.Equal(t, map[uint64]bool{5: true, 6: true, 7: true}, seeds, "three answers, none twice")
 	require.Zero(t, last("/v1/chat/completions", `{"messages":[{"role":"user","content":""}],"stop":"\u0020"}`).MaxTokens, "to the end")
 }
 
-// TestLogProbs that JSON has no words for.
+// TestLogProbs: probabilities that JSON cannot express.
 func TestLogProbs(t *testing.T) {
 	require.Nil(t, finite(float32(math.NaN())))
 	require.Equal(t, float32(-9999), *finite(float32(math.Inf(-1))))

@@ -9,7 +9,7 @@ import (
 	"capgpu/model/lm/lmtest"
 )
 
-// BenchmarkStream is what a token costs on its way out, beside the model's part.
+// BenchmarkStream is the cost of sending a token, beside the model's part.
 func BenchmarkStream(b *testing.B) {
 	h := New(lmtest.New(), Options{})
 	const tokens = 4000
@@ -25,7 +25,7 @@ func BenchmarkStream(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/tokens, "ns/token")
 }
 
-// sink is a client that takes everything.
+// sink is a client that accepts everything.
 type sink struct {
 	header  http.Header
 	flushes int

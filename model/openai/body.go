@@ -10,11 +10,12 @@ import (
 	"capgpu/model/lm"
 )
 
-// smallBytes is what a body has of memory without asking.
+// smallBytes is the size of a body that needs no place.
 const smallBytes = 64 << 10
 
-// readBody reads a body. One that is not small takes what it says to become, or may, of the
-// memory for all such, until release, which may be called more than once, and always.
+// readBody reads a body. A body that is not small takes its announced, or largest
+// possible, size from the shared memory for such bodies, until release. release
+// must always be called, and may be called more than once.
 func (a *api) readBody(w http.ResponseWriter, r *http.Request) (body []byte, release func(), err error) {
 	defer awaits(r.Context())()
 	release = func() {}
@@ -37,6 +38,7 @@ func (a *api) readBody(w http.ResponseWriter, r *http.Request) (body []byte, rel
 		rest, err = io.ReadAll(from)
 		body = append(body, rest...)
 	}
+
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):
@@ -48,17 +50,18 @@ func (a *api) readBody(w http.ResponseWriter, r *http.Request) (body []byte, rel
 		p.status = http.StatusRequestTimeout
 		return nil, release, p
 	}
-	// From now on the server reads only to see whether the client is there, however long
-	// that is. (net/http does this as well, and does not promise to.)
+
+	// From now on the server reads only to notice when the client leaves, however
+	// long that takes. (net/http does this as well, but does not promise it.)
 	_ = from.rc.SetReadDeadline(time.Time{})
 	return body, release, nil
 }
 
-// minBodyRate is how many bytes of a body come in a second, at least.
+// minBodyRate is the lowest rate of a body, in bytes a second.
 const minBodyRate = 64 << 10
 
-// pacedBody is a body that ends when nothing comes for a while, and when it comes too slowly
-// on the whole.
+// pacedBody is a body that ends when it pauses too long, and when it is too slow on
+// the whole.
 type pacedBody struct {
 	from  io.Reader
 	rc    *http.ResponseController
@@ -72,7 +75,7 @@ func (b *pacedBody) Read(p []byte) (int, error) {
 	if stalled := time.Now().Add(b.stall); stalled.Before(until) {
 		until = stalled
 	}
-	_ = b.rc.SetReadDeadline(until) // a writer of a test has none
+	_ = b.rc.SetReadDeadline(until) // a test's writer has no deadline
 	n, err := b.from.Read(p)
 	b.came += int64(n)
 	return n, err

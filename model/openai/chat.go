@@ -20,7 +20,8 @@ func (a *api) parseChat(f fields) (c chat, err error) {
 	if c.common, err = a.common(f); err != nil {
 		return c, err
 	}
-	// The newer name wins; without either the answer goes on to its end.
+
+	// The newer name wins; without either the answer runs to its end.
 	name := "max_tokens"
 	if f.has("max_completion_tokens") {
 		name = "max_completion_tokens"
@@ -28,31 +29,37 @@ func (a *api) parseChat(f fields) (c chat, err error) {
 	if c.request.MaxTokens, err = f.most(name, 0); err != nil {
 		return c, err
 	}
-	told, err := f.flag("logprobs")
+
+	logprobs, err := f.flag("logprobs")
 	if err != nil {
 		return c, err
 	}
+
 	top, err := f.integer("top_logprobs", 0, lm.MaxLogProbs, 0)
 	switch {
 	case err != nil:
 		return c, err
-	case !told && f.has("top_logprobs") && top > 0:
+	case !logprobs && f.has("top_logprobs") && top > 0:
 		return c, invalid("top_logprobs", "only where logprobs is true")
 	}
+
 	c.request.LogProbs = -1
-	if told {
+	if logprobs {
 		c.request.LogProbs = int(top)
 	}
-	// Where a template has no token that ends an answer, its texts do.
+
+	// If a template has no token that ends an answer, its texts end it.
 	own := len(c.request.Stop)
 	for _, stop := range a.m.Info().ChatStops {
 		if !slices.Contains(c.request.Stop, stop) {
 			c.request.Stop = append(c.request.Stop, stop)
 		}
 	}
+
 	if added := len(c.request.Stop) - own; own+added > lm.MaxStops {
 		return c, invalid("stop", "%d are more than %d, with %d of the template", own, lm.MaxStops-added, added)
 	}
+
 	c.messages, err = a.messages(f)
 	return c, err
 }
@@ -74,7 +81,7 @@ func (a *api) messages(f fields) (list []lm.Message, err error) {
 	return list, err
 }
 
-// notOfMessages are members of messages as without are of requests.
+// notOfMessages are the members of messages that without is for requests.
 var notOfMessages = map[string][]string{
 	"tool_calls": {"[]"}, "function_call": {}, "tool_call_id": {}, "audio": {}, "refusal": {`""`}, "name": {`""`}, "prefix": {"false"},
 }
@@ -89,10 +96,12 @@ func message(param string, raw json.RawMessage) (m lm.Message, err error) {
 	if err := f.refuse(notOfMessages); err != nil {
 		return m, within(param, err)
 	}
+
 	role, err := f.text("role", maxNameBytes)
 	if err != nil {
 		return m, within(param, err)
 	}
+
 	known := false
 	if m.Role, known = roles[role]; !known {
 		if role == "tool" || role == "function" {
@@ -100,6 +109,7 @@ func message(param string, raw json.RawMessage) (m lm.Message, err error) {
 		}
 		return m, invalid(param+".role", "%q is none of system, developer, user, assistant", clip(role))
 	}
+
 	content, ok := f["content"]
 	switch {
 	case !ok:
@@ -108,6 +118,7 @@ func message(param string, raw json.RawMessage) (m lm.Message, err error) {
 		m.Content, err = textOf(param+".content", content, len(content))
 		return m, err
 	}
+
 	var text strings.Builder
 	err = each(param+".content", content, len(content), func(i int, raw json.RawMessage) error {
 		part := at(param+".content", i)
@@ -115,6 +126,7 @@ func message(param string, raw json.RawMessage) (m lm.Message, err error) {
 		text.WriteString(s)
 		return err
 	})
+
 	m.Content = text.String()
 	return m, err
 }
@@ -137,7 +149,7 @@ func textPart(param string, raw json.RawMessage) (string, error) {
 	return textOf(param+".text", f["text"], len(raw))
 }
 
-// within names the object that an error's field is in.
+// within prefixes an error's field with the object that contains it.
 func within(param string, err error) error {
 	if p, ok := err.(*problem); ok && p.Param != nil {
 		full := param + "." + *p.Param
@@ -152,10 +164,12 @@ func (a *api) chats(ctx context.Context, f fields) (http.HandlerFunc, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	tokens, err := a.m.Chat(ctx, c.messages)
 	if err != nil {
 		return nil, err
 	}
+
 	asked := c.common // without the messages
 	return func(w http.ResponseWriter, r *http.Request) {
 		var requests []lm.Request
@@ -168,7 +182,7 @@ func (a *api) chats(ctx context.Context, f fields) (http.HandlerFunc, error) {
 	}, nil
 }
 
-// chatShape is how chats look.
+// chatShape is the shape of chats.
 type chatShape struct {
 	head     head
 	logprobs bool
@@ -211,7 +225,7 @@ func (s *chatShape) heads() (whole, part head) {
 	return s.head, part
 }
 
-func (s *chatShape) tellsTokens() bool { return s.logprobs }
+func (s *chatShape) reportsTokens() bool { return s.logprobs }
 
 func (s *chatShape) opening(c *choice) any {
 	return chatChoice{Index: c.index, Delta: &chatDelta{Role: "assistant", Content: new(string)}}

@@ -12,11 +12,11 @@ import (
 // completion is POST /v1/completions.
 type completion struct {
 	common
-	prompts []lm.Request // Prompt or Tokens only
+	prompts []lm.Request // with only Prompt or Tokens set
 }
 
-// defaultTokens is how long a completion is where max_tokens is not given, as in
-// OpenAI's API. A chat goes on to its end.
+// defaultTokens is the length of a completion without max_tokens, as in OpenAI's
+// API. A chat runs to its end.
 const defaultTokens = 16
 
 func (a *api) parseCompletion(f fields) (c completion, err error) {
@@ -29,10 +29,12 @@ func (a *api) parseCompletion(f fields) (c completion, err error) {
 	if c.request.Echo, err = f.flag("echo"); err != nil {
 		return c, err
 	}
+
 	top, err := f.integer("logprobs", 0, lm.MaxLogProbs, -1)
 	if err != nil {
 		return c, err
 	}
+
 	c.request.LogProbs = int(top)
 	if c.prompts, err = a.prompts(f); err != nil {
 		return c, err
@@ -40,10 +42,12 @@ func (a *api) parseCompletion(f fields) (c completion, err error) {
 	if len(c.prompts)*c.n > a.o.MaxChoices {
 		return c, invalid("n", "%d prompts %d times are more than %d answers", len(c.prompts), c.n, a.o.MaxChoices)
 	}
+
 	return c, nil
 }
 
-// prompts reads a string, tokens, or a list of either. Without a prompt a text begins.
+// prompts reads a string, tokens, or a list of either. Without a prompt a text
+// begins.
 func (a *api) prompts(f fields) (prompts []lm.Request, err error) {
 	const name = "prompt"
 	raw, ok := f[name]
@@ -54,17 +58,20 @@ func (a *api) prompts(f fields) (prompts []lm.Request, err error) {
 		s, err := textOf(name, raw, len(raw))
 		return []lm.Request{{Prompt: s}}, err
 	}
-	var first byte // of the first element, which says what the list is
+
+	var first byte // of the first element, which decides the kind of the list
 	if err := each(name, raw, 1, func(_ int, raw json.RawMessage) error { first = raw[0]; return nil }); first == 0 {
 		if err == nil {
 			err = invalid(name, "is empty")
 		}
 		return nil, err
 	}
+
 	if first != '"' && first != '[' {
 		tokens, err := a.tokens(name, raw)
 		return []lm.Request{{Tokens: tokens}}, err
 	}
+
 	err = each(name, raw, a.o.MaxChoices, func(i int, raw json.RawMessage) (err error) {
 		var p lm.Request
 		if first == '"' {
@@ -89,8 +96,8 @@ func (a *api) completions(ctx context.Context, f fields) (http.HandlerFunc, erro
 	return func(w http.ResponseWriter, r *http.Request) { a.complete(w, r, &c) }, nil
 }
 
-// tokenize makes tokens of prompts that have several answers, once, and of those that are
-// large, so that their text is not kept while they are answered.
+// tokenize converts prompts with several answers to tokens, once, and large
+// prompts, so that their text is not kept while they are answered.
 func (a *api) tokenize(ctx context.Context, c *completion) error {
 	for i := range c.prompts {
 		p := &c.prompts[i]
@@ -101,7 +108,7 @@ func (a *api) tokenize(ctx context.Context, c *completion) error {
 		if err != nil {
 			return err
 		}
-		if len(tokens) > 0 { // else Generate says what is wrong
+		if len(tokens) > 0 { // otherwise Generate reports the error
 			*p = lm.Request{Tokens: tokens}
 		}
 	}
@@ -120,7 +127,7 @@ func (a *api) complete(w http.ResponseWriter, r *http.Request, c *completion) {
 	})
 }
 
-// nth is the request for one of n answers to a prompt: with a seed each has its own.
+// nth is the request for one of n answers to a prompt: a seed gives each its own.
 func (c *common) nth(prompt lm.Request, i int) lm.Request {
 	q := c.request
 	q.Prompt, q.Tokens = prompt.Prompt, prompt.Tokens
@@ -130,11 +137,11 @@ func (c *common) nth(prompt lm.Request, i int) lm.Request {
 	return q
 }
 
-// textShape is how completions look.
+// textShape is the shape of completions.
 type textShape struct {
 	head     head
 	logprobs bool
-	echo     bool // the prompt comes first, whose first token nothing was told about
+	echo     bool // the prompt comes first; its first token has no probability
 }
 
 type textChoice struct {
@@ -144,8 +151,8 @@ type textChoice struct {
 	FinishReason *string       `json:"finish_reason"`
 }
 
-// textLogProbs are lists with an entry for each token. TextOffset counts code points of
-// the answer.
+// textLogProbs are lists with an entry for each token. TextOffset counts code
+// points of the answer.
 type textLogProbs struct {
 	Tokens        []string              `json:"tokens"`
 	TokenLogProbs []*float32            `json:"token_logprobs"`
@@ -154,7 +161,7 @@ type textLogProbs struct {
 }
 
 func (s *textShape) heads() (whole, part head) { return s.head, s.head }
-func (s *textShape) tellsTokens() bool         { return s.logprobs }
+func (s *textShape) reportsTokens() bool       { return s.logprobs }
 func (s *textShape) opening(*choice) any       { return nil }
 
 func (s *textShape) chunk(c *choice, t lm.Token) any {
@@ -173,6 +180,7 @@ func (s *textShape) probs(c *choice, tokens []lm.Token) *textLogProbs {
 	if !s.logprobs {
 		return nil
 	}
+
 	l := &textLogProbs{Tokens: []string{}, TokenLogProbs: []*float32{}, TopLogProbs: []map[string]*float32{}, TextOffset: []int{}}
 	for i := range tokens {
 		t := &tokens[i]
@@ -181,15 +189,16 @@ func (s *textShape) probs(c *choice, tokens []lm.Token) *textLogProbs {
 			top[visible(o.Text)] = finite(o.LogProb)
 		}
 		own := finite(t.LogProb)
-		if s.echo && !c.told {
+		if s.echo && !c.reported {
 			own, top = nil, nil
 		}
-		c.told = true
+		c.reported = true
 		l.Tokens = append(l.Tokens, visible(bytesOf(t)))
 		l.TokenLogProbs = append(l.TokenLogProbs, own)
 		l.TopLogProbs = append(l.TopLogProbs, top)
 		l.TextOffset = append(l.TextOffset, c.offset)
 		c.offset += utf8.RuneCountInString(t.Text)
 	}
+
 	return l
 }

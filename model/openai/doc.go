@@ -5,35 +5,36 @@
 //	POST /v1/embeddings
 //	GET  /healthz, /metrics, /v1/status, /       for operators, Prometheus and people
 //
-// Who asks is not trusted. Bodies, lists, texts and numbers are bounded before they are
-// used, an answer that nobody reads stops its own request only, and a client that goes
-// away cancels what it asked for. What a request asks for and the model does not do
-// (tools, an output format, …) is refused by name; fields that change nothing are
-// ignored, as clients send many.
+// Clients are not trusted. Bodies, lists, texts and numbers are bounded before they
+// are used, an answer that nobody reads stops only its own request, and a client
+// that leaves cancels its requests. A requested feature that the model lacks
+// (tools, an output format, …) is refused by name. Fields that change nothing are
+// ignored, because clients send many.
 //
-// # What one client can take from others
+// # Shares
 //
-// Everything of which there is a bounded number is divided among peers (package peers: a
-// user on a UNIX socket, else an address), and where it is known among the "user"s that a
-// peer names, or its connections: connections, requests that are served, memory of large bodies, of answers
-// that are not streamed, and the model itself. A connection that waits for its client gives
-// its place to another of its peer, or where there are none at all, of a peer that has
-// fewer. A request has a place when its body has come whole. A body that pauses for
-// Options.BodyTimeout ends, and so does one that is slower than minBodyRate on the whole; a
-// connection that does not begin a request ends after headerTimeout, or idleTimeout behind
-// another.
+// Every bounded resource is divided among peers (package peers: a user on a UNIX
+// socket, else an address). Within a peer it is divided among the "user"s that the
+// peer names, or else among its connections. This applies to connections, to
+// requests that are being served, to the memory of large bodies and of answers that
+// are not streamed, and to the model itself. A connection that waits for its client
+// gives its place to another of its peer, or, if no place is left at all, to one of
+// a peer that has fewer. A request takes a place only when its body has come whole.
+// A body that pauses for Options.BodyTimeout ends, and so does one that is slower
+// than minBodyRate on the whole. A connection that does not begin a request ends
+// after headerTimeout, or after idleTimeout if it had one before.
 //
-// An answer that is not streamed is in memory until it is whole: one that takes more than
-// Options.MaxAnswerBytes is refused (E_INVALID, param logprobs or max_tokens), and so is
-// what has no room in the peer's share of Options.MaxGatheredBytes (E_BUSY). A stream has
-// neither bound.
+// An answer that is not streamed is in memory until it is whole: one that takes
+// more than Options.MaxAnswerBytes is refused (E_INVALID, param logprobs or
+// max_tokens), and so is one beyond the peer's share of Options.MaxGatheredBytes
+// (E_BUSY). A stream has neither bound.
 //
-// # Who may ask
+// # Access
 //
-// With Options.Token, whoever knows it. Without, whoever can connect: the operator
-// listens on a UNIX socket or on loopback. Against web pages that the same person has
-// open, requests over TCP must then name a loopback host, and all must come from no
-// other origin.
+// With Options.Token, a client must know it. Without, every client that can connect
+// has access: the operator listens on a UNIX socket or on loopback. As a protection
+// against web pages that the same person has open, requests over TCP must then name
+// a loopback host, and no request may come from another origin.
 //
 // # Errors
 //

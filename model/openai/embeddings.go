@@ -25,6 +25,7 @@ func (a *api) parseEmbedding(f fields) (q embedding, err error) {
 	if err = a.known(model); err != nil {
 		return q, err
 	}
+
 	format, err := f.text("encoding_format", maxNameBytes)
 	switch {
 	case err != nil:
@@ -32,6 +33,7 @@ func (a *api) parseEmbedding(f fields) (q embedding, err error) {
 	case format != "" && format != "float" && format != "base64":
 		return q, invalid("encoding_format", "%q is neither float nor base64", clip(format))
 	}
+
 	q.base64 = format == "base64"
 	dim := int64(a.m.Info().Dim)
 	dimensions, err := f.integer("dimensions", 1, math.MaxInt32, dim)
@@ -41,6 +43,7 @@ func (a *api) parseEmbedding(f fields) (q embedding, err error) {
 	if dimensions != dim {
 		return q, unsupported("dimensions", "this model has %d, and nothing cuts them", dim)
 	}
+
 	q.texts, err = a.inputs(f)
 	return q, err
 }
@@ -52,6 +55,7 @@ func (a *api) inputs(f fields) (texts []string, err error) {
 	if !ok {
 		return nil, invalid(name, "is missing")
 	}
+
 	add := func(param string, raw json.RawMessage) error {
 		if raw[0] != '"' && (raw[0] == '[' || raw[0] >= '0' && raw[0] <= '9') {
 			return unsupported(param, "tokens: this model embeds text only")
@@ -63,13 +67,16 @@ func (a *api) inputs(f fields) (texts []string, err error) {
 		texts = append(texts, s)
 		return err
 	}
+
 	if raw[0] != '[' {
 		return texts, add(name, raw)
 	}
+
 	err = each(name, raw, a.o.MaxInputs, func(i int, raw json.RawMessage) error { return add(at(name, i), raw) })
 	if err == nil && len(texts) == 0 {
 		err = invalid(name, "is empty")
 	}
+
 	return texts, err
 }
 
@@ -105,6 +112,7 @@ func (a *api) embed(w http.ResponseWriter, r *http.Request, q *embedding) {
 		a.fail(w, r, err)
 		return
 	}
+
 	out := embeddingList{Object: "list", Model: a.m.Info().Name, Usage: embeddingUsage{u.PromptTokens, u.PromptTokens}}
 	for i, v := range vectors {
 		d := embeddingData{Object: "embedding", Index: i, Embedding: v}
@@ -113,6 +121,7 @@ func (a *api) embed(w http.ResponseWriter, r *http.Request, q *embedding) {
 		}
 		out.Data = append(out.Data, d)
 	}
+
 	a.writeJSON(w, r, http.StatusOK, out)
 }
 

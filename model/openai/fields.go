@@ -15,22 +15,24 @@ import (
 	"capgpu/model/lm"
 )
 
-// fields are the members of a JSON object, each still as it came. A member that is null
-// is as if it were not there.
+// fields are the members of a JSON object, each unparsed. A member that is null
+// counts as missing.
 type fields map[string]json.RawMessage
 
-// read reads the object that a request is and hands it to take. What is returned of the
-// request knows who asks. release gives back what a large body has of memory; it may be
-// called more than once, and always.
+// read reads a request's object and passes it to take. The returned request knows
+// its asker. release gives back the memory of a large body; it may be called more
+// than once, and must always be.
 func (a *api) read(w http.ResponseWriter, r *http.Request, take endpoint) (answer http.HandlerFunc, of *http.Request, release func(), err error) {
 	body, release, err := a.readBody(w, r)
 	if err != nil {
 		return nil, r, release, err
 	}
+
 	f, err := parseObject(body)
 	if err != nil {
 		return nil, r, release, err
 	}
+
 	user, err := f.text("user", maxNameBytes)
 	if err != nil {
 		return nil, r, release, err
@@ -38,12 +40,13 @@ func (a *api) read(w http.ResponseWriter, r *http.Request, take endpoint) (answe
 	if user != "" {
 		r = r.WithContext(lm.WithAsker(r.Context(), lm.Asker{Peer: lm.AskerOf(r.Context()).Peer, User: user}))
 	}
+
 	answer, err = take(r.Context(), f)
 	return answer, r, release, err
 }
 
-// parseObject takes one JSON object and nothing after it, in which each name comes once:
-// of two, another reader might believe the other one.
+// parseObject parses one JSON object with nothing after it and without duplicate
+// names: two readers could believe different duplicates.
 func parseObject(body []byte) (fields, error) {
 	if !utf8.Valid(body) {
 		return nil, invalid("", "the body is not UTF-8")
@@ -55,7 +58,7 @@ func parseObject(body []byte) (fields, error) {
 	return f, nil
 }
 
-// members are those of an object that has at most so many.
+// members are those of an object, of which there may be at most most.
 func members(body []byte, most int) (fields, error) {
 	d := json.NewDecoder(bytes.NewReader(body))
 	if t, err := d.Token(); err != nil {
@@ -63,12 +66,14 @@ func members(body []byte, most int) (fields, error) {
 	} else if t != json.Delim('{') {
 		return nil, errors.New("it begins otherwise")
 	}
+
 	f := fields{}
 	for d.More() {
 		t, err := d.Token()
 		if err != nil {
 			return nil, plain(err)
 		}
+
 		name, _ := t.(string)
 		if _, twice := f[name]; twice {
 			return nil, fmt.Errorf("%q comes twice", clip(name))
@@ -76,27 +81,32 @@ func members(body []byte, most int) (fields, error) {
 		if len(f) == most {
 			return nil, fmt.Errorf("it has more than %d members", most)
 		}
+
 		var value json.RawMessage
 		if err := d.Decode(&value); err != nil {
 			return nil, plain(err)
 		}
+
 		f[name] = value
 	}
+
 	if _, err := d.Token(); err != nil {
 		return nil, plain(err)
 	}
 	if _, err := d.Token(); err != io.EOF {
 		return nil, errors.New("there is more after it")
 	}
+
 	for name, value := range f {
 		if bytes.Equal(value, []byte("null")) {
 			delete(f, name)
 		}
 	}
+
 	return f, nil
 }
 
-// plain is an error of package json in a few words: it may quote a number of any length.
+// plain shortens an error of package json, which may quote a number of any length.
 func plain(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return errors.New("it ends too early")
@@ -104,7 +114,7 @@ func plain(err error) error {
 	return errors.New(clipAt(err.Error(), 160))
 }
 
-// clip is a client's text in a message of ours.
+// clip is a client's text for one of our messages.
 func clip(s string) string { return clipAt(s, 64) }
 
 func clipAt(s string, most int) string {
@@ -120,7 +130,7 @@ func clipAt(s string, most int) string {
 
 func (f fields) has(name string) bool { _, ok := f[name]; return ok }
 
-// text is a string of at most so many bytes; "" where there is none.
+// text is a string of at most most bytes; "" if there is none.
 func (f fields) text(name string, most int) (string, error) {
 	raw, ok := f[name]
 	if !ok {
@@ -194,6 +204,7 @@ func each(param string, raw json.RawMessage, most int, do func(i int, raw json.R
 	if t, err := d.Token(); err != nil || t != json.Delim('[') {
 		return invalid(param, "must be a list")
 	}
+
 	for i := 0; d.More(); i++ {
 		if i == most {
 			return invalid(param, "more than %d elements", most)
@@ -206,13 +217,14 @@ func each(param string, raw json.RawMessage, most int, do func(i int, raw json.R
 			return err
 		}
 	}
+
 	return nil
 }
 
 // at is the name of an element.
 func at(param string, i int) string { return fmt.Sprintf("%s[%d]", param, i) }
 
-// refuse names the first member (by name) that is not what it is without asking.
+// refuse names the first member (by name) that asks for anything but the default.
 func (f fields) refuse(harmless map[string][]string) error {
 	names := make([]string, 0, len(f))
 	for name := range f {
@@ -220,6 +232,7 @@ func (f fields) refuse(harmless map[string][]string) error {
 			names = append(names, name)
 		}
 	}
+
 	sort.Strings(names)
 next:
 	for _, name := range names {

@@ -15,7 +15,7 @@ import (
 
 var fuzzAPI = newAPI(lmtest.New(), Options{})
 
-// refusedWell: an error is the client's, in a few words.
+// refusedWell checks that an error is the client's, in a few words.
 func refusedWell(t *testing.T, err error) {
 	t.Helper()
 	var p *problem
@@ -26,7 +26,7 @@ func refusedWell(t *testing.T, err error) {
 	require.True(t, utf8.ValidString(p.Message), "%q", p.Message)
 }
 
-// withinBounds: what is passed on to the model.
+// withinBounds checks a request that is passed on to the model.
 func withinBounds(t *testing.T, r *lm.Request) {
 	t.Helper()
 	info := fuzzAPI.m.Info()
@@ -41,16 +41,18 @@ func withinBounds(t *testing.T, r *lm.Request) {
 	for id, b := range s.Bias {
 		require.True(t, id >= 0 && int(id) < info.Vocab && b >= -100 && b <= 100)
 	}
+
 	require.LessOrEqual(t, len(r.Stop), lm.MaxStops)
 	for _, stop := range r.Stop {
 		require.True(t, stop != "" && len(stop) <= lm.MaxStopBytes)
 	}
+
 	require.True(t, r.MaxTokens >= 0 && r.MaxTokens <= math.MaxInt32)
 	require.True(t, r.LogProbs >= -1 && r.LogProbs <= lm.MaxLogProbs)
 }
 
-// plainRequest is what encoding/json alone makes of a body, for what both agree on. It
-// does not mind case; neither does it see doubles.
+// plainRequest is a body as encoding/json alone reads it, for the fields on which
+// both agree. It ignores case, and does not notice duplicates.
 type plainRequest struct {
 	Model       *string          `json:"model"`
 	N           *int             `json:"n"`
@@ -62,7 +64,7 @@ type plainRequest struct {
 	Messages    []map[string]any `json:"messages"`
 }
 
-// same compares what is there in the exact spelling.
+// same compares the members in the exact spelling.
 func same(t *testing.T, body []byte, f fields, c *common) {
 	t.Helper()
 	var exact map[string]json.RawMessage
@@ -70,11 +72,12 @@ func same(t *testing.T, body []byte, f fields, c *common) {
 	for name := range f {
 		require.JSONEq(t, string(exact[name]), string(f[name]))
 	}
+
 	var p plainRequest
 	again, err := json.Marshal(f)
 	require.NoError(t, err)
 	if json.Unmarshal(again, &p) != nil {
-		return // a name that differs in case only, of another type
+		return // a name that differs only in case, with another type
 	}
 	if p.N != nil && f.has("n") {
 		require.Equal(t, *p.N, c.n)
@@ -82,6 +85,7 @@ func same(t *testing.T, body []byte, f fields, c *common) {
 	if p.Temperature != nil && f.has("temperature") {
 		require.Equal(t, float32(*p.Temperature), c.request.Sampling.Temperature)
 	}
+
 	require.Equal(t, f.has("seed"), c.request.Sampling.Seeded)
 	if p.Seed != nil && f.has("seed") {
 		require.Equal(t, uint64(*p.Seed), c.request.Sampling.Seed)
@@ -103,11 +107,13 @@ func FuzzCompletion(f *testing.F) {
 			refusedWell(t, err)
 			return
 		}
+
 		c, err := fuzzAPI.parseCompletion(o)
 		if err != nil {
 			refusedWell(t, err)
 			return
 		}
+
 		withinBounds(t, &c.request)
 		require.Positive(t, c.request.MaxTokens)
 		require.NotEmpty(t, c.prompts)
@@ -120,6 +126,7 @@ func FuzzCompletion(f *testing.F) {
 				require.True(t, id >= 0 && int(id) < fuzzAPI.m.Info().Vocab)
 			}
 		}
+
 		same(t, body, o, &c.common)
 	})
 }
@@ -133,11 +140,13 @@ func FuzzChat(f *testing.F) {
 			refusedWell(t, err)
 			return
 		}
+
 		c, err := fuzzAPI.parseChat(o)
 		if err != nil {
 			refusedWell(t, err)
 			return
 		}
+
 		withinBounds(t, &c.request)
 		require.NotEmpty(t, c.messages)
 		total := 0
@@ -145,10 +154,12 @@ func FuzzChat(f *testing.F) {
 			require.Contains(t, []string{"system", "user", "assistant"}, m.Role)
 			total += len(m.Content)
 		}
+
 		require.LessOrEqual(t, total, len(body))
 		var plain struct {
 			Messages []json.RawMessage `json:"messages"`
 		}
+
 		require.NoError(t, json.Unmarshal([]byte(`{"messages":`+string(o["messages"])+`}`), &plain))
 		require.Len(t, c.messages, len(plain.Messages))
 		same(t, body, o, &c.common)

@@ -12,19 +12,19 @@ import (
 	"capgpu/model/lm"
 )
 
-// What an answer that is not streamed takes of memory until it is written, while it is
-// encoded included: for a byte of the text, for a token that is told, for an alternative,
-// and for a byte of those. Their texts are told twice, one of these times as numbers.
+// The memory of an answer that is not streamed, until it is written, including its
+// encoding: for a byte of the text, for a reported token, for an alternative, and
+// for a byte of those. Their texts are written twice, once as numbers.
 const (
 	costOfText = 4
 	costOfTold = 256
 	costOfByte = 24
 )
 
-// costOf is what a token takes.
-func costOf(t *lm.Token, told bool) int64 {
+// costOf is the memory of a token.
+func costOf(t *lm.Token, reported bool) int64 {
 	n := costOfText * int64(len(t.Text))
-	if !told {
+	if !reported {
 		return n
 	}
 	n += costOfTold + costOfByte*int64(len(t.Text))
@@ -34,40 +34,43 @@ func costOf(t *lm.Token, told bool) int64 {
 	return n
 }
 
-// hold is what one answer takes of the memory for all that are not streamed.
+// hold is one answer's part of the memory for all answers that are not streamed.
 type hold struct {
-	a     *api
-	who   lm.Asker
-	told  bool
-	taken atomic.Int64
+	a        *api
+	who      lm.Asker
+	reported bool
+	taken    atomic.Int64
 }
 
-// take asks for the memory of tokens.
+// take reserves the memory of tokens.
 func (h *hold) take(tokens []lm.Token) error {
 	var n int64
 	for i := range tokens {
-		n += costOf(&tokens[i], h.told)
+		n += costOf(&tokens[i], h.reported)
 	}
+
 	own := h.taken.Add(n)
 	if own <= h.a.o.MaxAnswerBytes && h.a.gathering.Take(n, h.who.Peer, h.who.User) {
 		return nil
 	}
+
 	h.taken.Add(-n)
 	if own > h.a.o.MaxAnswerBytes {
 		field := "max_tokens"
-		if h.told {
+		if h.reported {
 			field = "logprobs"
 		}
 		return invalid(field, "the answer takes more than %d bytes; ask for less, or for a stream", h.a.o.MaxAnswerBytes)
 	}
+
 	return gpuerr.New(gpuerr.Busy, "answers that are not streamed take more than your share of %d bytes; try again, or ask for a stream", h.a.o.MaxGatheredBytes)
 }
 
 func (h *hold) release() { h.a.gathering.Give(h.taken.Swap(0), h.who.Peer, h.who.User) }
 
-// gathered answers with the whole.
+// gathered sends the whole answer.
 func (a *api) gathered(ctx context.Context, cancel context.CancelCauseFunc, w http.ResponseWriter, r *http.Request, choices []*choice, s shape) {
-	h := &hold{a: a, who: lm.AskerOf(ctx), told: s.tellsTokens()}
+	h := &hold{a: a, who: lm.AskerOf(ctx), reported: s.reportsTokens()}
 	defer h.release()
 	err := a.all(ctx, cancel, choices, func(c *choice, tokens []lm.Token) error {
 		if err := h.take(tokens); err != nil {
@@ -76,7 +79,7 @@ func (a *api) gathered(ctx context.Context, cancel context.CancelCauseFunc, w ht
 		for i := range tokens {
 			c.text.WriteString(tokens[i].Text)
 		}
-		if s.tellsTokens() {
+		if s.reportsTokens() {
 			c.tokens = append(c.tokens, tokens...)
 		}
 		return nil
@@ -85,6 +88,7 @@ func (a *api) gathered(ctx context.Context, cancel context.CancelCauseFunc, w ht
 		a.fail(w, r, err)
 		return
 	}
+
 	whole, _ := s.heads()
 	switch begun, err := a.writeChoices(w, whole, choices, s); {
 	case err != nil && begun:
@@ -94,8 +98,9 @@ func (a *api) gathered(ctx context.Context, cancel context.CancelCauseFunc, w ht
 	}
 }
 
-// writeChoices writes a body as encoding/json would, a choice at a time, so that no more
-// than one of them is in memory as JSON. What it has begun and cannot end is no JSON.
+// writeChoices writes a body as encoding/json would, but one choice at a time, so
+// that only one of them is in memory as JSON. If it cannot finish, the written part
+// is no valid JSON.
 func (a *api) writeChoices(w http.ResponseWriter, whole head, choices []*choice, s shape) (begun bool, err error) {
 	var b bytes.Buffer
 	flush := func() {
@@ -104,10 +109,12 @@ func (a *api) writeChoices(w http.ResponseWriter, whole head, choices []*choice,
 		_, _ = w.Write(b.Bytes()) // a client that is gone needs no answer
 		b.Reset()
 	}
+
 	w.Header().Set("Content-Type", "application/json")
 	if err := encode(&b, whole); err != nil {
 		return begun, err
 	}
+
 	b.Truncate(b.Len() - len("}\n"))
 	b.WriteString(`,"choices":[`)
 	for i, c := range choices {
@@ -123,6 +130,7 @@ func (a *api) writeChoices(w http.ResponseWriter, whole head, choices []*choice,
 			flush()
 		}
 	}
+
 	u, t := sum(choices)
 	last, err := json.Marshal(struct {
 		Usage   *usage   `json:"usage"`
@@ -131,6 +139,7 @@ func (a *api) writeChoices(w http.ResponseWriter, whole head, choices []*choice,
 	if err != nil {
 		return begun, err
 	}
+
 	b.WriteString("],")
 	b.Write(last[len("{"):])
 	b.WriteByte('\n')

@@ -16,10 +16,10 @@ import (
 	"capgpu/model/lm/lmtest"
 )
 
-// fat is a model whose pieces are as long as may be, and which has all tokens at once.
+// fat is a model with pieces of the largest size, which has all tokens at once.
 type fat struct {
 	*lmtest.Model
-	open, said atomic.Int64
+	open, sent atomic.Int64
 }
 
 var piece = strings.Repeat("\x01", 4000) + "é"
@@ -32,34 +32,34 @@ func (m *fat) Generate(_ context.Context, r lm.Request) (lm.Stream, error) {
 type fatStream struct {
 	m    *fat
 	r    lm.Request
-	said int
+	sent int
 }
 
 func (s *fatStream) Next(ctx context.Context, out []lm.Token) (n int, err error) {
 	if ctx.Err() != nil {
 		return 0, ctx.Err()
 	}
-	if s.said == s.r.MaxTokens {
+	if s.sent == s.r.MaxTokens {
 		return 0, io.EOF
 	}
-	for ; n < len(out) && s.said < s.r.MaxTokens; n++ {
-		out[n] = lm.Token{ID: int32(s.said), Text: piece}
+	for ; n < len(out) && s.sent < s.r.MaxTokens; n++ {
+		out[n] = lm.Token{ID: int32(s.sent), Text: piece}
 		for i := range s.r.LogProbs {
 			out[n].Top = append(out[n].Top, lm.Alternative{ID: int32(i), Text: []byte(piece)})
 		}
-		s.said++
-		s.m.said.Add(1)
+		s.sent++
+		s.m.sent.Add(1)
 	}
 	return n, nil
 }
 
 func (s *fatStream) Finish() lm.Finish { return lm.Length }
-func (s *fatStream) Usage() lm.Usage   { return lm.Usage{CompletionTokens: s.said} }
+func (s *fatStream) Usage() lm.Usage   { return lm.Usage{CompletionTokens: s.sent} }
 func (s *fatStream) Close() error      { s.m.open.Add(-1); return nil }
 
 const fatChat = `{"n":%d,"max_tokens":%d,"logprobs":true,"top_logprobs":20,"messages":[{"role":"user","content":"a"}]%s}`
 
-// An answer that would take too much memory is refused, which a stream of it is not.
+// An answer that would take too much memory is refused; a stream of it is not.
 func TestAnswerTooLarge(t *testing.T) {
 	m := &fat{Model: lmtest.New()}
 	a := newTestAPI(m, Options{})
@@ -70,7 +70,7 @@ func TestAnswerTooLarge(t *testing.T) {
 	require.Equal(t, "E_INVALID", p.Code)
 	require.Equal(t, "logprobs", *p.Param)
 	require.Zero(t, m.open.Load())
-	require.Less(t, m.said.Load(), int64(8*60), "the rest was not asked for")
+	require.Less(t, m.sent.Load(), int64(8*60), "the rest was not asked for")
 	require.Zero(t, a.gathering.Held(), "all is given back")
 
 	w = call(h, "POST", "/v1/completions", `{"max_tokens":6000}`)
@@ -83,7 +83,7 @@ func TestAnswerTooLarge(t *testing.T) {
 	require.Zero(t, a.gathering.Held())
 }
 
-// large is a body whose lines are shortened, for a scanner.
+// large is a body with shortened lines, for a scanner.
 func large(r io.Reader) io.Reader {
 	all, _ := io.ReadAll(r)
 	var out strings.Builder
@@ -93,7 +93,8 @@ func large(r io.Reader) io.Reader {
 	return strings.NewReader(out.String())
 }
 
-// What is written in parts is one object, with all that was told.
+// An answer that is written in parts is one object, with everything that was
+// reported.
 func TestWrittenInParts(t *testing.T) {
 	m := &fat{Model: lmtest.New()}
 	w := call(New(m, Options{}), "POST", "/v1/chat/completions", fmt.Sprintf(fatChat, 3, 4, ""))
@@ -112,6 +113,7 @@ func TestWrittenInParts(t *testing.T) {
 		}
 		Usage usage
 	}
+
 	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &got))
 	require.Equal(t, "chat.completion", got.Object)
 	require.Equal(t, 12, got.Usage.CompletionTokens)
@@ -132,7 +134,8 @@ func TestWrittenInParts(t *testing.T) {
 	}
 }
 
-// All answers that are not streamed have so much together, of which one peer has its share.
+// All answers that are not streamed share a bounded memory, and one peer has its
+// share of it.
 func TestAnswersTogether(t *testing.T) {
 	a := newTestAPI(lmtest.New(), Options{MaxGatheredBytes: 100})
 	h := a.handler()

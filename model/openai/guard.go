@@ -12,7 +12,7 @@ import (
 	"capgpu/gpuerr"
 )
 
-// guard says who may ask.
+// guard checks which requests are allowed.
 type guard struct {
 	open bool // no token
 	want [sha256.Size]byte
@@ -23,8 +23,8 @@ func newGuard(token string) guard {
 	return guard{open: token == "", want: sha256.Sum256([]byte(token)), csrf: http.NewCrossOriginProtection()}
 }
 
-// token compares digests, so that neither how long the comparison takes nor how long the
-// token is tells anything of it.
+// token compares digests, so that the duration of the comparison reveals neither
+// the token nor its length.
 func (g *guard) token(r *http.Request) error {
 	if g.open {
 		return nil
@@ -40,10 +40,10 @@ func (g *guard) token(r *http.Request) error {
 	return newProblem(http.StatusUnauthorized, typeToken, gpuerr.Denied, "the token is wrong")
 }
 
-// origin refuses what a page of another origin sends. Where no token is asked for, the
-// host must be a loopback name as well: a page whose own name was made to lead to this
-// machine (DNS rebinding) is of the same origin, but names itself. Nobody gets to a
-// UNIX socket that way.
+// origin refuses requests from pages of another origin. Without a token, the host
+// must be a loopback name as well: a page with a name that resolves to this machine
+// (DNS rebinding) is of the same origin, but sends its own name as the host. A UNIX
+// socket is not reachable that way.
 func (g *guard) origin(r *http.Request) error {
 	if local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr); g.open && !isUnix(local) && !loopback(r.Host) {
 		return newProblem(http.StatusForbidden, typeDenied, gpuerr.Denied, "without a token this server answers to loopback names only, not to %q", clip(r.Host))
@@ -62,7 +62,7 @@ func (g *guard) origin(r *http.Request) error {
 
 func isUnix(a net.Addr) bool { return a != nil && a.Network() == "unix" }
 
-// loopback says whether a Host header names this machine to itself.
+// loopback reports whether a Host header is a loopback name.
 func loopback(host string) bool {
 	name := host
 	if h, _, err := net.SplitHostPort(host); err == nil {

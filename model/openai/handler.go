@@ -50,13 +50,13 @@ func (a *api) handler() http.Handler {
 	mux.Handle("GET /metrics", a.guarded(a.metrics.serve))
 	mux.HandleFunc("GET /healthz", a.health)
 	a.pages(mux)
-	// The mux's own answers to what it does not know are no JSON.
+	// The mux's own answers for unknown paths are no JSON.
 	mux.HandleFunc("/", a.unknown)
 	return a.outer(mux)
 }
 
-// outer is before everything: what all answers say, whence requests may come, and how
-// long an answer may take to be taken.
+// outer wraps everything: headers of all answers, the check of origins, and the
+// time that a client may take to read an answer.
 func (a *api) outer(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
@@ -67,12 +67,13 @@ func (a *api) outer(next http.Handler) http.Handler {
 		began := time.Now()
 		said := &recorder{ResponseWriter: w}
 		defer func() {
-			awaits(r.Context()) // for what it has not read of the request
+			awaits(r.Context()) // for the unread rest of the request
 			a.metrics.served(r.Pattern, said.status, time.Since(began))
 			a.log.Debug("request", "method", r.Method, "path", r.URL.Path, "status", said.status, "took", time.Since(began))
 		}()
-		// For what does not set its own. The server reads what there is of a body even where
-		// nobody wants it.
+
+		// This is for handlers that set no deadline of their own. The server reads
+		// the rest of a body even if nobody wants it.
 		rc := http.NewResponseController(w)
 		_ = rc.SetReadDeadline(began.Add(a.o.BodyTimeout))
 		_ = rc.SetWriteDeadline(began.Add(a.o.WriteTimeout))
@@ -81,10 +82,12 @@ func (a *api) outer(next http.Handler) http.Handler {
 			a.fail(said, r, c.refused)
 			return
 		}
+
 		if err := a.guard.origin(r); err != nil {
 			a.fail(said, r, err)
 			return
 		}
+
 		next.ServeHTTP(said, r)
 	})
 }
@@ -112,7 +115,7 @@ func (r *recorder) Write(b []byte) (int, error) {
 // Unwrap is for http.ResponseController.
 func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
-// guarded asks for the token.
+// guarded requires the token.
 func (a *api) guarded(next http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := a.guard.token(r); err != nil {
@@ -123,13 +126,14 @@ func (a *api) guarded(next http.HandlerFunc) http.Handler {
 	})
 }
 
-// endpoint takes the object of a request, and makes tokens of its texts. What it returns
-// answers.
+// endpoint takes the object of a request, and converts its texts to tokens. The
+// returned handler answers.
 type endpoint func(ctx context.Context, f fields) (http.HandlerFunc, error)
 
-// post serves so many at a time, and none before the model is known. A request has a
-// place when it is there as a whole: who sends slowly holds up nobody. texts says that
-// answering needs the texts themselves, and so the place of a large body.
+// post serves a bounded number of requests at a time, and none before the model is
+// known. A request takes its place only when it is there as a whole, so a client
+// that sends slowly delays no other. texts means that answering needs the texts
+// themselves, and so keeps the place of a large body.
 func (a *api) post(take endpoint, texts bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if s := a.m.Status(); s.State == lm.Loading {
@@ -141,6 +145,7 @@ func (a *api) post(take endpoint, texts bool) http.HandlerFunc {
 			a.fail(w, r, p)
 			return
 		}
+
 		answer, r, release, err := a.read(w, r, take)
 		defer release()
 		if err != nil {
@@ -150,12 +155,14 @@ func (a *api) post(take endpoint, texts bool) http.HandlerFunc {
 		if !texts {
 			release()
 		}
+
 		who := lm.AskerOf(r.Context())
 		if !a.slots.Take(1, who.Peer, who.User) {
 			a.fail(w, r, gpuerr.New(gpuerr.Busy, "of %d requests at a time %d are being served, and your share is taken; try again when one of yours has ended", a.slots.Most(), a.slots.Held()))
 			return
 		}
 		defer a.slots.Give(1, who.Peer, who.User)
+
 		answer(w, r)
 	}
 }
@@ -169,7 +176,7 @@ func (a *api) unknown(w http.ResponseWriter, r *http.Request) {
 	a.fail(w, r, newProblem(status, typeRequest, gpuerr.Unimplemented, format, clip(r.Method), clip(r.URL.Path)))
 }
 
-// methodOf is the method that a path takes; "" where there is no such path.
+// methodOf is the method that a path takes; "" if there is no such path.
 func (a *api) methodOf(path string) string {
 	switch path {
 	case "/v1/completions", "/v1/chat/completions", "/v1/embeddings":

@@ -38,30 +38,35 @@ func TestToken(t *testing.T) {
 		require.Equal(t, 200, call(h, "GET", path, "", "Authorization", "Bearer s3cret").Code)
 		require.Equal(t, 200, call(h, "GET", path, "", "Authorization", "bearer s3cret", "Host", "gpu.example:8080").Code, "a token is enough from anywhere")
 	}
+
 	for _, path := range []string{"/v1/completions", "/v1/chat/completions", "/v1/embeddings"} {
 		require.Equal(t, http.StatusUnauthorized, call(h, "POST", path, "{}").Code)
 	}
+
 	for _, path := range []string{"/", "/healthz", "/page/view.js"} {
 		require.Equal(t, 200, call(h, "GET", path, "").Code, "nothing secret in it")
 	}
 }
 
-// TestOrigins: pages of other origins get nowhere, whatever they call themselves.
+// TestOrigins: pages of other origins are refused, whatever they call themselves.
 func TestOrigins(t *testing.T) {
 	m := lmtest.New()
 	open, closed := New(m, Options{}), New(m, Options{Token: "t"})
 	ask := func(h http.Handler, header ...string) int {
 		return call(h, "POST", "/v1/completions", "{}", append(header, "Authorization", "Bearer t")...).Code
 	}
+
 	for _, host := range []string{"localhost", "LocalHost:80", "127.0.0.1:8080", "127.1.2.3", "[::1]:8080", "[::1]", "[::ffff:127.0.0.1]:80"} {
 		require.Equal(t, 200, ask(open, "Host", host), host)
 		require.Equal(t, 200, ask(open, "Host", host, "Origin", "http://"+host, "Sec-Fetch-Site", "same-origin"), host)
 	}
+
 	for _, host := range []string{"", "evil.example", "evil.example:8080", "localhost.evil.example", "127.0.0.1.evil.example", "10.0.0.1", "[fe80::1]", "localhost:80:80", "0.0.0.0"} {
 		require.Equal(t, 403, ask(open, "Host", host), host)
 		require.Equal(t, 403, call(open, "GET", "/", "", "Host", host).Code, "nor is anything read")
 		require.Equal(t, 200, ask(closed, "Host", host), host)
 	}
+
 	for _, h := range []http.Handler{open, closed} {
 		for _, origin := range []string{"http://evil.example", "null", "http://localhost:9", "://", "http://localhost.evil.example:8080", "file://"} {
 			require.Equal(t, 403, ask(h, "Origin", origin), origin)
@@ -71,10 +76,11 @@ func TestOrigins(t *testing.T) {
 		require.Equal(t, 403, ask(h, "Sec-Fetch-Site", "same-site"))
 		require.Equal(t, 200, call(h, "GET", "/", "", "Sec-Fetch-Site", "cross-site").Code, "a link may lead to the page")
 	}
+
 	require.Empty(t, call(open, "GET", "/v1/models", "", "Origin", "http://localhost:8080").Header().Get("Access-Control-Allow-Origin"))
 	require.Equal(t, http.StatusMethodNotAllowed, call(open, "OPTIONS", "/v1/completions", "").Code, "no preflight is granted")
 
-	// Over a UNIX socket nobody's names lead.
+	// A UNIX socket cannot be reached by a name.
 	r := httptest.NewRequest("GET", "/v1/models", nil)
 	r.Host = "capgpu"
 	w := httptest.NewRecorder()
@@ -117,15 +123,17 @@ func TestHealth(t *testing.T) {
 	require.Empty(t, m.Requests())
 }
 
-// TestMaxRequests: so many at a time, and a place is free again when one ends.
+// TestMaxRequests: the number of requests is bounded, and a place is free again
+// when one ends.
 func TestMaxRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, let := paced()
-		h := New(m, Options{MaxRequests: 4}) // of which one that asks alone has two
+		h := New(m, Options{MaxRequests: 4}) // a single asker has two of them
 		done := make(chan int, 2)
 		for range 2 {
 			go func() { done <- call(h, "POST", "/v1/completions", `{"max_tokens":1}`).Code }()
 		}
+
 		synctest.Wait()
 		w := call(h, "POST", "/v1/embeddings", `{"input":"a"}`)
 		require.Equal(t, 429, w.Code)
@@ -158,10 +166,12 @@ func TestMetrics(t *testing.T) {
 		s.Totals.CompletionTokens = 77
 		s.Budget = append(s.Budget, client.BudgetEntry{Resource: "deviceTime", Used: 5, Limit: noLimit})
 	})
+
 	h := New(m, Options{})
 	for range 3 {
 		require.Equal(t, 200, call(h, "POST", "/v1/completions", `{"prompt":"b a","max_tokens":4}`).Code)
 	}
+
 	call(h, "POST", "/v1/completions", `{"n":-1}`)
 	m.Failure = gpuerr.New(gpuerr.DeviceLost, "gone")
 	call(h, "POST", "/v1/completions", `{"stream":true}`)
@@ -186,11 +196,12 @@ func TestMetrics(t *testing.T) {
 	} {
 		require.Contains(t, text, line+"\n")
 	}
+
 	require.NotContains(t, text, `capgpu_model_budget_limit{resource="deviceTime"}`, "no limit")
 	require.NotContains(t, text, "made")
 }
 
-// TestMeter: tokens that came together share the time since those before.
+// TestMeter: tokens that came together share the time since the last ones.
 func TestMeter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newMetrics(lmtest.New())
@@ -210,8 +221,8 @@ func TestMeter(t *testing.T) {
 	})
 }
 
-// TestPageFiles: what the browser gets, under which policy, and that the files name
-// nothing that is not there and nothing from elsewhere.
+// TestPageFiles: the browser gets the page under its policy, and its files name
+// only existing files of this server.
 func TestPageFiles(t *testing.T) {
 	h := New(lmtest.New(), Options{})
 	w := call(h, "GET", "/", "")
@@ -242,7 +253,7 @@ func TestPageFiles(t *testing.T) {
 	}
 }
 
-// TestStatusHasNoLimit: a limit that is none is null, not 2^64 - 1, which JavaScript
+// TestStatusHasNoLimit: a missing limit is null, not 2^64 - 1, which JavaScript
 // could not hold.
 func TestStatusHasNoLimit(t *testing.T) {
 	m := lmtest.New()

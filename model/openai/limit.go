@@ -11,11 +11,11 @@ import (
 	"capgpu/model/peers"
 )
 
-// Limit takes so many connections at a time from l, of one peer its share of them
-// (peers.Places). A connection is quiet while it waits for its client: for a request, for
-// the next one, or for the rest of one. So clients that say nothing keep nobody out. Where
-// none is quiet, a connection that has no place is answered E_BUSY, whatever it asks. The
-// server must be of NewServer.
+// Limit accepts at most connections at a time from l, and gives one peer its share
+// of them (peers.Places). A connection is quiet while it waits for its client: for
+// a request, for the next one, or for the rest of one. Silent clients therefore
+// keep nobody out. If no connection is quiet, a new one is answered E_BUSY,
+// whatever it asks. The server must be of NewServer.
 func Limit(l net.Listener, connections int) net.Listener {
 	return &limited{Listener: l, places: peers.NewPlaces(connections)}
 }
@@ -47,15 +47,15 @@ type limitedConn struct {
 	net.Conn
 	peer    string
 	leave   func()
-	refused error        // why it has no place; nil: it has
-	place   *peers.Place // nil: it has none
+	refused error        // why it has no place; nil: it has one
+	place   *peers.Place // nil: it has no place
 
 	mu sync.Mutex
 	// +checklocks:mu
 	busy bool // does not wait for its client
 }
 
-// waits says whether c waits for its client from now on.
+// waits records whether c waits for its client from now on.
 func (c *limitedConn) waits(quiet bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -63,9 +63,9 @@ func (c *limitedConn) waits(quiet bool) {
 	case c.place == nil || c.busy != quiet:
 		return
 	case quiet:
-		c.place.Said(-1, 0)
+		c.place.Count(-1, 0)
 	default:
-		c.place.Said(+1, 0)
+		c.place.Count(+1, 0)
 	}
 	c.busy = !quiet
 }
@@ -76,14 +76,14 @@ func (c *limitedConn) Close() error {
 	return err
 }
 
-// watch is told about connections by http.Server.
+// watch receives the states of connections from http.Server.
 func watch(c net.Conn, state http.ConnState) {
 	if lc, ok := c.(*limitedConn); ok && (state == http.StateActive || state == http.StateIdle) {
 		lc.waits(state == http.StateIdle)
 	}
 }
 
-// awaits says that a request waits for the rest of itself, until done.
+// awaits marks a request as waiting for the rest of itself, until done.
 func awaits(ctx context.Context) (done func()) {
 	c := connOf(ctx)
 	if c == nil {
@@ -93,11 +93,11 @@ func awaits(ctx context.Context) (done func()) {
 	return func() { c.waits(false) }
 }
 
-// connKey is of the connection in a request's context.
+// connKey is the key of the connection in a request's context.
 type connKey struct{}
 
-// remember is http.Server.ConnContext: it has the context tell of the connection, and who
-// is behind it.
+// remember is http.Server.ConnContext: it stores the connection and its asker in
+// the context.
 func remember(ctx context.Context, c net.Conn) context.Context {
 	var who lm.Asker
 	switch l, ok := c.(*limitedConn); {
@@ -105,13 +105,13 @@ func remember(ctx context.Context, c net.Conn) context.Context {
 		who.Peer = peers.Behind(c)
 	case l.place == nil:
 		who.Peer = l.peer
-	default: // it is a user of its own until a request names one
+	default: // a user of its own until a request names one
 		who = lm.Asker{Peer: l.peer, User: "http" + strconv.FormatUint(l.place.Number, 10)}
 	}
 	return lm.WithAsker(context.WithValue(ctx, connKey{}, c), who)
 }
 
-// connOf is the connection of a request, if Limit has taken it; else nil.
+// connOf is the connection of a request, if Limit has accepted it; else nil.
 func connOf(ctx context.Context) *limitedConn {
 	c, _ := ctx.Value(connKey{}).(*limitedConn)
 	return c

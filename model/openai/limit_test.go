@@ -20,8 +20,9 @@ import (
 	"capgpu/model/lm/lmtest"
 )
 
-// TestLimit: so many connections, of one peer its share of them; for the next one that goes
-// which has waited the longest for its client; where none does, the next one has no place.
+// TestLimit: the number of connections is bounded, and a peer has its share of
+// them. A new one replaces the connection that has waited the longest for its
+// client; if none waits, the new one has no place.
 func TestLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPipes()
@@ -38,6 +39,7 @@ func TestLimit(t *testing.T) {
 				accepted <- c.(*limitedConn)
 			}
 		}()
+
 		dial := func() (server *limitedConn, client net.Conn) {
 			client, err := p.dial(t.Context(), "", "")
 			require.NoError(t, err)
@@ -48,11 +50,13 @@ func TestLimit(t *testing.T) {
 			}
 			return <-accepted, client
 		}
+
 		closed := func(c net.Conn) bool {
 			_ = c.SetReadDeadline(time.Now().Add(time.Millisecond))
 			_, err := c.Read(make([]byte, 1))
 			return err == io.EOF
 		}
+
 		a, _ := dial()
 		b, atB := dial()
 		c, atC := dial()
@@ -73,6 +77,7 @@ func TestLimit(t *testing.T) {
 		for _, c := range []*limitedConn{b, c, f} {
 			require.NoError(t, c.Close())
 		}
+
 		watch(d, http.StateIdle)
 		watch(d, http.StateIdle)
 		g, _ := dial()
@@ -95,11 +100,13 @@ func TestLimit(t *testing.T) {
 			require.Error(t, c.refused)
 			refused = append(refused, c)
 		}
+
 		require.NoError(t, l.Close())
 		<-done
 		for _, c := range append(refused, d, e, g, h) {
 			c.Close()
 		}
+
 		for range 4 {
 			_, err := l.places.Take("new", func(error) {})
 			require.NoError(t, err, "all places are free")
@@ -110,7 +117,7 @@ func TestLimit(t *testing.T) {
 	})
 }
 
-// limitedServer is a whole server that has so many connections at a time.
+// limitedServer is a whole server with a limit of connections.
 func limitedServer(t *testing.T, h http.Handler, connections int) *pipes {
 	p := newPipes()
 	s := NewServer(h, nil)
@@ -145,8 +152,9 @@ func answerOn(t *testing.T, c net.Conn) *http.Response {
 	return r
 }
 
-// Clients that say nothing, or not all, keep nobody out, however they do it; and they do
-// not cost those their places that are being answered.
+// Silent clients, and clients that do not finish a request, keep nobody out,
+// however they do it; they do not cost the place of a client that is being
+// answered.
 func TestSilentClients(t *testing.T) {
 	for name, beginning := range map[string]string{
 		"nothing":          "",
@@ -176,7 +184,7 @@ func TestSilentClients(t *testing.T) {
 	}
 }
 
-// A request that has not come whole has no place among those that are served.
+// A request takes no place before it has come whole.
 func TestSlowBodiesHoldNoPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := New(lmtest.New(), Options{MaxRequests: 1})
@@ -189,6 +197,7 @@ func TestSlowBodiesHoldNoPlace(t *testing.T) {
 			h.ServeHTTP(w, r)
 			done <- w.Code
 		}()
+
 		_, err := io.WriteString(slow, `{"max_tokens":1`)
 		require.NoError(t, err)
 		synctest.Wait()
@@ -200,8 +209,8 @@ func TestSlowBodiesHoldNoPlace(t *testing.T) {
 	})
 }
 
-// A body that stops coming ends after a while, also if most of it came at once; and so does
-// one that comes too slowly, however steadily.
+// A body that stops coming ends after a while, also if most of it came at once; so
+// does one that comes too slowly, however steadily.
 func TestSlowLargeBody(t *testing.T) {
 	whole := posted("/v1/completions", `{"metadata":"`+strings.Repeat(" ", 10*smallBytes)+`"}`)
 	synctest.Test(t, func(t *testing.T) {
@@ -211,6 +220,7 @@ func TestSlowLargeBody(t *testing.T) {
 		require.Equal(t, http.StatusRequestTimeout, answerOn(t, c).StatusCode)
 		require.Equal(t, 5*time.Second, time.Since(began))
 	})
+
 	for rate, want := range map[int]int{minBodyRate * 9 / 10: http.StatusOK, minBodyRate / 4: http.StatusRequestTimeout} {
 		synctest.Test(t, func(t *testing.T) {
 			m := lmtest.New()
@@ -229,10 +239,12 @@ func TestSlowLargeBody(t *testing.T) {
 					time.Sleep(time.Second / 10)
 				}
 			}()
+
 			require.Equal(t, want, answerOn(t, c).StatusCode)
 			if want != http.StatusOK {
 				require.Less(t, time.Since(began), 8*time.Second)
 			}
+
 			c.Close()
 			<-sent
 			time.Sleep(time.Second) // the server lingers
@@ -240,7 +252,7 @@ func TestSlowLargeBody(t *testing.T) {
 	}
 }
 
-// A client that has no place is told so, and what to do.
+// A client without a place learns so, and what to do.
 func TestRefusedConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, let := paced()
@@ -259,7 +271,7 @@ func TestRefusedConnection(t *testing.T) {
 	})
 }
 
-// counted counts what is tokenized.
+// counted counts the tokenized texts.
 type counted struct {
 	*lmtest.Model
 	texts  int
@@ -301,7 +313,7 @@ func TestTokenizedOnce(t *testing.T) {
 	require.Equal(t, "prompt", *problemIn(t, w).Param)
 }
 
-// The asker is the peer, and the user it names, wherever the model is asked.
+// The asker is the peer, with the user that it names, wherever the model is called.
 func TestAskers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &counted{Model: lmtest.New()}
@@ -310,6 +322,7 @@ func TestAskers(t *testing.T) {
 			body := fmt.Sprintf(`{"user":"%d","max_tokens":1,"n":2,"prompt":"a","messages":[{"role":"user","content":"a"}],"input":"a"}`, i%2)
 			require.Equal(t, 200, answerOn(t, say(t, p, posted(path, body))).StatusCode)
 		}
+
 		one, two := lm.Asker{Peer: "unknown", User: "0"}, lm.Asker{Peer: "unknown", User: "1"}
 		require.Equal(t, []lm.Asker{one, one, one, two, two, two, one, one, one, two}, m.askers)
 
@@ -317,6 +330,7 @@ func TestAskers(t *testing.T) {
 		for range 2 {
 			require.Equal(t, 200, answerOn(t, say(t, p, posted("/v1/embeddings", `{"input":"a"}`))).StatusCode)
 		}
+
 		require.Equal(t, "unknown", m.askers[0].Peer)
 		require.NotEmpty(t, m.askers[0].User)
 		require.Equal(t, "unknown", m.askers[1].Peer)

@@ -27,7 +27,7 @@ func newTestAPI(m lm.Model, o Options) *api {
 	return a
 }
 
-// call asks a handler without a network. The host is a loopback name.
+// call calls a handler without a network. The host is a loopback name.
 func call(h http.Handler, method, path, body string, header ...string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, path, strings.NewReader(body))
 	r.Host = "localhost:8080"
@@ -55,7 +55,7 @@ func problemIn(t testing.TB, w *httptest.ResponseRecorder) problem {
 	return body.Error
 }
 
-// pipes is a listener whose connections are pipes in memory, so that synctest sees
+// pipes is a listener for connections by pipes in memory, so that synctest sees
 // everything that waits.
 type pipes struct {
 	conns  chan net.Conn
@@ -121,7 +121,7 @@ func eventsOf(t testing.TB, r io.Reader) (data []string) {
 	return data
 }
 
-// paced is a model whose tokens come when they are let.
+// paced is a model that releases its tokens on request.
 func paced() (m *lmtest.Model, let chan struct{}) {
 	m, let = lmtest.New(), make(chan struct{})
 	m.Pace = let

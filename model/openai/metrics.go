@@ -12,8 +12,8 @@ import (
 	"capgpu/model/lm"
 )
 
-// metrics are what Prometheus is told: what the model says of itself (which counts the
-// requests of other wires as well), and what is measured here.
+// metrics are the values for Prometheus: the model's own counts (which include
+// requests of other protocols), and measurements of this package.
 type metrics struct {
 	registry *prometheus.Registry
 	began    time.Time
@@ -60,8 +60,8 @@ func (s *metrics) serve(w http.ResponseWriter, r *http.Request) {
 
 func (s *metrics) ended(finish string) { s.choices.WithLabelValues(finish).Inc() }
 
-// served counts a request. Routes are the mux's patterns: paths that clients make up
-// would make endless series.
+// served counts a request. Routes are the mux's patterns, because paths that
+// clients make up would make endless series.
 func (s *metrics) served(route string, status int, took time.Duration) {
 	if route == "" || route == "/" {
 		route = "other"
@@ -79,7 +79,7 @@ type meter struct {
 
 func (s *metrics) meter() meter { return meter{s: s, last: time.Now()} }
 
-// came notes n tokens.
+// came records n tokens.
 func (t *meter) came(n int) {
 	now := time.Now()
 	passed := now.Sub(t.last).Seconds()
@@ -137,9 +137,11 @@ func (c modelCollector) Collect(out chan<- prometheus.Metric) {
 	count := func(d *prometheus.Desc, v float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v, labels...)
 	}
+
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
+
 	i, s := c.m.Info(), c.m.Status()
 	gauge(descInfo, 1, i.Name, i.Format)
 	gauge(descBuild, 1, cmdline.Revision())
@@ -150,6 +152,7 @@ func (c modelCollector) Collect(out chan<- prometheus.Metric) {
 		}
 		gauge(descState, is, state.String())
 	}
+
 	t := s.Totals
 	count(descAccepted, float64(t.Requests))
 	count(descRequests, float64(t.Finished), "finished")

@@ -8,23 +8,24 @@ import (
 
 // Options are the bounds of a handler. Zero values take the defaults.
 type Options struct {
-	// Token is what clients show as "Authorization: Bearer …"; "" asks for none.
+	// Token is the client's "Authorization: Bearer …"; "" requires none.
 	Token string
-	Log   *slog.Logger // of failures, and at level debug of requests; never of texts
+	Log   *slog.Logger // failures, and at level debug requests; never texts
 
 	MaxBodyBytes int64 // of a request: 4 MiB
-	MaxRequests  int   // at a time; others are told to try later: 256
+	MaxRequests  int   // at a time; others must try later: 256
 	MaxChoices   int   // answers of one request, prompts times n: 32
 	MaxMessages  int   // of a conversation: 1,024
 	MaxInputs    int   // texts of one request for embeddings: 256
 
-	// Bytes of memory of answers that are not streamed until they are written: of one,
-	// 64 MiB, which are about 8,000 tokens with 20 alternatives each, and of all, 256 MiB.
+	// Bytes of memory for answers that are not streamed, until they are written:
+	// for one, 64 MiB, which is about 8,000 tokens with 20 alternatives each, and
+	// for all, 256 MiB.
 	MaxAnswerBytes, MaxGatheredBytes int64
 
-	BodyTimeout  time.Duration // without a byte of a request, and more as it comes (minBodyRate): 5 s
-	WriteTimeout time.Duration // for a client to take what it is sent, each time: 30 s
-	KeepAlive    time.Duration // of a stream without news, a comment is sent: 10 s
+	BodyTimeout  time.Duration // pause of a body, besides minBodyRate: 5 s
+	WriteTimeout time.Duration // for a client to read each part that it is sent: 30 s
+	KeepAlive    time.Duration // a silent stream sends a comment after this time: 10 s
 }
 
 func (o Options) withDefaults() Options {

@@ -9,18 +9,19 @@ import (
 	"path"
 )
 
-// The page has no build step: what is in the folder is what is sent.
+// The page has no build step: the files of the folder are sent as they are.
 //
 //go:embed page
 var pageFiles embed.FS
 
-// contentPolicy: only our own files, and nothing inline. Text of models and of others is
-// put into the page as text nodes; this is what holds if that were ever forgotten.
+// contentPolicy allows only our own files, and nothing inline. Text of models and
+// of others is put into the page as text nodes; this policy protects the page if
+// that were ever forgotten.
 const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
 
-// pages are / and the files beside it. They ask for no token: there is nothing secret in
-// them, and the page asks for one.
+// pages are / and the files beside it. They need no token: they contain nothing
+// secret, and the page itself asks for one.
 func (a *api) pages(mux *http.ServeMux) {
 	files, err := fs.ReadDir(pageFiles, "page")
 	if err != nil {
@@ -39,7 +40,7 @@ func (a *api) pages(mux *http.ServeMux) {
 	}
 }
 
-// kinds are not asked of the system, whose table is whoever's.
+// kinds replaces the system's table of types, which may contain anything.
 var kinds = map[string]string{
 	".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8",
 	".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml",

@@ -13,7 +13,7 @@ import (
 	"capgpu/gpuerr"
 )
 
-// problem is an answer that is an error.
+// problem is an error answer.
 type problem struct {
 	Message   string  `json:"message"`
 	Type      string  `json:"type"`
@@ -24,8 +24,8 @@ type problem struct {
 	Available *uint64 `json:"available,omitempty"`
 
 	status  int
-	retry   time.Duration // when to try again; 0: no use
-	foreign error         // what only the log is told
+	retry   time.Duration // when to try again; 0: never
+	foreign error         // only for the log
 }
 
 func (p *problem) Error() string { return p.Code + ": " + p.Message }
@@ -44,13 +44,14 @@ func newProblem(status int, kind string, code gpuerr.Code, format string, args .
 	return &problem{status: status, Type: kind, Code: code.String(), Message: fmt.Sprintf(format, args...)}
 }
 
-// invalid is about a field; "" is about the whole body.
+// invalid reports a wrong field; "" is the whole body.
 func invalid(param, format string, args ...any) *problem {
 	p := newProblem(http.StatusBadRequest, typeRequest, gpuerr.Invalid, format, args...)
 	return p.about(param)
 }
 
-// unsupported is about a field that would change the result, and that nothing here does.
+// unsupported reports a field that would change the result, and that is not
+// implemented.
 func unsupported(param, format string, args ...any) *problem {
 	p := newProblem(http.StatusBadRequest, typeRequest, gpuerr.Unimplemented, format, args...)
 	return p.about(param)
@@ -64,14 +65,14 @@ func (p *problem) about(param string) *problem {
 	return p
 }
 
-// Retries: what is busy now may not be in a moment; a driver that starts again, and a
-// model that loads again, take longer.
+// Retries: a busy server may be free in a moment; a driver or a model that restarts
+// takes longer.
 const (
 	retryBusy = time.Second
 	retryLost = 2 * time.Second
 )
 
-// problemOf is what is told of an error of the model.
+// problemOf translates an error of the model.
 func problemOf(err error) *problem {
 	var p *problem
 	if errors.As(err, &p) {
@@ -80,6 +81,7 @@ func problemOf(err error) *problem {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return &problem{status: http.StatusServiceUnavailable, Type: typeUnavailable, Code: gpuerr.Closed.String(), Message: "the request was cancelled", foreign: err}
 	}
+
 	e := gpuerr.From(err)
 	p = &problem{Code: e.Code.String(), Message: e.Msg, Resource: e.Resource}
 	if p.Message == "" {
@@ -88,33 +90,39 @@ func problemOf(err error) *problem {
 	if e.Code == gpuerr.Quota || e.Asked != 0 || e.Available != 0 {
 		p.Asked, p.Available = &e.Asked, &e.Available
 	}
+
 	switch e.Code {
 	case gpuerr.Invalid, gpuerr.LaunchLimit, gpuerr.Unimplemented:
 		p.status, p.Type = http.StatusBadRequest, typeRequest
 		if param, ok := paramOf(p.Message); ok {
 			p.Param = &param
 		}
+
 	case gpuerr.Denied:
 		p.status, p.Type = http.StatusForbidden, typeDenied
 	case gpuerr.Quota, gpuerr.Busy, gpuerr.QueueFull, gpuerr.Banned:
 		p.status, p.Type, p.retry = http.StatusTooManyRequests, typeRate, retryBusy
+
 	case gpuerr.DeviceLost, gpuerr.Disconnected, gpuerr.NoDevice:
 		p.status, p.Type, p.retry = http.StatusServiceUnavailable, typeUnavailable, retryLost
 	case gpuerr.Revoked, gpuerr.Closed:
 		p.status, p.Type = http.StatusServiceUnavailable, typeUnavailable
+
 	case gpuerr.Poisoned, gpuerr.Stale:
 		p.status, p.Type = http.StatusInternalServerError, typeServer
 	default:
-		// What went wrong inside may tell of paths and peers.
+		// The text of an internal error may contain paths and peers.
 		p = newProblem(http.StatusInternalServerError, typeServer, gpuerr.Internal, "internal error; the server's log has it")
 	}
+
 	if p.status == http.StatusInternalServerError {
 		p.foreign = err
 	}
+
 	return p
 }
 
-// paramOf is the field that a message of ours begins with, as the API spells it:
+// paramOf returns the field that our message begins with, in the API's spelling:
 // "maxTokens: …" is about max_tokens.
 func paramOf(message string) (string, bool) {
 	for rest := message; ; {
@@ -147,10 +155,12 @@ func snake(name string) (string, bool) {
 		lower = unicode.IsLower(r)
 		b.WriteRune(unicode.ToLower(r))
 	}
+
 	s := b.String()
 	if better, ok := renamed[s]; ok {
 		s = better
 	}
+
 	return s, s != ""
 }
 
@@ -162,7 +172,7 @@ func (a *api) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if p.retry > 0 {
 		h.Set("Retry-After", strconv.FormatInt(int64((p.retry+time.Second-1)/time.Second), 10))
 	} else if p.status >= http.StatusInternalServerError || p.status == http.StatusTooManyRequests {
-		h.Set("X-Should-Retry", "false") // the official clients would, by the status
+		h.Set("X-Should-Retry", "false") // by the status alone, the official clients would retry
 	}
 	if p.status == http.StatusUnauthorized {
 		h.Set("WWW-Authenticate", `Bearer realm="capgpu"`)
@@ -170,7 +180,7 @@ func (a *api) fail(w http.ResponseWriter, r *http.Request, err error) {
 	a.writeJSON(w, r, p.status, map[string]*problem{"error": p})
 }
 
-// note logs what is not the client's mistake.
+// note logs errors that are not the client's mistake.
 func (a *api) note(r *http.Request, p *problem) {
 	if r.Context().Err() != nil || p.status < http.StatusInternalServerError {
 		return

@@ -15,8 +15,8 @@ import (
 	"capgpu/model/lm/lmtest"
 )
 
-// TestProblems: every code of ours has a status, a type, and the right word on trying
-// again.
+// TestProblems: every code of ours has a status, a type, and the right advice about
+// trying again.
 func TestProblems(t *testing.T) {
 	const secret = "/var/lib/secret.sock"
 	want := map[gpuerr.Code]struct {
@@ -31,12 +31,14 @@ func TestProblems(t *testing.T) {
 		gpuerr.Stale: {status: 500, stop: true}, gpuerr.Poisoned: {status: 500, stop: true}, gpuerr.Internal: {status: 500, stop: true},
 		gpuerr.IO: {status: 500, stop: true}, gpuerr.Version: {status: 500, stop: true}, gpuerr.Protocol: {status: 500, stop: true}, gpuerr.Program: {status: 500, stop: true}, gpuerr.NoProgram: {status: 500, stop: true},
 	}
+
 	m := lmtest.New()
 	h := New(m, Options{})
 	for _, code := range gpuerr.Codes() {
 		expected, ok := want[code]
 		require.True(t, ok, "%v is new: how is it told?", code)
-		// As deep as errors come.
+
+		// The error is wrapped as deep as real ones.
 		m.Refuse = func(lm.Request) error { return fmt.Errorf("generate: %w", gpuerr.New(code, "why, %s", secret)) }
 		w := call(h, "POST", "/v1/completions", "{}")
 		require.Equal(t, expected.status, w.Code, code)
@@ -67,7 +69,7 @@ func TestProblems(t *testing.T) {
 	require.Equal(t, http.StatusServiceUnavailable, call(h, "POST", "/v1/completions", "{}").Code)
 }
 
-// TestParams: fields of the model's messages are told as the API spells them.
+// TestParams: fields of the model's messages appear in the API's spelling.
 func TestParams(t *testing.T) {
 	for message, want := range map[string]string{
 		"maxTokens: 5000 are more than 4096": "max_tokens", "topP: 2": "top_p", "logProbs: 21": "logprobs", "TopK: x": "top_k",
@@ -84,12 +86,13 @@ func TestParams(t *testing.T) {
 	require.Equal(t, "prompt", *problemIn(t, call(New(m, Options{}), "POST", "/v1/completions", "{}")).Param)
 }
 
-// TestRefusals: what is wrong in a request, by the field.
+// TestRefusals: errors in a request, by the field.
 func TestRefusals(t *testing.T) {
 	const completions, chat, embed = "/v1/completions", "/v1/chat/completions", "/v1/embeddings"
 	many := func(what string, n int) string {
 		return "[" + strings.TrimSuffix(strings.Repeat(what+",", n), ",") + "]"
 	}
+
 	for _, c := range []struct {
 		path, body string
 		status     int
@@ -213,7 +216,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// numbered are so many members of an object.
+// numbered is this many members of an object.
 func numbered(n int) string {
 	var b strings.Builder
 	for i := range n {

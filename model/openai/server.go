@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// Bounds of connections, which a handler cannot hold.
+// Bounds of connections, which a handler cannot enforce.
 const (
 	headerTimeout  = 10 * time.Second // for the header of a request, from the first connection on
 	idleTimeout    = 30 * time.Second // from an answer to the next request
 	maxHeaderBytes = 32 << 10
 )
 
-// NewServer is a server for a handler of New. It has no timeouts for bodies and answers:
-// the handler sets those by what is being done. On a listener of Limit it tells that which
-// connections wait for their clients.
+// NewServer is a server for a handler of New. It has no timeouts for bodies and
+// answers: the handler sets them by its current work. On a listener of Limit it
+// reports which connections wait for their clients.
 func NewServer(h http.Handler, log *slog.Logger) *http.Server {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -23,6 +23,6 @@ func NewServer(h http.Handler, log *slog.Logger) *http.Server {
 	return &http.Server{
 		Handler: h, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
 		ConnState: watch, ConnContext: remember,
-		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug), // mostly of clients that go away
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug), // mostly clients that leave
 	}
 }

@@ -15,7 +15,7 @@ type modelList struct {
 	Data   []modelObject `json:"data"`
 }
 
-// modelObject is OpenAI's, and what else there is to know.
+// modelObject is OpenAI's object, with further members.
 type modelObject struct {
 	ID         string `json:"id"`
 	Object     string `json:"object"`
@@ -54,8 +54,8 @@ type healthBody struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// health is 200 exactly while requests are served. It asks for no token: whoever
-// watches a service need not be able to use it.
+// health is 200 exactly while requests are served. It needs no token: a monitor of
+// the service need not be able to use it.
 func (a *api) health(w http.ResponseWriter, r *http.Request) {
 	s := a.m.Status()
 	status := http.StatusOK
@@ -68,7 +68,7 @@ func (a *api) health(w http.ResponseWriter, r *http.Request) {
 	a.writeJSON(w, r, status, healthBody{s.State.String(), s.Reason})
 }
 
-// statusBody is what the page shows. Sizes are in bytes; a limit that is null is none.
+// statusBody is the data of the page. Sizes are in bytes; a missing limit is null.
 type statusBody struct {
 	Model    modelObject   `json:"model"`
 	State    string        `json:"state"`
@@ -79,7 +79,7 @@ type statusBody struct {
 	Requests requestsBody  `json:"requests"`
 	Cache    cacheBody     `json:"cache"`
 	Totals   totalsBody    `json:"totals"`
-	Time     time.Duration `json:"time_ns"` // since this server began: for rates
+	Time     time.Duration `json:"time_ns"` // since the server began: for rates
 }
 
 type deviceBody struct {
@@ -140,9 +140,11 @@ func (a *api) status(w http.ResponseWriter, r *http.Request) {
 		Totals:   totalsBody{t.Requests, t.Finished, t.Cancelled, t.Failed, t.PromptTokens, t.CompletionTokens, t.Steps, t.Recoveries},
 		Time:     time.Since(a.metrics.began),
 	}
+
 	if s.State == lm.Loading || s.State == lm.Recovering {
 		out.Loading = &loadingBody{s.Loaded, s.Bytes}
 	}
+
 	for _, b := range s.Budget {
 		line := budgetBody{Resource: b.Resource, Used: b.Used, Peak: b.Peak}
 		if b.Limit != noLimit {
@@ -150,8 +152,9 @@ func (a *api) status(w http.ResponseWriter, r *http.Request) {
 		}
 		out.Budget = append(out.Budget, line)
 	}
+
 	a.writeJSON(w, r, http.StatusOK, out)
 }
 
-// noLimit is how a budget says so.
+// noLimit marks a missing limit in a budget.
 const noLimit = math.MaxUint64

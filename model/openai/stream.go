@@ -11,10 +11,11 @@ import (
 	"capgpu/model/lm"
 )
 
-// events writes server-sent events (https://html.spec.whatwg.org/multipage/server-sent-events.html).
-// The status is sent with the first of them, so that what fails before is an answer with
-// a status of its own. While nothing comes a comment is sent from time to time: proxies
-// and clients see that we live, and we see whether they do.
+// events writes server-sent events
+// (https://html.spec.whatwg.org/multipage/server-sent-events.html). The status is
+// sent with the first event, so that an earlier failure has a status of its own.
+// While nothing comes, a comment is sent from time to time: proxies and clients see
+// that the server is alive, and the server sees whether they are.
 type events struct {
 	w       http.ResponseWriter
 	rc      *http.ResponseController
@@ -51,7 +52,7 @@ func (e *events) quiet() {
 	}
 }
 
-// send writes what marshals as one event each, at once where it is not much.
+// send writes each value as one event. It flushes at once if that is little.
 func (e *events) send(values ...any) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -71,6 +72,7 @@ func (e *events) send(values ...any) error {
 			}
 		}
 	}
+
 	return e.flushLocked()
 }
 
@@ -79,6 +81,7 @@ func (e *events) flushLocked() error {
 	if e.err != nil || e.closed {
 		return e.err
 	}
+
 	if !e.begun {
 		e.begun = true
 		h := e.w.Header()
@@ -86,19 +89,21 @@ func (e *events) flushLocked() error {
 		h.Set("X-Accel-Buffering", "no") // proxies would gather it
 		e.w.WriteHeader(http.StatusOK)
 	}
+
 	_ = e.rc.SetWriteDeadline(time.Now().Add(e.timeout))
 	_, err := e.w.Write(e.pending.Bytes())
 	e.pending.Reset()
 	if err == nil {
 		err = e.rc.Flush()
 	}
+
 	e.err = err
 	e.alarm.Reset(e.every)
 	return err
 }
 
-// end writes no more after this. It says whether anything was sent; if so, and p is not
-// nil, it is the last.
+// end is the last write. It reports whether anything was sent; if so, and p is not
+// nil, p is the last event.
 func (e *events) end(p *problem) (begun bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -106,7 +111,7 @@ func (e *events) end(p *problem) (begun bool) {
 		e.pending.WriteString("data: ")
 		if encode(&e.pending, map[string]*problem{"error": p}) == nil {
 			e.pending.WriteByte('\n')
-			_ = e.flushLocked() // there is nobody left to tell
+			_ = e.flushLocked() // nobody is left to inform
 		}
 	}
 	e.closed = true
@@ -131,7 +136,8 @@ func (a *api) streamed(ctx context.Context, cancel context.CancelCauseFunc, w ht
 		}
 		return b
 	}
-	opened := make([]bool, len(choices)) // each is its choice's goroutine's
+
+	opened := make([]bool, len(choices)) // each element belongs to its choice's goroutine
 	opening := func(c *choice) (first []any) {
 		if o := s.opening(c); o != nil && !opened[c.index] {
 			first = []any{chunk(o)}
@@ -139,10 +145,11 @@ func (a *api) streamed(ctx context.Context, cancel context.CancelCauseFunc, w ht
 		opened[c.index] = true
 		return first
 	}
+
 	err := a.all(ctx, cancel, choices, func(c *choice, tokens []lm.Token) error {
 		out := opening(c)
 		for _, t := range tokens {
-			if t.Text != "" || s.tellsTokens() {
+			if t.Text != "" || s.reportsTokens() {
 				out = append(out, chunk(s.chunk(c, t)))
 			}
 		}
@@ -165,8 +172,9 @@ func (a *api) streamed(ctx context.Context, cancel context.CancelCauseFunc, w ht
 			return
 		}
 	}
+
 	p := problemOf(err)
-	if e.end(p) { // without [DONE]: nobody shall take it for whole
+	if e.end(p) { // without [DONE], so that nobody takes it for whole
 		a.note(r, p)
 	} else {
 		a.fail(w, r, p)

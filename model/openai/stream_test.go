@@ -27,8 +27,8 @@ func post(ctx context.Context, t testing.TB, c *http.Client, path, body string) 
 	return c.Do(r)
 }
 
-// TestClientGoes: whoever hangs up, early or late, streaming or not, has nothing left
-// that runs, and no time has to pass for it.
+// TestClientGoes: a client that hangs up, early or late, streaming or not, leaves
+// nothing running, and no time has to pass for it.
 func TestClientGoes(t *testing.T) {
 	for _, c := range []struct {
 		path, body string
@@ -54,9 +54,11 @@ func TestClientGoes(t *testing.T) {
 					}
 					done <- err
 				}()
+
 				for range c.tokens {
 					let <- struct{}{}
 				}
+
 				synctest.Wait()
 				require.Positive(t, m.Open())
 				began := time.Now()
@@ -70,7 +72,7 @@ func TestClientGoes(t *testing.T) {
 	}
 }
 
-// TestSlowReader: a client that takes nothing stops its own answer after the write
+// TestSlowReader: a client that reads nothing stops its own answer after the write
 // timeout.
 func TestSlowReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -79,6 +81,7 @@ func TestSlowReader(t *testing.T) {
 		conn, err := p.dial(t.Context(), "", "")
 		require.NoError(t, err)
 		defer conn.Close()
+
 		const body = `{"prompt":"b a","stream":true,"max_tokens":4000}`
 		_, err = fmt.Fprintf(conn, "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 		require.NoError(t, err)
@@ -93,8 +96,8 @@ func TestSlowReader(t *testing.T) {
 	})
 }
 
-// Likewise one that stopped to read before the next token came, and one that does not
-// take a page or the metrics.
+// The same is true of one that stopped to read before the next token came, and of
+// one that does not read a page or the metrics.
 func TestSlowReaderOfLittle(t *testing.T) {
 	const question = `{"prompt":"b a","stream":true}`
 	for _, request := range []string{
@@ -149,7 +152,7 @@ func TestSlowBody(t *testing.T) {
 	})
 }
 
-// A body that nobody wants ends its request as well.
+// An unwanted body ends its request as well.
 func TestUnwantedBody(t *testing.T) {
 	for _, line := range []string{"GET /healthz", "GET /", "POST /nothing", "POST /v1/completions"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -167,8 +170,8 @@ func TestUnwantedBody(t *testing.T) {
 	}
 }
 
-// Of large bodies one peer has its share of the memory for all, by what they say to become or
-// may; small ones are always read.
+// A peer has its share of the memory for large bodies, by their announced or
+// possible size; small ones are always read.
 func TestLargeBodies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := New(lmtest.New(), Options{})
@@ -179,6 +182,7 @@ func TestLargeBodies(t *testing.T) {
 			h.ServeHTTP(w, r)
 			return w
 		}
+
 		var pipes []*io.PipeWriter
 		const most = maxLarge * 3 / 4
 		done := make(chan *httptest.ResponseRecorder, most)
@@ -189,9 +193,10 @@ func TestLargeBodies(t *testing.T) {
 			_, err := io.WriteString(w, `{"prompt":"`+strings.Repeat(" ", smallBytes))
 			require.NoError(t, err)
 		}
+
 		synctest.Wait()
 		big := `{"user":"x","prompt":"` + strings.Repeat(" ", smallBytes) + `"}`
-		endless := func() io.Reader { return io.MultiReader(strings.NewReader(big)) } // it does not say how long it is
+		endless := func() io.Reader { return io.MultiReader(strings.NewReader(big)) } // its length is not announced
 		w := send("a", endless())
 		require.Equal(t, http.StatusTooManyRequests, w.Code)
 		require.Equal(t, "E_BUSY", problemIn(t, w).Code)
@@ -202,15 +207,17 @@ func TestLargeBodies(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, p.Close())
 		}
+
 		for range most {
 			require.Equal(t, "max_tokens", *problemIn(t, <-done).Param)
 		}
+
 		require.Equal(t, "prompt", *problemIn(t, send("a", endless())).Param, "its place was free; it is too long for the model")
 	})
 }
 
-// A connection on which no header of a request comes ends, also behind an answer, and also
-// if it comes a byte at a time.
+// A connection without a request's header ends, also after an answer, and also if
+// the header comes a byte at a time.
 func TestSlowHeader(t *testing.T) {
 	const request = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 	for name, c := range map[string]struct {
@@ -239,6 +246,7 @@ func TestSlowHeader(t *testing.T) {
 						_, err = io.WriteString(conn, c.slow[i:i+1])
 					}
 				}()
+
 				_, err = io.Copy(io.Discard, conn)
 				require.NoError(t, err)
 				require.Equal(t, c.after, time.Since(began))
@@ -249,7 +257,7 @@ func TestSlowHeader(t *testing.T) {
 	}
 }
 
-// TestLongAnswer: neither deadline of the request is one of the answer.
+// TestLongAnswer: the request's deadlines do not apply to the answer.
 func TestLongAnswer(t *testing.T) {
 	for _, stream := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -261,6 +269,7 @@ func TestLongAnswer(t *testing.T) {
 					let <- struct{}{}
 				}
 			}()
+
 			r, err := post(t.Context(), t, client, "/v1/completions", fmt.Sprintf(`{"prompt":"b a","stream":%v,"max_tokens":3}`, stream))
 			require.NoError(t, err)
 			defer r.Body.Close()
@@ -271,7 +280,8 @@ func TestLongAnswer(t *testing.T) {
 			if stream {
 				require.Equal(t, 3*(3600/7), strings.Count(string(text), ": waiting\n\n"), "one each 7 s")
 			}
-			// And the connection is as good as before.
+
+			// The connection is as good as before.
 			r, err = client.Get("http://localhost/healthz")
 			require.NoError(t, err)
 			require.Equal(t, 200, r.StatusCode)
@@ -281,7 +291,7 @@ func TestLongAnswer(t *testing.T) {
 }
 
 // TestFailures: before the first token an error has a status, whether a stream was
-// asked for or not; of several choices one that fails ends all.
+// asked for or not. If one of several choices fails, all end.
 func TestFailures(t *testing.T) {
 	m := lmtest.New()
 	m.Failure = gpuerr.New(gpuerr.Disconnected, "the driver went")
@@ -293,7 +303,8 @@ func TestFailures(t *testing.T) {
 		require.Equal(t, "2", w.Header().Get("Retry-After"))
 		require.Zero(t, m.Open())
 	}
-	// Refused in the middle of several: those before it are cancelled.
+
+	// If a request in the middle is refused, those before it are cancelled.
 	m.Failure = nil
 	asked := 0
 	m.Refuse = func(lm.Request) error {
@@ -302,6 +313,7 @@ func TestFailures(t *testing.T) {
 		}
 		return nil
 	}
+
 	w := call(h, "POST", "/v1/completions", `{"n":4}`)
 	require.Equal(t, http.StatusTooManyRequests, w.Code)
 	require.Equal(t, "1", w.Header().Get("Retry-After"))
@@ -309,8 +321,8 @@ func TestFailures(t *testing.T) {
 	require.Zero(t, m.Open())
 }
 
-// A model that says that an answer was cancelled, though nobody did, has not made a
-// whole one.
+// If a model reports an answer as cancelled, though nobody cancelled it, the answer
+// is not whole.
 func TestCutShort(t *testing.T) {
 	w := call(New(cutShort{lmtest.New()}, Options{}), "POST", "/v1/completions", `{"stream":true}`)
 	require.Equal(t, http.StatusServiceUnavailable, w.Code)

@@ -14,8 +14,8 @@ import (
 //	uid1000          a user, on a UNIX socket
 //	loopback         this machine, by whichever of its loopback addresses
 //	192.0.2.7        another machine
-//	2001:db8::/64    another machine: whoever has one IPv6 address has as many as it likes
-//	unknown          the kernel does not tell
+//	2001:db8::/64    another machine: a host with one IPv6 address can have many
+//	unknown          the kernel gives no answer
 func Behind(c net.Conn) string {
 	if a, ok := c.RemoteAddr().(*net.TCPAddr); ok {
 		return address(a.AddrPort().Addr().Unmap().WithZone(""))
@@ -40,7 +40,7 @@ func address(a netip.Addr) string {
 	return a.String()
 }
 
-// user is who made the other end of a UNIX socket.
+// user is the user that made the other end of a UNIX socket.
 func user(c syscall.Conn) (uid uint32, ok bool) {
 	raw, err := c.SyscallConn()
 	if err != nil {

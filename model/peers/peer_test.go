@@ -18,8 +18,8 @@ type from struct {
 
 func (c from) RemoteAddr() net.Addr { return c.addr }
 
-// A user on a UNIX socket is a peer, and so is another machine; this machine is one by
-// whatever address, and one that has many addresses is one.
+// A user on a UNIX socket is a peer, and so is another machine. This machine is one
+// peer, by any of its addresses, and so is a host with many IPv6 addresses.
 func TestBehind(t *testing.T) {
 	for ip, want := range map[string]string{
 		"10.0.0.1": "10.0.0.1", "::ffff:10.0.0.1": "10.0.0.1",
@@ -28,6 +28,7 @@ func TestBehind(t *testing.T) {
 	} {
 		require.Equal(t, want, Behind(from{addr: &net.TCPAddr{IP: net.ParseIP(ip), Port: 7}}), ip)
 	}
+
 	require.Equal(t, "fe80::/64", Behind(from{addr: &net.TCPAddr{IP: net.ParseIP("fe80::1"), Zone: "eth0"}}))
 
 	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
@@ -36,6 +37,7 @@ func TestBehind(t *testing.T) {
 	mine, err := net.Dial("unix", l.Addr().String())
 	require.NoError(t, err)
 	defer mine.Close()
+
 	theirs, err := l.Accept()
 	require.NoError(t, err)
 	defer theirs.Close()

@@ -7,19 +7,20 @@ import (
 	"capgpu/gpuerr"
 )
 
-// Unread is how long a client may leave its answers alone before its place may go to
-// another.
+// Unread is how long a client may leave its answers unread before its place may go
+// to another.
 const Unread = time.Minute
 
-// maxLeaving is how many connections may be on their way out beside those that have places:
-// those that lost theirs, and those that are told that there is none. They are shared by
-// peer, too, by whose coming they leave.
+// maxLeaving bounds the connections that are leaving, beside those with places:
+// connections that lost their place, and connections that are being refused. They
+// are shared by peer, too: by the peer that caused them to leave.
 const maxLeaving = 64
 
-// Places are those of connections, of which a peer has its share (Shares). Where none is
-// left for a peer, one of its own that says nothing loses its place; where none is left at
-// all, a quiet one of the peer with the most does. Who waits in a call keeps it, and who has
-// an answer that has not been asked for something for too long does not.
+// Places are places for connections; a peer has its share of them (Shares). When a
+// peer's share is full, a quiet connection of its own loses its place; when no
+// place is left at all, a quiet one of the peer with the most does. A client that
+// waits in a call keeps its place. A client with an answer keeps it only if it
+// asked for some of the answer recently.
 type Places struct {
 	most    int
 	shares  *Shares
@@ -29,12 +30,12 @@ type Places struct {
 	// +checklocks:mu
 	held map[*Place]struct{}
 	// +checklocks:mu
-	of map[string]int // how many of held, by peer
+	of map[string]int // the number held, by peer
 	// +checklocks:mu
 	number uint64
 }
 
-// Place is a client's.
+// Place is a client's place.
 type Place struct {
 	Peer   string
 	Number uint64 // no other place has it
@@ -44,20 +45,20 @@ type Place struct {
 
 	// Guarded by of.mu.
 	calls, streams int
-	since          time.Time // the end of the last call; of the first, that it came
-	lost           bool      // to another, of peer to
+	since          time.Time // the end of the last call; before the first, the arrival
+	lost           bool      // to a new client of peer to
 	to             string
 	left           bool
 }
 
-// NewPlaces is so many places.
+// NewPlaces makes this many places.
 func NewPlaces(most int) *Places {
 	return &Places{most: most, shares: NewShares(int64(most)), leaving: NewShares(maxLeaving), held: map[*Place]struct{}{}, of: map[string]int{}}
 }
 
-// Take gives a client of a peer a place, if need be that of another. end is called if
-// another takes it later; it must not wait. gpuerr.Busy: no place is left for this peer, and
-// all that it might have are in use.
+// Take gives a client of a peer a place, if need be another's. If a later client
+// takes the place, end is called; it must not block. gpuerr.Busy: no place is left
+// for this peer, and every place that it might take is in use.
 func (s *Places) Take(peer string, end func(error)) (*Place, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -71,6 +72,7 @@ func (s *Places) Take(peer string, end func(error)) (*Place, error) {
 		lost.lost, lost.to = true, peer
 		lost.end(ErrLost)
 	}
+
 	s.number++
 	p := &Place{of: s, Peer: peer, Number: s.number, end: end, since: time.Now()}
 	s.held[p] = struct{}{}
@@ -78,7 +80,8 @@ func (s *Places) Take(peer string, end func(error)) (*Place, error) {
 	return p, nil
 }
 
-// quietLocked is the quiet one that makes way for one more of a peer, and is leaving.
+// quietLocked returns the quiet connection that makes way for one more of a peer;
+// it is then leaving.
 //
 // +checklocks:s.mu
 func (s *Places) quietLocked(peer string) (*Place, error) {
@@ -107,10 +110,10 @@ func (s *Places) dropLocked(p *Place) {
 	}
 }
 
-// ErrLost is why a connection ends that lost its place.
+// ErrLost is the end of a connection that lost its place.
 var ErrLost = gpuerr.New(gpuerr.Busy, "another client has taken the place of this one, which was quiet")
 
-// Refusing takes one of the few places of clients that are only told that there is none.
+// Refusing takes one of the few places for clients that are being refused.
 func (s *Places) Refusing(peer string) (done func(), ok bool) {
 	if !s.leaving.Take(1, peer) {
 		return nil, false
@@ -118,7 +121,8 @@ func (s *Places) Refusing(peer string) (done func(), ok bool) {
 	return sync.OnceFunc(func() { s.leaving.Give(1, peer) }), true
 }
 
-// Leave gives the place back: the connection has ended. A second time is of no effect.
+// Leave gives the place back: the connection has ended. A second call has no
+// effect.
 func (p *Place) Leave() {
 	p.of.mu.Lock()
 	defer p.of.mu.Unlock()
@@ -133,8 +137,8 @@ func (p *Place) Leave() {
 	p.left = true
 }
 
-// Said counts calls and answers that begin and end.
-func (p *Place) Said(calls, streams int) {
+// Count counts calls and answers that begin and end.
+func (p *Place) Count(calls, streams int) {
 	p.of.mu.Lock()
 	defer p.of.mu.Unlock()
 	p.calls += calls

@@ -19,9 +19,9 @@ func (s *Places) count() (held int, leaving int64) {
 	return len(s.held), s.leaving.Held()
 }
 
-// The one that has been quiet for the longest goes for one that comes, of the peer with the
-// most; who waits in a call or has an answer stays, the latter for as
-// long as it asks for more of it.
+// A new client takes the place of the client that has been quiet for the longest,
+// of the peer with the most. A client that waits in a call, or has an answer, keeps
+// its place, the latter for as long as it keeps asking for more.
 func TestPlaceOfTheQuiet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := NewPlaces(64)
@@ -32,27 +32,30 @@ func TestPlaceOfTheQuiet(t *testing.T) {
 				lost = append(lost, i)
 			})
 			require.NoError(t, err)
-			time.Sleep(time.Millisecond) // each is quiet for a time of its own
+			time.Sleep(time.Millisecond) // each has a different quiet time
 			return p
 		}
+
 		var have []*Place
 		for i := range 64 { // one peer has 4, all others 1
 			have = append(have, take(fmt.Sprint(max(i, 3)), i))
 		}
+
 		require.Empty(t, lost)
 		for i, p := range have {
 			switch i {
 			case 0:
-				p.Said(+1, 0) // is in a call
+				p.Count(+1, 0) // is in a call
 			case 1:
-				p.Said(+1, 0) // has just been in one
-				p.Said(-1, 0)
+				p.Count(+1, 0) // has just been in one
+				p.Count(-1, 0)
 			case 2, 3:
 			default:
-				p.Said(0, +1)
+				p.Count(0, +1)
 			}
 			time.Sleep(time.Millisecond)
 		}
+
 		a := take("new", 64)
 		require.Equal(t, []int{2}, lost)
 		b := take("new", 65)
@@ -60,19 +63,21 @@ func TestPlaceOfTheQuiet(t *testing.T) {
 		c := take("newer", 66)
 		require.Equal(t, []int{2, 3, 1}, lost, "new has as many that are quiet, and later")
 		for _, p := range []*Place{a, b, c} {
-			p.Said(+1, 0)
+			p.Count(+1, 0)
 		}
+
 		_, err := all.Take("newest", none)
 		require.ErrorIs(t, err, gpuerr.Busy, "all are in use")
 
 		time.Sleep(Unread)
-		have[4].Said(0, 0) // it still asks
+		have[4].Count(0, 0) // it still asks
 		take("newest", 67)
 		require.Equal(t, []int{2, 3, 1, 5}, lost)
 		for _, p := range have {
 			p.Leave()
 			p.Leave()
 		}
+
 		held, leaving := all.count()
 		require.Equal(t, 4, held, "those that came since")
 		require.EqualValues(t, held, all.shares.Held())
@@ -80,17 +85,19 @@ func TestPlaceOfTheQuiet(t *testing.T) {
 	})
 }
 
-// One peer has its share of the places, also if all that it has are in use; it takes no
-// other's, however many it asks for; and no more than so many are on their way out.
+// A peer has its share of the places, even if it uses all of them. It takes no
+// other's place, however many it asks for, and only a bounded number of its
+// connections is leaving.
 func TestPlacesOfAPeer(t *testing.T) {
 	all := NewPlaces(64)
 	var have []*Place
 	for range 48 {
 		p, err := all.Take("a", none)
 		require.NoError(t, err)
-		p.Said(+1, 0)
+		p.Count(+1, 0)
 		have = append(have, p)
 	}
+
 	_, err := all.Take("a", none)
 	require.ErrorIs(t, err, gpuerr.Busy)
 	require.ErrorContains(t, err, "48 of them yours")
@@ -109,11 +116,12 @@ func TestPlacesOfAPeer(t *testing.T) {
 		require.True(t, ok)
 		done = append(done, d)
 	}
+
 	_, ok := all.Refusing("a")
 	require.False(t, ok)
-	told, ok := all.Refusing("b")
+	refused, ok := all.Refusing("b")
 	require.True(t, ok)
-	told()
+	refused()
 	_, err = all.Take("a", none)
 	require.ErrorIs(t, err, gpuerr.Busy, "nobody may leave")
 	done[0]()

@@ -2,14 +2,15 @@ package peers
 
 import "sync"
 
-// Shares divides a number of places among those who take them. A path names who: a peer,
+// Shares divides a number of places among holders. A path names a holder: a peer,
 // or a peer and one of its users.
 //
-// A peer that holds none may take what is free. One that holds some may hold three times
-// what is free after it: alone three quarters, beside another such three sevenths, and
-// never all. A user of a peer may hold three times what its peer could still take after it.
-// (Of switches this is known as a dynamic threshold: Choudhury and Hahne, "Dynamic Queue
-// Length Thresholds for Shared-Memory Packet Switches", 1998.)
+// A peer that holds none may take any free places. A peer that holds some may hold
+// three times the places that remain free: three quarters when alone, three
+// sevenths beside another such peer, and never all. A user of a peer may hold three
+// times the places that its peer could still take. (In switches this is a dynamic
+// threshold: Choudhury and Hahne, "Dynamic Queue Length Thresholds for
+// Shared-Memory Packet Switches", 1998.)
 //
 // A Shares may be used from any goroutine.
 type Shares struct {
@@ -19,23 +20,25 @@ type Shares struct {
 	held holder // +checklocks:mu
 }
 
-// holder is what one holds, with all below it.
+// holder is a holder's number of places, with all below it.
 type holder struct {
 	n  int64
 	of map[string]*holder
 }
 
-// NewShares is so many places, or bytes.
+// NewShares divides this many places, or bytes.
 func NewShares(most int64) *Shares { return &Shares{most: most} }
 
-// Most is how many places there are.
+// Most is the number of places.
 func (s *Shares) Most() int64 { return s.most }
 
-// Take takes n places, or none; false: they would be more than the share of one in path.
+// Take takes n places, or none. It returns false if they exceed the share of a
+// holder in path.
 func (s *Shares) Take(n int64, path ...string) bool {
 	if n == 0 {
 		return true
 	}
+
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
@@ -51,7 +54,7 @@ func (s *Shares) Take(n int64, path ...string) bool {
 		if n > room || own > 0 && own+n > times*(room-n) {
 			return false
 		}
-		// What it could take if nobody else did, or at least this.
+		// The number that it could take if nobody else did, or at least n.
 		room = max(n, (times*room-own)/(times+1))
 	}
 
@@ -59,10 +62,10 @@ func (s *Shares) Take(n int64, path ...string) bool {
 	return true
 }
 
-// times is how many times what is left one may hold.
+// times is the ratio of a holder's bound to the places that remain.
 const times = 3
 
-// pass takes n places of one for another, whatever their shares are.
+// pass takes n places from one holder for another, whatever their shares.
 func (s *Shares) pass(n int64, from, to string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -70,7 +73,7 @@ func (s *Shares) pass(n int64, from, to string) {
 	s.held.take(n, []string{to})
 }
 
-// Give gives n places back, of those that Take took for the same path.
+// Give gives back n places that Take took for the same path.
 func (s *Shares) Give(n int64, path ...string) {
 	if n == 0 {
 		return
@@ -106,7 +109,7 @@ func (h *holder) give(n int64, path []string) {
 	}
 }
 
-// Held is how many places are taken, of all together.
+// Held is the total number of taken places.
 func (s *Shares) Held() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 
 func TestMain(m *testing.M) { leakcheck.Main(m) }
 
-// most is how many places who asks again and again comes to have.
+// most is the number of places that a holder gets by asking again and again.
 func most(s *Shares, path ...string) (n int64) {
 	for s.Take(1, path...) {
 		n++
@@ -20,8 +20,8 @@ func most(s *Shares, path ...string) (n int64) {
 	return n
 }
 
-// A peer leaves a quarter to others, a user a quarter of what its peer has; two that take
-// all they can leave less, and who comes always finds some.
+// A peer leaves a quarter to others, and a user a quarter of its peer's part. Two
+// greedy holders leave less, and a new one always finds some.
 func TestShares(t *testing.T) {
 	s := NewShares(64)
 	require.EqualValues(t, 48, most(s, "a"))
@@ -37,6 +37,7 @@ func TestShares(t *testing.T) {
 	for i := range 300 { // names are free
 		most(s, "a", fmt.Sprint(i))
 	}
+
 	require.EqualValues(t, 192, s.Held(), "and are all of one peer's share")
 	require.EqualValues(t, 36, most(s, "b", "u"))
 
@@ -49,8 +50,9 @@ func TestShares(t *testing.T) {
 	require.False(t, s.Take(101, "b"))
 }
 
-// One that has none gets one while one is free, one that has some leaves a third of that, and
-// nothing is remembered of one that holds nothing, in whatever order they take and give.
+// A holder without a place gets one while one is free. A holder with some leaves a
+// third of that. Nothing is remembered of a holder that holds nothing. This is true
+// in whatever order they take and give.
 func TestSharesAgainstModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		all := rapid.Int64Range(1, 100).Draw(t, "all")
@@ -64,6 +66,7 @@ func TestSharesAgainstModel(t *testing.T) {
 			}
 			return n
 		}
+
 		var sum int64
 		t.Repeat(map[string]func(*rapid.T){
 			"take": func(t *rapid.T) {
@@ -79,6 +82,7 @@ func TestSharesAgainstModel(t *testing.T) {
 				case took:
 					require.LessOrEqual(t, own+n, 3*(free-n))
 				}
+
 				if took {
 					held[path] += n
 					sum += n

@@ -2,7 +2,7 @@ package quant
 
 import "math"
 
-// F16 is x rounded to the nearest binary16, ties to even; beyond its range infinity.
+// F16 rounds x to the nearest binary16, ties to even; beyond its range to infinity.
 func F16(x float32) uint16 {
 	b := math.Float32bits(x)
 	sign := uint16(b >> 16 & 0x8000)
@@ -10,7 +10,7 @@ func F16(x float32) uint16 {
 	frac := b & 0x7FFFFF
 	switch {
 	case exp == 128 && frac != 0:
-		return sign | 0x7E00 | uint16(frac>>13) // still not a number
+		return sign | 0x7E00 | uint16(frac>>13) // still NaN
 	case exp > 15:
 		return sign | 0x7C00
 	case exp < -25:
@@ -18,11 +18,13 @@ func F16(x float32) uint16 {
 	case exp < -14: // subnormal: the leading one is written out, in units of 2^-24
 		return sign | uint16(roundShift(frac|0x800000, uint(-exp-1)))
 	}
-	// A carry out of the fraction goes into the exponent, as it should, also to infinity.
+
+	// A carry out of the fraction goes into the exponent, which is right, also for
+	// infinity.
 	return sign | uint16(roundShift(uint32(exp+15)<<23|frac, 13))
 }
 
-// roundShift is v / 2^n to the nearest, ties to even.
+// roundShift is v / 2^n rounded to the nearest, ties to even.
 func roundShift(v uint32, n uint) uint32 {
 	half := uint32(1) << (n - 1)
 	return (v + half - 1 + v>>n&1) >> n
@@ -43,7 +45,7 @@ func FromF16(h uint16) float32 {
 	return math.Float32frombits(sign | (exp+127-15)<<23 | frac<<13)
 }
 
-// BF16 is x rounded to the nearest of those with 8 bits of precision, ties to even.
+// BF16 rounds x to the nearest number with 8 bits of precision, ties to even.
 func BF16(x float32) uint16 {
 	b := math.Float32bits(x)
 	if x != x {

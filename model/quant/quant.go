@@ -10,12 +10,13 @@ import (
 
 var le = binary.LittleEndian
 
-// block is the elements of a block of Q8_0 and Q4_0.
+// block is the number of elements in a block of Q8_0 and Q4_0.
 const block = 32
 
-// Encode stores src as a matrix of the given type and of rows of cols elements. group is
-// of I8 only, and divides cols. Errors (gpuerr.Invalid): rows that are not whole blocks,
-// and numbers that the type cannot hold: NaN, infinities, and scales beyond an F16.
+// Encode stores src as a matrix of the given type with rows of cols elements. group
+// is only for I8, and divides cols. It returns gpuerr.Invalid for rows that are not
+// whole blocks, and for numbers that the type cannot hold: NaN, infinities, and
+// scales beyond an F16.
 func Encode(typ model.Type, rows, cols, group int, src []float32) (model.Tensor, error) {
 	t := model.Tensor{Type: typ, Rows: rows, Cols: cols}
 	if rows < 1 || cols < 1 || len(src)/cols != rows || len(src)%cols != 0 {
@@ -24,6 +25,7 @@ func Encode(typ model.Type, rows, cols, group int, src []float32) (model.Tensor,
 	if per, _ := typ.Block(); cols%per != 0 {
 		return t, gpuerr.New(gpuerr.Invalid, "encode: rows of %d elements are no whole blocks of %s, which have %d", cols, typ, per)
 	}
+
 	if typ == model.I8 {
 		if group < 1 || cols%group != 0 {
 			return t, gpuerr.New(gpuerr.Invalid, "encode: groups of %d do not divide rows of %d", group, cols)
@@ -31,11 +33,13 @@ func Encode(typ model.Type, rows, cols, group int, src []float32) (model.Tensor,
 		t.Group = group
 		t.Scales = make([]byte, len(src)/group*4)
 	}
+
 	for i, x := range src {
 		if x-x != 0 {
 			return t, gpuerr.New(gpuerr.Invalid, "encode: element %d is %g", i, x)
 		}
 	}
+
 	t.Data = make([]byte, t.Bytes())
 	ok := true
 	switch typ {
@@ -43,37 +47,45 @@ func Encode(typ model.Type, rows, cols, group int, src []float32) (model.Tensor,
 		for i, x := range src {
 			le.PutUint32(t.Data[4*i:], math.Float32bits(x))
 		}
+
 	case model.F16:
 		for i, x := range src {
 			h := F16(x)
 			ok = ok && h&0x7C00 != 0x7C00
 			le.PutUint16(t.Data[2*i:], h)
 		}
+
 	case model.BF16:
 		for i, x := range src {
 			h := BF16(x)
 			ok = ok && h&0x7F80 != 0x7F80
 			le.PutUint16(t.Data[2*i:], h)
 		}
+
 	case model.Q8_0:
 		for i := 0; i < len(src)/block; i++ {
 			ok = encodeQ8(t.Data[34*i:][:34], src[block*i:][:block]) && ok
 		}
+
 	case model.Q4_0:
 		for i := 0; i < len(src)/block; i++ {
 			ok = encodeQ4(t.Data[18*i:][:18], src[block*i:][:block]) && ok
 		}
+
 	case model.I8:
 		for i := 0; i < len(src)/group; i++ {
 			scale := encodeI8(t.Data[group*i:][:group], src[group*i:][:group])
 			le.PutUint32(t.Scales[4*i:], math.Float32bits(scale))
 		}
+
 	default:
 		return t, gpuerr.New(gpuerr.Invalid, "encode: there is no %s", typ)
 	}
+
 	if !ok {
 		return t, gpuerr.New(gpuerr.Invalid, "encode: a number is beyond what %s can hold", typ)
 	}
+
 	return t, nil
 }
 
@@ -89,7 +101,7 @@ func largest(src []float32) (most float32) {
 
 func abs(x float32) float32 { return math.Float32frombits(math.Float32bits(x) &^ (1 << 31)) }
 
-// inverse is 1/d, and 0 where that is no number to go on with.
+// inverse is 1/d, and 0 if that is not finite.
 func inverse(d float32) float32 {
 	if id := 1 / d; id-id == 0 {
 		return id
@@ -134,8 +146,8 @@ func encodeI8(dst []byte, src []float32) (scale float32) {
 	return scale
 }
 
-// Decode is all elements of a tensor, row after row. Errors (gpuerr.Invalid): Data or
-// Scales whose length is not the shape's.
+// Decode returns all elements of a tensor, row after row. It returns gpuerr.Invalid
+// if the length of Data or Scales does not fit the shape.
 func Decode(t *model.Tensor) ([]float32, error) {
 	if err := Check(t); err != nil {
 		return nil, err
@@ -147,7 +159,7 @@ func Decode(t *model.Tensor) ([]float32, error) {
 	return out, nil
 }
 
-// Check says whether the parts of a tensor are of the lengths that its shape has.
+// Check checks that the parts of a tensor have the lengths that its shape requires.
 func Check(t *model.Tensor) error {
 	per, _ := t.Type.Block()
 	switch {
@@ -158,6 +170,7 @@ func Check(t *model.Tensor) error {
 	case len(t.Data) != t.Bytes():
 		return gpuerr.New(gpuerr.Invalid, "%d bytes for %d rows of %d as %s", len(t.Data), t.Rows, t.Cols, t.Type)
 	}
+
 	if t.Type == model.I8 {
 		if t.Group < 1 || t.Cols%t.Group != 0 || len(t.Scales) != t.Rows*t.Cols/t.Group*4 {
 			return gpuerr.New(gpuerr.Invalid, "%d bytes of scales for %d rows of %d in groups of %d", len(t.Scales), t.Rows, t.Cols, t.Group)
@@ -165,10 +178,11 @@ func Check(t *model.Tensor) error {
 	} else if t.Group != 0 || t.Scales != nil {
 		return gpuerr.New(gpuerr.Invalid, "%s has no scales apart", t.Type)
 	}
+
 	return nil
 }
 
-// Row is row r of a tensor that Check is content with; len(out) is t.Cols.
+// Row is row r of a tensor that passes Check; len(out) is t.Cols.
 func Row(t *model.Tensor, r int, out []float32) {
 	per, bytes := t.Type.Block()
 	data := t.Data[r*t.Cols/per*bytes:][:t.Cols/per*bytes]
@@ -177,25 +191,30 @@ func Row(t *model.Tensor, r int, out []float32) {
 		for i := range out {
 			out[i] = math.Float32frombits(le.Uint32(data[4*i:]))
 		}
+
 	case model.F16:
 		for i := range out {
 			out[i] = FromF16(le.Uint16(data[2*i:]))
 		}
+
 	case model.BF16:
 		for i := range out {
 			out[i] = FromBF16(le.Uint16(data[2*i:]))
 		}
+
 	case model.Q8_0:
 		for i := range out {
 			b := data[i/block*34:]
 			out[i] = FromF16(le.Uint16(b)) * float32(int8(b[2+i%block]))
 		}
+
 	case model.Q4_0:
 		for i := range out {
 			b := data[i/block*18:]
 			n := b[2+i%(block/2)] >> (i % block / (block / 2) * 4) & 15
 			out[i] = FromF16(le.Uint16(b)) * float32(int(n)-8)
 		}
+
 	case model.I8:
 		for i := range out {
 			scale := math.Float32frombits(le.Uint32(t.Scales[(r*t.Cols+i)/t.Group*4:]))
@@ -204,7 +223,7 @@ func Row(t *model.Tensor, r int, out []float32) {
 	}
 }
 
-// Vector is a tensor of one row as F32: itself where it is one, otherwise a new one.
+// Vector is a tensor of one row as F32: itself if it is one, otherwise a new one.
 func Vector(t *model.Tensor) (model.Tensor, error) {
 	if t.Type == model.F32 {
 		return *t, Check(t)

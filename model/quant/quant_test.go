@@ -11,8 +11,8 @@ import (
 	"capgpu/model"
 )
 
-// nearest is the slow obvious rounding: of all finite values of a 16-bit form the one
-// that is nearest to x, an even one of two.
+// nearest is the slow, obvious rounding: it searches all finite values of a 16-bit
+// form for the one nearest to x, the even one of two.
 func nearest(x float32, decode func(uint16) float32) uint16 {
 	best, dist := uint16(0), math.Inf(1)
 	for i := range 1 << 16 {
@@ -44,6 +44,7 @@ func TestHalvesRoundTrip(t *testing.T) {
 			}
 		}
 	}
+
 	require.Equal(t, float32(65504), FromF16(0x7BFF))
 	require.Equal(t, float32(1)/(1<<24), FromF16(1))
 	require.Equal(t, float32(1), FromF16(0x3C00))
@@ -68,8 +69,8 @@ func TestHalvesAgainstTheNearest(t *testing.T) {
 	})
 }
 
-// The error of each type is half a step and, where the scale is an F16, what its rounding
-// makes of the element.
+// The error of each type is half a step and, if the scale is an F16, the effect of
+// the scale's rounding.
 func TestEncode(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		typ := model.Type(rapid.IntRange(0, int(model.I8)).Draw(t, "type"))
@@ -80,10 +81,12 @@ func TestEncode(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		back, err := Decode(&m)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		for i, x := range src {
 			var step float64
 			n := map[model.Type]int{model.Q8_0: 32, model.Q4_0: 32, model.I8: group}[typ]
@@ -95,7 +98,7 @@ func TestEncode(t *testing.T) {
 			case model.Q8_0, model.I8:
 				step = float64(abs(largest(src[i/n*n:][:n]))) / 127
 			case model.Q4_0:
-				step = float64(abs(largest(src[i/n*n:][:n]))) / 4 // the other end is cut at 7 of 8
+				step = float64(abs(largest(src[i/n*n:][:n]))) / 4 // the other end is clipped at 7 of 8
 			}
 			if d := math.Abs(float64(x) - float64(back[i])); d > step/2+math.Abs(float64(x))/2000+1e-6 {
 				t.Fatalf("%s: element %d is %g, was %g, a step is %g", typ, i, back[i], x, step)
@@ -115,6 +118,7 @@ func TestBlocks(t *testing.T) {
 	for i := range 16 {
 		want[2+i] = 0x88
 	}
+
 	want[2], want[3], want[17] = 0xC0, 0x8F, 0x98
 	require.Equal(t, want, m.Data)
 
@@ -126,7 +130,7 @@ func TestBlocks(t *testing.T) {
 	require.Equal(t, want, m.Data)
 }
 
-// Numbers too small for a scale are 0.
+// Numbers too small for a scale become 0.
 func TestTiny(t *testing.T) {
 	for _, typ := range []model.Type{model.Q8_0, model.Q4_0, model.I8} {
 		src := make([]float32, 32)

@@ -9,16 +9,17 @@ import (
 	"capgpu/model/mapped"
 )
 
-// Content is what a writer stores of one tensor of a model, where the tensor itself only
-// tells type and shape: so a model need never be whole in memory. The tensor is named by
-// its place, &f.Weights.Layers[3].Q. Every tensor is asked for once, in the order of the
-// file.
+// Content supplies the bytes of one tensor to a writer, if the model's own tensor
+// has only a type and shape. A model need therefore never be in memory as a whole.
+// The tensor is named by its place, &f.Weights.Layers[3].Q. A writer asks for every
+// tensor once, in the order of the file.
 type Content func(t *model.Tensor) (model.Tensor, error)
 
-// Own is the Content of a model whose tensors hold their bytes.
+// Own is the Content of a model with its bytes in memory.
 func Own(t *model.Tensor) (model.Tensor, error) { return *t, nil }
 
-// Fetch is what c has for t, checked to be of the type and shape that t tells.
+// Fetch returns the content for t, after checking that it has the type and shape of
+// t.
 func (c Content) Fetch(name string, t *model.Tensor) (model.Tensor, error) {
 	got, err := c(t)
 	if err == nil && (got.Type != t.Type || got.Rows != t.Rows || got.Cols != t.Cols || got.Group != t.Group) {
@@ -33,7 +34,8 @@ func (c Content) Fetch(name string, t *model.Tensor) (model.Tensor, error) {
 	return got, nil
 }
 
-// Matrices are the tensors of a model that are no vectors; Output only where it is not tied.
+// Matrices are the tensors of a model except vectors; Output only if it is not
+// tied.
 func Matrices(w *model.Weights) []*model.Tensor {
 	all := []*model.Tensor{&w.Embed}
 	for i := range w.Layers {
@@ -55,15 +57,16 @@ func GroupFor(c *model.Config) int {
 	return group
 }
 
-// Convert is a model whose matrices are of the given type, in memory of its own; vectors,
-// tokenizer and all else are f's. A matrix whose rows are no whole blocks of the type
-// becomes F32. group is of I8 only; 0 is GroupFor.
+// Convert makes a model with matrices of the given type, in memory of its own;
+// vectors, tokenizer and all else are f's. A matrix with rows that are not whole
+// blocks of the type becomes F32. group is only for I8; 0 is GroupFor.
 func Convert(f *model.File, typ model.Type, group int) (*model.File, error) {
 	out := *f
 	out.Weights.Layers = append([]model.Layer(nil), f.Weights.Layers...)
 	if typ == model.I8 && group == 0 {
 		group = GroupFor(&f.Config)
 	}
+
 	tied := f.Weights.Tied()
 	err := mapped.Guard(func() error {
 		for i, t := range Matrices(&out.Weights) {
@@ -87,20 +90,23 @@ func Convert(f *model.File, typ model.Type, group int) (*model.File, error) {
 	if tied {
 		out.Weights.Output = out.Weights.Embed
 	}
+
 	return model.NewFile(out, nil), nil
 }
 
-// Arranged is the Content of f with the rows of its queries and keys in the order that
-// another Rope asks for. The result of the model is the same.
+// Arranged is the Content of f with the rows of its queries and keys in the order
+// of another Rope. The result of the model is the same.
 func Arranged(f *model.File, rope model.Rope, c Content) Content {
 	if f.Config.Rope == rope {
 		return c
 	}
+
 	heads := map[*model.Tensor]bool{}
 	for i := range f.Weights.Layers {
 		heads[&f.Weights.Layers[i].Q] = true
 		heads[&f.Weights.Layers[i].K] = true
 	}
+
 	return func(t *model.Tensor) (model.Tensor, error) {
 		got, err := c(t)
 		if err != nil || !heads[t] {
@@ -121,6 +127,7 @@ func arrange(t model.Tensor, headDim int, rope model.Rope) model.Tensor {
 	if t.Scales != nil {
 		out.Scales = make([]byte, len(t.Scales))
 	}
+
 	data, scales := len(t.Data)/t.Rows, len(t.Scales)/t.Rows
 	for r := range t.Rows {
 		head, i := r/headDim*headDim, r%headDim
@@ -132,20 +139,24 @@ func arrange(t model.Tensor, headDim int, rope model.Rope) model.Tensor {
 		copy(out.Data[to*data:][:data], t.Data[from*data:])
 		copy(out.Scales[to*scales:][:scales], t.Scales[from*scales:])
 	}
+
 	return out
 }
 
-// Factors is what divides the frequency of each pair of a head, the model's scaling and
-// its own factors together; nil where nothing does. RopeFactors is read within Guard.
+// Factors are the divisors of the frequency of each pair of a head: the model's
+// scaling and its own factors together; nil if there are none. RopeFactors is read
+// within Guard.
 func Factors(f *model.File) ([]float32, error) {
 	c := &f.Config
 	if c.Scaling.Factor == 0 && f.Weights.RopeFactors.Data == nil {
 		return nil, nil
 	}
+
 	out := make([]float32, c.HeadDim/2)
 	for i := range out {
 		out[i] = 1
 	}
+
 	if own := &f.Weights.RopeFactors; own.Data != nil {
 		err := mapped.Guard(func() (err error) {
 			if own.Rows*own.Cols != len(out) {
@@ -158,9 +169,10 @@ func Factors(f *model.File) ([]float32, error) {
 			return nil, err
 		}
 	}
+
 	if s := c.Scaling; s.Factor != 0 {
 		for i := range out {
-			waves := math.Pow(c.RopeBase, 2*float64(i)/float64(c.HeadDim)) * 2 * math.Pi // positions of a turn
+			waves := math.Pow(c.RopeBase, 2*float64(i)/float64(c.HeadDim)) * 2 * math.Pi // positions of a full turn
 			turns := float64(s.Original) / waves
 			by := 1.0
 			switch {
@@ -173,5 +185,6 @@ func Factors(f *model.File) ([]float32, error) {
 			out[i] *= float32(by)
 		}
 	}
+
 	return out, nil
 }

@@ -17,8 +17,8 @@ import (
 	"capgpu/schema"
 )
 
-// Client is the model of a server elsewhere; an lm.Model. It trusts the server to be
-// one: messages are bounded and walked, what they say is taken as it is.
+// Client is the model of a remote server; it implements lm.Model. It trusts the
+// server: it bounds and walks messages, but takes their values as they are.
 type Client struct {
 	conn     *rpc.Conn
 	server   schema.ModelServer
@@ -29,11 +29,11 @@ type Client struct {
 
 var _ lm.Model = (*Client)(nil)
 
-// askPatience is how long a server may take for what it knows.
+// askPatience bounds a call that the server can answer at once.
 const askPatience = 10 * time.Second
 
-// Dial connects to the socket of a model server. An error that comes from the socket is
-// both gpuerr.Disconnected and the system's own.
+// Dial connects to the socket of a model server. An error of the socket is both
+// gpuerr.Disconnected and the system's own error.
 func Dial(ctx context.Context, path string) (*Client, error) {
 	var d net.Dialer
 	c, err := d.DialContext(ctx, "unix", path)
@@ -57,6 +57,7 @@ func (m *Client) open(ctx context.Context) error {
 	m.model = model.Model().AddRef()
 	embedder, release := m.server.Embedder(ctx, nil)
 	defer release()
+
 	m.embedder = embedder.Embedder().AddRef()
 	asked, release := m.model.Info(ctx, nil)
 	defer release()
@@ -64,24 +65,29 @@ func (m *Client) open(ctx context.Context) error {
 	if err != nil {
 		return fromServer(ctx, err)
 	}
+
 	info, err := res.Info()
 	if err != nil {
 		return err
 	}
+
 	m.info = lm.Info{
 		Parameters: info.Parameters(), Bytes: info.Bytes(), Context: int(info.Context()),
 		Vocab: int(info.Vocab()), Dim: int(info.Dim()),
 	}
+
 	if m.info.Name, err = info.Name(); err != nil {
 		return err
 	}
 	if m.info.Format, err = info.Format(); err != nil {
 		return err
 	}
+
 	stops, err := info.ChatStops()
 	if err != nil {
 		return err
 	}
+
 	for i := range stops.Len() {
 		s, err := stops.At(i)
 		if err != nil {
@@ -89,6 +95,7 @@ func (m *Client) open(ctx context.Context) error {
 		}
 		m.info.ChatStops = append(m.info.ChatStops, s)
 	}
+
 	return nil
 }
 
@@ -121,25 +128,31 @@ func (m *Client) status(ctx context.Context) (lm.Status, error) {
 	if err != nil {
 		return lm.Status{}, fromServer(ctx, err)
 	}
+
 	in, err := res.Status()
 	if err != nil {
 		return lm.Status{}, err
 	}
+
 	s := lm.Status{
 		State: lm.State(in.State()), Loaded: in.Loaded(), Bytes: in.Bytes(),
 		Running: int(in.Running()), Waiting: int(in.Waiting()),
 	}
+
 	if s.Reason, err = in.Reason(); err != nil {
 		return lm.Status{}, err
 	}
+
 	d, err := in.Device()
 	if err != nil {
 		return lm.Status{}, err
 	}
+
 	s.Device = client.DeviceInfo{
 		Index: d.Index(), State: client.DeviceState(d.State()), Epoch: d.Epoch(), MemoryBytes: d.MemoryBytes(),
 		VendorID: d.VendorId(), DeviceID: d.DeviceId(), Facet: client.Facet(d.Facet()),
 	}
+
 	s.Device.Name, _ = d.Name()
 	s.Device.Backend, _ = d.Backend()
 	s.Device.PCIAddress, _ = d.PciAddress()
@@ -147,11 +160,13 @@ func (m *Client) status(ctx context.Context) (lm.Status, error) {
 	if err != nil {
 		return lm.Status{}, err
 	}
+
 	for i := range budget.Len() {
 		e := budget.At(i)
 		name, _ := e.Resource()
 		s.Budget = append(s.Budget, client.BudgetEntry{Resource: name, Used: e.Used(), Limit: e.Limit(), Peak: e.Peak()})
 	}
+
 	return s, nil
 }
 
@@ -188,15 +203,18 @@ func (m *Client) Chat(ctx context.Context, messages []lm.Message) ([]int32, erro
 		}
 		return nil
 	})
+
 	defer release()
 	res, err := asked.Struct()
 	if err != nil {
 		return nil, fromServer(ctx, err)
 	}
+
 	list, err := res.Tokens()
 	if err != nil {
 		return nil, err
 	}
+
 	return ids(list), nil
 }
 
@@ -222,15 +240,18 @@ func (m *Client) Embed(ctx context.Context, texts []string) ([][]float32, lm.Usa
 		}
 		return nil
 	})
+
 	defer release()
 	res, err := asked.Struct()
 	if err != nil {
 		return nil, lm.Usage{}, fromServer(ctx, err)
 	}
+
 	rows, err := res.Embeddings()
 	if err != nil {
 		return nil, lm.Usage{}, err
 	}
+
 	vectors := make([][]float32, rows.Len())
 	for i := range vectors {
 		p, err := rows.At(i)
@@ -243,11 +264,12 @@ func (m *Client) Embed(ctx context.Context, texts []string) ([][]float32, lm.Usa
 			vectors[i][j] = row.At(j)
 		}
 	}
+
 	u, err := res.Usage()
 	return vectors, usage(u), err
 }
 
-// fromServer is the error of a call: ctx's own if that is why.
+// fromServer is the error of a call: ctx's own if ctx caused it.
 func fromServer(ctx context.Context, err error) error {
 	if err != nil && ctx.Err() != nil {
 		return ctx.Err()

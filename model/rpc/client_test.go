@@ -23,7 +23,7 @@ func dialled(t *testing.T, model *lmtest.Model) (*rig, *Client) {
 	return r, c
 }
 
-// What a client sees is what the model is.
+// A client sees the model's own values.
 func TestClientIsTheModel(t *testing.T) {
 	r, c := dialled(t, lmtest.New())
 	want := r.model.Info()
@@ -59,6 +59,7 @@ func TestClientGenerates(t *testing.T) {
 		Prompt: "a b", MaxTokens: 4, LogProbs: 1, Stop: []string{"x"}, IgnoreEnd: true,
 		Sampling: sample.Params{Temperature: 1, TopK: 2, TopP: 0.5, MinP: 0.25, Repetition: 2, Presence: 1, Frequency: -1, PenaltyLast: 9, Seeded: true, Seed: 5, Bias: map[int32]float32{1: 2}},
 	}
+
 	s, err := c.Generate(r.ctx, q)
 	require.NoError(t, err)
 	got := r.model.Requests()[0]
@@ -76,6 +77,7 @@ func TestClientGenerates(t *testing.T) {
 		}
 		require.NoError(t, err)
 	}
+
 	require.Equal(t, "b a ", text)
 	require.Equal(t, lm.Length, s.Finish())
 	require.Equal(t, 4, s.Usage().CompletionTokens)
@@ -83,7 +85,8 @@ func TestClientGenerates(t *testing.T) {
 	require.NoError(t, s.Close())
 }
 
-// The end of the request's context, of the stream and of the server are each told.
+// The client learns of the end of the request's context, of the stream and of the
+// server.
 func TestClientIsCancelled(t *testing.T) {
 	model := lmtest.New()
 	model.Pace = make(chan struct{})
@@ -96,6 +99,7 @@ func TestClientIsCancelled(t *testing.T) {
 		_, err := s.Next(r.ctx, make([]lm.Token, 1))
 		ended <- err
 	}()
+
 	cancel()
 	require.Error(t, <-ended)
 	require.Eventually(t, func() bool { return model.Open() == 0 }, 10*time.Second, time.Millisecond)
@@ -104,6 +108,7 @@ func TestClientIsCancelled(t *testing.T) {
 	require.NoError(t, err)
 	short, cancel := context.WithTimeout(r.ctx, time.Millisecond)
 	defer cancel()
+
 	_, err = s.Next(short, make([]lm.Token, 1))
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.NoError(t, s.Close())
@@ -115,7 +120,7 @@ func TestDialNobody(t *testing.T) {
 	require.ErrorIs(t, err, gpuerr.Disconnected)
 }
 
-// A context that ends while a stream is begun ends the stream, and nothing else.
+// If a context ends while a stream is being opened, only the stream ends.
 func TestClientGivesUpWhileItAsks(t *testing.T) {
 	r, c := dialled(t, lmtest.New())
 	for range 300 {

@@ -10,7 +10,7 @@ import (
 	"capgpu/schema"
 )
 
-// maxTexts is how many texts one call embeds.
+// maxTexts bounds the texts of one call.
 const maxTexts = 64
 
 // embedder implements Embedder.
@@ -33,24 +33,29 @@ func (e embedder) Embed(ctx context.Context, call schema.Embedder_embed) error {
 	if list.Len() > maxTexts {
 		return gpuerr.New(gpuerr.Invalid, "texts: %d; at most %d", list.Len(), maxTexts)
 	}
+
 	texts := make([]string, list.Len())
 	for i := range texts {
 		if texts[i], err = list.At(i); err != nil {
 			return badArgument("texts", err)
 		}
 	}
+
 	vectors, usage, err := e.model.Embed(ctx, texts)
 	if err != nil {
 		return err
 	}
+
 	res, err := call.AllocResults()
 	if err != nil {
 		return err
 	}
+
 	out, err := res.NewEmbeddings(int32(len(vectors)))
 	if err != nil {
 		return err
 	}
+
 	for i, v := range vectors {
 		row, err := capnp.NewFloat32List(res.Segment(), int32(len(v)))
 		if err != nil {
@@ -63,5 +68,6 @@ func (e embedder) Embed(ctx context.Context, call schema.Embedder_embed) error {
 			return err
 		}
 	}
+
 	return putUsage(res.NewUsage, usage)
 }

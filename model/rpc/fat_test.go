@@ -16,7 +16,7 @@ import (
 	"capgpu/model/lm/lmtest"
 )
 
-// fat is a model whose pieces are long, and which has all tokens at once.
+// fat is a model with long pieces that has all tokens at once.
 type fat struct {
 	*lmtest.Model
 	piece string
@@ -29,29 +29,29 @@ const fatTokens = 300
 
 type fatStream struct {
 	m    fat
-	said int
+	sent int
 }
 
 func (s *fatStream) Next(_ context.Context, out []lm.Token) (n int, err error) {
 	s.m.asked.Store(max(s.m.asked.Load(), int64(len(out))))
-	if s.said == fatTokens {
+	if s.sent == fatTokens {
 		return 0, io.EOF
 	}
-	for ; n < len(out) && s.said < fatTokens; n++ {
-		out[n] = lm.Token{ID: int32(s.said), Text: s.m.piece}
+	for ; n < len(out) && s.sent < fatTokens; n++ {
+		out[n] = lm.Token{ID: int32(s.sent), Text: s.m.piece}
 		for i := range lm.MaxLogProbs {
 			out[n].Top = append(out[n].Top, lm.Alternative{ID: int32(i), Text: []byte(s.m.piece)})
 		}
-		s.said++
+		s.sent++
 	}
 	return n, nil
 }
 
 func (s *fatStream) Finish() lm.Finish { return lm.Length }
-func (s *fatStream) Usage() lm.Usage   { return lm.Usage{CompletionTokens: s.said} }
+func (s *fatStream) Usage() lm.Usage   { return lm.Usage{CompletionTokens: s.sent} }
 func (s *fatStream) Close() error      { return nil }
 
-// No token is lost because several do not fit a message.
+// No token is lost when several do not fit one message.
 func TestFatTokens(t *testing.T) {
 	for name, c := range map[string]struct{ bytes, logProbs int }{
 		"as long as may be": {pieceBytes, lm.MaxLogProbs}, "beyond": {9 * 1024, lm.MaxLogProbs},
@@ -69,12 +69,14 @@ func TestFatTokens(t *testing.T) {
 				stop()
 				require.NoError(t, <-done)
 			}()
+
 			m, err := Dial(ctx, path)
 			require.NoError(t, err)
 			defer m.Close()
 			s, err := m.Generate(ctx, lm.Request{Prompt: "a", LogProbs: c.logProbs})
 			require.NoError(t, err)
 			defer s.Close()
+
 			out := make([]lm.Token, maxTokens)
 			for want := 0; want < fatTokens; {
 				waiting, cancel := context.WithTimeout(ctx, 20*time.Second)
@@ -87,6 +89,7 @@ func TestFatTokens(t *testing.T) {
 					want++
 				}
 			}
+
 			_, err = s.Next(ctx, out)
 			require.ErrorIs(t, err, io.EOF)
 			if c.logProbs > 0 {

@@ -18,7 +18,7 @@ import (
 	"capgpu/schema"
 )
 
-// conversations are about everything that a client of a model server can say.
+// conversations covers nearly everything that a client of a model server can send.
 func conversations() rpcguardtest.Config {
 	return rpcguardtest.Config{
 		Schema: rpcguardtest.LoadSchema(schema.RegisterSchema, schema.ModelServer_TypeID),
@@ -39,10 +39,10 @@ func conversations() rpcguardtest.Config {
 	}
 }
 
-// TestFuzzConversations attacks a server of a model in a process of its own with
-// conversations of the real interfaces, half of them damaged, for CAPGPU_FUZZ_SECONDS (3
-// by default). Nothing may crash, hang, be reported as a bug, or stay behind, and an
-// ordinary client is served afterwards as before.
+// TestFuzzConversations attacks a model server in a process of its own with
+// conversations of the real interfaces, half of them damaged, for
+// CAPGPU_FUZZ_SECONDS (3 by default). Nothing may crash, hang, be reported as a
+// bug, or stay behind, and an ordinary client must be served afterwards as before.
 func TestFuzzConversations(t *testing.T) {
 	if rpcguardtest.IsServer() {
 		serveFuzzed(t)

@@ -10,7 +10,7 @@ import (
 	"capgpu/schema"
 )
 
-// maxStreams is how many answers of one connection may be on their way.
+// maxStreams bounds the unfinished answers of one connection.
 const maxStreams = 64
 
 // languageModel implements LanguageModel.
@@ -25,7 +25,7 @@ func (l languageModel) Info(_ context.Context, call schema.LanguageModel_info) e
 }
 
 func (l languageModel) Tokenize(ctx context.Context, call schema.LanguageModel_tokenize) error {
-	rpcguard.Go(ctx, call.Call) // a long text takes its turn
+	rpcguard.Go(ctx, call.Call) // a long text waits for its turn
 	text, err := call.Args().Text()
 	if err != nil {
 		return badArgument("text", err)
@@ -69,27 +69,31 @@ func putIDs(alloc func(n int32) (capnp.Int32List, error), tokens []int32) error 
 	return nil
 }
 
-// Generate hands out the stream of a request that was accepted. The request lives as
-// long as the stream, not as the call.
+// Generate returns the stream of an accepted request. The request lives as long as
+// the stream, not as the call.
 func (l languageModel) Generate(ctx context.Context, call schema.LanguageModel_generate) error {
-	rpcguard.Go(ctx, call.Call) // a model that takes its time holds up nobody else
+	rpcguard.Go(ctx, call.Call) // a slow model delays no other call
 	in, err := call.Args().Request()
 	if err != nil {
 		return badArgument("request", err)
 	}
+
 	r, err := readRequest(ctx, in, l.model)
 	if err != nil {
 		return err
 	}
+
 	res, err := call.AllocResults()
 	if err != nil {
 		return err
 	}
+
 	select {
 	case l.streams <- struct{}{}:
 	default:
 		return gpuerr.New(gpuerr.Busy, "%d answers are on their way on this connection; close one", maxStreams)
 	}
+
 	gate := l.root.NewChild()
 	answer, err := l.model.Generate(gate.Context(), r)
 	if err != nil {
@@ -97,7 +101,8 @@ func (l languageModel) Generate(ctx context.Context, call schema.LanguageModel_g
 		<-l.streams
 		return err
 	}
-	l.place.Said(0, +1)
+
+	l.place.Count(0, +1)
 	s := newStream(l.server, gate, answer, r)
 	return res.SetStream(schema.TokenStream(rpcguard.Export(rpcguard.Spec{
 		Name: "TokenStream", Gate: gate, Impl: s, Log: l.log, Ends: "close",

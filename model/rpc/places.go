@@ -11,12 +11,12 @@ import (
 // maxConns is how many clients are served at a time.
 const maxConns = 64
 
-// counted has the calls of methods be known to a place while they last.
+// counted makes a place count the calls of methods while they last.
 func counted(p *peers.Place, methods []capnp.Method) []capnp.Method {
 	for i, m := range methods {
 		methods[i].Impl = func(ctx context.Context, call *capnp.Call) error {
-			p.Said(+1, 0)
-			defer p.Said(-1, 0)
+			p.Count(+1, 0)
+			defer p.Count(-1, 0)
 			return m.Impl(ctx, call)
 		}
 	}

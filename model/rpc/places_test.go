@@ -15,7 +15,7 @@ import (
 	"capgpu/schema"
 )
 
-// Connections that say nothing lock nobody out.
+// Silent connections keep nobody out.
 func TestSilentConnections(t *testing.T) {
 	r := newRig(t, lmtest.New())
 	var silent []net.Conn
@@ -25,16 +25,19 @@ func TestSilentConnections(t *testing.T) {
 		defer c.Close()
 		silent = append(silent, c)
 	}
+
 	c, err := Dial(r.ctx, r.path)
 	require.NoError(t, err)
 	require.Equal(t, "backwards", c.Info().Name)
 	require.NoError(t, c.Close())
-	// The first of them has been told that its place is gone.
+
+	// The first of them has learned that its place is gone.
 	require.NoError(t, silent[0].SetReadDeadline(time.Now().Add(20*time.Second)))
 	_, err = silent[0].Read(make([]byte, 4096))
 	require.NoError(t, err)
 	f, release := r.server.Status(r.ctx, nil)
 	defer release()
+
 	_, err = f.Struct()
 	// Closed: the call came just before the end of the connection, and was answered.
 	require.Contains(t, []gpuerr.Code{gpuerr.Disconnected, gpuerr.Closed}, gpuerr.CodeOf(rpcguard.FromException(err)))
@@ -43,7 +46,7 @@ func TestSilentConnections(t *testing.T) {
 // maxOfOne is how many connections one user has.
 const maxOfOne = maxConns * 3 / 4
 
-// Who comes when all places are in use hears so at once.
+// A client that comes when all places are in use learns so at once.
 func TestNoPlace(t *testing.T) {
 	r := newRig(t, lmtest.New())
 	r.generate(text("a", 1))
@@ -55,6 +58,7 @@ func TestNoPlace(t *testing.T) {
 		f, release := m.Model().Generate(r.ctx, asked(text("a", 1)))
 		streams = append(streams, await(r, f, release).Stream())
 	}
+
 	_, err := Dial(r.ctx, r.path)
 	require.ErrorIs(t, err, gpuerr.Busy)
 	require.ErrorContains(t, err, "clients are served")
@@ -65,11 +69,12 @@ func TestNoPlace(t *testing.T) {
 	require.NoError(t, c.Close())
 	f, release := streams[0].Next(r.ctx, upTo(1, 0))
 	defer release()
+
 	_, err = f.Struct()
 	require.Error(t, rpcguard.FromException(err))
 }
 
-// All connections of a user are one peer, and each of them is a user of it.
+// All connections of a user are one peer, and each of them is a user of that peer.
 func TestAskers(t *testing.T) {
 	r := newRig(t, lmtest.New())
 	r.generate(text("a", 1))

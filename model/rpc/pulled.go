@@ -12,8 +12,8 @@ import (
 	"capgpu/schema"
 )
 
-// Generate implements lm.Model. Of the fields of r those of the schema arrive; Echo
-// does not. The asker is the connection.
+// Generate implements lm.Model. Only the fields of the schema reach the server;
+// Echo does not. The asker is the connection.
 func (m *Client) Generate(ctx context.Context, r lm.Request) (lm.Stream, error) {
 	asked, release := m.model.Generate(ctx, func(p schema.LanguageModel_generate_Params) error {
 		out, err := p.NewRequest()
@@ -36,6 +36,7 @@ func putRequest(out schema.GenerateRequest, r lm.Request) error {
 	if r.MaxTokens < 0 || r.MaxTokens > math.MaxInt32 {
 		return gpuerr.New(gpuerr.Invalid, "maxTokens: %d", r.MaxTokens)
 	}
+
 	out.SetMaxTokens(uint32(r.MaxTokens))
 	out.SetLogProbs(int32(max(min(r.LogProbs, math.MaxInt32), -1)))
 	out.SetIgnoreEnd(r.IgnoreEnd)
@@ -50,19 +51,23 @@ func putRequest(out schema.GenerateRequest, r lm.Request) error {
 	} else if err := out.Prompt().SetText(r.Prompt); err != nil {
 		return err
 	}
+
 	stops, err := out.NewStop(int32(len(r.Stop)))
 	if err != nil {
 		return err
 	}
+
 	for i, s := range r.Stop {
 		if err := stops.Set(i, s); err != nil {
 			return err
 		}
 	}
+
 	p, err := out.NewSampling()
 	if err != nil {
 		return err
 	}
+
 	p.SetTemperature(r.Sampling.Temperature)
 	p.SetTopK(uint32(r.Sampling.TopK))
 	p.SetTopP(r.Sampling.TopP)
@@ -77,16 +82,18 @@ func putRequest(out schema.GenerateRequest, r lm.Request) error {
 	if err != nil {
 		return err
 	}
+
 	i := 0
 	for id, value := range r.Sampling.Bias {
 		biases.At(i).SetId(id)
 		biases.At(i).SetValue(value)
 		i++
 	}
+
 	return nil
 }
 
-// pulled is an answer of a server elsewhere.
+// pulled is an answer of a remote server.
 type pulled struct {
 	stream schema.TokenStream
 	forget func() bool
@@ -118,25 +125,30 @@ func (s *pulled) next(ctx context.Context, out []lm.Token) (int, error) {
 		p.SetTimeoutNanos(math.MaxUint64)
 		return nil
 	})
+
 	defer release()
 	res, err := asked.Struct()
 	if err != nil {
 		return 0, fromServer(ctx, err)
 	}
+
 	tokens, err := res.Tokens()
 	if err != nil {
 		return 0, err
 	}
+
 	n := min(tokens.Len(), len(out))
 	for i := range n {
 		if out[i], err = token(tokens.At(i)); err != nil {
 			return 0, err
 		}
 	}
+
 	u, err := res.Usage()
 	if err != nil {
 		return 0, err
 	}
+
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.used = usage(u)
@@ -144,6 +156,7 @@ func (s *pulled) next(ctx context.Context, out []lm.Token) (int, error) {
 		s.finish = lm.Finish(res.Finish())
 		return 0, io.EOF
 	}
+
 	return n, nil
 }
 
@@ -152,11 +165,13 @@ func token(in schema.Token) (lm.Token, error) {
 	if err != nil {
 		return lm.Token{}, err
 	}
+
 	t := lm.Token{ID: in.Id(), Text: text, LogProb: in.LogProb()}
 	top, err := in.Top()
 	if err != nil {
 		return lm.Token{}, err
 	}
+
 	for i := range top.Len() {
 		a := top.At(i)
 		text, err := a.Text()
@@ -165,6 +180,7 @@ func token(in schema.Token) (lm.Token, error) {
 		}
 		t.Top = append(t.Top, lm.Alternative{ID: a.Id(), Text: append([]byte(nil), text...), LogProb: a.LogProb()})
 	}
+
 	return t, nil
 }
 
@@ -188,7 +204,8 @@ func (s *pulled) Close() error {
 	return s.end()
 }
 
-// end ends the stream, once. The end of a context may call it before Generate returns.
+// end ends the stream, once. The end of a context may call it before Generate
+// returns.
 func (s *pulled) end() (err error) {
 	s.once.Do(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), askPatience)

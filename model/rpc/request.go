@@ -9,8 +9,8 @@ import (
 	"capgpu/schema"
 )
 
-// The bounds of lists in a request. A message of rpcguard is at most some hundred KiB, so
-// they bound what one entry may cost, not memory.
+// The bounds of lists in a request. A message of rpcguard is at most some hundred
+// KiB, so these bound the cost of one entry, not memory.
 const (
 	maxMessages = 1024
 	maxBiases   = 1024
@@ -22,6 +22,7 @@ func readRequest(ctx context.Context, in schema.GenerateRequest, m lm.Model) (lm
 	if in.MaxTokens() > most {
 		return lm.Request{}, gpuerr.New(gpuerr.Invalid, "maxTokens: %d is beyond every context", in.MaxTokens())
 	}
+
 	r := lm.Request{MaxTokens: int(in.MaxTokens()), LogProbs: int(in.LogProbs()), IgnoreEnd: in.IgnoreEnd()}
 	if err := readPrompt(ctx, &r, in.Prompt(), m); err != nil {
 		return lm.Request{}, err
@@ -29,6 +30,7 @@ func readRequest(ctx context.Context, in schema.GenerateRequest, m lm.Model) (lm
 	if err := readSampling(&r.Sampling, in); err != nil {
 		return lm.Request{}, err
 	}
+
 	stops, err := in.Stop()
 	if err != nil {
 		return lm.Request{}, badArgument("stop", err)
@@ -36,6 +38,7 @@ func readRequest(ctx context.Context, in schema.GenerateRequest, m lm.Model) (lm
 	if stops.Len() > lm.MaxStops {
 		return lm.Request{}, gpuerr.New(gpuerr.Invalid, "stop: %d strings; at most %d", stops.Len(), lm.MaxStops)
 	}
+
 	for i := range stops.Len() {
 		s, err := stops.At(i)
 		if err != nil {
@@ -43,6 +46,7 @@ func readRequest(ctx context.Context, in schema.GenerateRequest, m lm.Model) (lm
 		}
 		r.Stop = append(r.Stop, s)
 	}
+
 	return r, nil
 }
 
@@ -55,6 +59,7 @@ func readPrompt(ctx context.Context, r *lm.Request, in schema.GenerateRequest_pr
 		}
 		r.Prompt = text
 		return nil
+
 	case schema.GenerateRequest_prompt_Which_tokens:
 		list, err := in.Tokens()
 		if err != nil {
@@ -68,6 +73,7 @@ func readPrompt(ctx context.Context, r *lm.Request, in schema.GenerateRequest_pr
 			r.Tokens[i] = list.At(i)
 		}
 		return nil
+
 	case schema.GenerateRequest_prompt_Which_messages:
 		list, err := in.Messages()
 		if err != nil {
@@ -84,6 +90,7 @@ func readMessages(ctx context.Context, list schema.ChatMessage_List, m lm.Model)
 	if list.Len() == 0 || list.Len() > maxMessages {
 		return nil, gpuerr.New(gpuerr.Invalid, "messages: %d; 1 to %d are possible", list.Len(), maxMessages)
 	}
+
 	messages := make([]lm.Message, list.Len())
 	for i := range messages {
 		role, err := list.At(i).Role()
@@ -96,6 +103,7 @@ func readMessages(ctx context.Context, list schema.ChatMessage_List, m lm.Model)
 		}
 		messages[i] = lm.Message{Role: role, Content: content}
 	}
+
 	return m.Chat(ctx, messages)
 }
 
@@ -107,11 +115,13 @@ func readSampling(p *sample.Params, r schema.GenerateRequest) error {
 	if in.TopK() > 1<<30 {
 		return gpuerr.New(gpuerr.Invalid, "topK: %d is beyond every vocabulary", in.TopK())
 	}
+
 	*p = sample.Params{
 		Temperature: in.Temperature(), TopK: int(in.TopK()), TopP: in.TopP(), MinP: in.MinP(),
 		Repetition: in.RepetitionPenalty(), Presence: in.PresencePenalty(), Frequency: in.FrequencyPenalty(),
 		PenaltyLast: int(in.PenaltyLast()), Seeded: in.Seeded(), Seed: in.Seed(),
 	}
+
 	biases, err := in.Bias()
 	if err != nil {
 		return badArgument("bias", err)
@@ -119,11 +129,13 @@ func readSampling(p *sample.Params, r schema.GenerateRequest) error {
 	if biases.Len() > maxBiases {
 		return gpuerr.New(gpuerr.Invalid, "bias: %d entries; at most %d", biases.Len(), maxBiases)
 	}
+
 	for i := range biases.Len() {
 		if p.Bias == nil {
 			p.Bias = make(map[int32]float32, biases.Len())
 		}
 		p.Bias[biases.At(i).Id()] = biases.At(i).Value()
 	}
+
 	return nil
 }

@@ -1,15 +1,11 @@
 package rpc
 
 import (
-	"context"
 	"fmt"
-	"net"
-	"path/filepath"
 	"testing"
 	"time"
 
 	"capnproto.org/go/capnp/v3"
-	"capnproto.org/go/capnp/v3/rpc"
 	"github.com/stretchr/testify/require"
 
 	"capgpu/gpuerr"
@@ -21,124 +17,6 @@ import (
 )
 
 func TestMain(m *testing.M) { leakcheck.Main(m) }
-
-// rig is a model, its server, and a client of that.
-type rig struct {
-	t      *testing.T
-	ctx    context.Context
-	path   string
-	model  *lmtest.Model
-	server schema.ModelServer
-	conn   *rpc.Conn
-}
-
-func newRig(t *testing.T, model *lmtest.Model) *rig {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	t.Cleanup(cancel)
-	r := &rig{t: t, ctx: ctx, model: model, path: filepath.Join(t.TempDir(), "m.sock")}
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: r.path, Net: "unix"})
-	require.NoError(t, err)
-	serving, stop := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- Listen(serving, l, model, Options{}) }()
-	t.Cleanup(func() {
-		stop()
-		require.NoError(t, <-ended)
-		require.Zero(t, model.Open(), "answers are left")
-	})
-	r.server, r.conn = r.dial()
-	return r
-}
-
-// dial is another client.
-func (r *rig) dial() (schema.ModelServer, *rpc.Conn) {
-	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: r.path, Net: "unix"})
-	require.NoError(r.t, err)
-	conn := rpc.NewConn(rpcguard.NewClientTransport(c), nil)
-	r.t.Cleanup(func() { conn.Close() })
-	s := schema.ModelServer(conn.Bootstrap(r.ctx))
-	r.t.Cleanup(s.Release)
-	return s, conn
-}
-
-func await[F interface{ Struct() (R, error) }, R any](r *rig, f F, release capnp.ReleaseFunc) R {
-	r.t.Helper()
-	r.t.Cleanup(release)
-	res, err := f.Struct()
-	require.NoError(r.t, err)
-	return res
-}
-
-func refused[F interface{ Struct() (R, error) }, R any](r *rig, code gpuerr.Code, f F, release capnp.ReleaseFunc) string {
-	r.t.Helper()
-	defer release()
-	_, err := f.Struct()
-	require.ErrorIs(r.t, rpcguard.FromException(err), code)
-	return err.Error()
-}
-
-func (r *rig) languageModel() schema.LanguageModel {
-	f, release := r.server.LanguageModel(r.ctx, nil)
-	return await(r, f, release).Model()
-}
-
-type ask = func(q schema.GenerateRequest) error
-
-// asked is the parameters of a request.
-func asked(fill ask) func(schema.LanguageModel_generate_Params) error {
-	return func(p schema.LanguageModel_generate_Params) error {
-		q, err := p.NewRequest()
-		if err != nil {
-			return err
-		}
-		return fill(q)
-	}
-}
-
-func text(s string, maxTokens uint32) ask {
-	return func(q schema.GenerateRequest) error {
-		q.SetMaxTokens(maxTokens)
-		return q.Prompt().SetText(s)
-	}
-}
-
-func (r *rig) generate(fill ask) schema.TokenStream {
-	r.t.Helper()
-	f, release := r.languageModel().Generate(r.ctx, asked(fill))
-	return await(r, f, release).Stream()
-}
-
-func (r *rig) next(s schema.TokenStream, most uint32, timeout time.Duration) schema.TokenStream_next_Results {
-	r.t.Helper()
-	f, release := s.Next(r.ctx, upTo(most, timeout))
-	return await(r, f, release)
-}
-
-func upTo(most uint32, timeout time.Duration) func(schema.TokenStream_next_Params) error {
-	return func(p schema.TokenStream_next_Params) error {
-		p.SetMax(most)
-		p.SetTimeoutNanos(uint64(timeout))
-		return nil
-	}
-}
-
-// all pulls a stream to its end.
-func (r *rig) all(s schema.TokenStream) (text string, last schema.TokenStream_next_Results) {
-	r.t.Helper()
-	for {
-		last = r.next(s, 8, 10*time.Second)
-		tokens, err := last.Tokens()
-		require.NoError(r.t, err)
-		for i := range tokens.Len() {
-			t, err := tokens.At(i).Text()
-			require.NoError(r.t, err)
-			text += t
-		}
-		if last.Done() {
-			return text, last
-		}
-	}
-}
 
 func TestGenerate(t *testing.T) {
 	r := newRig(t, lmtest.New())
@@ -183,8 +61,10 @@ func TestEveryFieldArrives(t *testing.T) {
 		for i, c := range "a b" {
 			tokens.Set(i, c)
 		}
+
 		return nil
 	})
+
 	got, last := r.all(s)
 	require.Equal(t, "b ", got)
 	require.Equal(t, schema.FinishReason_stop, last.Finish())
@@ -205,6 +85,7 @@ func TestTokensCarryTheirProbabilities(t *testing.T) {
 		q.SetLogProbs(2)
 		return q.Prompt().SetText("ab")
 	})
+
 	tokens, err := r.next(s, 1, time.Second).Tokens()
 	require.NoError(t, err)
 	require.Equal(t, 1, tokens.Len())
@@ -232,6 +113,7 @@ func TestMessages(t *testing.T) {
 			return list.At(1).SetContent("kind")
 		}
 	}
+
 	got, _ := r.all(r.generate(chat("user")))
 	require.Equal(t, "kind be", got)
 	require.Equal(t, r.model.Info().ChatStops, r.model.Requests()[0].Stop)
@@ -239,7 +121,7 @@ func TestMessages(t *testing.T) {
 	require.Contains(t, refused(r, gpuerr.Invalid, f, release), "role")
 }
 
-// A stream that is pulled in vain answers when time is up; another call, or close,
+// A pull without a result answers when its time is up. Another call, or close,
 // passes one that waits.
 func TestNextWaits(t *testing.T) {
 	model := lmtest.New()
@@ -250,6 +132,7 @@ func TestNextWaits(t *testing.T) {
 	require.False(t, r.next(s, 1, time.Millisecond).Done())
 	waiting, release := s.Next(r.ctx, upTo(1, 10*time.Second))
 	defer release()
+
 	pace <- struct{}{}
 	res, err := waiting.Struct()
 	require.NoError(t, err)
@@ -266,6 +149,7 @@ func TestNextWaits(t *testing.T) {
 	} else {
 		require.ErrorIs(t, rpcguard.FromException(err), gpuerr.Closed)
 	}
+
 	require.Zero(t, model.Open())
 	f, release := s.Next(r.ctx, upTo(1, 0))
 	refused(r, gpuerr.Closed, f, release)
@@ -290,10 +174,12 @@ func TestDroppedIsCancelled(t *testing.T) {
 	defer release()
 	f, release = got.Model().Generate(r.ctx, asked(text("abc", 0)))
 	defer release()
+
 	_, err = f.Struct()
 	require.NoError(t, err)
 	waiting, release := f.Stream().Next(r.ctx, upTo(1, time.Minute))
 	defer release()
+
 	require.Equal(t, 1, model.Open())
 	conn.Close()
 	_, err = waiting.Struct()
@@ -323,6 +209,7 @@ func TestRefusals(t *testing.T) {
 		}
 		return nil
 	}
+
 	r := newRig(t, model)
 	m := r.languageModel()
 	for want, fill := range map[string]ask{
@@ -359,10 +246,11 @@ func TestRefusals(t *testing.T) {
 		f, release := m.Generate(r.ctx, asked(fill))
 		require.Contains(t, refused(r, code, f, release), want)
 	}
+
 	require.Zero(t, model.Open())
 }
 
-// One connection takes so many places and no more, and gets them back.
+// One connection gets its number of places and no more, and gets them back.
 func TestPlaces(t *testing.T) {
 	model := lmtest.New()
 	r := newRig(t, model)
@@ -391,6 +279,7 @@ func TestEmbedder(t *testing.T) {
 		require.NoError(t, texts.Set(0, "ab"))
 		return texts.Set(1, "abc")
 	})
+
 	res := await(r, f, release)
 	rows, err := res.Embeddings()
 	require.NoError(t, err)

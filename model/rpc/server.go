@@ -17,7 +17,7 @@ import (
 	"capgpu/schema"
 )
 
-// refusal is how long a client that finds no place may take to hear so.
+// refusal bounds the time for refusing a client that finds no place.
 const refusal = 5 * time.Second
 
 // Options of a server.
@@ -26,10 +26,11 @@ type Options struct {
 	Log    *slog.Logger    // nil: slog.Default
 }
 
-// Listen serves m on l until ctx ends, each client on a connection of its own. Where there
-// is no place for one more of a user, a quiet one is dropped for it; where all use theirs,
-// it is told gpuerr.Busy. Listen takes ownership of l, and returns
-// when all connections have ended: nil, or why it can accept no more.
+// Listen serves m on l until ctx ends, each client on a connection of its own. When
+// a user's share is full, a silent client of that user loses its place to the new
+// one; if all are active, the new client gets gpuerr.Busy. Listen takes ownership
+// of l, and returns when all connections have ended: nil, or why it can accept no
+// more.
 func Listen(ctx context.Context, l *net.UnixListener, m lm.Model, o Options) error {
 	stop := context.AfterFunc(ctx, func() { l.Close() })
 	defer func() {
@@ -37,10 +38,12 @@ func Listen(ctx context.Context, l *net.UnixListener, m lm.Model, o Options) err
 			l.Close()
 		}
 	}()
+
 	var serving sync.WaitGroup
 	defer serving.Wait()
 	conns, cancel := context.WithCancel(ctx)
-	defer cancel() // they end if no more are accepted
+	defer cancel() // ends them if no more are accepted
+
 	all := peers.NewPlaces(maxConns)
 	for {
 		conn, err := l.AcceptUnix()
@@ -50,6 +53,7 @@ func Listen(ctx context.Context, l *net.UnixListener, m lm.Model, o Options) err
 			}
 			return gpuerr.New(gpuerr.IO, "no more connections: %v", err)
 		}
+
 		of, end := context.WithCancelCause(conns)
 		peer := peers.Behind(conn)
 		p, full := all.Take(peer, end)
@@ -66,6 +70,7 @@ func Listen(ctx context.Context, l *net.UnixListener, m lm.Model, o Options) err
 			})
 			continue
 		}
+
 		serving.Go(func() {
 			defer end(nil)
 			defer p.Leave()
@@ -80,7 +85,8 @@ func Listen(ctx context.Context, l *net.UnixListener, m lm.Model, o Options) err
 	}
 }
 
-// refuse tells a client why it is not served, if it asks soon.
+// refuse answers a client with the reason why it is not served, if the client asks
+// soon.
 func refuse(ctx context.Context, conn *net.UnixConn, why error, o Options) {
 	ctx, cancel := context.WithTimeout(ctx, refusal)
 	defer cancel()
@@ -115,7 +121,7 @@ func serve(ctx context.Context, conn *net.UnixConn, m lm.Model, o Options, p *pe
 	bootstrap := rpcguard.Export(rpcguard.Spec{
 		Name: "ModelServer", Gate: s.root, Impl: s, Log: s.log,
 		Methods: counted(p, schema.ModelServer_Methods(nil, s)),
-		// Who waits in a call is told, so that the calls end.
+		// Waiting calls learn of the end, so that they return.
 		Shutdown: func() { s.root.Revoke(gpuerr.New(gpuerr.Disconnected, "the connection is closed")) },
 	})
 	return rpcguard.Serve(ctx, conn, bootstrap, o.Limits)
@@ -157,10 +163,12 @@ func (s *server) Status(_ context.Context, call schema.ModelServer_status) error
 	if err != nil {
 		return err
 	}
+
 	out, err := res.NewStatus()
 	if err != nil {
 		return err
 	}
+
 	now := s.model.Status()
 	out.SetState(schema.ModelState(now.State))
 	out.SetLoaded(now.Loaded)
@@ -170,6 +178,7 @@ func (s *server) Status(_ context.Context, call schema.ModelServer_status) error
 	if err := out.SetReason(now.Reason); err != nil {
 		return err
 	}
+
 	device, err := out.NewDevice()
 	if err != nil {
 		return err
@@ -177,6 +186,7 @@ func (s *server) Status(_ context.Context, call schema.ModelServer_status) error
 	if err := tell.Device(device, now.Device); err != nil {
 		return err
 	}
+
 	return tell.Budget(out.NewBudget, now.Budget)
 }
 
@@ -185,6 +195,7 @@ func putInfo(alloc func() (schema.ModelInfo, error), m lm.Model) error {
 	if err != nil {
 		return err
 	}
+
 	info := m.Info()
 	out.SetParameters(info.Parameters)
 	out.SetBytes(info.Bytes)
@@ -197,14 +208,17 @@ func putInfo(alloc func() (schema.ModelInfo, error), m lm.Model) error {
 	if err := out.SetFormat(info.Format); err != nil {
 		return err
 	}
+
 	stops, err := out.NewChatStops(int32(len(info.ChatStops)))
 	if err != nil {
 		return err
 	}
+
 	for i, s := range info.ChatStops {
 		if err := stops.Set(i, s); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }

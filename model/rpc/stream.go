@@ -14,12 +14,12 @@ import (
 )
 
 const (
-	// maxTokens is the most that one call of next returns.
+	// maxTokens bounds the tokens of one call of next.
 	maxTokens = 1024
-	// maxNextBytes is what the tokens of one call of next may be in a message, but for one
-	// that is larger alone: half of what a message may be.
+	// maxNextBytes bounds the size of the tokens of one call of next, unless a
+	// single token is larger: half of a message.
 	maxNextBytes = 512 << 10
-	// pieceBytes is what the text of a token may be; what is more is held back.
+	// pieceBytes bounds the text of a token in a message; the rest comes later.
 	pieceBytes = 4096
 )
 
@@ -30,7 +30,7 @@ type stream struct {
 	answer lm.Stream
 	most   int           // tokens to take from answer at a time, so that they fit a message
 	turn   chan struct{} // held by the one Next
-	left   []lm.Token    // taken from answer, which did not fit the last message; turn's
+	left   []lm.Token    // taken from answer, but did not fit the last message; guarded by turn
 	once   sync.Once
 	err    error // of ending
 }
@@ -45,11 +45,12 @@ func newStream(s *server, gate *rpcguard.Gate, answer lm.Stream, r lm.Request) *
 
 // Next waits for its turn as the answer's own Next does.
 func (s *stream) Next(ctx context.Context, call schema.TokenStream_next) error {
-	rpcguard.Go(ctx, call.Call) // close passes a call that waits
+	rpcguard.Go(ctx, call.Call) // so that close can pass a call that waits
 	most := call.Args().Max()
 	if most == 0 {
 		return gpuerr.New(gpuerr.Invalid, "max: 0")
 	}
+
 	waiting, cancel := context.WithTimeout(ctx, tell.Duration(call.Args().TimeoutNanos()))
 	defer cancel()
 	tokens, err := s.inTurn(waiting, int(min(most, maxTokens)))
@@ -58,10 +59,12 @@ func (s *stream) Next(ctx context.Context, call schema.TokenStream_next) error {
 	if err != nil && !done && !timeUp {
 		return err
 	}
+
 	res, err := call.AllocResults()
 	if err != nil {
 		return err
 	}
+
 	res.SetDone(done)
 	if err := putTokens(res, tokens); err != nil {
 		return err
@@ -69,6 +72,7 @@ func (s *stream) Next(ctx context.Context, call schema.TokenStream_next) error {
 	if done {
 		res.SetFinish(schema.FinishReason(s.answer.Finish()))
 	}
+
 	return putUsage(res.NewUsage, s.answer.Usage())
 }
 
@@ -86,8 +90,8 @@ func (s *stream) inTurn(ctx context.Context, most int) ([]lm.Token, error) {
 	return s.take(ctx, most)
 }
 
-// take is the next tokens that fit a message, at most so many. What does not stays for
-// the next time.
+// take returns the next tokens that fit a message, at most most of them. The rest
+// stays for the next call.
 func (s *stream) take(ctx context.Context, most int) (tokens []lm.Token, err error) {
 	if len(s.left) == 0 {
 		tokens := make([]lm.Token, min(most, s.most))
@@ -97,6 +101,7 @@ func (s *stream) take(ctx context.Context, most int) (tokens []lm.Token, err err
 			return nil, err
 		}
 	}
+
 	n, size := 0, 0
 	for n < min(len(s.left), most) {
 		if size += sizeOf(&s.left[n]); size > maxNextBytes && n > 0 {
@@ -104,11 +109,13 @@ func (s *stream) take(ctx context.Context, most int) (tokens []lm.Token, err err
 		}
 		n++
 	}
+
 	tokens, s.left = s.left[:n], s.left[n:]
 	return tokens, nil
 }
 
-// tokenBytes is what a token or an alternative is in a message, but for its text.
+// tokenBytes is the size of a token or an alternative in a message, without its
+// text.
 const tokenBytes = 48
 
 func sizeOf(t *lm.Token) int {
@@ -124,6 +131,7 @@ func putTokens(res schema.TokenStream_next_Results, tokens []lm.Token) error {
 	if err != nil {
 		return err
 	}
+
 	for i, t := range tokens {
 		out := list.At(i)
 		out.SetId(t.ID)
@@ -134,10 +142,12 @@ func putTokens(res schema.TokenStream_next_Results, tokens []lm.Token) error {
 		if len(t.Top) == 0 {
 			continue
 		}
+
 		top, err := out.NewTop(int32(len(t.Top)))
 		if err != nil {
 			return err
 		}
+
 		for j, a := range t.Top {
 			top.At(j).SetId(a.ID)
 			top.At(j).SetLogProb(a.LogProb)
@@ -146,6 +156,7 @@ func putTokens(res schema.TokenStream_next_Results, tokens []lm.Token) error {
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -168,12 +179,12 @@ func (s *stream) Close(context.Context, schema.TokenStream_close) error {
 	return s.err
 }
 
-// end cancels what has not ended and gives the place back, once.
+// end cancels an unfinished answer and gives the place back, once.
 func (s *stream) end() {
 	s.once.Do(func() {
 		s.err = s.answer.Close()
 		s.gate.Revoke(gpuerr.New(gpuerr.Closed, "the stream was closed"))
 		<-s.streams
-		s.place.Said(0, -1)
+		s.place.Count(0, -1)
 	})
 }

@@ -8,7 +8,7 @@ import (
 	"capgpu/model"
 )
 
-// config is a config.json; what is nil is not there.
+// config is a config.json; a missing member is nil.
 type config struct {
 	Architectures []string        `json:"architectures"`
 	ModelType     string          `json:"model_type"`
@@ -34,7 +34,7 @@ type config struct {
 	EOS           tokens          `json:"eos_token_id"`
 }
 
-// scaling is how positions are stretched.
+// scaling is the scaling of positions.
 type scaling struct {
 	Type     string   `json:"rope_type"`
 	OldType  string   `json:"type"`
@@ -59,6 +59,7 @@ func (t *tokens) UnmarshalJSON(b []byte) error {
 		*t = tokens{one}
 		return nil
 	}
+
 	var all []int
 	if err := json.Unmarshal(b, &all); err != nil {
 		return err
@@ -66,11 +67,12 @@ func (t *tokens) UnmarshalJSON(b []byte) error {
 	if len(all) > maxEnds {
 		return gpuerr.New(gpuerr.Invalid, "%d tokens that end a text are more than %d", len(all), maxEnds)
 	}
+
 	*t = all
 	return nil
 }
 
-// readConfig is the shape that a config.json tells. by is what divides all frequencies.
+// readConfig reads the shape in a config.json. by divides all frequencies.
 func readConfig(b []byte) (c *config, m model.Config, by float64, err error) {
 	c = &config{}
 	if err := json.Unmarshal(b, c); err != nil {
@@ -79,6 +81,7 @@ func readConfig(b []byte) (c *config, m model.Config, by float64, err error) {
 	if err := c.supported(); err != nil {
 		return nil, m, 0, err
 	}
+
 	for _, f := range []struct {
 		name     string
 		from, to *int
@@ -96,15 +99,18 @@ func readConfig(b []byte) (c *config, m model.Config, by float64, err error) {
 		}
 		*f.to = *f.from
 	}
+
 	m.KVHeads, m.HeadDim = m.Heads, m.Dim/m.Heads
 	if c.KVHeads != nil {
 		m.KVHeads = *c.KVHeads
 	}
+
 	if c.HeadDim != nil {
 		m.HeadDim = *c.HeadDim
 	} else if m.Dim%m.Heads != 0 {
 		return nil, m, 0, gpuerr.New(gpuerr.Invalid, "num_attention_heads: %d do not divide hidden_size %d", m.Heads, m.Dim)
 	}
+
 	m.NormEps, m.RopeBase, m.Rope = 1e-6, 10000, model.RopeHalves // transformers' own
 	if c.NormEps != nil {
 		m.NormEps = float32(*c.NormEps)
@@ -112,26 +118,31 @@ func readConfig(b []byte) (c *config, m model.Config, by float64, err error) {
 	if by, err = c.positions(&m); err != nil {
 		return nil, m, 0, err
 	}
+
 	return c, m, by, m.Check()
 }
 
-// supported refuses what would change the result.
+// supported refuses options that would change the result.
 func (c *config) supported() error {
 	switch {
 	case !slices.Contains(c.Architectures, "LlamaForCausalLM"):
 		return gpuerr.New(gpuerr.Invalid, "architectures: %.80q are not supported; only LlamaForCausalLM is", c.Architectures)
+
 	case c.ModelType != "" && c.ModelType != "llama":
 		return gpuerr.New(gpuerr.Invalid, "model_type: %.40q is not supported; only llama is", c.ModelType)
 	case c.Act != "" && c.Act != "silu":
 		return gpuerr.New(gpuerr.Invalid, "hidden_act: %.40q is not supported; only silu is", c.Act)
+
 	case c.AttentionBias:
 		return gpuerr.New(gpuerr.Invalid, "attention_bias: biases are not supported")
 	case c.MLPBias:
 		return gpuerr.New(gpuerr.Invalid, "mlp_bias: biases are not supported")
+
 	case c.Sliding != nil:
 		return gpuerr.New(gpuerr.Invalid, "sliding_window: is not supported")
 	case c.PartialRotary != nil && *c.PartialRotary != 1:
 		return gpuerr.New(gpuerr.Invalid, "partial_rotary_factor: %g is not supported; 1 is", *c.PartialRotary)
+
 	case len(c.Quantised) > 0 && string(c.Quantised) != "null":
 		return gpuerr.New(gpuerr.Invalid, "quantization_config: quantised tensors are not supported in this format")
 	case c.RopeScaling != nil && c.RopeParams != nil:
@@ -140,12 +151,13 @@ func (c *config) supported() error {
 	return nil
 }
 
-// positions reads the base of the angles and how they are stretched.
+// positions reads the base of the angles and the scaling of positions.
 func (c *config) positions(m *model.Config) (by float64, err error) {
 	s, field := c.RopeScaling, "rope_scaling"
 	if c.RopeParams != nil {
 		s, field = c.RopeParams, "rope_parameters"
 	}
+
 	theta := c.RopeTheta
 	if s != nil && s.Theta != nil {
 		theta = s.Theta
@@ -156,18 +168,22 @@ func (c *config) positions(m *model.Config) (by float64, err error) {
 	if s == nil {
 		return 1, nil
 	}
+
 	kind := s.Type
 	if kind == "" {
 		kind = s.OldType
 	}
+
 	switch kind {
 	case "", "default":
 		return 1, nil
+
 	case "linear":
 		if s.Factor == nil || !(*s.Factor >= 1 && *s.Factor <= 1e6) {
 			return 0, gpuerr.New(gpuerr.Invalid, "%s.factor: is missing, or not within 1 to 1e6", field)
 		}
 		return *s.Factor, nil
+
 	case "llama3":
 		if s.Factor == nil || s.Low == nil || s.High == nil || s.Original == nil {
 			return 0, gpuerr.New(gpuerr.Invalid, "%s: factor, low_freq_factor, high_freq_factor or original_max_position_embeddings is missing", field)
@@ -178,5 +194,6 @@ func (c *config) positions(m *model.Config) (by float64, err error) {
 		m.Scaling = model.RopeScaling{Factor: *s.Factor, LowFactor: *s.Low, HighFactor: *s.High, Original: *s.Original}
 		return 1, nil
 	}
+
 	return 0, gpuerr.New(gpuerr.Invalid, "%s.rope_type: %.40q is not supported; default, linear and llama3 are", field, kind)
 }

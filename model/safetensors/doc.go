@@ -2,16 +2,17 @@
 //
 //	config.json                      the shape, of LlamaForCausalLM
 //	model.safetensors                tensors of F32, F16 and BF16
-//	model.safetensors.index.json     where they are in several files: which is in which
+//	model.safetensors.index.json     with several files: which tensor is in which
 //	tokenizer.json, tokenizer_config.json, chat_template.jinja, generation_config.json
 //
-// A safetensors file is the length of its header (64 bits, little-endian), the header in
-// JSON (type, shape and place of each tensor by its name) and the tensors' bytes
-// (https://huggingface.co/docs/safetensors). Header and configuration are copied before
-// they are read; tensors stay in the mapped file. Every place is held against the size
-// of the file, and no two tensors may share a byte.
+// A safetensors file is the length of its header (64 bits, little-endian), the
+// header in JSON (type, shape and place of each tensor by its name) and the
+// tensors' bytes (https://huggingface.co/docs/safetensors). Header and
+// configuration are copied before they are read; tensors stay in the mapped file.
+// Every place is checked against the size of the file, and no two tensors may share
+// a byte.
 //
-// Queries and keys are in the order for heads in halves (model.RopeHalves). What would
-// change the result and is not supported (biases, quantisation, other ways to stretch
-// the positions, a tensor that is not known) is refused by name.
+// Queries and keys are in the order for heads in halves (model.RopeHalves).
+// Unsupported features that would change the result (biases, quantisation, other
+// ways to stretch the positions, an unknown tensor) are refused by name.
 package safetensors

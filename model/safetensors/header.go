@@ -14,13 +14,13 @@ import (
 )
 
 const (
-	maxHeader  = 100 << 20 // bytes, as the reference implementation
+	maxHeader  = 100 << 20 // bytes, as in the reference implementation
 	maxTensors = 1 << 16
 	maxDims    = 8
 	maxName    = 256 // bytes
 )
 
-// types are those that are read.
+// types are the supported types.
 var types = map[string]model.Type{"F32": model.F32, "F16": model.F16, "BF16": model.BF16}
 
 // tensor is one of a file.
@@ -54,7 +54,7 @@ type entry struct {
 	Offsets [2]uint64 `json:"data_offsets"`
 }
 
-// shape is a list of numbers, of which there are few.
+// shape is a short list of numbers.
 type shape []uint64
 
 func (s *shape) UnmarshalJSON(b []byte) error {
@@ -64,12 +64,13 @@ func (s *shape) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, (*[]uint64)(s))
 }
 
-// entries reads the header's JSON, an object of which no name may come twice.
+// entries reads the header's JSON, an object without duplicate names.
 func entries(header []byte) (map[string]*tensor, error) {
 	d := json.NewDecoder(bytes.NewReader(header))
 	if open, err := d.Token(); err != nil || open != json.Delim('{') {
 		return nil, gpuerr.New(gpuerr.Invalid, "header: is no object of JSON")
 	}
+
 	all := map[string]*tensor{}
 	meta := false
 	for d.More() {
@@ -77,6 +78,7 @@ func entries(header []byte) (map[string]*tensor, error) {
 		if err != nil {
 			return nil, gpuerr.New(gpuerr.Invalid, "header: %v", err)
 		}
+
 		name := key.(string)
 		if name == "__metadata__" {
 			var skipped json.RawMessage
@@ -86,24 +88,29 @@ func entries(header []byte) (map[string]*tensor, error) {
 			meta = true
 			continue
 		}
+
 		if len(name) > maxName || len(all) == maxTensors {
 			return nil, gpuerr.New(gpuerr.Invalid, "header: tensor %.40q: a name of more than %d bytes, or more than %d tensors", name, maxName, maxTensors)
 		}
 		if all[name] != nil {
 			return nil, gpuerr.New(gpuerr.Invalid, "tensor %s: is there twice", name)
 		}
+
 		var e entry
 		if err := d.Decode(&e); err != nil {
 			return nil, gpuerr.New(gpuerr.Invalid, "tensor %s: %v", name, err)
 		}
+
 		all[name] = &tensor{name: name, typ: e.Type, shape: e.Shape, at: e.Offsets[0], end: e.Offsets[1]}
 	}
+
 	if _, err := d.Token(); err != nil {
 		return nil, gpuerr.New(gpuerr.Invalid, "header: %v", err)
 	}
 	if _, err := d.Token(); err != io.EOF {
 		return nil, gpuerr.New(gpuerr.Invalid, "header: something follows its object")
 	}
+
 	return all, nil
 }
 
@@ -123,6 +130,7 @@ func place(all map[string]*tensor, data []byte) error {
 		}
 		order = append(order, t)
 	}
+
 	slices.SortFunc(order, func(a, b *tensor) int {
 		switch {
 		case a.at != b.at && a.at < b.at:
@@ -132,6 +140,7 @@ func place(all map[string]*tensor, data []byte) error {
 		}
 		return bytes.Compare([]byte(a.name), []byte(b.name))
 	})
+
 	end, last := uint64(0), ""
 	for _, t := range order {
 		if t.end > t.at && t.at < end {
@@ -141,6 +150,7 @@ func place(all map[string]*tensor, data []byte) error {
 			end, last = t.end, t.name
 		}
 	}
+
 	return nil
 }
 

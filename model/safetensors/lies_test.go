@@ -17,7 +17,7 @@ import (
 	"capgpu/model/synth"
 )
 
-// times is how many bytes are allocated at most for each of the files: JSON and the
+// times bounds the bytes allocated for each byte of the files: JSON and the
 // tokenizer.
 const times = 64
 
@@ -34,14 +34,14 @@ func base(t testing.TB) map[string][]byte {
 	return folder(t, small(t, func(o *synth.Options) { o.Layers, o.Vocab, o.Type = 1, 270, model.BF16 }), safetensors.Options{})
 }
 
-// but is the files with one of them something else.
+// but is the files with one of them replaced.
 func but(files map[string][]byte, name string, b []byte) map[string][]byte {
 	files = maps.Clone(files)
 	files[name] = b
 	return files
 }
 
-// swap replaces text in a file; with the header's length kept, if it is one of tensors.
+// swap replaces text in a file. In a file of tensors it keeps the header's length.
 func swap(t testing.TB, files map[string][]byte, name, from, to string) map[string][]byte {
 	t.Helper()
 	b := files[name]
@@ -63,9 +63,11 @@ func TestLies(t *testing.T) {
 		b := binary.LittleEndian.AppendUint64(nil, uint64(len(header)))
 		return append(append(b, header...), make([]byte, data)...)
 	}
+
 	length := func(n uint64) []byte {
 		return append(binary.LittleEndian.AppendUint64(nil, n), make([]byte, 100)...)
 	}
+
 	for name, lie := range map[string]struct {
 		files map[string][]byte
 		want  string
@@ -137,7 +139,7 @@ func TestLies(t *testing.T) {
 	}
 }
 
-// A token beyond those of the tokenizer is there and has no text; ends come from the
+// A token beyond the tokenizer's exists and has no text; ends come from the
 // generation's configuration.
 func TestFinish(t *testing.T) {
 	files := base(t)
@@ -163,7 +165,7 @@ func TestFinish(t *testing.T) {
 	require.Equal(t, "i", string(f.Tokenizer.Piece(268)))
 }
 
-// A part that was cut anywhere is an error.
+// A part that was truncated anywhere is an error.
 func TestTruncated(t *testing.T) {
 	files := base(t)
 	b := files[safetensors.SingleFile]

@@ -22,25 +22,28 @@ const (
 	GenerationFile      = "generation_config.json"
 	TemplateFile        = "chat_template.jinja"
 
-	// MaxConfig is how long all but the tensors' files and tokenizer.json may be, in bytes.
+	// MaxConfig bounds each file except the tensors' files and tokenizer.json, in
+	// bytes.
 	MaxConfig = 16 << 20
 	maxShards = 1024
 )
 
-// Parts is what the files of a folder hold; nil for those that are not there.
+// Parts are the files of a folder; nil for a missing one.
 type Parts struct {
 	Config, Index, Tokenizer, TokenizerConfig, Generation, Template []byte
-	// Shards is the mapped files of tensors, by name: SingleFile, or those of the index.
+	// Shards are the mapped files of tensors, by name: SingleFile, or those of the
+	// index.
 	Shards map[string][]byte
 }
 
-// Shards are the names of an index's files of tensors, in order. They are names in the
-// same folder and nothing else.
+// Shards are the names of an index's files of tensors, in order. Each must name a
+// file of the same folder.
 func Shards(index []byte) ([]string, error) {
 	i, err := readIndex(index)
 	if err != nil {
 		return nil, err
 	}
+
 	seen := map[string]bool{}
 	var names []string
 	for tensor, name := range i {
@@ -54,9 +57,11 @@ func Shards(index []byte) ([]string, error) {
 		}
 		names = append(names, name)
 	}
+
 	if len(names) < 1 || len(names) > maxShards {
 		return nil, gpuerr.New(gpuerr.Invalid, "%s: weight_map: %d files are not within 1 to %d", IndexFile, len(names), maxShards)
 	}
+
 	slices.Sort(names)
 	return names, nil
 }
@@ -71,23 +76,26 @@ func readIndex(b []byte) (map[string]string, error) {
 	return i.Map, nil
 }
 
-// Load is the model of a folder, without a name. Its tensors lie in the shards but for
-// those that had to be made anew: norms in half precision. Errors are gpuerr.Invalid and
-// name the file and the part.
+// Load is the model of a folder, without a name. Its tensors stay in the shards,
+// except those that must be converted: norms in half precision. Errors are
+// gpuerr.Invalid and name the file and the part.
 func Load(p Parts) (*model.File, error) {
 	in := func(file string, err error) error { return fmt.Errorf("%s: %w", file, err) }
 	c, shape, by, err := readConfig(p.Config)
 	if err != nil {
 		return nil, in(ConfigFile, err)
 	}
+
 	all, err := tensors(&p)
 	if err != nil {
 		return nil, err
 	}
+
 	f := &model.File{Format: "safetensors", Config: shape}
 	if err := weights(f, all, c.Tied); err != nil {
 		return nil, err
 	}
+
 	if by != 1 {
 		factors := make([]float32, shape.HeadDim/2)
 		for i := range factors {
@@ -97,6 +105,7 @@ func Load(p Parts) (*model.File, error) {
 			return nil, in(ConfigFile, err)
 		}
 	}
+
 	t, template, err := tokenizer.FromJSON(p.Tokenizer, p.TokenizerConfig)
 	if err != nil {
 		return nil, err
@@ -107,6 +116,7 @@ func Load(p Parts) (*model.File, error) {
 	if len(p.Template) > 0 {
 		template = string(p.Template)
 	}
+
 	ends := c.EOS
 	if p.Generation != nil {
 		var g struct {
@@ -119,15 +129,17 @@ func Load(p Parts) (*model.File, error) {
 			ends = g.EOS
 		}
 	}
+
 	f.Template = template
 	if f.Tokenizer, err = finish(t, ends, shape.Vocab); err != nil {
 		return nil, in(TokenizerFile, err)
 	}
+
 	return f, nil
 }
 
-// finish adds what other files tell about the tokens: which end a text, and how many
-// there are in all, those that no text has included.
+// finish adds information from other files: which tokens end a text, and how many
+// there are in all, including those that no text has.
 func finish(t *tokenizer.Tokenizer, ends []int, vocab int) (*tokenizer.Tokenizer, error) {
 	s := t.Spec()
 	for _, id := range ends {
@@ -140,14 +152,16 @@ func finish(t *tokenizer.Tokenizer, ends []int, vocab int) (*tokenizer.Tokenizer
 			s.Ends = append(slices.Clip(s.Ends), id)
 		}
 	}
+
 	s.Pieces = slices.Clone(s.Pieces)
 	for len(s.Pieces) < vocab {
 		s.Pieces = append(s.Pieces, tokenizer.Piece{Kind: tokenizer.Unused})
 	}
+
 	return tokenizer.New(s)
 }
 
-// tensors are those of all shards.
+// tensors are the tensors of all shards.
 func tensors(p *Parts) (map[string]*tensor, error) {
 	names := []string{SingleFile}
 	var index map[string]string
@@ -160,16 +174,19 @@ func tensors(p *Parts) (map[string]*tensor, error) {
 			return nil, err
 		}
 	}
+
 	all := map[string]*tensor{}
 	for _, name := range names {
 		data, ok := p.Shards[name]
 		if !ok {
 			return nil, gpuerr.New(gpuerr.Invalid, "%s: is missing", name)
 		}
+
 		some, err := parse(data)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
+
 		for key, t := range some {
 			if all[key] != nil {
 				return nil, gpuerr.New(gpuerr.Invalid, "%s: tensor %s: is in another file too", name, key)
@@ -180,15 +197,17 @@ func tensors(p *Parts) (map[string]*tensor, error) {
 			all[key] = t
 		}
 	}
+
 	for key, name := range index {
 		if all[key] == nil {
 			return nil, gpuerr.New(gpuerr.Invalid, "%s: weight_map: tensor %.80s is not in %s", IndexFile, key, name)
 		}
 	}
+
 	return all, nil
 }
 
-// taking finds tensors and keeps which were used.
+// taking finds tensors and records which were used.
 type taking struct {
 	all  map[string]*tensor
 	used map[string]bool
@@ -200,18 +219,22 @@ func (g *taking) get(name string, rows, cols int) model.Tensor {
 	if g.err != nil {
 		return model.Tensor{}
 	}
+
 	fail := func(format string, args ...any) model.Tensor {
 		g.err = gpuerr.New(gpuerr.Invalid, "tensor "+name+": "+format, args...)
 		return model.Tensor{}
 	}
+
 	t := g.all[name]
 	if t == nil {
 		return fail("is missing")
 	}
+
 	typ, ok := types[t.typ]
 	if !ok {
 		return fail("type %.20q is not supported; F32, F16 and BF16 are", t.typ)
 	}
+
 	want := []uint64{uint64(rows), uint64(cols)}
 	if rows == 0 {
 		want = want[1:]
@@ -219,6 +242,7 @@ func (g *taking) get(name string, rows, cols int) model.Tensor {
 	if !slices.Equal(t.shape, want) {
 		return fail("shape %d, and the model's makes it %d", t.shape, want)
 	}
+
 	g.used[name] = true
 	return model.Tensor{Type: typ, Rows: max(rows, 1), Cols: cols, Data: t.data}
 }
@@ -237,19 +261,21 @@ func (g *taking) vector(name string, n int) model.Tensor {
 
 func weights(f *model.File, all map[string]*tensor, tied bool) error {
 	c, w := &f.Config, &f.Weights
-	// A layer has nine tensors: what is made is in proportion to what is there.
+	// A layer has nine tensors, so the allocation is in proportion to the files.
 	if c.Layers > len(all)/9 {
 		return gpuerr.New(gpuerr.Invalid, "%s: num_hidden_layers: %d layers, and there are %d tensors", ConfigFile, c.Layers, len(all))
 	}
+
 	g := &taking{all: all, used: map[string]bool{}}
 	w.Embed = g.get("model.embed_tokens.weight", c.Vocab, c.Dim)
 	w.Norm = g.vector("model.norm.weight", c.Dim)
 	if tied {
 		w.Output = w.Embed
-		g.used["lm_head.weight"] = true // some keep the table a second time
+		g.used["lm_head.weight"] = true // some files have the table a second time
 	} else {
 		w.Output = g.get("lm_head.weight", c.Vocab, c.Dim)
 	}
+
 	w.Layers = make([]model.Layer, c.Layers)
 	for i := range w.Layers {
 		for _, p := range layerParts(c, &w.Layers[i], i) {
@@ -260,15 +286,18 @@ func weights(f *model.File, all map[string]*tensor, tied bool) error {
 			}
 		}
 	}
+
 	if g.err != nil {
 		return g.err
 	}
+
 	for name := range all {
-		// Old files have tables of frequencies, which are made anew.
+		// Old files have tables of frequencies, which are recomputed.
 		if !g.used[name] && !strings.HasSuffix(name, ".rotary_emb.inv_freq") {
 			return gpuerr.New(gpuerr.Invalid, "tensor %s: is not of a Llama model as it is supported", name)
 		}
 	}
+
 	return nil
 }
 
@@ -292,8 +321,10 @@ func layerParts(c *model.Config, l *model.Layer, i int) []layerPart {
 		{"mlp.up_proj", c.Hidden, c.Dim, &l.Up},
 		{"mlp.down_proj", c.Dim, c.Hidden, &l.Down},
 	}
+
 	for k := range parts {
 		parts[k].name = fmt.Sprintf("model.layers.%d.%s.weight", i, parts[k].name)
 	}
+
 	return parts
 }

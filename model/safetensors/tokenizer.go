@@ -12,19 +12,20 @@ import (
 
 const space = "\u2581"
 
-// splits are the expressions of the patterns that have a name.
+// splits are the expressions of the named patterns.
 var splits = map[string]string{
 	"llama-bpe": `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`,
 }
 
 type object = map[string]any
 
-// tokenizerOf is tokenizer.json and tokenizer_config.json of a model.
+// tokenizerOf makes tokenizer.json and tokenizer_config.json of a model.
 func tokenizerOf(f *model.File) (file, config object, err error) {
 	s := f.Tokenizer.Spec()
 	if s.SpaceFirst || s.SpaceOnce || s.NFC || s.AddEOS {
 		return nil, nil, gpuerr.New(gpuerr.Invalid, "tokenizer: its rules for spaces, composition or the end are not written to this format")
 	}
+
 	vocab, added := object{}, []object{}
 	m := object{"type": "BPE", "vocab": vocab, "byte_fallback": s.Scheme == tokenizer.SentencePiece, "ignore_merges": s.IgnoreMerges, "unk_token": nil}
 	for i, p := range s.Pieces {
@@ -35,10 +36,12 @@ func tokenizerOf(f *model.File) (file, config object, err error) {
 		if _, twice := vocab[text]; twice || !utf8.ValidString(text) {
 			return nil, nil, gpuerr.New(gpuerr.Invalid, "tokenizer: token %d, %q, is there twice or is no UTF-8", i, text)
 		}
+
 		vocab[text] = i
 		if p.Kind == tokenizer.Unknown {
 			m["unk_token"] = text
 		}
+
 		if p.Kind == tokenizer.Unknown || p.Kind == tokenizer.Control || p.Kind == tokenizer.User {
 			added = append(added, object{
 				"id": i, "content": text, "special": p.Kind != tokenizer.User, "single_word": false,
@@ -46,12 +49,14 @@ func tokenizerOf(f *model.File) (file, config object, err error) {
 			})
 		}
 	}
+
 	file = object{"version": "1.0", "added_tokens": added, "model": m}
 	if s.Scheme == tokenizer.SentencePiece {
 		sentencePiece(&s, file, m)
 	} else if err := byteLevel(&s, file, m); err != nil {
 		return nil, nil, err
 	}
+
 	config = object{"add_bos_token": s.AddBOS, "add_eos_token": s.AddEOS, "tokenizer_class": "PreTrainedTokenizerFast"}
 	if s.BOS >= 0 {
 		bos := string(s.Pieces[s.BOS].Text)
@@ -65,12 +70,14 @@ func tokenizerOf(f *model.File) (file, config object, err error) {
 			}
 		}
 	}
+
 	if s.EOS >= 0 {
 		config["eos_token"] = string(s.Pieces[s.EOS].Text)
 	}
 	if f.Template != "" {
 		config["chat_template"] = f.Template
 	}
+
 	return file, config, nil
 }
 
@@ -91,7 +98,7 @@ func sentencePiece(s *tokenizer.Spec, file, m object) {
 	}
 }
 
-// ranked is the merges that scores make: each way to put two pieces together to a third,
+// ranked derives merges from scores: each way to combine two pieces into a third,
 // the best third first.
 func ranked(s *tokenizer.Spec) []string {
 	known := map[string]int{}
@@ -100,10 +107,12 @@ func ranked(s *tokenizer.Spec) []string {
 			known[string(p.Text)] = i
 		}
 	}
+
 	type way struct {
 		to   int
 		text string
 	}
+
 	ways := []way{}
 	for i, p := range s.Pieces {
 		if p.Kind != tokenizer.Normal {
@@ -118,11 +127,13 @@ func ranked(s *tokenizer.Spec) []string {
 			}
 		}
 	}
+
 	slices.SortStableFunc(ways, func(a, b way) int { return cmp.Compare(s.Pieces[b.to].Score, s.Pieces[a.to].Score) })
 	merges := make([]string, len(ways))
 	for i, w := range ways {
 		merges[i] = w.text
 	}
+
 	return merges
 }
 
@@ -141,6 +152,7 @@ func byteLevel(s *tokenizer.Spec, file, m object) error {
 	default:
 		return gpuerr.New(gpuerr.Invalid, "tokenizer: the pattern %.40q is not written to this format", s.Pattern)
 	}
+
 	file["pre_tokenizer"] = object{"type": "Sequence", "pretokenizers": append(steps, last)}
 	file["normalizer"] = nil
 	file["decoder"] = object{"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true}

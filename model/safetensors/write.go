@@ -15,17 +15,18 @@ import (
 
 // Options of Write.
 type Options struct {
-	// ShardBytes is how many bytes of tensors go into one file, but for a tensor that is
+	// ShardBytes bounds the bytes of tensors in one file, unless a single tensor is
 	// larger; 0: all go into SingleFile.
 	ShardBytes int64
 }
 
-// Create makes one file of a folder: put writes what is in it.
+// Create makes one file of a folder; put writes its content.
 type Create func(name string, put func(w io.Writer) error) error
 
-// Write stores a model as a folder. A nil content is the tensors' own. Queries and keys
-// are put in the order of the format. Errors: gpuerr.Invalid for what it cannot hold:
-// quantised tensors, factors of the positions, rules of a tokenizer.
+// Write stores a model as a folder. With a nil content it writes the tensors' own
+// bytes. Queries and keys are put in the order of the format. It returns
+// gpuerr.Invalid for anything that the format cannot hold: quantised tensors,
+// factors of the positions, rules of a tokenizer.
 func Write(create Create, f *model.File, o Options, content quant.Content) error {
 	if content == nil {
 		content = quant.Own
@@ -39,16 +40,19 @@ func Write(create Create, f *model.File, o Options, content quant.Content) error
 	if f.Tokenizer == nil {
 		return gpuerr.New(gpuerr.Invalid, "tokenizer: the model has none")
 	}
+
 	content = quant.Arranged(f, model.RopeHalves, content)
 	texts := map[string]any{ConfigFile: configOf(f), GenerationFile: generationOf(f)}
 	var err error
 	if texts[TokenizerFile], texts[TokenizerConfigFile], err = tokenizerOf(f); err != nil {
 		return err
 	}
+
 	shards, err := cut(f, o.ShardBytes)
 	if err != nil {
 		return err
 	}
+
 	index := map[string]string{}
 	total := 0
 	for i, s := range shards {
@@ -64,9 +68,11 @@ func Write(create Create, f *model.File, o Options, content quant.Content) error
 			return err
 		}
 	}
+
 	if len(shards) > 1 {
 		texts[IndexFile] = map[string]any{"metadata": map[string]int{"total_size": total}, "weight_map": index}
 	}
+
 	for _, name := range []string{IndexFile, TokenizerFile, TokenizerConfigFile, GenerationFile, ConfigFile} {
 		if texts[name] == nil {
 			continue
@@ -81,6 +87,7 @@ func Write(create Create, f *model.File, o Options, content quant.Content) error
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -90,7 +97,7 @@ type named struct {
 	*model.Tensor
 }
 
-// cut shares the tensors among files.
+// cut divides the tensors among files.
 func cut(f *model.File, shardBytes int64) ([][]named, error) {
 	w := &f.Weights
 	all := []named{{"model.embed_tokens.weight", false, &w.Embed}}
@@ -99,10 +106,12 @@ func cut(f *model.File, shardBytes int64) ([][]named, error) {
 			all = append(all, named{p.name, p.rows == 0, p.to})
 		}
 	}
+
 	all = append(all, named{"model.norm.weight", true, &w.Norm})
 	if !w.Tied() {
 		all = append(all, named{"lm_head.weight", false, &w.Output})
 	}
+
 	shards := [][]named{nil}
 	size := int64(0)
 	for _, t := range all {
@@ -116,6 +125,7 @@ func cut(f *model.File, shardBytes int64) ([][]named, error) {
 		shards[last] = append(shards[last], t)
 		size += int64(t.Bytes())
 	}
+
 	return shards, nil
 }
 
@@ -139,13 +149,16 @@ func writeShard(w io.Writer, all []named, content quant.Content) error {
 		header[t.name] = map[string]any{"dtype": typeName(t.Type), "shape": dims, "data_offsets": []int{at, at + t.Bytes()}}
 		at += t.Bytes()
 	}
+
 	text, err := json.Marshal(header)
 	if err != nil {
 		return err
 	}
+
 	for len(text)%8 != 0 {
 		text = append(text, ' ')
 	}
+
 	out := bufio.NewWriterSize(w, 1<<20)
 	out.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(text))))
 	out.Write(text)
@@ -161,6 +174,7 @@ func writeShard(w io.Writer, all []named, content quant.Content) error {
 			return err
 		}
 	}
+
 	return out.Flush()
 }
 
@@ -175,15 +189,18 @@ func configOf(f *model.File) map[string]any {
 		"rope_theta": c.RopeBase, "tie_word_embeddings": f.Weights.Tied(), "attention_bias": false, "mlp_bias": false,
 		"torch_dtype": map[model.Type]string{model.F32: "float32", model.F16: "float16", model.BF16: "bfloat16"}[f.Weights.Embed.Type],
 	}
+
 	if s := c.Scaling; s.Factor != 0 {
 		m["rope_scaling"] = map[string]any{
 			"rope_type": "llama3", "factor": s.Factor, "low_freq_factor": s.LowFactor, "high_freq_factor": s.HighFactor,
 			"original_max_position_embeddings": s.Original,
 		}
 	}
+
 	for key, value := range generationOf(f) {
 		m[key] = value
 	}
+
 	return m
 }
 

@@ -85,7 +85,8 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// A model with adjacent pairs is written with heads in halves, and is the same model.
+// A model with adjacent pairs is written with heads in halves, and stays the same
+// model.
 func TestArranged(t *testing.T) {
 	f := small(t, func(o *synth.Options) { o.Rope = model.RopeAdjacent })
 	got, err := safetensors.Load(parts(folder(t, f, safetensors.Options{})))

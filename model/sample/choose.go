@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// small is how many tokens are selected by a heap; more, by partition.
+// small bounds selection by a heap; above it, a partition is used.
 const small = 512
 
-// clean makes each logit finite or impossible, and says whether one is finite.
+// clean makes each logit finite or impossible, and reports whether one is finite.
 func clean(logits []float32) bool {
 	any := false
 	for i, x := range logits {
@@ -24,8 +24,8 @@ func clean(logits []float32) bool {
 	return any
 }
 
-// softmax is what a log-probability needs: log p(x) = (x - most) - rest. The two stay
-// apart, for the sum would lose the second beside a large first.
+// softmax holds the parts of a log-probability: log p(x) = (x - most) - rest. The
+// two stay apart, because their sum would lose the second beside a large first.
 type softmax struct{ most, rest float64 }
 
 func (m softmax) logProb(x float32) float32 { return float32(float64(x) - m.most - m.rest) }
@@ -39,13 +39,13 @@ func newSoftmax(logits []float32) softmax {
 	return softmax{most, math.Log(sum)}
 }
 
-// before says whether token a ranks before b: by logit, then by number.
+// before reports whether token a ranks before b: by logit, then by number.
 func (s *Sampler) before(a, b int32) bool {
 	x, y := s.work[a], s.work[b]
 	return x > y || x == y && a < b
 }
 
-// choose takes a token after the parameters. It says false where all are impossible.
+// choose takes a token by the parameters. It returns false if all are impossible.
 func (s *Sampler) choose() (int32, bool) {
 	best := int32(0)
 	for i, x := range s.work {
@@ -79,15 +79,17 @@ func (s *Sampler) cutK() int32 {
 	return s.prefix(s.order, float64(k), nil)
 }
 
-// weigh sets the weights of what is left, cut by top-p and min-p. last is the last token
-// that is left, -1 for all. It returns the sum of the weights.
+// weigh sets the weights of the remaining tokens, cut by top-p and min-p. last is
+// the last remaining token, -1 for all. It returns the sum of the weights.
 func (s *Sampler) weigh(last int32, most float32) float64 {
 	scale := 1 / float64(s.p.Temperature)
-	// In two passes: a conversion and an exponential in one would wait for the one
-	// before (the conversion keeps half of its register), which takes five times as long.
+	// There are two passes. A conversion and an exponential in one loop would wait
+	// for the previous iteration (the conversion keeps half of its register), which
+	// takes five times as long.
 	for i, x := range s.work {
 		s.weights[i] = (float64(x) - float64(most)) * scale
 	}
+
 	sum, count := 0.0, 0
 	for i, x := range s.weights {
 		w := 0.0
@@ -98,9 +100,11 @@ func (s *Sampler) weigh(last int32, most float32) float64 {
 		s.weights[i] = w
 		sum += w
 	}
+
 	if p := float64(s.p.TopP); p > 0 && p < 1 {
-		// The last token of the cut and what follows have more than 1-p together, and
-		// none of them is more likely than it: so it has more than its share of that.
+		// The last token of the cut and those after it have more than 1-p together,
+		// and none of them is more likely than it, so it has more than its share of
+		// that.
 		least := (1 - p) * sum / float64(count) * 0.999
 		s.order = s.order[:0]
 		for i, w := range s.weights {
@@ -112,6 +116,7 @@ func (s *Sampler) weigh(last int32, most float32) float64 {
 	} else if s.p.MinP == 0 {
 		return sum
 	}
+
 	sum = 0
 	for i, w := range s.weights {
 		if w < float64(s.p.MinP) || last >= 0 && s.before(last, int32(i)) {
@@ -120,6 +125,7 @@ func (s *Sampler) weigh(last int32, most float32) float64 {
 		}
 		sum += w
 	}
+
 	return sum
 }
 
@@ -139,8 +145,9 @@ func (s *Sampler) draw(sum float64) int32 {
 	return last
 }
 
-// prefix is the last of the first tokens, as they rank, that weigh need together; the
-// last of all where all weigh less. Without weights each weighs 1. ids are reordered.
+// prefix returns the last of the first tokens, by rank, that together weigh need;
+// the last of all if all weigh less. Without weights each weighs 1. ids are
+// reordered.
 func (s *Sampler) prefix(ids []int32, need float64, weights []float64) int32 {
 	last := ids[0]
 	for len(ids) > 0 {
@@ -161,27 +168,32 @@ func (s *Sampler) prefix(ids []int32, need float64, weights []float64) int32 {
 				mass += weights[id]
 			}
 		}
+
 		ids[first], ids[n] = ids[n], ids[first]
 		if mass >= need {
 			ids = ids[:first]
 			continue
 		}
+
 		own := 1.0
 		if weights != nil {
 			own = weights[pivot]
 		}
+
 		mass += own
 		last = pivot
 		if mass >= need {
 			return last
 		}
+
 		need -= mass
 		ids = ids[first+1:]
 	}
+
 	return last
 }
 
-// pick is any number below n. What is selected does not depend on it.
+// pick is any number below n. The selection does not depend on it.
 func (s *Sampler) pick(n int) int {
 	s.pivot ^= s.pivot << 13
 	s.pivot ^= s.pivot >> 17
@@ -189,7 +201,8 @@ func (s *Sampler) pick(n int) int {
 	return int(uint64(s.pivot) * uint64(n) >> 32)
 }
 
-// best is the first k tokens as they rank, as a heap whose root is the last of them.
+// best returns the first k tokens by rank, as a heap with the last of them at its
+// root.
 func (s *Sampler) best(k int) []int32 {
 	h := s.order[:0]
 	for i := range s.work {
@@ -226,7 +239,7 @@ func (s *Sampler) sink(h []int32) {
 	}
 }
 
-// likeliest is the most likely tokens, by the logits as they came.
+// likeliest returns the most likely tokens, by the unchanged logits.
 func (s *Sampler) likeliest(n int, m softmax) []TopToken {
 	ids := slices.Clone(s.best(min(n, len(s.work))))
 	slices.SortFunc(ids, func(a, b int32) int {

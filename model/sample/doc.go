@@ -1,6 +1,6 @@
 // Package sample chooses the next token from logits.
 //
-// The steps, in this order, each on what the one before left:
+// The steps, in this order, each on the result of the one before:
 //
 //	logits ─► bias ─► repetition, presence, frequency ─► temperature ─► top-k ─► top-p ─► min-p ─► draw
 //
@@ -9,11 +9,13 @@
 // number, the lowest first; so the cuts always leave the first tokens of one order, and
 // are found by selection, without sorting the vocabulary.
 //
-// Log-probabilities are those of the model: log-softmax of the logits as they came,
+// Log-probabilities are those of the model: log-softmax of the unchanged logits,
 // before all of the above.
 //
-// A logit that is NaN is never chosen. Infinite ones count as the largest finite number,
-// or as impossible. Logits may lie in memory that a device writes: they are read once.
+// A logit that is NaN is never chosen. Infinite ones count as the largest finite
+// number, or as impossible. Logits may be in memory that a device writes, so they
+// are read once.
 //
-// One seed gives one text: a draw takes one number from a PCG that the seed begins.
+// One seed gives one text: a draw takes one number from a PCG that the seed
+// initialises.
 package sample

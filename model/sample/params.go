@@ -14,26 +14,27 @@ const (
 	defaultLast    = 64
 )
 
-// Params is how to choose. The zero value takes the most likely token.
+// Params are the parameters of a choice. The zero value takes the most likely
+// token.
 type Params struct {
-	Temperature float32 // 0: the most likely token, and what follows but the penalties has no effect
-	TopK        int     // of so many most likely tokens; 0: all
-	TopP        float32 // of the fewest whose probabilities make this much; 0 or 1: all
-	MinP        float32 // of those at least this times as likely as the most likely; 0: all
+	Temperature float32 // 0: the most likely token; then only the penalties below have an effect
+	TopK        int     // choose among this many most likely tokens; 0: all
+	TopP        float32 // choose among the fewest tokens with this total probability; 0 or 1: all
+	MinP        float32 // choose among tokens at least this times as likely as the most likely; 0: all
 	// Repetition divides positive logits of tokens of the last PenaltyLast and multiplies
 	// negative ones; 0 or 1: none.
 	Repetition float32
-	Presence   float32 // subtracted from logits of tokens that came
-	Frequency  float32 // subtracted once for each time they came
+	Presence   float32 // subtracted from logits of earlier tokens
+	Frequency  float32 // subtracted for each earlier occurrence
 	// PenaltyLast is how many tokens count, prompt included; 0: 64, negative: all.
 	PenaltyLast int
 	Seed        uint64
-	Seeded      bool              // Seed is to be used; otherwise each request has its own
+	Seeded      bool              // use Seed; otherwise each request has its own
 	Bias        map[int32]float32 // added to logits; at most 1,024
 }
 
-// Check says what is not possible for a vocabulary of so many tokens, as gpuerr.Invalid
-// that names the field.
+// Check returns gpuerr.Invalid, naming the field, if a value is impossible for a
+// vocabulary of this size.
 func (p *Params) Check(vocab int) error {
 	for _, f := range []struct {
 		name               string
@@ -46,6 +47,7 @@ func (p *Params) Check(vocab int) error {
 			return gpuerr.New(gpuerr.Invalid, "%s: %g is not within %g to %g", f.name, f.value, f.least, f.most)
 		}
 	}
+
 	switch {
 	case p.TopK < 0:
 		return gpuerr.New(gpuerr.Invalid, "topK: %d is negative", p.TopK)
@@ -54,6 +56,7 @@ func (p *Params) Check(vocab int) error {
 	case len(p.Bias) > MaxBias:
 		return gpuerr.New(gpuerr.Invalid, "bias: %d tokens are more than %d", len(p.Bias), MaxBias)
 	}
+
 	for id, b := range p.Bias {
 		if id < 0 || int(id) >= vocab {
 			return gpuerr.New(gpuerr.Invalid, "bias: token %d is not of the %d of the vocabulary", id, vocab)
@@ -62,14 +65,15 @@ func (p *Params) Check(vocab int) error {
 			return gpuerr.New(gpuerr.Invalid, "bias: %g for token %d", b, id)
 		}
 	}
+
 	return nil
 }
 
-// Plain says that the choice is the most likely token of the logits as they come:
-// nothing is drawn, and nothing changes them first.
+// Plain reports whether the choice is the most likely token of the unchanged
+// logits.
 func (p *Params) Plain() bool { return p.Temperature == 0 && len(p.Bias) == 0 && !p.penalises() }
 
-// penalises says whether what came before changes logits.
+// penalises reports whether earlier tokens change logits.
 func (p *Params) penalises() bool {
 	return p.Repetition != 0 && p.Repetition != 1 || p.Presence != 0 || p.Frequency != 0
 }

@@ -8,15 +8,17 @@ type changed struct {
 	was float32
 }
 
-// penalise changes the logits by the bias and by what came.
+// penalise changes the logits by the bias and by earlier tokens.
 func (s *Sampler) penalise() {
 	s.changed = s.changed[:0]
 	for _, b := range s.bias {
 		s.change(b.id, s.work[b.id]+b.by)
 	}
+
 	if s.seen == nil {
 		return
 	}
+
 	for _, id := range s.seen.ids {
 		x := s.work[id]
 		if r := s.p.Repetition; r != 0 && x > 0 {
@@ -28,7 +30,8 @@ func (s *Sampler) penalise() {
 	}
 }
 
-// change sets a logit, and keeps what it was. It stays finite or impossible.
+// change sets a logit, and keeps its old value. The logit stays finite or
+// impossible.
 func (s *Sampler) change(id int32, to float32) {
 	s.changed = append(s.changed, changed{id, s.work[id]})
 	s.work[id] = min(to, math.MaxFloat32)
@@ -54,7 +57,7 @@ type window struct {
 	full  bool
 }
 
-// newWindow counts the last so many tokens; 0: the default, negative: all.
+// newWindow counts the last tokens; 0: the default number, negative: all.
 func newWindow(last, vocab int) *window {
 	w := &window{count: make([]int32, vocab), place: make([]int32, vocab)}
 	if last == 0 {
@@ -67,7 +70,7 @@ func newWindow(last, vocab int) *window {
 	return w
 }
 
-// add counts a token, and forgets the one that is too long ago.
+// add counts a token, and forgets the one that leaves the window.
 func (w *window) add(id int32) {
 	if id < 0 || int(id) >= len(w.count) {
 		return
@@ -85,6 +88,7 @@ func (w *window) add(id int32) {
 	if w.full {
 		w.forget(w.last[w.next])
 	}
+
 	w.last[w.next] = id
 	if w.next++; w.next == len(w.last) {
 		w.next, w.full = 0, true

@@ -18,7 +18,8 @@ var (
 	banned = float32(math.Inf(-1))
 )
 
-// anyLogits draws logits of a few or many different values, with odd ones among them.
+// anyLogits draws logits of a few or many different values, with special ones among
+// them.
 func anyLogits(t *rapid.T, vocab int) []float32 {
 	values := rapid.OneOf(rapid.Float32Range(-20, 20), rapid.Map(rapid.IntRange(-3, 3), func(i int) float32 { return float32(i) }),
 		rapid.SampledFrom([]float32{0, nan, inf, banned, math.MaxFloat32, -math.MaxFloat32, 1e-30}))
@@ -37,6 +38,7 @@ func anyParams(t *rapid.T, vocab int) Params {
 		PenaltyLast: rapid.SampledFrom([]int{0, -1, 1, 2, 5}).Draw(t, "penaltyLast"),
 		Seed:        rapid.Uint64().Draw(t, "seed"), Seeded: true,
 	}
+
 	if n := rapid.IntRange(0, 3).Draw(t, "biases"); n > 0 {
 		p.Bias = map[int32]float32{}
 		for range n {
@@ -44,10 +46,11 @@ func anyParams(t *rapid.T, vocab int) Params {
 			p.Bias[id] = rapid.SampledFrom([]float32{5, -5, banned, math.MaxFloat32}).Draw(t, "by")
 		}
 	}
+
 	return p
 }
 
-// TestRest: a sampler that has given its memory back goes on as if it had not.
+// TestRest: a sampler that has given its memory back continues as if it had not.
 func TestRest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		vocab := rapid.IntRange(1, 40).Draw(t, "vocab")
@@ -92,12 +95,14 @@ func TestAgainstSlow(t *testing.T) {
 				}
 				continue
 			}
+
 			require.NoError(t, err)
 			require.Equal(t, id, got.ID, "kept %v", kept)
 			if math.IsInf(float64(float32(logProb)), -1) { // beyond what its type has
 				require.True(t, math.IsInf(float64(got.LogProb), -1))
 				continue
 			}
+
 			require.InDelta(t, logProb, float64(got.LogProb), 1e-5+1e-6*math.Abs(logProb))
 			for i := range before {
 				require.Equal(t, math.Float32bits(before[i]), math.Float32bits(logits[i]), "logits are not the sampler's to write")
@@ -118,10 +123,12 @@ func TestLargeSelection(t *testing.T) {
 				logits[i] = float32(math.Round(float64(logits[i]))) // many equals
 			}
 		}
+
 		p := Params{Temperature: 1, TopK: r.IntN(vocab), TopP: float32(r.Float64()), Seed: r.Uint64(), Seeded: true}
 		if round%2 == 0 {
 			p.TopK = small + r.IntN(vocab)
 		}
+
 		s, err := New(p, vocab)
 		require.NoError(t, err)
 		model := newSlow(p, vocab)
@@ -136,6 +143,7 @@ func TestLargeSelection(t *testing.T) {
 				require.Contains(t, kept, int32(i))
 			}
 		}
+
 		require.Equal(t, len(kept), left)
 	}
 }
@@ -148,6 +156,7 @@ func TestFrequencies(t *testing.T) {
 	for i, p := range probs {
 		logits[i] = float32(math.Log(p)) + 3
 	}
+
 	for _, c := range []struct {
 		name string
 		p    Params
@@ -170,6 +179,7 @@ func TestFrequencies(t *testing.T) {
 				require.NoError(t, err)
 				count[got.ID]++
 			}
+
 			chi := 0.0
 			for i, want := range c.want {
 				if want == 0 {
@@ -179,6 +189,7 @@ func TestFrequencies(t *testing.T) {
 				d := count[i] - want*draws
 				chi += d * d / (want * draws)
 			}
+
 			require.Less(t, chi, 38.3)
 		})
 	}
@@ -198,6 +209,7 @@ func TestLogProbs(t *testing.T) {
 		ids = append(ids, top.ID)
 		require.InDelta(t, float64(logits[top.ID])-sum, top.LogProb, 1e-6)
 	}
+
 	require.Equal(t, []int32{1, 5, 3, 0}, ids, "the lowest of equals first; nothing impossible")
 	c, err = s.Next(logits, 1)
 	require.NoError(t, err)
@@ -216,11 +228,13 @@ func TestSeeds(t *testing.T) {
 		}
 		return ids
 	}
+
 	one := Params{Temperature: 1, Seed: 1, Seeded: true}
 	require.Equal(t, text(one), text(one))
 	require.NotEqual(t, text(one), text(Params{Temperature: 1, Seed: 2, Seeded: true}))
 	require.NotEqual(t, text(Params{Temperature: 1}), text(Params{Temperature: 1}), "each its own")
-	// What this seed gave on the first day, and gives on every machine.
+
+	// The tokens of this seed, the same on every machine since the first version.
 	require.Equal(t, []int32{787, 812, 433, 522, 512}, text(one)[:5])
 }
 
@@ -246,6 +260,7 @@ func TestRefused(t *testing.T) {
 		require.ErrorIs(t, err, gpuerr.Invalid, "%+v", c.p)
 		require.ErrorContains(t, err, c.field+":")
 	}
+
 	_, err := New(Params{}, 0)
 	require.ErrorContains(t, err, "vocab:")
 
@@ -268,13 +283,14 @@ func TestPlain(t *testing.T) {
 	}
 }
 
-// TestNoAllocation: a text of any length costs no memory but the sampler's own.
+// TestNoAllocation: a text of any length allocates only the sampler's own memory.
 func TestNoAllocation(t *testing.T) {
 	const vocab = 2000
 	logits := make([]float32, vocab)
 	for i := range logits {
 		logits[i] = float32(i%97) / 10
 	}
+
 	for _, p := range []Params{
 		{}, {Temperature: 1}, {Temperature: 0.8, TopK: 40, TopP: 0.9, MinP: 0.01, Repetition: 1.1, Presence: 0.1, Bias: map[int32]float32{3: 1}},
 		{Temperature: 1, TopK: 1000},
@@ -299,6 +315,7 @@ func BenchmarkNext(b *testing.B) {
 	for i := range logits {
 		logits[i] = float32(r.NormFloat64() * 3)
 	}
+
 	for _, c := range []struct {
 		name string
 		p    Params

@@ -10,11 +10,11 @@ import (
 // Choice is the next token.
 type Choice struct {
 	ID      int32
-	LogProb float32    // unless Next was told not to
+	LogProb float32    // unless Next was asked for none
 	Top     []TopToken // the most likely, the best first
 }
 
-// TopToken is a token that could have been.
+// TopToken is an alternative token.
 type TopToken struct {
 	ID      int32
 	LogProb float32
@@ -26,10 +26,10 @@ type Sampler struct {
 	vocab   int
 	bias    []biased
 	random  *rand.Rand
-	seen    *window   // where there are penalties
-	work    []float32 // the logits of the step; nil between steps that are far apart
-	changed []changed // of them, in the order of the changes
-	weights []float64 // in proportion to the probabilities, where one is drawn
+	seen    *window   // if there are penalties
+	work    []float32 // the logits of the step; nil after Rest
+	changed []changed // logits before the changes, in the order of the changes
+	weights []float64 // in proportion to the probabilities, if a token is drawn
 	order   []int32   // tokens, for the cuts
 	pivot   uint32
 }
@@ -49,24 +49,28 @@ func New(p Params, vocab int) (*Sampler, error) {
 	if err := p.Check(vocab); err != nil {
 		return nil, err
 	}
+
 	s := &Sampler{p: p, vocab: vocab}
 	for id, by := range p.Bias {
 		s.bias = append(s.bias, biased{id, by})
 	}
+
 	if p.penalises() {
 		s.seen = newWindow(p.PenaltyLast, vocab)
 	}
+
 	seed := p.Seed
 	if !p.Seeded {
 		seed = rand.Uint64()
 	}
+
 	s.random = rand.New(rand.NewPCG(seed, 0x6361706770750001)) // any constant, and always this one
 	s.pivot = 1
 	s.begin()
 	return s, nil
 }
 
-// begin makes the memory of a step.
+// begin allocates the memory of a step.
 func (s *Sampler) begin() {
 	s.work = make([]float32, s.vocab)
 	if s.p.Temperature > 0 {
@@ -74,15 +78,15 @@ func (s *Sampler) begin() {
 	}
 }
 
-// Rest gives back the memory that a step needs, which the next one makes again: for a
-// text that does not go on for a while. It changes no choice.
+// Rest frees the memory that a step needs, and the next step allocates it again. It
+// is for a text that pauses for a while. It changes no choice.
 func (s *Sampler) Rest() { s.work, s.weights, s.order, s.changed = nil, nil, nil, nil }
 
-// ErrNoNumbers says that none of the logits is a number, so that no token can be chosen.
+// ErrNoNumbers means that all logits are NaN, so that no token can be chosen.
 var ErrNoNumbers = gpuerr.New(gpuerr.Internal, "logits: none is a number: no token can be chosen")
 
-// Accept counts tokens of a prompt for the penalties. Numbers of no token are passed
-// over.
+// Accept counts tokens of a prompt for the penalties. It ignores numbers that are
+// no tokens.
 func (s *Sampler) Accept(tokens ...int32) {
 	if s.seen == nil {
 		return
@@ -92,10 +96,11 @@ func (s *Sampler) Accept(tokens ...int32) {
 	}
 }
 
-// Next chooses a token and counts it for the penalties. With top 0 it tells the choice's
-// log-probability, with more also those of so many of the most likely tokens, with less
-// nothing of the kind. Logits of another length than the vocabulary, or without one that
-// can be chosen, are gpuerr.Invalid; without a number among them, ErrNoNumbers. It allocates nothing but Top, unless after Rest.
+// Next chooses a token and counts it for the penalties. With top 0 it returns the
+// choice's log-probability, with top above 0 also those of that many most likely
+// tokens, and with top below 0 none. Logits of a length other than the vocabulary,
+// or with no possible token, are gpuerr.Invalid; logits that are all NaN are
+// ErrNoNumbers. It allocates only Top, except after Rest.
 func (s *Sampler) Next(logits []float32, top int) (Choice, error) {
 	if len(logits) != s.vocab {
 		return Choice{}, gpuerr.New(gpuerr.Invalid, "logits: %d of a vocabulary of %d", len(logits), s.vocab)
@@ -103,10 +108,12 @@ func (s *Sampler) Next(logits []float32, top int) (Choice, error) {
 	if s.work == nil {
 		s.begin()
 	}
+
 	copy(s.work, logits)
 	if !clean(s.work) {
 		return Choice{}, ErrNoNumbers
 	}
+
 	var c Choice
 	var m softmax
 	if top >= 0 {
@@ -115,11 +122,13 @@ func (s *Sampler) Next(logits []float32, top int) (Choice, error) {
 	if top > 0 {
 		c.Top = s.likeliest(top, m)
 	}
+
 	s.penalise()
 	id, ok := s.choose()
 	if !ok {
 		return Choice{}, gpuerr.New(gpuerr.Invalid, "bias: no token is left that can be chosen")
 	}
+
 	c.ID = id
 	if top >= 0 {
 		c.LogProb = m.logProb(s.raw(id))
@@ -127,5 +136,6 @@ func (s *Sampler) Next(logits []float32, top int) (Choice, error) {
 	if s.seen != nil {
 		s.seen.add(id)
 	}
+
 	return c, nil
 }

@@ -28,18 +28,22 @@ func (s *slow) next(logits []float32) (id int32, logProb float64, kept []int32, 
 		raw[i] = min(x, math.MaxFloat32)
 		any = any || !math.IsInf(float64(raw[i]), -1)
 	}
+
 	if !any {
 		return 0, 0, nil, false
 	}
+
 	work := s.penalised(raw)
 	ids := make([]int32, len(work))
 	for i := range ids {
 		ids[i] = int32(i)
 	}
+
 	sort.SliceStable(ids, func(a, b int) bool { return work[ids[a]] > work[ids[b]] })
 	if math.IsInf(float64(work[ids[0]]), -1) {
 		return 0, 0, nil, false
 	}
+
 	kept = s.keep(ids, work)
 	id = s.draw(kept, work)
 	s.came = append(s.came, id)
@@ -48,30 +52,36 @@ func (s *slow) next(logits []float32) (id int32, logProb float64, kept []int32, 
 	for _, x := range raw {
 		most = max(most, float64(x))
 	}
+
 	for _, x := range raw {
 		sum += math.Exp(float64(x) - most)
 	}
+
 	return id, float64(raw[id]) - most - math.Log(sum), kept, true
 }
 
-// penalised counts what came again for every token.
+// penalised recounts the earlier tokens for every token.
 func (s *slow) penalised(raw []float32) []float32 {
 	work := append([]float32(nil), raw...)
 	for id, by := range s.p.Bias {
 		work[id] = min(work[id]+by, math.MaxFloat32)
 	}
+
 	last := s.p.PenaltyLast
 	if last == 0 {
 		last = 64
 	}
+
 	came := s.came
 	if last > 0 && len(came) > last {
 		came = came[len(came)-last:]
 	}
+
 	times := map[int32]int{}
 	for _, id := range came {
 		times[id]++
 	}
+
 	for id, n := range times {
 		x := work[id]
 		switch {
@@ -83,6 +93,7 @@ func (s *slow) penalised(raw []float32) []float32 {
 		}
 		work[id] = min(x-s.p.Presence-s.p.Frequency*float32(n), math.MaxFloat32)
 	}
+
 	return work
 }
 
@@ -94,11 +105,13 @@ func (s *slow) keep(ids []int32, work []float32) []int32 {
 	if s.p.TopK > 0 && s.p.TopK < len(ids) {
 		ids = ids[:s.p.TopK]
 	}
+
 	weight := func(id int32) float64 { return s.weight(work, ids[0], id) }
 	sum := 0.0
 	for _, id := range ids {
 		sum += weight(id)
 	}
+
 	if s.p.TopP > 0 && s.p.TopP < 1 {
 		mass := 0.0
 		for i, id := range ids {
@@ -108,9 +121,11 @@ func (s *slow) keep(ids []int32, work []float32) []int32 {
 			}
 		}
 	}
+
 	for len(ids) > 1 && weight(ids[len(ids)-1]) < float64(s.p.MinP) {
 		ids = ids[:len(ids)-1]
 	}
+
 	return ids
 }
 
@@ -123,6 +138,7 @@ func (s *slow) draw(kept []int32, work []float32) int32 {
 	if s.p.Temperature == 0 {
 		return kept[0]
 	}
+
 	best := kept[0]
 	ids := append([]int32(nil), kept...)
 	sort.Slice(ids, func(a, b int) bool { return ids[a] < ids[b] })
@@ -130,11 +146,13 @@ func (s *slow) draw(kept []int32, work []float32) int32 {
 	for _, id := range ids {
 		sum += s.weight(work, best, id)
 	}
+
 	at := s.random.Float64() * sum
 	for _, id := range ids {
 		if at -= s.weight(work, best, id); at < 0 {
 			return id
 		}
 	}
+
 	return ids[len(ids)-1]
 }

@@ -16,12 +16,14 @@ import (
 	"capgpu/model/sample"
 )
 
-// BenchmarkAnswers is tokens of stories260K from a service in this process: alone and
-// ahead, alone and drawn, and several at a time.
+// BenchmarkAnswers generates tokens of stories260K through a service in this
+// process: one request with run-ahead decode, one with sampling, and several at a
+// time.
 func BenchmarkAnswers(b *testing.B) {
 	f, err := load.Open(modeltest.Stories(b) + "/stories260K.bin")
 	require.NoError(b, err)
 	defer f.Close()
+
 	svc := sessiontest.Start(b, sessiontest.Options{})
 	o := optionsFor(svc, llama.Options{Sequences: 16})
 	o.File = f
@@ -55,6 +57,7 @@ func BenchmarkAnswers(b *testing.B) {
 				}
 				asking.Wait()
 			}
+
 			b.ReportMetric(float64(tokens)/b.Elapsed().Seconds(), "tokens/s")
 		})
 	}

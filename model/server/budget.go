@@ -8,17 +8,19 @@ import (
 	"capgpu/client"
 )
 
-// budgetOf is what a session uses, and of what: its own limits, or where it has none,
-// those of its tenant, which others of that tenant use as well.
+// budgetOf returns a session's usage and limits. A missing limit is its tenant's,
+// which other sessions of that tenant use as well.
 func budgetOf(ctx context.Context, s *client.Session, c *client.Conn, device uint32) ([]client.BudgetEntry, error) {
 	entries, err := s.Budget(ctx)
 	if err != nil {
 		return nil, err
 	}
+
 	text, err := c.Status(ctx, device)
 	if err != nil {
-		return entries, nil // what the session knows is true as well
+		return entries, nil // the session's own limits are true as well
 	}
+
 	limits := tenantLimits(text, c.Tenant())
 	for i := range entries {
 		e := &entries[i]
@@ -26,6 +28,7 @@ func budgetOf(ctx context.Context, s *client.Session, c *client.Conn, device uin
 			e.Limit = limit
 		}
 	}
+
 	return entries, nil
 }
 
@@ -40,9 +43,11 @@ func tenantLimits(status []byte, tenant string) map[string]uint64 {
 			} `json:"budget"`
 		} `json:"tenants"`
 	}
+
 	if json.Unmarshal(status, &st) != nil {
 		return nil
 	}
+
 	limits := map[string]uint64{}
 	for _, t := range st.Tenants {
 		if t.Tenant != tenant {
@@ -52,5 +57,6 @@ func tenantLimits(status []byte, tenant string) map[string]uint64 {
 			limits[b.Class] = b.Limit
 		}
 	}
+
 	return limits
 }

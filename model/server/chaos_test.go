@@ -20,7 +20,7 @@ import (
 	"capgpu/outcome"
 )
 
-// chaosSeeds is how many random days are lived through; CAPGPU_CHAOS says another number.
+// chaosSeeds is the number of random runs; CAPGPU_CHAOS sets another number.
 func chaosSeeds(t *testing.T) uint64 {
 	if text := os.Getenv("CAPGPU_CHAOS"); text != "" {
 		n, err := strconv.ParseUint(text, 10, 32)
@@ -38,9 +38,11 @@ func randomRequest(x *rand.Rand) lm.Request {
 		Echo:      x.IntN(4) == 0,
 		IgnoreEnd: x.IntN(2) == 0,
 	}
+
 	for range 1 + x.IntN(30) {
 		q.Tokens = append(q.Tokens, int32(x.IntN(testWords.Vocab())))
 	}
+
 	if x.IntN(2) == 0 {
 		q.Sampling = sample.Params{Temperature: 1, TopK: x.IntN(5), Seed: x.Uint64(), Seeded: true}
 	}
@@ -53,6 +55,7 @@ func randomRequest(x *rand.Rand) lm.Request {
 	if x.IntN(3) == 0 {
 		q.LogProbs, q.Sampling = -1, sample.Params{}
 	}
+
 	return q
 }
 
@@ -61,10 +64,11 @@ func anybody(x *rand.Rand) context.Context {
 	return by(string(rune('a'+x.IntN(3))), string(rune('u'+x.IntN(2))))
 }
 
-// TestChaos lives through random days: requests of all kinds come at random, are pulled
-// fast, slowly or not at all, and are cancelled; pages are scarce; and the device goes,
-// with all kinds of ends. Every text that ends is the one that is computed alone in the
-// slow way, and every other is a beginning of it. Nothing is left, and the books agree.
+// TestChaos drives the server at random. Requests of all kinds arrive, are pulled
+// fast, slowly or not at all, and are cancelled; pages are scarce; and the device
+// is lost in all kinds of ways. Every finished text equals the one that the slow
+// reference computes alone, and every other text is a prefix of it. Nothing is
+// left, and the books agree.
 func TestChaos(t *testing.T) {
 	var sum lm.Totals
 	for seed := range chaosSeeds(t) {
@@ -86,6 +90,7 @@ func liveThrough(t *testing.T, seed uint64, sum *lm.Totals) {
 	if x.IntN(3) == 0 { // slow enough for turns to be taken
 		r.place.cost = time.Duration(1+x.IntN(40)) * time.Millisecond
 	}
+
 	r.run()
 	defer r.s.Close(context.Background())
 	synctest.Wait()
@@ -97,6 +102,7 @@ func liveThrough(t *testing.T, seed uint64, sum *lm.Totals) {
 	if !calm {
 		around.Go(func() { trouble(r, rand.New(rand.NewPCG(seed, 1)), stop) })
 	}
+
 	var asking sync.WaitGroup
 	for range 30 {
 		y := rand.New(rand.NewPCG(x.Uint64(), 2))
@@ -107,10 +113,11 @@ func liveThrough(t *testing.T, seed uint64, sum *lm.Totals) {
 			r.sound()
 		}
 	}
+
 	asking.Wait()
 	close(stop)
 	around.Wait()
-	time.Sleep(10 * time.Second) // the last trouble is over
+	time.Sleep(10 * time.Second) // the last fault is over
 	synctest.Wait()
 	st := r.s.Status()
 	require.Equal(t, lm.Ready, st.State)
@@ -127,7 +134,7 @@ func liveThrough(t *testing.T, seed uint64, sum *lm.Totals) {
 	sum.CompletionTokens += st.Totals.CompletionTokens
 }
 
-// oneClient makes one request, or embeds one text, and looks at what comes.
+// oneClient makes one request, or embeds one text, and checks the result.
 func oneClient(r *rig, x *rand.Rand, calm bool) {
 	if x.IntN(8) == 0 {
 		v, _, err := r.s.Embed(anybody(x), []string{"text"})
@@ -138,12 +145,14 @@ func oneClient(r *rig, x *rand.Rand, calm bool) {
 		}
 		return
 	}
+
 	q := randomRequest(x)
 	s, err := r.s.Generate(anybody(x), q)
 	if err != nil {
 		require.ErrorIs(r.t, err, gpuerr.Busy)
 		return
 	}
+
 	pause, cancelAt := time.Duration(0), -1
 	switch x.IntN(4) {
 	case 0:
@@ -153,6 +162,7 @@ func oneClient(r *rig, x *rand.Rand, calm bool) {
 	case 2:
 		time.Sleep(time.Duration(x.IntN(300)) * time.Millisecond)
 	}
+
 	var got []lm.Token
 	out := make([]lm.Token, 1+x.IntN(8))
 	for n := 1; n > 0; {
@@ -163,34 +173,38 @@ func oneClient(r *rig, x *rand.Rand, calm bool) {
 		got = append(got, out[:n]...)
 		time.Sleep(pause)
 	}
+
 	want, f := expected(q, r.place.z)
 	if len(got) > 0 {
 		require.Equal(r.t, want[:min(len(got), len(want))], got, "%+v", q)
 	}
+
 	switch {
 	case s.Finish() == lm.Cancelled:
 		require.GreaterOrEqual(r.t, cancelAt, 0)
 	case s.Finish() != lm.Unfinished:
 		require.Equal(r.t, f, s.Finish())
-		if cancelAt < 0 { // else it had ended before, and what was left went with the Close
+		if cancelAt < 0 { // otherwise it had ended before, and Close dropped the rest
 			require.Len(r.t, got, len(want))
 		}
 	default:
 		typed(r.t, err)
-		if calm { // only nobody's pulling ends an answer
+		if calm { // only a missing reader ends an answer
 			require.ErrorIs(r.t, err, gpuerr.Busy)
 		}
 	}
+
 	require.NoError(r.t, s.Close())
 }
 
-// typed: an end by fault has one of the codes that package lm tells of.
+// typed checks that a fault ends a request with one of the codes that package lm
+// documents.
 func typed(t *testing.T, err error) {
 	t.Helper()
 	require.Contains(t, []gpuerr.Code{gpuerr.DeviceLost, gpuerr.Disconnected, gpuerr.Busy, gpuerr.Poisoned}, gpuerr.CodeOf(err), "%v", err)
 }
 
-// trouble has the device go, now and then.
+// trouble loses the device, now and then.
 func trouble(r *rig, x *rand.Rand, stop <-chan struct{}) {
 	for {
 		select {
@@ -200,6 +214,7 @@ func trouble(r *rig, x *rand.Rand, stop <-chan struct{}) {
 			return
 		case <-time.After(time.Duration(20+x.IntN(150)) * time.Millisecond):
 		}
+
 		e := r.place.engine()
 		switch x.IntN(6) {
 		case 0:

@@ -28,7 +28,7 @@ import (
 	"capgpu/model/sample"
 )
 
-// testFile is a small model of seeded weights, with the vocabulary of the tests.
+// testFile is a small model of seeded weights, with the tests' vocabulary.
 func testFile() *model.File {
 	x := rand.New(rand.NewPCG(7, 7))
 	c := model.Config{Dim: 32, Hidden: 64, Layers: 2, Heads: 4, KVHeads: 2, HeadDim: 8, Vocab: testWords.Vocab(), Context: testContext, NormEps: 1e-5, RopeBase: 10000}
@@ -39,6 +39,7 @@ func testFile() *model.File {
 		}
 		return model.Tensor{Rows: rows, Cols: cols, Data: data}
 	}
+
 	ones := func() model.Tensor {
 		var data []byte
 		for range c.Dim {
@@ -46,6 +47,7 @@ func testFile() *model.File {
 		}
 		return model.Tensor{Rows: 1, Cols: c.Dim, Data: data}
 	}
+
 	w := model.Weights{Embed: matrix(c.Vocab, c.Dim), Norm: ones()}
 	kv := c.KVHeads * c.HeadDim
 	for range c.Layers {
@@ -54,6 +56,7 @@ func testFile() *model.File {
 			Gate: matrix(c.Hidden, c.Dim), Up: matrix(c.Hidden, c.Dim), Down: matrix(c.Dim, c.Hidden),
 		})
 	}
+
 	w.Output = w.Embed
 	return model.NewFile(model.File{Name: "seeded", Format: "test", Config: c, Weights: w, Tokenizer: testWords}, nil)
 }
@@ -101,7 +104,7 @@ func (l *live) ask(t testing.TB, q lm.Request) ([]lm.Token, error) {
 	return all(s)
 }
 
-// mixed are requests of all kinds.
+// mixed returns requests of all kinds.
 func mixed() (out []lm.Request) {
 	for i := range 24 {
 		q := lm.Request{Prompt: fmt.Sprintf("text %d: %s", i, "abcdefghijklmnopqrstuvwxyz"[:i]), MaxTokens: 5 + i, LogProbs: i%4 - 1, IgnoreEnd: true, Echo: i%5 == 0}
@@ -113,9 +116,9 @@ func mixed() (out []lm.Request) {
 	return out
 }
 
-// Alone or among others, with much room or little, on either engine, each answer is the
-// same to the last bit of its likelihoods; and the most likely tokens are those of the
-// independent reference.
+// Each answer is the same to the last bit of its likelihoods, alone or among
+// others, with much room or little, on either engine. The most likely tokens equal
+// those of the independent reference.
 func TestAloneAndAmongOthers(t *testing.T) {
 	for name, o := range map[string]mock.Options{"native": {}, "lane": {LaneOnly: true}} {
 		t.Run(name, func(t *testing.T) {
@@ -123,6 +126,7 @@ func TestAloneAndAmongOthers(t *testing.T) {
 			if name == "lane" {
 				asked = asked[:10]
 			}
+
 			svc := sessiontest.Start(t, sessiontest.Options{Mock: o})
 			alone := startLive(t, svc, optionsFor(svc, llama.Options{Sequences: 2, Batch: 8, PagePositions: 8}))
 			var want [][]lm.Token
@@ -131,6 +135,7 @@ func TestAloneAndAmongOthers(t *testing.T) {
 				require.NoError(t, err)
 				want = append(want, tokens)
 			}
+
 			checkReference(t, asked[0], want[0])
 			crowded := startLive(t, svc, optionsFor(svc, llama.Options{Sequences: 6, Batch: 16, PagePositions: 8, Positions: 128}))
 			var asking sync.WaitGroup
@@ -149,6 +154,7 @@ func TestAloneAndAmongOthers(t *testing.T) {
 					}
 				})
 			}
+
 			asking.Wait()
 			v, _, err := alone.Embed(context.Background(), []string{"a text of several batches, to be sure of it"})
 			require.NoError(t, err)
@@ -161,7 +167,8 @@ func TestAloneAndAmongOthers(t *testing.T) {
 	}
 }
 
-// The real model says what its reference says, of either file and on either engine.
+// The real model generates its reference's text, from either file and on either
+// engine.
 func TestStories(t *testing.T) {
 	dir := modeltest.Stories(t)
 	for name, engine := range map[string]mock.Options{"native": {}, "lane": {LaneOnly: true}} {
@@ -170,12 +177,13 @@ func TestStories(t *testing.T) {
 				f, err := load.Open(filepath.Join(dir, file))
 				require.NoError(t, err)
 				defer f.Close()
+
 				svc := sessiontest.Start(t, sessiontest.Options{Mock: engine})
 				o := optionsFor(svc, llama.Options{Sequences: 2})
 				o.File = f
 				l := startLive(t, svc, o)
 				for n, want := range map[int]string{64: "t0.n64", 128: "t0.n128"} {
-					for _, logprobs := range []int{-1, 1} { // ahead, and a step at a time
+					for _, logprobs := range []int{-1, 1} { // with run-ahead decode, and a step at a time
 						s, err := l.Generate(context.Background(), lm.Request{Prompt: "", MaxTokens: n, LogProbs: logprobs})
 						require.NoError(t, err)
 						text := ""
@@ -223,7 +231,7 @@ func TestQuotaUpFront(t *testing.T) {
 	require.Contains(t, s.Status().Reason, "E_QUOTA deviceMemory")
 }
 
-// What limits a session is its own limit, or else its tenant's.
+// A session is limited by its own limit, or else by its tenant's.
 func TestBudget(t *testing.T) {
 	svc := sessiontest.Start(t, sessiontest.Options{Attach: func(a *gpu.Attach) {
 		a.TenantLimits[ledger.DeviceMemory], a.TenantLimits[ledger.Buffers] = 100<<20, 77
@@ -258,8 +266,8 @@ func TestNobodyThere(t *testing.T) {
 	require.GreaterOrEqual(t, time.Since(begun), o.Start)
 }
 
-// A session that an operator takes away ends the service, with the reason, until the
-// server is told to open another.
+// A session that an operator revokes ends the service, with the reason, until
+// Reopen.
 func TestRevoked(t *testing.T) {
 	svc := sessiontest.Start(t, sessiontest.Options{})
 	o := optionsFor(svc, llama.Options{Sequences: 2})
@@ -272,6 +280,7 @@ func TestRevoked(t *testing.T) {
 		parents <- whole
 		return whole.Restrict(ctx, client.Policy{Facet: client.FacetFull})
 	}
+
 	l := startLive(t, svc, o)
 	s, err := l.Generate(context.Background(), lm.Request{Prompt: "x", IgnoreEnd: true})
 	require.NoError(t, err)
@@ -292,8 +301,8 @@ func TestRevoked(t *testing.T) {
 	t.Cleanup(func() { _ = whole.Close(context.Background()) })
 }
 
-// The service dies: whoever has begun is told at once, and the books of the next one are
-// right.
+// When the service dies, requests that have begun learn of it at once, and the
+// books of the next session are right.
 func TestServiceDies(t *testing.T) {
 	socket := make(chan string, 8)
 	svc := sessiontest.Start(t, sessiontest.Options{})
@@ -306,6 +315,7 @@ func TestServiceDies(t *testing.T) {
 		defer mu.Unlock()
 		return client.Dial(ctx, current)
 	}
+
 	l := startLive(t, svc, o)
 	want, err := l.ask(t, greedy("the same", 60))
 	require.NoError(t, err)
@@ -319,15 +329,17 @@ func TestServiceDies(t *testing.T) {
 	if err == nil {
 		t.Skip("the answer was whole before the service died") // it is short
 	}
+
 	require.Contains(t, []gpuerr.Code{gpuerr.Disconnected, gpuerr.DeviceLost}, gpuerr.CodeOf(err))
 	require.Less(t, time.Since(begun), 30*time.Second)
 	l.until(t, lm.Recovering)
 	waits := make(chan error, 1)
-	go func() { // whoever comes now waits for the next service
+	go func() { // a request that arrives now waits for the next service
 		got, err := l.ask(t, greedy("the same", 60))
 		require.Equal(t, want, got)
 		waits <- err
 	}()
+
 	next := sessiontest.Start(t, sessiontest.Options{})
 	mu.Lock()
 	current = next.Socket

@@ -14,25 +14,23 @@ func (s *Server) newEmbedding(ctx context.Context, i int, text string) (*request
 	if err != nil {
 		return nil, err
 	}
-	r := &request{
-		s: s, who: lm.AskerOf(ctx), embed: make([]float32, s.info.Dim), tokens: tokens,
-		more: make(chan struct{}, 1), pulling: make(chan struct{}, 1), released: make(chan struct{}),
-	}
-	r.prompt = len(r.tokens)
-	r.counted.PromptTokens = r.prompt
-	r.limit = r.prompt + 1 // all are fed
-	if r.prompt == 0 {
+	r := s.newRequestOf(ctx)
+	r.want.embed, r.gen.tokens = make([]float32, s.info.Dim), tokens
+	r.want.prompt = len(r.gen.tokens)
+	r.out.counted.PromptTokens = r.want.prompt
+	r.want.limit = r.want.prompt + 1 // all are fed
+	if r.want.prompt == 0 {
 		return nil, gpuerr.New(gpuerr.Invalid, "texts: number %d is empty, and the model has no token to begin with", i)
 	}
 	return r, r.fits(s.room().positions() + 1)
 }
 
-// embeddingDone ends a text whose vector is there.
+// embeddingDone ends a text when its vector is ready.
 func (p *pass) embeddingDone(r *request) {
 	p.s.mu.Lock()
 	defer p.s.mu.Unlock()
-	for _, x := range r.embed {
-		if x-x != 0 { // infinite, or no number
+	for _, x := range r.want.embed {
+		if x-x != 0 { // infinite, or NaN
 			p.s.endLocked(r, lm.Unfinished, errNoNumbers)
 			return
 		}

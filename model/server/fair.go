@@ -7,49 +7,50 @@ import (
 	"capgpu/model/lm"
 )
 
-// fair divides time among those who ask: first among peers, then among the users of a peer,
-// then among what one user asks for. It is a tree of shares:
+// fair divides time: first among peers, then among the users of a peer, then among
+// one user's items. It is a tree of shares:
 //
 //	all ── peer ── user ── item (a request, or a text to tokenize)
 //
-// That share goes first which has had less time than those beside it (charge). One that
-// comes, or comes back, begins where the others are (now), so that it has no right to what
-// it did not ask for; what it had more than its part is kept when it goes, for at most idle
-// shares, and no more than memory of it.
+// Among siblings, the share with the least time goes first (charge). A share that
+// arrives, or returns, starts at the others' average (now), so that it gains
+// nothing for time that it did not ask for. A departing share leaves its debt
+// behind: the time that it had above its part, up to memory, and for at most idle
+// shares.
 //
-// The zero value is ready. The lock is that of its owner.
+// The zero value is ready. The owner's lock guards it.
 type fair[T any] struct {
 	all    share[T]
 	number uint64
 }
 
-// share is what one has had, and has.
+// share is one node: what it has had, and has.
 type share[T any] struct {
 	above  *share[T] // nil: all
 	name   string
-	number uint64 // in the order in which they came
+	number uint64 // order of arrival
 	item   T
-	of     map[string]*share[T] // by name; of all and of peers
-	line   []*share[T]          // of a user: its items that wait, the oldest first
+	of     map[string]*share[T] // by name; in the root and in peers
+	line   []*share[T]          // in a user: its waiting items, the oldest first
 
-	items  int           // that were put and are not gone yet
-	active int           // of those below: that ask for time
-	had    time.Duration // as all beside it count it
-	now    time.Duration // what those below have had, on average
+	items  int           // items below that are not gone yet
+	active int           // shares below that ask for time
+	had    time.Duration // in its siblings' scale
+	now    time.Duration // the average of what the shares below have had
 	use    use
 }
 
-// use is what one has, with all below it.
+// use is what a node has, with all below it.
 type use struct{ waiting, places, pages int }
 
 const (
-	// memory is how much more or less than the others one may have had, for it to count.
+	// memory bounds how far a share's time may count above or below the others'.
 	memory = time.Second
-	// idle is how many shares beside each other are remembered of which nobody asks.
+	// idle is how many siblings without items are remembered.
 	idle = 64
 )
 
-// put makes an item of who asks, which waits.
+// put makes an item of an asker; it waits.
 func (f *fair[T]) put(who lm.Asker, item T) *share[T] {
 	user := f.below(f.below(&f.all, who.Peer), who.User)
 	for s := user; s.above != nil; s = s.above {
@@ -76,13 +77,13 @@ func (f *fair[T]) below(s *share[T], name string) *share[T] {
 	return b
 }
 
-// begin: s asks for time from now on, beside those that do.
+// begin: from now on s asks for time, beside its active siblings.
 func (s *share[T]) begin() {
 	s.above.active++
 	s.had = max(s.had, s.above.now)
 }
 
-// wait puts an item into the line of its user, where its age says.
+// wait puts an item into the line of its user, ordered by age.
 func (s *share[T]) wait() {
 	line := s.above.line
 	i, _ := slices.BinarySearchFunc(line, s.number, func(x *share[T], number uint64) int {
@@ -101,7 +102,7 @@ func (s *share[T]) leave() {
 	s.uses(use{waiting: -1})
 }
 
-// take gives an item that waits a place.
+// take gives a waiting item a place.
 func (s *share[T]) take() {
 	s.leave()
 	s.begin()
@@ -114,7 +115,7 @@ func (s *share[T]) give() {
 	s.uses(use{places: -1, pages: -s.use.pages})
 }
 
-// uses adds to what s has.
+// uses adds to the use of s and its ancestors.
 func (s *share[T]) uses(more use) {
 	for ; s != nil; s = s.above {
 		s.use.waiting += more.waiting
@@ -123,7 +124,7 @@ func (s *share[T]) uses(more use) {
 	}
 }
 
-// gone forgets an item, which neither waits nor has a place.
+// gone forgets an item that neither waits nor has a place.
 func (s *share[T]) gone() {
 	for s = s.above; s.above != nil; s = s.above {
 		if s.items--; s.items == 0 {
@@ -133,8 +134,8 @@ func (s *share[T]) gone() {
 	}
 }
 
-// forget forgets those below of which nobody asks: that have had no more than the others,
-// and of the rest those with the least, so that only so many are left.
+// forget drops the children without items that have had no more than the others. If
+// too many remain, it drops those with the smallest debts.
 func (s *share[T]) forget() {
 	for len(s.of) > s.active {
 		var least *share[T]
@@ -150,7 +151,7 @@ func (s *share[T]) forget() {
 	}
 }
 
-// charge says that an item had time. What is beyond memory is not held against anybody.
+// charge records an item's time. Time beyond memory is not counted against it.
 func (s *share[T]) charge(d time.Duration) {
 	for ; s.above != nil; s = s.above {
 		s.above.now += d / time.Duration(max(1, s.above.active))
@@ -158,8 +159,9 @@ func (s *share[T]) charge(d time.Duration) {
 	}
 }
 
-// next is the item whose turn it is to have a place: of the peer with the fewest, among
-// equals of the one that has had the least; and so on below. nil: nobody waits.
+// next returns the item that gets the next place: of the peer with the fewest
+// places, among equals of the one that has had the least time, and so on below.
+// nil: nothing waits.
 func (f *fair[T]) next() *share[T] {
 	s := &f.all
 	for range 2 {
@@ -186,7 +188,7 @@ func (s *share[T]) less(x *share[T]) bool {
 	return s.number < x.number
 }
 
-// before says which of two items goes first in what all of them get some of.
+// before reports which of two items goes first in a resource of which all get some.
 func (s *share[T]) before(x *share[T]) bool {
 	user, other := s.above, x.above
 	switch {
@@ -198,10 +200,10 @@ func (s *share[T]) before(x *share[T]) bool {
 	return s.less(x)
 }
 
-// peer is whose item s is.
+// peer returns the peer to which item s belongs.
 func (s *share[T]) peer() *share[T] { return s.above.above }
 
-// waiting are all that wait, in no order that matters.
+// waiting returns all waiting items, in no particular order.
 func (f *fair[T]) waiting() (all []T) {
 	for _, peer := range f.all.of {
 		for _, user := range peer.of {

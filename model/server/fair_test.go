@@ -12,8 +12,8 @@ import (
 	"capgpu/model/lm"
 )
 
-// The tree's books against plain lists, whatever comes, waits, gets a place, uses it, gives
-// it back and goes.
+// The tree's books match plain lists through any sequence of arrivals, waits,
+// places, uses, returns and departures.
 func TestFair(t *testing.T) {
 	type state struct {
 		s               *share[int]
@@ -31,6 +31,7 @@ func TestFair(t *testing.T) {
 			}
 			return rapid.SampledFrom(some).Draw(t, "item")
 		}
+
 		places := func(who func(x *state) bool) (n int) {
 			for _, x := range all {
 				if x.has && who(x) {
@@ -39,6 +40,7 @@ func TestFair(t *testing.T) {
 			}
 			return n
 		}
+
 		t.Repeat(map[string]func(*rapid.T){
 			"put": func(t *rapid.T) {
 				who := lm.Asker{Peer: rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "peer"), User: rapid.SampledFrom([]string{"u", "v"}).Draw(t, "user")}
@@ -49,6 +51,7 @@ func TestFair(t *testing.T) {
 				if s == nil {
 					t.Skip()
 				}
+
 				i := slices.IndexFunc(all, func(x *state) bool { return x.s == s })
 				x := all[i]
 				require.True(t, x.waits)
@@ -64,6 +67,7 @@ func TestFair(t *testing.T) {
 					}
 					require.False(t, y.who == x.who && j < i, "the oldest of a user")
 				}
+
 				s.take()
 				x.waits, x.has = false, true
 			},
@@ -108,19 +112,21 @@ func TestFair(t *testing.T) {
 					require.Equal(t, x.pages, x.s.use.pages)
 					require.LessOrEqual(t, x.s.had, x.s.above.now+memory)
 				}
+
 				require.Equal(t, want, f.all.use)
 				require.Len(t, f.waiting(), waiting)
 				peers := map[string]bool{}
 				for _, x := range all {
 					peers[x.who.Peer] = true
 				}
+
 				require.Equal(t, len(peers), f.all.active)
 			},
 		})
 	})
 }
 
-// Those with the largest debts are remembered when they are gone, and only so many.
+// The tree remembers departed shares with the largest debts, up to a bound.
 func TestFairForgets(t *testing.T) {
 	var f fair[int]
 	other := f.put(lm.Asker{Peer: "other"}, 0)
@@ -141,10 +147,11 @@ func TestFairForgets(t *testing.T) {
 			require.LessOrEqual(t, len(many.of), idle)
 		}
 	}
+
 	require.NotNil(t, f.all.of["999"])
 	require.Nil(t, f.all.of["1"])
 
-	// A peer that comes back owes what it had.
+	// A peer that comes back owes what it had used.
 	s := f.put(lm.Asker{Peer: "999"}, 0)
 	n := f.put(lm.Asker{Peer: "new"}, 0)
 	require.Same(t, n, f.next())

@@ -10,32 +10,33 @@ import (
 	"sync/atomic"
 	"time"
 
-	"capgpu/client"
 	"capgpu/gpuerr"
-	"capgpu/model/lm"
-	"capgpu/model/sample"
 	"capgpu/model/tokenizer"
 )
 
-// The vocabulary of the tests: nothing, begin, end, all bytes, and some words.
+// The tests' vocabulary: nothing, begin, end, all bytes, and some words.
 var testWords = func() *tokenizer.Tokenizer {
 	s := tokenizer.Spec{Scheme: tokenizer.SentencePiece, BOS: 1, EOS: 2, EOT: -1, Unk: 0, AddBOS: true}
 	add := func(text string, kind tokenizer.Kind) {
 		s.Pieces = append(s.Pieces, tokenizer.Piece{Text: []byte(text), Kind: kind, Score: -float32(len(s.Pieces))})
 	}
+
 	add("<unk>", tokenizer.Unknown)
 	add("<s>", tokenizer.Control)
 	add("</s>", tokenizer.Control)
 	for b := range 256 {
 		add(fmt.Sprintf("<0x%02X>", b), tokenizer.Byte)
 	}
+
 	for _, w := range []string{"a", "b", "ab", "aba", "\u2581cat", "é", "\u2581", "dog", "\n"} {
 		add(w, tokenizer.Normal)
 	}
+
 	t, err := tokenizer.New(s)
 	if err != nil {
 		panic(err)
 	}
+
 	return t
 }()
 
@@ -45,13 +46,14 @@ const (
 	testEnd     = 2
 )
 
-// logitsOf is the model of the tests: what follows tokens is told by a hash of all of them
-// at their places. Letters are likely, so that stop strings come, and so is the end.
+// logitsOf is the tests' model: a hash of all tokens at their places decides the
+// logits. Letters are likely, so that stop strings come, and so is the end.
 func logitsOf(tokens []int32) []float32 {
 	h := fnv.New64a()
 	for i, t := range tokens {
 		h.Write([]byte{byte(i), byte(i >> 8), byte(t), byte(t >> 8)})
 	}
+
 	x := h.Sum64()
 	out := make([]float32, testWords.Vocab())
 	for i := range out {
@@ -63,12 +65,13 @@ func logitsOf(tokens []int32) []float32 {
 			out[i] += 3
 		}
 	}
+
 	out[testEnd] += 2
 	return out
 }
 
-// fakeEngine is that model with a paged cache: each row is written to the page that the
-// table names, and what is computed is read back from the pages.
+// fakeEngine is that model with a paged cache: it writes each row to the page that
+// the table names, and reads from the pages what it computes with.
 type fakeEngine struct {
 	z         size
 	pages     [][]int32 // tokens, by page; -1: nothing
@@ -81,7 +84,7 @@ type fakeEngine struct {
 	rowCost   time.Duration // and of each row of a step
 	embedCost time.Duration // and of a text
 	sizes     []int         // rows of each step
-	damaged   bool          // what it computes are no numbers
+	damaged   bool          // it computes NaN
 	device    time.Duration
 	steps     int
 	aheads    atomic.Int64 // tokens of greedy
@@ -120,7 +123,7 @@ func (e *fakeEngine) kill(err error) {
 	}
 }
 
-// failNext has the next pass fail, and all after it.
+// failNext makes the next pass fail, and all after it.
 func (e *fakeEngine) failNext(err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -178,20 +181,23 @@ func (q *fakeSequence) Close() {
 	}
 }
 
-// pass takes its time and says whether it went well.
+// pass takes its time and returns its result.
 func (e *fakeEngine) pass(ctx context.Context) error {
 	if e.died != nil {
 		return e.died
 	}
+
 	select {
 	case <-time.After(e.cost):
 	case <-e.over:
 	case <-ctx.Done():
 	}
+
 	e.device += e.cost
 	e.steps++
 	e.mu.Lock()
 	defer e.mu.Unlock()
+
 	if e.overWhy != nil {
 		return e.overWhy
 	}
@@ -199,6 +205,7 @@ func (e *fakeEngine) pass(ctx context.Context) error {
 		e.fail, e.died = nil, e.fail
 		return e.died
 	}
+
 	return ctx.Err()
 }
 
@@ -222,20 +229,24 @@ func (e *fakeEngine) step(ctx context.Context, rows []row) error {
 	if len(rows) == 0 || len(rows) > e.z.batch {
 		panic(fmt.Sprintf("%d rows", len(rows)))
 	}
+
 	e.last = e.last[:0]
 	time.Sleep(time.Duration(len(rows)) * e.rowCost)
 	e.sizes = append(e.sizes, len(rows))
 	if err := e.pass(ctx); err != nil {
 		return err
 	}
+
 	for _, r := range rows {
 		r.seq.(*fakeSequence).put(r.position, r.token)
 	}
+
 	for _, r := range rows {
 		if r.logits {
 			e.last = append(e.last, e.spoil(logitsOf(r.seq.(*fakeSequence).read(r.position+1))))
 		}
 	}
+
 	return nil
 }
 
@@ -308,142 +319,4 @@ func vectorOf(tokens []int32) []float32 {
 		v[i] /= float32(math.Sqrt(sum))
 	}
 	return v
-}
-
-// fakePlace loads fake engines.
-type fakePlace struct {
-	z     size
-	cost  time.Duration
-	delay time.Duration // of loading
-	keeps bool          // a session that is revoked was taken away
-
-	mu      sync.Mutex
-	refuse  error // what load answers
-	engines []*fakeEngine
-	onLoad  func(e *fakeEngine)
-}
-
-func (p *fakePlace) load(ctx context.Context, progress func(done, total uint64)) (*loaded, error) {
-	select {
-	case <-time.After(p.delay):
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.refuse != nil {
-		return nil, p.refuse
-	}
-	progress(10, 10)
-	e := newFakeEngine(p.z, p.cost)
-	p.engines = append(p.engines, e)
-	if p.onLoad != nil {
-		p.onLoad(e)
-	}
-	return &loaded{
-		engine: e, over: e.over, device: client.DeviceInfo{Name: "fake0", Epoch: uint64(len(p.engines))},
-		why:    e.broken,
-		budget: func(context.Context) ([]client.BudgetEntry, error) { return nil, nil },
-		close:  func(context.Context) { e.kill(gpuerr.New(gpuerr.Closed, "closed")) },
-	}, nil
-}
-
-func (p *fakePlace) taken(context.Context) bool { return p.keeps }
-func (p *fakePlace) close()                     {}
-
-func (p *fakePlace) setRefuse(err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.refuse = err
-}
-
-func (p *fakePlace) engine() *fakeEngine {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.engines[len(p.engines)-1]
-}
-
-func (p *fakePlace) loads() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return len(p.engines)
-}
-
-// expected is the slow, obvious way to answer a request, alone.
-func expected(q lm.Request, z size) (tokens []lm.Token, f lm.Finish) {
-	text := append([]int32(nil), q.Tokens...)
-	if q.Tokens == nil {
-		text = testWords.Encode(q.Prompt, tokenizer.Encode{})
-	}
-	prompt := len(text)
-	limit := min(testContext+1, prompt+q.MaxTokens)
-	if q.MaxTokens == 0 {
-		limit = min(testContext, z.pages*z.pagePositions) + 1
-	}
-	sampler, err := sample.New(q.Sampling, testWords.Vocab())
-	if err != nil {
-		panic(err)
-	}
-	sampler.Accept(text...)
-	d := testWords.Decoder(text...)
-	if q.Echo {
-		d = testWords.Decoder()
-		for i, t := range text {
-			e := lm.Token{ID: t, Text: d.Add(t)}
-			if i == prompt-1 {
-				e.Text += d.Flush()
-			}
-			if q.LogProbs >= 0 && i > 0 {
-				c := likelihood(logitsOf(text[:i]), t, q.LogProbs)
-				e.LogProb, e.Top = c.LogProb, tops(c)
-			}
-			tokens = append(tokens, e)
-		}
-	}
-	all := "" // of the answer, stop strings included
-	told := 0 // of it
-	for {
-		c, err := sampler.Next(logitsOf(text), q.LogProbs)
-		if err != nil {
-			panic(err)
-		}
-		text = append(text, c.ID)
-		t := lm.Token{ID: c.ID}
-		if q.LogProbs >= 0 {
-			t.LogProb, t.Top = c.LogProb, tops(c)
-		}
-		end := testWords.IsEnd(c.ID) && !q.IgnoreEnd
-		if end {
-			all += d.Flush()
-		} else {
-			all += d.Add(c.ID)
-			if len(text) >= limit && firstStop(all, q.Stop) < 0 {
-				all += d.Flush()
-				f = lm.Length
-			}
-		}
-		upTo := certain(all, q.Stop)
-		if f == lm.Length || end {
-			upTo = len(all)
-		}
-		if i := firstStop(all, q.Stop); i >= 0 {
-			upTo, f = i, lm.Stop
-		}
-		if end {
-			f = lm.Stop
-		}
-		t.Text, told = all[told:upTo], upTo
-		tokens = append(tokens, t)
-		if f != lm.Unfinished {
-			return tokens, f
-		}
-	}
-}
-
-func tops(c sample.Choice) []lm.Alternative {
-	var out []lm.Alternative
-	for _, t := range c.Top {
-		out = append(out, lm.Alternative{ID: t.ID, Text: testWords.Piece(t.ID), LogProb: t.LogProb})
-	}
-	return out
 }

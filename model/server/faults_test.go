@@ -24,24 +24,26 @@ func drawn(seed uint64) lm.Request {
 	return lm.Request{Prompt: "drawn", MaxTokens: 80, IgnoreEnd: true, LogProbs: 0, Sampling: sample.Params{Temperature: 1, Seed: seed, Seeded: true}}
 }
 
-// The device hangs, or fails, in a pass of one of two servers. Whose pass it was is told
-// so within the bound; the other, whose passes are reset with it, says what it would have
-// said; and both serve on.
+// The device hangs, or fails, in a pass of one of two servers. The server of that
+// pass learns of it within the bound. The other's passes are reset with it, but it
+// generates the same text as without the fault. Both continue to serve.
 func TestDeviceHangs(t *testing.T) {
 	const deadline, rounds = time.Second, 2 // a busy host takes its time as well
 	for name, kind := range map[string]faults.Kind{"hang": faults.Hang, "error": faults.ErrorCompletion} {
 		t.Run(name, func(t *testing.T) {
 			var armed atomic.Int64 // the number of the fault that hits the next pass
 			var script faults.Script
-			for i := range int64(rounds) { // a job is looked at more than once, so only Times says once
+			for i := range int64(rounds) { // the device checks a job more than once, so only Times makes it once
 				script.Faults = append(script.Faults, faults.Fault{Kind: kind, Op: "list", Times: 1, Match: func(*backend.Job) bool { return armed.Load() == i+1 }})
 			}
+
 			svc := sessiontest.Start(t, sessiontest.Options{
 				Mock: mock.Options{Script: script},
 				Config: func(c *gpu.Config) {
 					c.DefaultDeadline, c.HangBound, c.Strikes.Limit = deadline, 2*time.Second, 1000
 				},
 			})
+
 			servers := []*live{startLive(t, svc, optionsFor(svc, llama.Options{Sequences: 2})), startLive(t, svc, optionsFor(svc, llama.Options{Sequences: 2}))}
 			want, err := servers[0].ask(t, drawn(1))
 			require.NoError(t, err)
@@ -49,6 +51,7 @@ func TestDeviceHangs(t *testing.T) {
 				tokens []lm.Token
 				err    error
 			}
+
 			broken := 0
 			for i := range rounds {
 				ends := make(chan end, 2)
@@ -62,6 +65,7 @@ func TestDeviceHangs(t *testing.T) {
 						ends <- end{tokens, err}
 					}()
 				}
+
 				armed.Store(int64(i) + 1)
 				at := time.Now()
 				for range servers {
@@ -88,6 +92,7 @@ func TestDeviceHangs(t *testing.T) {
 					require.Equal(t, want, got)
 				}
 			}
+
 			require.GreaterOrEqual(t, broken, rounds, "each fault is one server's")
 		})
 	}

@@ -19,8 +19,8 @@ import (
 	"capgpu/model/load"
 )
 
-// A file that was cut off under the server costs the next load, not the process; once it
-// is whole again, so is the service.
+// If the file is truncated under the server, the next load fails, but the process
+// survives. Once the file is whole again, the service works again.
 func TestFileIsCutOff(t *testing.T) {
 	var b bytes.Buffer
 	require.NoError(t, gguf.Write(&b, testFile(), nil))

@@ -14,8 +14,8 @@ import (
 	"capgpu/outcome"
 )
 
-// The cache that is loaded after an innocent reset may be smaller. Who no longer fits, runs
-// or is parked, is told so, and keeps nobody waiting.
+// The cache that is loaded after an innocent reset may be smaller. A request that
+// no longer fits, running or parked, is told so and keeps no other waiting.
 func TestSmallerCache(t *testing.T) {
 	z := testSize
 	z.sequences = 2
@@ -26,8 +26,9 @@ func TestSmallerCache(t *testing.T) {
 			q.IgnoreEnd = true
 			return q
 		}
+
 		unpulled := r.generate(long(1))
-		time.Sleep(100 * time.Millisecond) // it has made all that it may
+		time.Sleep(100 * time.Millisecond) // it has made all the tokens that it may
 		pulled := r.generate(long(2))
 		time.Sleep(20 * time.Millisecond)
 		r.place.z.pages = 6 // 48 positions
@@ -35,6 +36,7 @@ func TestSmallerCache(t *testing.T) {
 		for n := r.place.loads(); r.place.loads() == n; {
 			time.Sleep(time.Millisecond)
 		}
+
 		q := greedy("one", 5)
 		other := r.generate(q)
 		r.right(q, other)
@@ -47,8 +49,8 @@ func TestSmallerCache(t *testing.T) {
 	})
 }
 
-// An answer that has ended keeps what its client may still read, and nothing else; one
-// that is parked keeps no memory of steps.
+// A finished answer keeps only the text that its client may still read; a parked
+// one keeps no memory of steps.
 func TestEndedKeepsLittle(t *testing.T) {
 	inBubble(t, testSize, Options{}, func(r *rig) {
 		q := seeded("text", 5, 1)
@@ -57,25 +59,26 @@ func TestEndedKeepsLittle(t *testing.T) {
 		q.Stop = []string{"never that"}
 		checked, err := r.s.newRequest(context.Background(), q)
 		require.NoError(t, err)
-		require.Equal(t, -1, checked.sampling.PenaltyLast, "no ring for more tokens than there can be")
+		require.Equal(t, -1, checked.want.sampling.PenaltyLast, "no ring for more tokens than there can be")
 		s := r.generate(q).(*request)
-		<-s.released
+		<-s.out.released
 		r.s.mu.Lock()
-		require.Equal(t, lm.Length, s.finish)
-		require.Len(t, s.buf, 5)
-		require.Nil(t, s.chooser)
-		require.Nil(t, s.tokens)
-		require.Nil(t, s.text.decoder)
-		require.Nil(t, s.text.stop)
-		require.Len(t, r.s.unread, 1)
+		require.Equal(t, lm.Length, s.out.finish)
+		require.Len(t, s.out.buf, 5)
+		require.Nil(t, s.gen.chooser)
+		require.Nil(t, s.gen.tokens)
+		require.Nil(t, s.gen.text.decoder)
+		require.Nil(t, s.gen.text.stop)
+		require.Len(t, r.s.requests.unread, 1)
 		r.s.mu.Unlock()
 		r.right(q, s)
-		require.Nil(t, s.buf)
-		require.Empty(t, r.s.unread)
+		require.Nil(t, s.out.buf)
+		require.Empty(t, r.s.requests.unread)
 	})
 }
 
-// Of answers that have ended and that nobody reads there are as many as may wait.
+// The number of finished answers that nobody reads is bounded by the number that
+// may wait.
 func TestManyUnread(t *testing.T) {
 	inBubble(t, testSize, Options{Waiting: 4}, func(r *rig) {
 		q := greedy("text", 5)
@@ -84,17 +87,20 @@ func TestManyUnread(t *testing.T) {
 			streams = append(streams, r.generate(q))
 			time.Sleep(20 * time.Millisecond)
 		}
+
 		synctest.Wait()
-		require.Len(t, r.s.unread, 4)
+		require.Len(t, r.s.requests.unread, 4)
 		for _, s := range streams[:2] {
 			tokens, err := all(s)
 			require.Empty(t, tokens)
 			require.ErrorIs(t, err, gpuerr.Busy)
 			require.Equal(t, lm.Unfinished, s.Finish())
 		}
+
 		for _, s := range streams[2:] {
 			r.right(q, s)
 		}
-		require.Empty(t, r.s.unread)
+
+		require.Empty(t, r.s.requests.unread)
 	})
 }

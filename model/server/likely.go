@@ -6,26 +6,30 @@ import (
 	"capgpu/model/sample"
 )
 
-// likelihood is how likely a token of a prompt was, and with top above 0 which were the
-// most likely: of the logits as they are, like what sample tells of an answer.
+// likelihood returns the log-probability of a prompt's token, and with top above 0
+// the most likely tokens. It uses the raw logits, as sample does for an answer's
+// tokens.
 func likelihood(logits []float32, id int32, top int) sample.Choice {
 	most := math.Inf(-1)
 	for _, x := range logits {
-		if x := float64(x); x > most { // false for what is no number
+		if x := float64(x); x > most { // false for NaN
 			most = x
 		}
 	}
+
 	sum := 0.0
 	for _, x := range logits {
 		if e := math.Exp(float64(x) - most); !math.IsNaN(e) {
 			sum += e
 		}
 	}
+
 	total := most + math.Log(sum)
 	c := sample.Choice{ID: id, LogProb: logProb(logits[id], total)}
 	if top <= 0 {
 		return c
 	}
+
 	best := make([]int32, 0, top+1)
 	for i, x := range logits {
 		at := len(best)
@@ -40,10 +44,12 @@ func likelihood(logits []float32, id int32, top int) sample.Choice {
 		best[at] = int32(i)
 		best = best[:min(len(best), top)]
 	}
+
 	c.Top = make([]sample.TopToken, len(best))
 	for i, id := range best {
 		c.Top[i] = sample.TopToken{ID: id, LogProb: logProb(logits[id], total)}
 	}
+
 	return c
 }
 

@@ -7,7 +7,7 @@ import (
 	"capgpu/model/llama"
 )
 
-// llamaEngine is a llama.Model as the server uses it.
+// llamaEngine adapts a llama.Model to the server.
 type llamaEngine struct {
 	m    *llama.Model
 	z    size
@@ -32,7 +32,7 @@ func (e *llamaEngine) logits(i int) (_ []float32, err error) {
 func (e *llamaEngine) newSequence() (sequence, error) {
 	q, err := e.m.NewSequence()
 	if err != nil {
-		return nil, err // no interface around a nil
+		return nil, err // a typed nil must not become an interface
 	}
 	return q, nil
 }

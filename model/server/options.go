@@ -14,33 +14,38 @@ import (
 
 // Options of a server. Zero fields take the defaults.
 type Options struct {
-	// Dial connects to the tenant socket; it is called again whenever the service was gone.
+	// Dial connects to the tenant socket. It is called again whenever the
+	// connection was lost.
 	Dial func(ctx context.Context) (*client.Conn, error)
 	// Device is the index of the device.
 	Device uint32
 	// Session opens the session; nil: Conn.Open of Device. It may weaken it.
 	Session func(ctx context.Context, c *client.Conn) (*client.Session, error)
-	// File is the model. It stays the caller's, and mapped until Run has returned.
+	// File is the model. The caller keeps owning it, and keeps it mapped until Run
+	// has returned.
 	File *model.File
-	// Name is what the model is called; default File.Name.
+	// Name is the model's name; default File.Name.
 	Name  string
 	Llama llama.Options
 
-	// Waiting is how many requests may wait for a place, and how many answers that nobody
-	// reads are kept; default 256. One peer may have three quarters of the former (peers.Shares).
+	// Waiting is how many requests may wait for a place, and how many unread
+	// answers are kept; default 256. One peer may have three quarters of the
+	// waiting places (peers.Shares).
 	Waiting int
-	// Ahead is how many tokens are made that nobody has pulled yet; default 256.
+	// Ahead is how many tokens may be made before anybody pulls them; default 256.
 	Ahead int
-	// Patience is how long requests that have not begun wait for a device that went;
+	// Patience is how long requests that have not begun wait for a lost device;
 	// default 10 s, negative: not at all.
 	Patience time.Duration
-	// Start is how long Run tries to reach a service that is not there yet; default 0: once.
+	// Start is how long Run tries to reach a service that does not exist yet;
+	// default 0: once.
 	Start time.Duration
 
-	// Changed is told, from the goroutine of Run, when the state has become another.
+	// Changed is called, from the goroutine of Run, when the state has changed.
 	Changed func(state lm.State, reason string)
 	Log     *slog.Logger // default slog.Default
-	// Progress is told about loading, from the goroutine of Run: bytes.
+	// Progress is called while the model is loaded, from the goroutine of Run, with
+	// bytes.
 	Progress func(done, total uint64)
 }
 
@@ -50,7 +55,7 @@ const (
 	defaultPatience = 10 * time.Second
 )
 
-// complete fills in the defaults of what does not depend on the file.
+// complete fills in the defaults that do not depend on the file.
 func (o *Options) complete() error {
 	for _, f := range []struct {
 		name  string
@@ -64,6 +69,7 @@ func (o *Options) complete() error {
 			*f.value = f.def
 		}
 	}
+
 	if o.Patience == 0 {
 		o.Patience = defaultPatience
 	}
@@ -76,5 +82,6 @@ func (o *Options) complete() error {
 	if o.Progress == nil {
 		o.Progress = func(uint64, uint64) {}
 	}
+
 	return nil
 }

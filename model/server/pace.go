@@ -2,20 +2,21 @@ package server
 
 import "time"
 
-// passTime is how long a pass may take: a quarter of what a driver gives the work of one
-// submission before it takes it for hung, which costs all sessions of the device theirs.
+// passTime is the intended upper bound of a pass: a quarter of the time after which
+// a driver declares one submission hung, which costs all sessions of the device
+// their work.
 const passTime = 500 * time.Millisecond
 
-// pace is how many rows a pass may have, found out by passes: after each that was short
-// enough twice as many as it had, after one that was not half as many. So whatever the
-// model, the device and the positions, no pass takes much longer than twice passTime that
-// one of fewer rows has not announced.
+// pace is how many rows a pass may have, found by measuring: it doubles after a
+// pass that was short enough, and halves after one that was not. Therefore,
+// whatever the model, the device and the positions, no pass takes much longer than
+// twice passTime unless one of fewer rows already came close.
 type pace struct{ rows int }
 
-// most is the bound of the next pass, of those that the engine has room for.
+// most is the bound of the next pass, within the engine's batch.
 func (p *pace) most(batch int) int { return max(1, min(p.rows, batch)) }
 
-// took tells of a pass.
+// took records the duration of a pass.
 func (p *pace) took(rows int, wall time.Duration) {
 	if wall > passTime {
 		p.rows = rows / 2

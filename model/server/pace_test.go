@@ -14,8 +14,8 @@ import (
 	"capgpu/model/lm"
 )
 
-// Passes grow while they are short, so that none of a slow model takes until the driver
-// takes it for hung; and their size changes nothing in a text.
+// Passes grow while they are short, so that no pass of a slow model takes so long
+// that the driver declares it hung. The size of a pass changes nothing in a text.
 func TestPace(t *testing.T) {
 	z := testSize
 	z.batch, z.pages = 64, 32
@@ -40,6 +40,7 @@ func TestPace(t *testing.T) {
 			}
 		})
 	}
+
 	var p pace
 	p.took(8, passTime)
 	require.Equal(t, 16, p.most(64))
@@ -52,7 +53,7 @@ func TestPace(t *testing.T) {
 	require.Equal(t, 1, p.most(64))
 }
 
-// A model whose numbers are none is not the fault of who asks.
+// A model that computes NaN or infinity is not the requester's fault.
 func TestDamagedModel(t *testing.T) {
 	inBubble(t, testSize, Options{}, func(r *rig) {
 		e := r.place.engine()

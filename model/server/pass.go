@@ -6,24 +6,23 @@ import (
 	"slices"
 	"time"
 
-	"capgpu/gpuerr"
 	"capgpu/model/lm"
 	"capgpu/model/sample"
 )
 
-// pass is what the runner does next, and its memory from one pass to the next.
+// pass is the runner's next pass, and its state from one pass to the next.
 type pass struct {
 	s *Server
 	l *loaded
 
 	rows []row
-	in   []part // requests that have rows in it
-	asks []ask  // rows that ask for logits, in their order
+	in   []part // requests with rows in the pass
+	asks []ask  // rows that ask for logits, in order
 
 	all, decoding, prefilling, embedding []*request
 
 	pace    pace
-	prompts bool // the last pass of which the batch has less than 4 rows was of prompts
+	prompts bool // the last pass with fewer than 4 rows left in its batch was of prompts
 }
 
 // part is the rows of one request in a pass.
@@ -32,25 +31,25 @@ type part struct {
 	rows int
 }
 
-// ask is a row whose logits are wanted: those after the last token, or, to tell how
-// likely a prompt is, after one before.
+// ask is a row with wanted logits: the row of the last token, or, to report a
+// prompt's likelihoods, the row of an earlier one.
 type ask struct {
 	r    *request
 	echo bool
 }
 
-// work is what a pass is.
+// work is the kind of a pass.
 type work uint8
 
 const (
-	nothing work = iota
-	step         // rows of all
-	ahead        // one request alone, several tokens without looking
-	embed        // one text
+	nothing  work = iota
+	step          // rows of all
+	runAhead      // one request alone, several tokens without a check between them
+	embed         // one text
 )
 
-// serve runs passes until ctx or the session ends, and says why: the error that those get
-// who had begun.
+// serve runs passes until ctx or the session ends. It returns why: the error with
+// which requests that have begun end.
 func (s *Server) serve(ctx context.Context, l *loaded) error {
 	ctx, cancel := context.WithCancel(ctx)
 	watched := make(chan struct{})
@@ -62,6 +61,7 @@ func (s *Server) serve(ctx context.Context, l *loaded) error {
 		case <-ctx.Done():
 		}
 	}()
+
 	defer func() { cancel(); <-watched }()
 	p := &pass{s: s, l: l}
 	for {
@@ -71,40 +71,45 @@ func (s *Server) serve(ctx context.Context, l *loaded) error {
 		switch work {
 		case nothing:
 			select {
-			case <-s.wake:
+			case <-s.signal.wake:
 			case <-ctx.Done():
 			}
 		case step:
 			err = l.step(ctx, p.rows)
 			p.pace.took(len(p.rows), time.Since(since))
-		case ahead:
-			err = p.decodeAhead(ctx, r, n)
+		case runAhead:
+			err = p.decodeRunAhead(ctx, r, n)
 		case embed:
-			err = l.embed(ctx, r.seq, r.tokens, r.embed)
+			err = l.embed(ctx, r.gen.seq, r.gen.tokens, r.want.embed)
 		}
+
 		if work != nothing {
 			p.charge(time.Since(since), l.deviceTime()-cost)
 		}
-		stopped := ctx.Err() != nil // looked at first: the end of the session is an end of ctx
+
+		stopped := ctx.Err() != nil // checked first, because the end of the session also ends ctx
 		select {
 		case <-l.over: // whatever err says
 			return l.why()
 		default:
 		}
+
 		if stopped {
 			return nil
 		}
+
 		if err != nil {
 			if l.broken() != nil {
-				return truth(l, err)
+				return translate(l, err)
 			}
 			p.failed(err)
 			continue
 		}
+
 		switch work {
 		case step:
 			if err := p.take(); err != nil {
-				return truth(l, err)
+				return translate(l, err)
 			}
 		case embed:
 			p.embeddingDone(r)
@@ -112,65 +117,71 @@ func (s *Server) serve(ctx context.Context, l *loaded) error {
 	}
 }
 
-// compose frees and admits, and picks the rows of the next pass.
+// compose frees and admits requests, and picks the rows of the next pass.
 func (p *pass) compose() (w work, r *request, n int) {
 	s := p.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.attention.Store(false)
+
+	s.signal.attention.Store(false)
 	s.reapLocked()
 	s.admitLocked()
 	p.rows, p.in, p.asks = p.rows[:0], p.in[:0], p.asks[:0]
 
 	decoding, prefilling, embedding := p.decoding[:0], p.prefilling[:0], p.embedding[:0]
-	p.all = append(p.all[:0], s.running...)
+	p.all = append(p.all[:0], s.requests.running...)
 	for _, r := range p.all { // older ones first: they take from younger ones
 		switch {
-		case r.state != running || r.ended || r.full:
-		case r.embed != nil:
+		case r.state != running || r.out.ended || r.out.full:
+		case r.want.embed != nil:
 			embedding = append(embedding, r)
-		case !s.growLocked(r, len(r.tokens)):
-		case len(r.tokens)-r.fed == 1:
+		case !s.growLocked(r, len(r.gen.tokens)):
+		case len(r.gen.tokens)-r.gen.fed == 1:
 			decoding = append(decoding, r)
 		default:
 			prefilling = append(prefilling, r)
 		}
 	}
+
 	decoding, prefilling, embedding = stillRunning(decoding), stillRunning(prefilling), stillRunning(embedding)
 	p.decoding, p.prefilling, p.embedding = decoding, prefilling, embedding
 
 	if r := firstOf(embedding); r != nil {
 		if x := firstOf(append(append(p.all[:0], decoding...), prefilling...)); x == nil || r.turn.before(x.turn) {
-			p.in = append(p.in, part{r, len(r.tokens)})
+			p.in = append(p.in, part{r, len(r.gen.tokens)})
 			return embed, r, 0
 		}
 	}
-	if len(decoding) == 1 && len(prefilling)+len(embedding) == 0 && decoding[0].plain {
+
+	if len(decoding) == 1 && len(prefilling)+len(embedding) == 0 && decoding[0].want.plain {
 		r := decoding[0]
-		if n := p.aheadLocked(r); n > 1 {
+		if n := p.runAheadLocked(r); n > 1 {
 			p.in = append(p.in, part{r, 1})
-			return ahead, r, n
+			return runAhead, r, n
 		}
 	}
+
 	p.pick(decoding, prefilling)
 	if len(p.rows) == 0 {
 		return nothing, nil, 0
 	}
+
 	return step, nil, 0
 }
 
-// stillRunning leaves out who had to give its pages up to an older one.
+// stillRunning leaves out the requests that had to give their pages up to an older
+// one.
 func stillRunning(all []*request) []*request {
 	kept := all[:0]
 	for _, r := range all {
-		if r.state == running && !r.ended {
+		if r.state == running && !r.out.ended {
 			kept = append(kept, r)
 		}
 	}
 	return kept
 }
 
-// firstOf is the one that goes first; nil: there is none.
+// firstOf returns the request that goes first; nil: there is none.
 func firstOf(all []*request) (first *request) {
 	for _, r := range all {
 		if first == nil || r.turn.before(first.turn) {
@@ -180,7 +191,7 @@ func firstOf(all []*request) (first *request) {
 	return first
 }
 
-// inTurn sorts by who goes first.
+// inTurn sorts requests into the order of their turns.
 func inTurn(all []*request) {
 	slices.SortFunc(all, func(a, b *request) int {
 		switch {
@@ -193,9 +204,10 @@ func inTurn(all []*request) {
 	})
 }
 
-// pick takes one row of each that decodes, and what is left of the batch for prompts: at
-// least a quarter of it, so that neither starves the other. The batch is what the pace
-// allows; where not all fit, those go first who have had less time.
+// pick takes one row of each request that decodes, and fills the rest of the batch
+// with rows of prompts. Prompts get at least a quarter of it, so that neither kind
+// starves the other. The pace bounds the batch; where not all fit, the requests
+// that have had less time go first.
 func (p *pass) pick(decoding, prefilling []*request) {
 	batch := p.pace.most(p.s.size.batch)
 	forPrompts := 0
@@ -207,15 +219,17 @@ func (p *pass) pick(decoding, prefilling []*request) {
 			}
 		}
 	}
+
 	inTurn(decoding)
 	inTurn(prefilling)
 	n := min(len(decoding), batch-forPrompts)
 	for _, r := range decoding[:n] {
 		p.feed(r, 1)
 	}
+
 	left := batch - n
 	for _, r := range prefilling {
-		count := min(left, len(r.tokens)-r.fed)
+		count := min(left, len(r.gen.tokens)-r.gen.fed)
 		p.feed(r, count)
 		left -= count
 	}
@@ -227,17 +241,17 @@ func (p *pass) feed(r *request, count int) {
 		return
 	}
 	p.in = append(p.in, part{r, count})
-	for i := r.fed; i < r.fed+count; i++ {
-		last := i == len(r.tokens)-1
-		echo := r.echo && i+1 >= r.told && i+1 < r.prompt
-		p.rows = append(p.rows, row{seq: r.seq, position: i, token: r.tokens[i], logits: last || echo})
+	for i := r.gen.fed; i < r.gen.fed+count; i++ {
+		last := i == len(r.gen.tokens)-1
+		echo := r.want.echo && i+1 >= r.gen.echoed && i+1 < r.want.prompt
+		p.rows = append(p.rows, row{seq: r.gen.seq, position: i, token: r.gen.tokens[i], logits: last || echo})
 		if last || echo {
 			p.asks = append(p.asks, ask{r, echo})
 		}
 	}
 }
 
-// charge shares what a pass has cost among those in it.
+// charge divides the cost of a pass among its requests.
 func (p *pass) charge(wall, device time.Duration) {
 	rows := 0
 	for _, in := range p.in {
@@ -245,30 +259,32 @@ func (p *pass) charge(wall, device time.Duration) {
 	}
 	p.s.mu.Lock()
 	defer p.s.mu.Unlock()
-	p.s.totals.Steps++
-	p.s.totals.Busy += wall
+	p.s.status.totals.Steps++
+	p.s.status.totals.Busy += wall
 	for _, in := range p.in {
-		in.r.counted.DeviceTime += device * time.Duration(in.rows) / time.Duration(max(1, rows))
+		in.r.out.counted.DeviceTime += device * time.Duration(in.rows) / time.Duration(max(1, rows))
 		in.r.turn.charge(wall * time.Duration(in.rows) / time.Duration(max(1, rows)))
 	}
 }
 
-// take reads the logits of a step that went well. An error is that the session has ended
-// since.
+// take reads the logits of a step that succeeded. An error means that the session
+// has ended since.
 func (p *pass) take() error {
 	for _, in := range p.in {
-		in.r.fed += in.rows
+		in.r.gen.fed += in.rows
 	}
+
 	for i, a := range p.asks {
 		logits, err := p.l.logits(i)
 		if err != nil {
 			return err
 		}
 		if a.echo {
-			p.tellEcho(a.r, logits)
+			p.deliverEcho(a.r, logits)
 			continue
 		}
-		c, err := a.r.chooser.Next(logits, a.r.logprobs)
+
+		c, err := a.r.gen.chooser.Next(logits, a.r.want.logprobs)
 		if errors.Is(err, sample.ErrNoNumbers) {
 			err = errNoNumbers
 		}
@@ -276,89 +292,47 @@ func (p *pass) take() error {
 			p.end(a.r, lm.Unfinished, err)
 			continue
 		}
+
 		p.next(a.r, c)
 	}
+
 	return nil
 }
 
-// next takes the token that follows, and says whether more are wanted now.
+// next appends the chosen token to a request, and reports whether it wants more
+// now.
 func (p *pass) next(r *request, c sample.Choice) bool {
 	s := p.s
 	if c.ID < 0 || int(c.ID) >= s.info.Vocab {
 		p.end(r, lm.Unfinished, errNoNumbers)
 		return false
 	}
-	r.tokens = append(r.tokens, c.ID)
+
+	r.gen.tokens = append(r.gen.tokens, c.ID)
 	t, f := r.answer(c)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if r.ended {
+
+	if r.out.ended {
 		return false
 	}
+
 	now := time.Now()
 	if r.firstToken.IsZero() {
 		r.firstToken = now
-		r.counted.Prefill = now.Sub(r.begun)
+		r.out.counted.Prefill = now.Sub(r.begun)
 	}
-	r.counted.Decode = now.Sub(r.firstToken)
-	r.counted.CompletionTokens++
-	s.totals.CompletionTokens++
-	r.tellLocked(t)
+
+	r.out.counted.Decode = now.Sub(r.firstToken)
+	r.out.counted.CompletionTokens++
+	s.status.totals.CompletionTokens++
+	r.deliverLocked(t)
 	if f != lm.Unfinished {
 		s.endLocked(r, f, nil)
 		return false
 	}
-	return !r.full
-}
 
-// errNoNumbers is the model's fault, not a request's.
-var errNoNumbers = gpuerr.New(gpuerr.Internal, "what the model has computed are no numbers: its file is damaged, or was made wrong")
-
-// answer is a token as it is told, and whether it is the last.
-func (r *request) answer(c sample.Choice) (t lm.Token, f lm.Finish) {
-	t = lm.Token{ID: c.ID}
-	if r.logprobs >= 0 {
-		t.LogProb, t.Top = c.LogProb, r.s.alternatives(c)
-	}
-	if r.s.words.IsEnd(c.ID) && !r.ignoreEnd {
-		t.Text, _ = r.text.rest()
-		return t, lm.Stop
-	}
-	text, stopped := r.text.add(c.ID)
-	if !stopped && len(r.tokens) >= r.limit {
-		var rest string
-		f = lm.Length
-		rest, stopped = r.text.rest()
-		text += rest
-	}
-	if stopped {
-		f = lm.Stop
-	}
-	t.Text = text
-	return t, f
-}
-
-func (s *Server) alternatives(c sample.Choice) []lm.Alternative {
-	if len(c.Top) == 0 {
-		return nil
-	}
-	out := make([]lm.Alternative, len(c.Top))
-	for i, t := range c.Top {
-		out[i] = lm.Alternative{ID: t.ID, Text: s.words.Piece(t.ID), LogProb: t.LogProb}
-	}
-	return out
-}
-
-// tellEcho tells the next token of a prompt, with how likely it was.
-func (p *pass) tellEcho(r *request, logits []float32) {
-	c := likelihood(logits, r.tokens[r.told], r.logprobs)
-	t := r.echoToken()
-	t.LogProb, t.Top = c.LogProb, p.s.alternatives(c)
-	p.s.mu.Lock()
-	defer p.s.mu.Unlock()
-	if !r.ended {
-		r.tellLocked(t)
-	}
+	return !r.out.full
 }
 
 func (p *pass) end(r *request, f lm.Finish, err error) {
@@ -367,7 +341,8 @@ func (p *pass) end(r *request, f lm.Finish, err error) {
 	p.s.endLocked(r, f, err)
 }
 
-// failed ends those in a pass that was refused, or made no sense, and harmed nobody else.
+// failed ends the requests of a pass that was refused or made no sense, and that
+// harmed no other.
 func (p *pass) failed(err error) {
 	for _, in := range p.in {
 		p.end(in.r, lm.Unfinished, err)

@@ -25,12 +25,12 @@ type rig struct {
 
 var testSize = size{sequences: 4, context: testContext, batch: 8, pages: 16, pagePositions: 8}
 
-// inBubble runs a test with a server that serves.
+// inBubble runs a test with a running server.
 func inBubble(t *testing.T, z size, o Options, test func(r *rig)) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, z, o)
 		r.run()
-		defer r.s.Close(context.Background()) // where the test failed
+		defer r.s.Close(context.Background()) // when the test failed
 		synctest.Wait()
 		require.Equal(t, lm.Ready, r.s.Status().State)
 		test(r)
@@ -70,24 +70,27 @@ func (r *rig) sound() {
 	r.t.Helper()
 	r.s.mu.Lock()
 	defer r.s.mu.Unlock()
+
 	if r.s.live == nil {
-		require.Empty(r.t, r.s.running)
-		require.Zero(r.t, r.s.shares.all.use.pages)
+		require.Empty(r.t, r.s.requests.running)
+		require.Zero(r.t, r.s.requests.shares.all.use.pages)
 		return
 	}
+
 	e := r.s.live.engine.(*fakeEngine)
-	require.Equal(r.t, e.z.pages-len(e.free), r.s.shares.all.use.pages)
-	require.Len(r.t, r.s.running, e.open)
+	require.Equal(r.t, e.z.pages-len(e.free), r.s.requests.shares.all.use.pages)
+	require.Len(r.t, r.s.requests.running, e.open)
 	pages := 0
-	for i, x := range r.s.running {
+	for i, x := range r.s.requests.running {
 		require.Equal(r.t, running, x.state)
 		pages += x.turn.use.pages
-		require.Equal(r.t, len(x.seq.(*fakeSequence).table), x.turn.use.pages)
+		require.Equal(r.t, len(x.gen.seq.(*fakeSequence).table), x.turn.use.pages)
 		if i > 0 {
-			require.Less(r.t, r.s.running[i-1].turn.number, x.turn.number)
+			require.Less(r.t, r.s.requests.running[i-1].turn.number, x.turn.number)
 		}
 	}
-	require.Equal(r.t, r.s.shares.all.use, use{waiting: r.s.shares.all.use.waiting, places: len(r.s.running), pages: pages})
+
+	require.Equal(r.t, r.s.requests.shares.all.use, use{waiting: r.s.requests.shares.all.use.waiting, places: len(r.s.requests.running), pages: pages})
 }
 
 func tokensOf(text string) []int32 { return testWords.Encode(text, encodePlain) }
@@ -124,7 +127,7 @@ func all(s lm.Stream) (tokens []lm.Token, err error) {
 	}
 }
 
-// right pulls a stream and compares it with what it must be.
+// right pulls a stream and compares it with the expected answer.
 func (r *rig) right(q lm.Request, s lm.Stream) {
 	r.t.Helper()
 	got, err := all(s)
@@ -136,12 +139,12 @@ func (r *rig) right(q lm.Request, s lm.Stream) {
 	require.Equal(r.t, f, s.Finish(), "a close behind the end changes nothing")
 }
 
-// greedy is the plainest request.
+// greedy is the simplest request.
 func greedy(prompt string, most int) lm.Request {
 	return lm.Request{Prompt: prompt, MaxTokens: most, LogProbs: -1, IgnoreEnd: true}
 }
 
-// seeded draws its tokens.
+// seeded is a request that samples its tokens.
 func seeded(prompt string, most int, seed uint64) lm.Request {
 	return lm.Request{Prompt: prompt, MaxTokens: most, LogProbs: -1, Sampling: sample.Params{Temperature: 1, Seed: seed, Seeded: true}}
 }

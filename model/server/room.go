@@ -8,12 +8,12 @@ import (
 	"capgpu/model/sample"
 )
 
-// Who has pages, who gets them, and who gives them up.
+// Pages: which request has them, which gets them, and which gives them up.
 
-// reapLocked frees what ended requests hold.
+// reapLocked frees the resources of ended requests.
 func (s *Server) reapLocked() {
-	for i := 0; i < len(s.running); {
-		if r := s.running[i]; r.ended {
+	for i := 0; i < len(s.requests.running); {
+		if r := s.requests.running[i]; r.out.ended {
 			s.freeLocked(r)
 			s.goneLocked(r)
 		} else {
@@ -22,35 +22,37 @@ func (s *Server) reapLocked() {
 	}
 }
 
-// freeLocked takes r out of those that run.
+// freeLocked removes r from the running requests.
 func (s *Server) freeLocked(r *request) {
-	r.seq.Close()
+	r.gen.seq.Close()
 	s.dropLocked(r)
-	s.running = without(s.running, r)
+	s.requests.running = without(s.requests.running, r)
 }
 
-// dropLocked: r has no place any more, and its sequence is closed, or gone.
+// dropLocked forgets r's place; its sequence is closed, or gone.
 func (s *Server) dropLocked(r *request) {
 	r.turn.give()
-	r.seq, r.fed = nil, 0
+	r.gen.seq, r.gen.fed = nil, 0
 }
 
-// admitLocked gives places to those whose turn it is, as long as there is room. Nobody
-// overtakes: who waits for much room is not passed by those who need little.
+// admitLocked gives places to requests in the order of their turns, as long as
+// there is room. Nobody overtakes: a request that needs much room is not passed by
+// those that need little.
 func (s *Server) admitLocked() {
 	for {
-		next := s.shares.next()
+		next := s.requests.shares.next()
 		if next == nil {
 			return
 		}
+
 		r := next.item
 		if !s.hasRoomLocked(r) {
-			v := s.youngestLocked(func(r *request) bool { return r.full })
+			v := s.youngestLocked(func(r *request) bool { return r.out.full })
 			if v == nil {
 				v = s.overlongLocked(r)
 			}
-			if v == nil && len(s.running) == 0 { // all there is, is free, and is not enough
-				s.endLocked(r, lm.Unfinished, noRoom(r.limit-1, s.size.positions()))
+			if v == nil && len(s.requests.running) == 0 { // everything is free, and not enough
+				s.endLocked(r, lm.Unfinished, noRoom(r.want.limit-1, s.size.positions()))
 				continue
 			}
 			if v == nil {
@@ -59,8 +61,9 @@ func (s *Server) admitLocked() {
 			s.preemptLocked(v)
 			continue
 		}
+
 		if err := s.beginLocked(r); err != nil {
-			if len(s.running) > 0 {
+			if len(s.requests.running) > 0 {
 				return // room will come
 			}
 			s.endLocked(r, lm.Unfinished, err)
@@ -68,13 +71,14 @@ func (s *Server) admitLocked() {
 	}
 }
 
-// turnAfter is how long a request waits before another that has many places has to give
-// one up to it.
+// turnAfter is how long a request waits before another that has many places must
+// give one up to it.
 const turnAfter = time.Second
 
-// overlongLocked is who gives its place to r, which has waited long: the youngest of the
-// user with the most places, of the peer with the most, if that keeps more than r's has; or
-// of another user of r's own peer, likewise. nil: nobody.
+// overlongLocked returns the request that gives its place to r, which has waited
+// long: the youngest of the user with the most places, of the peer with the most,
+// if that peer keeps more places than r's peer has. Among users of r's own peer the
+// same rule holds. nil: none.
 func (s *Server) overlongLocked(r *request) *request {
 	if r.state != waiting || time.Since(r.accepted) < turnAfter {
 		return nil
@@ -90,11 +94,11 @@ func (s *Server) overlongLocked(r *request) *request {
 	return nil
 }
 
-// mostLocked is, of those that run and suit, the youngest of the user that uses the most, of
-// the peer that does; nil: none suits.
+// mostLocked returns, of the running requests that suit, the youngest of the
+// largest user of the largest peer, by uses; nil: none suits.
 func (s *Server) mostLocked(uses func(use) int, suits func(*request) bool) (v *request) {
-	for _, x := range s.running {
-		if x.ended || !suits(x) {
+	for _, x := range s.requests.running {
+		if x.out.ended || !suits(x) {
 			continue
 		}
 		if v != nil {
@@ -108,125 +112,132 @@ func (s *Server) mostLocked(uses func(use) int, suits func(*request) bool) (v *r
 	return v
 }
 
-// hasRoomLocked: pages for what r has, one more for what comes, and one for each that runs
-// and grows as well.
+// hasRoomLocked reports whether there are pages for r's tokens, one more for its
+// growth, and one for each running request that grows as well.
 func (s *Server) hasRoomLocked(r *request) bool {
-	if len(s.running) >= s.size.sequences {
+	if len(s.requests.running) >= s.size.sequences {
 		return false
 	}
-	need := s.size.pagesOf(len(r.tokens))
-	if r.embed == nil {
-		need = min(need+1, s.size.pagesOf(r.limit-1))
+	need := s.size.pagesOf(len(r.gen.tokens))
+	if r.want.embed == nil {
+		need = min(need+1, s.size.pagesOf(r.want.limit-1))
 	}
-	for _, x := range s.running {
-		if x.embed == nil && !x.full {
+	for _, x := range s.requests.running {
+		if x.want.embed == nil && !x.out.full {
 			need++
 		}
 	}
-	return need <= s.size.pages-s.shares.all.use.pages
+	return need <= s.size.pages-s.requests.shares.all.use.pages
 }
 
 // beginLocked gives r a sequence and the pages for its tokens.
 func (s *Server) beginLocked(r *request) error {
-	if r.chooser == nil && r.embed == nil {
+	if r.gen.chooser == nil && r.want.embed == nil {
 		var err error
-		if r.chooser, err = sample.New(r.sampling, s.info.Vocab); err != nil {
+		if r.gen.chooser, err = sample.New(r.want.sampling, s.info.Vocab); err != nil {
 			return err
 		}
-		r.chooser.Accept(r.tokens...)
+		r.gen.chooser.Accept(r.gen.tokens...)
 	}
+
 	q, err := s.live.newSequence()
 	if err != nil {
 		return err
 	}
-	if err := q.Reserve(len(r.tokens)); err != nil {
+	if err := q.Reserve(len(r.gen.tokens)); err != nil {
 		q.Close()
 		return err
 	}
+
 	if r.state == waiting {
 		s.leaveLineLocked(r)
 		r.begun = time.Now()
-		r.counted.Queued = r.begun.Sub(r.accepted)
-		s.totals.PromptTokens += uint64(r.prompt)
+		r.out.counted.Queued = r.begun.Sub(r.accepted)
+		s.status.totals.PromptTokens += uint64(r.want.prompt)
 	}
-	r.state, r.seq, r.fed = running, q, 0
+
+	r.state, r.gen.seq, r.gen.fed = running, q, 0
 	r.turn.take()
-	r.turn.uses(use{pages: s.size.pagesOf(len(r.tokens))})
-	i := slices.IndexFunc(s.running, func(x *request) bool { return x.turn.number > r.turn.number })
+	r.turn.uses(use{pages: s.size.pagesOf(len(r.gen.tokens))})
+	i := slices.IndexFunc(s.requests.running, func(x *request) bool { return x.turn.number > r.turn.number })
 	if i < 0 {
-		i = len(s.running)
+		i = len(s.requests.running)
 	}
-	s.running = slices.Insert(s.running, i, r) // the oldest first
+
+	s.requests.running = slices.Insert(s.requests.running, i, r) // the oldest first
 	return nil
 }
 
-// youngestLocked is the youngest that runs of those that suit; nil: none does.
+// youngestLocked returns the youngest running request that suits; nil: none does.
 func (s *Server) youngestLocked(suits func(r *request) bool) *request {
-	for _, r := range slices.Backward(s.running) {
-		if !r.ended && suits(r) {
+	for _, r := range slices.Backward(s.requests.running) {
+		if !r.out.ended && suits(r) {
 			return r
 		}
 	}
 	return nil
 }
 
-// preemptLocked takes the pages of r. It is computed again when there is room, or, where
-// nobody pulls its answer, when somebody does and there is.
+// preemptLocked takes the pages of r. r is computed again when there is room and,
+// if nobody pulled its answer, when somebody does.
 func (s *Server) preemptLocked(r *request) {
 	s.freeLocked(r)
-	if !r.full {
+	if !r.out.full {
 		s.returnLocked(r)
 		return
 	}
 	s.parkLocked(r)
-	if len(s.parked) > s.o.Waiting {
-		s.endLocked(firstOfMost(s.parked), lm.Unfinished, errUnpulled)
+	if len(s.requests.parked) > s.o.Waiting {
+		s.endLocked(firstOfMost(s.requests.parked), lm.Unfinished, errUnpulled)
 	}
 }
 
-// parkLocked puts r among those that nobody pulls.
+// parkLocked puts r among the requests that nobody pulls.
 func (s *Server) parkLocked(r *request) {
 	r.state = parked
-	r.chooser.Rest()
-	s.parked = append(s.parked, r)
+	r.gen.chooser.Rest()
+	s.requests.parked = append(s.requests.parked, r)
 }
 
-// returnLocked puts r among those that wait for room again.
+// returnLocked puts r among the requests that wait for room again.
 func (s *Server) returnLocked(r *request) {
 	r.state = returning
 	r.turn.wait()
 }
 
-// growLocked makes sure that r has pages for so many positions: from others that nobody
-// pulls, or else from the peer that has the most, and there from the user that has; which
-// may be r itself. The oldest never gives, so that the work always comes to an end. It says
-// whether r has them.
+// growLocked gives r pages for this many positions, and reports whether it has
+// them. It takes missing pages from requests that nobody pulls, or else from the
+// largest user of the peer with the most pages; that may be r itself. The oldest
+// never gives, so that the work always finishes.
 func (s *Server) growLocked(r *request, positions int) bool {
 	need := s.size.pagesOf(positions)
 	for r.turn.use.pages < need {
-		if more := need - r.turn.use.pages; s.shares.all.use.pages+more <= s.size.pages {
-			err := r.seq.Reserve(positions)
+		if more := need - r.turn.use.pages; s.requests.shares.all.use.pages+more <= s.size.pages {
+			err := r.gen.seq.Reserve(positions)
 			if err == nil {
 				r.turn.uses(use{pages: more})
 				return true
 			}
-			if len(s.running) == 1 { // the books are wrong, and nobody has what is missing
+			if len(s.requests.running) == 1 { // the books are wrong: no other request has the missing pages
 				s.endLocked(r, lm.Unfinished, err)
 				return false
 			}
 		}
-		v := s.youngestLocked(func(x *request) bool { return x.full && x != r })
+
+		v := s.youngestLocked(func(x *request) bool { return x.out.full && x != r })
 		if v == nil {
-			oldest := s.running[slices.IndexFunc(s.running, func(x *request) bool { return !x.ended })]
+			oldest := s.requests.running[slices.IndexFunc(s.requests.running, func(x *request) bool { return !x.out.ended })]
 			v = s.mostLocked(func(u use) int { return u.pages }, func(x *request) bool { return x != oldest })
 		}
-		if v == nil { // the others have ended, and are about to give
+		if v == nil { // the others have ended, and are about to give theirs
 			v = r
 		}
+
 		s.preemptLocked(v)
 		if v == r {
 			return false
 		}
 	}
+
 	return true
 }

@@ -13,11 +13,11 @@ import (
 	"capgpu/outcome"
 )
 
-// Run opens the session, loads the model, and serves until Close or the end of ctx; then
-// it returns nil. What keeps the model from being loaded the first time is an error, for
-// instance gpuerr.Quota with what is asked and available; only a service that is not there
-// yet is waited for, for Options.Start. What comes later is recovered from: see the
-// package comment.
+// Run opens the session, loads the model, and serves until Close or the end of ctx;
+// then it returns nil. A failure of the first load is an error, for instance
+// gpuerr.Quota with the requested and the available amount. Run waits, for
+// Options.Start, only for a service that does not exist yet. It recovers from all
+// later failures: see the package comment.
 //
 //	loading ──► ready ──► recovering ──► ready …
 //	              └─────► revoked ──Reopen──► recovering
@@ -27,26 +27,30 @@ func (s *Server) Run(ctx context.Context) (err error) {
 		s.mu.Unlock()
 		return gpuerr.New(gpuerr.Closed, "a server runs once")
 	}
+
 	s.started = true
-	s.reason = "loading"
+	s.status.reason = "loading"
 	s.mu.Unlock()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+
 	go func() {
 		select {
-		case <-s.closing:
+		case <-s.signal.closing:
 			cancel()
 		case <-ctx.Done():
 		}
 	}()
+
 	defer func() {
 		s.place.close()
 		s.mu.Lock()
 		s.stopLocked(err)
-		s.runErr = err
+		s.run.err = err
 		s.mu.Unlock()
-		close(s.ran)
+		close(s.run.ended)
 	}()
+
 	begun := time.Now()
 	loadedOnce := false
 	var wait backoff
@@ -67,6 +71,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 			}
 			continue
 		}
+
 		s.online(l, loadedOnce)
 		loadedOnce = true
 		since := time.Now()
@@ -77,12 +82,14 @@ func (s *Server) Run(ctx context.Context) (err error) {
 			stop()
 			return nil
 		}
+
 		if errors.Is(err, gpuerr.Revoked) && s.place.taken(ctx) {
 			stop()
 			if !s.revoked(ctx, err) {
 				return nil
 			}
 		}
+
 		if time.Since(since) > longLived {
 			wait = backoff{}
 		} else if !wait.sleep(ctx) {
@@ -92,10 +99,12 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	}
 }
 
-// longLived is how long a session must have served to be followed by another at once.
+// longLived is how long a session must have served for the next one to be opened
+// without a delay.
 const longLived = 5 * time.Second
 
-// closePatience is how long the end of a session is waited for; the driver finishes alone.
+// closePatience bounds the wait for a session to close; after that the driver
+// finishes alone.
 const closePatience = 5 * time.Second
 
 func (s *Server) closeLoaded(l *loaded) {
@@ -104,7 +113,7 @@ func (s *Server) closeLoaded(l *loaded) {
 	l.close(ctx)
 }
 
-// passing says that an error may go away by itself.
+// passing reports whether an error may go away by itself.
 func passing(err error) bool {
 	switch gpuerr.CodeOf(err) {
 	case gpuerr.Disconnected, gpuerr.DeviceLost, gpuerr.Busy, gpuerr.Banned, gpuerr.Revoked:
@@ -113,7 +122,7 @@ func passing(err error) bool {
 	return false
 }
 
-// backoff is how long to wait before the next try.
+// backoff is the wait before the next try.
 type backoff struct{ last time.Duration }
 
 const (
@@ -133,26 +142,26 @@ func (b *backoff) sleep(ctx context.Context) bool {
 	}
 }
 
-// progress is told while the model is loaded.
+// progress reports how far the model is loaded.
 func (s *Server) progress(done, total uint64) {
 	s.mu.Lock()
-	s.loading.done, s.loading.total = done, total
+	s.status.loading.done, s.status.loading.total = done, total
 	s.mu.Unlock()
 	s.o.Progress(done, total)
 }
 
-// delayed tells why the model is not loaded yet.
+// delayed records why the model is not loaded yet.
 func (s *Server) delayed(err error) {
 	s.mu.Lock()
-	news := s.reason != err.Error()
-	s.reason = err.Error()
+	news := s.status.reason != err.Error()
+	s.status.reason = err.Error()
 	s.mu.Unlock()
 	if news {
 		s.o.Log.Warn("the model is not loaded yet", "err", err)
 	}
 }
 
-// online begins to serve.
+// online starts serving a loaded model.
 func (s *Server) online(l *loaded, again bool) {
 	s.setLive(l, again)
 	z := l.size()
@@ -164,25 +173,27 @@ func (s *Server) online(l *loaded, again bool) {
 func (s *Server) setLive(l *loaded, again bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.live, s.size, s.device = l, l.size(), l.device
-	s.state, s.reason = lm.Ready, ""
+	s.live, s.size, s.status.device = l, l.size(), l.device
+	s.status.state, s.status.reason = lm.Ready, ""
 	if s.quiet == nil {
 		s.refuse = nil
 	}
+
 	if again {
-		s.totals.Recoveries++
+		s.status.totals.Recoveries++
 	} else {
-		close(s.first)
+		close(s.run.loaded)
 	}
-	for _, r := range append(s.shares.waiting(), s.parked...) { // the cache may have become smaller
+
+	for _, r := range append(s.requests.shares.waiting(), s.requests.parked...) { // the cache may have become smaller
 		if err := r.fits(s.size.positions() + 1); err != nil {
 			s.endLocked(r, lm.Unfinished, err)
 		}
 	}
 }
 
-// offline ends the requests that had begun. Those that have not are ended after
-// Options.Patience unless stop is called before, or the model is back.
+// offline ends the requests that had begun. The others end after Options.Patience,
+// unless stop is called first or the model is back.
 func (s *Server) offline(err error) (stop func()) {
 	if err == nil {
 		err = errStopping
@@ -190,11 +201,12 @@ func (s *Server) offline(err error) (stop func()) {
 		s.o.Log.Warn("the session is over", "err", err)
 		defer s.o.Changed(lm.Recovering, err.Error())
 	}
+
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.live = nil
-	all := slices.Concat(s.running, s.shares.waiting(), s.parked)
-	s.running = nil
+	all := slices.Concat(s.requests.running, s.requests.shares.waiting(), s.requests.parked)
+	s.requests.running = nil
 	for _, r := range all {
 		if r.state == waiting || s.resetLocked(r, err) {
 			continue
@@ -205,50 +217,54 @@ func (s *Server) offline(err error) (stop func()) {
 			s.goneLocked(r)
 		}
 	}
-	s.state, s.reason = lm.Recovering, err.Error()
-	s.device.State = client.Recovering
-	s.loading.done = 0
-	epoch := s.totals.Recoveries
+
+	s.status.state, s.status.reason = lm.Recovering, err.Error()
+	s.status.device.State = client.Recovering
+	s.status.loading.done = 0
+	epoch := s.status.totals.Recoveries
 	timer := time.AfterFunc(max(0, s.o.Patience), func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if s.state == lm.Recovering && s.totals.Recoveries == epoch && !s.stopped {
+		if s.status.state == lm.Recovering && s.status.totals.Recoveries == epoch && !s.stopped {
 			s.refuseAllLocked(err)
 		}
 	})
 	return func() { timer.Stop() }
 }
 
-// mostResets is how often a request is computed again because of others.
+// mostResets is how often a request is computed again after resets that others
+// caused.
 const mostResets = 3
 
-// resetLocked keeps a request whose pass was reset by another's fault, to be computed
-// again: its text is known, and only its time is lost.
+// resetLocked keeps a request after another's fault has reset its pass, so that it
+// is computed again. Its text is known; it loses only time.
 func (s *Server) resetLocked(r *request, err error) bool {
-	if !innocent(err) || r.ended || s.stopped {
+	if !innocent(err) || r.out.ended || s.stopped {
 		return false
 	}
 	if r.state != running {
 		return true
 	}
-	if r.resets++; r.resets > mostResets {
+	if r.gen.resets++; r.gen.resets > mostResets {
 		return false
 	}
+
 	s.dropLocked(r)
-	if r.full {
+	if r.out.full {
 		s.parkLocked(r)
 	} else {
 		s.returnLocked(r)
 	}
+
 	return true
 }
 
-// refuseAllLocked ends who waits, and answers err to who comes.
+// refuseAllLocked ends the requests that wait, and answers err to new ones.
 func (s *Server) refuseAllLocked(err error) {
 	if s.quiet == nil {
 		s.refuse = err
 	}
-	for _, r := range append(s.shares.waiting(), s.parked...) {
+	for _, r := range append(s.requests.shares.waiting(), s.requests.parked...) {
 		s.endLocked(r, lm.Unfinished, err)
 	}
 }
@@ -257,41 +273,41 @@ func (s *Server) refuseAllLocked(err error) {
 func (s *Server) revoked(ctx context.Context, err error) bool {
 	s.o.Log.Error("the session was revoked; nothing is served until this server is told to open another", "err", err)
 	s.mu.Lock()
-	s.state, s.reason = lm.Revoked, err.Error()
+	s.status.state, s.status.reason = lm.Revoked, err.Error()
 	s.refuseAllLocked(err)
 	s.mu.Unlock()
 	s.o.Changed(lm.Revoked, err.Error())
 	select {
-	case <-s.reopen:
+	case <-s.signal.reopen:
 	case <-ctx.Done():
 		return false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.state = lm.Recovering
+	s.status.state = lm.Recovering
 	return true
 }
 
 // stopLocked ends everything for good.
 func (s *Server) stopLocked(err error) {
 	s.stopped = true
-	s.state, s.reason = lm.Stopped, "stopped"
+	s.status.state, s.status.reason = lm.Stopped, "stopped"
 	if err != nil {
-		s.reason = err.Error()
+		s.status.reason = err.Error()
 	}
 	s.refuse = errStopping
-	for _, r := range slices.Concat(s.shares.waiting(), s.running, s.parked) {
+	for _, r := range slices.Concat(s.requests.shares.waiting(), s.requests.running, s.requests.parked) {
 		s.endLocked(r, lm.Unfinished, errStopping)
 	}
 	s.quietLocked()
 }
 
-// truth is what a failed pass says of the requests that were in it, by the codes of
-// package lm.
-func truth(l *loaded, err error) error {
+// translate turns the failure of a pass into the error of its requests, by the
+// codes of package lm.
+func translate(l *loaded, err error) error {
 	code := gpuerr.CodeOf(err)
 	if code.Class() == gpuerr.ClassDisconnected || errors.Is(err, context.Canceled) || lostWork(err) {
-		t := time.NewTimer(sessionWord)
+		t := time.NewTimer(sessionEndDelay)
 		defer t.Stop()
 		select {
 		case <-l.over:
@@ -299,13 +315,16 @@ func truth(l *loaded, err error) error {
 		case <-t.C:
 		}
 	}
+
 	switch code {
 	case gpuerr.DeviceLost, gpuerr.Disconnected, gpuerr.Revoked, gpuerr.Poisoned:
 		return err
 	}
+
 	if innocent(err) {
 		return fmt.Errorf("%w: another's fault had the device reset: %w", gpuerr.DeviceLost, err)
 	}
+
 	var o *client.OutcomeError
 	if errors.As(err, &o) {
 		switch {
@@ -315,18 +334,19 @@ func truth(l *loaded, err error) error {
 			return gpuerr.New(gpuerr.Poisoned, "%v", err)
 		}
 	}
+
 	return gpuerr.New(gpuerr.DeviceLost, "a pass did not end well: %v", err)
 }
 
-// sessionWord is how long the end of a session may follow the end of its work.
-const sessionWord = time.Second
+// sessionEndDelay is how long after its work the end of a session may become known.
+const sessionEndDelay = time.Second
 
 func lostWork(err error) bool {
 	var o *client.OutcomeError
 	return errors.As(err, &o) && (o.Outcome.Kind == outcome.DeviceLost || o.Outcome.Kind == outcome.Revoked)
 }
 
-// innocent says that a pass was reset by another's fault.
+// innocent reports whether a pass was reset by another's fault.
 func innocent(err error) bool {
 	var o *client.OutcomeError
 	return errors.As(err, &o) && o.Outcome.Kind == outcome.Innocent

@@ -19,7 +19,7 @@ var (
 	errSmall = gpuerr.Refused("deviceMemory", 100, 50)
 )
 
-// begun is a request that has told some of its answer.
+// begun is a request that has delivered some of its answer.
 func (r *rig) begun(q lm.Request) (lm.Stream, []lm.Token) {
 	r.t.Helper()
 	s := r.generate(q)
@@ -29,8 +29,8 @@ func (r *rig) begun(q lm.Request) (lm.Stream, []lm.Token) {
 	return s, out[:n]
 }
 
-// Who has begun is told at once; who has not waits, as does who comes meanwhile, and both
-// are answered by the next session.
+// A request that has begun learns of it at once. One that has not waits, as does
+// one that arrives meanwhile, and the next session answers both.
 func TestDriverDies(t *testing.T) {
 	z := testSize
 	z.sequences = 1
@@ -61,8 +61,8 @@ func TestDriverDies(t *testing.T) {
 	})
 }
 
-// A session that ends between a pass and the look at what it made takes that with it: no
-// token is made of zeros.
+// If a session ends between a pass and the read of its results, the results are
+// lost: no token is made of zeros.
 func TestSessionEndsBeforeLogitsAreRead(t *testing.T) {
 	z := testSize
 	inBubble(t, z, Options{}, func(r *rig) {
@@ -82,7 +82,7 @@ func TestSessionEndsBeforeLogitsAreRead(t *testing.T) {
 	})
 }
 
-// Nobody waits for ever.
+// No request waits for ever.
 func TestPatience(t *testing.T) {
 	z := testSize
 	z.sequences = 1
@@ -97,7 +97,7 @@ func TestPatience(t *testing.T) {
 		require.Equal(t, time.Minute, time.Since(at))
 		_, err = r.s.Generate(context.Background(), greedy("three", 10))
 		require.ErrorIs(t, err, gpuerr.Disconnected)
-		r.place.setRefuse(errSmall) // the room is another's now: it may come back
+		r.place.setRefuse(errSmall) // another session has the room now: it may become free
 		time.Sleep(time.Minute)
 		require.Contains(t, r.s.Status().Reason, "E_QUOTA deviceMemory asked=100 available=50")
 		r.place.setRefuse(nil)
@@ -107,7 +107,8 @@ func TestPatience(t *testing.T) {
 	})
 }
 
-// How work ended says what its requests are told; the server goes on in a new session.
+// The way a pass ended decides the error of its requests; the server continues in a
+// new session.
 func TestFailedPasses(t *testing.T) {
 	for name, c := range map[string]struct {
 		o    outcome.Outcome
@@ -132,7 +133,7 @@ func TestFailedPasses(t *testing.T) {
 	}
 }
 
-// A pass that another's fault has reset costs time and nothing else.
+// A pass that another's fault has reset costs only time.
 func TestInnocent(t *testing.T) {
 	inBubble(t, testSize, Options{}, func(r *rig) {
 		reset := &client.OutcomeError{Outcome: outcome.Outcome{Kind: outcome.Innocent, Cause: outcome.Reset}}
@@ -141,10 +142,12 @@ func TestInnocent(t *testing.T) {
 			q.IgnoreEnd = true
 			return q
 		}
+
 		var streams []lm.Stream
 		for i := range 5 {
 			streams = append(streams, r.generate(ask(i)))
 		}
+
 		for range mostResets {
 			time.Sleep(10 * time.Millisecond)
 			r.place.engine().failNext(reset)
@@ -152,9 +155,11 @@ func TestInnocent(t *testing.T) {
 				time.Sleep(time.Millisecond)
 			}
 		}
+
 		for i, s := range streams {
 			r.right(ask(i), s)
 		}
+
 		require.Equal(t, 1+mostResets, r.place.loads())
 
 		r.place.onLoad = func(e *fakeEngine) { e.failNext(reset) }
@@ -167,7 +172,7 @@ func TestInnocent(t *testing.T) {
 	})
 }
 
-// What keeps the model from being loaded at first is an error of Run.
+// A failure of the first load is an error of Run.
 func TestFirstLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, testSize, Options{Start: time.Minute})
@@ -188,6 +193,7 @@ func TestFirstLoad(t *testing.T) {
 		r.run()
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
+
 		require.ErrorIs(t, r.s.Await(ctx), context.DeadlineExceeded)
 		time.Sleep(20 * time.Second)
 		_, err := r.s.Generate(context.Background(), greedy("x", 1))
@@ -215,12 +221,14 @@ func TestTakenAway(t *testing.T) {
 		for range 6 {
 			waits = append(waits, r.generate(greedy("two", 60)))
 		}
+
 		r.place.engine().kill(gpuerr.New(gpuerr.Revoked, "by an operator"))
 		for _, s := range append(waits, s) {
 			_, err := all(s)
 			require.ErrorIs(t, err, gpuerr.Revoked)
 			require.ErrorContains(t, err, "by an operator")
 		}
+
 		time.Sleep(time.Hour)
 		require.Equal(t, lm.Revoked, r.s.Status().State)
 		require.Contains(t, r.s.Status().Reason, "by an operator")
@@ -236,7 +244,7 @@ func TestTakenAway(t *testing.T) {
 	})
 }
 
-// A service that stops revokes its sessions, and the next one is waited for.
+// A stopping service revokes its sessions, and the server waits for the next one.
 func TestServiceStops(t *testing.T) {
 	inBubble(t, testSize, Options{}, func(r *rig) {
 		r.place.engine().kill(gpuerr.New(gpuerr.Revoked, "the device is being closed"))
@@ -250,6 +258,7 @@ func TestDrain(t *testing.T) {
 		for range 6 {
 			streams = append(streams, r.generate(greedy("x", 60)))
 		}
+
 		time.Sleep(5 * time.Millisecond) // four have begun
 		drained := make(chan error, 1)
 		go func() { drained <- r.s.Drain(context.Background()) }()
@@ -266,6 +275,7 @@ func TestDrain(t *testing.T) {
 				r.right(greedy("x", 60), s)
 			}
 		}
+
 		require.NoError(t, <-drained)
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()

@@ -22,46 +22,64 @@ type Server struct {
 	words *tokenizer.Tokenizer
 	chat  func(most int, messages []lm.Message) ([]int32, error)
 	texts *textPlaces
+	line  *peers.Shares // of places to wait in, before a request has begun
 
-	line      *peers.Shares // of places to wait in, before a request has begun
-	wake      chan struct{} // holds one: there may be work, or less of it
-	attention atomic.Bool   // the same, for who decodes ahead
-	reopen    chan struct{} // holds one: Reopen was called
-	closing   chan struct{} // closed by Close
-	first     chan struct{} // closed when the model was loaded for the first time
-	ran       chan struct{} // closed when Run has returned
-	runErr    error         // what Run returned
+	// Signals to the goroutine of Run.
+	signal struct {
+		wake      chan struct{} // buffer of one: there may be work, or less of it
+		attention atomic.Bool   // the same, for a run-ahead decode
+		reopen    chan struct{} // buffer of one: Reopen was called
+		closing   chan struct{} // closed by Close
+	}
 
-	mu       sync.Mutex
-	started  bool // guarded by mu, as all that follows
-	state    lm.State
-	reason   string
-	refuse   error // what Generate answers; nil: requests are taken
-	quiet    chan struct{}
-	stopped  bool // Close was called
-	device   client.DeviceInfo
-	budget   []client.BudgetEntry // as last heard
-	budgetAt time.Time
-	loading  struct{ done, total uint64 }
-	live     *loaded // nil: no model is loaded
-	size     size    // of live, or the last one, or what is planned
-	totals   lm.Totals
+	// The progress of Run.
+	run struct {
+		loaded chan struct{} // closed when the model was loaded for the first time
+		ended  chan struct{} // closed when Run has returned
+		err    error         // what Run returned
+	}
 
-	shares  fair[*request] // of the passes; those that wait are in its lines
-	running []*request     // the oldest first
-	parked  []*request     // the longest first
-	unread  []*request     // ended, with tokens that nobody has pulled; the longest first
+	// mu guards everything below.
+	mu      sync.Mutex
+	started bool
+	stopped bool // Close was called
+	quiet   chan struct{}
+	refuse  error   // Generate's answer; nil: requests are accepted
+	live    *loaded // nil: no model is loaded
+	size    size    // of live, of the last one, or as planned
+
+	// The values that Status reports.
+	status struct {
+		state    lm.State
+		reason   string
+		device   client.DeviceInfo
+		budget   []client.BudgetEntry // as last read
+		budgetAt time.Time
+		loading  struct{ done, total uint64 }
+		totals   lm.Totals
+	}
+
+	// The accepted requests.
+	requests struct {
+		shares  fair[*request] // of the running requests; waiting ones are in its lines
+		running []*request     // the oldest first
+		parked  []*request     // the longest first
+		unread  []*request     // ended, with tokens that nobody has pulled; the oldest first
+	}
 }
 
 var _ lm.Model = (*Server)(nil)
 
-// newServer is New of the parts.
+// newServer assembles a server.
 func newServer(o Options, info lm.Info, words *tokenizer.Tokenizer, p place, planned size) *Server {
-	return &Server{
-		o: o, place: p, info: info, words: words, texts: newTextPlaces(), line: peers.NewShares(int64(o.Waiting)), size: planned,
-		wake: make(chan struct{}, 1), reopen: make(chan struct{}, 1), closing: make(chan struct{}), first: make(chan struct{}), ran: make(chan struct{}),
-		refuse: errLoading, reason: "not begun",
+	s := &Server{
+		o: o, place: p, info: info, words: words, texts: newTextPlaces(), line: peers.NewShares(int64(o.Waiting)),
+		size: planned, refuse: errLoading,
 	}
+	s.signal.wake, s.signal.reopen, s.signal.closing = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{})
+	s.run.loaded, s.run.ended = make(chan struct{}), make(chan struct{})
+	s.status.reason = "not begun"
+	return s
 }
 
 var (
@@ -90,6 +108,7 @@ func (s *Server) accept(ctx context.Context, r *request) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.refuse != nil {
@@ -98,20 +117,22 @@ func (s *Server) accept(ctx context.Context, r *request) error {
 	if !s.line.Take(1, r.who.Peer, r.who.User) {
 		return gpuerr.New(gpuerr.Busy, "of %d requests that may wait %d do, and your share is taken; try again when one of yours has begun", s.line.Most(), s.line.Held())
 	}
+
 	r.accepted = time.Now()
-	s.totals.Requests++
-	r.turn = s.shares.put(r.who, r)
-	r.detach = context.AfterFunc(ctx, r.cancel)
+	s.status.totals.Requests++
+	r.turn = s.requests.shares.put(r.who, r)
+	r.out.detach = context.AfterFunc(ctx, r.cancel)
 	s.wakeLocked()
 	return nil
 }
 
-// Embed implements lm.Model. One text at a time is in the line.
+// Embed implements lm.Model. It puts one text at a time into the line.
 func (s *Server) Embed(ctx context.Context, texts []string) ([][]float32, lm.Usage, error) {
 	var u lm.Usage
 	if len(texts) == 0 || len(texts) > maxTexts {
 		return nil, u, gpuerr.New(gpuerr.Invalid, "texts: %d; there may be 1 to %d", len(texts), maxTexts)
 	}
+
 	all := make([]*request, len(texts))
 	for i, text := range texts {
 		var err error
@@ -119,24 +140,26 @@ func (s *Server) Embed(ctx context.Context, texts []string) ([][]float32, lm.Usa
 			return nil, u, err
 		}
 	}
+
 	vectors := make([][]float32, len(texts))
 	for i, r := range all {
 		if err := s.accept(ctx, r); err != nil {
 			return nil, u, err
 		}
-		<-r.released
-		if r.err != nil {
-			return nil, u, r.err
+		<-r.out.released
+		if r.out.err != nil {
+			return nil, u, r.out.err
 		}
-		if r.finish == lm.Cancelled {
+		if r.out.finish == lm.Cancelled {
 			return nil, u, ctx.Err()
 		}
-		vectors[i] = r.embed
-		u.PromptTokens += r.counted.PromptTokens
-		u.Queued += r.counted.Queued
-		u.Prefill += r.counted.Prefill
-		u.DeviceTime += r.counted.DeviceTime
+		vectors[i] = r.want.embed
+		u.PromptTokens += r.out.counted.PromptTokens
+		u.Queued += r.out.counted.Queued
+		u.Prefill += r.out.counted.Prefill
+		u.DeviceTime += r.out.counted.DeviceTime
 	}
+
 	return vectors, u, nil
 }
 
@@ -144,38 +167,41 @@ func (s *Server) Embed(ctx context.Context, texts []string) ([][]float32, lm.Usa
 func (s *Server) Status() lm.Status {
 	s.mu.Lock()
 	live := s.live
-	stale := time.Since(s.budgetAt) > budgetAge
+	stale := time.Since(s.status.budgetAt) > budgetAge
 	s.mu.Unlock()
 	if live != nil && stale {
 		ctx, cancel := context.WithTimeout(context.Background(), budgetPatience)
 		budget, err := live.budget(ctx)
 		cancel()
 		s.mu.Lock()
-		s.budgetAt = time.Now() // also where nobody answered: who asks next does not wait again
+		s.status.budgetAt = time.Now() // also when nobody answered, so that the next caller does not wait again
 		if err == nil {
-			s.budget = budget
+			s.status.budget = budget
 		}
 		s.mu.Unlock()
 	}
+
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	state, reason := s.state, s.reason
+	state, reason := s.status.state, s.status.reason
 	if state == lm.Ready && s.quiet != nil {
 		state, reason = lm.Stopped, errStopping.Error()
 	}
+
 	return lm.Status{
-		State: state, Reason: reason, Device: s.device, Budget: s.budget,
-		Loaded: s.loading.done, Bytes: s.loading.total,
-		Running: len(s.running), Waiting: s.shares.all.use.waiting + len(s.parked),
-		PagesUsed: s.shares.all.use.pages, Pages: s.size.pages, PagePositions: s.size.pagePositions,
-		Totals: s.totals,
+		State: state, Reason: reason, Device: s.status.device, Budget: s.status.budget,
+		Loaded: s.status.loading.done, Bytes: s.status.loading.total,
+		Running: len(s.requests.running), Waiting: s.requests.shares.all.use.waiting + len(s.requests.parked),
+		PagesUsed: s.requests.shares.all.use.pages, Pages: s.size.pages, PagePositions: s.size.pagePositions,
+		Totals: s.status.totals,
 	}
 }
 
-// budgetAge is for how long a budget is told without asking again.
+// budgetAge is how long a budget is reused before it is read again.
 const budgetAge = 200 * time.Millisecond
 
-// budgetPatience is how long Status waits for the driver's word; then it tells the last one.
+// budgetPatience is how long Status waits for the driver's answer; then it returns
+// the last one.
 const budgetPatience = 250 * time.Millisecond
 
 func (s *Server) room() size {
@@ -184,8 +210,8 @@ func (s *Server) room() size {
 	return s.size
 }
 
-// Drain takes no more requests (gpuerr.Closed) and waits until those that there are have
-// ended, or ctx has.
+// Drain accepts no more requests (gpuerr.Closed) and waits until the accepted ones
+// have ended, or ctx has.
 func (s *Server) Drain(ctx context.Context) error {
 	s.mu.Lock()
 	s.refuse = errStopping
@@ -203,9 +229,9 @@ func (s *Server) Drain(ctx context.Context) error {
 	}
 }
 
-// quietLocked tells Drain when nothing is left.
+// quietLocked wakes Drain when nothing is left.
 func (s *Server) quietLocked() {
-	if s.quiet == nil || s.shares.all.use.waiting+len(s.running)+len(s.parked) > 0 {
+	if s.quiet == nil || s.requests.shares.all.use.waiting+len(s.requests.running)+len(s.requests.parked) > 0 {
 		return
 	}
 	select {
@@ -221,64 +247,70 @@ func (s *Server) Close(ctx context.Context) error {
 	started := s.started
 	if !s.stopped {
 		s.stopped = true
-		close(s.closing)
+		close(s.signal.closing)
 	}
+
 	if !started && !s.started {
-		s.started = true // Run refuses from now on
+		s.started = true // from now on Run refuses
 		s.stopLocked(nil)
-		close(s.ran)
+		close(s.run.ended)
 	}
+
 	s.mu.Unlock()
 	if !started {
 		return nil
 	}
+
 	select {
-	case <-s.ran:
+	case <-s.run.ended:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-// Await waits until the model has been loaded for the first time: then it returns nil, or
-// what Run returned where that came first (gpuerr.Closed for nil).
+// Await waits until the model has been loaded for the first time, and then returns
+// nil. If Run returns first, Await returns Run's error (gpuerr.Closed for nil).
 func (s *Server) Await(ctx context.Context) error {
 	select {
-	case <-s.first:
+	case <-s.run.loaded:
 		return nil
-	case <-s.ran:
+	case <-s.run.ended:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+
 	select {
-	case <-s.first: // both are so
+	case <-s.run.loaded: // both are so
 		return nil
 	default:
 	}
-	if s.runErr != nil {
-		return s.runErr
+
+	if s.run.err != nil {
+		return s.run.err
 	}
+
 	return errStopping
 }
 
-// Reopen has the server open a new session after its own was revoked.
+// Reopen makes the server open a new session after its own was revoked.
 func (s *Server) Reopen() {
 	s.mu.Lock()
-	revoked := s.state == lm.Revoked
+	revoked := s.status.state == lm.Revoked
 	s.mu.Unlock()
 	if revoked {
 		select {
-		case s.reopen <- struct{}{}:
+		case s.signal.reopen <- struct{}{}:
 		default:
 		}
 	}
 }
 
-// wakeLocked has the runner look again.
+// wakeLocked makes the runner check again.
 func (s *Server) wakeLocked() {
-	s.attention.Store(true)
+	s.signal.attention.Store(true)
 	select {
-	case s.wake <- struct{}{}:
+	case s.signal.wake <- struct{}{}:
 	default:
 	}
 }

@@ -34,6 +34,7 @@ func TestOneAnswer(t *testing.T) {
 		} {
 			r.right(q, r.generate(q))
 		}
+
 		u := r.s.Status().Totals
 		require.EqualValues(t, 12, u.Requests)
 		require.EqualValues(t, 12, u.Finished)
@@ -75,6 +76,7 @@ func TestRefusals(t *testing.T) {
 			require.ErrorIs(t, err, gpuerr.Invalid)
 			require.ErrorContains(t, err, name)
 		}
+
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
 		_, err := r.s.Generate(ctx, lm.Request{Prompt: "x"})
@@ -123,7 +125,8 @@ func TestStreamEnds(t *testing.T) {
 			require.Zero(t, n)
 			require.Equal(t, io.EOF, err)
 		}
-		// A second caller waits for the first, and both are woken by the end.
+
+		// A second caller waits for the first, and the end wakes both.
 		s = r.generate(lm.Request{Prompt: "y"})
 		done := make(chan struct{})
 		for range 2 {
@@ -132,12 +135,14 @@ func TestStreamEnds(t *testing.T) {
 				done <- struct{}{}
 			}()
 		}
+
 		<-done
 		<-done
 	})
 }
 
-// What a cancelled request holds is free when Close returns, whatever it was doing.
+// Everything that a cancelled request holds is free when Close returns, whatever it
+// was doing.
 func TestCancel(t *testing.T) {
 	inBubble(t, testSize, Options{}, func(r *rig) {
 		for _, wait := range []time.Duration{0, time.Microsecond, 1500 * time.Microsecond, 20 * time.Millisecond} {
@@ -148,7 +153,7 @@ func TestCancel(t *testing.T) {
 			require.NoError(t, s.Close())
 			x := s.(*request)
 			r.s.mu.Lock()
-			state, holds, kept := x.state, x.seq != nil, len(x.buf)
+			state, holds, kept := x.state, x.gen.seq != nil, len(x.out.buf)
 			r.s.mu.Unlock()
 			require.Equal(t, gone, state)
 			require.False(t, holds)
@@ -163,6 +168,7 @@ func TestCancel(t *testing.T) {
 			r.sound()
 			require.Zero(t, r.s.Status().PagesUsed)
 		}
+
 		ctx, cancel := context.WithCancel(context.Background())
 		s, err := r.s.Generate(ctx, greedy("some text", 80))
 		require.NoError(t, err)
@@ -178,7 +184,8 @@ func TestCancel(t *testing.T) {
 	})
 }
 
-// An answer that nobody pulls stops, holds nobody up, and gives its place up to others.
+// An answer that nobody pulls stops, delays no other, and gives its place up to
+// others.
 func TestUnpulled(t *testing.T) {
 	z := testSize
 	z.sequences = 2
@@ -201,6 +208,7 @@ func TestUnpulled(t *testing.T) {
 			r.right(q3, s3)
 			r.right(q4, s4)
 		}
+
 		synctest.Wait()
 		require.Equal(t, 2, r.s.Status().Waiting)
 		r.right(q1, s1)
@@ -208,7 +216,7 @@ func TestUnpulled(t *testing.T) {
 	})
 }
 
-// Those that nobody pulls are not kept without end.
+// Answers that nobody pulls are not kept without end.
 func TestManyUnpulled(t *testing.T) {
 	z := testSize
 	z.sequences = 1
@@ -230,7 +238,7 @@ func TestManyUnpulled(t *testing.T) {
 	})
 }
 
-// A request alone decodes ahead, and stops that when another comes.
+// A request alone runs decode ahead, and stops that when another comes.
 func TestAhead(t *testing.T) {
 	inBubble(t, testSize, Options{}, func(r *rig) {
 		q := greedy("alone", 80)
@@ -251,7 +259,7 @@ func TestAhead(t *testing.T) {
 	})
 }
 
-// When pages run out the youngest waits; what everyone gets is right.
+// When pages run out the youngest request waits; every answer is still right.
 func TestPagesRunOut(t *testing.T) {
 	z := testSize
 	z.pages = 12 // of 96 positions one whole context
@@ -281,6 +289,7 @@ func TestEmbed(t *testing.T) {
 		for i, text := range texts {
 			require.Equal(t, vectorOf(tokensOf(text)), vectors[i])
 		}
+
 		require.Equal(t, len(tokensOf("one"))+len(tokensOf("another text"))+1, u.PromptTokens)
 		require.Positive(t, u.DeviceTime)
 		r.right(q, s)
@@ -290,6 +299,7 @@ func TestEmbed(t *testing.T) {
 		require.ErrorContains(t, err, "texts: number 1: more than 96 tokens")
 		ctx, cancel := context.WithTimeout(context.Background(), 500*time.Microsecond)
 		defer cancel()
+
 		_, _, err = r.s.Embed(ctx, []string{"late"})
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 	})

@@ -15,14 +15,16 @@ import (
 	"capgpu/model/lm"
 )
 
-// A peer has its share of the places to wait in, and a user one of its peer's; one that has
-// none finds one, whatever others have and however many names they make up.
+// A peer has its share of the waiting places, and a user its share of its peer's.
+// One that has none finds one, whatever others have and however many names they
+// make up.
 func TestBusy(t *testing.T) {
 	inBubble(t, testSize, Options{Waiting: 64}, func(r *rig) {
 		var streams []lm.Stream
 		for range 4 {
 			streams = append(streams, r.generateAs("a", "u", greedy("x", 90)))
 		}
+
 		time.Sleep(5 * time.Millisecond) // they have their places
 		synctest.Wait()
 		asks := func(peer, user string) (n int) {
@@ -37,10 +39,12 @@ func TestBusy(t *testing.T) {
 				n++
 			}
 		}
+
 		require.Equal(t, 36, asks("a", "u"))
 		for i := range 99 {
 			asks("a", fmt.Sprint(i))
 		}
+
 		require.Equal(t, 48, r.s.Status().Waiting)
 		require.Equal(t, 9, asks("b", "u"))
 		require.Positive(t, asks("c", "u"))
@@ -48,6 +52,7 @@ func TestBusy(t *testing.T) {
 		for _, s := range streams {
 			require.NoError(t, s.Close())
 		}
+
 		require.GreaterOrEqual(t, asks("a", "u"), 36, "all is given back; some of these have begun")
 		for _, s := range streams {
 			require.NoError(t, s.Close())
@@ -55,8 +60,8 @@ func TestBusy(t *testing.T) {
 	})
 }
 
-// A peer that asks for much does not keep another waiting for all of it, by whatever names;
-// nor does a user of it another.
+// A peer with many requests does not keep another waiting for all of them, under
+// whatever names; nor does one of its users keep another waiting.
 func TestPeersTakeTurns(t *testing.T) {
 	z := testSize
 	z.sequences = 1
@@ -68,10 +73,12 @@ func TestPeersTakeTurns(t *testing.T) {
 			go func() { _, _ = all(s); done <- peer + user }()
 			synctest.Wait()
 		}
+
 		for i := range 3 {
 			ask("many", fmt.Sprint(i))
 			ask("many", fmt.Sprint(i))
 		}
+
 		ask("few", "a")
 		ask("few", "a")
 		ask("few", "b")
@@ -79,12 +86,13 @@ func TestPeersTakeTurns(t *testing.T) {
 		for range 9 {
 			order = append(order, <-done)
 		}
+
 		require.Equal(t, []string{"many0", "fewa", "many1", "fewb", "many2", "fewa", "many0", "many1", "many2"}, order)
 	})
 }
 
-// Peers have the same time, whether they ask for little at a time or for much, and whether
-// they make up a name for each request.
+// Peers get the same time, whether they ask for little at a time or for much, and
+// whether they make up a name for each request.
 func TestTimeIsShared(t *testing.T) {
 	z := testSize
 	z.sequences, z.pages = 1, 60
@@ -111,6 +119,7 @@ func TestTimeIsShared(t *testing.T) {
 				})
 			}
 		}
+
 		loop("short", 4, 2, func(int) string { return "" })
 		loop("long", 80, 2, func(int) string { return "" })
 		loop("names", 20, 8, func(i int) string { return fmt.Sprint(i) })
@@ -124,7 +133,7 @@ func TestTimeIsShared(t *testing.T) {
 	})
 }
 
-// Nor does one that has all places, and long texts: after a while it gives one up.
+// A peer that has all places, with long texts, gives one up after a while.
 func TestPeersShare(t *testing.T) {
 	z := testSize
 	z.pages = 60
@@ -139,12 +148,14 @@ func TestPeersShare(t *testing.T) {
 					many = append(many, r.generateAs("many", "0", q))
 					time.Sleep(200 * time.Millisecond)
 				}
+
 				short := seeded("few", 20, 2)
 				short.IgnoreEnd = true
 				var fews []lm.Stream
 				for range 3 {
 					fews = append(fews, r.generateAs(few.Peer, few.User, short))
 				}
+
 				at := time.Now()
 				r.right(short, fews[0])
 				require.Less(t, time.Since(at), turnAfter+21*50*time.Millisecond+200*time.Millisecond)
@@ -155,14 +166,15 @@ func TestPeersShare(t *testing.T) {
 				for _, s := range many {
 					r.right(q, s)
 				}
+
 				require.Less(t, r.place.engine().opened, 16, "and the places do not change all the time")
 			})
 		})
 	}
 }
 
-// Where a pass has not room for all, peers have the same part of it, however many requests
-// each has; and texts to embed, which take passes of their own, count in that.
+// If a pass has no room for all, peers get equal parts of it, however many requests
+// each has. Texts to embed, which take passes of their own, count towards that.
 func TestPassesAreShared(t *testing.T) {
 	z := testSize
 	z.sequences, z.batch, z.pages = 8, 2, 120
@@ -174,6 +186,7 @@ func TestPassesAreShared(t *testing.T) {
 		for i := range 6 {
 			many = append(many, r.generateAs("many", fmt.Sprint(i), q))
 		}
+
 		one := r.generateAs("one", "", q)
 		time.Sleep(800 * time.Millisecond)
 		synctest.Wait()
@@ -181,11 +194,13 @@ func TestPassesAreShared(t *testing.T) {
 		for _, s := range many {
 			sum += s.Usage().CompletionTokens
 		}
+
 		require.InDelta(t, sum, one.Usage().CompletionTokens, 20, "not a seventh")
 		for _, s := range append(many, one) {
 			require.NoError(t, s.Close())
 		}
 	})
+
 	inBubble(t, z, Options{Ahead: 1000}, func(r *rig) {
 		r.place.engine().cost = 10 * time.Millisecond
 		r.place.engine().embedCost = 200 * time.Millisecond
@@ -201,6 +216,7 @@ func TestPassesAreShared(t *testing.T) {
 				}
 			})
 		}
+
 		time.Sleep(2 * time.Second)
 		require.InDelta(t, 85, s.Usage().CompletionTokens, 25, "half of the time, not a twentieth")
 		cancel()
@@ -209,7 +225,7 @@ func TestPassesAreShared(t *testing.T) {
 	})
 }
 
-// When pages run out, a peer that has many gives them, and not one that came later.
+// When pages run out, a peer that has many gives some, not one that came later.
 func TestPagesAreShared(t *testing.T) {
 	z := testSize
 	z.sequences, z.pages = 4, 16

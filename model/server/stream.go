@@ -13,42 +13,45 @@ import (
 // Next implements lm.Stream.
 func (r *request) Next(ctx context.Context, out []lm.Token) (int, error) {
 	select {
-	case r.pulling <- struct{}{}:
+	case r.out.pulling <- struct{}{}:
 	case <-ctx.Done():
 		return 0, ctx.Err()
 	}
-	defer func() { <-r.pulling }()
+
+	defer func() { <-r.out.pulling }()
 	for {
 		if n, over, err := r.take(out); n > 0 || over || len(out) == 0 {
 			return n, err
 		}
 		select {
-		case <-r.more:
+		case <-r.out.more:
 		case <-ctx.Done():
 			return 0, ctx.Err()
 		}
 	}
 }
 
-// take is Next of what is there.
+// take is Next for tokens that are already there.
 func (r *request) take(out []lm.Token) (n int, over bool, err error) {
 	r.s.mu.Lock()
 	defer r.s.mu.Unlock()
-	n = copy(out, r.buf)
-	r.buf = slices.Delete(r.buf, 0, n) // clears the end: alternatives are not kept alive
-	if r.full && len(r.buf) <= r.s.o.Ahead/2 {
-		r.full = false
+	n = copy(out, r.out.buf)
+	r.out.buf = slices.Delete(r.out.buf, 0, n) // zeroes the end of the slice, so that alternatives are freed
+	if r.out.full && len(r.out.buf) <= r.s.o.Ahead/2 {
+		r.out.full = false
 		r.s.pulledLocked(r)
 	}
-	if r.state == gone && len(r.buf) == 0 {
+	if r.state == gone && len(r.out.buf) == 0 {
 		r.s.forgetLocked(r)
 	}
+
 	switch {
-	case n > 0 || !r.ended:
+	case n > 0 || !r.out.ended:
 		return n, false, nil
-	case r.err != nil:
-		return 0, true, r.err
+	case r.out.err != nil:
+		return 0, true, r.out.err
 	}
+
 	return 0, true, io.EOF
 }
 
@@ -56,24 +59,24 @@ func (r *request) take(out []lm.Token) (n int, over bool, err error) {
 func (r *request) Finish() lm.Finish {
 	r.s.mu.Lock()
 	defer r.s.mu.Unlock()
-	return r.finish
+	return r.out.finish
 }
 
 // Usage implements lm.Stream.
 func (r *request) Usage() lm.Usage {
 	r.s.mu.Lock()
 	defer r.s.mu.Unlock()
-	return r.counted
+	return r.out.counted
 }
 
-// Close implements lm.Stream. It waits for the pass that is under way.
+// Close implements lm.Stream. It waits for the current pass.
 func (r *request) Close() error {
 	r.cancel()
-	<-r.released
+	<-r.out.released
 	return nil
 }
 
-// cancel ends what has not ended; what it holds is given back soon.
+// cancel ends a request that has not ended. It gives its pages back soon after.
 func (r *request) cancel() {
 	r.s.mu.Lock()
 	defer r.s.mu.Unlock()
@@ -81,50 +84,53 @@ func (r *request) cancel() {
 	r.s.forgetLocked(r)
 }
 
-// forgetLocked: nobody reads what r has told, or all of it was read.
+// forgetLocked drops what r has delivered: nobody reads it, or all of it was read.
 func (s *Server) forgetLocked(r *request) {
-	clear(r.buf)
-	r.buf = nil
-	s.unread = without(s.unread, r)
+	clear(r.out.buf)
+	r.out.buf = nil
+	s.requests.unread = without(s.requests.unread, r)
 }
 
-// tellLocked hands tokens to who pulls.
-func (r *request) tellLocked(tokens ...lm.Token) {
-	r.buf = append(r.buf, tokens...)
-	r.full = len(r.buf) >= r.s.o.Ahead
+// deliverLocked hands tokens to the puller.
+func (r *request) deliverLocked(tokens ...lm.Token) {
+	r.out.buf = append(r.out.buf, tokens...)
+	r.out.full = len(r.out.buf) >= r.s.o.Ahead
 	r.notifyLocked()
 }
 
 func (r *request) notifyLocked() {
 	select {
-	case r.more <- struct{}{}:
+	case r.out.more <- struct{}{}:
 	default:
 	}
 }
 
-// endLocked ends a request: by a finish, or by an error.
+// endLocked ends a request, with a finish or with an error.
 func (s *Server) endLocked(r *request, f lm.Finish, err error) {
-	if r.ended {
+	if r.out.ended {
 		return
 	}
-	r.ended, r.finish, r.err = true, f, err
+
+	r.out.ended, r.out.finish, r.out.err = true, f, err
 	now := time.Now()
 	switch {
 	case r.begun.IsZero():
-		r.counted.Queued = now.Sub(r.accepted)
+		r.out.counted.Queued = now.Sub(r.accepted)
 	case r.firstToken.IsZero():
-		r.counted.Prefill = now.Sub(r.begun)
+		r.out.counted.Prefill = now.Sub(r.begun)
 	default:
-		r.counted.Decode = now.Sub(r.firstToken)
+		r.out.counted.Decode = now.Sub(r.firstToken)
 	}
+
 	switch {
 	case err != nil:
-		s.totals.Failed++
+		s.status.totals.Failed++
 	case f == lm.Cancelled:
-		s.totals.Cancelled++
+		s.status.totals.Cancelled++
 	default:
-		s.totals.Finished++
+		s.status.totals.Finished++
 	}
+
 	switch r.state {
 	case waiting:
 		s.leaveLineLocked(r)
@@ -134,19 +140,21 @@ func (s *Server) endLocked(r *request, f lm.Finish, err error) {
 		r.turn.leave()
 		s.goneLocked(r)
 	case parked:
-		s.parked = without(s.parked, r)
+		s.requests.parked = without(s.requests.parked, r)
 		s.goneLocked(r)
 	case running:
-		s.wakeLocked() // its pages are the runner's to free
+		s.wakeLocked() // the runner frees its pages
 	}
-	if r.detach != nil {
-		r.detach()
+
+	if r.out.detach != nil {
+		r.out.detach()
 	}
+
 	r.notifyLocked()
 }
 
-// firstOfMost is the first in a list of those of the user who has the most there, of the
-// peer that has the most.
+// firstOfMost returns the first request of the largest user: of the peer with the
+// most requests in the list, and there of the user with the most.
 func firstOfMost(all []*request) (out *request) {
 	peer, user := map[string]int{}, map[lm.Asker]int{}
 	for _, r := range all {
@@ -165,32 +173,34 @@ func without(all []*request, r *request) []*request {
 	return slices.DeleteFunc(all, func(x *request) bool { return x == r })
 }
 
-// leaveLineLocked: r has begun, or ended before. Its place is another's.
+// leaveLineLocked frees r's place in the line: r has begun, or ended before it
+// could.
 func (s *Server) leaveLineLocked(r *request) { s.line.Give(1, r.who.Peer, r.who.User) }
 
-// goneLocked: r holds nothing any more but what its client may still read. Of those
-// answers there are as many as may wait: then one of who has the most is dropped.
+// goneLocked is called when r holds only what its client may still read. The number
+// of such answers is bounded by the number that may wait; above it, one answer of
+// the largest holder is dropped.
 func (s *Server) goneLocked(r *request) {
 	r.state = gone
 	r.turn.gone()
-	r.tokens, r.chooser, r.sampling, r.text = nil, nil, sample.Params{}, answerText{}
-	close(r.released)
-	if len(r.buf) > 0 {
-		s.unread = append(s.unread, r)
+	r.gen.tokens, r.gen.chooser, r.want.sampling, r.gen.text = nil, nil, sample.Params{}, answerText{}
+	close(r.out.released)
+	if len(r.out.buf) > 0 {
+		s.requests.unread = append(s.requests.unread, r)
 	}
-	if len(s.unread) > s.o.Waiting {
-		old := firstOfMost(s.unread)
+	if len(s.requests.unread) > s.o.Waiting {
+		old := firstOfMost(s.requests.unread)
 		s.forgetLocked(old)
-		old.finish, old.err = lm.Unfinished, errUnpulled
+		old.out.finish, old.out.err = lm.Unfinished, errUnpulled
 		old.notifyLocked()
 	}
 	s.quietLocked()
 }
 
-// pulledLocked: r has room for more.
+// pulledLocked is called when r has room for more tokens.
 func (s *Server) pulledLocked(r *request) {
 	if r.state == parked {
-		s.parked = without(s.parked, r)
+		s.requests.parked = without(s.requests.parked, r)
 		s.returnLocked(r)
 	}
 	s.wakeLocked()

@@ -6,21 +6,21 @@ import (
 	"capgpu/model/tokenizer"
 )
 
-// answerText is what tokens add to an answer. It keeps back what may be the start of a
-// stop string until it is known not to be.
+// answerText turns tokens into the text of an answer. It holds back a possible
+// start of a stop string until it is known not to be one.
 type answerText struct {
 	decoder *tokenizer.Decoder
 	stop    []string
-	held    string // decoded, and a prefix of a stop string from its first byte on
+	held    string // decoded text that is a prefix of a stop string
 }
 
-// add takes a token and returns the text that is now certain; stopped says that a stop
-// string came, and that the text before it is all there is.
+// add takes a token and returns the text that is now certain. stopped reports that
+// a stop string came; the text then ends before it.
 func (a *answerText) add(id int32) (text string, stopped bool) {
 	return a.take(a.decoder.Add(id))
 }
 
-// rest is what is left when nothing comes any more.
+// rest returns the held text when no more tokens come.
 func (a *answerText) rest() (text string, stopped bool) {
 	text, stopped = a.take(a.decoder.Flush())
 	if !stopped {
@@ -34,6 +34,7 @@ func (a *answerText) take(more string) (text string, stopped bool) {
 	if len(a.stop) == 0 {
 		return more, false
 	}
+
 	all := a.held + more
 	first := -1
 	for _, s := range a.stop {
@@ -41,19 +42,23 @@ func (a *answerText) take(more string) (text string, stopped bool) {
 			first = i
 		}
 	}
+
 	if first >= 0 {
 		a.held = ""
 		return all[:first], true
 	}
+
 	keep := 0
 	for _, s := range a.stop {
 		keep = max(keep, overlap(all, s))
 	}
+
 	a.held = all[len(all)-keep:]
 	return all[:len(all)-keep], false
 }
 
-// overlap is the length of the longest end of text that s begins with, s itself excepted.
+// overlap is the length of the longest end of text with which s begins, s itself
+// excepted.
 func overlap(text, s string) int {
 	for n := min(len(text), len(s)-1); n > 0; n-- {
 		if strings.HasSuffix(text, s[:n]) {

@@ -24,7 +24,7 @@ func firstStop(text string, stops []string) int {
 	return -1
 }
 
-// certain is how much of a text can be told when more may come.
+// certain is how much of a text can be delivered while more may come.
 func certain(text string, stops []string) int {
 	for i := range len(text) {
 		for _, s := range stops {
@@ -57,6 +57,7 @@ func TestAnswerText(t *testing.T) {
 			require.Equal(t, all[:certain(all, stops)], got)
 			require.True(t, strings.ToValidUTF8(got, "") == got)
 		}
+
 		if !stopped {
 			all += d.Flush()
 			text, s := a.rest()
@@ -76,6 +77,7 @@ func TestLikelihood(t *testing.T) {
 	for i := range logits {
 		logits[i] = float32(random.NormFloat64() * 3)
 	}
+
 	logits[7], logits[9] = float32(math.NaN()), float32(math.Inf(-1))
 	c := likelihood(logits, 5, 300)
 	require.Len(t, c.Top, 299, "what is no number is not likely")
@@ -87,6 +89,7 @@ func TestLikelihood(t *testing.T) {
 		}
 		require.InDelta(t, logits[top.ID]-logits[5], top.LogProb-c.LogProb, 1e-4)
 	}
+
 	require.InDelta(t, 1, sum, 1e-4)
 	require.Equal(t, c.Top[:4], likelihood(logits, 5, 4).Top)
 	require.Nil(t, likelihood(logits, 5, 0).Top)

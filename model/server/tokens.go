@@ -10,10 +10,11 @@ import (
 	"capgpu/model/tokenizer"
 )
 
-// Tokenizing is work and memory of this process, some dozen bytes for each of a text.
-// So what cannot fit the context is refused by its length, and of the others so many
-// are tokenized at a time: long ones by themselves, so that others do not wait for them.
-// Requests that wait for that take turns as for passes.
+// Tokenizing costs time and memory of this process, some dozen bytes for each byte
+// of a text. A text that cannot fit the context is therefore refused by its length,
+// and only a bounded number of the others is tokenized at a time. Long texts have
+// places of their own, so that short ones do not wait for them. Requests take turns
+// for these places as for passes.
 const (
 	maxPromptBytes = 4 << 20
 	longText       = 64 << 10 // bytes
@@ -21,14 +22,14 @@ const (
 	shortPlaces    = 32
 )
 
-// textPlaces are those of texts that are being tokenized.
+// textPlaces are the places for texts that are being tokenized.
 type textPlaces struct{ long, short desk }
 
 func newTextPlaces() *textPlaces {
 	return &textPlaces{long: desk{places: longPlaces}, short: desk{places: shortPlaces}}
 }
 
-// take waits for a place for a text of so many bytes.
+// take waits for a place for a text of size bytes.
 func (p *textPlaces) take(ctx context.Context, size int) (done func(), err error) {
 	if size > longText {
 		return p.long.take(ctx)
@@ -36,13 +37,13 @@ func (p *textPlaces) take(ctx context.Context, size int) (done func(), err error
 	return p.short.take(ctx)
 }
 
-// desk has so many places, which are taken in turn.
+// desk has a fixed number of places, which are taken in turn.
 type desk struct {
 	places int
 
 	mu sync.Mutex
 	// +checklocks:mu
-	shares fair[chan struct{}] // of those who wait, and have a place
+	shares fair[chan struct{}] // of the waiting texts and of those with a place
 }
 
 // take waits for a place.
@@ -67,6 +68,7 @@ func (d *desk) take(ctx context.Context) (done func(), err error) {
 		d.callLocked()
 		return nil, ctx.Err()
 	}
+
 	since := time.Now()
 	return func() {
 		d.mu.Lock()
@@ -78,7 +80,7 @@ func (d *desk) take(ctx context.Context) (done func(), err error) {
 	}, nil
 }
 
-// callLocked gives free places to those whose turn it is.
+// callLocked gives free places to texts in the order of their turns.
 //
 // +checklocks:d.mu
 func (d *desk) callLocked() {
@@ -92,19 +94,21 @@ func (d *desk) callLocked() {
 	}
 }
 
-// encodePlain: text from outside says no control tokens.
+// encodePlain encodes text from outside, in which control tokens are plain text.
 var encodePlain = tokenizer.Encode{}
 
-// Tokenize implements lm.Model. Text that looks like a control token is text.
+// Tokenize implements lm.Model. It treats text that looks like a control token as
+// text.
 func (s *Server) Tokenize(ctx context.Context, prompt string) ([]int32, error) {
 	return s.tokensOf(ctx, "prompt", prompt)
 }
 
-// tokensOf is the tokens of a text, which errors call by its name.
+// tokensOf tokenizes a text. Errors call it by name.
 func (s *Server) tokensOf(ctx context.Context, name, text string) ([]int32, error) {
 	if len(text) > maxPromptBytes {
 		return nil, gpuerr.New(gpuerr.Invalid, "%s: %d bytes; it may have %d", name, len(text), maxPromptBytes)
 	}
+
 	most := s.info.Context
 	ok := s.words.CanFit(len(text), most)
 	var tokens []int32
@@ -116,9 +120,11 @@ func (s *Server) tokensOf(ctx context.Context, name, text string) ([]int32, erro
 		defer done()
 		tokens, ok = s.words.EncodeMost(most, encodePlain, tokenizer.Part{Text: text})
 	}
+
 	if !ok {
 		return nil, gpuerr.New(gpuerr.Invalid, "%s: more than %d tokens, which is what the context has positions for", name, most)
 	}
+
 	return tokens, nil
 }
 

@@ -14,8 +14,9 @@ import (
 	"capgpu/model/tokenizer"
 )
 
-// What can never fit is refused without a place; what might waits for one, as long as its
-// context says, and short texts do not wait for long ones.
+// A text that can never fit is refused without a place. One that might fit waits
+// for a place as long as its context allows, and short texts do not wait for long
+// ones.
 func TestTextPlaces(t *testing.T) {
 	inBubble(t, testSize, Options{}, func(r *rig) {
 		for range longPlaces {
@@ -23,6 +24,7 @@ func TestTextPlaces(t *testing.T) {
 			require.NoError(t, err)
 			defer done()
 		}
+
 		long := strings.Repeat("a b", 1<<20)
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
@@ -33,7 +35,7 @@ func TestTextPlaces(t *testing.T) {
 		require.ErrorIs(t, err, gpuerr.Invalid)
 		require.ErrorContains(t, err, "texts: number 1: more than 96 tokens")
 
-		// Of this vocabulary nothing is known by its length.
+		// With this vocabulary a text's length says nothing about its tokens.
 		r.s.words, err = tokenizer.New(tokenizer.Spec{Scheme: tokenizer.SentencePiece, BOS: -1, EOS: -1, EOT: -1, Unk: 0,
 			Pieces: []tokenizer.Piece{{Text: []byte("?"), Kind: tokenizer.Unknown}, {Text: []byte("a")}}})
 		require.NoError(t, err)
@@ -44,9 +46,11 @@ func TestTextPlaces(t *testing.T) {
 			func() error { _, err := r.s.Tokenize(ctx, long); return err },
 			func() error { _, err := r.s.Chat(ctx, []lm.Message{{Role: "user", Content: long}}); return err },
 		}
+
 		for _, f := range waiting {
 			go func() { ended <- f() }()
 		}
+
 		synctest.Wait()
 		require.Empty(t, ended)
 		tokens, err := r.s.Tokenize(ctx, "aa b")
@@ -56,12 +60,13 @@ func TestTextPlaces(t *testing.T) {
 		for range waiting {
 			require.ErrorIs(t, <-ended, context.Canceled)
 		}
+
 		_, err = r.s.Chat(context.Background(), []lm.Message{{Content: long}, {Content: long}})
 		require.ErrorContains(t, err, "messages: more than 4194304 bytes")
 	})
 }
 
-// Texts of one peer do not keep another's waiting for all of them.
+// The texts of one peer do not all go before another's.
 func TestTextsTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := desk{places: 1}
@@ -81,6 +86,7 @@ func TestTextsTakeTurns(t *testing.T) {
 			}()
 			synctest.Wait()
 		}
+
 		gone, cancel := context.WithCancel(by("many", "0"))
 		cancel()
 		_, err = d.take(gone)
@@ -90,6 +96,7 @@ func TestTextsTakeTurns(t *testing.T) {
 		for range 5 {
 			got = append(got, <-order)
 		}
+
 		require.Equal(t, []string{"many", "few", "many", "few", "many"}, got)
 		time.Sleep(time.Second)
 		synctest.Wait()

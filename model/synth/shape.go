@@ -9,7 +9,7 @@ import (
 	"capgpu/model/quant"
 )
 
-// Options say what to make.
+// Options describe the model to generate.
 type Options struct {
 	Name                string
 	Dim, Hidden, Layers int
@@ -59,10 +59,12 @@ func (o *Options) config() (c model.Config, err error) {
 	if o.Heads < 1 || o.Dim < 1 || o.Dim%o.Heads != 0 {
 		return c, gpuerr.New(gpuerr.Invalid, "heads: %d do not divide dim %d", o.Heads, o.Dim)
 	}
+
 	c = model.Config{
 		Dim: o.Dim, Hidden: o.Hidden, Layers: o.Layers, Heads: o.Heads, KVHeads: o.KVHeads, HeadDim: o.Dim / o.Heads,
 		Vocab: o.Vocab, Context: o.Context, NormEps: 1e-5, RopeBase: 10000, Rope: o.Rope,
 	}
+
 	if err := c.Check(); err != nil {
 		return c, err
 	}
@@ -72,5 +74,6 @@ func (o *Options) config() (c model.Config, err error) {
 	if o.Type == model.I8 && o.Group == 0 {
 		o.Group = quant.GroupFor(&c)
 	}
+
 	return c, nil
 }

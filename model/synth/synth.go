@@ -10,7 +10,8 @@ import (
 	"capgpu/model/tokenizer"
 )
 
-// Model is a model to be made: File has no weights yet, Content makes them one by one.
+// Model is a model to be generated: File has no weights yet, Content makes them one
+// by one.
 type Model struct {
 	Plan *model.File // its tensors have types and shapes; Data only says whether the classifier is tied
 
@@ -18,45 +19,51 @@ type Model struct {
 	recipes map[*model.Tensor]recipe
 }
 
-// recipe is what a tensor is made of.
+// recipe describes the contents of a tensor.
 type recipe struct {
 	name  string
 	scale float64   // of a matrix: the standard deviation; of a vector: the mean
-	rows  []float32 // where not nil: what the elements of each row are multiplied by
+	rows  []float32 // if not nil: the factors of each row's elements
 }
 
-// The gains. A matrix of gain 1 keeps the size of what goes through it. Embeddings are
-// small beside what the layers add, or a tied classifier would say the last token again
-// and again; the last norm makes up for it, so that logits have logitSpread.
+// The gains. A matrix of gain 1 preserves the size of its input. Embeddings are
+// small beside the layers' contributions, because a tied classifier would otherwise
+// repeat the last token forever; the last norm makes up for it, so that logits have
+// logitSpread.
 const (
 	embedSpread = 0.1
 	qkGain      = 2
 	valueGain   = 1.5
 	ffnGain     = 2
 	logitSpread = 3
-	// rareSpread is of tokens that do not read well, bytes that are no character of their
-	// own, and of those that end a text: so they are seldom the most likely.
+	// rareSpread is for tokens that do not read well (bytes that are no character
+	// of their own) and for those that end a text, so that they are seldom the most
+	// likely.
 	rareSpread = 0.375
 )
 
-// New makes a model up. Errors (gpuerr.Invalid) name the option.
+// New plans a model. Errors (gpuerr.Invalid) name the option.
 func New(o Options) (*Model, error) {
 	c, err := o.config()
 	if err != nil {
 		return nil, err
 	}
+
 	spec := sentencePiece(o.Vocab)
 	if o.ByteLevel {
 		spec = byteLevel(o.Vocab)
 	}
+
 	t, err := tokenizer.New(spec)
 	if err != nil {
 		return nil, err
 	}
+
 	f := &model.File{Name: o.Name, Format: "synth", Config: c, Tokenizer: t}
 	if f.Name == "" {
 		f.Name = "synth"
 	}
+
 	m := &Model{Plan: f, seed: o.Seed, recipes: map[*model.Tensor]recipe{}}
 	w := &f.Weights
 	matrix := func(t *model.Tensor, name string, rows, cols int, gain float64) {
@@ -69,10 +76,12 @@ func New(o Options) (*Model, error) {
 		}
 		m.recipes[t] = recipe{name: name, scale: gain / math.Sqrt(float64(cols))}
 	}
+
 	vector := func(t *model.Tensor, name string, mean float64) {
 		*t = model.Tensor{Type: model.F32, Rows: 1, Cols: c.Dim}
 		m.recipes[t] = recipe{name: name, scale: mean}
 	}
+
 	wide := math.Sqrt(float64(c.Dim))
 	tokens := func(t *model.Tensor, name string) {
 		matrix(t, name, c.Vocab, c.Dim, embedSpread*wide)
@@ -80,14 +89,16 @@ func New(o Options) (*Model, error) {
 		r.rows = spreads(&spec)
 		m.recipes[t] = r
 	}
+
 	tokens(&w.Embed, "embed")
 	vector(&w.Norm, "norm", logitSpread/(embedSpread*wide))
 	if o.Tied {
-		w.Embed.Data = make([]byte, 1) // what says that they are one
+		w.Embed.Data = make([]byte, 1) // marks them as one
 		w.Output = w.Embed
 	} else {
 		tokens(&w.Output, "output")
 	}
+
 	w.Layers = make([]model.Layer, c.Layers)
 	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
 	for i := range w.Layers {
@@ -103,6 +114,7 @@ func New(o Options) (*Model, error) {
 		matrix(&l.Up, name("up"), c.Hidden, c.Dim, ffnGain)
 		matrix(&l.Down, name("down"), c.Dim, c.Hidden, ffnGain)
 	}
+
 	return m, nil
 }
 
@@ -116,8 +128,8 @@ func (m *Model) Content(t *model.Tensor) (model.Tensor, error) {
 	return quant.Encode(t.Type, t.Rows, t.Cols, t.Group, x)
 }
 
-// numbers are n numbers of a bell-like distribution; about a mean, and within a few
-// percent of it, for a vector.
+// numbers are n numbers of a bell-like distribution; for a vector, around a mean
+// and within a few percent of it.
 func (m *Model) numbers(r recipe, n int, vector bool) []float32 {
 	h := fnv.New64a()
 	h.Write([]byte(r.name))
@@ -127,6 +139,7 @@ func (m *Model) numbers(r recipe, n int, vector bool) []float32 {
 	if vector {
 		scale, mean = float32(r.scale/deviation/20), float32(r.scale)
 	}
+
 	x := make([]float32, n)
 	for i := range x {
 		state += 0x9E3779B97F4A7C15
@@ -138,10 +151,11 @@ func (m *Model) numbers(r recipe, n int, vector bool) []float32 {
 			x[i] *= r.rows[i/(n/len(r.rows))]
 		}
 	}
+
 	return x
 }
 
-// spreads is how much the rows of each token differ from others.
+// spreads is how much each token's row differs from others.
 func spreads(s *tokenizer.Spec) []float32 {
 	out := make([]float32, len(s.Pieces))
 	for i, p := range s.Pieces {
@@ -172,6 +186,7 @@ func (m *Model) File() (*model.File, error) {
 			*to, err = m.Content(from)
 		}
 	}
+
 	set(&to.Embed, &from.Embed)
 	set(&to.Norm, &from.Norm)
 	for i := range to.Layers {
@@ -186,13 +201,16 @@ func (m *Model) File() (*model.File, error) {
 		set(&a.Up, &b.Up)
 		set(&a.Down, &b.Down)
 	}
+
 	if from.Tied() {
 		to.Output = to.Embed
 	} else {
 		set(&to.Output, &from.Output)
 	}
+
 	if err != nil {
 		return nil, err
 	}
+
 	return model.NewFile(f, nil), nil
 }

@@ -34,8 +34,8 @@ func whole(t testing.TB, o synth.Options) *model.File {
 	return f
 }
 
-// What a made-up model says is varied, hangs on its beginning and its seed, and on no
-// position is the choice a close one between everything.
+// A generated model's text is varied and depends on its beginning and its seed, and
+// at no position are all tokens nearly equally likely.
 func TestTextIsVaried(t *testing.T) {
 	seen := map[string]bool{}
 	for _, name := range []string{"tiny", "260k"} {
@@ -45,6 +45,7 @@ func TestTextIsVaried(t *testing.T) {
 					if name == "260k" && typ != model.F32 {
 						continue
 					}
+
 					o := shape(t, name)
 					o.Tied, o.Seed, o.Type = tied, seed, typ
 					f := whole(t, o)
@@ -58,10 +59,12 @@ func TestTextIsVaried(t *testing.T) {
 							last[id] = true
 						}
 					}
+
 					most := 0
 					for _, n := range count {
 						most = max(most, n)
 					}
+
 					t.Logf("%s tied %t seed %d %s: %d tokens, %d different, %d of the last 32, most often %d; %.60q", name, tied, seed, typ, len(tokens), len(count), len(last), most, modelText(f, tokens))
 					require.Greater(t, len(tokens), 24)
 					require.Greater(t, len(count), len(tokens)/4)
@@ -74,6 +77,7 @@ func TestTextIsVaried(t *testing.T) {
 					for _, x := range logits[5] {
 						low, high = min(low, x), max(high, x)
 					}
+
 					require.Greater(t, high-low, 5.0)
 					require.Less(t, high-low, 60.0)
 				}
@@ -90,7 +94,8 @@ func modelText(f *model.File, tokens []int32) string {
 	return b.String()
 }
 
-// The bytes of a made-up model never change: figures and references are made with it.
+// The bytes of a generated model never change, because figures and references
+// depend on them.
 func TestTheBytesStay(t *testing.T) {
 	f := whole(t, shape(t, "tiny"))
 	h := sha256.New()
@@ -115,6 +120,7 @@ func TestVocabularies(t *testing.T) {
 				require.False(t, seen[string(p.Text)], "%q twice", p.Text)
 				seen[string(p.Text)] = true
 			}
+
 			for _, text := range []string{"Once upon a time there was a little girl", "çà 漢字 \U0001F600\n\ttab", "a  b   c\x00\x7F", "don't 12345 stop!"} {
 				ids := tok.Encode(text, tokenizer.Encode{})
 				d := tok.Decoder(ids[:1]...)
@@ -125,6 +131,7 @@ func TestVocabularies(t *testing.T) {
 				require.Equal(t, text, got+d.Flush(), "vocab %d", vocab)
 				require.True(t, utf8.ValidString(got))
 			}
+
 			if vocab >= 512 {
 				require.Less(t, len(tok.Encode(" the and the and the", tokenizer.Encode{})), 8, "words are merged")
 			}

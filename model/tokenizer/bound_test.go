@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// boundTokenizers are vocabularies of all sorts.
+// boundTokenizers are vocabularies of all kinds.
 func boundTokenizers(t testing.TB) map[string]*Tokenizer {
 	nfc := byteSpec("a b", "ab c")
 	nfc.NFC = true
@@ -39,7 +39,7 @@ func TestMaxPieceBytes(t *testing.T) {
 	}
 }
 
-// No character breaks what setBounds takes of composing.
+// No character breaks the assumption of setBounds about composing.
 func TestComposingGrowth(t *testing.T) {
 	for r := range utf8.MaxRune + 1 {
 		if !utf8.ValidRune(r) {
@@ -52,8 +52,8 @@ func TestComposingGrowth(t *testing.T) {
 	}
 }
 
-// What CanFit refuses has more tokens, and EncodeMost is Encode up to the bound, whatever
-// the text and the vocabulary.
+// A text that CanFit refuses has more tokens, and EncodeMost equals Encode up to
+// the bound, for any text and vocabulary.
 func TestEncodeMost(t *testing.T) {
 	all := boundTokenizers(t)
 	rapid.Check(t, func(t *rapid.T) {
@@ -75,8 +75,8 @@ func TestEncodeMost(t *testing.T) {
 	})
 }
 
-// Cutting a long text between words changes no token; a vocabulary with pieces over that
-// place does not let it be cut.
+// A cut of a long text between words changes no token; a vocabulary with pieces
+// over that place prevents the cut.
 func TestLongRuns(t *testing.T) {
 	for name, tok := range boundTokenizers(t) {
 		text := strings.Repeat("aa a b\u4e16  aaa é", softRun/6)
@@ -90,13 +90,13 @@ func TestLongRuns(t *testing.T) {
 	require.Equal(t, softRun+6, e.nextRun(strings.Repeat("a", softRun-1)+space+space+"b"), "all of what has no such place")
 }
 
-// A text that has too many tokens costs what the bound costs, not what the text does.
+// A text with too many tokens costs in proportion to the bound, not to the text.
 func TestEncodeMostIsCheap(t *testing.T) {
 	for name, text := range map[string]string{"refused by length": strings.Repeat("a", 4<<20), "stopped": strings.Repeat("a b", 1<<18)} {
 		tok := mustNew(t, sentenceSpec(normal("▁a", 0), normal(strings.Repeat("c", 3000), 0)))
 		if name == "stopped" {
 			tok = mustNew(t, byteSpec("a a"))
-			tok.longest, tok.merged = 0, 0 // as of a vocabulary without a bound
+			tok.longest, tok.merged = 0, 0 // as in a vocabulary without a bound
 		}
 		allocated := testing.Benchmark(func(b *testing.B) {
 			b.ReportAllocs()

@@ -2,8 +2,8 @@ package tokenizer
 
 import "unicode/utf8"
 
-// printable is the character that ByteLevel writes for a byte: printable ones of Latin-1
-// for themselves, the others from U+0100 on, in order (GPT-2's encoder.py,
+// printable is ByteLevel's character for a byte: printable characters of Latin-1
+// stand for themselves, the others are U+0100 and up, in order (GPT-2's encoder.py,
 // bytes_to_unicode).
 var printable = func() (p [256]rune) {
 	next := rune(0x100)
@@ -27,7 +27,7 @@ var byteOfPrintable = func() map[rune]byte {
 	return m
 }()
 
-// fromPrintable is the bytes that a text of printable characters stands for.
+// fromPrintable returns the bytes that a text of printable characters stands for.
 func fromPrintable(text []byte) ([]byte, bool) {
 	out := make([]byte, 0, len(text))
 	for len(text) > 0 {

@@ -2,17 +2,17 @@ package tokenizer
 
 import "unicode/utf8"
 
-// Decoder makes text of tokens as they come. It hands out whole characters only; what
-// can no longer become one is U+FFFD, one for each byte.
+// Decoder turns tokens into text one by one. It returns only whole characters.
+// Bytes that can no longer become one are U+FFFD each.
 type Decoder struct {
 	t     *Tokenizer
 	begun bool // there was text
 	held  []byte
 }
 
-// Decoder is for the text that follows the tokens of a prompt. Without a prompt, or with
-// one of special tokens only, the space that SpacePrefix put before the text is not
-// handed out.
+// Decoder decodes the text after the tokens of a prompt. Without a prompt, or with
+// one of only special tokens, it drops the space that SpacePrefix put before the
+// text.
 func (t *Tokenizer) Decoder(prompt ...int32) *Decoder {
 	d := &Decoder{t: t}
 	for _, id := range prompt {
@@ -22,8 +22,8 @@ func (t *Tokenizer) Decoder(prompt ...int32) *Decoder {
 	return d
 }
 
-// Add returns the text that is whole with this token. Of what is no token it returns
-// nothing.
+// Add returns the text that this token completes. For a number that is no token it
+// returns nothing.
 func (d *Decoder) Add(id int32) string {
 	d.add(id)
 	n := d.whole()
@@ -32,14 +32,14 @@ func (d *Decoder) Add(id int32) string {
 	return text
 }
 
-// Flush returns what is left: U+FFFD for each byte of the beginning of a character.
+// Flush returns the rest: U+FFFD for each byte of an unfinished character.
 func (d *Decoder) Flush() string {
 	text := valid(d.held)
 	d.held = d.held[:0]
 	return text
 }
 
-// add appends what a token adds.
+// add appends the bytes of a token.
 func (d *Decoder) add(id int32) {
 	text := d.t.Piece(id)
 	if len(text) == 0 {
@@ -52,7 +52,7 @@ func (d *Decoder) add(id int32) {
 	d.held = append(d.held, text...)
 }
 
-// whole is how much of what is held cannot change any more.
+// whole is how much of the held bytes is final.
 func (d *Decoder) whole() int {
 	n := len(d.held)
 	for back := 1; back < utf8.UTFMax && back <= n; back++ {
@@ -66,7 +66,7 @@ func (d *Decoder) whole() int {
 	return n
 }
 
-// valid is the bytes with U+FFFD for each that is of no character.
+// valid is the bytes with U+FFFD for each one that belongs to no character.
 func valid(b []byte) string {
 	if utf8.Valid(b) {
 		return string(b)
@@ -74,8 +74,8 @@ func valid(b []byte) string {
 	return string([]rune(string(b)))
 }
 
-// prefixes says whether SpacePrefix can be in a piece: in those that merging makes, or
-// in the byte where they lack a space.
+// prefixes reports whether a piece can contain the space of SpacePrefix: a piece
+// that merging makes, or a byte if there is no piece for a space.
 func (t *Tokenizer) prefixes(id int32) bool {
 	_, spaces := t.normal[space]
 	k := t.spec.Pieces[id].Kind

@@ -8,38 +8,38 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// maxRun is how much text is merged at once; longer text is cut. Places in it are 32
-// bits wide.
+// maxRun is how much text is merged at once; longer text is cut. Places in it have
+// 32 bits.
 const maxRun = 1 << 28
 
-// Encode is how text becomes tokens.
+// Encode are the options of encoding.
 type Encode struct {
 	// Special lets pieces of kind Control in the text become tokens. Never set it for
 	// text from outside.
 	Special bool
 	// NoBOS adds neither a beginning nor an end.
 	NoBOS bool
-	// Reserved are pieces of kind User that are taken whole only where Special holds, as
-	// those of kind Control: a chat template's frame, where a file calls it User.
+	// Reserved are pieces of kind User that are taken whole only with Special, like
+	// those of kind Control: a chat template's frame, if a file calls it User.
 	Reserved []int32
 }
 
-// Part is a stretch of a text and where it comes from.
+// Part is a part of a text, with its origin.
 type Part struct {
 	Text string
-	// Special is as in Encode, for this part: a piece of kind Control is made only from
-	// text that lies wholly in one such part.
+	// Special is as in Encode, for this part: a piece of kind Control is made only
+	// from text that is wholly in one such part.
 	Special bool
 }
 
-// Encode is the tokens of a text, with the beginning that the vocabulary asks for.
-// Bytes that are no UTF-8 become the tokens of those bytes.
+// Encode returns the tokens of a text, with the beginning that the vocabulary
+// requires. Bytes that are no UTF-8 become the tokens of those bytes.
 func (t *Tokenizer) Encode(text string, o Encode) []int32 {
 	return t.EncodeParts(o, Part{text, o.Special})
 }
 
-// EncodeParts is the tokens of the parts as one text: pieces may reach from one part into
-// the next. o.Special is not used.
+// EncodeParts returns the tokens of the parts as one text: pieces may reach from
+// one part into the next. o.Special is ignored.
 func (t *Tokenizer) EncodeParts(o Encode, parts ...Part) []int32 {
 	tokens, _ := t.EncodeMost(math.MaxInt, o, parts...)
 	return tokens
@@ -54,9 +54,9 @@ type encoder struct {
 	out      []int32
 	most     int  // of out
 	over     bool // there are more
-	unknown  bool // the last of this section has no token (SentencePiece)
+	unknown  bool // the last token of this section is Unk (SentencePiece)
 	merger   merger
-	reverse  map[string]int32 // of pieces that merging passes through: where it came from
+	reverse  map[string]int32 // for intermediate pieces of merging: their origin
 }
 
 // join makes one text of the parts.
@@ -70,6 +70,7 @@ func (e *encoder) join(parts []Part) {
 		}
 		e.text = b.String()
 	}
+
 	at := 0
 	for _, p := range parts {
 		if p.Special && p.Text != "" {
@@ -79,7 +80,7 @@ func (e *encoder) join(parts []Part) {
 	}
 }
 
-// run cuts the text at the pieces that are taken whole.
+// run cuts the text at the whole pieces.
 func (e *encoder) run() {
 	stretch := 0
 	allow := func(id int32, start, end int) bool {
@@ -94,8 +95,8 @@ func (e *encoder) run() {
 	e.cut(&e.t.raw, e.text, allow, e.section)
 }
 
-// cut emits the pieces of a matcher, and calls yield for the text between them and for
-// where it begins.
+// cut emits the pieces of a matcher, and calls yield for the text between them and
+// its start.
 func (e *encoder) cut(m *matcher, text string, allow func(id int32, start, end int) bool, yield func(text string, from int)) {
 	for from := 0; ; {
 		start, end, id, ok := m.find(text, from, allow)
@@ -103,23 +104,27 @@ func (e *encoder) cut(m *matcher, text string, allow func(id int32, start, end i
 			yield(text[from:], from)
 			return
 		}
+
 		before := text[from:start]
 		if e.t.spec.Pieces[id].LStrip {
 			before = strings.TrimRightFunc(before, unicode.IsSpace)
 		}
+
 		yield(before, from)
 		if e.full(0) {
 			return
 		}
+
 		e.out = append(e.out, id)
 		if e.t.spec.Pieces[id].RStrip {
 			end = len(text) - len(strings.TrimLeftFunc(text[end:], unicode.IsSpace))
 		}
+
 		from = end
 	}
 }
 
-// held says whether a piece is made from special text only.
+// held reports whether a piece is made only from special text.
 func (e *encoder) held(id int32) bool {
 	if e.t.spec.Pieces[id].Kind == Control {
 		return true
@@ -132,7 +137,7 @@ func (e *encoder) held(id int32) bool {
 	return false
 }
 
-// section encodes text between pieces taken whole, which begins at from.
+// section encodes the text between whole pieces, which begins at from.
 func (e *encoder) section(text string, from int) {
 	if text == "" {
 		return
@@ -143,8 +148,8 @@ func (e *encoder) section(text string, from int) {
 	e.cut(&e.t.later, text, allow, func(text string, _ int) { e.merge(text) })
 }
 
-// whollySpecial says whether a section lies in one special stretch. What it became by
-// normalising has no places of its own in the text any more.
+// whollySpecial reports whether a section is in one special part. Normalised text
+// has no places of its own in the text any more.
 func (e *encoder) whollySpecial(from, size int) bool {
 	for _, s := range e.special {
 		if s[0] <= from && from < s[1] {
@@ -154,10 +159,11 @@ func (e *encoder) whollySpecial(from, size int) bool {
 	return false
 }
 
-// normalises says whether normalised text can differ from text as it came.
+// normalises reports whether normalising can change a text.
 func (t *Tokenizer) normalises() bool { return t.spec.NFC || t.spec.Scheme == SentencePiece }
 
-// normalise is text as merging sees it. first says that it begins the whole text.
+// normalise returns text as merging sees it. first means that it begins the whole
+// text.
 func (t *Tokenizer) normalise(text string, first bool) string {
 	if t.spec.NFC {
 		text = norm.NFC.String(text)

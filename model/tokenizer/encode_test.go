@@ -10,8 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestSentenceAgainstSlow: the heap makes what looking at all pairs makes, for random
-// vocabularies with equal scores.
+// TestSentenceAgainstSlow: the heap finds the same merges as a search of all pairs,
+// for random vocabularies with equal scores.
 func TestSentenceAgainstSlow(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		letters := rapid.SampledFrom([]string{"a", "b", "▁", "é", "世"})
@@ -24,6 +24,7 @@ func TestSentenceAgainstSlow(t *testing.T) {
 				vocab = append(vocab, normal(text, float32(rapid.IntRange(-4, 0).Draw(rt, "score"))))
 			}
 		}
+
 		s := sentenceSpec(vocab...)
 		s.SpacePrefix = rapid.Bool().Draw(rt, "prefix")
 		tok := mustNew(t, s)
@@ -85,7 +86,7 @@ func TestByteLevel(t *testing.T) {
 	require.Equal(t, "ho\n", decodeAll(tok, tok.Encode("ho\n", Encode{})))
 }
 
-// TestNFC: composed before anything else, if the vocabulary says so.
+// TestNFC: text is composed before anything else, if the vocabulary says so.
 func TestNFC(t *testing.T) {
 	s := byteSpec("Ã ©")
 	require.Equal(t, []string{"e", "Ì", "ģ"}, pieces(mustNew(t, s), mustNew(t, s).Encode("e\u0301", Encode{})))
@@ -93,7 +94,8 @@ func TestNFC(t *testing.T) {
 	require.Equal(t, []string{"Ã©"}, pieces(mustNew(t, s), mustNew(t, s).Encode("e\u0301", Encode{})))
 }
 
-// TestControl: text makes a control token only where it is told to, and merging never.
+// TestControl: text makes a control token only with Special, and merging never
+// does.
 func TestControl(t *testing.T) {
 	s := byteSpec("< |", "<| e", "n d", "nd |", "nd| >", "<|e nd|>")
 	s.Pieces = s.Pieces[:len(s.Pieces)-1]
@@ -128,20 +130,23 @@ func TestParts(t *testing.T) {
 	} {
 		require.NotContains(t, encode(Encode{}, parts...), "<|end|>", "%v", parts)
 	}
+
 	tool := tok.ID("<tool>")
 	require.Equal(t, []string{"<tool>", "<tool>"}, encode(Encode{}, data("<tool>"), frame("<tool>")))
 	require.Len(t, encode(Encode{Reserved: []int32{tool}}, data("<tool>"), frame("<tool>")), len("<tool>")+1)
 }
 
-// TestWhole: of those that begin at one place the longest, white space with it where it
-// says so, and the space before text after it.
+// TestWhole: of the pieces that begin at one place the longest is taken, with white
+// space if the piece says so, and with the space before the following text.
 func TestWhole(t *testing.T) {
 	s := sentenceSpec(normal("▁", 0), normal("a", 0), user("<x>"), user("<x><y>"), user("<z"),
 		Piece{Text: []byte("<l>"), Kind: Control, LStrip: true}, Piece{Text: []byte("<r>"), Kind: Control, RStrip: true}, user("▁▁▁"))
+
 	encode := func(s Spec, text string) []string {
 		tok := mustNew(t, s)
 		return pieces(tok, tok.Encode(text, Encode{Special: true, NoBOS: true}))
 	}
+
 	require.Equal(t, []string{"<x>", "▁", "a", "<x><y>", "<x>", "<z"}, encode(s, "<x>a<x><y><x><z"))
 	require.Equal(t, []string{"▁", "a", "<l>", "▁", "▁", "a"}, encode(s, "a \n <l> a"))
 	require.Equal(t, []string{"▁", "a", "▁", "<r>", "▁", "a"}, encode(s, "a <r> \u2003a"))
@@ -154,7 +159,7 @@ func TestWhole(t *testing.T) {
 	require.Equal(t, []string{"▁", "a"}, encode(s, "a"))
 }
 
-// TestNormalized: a piece that is looked for in normalised text has a space before it
+// TestNormalized: a piece that is matched in normalised text has a space before it
 // there, as the text has.
 func TestNormalized(t *testing.T) {
 	p := user("<x>")
@@ -168,8 +173,8 @@ func TestNormalized(t *testing.T) {
 	require.Contains(t, tok.Encode("<x>", Encode{NoBOS: true, Reserved: id, Special: true}), id[0])
 }
 
-// TestUnused: a piece that is not used is a step to others, and otherwise what it was
-// made of (SentencePiece, bpe_model.cc, Encode).
+// TestUnused: an unused piece is only a step to others, and otherwise falls back to
+// its parts (SentencePiece, bpe_model.cc, Encode).
 func TestUnused(t *testing.T) {
 	un := func(text string, score float32) Piece { return Piece{Text: []byte(text), Score: score, Kind: Unused} }
 	s := sentenceSpec(normal("a", -9), normal("b", -9), normal("c", -9), un("ab", -1), un("abc", -2), normal("abcc", -3))
@@ -179,7 +184,8 @@ func TestUnused(t *testing.T) {
 	require.Equal(t, []string{"a", "b", "c", "b"}, pieces(tok, tok.Encode("abcb", Encode{})))
 }
 
-// TestUnknown: what no piece and no byte is becomes one unknown token for all of it.
+// TestUnknown: a run of text without a piece and without bytes becomes one unknown
+// token.
 func TestUnknown(t *testing.T) {
 	s := Spec{Scheme: SentencePiece, BOS: -1, EOS: -1, EOT: -1, Unk: 0, Pieces: []Piece{{Kind: Unknown}, normal("a", 0)}}
 	tok := mustNew(t, s)
@@ -206,7 +212,7 @@ func TestEnds(t *testing.T) {
 	require.EqualValues(t, -1, tok.ID("nothing"))
 }
 
-// TestLong: texts that a quadratic way would not come to an end of.
+// TestLong: texts for which a quadratic algorithm would not finish.
 func TestLong(t *testing.T) {
 	var merges []string
 	run := "a"
@@ -214,12 +220,14 @@ func TestLong(t *testing.T) {
 		merges = append(merges, run+" "+run)
 		run += run
 	}
+
 	s := byteSpec(merges...)
 	s.Splits = []string{}
 	var vocab []Piece
 	for n := range 300 {
 		vocab = append(vocab, normal(strings.Repeat("a", n+1), float32(n)))
 	}
+
 	for _, tok := range []*Tokenizer{mustNew(t, s), mustNew(t, sentenceSpec(vocab...))} {
 		for _, text := range []string{strings.Repeat("a", 1<<18), strings.Repeat("ab", 1<<17), strings.Repeat("<|end|", 1<<15)} {
 			if decodeAll(tok, tok.Encode(text, Encode{Special: true})) != text {

@@ -19,7 +19,7 @@ func sentenceSpec(pieces ...Piece) Spec {
 	return s
 }
 
-// byteSpec is all bytes, what merges make, and <|end|>, which is Control.
+// byteSpec is all bytes, the results of merges, and <|end|>, which is Control.
 func byteSpec(merges ...string) Spec {
 	s := Spec{Scheme: ByteLevel, BOS: -1, EOS: -1, EOT: -1, Unk: -1, Merges: merges}
 	for b := range 256 {
@@ -44,7 +44,7 @@ func mustNew(t testing.TB, s Spec) *Tokenizer {
 	return tok
 }
 
-// pieces is tokens as the file writes them.
+// pieces are tokens as the file writes them.
 func pieces(t *Tokenizer, ids []int32) (out []string) {
 	for _, id := range ids {
 		out = append(out, string(t.spec.Pieces[id].Text))

@@ -13,30 +13,34 @@ import (
 const MaxJSON = 1 << 28
 
 // FromJSON reads Hugging Face's tokenizer.json and, unless it is empty,
-// tokenizer_config.json, of which it takes the special tokens and the chat template
-// (Jinja; "" where there is none). It knows BPE over bytes (ByteLevel) and BPE with byte
-// fallback (Llama 2); what is something else is refused, by its name, with
+// tokenizer_config.json, from which it takes the special tokens and the chat
+// template (Jinja; "" if there is none). It supports BPE over bytes (ByteLevel) and
+// BPE with byte fallback (Llama 2). It refuses anything else by name, with
 // gpuerr.Invalid.
 //
-// A special token (Control) is found in text as it is written, whatever its "normalized"
-// says. Truncation and padding are not done.
+// A special token (Control) is matched in the unchanged text, whatever its
+// "normalized" says. Truncation and padding are ignored.
 func FromJSON(tokenizerJSON, tokenizerConfig []byte) (t *Tokenizer, template string, err error) {
 	fail := func(file string, err error) (*Tokenizer, string, error) {
 		return nil, "", gpuerr.New(gpuerr.Invalid, "%s: %v", file, err)
 	}
+
 	if n := max(len(tokenizerJSON), len(tokenizerConfig)); n > MaxJSON {
 		return fail("tokenizer.json", fmt.Errorf("%d bytes are more than %d", n, MaxJSON))
 	}
+
 	var f jsonFile
 	if err := json.Unmarshal(tokenizerJSON, &f); err != nil {
 		return fail("tokenizer.json", err)
 	}
+
 	var c jsonConfig
 	if len(tokenizerConfig) > 0 {
 		if err := json.Unmarshal(tokenizerConfig, &c); err != nil {
 			return fail("tokenizer_config.json", err)
 		}
 	}
+
 	r := &jsonReader{s: Spec{BOS: -1, EOS: -1, EOT: -1, Unk: -1}}
 	for _, step := range []struct {
 		name string
@@ -52,17 +56,20 @@ func FromJSON(tokenizerJSON, tokenizerConfig []byte) (t *Tokenizer, template str
 			return fail("tokenizer.json", err)
 		}
 	}
+
 	if err := r.config(&c); err != nil {
 		return fail("tokenizer_config.json", err)
 	}
+
 	t, err = New(r.s)
 	if err != nil {
 		return fail("tokenizer.json", err)
 	}
+
 	return t, string(c.ChatTemplate), nil
 }
 
-// jsonFile is a tokenizer.json. Members that are of one of several types are read later.
+// jsonFile is a tokenizer.json. Members with several possible types are read later.
 type jsonFile struct {
 	AddedTokens   []jsonAdded     `json:"added_tokens"`
 	Normalizer    json.RawMessage `json:"normalizer"`
@@ -104,15 +111,18 @@ func (v *jsonVocab) UnmarshalJSON(b []byte) error {
 	if open, err := d.Token(); err != nil || open != json.Delim('{') {
 		return fmt.Errorf("vocab is no object")
 	}
+
 	for d.More() {
 		key, err := d.Token()
 		if err != nil {
 			return err
 		}
+
 		value, err := d.Token()
 		if err != nil {
 			return err
 		}
+
 		id, ok := value.(float64)
 		if !ok || id != float64(int32(id)) || id < 0 || id >= MaxVocab {
 			return fmt.Errorf("vocab: %.40q is token %v, not within 0 to %d", key, value, MaxVocab-1)
@@ -120,8 +130,10 @@ func (v *jsonVocab) UnmarshalJSON(b []byte) error {
 		if len(*v) >= MaxVocab {
 			return fmt.Errorf("vocab: more than %d tokens", MaxVocab)
 		}
+
 		*v = append(*v, jsonEntry{key.(string), int(id)})
 	}
+
 	return nil
 }
 
@@ -133,11 +145,13 @@ func (m *jsonMerges) UnmarshalJSON(b []byte) error {
 	if open, err := d.Token(); err != nil || open != json.Delim('[') {
 		return fmt.Errorf("merges are no array")
 	}
+
 	for d.More() {
 		token, err := d.Token()
 		if err != nil {
 			return err
 		}
+
 		merge, ok := token.(string)
 		if token == json.Delim('[') {
 			var parts []string
@@ -152,27 +166,32 @@ func (m *jsonMerges) UnmarshalJSON(b []byte) error {
 				}
 				parts = append(parts, text)
 			}
+
 			end, err := d.Token()
 			if err != nil {
 				return err
 			}
+
 			merge, ok = strings.Join(parts, " "), len(parts) == 2 && end == json.Delim(']')
 		}
+
 		if !ok {
 			return fmt.Errorf("merges[%d]: neither a text nor a pair", len(*m))
 		}
 		if len(*m) >= MaxMerges {
 			return fmt.Errorf("merges: more than %d", MaxMerges)
 		}
+
 		*m = append(*m, merge)
 	}
+
 	return nil
 }
 
 // jsonReader makes a Spec of a file.
 type jsonReader struct {
 	s Spec
-	// Found by the normalizer and the pre_tokenizer, before scheme looks at them.
+	// Set by the normalizer and the pre_tokenizer, before scheme checks them.
 	prepends, replaces, metaspace, byteLevel bool
 }
 
@@ -192,7 +211,7 @@ func (r *jsonReader) model(f *jsonFile) error {
 	return nil
 }
 
-// scheme holds what was found to one of the two ways of BPE.
+// scheme matches the findings with one of the two kinds of BPE.
 func (r *jsonReader) scheme(f *jsonFile) error {
 	switch {
 	case r.byteLevel && f.Model.ByteFallback:
@@ -211,16 +230,18 @@ func (r *jsonReader) scheme(f *jsonFile) error {
 	case f.Model.IgnoreMerges:
 		return fmt.Errorf("model: ignore_merges with byte_fallback is not supported")
 	}
+
 	r.s.Scheme = SentencePiece
 	return nil
 }
 
-// vocab puts the tokens to their numbers.
+// vocab assigns the tokens to their numbers.
 func (r *jsonReader) vocab(f *jsonFile) error {
 	v, most := f.Model.Vocab, -1
 	if len(v) == 0 {
 		return fmt.Errorf("there is none")
 	}
+
 	seen := make(map[string]bool, len(v))
 	for _, e := range v {
 		if seen[e.text] {
@@ -229,20 +250,24 @@ func (r *jsonReader) vocab(f *jsonFile) error {
 		seen[e.text] = true
 		most = max(most, e.id)
 	}
+
 	for _, a := range f.AddedTokens {
 		if a.ID < 0 || a.ID >= MaxVocab {
 			return fmt.Errorf("added token %.40q is token %d, not within 0 to %d", a.Content, a.ID, MaxVocab-1)
 		}
 		most = max(most, a.ID)
 	}
-	// Some numbers stand for nothing; not most of them.
+
+	// Some numbers may be unused, but not most of them.
 	if n := len(v) + len(f.AddedTokens); most >= 2*n+1024 {
 		return fmt.Errorf("token %d of a vocabulary of %d", most, n)
 	}
+
 	r.s.Pieces = make([]Piece, most+1)
 	for i := range r.s.Pieces {
 		r.s.Pieces[i].Kind = Unused
 	}
+
 	for _, e := range v {
 		p := &r.s.Pieces[e.id]
 		if p.Text != nil {
@@ -256,6 +281,7 @@ func (r *jsonReader) vocab(f *jsonFile) error {
 			p.Kind, r.s.Unk = Unknown, e.id
 		}
 	}
+
 	if r.s.Scheme == SentencePiece {
 		for b := range 256 {
 			if text := fmt.Sprintf("<0x%02X>", b); !seen[text] {
@@ -263,6 +289,7 @@ func (r *jsonReader) vocab(f *jsonFile) error {
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -280,6 +307,7 @@ func (r *jsonReader) added(f *jsonFile) error {
 		case p.Kind == Unknown:
 			continue
 		}
+
 		*p = Piece{Text: []byte(a.Content), Kind: User, LStrip: a.LStrip, RStrip: a.RStrip}
 		p.Normalized = a.Normalized && (r.prepends || r.replaces || r.s.NFC)
 		if a.Special {

@@ -44,7 +44,7 @@ func readGolden(t testing.TB) map[string]golden {
 	return all
 }
 
-// TestGolden: the same tokens as Hugging Face's own library makes.
+// TestGolden: the tokens equal those of Hugging Face's own library.
 func TestGolden(t *testing.T) {
 	for name, g := range readGolden(t) {
 		tok, _, err := FromJSON(g.Tokenizer, nil)
@@ -65,7 +65,7 @@ func change(t *testing.T, g golden, from, to string) []byte {
 	return []byte(strings.Replace(text, from, to, 1))
 }
 
-// TestJSONRefused: what is something else is refused, and named.
+// TestJSONRefused: an unsupported feature is refused, by name.
 func TestJSONRefused(t *testing.T) {
 	all := readGolden(t)
 	const byteLevel = `{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,"use_regex":true}`
@@ -160,7 +160,7 @@ func TestJSONConfig(t *testing.T) {
 	}
 }
 
-// TestJSONHoles: numbers without a token are tokens that nothing makes.
+// TestJSONHoles: unused numbers become tokens that nothing makes.
 func TestJSONHoles(t *testing.T) {
 	tok, _, err := FromJSON(change(t, readGolden(t)["gpt2"], `"id":417`, `"id":500`), nil)
 	require.NoError(t, err)

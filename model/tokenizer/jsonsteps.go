@@ -6,10 +6,10 @@ import (
 	"regexp"
 )
 
-// maxSteps is how many normalizers, pre_tokenizers or post_processors follow each other.
+// maxSteps bounds a sequence of normalizers, pre_tokenizers or post_processors.
 const maxSteps = 32
 
-// jsonStep is one of them; all members of all types, as each has few.
+// jsonStep is one of them; it has the members of all types, because each has few.
 type jsonStep struct {
 	Type string `json:"type"`
 
@@ -55,6 +55,7 @@ func steps(raw json.RawMessage) ([]jsonStep, error) {
 	if len(raw) == 0 || string(raw) == "null" {
 		return nil, nil
 	}
+
 	var one jsonStep
 	if err := json.Unmarshal(raw, &one); err != nil {
 		return nil, err
@@ -62,6 +63,7 @@ func steps(raw json.RawMessage) ([]jsonStep, error) {
 	if one.Type != "Sequence" {
 		return []jsonStep{one}, nil
 	}
+
 	var out []jsonStep
 	for _, list := range [][]json.RawMessage{one.Normalizers, one.Pretokenizers, one.Processors} {
 		for _, raw := range list {
@@ -77,6 +79,7 @@ func steps(raw json.RawMessage) ([]jsonStep, error) {
 			}
 		}
 	}
+
 	return out, nil
 }
 
@@ -98,6 +101,7 @@ func (r *jsonReader) normalizer(f *jsonFile) error {
 			return fmt.Errorf("%.40q is not supported", s.Type)
 		}
 	}
+
 	return err
 }
 
@@ -113,12 +117,14 @@ func (r *jsonReader) preTokenizer(f *jsonFile) error {
 			if err := r.split(&s); err != nil {
 				return err
 			}
+
 		case "Digits":
 			expr := `\p{N}+`
 			if s.Individual {
 				expr = `\p{N}`
 			}
 			r.s.Splits = append(r.s.Splits, expr)
+
 		case "ByteLevel":
 			if r.s.SpacePrefix = s.AddPrefixSpace == nil || *s.AddPrefixSpace; r.s.SpacePrefix && i > 0 {
 				return fmt.Errorf("ByteLevel's add_prefix_space after %s is not supported", list[i-1].Type)
@@ -127,17 +133,21 @@ func (r *jsonReader) preTokenizer(f *jsonFile) error {
 			if s.UseRegex == nil || *s.UseRegex {
 				r.s.Splits = append(r.s.Splits, gpt2Split)
 			}
+
 		case "Metaspace":
 			if err := r.takeMetaspace(&s); err != nil {
 				return err
 			}
+
 		default:
 			return fmt.Errorf("%.40q is not supported", s.Type)
 		}
 	}
+
 	if err == nil && !r.byteLevel && len(r.s.Splits) > 0 {
 		return fmt.Errorf("splits without ByteLevel are not supported")
 	}
+
 	return err
 }
 
@@ -153,10 +163,12 @@ func (r *jsonReader) split(s *jsonStep) error {
 	default:
 		expr = regexp.QuoteMeta(*s.Pattern.String)
 	}
+
 	isolated := s.Behavior == "Isolated" || s.Behavior == "Removed" && s.Invert && covers(expr)
 	if !isolated {
 		return fmt.Errorf("a Split that is %.40q is not supported", s.Behavior)
 	}
+
 	r.s.Splits = append(r.s.Splits, expr)
 	return nil
 }
@@ -169,12 +181,14 @@ func (r *jsonReader) takeMetaspace(s *jsonStep) error {
 	if s.Split == nil || *s.Split {
 		return fmt.Errorf("a Metaspace that splits is not supported")
 	}
+
 	scheme := "always"
 	if s.PrependScheme != nil {
 		scheme = *s.PrependScheme
 	} else if s.AddPrefixSpace != nil && !*s.AddPrefixSpace {
 		scheme = "never"
 	}
+
 	switch scheme {
 	case "always", "first":
 		r.s.SpacePrefix, r.s.SpaceOnce, r.s.SpaceFirst = true, true, scheme == "first"
@@ -182,10 +196,11 @@ func (r *jsonReader) takeMetaspace(s *jsonStep) error {
 	default:
 		return fmt.Errorf("the Metaspace's prepend_scheme %.40q is not supported", scheme)
 	}
+
 	return nil
 }
 
-// postProcessor takes the tokens that begin and end a text.
+// postProcessor reads the tokens that begin and end a text.
 func (r *jsonReader) postProcessor(f *jsonFile) error {
 	list, err := steps(f.PostProcessor)
 	for _, s := range list {
@@ -208,6 +223,7 @@ func (r *jsonReader) template(s *jsonStep) error {
 		switch {
 		case part.Sequence != nil && !text:
 			text = true
+
 		case part.SpecialToken != nil:
 			ids := s.SpecialTokens[part.SpecialToken.ID].IDs
 			if len(ids) != 1 || ids[0] < 0 || ids[0] >= len(r.s.Pieces) {
@@ -221,13 +237,16 @@ func (r *jsonReader) template(s *jsonStep) error {
 				return fmt.Errorf("TemplateProcessing with two tokens on one side is not supported")
 			}
 			*id, *adds = ids[0], true
+
 		default:
 			return fmt.Errorf("TemplateProcessing: this single is not supported")
 		}
 	}
+
 	if !text {
 		return fmt.Errorf("TemplateProcessing without the text")
 	}
+
 	return nil
 }
 
@@ -257,7 +276,7 @@ func (t *jsonToken) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// jsonTemplates is null, a text, or a list of named ones, of which "default" is taken, or
+// jsonTemplates is null, a text, or a list of named texts; "default" is taken, or
 // the first.
 type jsonTemplates string
 

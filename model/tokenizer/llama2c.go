@@ -22,11 +22,13 @@ func FromLlama2c(bin []byte, vocab int) (*Tokenizer, error) {
 	if most := (len(bin) - 4) / 8; vocab > most {
 		return nil, gpuerr.New(gpuerr.Invalid, "tokenizer.bin: %d bytes have room for %d tokens, not %d", len(bin), most, vocab)
 	}
+
 	rest := bin[4:]
 	s := Spec{
 		Scheme: SentencePiece, Pieces: make([]Piece, vocab),
 		BOS: -1, EOS: -1, EOT: -1, Unk: -1, SpacePrefix: true,
 	}
+
 	for i := range s.Pieces {
 		if len(rest) < 8 {
 			return nil, gpuerr.New(gpuerr.Invalid, "tokenizer.bin: ends before token %d of %d", i, vocab)
@@ -41,18 +43,21 @@ func FromLlama2c(bin []byte, vocab int) (*Tokenizer, error) {
 		rest = rest[size:]
 		s.Pieces[i] = Piece{Text: bytes.ReplaceAll(text, []byte(" "), []byte(space)), Score: score, Kind: llama2cKind(i, text)}
 	}
+
 	if len(rest) != 0 {
 		return nil, gpuerr.New(gpuerr.Invalid, "tokenizer.bin: %d bytes follow the last of %d tokens", len(rest), vocab)
 	}
+
 	s.Unk = 0
 	if vocab > 2 {
 		s.BOS, s.EOS, s.AddBOS = 1, 2, true
 		s.Pieces[1].Text, s.Pieces[2].Text = []byte("<s>"), []byte("</s>")
 	}
+
 	return New(s)
 }
 
-// llama2cKind is what llama2.c takes a token for, by its number.
+// llama2cKind is the kind of a token in llama2.c, by its number.
 func llama2cKind(i int, text []byte) Kind {
 	switch {
 	case i == 0:

@@ -3,8 +3,8 @@ package tokenizer
 // merger merges symbols of one text, the best pair first, the leftmost of equals. It
 // keeps its memory from one text to the next.
 //
-// A symbol that went into its left neighbour has no length; an entry of the heap whose
-// symbols are no longer as long together as they were is stale and passed over.
+// A symbol that was merged into its left neighbour has length 0. A heap entry is
+// stale, and skipped, if the length of its two symbols has changed.
 type merger struct {
 	symbols []symbol
 	heap    []pair
@@ -25,7 +25,7 @@ type pair struct {
 	size, id    int32
 }
 
-// begin forgets the text before.
+// begin starts a new text.
 func (m *merger) begin() {
 	m.symbols, m.heap = m.symbols[:0], m.heap[:0]
 }
@@ -39,7 +39,8 @@ func (m *merger) push(start, size int, id int32) {
 	m.symbols = append(m.symbols, symbol{start: int32(start), size: int32(size), prev: n - 1, next: -1, id: id})
 }
 
-// run merges all that find allows. find says what two neighbours become.
+// run merges everything that find allows. find returns the result of two
+// neighbours.
 func (m *merger) run(find func(a, b *symbol) (rank uint32, id int32, ok bool)) {
 	offer := func(left, right int32) {
 		if left < 0 || right < 0 {
@@ -50,9 +51,11 @@ func (m *merger) run(find func(a, b *symbol) (rank uint32, id int32, ok bool)) {
 			m.up(pair{uint64(rank)<<32 | uint64(left), left, right, a.size + b.size, id})
 		}
 	}
+
 	for i := 1; i < len(m.symbols); i++ {
 		offer(int32(i-1), int32(i))
 	}
+
 	for len(m.heap) > 0 {
 		p := m.down()
 		a, b := &m.symbols[p.left], &m.symbols[p.right]
@@ -69,7 +72,7 @@ func (m *merger) run(find func(a, b *symbol) (rank uint32, id int32, ok bool)) {
 	}
 }
 
-// each calls yield for what is left, in order.
+// each calls yield for the remaining symbols, in order.
 func (m *merger) each(yield func(s *symbol)) {
 	if len(m.symbols) == 0 {
 		return
@@ -115,8 +118,10 @@ func (m *merger) down() pair {
 		m.heap[i] = m.heap[child]
 		i = child
 	}
+
 	if n > 0 {
 		m.heap[i] = p
 	}
+
 	return best
 }

@@ -15,7 +15,7 @@ import (
 	"capgpu/gpuerr"
 )
 
-// TestRefused: each thing that a Spec can lie about is refused by its name.
+// TestRefused: each possible lie of a Spec is refused by its name.
 func TestRefused(t *testing.T) {
 	for says, lie := range map[string]func(s *Spec){
 		"scheme: 2":                        func(s *Spec) { s.Scheme = 2 },
@@ -56,8 +56,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestNewKeepsSpec: what New makes Control of is Control in the Tokenizer's Spec, and
-// the caller's pieces stay as they were.
+// TestNewKeepsSpec: a piece that New makes Control is Control in the Tokenizer's
+// Spec, and the caller's pieces stay as they were.
 func TestNewKeepsSpec(t *testing.T) {
 	s := sentenceSpec(normal("end", 0))
 	s.EOS = 259
@@ -66,8 +66,8 @@ func TestNewKeepsSpec(t *testing.T) {
 	require.Equal(t, Control, tok.Spec().Pieces[259].Kind)
 }
 
-// TestDecoder: whatever the tokens, what comes is whole characters, and all of it is
-// what all bytes together are, without the space that the prefix is.
+// TestDecoder: for any tokens the decoder returns whole characters, and together
+// they are the text of all bytes, without the space of the prefix.
 func TestDecoder(t *testing.T) {
 	s := sentenceSpec(normal("▁", 0), normal("▁a", 0), normal("é", 0), user(" u"), normal("\xe4\xb8", 0), normal("\x96\xf0\x9f", 0))
 	for _, prefix := range []bool{false, true} {
@@ -93,6 +93,7 @@ func TestDecoder(t *testing.T) {
 				first = false
 				all = append(all, piece...)
 			}
+
 			got.WriteString(d.Flush())
 			require.Empty(rt, d.Flush())
 			require.Equal(rt, string([]rune(string(all))), got.String())
@@ -114,6 +115,7 @@ func TestDecoderPrompt(t *testing.T) {
 		}
 		return ids
 	}
+
 	d := tok.Decoder(bytesOf("\xe4")...)
 	require.Equal(t, "", d.Add(bytesOf("\xb8")[0]))
 	require.Equal(t, "世", d.Add(bytesOf("\x96")[0]), "a character that the prompt began")
@@ -141,6 +143,7 @@ func TestLlama2c(t *testing.T) {
 	for b := range 256 {
 		texts = append(texts, fmt.Sprintf("<0x%02X>", b))
 	}
+
 	bin := llama2cBin(append(texts, " a", "a", " ")...)
 	tok, err := FromLlama2c(bin, 262)
 	require.NoError(t, err)
@@ -165,7 +168,7 @@ func TestLlama2c(t *testing.T) {
 	}
 }
 
-// FuzzLlama2c: any file is refused or a vocabulary that works.
+// FuzzLlama2c: any file is refused or gives a vocabulary that works.
 func FuzzLlama2c(f *testing.F) {
 	f.Add(llama2cBin("<unk>", "<s>", "</s>", "<0x41>", " a"), 5, "a A")
 	f.Add(llama2cBin("a", "b"), 2, "ab")
@@ -179,13 +182,15 @@ func FuzzLlama2c(f *testing.F) {
 	})
 }
 
-// FuzzJSON: the same of tokenizer.json. Seeds are small, or finding smaller ones takes
-// all the time there is; "@" in a file stands for the 256 bytes of a vocabulary.
+// FuzzJSON: the same for tokenizer.json. Seeds are small, because the fuzzer would
+// otherwise spend its time on minimising them; "@" in a file stands for the 256
+// bytes of a vocabulary.
 func FuzzJSON(f *testing.F) {
 	var all []string
 	for b := range 256 {
 		all = append(all, fmt.Sprintf(`"<0x%02X>":%d`, b, 10+b))
 	}
+
 	bytes256 := strings.Join(all, ",")
 	for _, seed := range []string{
 		`{"model":{"type":"BPE","vocab":{"a":0,"b":1,"ab":2},"merges":[["a","b"]]},"pre_tokenizer":{"type":"ByteLevel"}}`,
@@ -199,6 +204,7 @@ func FuzzJSON(f *testing.F) {
 		f.Add(seed, `{"bos_token":"<s>","eos_token":{"content":"a"},"add_bos_token":true}`, "a b 1")
 		f.Add(seed, "", "ab<a><s>")
 	}
+
 	f.Fuzz(func(t *testing.T, file, config, text string) {
 		tok, _, err := FromJSON([]byte(strings.Replace(file, "@", bytes256, 1)), []byte(config))
 		if err != nil {
@@ -209,7 +215,7 @@ func FuzzJSON(f *testing.F) {
 	})
 }
 
-// check encodes and decodes with a vocabulary that may be any.
+// check encodes and decodes with any vocabulary.
 func check(t *testing.T, tok *Tokenizer, text string) {
 	t.Helper()
 	for _, o := range []Encode{{}, {Special: true}, {NoBOS: true}} {
@@ -224,8 +230,8 @@ func check(t *testing.T, tok *Tokenizer, text string) {
 	}
 }
 
-// FuzzRoundTrip: with all bytes in the vocabulary, any text comes back, and no control
-// token is in it.
+// FuzzRoundTrip: with all bytes in the vocabulary, any text comes back, and it
+// contains no control token.
 func FuzzRoundTrip(f *testing.F) {
 	all := readGolden(f)
 	var toks []*Tokenizer
@@ -233,15 +239,17 @@ func FuzzRoundTrip(f *testing.F) {
 		tok, _, err := FromJSON(all[name].Tokenizer, nil)
 		require.NoError(f, err)
 		s := tok.Spec()
-		for i := range s.Pieces { // which take white space with them
+		for i := range s.Pieces { // pieces that take white space with them
 			s.Pieces[i].LStrip, s.Pieces[i].RStrip = false, false
 		}
 		toks = append(toks, mustNew(f, s))
 	}
+
 	toks = append(toks, mustNew(f, sentenceSpec(normal("▁a", 0), normal("▁", -1), normal("aa", -2))), mustNew(f, sentenceSpec()))
 	for _, text := range []string{"", " ", "  a", "I'll <tool> <norm>\n\t 12 世界🙂", "<s></s><|end|>", "\x00\xff\xe4\xb8", "▁ ▁"} {
 		f.Add(text)
 	}
+
 	f.Fuzz(func(t *testing.T, text string) {
 		for i, tok := range toks {
 			want := string([]rune(text))
@@ -254,8 +262,8 @@ func FuzzRoundTrip(f *testing.F) {
 			}
 			got := decodeAll(tok, ids)
 			if tok.spec.SpacePrefix {
-				// Whether the space was the text's or the prefix is not in the tokens, and
-				// each piece taken whole has one after it.
+				// The tokens do not tell whether the space was the text's or the
+				// prefix, and each piece taken whole has one after it.
 				got, want = strings.ReplaceAll(got, " ", ""), strings.ReplaceAll(want, " ", "")
 			}
 			require.Equal(t, want, got, "vocabulary %d: %q", i, pieces(tok, ids))

@@ -39,7 +39,7 @@ var named = map[string][]string{
 	"bloom": {` ?[^(\s|.,!?…。，、।۔،)]+`},
 }
 
-// alike is names whose text is split as another's is.
+// alike lists names that split text as another name does.
 var alike = map[string]string{
 	"": "gpt-2", "default": "gpt-2", "gpt2": "gpt-2", "mpt": "gpt-2", "olmo": "gpt-2", "jais": "gpt-2", "trillion": "gpt-2", "phi-2": "gpt-2",
 	"llama3": "llama-bpe", "llama-v3": "llama-bpe", "dbrx": "llama-bpe", "smaug-bpe": "llama-bpe", "falcon3": "llama-bpe", "pixtral": "tekken",
@@ -57,7 +57,7 @@ func namedSplits(name string) ([]string, bool) {
 	return exprs, ok
 }
 
-// covers says of an expression that its matches are all of any text.
+// covers reports whether the matches of an expression cover every text.
 func covers(expr string) bool {
 	return slices.Contains([]string{gpt2Split, llama3Split, qwen2Split, tekkenSplit, gpt4oSplit}, expr)
 }

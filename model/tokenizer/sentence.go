@@ -13,7 +13,8 @@ func (e *encoder) sentence(text string) {
 		case ok:
 			m.push(at, size, id)
 		case t.pairs != nil:
-			// Pairs are of pieces: a character without one is its bytes from the start.
+			// Pairs consist of pieces, so a character without a piece becomes its
+			// bytes at once.
 			m.push(at, size, -1)
 			m.symbols[len(m.symbols)-1].frozen = true
 		default:
@@ -21,50 +22,59 @@ func (e *encoder) sentence(text string) {
 		}
 		at += size
 	}
+
 	clear(e.reverse)
 	m.run(func(a, b *symbol) (uint32, int32, bool) {
 		if t.pairs != nil {
 			return t.pair(a, b)
 		}
+
 		whole := text[a.start : b.start+b.size]
 		if len(whole) > MaxPiece {
 			return 0, 0, false
 		}
+
 		id, ok := t.normal[whole]
 		if !ok {
 			return 0, 0, false
 		}
+
 		if t.spec.Pieces[id].Kind == Unused {
 			if e.reverse == nil {
 				e.reverse = map[string]int32{}
 			}
 			e.reverse[whole] = a.size
 		}
+
 		return t.rank[id], id, true
 	})
+
 	m.each(func(s *symbol) {
 		e.unknown = e.resolve(text[s.start:s.start+s.size], s.id, e.unknown)
 	})
 }
 
-// resolve emits a symbol: as its piece, as what a piece that is not used was made of,
-// or as its bytes.
+// resolve emits a symbol: as its piece, as the parts of an unused piece, or as its
+// bytes.
 func (e *encoder) resolve(text string, id int32, unknown bool) bool {
 	if id >= 0 && e.t.spec.Pieces[id].Kind != Unused {
 		return e.emit(id, unknown)
 	}
-	// The parts are shorter each time: a loop over the left, a call for the right, would
-	// be as deep. No piece is longer than MaxPiece.
+
+	// The parts are shorter each time. A loop over the left part, with a call for
+	// the right, would be as deep. No piece is longer than MaxPiece.
 	if left, ok := e.reverse[text]; ok {
 		unknown = e.resolve(text[:left], e.lookup(text[:left]), unknown)
 		return e.resolve(text[left:], e.lookup(text[left:]), unknown)
 	}
 	if text == space {
-		text = " " // of a vocabulary without a piece for it
+		text = " " // in a vocabulary without a piece for it
 	}
+
 	for i := range len(text) {
 		unknown = e.emit(e.t.bytes[text[i]], unknown)
 	}
+
 	return unknown
 }
 
@@ -75,7 +85,7 @@ func (e *encoder) lookup(text string) int32 {
 	return -1
 }
 
-// emit appends a token, or Unk for none: one for all that come together.
+// emit appends a token. Without a token it appends Unk, once for adjacent ones.
 func (e *encoder) emit(id int32, unknown bool) bool {
 	if id >= 0 {
 		e.out = append(e.out, id)
@@ -87,7 +97,7 @@ func (e *encoder) emit(id int32, unknown bool) bool {
 	return true
 }
 
-// pair is what Merges makes of two neighbours.
+// pair returns the result of merging two neighbours by Merges.
 func (t *Tokenizer) pair(a, b *symbol) (uint32, int32, bool) {
 	if a.frozen || b.frozen || a.id < 0 || b.id < 0 {
 		return 0, 0, false

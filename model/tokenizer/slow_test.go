@@ -5,7 +5,8 @@ import (
 	"unicode/utf8"
 )
 
-// slowMerge is the obvious way: look at all neighbours, merge the best pair, again.
+// slowMerge is the obvious algorithm: search all neighbours, merge the best pair,
+// repeat.
 func slowMerge(symbols []string, rank func(a, b string) (float64, bool)) []string {
 	for {
 		best, at := 0.0, -1
@@ -22,7 +23,7 @@ func slowMerge(symbols []string, rank func(a, b string) (float64, bool)) []strin
 	}
 }
 
-// slowSentence is the tokens of a text of SentencePiece without pieces taken whole.
+// slowSentence returns the tokens of a SentencePiece text without whole pieces.
 func slowSentence(s *Spec, text string) (out []int32) {
 	if text == "" {
 		return nil
@@ -30,6 +31,7 @@ func slowSentence(s *Spec, text string) (out []int32) {
 	if s.SpacePrefix {
 		text = " " + text
 	}
+
 	text = strings.ReplaceAll(text, " ", space)
 	find := func(text string) (int32, bool) {
 		for i, p := range s.Pieces {
@@ -39,11 +41,13 @@ func slowSentence(s *Spec, text string) (out []int32) {
 		}
 		return -1, false
 	}
+
 	var symbols []string
 	for text != "" {
 		_, n := utf8.DecodeRuneInString(text)
 		symbols, text = append(symbols, text[:n]), text[n:]
 	}
+
 	symbols = slowMerge(symbols, func(a, b string) (float64, bool) {
 		id, ok := find(a + b)
 		if !ok {
@@ -51,6 +55,7 @@ func slowSentence(s *Spec, text string) (out []int32) {
 		}
 		return -float64(s.Pieces[id].Score), true
 	})
+
 	for _, sym := range symbols {
 		if id, ok := find(sym); ok {
 			out = append(out, id)
@@ -67,15 +72,17 @@ func slowSentence(s *Spec, text string) (out []int32) {
 			}
 		}
 	}
+
 	return out
 }
 
-// slowWord is the tokens of a word of ByteLevel.
+// slowWord returns the tokens of a ByteLevel word.
 func slowWord(s *Spec, word string) (out []int32) {
 	var symbols []string
 	for _, b := range []byte(word) {
 		symbols = append(symbols, string(printable[b]))
 	}
+
 	symbols = slowMerge(symbols, func(a, b string) (float64, bool) {
 		for i, m := range s.Merges {
 			if m == a+" "+b {
@@ -84,6 +91,7 @@ func slowWord(s *Spec, word string) (out []int32) {
 		}
 		return 0, false
 	})
+
 	for _, sym := range symbols {
 		for i, p := range s.Pieces {
 			if p.Kind == Normal && string(p.Text) == sym {
@@ -91,5 +99,6 @@ func slowWord(s *Spec, word string) (out []int32) {
 			}
 		}
 	}
+
 	return out
 }

@@ -13,25 +13,26 @@ import (
 const (
 	maxSplits    = 16
 	maxPattern   = 1 << 13 // bytes of an expression
-	maxPatternOp = 384     // of what it is compiled to, about; each can cost a step for each byte that is looked at
-	// window is how many bytes of text a match is looked for in first. What is settled
-	// there costs that much at most, also for an expression that looks far ahead for each
-	// short word, as "a*b|a" does. What is not is looked for in more, and all that costs
-	// at most ahead times the text; then words are cut.
+	maxPatternOp = 384     // approximate length of the compiled expression; each instruction can cost a step for each byte examined
+	// window is how many bytes of text are searched first for a match. A match that
+	// is decided there costs at most that much, also for an expression that looks
+	// far ahead for each short word, as "a*b|a" does. Otherwise more is searched,
+	// and all such searches cost at most ahead times the text; after that words are
+	// cut.
 	window = 128
 	ahead  = 8
 )
 
-// splitter cuts text at the matches of one expression: the matches and what is between
-// them are words.
+// splitter cuts text at the matches of one expression: the matches and the texts
+// between them are words.
 type splitter struct {
 	re *regexp.Regexp
-	// blanks says that the first group is white space before a word, of which the last
-	// character belongs to the word: what "\s+(?!\S)|\s+" does at the end of an
-	// expression, and an automaton does not.
+	// blanks means that the first group is white space before a word, and that its
+	// last character belongs to the word: the meaning of "\s+(?!\S)|\s+" at the end
+	// of an expression, which an automaton cannot express.
 	blanks bool
-	// word, where it is not nil, does what re does, for text that is not empty: the
-	// length of the first word.
+	// word, if not nil, replaces re for a non-empty text: it returns the length of
+	// the first word.
 	word func(text string) int
 }
 
@@ -41,6 +42,7 @@ func (t *Tokenizer) setSplits() error {
 	if s.Scheme != ByteLevel {
 		return nil
 	}
+
 	exprs := s.Splits
 	if exprs == nil && strings.HasPrefix(s.Pattern, "(") {
 		exprs = []string{s.Pattern}
@@ -50,9 +52,11 @@ func (t *Tokenizer) setSplits() error {
 			return gpuerr.New(gpuerr.Invalid, "pattern: %.40q is no known split", s.Pattern)
 		}
 	}
+
 	if n := len(exprs); n > maxSplits {
 		return gpuerr.New(gpuerr.Invalid, "splits: %d are more than %d", n, maxSplits)
 	}
+
 	for i, e := range exprs {
 		sp, err := newSplitter(e)
 		if err != nil {
@@ -68,6 +72,7 @@ func (t *Tokenizer) setSplits() error {
 		}
 		t.splits = append(t.splits, sp)
 	}
+
 	return nil
 }
 
@@ -76,15 +81,19 @@ func newSplitter(expr string) (*splitter, error) {
 	if len(expr) > maxPattern {
 		return nil, fmt.Errorf("an expression of %d bytes is longer than %d", len(expr), maxPattern)
 	}
+
 	body, blanks := strings.CutSuffix(strings.TrimSuffix(expr, `|\s+`), `|\s+(?!\S)`)
 	if !blanks {
 		body = expr
 	}
+
 	body, err := translate(body)
 	if err != nil {
 		return nil, err
 	}
-	// By itself first: no bracket of it may close the group around it.
+
+	// Parse the expression alone first: none of its brackets may close the group
+	// around it.
 	parsed, err := syntax.Parse(body, syntax.Perl)
 	if err != nil {
 		return nil, err
@@ -95,14 +104,16 @@ func newSplitter(expr string) (*splitter, error) {
 	if blanks {
 		body = "(?:" + body + ")|([" + blank + "]+)"
 	}
+
 	re, err := regexp.Compile(body)
 	if err != nil {
 		return nil, err
 	}
+
 	return &splitter{re: re, blanks: blanks}, nil
 }
 
-// ops is about how many instructions an expression compiles to.
+// ops approximates the number of instructions of a compiled expression.
 func ops(re *syntax.Regexp) int {
 	n := 1 + len(re.Rune)/64
 	if re.Op == syntax.OpLiteral {
@@ -117,7 +128,7 @@ func ops(re *syntax.Regexp) int {
 	return n
 }
 
-// split calls yield for each word of a text, in order, until it says false.
+// split calls yield for each word of a text, in order, until it returns false.
 func (t *Tokenizer) split(text string, yield func(word string) bool) {
 	splitAll(t.splits, text, yield)
 }
@@ -129,7 +140,8 @@ func splitAll(splits []*splitter, text string, yield func(word string) bool) boo
 	return splits[0].cut(text, func(word string) bool { return splitAll(splits[1:], word, yield) })
 }
 
-// cut calls yield for the words of a text, and says whether yield always did.
+// cut calls yield for the words of a text, and reports whether yield always
+// returned true.
 func (s *splitter) cut(text string, yield func(word string) bool) bool {
 	for s.word != nil && text != "" {
 		n := s.word(text)
@@ -175,17 +187,20 @@ func (s *splitter) find(text string) (start, end int, ok bool) {
 		if m == nil {
 			return 0, 0, false
 		}
+
 		start, end = from+m[0], from+m[1]
 		if start == end {
 			_, size := utf8.DecodeRuneInString(text[end:])
 			from = end + max(size, 1)
 			continue
 		}
+
 		if s.blanks && m[len(m)-1] >= 0 && end < len(text) {
 			if _, size := utf8.DecodeLastRuneInString(text[start:end]); start+size < end {
 				end -= size
 			}
 		}
+
 		return start, end, true
 	}
 	return 0, 0, false

@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// words is a text cut by expressions; slow takes none of the short cuts.
+// words is a text cut by expressions; slow disables the short cuts.
 func words(t testing.TB, exprs []string, text string, slow bool) []string {
 	t.Helper()
 	return cutter(t, exprs, slow)(t, text)
@@ -31,7 +31,8 @@ func cutter(t testing.TB, exprs []string, slow bool) func(t require.TestingT, te
 	}
 }
 
-// TestWords: what the models' own splits make of a text (by hand, after the expressions).
+// TestWords: the words that the models' own splits make of a text (by hand, from
+// the expressions).
 func TestWords(t *testing.T) {
 	const text = "I'll go, DON'T  wait:\n\n  12345 x\t\ty² ünï 世界!\r\n "
 	for name, want := range map[string][]string{
@@ -49,7 +50,7 @@ func TestWords(t *testing.T) {
 	}
 }
 
-// anyText draws text of the characters that the expressions tell apart.
+// anyText draws text of the characters that the expressions distinguish.
 func anyText(t *rapid.T) string {
 	parts := rapid.SampledFrom([]string{
 		"'s", "'S", "'ſ", "'ll", "'lL", "'RE", "'v", "'", "a", "Zz", "é", "世", "1", "23", "²", "٣", " ", "  ", "\t", "\n", "\r\n", "\u00a0", "\u2003", "\u0085",
@@ -58,7 +59,7 @@ func anyText(t *rapid.T) string {
 	return strings.Join(rapid.SliceOfN(parts, 0, 20).Draw(t, "text"), "")
 }
 
-// TestWordsByHand holds the functions to the expressions.
+// TestWordsByHand compares the functions with the expressions.
 func TestWordsByHand(t *testing.T) {
 	for _, expr := range []string{gpt2Split, llama3Split, qwen2Split} {
 		slow, fast := cutter(t, []string{expr}, true), cutter(t, []string{expr}, false)
@@ -69,7 +70,7 @@ func TestWordsByHand(t *testing.T) {
 	}
 }
 
-// TestNamed: every name is known by expressions that work, and lose nothing.
+// TestNamed: every name has expressions that work, and that lose nothing.
 func TestNamed(t *testing.T) {
 	for name, exprs := range named {
 		cut := cutter(t, exprs, true)
@@ -100,6 +101,7 @@ func TestExpressions(t *testing.T) {
 	} {
 		require.Equal(t, want, words(t, []string{expr}, "a \u00a0b\u2003"+"1٣", true), expr)
 	}
+
 	for expr, says := range map[string]string{
 		`a(?=b)`:                          `"(?="`,
 		`\s+(?!\S)x`:                      `"(?!"`,
@@ -126,18 +128,20 @@ func TestExpressions(t *testing.T) {
 		require.ErrorContains(t, err, "splits[1]: ", expr)
 		require.ErrorContains(t, err, says, expr)
 	}
+
 	require.ErrorContains(t, (&Tokenizer{spec: Spec{Scheme: ByteLevel, Pattern: "klingon"}}).setSplits(), `pattern: "klingon"`)
 	require.ErrorContains(t, (&Tokenizer{spec: Spec{Scheme: ByteLevel, Splits: make([]string, maxSplits+1)}}).setSplits(), "splits: 17")
 }
 
-// TestLongWords: what is longer than a look is the same word, and looks that lead to
-// nothing are counted.
+// TestLongWords: a word longer than a look is found whole, and fruitless looks are
+// counted.
 func TestLongWords(t *testing.T) {
 	long := strings.Repeat("世", 3*window)
 	blanks := strings.Repeat(" ", 3*window)
 	for _, text := range []string{long + "1", blanks + "a", long + blanks + "\n" + long, "ab" + blanks} {
 		require.Equal(t, words(t, []string{llama3Split}, text, false), words(t, []string{llama3Split}, text, true))
 	}
+
 	require.Equal(t, []string{long, "7", long, " ", long}, words(t, []string{`\p{N}`, ` `}, long+"7"+long+" "+long, true))
 	require.Equal(t, []string{long + " x", " "}, words(t, []string{`\s+$`}, long+" x ", true), "no end but the text's")
 
@@ -150,6 +154,7 @@ func TestLongWords(t *testing.T) {
 		require.Equal(t, 1, end)
 		require.Equal(t, budget, left, "found in the first look")
 	}
+
 	s, err = newSplitter("a+")
 	require.NoError(t, err)
 	none, some := 0, 1<<30
@@ -160,13 +165,14 @@ func TestLongWords(t *testing.T) {
 	require.Less(t, 1<<30-some, 2*len(text))
 }
 
-// FuzzSplit: any expression is refused or loses nothing.
+// FuzzSplit: any expression is refused or loses no text.
 func FuzzSplit(f *testing.F) {
 	for _, exprs := range named {
 		for _, e := range exprs {
 			f.Add(e, "I'll go,  12345 x\n")
 		}
 	}
+
 	f.Add(`(a*)*b`, strings.Repeat("a", 100))
 	f.Fuzz(func(t *testing.T, expr, text string) {
 		text = text[:min(len(text), 1000)]
@@ -184,15 +190,15 @@ func FuzzSplit(f *testing.F) {
 	})
 }
 
-// What one token can cost is bounded: no expression of an unknown file keeps a processor
-// busy for long. Those that are known are far from it.
+// The cost of one token is bounded: no expression of an unknown file keeps a
+// processor busy for long. The known ones are far below the bound.
 func TestSplitSteps(t *testing.T) {
 	require.LessOrEqual(t, window*maxPatternOp, 50_000)
 	for _, expr := range []string{`[^b]{0,900}b|a`, `(?:[^b]?){0,300}b|a`, `(?:a|[^c]){0,400}c|a`, `[a-z]{0,500}[0-9]|.`} {
 		_, err := newSplitter(expr)
 		require.ErrorContains(t, err, "an expression of more than 384 steps", expr)
 	}
-	// The first window is all that is looked at for each of many short words.
+	// For each of many short words only the first window is examined.
 	sp, err := newSplitter(`(?:[^b]?){0,90}b|a`)
 	require.NoError(t, err)
 	budget := ahead * 4096

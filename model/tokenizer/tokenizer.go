@@ -11,7 +11,7 @@ import (
 	"capgpu/gpuerr"
 )
 
-// The bounds of what is taken, whatever a file says.
+// The bounds that every file must keep.
 const (
 	MaxVocab  = 1 << 20
 	MaxMerges = 1 << 21
@@ -20,10 +20,10 @@ const (
 	maxEnds   = 64
 )
 
-// space is how SentencePiece writes a space.
+// space is SentencePiece's character for a space.
 const space = "▁"
 
-// unknownText is what SentencePiece shows for a token of kind Unknown.
+// unknownText is SentencePiece's text for a token of kind Unknown.
 const unknownText = " ⁇ "
 
 // Tokenizer is a vocabulary ready for use. It does not change; all methods may be called
@@ -32,28 +32,28 @@ type Tokenizer struct {
 	spec  Spec
 	text  [][]byte // by token: what it adds to a text
 	ends  map[int32]bool
-	raw   matcher // pieces taken whole from text as it came
+	raw   matcher // pieces taken whole from the unchanged text
 	later matcher // and from normalised text
 
-	normal map[string]int32   // what merging can make, as normalised text (SentencePiece) or bytes (ByteLevel)
-	rank   []uint32           // of a piece: the lower is merged first; unless pairs is set
+	normal map[string]int32   // possible results of merging, as normalised text (SentencePiece) or bytes (ByteLevel)
+	rank   []uint32           // of a piece: the lowest is merged first; unused if pairs is set
 	pairs  map[[2]int32]merge // of two pieces
-	bytes  [256]int32         // the piece of a byte, -1 where there is none
+	bytes  [256]int32         // the piece of a byte, -1 if there is none
 	splits []*splitter
 
-	merged  int  // most bytes of normalised text that one token of merging is of; 0: no bound
-	longest int  // and of text as it came, whatever the token
-	apart   bool // no piece has the beginning of a word but at its own (SentencePiece)
+	merged  int  // the longest normalised text of one merged token, in bytes; 0: no bound
+	longest int  // the same for the unchanged text and any token
+	apart   bool // only at its own beginning does a piece have the beginning of a word (SentencePiece)
 }
 
-// merge is what two pieces become.
+// merge is the result of merging two pieces.
 type merge struct {
 	rank uint32
 	id   int32
 }
 
-// New checks a Spec and makes it ready. Errors are gpuerr.Invalid and name the part. The
-// Spec is the Tokenizer's from now on.
+// New checks a Spec and makes it ready. Errors are gpuerr.Invalid and name the
+// part. The Tokenizer owns the Spec from then on.
 func New(s Spec) (*Tokenizer, error) {
 	if s.Scheme > ByteLevel {
 		return nil, gpuerr.New(gpuerr.Invalid, "scheme: %d is none", s.Scheme)
@@ -64,30 +64,35 @@ func New(s Spec) (*Tokenizer, error) {
 	if n := len(s.Merges); n > MaxMerges {
 		return nil, gpuerr.New(gpuerr.Invalid, "merges: %d are more than %d", n, MaxMerges)
 	}
+
 	t := &Tokenizer{spec: s, ends: map[int32]bool{}}
 	if err := t.setEnds(); err != nil {
 		return nil, err
 	}
+
 	for _, step := range []func() error{t.setPieces, t.setWhole, t.setMerges, t.setSplits, t.setBounds} {
 		if err := step(); err != nil {
 			return nil, err
 		}
 	}
+
 	return t, nil
 }
 
-// setEnds checks the numbers of special tokens. What begins or ends a text is Control,
-// whatever the file says.
+// setEnds checks the numbers of special tokens. A token that begins or ends a text
+// is Control, whatever the file says.
 func (t *Tokenizer) setEnds() error {
 	s := &t.spec
 	if n := len(s.Ends); n > maxEnds {
 		return gpuerr.New(gpuerr.Invalid, "ends: %d are more than %d", n, maxEnds)
 	}
+
 	named := []struct {
 		name string
 		id   int
 		end  bool
 	}{{"bos", s.BOS, false}, {"eos", s.EOS, true}, {"eot", s.EOT, true}, {"unk", s.Unk, false}}
+
 	for i, id := range s.Ends {
 		named = append(named, struct {
 			name string
@@ -95,6 +100,7 @@ func (t *Tokenizer) setEnds() error {
 			end  bool
 		}{"ends[" + strconv.Itoa(i) + "]", id, true})
 	}
+
 	s.Pieces = slices.Clone(s.Pieces)
 	for _, n := range named {
 		if n.id < -1 || n.id >= len(s.Pieces) {
@@ -110,12 +116,14 @@ func (t *Tokenizer) setEnds() error {
 			t.ends[int32(n.id)] = true
 		}
 	}
+
 	for i, p := range s.Pieces {
 		if (p.Kind == Control || p.Kind == User) && endings[string(p.Text)] {
 			s.Pieces[i].Kind = Control
 			t.ends[int32(i)] = true
 		}
 	}
+
 	return nil
 }
 
@@ -127,7 +135,7 @@ var endings = map[string]bool{
 	"<｜end▁of▁sentence｜>": true,
 }
 
-// setPieces finds what each piece adds to a text, and what text can become it.
+// setPieces finds the text that each piece adds, and the text that can become it.
 func (t *Tokenizer) setPieces() error {
 	s := &t.spec
 	t.text = make([][]byte, len(s.Pieces))
@@ -135,6 +143,7 @@ func (t *Tokenizer) setPieces() error {
 	for b := range t.bytes {
 		t.bytes[b] = -1
 	}
+
 	for i, p := range s.Pieces {
 		if len(p.Text) > MaxPiece {
 			return gpuerr.New(gpuerr.Invalid, "pieces[%d]: %d bytes are more than %d", i, len(p.Text), MaxPiece)
@@ -142,10 +151,12 @@ func (t *Tokenizer) setPieces() error {
 		if math.IsNaN(float64(p.Score)) || math.IsInf(float64(p.Score), 0) {
 			return gpuerr.New(gpuerr.Invalid, "pieces[%d]: score %g", i, p.Score)
 		}
+
 		switch p.Kind {
 		case Control:
 		case Unknown:
 			t.text[i] = []byte(unknownText)
+
 		case Byte:
 			b, ok := byteOf(p.Text)
 			if !ok {
@@ -156,23 +167,27 @@ func (t *Tokenizer) setPieces() error {
 			}
 			t.bytes[b] = int32(i)
 			t.text[i] = []byte{b}
+
 		case User:
 			t.text[i] = p.Text
 			if s.Scheme == SentencePiece && !p.Normalized {
 				t.text[i] = bytes.ReplaceAll(p.Text, []byte(space), []byte(" "))
 			}
+
 		case Normal, Unused:
 			if err := t.setPiece(i, p); err != nil {
 				return err
 			}
+
 		default:
 			return gpuerr.New(gpuerr.Invalid, "pieces[%d]: kind %d is none", i, p.Kind)
 		}
 	}
+
 	return nil
 }
 
-// setPiece takes a piece that merging can make.
+// setPiece adds a piece that merging can make.
 func (t *Tokenizer) setPiece(i int, p Piece) error {
 	key := string(p.Text)
 	if t.spec.Scheme == ByteLevel {
@@ -188,9 +203,11 @@ func (t *Tokenizer) setPiece(i int, p Piece) error {
 	} else {
 		t.text[i] = bytes.ReplaceAll(p.Text, []byte(space), []byte(" "))
 	}
+
 	if key == "" {
 		return nil
 	}
+
 	if other, ok := t.normal[key]; ok {
 		switch {
 		case p.Kind == Unused:
@@ -199,9 +216,11 @@ func (t *Tokenizer) setPiece(i int, p Piece) error {
 			return gpuerr.New(gpuerr.Invalid, "pieces[%d]: %.40q is piece %d", i, p.Text, other)
 		}
 	}
+
 	if p.Kind == Normal || t.spec.Scheme == SentencePiece {
 		t.normal[key] = int32(i)
 	}
+
 	return nil
 }
 
@@ -214,7 +233,7 @@ func byteOf(text []byte) (byte, bool) {
 	return byte(v), err == nil
 }
 
-// setWhole gathers the pieces that are looked for in text before it is merged.
+// setWhole gathers the pieces that are matched in text before it is merged.
 func (t *Tokenizer) setWhole() error {
 	for i, p := range t.spec.Pieces {
 		if p.Kind != Control && p.Kind != User || len(p.Text) == 0 {
@@ -243,36 +262,41 @@ func (t *Tokenizer) setMerges() error {
 		t.setRanks()
 		return nil
 	}
+
 	id := make(map[string]int32, len(s.Pieces))
 	for i, p := range s.Pieces {
 		if _, ok := id[string(p.Text)]; !ok || p.Kind == Normal {
 			id[string(p.Text)] = int32(i)
 		}
 	}
+
 	t.pairs = make(map[[2]int32]merge, len(s.Merges))
 	for rank, m := range s.Merges {
 		a, b, ok := cutMerge(m)
 		if !ok {
 			return gpuerr.New(gpuerr.Invalid, "merges[%d]: %.40q is not of two parts", rank, m)
 		}
+
 		var ids [3]int32
 		for i, text := range []string{a, b, a + b} {
 			if ids[i], ok = id[text]; !ok {
 				return gpuerr.New(gpuerr.Invalid, "merges[%d]: %.40q is no piece", rank, text)
 			}
 		}
+
 		pair := [2]int32{ids[0], ids[1]}
 		if _, ok := t.pairs[pair]; ok {
 			return gpuerr.New(gpuerr.Invalid, "merges[%d]: %.40q is there twice", rank, m)
 		}
 		if t.spec.Pieces[ids[0]].Kind == Normal && t.spec.Pieces[ids[1]].Kind == Normal && t.spec.Pieces[ids[2]].Kind == Normal {
 			t.pairs[pair] = merge{uint32(rank), ids[2]}
-		} // else it would make what text does not become
+		} // otherwise it would make a piece that text never becomes
 	}
+
 	return nil
 }
 
-// setRanks sorts the pieces by score. Those of one score have one rank.
+// setRanks sorts the pieces by score. Pieces of one score have one rank.
 func (t *Tokenizer) setRanks() {
 	pieces := t.spec.Pieces
 	order := make([]int32, len(pieces))
@@ -293,17 +317,18 @@ func (t *Tokenizer) setRanks() {
 // Vocab is how many tokens there are.
 func (t *Tokenizer) Vocab() int { return len(t.spec.Pieces) }
 
-// Spec is what the Tokenizer was made of. Nobody may write to it.
+// Spec is the source of the Tokenizer. Nobody may write to it.
 func (t *Tokenizer) Spec() Spec { return t.spec }
 
-// BOS is the token that begins a text, -1 where there is none.
+// BOS is the token that begins a text, -1 if there is none.
 func (t *Tokenizer) BOS() int32 { return int32(t.spec.BOS) }
 
-// IsEnd says whether a token ends a text or a turn.
+// IsEnd reports whether a token ends a text or a turn.
 func (t *Tokenizer) IsEnd(id int32) bool { return t.ends[id] }
 
-// Piece is the bytes that a token adds to a text: none for Control, and for what is no
-// token. Nobody may write to them. They need not be whole characters; see Decoder.
+// Piece is the bytes that a token adds to a text: none for Control, and for a
+// number that is no token. Nobody may write to them. They need not be whole
+// characters; see Decoder.
 func (t *Tokenizer) Piece(id int32) []byte {
 	if id < 0 || int(id) >= len(t.text) {
 		return nil
@@ -311,7 +336,8 @@ func (t *Tokenizer) Piece(id int32) []byte {
 	return t.text[id]
 }
 
-// ID is the token of a piece as the file writes it, of any kind; -1 where there is none.
+// ID is the token of a piece as the file writes it, of any kind; -1 if there is
+// none.
 func (t *Tokenizer) ID(text string) int32 {
 	for i := range t.spec.Pieces {
 		if string(t.spec.Pieces[i].Text) == text {

@@ -1,6 +1,6 @@
 package tokenizer
 
-// matcher finds pieces in a text: at the first place where one begins, the longest.
+// matcher finds pieces in a text: at the first place with a piece, the longest.
 type matcher struct {
 	begins [256]bool // bytes that a piece begins with
 	next   map[edge]int32
@@ -13,11 +13,12 @@ type edge struct {
 	b    byte
 }
 
-// add takes a piece. It says which has the same text.
+// add adds a piece. It returns the piece with the same text, if there is one.
 func (m *matcher) add(text string, id int32) (other int32, ok bool) {
 	if m.next == nil {
 		m.next, m.ids = map[edge]int32{}, []int32{-1}
 	}
+
 	m.begins[text[0]] = true
 	node := int32(0)
 	for i := range len(text) {
@@ -30,19 +31,22 @@ func (m *matcher) add(text string, id int32) (other int32, ok bool) {
 		}
 		node = to
 	}
+
 	if m.ids[node] >= 0 {
 		return m.ids[node], false
 	}
+
 	m.ids[node] = id
 	return id, true
 }
 
-// find returns the first match at or after from that allow takes: text[start:end] is
-// piece id. allow may be nil.
+// find returns the first match at or after from that allow accepts: text[start:end]
+// is piece id. allow may be nil.
 func (m *matcher) find(text string, from int, allow func(id int32, start, end int) bool) (start, end int, id int32, ok bool) {
 	if m.next == nil {
 		return 0, 0, 0, false
 	}
+
 	for start = from; start < len(text); start++ {
 		if !m.begins[text[start]] {
 			continue
@@ -60,5 +64,6 @@ func (m *matcher) find(text string, from int, allow func(id int32, start, end in
 			return start, end, best, true
 		}
 	}
+
 	return 0, 0, 0, false
 }

@@ -5,10 +5,10 @@ import (
 	"unicode/utf8"
 )
 
-// These two do by hand what the two most used expressions do; the tests hold them to the
-// expressions. All of a text is words.
+// These two functions implement the two most used expressions by hand; the tests
+// compare them with the expressions. Every part of a text is a word.
 
-// class is what the expressions tell characters apart by.
+// class is the classification of characters in the expressions.
 type class uint8
 
 const (
@@ -49,7 +49,8 @@ func classAt(text string) (class, int) {
 	return slowClass(r), size
 }
 
-// run is how many bytes, at most most characters, are of a class from the beginning.
+// run is the length in bytes of the leading characters of one class, at most most
+// characters.
 func run(text string, of class, most int) int {
 	n := 0
 	for ; n < len(text) && most > 0; most-- {
@@ -64,8 +65,8 @@ func run(text string, of class, most int) int {
 
 const all = 1 << 30
 
-// blanks is the length of the white space that begins a text, without its last
-// character if a word follows and it is not the only one: \s+(?!\S)|\s+.
+// blanks is the length of the leading white space, without its last character if a
+// word follows and it is not the only one: \s+(?!\S)|\s+.
 func blanks(text string) int {
 	n, last := 0, 0
 	for n < len(text) {
@@ -102,6 +103,7 @@ func llama3Word(text string, digits int) int {
 	if n := contraction(text, true); n > 0 {
 		return n
 	}
+
 	c, size := classAt(text)
 	switch {
 	case c == letter:
@@ -113,6 +115,7 @@ func llama3Word(text string, digits int) int {
 			return size + n
 		}
 	}
+
 	from := 0
 	if text[0] == ' ' {
 		from = 1
@@ -124,10 +127,11 @@ func llama3Word(text string, digits int) int {
 	if n := lines(text); n > 0 {
 		return n
 	}
+
 	return blanks(text)
 }
 
-// lines is the white space up to the last newline of it, 0 where there is none:
+// lines is the length of the white space up to its last newline, 0 without one:
 // \s*[\r\n]+.
 func lines(text string) int {
 	found := 0
@@ -149,24 +153,28 @@ func contraction(text string, anyCase bool) int {
 	if len(text) < 2 || text[0] != '\'' {
 		return 0
 	}
+
 	a, size := fold(text[1:], anyCase)
 	switch a {
 	case 's', 't', 'm', 'd':
 		return 1 + size
 	}
+
 	if len(text) == 1+size {
 		return 0
 	}
+
 	b, more := fold(text[1+size:], anyCase)
 	switch {
 	case a == 'r' && b == 'e', a == 'v' && b == 'e', a == 'l' && b == 'l':
 		return 1 + size + more
 	}
+
 	return 0
 }
 
-// fold is the first character, in lower case if any case will do. One that is not ASCII
-// folds to an ASCII one in two cases; this is the one among the letters above.
+// fold returns the first character, in lower case if case does not matter. Two
+// non-ASCII characters fold to ASCII; this one is among the letters above.
 func fold(text string, anyCase bool) (rune, int) {
 	r, size := utf8.DecodeRuneInString(text)
 	switch {

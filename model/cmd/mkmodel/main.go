@@ -1,6 +1,6 @@
-// Command mkmodel makes a small language model up: seeded weights in the shape of a real
-// one and a vocabulary that is complete, as GGUF, a llama2.c checkpoint or a folder of
-// Hugging Face's. The same flags make the same bytes on every machine.
+// Command mkmodel generates a small language model: seeded weights in the shape of
+// a real model and a complete vocabulary, as GGUF, a llama2.c checkpoint or a
+// folder of Hugging Face's. The same flags make the same bytes on every machine.
 package main
 
 import (
@@ -47,7 +47,7 @@ func main() {
 	}
 }
 
-// options is what the flags say.
+// options are the parsed flags.
 type options struct {
 	synth.Options
 	out, format string
@@ -61,6 +61,7 @@ func parse(args []string, stderr io.Writer) (o options, err error) {
 		fmt.Fprint(stderr, help)
 		fs.PrintDefaults()
 	}
+
 	shape := fs.String("shape", "tiny", "sizes to begin with: "+strings.Join(synth.Shapes(), ", "))
 	typ := fs.String("type", "f32", "how matrices are stored: f32, f16, bf16, q8_0, q4_0")
 	var sizes synth.Options
@@ -88,6 +89,7 @@ func parse(args []string, stderr io.Writer) (o options, err error) {
 	if o.Options, err = synth.Shape(*shape); err != nil {
 		return o, err
 	}
+
 	override(&o.Options, &sizes)
 	switch *tied {
 	case "":
@@ -96,10 +98,11 @@ func parse(args []string, stderr io.Writer) (o options, err error) {
 	default:
 		return o, fmt.Errorf("tied: %q is not true or false", *tied)
 	}
+
 	return o, o.setType(*typ)
 }
 
-// override puts the sizes that were given over those of the shape.
+// override replaces the sizes of the shape by the given ones.
 func override(o, given *synth.Options) {
 	for _, f := range []struct{ to, from *int }{
 		{&o.Dim, &given.Dim}, {&o.Hidden, &given.Hidden}, {&o.Layers, &given.Layers}, {&o.Heads, &given.Heads},
@@ -115,7 +118,7 @@ func override(o, given *synth.Options) {
 	o.Seed, o.ByteLevel = given.Seed, given.ByteLevel
 }
 
-// setType finds the type of the matrices, which the format may settle.
+// setType finds the type of the matrices, which the format may decide.
 func (o *options) setType(name string) error {
 	found := false
 	for t := model.F32; t <= model.Q4_0; t++ {
@@ -123,9 +126,11 @@ func (o *options) setType(name string) error {
 			o.Type, found = t, true
 		}
 	}
+
 	if !found {
 		return fmt.Errorf("type: %q is none of f32, f16, bf16, q8_0, q4_0", name)
 	}
+
 	only := func(types ...model.Type) error {
 		for _, t := range types {
 			if o.Type == t {
@@ -134,6 +139,7 @@ func (o *options) setType(name string) error {
 		}
 		return fmt.Errorf("type: %s is not of the format %s", o.Type, o.format)
 	}
+
 	switch o.format {
 	case "gguf":
 		return nil
@@ -149,6 +155,7 @@ func (o *options) setType(name string) error {
 		o.Rope = model.RopeHalves
 		return only(model.F32, model.F16, model.BF16)
 	}
+
 	return fmt.Errorf("format: %q is none of gguf, llama2c, llama2c-int8, safetensors", o.format)
 }
 
@@ -157,16 +164,20 @@ func run(args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+
 	m, err := synth.New(o.Options)
 	if err != nil {
 		return err
 	}
+
 	w := &writer{plan: m.Plan, content: m.Content, stderr: stderr}
 	if err := w.write(&o); err != nil {
 		return err
 	}
+
 	c := &m.Plan.Config
 	fmt.Fprintf(stdout, "%s: %s, dim %d, %d layers, %d heads (%d of keys and values), %d tokens, %d positions, %s, %d bytes\n",
 		o.out, o.format, c.Dim, c.Layers, c.Heads, c.KVHeads, c.Vocab, c.Context, o.Type, w.bytes)
+
 	return nil
 }

@@ -50,8 +50,9 @@ func TestFormats(t *testing.T) {
 			require.Equal(t, model.RopeHalves, have.Rope)
 			have.Rope = want.Rope
 		}
+
 		require.Equal(t, want, have, name)
-		if allowed >= 0 { // of safetensors the same rows have another order: another model of the same seed
+		if allowed >= 0 { // safetensors orders the same rows differently: another model of the same seed
 			a, err := modeltest.New(first)
 			require.NoError(t, err)
 			b, err := modeltest.New(f)
@@ -59,8 +60,10 @@ func TestFormats(t *testing.T) {
 			diff, _ := modeltest.MaxDiff(a.Step(1, 0), b.Step(1, 0))
 			require.LessOrEqual(t, diff, allowed, name)
 		}
+
 		require.NoError(t, f.Close())
 	}
+
 	left, err := filepath.Glob(at(".*"))
 	require.NoError(t, err)
 	require.Empty(t, left, "files that were not finished")
@@ -96,6 +99,7 @@ func TestRefuses(t *testing.T) {
 		require.ErrorContains(t, run(args, &out, &errs), name)
 		require.Empty(t, out.String())
 	}
+
 	var out, errs bytes.Buffer
 	require.Error(t, run([]string{"-help"}, &out, &errs))
 	require.True(t, strings.HasPrefix(errs.String(), "mkmodel - "))

@@ -14,7 +14,7 @@ import (
 	"capgpu/model/safetensors"
 )
 
-// loudBytes is from which size on the progress is told.
+// loudBytes is the size from which progress is reported.
 const loudBytes = 32 << 20
 
 // writer writes the files of a model.
@@ -45,18 +45,21 @@ func (w *writer) write(o *options) error {
 		create := func(name string, put func(f io.Writer) error) error { return w.file(filepath.Join(o.out, name), put) }
 		return safetensors.Write(create, w.plan, safetensors.Options{ShardBytes: o.shardBytes}, content)
 	}
+
 	return w.file(o.out, func(f io.Writer) error { return gguf.Write(f, w.plan, content) })
 }
 
-// progress is the content, told about where there is much of it.
+// progress is the content, with reports if it is large.
 func (w *writer) progress() quant.Content {
 	total, done := int64(0), int64(0)
 	for _, t := range quant.Matrices(&w.plan.Weights) {
 		total += int64(t.Bytes())
 	}
+
 	if total < loudBytes {
 		return w.content
 	}
+
 	last := int64(-1)
 	return func(t *model.Tensor) (model.Tensor, error) {
 		got, err := w.content(t)
@@ -69,7 +72,7 @@ func (w *writer) progress() quant.Content {
 	}
 }
 
-// file makes a file whole, or leaves what was there before.
+// file writes a whole file, or leaves the old one.
 func (w *writer) file(path string, put func(f io.Writer) error) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
@@ -81,9 +84,11 @@ func (w *writer) file(path string, put func(f io.Writer) error) (err error) {
 			os.Remove(f.Name())
 		}
 	}()
+
 	if err := put(f); err != nil {
 		return err
 	}
+
 	st, err := f.Stat()
 	if err != nil {
 		return err
@@ -94,6 +99,7 @@ func (w *writer) file(path string, put func(f io.Writer) error) (err error) {
 	if err := f.Close(); err != nil {
 		return err
 	}
+
 	w.bytes += st.Size()
 	return os.Rename(f.Name(), path)
 }

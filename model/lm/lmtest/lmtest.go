@@ -1,5 +1,5 @@
-// Package lmtest has a language model that computes nothing, for tests of those who
-// serve one.
+// Package lmtest has a language model that computes nothing, for tests of the
+// packages that serve one.
 package lmtest
 
 import (
@@ -15,14 +15,15 @@ import (
 	"capgpu/model/lm"
 )
 
-// Model goes on with a text by saying its words backwards, a byte a token, again and
-// again. Set fields before the first use, or call Set.
+// Model continues a text by repeating its words backwards, a byte a token. Set
+// fields before the first use, or call Set.
 type Model struct {
-	// Refuse, if set, is asked first about each request.
+	// Refuse, if set, decides first about each request.
 	Refuse func(r lm.Request) error
-	// Pace, if set, is what each token waits for.
+	// Pace, if set, releases each token.
 	Pace <-chan struct{}
-	// FailAfter tokens, if Failure is set, an answer ends with it.
+	// FailAfter is how many tokens an answer has before it ends with Failure, if
+	// that is set.
 	FailAfter int
 	Failure   error
 
@@ -41,7 +42,7 @@ const (
 	Dim = 4
 )
 
-// New is a model that is ready.
+// New is a ready model.
 func New() *Model {
 	return &Model{status: lm.Status{
 		State:  lm.Ready,
@@ -51,28 +52,28 @@ func New() *Model {
 	}}
 }
 
-// Set changes what Status tells.
+// Set changes the result of Status.
 func (m *Model) Set(change func(s *lm.Status)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	change(&m.status)
 }
 
-// Open is how many answers have not been closed.
+// Open is the number of answers that have not been closed.
 func (m *Model) Open() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.open
 }
 
-// Requests are those that came, in order.
+// Requests are the received requests, in order.
 func (m *Model) Requests() []lm.Request {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Clone(m.requests)
 }
 
-// Askers are those of Requests.
+// Askers are the askers of Requests.
 func (m *Model) Askers() []lm.Asker {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -147,6 +148,7 @@ func (m *Model) Generate(ctx context.Context, r lm.Request) (lm.Stream, error) {
 			return nil, err
 		}
 	}
+
 	if r.Tokens == nil {
 		r.Tokens = Tokens(r.Prompt)
 	}
@@ -156,6 +158,7 @@ func (m *Model) Generate(ctx context.Context, r lm.Request) (lm.Stream, error) {
 	if r.LogProbs > lm.MaxLogProbs {
 		return nil, gpuerr.New(gpuerr.Invalid, "logProbs: %d; at most %d", r.LogProbs, lm.MaxLogProbs)
 	}
+
 	m.mu.Lock()
 	m.open++
 	m.mu.Unlock()
@@ -174,7 +177,7 @@ type stream struct {
 	closed sync.Once
 
 	mu     sync.Mutex
-	said   int
+	sent   int
 	text   []byte
 	finish lm.Finish
 }
@@ -201,9 +204,11 @@ func (s *stream) Next(ctx context.Context, out []lm.Token) (int, error) {
 	case <-ctx.Done():
 		return 0, ctx.Err()
 	}
+
 	if err := s.end(); err != nil {
 		return 0, err
 	}
+
 	if s.m.Pace != nil {
 		select {
 		case <-s.m.Pace:
@@ -213,16 +218,18 @@ func (s *stream) Next(ctx context.Context, out []lm.Token) (int, error) {
 			return 0, s.end()
 		}
 	}
+
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	b := s.answer[s.said%len(s.answer)]
-	s.said++
+	b := s.answer[s.sent%len(s.answer)]
+	s.sent++
 	s.text = append(s.text, b)
 	for _, stop := range s.r.Stop {
 		if stop != "" && strings.HasSuffix(string(s.text), stop) {
 			s.finish = lm.Stop
 		}
 	}
+
 	out[0] = lm.Token{ID: int32(b), Text: string(rune(b))}
 	if s.r.LogProbs >= 0 {
 		out[0].LogProb = -0.5
@@ -230,10 +237,11 @@ func (s *stream) Next(ctx context.Context, out []lm.Token) (int, error) {
 			out[0].Top = append(out[0].Top, lm.Alternative{ID: int32(b) + int32(i), Text: []byte{b + byte(i)}, LogProb: -0.5 - float32(i)})
 		}
 	}
+
 	return 1, nil
 }
 
-// end is why there is no more.
+// end is the reason why no more tokens come.
 func (s *stream) end() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -243,9 +251,9 @@ func (s *stream) end() error {
 	case s.ctx.Err() != nil:
 		s.finish = lm.Cancelled
 		return io.EOF
-	case s.m.Failure != nil && s.said >= s.m.FailAfter:
+	case s.m.Failure != nil && s.sent >= s.m.FailAfter:
 		return s.m.Failure
-	case s.r.MaxTokens > 0 && s.said >= s.r.MaxTokens, len(s.r.Tokens)+s.said >= mostPositions:
+	case s.r.MaxTokens > 0 && s.sent >= s.r.MaxTokens, len(s.r.Tokens)+s.sent >= mostPositions:
 		s.finish = lm.Length
 		return io.EOF
 	}
@@ -263,7 +271,7 @@ func (s *stream) Finish() lm.Finish {
 func (s *stream) Usage() lm.Usage {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return lm.Usage{PromptTokens: len(s.r.Tokens), CompletionTokens: s.said}
+	return lm.Usage{PromptTokens: len(s.r.Tokens), CompletionTokens: s.sent}
 }
 
 // Close implements lm.Stream.

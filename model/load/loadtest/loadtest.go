@@ -1,4 +1,4 @@
-// Package loadtest is what the tests of all loaders hold a loaded model to.
+// Package loadtest checks loaded models, for the tests of all loaders.
 package loadtest
 
 import (
@@ -13,12 +13,13 @@ import (
 	"capgpu/model/tokenizer"
 )
 
-// Check says whether a model is whole: a shape that is possible, and every tensor of the
-// shape and with the bytes that it asks for.
+// Check reports whether a model is complete: a possible shape, and every tensor
+// with the matching shape and number of bytes.
 func Check(f *model.File) error {
 	if err := f.Config.Check(); err != nil {
 		return err
 	}
+
 	c, w := &f.Config, &f.Weights
 	var all error
 	tensor := func(name string, t *model.Tensor, rows, cols int, types ...model.Type) {
@@ -33,6 +34,7 @@ func Check(f *model.File) error {
 			all = errors.Join(all, fmt.Errorf("%s: %w", name, err))
 		}
 	}
+
 	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
 	tensor("embed", &w.Embed, c.Vocab, c.Dim)
 	tensor("output", &w.Output, c.Vocab, c.Dim)
@@ -40,6 +42,7 @@ func Check(f *model.File) error {
 	if len(w.Layers) != c.Layers {
 		return fmt.Errorf("%d layers, not %d", len(w.Layers), c.Layers)
 	}
+
 	for i := range w.Layers {
 		l := &w.Layers[i]
 		tensor("attnNorm", &l.AttnNorm, 1, c.Dim, model.F32)
@@ -52,18 +55,20 @@ func Check(f *model.File) error {
 		tensor("up", &l.Up, c.Hidden, c.Dim)
 		tensor("down", &l.Down, c.Dim, c.Hidden)
 	}
+
 	if w.RopeFactors.Data != nil {
 		tensor("ropeFactors", &w.RopeFactors, 1, c.HeadDim/2, model.F32)
 	}
 	if f.Tokenizer != nil && f.Tokenizer.Vocab() != c.Vocab {
 		all = errors.Join(all, fmt.Errorf("%d tokens, not %d", f.Tokenizer.Vocab(), c.Vocab))
 	}
+
 	return all
 }
 
-// Load loads a file that may lie. It fails t unless the result is a whole model or
-// gpuerr.Invalid with a text, and what was allocated is within the bounds: times the
-// file's bytes, and a constant for what any load needs. It returns the error.
+// Load loads a file that may lie. It fails t unless the result is a complete model
+// or gpuerr.Invalid with a text, and unless the allocation is within times the
+// file's bytes plus a constant. It returns the error.
 func Load(t testing.TB, bytes int, times uint64, load func() (*model.File, error)) error {
 	t.Helper()
 	const any = 2 << 20
@@ -72,28 +77,31 @@ func Load(t testing.TB, bytes int, times uint64, load func() (*model.File, error
 	if n := allocated() - before; n > any+times*uint64(bytes) {
 		t.Fatalf("%d bytes were allocated for a file of %d: %v", n, bytes, err)
 	}
+
 	if err == nil {
 		if err := Check(f); err != nil {
 			t.Fatalf("a model that is not whole: %v", err)
 		}
 		return nil
 	}
+
 	if !errors.Is(err, gpuerr.Invalid) || len(err.Error()) < len("E_INVALID: x") {
 		t.Fatalf("the error is %v", err)
 	}
+
 	return err
 }
 
-// allocated is how many bytes were ever allocated, but for those of small objects that no
-// garbage collection has counted yet.
+// allocated is the total of allocated bytes, except small objects that no garbage
+// collection has counted yet.
 func allocated() uint64 {
 	sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
 	metrics.Read(sample)
 	return sample[0].Value.Uint64()
 }
 
-// Tiny is a model of the smallest shape, with a vocabulary of four tokens: a seed for
-// fuzzing. Its tensors are of one type; I8 has groups of 2.
+// Tiny is a model of the smallest shape, with a vocabulary of four tokens: a seed
+// for fuzzing. All its tensors have one type; I8 has groups of 2.
 func Tiny(t testing.TB, typ model.Type) *model.File {
 	t.Helper()
 	tok, err := tokenizer.New(tokenizer.Spec{
@@ -106,13 +114,16 @@ func Tiny(t testing.TB, typ model.Type) *model.File {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	f := &model.File{Name: "tiny", Tokenizer: tok, Config: model.Config{
 		Dim: 4, Hidden: 4, Layers: 1, Heads: 1, KVHeads: 1, HeadDim: 4, Vocab: 4, Context: 4, NormEps: 1e-5, RopeBase: 10000,
 	}}
+
 	group := 0
 	if typ == model.I8 {
 		group = 2
 	}
+
 	tensor := func(typ model.Type, rows, group int) model.Tensor {
 		x := make([]float32, rows*4)
 		for i := range x {
@@ -124,12 +135,14 @@ func Tiny(t testing.TB, typ model.Type) *model.File {
 		}
 		return m
 	}
+
 	matrix := func() model.Tensor { return tensor(typ, 4, group) }
 	vector := func() model.Tensor { return tensor(model.F32, 1, 0) }
 	f.Weights = model.Weights{Embed: matrix(), Norm: vector(), Layers: []model.Layer{{
 		AttnNorm: vector(), FFNNorm: vector(), Q: matrix(), K: matrix(), V: matrix(), O: matrix(),
 		Gate: matrix(), Up: matrix(), Down: matrix(),
 	}}}
+
 	f.Weights.Output = f.Weights.Embed
 	return f
 }

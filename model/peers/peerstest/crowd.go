@@ -1,5 +1,6 @@
-// Package peerstest has a crowd: a process of another user, with many connections to a
-// socket of a model server, that means to take it from its other users.
+// Package peerstest has a crowd: a process of another user, with many connections
+// to a socket of a model server, that tries to take the server from its other
+// users.
 package peerstest
 
 import (
@@ -23,15 +24,15 @@ import (
 	"capgpu/model/rpc"
 )
 
-// UID is the user that a crowd is of.
+// UID is the user of a crowd.
 const UID = 60001
 
 const hidden = "capgpu-crowd"
 
-// Order is what a crowd is told.
+// Order is the command to a crowd.
 type Order struct {
 	Kind   string // Names, Bodies, Silence or Calls
-	Socket string // which user UID can reach: of HTTP, for Calls of Cap'n Proto
+	Socket string // reachable for user UID: HTTP, or for Calls Cap'n Proto
 	Many   int    // connections
 }
 
@@ -43,35 +44,39 @@ const (
 	Calls   = "calls"   // many answers on each connection at a time
 )
 
-// Tally is how many requests had which status of HTTP, or that of their code; 0 is of those
-// that had none.
+// Tally counts requests by the HTTP status of their answer, or that of their code;
+// 0 counts requests without an answer.
 type Tally map[int]int
 
-// Crowd is a running one.
+// Crowd is a running crowd.
 type Crowd struct {
 	cmd *exec.Cmd
 	in  io.Closer
 	out *bufio.Reader
 }
 
-// Start starts a crowd as this program again, which begins with RunIfCrowd, and returns when
-// each of its connections has sent something, or has been refused. It needs root.
+// Start runs this program again as a crowd; that program's main must begin with
+// RunIfCrowd. Start returns when each connection of the crowd has sent something,
+// or has been refused. It needs root.
 func Start(o Order) (*Crowd, error) {
 	order, err := json.Marshal(o)
 	if err != nil {
 		return nil, err
 	}
-	c := &Crowd{cmd: exec.Command("/proc/self/exe", hidden, string(order))} // by a path, its user may not reach it
+
+	c := &Crowd{cmd: exec.Command("/proc/self/exe", hidden, string(order))} // the crowd's user may have no access to the file's path
 	c.cmd.Stderr = os.Stderr
 	c.cmd.Dir = "/"
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: UID, Gid: UID}, Pdeathsig: syscall.SIGKILL}
 	if c.in, err = c.cmd.StdinPipe(); err != nil {
 		return nil, err
 	}
+
 	out, err := c.cmd.StdoutPipe()
 	if err != nil {
 		return nil, err
 	}
+
 	c.out = bufio.NewReader(out)
 	if err := c.cmd.Start(); err != nil {
 		return nil, err
@@ -79,31 +84,33 @@ func Start(o Order) (*Crowd, error) {
 	if line, err := c.out.ReadString('\n'); err != nil || line != begun {
 		return nil, errors.Join(fmt.Errorf("the crowd said %q: %w", line, err), c.Kill())
 	}
+
 	return c, nil
 }
 
 const begun = "begun\n"
 
-// PID is that of its process.
+// PID is the crowd's process.
 func (c *Crowd) PID() int { return c.cmd.Process.Pid }
 
-// Stop has the crowd end.
+// Stop ends the crowd and returns its tally.
 func (c *Crowd) Stop() (t Tally, err error) {
 	err = errors.Join(c.in.Close(), json.NewDecoder(c.out).Decode(&t))
 	return t, errors.Join(err, c.cmd.Wait())
 }
 
-// Kill ends it at once. It is of no effect behind Stop.
+// Kill ends it at once. After Stop it has no effect.
 func (c *Crowd) Kill() error {
 	if c.cmd.ProcessState != nil {
 		return nil
 	}
 	_ = c.cmd.Process.Kill()
-	_ = c.cmd.Wait() // says that it was killed
+	_ = c.cmd.Wait() // the error only reports the kill
 	return nil
 }
 
-// RunIfCrowd makes this process a crowd if it was started as one, and then never returns.
+// RunIfCrowd makes this process a crowd if Start started it, and then never
+// returns.
 func RunIfCrowd() {
 	if len(os.Args) != 3 || os.Args[1] != hidden {
 		return
@@ -119,7 +126,7 @@ func RunIfCrowd() {
 	os.Exit(0)
 }
 
-// again is how soon a connection that was refused, or has ended, is followed by another.
+// again is the delay between the end of a connection and its successor.
 const again = 50 * time.Millisecond
 
 func run(o Order) Tally {
@@ -128,6 +135,7 @@ func run(o Order) Tally {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		cancel()
 	}()
+
 	var mu sync.Mutex
 	tally := Tally{}
 	var beginning, all sync.WaitGroup
@@ -139,7 +147,7 @@ func run(o Order) Tally {
 			for n := 0; ctx.Err() == nil; n++ {
 				status := kinds[o.Kind](ctx, o.Socket, i, n, first)
 				if ctx.Err() != nil && status == 0 {
-					return // it was not waited for
+					return // nobody waits for it
 				}
 				first()
 				mu.Lock()
@@ -154,14 +162,15 @@ func run(o Order) Tally {
 			}
 		})
 	}
+
 	beginning.Wait()
 	fmt.Print(begun)
 	all.Wait()
 	return tally
 }
 
-// kinds are what one connection of a crowd does once, and the status of the answer. sent is
-// called when all is sent that is.
+// kinds are the actions of a crowd's connections. Each performs one exchange and
+// returns the status of the answer. It calls sent when it has sent everything.
 var kinds = map[string]func(ctx context.Context, socket string, i, n int, sent func()) (status int){
 	Names: func(ctx context.Context, socket string, i, n int, sent func()) int {
 		body := fmt.Sprintf(`{"prompt":"Question","max_tokens":40,"ignore_eos":true,"user":"%d of %d"}`, i, n)
@@ -178,16 +187,17 @@ var kinds = map[string]func(ctx context.Context, socket string, i, n int, sent f
 	},
 }
 
-// atOnce is how many answers of one connection are on their way.
+// atOnce is the number of unfinished answers of one connection.
 const atOnce = 16
 
-// call has answers made until one fails, and waits for all of them.
+// call requests answers until one fails, and waits for all of them.
 func call(ctx context.Context, socket string, sent func()) (status int) {
 	c, err := rpc.Dial(ctx, socket)
 	if err != nil {
 		return statusOf(err)
 	}
 	defer c.Close()
+
 	first := make([]error, atOnce)
 	var calling sync.WaitGroup
 	for i := range atOnce {
@@ -207,12 +217,14 @@ func call(ctx context.Context, socket string, sent func()) (status int) {
 			}
 		})
 	}
+
 	calling.Wait()
 	for _, err := range first {
 		if err != nil {
 			return statusOf(err)
 		}
 	}
+
 	return http.StatusOK
 }
 
@@ -223,7 +235,7 @@ func statusOf(err error) int {
 	return 0
 }
 
-// posted is a request that says to have a body of so many bytes.
+// posted is a request that announces a body of this length.
 func posted(length int, body string) string {
 	return fmt.Sprintf("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", length, body)
 }
@@ -235,12 +247,14 @@ func ask(ctx context.Context, socket, text string, sent func()) (status int) {
 		return 0
 	}
 	defer context.AfterFunc(ctx, func() { c.Close() })()
+
 	sending := make(chan struct{})
 	go func() {
 		defer close(sending)
 		_, _ = io.WriteString(c, text)
 		sent()
 	}()
+
 	defer func() { c.Close(); <-sending }()
 	r, err := http.ReadResponse(bufio.NewReader(c), nil)
 	if err != nil {
@@ -249,5 +263,6 @@ func ask(ctx context.Context, socket, text string, sent func()) (status int) {
 	if _, err := io.Copy(io.Discard, r.Body); err != nil {
 		return 0
 	}
+
 	return r.StatusCode
 }
