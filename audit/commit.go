@@ -41,7 +41,6 @@ func (l *Log) commit() bool {
 		defer l.mu.Unlock()
 		return !l.closing
 	}
-
 	l.mu.Unlock()
 
 	for _, b := range batches {

@@ -280,7 +280,6 @@ func (l *Log) Close() error {
 	if err == nil {
 		err = l.failure
 	}
-
 	l.mu.Unlock()
 	poke(l.kick)
 	<-l.done

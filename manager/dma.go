@@ -152,7 +152,6 @@ func (g *grants) mapMemory(d *dmaMemory) error {
 		g.mu.Unlock()
 		return nil
 	}
-
 	g.mu.Unlock()
 
 	// Revoked meanwhile, and not among what was taken back then.

@@ -230,7 +230,6 @@ func (h *PacedLog) Close() {
 			keys = append(keys, key)
 		}
 	}
-
 	p.mu.Unlock()
 	for _, key := range keys {
 		p.tell(key)

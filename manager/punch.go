@@ -4,26 +4,28 @@ import (
 	"errors"
 	"time"
 
+	"capgpu/internal/courtesy"
 	"capgpu/internal/crashpoint"
 	"capgpu/internal/shm"
 )
 
-// Whoever has a descriptor of DMA memory can hold the lock of its inode for as long
-// as it likes: a write(2) from a page whose fault nobody answers (userfaultfd, FUSE)
-// takes it first (generic_file_write_iter, Linux 6.12). A punch waits for that lock,
-// and no signal ends the wait. So nothing here waits for a punch longer than this:
-// the memory is written over instead, which needs no lock, and stays charged until
-// its pages are back.
+// A process with a descriptor of DMA memory can hold the lock of its inode for as long as it
+// likes: a write(2) takes the lock first (generic_file_write_iter, Linux 6.12) and then reads
+// from a page, and the process may leave that page's fault unanswered (userfaultfd, FUSE). A
+// punch waits for the lock, and no signal ends the wait.
+//
+// So no caller waits for a punch longer than punchGrace. After that the memory is overwritten
+// instead, which needs no lock. It stays charged until its pages are free.
 const punchGrace = time.Second
 
-// maxPunches bounds the threads that can be stuck so, two for each at most (reclaim.go): the
-// Go runtime ends a process with 10,000 threads.
+// maxPunches bounds the stuck threads, at most two for each punch (reclaim.go): the Go
+// runtime ends a process with 10,000 threads.
 const maxPunches = 256
 
-// punches has a place for each that runs, in the whole process.
+// punches is a semaphore of all punches of the process.
 var punches = make(chan struct{}, maxPunches)
 
-// punch gives the pages of d back, in its own time.
+// punch starts to free the pages of d.
 func (g *grants) punch(d *dmaMemory) (done <-chan error) {
 	result := make(chan error, 1)
 	go func() {
@@ -35,16 +37,16 @@ func (g *grants) punch(d *dmaMemory) (done <-chan error) {
 	return result
 }
 
-// punchInBackground is punchOut's: as long as a driver lives its work goes before. When it is dead
-// the next one waits for this.
+// punchInBackground frees pages while the driver lives, whose work goes first. When the
+// driver is dead, the next one waits for the pages, and they are freed in the foreground.
 func (g *grants) punchInBackground(m *shm.Memory, bytes uint64) error {
 	return punchInBackground(m, bytes, g.zeroPool.closing)
 }
 
-// dispose scrubs memory that the device does not reach, closes it and returns its
-// charges. Others may hold descriptors and mappings of it, so that closing ours
-// returns no page: only punching does. Memory that somebody keeps from being punched
-// is zero when dispose returns, and lingers.
+// dispose scrubs memory that the device cannot reach, closes it and returns its charges.
+// Other processes may hold descriptors and mappings of it, so only a punch frees its pages; a
+// close does not. If a process blocks the punch, the memory is zero when dispose returns, and
+// stays charged (lingers) until the punch ends.
 func (g *grants) dispose(d *dmaMemory) error {
 	if d.memory == nil {
 		return d.close()
@@ -72,17 +74,17 @@ func (g *grants) dispose(d *dmaMemory) error {
 	return nil
 }
 
-// punchPatience is how long a punch is waited for: the more memory is held already,
-// the less, so that all of it together takes no more than two graces.
+// punchPatience is how long dispose waits for a punch. It halves with each memory that
+// lingers, so that all waits together are at most two graces.
 func (g *grants) punchPatience() time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return punchGrace >> min(g.lingering, 10)
 }
 
-// runLinger waits for a punch as long as it takes, and closes the account if it was
-// the last thing in it. It punches once more: pages that were punched already are there
-// again since dispose wrote over them.
+// runLinger waits for a punch without a limit. It punches once more, because dispose has
+// written to pages that were free already. With the last memory that lingers, it closes the
+// account.
 func (g *grants) runLinger(d *dmaMemory, done <-chan error) {
 	err := errors.Join(<-done, <-g.punch(d), d.close())
 	g.mu.Lock()
@@ -97,7 +99,8 @@ func (g *grants) runLinger(d *dmaMemory, done <-chan error) {
 	}
 }
 
-// closeAccount closes the account of the epoch, or has the last that lingers do so.
+// closeAccount closes the account of the epoch, or leaves that to the last memory that
+// lingers.
 func (g *grants) closeAccount() (lingering int, err error) {
 	g.mu.Lock()
 	lingering = g.lingering
@@ -109,7 +112,7 @@ func (g *grants) closeAccount() (lingering int, err error) {
 	return 0, g.account.Close()
 }
 
-// close ends the manager's hold of memory and returns its charges.
+// close closes the manager's mapping and descriptor, and returns the charges.
 func (d *dmaMemory) close() (err error) {
 	if d.memory != nil {
 		err = errors.Join(shm.Unmap(d.host), d.memory.Close())
@@ -117,4 +120,30 @@ func (d *dmaMemory) close() (err error) {
 	d.bytesCharge.Release()
 	d.entryCharge.Release()
 	return err
+}
+
+// pagesPiece is how many bytes of pages are made or freed before a thread yields: some tens
+// of microseconds of work.
+const pagesPiece = 256 << 10
+
+// punchYields is for how long a punch yields to others. Near punchGrace the punch would count
+// as blocked by a process.
+const punchYields = punchGrace / 4
+
+// punchOut frees the pages of memory piece by piece.
+func punchOut(m *shm.Memory, bytes uint64) error { return punchPieces(m, bytes, yieldSparingly) }
+
+var yieldSparingly = courtesy.Sparingly(shm.GiveWay)
+
+func punchPieces(m *shm.Memory, bytes uint64, giveWay func()) error {
+	if bytes == 0 {
+		return nil
+	}
+	start, p := time.Now(), newPunching(m, bytes)
+	p.run(func() {
+		if time.Since(start) < punchYields {
+			giveWay()
+		}
+	})
+	return p.wait()
 }

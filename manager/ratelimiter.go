@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// bucket lets a burst of something through, and then one per interval.
+// bucket is a token bucket: it allows a burst of events, and then one per interval.
 type bucket struct {
 	full     time.Duration // burst times interval
 	interval time.Duration
 	credit   time.Duration
-	since    time.Time // when credit was right
+	since    time.Time // time of the last update of credit
 }
 
 func newBucket(burst int, interval time.Duration, now time.Time) bucket {
@@ -26,15 +26,15 @@ func (b *bucket) allow(now time.Time) bool {
 	return true
 }
 
-// wait is how long it takes until one more would be let through.
+// wait returns the time until the next event is allowed.
 func (b *bucket) wait(now time.Time) time.Duration {
 	b.credit = min(b.credit+now.Sub(b.since), b.full)
 	b.since = now
 	return max(0, b.interval-b.credit)
 }
 
-// pace bounds how often something is written down, by a bucket. What is beyond that
-// is counted.
+// rateLimiter bounds how often an event is recorded, and counts the events that it
+// suppresses.
 type rateLimiter struct {
 	mu sync.Mutex
 	// +checklocks:mu
@@ -47,7 +47,7 @@ func newRateLimiter(burst int, interval time.Duration, now time.Time) *rateLimit
 	return &rateLimiter{bucket: newBucket(burst, interval, now)}
 }
 
-// allow reports whether this one is written down, and how many before it were not.
+// allow reports whether this event is recorded, and how many before it were suppressed.
 func (p *rateLimiter) allow(now time.Time) (before uint64, recorded bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -59,14 +59,15 @@ func (p *rateLimiter) allow(now time.Time) (before uint64, recorded bool) {
 	return before, true
 }
 
-// wait is how long it takes until one more would be written down.
+// wait returns the time until the next event is recorded.
 func (p *rateLimiter) wait(now time.Time) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.bucket.wait(now)
 }
 
-// takeSuppressed is how many were not written down since the last one that was.
+// takeSuppressed returns how many events were suppressed since the last one that was
+// recorded.
 func (p *rateLimiter) takeSuppressed() (n uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

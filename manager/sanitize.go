@@ -9,16 +9,16 @@ import (
 	"capgpu/internal/sanitize"
 )
 
-// All words of a driver pass through sanitize.Text before anybody sees them: the last line
-// that it said, the text of its refusals (here), the name of its backend (clipped).
+// Text from a driver passes through sanitize.Text before it is shown or logged: its last line
+// of output, its refusals (here), the name of its backend (clipped).
 
-// call asks the driver; what it says to refuse is plain.
+// call sends a request to the driver. The text of a refusal is sanitized.
 func (l *driverLink) call(ctx context.Context, t control.MsgType, body []byte, fds []int) (*control.Message, error) {
 	m, err := l.caller.Call(ctx, t, body, fds)
 	return m, sanitizeError(err)
 }
 
-// sanitizeError keeps what an error is and makes what it says plain.
+// sanitizeError keeps the code of an error and sanitizes its text.
 func sanitizeError(err error) error {
 	var e *gpuerr.Error
 	if errors.As(err, &e) && sanitize.Text(e.Msg) != e.Msg {

@@ -198,7 +198,6 @@ func (s *auditShares) armLocked(h *share) {
 	if !closed {
 		s.telling.Add(1)
 	}
-
 	s.mu.Unlock()
 	if closed {
 		s.tellLocked(h)

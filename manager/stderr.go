@@ -10,21 +10,22 @@ import (
 	"capgpu/internal/sanitize"
 )
 
-// What of a child's output goes to the log, which has a pace of its own (pacedlog.go): so
-// many lines in a row, and then one in each interval. A child that says more is read slowly, so that it waits for us on its
-// full pipe, and not we for it: it costs this process next to nothing.
+// A child's output goes to the log at a limited rate, besides that of the log itself
+// (pacedlog.go): a burst of lines, and then one per interval. The manager reads no faster
+// than that. A child that writes more blocks on its full pipe and costs the manager next to
+// nothing.
 const (
 	lineBurst    = 200
 	lineInterval = 20 * time.Millisecond
-	leftOutEvery = time.Second // how often is told how many lines were left out
+	leftOutEvery = time.Second // how often the number of suppressed lines is logged
 )
 
 const (
-	maxLineBytes = 2048     // of a line that is logged
-	pieceBytes   = 16 << 10 // a longer line is several, of which only the first is logged
+	maxLineBytes = 2048     // of a logged line
+	pieceBytes   = 16 << 10 // a longer line is split, and only its first piece is logged
 )
 
-// pacedReader waits before it reads more than the pace allows to log.
+// pacedReader delays each read until its limiter allows a line.
 type pacedReader struct {
 	io.Reader
 	limiter *rateLimiter
@@ -35,9 +36,8 @@ func (r pacedReader) Read(b []byte) (int, error) {
 	return r.Reader.Read(b)
 }
 
-// forwardLines logs the lines of r, each cut to maxLineBytes, as many as the pace
-// allows. It reads to the end whatever comes, and returns the last line, logged or
-// not, made plain.
+// forwardLines logs the lines of r, each cut to maxLineBytes, as many as the limiter allows.
+// It reads to the end, and returns the last line, sanitized, whether it was logged or not.
 func forwardLines(log *slog.Logger, r io.Reader) (last string) {
 	p := newRateLimiter(lineBurst, lineInterval, time.Now())
 	b := bufio.NewReaderSize(pacedReader{r, p}, pieceBytes)
@@ -49,14 +49,14 @@ func forwardLines(log *slog.Logger, r io.Reader) (last string) {
 			leftOut, told = 0, now
 		}
 	}
-	cut := false // inside a line of which the start is dealt with already
+	cut := false // inside a line of which the first piece was handled
 	for {
 		line, err := b.ReadSlice('\n')
 		if n := len(line); n > 0 && line[n-1] == '\n' {
 			line = line[:n-1]
 		}
 		now := time.Now()
-		_, allowed := p.allow(now) // empty lines and pieces are read at the same pace
+		_, allowed := p.allow(now) // empty lines and pieces count, too
 		if len(line) > 0 && !cut {
 			last = sanitize.Text(string(line[:min(len(line), maxLineBytes)]))
 			if allowed {
@@ -67,7 +67,7 @@ func forwardLines(log *slog.Logger, r io.Reader) (last string) {
 		}
 		cut = errors.Is(err, bufio.ErrBufferFull)
 		if err != nil && !cut {
-			told = time.Time{} // what is left is told now
+			told = time.Time{} // log what is left now
 			tell(now)
 			return last
 		}

@@ -95,7 +95,6 @@ func (c *Client) Execute(ctx context.Context, command string, arguments, result 
 		// Under the lock, so that lines do not mix. QEMU reads whatever it does besides.
 		_, err = c.conn.Write(append(line, '\n'))
 	}
-
 	c.mu.Unlock()
 	defer func() {
 		c.mu.Lock()
