@@ -14,8 +14,8 @@ import (
 	"capgpu/gpuerr"
 )
 
-// adminServer answers the operator: whoever is of our user, or root, on a socket that
-// nobody else can open.
+// adminServer answers the operator. Only processes of the manager's own user and of root can
+// open its socket.
 type adminServer struct {
 	m       *Manager
 	path    string
@@ -26,8 +26,8 @@ type adminServer struct {
 	running sync.WaitGroup
 }
 
-// AdminSocketName is the file of the operator's socket in the run directory. No tenant's
-// name has a dot.
+// AdminSocketName is the file of the operator's socket in the run directory. No tenant name
+// contains a dot.
 const AdminSocketName = "manager.admin.sock"
 
 const maxAdmins = 8
@@ -137,7 +137,7 @@ func (s *adminServer) handle(ctx context.Context, m *control.Message) *control.M
 	return control.NewReply(m, nil)
 }
 
-// Close ends every connection. What is under way in the supervision goes on there.
+// Close ends every connection. A request that the supervision has begun goes on there.
 func (s *adminServer) Close() error {
 	if s == nil {
 		return nil
@@ -154,5 +154,5 @@ func (s *adminServer) Close() error {
 	return err
 }
 
-// AdminSocketPath is the operator's socket.
+// AdminSocketPath returns the path of the operator's socket.
 func (m *Manager) AdminSocketPath() string { return filepath.Join(m.dir.path, AdminSocketName) }

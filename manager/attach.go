@@ -13,7 +13,7 @@ import (
 	"capgpu/internal/shm"
 )
 
-// describe is the device as a tenant sees it.
+// describe returns the device as the tenant sees it.
 func (d *device) describe(t *Tenant) control.DeviceInfo {
 	s, _ := d.board.get()
 	memory := s.memoryBytes
@@ -30,7 +30,7 @@ func (d *device) describe(t *Tenant) control.DeviceInfo {
 	}
 }
 
-// live is the driver that takes sessions now, or why there is none.
+// live returns the driver that takes sessions now, or an error that says why there is none.
 func (d *device) live() (*driverLink, error) {
 	s, _ := d.board.get()
 	switch s.state {
@@ -40,7 +40,7 @@ func (d *device) live() (*driverLink, error) {
 		}
 		select {
 		case <-s.link.caller.Done():
-			// It is over, which the supervision will have seen in a moment.
+			// The driver has ended; the supervision is about to see it.
 			return nil, gpuerr.New(gpuerr.Busy, "the driver of %s was lost just now; wait for the device's next state and open it again", d.name)
 		default:
 			return s.link, nil
@@ -55,7 +55,7 @@ func (d *device) live() (*driverLink, error) {
 }
 
 // attach opens a session for a connection's tenant and returns the client's end of its
-// control socket. The connection is busy while the session is there.
+// control socket. The connection is busy until the session ends.
 func (d *device) attach(ctx context.Context, by *connection) (epoch uint64, fd int, err error) {
 	t := by.tenant.policy()
 	l, err := d.live()
@@ -84,7 +84,7 @@ func (d *device) attach(ctx context.Context, by *connection) (epoch uint64, fd i
 		return 0, -1, err
 	}
 
-	defer unix.Close(theirs) // sent, or of no use
+	defer unix.Close(theirs) // sent, or not needed
 	req := control.AttachRequest{
 		Session: id, Tenant: t.Name, Facet: t.Facet, Weight: t.Weight,
 		MaxDeadlineNanos: uint64(t.MaxDeadline), TenantLimits: wireLimits(t.Limits), Programs: t.Programs,
@@ -107,7 +107,7 @@ func (d *device) attach(ctx context.Context, by *connection) (epoch uint64, fd i
 
 	crashpoint.Here("manager.attach.sent")
 
-	// Recorded, or counted, before the client has it: no session without a record.
+	// The session is recorded or counted before the client has it.
 	if err := l.sessions.attach(id, who); err != nil {
 		unix.Close(ours)
 		if _, gone := d.live(); errors.Is(gone, gpuerr.DeviceLost) {
@@ -121,26 +121,25 @@ func (d *device) attach(ctx context.Context, by *connection) (epoch uint64, fd i
 
 	crashpoint.Here("manager.attach.recorded")
 	if err := d.settlePolicy(ctx, l, id, who, t); err != nil {
-		unix.Close(ours) // and with that the session
+		unix.Close(ours) // and this ends the session
 		return 0, -1, err
 	}
 
 	return l.epoch, ours, nil
 }
 
-// recordRefused records an attach that came to nothing, if not too many did before: a
-// client asks for nothing as often as it likes.
+// recordRefused records an attach that failed, at a limited rate: a failed attach costs the
+// client nothing.
 func (d *device) recordRefused(tenant, detail string) {
 	d.recorded("session.refused", counted(d.shares.appendPaced(tenant, tenant, "session.refused", detail)))
 }
 
-// unanswered is what a client is told of a driver that does not answer, and may be replaced
-// for it.
+// unanswered is the error for a client when the driver does not answer and may be replaced.
 func (d *device) unanswered() error {
 	return gpuerr.New(gpuerr.Busy, "the driver of %s did not answer for %v; try again", d.name, d.cfg.PingTimeout)
 }
 
-// status is the driver's account of a tenant, unread.
+// status returns the driver's account of a tenant. The manager does not read it.
 func (d *device) status(ctx context.Context, tenant string) ([]byte, error) {
 	l, err := d.live()
 	if err != nil {

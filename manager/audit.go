@@ -9,9 +9,9 @@ import (
 	"capgpu/ledger"
 )
 
-// AuditLog is what the manager needs of a log; audit.Log is one. Append refuses
-// while the log cannot be written, so that nothing is granted meanwhile; what
-// Snapshot and Head tell of is on disk.
+// AuditLog is the part of a log that the manager uses; audit.Log is one. Append fails while
+// the log cannot be written, so that nothing is granted without a record. Records that
+// Snapshot and Head report are on disk.
 type AuditLog interface {
 	Append(kind, tenant, detail string) (index uint64, err error)
 	Snapshot(from uint64, max int) ([]ddf.AuditRecord, error)
@@ -20,14 +20,14 @@ type AuditLog interface {
 	Close() error
 }
 
-// auditKeeper is an AuditLog that keeps a log of their own for tenants and devices, so
-// that what they cause pushes nothing out of it; audit.Set is one.
+// auditKeeper is an AuditLog that also keeps separate logs for tenants and devices, so that
+// their records push nothing out of the host's log; audit.Set is one.
 type auditKeeper interface {
 	Keep(audit.Owner) (*audit.Log, error)
 	Release(audit.Owner) error
 }
 
-// keepLog is the log of an owner: the manager's own where that keeps no others.
+// keepLog returns the log of an owner, or the manager's own log if that keeps no others.
 func (m *Manager) keepLog(o audit.Owner) (AuditLog, error) {
 	k, ok := m.audit.(auditKeeper)
 	if !ok {
@@ -40,7 +40,7 @@ func (m *Manager) keepLog(o audit.Owner) (AuditLog, error) {
 	return l, nil
 }
 
-// deviceLogs are the logs of a device and of its drivers.
+// deviceLogs returns the logs of a device and of its drivers.
 func (m *Manager) deviceLogs(name string) (device, drivers AuditLog, err error) {
 	if device, err = m.keepLog(audit.OfDevice(name)); err != nil {
 		return nil, nil, err
@@ -49,7 +49,7 @@ func (m *Manager) deviceLogs(name string) (device, drivers AuditLog, err error) 
 	return device, drivers, err
 }
 
-// releaseLog is for an owner that is no more.
+// releaseLog closes the log of an owner that was removed.
 func (m *Manager) releaseLog(o audit.Owner) error {
 	if k, ok := m.audit.(auditKeeper); ok {
 		return k.Release(o)
@@ -65,10 +65,11 @@ const (
 	auditRecordBytes    = 64       // of a record in a snapshot, besides its strings
 )
 
-// writer is who an audit record of this driver is by. No tenant has such a name.
+// writer is the name under which this driver's records are written. No tenant has such a
+// name.
 func (g *grants) writer() string { return "@" + g.info.Name }
 
-// auditAppend records what the driver says, as what the driver says.
+// auditAppend writes a record of the driver under the driver's name.
 func (g *grants) auditAppend(kind, detail string) (uint64, error) {
 	switch {
 	case kind == "" || len(kind) > maxAuditKindBytes:
@@ -76,17 +77,17 @@ func (g *grants) auditAppend(kind, detail string) (uint64, error) {
 	case len(detail) > maxAuditDetailBytes:
 		return 0, gpuerr.New(gpuerr.Invalid, "detail has %d bytes; it may have %d", len(detail), maxAuditDetailBytes)
 	}
-	g.sessions.observe(kind, detail) // also what there is no room to record
+	g.sessions.observe(kind, detail) // even if the share has no room to record it
 	index, err := g.shares.append(g.shares.tenantOf(detail), g.writer(), kind, detail)
 	if err != nil {
 		return 0, err
 	}
-	_ = g.account.Spend(ledger.AuditBytes, audit.RecordBytes(kind, g.writer(), detail)) // for the books: the share is the limit
+	_ = g.account.Spend(ledger.AuditBytes, audit.RecordBytes(kind, g.writer(), detail)) // only for the ledger: the share is the limit
 	return index, nil
 }
 
-// auditSnapshot shows a driver its own records in its device's log; of the others only
-// that they exist, so that indices and root mean the same to everybody.
+// auditSnapshot returns records of the device's log to its driver. Only its own records are
+// readable; the others are there in place, so that indices and root agree for all readers.
 func (g *grants) auditSnapshot(from uint64, max uint32) ([]ddf.AuditRecord, ddf.AuditHead, error) {
 	if max == 0 {
 		return nil, ddf.AuditHead{}, gpuerr.New(gpuerr.Invalid, "max is 0; ask for at least one record")

@@ -4,25 +4,24 @@ import (
 	"time"
 )
 
-// backoff decides when, and whether, the next driver is started. It has no
-// jitter: there is one driver per function, and nobody to be in step with.
+// backoff decides whether and when the next driver is started. It has no jitter: each
+// function has one driver, and several do not restart in step.
 //
-// Only deaths before Ready spend the budget: they say that drivers do not start
-// here. A driver that has been ready may have died of what a tenant did, and no
-// tenant may take the device from the others for good; such deaths only slow the
-// respawn down, to MaxDelay at most.
+// Only deaths before Ready count against the budget: they show that drivers do not start on
+// this host. A driver that was ready may have died of a tenant's work, and no tenant may take
+// the device from the others for good. Such deaths only delay the next driver, by at most
+// MaxDelay.
 //
-// The delay counts from the start of a driver that has been ready: one that has lived
-// longer is replaced at once, and one driver in a MaxDelay is the most that deaths in a
-// row can cause.
+// For a driver that was ready, the delay counts from its start: one that lived longer than
+// the delay is replaced at once. Deaths in a row start at most one driver per MaxDelay.
 type backoff struct {
 	policy  RespawnPolicy
 	deaths  []time.Time // within the window, oldest first
 	unready []time.Time // those of them before Ready
 }
 
-// died records a death of a driver that lived for so long, and returns how long to wait
-// before the next one, or false when the budget is spent.
+// died records the death of a driver that lived for so long. It returns the delay before the
+// next driver, or false if the budget is spent.
 func (b *backoff) died(now time.Time, lived time.Duration, wasReady bool) (delay time.Duration, again bool) {
 	b.deaths = b.within(append(b.deaths, now), now)
 	if !wasReady {
@@ -45,8 +44,8 @@ func (b *backoff) died(now time.Time, lived time.Duration, wasReady bool) (delay
 	return delay, true
 }
 
-// maxDeaths is how many deaths are remembered: enough to double any delay to the
-// most there is. The budget may be more.
+// maxDeaths is how many deaths are remembered: enough to double any delay up to MaxDelay. The
+// budget may be larger.
 const maxDeaths = 64
 
 func (b *backoff) within(deaths []time.Time, now time.Time) []time.Time {

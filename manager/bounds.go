@@ -14,16 +14,15 @@ import (
 	"capgpu/ledger"
 )
 
-// maxAsking is how many requests to the driver tenants can have us make at once,
-// and maxTenantAsking how many of them one tenant. A link carries 64; the rest is
-// for ours: a ping must never wait for tenants, or they could make a healthy
-// driver look silent.
+// The manager makes at most maxAsking requests to a driver at once for tenants, and
+// maxTenantAsking for one tenant. A link carries 64. The rest is for the manager's own
+// requests: a ping must not wait for tenants, or they could make a healthy driver look dead.
 const (
 	maxAsking       = 32
 	maxTenantAsking = 4
 )
 
-// turnstile admits a number of holders at once, in the order they came.
+// turnstile is a semaphore that serves its waiters in order.
 type turnstile chan struct{}
 
 func newTurnstile(n int) turnstile { return make(turnstile, n) }
@@ -39,25 +38,25 @@ func (t turnstile) enter(ctx context.Context) error {
 
 func (t turnstile) leave() { <-t }
 
-// reservedDescriptors are for the manager itself, what is in passing, and the gates that
-// wait, each with its link.
+// reservedDescriptors are for the manager itself, for descriptors in transit, and for the
+// gates in the pool, each with its link.
 const reservedDescriptors = 96 + (readyGates+startingGates)*(childDescriptors+1)
 
-// reservedMappings are for the heap, stacks and the program itself. Where the kernel
-// refuses the Go runtime one, the whole process ends.
+// reservedMappings are for the heap, the stacks and the program itself. If the kernel refuses
+// the Go runtime a mapping, the whole process ends.
 const reservedMappings = 4096
 
-// processLimits are what each piece of DMA memory takes one of.
+// processLimits bound DMA memory: each piece takes one of both.
 type processLimits struct {
 	files    uint64 // open at once (RLIMIT_NOFILE)
 	mappings uint64 // of memory (vm.max_map_count, Documentation/admin-guide/sysctl/vm.rst)
 }
 
-// affordableEntries is how many pieces of DMA memory each function may have: what
-// the limit of open files leaves room for besides all connections, and the kernel's
-// limit of mappings besides what the process needs itself, because each is a
-// descriptor and a mapping here. Without this bound tenants with many buffers could
-// keep others from connecting, or end the manager.
+// affordableEntries returns how many pieces of DMA memory each function may have. Each piece
+// is a descriptor and a mapping of this process. They are bounded by the limit of open files
+// less all connections, and by the kernel's limit of mappings less the process's own. Without
+// this bound, tenants with many buffers could keep others from connecting, or end the
+// manager.
 func affordableEntries(p *Policy, functions []FunctionPolicy) ([]uint64, error) {
 	var files unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
@@ -74,26 +73,27 @@ func affordableEntries(p *Policy, functions []FunctionPolicy) ([]uint64, error) 
 	return entriesWithin(p, functions, processLimits{files: files.Cur, mappings: mappings})
 }
 
-// childDescriptors are for a process: its standard error, what it is waited for by, its
-// cgroup and how that is killed.
+// childDescriptors are for a process: its standard error, its pidfd, its cgroup and the file
+// that kills the cgroup.
 const childDescriptors = 4
 
-// connectionDescriptors are for a connection: its broker socket, its gate, and one in passing.
+// connectionDescriptors are for a connection: its broker socket, its gate, and one in
+// transit.
 const connectionDescriptors = 1 + childDescriptors + 1
 
 // driverDescriptors are for a driver: two links and three namespaces.
 const driverDescriptors = childDescriptors + 2 + 3
 
-// logDescriptors are for the audit log of a tenant, a device or its drivers: the current segment, and
-// the next one while it is made.
+// logDescriptors are for the audit log of a tenant, a device or its drivers: the current
+// segment, and the next one while it is being made.
 const logDescriptors = 2
 
 // tenantDescriptors are for a tenant's two sockets and its log.
 const tenantDescriptors = 2 + logDescriptors
 
-// functionDescriptors are for a function itself, its windows, its driver, the one that ends
-// and the one that waits, and what it has spare. Each vector takes two besides: an eventfd,
-// and where it goes while it is masked.
+// functionDescriptors are for a function itself, its windows, its current, ending and standby
+// drivers, and its spare memory. Each vector takes two more: an eventfd, and its target while
+// it is masked.
 const functionDescriptors = 13 + 2*logDescriptors + 3*driverDescriptors + zeroPoolSizes*zeroPoolSpares
 
 // descriptorsOf are what connections and functions may take, without DMA memory.

@@ -11,12 +11,12 @@ import (
 	"capgpu/gpuerr"
 )
 
-// maxWaiters is how many NextState and OpenReady of one socket may wait at once; the
-// rest of the 64 requests stays for those that are answered at once.
+// maxWaiters is how many NextState and OpenReady requests of one socket may wait at once. The
+// rest of the 64 requests is for those that are answered at once.
 const maxWaiters = 32
 
-// openPause is how long OpenReady waits when a driver that is ready has no room, and longer
-// each time, up to longestOpenPause: each attempt has its records.
+// openPause is how long OpenReady waits when a ready driver has no room. Each wait is longer,
+// up to longestOpenPause, because each attempt is recorded.
 const (
 	openPause        = 2 * time.Millisecond
 	longestOpenPause = 64 * time.Millisecond
@@ -38,7 +38,8 @@ func newBroker(c *connection) *broker {
 	return b
 }
 
-// device is what an index names. A device that is another tenant's is none.
+// device returns the device with an index. It does not exist for a tenant that the policy
+// does not give it to.
 func (b *broker) device(index uint32) (*device, error) {
 	for _, d := range b.tenant.devices() {
 		if d.index == index {
@@ -48,10 +49,10 @@ func (b *broker) device(index uint32) (*device, error) {
 	return nil, gpuerr.New(gpuerr.NoDevice, "index: there is no device %d; ListDevices tells which there are", index)
 }
 
-// handle answers one broker message. Of what a tenant can name there is only a
-// device index; everything else is the policy's.
+// handle answers one broker message. A tenant can name only a device index; the policy
+// decides the rest.
 func (b *broker) handle(ctx context.Context, m *control.Message) *control.Message {
-	m.CloseFDs() // no broker message has any
+	m.CloseFDs() // no broker message carries one
 	b.conn.idle.begin()
 	defer b.conn.idle.done()
 	if denied := b.conn.denied.Load(); denied != nil {
@@ -119,7 +120,7 @@ func (b *broker) answer(ctx context.Context, m *control.Message) (body []byte, f
 	return nil, -1, gpuerr.New(gpuerr.Unimplemented, "%v is no message of a tenant socket", m.Type)
 }
 
-// ask waits for this tenant's turn to have the driver of a device asked.
+// ask waits until this tenant may send a request to the driver of a device.
 func (b *broker) ask(ctx context.Context, index uint32) (d *device, leave func(), err error) {
 	if d, err = b.device(index); err != nil {
 		return nil, nil, err
@@ -141,7 +142,7 @@ func (b *broker) ask(ctx context.Context, index uint32) (d *device, leave func()
 	}, nil
 }
 
-// open opens a session, and returns the client's end of its socket.
+// open opens a session and returns the client's end of its socket.
 func (b *broker) open(ctx context.Context, index uint32) (epoch uint64, fd int, err error) {
 	d, leave, err := b.ask(ctx, index)
 	if err != nil {
@@ -151,8 +152,8 @@ func (b *broker) open(ctx context.Context, index uint32) (epoch uint64, fd int, 
 	return d.attach(ctx, b.conn)
 }
 
-// openReady is open as soon as the device has a driver that takes sessions. It holds no
-// place of the driver's while it waits.
+// openReady opens a session as soon as the device has a driver that takes sessions. While it
+// waits, it occupies no request of the driver.
 func (b *broker) openReady(ctx context.Context, req control.OpenReadyRequest) (epoch uint64, fd int, err error) {
 	d, err := b.device(req.Index)
 	if err != nil {
@@ -173,12 +174,12 @@ func (b *broker) openReady(ctx context.Context, req control.OpenReadyRequest) (e
 		if _, err = d.live(); err == nil {
 			epoch, fd, err = b.open(ctx, req.Index)
 			_, gone := d.live()
-			if gone == nil { // and it has no room, say
+			if gone == nil { // for example, it has no room
 				again = time.After(pause)
 				pause = min(2*pause, longestOpenPause)
 			}
 			if errors.Is(err, gpuerr.DeviceLost) && !errors.Is(gone, gpuerr.DeviceLost) {
-				// The driver has lost the device, and ends: there will be another one.
+				// The driver has lost the device and is about to end; another one follows.
 				err = gpuerr.New(gpuerr.Busy, "the driver of %s has lost its device: %v", d.name, err)
 			}
 		}
@@ -197,7 +198,7 @@ func (b *broker) openReady(ctx context.Context, req control.OpenReadyRequest) (e
 	}
 }
 
-// wait counts a request that waits, until leave is called.
+// wait counts a waiting request until leave is called.
 func (b *broker) wait() (leave func(), err error) {
 	if b.waiters.Add(1) > maxWaiters {
 		b.waiters.Add(-1)
@@ -206,7 +207,7 @@ func (b *broker) wait() (leave func(), err error) {
 	return func() { b.waiters.Add(-1) }, nil
 }
 
-// nanos reads a duration of the wire; what does not fit is as good as for ever.
+// nanos reads a duration of the wire. One that does not fit is the longest.
 func nanos(n uint64) time.Duration { return time.Duration(min(n, math.MaxInt64)) }
 
 func (b *broker) nextState(ctx context.Context, body []byte) ([]byte, error) {
@@ -228,7 +229,7 @@ func (b *broker) nextState(ctx context.Context, body []byte) ([]byte, error) {
 	defer leave()
 	reply, err := d.board.next(ctx, b.told[d], req.Epoch, req.Steps, nanos(req.TimeoutNanos))
 	if err == nil {
-		_, err = b.device(req.Index) // the policy may have changed meanwhile
+		_, err = b.device(req.Index) // the policy may have changed since
 	}
 	if err != nil {
 		return nil, err

@@ -6,13 +6,13 @@ import (
 	"strings"
 )
 
-// Changes is what another policy changes, or would.
+// Changes is the difference that another policy makes, or would make.
 type Changes struct {
 	Tenants []TenantChange `json:"tenants"`
-	// Restart names the parts of the policy that are another, and stay as they were until
-	// the manager starts anew.
+	// Restart names the changed parts of the policy that take effect only when the manager is
+	// started again.
 	Restart []string `json:"restart"`
-	// Failed says what has not taken effect although the policy has: in plain words.
+	// Failed says, for a person, which changes have not taken effect although the policy has.
 	Failed []string `json:"failed"`
 }
 
@@ -20,7 +20,7 @@ type Changes struct {
 type TenantChange struct {
 	Tenant string   `json:"tenant"`
 	Change string   `json:"change"` // added, removed or changed
-	Fields []string `json:"fields"` // that are others, as the policy file calls them
+	Fields []string `json:"fields"` // the changed ones, as the policy file calls them
 	// Sessions and Connections are how many end.
 	Sessions    int `json:"sessions"`
 	Connections int `json:"connections"`
@@ -29,7 +29,7 @@ type TenantChange struct {
 // Any reports whether anything of a tenant changes.
 func (c *Changes) Any() bool { return len(c.Tenants) > 0 }
 
-// fieldNames are what the policy file calls fields of a Tenant whose names are others here.
+// fieldNames maps fields of Tenant to their names in the policy file, where these differ.
 var fieldNames = map[string]string{
 	"SocketMode": "socket", "SocketUID": "socket", "SocketGID": "socket", "AllowedUIDs": "allowedUids", "AnyUID": "allowedUids",
 }
@@ -54,7 +54,7 @@ func fieldsOf(a, b *Tenant) (names []string) {
 	return names
 }
 
-// needRestart are the parts in which two policies differ that are read at the start only.
+// needRestart names the changed parts of the policy that are read only at the start.
 func needRestart(a, b *Policy) (parts []string) {
 	for _, part := range []struct {
 		name string

@@ -13,31 +13,30 @@ import (
 	"capgpu/ledger"
 )
 
-// options are what a Jailer is made from.
+// options returns the options of a Jailer.
 func (s *SandboxPolicy) options(log *slog.Logger) sandbox.Options {
 	return sandbox.Options{Require: s.Require, UIDs: s.UIDs, GuardDevices: devguard.Attach, Log: log}
 }
 
-// confinement is how a child is to be confined.
+// confinement says how a child is confined.
 type confinement struct {
 	name    string // of the device or the tenant, for logs
 	profile *sandbox.Profile
 	limits  sandbox.Limits
-	// violation records that the child was killed for a system call that its
-	// profile does not have.
+	// violation records that the child was killed for a system call outside its profile.
 	violation func(pid int)
 }
 
-// Why a child ended that did not end by itself.
+// The errors say why a child was ended.
 var (
 	errForbiddenCall = errors.New("killed for a forbidden system call")
 	errOverMemory    = errors.New("killed: it used more memory than its limit (sandbox.memory of the policy)")
 )
 
-// checkConfined fails if something that the policy requires does not confine the
-// child, and logs what does. The child has passed Enter when it has said a word.
+// checkConfined fails if something that the policy requires does not confine the child, and
+// logs what confines it. The child has passed Enter once it has sent a message.
 func (c *child) checkConfined(log *slog.Logger, level slog.Level, attrs ...any) error {
-	if c.actor != nil { // in this process
+	if c.actor != nil { // an actor of this process
 		return nil
 	}
 	enforced, err := c.cell.Check(c.pid())
@@ -48,8 +47,8 @@ func (c *child) checkConfined(log *slog.Logger, level slog.Level, attrs ...any) 
 	return nil
 }
 
-// confineDriver is how the drivers of a device are confined, a standby as well (epoch
-// 0). Its DMA memory counts as the driver's where the driver is the first to touch it.
+// confineDriver returns the confinement of the drivers of a device, a standby (epoch 0)
+// included. DMA memory is charged to the driver's cgroup if the driver touches it first.
 func (d *device) confineDriver(epoch *atomic.Uint64) confinement {
 	p := &d.cfg.Policy.Sandbox
 	var huge uint64
@@ -65,8 +64,8 @@ func (d *device) confineDriver(epoch *atomic.Uint64) confinement {
 	}
 }
 
-// gateLimits are those of a gate of the tenant. Memory that it maps for its client counts
-// as the gate's where it is the first to touch it.
+// gateLimits returns the limits of a gate of the tenant. Memory that a gate maps for its
+// client is charged to the gate's cgroup if the gate touches it first.
 func (s *tenantServer) gateLimits() sandbox.Limits {
 	p, t := &s.m.cfg.Policy.Sandbox, s.policy()
 	var devices, huge uint64 // there are fewer than 65,536 devices
@@ -83,8 +82,8 @@ func (s *tenantServer) gateLimits() sandbox.Limits {
 	}
 }
 
-// gateViolated records that a gate of the tenant was killed for a system call that its
-// profile does not have.
+// gateViolated records that a gate of the tenant was killed for a system call outside its
+// profile.
 func (s *tenantServer) gateViolated(pid int) {
 	name := s.policy().Name
 	if err := s.shares.appendPaced(name, name, "sandbox.violation", fmt.Sprintf("gate pid=%d", pid)); counted(err) != nil {
@@ -92,12 +91,12 @@ func (s *tenantServer) gateViolated(pid int) {
 	}
 }
 
-// gateShares is what the gates of a tenant may have recorded in its log.
+// gateShares bounds the records that the gates of a tenant cause in its log.
 func gateShares(m *Manager, own AuditLog, log *slog.Logger) *auditShares {
 	return newAuditShares("gates", m.cfg.Policy.Audit.DriverBytes, own, func(string) AuditLog { return own }, log)
 }
 
-// addLimit is limit + more; 0 is no limit and stays so.
+// addLimit returns limit + more. 0 means no limit, and stays 0.
 func addLimit(limit, more uint64) uint64 {
 	if limit == 0 {
 		return 0

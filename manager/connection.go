@@ -11,26 +11,28 @@ import (
 	"capgpu/internal/shm"
 )
 
-// connection is that of a client to either socket of a tenant. Sessions remember through
-// which they were opened: so they end with what its user may do, whoever has them by then.
+// connection is a client's connection to either socket of a tenant. A session remembers the
+// connection that opened it, and ends when that connection's user loses the right, even if
+// the session was passed on.
 type connection struct {
 	tenant *tenantServer
 	who    credentials
 
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	idle   *idleWatch // busy while a request is answered, or a session is there; set when it is served
-	// denied is why the policy lets this user in no longer: nothing is asked any more.
+	idle   *idleWatch // busy while a request is answered or a session is open; set when it is served
+	// denied is why the policy no longer admits this user: further requests are refused.
 	denied atomic.Pointer[gpuerr.Error]
 }
 
-// credentials are those of the process that connected, when it did.
+// credentials are those of the connecting process, at the time it connected.
 type credentials struct {
 	uid, gid uint32
 	groups   []uint32 // besides gid
 }
 
-// credentialsOf asks the kernel who connected (unix(7), SO_PEERCRED; SO_PEERGROUPS).
+// credentialsOf asks the kernel for the peer's credentials (unix(7), SO_PEERCRED;
+// SO_PEERGROUPS).
 func credentialsOf(c *net.UnixConn) (who credentials, err error) {
 	cred, err := peerCred(c)
 	if err != nil {
@@ -46,15 +48,15 @@ func credentialsOf(c *net.UnixConn) (who credentials, err error) {
 	return who, errors.Join(err, asked)
 }
 
-// join makes a connection known, unless the policy has changed since who was let in, and
-// does so no longer.
+// join adds a connection, unless the policy has changed since its user was admitted and
+// admits it no longer.
 func (s *tenantServer) join(who credentials, t *Tenant) (*connection, error) {
 	c := &connection{tenant: s, who: who}
 	c.ctx, c.cancel = context.WithCancelCause(s.ctx)
 	s.mu.Lock()
 	s.connections[c] = struct{}{}
 	s.mu.Unlock()
-	// Now a change of the policy finds it; one before that is seen here.
+	// A later change of the policy finds the connection; an earlier one is seen here.
 	if now := s.policy(); now != t || s.removed.Load() {
 		if err := s.refuses(c, t, now); err != nil {
 			s.leave(c)
@@ -64,7 +66,7 @@ func (s *tenantServer) join(who credentials, t *Tenant) (*connection, error) {
 	return c, nil
 }
 
-// leave ends a connection.
+// leave removes a connection.
 func (s *tenantServer) leave(c *connection) {
 	c.cancel(nil)
 	s.mu.Lock()
@@ -72,7 +74,7 @@ func (s *tenantServer) leave(c *connection) {
 	delete(s.connections, c)
 }
 
-// all are the connections that are there.
+// all returns the connections.
 func (s *tenantServer) all() []*connection {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -83,8 +85,8 @@ func (s *tenantServer) all() []*connection {
 	return list
 }
 
-// refuses is why a connection that was admitted under one policy is refused under
-// another, or nil. A tenant that is gone admits nobody.
+// refuses returns why a connection that was admitted under one policy is refused under
+// another, or nil. A tenant that was removed admits no user.
 func (s *tenantServer) refuses(c *connection, before, now *Tenant) error {
 	if s.removed.Load() {
 		return errRemoved(before.Name)
@@ -96,7 +98,7 @@ func errRemoved(tenant string) error {
 	return gpuerr.New(gpuerr.Denied, "the policy has no tenant %q any more", tenant)
 }
 
-// refuses is why a user that came in under the policy before is refused now, or nil.
+// refuses returns why a user that the earlier policy admitted is refused now, or nil.
 func (t *Tenant) refuses(who credentials, before *Tenant) error {
 	switch {
 	case !t.AnyUID && !slices.Contains(t.AllowedUIDs, who.uid):
@@ -111,8 +113,8 @@ func errNotAllowed(uid uint32, tenant string) error {
 	return gpuerr.New(gpuerr.Denied, "user %d may not act as tenant %q; an operator can add it to allowedUids in the policy", uid, tenant)
 }
 
-// reachedBy reports whether mode, owner and group of the sockets let a process connect,
-// which takes the right to write (unix(7)). Its capabilities are not known here.
+// reachedBy reports whether mode, owner and group of the sockets let a process connect, which
+// takes write permission (unix(7)). The manager does not know its capabilities.
 func (t *Tenant) reachedBy(who credentials) bool {
 	owner, group := t.socketOwner()
 	switch {

@@ -17,52 +17,52 @@ import (
 	"capgpu/ledger"
 )
 
-// device is one function with its drivers, one after the other.
+// device is one function and its drivers, one after the other.
 type device struct {
-	index    uint32 // as ListDevices tells it
+	index    uint32 // as in ListDevices
 	name     string
 	policy   FunctionPolicy
 	function Function
-	space    *iommu.Space // of the function's domain, through all epochs
+	space    *iommu.Space // of the function's domain, for all epochs
 
 	cfg     *Config
 	log     *slog.Logger
 	say     func(format string, args ...any)
 	host    AuditLog // of the host
-	audit   AuditLog // of the device: what the manager does with it, which is never much
-	own     AuditLog // of its drivers: what they reach and say
+	audit   AuditLog // of the device: the manager's acts, which are few
+	own     AuditLog // of its drivers: their grants and their own records
 	ledger  *ledger.Ledger
 	account *ledger.Account // of the function; each epoch has one below it
 	spawner *spawner
 	actors  func(Role) Actor // nil: drivers are processes (stage.go)
 	standby *standby         // set by start
 	board   *stateBoard
-	tenants func() []*Tenant // the policy of each, as it is now; always in the same order
+	tenants func() []*Tenant // the current policies, always in the same order
 
-	shares       *auditShares              // of what is recorded about tenants; a death refills none
+	shares       *auditShares              // of records about tenants; a driver's death refills none
 	faults       *faultWatch               // of the host; nil: there is none
-	desk         atomic.Pointer[faultDesk] // of the driver that lives
+	desk         atomic.Pointer[faultDesk] // of the live driver
 	faultLimiter *rateLimiter              // of records of faults
-	epoch        atomic.Uint64             // of the last driver that was to be started
+	epoch        atomic.Uint64             // of the last driver that was started
 
 	reconcile *reconciler
 	recorder  *opRecorder // of the function's domain; nil: not watched
 
 	sessions atomic.Uint64 // numbers of Attach
-	asking   turnstile     // for what tenants have us ask the driver
-	asks     chan *ask     // of an operator, to runSupervise
+	asking   turnstile     // bounds requests to the driver for tenants
+	asks     chan *ask     // of an operator, for runSupervise
 
 	stop context.CancelFunc // ends runSupervise
 	done chan struct{}      // closed when it has returned
-	left error              // what could not be ended of the last driver; read it after done
-	kept *grants            // that have memory which had to be kept
-	held bool               // some memory came back, or will, after its epoch; runSupervise's
+	left error              // the part of the last driver that could not be ended; read it after done
+	kept *grants            // with memory that had to be kept
+	held bool               // some memory was freed, or will be, after its epoch; used by runSupervise
 
 	closing  sync.Once
 	closeErr error // read after closing
 }
 
-// newDevice owns the function from here on, also when it fails.
+// newDevice takes ownership of the function, also when it fails.
 func newDevice(m *Manager, index int, p FunctionPolicy, f Function, entries uint64) (_ *device, err error) {
 	log := m.log.With("device", p.Name)
 	entries = min(entries, f.Domain().Entries())
@@ -97,7 +97,7 @@ func newDevice(m *Manager, index int, p FunctionPolicy, f Function, entries uint
 	}, nil
 }
 
-// start begins supervising. Close ends it.
+// start starts the supervision. Close ends it.
 func (d *device) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	d.stop = cancel
@@ -105,8 +105,8 @@ func (d *device) start() {
 	go d.runSupervise(ctx)
 }
 
-// Close lets the driver shut down within ctx, then ends it, and returns when
-// nothing of the device is left, or with what could not be ended in time.
+// Close lets the driver shut down within ctx, and then ends it. It returns when nothing of
+// the device is left, or with the part that could not be ended in time.
 func (d *device) Close(ctx context.Context) error {
 	if s, _ := d.board.get(); s.link != nil {
 		if _, err := s.link.call(ctx, control.TypeShutdown, nil, nil); err != nil {
@@ -118,17 +118,17 @@ func (d *device) Close(ctx context.Context) error {
 	defer timer.Stop()
 	select {
 	case <-d.done:
-	case <-timer.C: // in a call of the kernel: what it works on cannot be closed
+	case <-timer.C: // blocked in the kernel: nothing that it uses can be closed
 		return fmt.Errorf("%s is left behind: its last driver's grants are still being taken back", d.name)
 	}
 	return errors.Join(d.left, d.release())
 }
 
-// endGrace is how long the kernel may take to stop a function and to take back what
-// its last driver held.
+// endGrace is how long the kernel may take to stop a function and to take back the resources
+// of its last driver.
 const endGrace = 5 * time.Second
 
-// release gives the function and its books back. No driver of it runs.
+// release closes the function and its account. No driver of it runs.
 func (d *device) release() error {
 	d.shares.close()
 	err := d.closeFunction()
@@ -138,13 +138,13 @@ func (d *device) release() error {
 	return err
 }
 
-// releaseGrace is how long the kernel may take to give a function back: some drivers
-// take seconds to let a device go, and to start on it. One that takes longer is found
-// by the next manager.
+// releaseGrace is how long the kernel may take to give a function back: some drivers take
+// seconds to release a device, and to start on it. The next manager finds one that takes
+// longer.
 const releaseGrace = 30 * time.Second
 
-// closeFunction gives the function back, and what had to be kept while it might have
-// been at work.
+// closeFunction closes the function, and then the memory that was kept because the function
+// might have been running.
 func (d *device) closeFunction() error {
 	d.closing.Do(func() {
 		closed := make(chan error, 1)
@@ -156,7 +156,7 @@ func (d *device) closeFunction() error {
 		case <-timer.C:
 			d.closeErr = fmt.Errorf("it is not given back after %v", releaseGrace)
 		}
-		if d.closeErr == nil && d.kept != nil { // closed, it reaches nothing any more
+		if d.closeErr == nil && d.kept != nil { // a closed function reaches no memory
 			d.closeErr = d.kept.salvage()
 		}
 		if d.closeErr != nil {
@@ -172,19 +172,19 @@ func (d *device) info(epoch uint64) ddf.DeviceInfo {
 	return info
 }
 
-// record writes what has happened already: it cannot be refused any more.
+// record records an event of the past, which cannot be refused.
 func (d *device) record(kind, detail string) {
 	_, err := d.audit.Append(kind, "", detail)
 	d.recorded(kind, err)
 }
 
-// recordHost is record of what the operator does, or has to know.
+// recordHost records an act of the operator, or an event that concerns the operator.
 func (d *device) recordHost(kind, detail string) {
 	_, err := d.host.Append(kind, "", detail)
 	d.recorded(kind, err)
 }
 
-// recordOwn is record of what the device does, and not the manager.
+// recordOwn records an act of the device.
 func (d *device) recordOwn(kind, detail string) {
 	_, err := d.own.Append(kind, "", detail)
 	d.recorded(kind, err)
@@ -196,8 +196,8 @@ func (d *device) recorded(kind string, err error) {
 	}
 }
 
-// recordLost records, for each tenant, how many sessions ended with their driver,
-// and returns how many that are in all.
+// recordLost records, for each tenant, how many sessions ended with their driver. It returns
+// their total.
 func (d *device) recordLost(epoch uint64, sessions *openSessions, cause error) (total int) {
 	byTenant, total := sessions.lost()
 	for _, tenant := range slices.Sorted(maps.Keys(byTenant)) {

@@ -14,23 +14,22 @@ import (
 
 // Hardware claims functions for the manager and opens them.
 type Hardware interface {
-	// Prepare takes over what an earlier manager left behind: functions that are
-	// wanted stay claimed, everything else is given back to its former driver. It
-	// returns, for all, the addresses of every display and accelerator function
-	// besides, and checks that the host has what functions will need. It is called
-	// first.
+	// Prepare takes over from an earlier manager: functions in the list stay claimed, all
+	// others go back to their former drivers. With all, it also returns the addresses of
+	// every other display and accelerator function. It checks that the host has what the
+	// functions need. It is called first.
 	Prepare(functions []FunctionPolicy, all bool) (found []string, err error)
 	// Open claims the function at p.Address and opens it. The Function's Close
 	// gives it back to its former driver. o may be nil.
 	Open(p FunctionPolicy, o iommu.Observer) (Function, error)
-	// Faults follows what the IOMMU refuses. sink must not call the FaultSource.
+	// Faults reports the DMA that the IOMMU refuses. sink must not call the FaultSource.
 	Faults(sink func(faultlog.Fault)) (FaultSource, error)
-	// Close lets what Prepare took for this manager alone go to the next. It is called
-	// last; functions that are still open stay claimed.
+	// Close releases what Prepare locked, for the next manager. It is called last; functions
+	// that are still open stay claimed.
 	Close() error
 }
 
-// functions are those to be served, by index.
+// functions returns the functions to be served, by index.
 func (m *Manager) functions() ([]FunctionPolicy, error) {
 	p := m.cfg.Policy
 	if m.cfg.Hardware == nil {
@@ -45,15 +44,15 @@ func (m *Manager) functions() ([]FunctionPolicy, error) {
 	all := slices.Clone(p.named())
 	for _, address := range found {
 		f := p.Device.functionOf(address, address)
-		f.Optional = true // one that cannot be had is no reason to serve none
+		f.Optional = true // the others are served without it
 		all = append(all, f)
 	}
 
 	return all, nil
 }
 
-// openDevices opens every function of the policy. What it opens is in m.devices,
-// also when it fails.
+// openDevices opens every function of the policy. Opened ones are in m.devices, also when it
+// fails.
 func (m *Manager) openDevices() error {
 	functions, err := m.functions()
 	if err != nil {
@@ -62,7 +61,7 @@ func (m *Manager) openDevices() error {
 
 	h, err := readMemory()
 	if err == nil {
-		err = fits(functions, h) // those that were found, too
+		err = fits(functions, h) // with those that were found
 	}
 	if err != nil {
 		return err
@@ -108,7 +107,7 @@ func (m *Manager) openFunction(p FunctionPolicy) (Function, error) {
 	return m.cfg.Hardware.Open(p, m.reconcile.function(p.Name, life, own).observer())
 }
 
-// releaseDevices gives back functions that no driver was started for.
+// releaseDevices closes functions for which no driver was started.
 func (m *Manager) releaseDevices() error {
 	var errs []error
 	for _, d := range m.devices {
@@ -117,8 +116,8 @@ func (m *Manager) releaseDevices() error {
 	return errors.Join(errs...)
 }
 
-// each calls f for devices side by side: no driver has to wait for another one that
-// does not answer.
+// each calls f for all devices at the same time: a driver that does not answer delays no
+// other.
 func each(devices []*device, f func(*device) error) error {
 	errs := make([]error, len(devices))
 	var running sync.WaitGroup

@@ -16,28 +16,28 @@ import (
 	"capgpu/ledger"
 )
 
-// dmaMemory is one piece of memory that device and driver reach.
+// dmaMemory is one piece of memory that the device and the driver can reach.
 //
 //	alloc ──► mapped ──free──► unmapped, punched, closed, charges back (punch.go)
 //	                    │
 //	                    └ the unmap failed, or the device could not be stopped ──► kept
 //
-// Kept memory is charged, open and mapped here until the function is closed: its
-// pages are nobody else's while the device may write to them.
+// Kept memory stays charged, open and mapped here until the function is closed: its pages go
+// to no other process while the device may write to them.
 type dmaMemory struct {
 	iova       ddf.IOVA
 	bytes      uint64
 	generation uint64
 	memory     *shm.Memory
-	host       []byte // the manager's own mapping, which is what the domain maps
+	host       []byte // the manager's own mapping, which the domain maps
 
 	bytesCharge, entryCharge ledger.Receipt
 
 	links    dmaLinks    // guarded by grants.mu
-	holder   *holder     // who may free it; guarded by grants.mu
-	going    bool        // it is being freed, or dropped: no successor's; guarded by grants.mu
-	recorded atomic.Bool // that it is mapped
-	sum      dma.Sum     // of it in the account of the audit log; set before recorded
+	holder   *holder     // the driver that may free it; guarded by grants.mu
+	going    bool        // it is being freed or was dropped, and passes to no successor; guarded by grants.mu
+	recorded atomic.Bool // its mapping is in the audit log
+	sum      dma.Sum     // its part in the log's running sum; set before recorded
 	kept     atomic.Bool
 
 	freeing sync.Once
@@ -78,7 +78,7 @@ func (g *grants) alloc(bytes uint64) (d *dmaMemory, err error) {
 		return nil, err
 	}
 
-	// Recorded before the driver learns of it: a grant without a record is none.
+	// Recorded before the driver learns of it: no grant without a record.
 	crashpoint.Here("manager.dma.mapped")
 	courtesy.Step()
 	if err := g.journal.mapped(d); err != nil {
@@ -93,7 +93,7 @@ func (g *grants) alloc(bytes uint64) (d *dmaMemory, err error) {
 	return d, nil
 }
 
-// charge charges bytes. What is spare is in nobody's way.
+// charge charges bytes. If there is too little room, spare memory is freed first.
 func (g *grants) charge(bytes uint64) (ledger.Receipt, error) {
 	for {
 		r, err := g.account.Reserve(ledger.DeviceMemory, bytes)
@@ -113,10 +113,10 @@ func (g *grants) make(d *dmaMemory) (err error) {
 	return err
 }
 
-// dmaName is what memory is called in /proc/PID/maps; see also zeroPoolName.
+// dmaName is the name of memory in /proc/PID/maps; see also zeroPoolName.
 const dmaName = "capgpu-dma"
 
-// create makes a memory file as the policy wants it.
+// create makes a memory file with the pages that the policy asks for.
 func (g *grants) create(name string, bytes uint64) (*shm.Memory, error) {
 	if !g.huge {
 		return shm.Create(name, bytes)
@@ -130,13 +130,13 @@ func (g *grants) create(name string, bytes uint64) (*shm.Memory, error) {
 	return m, err
 }
 
-// mapMemory gives the memory its address and the device the memory.
+// mapMemory takes an address for the memory and maps it for the device.
 func (g *grants) mapMemory(d *dmaMemory) error {
 	if err := g.place(d); err != nil {
 		return err
 	}
 
-	// No lock: pinning takes its time.
+	// No lock is held, because pinning pages takes time.
 	if err := g.function.Domain().Map(d.iova, d.host, iommu.ReadWrite); err != nil {
 		if lost := g.function.Domain().Lost(); lost != nil {
 			g.keep(d, lost)
@@ -154,7 +154,7 @@ func (g *grants) mapMemory(d *dmaMemory) error {
 	}
 	g.mu.Unlock()
 
-	// Revoked meanwhile, and not among what was taken back then.
+	// revoke ran meanwhile and did not see this memory.
 	if err := g.function.Domain().Unmap(d.iova, d.bytes); err != nil {
 		g.keep(d, err)
 		return errDomainLost(err)
@@ -165,7 +165,7 @@ func (g *grants) mapMemory(d *dmaMemory) error {
 	return errGrantsRevoked
 }
 
-// place takes an address.
+// place takes an address in the device's address space.
 func (g *grants) place(d *dmaMemory) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -187,9 +187,9 @@ func (g *grants) giveBack(iova ddf.IOVA) {
 	g.space.Give(iova)
 }
 
-// free unmaps, scrubs, and returns the charge, in that order, whatever becomes of
-// the record: an error says that the memory did not go, and a driver that gets one
-// must not go on. Idempotent; every caller returns when it is done.
+// free unmaps and scrubs memory and returns the charge, in that order, whether or not the
+// record succeeds. An error means that the memory is not free, and the driver that gets it
+// must end. It is idempotent; every caller returns when it is done.
 func (g *grants) free(d *dmaMemory) error {
 	d.freeing.Do(func() {
 		if err := g.function.Domain().Unmap(d.iova, d.bytes); err != nil {
@@ -208,15 +208,15 @@ func (g *grants) free(d *dmaMemory) error {
 		} else {
 			g.journal.undone(d)
 		}
-		// Only now: revoke waits for the frees that it finds here.
+		// Last, because revoke waits for the frees that it finds in the list.
 		g.forget(d)
 	})
 	return d.freeErr
 }
 
-// drop notes that the driver has let go of memory without a Free. It looks the same
-// when the driver dies: then the function is stopped before anything is unmapped. So
-// memory waits for the next request of a driver that lives, or for revoke.
+// drop notes that the driver has released memory without a Free. A dying driver looks the
+// same, and then the function must be stopped before memory is unmapped. So dropped memory
+// waits for the next request of a live driver, or for revoke.
 func (g *grants) drop(d *dmaMemory) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -225,7 +225,7 @@ func (g *grants) drop(d *dmaMemory) {
 	}
 }
 
-// freeDropped is called by requests of a driver that lives.
+// freeDropped is called at requests of a live driver.
 func (g *grants) freeDropped() {
 	g.mu.Lock()
 	dropped := g.dropped
@@ -244,9 +244,8 @@ func (g *grants) forget(d *dmaMemory) {
 	g.live.remove(d)
 }
 
-// abandon takes memory from a function that could not be stopped. The IOMMU no
-// longer lets the device reach it, if that can be had; its pages are kept all the
-// same, because nothing that the function does is known any more.
+// abandon takes memory from a function that could not be stopped. It tries to unmap it from
+// the IOMMU, and keeps the pages in any case, because the function's state is not known.
 func (d *dmaMemory) abandon(g *grants, running error) {
 	d.freeing.Do(func() {
 		d.freeErr = errDomainLost(errors.Join(running, g.function.Domain().Unmap(d.iova, d.bytes)))
@@ -254,7 +253,7 @@ func (d *dmaMemory) abandon(g *grants, running error) {
 	})
 }
 
-// keep sets memory aside for as long as the function is open, and dooms the epoch.
+// keep keeps memory until the function is closed, and ends the epoch.
 func (g *grants) keep(d *dmaMemory, cause error) {
 	d.kept.Store(true)
 	d.bytesCharge.Commit()
@@ -274,7 +273,7 @@ func errDomainLost(err error) error {
 	return gpuerr.New(gpuerr.IO, "the domain is lost, and the memory is kept from reuse: %v", err)
 }
 
-// coded gives an error that has no code one, so that the driver may read it.
+// coded gives an error without a code one, so that the driver may read it.
 func coded(err error, doing string) error {
 	if errors.As(err, new(*gpuerr.Error)) {
 		return err

@@ -2,15 +2,14 @@ package manager
 
 import "iter"
 
-// dmaList is a set of memory. It is a list through its members: a Go map costs more
-// than the rest of the books about a mapping, because it starts anew whenever it
-// has become empty.
+// dmaList is a set of memory, as an intrusive list. A Go map costs more than all other
+// bookkeeping of a mapping, because it allocates anew whenever it has become empty.
 type dmaList struct {
 	first *dmaMemory
 	n     int
 }
 
-// dmaLinks are a member's, guarded as the list is.
+// dmaLinks are a member's links, guarded as the list is.
 type dmaLinks struct {
 	next, prev *dmaMemory
 	listed     bool
@@ -47,7 +46,7 @@ func (l *dmaList) remove(d *dmaMemory) {
 	l.n--
 }
 
-// all goes through the members, newest first, while none comes or goes.
+// all iterates over the members, newest first. The list must not change meanwhile.
 func (l *dmaList) all() iter.Seq[*dmaMemory] {
 	return func(yield func(*dmaMemory) bool) {
 		for d := l.first; d != nil && yield(d); d = d.links.next {

@@ -13,8 +13,8 @@ import (
 	"capgpu/ledger"
 )
 
-// runEpoch runs one driver from spawn to the last page scrubbed, and returns why
-// it ended, and whether it had become ready.
+// runEpoch runs one driver, from spawn until its last page is scrubbed. It returns why the
+// epoch ended, and whether the driver was ready.
 func (d *device) runEpoch(ctx context.Context, epoch uint64) (wasReady bool, cause error) {
 	account, err := d.account.Child(fmt.Sprintf("epoch-%d", epoch), d.epochLimits())
 	if err != nil {
@@ -44,7 +44,7 @@ func (d *device) runEpoch(ctx context.Context, epoch uint64) (wasReady bool, cau
 	desk := newFaultDesk(g.failure)
 	d.desk.Store(desk)
 
-	// A driver without a record of its grants is not started.
+	// No driver is started without a record of its grants.
 	for _, r := range [][2]string{
 		{"device.reset", fmt.Sprintf("%s epoch=%d how=%q", d.name, epoch, how)},
 		{"driver.start", fmt.Sprintf("%s epoch=%d path=%s", d.name, epoch, d.driver())},
@@ -60,14 +60,14 @@ func (d *device) runEpoch(ctx context.Context, epoch uint64) (wasReady bool, cau
 	}
 
 	d.reconcile.watch(link.child.pid(), d.name)
-	defer func() { d.reconcile.unwatch(link.child.pid()) }() // of the last one
+	defer func() { d.reconcile.unwatch(link.child.pid()) }() // of the last driver
 	endWatch := d.watchFunction(link, desk)
 	defer func() { endWatch() }()
 
-	// Sessions are refused before the driver is taken down, and waiters told.
+	// Before the driver is taken down, sessions are refused and waiters told.
 	defer func() {
 		if isRemoved(d.function) {
-			// The driver frees what its sessions held, and the device may be at work.
+			// The driver frees the memory of its sessions, and the device may be using it.
 			if _, err := d.stopFunction(); err != nil {
 				d.log.Warn("stop a function that is being removed", "err", err)
 			}
@@ -95,17 +95,17 @@ func (d *device) runEpoch(ctx context.Context, epoch uint64) (wasReady bool, cau
 		endWatch()
 		link, endWatch = next, d.watchFunction(next, desk)
 	})
-	errors.As(err, &left) // of one that was replaced
+	errors.As(err, &left) // left by a driver that was replaced
 	return true, err
 }
 
-// endEpoch takes everything back from an epoch whose driver is gone: first the
-// function stops, then the memory goes. It returns why the epoch ended, which is a
-// *wreck if anything of it is left that the device may still reach.
+// endEpoch takes everything back after the driver is gone: first it stops the function, then
+// it takes the memory. It returns why the epoch ended, as a *wedgedError if the device may
+// still reach some of the memory.
 func (d *device) endEpoch(g *grants, began, callsRun bool, cause error) error {
 	crashpoint.Here("manager.epoch.reaped")
 	var running error
-	if began { // a function that the host takes away is at work until it is stopped
+	if began { // a function that the host takes away runs until it is stopped
 		running = d.quiesce(g.info.Epoch)
 		d.endFaults()
 	}
@@ -135,8 +135,8 @@ func (d *device) endEpoch(g *grants, began, callsRun bool, cause error) error {
 	return cause
 }
 
-// stopGraces is how many ReapTimeouts a function may take to stop: a reset alone may
-// take a real device some seconds.
+// stopGraces is how many ReapTimeouts a function may take to stop: the reset of a real device
+// may take some seconds.
 const stopGraces = 3
 
 // quiesce stops the function before its memory is unmapped.
@@ -149,8 +149,8 @@ func (d *device) quiesce(epoch uint64) error {
 	return nil
 }
 
-// stopFunction stops the function. One that does not stop in time is not stopped,
-// whatever becomes of the attempt.
+// stopFunction stops the function. If that takes too long the function counts as running,
+// whatever the attempt achieves later.
 func (d *device) stopFunction() (how string, err error) {
 	type stop struct {
 		how string
@@ -173,7 +173,7 @@ func (d *device) stopFunction() (how string, err error) {
 	}
 }
 
-// driver is the program that drives the function, and its arguments are driverArgs.
+// driver returns the program that drives the function; driverArgs returns its arguments.
 func (d *device) driver() string {
 	switch {
 	case d.policy.Driver != "":
@@ -191,8 +191,7 @@ func (d *device) driverArgs() []string {
 	return nil
 }
 
-// watchFunction watches the function while its driver lives, until the function that
-// it returns is called.
+// watchFunction watches the function while its driver lives, until end is called.
 func (d *device) watchFunction(l *driverLink, desk *faultDesk) (end func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var watching sync.WaitGroup
@@ -206,7 +205,7 @@ func (d *device) watchFunction(l *driverLink, desk *faultDesk) (end func()) {
 	}
 }
 
-// awaitReady waits for the driver's Ready and makes the device ready.
+// awaitReady waits for the driver's Ready and then makes the device ready.
 func (d *device) awaitReady(ctx context.Context, l *driverLink) error {
 	timer := time.NewTimer(d.cfg.ReadyTimeout)
 	defer timer.Stop()
@@ -225,7 +224,7 @@ func (d *device) awaitReady(ctx context.Context, l *driverLink) error {
 		}
 		gone := false
 		if err := d.becomeReady(ctx, l, func(s *snapshot) {
-			if gone = isRemoved(d.function); gone { // which is shown already, or will be
+			if gone = isRemoved(d.function); gone { // already on the board, or soon
 				return
 			}
 			s.state, s.epoch, s.cause, s.link, s.generation = ready, l.epoch, "", l, 1
@@ -240,8 +239,8 @@ func (d *device) awaitReady(ctx context.Context, l *driverLink) error {
 		d.say("device %s ready (epoch %d, driver pid %d)", d.name, l.epoch, l.child.pid())
 		d.log.Info("ready", "epoch", l.epoch, "pid", l.child.pid())
 		d.record("driver.ready", fmt.Sprintf("%s epoch=%d pid=%d", d.name, l.epoch, l.child.pid()))
-		// What changed meanwhile was not told to a driver that was not ready. If it
-		// fails now, watchDriver sees why.
+		// Changes since the start were not sent to a driver that was not ready. If it fails
+		// now, watchDriver sees why.
 		if err := d.catchUp(ctx, l, tenants); err != nil {
 			d.log.Warn("tell the driver what has changed of the policy", "err", err)
 		}
@@ -261,13 +260,13 @@ func (d *device) awaitReady(ctx context.Context, l *driverLink) error {
 	}
 }
 
-// driverOver tells everybody that the driver is over.
+// driverOver publishes that the driver has ended.
 func (d *device) driverOver(ctx context.Context, err error) error {
-	if isRemoved(d.function) { // seen while it was becoming ready, perhaps
+	if isRemoved(d.function) { // perhaps seen while the driver was becoming ready
 		d.showRemoved(d.removal())
 	}
 	if ctx.Err() == nil && !isRemoved(d.function) {
-		// At once, before the process is reaped and its memory scrubbed.
+		// Published at once, before the process is reaped and its memory scrubbed.
 		d.board.update(func(s *snapshot) { s.state, s.link, s.cause = recovering, nil, clipped(err.Error()) })
 	}
 	return err

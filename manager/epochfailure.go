@@ -1,7 +1,6 @@
 package manager
 
-// epochFailure is why an epoch has to end although its driver lives, once somebody has said
-// so.
+// epochFailure carries the reason why an epoch has to end although its driver lives.
 type epochFailure struct{ cause chan error }
 
 func newEpochFailure() *epochFailure { return &epochFailure{cause: make(chan error, 1)} }
@@ -14,7 +13,7 @@ func (d *epochFailure) report(cause error) {
 	}
 }
 
-// wedgedError is why a function gets no driver any more: what it does, or what it can
+// wedgedError is why a function gets no further driver: its state, or the memory that it can
 // reach, is not known.
 type wedgedError struct{ cause error }
 

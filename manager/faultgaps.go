@@ -8,35 +8,36 @@ import (
 	"capgpu/iommu/faultlog"
 )
 
-// The kernel prints so many faults in a while of this length, at least, before it
-// leaves any out: DMAR's limit, which is of all functions together (see faultlog).
-// AMD-Vi's is wider, and is taken for the same.
+// Before the kernel leaves faults out, it prints at least reportBurst of them in each
+// reportInterval: DMAR's limit for all functions together (see faultlog). AMD-Vi's limit is
+// wider; the same one is assumed.
 const (
 	reportBurst    = 3
 	reportInterval = 5 * time.Second
 )
 
-// maxRecentReports bounds what is remembered of one interval.
+// maxRecentReports bounds the reports of one interval that are remembered.
 const maxRecentReports = 64
 
-// faultGaps tells when reports of a function's faults may have been left out, so that
-// none of them proves nothing. That is
+// faultGaps knows when reports of a function's faults may be missing, so that the absence of
+// a report proves nothing. Reports may be missing
 //
 //   - where the log was overwritten before it was read: until then, for every function;
-//   - where the kernel's limit was reached: until it prints again, for the functions
-//     that had a part in that. What the others do then is not reported either, but
-//     it is not theirs to pay for: who strays would fail everybody's work. A report
-//     that fits several functions is, by itself, of none of them.
+//   - where the kernel's limit was reached: until it prints again, for the functions that had
+//
+// a part in that. Faults of other functions are not reported then either, but these do not
+// count: otherwise one straying device would fail the work of all. A report that fits several
+// functions counts for none of them.
 type faultGaps struct {
 	addresses []string // of the functions, in the order of devices
 
 	mu sync.Mutex
 	// +checklocks:mu
-	recent []faultlog.Fault // what was printed within reportInterval of the last one
+	recent []faultlog.Fault // printed within reportInterval of the last one
 	// +checklocks:mu
 	last time.Time // when the last of them was read
 	// +checklocks:mu
-	until []time.Time // by function: there may be a gap before this
+	until []time.Time // by function: reports may be missing before this time
 }
 
 func (m *Manager) newFaultGaps() *faultGaps {
@@ -47,17 +48,17 @@ func (m *Manager) newFaultGaps() *faultGaps {
 	return g
 }
 
-// take is told of all that is read, when it is.
+// take is called with every report, at the time of its reading.
 func (g *faultGaps) take(f faultlog.Fault, now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {
 	case f.Lost == 0:
-	case f.Overrun || len(g.recent) == 0: // of whichever
+	case f.Overrun || len(g.recent) == 0: // of any function
 		for i := range g.until {
 			g.extendLocked(i, now)
 		}
-	default: // suppressed, since the last ones that were printed
+	default: // suppressed since the last ones that were printed
 		end := g.last.Add(reportInterval)
 		if now.Before(end) {
 			end = now
@@ -75,17 +76,18 @@ func (g *faultGaps) take(f faultlog.Fault, now time.Time) {
 
 	g.recent, g.last = append(g.recent, f), now
 	if n := len(g.recent); n >= reportBurst {
-		// The limit's interval began with the first of these at the latest.
+		// The limit's interval began at the first of these at the latest.
 		g.gapLocked(now.Add(reportInterval - since(g.recent[n-reportBurst], f)))
 	}
 }
 
-// since is how long before b a was printed.
+// since returns how long before b a was printed.
 func since(a, b faultlog.Fault) time.Duration {
 	return time.Duration(b.Micros-min(a.Micros, b.Micros)) * time.Microsecond
 }
 
-// gapLocked: until then, reports of those who were reported last are left out.
+// gapLocked marks the functions that were reported last: reports of theirs may be missing
+// until then.
 //
 // +checklocks:g.mu
 func (g *faultGaps) gapLocked(until time.Time) {
@@ -96,7 +98,7 @@ func (g *faultGaps) gapLocked(until time.Time) {
 	}
 }
 
-// functionOf is the one function that a fault fits.
+// functionOf returns the only function that a fault fits.
 func (g *faultGaps) functionOf(f faultlog.Fault) (index int, ok bool) {
 	for i, address := range g.addresses {
 		if f.Matches(address) {
@@ -116,7 +118,7 @@ func (g *faultGaps) extendLocked(i int, until time.Time) {
 	}
 }
 
-// complete is for how long by now no report of the function can have been left out.
+// complete returns for how long up to now no report of the function can be missing.
 func (g *faultGaps) complete(index int, now time.Time) time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -12,17 +12,17 @@ import (
 	"capgpu/iommu/faultlog"
 )
 
-// FaultSource tells of DMA that the IOMMU refused, to the sink that it was opened
-// with. faultlog.Reader is one.
+// FaultSource reports DMA that the IOMMU refused to the sink that it was opened with.
+// faultlog.Reader is one.
 type FaultSource interface {
-	// Run tells of faults as they come, until ctx ends.
+	// Run reports faults until ctx ends.
 	Run(ctx context.Context) error
-	// Sync returns when the sink has been told of all that has happened by now.
+	// Sync returns when the sink has every fault of before the call.
 	Sync() error
 	Close() error
 }
 
-// faultWatch passes faults on to the devices that they are of.
+// faultWatch passes faults on to their devices.
 type faultWatch struct {
 	source FaultSource
 	gaps   *faultGaps
@@ -30,8 +30,8 @@ type faultWatch struct {
 	done   chan struct{} // closed when runSource has returned
 }
 
-// watchFaults follows the host's reports. Without them, isolation is as good; only
-// nobody learns whose work it was that strayed.
+// watchFaults follows the host's reports. Isolation does not depend on them. They only tell
+// which device strayed.
 func (m *Manager) watchFaults() {
 	gaps := m.newFaultGaps()
 	source, err := m.cfg.Hardware.Faults(func(f faultlog.Fault) {
@@ -66,7 +66,7 @@ func (w *faultWatch) Close() error {
 	return err
 }
 
-// sync returns when every fault by now that was reported is recorded.
+// sync returns when every reported fault is recorded.
 func (w *faultWatch) sync() error {
 	if w == nil {
 		return errNoFaultLog
@@ -79,7 +79,7 @@ func (w *faultWatch) sync() error {
 
 var errNoFaultLog = gpuerr.New(gpuerr.Unimplemented, "this device-manager has no record of IOMMU faults")
 
-// takeFault is the sink.
+// takeFault is the sink of the source.
 func (m *Manager) takeFault(f faultlog.Fault) {
 	if f.Lost > 0 {
 		m.recordAct("iommu.faults.lost", fmt.Sprintf("reports=%d", f.Lost))
@@ -99,15 +99,14 @@ func (m *Manager) recordAct(kind, detail string) {
 	}
 }
 
-// A device that strays is recorded this often in a row, and then once in each
-// interval; what is beyond that is counted.
+// Faults of a device are recorded in a burst, and then one per interval. The others are
+// counted.
 const (
 	faultBurst    = 32
 	faultInterval = 5 * time.Second
 )
 
-// takeFault records a fault of this function and hands it to the epoch in which it
-// was reported.
+// takeFault records a fault of this function and passes it to the epoch of that time.
 func (d *device) takeFault(f faultlog.Fault) {
 	now := time.Now()
 	desk := d.desk.Load()
@@ -127,16 +126,16 @@ func (d *device) recordFaults(n uint64) {
 	d.recordOwn("iommu.faults", fmt.Sprintf("%s epoch=%d faults=%d", d.name, d.epoch.Load(), n))
 }
 
-// A device that faults more often than this is beyond its driver. The kernel's limit
-// lets at most six reports of all functions through in this time (DMAR: three in
-// 5 s; see faultlog), so that more would never be seen.
+// A device with more faults than this is beyond its driver's control. The kernel's limit lets
+// at most six reports of all functions through in this time (DMAR: three in 5 s; see
+// faultlog), so that a larger number would never be seen.
 const (
 	maxFaults   = 4
 	faultWindow = 10 * time.Second
 )
 
-// faultDesk tells the driver of one epoch of its device's faults, one message at a
-// time, and ends the epoch when that does not help.
+// faultDesk tells the driver of one epoch about its device's faults, one message at a time.
+// It ends the epoch when the driver does not deal with them.
 type faultDesk struct {
 	failure *epochFailure
 	wake    chan struct{} // holds one
@@ -145,11 +144,11 @@ type faultDesk struct {
 	// +checklocks:mu
 	recent []time.Time // within faultWindow
 	// +checklocks:mu
-	pending control.DeviceFaultRequest // what is to be told; Count 0: nothing
+	pending control.DeviceFaultRequest // for the next message; Count 0: none
 	// +checklocks:mu
 	telling bool
 	// +checklocks:mu
-	settled chan struct{} // closed while there is nothing to tell and nothing being told
+	settled chan struct{} // closed while no message is due or under way
 }
 
 func newFaultDesk(failure *epochFailure) *faultDesk {
@@ -187,7 +186,7 @@ func (k *faultDesk) take(f faultlog.Fault, now time.Time) {
 	}
 }
 
-// run tells the driver until ctx ends.
+// run sends messages to the driver until ctx ends.
 func (k *faultDesk) run(ctx context.Context, tell func(context.Context, control.DeviceFaultRequest) error) {
 	for {
 		select {
@@ -202,13 +201,13 @@ func (k *faultDesk) run(ctx context.Context, tell func(context.Context, control.
 			}
 			if err := tell(ctx, req); err != nil && ctx.Err() == nil {
 				k.failure.report(fmt.Errorf("the driver was told of an IOMMU fault and did not deal with it: %w", err))
-				return // nobody is told ok any more: what asks is never settled
+				return // no later request may be told that all is well: it never settles
 			}
 		}
 	}
 }
 
-// next takes what is to be told. The one before was answered.
+// next takes the next message. The one before was answered.
 func (k *faultDesk) next() (req control.DeviceFaultRequest, ok bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -221,7 +220,7 @@ func (k *faultDesk) next() (req control.DeviceFaultRequest, ok bool) {
 	return req, k.telling
 }
 
-// settle waits until the driver knows of every fault that was taken by now.
+// settle waits until the driver knows of every fault taken before the call.
 func (k *faultDesk) settle(ctx context.Context) error {
 	k.mu.Lock()
 	settled := k.settled
@@ -234,7 +233,7 @@ func (k *faultDesk) settle(ctx context.Context) error {
 	}
 }
 
-// tellFault tells the driver, which has to answer in time.
+// tellFault sends a fault to the driver, which has to answer in time.
 func (d *device) tellFault(l *driverLink) func(context.Context, control.DeviceFaultRequest) error {
 	return func(ctx context.Context, req control.DeviceFaultRequest) error {
 		ctx, cancel := context.WithTimeout(ctx, d.cfg.PingTimeout)
@@ -247,8 +246,8 @@ func (d *device) tellFault(l *driverLink) func(context.Context, control.DeviceFa
 	}
 }
 
-// settleFaults answers a driver that wants to know of every fault until now, and
-// says for how long, by now, no report of its device was left out.
+// settleFaults answers a driver that wants to know of every fault so far. It returns for how
+// long up to now no report of the device can be missing.
 func (d *device) settleFaults(ctx context.Context, desk *faultDesk) (complete time.Duration, err error) {
 	if err := d.faults.sync(); err != nil {
 		return 0, err
@@ -259,8 +258,8 @@ func (d *device) settleFaults(ctx context.Context, desk *faultDesk) (complete ti
 	return d.faults.gaps.complete(int(d.index), time.Now()), nil
 }
 
-// endFaults ends the epoch for faults: those of its driver's time are recorded as
-// its own, because the function has stopped.
+// endFaults ends the epoch for faults. The function has stopped, so every fault so far is
+// recorded as one of this driver's time.
 func (d *device) endFaults() {
 	if d.faults != nil {
 		if err := d.faults.sync(); err != nil {

@@ -25,13 +25,12 @@ const (
 
 var fakeWindows = []ddf.WindowSpec{{Bar: 0, Bytes: 4096, Writable: true, Doorbells: []uint64{0x100}}}
 
-// fakeRange starts above 4 GiB, so that an address cut to 32 bits is never valid,
-// and ends where a 4-level IOMMU with 48 bits does.
+// fakeRange starts above 4 GiB, so that an address cut to 32 bits is never valid, and ends at
+// the 48 bits of a 4-level IOMMU.
 var fakeRange = iommu.Range{Start: 1 << 32, End: 1 << 48}
 
-// fakeFunction is a Function without hardware: register windows that are plain
-// memory, and vectors that nobody but a test raises (the mock backend needs
-// neither).
+// fakeFunction is a Function without hardware. Its register windows are ordinary memory, and
+// only tests raise its vectors; the mock backend needs neither.
 type fakeFunction struct {
 	domain  *iommu.Fake
 	specs   []ddf.WindowSpec
@@ -89,7 +88,7 @@ func (f *fakeFunction) Domain() iommu.Domain { return f.domain }
 // Windows implements Function.
 func (f *fakeFunction) Windows() []ddf.WindowSpec { return f.specs }
 
-// windowLocked is window i.
+// windowLocked returns window i.
 //
 // +checklocksread:f.mu
 func (f *fakeFunction) windowLocked(i int) (*fakeWindow, error) {
@@ -164,14 +163,13 @@ func (f *fakeFunction) SetMask(i int, masked bool) error {
 	return v.setMask(masked)
 }
 
-// Interrupts implements Function: nobody counts.
+// Interrupts implements Function: nothing is counted.
 func (f *fakeFunction) Interrupts() []uint64 { return nil }
 
-// Trouble implements Function: nobody tells.
+// Trouble implements Function: no error is reported.
 func (f *fakeFunction) Trouble() <-chan error { return nil }
 
-// Begin implements Function: registers are zero, and nothing of an earlier driver is
-// pending.
+// Begin implements Function: it zeroes the registers and clears pending interrupts.
 func (f *fakeFunction) Begin() (reset string, err error) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
@@ -231,12 +229,13 @@ func newFakeWindow(spec ddf.WindowSpec) (*fakeWindow, error) {
 	return &fakeWindow{spec: spec, memory: m, registers: b}, nil
 }
 
-// dupFD is what the driver maps: read-only unless the window is writable.
+// dupFD returns the descriptor that the driver maps: read-only unless the window is writable.
 func (w *fakeWindow) dupFD() (int, error) {
 	if w.spec.Writable {
 		return w.memory.DupFD()
 	}
-	// A descriptor opened for reading cannot be mapped writable; a duplicate could.
+	// A descriptor that was opened for reading cannot be mapped writable; a duplicate of ours
+	// could.
 	fd, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", w.memory.FD()), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return -1, gpuerr.New(gpuerr.IO, "open the registers for reading: %v", err)
@@ -244,10 +243,9 @@ func (w *fakeWindow) dupFD() (int, error) {
 	return fd, nil
 }
 
-// fakeVector is one interrupt vector. What is raised while it is masked is counted
-// and delivered by the unmask. Only a test raises one: a device-manager that wrote to
-// an eventfd which a driver holds could be blocked by it (see vfio.Function.SetMask),
-// and this one never does.
+// fakeVector is one interrupt vector. Interrupts raised while it is masked are counted, and
+// delivered by the unmask. Only tests raise one: a device-manager that wrote to an eventfd
+// which a driver holds could be blocked by the driver (see vfio.Function.SetMask).
 type fakeVector struct {
 	mu sync.Mutex
 	// +checklocks:mu
@@ -264,7 +262,7 @@ func (v *fakeVector) dupFD() (int, error) {
 	return v.event.DupFD()
 }
 
-// raise is the device sending one interrupt.
+// raise plays the device that sends one interrupt.
 func (v *fakeVector) raise() error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -288,7 +286,7 @@ func (v *fakeVector) setMask(masked bool) error {
 	return nil
 }
 
-// reset gives the vector an eventfd that no earlier driver has a descriptor of.
+// reset gives the vector a new eventfd, which no earlier driver has.
 func (v *fakeVector) reset() error {
 	e, err := shm.NewEvent()
 	if err != nil {

@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// runErrorWatch ends the epoch when the function reports an error: its sessions
-// cannot rely upon what it does. The reset between two epochs ends the trouble, too.
+// runErrorWatch ends the epoch when the function reports an error: sessions cannot rely on a
+// faulty function. The reset between two epochs clears the error.
 func (d *device) runErrorWatch(ctx context.Context, failure *epochFailure) {
 	select {
 	case err := <-d.function.Trouble():

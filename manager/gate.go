@@ -19,9 +19,9 @@ import (
 // gateGrace is how long a gate may take to exit once its broker socket is gone.
 const gateGrace = 2 * time.Second
 
-// serveCapnp serves a Cap'n Proto client of a user, once it has said something: a
-// gpu-gate of its own gets the connection and a tenant socket, on which it is served like
-// any client. The gate ends with its client, and we with the gate.
+// serveCapnp serves a Cap'n Proto client of a user once it has sent a byte. A gpu-gate of its
+// own gets the connection and a tenant socket, and is served there like any client. The gate
+// ends with its client, and serveCapnp returns with the gate.
 func (s *tenantServer) serveCapnp(c *net.UnixConn, conn *connection) {
 	if err := conn.awaitFirst(c); err != nil {
 		c.Close()
@@ -45,19 +45,19 @@ func (s *tenantServer) serveCapnp(c *net.UnixConn, conn *connection) {
 		return
 	}
 
-	c.Close() // only the gate holds it now: its death is the end of the connection
+	c.Close() // now only the gate holds it, so its death ends the connection
 	s.log.Debug("a gate serves", "pid", gate.child.pid())
 	err = s.serveBroker(conn, broker)
 
-	// The broker socket is closed: the gate has ended, or ends now.
+	// The broker socket is closed: the gate has ended or is about to.
 	ctx, cancel := context.WithTimeout(conn.ctx, gateGrace)
 	defer cancel()
 	gate.child.endWithin(ctx)
 	s.log.Debug("a gate ended", "pid", gate.child.pid(), "exit", gate.child.err, "broker", err)
 }
 
-// awaitFirst waits until a client has said something, which stays unread, for as long as
-// a connection may be idle.
+// awaitFirst waits until a client has sent a byte, which stays unread, or until the
+// connection's idle timeout.
 func (conn *connection) awaitFirst(c *net.UnixConn) error {
 	_ = c.SetReadDeadline(time.Now().Add(conn.tenant.policy().IdleTimeout))
 	stop := context.AfterFunc(conn.ctx, func() { _ = c.SetReadDeadline(time.Unix(1, 0)) })
@@ -69,8 +69,8 @@ func (conn *connection) awaitFirst(c *net.UnixConn) error {
 	return err
 }
 
-// giveGate gives the connection, which stays the caller's, to a gate, and returns our end
-// of the gate's tenant socket.
+// giveGate passes the connection, which stays the caller's, to a gate. It returns the
+// manager's end of the gate's tenant socket.
 func (s *tenantServer) giveGate(c *net.UnixConn, conn *connection) (*gateProcess, int, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -80,7 +80,7 @@ func (s *tenantServer) giveGate(c *net.UnixConn, conn *connection) (*gateProcess
 	gone := func() (gone bool) {
 		return raw.Control(func(fd uintptr) { gone = hungUp(int(fd)) }) != nil || gone
 	}
-	for range readyGates + 1 { // so many may have died just now, or be of another program
+	for range readyGates + 1 { // all gates of the pool may be dead or of another program
 		gate, err := s.m.gates.take(conn.ctx, s, conn.who.uid, gone)
 		if err != nil {
 			return nil, -1, err
@@ -105,8 +105,8 @@ func (s *tenantServer) giveGate(c *net.UnixConn, conn *connection) (*gateProcess
 	return nil, -1, gpuerr.New(gpuerr.Busy, "no gate could be given this connection; connect again")
 }
 
-// refuseCapnp sends one Abort, built here from our own words only, and closes.
-// Nothing of the peer is read.
+// refuseCapnp sends one Abort with the manager's own text only, and closes. It reads nothing
+// from the peer.
 func refuseCapnp(_ context.Context, c *net.UnixConn, why error) {
 	defer c.Close()
 	b, err := abortMessage(why)
@@ -114,7 +114,7 @@ func refuseCapnp(_ context.Context, c *net.UnixConn, why error) {
 		return
 	}
 	_ = c.SetWriteDeadline(time.Now().Add(refusalTimeout))
-	_, _ = c.Write(b) // a peer that does not read is not our problem
+	_, _ = c.Write(b) // a peer that does not read misses it
 	_ = c.CloseWrite()
 }
 

@@ -1,17 +1,16 @@
 package manager
 
-// gateQueue has tenants wait for gates in turn, and of each tenant its users: between two
-// gates of a tenant every other one that waits has one, and so it is with users. A user's
-// requests are served in the order in which they came. Connections bound how many there
-// are.
+// gateQueue serves waiting tenants in turn, and the users of each tenant in turn: between two
+// gates of a tenant, every other waiting tenant gets one. The requests of one user are served
+// in the order of arrival. Connections bound their number.
 type gateQueue struct {
-	tenants []*tenantLine // whose turn is next comes first
+	tenants []*tenantLine // the next one first
 	waiting int
 }
 
 type tenantLine struct {
 	tenant *tenantServer
-	users  []*userLine // whose turn is next comes first
+	users  []*userLine // the next one first
 }
 
 type userLine struct {
@@ -23,7 +22,7 @@ type userLine struct {
 type gateRequest struct {
 	tenant *tenantServer
 	uid    uint32
-	gone   func() bool     // nobody wants it any more; it does not block
+	gone   func() bool     // reports whether the client has hung up; it does not block
 	answer chan gateAnswer // capacity 1
 }
 
@@ -55,8 +54,7 @@ func (t *tenantLine) add(r *gateRequest) {
 	t.users = append(t.users, &userLine{uid: r.uid, requests: []*gateRequest{r}})
 }
 
-// next takes the request whose turn it is, if there is one that is not of the tenant
-// except.
+// next takes the next request that is not of the tenant except, or returns nil.
 func (q *gateQueue) next(except *tenantServer) *gateRequest {
 	for i, t := range q.tenants {
 		if t.tenant == except {
@@ -79,7 +77,7 @@ func (q *gateQueue) next(except *tenantServer) *gateRequest {
 	return nil
 }
 
-// remove takes a request out, and reports whether it was there.
+// remove removes a request and reports whether it was queued.
 func (q *gateQueue) remove(r *gateRequest) bool {
 	for i, t := range q.tenants {
 		if t.tenant != r.tenant {

@@ -18,24 +18,24 @@ import (
 	"capgpu/internal/shm"
 )
 
-// gatePool has gates wait for clients, so that no client waits for a process to start,
-// and gives them out in turn.
+// gatePool keeps gates ready, so that no client waits until a process has started, and hands
+// them out in turn.
 //
 //	spawn ─► asked for a client, confined ─► ready ─► given to a client: the tenant's
 //	  ▲                │                       │
 //	  └── back-off ◄───┴── it dies, or ────────┘ the program on the disk is another one
 //
-// A gate that waits holds nothing but its link, and is no tenant's: its limits are made
-// those of the tenant before it is given a client, and it is given one only. The last one
-// that is ready is not for the tenant that was given one just before: of several tenants
-// none meets an empty pool because of one other. Gates have a thread of their own to be
-// started from; no driver waits for one.
+// A ready gate holds only its link and belongs to no tenant. Before it gets a client, its
+// limits are set to those of the tenant. It gets one client in its life. The last ready gate
+// does not go to the tenant that got the one before, so that one tenant alone does not empty
+// the pool for others. Gates are started from a thread of their own; drivers do not wait for
+// them.
 type gatePool struct {
 	m       *Manager
 	spawner *spawner
-	ctx     context.Context // of those that start
+	ctx     context.Context // of the gates that start
 	cancel  context.CancelFunc
-	running sync.WaitGroup // a goroutine for each gate until that is gone
+	running sync.WaitGroup // one goroutine for each gate, until the gate is gone
 
 	mu sync.Mutex
 	// +checklocks:mu
@@ -57,23 +57,23 @@ type gatePool struct {
 }
 
 const (
-	// readyGates is how many gates wait: some 5 MiB each.
+	// readyGates are kept ready: some 5 MiB each.
 	readyGates = 3
-	// startingGates is how many of them start at once: the CPU is others' as well.
+	// startingGates start at the same time: the others need the CPU as well.
 	startingGates = 2
 )
 
-// gateProcess is the process of a gate with our end of its link.
+// gateProcess is the process of a gate, with the manager's end of its link.
 type gateProcess struct {
 	child *child
 	conn  *control.Conn
 	ask   *control.Message // for a client
 	from  programFile
 	began time.Time
-	owner atomic.Pointer[gateOwner] // nil: it has no client yet
+	owner atomic.Pointer[gateOwner] // nil until it gets a client
 }
 
-// gateOwner is whose client a gate has.
+// gateOwner is the tenant and user of a gate's client.
 type gateOwner struct {
 	*tenantServer
 	uid uint32
@@ -88,7 +88,7 @@ func newGatePool(m *Manager) *gatePool {
 	return p
 }
 
-// Close ends the gates that wait. Those that have clients are gone by then, or left behind.
+// Close ends the ready gates. Gates with clients have ended before, or were left behind.
 func (p *gatePool) Close(grace *grace) error {
 	p.cancel()
 	p.mu.Lock()
@@ -116,8 +116,8 @@ func (p *gatePool) Close(grace *grace) error {
 	return nil
 }
 
-// take waits for a gate for a connection of a user of the tenant. gone says that nobody
-// wants it any more, and does not block; the error is errGone then.
+// take waits for a gate for a connection of a user of the tenant. gone reports whether the
+// client has hung up, without blocking; then the error is errGone.
 func (p *gatePool) take(ctx context.Context, s *tenantServer, uid uint32, gone func() bool) (*gateProcess, error) {
 	r := &gateRequest{tenant: s, uid: uid, gone: gone, answer: make(chan gateAnswer, 1)}
 	if err := p.enter(r); err != nil {
@@ -158,7 +158,7 @@ func (p *gatePool) enter(r *gateRequest) error {
 	return nil
 }
 
-// stepLocked gives out what is ready, and starts what is to be.
+// stepLocked hands out ready gates and starts missing ones.
 //
 // +checklocks:p.mu
 func (p *gatePool) stepLocked() {
@@ -192,7 +192,7 @@ func (p *gatePool) refuseLocked(err error) {
 	}
 }
 
-// runGate starts a gate and looks after it until it is gone.
+// runGate starts a gate and watches it until it is gone.
 func (p *gatePool) runGate() {
 	g, err := p.start()
 	p.mu.Lock()
@@ -224,7 +224,7 @@ func (p *gatePool) runGate() {
 	}
 }
 
-// refusalOf is what a client is told.
+// refusalOf returns the error for the client.
 func refusalOf(err error) error {
 	if errors.Is(err, errNotConfined) {
 		return gpuerr.New(gpuerr.Denied, "the gate is not confined as the policy requires; device-manager's log says why")
@@ -232,7 +232,7 @@ func refusalOf(err error) error {
 	return gpuerr.New(gpuerr.Busy, "no gate could be started, and device-manager's log says why; connect again in some seconds, or use the tenant socket")
 }
 
-// lost replaces a gate that has died while it waited.
+// lost replaces a ready gate that has died.
 func (p *gatePool) lost(g *gateProcess) {
 	g.end()
 	p.mu.Lock()
@@ -248,8 +248,7 @@ func (p *gatePool) lost(g *gateProcess) {
 	}
 }
 
-// pauseLocked lets time pass before the next start, the more the sooner the last ones
-// died.
+// pauseLocked delays the next start; the sooner the last gates died, the longer.
 //
 // +checklocks:p.mu
 func (p *gatePool) pauseLocked(lived time.Duration) {
@@ -269,7 +268,7 @@ func (p *gatePool) pauseLocked(lived time.Duration) {
 
 var errNotConfined = errors.New("the gate is not confined")
 
-// start starts a gate, and returns when it asks for a client and is confined.
+// start starts a gate, and returns when it is confined and asks for a client.
 func (p *gatePool) start() (_ *gateProcess, err error) {
 	from, err := programOf(p.m.cfg.GatePath, nil)
 	if err != nil {
@@ -293,7 +292,7 @@ func (p *gatePool) start() (_ *gateProcess, err error) {
 		return nil, errors.Join(err, g.conn.Close())
 	}
 
-	link.Close() // only the gate holds it now: its death ends the wait for its word
+	link.Close() // now only the gate holds it, so its death ends the wait for its message
 	if err := p.hear(g); err != nil {
 		g.end()
 		if newGrace(exitGrace).wait(g.child.exited) && !errors.Is(err, errNotConfined) {
@@ -305,7 +304,7 @@ func (p *gatePool) start() (_ *gateProcess, err error) {
 	return g, nil
 }
 
-// hear waits for the gate's first word. It is confined then.
+// hear waits for the gate's first message. The gate is confined by then.
 func (p *gatePool) hear(g *gateProcess) (err error) {
 	shut := func() { g.conn.Close() }
 	late := time.AfterFunc(p.m.cfg.ReadyTimeout, shut)
@@ -325,8 +324,8 @@ func (p *gatePool) hear(g *gateProcess) (err error) {
 	return nil
 }
 
-// give gives the gate its client and a tenant socket, which are lent. On an error the
-// gate is of no use.
+// give passes the gate its client and a tenant socket, which stay the caller's. After an
+// error the gate is not usable.
 func (g *gateProcess) give(s *tenantServer, uid uint32, client, socket int) error {
 	if now, err := programOf(g.from.path, nil); err != nil || !now.same(g.from) {
 		return errStale
@@ -339,21 +338,21 @@ func (g *gateProcess) give(s *tenantServer, uid uint32, client, socket int) erro
 	return errors.Join(err, g.conn.Close())
 }
 
-// end ends a gate that has no client, at once.
+// end kills a gate that has no client.
 func (g *gateProcess) end() {
 	g.child.kill()
 	g.conn.Close()
 }
 
-// hungUp reports whether nobody has the other end of a connection. A client that only
-// says nothing more still hears.
+// hungUp reports whether the other end of a connection is closed. A client that has shut down
+// only its sending side still receives.
 func hungUp(fd int) bool {
 	p := []unix.PollFd{{Fd: int32(fd)}}
 	n, err := unix.Poll(p, 0)
 	return err == nil && n > 0 && p[0].Revents&(unix.POLLHUP|unix.POLLERR) != 0
 }
 
-// confineGate is how a gate is confined that has no client. No memory is granted to it.
+// confineGate returns the confinement of a gate without a client. No memory is granted to it.
 func (m *Manager) confineGate(owner *atomic.Pointer[gateOwner]) confinement {
 	p := &m.cfg.Policy.Sandbox
 	return confinement{
@@ -371,8 +370,7 @@ func (m *Manager) confineGate(owner *atomic.Pointer[gateOwner]) confinement {
 	}
 }
 
-// ownedHandler tells the tenant and the user of a gate with each line that is about the
-// gate.
+// ownedHandler adds the tenant and the user of a gate to each log line about the gate.
 type ownedHandler struct {
 	slog.Handler
 	owner *atomic.Pointer[gateOwner]

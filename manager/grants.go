@@ -16,54 +16,54 @@ import (
 	"capgpu/ledger"
 )
 
-// grants is all that the driver of one epoch holds, as the manager sees it. The
-// driver may lie about everything else; what is here is charged before it exists
-// and gone when revoke has returned.
+// grants is the manager's record of everything that the driver of one epoch holds. The driver
+// may lie about the rest. Each grant is charged before it exists, and gone when revoke has
+// returned.
 //
-//	open ──revoke──► revoked: nothing is handed out any more; memory is unmapped,
-//	                 punched and closed, charges are back
+//	open ──revoke──► revoked: no further grant; memory is unmapped, punched and closed,
+//	                 charges are back
 //
-// Memory that the device may still reach is the exception: it is kept, with its
-// charge, and nobody gets its pages (dma.go).
+// Memory that the device may still reach is the exception: it is kept with its charge, and
+// its pages are not reused (dma.go).
 type grants struct {
 	info     ddf.DeviceInfo
 	account  *ledger.Account // of this epoch
 	audit    AuditLog        // of the device
 	own      AuditLog        // of its drivers
 	function Function
-	huge     bool // memory may be of huge pages
+	huge     bool // memory may use huge pages
 	fewHuge  sync.Once
-	zeroPool *zeroPool // memory that is not asked for yet
+	zeroPool *zeroPool // memory for later requests
 	windows  []*window
 	vectors  []*vector
 	fixed    []ledger.Receipt // of windows and vectors
 	sessions *openSessions    // of this epoch
 	journal  *journal         // of its memory
-	shares   *auditShares     // of what it may have recorded
+	shares   *auditShares     // bounds its records about tenants
 	log      *slog.Logger
-	failure  *epochFailure // why the epoch has to end
+	failure  *epochFailure // ends the epoch
 	punchOut func(m *shm.Memory, bytes uint64) error
 
 	mu sync.Mutex
 	// +checklocks:mu
 	revoked bool
 	// +checklocks:mu
-	space *iommu.Space // of the function; no other epoch's driver lives
+	space *iommu.Space // of the function; no driver of another epoch lives
 	// +checklocks:mu
 	generation uint64
 	// +checklocks:mu
 	live dmaList
 	// +checklocks:mu
-	dropped []*dmaMemory // of live: the driver let go of it without a Free
+	dropped []*dmaMemory // of live: the driver released it without a Free
 	// +checklocks:mu
-	kept []*dmaMemory // that the device may still reach
+	kept []*dmaMemory // the device may still reach it
 	// +checklocks:mu
-	lingering int // pieces of memory that somebody keeps from being punched
+	lingering int // pieces of memory that a process keeps from being punched
 	// +checklocks:mu
 	closeLater bool // the last of them closes the account
 }
 
-// grantsOf is what grants are made for.
+// grantsOf holds the parts that grants are made of.
 type grantsOf struct {
 	info     ddf.DeviceInfo
 	function Function
@@ -76,8 +76,8 @@ type grantsOf struct {
 	log      *slog.Logger
 }
 
-// newGrants makes what the policy grants a driver of this epoch. It owns the
-// account from here on, also when it fails.
+// newGrants makes the grants that the policy gives a driver of this epoch. It takes ownership
+// of the account, also when it fails.
 func newGrants(of grantsOf) (g *grants, err error) {
 	g = &grants{
 		info: of.info, account: of.account, audit: of.audit, own: of.own, function: of.function, shares: of.shares, huge: of.huge, log: of.log,
@@ -124,7 +124,7 @@ func (g *grants) releaseFixed() {
 	g.fixed = nil
 }
 
-// usage is a snapshot of the pool.
+// usage returns a snapshot of the pool.
 func (g *grants) usage() ddf.PoolUsage {
 	g.mu.Lock()
 	entries := uint64(g.live.n)
@@ -142,19 +142,19 @@ func (g *grants) usage() ddf.PoolUsage {
 	return u
 }
 
-// revoked is what revoke has found and done.
+// revoked is the result of revoke.
 type revoked struct {
 	freed int // mappings that the driver had left
-	kept  int // of these and earlier ones, that the device may still reach
-	held  int // that somebody keeps from being given back
+	kept  int // of these and earlier ones, still in reach of the device
+	held  int // pieces that a process keeps from being freed
 	lost  error
 	err   error // a bug, or a host that failed
 }
 
-// revoke takes everything back and closes the account. The link to the driver
-// must be down: no call of it may run. If one does run (callsRun), the charges of the windows and vectors
-// that it may be using stay; memory goes in any case. A function that could not be
-// stopped (running) may still write to its memory, which is unmapped but kept.
+// revoke takes everything back and closes the account. The link to the driver must be down.
+// If a call of it still runs (callsRun), the charges of the windows and vectors that it may
+// be using stay; memory goes in any case. A function that could not be stopped (running) may
+// still write to its memory, which is unmapped but kept.
 func (g *grants) revoke(callsRun bool, running error) (r revoked) {
 	g.mu.Lock()
 	g.revoked = true
@@ -192,8 +192,7 @@ func (g *grants) revoke(callsRun bool, running error) (r revoked) {
 	return r
 }
 
-// salvage gives back what was kept, once the function is closed and can reach
-// nothing any more.
+// salvage frees the kept memory once the function is closed and reaches no memory.
 func (g *grants) salvage() error {
 	g.mu.Lock()
 	kept := g.kept
@@ -216,7 +215,7 @@ func errNotRecorded(err error) error {
 
 var errGrantsRevoked = gpuerr.New(gpuerr.Revoked, "the device-manager took the grant back; the driver must exit")
 
-// limitOf is an account's own limit of a class.
+// limitOf returns an account's own limit of a class.
 func limitOf(a *ledger.Account, class ledger.Class) uint64 {
 	for _, e := range a.Snapshot() {
 		if e.Class == class {
@@ -226,7 +225,7 @@ func limitOf(a *ledger.Account, class ledger.Class) uint64 {
 	return 0
 }
 
-// checkBytes refuses sizes that no pool has.
+// checkBytes refuses sizes that no pool grants.
 func (g *grants) checkBytes(bytes uint64) error {
 	switch {
 	case bytes == 0:

@@ -8,14 +8,14 @@ import (
 	"capgpu/schema"
 )
 
-// vectorsAtOnce is how many vectors All answers: each is a descriptor of its message, which
-// may have no more than 253 (unix(7), SCM_RIGHTS), and no message should be long.
+// vectorsAtOnce is how many vectors All answers. Each is a descriptor of its message, which
+// may have at most 253 (unix(7), SCM_RIGHTS), and messages should be short.
 const vectorsAtOnce = 64
 
-// All implements schema.DriverGrants_Server: one answer instead of one for each window and
-// vector, while everybody waits for the driver. It gives what the single calls give, and
-// records the same. It is answered once: each answer has many descriptors, and those that a
-// driver does not read are the manager's until then.
+// All implements schema.DriverGrants_Server. It is one answer in place of one for each window
+// and vector, because tenants wait while the driver starts. It gives and records the same as
+// the single calls. It is answered once: each answer has many descriptors, and those that a
+// driver does not read stay open in the manager.
 func (s *grantServer) All(_ context.Context, call schema.DriverGrants_all) error {
 	if s.askedAll.Swap(true) {
 		return gpuerr.New(gpuerr.Denied, "all was asked before; ask for each window and vector")
@@ -63,7 +63,7 @@ func (s *grantServer) All(_ context.Context, call schema.DriverGrants_all) error
 	return nil
 }
 
-// setWindow is what Mmio and Map answer of a window.
+// setWindow sets the answers of Mmio and Map for a window.
 func (s *grantServer) setWindow(to schema.GrantedWindow, w *window) error {
 	if err := s.recordWindow(w); err != nil {
 		return err
@@ -73,7 +73,7 @@ func (s *grantServer) setWindow(to schema.GrantedWindow, w *window) error {
 	}
 
 	fd, offset, err := w.fd()
-	if errors.Is(err, gpuerr.Denied) { // it can only be reached by calls
+	if errors.Is(err, gpuerr.Denied) { // reachable only by calls
 		return nil
 	}
 	if err != nil {

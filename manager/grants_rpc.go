@@ -19,8 +19,8 @@ import (
 	"capgpu/schema"
 )
 
-// grantLimits are strict, but a driver may hold one capability for each mapping
-// that its account admits, and a Go client keeps each question for 0.25 s.
+// grantLimits are strict, except that a driver may hold one capability for each mapping of
+// its account, and a Go client keeps each question for 0.25 s.
 func grantLimits() rpcguard.Limits {
 	l := rpcguard.StrictLimits()
 	l.MaxExports = 20_000
@@ -31,17 +31,16 @@ func grantLimits() rpcguard.Limits {
 // grantServer answers the calls of one driver.
 type grantServer struct {
 	*grants
-	holder *holder // whose memory it is that this driver asks for
+	holder *holder // the driver that this link serves
 	gate   *rpcguard.Gate
 	log    *slog.Logger
-	// launchRecords is every how many launches of a session the driver is to
-	// record one; 0 means none.
+	// launchRecords: the driver records one of so many launches of a session; 0 means none.
 	launchRecords uint64
 	askedAll      atomic.Bool // the driver has called All
 }
 
-// serve answers until the driver is gone, breaks the protocol, or the gate is
-// revoked. When it returns, no call runs and the driver's references are gone.
+// serve answers until the driver is gone, breaks the protocol, or the gate is revoked. When
+// it returns, no call runs and the driver's references are gone.
 func (s *grantServer) serve(conn *net.UnixConn) error {
 	bootstrap := s.export("DriverGrants", schema.DriverGrants_Methods(nil, s), nil, nil)
 	return rpcguard.Serve(s.gate.Context(), conn, bootstrap, grantLimits())
@@ -51,7 +50,7 @@ func (s *grantServer) export(name string, methods []server.Method, dupFD func() 
 	return rpcguard.Export(rpcguard.Spec{Name: name, Gate: s.gate, Methods: methods, DupFD: dupFD, Shutdown: shutdown, Log: s.log})
 }
 
-// memory is a carrier of a descriptor.
+// memory returns a capability that carries a descriptor.
 func (s *grantServer) memory(dupFD func() (int, error)) schema.SharedMemory {
 	return schema.SharedMemory(s.export("SharedMemory", nil, dupFD, nil))
 }
@@ -206,7 +205,7 @@ func (s poolServer) Allocate(_ context.Context, call schema.DMAPool_allocate) er
 	return s.answer(d, res, err)
 }
 
-// answer puts a buffer into the results of a call; err is that of making these.
+// answer puts a buffer into the results of a call. err is the error of making the results.
 func (s poolServer) answer(d *dmaMemory, res interface{ SetBuffer(schema.DMABuffer) error }, err error) error {
 	b := &bufferServer{grantServer: s.grantServer, d: d}
 	client := s.export("DMABuffer", schema.DMABuffer_Methods(nil, b), nil, b.shutdown)
@@ -250,7 +249,7 @@ type bufferServer struct {
 	freed bool
 }
 
-// shutdown runs when the driver has let go of the buffer, with or without a Free.
+// shutdown runs when the driver has released the buffer, with or without a Free.
 func (b *bufferServer) shutdown() { b.dropOf(b.holder, b.d) }
 
 // Map implements schema.DMABuffer_Server.
@@ -305,7 +304,7 @@ func (s windowServer) Map(_ context.Context, call schema.DeviceMmio_map) error {
 	return res.SetMemory(s.descriptor(fd))
 }
 
-// descriptor carries one descriptor, which it owns, and hands it out once.
+// descriptor returns a capability that owns one descriptor and hands it out once.
 func (s *grantServer) descriptor(fd int) schema.SharedMemory {
 	var held atomic.Int64
 	held.Store(int64(fd))
@@ -374,8 +373,8 @@ func (s vectorServer) Unmask(context.Context, schema.Interrupt_unmask) error {
 	return s.function.SetMask(s.v.index, false)
 }
 
-// Ack implements schema.Interrupt_Server. The vectors are edges, as MSI is: there
-// is nothing to rearm.
+// Ack implements schema.Interrupt_Server. The vectors are edge-triggered, as MSI is, and need
+// no rearming.
 func (s vectorServer) Ack(context.Context, schema.Interrupt_ack) error { return nil }
 
 type auditServer struct{ *grantServer }

@@ -16,7 +16,7 @@ import (
 	"capgpu/iommu/faultlog"
 )
 
-// pciHardware is the PCI functions of this host, by vfio.
+// pciHardware is the PCI functions of this host, through vfio.
 type pciHardware struct {
 	dir string // of the journal of claims
 	log *slog.Logger
@@ -29,8 +29,8 @@ type pciHardware struct {
 	claimer *pci.Claimer // nil before Prepare
 }
 
-// NewHardware is this host's hardware. In dir, which has to outlive a crash, it
-// notes what it has claimed.
+// NewHardware returns this host's hardware. It notes claims in dir, which has to outlive a
+// crash.
 func NewHardware(dir string, log *slog.Logger) Hardware {
 	return &pciHardware{dir: dir, log: log, bus: &pci.Bus{}}
 }
@@ -84,14 +84,14 @@ func (h *pciHardware) Prepare(functions []FunctionPolicy, all bool) (found []str
 		h.log.Warn("left a function alone that an earlier device-manager had claimed", "address", c.Address, "formerDriver", c.Former, "why", c.Why)
 	}
 
-	if err != nil { // what is wanted says so again when it is opened
+	if err != nil { // a wanted function fails again when it is opened
 		h.log.Warn("clear up after an earlier device-manager", "err", err)
 	}
 
 	return found, preflight(functions)
 }
 
-// candidates are the functions that this service is for.
+// candidates returns the functions that this service supports.
 func (h *pciHardware) candidates() (found []pci.Address, err error) {
 	functions, err := h.bus.List()
 	for _, f := range functions {
@@ -99,14 +99,13 @@ func (h *pciHardware) candidates() (found []pci.Address, err error) {
 			found = append(found, f.Address)
 		}
 	}
-	if err != nil { // about one that cannot be read
+	if err != nil { // one that cannot be read
 		h.log.Warn("list PCI functions", "err", err)
 	}
 	return found, nil
 }
 
-// preflight looks, before anything is taken, at what the functions will ask of the
-// host.
+// preflight checks, before a function is claimed, that the host has what the functions need.
 func preflight(functions []FunctionPolicy) error {
 	var want iommu.Want
 	needed := false
@@ -139,8 +138,9 @@ func (h *pciHardware) Open(p FunctionPolicy, o iommu.Observer) (Function, error)
 
 	f, err := h.open(a, p, o)
 	if before && errors.Is(err, gpuerr.Busy) {
-		// Somebody uses what an earlier manager has claimed: perhaps a process of that
-		// one. It is not taken from them. The claim stays in the journal.
+		// Another process uses a function that an earlier manager has claimed; perhaps a
+		// process of that manager. The function is left to it. The claim stays in the
+		// journal.
 		return nil, err
 	}
 
@@ -178,7 +178,7 @@ func (h *pciHardware) Faults(sink func(faultlog.Fault)) (FaultSource, error) {
 	return faultlog.Open(sink, faultlog.Options{})
 }
 
-// claimedFunction is given back to its former driver when it is closed.
+// claimedFunction goes back to its former driver when it is closed.
 type claimedFunction struct {
 	*vfio.Function
 	release func() error
@@ -187,8 +187,8 @@ type claimedFunction struct {
 	err  error
 }
 
-// Close implements Function. One that could not be stopped is left with vfio-pci,
-// for the next manager: no driver of the host gets a device in an unknown state.
+// Close implements Function. A function that could not be stopped stays with vfio-pci for the
+// next manager: no driver of the host gets a device in an unknown state.
 func (f *claimedFunction) Close() error {
 	f.once.Do(func() {
 		if f.err = f.Function.Close(); f.err == nil {
@@ -198,11 +198,11 @@ func (f *claimedFunction) Close() error {
 	return f.err
 }
 
-// dmaBits is how many address bits a function has, as far as is known.
+// dmaBits returns how many address bits a function has, as far as is known.
 func dmaBits(info ddf.DeviceInfo) int { return pci.DMABits(info.VendorID, info.DeviceID) }
 
-// HostFunction is a PCI function of this host, as device-manager --list-functions
-// tells it.
+// HostFunction is a PCI function of this host, as in the output of device-manager
+// --list-functions.
 type HostFunction struct {
 	Address   string   `json:"address"`
 	ID        string   `json:"id"` // vendor and device
@@ -212,12 +212,12 @@ type HostFunction struct {
 	Resets    []string `json:"resets"`
 	BARBytes  []uint64 `json:"barBytes"` // of the memory BARs
 	Candidate bool     `json:"candidate"`
-	// Refusal is why it cannot be claimed as the host is now; empty: it can.
+	// Refusal is why the function cannot be claimed now; empty if it can.
 	Refusal string `json:"refusal,omitempty"`
 }
 
-// HostFunctions lists the functions of this host that could be claimed, by address:
-// all but bridges. What cannot be read is in the error.
+// HostFunctions lists the functions of this host that could be claimed, by address: all but
+// bridges. The error names those that cannot be read.
 func HostFunctions() (all []HostFunction, err error) {
 	bus := &pci.Bus{}
 	functions, err := bus.List()

@@ -5,14 +5,14 @@ import (
 	"capgpu/gpuerr"
 )
 
-// holder is one driver, as the memory that is lent knows it. An epoch has one, and during
-// an upgrade two: what the successor has adopted stays the other's until the commit, which
-// moves all of it at once.
+// holder identifies one driver as the owner of lent memory. An epoch has one driver, and two
+// during an upgrade. Memory that the successor has adopted stays with the first driver until
+// the commit, which moves all of it at once.
 //
-// The one driver of an epoch that is never upgraded needs no holder: nil.
+// nil is the only driver of an epoch without upgrades.
 type holder struct {
-	// Of a successor, guarded by grants.mu: what there was when it began to adopt, by
-	// address, and what it has adopted of that.
+	// Of a successor, guarded by grants.mu: the memory that existed when it began to adopt,
+	// by address, and the part that it has adopted.
 	there   map[ddf.IOVA]*dmaMemory
 	adopted map[*dmaMemory]struct{}
 }
@@ -56,15 +56,15 @@ func (g *grants) adopt(h *holder, iova ddf.IOVA, generation uint64) (*dmaMemory,
 	return nil, gpuerr.New(gpuerr.Stale, "no memory at %#x of generation %d was lent to the driver before this one", uint64(iova), generation)
 }
 
-// dropOf is drop by one driver: of what is not its own it has let go in vain.
+// dropOf is drop for one driver. It ignores memory of another driver.
 func (g *grants) dropOf(h *holder, d *dmaMemory) {
 	if g.letGo(h, d) {
 		g.drop(d)
 	}
 }
 
-// letGo notes that a driver frees memory, or has dropped it, and reports whether it is
-// that driver's. No successor gets it from here on: it would be taken from under that.
+// letGo notes that a driver frees or has dropped memory, and reports whether the memory is
+// that driver's. From here on no successor can adopt it, because it is about to go.
 func (g *grants) letGo(h *holder, d *dmaMemory) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -75,8 +75,8 @@ func (g *grants) letGo(h *holder, d *dmaMemory) bool {
 	return true
 }
 
-// handOver makes everything that one driver holds another's, or nothing: it must have
-// adopted all of it, but for what is going.
+// handOver moves all memory of one driver to another, or none: the other must have adopted
+// all of it, except memory that is being freed.
 func (g *grants) handOver(from, to *holder) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()

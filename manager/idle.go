@@ -7,8 +7,8 @@ import (
 	"capgpu/gpuerr"
 )
 
-// idleWatch ends what has been idle for too long: since its start, or since the last of
-// what was busy has ended.
+// idleWatch ends an object that has been idle for too long: since its start, or since its
+// last activity ended.
 type idleWatch struct {
 	after time.Duration
 	end   func() // called once, by a goroutine of its own
@@ -19,7 +19,7 @@ type idleWatch struct {
 	// +checklocks:mu
 	since time.Time // when busy became 0
 	// +checklocks:mu
-	over  bool        // end was called, or stop
+	over  bool        // end or stop was called
 	timer *time.Timer // of expire
 }
 
@@ -29,7 +29,7 @@ func newIdleWatch(after time.Duration, end func()) *idleWatch {
 	return w
 }
 
-// begin counts something that is busy until done is called.
+// begin counts an activity until done is called.
 func (w *idleWatch) begin() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -56,7 +56,7 @@ func (w *idleWatch) expire() {
 	}
 }
 
-// stop has end not be called any more.
+// stop prevents the call of end.
 func (w *idleWatch) stop() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -64,5 +64,5 @@ func (w *idleWatch) stop() {
 	w.timer.Stop()
 }
 
-// errIdle is why a connection ends that has no session and asks for nothing.
+// errIdle is why a connection without a session and without requests ends.
 var errIdle = gpuerr.New(gpuerr.Disconnected, "the connection was idle (idleTimeout of the policy); connect again")
