@@ -19,7 +19,7 @@ const (
 	fakeVendor  = 0x1de5
 	fakeDevice  = 0x0001
 	fakeVectors = 2
-	// fakeEntries is as many mappings as vfio's type1 has by default.
+	// fakeEntries is the default number of mappings of vfio's type1.
 	fakeEntries = 65535
 )
 

@@ -45,9 +45,9 @@ type gatePool struct {
 	// +checklocks:mu
 	starting int
 	// +checklocks:mu
-	last *tenantServer // that was given a gate
+	last *tenantServer // that got a gate
 	// +checklocks:mu
-	failed error // of the last start; nil once another one may be tried
+	failed error // of the last start; nil once the next one may be tried
 	// +checklocks:mu
 	pausing bool // before the next start
 	// +checklocks:mu

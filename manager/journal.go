@@ -9,11 +9,10 @@ import (
 	"capgpu/audit/dma"
 )
 
-// A tenant that makes and frees buffers makes its driver map and unmap memory, as
-// fast as both can. So that nobody can write the log full with that, a driver has
-// this many records of single mappings: a burst, and then one per recordInterval.
-// What is beyond it is counted, and the counts are a record of their own, at most
-// one per summaryDelay.
+// A tenant that makes and frees buffers makes its driver map and unmap memory as fast as both
+// can. So that this does not fill the log, a driver has a limited number of records of single
+// mappings: a burst, and then one per recordInterval. Further mappings are counted, and the
+// counts are a record of their own, at most one per summaryDelay.
 const (
 	recordBurst    = 256
 	recordInterval = 250 * time.Millisecond
@@ -40,12 +39,11 @@ func (m *mappings) add(n mappings) {
 	m.mapSum, m.unmapSum = m.mapSum.Plus(n.mapSum), m.unmapSum.Plus(n.unmapSum)
 }
 
-// journal records which memory the driver of one epoch reaches: each mapping is in
-// a record of its own or counted in a dma.summary. Once the log has refused a
-// record, each mapping needs its own again, before it exists: a log that cannot
-// be written stops new grants, at the latest when the next summary is due. What
-// was given back stays given back, whatever the log says; it is recorded later or,
-// if the log never recovers, counted among what is lost.
+// journal records which memory the driver of one epoch reaches: each mapping has a record of
+// its own or is counted in a dma.summary. Once the log has refused a record, each new mapping
+// needs a record of its own before it exists again. So a log that cannot be written stops new
+// grants, at the latest when the next summary is due. Memory that was freed stays freed. Its
+// record follows later or, if the log never recovers, is counted as lost.
 type journal struct {
 	audit AuditLog
 	log   *slog.Logger
@@ -55,7 +53,7 @@ type journal struct {
 	// +checklocks:mu
 	single bucket // records of single mappings
 	// +checklocks:mu
-	refused bool // by the log, the last time
+	refused bool // the log refused the last record
 	// +checklocks:mu
 	pending mappings // since the last summary
 	// +checklocks:mu
@@ -70,7 +68,8 @@ func newJournal(audit AuditLog, log *slog.Logger, tag string) *journal {
 	return &journal{audit: audit, log: log, tag: tag, single: newBucket(recordBurst, recordInterval, time.Now())}
 }
 
-// mapped records memory that the driver is about to reach. On error it must not.
+// mapped records memory that the driver is about to reach. If it fails, the driver must not
+// get it.
 func (j *journal) mapped(d *dmaMemory) error {
 	d.sum = dma.SumOf(dma.Span{IOVA: uint64(d.iova), Bytes: d.bytes})
 	if j.counted(mappings{maps: 1, mapBytes: d.bytes, first: d.generation, last: d.generation, mapSum: d.sum}, true) {
@@ -79,8 +78,7 @@ func (j *journal) mapped(d *dmaMemory) error {
 	return j.append("dma.map", fmt.Sprintf("%s iova=%#x bytes=%d generation=%d", j.tag, uint64(d.iova), d.bytes, d.generation))
 }
 
-// unmapped records memory that the driver does not reach any more, and that mapped
-// has recorded.
+// unmapped records memory that mapped has recorded and that the driver no longer reaches.
 func (j *journal) unmapped(d *dmaMemory) {
 	n := mappings{unmaps: 1, unmapBytes: d.bytes, unmapSum: d.sum}
 	if j.counted(n, false) {
@@ -94,14 +92,14 @@ func (j *journal) unmapped(d *dmaMemory) {
 	}
 }
 
-// undone records memory that the device could reach and that the driver never heard
-// of. There is no more of it than calls of a driver at a time.
+// undone records memory that the device could reach and the driver never heard of. Each call
+// of a driver leaves at most one.
 func (j *journal) undone(d *dmaMemory) {
 	_ = j.append(dma.KindUndone, fmt.Sprintf("%s iova=%#x bytes=%d generation=%d", j.tag, uint64(d.iova), d.bytes, d.generation))
 }
 
-// counted counts n if it gets no record of its own. One that has to be recorded
-// (must) is not counted while the log refuses records.
+// counted counts n if it needs no record of its own. One that must be recorded (must) is not
+// counted while the log refuses records.
 func (j *journal) counted(n mappings, must bool) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -124,11 +122,11 @@ func (j *journal) armLocked() {
 	j.flushing.Add(1)
 	j.timer = time.AfterFunc(summaryDelay, func() {
 		defer j.flushing.Done()
-		_ = j.flush() // what was refused is due again
+		_ = j.flush() // refused records are due again
 	})
 }
 
-// append writes a record, and notes whether the log takes any.
+// append writes a record, and notes whether the log accepts records.
 func (j *journal) append(kind, detail string) error {
 	_, err := j.audit.Append(kind, "", detail)
 	j.mu.Lock()
@@ -140,7 +138,7 @@ func (j *journal) append(kind, detail string) error {
 	return err
 }
 
-// flush records what was counted.
+// flush records the counts.
 func (j *journal) flush() error {
 	j.mu.Lock()
 	n := j.pending
@@ -159,7 +157,7 @@ func (j *journal) flush() error {
 	if err != nil {
 		j.mu.Lock()
 		defer j.mu.Unlock()
-		n.add(j.pending) // what came meanwhile
+		n.add(j.pending) // counted meanwhile
 		j.pending = n
 		j.armLocked()
 	}
@@ -167,7 +165,7 @@ func (j *journal) flush() error {
 	return err
 }
 
-// close records what is counted and not recorded. Nothing is mapped any more.
+// close records the remaining counts. No mapping is left.
 func (j *journal) close() {
 	j.mu.Lock()
 	j.closed = true

@@ -13,7 +13,7 @@ import (
 	"capgpu/ledger"
 )
 
-// wireLimits names only what is limited: the rest is unlimited.
+// wireLimits lists the limited classes only: others are unlimited.
 func wireLimits(l ledger.Limits) (list []control.Limit) {
 	for class, amount := range l {
 		if amount != ledger.Unlimited {
@@ -29,14 +29,14 @@ func (d *device) sendTenant(ctx context.Context, l *driverLink, t *Tenant) error
 	return err
 }
 
-// tellTenants tells a driver what tenants have, so that each has a budget before it has a
-// session. A refusal is no harm, sessions bring most of it again; a driver that does not
-// answer for patience is over.
+// tellTenants sends a driver the limits of tenants, so that each has a budget before its
+// first session. A refusal does no harm, because sessions bring most of it again. A driver
+// that does not answer within patience is ended.
 func (d *device) tellTenants(ctx context.Context, l *driverLink, tenants []*Tenant, patience time.Duration) error {
 	told, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 
-	// Side by side: clients wait for it.
+	// At the same time, because clients wait.
 	errs := make([]error, len(tenants))
 	var telling sync.WaitGroup
 	for at := 0; at < len(tenants); at += maxTelling {
@@ -63,8 +63,8 @@ func (d *device) tellTenants(ctx context.Context, l *driverLink, tenants []*Tena
 	return nil
 }
 
-// telling is tellTenants of a driver that is not ready yet: it answers as soon as it hears,
-// so that nobody waits for that when it is.
+// telling is tellTenants for a driver that is not ready yet. Such a driver answers as soon as
+// it reads, so that clients do not wait for it when it is ready.
 type telling struct {
 	cancel context.CancelFunc
 	told   chan error // holds one
@@ -80,8 +80,8 @@ func (d *device) beginTelling(ctx context.Context, l *driverLink, tenants []*Ten
 	return t
 }
 
-// await returns when all are told, or the driver, which is ready, does not answer for
-// patience.
+// await returns when all limits are sent, or when the driver, which is ready, does not answer
+// within patience.
 func (t *telling) await(patience time.Duration) error {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
@@ -93,7 +93,7 @@ func (t *telling) await(patience time.Duration) error {
 	}
 }
 
-// end returns when nobody is told any more.
+// end stops the sending and waits for it.
 func (t *telling) end() {
 	t.cancel()
 	for range t.told {
@@ -104,11 +104,11 @@ func errSilent(patience time.Duration) error {
 	return fmt.Errorf("the driver did not answer for %v", patience)
 }
 
-// maxTelling is how many tenants' limits are told at once: less than half of the
-// requests that a link carries.
+// maxTelling is how many tenants' limits are sent at once: less than half of the requests
+// that a link carries.
 const maxTelling = 16
 
-// changed are the tenants that are new, or of which the policy is another by now.
+// changed returns the tenants that are new or have another policy.
 func changed(before, now []*Tenant) (tenants []*Tenant) {
 	for _, t := range now {
 		if !slices.Contains(before, t) {
@@ -118,7 +118,7 @@ func changed(before, now []*Tenant) (tenants []*Tenant) {
 	return tenants
 }
 
-// gone are the names of tenants that are there no more.
+// gone returns the names of tenants that were removed.
 func gone(before, now []*Tenant) (names []string) {
 	for _, t := range before {
 		if !slices.ContainsFunc(now, func(other *Tenant) bool { return other.Name == t.Name }) {

@@ -21,15 +21,14 @@ import (
 
 // driverLink is one driver process with both links to it.
 //
-// It is over when one of its ends is: the process exits, the supervision link
-// dies, the grant link dies or breaks the protocol, a ping goes unanswered, or the
-// manager finds a reason of its own (doom).
-// Whichever comes first kills the others: end() waits for all of them, for a
-// bounded time. A process that the kernel cannot end (a thread of it sleeps in a
-// system call that nobody answers) must not keep what it was lent.
+// It ends when one of its parts does: the process exits, the supervision link dies, the grant
+// link dies or breaks the protocol, a ping goes unanswered, or the manager has a reason of
+// its own (epochFailure). The first of these ends the others. end() waits for all of them,
+// for a bounded time: a process that the kernel cannot end (a thread of it sleeps in a system
+// call that never returns) must not keep its grants.
 type driverLink struct {
 	epoch   uint64
-	holder  *holder // nil: of the epoch's first driver
+	holder  *holder // nil for the epoch's first driver
 	child   *child
 	checked bool // the child is known to be confined
 	caller  peer
@@ -37,15 +36,15 @@ type driverLink struct {
 
 	sessions *openSessions // attached to this driver
 	failure  *epochFailure // of its grants
-	// settle returns when the driver was told of every fault of its device until now,
-	// with for how long no report was left out.
+	// settle returns when the driver knows of every fault of its device so far. It returns
+	// for how long no report can be missing.
 	settle func(context.Context) (time.Duration, error)
 
-	// climb shows where the driver stands on the ladder; climbing is held while it is
-	// told, and so bounds how often it can be.
+	// climb publishes the driver's level of recovery. climbing is held meanwhile, which
+	// bounds how often it is called.
 	climb    func(*driverLink, ladder)
 	climbing chan struct{}
-	// incidents are those of the epoch's drivers before this one. Guarded by the board's mu.
+	// incidents counts those of the epoch's earlier drivers. Guarded by the board's mu.
 	incidents uint64
 
 	ready chan control.ReadyRequest // holds the one Ready
@@ -54,9 +53,9 @@ type driverLink struct {
 	grantsErr  error         // read after grantsDone
 
 	pings atomic.Uint64 // answered
-	// short shows what the driver has run out of (short.go).
+	// short publishes which resource the driver has run out of (short.go).
 	short      func(l *driverLink, what string)
-	shortPings int // in a row; runPings'
+	shortPings int // in a row; used by runPings
 }
 
 func (l *driverLink) runGrants(s *grantServer, conn *net.UnixConn) {
@@ -64,7 +63,7 @@ func (l *driverLink) runGrants(s *grantServer, conn *net.UnixConn) {
 	l.grantsErr = s.serve(conn)
 }
 
-// handle answers what a driver may ask: one Ready, SettleFaults and Recovery.
+// handle answers a driver's requests: one Ready, SettleFaults and Recovery.
 func (l *driverLink) handle(ctx context.Context, m *control.Message) *control.Message {
 	defer m.CloseFDs()
 	switch m.Type {
@@ -100,7 +99,8 @@ func (l *driverLink) handle(ctx context.Context, m *control.Message) *control.Me
 	}
 }
 
-// watch returns why the driver is over, once it is. It pings from ready on.
+// watch returns when the driver has ended, with the reason. It pings once the driver is
+// ready.
 func (l *driverLink) watch(ctx context.Context, interval, timeout time.Duration) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var pinging sync.WaitGroup
@@ -125,7 +125,7 @@ func (l *driverLink) watch(ctx context.Context, interval, timeout time.Duration)
 // exitGrace is how long the exit of a process may follow the end of its links.
 const exitGrace = time.Second
 
-// exitedOr prefers the exit of the process as the reason: it says more.
+// exitedOr returns the exit of the process as the reason if there is one: it tells more.
 func (l *driverLink) exitedOr(err error) error {
 	timer := time.NewTimer(exitGrace)
 	defer timer.Stop()
@@ -144,9 +144,9 @@ func orClosed(err error) error {
 	return err
 }
 
-// standstill is what a busy machine hardly makes the manager see the end of its patience too
-// late by: it was stopped itself, or its virtual machine was. A silence of that time is
-// nobody's, maxStills times in a row.
+// standstill is a delay that a busy machine hardly causes. If the manager sees a timeout
+// later than that, the manager itself was stopped, or its virtual machine was. The driver is
+// not blamed for such a silence, maxStills times in a row.
 const (
 	standstill = 500 * time.Millisecond
 	maxStills  = 8
@@ -166,7 +166,7 @@ func (l *driverLink) runPings(ctx context.Context, interval, timeout time.Durati
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case errors.Is(err, context.DeadlineExceeded) && time.Since(began) > timeout+standstill && stood < maxStills:
-			stood++ // the manager did, and the driver may have: it is asked again
+			stood++ // the manager stood still, and the driver may have: ask again
 			continue
 		case errors.Is(err, context.DeadlineExceeded):
 			return errSilent(timeout)
@@ -186,10 +186,10 @@ func (l *driverLink) runPings(ctx context.Context, interval, timeout time.Durati
 	}
 }
 
-// end ends the process and takes both links down. A driver that has answered
-// Shutdown (politely) gets a moment to exit by itself; any other is killed. When
-// it returns nil nothing of the driver runs, neither its code nor a call of it.
-// Otherwise it returns a *remains, patience after the kill.
+// end ends the process and closes both links. A driver that has answered Shutdown (politely)
+// gets a moment to exit by itself; any other is killed. When end returns nil, nothing of the
+// driver runs, neither its code nor a call of it. Otherwise it returns a *remains, patience
+// after the kill.
 func (l *driverLink) end(log *slog.Logger, politely bool, patience time.Duration) error {
 	closed := make(chan struct{})
 	closeLink := sync.OnceFunc(func() {
@@ -236,15 +236,15 @@ func (l *driverLink) end(log *slog.Logger, politely bool, patience time.Duration
 const (
 	// goodbyeGrace is how long a driver may take to exit once its links are down.
 	goodbyeGrace = time.Second
-	// stopPatience is how long a killed driver may take to be gone when the manager
-	// stops; at other times it is Config.ReapTimeout.
+	// stopPatience is how long a killed driver may take to exit when the manager stops; at
+	// other times it is Config.ReapTimeout.
 	stopPatience = 3 * time.Second
 )
 
-// remains is what could not be ended of a driver.
+// remains is the part of a driver that could not be ended.
 type remains struct {
 	parts     []string
-	grantsRun bool // then its register windows have to stay
+	grantsRun bool // its register windows have to stay
 	patience  time.Duration
 }
 
@@ -252,8 +252,7 @@ func (r *remains) Error() string {
 	return fmt.Sprintf("the driver was killed, and %s after %v", strings.Join(r.parts, ", "), r.patience)
 }
 
-// streamPair is two connected STREAM sockets: ours polled, theirs a bare
-// descriptor.
+// streamPair returns two connected STREAM sockets: ours polled, theirs a bare descriptor.
 func streamPair() (ours *net.UnixConn, theirs int, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

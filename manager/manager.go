@@ -18,40 +18,40 @@ import (
 	"capgpu/ledger"
 )
 
-// Config is what a Manager is made from. Zero durations mean the defaults.
+// Config configures a Manager. A duration of zero means the default.
 type Config struct {
 	Policy *Policy
 	RunDir string   // made with mode 0700 if missing
-	Audit  AuditLog // the Manager's from Start on, also when Start fails
+	Audit  AuditLog // owned by the Manager from Start on, also when Start fails
 
 	DriverPath  string   // gpu-mock, which drives the fake function
-	DriverArgs  []string // of it
+	DriverArgs  []string // of DriverPath
 	ServicePath string   // gpu-service, which drives hardware unless the policy names another
 	GatePath    string   // gpu-gate
 
 	Hardware Hardware // opens functions; needed if the policy has any
 
-	// Parse reads a policy that an operator asks about; nil: ParsePolicy.
+	// Parse parses a policy that an operator asks about; nil: ParsePolicy.
 	Parse func(text []byte) (*Policy, error)
 
-	Log *slog.Logger      // for machines; nil: nowhere
-	Say func(line string) // plain lines for a person; nil: nowhere
+	Log *slog.Logger      // for machines; nil: discarded
+	Say func(line string) // lines for a person; nil: discarded
 
 	ReadyTimeout time.Duration // from a driver's start to its Ready
 	PingInterval time.Duration
 	PingTimeout  time.Duration // a driver silent for so long is killed
 	ReapTimeout  time.Duration // a killed driver not gone by then wedges the device
-	// StopTimeout is how long a driver may take to have everything stand still, for an
-	// upgrade or a suspension, before it goes on instead.
+	// StopTimeout is how long a driver may take to stop all work for an upgrade or a
+	// suspension. After that it continues instead.
 	StopTimeout time.Duration
 }
 
-// What zero durations of a Config mean.
+// Defaults of a Config.
 const (
 	DefaultReadyTimeout = 15 * time.Second
 	DefaultPingInterval = time.Second
 	DefaultPingTimeout  = 4 * time.Second
-	DefaultReapTimeout  = 10 * time.Second // a real GPU's context takes its time to go
+	DefaultReapTimeout  = 10 * time.Second // the context of a real GPU takes long to be released
 	DefaultStopTimeout  = 5 * time.Second
 )
 
@@ -100,7 +100,7 @@ func (c *Config) setTimes() {
 
 type program struct{ what, path, flag string }
 
-// programs are those that will be started.
+// programs returns the programs that will be started.
 func (c *Config) programs() []program {
 	all := []program{{"gate", c.GatePath, "--gate"}}
 	if !c.Policy.Hardware() {
@@ -122,16 +122,16 @@ type Manager struct {
 	cfg            Config
 	log            *slog.Logger
 	audit          AuditLog // of the host
-	iommu          AuditLog // of what the IOMMU does, of whichever functions
+	iommu          AuditLog // of the IOMMU's events, for all functions
 	ledger         *ledger.Ledger
 	dir            *runDir
 	jailer         *sandbox.Jailer
 	spawner        *spawner // of drivers
 	gates          *gatePool
-	devices        []*device   // by index; set before anything is served
-	faults         *faultWatch // nil: nobody tells
+	devices        []*device   // by index; set before clients are served
+	faults         *faultWatch // nil: no faults are reported
 	admin          *adminServer
-	unclearLimiter *rateLimiter // of records of faults that may be of several functions
+	unclearLimiter *rateLimiter // limits records of faults that may be of several functions
 
 	reconcile *reconciler // of DMA memory
 
@@ -139,18 +139,18 @@ type Manager struct {
 	// +checklocks:mu
 	tenants []*tenantServer // in the policy's order
 	// +checklocks:mu
-	leaving []*tenantServer // that the policy has no more, until all of it has ended
+	leaving []*tenantServer // removed by the policy, and not ended yet
 
-	changing turnstile       // of one: for a Reload, a Plan, and Close
-	open     context.Context // ended by Close: a Reload that waits ends
+	changing turnstile       // held by one Reload, Plan or Close
+	open     context.Context // ended by Close: a waiting Reload ends
 	shut     context.CancelFunc
 
 	closeOnce sync.Once
 	closeErr  error
 }
 
-// Start takes the run directory, opens the sockets and starts the driver. It
-// returns once clients can connect; the device may still be starting.
+// Start takes the run directory, opens the sockets and starts the driver. It returns once
+// clients can connect; the device may still be starting.
 func Start(cfg Config) (_ *Manager, err error) {
 	var undo []func() error
 	defer func() {
@@ -237,15 +237,14 @@ func Start(cfg Config) (_ *Manager, err error) {
 
 // say prints a line for a person.
 func (m *Manager) say(format string, args ...any) {
-	m.cfg.Say("capgpu: " + sanitize.Text(fmt.Sprintf(format, args...))) // a cause may hold a stranger's words
+	m.cfg.Say("capgpu: " + sanitize.Text(fmt.Sprintf(format, args...))) // a cause may contain untrusted text
 }
 
-// Close refuses new clients, lets the drivers shut down within ctx, and returns
-// when nothing of the manager is left. What cannot be ended (the kernel can keep a
-// process, or a call, for as long as it likes) is left behind and named in the
-// error, at most goodbyeGrace + stopPatience + endGrace + releaseGrace + closeGrace
-// after ctx: log and run directory are free for the next manager in any case.
-// Idempotent.
+// Close refuses new clients, lets the drivers shut down within ctx, and returns when nothing
+// of the manager is left. The kernel can hold a process or a call for any time; what cannot
+// be ended is left behind and named in the error, at most goodbyeGrace + stopPatience +
+// endGrace + releaseGrace + closeGrace after ctx. Log and run directory are free for the next
+// manager in any case. Close is idempotent.
 func (m *Manager) Close(ctx context.Context) error {
 	m.closeOnce.Do(func() { m.closeErr = m.close(ctx) })
 	return m.closeErr
@@ -254,7 +253,7 @@ func (m *Manager) Close(ctx context.Context) error {
 func (m *Manager) close(ctx context.Context) error {
 	m.say("stopping")
 	m.shut()
-	_ = m.changing.enter(context.Background()) // a reload that is under way is over then
+	_ = m.changing.enter(context.Background()) // a running reload has ended by then
 	tenants := m.servers()
 	crashpoint.Here("manager.stop.begun")
 	var errs []error
@@ -276,7 +275,7 @@ func (m *Manager) close(ctx context.Context) error {
 
 	errs = append(errs, m.gates.Close(grace))
 	m.spawner.Close()
-	if err := m.jailer.Close(); err != nil { // what could not be ended is still in there
+	if err := m.jailer.Close(); err != nil { // processes that could not be ended are still in there
 		m.log.Warn("a cgroup is left behind; the next device-manager removes it", "err", err)
 	}
 
@@ -300,23 +299,22 @@ func (m *Manager) close(ctx context.Context) error {
 // closeGrace is how long connections may take to end, all together.
 const closeGrace = 3 * time.Second
 
-// errStopping is why everything ends in Close.
+// errStopping ends connections and requests in Close.
 var errStopping = gpuerr.New(gpuerr.Disconnected, "device-manager is stopping")
 
-// SocketPath is the tenant socket (SEQPACKET) of a tenant.
+// SocketPath returns the path of a tenant's socket (SEQPACKET).
 func (m *Manager) SocketPath(tenant string) string { return m.dir.socketPath(tenant) }
 
-// CapnpSocketPath is the Cap'n Proto socket (STREAM) of a tenant.
+// CapnpSocketPath returns the path of a tenant's Cap'n Proto socket (STREAM).
 func (m *Manager) CapnpSocketPath(tenant string) string { return m.dir.capnpSocketPath(tenant) }
 
-// Check verifies the books; for tests and operators, at any time.
+// Check verifies the ledger. It may be called at any time.
 func (m *Manager) Check() error { return m.ledger.Check() }
 
-// Usage is what everybody together holds: connections, and what the driver was
-// lent.
+// Usage returns the totals that are charged: connections, and the grants of drivers.
 func (m *Manager) Usage() []ledger.Entry { return m.ledger.Root().Snapshot() }
 
-// Tenants are the names of the tenants that are served, in the policy's order.
+// Tenants returns the names of the served tenants, in the policy's order.
 func (m *Manager) Tenants() (names []string) {
 	for _, t := range m.servers() {
 		names = append(names, t.policy().Name)
@@ -324,7 +322,7 @@ func (m *Manager) Tenants() (names []string) {
 	return names
 }
 
-// tenantLog is the log of a tenant that may use a device, or is losing it just now; or nil.
+// tenantLog returns the log of a tenant that may use a device, or is losing it now; or nil.
 func (m *Manager) tenantLog(device, tenant string) AuditLog {
 	m.mu.Lock()
 	defer m.mu.Unlock()

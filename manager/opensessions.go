@@ -9,34 +9,34 @@ import (
 	"capgpu/gpuerr"
 )
 
-// maxOpenSessions bounds what a driver can have us remember by not recording the end
-// of sessions.
+// maxOpenSessions bounds the manager's memory of a driver that does not record the end of
+// sessions.
 const maxOpenSessions = 1 << 16
 
-// openSessions knows the sessions of one driver of which no end is recorded. A driver
-// that dies records nothing any more: then the manager does it, session.lost.
+// openSessions knows the sessions of one driver that have no recorded end. A dead driver
+// records nothing; the manager then records session.lost for it.
 type openSessions struct {
 	mu sync.Mutex
 	// +checklocks:mu
 	open map[uint64]*openSession // by number of session.attach
 	// +checklocks:mu
-	asked map[uint64]*attachRecord // sessions that the driver was asked for and has not answered
+	asked map[uint64]*attachRecord // requested of the driver, not yet answered
 	// +checklocks:mu
 	driverEnded bool // the driver has ended
 
-	recording sync.WaitGroup // session.attach that are written
+	recording sync.WaitGroup // session.attach records that are being written
 }
 
-// openSession is a session that was attached: whose it is, and what it may do.
+// openSession is a session that was attached, with its tenant and rights.
 type openSession struct {
 	tenant   string
-	by       *connection // through which it was opened: busy while the session is there
+	by       *connection // opened the session, and is busy until the session ends
 	facet    uint32
 	programs []string // empty: all
-	endCause error    // why the policy has it end; nil: it does not
+	endCause error    // why the policy ends it; nil: it does not
 }
 
-// attachRecord is a session.attach that may be due.
+// attachRecord is a session.attach that may have to be written.
 type attachRecord struct {
 	once   recordOnce
 	record func() error
@@ -46,17 +46,16 @@ func newOpenSessions() *openSessions {
 	return &openSessions{open: map[uint64]*openSession{}, asked: map[uint64]*attachRecord{}}
 }
 
-// ask notes that the driver is asked for a session. record makes its session.attach,
-// which is there before the client has the session, and before the driver's first record
-// of it; of one that is refused there is none.
+// ask notes that the driver is asked for a session. record writes its session.attach, before
+// the client has the session and before the driver's first record of it. A refused session
+// has none.
 func (t *openSessions) ask(session uint64, record func() error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.asked[session] = &attachRecord{record: record}
 }
 
-// attach records a session and has it among those that are there. Its connection is busy
-// until its end.
+// attach records a session and adds it. Its connection is busy until the session ends.
 func (t *openSessions) attach(session uint64, o openSession) error {
 	t.mu.Lock()
 	r := t.asked[session]
@@ -85,18 +84,19 @@ func (t *openSessions) attach(session uint64, o openSession) error {
 	return nil
 }
 
-// errTooManyOpen is of a session that nobody could end any more.
+// errTooManyOpen refuses a session that the manager could not end.
 var errTooManyOpen = gpuerr.New(gpuerr.Busy, "the driver has %d sessions whose end it has not recorded; an operator can replace it with gpuctl upgrade", maxOpenSessions)
 
-// markEnding notes of each session whether it has to end, which refuse says (nil: no), and
-// returns those that do now, by tenant. It sees every session that has begun.
+// markEnding calls refuse for each session, and notes those that have to end with the error
+// that it returns. It returns the newly noted ones by tenant. It sees every session that has
+// begun.
 func (t *openSessions) markEnding(refuse func(*openSession) error) map[string][]uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	byTenant := map[string][]uint64{}
 	for session, o := range t.open {
 		if o.endCause != nil {
-			continue // and it has been ended, or its driver has
+			continue // it was ended before, or its driver was
 		}
 		if o.endCause = refuse(o); o.endCause != nil {
 			byTenant[o.tenant] = append(byTenant[o.tenant], session)
@@ -105,7 +105,7 @@ func (t *openSessions) markEnding(refuse func(*openSession) error) map[string][]
 	return byTenant
 }
 
-// count is the number of a tenant's sessions that a condemn would name.
+// count returns how many of a tenant's sessions markEnding would return.
 func (t *openSessions) count(tenant string, refuse func(*openSession) error) (n int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -117,7 +117,7 @@ func (t *openSessions) count(tenant string, refuse func(*openSession) error) (n 
 	return n
 }
 
-// endCause is why a session has to end, or nil.
+// endCause returns why a session has to end, or nil.
 func (t *openSessions) endCause(session uint64) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -127,8 +127,8 @@ func (t *openSessions) endCause(session uint64) error {
 	return nil
 }
 
-// errAttachLost is of a session that has ended, with its driver or without, before it
-// was anybody's.
+// errAttachLost is the error for a session that ended, with or without its driver, before the
+// client had it.
 var errAttachLost = gpuerr.New(gpuerr.Busy, "the session ended while it was opened; wait for the device's next state and open it again")
 
 func (t *openSessions) end(session uint64) {
@@ -142,8 +142,8 @@ func (t *openSessions) end(session uint64) {
 	}
 }
 
-// observe reads, of what a driver records, which session it has opened and which has
-// ended. It is the driver's claim, and only these records depend on it.
+// observe learns from a driver's records which session it has opened or ended. These are the
+// driver's claims, and only records of the sessions depend on them.
 func (t *openSessions) observe(kind, detail string) {
 	if kind != "session.open" && kind != "session.close" {
 		return
@@ -163,14 +163,14 @@ func (t *openSessions) observe(kind, detail string) {
 		r := t.asked[session]
 		t.mu.Unlock()
 		if r != nil {
-			_ = r.once.do(r.record) // attach tells what came of it
+			_ = r.once.do(r.record) // attach returns the error
 		}
 		return
 	}
 }
 
-// lost ends what is there, because the driver has ended, and returns how many sessions
-// that were, by tenant and in all. None is attached any more.
+// lost removes all sessions, because the driver has ended, and returns their number, by
+// tenant and in all. No session is attached afterwards.
 func (t *openSessions) lost() (byTenant map[string]int, total int) {
 	t.mu.Lock()
 	t.driverEnded = true
@@ -188,8 +188,8 @@ func (t *openSessions) lost() (byTenant map[string]int, total int) {
 	return byTenant, len(open)
 }
 
-// recordOnce makes the record that a grant needs before its first use, once. A
-// record that failed is tried again by the next use.
+// recordOnce writes the record that a grant needs before its first use, once. If that fails,
+// the next use tries again.
 type recordOnce struct {
 	mu sync.Mutex
 	// +checklocks:mu
@@ -207,7 +207,7 @@ func (r *recordOnce) do(record func() error) error {
 	return err
 }
 
-// recordGrant records that the driver holds a window or a vector, before it does.
+// recordGrant records a window or a vector before the driver holds it.
 func (g *grants) recordGrant(r *recordOnce, kind, format string, args ...any) error {
 	return r.do(func() error {
 		_, err := g.audit.Append(kind, "", g.tag()+" "+fmt.Sprintf(format, args...))

@@ -8,43 +8,42 @@ import (
 	"time"
 )
 
-// How many lines of one cause are logged: so many in a row, and then one in each
-// interval. Of one user, for a cause that tells whose doing it is, it is less, so that no
-// user's lines leave out those of another.
+// Limits of log lines of one cause: a burst, and then one per interval. Lines of a known user
+// have smaller limits, so that they do not suppress those of another.
 const (
 	causeBurst    = 64
 	causeInterval = 2 * time.Second
 	peerBurst     = 16
 	peerInterval  = 10 * time.Second
-	// A driver's words are paced where they are read, too (stderr.go).
+	// A driver's output is limited where it is read, too (stderr.go).
 	driverBurst    = lineBurst
 	driverInterval = time.Second
 
-	// maxCauses and maxPeers bound what is remembered; what is beyond that has one pace.
+	// maxCauses and maxPeers bound the memory. Causes and peers beyond that share one bucket.
 	maxCauses = 512
 	maxPeers  = 256
 
-	leftOutAfter = 10 * time.Second // how long a count waits for more, at most
+	leftOutAfter = 10 * time.Second // at most so long until a count is logged
 )
 
-// PacedLog passes log lines on, as many of each cause as a person can read: whatever a
-// stranger, a client, a gate or a driver can have logged, it can have logged again and
-// again. The cause of a line is its message with "tenant" and the attributes of its logger
-// but "pid"; its peer is the attribute "uid". What is left out is counted, and the count is a line.
+// PacedLog limits how many log lines of each cause pass. A stranger, a client, a gate or a
+// driver can repeat without end the act that the manager logs. The cause of a line is its
+// message, the attribute "tenant" and the attributes of its logger except "pid". Its peer is
+// the attribute "uid". Suppressed lines are counted, and the count is a line.
 //
-//	line ──► pace of its peer ──► pace of its cause ──► next
-//	              └─────── none ──────┴──► counted ──leftOutAfter──► "lines were left out"
+//	line ──► limit of its peer ──► limit of its cause ──► next
+//	              └───── spent ────────┴──► counted ──leftOutAfter──► "lines were left out"
 type PacedLog struct {
 	paces *logPaces
 	next  slog.Handler
 	cause string // of the logger's attributes
 	peer  string
-	said  bool // the logger is of a driver's output
+	said  bool // logs a driver's output
 }
 
 var _ slog.Handler = (*PacedLog)(nil)
 
-// logPaces is what all loggers made from one PacedLog share.
+// logPaces is the state that all loggers of one PacedLog share.
 type logPaces struct {
 	mu sync.Mutex
 	// +checklocks:mu
@@ -70,7 +69,7 @@ type leftOut struct {
 	timer  *time.Timer
 }
 
-// NewPacedLog paces what goes to next. Close tells the last counts.
+// NewPacedLog limits the lines that go to next. Close logs the last counts.
 func NewPacedLog(next slog.Handler) *PacedLog {
 	return &PacedLog{next: next, paces: &logPaces{causes: map[string]*bucket{}, peers: map[string]*bucket{}, leftOut: map[string]*leftOut{}}}
 }
@@ -86,7 +85,7 @@ func (h *PacedLog) WithAttrs(attrs []slog.Attr) slog.Handler {
 	of.next = h.next.WithAttrs(attrs)
 	for _, a := range attrs {
 		switch a.Key {
-		case "pid": // each connection has another
+		case "pid": // it differs for each connection
 		case "uid":
 			of.peer = a.Value.String()
 		default:
@@ -108,7 +107,7 @@ func (h *PacedLog) WithGroup(name string) slog.Handler {
 // Handle implements slog.Handler.
 func (h *PacedLog) Handle(ctx context.Context, r slog.Record) error {
 	cause, peer := h.cause, h.peer
-	var tenant []slog.Attr // that the line tells, and not its logger
+	var tenant []slog.Attr // attributes of the line, not of its logger
 	r.Attrs(func(a slog.Attr) bool {
 		switch a.Key {
 		case "uid":
@@ -158,14 +157,14 @@ func (p *logPaces) enter(cause, peer string, driver bool, line leftOut) bool {
 	return false
 }
 
-// pacedBy is the bucket of a name, or where there are too many names, that of all others.
+// pacedBy returns the bucket of a name, or the shared one if there are too many names.
 func pacedBy(all map[string]*bucket, most int, name string, burst int, interval time.Duration, now time.Time) (*bucket, string) {
 	if b := all[name]; b != nil {
 		return b, name
 	}
 
 	if len(all) >= most {
-		for n, b := range all { // one that is full says what a new one would
+		for n, b := range all { // a full bucket is the same as a new one
 			if b.wait(now) == 0 && b.credit == b.full {
 				delete(all, n)
 			}
@@ -183,7 +182,7 @@ func pacedBy(all map[string]*bucket, most int, name string, burst int, interval 
 	return &b, name
 }
 
-// countLocked counts a line, and has the count told in a while.
+// countLocked counts a line. The count is logged after leftOutAfter.
 //
 // +checklocks:p.mu
 func (p *logPaces) countLocked(key string, line leftOut) {
@@ -218,7 +217,7 @@ func (p *logPaces) tell(key string) {
 	_ = l.next.Handle(context.Background(), r)
 }
 
-// Close tells what was left out. Lines that come later are all logged.
+// Close logs the counts. Later lines are all logged.
 func (h *PacedLog) Close() {
 	p := h.paces
 	p.mu.Lock()

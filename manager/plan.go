@@ -10,13 +10,14 @@ import (
 	"capgpu/gpuerr"
 )
 
-// planAsker answers, on one connection of an operator, what policy files would change.
+// planAsker answers, on one connection of an operator, which changes a policy file would
+// make.
 type planAsker struct {
 	m *Manager
 
 	mu sync.Mutex
 	// +checklocks:mu
-	text []byte // what has come of the file
+	text []byte // parts of the file so far
 }
 
 func (p *planAsker) handle(ctx context.Context, m *control.Message) *control.Message {
@@ -40,7 +41,7 @@ func (p *planAsker) handle(ctx context.Context, m *control.Message) *control.Mes
 
 	changes, err := p.m.Plan(ctx, next)
 	switch {
-	case errors.Is(err, gpuerr.Disconnected): // it stops
+	case errors.Is(err, gpuerr.Disconnected): // the manager stops
 		return control.ErrorReply(m, err)
 	case err != nil:
 		return control.ErrorReply(m, gpuerr.New(gpuerr.Invalid, "%v", err))
@@ -54,7 +55,7 @@ func (p *planAsker) handle(ctx context.Context, m *control.Message) *control.Mes
 	return control.NewReply(m, reply)
 }
 
-// take adds a part, and returns the file with the last.
+// take adds a part. It returns the file when the part is the last.
 func (p *planAsker) take(req control.PlanRequest) (text []byte, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -9,26 +9,26 @@ import (
 	"capgpu/ledger"
 )
 
-// Policy says who may use the device, and for how much. ParsePolicy reads it
-// from JSON; packaging/policy.json is an example with every field.
+// Policy says which tenants may use the device, and how much of it. ParsePolicy reads it from
+// JSON; packaging/policy.json is an example with every field.
 type Policy struct {
 	Device DevicePolicy
-	// Functions are those of hardware, by index; none: the fake function.
+	// Functions are hardware functions by index; empty: the fake function.
 	Functions []FunctionPolicy
-	ClaimAll  bool // also every display and accelerator function that is not named
+	ClaimAll  bool // serve every other display and accelerator function, too
 	Audit     AuditPolicy
 	Sandbox   SandboxPolicy
 	Tenants   []Tenant
 }
 
-// DevicePolicy is about the fake function and its driver, and what functions have
-// in common.
+// DevicePolicy configures the fake function and its driver, and holds the defaults of all
+// functions.
 type DevicePolicy struct {
 	MemoryBytes uint64 // DMA memory that all drivers of the function may hold
 	IOVAEntries uint64 // mappings of it
 	HugePages   bool   // see FunctionPolicy
 	Faults      string // fault script of the mock; developer mode only
-	Engine      string // what runs programs on the mock: "auto" or "lane"; empty: its default
+	Engine      string // executes programs on the mock: "auto" or "lane"; empty: its default
 	Subgroup    uint64 // lanes of a subgroup of the mock; 0: its default
 	// InterruptLimit is how many interrupts of one vector in a second are a storm.
 	InterruptLimit uint64
@@ -47,7 +47,7 @@ type RespawnPolicy struct {
 	Standby bool
 }
 
-// Tenant is whom the policy names, and what it may do.
+// Tenant is a tenant of the policy, with its rights.
 type Tenant struct {
 	Name                 string
 	SocketMode           os.FileMode
@@ -60,11 +60,11 @@ type Tenant struct {
 	Weight         uint32
 	MaxConnections uint64
 	IdleTimeout    time.Duration // of a connection without a session and without a request
-	GateRate       uint64        // gates in a second, once a burst is used up (gates.go)
+	GateRate       uint64        // gates per second, once the burst is used up (gates.go)
 	MaxDeadline    time.Duration // 0: the device's
 	Limits         ledger.Limits // of all sessions of the tenant together
 	Programs       []string      // that its sessions may open; empty: all
-	Devices        []string      // names of the functions it may use; empty: all
+	Devices        []string      // names of usable functions; empty: all
 }
 
 // Tenant returns the tenant of this name, or nil.
@@ -80,7 +80,7 @@ func (p *Policy) Tenant(name string) *Tenant {
 // Facet names, by their number.
 var facetNames = [...]string{"memory", "program", "full"}
 
-// What may be called a tenant: it becomes part of a file name and of log lines.
+// Tenant names are part of file names and log lines.
 var tenantName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,31}$`)
 
 const (
@@ -107,8 +107,8 @@ func defaultTenant() Tenant {
 	}
 }
 
-// defaultTenantLimits bound what a policy does not mention: no tenant is without
-// limits because a line was left out.
+// defaultTenantLimits apply where a policy gives no limit: a missing line does not make a
+// tenant unlimited.
 func defaultTenantLimits() ledger.Limits {
 	l := ledger.NoLimits()
 	l[ledger.DeviceMemory] = 256 << 20
@@ -124,9 +124,8 @@ func defaultTenantLimits() ledger.Limits {
 	return l
 }
 
-// DevPolicy is the policy of developer mode: the tenants default (everything),
-// memory-only (the memory facet) and limited (a small quota), each for the
-// calling user alone.
+// DevPolicy returns the policy of developer mode. Its tenants default (everything),
+// memory-only (the memory facet) and limited (a small quota) are for the calling user alone.
 func DevPolicy() *Policy {
 	own := []uint32{uint32(os.Getuid())}
 	full, memory, limited := defaultTenant(), defaultTenant(), defaultTenant()

@@ -2,21 +2,20 @@ package manager
 
 import "capgpu/audit"
 
-// AuditPolicy is about the audit logs: that of the host, and those of each device and
-// each tenant beside it.
+// AuditPolicy configures the audit logs: that of the host, and one for each device and each
+// tenant.
 type AuditPolicy struct {
 	Path   string      // of the host's; empty: audit.log in the run directory
 	Host   AuditBounds // of the host's log
 	Owners AuditBounds // of each other one
-	// DriverBytes is what may be recorded in a day about each tenant on one device, by
-	// its driver and the manager, and as much by the driver about itself; what is more is
+	// DriverBytes bounds the records of a day. A driver and the manager may record so much
+	// about each tenant of a device, and the driver as much about itself. Further events are
 	// counted.
 	DriverBytes uint64
-	// Launches is every how many launches of a session one is recorded; 0: none,
-	// they are only counted.
+	// Launches: one of so many launches of a session is recorded; 0: none. All are counted.
 	Launches uint64
-	// RequireKernel: no start without the kernel's own account of what functions on
-	// hardware can reach.
+	// RequireKernel: the manager starts only with the kernel's own account of the memory that
+	// hardware functions can reach.
 	RequireKernel bool
 }
 
@@ -26,13 +25,12 @@ type AuditBounds struct {
 	Keep     int    // full segments beside the current one; 0: all
 }
 
-// Options are the bounds as a log takes them.
+// Options returns the bounds as options of a log.
 func (b AuditBounds) Options() audit.Options {
 	return audit.Options{MaxBytes: b.MaxBytes, Keep: b.Keep}
 }
 
-// An owner's log is 64 MiB by default: a tenant's holds a day of what may be recorded
-// about it on one device.
+// An owner's log is 64 MiB by default: enough for a day of a tenant's records on one device.
 const (
 	ownersMaxBytes = 8 << 20
 	ownersKeep     = 7

@@ -10,11 +10,11 @@ import (
 	"capgpu/program/names"
 )
 
-// A policy that reads well can still be one that nobody can use, or that this host cannot
-// keep. Both are refused, at the start, by a reload and by --check-policy.
+// A policy can be well formed and yet unusable, or more than this host can provide. Such a
+// policy is refused at the start, by a reload and by --check-policy.
 
-// checkSocket gives the sockets of a tenant for one user to that user, where nobody else
-// could open them either, and refuses sockets that none of those who are allowed can open.
+// checkSocket makes the one user of a tenant the owner of its sockets if other users could
+// not open them. It refuses sockets that none of the allowed users can open.
 func (t *Tenant) checkSocket(n *node) error {
 	if t.AnyUID {
 		return nil
@@ -31,12 +31,11 @@ func (t *Tenant) checkSocket(n *node) error {
 	return nil
 }
 
-// writableByOthers is what lets others than the owner connect, which takes the right to
-// write.
+// writableByOthers lets users other than the owner connect, which takes write permission.
 const writableByOthers = 0o022
 
-// canOpen reports whether a user may be able to open the sockets: of the group's members
-// nothing is known.
+// canOpen reports whether a user may be able to open the sockets. The members of the group
+// are not known.
 func (t *Tenant) canOpen(uid uint32) bool {
 	owner, _ := t.socketOwner()
 	return uid == 0 || t.SocketMode&writableByOthers != 0 || int(uid) == owner && t.SocketMode&0o200 != 0
@@ -68,7 +67,7 @@ func (t *Tenant) parsePrograms(n *node, what string) error {
 	return nil
 }
 
-// checkPrograms refuses built-in programs that no driver of ours has. A function with a
+// checkPrograms refuses built-in programs that the shipped drivers lack. A function with a
 // driver of its own may have any.
 func (p *Policy) checkPrograms(tenants *node) error {
 	for i := range p.Tenants {
@@ -87,7 +86,7 @@ func (p *Policy) checkPrograms(tenants *node) error {
 	return nil
 }
 
-// field is the value of an object's field, or nil.
+// field returns the value of an object's field, or nil.
 func (n *node) field(name string) *node {
 	for _, m := range n.object {
 		if m.name == name {
@@ -97,10 +96,10 @@ func (n *node) field(name string) *node {
 	return nil
 }
 
-// memoryOfHost is what the host has.
+// memoryOfHost is the host's memory.
 type memoryOfHost struct {
 	bytes uint64 // in all
-	huge  uint64 // of it, set aside for huge pages: nothing else gets any of that
+	huge  uint64 // of bytes: reserved for huge pages only
 }
 
 // readMemory reads /proc/meminfo (proc_meminfo(5)).
@@ -127,18 +126,18 @@ func parseMemory(text []byte) (h memoryOfHost, err error) {
 	return h, nil
 }
 
-// defaultMemory is what device.memory is if a policy does not say: 1 GiB, or three
-// quarters of the host's memory if that is less.
+// defaultMemory is the default of device.memory: 1 GiB, or three quarters of the host's
+// memory if that is less.
 func defaultMemory() uint64 {
 	const usual = 1 << 30
 	h, err := readMemory()
 	if err != nil {
-		return usual // checkHost tells the caller of that
+		return usual // checkHost reports the error
 	}
 	return min(usual, h.bytes/4*3)
 }
 
-// checkHost refuses a policy whose functions may hold more memory than this host has.
+// checkHost refuses a policy with functions that may hold more memory than this host has.
 func (p *Policy) checkHost() error {
 	h, err := readMemory()
 	if err != nil {
@@ -147,9 +146,9 @@ func (p *Policy) checkHost() error {
 	return fits(p.named(), h)
 }
 
-// fits reports whether functions may hold what they may all at once.
+// fits checks whether all functions may hold their limits at once.
 func fits(functions []FunctionPolicy, h memoryOfHost) error {
-	var all, plain uint64 // plain is of functions that take no huge pages
+	var all, plain uint64 // plain is of functions without huge pages
 	for _, f := range functions {
 		most := min(f.MemoryBytes, 1<<56) // so that the sums do not overflow
 		all += most

@@ -10,8 +10,8 @@ import (
 	"capgpu/ddf"
 )
 
-// FunctionPolicy is about one function and its driver. What a policy file leaves out
-// is as it is in device.
+// FunctionPolicy configures one function and its driver. Fields that a policy file leaves out
+// have the values of device.
 type FunctionPolicy struct {
 	Name    string // for clients, audit and gpuctl
 	Address string // "0000:01:00.0"; empty: the fake function
@@ -22,16 +22,16 @@ type FunctionPolicy struct {
 
 	MemoryBytes uint64 // DMA memory that all drivers of the function may hold
 	IOVAEntries uint64 // mappings of it
-	// HugePages lets memory be of the host's huge pages. Whoever still maps a buffer that
-	// was freed takes fresh ones by touching it, and no limit counts those (memory.max
-	// neither): it is for tenants that are trusted with all that the host has.
+	// HugePages lets memory use the host's huge pages. A process that still maps a freed
+	// buffer takes new huge pages by touching it, and no limit counts those (memory.max
+	// neither). So it is for tenants that are trusted with all of the host's memory.
 	HugePages bool
-	// DMABits is how many address bits the device has; 0: what is known of its
-	// vendor and device, or all.
+	// DMABits is how many address bits the device has; 0: known from vendor and device, or
+	// all.
 	DMABits int
-	// Windows are what the driver gets of its memory BARs; empty: all of each of them.
+	// Windows are the parts of its memory BARs that the driver gets; empty: all.
 	Windows []ddf.WindowSpec
-	// Vectors is how many interrupt vectors it gets at most.
+	// Vectors is the largest number of interrupt vectors that it gets.
 	Vectors int
 	// InterruptLimit is how many interrupts of one vector in a second are a storm.
 	InterruptLimit uint64
@@ -42,19 +42,19 @@ const (
 	maxFunctions = 64
 	maxWindows   = 6 // memory BARs of a PCI function
 	maxDoorbells = 1024
-	// DefaultInterruptLimit is above what a busy device sends and below what keeps a
-	// CPU from everything else.
+	// DefaultInterruptLimit is above the rate of a busy device, and below the rate that keeps
+	// a CPU from all other work.
 	DefaultInterruptLimit = 200_000
 	defaultVectors        = 1
 )
 
-// What may be called a function: one word of a log line.
+// A function's name is one word of a log line.
 var (
 	functionName    = regexp.MustCompile(`^[a-z0-9][a-z0-9_.:-]{0,31}$`)
 	functionAddress = regexp.MustCompile(`^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$`)
 )
 
-// functionOf is the policy of a function that only device says something about.
+// functionOf returns the policy of a function that takes all its values from device.
 func (d *DevicePolicy) functionOf(name, address string) FunctionPolicy {
 	return FunctionPolicy{
 		Name: name, Address: address,
@@ -63,8 +63,8 @@ func (d *DevicePolicy) functionOf(name, address string) FunctionPolicy {
 	}
 }
 
-// named are the functions that the policy names, or the fake one if there are none
-// and none are to be found.
+// named returns the functions that the policy names, or the fake one if it names none and
+// does not claim all.
 func (p *Policy) named() []FunctionPolicy {
 	if len(p.Functions) == 0 && !p.ClaimAll {
 		return []FunctionPolicy{p.Device.functionOf(fakeName, "")}
@@ -72,7 +72,7 @@ func (p *Policy) named() []FunctionPolicy {
 	return p.Functions
 }
 
-// Hardware reports whether any function of the policy is one.
+// Hardware reports whether the policy has a hardware function.
 func (p *Policy) Hardware() bool { return len(p.Functions) > 0 || p.ClaimAll }
 
 // mayUse reports whether the tenant sees a function.

@@ -9,8 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// node is one JSON value with its place in the file, so that every complaint can
-// name it. encoding/json alone keeps neither places nor duplicate names.
+// node is one JSON value with its place in the file, for error messages. encoding/json alone
+// keeps neither places nor duplicate names.
 type node struct {
 	off     int // of its first byte
 	object  []member

@@ -15,8 +15,8 @@ import (
 	"capgpu/ledger"
 )
 
-// ParsePolicy reads a policy file: JSON in UTF-8, unknown and repeated names
-// refused. An error names line and column and says what to do.
+// ParsePolicy reads a policy file: JSON in UTF-8, without unknown or repeated names. An error
+// names line and column and says what to do.
 func ParsePolicy(data []byte) (*Policy, error) {
 	p, err := parsePolicy(data)
 	if err != nil {
@@ -32,7 +32,7 @@ func parsePolicy(data []byte) (*Policy, error) {
 	}
 
 	p := &Policy{Device: defaultDevicePolicy(), Audit: defaultAuditPolicy(), Sandbox: defaultSandboxPolicy()}
-	var functions, tenants *node // the first are read last: they inherit from device
+	var functions, tenants *node // functions are read last: they inherit from device
 	err = root.fields("the policy", fields{
 		"device":    func(n *node) error { return p.Device.parse(n) },
 		"functions": func(n *node) error { functions = n; return nil },
@@ -60,7 +60,7 @@ func parsePolicy(data []byte) (*Policy, error) {
 	return p, nil
 }
 
-// fields are the names an object may have, and who reads each.
+// fields maps the names that an object may have to their readers.
 type fields map[string]func(*node) error
 
 func (n *node) fields(what string, known fields) error {
@@ -282,8 +282,8 @@ func (t *Tenant) parseFacet(n *node, what string) error {
 	return nil
 }
 
-// limitable are the classes that the core charges to tenants; the others belong
-// to the device or have a field of their own.
+// limitable are the classes that the core charges to tenants. The others belong to the device
+// or have a field of their own.
 var limitable = []ledger.Class{ledger.DeviceMemory, ledger.HostMemory, ledger.Sessions, ledger.Buffers, ledger.Fences,
 	ledger.Programs, ledger.ProgramBytes, ledger.QueueSlots, ledger.InFlight, ledger.Descriptors, ledger.DeviceTime}
 
@@ -311,7 +311,7 @@ func parseLimits(n *node, what string, l *ledger.Limits) error {
 	return n.fields(what, known)
 }
 
-// into reads a number with one of the readers below.
+// into returns a function that reads a number with one of the readers below.
 func (*node) into(v *uint64, what string, read func(*node, string) (uint64, error)) func(*node) error {
 	return func(n *node) (err error) {
 		*v, err = read(n, what)

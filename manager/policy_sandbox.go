@@ -6,13 +6,13 @@ import (
 	"capgpu/internal/sandbox"
 )
 
-// SandboxPolicy is about the processes that the manager starts.
+// SandboxPolicy configures the confinement of the processes that the manager starts.
 type SandboxPolicy struct {
-	// Require names what must confine them; without it nothing starts. What else
-	// the host does not offer is left out and logged.
+	// Require lists the mechanisms that must confine them; without these no process starts.
+	// Other mechanisms that the host lacks are left out and logged.
 	Require []sandbox.Mechanism
-	// MemoryBytes is what a driver may use besides the DMA memory of its function;
-	// GateMemoryBytes is what a gate may use besides the memory of its tenant.
+	// MemoryBytes is what a driver may use besides its function's DMA memory; GateMemoryBytes
+	// is what a gate may use besides its tenant's memory.
 	MemoryBytes, GateMemoryBytes uint64
 	Pids, GatePids               uint64           // threads
 	UIDs                         sandbox.UIDRange // one for each process
@@ -46,7 +46,7 @@ func (s *SandboxPolicy) parse(n *node) error {
 	return err
 }
 
-// minPids is what the runtime of an idle process takes, with room for a burst.
+// minPids is what the runtime of an idle process needs, with room for a burst.
 const minPids = 16
 
 func pids(n *node, what string, to *uint64) (err error) {

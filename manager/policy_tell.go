@@ -5,7 +5,7 @@ import (
 	"os"
 )
 
-// The words of a policy, for people and programs that look at one.
+// Descriptions of a policy, for people and programs.
 
 // TenantInfo is a tenant of a policy.
 type TenantInfo struct {
@@ -29,7 +29,7 @@ type FunctionInfo struct {
 	MemoryBytes uint64 `json:"memoryBytes"`
 }
 
-// TenantInfos are the tenants, in the policy's order.
+// TenantInfos returns the tenants, in the policy's order.
 func (p *Policy) TenantInfos() []TenantInfo {
 	all := []TenantInfo{}
 	for i := range p.Tenants {
@@ -43,7 +43,7 @@ func (p *Policy) TenantInfos() []TenantInfo {
 	return all
 }
 
-// FunctionInfos are the functions that the policy names, in its order.
+// FunctionInfos returns the functions that the policy names, in its order.
 func (p *Policy) FunctionInfos() []FunctionInfo {
 	all := []FunctionInfo{}
 	for _, f := range p.named() {
@@ -52,7 +52,7 @@ func (p *Policy) FunctionInfos() []FunctionInfo {
 	return all
 }
 
-// Notes are what whoever wrote the policy may not have meant: it is served all the same.
+// Notes are warnings about parts of a valid policy that may be mistakes.
 func (p *Policy) Notes() (notes []string) {
 	if h, err := readMemory(); err == nil && h.huge == 0 {
 		for _, f := range p.named() {
@@ -75,8 +75,8 @@ func (p *Policy) Notes() (notes []string) {
 	return notes
 }
 
-// CheckHost refuses a policy that this host cannot keep: more memory than there is, or a
-// driver that is not there.
+// CheckHost refuses a policy that this host cannot serve: it has too little memory, or a
+// driver is missing.
 func (p *Policy) CheckHost() error {
 	for _, f := range p.Functions {
 		if f.Driver == "" {

@@ -20,21 +20,20 @@ import (
 	"capgpu/internal/shm"
 )
 
-// driverProcess is a driver's process, confined, with our ends of its two links. It
-// holds nothing: until it is promoted nobody reads what it says, and nothing is said
-// to it. Either startDriver promotes it, which makes a driverLink of it, or close ends
-// it.
+// driverProcess is a driver's process, confined, with the manager's ends of its two links. It
+// holds no grants: until it is promoted, the manager neither reads from it nor writes to it.
+// Then either startDriver promotes it to a driverLink, or close ends it.
 type driverProcess struct {
 	child  *child
 	conn   *control.Conn // of the supervision link
 	grants *net.UnixConn // of the grant link
 	from   programFile
-	epoch  *atomic.Uint64 // that it was promoted to; 0: none yet
-	// checked: the kernel has shown it to be confined. It cannot undo that.
+	epoch  *atomic.Uint64 // to which it was promoted; 0: none yet
+	// checked: the kernel has shown that it is confined, which it cannot undo.
 	checked bool
 }
 
-// spawnDriver starts the device's driver program with links that nobody serves.
+// spawnDriver starts the device's driver program. Its links are not served yet.
 func (d *device) spawnDriver() (*driverProcess, error) {
 	from, err := programOf(d.driver(), d.driverArgs())
 	if err != nil {
@@ -71,8 +70,8 @@ func (d *device) spawnDriver() (*driverProcess, error) {
 	return &driverProcess{child: c, conn: conn, grants: grantOurs, from: from, epoch: epoch}, nil
 }
 
-// close ends a process that is not promoted, within patience. What is left of it then
-// is the error: a *remains.
+// close ends a process that is not promoted, within patience. If some of it is left, the
+// error is a *remains.
 func (p *driverProcess) close(patience time.Duration) error {
 	p.child.kill()
 	err := errors.Join(p.conn.Close(), p.grants.Close())
@@ -82,9 +81,9 @@ func (p *driverProcess) close(patience time.Duration) error {
 	return err
 }
 
-// awaitWord returns nil when the process has said its first word on the grant link,
-// which it does when it is confined and warm; the word stays unread. It returns an
-// error when the process closes the link, or a deadline of the link passes.
+// awaitWord returns nil when the process has sent its first byte on the grant link, which it
+// does when it is confined and warm; the byte stays unread. It returns an error when the
+// process closes the link, or a deadline of the link passes.
 func (p *driverProcess) awaitWord() error {
 	if err := awaitBytes(p.grants); !errors.Is(err, io.EOF) {
 		return err
@@ -92,9 +91,8 @@ func (p *driverProcess) awaitWord() error {
 	return errors.New("it closed the grant link")
 }
 
-// awaitBytes returns nil when there is something to read on c, which stays unread. It
-// returns io.EOF when the peer says nothing any more, and an error when a deadline of c
-// passes.
+// awaitBytes returns nil when c has bytes to read, which stay unread. It returns io.EOF when
+// the peer has closed its side, and an error when a deadline of c passes.
 func awaitBytes(c *net.UnixConn) error {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -117,9 +115,8 @@ func awaitBytes(c *net.UnixConn) error {
 	return errors.Join(err, said)
 }
 
-// startDriver makes the driver of an epoch: of the standby if there is one, else of a
-// process that it spawns. It serves grants at once; ready tells when it can take
-// sessions.
+// startDriver makes the driver of an epoch from the standby, or from a process that it
+// spawns. Grants are served at once; ready tells when the driver can take sessions.
 func (d *device) startDriver(ctx context.Context, g *grants, desk *faultDesk) (*driverLink, error) {
 	p := d.standby.take(ctx)
 	if p == nil {
@@ -131,12 +128,12 @@ func (d *device) startDriver(ctx context.Context, g *grants, desk *faultDesk) (*
 	return d.promote(p, g, desk), nil
 }
 
-// promote gives a process its grants, and owns it from here on.
+// promote gives a process its grants. The link owns the process from here on.
 func (d *device) promote(p *driverProcess, g *grants, desk *faultDesk) *driverLink {
 	return d.promoteFor(p, g, desk, nil)
 }
 
-// promoteFor is promote of a driver that is another's successor (upgrade.go).
+// promoteFor is promote for the successor of another driver (upgrade.go).
 func (d *device) promoteFor(p *driverProcess, g *grants, desk *faultDesk, h *holder) *driverLink {
 	p.epoch.Store(g.info.Epoch)
 	l := &driverLink{
@@ -151,15 +148,15 @@ func (d *device) promoteFor(p *driverProcess, g *grants, desk *faultDesk, h *hol
 	return l
 }
 
-// programFile is a program as it was on the disk when it was started. A file that was
-// written over, or replaced by another one, is not the same.
+// programFile identifies a program file at its start. A file that was overwritten or replaced
+// is another.
 type programFile struct {
 	path  string
 	args  []string
 	dev   uint64
 	inode uint64
 	bytes int64
-	// When it was changed last, which no user can set back (inode(7), st_ctim).
+	// Time of the last change, which no user can set back (inode(7), st_ctim).
 	changed syscall.Timespec
 }
 

@@ -8,13 +8,12 @@ import (
 	"capgpu/gpuerr"
 )
 
-// recoveryInterval is how often a driver may say where it stands on the ladder: each
-// time wakes whoever waits for it. The answer is held back for that long, and who does
-// not wait for it is refused, so that a driver that says more than it should costs
-// nobody anything.
+// recoveryInterval bounds how often a driver may report its level of recovery, because each
+// report wakes waiters. The answer is delayed for so long, and a driver that does not wait
+// for it is refused. A driver that reports too often costs other processes nothing.
 const recoveryInterval = 2 * time.Millisecond
 
-// takeRecovery shows where the driver stands on the ladder.
+// takeRecovery publishes the driver's level of recovery.
 func (l *driverLink) takeRecovery(ctx context.Context, body []byte) error {
 	req, err := control.ParseRecoveryRequest(body)
 	if err != nil {

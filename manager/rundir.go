@@ -13,16 +13,16 @@ import (
 
 const lockName = "lock"
 
-// runDir is the directory of the sockets. Its lock file makes this process the
-// only manager in it; the kernel gives the lock back however the process ends.
+// runDir is the directory of the sockets. Its lock file makes this process its only manager;
+// the kernel releases the lock however the process ends.
 type runDir struct {
 	path string
-	lock *os.File  // while it is held it names this process
-	left leftovers // what a manager that crashed has left
+	lock *os.File  // names this process while it is held
+	left leftovers // of a manager that crashed
 }
 
-// openRunDir makes or takes over a directory that only this user can write to,
-// and removes what a manager which did not stop cleanly has left.
+// openRunDir makes or takes over a directory that only this user can write to. It removes
+// what a manager that crashed has left.
 func openRunDir(path string) (*runDir, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -58,9 +58,8 @@ func openRunDir(path string) (*runDir, error) {
 	return d, nil
 }
 
-// MakeRunDir makes a run directory with mode 0700, or checks the one that is
-// there. Call it before putting anything else into it: in a shared folder such as
-// /tmp another user may have been first.
+// MakeRunDir makes a run directory with mode 0700, or checks an existing one. Call it before
+// putting a file into it: in a shared folder such as /tmp another user may have made it.
 func MakeRunDir(path string) error {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return fmt.Errorf("make the run directory: %w", err)
@@ -68,8 +67,7 @@ func MakeRunDir(path string) error {
 	return checkRunDir(path)
 }
 
-// checkRunDir refuses a directory in which another user could put a socket or a
-// link in our place.
+// checkRunDir refuses a directory in which another user could replace a socket or a link.
 func checkRunDir(path string) error {
 	info, err := os.Lstat(path)
 	if err != nil {
@@ -101,6 +99,6 @@ func (d *runDir) capnpSocketPath(tenant string) string {
 	return filepath.Join(d.path, tenant+".capnp.sock")
 }
 
-// Close gives the directory to the next manager. The lock file stays, and names
-// nobody: removing it would let two managers lock two files of one name.
+// Close releases the directory for the next manager. The emptied lock file stays: removing it
+// would let two managers lock two files of one name.
 func (d *runDir) Close() error { return errors.Join(d.lock.Truncate(0), d.lock.Close()) }
