@@ -18,13 +18,13 @@ import (
 	"capgpu/iommu/trace"
 )
 
-// Mismatches have so many records in a row, and then one per interval.
+// Mismatches are recorded in a burst, and then one per interval.
 const (
 	mismatchBurst    = 64
 	mismatchInterval = time.Second
 )
 
-// kernelSource tells what the kernel's IOMMU layer did; trace.Tracer is one.
+// kernelSource reports the actions of the kernel's IOMMU layer; trace.Tracer is one.
 type kernelSource interface {
 	Read(deadline time.Time, fn func(trace.Event)) error
 	Kick() error
@@ -35,68 +35,66 @@ type kernelSource interface {
 	Close() error
 }
 
-// reconcileTick is how often what the manager asked for is compared with what the
-// kernel did. Mappings never wait for it.
+// reconcileTick is how often the manager's requests are compared with the kernel's actions.
+// Mappings never wait for it.
 const reconcileTick = 250 * time.Millisecond
 
 // maxEvents bounds the events that belong to no operation yet.
 const maxEvents = 1 << 20
 
-// reconciler compares two accounts of DMA memory: what this process asked the kernel
-// to map and unmap, as each function's domain reports it, and what the kernel's
-// IOMMU layer did in this process and in its drivers. Everything of the one must be
-// in the other; what is not is an alarm. The kernel's account goes to the audit log,
-// so that the comparison with the manager's records can be made again from that
-// alone: see package dma.
+// reconciler compares two accounts of DMA memory: the maps and unmaps that this process asked
+// the kernel for, as each function's domain reports them, and the actions of the kernel's
+// IOMMU layer in this process and in its drivers. Each account must contain everything of the
+// other; a difference is an alarm. The kernel's account goes to the audit log, so that the
+// comparison with the manager's records can be repeated from the log alone: see package dma.
 //
 //	domain ──Began, Ended──► opRecorder ─┐
 //	                                     ├─► runReconcile ──► audit log
 //	kernel ──events──► ring ─────────────┘
 //
-// An operation and an event belong together when the event is of the operation's
-// thread, and not before its start or after its end. So the order is: note the
-// time, take the operations, read all events. Then everything is there that belongs
-// to an operation that has ended, and every operation that began before that time.
+// An event belongs to an operation if it is of the operation's thread and neither before its
+// start nor after its end. So runReconcile first notes the time, then takes the operations,
+// and then reads all events. After that it has every event of an operation that has ended,
+// and every operation that began before the noted time.
 type reconciler struct {
-	audit  AuditLog // of what concerns no function, or all
+	audit  AuditLog // of records about no function, or about all
 	log    *slog.Logger
 	source kernelSource // nil: the kernel is not watched
-	reason error        // why not
+	reason error        // why it is nil
 	cancel context.CancelFunc
-	done   chan struct{} // closed when runReconcile has returned; nil without it
+	done   chan struct{} // closed when runReconcile has returned; nil if it does not run
 
 	mu sync.Mutex
 	// +checklocks:mu
 	recorders []*opRecorder
 	// +checklocks:mu
-	drivers map[uint32]string // watched processes, and whose they are
+	drivers map[uint32]string // watched processes with their functions
 	// +checklocks:mu
 	waiters []chan struct{} // for a Flush
 	// +checklocks:mu
-	ended bool // runReconcile will look at nothing any more
+	ended bool // runReconcile compares nothing more
 
 	operations, mismatches, lost atomic.Uint64
 
-	// Only runReconcile uses these.
-	events     []trace.Event // that belong to no operation yet
+	// Only runReconcile uses the fields below.
+	events     []trace.Event // that belong to no operation so far
 	overrun    uint64        // events beyond maxEvents
 	accounts   map[*opRecorder]map[uint64]*opAccount
-	live       map[*opRecorder]map[dma.Span]struct{} // nil once it is not known
+	live       map[*opRecorder]map[dma.Span]struct{} // nil once it is unknown
 	books      map[*opRecorder]*kernelBook
 	pace       bucket // of mismatches
 	unrecorded uint64 // mismatches without a record
 	seenLost   uint64 // of the source's counter
-	blind      int    // ticks for which something that is missing may have been lost
-	lostEvents uint64 // of which no record tells yet
-	lostOps    uint64 // the same
+	blind      int    // ticks for which a missing event may be a lost one
+	lostEvents uint64 // not recorded yet
+	lostOps    uint64 // not recorded yet
 	vfioFound  bool
-	judgeFrom  time.Duration // events before are of no operation for reasons of their own
+	judgeFrom  time.Duration // earlier events have no operation, for known reasons
 }
 
-// newReconciler begins to watch the kernel; open returns nil when no function needs
-// that. Where that cannot be had it returns one
-// that compares nothing, and says so in the log and in the audit log; when the
-// policy requires it, an error.
+// newReconciler begins to watch the kernel; open returns nil when no function needs that. If
+// the kernel cannot be watched, the reconciler compares nothing, and the log and the audit
+// log say so; if the policy requires the comparison, newReconciler returns an error.
 func newReconciler(audit AuditLog, log *slog.Logger, open func() (kernelSource, error), required bool) (*reconciler, error) {
 	now := time.Now()
 	r := &reconciler{
@@ -105,7 +103,7 @@ func newReconciler(audit AuditLog, log *slog.Logger, open func() (kernelSource, 
 		pace: newBucket(mismatchBurst, mismatchInterval, now),
 	}
 	if r.source, r.reason = open(); r.source == nil && r.reason == nil {
-		return r, nil // there is nothing to watch
+		return r, nil // no function to watch
 	}
 
 	if r.reason != nil {
@@ -123,7 +121,7 @@ func newReconciler(audit AuditLog, log *slog.Logger, open func() (kernelSource, 
 	return r, nil
 }
 
-// openKernelSource is the real one.
+// openKernelSource opens the kernel's trace.
 func openKernelSource() (kernelSource, error) {
 	t, err := trace.Open(trace.Options{})
 	if err != nil {
@@ -132,10 +130,10 @@ func openKernelSource() (kernelSource, error) {
 	return t, nil
 }
 
-// function begins the account of a function on real hardware, whose domain reports
-// to what is returned; what the kernel does goes to own, the log of its drivers, and
-// whether it is watched to that of the device. It is nil where the kernel is not watched:
-// nobody need report then.
+// function begins the account of a hardware function. Its domain reports to the recorder that
+// is returned. The kernel's actions are recorded in own, the log of its drivers; the log of
+// the device says whether the function is watched. It returns nil if the kernel is not
+// watched: then the domain need not report.
 func (r *reconciler) function(name string, device, own AuditLog) *opRecorder {
 	state := "state=watched"
 	if r.source == nil {
@@ -152,7 +150,7 @@ func (r *reconciler) function(name string, device, own AuditLog) *opRecorder {
 	return rec
 }
 
-// recorder is what function returned for that name.
+// recorder returns the recorder of a function.
 func (r *reconciler) recorder(name string) *opRecorder {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -163,7 +161,7 @@ func (r *reconciler) recorder(name string) *opRecorder {
 	return r.recorders[i]
 }
 
-// observer is the recorder as iommu.Options wants it: nil when it is nil.
+// observer returns the recorder for iommu.Options: a nil interface if it is nil.
 func (r *opRecorder) observer() iommu.Observer {
 	if r == nil {
 		return nil
@@ -171,7 +169,7 @@ func (r *opRecorder) observer() iommu.Observer {
 	return r
 }
 
-// watch makes everything that vfio maps for a driver process an alarm, until unwatch.
+// watch makes every mapping that vfio makes for a driver process an alarm, until unwatch.
 func (r *reconciler) watch(pid int, function string) {
 	if r.source == nil {
 		return
@@ -184,7 +182,7 @@ func (r *reconciler) watch(pid int, function string) {
 	}
 }
 
-// unwatch is for a driver that was reaped.
+// unwatch ends the watch of a driver that was reaped.
 func (r *reconciler) unwatch(pid int) {
 	if r.source == nil {
 		return
@@ -194,8 +192,7 @@ func (r *reconciler) unwatch(pid int) {
 	}
 }
 
-// Flush returns when all that was mapped and unmapped by now is compared and
-// recorded, or ctx ends.
+// Flush returns when all operations so far are compared and recorded, or ctx ends.
 func (r *reconciler) Flush(ctx context.Context) error {
 	if r.source == nil {
 		return nil
@@ -222,7 +219,7 @@ func (r *reconciler) Flush(ctx context.Context) error {
 	}
 }
 
-// Close compares and records what is left, and ends. Every function is closed.
+// Close compares and records the rest, and ends. Every function is closed by then.
 func (r *reconciler) Close() error {
 	if r.source == nil {
 		return nil
@@ -257,7 +254,7 @@ func (r *reconciler) runReconcile(ctx context.Context) {
 	}
 }
 
-// fail says that there is no second source any more.
+// fail records that the second account has ended.
 func (r *reconciler) fail(err error) {
 	r.log.Error("what the kernel maps for devices is not compared any more", "err", err)
 	r.mu.Lock()
@@ -293,11 +290,11 @@ func (r *reconciler) take(e trace.Event) {
 	r.events = append(r.events, e)
 }
 
-// monotonic is the clock of iommu.Op and trace.Event.
+// monotonic reads the clock of iommu.Op and trace.Event.
 func monotonic() time.Duration {
 	var t unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &t) != nil {
-		return math.MaxInt64 // it cannot fail; if it did, everything would be judged
+		return math.MaxInt64 // it cannot fail; with this value everything would be judged
 	}
 	return time.Duration(t.Nano())
 }

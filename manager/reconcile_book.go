@@ -7,13 +7,12 @@ import (
 	"capgpu/audit/dma"
 )
 
-// The kernel's account of a function has so many records of single spans in a row,
-// and then one per kernelInterval; what is beyond that is summed up, in at most one
-// record per summaryDelay.
+// The kernel's account of a function has single records of spans: a burst, and then one per
+// kernelInterval. Further spans are summed up, in at most one record per summaryDelay.
 const (
 	kernelBurst    = 64
 	kernelInterval = time.Second
-	listDelay      = 250 * time.Millisecond // for others to come into the same record
+	listDelay      = 250 * time.Millisecond // so that several spans share a record
 )
 
 // kernelBook writes the kernel's account of one function to the audit log. It
@@ -28,7 +27,7 @@ type kernelBook struct {
 	since  time.Time  // of the first of them
 	sums   dma.Kernel // the same for sums
 	summed time.Time  // when the last record of sums was written
-	failed bool       // the last write
+	failed bool       // the last write failed
 }
 
 func newKernelBook(function string, audit AuditLog, log *slog.Logger, now time.Time) *kernelBook {
@@ -37,7 +36,7 @@ func newKernelBook(function string, audit AuditLog, log *slog.Logger, now time.T
 	return b
 }
 
-// add notes what the kernel did.
+// add notes actions of the kernel.
 func (b *kernelBook) add(k dma.Kernel, now time.Time) {
 	if k.Epoch != b.list.Epoch {
 		b.flush(now, true)
@@ -60,8 +59,7 @@ func (b *kernelBook) add(k dma.Kernel, now time.Time) {
 	}
 }
 
-// move goes on to another epoch. What could not be written of the last one stays
-// with it as long as it can, which is until now.
+// move begins another epoch. Sums that could not be written so far now join the new one.
 func (b *kernelBook) move(epoch uint64) {
 	if b.spans > 0 || !b.sums.Empty() {
 		b.log.Warn("what the kernel did, and no record tells of", "epoch", b.list.Epoch, "account", b.sums.Detail())
@@ -70,7 +68,7 @@ func (b *kernelBook) move(epoch uint64) {
 	b.sums, b.spans = b.list, 0
 }
 
-// flush writes what is due; all of it makes everything due.
+// flush writes the records that are due; with all, every record is due.
 func (b *kernelBook) flush(now time.Time, all bool) {
 	if b.spans > 0 && (all || now.Sub(b.since) >= listDelay) {
 		b.write(now)

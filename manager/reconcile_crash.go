@@ -11,17 +11,17 @@ import (
 	"strings"
 )
 
-// What a manager leaves that does not stop by itself, and who takes it back:
+// A manager that crashes leaves the following, and each part is taken back:
 //
-//	its children                  the kernel kills them with it (spawn.go), and closes all they hold
-//	functions, claimed            the journal of claims: they are taken up again, reset (internal/pci)
-//	DMA memory, mappings, ledger  go with the processes that had them
-//	cgroups of its cells          the next Jailer, with whatever still runs in there (internal/sandbox)
+//	its children                  the kernel kills them with it (spawn.go), and closes their files
+//	functions, claimed            the journal of claims: the next manager claims and resets them (internal/pci)
+//	DMA memory, mappings, ledger  end with the processes that had them
+//	cgroups of its cells          the next Jailer removes them with all processes in them (internal/sandbox)
 //	half a record of the log      audit.Open cuts it off, and records that
 //	sockets, half made ones       openRunDir, below
-//	that it crashed               its lock still names it; recorded as manager.crashed
+//	the fact of the crash         its lock still names it; recorded as manager.crashed
 
-// leftovers are what was found in the run directory of managers that crashed.
+// leftovers are the parts of crashed managers that were found in the run directory.
 type leftovers struct {
 	pids    []int // of these managers, oldest first; none: the last one stopped in order
 	sockets int
@@ -31,14 +31,15 @@ type leftovers struct {
 // hiddenPrefix begins the name of a directory in which a socket is made (tenant.go).
 const hiddenPrefix = ".new"
 
-// maxCrashed is how many managers the lock names at most, the latest ones: each of them
-// crashed before it had recorded that the one before had.
+// maxCrashed is how many managers the lock names at most, the latest ones. Each of them
+// crashed before it had recorded the crash of the one before.
 const maxCrashed = 16
 
-// takeLock notes whose the lock was that did not let it go, and adds this process.
+// takeLock returns the processes that the lock names, which did not release it, and adds this
+// one.
 func takeLock(lock *os.File) (pids []int, err error) {
 	text := make([]byte, 1024)
-	n, _ := lock.ReadAt(text, 0) // what cannot be read tells nothing
+	n, _ := lock.ReadAt(text, 0) // an unreadable lock names no process
 	for line := range strings.Lines(string(text[:n])) {
 		name, whole := strings.CutSuffix(line, "\n")
 		if pid, err := strconv.Atoi(name); whole && err == nil && pid > 0 {
@@ -49,7 +50,7 @@ func takeLock(lock *os.File) (pids []int, err error) {
 	return pids, writeLock(lock, append(slices.Clone(pids), os.Getpid())...)
 }
 
-// writeLock has the lock name so many managers.
+// writeLock makes the lock name these managers.
 func writeLock(lock *os.File, pids ...int) error {
 	var text []byte
 	for _, pid := range pids {
@@ -65,8 +66,8 @@ func writeLock(lock *os.File, pids ...int) error {
 	return nil
 }
 
-// sweep removes what an earlier manager has left in the run directory: whatever else
-// lies there is not ours.
+// sweep removes the files that an earlier manager has left in the run directory. Other files
+// stay.
 func (d *runDir) sweep() error {
 	entries, err := os.ReadDir(d.path)
 	if err != nil {
@@ -91,8 +92,8 @@ func (d *runDir) sweep() error {
 	return nil
 }
 
-// recordCrash records that the manager before this one did not stop by itself. Only
-// when that is on disk does the lock forget of it.
+// recordCrash records that the last manager crashed. The lock keeps that manager's name until
+// the record is on disk.
 func (m *Manager) recordCrash() error {
 	left := m.dir.left
 	if len(left.pids) == 0 {

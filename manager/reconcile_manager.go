@@ -7,8 +7,7 @@ import (
 	"capgpu/audit"
 )
 
-// startReconciler watches the kernel, if there is a function that it could map
-// memory for.
+// startReconciler watches the kernel if the policy has a hardware function.
 func (m *Manager) startReconciler() (err error) {
 	open := openKernelSource
 	if m.iommu = m.audit; !m.cfg.Policy.Hardware() {
@@ -20,11 +19,11 @@ func (m *Manager) startReconciler() (err error) {
 	return err
 }
 
-// flushPatience is how long the end of an epoch waits for the kernel's account of
-// it; what comes later is recorded later.
+// flushPatience is how long the end of an epoch waits for the kernel's account of it. Later
+// events are recorded later.
 const flushPatience = 5 * time.Second
 
-// flushKernel records what the kernel did for the function by now.
+// flushKernel records the kernel's actions for the function so far.
 func (d *device) flushKernel() {
 	if d.recorder == nil {
 		return

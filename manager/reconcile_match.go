@@ -11,22 +11,21 @@ import (
 	"capgpu/iommu/trace"
 )
 
-// maxPieces bounds what is remembered of one operation: pieces that do not lie side
-// by side. A right one has a single piece.
+// maxPieces bounds the remembered pieces of one operation that are not adjacent. A correct
+// operation has a single piece.
 const maxPieces = 256
 
-// opAccount is what the kernel did during one operation.
+// opAccount is the kernel's actions during one operation.
 type opAccount struct {
 	endedOp
 	mapped, unmapped pieces
-	short            *trace.Event // an unmap that found less than it was to
+	short            *trace.Event // an unmap that found less than it was asked to
 }
 
-// pieces are spans in the order in which they came, joined where they lie side by
-// side.
+// pieces are spans in the order of arrival, joined where they are adjacent.
 type pieces struct {
 	spans []dma.Span
-	more  bool // than fit
+	more  bool // some did not fit
 }
 
 func (p *pieces) add(s dma.Span) {
@@ -41,8 +40,7 @@ func (p *pieces) add(s dma.Span) {
 	p.spans = append(p.spans, s)
 }
 
-// joined sorts the pieces and joins what lies side by side. Pieces that overlap stay
-// apart.
+// joined sorts the pieces and joins adjacent ones. Overlapping pieces stay apart.
 func joined(spans []dma.Span) []dma.Span {
 	sorted := slices.SortedFunc(slices.Values(spans), func(a, b dma.Span) int { return cmp.Compare(a.IOVA, b.IOVA) })
 	var p pieces
@@ -52,7 +50,7 @@ func joined(spans []dma.Span) []dma.Span {
 	return p.spans
 }
 
-// covers reports whether every piece of spans lies in one of by, both joined.
+// covers reports whether every piece of spans lies in one of by. Both are joined.
 func covers(by, spans []dma.Span) bool {
 	for _, s := range spans {
 		if !slices.ContainsFunc(by, func(b dma.Span) bool { return b.IOVA <= s.IOVA && s.IOVA+s.Bytes <= b.IOVA+b.Bytes }) {
@@ -76,15 +74,15 @@ func (a *opAccount) take(e trace.Event) {
 	}
 }
 
-// verdict is what came of the comparison of one operation.
+// verdict is the result of comparing one operation.
 type verdict struct {
-	kernel  dma.Kernel // what the kernel did
-	missing string     // what it did not do; an event that was lost can be the reason
-	wrong   string     // what it did that it should not have
+	kernel  dma.Kernel // the kernel's actions
+	missing string     // actions that the kernel did not report; a lost event can be the reason
+	wrong   string     // actions that the kernel should not have taken
 }
 
-// judge compares an operation with what the kernel did meanwhile. live is what is
-// mapped before the operation; nil when that is not known.
+// judge compares an operation with the kernel's actions during it. live is the set of
+// mappings before the operation; nil if it is unknown.
 func (a *opAccount) judge(live map[dma.Span]struct{}) (v verdict) {
 	mapped, unmapped := joined(a.mapped.spans), joined(a.unmapped.spans)
 	want := []dma.Span{{IOVA: uint64(a.IOVA), Bytes: a.Bytes}}
@@ -137,9 +135,8 @@ func (a *opAccount) judge(live map[dma.Span]struct{}) (v verdict) {
 	return v
 }
 
-// difference says what is amiss when the kernel did got instead of want: the first
-// string when something is missing, the second when something is there that should
-// not be.
+// difference describes how got differs from want: missing if the kernel did too little, wrong
+// if it did too much.
 func difference(did string, got, want []dma.Span) (missing, wrong string) {
 	text := fmt.Sprintf("the kernel %s %s instead of %s", did, list(got), list(want))
 	if covers(want, got) {
@@ -148,7 +145,7 @@ func difference(did string, got, want []dma.Span) (missing, wrong string) {
 	return "", text
 }
 
-// list writes the first few spans.
+// list formats the first few spans.
 func list(spans []dma.Span) string {
 	const most = 4
 	if len(spans) == 0 {

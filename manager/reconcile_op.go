@@ -8,13 +8,11 @@ import (
 	"capgpu/iommu"
 )
 
-// maxOps bounds the operations of a function that wait for their comparison. It is
-// reached only when the audit log holds the comparison up; what is beyond it is
-// counted.
+// maxOps bounds the operations of a function that wait for their comparison. It is reached
+// only when the audit log delays the comparison. Further operations are counted.
 const maxOps = 1 << 16
 
-// minOps is for how many operations there is room in advance, so that those who wait
-// for them do not wait for memory.
+// minOps is the capacity at the start, so that operations do not wait for an allocation.
 const minOps = 64
 
 // endedOp is an operation of a domain that has returned.
@@ -24,17 +22,17 @@ type endedOp struct {
 	err   error
 }
 
-// opRecorder notes what one function's domain asks of the kernel. It costs the
-// domain a lock that nobody holds for long, and never waits.
+// opRecorder notes the requests of one function's domain to the kernel. The domain takes a
+// lock that is held for a short time, and never waits otherwise.
 type opRecorder struct {
 	name   string
 	device AuditLog      // of the device
 	own    AuditLog      // of its drivers
-	epoch  atomic.Uint64 // in which operations begin
+	epoch  atomic.Uint64 // of operations that begin
 
 	mu sync.Mutex
 	// +checklocks:mu
-	open []endedOp // begun and not ended: as many as there are threads in the kernel
+	open []endedOp // begun and not ended: as many as threads in the kernel
 	// +checklocks:mu
 	ended []endedOp
 	// +checklocks:mu
@@ -43,7 +41,7 @@ type opRecorder struct {
 
 var _ iommu.Observer = (*opRecorder)(nil)
 
-// SetEpoch says which driver operations are for from now on.
+// SetEpoch sets the driver that operations are for from now on.
 func (r *opRecorder) SetEpoch(epoch uint64) {
 	if r != nil {
 		r.epoch.Store(epoch)
@@ -79,8 +77,8 @@ func (r *opRecorder) Ended(op iommu.Op, err error) {
 	}
 }
 
-// take returns what has ended since the last time, in the order of its end, what is
-// under way, and how many operations were dropped.
+// take returns the operations that have ended since the last call, in the order of their end,
+// those under way, and how many were dropped.
 func (r *opRecorder) take() (ended, open []endedOp, dropped uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"capgpu/iommu/trace"
 )
 
-// settle compares all that has ended by now. all makes every record due.
+// settle compares all operations that have ended. all makes every record due.
 func (r *reconciler) settle(all bool) error {
 	now, cut := time.Now(), monotonic()
 	r.mu.Lock()
@@ -71,7 +71,7 @@ func (r *reconciler) settle(all bool) error {
 	return nil
 }
 
-// account is what is known of an operation that has begun.
+// account returns the account of an operation that has begun.
 func (r *reconciler) account(rec *opRecorder, op endedOp) *opAccount {
 	of := r.accounts[rec]
 	if of == nil {
@@ -91,8 +91,8 @@ func (r *reconciler) book(rec *opRecorder, now time.Time) *kernelBook {
 	return r.books[rec]
 }
 
-// findVFIO makes the source pass over what others than vfio map in our context. The
-// type1 back end is there for certain once a group was attached to it.
+// findVFIO makes the source ignore mappings in our context that are not of vfio. The type1
+// back end is there for certain once a group was attached to it.
 func (r *reconciler) findVFIO(ended []*opAccount) {
 	attached := slices.ContainsFunc(ended, func(a *opAccount) bool { return a.Kind == iommu.OpAttach })
 	if r.vfioFound || !attached {
@@ -105,9 +105,9 @@ func (r *reconciler) findVFIO(ended []*opAccount) {
 	r.judgeFrom = monotonic()
 }
 
-// assign gives the events to their operations. Those of none are alarms, if they
-// are from before cut: the operation of a later one may not be known yet, and one
-// that was under way at cut may have ended before the event.
+// assign gives the events to their operations. An event of no operation is an alarm if it is
+// from before cut. For a later event the operation may not be known yet, and an operation
+// under way at cut may have ended before the event.
 func (r *reconciler) assign(threads map[int][]*opAccount, cut time.Duration) {
 	own := uint32(os.Getpid())
 	later := r.events[:0]
@@ -122,7 +122,7 @@ func (r *reconciler) assign(threads map[int][]*opAccount, cut time.Duration) {
 			continue
 		}
 		if e.TGID == own && (!r.vfioFound || e.Time < r.judgeFrom) {
-			continue // no domain of ours can have been there
+			continue // no domain of ours existed then
 		}
 		if e.TGID == own && r.blind > 0 && r.lostOps > 0 {
 			continue // its operation may be one that was dropped
@@ -133,8 +133,8 @@ func (r *reconciler) assign(threads map[int][]*opAccount, cut time.Duration) {
 	r.events = later
 }
 
-// during is the operation of one thread at a time. ops are in the order of their
-// start, and do not overlap.
+// during returns the operation of one thread at a time. ops are in the order of their start
+// and do not overlap.
 func during(ops []*opAccount, at uint64) *opAccount {
 	i := sort.Search(len(ops), func(i int) bool { return ops[i].Start > at }) - 1
 	if i < 0 {
@@ -146,7 +146,7 @@ func during(ops []*opAccount, at uint64) *opAccount {
 	return ops[i]
 }
 
-// judge compares one operation, and notes what the kernel did.
+// judge compares one operation, and notes the kernel's actions.
 func (r *reconciler) judge(rec *opRecorder, a *opAccount, now time.Time) {
 	r.operations.Add(1)
 	live, known := r.live[rec]
@@ -157,13 +157,13 @@ func (r *reconciler) judge(rec *opRecorder, a *opAccount, now time.Time) {
 
 	v := a.judge(live)
 	if r.blind > 0 {
-		v.missing = "" // that events were lost is recorded
+		v.missing = "" // lost events are recorded
 	}
 
 	span := dma.Span{IOVA: uint64(a.IOVA), Bytes: a.Bytes}
 	switch {
 	case a.Kind == iommu.OpUnmap && a.err != nil:
-		r.live[rec] = nil // the domain is lost: nobody knows what is mapped
+		r.live[rec] = nil // the domain is lost, and its mappings are unknown
 	case live != nil && a.Kind == iommu.OpMap && a.err == nil:
 		live[span] = struct{}{}
 	case live != nil && a.Kind == iommu.OpUnmap:
@@ -184,7 +184,7 @@ func (r *reconciler) judge(rec *opRecorder, a *opAccount, now time.Time) {
 	r.book(rec, now).add(v.kernel, now)
 }
 
-// stray reports what the kernel did for no operation.
+// stray reports an action of the kernel that belongs to no operation.
 func (r *reconciler) stray(e trace.Event) {
 	bytes, who := e.Bytes, "device-manager"
 	if e.Kind == trace.Unmap {
@@ -199,7 +199,7 @@ func (r *reconciler) stray(e trace.Event) {
 	r.mismatch(fmt.Sprintf("pid=%d tid=%d %s %v", e.TGID, e.TID, e.Kind, at), "no operation of device-manager: it was done in "+who)
 }
 
-// mismatch is the alarm.
+// mismatch raises the alarm.
 func (r *reconciler) mismatch(what, cause string) {
 	r.mismatches.Add(1)
 	if !r.pace.allow(time.Now()) {
@@ -210,7 +210,7 @@ func (r *reconciler) mismatch(what, cause string) {
 	r.append(dma.KindMismatch, fmt.Sprintf("%s cause=%q", what, clipped(cause)))
 }
 
-// writeMismatches records how many got no record of their own.
+// writeMismatches records how many mismatches have no record of their own.
 func (r *reconciler) writeMismatches(all bool) {
 	if r.unrecorded == 0 || (!all && !r.pace.allow(time.Now())) {
 		return
@@ -220,7 +220,7 @@ func (r *reconciler) writeMismatches(all bool) {
 	}
 }
 
-// countLost notes events that nobody can compare any more.
+// countLost notes lost events.
 func (r *reconciler) countLost() error {
 	c, err := r.source.Counts()
 	if err != nil {
@@ -229,14 +229,14 @@ func (r *reconciler) countLost() error {
 	n := c.Lost - r.seenLost + r.overrun
 	r.seenLost, r.overrun = c.Lost, 0
 	if n > 0 {
-		r.blind = 2 // an operation may go on into the next tick
+		r.blind = 2 // an operation may last into the next tick
 		r.lost.Add(n)
 		r.lostEvents += n
 	}
 	return nil
 }
 
-// writeLost records what was lost, for which there can be no proof.
+// writeLost records the number of lost events, which prevent a proof.
 func (r *reconciler) writeLost() {
 	events, operations := r.lostEvents, r.lostOps
 	if events == 0 && operations == 0 {

@@ -14,25 +14,26 @@ import (
 	"capgpu/ledger"
 )
 
-// A policy is read again while the manager runs. All that it says of tenants takes effect:
-// at once, on what is open, and for nobody who is not concerned. The rest of it is named.
+// A policy is read again while the manager runs. Its changes for tenants take effect at once,
+// on open connections and sessions too, and only for the tenants concerned. Changes of other
+// parts are named in the answer.
 //
 //	compare ─► sockets of new tenants ─► record ─► owner and mode of sockets ─► all tenants at once
-//	   └─ nothing has changed, and the policy is refused ──────────┘                   │
-//	                           connections end ◄─ drivers end sessions, hear of limits ┘
+//	   └─ an error: nothing has changed, and the policy is refused ───────────────────────┘
+//	                             connections end ◄─ drivers end sessions, get limits ◄─┘
 //
-// From the moment when the tenants are changed nobody is let in, and nothing is opened,
-// under what was before: a connection that is just being let in, and a session that is just
-// being opened, is looked at again once it is known (join, settlePolicy).
+// From the moment the tenants are changed, no connection is admitted and no session opened
+// under the earlier policy: a connection that is being admitted, and a session that is being
+// opened, is checked again once it is known (join, settlePolicy).
 
-// servers are the tenants that are served, in the policy's order.
+// servers returns the served tenants, in the policy's order.
 func (m *Manager) servers() []*tenantServer {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Clone(m.tenants)
 }
 
-// setServers says which tenants are served, and of which not all has ended yet.
+// setServers sets the served tenants, and those that are still ending.
 func (m *Manager) setServers(all []*tenantServer, leaving ...*tenantServer) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -46,19 +47,19 @@ func policiesOf(servers []*tenantServer) (all []*Tenant) {
 	return all
 }
 
-// reloading is one reload, or what one would be.
+// reloading is a reload, or the plan of one.
 type reloading struct {
 	m       *Manager
 	changes Changes
 	rev     revision
 
-	served         []*tenantServer // before it, as rev.before
+	served         []*tenantServer // before it, in the order of rev.before
 	all            []*tenantServer // after it, in the policy's order
 	added, removed []*tenantServer
-	changed        map[*tenantServer]*Tenant // what each has then
+	changed        map[*tenantServer]*Tenant // their policies after it
 }
 
-// plan compares a policy with what is in force. It is the caller's turn (enterChange).
+// plan compares a policy with the one in force. The caller holds the turn (enterChange).
 func (m *Manager) plan(next *Policy) (*reloading, error) {
 	if err := next.checkHost(); err != nil {
 		return nil, err
@@ -77,7 +78,7 @@ func (m *Manager) plan(next *Policy) (*reloading, error) {
 		case at < 0:
 			r.changes.Tenants = append(r.changes.Tenants, TenantChange{Tenant: t.Name, Change: "added", Fields: []string{}})
 		case len(fieldsOf(served[at].policy(), t)) == 0:
-			t = served[at].policy() // which who has it recognises
+			t = served[at].policy() // the same pointer: nothing has changed
 		default:
 			r.changed[served[at]] = t
 			r.changes.Tenants = append(r.changes.Tenants, TenantChange{Tenant: t.Name, Change: "changed", Fields: fieldsOf(served[at].policy(), t)})
@@ -86,7 +87,7 @@ func (m *Manager) plan(next *Policy) (*reloading, error) {
 		if at >= 0 {
 			r.all = append(r.all, served[at])
 		} else {
-			r.all = append(r.all, nil) // until it is made
+			r.all = append(r.all, nil) // prepare makes it
 		}
 	}
 
@@ -101,7 +102,7 @@ func (m *Manager) plan(next *Policy) (*reloading, error) {
 	return r, nil
 }
 
-// count says how many connections and sessions would end now.
+// count counts the connections and sessions that would end now.
 func (r *reloading) count() {
 	for i, s := range r.served {
 		before := r.rev.before[i]
@@ -123,7 +124,7 @@ func (r *reloading) count() {
 	}
 }
 
-// change is what changes for a tenant, or nil.
+// change returns the change of a tenant, or nil.
 func (r *reloading) change(tenant string) *TenantChange {
 	i := slices.IndexFunc(r.changes.Tenants, func(c TenantChange) bool { return c.Tenant == tenant })
 	if i < 0 {
@@ -132,8 +133,8 @@ func (r *reloading) change(tenant string) *TenantChange {
 	return &r.changes.Tenants[i]
 }
 
-// enterChange waits for its turn to compare or change the policy. The context that it
-// returns ends with ctx, and when the manager is closed.
+// enterChange waits for the turn to compare or change the policy. The context that it returns
+// ends with ctx, and when the manager is closed.
 func (m *Manager) enterChange(ctx context.Context) (_ context.Context, leave func(), err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(m.open, func() { cancel(errStopping) })
@@ -155,7 +156,7 @@ func (m *Manager) enterChange(ctx context.Context) (_ context.Context, leave fun
 	}, nil
 }
 
-// Plan tells what Reload would do.
+// Plan returns the changes that Reload would make.
 func (m *Manager) Plan(ctx context.Context, next *Policy) (Changes, error) {
 	_, leave, err := m.enterChange(ctx)
 	if err != nil {
@@ -169,11 +170,11 @@ func (m *Manager) Plan(ctx context.Context, next *Policy) (Changes, error) {
 	return r.changes, nil
 }
 
-// Reload has another policy take effect, as far as it is about tenants: those that are new
-// are served; of those that are gone sockets, sessions and connections end; and where a
-// tenant may do less than before, what it may do no longer ends, and nothing else. It
-// returns when that is so, or when the manager is closed or ctx is over, with what then has
-// not taken effect in Failed. An error means that nothing has changed.
+// Reload makes another policy effective, as far as it concerns tenants. New tenants are
+// served. The sockets, sessions and connections of removed tenants end. If a tenant loses
+// rights, only the sessions and connections that used them end. Reload returns when all that
+// is done, or when the manager is closed or ctx ends; Failed then names the changes that have
+// not taken effect. After an error nothing has changed.
 func (m *Manager) Reload(ctx context.Context, next *Policy) (Changes, error) {
 	ctx, leave, err := m.enterChange(ctx)
 	if err != nil {
@@ -199,7 +200,7 @@ func (m *Manager) Reload(ctx context.Context, next *Policy) (Changes, error) {
 	return r.changes, nil
 }
 
-// prepare does all that can fail, and nothing if one of it does.
+// prepare does all steps that can fail, or undoes them.
 func (r *reloading) prepare() (err error) {
 	m := r.m
 	var undo []func() error
@@ -241,7 +242,7 @@ func (r *reloading) prepare() (err error) {
 	return nil
 }
 
-// record writes what is about to change, before it does.
+// record records the changes before they are made.
 func (r *reloading) record() error {
 	if _, err := r.m.audit.Append("policy.reload", "", fmt.Sprintf("tenants=%d added=%d removed=%d changed=%d restart=%q",
 		len(r.rev.now), len(r.added), len(r.removed), len(r.changed), strings.Join(r.changes.Restart, " "))); err != nil {
@@ -257,7 +258,7 @@ func (r *reloading) record() error {
 }
 
 // reown gives the sockets of a tenant the owner and mode of another policy. In between they
-// let in nobody whom not both do.
+// admit only users that both policies admit.
 func (s *tenantServer) reown(before, now *Tenant) error {
 	uid, gid := now.socketOwner()
 	for _, path := range []string{s.m.dir.socketPath(now.Name), s.m.dir.capnpSocketPath(now.Name)} {
@@ -275,7 +276,7 @@ func (s *tenantServer) reown(before, now *Tenant) error {
 	return nil
 }
 
-// socketOwner is who owns the sockets.
+// socketOwner returns the owner of the sockets.
 func (t *Tenant) socketOwner() (uid, gid int) {
 	if uid, gid = t.SocketUID, t.SocketGID; uid < 0 {
 		uid = os.Geteuid()
@@ -286,8 +287,8 @@ func (t *Tenant) socketOwner() (uid, gid int) {
 	return uid, gid
 }
 
-// commit puts the policy in force: nobody is let in, and nothing is opened, under what was
-// before. Connections that have to end are answered so from here on.
+// commit puts the policy in force: no connection is admitted and no session opened under the
+// earlier one. Connections that have to end get that answer from now on.
 func (r *reloading) commit() {
 	for _, s := range r.removed {
 		s.removed.Store(true)
@@ -309,7 +310,8 @@ func (r *reloading) commit() {
 	}
 }
 
-// deny has connections that the policy lets in no longer be answered so, and counts them.
+// deny refuses further requests of connections that the policy no longer admits, and counts
+// them.
 func (s *tenantServer) deny(before *Tenant) (denied int) {
 	for _, c := range s.all() {
 		if err := s.refuses(c, before, s.policy()); err != nil {
@@ -320,7 +322,8 @@ func (s *tenantServer) deny(before *Tenant) (denied int) {
 	return denied
 }
 
-// follow ends what has to end, and has drivers and new tenants begin with what is new.
+// follow ends the sessions and connections that have to end, and tells drivers and new
+// tenants their limits.
 func (r *reloading) follow(ctx context.Context) {
 	type told struct {
 		device *device
@@ -329,7 +332,7 @@ func (r *reloading) follow(ctx context.Context) {
 	}
 	answers := make(chan told, len(r.m.devices))
 	for _, d := range r.m.devices {
-		go func() { // side by side: no driver has to wait for another one that does not answer
+		go func() { // at the same time, so that a driver that does not answer delays no other
 			ended, err := d.revise(ctx, &r.rev)
 			answers <- told{d, ended, err}
 		}()
@@ -351,8 +354,8 @@ func (r *reloading) follow(ctx context.Context) {
 		c.Sessions = ended[c.Tenant]
 	}
 
-	// Sessions have ended, each with its reason, which their gates are telling clients. Now
-	// the connections.
+	// Sessions have ended, each with its reason, and their gates are telling the clients. Now
+	// the connections end.
 	r.farewell(ctx)
 	for _, s := range r.all {
 		for _, c := range s.all() {
@@ -362,7 +365,7 @@ func (r *reloading) follow(ctx context.Context) {
 		}
 	}
 
-	r.m.setServers(r.all) // what drivers record of those that are gone from here on is in their own logs
+	r.m.setServers(r.all) // later records of drivers about removed tenants are in the drivers' own logs
 	grace := newGrace(closeGrace)
 	for _, s := range r.removed {
 		s.cancel(errRemoved(s.policy().Name))
@@ -376,11 +379,11 @@ func (r *reloading) follow(ctx context.Context) {
 	}
 }
 
-// farewellTime is how long connections that are to end stay when their sessions have ended,
-// so that gates have told what their clients wait for.
+// farewellTime is how long connections stay open after their sessions have ended, so that
+// gates can tell their clients the reason.
 const farewellTime = 200 * time.Millisecond
 
-// farewell waits for that, if there is any such connection.
+// farewell waits so long, if such a connection exists.
 func (r *reloading) farewell(ctx context.Context) {
 	if !slices.ContainsFunc(r.changes.Tenants, func(c TenantChange) bool { return c.Connections > 0 }) {
 		return

@@ -9,7 +9,7 @@ import (
 	"capgpu/control"
 )
 
-// removal is why an epoch ends when the host takes the function away.
+// removal is the reason of an epoch's end when the host takes the function away.
 type removal struct{ cause error }
 
 func (r *removal) Error() string { return fmt.Sprintf("the function was removed: %v", r.cause) }
@@ -24,7 +24,7 @@ func isRemoved(f Function) bool {
 	}
 }
 
-// removal tells why a removed function is gone.
+// removal returns why a removed function is gone.
 func (d *device) removal() *removal {
 	cause := d.function.Cause()
 	if cause == nil {
@@ -33,8 +33,8 @@ func (d *device) removal() *removal {
 	return &removal{cause}
 }
 
-// runRemovalWatch ends the epoch when the function is removed. Everybody sees at once
-// that the device is gone; what its driver held is taken down after that.
+// runRemovalWatch ends the epoch when the function is removed. The board shows at once that
+// the device is gone; the driver is taken down after that.
 func (d *device) runRemovalWatch(ctx context.Context, failure *epochFailure) {
 	select {
 	case <-d.function.Removed():
@@ -49,8 +49,8 @@ func (d *device) showRemoved(r *removal) {
 	d.board.update(func(s *snapshot) { s.state, s.link, s.cause = wedged, nil, clipped(r.Error()) })
 }
 
-// goneTimeout is how long a driver may take to tell its sessions that the device is
-// gone: the host waits meanwhile.
+// goneTimeout is how long a driver may take to tell its sessions that the device is gone. The
+// host waits meanwhile.
 const goneTimeout = time.Second
 
 // tellGone lets the driver end its sessions with deviceLost before it is killed.
@@ -61,9 +61,8 @@ func (l *driverLink) tellGone(r *removal) error {
 	return err
 }
 
-// remove gives a removed function up. Nothing runs on it and nothing is mapped for
-// it any more. No driver follows: what is plugged in later is claimed by the next
-// device-manager.
+// remove gives up a removed function, which no driver uses and no memory is mapped for. No
+// driver follows: a device that is plugged in later is claimed by the next device-manager.
 func (d *device) remove(epoch uint64) {
 	r := d.removal()
 	d.showRemoved(r)

@@ -11,13 +11,13 @@ import (
 	"capgpu/gpuerr"
 )
 
-// Another policy, as a driver that has sessions follows it. The manager knows through which
-// connection each was opened, and what it may do: those that the policy allows no longer it
-// has the driver end. A driver that does not do so in time is ended, with all sessions that
-// it has: what the policy took away must not stay.
+// A driver with sessions follows a change of the policy. The manager knows the connection and
+// the rights of each session, and asks the driver to end those that the policy no longer
+// allows. A driver that does not do so in time is ended with all its sessions, because rights
+// that the policy took away must not stay.
 
-// disallows is why a session on a device, opened under the policy before, may not go on
-// under the policy now (nil: there is none), or nil.
+// disallows returns why a session on a device, opened under the policy before, must not
+// continue under the policy now (nil: the tenant is gone), or nil.
 func disallows(o *openSession, device string, before, now *Tenant) error {
 	switch {
 	case now == nil:
@@ -32,9 +32,9 @@ func disallows(o *openSession, device string, before, now *Tenant) error {
 	return now.refuses(o.by.who, before)
 }
 
-// revision is a change of the policy, as far as one device is concerned.
+// revision is a change of the policy for one device.
 type revision struct {
-	before, now []*Tenant // all of the policy, also those that may not use the device
+	before, now []*Tenant // all tenants of the policy, also those that may not use the device
 }
 
 func named(tenants []*Tenant, name string) *Tenant {
@@ -46,18 +46,18 @@ func named(tenants []*Tenant, name string) *Tenant {
 	return nil
 }
 
-// refuse is why a session of the device ends, or nil.
+// refuse returns a function that says why a session of the device ends, or nil.
 func (r *revision) refuse(device string) func(*openSession) error {
 	return func(o *openSession) error {
 		before := named(r.before, o.tenant)
 		if before == nil {
-			return nil // it was opened under the new policy
+			return nil // opened under the new policy
 		}
 		return disallows(o, device, before, named(r.now, o.tenant))
 	}
 }
 
-// usersOf are the tenants that may use a device.
+// usersOf returns the tenants that may use a device.
 func usersOf(tenants []*Tenant, device string) (users []*Tenant) {
 	for _, t := range tenants {
 		if t.mayUse(device) {
@@ -67,12 +67,12 @@ func usersOf(tenants []*Tenant, device string) (users []*Tenant) {
 	return users
 }
 
-// revise has the driver of a device, if there is one, follow a change of the policy. It
-// returns how many sessions of each tenant had to end, when nothing of them runs any more
-// or their driver has been given up, and else why it is not done.
+// revise makes the driver of a device, if there is one, follow a change of the policy. It
+// returns how many sessions of each tenant had to end, once no work of them runs or their
+// driver is given up. The error says why that is not so.
 func (d *device) revise(ctx context.Context, r *revision) (ended map[string]int, err error) {
-	// With a place of those that ask the driver no upgrade is under way. The others give
-	// theirs back within the bounds of their requests, so that this does not take long.
+	// While a request to the driver is counted here, no upgrade is under way. The other
+	// requests end within their own bounds, so this does not wait for long.
 	if err := d.asking.enter(ctx); err != nil {
 		return nil, err
 	}
@@ -80,7 +80,7 @@ func (d *device) revise(ctx context.Context, r *revision) (ended map[string]int,
 	defer d.asking.leave()
 	s, _ := d.board.get()
 	if s.link == nil {
-		return nil, nil // the next driver is told before it is ready, and has no session
+		return nil, nil // the next driver gets the limits before it is ready, and has no session
 	}
 
 	l, before, now := s.link, usersOf(r.before, d.name), usersOf(r.now, d.name)
@@ -102,8 +102,8 @@ func (d *device) revise(ctx context.Context, r *revision) (ended map[string]int,
 	return ended, errors.Join(append(errs, told)...)
 }
 
-// catchUp is revise of a driver that has become ready, and was told of the tenants before:
-// it has no session of theirs.
+// catchUp is revise for a driver that has just become ready and knows the tenants before: it
+// has no session of theirs.
 func (d *device) catchUp(ctx context.Context, l *driverLink, before []*Tenant) error {
 	now := d.tenants()
 	errs := []error{d.tellTenants(ctx, l, changed(before, now), d.cfg.PingTimeout)}
@@ -113,8 +113,8 @@ func (d *device) catchUp(ctx context.Context, l *driverLink, before []*Tenant) e
 	return errors.Join(errs...)
 }
 
-// endSessions has a driver end sessions of a tenant, all of which are condemned. Those of
-// one reason are ended together.
+// endSessions makes a driver end sessions of a tenant that were marked (markEnding). Those
+// with the same reason end together.
 func (d *device) endSessions(ctx context.Context, l *driverLink, tenant string, sessions []uint64) error {
 	byReason := map[string][]uint64{}
 	for _, id := range sessions {
@@ -135,18 +135,18 @@ func (d *device) endSessions(ctx context.Context, l *driverLink, tenant string, 
 	return nil
 }
 
-// endTenant has a driver end and forget a tenant.
+// endTenant makes a driver end and forget a tenant.
 func (d *device) endTenant(ctx context.Context, l *driverLink, tenant string) error {
 	reason := fmt.Sprintf("the policy does not give device %s to tenant %q any more", d.name, tenant)
 	return d.askToEnd(ctx, l, control.EndSessionsRequest{Tenant: tenant, All: true, Reason: reason})
 }
 
-// endPatience is how many PingTimeouts a driver may take to end sessions: work that does
-// not stop is ended as if it hung.
+// endPatience is how many PingTimeouts a driver may take to end sessions. Work that does not
+// stop ends as if it hung.
 const endPatience = 2
 
-// askToEnd returns when the sessions have ended, or their driver has. A driver that does
-// not obey is ended, unless ctx is over: then all of them are.
+// askToEnd returns when the sessions have ended, or their driver has. A driver that does not
+// obey is ended, unless ctx has ended: then all drivers are.
 func (d *device) askToEnd(ctx context.Context, l *driverLink, req control.EndSessionsRequest) error {
 	patience := endPatience * d.cfg.PingTimeout
 	call, cancel := context.WithTimeout(ctx, patience)
@@ -159,7 +159,7 @@ func (d *device) askToEnd(ctx context.Context, l *driverLink, req control.EndSes
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case errors.Is(err, gpuerr.Disconnected), errors.Is(err, gpuerr.Closed):
-		return nil // what it had has ended with it
+		return nil // its sessions have ended with it
 	case errors.Is(err, context.DeadlineExceeded):
 		err = fmt.Errorf("the driver did not end sessions that the policy has taken away within %v", time.Since(began).Round(time.Millisecond))
 	default:
@@ -170,9 +170,9 @@ func (d *device) askToEnd(ctx context.Context, l *driverLink, req control.EndSes
 	return gpuerr.New(gpuerr.Busy, "device %s: %v; it is replaced, and all of its sessions end", d.name, err)
 }
 
-// settlePolicy looks at a session that was opened while the policy may have changed: what
-// the driver was told with it was of t. It returns why the session must not be, or nil when
-// it may and the driver has what the tenant has now.
+// settlePolicy checks a session that was opened while the policy may have changed; the driver
+// got the rights of t with it. It returns why the session must end, or nil when it may stay
+// and the driver has the tenant's current rights.
 func (d *device) settlePolicy(ctx context.Context, l *driverLink, id uint64, o openSession, t *Tenant) error {
 	for before := t; ; {
 		now := o.by.tenant.policy()

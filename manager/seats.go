@@ -10,36 +10,37 @@ import (
 	"capgpu/ledger"
 )
 
-// seats are a tenant's connections, by user. They are charged to its account. Where several
-// users may connect, one that has some may have three times what is free after it, as in
-// model/peers: alone three quarters, beside another such three sevenths, and never all.
+// seats are a tenant's connections, by user, charged to its account. If several users may
+// connect, a user may have three times as many connections as are free after each of its own,
+// as in model/peers: alone three quarters, beside another such user three sevenths, and never
+// all.
 type seats struct {
 	mu sync.Mutex
 	// +checklocks:mu
 	held map[uint32]uint64 // no entry is 0
 	// +checklocks:mu
-	all uint64 // of held together
+	all uint64 // sum of held
 }
 
-// severalUsers says whether more than one user may connect.
+// severalUsers reports whether more than one user may connect.
 func (t *Tenant) severalUsers() bool {
 	return t.AnyUID || slices.ContainsFunc(t.AllowedUIDs, func(uid uint32) bool { return uid != t.AllowedUIDs[0] })
 }
 
-// mayTakeLocked says whether a user that has own of the connections may have one more.
+// mayTakeLocked reports whether a user with own connections may have one more.
 //
 // +checklocks:s.mu
 func (s *seats) mayTakeLocked(t *Tenant, own uint64) bool {
 	return own == 0 || !t.severalUsers() || own+1+3*(s.all+1) <= 3*t.MaxConnections
 }
 
-// adviceWithout says what helps who gets no connection, and needs none.
+// adviceWithout says what a user without a connection can do.
 func (t *Tenant) adviceWithout() string {
 	return fmt.Sprintf("end some of the programs that hold a connection of tenant %q (as root, ss -xp lists them), or wait: a connection without a session ends when it has been idle for %v; an operator can raise maxConnections in the policy", t.Name, t.IdleTimeout)
 }
 
-// take charges a connection of a user, until leave is called. A refusal says what can be
-// done without a connection.
+// take charges a connection of a user, until leave is called. A refusal says what the user
+// can do without a connection.
 func (s *seats) take(t *Tenant, account *ledger.Account, uid uint32) (leave func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,20 +79,20 @@ func (s *seats) leave(uid uint32, charge *ledger.Receipt) {
 	}
 }
 
-// gateBurst is how many gates a tenant may have started in a row: all of its connections
-// by default, when all its programs start at once.
+// gateBurst is how many gates a tenant may start in a burst: by default one for each of its
+// connections, when all its programs start at once.
 const gateBurst = 64
 
-// gatePace bounds how often gates are started for a tenant, and for a user of it: a
-// process is what a connection costs most.
+// gatePace limits how often gates are started for a tenant, and for a user of it: a process
+// is the largest cost of a connection.
 type gatePace struct {
 	mu sync.Mutex
 	// +checklocks:mu
-	rate uint64 // that the buckets are made for
+	rate uint64 // of the buckets
 	// +checklocks:mu
 	all bucket
 	// +checklocks:mu
-	users map[uint32]*bucket // those that are not full, and some that are
+	users map[uint32]*bucket // all that are not full, and some that are
 }
 
 // enter counts a gate for a user of a tenant, or refuses it.
@@ -106,7 +107,7 @@ func (p *gatePace) enter(t *Tenant, uid uint32, now time.Time) error {
 	if user == nil {
 		p.forgetLocked(now)
 		share := uint64(gateBurst)
-		if t.severalUsers() { // of the burst, and of the rate
+		if t.severalUsers() { // both the burst and the rate
 			share = gateBurst * 3 / 4
 		}
 		b := newBucket(int(share), time.Second*gateBurst/time.Duration(t.GateRate*share), now)
@@ -123,7 +124,7 @@ func (p *gatePace) enter(t *Tenant, uid uint32, now time.Time) error {
 	return nil
 }
 
-// forgetLocked forgets users that have used nothing of what they may.
+// forgetLocked forgets users with full buckets.
 //
 // +checklocks:p.mu
 func (p *gatePace) forgetLocked(now time.Time) {

@@ -16,37 +16,37 @@ import (
 )
 
 const (
-	// shareWindow is the time in which a share is there once.
+	// shareWindow is the time in which a share is refilled once.
 	shareWindow = 24 * time.Hour
-	// omittedEvery is how often the log tells what a share had no room for.
+	// omittedEvery is how often the log counts the records that a share had no room for.
 	omittedEvery = 10 * time.Second
 	// maxOmittedKinds is how many kinds one such record names; a driver may invent them.
 	maxOmittedKinds = 12
 	otherKinds      = "other"
 )
 
-// A kind that a client causes for nothing has this many records of a tenant in a row,
-// and then one in each interval. What is beyond that is counted, too.
+// A kind of record that costs its client nothing has, for each tenant, a burst and then one
+// record per interval. Further ones are counted.
 const (
 	refusedBurst    = 32
 	refusedInterval = 5 * time.Second
 )
 
-// auditShares divides what one source may have recorded, the drivers of a device and the
-// manager about that device, or the gates of a tenant: a share for each tenant and one
-// for the source itself, of the same size, refilled steadily. A record that its share has
-// no room for is left out and counted:
+// auditShares divides the room for records of one source: of the drivers of a device with the
+// manager's records about it, or of the gates of a tenant. Each tenant and the source itself
+// have a share of the same size, refilled steadily. A record without room in its share is
+// omitted and counted:
 //
 //	room ──none──► "audit.omitting" ──► counted ──omittedEvery──► "audit.omitted" ──► room?
 //
-// Both records are in the log that the left out ones were for. So the log says when
-// something begins to be missing from it, also when the manager is killed before it has
-// said how much. While that cannot be written, nothing is left out either: it is refused.
+// Both records are in the log that the omitted ones were for. So the log says where records
+// begin to be missing, even if the manager is killed before it has counted them. While
+// audit.omitting cannot be written, records are not omitted but refused.
 //
-// A driver names the tenant of its records itself, so its shares protect tenants from
-// each other and from other devices' drivers, not from their own device's driver.
+// A driver itself names the tenant of its records, so its shares protect tenants from each
+// other and from other devices' drivers, not from their own device's driver.
 type auditShares struct {
-	name  string    // of the source: the first word of what it says itself
+	name  string    // of the source: the first word of its own records
 	bytes uint64    // of each share, in shareWindow
 	own   AuditLog  // of records about no tenant
 	logOf logOfFunc // nil: no tenant has one
@@ -54,18 +54,18 @@ type auditShares struct {
 
 	mu sync.Mutex
 	// +checklocks:mu
-	by map[string]*share // by tenant; "" is the source
+	by map[string]*share // by tenant; "" is the source's own
 	// +checklocks:mu
 	closed bool
 
 	telling sync.WaitGroup // timers that are set or run
 }
 
-// logOfFunc is the log of a tenant that is served, or nil.
+// logOfFunc returns the log of a served tenant, or nil.
 type logOfFunc func(tenant string) AuditLog
 
-// share is one tenant's. Its lock is held while it writes what is missing, so that
-// nothing is missing before.
+// share is the share of one tenant. Its lock is held across the append of audit.omitting, so
+// that no record is missing before that one.
 type share struct {
 	tenant string
 
@@ -73,15 +73,15 @@ type share struct {
 	// +checklocks:mu
 	left float64 // bytes
 	// +checklocks:mu
-	since time.Time // when left was right
+	since time.Time // time of the last update of left
 	// +checklocks:mu
-	refusals bucket // of kinds that are paced
+	refusals bucket // limits kinds that cost the client nothing
 	// +checklocks:mu
-	begun bool // the log says that something is missing from here on
+	begun bool // the log has audit.omitting
 	// +checklocks:mu
 	timer *time.Timer // of the next audit.omitted; nil: none is due
 	// +checklocks:mu
-	records, bytes uint64 // left out, and not told of
+	records, bytes uint64 // omitted, and not counted in a record yet
 	// +checklocks:mu
 	kinds map[string]uint64 // the same, by kind
 }
@@ -90,8 +90,8 @@ func newAuditShares(name string, bytes uint64, own AuditLog, logOf logOfFunc, lo
 	return &auditShares{name: name, bytes: bytes, own: own, logOf: logOf, log: log, by: map[string]*share{}}
 }
 
-// tenantOf is whom a driver's record is about, if the first word of its detail names a
-// tenant that is served.
+// tenantOf returns the tenant of a driver's record, if the first word of its detail names one
+// that is served.
 func (s *auditShares) tenantOf(detail string) string {
 	first, _, _ := strings.Cut(detail, " ")
 	name, ok := strings.CutPrefix(first, "tenant=")
@@ -101,7 +101,7 @@ func (s *auditShares) tenantOf(detail string) string {
 	return name
 }
 
-// of is the share of a tenant, and the log that it is of now.
+// of returns the share of a tenant, and its current log.
 func (s *auditShares) of(tenant string) (*share, AuditLog) {
 	log := s.own
 	if tenant != "" {
@@ -122,14 +122,14 @@ func (s *auditShares) of(tenant string) (*share, AuditLog) {
 	return h, log
 }
 
-// append records what a writer says about a tenant ("" for the source itself) as far as
-// there is room. It answers an omitted, which is gpuerr.Quota, when the record was left out
-// and counted, and the log's error when it cannot be written.
+// append writes a writer's record about a tenant ("" for the source itself) if there is room.
+// It returns an omitted, which is gpuerr.Quota, if the record was omitted and counted, and
+// the log's error if it cannot be written.
 func (s *auditShares) append(tenant, writer, kind, detail string) (uint64, error) {
 	return s.put(tenant, writer, kind, detail, false)
 }
 
-// appendPaced is append for what a client causes for nothing.
+// appendPaced is append for an act that costs the client nothing.
 func (s *auditShares) appendPaced(tenant, writer, kind, detail string) error {
 	_, err := s.put(tenant, writer, kind, detail, true)
 	return err
@@ -143,7 +143,7 @@ func (s *auditShares) put(tenant, writer, kind, detail string, paced bool) (uint
 	return log.Append(kind, writer, detail)
 }
 
-// take pays for a record, or leaves it out.
+// take charges a record to its share, or omits it.
 func (s *auditShares) take(h *share, log AuditLog, kind string, bytes uint64, paced bool) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -169,7 +169,7 @@ func (s *auditShares) take(h *share, log AuditLog, kind string, bytes uint64, pa
 	return omitted{gpuerr.Refused(ledger.AuditBytes.String(), bytes, uint64(h.left))}
 }
 
-// kindLocked is the name under which a kind is counted.
+// kindLocked returns the name under which a kind is counted.
 //
 // +checklocks:h.mu
 func (h *share) kindLocked(kind string) string {
@@ -185,7 +185,8 @@ func (h *share) kindLocked(kind string) string {
 	return kind
 }
 
-// armLocked has the share tell in a while, or at once if the source is closed.
+// armLocked starts the timer of the next audit.omitted, or writes it at once if the source is
+// closed.
 //
 // +checklocks:h.mu
 func (s *auditShares) armLocked(h *share) {
@@ -215,8 +216,9 @@ func (s *auditShares) armLocked(h *share) {
 	})
 }
 
-// tellLocked records what was left out. It reports false if the log takes no record:
-// what is left out next begins anew, and is refused while that cannot be written.
+// tellLocked records the omitted ones. It returns false if the log accepts no record: the
+// next omitted record then needs an audit.omitting again, and is refused until that is
+// written.
 //
 // +checklocks:h.mu
 func (s *auditShares) tellLocked(h *share) bool {
@@ -230,7 +232,7 @@ func (s *auditShares) tellLocked(h *share) bool {
 	}
 
 	h.begun = false
-	_, log := s.of(h.tenant) // a tenant that is gone has none any more
+	_, log := s.of(h.tenant) // a removed tenant has no log
 	_, err := log.Append("audit.omitted", h.tenant, fmt.Sprintf("%s records=%d bytes=%d kinds=%q", s.name, h.records, h.bytes, strings.Join(kinds, " ")))
 	if err != nil {
 		return false
@@ -241,7 +243,7 @@ func (s *auditShares) tellLocked(h *share) bool {
 	return true
 }
 
-// close tells what was left out and not told yet. Nil closes nothing.
+// close records the omitted ones. It is valid on nil.
 func (s *auditShares) close() {
 	if s == nil {
 		return
@@ -266,13 +268,13 @@ func (s *auditShares) close() {
 	s.telling.Wait()
 }
 
-// omitted is the refusal of a record that was left out and counted.
+// omitted is the error for a record that was omitted and counted.
 type omitted struct{ error }
 
-// Unwrap is for errors.Is.
+// Unwrap returns the error for errors.Is.
 func (o omitted) Unwrap() error { return o.error }
 
-// counted is nil for a record that was left out and counted, or else err.
+// counted returns nil for a record that was omitted and counted, or else err.
 func counted(err error) error {
 	if errors.As(err, new(omitted)) {
 		return nil

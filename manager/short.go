@@ -2,19 +2,18 @@ package manager
 
 import "fmt"
 
-// A driver that has run out of descriptors, mappings or memory answers a ping with an
-// error that says so: it cannot make what every client needs. What it has goes on, but
-// nobody gets anything new.
+// A driver that has run out of descriptors, mappings or memory answers a ping with an error
+// that says so. Its sessions continue, but it cannot serve new ones.
 //
 //	answers ──error──► short: shown, logged ──maxShort pings──► replaced
 //	   ▲                  │
 //	   └──────answer──────┘
 
-// maxShort is for how many pings in a row a driver may be short: one that is ready and
-// serves nobody is worse than the next one.
+// maxShort is for how many pings in a row a driver may be short. The next driver serves
+// clients better than one that is ready and serves none.
 const maxShort = 5
 
-// answered takes a driver's answer to a ping. It returns why the driver has to go.
+// answered takes a driver's answer to a ping. It returns why the driver has to end.
 func (l *driverLink) answered(short error) error {
 	if short == nil {
 		if l.shortPings > 0 {
@@ -31,7 +30,7 @@ func (l *driverLink) answered(short error) error {
 	return nil
 }
 
-// showShort shows what the driver of a link has run out of; empty: nothing.
+// showShort publishes which resource the driver of a link has run out of; empty: none.
 func (d *device) showShort(l *driverLink, what string) {
 	if !d.board.short(l, what) {
 		return
