@@ -14,11 +14,11 @@ const (
 	cldDumped = 3
 )
 
-// statusOffset is where si_status lies in a siginfo of a child, on 64-bit Linux: behind
-// signo, errno, code, four bytes unused, pid and uid.
+// statusOffset is the offset of si_status in a siginfo of a child, on 64-bit Linux: after
+// signo, errno, code, four bytes of padding, pid and uid.
 const statusOffset = 24
 
-// statusOf is what wait4 would say of the end that waitid has told; 0: of none.
+// statusOf returns the status that wait4 would return for waitid's info; 0 for none.
 func statusOf(info *unix.Siginfo) syscall.WaitStatus {
 	status := *(*int32)(unsafe.Add(unsafe.Pointer(info), statusOffset))
 	const dumped = 0x80

@@ -18,16 +18,15 @@ import (
 	"capgpu/internal/sandbox"
 )
 
-// spawner starts children from one thread that lives as long as the manager.
-// Pdeathsig is about the thread that forked, not the process: from any other
-// thread, children could be killed when the Go runtime retires it
-// (prctl(2), PR_SET_PDEATHSIG).
+// spawner starts children from one thread that lives as long as the manager. Pdeathsig is
+// sent when the thread that forked ends, not the process: children of any other thread could
+// be killed when the Go runtime retires that thread (prctl(2), PR_SET_PDEATHSIG).
 type spawner struct {
 	jailer   *sandbox.Jailer
 	requests chan func()
 	quit     chan struct{} // closed by Close
 	done     chan struct{}
-	leaving  sync.WaitGroup // children that are reaped and not gone yet
+	leaving  sync.WaitGroup // children that are dead and not reaped yet
 }
 
 func newSpawner(jailer *sandbox.Jailer) *spawner {
@@ -50,32 +49,31 @@ func (s *spawner) runThread() {
 	}
 }
 
-// Close ends the thread: no child is started any more. It returns when those that are
-// reaped are gone.
+// Close ends the thread: no child is started from then on. It returns when the dead children
+// are reaped.
 func (s *spawner) Close() {
 	close(s.quit)
 	<-s.done
 	s.leaving.Wait()
 }
 
-// child is a process that this manager started. Its exit is seen by a wait on
-// its pidfd (package os), so a signal never reaches another process of its id.
+// child is a process that this manager started. The manager waits for its exit on its pidfd
+// (package os), so a signal never reaches another process with its id.
 type child struct {
 	name    string
 	cmd     *exec.Cmd
 	cell    *sandbox.Cell
 	confine confinement
-	// exited is closed when the process is dead, and nothing that it started runs.
+	// exited is closed when the process is dead and none of its children runs.
 	exited chan struct{}
-	actor  Actor          // stands for the process; nil: it is one
-	err    error          // how it ended, with its last words; read it after exited
+	actor  Actor          // takes the place of the process; nil: it is a process
+	err    error          // how it ended, with its last line; read it after exited
 	spaces sandbox.Spaces // of a driver: its namespaces, until it is reaped
 }
 
-// start runs a program in a cell of its own, with files as descriptors 3, 4, …, an
-// environment that says only how it is confined, no standard input and output, and
-// its own process group. Its standard error goes to log, line by line. It dies with
-// this process.
+// start runs a program in a cell of its own. Its files are the descriptors 3, 4, …; its
+// environment says only how it is confined; it has no standard input and output, and its own
+// process group. Its standard error goes to log, line by line. It dies with this process.
 func (s *spawner) start(log *slog.Logger, name string, how confinement, path string, args []string, files ...*os.File) (*child, error) {
 	cell, err := s.jailer.Cell(name+"-"+how.name, how.profile, how.limits)
 	if err != nil {
@@ -110,7 +108,7 @@ func (s *spawner) start(log *slog.Logger, name string, how confinement, path str
 
 	crashpoint.Here("manager.spawn.started")
 	c := &child{name: name, cmd: cmd, cell: cell, confine: how, exited: make(chan struct{})}
-	if name == "driver" { // nobody waits for a gate's end
+	if name == "driver" { // a gate's end is not waited for
 		c.spaces = cell.Spaces(cmd.Process.Pid)
 	}
 
@@ -134,8 +132,8 @@ func (c *child) kill() {
 	_ = c.cmd.Process.Kill()
 }
 
-// endWithin waits for the process to end by itself, and kills it when ctx ends. It
-// returns when the process is gone: whoever must not wait for that waits for exited.
+// endWithin waits for the process to end by itself, kills it when ctx ends, and returns when
+// the process is gone. A caller that must not wait so long waits for exited.
 func (c *child) endWithin(ctx context.Context) {
 	select {
 	case <-c.exited:
@@ -145,20 +143,20 @@ func (c *child) endWithin(ctx context.Context) {
 	}
 }
 
-// stderrGrace is how long the output of a dead process is still read: it ends at
-// once, unless a process that it left behind holds the pipe.
+// stderrGrace is how long the output of a dead process is still read. It ends at once, unless
+// a process that the child left behind holds the pipe.
 const stderrGrace = time.Second
 
-// A dead process is reaped so much later. What is left of its last thread then has had
-// a CPU to be gone: the kernel spins, for as long as that thread has none, when it
-// drops what /proc knows of both at once (Linux 6.18, shrink_dcache_parent). On one CPU
-// that was a second, with every tenant waiting for the next driver.
+// A dead process is reaped after a pause, so that its last thread has had a CPU to finish on.
+// When the kernel drops the /proc entries of both at once, it spins until that thread is done
+// (Linux 6.18, shrink_dcache_parent). On one CPU that took a second, and every tenant waited
+// for the next driver.
 const (
 	reapPause = time.Millisecond
-	latePause = 20 * time.Millisecond // where nobody waits for it
+	latePause = 20 * time.Millisecond // where no process waits for it
 )
 
-// runWait waits for the process's death, reaps it and forwards its output.
+// runWait waits for the process's death, reaps it and logs its output.
 func (c *child) runWait(log *slog.Logger, r *os.File, leaving *sync.WaitGroup) {
 	lastWords := make(chan string, 1)
 	go func() { lastWords <- forwardLines(log, r) }()
@@ -167,8 +165,8 @@ func (c *child) runWait(log *slog.Logger, r *os.File, leaving *sync.WaitGroup) {
 	defer leaving.Done()
 	exhausted := c.cell.Exhausted()
 
-	// Whoever waits for it need not wait for the rest, where a signal says enough: its
-	// threads are gone, and with them its memory and its descriptors.
+	// If the process was alone and killed by a signal, waiters need not wait for the rest:
+	// its threads are gone, and with them its memory and its descriptors.
 	early := c.cell.Alone() && status.Signaled()
 	pause := reapPause
 	if early {
@@ -179,7 +177,7 @@ func (c *child) runWait(log *slog.Logger, r *os.File, leaving *sync.WaitGroup) {
 	time.Sleep(pause)
 	err := c.cmd.Wait()
 	c.spaces.Close()
-	if err := c.cell.Close(); err != nil { // it kills what is left in there
+	if err := c.cell.Close(); err != nil { // kills the processes that are left in it
 		log.Warn("a process left something behind", "err", err)
 	}
 
@@ -187,13 +185,13 @@ func (c *child) runWait(log *slog.Logger, r *os.File, leaving *sync.WaitGroup) {
 	said := <-lastWords
 	r.Close()
 	if !early {
-		status, _ = c.cmd.ProcessState.Sys().(syscall.WaitStatus) // 0 without one
+		status, _ = c.cmd.ProcessState.Sys().(syscall.WaitStatus) // 0 without a status
 		c.end(err, status, exhausted, said)
 	}
 }
 
-// awaitDeath waits until the process is dead, and leaves it to be reaped. 0: whoever
-// reaps it is told more. Nobody else reaps it, so its number stays its own.
+// awaitDeath waits until the process is dead, and does not reap it. It returns 0 if the
+// reaper learns more. No other code reaps it, so its id is not reused.
 func awaitDeath(pid int) syscall.WaitStatus {
 	for {
 		var info unix.Siginfo
@@ -207,7 +205,7 @@ func awaitDeath(pid int) syscall.WaitStatus {
 	}
 }
 
-// end says how the process ended.
+// end formats how the process ended.
 func (c *child) end(err error, status syscall.WaitStatus, exhausted bool, said string) {
 	switch {
 	case err == nil:
@@ -218,7 +216,7 @@ func (c *child) end(err error, status syscall.WaitStatus, exhausted bool, said s
 	case exhausted:
 		err = errOverMemory
 	}
-	if said != "" && status.Exited() { // a signal says enough
+	if said != "" && status.Exited() { // a signal tells enough
 		err = fmt.Errorf("%w: %s", err, said)
 	}
 	c.err = err

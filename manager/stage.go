@@ -10,21 +10,21 @@ import (
 	"capgpu/ledger"
 )
 
-// Stage is a manager without sockets and processes, for simulations: one function with
-// its epochs, grants, back-off, faults and board, and the brokers of its tenants.
-// Drivers are Actors of this process, clients ask by method calls; all the rest is the
-// manager as it is, and works on virtual time.
+// Stage is a manager without sockets and processes, for simulations: one function with its
+// epochs, grants, back-off, faults and board, and the brokers of its tenants. Drivers are
+// Actors of this process, and clients send requests by method calls. All the rest is the
+// manager's own code, and works on virtual time.
 type Stage struct {
 	m *Manager
 	d *device
 }
 
-// StageConfig is what a Stage is made of.
+// StageConfig configures a Stage.
 type StageConfig struct {
-	// Config needs a Policy, of which the first function counts, and an Audit log.
-	// Hardware, if there is one, is only asked for faults.
+	// Config needs a Policy, of which the first function is used, and an Audit log. Hardware
+	// may be nil; it is used for faults only.
 	Config
-	Function Function // the Stage's from here on, also when NewStage fails
+	Function Function // owned by the Stage from here on, also when NewStage fails
 	Actors   func(Role) Actor
 }
 
@@ -72,8 +72,8 @@ func NewStage(c StageConfig) (*Stage, error) {
 	return &Stage{m: m, d: d}, nil
 }
 
-// Connect is a client that has come to the socket of a tenant and was let in. It fails
-// with gpuerr.Quota when the tenant has too many.
+// Connect plays a client that has connected to the socket of a tenant and was admitted. It
+// fails with gpuerr.Quota when the tenant has too many connections.
 func (s *Stage) Connect(tenant string) (*StageConn, error) {
 	for _, t := range s.m.servers() {
 		if t.policy().Name != tenant {
@@ -103,27 +103,27 @@ type StageConn struct {
 	charge *ledger.Receipt
 }
 
-// Ask answers a message as the broker does. A descriptor of the reply is the caller's.
+// Ask answers a message as the broker does. The caller owns a descriptor of the reply.
 func (c *StageConn) Ask(m *control.Message) *control.Message { return c.handle(c.conn.ctx, m) }
 
 // Ended reports whether the client has hung up, or was idle for too long.
 func (c *StageConn) Ended() bool { return c.conn.ctx.Err() != nil }
 
-// Close ends what still waits, and the connection.
+// Close ends waiting requests and the connection.
 func (c *StageConn) Close() {
 	c.conn.idle.stop()
 	c.conn.tenant.leave(c.conn)
 	c.charge.Release()
 }
 
-// Usage is Manager.Usage.
+// Usage returns Manager.Usage.
 func (s *Stage) Usage() []ledger.Entry { return s.m.Usage() }
 
 // Check is Manager.Check.
 func (s *Stage) Check() error { return s.m.Check() }
 
-// Close is Manager.Close, but that it closes no audit log. It leaves an account that is
-// not at zero for an error.
+// Close does the same as Manager.Close, but closes no audit log. It returns an error if an
+// account is not at zero.
 func (s *Stage) Close(ctx context.Context) error {
 	errs := []error{s.m.closeDevices(ctx), s.m.faults.Close()}
 	for _, t := range s.m.servers() {

@@ -21,17 +21,17 @@ type peer interface {
 	Close() error
 }
 
-// Actor plays a driver within this process, for a Stage: the link to it, and what would
-// be its process.
+// Actor plays a driver within this process, for a Stage: it stands for the link to the driver
+// and for the driver's process.
 type Actor interface {
 	peer
-	// Kill ends it at once, from wherever it is. Idempotent.
+	// Kill ends it at once, from any state. Idempotent.
 	Kill()
-	// Wait returns when nothing of it calls a grant any more, with how it ended.
+	// Wait returns when the actor calls no grant any more, with how it ended.
 	Wait() error
 }
 
-// Role is what an Actor is given: the grants of its epoch, and whom it asks.
+// Role is what an Actor gets: the grants of its epoch, and the handler of its requests.
 type Role struct {
 	Device ddf.DeviceInfo
 	DMA    ddf.DMAPool
@@ -64,13 +64,13 @@ func (d *device) openDriver(ctx context.Context, g *grants, desk *faultDesk) (*d
 	return l, nil
 }
 
-// actorPool is the DMA pool of an Actor: the grants, without a link between.
+// actorPool is the DMA pool of an Actor: the grants without a link in between.
 type actorPool struct {
 	g     *grants
 	ended context.Context
 }
 
-// drop follows the end of the actor: what it had mapped is the manager's to take back.
+// drop runs after the end of the actor: the manager takes its mappings back.
 func (p *actorPool) drop() { p.g.freeDropped() }
 
 func (p *actorPool) over() error {
@@ -100,7 +100,7 @@ func (p *actorPool) Alloc(ctx context.Context, bytes uint64) (ddf.DMABuffer, err
 	b, err := dmabuf.New(dmabuf.Spec{
 		IOVA: d.iova, Bytes: d.bytes, Generation: d.generation, Memory: memory, Pinned: !p.g.info.Fake, Ended: p.over,
 		Unmap: func() error {
-			if p.over() != nil { // a dead driver frees nothing: the manager has, or will
+			if p.over() != nil { // a dead driver frees nothing: the manager does
 				return nil
 			}
 			return p.g.free(d)
@@ -113,7 +113,7 @@ func (p *actorPool) Alloc(ctx context.Context, bytes uint64) (ddf.DMABuffer, err
 	return b, nil
 }
 
-// dup is the memory as a driver gets it: by a descriptor of its own.
+// dup returns the memory with a descriptor of its own, as a driver gets it.
 func dup(m *shm.Memory) (*shm.Memory, error) {
 	fd, err := m.DupFD()
 	if err != nil {

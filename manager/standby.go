@@ -13,48 +13,48 @@ import (
 	"capgpu/internal/crashpoint"
 )
 
-// standby keeps the process that is to be the next driver of a device, so that a
-// device whose driver dies does not wait for one to be spawned, confined and warm.
+// standby keeps the process of a device's next driver, so that after a driver's death no
+// process has to be spawned, confined and warmed up first.
 //
-//	order(true) ─► spawn ─► said its first word, confined ─► take ─► promoted: a driver
+//	order(true) ─► spawn ─► sent its first byte, confined ─► take ─► promoted: a driver
 //	   ▲                │                 │
-//	   └── back-off ◄───┴── it dies, or ──┘ the program on the disk is another one
+//	   └── back-off ◄───┴── it dies, or ──┘ the program on the disk has changed
 //
-// A standby holds nothing and is nobody's driver: its links are not served, its death
-// is no death of the device, and it has a user, a cgroup and namespaces of its own as
-// any driver has. What a driver is lent it gets as every driver does, after the one
-// before it is reaped and the function was stopped.
+// A standby holds no grants and drives no device: its links are not served, and its death is
+// no death of the device. It has a user, a cgroup and namespaces of its own, as any driver.
+// It gets its grants as every driver does, after the one before it is reaped and the function
+// has stopped.
 type standby struct {
 	d      *device
 	cancel context.CancelFunc
 	done   chan struct{} // closed when runStandby has returned
 	poked  chan struct{} // capacity 1: runStandby should look
-	left   error         // what could not be ended; read it after done
+	left   error         // the part that could not be ended; read it after done
 
 	mu sync.Mutex
 	// +checklocks:mu
-	wanted bool // a driver is ready, and so are all of its kind likely to be
+	wanted bool // a driver is ready, so that another one is likely to start, too
 	// +checklocks:mu
 	process *driverProcess // nil: none
 	// +checklocks:mu
-	spoken chan struct{} // closed when the process has said its word and is confined
+	spoken chan struct{} // closed when the process has sent its first byte and is confined
 }
 
 const (
-	// standbyPause is how long a standby waits to be spawned when a driver has become
-	// ready: the CPU is its clients' first.
+	// standbyPause is how long a standby is not spawned after a driver has become ready: the
+	// driver's clients get the CPU first.
 	standbyPause = 20 * time.Millisecond
-	// standbyPatience is how long a driver's death waits for a standby that is there but
-	// has not said a word.
+	// standbyPatience is how long a driver's death waits for a standby that exists but has
+	// not sent its first byte.
 	standbyPatience = 2 * time.Second
-	// standbyTick is how often the program on the disk is looked at.
+	// standbyTick is how often the program on the disk is checked.
 	standbyTick = 5 * time.Second
-	// standbyRoom is memory that must be available on the host to spawn one; it is looked
-	// for every standbyTick.
+	// standbyRoom is the available memory of the host that a standby needs; it is checked
+	// every standbyTick.
 	standbyRoom = 256 << 20
 )
 
-// newStandby keeps none unless the policy wants one.
+// newStandby returns a standby that keeps no process unless the policy wants one.
 func newStandby(d *device) *standby {
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &standby{d: d, cancel: cancel, done: make(chan struct{}), poked: make(chan struct{}, 1)}
@@ -66,7 +66,7 @@ func newStandby(d *device) *standby {
 	return s
 }
 
-// close ends the process, if there is one, and returns what could not be ended.
+// close ends the process, if there is one, and returns the part that could not be ended.
 // Idempotent.
 func (s *standby) close() error {
 	s.cancel()
@@ -74,7 +74,7 @@ func (s *standby) close() error {
 	return s.left
 }
 
-// order says whether a process is to be had. One that is there stays.
+// order says whether a process is wanted. An existing one stays.
 func (s *standby) order(wanted bool) {
 	s.mu.Lock()
 	s.wanted = wanted
@@ -89,8 +89,8 @@ func (s *standby) poke() {
 	}
 }
 
-// take returns the process, which is the caller's from then on, or nil if there is
-// none that can be promoted.
+// take returns the process, which the caller then owns, or nil if there is none that can be
+// promoted.
 func (s *standby) take(ctx context.Context) *driverProcess {
 	s.mu.Lock()
 	p, spoken := s.process, s.spoken
@@ -129,7 +129,7 @@ func (s *standby) take(ctx context.Context) *driverProcess {
 	return p
 }
 
-// stale says whether a driver that is spawned now would be another program.
+// stale reports whether a driver spawned now would be another program.
 func (s *standby) stale(p *driverProcess) bool {
 	now, err := programOf(s.d.driver(), s.d.driverArgs())
 	return err != nil || !now.same(p.from)
@@ -153,14 +153,14 @@ func (s *standby) runStandby(ctx context.Context) {
 		case errors.Is(err, errStale):
 			s.d.log.Info("the standby is replaced", "why", err)
 		case err != nil && ctx.Err() == nil:
-			pause, _ = respawn.died(time.Now(), 0, true) // slower and slower, and never given up
+			pause, _ = respawn.died(time.Now(), 0, true) // ever slower, and never given up
 			pause = max(pause, standbyPause)
 			s.d.log.Warn("standby lost", "err", err, "delay", pause)
 		}
 	}
 }
 
-// awaitOrder returns true when a process is to be spawned, false when ctx ends.
+// awaitOrder returns true when a process is wanted, false when ctx ends.
 func (s *standby) awaitOrder(ctx context.Context) bool {
 	for {
 		s.mu.Lock()
@@ -179,8 +179,8 @@ func (s *standby) awaitOrder(ctx context.Context) bool {
 
 var errStale = errors.New("the driver's program is another one now")
 
-// keepOne spawns a process and keeps it until it is taken (nil), it dies, it is stale
-// or ctx ends.
+// keepOne spawns a process and keeps it until it is taken (nil), it dies, it is stale or ctx
+// ends.
 func (s *standby) keepOne(ctx context.Context) error {
 	p, err := s.d.spawnDriver()
 	if err != nil {
@@ -218,8 +218,8 @@ func (s *standby) keepOne(ctx context.Context) error {
 	return why
 }
 
-// watch returns nil when the process was taken, or why it is not to be had any more,
-// and whether somebody still listens for its word.
+// watch returns nil when the process was taken, or why it cannot be taken any more, and
+// whether its first byte is still awaited.
 func (s *standby) watch(ctx context.Context, p *driverProcess, word <-chan error, spoken chan<- struct{}) (why error, listening bool) {
 	late := time.NewTimer(s.d.cfg.ReadyTimeout)
 	defer late.Stop()
@@ -261,7 +261,7 @@ func (s *standby) watch(ctx context.Context, p *driverProcess, word <-chan error
 	}
 }
 
-// exitOr prefers the exit of the process as the reason: it says more.
+// exitOr returns the exit of the process as the reason if there is one: it tells more.
 func (s *standby) exitOr(p *driverProcess, err error) error {
 	if newGrace(exitGrace).wait(p.child.exited) {
 		return fmt.Errorf("it died: %w", p.child.err)
@@ -280,8 +280,8 @@ func sleep(ctx context.Context, d time.Duration) (slept bool) {
 	}
 }
 
-// roomFor says whether the host has that much memory available (proc(5),
-// /proc/meminfo). Where it does not tell, it has.
+// roomFor reports whether the host has that much memory available (proc(5), /proc/meminfo),
+// or does not tell.
 func roomFor(bytes uint64) bool {
 	text, err := os.ReadFile("/proc/meminfo")
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"capgpu/outcome"
 )
 
-// deviceState is where a device stands. The numbers are those of DeviceState in
+// deviceState is the state of a device. The numbers are those of DeviceState in
 // schema/capos.capnp.
 //
 //	         Ready                     the driver died or fell silent
@@ -20,9 +20,9 @@ import (
 //	   │ spent                                                │ budget spent
 //	   └──────────────────► wedged ◄──────────────────────────┘
 //
-// A driver that dies before its Ready changes no state, only the cause, and
-// spends the budget; one that dies later costs time only. wedged
-// is final: an operator removes the reason and starts device-manager again.
+// The death of a driver before its Ready changes only the cause, and counts against the
+// budget; a later death costs time only. wedged is final: an operator removes the reason and
+// starts device-manager again.
 type deviceState uint32
 
 const (
@@ -36,16 +36,16 @@ var stateNames = [...]string{"starting", "ready", "recovering", "wedged"}
 
 func (s deviceState) String() string { return stateNames[s] }
 
-// stateBoard shows a device's state to any number of waiters.
+// stateBoard publishes a device's state to any number of waiters.
 type stateBoard struct {
 	mu sync.Mutex
 	// +checklocks:mu
 	now snapshot
 	// +checklocks:mu
-	changed chan struct{} // closed, and replaced, by each change
+	changed chan struct{} // closed and replaced at each change
 }
 
-// ladder is where a driver stands on the ladder of recovery.
+// ladder is a driver's level of recovery.
 type ladder = control.RecoveryRequest
 
 // snapshot is the state at one moment.
@@ -56,19 +56,19 @@ type snapshot struct {
 	step  uint64 // counts changes, without those of the ladder
 	rung  uint64 // counts changes of the ladder
 
-	ladder ladder // as the ready driver told it
+	ladder ladder // as the ready driver reported it
 
 	link        *driverLink // of the ready driver
-	backend     string      // as the last ready driver called it
+	backend     string      // as the last ready driver named it
 	memoryBytes uint64
 	generation  uint64 // of the ready driver, within its epoch, from 1
-	suspended   bool   // an operator has said so: whichever driver is ready stands still
-	shortage    string // what the ready driver has run out of; empty: nothing
+	suspended   bool   // by an operator: the ready driver, whichever it is, runs no work
+	shortage    string // the resource that the ready driver has run out of; empty: none
 }
 
 func newStateBoard() *stateBoard { return &stateBoard{changed: make(chan struct{})} }
 
-// get is the state now, and a channel that is closed when it is another.
+// get returns the current state, and a channel that is closed at the next change.
 func (b *stateBoard) get() (snapshot, <-chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -86,8 +86,8 @@ func (b *stateBoard) update(change func(*snapshot)) snapshot {
 	return b.now
 }
 
-// suspend shows that an operator has suspended the device, or resumed it: news to who
-// asks for steps.
+// suspend publishes that an operator has suspended or resumed the device, for waiters that
+// ask for steps.
 func (b *stateBoard) suspend(yes bool) {
 	b.update(func(s *snapshot) {
 		s.suspended = yes
@@ -95,9 +95,9 @@ func (b *stateBoard) suspend(yes bool) {
 	})
 }
 
-// suspendAbsent is suspend of a device that has no ready driver and will have one. It
-// reports whether that is so, and whether that is news. The next driver
-// hears of it before it is ready.
+// suspendAbsent is suspend for a device without a ready driver that will get one. It reports
+// whether that is so, and whether the state has changed. The next driver learns of it before
+// it is ready.
 func (b *stateBoard) suspendAbsent(yes bool) (absent, changed bool) {
 	b.update(func(s *snapshot) {
 		absent = s.state == starting || s.state == recovering
@@ -109,8 +109,8 @@ func (b *stateBoard) suspendAbsent(yes bool) (absent, changed bool) {
 	return absent, changed
 }
 
-// readyIf is update to ready, of a driver that stands still or does not, if that is what
-// the operator wants now.
+// readyIf makes the device ready with a driver that is frozen or not, if the operator still
+// wants it so.
 func (b *stateBoard) readyIf(frozen bool, change func(*snapshot)) (done bool) {
 	b.update(func(s *snapshot) {
 		if done = s.suspended == frozen; done {
@@ -120,8 +120,8 @@ func (b *stateBoard) readyIf(frozen bool, change func(*snapshot)) (done bool) {
 	return done
 }
 
-// climb shows where the driver of a link stands on the ladder, if it is the one that
-// is ready and that is news.
+// climb publishes the level of recovery of a link's driver, if that is the ready one and the
+// level has changed.
 func (b *stateBoard) climb(l *driverLink, at ladder) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -135,8 +135,8 @@ func (b *stateBoard) climb(l *driverLink, at ladder) {
 	b.changed = make(chan struct{})
 }
 
-// short shows what the driver of a link has run out of, if it is the one that is ready. It
-// reports whether that is news.
+// short publishes which resource a link's driver has run out of, if it is the ready one. It
+// reports whether that has changed.
 func (b *stateBoard) short(l *driverLink, what string) (news bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -147,8 +147,9 @@ func (b *stateBoard) short(l *driverLink, what string) (news bool) {
 	return true
 }
 
-// succeed shows that a driver goes on with what the ready one had: nothing is wrong then,
-// whether or not the other has come to say so, and the epoch's incidents count on.
+// succeed publishes that a driver continues the work of the ready one. The new driver is at
+// the lowest level of recovery, whatever the other reported, and the epoch's count of
+// incidents continues.
 func (b *stateBoard) succeed(next *driverLink) snapshot {
 	return b.update(func(s *snapshot) {
 		next.incidents = s.ladder.Incidents
@@ -161,8 +162,8 @@ func (b *stateBoard) succeed(next *driverLink) snapshot {
 	})
 }
 
-// recovery is the step of the ladder that the device is on: the first ones are its
-// driver's, as far as it tells, the last two the manager's own.
+// recovery returns the device's level of recovery: the lower levels are the driver's, as it
+// reports them, the last two the manager's.
 func (s *snapshot) recovery() outcome.RecoveryStep {
 	switch s.state {
 	case recovering:
@@ -173,9 +174,9 @@ func (s *snapshot) recovery() outcome.RecoveryStep {
 	return outcome.RecoveryStep(s.ladder.Step)
 }
 
-// told remembers, for one tenant socket, what NextState has already told: the
-// epoch alone does not say whether the asker has seen the recovering that
-// follows it, and telling it again and again would make its loop spin.
+// told remembers, for one tenant socket, what NextState has reported. The epoch alone does
+// not show whether the client has seen the recovering that follows it, and to report it again
+// and again would make the client's loop spin.
 type told struct {
 	mu sync.Mutex
 	// +checklocks:mu
@@ -188,7 +189,7 @@ type told struct {
 	any bool
 }
 
-// isNews: with steps, also where the device stands on the ladder.
+// isNews: with steps, changes of the level of recovery count, too.
 func (t *told) isNews(s snapshot, epoch uint64, steps bool) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -201,15 +202,15 @@ func (t *told) isNews(s snapshot, epoch uint64, steps bool) bool {
 	return !t.any || t.epoch != epoch || t.step != s.step
 }
 
-// tell says that a reply with s goes out; the asker's next epoch will be s.epoch.
+// tell notes that a reply with s is sent; the client's next request will name s.epoch.
 func (t *told) tell(s snapshot) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.any, t.epoch, t.step, t.rung = true, s.epoch, s.step, s.rung
 }
 
-// next waits until the state is news to the asker, the time is up (Changed is
-// false), or ctx ends.
+// next waits until the state is news to the client, the timeout ends (Changed is false), or
+// ctx ends.
 func (b *stateBoard) next(ctx context.Context, t *told, epoch uint64, steps bool, timeout time.Duration) (control.NextStateReply, error) {
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()
@@ -234,7 +235,7 @@ func (b *stateBoard) next(ctx context.Context, t *told, epoch uint64, steps bool
 	}
 }
 
-// clipped makes s plain, and fit a str of the wire.
+// clipped sanitizes s and cuts it to the length of a string of the wire.
 func clipped(s string) string {
 	s = sanitize.Text(s)
 	if len(s) <= control.MaxStringBytes {

@@ -9,7 +9,7 @@ import (
 // stormInterval is how often interrupts are counted.
 const stormInterval = time.Second
 
-// stormWatch compares what each vector has raised with what it may.
+// stormWatch compares each vector's interrupts with the limit.
 type stormWatch struct {
 	limit  uint64 // of one vector in a second
 	counts []uint64
@@ -20,8 +20,8 @@ func newStormWatch(limit uint64, counts []uint64, now time.Time) *stormWatch {
 	return &stormWatch{limit: limit, counts: counts, since: now}
 }
 
-// sample is called now and then with the counts; storm says that a vector has raised
-// more than its limit since the last time, and how many a second.
+// sample is called periodically with the counts. storm reports that a vector has exceeded its
+// limit since the last call; rate is its interrupts per second.
 func (w *stormWatch) sample(counts []uint64, now time.Time) (vector int, rate uint64, storm bool) {
 	elapsed := now.Sub(w.since)
 	if elapsed <= 0 {
@@ -29,7 +29,7 @@ func (w *stormWatch) sample(counts []uint64, now time.Time) (vector int, rate ui
 	}
 	for i, n := range counts {
 		if i >= len(w.counts) || n < w.counts[i] {
-			continue // counted anew
+			continue // the count began anew
 		}
 		if r := uint64(float64(n-w.counts[i]) / elapsed.Seconds()); r > w.limit && r > rate {
 			vector, rate, storm = i, r, true
@@ -39,8 +39,8 @@ func (w *stormWatch) sample(counts []uint64, now time.Time) (vector int, rate ui
 	return vector, rate, storm
 }
 
-// runStormWatch masks a vector that storms and ends the epoch: a device that does
-// that serves nobody, and keeps a CPU from everything else.
+// runStormWatch masks a vector that storms and ends the epoch: such a device serves no
+// client, and keeps a CPU from all other work.
 func (d *device) runStormWatch(ctx context.Context, epoch uint64, failure *epochFailure) {
 	counts := d.function.Interrupts()
 	if counts == nil {

@@ -9,8 +9,8 @@ import (
 	"capgpu/internal/crashpoint"
 )
 
-// runSupervise keeps a driver running until ctx ends, the budget is spent, or the
-// function is not to be had any more.
+// runSupervise keeps a driver running until ctx ends, the budget is spent, or the function is
+// lost.
 func (d *device) runSupervise(ctx context.Context) {
 	defer close(d.done)
 	defer func() { d.left = errors.Join(d.left, d.standby.close()) }()
@@ -19,7 +19,7 @@ func (d *device) runSupervise(ctx context.Context) {
 		began := time.Now()
 		wasReady, cause := d.runEpoch(ctx, epoch)
 		if errors.As(cause, new(*remains)) {
-			d.left = cause // and never two drivers of one function
+			d.left = cause // a function never has two drivers
 		}
 		delay, why := d.next(&respawn, time.Since(began), wasReady, cause)
 		switch {
@@ -31,7 +31,7 @@ func (d *device) runSupervise(ctx context.Context) {
 			return
 		case why != nil:
 			d.wedge(epoch, why)
-			d.standby.cancel() // there is no next driver
+			d.standby.cancel() // no driver follows
 			d.attend(ctx, epoch)
 			return
 		}
@@ -51,7 +51,7 @@ func (d *device) runSupervise(ctx context.Context) {
 	}
 }
 
-// next is how long to wait before the next driver, or why there is none.
+// next returns the delay before the next driver, or why none follows.
 func (d *device) next(respawn *backoff, lived time.Duration, wasReady bool, cause error) (delay time.Duration, why error) {
 	switch {
 	case errors.As(cause, new(*remains)):
@@ -67,8 +67,8 @@ func (d *device) next(respawn *backoff, lived time.Duration, wasReady bool, caus
 	return delay, nil
 }
 
-// attend waits, beside a function that gets no driver any more, for its removal: the
-// host waits for us then.
+// attend waits for the removal of a function that gets no further driver, because the host
+// waits for the manager then.
 func (d *device) attend(ctx context.Context, epoch uint64) {
 	select {
 	case <-d.function.Removed():
@@ -81,7 +81,7 @@ func (d *device) stopped() {
 	d.board.update(func(s *snapshot) { s.state, s.link, s.cause = recovering, nil, "device-manager is stopping" })
 }
 
-// lost tells everybody that the driver of an epoch is gone, and another one comes.
+// lost publishes that the driver of an epoch is gone and another one will follow.
 func (d *device) lost(epoch uint64, cause error, delay time.Duration) {
 	if s, _ := d.board.get(); s.cause != clipped(cause.Error()) {
 		d.board.update(func(s *snapshot) { s.link, s.cause = nil, clipped(cause.Error()) })
@@ -90,7 +90,7 @@ func (d *device) lost(epoch uint64, cause error, delay time.Duration) {
 	d.log.Warn("driver lost", "epoch", epoch, "cause", cause, "delay", delay)
 }
 
-// wedge gives the device up.
+// wedge gives up the device.
 func (d *device) wedge(epoch uint64, cause error) {
 	d.board.update(func(s *snapshot) { s.state, s.link, s.cause = wedged, nil, clipped(cause.Error()) })
 	d.say("device %s wedged: %v", d.name, cause)

@@ -8,9 +8,8 @@ import (
 	"capgpu/iommu/faultlog"
 )
 
-// suspects are the devices that a fault may be of. Intel's driver does not say of
-// which PCI segment a function is: on a host with several of them a line may fit one
-// function of each.
+// suspects returns the devices that may have caused a fault. Intel's driver does not name the
+// PCI segment of a function: on a host with several, a line may fit one function of each.
 func (m *Manager) suspects(f faultlog.Fault) (of []*device) {
 	for _, d := range m.devices {
 		if f.Matches(d.function.Identity().PCIAddress) {
@@ -20,8 +19,8 @@ func (m *Manager) suspects(f faultlog.Fault) (of []*device) {
 	return of
 }
 
-// recordUnclear records a fault that may be of several functions. It counts for none
-// of them: who strays would otherwise end the work of its double.
+// recordUnclear records a fault that may be of several functions. It counts for none of them:
+// otherwise a device could end the work of another one with the same address.
 func (m *Manager) recordUnclear(f faultlog.Fault, of []*device) {
 	before, recorded := m.unclearLimiter.allow(time.Now())
 	if !recorded {
@@ -34,7 +33,7 @@ func (m *Manager) recordUnclear(f faultlog.Fault, of []*device) {
 	m.recordAct("iommu.fault.unclear", fmt.Sprintf("functions=%s before=%d %s", strings.Join(names, ","), before, describeFault(f)))
 }
 
-// describeFault is what of a fault is the same in every record.
+// describeFault formats the part of a fault that is the same in every record.
 func describeFault(f faultlog.Fault) string {
 	access := "read"
 	if f.Write {

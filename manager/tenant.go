@@ -23,15 +23,15 @@ import (
 
 // tenantServer serves the two sockets of one tenant.
 //
-//	accept ──► who is it? (SO_PEERCRED) ──► room? (Connections) ──► broker, or gate and broker
-//	                 └── no ────────────────────┴── no ──► told so, and closed
+//	accept ──► credentials (SO_PEERCRED) ──► room? (Connections) ──► broker, or gate and broker
+//	                 └── not allowed ────────────┴── no ──► refused, and closed
 type tenantServer struct {
 	m       *Manager
 	log     *slog.Logger
 	account *ledger.Account
 	audit   AuditLog               // of the tenant
-	shares  *auditShares           // of what its gates may have recorded
-	tenant  atomic.Pointer[Tenant] // replaced whole
+	shares  *auditShares           // bounds the records that its gates cause
+	tenant  atomic.Pointer[Tenant] // replaced as a whole
 
 	mu sync.Mutex
 	// +checklocks:mu
@@ -39,18 +39,18 @@ type tenantServer struct {
 
 	direct, capnp *net.UnixListener
 
-	removed  atomic.Bool     // the policy has it no more
+	removed  atomic.Bool     // the policy has removed it
 	ctx      context.Context // of all connections
 	cancel   context.CancelCauseFunc
 	running  sync.WaitGroup // accept loops and connections
 	refusals chan struct{}  // a token per connection that is being refused
 	seats    seats
 	gatePace gatePace
-	asking   map[*device]turnstile // for requests that go on to its driver; the map does not change
+	asking   map[*device]turnstile // for requests to its driver; the map does not change
 }
 
 const (
-	maxRefusals    = 8 // at once; more are closed without a word
+	maxRefusals    = 8 // at once; further ones are closed without an answer
 	refusalTimeout = 2 * time.Second
 )
 
@@ -67,7 +67,7 @@ func (m *Manager) newTenantServer(t *Tenant) (s *tenantServer, err error) {
 	return s, nil
 }
 
-// newTenant is a tenant's server without its sockets.
+// newTenant returns a tenant's server without its sockets.
 func (m *Manager) newTenant(t *Tenant) (*tenantServer, error) {
 	limits := ledger.NoLimits()
 	limits[ledger.Connections] = t.MaxConnections
@@ -92,8 +92,8 @@ func (m *Manager) newTenant(t *Tenant) (*tenantServer, error) {
 	return s, nil
 }
 
-// listen makes a socket where nobody can reach it, gives it its owner and mode,
-// and only then its name.
+// listen makes a socket in a hidden directory, gives it its owner and mode, and then its
+// name.
 func listen(path, network string, t *Tenant) (*net.UnixListener, error) {
 	hidden, err := os.MkdirTemp(filepath.Dir(path), hiddenPrefix)
 	if err != nil {
@@ -107,7 +107,7 @@ func listen(path, network string, t *Tenant) (*net.UnixListener, error) {
 		return nil, fmt.Errorf("%w (a socket's path may have 107 bytes; choose a shorter run directory if this one is longer)", err)
 	}
 
-	l.SetUnlinkOnClose(false) // its name is another by then
+	l.SetUnlinkOnClose(false) // its name has changed by then
 	if err = prepare(l); err == nil {
 		err = os.Chmod(made, t.SocketMode)
 	}
@@ -131,8 +131,8 @@ func listen(path, network string, t *Tenant) (*net.UnixListener, error) {
 	return l, nil
 }
 
-// prepare: no connection to l can be sent descriptors, from its first byte on, and no more
-// than maxBacklog wait to be taken.
+// prepare lets no connection to l receive descriptors, from its first byte on, and bounds the
+// kernel's queue to maxBacklog.
 func prepare(l *net.UnixListener) error {
 	raw, err := l.SyscallConn()
 	if err != nil {
@@ -148,7 +148,7 @@ func prepare(l *net.UnixListener) error {
 
 func (s *tenantServer) policy() *Tenant { return s.tenant.Load() }
 
-// devices are those that the tenant may use, by index.
+// devices returns the devices that the tenant may use, by index.
 func (s *tenantServer) devices() (mine []*device) {
 	t := s.policy()
 	for _, d := range s.m.devices {
@@ -164,7 +164,7 @@ func (s *tenantServer) start() {
 	s.running.Go(func() { s.runAccept(s.capnp, s.serveCapnp, refuseCapnp) })
 }
 
-// refuse ends both sockets: nobody connects any more.
+// refuse closes both sockets: no process connects from then on.
 func (s *tenantServer) refuse() error {
 	var errs []error
 	for path, l := range map[string]*net.UnixListener{
@@ -203,21 +203,21 @@ func (s *tenantServer) Close(grace *grace) error {
 }
 
 const (
-	// acceptPause keeps a manager that is out of descriptors from spinning.
+	// acceptPause keeps a manager without free descriptors from spinning.
 	acceptPause = 50 * time.Millisecond
-	// So many connections are taken from a socket in a row, and then one in each
-	// interval: to take one, and to refuse it, costs some 10 to 60 µs. Further ones wait
-	// in the kernel, and with them those that connect to this socket only.
+	// Connections are accepted from a socket in a burst, and then one per interval: to accept
+	// and refuse one takes some 10 to 60 µs. Further ones wait in the kernel. That delays
+	// only processes that connect to this socket.
 	acceptBurst    = 256
 	acceptInterval = 250 * time.Microsecond
-	// maxBacklog is how many wait in the kernel, an eighth of a second at that pace: a
-	// further connect(2) waits, or fails with EAGAIN where it must not.
+	// maxBacklog connections wait in the kernel, for an eighth of a second at that rate. A
+	// further connect(2) waits, or fails with EAGAIN if it is non-blocking.
 	maxBacklog = 512
-	// acceptNap is how long none is taken when the burst is used up.
+	// acceptNap is how long none is accepted when the burst is used up.
 	acceptNap = 2 * time.Millisecond
 )
 
-// runAccept takes connections until the listener is closed.
+// runAccept accepts connections until the listener is closed.
 func (s *tenantServer) runAccept(l *net.UnixListener, serve func(*net.UnixConn, *connection), refuse func(context.Context, *net.UnixConn, error)) {
 	limiter := newBucket(acceptBurst, acceptInterval, time.Now())
 	for {
@@ -250,7 +250,7 @@ func (s *tenantServer) runAccept(l *net.UnixListener, serve func(*net.UnixConn, 
 	}
 }
 
-// runRefusal tells a peer why it is not served, if not too many are being told.
+// runRefusal tells a peer why it is refused, unless too many peers are being told.
 func (s *tenantServer) runRefusal(c *net.UnixConn, why error, refuse func(context.Context, *net.UnixConn, error)) {
 	select {
 	case s.refusals <- struct{}{}:
@@ -266,8 +266,8 @@ func (s *tenantServer) runRefusal(c *net.UnixConn, why error, refuse func(contex
 	})
 }
 
-// admit checks who connects and charges the connection, until leave is called. With a
-// refusal it tells whom it was, where that is known.
+// admit checks the peer's credentials and charges the connection, until leave is called. A
+// refusal comes with the peer's uid, if that is known.
 func (s *tenantServer) admit(c *net.UnixConn) (uid uint32, conn *connection, leave func(), err error) {
 	t := s.policy()
 	who, err := credentialsOf(c)
@@ -306,7 +306,7 @@ func peerCred(c *net.UnixConn) (cred *unix.Ucred, err error) {
 	return cred, nil
 }
 
-// takeFD gives the descriptor of a connection to the caller, and ends c.
+// takeFD returns the descriptor of a connection, which the caller then owns, and closes c.
 func takeFD(c *net.UnixConn) (fd int, err error) {
 	defer c.Close()
 	raw, err := c.SyscallConn()
@@ -329,8 +329,8 @@ func (s *tenantServer) serveDirect(c *net.UnixConn, conn *connection) {
 	s.log.Debug("a client left", "why", err)
 }
 
-// serveBroker answers broker messages on a SEQPACKET socket, which it owns, until the
-// peer is gone or has been idle for too long.
+// serveBroker answers broker messages on a SEQPACKET socket, which it owns, until the peer is
+// gone or has been idle for too long.
 func (s *tenantServer) serveBroker(client *connection, fd int) error {
 	conn, err := control.NewConn(fd, control.ConnOptions{})
 	if err != nil {
@@ -341,7 +341,7 @@ func (s *tenantServer) serveBroker(client *connection, fd int) error {
 	return control.Serve(client.ctx, conn, newBroker(client).handle)
 }
 
-// refuseDirect answers the first request with why, and closes.
+// refuseDirect answers the first request with why, and closes the connection.
 func refuseDirect(ctx context.Context, c *net.UnixConn, why error) {
 	fd, err := takeFD(c)
 	if err != nil {

@@ -14,20 +14,20 @@ import (
 	"capgpu/internal/shm"
 )
 
-// A live upgrade replaces the driver of an epoch by another process of the program that
-// lies on the disk now. What clients have goes on; the epoch stays, and counts one
-// generation more. The manager brings the two together, moves the grants, and reads
-// nothing of what they tell each other.
+// A live upgrade replaces the driver of an epoch by another process, of the program that is
+// on the disk now. The work of clients continues; the epoch stays, and its generation goes up
+// by one. The manager connects the two drivers and moves the grants, and does not read what
+// the drivers send each other.
 //
 //	spawn ─► Ready ─► Handover ┬► all memory adopted ─► kill and reap ─► Go ─► ready again
 //	                  TakeOver ┘            commit ──┘
 //	  any failure before: the driver goes on (Thaw), the successor is ended
 //	  any failure after:  as if a driver had died
 //
-// The driver that is replaced is dead before its successor begins anything: so nothing
-// runs twice, whatever either of them thinks.
+// The replaced driver is dead before its successor starts any work, so no work runs twice,
+// even if one of the drivers misbehaves.
 
-// ask is what an operator wants of the driver of a device.
+// ask is an operator's request for the driver of a device.
 type ask struct {
 	what  control.MsgType // TypeUpgrade, TypeSuspend, TypeResume
 	force bool            // of an upgrade
@@ -39,7 +39,7 @@ type asked struct {
 	err   error
 }
 
-// order has the supervision do what an operator asks, between two events of the driver.
+// order makes the supervision serve an operator's request, between two events of the driver.
 func (d *device) order(ctx context.Context, what control.MsgType, force bool) (control.UpgradeReply, error) {
 	a := &ask{what: what, force: force, done: make(chan asked, 1)}
 	for taken := false; !taken; {
@@ -53,7 +53,7 @@ func (d *device) order(ctx context.Context, what control.MsgType, force bool) (c
 		select {
 		case d.asks <- a:
 			taken = true
-		case <-changed: // the driver may be gone, and there may be no other
+		case <-changed: // the driver may be gone for good
 		case <-d.done:
 			return control.UpgradeReply{}, gpuerr.New(gpuerr.DeviceLost, "device %s gets no driver any more", d.name)
 		case <-ctx.Done():
@@ -66,13 +66,13 @@ func (d *device) order(ctx context.Context, what control.MsgType, force bool) (c
 		return r.reply, r.err
 	case <-d.done:
 		return control.UpgradeReply{}, gpuerr.New(gpuerr.DeviceLost, "device %s was stopped meanwhile", d.name)
-	case <-ctx.Done(): // nobody waits for the answer; it is done all the same, and recorded
+	case <-ctx.Done(): // it is done and recorded all the same
 		return control.UpgradeReply{}, ctx.Err()
 	}
 }
 
-// orderAbsent suspends or resumes a device that has no driver at the moment, and reports
-// whether that was so: the next one is told before it is ready.
+// orderAbsent suspends or resumes a device that has no driver now, and reports whether that
+// was so. The next driver learns of it before it is ready.
 func (d *device) orderAbsent(suspend bool) bool {
 	absent, changed := d.board.suspendAbsent(suspend)
 	if changed {
@@ -81,7 +81,7 @@ func (d *device) orderAbsent(suspend bool) bool {
 	return absent
 }
 
-// recordSuspension tells the log and the operator what is so now.
+// recordSuspension writes the new state to the log and for the operator.
 func (d *device) recordSuspension(suspended bool, epoch uint64) {
 	kind, now := "device.resume", "resumed"
 	if suspended {
@@ -91,7 +91,7 @@ func (d *device) recordSuspension(suspended bool, epoch uint64) {
 	d.say("device %s %s", d.name, now)
 }
 
-// liveOrSuspended is the driver that is there, or why there is none.
+// liveOrSuspended returns the current driver, or why there is none.
 func (d *device) liveOrSuspended() (*driverLink, error) {
 	s, _ := d.board.get()
 	if s.state == ready {
@@ -100,7 +100,7 @@ func (d *device) liveOrSuspended() (*driverLink, error) {
 	return d.live()
 }
 
-// attendDriver watches a driver until it is over, or an operator asks for something.
+// attendDriver watches a driver until it ends or an operator's request comes.
 func (d *device) attendDriver(ctx context.Context, l *driverLink) (*ask, error) {
 	watched, stop := context.WithCancel(ctx)
 	defer stop()
@@ -119,8 +119,8 @@ func (d *device) attendDriver(ctx context.Context, l *driverLink) (*ask, error) 
 	}
 }
 
-// serveDriver watches the driver of an epoch, and its successors, to the end of the last.
-// replaced is told of each successor.
+// serveDriver watches the driver of an epoch and its successors, until the last one ends.
+// replaced is called with each successor.
 func (d *device) serveDriver(ctx context.Context, l *driverLink, g *grants, desk *faultDesk, replaced func(*driverLink)) error {
 	for {
 		a, err := d.attendDriver(ctx, l)
@@ -142,7 +142,7 @@ func (d *device) serveDriver(ctx context.Context, l *driverLink, g *grants, desk
 	}
 }
 
-// obey does one thing. next is the driver from now on, if it is another one; over is why
+// obey serves one request. next is the driver from now on, if it was replaced; over is why
 // the epoch has to end.
 func (d *device) obey(ctx context.Context, a *ask, l *driverLink, g *grants, desk *faultDesk) (r asked, next *driverLink, over error) {
 	switch a.what {
@@ -161,7 +161,8 @@ func (d *device) freeze(ctx context.Context, l *driverLink) error {
 		return nil
 	}
 	if err := d.freezeDriver(ctx, l); err != nil {
-		// Whatever became of that, and whenever it is looked at: this comes after it.
+		// The thaw must come after the freeze, however that ended and whenever the driver
+		// reads it.
 		if e := d.thawDriver(ctx, l); e != nil {
 			d.log.Warn("have the driver go on", "err", e)
 		}
@@ -186,8 +187,8 @@ func (d *device) thawDriver(ctx context.Context, l *driverLink) error {
 	return err
 }
 
-// becomeReady makes the device ready by change, with a driver that stands still if the
-// operator has suspended the device: that outlives every driver, and ends with a resume.
+// becomeReady makes the device ready by change. The driver is frozen if the operator has
+// suspended the device: a suspension outlives every driver, and ends with a resume.
 func (d *device) becomeReady(ctx context.Context, l *driverLink, change func(*snapshot)) error {
 	frozen := false
 	for !d.board.readyIf(frozen, change) {
@@ -214,13 +215,13 @@ func (d *device) thaw(ctx context.Context, l *driverLink) error {
 	return nil
 }
 
-// maxPreemptions is how often a forced upgrade is tried again after sessions that were in
-// its way were ended: each time those of one tenant.
+// maxPreemptions is how often a forced upgrade is tried again after sessions that blocked it
+// were ended. Each time those of one tenant end.
 const maxPreemptions = 4
 
-// upgradeDriver replaces l, or says why not; then l goes on. With force sessions that keep
-// it from being replaced are ended, and nobody else's: only when l itself was asked to stop
-// and tell, and could not.
+// upgradeDriver replaces l, or returns why not; then l continues. With force, sessions that
+// block the replacement are ended, and no others, if l was asked to stop and hand over and
+// could not.
 func (d *device) upgradeDriver(ctx context.Context, l *driverLink, g *grants, desk *faultDesk, force bool) (reply control.UpgradeReply, next *driverLink, err, over error) {
 	preempted := uint32(0)
 	for again := maxPreemptions; ; again-- {
@@ -246,7 +247,7 @@ func (d *device) upgradeDriver(ctx context.Context, l *driverLink, g *grants, de
 	}
 }
 
-// preempt has a driver end the sessions that kept it from being replaced.
+// preempt makes a driver end the sessions that blocked its replacement.
 func (d *device) preempt(ctx context.Context, l *driverLink) (sessions uint32, err error) {
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.PingTimeout)
 	defer cancel()
@@ -261,7 +262,7 @@ func (d *device) preempt(ctx context.Context, l *driverLink) (sessions uint32, e
 	return r.Sessions, err
 }
 
-// tryUpgrade is upgradeDriver, once. begun says that it came as far as having l stop.
+// tryUpgrade is one attempt of upgradeDriver. begun reports that l was asked to stop.
 func (d *device) tryUpgrade(ctx context.Context, l *driverLink, g *grants, desk *faultDesk) (reply control.UpgradeReply, next *driverLink, begun bool, err, over error) {
 	s, _ := d.board.get()
 	switch {
@@ -279,7 +280,7 @@ func (d *device) tryUpgrade(ctx context.Context, l *driverLink, g *grants, desk 
 
 	crashpoint.Here("manager.upgrade.spawned")
 
-	// As with any driver: one without a record of its grants gets none.
+	// As for any driver, no grants without a record.
 	if _, err := d.audit.Append("driver.successor", "", fmt.Sprintf("%s epoch=%d pid=%d path=%s", d.name, l.epoch, p.child.pid(), p.from.path)); err != nil {
 		if e := p.close(d.cfg.ReapTimeout); e != nil {
 			d.left = errors.Join(d.left, e)
@@ -309,7 +310,7 @@ func (d *device) tryUpgrade(ctx context.Context, l *driverLink, g *grants, desk 
 	}
 
 	d.reconcile.watch(next.child.pid(), d.name)
-	if over != nil { // what the driver had is lost, whoever has it
+	if over != nil { // the memory is lost, whichever driver holds it
 		d.recordHost("driver.upgrade", fmt.Sprintf("%s epoch=%d ok=false cause=%q", d.name, l.epoch, clipped(over.Error())))
 		return reply, next, begun, gpuerr.New(gpuerr.DeviceLost, "the driver of %s was ended, and another does not go on with its sessions, which are lost: %v", d.name, over), over
 	}
@@ -324,8 +325,9 @@ func (d *device) tryUpgrade(ctx context.Context, l *driverLink, g *grants, desk 
 	return control.UpgradeReply{Epoch: l.epoch, Generation: now.generation, Sessions: told.Sessions, PauseNanos: uint64(pause)}, next, begun, nil, nil
 }
 
-// bringTogether has the successor go on with all that the driver has. On an error the
-// driver goes on, unless it is dead; over is why the epoch has to end although the successor was told everything.
+// bringTogether makes the successor continue with all that the driver has. After an error the
+// driver continues, unless it is dead. over is why the epoch has to end although the
+// successor has received everything.
 func (d *device) bringTogether(ctx context.Context, l, next *driverLink, pause *time.Duration, commit func() error) (told control.HandoverReply, over, err error) {
 	began := time.Now()
 	told, err = d.transfer(ctx, l, next)
@@ -343,7 +345,7 @@ func (d *device) bringTogether(ctx context.Context, l, next *driverLink, pause *
 
 	crashpoint.Here("manager.upgrade.committed")
 
-	// From here on a failure is a driver's death: what it had is the successor's.
+	// From here on a failure is a driver's death: the successor owns the grants.
 	if e := l.end(d.log, false, d.cfg.ReapTimeout); e != nil {
 		return told, fmt.Errorf("the driver that was replaced: %w", e), nil
 	}
@@ -361,8 +363,8 @@ func (d *device) bringTogether(ctx context.Context, l, next *driverLink, pause *
 	return told, over, nil
 }
 
-// alone keeps tenants' requests to the driver waiting, which are few and bounded, until
-// the upgrade is over.
+// alone delays tenants' requests to the driver, which are few and bounded, until the upgrade
+// is over.
 func (d *device) alone(ctx context.Context) (leave func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*d.cfg.PingTimeout)
 	defer cancel()
@@ -383,8 +385,8 @@ func (d *device) alone(ctx context.Context) (leave func(), err error) {
 	return leave, nil
 }
 
-// awaitSuccessor waits until a driver is there that has nothing yet. One that never comes
-// does not keep the death of the driver that it is to follow from being seen.
+// awaitSuccessor waits until the successor runs and holds nothing yet. Meanwhile it still
+// sees the death of the driver that is to be replaced.
 func (d *device) awaitSuccessor(ctx context.Context, before, l *driverLink) error {
 	timer := time.NewTimer(d.cfg.ReadyTimeout)
 	defer timer.Stop()
@@ -410,8 +412,8 @@ func (d *device) awaitSuccessor(ctx context.Context, before, l *driverLink) erro
 	}
 }
 
-// transfer makes a socket between the two, and returns when one has told everything and
-// the other has taken it, or one of them has failed.
+// transfer connects the two drivers by a socket. It returns when one has sent everything and
+// the other has received it, or one of them has failed.
 func (d *device) transfer(ctx context.Context, l, next *driverLink) (told control.HandoverReply, err error) {
 	from, to, err := shm.Socketpair()
 	if err != nil {
@@ -425,7 +427,7 @@ func (d *device) transfer(ctx context.Context, l, next *driverLink) (told contro
 	go func() {
 		_, err := next.call(ctx, control.TypeTakeOver, req, []int{to})
 		taken <- err
-		unix.Close(to) // with what was not received of it, which may be a stranger's
+		unix.Close(to) // and the bytes in it, which may be of another process
 	}()
 
 	m, err := l.call(ctx, control.TypeHandover, req, []int{from})
@@ -434,7 +436,7 @@ func (d *device) transfer(ctx context.Context, l, next *driverLink) (told contro
 		told, err = control.ParseHandoverReply(m.Body)
 	}
 	if takeErr := <-taken; takeErr != nil && (err == nil || !errors.Is(takeErr, gpuerr.Disconnected)) {
-		err = takeErr // it says more than that nobody listens
+		err = takeErr // it tells more than that the other end is closed
 	}
 
 	return told, err

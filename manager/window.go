@@ -8,8 +8,7 @@ import (
 	"capgpu/gpuerr"
 )
 
-// window is one window of one BAR in the hands of one driver: what the driver may
-// reach of it by calls.
+// window is one window of one BAR as one driver holds it, for accesses by calls.
 type window struct {
 	granted  recordOnce
 	function Function
@@ -18,17 +17,16 @@ type window struct {
 	mapped   atomic.Bool // its descriptor was handed out
 }
 
-// vector is one interrupt vector in the hands of one driver.
+// vector is one interrupt vector as one driver holds it.
 type vector struct {
 	granted  recordOnce
 	function Function
 	index    int
 }
 
-// fd gives the window's descriptor, once. For real hardware that is the descriptor of
-// the whole device, which a driver closes as soon as it has mapped its window: it
-// does so before it has read a byte of a client, and whoever takes it over later
-// gets no other.
+// fd returns the window's descriptor, once. For real hardware that is the descriptor of the
+// whole device. A driver closes it as soon as it has mapped its window, before it reads a
+// byte of a client, and code that takes over the driver later gets no other.
 func (w *window) fd() (fd int, offset uint64, err error) {
 	if w.mapped.Swap(true) {
 		return -1, 0, gpuerr.New(gpuerr.Denied, "the window of BAR %d was mapped already; reach it by calls", w.spec.Bar)
@@ -70,7 +68,7 @@ func (w *window) ring(off uint64, v uint32) error {
 	return w.function.Store32(w.index, off, v)
 }
 
-// grantedWindows are the windows of a function, for one driver.
+// grantedWindows returns the windows of a function, for one driver.
 func grantedWindows(f Function) (all []*window) {
 	for i, spec := range f.Windows() {
 		all = append(all, &window{function: f, index: i, spec: spec})
