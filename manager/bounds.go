@@ -108,7 +108,7 @@ func descriptorsOf(p *Policy, functions []FunctionPolicy) uint64 {
 	return need
 }
 
-// checkRoom refuses a policy whose connections have no room beside the DMA memory that
+// checkRoom refuses a policy if its connections do not fit beside the DMA memory that
 // functions may have since the start.
 func (m *Manager) checkRoom(p *Policy) error {
 	var files unix.Rlimit

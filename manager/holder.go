@@ -11,8 +11,8 @@ import (
 //
 // nil is the only driver of an epoch without upgrades.
 type holder struct {
-	// Of a successor, guarded by grants.mu: the memory that existed when it began to adopt,
-	// by address, and the part that it has adopted.
+	// A successor has both, guarded by grants.mu: the memory that existed when it began to
+	// adopt, by address, and the part that it has adopted.
 	there   map[ddf.IOVA]*dmaMemory
 	adopted map[*dmaMemory]struct{}
 }

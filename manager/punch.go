@@ -37,8 +37,8 @@ func (g *grants) punch(d *dmaMemory) (done <-chan error) {
 	return result
 }
 
-// punchInBackground frees pages while the driver lives, whose work goes first. When the
-// driver is dead, the next one waits for the pages, and they are freed in the foreground.
+// punchInBackground frees pages while the driver lives: the driver's work goes first. When
+// the driver is dead, the next one waits for the pages, and they are freed in the foreground.
 func (g *grants) punchInBackground(m *shm.Memory, bytes uint64) error {
 	return punchInBackground(m, bytes, g.zeroPool.closing)
 }

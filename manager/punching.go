@@ -7,7 +7,7 @@ import (
 	"capgpu/internal/shm"
 )
 
-// punching is memory whose pages one or several threads free.
+// punching is memory that one or several threads punch.
 type punching struct {
 	memory *shm.Memory
 	bytes  uint64
