@@ -5,7 +5,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps build install test test-hardware lint generate kernels conformance run-gpu-mock run-gpu-edu fuzz fuzz-short fuzz-firewall mutate \
+.PHONY: help deps build install test test-nightly test-hardware lint generate kernels conformance run-gpu-mock run-gpu-edu fuzz fuzz-short fuzz-firewall mutate \
 	bench bench-docs bench-kernels bench-hw attack crash-campaign kill-campaign sim soak oracle clean
 
 COMMANDS := device-manager gpu-service gpu-mock gpu-gate gpuctl model-server
@@ -33,9 +33,12 @@ install: ## Put what `make build` built into /usr, with the systemd units and th
 	install -D -m 644 -t $(DESTDIR)/usr/share/doc/capgpu LICENSE NOTICE bin/copyright
 	install -D -m 644 -t $(DESTDIR)/usr/share/doc/capgpu/examples packaging/policy.json packaging/policy-hardware.json
 
-test: ## Run every test: unit tests with -race, short fuzzing, C++ client, virtual machines
+test: ## Run what every commit is held to: unit tests with -race and at full size, the C++ client, virtual machines
 	@tools/install-deps.sh test vm
 	@tools/test.sh
+
+test-nightly: ## Run all of it and what takes longer: broken guests, a browser, other engines, fuzzing, the campaigns | SEED=N: a night again; MINUTES=20 of fuzzing, SEEDS=5000 of the simulation, KILLS=300
+	@SEED='$(SEED)' MINUTES='$(MINUTES)' SEEDS='$(SEEDS)' KILLS='$(KILLS)' tools/test-nightly.sh
 
 test-hardware: ## Of the tests, those that need real PCI functions, in virtual machines: vfio, IOMMU, edu, sandbox, kills
 	@tools/install-deps.sh test vm

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # go test, with each package's line, all of what failed, and every skipped test
 # with its reason, so that nothing is left out unseen. Vet is lint.sh's. The compiler
-# collects its garbage less often than by default; the tests do as ever.
+# collects its garbage less often than by default; the tests do as ever. TIMEOUT (8m) is
+# for the tests of one package.
 set -euo pipefail
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 status=0
-GOGC=400 go test -v -vet=off -timeout=8m -exec "env -u GOGC" "$@" >"$log" 2>&1 || status=$?
+GOGC=400 go test -v -vet=off -timeout="${TIMEOUT:-8m}" -exec "env -u GOGC" "$@" >"$log" 2>&1 || status=$?
 grep -E '^(ok|FAIL|\?)[[:space:]]' "$log" | grep -v 'no test files' || true
 if ((status)); then
 	# A failed test's lines follow its "--- FAIL" in the log, or precede it after "=== RUN".

@@ -15,12 +15,13 @@ formatted() {
 	bad=$(git ls-files -co --exclude-standard -- '*.go' | xargs -r gofmt -l) || return 1
 	[[ -z $bad ]] || { printf 'gofmt -w these:\n%s\n' "$bad" >&2; return 1; }
 }
+vetted() { go vet ./... && (cd bench && go vet ./...) && (cd tools && go vet ./mutate); }
 checklocks() {
 	go build -modfile=tools/go.mod -o .tools/checklocks gvisor.dev/gvisor/tools/checklocks/cmd/checklocks &&
 		go vet -vettool="$PWD/.tools/checklocks" -inferred=false ./...
 }
 
 section "gofmt" formatted
-section "vet" go vet ./...
+section "vet" vetted
 section "staticcheck" go tool -modfile=tools/go.mod staticcheck ./...
 section "checklocks" checklocks
