@@ -46,8 +46,8 @@ type engine struct {
 	settleWake chan struct{}           // capacity 1: runSettle should look
 	unsettled  atomic.Bool             // nobody records faults: Config.Settle is not asked
 
-	looking    atomic.Int32 // queues that look at their rings before they sleep,
-	maxLooking int32        // and how many may
+	pollers    atomic.Int32 // queues that look at their rings before they sleep,
+	maxPollers int32        // and how many may
 	alarm      *alarm
 
 	endedAll bool // runDevice's: the loss was told
@@ -140,9 +140,9 @@ func newEngine(d *Device) *engine {
 	e.top.heeds = e.needs
 	// One processor is left, if there is another: a runtime whose processors all have something to run
 	// seldom looks for goroutines that a pipe or a socket is to wake.
-	e.maxLooking = int32(max(1, runtime.GOMAXPROCS(0)-1))
+	e.maxPollers = int32(max(1, runtime.GOMAXPROCS(0)-1))
 	if d.cfg.Rings != nil {
-		e.maxLooking = 0
+		e.maxPollers = 0
 	}
 	e.recent.keep = info.DMA
 	e.quiet.L = &e.mu

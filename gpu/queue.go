@@ -106,11 +106,11 @@ const (
 	// minQueueCharge is how many queueSlots the smallest queue costs: what it has
 	// besides its entries (goroutines, descriptors, a mapping) is the same for all.
 	minQueueCharge = 64
-	// looksForDevice is how often a queue whose work is in the device looks again before it
-	// sleeps, and looksForClient how often one that has none looks at its ring. Each look lets
+	// pollsForDevice is how often a queue whose work is in the device looks again before it
+	// sleeps, and pollsOfRing how often one that has none looks at its ring. Each look lets
 	// other goroutines run.
-	looksForDevice = 100
-	looksForClient = 200
+	pollsForDevice = 100
+	pollsOfRing    = 200
 	// toldAtOnce is how many completions are written to the ring together, at most.
 	toldAtOnce = ring.BatchEntries
 )
@@ -387,7 +387,7 @@ func (q *queue) serve() (code gpuerr.Code, how outcome.Outcome, whole bool) {
 		case err != nil:
 		case worked || took:
 			idle = 0
-		case q.linger(idle):
+		case q.poll(idle):
 			idle++
 		default:
 			err = q.rest(gone, lost)
@@ -398,20 +398,23 @@ func (q *queue) serve() (code gpuerr.Code, how outcome.Outcome, whole bool) {
 	}
 }
 
-// linger lets others run before a queue looks again that has looked so often in vain, and
-// reports whether it is to: what comes meanwhile needs no system call of the client, and
-// nobody to wake the queue.
-func (q *queue) linger(looks int) (again bool) {
+// poll looks for work for a while before the queue sleeps, and reports whether serve is to
+// look: the client then makes no system call, and no goroutine has to be woken. Others run
+// in between. looks is how often serve has looked in vain.
+func (q *queue) poll(looks int) (again bool) {
 	if q.head != q.tail || !q.mayFetch() {
 		runtime.Gosched()
-		return looks < looksForDevice
+		return looks < pollsForDevice
 	}
-	e := q.session.dev.engine
-	defer e.looking.Add(-1)
-	if e.looking.Add(1) > e.maxLooking || looks > 0 { // what there is may have no room for its completion
+	if looks > 0 { // an entry without room for its completion looks like work
 		return false
 	}
-	for range looksForClient {
+	e := q.session.dev.engine
+	defer e.pollers.Add(-1)
+	if e.pollers.Add(1) > e.maxPollers {
+		return false
+	}
+	for range pollsOfRing {
 		runtime.Gosched()
 		if q.ring.Ready() || q.called() {
 			return true

@@ -6,8 +6,7 @@
 // duplicate, unknown or missing are the core's to handle, and a backend's
 // Execution log (where it has one) is only a witness for tests.
 //
-// Data flow: core → Submit → device → Sink.Complete → core, or, of short jobs where the
-// device has it, core → Burst → core (burst.go).
+// Data flow: core → Submit → device → Sink.Complete → core.
 package backend
 
 import (
@@ -74,9 +73,8 @@ type Job struct {
 	// Needs is an earlier job that the device still had when this one was submitted, and
 	// whose result this one reads; 0: there is none. Only where Info.Needs.
 	Needs JobID
-	// List is what an OpList runs (list.go). Ready is of its entries only.
-	List  []Job
-	Ready Ready
+	// List is what an OpList runs (list.go).
+	List []Job
 }
 
 // Completion is what the device says about a job.
@@ -94,15 +92,6 @@ type Sink interface {
 	// DeviceGone says that the device no longer answers (all-ones reads). No
 	// further completion will come.
 	DeviceGone(reason string)
-}
-
-// Host is a Sink that shares its processors with the device, where the host's compute for it.
-type Host interface {
-	Sink
-	// Computed says that a job has gone on for so long since it began, or since the last
-	// call. It is called now and then where the job could be left, with nothing held, and
-	// returns when others have had the processor, if it is time for them.
-	Computed(d time.Duration)
 }
 
 // What is known of a program; package program says it. The core has checked that

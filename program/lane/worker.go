@@ -15,9 +15,6 @@ type Launch struct {
 	Grid     program.Dim3
 	Bindings [][]byte
 	Inline   []byte
-	// Wait, if not nil, is called when the stop flag is not 0, and may take its time. True
-	// says to go on.
-	Wait func() bool
 }
 
 // Result is how a worker's share of a launch ended.
@@ -175,7 +172,7 @@ func (w *Worker) giveMask(m []uint32) { w.free = append(w.free, m) }
 func (w *Worker) Workgroup() uint32 { return uint32(w.group) }
 
 // Run runs the workgroups from to to-1 of a launch, in this order, until one traps
-// or stop is not 0, which it notices within a millisecond, unless the launch waits (Launch.Wait).
+// or stop is not 0, which it notices within a millisecond.
 func (w *Worker) Run(l *Launch, from, to uint64, stop *atomic.Uint32) Result {
 	w.launch, w.stop, w.result = l, stop, Result{}
 	for b := range program.MaxBindings {
@@ -291,7 +288,7 @@ func (w *Worker) trap(kind outcome.TrapKind, src *spirv.Inst, binding uint16, of
 
 // checkStop is a step.
 func checkStop(w *Worker) bool {
-	if w.stop != nil && w.stop.Load() != 0 && (w.launch.Wait == nil || !w.launch.Wait()) {
+	if w.stop != nil && w.stop.Load() != 0 {
 		w.result.Stopped = true
 		return false
 	}

@@ -24,7 +24,6 @@ func TestConformance(t *testing.T) {
 				t.Skip("the detector makes it slow; TestLibrary has the bodies share work, too")
 			}
 			backendtest.Run(t, func(t *testing.T) backendtest.Harness {
-				// Bursts do without a log, and leave jobs to Submit that have digests.
 				if o.Workers == 4 {
 					o.LogEntries, o.LogDigests = 8, !o.LaneOnly
 				}

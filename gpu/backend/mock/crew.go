@@ -29,7 +29,6 @@ type crew struct {
 // one traps every earlier one has been run or is being run: which trap is the
 // lowest does not depend on who runs what.
 type task struct {
-	dev     *Device
 	slot    *slot
 	job     *backend.Job // of the slot, or an entry of its list
 	kernel  kernel
@@ -133,7 +132,7 @@ func (t *task) end() {
 	t.slot, t.job, t.kernel, t.members, t.body = nil, nil, nil, nil, nil
 	t.dst, t.src, t.words = nil, nil, nil
 	clear(t.bindings[:])
-	t.call, t.work = native.Call{}, lane.Launch{Wait: t.work.Wait}
+	t.call, t.work = native.Call{}, lane.Launch{}
 }
 
 // stopped reports whether the job is to end early.
@@ -158,9 +157,7 @@ func (t *task) run(member int) {
 	if t.items%t.block != 0 {
 		blocks++
 	}
-	defer t.leave()
-	t.slot.rest.inside.Add(1)
-	for !t.stopped() && t.goesOn() {
+	for !t.stopped() {
 		i := t.next.Add(1) - 1
 		if i >= blocks {
 			return
@@ -175,9 +172,6 @@ func (t *task) run(member int) {
 			return
 		}
 		t.done.Add(hi - lo)
-		if member == 0 {
-			t.dev.tellHost()
-		}
 	}
 }
 

@@ -15,38 +15,26 @@ func (d *Device) runEngine() {
 			return
 		}
 		d.deliverLate()
-		began := time.Now()
-		d.told = began
-		result := d.executeOrFail(s)
-		if !d.finish(s, result, time.Since(began)) {
+		r, took := d.runJob(s)
+		if !d.finish(s, r, took) {
 			return
 		}
 	}
 }
 
-// tellHostEvery is after how long the host hears that a job goes on.
-const tellHostEvery = 100 * time.Microsecond
-
-// tellHost does so if it is time. runEngine calls it, at places where a job can be left.
-func (d *Device) tellHost() {
-	if d.host == nil {
-		return
-	}
-	if ran := time.Since(d.told); ran >= tellHostEvery {
-		d.host.Computed(ran)
-		d.told = time.Now()
-	}
-}
-
-// executeOrFail is execute, where a bug is the end of the device.
-func (d *Device) executeOrFail(s *slot) (r result) {
+// runJob runs a job to its end on the calling goroutine, and measures it. A bug is the end
+// of the device. The crew and the compiled kernels are the caller's meanwhile: it is called
+// by one goroutine at a time.
+func (d *Device) runJob(s *slot) (r result, took time.Duration) {
+	began := time.Now()
 	defer func() {
 		if p := recover(); p != nil {
 			sayBug(p)
 			r = result{gone: true}
 		}
+		took = time.Since(began)
 	}()
-	return d.execute(s)
+	return d.execute(s), 0
 }
 
 // takeNext waits for a job. It returns nil when the device is closed.
@@ -59,12 +47,7 @@ func (d *Device) takeNext() *slot {
 			}
 			d.released = nil
 		}
-		if tell := d.standLocked(); tell != nil {
-			d.mu.Unlock()
-			tell()
-			continue
-		}
-		if d.state == live && !d.pause.asked && len(d.queue) > 0 {
+		if d.state == live && len(d.queue) > 0 {
 			s := d.queue[0]
 			d.queue = d.queue[:copy(d.queue, d.queue[1:])]
 			if s.spoiled || s.job.Context.Trapped() { // it is never begun
@@ -105,7 +88,6 @@ func (d *Device) finish(s *slot, r result, deviceTime time.Duration) bool {
 	if s.stop.Load() >= stopContext {
 		r.wasReset = true
 	}
-	deviceTime = max(deviceTime-s.rest.stood-d.pause.sinceLocked(), 0)
 	c := backend.Completion{ID: s.id, Outcome: r.outcome, DeviceTime: deviceTime, Begun: r.begun}
 	if r.outcome.Cause == outcome.TrapCause && !r.wasReset {
 		s.job.Context.Trap()

@@ -78,15 +78,8 @@ func trapped(t outcome.Trap) outcome.Outcome {
 }
 
 // spin never ends by itself. It waits instead of burning the host's CPU; its
-// device time runs all the same. There is nothing of it to be left for a pause.
-func (d *Device) spin(s *slot) {
-	d.mu.Lock()
-	s.rest.nowhere = true
-	tell := d.standLocked()
-	d.mu.Unlock()
-	if tell != nil {
-		tell()
-	}
+// device time runs all the same.
+func (s *slot) spin() {
 	for s.stop.Load() == stopNone {
 		<-s.stopped
 	}

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"runtime"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -22,7 +21,7 @@ func keeps(v float32) bool { return v*0.5 != 0 }
 const subnormal = 1e-40
 
 // A body that meets memory that has gone was amid assembly that flushes subnormal
-// numbers: the thread keeps them again when the fault has been caught, whoever did.
+// numbers: the thread keeps them again when the fault has been caught.
 func TestFaultsLeaveNoThreadBehind(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -45,50 +44,21 @@ func TestFaultsLeaveNoThreadBehind(t *testing.T) {
 		}
 	}
 	gone := trapped(outcome.Trap{Kind: outcome.MemoryGone})
-	for name, do := range map[string]func(t *testing.T, d *Device) outcome.Outcome{
-		"burst": func(t *testing.T, d *Device) outcome.Outcome {
-			ends := make([]backend.End, 1)
-			require.Equal(t, 1, d.Burst(1, []backend.Ready{prepared(t, d, launch(d))}, ends))
-			return ends[0].Outcome
-		},
-		"slice": func(t *testing.T, d *Device) outcome.Outcome {
-			list := listOf(t, d, 1, launch(d))
-			list.Context = new(backend.Context)
-			n, end := d.BurstList(list, 0, time.Second)
-			require.Equal(t, 1, n)
-			return end.Outcome
-		},
-		"entries of a list": func(t *testing.T, d *Device) outcome.Outcome {
-			list := listOf(t, d, 1, launch(d))
-			list.Context = new(backend.Context)
-			var all result
-			require.True(t, d.shortEntries(&slot{job: list}, list, &all))
-			return all.outcome
-		},
-		"task": func(t *testing.T, d *Device) outcome.Outcome {
-			job := launch(d)
-			work := &task{dev: &Device{}, slot: &slot{job: job}, job: job, items: n, block: n}
-			call := native.Call{Grid: job.Grid, Block: job.Block, Inline: job.Inline}
-			for i := range job.Spans {
-				call.Bindings = append(call.Bindings, job.Spans[i].Host)
-			}
-			body := job.Program.(*code).body
-			_, ok := body.Items(&call)
-			require.True(t, ok)
-			work.kernel = func(_ *task, _ int, lo, hi uint64) bool { return body.Run(&call, lo, hi) }
-			work.run(0)
-			return work.outcome()
+	for name, job := range map[string]func(d *Device) *backend.Job{
+		"launch": launch,
+		"list": func(d *Device) *backend.Job {
+			return &backend.Job{ID: 1, Op: backend.OpList, Context: new(backend.Context), List: []backend.Job{*launch(d)}}
 		},
 	} {
-		for kind, o := range map[string]Options{"": {}, ", watched": {LogEntries: 16}} {
-			t.Run(name+kind, func(t *testing.T) {
-				runtime.LockOSThread()
-				defer runtime.UnlockOSThread()
-				d, _ := liveDevice(t, o)
-				require.True(t, keeps(subnormal))
-				require.Equal(t, gone, do(t, d))
-				require.True(t, keeps(subnormal))
-			})
-		}
+		t.Run(name, func(t *testing.T) {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			d, _ := liveDevice(t, Options{Workers: 1})
+			require.True(t, keeps(subnormal))
+			j := job(d)
+			r := d.run(&d.crew.task, &slot{job: j}, j) // here, and not on the engine's thread
+			require.Equal(t, gone, r.outcome)
+			require.True(t, keeps(subnormal))
+		})
 	}
 }

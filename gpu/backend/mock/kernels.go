@@ -33,21 +33,18 @@ type form struct {
 	check  bool
 }
 
-// variant is a program compiled for one form, with the workers that have run it. One
-// that was dropped has no kernel.
+// variant is a program compiled for one form, with the workers that have run it.
 type variant struct {
 	code    *code
 	form    form
 	kernel  *lane.Kernel
 	workers []*lane.Worker // by member of the crew
-	busy    atomic.Bool    // the engine's job has these,
-	beside  *lane.Worker   // and what runs while that stands still has this one
 	bytes   uint64
 	used    *list.Element
 }
 
 // kernels are the compiled forms that are kept, the last used first. They are the
-// engine's while it has a job, and else of whoever holds Device.mu.
+// engine's.
 type kernels struct {
 	subgroup int
 	wg       *sync.WaitGroup // of the device
@@ -139,14 +136,6 @@ func (c *code) variant(f form) *variant {
 	return nil
 }
 
-// touch notes that a variant is used.
-func (k *kernels) touch(v *variant) {
-	k.recent.MoveToFront(v.used)
-	if c := v.code; c.variants[len(c.variants)-1] != v {
-		c.variant(v.form)
-	}
-}
-
 // add keeps a compiled form.
 func (k *kernels) add(c *code, f form, kernel *lane.Kernel) *variant {
 	for len(c.variants) >= maxVariants {
@@ -173,7 +162,6 @@ func (k *kernels) drop(v *variant) {
 	c := v.code
 	i := slices.Index(c.variants, v)
 	c.variants = slices.Delete(c.variants, i, i+1)
-	v.kernel, v.workers, v.beside = nil, nil, nil // a ready job may have it
 	if len(c.variants) == 0 {
 		k.bytes -= c.moduleBytes()
 		c.kept.Store(false)

@@ -2,6 +2,7 @@ package mock
 
 import (
 	"context"
+	"os"
 	"runtime"
 	"sync/atomic"
 	"testing"
@@ -23,7 +24,7 @@ import (
 )
 
 func TestStoppedTaskIsNotSuccess(t *testing.T) {
-	work := &task{dev: &Device{}, slot: &slot{}, kernel: fillBlock, items: 10, block: 5, words: make([]uint32, 10)}
+	work := &task{slot: &slot{}, kernel: fillBlock, items: 10, block: 5, words: make([]uint32, 10)}
 	work.slot.stop.Store(stopCancel)
 	work.run(0)
 	require.Equal(t, "cancelled", work.outcome().String())
@@ -38,6 +39,19 @@ type sinkOf chan string
 
 func (s sinkOf) Complete(c backend.Completion) { s <- c.Outcome.String() }
 func (s sinkOf) DeviceGone(string)             { s <- "gone" }
+
+// liveDevice is a started device and what its sink is told.
+func liveDevice(t *testing.T, o Options) (*Device, sinkOf) {
+	t.Helper()
+	d, err := New(o)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, d.Close()) })
+	told := make(sinkOf, 64)
+	require.NoError(t, d.Start(told))
+	return d, told
+}
+
+func one() backend.Dim3 { return backend.Dim3{X: 1, Y: 1, Z: 1} }
 
 func bug() bool {
 	var none []int
@@ -138,7 +152,7 @@ func TestLowestFaultStays(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, unix.Munmap(host)) })
 	job := &backend.Job{Spans: []backend.Span{{Host: host}}}
-	work := &task{dev: &Device{}, slot: &slot{job: job}, job: job, items: 2048, block: 1024, kernel: fillBlock, words: wordsOf(host)}
+	work := &task{slot: &slot{job: job}, job: job, items: 2048, block: 1024, kernel: fillBlock, words: wordsOf(host)}
 	for _, block := range []uint64{1, 0, 1} {
 		work.next.Store(block)
 		work.run(0)
@@ -339,4 +353,34 @@ func TestLoadFindsTheFastBody(t *testing.T) {
 	p, err = slow.Load(context.Background(), bundle)
 	require.NoError(t, err)
 	require.Nil(t, p.(*code).body)
+}
+
+// A workgroup of the lane engine that meets memory that has gone is named, and its worker
+// may be used again.
+func TestMemoryGoneUnderLanes(t *testing.T) {
+	d, told := liveDevice(t, Options{})
+	host, err := unix.Mmap(-1, 0, 8192, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, unix.Munmap(host)) })
+	module, err := os.ReadFile("testdata/steady.spv")
+	require.NoError(t, err)
+	p, err := d.Load(context.Background(), module)
+	require.NoError(t, err)
+	var guilty backend.Context
+	job := &backend.Job{
+		ID: 1, Op: backend.OpLaunch, Program: p, Grid: backend.Dim3{X: 5, Y: 1, Z: 1}, Block: p.Info().Block, Context: &guilty,
+		Inline: make([]byte, 4), Spans: []backend.Span{{Host: host[4096-3*256 : 4096+2*256]}, {Host: make([]byte, 5*256)}},
+	}
+	run := func() string {
+		job.ID++
+		require.NoError(t, d.Submit(job))
+		return <-told
+	}
+	require.Equal(t, "ok", run())
+	require.NoError(t, unix.Mprotect(host[4096:], unix.PROT_NONE))
+	require.Equal(t, trapped(outcome.Trap{Kind: outcome.MemoryGone, Workgroup: 3, Offset: 3 * 256}).String(), run())
+	require.True(t, guilty.Trapped())
+	require.NoError(t, unix.Mprotect(host[4096:], unix.PROT_READ))
+	job.Context = nil
+	require.Equal(t, "ok", run())
 }

@@ -23,7 +23,7 @@ const (
 func (d *Device) launch(t *task, job *backend.Job) result {
 	c := job.Program.(*code)
 	if c.spins {
-		d.spin(t.slot)
+		t.slot.spin()
 		return result{outcome: outcome.Outcome{Kind: outcome.Cancelled}}
 	}
 	for i := range job.Spans {
@@ -52,9 +52,7 @@ func (d *Device) launch(t *task, job *backend.Job) result {
 		return result{outcome: tooMuch}
 	}
 	t.prepareLanes(v, job)
-	v.busy.Store(true)
 	d.crew.run(t)
-	v.busy.Store(false)
 	if t.broken.Load() {
 		d.kernels.drop(v) // nobody knows what state its workers are in
 		return result{outcome: deviceError}
@@ -124,7 +122,7 @@ func (t *task) prepareLanes(v *variant, job *backend.Job) {
 
 func laneBlock(t *task, member int, lo, hi uint64) bool {
 	w := t.members[member]
-	r := w.Run(&t.work, lo, hi, &t.slot.rest.attend)
+	r := w.Run(&t.work, lo, hi, &t.slot.stop)
 	if r.Trap.Kind != outcome.NoTrap {
 		t.trap(r.Trap, lo)
 		return false

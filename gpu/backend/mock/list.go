@@ -1,9 +1,6 @@
 package mock
 
 import (
-	"runtime"
-	"runtime/debug"
-
 	"capgpu/gpu/backend"
 	"capgpu/gpuerr"
 	"capgpu/outcome"
@@ -13,14 +10,8 @@ import (
 func (d *Device) list(t *task, s *slot, job *backend.Job) result {
 	all := result{outcome: outcome.Success}
 	for int(all.begun) < len(job.List) && all.outcome.Kind == outcome.OK && !all.gone {
-		if s.rest.attend.Load() != 0 {
-			d.standInList(s)
-		}
-		if d.shortEntries(s, job, &all) {
-			continue
-		}
 		if s.stop.Load() != stopNone || job.Context.Trapped() {
-			all.outcome = cancelled
+			all.outcome = outcome.Outcome{Kind: outcome.Cancelled}
 			break
 		}
 		r := d.run(t, s, &job.List[all.begun])
@@ -31,41 +22,6 @@ func (d *Device) list(t *task, s *slot, job *backend.Job) result {
 	return all
 }
 
-// shortEntries runs entries the short way that Prepare found, as many as there are in a
-// row, and reports whether there was one.
-//
-// +checklocksignore: how long the log is never changes
-func (d *Device) shortEntries(s *slot, job *backend.Job, all *result) (some bool) {
-	old := debug.SetPanicOnFault(true)
-	defer debug.SetPanicOnFault(old)
-	runtime.LockOSThread() // as in task.run
-	defer runtime.UnlockOSThread()
-	var r *ready
-	defer func() {
-		if p := recover(); p != nil {
-			all.begun++
-			some = true
-			all.outcome, all.gone = d.caught(r, p)
-		}
-	}()
-	for int(all.begun) < len(job.List) && s.rest.attend.Load() == 0 && !job.Context.Trapped() {
-		var ok bool
-		if r, ok = job.List[all.begun].Ready.(*ready); !ok || r.dev != d || !d.do(r, &s.stop, &all.outcome) {
-			return some
-		}
-		all.begun++
-		some = true
-		if all.outcome.Kind != outcome.OK {
-			return true
-		}
-		d.tellHost()
-		if len(d.log.ring) > 0 {
-			all.written += written(r.job)
-		}
-	}
-	return some
-}
-
 // checkList is checkJob for a list.
 func checkList(job *backend.Job) error {
 	if len(job.List) == 0 || len(job.List) > backend.MaxListEntries || len(job.Spans) != 0 {
@@ -73,9 +29,6 @@ func checkList(job *backend.Job) error {
 	}
 	for i := range job.List {
 		entry := &job.List[i]
-		if r, ok := entry.Ready.(*ready); ok && r.dev != nil { // it was checked
-			continue
-		}
 		if entry.Op == backend.OpList {
 			return gpuerr.New(gpuerr.Invalid, "entry %d of a list is a list", i)
 		}

@@ -57,40 +57,30 @@ func fillJob(s backend.Span, pattern uint32) backend.Job {
 	return backend.Job{Op: backend.OpFill, Spans: []backend.Span{s}, Pattern: pattern}
 }
 
-// submit runs a list of these entries; with short those that are fit are prepared.
-func (r *listRig) submit(short bool, entries ...backend.Job) backend.JobID {
+// submit runs a list of these entries.
+func (r *listRig) submit(entries ...backend.Job) backend.JobID {
 	r.t.Helper()
 	context := &backend.Context{}
 	for i := range entries {
 		entries[i].Context = context
-		if short {
-			if ready, _, ok := r.dev.Prepare(&entries[i], nil); ok {
-				entries[i].Ready = ready
-			}
-		}
 	}
 	r.id++
 	require.NoError(r.t, r.dev.Submit(&backend.Job{ID: r.id, Op: backend.OpList, List: entries, Context: context}))
 	return r.id
 }
 
-// Entries that go the short way and those that go the long way are one list.
 func TestListRunsInOrder(t *testing.T) {
 	r := newListRig(t, mock.Options{LogEntries: 8})
 	a, big := r.span(make([]byte, 64)), r.span(make([]byte, 1<<20))
-	for _, short := range []bool{false, true} {
-		clear(a.Host)
-		r.submit(short, fillJob(a, 1), fillJob(big, 2),
-			backend.Job{Op: backend.OpCopy, Spans: []backend.Span{a, {Host: big.Host[:64], IOVA: big.IOVA}}}, r.launch("fill_u32", r.span(a.Host[:4])))
-		c := <-r.told
-		require.Equal(t, outcome.Success, c.Outcome)
-		require.EqualValues(t, 4, c.Begun)
-		require.Equal(t, []byte{0, 0, 0, 0, 2, 0, 0, 0}, a.Host[:8])
-	}
+	r.submit(fillJob(a, 1), fillJob(big, 2),
+		backend.Job{Op: backend.OpCopy, Spans: []backend.Span{a, {Host: big.Host[:64], IOVA: big.IOVA}}}, r.launch("fill_u32", r.span(a.Host[:4])))
+	c := <-r.told
+	require.Equal(t, outcome.Success, c.Outcome)
+	require.EqualValues(t, 4, c.Begun)
+	require.Equal(t, []byte{0, 0, 0, 0, 2, 0, 0, 0}, a.Host[:8])
 	log, _ := r.dev.Log()
 	require.Equal(t, backend.OpList, log[0].Op)
 	require.EqualValues(t, 64+1<<20+64+4, log[0].Bytes)
-	require.Equal(t, log[0].Bytes, log[1].Bytes)
 }
 
 // The first entry that is not ok is the last.
@@ -98,42 +88,38 @@ func TestListEndsAtTrap(t *testing.T) {
 	gone, err := unix.Mmap(-1, 0, 4096, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANON)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, unix.Munmap(gone)) })
-	for _, short := range []bool{false, true} {
-		r := newListRig(t, mock.Options{})
-		a, b := r.span(make([]byte, 64)), r.span(make([]byte, 64))
-		r.submit(short, fillJob(a, 1), r.launch("trap", a), fillJob(b, 1))
-		c := <-r.told
-		require.Equal(t, outcome.OutOfBounds, c.Outcome.Trap.Kind)
-		require.EqualValues(t, 64, c.Outcome.Trap.Offset)
-		require.EqualValues(t, 2, c.Begun)
-		require.Zero(t, b.Host[0])
+	r := newListRig(t, mock.Options{})
+	a, b := r.span(make([]byte, 64)), r.span(make([]byte, 64))
+	r.submit(fillJob(a, 1), r.launch("trap", a), fillJob(b, 1))
+	c := <-r.told
+	require.Equal(t, outcome.OutOfBounds, c.Outcome.Trap.Kind)
+	require.EqualValues(t, 64, c.Outcome.Trap.Offset)
+	require.EqualValues(t, 2, c.Begun)
+	require.Zero(t, b.Host[0])
 
-		clear(a.Host)
-		r.submit(short, fillJob(a, 1), backend.Job{Op: backend.OpCopy, Spans: []backend.Span{r.span(make([]byte, 4096)), r.span(gone)}}, fillJob(b, 1))
-		c = <-r.told
-		require.Equal(t, outcome.MemoryGone, c.Outcome.Trap.Kind)
-		require.EqualValues(t, 1, c.Outcome.Trap.Binding)
-		require.EqualValues(t, 2, c.Begun)
-		require.EqualValues(t, 1, a.Host[0])
-		require.Zero(t, b.Host[0])
-	}
+	clear(a.Host)
+	r.submit(fillJob(a, 1), backend.Job{Op: backend.OpCopy, Spans: []backend.Span{r.span(make([]byte, 4096)), r.span(gone)}}, fillJob(b, 1))
+	c = <-r.told
+	require.Equal(t, outcome.MemoryGone, c.Outcome.Trap.Kind)
+	require.EqualValues(t, 1, c.Outcome.Trap.Binding)
+	require.EqualValues(t, 2, c.Begun)
+	require.EqualValues(t, 1, a.Host[0])
+	require.Zero(t, b.Host[0])
 }
 
 // A cancel stops a list between two entries, or in one.
 func TestListCancelled(t *testing.T) {
-	for _, short := range []bool{false, true} {
-		r := newListRig(t, mock.Options{})
-		a := r.span(make([]byte, 64))
-		id := r.submit(short, fillJob(a, 1), r.launch("spin"), fillJob(a, 2))
-		for deadline := time.Now().Add(10 * time.Second); len(r.told) == 0; {
-			r.dev.Cancel(id)
-			require.True(t, time.Now().Before(deadline))
-		}
-		c := <-r.told
-		require.Equal(t, outcome.Outcome{Kind: outcome.Cancelled}, c.Outcome)
-		require.LessOrEqual(t, c.Begun, uint32(2))
-		require.NotEqual(t, byte(2), a.Host[0])
+	r := newListRig(t, mock.Options{})
+	a := r.span(make([]byte, 64))
+	id := r.submit(fillJob(a, 1), r.launch("spin"), fillJob(a, 2))
+	for deadline := time.Now().Add(10 * time.Second); len(r.told) == 0; {
+		r.dev.Cancel(id)
+		require.True(t, time.Now().Before(deadline))
 	}
+	c := <-r.told
+	require.Equal(t, outcome.Outcome{Kind: outcome.Cancelled}, c.Outcome)
+	require.LessOrEqual(t, c.Begun, uint32(2))
+	require.NotEqual(t, byte(2), a.Host[0])
 }
 
 func TestListRefused(t *testing.T) {
@@ -151,28 +137,19 @@ func TestListRefused(t *testing.T) {
 	require.Error(t, r.dev.Submit(&backend.Job{ID: 1, Op: backend.OpList, Spans: []backend.Span{a}, List: []backend.Job{fillJob(a, 1)}}))
 }
 
-func TestSlicesAllocateNothing(t *testing.T) {
+func TestListsAllocateNothing(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates")
 	}
-	for name, o := range map[string]mock.Options{"quiet": {}, "log": {LogEntries: 16}} {
-		t.Run(name, func(t *testing.T) {
-			r := newListRig(t, o)
-			job := backend.Job{ID: 1, Op: backend.OpList, List: make([]backend.Job, 100)}
-			for i := range job.List {
-				job.List[i] = fillJob(r.span(make([]byte, 64)), 1)
-				ready, _, ok := r.dev.Prepare(&job.List[i], nil)
-				require.True(t, ok)
-				job.List[i].Ready = ready
-			}
-			require.Zero(t, testing.AllocsPerRun(100, func() {
-				for at := 0; at < len(job.List); {
-					n, _ := r.dev.BurstList(&job, at, time.Second)
-					if at += n; n == 0 {
-						t.Fatal("declined")
-					}
-				}
-			}))
-		})
+	r := newListRig(t, mock.Options{LogEntries: 16})
+	job := backend.Job{ID: 1, Op: backend.OpList, List: make([]backend.Job, 100)}
+	for i := range job.List {
+		job.List[i] = fillJob(r.span(make([]byte, 64)), 1)
 	}
+	require.Zero(t, testing.AllocsPerRun(100, func() {
+		if err := r.dev.Submit(&job); err != nil {
+			t.Fatal(err)
+		}
+		<-r.told
+	}))
 }

@@ -22,8 +22,6 @@ type slot struct {
 
 	stop    atomic.Uint32 // how the job is to be stopped; only grows while it is in use
 	stopped chan struct{} // capacity 1: look at stop; a token may be of an earlier job
-
-	rest rest
 }
 
 const (
@@ -38,9 +36,7 @@ const (
 func (s *slot) askToStop(how uint32) {
 	if s.stop.Load() < how {
 		s.stop.Store(how)
-		s.rest.attend.Store(1)
 		signal(s.stopped)
-		s.rest.end.Broadcast()
 	}
 }
 
@@ -65,7 +61,6 @@ func (d *Device) Start(sink backend.Sink) error {
 		return gpuerr.New(gpuerr.Invalid, "sink is nil")
 	}
 	d.sink, d.started, d.state = sink, time.Now(), live
-	d.host, _ = sink.(backend.Host)
 	d.wg.Go(d.runEngine)
 	d.wg.Go(d.runAttendant)
 	d.crew.start(&d.wg)
@@ -228,7 +223,6 @@ func (d *Device) abortLocked(ctx context.Context, how uint32) error {
 func (d *Device) releaseLocked(s *slot) {
 	s.job, s.id, s.fault, s.spoiled = nil, 0, Fault{}, false
 	s.stop.Store(stopNone)
-	s.rest.clear()
 	d.free = append(d.free, s)
 }
 

@@ -59,10 +59,7 @@ func Run(t *testing.T, open func(t *testing.T) Harness, inapplicable ...string) 
 		{"Queue", queueTests},
 		{"Reset", resetTests},
 		{"Context", contextTests},
-		{"Burst", burstTests},
-		{"Held", heldTests()},
 		{"List", listTests},
-		{"Pause", pauseTests},
 	} {
 		t.Run(group.name, func(t *testing.T) {
 			for _, test := range group.tests {
@@ -94,16 +91,12 @@ func Run(t *testing.T, open func(t *testing.T) Harness, inapplicable ...string) 
 
 // What a test may need besides programs, which it names.
 const (
-	needsHold       = "hold"        // work that lasts until it is stopped
-	needsAnyMemory  = "any memory"  // a device that takes memory of the suite's own
-	needsBursts     = "bursts"      // a backend.Burster
-	needsHolds      = "holds"       // a backend.Holder
-	needsLists      = "lists"       // backend.Info.Lists
-	needsListBursts = "list bursts" // a backend.ListBurster
-	needsPauses     = "pauses"      // a backend.Pauser
-	needsContexts   = "contexts"    // a backend.ContextResetter
-	needsNeeds      = "needs"       // backend.Info.Needs
-	slow            = "slow"        // not needed: long tests are left out with -test.short
+	needsHold      = "hold"       // work that lasts until it is stopped
+	needsAnyMemory = "any memory" // a device that takes memory of the suite's own
+	needsLists     = "lists"      // backend.Info.Lists
+	needsContexts  = "contexts"   // a backend.ContextResetter
+	needsNeeds     = "needs"      // backend.Info.Needs
+	slow           = "slow"       // not needed: long tests are left out with -test.short
 )
 
 // properties are what the backend has of that which tests need.
@@ -117,10 +110,6 @@ func properties(t *testing.T, open func(t *testing.T) Harness) map[string]bool {
 		}
 		has[needsHold] = h.HoldBytes > 0 || has["spin"]
 		has[needsAnyMemory] = h.Alloc == nil
-		_, has[needsBursts] = h.Backend.(backend.Burster)
-		_, has[needsHolds] = h.Backend.(backend.Holder)
-		_, has[needsListBursts] = h.Backend.(backend.ListBurster)
-		_, has[needsPauses] = h.Backend.(backend.Pauser)
 		_, has[needsContexts] = h.Backend.(backend.ContextResetter)
 		has[needsNeeds] = h.Backend.Info().Needs
 		has[needsLists] = h.Backend.Info().Lists

@@ -11,16 +11,13 @@ import (
 
 // Inapplicable are the tests of backendtest that need programs which the device does
 // not have: it has copies, fills and its factorial. MemoryGone needs memory that the
-// device does not reach. It runs no bursts and no lists, and has no pauses.
+// device does not reach. It runs no lists.
 var Inapplicable = []string{
 	"Compute/CopyProgram", "Compute/FillProgram", "Compute/Vecadd", "Compute/VecaddInPlace", "Compute/Saxpy",
 	"Compute/Matvec", "Compute/EveryGridCoversEverything", "Compute/LeastBindingCounts", "Compute/SameJobSameResult",
 	"Trap/OneTooMany", "Trap/MatvecOutOfBounds", "Trap/Misaligned", "Trap/MemoryGone", "Queue/CancelLongKernel",
 	"Context/OthersKeepTheirPlaces", "Context/SubmitAgain", "Context/NeedsHoldsBack", // it has no queue reset: a transfer cannot be stopped
-	"Held/AsSubmit", "Held/Programs", "Held/Unfit", "Held/TrapEndsItsContext", "Held/OnlyWhenIdle", "Held/ResetAndClose", "Held/ResetBeside",
-	"Burst/AsSubmit", "Burst/Programs", "Burst/Unfit", "Burst/TrapEndsItsContext", "Burst/OnlyWhenIdle", "Burst/ResetAndClose", "Burst/ResetBeside",
-	"Pause/StandsStill", "Pause/Idle", "Pause/CancelAndReset", "Pause/TakenBack",
-	"List/InOrder", "List/EndsAtTrap", "List/CancelledWithin", "List/Slices", "List/SliceEndsAtTrap", "List/SliceNotReady", "List/SliceOnlyWhenIdle", "List/SliceBesideReset",
+	"List/InOrder", "List/EndsAtTrap", "List/CancelledWithin",
 }
 
 // Span is DMA memory that is freed with the test, before what is cleaned up after it.

@@ -32,7 +32,7 @@ func (l *looksRing) TakeMany(b *ring.Batch, most int) (int, error) {
 
 // A queue looks at its ring only while another processor is left whose queue does not, if
 // there is one.
-func TestLookersLeaveAProcessor(t *testing.T) {
+func TestPollersLeaveAProcessor(t *testing.T) {
 	r := newMemRig(t)
 	s := r.open("alice")
 	served, err := lookup[queue](s.handles, r.queue(s, 16, 64).h)
@@ -40,15 +40,15 @@ func TestLookersLeaveAProcessor(t *testing.T) {
 	looks := &looksRing{memRing: newMemRing(ring.Config{Entries: 16})}
 	q := &queue{session: s, node: served.node, ring: looks, jobs: make([]*job, 16), batch: ring.NewBatch(0)}
 	e := r.dev.engine
-	for e.looking.Load() > 0 { // the other queue's
+	for e.pollers.Load() > 0 { // the other queue's
 		runtime.Gosched()
 	}
 	for others := range int32(runtime.GOMAXPROCS(0)) {
-		e.looking.Add(others)
+		e.pollers.Add(others)
 		before := looks.looks.Load()
-		require.False(t, q.linger(0))
+		require.False(t, q.poll(0))
 		require.Equal(t, others < max(1, int32(runtime.GOMAXPROCS(0))-1), looks.looks.Load() > before, "with %d others", others)
-		e.looking.Add(-others)
+		e.pollers.Add(-others)
 	}
 }
 
