@@ -67,7 +67,7 @@ func TestPause(t *testing.T) {
 		first.e.mu.Lock()
 		defer first.e.mu.Unlock()
 		return first.e.count == 2
-	}, 5*time.Second, time.Millisecond)
+	}, patience, time.Millisecond)
 
 	// One that does not wait by nature holds the pause up, and is not lost.
 	ctx, stop := context.WithTimeout(t.Context(), 10*time.Millisecond)

@@ -201,7 +201,7 @@ func TestRestrict(t *testing.T) {
 		defer release()
 		_, err := f.Struct()
 		return err != nil
-	}, 5*time.Second, time.Millisecond)
+	}, patience, time.Millisecond)
 	gone, release := weak.Budget(r.ctx, nil)
 	require.Error(t, func() error { defer release(); _, err := gone.Struct(); return err }())
 }
@@ -252,7 +252,7 @@ func TestDroppedCapabilitiesAreClosed(t *testing.T) {
 			defer release()
 			_, err := f.Struct()
 			return err == nil
-		}, 5*time.Second, 10*time.Millisecond)
+		}, patience, 10*time.Millisecond)
 	}
 	s.Release()
 	for range 5 {
@@ -261,7 +261,7 @@ func TestDroppedCapabilitiesAreClosed(t *testing.T) {
 			defer release()
 			_, err := f.Struct()
 			return err == nil
-		}, 5*time.Second, 10*time.Millisecond)
+		}, patience, 10*time.Millisecond)
 	}
 }
 
@@ -295,7 +295,7 @@ func TestDriverDeath(t *testing.T) {
 		defer release()
 		_, err := f.Struct()
 		return err != nil
-	}, 5*time.Second, time.Millisecond)
+	}, patience, time.Millisecond)
 	size, release := buf.Size(r.ctx, nil)
 	refused(r, gpuerr.Disconnected, size, release)
 	closed, release := s.Close(r.ctx, nil)
@@ -314,9 +314,9 @@ func TestClientVanishes(t *testing.T) {
 	r.conn.Close()
 	select {
 	case <-r.ended:
-	case <-time.After(5 * time.Second):
+	case <-time.After(patience):
 		t.Fatal("the gate lives on without its client")
 	}
 	r.ended <- nil
-	require.Eventually(t, func() bool { return r.service.Device.Check() == nil }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return r.service.Device.Check() == nil }, patience, time.Millisecond)
 }

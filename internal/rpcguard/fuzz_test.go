@@ -118,7 +118,7 @@ func FuzzStream(f *testing.F) {
 		go func() { ended <- Serve(context.Background(), server, s.bootstrap(), Limits{}) }()
 		select {
 		case <-ended:
-		case <-time.After(10 * time.Second):
+		case <-time.After(patience):
 			t.Fatal("Serve does not return")
 		}
 		require.Zero(t, s.live.Load(), "objects outlive Serve")

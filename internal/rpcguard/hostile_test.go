@@ -150,7 +150,7 @@ func TestTruncatedAndHalfOpen(t *testing.T) {
 		require.NoError(t, peer.CloseWrite())
 		select {
 		case <-ended:
-		case <-time.After(10 * time.Second):
+		case <-time.After(patience):
 			t.Fatal("still waiting for the rest of a message")
 		}
 	}

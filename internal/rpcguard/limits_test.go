@@ -164,7 +164,7 @@ func TestClaimsCostNothing(t *testing.T) {
 			peer, _ := serve(t, newService(), Limits{})
 			_, err := peer.Write(claim)
 			require.NoError(t, err)
-			require.Eventually(t, func() bool { return unread(t, peer) == 0 }, 5*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { return unread(t, peer) == 0 }, patience, time.Millisecond)
 		}
 	})
 	require.Less(t, held, int64(8<<20))

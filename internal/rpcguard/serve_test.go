@@ -297,10 +297,10 @@ func TestStop(t *testing.T) {
 	select {
 	case err := <-ended:
 		require.ErrorIs(t, err, context.Canceled)
-	case <-time.After(5 * time.Second):
+	case <-time.After(patience):
 		t.Fatal("Serve did not stop with its context")
 	}
-	require.Eventually(t, func() bool { return s.live.Load() == 0 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return s.live.Load() == 0 }, patience, time.Millisecond)
 	s.gate.Revoke(nil)
 }
 

@@ -75,7 +75,7 @@ func TestServeWaitsForShutdowns(t *testing.T) {
 			select {
 			case err := <-ended:
 				require.NoError(t, err)
-			case <-time.After(10 * time.Second):
+			case <-time.After(patience):
 				t.Fatal("Serve does not return")
 			}
 			require.True(t, bootstrapEnded)

@@ -18,6 +18,9 @@ import (
 	"capgpu/internal/sandbox/devguard"
 )
 
+// patience is for what comes at once on a machine that has nothing else to do.
+const patience = 20 * time.Second
+
 // Every call that is not in the table ends the process.
 func TestForbiddenCallsKill(t *testing.T) {
 	j := newJailer(t)
@@ -216,7 +219,7 @@ func TestCloseKillsWhatIsLeft(t *testing.T) {
 	require.Eventually(t, func() bool { // it leaves the cgroup a moment before
 		state, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 		return err == nil && strings.Contains(string(state), ") Z ")
-	}, 5*time.Second, time.Millisecond, "dead, and not yet waited for")
+	}, patience, time.Millisecond, "dead, and not yet waited for")
 }
 
 func TestLeftoversOfACrashAreRemoved(t *testing.T) {
@@ -295,7 +298,7 @@ func TestInheritedFilterDoesNotCount(t *testing.T) {
 	require.Eventually(t, func() bool {
 		_, err := os.Stat("/proc/self/task/" + strconv.Itoa(tid))
 		return os.IsNotExist(err)
-	}, 5*time.Second, time.Millisecond, "else this process has the filter")
+	}, patience, time.Millisecond, "else this process has the filter")
 }
 
 func TestCheckSeccomp(t *testing.T) {
