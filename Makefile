@@ -42,7 +42,7 @@ test-nightly: ## Run all of it and what takes longer: broken guests, a browser, 
 
 test-hardware: ## Of the tests, those that need real PCI functions, in virtual machines: vfio, IOMMU, edu, sandbox, kills
 	@tools/install-deps.sh test vm
-	CAPGPU_REQUIRE_VM=1 $(GO) test -count=1 -timeout=20m -v ./qemu/... -run Hardware
+	CAPGPU_REQUIRE_VM=1 $(GO) test -count=1 -timeout=90m -v ./qemu/... -run Hardware
 
 lint: ## Check formatting, and run vet, staticcheck and checklocks
 	@tools/install-deps.sh go

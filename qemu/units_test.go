@@ -80,9 +80,9 @@ func TestHardwareUnits(t *testing.T) {
 	run := GuestRun{
 		// Programs that a test starts are the guest's own: there is no compiler.
 		Env:   []string{"CAPGPU_HW_UNPLUG=1", "CAPGPU_TEST_PROGRAMS=/bin"},
-		Files: map[string]string{}, Product: true, Functions: 2, MemoryMiB: 2048, Timeout: 12 * time.Minute, Logf: t.Logf,
-		// Each unit's own limit is 300 s: who hangs and can tell it does that first.
-		Silence: 330 * time.Second,
+		Files: map[string]string{}, Product: true, Functions: 2, MemoryMiB: 2048, Timeout: 25 * time.Minute, Logf: t.Logf,
+		// Each unit's own limit is 600 s: a test that hangs and can tell it does that first.
+		Silence: 630 * time.Second,
 	}
 	run.Program = filepath.Join(dir, "units")
 	_, err = command(t.Context(), repo, "env", "CGO_ENABLED=0", "go", "build", "-o", run.Program, "./qemu/guest/units")
@@ -99,7 +99,7 @@ func TestHardwareUnits(t *testing.T) {
 		binary, args := filepath.Join(dir, name), filepath.Join(dir, name+".args")
 		_, err := command(t.Context(), repo, "env", "CGO_ENABLED=0", "go", "test", "-c", "-ldflags=-s -w", "-o", binary, "./"+u.pkg)
 		require.NoError(t, err)
-		require.NoError(t, os.WriteFile(args, []byte("-test.v=test2json -test.short -test.timeout=300s -test.run ^("+strings.Join(u.tests, "|")+")$"), 0o644))
+		require.NoError(t, os.WriteFile(args, []byte("-test.v=test2json -test.short -test.timeout=600s -test.run ^("+strings.Join(u.tests, "|")+")$"), 0o644))
 		run.Files["units/"+name+"/test"], run.Files["units/"+name+"/args"] = binary, args
 		for _, test := range u.tests {
 			want = append(want, name+" "+test)

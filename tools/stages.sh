@@ -42,5 +42,6 @@ without_race() {
 # hold them.
 bench() { (cd bench && CGO_ENABLED=0 ../tools/gotest.sh "$@" ./kernels/... ./dataplane/... ./clients/... ./attack/... ./residue/...); }
 
-# The guests run one at a time. Each has a bound of its own; that of all leaves room.
-guests() { CGO_ENABLED=0 go test -vet=off -count=1 -timeout=40m -v "$@" ./qemu/...; }
+# The guests run one at a time. Each has a bound of its own; that of all leaves room for
+# them to be run again.
+guests() { CGO_ENABLED=0 go test -vet=off -count=1 -timeout=90m -v "$@" ./qemu/...; }

@@ -16,7 +16,7 @@ echo "make test-nightly SEED=$seed repeats this"
 # The tests of test.sh that can do more than they do there, and the packages whose tests are
 # the same with the race detector, at the pace that they have without it.
 longer() {
-	CAPGPU_SEED=$seed CAPGPU_DIFFERENTIAL=3e7 CAPGPU_WAKES=1e6 CAPGPU_MUTANTS=20000 \
+	CAPGPU_SEED=$seed CAPGPU_DIFFERENTIAL=5e7 CAPGPU_WAKES=1e6 CAPGPU_MUTANTS=20000 \
 		CAPGPU_HOSTILE=200000 CAPGPU_HOSTILE_FROM=${seed}000 LANE_SEED=$seed LANE_RANDOM=2000 \
 		VERIFY_SEED=$seed VERIFY_MUTANTS=25000 VERIFY_GRAPHS=50000 VERIFY_BOUNDS=1 \
 		CAPGPU_KERNEL_CASES=300 CAPGPU_LONG=1 CAPGPU_CONFORMANCE_FULL=1 \
