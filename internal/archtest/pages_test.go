@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -22,6 +23,23 @@ var (
 
 // oddPages are pages with sentences still to be rewritten. The list only shrinks.
 var oddPages = []string{"wire.md"}
+
+// Bounds of the pages that a newcomer reads first.
+const (
+	maxReadmeLines       = 150
+	maxArchitectureWords = 2500
+)
+
+// TestFirstPagesAreShort: details have pages of their own.
+func TestFirstPagesAreShort(t *testing.T) {
+	root := filepath.Join("..", "..")
+	readme, err := os.ReadFile(filepath.Join(root, "README.md"))
+	require.NoError(t, err)
+	require.LessOrEqual(t, strings.Count(string(readme), "\n"), maxReadmeLines)
+	architecture, err := os.ReadFile(filepath.Join(root, "docs", "architecture.md"))
+	require.NoError(t, err)
+	require.LessOrEqual(t, len(strings.Fields(string(architecture))), maxArchitectureWords)
+}
 
 // TestPages: a page begins with its reader, and its sentences with the one that acts.
 func TestPages(t *testing.T) {
