@@ -74,8 +74,9 @@ func (s *smoke) checkModels() {
 type modelServer struct {
 	*check
 	command *exec.Cmd
-	said    *bytes.Buffer
+	said    *bytes.Buffer // whole after stop
 	client  *rpc.Client
+	stopped bool
 }
 
 // serveModel starts a model server of the default tenant and connects to it.
@@ -128,8 +129,12 @@ func spoiled(c *check, file string) string {
 	return copied
 }
 
-// stop ends it as an operator would.
+// stop ends it as an operator would. Once is enough.
 func (m *modelServer) stop() {
+	if m.stopped {
+		return
+	}
+	m.stopped = true
 	if m.client != nil {
 		m.client.Close()
 	}
@@ -160,7 +165,10 @@ func (m *modelServer) writes(files string) (took time.Duration) {
 		if err == io.EOF {
 			break
 		}
-		m.Must(err, "wait for its text")
+		if err != nil {
+			m.stop()
+			m.Fatalf("wait for its text: %v\n%s", err, m.said)
+		}
 	}
 
 	took = time.Since(begun)
