@@ -8,18 +8,18 @@ import (
 	"capgpu/outcome"
 )
 
-// What the suite uses of a service. The Go client and the Cap'n Proto client are below
+// The suite's view of a service. The Go client and the Cap'n Proto client implement
 // the same interfaces; errors carry a gpuerr.Code, and outcomes are outcomes.
 
 // Conn is one connection of one tenant.
 type Conn interface {
 	Devices(ctx context.Context) ([]client.DeviceInfo, error)
 	Open(ctx context.Context, device uint32) (Session, error)
-	// Next is the device's next state after "ready in epoch", or what it is at the end of
-	// timeout.
+	// Next is the device's next state after "ready in epoch", or its state at the
+	// end of timeout.
 	Next(ctx context.Context, device uint32, epoch uint64, timeout time.Duration) (client.State, error)
-	// Vanish ends the connection, and the sessions that were opened on it, without a word:
-	// as if the process had died.
+	// Vanish ends the connection, and the sessions that were opened on it,
+	// abruptly, as if the process had died.
 	Vanish()
 	// Close ends the connection in order.
 	Close()
@@ -44,14 +44,14 @@ type Buffer interface {
 	// ID is its number: the handle of the Go client, the id of Cap'n Proto.
 	ID() uint64
 	Size() uint64
-	// Read and Write move bytes through the service's own means, the mapping included.
+	// Read and Write move bytes by the service's own means, the mapping included.
 	Read(ctx context.Context, off uint64, p []byte) error
 	Write(ctx context.Context, off uint64, p []byte) error
-	// Export is the memory as it can be handed to another process: a descriptor that the
-	// caller owns, and where in it the buffer lies.
+	// Export is the memory for another process: a descriptor that the caller owns,
+	// and the offset of the buffer in it.
 	Export(ctx context.Context) (fd int, off, length uint64, err error)
-	// Elsewhere is the same capability as somebody else has it who got it from this client,
-	// on a connection of his own; who asks for it again gets the same.
+	// Elsewhere is the same capability as another client holds it that got it from
+	// this client, on a connection of its own. Further calls return the same.
 	Elsewhere(ctx context.Context) (Buffer, error)
 	Close(ctx context.Context) error
 }
@@ -59,7 +59,8 @@ type Buffer interface {
 // Fence is a timeline.
 type Fence interface {
 	ID() uint64
-	// Wait waits until the value is reached, or for so long: then the outcome is pending.
+	// Wait waits until the value is reached, or for timeout: then the outcome is
+	// pending.
 	Wait(ctx context.Context, value uint64, timeout time.Duration) (outcome.Outcome, error)
 	Signal(ctx context.Context, value uint64) error
 	State(ctx context.Context) (reached, promised uint64, err error)
@@ -75,13 +76,14 @@ type Program interface {
 // Queue is an in-order queue.
 type Queue interface {
 	Submit(ctx context.Context, commands ...Command) (first uint64, err error)
-	// Completions waits for at least one, or the end of timeout, and gives at most max.
+	// Completions waits for at least one, or the end of timeout, and returns at
+	// most max.
 	Completions(ctx context.Context, max int, timeout time.Duration) ([]client.Completion, error)
 	Cancel(ctx context.Context) error
 	Close(ctx context.Context) error
 }
 
-// Op is what a command does.
+// Op is the operation of a command.
 type Op int
 
 const (
@@ -92,7 +94,7 @@ const (
 	Wait
 )
 
-// Binding is a part of a buffer; Len 0 is up to its end.
+// Binding is a part of a buffer; Len 0 means up to its end.
 type Binding struct {
 	Buffer   Buffer
 	Off, Len uint64
@@ -116,5 +118,5 @@ type Command struct {
 
 	Fence     Fence // Signal, Wait
 	Value     uint64
-	OrderOnly bool // of a Wait: it goes on whatever the outcome was
+	OrderOnly bool // in a Wait: it continues whatever the outcome was
 }

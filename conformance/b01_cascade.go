@@ -12,9 +12,9 @@ import (
 // cascade:
 //
 //	Given a session with buffers, fences, a blocked wait for a fence, work in flight, a
-//	restricted session below it, and a buffer that another vat has got,
+//	restricted session below it, and a buffer that another vat holds,
 //	when the session is closed,
-//	then every call on what hung on it ends as revoked or closed within the bound of
+//	then every call on one of its objects ends as revoked or closed within the bound of
 //	revocation, wherever the capability is by now; closing twice is harmless; and
 //	nothing of it stays charged.
 //
@@ -27,10 +27,12 @@ func cascade(c *Case) {
 	for range c.Count(16, 128) {
 		buffers = append(buffers, c.buffer(s, 4096))
 	}
+
 	var lines []Fence
 	for range c.Count(4, 32) {
 		lines = append(lines, c.fence(s))
 	}
+
 	handed := get[Buffer](c, "hand a buffer on")(buffers[0].Elsewhere(c.Ctx))
 	below := get[Session](c, "restrict")(s.Restrict(c.Ctx, client.Policy{Facet: client.FacetFull}))
 	theirs, theirLine := c.buffer(below, 4096), c.fence(below)
@@ -44,11 +46,13 @@ func cascade(c *Case) {
 		err  error
 		at   time.Time
 	}
+
 	ends := make(chan end, 3)
 	wait := func(what string, f Fence) {
 		o, err := f.Wait(c.Ctx, 1, never)
 		ends <- end{what, o, err, time.Now()}
 	}
+
 	go wait("a wait for a fence", lines[0])
 	go wait("a wait for a fence of the restricted session", theirLine)
 	go func() {
@@ -59,7 +63,8 @@ func cascade(c *Case) {
 		}
 		ends <- end{"the work in flight", o, err, time.Now()}
 	}()
-	time.Sleep(20 * time.Millisecond) // so that they wait, mostly; who comes later must be refused as well
+
+	time.Sleep(20 * time.Millisecond) // so that they wait, mostly; a later caller must be refused as well
 
 	began := time.Now()
 	took := c.Within(bound, "closing the session", func() { c.Must(s.Close(c.Ctx), "close") })
@@ -80,7 +85,7 @@ func cascade(c *Case) {
 
 	calls := []struct {
 		what  string
-		local bool // what is asked of the client's own mapping, not of the service
+		local bool // a question about the client's own mapping, not to the service
 		call  func(ctx context.Context) error
 	}{
 		{"describe the session", false, func(ctx context.Context) error { _, err := s.Describe(ctx); return err }},
@@ -103,17 +108,19 @@ func cascade(c *Case) {
 		{"create a buffer below", false, func(ctx context.Context) error { _, err := below.Buffer(ctx, 4096); return err }},
 		{"read a buffer below", true, func(ctx context.Context) error { return theirs.Read(ctx, 0, make([]byte, 8)) }},
 	}
+
 	for _, x := range calls {
 		ctx, cancel := context.WithTimeout(c.Ctx, bound)
 		err := x.call(ctx)
-		for err == nil && x.local && time.Since(began) < bound { // until this client has heard of it
+		for err == nil && x.local && time.Since(began) < bound { // until this client has learned of it
 			time.Sleep(time.Millisecond)
 			err = x.call(ctx)
 		}
 		c.Refused(err, x.what, gone...)
 		cancel()
 	}
-	// What is gone is closed: once more is harmless.
+
+	// A lost object is closed: closing it once more is harmless.
 	for what, f := range map[string]func(context.Context) error{
 		"the session": s.Close, "a buffer": buffers[3].Close, "a fence": lines[1].Close, "the queue": q.Close, "the restricted session": below.Close,
 	} {
@@ -121,6 +128,7 @@ func cascade(c *Case) {
 			c.Refused(err, "close "+what+" again", append([]gpuerr.Code{gpuerr.Closed}, gone...)...)
 		}
 	}
+
 	c.nothingHeld(Alice)
 	c.Notef("closed in %v of %v; 3 waiters and %d kinds of calls", took.Round(time.Microsecond), bound, len(calls))
 }

@@ -8,9 +8,9 @@ import (
 // vanish:
 //
 //	Given a client that has submitted work that hangs, and more behind it, and waits,
-//	when its connection breaks as that of a process that has died,
+//	when its connection breaks as if its process had died,
 //	then all its charges are back within the bound of revocation, the device was not
-//	reset for it, and another session's work goes on and is right.
+//	reset for it, and another session's work continues and is right.
 //
 // Sources: Magma SubmitAndDisconnect; IGT close-pending-*, basic-close-race; against
 // Genode _destroy_session.
@@ -34,9 +34,11 @@ func vanish(c *Case) {
 			_, err := line.Wait(c.Ctx, 1, Patience)
 			waited <- err
 		}()
-		if round%2 == 0 { // while it runs; else while it is on its way
+
+		if round%2 == 0 { // while it runs; otherwise before it runs
 			time.Sleep(30 * time.Millisecond)
 		}
+
 		began := time.Now()
 		conn.Vanish()
 		c.Eventually("the charges of who has vanished are back", func() error {
@@ -46,12 +48,14 @@ func vanish(c *Case) {
 			}
 			return err
 		})
+
 		took := time.Since(began)
 		c.That(took <= bound, "the charges came back after %v; the bound is %v", took, bound)
 		slowest = max(slowest, took)
 		c.That(<-waited != nil, "a wait on a broken connection has succeeded")
 		c.normal(other)
 	}
+
 	after := get[uint64](c, "count resets")(c.Stack.Resets(c.Ctx, 0))
 	c.That(after == resets, "the device was reset %d times for who has vanished", after-resets)
 	c.Notef("%d times; charges back after %v at most, bound %v; no reset", rounds, slowest.Round(time.Microsecond), bound)

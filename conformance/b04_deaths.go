@@ -35,6 +35,7 @@ func deaths(c *Case) {
 	var clients sync.WaitGroup
 	defer clients.Wait()
 	defer stop()
+
 	var good, bad atomic.Int64
 	for _, tenant := range []string{Alice, Bob} {
 		clients.Go(func() {
@@ -44,6 +45,7 @@ func deaths(c *Case) {
 				return
 			}
 			defer their.Close()
+
 			for ctx.Err() == nil {
 				switch err := c.live(their); {
 				case err == nil:
@@ -58,6 +60,7 @@ func deaths(c *Case) {
 			}
 		})
 	}
+
 	kills := max(c.Count(3, 20), 2)
 	for range kills {
 		had := good.Load()
@@ -71,11 +74,13 @@ func deaths(c *Case) {
 		c.Must(c.Stack.Kill(c.Ctx, 0), "kill the driver")
 		epoch = c.ready(conn, 0, epoch)
 	}
+
 	stop()
 	clients.Wait()
 	if len(c.failures()) > 0 {
 		return
 	}
+
 	_, err := old.Describe(c.Ctx)
 	c.Refused(err, "describe a session of an earlier epoch", gone...)
 	_, err = old.Buffer(c.Ctx, 4096)
@@ -88,6 +93,7 @@ func deaths(c *Case) {
 	for _, tenant := range []string{Alice, Bob, Carol} {
 		c.nothingHeld(tenant)
 	}
+
 	after := c.settledDescriptors(before)
 	c.That(after == before, "the manager had %d descriptors, and has %d after %d deaths", before, after, kills)
 	c.normal(get[Session](c, "open a session")(conn.Open(c.Ctx, 0)))
@@ -105,15 +111,18 @@ func (c *Case) live(conn Conn) error {
 			err = cerr
 		}
 	}
+
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errHangs) {
 		return fmt.Errorf("a call hangs: %w", err)
 	}
+
 	if err != nil && gpuerr.CodeOf(err) == gpuerr.Internal {
-		// Results that are wrong because the memory was taken away with the driver: the
-		// session must have ended then.
+		// Results may be wrong because the memory was lost with the driver: then
+		// the session must have ended.
 		if _, derr := s.Describe(ctx); derr != nil {
 			return derr
 		}
 	}
+
 	return err
 }

@@ -14,11 +14,11 @@ import (
 	"capgpu/outcome"
 )
 
-// row is one wrong call: what it is, what must come of it, and the call.
+// row is one wrong call: its description, the expected refusal, and the call.
 type row struct {
 	what  string
 	codes []gpuerr.Code
-	names string // regular expression of what the message must name, whatever the case
+	names string // regular expression that the message must match, in any case
 	call  func(ctx context.Context) error
 }
 
@@ -26,10 +26,10 @@ type row struct {
 //
 //	Given a session with a few objects,
 //	when each argument of each call is zero, huge, misaligned, overflowing, duplicate or
-//	unknown, and when a connection sends what is no message at all,
+//	unknown, and when a connection sends bytes that are no message at all,
 //	then each call is refused with its code and the name of the field, each such
-//	connection is closed; nothing is charged, no memory is taken for what was asked, and
-//	the same driver goes on.
+//	connection is closed; nothing is charged, no memory is allocated for it, and the
+//	same driver continues.
 //
 // Sources: Magma ExecuteCommandBuffer_*; gVisor #13689; IGT create-massive-size,
 // create-invalid-mbz; seed 004's launch limits.
@@ -45,6 +45,7 @@ func arguments(c *Case) {
 			t.launch = command
 		}
 	}
+
 	if t.launch.Program == nil {
 		t.launch = c.work(s, Fault, 0).Commands[0] // any launch: it will not be run
 	}
@@ -61,6 +62,7 @@ func arguments(c *Case) {
 			c.Failf("%s: %q does not name %q", r.what, err, r.names)
 		}
 	}
+
 	streams := malformed()
 	for what, text := range streams {
 		ctx, cancel := c.brief()
@@ -69,6 +71,7 @@ func arguments(c *Case) {
 		}
 		cancel()
 	}
+
 	c.Eventually("nothing is charged for what was refused", func() error {
 		now, err := c.held(Alice)
 		if err == nil && now != held {
@@ -76,7 +79,8 @@ func arguments(c *Case) {
 		}
 		return err
 	})
-	const room = 64 << 20 // of the driver's own: nothing of what was asked for
+
+	const room = 64 << 20 // the driver's own memory: nothing of the requests
 	grown := c.ownMemory(driver) - memory
 	c.That(grown < room, "the driver took %d MiB for what it refused", grown>>20)
 	now := get[int](c, "find the driver")(c.Stack.Driver(c.Ctx, 0))
@@ -92,11 +96,12 @@ type table struct {
 	d      client.Description
 	q      Queue
 	a, b   Buffer // of 4,096 bytes
-	line   Fence  // that stands at 5
+	line   Fence  // with value 5
 	launch Command
 }
 
-// try submits a command and tells why it was refused, at once or by its completion.
+// try submits a command and returns why it was refused, at once or by its
+// completion.
 func (t *table) try(change func(x *Command), base Command) func(ctx context.Context) error {
 	return func(ctx context.Context) error {
 		x := base
@@ -105,6 +110,7 @@ func (t *table) try(change func(x *Command), base Command) func(ctx context.Cont
 		if _, err := t.q.Submit(ctx, x); err != nil {
 			return err
 		}
+
 		done, err := await(ctx, t.q, 1)
 		switch {
 		case err != nil:
@@ -114,6 +120,7 @@ func (t *table) try(change func(x *Command), base Command) func(ctx context.Cont
 		case done[0].Err == nil:
 			return fmt.Errorf("ended %v without saying why", done[0].Outcome)
 		}
+
 		return done[0].Err
 	}
 }
@@ -123,23 +130,28 @@ func (t *table) rows() []row {
 	fill := func(change func(x *Command)) func(ctx context.Context) error {
 		return t.try(change, Command{Op: Fill, Dst: t.a, Bytes: 64, Pattern: 1})
 	}
+
 	copied := func(change func(x *Command)) func(ctx context.Context) error {
 		return t.try(change, Command{Op: Copy, Dst: t.a, Src: t.b, Bytes: 64})
 	}
+
 	launch := func(change func(x *Command)) func(ctx context.Context) error { return t.try(change, t.launch) }
 	create := func(bytes uint64, usage uint32) func(ctx context.Context) error {
 		return func(ctx context.Context) error { _, err := t.s.BufferOf(ctx, bytes, usage); return err }
 	}
+
 	const storage, huge = uint32(client.Storage), math.MaxUint64
 	load := func(n int) func(ctx context.Context) error {
 		return func(ctx context.Context) error { _, err := t.s.Load(ctx, make([]byte, n)); return err }
 	}
+
 	bundle := []gpuerr.Code{gpuerr.Invalid, gpuerr.Program, gpuerr.Unimplemented}
 	one := client.Dim3{X: 1, Y: 1, Z: 1}
 	tooMany := invalid // for the program
 	if len(t.launch.Bindings) >= int(t.d.MaxBindings) {
 		tooMany = limit // for any program of the device
 	}
+
 	return []row{
 		{"a buffer of no bytes", invalid, "bytes", create(0, storage)},
 		{"a buffer larger than the largest", invalid, "bytes", create(t.d.MaxBufferBytes+1, storage)},
@@ -203,18 +215,20 @@ func (t *table) rows() []row {
 	}
 }
 
-// malformed are streams that are no message of any protocol, or too much of one.
+// malformed are streams that are no message of any protocol, or an oversized one.
 func malformed() map[string][]byte {
 	random := rand.New(rand.NewPCG(3, 4))
 	noise := make([]byte, 4096)
 	for i := range noise {
 		noise[i] = byte(random.Uint32())
 	}
-	// One segment whose root pointer points to itself, by way of a list.
+
+	// One segment with a root pointer to itself, by way of a list.
 	cycle := binary.LittleEndian.AppendUint64(nil, 5<<32)
 	for _, word := range []uint64{0x0001_0001_0000_0000 - 4, 0x0000_0006_ffff_fffd, 0, 0, 0} {
 		cycle = binary.LittleEndian.AppendUint64(cycle, word)
 	}
+
 	return map[string][]byte{
 		"noise":             noise,
 		"ones":              bytes.Repeat([]byte{0xff}, 4096),

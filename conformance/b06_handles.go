@@ -11,10 +11,10 @@ import (
 // handles:
 //
 //	Given two tenants with objects of their own,
-//	when one names the other's, what it has freed, what it frees twice, what never was,
-//	and what was an earlier driver's,
-//	then each is a typed refusal; nothing of the other's changes; and what is said of a
-//	foreign object is what is said of one that never was.
+//	when one names the other's objects, objects that it has freed, frees an object
+//	twice, and names objects that never existed, and an earlier driver's,
+//	then each is a typed refusal; nothing of the other's changes; and the refusal for a
+//	foreign object equals the one for an object that never existed.
 //
 // Sources: Magma's unit tests of double import and release, BufferImportInvalid; seed 001
 // INVALID_STREAM, INVALID_EVENT.
@@ -23,15 +23,17 @@ func handles(c *Case) {
 	mine := c.open(conn)
 	theirs := c.session(Bob)
 	secret := c.buffer(theirs, 4096)
-	for secret.ID() < 64 { // numbers are a session's own: one that Alice has not
+	for secret.ID() < 64 { // numbers are per session: choose one that Alice does not have
 		secret = c.buffer(theirs, 4096)
 	}
+
 	want := []byte("nobody else's business")
 	c.Must(secret.Write(c.Ctx, 0, want), "write")
 	theirLine := c.fence(theirs)
 	for theirLine.ID() < 64 {
 		theirLine = c.fence(theirs)
 	}
+
 	q, own, line := c.queue(mine), c.buffer(mine, 4096), c.fence(mine)
 	stale, staleLine := c.buffer(mine, 4096), c.fence(mine)
 	c.Must(stale.Close(c.Ctx), "close a buffer")
@@ -40,13 +42,14 @@ func handles(c *Case) {
 	nowhere := strange{own, 0x7fff_fff1}
 
 	foreign := []gpuerr.Code{gpuerr.Stale, gpuerr.Invalid, gpuerr.Closed}
-	// A launch that is right but for its program. Cap'n Proto has no name for what came over
-	// another connection: it is the client's own.
+	// A launch that is right except for its program. Cap'n Proto has no name for an
+	// object of another connection: that name is local to the client.
 	launch := c.work(theirs, Fault, 0).Commands[0]
 	c.That(launch.Program != nil, "work that fails launches no program")
 	for i := range launch.Bindings {
 		launch.Bindings[i].Buffer = own
 	}
+
 	notGiven := append([]gpuerr.Code{gpuerr.Denied}, foreign...)
 	rows := []row{
 		{"fill a buffer of another tenant", foreign, "", t.try(func(x *Command) { x.Dst = secret }, Command{Op: Fill, Bytes: 64})},
@@ -59,6 +62,7 @@ func handles(c *Case) {
 		{"read a closed buffer", foreign, "", func(ctx context.Context) error { return stale.Read(ctx, 0, make([]byte, 8)) }},
 		{"launch a program of another tenant", notGiven, "", t.try(func(*Command) {}, launch)},
 	}
+
 	number := regexp.MustCompile(`[0-9]+`)
 	said := map[string]string{}
 	for _, r := range rows {
@@ -69,9 +73,11 @@ func handles(c *Case) {
 		}
 		said[r.what] = number.ReplaceAllString(err.Error(), "N")
 	}
+
 	if a, b := said["fill a buffer of another tenant"], said["fill a buffer that never was"]; a != b {
 		c.Failf("a foreign buffer is told from one that never was: %q and %q", a, b)
 	}
+
 	got := make([]byte, len(want))
 	c.Must(secret.Read(c.Ctx, 0, got), "read")
 	c.That(string(got) == string(want), "the other tenant's buffer has changed to %q", got)
@@ -82,13 +88,14 @@ func handles(c *Case) {
 		c.Refused(err, "close a closed buffer", gone...)
 	}
 
-	// The next object does not come under an old name.
+	// The next object does not get an old name.
 	for range 64 {
 		b := c.buffer(mine, 4096)
 		c.That(b.ID() != stale.ID(), "a new buffer has the name of a closed one")
 		c.Must(b.Close(c.Ctx), "close")
 	}
-	// A weaker session's are not the stronger one's.
+
+	// A weaker session's objects are not the stronger one's.
 	below := get[Session](c, "restrict")(mine.Restrict(c.Ctx, client.Policy{Facet: client.FacetFull}))
 	theirQueue := c.queue(below)
 	bt := &table{c: c, s: below, q: theirQueue}
@@ -107,7 +114,7 @@ func handles(c *Case) {
 	c.Notef("%d refusals, and those of an earlier epoch", len(rows)+2)
 }
 
-// strange is a buffer under a number that was never given out.
+// strange is a buffer with a number that was never assigned.
 type strange struct {
 	Buffer
 	id uint64

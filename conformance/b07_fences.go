@@ -16,8 +16,8 @@ import (
 //
 //	Given fences,
 //	when they are signalled before and after they are waited for, by clients and by
-//	queues, with times of none, half a millisecond, some and any length, and beyond 2^32;
-//	when a wait is given up, and when the other side dies,
+//	queues, with times of none, half a millisecond, some and any length, and beyond
+//	2^32; when a wait is abandoned, and when the other side dies,
 //	then each wait ends once, with the outcome of the point or with "pending" when its
 //	time is up and not before; the smaller of two times wins; and a point that was
 //	reached never changes.
@@ -35,18 +35,21 @@ func fences(c *Case) {
 		c.Ended("a wait", o, want)
 		return time.Since(began)
 	}
+
 	// Signal before wait.
 	f := c.fence(s)
 	c.Must(f.Signal(c.Ctx, 3), "signal")
 	waits(f, 1, long, outcome.Success)
 	waits(f, 3, 0, outcome.Success)
-	// Times: none, less than a millisecond, some. On a busy machine the way there and back
-	// may make up for a short one that was cut, but hardly each time.
+
+	// Times: none, less than a millisecond, some. On a busy machine the round trip
+	// may hide that a short wait was cut, but hardly each time.
 	waits(f, 4, 0, outcome.Outcome{})
 	for _, t := range append(slices.Repeat([]time.Duration{990 * time.Microsecond}, 32), 30*time.Millisecond) {
 		took := waits(f, 4, t, outcome.Outcome{})
 		c.That(took >= t, "a wait of %v ended after %v", t, took)
 	}
+
 	// Wait before signal: all are woken, each once.
 	var woken atomic.Int64
 	var all sync.WaitGroup
@@ -59,23 +62,27 @@ func fences(c *Case) {
 			woken.Add(1)
 		})
 	}
+
 	time.Sleep(10 * time.Millisecond)
 	c.That(woken.Load() == 0, "%d waits ended before the signal", woken.Load())
 	c.Must(f.Signal(c.Ctx, 4), "signal")
 	all.Wait()
-	// A wait that is given up ends at once; others stay.
+
+	// An abandoned wait ends at once; others stay.
 	ctx, cancel := context.WithTimeout(c.Ctx, 20*time.Millisecond)
 	began := time.Now()
 	o, err := f.Wait(ctx, 5, long)
 	cancel()
 	c.That(o.Kind == outcome.Pending && (errors.Is(err, context.DeadlineExceeded) || err == nil), "a wait that was given up ended %v, %v", o, err)
 	c.That(time.Since(began) < Patience, "it took %v to give up a wait", time.Since(began))
-	// Of two times, the smaller: the wait's own this time.
+
+	// The smaller of two times counts: the wait's own this time.
 	ctx, cancel = context.WithTimeout(c.Ctx, Patience)
 	o, err = f.Wait(ctx, 5, 20*time.Millisecond)
 	cancel()
 	c.Must(err, "a wait whose time is up before its caller's")
 	c.Ended("it", o, outcome.Outcome{})
+
 	// Any of several: the first that is signalled ends.
 	g := c.fence(s)
 	first := make(chan uint64, 2)
@@ -86,10 +93,12 @@ func fences(c *Case) {
 			}
 		}()
 	}
+
 	c.Must(g.Signal(c.Ctx, 6), "signal")
 	c.That(<-first == 1, "the wait for the other fence ended")
 	c.Must(f.Signal(c.Ctx, 6), "signal")
 	c.That(<-first == 0, "a wait ended twice")
+
 	// Beyond 2^32, and near the end.
 	big := c.fence(s)
 	c.Must(big.Signal(c.Ctx, 1<<32-1), "signal")
@@ -99,16 +108,20 @@ func fences(c *Case) {
 	waits(big, 1<<32+6, 0, outcome.Outcome{})
 	c.Must(big.Signal(c.Ctx, 1<<63+1), "signal")
 	waits(big, 1<<63, 0, outcome.Success)
+
 	// A point is reached once.
 	c.Refused(big.Signal(c.Ctx, 1<<63), "signal backwards", gpuerr.Invalid)
-	// By a queue: the worst outcome of the work since the signal before; it never changes.
+	// By a queue: the worst outcome of the work since the last signal; it never
+	// changes.
 	q, line := c.queue(s), c.fence(s)
 	bad, good := c.work(s, Fault, 0), c.work(s, Normal, 0)
 	c.submit(q, append(append(append([]Command{}, bad.Commands...), good.Commands...),
 		Command{Op: Signal, Fence: line, Value: 1}, Command{Op: Fill, Dst: c.buffer(s, 64), Bytes: 64}, Command{Op: Signal, Fence: line, Value: 2})...)
+
 	waits(line, 1, long, bad.Want)
 	waits(line, 2, long, outcome.Success)
 	waits(line, 2, 0, outcome.Success)
+
 	// A queue waits for a client.
 	held := c.fence(s)
 	q2 := c.queue(s)
@@ -120,6 +133,7 @@ func fences(c *Case) {
 	for _, x := range c.completed(q2, 2) {
 		c.Ended("a command behind a signalled fence", x.Outcome, outcome.Success)
 	}
+
 	// Its own close, and the other side's death.
 	ends := make(chan error, 2)
 	for _, line := range []Fence{held, g} {
@@ -133,6 +147,7 @@ func fences(c *Case) {
 			ends <- err
 		}()
 	}
+
 	time.Sleep(10 * time.Millisecond)
 	c.Must(held.Close(c.Ctx), "close a fence")
 	c.Refused(<-ends, "a wait for a fence that was closed", gone...)
@@ -144,5 +159,6 @@ func fences(c *Case) {
 	case <-time.After(Patience):
 		c.Fatalf("a wait whose driver has died goes on")
 	}
+
 	c.ready(conn, 0, epoch)
 }

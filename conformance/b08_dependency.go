@@ -21,13 +21,15 @@ func dependency(c *Case) {
 	cancelled := outcome.Outcome{Kind: outcome.Cancelled, Cause: outcome.Dependency}
 	gate, line := c.fence(s), c.fence(s)
 	a := c.work(s, Fault, 0)
-	// What B would write is not zero before, so that it shows that B did not run.
+
+	// B's output is not zero before, which shows that B did not run.
 	const n = 64
 	mark := bytes.Repeat([]byte{0x5a}, n)
 	y, z, d, e := c.buffer(s, 4096), c.work(s, Normal, 0), c.buffer(s, 4096), c.work(s, Normal, 0)
 	for _, b := range []Buffer{y, d} {
 		c.Must(b.Write(c.Ctx, 0, mark), "write")
 	}
+
 	size := min(a.Writes.Size(), n)
 	q, across, ordered := c.queue(s), c.queue(s), c.queue(s)
 	first := c.submit(q, append(append([]Command{{Op: Wait, Fence: gate, Value: 1}}, a.Commands...),
@@ -52,9 +54,11 @@ func dependency(c *Case) {
 		c.Must(b.Read(c.Ctx, 0, got), "read")
 		c.That(bytes.Equal(got, mark), "%s has run: it was cancelled, and its buffer has changed", what)
 	}
+
 	c.Must(z.Check(c.Ctx), "C's results")
 	c.Must(e.Check(c.Ctx), "E's results")
-	// What is submitted after the failure was told is the client's own decision.
+	// Work that is submitted after the failure was reported is the client's own
+	// decision.
 	c.submit(q, Command{Op: Fill, Dst: a.Writes, Bytes: 4, Pattern: 7}, Command{Op: Copy, Dst: y, Src: a.Writes, Bytes: 4})
 	for _, x := range c.completed(q, 2) {
 		c.Ended("work from after the failure was told", x.Outcome, outcome.Success)

@@ -10,19 +10,19 @@ import (
 	"capgpu/outcome"
 )
 
-// MemoryCap is the memory of its own that a driver or a gate may grow by for one client
-// that only asks.
+// MemoryCap bounds the growth of a driver's or a gate's private memory for one
+// client that only sends.
 const MemoryCap = 64 << 20
 
 // pressure:
 //
-//	Given a client that sends 10,000 small messages and reads no answer, one that submits
-//	10,000 pieces of work and takes no completion, and one that behaves,
-//	when all of them go on for as long as they are let,
-//	then the first is slowed, refused as busy or cut off, and each answer that it does get
-//	is typed; the second's queue is full at some point and every piece that was taken
-//	completes once; neither driver nor gate grows by more than MemoryCap; and the third's
-//	work is right meanwhile.
+//	Given a client that sends 10,000 small messages and reads no answer, one that
+//	submits 10,000 pieces of work and takes no completion, and one that behaves,
+//	when all of them continue for as long as they can,
+//	then the first is slowed, refused as busy or cut off, and each answer that it does
+//	get is typed; the second's queue is full at some point and every accepted piece
+//	completes once; neither driver nor gate grows by more than MemoryCap; and the
+//	third's work is right meanwhile.
 //
 // Sources: Magma FlowControl; sDDF response-queue asserts; Chic ENQUEUE_FAILED.
 func pressure(c *Case) {
@@ -37,10 +37,12 @@ func pressure(c *Case) {
 		}
 		return worst
 	}
+
 	ctx, stop := context.WithCancel(c.Ctx)
 	var behaving sync.WaitGroup
 	defer behaving.Wait()
 	defer stop()
+
 	var served atomic.Int64
 	behaving.Go(func() {
 		for ctx.Err() == nil {
@@ -56,6 +58,7 @@ func pressure(c *Case) {
 	if c.Stack.Can().Pace > 1 && c.Size == Short {
 		n /= 8 // a machine with such a device is an emulated one
 	}
+
 	var peak int64
 	var servedThen int64
 	answered, refused, err := c.Stack.Flood(c.Ctx, Alice, n, func() {
@@ -70,6 +73,7 @@ func pressure(c *Case) {
 	if err != nil && refusal(err, gpuerr.Busy, gpuerr.Quota, gpuerr.QueueFull, gpuerr.Disconnected, gpuerr.Protocol, gpuerr.Closed) != "" {
 		c.Fatalf("who reads nothing was ended by %v", err)
 	}
+
 	c.That(err != nil || answered+refused == n, "of %d questions %d were answered and %d refused, and the rest is not told of", n, answered, refused)
 	c.That(peak < MemoryCap, "for a client that reads nothing, a process took %d MiB", peak>>20)
 
@@ -87,6 +91,7 @@ func pressure(c *Case) {
 		c.Refused(err, "submit to a queue that nobody empties", gpuerr.QueueFull, gpuerr.Quota, gpuerr.Busy)
 		full++
 	}
+
 	c.That(full > 0 || taken == want, "it ended at %d", taken)
 	last := uint64(0)
 	for _, x := range c.completed(q, taken) {
@@ -94,11 +99,12 @@ func pressure(c *Case) {
 		c.Ended("a piece of it", x.Outcome, outcome.Success)
 		last = x.Ticket
 	}
+
 	c.That(grown() < MemoryCap, "for a queue that nobody empties, a process took %d MiB", grown()>>20)
 	stop()
 	behaving.Wait()
 	c.Notef("%d questions unread: %d answered, %d refused, end %v; processes grew by %d KiB; %d of %d taken by a queue that nobody emptied; %d rounds of another", n, answered, refused, err, max(peak, 0)>>10, taken, want, served.Load())
 }
 
-// gateMemory is what a gate of an idle client takes, generously.
+// gateMemory is the memory of an idle client's gate, generously.
 const gateMemory = 24 << 20

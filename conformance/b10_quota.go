@@ -11,13 +11,13 @@ import (
 
 // quota:
 //
-//	Given a tenant at its limit of device memory, with sessions, a restricted session and
-//	several that allocate in each,
+//	Given a tenant at its limit of device memory, with sessions, a restricted session
+//	and several that allocate in each,
 //	when all of them allocate and free at once, and the limit is lowered and raised,
-//	then what they have together is never above the limit, and in the end exactly at it;
-//	each refusal is a quota with what was asked and what was there; what is freed can be
-//	had again, all of it; lowering the limit below use takes nothing and blocks only what
-//	is new; and another tenant does not notice.
+//	then their total is never above the limit, and in the end exactly at it; each
+//	refusal is a quota with the requested and the available amount; freed memory can be
+//	had again, all of it; lowering the limit below use takes nothing away and blocks
+//	only new allocations; and another tenant does not notice.
 //
 // Sources: Genode #4451, #4284; HAMi #1181, oom_check; k8s-device-plugin #720; IGT
 // vf-access-after-resize-down.
@@ -44,6 +44,7 @@ func quota(c *Case) {
 			c.Failf("%d bytes are held; the limit is %d", have, DaveBytes)
 		}
 	}
+
 	refused := func(err error) bool {
 		var e *gpuerr.Error
 		mu.Lock()
@@ -59,6 +60,7 @@ func quota(c *Case) {
 		}
 		return false
 	}
+
 	P, rounds := c.Count(6, 32), c.Count(4, 30)
 	var workers sync.WaitGroup
 	kept := make([][]Buffer, P)
@@ -81,12 +83,14 @@ func quota(c *Case) {
 						break
 					}
 				}
+
 				if round == rounds-1 {
 					kept[i] = mine
 					return
 				}
+
 				for _, b := range mine {
-					count(b.Size(), false) // before: what is asked for meanwhile may have it
+					count(b.Size(), false) // before: a concurrent request may have it
 					if err := b.Close(c.Ctx); err != nil {
 						c.Failf("free: %v", err)
 						return
@@ -95,14 +99,18 @@ func quota(c *Case) {
 			}
 		})
 	}
+
 	for range 3 {
 		c.normal(other)
 	}
+
 	workers.Wait()
 	if len(c.failures()) > 0 {
 		return
 	}
-	// Who was refused while another was giving back may have left something.
+
+	// A goroutine that was refused while another was freeing may have left
+	// something.
 	for {
 		b, err := one.Buffer(c.Ctx, page)
 		if err != nil {
@@ -112,6 +120,7 @@ func quota(c *Case) {
 		count(page, true)
 		kept[0] = append(kept[0], b)
 	}
+
 	if text, err := c.held(Dave); have != DaveBytes {
 		c.Fatalf("at the limit %d bytes are held; it is %d (the ledger: %s, %v)", have, DaveBytes, text, err)
 	}
@@ -124,6 +133,7 @@ func quota(c *Case) {
 			break
 		}
 	}
+
 	c.Must(some.Close(c.Ctx), "free")
 	again := c.buffer(one, some.Size())
 	_, err := one.Buffer(c.Ctx, page)
@@ -141,6 +151,7 @@ func quota(c *Case) {
 	for _, u := range get[[]Use](c, "read the charges")(c.Stack.Charges(c.Ctx, Dave, 0)) {
 		c.That(u.Used+u.Reserved <= max(u.Limit, DaveBytes), "the ledger has %+v", u)
 	}
+
 	c.Must(one.Close(c.Ctx), "close")
 	c.Must(two.Close(c.Ctx), "close")
 	c.nothingHeld(Dave)

@@ -11,14 +11,15 @@ import (
 
 // export:
 //
-//	Given a buffer whose memory was handed to another process, as a descriptor (there is
-//	no import into another session: a buffer is its session's alone),
-//	when the other uses it, tries to free or resize it, dies, or goes on after its owner
-//	has freed it; and when another tenant, or a session of another device, names it,
-//	then both see the same bytes while it lives; the importer can neither free nor resize
-//	it and dies without harm; it is charged to the owner, all of it and once; freeing it
-//	takes the contents away from whoever has it, and nobody's memory is where it was
-//	mapped; and the names are refused.
+//	Given a buffer with memory that another process got, as a descriptor (there is no
+//	import into another session: a buffer belongs to one session),
+//	when the other uses it, tries to free or resize it, dies, or continues after its
+//	owner has freed it; and when another tenant, or a session of another device, names
+//	it,
+//	then both see the same bytes while it lives; the importer can neither free nor
+//	resize it and dies without harm; it is charged to the owner, all of it and once;
+//	freeing it takes the contents away from every holder, and no other memory appears
+//	where it was mapped; and the names are refused.
 //
 // Sources: Genode import_vram; Magma BufferImportExport; accel ext peer_to_peer; seed 002.
 func export(c *Case) {
@@ -36,21 +37,24 @@ func export(c *Case) {
 		c.That(length >= n && off%4096 == 0, "%d bytes at %d were exported", length, off)
 		mem, err := unix.Mmap(fd, int64(off), int(length), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 		c.Must(err, "map what was exported")
-		c.Cleanup(func() { _ = unix.Munmap(mem) }) // of who has ended early
+		c.Cleanup(func() { _ = unix.Munmap(mem) }) // of a goroutine that has ended early
 		return mem, fd
 	}
+
 	mem, fd := mapped()
 	c.That(bytes.Equal(mem[:n], want), "the importer sees other bytes")
 	mem[17] = 0xee
 	got := make([]byte, 1)
 	c.Must(b.Read(c.Ctx, 17, got), "read")
 	c.That(got[0] == 0xee, "what the importer wrote is not there")
-	// It can be neither resized nor freed with that.
+
+	// That descriptor can neither resize nor free it.
 	for _, size := range []int64{0, 4096, 1 << 30} {
 		if err := unix.Ftruncate(fd, size); !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.EINVAL) {
 			c.Fatalf("the importer could resize the memory to %d: %v", size, err)
 		}
 	}
+
 	// The charge is the owner's.
 	text := get[string](c, "read the charges")(c.held(Bob))
 	c.That(text == nothing, "the importer is charged: %s before, and now %s", nothing, text)
@@ -60,6 +64,7 @@ func export(c *Case) {
 			used = u.Used
 		}
 	}
+
 	c.That(used == n, "the owner is charged with %d bytes for %d", used, n)
 	// It has no name elsewhere: another tenant's session, another session of the owner, and
 	// one of another device.
@@ -73,21 +78,25 @@ func export(c *Case) {
 	} else {
 		c.Notef("there is one device: importing on another was not tried")
 	}
+
 	for who, s := range sessions {
 		t := &table{c: c, s: s, q: c.queue(s)}
 		c.Refused(t.try(func(x *Command) { x.Dst = b }, Command{Op: Fill, Bytes: 64})(c.Ctx), who+" fills the buffer", gpuerr.Stale, gpuerr.Invalid, gpuerr.Closed)
 	}
+
 	// An importer that dies does no harm.
 	second, _ := mapped()
 	c.Must(unix.Munmap(second), "unmap")
 	c.Must(b.Read(c.Ctx, 17, got), "read")
-	// The owner frees it: nothing is left to see, and to write does nobody anything.
+
+	// The owner frees it: nothing is left to read, and writes affect nobody.
 	c.Must(b.Close(c.Ctx), "free")
 	for i, v := range mem {
 		if v != 0 {
 			c.Fatalf("byte %d is still %#x after the owner has freed it", i, v)
 		}
 	}
+
 	copy(mem, want)
 	next := c.buffer(importer, n)
 	seen := make([]byte, n)

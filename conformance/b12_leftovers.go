@@ -9,10 +9,9 @@ import (
 
 // leftovers:
 //
-//	Given a tenant that has taken all the memory there is and filled it with a pattern,
+//	Given a tenant that has taken all memory and filled it with a pattern,
 //	when its session closes, when it vanishes, and when the driver is killed,
-//	then another tenant that takes all the memory there is gets as much, and finds nothing
-//	but zeros.
+//	then another tenant that takes all memory gets as much, and finds only zeros.
 //
 // Sources: CVE-2023-4969; IGT flr-vf1-clear.
 func leftovers(c *Case) {
@@ -33,9 +32,11 @@ func leftovers(c *Case) {
 			c.Must(c.Stack.Kill(c.Ctx, 0), "kill the driver")
 			c.ready(conn, 0, epoch)
 		}
+
 		if end != "vanish" {
 			conn.Close()
 		}
+
 		c.nothingHeld(Alice)
 		next := c.session(Bob)
 		found := c.all(next, func(b Buffer) {
@@ -53,10 +54,11 @@ func leftovers(c *Case) {
 		c.nothingHeld(Bob)
 		total += found
 	}
+
 	c.Notef("closed, vanished, killed: %d KiB looked at", total>>10)
 }
 
-// all takes all memory, in buffers of falling sizes, and hands each to a function.
+// all takes all memory, in buffers of falling sizes, and passes each to a function.
 func (c *Case) all(s Session, each func(b Buffer)) (bytes uint64) {
 	for size := uint64(1 << 20); size >= 4096; {
 		b, err := s.Buffer(c.Ctx, size)

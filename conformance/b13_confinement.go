@@ -12,17 +12,17 @@ import (
 
 // confinement:
 //
-//	Given work whose device reaches for memory beyond its grant, and a neighbour on the
-//	same device whose memory has a pattern,
+//	Given work that makes the device access memory beyond its grant, and a neighbour on
+//	the same device with a pattern in its memory,
 //	when it does,
-//	then it ends as failed, nothing of anybody has changed, it is recorded if anyone
-//	besides the device can see it, and only its own session suffers; and when a buffer is
-//	given up while the device copies to it, that is acknowledged only once the device has
-//	stopped: nothing is written afterwards.
+//	then it ends as failed, nobody's memory has changed, it is recorded if anyone
+//	besides the device can see it, and only its own session suffers; and when a buffer
+//	is freed while the device copies to it, the acknowledgement comes only after the
+//	device has stopped: nothing is written afterwards.
 //
 // Sources: SPDK #2074, #2092; libvfio-user test_dma_unmap, test_quiesce; IGT
-// vf-access-beyond; gVisor iommuUnmapDma. (That an unmap which fails is never told as done
-// needs a kernel that fails: iommu and manager have tests with one.)
+// vf-access-beyond; gVisor iommuUnmapDma. (A failed unmap must never be reported as
+// done. That needs a kernel that fails: iommu and manager have tests with one.)
 func confinement(c *Case) {
 	can := c.Stack.Can()
 	conn := c.dial(Carol)
@@ -31,6 +31,7 @@ func confinement(c *Case) {
 		c.Cleanup(func() { c.shut(s) })
 		return s
 	}
+
 	sad, neighbour := open(can.StrayDevice), open(can.StrayDevice)
 	guard := c.buffer(neighbour, 64<<10)
 	want := bytes.Repeat([]byte{0xc5}, 64<<10)
@@ -39,6 +40,7 @@ func confinement(c *Case) {
 	if can.StrayRecord != "" {
 		recorded = len(get[[]Record](c, "read the audit log")(c.Stack.Audit(can.StrayRecord)))
 	}
+
 	epoch := c.epoch(conn, can.StrayDevice)
 	w := c.work(sad, Stray, 0)
 	end, err := perform(c.Ctx, sad, w)
@@ -60,12 +62,13 @@ func confinement(c *Case) {
 	} else {
 		c.Notef("nobody but this device sees that it strayed: there is no record")
 	}
+
 	if can.Devices > 1 {
 		far := c.open(conn)
 		c.normal(far)
 	}
 
-	// Unmap is acknowledged when DMA has stopped.
+	// Unmap is acknowledged after DMA has stopped.
 	for i := range c.Count(3, 9) {
 		s := c.open(conn)
 		w := c.work(s, Slow, 0)
@@ -74,7 +77,7 @@ func confinement(c *Case) {
 		mem, err := unix.Mmap(fd, int64(off), int(length), unix.PROT_READ, unix.MAP_SHARED)
 		unix.Close(fd)
 		c.Must(err, "map")
-		c.Cleanup(func() { _ = unix.Munmap(mem) }) // of who has ended early
+		c.Cleanup(func() { _ = unix.Munmap(mem) }) // of a goroutine that has ended early
 		q := c.queue(s)
 		c.submit(q, w.Commands...)
 		time.Sleep(time.Duration(10+i*40) * time.Millisecond % (2 * SlowTime))
@@ -86,6 +89,7 @@ func confinement(c *Case) {
 				}
 			}
 		}
+
 		zero("when it was acknowledged")
 		fresh := c.buffer(neighbour, 64<<10)
 		time.Sleep(SlowTime + 50*time.Millisecond)
@@ -94,12 +98,13 @@ func confinement(c *Case) {
 		c.That(bytes.Equal(got, make([]byte, len(got))), "the device has written to the next owner's memory")
 		c.Must(fresh.Close(c.Ctx), "close")
 		for _, x := range c.completed(q, 1) {
-			if x.Err != nil { // whoever serves the queue came to it only then
+			if x.Err != nil { // the queue was served only then
 				c.Refused(x.Err, "the copy to it", gone...)
 				continue
 			}
 			c.That(x.Outcome.Kind == outcome.Revoked || x.Outcome.Kind == outcome.OK, "the copy to it ended %v", x.Outcome)
 		}
+
 		c.Must(unix.Munmap(mem), "unmap")
 		c.Must(s.Close(c.Ctx), "close")
 	}

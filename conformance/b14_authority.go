@@ -10,8 +10,8 @@ import (
 	"capgpu/gpuerr"
 )
 
-// openable is what a driver may have open: its standard streams, its links, what came over
-// them, and what its runtime needs.
+// openable matches the descriptors that a driver may have: its standard streams,
+// its links, the descriptors that came over them, and its runtime's.
 var openable = []*regexp.Regexp{
 	regexp.MustCompile(`^/dev/null$`),
 	regexp.MustCompile(`^pipe:\[\d+\]$`),
@@ -23,15 +23,15 @@ var openable = []*regexp.Regexp{
 // authority:
 //
 //	Given a driver that serves sessions, as the kernel shows it in /proc,
-//	when its descriptors and its state are looked at; when bad requests are made; when
-//	tenants ask for devices, facets and methods that they were not given,
+//	when its descriptors and its state are examined; when bad requests are made; when
+//	tenants ask for devices, facets and methods that they do not have,
 //	then it has nothing open but its links, memory and events; it is under seccomp, may
-//	gain no privileges and has no capabilities; no request leaves a descriptor behind; and
-//	each ask is refused, not ignored.
+//	gain no privileges and has no capabilities; no request leaves a descriptor behind;
+//	and each request is refused, not ignored.
 //
 // Sources: libvfio-user test_bad_request_closes_fds; gVisor TestFilterCapabilities,
 // #13621; Magma ACCESS_DENIED, DisabledPerformanceCounters. (There is no call for
-// priority or performance counters: what is not there is refused as any unknown method.)
+// priority or performance counters: it is refused as any unknown method.)
 func authority(c *Case) {
 	conn := c.dial(Alice)
 	s := c.open(conn)
@@ -51,8 +51,10 @@ func authority(c *Case) {
 			c.That(status[field] == want, "the driver of device %d: %s is %q, want %q", device, field, status[field], want)
 		}
 	}
+
 	for _, pid := range c.Stack.Gates() {
-		// One that has just started has no client yet, nor is it given one before.
+		// A gate that has just started has no client yet, and gets none before it
+		// is confined.
 		c.Eventually("a gate is confined", func() error {
 			status, err := procStatus(pid)
 			if err != nil || status["Seccomp"] == "2" && status["CapEff"] == none {
@@ -76,6 +78,7 @@ func authority(c *Case) {
 		_, err = s.Load(c.Ctx, []byte("nothing that is a program"))
 		c.Refused(err, "a program that is none", gpuerr.Program, gpuerr.Invalid, gpuerr.Unimplemented)
 	}
+
 	c.Eventually("bad requests leave no descriptor behind", func() error {
 		if now := c.count(driver); now > before {
 			return fmt.Errorf("%d before, and now %d", before, now)
@@ -83,18 +86,20 @@ func authority(c *Case) {
 		return nil
 	})
 
-	// What was not given is refused.
+	// Rights that were not given are refused.
 	seenDevices := get[[]client.DeviceInfo](c, "list devices")(conn.Devices(c.Ctx))
 	c.That(len(seenDevices) == 1, "%s sees %d devices; one was given", Alice, len(seenDevices))
 	for _, index := range []uint32{1, 2, 1 << 31, ^uint32(0)} {
 		_, err := conn.Open(c.Ctx, index)
 		c.Refused(err, fmt.Sprintf("open device %d", index), gpuerr.NoDevice, gpuerr.Denied)
 	}
+
 	weak := c.session(Erin)
 	program := "vecadd_f32"
 	if w := c.work(s, Normal, 0); w.Commands[0].Program != nil {
 		program = w.Commands[0].Program.Info().Name
 	}
+
 	_, err := weak.Program(c.Ctx, program)
 	c.Refused(err, "open a program on a session for memory", gpuerr.Unimplemented)
 	_, err = weak.Load(c.Ctx, []byte("x"))
@@ -111,8 +116,8 @@ func (c *Case) count(pid int) int {
 	return len(get[map[int]string](c, "list descriptors")(descriptors(pid)))
 }
 
-// settledDescriptors counts the manager's descriptors once they are want, or, for 0,
-// once they have stayed the same for a while.
+// settledDescriptors counts the manager's descriptors when they are want, or, for
+// 0, when they have stayed the same for a while.
 func (c *Case) settledDescriptors(want int) int {
 	last, same := -1, 0
 	for range 400 {

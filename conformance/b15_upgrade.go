@@ -13,13 +13,13 @@ import (
 
 // upgrade:
 //
-//	Given sessions with buffers, an unsignalled fence that is waited for, queues with work
-//	in flight, and clients that compute,
+//	Given sessions with buffers, an unsignalled fence with a waiter, queues with work in
+//	flight, and clients that compute,
 //	when the driver is replaced by a successor, again and again,
-//	then the sessions live on in the same epoch, the buffers hold what they held, the wait
-//	goes on and ends by its signal, and each piece of work ends once, ok with the right
-//	results or with a true failure; and a successor that speaks another version is refused,
-//	naming both, without anybody noticing.
+//	then the sessions live on in the same epoch, the buffers keep their contents, the
+//	wait continues and ends by its signal, and each piece of work ends once, ok with the
+//	right results or with a true failure; and a successor that speaks another version is
+//	refused, naming both, without anybody noticing.
 //
 // Sources: Genode 24.02; gVisor TestGPUCheckpointRestore; IGT hotrebind-lateclose;
 // tinygrad warm boot; gVisor #12642.
@@ -32,6 +32,7 @@ func upgrade(c *Case) {
 		c.normal(s)
 		c.Cannot(why)
 	}
+
 	epoch := c.epoch(conn, 0)
 	kept, line, q := c.buffer(s, 64<<10), c.fence(s), c.queue(s)
 	want := bytes.Repeat([]byte("kept over upgrades, all of it..."), 2<<10)
@@ -40,15 +41,18 @@ func upgrade(c *Case) {
 		o   outcome.Outcome
 		err error
 	}
+
 	waited := make(chan end, 1)
 	go func() {
 		o, err := line.Wait(c.Ctx, 1, time.Hour)
 		waited <- end{o, err}
 	}()
+
 	ctx, stop := context.WithCancel(c.Ctx)
 	var clients sync.WaitGroup
 	defer clients.Wait()
 	defer stop()
+
 	var rounds atomic.Int64
 	for _, tenant := range []string{Bob, Carol} {
 		their := c.session(tenant)
@@ -62,6 +66,7 @@ func upgrade(c *Case) {
 			}
 		})
 	}
+
 	var slowest time.Duration
 	times := c.Count(2, 10)
 	for range times {
@@ -78,12 +83,14 @@ func upgrade(c *Case) {
 			c.That(x.Outcome == outcome.Success || x.Outcome.Kind == outcome.Innocent, "work in flight ended %v", x.Outcome)
 			first++
 		}
+
 		got := make([]byte, len(want))
 		c.Must(kept.Read(c.Ctx, 0, got), "read")
 		c.That(bytes.Equal(got, want), "a buffer's bytes have changed")
 		c.That(c.epoch(conn, 0) == epoch, "the epoch is %d, and was %d", c.epoch(conn, 0), epoch)
 		c.normal(s)
 	}
+
 	before := get[int](c, "find the driver")(c.Stack.Driver(c.Ctx, 0))
 	err := c.Stack.Upgrade(c.Ctx, 0, false)
 	c.Refused(err, "a successor of another version", gpuerr.Version)
@@ -96,6 +103,7 @@ func upgrade(c *Case) {
 		c.Fatalf("a wait ended with the upgrade: %v, %v", e.o, e.err)
 	default:
 	}
+
 	c.Must(line.Signal(c.Ctx, 1), "signal")
 	e := <-waited
 	c.Must(e.err, "a wait from before the upgrades")

@@ -33,7 +33,7 @@ func DialCapnp(ctx context.Context, socket string) (Conn, error) {
 	return c, nil
 }
 
-// rpcConn is a connection to a gate. What comes over it is released with it.
+// rpcConn is a connection to a gate. Its capabilities are released with it.
 type rpcConn struct {
 	socket    *net.UnixConn
 	transport *rpcguard.ClientTransport
@@ -42,10 +42,10 @@ type rpcConn struct {
 
 	mu sync.Mutex
 	// +checklocks:mu
-	others []*rpc.Conn // both ends of those to vats that have got something from this one
+	others []*rpc.Conn // both ends of the connections to vats that hold a capability of this one
 }
 
-// result awaits a call and copies what it needs of the answer with take.
+// result awaits a call and copies the needed part of the answer with take.
 func result[F interface{ Struct() (R, error) }, R, V any](f F, release capnp.ReleaseFunc, take func(R) (V, error)) (v V, err error) {
 	defer release()
 	r, err := f.Struct()
@@ -55,7 +55,7 @@ func result[F interface{ Struct() (R, error) }, R, V any](f F, release capnp.Rel
 	return take(r)
 }
 
-// done awaits a call that answers nothing.
+// done awaits a call without an answer.
 func done[F interface{ Struct() (R, error) }, R any](f F, release capnp.ReleaseFunc) error {
 	_, err := result(f, release, func(R) (struct{}, error) { return struct{}{}, nil })
 	return err
@@ -148,15 +148,18 @@ func (x rpcSession) Describe(ctx context.Context) (client.Description, error) {
 		if err != nil {
 			return client.Description{}, err
 		}
+
 		info, err := d.Device()
 		if err != nil {
 			return client.Description{}, err
 		}
+
 		device, err := deviceOf(info)
 		poisoned, perr := d.Poisoned()
 		if perr != nil {
 			return client.Description{}, perr
 		}
+
 		return client.Description{
 			Device: device, HangBound: time.Duration(d.HangBoundNanos()), RevokeBound: time.Duration(d.RevokeBoundNanos()),
 			MaxDeadline: time.Duration(d.MaxDeadlineNanos()), MaxBufferBytes: d.MaxBufferBytes(), MaxThreadsPerBlock: d.MaxThreadsPerBlock(),
@@ -190,7 +193,8 @@ func (x rpcSession) Buffer(ctx context.Context, bytes uint64) (Buffer, error) {
 	return x.BufferOf(ctx, bytes, uint32(client.Storage))
 }
 
-// usageWords are those of createBuffer, by bit; what is no bit is a word that is none.
+// usageWords are the words of createBuffer, by bit; a bit without a word becomes an
+// invalid one.
 func usageWords(usage uint32) string {
 	words := ""
 	for bit, word := range []string{"storage ", "upload ", "readback "} {
@@ -270,6 +274,7 @@ func (x rpcSession) Restrict(ctx context.Context, policy client.Policy) (Session
 		if err != nil {
 			return err
 		}
+
 		p.SetFacet(schema.SessionFacet(policy.Facet))
 		p.SetMaxDeadlineNanos(uint64(policy.MaxDeadline))
 		list, err := p.NewLimits(int32(len(policy.Limits)))
@@ -281,6 +286,7 @@ func (x rpcSession) Restrict(ctx context.Context, policy client.Policy) (Session
 			}
 			i++
 		}
+
 		return err
 	})
 	return result(f, release, func(r schema.GpuMemorySession_restrict_Results) (Session, error) {

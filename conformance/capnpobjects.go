@@ -34,7 +34,7 @@ func (x *rpcBuffer) ID() uint64 { return uint64(x.id) }
 
 func (x *rpcBuffer) Size() uint64 { return x.size }
 
-// transferBytes is what read and write move at most.
+// transferBytes bounds a read and a write.
 const transferBytes = 64 << 10
 
 func (x *rpcBuffer) Read(ctx context.Context, off uint64, p []byte) error {
@@ -45,6 +45,7 @@ func (x *rpcBuffer) Read(ctx context.Context, off uint64, p []byte) error {
 			a.SetLength(uint32(n))
 			return nil
 		})
+
 		got, err := result(f, release, func(r schema.GpuBuffer_read_Results) (int, error) {
 			data, err := r.Data()
 			return copy(p, data), err
@@ -55,6 +56,7 @@ func (x *rpcBuffer) Read(ctx context.Context, off uint64, p []byte) error {
 		if got != n {
 			return io.ErrUnexpectedEOF
 		}
+
 		p, off = p[n:], off+uint64(n)
 	}
 	return nil
@@ -88,18 +90,20 @@ func (x *rpcBuffer) Export(ctx context.Context) (fd int, off, length uint64, err
 	return fd, off, length, err
 }
 
-// Elsewhere hands the capability to a vat of its own, which has it over a connection to
-// this one.
+// Elsewhere passes the capability to another vat, which holds it over a connection
+// to this one.
 func (x *rpcBuffer) Elsewhere(ctx context.Context) (Buffer, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.elsewhere != nil {
 		return x.elsewhere, nil
 	}
+
 	here, there, err := pair()
 	if err != nil {
 		return nil, err
 	}
+
 	server := rpc.NewConn(rpc.NewStreamTransport(here), &rpc.Options{BootstrapClient: capnp.Client(x.b.AddRef())})
 	conn := rpc.NewConn(rpc.NewStreamTransport(there), nil)
 	x.c.mu.Lock()
@@ -144,6 +148,7 @@ func (x rpcFence) Wait(ctx context.Context, value uint64, timeout time.Duration)
 		p.SetTimeoutNanos(uint64(timeout))
 		return nil
 	})
+
 	end, err := result(f, release, func(r schema.GpuFence_waitValue_Results) (outcome.Outcome, error) {
 		o, err := r.Outcome()
 		if err != nil {
@@ -154,9 +159,11 @@ func (x rpcFence) Wait(ctx context.Context, value uint64, timeout time.Duration)
 		}
 		return outcomeOf(o), nil
 	})
+
 	if ctx.Err() != nil {
 		err = ctx.Err()
 	}
+
 	return end, err
 }
 

@@ -36,6 +36,7 @@ func putCommand(out schema.Command, c Command) error {
 		}
 		return uint32(b.ID())
 	}
+
 	out.SetDeadlineNanos(uint64(c.Deadline))
 	switch c.Op {
 	case Launch:
@@ -64,6 +65,7 @@ func putCommand(out schema.Command, c Command) error {
 			return l.SetProgram(p.p.AddRef())
 		}
 		return nil
+
 	case Copy:
 		out.SetCopy()
 		o := out.Copy()
@@ -72,6 +74,7 @@ func putCommand(out schema.Command, c Command) error {
 		o.SetSrc(id(c.Src))
 		o.SetSrcOffset(c.SrcOff)
 		o.SetLength(c.Bytes)
+
 	case Fill:
 		out.SetFill()
 		o := out.Fill()
@@ -79,16 +82,19 @@ func putCommand(out schema.Command, c Command) error {
 		o.SetFillOffset(c.DstOff)
 		o.SetFillLength(c.Bytes)
 		o.SetPattern(c.Pattern)
+
 	case Signal:
 		out.SetSignal()
 		out.Signal().SetFence(uint32(c.Fence.ID()))
 		out.Signal().SetValue(c.Value)
+
 	case Wait:
 		out.SetWait()
 		out.Wait().SetWaitFence(uint32(c.Fence.ID()))
 		out.Wait().SetWaitValue(c.Value)
 		out.Wait().SetOrderOnly(c.OrderOnly)
 	}
+
 	return nil
 }
 
@@ -103,6 +109,7 @@ func (x rpcQueue) Completions(ctx context.Context, most int, timeout time.Durati
 		if err != nil {
 			return nil, err
 		}
+
 		all := make([]client.Completion, list.Len())
 		for i := range all {
 			o, err := list.At(i).Outcome()
@@ -116,11 +123,12 @@ func (x rpcQueue) Completions(ctx context.Context, most int, timeout time.Durati
 			all[i] = client.Completion{Ticket: list.At(i).Ticket(), Outcome: outcomeOf(o), DeviceTime: time.Duration(list.At(i).DeviceNanos())}
 			all[i].Err = refusalOf(message)
 		}
+
 		return all, nil
 	})
 }
 
-// refusalOf is the error that the message of an outcome tells of: one that begins with a
+// refusalOf is the error in the message of an outcome: a message that begins with a
 // code.
 func refusalOf(message string) error {
 	for _, code := range gpuerr.Codes() {
@@ -137,7 +145,7 @@ func (x rpcQueue) Close(ctx context.Context) error { return done(x.q.Close(ctx, 
 
 func (x rpcQueue) Release() { x.q.Release() }
 
-// outcomeOf reads an outcome. Numbers are the same on every wire.
+// outcomeOf reads an outcome. The numbers are the same in every protocol.
 func outcomeOf(o schema.Outcome) outcome.Outcome {
 	end := outcome.Outcome{Kind: outcome.Kind(o.Kind()), Cause: outcome.Cause(o.Cause())}
 	if t, err := o.Trap(); err == nil && end.Cause == outcome.TrapCause {

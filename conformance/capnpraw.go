@@ -14,8 +14,8 @@ import (
 	"capgpu/schema"
 )
 
-// RawCapnp sends bytes on a tenant's Cap'n Proto socket, and waits until the service
-// closes that.
+// RawCapnp sends bytes on a tenant's Cap'n Proto socket, and waits until the
+// service closes it.
 func RawCapnp(ctx context.Context, socket string, text []byte) error {
 	var d net.Dialer
 	nc, err := d.DialContext(ctx, "unix", socket)
@@ -26,7 +26,7 @@ func RawCapnp(ctx context.Context, socket string, text []byte) error {
 	return awaitHangUp(ctx, nc, text)
 }
 
-// valve passes what a service answers on to a client, or does not.
+// valve passes the service's answers on to a client, or holds them back.
 type valve struct {
 	client, service net.Conn
 	mu              sync.Mutex
@@ -37,7 +37,7 @@ type valve struct {
 	sent uint64
 }
 
-// runUp passes on what the client sends.
+// runUp passes on the client's bytes.
 func (v *valve) runUp() {
 	buf := make([]byte, 32<<10)
 	for {
@@ -55,8 +55,8 @@ func (v *valve) runUp() {
 	}
 }
 
-// runDown passes on what the service answers while the valve is open; while it is shut,
-// nothing is read from the service.
+// runDown passes on the service's answers while the valve is open. While it is
+// shut, it reads nothing from the service.
 func (v *valve) runDown() {
 	buf := make([]byte, 32<<10)
 	for {
@@ -96,11 +96,13 @@ func FloodCapnp(ctx context.Context, socket string, n int, paused func()) (answe
 	if err != nil {
 		return 0, 0, err
 	}
+
 	near, far, err := pair()
 	if err != nil {
 		service.Close()
 		return 0, 0, err
 	}
+
 	v := &valve{client: far, service: service}
 	v.wake.L = &v.mu
 	var passing sync.WaitGroup
@@ -111,20 +113,24 @@ func FloodCapnp(ctx context.Context, socket string, n int, paused func()) (answe
 	defer service.Close()
 	defer v.set(false)
 	defer conn.Close()
+
 	manager := schema.GpuDeviceManager(conn.Bootstrap(ctx))
 	defer manager.Release()
 	opened, release := manager.OpenDevice(ctx, nil)
 	defer release()
+
 	r, err := opened.Struct()
 	if err != nil {
 		return 0, 0, rpcguard.FromException(err)
 	}
+
 	session := r.Session()
 	v.set(true)
 	type asked struct {
 		f       schema.GpuMemorySession_describe_Results_Future
 		release capnp.ReleaseFunc
 	}
+
 	questions := make(chan asked, n)
 	go func() {
 		defer close(questions)
@@ -133,6 +139,7 @@ func FloodCapnp(ctx context.Context, socket string, n int, paused func()) (answe
 			questions <- asked{f, release}
 		}
 	}()
+
 	awaitQuiet(ctx, v.passed)
 	paused()
 	v.set(false)
@@ -149,5 +156,6 @@ func FloodCapnp(ctx context.Context, socket string, n int, paused func()) (answe
 			err = qerr
 		}
 	}
+
 	return answered, refused, err
 }

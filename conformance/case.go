@@ -12,8 +12,8 @@ import (
 	"capgpu/outcome"
 )
 
-// Case is one behaviour while it runs. Its methods that end it are for the goroutine
-// that runs it; the others use Failf.
+// Case is one running behaviour. Only the goroutine that runs it may call the
+// methods that end it; the others use Failf.
 type Case struct {
 	Ctx   context.Context
 	Stack Stack
@@ -41,7 +41,7 @@ func (c *Case) Fatalf(format string, args ...any) {
 	panic(&ending{Fail, fmt.Sprintf(format, args...)})
 }
 
-// Failf notes a failure and goes on.
+// Failf records a failure and continues.
 func (c *Case) Failf(format string, args ...any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -54,33 +54,33 @@ func (c *Case) failures() []string {
 	return c.failed
 }
 
-// Notef adds to what the table tells besides the verdict.
+// Notef adds a note to the verdict.
 func (c *Case) Notef(format string, args ...any) {
 	c.notes = append(c.notes, fmt.Sprintf(format, args...))
 }
 
-// Must wants no error.
+// Must requires no error.
 func (c *Case) Must(err error, format string, args ...any) {
 	if err != nil {
 		c.Fatalf("%s: %v", fmt.Sprintf(format, args...), err)
 	}
 }
 
-// That wants a condition.
+// That requires a condition.
 func (c *Case) That(ok bool, format string, args ...any) {
 	if !ok {
 		c.Fatalf(format, args...)
 	}
 }
 
-// Refused wants an error with one of the codes.
+// Refused requires an error with one of the codes.
 func (c *Case) Refused(err error, what string, want ...gpuerr.Code) {
 	if why := refusal(err, want...); why != "" {
 		c.Fatalf("%s: %s", what, why)
 	}
 }
 
-// refusal says what is wrong with an error that should have one of the codes.
+// refusal returns what is wrong with an error that should have one of the codes.
 func refusal(err error, want ...gpuerr.Code) string {
 	if err == nil {
 		return fmt.Sprintf("was accepted, want %v", want)
@@ -98,13 +98,13 @@ func names(err error, field string) bool {
 	return strings.Contains(strings.ToLower(err.Error()), strings.ToLower(field))
 }
 
-// Ended wants an outcome.
+// Ended requires an outcome.
 func (c *Case) Ended(what string, have, want outcome.Outcome) {
 	c.That(have.Kind == want.Kind && have.Cause == want.Cause, "%s ended %v, want %v", what, have, want)
 }
 
-// Within wants that f returns within a bound that the service publishes, and says how
-// long it took.
+// Within requires that f returns within a published bound of the service, and notes
+// how long it took.
 func (c *Case) Within(bound time.Duration, what string, f func()) time.Duration {
 	began := time.Now()
 	f()
@@ -113,7 +113,7 @@ func (c *Case) Within(bound time.Duration, what string, f func()) time.Duration 
 	return took
 }
 
-// Eventually waits, at most Patience, until f has nothing to complain of.
+// Eventually waits, at most Patience, until f returns no error.
 func (c *Case) Eventually(what string, f func() error) {
 	ctx, cancel := context.WithTimeout(c.Ctx, Patience)
 	defer cancel()
@@ -130,7 +130,7 @@ func (c *Case) Eventually(what string, f func() error) {
 	}
 }
 
-// Cleanup has f called at the behaviour's end, the last one first.
+// Cleanup makes f run at the behaviour's end, the last one first.
 func (c *Case) Cleanup(f func()) { c.last = append(c.last, f) }
 
 func (c *Case) cleanUp() {
@@ -139,7 +139,7 @@ func (c *Case) cleanUp() {
 	}
 }
 
-// Count is how often something is done: n in Short, full in Full.
+// Count is the number of repetitions: short in Short, full in Full.
 func (c *Case) Count(short, full int) int {
 	if c.Size == Full {
 		return full
@@ -147,12 +147,12 @@ func (c *Case) Count(short, full int) int {
 	return short
 }
 
-// brief is a context for a call that has no bound of its own.
+// brief is a context for a call without a bound of its own.
 func (c *Case) brief() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(c.Ctx, Patience)
 }
 
-// get wants a value and no error.
+// get requires a value and no error.
 func get[T any](c *Case, what string) func(T, error) T {
 	return func(v T, err error) T {
 		c.Must(err, "%s", what)

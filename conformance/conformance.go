@@ -10,15 +10,15 @@ import (
 	"time"
 )
 
-// Behaviour is one of the things that a service must do.
+// Behaviour is one required behaviour of a service.
 type Behaviour struct {
 	Number int
 	Name   string
 	run    func(c *Case)
 }
 
-// All are the behaviours, in the order in which they are best run: what kills drivers
-// comes when the rest has been seen.
+// All are the behaviours, in the best order for a run: those that kill drivers come
+// last.
 func All() []Behaviour {
 	return []Behaviour{
 		{1, "cascade on session close", cascade},
@@ -39,7 +39,7 @@ func All() []Behaviour {
 	}
 }
 
-// Verdict is what came of a behaviour on a stack.
+// Verdict is the result of a behaviour on a stack.
 type Verdict string
 
 const (
@@ -54,8 +54,8 @@ type Result struct {
 	Number   int           `json:"number"`
 	Name     string        `json:"name"`
 	Verdict  Verdict       `json:"verdict"`
-	Reason   string        `json:"reason,omitempty"` // why it failed, or cannot be
-	Notes    []string      `json:"notes,omitempty"`  // what was counted, and which parts cannot be
+	Reason   string        `json:"reason,omitempty"` // why it failed, or is not applicable
+	Notes    []string      `json:"notes,omitempty"`  // counts, and the parts that are not applicable
 	Duration time.Duration `json:"nanos"`
 }
 
@@ -68,28 +68,29 @@ func (r Result) String() string {
 	return text
 }
 
-// Size says how much of everything the suite does.
+// Size is the number of repetitions of everything in the suite.
 type Size int
 
 const (
 	// Short is for every test run: some seconds.
 	Short Size = iota
-	// Full has the counts of the behaviours' sources: 100 rounds, 20 kills, 10,000 messages.
+	// Full has the counts of the behaviours' sources: 100 rounds, 20 kills, 10,000
+	// messages.
 	Full
 )
 
-// Patience is how long a call may take that has no published bound. Nothing that a
-// service does takes so long; who reaches it hangs.
+// Patience bounds a call without a published bound. Nothing in a service takes so
+// long; a call that reaches it hangs.
 const Patience = 30 * time.Second
 
-// longest is how long one behaviour may take. In Full who hangs is banned again and again,
-// and the ends of that are waited for.
+// longest bounds one behaviour. In Full, a tenant with hangs is banned again and
+// again, and the suite waits for the ends of the bans.
 const (
 	longest     = 3 * time.Minute
 	longestFull = 10 * time.Minute
 )
 
-// Check runs one behaviour on a stack and says what came of it.
+// Check runs one behaviour on a stack and returns the result.
 func Check(ctx context.Context, stack Stack, b Behaviour, size Size) (r Result) {
 	r = Result{Stack: stack.Name(), Number: b.Number, Name: b.Name, Verdict: Pass}
 	began := time.Now()
@@ -97,12 +98,14 @@ func Check(ctx context.Context, stack Stack, b Behaviour, size Size) (r Result) 
 	if size == Full {
 		limit = longestFull
 	}
+
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	c := &Case{Ctx: ctx, Stack: stack, Size: size}
 	defer func() {
 		r.Duration, r.Notes = time.Since(began), c.notes
 	}()
+
 	defer func() {
 		switch p := recover().(type) {
 		case nil:
@@ -117,13 +120,14 @@ func Check(ctx context.Context, stack Stack, b Behaviour, size Size) (r Result) 
 			}
 		}
 	}()
+
 	defer c.cleanUp()
 	b.run(c)
 	return r
 }
 
-// ReportVariable names the environment variable that has Run print a line for each
-// result, ReportPrefix and the Result as JSON, for tables of several stacks.
+// ReportVariable names the environment variable that makes Run print a line for
+// each result, ReportPrefix and the Result as JSON, for tables of several stacks.
 const (
 	ReportVariable = "CAPGPU_CONFORMANCE_REPORT"
 	ReportPrefix   = "conformance-result "

@@ -38,6 +38,7 @@ func runTests(m *testing.M) int {
 				err = fmt.Errorf("build: %w\n%s", err, out)
 			}
 		}
+
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
@@ -46,7 +47,7 @@ func runTests(m *testing.M) int {
 	return leakcheck.Run(m, nil)
 }
 
-// size is full for who asks for it.
+// size is full on request.
 func size() conformance.Size {
 	if os.Getenv("CAPGPU_CONFORMANCE_FULL") != "" {
 		return conformance.Full

@@ -26,19 +26,19 @@ func DialGo(ctx context.Context, socket string) (Conn, error) {
 	return &goConn{Conn: c, socket: socket, sessions: map[*client.Session]int{}}, nil
 }
 
-// goConn is a connection and the sessions that were opened on it or below those: it
-// vanishes by their sockets, and closes them with itself, as what hangs on a connection
-// of Cap'n Proto goes with that.
+// goConn is a connection and the sessions that were opened on it or below those. It
+// vanishes by closing their sockets, and its Close closes them all, as the end of a
+// Cap'n Proto connection does.
 type goConn struct {
 	*client.Conn
 	socket string
 
 	mu sync.Mutex
 	// +checklocks:mu
-	sessions map[*client.Session]int // a duplicate of the control socket; noSocket of a restricted one
+	sessions map[*client.Session]int // a duplicate of the control socket; noSocket for a restricted one
 }
 
-// noSocket is of a session whose end is that of the one above.
+// noSocket marks a session that ends with its parent.
 const noSocket = -1
 
 func (c *goConn) Open(ctx context.Context, device uint32) (Session, error) {
@@ -59,7 +59,7 @@ func (c *goConn) Open(ctx context.Context, device uint32) (Session, error) {
 	return c.keep(s, again), nil
 }
 
-// keep has a session closed with the connection.
+// keep makes a session end with the connection.
 func (c *goConn) keep(s *client.Session, socket int) goSession {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -84,18 +84,22 @@ func openRaw(ctx context.Context, socket string, device uint32) (fd int, epoch u
 		return -1, 0, err
 	}
 	defer caller.Close()
+
 	if _, err := caller.Call(ctx, control.TypeHello, control.HelloRequest{Version: control.HelloVersion}.AppendTo(nil), nil); err != nil {
 		return -1, 0, err
 	}
+
 	m, err := caller.Call(ctx, control.TypeOpenDevice, control.OpenDeviceRequest{Index: device}.AppendTo(nil), nil)
 	if err != nil {
 		return -1, 0, err
 	}
+
 	r, err := control.ParseOpenDeviceReply(m.Body)
 	if err != nil {
 		m.CloseFDs()
 		return -1, 0, err
 	}
+
 	return m.FDs[0], r.Epoch, nil
 }
 
@@ -133,7 +137,7 @@ func (c *goConn) Next(ctx context.Context, device uint32, epoch uint64, timeout 
 	return c.NextStateFor(ctx, device, epoch, timeout)
 }
 
-// Vanish shuts the sockets down, as the kernel does for a process that has died.
+// Vanish shuts the sockets down, as the kernel does for a dead process.
 func (c *goConn) Vanish() {
 	c.mu.Lock()
 	for _, socket := range c.sessions {
@@ -153,7 +157,7 @@ func (c *goConn) Close() {
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
 	for _, s := range sessions {
-		_ = s.Close(ctx) // it may be over; what this process has of it goes in any case
+		_ = s.Close(ctx) // it may be over; this frees the process's own part in any case
 		c.drop(s)
 	}
 }
@@ -247,7 +251,8 @@ func (g goBuffer) Export(context.Context) (fd int, off, length uint64, err error
 	return g.b.DupMemory()
 }
 
-// Elsewhere is the same object: a Go client hands on its session's socket or nothing.
+// Elsewhere returns the same object: a Go client passes on its session's socket or
+// nothing.
 func (g goBuffer) Elsewhere(context.Context) (Buffer, error) { return g, nil }
 
 func (g goBuffer) Close(ctx context.Context) error { return g.b.Close(ctx) }
@@ -291,6 +296,7 @@ func goCommand(c Command) (client.Command, error) {
 		}
 		return nil
 	}
+
 	switch c.Op {
 	case Launch:
 		p, _ := c.Program.(*client.Program)
@@ -304,16 +310,19 @@ func goCommand(c Command) (client.Command, error) {
 	case Fill:
 		return &client.Fill{Buffer: mem(c.Dst), Off: c.DstOff, Bytes: c.Bytes, Pattern: c.Pattern, Deadline: c.Deadline}, nil
 	}
+
 	f, ok := c.Fence.(goFence)
 	if !ok {
 		return nil, errors.New("no fence of the Go client")
 	}
+
 	switch {
 	case c.Op == Signal:
 		return &client.Signal{Fence: f.f, Value: c.Value}, nil
 	case c.OrderOnly:
 		return &client.WaitOrder{Fence: f.f, Value: c.Value}, nil
 	}
+
 	return &client.Wait{Fence: f.f, Value: c.Value}, nil
 }
 
@@ -331,110 +340,3 @@ func (g goQueue) Completions(ctx context.Context, max int, timeout time.Duration
 func (g goQueue) Cancel(ctx context.Context) error { return g.q.Cancel(ctx) }
 
 func (g goQueue) Close(ctx context.Context) error { return g.q.Close(ctx) }
-
-// RawGo sends a datagram on a tenant socket, and waits until the service closes that.
-func RawGo(ctx context.Context, socket string, datagram []byte) error {
-	var d net.Dialer
-	nc, err := d.DialContext(ctx, "unixpacket", socket)
-	if err != nil {
-		return err
-	}
-	defer nc.Close()
-	return awaitHangUp(ctx, nc, datagram)
-}
-
-// awaitHangUp writes, and reads until the peer ends the connection.
-func awaitHangUp(ctx context.Context, nc net.Conn, text []byte) error {
-	deadline, _ := ctx.Deadline()
-	if err := nc.SetDeadline(deadline); err != nil {
-		return err
-	}
-	if _, err := nc.Write(text); err != nil && !errors.Is(err, unix.EPIPE) && !errors.Is(err, unix.ECONNRESET) {
-		return err
-	}
-	if half, ok := nc.(interface{ CloseWrite() error }); ok {
-		_ = half.CloseWrite()
-	}
-	buf := make([]byte, 64<<10)
-	for {
-		n, err := nc.Read(buf)
-		var timeout net.Error
-		if errors.As(err, &timeout) && timeout.Timeout() {
-			return fmt.Errorf("the service keeps a connection that broke its protocol: %w", err)
-		}
-		if err != nil || n == 0 {
-			return nil
-		}
-	}
-}
-
-// FloodGo is Stack.Flood on a control socket: requests one after the other, and no reply
-// read until all are sent or no more are taken.
-func FloodGo(ctx context.Context, socket string, n int, paused func()) (answered, refused int, err error) {
-	fd, _, err := openRaw(ctx, socket, 0)
-	if err != nil {
-		return 0, 0, err
-	}
-	conn, err := control.NewConn(fd, control.ConnOptions{Descriptors: true})
-	if err != nil {
-		return 0, 0, err
-	}
-	defer conn.Close()
-	sent := make(chan error, 1)
-	stuck, cancel := context.WithCancel(ctx)
-	defer cancel()
-	progress := make(chan struct{}, 1)
-	go func() {
-		for i := range n {
-			m := &control.Message{Type: control.TypeDescribe, Seq: uint64(i + 1)}
-			if err := conn.Send(stuck, m); err != nil {
-				sent <- err
-				return
-			}
-			select {
-			case progress <- struct{}{}:
-			default:
-			}
-		}
-		sent <- nil
-	}()
-	// The service is as far as it will go when it takes nothing more for a while.
-	for quiet := false; !quiet; {
-		select {
-		case <-progress:
-		case err := <-sent:
-			sent <- err
-			quiet = true
-		case <-time.After(quietTime):
-			quiet = true
-		}
-	}
-	paused()
-	for answered+refused < n {
-		m, err := conn.Recv()
-		if err != nil {
-			return answered, refused, err
-		}
-		if m.Code != 0 {
-			refused++
-		} else {
-			answered++
-		}
-		m.CloseFDs()
-	}
-	return answered, refused, <-sent
-}
-
-// quietTime is how long nothing must be taken to say that nothing will be.
-const quietTime = 300 * time.Millisecond
-
-// awaitQuiet returns when a count has stood still for quietTime.
-func awaitQuiet(ctx context.Context, count func() uint64) {
-	last, since := count(), time.Now()
-	for time.Since(since) < quietTime && ctx.Err() == nil {
-		time.Sleep(quietTime / 10)
-		if now := count(); now != last {
-			last, since = now, time.Now()
-		}
-	}
-}

@@ -15,11 +15,11 @@ import (
 	"capgpu/outcome"
 )
 
-// gone are the codes that tell that what was named is no more, by whoever's doing.
+// gone are the codes for an object that no longer exists, for any reason.
 var gone = []gpuerr.Code{gpuerr.Closed, gpuerr.Revoked, gpuerr.Stale, gpuerr.Disconnected}
 
-// lost are those that tell of the end of a driver; the rest of them is a call that comes
-// while its successor is on its way.
+// lost are the codes for the end of a driver. A call while its successor is
+// starting may get the others.
 var lost = []gpuerr.Code{gpuerr.Disconnected, gpuerr.DeviceLost, gpuerr.Busy}
 
 // dial connects for the length of the behaviour.
@@ -29,15 +29,17 @@ func (c *Case) dial(tenant string) Conn {
 	return conn
 }
 
-// open opens a session on the first device; its end is the connection's or the case's.
+// open opens a session on the first device. It ends with the connection or the
+// case.
 func (c *Case) open(conn Conn) Session {
 	s := get[Session](c, "open a session")(conn.Open(c.Ctx, 0))
 	c.Cleanup(func() { c.shut(s) })
 	return s
 }
 
-// openUnbanned opens a session of the first of some tenants that is not banned. Where all
-// are it waits for the first end that the refusals name: then it must not be refused.
+// openUnbanned opens a session of the first tenant that is not banned. If all are
+// banned, it waits for the first end that the refusals name; then the session must
+// not be refused.
 func (c *Case) openUnbanned(tenants ...Conn) (s Session, waited time.Duration) {
 	var first Conn
 	var end time.Time
@@ -52,18 +54,22 @@ func (c *Case) openUnbanned(tenants ...Conn) (s Session, waited time.Duration) {
 			first, end = conn, until
 		}
 	}
+
 	waited = time.Until(end)
 	if last, limited := c.Ctx.Deadline(); limited {
 		c.That(end.Before(last), "a ban is until %v, in %v: longer than this behaviour may take", end, waited)
 	}
+
 	select {
 	case <-time.After(waited):
 	case <-c.Ctx.Done():
 	}
+
 	return get[Session](c, "open a session after the end that a ban has named")(first.Open(c.Ctx, 0)), max(waited, 0)
 }
 
-// banEnd is when a ban ends, by the error that tells of it, or what is wrong with that.
+// banEnd returns the end of a ban that an error names, or what is wrong with the
+// error.
 func banEnd(err error) (end time.Time, why string) {
 	_, rest, found := strings.Cut(err.Error(), " until=")
 	text, _, _ := strings.Cut(rest, ": ")
@@ -77,7 +83,7 @@ func banEnd(err error) (end time.Time, why string) {
 // session is a session of a tenant on the first device.
 func (c *Case) session(tenant string) Session { return c.open(c.dial(tenant)) }
 
-// shut closes a session that may be over.
+// shut closes a session that may already be over.
 func (c *Case) shut(s Session) {
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
@@ -86,7 +92,7 @@ func (c *Case) shut(s Session) {
 	}
 }
 
-// describe tells the bounds, which must be there.
+// describe returns the bounds, which must be there.
 func (c *Case) describe(s Session) client.Description {
 	d := get[client.Description](c, "describe")(s.Describe(c.Ctx))
 	c.That(d.HangBound > 0 && d.RevokeBound > 0, "describe publishes no bounds: hang %v, revoke %v", d.HangBound, d.RevokeBound)
@@ -132,10 +138,11 @@ func await(ctx context.Context, q Queue, n int) ([]client.Completion, error) {
 	return all, nil
 }
 
-// errHangs is a wait that did not end.
+// errHangs is the error of a wait that did not end.
 var errHangs = errors.New("it hangs")
 
-// perform does work in a queue of its own and says how the last of it ended.
+// perform runs work in a queue of its own and returns the outcome of its last
+// command.
 func perform(ctx context.Context, s Session, w Work) (outcome.Outcome, error) {
 	q, err := s.Queue(ctx)
 	if err != nil {
@@ -153,36 +160,41 @@ func perform(ctx context.Context, s Session, w Work) (outcome.Outcome, error) {
 	return all[len(all)-1].Outcome, err
 }
 
-// release lets go of what is closed, for clients for which that is more: by Cap'n Proto a
-// connection holds a number of capabilities, also of closed objects.
+// release releases a closed object, for clients that need it: a Cap'n Proto
+// connection holds a bounded number of capabilities, including those of closed
+// objects.
 func release(closed any) {
 	if x, ok := closed.(interface{ Release() }); ok {
 		x.Release()
 	}
 }
 
-// right does normal work and looks at its results. An error that is not of lost is a
-// wrong one, and so is an outcome that is none of allowed.
+// right runs normal work and checks its results. Any error that is not in lost is
+// wrong, and so is an outcome that is not in allowed.
 func right(ctx context.Context, stack Stack, s Session, allowed ...outcome.Kind) (ok bool, err error) {
 	w, err := stack.Work(ctx, s, Normal, 0)
 	if err != nil {
 		return false, err
 	}
+
 	end, err := perform(ctx, s, w)
 	if err != nil {
 		return false, err
 	}
+
 	for _, k := range allowed {
 		if end.Kind == k {
 			return false, nil
 		}
 	}
+
 	if end != outcome.Success {
 		return false, fmt.Errorf("normal work ended %v", end)
 	}
 	if err := w.Check(ctx); err != nil {
 		return false, err
 	}
+
 	for _, command := range w.Commands {
 		for _, b := range append(command.Bindings, Binding{Buffer: command.Dst}, Binding{Buffer: command.Src}) {
 			if b.Buffer != nil {
@@ -193,16 +205,17 @@ func right(ctx context.Context, stack Stack, s Session, allowed ...outcome.Kind)
 			}
 		}
 	}
+
 	return true, nil
 }
 
-// normal does normal work, which must be right.
+// normal runs normal work, which must be right.
 func (c *Case) normal(s Session) {
 	_, err := right(c.Ctx, c.Stack, s)
 	c.Must(err, "normal work")
 }
 
-// held is what a tenant is charged with, as text; "" is nothing.
+// held is a tenant's charges, as text; "" is nothing.
 func (c *Case) held(tenant string) (string, error) {
 	uses, err := c.Stack.Charges(c.Ctx, tenant, 0)
 	if err != nil {
@@ -217,7 +230,7 @@ func (c *Case) held(tenant string) (string, error) {
 	return strings.Join(some, " "), nil
 }
 
-// nothingHeld waits until a tenant is charged with nothing.
+// nothingHeld waits until a tenant has no charges.
 func (c *Case) nothingHeld(tenant string) {
 	c.Eventually(tenant+" is charged with nothing", func() error {
 		text, err := c.held(tenant)
@@ -250,11 +263,11 @@ func readyAfter(ctx context.Context, conn Conn, device uint32, after uint64) (ui
 		case ctx.Err() != nil:
 			return 0, fmt.Errorf("the device stays %v in epoch %d", st.State, st.Epoch)
 		}
-		time.Sleep(2 * time.Millisecond) // any state but "ready in epoch" is told at once
+		time.Sleep(2 * time.Millisecond) // any state but "ready in epoch" returns at once
 	}
 }
 
-// epoch is the first device's.
+// epoch is the epoch of the first device.
 func (c *Case) epoch(conn Conn, device uint32) uint64 {
 	for _, d := range get[[]client.DeviceInfo](c, "list devices")(conn.Devices(c.Ctx)) {
 		if d.Index == device {
@@ -265,13 +278,14 @@ func (c *Case) epoch(conn Conn, device uint32) uint64 {
 	return 0
 }
 
-// descriptors are what a process has open, as /proc tells: number and target.
+// descriptors are a process's open descriptors, from /proc: number and target.
 func descriptors(pid int) (map[int]string, error) {
 	dir := fmt.Sprintf("/proc/%d/fd", pid)
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, err
 	}
+
 	open := map[int]string{}
 	for _, e := range entries {
 		target, err := os.Readlink(filepath.Join(dir, e.Name()))
@@ -282,6 +296,7 @@ func descriptors(pid int) (map[int]string, error) {
 			open[fd] = target
 		}
 	}
+
 	return open, nil
 }
 
@@ -299,7 +314,7 @@ func procStatus(pid int) (map[string]string, error) {
 	return fields, nil
 }
 
-// ownMemory is what a process has in memory of its own, in bytes.
+// ownMemory is a process's private memory, in bytes.
 func (c *Case) ownMemory(pid int) int64 {
 	fields := get[map[string]string](c, "read a process's status")(procStatus(pid))
 	kib, err := strconv.ParseInt(strings.TrimSuffix(fields["RssAnon"], " kB"), 10, 64)

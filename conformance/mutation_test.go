@@ -15,7 +15,7 @@ import (
 	"capgpu/outcome"
 )
 
-// broken is a stack that tells or does something wrong, to see that the suite notices.
+// broken is a stack with a deliberate fault; the suite must notice it.
 type broken struct {
 	conformance.Stack
 	session func(s conformance.Session) conformance.Session
@@ -60,7 +60,7 @@ func (c brokenConn) Open(ctx context.Context, device uint32) (conformance.Sessio
 	return c.b.session(s), nil
 }
 
-// optimist says ok of all work.
+// optimist reports all work as ok.
 type optimist struct{ conformance.Session }
 
 func (s optimist) Queue(ctx context.Context) (conformance.Queue, error) {
@@ -78,7 +78,7 @@ func (q rosyQueue) Completions(ctx context.Context, max int, timeout time.Durati
 	return all, err
 }
 
-// careless gives memory of which a byte is not zero.
+// careless returns memory with a byte that is not zero.
 type careless struct{ conformance.Session }
 
 func (s careless) Buffer(ctx context.Context, n uint64) (conformance.Buffer, error) {
@@ -105,7 +105,7 @@ func (s vague) BufferOf(ctx context.Context, n uint64, usage uint32) (conformanc
 	return b, err
 }
 
-// hasty waits for no longer than it likes.
+// hasty waits for a shorter time than requested.
 type hasty struct{ conformance.Session }
 
 func (s hasty) Fence(ctx context.Context) (conformance.Fence, error) {
@@ -132,7 +132,8 @@ func (s generous) Program(ctx context.Context, name string) (conformance.Program
 	return s.Session.Program(ctx, name)
 }
 
-// banned refuses who hangs for a while from his first call on, and names an end.
+// banned refuses a tenant with hangs for a while from its first call on, and names
+// an end.
 func banned(real time.Duration, named func() string) func(tenant string) error {
 	ban := sync.OnceValues(func() (time.Time, string) { return time.Now().Add(real), named() })
 	return func(tenant string) error {
@@ -156,10 +157,10 @@ func after(d time.Duration) func() string {
 
 func forever() string { return "forever" }
 
-// hang is the behaviour that bans come in.
+// hang is the behaviour with bans.
 func hang() conformance.Behaviour { return conformance.All()[1] }
 
-// Whoever is banned waits for the end that he is told, and goes on.
+// A banned tenant waits for the named end, and continues.
 func TestBansAreWaitedFor(t *testing.T) {
 	stack := broken{Stack: start(t, local.Options{Transport: local.GoClient}), refuses: banned(time.Second, after(time.Second))}
 	r := conformance.Check(t.Context(), stack, hang(), conformance.Short)
@@ -176,6 +177,7 @@ func TestTheSuiteNotices(t *testing.T) {
 		}
 		return uses
 	}
+
 	for what, x := range map[string]struct {
 		broken broken
 		number int

@@ -3,11 +3,7 @@ package control
 // Empty is a body without fields.
 type Empty struct{}
 
-func (Empty) AppendTo(b []byte) []byte { return b }
-func (*Empty) decode(*reader)          {}
-
-// ParseEmpty parses a body without fields.
-func ParseEmpty(b []byte) (Empty, error) { return parse[Empty](b) }
+func (*Empty) decode(*reader) {}
 
 // HelloRequest starts a tenant socket.
 type HelloRequest struct {
@@ -20,7 +16,7 @@ func (m *HelloRequest) decode(r *reader)        { m.Version = r.u32("version") }
 // ParseHelloRequest is strict.
 func ParseHelloRequest(b []byte) (HelloRequest, error) { return parse[HelloRequest](b) }
 
-// HelloReply says for whom the service takes the asker.
+// HelloReply identifies the asker as the service sees it.
 type HelloReply struct {
 	Version uint32
 	Tenant  string
@@ -37,7 +33,7 @@ func (m *HelloReply) decode(r *reader) {
 // ParseHelloReply is strict.
 func ParseHelloReply(b []byte) (HelloReply, error) { return parse[HelloReply](b) }
 
-// DeviceInfo is one device as a tenant sees it.
+// DeviceInfo is one device, from a tenant's point of view.
 type DeviceInfo struct {
 	Index       uint32
 	State       uint32 // 0 starting, 1 ready, 2 recovering, 3 wedged
@@ -48,14 +44,14 @@ type DeviceInfo struct {
 	Facet       uint32 // 0 memory, 1 program, 2 full
 	Recovery    uint32 // outcome.RecoveryStep
 	Generation  uint32 // drivers of this epoch, with those that were upgraded, from 1
-	Suspended   bool   // an operator has it begin nothing
+	Suspended   bool   // an operator has suspended it
 	Name        string
 	Backend     string
 	PCIAddress  string
-	Shortage    string // what its driver has run out of; empty: nothing
+	Shortage    string // the resource that its driver lacks; empty: none
 }
 
-// deviceBytes is the least a DeviceInfo takes.
+// deviceBytes is the minimal size of a DeviceInfo.
 const deviceBytes = 4 + 4 + 8 + 8 + 2 + 2 + 4 + 4 + 4 + 4 + 4*2
 
 func (m DeviceInfo) AppendTo(b []byte) []byte {
@@ -127,8 +123,8 @@ func (m *OpenDeviceReply) decode(r *reader)        { m.Epoch = r.u64("epoch") }
 // ParseOpenDeviceReply is strict.
 func ParseOpenDeviceReply(b []byte) (OpenDeviceReply, error) { return parse[OpenDeviceReply](b) }
 
-// OpenReadyRequest asks for a session on a device, which may have no driver at the
-// moment: then the answer waits for one.
+// OpenReadyRequest asks for a session on a device. If the device has no driver at
+// the moment, the answer waits for one.
 type OpenReadyRequest struct {
 	Index        uint32
 	TimeoutNanos uint64 // no longer than this
@@ -151,7 +147,7 @@ type NextStateRequest struct {
 	Index        uint32
 	Epoch        uint64
 	TimeoutNanos uint64
-	Steps        bool // steps of the ladder are news as well
+	Steps        bool // a change of the recovery step counts as a change, too
 }
 
 func (m NextStateRequest) AppendTo(b []byte) []byte {
@@ -168,16 +164,16 @@ func (m *NextStateRequest) decode(r *reader) {
 // ParseNextStateRequest is strict.
 func ParseNextStateRequest(b []byte) (NextStateRequest, error) { return parse[NextStateRequest](b) }
 
-// NextStateReply is one step in the life of a device.
+// NextStateReply is one state in the life of a device.
 type NextStateReply struct {
 	Epoch   uint64
 	State   uint32
 	Changed bool // false: the time was up first
-	// The step of the ladder that the device is on, how far the last incident went, and
-	// how many there were in this epoch.
+	// The current recovery step of the device, the highest step of the last
+	// incident, and the number of incidents in this epoch.
 	Recovery, LastRecovery uint32 // outcome.RecoveryStep
 	Incidents              uint64
-	Suspended              bool // an operator has it begin nothing, in whatever state it is
+	Suspended              bool // an operator has suspended it, in whatever state it is
 	Cause                  string
 }
 
@@ -201,7 +197,7 @@ func (m *NextStateReply) decode(r *reader) {
 // ParseNextStateReply is strict.
 func ParseNextStateReply(b []byte) (NextStateReply, error) { return parse[NextStateReply](b) }
 
-// StatusRequest asks for the driver's account of itself; the reply is JSON.
+// StatusRequest asks for the driver's status; the reply is JSON.
 type StatusRequest struct{ Index uint32 }
 
 func (m StatusRequest) AppendTo(b []byte) []byte { return appendU32(b, m.Index) }

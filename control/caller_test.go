@@ -12,7 +12,7 @@ import (
 	"capgpu/internal/leakcheck"
 )
 
-// asker makes a Caller whose peer is h.
+// asker makes a Caller with h as its peer.
 func asker(t testing.TB, h Handler) (k *Caller, result <-chan error) {
 	t.Helper()
 	fd, result := serve(t, h)
@@ -38,6 +38,7 @@ func TestCall(t *testing.T) {
 		}
 		return ErrorReply(m, anError)
 	})
+
 	ctx := testContext(t)
 	m, err := k.Call(ctx, TypeHello, HelloRequest{Version: 1}.AppendTo(nil), nil)
 	if err != nil {
@@ -49,6 +50,7 @@ func TestCall(t *testing.T) {
 	if m, err = k.Call(ctx, TypeOpenDevice, appendU32(nil, 0), nil); err != nil || len(m.FDs) != 1 {
 		t.Fatalf("OpenDevice: %+v, %v", m, err)
 	}
+
 	m.CloseFDs()
 	if m, err = k.Call(ctx, TypeStatus, appendU32(nil, 0), nil); err != nil || len(m.Body) != MaxLongBytes-HeaderBytes {
 		t.Errorf("Status: %v", err)
@@ -59,6 +61,7 @@ func TestCall(t *testing.T) {
 	if _, err = k.Call(ctx, TypePing, nil, nil); !errors.Is(err, gpuerr.Quota) || gpuerr.From(err).Available != 4096 {
 		t.Errorf("Ping: %v", err)
 	}
+
 	for name, call := range map[string]func() (*Message, error){
 		"malformed":          func() (*Message, error) { return k.Call(ctx, TypeCloseQueue, appendU64(nil, 0), nil) },
 		"unknown":            func() (*Message, error) { return k.Call(ctx, 999, nil, nil) },
@@ -68,6 +71,7 @@ func TestCall(t *testing.T) {
 			t.Errorf("%s: %v, want E_INVALID before it is sent", name, err)
 		}
 	}
+
 	if err := k.Err(); err != nil {
 		t.Errorf("Err() = %v", err)
 	}
@@ -82,8 +86,8 @@ func TestCall(t *testing.T) {
 	}
 }
 
-// TestCallMany: replies find their questions, whatever the order, and more
-// askers than the other side serves at once wait their turn.
+// TestCallMany: replies find their requests, in any order, and callers above the
+// other side's limit wait their turn.
 func TestCallMany(t *testing.T) {
 	leakcheck.Check(t)
 	var mu sync.Mutex
@@ -93,6 +97,7 @@ func TestCallMany(t *testing.T) {
 		if err != nil {
 			return ErrorReply(m, err)
 		}
+
 		if r.Initial%3 == 0 {
 			turn := make(chan struct{})
 			mu.Lock()
@@ -107,8 +112,10 @@ func TestCallMany(t *testing.T) {
 			held = nil
 			mu.Unlock()
 		}
+
 		return NewReply(m, HandleBody{Handle: r.Initial + 1}.AppendTo(nil))
 	})
+
 	// A third of the callers waits for the others, so 2/3 of the slots suffice.
 	var wg sync.WaitGroup
 	stop := make(chan struct{})
@@ -122,16 +129,18 @@ func TestCallMany(t *testing.T) {
 					return
 				}
 				if r, err := ParseHandleBody(m.Body); err != nil || r.Handle != v+1 {
-					t.Errorf("question %d was answered %+v, %v", v, r, err)
+					t.Errorf("request %d was answered %+v, %v", v, r, err)
 				}
 			}
 		})
 	}
-	// And somebody goes on letting the held ones go.
+
+	// One goroutine keeps releasing the held ones.
 	go func() {
 		wg.Wait()
 		close(stop)
 	}()
+
 	for v := uint64(1); ; v += 3 {
 		select {
 		case <-stop:
@@ -149,6 +158,7 @@ func TestCallPeerDies(t *testing.T) {
 	c, fd := pair(t, anyFDs)
 	k := NewCaller(c)
 	defer k.Close()
+
 	var wg sync.WaitGroup
 	for range MaxInFlight + 5 { // the last five wait for a slot
 		wg.Go(func() {
@@ -157,12 +167,14 @@ func TestCallPeerDies(t *testing.T) {
 			}
 		})
 	}
+
 	peer := newConn(t, fd)
 	for range MaxInFlight {
 		if _, err := peer.Recv(); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	peer.Close()
 	wg.Wait()
 	<-k.Done()
@@ -181,22 +193,26 @@ func TestCallAbandoned(t *testing.T) {
 		}
 		return NewReply(m, nil)
 	})
+
 	ctx, cancel := context.WithCancel(context.Background())
 	abandoned := make(chan error)
 	go func() {
 		_, err := k.Call(ctx, TypeOpenDevice, appendU32(nil, 0), nil)
 		abandoned <- err
 	}()
-	// Once a later question is answered, the first one has been sent.
+
+	// Once a later request is answered, the first one has been sent.
 	if _, err := k.Call(testContext(t), TypePing, nil, nil); err != nil {
 		t.Fatal(err)
 	}
+
 	cancel()
 	if err := <-abandoned; err != context.Canceled {
 		t.Fatalf("Call() = %v", err)
 	}
+
 	close(release)
-	// Its late reply, with a descriptor (see leakcheck), harms nobody.
+	// Its late reply, with a descriptor (see leakcheck), is harmless.
 	for range 10 {
 		if _, err := k.Call(testContext(t), TypePing, nil, nil); err != nil {
 			t.Fatal(err)
@@ -213,7 +229,7 @@ func TestCallLyingPeer(t *testing.T) {
 		m    Message
 		fds  []int
 	}{
-		{"unknown question", Message{Type: TypeOpenDevice, Seq: 99, Body: appendU64(nil, 1)}, []int{fd}},
+		{"unknown request", Message{Type: TypeOpenDevice, Seq: 99, Body: appendU64(nil, 1)}, []int{fd}},
 		{"another type", Message{Type: TypePing, Seq: 1}, nil},
 		{"malformed body", Message{Type: TypeOpenDevice, Seq: 1, Body: []byte{1}}, []int{fd}},
 		{"descriptor missing", Message{Type: TypeOpenDevice, Seq: 1, Body: appendU64(nil, 1)}, nil},
@@ -234,6 +250,7 @@ func TestCallLyingPeer(t *testing.T) {
 			}
 		})
 	}
+
 	t.Run("request", func(t *testing.T) {
 		leakcheck.Check(t)
 		conn, peer := pair(t, anyFDs)
@@ -248,7 +265,8 @@ func TestCallLyingPeer(t *testing.T) {
 	})
 }
 
-// TestPeersAskEachOther is the supervision link: both sides ask and answer.
+// TestPeersAskEachOther is the supervision link: both sides send requests and
+// answer.
 func TestPeersAskEachOther(t *testing.T) {
 	leakcheck.Check(t)
 	a, fd := pair(t, anyFDs)
@@ -261,11 +279,13 @@ func TestPeersAskEachOther(t *testing.T) {
 			return NewReply(m, nil)
 		}
 	}
+
 	ka := NewPeer(context.Background(), a, handler("a"))
 	ctx, cancel := context.WithCancel(context.Background())
 	kb := NewPeer(ctx, b, handler("b"))
 	defer kb.Close()
 	defer ka.Close()
+
 	var wg sync.WaitGroup
 	for range 10 {
 		for k, want := range map[*Caller]string{ka: "b", kb: "a"} {
@@ -280,6 +300,7 @@ func TestPeersAskEachOther(t *testing.T) {
 			})
 		}
 	}
+
 	wg.Wait()
 	cancel()
 	<-kb.Done()

@@ -8,9 +8,9 @@ import (
 	"capgpu/outcome"
 )
 
-// reader takes a body apart. The first mistake sticks in err, and everything
-// read after it is zero; counts are bounded by the bytes that are left before
-// anything is allocated for them.
+// reader parses a body. The first error stays in err, and everything read after it
+// is zero. Counts are bounded by the remaining bytes before anything is allocated
+// for them.
 type reader struct {
 	rest []byte
 	err  error
@@ -102,7 +102,7 @@ func (r *reader) str(max int, field string) string {
 	return string(b)
 }
 
-// count reads the length of a list whose items take at least itemBytes each.
+// count reads the length of a list with items of at least itemBytes each.
 func (r *reader) count(itemBytes int, field string) int {
 	n := r.u32(field)
 	if uint64(n)*uint64(itemBytes) > uint64(len(r.rest)) {
@@ -150,10 +150,11 @@ func (r *reader) outcome() outcome.Outcome {
 	if r.err != nil {
 		return outcome.Outcome{}
 	}
+
 	return o
 }
 
-// end refuses what is left over.
+// end refuses remaining bytes.
 func (r *reader) end() error {
 	if r.err == nil && len(r.rest) > 0 {
 		r.fail("%d bytes are left after the last field", len(r.rest))
@@ -165,8 +166,8 @@ func appendU16(b []byte, v uint16) []byte { return binary.LittleEndian.AppendUin
 func appendU32(b []byte, v uint32) []byte { return binary.LittleEndian.AppendUint32(b, v) }
 func appendU64(b []byte, v uint64) []byte { return binary.LittleEndian.AppendUint64(b, v) }
 
-// appendStr appends s; one too long for its length field is cut to what is
-// still longer than any string may be, so that CheckBody refuses it.
+// appendStr appends s. A string that is too long for its length field is cut, but
+// stays longer than any valid string, so that CheckBody refuses it.
 func appendStr(b []byte, s string) []byte {
 	s = s[:min(len(s), MaxMessageBytes)]
 	return append(appendU16(b, uint16(len(s))), s...)
@@ -196,13 +197,13 @@ func appendOutcome(b []byte, o outcome.Outcome) []byte {
 	return appendU64(b, o.Trap.Offset)
 }
 
-// fixed is implemented by pointers to the bodies.
+// decoder is implemented by pointers to the bodies.
 type decoder[T any] interface {
 	*T
 	decode(r *reader)
 }
 
-// parse takes a whole body apart.
+// parse parses a whole body.
 func parse[T any, P decoder[T]](b []byte) (T, error) {
 	var v T
 	r := reader{rest: b}
@@ -220,11 +221,11 @@ func body[T any, P decoder[T]](r *reader) {
 	P(&v).decode(r)
 }
 
-// anything is a body that is passed on unread: JSON.
+// anything accepts any body: JSON that is passed on unread.
 func anything(r *reader) { r.rest = nil }
 
-// CheckBody parses the body of a request, or of a reply without an error code,
-// as its type demands, and throws the result away.
+// CheckBody parses the body of a request, or of a reply without an error code, as
+// its type demands, and drops the result.
 func CheckBody(t MsgType, reply bool, b []byte) error {
 	l := layouts[t]
 	if l == nil {

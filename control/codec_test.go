@@ -30,6 +30,7 @@ func TestGolden(t *testing.T) {
 		m := &Message{Type: s.typ, Reply: s.reply, Seq: 0x0102030405060708, Body: s.body.AppendTo(nil)}
 		lines = append(lines, goldenLine(s.name(), encode(t, m)))
 	}
+
 	fail := ErrorReply(&Message{Type: TypeCreateBuffer, Seq: 2}, anError)
 	lines = append(lines, goldenLine("error reply", encode(t, fail)))
 	json := &Message{Type: TypeStatus, Reply: true, Seq: 3, Body: []byte(`{"a":1}`)}
@@ -59,11 +60,13 @@ func TestRoundTrip(t *testing.T) {
 			if err := CheckBody(s.typ, s.reply, b); err != nil {
 				t.Errorf("CheckBody: %v", err)
 			}
+
 			for n := range b { // every truncation
 				if _, err := s.parse(b[:n]); !errors.Is(err, gpuerr.Protocol) {
 					t.Errorf("%d of %d bytes parse: %v", n, len(b), err)
 				}
 			}
+
 			if _, err := s.parse(append(b, 0)); !errors.Is(err, gpuerr.Protocol) {
 				t.Errorf("one byte too many parses: %v", err)
 			}
@@ -80,11 +83,13 @@ func TestParseRefuses(t *testing.T) {
 		b[off] = v
 		return b
 	}
+
 	device := func(change func(*DeviceInfo)) []byte {
 		d := aDevice
 		change(&d)
 		return ListDevicesReply{Devices: []DeviceInfo{d}}.AppendTo(nil)
 	}
+
 	for _, c := range []struct {
 		name  string
 		typ   MsgType
@@ -129,12 +134,13 @@ func TestParseRefuses(t *testing.T) {
 			t.Errorf("%s: %v, want E_PROTOCOL with %q", c.name, err, c.word)
 		}
 	}
+
 	if err := CheckBody(TypeStatus, true, make([]byte, MaxLongBytes-HeaderBytes)); err != nil {
 		t.Errorf("the longest status reply: %v", err)
 	}
 }
 
-// A count bounds the allocation, not the other way round.
+// The bytes bound the allocation, not the count.
 func TestParseBoundsAllocation(t *testing.T) {
 	b := appendU32(nil, math.MaxUint32)
 	if n := testing.AllocsPerRun(10, func() { ParseBudgetReply(b) }); n > 20 {
@@ -171,14 +177,17 @@ func TestErrorBody(t *testing.T) {
 			t.Errorf("%v came back as %v", e, got)
 		}
 	}
+
 	if m := ErrorReply(&Message{Type: TypePing, Seq: 1}, anError); !reflect.DeepEqual(m.Err(), error(anError)) {
 		t.Errorf("%v came back as %v", anError, m.Err())
 	}
+
 	for name, err := range map[string]error{"nil": nil, "no code": errors.New("x"), "code 0": gpuerr.None, "unknown code": gpuerr.Code(999)} {
 		if m := ErrorReply(&Message{Type: TypePing, Seq: 1}, err); m.Code != gpuerr.Internal || checkReply(m) != nil {
 			t.Errorf("%s: %v, %v", name, m.Code, checkReply(m))
 		}
 	}
+
 	body := AppendErrorBody(nil, anError)
 	body[16] = 0 // a hole in the resource
 	if _, err := ParseErrorBody(body); !errors.Is(err, gpuerr.Protocol) {
@@ -191,7 +200,7 @@ func TestHeaderRefuses(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		change  func(b []byte) []byte
-		answers bool // the peer gets to know
+		answers bool // the peer is answered
 	}{
 		{"short", func(b []byte) []byte { return b[:HeaderBytes-1] }, false},
 		{"magic", func(b []byte) []byte { b[0] ^= 1; return b }, false},
@@ -220,7 +229,7 @@ func TestHeaderRefuses(t *testing.T) {
 	}
 }
 
-// FuzzBodies: what parses encodes to the same bytes.
+// FuzzBodies: a body that parses encodes to the same bytes.
 func FuzzBodies(f *testing.F) {
 	for i := range samples {
 		f.Add(uint8(i), samples[i].body.AppendTo(nil))
@@ -248,6 +257,7 @@ func FuzzMessage(f *testing.F) {
 	for i := range samples {
 		f.Add(encode(f, &Message{Type: samples[i].typ, Reply: samples[i].reply, Seq: uint64(i + 1), Body: samples[i].body.AppendTo(nil)}))
 	}
+
 	f.Add(encode(f, ErrorReply(&Message{Type: TypePing, Seq: 1}, anError)))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		m, fds, err := parseMessage(b)
@@ -255,11 +265,13 @@ func FuzzMessage(f *testing.F) {
 			answer(err)
 			return
 		}
+
 		m.FDs = make([]int, fds)
 		again, err := appendMessage(nil, &m)
 		if err != nil || !bytes.Equal(again, b) {
 			t.Fatalf("%x parses to %+v, which encodes to %x, %v", b, m, again, err)
 		}
+
 		if m.Reply {
 			checkReply(&m)
 			m.Err()

@@ -15,10 +15,10 @@ import (
 	"capgpu/gpuerr"
 )
 
-// ConnOptions tunes a Conn; the zero value is the wire's.
+// ConnOptions tunes a Conn; the zero value follows docs/wire.md.
 type ConnOptions struct {
 	WriteTimeout time.Duration // 0: 5 s
-	Descriptors  bool          // let descriptors in: of a trusted peer only, see rights.go
+	Descriptors  bool          // accept descriptors: only from a trusted peer, see rights.go
 }
 
 // writeTimeout is how long a peer may leave its replies unread.
@@ -34,9 +34,9 @@ type Conn struct {
 	sending chan struct{} // holds one token: the right to send
 	sendBuf []byte        // the holder's
 
-	// The receiver's; see Recv.
+	// These belong to the receiver; see Recv.
 	recvBuf []byte
-	oobBuf  []byte // nil: no descriptor comes in
+	oobBuf  []byte // nil: no descriptor is accepted
 
 	dropped   atomic.Pointer[gpuerr.Error] // why the Conn closed itself
 	closeOnce sync.Once
@@ -54,38 +54,44 @@ func NewConn(fd int, opts ConnOptions) (*Conn, error) {
 		closeAll([]int{fd})
 		return nil, gpuerr.New(gpuerr.IO, "cannot make a socket non-blocking: %v", err)
 	}
+
 	file := os.NewFile(uintptr(fd), "seqpacket socket")
-	if err := file.SetDeadline(time.Time{}); err != nil { // only what is in the poller takes one
+	if err := file.SetDeadline(time.Time{}); err != nil { // only a file in the poller has deadlines
 		file.Close()
 		return nil, gpuerr.New(gpuerr.IO, "cannot poll a socket: %v", err)
 	}
+
 	raw, err := file.SyscallConn()
 	if err != nil {
 		file.Close()
 		return nil, gpuerr.New(gpuerr.IO, "cannot poll a socket: %v", err)
 	}
+
 	c := &Conn{
 		file: file, raw: raw, writeTimeout: opts.WriteTimeout,
 		sending: make(chan struct{}, 1),
 		recvBuf: make([]byte, MaxMessageBytes+1),
 	}
+
 	if opts.Descriptors {
 		c.oobBuf = make([]byte, unix.CmsgSpace(MaxFDs*4))
 	} else {
 		RefuseDescriptors(fd)
 	}
+
 	if c.writeTimeout <= 0 {
 		c.writeTimeout = writeTimeout
 	}
+
 	return c, nil
 }
 
-// expectLong makes room for the long replies; only an asker gets them.
+// expectLong makes room for the long replies; only a caller gets them.
 func (c *Conn) expectLong() { c.recvBuf = make([]byte, MaxLongBytes+1) }
 
-// Send sends one message. The descriptors are only lent; the message may be used
-// again afterwards. A peer that leaves the socket full for the write timeout is
-// dropped: the Conn is closed. When ctx ends first nothing was sent.
+// Send sends one message. The descriptors are only lent; the message may be reused
+// afterwards. A peer that leaves the socket full for the write timeout is dropped:
+// the Conn is closed. When ctx ends first, nothing was sent.
 func (c *Conn) Send(ctx context.Context, m *Message) error {
 	select {
 	case c.sending <- struct{}{}:
@@ -93,32 +99,39 @@ func (c *Conn) Send(ctx context.Context, m *Message) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+
 	b, err := appendMessage(c.sendBuf[:0], m)
 	if err != nil {
 		return err
 	}
+
 	c.sendBuf = b
 	var oob []byte
 	if len(m.FDs) > 0 {
 		oob = unix.UnixRights(m.FDs...)
 	}
+
 	err = c.sendmsg(ctx, b, oob)
 	switch {
 	case err == nil:
 		return nil
+
 	case ctx.Err() != nil && errors.Is(err, os.ErrDeadlineExceeded):
 		return ctx.Err()
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		c.dropped.CompareAndSwap(nil, gpuerr.New(gpuerr.Disconnected, "the peer did not read for %v and was dropped", c.writeTimeout))
 		c.Close()
 		return c.closedError()
+
 	case errors.Is(err, os.ErrClosed):
 		return c.closedError()
 	case errors.Is(err, unix.EPIPE), errors.Is(err, unix.ECONNRESET), errors.Is(err, unix.ENOTCONN):
 		return gpuerr.New(gpuerr.Disconnected, "%v: the peer is gone", m.Type)
+
 	case errors.Is(err, unix.EPERM) && len(m.FDs) > 0:
 		return errNotTaken(m.Type)
 	default:
@@ -132,6 +145,7 @@ func (c *Conn) sendmsg(ctx context.Context, b, oob []byte) error {
 	if c.file.SetWriteDeadline(time.Now().Add(c.writeTimeout)) != nil {
 		return os.ErrClosed
 	}
+
 	if ctx.Done() != nil {
 		interrupted := make(chan struct{})
 		stop := context.AfterFunc(ctx, func() {
@@ -140,10 +154,11 @@ func (c *Conn) sendmsg(ctx context.Context, b, oob []byte) error {
 		})
 		defer func() {
 			if !stop() {
-				<-interrupted // or it would hit the next sender's deadline
+				<-interrupted // otherwise it would hit the next sender's deadline
 			}
 		}()
 	}
+
 	var sendErr error
 	err := c.raw.Write(func(fd uintptr) bool {
 		for {
@@ -154,18 +169,20 @@ func (c *Conn) sendmsg(ctx context.Context, b, oob []byte) error {
 		}
 	})
 	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
-		return os.ErrClosed // what else a RawConn says; it has no error value of its own for it
+		return os.ErrClosed // RawConn reports a closed file by an error without a value
 	}
 	if err != nil {
 		return err
 	}
+
 	return sendErr
 }
 
-// Recv waits for the next message. Its descriptors are the caller's. It fails
-// with io.EOF when the peer is gone, with gpuerr.Protocol on a datagram that
-// breaks the rules (its descriptors are closed), with gpuerr.Closed after Close.
-// A message whose descriptors could not be let in comes without them, refused.
+// Recv waits for the next message. The caller owns its descriptors. Recv fails with
+// io.EOF when the peer is gone, with gpuerr.Protocol on a datagram that breaks the
+// rules (its descriptors are closed), and with gpuerr.Closed after Close. If the
+// kernel could not install a message's descriptors, the message comes without them,
+// and is marked refused.
 func (c *Conn) Recv() (*Message, error) {
 	var n, oobn, flags int
 	var recvErr error
@@ -176,37 +193,41 @@ func (c *Conn) Recv() (*Message, error) {
 			switch {
 			case recvErr == unix.EINTR:
 			case recvErr == unix.ECONNRESET && !reset:
-				// The peer closed with messages of ours unread. The kernel says so once,
-				// ahead of what the peer sent before that, which counts.
+				// The peer closed with unread messages of ours. The kernel reports
+				// that once, before the peer's earlier messages, which still count.
 				reset = true
 			default:
 				return recvErr != unix.EAGAIN
 			}
 		}
 	})
+
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded): // interruptRead
 		return nil, err
 	case err != nil:
 		return nil, c.closedError()
-	case errors.Is(recvErr, unix.ECONNRESET): // it went with our messages unread
+	case errors.Is(recvErr, unix.ECONNRESET): // the peer left with our messages unread
 		return nil, io.EOF
 	case recvErr != nil:
 		return nil, gpuerr.New(gpuerr.IO, "cannot receive: %v", recvErr)
 	}
+
 	fds, err := receivedFDs(c.oobBuf[:oobn])
-	if n == 0 { // the end, or an empty datagram, which is taken as one
+	if n == 0 { // the end, or an empty datagram, which counts as the end
 		closeAll(fds)
 		return nil, io.EOF
 	}
+
 	m, err := c.check(c.recvBuf[:n], flags, fds, err)
 	if err != nil || m.refused != nil {
 		closeAll(fds)
 	}
+
 	return m, err
 }
 
-// check makes a Message of a datagram; on error, and when it is refused, the
+// check makes a Message of a datagram. On an error, and for a refused message, the
 // descriptors stay open.
 func (c *Conn) check(b []byte, flags int, fds []int, fdErr error) (*Message, error) {
 	bad := func(m *Message, format string, args ...any) error {
@@ -216,15 +237,18 @@ func (c *Conn) check(b []byte, flags int, fds []int, fdErr error) (*Message, err
 		}
 		return e
 	}
+
 	if flags&unix.MSG_TRUNC != 0 {
-		// Not all of it is here, but its head is, and so is whom to answer.
+		// The datagram is cut, but its header is complete, so it can be answered.
 		return nil, bad(headOf(b), "a message of more than %d bytes", len(b)-1)
 	}
+
 	m, count, err := parseMessage(b)
-	more := flags&unix.MSG_CTRUNC != 0 // than were let in
+	more := flags&unix.MSG_CTRUNC != 0 // than were installed
 	switch {
 	case err != nil:
 		return nil, err
+
 	case fdErr != nil:
 		return nil, bad(&m, "%v: %v", m.Type, fdErr)
 	case c.oobBuf == nil:
@@ -234,23 +258,28 @@ func (c *Conn) check(b []byte, flags int, fds []int, fdErr error) (*Message, err
 		if more {
 			m.refused = errNotTaken(m.Type)
 		}
+
 	case more && len(fds) < count:
-		// Fewer came in than this side would take: the limit is its own.
+		// Fewer arrived than this side would accept: its own limit of descriptors
+		// is reached.
 		m.refused = errNoRoom(m.Type)
+
 	case more:
 		return nil, bad(&m, "%v: more descriptors came than the %d announced", m.Type, count)
 	case count != len(fds):
 		return nil, bad(&m, "%v: fds: %d announced, %d came", m.Type, count, len(fds))
 	}
+
 	m.Body = append([]byte(nil), m.Body...)
 	m.announced = count
 	if m.refused == nil {
 		m.FDs = fds
 	}
+
 	return &m, nil
 }
 
-// headOf reads type and seq of a datagram that is too long to be parsed.
+// headOf reads type and seq of a datagram that is too long to parse.
 func headOf(b []byte) *Message {
 	_, _, err := parseMessage(b)
 	var e *badMessage
@@ -265,10 +294,12 @@ func receivedFDs(oob []byte) (fds []int, err error) {
 	if len(oob) == 0 {
 		return nil, nil
 	}
+
 	messages, err := unix.ParseSocketControlMessage(oob)
 	if err != nil {
 		return nil, gpuerr.New(gpuerr.Protocol, "control data: %v", err)
 	}
+
 	for i := range messages {
 		if messages[i].Header.Level != unix.SOL_SOCKET || messages[i].Header.Type != unix.SCM_RIGHTS {
 			err = gpuerr.New(gpuerr.Protocol, "control data other than descriptors")
@@ -281,16 +312,17 @@ func receivedFDs(oob []byte) (fds []int, err error) {
 		}
 		fds = append(fds, more...)
 	}
+
 	return fds, err
 }
 
 // awaitHangup waits until the peer is gone (io.EOF), interruptRead was called
-// (nil), or the Conn is closed. It reads nothing: that is how a peer's end is
-// seen while its requests wait.
+// (nil), or the Conn is closed. It reads nothing, so a peer's end is noticed while
+// its requests wait.
 func (c *Conn) awaitHangup() error {
 	err := c.raw.Read(func(fd uintptr) bool {
 		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
-		n, err := unix.Ppoll(p, &unix.Timespec{}, nil) // which the confined processes may call
+		n, err := unix.Ppoll(p, &unix.Timespec{}, nil) // confined processes may call it
 		return err == nil && n > 0 && p[0].Revents&(unix.POLLRDHUP|unix.POLLHUP|unix.POLLERR) != 0
 	})
 	switch {
@@ -303,12 +335,12 @@ func (c *Conn) awaitHangup() error {
 	}
 }
 
-// interruptRead makes awaitHangup return, now or when it is next called;
-// resumeRead takes that back.
+// interruptRead makes awaitHangup return, now or at its next call; resumeRead
+// undoes that.
 func (c *Conn) interruptRead() { c.file.SetReadDeadline(time.Unix(1, 0)) }
 func (c *Conn) resumeRead()    { c.file.SetReadDeadline(time.Time{}) }
 
-// PeerCred says who made the other end.
+// PeerCred returns the credentials of the other end's creator.
 func (c *Conn) PeerCred() (*unix.Ucred, error) {
 	var cred *unix.Ucred
 	var err error
@@ -321,10 +353,10 @@ func (c *Conn) PeerCred() (*unix.Ucred, error) {
 	return cred, nil
 }
 
-// SyscallConn gives the socket for what has no method here.
+// SyscallConn gives access to the socket for operations without a method here.
 func (c *Conn) SyscallConn() (syscall.RawConn, error) { return c.raw, nil }
 
-// Close is idempotent and wakes whoever sends or receives.
+// Close is idempotent and wakes every goroutine that sends or receives.
 func (c *Conn) Close() error {
 	c.closeOnce.Do(func() {
 		if err := c.file.Close(); err != nil {
@@ -334,7 +366,7 @@ func (c *Conn) Close() error {
 	return c.closeErr
 }
 
-// closedError is what a closed Conn answers.
+// closedError is the error of a closed Conn.
 func (c *Conn) closedError() error {
 	if e := c.dropped.Load(); e != nil {
 		return e

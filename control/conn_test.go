@@ -28,6 +28,7 @@ func TestConnSendRecv(t *testing.T) {
 		if err := c.Send(testContext(t), m); err != nil {
 			t.Fatal(err)
 		}
+
 		got, err := peer.Recv()
 		if err != nil {
 			t.Fatal(err)
@@ -35,14 +36,17 @@ func TestConnSendRecv(t *testing.T) {
 		if got.Type != m.Type || got.Reply != m.Reply || got.Seq != m.Seq || string(got.Body) != string(m.Body) || len(got.FDs) != len(m.FDs) {
 			t.Fatalf("sent %+v, received %+v", m, got)
 		}
+
 		for _, fd := range got.FDs {
 			if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC == 0 {
 				t.Errorf("descriptor %d: flags %#x, %v; want close-on-exec", fd, flags, err)
 			}
 		}
+
 		got.CloseFDs()
 		got.CloseFDs()
 	}
+
 	cred, err := c.PeerCred()
 	if err != nil || int(cred.Pid) != unix.Getpid() {
 		t.Errorf("PeerCred() = %+v, %v", cred, err)
@@ -53,6 +57,7 @@ func TestConnRefusesToSend(t *testing.T) {
 	leakcheck.Check(t)
 	c, fd := pair(t, anyFDs)
 	defer unix.Close(fd)
+
 	for name, m := range map[string]*Message{
 		"seq 0":            {Type: TypePing},
 		"type 0":           {Seq: 1},
@@ -73,6 +78,7 @@ func TestConnRecvRefuses(t *testing.T) {
 	withFDs := func(n int) []byte {
 		return encode(t, &Message{Type: TypePing, Seq: 5, FDs: make([]int, n)})
 	}
+
 	fd := memfd(t)
 	for _, c := range []struct {
 		name string
@@ -95,7 +101,7 @@ func TestConnRecvRefuses(t *testing.T) {
 			if m, err := conn.Recv(); !errors.Is(err, gpuerr.Protocol) {
 				t.Errorf("Recv() = %+v, %v", m, err)
 			}
-			// What was wrong with one datagram does not stick to the next.
+			// An error in one datagram does not affect the next.
 			rawSend(t, peer, ping)
 			if m, err := conn.Recv(); err != nil || m.Type != TypePing {
 				t.Errorf("Recv() = %+v, %v", m, err)
@@ -140,6 +146,7 @@ func TestConnEnds(t *testing.T) {
 		_, err := c.Recv()
 		received <- err
 	}()
+
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +178,7 @@ func TestNewConnTakesSeqpacketOnly(t *testing.T) {
 	}
 }
 
-// fill sends until the socket takes no more, and returns what stopped it.
+// fill sends until the socket takes no more, and returns the error that stopped it.
 func fill(ctx context.Context, c *Conn) error {
 	for seq := uint64(1); ; seq++ {
 		if err := c.Send(ctx, &Message{Type: TypeStatus, Reply: true, Seq: seq, Body: make([]byte, 60_000)}); err != nil {
@@ -185,7 +192,7 @@ func TestConnDropsPeerThatNeverReads(t *testing.T) {
 	c, peer := pair(t, ConnOptions{WriteTimeout: 50 * time.Millisecond})
 	defer unix.Close(peer)
 	var wg sync.WaitGroup
-	for range 4 { // one of them finds out, the others hear of it
+	for range 4 { // one of them fails itself, the others learn of it
 		wg.Go(func() {
 			if err := fill(testContext(t), c); !errors.Is(err, gpuerr.Disconnected) {
 				t.Errorf("Send() = %v, want E_DISCONNECTED", err)
@@ -209,7 +216,8 @@ func TestConnSendCancelled(t *testing.T) {
 	if err := <-stopped; err != context.Canceled {
 		t.Errorf("Send() = %v, want context.Canceled", err)
 	}
-	// The Conn is whole: the peer reads, and the next message goes through.
+
+	// The Conn is intact: the peer reads, and the next message goes through.
 	p := newConn(t, peer)
 	p.expectLong()
 	sent := make(chan error)
@@ -223,6 +231,7 @@ func TestConnSendCancelled(t *testing.T) {
 			break
 		}
 	}
+
 	if err := <-sent; err != nil {
 		t.Error(err)
 	}
@@ -261,6 +270,7 @@ func TestConnConcurrentSend(t *testing.T) {
 			}
 		})
 	}
+
 	seen := map[uint64]bool{}
 	for range senders * each {
 		m, err := peer.Recv()
@@ -272,5 +282,6 @@ func TestConnConcurrentSend(t *testing.T) {
 		}
 		seen[m.Seq] = true
 	}
+
 	wg.Wait()
 }

@@ -2,7 +2,7 @@ package control
 
 import "capgpu/outcome"
 
-// Description is what a session may do and the bounds the service promises.
+// Description is the rights of a session, and the bounds that the service promises.
 type Description struct {
 	Device             DeviceInfo
 	HangBoundNanos     uint64
@@ -18,7 +18,7 @@ type Description struct {
 	MaxQueueEntries    uint32
 	SubgroupSize       uint32
 	Facet              uint32
-	Poisoned           outcome.Outcome // failed: what poisoned the session; else pending
+	Poisoned           outcome.Outcome // failed: the outcome that poisoned the session; else pending
 	Checked            bool
 	Programs           []string
 }

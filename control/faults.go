@@ -6,12 +6,12 @@ const (
 	FaultWrite = 2
 )
 
-// DeviceFaultRequest tells a driver that its device reached for memory that it was
-// not granted: the IOMMU refused, and nothing was read or changed.
+// DeviceFaultRequest reports to a driver that its device accessed memory that it
+// was not granted. The IOMMU refused, and nothing was read or changed.
 type DeviceFaultRequest struct {
 	IOVA   uint64
 	Access uint32 // FaultRead or FaultWrite
-	Count  uint64 // faults since the last of these messages, at least 1; the fields are the last one's
+	Count  uint64 // faults since the last such message, at least 1; the fields describe the last one
 	Reason string // the kernel's words
 }
 
@@ -35,7 +35,7 @@ func ParseDeviceFaultRequest(b []byte) (DeviceFaultRequest, error) {
 	return parse[DeviceFaultRequest](b)
 }
 
-// DeviceGoneRequest tells a driver that its device is no longer there.
+// DeviceGoneRequest reports to a driver that its device is gone.
 type DeviceGoneRequest struct{ Reason string }
 
 func (m DeviceGoneRequest) AppendTo(b []byte) []byte { return appendStr(b, m.Reason) }

@@ -31,7 +31,7 @@ func (r *reader) limits(field string) []Limit {
 type RestrictRequest struct {
 	Facet            uint32
 	MaxDeadlineNanos uint64 // 0: as the parent
-	Check            bool   // programs run watched; see docs/architecture.md
+	Check            bool   // programs run under the checker; see docs/architecture.md
 	Limits           []Limit
 	Programs         []string // empty: as the parent
 }
@@ -105,7 +105,7 @@ func (m *AttachRequest) decode(r *reader) {
 // ParseAttachRequest is strict.
 func ParseAttachRequest(b []byte) (AttachRequest, error) { return parse[AttachRequest](b) }
 
-// DriverStatusRequest asks a driver for its account of a tenant, or of all; the
+// DriverStatusRequest asks a driver for the status of a tenant, or of all; the
 // reply is JSON.
 type DriverStatusRequest struct{ Tenant string }
 
@@ -117,7 +117,7 @@ func ParseDriverStatusRequest(b []byte) (DriverStatusRequest, error) {
 	return parse[DriverStatusRequest](b)
 }
 
-// SetTenantRequest says what a tenant may do from now on, in sessions that are open, too.
+// SetTenantRequest sets a tenant's rights from now on, also in open sessions.
 type SetTenantRequest struct {
 	Tenant           string
 	Weight           uint32
@@ -140,13 +140,13 @@ func (m *SetTenantRequest) decode(r *reader) {
 // ParseSetTenantRequest is strict.
 func ParseSetTenantRequest(b []byte) (SetTenantRequest, error) { return parse[SetTenantRequest](b) }
 
-// EndSessionsRequest has a driver end sessions of a tenant, with all that was restricted
-// from them: those that are named, or, with All, every one, and then the tenant is
-// forgotten as soon as nothing of it is left.
+// EndSessionsRequest makes a driver end sessions of a tenant, with all sessions
+// restricted from them: the named ones or, with All, every one. With All the driver
+// then forgets the tenant as soon as nothing of it is left.
 type EndSessionsRequest struct {
 	Tenant   string
 	All      bool
-	Reason   string   // for those whose sessions they are
+	Reason   string   // the reason that the sessions' clients get
 	Sessions []uint64 // as Attach named them; none with All
 }
 
@@ -177,8 +177,8 @@ func ParseEndSessionsRequest(b []byte) (EndSessionsRequest, error) {
 	return parse[EndSessionsRequest](b)
 }
 
-// SettleFaultsReply says for how long, by now, no report of a fault of the driver's
-// device was left out.
+// SettleFaultsReply gives the time up to which, by now, no report of a fault of the
+// driver's device is missing.
 type SettleFaultsReply struct{ CompleteNanos uint64 }
 
 func (m SettleFaultsReply) AppendTo(b []byte) []byte { return appendU64(b, m.CompleteNanos) }

@@ -1,7 +1,7 @@
 package control
 
-// RecordListRequest names a recording in memory of the session: entries as they lie in
-// a ring, then the bytes of their arguments.
+// RecordListRequest names a recording in memory of the session: entries in the
+// layout of a ring, then the bytes of their arguments.
 type RecordListRequest struct {
 	Buffer   uint64 // handle
 	Off      uint64

@@ -23,7 +23,7 @@ var update = flag.Bool("update", false, "write testdata/*.golden anew")
 
 func TestMain(m *testing.M) { leakcheck.Main(m) }
 
-// patience bounds every wait of these tests; none is expected to need it.
+// patience bounds every wait of these tests; none should need it.
 const patience = 20 * time.Second
 
 func testContext(t testing.TB) context.Context {
@@ -82,7 +82,7 @@ func rawSend(t testing.TB, fd int, b []byte, fds ...int) {
 	}
 }
 
-// encode makes the bytes of a message that may break the rules for bodies.
+// encode encodes a message that may break the rules for bodies.
 func encode(t testing.TB, m *Message) []byte {
 	t.Helper()
 	b, err := appendMessage(nil, m)
@@ -108,6 +108,10 @@ var aProgram = ProgramInfo{
 	Features: []string{"f16Storage"}, Warnings: []string{"W-GPU-4040 OpControlBarrier at byte 812: in divergent flow"},
 }
 
+func (Empty) AppendTo(b []byte) []byte { return b }
+
+func parseEmpty(b []byte) (Empty, error) { return parse[Empty](b) }
+
 // sample is one body with all its fields set.
 type sample struct {
 	typ   MsgType
@@ -126,7 +130,7 @@ const h1, h2 = 0x0000000200000001, 0x0000000700000009
 var samples = []sample{
 	{TypeHello, false, HelloRequest{Version: 1}, as(ParseHelloRequest)},
 	{TypeHello, true, HelloReply{Version: 1, Tenant: "alice"}, as(ParseHelloReply)},
-	{TypeListDevices, false, Empty{}, as(ParseEmpty)},
+	{TypeListDevices, false, Empty{}, as(parseEmpty)},
 	{TypeListDevices, true, ListDevicesReply{Devices: []DeviceInfo{aDevice, {Name: "é"}}}, as(ParseListDevicesReply)},
 	{TypeOpenDevice, false, OpenDeviceRequest{Index: 7}, as(ParseOpenDeviceRequest)},
 	{TypeOpenDevice, true, OpenDeviceReply{Epoch: 9}, as(ParseOpenDeviceReply)},
@@ -135,91 +139,91 @@ var samples = []sample{
 	{TypeStatus, false, StatusRequest{Index: 1}, as(ParseStatusRequest)},
 	{TypeOpenReady, false, OpenReadyRequest{Index: 7, TimeoutNanos: 3}, as(ParseOpenReadyRequest)},
 	{TypeOpenReady, true, OpenDeviceReply{Epoch: 9}, as(ParseOpenDeviceReply)},
-	{TypeDescribe, false, Empty{}, as(ParseEmpty)},
+	{TypeDescribe, false, Empty{}, as(parseEmpty)},
 	{TypeDescribe, true, Description{Device: aDevice, HangBoundNanos: 1, RevokeBoundNanos: 9, MaxDeadlineNanos: 2, MaxBufferBytes: 3,
 		MaxThreadsPerBlock: 4, MaxBlockDim: 5, MaxGridDim: 6, MaxSharedBytes: 7, MaxBindings: 8, MaxInlineBytes: 9,
 		MaxQueueEntries: 10, SubgroupSize: 11, Facet: 1, Poisoned: aTrap, Checked: true, Programs: []string{"fill_u32", "vecadd_f32"}}, as(ParseDescription)},
-	{TypeBudget, false, Empty{}, as(ParseEmpty)},
+	{TypeBudget, false, Empty{}, as(parseEmpty)},
 	{TypeBudget, true, BudgetReply{Entries: []BudgetEntry{{Class: 1, Used: 2, Limit: 3, Peak: 4}, {Class: 14, Limit: math.MaxUint64}}}, as(ParseBudgetReply)},
 	{TypeCreateBuffer, false, CreateBufferRequest{Bytes: 4096, Usage: 5}, as(ParseCreateBufferRequest)},
 	{TypeCreateBuffer, true, CreateBufferReply{Handle: h1, MemOff: 4096, MemLen: 8192}, as(ParseCreateBufferReply)},
 	{TypeDestroyBuffer, false, HandleBody{Handle: h1}, as(ParseHandleBody)},
-	{TypeDestroyBuffer, true, Empty{}, as(ParseEmpty)},
+	{TypeDestroyBuffer, true, Empty{}, as(parseEmpty)},
 	{TypeCreateFence, false, CreateFenceRequest{Initial: 5}, as(ParseCreateFenceRequest)},
 	{TypeCreateFence, true, HandleBody{Handle: h2}, as(ParseHandleBody)},
 	{TypeDestroyFence, false, HandleBody{Handle: h2}, as(ParseHandleBody)},
-	{TypeDestroyFence, true, Empty{}, as(ParseEmpty)},
+	{TypeDestroyFence, true, Empty{}, as(parseEmpty)},
 	{TypeFenceState, false, HandleBody{Handle: h2}, as(ParseHandleBody)},
 	{TypeFenceState, true, FenceState{Reached: 1, Promised: 2, Outcome: aTrap}, as(ParseFenceState)},
 	{TypeFenceWait, false, FenceWaitRequest{Handle: h2, Value: 3, TimeoutNanos: 4}, as(ParseFenceWaitRequest)},
 	{TypeFenceWait, true, FenceState{Reached: 3, Promised: 3, Outcome: outcome.Success}, as(ParseFenceState)},
 	{TypeFenceSignal, false, FenceSignalRequest{Handle: h2, Value: 6}, as(ParseFenceSignalRequest)},
-	{TypeFenceSignal, true, Empty{}, as(ParseEmpty)},
+	{TypeFenceSignal, true, Empty{}, as(parseEmpty)},
 	{TypeOpenProgram, false, OpenProgramRequest{Name: "saxpy_f32"}, as(ParseOpenProgramRequest)},
 	{TypeOpenProgram, true, ProgramReply{Handle: h1, Info: aProgram}, as(ParseProgramReply)},
 	{TypeLoadProgram, false, LoadProgramRequest{Buffer: h1, Off: 64, Bytes: 1234}, as(ParseLoadProgramRequest)},
 	{TypeLoadProgram, true, ProgramReply{Handle: h1, Info: aProgram}, as(ParseProgramReply)},
 	{TypeCloseProgram, false, HandleBody{Handle: h1}, as(ParseHandleBody)},
-	{TypeCloseProgram, true, Empty{}, as(ParseEmpty)},
+	{TypeCloseProgram, true, Empty{}, as(parseEmpty)},
 	{TypeCreateQueue, false, CreateQueueRequest{Entries: 256, ArgBytes: 65536}, as(ParseCreateQueueRequest)},
 	{TypeCreateQueue, true, CreateQueueReply{Handle: h1, Entries: 256, ArgBytes: 65536}, as(ParseCreateQueueReply)},
 	{TypeCancelQueue, false, HandleBody{Handle: h1}, as(ParseHandleBody)},
-	{TypeCancelQueue, true, Empty{}, as(ParseEmpty)},
+	{TypeCancelQueue, true, Empty{}, as(parseEmpty)},
 	{TypeCloseQueue, false, HandleBody{Handle: h1}, as(ParseHandleBody)},
-	{TypeCloseQueue, true, Empty{}, as(ParseEmpty)},
+	{TypeCloseQueue, true, Empty{}, as(parseEmpty)},
 	{TypeRestrict, false, RestrictRequest{Facet: 1, MaxDeadlineNanos: 2, Check: true, Limits: []Limit{{Class: 1, Amount: 4096}}, Programs: []string{"a", "bc"}}, as(ParseRestrictRequest)},
-	{TypeRestrict, true, Empty{}, as(ParseEmpty)},
-	{TypeClose, false, Empty{}, as(ParseEmpty)},
-	{TypeClose, true, Empty{}, as(ParseEmpty)},
-	{TypeAwaitEnd, false, Empty{}, as(ParseEmpty)},
-	{TypeAwaitEnd, true, Empty{}, as(ParseEmpty)},
+	{TypeRestrict, true, Empty{}, as(parseEmpty)},
+	{TypeClose, false, Empty{}, as(parseEmpty)},
+	{TypeClose, true, Empty{}, as(parseEmpty)},
+	{TypeAwaitEnd, false, Empty{}, as(parseEmpty)},
+	{TypeAwaitEnd, true, Empty{}, as(parseEmpty)},
 	{TypeRecordList, false, RecordListRequest{Buffer: h1, Off: 4096, Entries: 70, ArgBytes: 9216}, as(ParseRecordListRequest)},
 	{TypeRecordList, true, HandleBody{Handle: h2}, as(ParseHandleBody)},
 	{TypeCloseList, false, HandleBody{Handle: h2}, as(ParseHandleBody)},
-	{TypeCloseList, true, Empty{}, as(ParseEmpty)},
+	{TypeCloseList, true, Empty{}, as(parseEmpty)},
 	{TypeReady, false, ReadyRequest{Epoch: 1, MemoryBytes: 2, Backend: "mock"}, as(ParseReadyRequest)},
-	{TypeReady, true, Empty{}, as(ParseEmpty)},
+	{TypeReady, true, Empty{}, as(parseEmpty)},
 	{TypeAttach, false, AttachRequest{Session: 1, Tenant: "alice", Facet: 2, Weight: 3, MaxDeadlineNanos: 4,
 		TenantLimits: []Limit{{Class: 1, Amount: 5}}, SessionLimits: []Limit{{Class: 7, Amount: 6}, {Class: 0, Amount: 1}}, Programs: []string{"p"}}, as(ParseAttachRequest)},
-	{TypeAttach, true, Empty{}, as(ParseEmpty)},
+	{TypeAttach, true, Empty{}, as(parseEmpty)},
 	{TypeDriverStatus, false, DriverStatusRequest{Tenant: "alice"}, as(ParseDriverStatusRequest)},
-	{TypeShutdown, false, Empty{}, as(ParseEmpty)},
-	{TypeShutdown, true, Empty{}, as(ParseEmpty)},
-	{TypePing, false, Empty{}, as(ParseEmpty)},
-	{TypePing, true, Empty{}, as(ParseEmpty)},
+	{TypeShutdown, false, Empty{}, as(parseEmpty)},
+	{TypeShutdown, true, Empty{}, as(parseEmpty)},
+	{TypePing, false, Empty{}, as(parseEmpty)},
+	{TypePing, true, Empty{}, as(parseEmpty)},
 	{TypeSetTenant, false, SetTenantRequest{Tenant: "alice", Weight: 2, MaxDeadlineNanos: 3, Limits: []Limit{{Class: 14, Amount: 9}}}, as(ParseSetTenantRequest)},
-	{TypeSetTenant, true, Empty{}, as(ParseEmpty)},
+	{TypeSetTenant, true, Empty{}, as(parseEmpty)},
 	{TypeDeviceFault, false, DeviceFaultRequest{IOVA: 0x900000, Access: FaultWrite, Count: 3, Reason: "PTE Write access is not set"}, as(ParseDeviceFaultRequest)},
-	{TypeDeviceFault, true, Empty{}, as(ParseEmpty)},
-	{TypeSettleFaults, false, Empty{}, as(ParseEmpty)},
+	{TypeDeviceFault, true, Empty{}, as(parseEmpty)},
+	{TypeSettleFaults, false, Empty{}, as(parseEmpty)},
 	{TypeSettleFaults, true, SettleFaultsReply{CompleteNanos: 5}, as(ParseSettleFaultsReply)},
 	{TypeDeviceGone, false, DeviceGoneRequest{Reason: "it was unplugged"}, as(ParseDeviceGoneRequest)},
-	{TypeDeviceGone, true, Empty{}, as(ParseEmpty)},
+	{TypeDeviceGone, true, Empty{}, as(parseEmpty)},
 	{TypeRecovery, false, RecoveryRequest{Step: 3, Last: 2, Incidents: 7}, as(ParseRecoveryRequest)},
-	{TypeRecovery, true, Empty{}, as(ParseEmpty)},
+	{TypeRecovery, true, Empty{}, as(parseEmpty)},
 	{TypeHandover, false, HandoverRequest{TimeoutNanos: 5_000_000_000}, as(ParseHandoverRequest)},
 	{TypeHandover, true, HandoverReply{Sessions: 3, Bytes: 70_000}, as(ParseHandoverReply)},
 	{TypeTakeOver, false, HandoverRequest{TimeoutNanos: 5_000_000_000}, as(ParseHandoverRequest)},
 	{TypeTakeOver, true, HandoverReply{Sessions: 3, Bytes: 70_000}, as(ParseHandoverReply)},
-	{TypeThaw, false, Empty{}, as(ParseEmpty)},
-	{TypeThaw, true, Empty{}, as(ParseEmpty)},
-	{TypeGo, false, Empty{}, as(ParseEmpty)},
-	{TypeGo, true, Empty{}, as(ParseEmpty)},
+	{TypeThaw, false, Empty{}, as(parseEmpty)},
+	{TypeThaw, true, Empty{}, as(parseEmpty)},
+	{TypeGo, false, Empty{}, as(parseEmpty)},
+	{TypeGo, true, Empty{}, as(parseEmpty)},
 	{TypeFreeze, false, HandoverRequest{TimeoutNanos: 1}, as(ParseHandoverRequest)},
-	{TypeFreeze, true, Empty{}, as(ParseEmpty)},
-	{TypePreempt, false, Empty{}, as(ParseEmpty)},
+	{TypeFreeze, true, Empty{}, as(parseEmpty)},
+	{TypePreempt, false, Empty{}, as(parseEmpty)},
 	{TypePreempt, true, EndedReply{Sessions: 3}, as(ParseEndedReply)},
 	{TypeEndSessions, false, EndSessionsRequest{Tenant: "alice", Reason: "reason=policy", Sessions: []uint64{7, 1 << 40}}, as(ParseEndSessionsRequest)},
 	{TypeEndSessions, true, EndedReply{Sessions: 2}, as(ParseEndedReply)},
 	{TypeUpgrade, false, UpgradeRequest{Device: "mock0", Force: true}, as(ParseUpgradeRequest)},
 	{TypeUpgrade, true, UpgradeReply{Epoch: 2, Generation: 3, Sessions: 4, Preempted: 6, PauseNanos: 5}, as(ParseUpgradeReply)},
 	{TypeSuspend, false, DeviceRequest{Device: "mock0"}, as(ParseDeviceRequest)},
-	{TypeSuspend, true, Empty{}, as(ParseEmpty)},
+	{TypeSuspend, true, Empty{}, as(parseEmpty)},
 	{TypeResume, false, DeviceRequest{Device: "mock0"}, as(ParseDeviceRequest)},
-	{TypeResume, true, Empty{}, as(ParseEmpty)},
+	{TypeResume, true, Empty{}, as(parseEmpty)},
 	{TypePlan, false, PlanRequest{More: true, Text: []byte("{\"ten")}, as(ParsePlanRequest)},
-	{TypeAwaitClient, false, Empty{}, as(ParseEmpty)},
-	{TypeAwaitClient, true, Empty{}, as(ParseEmpty)},
+	{TypeAwaitClient, false, Empty{}, as(parseEmpty)},
+	{TypeAwaitClient, true, Empty{}, as(parseEmpty)},
 }
 
 var anError = &gpuerr.Error{Code: gpuerr.Quota, Resource: "deviceMemory", Asked: 1 << 20, Available: 4096, Msg: "close a buffer first"}
@@ -236,6 +240,7 @@ func golden(t *testing.T, file string, lines []string) {
 			t.Fatal(err)
 		}
 	}
+
 	want, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)

@@ -16,25 +16,26 @@ type Message struct {
 	Type  MsgType
 	Reply bool
 	Seq   uint64
-	Code  gpuerr.Code // of a reply; None: it went well
+	Code  gpuerr.Code // in a reply; None: success
 	Body  []byte
-	// FDs are the descriptors that travel with it. Those of a received message
-	// belong to whoever received it; those of a reply handed to Serve become
-	// Serve's; Conn.Send and Caller.Call only lend them to the kernel.
+	// FDs are the descriptors in the message. The receiver owns those of a received
+	// message. Serve owns those of a reply that it is given. Conn.Send and
+	// Caller.Call only lend them to the kernel.
 	FDs []int
-	// Closed, of a reply handed to Serve, runs once when Serve has closed FDs: sent, or
-	// not. It does not travel.
+	// Closed, in a reply given to Serve, is called once after Serve has closed FDs,
+	// sent or not. It is local.
 	Closed func()
-	// Last, of a reply handed to Serve, ends the connection once it is sent. It
-	// does not travel.
+	// Last, in a reply given to Serve, ends the connection after the reply is sent.
+	// It is local.
 	Last bool
 
-	// Of a received message:
+	// These are set in a received message:
 	announced int           // descriptors, by its header
-	refused   *gpuerr.Error // why they are not here; then it is answered so
+	refused   *gpuerr.Error // why they are missing; the message is answered with this error
 }
 
-// CloseFDs closes what the receiver does not want to keep. Idempotent.
+// CloseFDs closes the descriptors that the receiver does not keep. It is
+// idempotent.
 func (m *Message) CloseFDs() {
 	closeAll(m.FDs)
 	m.FDs = nil
@@ -102,7 +103,7 @@ func Cut(s string, max int) string {
 	return s[:max]
 }
 
-// ParseErrorBody is strict. The code stands in the header; see Message.Err.
+// ParseErrorBody is strict. The code is in the header; see Message.Err.
 func ParseErrorBody(b []byte) (*gpuerr.Error, error) {
 	r := reader{rest: b}
 	e := &gpuerr.Error{Asked: r.u64("asked"), Available: r.u64("available")}
@@ -118,7 +119,7 @@ func ParseErrorBody(b []byte) (*gpuerr.Error, error) {
 	return e, nil
 }
 
-// maxBytes is how long a message of this kind may be.
+// maxBytes is the maximal length of a message of this kind.
 func maxBytes(t MsgType, reply bool) int {
 	if l := layouts[t]; reply && l != nil && l.longReply {
 		return MaxLongBytes
@@ -132,10 +133,12 @@ func appendMessage(b []byte, m *Message) ([]byte, error) {
 	if length > maxBytes(m.Type, m.Reply) || len(m.FDs) > MaxFDs || m.Seq == 0 || m.Type == 0 || m.Type&replyBit != 0 || (!m.Reply && m.Code != gpuerr.None) {
 		return nil, gpuerr.New(gpuerr.Invalid, "%v: a message of %d bytes and %d descriptors, seq %d, cannot be sent", m.Type, length, len(m.FDs), m.Seq)
 	}
+
 	t := uint16(m.Type)
 	if m.Reply {
 		t |= replyBit
 	}
+
 	b = appendU16(b, magic)
 	b = appendU16(b, t)
 	b = appendU32(b, uint32(length))
@@ -146,8 +149,8 @@ func appendMessage(b []byte, m *Message) ([]byte, error) {
 	return append(b, m.Body...), nil
 }
 
-// badMessage is a datagram that breaks the rules; seq and type are set where
-// they could be read, so that it can be answered.
+// badMessage is a datagram that breaks the rules. seq and type are set if they
+// could be read, so that it can be answered.
 type badMessage struct {
 	err *gpuerr.Error
 	typ MsgType
@@ -157,7 +160,7 @@ type badMessage struct {
 func (b *badMessage) Error() string { return b.err.Error() }
 func (b *badMessage) Unwrap() error { return b.err }
 
-// answer is the reply that a bad message gets, or nil.
+// answer is the reply to a bad message, or nil.
 func answer(err error) *Message {
 	var bad *badMessage
 	if !errors.As(err, &bad) || bad.seq == 0 || bad.typ == 0 {
@@ -166,12 +169,13 @@ func answer(err error) *Message {
 	return ErrorReply(&Message{Type: bad.typ, Seq: bad.seq}, bad.err)
 }
 
-// parseMessage takes a datagram apart; the body is not copied and the
-// descriptors are not counted.
+// parseMessage parses a datagram. It does not copy the body, and does not count the
+// descriptors.
 func parseMessage(b []byte) (m Message, fdCount int, err error) {
 	if len(b) < HeaderBytes {
 		return Message{}, 0, &badMessage{err: gpuerr.New(gpuerr.Protocol, "a message of %d bytes is shorter than its header", len(b))}
 	}
+
 	le := binary.LittleEndian
 	t := le.Uint16(b[2:])
 	m = Message{Type: MsgType(t &^ replyBit), Reply: t&replyBit != 0, Seq: le.Uint64(b[8:]), Body: b[HeaderBytes:]}
@@ -183,27 +187,33 @@ func parseMessage(b []byte) (m Message, fdCount int, err error) {
 		}
 		return Message{}, 0, e
 	}
+
 	switch {
 	case le.Uint16(b) != magic:
-		m.Seq = 0 // nothing says that these bytes are a header
+		m.Seq = 0 // it is unknown whether these bytes are a header
 		return bad("a message starts with %#x, not %#x", le.Uint16(b), magic)
+
 	case le.Uint32(b[4:]) != uint32(len(b)):
 		return bad("length: %d, but the message has %d bytes", le.Uint32(b[4:]), len(b))
 	case len(b) > maxBytes(m.Type, m.Reply):
 		return bad("length: %d bytes are more than %d", len(b), maxBytes(m.Type, m.Reply))
+
 	case m.Type == 0:
 		return bad("type: 0 is no message")
 	case m.Seq == 0:
 		return bad("seq: 0 is not allowed")
+
 	case le.Uint16(b[22:]) != 0:
 		return bad("zero: a zero field is not zero")
 	case fds > MaxFDs:
 		return bad("fds: %d descriptors are more than %d", fds, MaxFDs)
+
 	case !m.Reply && code != 0:
 		return bad("code: a request has no code")
 	case code != 0 && (code > 0xffff || !gpuerr.Code(code).Valid()):
 		return bad("code: %d is unknown", code)
 	}
+
 	m.Code = gpuerr.Code(code)
 	return m, int(fds), nil
 }

@@ -11,32 +11,33 @@ import (
 	"capgpu/gpuerr"
 )
 
-// Serving is Serve that can be stopped between two messages, and gone on with: here, or in
-// another process that has the socket too.
+// Serving is Serve that can be paused between two messages, and resumed here or in
+// another process that also has the socket.
 //
 //	reading ──Pause──► stopping ──(what was read is answered)──► paused ──Resume──► reading
 //
-// What comes meanwhile stays in the socket. Requests that may wait for ever are not waited
-// for: they are told, as Asked, and are not answered until Resume.
+// Messages that come meanwhile stay in the socket. Pause does not wait for requests
+// that may wait for ever: it returns them, as Asked, and they are not answered
+// until Resume.
 type Serving struct{ e *engine }
 
-// Asked is a request that is not answered yet.
+// Asked is an unanswered request.
 type Asked struct {
 	Type MsgType
 	Seq  uint64
 	Body []byte
-	For  time.Duration // it has been waiting
+	For  time.Duration // the time that it has been waiting
 }
 
-// NewServing is Serve in two steps: Run does it. Requests that were asked of another
-// process before are served first.
+// NewServing is the first step of Serve; Run is the second. Requests that another
+// process has received before are served first.
 func NewServing(ctx context.Context, c *Conn, h Handler, asked ...Asked) *Serving {
 	e := newEngine(ctx, c, h, nil)
 	e.early = asked
 	return &Serving{e}
 }
 
-// Run is Serve.
+// Run serves like Serve.
 func (s *Serving) Run() error { return s.e.run() }
 
 // FD is a duplicate of the socket, which the caller owns.
@@ -55,20 +56,22 @@ func (s *Serving) FD() (fd int, err error) {
 type pause struct {
 	mayWait func(MsgType) bool
 	resumed chan struct{} // closed when it is over
-	moved   chan struct{} // capacity 1: something was answered, or the reader has stopped
-	reader  bool          // has stopped; guarded by engine.mu
+	moved   chan struct{} // buffer of one: something was answered, or the reader has stopped
+	reader  bool          // the reader has stopped; guarded by engine.mu
 }
 
-// ErrEnding is why a Serving cannot be paused that ends of itself.
+// ErrEnding means that a Serving cannot be paused because it is ending by itself.
 var ErrEnding = gpuerr.New(gpuerr.Busy, "a session is ending")
 
-// pausePatience is how long a peer may leave replies unread, so that there is no room for
-// others, while its serving is to be paused: everybody else waits for it. Once or twice that.
+// pausePatience is how long a peer may leave replies unread, so that there is no
+// room for more, while its serving is to be paused and all others wait for it. The
+// actual time is once or twice this.
 const pausePatience = time.Second
 
-// Pause stops reading, and returns when everything that was read is answered but for what
-// mayWait; these are told. When ctx ends first nothing is stopped; ErrEnding when the
-// serving ends. A peer that does not take what it has asked for is dropped.
+// Pause stops reading. It returns when every request that was read is answered,
+// except those in mayWait, which it returns. When ctx ends first, nothing is
+// stopped. The error is ErrEnding when the serving ends. A peer that does not read
+// its replies is dropped.
 func (s *Serving) Pause(ctx context.Context, mayWait func(MsgType) bool) ([]Asked, error) {
 	e := s.e
 	p := &pause{mayWait: mayWait, resumed: make(chan struct{}), moved: make(chan struct{}, 1)}
@@ -77,11 +80,13 @@ func (s *Serving) Pause(ctx context.Context, mayWait func(MsgType) bool) ([]Aske
 		e.mu.Unlock()
 		return nil, gpuerr.New(gpuerr.Busy, "a socket is paused already")
 	}
+
 	e.pause = p
 	e.conn.interruptRead()
 	e.mu.Unlock()
 	patience := time.NewTicker(pausePatience)
 	defer patience.Stop()
+
 	unread := false
 	for {
 		if asked, still := e.still(p); still {
@@ -105,14 +110,14 @@ func (s *Serving) Pause(ctx context.Context, mayWait func(MsgType) bool) ([]Aske
 	}
 }
 
-// unread reports whether there are replies that are made and not taken.
+// unread reports whether some replies are made and not read.
 func (e *engine) unread() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.count > len(e.seqs)
 }
 
-// still reports whether nothing moves, and what waits.
+// still reports whether nothing moves, and the waiting requests.
 func (e *engine) still(p *pause) (asked []Asked, still bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -128,7 +133,7 @@ func (e *engine) still(p *pause) (asked []Asked, still bool) {
 	return asked, true
 }
 
-// Resume goes on after a Pause.
+// Resume ends a Pause.
 func (s *Serving) Resume() {
 	e := s.e
 	e.mu.Lock()
@@ -139,12 +144,12 @@ func (s *Serving) Resume() {
 	close(e.pause.resumed)
 	e.pause = nil
 	e.conn.resumeRead()
-	if e.ctx.Err() != nil { // the interruption may have been this one
+	if e.ctx.Err() != nil { // this pause may have caused the interruption
 		e.conn.interruptRead()
 	}
 }
 
-// movedLocked tells a pause that something has happened.
+// movedLocked reports to a pause that something has happened.
 //
 // +checklocks:e.mu
 func (e *engine) movedLocked() {
@@ -156,7 +161,7 @@ func (e *engine) movedLocked() {
 	}
 }
 
-// awaitResume is the reader's, which stands still while the engine is paused.
+// awaitResume blocks the reader while the engine is paused.
 func (e *engine) awaitResume() {
 	for {
 		e.mu.Lock()
@@ -176,12 +181,14 @@ func (e *engine) awaitResume() {
 	}
 }
 
-// interrupted reports whether the reader was woken for a pause, or by one that is over.
+// interrupted reports whether the reader was woken for a pause, or by one that is
+// over.
 func (e *engine) interrupted(err error) bool {
 	return errors.Is(err, os.ErrDeadlineExceeded) && e.ctx.Err() == nil
 }
 
-// beginReply takes the right to answer a request: while the engine is paused what may wait waits.
+// beginReply takes the right to answer a request. While the engine is paused,
+// requests that may wait block here.
 func (e *engine) beginReply(t MsgType, seq uint64) {
 	for {
 		e.mu.Lock()
@@ -200,14 +207,14 @@ func (e *engine) beginReply(t MsgType, seq uint64) {
 	}
 }
 
-// request is one that has no reply yet.
+// request is a request without a reply.
 type request struct {
 	Type  MsgType
 	Body  []byte
 	since time.Time
 }
 
-// takeEarly serves what was asked of another process.
+// takeEarly serves the requests that another process has received.
 func (e *engine) takeEarly() error {
 	for _, a := range e.early {
 		if err := e.accept(&Message{Type: a.Type, Seq: a.Seq, Body: a.Body}); err != nil {

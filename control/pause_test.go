@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// While a serving is paused nothing is read, and nothing that waits is answered; another
-// goes on with the same socket, and with what waits.
+// While a serving is paused, nothing is read and no waiting request is answered.
+// Another serving continues with the same socket, and with the waiting requests.
 func TestPause(t *testing.T) {
 	leakcheck.Check(t)
 	ours, theirs, err := shm.Socketpair()
@@ -41,6 +41,7 @@ func TestPause(t *testing.T) {
 			return NewReply(m, nil)
 		}
 	}
+
 	mayWait := func(t MsgType) bool { return t == TypeFenceWait }
 	dies, die := context.WithCancel(t.Context())
 	first := NewServing(dies, conn, handler(1))
@@ -48,6 +49,7 @@ func TestPause(t *testing.T) {
 	go func() { ended <- first.Run() }()
 	client := NewCaller(clientConn)
 	defer client.Close()
+
 	answers := make(chan uint64, 1)
 	go func() {
 		m, err := client.Call(context.Background(), TypeFenceWait, FenceWaitRequest{Handle: 1, Value: 1, TimeoutNanos: 1 << 40}.AppendTo(nil), nil)
@@ -58,18 +60,20 @@ func TestPause(t *testing.T) {
 		st, _ := ParseFenceState(m.Body)
 		answers <- st.Reached
 	}()
+
 	made := make(chan error, 1)
 	go func() {
 		_, err := client.Call(context.Background(), TypeCreateFence, CreateFenceRequest{}.AppendTo(nil), nil)
 		made <- err
 	}()
+
 	require.Eventually(t, func() bool {
 		first.e.mu.Lock()
 		defer first.e.mu.Unlock()
 		return first.e.count == 2
 	}, patience, time.Millisecond)
 
-	// One that does not wait by nature holds the pause up, and is not lost.
+	// A request that does not wait by nature delays the pause, and is not lost.
 	ctx, stop := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer stop()
 	_, err = first.Pause(ctx, mayWait)
@@ -87,7 +91,8 @@ func TestPause(t *testing.T) {
 		_, err := client.Call(context.Background(), TypeDestroyFence, HandleBody{Handle: 1}.AppendTo(nil), nil)
 		pinged <- err
 	}()
-	close(reached) // the first answers no more
+
+	close(reached) // the first serving answers nothing more
 	select {
 	case <-answers:
 		require.Fail(t, "answered while paused")
@@ -95,11 +100,13 @@ func TestPause(t *testing.T) {
 		require.Fail(t, "read while paused")
 	case <-time.After(20 * time.Millisecond):
 	}
+
 	first.Resume()
 	require.NoError(t, <-pinged)
 	require.EqualValues(t, 1, <-answers)
 
-	// Another goes on. The first one's descriptor goes without a word, as a process dies.
+	// Another continues. The first one's descriptor is closed without a message, as
+	// when a process dies.
 	asked, err = first.Pause(t.Context(), mayWait)
 	require.NoError(t, err)
 	require.Empty(t, asked)
@@ -120,12 +127,14 @@ func TestPause(t *testing.T) {
 	require.NoError(t, <-ended)
 }
 
-// A peer that does not read its replies, or is gone, is not waited for: it ends.
+// A pause does not wait for a peer that does not read its replies, or that is gone:
+// its serving ends.
 func TestPauseOfOneThatDoesNotRead(t *testing.T) {
 	leakcheck.Check(t)
 	ours, theirs, err := shm.Socketpair()
 	require.NoError(t, err)
 	defer unix.Close(ours)
+
 	require.NoError(t, unix.SetsockoptInt(theirs, unix.SOL_SOCKET, unix.SO_SNDBUF, 1))
 	conn, err := NewConn(theirs, ConnOptions{WriteTimeout: time.Hour})
 	require.NoError(t, err)
@@ -138,11 +147,13 @@ func TestPauseOfOneThatDoesNotRead(t *testing.T) {
 		_, err = unix.Write(ours, b)
 		require.NoError(t, err)
 	}
-	require.Eventually(t, func() bool { // some were taken by the socket
+
+	require.Eventually(t, func() bool { // the socket took some of them
 		serving.e.mu.Lock()
 		defer serving.e.mu.Unlock()
 		return serving.e.count-len(serving.e.seqs) > MaxInFlight/2
 	}, 10*time.Second, time.Millisecond)
+
 	_, err = serving.Pause(t.Context(), func(MsgType) bool { return false })
 	require.ErrorIs(t, err, ErrEnding)
 	require.ErrorContains(t, <-ended, "does not read")

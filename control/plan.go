@@ -1,14 +1,14 @@
 package control
 
-// PlanRequest is a part of a policy file, of which an operator asks what it would change:
-// the parts of one file come one after the other. The reply to the last is JSON, and those
-// to the others are empty.
+// PlanRequest is a part of a policy file. An operator asks which changes the file
+// would cause, and sends its parts one after the other. The reply to the last part
+// is JSON, and the replies to the others are empty.
 type PlanRequest struct {
 	More bool // this is not the last part
 	Text []byte
 }
 
-// MaxPlanBytes is how much of the file one part may have.
+// MaxPlanBytes bounds a part of the file.
 const MaxPlanBytes = MaxMessageBytes - HeaderBytes - 4 - 4
 
 func (m PlanRequest) AppendTo(b []byte) []byte {

@@ -16,7 +16,7 @@ type FieldInfo struct {
 	Off  uint32
 }
 
-// ProgramInfo is what a launch is checked against.
+// ProgramInfo is the interface against which a launch is checked.
 type ProgramInfo struct {
 	Name                string
 	Digest              [32]byte
@@ -35,7 +35,7 @@ type ProgramInfo struct {
 	Warnings            []string // the first MaxWarnings
 }
 
-// MaxWarnings is how many of a program's warnings are told.
+// MaxWarnings bounds the warnings of a program in a reply.
 const MaxWarnings = 16
 
 func (m ProgramInfo) AppendTo(b []byte) []byte {
@@ -44,16 +44,19 @@ func (m ProgramInfo) AppendTo(b []byte) []byte {
 	for _, v := range [...]uint32{m.InlineBytes, m.SharedBytes, m.DynamicElementBytes, m.StackBytes, m.Block[0], m.Block[1], m.Block[2]} {
 		b = appendU32(b, v)
 	}
+
 	b = appendBool(appendBool(b, m.BlockFree), m.OrderDependent)
 	b = appendU64(appendU64(b, math.Float64bits(m.ToleranceAbs)), math.Float64bits(m.ToleranceRel))
 	b = appendU32(b, uint32(len(m.Bindings)))
 	for _, i := range m.Bindings {
 		b = appendStr(appendU32(appendStr(b, i.Name), i.Access), i.Type)
 	}
+
 	b = appendU32(b, uint32(len(m.Inline)))
 	for _, f := range m.Inline {
 		b = appendU32(appendStr(appendStr(b, f.Name), f.Type), f.Off)
 	}
+
 	return appendNames(appendNames(b, m.Features), m.Warnings)
 }
 
@@ -67,6 +70,7 @@ func (m *ProgramInfo) decode(r *reader) {
 	for i := range m.Block {
 		m.Block[i] = r.u32("program.block")
 	}
+
 	m.BlockFree = r.flag("program.blockFree")
 	m.OrderDependent = r.flag("program.orderDependent")
 	m.ToleranceAbs = math.Float64frombits(r.u64("program.toleranceAbs"))
@@ -80,9 +84,11 @@ func (m *ProgramInfo) decode(r *reader) {
 		i.Type = r.str(MaxStringBytes, "binding.type")
 		return i
 	})
+
 	m.Inline = list(r, 8, "program.inline", func(r *reader) FieldInfo {
 		return FieldInfo{Name: r.str(MaxStringBytes, "inline.name"), Type: r.str(MaxStringBytes, "inline.type"), Off: r.u32("inline.offset")}
 	})
+
 	m.Features = r.names("program.features")
 	m.Warnings = r.names("program.warnings")
 }

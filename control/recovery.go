@@ -2,9 +2,9 @@ package control
 
 import "capgpu/outcome"
 
-// RecoveryRequest is where a driver stands on the ladder of recovery: the step now, how
-// far the last incident went, and how many there were in this epoch. It is told as it
-// changes, one at a time and the latest only.
+// RecoveryRequest is a driver's place in the recovery escalation: the current step,
+// the highest step of the last incident, and the number of incidents in this epoch.
+// The driver sends it on each change, one at a time and only the latest.
 type RecoveryRequest struct {
 	Step      uint32 // outcome.RecoveryStep, at most functionReset
 	Last      uint32

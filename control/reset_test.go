@@ -11,14 +11,15 @@ import (
 	"capgpu/internal/shm"
 )
 
-// A peer that closes with messages unread makes the kernel report a reset before
-// the last words of that peer.
+// If a peer closes with unread messages, the kernel reports a reset before that
+// peer's last messages.
 func TestLastWordsSurviveAReset(t *testing.T) {
 	a, b, err := shm.Socketpair()
 	require.NoError(t, err)
 	conn, err := control.NewConn(a, control.ConnOptions{})
 	require.NoError(t, err)
 	defer conn.Close()
+
 	peer, err := control.NewConn(b, control.ConnOptions{})
 	require.NoError(t, err)
 	ctx := t.Context()

@@ -6,27 +6,27 @@ import (
 	"capgpu/gpuerr"
 )
 
-// A descriptor that a stranger sent is dangerous before anything is done with
-// it. Once the kernel has installed it, it must be closed, by close or by the
-// exit of the process, and closing asks the file system behind it: a FUSE file
-// sends FLUSH to its daemon and waits, uninterruptibly, for an answer that a
-// hostile daemon never gives. The thread that closes is then beyond SIGKILL, and
-// so is its process. fstat asks the daemon as well. What is never installed
-// cannot do that: where no control buffer is offered, the kernel drops the
-// reference without close, and where SO_PASSRIGHTS is off (Linux 6.16), it
-// refuses the sender. So a Conn takes descriptors of trusted peers only
-// (ConnOptions.Descriptors). On any other a message that comes with descriptors
-// which belong to it is refused by itself (gpuerr.Unimplemented), and one that
-// comes with any others ends the socket.
+// A descriptor from a stranger is dangerous even before it is used. Once the kernel
+// has installed it, it must be closed, by close or by the exit of the process, and
+// closing asks the file system behind it: a FUSE file sends FLUSH to its daemon and
+// waits, uninterruptibly, for an answer that a hostile daemon never gives. The
+// thread that closes is then beyond SIGKILL, and so is its process. fstat asks the
+// daemon as well. A descriptor that is never installed cannot do that. Without a
+// control buffer the kernel drops the reference without close, and with
+// SO_PASSRIGHTS off (Linux 6.16) it refuses the sender. A Conn therefore accepts
+// descriptors only from trusted peers (ConnOptions.Descriptors). On any other Conn,
+// a message with the descriptors that its type demands is itself refused
+// (gpuerr.Unimplemented), and a message with any other descriptors ends the socket.
 
-// RefuseDescriptors has the kernel refuse descriptors to whoever sends them to fd
-// (EPERM), which a listening socket hands down to what it accepts. Kernels before
-// 6.16 cannot; there they are dropped when the message is received.
+// RefuseDescriptors makes the kernel refuse every sender of descriptors to fd
+// (EPERM). A listening socket passes this on to the sockets that it accepts.
+// Kernels before 6.16 cannot do this; there a descriptor is dropped when the
+// message is received.
 func RefuseDescriptors(fd int) {
 	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PASSRIGHTS, 0)
 }
 
-// What a message is refused with whose descriptors did not come in.
+// errNotTaken refuses a message because its descriptors were not accepted.
 func errNotTaken(t MsgType) *gpuerr.Error {
 	return gpuerr.New(gpuerr.Unimplemented, "%v: the other side of this socket takes no descriptors, so this cannot be asked of it", t)
 }

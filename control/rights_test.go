@@ -15,8 +15,8 @@ import (
 	"capgpu/internal/leakcheck"
 )
 
-// asBefore616 makes c's socket that of a kernel without SO_PASSRIGHTS, which
-// lets a sender attach what the receiver does not want.
+// asBefore616 makes c's socket that of a kernel without SO_PASSRIGHTS, on which a
+// sender can attach descriptors that the receiver does not want.
 func asBefore616(t *testing.T, c *Conn) {
 	t.Helper()
 	err := c.raw.Control(func(fd uintptr) { unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PASSRIGHTS, 1) })
@@ -25,10 +25,10 @@ func asBefore616(t *testing.T, c *Conn) {
 	}
 }
 
-// closeProbe is a file that tells whether this process has closed a descriptor
-// of it. POSIX locks go when any descriptor of the file is closed (filp_close,
-// the call that waits for a FUSE daemon), and stay when the kernel merely drops
-// a reference that was under way.
+// closeProbe is a file that detects whether this process has closed a descriptor of
+// it. POSIX locks are released when any descriptor of the file is closed
+// (filp_close, the call that waits for a FUSE daemon). They stay when the kernel
+// merely drops a reference in transit.
 type closeProbe struct {
 	t     *testing.T
 	fd    int // to be sent
@@ -41,6 +41,7 @@ func newCloseProbe(t *testing.T) *closeProbe {
 	if err := os.WriteFile(path, []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	p := &closeProbe{t: t}
 	for _, fd := range []*int{&p.other, &p.fd} {
 		var err error
@@ -48,13 +49,16 @@ func newCloseProbe(t *testing.T) *closeProbe {
 			t.Fatal(err)
 		}
 	}
+
 	t.Cleanup(func() {
 		unix.Close(p.fd)
 		unix.Close(p.other)
 	})
+
 	if err := unix.FcntlFlock(uintptr(p.fd), unix.F_SETLK, &unix.Flock_t{Type: unix.F_WRLCK, Len: 1}); err != nil {
 		t.Fatal(err)
 	}
+
 	return p
 }
 
@@ -78,7 +82,7 @@ func pipe(t *testing.T) (r, w int) {
 	return p[0], p[1]
 }
 
-// hungUp says whether nobody holds the writing end any more.
+// hungUp reports whether all writing ends are closed.
 func hungUp(r int) bool {
 	var b [1]byte
 	n, err := unix.Read(r, b[:])
@@ -105,8 +109,8 @@ var strangers = []struct {
 	{"a reply", Message{Type: TypeOpenDevice, Reply: true, Seq: 5, Body: appendU64(nil, 9), FDs: []int{0}}, 1, gpuerr.None, true},
 }
 
-// A descriptor that is sent where none belongs never comes into this process:
-// not for a moment, because its close may never return (see rights.go).
+// A descriptor in a message that has none by its type never enters this process,
+// not even for a moment, because its close may never return (see rights.go).
 func TestStrangersDescriptorsAreNeverInstalled(t *testing.T) {
 	for _, s := range strangers {
 		t.Run(s.name, func(t *testing.T) {
@@ -120,6 +124,7 @@ func TestStrangersDescriptorsAreNeverInstalled(t *testing.T) {
 			if s.sent == 1 {
 				fds[0] = probe.fd
 			}
+
 			rawSend(t, fd, encode(t, &s.m), fds...)
 			unix.Close(w)
 			before := leakcheck.Descriptors()
@@ -131,6 +136,7 @@ func TestStrangersDescriptorsAreNeverInstalled(t *testing.T) {
 					return okHandler(ctx, m)
 				})
 			}()
+
 			m, err := peer.Recv()
 			if s.want != gpuerr.None {
 				if err != nil || m.Code != s.want || m.Seq != 5 {
@@ -148,6 +154,7 @@ func TestStrangersDescriptorsAreNeverInstalled(t *testing.T) {
 					_, err = peer.Recv()
 				}
 			}
+
 			if s.ends && err != io.EOF {
 				t.Errorf("Recv() = %v; want the end", err)
 			}
@@ -167,7 +174,7 @@ func TestStrangersDescriptorsAreNeverInstalled(t *testing.T) {
 	}
 }
 
-// The probe of the test above finds what was installed.
+// The probe of the test above detects an installed descriptor.
 func TestCloseProbe(t *testing.T) {
 	probe := newCloseProbe(t)
 	if probe.closed() {
@@ -184,7 +191,7 @@ func TestCloseProbe(t *testing.T) {
 	}
 }
 
-// Where the kernel can, the descriptor does not even leave the sender.
+// On a kernel that can refuse it, the descriptor does not even leave the sender.
 func TestKernelRefusesTheSender(t *testing.T) {
 	leakcheck.Check(t)
 	c, fd := pair(t, ConnOptions{})
@@ -197,11 +204,13 @@ func TestKernelRefusesTheSender(t *testing.T) {
 	if on != 0 {
 		t.Fatal("SO_PASSRIGHTS is on")
 	}
+
 	m := &Message{Type: TypeAttach, Seq: 1, Body: anAttach, FDs: []int{memfd(t)}}
 	if err := peer.Send(testContext(t), m); !errors.Is(err, gpuerr.Unimplemented) {
 		t.Errorf("Send() = %v", err)
 	}
-	// Nothing was sent, and what has no descriptor goes through.
+
+	// Nothing was sent, and a message without a descriptor goes through.
 	if err := peer.Send(testContext(t), &Message{Type: TypePing, Seq: 2}); err != nil {
 		t.Fatal(err)
 	}
@@ -210,18 +219,21 @@ func TestKernelRefusesTheSender(t *testing.T) {
 	}
 }
 
-// exhaust leaves this process no descriptor until the test ends or undo is called.
+// exhaust uses up the descriptors of this process until the test ends or undo is
+// called.
 func exhaust(t *testing.T) (undo func()) {
 	t.Helper()
 	var limit unix.Rlimit
 	if err := unix.Prlimit(0, unix.RLIMIT_NOFILE, nil, &limit); err != nil {
 		t.Fatal(err)
 	}
+
 	low := limit
 	low.Cur = 100
 	if err := unix.Prlimit(0, unix.RLIMIT_NOFILE, &low, nil); err != nil {
 		t.Fatal(err)
 	}
+
 	var filled []int
 	for {
 		fd, err := unix.FcntlInt(0, unix.F_DUPFD_CLOEXEC, 0)
@@ -230,6 +242,7 @@ func exhaust(t *testing.T) (undo func()) {
 		}
 		filled = append(filled, fd)
 	}
+
 	done := false
 	undo = func() {
 		if done {
@@ -241,12 +254,12 @@ func exhaust(t *testing.T) (undo func()) {
 			t.Error(err)
 		}
 	}
+
 	t.Cleanup(undo)
 	return undo
 }
 
-// A side that has no room for a descriptor refuses that one message; the link to
-// it stays.
+// A side without room for a descriptor refuses that one message; the link stays.
 func TestNoRoomForDescriptors(t *testing.T) {
 	leakcheck.Check(t)
 	socket := memfd(t)
@@ -255,6 +268,7 @@ func TestNoRoomForDescriptors(t *testing.T) {
 		handled.CompareAndSwap(false, m.Type == TypeAttach)
 		return okHandler(ctx, m)
 	})
+
 	peer := newConn(t, fd)
 	attach := &Message{Type: TypeAttach, Seq: 5, Body: anAttach, FDs: []int{socket}}
 	undo := exhaust(t)
@@ -266,6 +280,7 @@ func TestNoRoomForDescriptors(t *testing.T) {
 	if m := ask(t, peer, attach); m.Code != gpuerr.None || !handled.Load() {
 		t.Errorf("with room: %v", m.Err())
 	}
+
 	peer.Close()
 	if err := await(t, result); err != nil {
 		t.Errorf("Serve() = %v", err)
@@ -278,17 +293,20 @@ func TestNoRoomForARepliesDescriptors(t *testing.T) {
 	peer := newConn(t, fd)
 	k := NewCaller(c)
 	defer k.Close()
+
 	socket := memfd(t)
 	call := func() (*Message, error) {
 		type result struct {
 			m   *Message
 			err error
 		}
+
 		got := make(chan result, 1)
 		go func() {
 			m, err := k.Call(testContext(t), TypeOpenDevice, OpenDeviceRequest{}.AppendTo(nil), nil)
 			got <- result{m, err}
 		}()
+
 		m, err := peer.Recv()
 		if err != nil {
 			t.Fatal(err)
@@ -296,9 +314,11 @@ func TestNoRoomForARepliesDescriptors(t *testing.T) {
 		if err := peer.Send(testContext(t), NewReply(m, appendU64(nil, 1), socket)); err != nil {
 			t.Fatal(err)
 		}
+
 		r := <-got
 		return r.m, r.err
 	}
+
 	undo := exhaust(t)
 	m, err := call()
 	undo()
@@ -308,5 +328,6 @@ func TestNoRoomForARepliesDescriptors(t *testing.T) {
 	if m, err = call(); err != nil || len(m.FDs) != 1 {
 		t.Fatalf("with room: %+v, %v", m, err)
 	}
+
 	m.CloseFDs()
 }

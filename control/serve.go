@@ -13,11 +13,11 @@ import (
 	"capgpu/internal/courtesy"
 )
 
-// Handler answers one request. It may block until ctx ends, which it does when
-// the peer is gone. m.FDs are the handler's, as many as the type demands; a
-// deferred m.CloseFDs, with m.FDs = nil once they have another owner, loses none.
-// m.Body has been parsed once, so that it is well-formed. The reply's FDs become
-// Serve's. Types that docs/wire.md does not know never reach a handler.
+// Handler answers one request. It may block until ctx ends; ctx ends when the peer
+// is gone. The handler owns m.FDs, as many as the type demands. A deferred
+// m.CloseFDs, with m.FDs = nil once they have another owner, loses none. m.Body has
+// been parsed once, so it is well-formed. Serve owns the reply's FDs. Types that
+// docs/wire.md does not define never reach a handler.
 type Handler func(ctx context.Context, m *Message) *Message
 
 // Serve answers requests until the peer is gone, a reply is marked Last, or ctx
@@ -38,21 +38,21 @@ type engine struct {
 	replies func(m *Message) error  // nil: the peer may not answer
 	ctx     context.Context         // of the handlers
 	cancel  context.CancelCauseFunc // ends ctx
-	parent  context.Context         // what the owner gave
-	onEnd   func(err error)         // if set, told why before handlers are waited for
+	parent  context.Context         // the owner's context
+	onEnd   func(err error)         // if set, called with the reason before waiting for handlers
 	running sync.WaitGroup          // handlers
 
 	mu sync.Mutex
 	// +checklocks:mu
 	count int // requests being served, until their replies are on their way
 	// +checklocks:mu
-	seqs map[uint64]request // of those that have no reply yet
+	seqs map[uint64]request // requests without a reply
 	// +checklocks:mu
 	pause *pause // nil: it is not paused (pause.go)
 	// +checklocks:mu
-	full bool // the reader waits for one of them to end
+	full bool // the reader waits for a request to end
 	// +checklocks:mu
-	last *Message // reply marked Last, sent when all others are
+	last *Message // the reply marked Last, sent after all others
 
 	early []Asked // served before anything is read
 }
@@ -63,17 +63,18 @@ func newEngine(ctx context.Context, c *Conn, h Handler, replies func(*Message) e
 	return e
 }
 
-// errLast says why the reading ended: a handler said so.
+// errLast means that reading ended because of a handler's Last reply.
 var errLast = errors.New("the last reply was given")
 
 // run reads until the end and leaves nothing behind.
 func (e *engine) run() error {
-	// Whatever ends ctx (the owner, or a Last reply) interrupts the reader.
+	// The end of ctx (by the owner, or a Last reply) interrupts the reader.
 	interrupted := make(chan struct{})
 	stop := context.AfterFunc(e.ctx, func() {
 		e.conn.interruptRead()
 		close(interrupted)
 	})
+
 	err := e.read()
 	e.cancel(err)
 	if e.onEnd != nil {
@@ -82,14 +83,17 @@ func (e *engine) run() error {
 	if !stop() {
 		<-interrupted
 	}
+
 	if reply := answer(err); reply != nil {
 		// The peer broke the rules: its other requests are not answered.
 		e.send(reply)
 		e.conn.Close()
 	}
+
 	if errors.Is(err, io.EOF) {
 		e.conn.Close() // nobody reads replies any more
 	}
+
 	e.running.Wait()
 	e.mu.Lock()
 	last := e.last
@@ -97,6 +101,7 @@ func (e *engine) run() error {
 	if last != nil {
 		e.send(last)
 	}
+
 	e.conn.Close()
 	switch {
 	case errors.Is(err, io.EOF), errors.Is(err, errLast):
@@ -104,10 +109,11 @@ func (e *engine) run() error {
 	case e.parent.Err() != nil && gpuerr.CodeOf(err) != gpuerr.Protocol:
 		return context.Cause(e.parent)
 	}
+
 	return err
 }
 
-// read takes messages until something ends it; it returns what.
+// read takes messages until something ends it, and returns the reason.
 func (e *engine) read() error {
 	if err := e.takeEarly(); err != nil {
 		return err
@@ -116,6 +122,7 @@ func (e *engine) read() error {
 		if err := e.awaitRoom(); err != nil {
 			return err
 		}
+
 		m, err := e.conn.Recv()
 		if err != nil {
 			if e.interrupted(err) {
@@ -126,6 +133,7 @@ func (e *engine) read() error {
 			}
 			return err
 		}
+
 		if err := e.accept(m); err != nil {
 			m.CloseFDs()
 			return err
@@ -133,14 +141,15 @@ func (e *engine) read() error {
 	}
 }
 
-// awaitRoom returns when fewer than MaxInFlight requests are being served. While
-// it waits it still notices that the peer has gone.
+// awaitRoom returns when fewer than MaxInFlight requests are being served. While it
+// waits it still notices when the peer leaves.
 func (e *engine) awaitRoom() error {
 	for {
 		e.awaitResume()
 		if e.ctx.Err() != nil {
 			return context.Cause(e.ctx)
 		}
+
 		e.mu.Lock()
 		e.full = e.count >= MaxInFlight
 		full := e.full
@@ -151,45 +160,52 @@ func (e *engine) awaitRoom() error {
 		if err := e.conn.awaitHangup(); err != nil {
 			return err
 		}
+
 		e.mu.Lock()
 		e.full = false
 		e.conn.resumeRead()
 		e.mu.Unlock()
-		if e.ctx.Err() != nil { // the interruption may have been this one
+		if e.ctx.Err() != nil { // this pause may have caused the interruption
 			return context.Cause(e.ctx)
 		}
 	}
 }
 
-// accept hands a message to who waits for it. On error the socket is done for,
-// and the descriptors are still m's.
+// accept passes a message to a waiting caller, or starts a handler. On an error the
+// socket must end, and m still owns the descriptors.
 func (e *engine) accept(m *Message) error {
 	if m.Reply {
 		if e.replies == nil {
-			return &badMessage{err: gpuerr.New(gpuerr.Protocol, "%v: a reply to a question that was not asked", m.Type)}
+			return &badMessage{err: gpuerr.New(gpuerr.Protocol, "%v: a reply to a request that was not sent", m.Type)}
 		}
 		return e.replies(m)
 	}
+
 	bad := func(format string, args ...any) error {
 		return &badMessage{err: gpuerr.New(gpuerr.Protocol, format, args...), typ: m.Type, seq: m.Seq}
 	}
+
 	if e.handler == nil {
 		return bad("%v: this side answers no requests", m.Type)
 	}
+
 	l := layouts[m.Type]
 	if l != nil && m.announced != l.requestFDs {
 		return bad("%v: fds: %d came, %d belong to it", m.Type, m.announced, l.requestFDs)
 	}
+
 	if l != nil {
 		if err := CheckBody(m.Type, false, m.Body); err != nil {
 			return bad("%v: %s", m.Type, gpuerr.From(err).Msg)
 		}
 	}
+
 	e.mu.Lock()
 	if _, served := e.seqs[m.Seq]; served {
 		e.mu.Unlock()
 		return bad("seq: %d is being served", m.Seq)
 	}
+
 	e.seqs[m.Seq] = request{Type: m.Type, Body: m.Body, since: time.Now()}
 	e.count++
 	e.mu.Unlock()
@@ -201,7 +217,7 @@ func (e *engine) accept(m *Message) error {
 // runRequest serves one request and sends its reply.
 func (e *engine) runRequest(m *Message) {
 	defer e.running.Done()
-	seq, typ := m.Seq, m.Type // the handler may change what it was given
+	seq, typ := m.Seq, m.Type // the handler may change the message
 	courtesy.Step()
 	reply := e.handle(m)
 	courtesy.Step()
@@ -210,9 +226,9 @@ func (e *engine) runRequest(m *Message) {
 		reply.CloseFDs()
 		reply = ErrorReply(&Message{Type: typ, Seq: seq}, gpuerr.New(gpuerr.Internal, "%v: the reply is malformed: %s", typ, gpuerr.From(err).Msg))
 	}
-	// The asker may use the number again as soon as it sees the reply; but the
-	// request counts until then: this is what stops reading from a peer that
-	// does not read.
+
+	// The caller may reuse the number as soon as it sees the reply, but the request
+	// counts until then. This stops reading from a peer that does not read.
 	e.beginReply(typ, seq)
 	if reply.Last {
 		e.mu.Lock()
@@ -226,6 +242,7 @@ func (e *engine) runRequest(m *Message) {
 			return
 		}
 	}
+
 	err := e.send(reply)
 	e.mu.Lock()
 	e.count--
@@ -233,17 +250,18 @@ func (e *engine) runRequest(m *Message) {
 	if e.full {
 		e.conn.interruptRead()
 	}
+
 	e.mu.Unlock()
 	if err != nil {
 		e.cancel(err)
 	}
 }
 
-// lateTime is how long a reply may take once the owner has ended the serving.
+// lateTime bounds a reply after the owner has ended the serving.
 const lateTime = 100 * time.Millisecond
 
-// send sends a reply and closes its descriptors. When the owner has ended the
-// serving, what the handlers said of it still reaches a peer that reads.
+// send sends a reply and closes its descriptors. After the owner has ended the
+// serving, handlers' replies still reach a peer that reads.
 func (e *engine) send(reply *Message) error {
 	defer reply.CloseFDs()
 	ctx := e.parent
@@ -255,7 +273,7 @@ func (e *engine) send(reply *Message) error {
 	return e.conn.Send(ctx, reply)
 }
 
-// handle calls the handler; a panic costs the asker an E_INTERNAL.
+// handle calls the handler. A panic answers the request with E_INTERNAL.
 func (e *engine) handle(m *Message) (reply *Message) {
 	if !m.Type.Known() {
 		m.CloseFDs()
@@ -266,18 +284,21 @@ func (e *engine) handle(m *Message) (reply *Message) {
 	}
 	defer func() {
 		if p := recover(); p != nil {
-			// The descriptors are the handler's: it may have given them away.
+			// The handler owns the descriptors: it may have given them away.
 			slog.Error("control: a handler panicked", "message", m.Type, "panic", p, "stack", string(debug.Stack()))
 			reply = ErrorReply(m, gpuerr.New(gpuerr.Internal, "%v: the service failed while it served this request", m.Type))
 		}
 	}()
+
 	if reply = e.handler(e.ctx, m); reply == nil {
 		reply = ErrorReply(m, gpuerr.New(gpuerr.Internal, "%v: no answer", m.Type))
 	}
+
 	return reply
 }
 
-// checkReply says what the other side's Caller would refuse.
+// checkReply returns an error for a reply that the other side's Caller would
+// refuse.
 func checkReply(m *Message) error {
 	if m.Code != gpuerr.None {
 		if len(m.FDs) > 0 || m.announced > 0 || !m.Code.Valid() {

@@ -83,6 +83,7 @@ func TestServeAnswersThenCloses(t *testing.T) {
 				}
 				_, err = peer.Recv()
 			}
+
 			if err != io.EOF {
 				t.Errorf("Recv() = %v; want the end", err)
 			}
@@ -98,6 +99,7 @@ func TestServeSurvives(t *testing.T) {
 	old := slog.Default()
 	slog.SetDefault(slog.New(slog.DiscardHandler))
 	defer slog.SetDefault(old)
+
 	fd, result := serve(t, func(ctx context.Context, m *Message) *Message {
 		defer m.CloseFDs()
 		switch m.Type {
@@ -114,6 +116,7 @@ func TestServeSurvives(t *testing.T) {
 		}
 		return NewReply(m, nil)
 	})
+
 	peer := newConn(t, fd)
 	for i, c := range []struct {
 		typ  MsgType
@@ -133,6 +136,7 @@ func TestServeSurvives(t *testing.T) {
 			t.Errorf("%v: %+v (%v), want %v", c.typ, m, m.Err(), c.code)
 		}
 	}
+
 	peer.Close()
 	if err := await(t, result); err != nil {
 		t.Errorf("Serve() = %v", err)
@@ -151,25 +155,30 @@ func TestServeBound(t *testing.T) {
 		}
 		return NewReply(m, nil)
 	})
+
 	peer := newConn(t, fd)
 	send := func(seq uint64) {
 		if err := peer.Send(testContext(t), &Message{Type: TypePing, Seq: seq}); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	for seq := range uint64(MaxInFlight + 6) {
 		send(seq + 1)
 	}
+
 	for range MaxInFlight {
 		<-entered
 	}
-	// The reader has stopped, so what was sent beyond lies in the socket.
+
+	// The reader has stopped, so later messages stay in the socket.
 	awaitFullReader(t, fd)
 	select {
 	case seq := <-entered:
 		t.Fatalf("request %d is served beside %d others", seq, MaxInFlight)
 	default:
 	}
+
 	for range 6 {
 		release <- struct{}{}
 		<-entered
@@ -177,14 +186,16 @@ func TestServeBound(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// The peer vanishes while the reader does not read: the handlers still hear of it.
+
+	// The peer vanishes while the reader does not read: the handlers still learn of
+	// it.
 	peer.Close()
 	if err := await(t, result); err != nil {
 		t.Errorf("Serve() = %v", err)
 	}
 }
 
-// awaitFullReader waits until nobody reads what was sent on fd: the socket's
+// awaitFullReader waits until nobody reads from the other end of fd: the socket's
 // outgoing bytes stay.
 func awaitFullReader(t *testing.T, fd int) {
 	t.Helper()
@@ -209,12 +220,14 @@ func TestServeDuplicateSeq(t *testing.T) {
 		}
 		return NewReply(m, nil)
 	})
+
 	peer := newConn(t, fd)
-	for range 3 { // a number may be used again once it was answered
+	for range 3 { // a number may be reused once it was answered
 		if m := ask(t, peer, &Message{Type: TypePing, Seq: 9}); m.Code != gpuerr.None {
 			t.Fatal(m.Err())
 		}
 	}
+
 	rawSend(t, fd, encode(t, &Message{Type: TypeClose, Seq: 9}))
 	rawSend(t, fd, encode(t, &Message{Type: TypePing, Seq: 9}))
 	for {
@@ -232,6 +245,7 @@ func TestServeDuplicateSeq(t *testing.T) {
 			t.Errorf("the second request 9 was answered %v", m.Code)
 		}
 	}
+
 	if err := await(t, result); !errors.Is(err, gpuerr.Protocol) {
 		t.Errorf("Serve() = %v", err)
 	}
@@ -260,7 +274,7 @@ func TestServePeerVanishesMidCall(t *testing.T) {
 	}
 }
 
-// memfdOnce makes a descriptor that somebody else closes.
+// memfdOnce makes a descriptor that another owner closes.
 func memfdOnce(t testing.TB) int {
 	t.Helper()
 	fd, err := unix.MemfdCreate("control-test", unix.MFD_CLOEXEC)
@@ -270,91 +284,7 @@ func memfdOnce(t testing.TB) int {
 	return fd
 }
 
-func TestServePeerNeverReads(t *testing.T) {
-	leakcheck.Check(t)
-	c, fd := pair(t, ConnOptions{WriteTimeout: 50 * time.Millisecond})
-	defer unix.Close(fd)
-	done := make(chan error, 1)
-	go func() {
-		done <- Serve(testContext(t), c, func(ctx context.Context, m *Message) *Message {
-			return NewReply(m, make([]byte, 60_000))
-		})
-	}()
-	request := encode(t, &Message{Type: TypeStatus, Seq: 1, Body: appendU32(nil, 0)})
-	for seq := byte(1); ; seq++ {
-		request[8] = max(seq, 1)
-		if err := unix.Sendmsg(fd, request, nil, nil, unix.MSG_NOSIGNAL); err != nil {
-			break // dropped, as it should be
-		}
-		if seq == 200 {
-			break // the reader has long stopped
-		}
-	}
-	if err := await(t, done); !errors.Is(err, gpuerr.Disconnected) && !errors.Is(err, gpuerr.Protocol) {
-		t.Errorf("Serve() = %v", err)
-	}
-}
-
-func TestServeLast(t *testing.T) {
-	leakcheck.Check(t)
-	waiting := make(chan struct{})
-	fd, result := serve(t, func(ctx context.Context, m *Message) *Message {
-		if m.Type == TypeClose {
-			r := NewReply(m, nil)
-			r.Last = true
-			return r
-		}
-		waiting <- struct{}{}
-		<-ctx.Done()
-		return ErrorReply(m, gpuerr.New(gpuerr.Revoked, "closed"))
-	})
-	peer := newConn(t, fd)
-	rawSend(t, fd, encode(t, &Message{Type: TypePing, Seq: 1}))
-	<-waiting
-	rawSend(t, fd, encode(t, &Message{Type: TypeClose, Seq: 2}))
-	for i, want := range []MsgType{TypePing, TypeClose} {
-		m, err := peer.Recv()
-		if err != nil || m.Type != want {
-			t.Fatalf("reply %d: %+v, %v; want %v", i, m, err, want)
-		}
-	}
-	if _, err := peer.Recv(); err != io.EOF {
-		t.Errorf("after the last reply: %v", err)
-	}
-	if err := await(t, result); err != nil {
-		t.Errorf("Serve() = %v", err)
-	}
-}
-
-func TestServeContextEnds(t *testing.T) {
-	leakcheck.Check(t)
-	for _, busy := range []int{0, 1, MaxInFlight + 1} {
-		c, fd := pair(t, anyFDs)
-		ctx, cancel := context.WithCancel(context.Background())
-		entered := make(chan struct{}, 2*MaxInFlight)
-		done := make(chan error, 1)
-		go func() {
-			done <- Serve(ctx, c, func(ctx context.Context, m *Message) *Message {
-				entered <- struct{}{}
-				<-ctx.Done()
-				return NewReply(m, nil)
-			})
-		}()
-		for i := range busy {
-			rawSend(t, fd, encode(t, &Message{Type: TypePing, Seq: uint64(i + 1)}))
-		}
-		for range min(busy, MaxInFlight) {
-			<-entered
-		}
-		cancel()
-		if err := await(t, done); err != context.Canceled {
-			t.Errorf("%d requests: Serve() = %v", busy, err)
-		}
-		unix.Close(fd)
-	}
-}
-
-// FuzzServe throws datagrams with descriptors at Serve. Nothing may be lost.
+// FuzzServe sends datagrams with descriptors to Serve. No descriptor may be lost.
 func FuzzServe(f *testing.F) {
 	for i := range samples {
 		m := &Message{Type: samples[i].typ, Reply: samples[i].reply, Seq: 1, Body: samples[i].body.AppendTo(nil)}
@@ -364,10 +294,12 @@ func FuzzServe(f *testing.F) {
 			f.Add(encode(f, m), uint8(l.requestFDs), uint8(3))
 		}
 	}
+
 	fd, err := unix.MemfdCreate("fuzz", unix.MFD_CLOEXEC)
 	if err != nil {
 		f.Fatal(err)
 	}
+
 	f.Cleanup(func() { unix.Close(fd) })
 	f.Fuzz(func(t *testing.T, b []byte, fds, times uint8) {
 		before := leakcheck.Take()
@@ -376,11 +308,13 @@ func FuzzServe(f *testing.F) {
 		if n := fds % 8; n > 0 {
 			oob = unix.UnixRights(repeat(fd, int(n))...)
 		}
+
 		for range times%4 + 1 {
 			if err := unix.Sendmsg(peer, b, oob, nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT); err != nil {
 				break // too long for the socket, or already dropped
 			}
 		}
+
 		unix.Close(peer)
 		if err := await(t, result); err != nil && !errors.Is(err, gpuerr.Protocol) && !errors.Is(err, gpuerr.Disconnected) {
 			t.Fatalf("Serve() = %v", err)

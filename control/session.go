@@ -2,8 +2,8 @@ package control
 
 import "capgpu/outcome"
 
-// HandleBody names one object: the request of everything that acts on it alone,
-// and the reply of CreateFence.
+// HandleBody names one object: it is the request of every message about a single
+// object, and the reply of CreateFence.
 type HandleBody struct{ Handle uint64 }
 
 func (m HandleBody) AppendTo(b []byte) []byte { return appendU64(b, m.Handle) }
@@ -65,10 +65,10 @@ func ParseCreateBufferRequest(b []byte) (CreateBufferRequest, error) {
 	return parse[CreateBufferRequest](b)
 }
 
-// CreateBufferReply comes with the memfd that holds the buffer.
+// CreateBufferReply comes with the memfd of the buffer.
 type CreateBufferReply struct {
 	Handle uint64
-	MemOff uint64 // where in the memfd the buffer starts
+	MemOff uint64 // offset of the buffer in the memfd
 	MemLen uint64
 }
 
@@ -96,11 +96,11 @@ func ParseCreateFenceRequest(b []byte) (CreateFenceRequest, error) {
 	return parse[CreateFenceRequest](b)
 }
 
-// FenceState is where a fence stands: the reply of FenceState and FenceWait.
+// FenceState is the state of a fence: the reply of FenceState and FenceWait.
 type FenceState struct {
 	Reached  uint64
 	Promised uint64
-	Outcome  outcome.Outcome // pending: not ended, or the time of the wait is up
+	Outcome  outcome.Outcome // pending: not ended, or the wait's time is up
 }
 
 func (m FenceState) AppendTo(b []byte) []byte {

@@ -6,7 +6,7 @@ import (
 	"capgpu/outcome"
 )
 
-// MsgType says what a message asks for, or answers.
+// MsgType is the type of a message, for the request and its reply.
 type MsgType uint16
 
 // Messages of the tenant socket (broker).
@@ -64,8 +64,8 @@ const (
 	TypeEndSessions  MsgType = 81
 )
 
-// TypePart is what a driver's state travels in, on a socket of its own between two drivers
-// (docs/wire.md). Nobody asks or answers there.
+// TypePart carries a part of a driver's state, on a socket of its own between two
+// drivers (docs/wire.md). There are no requests and replies on that socket.
 const TypePart MsgType = 77
 
 // Messages of device-manager's own socket, which only its user can open.
@@ -83,7 +83,7 @@ const TypeAwaitClient MsgType = 112
 const (
 	HeaderBytes         = 24
 	MaxMessageBytes     = 4096  // header and body
-	MaxLongBytes        = 65536 // same, of a reply to OpenProgram, LoadProgram, Status, DriverStatus or Plan
+	MaxLongBytes        = 65536 // the same, for a reply to OpenProgram, LoadProgram, Status, DriverStatus or Plan
 	MaxFDs              = 4     // descriptors of one message
 	MaxInFlight         = 64    // requests of one socket that are served at once
 	MaxStringBytes      = 256   // of a str
@@ -99,7 +99,7 @@ const (
 	errorBodyFixedBytes = 16 + ResourceBytes + 2
 )
 
-// layout is what one message type carries.
+// layout describes one message type.
 type layout struct {
 	name                 string
 	requestFDs, replyFDs int
@@ -107,7 +107,7 @@ type layout struct {
 	longReply            bool // the reply has up to MaxLongBytes
 }
 
-// layouts is the one table of what may travel: both ends refuse anything else.
+// layouts is the one table of valid messages: both ends refuse anything else.
 var layouts = map[MsgType]*layout{
 	TypeHello:       {name: "Hello", request: body[HelloRequest], reply: body[HelloReply]},
 	TypeListDevices: {name: "ListDevices", request: body[Empty], reply: body[ListDevicesReply]},

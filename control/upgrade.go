@@ -1,7 +1,7 @@
 package control
 
-// HandoverRequest asks a driver to stop everything within a time and to tell its state on
-// the socket that comes along.
+// HandoverRequest asks a driver to stop everything within a time and to send its
+// state on the socket in this message.
 type HandoverRequest struct{ TimeoutNanos uint64 }
 
 func (m HandoverRequest) AppendTo(b []byte) []byte { return appendU64(b, m.TimeoutNanos) }
@@ -10,11 +10,11 @@ func (m *HandoverRequest) decode(r *reader)        { m.TimeoutNanos = r.u64("tim
 // ParseHandoverRequest is strict.
 func ParseHandoverRequest(b []byte) (HandoverRequest, error) { return parse[HandoverRequest](b) }
 
-// HandoverReply says how much was told, or taken over. It is the driver's claim, for
-// records.
+// HandoverReply counts the state that was sent, or taken over. It is the driver's
+// claim, for the log.
 type HandoverReply struct {
 	Sessions uint32
-	Bytes    uint64 // of the state, without what lies in shared memory
+	Bytes    uint64 // of the state, without the contents of shared memory
 }
 
 func (m HandoverReply) AppendTo(b []byte) []byte {
@@ -41,7 +41,7 @@ func ParseDeviceRequest(b []byte) (DeviceRequest, error) { return parse[DeviceRe
 // UpgradeRequest names a device to device-manager's own socket.
 type UpgradeRequest struct {
 	Device string
-	Force  bool // end the sessions that keep the driver from being replaced
+	Force  bool // end the sessions that block the driver's replacement
 }
 
 func (m UpgradeRequest) AppendTo(b []byte) []byte {
@@ -56,7 +56,8 @@ func (m *UpgradeRequest) decode(r *reader) {
 // ParseUpgradeRequest is strict.
 func ParseUpgradeRequest(b []byte) (UpgradeRequest, error) { return parse[UpgradeRequest](b) }
 
-// EndedReply says how many sessions a driver has ended: of them nothing runs any more.
+// EndedReply is the number of sessions that a driver has ended. Nothing of them
+// runs any more.
 type EndedReply struct{ Sessions uint32 }
 
 func (m EndedReply) AppendTo(b []byte) []byte { return appendU32(b, m.Sessions) }
@@ -65,13 +66,13 @@ func (m *EndedReply) decode(r *reader)        { m.Sessions = r.u32("sessions") }
 // ParseEndedReply is strict.
 func ParseEndedReply(b []byte) (EndedReply, error) { return parse[EndedReply](b) }
 
-// UpgradeReply says what became of an upgrade that went well.
+// UpgradeReply is the result of a successful upgrade.
 type UpgradeReply struct {
 	Epoch      uint64 // the same as before
 	Generation uint64 // drivers of this epoch, counted from 1
 	Sessions   uint32 // that went on
-	Preempted  uint32 // that were ended because they were in the way
-	PauseNanos uint64 // for which nothing of the device was begun
+	Preempted  uint32 // sessions that were ended because they blocked it
+	PauseNanos uint64 // for which nothing was started on the device
 }
 
 func (m UpgradeReply) AppendTo(b []byte) []byte {

@@ -28,6 +28,7 @@ func TestBadArguments(t *testing.T) {
 		closed, release := gone.Close(r.ctx, nil)
 		await(r, closed, release)
 	}
+
 	queue, release := s.CreateQueue(r.ctx, nil)
 	q := await(r, queue, release).Queue()
 
@@ -39,12 +40,14 @@ func TestBadArguments(t *testing.T) {
 		f, release := s.CreateBuffer(r.ctx, bytesOf(c.bytes, c.usage))
 		require.Contains(t, refused(r, gpuerr.Invalid, f, release), c.field)
 	}
+
 	for _, id := range []uint32{0, stale, foreign, fenceID, math.MaxUint32} {
 		f, release := s.DestroyBuffer(r.ctx, func(p schema.GpuMemorySession_destroyBuffer_Params) error { p.SetBuffer(id); return nil })
 		require.Contains(t, refused(r, gpuerr.Stale, f, release), "buffer")
 		w, release := s.SubmitFenceWait(r.ctx, func(p schema.GpuMemorySession_submitFenceWait_Params) error { p.SetFence(id | 1<<31); return nil })
 		require.Contains(t, refused(r, gpuerr.Stale, w, release), "fence")
 	}
+
 	for _, c := range []struct {
 		dst, src uint32
 		bytes    uint64
@@ -62,6 +65,7 @@ func TestBadArguments(t *testing.T) {
 		})
 		require.Contains(t, refused(r, c.code, f, release), c.field)
 	}
+
 	for _, c := range []struct {
 		off    uint64
 		length uint32
@@ -75,6 +79,7 @@ func TestBadArguments(t *testing.T) {
 		})
 		refused(r, gpuerr.Invalid, w, release)
 	}
+
 	for _, c := range []struct {
 		kernel
 		code  gpuerr.Code
@@ -99,6 +104,7 @@ func TestBadArguments(t *testing.T) {
 		f, release := s.LaunchKernel(r.ctx, c.params)
 		require.Contains(t, refused(r, c.code, f, release), c.field)
 	}
+
 	for name, c := range map[string]struct {
 		fill  func(schema.Command) error
 		code  gpuerr.Code
@@ -125,6 +131,7 @@ func TestBadArguments(t *testing.T) {
 			require.Contains(t, refused(r, c.code, f, release), c.field)
 		})
 	}
+
 	empty, release := q.Submit(r.ctx, nil)
 	require.Contains(t, refused(r, gpuerr.Invalid, empty, release), "commands")
 	many, release := q.Submit(r.ctx, func(p schema.GpuQueue_submit_Params) error { _, err := p.NewCommands(maxCommands + 1); return err })
@@ -140,14 +147,14 @@ func TestBadArguments(t *testing.T) {
 	run, release := s.RunProgram(r.ctx, nil)
 	require.Contains(t, refused(r, gpuerr.Invalid, run, release), "program")
 
-	// After all of that the session is as good as before, and nothing was queued.
+	// After all these errors the session works as before, and nothing was queued.
 	launch, release := s.LaunchKernel(r.ctx, kernel{"vecadd_f32", 1, 1, []uint32{a, a, b}, fence}.params)
 	await(r, launch, release)
 	value, release := fence.Value(r.ctx, nil)
 	require.Equal(t, uint64(1), await(r, value, release).Promised())
 }
 
-// What a closed object refuses is told from what never was.
+// Errors distinguish a closed object from one that never existed.
 func TestClosedObjects(t *testing.T) {
 	r := newRig(t, sessiontest.Options{})
 	s := r.open()

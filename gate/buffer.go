@@ -26,27 +26,33 @@ func (s *session) CreateBuffer(ctx context.Context, call schema.GpuMemorySession
 	if err != nil {
 		return badArgument("usage", err)
 	}
+
 	usage, err := parseUsage(words)
 	if err != nil {
 		return err
 	}
+
 	bytes := call.Args().Bytes()
 	if bytes == 0 || bytes > s.description.MaxBufferBytes {
 		return gpuerr.New(gpuerr.Invalid, "bytes: %d is not from 1 to %d", bytes, s.description.MaxBufferBytes)
 	}
+
 	res, err := call.AllocResults()
 	if err != nil {
 		return err
 	}
+
 	id, err := s.g.newID()
 	if err != nil {
 		return err
 	}
+
 	crashpoint.Here("gate.buffer.asked")
 	mem, err := s.client.CreateBuffer(ctx, bytes, usage)
 	if err != nil {
 		return err
 	}
+
 	crashpoint.Here("gate.buffer.made")
 	b := &buffer{object: s.newObject("buffer", mem), id: id, mem: mem}
 	b.forget = s.buffers.add(id, b)
@@ -104,7 +110,8 @@ func (b *buffer) dupFD() (int, error) {
 	return fd, err
 }
 
-// Unmap implements GpuBuffer.unmap. A mapping is the client's own affair.
+// Unmap implements GpuBuffer.unmap. It does nothing: the client itself manages its
+// mappings.
 func (b *buffer) Unmap(context.Context, schema.GpuBuffer_unmap) error { return nil }
 
 func (b *buffer) Size(_ context.Context, call schema.GpuBuffer_size) error {

@@ -4,23 +4,23 @@ import (
 	"context"
 
 	"capgpu/client"
-	"capgpu/gate/tell"
+	"capgpu/gate/encode"
 	"capgpu/gpuerr"
 	"capgpu/schema"
 )
 
-// maxCommands is the most that one submission may hold: what an empty queue takes,
-// less the signal that follows.
+// maxCommands is the capacity of one submission: that of an empty queue, minus the
+// signal that follows.
 const maxCommands = client.DefaultQueueEntries - 1
 
-// promised is a signal in a batch that is being read.
+// promised is a signal in a batch that is still being read.
 type promised struct {
 	fence *fence
 	value uint64
 	field string
 }
 
-// batch is a checked list of commands, and what it promises.
+// batch is a checked list of commands, with its promises.
 type batch struct {
 	commands []client.Command
 	promises []promised
@@ -39,15 +39,18 @@ func (b *batch) submit(q *client.Queue) (first uint64, err error) {
 		}
 		last[p.fence] = p.value
 	}
+
 	first, err = q.Submit(b.commands...)
 	if err != nil {
 		return 0, err
 	}
+
 	for f, value := range last {
 		f.mu.Lock()
 		f.promised = value
 		f.mu.Unlock()
 	}
+
 	return first, nil
 }
 
@@ -67,7 +70,7 @@ func (b *batch) signal(f *fence) (uint64, error) {
 	return next, nil
 }
 
-// readCommands checks a list of commands, at most so many, against the session.
+// readCommands checks a list of commands, of a bounded length, against the session.
 func (s *session) readCommands(ctx context.Context, list schema.Command_List, most int) (*batch, error) {
 	if list.Len() == 0 || list.Len() > most {
 		return nil, gpuerr.New(gpuerr.Invalid, "commands: %d commands; from 1 to %d", list.Len(), most)
@@ -84,7 +87,7 @@ func (s *session) readCommands(ctx context.Context, list schema.Command_List, mo
 }
 
 func (s *session) readCommand(ctx context.Context, b *batch, in schema.Command) error {
-	deadline := tell.Duration(in.DeadlineNanos())
+	deadline := encode.Duration(in.DeadlineNanos())
 	switch in.Which() {
 	case schema.Command_Which_launch:
 		launch, err := s.readLaunch(ctx, in.Launch())
@@ -93,6 +96,7 @@ func (s *session) readCommand(ctx context.Context, b *batch, in schema.Command) 
 		}
 		launch.Deadline = deadline
 		b.commands = append(b.commands, launch)
+
 	case schema.Command_Which_copy:
 		c := in.Copy()
 		dst, err := s.buffers.find(c.Dst(), "dst")
@@ -109,6 +113,7 @@ func (s *session) readCommand(ctx context.Context, b *batch, in schema.Command) 
 		}
 		cmd.Deadline = deadline
 		b.commands = append(b.commands, cmd)
+
 	case schema.Command_Which_fill:
 		f := in.Fill()
 		buf, err := s.buffers.find(f.Buffer(), "buffer")
@@ -119,6 +124,7 @@ func (s *session) readCommand(ctx context.Context, b *batch, in schema.Command) 
 			return err
 		}
 		b.commands = append(b.commands, &client.Fill{Buffer: buf.mem, Off: f.FillOffset(), Bytes: f.FillLength(), Pattern: f.Pattern(), Deadline: deadline})
+
 	case schema.Command_Which_signal:
 		f, err := s.fences.find(in.Signal().Fence(), "fence")
 		if err != nil {
@@ -127,12 +133,14 @@ func (s *session) readCommand(ctx context.Context, b *batch, in schema.Command) 
 		value := in.Signal().Value()
 		b.promises = append(b.promises, promised{f, value, "commands.signal.value"})
 		b.commands = append(b.commands, &client.Signal{Fence: f.line, Value: value})
+
 	case schema.Command_Which_wait:
 		f, err := s.fences.find(in.Wait().WaitFence(), "waitFence")
 		if err != nil {
 			return err
 		}
 		b.commands = append(b.commands, newWait(f.line, in.Wait().WaitValue(), in.Wait().OrderOnly()))
+
 	case schema.Command_Which_replay:
 		replay, err := s.readReplay(in.Replay())
 		if err != nil {
@@ -140,13 +148,15 @@ func (s *session) readCommand(ctx context.Context, b *batch, in schema.Command) 
 		}
 		replay.Deadline = deadline
 		b.commands = append(b.commands, replay)
+
 	default:
 		return gpuerr.New(gpuerr.Invalid, "which: command %d is unknown", in.Which())
 	}
+
 	return nil
 }
 
-// newWait is a wait for a point, or for its order alone.
+// newWait is a wait for a point, or only for its order.
 func newWait(f *client.Fence, value uint64, orderOnly bool) client.Command {
 	if orderOnly {
 		return &client.WaitOrder{Fence: f, Value: value}
@@ -179,18 +189,22 @@ func (s *session) readLaunch(ctx context.Context, in schema.Command_launch) (*cl
 	if err != nil {
 		return nil, err
 	}
+
 	list, err := in.Bindings()
 	if err != nil {
 		return nil, badArgument("bindings", err)
 	}
+
 	bindings, err := s.readBindings(list)
 	if err != nil {
 		return nil, err
 	}
+
 	inline, err := in.InlineArgs()
 	if err != nil {
 		return nil, badArgument("inlineArgs", err)
 	}
+
 	l := &client.Launch{
 		Program:     code,
 		Grid:        client.Dim3{X: in.GridX(), Y: in.GridY(), Z: in.GridZ()},
@@ -199,10 +213,12 @@ func (s *session) readLaunch(ctx context.Context, in schema.Command_launch) (*cl
 		Bindings:    bindings,
 		Inline:      inline,
 	}
+
 	none := l.Block == (client.Dim3{}) && l.Grid != (client.Dim3{})
 	if info := code.Info(); none || !info.BlockFree && l.Block == (client.Dim3{X: 1, Y: 1, Z: 1}) {
-		l.Block = info.Block // 1×1×1 is what a client that names no block sends
+		l.Block = info.Block // a client that names no block sends 1×1×1
 	}
+
 	return l, s.checkLaunch(l, "bindings")
 }
 
@@ -210,6 +226,7 @@ func (s *session) readBindings(list schema.Binding_List) ([]client.Binding, erro
 	if uint64(list.Len()) > uint64(s.description.MaxBindings) {
 		return nil, gpuerr.New(gpuerr.LaunchLimit, "bindings: %d; at most %d", list.Len(), s.description.MaxBindings)
 	}
+
 	bindings := make([]client.Binding, list.Len())
 	for i := range bindings {
 		in := list.At(i)
@@ -225,11 +242,13 @@ func (s *session) readBindings(list schema.Binding_List) ([]client.Binding, erro
 		}
 		bindings[i] = client.Binding{Buffer: b.mem, Off: in.Offset(), Len: in.Length()}
 	}
+
 	return bindings, nil
 }
 
-// checkLaunch refuses what the device would, with an error of this call instead
-// of an outcome later. bindingsField is what the caller named the buffers.
+// checkLaunch refuses a launch that the device would refuse: with an error of this
+// call instead of a later outcome. bindingsField is the name of the argument with
+// the buffers.
 func (s *session) checkLaunch(l *client.Launch, bindingsField string) error {
 	info, d := l.Program.Info(), &s.description
 	if len(l.Bindings) != len(info.Bindings) {
@@ -241,11 +260,13 @@ func (s *session) checkLaunch(l *client.Launch, bindingsField string) error {
 	if total := uint64(l.SharedBytes) + uint64(info.SharedBytes); total > uint64(d.MaxSharedBytes) {
 		return gpuerr.New(gpuerr.LaunchLimit, "sharedBytes: %d, with the %d of %s itself; at most %d in all (P-GPU-5003)", l.SharedBytes, info.SharedBytes, info.Name, d.MaxSharedBytes)
 	}
+
 	if each := info.DynamicElementBytes; each == 0 && l.SharedBytes != 0 {
 		return gpuerr.New(gpuerr.Invalid, "sharedBytes: %d, but %s takes no dynamic shared memory", l.SharedBytes, info.Name)
 	} else if each != 0 && l.SharedBytes%each != 0 {
 		return gpuerr.New(gpuerr.Invalid, "sharedBytes: %d are not whole elements of %d bytes", l.SharedBytes, each)
 	}
+
 	if l.Grid == (client.Dim3{}) && l.Block == (client.Dim3{}) {
 		return nil
 	}
@@ -255,6 +276,7 @@ func (s *session) checkLaunch(l *client.Launch, bindingsField string) error {
 	if err := checkDim("block", l.Block, d.MaxBlockDim); err != nil {
 		return err
 	}
+
 	threads := uint64(l.Block.X) * uint64(l.Block.Y) * uint64(l.Block.Z)
 	if threads > uint64(d.MaxThreadsPerBlock) {
 		return gpuerr.New(gpuerr.LaunchLimit, "block: %d threads; at most %d (P-GPU-5003)", threads, d.MaxThreadsPerBlock)
@@ -262,6 +284,7 @@ func (s *session) checkLaunch(l *client.Launch, bindingsField string) error {
 	if !info.BlockFree && l.Block != info.Block {
 		return gpuerr.New(gpuerr.LaunchLimit, "block: %d×%d×%d, but %s is made for %d×%d×%d (P-GPU-5003)", l.Block.X, l.Block.Y, l.Block.Z, info.Name, info.Block.X, info.Block.Y, info.Block.Z)
 	}
+
 	return nil
 }
 

@@ -24,6 +24,7 @@ func TestCxxClient(t *testing.T) {
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	require.NoError(t, err)
 	defer listener.Close()
+
 	ended := make(chan error, 1)
 	go func() {
 		conn, err := listener.AcceptUnix()
@@ -39,6 +40,7 @@ func TestCxxClient(t *testing.T) {
 		}
 		ended <- Serve(context.Background(), conn, tenant, Options{})
 	}()
+
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, binary, path, "100000").CombinedOutput()
@@ -51,8 +53,8 @@ func TestCxxClient(t *testing.T) {
 	}
 }
 
-// buildCxx compiles the client, or skips the test where it cannot; with
-// CAPGPU_REQUIRE_CXX=1 that is a failure.
+// buildCxx compiles the client. It skips the test if it cannot; with
+// CAPGPU_REQUIRE_CXX=1 the test fails instead.
 func buildCxx(t *testing.T) string {
 	dir := t.TempDir()
 	std, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "capnproto.org/go/capnp/v3").Output()
@@ -64,6 +66,7 @@ func buildCxx(t *testing.T) string {
 		{"g++", "-std=c++17", "-O1", "-I" + dir, "../examples/cpp/client.c++", filepath.Join(dir, "capos.capnp.c++"), "-o", binary,
 			"-lcapnp-rpc", "-lcapnp", "-lkj-async", "-lkj"},
 	}
+
 	for i, step := range steps {
 		if _, err := exec.LookPath(step[0]); err != nil {
 			skipCxx(t, "there is no %s: install capnproto, libcapnp-dev and g++", step[0])
@@ -74,6 +77,7 @@ func buildCxx(t *testing.T) string {
 		}
 		require.NoError(t, err, "%s\n%s", strings.Join(step, " "), out)
 	}
+
 	return binary
 }
 

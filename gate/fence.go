@@ -7,7 +7,7 @@ import (
 	"capnproto.org/go/capnp/v3"
 
 	"capgpu/client"
-	"capgpu/gate/tell"
+	"capgpu/gate/encode"
 	"capgpu/gpuerr"
 	"capgpu/internal/rpcguard"
 	"capgpu/outcome"
@@ -21,7 +21,8 @@ type fence struct {
 	line *client.Fence
 
 	mu sync.Mutex
-	// promised is the last value that was signalled or queued to be, here.
+	// promised is the highest value that was signalled, or queued to be, through
+	// this gate.
 	// +checklocks:mu
 	promised uint64
 }
@@ -31,14 +32,17 @@ func (s *session) CreateFence(ctx context.Context, call schema.GpuMemorySession_
 	if err != nil {
 		return err
 	}
+
 	id, err := s.g.newID()
 	if err != nil {
 		return err
 	}
+
 	line, err := s.client.CreateFence(ctx, 0)
 	if err != nil {
 		return err
 	}
+
 	f := &fence{object: s.newObject("fence", line), id: id, line: line}
 	f.forget = s.fences.add(id, f)
 	return res.SetFence(schema.GpuFence(s.export(rpcguard.Spec{
@@ -73,16 +77,17 @@ func (f *fence) Id(_ context.Context, call schema.GpuFence_id) error {
 	return nil
 }
 
-// lastPromised is the value that waiters wait for: before the first promise, that.
+// lastPromised is the value for waiters. Before the first promise it is the initial
+// value.
 func (f *fence) lastPromised() uint64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.promised
 }
 
-// promise claims value, which must exceed all promised before, and calls submit
-// to make it true; if that fails nothing is promised. The caller holds
-// session.submitMu, under which alone promises are made.
+// promise claims value, which must exceed all promised values, and calls submit to
+// make it true. If that fails, nothing is promised. The caller holds
+// session.submitMu, which guards all promises.
 func (f *fence) promise(value uint64, field string, submit func() error) error {
 	if last := f.lastPromised(); value <= last {
 		return gpuerr.New(gpuerr.Invalid, "%s: %d does not exceed %d, which is promised already", field, value, last)
@@ -102,10 +107,12 @@ func (f *fence) Poll(ctx context.Context, call schema.GpuFence_poll) error {
 	if err != nil {
 		return err
 	}
+
 	res, err := call.AllocResults()
 	if err != nil {
 		return err
 	}
+
 	end := st.Outcome
 	status := end.Kind.String()
 	switch {
@@ -114,13 +121,16 @@ func (f *fence) Poll(ctx context.Context, call schema.GpuFence_poll) error {
 	case st.Reached < promised:
 		status = outcome.Pending.String()
 	}
+
 	if st.Reached < promised {
 		end = outcome.Outcome{}
 	}
+
 	res.SetValue(st.Reached)
 	if err := res.SetStatus(status); err != nil {
 		return err
 	}
+
 	return putOutcome(res.NewOutcome, end, nil)
 }
 
@@ -170,7 +180,7 @@ func (f *fence) WaitValue(ctx context.Context, call schema.GpuFence_waitValue) e
 
 // wait returns a pending outcome when the time is up.
 func (f *fence) wait(ctx context.Context, value, timeoutNanos uint64) (outcome.Outcome, error) {
-	st, err := f.line.WaitFor(ctx, value, tell.Duration(timeoutNanos))
+	st, err := f.line.WaitFor(ctx, value, encode.Duration(timeoutNanos))
 	if err != nil {
 		return outcome.Outcome{}, err
 	}

@@ -22,7 +22,7 @@ import (
 	"capgpu/schema"
 )
 
-// conversations are about everything that a client of the schema can say.
+// conversations covers nearly everything that a client of the schema can send.
 func conversations() rpcguardtest.Config {
 	const m, p, s = schema.GpuMemorySession_TypeID, schema.GpuProgramSession_TypeID, schema.GpuSession_TypeID
 	return rpcguardtest.Config{
@@ -35,7 +35,8 @@ func conversations() rpcguardtest.Config {
 			{Interface: p, Method: 0}, // openProgram
 			{Interface: s, Method: 3}, // createQueue
 		},
-		// Of one connection: ids ascend from 1 over all of its sessions.
+		// These are numbers of one connection: ids ascend from 1 over all of its
+		// sessions.
 		Numbers: map[string][]uint64{
 			"capabilityIndex": {0},
 			"bytes":           {1, 4096, 4096, 8192, 1 << 20, 1<<20 + 1},
@@ -58,10 +59,10 @@ func conversations() rpcguardtest.Config {
 	}
 }
 
-// TestFuzzConversations attacks a gate, and the service behind it, in a process
-// of their own, with conversations of the real interfaces, half of them damaged,
-// for CAPGPU_FUZZ_SECONDS (3 by default). Nothing may crash, hang, be reported as
-// a bug, or stay behind, and an ordinary client is served afterwards as before.
+// TestFuzzConversations attacks a gate, and the service behind it, in a process of
+// their own, with conversations of the real interfaces, half of them damaged, for
+// CAPGPU_FUZZ_SECONDS (3 by default). Nothing may crash, hang, be reported as a
+// bug, or stay behind, and an ordinary client must be served afterwards as before.
 func TestFuzzConversations(t *testing.T) {
 	if rpcguardtest.IsServer() {
 		serveFuzzed(t)
@@ -75,10 +76,12 @@ func runOrdinaryClient(t *testing.T, peer *net.UnixConn) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
+
 	transport := rpcguard.NewClientTransport(peer)
 	conn := rpc.NewConn(transport, nil)
 	defer conn.Close()
-	// What the helpers hold is given back before the connection ends.
+
+	// The helpers free their resources before the connection ends.
 	t.Run("client", func(t *testing.T) {
 		r := &rig{t: t, ctx: ctx, transport: transport, conn: conn, manager: schema.GpuDeviceManager(conn.Bootstrap(ctx))}
 		t.Cleanup(r.manager.Release)
@@ -99,8 +102,8 @@ func runOrdinaryClient(t *testing.T, peer *net.UnixConn) {
 	})
 }
 
-// serveFuzzed is the server's side. When it ends, sessiontest finds the device's
-// ledger sound and empty, and leakcheck the process.
+// serveFuzzed is the server's side. At its end, sessiontest checks that the
+// device's ledger is sound and empty, and leakcheck checks the process.
 func serveFuzzed(t *testing.T) {
 	log := rpcguardtest.Log(t)
 	slog.SetDefault(log)
@@ -131,6 +134,7 @@ func serveFuzzed(t *testing.T) {
 			if err := service.Device.Check(); err != nil {
 				return fmt.Sprintf("the ledger: %v", err)
 			}
+
 			for _, tenant := range service.Device.Status("").Tenants {
 				if n := len(tenant.Sessions); n > 0 {
 					return fmt.Sprintf("%d sessions", n)
@@ -141,6 +145,7 @@ func serveFuzzed(t *testing.T) {
 					}
 				}
 			}
+
 			return ""
 		},
 		Count: opened.Load,

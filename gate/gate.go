@@ -16,8 +16,8 @@ import (
 const (
 	// maxLifecycleWaits leaves room on the tenant socket for other requests.
 	maxLifecycleWaits = 16
-	// maxSessions is what one connection may have open; the ledger has its own
-	// say.
+	// maxSessions bounds the open sessions of one connection; the ledger has limits
+	// of its own.
 	maxSessions = 256
 )
 
@@ -27,7 +27,7 @@ type Options struct {
 	Log    *slog.Logger    // nil: slog.Default
 }
 
-// gate is what one connection holds.
+// gate is the state of one connection.
 type gate struct {
 	service *client.Conn
 	log     *slog.Logger
@@ -48,11 +48,13 @@ func Serve(ctx context.Context, conn *net.UnixConn, service *client.Conn, o Opti
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
+
 	g := &gate{
 		service: service, log: o.Log, root: rpcguard.NewGate(),
 		waits:    make(chan struct{}, maxLifecycleWaits),
 		sessions: make(map[*session]struct{}),
 	}
+
 	defer service.Close()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -63,27 +65,29 @@ func Serve(ctx context.Context, conn *net.UnixConn, service *client.Conn, o Opti
 		case <-ctx.Done():
 		}
 	})
+
 	bootstrap := rpcguard.Export(rpcguard.Spec{
 		Name: "GpuDeviceManager", Gate: g.root, Impl: g, Log: g.log,
 		Methods: schema.GpuDeviceManager_Methods(nil, &manager{g}),
-		// When the last call has returned. rpcguard.Serve waits for the objects
-		// below, which may be waiting for a driver that does not answer.
+		// This runs after the last call has returned. rpcguard.Serve waits for the
+		// objects below, which may be waiting for a driver that does not answer.
 		Shutdown: func() {
 			g.root.Revoke(gpuerr.New(gpuerr.Disconnected, "the connection is closed"))
 			g.abandonAll()
 		},
 	})
+
 	err := rpcguard.Serve(ctx, conn, bootstrap, o.Limits)
 	cancel(nil)
 	g.workers.Wait()
 	return err
 }
 
-// errNoService is what a client hears whose connection the service has ended.
+// errNoService is the client's error when the service has ended the connection.
 var errNoService = gpuerr.New(gpuerr.Disconnected, "the service has ended this connection: it was idle (idleTimeout of the policy), or the service stops; connect again")
 
-// newID is never 0 and never told twice. A client that uses up all of them has
-// to connect again.
+// newID is never 0 and never repeats. A client that uses up all ids has to connect
+// again.
 func (g *gate) newID() (uint32, error) {
 	id := g.lastID.Add(1)
 	if id == 0 {

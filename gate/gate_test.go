@@ -48,6 +48,7 @@ func TestVecadd(t *testing.T) {
 		got := math.Float32frombits(binary.LittleEndian.Uint32(memC[4*i:]))
 		require.Equal(t, float32(i)+0.5, got)
 	}
+
 	poll, release = fence.Poll(r.ctx, nil)
 	polled := await(r, poll, release)
 	status, err = polled.Status()
@@ -149,6 +150,7 @@ func TestFacets(t *testing.T) {
 		} else {
 			refused(r, gpuerr.Unimplemented, program, release)
 		}
+
 		queue, release := s.CreateQueue(r.ctx, nil)
 		launch, release2 := s.LaunchKernel(r.ctx, kernel{program: "spin", grid: 1}.params)
 		if facet == gpu.FacetFull {
@@ -179,6 +181,7 @@ func TestRestrict(t *testing.T) {
 			return limits.At(0).SetResource(resource)
 		})
 	}
+
 	made, release := restrict(s, schema.SessionFacet_memory, "deviceMemory", 8192)
 	weak := schema.GpuSession(await(r, made, release).Session())
 	launch, release := weak.LaunchKernel(r.ctx, kernel{program: "copy"}.params)
@@ -186,7 +189,8 @@ func TestRestrict(t *testing.T) {
 	_, id := r.buffer(weak, 8192)
 	more, release := weak.CreateBuffer(r.ctx, bytesOf(1, ""))
 	require.Contains(t, refused(r, gpuerr.Quota, more, release), "E_QUOTA deviceMemory asked=4096 available=0")
-	// An id of the one is nothing to the other.
+
+	// An id of one session means nothing in the other.
 	foreign, release := s.DestroyBuffer(r.ctx, func(p schema.GpuMemorySession_destroyBuffer_Params) error { p.SetBuffer(id); return nil })
 	refused(r, gpuerr.Stale, foreign, release)
 	up, release := restrict(weak, schema.SessionFacet_full, "deviceMemory", 1)
@@ -217,7 +221,8 @@ func TestCloseEndsEverything(t *testing.T) {
 		closed, release := s.Close(r.ctx, nil)
 		await(r, closed, release)
 	}
-	// The wait ends either way: with the outcome, or with the capability.
+
+	// The wait ends either with the outcome or with the capability.
 	if res, err := waiting.Struct(); err == nil {
 		o, err := res.Outcome()
 		require.NoError(t, err)
@@ -226,6 +231,7 @@ func TestCloseEndsEverything(t *testing.T) {
 	} else {
 		require.ErrorIs(t, rpcguard.FromException(err), gpuerr.Closed)
 	}
+
 	releaseWaiting()
 	size, release := buf.Size(r.ctx, nil)
 	refused(r, gpuerr.Closed, size, release)
@@ -235,12 +241,13 @@ func TestCloseEndsEverything(t *testing.T) {
 	await(r, size, release)
 }
 
-// What the client drops is closed, and charges come back.
+// A capability that the client drops is closed, and its charges come back.
 func TestDroppedCapabilitiesAreClosed(t *testing.T) {
 	r := newRig(t, sessiontest.Options{Attach: func(a *gpu.Attach) {
 		a.TenantLimits[ledger.Sessions] = 2
 		a.Limits[ledger.Buffers] = 1
 	}})
+
 	f, release := r.manager.OpenDevice(r.ctx, nil)
 	res, err := f.Struct()
 	require.NoError(t, err)
@@ -254,6 +261,7 @@ func TestDroppedCapabilitiesAreClosed(t *testing.T) {
 			return err == nil
 		}, patience, 10*time.Millisecond)
 	}
+
 	s.Release()
 	for range 5 {
 		require.Eventually(t, func() bool {
@@ -265,7 +273,7 @@ func TestDroppedCapabilitiesAreClosed(t *testing.T) {
 	}
 }
 
-// A session lives while anything that was made from it is held.
+// A session lives while any object made from it is held.
 func TestSessionLivesWithItsObjects(t *testing.T) {
 	r := newRig(t, sessiontest.Options{})
 	opened, release := r.manager.OpenDevice(r.ctx, nil)

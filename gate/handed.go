@@ -11,11 +11,11 @@ import (
 	"capgpu/schema"
 )
 
-// A program of one session may be handed to those restricted from it: they cannot
-// load any, but run what they are given. Such a session opens the program once,
-// in its own name, and keeps it until the program itself is closed.
+// A session may pass a program on to sessions restricted from it. They cannot load
+// programs, but may run this one. Such a session opens the program once, in its own
+// name, and keeps it until the program itself is closed.
 
-// programArgument is the program behind a capability, as this session runs it.
+// programArgument returns the program behind a capability, for use in this session.
 func (s *session) programArgument(ctx context.Context, c schema.GpuProgram, field string) (*client.Program, error) {
 	p, err := rpcguard.Local[*program](capnp.Client(c), field)
 	if err != nil {
@@ -27,12 +27,14 @@ func (s *session) programArgument(ctx context.Context, c schema.GpuProgram, fiel
 	if !s.isBelow(p.s) {
 		return nil, gpuerr.New(gpuerr.Invalid, "%s: a program of another session, which this one was not restricted from", field)
 	}
+
 	s.mu.Lock()
 	code := s.handed[p]
 	s.mu.Unlock()
 	if code != nil {
 		return code, nil
 	}
+
 	return s.openHanded(ctx, p)
 }
 
@@ -50,30 +52,35 @@ func (s *session) openHanded(ctx context.Context, p *program) (*client.Program, 
 	if err != nil {
 		return nil, err
 	}
+
 	s.mu.Lock()
 	first, again := s.handed[p]
 	if !again {
 		s.handed[p] = code
 	}
+
 	s.mu.Unlock()
 	if again { // two calls at once
 		_ = code.Close(ctx)
 		return first, nil
 	}
+
 	p.mu.Lock()
 	open := p.runners != nil
 	if open {
 		p.runners[s] = struct{}{}
 	}
+
 	p.mu.Unlock()
 	if !open {
 		s.endHanded(ctx, p)
 		return nil, gpuerr.New(gpuerr.Closed, "the program was closed")
 	}
+
 	return code, nil
 }
 
-// endHanded ends what sessions below have opened of a program.
+// endHanded closes the program in all sessions below that have opened it.
 func (p *program) endHanded(ctx context.Context) {
 	p.mu.Lock()
 	runners := p.runners
@@ -90,6 +97,6 @@ func (s *session) endHanded(ctx context.Context, p *program) {
 	delete(s.handed, p)
 	s.mu.Unlock()
 	if code != nil {
-		_ = code.Close(ctx) // it goes with its session at the latest
+		_ = code.Close(ctx) // it ends with its session at the latest
 	}
 }

@@ -40,7 +40,8 @@ type rig struct {
 
 func newRig(t *testing.T, o sessiontest.Options) *rig {
 	t.Helper()
-	// No test hangs, be it in its cleaning up: what it waits for is shown.
+	// No test hangs, not even in its cleanup: the watchdog prints what it waits
+	// for.
 	watchdog := time.AfterFunc(2*time.Minute, func() {
 		debug.SetTraceback("all")
 		panic(t.Name() + " hangs")
@@ -58,7 +59,7 @@ func newRig(t *testing.T, o sessiontest.Options) *rig {
 	return r
 }
 
-// serveGate runs a gate before service and returns the client's socket.
+// serveGate runs a gate in front of service and returns the client's socket.
 func serveGate(t *testing.T, service *sessiontest.Service, ended chan<- error) *net.UnixConn {
 	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -71,6 +72,7 @@ func serveGate(t *testing.T, service *sessiontest.Service, ended chan<- error) *
 		defer close(done)
 		ended <- Serve(context.Background(), ours, conn, Options{})
 	}()
+
 	t.Cleanup(func() {
 		theirs.Close()
 		select {
@@ -79,6 +81,7 @@ func serveGate(t *testing.T, service *sessiontest.Service, ended chan<- error) *
 			t.Error("the gate did not end with its client")
 		}
 	})
+
 	return theirs
 }
 
@@ -90,7 +93,7 @@ func unixConn(t *testing.T, fd int) *net.UnixConn {
 	return c.(*net.UnixConn)
 }
 
-// await returns the results of a call, which live until the end of the test.
+// await returns the results of a call, which stay valid until the end of the test.
 func await[F interface{ Struct() (R, error) }, R any](r *rig, f F, release capnp.ReleaseFunc) R {
 	r.t.Helper()
 	r.t.Cleanup(release)
@@ -173,7 +176,7 @@ func (k kernel) params(p schema.GpuSession_launchKernel_Params) error {
 	return p.SetProgram(k.program)
 }
 
-// mapped maps a buffer by the descriptor that came with it.
+// mapped maps a buffer by its descriptor.
 func (r *rig) mapped(b schema.GpuBuffer) []byte {
 	r.t.Helper()
 	f, release := b.MapReadWrite(r.ctx, nil)

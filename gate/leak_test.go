@@ -14,7 +14,7 @@ import (
 	"capgpu/schema"
 )
 
-// A long life of a connection costs no more than a short one.
+// A long-lived connection costs no more than a short one.
 func TestNothingGrows(t *testing.T) {
 	r := newRig(t, sessiontest.Options{})
 	life := func() {
@@ -34,30 +34,37 @@ func TestNothingGrows(t *testing.T) {
 		} {
 			require.NoError(t, wait())
 		}
+
 		for _, f := range []func(){release7, release6, release5, release4, release3, release2} {
 			f()
 		}
+
 		closed, release8 := s.Close(r.ctx, nil)
 		_, err := closed.Struct()
 		require.NoError(t, err)
 		release8()
 		release()
 	}
+
 	for range 20 {
 		life()
 	}
+
 	heap := func() int64 {
 		runtime.GC()
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
 		return int64(m.HeapAlloc)
 	}
-	// Counts, not identities: an object that lets calls pass changes goroutines.
+
+	// The test compares counts, not identities: an object that lets calls pass
+	// changes goroutines.
 	count := func() [2]int {
 		return [2]int{runtime.NumGoroutine(), leakcheck.Descriptors()}
 	}
-	// settled is the count once it has been the same for longer than the Go client
-	// takes to finish its calls.
+
+	// settled is the count once it has stayed the same for longer than the Go
+	// client takes to finish its calls.
 	settled := func() [2]int {
 		now, since := count(), time.Now()
 		for end := since.Add(10 * time.Second); time.Since(since) < 500*time.Millisecond && time.Now().Before(end); {
@@ -68,6 +75,7 @@ func TestNothingGrows(t *testing.T) {
 		}
 		return now
 	}
+
 	held, before := settled(), heap()
 	const lives = 150
 	for round := 1; ; round++ {
@@ -78,8 +86,8 @@ func TestNothingGrows(t *testing.T) {
 		if now[0] <= held[0] && now[1] <= held[1] {
 			break
 		}
-		// One or two may be go-capnp's, on their way from a call to the next; what
-		// is there after every round, or grows with it, is ours.
+		// One or two may be go-capnp's, between two calls. An object that is there
+		// after every round, or grows with the rounds, is ours.
 		grown := [2]int{now[0] - held[0], now[1] - held[1]}
 		if grown[0] >= lives/50 || grown[1] > 0 || round == 3 {
 			var stacks strings.Builder
@@ -87,5 +95,6 @@ func TestNothingGrows(t *testing.T) {
 			t.Fatalf("after %d lives there are %d goroutines and %d descriptors more\n%s", round*lives, grown[0], grown[1], &stacks)
 		}
 	}
+
 	require.Less(t, heap()-before, int64(lives*4<<10), "heap")
 }

@@ -11,7 +11,7 @@ import (
 	"capgpu/schema"
 )
 
-// maxPatches bounds those of one replay, as the ring does.
+// maxPatches bounds the patches of one replay, as the ring does.
 const maxPatches = 4096
 
 // list implements GpuCommandList.
@@ -25,18 +25,22 @@ func (s *session) RecordList(ctx context.Context, call schema.GpuSession_recordL
 	if err != nil {
 		return badArgument("commands", err)
 	}
+
 	b, err := s.readCommands(ctx, commands, client.MaxListCommands)
 	if err != nil {
 		return err
 	}
+
 	res, err := call.AllocResults()
 	if err != nil {
 		return err
 	}
+
 	recorded, err := s.client.RecordList(ctx, b.commands...)
 	if err != nil {
 		return err
 	}
+
 	l := &list{object: s.newObject("list", recorded), recorded: recorded}
 	return res.SetList(schema.GpuCommandList(s.export(rpcguard.Spec{
 		Name: "GpuCommandList", Gate: l.gate, Impl: l, Ends: "close",
@@ -46,7 +50,8 @@ func (s *session) RecordList(ctx context.Context, call schema.GpuSession_recordL
 
 func (l *list) Close(ctx context.Context, _ schema.GpuCommandList_close) error { return l.close(ctx) }
 
-// readReplay checks a replay as far as it can be without the list's commands.
+// readReplay checks a replay, as far as that is possible without the list's
+// commands.
 func (s *session) readReplay(in schema.Command_replay) (*client.Replay, error) {
 	l, err := rpcguard.Local[*list](capnp.Client(in.List()), "list")
 	if err != nil {
@@ -55,6 +60,7 @@ func (s *session) readReplay(in schema.Command_replay) (*client.Replay, error) {
 	if l.s != s {
 		return nil, gpuerr.New(gpuerr.Invalid, "list: a list of another session")
 	}
+
 	patches, err := in.Patches()
 	if err != nil {
 		return nil, badArgument("patches", err)
@@ -62,6 +68,7 @@ func (s *session) readReplay(in schema.Command_replay) (*client.Replay, error) {
 	if patches.Len() > maxPatches {
 		return nil, gpuerr.New(gpuerr.Invalid, "patches: %d; at most %d", patches.Len(), maxPatches)
 	}
+
 	r := &client.Replay{List: l.recorded, Patches: make([]client.Patch, patches.Len())}
 	for i := range r.Patches {
 		p := patches.At(i)
@@ -71,5 +78,6 @@ func (s *session) readReplay(in schema.Command_replay) (*client.Replay, error) {
 		}
 		r.Patches[i] = client.Patch{Command: int(p.Command()), At: int(p.At()), Inline: inline, Off: p.Offset(), Len: p.Length()}
 	}
+
 	return r, nil
 }

@@ -20,10 +20,12 @@ func replayCommand(l schema.GpuCommandList, patches ...client.Patch) func(schema
 		if err := c.Replay().SetList(l.AddRef()); err != nil {
 			return err
 		}
+
 		list, err := c.Replay().NewPatches(int32(len(patches)))
 		if err != nil {
 			return err
 		}
+
 		for i, p := range patches {
 			list.At(i).SetCommand(uint32(p.Command))
 			list.At(i).SetAt(uint32(p.At))
@@ -33,6 +35,7 @@ func replayCommand(l schema.GpuCommandList, patches ...client.Patch) func(schema
 				return err
 			}
 		}
+
 		return nil
 	}
 }
@@ -45,7 +48,8 @@ func batchOf(fill ...func(schema.Command) error) func(schema.GpuQueue_submit_Par
 	return func(p schema.GpuQueue_submit_Params) error { return commands(fill...)(p.NewCommands) }
 }
 
-// A list is recorded, run, changed for a run, and stale once what it uses is gone.
+// A list is recorded, run, patched for a run, and becomes stale when an object that
+// it uses is gone.
 func TestCommandList(t *testing.T) {
 	r := newRig(t, sessiontest.Options{})
 	s := r.open()
@@ -60,6 +64,7 @@ func TestCommandList(t *testing.T) {
 		launchCommand(fill, 16, 64, seven, aID),
 		copyCommand(uint64(bID), 0, uint64(aID), 0, 64),
 	))
+
 	l := await(r, lf, release).List()
 	run := func(c func(schema.Command) error) schema.Completion {
 		sf, release := q.Submit(r.ctx, batchOf(c))
@@ -74,11 +79,13 @@ func TestCommandList(t *testing.T) {
 		require.Equal(t, 1, list.Len())
 		return list.At(0)
 	}
+
 	kind := func(c schema.Completion) schema.OutcomeKind {
 		out, err := c.Outcome()
 		require.NoError(t, err)
 		return out.Kind()
 	}
+
 	require.Equal(t, schema.OutcomeKind_ok, kind(run(replayCommand(l))))
 	inA, inB := r.mapped(a), r.mapped(b)
 	require.Equal(t, bytes.Repeat(seven, 1024), inA)
@@ -87,7 +94,7 @@ func TestCommandList(t *testing.T) {
 	require.Equal(t, bytes.Repeat(nine, 16), inB[128:192])
 	require.Equal(t, schema.OutcomeKind_failed, kind(run(replayCommand(l, client.Patch{At: 1, Len: 4}))), "the driver refuses it")
 
-	// What can be seen here is an error of the call.
+	// An error that the gate can detect is an error of the call.
 	submit := func(c func(schema.Command) error) func(schema.GpuQueue_submit_Params) error { return batchOf(c) }
 	f, release2 := q.Submit(r.ctx, submit(replayCommand(l, client.Patch{Command: 2})))
 	refused(r, gpuerr.Invalid, f, release2)
@@ -110,6 +117,7 @@ func TestCommandList(t *testing.T) {
 		_, err := f.Struct()
 		require.ErrorContains(t, err, "1")
 	}
+
 	none, release3 := s.RecordList(r.ctx, recording())
 	refused(r, gpuerr.Invalid, none, release3)
 

@@ -16,7 +16,8 @@ import (
 	"capgpu/schema"
 )
 
-// module is vecadd_f32 as a bare module: a program that the device has not.
+// module is vecadd_f32 as a bare module: a program that the device does not have
+// built in.
 func module(t *testing.T) []byte {
 	t.Helper()
 	bundle, ok := library.Bundle("vecadd_f32")
@@ -80,10 +81,10 @@ func (r *rig) run(s schema.GpuProgramSession, p schema.GpuProgram, fence schema.
 	})
 }
 
-// sum runs a program that adds and looks at the result.
+// sum runs a program that adds, and checks the result.
 func (r *rig) sum(s schema.GpuProgramSession, p schema.GpuProgram) {
 	r.t.Helper()
-	full := schema.GpuSession(s) // for what all sessions have
+	full := schema.GpuSession(s) // for the methods that all sessions have
 	var ids [3]uint32
 	var mems [3][]byte
 	for i := range ids {
@@ -91,10 +92,12 @@ func (r *rig) sum(s schema.GpuProgramSession, p schema.GpuProgram) {
 		b, ids[i] = r.buffer(full, 4096)
 		mems[i] = r.mapped(b)
 	}
+
 	for i := range 1024 {
 		binary.LittleEndian.PutUint32(mems[0][4*i:], math.Float32bits(float32(i)))
 		binary.LittleEndian.PutUint32(mems[1][4*i:], math.Float32bits(0.5))
 	}
+
 	fence, _ := r.fence(full)
 	launch, release := r.run(s, p, fence, ids[:]...)
 	await(r, launch, release)
@@ -127,7 +130,7 @@ func TestLoadProgram(t *testing.T) {
 	require.Equal(t, schema.BindingAccess_write, bindings.At(2).Access())
 	r.sum(schema.GpuProgramSession(s), first)
 
-	// By its digest it is a program as the named ones are.
+	// A program can be named by its digest as well.
 	name := fmt.Sprintf("sha256:%x", digest)
 	r.sum(schema.GpuProgramSession(s), r.program(s, name))
 	_, a := r.buffer(s, 4096)
@@ -141,16 +144,18 @@ func TestLoadProgram(t *testing.T) {
 		f, release := s.LoadProgram(r.ctx, bundleOf(bad))
 		require.Contains(t, refused(r, gpuerr.Program, f, release), "SPV-", what)
 	}
+
 	for _, most := range []int{nouns.MaxBundleBytes} {
 		f, release := s.LoadProgram(r.ctx, bundleOf(append(module(t), make([]byte, most-len(module(t)))...)))
 		refused(r, gpuerr.Program, f, release)
 	}
+
 	huge, release := s.LoadProgram(r.ctx, bundleOf(make([]byte, nouns.MaxBundleBytes+1)))
 	refused(r, gpuerr.Invalid, huge, release)
 }
 
-// A session that cannot load runs what it is handed by those above it, until they
-// take it back.
+// A session that cannot load programs runs those that its parents pass on, until
+// they take them back.
 func TestProgramsAreHandedDown(t *testing.T) {
 	r := newRig(t, sessiontest.Options{})
 	s := r.open()
@@ -163,6 +168,7 @@ func TestProgramsAreHandedDown(t *testing.T) {
 		r.sum(child, named)
 		r.sum(grandchild, loaded)
 	}
+
 	own := r.program(schema.GpuSession(child), "vecadd_f32")
 	fence, _ := r.fence(s)
 	_, a := r.buffer(s, 4096)
@@ -174,6 +180,7 @@ func TestProgramsAreHandedDown(t *testing.T) {
 		f, release := r.run(narrow, p, fence, a, a, a)
 		refused(r, gpuerr.NoProgram, f, release)
 	}
+
 	other := r.open()
 	fence, _ = r.fence(other)
 	_, a = r.buffer(other, 4096)

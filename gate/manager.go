@@ -3,7 +3,7 @@ package gate
 import (
 	"context"
 
-	"capgpu/gate/tell"
+	"capgpu/gate/encode"
 	"capgpu/gpuerr"
 	"capgpu/internal/crashpoint"
 	"capgpu/internal/rpcguard"
@@ -18,38 +18,45 @@ func (m *manager) ListDevices(ctx context.Context, call schema.GpuDeviceManager_
 	if err != nil {
 		return err
 	}
+
 	res, err := call.AllocResults()
 	if err != nil {
 		return err
 	}
+
 	list, err := res.NewDevices(int32(len(devices)))
 	if err != nil {
 		return err
 	}
+
 	for i, d := range devices {
-		if err := tell.Device(list.At(i), d); err != nil {
+		if err := encode.Device(list.At(i), d); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
 func (m *manager) OpenDevice(ctx context.Context, call schema.GpuDeviceManager_openDevice) error {
-	rpcguard.Go(ctx, call.Call) // a driver that takes its time holds up nobody else
+	rpcguard.Go(ctx, call.Call) // a slow driver delays no other call
 	res, err := call.AllocResults()
 	if err != nil {
 		return err
 	}
+
 	crashpoint.Here("gate.open.asked")
 	opened, err := m.g.service.Open(ctx, call.Args().CapabilityIndex())
 	if err != nil {
 		return err
 	}
+
 	crashpoint.Here("gate.open.opened")
 	s, err := m.g.newSession(ctx, opened, nil)
 	if err != nil {
 		return err
 	}
+
 	return res.SetSession(schema.GpuSession(s.capability()))
 }
 
@@ -59,6 +66,7 @@ func (m *manager) Lifecycle(ctx context.Context, call schema.GpuDeviceManager_li
 	if err != nil {
 		return err
 	}
+
 	for _, d := range devices {
 		if d.Index != index {
 			continue
@@ -73,6 +81,7 @@ func (m *manager) Lifecycle(ctx context.Context, call schema.GpuDeviceManager_li
 			Methods: schema.Lifecycle_Methods(nil, l),
 		})))
 	}
+
 	return gpuerr.New(gpuerr.NoDevice, "capabilityIndex: there is no device %d", index)
 }
 
@@ -90,18 +99,22 @@ func (l *lifecycle) Next(ctx context.Context, call schema.Lifecycle_next) error 
 	default:
 		return gpuerr.New(gpuerr.Busy, "%d calls of Lifecycle.next are waiting already", maxLifecycleWaits)
 	}
+
 	next := l.g.service.NextStateFor
 	if call.Args().Steps() {
 		next = l.g.service.NextStepFor
 	}
-	st, err := next(ctx, l.index, call.Args().Epoch(), tell.Duration(call.Args().TimeoutNanos()))
+
+	st, err := next(ctx, l.index, call.Args().Epoch(), encode.Duration(call.Args().TimeoutNanos()))
 	if err != nil {
 		return err
 	}
+
 	res, err := call.AllocResults()
 	if err != nil {
 		return err
 	}
+
 	res.SetEpoch(st.Epoch)
 	res.SetState(schema.DeviceState(st.State))
 	res.SetChanged(st.Changed)

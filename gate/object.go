@@ -8,8 +8,8 @@ import (
 	"capgpu/internal/rpcguard"
 )
 
-// object is what a buffer, a fence and a queue have in common: one close ends what
-// is behind it, and all its capabilities.
+// object is the common part of a buffer, a fence and a queue: close ends the object
+// and all its capabilities.
 type object struct {
 	s      *session
 	noun   string // for errors
@@ -17,7 +17,7 @@ type object struct {
 	behind interface {
 		Close(ctx context.Context) error
 	}
-	forget func() // of an object with an id; else nil
+	forget func() // for an object with an id; else nil
 }
 
 func (s *session) newObject(noun string, behind interface {
@@ -36,10 +36,10 @@ func (o *object) close(ctx context.Context) error {
 	return err
 }
 
-// shutdown is close, when the last capability is gone.
+// shutdown closes the object when its last capability is gone.
 func (o *object) shutdown() { _ = o.close(context.Background()) }
 
-// ids are the objects of one kind that a session's numbers name.
+// ids are a session's objects of one kind, by their ids.
 type ids[T any] struct {
 	noun string
 	mu   sync.Mutex
@@ -47,7 +47,7 @@ type ids[T any] struct {
 	byID map[uint32]*T
 }
 
-// add returns what forgets it again.
+// add adds an object and returns a function that removes it.
 func (i *ids[T]) add(id uint32, v *T) (forget func()) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -5,13 +5,14 @@ import (
 	"capgpu/schema"
 )
 
-// putOutcome fills in an outcome. The numbers are the same on every wire.
-// refusal is why the work was refused, if it was.
+// putOutcome fills in an outcome. The numbers are the same in every protocol.
+// refusal is the reason if the work was refused.
 func putOutcome(alloc func() (schema.Outcome, error), o outcome.Outcome, refusal error) error {
 	out, err := alloc()
 	if err != nil {
 		return err
 	}
+
 	out.SetKind(schema.OutcomeKind(o.Kind))
 	out.SetCause(schema.OutcomeCause(o.Cause))
 	message := o.String()
@@ -24,10 +25,12 @@ func putOutcome(alloc func() (schema.Outcome, error), o outcome.Outcome, refusal
 	if o.Cause != outcome.TrapCause {
 		return nil
 	}
+
 	trap, err := out.NewTrap()
 	if err != nil {
 		return err
 	}
+
 	putTrap(trap, o.Trap)
 	return nil
 }

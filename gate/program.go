@@ -52,19 +52,22 @@ func (s *session) OpenProgram(ctx context.Context, call schema.GpuProgramSession
 	if err := checkName(name, "name"); err != nil {
 		return err
 	}
+
 	res, err := call.AllocResults()
 	if err != nil {
 		return err
 	}
+
 	code, err := s.client.OpenProgram(ctx, name)
 	if err != nil {
 		return err
 	}
+
 	return res.SetProgram(s.exportProgram(code))
 }
 
 func (s *session) LoadProgram(ctx context.Context, call schema.GpuSession_loadProgram) error {
-	rpcguard.Go(ctx, call.Call) // verification takes its time
+	rpcguard.Go(ctx, call.Call) // verification is slow
 	bundle, err := call.Args().Bundle()
 	if err != nil {
 		return badArgument("bundle", err)
@@ -72,14 +75,17 @@ func (s *session) LoadProgram(ctx context.Context, call schema.GpuSession_loadPr
 	if len(bundle) == 0 {
 		return gpuerr.New(gpuerr.Invalid, "bundle: empty")
 	}
+
 	res, err := call.AllocResults()
 	if err != nil {
 		return err
 	}
+
 	code, err := s.client.LoadProgram(ctx, bundle)
 	if err != nil {
 		return err
 	}
+
 	return res.SetProgram(s.exportProgram(code))
 }
 
@@ -88,23 +94,26 @@ func (s *session) programNamed(ctx context.Context, name string) (*client.Progra
 	if err := checkName(name, "program"); err != nil {
 		return nil, err
 	}
+
 	s.mu.Lock()
 	code := s.named[name]
 	s.mu.Unlock()
 	if code != nil {
 		return code, nil
 	}
+
 	code, err := s.client.OpenProgram(ctx, name)
 	if err != nil {
 		return nil, err
 	}
+
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.named[name] = code
 	return code, nil
 }
 
-// close is idempotent. What sessions below run of the program ends with it.
+// close is idempotent. It also ends the program's use in the sessions below.
 func (p *program) close(ctx context.Context) error {
 	err := p.code.Close(ctx)
 	p.gate.Revoke(gpuerr.New(gpuerr.Closed, "the program was closed"))
@@ -142,22 +151,27 @@ func putProgramInfo(out schema.ProgramInfo, info client.ProgramInfo) error {
 	if err != nil {
 		return err
 	}
+
 	inline, err := out.NewInline(int32(len(info.Inline)))
 	if err != nil {
 		return err
 	}
+
 	errs := []error{
 		out.SetName(info.Name), out.SetDigest(info.Digest[:]),
 		putTexts(out.NewFeatures, info.Features), putTexts(out.NewWarnings, info.Warnings),
 	}
+
 	for i, b := range info.Bindings {
 		bindings.At(i).SetAccess(access(b.Access))
 		errs = append(errs, bindings.At(i).SetName(b.Name), bindings.At(i).SetType(b.Type))
 	}
+
 	for i, f := range info.Inline {
 		inline.At(i).SetOffset(f.Off)
 		errs = append(errs, inline.At(i).SetName(f.Name), inline.At(i).SetType(f.Type))
 	}
+
 	return errors.Join(errs...)
 }
 

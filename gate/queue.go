@@ -5,7 +5,7 @@ import (
 	"errors"
 
 	"capgpu/client"
-	"capgpu/gate/tell"
+	"capgpu/gate/encode"
 	"capgpu/gpuerr"
 	"capgpu/internal/crashpoint"
 	"capgpu/internal/rpcguard"
@@ -19,7 +19,7 @@ const maxCompletions = 64
 type queue struct {
 	object
 	ring *client.Queue
-	// collecting is held by the one call of completions that waits.
+	// collecting is held by the one call of completions that is waiting.
 	collecting chan struct{}
 }
 
@@ -44,10 +44,12 @@ func (q *queue) Submit(ctx context.Context, call schema.GpuQueue_submit) error {
 	if err != nil {
 		return badArgument("commands", err)
 	}
+
 	b, err := q.s.readCommands(ctx, list, maxCommands)
 	if err != nil {
 		return err
 	}
+
 	crashpoint.Here("gate.submit.read")
 	q.s.submitMu.Lock()
 	first, err := b.submit(q.ring)
@@ -55,10 +57,12 @@ func (q *queue) Submit(ctx context.Context, call schema.GpuQueue_submit) error {
 	if err != nil {
 		return err
 	}
+
 	res, err := call.AllocResults()
 	if err != nil {
 		return err
 	}
+
 	crashpoint.Here("gate.submit.queued")
 	res.SetFirstTicket(first)
 	return nil
@@ -70,22 +74,26 @@ func (q *queue) Completions(ctx context.Context, call schema.GpuQueue_completion
 	if most == 0 {
 		return gpuerr.New(gpuerr.Invalid, "max: 0")
 	}
-	waiting, cancel := context.WithTimeout(ctx, tell.Duration(call.Args().TimeoutNanos()))
+
+	waiting, cancel := context.WithTimeout(ctx, encode.Duration(call.Args().TimeoutNanos()))
 	defer cancel()
 	var taken [maxCompletions]client.Completion
 	n, err := q.collect(waiting, taken[:min(most, maxCompletions)])
 	if err != nil && !(errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil) {
 		return err
 	}
+
 	res, err := call.AllocResults()
 	if err != nil {
 		return err
 	}
+
 	crashpoint.Here("gate.completions.taken")
 	list, err := res.NewCompletions(int32(n))
 	if err != nil {
 		return err
 	}
+
 	for i, c := range taken[:n] {
 		out := list.At(i)
 		out.SetTicket(c.Ticket)
@@ -94,6 +102,7 @@ func (q *queue) Completions(ctx context.Context, call schema.GpuQueue_completion
 			return err
 		}
 	}
+
 	return nil
 }
 

@@ -31,7 +31,7 @@ var randomMethods = []struct {
 	{schema.GpuProgram_TypeID, 2}, {schema.GpuDeviceManager_TypeID, 3}, {schema.Lifecycle_TypeID, 1},
 }
 
-// caller makes calls whose shape is right and whose arguments are anything.
+// caller makes calls of the right shape with arbitrary arguments.
 type caller struct {
 	rng  *rand.Rand
 	mu   sync.Mutex
@@ -51,7 +51,7 @@ func (c *caller) number() uint64 {
 	}
 }
 
-// capability is one that was returned earlier; the caller owns the reference.
+// capability is an earlier result; the caller owns the reference.
 func (c *caller) capability() capnp.Client {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -74,7 +74,7 @@ func (c *caller) keep(p capnp.Ptr) {
 	c.caps[at] = client.AddRef()
 }
 
-// fill puts random things into a struct.
+// fill fills a struct with random values.
 func (c *caller) fill(s capnp.Struct, depth int) error {
 	for at := capnp.DataOffset(0); at+8 <= capnp.DataOffset(s.Size().DataSize); at += 8 {
 		switch c.rng.IntN(3) {
@@ -99,10 +99,12 @@ func (c *caller) fillPointer(s capnp.Struct, i uint16, depth int) error {
 	switch c.rng.IntN(7) {
 	case 0:
 		return nil
+
 	case 1:
 		return s.SetText(i, randomNames[c.rng.IntN(len(randomNames))])
 	case 2:
 		return s.SetData(i, make([]byte, c.rng.IntN(100)))
+
 	case 3:
 		list, err := capnp.NewUInt32List(s.Segment(), int32(c.rng.IntN(5)))
 		if err != nil {
@@ -112,6 +114,7 @@ func (c *caller) fillPointer(s capnp.Struct, i uint16, depth int) error {
 			list.Set(j, uint32(c.number()))
 		}
 		return s.SetPtr(i, list.ToPtr())
+
 	case 4, 5:
 		return s.SetPtr(i, capnp.NewInterface(s.Segment(), s.Message().CapTable().Add(c.capability())).ToPtr())
 	default:
@@ -140,6 +143,7 @@ func (c *caller) call(ctx context.Context, t *testing.T) {
 	method := capnp.Method{InterfaceID: m.iface, MethodID: uint16(c.rng.IntN(m.methods))}
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Millisecond)
 	defer cancel()
+
 	target := c.capability()
 	defer target.Release()
 	answer, release := target.SendCall(ctx, capnp.Send{
@@ -147,6 +151,7 @@ func (c *caller) call(ctx context.Context, t *testing.T) {
 		ArgsSize:  capnp.ObjectSize{DataSize: 24, PointerCount: 4},
 		PlaceArgs: func(s capnp.Struct) error { return c.fill(s, 2) },
 	})
+
 	defer release()
 	res, err := answer.Struct()
 	if err != nil {
@@ -155,6 +160,7 @@ func (c *caller) call(ctx context.Context, t *testing.T) {
 		}
 		return
 	}
+
 	for i := range res.Size().PointerCount {
 		if p, err := res.Ptr(i); err == nil {
 			c.keep(p)
@@ -162,9 +168,10 @@ func (c *caller) call(ctx context.Context, t *testing.T) {
 	}
 }
 
-// TestRandomCalls makes calls on whatever it was given, with any arguments. No
-// method may panic or fail as a bug, and in the end the device's ledger is sound
-// and empty (sessiontest checks that). CAPGPU_FUZZ_SECONDS prolongs it.
+// TestRandomCalls calls all methods on all objects that it gets, with arbitrary
+// arguments. No method may panic or fail as a bug, and at the end the device's
+// ledger is sound and empty (sessiontest checks that). CAPGPU_FUZZ_SECONDS prolongs
+// it.
 func TestRandomCalls(t *testing.T) {
 	duration := 2 * time.Second
 	if v := os.Getenv("CAPGPU_FUZZ_SECONDS"); v != "" {
@@ -172,6 +179,7 @@ func TestRandomCalls(t *testing.T) {
 		require.NoError(t, err, "CAPGPU_FUZZ_SECONDS")
 		duration = time.Duration(seconds) * time.Second
 	}
+
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	service := sessiontest.Start(t, sessiontest.Options{})
@@ -191,6 +199,7 @@ func TestRandomCalls(t *testing.T) {
 			c.caps = append(c.caps, capnp.Client(res.Session().AddRef()))
 			release()
 		}
+
 		for range 500 {
 			if time.Now().After(end) {
 				break
@@ -203,12 +212,15 @@ func TestRandomCalls(t *testing.T) {
 			default:
 			}
 		}
+
 		for _, client := range c.caps {
 			client.Release()
 		}
+
 		cancel()
 		conn.Close()
 		<-ended
 	}
+
 	t.Logf("%d calls", calls)
 }

@@ -8,38 +8,38 @@ import (
 	"capnproto.org/go/capnp/v3/server"
 
 	"capgpu/client"
-	"capgpu/gate/tell"
+	"capgpu/gate/encode"
 	"capgpu/gpuerr"
 	"capgpu/internal/rpcguard"
 	"capgpu/schema"
 )
 
-// session implements the three session interfaces; which of its methods a client
-// can call is decided by capability.
+// session implements the three session interfaces. The method capability decides
+// which methods a client can call.
 type session struct {
 	g           *gate
 	client      *client.Session
 	description client.Description
 	parent      *session // of a restricted session
 	gate        *rpcguard.Gate
-	line        rpcguard.Line // of the session and all made from it
+	line        rpcguard.Line // for the session and all objects made from it
 
 	buffers ids[buffer]
 	fences  ids[fence]
 
 	submitMu sync.Mutex
-	// queue is the default queue, once it is needed.
+	// queue is the default queue, made on its first use.
 	// +checklocks:submitMu
 	queue *client.Queue
 
 	mu sync.Mutex
-	// refs counts the capabilities of the session and of all made from it.
+	// refs counts the capabilities of the session and of all objects made from it.
 	// +checklocks:mu
 	refs int
 	// named are the programs that launchKernel has opened.
 	// +checklocks:mu
 	named map[string]*client.Program
-	// handed are the programs of sessions above that this one runs.
+	// handed are the programs of parent sessions that this session runs.
 	// +checklocks:mu
 	handed map[*program]*client.Program
 }
@@ -53,6 +53,7 @@ func (g *gate) newSession(ctx context.Context, opened *client.Session, parent *s
 		named:   make(map[string]*client.Program),
 		handed:  make(map[*program]*client.Program),
 	}
+
 	description, err := opened.Describe(ctx)
 	if err == nil {
 		err = g.add(s)
@@ -61,18 +62,20 @@ func (g *gate) newSession(ctx context.Context, opened *client.Session, parent *s
 		_ = opened.Close(ended())
 		return nil, err
 	}
+
 	s.description = description
 	above := g.root
 	if parent != nil {
 		above = parent.gate
 		parent.ref()
 	}
+
 	s.gate = above.NewChild()
 	go s.runWatch()
 	return s, nil
 }
 
-// ended is a context that is over: closing a session with it leaves the
+// ended is a context that is over. A session that is closed with it leaves the
 // dismantling to the driver, which sees the socket close.
 func ended() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -80,8 +83,8 @@ func ended() context.Context {
 	return ctx
 }
 
-// runWatch revokes all capabilities of the session when it is over, and frees
-// what this process holds of it.
+// runWatch revokes all capabilities of the session when it is over, and frees this
+// process's part of it.
 func (s *session) runWatch() {
 	defer s.g.workers.Done()
 	<-s.client.Done()
@@ -113,7 +116,7 @@ func (s *session) unref() {
 	}
 }
 
-// export makes a capability that keeps the session and ends with it.
+// export makes a capability that keeps the session alive and ends with it.
 func (s *session) export(spec rpcguard.Spec) capnp.Client {
 	s.ref()
 	shutdown := spec.Shutdown
@@ -143,7 +146,7 @@ func (s *session) capability() capnp.Client {
 }
 
 func (s *session) Close(ctx context.Context, call schema.GpuMemorySession_close) error {
-	rpcguard.Go(ctx, call.Call) // what is queued behind fails at once instead of waiting
+	rpcguard.Go(ctx, call.Call) // calls queued behind it fail at once instead of waiting
 	err := s.client.Close(ctx)
 	if err == nil {
 		s.gate.Revoke(gpuerr.New(gpuerr.Closed, "the session was closed"))
@@ -176,7 +179,7 @@ func (s *session) Budget(ctx context.Context, call schema.GpuMemorySession_budge
 	if err != nil {
 		return err
 	}
-	return tell.Budget(res.NewEntries, entries)
+	return encode.Budget(res.NewEntries, entries)
 }
 
 func (s *session) Restrict(ctx context.Context, call schema.GpuMemorySession_restrict) error {
@@ -184,6 +187,7 @@ func (s *session) Restrict(ctx context.Context, call schema.GpuMemorySession_res
 	if err != nil {
 		return badArgument("policy", err)
 	}
+
 	policy, err := readPolicy(in)
 	if err != nil {
 		return err
@@ -191,26 +195,31 @@ func (s *session) Restrict(ctx context.Context, call schema.GpuMemorySession_res
 	if policy.Facet > s.description.Facet {
 		return gpuerr.New(gpuerr.Denied, "policy.facet: %v is more than this session's %v", policy.Facet, s.description.Facet)
 	}
+
 	res, err := call.AllocResults()
 	if err != nil {
 		return err
 	}
+
 	opened, err := s.client.Restrict(ctx, policy)
 	if err != nil {
 		return err
 	}
+
 	child, err := s.g.newSession(ctx, opened, s)
 	if err != nil {
 		return err
 	}
+
 	return res.SetSession(schema.GpuMemorySession(child.capability()))
 }
 
 func readPolicy(in schema.SessionPolicy) (client.Policy, error) {
-	p := client.Policy{Facet: client.Facet(in.Facet()), MaxDeadline: tell.Duration(in.MaxDeadlineNanos()), Check: in.Check()}
+	p := client.Policy{Facet: client.Facet(in.Facet()), MaxDeadline: encode.Duration(in.MaxDeadlineNanos()), Check: in.Check()}
 	if p.Facet > client.FacetFull {
 		return p, gpuerr.New(gpuerr.Invalid, "policy.facet: %d is no facet", p.Facet)
 	}
+
 	limits, err := in.Limits()
 	if err != nil {
 		return p, badArgument("policy.limits", err)
@@ -218,6 +227,7 @@ func readPolicy(in schema.SessionPolicy) (client.Policy, error) {
 	if limits.Len() > maxPolicyEntries {
 		return p, gpuerr.New(gpuerr.Invalid, "policy.limits: %d entries; at most %d", limits.Len(), maxPolicyEntries)
 	}
+
 	p.Limits = make(map[string]uint64, limits.Len())
 	for i := range limits.Len() {
 		resource, err := limits.At(i).Resource()
@@ -229,6 +239,7 @@ func readPolicy(in schema.SessionPolicy) (client.Policy, error) {
 		}
 		p.Limits[resource] = limits.At(i).Amount()
 	}
+
 	programs, err := in.Programs()
 	if err != nil {
 		return p, badArgument("policy.programs", err)
@@ -236,6 +247,7 @@ func readPolicy(in schema.SessionPolicy) (client.Policy, error) {
 	if programs.Len() > maxPolicyEntries {
 		return p, gpuerr.New(gpuerr.Invalid, "policy.programs: %d names; at most %d", programs.Len(), maxPolicyEntries)
 	}
+
 	for i := range programs.Len() {
 		name, err := programs.At(i)
 		if err != nil {
@@ -243,6 +255,7 @@ func readPolicy(in schema.SessionPolicy) (client.Policy, error) {
 		}
 		p.Programs = append(p.Programs, name)
 	}
+
 	return p, nil
 }
 
@@ -272,25 +285,30 @@ func putDescription(out schema.Description, d client.Description) error {
 	if err != nil {
 		return err
 	}
+
 	putTrap(trap, d.Poisoned.Trap)
 	if err := putOutcome(out.NewPoisoned, d.Poisoned, nil); err != nil {
 		return err
 	}
+
 	device, err := out.NewDevice()
 	if err != nil {
 		return err
 	}
-	if err := tell.Device(device, d.Device); err != nil {
+	if err := encode.Device(device, d.Device); err != nil {
 		return err
 	}
+
 	names, err := out.NewPrograms(int32(len(d.Programs)))
 	if err != nil {
 		return err
 	}
+
 	for i, name := range d.Programs {
 		if err := names.Set(i, name); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }

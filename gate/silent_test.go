@@ -17,8 +17,8 @@ import (
 	"capnproto.org/go/capnp/v3/rpc"
 )
 
-// silentService opens a session whose driver makes fences and never answers when
-// it is asked to destroy one.
+// silentService opens a session on a driver that makes fences and never answers a
+// request to destroy one.
 type silentService struct {
 	t    *testing.T
 	done chan struct{} // one token for each session that ended
@@ -54,12 +54,13 @@ func (s *silentService) session(ctx context.Context, m *control.Message) *contro
 	return control.NewReply(m, nil)
 }
 
-// A client that vanishes ends its gate also when the driver does not answer what
-// the gate asks then.
+// If a client vanishes, its gate ends even when the driver does not answer the
+// gate's last requests.
 func TestVanishingBeforeASilentDriver(t *testing.T) {
 	s := &silentService{t: t, done: make(chan struct{}, 1)}
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
+
 	conn, ended := gateTo(ctx, t, s.broker, func() { s.done <- struct{}{} })
 	manager := schema.GpuDeviceManager(conn.Bootstrap(ctx))
 	opened, release := manager.OpenDevice(ctx, nil)
@@ -77,6 +78,7 @@ func TestVanishingBeforeASilentDriver(t *testing.T) {
 			t.Fatalf("%s stays open", what)
 		}
 	}
+
 	select {
 	case err := <-ended:
 		require.NoError(t, err)
@@ -85,8 +87,8 @@ func TestVanishingBeforeASilentDriver(t *testing.T) {
 	}
 }
 
-// gateTo is a connection to a gate before a service of the test's, and how the gate ends.
-// over is called when the service is not asked any more.
+// gateTo is a connection to a gate in front of a service of the test's, and the
+// gate's result. over is called when the service gets no more requests.
 func gateTo(ctx context.Context, t *testing.T, broker control.Handler, over func()) (conn *rpc.Conn, ended <-chan error) {
 	t.Helper()
 	ours, theirs, err := shm.Socketpair()
@@ -97,6 +99,7 @@ func gateTo(ctx context.Context, t *testing.T, broker control.Handler, over func
 		defer over()
 		_ = control.Serve(context.Background(), tenant, broker)
 	}()
+
 	service, err := client.NewConn(ctx, theirs)
 	require.NoError(t, err)
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)

@@ -12,16 +12,19 @@ import (
 	"capgpu/schema"
 )
 
-// steppingService has one device, on the ladder and suspended, and tells what it is asked.
+// steppingService has one device, which is suspended and in recovery, and records
+// its requests.
 type steppingService struct{ asked chan control.NextStateRequest }
 
 func (s steppingService) broker(_ context.Context, m *control.Message) *control.Message {
 	switch m.Type {
 	case control.TypeHello:
 		return control.NewReply(m, control.HelloReply{Version: control.HelloVersion, Tenant: "test"}.AppendTo(nil))
+
 	case control.TypeListDevices:
 		d := control.DeviceInfo{Index: 3, State: 1, Epoch: 5, Name: "mock0", Recovery: uint32(outcome.QueueReset), Suspended: true}
 		return control.NewReply(m, control.ListDevicesReply{Devices: []control.DeviceInfo{d}}.AppendTo(nil))
+
 	case control.TypeNextState:
 		req, err := control.ParseNextStateRequest(m.Body)
 		if err != nil {
@@ -37,12 +40,13 @@ func (s steppingService) broker(_ context.Context, m *control.Message) *control.
 	return control.NewReply(m, nil)
 }
 
-// Who asks Lifecycle for steps is asked for with them, and told all of one: the others are
-// not, and wait for states alone.
+// A client that asks Lifecycle for steps gets all steps; other clients wait only
+// for states.
 func TestLifecycleSteps(t *testing.T) {
 	s := steppingService{make(chan control.NextStateRequest, 16)}
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
+
 	served := make(chan struct{})
 	conn, ended := gateTo(ctx, t, s.broker, func() { close(served) })
 	manager := schema.GpuDeviceManager(conn.Bootstrap(ctx))
@@ -65,6 +69,7 @@ func TestLifecycleSteps(t *testing.T) {
 			p.SetSteps(steps)
 			return nil
 		})
+
 		st, err := next.Struct()
 		require.NoError(t, err)
 		req := <-s.asked
@@ -78,8 +83,10 @@ func TestLifecycleSteps(t *testing.T) {
 			require.Equal(t, schema.RecoveryStep_functionReset, st.LastRecovery())
 			require.EqualValues(t, 7, st.Incidents())
 		}
+
 		release()
 	}
+
 	releaseLife()
 	manager.Release()
 	conn.Close()

@@ -8,7 +8,7 @@ import (
 	"capgpu/schema"
 )
 
-// defaultQueueLocked makes the default queue when it is first needed.
+// defaultQueueLocked makes the default queue at its first use.
 //
 // +checklocks:s.submitMu
 func (s *session) defaultQueueLocked(ctx context.Context) (*client.Queue, error) {
@@ -24,8 +24,8 @@ func (s *session) defaultQueueLocked(ctx context.Context) (*client.Queue, error)
 	return q, nil
 }
 
-// runDrain takes the completions of a default queue, so that it never stops for
-// want of room, until its session is over.
+// runDrain takes the completions of a default queue until its session is over, so
+// that the queue never stops for lack of room.
 func runDrain(q *client.Queue) {
 	var out [64]client.Completion
 	for {
@@ -41,14 +41,17 @@ func (s *session) SubmitMemcpy(ctx context.Context, call schema.GpuMemorySession
 	if err != nil {
 		return err
 	}
+
 	src, err := s.buffers.find(args.Src(), "src")
 	if err != nil {
 		return err
 	}
+
 	cmd, err := newCopy(dst, 0, src, 0, args.Bytes(), "bytes")
 	if err != nil {
 		return err
 	}
+
 	_, err = s.submit(ctx, func(b *batch) error {
 		b.commands = append(b.commands, cmd)
 		return nil
@@ -78,6 +81,7 @@ func (s *session) SubmitFenceSignal(ctx context.Context, call schema.GpuMemorySe
 	if err != nil {
 		return err
 	}
+
 	var value uint64
 	_, err = s.submit(ctx, func(b *batch) (err error) {
 		value, err = b.signal(f)
@@ -86,10 +90,12 @@ func (s *session) SubmitFenceSignal(ctx context.Context, call schema.GpuMemorySe
 	if err != nil {
 		return err
 	}
+
 	res, err := call.AllocResults()
 	if err != nil {
 		return err
 	}
+
 	res.SetValue(value)
 	return nil
 }
@@ -113,26 +119,32 @@ func (s *session) RunProgram(ctx context.Context, call schema.GpuProgramSession_
 	if err != nil {
 		return err
 	}
+
 	f, err := s.fenceArgument(args.Fence(), "fence")
 	if err != nil {
 		return err
 	}
+
 	list, err := args.Bindings()
 	if err != nil {
 		return badArgument("bindings", err)
 	}
+
 	bindings, err := s.readBindings(list)
 	if err != nil {
 		return err
 	}
+
 	inline, err := args.InlineArgs()
 	if err != nil {
 		return badArgument("inlineArgs", err)
 	}
+
 	l := &client.Launch{Program: code, Bindings: bindings, Inline: inline}
 	if err := s.checkLaunch(l, "bindings"); err != nil {
 		return err
 	}
+
 	return s.launch(ctx, l, f)
 }
 
@@ -142,6 +154,7 @@ func (s *session) LaunchKernel(ctx context.Context, call schema.GpuSession_launc
 	if err != nil {
 		return err
 	}
+
 	ids, err := args.BufferList()
 	if err != nil {
 		return badArgument("bufferList", err)
@@ -149,6 +162,7 @@ func (s *session) LaunchKernel(ctx context.Context, call schema.GpuSession_launc
 	if uint64(ids.Len()) > uint64(s.description.MaxBindings) {
 		return gpuerr.New(gpuerr.LaunchLimit, "bufferList: %d buffers; at most %d", ids.Len(), s.description.MaxBindings)
 	}
+
 	bindings := make([]client.Binding, ids.Len())
 	for i := range bindings {
 		b, err := s.buffers.find(ids.At(i), "bufferList")
@@ -157,23 +171,28 @@ func (s *session) LaunchKernel(ctx context.Context, call schema.GpuSession_launc
 		}
 		bindings[i] = client.Binding{Buffer: b.mem}
 	}
+
 	name, err := args.Program()
 	if err != nil {
 		return badArgument("program", err)
 	}
+
 	code, err := s.programNamed(ctx, name)
 	if err != nil {
 		return err
 	}
+
 	l := &client.Launch{
 		Program:  code,
 		Grid:     client.Dim3{X: args.Grid(), Y: 1, Z: 1},
 		Block:    client.Dim3{X: args.Block(), Y: 1, Z: 1},
 		Bindings: bindings,
 	}
+
 	if err := s.checkLaunch(l, "bufferList"); err != nil {
 		return err
 	}
+
 	return s.launch(ctx, l, f)
 }
 
@@ -182,14 +201,17 @@ func (s *session) Submit(ctx context.Context, call schema.GpuSession_submit) err
 	if err != nil {
 		return err
 	}
+
 	list, err := call.Args().Commands()
 	if err != nil {
 		return badArgument("commands", err)
 	}
+
 	commands, err := s.readCommands(ctx, list, maxCommands)
 	if err != nil {
 		return err
 	}
+
 	ticket, err := s.submit(ctx, func(b *batch) error {
 		*b = *commands
 		if f == nil {
@@ -201,10 +223,12 @@ func (s *session) Submit(ctx context.Context, call schema.GpuSession_submit) err
 	if err != nil {
 		return err
 	}
+
 	res, err := call.AllocResults()
 	if err != nil {
 		return err
 	}
+
 	res.SetTicket(ticket)
 	return nil
 }

@@ -109,6 +109,7 @@ func TestSessionSubmit(t *testing.T) {
 		waitCommand(fenceID, 5),
 		copyCommand(uint64(a), 8, uint64(b), 0, 16),
 	)
+
 	f, release := s.Submit(r.ctx, func(p schema.GpuSession_submit_Params) error {
 		if err := p.SetFence(fence.AddRef()); err != nil {
 			return err
@@ -130,7 +131,8 @@ func TestSessionSubmit(t *testing.T) {
 	})
 	require.Equal(t, uint64(6), await(r, again, release).Ticket())
 
-	// Another promise of a value that is promised, or less, in one batch or over two.
+	// A second promise of a value that is already promised, or of a lower one, in
+	// one batch or in two.
 	for _, values := range [][]uint64{{6}, {7, 7}, {0}} {
 		refusedSubmit, release := s.Submit(r.ctx, func(p schema.GpuSession_submit_Params) error {
 			var list []func(schema.Command) error
@@ -141,6 +143,7 @@ func TestSessionSubmit(t *testing.T) {
 		})
 		require.Contains(t, refused(r, gpuerr.Invalid, refusedSubmit, release), "promised already")
 	}
+
 	low, release := fence.Signal(r.ctx, func(p schema.GpuFence_signal_Params) error { p.SetValue(6); return nil })
 	refused(r, gpuerr.Invalid, low, release)
 	high, release := fence.Signal(r.ctx, func(p schema.GpuFence_signal_Params) error { p.SetValue(100); return nil })
@@ -183,12 +186,13 @@ func TestMemcpyAndFences(t *testing.T) {
 	require.True(t, await(r, wait, release).Ok())
 	require.Equal(t, "copied", string(r.mapped(dst)[:6]))
 
-	// Time up is a result.
+	// A timeout is a result.
 	later, release := fence.WaitValue(r.ctx, func(p schema.GpuFence_waitValue_Params) error {
 		p.SetValue(9)
 		p.SetTimeoutNanos(1e6)
 		return nil
 	})
+
 	res := await(r, later, release)
 	require.False(t, res.Ok())
 	o, err := res.Outcome()
@@ -196,7 +200,7 @@ func TestMemcpyAndFences(t *testing.T) {
 	require.Equal(t, schema.OutcomeKind_pending, o.Kind())
 }
 
-// Work that traps is told by its fence, with the place.
+// The fence of work that traps reports the trap, with its place.
 func TestTrapIsAnOutcome(t *testing.T) {
 	r := newRig(t, sessiontest.Options{})
 	s := r.open()
@@ -245,6 +249,7 @@ func TestQueue(t *testing.T) {
 		require.NoError(t, err)
 		return list
 	}
+
 	require.Zero(t, collect(0).Len())
 	require.Zero(t, collect(time.Millisecond).Len())
 	submitted, release := q.Submit(r.ctx, func(p schema.GpuQueue_submit_Params) error {
@@ -265,14 +270,16 @@ func TestQueue(t *testing.T) {
 			next++
 		}
 	}
+
 	require.Equal(t, uint32(7), binary.LittleEndian.Uint32(r.mapped(buf)))
 
-	// Two collectors, one stuck: both end with the queue.
+	// Two calls collect completions, and one is stuck: both end with the queue.
 	forever := func(p schema.GpuQueue_completions_Params) error {
 		p.SetMax(1)
 		p.SetTimeoutNanos(math.MaxUint64)
 		return nil
 	}
+
 	one, releaseOne := q.Completions(r.ctx, forever)
 	two, releaseTwo := q.Completions(r.ctx, forever)
 	cancelled, release := q.Cancel(r.ctx, nil)
@@ -281,11 +288,12 @@ func TestQueue(t *testing.T) {
 		closed, release := q.Close(r.ctx, nil)
 		await(r, closed, release)
 	}
+
 	refused(r, gpuerr.Closed, one, releaseOne)
 	refused(r, gpuerr.Closed, two, releaseTwo)
 }
 
-// A wait that is sent right behind a launch is for that launch.
+// A wait that is sent directly after a launch waits for that launch.
 func TestWaitBehindLaunch(t *testing.T) {
 	r := newRig(t, sessiontest.Options{})
 	s := r.open()

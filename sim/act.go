@@ -13,30 +13,37 @@ func (w *world) act() {
 	switch n := w.rand.IntN(200); {
 	case n < 14:
 		w.openSession()
+
 	case n < 24:
 		w.createBuffer()
 	case n < 30:
 		w.createQueue()
+
 	case n < 34:
 		w.createFence()
 	case n < 110:
 		w.submit()
+
 	case n < 114:
 		w.destroyBuffer()
 	case n < 115:
 		w.closeQueue()
+
 	case n < 118:
 		w.cancelQueue()
 	case n < 120:
 		w.closeSession()
+
 	case n < 123:
 		w.restrict()
 	case n < 127:
 		w.waitFence()
+
 	case n < 130:
 		w.signalFence()
 	case n < 160:
 		w.pass()
+
 	case n < 180:
 		w.deviceFault()
 	default:
@@ -52,11 +59,11 @@ func (w *world) pass() {
 	time.Sleep(d)
 }
 
-// begin asks something. what is done in a goroutine, and is not the run's business
+// begin starts a request. The request runs in a goroutine, and the run ignores it
 // before it is reaped.
 func (w *world) begin(s *session, what string, ask func() error, then func(error)) *call {
-	w.calling++
-	c := &call{n: w.calling, what: what, s: s}
+	w.clients.calling++
+	c := &call{n: w.clients.calling, what: what, s: s}
 	w.trace("call %d %s", c.n, what)
 	c.then = func() {
 		err := c.err
@@ -72,15 +79,18 @@ func (w *world) begin(s *session, what string, ask func() error, then func(error
 		}
 		then(err)
 	}
+
 	if s != nil {
 		s.busy++
 	}
-	w.calls = append(w.calls, c)
+
+	w.clients.calls = append(w.clients.calls, c)
 	go func() {
 		c.err = ask()
 		c.done.Store(true)
 	}()
-	w.wait() // what comes next finds this done, or waiting
+
+	w.wait() // so that the next action finds this one done, or waiting
 	return c
 }
 
@@ -91,19 +101,20 @@ func codeOf(err error) string {
 	return gpuerr.CodeOf(err).String()
 }
 
-// tenant draws one that is not stopped.
+// tenant draws a tenant that is not stopped.
 func (w *world) tenant() *tenant {
-	t := w.tenants[w.rand.IntN(len(w.tenants))]
+	t := w.clients.tenants[w.rand.IntN(len(w.clients.tenants))]
 	if t.stopped {
 		return nil
 	}
 	return t
 }
 
-// session draws a live one of a tenant that is not stopped; idle: with no call open.
+// session draws a live session of a tenant that is not stopped; idle: without open
+// calls.
 func (w *world) session(idle bool) *session {
 	var live []*session
-	for _, s := range w.sessions {
+	for _, s := range w.clients.sessions {
 		if s.live() && !s.t.stopped && (!idle || s.busy == 0) {
 			live = append(live, s)
 		}
@@ -114,12 +125,12 @@ func (w *world) session(idle bool) *session {
 	return live[w.rand.IntN(len(live))]
 }
 
-// queue draws one that can be used.
+// queue draws a usable queue.
 func (w *world) queue(s *session) *queue {
 	var live []*queue
 	if s != nil {
 		for _, q := range s.queues {
-			if !q.ending && !q.told && !q.lied {
+			if !q.ending && !q.over && !q.lied {
 				live = append(live, q)
 			}
 		}

@@ -103,19 +103,21 @@ func (w *world) signalFence() {
 	})
 }
 
-// waitFence waits for a point that somebody has promised.
+// waitFence waits for a promised point.
 func (w *world) waitFence() {
 	s := w.session(true)
 	if s == nil || len(s.fences) == 0 {
 		return
 	}
+
 	f := s.fences[w.rand.IntN(len(s.fences))]
 	if len(f.promised) == 0 {
 		return
 	}
+
 	p := f.promised[w.rand.IntN(len(f.promised))]
 	var st gpu.FenceState
-	s.busy-- // it may take as long as it likes
+	s.busy-- // it may take any time
 	c := w.begin(s, fmt.Sprintf("waitFence %d %d", s.n, p.value), func() (err error) {
 		st, err = s.real.WaitFence(context.Background(), f.h, p.value)
 		return err
@@ -127,6 +129,7 @@ func (w *world) waitFence() {
 		w.trace("reached %v", st.Outcome)
 		w.reached(f, p, st)
 	})
+
 	c.waits = &wait{f, p.value}
 }
 
@@ -138,7 +141,7 @@ func (w *world) createQueue() {
 }
 
 func (w *world) createQueueOf(s *session) {
-	q := &queue{n: w.calling + 1, s: s, group: outcome.Success, done: make(chan struct{})}
+	q := &queue{n: w.clients.calling + 1, s: s, group: outcome.Success, done: make(chan struct{})}
 	w.begin(s, fmt.Sprintf("createQueue %d", s.n), func() error {
 		info, err := s.real.CreateQueue(16, q.argBytes())
 		if err != nil {
@@ -150,7 +153,7 @@ func (w *world) createQueueOf(s *session) {
 		}
 		return err
 	}, func(err error) {
-		if s.parent == nil { // else it may be its branch that is banned, for good
+		if s.parent == nil { // otherwise its branch may be banned, for good
 			w.asked(s.t, err)
 		}
 		if err != nil {

@@ -16,7 +16,7 @@ func (w *world) connect(t *tenant) bool {
 	if t.conn != nil {
 		return true
 	}
-	c, err := w.stage.Connect(t.name)
+	c, err := w.host.stage.Connect(t.name)
 	if err != nil {
 		return false
 	}
@@ -24,12 +24,13 @@ func (w *world) connect(t *tenant) bool {
 	return true
 }
 
-// openSession opens the device by the broker.
+// openSession opens the device through the broker.
 func (w *world) openSession() {
 	t := w.tenant()
 	if t == nil || t.opening || !w.connect(t) {
 		return
 	}
+
 	t.opening = true
 	conn := t.conn
 	w.begin(nil, "open "+t.name, func() error {
@@ -48,10 +49,12 @@ func (w *world) openSession() {
 			w.orphan(t)
 			return
 		}
+
 		w.asked(t, err)
 		if err != nil {
 			return
 		}
+
 		d := w.current()
 		real := d.takeSession(t.name)
 		if real == nil {
@@ -60,6 +63,7 @@ func (w *world) openSession() {
 			}
 			return
 		}
+
 		s := &session{t: t, drv: d, real: real}
 		w.addSession(s)
 		if w.rand.IntN(3) > 0 {
@@ -70,7 +74,7 @@ func (w *world) openSession() {
 
 var errHungUp = gpuerr.New(gpuerr.Disconnected, "this client has hung up")
 
-// furnish makes what most clients make first, all at once.
+// furnish makes the objects that most clients make first, all at once.
 func (w *world) furnish(s *session) {
 	w.createBufferOf(s, 4096<<w.rand.IntN(3))
 	w.createBufferOf(s, 4096)
@@ -78,7 +82,7 @@ func (w *world) furnish(s *session) {
 	w.createQueueOf(s)
 }
 
-// orphan closes a session whose client has gone before it had its socket.
+// orphan closes a session if its client has left before it had the socket.
 func (w *world) orphan(t *tenant) {
 	d := w.current()
 	real := d.takeSession(t.name)
@@ -90,11 +94,11 @@ func (w *world) orphan(t *tenant) {
 }
 
 func (w *world) addSession(s *session) {
-	s.n = len(w.sessions)
-	w.sessions = append(w.sessions, s)
+	s.n = len(w.clients.sessions)
+	w.clients.sessions = append(w.clients.sessions, s)
 }
 
-// asked follows an answer that a ban could have kept from being good.
+// asked follows up an answer that a ban may have turned into a refusal.
 func (w *world) asked(t *tenant, err error) {
 	if gpuerr.CodeOf(err) == gpuerr.Banned {
 		w.bannedNow(t)
@@ -107,9 +111,9 @@ func (w *world) closeSession() {
 	}
 }
 
-// end closes a session and what was restricted from it.
+// end closes a session and those restricted from it.
 func (w *world) end(s *session) {
-	for _, x := range w.sessions {
+	for _, x := range w.clients.sessions {
 		for p := x; p != nil; p = p.parent {
 			if p == s {
 				x.closing = true
@@ -128,6 +132,7 @@ func (w *world) restrict() {
 	if s == nil || s.parent != nil {
 		return
 	}
+
 	l := ledger.NoLimits()
 	l[ledger.Buffers] = 4
 	child := &session{t: s.t, drv: s.drv, parent: s}

@@ -14,8 +14,8 @@ import (
 	"capgpu/ring"
 )
 
-// driver is the process of a driver: a manager.Actor. It does what driver does,
-// over calls.
+// driver is the process of a driver: a manager.Actor. It does the work of package
+// driver, over calls.
 //
 //	starting ──► serving ──Kill, a crash point, Lost, Shutdown──► ended
 type driver struct {
@@ -30,18 +30,18 @@ type driver struct {
 
 	mu       sync.Mutex
 	device   *gpu.Device
-	sessions map[string]*gpu.Session // the newest of a tenant
-	rings    map[uint32]*ring.Local  // by the size of their arenas, of which each is another
-	thaw     chan struct{}           // not nil: it is stopped, until it is closed
+	sessions map[string]*gpu.Session // the newest of each tenant
+	rings    map[uint32]*ring.Local  // by the size of their arenas, which are all different
+	thaw     chan struct{}           // not nil: stopped, until it is closed
 }
 
 // newDriver is an epoch's driver.
 func (w *world) newDriver(role manager.Role) manager.Actor {
 	d := &driver{w: w, role: role, ended: make(chan struct{}), up: make(chan struct{}), torn: make(chan struct{}), sessions: map[string]*gpu.Session{}, rings: map[uint32]*ring.Local{}}
-	w.mu.Lock()
-	d.dieAt, w.dieAt = w.dieAt, ""
-	w.driver = d
-	w.mu.Unlock()
+	w.guarded.mu.Lock()
+	d.dieAt, w.guarded.dieAt = w.guarded.dieAt, ""
+	w.guarded.driver = d
+	w.guarded.mu.Unlock()
 	go d.run()
 	return d
 }
@@ -75,11 +75,11 @@ func (d *driver) gone() bool {
 	}
 }
 
-// current is the newest driver; nil: there was none yet.
+// current returns the newest driver; nil: there was none yet.
 func (w *world) current() *driver {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.driver
+	w.guarded.mu.Lock()
+	defer w.guarded.mu.Unlock()
+	return w.guarded.driver
 }
 
 // takeSession returns the newest session of a tenant, once; nil: there is none.
@@ -99,20 +99,23 @@ func (d *driver) run() {
 	if d.at("driver.start"); d.gone() {
 		return
 	}
+
 	limits := ledger.NoLimits()
 	limits[ledger.DeviceMemory] = d.role.DMA.Usage().LimitBytes
 	ban := banTime
 	if d.w.mutant == MutantBansLong {
 		ban = time.Hour
 	}
+
 	device, err := gpu.New(gpu.Config{
-		Info: d.role.Device, Backend: &port{c: d.w.chip, dead: d.gone}, DMA: d.w.pool(d.role.DMA), Audit: d.role.Audit, Settle: d.settle, Limits: limits,
+		Info: d.role.Device, Backend: &port{c: d.w.host.chip, dead: d.gone}, DMA: d.w.pool(d.role.DMA), Audit: d.role.Audit, Settle: d.settle, Limits: limits,
 		Rings: d.newRing, Log: d.w.log, Strikes: gpu.StrikePolicy{Limit: strikeLimit, Window: strikeWindow, Ban: ban},
 	})
 	if err != nil {
 		d.end(err)
 		return
 	}
+
 	d.mu.Lock()
 	d.device = device
 	d.mu.Unlock()
@@ -120,6 +123,7 @@ func (d *driver) run() {
 	if d.at("driver.open.before-ready"); d.gone() {
 		return
 	}
+
 	ready := control.ReadyRequest{Epoch: d.role.Device.Epoch, MemoryBytes: limits[ledger.DeviceMemory], Backend: "sim"}
 	if err := d.role.Ask(context.Background(), &control.Message{Type: control.TypeReady, Body: ready.AppendTo(nil)}).Err(); err != nil {
 		d.end(err)
@@ -128,15 +132,17 @@ func (d *driver) run() {
 	if d.at("driver.ready"); d.gone() {
 		return
 	}
+
 	select {
 	case <-d.ended:
 	case <-device.Lost():
-		time.Sleep(time.Millisecond) // everybody is told before the sockets close
+		time.Sleep(time.Millisecond) // everybody is informed before the sockets close
 		d.end(device.Err())
 	}
 }
 
-// tearDown ends what is left of a dead driver in this process. It may reach nobody.
+// tearDown ends the remains of a dead driver in this process. They must reach
+// nothing.
 func (d *driver) tearDown() {
 	<-d.ended
 	time.Sleep(afterlife)
@@ -194,6 +200,7 @@ func (d *driver) Call(ctx context.Context, t control.MsgType, body []byte, _ []i
 	if d.gone() {
 		return nil, errNoDriver
 	}
+
 	reply := make(chan *control.Message, 1)
 	go func() {
 		select {
@@ -201,6 +208,7 @@ func (d *driver) Call(ctx context.Context, t control.MsgType, body []byte, _ []i
 		case <-d.ended:
 			return
 		}
+
 		d.mu.Lock()
 		thaw := d.thaw
 		d.mu.Unlock()
@@ -211,6 +219,7 @@ func (d *driver) Call(ctx context.Context, t control.MsgType, body []byte, _ []i
 				return
 			}
 		}
+
 		m := &control.Message{Type: t, Body: body}
 		out, err := d.answer(t, body)
 		if d.gone() {
@@ -220,8 +229,10 @@ func (d *driver) Call(ctx context.Context, t control.MsgType, body []byte, _ []i
 			reply <- control.ErrorReply(m, err)
 			return
 		}
+
 		reply <- control.NewReply(m, out)
 	}()
+
 	select {
 	case m := <-reply:
 		if err := m.Err(); err != nil {
@@ -258,12 +269,14 @@ func (d *driver) answer(t control.MsgType, body []byte) ([]byte, error) {
 		d.mu.Unlock()
 		d.at("driver.attach.before-reply")
 		return nil, nil
+
 	case control.TypeSetTenant:
 		req, err := control.ParseSetTenantRequest(body)
 		if err != nil {
 			return nil, err
 		}
 		return nil, device.SetTenant(req.Tenant, gpu.TenantPolicy{Limits: limitsOf(req.Limits), Weight: req.Weight, MaxDeadline: time.Duration(req.MaxDeadlineNanos)})
+
 	case control.TypeDeviceFault:
 		req, err := control.ParseDeviceFaultRequest(body)
 		if err != nil {
@@ -271,6 +284,7 @@ func (d *driver) answer(t control.MsgType, body []byte) ([]byte, error) {
 		}
 		device.Fault(gpu.Fault{IOVA: req.IOVA, Write: req.Access == control.FaultWrite, Count: req.Count, Reason: req.Reason})
 		return nil, nil
+
 	case control.TypeDeviceGone:
 		req, err := control.ParseDeviceGoneRequest(body)
 		if err != nil {
@@ -279,12 +293,14 @@ func (d *driver) answer(t control.MsgType, body []byte) ([]byte, error) {
 		device.Gone(req.Reason)
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
-		return nil, device.Close(ctx) // all sessions were told
+		return nil, device.Close(ctx) // all sessions were informed
+
 	case control.TypeDriverStatus:
 		return []byte("{}"), nil
 	case control.TypePing, control.TypeShutdown:
 		return nil, nil
 	}
+
 	return nil, gpuerr.New(gpuerr.Unimplemented, "%v is no message to a driver", t)
 }
 
@@ -296,7 +312,7 @@ func limitsOf(list []control.Limit) ledger.Limits {
 	return l
 }
 
-// settle asks the manager for the faults until now.
+// settle asks the manager for the faults up to now.
 func (d *driver) settle(ctx context.Context) (time.Duration, error) {
 	if d.gone() {
 		return 0, errNoDriver

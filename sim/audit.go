@@ -8,7 +8,7 @@ import (
 	"capgpu/gpuerr"
 )
 
-// auditLog is the manager's log: it counts, and may be on a full disk.
+// auditLog is the manager's log. It only counts, and its disk may be full.
 type auditLog struct {
 	mu    sync.Mutex
 	size  uint64

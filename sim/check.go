@@ -14,7 +14,8 @@ import (
 	"capgpu/ring"
 )
 
-// settle waits until nothing more happens without time passing, and looks at what has.
+// settle waits until nothing more happens without time passing, and checks the
+// results.
 func (w *world) settle() {
 	for {
 		w.wait()
@@ -22,7 +23,7 @@ func (w *world) settle() {
 			break
 		}
 	}
-	for _, s := range w.sessions {
+	for _, s := range w.clients.sessions {
 		for _, q := range s.queues {
 			w.drain(q)
 		}
@@ -31,11 +32,11 @@ func (w *world) settle() {
 	w.balance()
 }
 
-// reap takes the answers that have come, in the order of the questions.
+// reap takes the answers that have come, in the order of the requests.
 func (w *world) reap() (some bool) {
 	var left []*call
-	calls := w.calls
-	w.calls = nil
+	calls := w.clients.calls
+	w.clients.calls = nil
 	for _, c := range calls {
 		if c.done.Load() {
 			some = true
@@ -44,27 +45,30 @@ func (w *world) reap() (some bool) {
 			left = append(left, c)
 		}
 	}
-	w.calls = append(left, w.calls...)
-	slices.SortFunc(w.calls, func(a, b *call) int { return a.n - b.n })
+	w.clients.calls = append(left, w.clients.calls...)
+	slices.SortFunc(w.clients.calls, func(a, b *call) int { return a.n - b.n })
 	return some
 }
 
-// drain looks at the completions of a queue.
+// drain checks the completions of a queue.
 func (w *world) drain(q *queue) {
-	if q.told {
+	if q.over {
 		return
 	}
-	w.mu.Lock()
+
+	w.guarded.mu.Lock()
 	got, ended := q.got, q.ended
 	q.got = nil
-	w.mu.Unlock()
+	w.guarded.mu.Unlock()
 	for i := range got {
 		w.completed(q, &got[i])
 	}
+
 	if ended == nil {
 		return
 	}
-	q.told = true
+
+	q.over = true
 	code := gpuerr.CodeOf(ended)
 	w.trace("queue %d ended %v", q.n, code)
 	switch {
@@ -73,10 +77,12 @@ func (w *world) drain(q *queue) {
 	case code == gpuerr.Internal:
 		w.violate("queue %d ends because of a bug: %v", q.n, ended)
 	}
-	// What has no completion is told by the end of the ring.
+
+	// For entries without a completion, the end of the ring is the answer.
 	for _, o := range q.pending {
-		o.ended, o.untold, o.how = true, true, outcome.Outcome{Kind: outcome.Revoked}
+		o.ended, o.lost, o.how = true, true, outcome.Outcome{Kind: outcome.Revoked}
 	}
+
 	q.pending = nil
 }
 
@@ -87,6 +93,7 @@ func (w *world) completed(q *queue, c *ring.Completion) {
 		w.violate("queue %d tells an end of %d, and nothing is pending", q.n, c.UserData)
 		return
 	}
+
 	o := q.pending[0]
 	if o.id != c.UserData {
 		if !q.lied {
@@ -94,22 +101,24 @@ func (w *world) completed(q *queue, c *ring.Completion) {
 		}
 		return
 	}
+
 	q.pending = q.pending[1:]
 	o.ended, o.how = true, c.Outcome
-	w.chip.mu.Lock()
+	w.host.chip.mu.Lock()
 	seen := witness{}
-	if x := w.chip.log[o.id]; x != nil {
+	if x := w.host.chip.log[o.id]; x != nil {
 		seen = *x
 	}
-	w.chip.mu.Unlock()
+
+	w.host.chip.mu.Unlock()
 	ok := c.Outcome.Kind == outcome.OK
 	switch {
 	case ok && o.kind.device() && seen.done != 1:
-		w.violate("op %d (%s, plan %d) is told to be ok, and the device has done it %d times", o.id, opNames[o.kind], o.plan, seen.done)
+		w.violate("op %d (%s, plan %d) is reported ok, and the device has done it %d times", o.id, opNames[o.kind], o.plan, seen.done)
 	case seen.begun > 1:
 		w.violate("op %d was begun %d times", o.id, seen.begun)
 	case ok && o.kind == opBad:
-		w.violate("op %d with a forged handle is told to be ok", o.id)
+		w.violate("op %d with a forged handle is reported ok", o.id)
 	case ok && o.kind == opSignal && q.group.Kind != outcome.OK:
 		w.violate("the signal of op %d is ok, and stands for work that ended %v", o.id, q.group)
 	case !c.Outcome.Valid() || c.Outcome.Kind == outcome.Pending:
@@ -117,6 +126,7 @@ func (w *world) completed(q *queue, c *ring.Completion) {
 	case ok && o.kind == opFill:
 		w.checkData(o)
 	}
+
 	w.depends(o, seen, ok)
 	q.group = outcome.Worse(q.group, c.Outcome)
 	if o.kind == opSignal && c.Code == gpuerr.None {
@@ -124,12 +134,12 @@ func (w *world) completed(q *queue, c *ring.Completion) {
 	}
 }
 
-// checkData compares what a fill that was the last to write wrote, as its client sees it.
+// checkData compares the output of the last fill with the client's view of it.
 func (w *world) checkData(o *op) {
-	w.mu.Lock()
+	w.guarded.mu.Lock()
 	last := o.dst.wrote
-	w.mu.Unlock()
-	if last != o.id || o.dst.mem == nil || o.dst.dying || o.q.s.closing || !o.q.s.live() { // memory of what ends is scrubbed
+	w.guarded.mu.Unlock()
+	if last != o.id || o.dst.mem == nil || o.dst.dying || o.q.s.closing || !o.q.s.live() { // memory that is being freed is scrubbed
 		return
 	}
 	want := bytes.Repeat(binary.LittleEndian.AppendUint32(nil, uint32(o.id)), int(o.n/4))
@@ -138,7 +148,7 @@ func (w *world) checkData(o *op) {
 	}
 }
 
-// reached checks what a wait for a point was told.
+// reached checks the result of a wait for a point.
 func (w *world) reached(f *fence, p promise, st gpu.FenceState) {
 	if st.Outcome.Kind != outcome.OK {
 		return
@@ -149,60 +159,65 @@ func (w *world) reached(f *fence, p promise, st gpu.FenceState) {
 			return
 		}
 	}
-	w.violate("point %d of a fence is told to be ok, and none of its signals was", p.value)
+	w.violate("point %d of a fence is reported ok, and none of its signals was", p.value)
 }
 
-// lifecycle follows the device's board.
+// lifecycle follows the state of the device.
 func (w *world) lifecycle() {
-	t := w.tenants[0]
+	t := w.clients.tenants[0]
 	if !w.connect(t) {
 		return
 	}
+
 	m := t.conn.Ask(&control.Message{Type: control.TypeListDevices})
 	r, err := control.ParseListDevicesReply(m.Body)
 	if err != nil || len(r.Devices) != 1 {
 		w.violate("list the devices: %v", err)
 		return
 	}
+
 	const ready, wedged = 1, 3
 	d := r.Devices[0]
 	w.trace("device state=%d epoch=%d", d.State, d.Epoch)
 	switch {
 	case d.State == ready:
-		if d.Epoch < w.epoch {
-			w.violate("epoch %d follows epoch %d", d.Epoch, w.epoch)
+		if d.Epoch < w.host.epoch {
+			w.violate("epoch %d follows epoch %d", d.Epoch, w.host.epoch)
 		}
-		w.epoch, w.down = d.Epoch, time.Time{}
+		w.host.epoch, w.host.down = d.Epoch, time.Time{}
 	case d.State == wedged:
-		if !w.function.isRemoved() && !w.budgeted {
+		if !w.host.function.isRemoved() && !w.host.budgeted {
 			w.violate("the device is wedged for no reason of the run")
 		}
-		w.down = time.Time{}
-	case w.down.IsZero():
-		w.down = time.Now()
-	case time.Since(w.down) > downTime:
-		w.violate("the device is not ready for %v", time.Since(w.down))
+		w.host.down = time.Time{}
+	case w.host.down.IsZero():
+		w.host.down = time.Now()
+	case time.Since(w.host.down) > downTime:
+		w.violate("the device is not ready for %v", time.Since(w.host.down))
 	}
 }
 
-// downTime bounds how long a device is down: ReadyTimeout, a ping unanswered, the longest
+// downTime bounds a device's absence: ReadyTimeout, a ping unanswered, the longest
 // delay of a respawn, and a step of time.
 const downTime = 5 * time.Minute
 
-// balance checks the books.
+// balance checks the accounts.
 func (w *world) balance() {
-	if err := w.stage.Check(); err != nil {
+	if err := w.host.stage.Check(); err != nil {
 		w.violate("the manager's ledger: %v", err)
 	}
-	for _, e := range w.stage.Usage() {
+
+	for _, e := range w.host.stage.Usage() {
 		if e.Reserved+e.Used > 0 && e.Class != ledger.AuditBytes && e.Class != ledger.DeviceTime {
 			w.trace("held %v %d", e.Class, e.Reserved+e.Used)
 		}
 	}
+
 	d := w.current()
 	if d == nil || d.gone() {
 		return
 	}
+
 	d.mu.Lock()
 	device := d.device
 	d.mu.Unlock()
@@ -216,8 +231,8 @@ func (w *world) balance() {
 	}
 }
 
-// bans checks what the driver says of its tenants' bans: none without strikes, and none
-// that lasts longer than the policy says.
+// bans checks the driver's bans of its tenants: none without strikes, and none
+// longer than the policy's.
 func (w *world) bans(device *gpu.Device) {
 	for _, t := range device.Status("").Tenants {
 		if t.BannedUntil == nil {
@@ -233,7 +248,7 @@ func (w *world) bans(device *gpu.Device) {
 	}
 }
 
-// bannedNow checks a refusal that says that the tenant is banned.
+// bannedNow checks a refusal with a ban.
 func (w *world) bannedNow(t *tenant) {
 	d := w.current()
 	if d.gone() {
@@ -241,7 +256,7 @@ func (w *world) bannedNow(t *tenant) {
 	}
 	for _, x := range d.device.Status(t.name).Tenants {
 		if x.Tenant == t.name && x.BannedUntil != nil && !x.BannedUntil.Before(time.Now()) {
-			w.banned++
+			w.clients.banned++
 			return
 		}
 	}

@@ -1,11 +1,12 @@
 package sim
 
-// Work that reads what earlier work was to write, which did not end ok, does not run if it
-// was published before the completion of that was. Moments say what was first: each
-// publication, and each begin and end at the device has one. A client that is stopped
-// publishes what it had written when it goes on, so when an entry was written says nothing.
+// If earlier work did not end ok, work that reads its output does not run, unless
+// it was published after the earlier work's completion. Moments decide the order:
+// each publication, and each begin and end at the device, has one. A stopped client
+// publishes its written entries when it continues, so the time of writing an entry
+// means nothing.
 
-// spoil is what an op that did not end ok was to write.
+// spoil is the output of an op that did not end ok.
 type spoil struct {
 	op    *op
 	after uint64  // a moment at which its completion was not published
@@ -18,7 +19,7 @@ type reading struct {
 	seen witness
 }
 
-// published gives a queue's entries that were not published before their moment.
+// published gives a moment to a queue's entries that were just published.
 func (w *world) published(q *queue) {
 	now := w.moments.Add(1)
 	for i := len(q.pending) - 1; i >= 0 && q.pending[i].flushed == 0; i-- {
@@ -26,10 +27,10 @@ func (w *world) published(q *queue) {
 	}
 }
 
-// depends looks at what an op that has ended was to write or has read.
+// depends records the output or the inputs of an op that has ended.
 func (w *world) depends(o *op, seen witness, ok bool) {
 	q := o.q
-	// Completions come in order: that of this one came when those before it had ended.
+	// Completions come in order: this one came when all earlier ones had ended.
 	q.after = max(q.after, o.flushed, seen.ended)
 	if !ok && o.dst != nil {
 		x := spoil{o, q.after, seen}
@@ -38,6 +39,7 @@ func (w *world) depends(o *op, seen witness, ok bool) {
 			w.mayRead(r, x)
 		}
 	}
+
 	if seen.begun > 0 && o.src != nil {
 		r := reading{o, seen}
 		o.src.readings = append(o.src.readings, r)
@@ -47,19 +49,20 @@ func (w *world) depends(o *op, seen witness, ok bool) {
 	}
 }
 
-// mayRead checks one op that read what another was to write.
+// mayRead checks one op that read another's output.
 func (w *world) mayRead(r reading, x spoil) {
-	if r.op.flushed == 0 { // by a client whose ring had ended
+	if r.op.flushed == 0 { // the client's ring had ended
 		return
 	}
 	before := r.op.flushed <= x.after
 	if r.op.q != x.op.q {
-		// What the device never began ended when nobody knows, so this may have begun before.
+		// An op that the device never began ended at an unknown time, so this one
+		// may have begun earlier.
 		before = r.op.flushed < x.seen.ended && x.seen.ended < r.seen.began
 	} else if r.op.id < x.op.id {
 		return
 	}
 	if before {
-		w.violate("op %d was begun, and reads what op %d was to write, which ended %v and was not told by then", r.op.id, x.op.id, x.op.how)
+		w.violate("op %d was begun, and reads what op %d was to write, which ended %v and was not reported by then", r.op.id, x.op.id, x.op.how)
 	}
 }

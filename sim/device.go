@@ -14,18 +14,18 @@ import (
 	"capgpu/program"
 )
 
-// plan is what the device does with one job.
+// plan is the device's behaviour with one job.
 type plan uint8
 
 const (
 	planGood plan = iota
 	planNever
-	planStubborn // never, and not even when it is cancelled
+	planStubborn // never, not even when it is cancelled
 	planError
 	planTwice
-	planLost // done and never said
+	planLost // done, and never reported
 	planSpurious
-	planStray // reaches for what is not mapped, and says ok
+	planStray // accesses unmapped memory, and reports ok
 	planPanic
 	planTrap
 	planSlow
@@ -38,20 +38,20 @@ var classOf = map[plan]Class{
 	planSpurious: SpuriousInterrupt, planStray: IOMMUFault, planPanic: KernelPanic, planGone: Removal,
 }
 
-// chip is the simulated device with its execution log. It stays through all epochs;
-// each has a port.
+// chip is the simulated device with its execution log. It exists through all
+// epochs; each epoch has a port.
 type chip struct {
 	w *world
 
 	mu      sync.Mutex
 	stopped bool  // by the function: no bus mastering
-	port    *port // that is in charge
+	port    *port // of the current driver
 	busy    *run
 	fifo    []*run
 	log     map[uint64]*witness // by op
 }
 
-// witness is what the device has done for one op.
+// witness is the device's record of one op.
 type witness struct {
 	begun, done  int    // times
 	began, ended uint64 // moments; 0: not yet
@@ -61,17 +61,17 @@ type witness struct {
 type run struct {
 	p     *port
 	job   *backend.Job
-	id    backend.JobID // of the job when it was submitted
+	id    backend.JobID // the job's, when it was submitted
 	op    uint64
 	plan  plan
 	timer *time.Timer
 	ended bool
 }
 
-// port is the device as one driver has it: a backend.Backend.
+// port is the device from one driver's side: a backend.Backend.
 type port struct {
 	c      *chip
-	dead   func() bool // its driver: what is left of that in this process reaches nothing
+	dead   func() bool // of its driver: the remains of a dead driver reach nothing
 	sink   backend.Sink
 	closed bool // guarded by chip.mu
 }
@@ -153,6 +153,7 @@ func (c *chip) nextLocked() {
 	if c.busy != nil || len(c.fifo) == 0 || c.stopped {
 		return
 	}
+
 	r := c.fifo[0]
 	c.fifo = c.fifo[1:]
 	c.busy = r
@@ -160,6 +161,7 @@ func (c *chip) nextLocked() {
 		r.timer = time.AfterFunc(time.Microsecond, func() { c.finish(r, outcome.Outcome{Kind: outcome.Cancelled}) })
 		return
 	}
+
 	x := c.witnessLocked(r.op)
 	x.begun++
 	x.began = c.w.moments.Add(1)
@@ -172,41 +174,47 @@ func (c *chip) nextLocked() {
 	case planSlow:
 		took += 1500 * time.Millisecond
 	}
+
 	r.timer = time.AfterFunc(took, func() { c.ends(r) })
 }
 
-// ends runs a job to its end and says what the plan wants.
+// ends runs a job to its end and reports as the plan demands.
 func (c *chip) ends(r *run) {
 	c.mu.Lock()
 	if c.busy != r || r.ended || c.stopped {
 		c.mu.Unlock()
 		return
 	}
+
 	how := outcome.Success
 	switch r.plan {
 	case planError:
 		how = outcome.Outcome{Kind: outcome.Failed, Cause: outcome.DeviceError}
+
 	case planPanic:
 		how = c.panicking(r)
 	case planTrap:
 		r.job.Context.Trap()
 		how = outcome.Outcome{Kind: outcome.Failed, Cause: outcome.TrapCause, Trap: outcome.Trap{Kind: outcome.OutOfBounds, Binding: 1}}
+
 	case planStray:
 		c.w.stray(r.job.Spans[0].IOVA + uint64(len(r.job.Spans[0].Host)) + 8)
 	case planGone:
 		c.mu.Unlock()
-		c.w.function.remove("its registers read all ones")
+		c.w.host.function.remove("its registers read all ones")
 		r.p.sink.DeviceGone("all registers read all ones")
 		return
+
 	default:
 		if c.w.mutant != MutantLies || r.op%5 != 0 {
 			c.executeLocked(r)
 		}
 	}
+
 	c.mu.Unlock()
 	switch r.plan {
 	case planLost:
-		return // done, and never said: it stays the device's running job
+		return // done, and never reported: it stays the device's running job
 	case planTwice:
 		c.finish(r, how)
 		r.p.sink.Complete(backend.Completion{ID: r.id, Outcome: how})
@@ -215,10 +223,11 @@ func (c *chip) ends(r *run) {
 		r.p.sink.Complete(backend.Completion{ID: r.id + 1<<40, Outcome: outcome.Success})
 		r.p.sink.Complete(backend.Completion{ID: 0, Outcome: outcome.Success})
 	}
+
 	c.finish(r, how)
 }
 
-// panicking is a kernel that panics: the device is not hurt.
+// panicking is a kernel that panics: the device is unharmed.
 func (c *chip) panicking(r *run) (how outcome.Outcome) {
 	defer func() {
 		if recover() != nil {
@@ -228,7 +237,7 @@ func (c *chip) panicking(r *run) (how outcome.Outcome) {
 	panic(fmt.Sprintf("op %d", r.op))
 }
 
-// finish tells the end of a job, and begins the next.
+// finish reports the end of a job, and begins the next.
 func (c *chip) finish(r *run, how outcome.Outcome) {
 	c.mu.Lock()
 	if r.ended || r.p.closed {
@@ -246,7 +255,7 @@ func (c *chip) finish(r *run, how outcome.Outcome) {
 	c.mu.Unlock()
 }
 
-// endLocked is before anybody can know that the job has ended.
+// endLocked records the end before anybody can know of it.
 func (c *chip) endLocked(r *run) {
 	r.ended = true
 	if x := c.log[r.op]; x != nil {
@@ -254,7 +263,7 @@ func (c *chip) endLocked(r *run) {
 	}
 }
 
-// executeLocked does what the job says, through the IOMMU.
+// executeLocked executes the job, through the IOMMU.
 func (c *chip) executeLocked(r *run) {
 	j := r.job
 	spans := make([][]byte, len(j.Spans))
@@ -263,13 +272,14 @@ func (c *chip) executeLocked(r *run) {
 		if c.w.mutant == MutantWrongPlace && r.op%3 == 0 && s.IOVA%4096 >= 64 {
 			at -= 64
 		}
-		m, ok := c.w.function.domain.Reach(at, uint64(len(s.Host)), iommu.ReadWrite)
+		m, ok := c.w.host.function.domain.Reach(at, uint64(len(s.Host)), iommu.ReadWrite)
 		if !ok {
 			c.w.violate("the device was sent to [%#x, +%d), which is not mapped, by op %d", s.IOVA, len(s.Host), r.op)
 			return
 		}
 		spans[i] = m
 	}
+
 	c.w.writes(r.op)
 	switch j.Op {
 	case backend.OpFill:
@@ -284,6 +294,7 @@ func (c *chip) executeLocked(r *run) {
 			binary.LittleEndian.PutUint32(spans[1][i:], binary.LittleEndian.Uint32(spans[0][i:])+uint32(r.op))
 		}
 	}
+
 	c.witnessLocked(r.op).done++
 }
 
@@ -304,10 +315,11 @@ func (p *port) Cancel(id backend.JobID) {
 			p.sink.Complete(backend.Completion{ID: id, Outcome: outcome.Outcome{Kind: outcome.Cancelled}})
 			return
 		}
-		// A while later, at a time of its own.
+		// It stops a while later, at a time of its own.
 		time.AfterFunc(time.Millisecond+time.Duration(r.op%977)*time.Nanosecond, func() { c.finish(r, outcome.Outcome{Kind: outcome.Cancelled}) })
 		return
 	}
+
 	for i, r := range c.fifo {
 		if r.p == p && r.id == id {
 			c.fifo = append(c.fifo[:i:i], c.fifo[i+1:]...)
@@ -316,6 +328,7 @@ func (p *port) Cancel(id backend.JobID) {
 			return
 		}
 	}
+
 	c.mu.Unlock()
 }
 
@@ -336,7 +349,7 @@ func (p *port) Close() error {
 	return nil
 }
 
-// dropLocked stops what the device does for a port; nil: for all.
+// dropLocked stops the device's work for a port; nil: for all.
 func (c *chip) dropLocked(p *port) {
 	if r := c.busy; r != nil && (p == nil || r.p == p) {
 		c.endLocked(r)
@@ -345,6 +358,7 @@ func (c *chip) dropLocked(p *port) {
 		}
 		c.busy = nil
 	}
+
 	left := c.fifo[:0:0]
 	for _, r := range c.fifo {
 		if p != nil && r.p != p {
@@ -353,10 +367,11 @@ func (c *chip) dropLocked(p *port) {
 			r.ended = true
 		}
 	}
+
 	c.fifo = left
 }
 
-// stop and begin are the ends of what the function lets it do.
+// stop and begin switch the device's access to memory off and on, for the function.
 func (c *chip) stop() {
 	if c.w.mutant == MutantNoQuiesce {
 		return

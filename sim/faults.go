@@ -1,9 +1,9 @@
 package sim
 
-// fault lets something go wrong: a client (faults_client.go), the driver, the manager or
-// the host (faults_service.go), or the function (faults_device.go, which has also what
-// the device does wrong with single jobs). What comes up more than once is meant to come
-// up more often.
+// fault injects a fault: into a client (faults_client.go), the driver, the manager
+// or the host (faults_service.go), or the function (faults_device.go, which also
+// has the device's faults with single jobs). Entries that are listed more than once
+// shall happen more often.
 func (w *world) fault() {
 	faults := [...]func(){
 		w.clientKilled, w.clientStopped, w.tailLies, w.entryChanged, w.neverDrained, w.memoryPunched, w.badHandles, w.flood, w.garbage,

@@ -16,10 +16,11 @@ import (
 	"capgpu/ring"
 )
 
-// clientKilled: a client dies between any two steps of its protocol; perhaps with entries
-// that it has written and not published. Its sockets end, and so do its sessions.
+// clientKilled: a client dies between any two steps of its protocol, perhaps with
+// entries that it has written and not published. Its sockets end, and so do its
+// sessions.
 func (w *world) clientKilled() {
-	t := w.tenants[w.rand.IntN(len(w.tenants))]
+	t := w.clients.tenants[w.rand.IntN(len(w.clients.tenants))]
 	w.trace("kill client %s", t.name)
 	w.hit(ClientKilled)
 	if s := w.session(false); s != nil && s.t == t {
@@ -27,8 +28,9 @@ func (w *world) clientKilled() {
 			w.flush(q)
 		}
 	}
+
 	t.stopped = false
-	for _, s := range w.sessions {
+	for _, s := range w.clients.sessions {
 		if s.t != t || !s.live() {
 			continue
 		}
@@ -39,6 +41,7 @@ func (w *world) clientKilled() {
 			w.end(s)
 		}
 	}
+
 	if t.conn != nil {
 		w.hangUp(t)
 	}
@@ -51,24 +54,27 @@ func (w *world) hangUp(t *tenant) {
 	t.conn = nil
 }
 
-// clientStopped: a client is stopped with a half-written ring, or goes on.
+// clientStopped: a client is stopped with a half-written ring, or continues.
 func (w *world) clientStopped() {
-	t := w.tenants[1+w.rand.IntN(len(w.tenants)-1)]
+	t := w.clients.tenants[1+w.rand.IntN(len(w.clients.tenants)-1)]
 	if t.stopped {
 		w.trace("continue client %s", t.name)
 		w.letGo(t)
 		return
 	}
+
 	s := w.session(false)
 	if s == nil || s.t != t {
 		return
 	}
+
 	w.trace("stop client %s", t.name)
 	if q := w.queue(s); q != nil && w.push(q, planGood) {
 		w.hit(ClientStopped)
 	}
+
 	t.stopped = true
-	for _, s := range w.sessions {
+	for _, s := range w.clients.sessions {
 		for _, q := range s.queues {
 			if s.t == t {
 				w.holdBack(q)
@@ -77,15 +83,15 @@ func (w *world) clientStopped() {
 	}
 }
 
-// letGo continues a client, which first publishes what it had written.
+// letGo continues a client, which first publishes the entries that it had written.
 func (w *world) letGo(t *tenant) {
 	t.stopped = false
-	for _, s := range w.sessions {
+	for _, s := range w.clients.sessions {
 		if s.t != t {
 			continue
 		}
 		for _, q := range s.queues {
-			if !q.told && !q.ending && s.live() {
+			if !q.over && !q.ending && s.live() {
 				w.flush(q)
 			}
 			w.letRead(q)
@@ -106,38 +112,44 @@ func (w *world) letRead(q *queue) {
 	}
 }
 
-// tailLies: a client writes nonsense where its position is.
+// tailLies: a client writes nonsense to its position.
 func (w *world) tailLies() {
 	s := w.session(false)
 	q := w.queue(s)
 	if q == nil || len(s.queues) < 2 {
 		return
 	}
+
 	word := []int{ring.WordSQTail, ring.WordSQTail, ring.WordCQHead}[w.rand.IntN(3)]
 	lie := []func(uint64) uint64{
 		func(x uint64) uint64 { return x + 17 }, func(x uint64) uint64 { return x - 1 }, func(x uint64) uint64 { return ^uint64(0) },
-		func(x uint64) uint64 { return x + 1<<63 }, func(x uint64) uint64 { return x + 1 }, // with a place that is of a lap ago
+		func(x uint64) uint64 { return x + 1<<63 }, func(x uint64) uint64 { return x + 1 }, // with a place of the previous lap
 	}[w.rand.IntN(5)]
+
 	w.trace("lie %d", q.n)
 	w.hit(TailLies)
-	// Of one that goes back the driver knows only if it has seen where it was, and the other
-	// word is looked at only when there is no room.
+	// The driver notices a position that goes back only if it has seen the later
+	// one. It reads the other word only when there is no room.
 	q.lied, q.mustEnd = true, word == ring.WordSQTail && len(q.pending) == 0
 	q.local.Corrupt(word, lie)
 	q.local.Wake() // a lie that nobody sees is none
 }
 
-// entryChanged: a client changes places, kept slots, entries and arguments that were taken.
+// entryChanged: a client overwrites places, kept slots, entries and arguments that
+// were taken.
 func (w *world) entryChanged() {
 	s := w.session(false)
 	q := w.queue(s)
 	if q == nil || len(q.pending) == 0 {
 		return
 	}
-	// What is pending at a point of quiescence was taken, but for what waits for room.
+
+	// At a point of quiescence every pending entry was taken, except those that
+	// wait for room.
 	if q.local.Client.Free() != int(q.local.Client.Config().Entries) {
 		return
 	}
+
 	w.trace("change %d", q.n)
 	w.hit(EntryChanged)
 	for i := range q.pending {
@@ -147,10 +159,12 @@ func (w *world) entryChanged() {
 		}
 		q.local.Corrupt(q.local.WordOfPlace(q.pushed-1-uint64(i)), func(x uint64) uint64 { return ^x })
 	}
+
 	kept, n := q.local.WordsOfKept()
 	for k := range n {
 		q.local.Corrupt(kept+k, func(x uint64) uint64 { return x ^ 0xdeadbeefcafe })
 	}
+
 	q.local.Forget()
 	arena, n := q.local.WordsOfArena()
 	for k := range min(n, 64) {
@@ -165,43 +179,51 @@ func (w *world) neverDrained() {
 	if q == nil {
 		return
 	}
+
 	if q.held.Load() != nil {
 		w.trace("drain %d", q.n)
 		w.letRead(q)
 		return
 	}
+
 	w.trace("do not drain %d", q.n)
 	w.hit(NeverDrained)
 	w.holdBack(q)
 	for w.push(q, planGood) {
 	}
+
 	w.flush(q)
 }
 
-// memoryPunched: a client takes pages of its buffers away, and tries to make them short.
+// memoryPunched: a client punches pages out of its buffers, and tries to truncate
+// them.
 func (w *world) memoryPunched() {
 	s := w.session(false)
 	if s == nil || len(s.bufs) == 0 {
 		return
 	}
+
 	b := s.bufs[w.rand.IntN(len(s.bufs))]
 	if b.mem == nil {
 		return
 	}
+
 	w.trace("punch %d", s.n)
 	w.hit(MemoryPunched)
 	if unix.Ftruncate(b.fd, 0) == nil {
 		w.violate("a client can truncate the memory of a buffer")
 	}
-	w.mu.Lock()
-	for _, x := range s.bufs { // a chunk may be of several
+
+	w.guarded.mu.Lock()
+	for _, x := range s.bufs { // a chunk may belong to several
 		x.wrote = 0
 	}
-	w.mu.Unlock()
+
+	w.guarded.mu.Unlock()
 	_ = unix.Fallocate(b.fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, int64(len(b.mem)))
 }
 
-// badHandles: calls with handles that are nobody's.
+// badHandles: calls with handles that belong to nobody.
 func (w *world) badHandles() {
 	s := w.session(true)
 	if s == nil {
@@ -217,12 +239,13 @@ func (w *world) badHandles() {
 	}, func(error) {})
 }
 
-// flood: a client makes as much as it may, and more.
+// flood: a client makes as many objects as it may, and more.
 func (w *world) flood() {
 	s := w.session(true)
 	if s == nil {
 		return
 	}
+
 	w.hit(Flood)
 	w.begin(s, fmt.Sprintf("flood %d", s.n), func() error {
 		for i := range 200 {
@@ -243,57 +266,63 @@ func (w *world) flood() {
 	})
 }
 
-// garbage: connections that say nothing, too many of them, and messages that are none.
+// garbage: too many silent connections, and invalid messages.
 func (w *world) garbage() {
-	t := w.tenants[w.rand.IntN(len(w.tenants))]
+	t := w.clients.tenants[w.rand.IntN(len(w.clients.tenants))]
 	w.trace("garbage %s", t.name)
 	w.hit(Garbage)
 	refused := 0
 	var conns []interface{ Close() }
 	for range 12 {
-		c, err := w.stage.Connect(t.name)
+		c, err := w.host.stage.Connect(t.name)
 		if err != nil {
 			refused++
 			continue
 		}
+
 		conns = append(conns, c)
 		body := make([]byte, w.rand.IntN(40))
 		for i := range body {
 			body[i] = byte(w.rand.Uint32())
 		}
+
 		m := c.Ask(&control.Message{Type: control.MsgType(w.rand.IntN(100) + 100), Body: body})
 		if m.Err() == nil {
 			w.violate("garbage was answered without an error")
 		}
+
 		for _, typ := range []control.MsgType{control.TypeHello, control.TypeNextState, control.TypeStatus, control.TypeOpenDevice} {
 			if m := c.Ask(&control.Message{Type: typ, Body: append([]byte{9, 9, 9, 9, 9}, body...)}); m.Err() == nil {
 				w.violate("a malformed %v was answered without an error", typ)
 			}
 		}
 	}
+
 	if refused == 0 {
 		w.violate("12 connections of a tenant that may have 8")
 	}
+
 	for _, c := range conns {
 		c.Close()
 	}
 }
 
-// bombs are streams that end go-capnp's own server: a call whose target is its own answer,
-// a cyclic list, a list of half a billion empty structs.
+// bombs are streams that crash go-capnp's own server: a call to its own answer, a
+// cyclic list, a list of half a billion empty structs.
 var bombs = []string{
 	"\x00\x00\x00\x00\x05\x00\x00\x00\x00\x00\x00\x00\x01\x00\x01\x00\x0c\x00\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x0f\x00\x00\x00\x04\x00\x00\x00\x00\x00\x01\x00\xf9\xff\xff\xff\x0f\x00\x00\x00",
 	"\x00\x00\x00\x00\x03\x00\x00\x00\x00\x00\x00\x00\x01\x00\x01\x00\x0c\x00\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\xff\xff\xff\xff",
 	"\xff\xff\xff\x7f\xff\xff\xff\x7f\xff\xff\xff\x7f",
 }
 
-// pointerBomb: a peer of the guard sends one. That is a real socket, as the guard wants one;
-// the clock stands still meanwhile.
+// pointerBomb: a peer of the guard sends one, on a real socket, because the guard
+// needs one. The clock stands still meanwhile.
 func (w *world) pointerBomb() {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return
 	}
+
 	bomb := bombs[w.rand.IntN(len(bombs))]
 	w.trace("bomb %d", len(bomb))
 	w.hit(PointerBomb)
@@ -304,20 +333,23 @@ func (w *world) pointerBomb() {
 		unix.Close(fds[1])
 		return
 	}
+
 	ended := make(chan error, 1)
 	nothing := rpcguard.Export(rpcguard.Spec{Name: "Nothing"})
 	go func() {
 		ended <- rpcguard.Serve(context.Background(), conn.(*net.UnixConn), nothing, rpcguard.StrictLimits())
 	}()
+
 	_, _ = unix.Write(fds[1], []byte(bomb))
 	_ = unix.Shutdown(fds[1], unix.SHUT_WR)
 	if err := <-ended; err != nil && gpuerr.CodeOf(err) != gpuerr.Protocol {
 		w.violate("a pointer bomb ends its connection with %v", err)
 	}
+
 	unix.Close(fds[1])
 }
 
-// hangs: a tenant whose work hangs until it is banned.
+// hangs: a tenant's work hangs until the tenant is banned.
 func (w *world) hangs() {
 	s := w.session(false)
 	q := w.queue(s)

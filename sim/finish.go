@@ -4,18 +4,19 @@ import (
 	"time"
 )
 
-// finish lets everybody end: whoever was stopped goes on, time passes, and then all that
-// was asked must have been answered, and nothing be left.
+// finish lets everybody end: stopped processes continue, time passes, and then
+// every request must be answered, and nothing may remain.
 func (w *world) finish() {
 	if w.failed() {
 		w.abandon()
 		return
 	}
+
 	w.trace("finish")
-	w.mu.Lock()
-	d := w.driver
-	w.memoryOut, w.lateness, w.dieAt = 0, 0, ""
-	w.mu.Unlock()
+	w.guarded.mu.Lock()
+	d := w.guarded.driver
+	w.guarded.memoryOut, w.guarded.lateness, w.guarded.dieAt = 0, 0, ""
+	w.guarded.mu.Unlock()
 	if d != nil {
 		d.mu.Lock()
 		if d.thaw != nil {
@@ -24,28 +25,32 @@ func (w *world) finish() {
 		}
 		d.mu.Unlock()
 	}
-	for _, t := range w.tenants {
+
+	for _, t := range w.clients.tenants {
 		w.letGo(t)
 	}
-	for _, s := range w.sessions {
+
+	for _, s := range w.clients.sessions {
 		for _, q := range s.queues {
 			w.letRead(q)
 		}
 	}
+
 	w.settle()
 	for range 4 {
 		time.Sleep(time.Minute)
 		w.settle()
 	}
+
 	w.lastWords()
 	w.abandon()
 }
 
 // lastWords checks that nothing waits that could have ended.
 func (w *world) lastWords() {
-	for _, s := range w.sessions {
+	for _, s := range w.clients.sessions {
 		for _, q := range s.queues {
-			if q.mustEnd && !q.told && s.live() {
+			if q.mustEnd && !q.over && s.live() {
 				w.violate("queue %d is served on, and its client broke the protocol", q.n)
 			}
 			if len(q.pending) > 0 && !q.lied && !q.stuck(map[*queue]bool{}) {
@@ -54,7 +59,7 @@ func (w *world) lastWords() {
 			}
 		}
 	}
-	for _, c := range w.calls {
+	for _, c := range w.clients.calls {
 		if c.waits != nil && c.waits.never(map[*queue]bool{}) {
 			continue
 		}
@@ -62,9 +67,9 @@ func (w *world) lastWords() {
 	}
 }
 
-// never reports whether nobody signals the point, by its client's own fault: whatever was
-// to do so was an entry of a queue whose client broke the protocol, of which the driver
-// need not have taken it, or is behind such a wait.
+// never reports whether the point is never signalled, by its client's own fault:
+// every signaller is an entry of a queue with a client that broke the protocol,
+// which the driver need not have taken, or is behind such a wait.
 func (x *wait) never(looked map[*queue]bool) bool {
 	for _, p := range x.f.promised {
 		if p.value >= x.value && (p.op == nil || !p.op.neverDone(looked)) {
@@ -76,14 +81,14 @@ func (x *wait) never(looked map[*queue]bool) bool {
 
 func (o *op) neverDone(looked map[*queue]bool) bool {
 	if o.q.lied {
-		return o.untold || !o.ended
+		return o.lost || !o.ended
 	}
 	return !o.ended && o.q.stuck(looked)
 }
 
-// stuck reports whether a queue waits for what never comes. What it was found to wait for
-// already counts as such: without a lie nobody waits in a circle, for who waits does so for
-// what was promised before.
+// stuck reports whether a queue waits for something that never comes. A wait that
+// is already under examination counts as such: without a lie there is no circle,
+// because every wait is for an earlier promise.
 func (q *queue) stuck(looked map[*queue]bool) bool {
 	if looked[q] || len(q.pending) == 0 {
 		return looked[q]
@@ -96,10 +101,10 @@ func (q *queue) stuck(looked map[*queue]bool) bool {
 
 // abandon closes everything.
 func (w *world) abandon() {
-	w.mu.Lock()
-	failed := len(w.violations) > 0
-	w.mu.Unlock()
-	for _, s := range w.sessions {
+	w.guarded.mu.Lock()
+	failed := len(w.guarded.violations) > 0
+	w.guarded.mu.Unlock()
+	for _, s := range w.clients.sessions {
 		if s.live() && s.parent == nil && !failed {
 			w.end(s)
 		}
@@ -107,14 +112,16 @@ func (w *world) abandon() {
 			w.letRead(q)
 		}
 	}
+
 	if !failed {
 		w.settle()
 		time.Sleep(3 * time.Second)
 		w.settle()
 	}
+
 	w.closeStage()
 	w.wait()
-	for _, s := range w.sessions {
+	for _, s := range w.clients.sessions {
 		for _, q := range s.queues {
 			q.local.Client.Close()
 			<-q.done
@@ -123,5 +130,6 @@ func (w *world) abandon() {
 			b.unmap()
 		}
 	}
+
 	w.wait()
 }

@@ -23,7 +23,7 @@ type function struct {
 	trouble  chan error
 	badBegin int // Begins that are still to fail
 	sink     func(faultlog.Fault)
-	reports  []faultlog.Fault // that the kernel has printed and nobody has read
+	reports  []faultlog.Fault // printed by the kernel, and not yet read
 }
 
 const address = "0000:01:00.0"
@@ -74,17 +74,17 @@ func (f *function) Begin() (string, error) {
 		f.badBegin--
 		return "", gpuerr.New(gpuerr.IO, "the reset timed out")
 	}
-	select { // trouble of before is over
+	select { // earlier trouble is over
 	case <-f.trouble:
 	default:
 	}
-	f.w.chip.begin()
+	f.w.host.chip.begin()
 	return "sim", nil
 }
 
 // Quiesce implements manager.Function.
 func (f *function) Quiesce() (string, error) {
-	f.w.chip.stop()
+	f.w.host.chip.stop()
 	return "sim", nil
 }
 
@@ -103,14 +103,14 @@ func (f *function) Trouble() <-chan error { return f.trouble }
 
 // Close implements manager.Function.
 func (f *function) Close() error {
-	f.w.chip.stop()
+	f.w.host.chip.stop()
 	if left := f.domain.Mappings(); len(left) > 0 && f.w.mutant == NoMutant {
 		f.w.violate("%d pieces of memory are mapped for a function that is given back", len(left))
 	}
 	return nil
 }
 
-// remove is the host taking the function away.
+// remove removes the function from the host.
 func (f *function) remove(why string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -122,14 +122,15 @@ func (f *function) remove(why string) {
 
 func (f *function) isRemoved() bool { return f.Cause() != nil }
 
-// fault is the IOMMU refusing an access: the kernel prints it, and it is read later.
+// fault is an access that the IOMMU refuses: the kernel prints it, and it is read
+// later.
 func (f *function) fault(iova uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.reports = append(f.reports, faultlog.Fault{Address: address, IOVA: iommu.IOVA(iova), Write: true, Reason: "not mapped"})
 }
 
-// hostFaults is a manager.Hardware that knows nothing but faults.
+// hostFaults is a manager.Hardware with nothing but faults.
 type hostFaults struct {
 	manager.Hardware
 	f *function
@@ -143,7 +144,7 @@ func (h hostFaults) Faults(sink func(faultlog.Fault)) (manager.FaultSource, erro
 	return faultSource{h.f}, nil
 }
 
-// faultSource reads the reports when it is asked to.
+// faultSource reads the reports on request.
 type faultSource struct{ f *function }
 
 // Run implements manager.FaultSource.

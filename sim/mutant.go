@@ -1,13 +1,13 @@
 package sim
 
-// Mutant is a mistake that a run has on purpose: a simulator that does not find it
-// finds nothing.
+// Mutant is a deliberate mistake in a run. A simulator that does not find it finds
+// nothing.
 type Mutant int
 
 // The mistakes.
 const (
 	NoMutant          Mutant = iota
-	MutantLies               // the device says ok of what it has not done
+	MutantLies               // the device reports ok for work that it has not done
 	MutantTwice              // a completion reaches the client twice
 	MutantSwaps              // two completions change places
 	MutantResidue            // memory is not zero when it is handed out
@@ -15,10 +15,10 @@ const (
 	MutantLeaksCharge        // a connection's charge stays
 	MutantLosesWakes         // a wake never arrives
 	MutantBansLong           // a ban is not lifted
-	MutantIgnoresStop        // a job that was cancelled is done all the same
-	MutantWrongPlace         // the device writes beside where it was told to
-	MutantHidesFaults        // nobody is told of IOMMU faults
-	MutantNoQuiesce          // a function goes on when its driver is dead
+	MutantIgnoresStop        // a cancelled job is done anyway
+	MutantWrongPlace         // the device writes beside the right place
+	MutantHidesFaults        // IOMMU faults are not reported
+	MutantNoQuiesce          // a function keeps running after its driver is dead
 	NumMutants
 )
 

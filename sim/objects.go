@@ -18,10 +18,10 @@ type tenant struct {
 	name    string
 	conn    *manager.StageConn
 	opening bool
-	stopped bool // SIGSTOP: it takes nothing and asks nothing
+	stopped bool // SIGSTOP: it takes nothing and sends nothing
 }
 
-// session is a client's.
+// session is one session of a client.
 type session struct {
 	n       int
 	t       *tenant
@@ -39,7 +39,7 @@ type session struct {
 
 func (s *session) live() bool { return !s.closing && !s.drv.gone() }
 
-// above reports whether the session, or one above it, was closed.
+// over reports whether the session, or a parent, was closed.
 func (s *session) over() bool {
 	for ; s != nil; s = s.parent {
 		if s.closed.Load() {
@@ -54,9 +54,9 @@ type buffer struct {
 	bytes uint64
 	mem   []byte      // the client's own mapping
 	fd    int         // the client's own descriptor
-	dying bool        // its end was asked for
+	dying bool        // its end was requested
 	dead  atomic.Bool // and has been answered
-	wrote uint64      // op that wrote it last
+	wrote uint64      // the op that wrote it last
 
 	spoils   []spoil
 	readings []reading
@@ -76,10 +76,10 @@ type fence struct {
 	promised []promise
 }
 
-// promise is a value of a fence that somebody signals.
+// promise is a promised value of a fence.
 type promise struct {
 	value uint64
-	op    *op // nil: the client itself
+	op    *op // nil: the client itself signals it
 }
 
 type queue struct {
@@ -88,15 +88,15 @@ type queue struct {
 	h       gpu.Handle
 	local   *ring.Local
 	ending  bool
-	held    atomic.Pointer[chan struct{}] // the client does not read: until it is closed
-	got     []ring.Completion             // not looked at yet; guarded by world.mu
-	ended   error                         // why the ring has ended; guarded by world.mu
-	told    bool                          // that it has ended
-	mustEnd bool                          // and the driver must have seen it
+	held    atomic.Pointer[chan struct{}] // the client does not read, until it is closed
+	got     []ring.Completion             // not checked yet; guarded by world.guarded.mu
+	ended   error                         // why the ring has ended; guarded by world.guarded.mu
+	over    bool                          // its end was seen
+	mustEnd bool                          // the driver must have noticed
 	lied    bool                          // the client broke the protocol
 	pushed  uint64                        // entries
 	pending []*op                         // in order
-	after   uint64                        // a moment at which the last completion was not published
+	after   uint64                        // a moment before the last completion was published
 	group   outcome.Outcome               // since the last signal
 	done    chan struct{}                 // its reader has ended
 }
@@ -104,7 +104,7 @@ type queue struct {
 // argBytes is the size of its arena: another one for each queue of a driver.
 func (q *queue) argBytes() uint32 { return 4096 + 64*uint32(q.n) }
 
-// opKind is what an entry asks for.
+// opKind is the operation of an entry.
 type opKind uint8
 
 const (
@@ -134,7 +134,7 @@ type op struct {
 	published time.Time
 	flushed   uint64 // moment of its publication; 0: it was not
 	ended     bool
-	untold    bool // its ring has ended without a word of it
+	lost      bool // its ring has ended without its completion
 	how       outcome.Outcome
 }
 
@@ -146,25 +146,28 @@ func (q *queue) run(w *world) {
 		if held := q.held.Load(); held != nil {
 			<-*held
 		}
+
 		n, err := q.local.Client.Wait(context.Background(), out[:])
-		w.mu.Lock()
+		w.guarded.mu.Lock()
 		got := out[:n]
 		if n > 1 && w.mutant == MutantSwaps {
 			got[0], got[1] = got[1], got[0]
 		}
+
 		q.got = append(q.got, got...)
 		if n > 0 && w.mutant == MutantTwice {
 			q.got = append(q.got, got[n-1])
 		}
+
 		q.ended = err
-		w.mu.Unlock()
+		w.guarded.mu.Unlock()
 		if err != nil {
 			return
 		}
 	}
 }
 
-// call is something that a client has asked and that may take its time.
+// call is a client's request that may take long.
 type call struct {
 	n    int
 	what string

@@ -9,7 +9,7 @@ import (
 
 func idBytes(id uint64) []byte { return binary.LittleEndian.AppendUint64(nil, id) }
 
-// opOf finds whose work a job is: by what it writes.
+// opOf finds the op of a job, by its output.
 func (w *world) opOf(j *backend.Job) uint64 {
 	switch j.Op {
 	case backend.OpFill:
@@ -17,42 +17,42 @@ func (w *world) opOf(j *backend.Job) uint64 {
 	case backend.OpLaunch:
 		return binary.LittleEndian.Uint64(j.Inline)
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.copies[len(j.Spans[0].Host)]
+	w.guarded.mu.Lock()
+	defer w.guarded.mu.Unlock()
+	return w.guarded.copies[len(j.Spans[0].Host)]
 }
 
 func (w *world) planOf(id uint64) plan {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if o := w.ops[id]; o != nil {
+	w.guarded.mu.Lock()
+	defer w.guarded.mu.Unlock()
+	if o := w.guarded.ops[id]; o != nil {
 		return o.plan
 	}
 	return planGood
 }
 
-// durationOf is how long the device takes for an op: never the same twice, so that no two
+// durationOf is the device time of an op: never the same twice, so that no two
 // events have the same time.
 func (w *world) durationOf(id uint64) time.Duration {
 	return time.Duration(10_000+(id*7919+w.opt.Seed%1000)%90_000)*time.Nanosecond + time.Duration(id*3)*time.Nanosecond
 }
 
-// begins and writes are the device at work on an op.
+// begins and writes are the device's work on an op.
 func (w *world) begins(id uint64) { w.atWork(id, "begins") }
 
 func (w *world) writes(id uint64) {
 	w.atWork(id, "writes")
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if o := w.ops[id]; o != nil && o.dst != nil {
+	w.guarded.mu.Lock()
+	defer w.guarded.mu.Unlock()
+	if o := w.guarded.ops[id]; o != nil && o.dst != nil {
 		o.dst.wrote = id
 	}
 }
 
 func (w *world) atWork(id uint64, what string) {
-	w.mu.Lock()
-	o := w.ops[id]
-	w.mu.Unlock()
+	w.guarded.mu.Lock()
+	o := w.guarded.ops[id]
+	w.guarded.mu.Unlock()
 	switch {
 	case o == nil:
 		w.violate("the device %s what nobody has asked for: op %d", what, id)
@@ -63,9 +63,9 @@ func (w *world) atWork(id uint64, what string) {
 	}
 }
 
-// stray is the device reaching for what is not its own.
+// stray is an access of the device outside its memory.
 func (w *world) stray(iova uint64) {
 	if w.mutant != MutantHidesFaults {
-		w.function.fault(iova)
+		w.host.function.fault(iova)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// patches are mistakes in the real code, each of which a simulation must find.
+// patches are mistakes in the real code. A simulation must find each of them.
 var patches = []struct{ name, file, was, is string }{
 	{"a completion is believed whatever its id", "gpu/complete.go", "j == nil || j.work.ID != c.ID || j.said", "j == nil || j.said"},
 	{"ok is told before faults are known", "gpu/complete.go", "case (e.settles || e.mustReset) && (", "case e.mustReset && ("},
@@ -33,8 +33,8 @@ var patches = []struct{ name, file, was, is string }{
 	{"a client that goes back is served", "ring/server.go", "if tail-s.seenTail > uint64(s.Entries) || tail-s.consumed > uint64(s.Entries) {\n\t\t\treturn awake, s.failLocked(errTail)\n\t\t}", ""},
 }
 
-// TestPatchesAreFound builds the simulation once for each, which takes minutes:
-// CAPGPU_SIM_PATCHES=1.
+// TestPatchesAreFound builds the simulation once for each patch, which takes
+// minutes: CAPGPU_SIM_PATCHES=1.
 func TestPatchesAreFound(t *testing.T) {
 	if os.Getenv("CAPGPU_SIM_PATCHES") == "" {
 		t.Skip("CAPGPU_SIM_PATCHES=1 runs it")

@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) { leakcheck.Main(m) }
 
-// long says that this is `make sim` and not a run of all tests.
+// long reports that this is `make sim` and not a run of all tests.
 func long() bool { return os.Getenv("CAPGPU_SIM_SEEDS") != "" }
 
 // Some seeds, for some seconds; `make sim` runs more of them.
@@ -27,7 +27,7 @@ func TestSimulation(t *testing.T) {
 	t.Logf("%d seeds, %d entries, %d classes, %v", s.seeds, s.ops, s.hits.Classes(), s.virtual)
 }
 
-// The seeds that once found something.
+// The seeds that once found a bug.
 func TestRegressions(t *testing.T) {
 	for _, seed := range regressions {
 		t.Run(fmt.Sprintf("0x%016x", seed), func(t *testing.T) {
@@ -44,6 +44,7 @@ func TestSameSeedSameTrace(t *testing.T) {
 		n = 100
 	}
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
+
 	for i := range n {
 		o := Options{Seed: mix(uint64(i) + 1000), Trace: true}
 		var first Result
@@ -74,7 +75,7 @@ func TestSeedsDiffer(t *testing.T) {
 	require.Len(t, seen, 4)
 }
 
-// Every mistake that is made on purpose is found, and within so many seeds.
+// Every deliberate mistake is found within a bounded number of seeds.
 func TestMutantsAreFound(t *testing.T) {
 	const most = 150
 	for m := NoMutant + 1; m < NumMutants; m++ {

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// sweep is what came of many seeds.
+// sweep is the result of many seeds.
 type sweep struct {
 	seeds    int
 	virtual  time.Duration
@@ -22,7 +22,7 @@ type sweep struct {
 	failures []Result
 }
 
-// runSeed is Run in a bubble; what it leaves behind is a violation, too.
+// runSeed is Run in a bubble; anything that it leaves behind is a violation, too.
 func runSeed(t *testing.T, o Options) (r Result) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -30,8 +30,9 @@ func runSeed(t *testing.T, o Options) (r Result) {
 			r.Violations = append(r.Violations, fmt.Sprintf("panic: %v", p))
 		}
 	}()
+
 	synctest.Test(t, func(*testing.T) {
-		defer func() { // nothing survives a panic in a bubble: the seed has to be told here
+		defer func() { // nothing survives a panic in a bubble, so the seed has to be printed here
 			if p := recover(); p != nil {
 				fmt.Printf("PANIC in seed 0x%016x: reproduce with: make sim SEED=0x%016x\n", o.Seed, o.Seed)
 				panic(p)
@@ -39,10 +40,11 @@ func runSeed(t *testing.T, o Options) (r Result) {
 		}()
 		r = Run(o, synctest.Wait)
 	})
+
 	return r
 }
 
-// sweepSeeds runs seeds side by side, until there are so many or the time is up.
+// sweepSeeds runs seeds side by side, until there are n or the time is up.
 func sweepSeeds(t *testing.T, first uint64, n int, most time.Duration, o Options) (s sweep) {
 	var mu sync.Mutex
 	began := time.Now()
@@ -59,6 +61,7 @@ func sweepSeeds(t *testing.T, first uint64, n int, most time.Duration, o Options
 					if i >= n || most > 0 && time.Since(began) > most {
 						return
 					}
+
 					x := o
 					x.Seed = mix(first + uint64(i))
 					r := runSeed(t, x)
@@ -70,11 +73,13 @@ func sweepSeeds(t *testing.T, first uint64, n int, most time.Duration, o Options
 					if len(r.Violations) > 0 {
 						s.failures = append(s.failures, r)
 					}
+
 					mu.Unlock()
 				}
 			})
 		}
 	})
+
 	s.wall = time.Since(began)
 	sort.Slice(s.failures, func(i, j int) bool { return s.failures[i].Seed < s.failures[j].Seed })
 	return s
@@ -122,14 +127,17 @@ func TestSweep(t *testing.T) {
 		}
 		return
 	}
+
 	text := os.Getenv("CAPGPU_SIM_SEEDS")
 	if text == "" {
 		t.Skip("CAPGPU_SIM_SEEDS says how many seeds; TestSimulation runs some")
 	}
+
 	n, err := strconv.Atoi(text)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	first, _ := strconv.ParseUint(os.Getenv("CAPGPU_SIM_FIRST"), 0, 64)
 	s := sweepSeeds(t, first, n, 0, Options{})
 	s.print()

@@ -18,30 +18,31 @@ import (
 	"capgpu/manager"
 )
 
-// checked is what there is to say about a policy.
+// checked is the report about a policy.
 type checked struct {
 	Policy string `json:"policy"` // the file; empty: developer mode's own
 	OK     bool   `json:"ok"`
-	Error  string `json:"error,omitempty"` // why it is not
-	// Notes are what an operator may not have meant.
+	Error  string `json:"error,omitempty"` // why it is not valid
+	// Notes are settings that an operator may not have meant.
 	Notes     []string               `json:"notes"`
 	Tenants   []manager.TenantInfo   `json:"tenants"`
 	Functions []manager.FunctionInfo `json:"functions"`
-	// Running: a device-manager runs in the run directory. Unknown says why it could not be
-	// asked, and Changes what a reload would do.
+	// Running: a device-manager runs in the run directory. Unknown is why it could
+	// not be asked, and Changes are the effects of a reload.
 	Running bool             `json:"running"`
 	Unknown string           `json:"unknown,omitempty"`
 	Changes *manager.Changes `json:"changes,omitempty"`
 }
 
-// askTimeout is how long a device-manager that runs may take to tell what a reload would do.
+// askTimeout bounds the wait for a running device-manager's answer about a reload.
 const askTimeout = 10 * time.Second
 
-// errRefused: the policy is not good, and that was told.
+// errRefused: the policy is not valid, and the report says so.
 var errRefused = errors.New("the policy would be refused")
 
-// checkPolicy reads the policy as a start would, tells what is in it, and, if a
-// device-manager runs in the run directory, what a reload would do.
+// checkPolicy reads the policy as a start would and reports its contents. If a
+// device-manager runs in the run directory, it also reports the effects of a
+// reload.
 func checkPolicy(o *options, w io.Writer, asJSON bool) error {
 	c := checked{Policy: o.policyPath, Notes: []string{}, Tenants: []manager.TenantInfo{}, Functions: []manager.FunctionInfo{}}
 	err := c.read(o)
@@ -49,16 +50,19 @@ func checkPolicy(o *options, w io.Writer, asJSON bool) error {
 	if err != nil {
 		c.Error = err.Error()
 	}
+
 	if asJSON {
 		e := json.NewEncoder(w)
 		e.SetIndent("", "  ")
-		_ = e.Encode(c) // of plain values; who reads it may be gone
+		_ = e.Encode(c) // plain values; the reader may be gone
 	} else if err == nil {
 		c.print(w, o)
 	}
+
 	if err != nil && asJSON {
 		return errRefused
 	}
+
 	return err
 }
 
@@ -74,12 +78,13 @@ func (c *checked) read(o *options) error {
 	return c.ask(o)
 }
 
-// ask asks the device-manager that runs, if there is one.
+// ask asks the running device-manager, if there is one.
 func (c *checked) ask(o *options) error {
 	text, err := os.ReadFile(o.policyPath)
 	if err != nil {
 		return err
 	}
+
 	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
 	defer cancel()
 	admin, err := client.DialAdmin(ctx, filepath.Join(o.runDir, manager.AdminSocketName))
@@ -90,6 +95,7 @@ func (c *checked) ask(o *options) error {
 		c.Running, c.Unknown = true, err.Error()
 		return nil
 	}
+
 	defer admin.Close()
 	c.Running = true
 	answer, err := admin.Plan(ctx, text)
@@ -102,10 +108,12 @@ func (c *checked) ask(o *options) error {
 	case err != nil:
 		return fmt.Errorf("ask the device-manager that runs in %s: %w", o.runDir, err)
 	}
+
 	c.Changes = &manager.Changes{}
 	if err := json.Unmarshal(answer, c.Changes); err != nil {
 		return fmt.Errorf("the answer of the device-manager that runs in %s is not as expected: %w", o.runDir, err)
 	}
+
 	return nil
 }
 
@@ -114,6 +122,7 @@ func (c *checked) print(w io.Writer, o *options) {
 	if file == "" {
 		file = "developer mode's own"
 	}
+
 	fmt.Fprintf(w, "policy %s is good\n", file)
 	for _, f := range c.Functions {
 		address := f.Address
@@ -122,6 +131,7 @@ func (c *checked) print(w io.Writer, o *options) {
 		}
 		fmt.Fprintf(w, "  function %s: %s, %d MiB of memory\n", f.Name, address, f.MemoryBytes>>20)
 	}
+
 	for _, t := range c.Tenants {
 		users := "any user that its sockets let in"
 		if !t.AnyUID {
@@ -133,9 +143,11 @@ func (c *checked) print(w io.Writer, o *options) {
 		}
 		fmt.Fprintf(w, "  tenant %s: %s; sockets of %d:%d, mode %s; facet %s, weight %d\n", t.Name, users, t.SocketUID, t.SocketGID, t.SocketMode, t.Facet, t.Weight)
 	}
+
 	for _, note := range c.Notes {
 		fmt.Fprintf(w, "note: %s\n", note)
 	}
+
 	switch {
 	case !c.Running:
 		fmt.Fprintf(w, "no device-manager runs in %s\n", o.runDir)

@@ -10,7 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// check runs --check-policy on a policy, and returns its exit status and what it said.
+// check runs --check-policy on a policy, and returns its exit status and its
+// output.
 func check(t *testing.T, policy string, args ...string) (exit int, out, errs string) {
 	t.Helper()
 	dir := t.TempDir()

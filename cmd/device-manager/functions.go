@@ -11,8 +11,8 @@ import (
 	"capgpu/manager"
 )
 
-// listFunctions tells which functions could be taken. What of the bus cannot be read
-// is an error, after the rest was told.
+// listFunctions lists the functions that could be taken. If a part of the bus
+// cannot be read, it returns an error after listing the rest.
 func listFunctions(w io.Writer, asJSON bool) error {
 	all, err := manager.HostFunctions()
 	if asJSON {
@@ -29,7 +29,7 @@ func printJSON(w io.Writer, all []manager.HostFunction) {
 	}
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
-	_ = e.Encode(all) // of a list of plain values; who reads it may be gone
+	_ = e.Encode(all) // a list of plain values; the reader may be gone
 }
 
 func printFunctions(w io.Writer, all []manager.HostFunction) {
@@ -37,6 +37,7 @@ func printFunctions(w io.Writer, all []manager.HostFunction) {
 		fmt.Fprintln(w, "This host has no PCI functions.")
 		return
 	}
+
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "ADDRESS\tID\tCLASS\tDRIVER\tGROUP\tRESET\tCAN BE TAKEN")
 	for _, f := range all {
@@ -53,5 +54,6 @@ func printFunctions(w io.Writer, all []manager.HostFunction) {
 		fmt.Fprintf(t, "%s%s\t%s\t%s\t%s\t%s\t%s\t%s\n", f.Address, mark, f.ID, f.Class,
 			cmp.Or(f.Driver, "-"), group, cmp.Or(strings.Join(f.Resets, ","), "-"), can)
 	}
+
 	t.Flush()
 }

@@ -15,6 +15,7 @@ func TestPrintFunctions(t *testing.T) {
 		{Address: "0000:01:00.0", ID: "10de:2330", Class: "3D controller", Driver: "nvidia", Group: 14, Resets: []string{"flr", "bus"}, Candidate: true},
 		{Address: "0000:02:00.0", ID: "8086:1533", Class: "class 0200", Group: -1, Refusal: "no IOMMU stands before it"},
 	}
+
 	var out bytes.Buffer
 	printFunctions(&out, all)
 	require.Equal(t, `ADDRESS        ID         CLASS          DRIVER  GROUP  RESET    CAN BE TAKEN
@@ -35,7 +36,7 @@ func TestPrintFunctions(t *testing.T) {
 	require.Equal(t, "This host has no PCI functions.\n", out.String())
 }
 
-// Whatever this host has, it is told, and nothing is changed.
+// The functions of this host are listed, and nothing is changed.
 func TestListFunctions(t *testing.T) {
 	var out, errs bytes.Buffer
 	require.Zero(t, runCommand([]string{"--list-functions", "--json"}, &out, &errs), errs.String())

@@ -22,14 +22,15 @@ import (
 )
 
 const (
-	strangers      = 4000 // connections of a user who may not
+	strangers      = 4000 // connections of a user without access
 	hostileStreams = 120  // each of which ends a gate
-	// mostLines are those of the start, and of three causes a user's and its counts.
+	// mostLines bounds the lines of the start, and of three causes for one user,
+	// with their counts.
 	mostLines = 150
 )
 
-// Strangers and hostile clients do not flood the log, whatever they do, however often;
-// and it says exactly how much they did.
+// Strangers and hostile clients do not flood the log, whatever they do and however
+// often, and the log counts exactly how much they did.
 func TestLogIsNotFlooded(t *testing.T) {
 	bin := buildPrograms(t)
 	policy := filepath.Join(bin, "policy.json")
@@ -40,6 +41,7 @@ func TestLogIsNotFlooded(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
 	defer cmd.Process.Kill()
+
 	timer := time.AfterFunc(60*time.Second, func() { cmd.Process.Kill() })
 	defer timer.Stop()
 	ready := make(chan struct{})
@@ -53,6 +55,7 @@ func TestLogIsNotFlooded(t *testing.T) {
 		}
 		log <- lines
 	}()
+
 	<-ready
 
 	var storm sync.WaitGroup
@@ -68,12 +71,14 @@ func TestLogIsNotFlooded(t *testing.T) {
 			}
 		})
 	}
+
 	storm.Wait()
-	// They are taken in turn: when this one is refused all were.
-	tell(t, "unixpacket", filepath.Join(run, "closed.sock"))
+	// Connections are accepted in order: when this one is refused, all were.
+	sendGarbage(t, "unixpacket", filepath.Join(run, "closed.sock"))
 	for range hostileStreams {
-		tell(t, "unix", filepath.Join(run, "open.capnp.sock"))
+		sendGarbage(t, "unix", filepath.Join(run, "open.capnp.sock"))
 	}
+
 	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
 	lines := <-log
 	require.NoError(t, cmd.Wait())
@@ -92,6 +97,7 @@ func TestLogIsNotFlooded(t *testing.T) {
 			ended += n
 		}
 	}
+
 	require.Equal(t, strangers+1, refused)
 	require.Equal(t, hostileStreams, ended)
 	require.Less(t, len(lines), mostLines, strings.Join(lines, "\n"))
@@ -99,7 +105,7 @@ func TestLogIsNotFlooded(t *testing.T) {
 
 var leftOut = regexp.MustCompile(`msg="lines were left out" .*lines=(\d+)`)
 
-// dial connects; a socket that has too many waiting is tried again.
+// dial connects; it tries again if a socket has too many waiting connections.
 func dial(network, path string) (c net.Conn, err error) {
 	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		if c, err = net.Dial(network, path); !errors.Is(err, syscall.EAGAIN) {
@@ -109,8 +115,8 @@ func dial(network, path string) (c net.Conn, err error) {
 	return c, err
 }
 
-// tell sends garbage and reads until the other side has closed.
-func tell(t *testing.T, network, path string) {
+// sendGarbage sends garbage and reads until the other side has closed.
+func sendGarbage(t *testing.T, network, path string) {
 	t.Helper()
 	c, err := dial(network, path)
 	require.NoError(t, err)

@@ -30,8 +30,9 @@ import (
 )
 
 func main() {
-	// It waits for signals, and keeps the first thread of the process from being used for what
-	// is to come behind others, which that one cannot (package manager, reclaim.go).
+	// The main goroutine only waits for signals. Locking it keeps the first thread
+	// of the process from running background work, which that thread cannot do
+	// (package manager, reclaim.go).
 	runtime.LockOSThread()
 	os.Exit(runCommand(os.Args[1:], os.Stdout, os.Stderr))
 }
@@ -48,52 +49,60 @@ func runCommand(args []string, stdout, stderr io.Writer) int {
 	case done:
 		return 0
 	}
-	// Before anything is started, so that no signal finds the default action.
+
+	// Install the handlers before anything starts, so that no signal finds the
+	// default action.
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGTERM, os.Interrupt, syscall.SIGHUP)
 	defer signal.Stop(signals)
+
 	if err := serve(o, stderr, signals); err != nil {
 		fmt.Fprintln(stderr, "device-manager:", err)
 		return 1
 	}
+
 	return 0
 }
 
-// stopTimeout is how long an orderly stop may take before the driver is killed.
-// Whatever happens, Close ends 7 s later at most: within TimeoutStopSec of the units
-// in packaging, of which the shortest is 15 s.
+// stopTimeout bounds an orderly stop; after it the driver is killed. Close then
+// ends 7 s later at most: within TimeoutStopSec of the units in packaging, of which
+// the shortest is 15 s.
 const stopTimeout = 7 * time.Second
 
-// serve runs until a signal says to stop.
+// serve runs until a signal asks it to stop.
 func serve(o *options, stderr io.Writer, signals <-chan os.Signal) error {
 	paced := manager.NewPacedLog(o.logHandler(stderr))
 	defer paced.Close()
 	log := slog.New(paced)
-	slog.SetDefault(log) // of packages that have no other
+	slog.SetDefault(log) // for packages without a logger of their own
 	policy, script, err := o.good()
 	if err != nil {
 		return err
 	}
+
 	if err := manager.MakeRunDir(o.runDir); errors.Is(err, fs.ErrPermission) {
 		return fmt.Errorf("%w; run it as root, give it another --run-dir, or use --dev", err)
 	} else if err != nil { // the audit log may be in it
 		return err
 	}
+
 	auditPath, err := o.auditPath(policy)
 	if err != nil {
 		return err
 	}
+
 	host, owners := policy.Audit.Host.Options(), policy.Audit.Owners.Options()
 	host.GroupFsync, owners.GroupFsync = auditFsync, auditFsync
 	records, err := audit.OpenSet(auditPath, host, owners)
-	if errors.Is(err, gpuerr.Busy) { // before the lock of the run directory, which says the same
+	if errors.Is(err, gpuerr.Busy) { // before the lock of the run directory, which would report the same
 		return fmt.Errorf("another device-manager writes the audit log %s; stop it first, or give this one another --run-dir and --audit", auditPath)
 	}
 	if err != nil {
 		return fmt.Errorf("open the audit log: %w", err)
 	}
+
 	say := func(line string) { fmt.Fprintln(stderr, line) }
-	courtesy.ToOthers(courtesy.Sparingly(shm.GiveWay)) // a driver may have the same processor
+	courtesy.ToOthers(courtesy.Sparingly(shm.GiveWay)) // a driver may be on the same processor
 	m, err := manager.Start(manager.Config{
 		Policy: policy, RunDir: o.runDir, Audit: records,
 		DriverPath: o.driver, DriverArgs: driverArgs(&policy.Device, script), ServicePath: o.service, GatePath: o.gate,
@@ -102,7 +111,8 @@ func serve(o *options, stderr io.Writer, signals <-chan os.Signal) error {
 	if err != nil {
 		return err
 	}
-	sayWelcome(o, m, policy, say)
+
+	printWelcome(o, m, policy, say)
 	notify(log, daemon.SdNotifyReady)
 	log.Info("serving", "runDir", o.runDir, "tenants", len(policy.Tenants), "audit", auditPath)
 
@@ -110,14 +120,16 @@ func serve(o *options, stderr io.Writer, signals <-chan os.Signal) error {
 	notify(log, daemon.SdNotifyStopping)
 	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
+
 	return m.Close(ctx)
 }
 
-// attendSignals returns when a signal says to stop. Each SIGHUP has hup run, one after the
-// other; one that is under way is given up then, and over when this returns.
+// attendSignals returns when a signal asks to stop. Each SIGHUP runs hup, one after
+// the other. A running one is cancelled at the stop, and over when attendSignals
+// returns.
 func attendSignals(signals <-chan os.Signal, hup func(context.Context)) {
 	ctx, cancel := context.WithCancel(context.Background())
-	hups := make(chan struct{}, 1) // one that waits stands for all that come until it begins
+	hups := make(chan struct{}, 1) // a waiting one stands for all that come until it begins
 	var running sync.WaitGroup
 	running.Go(func() {
 		for range hups {
@@ -126,6 +138,7 @@ func attendSignals(signals <-chan os.Signal, hup func(context.Context)) {
 			}
 		}
 	})
+
 	defer running.Wait()
 	defer cancel()
 	defer close(hups)
@@ -140,8 +153,8 @@ func attendSignals(signals <-chan os.Signal, hup func(context.Context)) {
 	}
 }
 
-// hardware is this host's. A developer's manager touches it only if told to; any
-// other also to give back what an earlier one has left.
+// hardware is this host's hardware. A developer's manager uses it only on request;
+// any other manager uses it also to give back devices that an earlier one has left.
 func (o *options) hardware(p *manager.Policy, log *slog.Logger) manager.Hardware {
 	if o.dev && !p.Hardware() {
 		return nil
@@ -149,8 +162,8 @@ func (o *options) hardware(p *manager.Policy, log *slog.Logger) manager.Hardware
 	return manager.NewHardware(o.state, log)
 }
 
-// driverArgs is the command line of the driver: what the policy says of the mock.
-// The fault script itself is in it: a driver can open no file.
+// driverArgs is the command line of the driver: the policy's options for the mock.
+// It contains the fault script itself, because a driver can open no file.
 func driverArgs(d *manager.DevicePolicy, script string) (args []string) {
 	if script != "" {
 		args = append(args, "--faults", script)
@@ -164,14 +177,14 @@ func driverArgs(d *manager.DevicePolicy, script string) (args []string) {
 	return args
 }
 
-// auditFsync is how much of the log a power cut may cost.
+// auditFsync bounds the part of the log that a power cut may cost.
 const auditFsync = 100 * time.Millisecond
 
-// maxFaultsBytes is what fits well into an argument (128 KiB, MAX_ARG_STRLEN).
+// maxFaultsBytes fits safely into an argument (128 KiB, MAX_ARG_STRLEN).
 const maxFaultsBytes = 64 << 10
 
-// readFaults returns a fault script, and refuses one that the mock would die of,
-// again and again.
+// readFaults returns a fault script. It refuses a script that would kill every mock
+// driver.
 func readFaults(path string) (script string, err error) {
 	if path == "" {
 		return "", nil
@@ -195,21 +208,24 @@ func notify(log *slog.Logger, state string) {
 	}
 }
 
-// sayWelcome tells what to try next.
-func sayWelcome(o *options, m *manager.Manager, p *manager.Policy, say func(string)) {
+// printWelcome suggests what to try next.
+func printWelcome(o *options, m *manager.Manager, p *manager.Policy, say func(string)) {
 	say("capgpu: tenant sockets in " + o.runDir)
 	if !o.dev {
 		return
 	}
+
 	gpuctl := "gpuctl"
 	if path := filepath.Join(filepath.Dir(o.driver), "gpuctl"); exists(path) {
 		gpuctl = path
 	}
+
 	first := p.Tenants[0].Name
 	what := "the fake function, "
 	if p.Hardware() {
 		what = ""
 	}
+
 	say("capgpu: developer mode: " + what + "for this user only. Try, in another terminal:")
 	say("")
 	say("    " + gpuctl + " --socket " + m.SocketPath(first) + " devices")
@@ -218,6 +234,7 @@ func sayWelcome(o *options, m *manager.Manager, p *manager.Policy, say func(stri
 		say(fmt.Sprintf("    tenant %-12s %s", t.Name, m.SocketPath(t.Name)))
 		say(fmt.Sprintf("    %-19s %s (Cap'n Proto)", "", m.CapnpSocketPath(t.Name)))
 	}
+
 	say("")
 	say("capgpu: Ctrl-C stops everything")
 }

@@ -43,7 +43,7 @@ func TestWrongCommandLine(t *testing.T) {
 	}
 }
 
-// The second one on a run directory says what is in its way.
+// A second manager on a run directory reports the conflict.
 func TestSecondManager(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.Chmod(dir, 0o700))
@@ -56,9 +56,9 @@ func TestSecondManager(t *testing.T) {
 	require.Contains(t, errs.String(), "--run-dir")
 }
 
-// Who may not make the run directory is told what else there is.
+// A user without the right to make the run directory learns of the alternatives.
 func TestRunDirOfSomebodyElse(t *testing.T) {
-	const dir = "/sys/capgpu" // not even root can make one there
+	const dir = "/sys/capgpu" // not even root can make a directory there
 	if err := os.Mkdir(dir, 0o700); !errors.Is(err, fs.ErrPermission) {
 		t.Skipf("make %s: %v", dir, err)
 	}
@@ -115,7 +115,7 @@ func TestPolicyFile(t *testing.T) {
 	require.Equal(t, manager.DevPolicy().Tenants[0].Name, p.Tenants[0].Name)
 }
 
-// A fault script that no driver could start with is found before any does.
+// A fault script that would stop every driver is found before any starts.
 func TestDriverArgs(t *testing.T) {
 	require.Empty(t, driverArgs(&manager.DevicePolicy{}, ""))
 	p, err := manager.ParsePolicy([]byte(`{"device": {"engine": "lane", "subgroup": 64}, "tenants": [{"name": "a", "allowedUids": "any"}]}`))
@@ -134,6 +134,7 @@ func TestBadFaultScript(t *testing.T) {
 		require.NoDirExists(t, run, "nothing was begun")
 		return errs.String()
 	}
+
 	require.Contains(t, start(), "read the fault script that device.faults of the policy names: open "+script)
 	require.NoError(t, os.WriteFile(script, []byte(`{"faults": [{"kind": "nonsense"}]}`), 0o600))
 	require.Contains(t, start(), "fault script "+script+": ")
@@ -180,7 +181,7 @@ func TestSquattedRunDir(t *testing.T) {
 	require.Empty(t, left)
 }
 
-// buildPrograms builds what a stack is made of, in a folder with a short path.
+// buildPrograms builds the programs of a stack, in a folder with a short path.
 func buildPrograms(t *testing.T) (bin string) {
 	t.Helper()
 	bin, err := os.MkdirTemp("", "cg")
@@ -204,28 +205,31 @@ func TestDeveloperMode(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
 	defer cmd.Process.Kill()
+
 	lines := bufio.NewScanner(stderr)
-	var said []string
+	var output []string
 	until := func(want string) {
 		for lines.Scan() {
-			said = append(said, lines.Text())
+			output = append(output, lines.Text())
 			if strings.Contains(lines.Text(), want) {
 				return
 			}
 		}
-		t.Fatalf("device-manager ended without %q:\n%s", want, strings.Join(said, "\n"))
+		t.Fatalf("device-manager ended without %q:\n%s", want, strings.Join(output, "\n"))
 	}
+
 	timer := time.AfterFunc(30*time.Second, func() { cmd.Process.Kill() })
 	defer timer.Stop()
 	run := filepath.Join(bin, "capgpu")
 	until("device mock0 ready (epoch 1, driver pid ")
-	require.Contains(t, strings.Join(said, "\n"), "--socket "+filepath.Join(run, "default.sock")+" devices")
+	require.Contains(t, strings.Join(output, "\n"), "--socket "+filepath.Join(run, "default.sock")+" devices")
 
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	c, err := client.Dial(ctx, filepath.Join(run, "default.sock"))
 	require.NoError(t, err)
 	defer c.Close()
+
 	s, err := c.Open(ctx, 0)
 	require.NoError(t, err)
 
@@ -233,18 +237,20 @@ func TestDeveloperMode(t *testing.T) {
 	until("policy reloaded")
 
 	var pid int
-	for _, line := range said {
+	for _, line := range output {
 		fmt.Sscanf(line, "capgpu: device mock0 ready (epoch 1, driver pid %d)", &pid)
 	}
+
 	require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
 	until("device mock0 ready (epoch 2")
-	told := 0
-	for _, line := range said {
+	deaths := 0
+	for _, line := range output {
 		if strings.Contains(line, "killed") {
-			told++
+			deaths++
 		}
 	}
-	require.Equal(t, 1, told, "a death is told once:\n%s", strings.Join(said, "\n"))
+
+	require.Equal(t, 1, deaths, "a death is reported once:\n%s", strings.Join(output, "\n"))
 	require.NoError(t, cmd.Process.Signal(os.Interrupt))
 	until("capgpu: stopped")
 	require.NoError(t, cmd.Wait())
@@ -262,6 +268,7 @@ func TestDeveloperMode(t *testing.T) {
 		_, err = audit.Verify(p)
 		require.NoError(t, err)
 	}
+
 	records, err := audit.ReadAll(path)
 	require.NoError(t, err)
 	require.Equal(t, "manager.start", records[0].Kind)

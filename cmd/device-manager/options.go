@@ -78,8 +78,8 @@ type options struct {
 	logFormat  string
 }
 
-// parseOptions reports done when the command line only asked to be told something;
-// an error is then that of the telling.
+// parseOptions reports done if the command line only asked for information; err is
+// then an error of printing it.
 func parseOptions(args []string, stdout io.Writer) (o *options, done bool, err error) {
 	o = &options{}
 	flags := cmdline.New("device-manager")
@@ -103,12 +103,14 @@ func parseOptions(args []string, stdout io.Writer) (o *options, done bool, err e
 	case *asJSON && !*check:
 		return nil, false, errors.New("--json goes with --list-functions and --check-policy")
 	}
+
 	if f := o.logFormat; f != "" && f != "text" && f != "json" {
 		return nil, false, fmt.Errorf("--log-format is %q; it is text or json", f)
 	}
 	if err := o.complete(); err != nil || !*check {
 		return o, false, err
 	}
+
 	return o, true, checkPolicy(o, stdout, *asJSON)
 }
 
@@ -122,19 +124,23 @@ func (o *options) complete() error {
 			o.runDir = "/run/capgpu"
 		}
 	}
+
 	if o.runDir == "" {
 		o.runDir = devRunDir(os.Getenv("XDG_RUNTIME_DIR"))
 	}
+
 	if o.state == "" {
 		o.state = "/var/lib/capgpu"
 		if o.dev {
 			o.state = o.runDir
 		}
 	}
+
 	own, err := os.Executable()
 	if err != nil && (o.driver == "" || o.service == "" || o.gate == "") {
 		return fmt.Errorf("find the other programs: %w; name them with --driver, --service and --gate", err)
 	}
+
 	for _, p := range []struct {
 		path *string
 		name string
@@ -143,11 +149,13 @@ func (o *options) complete() error {
 			*p.path = filepath.Join(filepath.Dir(own), p.name)
 		}
 	}
+
 	for _, path := range []*string{&o.runDir, &o.state, &o.driver, &o.service, &o.gate} { // children run in /
 		if *path, err = filepath.Abs(*path); err != nil {
 			return fmt.Errorf("find the current directory: %w", err)
 		}
 	}
+
 	return nil
 }
 
@@ -159,7 +167,8 @@ func devRunDir(xdg string) string {
 	return filepath.Join(os.TempDir(), fmt.Sprintf("capgpu-%d", os.Getuid()))
 }
 
-// good is policy of a file that this host can keep, with the fault script that it names.
+// good is a policy file that this host can serve, with the fault script that it
+// names.
 func (o *options) good() (p *manager.Policy, script string, err error) {
 	if p, err = o.policy(); err != nil {
 		return nil, "", err
@@ -173,7 +182,7 @@ func (o *options) good() (p *manager.Policy, script string, err error) {
 	return p, script, nil
 }
 
-// policy reads the policy file, or gives the built-in one.
+// policy reads the policy file, or returns the built-in one.
 func (o *options) policy() (*manager.Policy, error) {
 	if o.policyPath == "" {
 		return manager.DevPolicy(), nil
@@ -185,7 +194,7 @@ func (o *options) policy() (*manager.Policy, error) {
 	return o.parse(data)
 }
 
-// parse is policy of the text of the file.
+// parse parses the text of the policy file.
 func (o *options) parse(data []byte) (*manager.Policy, error) {
 	p, err := manager.ParsePolicy(data)
 	if err != nil {
@@ -194,7 +203,7 @@ func (o *options) parse(data []byte) (*manager.Policy, error) {
 	if p.Device.Faults != "" && !o.dev {
 		return nil, fmt.Errorf("policy %s: device.faults is for developer mode; remove it, or use --dev", o.policyPath)
 	}
-	if f := &p.Device.Faults; *f != "" && !filepath.IsAbs(*f) { // beside the policy; the driver runs in /
+	if f := &p.Device.Faults; *f != "" && !filepath.IsAbs(*f) { // relative to the policy; the driver runs in /
 		dir, err := filepath.Abs(filepath.Dir(o.policyPath))
 		if err != nil {
 			return nil, fmt.Errorf("find the current directory: %w", err)
@@ -222,7 +231,7 @@ func (o *options) auditPath(p *manager.Policy) (string, error) {
 // logHandler is the log for machines.
 func (o *options) logHandler(w io.Writer) slog.Handler {
 	level := &slog.HandlerOptions{Level: slog.LevelInfo}
-	if o.dev && o.logFormat == "" { // what is worth a warning is said in plain words
+	if o.dev && o.logFormat == "" { // a warning is printed in plain words
 		level.Level = slog.LevelError
 	}
 	if o.logFormat == "json" {

@@ -20,7 +20,7 @@ import (
 	"capgpu/gpuerr"
 )
 
-// execReload are the commands of the unit's reload, of which systemd runs one after the
+// execReload are the commands of the unit's reload. systemd runs them one after the
 // other until one fails (systemd.service(5)).
 func execReload(t *testing.T) (commands [][]string) {
 	t.Helper()
@@ -32,8 +32,9 @@ func execReload(t *testing.T) (commands [][]string) {
 	return commands
 }
 
-// A reload as systemd does it: with a policy that would be refused it fails, says why and
-// changes nothing; with a good one it says what changes, and then that is so.
+// A reload as systemd does it. With a policy that would be refused it fails,
+// reports why and changes nothing. With a good policy it reports the changes, and
+// then they are in effect.
 func TestReloadAsTheUnitDoes(t *testing.T) {
 	bin := buildPrograms(t)
 	policy, run := filepath.Join(bin, "policy.json"), filepath.Join(bin, "run")
@@ -45,6 +46,7 @@ func TestReloadAsTheUnitDoes(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
 	defer cmd.Process.Kill()
+
 	timer := time.AfterFunc(time.Minute, func() { cmd.Process.Kill() })
 	defer timer.Stop()
 	lines := bufio.NewScanner(stderr)
@@ -58,6 +60,7 @@ func TestReloadAsTheUnitDoes(t *testing.T) {
 		t.Fatalf("device-manager ended without %q:\n%s", want, said)
 		return ""
 	}
+
 	until("device mock0 ready")
 
 	reload := func() (said string, err error) {
@@ -77,6 +80,7 @@ func TestReloadAsTheUnitDoes(t *testing.T) {
 		}
 		return string(out), err
 	}
+
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	open := func(tenant string) *client.Session {
@@ -87,12 +91,13 @@ func TestReloadAsTheUnitDoes(t *testing.T) {
 		require.NoError(t, err)
 		return s
 	}
+
 	a, b := open("a"), open("b")
 
 	for text, why := range map[string]string{
 		`{"tenants": [`: "the file ends in the middle",
 		`{"device": {"memory": "1024TiB"}, "tenants": [{"name": "a", "allowedUids": "any"}]}`: "this host has",
-		// Good on its own, and more than the one that runs has room for.
+		// Valid on its own, but more than the running one has room for.
 		fmt.Sprintf(`{"tenants": [%s{"name": "z", "allowedUids": "any"}]}`, manyTenants()): "would refuse it: the policy's connections need",
 	} {
 		write(text)
@@ -100,6 +105,7 @@ func TestReloadAsTheUnitDoes(t *testing.T) {
 		require.Error(t, err, text)
 		require.Contains(t, said, why)
 	}
+
 	require.NoError(t, a.Err())
 	require.NoError(t, b.Err())
 
@@ -109,10 +115,12 @@ func TestReloadAsTheUnitDoes(t *testing.T) {
 	for _, want := range []string{"tenant c would be added", "tenant a would be changed (weight)", "tenant b would be removed: 1 session and 1 connection would end", "would need a restart: device"} {
 		require.Contains(t, said, want)
 	}
+
 	done := until("policy reloaded")
 	for _, want := range []string{"tenant c added", "tenant a changed (weight)", "tenant b removed: 1 session and 1 connection ended", "needs a restart, and stays as it was: device"} {
 		require.Contains(t, done, want)
 	}
+
 	select {
 	case <-b.Done():
 		require.ErrorIs(t, b.Err(), gpuerr.Revoked)
@@ -120,6 +128,7 @@ func TestReloadAsTheUnitDoes(t *testing.T) {
 	case <-ctx.Done():
 		require.Fail(t, "it goes on")
 	}
+
 	require.NoError(t, open("c").Err())
 	require.NoError(t, a.Err())
 	require.NoFileExists(t, filepath.Join(run, "b.sock"))
@@ -138,6 +147,7 @@ func TestReloadAsTheUnitDoes(t *testing.T) {
 			told = append(told, strings.TrimSpace(r.Kind+" "+r.Tenant+" "+r.Detail))
 		}
 	}
+
 	require.Equal(t, []string{
 		`policy.reload  tenants=2 added=1 removed=1 changed=1 restart="device"`,
 		`policy.tenant a change=changed fields="weight" sessions=0 connections=0`,
@@ -146,7 +156,8 @@ func TestReloadAsTheUnitDoes(t *testing.T) {
 	}, told)
 }
 
-// manyTenants are as many as a policy may have but one, with as many connections each.
+// manyTenants is the maximal number of tenants minus one, with the maximal number
+// of connections each.
 func manyTenants() (text string) {
 	for i := range 63 {
 		text += fmt.Sprintf(`{"name": "t%d", "allowedUids": "any", "maxConnections": 4096}, `, i)

@@ -9,13 +9,13 @@ import (
 	"capgpu/manager"
 )
 
-// reloader is what reload needs of a Manager.
+// reloader is the part of a Manager that reload needs.
 type reloader interface {
 	Reload(ctx context.Context, p *manager.Policy) (manager.Changes, error)
 }
 
-// reload reads the policy again and has the manager take over what is about tenants. It
-// says what has changed, what has not, and what needs a restart.
+// reload reads the policy again and makes the manager apply its tenants. It reports
+// what has changed, what has not, and what needs a restart.
 func reload(ctx context.Context, o *options, m reloader, log *slog.Logger, say func(string)) {
 	changes, err := func() (manager.Changes, error) {
 		policy, _, err := o.good()
@@ -29,17 +29,20 @@ func reload(ctx context.Context, o *options, m reloader, log *slog.Logger, say f
 		say("capgpu: the policy was not reloaded: " + err.Error())
 		return
 	}
+
 	log.Info("reloaded the policy", "tenants", len(changes.Tenants), "restart", changes.Restart, "failed", len(changes.Failed))
 	for _, line := range inWords(changes, was) {
 		say("capgpu: " + line)
 	}
+
 	for _, failed := range changes.Failed {
 		say("capgpu: not in force: " + failed)
 	}
+
 	say("capgpu: policy reloaded")
 }
 
-// tense is how changes are told: as what was done, or as what would be.
+// tense is the wording of changes: as done, or as planned.
 type tense struct{ added, removed, changed, end, restart string }
 
 var (
@@ -47,7 +50,7 @@ var (
 	would = tense{"would be added", "would be removed", "would be changed", "would end", "would need a restart: "}
 )
 
-// inWords has a line for each change.
+// inWords returns a line for each change.
 func inWords(c manager.Changes, how tense) (lines []string) {
 	for _, t := range c.Tenants {
 		line := fmt.Sprintf("tenant %s %s", t.Tenant, map[string]string{"added": how.added, "removed": how.removed, "changed": how.changed}[t.Change])

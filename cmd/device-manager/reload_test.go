@@ -27,7 +27,7 @@ func (m *scripted) Reload(_ context.Context, p *manager.Policy) (manager.Changes
 	return m.changes, m.err
 }
 
-// Nothing that a reload does, or does not do, goes unsaid.
+// A reload reports everything that it does, and everything that it does not do.
 func TestReload(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "policy.json")
 	const good = `{"tenants": [{"name": "a", "allowedUids": "any"}]}`
@@ -64,8 +64,8 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// A reload that takes long keeps no signal to stop waiting; SIGHUPs that come meanwhile
-// are one more.
+// A slow reload does not delay a signal to stop; SIGHUPs that come meanwhile cause
+// one more reload.
 func TestSignals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		signals, begun, over := make(chan os.Signal, 4), make(chan struct{}, 4), make(chan struct{})
@@ -80,11 +80,13 @@ func TestSignals(t *testing.T) {
 				}
 			})
 		}()
+
 		signals <- syscall.SIGHUP
 		<-begun
 		for range 3 {
 			signals <- syscall.SIGHUP
 		}
+
 		synctest.Wait()
 		finish <- struct{}{}
 		<-begun

@@ -1,6 +1,6 @@
 // Command gpu-gate serves one Cap'n Proto client of the GPU service.
 //
-// The device-manager starts it ahead, and hands it a client that comes to a
+// device-manager starts it in advance, and gives it a client that connects to a
 // TENANT.capnp.sock:
 //
 //	descriptor 3   the link to device-manager (SOCK_SEQPACKET), on which the gate asks
@@ -8,7 +8,8 @@
 //	               the client's connection (SOCK_STREAM) and a tenant socket of the
 //	               client's tenant (SOCK_SEQPACKET)
 //
-// It holds nothing else, serves that one client and ends with it. Its exit status:
+// The process holds nothing else, serves that one client and ends with it. Its exit
+// status:
 //
 //	0   the client closed the connection, SIGTERM came, or there was no client
 //	1   the client broke the protocol or stopped reading, or the service is gone
@@ -84,19 +85,23 @@ func run(args []string, stdout, stderr io.Writer) int {
 	case done:
 		return 0
 	}
+
 	if err := checkLink(); err != nil {
 		fmt.Fprintf(stderr, "gpu-gate: %v\ngpu-gate is started by device-manager; see gpu-gate --help\n", err)
 		return statusWrongStart
 	}
+
 	level := slog.LevelWarn
 	if *verbose {
 		level = slog.LevelInfo
 	}
+
 	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level}))
 	if err := sandbox.Enter(sandbox.Gate, log); err != nil {
 		log.Error("not confined", "error", err)
 		return 1
 	}
+
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
 	conn, service, err := awaitClient(ctx)
@@ -108,17 +113,19 @@ func run(args []string, stdout, stderr io.Writer) int {
 		log.Error("take a client", "error", err)
 		return 1
 	}
+
 	defer conn.Close()
 	err = serve(ctx, log, conn, service)
 	if err != nil && ctx.Err() == nil {
 		log.Warn("gate ended", "error", err)
 		return 1
 	}
+
 	log.Info("gate ended")
 	return 0
 }
 
-// checkLink says what is wrong with the descriptor that this process was started with.
+// checkLink returns an error if this process was started with a wrong descriptor.
 func checkLink() error {
 	domain, err := unix.GetsockoptInt(linkFD, unix.SOL_SOCKET, unix.SO_DOMAIN)
 	if err != nil {
@@ -132,19 +139,21 @@ func checkLink() error {
 	return nil
 }
 
-// awaitClient asks for a client, and returns its connection and a tenant socket. The error
-// is gpuerr.Disconnected when device-manager has none any more.
+// awaitClient asks for a client, and returns its connection and a tenant socket.
+// The error is gpuerr.Disconnected if device-manager has none any more.
 func awaitClient(ctx context.Context) (client *net.UnixConn, service int, err error) {
 	link, err := control.NewConn(linkFD, control.ConnOptions{Descriptors: true})
 	if err != nil {
 		return nil, -1, err
 	}
+
 	caller := control.NewCaller(link)
 	defer caller.Close()
 	m, err := caller.Call(ctx, control.TypeAwaitClient, nil, nil)
 	if err != nil {
 		return nil, -1, err
 	}
+
 	file := os.NewFile(uintptr(m.FDs[0]), "client")
 	defer file.Close() // FileConn duplicates
 	conn, err := net.FileConn(file)
@@ -152,12 +161,14 @@ func awaitClient(ctx context.Context) (client *net.UnixConn, service int, err er
 		unix.Close(m.FDs[1])
 		return nil, -1, fmt.Errorf("the client's connection: %w", err)
 	}
+
 	client, ok := conn.(*net.UnixConn)
 	if !ok {
 		conn.Close()
 		unix.Close(m.FDs[1])
 		return nil, -1, gpuerr.New(gpuerr.Protocol, "the client's connection is no UNIX socket")
 	}
+
 	return client, m.FDs[1], nil
 }
 

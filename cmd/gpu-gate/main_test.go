@@ -79,6 +79,7 @@ func start(t *testing.T, service *sessiontest.Service) (*exec.Cmd, *net.UnixConn
 	tenant, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: service.Socket, Net: "unixpacket"})
 	require.NoError(t, err)
 	defer tenant.Close()
+
 	file, err := tenant.File()
 	require.NoError(t, err)
 	defer file.Close()
@@ -108,7 +109,7 @@ func give(t *testing.T, link *os.File, fds ...int) {
 	require.NoError(t, conn.Send(t.Context(), control.NewReply(ask, nil, fds...)))
 }
 
-// A gate for which there is no client any more ends, and that is no failure.
+// If no client comes any more, a gate ends, and that is no failure.
 func TestEndsWithoutAClient(t *testing.T) {
 	link := socketpair(t, unix.SOCK_SEQPACKET)
 	cmd, stderr := command(t)
@@ -138,6 +139,7 @@ func TestServesOneClient(t *testing.T) {
 	conn := rpc.NewConn(rpcguard.NewClientTransport(socket), nil)
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
+
 	m := schema.GpuDeviceManager(conn.Bootstrap(ctx))
 	f, release := m.OpenDevice(ctx, nil)
 	_, err := f.Struct()

@@ -42,16 +42,17 @@ func startStack(t *testing.T) (manager *exec.Cmd, socket string) {
 			t.Logf("device-manager: %v\n%s", err, log.String())
 		}
 	})
+
 	socket = filepath.Join(run, "default.capnp.sock")
 	require.Eventually(t, func() bool {
 		_, err := os.Stat(socket)
 		return err == nil
 	}, 20*time.Second, 10*time.Millisecond, "no socket")
+
 	return manager, socket
 }
 
-// childNamed finds a child process by its program's name and something that it has
-// mapped.
+// childNamed finds a child process by its program's name and one of its mappings.
 func childNamed(t *testing.T, parent int, name, mapped string) int {
 	all, err := filepath.Glob("/proc/[0-9]*/stat")
 	require.NoError(t, err)
@@ -60,11 +61,13 @@ func childNamed(t *testing.T, parent int, name, mapped string) int {
 		if err != nil {
 			continue
 		}
+
 		before, after, _ := strings.Cut(string(stat), ") ")
 		fields := strings.Fields(after)
 		if len(fields) < 2 || fields[1] != strconv.Itoa(parent) || !strings.HasSuffix(before, "("+name) {
 			continue
 		}
+
 		var pid int
 		_, err = fmt.Sscan(before, &pid)
 		require.NoError(t, err)
@@ -73,21 +76,24 @@ func childNamed(t *testing.T, parent int, name, mapped string) int {
 			return pid
 		}
 	}
+
 	return 0
 }
 
-// A driver is killed under a Cap'n Proto client: everything of its session fails
-// as disconnected, the manager capability tells what happens, and the same
-// connection opens the device again.
+// A driver is killed while a Cap'n Proto client uses it. Everything of the client's
+// session fails as disconnected, the manager capability reports the state, and the
+// same connection opens the device again.
 func TestDriverDiesUnderAClient(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds and starts the whole service")
 	}
+
 	manager, path := startStack(t)
 	socket, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
 	require.NoError(t, err)
 	conn := rpc.NewConn(rpcguard.NewClientTransport(socket), nil)
 	defer conn.Close()
+
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
 	m := schema.GpuDeviceManager(conn.Bootstrap(ctx))
@@ -102,11 +108,13 @@ func TestDriverDiesUnderAClient(t *testing.T) {
 		}
 		return res.Session().AddRef(), nil
 	}
+
 	var session schema.GpuSession
 	require.Eventually(t, func() bool { // the driver may still be starting
 		session, err = open()
 		return err == nil
 	}, 20*time.Second, 20*time.Millisecond)
+
 	defer session.Release()
 	made, release := session.CreateFence(ctx, nil)
 	defer release()
@@ -115,6 +123,7 @@ func TestDriverDiesUnderAClient(t *testing.T) {
 	fence := res.Fence()
 	life, release := m.Lifecycle(ctx, nil)
 	defer release()
+
 	lifecycle := life.Lifecycle()
 	next := func(epoch uint64) schema.Lifecycle_next_Results {
 		f, release := lifecycle.Next(ctx, func(p schema.Lifecycle_next_Params) error {
@@ -127,6 +136,7 @@ func TestDriverDiesUnderAClient(t *testing.T) {
 		require.NoError(t, err)
 		return st
 	}
+
 	epoch := next(0).Epoch()
 
 	waiting, release := fence.Wait(ctx, func(p schema.GpuFence_wait_Params) error { p.SetTimeoutNanos(uint64(time.Hour)); return nil })
@@ -139,6 +149,7 @@ func TestDriverDiesUnderAClient(t *testing.T) {
 	require.ErrorIs(t, rpcguard.FromException(err), gpuerr.Disconnected)
 	described, release := session.Describe(ctx, nil)
 	defer release()
+
 	_, err = described.Struct()
 	require.ErrorIs(t, rpcguard.FromException(err), gpuerr.Disconnected)
 
@@ -149,11 +160,13 @@ func TestDriverDiesUnderAClient(t *testing.T) {
 	for st := next(epoch); st.State() != schema.DeviceState_ready || st.Epoch() == epoch; st = next(st.Epoch()) {
 		require.NotEqual(t, schema.DeviceState_wedged, st.State())
 	}
+
 	again, err := open()
 	require.NoError(t, err, "the successor is up")
 	defer again.Release()
 	buffer, release := again.CreateBuffer(ctx, func(p schema.GpuMemorySession_createBuffer_Params) error { p.SetBytes(4096); return nil })
 	defer release()
+
 	_, err = buffer.Struct()
 	require.NoError(t, err)
 }

@@ -1,5 +1,5 @@
-// Command gpu-mock is the driver of the fake function: the whole service core on
-// a software device. device-manager starts it; by hand it only tells so.
+// Command gpu-mock is the driver of the fake function: the whole service core on a
+// software device. device-manager starts it; started by hand it only reports that.
 package main
 
 import (
@@ -15,13 +15,13 @@ import (
 	"syscall"
 
 	"capgpu/ddf"
+	"capgpu/driver"
+	"capgpu/driver/rehearsal"
 	"capgpu/gpu/backend"
 	"capgpu/gpu/backend/mock"
 	"capgpu/gpu/backend/mock/faults"
 	"capgpu/gpuerr"
 	"capgpu/internal/cmdline"
-	"capgpu/driver"
-	"capgpu/driver/rehearsal"
 )
 
 const usage = `gpu-mock - the driver of capgpu's fake function
@@ -47,8 +47,8 @@ exit status: 0 after an orderly shutdown, 1 when the driver could not start or
 lost its manager, 2 for a wrong command line.
 `
 
-// stateVersion is set by the linker for tests of drivers that do not fit each other; ""
-// is the version of this source.
+// stateVersion is set by the linker, for tests of drivers with different versions;
+// "" is the version of this source.
 var stateVersion string
 
 // versionOf reads a version that the linker has set.
@@ -72,6 +72,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	case !slices.Contains([]int{8, 16, 32, 64}, *subgroup):
 		err = fmt.Errorf("--subgroup is %d; it is 8, 16, 32 or 64", *subgroup)
 	}
+
 	switch {
 	case err != nil:
 		cmdline.Wrong(stderr, "gpu-mock", err)
@@ -79,15 +80,19 @@ func run(args []string, stdout, stderr io.Writer) int {
 	case done:
 		return 0
 	}
+
 	script, err := readScript(*faults)
 	if err != nil {
 		fmt.Fprintln(stderr, "gpu-mock:", err)
 		return 1
 	}
-	// SIGINT is for the terminal's foreground: the manager decides for us.
+
+	// SIGINT is for the terminal's foreground: the manager decides for this
+	// process.
 	signal.Ignore(os.Interrupt)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
+
 	options := mock.Options{Script: script, Subgroup: *subgroup, LaneOnly: *engine == "lane"}
 	err = driver.Run(ctx, driver.Options{
 		StateVersion: versionOf(stateVersion),
@@ -104,7 +109,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		Rehearse: func(ctx context.Context) error {
 			return rehearsal.Run(ctx, func(ddf.GrantSet) (backend.Backend, error) {
 				o := options
-				o.Script = mock.Script{} // its faults are the real device's
+				o.Script = mock.Script{} // the script's faults are for the real device
 				return mock.New(o)
 			})
 		},
@@ -113,6 +118,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "gpu-mock:", err)
 		return 1
 	}
+
 	return 0
 }
 

@@ -21,7 +21,7 @@ func TestByHand(t *testing.T) {
 	require.Contains(t, errs.String(), `"steam"; it is auto or lane`)
 	require.Equal(t, 2, run([]string{"--subgroup=24"}, &out, &errs))
 	require.Contains(t, errs.String(), "24; it is 8, 16, 32 or 64")
-	// Descriptors 3 and 4 of a test binary are whatever they are, but no links.
+	// Descriptors 3 and 4 of a test binary may be anything, but no links.
 	errs.Reset()
 	require.Equal(t, 1, run(nil, &out, &errs))
 	require.Contains(t, errs.String(), "a driver is started by device-manager")

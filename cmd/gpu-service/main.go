@@ -1,7 +1,7 @@
-// Command gpu-service is the driver of a hardware function. device-manager
-// starts it; by hand it only tells so. It refuses, with a typed reason, every
-// function that it has no backend for. It runs no program that a client brings, and
-// so holds neither verifier nor lane engine.
+// Command gpu-service is the driver of a hardware function. device-manager starts
+// it; started by hand it only reports that. It refuses, with a typed reason, every
+// function without a backend. It runs no program of a client, and so links neither
+// verifier nor lane engine.
 package main
 
 import (
@@ -14,11 +14,11 @@ import (
 	"syscall"
 
 	"capgpu/ddf"
+	"capgpu/driver"
 	"capgpu/gpu/backend"
 	"capgpu/gpu/backend/edu"
 	"capgpu/gpuerr"
 	"capgpu/internal/cmdline"
-	"capgpu/driver"
 )
 
 const usage = `gpu-service - the driver of a hardware function of capgpu
@@ -41,7 +41,7 @@ exit status: 0 after an orderly shutdown, 1 when the driver could not start or
 lost its manager, 2 for a wrong command line.
 `
 
-// backends are the functions that this build drives, by vendor and device id.
+// backends are the supported functions, by vendor and device id.
 var backends = map[[2]uint16]func(ddf.GrantSet) (backend.Backend, error){
 	{edu.VendorID, edu.DeviceID}: func(g ddf.GrantSet) (backend.Backend, error) {
 		d, err := edu.New(g)
@@ -62,14 +62,18 @@ func run(args []string, stdout, stderr io.Writer) int {
 	case done:
 		return 0
 	}
-	// SIGINT is for the terminal's foreground: the manager decides for us.
+
+	// SIGINT is for the terminal's foreground: the manager decides for this
+	// process.
 	signal.Ignore(os.Interrupt)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
+
 	if err := driver.Run(ctx, driver.Options{Open: open, Log: slog.New(slog.NewTextHandler(stderr, nil))}); err != nil {
 		fmt.Fprintln(stderr, "gpu-service:", err)
 		return 1
 	}
+
 	return 0
 }
 

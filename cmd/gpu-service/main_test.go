@@ -44,11 +44,11 @@ func TestOpensEdu(t *testing.T) {
 	require.Equal(t, []string{"edu.factorial"}, b.Programs())
 	require.NoError(t, b.Close())
 	require.NoError(t, m.Close())
-	_, err = open(m.Grants()) // which were taken back
+	_, err = open(m.Grants()) // the grants were revoked
 	require.ErrorIs(t, err, gpuerr.Revoked)
 }
 
-// What a driver of hardware does not link, nobody can get it to run.
+// Nobody can make a hardware driver run code that it does not link.
 func TestHoldsNoEngine(t *testing.T) {
 	out, err := exec.Command("go", "list", "-deps", ".").Output()
 	require.NoError(t, err)

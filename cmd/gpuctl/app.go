@@ -13,7 +13,7 @@ import (
 	"capgpu/client"
 )
 
-// app is gpuctl with its surroundings, so that tests can run it in process.
+// app is gpuctl with its environment, so that tests can run it in process.
 type app struct {
 	in        io.Reader
 	out       io.Writer
@@ -33,7 +33,7 @@ type cli struct {
 	Socket string `help:"Tenant socket of the service. Default: $$CAPGPU_SOCKET, else that of device-manager --dev if it runs, else /run/capgpu/default.sock." placeholder:"PATH" short:"s"`
 	JSON   bool   `help:"Print one JSON value instead of text." name:"json" short:"j"`
 
-	PrintVersion versionFlag `help:"Print the version and exit." name:"version" hidden:""` // the command version is what help shows
+	PrintVersion versionFlag `help:"Print the version and exit." name:"version" hidden:""` // help shows only the command version
 
 	Devices  devicesCmd  `cmd:"" help:"List the devices of this tenant."`
 	Sessions sessionsCmd `cmd:"" help:"List the open sessions of this tenant on a device."`
@@ -60,7 +60,7 @@ Exit status: 0 ok; 1 the work failed; 2 wrong usage; 3 the service cannot be rea
 // exitPanic carries kong's wish to exit out of its parser.
 type exitPanic int
 
-// run is main without its process: it returns the exit status.
+// run is main without the process: it returns the exit status.
 func (a *app) run(ctx context.Context, args []string) (code int) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -71,6 +71,7 @@ func (a *app) run(ctx context.Context, args []string) (code int) {
 			code = int(exit)
 		}
 	}()
+
 	var c cli
 	parser, err := kong.New(&c,
 		kong.Name("gpuctl"),
@@ -81,18 +82,21 @@ func (a *app) run(ctx context.Context, args []string) (code int) {
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 90}),
 	)
 	if err != nil {
-		panic(err) // the struct tags above are wrong; every test would see it
+		panic(err) // the struct tags above are wrong; every test would fail
 	}
+
 	a.json, a.command = wantsJSON(args), "gpuctl"
 	kctx, err := parser.Parse(joinNegative(args))
 	if err != nil {
 		return a.failParse(ctx, err)
 	}
+
 	a.socket, a.json, a.command = c.Socket, c.JSON, kctx.Selected().FullPath()
 	kctx.BindTo(ctx, (*context.Context)(nil))
 	if err := kctx.Run(a); err != nil {
 		return a.fail(ctx, err)
 	}
+
 	return exitOK
 }
 
@@ -122,9 +126,9 @@ func (a *app) encodeJSON(v any, indent string) {
 	e.SetIndent("", indent)
 	e.SetEscapeHTML(false)
 	if err := e.Encode(v); err != nil {
-		panic(err) // a type that JSON cannot hold; every test would see it
+		panic(err) // a type that JSON cannot hold; every test would fail
 	}
-	_, _ = io.WriteString(a.out, visibleJSON(b.String())) // nobody is left to tell that standard output is gone
+	_, _ = io.WriteString(a.out, visibleJSON(b.String())) // nobody is left to learn that standard output is gone
 }
 
 // socketPath finds the tenant socket.
@@ -135,8 +139,8 @@ func (a *app) socketPath() string {
 	return client.DefaultSocket(a.getenv)
 }
 
-// dialTimeout bounds how long gpuctl waits for an answer about the service;
-// work on the device has its own deadline.
+// dialTimeout bounds gpuctl's wait for an answer about the service; work on the
+// device has its own deadline.
 const dialTimeout = 10 * time.Second
 
 func (a *app) dial(ctx context.Context) (*client.Conn, error) {

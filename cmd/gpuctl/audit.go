@@ -44,17 +44,19 @@ type auditRecordJSON struct {
 	Detail string    `json:"detail"`
 }
 
-// readRecords is how many records are read of a log whose end is not asked for.
+// readRecords is how many records of a log are read if the end is not requested.
 const readRecords = math.MaxInt32
 
 func (c auditShowCmd) Run(a *app) error {
 	if c.Max < 0 {
 		return usagef("--max must not be negative")
 	}
+
 	entries, readErr := c.read()
 	if readErr != nil && !isDamage(readErr) {
 		return readErr
 	}
+
 	shown := []auditRecordJSON{}
 	gone := map[string]uint64{} // of each log
 	for _, e := range entries {
@@ -67,28 +69,34 @@ func (c auditShowCmd) Run(a *app) error {
 		if (c.Kind != "" && e.Kind != c.Kind && !strings.HasPrefix(e.Kind, c.Kind+".")) || (c.Tenant != "" && !concerns(e.AuditRecord, c.Tenant)) {
 			continue
 		}
+
 		beside, prefix := "", ""
 		if e.Log != filepath.Base(c.Log) {
 			beside, prefix = e.Log, strings.TrimSuffix(e.Log, ".log")+"/"
 		}
+
 		shown = append(shown, auditRecordJSON{beside, e.Index, e.Time.UTC(), e.Kind, e.Tenant, e.Detail})
 		if !a.json {
 			fmt.Fprintln(a.out, prefix+audit.Format(e.AuditRecord))
 		}
 	}
+
 	c.printGone(a, gone)
 	if a.json && readErr == nil {
 		a.printJSON(shown)
 	}
+
 	if readErr != nil {
 		if len(entries) == 0 {
 			return &hinted{readErr, `Nothing in it can be trusted, if it is an audit log at all. Keep the file, and look for a copy.`}
 		}
 		return &hinted{readErr, `What was printed is intact; nothing after it in that log can be trusted. Keep the file, and look for a copy.`}
 	}
+
 	if !a.json && len(shown) == 0 {
 		fmt.Fprintln(a.out, "No such record.")
 	}
+
 	return nil
 }
 
@@ -104,7 +112,7 @@ func (c auditShowCmd) read() (entries []audit.Entry, err error) {
 	return entries, err
 }
 
-// printGone says which records are not there any more.
+// printGone reports which records are gone.
 func (c auditShowCmd) printGone(a *app, gone map[string]uint64) {
 	for _, log := range slices.Sorted(maps.Keys(gone)) {
 		first, of := gone[log], ""
@@ -117,8 +125,8 @@ func (c auditShowCmd) printGone(a *app, gone map[string]uint64) {
 	}
 }
 
-// concerns reports whether a record is the tenant's, or one in which a driver,
-// which writes as "@DEVICE", names it first of all.
+// concerns reports whether a record is the tenant's. A driver, which writes as
+// "@DEVICE", names the tenant first in such a record.
 func concerns(r ddf.AuditRecord, tenant string) bool {
 	if r.Tenant == tenant {
 		return true
@@ -142,16 +150,16 @@ type damageJSON struct {
 type verifyJSON struct {
 	Log       string       `json:"log"`
 	Intact    bool         `json:"intact"`
-	Records   uint64       `json:"records"` // that are there and intact
-	First     uint64       `json:"first"`   // index of the first of them; those before were rotated away
-	Unnoted   bool         `json:"unnoted"` // and the log does not say that it did that
+	Records   uint64       `json:"records"` // that are present and intact
+	First     uint64       `json:"first"`   // index of the first record; earlier ones were rotated away
+	Unnoted   bool         `json:"unnoted"` // and the log has no note of the rotation
 	Files     int          `json:"files"`
 	Head      string       `json:"head"` // for --known
 	Bytes     int64        `json:"bytes"`
 	TornBytes int64        `json:"tornBytes"`
 	Unchecked []string     `json:"unchecked,omitempty"` // known heads over records that were rotated away
 	Damage    *damageJSON  `json:"damage,omitempty"`
-	Missing   []string     `json:"missing,omitempty"` // logs that this one says were begun, and that are not there
+	Missing   []string     `json:"missing,omitempty"` // logs that this one records as begun, and that are missing
 	Others    []verifyJSON `json:"others,omitempty"`  // the logs of devices and tenants
 
 	checked int // known heads
@@ -162,10 +170,12 @@ func (c auditVerifyCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
+
 	paths, err := audit.Paths(c.Log)
 	if err != nil {
 		return err
 	}
+
 	var all []verifyJSON
 	intact := true
 	for i, path := range paths {
@@ -181,16 +191,19 @@ func (c auditVerifyCmd) Run(a *app) error {
 		intact = intact && v.Intact
 		all = append(all, v)
 	}
+
 	for name := range known {
 		if name != "" {
 			return usagef("--known %s=…: there is no such log in %s.d", name, c.Log)
 		}
 	}
+
 	if all[0].Intact {
 		if all[0].Missing, err = audit.Missing(c.Log); err != nil {
 			return err
 		}
 	}
+
 	if a.json {
 		whole := all[0]
 		whole.Others = all[1:]
@@ -200,13 +213,15 @@ func (c auditVerifyCmd) Run(a *app) error {
 			a.printVerify(v, i == 0)
 		}
 	}
+
 	if !intact {
 		return &failedWork{exitFailed}
 	}
+
 	return nil
 }
 
-// verifyLog verifies one log; its name is empty for that of the host.
+// verifyLog verifies one log; its name is empty for the host's log.
 func verifyLog(path, name string, known []ddf.AuditHead) (out verifyJSON, err error) {
 	report, err := audit.Verify(path, known...)
 	out = verifyJSON{
@@ -232,10 +247,12 @@ func (a *app) printVerify(v verifyJSON, host bool) {
 		fmt.Fprintln(a.out, "  Keep the files as they are, and look for a copy.")
 		return
 	}
+
 	files := ""
 	if v.Files > 1 {
 		files = fmt.Sprintf(" in %d files", v.Files)
 	}
+
 	fmt.Fprintf(a.out, "%s is intact: %s records%s, %s.\n", v.Log, countText(v.Records), files, bytesText(uint64(v.Bytes)))
 	if v.First > 0 {
 		fmt.Fprintf(a.out, "  Records before %d were rotated away.\n", v.First)
@@ -243,28 +260,33 @@ func (a *app) printVerify(v verifyJSON, host bool) {
 	if v.Unnoted {
 		fmt.Fprintln(a.out, "  The log does not say that it did that: somebody else took files away.")
 	}
+
 	for _, head := range v.Unchecked {
 		fmt.Fprintf(a.out, "  Not checked, for its records were rotated away: known head %s\n", head)
 	}
+
 	for _, log := range v.Missing {
 		fmt.Fprintf(a.out, "  %s was begun, and is not there: somebody took it away.\n", visible(log))
 	}
+
 	switch checked := v.checked; {
 	case checked == 1:
 		fmt.Fprintln(a.out, "  It agrees with the known head.")
 	case checked > 1:
 		fmt.Fprintf(a.out, "  It agrees with %d known heads.\n", checked)
 	}
+
 	if v.TornBytes > 0 {
 		fmt.Fprintf(a.out, "  The last %d bytes are an unfinished record: being written just now, or torn by a crash. device-manager notes and removes it when it starts.\n", v.TornBytes)
 	}
+
 	fmt.Fprintf(a.out, "  head %s\n", v.Head)
 	if host && v.checked+len(v.Unchecked) == 0 {
 		fmt.Fprintln(a.out, "  That nothing was cut off the end shows only against a head kept elsewhere: keep this one, and give it to --known next time.")
 	}
 }
 
-// headText is a head as --known takes it, of the log of that name.
+// headText is a head of the log of that name, in the syntax of --known.
 func headText(name string, h ddf.AuditHead) string {
 	if name != "" {
 		name += "="

@@ -24,6 +24,7 @@ func TestAudit(t *testing.T) {
 		_, err := log.Append("session.open", "alice", fmt.Sprintf("session=%d", i))
 		require.NoError(t, err)
 	}
+
 	require.NoError(t, log.Sync())
 	early, err := log.Head()
 	require.NoError(t, err)
@@ -31,6 +32,7 @@ func TestAudit(t *testing.T) {
 		_, err := log.Append(kind, "", "\x1b[2J terminal")
 		require.NoError(t, err)
 	}
+
 	require.NoError(t, log.Close())
 	whole, err := os.ReadFile(path)
 	require.NoError(t, err)
@@ -41,6 +43,7 @@ func TestAudit(t *testing.T) {
 		require.Equal(t, exit, i.exit, "%s%s", &i.out, &i.err)
 		return i
 	}
+
 	known := fmt.Sprintf("%d:%s", early.Size, hex.EncodeToString(early.Root[:]))
 
 	i := run(0, "verify", "--log", path)
@@ -76,7 +79,7 @@ func TestAudit(t *testing.T) {
 	require.Contains(t, i.out.String(), "session=0")
 	require.Contains(t, i.err.String(), "audit record 1, at byte")
 
-	// Cut off at a record's end: only a kept head tells.
+	// The log is cut at a record's end: only a kept head reveals that.
 	require.NoError(t, os.WriteFile(path, whole[:len(whole)*2/5], 0o600))
 	i = run(1, "verify", "--log", path, "--known", known)
 	require.Contains(t, i.out.String(), "cut off")
@@ -91,7 +94,7 @@ func TestAudit(t *testing.T) {
 	require.Contains(t, i.err.String(), "no such file")
 }
 
-// A log of several files is one log to whoever looks at it.
+// A log of several files looks like one log.
 func TestAuditAcrossFiles(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
 	log, err := audit.Open(path, audit.Options{MaxBytes: audit.MinMaxBytes, Keep: 2})
@@ -104,6 +107,7 @@ func TestAuditAcrossFiles(t *testing.T) {
 		require.NoError(t, err)
 		heads = append(heads, headText("", head))
 	}
+
 	require.NoError(t, log.Close())
 	report, err := audit.Verify(path)
 	require.NoError(t, err)
@@ -121,6 +125,7 @@ func TestAuditAcrossFiles(t *testing.T) {
 		fmt.Sprintf("  Not checked, for its records were rotated away: known head %s\n", heads[1])+
 		"  It agrees with 2 known heads.\n"+
 		fmt.Sprintf("  head %s\n", heads[59]), i.out.String())
+
 	i = run(0, "verify", "--log", path, "--known", heads[1], "--json")
 	require.Contains(t, i.out.String(), fmt.Sprintf(`"first": %d,`, report.First))
 	require.Contains(t, i.out.String(), `"unnoted": false,`)
@@ -154,8 +159,8 @@ func TestAuditAcrossFiles(t *testing.T) {
 	require.Contains(t, i.out.String(), "by its header it is segment")
 }
 
-// A driver writes under its own name: its records are a tenant's by what they say
-// first, and by nothing else that they say.
+// A driver writes under its own name. Its records belong to the tenant that they
+// name first, and to no other that they name.
 func TestAuditShowOfATenant(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
 	log, err := audit.Open(path, audit.Options{})
@@ -170,6 +175,7 @@ func TestAuditShowOfATenant(t *testing.T) {
 		_, err := log.Append(r[0], r[1], r[2])
 		require.NoError(t, err)
 	}
+
 	require.NoError(t, log.Close())
 	i := gpuctl(context.Background(), nil, false, "audit", "show", "--log", path, "--tenant", "alice")
 	require.Zero(t, i.exit, "%s", &i.err)
@@ -178,7 +184,7 @@ func TestAuditShowOfATenant(t *testing.T) {
 	require.Contains(t, i.out.String(), "tenant=alice session=1")
 }
 
-// The logs of a host are shown as one, verified each by itself, and what is not there is
+// The logs of a host are shown as one and verified one by one, and missing ones are
 // named.
 func TestAuditOfOwners(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
@@ -191,6 +197,7 @@ func TestAuditOfOwners(t *testing.T) {
 		_, err := l.Append(kind, tenant, detail)
 		require.NoError(t, err)
 	}
+
 	put(set, "manager.start", "", "pid=1")
 	alice, err := set.Keep(audit.OfTenant("alice"))
 	require.NoError(t, err)

@@ -30,7 +30,7 @@ func (chatCmd) Help() string {
 Ctrl-C stops an answer; when there is none, it ends gpuctl. With --json each answer is one JSON value on a line of its own.`
 }
 
-// maxLine is the longest line that is taken.
+// maxLine is the longest accepted line.
 const maxLine = 1 << 20
 
 func (c *chatCmd) Run(ctx context.Context, a *app) error {
@@ -38,11 +38,13 @@ func (c *chatCmd) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
+
 	m, err := a.speaker(ctx, &c.speakArgs)
 	if err != nil {
 		return err
 	}
 	defer m.close()
+
 	talk := &talk{app: a, cmd: c, model: m}
 	talk.q = lm.Request{MaxTokens: c.MaxTokens, Sampling: p, Stop: append(c.Stop, m.Info().ChatStops...), LogProbs: -1}
 	talk.clear()
@@ -50,6 +52,7 @@ func (c *chatCmd) Run(ctx context.Context, a *app) error {
 		i := m.Info()
 		fmt.Fprintf(a.err, "%s, %s parameters; /help tells the commands\n", visible(i.Name), countText(i.Parameters))
 	}
+
 	lines := a.lines(ctx)
 	for {
 		if !a.json {
@@ -95,6 +98,7 @@ func (a *app) lines(ctx context.Context) <-chan line {
 				return
 			}
 		}
+
 		if err := s.Err(); err != nil {
 			select {
 			case lines <- line{err: gpuerr.New(gpuerr.IO, "standard input: %v", err)}:
@@ -102,6 +106,7 @@ func (a *app) lines(ctx context.Context) <-chan line {
 			}
 		}
 	}()
+
 	return lines
 }
 
@@ -121,7 +126,7 @@ func (t *talk) clear() {
 	}
 }
 
-// turn is what one line leads to. The error is one that ends the conversation.
+// turn handles one line. Its error ends the conversation.
 func (t *talk) turn(ctx context.Context, text string) error {
 	a := t.app
 	switch word := strings.TrimSpace(text); {
@@ -137,11 +142,13 @@ func (t *talk) turn(ctx context.Context, text string) error {
 		fmt.Fprintf(a.err, "there is no command %s; /help tells those that there are\n", visible(word))
 		return nil
 	}
+
 	asked := append(t.messages[:len(t.messages):len(t.messages)], lm.Message{Role: "user", Content: text})
 	tokens, err := t.model.Chat(ctx, asked)
 	if err != nil {
 		return err
 	}
+
 	t.q.Tokens = tokens
 	r, err := t.answer(ctx)
 	switch {
@@ -156,42 +163,50 @@ func (t *talk) turn(ctx context.Context, text string) error {
 	case errors.Is(err, gpuerr.Closed), errors.Is(err, gpuerr.Revoked):
 		return err
 	}
-	// The conversation goes on: the context may be full, or the device may come back.
+
+	// The conversation continues: the context may be full, or the device may come
+	// back.
 	code := a.fail(ctx, err)
 	if code == exitUsage {
 		return err
 	}
+
 	return nil
 }
 
-// isCommand: a slash and a word, and nothing else.
+// isCommand reports whether s is a slash and a word, and nothing else.
 func isCommand(s string) bool {
 	return len(s) > 1 && s[0] == '/' && !strings.ContainsFunc(s[1:], func(r rune) bool { return !unicode.IsLetter(r) })
 }
 
-// answer streams one, until Ctrl-C.
-func (t *talk) answer(ctx context.Context) (*said, error) {
+// answer streams one answer, until Ctrl-C.
+func (t *talk) answer(ctx context.Context) (*spokenAnswer, error) {
 	a := t.app
 	ctx, done := a.answering.begin(ctx)
 	defer done()
+
 	w := io.Writer(a.out)
 	if a.json {
 		w = io.Discard
 	}
-	r, err := a.say(ctx, t.model, t.q, w, true, t.model.begun)
+
+	r, err := a.speak(ctx, t.model, t.q, w, true, t.model.begun)
 	if err != nil {
 		if !a.json {
 			fmt.Fprintln(a.out)
 		}
 		return nil, err
 	}
+
 	if a.json {
 		a.printJSONLine(r)
 		return r, nil
 	}
+
 	fmt.Fprintln(a.out)
 	if !t.cmd.Quiet {
 		fmt.Fprintf(a.err, "[%s]\n", r.summary())
 	}
+
 	return r, nil
 }

@@ -37,8 +37,8 @@ Examples:
   gpuctl check vecadd_f32 --in a.npy --in b.npy`
 }
 
-// hostLimits bound what is checked in this process: those of the profile, and
-// memory that a workstation has.
+// hostLimits are the limits in this process: those of the profile, and a
+// workstation's memory.
 var hostLimits = deviceLimits{name: "this process", maxGridDim: 65535, maxBlockDim: program.MaxBlockThreads, maxThreads: program.MaxBlockThreads, maxBufferBytes: 16 << 30}
 
 // Run checks the program.
@@ -47,41 +47,50 @@ func (c *checkCmd) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
+
 	bundle, err := localProgram(ctx, c.Program, true)
 	if err != nil {
 		return err
 	}
+
 	p, err := verify.Admit(bundle, verify.DefaultLimits())
 	if err != nil {
 		return err
 	}
+
 	w.limits = hostLimits
 	defer w.closeInputs()
 	if err := w.resolve(infoOfProgram(&p.Info)); err != nil {
 		return err
 	}
+
 	kernel, err := lane.Compile(p, lane.Options{SubgroupSize: c.Subgroup, Block: w.block, SharedBytes: w.args.Shared, Check: true})
 	if err != nil {
 		return err
 	}
+
 	w.progress.start()
 	err = w.load(ctx, func(_ int, bytes uint64) ([]byte, error) { return make([]byte, bytes), nil })
 	if err != nil {
 		return err
 	}
+
 	worker := kernel.NewWorker()
 	trap, err := w.execute(ctx, worker, &p.Info)
 	w.progress.clear()
 	if err != nil {
 		return err
 	}
+
 	r := checkResult{Program: w.info.Name, Workgroups: w.grid.Count(), Findings: []finding{}, Warnings: p.Info.Warnings}
 	for _, f := range worker.Findings() {
 		r.Findings = append(r.Findings, finding{f, f.Kind.String()})
 	}
+
 	if trap.Kind != outcome.NoTrap {
 		r.Trap = &trapInfo{Kind: trap.Kind.String(), Binding: trap.Binding, Offset: trap.Offset, Workgroup: trap.Workgroup, Lane: trap.Lane}
 	}
+
 	var saved result
 	if r.Trap == nil {
 		if err := w.save(ctx, &saved, func() error { return nil }); err != nil {
@@ -89,6 +98,7 @@ func (c *checkCmd) Run(ctx context.Context, a *app) error {
 		}
 		r.Outputs = saved.Outputs
 	}
+
 	return a.printCheck(&r)
 }
 
@@ -101,15 +111,19 @@ func (w *work) execute(ctx context.Context, worker *lane.Worker, i *program.Info
 		}
 		w.grid, _ = i.NaturalGrid(sizes)
 	}
+
 	var stop atomic.Uint32
 	defer context.AfterFunc(ctx, func() { stop.Store(1) })()
 	l := &lane.Launch{Grid: w.grid, Bindings: w.memory, Inline: w.inline}
-	// In one go: the checker compares workgroups of one Run with each other.
+	// The grid runs in one go, because the checker compares workgroups of one Run
+	// with each other.
 	defer w.showElapsed("checking " + w.info.Name)()
+
 	r := worker.Run(l, 0, w.grid.Count(), &stop)
 	if r.Stopped {
 		return outcome.Trap{}, errInterrupted
 	}
+
 	return r.Trap, nil
 }
 
@@ -119,7 +133,7 @@ type finding struct {
 	Kind string `json:"kind"`
 }
 
-// checkResult is what "gpuctl check" tells, and its JSON form.
+// checkResult is the report of "gpuctl check", and its JSON form.
 type checkResult struct {
 	Program    string               `json:"program"`
 	Workgroups uint64               `json:"workgroups"`
@@ -134,6 +148,7 @@ func (a *app) printCheck(r *checkResult) error {
 	if r.Trap != nil && found == 0 {
 		found = 1
 	}
+
 	if a.json {
 		a.printJSON(r)
 	} else {
@@ -148,8 +163,10 @@ func (a *app) printCheck(r *checkResult) error {
 			fmt.Fprintf(a.out, "  warning %s\n", visible(d.String()))
 		}
 	}
+
 	if found > 0 {
 		return &failedWork{exitFailed}
 	}
+
 	return nil
 }

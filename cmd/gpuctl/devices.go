@@ -36,10 +36,12 @@ func (devicesCmd) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	defer conn.Close()
+
 	devices, err := conn.Devices(ctx)
 	if err != nil {
 		return err
 	}
+
 	if a.json {
 		out := []deviceJSON{}
 		for _, d := range devices {
@@ -48,10 +50,12 @@ func (devicesCmd) Run(ctx context.Context, a *app) error {
 		a.printJSON(out)
 		return nil
 	}
+
 	if len(devices) == 0 {
 		fmt.Fprintf(a.out, "Tenant %s has no device. The operator gives it one in the policy.\n", visible(conn.Tenant()))
 		return nil
 	}
+
 	rows := [][]string{}
 	for _, d := range devices {
 		pci := d.PCIAddress
@@ -60,17 +64,19 @@ func (devicesCmd) Run(ctx context.Context, a *app) error {
 		}
 		rows = append(rows, []string{fmt.Sprint(d.Index), d.Name, stateText(d), d.Backend, pci, bytesText(d.MemoryBytes), d.Facet.String()})
 	}
+
 	table(a.out, []string{"INDEX", "NAME", "STATE", "BACKEND", "PCI", "MEMORY", "MAY"}, rows)
 	for _, d := range devices {
 		if d.Shortage != "" {
 			fmt.Fprintf(a.out, "The driver of %s is short of what it needs to serve, and is replaced if that goes on: %s\n", visible(d.Name), visible(d.Shortage))
 		}
 	}
+
 	return nil
 }
 
-// stateText mentions the epoch once there was a driver before this one, with the
-// generation if one was upgraded, and the step of the ladder while the device is ready and on one.
+// stateText mentions the epoch if there was an earlier driver, with the generation
+// if one was upgraded, and the current recovery step while the device is ready.
 func stateText(d client.DeviceInfo) string {
 	text := d.State.String()
 	if d.State == client.Ready && d.Recovery != client.RecoveryNone {
@@ -82,11 +88,13 @@ func stateText(d client.DeviceInfo) string {
 	if d.Shortage != "" {
 		text += ", short"
 	}
+
 	switch {
 	case d.Generation > 1:
 		text += fmt.Sprintf(" (epoch %d, generation %d)", d.Epoch, d.Generation)
 	case d.Epoch > 1:
 		text += fmt.Sprintf(" (epoch %d)", d.Epoch)
 	}
+
 	return text
 }

@@ -31,28 +31,33 @@ func (c *disasmCmd) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
+
 	parsed, err := program.Parse(bundle)
 	if err != nil {
 		return err
 	}
-	// A refusal is told with the module around it, as far as that can be read.
+
+	// A refusal is shown with the module around it, as far as that can be read.
 	admitted, refused := verify.Admit(bundle, verify.DefaultLimits())
 	var refusal *program.Refusal
 	if refused != nil && !errors.As(refused, &refusal) {
 		return refused
 	}
+
 	v := verdict{Program: c.Program, Digest: digestText(parsed.Digest), Admitted: refusal == nil, Warnings: []program.Diagnostic{}}
 	if refusal != nil {
 		v.Refusal = &refusal.Diagnostic
 	} else {
 		v.set(&admitted.Info)
 	}
+
 	var text bytes.Buffer
 	if m, err := spirv.Parse(parsed.SPIRV); err == nil {
 		if err := m.Disassemble(&text, v.note); err != nil {
 			return err
 		}
 	}
+
 	v.Text = text.String()
 	if a.json {
 		a.printJSON(v)
@@ -60,9 +65,11 @@ func (c *disasmCmd) Run(ctx context.Context, a *app) error {
 		fmt.Fprint(a.out, visibleText(v.Text))
 		v.print(a)
 	}
+
 	if refusal != nil {
 		return &failedWork{exitFailed}
 	}
+
 	return nil
 }
 
@@ -79,7 +86,7 @@ func localProgram(ctx context.Context, arg string, debug bool) ([]byte, error) {
 	return bundle, nil
 }
 
-// verdict is what the verifier says.
+// verdict is the verifier's result.
 type verdict struct {
 	Program     string               `json:"program"`
 	Digest      string               `json:"digest"`
@@ -103,7 +110,7 @@ func (v *verdict) set(i *program.Info) {
 	v.SharedBytes, v.StackBytes = i.SharedBytes, i.StackBytes
 }
 
-// note is the remark at an instruction of the text.
+// note is the remark about an instruction of the text.
 func (v *verdict) note(i *spirv.Inst) string {
 	if v.Refusal != nil && v.Refusal.Off == i.Off {
 		return "REFUSED " + v.Refusal.Code + ": " + v.Refusal.Message
@@ -120,6 +127,7 @@ func (v *verdict) print(a *app) {
 	line := func(name, format string, args ...any) {
 		fmt.Fprintf(a.out, "  %-9s %s\n", name, visible(fmt.Sprintf(format, args...)))
 	}
+
 	if v.Text != "" {
 		fmt.Fprintln(a.out)
 	}
@@ -127,6 +135,7 @@ func (v *verdict) print(a *app) {
 		fmt.Fprintf(a.out, "refused: %s\n", visible(v.Refusal.String()))
 		return
 	}
+
 	fmt.Fprintf(a.out, "admitted: %s\n", visible(v.Program))
 	line("digest", "%s", v.Digest)
 	text := programText{Bindings: v.Bindings, Inline: v.Inline, Block: v.Block, BlockFree: v.BlockFree}
@@ -138,6 +147,7 @@ func (v *verdict) print(a *app) {
 	for _, f := range v.Features {
 		line("needs", "%s", f)
 	}
+
 	for _, w := range v.Warnings {
 		line("warning", "%s", w)
 	}

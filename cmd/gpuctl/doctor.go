@@ -12,7 +12,7 @@ type doctorCmd struct {
 	Address []string `arg:"" optional:"" help:"PCI functions to check, like 0000:01:00.0. Default: every display controller and accelerator." placeholder:"ADDRESS"`
 }
 
-// Run looks at this host; it needs no service.
+// Run checks this host; it needs no service.
 func (c doctorCmd) Run(a *app) error {
 	var addresses []pci.Address
 	for _, s := range c.Address {
@@ -42,7 +42,7 @@ func (a *app) diagnose(h hostcheck.Host, addresses []pci.Address) error {
 	return nil
 }
 
-// doctorColumns is what a line of text may have.
+// doctorColumns is the width of a line of text.
 const doctorColumns = 100
 
 func (a *app) printChecks(checks []hostcheck.Check, good bool) {
@@ -50,6 +50,7 @@ func (a *app) printChecks(checks []hostcheck.Check, good bool) {
 	for _, c := range checks {
 		width = max(width, len(c.Name))
 	}
+
 	const statusWidth = len(hostcheck.Unknown) + 2
 	indent := strings.Repeat(" ", statusWidth+width+2)
 	changes := 0
@@ -64,10 +65,12 @@ func (a *app) printChecks(checks []hostcheck.Check, good bool) {
 			fmt.Fprintf(a.out, "%s-> %s\n", indent, strings.Join(lines, "\n   "+indent))
 		}
 	}
+
 	if good {
 		fmt.Fprintln(a.out, "\nThis host has what real hardware needs.")
 		return
 	}
+
 	fmt.Fprintf(a.out, "\nTo use real hardware on this host, %s to be changed (docs/passthrough.md). Developer mode (device-manager --dev) needs none of it.\n", thingsText(changes))
 }
 
@@ -78,8 +81,8 @@ func thingsText(n int) string {
 	return fmt.Sprintf("%d things are", n)
 }
 
-// wrap breaks a text between words, so that no line is longer than width unless a
-// word is.
+// wrap breaks a text between words, so that no line is longer than width, unless a
+// single word is.
 func wrap(s string, width int) []string {
 	lines := []string{""}
 	for _, word := range strings.Fields(s) {

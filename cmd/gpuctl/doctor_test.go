@@ -19,6 +19,7 @@ func TestDoctor(t *testing.T) {
 		code := a.run(t.Context(), args)
 		return out.String(), errs.String(), code
 	}
+
 	text, errs, code := run("doctor")
 	require.Empty(t, errs)
 	require.Contains(t, []int{exitOK, exitFailed}, code)
@@ -35,6 +36,7 @@ func TestDoctor(t *testing.T) {
 		Good   bool              `json:"good"`
 		Checks []hostcheck.Check `json:"checks"`
 	}
+
 	require.NoError(t, json.Unmarshal([]byte(text), &verdict))
 	require.Equal(t, code == exitOK, verdict.Good)
 	require.NotEmpty(t, verdict.Checks)

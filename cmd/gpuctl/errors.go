@@ -27,7 +27,7 @@ const (
 	exitInterrupted = 130
 )
 
-// usageError is a command line that cannot be carried out.
+// usageError is an invalid command line.
 type usageError struct{ msg string }
 
 func (e *usageError) Error() string { return e.msg }
@@ -43,7 +43,7 @@ type dialError struct {
 	whom peer
 }
 
-// peer is who listens on a socket.
+// peer is the server of a socket.
 type peer int
 
 const (
@@ -67,12 +67,12 @@ func (e *dialError) Error() string {
 }
 func (e *dialError) Unwrap() error { return e.err }
 
-// failedWork is work that ended otherwise than ok. The command has printed it.
+// failedWork is work with an end other than ok. The command has printed it.
 type failedWork struct{ exit int }
 
 func (e *failedWork) Error() string { return "the work failed" }
 
-// hinted adds what to do to an error.
+// hinted adds a remedy to an error.
 type hinted struct {
 	error
 	hint string
@@ -89,11 +89,10 @@ type report struct {
 	Asked     uint64 `json:"asked,omitempty"`
 	Available uint64 `json:"available,omitempty"`
 	exit      int
-	silent    bool // already said
+	silent    bool // already printed
 }
 
-// reportOf decides what an error means to the user. Every report says what to do
-// next.
+// reportOf explains an error to the user. Every report suggests a next step.
 func (a *app) reportOf(ctx context.Context, err error) report {
 	var (
 		failed *failedWork
@@ -101,6 +100,7 @@ func (a *app) reportOf(ctx context.Context, err error) report {
 		dial   *dialError
 		hint   *hinted
 	)
+
 	switch {
 	case errors.As(err, &failed):
 		return report{exit: failed.exit, silent: true}
@@ -115,14 +115,16 @@ func (a *app) reportOf(ctx context.Context, err error) report {
 	case errors.As(err, &dial):
 		return dialReport(dial)
 	}
+
 	r := serviceReport(err)
 	if errors.As(err, &hint) {
 		r.Hint = hint.hint
 	}
+
 	return r
 }
 
-// helpHint points to the page that explains the command at hand.
+// helpHint names the page that explains the current command.
 func (a *app) helpHint() string {
 	what := "explains what it takes"
 	if a.command == "gpuctl" || a.command == "gpuctl audit" {
@@ -131,10 +133,10 @@ func (a *app) helpHint() string {
 	return fmt.Sprintf(`"%s --help" %s.`, a.command, what)
 }
 
-// maxSocketPath is what Linux leaves for the name of a socket.
+// maxSocketPath is the longest path of a socket on Linux.
 const maxSocketPath = len(unix.RawSockaddrUnix{}.Path) - 1
 
-// dialReport names the usual reasons why nobody answers.
+// dialReport names the usual reasons for a missing answer.
 func dialReport(e *dialError) report {
 	r := report{Code: gpuerr.Disconnected.String(), Message: fmt.Sprintf("there is no %v at %s", e.whom, e.path), exit: exitUnreachable}
 	nobody := errors.Is(e.err, fs.ErrNotExist) || errors.Is(e.err, syscall.ECONNREFUSED) && isSocket(e.path)
@@ -143,14 +145,17 @@ func dialReport(e *dialError) report {
 		r.Code, r.exit = "usage", exitUsage
 		r.Message = fmt.Sprintf("the path of the socket has %d bytes, and a socket's has at most %d: %s", len(e.path), maxSocketPath, e.path)
 		r.Hint = "Change to its folder and name it with a relative path, or through a short symbolic link."
+
 	case nobody && e.whom == toModelServer:
 		r.Hint = "Start one (model-server --model FILE --rpc PATH), or load a model here with --model."
 	case nobody && errors.Is(e.err, syscall.ECONNREFUSED):
 		r.Hint = "The socket is there but nobody listens: device-manager has stopped. Start it again."
+
 	case nobody && e.whom == toOperator:
 		r.Hint = "Start device-manager, or name its admin socket with --admin PATH: manager.admin.sock in its run directory."
 	case nobody:
 		r.Hint = "Start device-manager, or name its tenant socket with --socket PATH or $CAPGPU_SOCKET."
+
 	case errors.Is(e.err, syscall.ECONNREFUSED):
 		r.Message = fmt.Sprintf("%s is not a socket", e.path)
 		r.Hint = map[peer]string{
@@ -158,12 +163,15 @@ func dialReport(e *dialError) report {
 			toOperator:    "Name the admin socket of device-manager with --admin PATH: manager.admin.sock in its run directory.",
 			toModelServer: "Name the socket that model-server was given with --rpc.",
 		}[e.whom]
+
 	case errors.Is(e.err, syscall.EPROTOTYPE) && e.whom == toOperator:
 		r.Message = fmt.Sprintf("%s is not the admin socket", e.path)
 		r.Hint = "It is manager.admin.sock in the run directory of device-manager."
+
 	case errors.Is(e.err, syscall.EPROTOTYPE):
 		r.Message = fmt.Sprintf("%s is not a tenant socket", e.path)
 		r.Hint = "A name that ends in .capnp.sock is for Cap'n Proto clients; use the one beside it without .capnp."
+
 	case errors.Is(e.err, fs.ErrPermission):
 		r.Code, r.exit = gpuerr.Denied.String(), exitRefused
 		r.Message = fmt.Sprintf("no permission to use %s", e.path)
@@ -172,9 +180,11 @@ func dialReport(e *dialError) report {
 			toOperator:    "This command is the operator's: run it as the user that device-manager runs as, root unless in developer mode.",
 			toModelServer: "The socket is for a user or group that you are not. Ask who runs the model server.",
 		}[e.whom]
+
 	case errors.Is(e.err, context.DeadlineExceeded):
 		r.Message = fmt.Sprintf("the %v at %s does not answer", e.whom, e.path)
 		r.Hint = "It may be overloaded or stopped; look at its log."
+
 	default:
 		s := serviceReport(e.err)
 		if s.exit == exitUnreachable {
@@ -182,15 +192,16 @@ func dialReport(e *dialError) report {
 		}
 		return s
 	}
+
 	return r
 }
 
-// pathText is what went wrong with a file.
+// pathText describes an error with a file.
 func pathText(e *fs.PathError) string {
 	return fmt.Sprintf("cannot %s %s: %v", e.Op, e.Path, e.Err)
 }
 
-// pathHint is what to do about it. Op is "write" for files that are to be saved.
+// pathHint suggests a remedy. Op is "write" for output files.
 func pathHint(e *fs.PathError) string {
 	write := e.Op == "write"
 	switch {
@@ -199,18 +210,22 @@ func pathHint(e *fs.PathError) string {
 			return fmt.Sprintf("Make the folder %s first, or save elsewhere.", filepath.Dir(e.Path))
 		}
 		return "Check the path; a relative one starts in the folder where gpuctl runs."
+
 	case errors.Is(e.Err, fs.ErrPermission), errors.Is(e.Err, syscall.EROFS):
 		if write {
 			return "Save it in a folder where you may write."
 		}
 		return "Ask its owner to let you read it, or run gpuctl as a user who may."
+
 	case errors.Is(e.Err, syscall.EISDIR):
 		return "Name a file in that folder."
 	case errors.Is(e.Err, syscall.ENOSPC), errors.Is(e.Err, syscall.EDQUOT):
 		return "Free space on that disk and run the command again."
+
 	case write:
 		return "Save it elsewhere."
 	}
+
 	return "Name another file, or look at the kernel's log (dmesg) for a failing disk."
 }
 
@@ -219,7 +234,7 @@ func isSocket(path string) bool {
 	return err == nil && st.Mode().Type() == fs.ModeSocket
 }
 
-// serviceReport puts an error of the service into words.
+// serviceReport describes an error of the service.
 func serviceReport(err error) report {
 	var pathErr *fs.PathError
 	var typed *gpuerr.Error
@@ -239,12 +254,14 @@ func serviceReport(err error) report {
 			return report{Code: gpuerr.IO.String(), Message: err.Error(), Hint: advices[gpuerr.IO].hint, exit: exitFailed}
 		}
 	}
+
 	r := report{Code: typed.Code.String(), Message: typed.Msg, Resource: typed.Resource, Asked: typed.Asked, Available: typed.Available}
 	r.Message = strings.TrimPrefix(r.Message, r.Code+": ")
 	advice, known := advices[typed.Code]
 	if !known {
 		advice = advices[gpuerr.Internal]
 	}
+
 	r.exit, r.Hint = advice.exit, advice.hint
 	if typed.Code == gpuerr.IO {
 		for _, errno := range []syscall.Errno{syscall.ENOENT, syscall.EACCES, syscall.EISDIR, syscall.ENOSPC} {
@@ -253,6 +270,7 @@ func serviceReport(err error) report {
 			}
 		}
 	}
+
 	if typed.Code == gpuerr.Quota && typed.Resource != "" {
 		asked, available := amount(typed.Resource, typed.Asked), amount(typed.Resource, typed.Available)
 		if asked == available { // but for the rounding
@@ -260,22 +278,26 @@ func serviceReport(err error) report {
 		}
 		r.Message = fmt.Sprintf("over the limit of %s: %s asked, %s available", typed.Resource, asked, available)
 	}
+
 	if typed.Code == gpuerr.Quota && typed.Resource == ledger.Connections.String() {
-		// Nothing can be asked without a connection, so the service has said what helps.
+		// Without a connection nothing can be asked, but the service has already
+		// named the remedy.
 		r.Hint = "Run the command again when a connection is free."
 		if typed.Msg != "" {
 			r.Message += ": " + typed.Msg
 		}
 	}
+
 	if r.Message == "" {
 		r.Message = advice.text
 	}
+
 	r.Message += " (" + r.Code + ")"
 	return r
 }
 
 type advice struct {
-	text string // when the service said nothing
+	text string // if the service gave no text
 	hint string
 	exit int
 }

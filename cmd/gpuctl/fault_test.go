@@ -10,7 +10,8 @@ import (
 	"capgpu/outcome"
 )
 
-// What the IOMMU refused is told apart from other errors of the device, and counted.
+// An access that the IOMMU refused is distinguished from other errors of the
+// device, and counted.
 func TestFaultsInWords(t *testing.T) {
 	fault := explain(outcome.Outcome{Kind: outcome.Failed, Cause: outcome.IOMMUFault}, nil, nil)
 	require.Contains(t, fault, "IOMMU")

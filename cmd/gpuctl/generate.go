@@ -34,21 +34,25 @@ func (c *generateCmd) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
+
 	prompt, err := a.readPrompt(c.Prompt)
 	if err != nil {
 		return err
 	}
+
 	m, err := a.speaker(ctx, &c.speakArgs)
 	if err != nil {
 		return err
 	}
 	defer m.close()
+
 	q := lm.Request{Prompt: prompt, MaxTokens: c.MaxTokens, Sampling: p, Stop: c.Stop, LogProbs: -1, IgnoreEnd: c.IgnoreEnd}
 	w := a.out
 	if a.json {
 		w = io.Discard
 	}
-	r, err := a.say(ctx, m, q, w, false, func() {
+
+	r, err := a.speak(ctx, m, q, w, false, func() {
 		m.begun()
 		if c.Echo {
 			fmt.Fprint(w, spoken(prompt))
@@ -62,9 +66,11 @@ func (c *generateCmd) Run(ctx context.Context, a *app) error {
 		a.printJSON(r)
 		return nil
 	}
+
 	fmt.Fprintln(a.out)
 	if !c.Quiet {
 		fmt.Fprintf(a.err, "%s\n", r.summary())
 	}
+
 	return nil
 }

@@ -18,12 +18,12 @@ import (
 	"capgpu/gpuerr"
 )
 
-// nasty is a name that sets a terminal's title, clears it, turns the text around
-// and makes a line of its own.
+// nasty is a name that sets a terminal's title, clears it, reverses the text and
+// makes a line of its own.
 const nasty = "x\x1b]0;title\a\u009b2J\u202e\r\nforged"
 
-// startHostile runs a tenant socket whose service has nasty names, and returns
-// its path.
+// startHostile runs a tenant socket of a service with nasty names, and returns its
+// path.
 func startHostile(t *testing.T) string {
 	path := filepath.Join(t.TempDir(), "hostile.sock")
 	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
@@ -36,25 +36,30 @@ func startHostile(t *testing.T) string {
 			if err != nil {
 				return
 			}
+
 			raw, err := c.SyscallConn()
 			fd := -1
 			if err == nil {
 				raw.Control(func(s uintptr) { fd, _ = unix.FcntlInt(s, unix.F_DUPFD_CLOEXEC, 0) })
 			}
+
 			c.Close()
 			conn, err := control.NewConn(fd, control.ConnOptions{})
 			if err != nil {
 				t.Errorf("accept: %v", err)
 				return
 			}
+
 			serving.Go(func() { control.Serve(ctx, conn, answerNastily) })
 		}
 	})
+
 	t.Cleanup(func() {
 		l.Close()
 		cancel()
 		serving.Wait()
 	})
+
 	return path
 }
 
@@ -76,6 +81,7 @@ func answerNastily(_ context.Context, m *control.Message) *control.Message {
 		}}})
 		return control.NewReply(m, text)
 	}
+
 	return control.ErrorReply(m, gpuerr.New(gpuerr.Denied, "%s", nasty))
 }
 
@@ -102,6 +108,7 @@ func TestServiceDoesNotDriveTheTerminal(t *testing.T) {
 		}
 		require.Equal(t, tc.lines, strings.Count(text, "\n"), "%s: a name made a line of its own: %s", tc.args, text)
 	}
+
 	var devices []deviceJSON
 	i := gpuctl(context.Background(), nil, false, "--socket", socket, "devices", "--json")
 	require.NoError(t, json.Unmarshal(i.out.Bytes(), &devices))

@@ -11,14 +11,15 @@ import (
 	"capgpu/program"
 )
 
-// inlineArgs makes the inline block of a launch. Arguments with a name go to the
-// field of that name, the others to the fields that are left, in order. Where the
-// program does not tell its fields, the arguments lie one after the other and each
-// has to tell its type.
+// inlineArgs makes the inline block of a launch. Named arguments go to the field of
+// that name, the others to the remaining fields, in order. If the program does not
+// describe its fields, the arguments are laid out one after the other, and each
+// must state its type.
 func inlineArgs(i info, args []string) ([]byte, error) {
 	if len(i.Inline) == 0 && i.InlineBytes > 0 {
 		return untypedInline(i, args)
 	}
+
 	values := make([]string, len(i.Inline))
 	given := make([]bool, len(i.Inline))
 	var unnamed []string
@@ -37,6 +38,7 @@ func inlineArgs(i info, args []string) ([]byte, error) {
 		}
 		values[n], given[n] = value, true
 	}
+
 	for _, arg := range unnamed {
 		n := slices.Index(given, false)
 		if n < 0 {
@@ -44,15 +46,18 @@ func inlineArgs(i info, args []string) ([]byte, error) {
 		}
 		values[n], given[n] = arg, true
 	}
+
 	if n := slices.Index(given, false); n >= 0 {
 		return nil, usagef("%s takes %s; there is none for %s: use --inline %s=VALUE", i.Name, fieldsText(i.Inline), i.Inline[n].Name, i.Inline[n].Name)
 	}
+
 	block := make([]byte, i.InlineBytes)
 	for n, f := range i.Inline {
 		t, ok := npy.ParseDType(string(f.Type))
 		if !ok || uint64(f.Off)+t.Bytes() > uint64(len(block)) {
 			return nil, usagef("%s has a field %s that this gpuctl cannot fill", i.Name, f.Name)
 		}
+
 		text := values[n]
 		if kind, rest, typed := strings.Cut(text, ":"); typed {
 			if kind != string(f.Type) {
@@ -60,12 +65,15 @@ func inlineArgs(i info, args []string) ([]byte, error) {
 			}
 			text = rest
 		}
+
 		bits, ok := parseValue(t, text)
 		if !ok {
 			return nil, usagef("--inline %s: %q is no %s value for %s", values[n], text, f.Type, f.Name)
 		}
+
 		putBits(block[f.Off:], t, bits)
 	}
+
 	return block, nil
 }
 
@@ -85,9 +93,11 @@ func untypedInline(i info, args []string) ([]byte, error) {
 		block = append(block, make([]byte, t.Bytes())...)
 		putBits(block[at:], t, bits)
 	}
+
 	if len(block) != int(i.InlineBytes) {
 		return nil, usagef("%s takes %d bytes of inline arguments, %d given: use --inline TYPE:VALUE once for each", i.Name, i.InlineBytes, len(block))
 	}
+
 	return block, nil
 }
 
@@ -113,14 +123,17 @@ func parseValue(t npy.DType, text string) (bits uint64, ok bool) {
 		f, err = strconv.ParseFloat(text, 64)
 		bits, ok = halfBits(f)
 		return bits, err == nil && ok
+
 	case npy.F32:
 		var f float64
 		f, err = strconv.ParseFloat(text, 32)
 		bits = uint64(math.Float32bits(float32(f)))
+
 	case npy.F64:
 		var f float64
 		f, err = strconv.ParseFloat(text, 64)
 		bits = math.Float64bits(f)
+
 	case npy.U8, npy.U16, npy.U32, npy.U64:
 		bits, err = strconv.ParseUint(text, 0, size)
 	default:
@@ -128,6 +141,7 @@ func parseValue(t npy.DType, text string) (bits uint64, ok bool) {
 		i, err = strconv.ParseInt(text, 0, size)
 		bits = uint64(i)
 	}
+
 	return bits, err == nil
 }
 
@@ -138,19 +152,23 @@ func halfBits(f float64) (uint64, bool) {
 			return uint64(h), true
 		}
 	}
+
 	fraction, exponent := math.Frexp(math.Abs(f)) // fraction from 0.5 up to 1
 	if math.IsNaN(f) || math.IsInf(f, 0) || exponent > 16 || exponent < -23 {
 		return 0, false
 	}
+
 	h := uint16(0)
 	if exponent < -13 {
 		h = uint16(math.Ldexp(math.Abs(f), 24))
 	} else {
 		h = uint16(exponent+14)<<10 | uint16(math.Ldexp(fraction, 11))&0x3ff
 	}
+
 	if f < 0 {
 		h |= 0x8000
 	}
+
 	return uint64(h), halfValue(h) == f
 }
 

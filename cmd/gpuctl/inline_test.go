@@ -15,6 +15,7 @@ func TestInlineArgs(t *testing.T) {
 	i := info{Name: "p", InlineBytes: 16, Inline: []program.Field{
 		{Name: "n", Type: "u32", Off: 0}, {Name: "eps", Type: "f32", Off: 4}, {Name: "big", Type: "i64", Off: 8},
 	}}
+
 	block, err := inlineArgs(i, []string{"eps=0.5", "0x10", "i64:-1"})
 	require.NoError(t, err)
 	require.Equal(t, uint32(16), binary.LittleEndian.Uint32(block))
@@ -36,8 +37,8 @@ func TestInlineArgs(t *testing.T) {
 	}
 }
 
-// TestHalf: every 16-bit float survives the way to a number and back, and random
-// ones are what they are made of.
+// TestHalf: every 16-bit float survives the conversion to a number and back, and
+// random ones equal their source.
 func TestHalf(t *testing.T) {
 	for h := range 1 << 16 {
 		v := halfValue(uint16(h))
@@ -48,13 +49,16 @@ func TestHalf(t *testing.T) {
 		require.True(t, ok, "%#x", h)
 		require.Equal(t, uint64(h), bits)
 	}
+
 	for _, v := range []float64{65536, 1e-9, 1.0001, math.NaN()} {
 		_, ok := halfBits(v)
 		require.False(t, ok, "%v", v)
 	}
+
 	for n := range uint64(2048) {
 		require.Equal(t, float64(n)/2048, halfValue(half(n)))
 	}
+
 	_, ok := parseValue(npy.F16, "65504")
 	require.True(t, ok)
 	_, ok = parseValue(npy.F16, "65505")

@@ -43,6 +43,7 @@ func startService(t *testing.T) (socket string, driver int) {
 			t.Logf("device-manager: %v\n%s", err, &log)
 		}
 	})
+
 	socket = filepath.Join(dir, "run", "default.sock")
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
@@ -59,6 +60,7 @@ func startService(t *testing.T) (socket string, driver int) {
 		require.NoError(t, s.Close(ctx))
 		return true
 	}, 20*time.Second, 20*time.Millisecond, "the driver does not start")
+
 	all, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", cmd.Process.Pid))
 	require.NoError(t, err)
 	for _, path := range all {
@@ -76,12 +78,13 @@ func startService(t *testing.T) (socket string, driver int) {
 			}
 		}
 	}
+
 	require.NotZero(t, driver, "no driver among the children")
 	return socket, driver
 }
 
-// anonymousKiB is what a process holds of its own: not the memory of buffers,
-// which is shared and charged.
+// anonymousKiB is a process's own memory, without the memory of buffers, which is
+// shared and charged.
 func anonymousKiB(pid int) (uint64, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -93,8 +96,8 @@ func anonymousKiB(pid int) (uint64, error) {
 	return kib, err
 }
 
-// watchMemory returns a function that ends the watching and tells the most that
-// a process has held meanwhile.
+// watchMemory returns a function that ends the watch and returns the peak of a
+// process's memory.
 func watchMemory(t *testing.T, pid int) (most func() uint64) {
 	stop := make(chan struct{})
 	var watching sync.WaitGroup
@@ -117,6 +120,7 @@ func watchMemory(t *testing.T, pid int) (most func() uint64) {
 			}
 		}
 	})
+
 	return func() uint64 {
 		close(stop)
 		watching.Wait()
@@ -125,16 +129,17 @@ func watchMemory(t *testing.T, pid int) (most func() uint64) {
 	}
 }
 
-// maxGrowthKiB is how much more a driver may hold for 64 Mi elements, 768 MiB of
-// buffers, than for a few.
+// maxGrowthKiB bounds a driver's extra memory for 64 Mi elements, 768 MiB of
+// buffers.
 const maxGrowthKiB = 8 << 10
 
 // TestLargeRun adds 64 Mi elements, through files on both sides. The driver's own
-// memory stays as it is for small runs.
+// memory stays as small as for small runs.
 func TestLargeRun(t *testing.T) {
 	if testing.Short() || raceEnabled {
 		t.Skip("moves 1.3 GiB")
 	}
+
 	socket, driver := startService(t)
 	dir := t.TempDir()
 	run := func(args ...string) result {
@@ -145,10 +150,12 @@ func TestLargeRun(t *testing.T) {
 		require.NoError(t, json.Unmarshal(i.out.Bytes(), &r))
 		return r
 	}
+
 	small := watchMemory(t, driver)
 	for range 10 {
 		run("vecadd_f32", "--random", "4096")
 	}
+
 	before := small()
 
 	const n = 64 << 20
@@ -171,6 +178,7 @@ func TestLargeRun(t *testing.T) {
 	out, err := os.ReadFile(c)
 	require.NoError(t, err)
 	require.Len(t, out, len(in))
+
 	// Doubling a float adds one to its exponent: zero stays zero.
 	for i := 128; i < len(in); i += 4 * 10007 {
 		var x, y uint32

@@ -1,12 +1,12 @@
-// Command gpuctl looks at the GPUs of a capgpu service and runs programs on them.
+// Command gpuctl shows the GPUs of a capgpu service and runs programs on them.
 //
-// It is an ordinary client of the tenant socket: it can do what the tenant's
-// policy allows and nothing else. Its exit status says what happened:
+// It is an ordinary client of the tenant socket: it can do what the tenant's policy
+// allows and nothing else. Its exit status is:
 //
 //	0    all is well
 //	1    the work failed, or a log that was checked is not intact
 //	2    the command line is wrong
-//	3    the service cannot be reached, or went away meanwhile
+//	3    the service cannot be reached, or was lost meanwhile
 //	4    the service refused (quota, policy, no such device or program)
 //	130  interrupted by Ctrl-C; the work was cancelled
 //
@@ -34,6 +34,7 @@ func main() {
 		errIsTerm: isTerminal(int(os.Stderr.Fd())),
 		now:       time.Now,
 	}
+
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	go func() {
@@ -45,6 +46,7 @@ func main() {
 			cancel()
 		}
 	}()
+
 	os.Exit(a.run(ctx, os.Args[1:]))
 }
 

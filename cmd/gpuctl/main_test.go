@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
-	"io"
 	"math"
 	"net"
 	"os"
@@ -46,7 +45,7 @@ func gpuctl(ctx context.Context, env map[string]string, term bool, args ...strin
 	return &i
 }
 
-// measured is what differs from run to run.
+// measured matches values that differ from run to run.
 var measured = []struct {
 	re  *regexp.Regexp
 	put string
@@ -67,19 +66,23 @@ func (i *invocation) checkGolden(t *testing.T, name, dir string, args []string) 
 	if i.err.Len() > 0 {
 		text += "--- standard error\n" + i.err.String()
 	}
+
 	text += "--- exit status " + string(rune('0'+i.exit%10)) + "\n"
 	if dir != "" {
 		text = strings.ReplaceAll(text, dir, "DIR")
 	}
+
 	for _, m := range measured {
 		text = m.re.ReplaceAllString(text, m.put)
 	}
+
 	path := filepath.Join("testdata", name+".golden")
 	if *update {
 		require.NoError(t, os.MkdirAll("testdata", 0o777))
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o666))
 		return
 	}
+
 	want, err := os.ReadFile(path)
 	require.NoError(t, err, "run the test with -update to make it")
 	require.Equal(t, string(want), text)
@@ -124,10 +127,11 @@ func TestCommands(t *testing.T) {
 		},
 		Config: func(c *gpu.Config) { c.Strikes.Limit = 1000 },
 	})
+
 	dir := t.TempDir()
 	writeInputs(t, dir)
 	require.NoError(t, unix.Mkfifo(filepath.Join(dir, "pipe"), 0o666))
-	s := svc.Open(t) // a session to be seen
+	s := svc.Open(t) // so that there is a session
 	_, err := s.CreateBuffer(context.Background(), 10000, client.Storage)
 	require.NoError(t, err)
 
@@ -230,6 +234,7 @@ func TestCommands(t *testing.T) {
 			}
 		})
 	}
+
 	c, err := os.ReadFile(filepath.Join(dir, "c.npy"))
 	require.NoError(t, err)
 	require.Equal(t, npyFile(npy.F32, []uint64{5}, floats(1.5, 2.25, 3, 0, float32(math.Inf(1)))), c)
@@ -252,6 +257,7 @@ func TestUnreachable(t *testing.T) {
 		require.Equal(t, exitUnreachable, i.exit)
 		i.checkGolden(t, tc.name, dir, []string{"--socket", tc.socket, "devices"})
 	}
+
 	i := gpuctl(context.Background(), map[string]string{"XDG_RUNTIME_DIR": dir}, false, "devices")
 	require.Contains(t, i.err.String(), "/run/capgpu/default.sock", "no socket in the runtime folder")
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "capgpu"), 0o777))
@@ -259,8 +265,8 @@ func TestUnreachable(t *testing.T) {
 	i = gpuctl(context.Background(), map[string]string{"XDG_RUNTIME_DIR": dir}, false, "devices")
 	require.Contains(t, i.err.String(), filepath.Join(dir, "capgpu/default.sock"))
 
-	// Without a runtime folder: one in the temporary folder, if nobody else can
-	// have made it or can get into it.
+	// Without a runtime folder, use one in the temporary folder, if no other user
+	// can have made it or can enter it.
 	own := filepath.Join(dir, fmt.Sprintf("capgpu-%d", os.Getuid()))
 	for _, tc := range []struct {
 		mode os.FileMode
@@ -280,7 +286,7 @@ func TestUnreachable(t *testing.T) {
 	require.Equal(t, exitUsage, i.exit)
 	require.Equal(t, fmt.Sprintf("gpuctl: the path of the socket has %d bytes, and a socket's has at most 107: %s\n  Change to its folder and name it with a relative path, or through a short symbolic link.\n", len(long), long), i.err.String())
 
-	// A socket that a service left behind.
+	// A socket that a dead service left behind.
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	require.NoError(t, err)
 	stale := filepath.Join(dir, "stale.sock")
@@ -289,10 +295,12 @@ func TestUnreachable(t *testing.T) {
 	i = gpuctl(context.Background(), nil, false, "--socket", stale, "devices")
 	require.Equal(t, exitUnreachable, i.exit)
 	i.checkGolden(t, "unreachable-stale", dir, []string{"--socket", stale, "devices"})
+
 	// One of the other kind.
 	l, err := net.Listen("unix", filepath.Join(dir, "test.capnp.sock"))
 	require.NoError(t, err)
 	defer l.Close()
+
 	i = gpuctl(context.Background(), nil, false, "--socket", l.Addr().String(), "devices")
 	require.Equal(t, exitUnreachable, i.exit)
 	i.checkGolden(t, "unreachable-capnp", dir, []string{"--socket", l.Addr().String(), "devices"})
@@ -304,87 +312,6 @@ func TestMemoryTenant(t *testing.T) {
 		i := gpuctl(context.Background(), map[string]string{"CAPGPU_SOCKET": svc.Socket}, false, args...)
 		i.checkGolden(t, "memory-tenant-"+args[min(1, len(args)-1)], "", args)
 	}
-}
-
-func TestDriverDies(t *testing.T) {
-	svc := sessiontest.Start(t, sessiontest.Options{Config: func(c *gpu.Config) { c.DefaultDeadline, c.MaxDeadline = time.Minute, time.Minute }})
-	died := make(chan struct{})
-	go func() {
-		defer close(died)
-		awaitWork(svc)
-		svc.Kill()
-	}()
-	i := gpuctl(context.Background(), map[string]string{"CAPGPU_SOCKET": svc.Socket}, false, "run", "spin")
-	<-died
-	require.Equal(t, exitUnreachable, i.exit, "%s%s", &i.out, &i.err)
-}
-
-// awaitWork returns when something runs on the device.
-func awaitWork(svc *sessiontest.Service) {
-	for {
-		for _, tenant := range svc.Device.Status("").Tenants {
-			for _, s := range tenant.Sessions {
-				if s.InFlight > 0 {
-					return
-				}
-			}
-		}
-		time.Sleep(time.Millisecond)
-	}
-}
-
-func TestInterrupt(t *testing.T) {
-	svc := sessiontest.Start(t, sessiontest.Options{Config: func(c *gpu.Config) { c.DefaultDeadline, c.MaxDeadline = time.Minute, time.Minute }})
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	go func() {
-		awaitWork(svc)
-		cancel()
-	}()
-	args := []string{"--socket", svc.Socket, "run", "spin"}
-	i := gpuctl(ctx, nil, false, args...)
-	require.Equal(t, exitInterrupted, i.exit, "%s%s", &i.out, &i.err)
-	require.Contains(t, i.out.String(), "spin on mock0: cancelled")
-
-	i = gpuctl(ctx, nil, false, "--socket", svc.Socket, "run", "vecadd_f32", "--random", "10")
-	require.Equal(t, exitInterrupted, i.exit)
-	require.Equal(t, "gpuctl: interrupted\n  Nothing runs any more. Start it again when you want the result.\n", i.err.String())
-}
-
-func TestProgress(t *testing.T) {
-	svc := sessiontest.Start(t, sessiontest.Options{})
-	dir := t.TempDir()
-	out := filepath.Join(dir, "c.bin")
-	args := []string{"--socket", svc.Socket, "run", "vecadd_f32", "--random", "4194304", "--out", out}
-	quiet := gpuctl(context.Background(), nil, false, args...)
-	require.Equal(t, 0, quiet.exit, &quiet.err)
-	require.Empty(t, quiet.err.String(), "no terminal, no --progress: silence")
-	i := gpuctl(context.Background(), nil, false, append(args, "--progress")...)
-	require.Equal(t, 0, i.exit, &i.err)
-	require.Contains(t, i.err.String(), "generating a   50%  16.0 MiB of 32.0 MiB\n")
-	require.Contains(t, i.err.String(), "generating b  100%  32.0 MiB of 32.0 MiB\n")
-	require.Contains(t, i.err.String(), "saving "+out+"  100%  16.0 MiB of 16.0 MiB\n")
-	st, err := os.Stat(out)
-	require.NoError(t, err)
-	require.Equal(t, int64(16<<20), st.Size())
-}
-
-func TestProgressOnATerminal(t *testing.T) {
-	var w bytes.Buffer
-	clock := time.Unix(0, 0)
-	p := &progress{w: &w, on: true, term: true, now: func() time.Time { return clock }}
-	p.start()
-	p.bytes("loading a", 1<<20, 4<<20)
-	require.Empty(t, w.String(), "short runs stay silent")
-	clock = clock.Add(time.Second)
-	p.bytes("loading a", 2<<20, 4<<20)
-	require.Equal(t, "\r\x1b[Kloading a   50%  2.0 MiB of 4.0 MiB", w.String())
-	p.bytes("loading a", 3<<20, 4<<20)
-	clock = clock.Add(time.Second)
-	p.elapsed("computing x", 1500*time.Millisecond)
-	p.clear()
-	p.clear()
-	require.Equal(t, "\r\x1b[Kloading a   50%  2.0 MiB of 4.0 MiB\r\x1b[Kcomputing x  1.5 s\r\x1b[K", w.String())
 }
 
 func TestRandomIsTheSameEverywhere(t *testing.T) {
@@ -424,28 +351,4 @@ func TestTexts(t *testing.T) {
 	require.Equal(t, "4.0 KiB", amount("deviceMemory", 4096))
 	require.Equal(t, "4.10 µs", amount("deviceTime", 4096))
 	require.Equal(t, "4,096", amount("buffers", 4096))
-}
-
-// A session that ends while its results are written takes them along: they are zeros by
-// then, and not told as results.
-func TestSessionEndsWhileItsResultIsSaved(t *testing.T) {
-	svc := sessiontest.Start(t, sessiontest.Options{})
-	dir := t.TempDir()
-	pipe := filepath.Join(dir, "out")
-	require.NoError(t, unix.Mkfifo(pipe, 0o600))
-	ended := make(chan *invocation, 1)
-	go func() {
-		ended <- gpuctl(context.Background(), nil, false, "--socket", svc.Socket, "run", "copy", "--random", "1048576", "--type", "f32", "--out", pipe)
-	}()
-	f, err := os.Open(pipe)
-	require.NoError(t, err)
-	defer f.Close()
-	_, err = io.ReadFull(f, make([]byte, 4096))
-	require.NoError(t, err)
-	require.NoError(t, svc.Device.Close(context.Background()))
-	_, err = io.Copy(io.Discard, f)
-	require.NoError(t, err)
-	i := <-ended
-	require.Equal(t, exitUnreachable, i.exit, "%s", &i.err)
-	require.Empty(t, i.out.String())
 }

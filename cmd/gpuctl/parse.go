@@ -10,8 +10,8 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// valueFlags are the short flags that take a value: what follows them in the
-// same argument belongs to them.
+// valueFlags are the short flags that take a value: the rest of the same argument
+// belongs to them.
 const valueFlags = "siod"
 
 // wantsJSON finds --json in a command line that may be wrong, so that the error
@@ -38,11 +38,11 @@ func wantsJSON(args []string) bool {
 
 var negativeNumber = regexp.MustCompile(`^-[0-9.]`)
 
-// wholeNumber is how the parser begins when it wanted one.
+// wholeNumber is the beginning of the parser's message for a missing number.
 var wholeNumber = regexp.MustCompile(`^expected a valid \d+ bit u?int but got `)
 
-// joinNegative writes "--flag -1" as "--flag=-1": no flag here is a digit, and
-// so the answer is about the number.
+// joinNegative rewrites "--flag -1" as "--flag=-1". No flag here is a digit, so the
+// error is then about the number.
 func joinNegative(args []string) []string {
 	out := make([]string, 0, len(args))
 	for i, arg := range args {
@@ -59,7 +59,7 @@ func joinNegative(args []string) []string {
 }
 
 // failParse reports a command line that the parser refuses, in the words of this
-// command rather than those of the parser.
+// command instead of the parser's.
 func (a *app) failParse(ctx context.Context, err error) int {
 	msg := err.Error()
 	var parse *kong.ParseError
@@ -68,6 +68,7 @@ func (a *app) failParse(ctx context.Context, err error) int {
 			a.command = node.FullPath()
 		}
 	}
+
 	flag, rest, ofFlag := strings.Cut(msg, ": ")
 	switch {
 	case ofFlag && (strings.HasSuffix(rest, `got "EOL" (<EOL>)`) || strings.HasPrefix(rest, "missing value")):
@@ -84,6 +85,7 @@ func (a *app) failParse(ctx context.Context, err error) int {
 	case strings.HasPrefix(msg, "missing flags: "):
 		msg = strings.TrimPrefix(msg, "missing flags: ") + " is needed"
 	}
+
 	return a.fail(ctx, usagef("%s", msg))
 }
 

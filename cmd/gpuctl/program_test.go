@@ -28,6 +28,7 @@ func programFolder(t *testing.T) string {
 	for _, v := range []float64{1, 2.5, -3} {
 		x = binary.LittleEndian.AppendUint64(x, math.Float64bits(v))
 	}
+
 	module, err := os.ReadFile(filepath.Join(dir, "scale.spv"))
 	require.NoError(t, err)
 	name := "bundled"
@@ -47,6 +48,7 @@ func programFolder(t *testing.T) string {
 	} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), content, 0o666))
 	}
+
 	return dir
 }
 
@@ -101,16 +103,18 @@ func TestProgramFiles(t *testing.T) {
 			i.checkGolden(t, tc.name, dir, strings.Fields(tc.args))
 		})
 	}
+
 	y, err := os.ReadFile(filepath.Join(dir, "y.npy"))
 	require.NoError(t, err)
 	var want []byte
 	for _, v := range []float64{1, 4, -7} {
 		want = binary.LittleEndian.AppendUint64(want, math.Float64bits(v))
 	}
+
 	require.Equal(t, npyFile(npy.F64, []uint64{3}, want), y)
 }
 
-// TestSources: the compiler is found, its modules are run, and its errors shown.
+// TestSources: the compiler is found, its modules run, and its errors are shown.
 func TestSources(t *testing.T) {
 	svc := sessiontest.Start(t, sessiontest.Options{})
 	dir := programFolder(t)
@@ -128,6 +132,7 @@ func TestSources(t *testing.T) {
 	} else {
 		t.Logf("no %s: sources are not compiled here (Debian: glslang-tools)", compiler)
 	}
+
 	t.Setenv("PATH", dir)
 	i := gpuctl(context.Background(), env, false, "run", filepath.Join(dir, "scale.comp"))
 	require.Equal(t, exitUsage, i.exit)

@@ -24,10 +24,12 @@ func (c *programsCmd) Run(ctx context.Context, a *app) (err error) {
 			err = e
 		}
 	}()
+
 	d, err := s.Describe(ctx)
 	if err != nil {
 		return err
 	}
+
 	programs := []programText{}
 	for _, name := range d.Programs {
 		p, err := s.OpenProgram(ctx, name)
@@ -39,6 +41,7 @@ func (c *programsCmd) Run(ctx context.Context, a *app) (err error) {
 			return err
 		}
 	}
+
 	if a.json {
 		a.printJSON(programs)
 		return nil
@@ -47,10 +50,12 @@ func (c *programsCmd) Run(ctx context.Context, a *app) (err error) {
 		fmt.Fprintln(a.out, "This tenant may not run programs on the device.")
 		return nil
 	}
+
 	var rows [][]string
 	for _, p := range programs {
 		rows = append(rows, p.row())
 	}
+
 	table(a.out, []string{"PROGRAM", "BLOCK", "INLINE", "BINDINGS"}, rows)
 	return nil
 }
@@ -84,6 +89,7 @@ func programTextOf(p client.ProgramInfo) programText {
 	if t.Features == nil {
 		t.Features = []string{}
 	}
+
 	return t
 }
 
@@ -97,18 +103,21 @@ func (p *programText) row() []string {
 		}
 		bindings.add(b.Name, text)
 	}
+
 	for _, f := range p.Inline {
 		fields.add(f.Name, string(f.Type))
 	}
+
 	block := fmt.Sprintf("%dx%dx%d", p.Block[0], p.Block[1], p.Block[2])
 	if p.BlockFree {
 		block = "any"
 	}
+
 	return []string{p.Name, block, orDash(fields.String()), orDash(bindings.String())}
 }
 
-// alike is a list of names in their order, those in a row that are of one kind
-// together: "a, b (f32 read), c (f32 write)".
+// alike is a list of names in order; neighbours of one kind are grouped: "a, b (f32
+// read), c (f32 write)".
 type alike struct{ names, kinds []string }
 
 func (l *alike) add(name, kind string) {

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// progress tells a waiting user how far a long run is. On a terminal it redraws
-// one line and removes it at the end; otherwise (--progress with a file or pipe)
-// it prints a line at every tenth.
+// progress shows a waiting user how far a long run is. On a terminal it redraws one
+// line and removes it at the end; otherwise (--progress with a file or pipe) it
+// prints a line at every tenth.
 //
-// Nothing is drawn before quietFor, so that short runs stay silent on a terminal.
+// Nothing is drawn before quietFor, so short runs stay silent on a terminal.
 type progress struct {
 	w    io.Writer
 	on   bool
@@ -41,11 +41,12 @@ func (p *progress) start() {
 	p.begun = p.now()
 }
 
-// bytes reports that done of total bytes of a stage are through.
+// bytes reports that done of total bytes of a stage are processed.
 func (p *progress) bytes(stage string, done, total uint64) {
 	if !p.on || total == 0 {
 		return
 	}
+
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	percent := done * 100 / total
@@ -57,10 +58,12 @@ func (p *progress) bytes(stage string, done, total uint64) {
 	if tenth := percent / 10; done < total && tenth == p.tenth {
 		return
 	}
+
 	p.tenth = percent / 10
 	if done == total {
 		p.tenth = 0 // for the next stage
 	}
+
 	fmt.Fprintln(p.w, line)
 }
 

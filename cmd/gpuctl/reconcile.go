@@ -13,7 +13,7 @@ type auditReconcileCmd struct {
 	Log string `help:"The log file. It may be in use. The full files beside it, PATH.000001 and so on, are read with it, and those in PATH.d." required:"" placeholder:"PATH"`
 }
 
-// reconcileSideJSON is what one source says.
+// reconcileSideJSON is the record of one source.
 type reconcileSideJSON struct {
 	Maps       uint64 `json:"maps"`
 	MapBytes   uint64 `json:"mapBytes"`
@@ -56,22 +56,25 @@ func (c auditReconcileCmd) Run(a *app) error {
 		}
 		return err
 	}
+
 	report := compare(entries)
 	if a.json {
 		a.printJSON(reconcileToJSON(c.Log, report))
 	} else {
 		a.printReconcile(c.Log, report)
 	}
+
 	if !report.Agrees() {
 		return &failedWork{exitFailed}
 	}
+
 	return nil
 }
 
-// compare compares what all logs but those of tenants say.
+// compare compares the records of all logs except those of tenants.
 func compare(entries []audit.Entry) *dma.Report {
 	var records []ddf.AuditRecord
-	var cut []string // devices of which a log has lost its beginning; "" is the host
+	var cut []string // devices with a log that has lost its beginning; "" is the host
 	seen := map[string]bool{}
 	for _, e := range entries {
 		if strings.HasPrefix(e.Log, string(audit.OfTenant(""))) {
@@ -123,15 +126,18 @@ func (a *app) printReconcile(log string, r *dma.Report) {
 		table(a.out, []string{"RUN", "FUNCTION", "EPOCH", "STATE", "GRANTED", "TAKEN BACK", "KERNEL MAPPED", "KERNEL UNMAPPED",
 			"MATCHED", "MISSING", "UNEXPECTED", "PENDING", "FAULTS"}, rows)
 	}
+
 	for _, d := range r.Differences {
 		fmt.Fprintf(a.out, "  %s\n", visible(d))
 	}
+
 	if more := r.Count - uint64(len(r.Differences)); more > 0 {
 		fmt.Fprintf(a.out, "  and %s more.\n", countText(more))
 	}
 	if r.AuditLost {
 		fmt.Fprintln(a.out, "  The log says that records are missing (audit.lost): what is missing or unexpected may have been among them.")
 	}
+
 	switch {
 	case !r.Agrees():
 		fmt.Fprintf(a.out, "%s: device-manager and the kernel do NOT agree about DMA memory.\n", log)

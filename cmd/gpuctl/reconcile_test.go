@@ -19,6 +19,7 @@ import (
 func reconcileLog(t *testing.T, change func(kind, detail string) []string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "audit.log")
+
 	// Small segments: the records are in several files.
 	log, err := audit.Open(path, audit.Options{MaxBytes: audit.MinMaxBytes})
 	require.NoError(t, err)
@@ -28,6 +29,7 @@ func reconcileLog(t *testing.T, change func(kind, detail string) []string) strin
 			require.NoError(t, err)
 		}
 	}
+
 	put("manager.start", "pid=1 tenants=1")
 	put(dma.KindSource, "edu0 source=iommu state=watched")
 	put("driver.start", "edu0 epoch=1 path=/x")
@@ -37,6 +39,7 @@ func reconcileLog(t *testing.T, change func(kind, detail string) []string) strin
 		put(dma.KindKernel, dma.Kernel{Function: "edu0", Epoch: 1, Map: []dma.Span{s}, Unmap: []dma.Span{s}}.Detail())
 		put(dma.KindUnmap, fmt.Sprintf("edu0 epoch=1 iova=%#x bytes=%d generation=%d", s.IOVA, s.Bytes, i))
 	}
+
 	put("driver.end", "edu0 epoch=1 freed=0")
 	put("manager.stop", "pid=1")
 	require.NoError(t, log.Close())
@@ -89,6 +92,7 @@ func TestReconcile(t *testing.T) {
 				}
 				return []string{detail}
 			})
+
 			if name == "an alarm" {
 				log, err := audit.Open(path, audit.Options{})
 				require.NoError(t, err)
@@ -96,6 +100,7 @@ func TestReconcile(t *testing.T) {
 				require.NoError(t, err)
 				require.NoError(t, log.Close())
 			}
+
 			i := reconcile(t, 1, "--log", path)
 			require.Contains(t, i.out.String(), c.want)
 			require.Contains(t, i.out.String(), "do NOT agree")
@@ -124,8 +129,8 @@ func TestReconcileWithoutHardware(t *testing.T) {
 	require.Contains(t, i.out.String(), "there is nothing to compare")
 }
 
-// The accounts of a device are in several logs, and each run in its place; of a log that
-// has lost its beginning only what is whole is judged.
+// The accounts of a device are in several logs, and each run has its place. If a
+// log has lost its beginning, only the complete part is judged.
 func TestReconcileAcrossLogs(t *testing.T) {
 	write := func(keep int, skip func(run, epoch int) bool) string {
 		path := filepath.Join(t.TempDir(), "audit.log")
@@ -138,6 +143,7 @@ func TestReconcileAcrossLogs(t *testing.T) {
 				_, err := log.Append(kind, "", detail)
 				require.NoError(t, err)
 			}
+
 			put(set, "manager.start", "pid=1 tenants=1")
 			device, err := set.Keep(audit.OfDevice("edu0"))
 			require.NoError(t, err)
@@ -159,11 +165,14 @@ func TestReconcileAcrossLogs(t *testing.T) {
 				}
 				put(device, "driver.end", fmt.Sprintf("edu0 epoch=%d freed=0", epoch))
 			}
+
 			put(set, "manager.stop", "pid=1")
 			require.NoError(t, set.Close())
 		}
+
 		return path
 	}
+
 	none := func(int, int) bool { return false }
 
 	i := reconcile(t, 0, "--log", write(1000, none))

@@ -77,9 +77,9 @@ func plural(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// visible replaces what a terminal could obey, or a reader not see, by its
-// escape. Names and messages come from a driver, which is not trusted with the
-// user's terminal.
+// visible escapes characters that a terminal could obey, or that a reader could not
+// see. Names and messages come from a driver, which is not trusted with the user's
+// terminal.
 func visible(s string) string {
 	var b strings.Builder
 	for _, r := range s {
@@ -102,8 +102,8 @@ func visibleText(s string) string {
 	return strings.Join(lines, "\n")
 }
 
-// visibleJSON is visible for a JSON text, in which only strings can hold such
-// characters, and whose values stay what they are.
+// visibleJSON is visible for a JSON text. Only strings can hold such characters,
+// and their values stay the same.
 func visibleJSON(s string) string {
 	var b strings.Builder
 	for _, r := range s {
@@ -129,5 +129,5 @@ func table(w io.Writer, header []string, rows [][]string) {
 		}
 		fmt.Fprintln(t, strings.Join(cells, "\t"))
 	}
-	_ = t.Flush() // nobody is left to tell that standard output is gone
+	_ = t.Flush() // nobody is left to learn that standard output is gone
 }

@@ -35,7 +35,7 @@ A .comp file is compiled by glslangValidator. A manifest of the same name that
 ends in .json, beside a module or source, goes with it.`
 }
 
-// job is a run on its way on the device of a service.
+// job is a run in progress on the device of a service.
 type job struct {
 	work
 	cmd      *runCmd
@@ -56,10 +56,12 @@ func (c *runCmd) Run(ctx context.Context, a *app) (err error) {
 	if c.Deadline < 0 {
 		return usagef("--deadline %v: write a time that is not negative, like 30s", c.Deadline)
 	}
+
 	bundle, isFile, err := programFile(ctx, c.Program, false)
 	if err != nil {
 		return err
 	}
+
 	s, device, end, err := a.openSession(ctx, c.Device)
 	if err != nil {
 		return err
@@ -69,17 +71,20 @@ func (c *runCmd) Run(ctx context.Context, a *app) (err error) {
 			err = e
 		}
 	}()
+
 	j.device = device
 	j.launch.Deadline = c.Deadline
 	defer j.closeInputs()
 	if err := j.open(ctx, s, bundle, isFile); err != nil {
 		return err
 	}
+
 	result, err := j.run(ctx, s)
 	j.progress.clear()
 	if err != nil {
 		return err
 	}
+
 	return a.printResult(result)
 }
 
@@ -90,6 +95,7 @@ func (a *app) openSession(ctx context.Context, want string) (s *client.Session, 
 	if err != nil {
 		return nil, "", nil, err
 	}
+
 	d, err := chooseDevice(ctx, conn, want)
 	if err == nil {
 		s, err = conn.Open(ctx, d.Index)
@@ -98,6 +104,7 @@ func (a *app) openSession(ctx context.Context, want string) (s *client.Session, 
 		conn.Close()
 		return nil, "", nil, refusal(d, err)
 	}
+
 	return s, d.Name, func() error {
 		defer conn.Close()
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), dialTimeout)
@@ -106,7 +113,7 @@ func (a *app) openSession(ctx context.Context, want string) (s *client.Session, 
 	}, nil
 }
 
-// refusal says more about why a device did not open.
+// refusal adds the reason why a device did not open.
 func refusal(d client.DeviceInfo, err error) error {
 	if d.Suspended && errors.Is(err, gpuerr.Busy) {
 		return &hinted{err, fmt.Sprintf(`Its operator ends that with "gpuctl resume %s"; until then another device can be chosen with --device.`, d.Name)}
@@ -120,27 +127,32 @@ func (j *job) open(ctx context.Context, s *client.Session, bundle []byte, isFile
 	if err != nil {
 		return err
 	}
+
 	j.describe = d
 	j.limits = deviceLimits{name: j.device, maxGridDim: d.MaxGridDim, maxBlockDim: d.MaxBlockDim, maxThreads: d.MaxThreadsPerBlock, maxBufferBytes: d.MaxBufferBytes}
 	if d.Facet < client.FacetProgram {
 		return gpuerr.New(gpuerr.Unimplemented, "this tenant may not run programs on %s, only move memory", j.device)
 	}
+
 	var p *client.Program
 	if isFile {
 		p, err = s.LoadProgram(ctx, bundle)
 	} else {
 		p, err = s.OpenProgram(ctx, j.cmd.Program)
 	}
+
 	if errors.Is(err, gpuerr.NoProgram) && len(d.Programs) > 0 {
 		return &hinted{err, "This device has: " + strings.Join(d.Programs, ", ") + "."}
 	}
 	if err != nil {
 		return err
 	}
+
 	j.launch.Program = p
 	if j.launch.Deadline > d.MaxDeadline {
 		return usagef("--deadline %v: at most %s is possible for this tenant", j.cmd.Deadline, durationText(d.MaxDeadline))
 	}
+
 	return j.resolve(infoOfClient(p.Info()))
 }
 
@@ -150,10 +162,12 @@ func (j *job) run(ctx context.Context, s *client.Session) (*result, error) {
 	r := &result{Program: j.info.Name, Device: j.device}
 	begun := j.app.now()
 	defer j.unmap()
+
 	err := j.load(ctx, func(i int, bytes uint64) ([]byte, error) { return j.allocate(ctx, s, i, bytes) })
 	if err != nil {
 		return nil, err
 	}
+
 	j.launch.Grid, j.launch.Block, j.launch.SharedBytes, j.launch.Inline = client.Dim3(j.grid), client.Dim3(j.block), j.args.Shared, j.inline
 	r.LoadNanos = j.app.now().Sub(begun).Nanoseconds()
 
@@ -161,10 +175,12 @@ func (j *job) run(ctx context.Context, s *client.Session) (*result, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	done, err := j.compute(ctx, q)
 	if err != nil {
 		return nil, err
 	}
+
 	r.setOutcome(j, done)
 	if done.Outcome.Kind != outcome.OK {
 		return r, nil
@@ -177,16 +193,18 @@ func (j *job) run(ctx context.Context, s *client.Session) (*result, error) {
 	if slices.ContainsFunc(j.files, func(path string) bool { return path != "" }) {
 		r.SaveNanos = j.app.now().Sub(begun).Nanoseconds()
 	}
+
 	return r, nil
 }
 
-// compute launches the program and waits for its end. After Ctrl-C the work is
-// cancelled and the end it then comes to is the result.
+// compute launches the program and waits for its end. Ctrl-C cancels the work, and
+// the result is the end that it then has.
 func (j *job) compute(ctx context.Context, q *client.Queue) (client.Completion, error) {
 	defer j.showElapsed("computing " + j.info.Name)()
 	if _, err := q.Submit(&j.launch); err != nil {
 		return client.Completion{}, err
 	}
+
 	var done [1]client.Completion
 	_, err := q.Completions(ctx, done[:])
 	if err != nil && ctx.Err() != nil {
@@ -196,9 +214,11 @@ func (j *job) compute(ctx context.Context, q *client.Queue) (client.Completion, 
 			_, err = q.Completions(ending, done[:])
 		}
 	}
+
 	if err == nil {
 		err = done[0].Err
 	}
+
 	return done[0], err
 }
 
@@ -211,14 +231,17 @@ func (j *job) allocate(ctx context.Context, s *client.Session, i int, bytes uint
 	if j.info.Bindings[i].Access&program.Write != 0 {
 		usage |= client.Readback
 	}
+
 	buf, err := s.CreateBuffer(ctx, bytes, usage)
 	if err != nil {
 		return nil, err
 	}
+
 	mem, err := buf.Map()
 	if err != nil {
 		return nil, err
 	}
+
 	j.buffers = append(j.buffers, buf)
 	j.launch.Bindings = append(j.launch.Bindings, client.Binding{Buffer: buf, Len: bytes})
 	return mem[:bytes], nil
@@ -226,7 +249,7 @@ func (j *job) allocate(ctx context.Context, s *client.Session, i int, bytes uint
 
 func (j *job) unmap() {
 	for _, b := range j.buffers {
-		_ = b.Unmap() // the session's close is next and reports what matters
+		_ = b.Unmap() // the session's close comes next and reports errors that matter
 	}
 }
 

@@ -20,11 +20,13 @@ func parseDim(flag, s string) (program.Dim3, error) {
 	if s == "" {
 		return program.Dim3{}, nil
 	}
+
 	n := [3]uint32{1, 1, 1}
 	parts := strings.Split(s, ",")
 	if len(parts) > 3 {
 		return program.Dim3{}, usagef("%s %s: at most three dimensions, X,Y,Z", flag, s)
 	}
+
 	for i, p := range parts {
 		v, err := strconv.ParseUint(p, 10, 32)
 		if err != nil || v == 0 {
@@ -32,6 +34,7 @@ func parseDim(flag, s string) (program.Dim3, error) {
 		}
 		n[i] = uint32(v)
 	}
+
 	return program.Dim3{X: n[0], Y: n[1], Z: n[2]}, nil
 }
 
@@ -54,7 +57,7 @@ func parseShape(s string) ([]uint64, error) {
 	return shape, nil
 }
 
-// parseRandom reads how many elements --random generates; 0 is without.
+// parseRandom reads how many elements --random generates; 0: none.
 func parseRandom(s string) (uint64, error) {
 	if s == "" {
 		return 0, nil
@@ -89,6 +92,7 @@ func chooseDevice(ctx context.Context, conn *client.Conn, want string) (client.D
 	if len(devices) == 0 {
 		return client.DeviceInfo{}, gpuerr.New(gpuerr.NoDevice, "tenant %s has no device", conn.Tenant())
 	}
+
 	if want == "" {
 		best := devices[0]
 		for _, d := range devices {
@@ -101,11 +105,13 @@ func chooseDevice(ctx context.Context, conn *client.Conn, want string) (client.D
 		}
 		return best, nil
 	}
+
 	for _, d := range devices {
 		if want == d.Name || want == strconv.FormatUint(uint64(d.Index), 10) {
 			return d, nil
 		}
 	}
+
 	return client.DeviceInfo{}, gpuerr.New(gpuerr.NoDevice, "there is no device %q", want)
 }
 
@@ -120,6 +126,7 @@ func assign(info info, access program.Access, args []string, flag string) ([]str
 			names = append(names, b.Name)
 		}
 	}
+
 	verb := map[program.Access]string{program.Read: "reads", program.Write: "writes"}[access]
 	has := fmt.Sprintf("%s %s %s", info.Name, verb, listText(names))
 	var unnamed []string
@@ -129,6 +136,7 @@ func assign(info info, access program.Access, args []string, flag string) ([]str
 			unnamed = append(unnamed, arg)
 			continue
 		}
+
 		i := slices.IndexFunc(info.Bindings, func(b program.Binding) bool { return b.Name == name })
 		switch {
 		case i < 0:
@@ -141,8 +149,10 @@ func assign(info info, access program.Access, args []string, flag string) ([]str
 		case files[i] != "":
 			return nil, usagef("%s is given twice: %s %s=%s and %s %s", name, flag, name, files[i], flag, arg)
 		}
+
 		files[i] = file
 	}
+
 	for _, arg := range unnamed {
 		i := 0
 		for i < len(files) && (files[i] != "" || info.Bindings[i].Access&access == 0) {
@@ -156,6 +166,7 @@ func assign(info info, access program.Access, args []string, flag string) ([]str
 		}
 		files[i] = arg
 	}
+
 	return files, nil
 }
 

@@ -18,18 +18,18 @@ import (
 	"capgpu/program"
 )
 
-// chunkBytes is how much is read, generated or written between two looks at
-// Ctrl-C and the progress display.
+// chunkBytes is how much is read, generated or written between two checks of Ctrl-C
+// and the progress display.
 const chunkBytes = 4 << 20
 
-// input is what fills one binding that the program reads.
+// input is the source of one binding that the program reads.
 type input struct {
 	name  string   // of the binding
 	path  string   // "" for generated input
-	file  *os.File // stands at the first element
+	file  *os.File // positioned at the first element
 	shape []uint64
 	dtype npy.DType // of its elements
-	typed bool      // the file told dtype
+	typed bool      // the file specified dtype
 }
 
 // source names the input as the command line does.
@@ -42,8 +42,8 @@ func (in *input) source() string {
 
 func (in *input) bytes() uint64 { return elements(in.shape) * in.dtype.Bytes() }
 
-// openInputs opens the files and reads their headers. Nothing is asked of the
-// device before all inputs are known to be good.
+// openInputs opens the files and reads their headers. The device is not used before
+// all inputs are known to be good.
 func (w *work) openInputs(files []string) error {
 	w.inputs = make([]*input, len(w.info.Bindings))
 	var missing []string
@@ -62,9 +62,11 @@ func (w *work) openInputs(files []string) error {
 			missing = append(missing, b.Name)
 		}
 	}
+
 	if len(missing) > 0 {
 		return usagef("%s reads %s, for which there is no input: use --in FILE or --random N", w.info.Name, listText(missing))
 	}
+
 	w.chooseTypes()
 	for i, in := range w.inputs {
 		if in == nil || in.file == nil {
@@ -77,11 +79,12 @@ func (w *work) openInputs(files []string) error {
 			return err
 		}
 	}
+
 	return nil
 }
 
-// chooseTypes settles the type of each binding's elements: what the user says,
-// else the program, else its file. What nobody tells is bytes.
+// chooseTypes decides the type of each binding's elements: the user's choice, else
+// the program's, else its file's. Without any of them it is bytes.
 func (w *work) chooseTypes() {
 	w.types = make([]npy.DType, len(w.info.Bindings))
 	for i, b := range w.info.Bindings {
@@ -99,7 +102,7 @@ func (w *work) chooseTypes() {
 }
 
 func openInput(name, path string) (*input, error) {
-	// Without waiting for a writer, should it be a pipe.
+	// Do not wait for a writer, in case it is a pipe.
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		var pathErr *fs.PathError
@@ -116,7 +119,7 @@ func openInput(name, path string) (*input, error) {
 	return in, nil
 }
 
-// readHeader finds out what the file holds and that it is complete.
+// readHeader determines the file's contents, and checks that it is complete.
 func (in *input) readHeader() error {
 	st, err := in.file.Stat()
 	if err != nil {
@@ -125,6 +128,7 @@ func (in *input) readHeader() error {
 	if !st.Mode().IsRegular() {
 		return usagef("%s is not a regular file: save the values in one, and name that", in.path)
 	}
+
 	size := uint64(st.Size())
 	h, err := npy.ReadHeader(in.file)
 	switch {
@@ -137,23 +141,27 @@ func (in *input) readHeader() error {
 		if have := size - uint64(at); have != in.bytes() {
 			return usagef("%s is damaged: its header promises %d bytes of values, the file has %d; make it again", in.path, in.bytes(), have)
 		}
+
 	case err == npy.ErrNotNpy && filepath.Ext(in.path) == ".npy":
 		return &hinted{usagef("%s: %v", in.path, err), "Save it with numpy.save, or give raw values a name with another ending."}
 	case err != npy.ErrNotNpy:
 		return usagef("%s: %v", in.path, err)
+
 	default:
 		if _, err := in.file.Seek(0, io.SeekStart); err != nil {
 			return err
 		}
 		in.shape = []uint64{size} // until measure knows the type
 	}
+
 	if elements(in.shape) == 0 {
 		return usagef("%s holds no values: name a file with at least one, or use --random N", in.path)
 	}
+
 	return nil
 }
 
-// measure settles the type of what the file holds, and how much that is.
+// measure sets the type of the file's contents, and computes their number.
 func (in *input) measure(t npy.DType) error {
 	if in.typed {
 		if in.dtype.Bytes() != t.Bytes() {
@@ -186,19 +194,23 @@ func (w *work) load(ctx context.Context, allocate func(binding int, bytes uint64
 			total += in.bytes()
 		}
 	}
+
 	for i := range w.info.Bindings {
 		in, bytes := w.inputs[i], elements(w.outShape)*w.types[i].Bytes()
 		if in != nil {
 			bytes = in.bytes()
 		}
+
 		mem, err := allocate(i, bytes)
 		if err != nil {
 			return err
 		}
+
 		w.memory = append(w.memory, mem)
 		if in == nil {
 			continue
 		}
+
 		fill, stage := in.fromFile, "loading "+in.path
 		if in.file == nil {
 			fill, stage = in.generator(w.args.Seed, uint64(i)), "generating "+in.name
@@ -206,6 +218,7 @@ func (w *work) load(ctx context.Context, allocate func(binding int, bytes uint64
 			w.progress.clear()
 			fmt.Fprintf(w.app.err, "gpuctl: note: %s holds %s values; they are passed on as they are\n", in.path, in.dtype)
 		}
+
 		for at := uint64(0); at < bytes; at += chunkBytes {
 			if ctx.Err() != nil {
 				return errInterrupted
@@ -218,6 +231,7 @@ func (w *work) load(ctx context.Context, allocate func(binding int, bytes uint64
 			w.progress.bytes(stage, done, total)
 		}
 	}
+
 	return nil
 }
 
@@ -228,8 +242,8 @@ func (in *input) fromFile(chunk []byte) error {
 	return nil
 }
 
-// generator makes the values of --random. PCG is fixed by math/rand/v2, so a
-// seed means the same values on every machine.
+// generator makes the values of --random. math/rand/v2 fixes PCG, so a seed gives
+// the same values on every machine.
 func (in *input) generator(seed, stream uint64) func([]byte) error {
 	pcg := rand.NewPCG(seed, stream)
 	size := int(in.dtype.Bytes())
@@ -267,8 +281,8 @@ func half(n uint64) uint16 {
 	return uint16((top+4)<<10) | uint16(n<<(10-top))&0x3ff
 }
 
-// save writes the outputs that have a file and previews all of them. kept says why what
-// was read until now may not be what was computed.
+// save writes the outputs that have a file and previews all of them. kept reports
+// an error if the values that were read may not be the results.
 func (w *work) save(ctx context.Context, r *result, kept func() error) error {
 	var done, total uint64
 	for i, path := range w.files {
@@ -276,18 +290,22 @@ func (w *work) save(ctx context.Context, r *result, kept func() error) error {
 			total += uint64(len(w.memory[i]))
 		}
 	}
+
 	for i, b := range w.info.Bindings {
 		if b.Access&program.Write == 0 {
 			continue
 		}
+
 		shape := w.outShape
 		if in := w.inputs[i]; in != nil {
 			shape = in.shape
 		}
+
 		r.addOutput(b.Name, w.files[i], w.types[i], shape, preview(w.types[i], w.memory[i]))
 		if w.files[i] == "" {
 			continue
 		}
+
 		err := saveFile(w.files[i], npy.Header{DType: w.types[i], Shape: shape}, w.memory[i], func(n int) error {
 			done += uint64(n)
 			w.progress.bytes("saving "+w.files[i], done, total)
@@ -300,6 +318,7 @@ func (w *work) save(ctx context.Context, r *result, kept func() error) error {
 			return err
 		}
 	}
+
 	return kept()
 }
 
@@ -313,14 +332,17 @@ func saveFile(path string, h npy.Header, values []byte, wrote func(n int) error)
 		target = filepath.Join(filepath.Dir(path), fmt.Sprintf(".%s.%d.part", filepath.Base(path), os.Getpid()))
 		flags |= os.O_CREATE | os.O_TRUNC
 	}
+
 	f, err := os.OpenFile(target, flags, 0o666)
 	if err != nil {
 		return &fs.PathError{Op: "write", Path: path, Err: errors.Unwrap(err)}
 	}
+
 	err = writeValues(f, h, values, filepath.Ext(path) == ".npy", wrote)
 	if e := f.Close(); err == nil {
 		err = e
 	}
+
 	if whole {
 		if err == nil {
 			err = os.Rename(target, path)
@@ -329,11 +351,13 @@ func saveFile(path string, h npy.Header, values []byte, wrote func(n int) error)
 			os.Remove(target)
 		}
 	}
+
 	// The user knows the file under its own name.
 	var errno unix.Errno
 	if errors.As(err, &errno) {
 		return &fs.PathError{Op: "write", Path: path, Err: errno}
 	}
+
 	return err
 }
 
@@ -343,6 +367,7 @@ func writeValues(f *os.File, h npy.Header, values []byte, header bool, wrote fun
 			return err
 		}
 	}
+
 	for len(values) > 0 {
 		chunk := values[:min(chunkBytes, len(values))]
 		if _, err := f.Write(chunk); err != nil {
@@ -353,5 +378,6 @@ func writeValues(f *os.File, h npy.Header, values []byte, header bool, wrote fun
 		}
 		values = values[len(chunk):]
 	}
+
 	return nil
 }

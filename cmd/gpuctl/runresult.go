@@ -13,7 +13,7 @@ import (
 	"capgpu/outcome"
 )
 
-// result is what "gpuctl run" tells, and its JSON form.
+// result is the report of "gpuctl run", and its JSON form.
 type result struct {
 	Program     string     `json:"program"`
 	Device      string     `json:"device"`
@@ -81,22 +81,27 @@ func numberOf(t npy.DType, mem []byte) number {
 	switch t {
 	case npy.F16:
 		return float(halfValue(le.Uint16(mem)), 32)
+
 	case npy.F32:
 		return float(float64(math.Float32frombits(le.Uint32(mem))), 32)
 	case npy.F64:
 		return float(math.Float64frombits(le.Uint64(mem)), 64)
+
 	case npy.U8:
 		return unsigned(uint64(mem[0]))
 	case npy.U16:
 		return unsigned(uint64(le.Uint16(mem)))
+
 	case npy.U32:
 		return unsigned(uint64(le.Uint32(mem)))
 	case npy.U64:
 		return unsigned(le.Uint64(mem))
+
 	case npy.I8:
 		return signed(int64(int8(mem[0])))
 	case npy.I16:
 		return signed(int64(int16(le.Uint16(mem))))
+
 	case npy.I32:
 		return signed(int64(int32(le.Uint32(mem))))
 	default:
@@ -126,7 +131,7 @@ func (r *result) addOutput(binding, file string, t npy.DType, shape []uint64, fi
 	r.Outputs = append(r.Outputs, outputIO{Binding: binding, Type: t.String(), File: file, Shape: shape, First: first})
 }
 
-// setOutcome takes over how the launch ended.
+// setOutcome records how the launch ended.
 func (r *result) setOutcome(j *job, c client.Completion) {
 	o := c.Outcome
 	r.kind, r.Outcome = o.Kind, o.Kind.String()
@@ -134,6 +139,7 @@ func (r *result) setOutcome(j *job, c client.Completion) {
 		r.Bytes += uint64(len(mem))
 		r.Elements = max(r.Elements, uint64(len(mem))/j.types[i].Bytes())
 	}
+
 	r.DeviceNanos = c.DeviceTime.Nanoseconds()
 	if c.DeviceTime > 0 {
 		r.BytesPerSec = float64(r.Bytes) / c.DeviceTime.Seconds()
@@ -144,16 +150,18 @@ func (r *result) setOutcome(j *job, c client.Completion) {
 	if o.Cause != outcome.NoCause {
 		r.Cause = o.Cause.String()
 	}
+
 	if o.Cause == outcome.TrapCause {
 		r.Trap = &trapInfo{Kind: o.Trap.Kind.String(), Binding: o.Trap.Binding, Offset: o.Trap.Offset, Workgroup: o.Trap.Workgroup, Lane: o.Trap.Lane}
 		if int(o.Trap.Binding) < len(j.info.Bindings) {
 			r.Trap.Name = j.info.Bindings[o.Trap.Binding].Name
 		}
 	}
+
 	r.Explanation = explain(o, r.Trap, j)
 }
 
-// explain puts an outcome other than ok into plain words.
+// explain describes an outcome other than ok in plain words.
 func explain(o outcome.Outcome, trap *trapInfo, j *job) string {
 	switch o.Kind {
 	case outcome.Failed:
@@ -168,16 +176,19 @@ func explain(o outcome.Outcome, trap *trapInfo, j *job) string {
 			return "The device reached for memory that it was not granted while the program ran; the IOMMU refused, and nothing was changed there. If another program on this device ends so too, tell the operator."
 		}
 		return "The device reported an error. Run it again; if that repeats, look at device-manager's log."
+
 	case outcome.TimedOut:
 		limit := "its deadline"
 		if j.cmd.Deadline > 0 {
 			limit += " of " + durationText(j.cmd.Deadline)
 		}
 		return fmt.Sprintf("The work missed %s and was stopped. --deadline sets it, up to %s for this tenant.", limit, durationText(j.describe.MaxDeadline))
+
 	case outcome.Innocent:
 		return "Another's work disturbed the device; this program did nothing wrong. Run it again."
 	case outcome.Cancelled:
 		return "The work was cancelled before it was done. Nothing was saved; run it again to have the result."
+
 	case outcome.Revoked:
 		return "The session was ended by the service while the work was running. Run it again, or ask the operator why."
 	case outcome.DeviceLost:
@@ -192,6 +203,7 @@ func explainTrap(kind outcome.TrapKind, t *trapInfo, j *job) string {
 	if t.Name != "" {
 		binding += " (" + t.Name + ")"
 	}
+
 	at := fmt.Sprintf("at byte %s of %s", countText(t.Offset), binding)
 	switch kind {
 	case outcome.OutOfBounds:
@@ -200,21 +212,26 @@ func explainTrap(kind outcome.TrapKind, t *trapInfo, j *job) string {
 			size = fmt.Sprintf(", which has %s bytes", countText(uint64(len(j.memory[t.Binding]))))
 		}
 		return fmt.Sprintf("The program reached outside its memory %s%s, %s. Give it larger inputs or a smaller --grid, or correct the program.", at, size, where)
+
 	case outcome.Misaligned:
 		return fmt.Sprintf("The program made a misaligned access %s, %s. Correct the program.", at, where)
 	case outcome.DivideByZero:
 		return fmt.Sprintf("The program divided an integer by zero %s. Look for a zero in its inputs, or correct the program.", where)
+
 	case outcome.Unreachable:
 		return fmt.Sprintf("The program came to a place it calls unreachable, %s. Check its inputs, or correct the program.", where)
 	case outcome.DivergentBarrier:
 		return fmt.Sprintf("Some lanes of a workgroup did not reach a barrier that the others wait at, %s. Correct the program.", where)
+
 	case outcome.DataRace:
 		return fmt.Sprintf("Two lanes used the same memory, %s, with no barrier between, %s. Correct the program.", at, where)
 	case outcome.Uninitialized:
 		return fmt.Sprintf("The program read shared memory before it wrote it, %s. Correct the program.", where)
+
 	case outcome.MemoryGone:
 		return fmt.Sprintf("The memory under %s could not be read, %s. Run it again; if that repeats, look at device-manager's log.", binding, where)
 	}
+
 	return fmt.Sprintf("The program trapped %s. Check its inputs, or correct the program.", where)
 }
 
@@ -242,6 +259,7 @@ func (a *app) printResultText(r *result) {
 	line := func(name, format string, args ...any) {
 		fmt.Fprintf(a.out, "  %-12s %s\n", visible(name), visible(fmt.Sprintf(format, args...)))
 	}
+
 	if r.Explanation != "" {
 		fmt.Fprintf(a.out, "  %s\n", visible(r.Explanation))
 	}
@@ -249,16 +267,19 @@ func (a *app) printResultText(r *result) {
 		line("elements", "%s", countText(r.Elements))
 	}
 	if r.kind != outcome.OK {
-		return // what was measured means nothing
+		return // the measurements mean nothing
 	}
+
 	line("device time", "%s", durationText(time.Duration(r.DeviceNanos)))
 	if r.BytesPerSec > 0 {
 		line("throughput", "%s/s over %s", bytesText(uint64(r.BytesPerSec)), bytesText(r.Bytes))
 	}
+
 	line("loading", "%s", durationText(time.Duration(r.LoadNanos)))
 	if r.SaveNanos > 0 {
 		line("saving", "%s", durationText(time.Duration(r.SaveNanos)))
 	}
+
 	for _, o := range r.Outputs {
 		values := make([]string, len(o.First))
 		for i, v := range o.First {

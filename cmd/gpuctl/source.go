@@ -17,17 +17,19 @@ import (
 // compiler turns GLSL into SPIR-V.
 const compiler = "glslangValidator"
 
-// programFile makes a bundle of the file that arg names, if it names one rather
-// than a program of a device. With debug set the compiler keeps source lines.
+// programFile makes a bundle of the file that arg names, unless arg names a program
+// of a device. With debug set, the compiler keeps source lines.
 func programFile(ctx context.Context, arg string, debug bool) (bundle []byte, isFile bool, err error) {
 	ext := filepath.Ext(arg)
 	if ext != ".comp" && ext != ".spv" && !strings.Contains(arg, "/") {
 		return nil, false, nil
 	}
+
 	module, err := readProgram(ctx, arg, ext == ".comp", debug)
 	if err != nil {
 		return nil, true, err
 	}
+
 	manifest, err := readManifest(strings.TrimSuffix(arg, ext) + ".json")
 	if err != nil || manifest == nil && isBundle(module) {
 		return module, true, err
@@ -38,10 +40,12 @@ func programFile(ctx context.Context, arg string, debug bool) (bundle []byte, is
 	if manifest.Name == "" {
 		manifest.Name = nameOf(arg)
 	}
+
 	bundle, err = program.Encode(module, manifest)
 	if err != nil {
 		err = usagef("%s: %v", arg, err)
 	}
+
 	return bundle, true, err
 }
 
@@ -51,9 +55,11 @@ func readProgram(ctx context.Context, path string, compile, debug bool) ([]byte,
 		return nil, inputError(err)
 	}
 	defer f.Close()
+
 	if compile {
 		return compileGLSL(ctx, path, debug)
 	}
+
 	module, err := io.ReadAll(io.LimitReader(f, program.MaxBundleBytes+1))
 	switch {
 	case err != nil:
@@ -63,6 +69,7 @@ func readProgram(ctx context.Context, path string, compile, debug bool) ([]byte,
 	case len(module) == 0:
 		return nil, usagef("%s is empty", path)
 	}
+
 	return module, nil
 }
 
@@ -78,43 +85,46 @@ func inputError(err error) error {
 // isBundle tells a bundle from a bare module.
 func isBundle(data []byte) bool { return strings.HasPrefix(string(data), "CGPB") }
 
-// compileGLSL runs the compiler. What it has to say is the user's.
+// compileGLSL runs the compiler. Its messages are for the user.
 func compileGLSL(ctx context.Context, path string, debug bool) ([]byte, error) {
 	tool, err := exec.LookPath(compiler)
 	if err != nil {
 		return nil, &hinted{usagef("%s has to be compiled, and there is no %s here", path, compiler), "Install it (Debian: apt-get install glslang-tools), or compile it elsewhere and name the .spv file."}
 	}
+
 	dir, err := os.MkdirTemp("", "gpuctl-")
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
+
 	module := filepath.Join(dir, "module.spv")
 	args := []string{"-V", "--target-env", "vulkan1.1", "-o", module}
 	if debug {
 		args = append(args, "-g")
 	}
-	said, err := exec.CommandContext(ctx, tool, append(args, path)...).CombinedOutput()
+
+	output, err := exec.CommandContext(ctx, tool, append(args, path)...).CombinedOutput()
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
 	if err != nil {
-		return nil, &hinted{usagef("%s does not compile: %s", path, compilerErrors(string(said))), "Correct the source."}
+		return nil, &hinted{usagef("%s does not compile: %s", path, compilerErrors(string(output))), "Correct the source."}
 	}
+
 	return os.ReadFile(module)
 }
 
-// compilerErrors are the lines of the compiler's output that tell errors, at most
-// a few.
-func compilerErrors(said string) string {
+// compilerErrors are the error lines of the compiler's output, at most a few.
+func compilerErrors(output string) string {
 	var errs []string
-	for line := range strings.Lines(said) {
+	for line := range strings.Lines(output) {
 		if text, ok := strings.CutPrefix(strings.TrimSpace(line), "ERROR: "); ok && len(errs) < 5 && !strings.HasPrefix(text, "0:0:") {
 			errs = append(errs, text)
 		}
 	}
 	if len(errs) == 0 {
-		return strings.TrimSpace(said)
+		return strings.TrimSpace(output)
 	}
 	return strings.Join(errs, "; ")
 }
@@ -135,7 +145,7 @@ func readManifest(path string) (*program.Manifest, error) {
 	return m, nil
 }
 
-// nameOf makes a program's name of a file's: letters, digits and underscores.
+// nameOf derives a program's name from a file's: letters, digits and underscores.
 func nameOf(path string) string {
 	base := filepath.Base(path)
 	base = strings.TrimSuffix(base, filepath.Ext(base))
@@ -151,5 +161,5 @@ func nameOf(path string) string {
 	return name[:min(len(name), program.MaxNameBytes)]
 }
 
-// digestText is how a program is named by its digest.
+// digestText names a program by its digest.
 func digestText(d [32]byte) string { return fmt.Sprintf("sha256:%x", d[:]) }

@@ -22,7 +22,7 @@ import (
 	"capgpu/model/server"
 )
 
-// speakArgs is which model, and how it chooses: shared by "generate" and "chat".
+// speakArgs choose a model and its sampling, shared by "generate" and "chat".
 type speakArgs struct {
 	Model     string   `help:"Model file to load into a session of this tenant: GGUF, a llama2.c .bin, or a folder of Hugging Face." placeholder:"FILE" short:"m" xor:"model"`
 	Server    string   `help:"Socket of a running model-server instead (its --rpc). Default: $$CAPGPU_MODEL_SERVER." placeholder:"PATH" xor:"model"`
@@ -40,7 +40,7 @@ type speakArgs struct {
 	Progress  bool     `help:"Report progress on standard error even if it is no terminal."`
 }
 
-// sampling checks what was asked for before anything is loaded.
+// sampling checks the parameters before anything is loaded.
 func (s *speakArgs) sampling(temperature float32) (sample.Params, error) {
 	p := sample.Params{Temperature: temperature, TopK: s.TopK, TopP: s.TopP, MinP: s.MinP, Repetition: s.Penalty}
 	if s.Seed != "" {
@@ -59,11 +59,11 @@ func (s *speakArgs) sampling(temperature float32) (sample.Params, error) {
 	return p, nil
 }
 
-// speaker is a model to talk to, and how to be done with it.
+// speaker is a model, and the function to close it.
 type speaker struct {
 	lm.Model
-	begun func() // an answer comes: nothing else may be on the terminal
-	// failed is closed when there is no model any more; reason says why.
+	begun func() // an answer begins: nothing else may be on the terminal
+	// failed is closed when the model is lost; reason returns why.
 	failed <-chan struct{}
 	reason func() error
 	close  func()
@@ -94,6 +94,7 @@ func (a *app) loadHere(ctx context.Context, s *speakArgs) (*speaker, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	conn, err := a.dial(ctx)
 	if err == nil {
 		var d client.DeviceInfo
@@ -108,6 +109,7 @@ func (a *app) loadHere(ctx context.Context, s *speakArgs) (*speaker, error) {
 			conn.Close()
 		}
 	}
+
 	return nil, errors.Join(err, file.Close())
 }
 
@@ -118,17 +120,19 @@ func (a *app) serveHere(ctx context.Context, s *speakArgs, file *model.File, dev
 		Dial: a.dial, Device: device, File: file,
 		Llama:    llama.Options{Sequences: 1, Context: s.Context},
 		Progress: func(done, total uint64) { p.bytes("loading "+file.Name, done, total) },
-		Log:      slog.New(slog.DiscardHandler), // what goes wrong is in the errors
+		Log:      slog.New(slog.DiscardHandler), // the returned errors report failures
 	})
 	if err != nil {
 		return nil, err
 	}
+
 	ended := make(chan struct{})
 	var why error
 	go func() {
 		defer close(ended)
 		why = m.Run(context.WithoutCancel(ctx))
 	}()
+
 	here := &speaker{
 		Model: m, begun: p.clear, failed: ended,
 		reason: func() error { <-ended; return why },
@@ -141,15 +145,17 @@ func (a *app) serveHere(ctx context.Context, s *speakArgs, file *model.File, dev
 			}
 		},
 	}
+
 	if err := m.Await(ctx); err != nil {
 		here.close()
 		return nil, err
 	}
+
 	return here, nil
 }
 
-// said is an answer and what it cost, as JSON shows it.
-type said struct {
+// spokenAnswer is an answer and its cost, as JSON shows it.
+type spokenAnswer struct {
 	Text   string  `json:"text"`
 	Finish string  `json:"finish"`
 	Usage  sayings `json:"usage"`
@@ -165,14 +171,16 @@ type sayings struct {
 	TokensPerSecond  float64 `json:"tokensPerSecond"`
 }
 
-// say streams an answer to w, and returns it whole; with trim without the spaces before
-// it, with which many vocabularies begin a word. begun is called before the first of it.
-func (a *app) say(ctx context.Context, m *speaker, q lm.Request, w io.Writer, trim bool, begun func()) (*said, error) {
+// speak streams an answer to w, and returns it whole. With trim it drops the
+// leading spaces, with which many vocabularies begin a word. begun is called before
+// the first text.
+func (a *app) speak(ctx context.Context, m *speaker, q lm.Request, w io.Writer, trim bool, begun func()) (*spokenAnswer, error) {
 	stream, err := m.Generate(ctx, q)
 	if err != nil {
 		return nil, m.because(err)
 	}
 	defer stream.Close()
+
 	var text strings.Builder
 	tokens := make([]lm.Token, 64)
 	for {
@@ -180,13 +188,15 @@ func (a *app) say(ctx context.Context, m *speaker, q lm.Request, w io.Writer, tr
 		if n > 0 && text.Len() == 0 {
 			begun()
 		}
+
 		for _, t := range tokens[:n] {
 			if trim && text.Len() == 0 {
 				t.Text = strings.TrimLeft(t.Text, " ")
 			}
 			text.WriteString(t.Text)
-			io.WriteString(w, spoken(t.Text)) // nobody is left to tell that standard output is gone
+			io.WriteString(w, spoken(t.Text)) // nobody is left to learn that standard output is gone
 		}
+
 		if errors.Is(err, io.EOF) {
 			break
 		}
@@ -195,19 +205,22 @@ func (a *app) say(ctx context.Context, m *speaker, q lm.Request, w io.Writer, tr
 			return nil, m.because(err)
 		}
 	}
+
 	begun()
 	u := stream.Usage()
-	r := &said{Text: text.String(), Finish: stream.Finish().String(), Usage: sayings{
+	r := &spokenAnswer{Text: text.String(), Finish: stream.Finish().String(), Usage: sayings{
 		PromptTokens: u.PromptTokens, CompletionTokens: u.CompletionTokens, QueuedNanos: u.Queued.Nanoseconds(),
 		PrefillNanos: u.Prefill.Nanoseconds(), DecodeNanos: u.Decode.Nanoseconds(), DeviceNanos: u.DeviceTime.Nanoseconds(),
 	}}
+
 	if u.Decode > 0 {
 		r.Usage.TokensPerSecond = float64(max(u.CompletionTokens-1, 0)) / u.Decode.Seconds()
 	}
+
 	return r, nil
 }
 
-// because is why the model is gone, where it is; otherwise err.
+// because is why the model is gone, if it is; otherwise err.
 func (m *speaker) because(err error) error {
 	if m.failed == nil || !errors.Is(err, gpuerr.Closed) {
 		return err
@@ -217,13 +230,13 @@ func (m *speaker) because(err error) error {
 		if why := m.reason(); why != nil {
 			return why
 		}
-	case <-time.After(time.Second): // the server says that it stops a moment before it has
+	case <-time.After(time.Second): // the server reports its end a moment before it ends
 	}
 	return err
 }
 
-// spoken is text that a terminal may show: lines and tabs stay, what would steer it does
-// not.
+// spoken is text that is safe for a terminal: lines and tabs stay, control
+// sequences do not.
 func spoken(s string) string {
 	var b strings.Builder
 	for i, line := range strings.Split(s, "\n") {
@@ -241,7 +254,7 @@ func spoken(s string) string {
 }
 
 // summary is one line about an answer.
-func (r *said) summary() string {
+func (r *spokenAnswer) summary() string {
 	u := r.Usage
 	line := fmt.Sprintf("%d tokens", u.CompletionTokens)
 	if u.TokensPerSecond > 0 {
@@ -270,13 +283,13 @@ func (a *app) readPrompt(prompt string) (string, error) {
 	return string(b), nil
 }
 
-// answer is what Ctrl-C stops first.
+// answer is the part of a command that Ctrl-C stops first.
 type answer struct {
 	mu   sync.Mutex
 	stop context.CancelFunc // +checklocks:mu
 }
 
-// begin is a context that interrupt ends.
+// begin returns a context that interrupt ends.
 func (n *answer) begin(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	n.mu.Lock()
@@ -290,7 +303,7 @@ func (n *answer) begin(ctx context.Context) (context.Context, context.CancelFunc
 	}
 }
 
-// interrupt ends the answer that is being given, if there is one.
+// interrupt ends the current answer, if there is one.
 func (n *answer) interrupt() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()

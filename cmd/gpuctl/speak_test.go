@@ -32,7 +32,7 @@ func spoke(t *testing.T, env map[string]string, in io.Reader, args ...string) *i
 	return &i
 }
 
-// modelServer serves a model that says words backwards.
+// modelServer serves a model that repeats words backwards.
 func modelServer(t *testing.T, m *lmtest.Model) (env map[string]string) {
 	path := filepath.Join(t.TempDir(), "m.sock")
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
@@ -62,7 +62,7 @@ func TestGenerateFromServer(t *testing.T) {
 	require.Empty(t, i.err.String())
 
 	i = spoke(t, env, nil, "--json", "generate", "--stop", "wo", "one two")
-	var r said
+	var r spokenAnswer
 	require.NoError(t, json.Unmarshal(i.out.Bytes(), &r))
 	require.Equal(t, "stop", r.Finish)
 	require.Equal(t, 8, r.Usage.PromptTokens)
@@ -79,7 +79,7 @@ func TestGenerateFromServer(t *testing.T) {
 		[]any{p.Temperature, p.TopK, p.TopP, p.MinP, p.Repetition, p.Seed, p.Seeded})
 }
 
-// What steers a terminal is shown, not sent.
+// Control sequences for a terminal are shown, not sent.
 func TestAnswersCannotSteerTheTerminal(t *testing.T) {
 	i := spoke(t, modelServer(t, lmtest.New()), nil, "generate", "-n", "5", "-q", "--echo", "a\x1b[2Jb\n\tc")
 	require.Equal(t, 0, i.exit)
@@ -107,6 +107,7 @@ func TestGenerateFails(t *testing.T) {
 		require.Equal(t, exitUsage, i.exit, args)
 		require.Contains(t, i.err.String(), want)
 	}
+
 	i = spoke(t, nil, nil, "generate", "--server", "/none/m.sock", "x")
 	require.Equal(t, exitUnreachable, i.exit)
 	require.Contains(t, i.err.String(), "there is no model server at /none/m.sock")
@@ -130,6 +131,7 @@ func TestChat(t *testing.T) {
 		prompts = append(prompts, string(b))
 		require.Contains(t, q.Stop, "\nUser:")
 	}
+
 	require.Equal(t, []string{"sys\none two", "sys\none two\ntwo one\nthree", "sys\nfour"}, prompts)
 	require.Contains(t, i.out.String(), "> two one\n> ")
 
@@ -159,7 +161,7 @@ func TestInterruptedAnswer(t *testing.T) {
 	require.Contains(t, i.err.String(), "stopped")
 }
 
-// The real thing: a model in a session of this tenant.
+// A real model in a session of this tenant.
 func TestGenerateHere(t *testing.T) {
 	dir := modeltest.Stories(t)
 	service := sessiontest.Start(t, sessiontest.Options{})
@@ -179,7 +181,7 @@ func TestGenerateHere(t *testing.T) {
 	require.Contains(t, i.err.String(), "no such file")
 }
 
-// A quota that is too small says so before anything is loaded.
+// A quota that is too small is reported before anything is loaded.
 func TestGenerateHereWithoutRoom(t *testing.T) {
 	dir := modeltest.Stories(t)
 	service := sessiontest.Start(t, sessiontest.Options{Attach: func(a *gpu.Attach) { a.TenantLimits[ledger.DeviceMemory] = 256 << 10 }})

@@ -21,13 +21,13 @@ type budgetCmd struct {
 	Device string `help:"Index or name of the device. Default: all that are ready." short:"d" placeholder:"DEVICE"`
 }
 
-// status is what gpuctl reads of a driver's account of itself. The driver may be
-// newer and say more, or older and say less.
+// status is the part of a driver's status that gpuctl reads. The driver may be
+// newer and report more, or older and report less.
 type status struct {
 	Version string `json:"version"` // of the driver
 	Faults  uint64 `json:"faults"`
 	Resets  uint64 `json:"resets"`
-	// Recovery counts the steps of the ladder, and how long they took.
+	// Recovery counts the recovery steps, and their durations.
 	Recovery struct {
 		Incidents uint64            `json:"incidents"`
 		Steps     map[string]uint64 `json:"steps"`
@@ -60,26 +60,28 @@ type status struct {
 	} `json:"tenants"`
 }
 
-// deviceStatus is a driver's account of a device.
+// deviceStatus is a driver's status of a device.
 type deviceStatus struct {
 	device client.DeviceInfo
 	status
-	text json.RawMessage // as the driver said it
+	text json.RawMessage // as the driver sent it
 }
 
-// readStatus asks the named device for its status, or all that are ready.
+// readStatus asks the named device for its status, or all devices that are ready.
 func (a *app) readStatus(ctx context.Context, device string) ([]deviceStatus, error) {
 	conn, err := a.dial(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer conn.Close()
+
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	first, err := chooseDevice(ctx, conn, device)
 	if err != nil {
 		return nil, err
 	}
+
 	chosen := []client.DeviceInfo{first}
 	if device == "" {
 		all, err := conn.Devices(ctx)
@@ -90,6 +92,7 @@ func (a *app) readStatus(ctx context.Context, device string) ([]deviceStatus, er
 			chosen = ready
 		}
 	}
+
 	var read []deviceStatus
 	for _, d := range chosen {
 		s := deviceStatus{device: d}
@@ -101,6 +104,7 @@ func (a *app) readStatus(ctx context.Context, device string) ([]deviceStatus, er
 		}
 		read = append(read, s)
 	}
+
 	return read, nil
 }
 
@@ -153,15 +157,17 @@ func (a *app) showSessions(st deviceStatus) {
 				countText(s.InFlight), durationText(time.Duration(s.DeviceTimeNanos)), outcomesText(s.Outcomes)})
 		}
 	}
+
 	if len(rows) == 0 {
 		fmt.Fprintf(a.out, "No session is open on %s.\n", visible(st.device.Name))
 	} else {
 		table(a.out, []string{"SESSION", "TENANT", "MAY", "AGE", "BUFFERS", "MEMORY", "RUNNING", "DEVICE TIME", "ENDED"}, rows)
 	}
+
 	fmt.Fprint(a.out, troubleText(st.device.Name, st.status))
 }
 
-// troubleText is what went wrong on the device since its driver started.
+// troubleText lists the failures on the device since its driver started.
 func troubleText(device string, st status) string {
 	text := ""
 	if st.Resets > 0 {
@@ -203,7 +209,7 @@ func (c budgetCmd) Run(ctx context.Context, a *app) error {
 	return nil
 }
 
-// budgetJSON is one resource of one device for scripts.
+// budgetJSON is one resource of one device, for scripts.
 type budgetJSON struct {
 	Device   string `json:"device"`
 	Tenant   string `json:"tenant"`
@@ -237,15 +243,17 @@ func (a *app) showBudget(st deviceStatus) {
 			rows = append(rows, []string{b.Class, amount(b.Class, used), amount(b.Class, b.Limit), shareText(used, b.Limit), amount(b.Class, b.Peak)})
 		}
 	}
+
 	if len(rows) == 0 {
 		fmt.Fprintf(a.out, "Nothing is in use on %s, and nothing is limited.\n", visible(st.device.Name))
 	} else {
 		table(a.out, []string{"RESOURCE", "USED", "LIMIT", "SHARE", "PEAK"}, rows)
 	}
+
 	fmt.Fprint(a.out, banned)
 }
 
-// shareText is how much of a limit is used.
+// shareText is the used share of a limit.
 func shareText(used, limit uint64) string {
 	switch {
 	case limit == 1<<64-1:
@@ -258,7 +266,7 @@ func shareText(used, limit uint64) string {
 	return fmt.Sprintf("%.0f%%", 100*float64(used)/float64(limit))
 }
 
-// banText says why a tenant is banned and until when.
+// banText is the reason for a tenant's ban, and its end.
 func banText(tenant, reason string, until, now time.Time) string {
 	why := "too many strikes"
 	if reason != "" {

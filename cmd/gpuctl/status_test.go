@@ -19,15 +19,15 @@ import (
 	"capgpu/internal/cmdline"
 )
 
-// Devices that are ready in the list, and whose status is refused.
+// Devices that are listed as ready and refuse their status.
 const (
-	readyAndLost   = 101 // because they went just then
+	readyAndLost   = 101 // because they were lost just then
 	readyAndBroken = 102
 	readyAndBusy   = 103 // with something else
 )
 
-// serveDevices answers a tenant socket with devices of the given states, each of
-// which has one session whose number is its own plus 40.
+// serveDevices answers a tenant socket with devices of the given states. Each has
+// one session, with the device's number plus 40.
 func serveDevices(t *testing.T, states ...uint32) (socket string) {
 	t.Helper()
 	socket = filepath.Join(t.TempDir(), "t.sock")
@@ -40,6 +40,7 @@ func serveDevices(t *testing.T, states ...uint32) (socket string) {
 		switch m.Type {
 		case control.TypeHello:
 			return control.NewReply(m, control.HelloReply{Version: control.HelloVersion, Tenant: "t"}.AppendTo(nil))
+
 		case control.TypeListDevices:
 			var list control.ListDevicesReply
 			for i, s := range states {
@@ -51,6 +52,7 @@ func serveDevices(t *testing.T, states ...uint32) (socket string) {
 				})
 			}
 			return control.NewReply(m, list.AppendTo(nil))
+
 		case control.TypeStatus:
 			req, err := control.ParseStatusRequest(m.Body)
 			if err == nil && states[req.Index] == readyAndBroken {
@@ -64,6 +66,7 @@ func serveDevices(t *testing.T, states ...uint32) (socket string) {
 			}
 			text := fmt.Sprintf(`{"version": "v0.1.0", "recovery": {"incidents": 3, "steps": {"queueReset": 2}, "stepNanos": {"queueReset": 5000000}}, "tenants": [{"tenant": "t", "budget": [{"class": "sessions", "used": 1, "limit": 4, "peak": %d}], "sessions": [{"id": %d, "facet": "full"}]}]}`, req.Index+1, req.Index+40)
 			return control.NewReply(m, []byte(text))
+
 		case control.TypeNextState:
 			req, err := control.ParseNextStateRequest(m.Body)
 			if err != nil {
@@ -75,19 +78,23 @@ func serveDevices(t *testing.T, states ...uint32) (socket string) {
 			}
 			return control.NewReply(m, now.AppendTo(nil))
 		}
+
 		return control.ErrorReply(m, gpuerr.New(gpuerr.Unimplemented, "%v", m.Type))
 	}
+
 	serving.Go(func() {
 		for {
 			c, err := l.AcceptUnix()
 			if err != nil {
 				return
 			}
+
 			raw, err := c.SyscallConn()
 			if err != nil {
 				t.Errorf("accept: %v", err)
 				return
 			}
+
 			fd := -1
 			raw.Control(func(s uintptr) { fd, _ = unix.FcntlInt(s, unix.F_DUPFD_CLOEXEC, 0) })
 			c.Close()
@@ -96,19 +103,22 @@ func serveDevices(t *testing.T, states ...uint32) (socket string) {
 				t.Errorf("accept: %v", err)
 				return
 			}
+
 			serving.Go(func() { control.Serve(ctx, conn, answer) })
 		}
 	})
+
 	t.Cleanup(func() {
 		cancel()
 		l.Close()
 		serving.Wait()
 	})
+
 	return socket
 }
 
-// Without --device, what all devices do is shown, each under its name; those that are
-// not ready have nothing to show.
+// Without --device, all devices are shown, each under its name; a device that is
+// not ready shows nothing.
 func TestStatusOfSeveralDevices(t *testing.T) {
 	socket := serveDevices(t, 1, 3, 1)
 	run := func(args ...string) *invocation {
@@ -145,14 +155,15 @@ func TestStatusOfSeveralDevices(t *testing.T) {
 	}
 }
 
-// With no device ready, why the first one is not is the answer.
+// If no device is ready, the answer is the reason of the first one.
 func TestStatusWithoutReadyDevice(t *testing.T) {
 	i := gpuctl(context.Background(), nil, false, "--socket", serveDevices(t, 3, 3), "sessions")
 	require.NotZero(t, i.exit)
 	require.Contains(t, i.err.String(), "edu0")
 }
 
-// What Prometheus is told of devices, in its text format: also of one that has no driver.
+// The metrics of devices, in Prometheus's text format, also of a device without a
+// driver.
 func TestMetrics(t *testing.T) {
 	i := gpuctl(context.Background(), nil, false, "--socket", serveDevices(t, 1, 3), "metrics")
 	require.Zero(t, i.exit, i.err.String())
@@ -169,6 +180,7 @@ func TestMetrics(t *testing.T) {
 			require.Regexp(t, `^capgpu_\w+\{(program="\w+",)?(device="edu\d"|version="[^"]+"\})[^}]*\}? [0-9.e+-]+\n$`, line)
 		}
 	}
+
 	for _, want := range []string{
 		`capgpu_build_info{program="gpuctl",version="` + cmdline.Revision() + `"} 1`, `capgpu_build_info{program="driver",device="edu0",version="v0.1.0"} 1`,
 		`capgpu_device_state{device="edu0",state="ready"} 1`, `capgpu_device_state{device="edu1",state="wedged"} 1`, `capgpu_device_suspended{device="edu0"} 0`,
@@ -178,12 +190,13 @@ func TestMetrics(t *testing.T) {
 	} {
 		require.Contains(t, i.out.String(), want+"\n")
 	}
+
 	require.NotContains(t, i.out.String(), `capgpu_device_incidents_total{device="edu1"}`)
 	require.Equal(t, `"a\\b\"c"`, labelText(`a\b"c`))
 }
 
-// A status that is refused is told, besides what there is; that of a device which went just
-// then is no error.
+// A refused status is reported, besides the other metrics; that of a device that
+// was lost just then is no error.
 func TestMetricsOfWhoDoesNotTell(t *testing.T) {
 	i := gpuctl(context.Background(), nil, false, "--socket", serveDevices(t, 1, readyAndLost), "metrics")
 	require.Zero(t, i.exit, i.err.String())

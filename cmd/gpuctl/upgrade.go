@@ -8,11 +8,11 @@ import (
 	"capgpu/client"
 )
 
-// adminTimeout is longer than any step of the manager's that a command waits for.
+// adminTimeout is longer than any step of the manager for which a command waits.
 const adminTimeout = time.Minute
 
-// operator is what the commands of the operator have in common. The socket is the
-// manager's own, beside those of the tenants.
+// operator is the common part of the operator's commands. The socket is the
+// manager's own, beside the tenants' sockets.
 type operator struct {
 	Device string `arg:"" help:"Name of the device; \"gpuctl devices\" shows it."`
 	Admin  string `help:"Admin socket of device-manager. Default: manager.admin.sock beside the tenant socket." placeholder:"PATH"`
@@ -44,10 +44,12 @@ func (c upgradeCmd) Run(ctx context.Context, a *app) error {
 		if c.Force {
 			upgrade = admin.ForceUpgrade
 		}
+
 		u, err := upgrade(ctx, c.Device)
 		if err != nil {
 			return err
 		}
+
 		if a.json {
 			a.printJSON(struct {
 				Device     string `json:"device"`
@@ -59,6 +61,7 @@ func (c upgradeCmd) Run(ctx context.Context, a *app) error {
 			}{c.Device, u.Epoch, u.Generation, u.Sessions, u.Preempted, u.Pause.Nanoseconds()})
 			return nil
 		}
+
 		fmt.Fprintf(a.out, "%s has another driver: generation %d of epoch %d, %d sessions went on, %d were in the way and have ended, nothing was begun for %v.\n",
 			visible(c.Device), u.Generation, u.Epoch, u.Sessions, u.Preempted, u.Pause.Round(100*time.Microsecond))
 		return nil

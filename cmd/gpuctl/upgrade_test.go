@@ -12,7 +12,8 @@ import (
 	"capgpu/gpuerr"
 )
 
-// Who may not be the operator, or finds no device-manager, hears that and not of a driver.
+// A caller that may not be the operator, or that finds no device-manager, gets that
+// error and not one of a driver.
 func TestOperatorHearsWhyNobodyAnswers(t *testing.T) {
 	dir := t.TempDir()
 	run := func(args ...string) *invocation {

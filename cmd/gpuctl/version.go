@@ -12,7 +12,7 @@ import (
 type versionCmd struct{}
 
 type versionInfo struct {
-	Version  string `json:"version"` // of the release, or the commit
+	Version  string `json:"version"` // the release, or the commit
 	Commit   string `json:"commit"`  // or "unknown"
 	Go       string `json:"go"`
 	Platform string `json:"platform"`

@@ -15,7 +15,7 @@ import (
 	"capgpu/program"
 )
 
-// dataArgs is what a program works on: shared by "run" and "check".
+// dataArgs are the data arguments of a program, shared by "run" and "check".
 type dataArgs struct {
 	In       []string `help:"Input for the next binding that the program reads, or NAME=FILE for the binding NAME (write ./ before a file whose name has a =). A .npy file or raw little-endian values. Repeat for more." placeholder:"FILE" sep:"none" short:"i"`
 	Out      []string `help:"Where to save the next binding that the program writes, or NAME=FILE. A name ending in .npy gets a header, any other raw values. Repeat for more." placeholder:"FILE" sep:"none" short:"o"`
@@ -30,7 +30,7 @@ type dataArgs struct {
 	Progress bool     `help:"Report progress on standard error even if it is no terminal."`
 }
 
-// info is what gpuctl has to know of a program, whoever tells.
+// info is everything that gpuctl needs to know about a program, from any source.
 type info struct {
 	Name        string
 	Bindings    []program.Binding
@@ -53,16 +53,16 @@ func infoOfProgram(p *program.Info) info {
 	return info{Name: p.Name, Bindings: p.Bindings, Inline: p.Inline, InlineBytes: p.InlineBytes}
 }
 
-// deviceLimits are checked before any memory is filled, so that what asks for too
-// much can still be named.
+// deviceLimits are checked before any memory is filled, so that the error can still
+// name the argument that exceeds them.
 type deviceLimits struct {
 	name                                string
 	maxGridDim, maxBlockDim, maxThreads uint32
 	maxBufferBytes                      uint64
 }
 
-// work is one use of a program: what the user asked, resolved against what the
-// program takes.
+// work is one use of a program: the user's arguments, resolved against the
+// program's interface.
 type work struct {
 	app      *app
 	args     dataArgs
@@ -80,7 +80,7 @@ type work struct {
 	memory      [][]byte // of each binding
 }
 
-// newWork reads the arguments as far as they mean something without a program.
+// newWork reads the arguments, as far as they are meaningful without a program.
 func newWork(a *app, args dataArgs) (work, error) {
 	w := work{app: a, args: args}
 	var err error
@@ -99,6 +99,7 @@ func newWork(a *app, args dataArgs) (work, error) {
 	if _, known := npy.ParseDType(args.Type); args.Type != "" && !known {
 		return w, usagef("--type %s: the types are %s", args.Type, listText(npy.Names()))
 	}
+
 	w.progress = &progress{w: a.err, on: args.Progress || a.errIsTerm, term: a.errIsTerm, now: a.now}
 	return w, nil
 }
@@ -110,6 +111,7 @@ func (w *work) resolve(i info) error {
 	if w.inline, err = inlineArgs(i, w.args.Inline); err != nil {
 		return err
 	}
+
 	ins, err := assign(i, program.Read, w.args.In, "--in")
 	if err != nil {
 		return err
@@ -126,11 +128,12 @@ func (w *work) resolve(i info) error {
 	if err := w.sizeOutputs(); err != nil {
 		return err
 	}
+
 	return w.checkSizes()
 }
 
-// checkLaunch finds out before any memory is filled that the device cannot have
-// this launch, or that its results could not be saved.
+// checkLaunch checks, before any memory is filled, that the device can have this
+// launch and that its results can be saved.
 func (w *work) checkLaunch() error {
 	grid, block, lim := w.grid, w.block, &w.limits
 	switch threads := block.Count(); {
@@ -141,6 +144,7 @@ func (w *work) checkLaunch() error {
 	case threads > uint64(lim.maxThreads):
 		return gpuerr.New(gpuerr.LaunchLimit, "--block %s: these are %s threads, the device takes up to %s", w.args.Block, countText(threads), countText(uint64(lim.maxThreads)))
 	}
+
 	for _, path := range w.files {
 		if path == "" {
 			continue
@@ -152,16 +156,18 @@ func (w *work) checkLaunch() error {
 			return &fs.PathError{Op: "write", Path: path, Err: err}
 		}
 	}
+
 	return nil
 }
 
-// sizeOutputs settles the shape of what the program only writes. Inputs that
-// differ in size do not tell it: taking one of them would make up elements or
-// lose some.
+// sizeOutputs decides the shape of bindings that the program only writes. If inputs
+// differ in size, they do not decide it: using one of them would make up elements
+// or lose some.
 func (w *work) sizeOutputs() error {
 	if w.outShape != nil || !slices.ContainsFunc(w.info.Bindings, func(b program.Binding) bool { return b.Access&program.Write != 0 }) {
 		return nil
 	}
+
 	var first *input
 	for _, in := range w.inputs {
 		switch {
@@ -173,13 +179,15 @@ func (w *work) sizeOutputs() error {
 				first.source(), elementsText(first.shape), in.source(), countText(elements(in.shape)), w.info.Name)
 		}
 	}
+
 	if first == nil {
 		return usagef("%s reads nothing, so nothing tells how much it writes: use --out-shape N", w.info.Name)
 	}
+
 	return nil
 }
 
-// checkSizes finds buffers that no session of the device could have.
+// checkSizes refuses buffers that no session of the device could have.
 func (w *work) checkSizes() error {
 	for i, b := range w.info.Bindings {
 		n, flag := elements(w.outShape), "--out-shape "+w.args.OutShape
@@ -196,7 +204,7 @@ func (w *work) checkSizes() error {
 	return nil
 }
 
-// showElapsed draws the time of a stage that has no measure, until the returned
+// showElapsed displays the time of a stage without a measure, until the returned
 // function is called.
 func (w *work) showElapsed(stage string) (stop func()) {
 	begun := w.app.now()
@@ -214,5 +222,6 @@ func (w *work) showElapsed(stage string) (stop func()) {
 			}
 		}
 	}()
+
 	return func() { close(quit); <-ended }
 }

@@ -26,6 +26,7 @@ func besideACrowd(t *testing.T, kind string, many int, args ...string) (s *insta
 	if os.Getuid() != 0 {
 		t.Skip("NOT TESTED without root: another user beside this one")
 	}
+
 	dir := runDir(t)
 	require.NoError(t, os.Chmod(dir, 0o711))
 	startManager(t, dir)
@@ -52,11 +53,12 @@ func (s *instance) finished() uint64 {
 	return st.Totals.Finished
 }
 
-// ownAnswers is how many asksBeside has.
+// ownAnswers is how many answers asksBeside gets.
 const ownAnswers = 32
 
-// asksBeside asks a few times, some at a time so that it always waits for something, and
-// never is told busy. It returns how many answers others had meanwhile.
+// asksBeside sends a few requests, several at a time so that it always waits for
+// one, and is never refused as busy. It returns how many answers others got
+// meanwhile.
 func (s *instance) asksBeside(want answer) (others uint64) {
 	s.t.Helper()
 	begun := s.finished()
@@ -71,6 +73,7 @@ func (s *instance) asksBeside(want answer) (others uint64) {
 			}
 		})
 	}
+
 	asking.Wait()
 	require.False(s.t, s.t.Failed())
 	return s.finished() - begun - ownAnswers
@@ -83,8 +86,9 @@ func (s *instance) untilAlone(before int) {
 	require.Eventually(s.t, func() bool { return s.fds() <= before }, 20*time.Second, 10*time.Millisecond)
 }
 
-// A user that has hundreds of requests, each of another name, has no more of the model than
-// one that asks for one thing after the other, and takes none of its places to wait.
+// A user with hundreds of requests, each under another name, gets no more of the
+// model than one that sends one request after the other, and takes none of its
+// waiting places.
 func TestNamesDoNotCrowdOut(t *testing.T) {
 	s, _, start := besideACrowd(t, peerstest.Names, 300, "--sequences", "2")
 	want := s.must(question(1, 40))
@@ -102,7 +106,8 @@ func TestNamesDoNotCrowdOut(t *testing.T) {
 	s.untilAlone(before)
 }
 
-// Nor has one with many answers on many connections of Cap'n Proto, for one over HTTP.
+// The same is true of a user with many answers on many Cap'n Proto connections,
+// beside one over HTTP.
 func TestCallsDoNotCrowdOut(t *testing.T) {
 	rpcSocket := filepath.Join(runDir(t), "rpc")
 	require.NoError(t, os.Chmod(filepath.Dir(rpcSocket), 0o711))
@@ -124,7 +129,8 @@ func TestCallsDoNotCrowdOut(t *testing.T) {
 	s.untilAlone(before)
 }
 
-// Large bodies that stop coming take a user's own share of the memory for those, and end.
+// Large bodies that stop coming use up only their user's share of the memory, and
+// end.
 func TestStalledBodiesDoNotCrowdOut(t *testing.T) {
 	s, _, start := besideACrowd(t, peerstest.Bodies, 40)
 	s.http.CloseIdleConnections()
@@ -133,11 +139,12 @@ func TestStalledBodiesDoNotCrowdOut(t *testing.T) {
 	want := s.must(long)
 	c := start()
 	begun := time.Now()
-	for time.Since(begun) < 7*time.Second { // so the first of them have ended
+	for time.Since(begun) < 7*time.Second { // so that the first of them have ended
 		a, err := s.ask(long)
 		require.NoError(t, err)
 		require.Equal(t, want, a)
 	}
+
 	tally, err := c.Stop()
 	require.NoError(t, err)
 	t.Logf("statuses: %v", tally)
@@ -146,8 +153,8 @@ func TestStalledBodiesDoNotCrowdOut(t *testing.T) {
 	s.untilAlone(before)
 }
 
-// Connections that say nothing, or not all, take no other user's, also not one that has said
-// nothing for longer; and they end.
+// Silent connections, and those that do not finish a request, take no other user's
+// place, not even of one that has been silent for longer; and they end.
 func TestSilenceDoesNotCrowdOut(t *testing.T) {
 	s, socket, start := besideACrowd(t, peerstest.Silence, 900)
 	s.must(question(1, 4))
@@ -156,6 +163,7 @@ func TestSilenceDoesNotCrowdOut(t *testing.T) {
 	quiet, err := net.Dial("unix", socket)
 	require.NoError(t, err)
 	defer quiet.Close()
+
 	answers := bufio.NewReader(quiet)
 	body := question(1, 4)
 	ask := func() {
@@ -167,6 +175,7 @@ func TestSilenceDoesNotCrowdOut(t *testing.T) {
 		_, err = io.Copy(io.Discard, r.Body)
 		require.NoError(t, err)
 	}
+
 	ask()
 	c := start()
 	ask()
@@ -174,7 +183,7 @@ func TestSilenceDoesNotCrowdOut(t *testing.T) {
 	quiet.Close()
 
 	s.must(question(1, 4))
-	require.NoError(t, syscall.Kill(c.PID(), syscall.SIGSTOP)) // what ends from now on stays so
+	require.NoError(t, syscall.Kill(c.PID(), syscall.SIGSTOP)) // connections that end from now on stay ended
 	s.untilAlone(before)
 	require.NoError(t, syscall.Kill(c.PID(), syscall.SIGCONT))
 	tally, err := c.Stop()

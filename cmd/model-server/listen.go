@@ -14,7 +14,7 @@ import (
 // unixPath is the path of an address that is a UNIX socket.
 func unixPath(address string) (path string, ok bool) { return strings.CutPrefix(address, "unix:") }
 
-// checkAddress refuses what would serve strangers without a token.
+// checkAddress refuses an address that would serve strangers without a token.
 func (o *options) checkAddress(address string) error {
 	if path, ok := unixPath(address); ok {
 		return checkPath("--listen unix:", path)
@@ -29,9 +29,9 @@ func (o *options) checkAddress(address string) error {
 	return nil
 }
 
-// checkPath refuses what is no path of a socket file. A name that begins with "@" or a zero
-// byte would be in the kernel's table of names, which has no modes: every user of the
-// machine could connect.
+// checkPath refuses a path that is not a socket file's. A name that begins with "@"
+// or a zero byte would be in the kernel's table of names, which has no modes: every
+// user of the machine could connect.
 func checkPath(option, path string) error {
 	switch {
 	case path == "":
@@ -42,8 +42,8 @@ func checkPath(option, path string) error {
 	return nil
 }
 
-// isLoopback: by number only. A name is what a resolver says it is, and no host at all is
-// every address.
+// isLoopback accepts only numeric addresses. A resolver decides what a name means,
+// and an empty host is every address.
 func isLoopback(host string) bool {
 	ip := net.ParseIP(host)
 	return ip != nil && ip.IsLoopback()
@@ -55,17 +55,19 @@ const (
 	mostToken  = 4096
 )
 
-// readToken reads what clients show: one line of visible ASCII, in a file that only its
-// owner and group can read.
+// readToken reads the clients' token: one line of visible ASCII, in a file that
+// only its owner and group can read.
 func readToken(path string) (string, error) {
 	if path == "" {
 		return "", nil
 	}
+
 	f, err := os.Open(path)
 	if err != nil {
 		return "", fmt.Errorf("--token-file: %w", err)
 	}
 	defer f.Close()
+
 	st, err := f.Stat()
 	if err != nil {
 		return "", fmt.Errorf("--token-file: %w", err)
@@ -73,24 +75,28 @@ func readToken(path string) (string, error) {
 	if st.Mode().Perm()&0o007 != 0 {
 		return "", fmt.Errorf("--token-file %s: every user can read or change it; chmod 600 it, and put another token in", path)
 	}
+
 	text, err := io.ReadAll(io.LimitReader(f, mostToken+2))
 	if err != nil {
 		return "", fmt.Errorf("--token-file: %w", err)
 	}
+
 	token := strings.TrimSuffix(strings.TrimSuffix(string(text), "\n"), "\r")
 	if len(token) < leastToken || len(token) > mostToken {
 		return "", fmt.Errorf("--token-file %s: a token has %d to %d characters, not %d", path, leastToken, mostToken, len(token))
 	}
+
 	for _, c := range []byte(token) {
 		if c <= ' ' || c > '~' {
 			return "", fmt.Errorf("--token-file %s: a token is one line of visible ASCII characters", path)
 		}
 	}
+
 	return token, nil
 }
 
-// listenUnix makes a socket of mode 0660. A socket that is there and that nobody serves
-// is what an earlier server has left, and is replaced; nothing else is.
+// listenUnix makes a socket of mode 0660. It replaces a socket without a server,
+// which an earlier server has left, and nothing else.
 func listenUnix(path string) (*net.UnixListener, error) {
 	st, err := os.Lstat(path)
 	if err == nil {
@@ -109,12 +115,15 @@ func listenUnix(path string) (*net.UnixListener, error) {
 			return nil, fmt.Errorf("listen on %s: %w", path, err)
 		}
 	}
-	// Of the process, so this is done before anything else runs in it.
+
+	// The umask belongs to the whole process, so this runs before anything else
+	// does.
 	before := unix.Umask(0o117)
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	unix.Umask(before)
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", path, err)
 	}
+
 	return l, nil
 }

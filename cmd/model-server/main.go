@@ -38,18 +38,22 @@ func runCommand(args []string, getenv func(string) string, stdout, stderr io.Wri
 	case done:
 		return exitOK
 	}
-	// Before anything is started, so that no signal finds the default action.
+
+	// Install the handlers before anything starts, so that no signal finds the
+	// default action.
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGTERM, os.Interrupt, syscall.SIGHUP)
 	defer signal.Stop(signals)
+
 	if err := run(context.Background(), o, stderr, signals); err != nil {
 		fmt.Fprintln(stderr, "model-server:", err)
 		return statusOf(err)
 	}
+
 	return exitOK
 }
 
-// usageError is a command line that no service could make right.
+// usageError is a command line that no service could serve.
 type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }

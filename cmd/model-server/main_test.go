@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// built is where the commands are, once they are asked for.
+// built is the folder of the commands, built at the first use.
 var built = sync.OnceValues(buildAll)
 
 var builtDir string // to be removed
@@ -49,7 +49,7 @@ func buildAll() (dir string, err error) {
 
 func noEnv(string) string { return "" }
 
-// command runs the command in this process, for what ends by itself.
+// command runs the command in this process, for runs that end by themselves.
 func command(args ...string) (status int, out, errs string) {
 	var stdout, stderr bytes.Buffer
 	status = runCommand(args, noEnv, &stdout, &stderr)
@@ -95,6 +95,7 @@ func TestWrongCommandLine(t *testing.T) {
 		require.Contains(t, errs, want)
 		require.Contains(t, errs, "see model-server --help")
 	}
+
 	status, _, errs := command("--model", filepath.Join(t.TempDir(), "none.gguf"))
 	require.Equal(t, exitUsage, status)
 	require.Contains(t, errs, "open the model: ")
@@ -125,6 +126,7 @@ func TestToken(t *testing.T) {
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 		require.NoError(t, os.Chmod(path, mode))
 	}
+
 	good := strings.Repeat("x", leastToken)
 	for _, end := range []string{"", "\n", "\r\n"} {
 		write(good+end, 0o640)
@@ -132,6 +134,7 @@ func TestToken(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, good, token)
 	}
+
 	for want, text := range map[string]string{
 		"a token has 16 to 4096 characters, not 15": good[1:],
 		"not 4098":      strings.Repeat("x", mostToken+100),
@@ -142,6 +145,7 @@ func TestToken(t *testing.T) {
 		_, err := readToken(path)
 		require.ErrorContains(t, err, want)
 	}
+
 	write(good, 0o604)
 	_, err := readToken(path)
 	require.ErrorContains(t, err, "every user can read")
@@ -172,7 +176,8 @@ func TestListenUnix(t *testing.T) {
 	require.FileExists(t, path)
 }
 
-// What cannot be listened on is told by its address, and what was opened before is closed.
+// An address that cannot be listened on is reported, and sockets that were opened
+// before are closed.
 func TestListenErrors(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -216,7 +221,7 @@ func TestNoService(t *testing.T) {
 	require.Contains(t, errs, "no such file")
 }
 
-// What a file calls its model is one line of what systemd is told.
+// A model's name from a file is one line of the status for systemd.
 func TestStatusLine(t *testing.T) {
 	require.Equal(t, "STATUS=loading x?READY=1?MAINPID=1", statusLine("loading x\nREADY=1\rMAINPID=1"))
 }

@@ -92,7 +92,7 @@ type options struct {
 
 const defaultListen = "127.0.0.1:8080"
 
-// parseOptions reports done when the command line only asked to be told something.
+// parseOptions reports done if the command line only asked for information.
 func parseOptions(args []string, getenv func(string) string, stdout io.Writer) (o *options, done bool, err error) {
 	o = &options{}
 	flags := cmdline.New("model-server")
@@ -117,15 +117,17 @@ func parseOptions(args []string, getenv func(string) string, stdout io.Writer) (
 	if done, err := cmdline.Parse(flags, args, help, stdout); err != nil || done {
 		return nil, done, err
 	}
+
 	return o, false, o.complete(getenv)
 }
 
-// complete checks what can be checked without looking at anything, and fills in the
-// defaults.
+// complete checks everything that can be checked without reading anything, and
+// fills in the defaults.
 func (o *options) complete(getenv func(string) string) error {
 	if o.model == "" {
 		return errors.New("--model is missing")
 	}
+
 	for _, f := range []struct {
 		name  string
 		value int
@@ -134,6 +136,7 @@ func (o *options) complete(getenv func(string) string) error {
 			return fmt.Errorf("--%s is %d; it is at least 1", f.name, f.value)
 		}
 	}
+
 	for _, f := range []struct {
 		name  string
 		value time.Duration
@@ -142,11 +145,12 @@ func (o *options) complete(getenv func(string) string) error {
 			return fmt.Errorf("--%s is %v; it is at least 0s", f.name, f.value)
 		}
 	}
+
 	if o.device > 1<<32-1 {
 		return fmt.Errorf("--device is %d; it is an index", o.device)
 	}
 	if o.patience == 0 {
-		o.patience = -1 // not at all; 0 is the server's default
+		o.patience = -1 // do not wait; 0 is the server's default
 	}
 	if o.socket == "" {
 		o.socket = client.DefaultSocket(getenv)
@@ -157,19 +161,23 @@ func (o *options) complete(getenv func(string) string) error {
 	if len(o.listen) == 1 && o.listen[0] == "none" {
 		o.listen = nil
 	}
+
 	for _, a := range o.listen {
 		if err := o.checkAddress(a); err != nil {
 			return err
 		}
 	}
+
 	if o.rpc != "" {
 		if err := checkPath("--rpc ", o.rpc); err != nil {
 			return err
 		}
 	}
+
 	if len(o.listen) == 0 && o.rpc == "" {
 		return errors.New("--listen none leaves nobody to serve without --rpc")
 	}
+
 	return nil
 }
 

@@ -31,9 +31,9 @@ const policyOfTwo = `{"device": {"respawn": {"budget": 100}}, "tenants": [
  {"name": "two", "allowedUids": "any", "facet": "full", "limits": {"deviceMemory": %d}},
  {"name": "small", "allowedUids": "any", "facet": "full", "limits": {"deviceMemory": 65536}}]}`
 
-// The driver is killed again and again while texts are made: whatever ends is what was
-// said before, whatever breaks off is a beginning of it and says why, and the same process
-// serves on.
+// The driver is killed again and again while texts are generated. Every finished
+// text equals the earlier one, every interrupted text is a prefix of it and ends
+// with a reason, and the same process continues to serve.
 func TestDriverIsKilled(t *testing.T) {
 	dir := runDir(t)
 	manager := startManager(t, dir)
@@ -44,6 +44,7 @@ func TestDriverIsKilled(t *testing.T) {
 		want[i] = s.must(question(i, most))
 		require.NotEmpty(t, want[i].text)
 	}
+
 	before := s.fds()
 
 	var whole, broken atomic.Int64
@@ -57,17 +58,20 @@ func TestDriverIsKilled(t *testing.T) {
 					return
 				default:
 				}
+
 				a, err := s.ask(question(i%questions, most))
 				w := want[i%questions]
 				switch {
 				case err != nil:
 					t.Errorf("question %d: %v", i%questions, err)
 					return
+
 				case a.finish != "":
 					whole.Add(1)
 					if a != w {
 						t.Errorf("question %d: %+v, and before %+v", i%questions, a, w)
 					}
+
 				default:
 					broken.Add(1)
 					if !strings.HasPrefix(w.text, a.text) {
@@ -80,6 +84,7 @@ func TestDriverIsKilled(t *testing.T) {
 			}
 		})
 	}
+
 	x := rand.New(rand.NewPCG(1, 2))
 	const kills = 6
 	for n := range kills {
@@ -88,6 +93,7 @@ func TestDriverIsKilled(t *testing.T) {
 		manager.until(fmt.Sprintf("ready (epoch %d, ", n+2), 1)
 		s.until("msg=serving", n+2)
 	}
+
 	close(stop)
 	asking.Wait()
 	require.Positive(t, whole.Load())
@@ -96,6 +102,7 @@ func TestDriverIsKilled(t *testing.T) {
 	for i := range questions {
 		require.Equal(t, want[i], s.must(question(i, most)))
 	}
+
 	s.http.CloseIdleConnections()
 	require.Eventually(t, func() bool { return s.fds() <= before }, 10*time.Second, 10*time.Millisecond, "descriptors: %d, and before %d", s.fds(), before)
 
@@ -118,8 +125,8 @@ func TestManagerIsKilled(t *testing.T) {
 	require.Equal(t, want, s.must(question(1, 40)), "who asks meanwhile waits")
 }
 
-// After SIGTERM the requests that there are end as they would have, or, where there is no
-// time for that, are told so; and all is given back.
+// After SIGTERM the current requests end as they would have. If the time does not
+// suffice, they end with an error. Everything is given back.
 func TestDrain(t *testing.T) {
 	dir := runDir(t)
 	startManager(t, dir)
@@ -132,6 +139,7 @@ func TestDrain(t *testing.T) {
 			for i := range many {
 				want = append(want, s.must(question(2*i+1, most)))
 			}
+
 			var whole, told atomic.Int64
 			var asking sync.WaitGroup
 			for i := range many {
@@ -150,6 +158,7 @@ func TestDrain(t *testing.T) {
 					}
 				})
 			}
+
 			s.untilWaiting(many / 2)
 			kill(t, s.cmd.Process.Pid, syscall.SIGTERM)
 			require.Zero(t, s.end())
@@ -160,6 +169,7 @@ func TestDrain(t *testing.T) {
 			} else {
 				require.Positive(t, told.Load())
 			}
+
 			require.NoFileExists(t, filepath.Join(dir, name+".rpc"))
 			require.NoFileExists(t, filepath.Join(dir, name+".h"))
 			require.Zero(t, used(t, filepath.Join(dir, "capgpu", "default.sock"), "deviceMemory"), "all is given back")
@@ -167,7 +177,7 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// All ways in lead to the same text, and TCP asks for the token.
+// All protocols give the same text, and TCP requires the token.
 func TestWaysIn(t *testing.T) {
 	dir := runDir(t)
 	startManager(t, dir)
@@ -193,16 +203,19 @@ func TestWaysIn(t *testing.T) {
 		require.NoError(t, err)
 		return r.StatusCode, string(text)
 	}
+
 	for _, wrong := range []string{"", "0123456789abcdeg"} {
 		status, _ := post(wrong)
 		require.Equal(t, http.StatusUnauthorized, status)
 	}
+
 	status, text := post("0123456789abcdef")
 	require.Equal(t, http.StatusOK, status, text)
 	var a struct {
 		Model   string
 		Choices []struct{ Text string }
 	}
+
 	require.NoError(t, json.Unmarshal([]byte(text), &a))
 	require.Equal(t, "small", a.Model)
 	require.Equal(t, want.text, a.Choices[0].Text)
@@ -212,6 +225,7 @@ func TestWaysIn(t *testing.T) {
 	m, err := rpc.Dial(ctx, filepath.Join(dir, "a.rpc"))
 	require.NoError(t, err)
 	defer m.Close()
+
 	require.Equal(t, "small", m.Info().Name)
 	stream, err := m.Generate(ctx, lm.Request{Prompt: "Question 1.", MaxTokens: 50, LogProbs: -1, Sampling: sample.Params{Temperature: 1, Seed: 1, Seeded: true}})
 	require.NoError(t, err)
@@ -223,13 +237,15 @@ func TestWaysIn(t *testing.T) {
 			said += token.Text
 		}
 	}
+
 	require.Equal(t, io.EOF, err)
 	require.Equal(t, want.text, said)
 	require.NoError(t, stream.Close())
 }
 
-// Two model servers of two tenants on one device: both say what each says alone, hold what
-// they said they would to the byte, and the death of one changes nothing for the other.
+// Two model servers of two tenants on one device. Each generates what it generates
+// alone and uses exactly the memory that it announced, and the death of one changes
+// nothing for the other.
 func TestTwoTenants(t *testing.T) {
 	dir := runDir(t)
 	path := smallModel(t)
@@ -238,7 +254,7 @@ func TestTwoTenants(t *testing.T) {
 	plan, err := llama.Plan(f, llama.Options{Sequences: 2})
 	require.NoError(t, err)
 	require.NoError(t, f.Close())
-	most := plan.DeviceBytes() // exactly: a byte less would not do
+	most := plan.DeviceBytes() // exactly: one byte less would not suffice
 	policy := filepath.Join(dir, "policy.json")
 	require.NoError(t, os.WriteFile(policy, fmt.Appendf(nil, policyOfTwo, most, most), 0o600))
 	startManager(t, dir, "--policy", policy)
@@ -249,6 +265,7 @@ func TestTwoTenants(t *testing.T) {
 	for i := range 6 {
 		want = append(want, one.must(question(i, 80)))
 	}
+
 	two := startServer(t, dir, "two", path, "--socket", socket("two"), "--sequences", "2", "--positions", positions).ready()
 	var asking sync.WaitGroup
 	killed := make(chan struct{})
@@ -271,10 +288,12 @@ func TestTwoTenants(t *testing.T) {
 		})
 		require.Equal(t, want[i], two.must(question(i, 80)))
 	}
+
 	held := plan.WeightBytes + plan.CacheBytes + plan.WorkBytes
 	for _, tenant := range []string{"one", "two"} {
 		require.Equal(t, held, used(t, socket(tenant), "deviceMemory"))
 	}
+
 	require.Equal(t, used(t, socket("one"), "hostMemory"), used(t, socket("two"), "hostMemory"))
 	go func() { _, _ = two.ask(question(1, 200)) }()
 	kill(t, two.cmd.Process.Pid, syscall.SIGKILL)
@@ -286,7 +305,7 @@ func TestTwoTenants(t *testing.T) {
 	two = startServer(t, dir, "two", path, "--socket", socket("two"), "--sequences", "2", "--positions", positions).ready()
 	require.Equal(t, want[0], two.must(question(0, 80)), "its socket was left behind, and is replaced")
 
-	// No room at all: told up front, with both numbers.
+	// Without enough memory the error comes first, with both numbers.
 	small := startServer(t, dir, "small", path, "--socket", socket("small"))
 	require.Equal(t, exitRefused, small.end())
 	require.Regexp(t, `E_QUOTA deviceMemory asked=\d+ available=65536`, small.text())

@@ -9,8 +9,8 @@ import (
 	"unicode"
 )
 
-// progress tells a terminal how far loading is, in one line that goes away again before
-// anything else is written through it.
+// progress shows on a terminal how far loading is, in one line that disappears
+// before anything else is written through it.
 type progress struct {
 	w    io.Writer
 	name string
@@ -23,11 +23,11 @@ type progress struct {
 }
 
 const (
-	quietFor   = 300 * time.Millisecond // what is that short needs no telling
+	quietFor   = 300 * time.Millisecond // a shorter load is not shown
 	redrawEach = 100 * time.Millisecond
 )
 
-// bytes says that done of total bytes are in the device.
+// bytes reports that done of total bytes are in the device.
 func (p *progress) bytes(done, total uint64, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -51,7 +51,7 @@ func (p *progress) Write(b []byte) (int, error) {
 	return p.w.Write(b)
 }
 
-// clear takes the line away.
+// clear removes the line.
 func (p *progress) clear() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -66,7 +66,7 @@ func (p *progress) clearLocked() {
 	}
 }
 
-// visible is a name without what a terminal would obey.
+// visible is a name without characters that a terminal would obey.
 func visible(s string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {

@@ -23,13 +23,13 @@ import (
 	"capgpu/model/server"
 )
 
-// maxConnections is how many clients one HTTP listener has at a time.
+// maxConnections bounds the clients of one HTTP listener.
 const maxConnections = 512
 
-// lastWords is how long clients may take to be told that the server stops.
+// lastWords is how long clients may take to learn that the server stops.
 const lastWords = 2 * time.Second
 
-// run serves until a signal says to stop, or something fails.
+// run serves until a signal asks it to stop, or something fails.
 func run(ctx context.Context, o *options, stderr io.Writer, signals <-chan os.Signal) error {
 	bar := &progress{w: stderr}
 	log := o.logger(bar)
@@ -37,13 +37,14 @@ func run(ctx context.Context, o *options, stderr io.Writer, signals <-chan os.Si
 	if err != nil {
 		return usageError{err}
 	}
+
 	file, err := load.OpenWith(o.model, load.Options{Tokenizer: o.tokenizer})
 	if err != nil {
 		return usageError{fmt.Errorf("open the model: %w", err)}
 	}
 	defer file.Close()
 
-	bar.name = visible(file.Name) // a file says what it likes, and a terminal does what it is told
+	bar.name = visible(file.Name) // a file may contain anything, and a terminal obeys control sequences
 	onTerminal := isTerminal(stderr)
 	m, err := server.New(server.Options{
 		Dial:   func(ctx context.Context) (*client.Conn, error) { return client.Dial(ctx, o.socket) },
@@ -53,7 +54,7 @@ func run(ctx context.Context, o *options, stderr io.Writer, signals <-chan os.Si
 			if onTerminal {
 				bar.bytes(done, total, time.Now())
 			}
-			if done == 0 { // a large model takes longer than systemd waits
+			if done == 0 { // loading a large model takes longer than systemd waits
 				notify(log, "EXTEND_TIMEOUT_USEC=600000000\n"+statusLine("loading "+file.Name))
 			}
 		},
@@ -73,10 +74,12 @@ func run(ctx context.Context, o *options, stderr io.Writer, signals <-chan os.Si
 	if err != nil {
 		return usageError{err}
 	}
+
 	f, err := openFront(o, token, m, log)
 	if err != nil {
 		return err
 	}
+
 	ended := make(chan error, 1)
 	go func() { ended <- m.Run(ctx) }()
 	f.serve()
@@ -98,13 +101,14 @@ func run(ctx context.Context, o *options, stderr io.Writer, signals <-chan os.Si
 			f.stop(0)
 			return err
 		}
-		_ = m.Close(context.Background()) // answers Closed to what is left
+
+		_ = m.Close(context.Background()) // answers Closed to the remaining requests
 		f.stop(lastWords)
 		return errors.Join(err, <-ended)
 	}
 }
 
-// drain lets the requests end that there are: until they have, the time is up, or a
+// drain waits for the current requests: until they have ended, the time is up, or a
 // second signal comes.
 func drain(patience time.Duration, m *server.Server, f *front, signals <-chan os.Signal) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -124,16 +128,17 @@ func drain(patience time.Duration, m *server.Server, f *front, signals <-chan os
 			}
 		}
 	}()
+
 	f.hush()
 	if m.Drain(ctx) == nil {
-		f.wait(ctx) // what was made is still being sent
+		f.wait(ctx) // finished answers are still being sent
 	}
+
 	cancel()
 	<-watched
 }
 
-// front is who serves the model to others: an HTTP server for each listener, and Cap'n
-// Proto.
+// front serves the model: an HTTP server for each listener, and Cap'n Proto.
 type front struct {
 	servers   []*http.Server
 	listeners []net.Listener
@@ -159,29 +164,33 @@ func openFront(o *options, token string, m lm.Model, log *slog.Logger) (*front, 
 	return f, nil
 }
 
-// open opens the sockets until one cannot be.
+// open opens the sockets until one fails.
 func (f *front) open(o *options, token string) error {
-	handlers := map[string]http.Handler{} // by the token that is asked for: what they count adds up
+	handlers := map[string]http.Handler{} // one for each required token; their counts add up
 	for _, address := range o.listen {
 		var l net.Listener
 		var err error
 		asked := token
 		if path, ok := unixPath(address); ok {
-			asked = "" // whom the file's mode lets in is let in
+			asked = "" // the file mode decides about access
 			l, err = listenUnix(path)
 		} else {
 			l, err = net.Listen("tcp", address)
 		}
+
 		if err != nil {
 			return err
 		}
+
 		f.listeners = append(f.listeners, openai.Limit(l, maxConnections))
 		if handlers[asked] == nil {
 			handlers[asked] = openai.New(f.model, openai.Options{Token: asked, Log: f.log})
 		}
+
 		f.servers = append(f.servers, openai.NewServer(handlers[asked], f.log))
 		f.log.Info("listening", "http", addressOf(l), "token", asked != "")
 	}
+
 	if o.rpc != "" {
 		var err error
 		if f.rpc, err = listenUnix(o.rpc); err != nil {
@@ -189,6 +198,7 @@ func (f *front) open(o *options, token string) error {
 		}
 		f.log.Info("listening", "capnp", o.rpc)
 	}
+
 	return nil
 }
 
@@ -226,14 +236,14 @@ func (f *front) serve() {
 	}
 }
 
-// hush has connections end with their next answer.
+// hush makes connections end with their next answer.
 func (f *front) hush() {
 	for _, s := range f.servers {
 		s.SetKeepAlivesEnabled(false)
 	}
 }
 
-// wait takes no more connections and waits until HTTP has none, or ctx ends.
+// wait accepts no more connections and waits until HTTP has none, or ctx ends.
 func (f *front) wait(ctx context.Context) {
 	var waiting sync.WaitGroup
 	for _, s := range f.servers {
@@ -242,7 +252,7 @@ func (f *front) wait(ctx context.Context) {
 	waiting.Wait()
 }
 
-// stop ends what is served: after patience the hard way.
+// stop ends all serving: after patience by force.
 func (f *front) stop(patience time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -254,8 +264,8 @@ func (f *front) stop(patience time.Duration) {
 	f.serving.Wait()
 }
 
-// statusLine is what systemd shows. A text from a file or an error stays one line: the
-// next would be systemd's to obey.
+// statusLine is the status for systemd. A text from a file or an error stays one
+// line, because systemd would obey a second one.
 func statusLine(text string) string { return "STATUS=" + visible(text) }
 
 func notify(log *slog.Logger, state string) {

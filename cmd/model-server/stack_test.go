@@ -29,7 +29,7 @@ import (
 
 // The whole stack as processes: device-manager, its driver, and model servers.
 
-// smallModel writes a made-up model.
+// smallModel writes a generated model.
 func smallModel(t testing.TB) string {
 	t.Helper()
 	o, err := synth.Shape("tiny")
@@ -46,7 +46,7 @@ func smallModel(t testing.TB) string {
 	return path
 }
 
-// process is one that the test started, with what it said.
+// process is a process that the test started, with its output.
 type process struct {
 	t    testing.TB
 	cmd  *exec.Cmd
@@ -98,10 +98,11 @@ func start(t testing.TB, dir, name string, args ...string) *process {
 			t.Logf("%s said:\n%s", name, p.text())
 		}
 	})
+
 	return p
 }
 
-// until waits until the process has said something so many times.
+// until waits until the process has printed something this many times.
 func (p *process) until(want string, times int) {
 	p.t.Helper()
 	late := time.After(30 * time.Second)
@@ -171,12 +172,12 @@ func (s *instance) ready() *instance {
 	return s
 }
 
-// answer is how a request ended: finish is "" where it was an error.
+// answer is how a request ended: finish is "" for an error.
 type answer struct {
 	text, finish, code string
 }
 
-// question is a prompt of the tests: every second one draws its tokens.
+// question is a prompt of the tests: every second one samples its tokens.
 func question(i, most int) string {
 	temperature := i % 2
 	return fmt.Sprintf(`{"prompt": "Question %d.", "max_tokens": %d, "temperature": %d, "seed": %d, "stream": true}`, i, most, temperature, i)
@@ -189,10 +190,12 @@ func (s *instance) ask(body string) (a answer, err error) {
 		return a, err
 	}
 	defer r.Body.Close()
+
 	all, err := io.ReadAll(io.LimitReader(r.Body, 1<<20))
 	if err != nil {
 		return a, err
 	}
+
 	for _, line := range strings.Split(string(all), "\n") {
 		data, ok := strings.CutPrefix(line, "data: ")
 		if !ok && strings.HasPrefix(line, "{") {
@@ -201,6 +204,7 @@ func (s *instance) ask(body string) (a answer, err error) {
 		if !ok || data == "[DONE]" {
 			continue
 		}
+
 		var event struct {
 			Choices []struct {
 				Text         string
@@ -208,18 +212,22 @@ func (s *instance) ask(body string) (a answer, err error) {
 			}
 			Error struct{ Code string }
 		}
+
 		if err := json.Unmarshal([]byte(data), &event); err != nil {
 			return a, fmt.Errorf("%w: %s", err, data)
 		}
+
 		a.code = event.Error.Code
 		for _, c := range event.Choices {
 			a.text += c.Text
 			a.finish += c.FinishReason
 		}
 	}
+
 	if a.finish == "" && a.code == "" {
 		return a, errors.New("the answer breaks off: " + string(all))
 	}
+
 	return a, nil
 }
 
@@ -231,7 +239,7 @@ func (s *instance) must(body string) answer {
 	return a
 }
 
-// untilWaiting waits until so many requests wait for their turn.
+// untilWaiting waits until this many requests wait for their turn.
 func (s *instance) untilWaiting(n int) {
 	s.t.Helper()
 	require.Eventually(s.t, func() bool {
@@ -251,11 +259,12 @@ func (p *process) fds() int {
 	return len(all)
 }
 
-// used is what a tenant's sessions have of a resource on the device.
+// used is how much of a resource a tenant's sessions use on the device.
 func used(t testing.TB, socket, resource string) uint64 {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
+
 	c, err := client.Dial(ctx, socket)
 	require.NoError(t, err)
 	defer c.Close()
@@ -270,6 +279,7 @@ func used(t testing.TB, socket, resource string) uint64 {
 			}
 		}
 	}
+
 	require.NoError(t, json.Unmarshal(text, &st))
 	for _, tenant := range st.Tenants {
 		if tenant.Tenant == c.Tenant() {
@@ -280,6 +290,7 @@ func used(t testing.TB, socket, resource string) uint64 {
 			}
 		}
 	}
+
 	return 0
 }
 

@@ -11,8 +11,7 @@ import (
 )
 
 // edu is two functions of QEMU's edu device: the first with the honest driver, the
-// second with one that has been taken over (qemu/guest/hostile-driver) and attacks on
-// demand.
+// second with a hostile driver (qemu/guest/hostile-driver) that attacks on demand.
 type edu struct{ functions []string }
 
 func (edu) name() string { return "edu" }
@@ -51,10 +50,11 @@ func (edu) cannot(k conformance.Kind) string {
 	return ""
 }
 
-// eduStep is what edu moves in 200 ms: 100 ms to its board and 100 ms back.
+// eduStep is the number of bytes that edu moves in 200 ms: 100 ms to its board and
+// 100 ms back.
 const eduStep = 2048
 
-// tooLarge is an operand that the device's unit is not given (edu.MaxOperand).
+// tooLarge is an operand above the unit's maximum (edu.MaxOperand).
 const tooLarge = 1 << 21
 
 func (edu) work(ctx context.Context, s conformance.Session, k conformance.Kind, deadline time.Duration) (w conformance.Work, err error) {
@@ -65,6 +65,7 @@ func (edu) work(ctx context.Context, s conformance.Session, k conformance.Kind, 
 		}
 		return b
 	}
+
 	copied := func(bytes uint64) {
 		src, dst := buffer(bytes), buffer(bytes)
 		w.Commands = []conformance.Command{{Op: conformance.Copy, Dst: dst, Src: src, Bytes: bytes, Deadline: deadline}}
@@ -77,20 +78,25 @@ func (edu) work(ctx context.Context, s conformance.Session, k conformance.Kind, 
 			err = src.Write(ctx, 0, text)
 		}
 	}
+
 	switch k {
 	case conformance.Normal:
 		return factorials(ctx, s, deadline, 3, 5, 10, 12)
+
 	case conformance.Slow:
 		copied(eduStep)
 		w.Want = outcome.Success
+
 	case conformance.Fault:
 		w, err = factorials(ctx, s, deadline, tooLarge)
 		w.Want, w.Check = outcome.Outcome{Kind: outcome.Failed, Cause: outcome.LaunchLimit}, nil
-	case conformance.Hang: // it gets on, but not to its end before any deadline
+
+	case conformance.Hang: // it makes progress, but does not end before any deadline
 		copied(64 * eduStep)
 		w.Want = outcome.Outcome{Kind: outcome.TimedOut, Cause: outcome.Hang}
+
 	case conformance.Stray:
-		b := buffer(2 * 4096) // the order, and where the driver puts what it got hold of
+		b := buffer(2 * 4096) // the order, and where the driver puts its loot
 		if err != nil {
 			return w, err
 		}
@@ -105,30 +111,36 @@ func (edu) work(ctx context.Context, s conformance.Session, k conformance.Kind, 
 		one.Grid.X, one.Grid.Y, one.Grid.Z = 1, 1, 1
 		w.Commands, w.Writes, w.Want = []conformance.Command{one}, b, edu{}.can().StrayOutcome
 	}
+
 	return w, err
 }
 
-// factorials has the device's unit compute some.
+// factorials makes the device's unit compute some.
 func factorials(ctx context.Context, s conformance.Session, deadline time.Duration, operands ...uint32) (w conformance.Work, err error) {
 	p, err := s.Program(ctx, "edu.factorial")
 	if err != nil {
 		return w, err
 	}
+
 	in, err := s.Buffer(ctx, uint64(4*len(operands)))
 	if err != nil {
 		return w, err
 	}
+
 	out, err := s.Buffer(ctx, uint64(4*len(operands)))
 	if err != nil {
 		return w, err
 	}
+
 	text := make([]byte, 4*len(operands))
 	for i, n := range operands {
 		binary.LittleEndian.PutUint32(text[4*i:], n)
 	}
+
 	if err := in.Write(ctx, 0, text); err != nil {
 		return w, err
 	}
+
 	w.Commands = []conformance.Command{{Op: conformance.Launch, Program: p, Bindings: []conformance.Binding{{Buffer: in}, {Buffer: out}}, Deadline: deadline}}
 	w.Writes, w.Want = out, outcome.Success
 	w.Check = func(ctx context.Context) error {
@@ -146,5 +158,6 @@ func factorials(ctx context.Context, s conformance.Session, deadline time.Durati
 		}
 		return nil
 	}
+
 	return w, nil
 }

@@ -21,7 +21,7 @@ import (
 	"capgpu/conformance"
 )
 
-// Transport is how clients speak with the service.
+// Transport is the clients' protocol.
 type Transport int
 
 const (
@@ -52,20 +52,20 @@ type Stack struct {
 
 	mu sync.Mutex
 	// +checklocks:mu
-	said bytes.Buffer // by the manager and what it started
+	said bytes.Buffer // output of the manager and its children
 	// +checklocks:mu
-	ready map[string]process // of each device, the driver that was ready last
+	ready map[string]process // of each device, the last driver that was ready
 	// +checklocks:mu
-	limits map[string]map[string]uint64 // what SetLimit has set, by tenant and class
+	limits map[string]map[string]uint64 // the limits that SetLimit has set, by tenant and class
 }
 
-// process is a driver that the manager has called ready.
+// process is a driver that the manager has reported ready.
 type process struct {
 	epoch uint64
 	pid   int
 }
 
-// device is what differs between the mock and edu.
+// device is the difference between the mock and edu.
 type device interface {
 	name() string
 	names() []string // of the devices, by index
@@ -95,23 +95,27 @@ func Start(o Options) (_ *Stack, err error) {
 			s.Close()
 		}
 	}()
+
 	if err := os.WriteFile(s.path("faults.json"), []byte(faultScript), 0o600); err != nil {
 		return nil, err
 	}
 	if err := s.writePolicy(); err != nil {
 		return nil, err
 	}
+
 	args := []string{"--policy", s.path("policy.json"), "--run-dir", s.path("run"), "--state", s.path("run"), "--audit", s.path("audit.log")}
 	if len(o.Functions) == 0 {
-		if err := errors.Join(s.install("gpu-mock"), os.Chmod(s.dir, 0o755)); err != nil { // it runs as another user
+		if err := errors.Join(s.install("gpu-mock"), os.Chmod(s.dir, 0o755)); err != nil { // the driver runs as another user
 			return nil, err
 		}
 		args = append([]string{"--dev", "--driver", s.driver()}, args...)
 	}
+
 	r, w, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
+
 	manager := exec.Command(filepath.Join(o.Bin, "device-manager"), args...)
 	manager.Stdout, manager.Stderr = w, w
 	manager.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGTERM}
@@ -121,21 +125,24 @@ func Start(o Options) (_ *Stack, err error) {
 		r.Close()
 		return nil, err
 	}
+
 	s.manager = manager
 	go s.runRead(r)
 	ctx, cancel := context.WithTimeout(context.Background(), startTime)
 	defer cancel()
+
 	for i := range s.device.names() {
 		if _, err := s.Driver(ctx, uint32(i)); err != nil {
 			return nil, err
 		}
 	}
+
 	return s, nil
 }
 
 func (s *Stack) path(name string) string { return filepath.Join(s.dir, name) }
 
-// runRead keeps what the manager says, and finds out which drivers are ready.
+// runRead keeps the manager's output, and finds the drivers that are ready.
 func (s *Stack) runRead(r io.ReadCloser) {
 	lines := bufio.NewScanner(r)
 	for lines.Scan() {
@@ -153,8 +160,9 @@ func (s *Stack) runRead(r io.ReadCloser) {
 		}
 		s.mu.Unlock()
 	}
+
 	r.Close()
-	_ = s.manager.Wait() // how it ended is seen by its sockets, or by Close
+	_ = s.manager.Wait() // its sockets, or Close, show how it ended
 	close(s.exited)
 }
 
@@ -173,7 +181,7 @@ func (s *Stack) Close() error {
 	return errors.Join(err, os.RemoveAll(s.dir))
 }
 
-// String is the end of what the processes said.
+// String is the end of the processes' output.
 func (s *Stack) String() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -242,7 +250,7 @@ func (s *Stack) Audit(kind string) ([]conformance.Record, error) {
 	return some, nil
 }
 
-// status is what is read of a driver's account of itself.
+// status is the used part of a driver's status.
 type status struct {
 	Resets  uint64 `json:"resets"`
 	Tenants []struct {

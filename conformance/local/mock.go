@@ -11,8 +11,8 @@ import (
 	"capgpu/outcome"
 )
 
-// faultScript makes some programs of the mock's library do what no healthy device does.
-// The rest of it is as usual.
+// faultScript makes some programs of the mock's library misbehave. The rest of the
+// device is as usual.
 const faultScript = `{"faults": [
   {"kind": "hang", "program": "fill_u32"},
   {"kind": "errorCompletion", "program": "saxpy_f32"},
@@ -64,28 +64,36 @@ func (mock) work(ctx context.Context, s conformance.Session, k conformance.Kind,
 		w.Commands = []conformance.Command{c}
 		return w, nil
 	}
+
 	switch k {
 	case conformance.Normal:
 		return mockCopy(ctx, s, deadline)
+
 	case conformance.Slow:
 		w, err = launch("scan_f32", 2, nil)
 		w.Want = outcome.Success
+
 	case conformance.Fault:
 		w, err = launch("saxpy_f32", 2, make([]byte, 4))
 		w.Want = outcome.Outcome{Kind: outcome.Failed, Cause: outcome.DeviceError}
+
 	case conformance.Hang:
 		w, err = launch("spin", 0, nil)
 		w.Want = outcome.Outcome{Kind: outcome.TimedOut, Cause: outcome.Hang}
+
 	case conformance.Deaf:
 		w, err = launch("fill_u32", 1, make([]byte, 4))
 		w.Want = outcome.Outcome{Kind: outcome.TimedOut, Cause: outcome.Hang}
+
 	case conformance.Trap:
 		w, err = launch("trap", 1, nil)
 		w.Want = outcome.Outcome{Kind: outcome.Failed, Cause: outcome.TrapCause}
+
 	case conformance.Stray:
 		w, err = launch("scan_u32", 2, nil)
 		w.Want = mock{}.can().StrayOutcome
 	}
+
 	return w, err
 }
 
@@ -95,17 +103,21 @@ func mockCopy(ctx context.Context, s conformance.Session, deadline time.Duration
 	if err != nil {
 		return w, err
 	}
+
 	dst, err := s.Buffer(ctx, mockBytes)
 	if err != nil {
 		return w, err
 	}
+
 	text := make([]byte, mockBytes)
 	for i := 0; i < len(text); i += 8 {
 		binary.LittleEndian.PutUint64(text[i:], src.ID()*0x9e3779b97f4a7c15+uint64(i)|1)
 	}
+
 	if err := src.Write(ctx, 0, text); err != nil {
 		return w, err
 	}
+
 	w.Commands = []conformance.Command{{Op: conformance.Copy, Dst: dst, Src: src, Bytes: mockBytes, Deadline: deadline}}
 	w.Want, w.Writes = outcome.Success, dst
 	w.Check = func(ctx context.Context) error {
@@ -118,5 +130,6 @@ func mockCopy(ctx context.Context, s conformance.Session, deadline time.Duration
 		}
 		return nil
 	}
+
 	return w, nil
 }

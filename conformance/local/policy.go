@@ -13,7 +13,7 @@ import (
 	"capgpu/conformance"
 )
 
-// tenants are those of the suite, as the policy has them.
+// tenants are the suite's tenants, in the syntax of the policy.
 func (s *Stack) tenants() []map[string]any {
 	facets := []struct {
 		name, facet string
@@ -25,6 +25,7 @@ func (s *Stack) tenants() []map[string]any {
 		{conformance.Dave, "full", s.device.names()[:1]},
 		{conformance.Erin, "memory", s.device.names()[:1]},
 	}
+
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var all []map[string]any
@@ -42,6 +43,7 @@ func (s *Stack) tenants() []map[string]any {
 		}
 		all = append(all, t)
 	}
+
 	return all
 }
 
@@ -60,17 +62,20 @@ func (s *Stack) writePolicy() error {
 	return os.Rename(next, s.path("policy.json"))
 }
 
-// SetLimit implements conformance.Stack: as an operator does, by the file and SIGHUP.
+// SetLimit implements conformance.Stack as an operator does, by the file and
+// SIGHUP.
 func (s *Stack) SetLimit(ctx context.Context, tenant, class string, amount uint64) error {
 	s.mu.Lock()
 	if s.limits[tenant] == nil {
 		s.limits[tenant] = map[string]uint64{}
 	}
+
 	s.limits[tenant][class] = amount
 	if amount == 0 {
 		delete(s.limits[tenant], class)
 		amount = conformance.DaveBytes
 	}
+
 	s.mu.Unlock()
 	if err := s.writePolicy(); err != nil {
 		return err
@@ -78,6 +83,7 @@ func (s *Stack) SetLimit(ctx context.Context, tenant, class string, amount uint6
 	if err := unix.Kill(s.Manager(), unix.SIGHUP); err != nil {
 		return err
 	}
+
 	for {
 		held, err := s.Charges(ctx, tenant, 0)
 		if err != nil {

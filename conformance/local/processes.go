@@ -13,7 +13,7 @@ import (
 // Manager implements conformance.Stack.
 func (s *Stack) Manager() int { return s.manager.Process.Pid }
 
-// Driver implements conformance.Stack. It waits for one that runs.
+// Driver implements conformance.Stack. It waits for a running driver.
 func (s *Stack) Driver(ctx context.Context, device uint32) (int, error) {
 	name := s.device.names()[device]
 	for {
@@ -46,8 +46,8 @@ func (s *Stack) Kill(ctx context.Context, device uint32) error {
 	return nil
 }
 
-// over forgets a driver that is dead, or will be: it may be seen as a zombie for a moment,
-// and the next one may not have been told of.
+// over forgets a driver that is dead, or about to be: it may be a zombie for a
+// moment, and the next one may not have been reported yet.
 func (s *Stack) over(device uint32, pid int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 	"capgpu/internal/proctest"
 )
 
-// OtherVersion is a program in Options.Bin: gpu-mock, made to speak another version of the
-// state that drivers hand on (go build -ldflags "-X main.stateVersion=99").
+// OtherVersion is a program in Options.Bin: gpu-mock with another version of the
+// state of live upgrades (go build -ldflags "-X main.stateVersion=99").
 const OtherVersion = "gpu-mock-of-another-version"
 
 // CannotUpgrade implements conformance.Stack.
@@ -23,8 +23,8 @@ func (s *Stack) CannotUpgrade() string {
 	return ""
 }
 
-// Upgrade implements conformance.Stack, as an operator does it: the successor is installed,
-// and then wanted.
+// Upgrade implements conformance.Stack, as an operator does it: it installs the
+// successor and then requests the upgrade.
 func (s *Stack) Upgrade(ctx context.Context, device uint32, fits bool) (err error) {
 	if !fits {
 		if err := s.install(OtherVersion); err != nil {
@@ -36,11 +36,13 @@ func (s *Stack) Upgrade(ctx context.Context, device uint32, fits bool) (err erro
 			}
 		}()
 	}
+
 	admin, err := client.DialAdmin(ctx, client.AdminSocket(s.socket(conformance.Alice)))
 	if err != nil {
 		return err
 	}
 	defer admin.Close()
+
 	pid, err := s.Driver(ctx, device)
 	if err != nil {
 		return err
@@ -48,13 +50,14 @@ func (s *Stack) Upgrade(ctx context.Context, device uint32, fits bool) (err erro
 	if _, err = admin.Upgrade(ctx, s.device.names()[device]); err == nil {
 		s.over(device, pid)
 	}
+
 	return err
 }
 
-// driver is where the driver of the mock is installed.
+// driver is the path of the mock's driver.
 func (s *Stack) driver() string { return s.path("gpu-mock") }
 
-// install puts a program in the driver's place, for the next that is started.
+// install replaces the driver's program, for the next driver that starts.
 func (s *Stack) install(program string) error {
 	content, err := os.ReadFile(filepath.Join(s.o.Bin, program))
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package gatetest tells tests which gate processes serve somebody: device-manager keeps
-// some more that wait for a client.
+// Package gatetest lets tests find the gate processes that have a client;
+// device-manager keeps some more that wait for one.
 package gatetest
 
 import (
@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// HasClient reports whether a gate process has a client: it holds the client's connection
-// and a tenant socket then, and before that its link to device-manager only. A process
-// that has ended has none.
+// HasClient reports whether a gate process has a client. Such a process holds the
+// client's connection and a tenant socket; before that it holds only its link to
+// device-manager. A process that has ended has no client.
 func HasClient(pid int) bool {
 	dir := fmt.Sprintf("/proc/%d/fd", pid)
 	fds, err := os.ReadDir(dir)

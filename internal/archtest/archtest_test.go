@@ -29,7 +29,7 @@ var layers = [][]string{
 	{"audit", "ddf/fake", "ddf/vfio", "ddf/ddfrpc", "ddf/ddftest", "control", "gpu/backend"},
 	{"client", "gpu/backend/mock", "gpu/backend/edu", "gpu/gputest/backendtest"},
 	{"gpu"},
-	{"driver/session", "gate/tell"},
+	{"driver/session", "gate/encode"},
 	{"gate", "manager", "model", "driver", "conformance"},
 	{"cmd", "packaging", "qemu", "examples", "sim", "internal/archtest", "internal/e2e"},
 }

@@ -21,11 +21,7 @@ var oddFolders = []string{
 	"audit",
 	"bench",
 	"client",
-	"cmd",
-	"conformance",
-	"control",
 	"ddf",
-	"gate",
 	"gpu",
 	"internal/benchtest",
 	"internal/courtesy",
@@ -46,7 +42,6 @@ var oddFolders = []string{
 	"program",
 	"qemu",
 	"ring",
-	"sim",
 	"tools",
 }
 

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"capgpu/gate/tell"
+	"capgpu/gate/encode"
 	"capgpu/gpuerr"
 	"capgpu/internal/rpcguard"
 	"capgpu/model/lm"
@@ -183,11 +183,11 @@ func (s *server) Status(_ context.Context, call schema.ModelServer_status) error
 	if err != nil {
 		return err
 	}
-	if err := tell.Device(device, now.Device); err != nil {
+	if err := encode.Device(device, now.Device); err != nil {
 		return err
 	}
 
-	return tell.Budget(out.NewBudget, now.Budget)
+	return encode.Budget(out.NewBudget, now.Budget)
 }
 
 func putInfo(alloc func() (schema.ModelInfo, error), m lm.Model) error {

@@ -6,7 +6,7 @@ import (
 	"io"
 	"sync"
 
-	"capgpu/gate/tell"
+	"capgpu/gate/encode"
 	"capgpu/gpuerr"
 	"capgpu/internal/rpcguard"
 	"capgpu/model/lm"
@@ -51,7 +51,7 @@ func (s *stream) Next(ctx context.Context, call schema.TokenStream_next) error {
 		return gpuerr.New(gpuerr.Invalid, "max: 0")
 	}
 
-	waiting, cancel := context.WithTimeout(ctx, tell.Duration(call.Args().TimeoutNanos()))
+	waiting, cancel := context.WithTimeout(ctx, encode.Duration(call.Args().TimeoutNanos()))
 	defer cancel()
 	tokens, err := s.inTurn(waiting, int(min(most, maxTokens)))
 	done := errors.Is(err, io.EOF)

@@ -1,9 +1,9 @@
-// Package hostcheck looks whether a host has what the service needs for real
-// hardware, and says what to do about what it has not.
+// Package hostcheck checks whether a host has everything that the service needs for
+// real hardware, and suggests a remedy for each lack.
 //
-// It changes nothing. What only root may look at is "unknown" for others, and never
-// guessed. Files come from the roots of a Host, so that tests can make them; what no
-// file tells is asked through its Probes.
+// It changes nothing. Facts that only root can read are "unknown" for other users,
+// and never guessed. Files come from the roots of a Host, so that tests can make
+// them; facts outside files come from its Probes.
 package hostcheck
 
 import (
@@ -21,20 +21,20 @@ type Status string
 
 const (
 	OK      Status = "ok"
-	Change  Status = "change"  // something is to be changed before hardware can be used
-	Unknown Status = "unknown" // could not be found out
+	Change  Status = "change"  // something must change before hardware can be used
+	Unknown Status = "unknown" // could not be determined
 )
 
-// Check is one thing that was looked at.
+// Check is one checked fact.
 type Check struct {
 	Name   string `json:"name"`
 	Status Status `json:"status"`
 	Found  string `json:"found"`
-	// Do is what to do: needed with Change, a matter of taste with OK.
+	// Do is the remedy: required with Change, optional with OK.
 	Do string `json:"do,omitempty"`
 }
 
-// Host is where to look.
+// Host tells where to read.
 type Host struct {
 	Sys  string // "/sys" when empty
 	Proc string // "/proc" when empty
@@ -47,19 +47,20 @@ type Host struct {
 // Probes ask the kernel what it can do.
 type Probes struct {
 	Landlock func() (abi int)
-	// EBPF returns nil when ring buffers, raw tracepoint programs and cgroup-device
-	// programs can be loaded. Only root can ask.
+	// EBPF returns nil if ring buffers, raw tracepoint programs and cgroup-device
+	// programs can be loaded. Only root can test it.
 	EBPF func() error
-	// Tracepoints returns nil when the programs that make the kernel's own record can
-	// be put on the IOMMU's (trace.Supported). Only root can ask.
+	// Tracepoints returns nil if the programs that make the kernel's own record can
+	// be attached to the IOMMU's tracepoints (trace.Supported). Only root can test
+	// it.
 	Tracepoints func() error
 	// OpenFiles is the hard limit of this process.
 	OpenFiles func() (uint64, error)
-	// LockedMemory is how much this process may pin; unlimited is ^0.
+	// LockedMemory is how much this process may pin; ^0: unlimited.
 	LockedMemory func() (bytes uint64, err error)
 }
 
-// Run looks at everything that the functions at these addresses need, or, without
+// Run checks everything that the functions at these addresses need or, without
 // addresses, all display and accelerator functions.
 func Run(h Host, addresses []pci.Address) []Check {
 	for _, d := range []struct {
@@ -76,7 +77,7 @@ func Run(h Host, addresses []pci.Address) []Check {
 		h.userNamespaces(), h.btf(), h.ebpf(), h.tracepoints(), h.lockdown())
 }
 
-// Good says that nothing is to be changed.
+// Good reports that nothing must change.
 func Good(checks []Check) bool {
 	for _, c := range checks {
 		if c.Status == Change {
@@ -86,10 +87,10 @@ func Good(checks []Check) bool {
 	return true
 }
 
-// maxFileBytes is more than any of the files has that are read here.
+// maxFileBytes is larger than any of the files that are read here.
 const maxFileBytes = 1 << 20
 
-// text is what a file holds, without the white space around it.
+// text is a file's content, without the white space around it.
 func text(path string) (string, error) {
 	b, err := os.ReadFile(path)
 	if err == nil && len(b) > maxFileBytes {
@@ -119,7 +120,7 @@ func chosen(s string) string {
 
 func missing(err error) bool { return errors.Is(err, fs.ErrNotExist) }
 
-// cannot is a check whose file could not be read.
+// cannot is a check with a file that could not be read.
 func cannot(name string, err error) Check {
 	return Check{Name: name, Status: Unknown, Found: err.Error()}
 }

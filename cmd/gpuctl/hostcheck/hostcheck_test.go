@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { leakcheck.Main(m) }
 
-// made is a host of files, which has all that is needed.
+// made is a host of files that has everything that is needed.
 type made struct {
 	hostcheck.Host
 	tree *pcitest.Tree
@@ -37,6 +37,7 @@ func makeHost(t *testing.T) *made {
 		OpenFiles:    func() (uint64, error) { return 65536, nil },
 		LockedMemory: func() (uint64, error) { return math.MaxUint64, nil },
 	}}}
+
 	for path, text := range map[string]string{
 		"module/vfio_iommu_type1/parameters/allow_unsafe_interrupts": "N\n",
 		"kernel/mm/hugepages/hugepages-2048kB/nr_hugepages":          "64\n",
@@ -48,6 +49,7 @@ func makeHost(t *testing.T) *made {
 	} {
 		tree.Put(path, text)
 	}
+
 	for path, text := range map[string]string{
 		"cmdline":                          "quiet intel_iommu=on\n",
 		"sys/kernel/osrelease":             "6.12.9-amd64\n",
@@ -57,6 +59,7 @@ func makeHost(t *testing.T) *made {
 	} {
 		m.put(m.Proc, path, text)
 	}
+
 	m.put(m.Dev, "vfio/vfio", "")
 	return m
 }
@@ -82,7 +85,8 @@ func TestHostThatHasEverything(t *testing.T) {
 	}
 }
 
-// TestEachDefectIsFound: one thing is wrong, one check says so, and what to do.
+// TestEachDefectIsFound: for each single defect one check reports it, with a
+// remedy.
 func TestEachDefectIsFound(t *testing.T) {
 	unsupported := func() error { return ebpf.ErrNotSupported }
 	for name, c := range map[string]struct {
@@ -143,7 +147,8 @@ func TestEachDefectIsFound(t *testing.T) {
 				require.NotEmpty(t, got.Do)
 				require.False(t, hostcheck.Good(checks))
 			}
-			for _, other := range checks { // but for the function, which the IOMMU is before
+
+			for _, other := range checks { // except the function, to which the IOMMU belongs
 				if other.Name != c.check && !strings.HasPrefix(other.Name, "0000:") {
 					require.Equal(t, hostcheck.OK, other.Status, "%+v", other)
 				}
@@ -152,7 +157,8 @@ func TestEachDefectIsFound(t *testing.T) {
 	}
 }
 
-// TestOthersThanRoot: what only root may see is unknown, and no reason to fail.
+// TestOthersThanRoot: a fact that only root can read is unknown, and no reason to
+// fail.
 func TestOthersThanRoot(t *testing.T) {
 	m := makeHost(t)
 	m.Root = false
@@ -186,12 +192,13 @@ func TestNamedFunctions(t *testing.T) {
 		}
 		return found
 	}
+
 	require.Equal(t, []string{"0000:02:00.0 ok"}, names(hostcheck.Run(m.Host, []pci.Address{edu})))
 	require.Equal(t, []string{"0000:09:00.0 change"}, names(hostcheck.Run(m.Host, []pci.Address{nowhere})))
 	require.Equal(t, []string{"0000:01:00.0 ok"}, names(hostcheck.Run(m.Host, nil)))
 }
 
-// TestEmptyHost: a host with nothing has no check that fails to answer.
+// TestEmptyHost: on a host with nothing every check still gives an answer.
 func TestEmptyHost(t *testing.T) {
 	m := makeHost(t)
 	m.Sys, m.Proc, m.Dev = t.TempDir(), t.TempDir(), t.TempDir()

@@ -24,6 +24,7 @@ func (h Host) iommu() Check {
 		}
 		return c
 	}
+
 	c.Status, c.Found = Change, "the kernel uses none"
 	line, _ := text(h.proc("cmdline"))
 	words := strings.Fields(line)
@@ -37,6 +38,7 @@ func (h Host) iommu() Check {
 	default:
 		c.Do = `Switch VT-d (Intel) or AMD-Vi/IOMMU (AMD) on in the firmware, add "intel_iommu=on" to the kernel's command line on an Intel host, and boot again. A virtual machine needs a virtual IOMMU.`
 	}
+
 	return c
 }
 
@@ -76,7 +78,7 @@ func (h Host) iommufd() Check {
 	return c
 }
 
-// functions checks each function that was named, or could be granted.
+// functions checks each named function, or each that could be granted.
 func (h Host) functions(named []pci.Address) []Check {
 	bus := &pci.Bus{Sys: h.Sys}
 	all, err := bus.List()
@@ -84,11 +86,13 @@ func (h Host) functions(named []pci.Address) []Check {
 	if err != nil {
 		checks = append(checks, cannot("PCI", err))
 	}
+
 	for _, a := range named {
 		if !slices.ContainsFunc(all, func(f pci.Function) bool { return f.Address == a }) {
 			checks = append(checks, Check{Name: a.String(), Status: Change, Found: "there is no such PCI function", Do: "lspci -D lists what there is."})
 		}
 	}
+
 	for _, f := range all {
 		wanted := slices.Contains(named, f.Address)
 		if len(named) == 0 {
@@ -98,10 +102,12 @@ func (h Host) functions(named []pci.Address) []Check {
 			checks = append(checks, h.function(bus, f))
 		}
 	}
+
 	if len(checks) == 0 {
 		checks = append(checks, Check{Name: "functions", Status: Change, Found: fmt.Sprintf("no display controller or accelerator among %d PCI functions", len(all)),
 			Do: "Name another function by its address, as in gpuctl doctor 0000:01:00.0; without any, only developer mode (device-manager --dev) works here."})
 	}
+
 	return checks
 }
 
@@ -113,6 +119,7 @@ func (h Host) function(bus *pci.Bus, f pci.Function) Check {
 	if len(f.Resets) > 0 {
 		reset = "reset by " + strings.Join(f.Resets, ", ")
 	}
+
 	if f.Group != pci.NoGroup {
 		group = fmt.Sprintf("group %d", f.Group)
 		if others := neighbours(bus, f); len(others) > 0 {
@@ -121,6 +128,7 @@ func (h Host) function(bus *pci.Bus, f pci.Function) Check {
 			group += " of its own"
 		}
 	}
+
 	c := Check{Name: f.Address.String(), Status: OK, Found: fmt.Sprintf("%s %s, driver %s, %s, %s", f.ID(), f.Class, driver, group, reset)}
 	var shared *pci.GroupError
 	err := bus.CheckGroup(f)
@@ -133,24 +141,28 @@ func (h Host) function(bus *pci.Bus, f pci.Function) Check {
 			c.Do += fmt.Sprintf("echo %s > /sys/bus/pci/devices/%s/driver/unbind, ", o.Address, o.Address)
 		}
 		c.Do += fmt.Sprintf("echo %s > /sys/bus/pci/drivers_probe; or put the card into another slot (docs/passthrough.md).", o.Address)
+
 	case f.Group == pci.NoGroup:
 		c.Status, c.Do = Change, "It needs an IOMMU before it: see IOMMU above."
 	case err != nil:
 		c.Status, c.Do = Change, gpuerr.From(err).Msg
+
 	case f.BootVGA && f.Driver != "" && f.Driver != pci.Driver:
 		c.Status, c.Do = Change, fmt.Sprintf("It shows the console of this host. To give it away all the same, add vfio-pci.ids=%s to the kernel's command line and boot again (docs/passthrough.md).", f.ID())
 	case len(f.Resets) == 0:
 		c.Do = "The kernel cannot reset it: between two drivers only its access to memory is taken away, and what it holds on board stays. Give it to one tenant."
 	}
+
 	return c
 }
 
-// neighbours are the others in the group of f.
+// neighbours are the other functions in the group of f.
 func neighbours(bus *pci.Bus, f pci.Function) (others []string) {
 	members, err := bus.Group(f.Group)
 	if err != nil {
 		return []string{"what cannot be listed"}
 	}
+
 	for _, m := range members {
 		if m == f.Address {
 			continue
@@ -166,5 +178,6 @@ func neighbours(bus *pci.Bus, f pci.Function) (others []string) {
 		}
 		others = append(others, fmt.Sprintf("%s (%s, %s)", m, other.Class, driver))
 	}
+
 	return others
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// The oldest kernel whose vfio says how many mappings are left, and one that this is
-// tested on.
+// The oldest kernel with a vfio that reports how many mappings are left, and a
+// kernel on which this is tested.
 const (
 	oldestKernel = 5*1000 + 10
 	testedKernel = "6.12"
@@ -23,11 +23,13 @@ func (h Host) kernel() Check {
 	if err != nil {
 		return cannot("kernel", err)
 	}
+
 	c := Check{Name: "kernel", Status: OK, Found: release}
 	parts := strings.SplitN(release, ".", 3)
 	if len(parts) < 2 {
 		return Check{Name: "kernel", Status: Unknown, Found: release + " is no version"}
 	}
+
 	major, err := strconv.Atoi(parts[0])
 	minor, err2 := strconv.Atoi(strings.TrimRight(parts[1], "-+abcdefghijklmnopqrstuvwxyz"))
 	if err != nil || err2 != nil {
@@ -36,6 +38,7 @@ func (h Host) kernel() Check {
 	if major*1000+minor < oldestKernel {
 		c.Status, c.Do = Change, "Use Linux 5.10 or later; "+testedKernel+" is tested."
 	}
+
 	return c
 }
 
@@ -46,6 +49,7 @@ func (h Host) cgroup() Check {
 	if err != nil {
 		return cannot(c.Name, err)
 	}
+
 	where := ""
 	for line := range strings.Lines(mounts) {
 		before, after, found := strings.Cut(line, " - ")
@@ -55,20 +59,24 @@ func (h Host) cgroup() Check {
 			break
 		}
 	}
+
 	const boot = `Boot with "systemd.unified_cgroup_hierarchy=1" on the kernel's command line, so that all controllers are in cgroup v2.`
 	if where == "" {
 		c.Status, c.Found, c.Do = Change, "not mounted: drivers run without limits of memory and processes", boot
 		return c
 	}
+
 	// The tests' tree is not at the root of this host.
 	path := where
 	if h.Sys != "/sys" {
 		path = h.sys(strings.TrimPrefix(where, "/sys/"))
 	}
+
 	controllers, err := text(path + "/cgroup.controllers")
 	if err != nil {
 		return cannot(c.Name, err)
 	}
+
 	c.Found = fmt.Sprintf("at %s, with %s", where, orNothing(controllers))
 	var lacking []string
 	for _, want := range []string{"memory", "pids"} {
@@ -76,9 +84,11 @@ func (h Host) cgroup() Check {
 			lacking = append(lacking, want)
 		}
 	}
+
 	if len(lacking) > 0 {
 		c.Status, c.Do = Change, "Drivers run without a limit of "+strings.Join(lacking, " and ")+". "+boot
 	}
+
 	return c
 }
 
@@ -124,6 +134,7 @@ func (h Host) userNamespaces() Check {
 		c.Status, c.Found, c.Do = Change, "switched off (user.max_user_namespaces is 0)", "sysctl user.max_user_namespaces=1024"
 		return c
 	}
+
 	c.Found = "up to " + most
 	for _, s := range []struct{ file, off, name string }{
 		{"sys/kernel/unprivileged_userns_clone", "0", "kernel.unprivileged_userns_clone"},
@@ -134,6 +145,7 @@ func (h Host) userNamespaces() Check {
 			c.Do = "Only developer mode (device-manager --dev) runs its drivers less confined."
 		}
 	}
+
 	return c
 }
 
@@ -178,11 +190,13 @@ func (h Host) tracepoints() Check {
 func (h Host) lockdown() Check {
 	c := Check{Name: "lockdown", Status: OK}
 	boot := ""
+
 	// Four bytes of attributes, then the value (UEFI 2.10, 3.3 and 8.2).
 	v, err := os.ReadFile(h.sys("firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"))
 	if err == nil && len(v) == 5 {
 		boot = map[bool]string{true: "; secure boot is on", false: "; secure boot is off"}[v[4] == 1]
 	}
+
 	s, err := text(h.sys("kernel/security/lockdown"))
 	switch mode := chosen(s); {
 	case missing(err):
@@ -195,5 +209,6 @@ func (h Host) lockdown() Check {
 	default:
 		c.Found = orNone(mode) + boot
 	}
+
 	return c
 }

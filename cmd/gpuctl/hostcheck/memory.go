@@ -48,17 +48,20 @@ func (h Host) hugePages() Check {
 		}
 		return strconv.ParseUint(s, 10, 64)
 	}
+
 	total, err := count("nr_hugepages")
 	free, err2 := count("free_hugepages")
 	if err != nil || err2 != nil {
 		c.Found = "this kernel has none of 2 MiB"
 		return c
 	}
+
 	thp, _ := text(h.sys("kernel/mm/transparent_hugepage/shmem_enabled"))
 	c.Found = fmt.Sprintf("%d of 2 MiB, %d free; transparent ones for shared memory: %s", total, free, orNone(chosen(thp)))
 	if free == 0 {
 		c.Do = "For speed only: sysctl vm.nr_hugepages=N reserves N pages of 2 MiB; device memory in whole ones is touched ten times as fast, and is one entry of the IOMMU."
 	}
+
 	return c
 }
 

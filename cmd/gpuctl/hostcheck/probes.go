@@ -16,7 +16,7 @@ import (
 	"capgpu/iommu/trace"
 )
 
-// ThisHost is the host that we run on.
+// ThisHost is the local host.
 func ThisHost() Host {
 	return Host{Root: os.Geteuid() == 0, Probes: Probes{
 		Landlock:     landlockABI,
@@ -57,13 +57,14 @@ func openFiles() (uint64, error) {
 	return limit.Max, err
 }
 
-// lockedMemory: with CAP_IPC_LOCK there is no limit (drivers/vfio/vfio_iommu_type1.c,
-// vfio_lock_acct).
+// lockedMemory returns the limit of pinned memory. With CAP_IPC_LOCK there is none
+// (drivers/vfio/vfio_iommu_type1.c, vfio_lock_acct).
 func lockedMemory() (uint64, error) {
 	status, err := text("/proc/self/status")
 	if err != nil {
 		return 0, err
 	}
+
 	for line := range strings.Lines(status) {
 		if value, ok := strings.CutPrefix(line, "CapEff:"); ok {
 			caps, err := strconv.ParseUint(strings.TrimSpace(value), 16, 64)
@@ -75,6 +76,7 @@ func lockedMemory() (uint64, error) {
 			}
 		}
 	}
+
 	var limit unix.Rlimit
 	err = unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit)
 	return limit.Cur, err

@@ -1,9 +1,9 @@
 // Package npy reads and writes the headers of NumPy's .npy files.
 //
-// It knows what gpuctl can hand to a program: little-endian floats and integers of
-// 8 to 64 bits, one or two dimensions, C order, format versions 1.0 and 2.0. The
-// values themselves are never touched: they follow the header as they lie in
-// memory, so a caller reads them straight into a mapped buffer.
+// It supports the arrays that gpuctl can pass to a program: little-endian floats
+// and integers of 8 to 64 bits, one or two dimensions, C order, format versions 1.0
+// and 2.0. It never reads the values: they follow the header in their memory
+// layout, so a caller reads them straight into a mapped buffer.
 //
 // The format is NumPy Enhancement Proposal 1: the magic "\x93NUMPY", two version
 // bytes, the length of the header (u16 in version 1, u32 in version 2), and a
@@ -88,8 +88,8 @@ type Header struct {
 	Shape []uint64 // one or two dimensions
 }
 
-// Elements is the product of the shape. ReadHeader has checked that their bytes
-// fit in 63 bits.
+// Elements is the product of the shape. ReadHeader has checked that the elements'
+// bytes fit in 63 bits.
 func (h Header) Elements() uint64 {
 	n := uint64(1)
 	for _, d := range h.Shape {
@@ -100,10 +100,10 @@ func (h Header) Elements() uint64 {
 
 const magic = "\x93NUMPY"
 
-// maxHeaderBytes bounds what is read of a header. NumPy's own limit is 10,000.
+// maxHeaderBytes bounds the header. NumPy's own limit is 10,000.
 const maxHeaderBytes = 64 << 10
 
-// ErrNotNpy says that the file does not start with the magic of the format.
+// ErrNotNpy means that the file does not start with the magic of the format.
 var ErrNotNpy = errors.New("not a .npy file (the magic bytes are missing)")
 
 // ReadHeader reads the header and leaves r at the first element.
@@ -112,6 +112,7 @@ func ReadHeader(r io.Reader) (Header, error) {
 	if _, err := io.ReadFull(r, fixed[:8]); err != nil || string(fixed[:6]) != magic {
 		return Header{}, ErrNotNpy
 	}
+
 	var length uint32
 	switch major := fixed[6]; major {
 	case 1:
@@ -127,17 +128,20 @@ func ReadHeader(r io.Reader) (Header, error) {
 	default:
 		return Header{}, fmt.Errorf("format version %d.%d is not supported (1.0 and 2.0 are)", major, fixed[7])
 	}
+
 	if length > maxHeaderBytes {
 		return Header{}, fmt.Errorf("a header of %d bytes is not plausible", length)
 	}
+
 	text := make([]byte, length)
 	if _, err := io.ReadFull(r, text); err != nil {
 		return Header{}, fmt.Errorf("the header is cut short: %w", err)
 	}
+
 	return parseDict(string(text))
 }
 
-// parseDict reads the dictionary literal. Every key must be there once.
+// parseDict reads the dictionary literal. Every key must appear once.
 func parseDict(text string) (Header, error) {
 	s := scanner{rest: text}
 	var h Header
@@ -145,11 +149,13 @@ func parseDict(text string) (Header, error) {
 	if !s.take("{") {
 		return h, s.fail("{")
 	}
+
 	for !s.take("}") {
 		key, ok := s.quoted()
 		if !ok || !s.take(":") {
 			return h, s.fail("a key and a colon")
 		}
+
 		switch {
 		case key == "descr" && !haveDescr:
 			descr, ok := s.quoted()
@@ -160,6 +166,7 @@ func parseDict(text string) (Header, error) {
 				return h, fmt.Errorf("element type %q is not supported; convert with .astype, for instance to '<f4'", descr)
 			}
 			haveDescr = true
+
 		case key == "fortran_order" && !haveOrder:
 			if s.take("True") {
 				return h, fmt.Errorf("the array is in Fortran order; save numpy.ascontiguousarray(a)")
@@ -168,6 +175,7 @@ func parseDict(text string) (Header, error) {
 				return h, s.fail("True or False")
 			}
 			haveOrder = true
+
 		case key == "shape" && !haveShape:
 			shape, err := s.tuple()
 			if err != nil {
@@ -175,19 +183,23 @@ func parseDict(text string) (Header, error) {
 			}
 			h.Shape = shape
 			haveShape = true
+
 		default:
 			return h, fmt.Errorf("unexpected or repeated key %q in the header", key)
 		}
+
 		if !s.take(",") && !s.peek("}") {
 			return h, s.fail(", or }")
 		}
 	}
+
 	if strings.Trim(s.rest, " \n") != "" {
 		return h, fmt.Errorf("something follows the header's dictionary")
 	}
 	if !haveDescr || !haveOrder || !haveShape {
 		return h, fmt.Errorf("the header lacks descr, fortran_order or shape")
 	}
+
 	return h, checkShape(h.Shape)
 }
 
@@ -249,6 +261,7 @@ func (s *scanner) tuple() ([]uint64, error) {
 	if !s.take("(") {
 		return nil, s.fail("a tuple")
 	}
+
 	var shape []uint64
 	for !s.take(")") {
 		s.blanks()
@@ -256,12 +269,14 @@ func (s *scanner) tuple() ([]uint64, error) {
 		for digits < len(s.rest) && s.rest[digits] >= '0' && s.rest[digits] <= '9' {
 			digits++
 		}
+
 		n, err := strconv.ParseUint(s.rest[:digits], 10, 64)
 		if err != nil {
 			return nil, s.fail("a number")
 		}
+
 		s.rest = s.rest[digits:]
-		s.take("L") // Python 2 wrote long integers so
+		s.take("L") // Python 2 wrote long integers this way
 		shape = append(shape, n)
 		if len(shape) > 32 {
 			return nil, fmt.Errorf("the shape has too many dimensions")
@@ -270,6 +285,7 @@ func (s *scanner) tuple() ([]uint64, error) {
 			return nil, s.fail(", or )")
 		}
 	}
+
 	return shape, nil
 }
 
@@ -291,9 +307,11 @@ func AppendHeader(dst []byte, h Header) []byte {
 		}
 		fmt.Fprint(&shape, d)
 	}
+
 	if len(h.Shape) == 1 {
 		shape.WriteString(",")
 	}
+
 	dict := fmt.Sprintf("{'descr': '%s', 'fortran_order': False, 'shape': (%s), }", dtypes[h.DType].descr, shape.String())
 	const fixed = len(magic) + 4
 	total := (fixed + len(dict) + 1 + 63) &^ 63

@@ -1,6 +1,6 @@
-// Package tell puts what the Go client knows into messages of the schema, for all who
-// serve it: gates, and model servers.
-package tell
+// Package encode encodes the Go client's values as messages of the schema, for every
+// server of the schema: gates and model servers.
+package encode
 
 import (
 	"math"
@@ -10,7 +10,8 @@ import (
 	"capgpu/schema"
 )
 
-// Duration reads nanoseconds of the wire; what does not fit is as good as for ever.
+// Duration reads nanoseconds of the wire; a value that does not fit counts as for
+// ever.
 func Duration(nanos uint64) time.Duration { return time.Duration(min(nanos, math.MaxInt64)) }
 
 // Device fills in a device.
@@ -33,10 +34,11 @@ func Device(out schema.GpuDeviceInfo, d client.DeviceInfo) error {
 	if err := out.SetBackend(d.Backend); err != nil {
 		return err
 	}
+
 	return out.SetPciAddress(d.PCIAddress)
 }
 
-// Budget fills in a list that alloc makes.
+// Budget fills in a list that alloc allocates.
 func Budget(alloc func(n int32) (schema.BudgetEntry_List, error), entries []client.BudgetEntry) error {
 	list, err := alloc(int32(len(entries)))
 	if err != nil {
