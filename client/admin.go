@@ -44,7 +44,7 @@ func DialAdmin(ctx context.Context, path string) (*Admin, error) {
 
 // Upgrade replaces the driver of a device by another process of the program that is
 // installed now. Sessions, buffers, fences and queues of all tenants go on.
-// What a tenant has under way can be in the way: then it fails with gpuerr.Busy.
+// Work that a tenant has under way can be in the way: then it fails with gpuerr.Busy.
 func (a *Admin) Upgrade(ctx context.Context, device string) (Upgrade, error) {
 	return a.upgrade(ctx, control.UpgradeRequest{Device: device})
 }
@@ -65,7 +65,7 @@ func (a *Admin) upgrade(ctx context.Context, req control.UpgradeRequest) (Upgrad
 	return Upgrade{Epoch: r.Epoch, Generation: r.Generation, Sessions: r.Sessions, Preempted: r.Preempted, Pause: time.Duration(r.PauseNanos)}, err
 }
 
-// Suspend has the device begin nothing until Resume. What has begun ends first. Sessions
+// Suspend has the device begin nothing until Resume. Work that has begun ends first. Sessions
 // stay; what is submitted waits; no deadline counts meanwhile.
 func (a *Admin) Suspend(ctx context.Context, device string) error {
 	_, err := a.ask(ctx, control.TypeSuspend, device)
@@ -98,7 +98,7 @@ func (a *Admin) Plan(ctx context.Context, text []byte) ([]byte, error) {
 	}
 }
 
-// Close ends the connection. What was asked for goes on.
+// Close ends the connection. Work that was asked for goes on.
 func (a *Admin) Close() error { return a.caller.Close() }
 
 // AdminSocket is the socket of the device-manager that serves a tenant's socket.

@@ -13,7 +13,7 @@ import (
 // Buffer is device memory that is also in this process's reach. It is zero when
 // it is created.
 //
-// It implements io.ReaderAt and io.WriterAt. What a program wrote is there to be
+// It implements io.ReaderAt and io.WriterAt. Data that a program wrote is there to be
 // read once the outcome of the launch has been seen; what is written before a
 // Flush is there for the launch.
 type Buffer struct {
@@ -97,7 +97,7 @@ func (b *Buffer) DupMemory() (fd int, off, length uint64, err error) {
 }
 
 // populateBytes is the most of a buffer that Map puts pages under: the host's memory is
-// used by then, so it is no more than takes some 20 ms. What lies beyond gets its pages
+// used by then, so it is no more than takes some 20 ms. The rest gets its pages
 // when it is touched.
 const populateBytes = 64 << 20
 
@@ -106,7 +106,7 @@ const populateBytes = 64 << 20
 // its session or the driver meanwhile; see the package comment. Once the session has
 // ended it reads as zeros: Queue.Err says whether that could be so.
 //
-// The first 64 MiB have their pages when Map returns: whoever maps a buffer will touch
+// The first 64 MiB have their pages when Map returns: a caller that maps a buffer will touch
 // it, and a page at a time that takes longer. ReadAt and WriteAt touch what they need.
 func (b *Buffer) Map() ([]byte, error) {
 	b.mu.Lock()
@@ -157,7 +157,7 @@ func (b *Buffer) unmapLocked() error {
 	return shm.Unmap(mem)
 }
 
-// ReadAt implements io.ReaderAt. What it read without an error was not scrubbed by the
+// ReadAt implements io.ReaderAt. Data that it read without an error was not scrubbed by the
 // end of the session; see Queue.Err.
 func (b *Buffer) ReadAt(p []byte, off int64) (int, error) {
 	return b.access(p, off, func(mem []byte) int { return copy(p, mem) })

@@ -37,7 +37,7 @@ func TestCheckedSession(t *testing.T) {
 	require.Len(t, svc.Device.Status("").Tenants[0].Sessions, 1, "nothing is left of it")
 }
 
-// What a checked session finds poisons it, as any trap does.
+// A finding of a checked session poisons it, as any trap does.
 func TestCheckedSessionFindsRaces(t *testing.T) {
 	svc := sessiontest.Start(t, sessiontest.Options{})
 	ctx := testContext(t)

@@ -67,7 +67,7 @@ type Wait struct {
 }
 
 // WaitOrder is Wait for the order alone: what follows goes on however the point ended.
-// What reads a buffer that was not written because work failed does not run all the same.
+// Work that reads a buffer which was not written because other work failed still does not run.
 type WaitOrder struct {
 	Fence *Fence
 	Value uint64
@@ -93,137 +93,54 @@ func (w *WaitOrder) push(q *Queue) (uint64, error) { return q.waitLocked(w.Fence
 
 // +checklocks:q.submit
 func (q *Queue) launchLocked(l *Launch) (ticket uint64, err error) {
-	ticket = q.next
-	if next := q.side.Expected(); q.launched[next.Slot()].is(next, l) {
-		if err = q.able(); err == nil {
-			_, err = q.againLocked(1)
-		}
-	} else {
-		err = q.launchNewLocked(l)
+	if l.Program == nil || l.Program.s != q.s {
+		return 0, errForeign("Program")
 	}
-	if err != nil {
+	if err := q.s.unpoisoned(); err != nil {
 		return 0, err
 	}
-	return ticket, nil
-}
-
-// launchesLocked stages launches, one or more, as many as may be staged before the driver is
-// shown them. It returns how many, and the error of the next one.
-//
-// +checklocks:q.submit
-func (q *Queue) launchesLocked(launches []*Launch) (n int, err error) {
-	launches = launches[:min(len(launches), max(streamBatch-q.side.Staged(), 1))]
-	able := q.able()
-	for n < len(launches) {
-		run := q.expectedLocked(launches[n:])
-		if run == 0 {
-			if err := q.launchNewLocked(launches[n]); err != nil {
-				return n, err
-			}
-			n++
-			continue
-		}
-		if able != nil {
-			return n, able
-		}
-		k, err := q.againLocked(run)
-		if n += k; err != nil {
-			return n, err
-		}
-	}
-	return n, nil
-}
-
-// expectedLocked is how many launches, from the first on, are what the ring expects.
-//
-// +checklocks:q.submit
-func (q *Queue) expectedLocked(launches []*Launch) (n int) {
-	next := q.side.Expected()
-	for n < len(launches) {
-		l, kept := launches[n], next
-		if !q.launched[kept.Slot()].is(kept, l) {
-			break
-		}
-		n++
-		if next = q.side.After(kept); next == kept {
-			for n < len(launches) && launches[n] == l { // it is not looked at again
-				n++
-			}
-		}
-	}
-	return n
-}
-
-// able says why nothing is staged that does work.
-func (q *Queue) able() error {
-	if err := q.s.unpoisoned(); err != nil {
-		return err
-	}
-	return q.err()
-}
-
-// againLocked stages what the ring expects, n times.
-//
-// +checklocks:q.submit
-func (q *Queue) againLocked(n int) (int, error) {
-	k, err := q.side.Again(q.next, n)
-	q.next += uint64(k)
-	return k, q.failure(err)
-}
-
-// +checklocks:q.submit
-func (q *Queue) launchNewLocked(l *Launch) error {
-	if l.Program == nil || l.Program.s != q.s {
-		return errForeign("Program")
-	}
-	if err := q.s.unpoisoned(); err != nil {
-		return err
-	}
 	if info := &l.Program.info; len(l.Bindings) != len(info.Bindings) || len(l.Inline) != int(info.InlineBytes) {
-		return gpuerr.New(gpuerr.Invalid, "Bindings, Inline: %d bindings and %d bytes; %s takes %d and %d", len(l.Bindings), len(l.Inline), info.Name, len(info.Bindings), info.InlineBytes)
+		return 0, gpuerr.New(gpuerr.Invalid, "Bindings, Inline: %d bindings and %d bytes; %s takes %d and %d", len(l.Bindings), len(l.Inline), info.Name, len(info.Bindings), info.InlineBytes)
 	}
 	if len(l.Bindings) > math.MaxUint16 || len(l.Inline) > math.MaxUint16 {
-		return gpuerr.New(gpuerr.LaunchLimit, "a launch with %d bindings and %d bytes of inline arguments is too large for the ring", len(l.Bindings), len(l.Inline))
+		return 0, gpuerr.New(gpuerr.LaunchLimit, "a launch with %d bindings and %d bytes of inline arguments is too large for the ring", len(l.Bindings), len(l.Inline))
 	}
 	if max(l.Block.X, l.Block.Y, l.Block.Z) > math.MaxUint16 {
-		return gpuerr.New(gpuerr.LaunchLimit, "Block: %v exceeds %d in one dimension", l.Block, math.MaxUint16)
+		return 0, gpuerr.New(gpuerr.LaunchLimit, "Block: %v exceeds %d in one dimension", l.Block, math.MaxUint16)
 	}
 	if !countable(l.Grid, l.Block) {
-		return gpuerr.New(gpuerr.Invalid, "Grid, Block: %v of %v are no threads, or 2^64 and more", l.Grid, l.Block)
+		return 0, gpuerr.New(gpuerr.Invalid, "Grid, Block: %v of %v are no threads, or 2^64 and more", l.Grid, l.Block)
 	}
 	micros, err := deadlineMicros(l.Deadline)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	words := q.side.Bindings(len(l.Bindings))
+	words := q.ring.Bindings(len(l.Bindings))
 	for i := range l.Bindings {
 		b := &l.Bindings[i]
 		if b.Buffer == nil || b.Buffer.s != q.s {
-			return errForeign("Bindings")
+			return 0, errForeign("Bindings")
 		}
 		length := b.Len
 		if length == 0 && b.Off < b.Buffer.size {
 			length = b.Buffer.size - b.Off
 		}
 		if length == 0 || !b.Buffer.holds(b.Off, length) {
-			return gpuerr.New(gpuerr.Invalid, "Bindings: %d bytes at offset %d of binding %d are not in its buffer of %d bytes", b.Len, b.Off, i, b.Buffer.size)
+			return 0, gpuerr.New(gpuerr.Invalid, "Bindings: %d bytes at offset %d of binding %d are not in its buffer of %d bytes", b.Len, b.Off, i, b.Buffer.size)
 		}
 		w := words[4*i : 4*i+4 : 4*i+4]
 		w[0], w[1], w[2], w[3] = b.Buffer.handle, b.Off, length, 0
 	}
 	if err := q.err(); err != nil {
-		return err
+		return 0, err
 	}
 	q.entry.SetLaunch(q.next, l.Program.handle, ring.Dim3(l.Grid), ring.Dim3(l.Block), l.SharedBytes, micros)
-	kept, err := q.side.Push(&q.entry, len(l.Bindings), l.Inline)
-	if err != nil {
-		return q.failure(err)
+	if err := q.ring.PushWords(&q.entry, words, l.Inline); err != nil {
+		return 0, q.failure(err)
 	}
-	if kept != 0 {
-		q.launched[kept.Slot()].note(kept, l)
-	}
+	ticket = q.next
 	q.next++
-	return nil
+	return ticket, nil
 }
 
 // +checklocks:q.submit
@@ -328,7 +245,7 @@ func (q *Queue) pushLocked() (uint64, error) {
 	if err := q.err(); err != nil {
 		return 0, err
 	}
-	if _, err := q.side.Push(&q.entry, 0, nil); err != nil {
+	if err := q.ring.Push(&q.entry, nil, nil); err != nil {
 		return 0, q.failure(err)
 	}
 	ticket := q.next

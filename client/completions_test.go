@@ -12,7 +12,7 @@ import (
 	"capgpu/ring"
 )
 
-// Whatever commands end like, and however many are collected at a time, each completion is
+// However commands end, and however many are collected at a time, each completion is
 // handed out once, in order, with its ticket and nothing of what was in its place before.
 func TestCompletionsOfAnyKind(t *testing.T) {
 	r := rand.New(rand.NewPCG(51, 52))
@@ -83,7 +83,7 @@ func TestCompletionsOfAnyKind(t *testing.T) {
 		}
 	}
 	require.Greater(t, refused, 1000)
-	require.Greater(t, most, 64)
+	require.Equal(t, len(handful{}), most)
 }
 
 // A run that ends in the middle of a full ring says so, and what was staged is what is told.
@@ -116,7 +116,6 @@ func TestPushLaunchesUntilFull(t *testing.T) {
 		require.NoError(t, err)
 		for i := range batch.Entries {
 			x := &batch.Entries[i]
-			x.Expand()
 			require.Equal(t, order[i].Bindings[0].Off, x.Args[1], "of the launch that was pushed")
 		}
 		order, staged = order[taken:], staged-taken
@@ -129,7 +128,7 @@ func TestPushLaunchesUntilFull(t *testing.T) {
 	}
 }
 
-// What a session or a queue is that takes no more is told of a run as of a single launch.
+// A run is told that its session or queue takes no more, as a single launch is.
 func TestPushLaunchesOfWhatIsOver(t *testing.T) {
 	s, other := &Session{}, &Session{}
 	q, _ := bareQueue(t, s, 64)

@@ -47,7 +47,7 @@ func Dial(ctx context.Context, path string) (*Conn, error) {
 	return NewConn(ctx, fd)
 }
 
-// busyPatience is how long Dial waits while the line of those who want to be
+// busyPatience is how long Dial waits while the line of those that want to be
 // accepted is full. Then connect(2) says EAGAIN, and nothing can be waited for.
 const busyPatience = 10 * time.Second
 
@@ -105,7 +105,7 @@ func NewConn(ctx context.Context, fd int) (*Conn, error) {
 	return c, nil
 }
 
-// Tenant is whom the service takes this client for.
+// Tenant is the tenant that the service takes this client for.
 func (c *Conn) Tenant() string { return c.tenant }
 
 // Devices lists the devices of the tenant.

@@ -45,7 +45,7 @@
 // program where one must not spoil another's work. Conn.OpenChecked opens a session in
 // which races between lanes trap as well.
 //
-// So does work whose device reached for memory that it was not granted: it ends
+// So does work of a device that reached for memory that it was not granted: it ends
 // failed, with cause iommuFault. Where that becomes known only after the work was told
 // to be ok (docs/errors.md says when), Description.Poisoned tells of it, and the next
 // call.
@@ -54,8 +54,8 @@
 //
 // A program that submits the same commands again and again records them once:
 // Session.RecordList has them checked, and a Replay is one command that runs them all,
-// with one completion. What changes each time, inline bytes or which part of a buffer
-// a binding is, goes along as a Patch:
+// with one completion. The parts that change each time, inline bytes or which part of a buffer
+// a binding is, go along as a Patch:
 //
 //	step, err := s.RecordList(ctx, &client.Launch{…}, &client.Launch{…}, …)
 //	for position := range n {
@@ -68,7 +68,7 @@
 // that happens and Session.Err says why: gpuerr.Closed after Session.Close,
 // gpuerr.Revoked when the service or an ancestor session ended it, and
 // gpuerr.DeviceLost when the device is gone, and gpuerr.Disconnected when the driver
-// died; from then on every method of the session and its objects fails with that error, and whoever waits is woken.
+// died; from then on every method of the session and its objects fails with that error, and every waiter is woken.
 // Sessions never come back. Conn.OpenReady waits until a successor driver is ready
 // and opens a session on it; Conn.NextState tells only when one is.
 //
@@ -83,7 +83,7 @@
 // Buffer.Unmap, also after Buffer.Close, Session.Close or the death of the
 // driver: a late access meets zeros, or memory that the same session has put to
 // another use, but it never kills the process and never reaches another session.
-// Whoever reads results from a mapping asks Queue.Err after that whether they could
+// A program that reads results from a mapping asks Queue.Err after that whether they could
 // have been zeros.
 // The price is that every Map wants an Unmap. The driver cannot shrink the memory
 // under a mapping either: only sealed memory is accepted. ReadAt and WriteAt need

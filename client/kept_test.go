@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Whoever reads results while this process closes the session is told of that, and not
+// A caller that reads results while this process closes the session is told of that, and not
 // that the session never had a queue: Close sets why before it takes the queues away.
 func TestKeptBesideClose(t *testing.T) {
 	for range 100 {

@@ -29,7 +29,7 @@ const MaxListCommands = 1024
 const maxListArgBytes = 64 << 10
 
 // RecordList makes a list of launches, copies and fills, in the order in which they
-// run. They have no deadlines of their own, as a Replay has one. What is wrong with one
+// run. They have no deadlines of their own, as a Replay has one. An error of one
 // of them is told with its number.
 func (s *Session) RecordList(ctx context.Context, commands ...Command) (*List, error) {
 	if len(commands) == 0 || len(commands) > MaxListCommands {
@@ -174,8 +174,8 @@ type Patch struct {
 	// Inline, if not empty, takes the place of as many inline bytes of a launch, from
 	// offset At on.
 	Inline []byte
-	// At is otherwise the number of a binding. Of a Copy 0 is Dst and 1 is Src, of a Fill
-	// 0 is Buffer.
+	// At is otherwise the number of a binding. A Copy has 0, Dst, and 1, Src; a Fill
+	// has 0, Buffer.
 	At int
 	// Off and Len are the part of the binding's buffer. Len 0 is as recorded, and for a
 	// copy nothing else will do.

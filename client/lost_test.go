@@ -11,7 +11,7 @@ import (
 	"capgpu/internal/leakcheck"
 )
 
-// A session whose driver has died has memory of it: descriptors and mappings. Close gives
+// A session of a driver that has died has memory of it: descriptors and mappings. Close gives
 // back all of that, although there is nobody to ask any more.
 func TestCloseOfALostSessionGivesAllBack(t *testing.T) {
 	leakcheck.Check(t)

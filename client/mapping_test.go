@@ -40,7 +40,7 @@ func TestMapPopulates(t *testing.T) {
 	mem[len(mem)-1] = 1
 	require.EqualValues(t, most+4096, pagesOf(t, b))
 
-	// Who punches its memory out has it back with the next touch, not the next Map.
+	// A program that punches its memory out has it back with the next touch, not the next Map.
 	fd, _, _ := b.Memory()
 	require.NoError(t, unix.Fallocate(fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, int64(len(mem))))
 	require.Zero(t, pagesOf(t, b))

@@ -60,7 +60,7 @@ func (f *Fence) Wait(ctx context.Context, value uint64) (outcome.Outcome, error)
 }
 
 // WaitFor is Wait with the time limit as a result: when timeout is over it
-// returns a state whose Outcome is pending, and no error.
+// returns a state with a pending Outcome, and no error.
 func (f *Fence) WaitFor(ctx context.Context, value uint64, timeout time.Duration) (FenceState, error) {
 	end := time.Now().Add(timeout)
 	for {
@@ -72,7 +72,7 @@ func (f *Fence) WaitFor(ctx context.Context, value uint64, timeout time.Duration
 	}
 }
 
-// waitSlice is the longest that one request waits at the service. A caller who
+// waitSlice is the longest that one request waits at the service. A caller that
 // gives up leaves the request behind; this bounds for how long it then occupies
 // one of the session's 64 places there.
 const waitSlice = 5 * time.Second
@@ -141,7 +141,7 @@ func (f *Fence) Signal(ctx context.Context, value uint64) error {
 	return err
 }
 
-// Close ends the fence; who waits for it is woken.
+// Close ends the fence, and wakes the callers that wait for it.
 func (f *Fence) Close(ctx context.Context) error {
 	if !f.s.disown(f) {
 		return nil

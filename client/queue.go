@@ -4,7 +4,6 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"capgpu/control"
 	"capgpu/gpuerr"
@@ -20,35 +19,27 @@ import (
 // stops its own queue. The fast way is to push many, flush once, and collect
 // many; Submit does the first two.
 type Queue struct {
-	// What every batch needs comes first: see ring.Client.
 	s      *Session
+	handle uint64
+	closed atomic.Bool // by this process
+
+	submit sync.Mutex // around the submitting side of ring
 	ring   *ring.Client
-	submit sync.Mutex
 	// +checklocks:submit
 	next uint64 // ticket of the next command
-	// +checklocks:submit
-	side ring.Submitter // of ring, with submit as its lock
-	// +checklocks:submit
-	launched []launched // by the kept slot that says it
-
-	closed  atomic.Bool // by this process
-	collect sync.Mutex  // held while a collector sleeps
-	handle  uint64
-
 	// +checklocks:submit
 	entry ring.Entry
 	// +checklocks:submit
 	patches []ring.Patch
+
+	collect sync.Mutex // held while a collector sleeps
 	// +checklocks:collect
-	few [4]ring.Completion // that are being handed out
+	collected uint64 // ticket of the last completion that was handed out
 }
 
-// handful is completions that are being handed out. Of many queues that a program collects
-// from one after the other all use the same, which stays in a cache.
-type handful struct {
-	times  [256]uint64 // of what ended ok
-	others [64]ring.Completion
-}
+// handful is completions that are being handed out. The queues that a program collects from,
+// one after the other, all use the same, which stays in a cache.
+type handful [64]ring.Completion
 
 var handed = sync.Pool{New: func() any { return new(handful) }}
 
@@ -89,7 +80,7 @@ func (s *Session) CreateQueue(ctx context.Context, o QueueOptions) (*Queue, erro
 }
 
 func newQueue(s *Session, shared *ring.Client, handle uint64) *Queue {
-	return &Queue{s: s, handle: handle, ring: shared, side: shared.Submitter(), next: 1, launched: make([]launched, shared.Config().Slots())}
+	return &Queue{s: s, handle: handle, ring: shared, next: 1}
 }
 
 // Handle is the queue's number in the session.
@@ -117,8 +108,8 @@ const streamBatch = 32
 //
 // +checklocks:q.submit
 func (q *Queue) streamLocked() {
-	if q.side.Staged() >= streamBatch {
-		_ = q.side.Flush()
+	if q.ring.Staged() >= streamBatch {
+		_ = q.ring.Flush()
 	}
 }
 
@@ -129,16 +120,8 @@ func (q *Queue) PushLaunches(launches ...*Launch) (first uint64, n int, err erro
 	q.submit.Lock()
 	defer q.submit.Unlock()
 	first = q.next
-	if len(launches) == 1 { // without what pays for many only
-		if _, err := q.launchLocked(launches[0]); err != nil {
-			return first, 0, err
-		}
-		q.streamLocked()
-		return first, 1, nil
-	}
-	for n < len(launches) {
-		k, err := q.launchesLocked(launches[n:])
-		if n += k; err != nil {
+	for ; n < len(launches); n++ {
+		if _, err := q.launchLocked(launches[n]); err != nil {
 			return first, n, err
 		}
 		q.streamLocked()
@@ -192,21 +175,21 @@ func (q *Queue) Submit(cmds ...Command) (first uint64, err error) {
 	if err := q.err(); err != nil {
 		return 0, err
 	}
-	first, mark := q.next, q.side.Mark()
+	first, mark := q.next, q.ring.Mark()
 	for _, cmd := range cmds {
 		if _, err := cmd.push(q); err != nil {
-			q.side.Rollback(mark)
+			q.ring.Rollback(mark)
 			q.next = first
 			return 0, err
 		}
 	}
-	return first, q.failure(q.side.Flush())
+	return first, q.failure(q.ring.Flush())
 }
 
 // Err says why the queue takes no more commands, nil while it does.
 //
 // The memory of a session is scrubbed after that has ended: it reads as zeros then, also
-// through a mapping, and also what the commands wrote that had ended ok before. So whoever
+// through a mapping, and also what the commands wrote that had ended ok before. So a program that
 // reads results from a mapping asks Err afterwards: what was read before it answered nil
 // is what the commands wrote. [Buffer.ReadAt] does that by itself.
 func (q *Queue) Err() error {
@@ -246,7 +229,7 @@ func (q *Queue) Flush() error {
 	if err := q.err(); err != nil {
 		return err
 	}
-	return q.failure(q.side.Flush())
+	return q.failure(q.ring.Flush())
 }
 
 // Completions takes completions that have come, at least one and at most
@@ -260,44 +243,31 @@ func (q *Queue) Completions(ctx context.Context, out []Completion) (int, error) 
 	}
 	q.collect.Lock()
 	defer q.collect.Unlock()
-	var few [len(q.few)]uint64
-	taken := ring.Taking{Times: few[:], Others: q.few[:]}
-	if len(out) > len(q.few) {
-		lent := handed.Get().(*handful)
-		defer handed.Put(lent)
-		taken.Times, taken.Others = lent.times[:], lent.others[:]
-	}
-	taken.Times = taken.Times[:min(len(out), len(taken.Times))]
-	taken.Others = taken.Others[:min(len(out), len(taken.Others))]
-	if err := q.ring.WaitTaking(ctx, &taken); err != nil {
+	taken := handed.Get().(*handful)
+	defer handed.Put(taken)
+	n, err := q.ring.Wait(ctx, taken[:min(len(out), len(taken))])
+	if err != nil {
 		if ended := ctx.Err(); ended != nil {
 			return 0, ended
 		}
 		return 0, q.failure(err)
 	}
-	ended(out, taken.User, taken.Times[:taken.OK])
-	q.handOut(out[taken.OK:], taken.Others[:taken.Other])
-	return taken.OK + taken.Other, nil
+	q.handOutLocked(out[:n], taken[:n])
+	return n, nil
 }
 
-// ended hands out commands that ended ok, after so many nanoseconds each, with tickets that
-// count up from the one given.
-func ended(out []Completion, ticket uint64, nanos []uint64) {
-	out = out[:len(nanos)]
-	for i := range out {
-		o := &out[i]
-		o.Ticket, o.Outcome, o.DeviceTime = ticket+uint64(i), outcome.Success, time.Duration(nanos[i])
+// handOutLocked hands out completions. They come in the order of the commands: the tickets
+// are counted here, whatever ticket the driver says that it is.
+//
+// +checklocks:q.collect
+func (q *Queue) handOutLocked(out []Completion, taken []ring.Completion) {
+	for i := range taken {
+		c, o := &taken[i], &out[i]
+		q.collected++
+		o.Ticket, o.DeviceTime = q.collected, nanos(c.DeviceNanos)
 		if o.Err != nil { // a store of a pointer costs more
 			o.Err = nil
 		}
-	}
-}
-
-// handOut hands out completions of any kind.
-func (q *Queue) handOut(out []Completion, taken []ring.Completion) {
-	for i := range taken {
-		c, o := &taken[i], &out[i]
-		o.Ticket, o.Err, o.DeviceTime = c.UserData, nil, nanos(c.DeviceNanos)
 		o.Outcome.Kind, o.Outcome.Cause = c.Outcome.Kind, c.Outcome.Cause
 		o.Outcome.Trap = outcome.Trap{}
 		if c.Outcome.Cause == outcome.TrapCause { // else it is empty, as the ring has checked
@@ -334,8 +304,8 @@ func (q *Queue) Cancel(ctx context.Context) error {
 	return err
 }
 
-// Close ends the queue; its work ends as revoked. Whoever waits in Completions
-// is woken.
+// Close ends the queue; its work ends as revoked. A call of Completions
+// that waits is woken.
 func (q *Queue) Close(ctx context.Context) error {
 	if !q.s.disown(q) {
 		return nil
@@ -349,7 +319,7 @@ func (q *Queue) Close(ctx context.Context) error {
 // release wakes the collector and unmaps the ring.
 func (q *Queue) release() {
 	q.closed.Store(true)
-	q.submit.Lock() // see ring.Submitter
+	q.submit.Lock() // see ring.Client
 	defer q.submit.Unlock()
 	_ = q.ring.Close() // a failed munmap leaves the mapping, which harms nobody
 }

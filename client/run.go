@@ -12,7 +12,7 @@ type OutcomeError struct{ Outcome outcome.Outcome }
 
 func (e *OutcomeError) Error() string { return fmt.Sprintf("the work ended %v", e.Outcome) }
 
-// Run submits commands to a queue that has no other work and nobody else who
+// Run submits commands to a queue that has no other work and no other caller that
 // takes completions, and waits until all have ended. The error is the first that
 // was refused, or an *OutcomeError of the first that did not end ok. When ctx ends
 // first the work is neither stopped nor known: cancel or close the queue.

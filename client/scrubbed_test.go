@@ -13,7 +13,7 @@ import (
 )
 
 // Results are read while the session is ended by somebody else and its memory scrubbed:
-// who reads by ReadAt, or from a mapping and asks the queue afterwards, has what the
+// a caller that reads by ReadAt, or from a mapping and asks the queue afterwards, has what the
 // device wrote or an error, never zeros.
 func TestResultsOfARevokedSession(t *testing.T) {
 	const size = 8 << 20

@@ -228,7 +228,7 @@ func (s *Session) beginCreating() bool {
 }
 
 // undo destroys what nobody waits for any more. Every reply to a creation starts
-// with the handle, but that to Restrict, whose session ends with its socket.
+// with the handle, but that to Restrict: the new session ends with its socket.
 func (s *Session) undo(t control.MsgType, body []byte) {
 	if t == 0 || len(body) < 8 {
 		return
@@ -303,7 +303,7 @@ func (s *Session) Budget(ctx context.Context) ([]BudgetEntry, error) {
 	return out, nil
 }
 
-// Restrict makes a weaker session whose charges count against this one as well.
+// Restrict makes a weaker session. Its charges count against this one as well.
 // It ends with this one, but not the other way round, and it lives on its own
 // socket: closing this session's Go object ends both.
 func (s *Session) Restrict(ctx context.Context, p Policy) (*Session, error) {

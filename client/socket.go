@@ -30,7 +30,7 @@ func DefaultSocket(getenv func(string) string) string {
 	return "/run/capgpu/default.sock"
 }
 
-// ownTempDir is where device-manager --dev serves a user who has no runtime folder.
+// ownTempDir is where device-manager --dev serves a user that has no runtime folder.
 // Anyone may make a folder of that name, so only one that is this user's own and closed
 // to others counts; "" otherwise.
 func ownTempDir(temp string) string {

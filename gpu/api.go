@@ -39,7 +39,7 @@ type Config struct {
 
 	// Rings makes the rings of queues; nil: in memory that is shared with a client's
 	// process. With it no queue looks at its ring before it sleeps, so that a Device
-	// works on virtual time (ring.NewLocal).
+	// works on virtual time (package ring/ringtest).
 	Rings func(ring.Config) (*ring.Server, error)
 
 	Log *slog.Logger // nil: discarded

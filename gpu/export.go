@@ -308,10 +308,10 @@ func (q *queue) export() (qi QueueImage, rf RingFDs, err error) {
 	}
 	qi = QueueImage{Handle: q.h, Ring: st, Group: q.group, Skipping: q.skipping, Deaf: q.deaf, Discard: q.discard}
 	if j := q.waiting; j != nil {
-		qi.Wait = &WaitImage{Fence: j.fence.h, Value: j.value, OrderOnly: j.orderOnly}
+		qi.Wait = &WaitImage{UserData: j.userData, Fence: j.fence.h, Value: j.value, OrderOnly: j.orderOnly}
 	}
 	for _, t := range q.leftEntries() {
-		qi.Left = append(qi.Left, TakenImage{Words: t.Words, Args: slices.Clone(t.Args), Code: t.Code})
+		qi.Left = append(qi.Left, TakenImage{Words: t.Words(), Args: slices.Clone(t.Args), Code: t.Code})
 	}
 	return qi, RingFDs{r, st}, nil
 }

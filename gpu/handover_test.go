@@ -212,7 +212,7 @@ func TestImportOfAnotherVersion(t *testing.T) {
 	d, _ := successor(t, r, pool)
 	err := d.Import(t.Context(), img, fds, pool.take)
 	require.ErrorIs(t, err, gpuerr.Version)
-	require.ErrorContains(t, err, "have=4 want=5")
+	require.ErrorContains(t, err, fmt.Sprintf("have=%d want=%d", ImageVersion, ImageVersion+1))
 	require.NoError(t, d.Close(t.Context()))
 	r.dev.Thaw()
 }

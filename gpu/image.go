@@ -11,7 +11,7 @@ import (
 
 // ImageVersion is that of Image. A successor takes no other: it grows with every change
 // of what a field means.
-const ImageVersion = 4
+const ImageVersion = 5
 
 // Image is all that a device has for its tenants, as a successor in another process takes
 // it over: everything but what lies in shared memory, and the descriptors, which travel
@@ -181,8 +181,9 @@ type TakenImage struct {
 
 // WaitImage is the wait that holds a queue.
 type WaitImage struct {
-	Fence Handle
-	Value uint64
+	UserData uint64 // of its entry
+	Fence    Handle
+	Value    uint64
 	// OrderOnly: it goes on however the point ended.
 	OrderOnly bool `json:",omitempty"`
 }

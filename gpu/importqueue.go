@@ -49,7 +49,8 @@ func (im *importer) queue(s *Session, qi *QueueImage) (err error) {
 	q.lease, q.meter = s.account.Lease(ledger.InFlight), s.account.Meter(ledger.DeviceTime)
 	left := make([]ring.Taken, len(qi.Left))
 	for i, t := range qi.Left {
-		left[i] = ring.Taken{Words: t.Words, Args: t.Args, Code: t.Code}
+		left[i] = ring.Taken{Args: t.Args, Code: t.Code}
+		left[i].SetWords(&t.Words)
 	}
 	if q.batch, err = ring.RestoreBatch(q.batchArgs(), left); err != nil {
 		return err
@@ -67,7 +68,7 @@ func (im *importer) queue(s *Session, qi *QueueImage) (err error) {
 }
 
 // uncompleted is how many entries were taken and not completed. The next completion is that
-// of the first of them: which entry it belongs to the client knows from its position alone.
+// of the first of them.
 func (qi *QueueImage) uncompleted() uint64 {
 	n := uint64(len(qi.Left))
 	if qi.Wait != nil {
@@ -85,7 +86,7 @@ func (q *queue) restoreWait(w *WaitImage) error {
 	if err := q.lease.Take(1); err != nil {
 		return err
 	}
-	j := q.nextJob(&ring.Taken{Entry: ring.Entry{Op: ring.OpWait}})
+	j := q.nextJob(&ring.Taken{Entry: ring.Entry{Op: ring.OpWait, UserData: w.UserData}})
 	j.charged, j.fence, j.value, j.orderOnly = true, f, w.Value, w.OrderOnly
 	q.waiter.value = w.Value
 	if how, over := f.wait(&q.waiter); over {

@@ -21,12 +21,13 @@ import (
 // The queue's goroutine owns a job that is free, held or ended, the engine (under
 // engine.mu) one that is ready or sent. ended is published by state, last of all.
 type job struct {
-	queue *queue
-	state atomic.Uint32
-	work  backend.Job
-	op    ring.Op
-	fence *fence // signal, wait
-	value uint64
+	queue    *queue
+	state    atomic.Uint32
+	work     backend.Job
+	op       ring.Op
+	userData uint64 // of its entry
+	fence    *fence // signal, wait
+	value    uint64
 	// orderOnly: of a wait, it goes on however the point ended
 	orderOnly bool
 	atLeast   outcome.Outcome // of a signal: what its point ends with if its work was ok

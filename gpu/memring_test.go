@@ -2,7 +2,6 @@ package gpu
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"sync"
 
@@ -93,11 +92,6 @@ func (m *memRing) TakeMany(b *ring.Batch, most int) (int, error) {
 // take checks an entry as a ring does.
 func (x *memEntry) take(argBytes uint32) ring.Taken {
 	t := ring.Taken{Entry: x.Entry}
-	var raw [ring.EntryBytes]byte
-	t.Encode(&raw)
-	for i := range t.Words {
-		t.Words[i] = binary.LittleEndian.Uint64(raw[8*i:])
-	}
 	if err := ring.Check(&t.Entry, argBytes); err != nil {
 		t.Code = gpuerr.CodeOf(err)
 	} else if t.Op == ring.OpLaunch {
@@ -148,7 +142,6 @@ func (m *memRing) CompleteMany(cs []ring.Completion) {
 	defer m.mu.Unlock()
 	m.bug("CompleteMany")
 	for _, c := range cs {
-		c.UserData = m.entries[m.completed].UserData
 		m.written = append(m.written, c)
 		m.completed++
 	}

@@ -34,9 +34,6 @@ func newRecording(b []byte, entries uint32) *recording {
 // are bytes for them, so that what is made of them is bounded by what was sent.
 func (r *recording) entry(i int, t *ring.Taken) error {
 	b := r.entries[i*ring.EntryBytes:]
-	for k := range t.Words {
-		t.Words[k] = binary.LittleEndian.Uint64(b[8*k:])
-	}
 	t.Decode((*[ring.EntryBytes]byte)(b))
 	t.Args = t.Args[:0]
 	switch t.Op {

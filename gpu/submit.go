@@ -71,7 +71,7 @@ func (q *queue) nextJob(t *ring.Taken) *job {
 		*slot = &job{queue: q}
 	}
 	j := *slot
-	j.op = t.Op
+	j.op, j.userData = t.Op, t.UserData
 	j.how, j.atLeast, j.deviceTime, j.code, j.available, j.launched = outcome.Outcome{}, outcome.Success, 0, gpuerr.None, 0, 0
 	j.pos, j.spoiled = q.taken-uint64(len(q.batch.Entries)-q.begun)-1, nil
 	j.next = nil
@@ -276,7 +276,7 @@ func (q *queue) complete(j *job) {
 		q.group = outcome.Worse(q.group, j.how)
 	}
 	c := q.tell()
-	*c = ring.Completion{Outcome: j.how, Code: j.code}
+	*c = ring.Completion{UserData: j.userData, Outcome: j.how, Code: j.code}
 	switch {
 	case j.how.Kind == outcome.OK:
 		c.DeviceNanos = uint64(j.deviceTime)

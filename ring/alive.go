@@ -10,9 +10,9 @@ import (
 // gpuerr.Disconnected when the driver has died, gpuerr.Closed after Close. Poll tells the
 // same once all completions are taken; Err tells it at once.
 //
-// A driver closes the queues of a session before it scrubs its memory, and nobody scrubs
-// what a driver left before that is dead: its descriptors are closed then. So what was read
-// from such memory before Err was called, and found nothing, had not been scrubbed. It says
+// A driver closes the queues of a session before it scrubs its memory, and memory that a
+// driver left is scrubbed when that is dead: its descriptors are closed then. So data that was
+// read from such memory before Err was called, and found nothing, had not been scrubbed. It says
 // nothing of a driver that was killed and does not come to an end: its device is given up
 // and its memory taken back (package manager), and its queues look as before.
 func (c *Client) Err() error {
@@ -21,7 +21,7 @@ func (c *Client) Err() error {
 	if c.closed {
 		return errClientClosed
 	}
-	// What was read before is not read after this: the lock is an atomic exchange, and the
+	// A read of the memory that came before this stays before it: the lock is an atomic exchange, and the
 	// load of the state is sequentially consistent.
 	gone := c.done.Err()
 	if state := c.view.state.Load(); state != 0 {

@@ -89,7 +89,7 @@ func checkLaunch(e *Entry, argBytes uint32) error {
 	if g.X == 0 || g.Y == 0 || g.Z == 0 || b.X == 0 || b.Y == 0 || b.Z == 0 {
 		return errDim
 	}
-	// Of two dimensions of the grid, and of three of a block (16 bits each), the product
+	// The product of two dimensions of the grid, and that of three of a block (16 bits each),
 	// fits; the rest is checked.
 	over1, groups := bits.Mul64(uint64(g.X)*uint64(g.Y), uint64(g.Z))
 	over2, _ := bits.Mul64(groups, uint64(b.X)*uint64(b.Y)*uint64(b.Z))
@@ -111,22 +111,9 @@ func checkArgs(e *Entry, argBytes uint32) error {
 	return nil
 }
 
-// checkKept refuses what a kept slot does not have, of an entry that Check finds in order.
-func checkKept(e *Entry) error {
-	off, _ := e.ArgRange()
-	switch {
-	case !keeps(e.Op):
-		return errKeptOp
-	case e.UserData != 0 || e.Op == OpLaunch && off != 0:
-		return errZero
-	}
-	return nil
-}
-
 // Made once, because a hostile client gets as many of them as it likes.
 var (
 	errOp        = gpuerr.New(gpuerr.Invalid, "op: no such operation")
-	errKeptOp    = gpuerr.New(gpuerr.Invalid, "op: a kept slot has a launch, a copy or a fill")
 	errFlags     = gpuerr.New(gpuerr.Invalid, "flags: must be 0 (of a wait 0 or 1), and a block dimension at most 65535")
 	errZero      = gpuerr.New(gpuerr.Invalid, "a field that the operation does not use is not zero")
 	errObject    = gpuerr.New(gpuerr.Invalid, "object: 0 is no handle")
@@ -140,5 +127,4 @@ var (
 	errArgBytes  = gpuerr.New(gpuerr.Invalid, "argBytes: is not 32 for each binding plus inlineBytes")
 	errArgAlign  = gpuerr.New(gpuerr.Invalid, "argOff: must be a multiple of 8")
 	errArgRange  = gpuerr.New(gpuerr.Invalid, "argOff, argBytes: beyond the argument arena")
-	errBinding   = gpuerr.New(gpuerr.Invalid, "binding: handle is 0, offset plus length overflows, or the zero field is not zero")
 )

@@ -9,52 +9,42 @@ import (
 	"capgpu/internal/shm"
 )
 
-// Client is the client's end. What every batch needs comes first, in few cache lines: who
-// has many rings, and comes from one to the next, finds none of it in a near cache. What only
-// one of two goroutines writes, of which one pushes and the other polls, is in lines of its own.
+// Client is the client's end. Its submitting side (Push to Rollback) has no lock: its caller
+// has one of its own, or one goroutine, around all of it and around Close.
 type Client struct {
 	layout
+	view    view
+	mapping []byte
+	mem     *shm.Memory
+	wake    Sender        // wakes the driver
+	done    Receiver      // woken when there are completions
+	rung    atomic.Uint64 // how often the driver was woken
+
 	submitted atomic.Uint64 // entries the driver may have seen; stored before sqTail
-	pushMu    sync.Mutex
 
-	users users
-	// +checklocks:pushMu
-	pushed uint64 // entries written
-	// +checklocks:pushMu
+	// The submitting side's.
+	pushed   uint64 // entries written
 	seenHead uint64 // sqHead as last read and checked
-	// +checklocks:pushMu
-	pushErr error // set once failed or closed
-	_       uint64
-	// +checklocks:pushMu
-	arena arena
+	arena    arena
+	bindings []uint64 // of the launch that is pushed next
+	pushErr  error    // set once failed or closed
 
-	view   view
 	pollMu sync.Mutex
 	// +checklocks:pollMu
 	taken uint64 // completions copied out
 	// +checklocks:pollMu
-	pollErr error // set once ended
-	// +checklocks:pollMu
 	patience patience // of Wait
 	// +checklocks:pollMu
-	closed bool
-	_      [16]byte
-
-	// +checklocks:pushMu
-	keeper keeper
-	// +checklocks:pushMu
-	said    []uint64 // the entry being pushed and its arguments, before they go anywhere
-	mem     *shm.Memory
-	mapping []byte
-	wake    sender        // wakes the driver
-	done    receiver      // woken when there are completions
-	rung    atomic.Uint64 // how often the driver was woken
-	// +checklocks:pollMu
 	sleeps uint64 // of Wait, until it was woken
+	// +checklocks:pollMu
+	pollErr error // set once ended
+	// +checklocks:pollMu
+	closed bool
 }
 
-// Attach takes the three descriptors of a queue, in the order of Server.FDs,
-// also when it fails. The memory must be sealed and its header make sense.
+// Attach takes the three descriptors of a queue, in the order of Server.HandOut,
+// also when it fails. The memory must be sealed and its header make sense. Rings of
+// another Version are answered gpuerr.Version.
 func Attach(ringFD, sqFD, cqFD int) (_ *Client, err error) {
 	c := &Client{}
 	// All three are taken before any of them may fail.
@@ -95,16 +85,15 @@ func Attach(ringFD, sqFD, cqFD int) (_ *Client, err error) {
 	if c.view, err = viewOf(c.mapping, c.layout); err != nil {
 		return nil, err
 	}
-	c.begin()
+	c.begin(patience{})
 	return c, nil
 }
 
 // begin makes what a client has for itself.
-func (c *Client) begin() {
-	c.pushMu.Lock()
-	defer c.pushMu.Unlock()
-	c.arena, c.keeper, c.said = newArena(c.layout), newKeeper(c.layout), make([]uint64, keptWords)
-	c.users.places = usersPerEntry * c.Entries
+func (c *Client) begin(p patience) {
+	c.pollMu.Lock()
+	defer c.pollMu.Unlock()
+	c.arena, c.patience = newArena(c.layout), p
 }
 
 func firstError(errs ...error) error {
@@ -123,78 +112,78 @@ func (c *Client) Config() Config { return c.layout.Config }
 // Once the driver has closed the queue and all is taken it answers the closing
 // code; a driver that lies costs gpuerr.Protocol, now and ever after.
 func (c *Client) Poll(out []Completion) (int, error) {
-	to := Taking{Others: out}
-	wake, err := c.poll(&to, false)
+	n, wake, err := c.poll(out, false)
 	if wake {
 		c.signal()
 	}
-	return to.Other, err
+	return n, err
 }
 
 // poll is Poll, but that it wakes nobody. It also sets or clears the wait flag: with arm the
 // flag is set before the queue is looked at, and cleared when that found something.
-func (c *Client) poll(to *Taking, arm bool) (wake bool, err error) {
+func (c *Client) poll(out []Completion, arm bool) (n int, wake bool, err error) {
 	c.pollMu.Lock()
 	defer c.pollMu.Unlock()
-	return c.pollLocked(to, arm)
+	return c.pollLocked(out, arm)
 }
 
 // pollLocked is poll.
 //
 // +checklocks:c.pollMu
-func (c *Client) pollLocked(to *Taking, arm bool) (wake bool, err error) {
-	to.OK, to.Other = 0, 0
+func (c *Client) pollLocked(out []Completion, arm bool) (n int, wake bool, err error) {
 	if c.pollErr != nil {
-		return false, c.pollErr
+		return 0, false, c.pollErr
 	}
 	if arm {
 		c.done.Drain()
 		c.view.cqWait.Swap(waitEntries)
 	}
-	err = c.takeLocked(to)
-	if arm && (to.any() || err != nil) {
+	n, err = c.takeLocked(out)
+	if arm && (n > 0 || err != nil) {
 		c.view.cqWait.Store(awake)
 	}
-	if !to.any() {
-		return false, err
+	if n == 0 {
+		return 0, false, err
 	}
-	c.view.cqHead.Swap(c.taken)
-	return c.asked(waitCompletions), nil
+	c.view.cqHead.Swap(c.taken) // Swap: see view
+	return n, c.asked(waitCompletions), nil
 }
 
 // takeLocked copies completions out; an error comes only without any.
 //
 // +checklocks:c.pollMu
-func (c *Client) takeLocked(to *Taking) error {
-	if err := c.copyLocked(to); to.any() || err != nil {
-		return err
+func (c *Client) takeLocked(out []Completion) (int, error) {
+	if n, err := c.copyLocked(out); n > 0 || err != nil {
+		return n, err
 	}
 	state := c.view.state.Load()
 	if state == 0 {
-		return nil
+		return 0, nil
 	}
-	// What was published before the state is now seen.
-	err := c.copyLocked(to)
-	if err == nil && uint8(atomic.LoadUint64(c.view.word(c.taken))) != lapOf(c.taken, c.completions) && !to.any() {
+	// Anything that was published before the state is now seen.
+	n, err := c.copyLocked(out)
+	if n == 0 && err == nil && lapIn(atomic.LoadUint64(c.nextLocked())) != lapOf(c.taken, c.completions) {
 		c.pollErr = closingError(state)
-		return c.pollErr
+		return 0, c.pollErr
 	}
-	return err
+	return n, err
 }
+
+// nextLocked is the word that says whether the next completion is there.
+//
+// +checklocks:c.pollMu
+func (c *Client) nextLocked() *uint64 { return &c.view.completion(c.taken)[1] }
 
 // copyLocked copies out what is there.
 //
 // +checklocks:c.pollMu
-func (c *Client) copyLocked(to *Taking) error {
+func (c *Client) copyLocked(out []Completion) (n int, err error) {
 	submitted := c.submitted.Load()
-	users := c.users.reader(submitted)
-	c.copyOKLocked(to, submitted, &users)
-	out, n := to.others(), 0
 	for ; n < len(out); n++ {
-		word := atomic.LoadUint64(c.view.word(c.taken))
-		lap := lapOf(c.taken, c.completions)
-		if uint8(word) != lap {
-			if uint8(word) != lap-1 {
+		from, lap := c.view.completion(c.taken), lapOf(c.taken, c.completions)
+		w := [completionWords]uint64{1: atomic.LoadUint64(&from[1])} // first: see completion.go
+		if lapIn(w[1]) != lap {
+			if lapIn(w[1]) != lap-1 {
 				c.pollErr = errDriverLap
 			}
 			break
@@ -204,36 +193,18 @@ func (c *Client) copyLocked(to *Taking) error {
 				c.pollErr = errDriverAhead
 				break
 			}
-			users = c.users.reader(submitted)
 		}
-		if word&(1<<wordNanosShift-1-0xff) == 0 {
-			out[n].SetOK(users.of(c.taken), word>>wordNanosShift)
-		} else if err := c.loadRecord(word, users.of(c.taken), &out[n]); err != nil {
+		w[0], w[2], w[3] = atomic.LoadUint64(&from[0]), atomic.LoadUint64(&from[2]), atomic.LoadUint64(&from[3])
+		if err := out[n].setWords(&w); err != nil {
 			c.pollErr = err
 			break
 		}
 		c.taken++
 	}
-	if to.Other = n; !to.any() { // else the error is for the next call: those before it are good
-		return c.pollErr
+	if n > 0 { // then an error is for the next call: those before it are good
+		return n, nil
 	}
-	return nil
-}
-
-// loadRecord reads what a word does not say.
-//
-// +checklocks:c.pollMu
-func (c *Client) loadRecord(word, user uint64, to *Completion) error {
-	if word&^0xff != wordRecord {
-		return errBadCompletion
-	}
-	var w [4]uint64
-	c.view.loadRecord(c.taken, &w)
-	if err := to.setWords(&w); err != nil {
-		return err
-	}
-	to.UserData = user
-	return nil
+	return 0, c.pollErr
 }
 
 // closingError is why the driver closed the queue.
@@ -248,8 +219,6 @@ func closingError(state uint32) error {
 // Close releases this side and wakes its waiter with gpuerr.Closed. The driver
 // learns of it by the control socket. Idempotent.
 func (c *Client) Close() error {
-	c.pushMu.Lock()
-	defer c.pushMu.Unlock()
 	c.pollMu.Lock()
 	defer c.pollMu.Unlock()
 	if c.closed {
@@ -270,7 +239,7 @@ func (c *Client) releaseAll() error {
 		errs = append(errs, c.done.Close()) // wakes Wait
 	}
 	c.view = view{}
-	if c.mem != nil { // else it is a local ring's
+	if c.mem != nil { // else the memory is the caller's of NewOver
 		errs = append(errs, shm.Unmap(c.mapping), c.mem.Close())
 	}
 	c.mapping = nil

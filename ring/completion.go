@@ -1,7 +1,6 @@
 package ring
 
 import (
-	"encoding/binary"
 	"math"
 	"math/bits"
 
@@ -9,25 +8,33 @@ import (
 	"capgpu/outcome"
 )
 
-// okWord is the second word of a completion that is ok.
-const okWord = uint64(outcome.OK)
+// Completion is how one entry ended.
+type Completion struct {
+	UserData    uint64 // the entry's
+	Outcome     outcome.Outcome
+	Code        gpuerr.Code // of an entry that was refused, else None
+	DeviceNanos uint64      // travels with outcome OK only
+	Available   uint64      // travels with gpuerr.Quota only
+}
 
-// A completion is one word of a dense array. That of an entry which ended ok says all of
-// it; the rest is in a record of four words beside it:
+// A completion is four words of an array:
 //
-//	bits 0 to 7    lap: how often the array was gone through, from 1, modulo 256
-//	bit  8         1: there is a record
-//	bits 9 to 15   0
-//	bits 16 to 63  without a record: device time in nanoseconds; with one: 0
+//	0  user data
+//	1  outcome kind, cause << 8, trap kind << 16, lap << 24, code << 32, binding << 48
+//	2  value: device time, offset of a trap, or amount available
+//	3  workgroup, lane << 32
 //
-// A word of the lap before is none yet. Of what is published together the first word is
-// stored last, and is what the client looks at: then everything behind it is there, up to
-// a word of the lap before. User data of what is ok does not travel: completions come in
-// the order of the entries, and the client has kept it.
+// The lap says how often the array was gone through, from 1, modulo 256. The memory begins
+// as zeros, so a slot of the lap before has no completion yet. The first completion of those
+// that are published together gets its word 1 last, and the client looks at that one: then
+// everything behind it is there, up to a slot of the lap before.
 const (
-	wordRecord     = 1 << 8
-	wordNanosShift = 16
-	maxWordNanos   = 1<<(64-wordNanosShift) - 1
+	completionWords = CompletionBytes / 8
+
+	lapShift = 24
+	lapMask  = 0xff << lapShift
+
+	okWord = uint64(outcome.OK) // word 1 of one that ended ok, but for the lap
 )
 
 // lapOf is that of the completion at a position, of so many.
@@ -35,25 +42,15 @@ func lapOf(pos uint64, completions uint32) uint8 {
 	return uint8(pos>>bits.TrailingZeros32(completions)) + 1
 }
 
-// okWordAt is the word of a completion that is ok, at a position.
-func okWordAt(pos uint64, completions uint32, nanos uint64) uint64 {
-	return uint64(lapOf(pos, completions)) | min(nanos, maxWordNanos)<<wordNanosShift
-}
+// lapIn is the lap that a word 1 has.
+func lapIn(word uint64) uint8 { return uint8(word >> lapShift) }
 
-// fits reports whether a word says all of it.
-func (c *Completion) fits() bool {
+// words is the completion as it lies in the ring. The one value field carries what
+// the outcome makes of it.
+func (c *Completion) words(lap uint8) (w [completionWords]uint64) {
 	o := &c.Outcome
-	return o.Kind == outcome.OK && o.Cause == outcome.NoCause && c.Code == gpuerr.None && c.DeviceNanos <= maxWordNanos
-}
-
-// words is the completion as it lies in the ring, four u64. The one value field
-// carries what the outcome makes of it.
-func (c *Completion) words() [4]uint64 {
-	o := &c.Outcome
-	w := [4]uint64{
-		0,
-		uint64(o.Kind) | uint64(o.Cause)<<8 | uint64(c.Code)<<32,
-	}
+	w[0] = c.UserData
+	w[1] = uint64(o.Kind) | uint64(o.Cause)<<8 | uint64(lap)<<lapShift | uint64(c.Code)<<32
 	switch {
 	case o.Kind == outcome.OK:
 		w[2] = c.DeviceNanos
@@ -67,28 +64,23 @@ func (c *Completion) words() [4]uint64 {
 	return w
 }
 
-// setWords reads all but user data, and checks everything: the peer wrote it.
-func (c *Completion) setWords(w *[4]uint64) error {
-	if w[1] == okWord && w[0]|w[3] == 0 {
-		c.SetOK(0, w[2])
-		return nil
+// setWords reads all but the lap, and checks everything: the peer wrote it.
+func (c *Completion) setWords(w *[completionWords]uint64) error {
+	if w[1]&^lapMask != okWord || w[3] != 0 {
+		return c.setAnyWords(w)
 	}
-	return c.setAnyWords(w)
-}
-
-// SetOK makes c that of an entry that ended ok: field by field, for the reason that
-// Entry.SetLaunch has.
-func (c *Completion) SetOK(userData, deviceNanos uint64) {
-	c.UserData, c.DeviceNanos, c.Available, c.Code = userData, deviceNanos, 0, gpuerr.None
+	c.UserData, c.DeviceNanos, c.Available, c.Code = w[0], w[2], 0, gpuerr.None
+	// Field by field, for the reason that Entry.SetLaunch has.
 	o := &c.Outcome
 	o.Kind, o.Cause = outcome.OK, outcome.NoCause
 	t := &o.Trap
 	t.Kind, t.Binding, t.Workgroup, t.Lane, t.Offset = outcome.NoTrap, 0, 0, 0, 0
+	return nil
 }
 
-// setAnyWords is setWords without the short way for an ordinary completion.
-func (c *Completion) setAnyWords(w *[4]uint64) error {
-	*c = Completion{Code: gpuerr.Code(w[1] >> 32)}
+// setAnyWords is setWords of any completion, ordinary or not.
+func (c *Completion) setAnyWords(w *[completionWords]uint64) error {
+	*c = Completion{UserData: w[0], Code: gpuerr.Code(w[1] >> 32)}
 	o := &c.Outcome
 	o.Kind, o.Cause = outcome.Kind(w[1]), outcome.Cause(w[1]>>8)
 	o.Trap = outcome.Trap{
@@ -97,14 +89,13 @@ func (c *Completion) setAnyWords(w *[4]uint64) error {
 	}
 	value := w[2]
 	trap := o.Cause == outcome.TrapCause
+
 	switch {
-	case w[0] != 0:
-		return errBadCompletion
 	case !o.Valid() || o.Kind == outcome.Pending:
 		return errBadCompletion
 	case c.Code != gpuerr.None && !c.Code.Valid():
 		return errBadCompletion
-	case uint8(w[1]>>24) != 0 || w[3]>>48 != 0:
+	case w[3]>>48 != 0:
 		return errBadCompletion
 	case !trap && (o.Trap.Kind != outcome.NoTrap || o.Trap.Binding != 0 || w[3] != 0):
 		return errBadCompletion
@@ -113,6 +104,7 @@ func (c *Completion) setAnyWords(w *[4]uint64) error {
 	case trap && c.Code != gpuerr.None:
 		return errBadCompletion
 	}
+
 	switch {
 	case o.Kind == outcome.OK:
 		c.DeviceNanos = value
@@ -127,19 +119,3 @@ func (c *Completion) setAnyWords(w *[4]uint64) error {
 }
 
 var errBadCompletion = gpuerr.New(gpuerr.Protocol, "the driver wrote a completion that is not one; close the queue")
-
-// Encode writes the 32 bytes of the wire.
-func (c *Completion) Encode(b *[CompletionBytes]byte) {
-	for i, w := range c.words() {
-		binary.LittleEndian.PutUint64(b[8*i:], w)
-	}
-}
-
-// Decode reads and checks them.
-func (c *Completion) Decode(b *[CompletionBytes]byte) error {
-	var w [4]uint64
-	for i := range w {
-		w[i] = binary.LittleEndian.Uint64(b[8*i:])
-	}
-	return c.setWords(&w)
-}

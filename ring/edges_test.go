@@ -2,11 +2,11 @@ package ring
 
 import "testing"
 
-// A sleeper is woken once: who wakes it takes the flag back.
+// A sleeper is woken once: the side that wakes it takes the flag back.
 func TestWakeTakesTheFlagBack(t *testing.T) {
 	s, c := pair(t, 4, 64)
-	if ready, err := s.arm(); ready || err != nil {
-		t.Fatalf("arm() = %v, %v", ready, err)
+	if ready, err := s.Arm(); ready || err != nil {
+		t.Fatalf("Arm() = %v, %v", ready, err)
 	}
 	if got := s.view.sqWait.Load(); got != waitEntries {
 		t.Fatalf("sqWait is %d", got)

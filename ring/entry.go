@@ -3,9 +3,6 @@ package ring
 import (
 	"encoding/binary"
 	"math"
-
-	"capgpu/gpuerr"
-	"capgpu/outcome"
 )
 
 // Op is what a submission entry asks for.
@@ -34,8 +31,7 @@ func (o Op) String() string {
 // Sizes of the wire.
 const (
 	EntryBytes      = 64
-	WordBytes       = 8  // of a place, and of a completion
-	CompletionBytes = 32 // of a record, beside a word that does not say all
+	CompletionBytes = 32
 	BindingBytes    = 32
 	MinEntries      = 2
 	MaxEntries      = 4096
@@ -50,7 +46,7 @@ type Entry struct {
 	Flags          uint8 // of a wait: WaitOrderOnly or 0; else 0
 	Count          uint16
 	DeadlineMicros uint32
-	UserData       uint64 // the client's own, which keeps it by the position; the driver does not look at it
+	UserData       uint64 // the client's own: comes back with the completion
 	Object         uint64
 	A, B, C, D     uint64
 	Zero           uint64 // 0
@@ -150,38 +146,37 @@ func (e *Entry) FenceValue() uint64 { return e.A }
 // entryWords is how many words an entry is.
 const entryWords = EntryBytes / 8
 
-// words is the entry as it lies in the submission queue.
-func (e *Entry) words() (w [entryWords]uint64) {
+// Words is the entry as it lies in the submission queue.
+func (e *Entry) Words() (w [EntryBytes / 8]uint64) {
 	e.store(&w)
-	w[1] = e.UserData
 	return w
 }
 
-// store makes w the entry as it lies in a kept slot: without user data.
 func (e *Entry) store(w *[entryWords]uint64) {
 	w[0] = uint64(e.Op) | uint64(e.Flags)<<8 | uint64(e.Count)<<16 | uint64(e.DeadlineMicros)<<32
-	w[1], w[2], w[3], w[4], w[5], w[6], w[7] = 0, e.Object, e.A, e.B, e.C, e.D, e.Zero
+	w[1], w[2], w[3], w[4], w[5], w[6], w[7] = e.UserData, e.Object, e.A, e.B, e.C, e.D, e.Zero
 }
 
-func (e *Entry) setWords(w *[8]uint64) {
+// SetWords reads them. It checks nothing; see Check.
+func (e *Entry) SetWords(w *[EntryBytes / 8]uint64) {
 	e.Op, e.Flags, e.Count, e.DeadlineMicros = Op(w[0]), uint8(w[0]>>8), uint16(w[0]>>16), uint32(w[0]>>32)
 	e.UserData, e.Object, e.A, e.B, e.C, e.D, e.Zero = w[1], w[2], w[3], w[4], w[5], w[6], w[7]
 }
 
 // Encode writes the 64 bytes of the wire.
 func (e *Entry) Encode(b *[EntryBytes]byte) {
-	for i, w := range e.words() {
+	for i, w := range e.Words() {
 		binary.LittleEndian.PutUint64(b[8*i:], w)
 	}
 }
 
 // Decode reads them. It checks nothing; see Check.
 func (e *Entry) Decode(b *[EntryBytes]byte) {
-	var w [8]uint64
+	var w [entryWords]uint64
 	for i := range w {
 		w[i] = binary.LittleEndian.Uint64(b[8*i:])
 	}
-	e.setWords(&w)
+	e.SetWords(&w)
 }
 
 // Binding is a range of a buffer as a program sees it.
@@ -189,13 +184,4 @@ type Binding struct {
 	Buffer uint64 // handle
 	Off    uint64 // bytes
 	Len    uint64 // bytes; 0: to the end
-}
-
-// Completion is how one entry ended.
-type Completion struct {
-	UserData    uint64
-	Outcome     outcome.Outcome
-	Code        gpuerr.Code // of an entry that was refused, else None
-	DeviceNanos uint64      // travels with outcome OK only
-	Available   uint64      // travels with gpuerr.Quota only
 }

@@ -22,7 +22,9 @@ func TestMemoryGone(t *testing.T) {
 		"Complete":  func(s *Server) error { s.Complete(&Completion{Outcome: outcome.Success}); s.Flush(); return nil },
 		"Flush":     func(s *Server) error { s.Flush(); return nil },
 		"WaitWork":  func(s *Server) error { return s.WaitWork(context.Background()) },
-		"disarm":    func(s *Server) error { return s.disarm() },
+		"Marks":     func(s *Server) error { s.Marks(); return nil },
+		"Arm":       func(s *Server) error { _, err := s.Arm(); return err },
+		"Disarm":    func(s *Server) error { return s.Disarm() },
 		"Args": func(s *Server) error {
 			e := LaunchEntry(0, 1, Dim3{}, Dim3{}, 0, 0)
 			e.Count, e.D = 1, BindingBytes<<32
@@ -56,7 +58,7 @@ func TestMemoryGone(t *testing.T) {
 				s.Flush()
 			}
 			s.Close(gpuerr.Revoked)
-			// The client, whose memory is still there, is told by the end of the pipe.
+			// The client, which still has its memory, is told by the end of the pipe.
 			if _, err := c.Wait(testContext(t), make([]Completion, 1)); !errors.Is(err, gpuerr.Disconnected) {
 				t.Errorf("Wait() = %v", err)
 			}

@@ -21,15 +21,15 @@ type State struct {
 // end of the completion pipe that wakes the client. Nobody takes from the ring or
 // completes meanwhile, nor until it is known which of the two goes on. gpuerr.Busy for a
 // ring that its client has not got yet, or that has ended.
+//
+// A successor of another Version cannot go on with the ring: its owner says so before.
 func (s *Server) Export() (st State, ring, work, done int, err error) {
-	s.takeMu.Lock()
-	defer s.takeMu.Unlock()
-	s.doneMu.Lock()
-	defer s.doneMu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	switch {
 	case s.err != nil || s.gone.Load() || s.closed:
 		return State{}, -1, -1, -1, gpuerr.New(gpuerr.Busy, "a queue is ending")
-	case !s.handedOut || s.completed != s.published || s.consumed != s.taken:
+	case !s.handedOut || s.completed != s.published:
 		return State{}, -1, -1, -1, gpuerr.New(gpuerr.Busy, "a queue is between two steps")
 	}
 	if ring, err = s.mem.DupFD(); err != nil {
@@ -52,7 +52,7 @@ func (s *Server) Export() (st State, ring, work, done int, err error) {
 // other may go on after all.
 func Restore(st State, ring, work, done int) (_ *Server, err error) {
 	s := &Server{
-		layout: layoutOf(st.Config), taken: st.Taken, consumed: st.Taken, seenTail: st.Taken, seenHead: st.SeenHead,
+		layout: layoutOf(st.Config), taken: st.Taken, seenTail: st.Taken, seenHead: st.SeenHead,
 		completed: st.Completed, published: st.Completed, handedOut: true,
 	}
 	defer func() {
@@ -99,8 +99,8 @@ func (st State) check() error {
 }
 
 // RestoreBatch makes a Batch that holds entries which were taken and not begun, for a
-// queue whose entries have at most argBytes of arguments. Entries were copied out of a
-// ring once; of each, Words, Args and Code are given, and the rest is read from Words.
+// queue with entries that have at most argBytes of arguments. Entries were copied out of a
+// ring once, and nothing of them is read again.
 func RestoreBatch(argBytes uint32, entries []Taken) (*Batch, error) {
 	b := NewBatch(argBytes)
 	if len(entries) == 0 {
@@ -112,8 +112,7 @@ func RestoreBatch(argBytes uint32, entries []Taken) (*Batch, error) {
 	b.Entries = make([]Taken, 0, BatchEntries)
 	b.words = make([]uint64, argWords(BatchArgBytes))
 	for i := range entries {
-		t := Taken{Slot: -1, Words: entries[i].Words, Args: entries[i].Args, Code: entries[i].Code}
-		t.setWords(&t.Words)
+		t := entries[i]
 		if t.Code == gpuerr.None {
 			if err := t.checkArgs(b.argBytes); err != nil {
 				return nil, err
@@ -146,10 +145,8 @@ func (t *Taken) checkArgs(most uint32) error {
 // Drop releases this side of a ring that another Server goes on with, or has gone on with:
 // unlike Close it says nothing to the client.
 func (s *Server) Drop() {
-	s.takeMu.Lock()
-	defer s.takeMu.Unlock()
-	s.doneMu.Lock()
-	defer s.doneMu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.closed {
 		return
 	}

@@ -97,18 +97,12 @@ func flush(t testing.TB, c *Client) {
 // forge publishes an entry without looking at anything, as a client may that does all by
 // itself.
 func forge(c *Client, e Entry) {
-	pos := c.view.sqTail.Load()
-	*c.view.entry(pos) = e.words()
-	forgePlace(c, 0)
-}
-
-// forgePlace publishes what is in a place.
-func forgePlace(c *Client, place uint64) {
-	pos := c.view.sqTail.Load()
-	place |= uint64(uint16(pos))
-	*c.view.place(pos), *c.view.sqLast = place, place
+	e.store(c.view.entry(c.view.sqTail.Load()))
 	c.view.sqTail.Add(1)
 }
+
+// fdOf is the descriptor of an end of a wake pipe.
+func fdOf(end any) int { return end.(interface{ FD() int }).FD() }
 
 // wakesPending says how many wakes lie in a pipe.
 func wakesPending(t testing.TB, fd int) int {

@@ -34,7 +34,7 @@ type Patch struct {
 	Entry uint16 // of the list, from 0
 	Kind  PatchKind
 	Bytes uint8  // PatchInline: how many; else 0
-	At    uint32 // PatchInline: offset of the first; PatchBinding: which binding. Of a copy 0 is the destination and 1 the source
+	At    uint32 // PatchInline: offset of the first; PatchBinding: which binding. A copy has 0, its destination, and 1, its source
 	// A and B are the new bytes, little-endian, those beyond Bytes being ignored; or the
 	// offset and the length of the part. Length 0 is as recorded.
 	A, B uint64
@@ -116,30 +116,3 @@ var (
 	errPatchZero  = gpuerr.New(gpuerr.Invalid, "patch: a field that is not used is not zero")
 	errPatchBytes = gpuerr.New(gpuerr.Invalid, "patch: replaces 1 to %d bytes", MaxPatchInline)
 )
-
-// PushReplay is Push for a replay: it sets the entry's count and d itself.
-func (c *Client) PushReplay(e *Entry, patches []Patch) error {
-	if e.Op != OpReplay || len(patches) > MaxPatches || len(patches)*PatchBytes > int(c.ArgBytes) {
-		return gpuerr.New(gpuerr.Invalid, "patches: %d are more than %d, or exceed the queue's arena of %d bytes", len(patches), MaxPatches, c.ArgBytes)
-	}
-	c.pushMu.Lock()
-	defer c.pushMu.Unlock()
-	if err := c.roomLocked(); err != nil {
-		return err
-	}
-	bytes := uint64(len(patches)) * PatchBytes
-	off, err := c.allocLocked(bytes)
-	if err != nil {
-		return err
-	}
-	words := c.view.args[off/8:]
-	for i := range patches {
-		w := patches[i].Words()
-		copy(words[4*i:4*i+4], w[:])
-	}
-	e.Count = uint16(len(patches))
-	e.D = uint64(off) | bytes<<32
-	*c.view.entry(c.pushed) = e.words()
-	c.pushedLocked(0, e.UserData)
-	return nil
-}

@@ -90,14 +90,13 @@ func TestArgsByHand(t *testing.T) {
 	e := LaunchEntry(7, 9, Dim3{1, 2, 3}, Dim3{4, 5, 6}, 16, 0)
 	push(t, c, e, bindings, []byte("inline"))
 	var pushed, byHand [EntryBytes]byte
-	copy(pushed[:], s.mapping[s.kept:])
+	copy(pushed[:], s.mapping[s.sq:])
 	e.SetArgs(0, len(bindings), 6)
-	e.UserData = 0 // does not travel
 	if e.Encode(&byHand); byHand != pushed {
 		t.Errorf("by hand %x, pushed %x", byHand, pushed)
 	}
 	args := AppendArgs(nil, bindings, []byte("inline"))
-	if said := s.mapping[s.kept+EntryBytes:]; !bytes.Equal(args, said[:len(args)]) || len(args) != 2*BindingBytes+6 {
+	if said := s.mapping[s.arena:]; !bytes.Equal(args, said[:len(args)]) || len(args) != 2*BindingBytes+6 {
 		t.Errorf("by hand %x, pushed %x", args, said[:len(args)])
 	}
 }

@@ -2,7 +2,7 @@ package ring
 
 import "encoding/binary"
 
-// What a list is recorded from is laid out like a ring: entries, and an area that the
+// A list is recorded from entries that are laid out as in a ring, and an area that their
 // arguments lie in. There a client writes it by itself.
 
 // SetArgs says where the arguments of a launch lie, and how many there are.

@@ -4,5 +4,5 @@ package ring
 
 import "sync/atomic"
 
-// storeRelease stores a word that others load: who sees it sees what was stored before.
+// storeRelease stores a word that others load: a reader of it sees what was stored before.
 func storeRelease(at *atomic.Uint64, v uint64) { at.Store(v) }

@@ -8,7 +8,7 @@ import (
 	"capgpu/outcome"
 )
 
-// What PushReplay writes is what the driver takes.
+// The driver takes the patches that PushReplay writes.
 func TestPushReplay(t *testing.T) {
 	s, c := pair(t, 4, 128)
 	patches := []Patch{InlinePatch(3, 8, []byte{1, 2, 3, 4}), BindingPatch(7, 2, 4096, 64), BindingPatch(1, 0, 8, 0)}

@@ -6,7 +6,7 @@ import (
 	"capgpu/gpuerr"
 )
 
-// What was taken and not begun is restored with the arguments that it names, no more and
+// An entry that was taken and not begun is restored with the arguments that it names, no more and
 // no fewer.
 func TestRestoreBatch(t *testing.T) {
 	launch := LaunchEntry(1, 2, Dim3{X: 1, Y: 1, Z: 1}, Dim3{}, 0, 0)
@@ -18,12 +18,12 @@ func TestRestoreBatch(t *testing.T) {
 	replay.Count, replay.D = 1, PatchBytes<<32
 	nop := NopEntry(1)
 	of := func(e *Entry, args int) (t Taken) {
-		e.store(&t.Words)
+		t.Entry = *e
 		t.Args = make([]uint64, args)
 		return t
 	}
 	refused := of(&nop, 0)
-	refused.Words[0] |= 0xff // no operation, which it was refused for
+	refused.Op = 0xff // no operation, which it was refused for
 	refused.Code = gpuerr.Invalid
 	for _, test := range []struct {
 		name  string
@@ -51,7 +51,7 @@ func TestRestoreBatch(t *testing.T) {
 			}
 		case err != nil:
 			t.Errorf("%s: %v", test.name, err)
-		case len(b.Entries) != 1 || b.Entries[0].Code != test.entry.Code || len(b.Entries[0].Args) != len(test.entry.Args) || b.Entries[0].Slot != -1:
+		case len(b.Entries) != 1 || b.Entries[0].Code != test.entry.Code || len(b.Entries[0].Args) != len(test.entry.Args):
 			t.Errorf("%s: %+v", test.name, b.Entries)
 		}
 	}

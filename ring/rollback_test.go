@@ -20,7 +20,6 @@ func TestRollbackForgetsEntriesAndArguments(t *testing.T) {
 	require.NoError(t, err)
 	defer c.Close()
 
-	// What is too large for a kept slot goes by the arena.
 	launch := func(userData uint64, bindings int) error {
 		if bindings == 0 {
 			e := ring.NopEntry(userData)

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// SpinsFor is how many looks of SpinTake last about d; 0 for none. The first call
+// spinsFor is how many looks last about d; 0 for none. The first call
 // measures how long a pause is, which takes some microseconds.
-func SpinsFor(d time.Duration) int {
+func spinsFor(d time.Duration) int {
 	if d <= 0 {
 		return 0
 	}

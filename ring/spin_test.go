@@ -7,13 +7,13 @@ import (
 
 // TestSpinsFor: the measure makes sense on any machine.
 func TestSpinsFor(t *testing.T) {
-	if n := SpinsFor(0) + SpinsFor(-1); n != 0 {
+	if n := spinsFor(0) + spinsFor(-1); n != 0 {
 		t.Errorf("%d looks in no time", n)
 	}
-	if n := SpinsFor(1); n != 1 {
+	if n := spinsFor(1); n != 1 {
 		t.Errorf("%d looks in 1 ns", n)
 	}
-	if n := SpinsFor(50 * time.Microsecond); n < 50 || n > 50_000 {
+	if n := spinsFor(50 * time.Microsecond); n < 50 || n > 50_000 {
 		t.Errorf("%d looks in 50 µs", n)
 	}
 	t.Logf("a look takes %.1f ns", lookNanos())

@@ -17,72 +17,66 @@ func (c *Client) Wait(ctx context.Context, out []Completion) (int, error) {
 	if len(out) == 0 {
 		return 0, errNoRoom
 	}
-	to := Taking{Others: out}
-	err := c.wait(ctx, &to)
-	return to.Other, err
-}
-
-var errNoRoom = gpuerr.New(gpuerr.Invalid, "out: no room for a completion")
-
-// wait is Wait and WaitTaking.
-func (c *Client) wait(ctx context.Context, to *Taking) error {
 	for {
-		if err := c.spin(ctx, to); to.any() || err != nil {
-			return err
+		if n, err := c.spin(ctx, out); n > 0 || err != nil {
+			return n, err
 		}
-		wake, err := c.poll(to, true)
+		n, wake, err := c.poll(out, true)
 		if wake {
 			c.signal()
 		}
-		if to.any() || err != nil {
-			return err
+		if n > 0 || err != nil {
+			return n, err
 		}
+
 		began := time.Now()
 		if slept := c.done.Wait(ctx); slept != nil {
-			wake, err := c.awoken(to)
+			n, wake, err := c.awoken(out)
 			if wake {
 				c.signal()
 			}
-			if to.any() || err != nil {
-				return err
+			if n > 0 || err != nil {
+				return n, err
 			}
 			if errors.Is(slept, gpuerr.Disconnected) {
-				return errDriverGone
+				return 0, errDriverGone
 			}
-			return slept
+			return 0, slept
 		}
 		c.slept(time.Since(began))
 	}
 }
 
+var errNoRoom = gpuerr.New(gpuerr.Invalid, "out: no room for a completion")
+
 // awoken looks a last time after a wait that failed, and takes the flag away.
-func (c *Client) awoken(to *Taking) (wake bool, err error) {
-	wake, err = c.poll(to, true)
+func (c *Client) awoken(out []Completion) (n int, wake bool, err error) {
+	n, wake, err = c.poll(out, true)
 	c.pollMu.Lock()
 	defer c.pollMu.Unlock()
 	if !c.closed {
 		c.view.cqWait.Store(awake)
 	}
-	return wake, err
+	return n, wake, err
 }
 
 // spin is Poll that looks again and again, as long as the patience lasts. It gives up
 // the lock and the processor now and then, so that Close and other goroutines come to
 // their turn.
-func (c *Client) spin(ctx context.Context, to *Taking) error {
+func (c *Client) spin(ctx context.Context, out []Completion) (int, error) {
 	for looked := 0; ; looked += spinSlice {
-		wake, again, err := c.look(to, looked)
+		n, wake, again, err := c.look(out, looked)
 		if wake {
 			c.signal()
 		}
 		if !again {
-			return err
+			return n, err
 		}
 		if looked%spinYield == spinYield-spinSlice {
 			runtime.Gosched()
 		}
 		if ended := ctx.Err(); ended != nil {
-			return nil // what sleeps says so
+			return 0, nil // the sleep says so
 		}
 	}
 }
@@ -97,24 +91,23 @@ const (
 // look is poll after a slice of looks, or sooner when there is something to take: a
 // completion, an end, a lie. again says that there was nothing and that the patience is
 // not at its end, after so many looks before.
-func (c *Client) look(to *Taking, looked int) (wake, again bool, err error) {
+func (c *Client) look(out []Completion, looked int) (n int, wake, again bool, err error) {
 	c.pollMu.Lock()
 	defer c.pollMu.Unlock()
-	to.OK, to.Other = 0, 0
 	if c.pollErr != nil {
-		return false, false, c.pollErr
+		return 0, false, false, c.pollErr
 	}
-	word, before := c.view.word(c.taken), lapOf(c.taken, c.completions)-1
+	word, before := c.nextLocked(), lapOf(c.taken, c.completions)-1
 	most := -1
 	for i := 0; ; i++ {
-		if uint8(atomic.LoadUint64(word)) != before || c.view.state.Load() != 0 {
+		if lapIn(atomic.LoadUint64(word)) != before || c.view.state.Load() != 0 {
 			if looked+i > 0 {
 				c.patience.lookedFor(true)
 			}
-			wake, err = c.pollLocked(to, false)
-			return wake, false, err
+			n, wake, err = c.pollLocked(out, false)
+			return n, wake, false, err
 		}
-		if i == 0 { // who finds something at once has not asked
+		if i == 0 { // one that finds something at once has not asked
 			most = min(c.patience.looks()-looked, spinSlice)
 		}
 		if i >= most {
@@ -125,7 +118,7 @@ func (c *Client) look(to *Taking, looked int) (wake, again bool, err error) {
 	if most >= 0 && most < spinSlice && looked+most > 0 {
 		c.patience.lookedFor(false)
 	}
-	return false, most == spinSlice, nil
+	return 0, false, most == spinSlice, nil
 }
 
 // slept notes how long a sleep was that a completion, or a wake for nothing, ended.
@@ -156,14 +149,14 @@ const (
 // waits sleep at once, twice as many each time. Sleeps that were long do not count,
 // because looking would not have shortened them either; after one that was too long for
 // the usual look, but not for a long one, the next look is long. So nobody has to know how many
-// processors there are, nor whose they are: a program may be kept on one, and the driver
+// processors there are, nor which side runs on which: a program may be kept on one, and the driver
 // on another.
 type patience struct {
 	found  uint8 // looks that found something, since one was in vain; up to manyFound
 	vain   uint8 // how many waits sleep at once after the next look in vain; 0: one
 	asleep uint8 // of those, how many are left
 	far    bool  // the last sleep says that the next look is to be long
-	sleepy bool  // never looks: a local ring
+	sleepy bool  // never looks: see NewOver
 }
 
 const (
@@ -177,9 +170,9 @@ func (p *patience) looks() int {
 	case p.asleep > 0 || p.sleepy:
 		return 0
 	case p.found < manyFound && !p.far:
-		return SpinsFor(usualSpin)
+		return spinsFor(usualSpin)
 	}
-	return SpinsFor(longSpin)
+	return spinsFor(longSpin)
 }
 
 // lookedFor notes how looking ended.

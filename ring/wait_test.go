@@ -10,7 +10,7 @@ import (
 // TestPatience: looking that pays goes on and grows, looking in vain becomes rare, and
 // sleeps that looking would not have shortened change nothing.
 func TestPatience(t *testing.T) {
-	usual, long := SpinsFor(usualSpin), SpinsFor(longSpin)
+	usual, long := spinsFor(usualSpin), spinsFor(longSpin)
 	var p patience
 	expect := func(want int, when string) {
 		t.Helper()
@@ -44,7 +44,7 @@ func TestPatience(t *testing.T) {
 	p.lookedFor(false)
 	p.slept(usualSpin)
 	expect(usual, "when looking paid in between")
-	// What comes a little later than the usual look ends is looked for longer.
+	// A completion that comes a little later than the usual look ends is looked for longer.
 	p.lookedFor(false)
 	p.slept(usualSpin + 1)
 	expect(0, "when it was in vain again")

@@ -149,9 +149,15 @@ func TestNoLostWakeAgainstSpinner(t *testing.T) {
 		})
 		defer wg.Wait()
 		defer s.Close(gpuerr.Closed)
-		ctx := testContext(t)
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		lost := time.AfterFunc(longEnough, cancel)
+		defer lost.Stop()
 		out := make([]Completion, 4)
 		for i := range rounds {
+			if i%1024 == 0 {
+				lost.Reset(longEnough)
+			}
 			push(t, c, SignalEntry(i, 1, 1), nil, nil)
 			flush(t, c)
 			impatient(c)
@@ -336,12 +342,10 @@ func TestDriverDies(t *testing.T) {
 	died := make(chan struct{})
 	go func() { // what the kernel does to a killed process
 		defer close(died)
-		s.takeMu.Lock()
-		s.doneMu.Lock()
+		s.mu.Lock()
 		s.err, s.closed = errTail, true
 		s.releaseAll()
-		s.doneMu.Unlock()
-		s.takeMu.Unlock()
+		s.mu.Unlock()
 	}()
 	if n, err := c.Wait(testContext(t), make([]Completion, 1)); n != 0 || !errors.Is(err, gpuerr.Disconnected) {
 		t.Errorf("Wait() = %d, %v", n, err)
@@ -353,26 +357,39 @@ func TestDriverDies(t *testing.T) {
 	}
 }
 
-// TestCloseAtAnyTime closes both ends while everything is in use.
+// TestCloseAtAnyTime closes both ends while everything is in use: the driver's also while the
+// client pushes, the client's while it waits.
 func TestCloseAtAnyTime(t *testing.T) {
 	leakcheck.Check(t)
 	for i := range 200 {
 		s, c := pair(t, 8, 1024)
 		var wg sync.WaitGroup
 		wg.Go(func() { drive(testContext(t), s) })
-		wg.Go(func() { load(testContext(t), c, 1<<40) })
-		wg.Go(func() {
-			for range i * 10 {
-				c.Free()
+		loaded := make(chan error, 1)
+		go func() { loaded <- load(testContext(t), c, 1<<40) }()
+		for range i * 10 {
+			if c.Err() != nil {
+				t.Fatal("the ring has ended by itself")
 			}
-			if i%2 == 0 {
-				s.Close(gpuerr.Revoked)
-				c.Close()
-			} else {
-				c.Close()
-				s.Close(gpuerr.Revoked)
+			s.Marks()
+			s.Published()
+		}
+		s.Close(gpuerr.Revoked)
+		if err := <-loaded; !errors.Is(err, gpuerr.Revoked) {
+			t.Errorf("the client is told %v", err)
+		}
+		wg.Wait()
+
+		s, c = pair(t, 8, 1024)
+		wg.Go(func() {
+			if _, err := c.Wait(testContext(t), make([]Completion, 1)); !errors.Is(err, gpuerr.Closed) {
+				t.Errorf("Wait() = %v", err)
 			}
 		})
+		for range i * 10 {
+			c.Err()
+		}
+		c.Close()
 		wg.Wait()
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"capgpu/ledger"
 	"capgpu/manager"
 	"capgpu/ring"
+	"capgpu/ring/ringtest"
 )
 
 // driver is the process of a driver: a manager.Actor. It does the work of package
@@ -30,14 +31,14 @@ type driver struct {
 
 	mu       sync.Mutex
 	device   *gpu.Device
-	sessions map[string]*gpu.Session // the newest of each tenant
-	rings    map[uint32]*ring.Local  // by the size of their arenas, which are all different
-	thaw     chan struct{}           // not nil: stopped, until it is closed
+	sessions map[string]*gpu.Session    // the newest of each tenant
+	rings    map[uint32]*ringtest.Local // by the size of their arenas, which are all different
+	thaw     chan struct{}              // not nil: stopped, until it is closed
 }
 
 // newDriver is an epoch's driver.
 func (w *world) newDriver(role manager.Role) manager.Actor {
-	d := &driver{w: w, role: role, ended: make(chan struct{}), up: make(chan struct{}), torn: make(chan struct{}), sessions: map[string]*gpu.Session{}, rings: map[uint32]*ring.Local{}}
+	d := &driver{w: w, role: role, ended: make(chan struct{}), up: make(chan struct{}), torn: make(chan struct{}), sessions: map[string]*gpu.Session{}, rings: map[uint32]*ringtest.Local{}}
 	w.guarded.mu.Lock()
 	d.dieAt, w.guarded.dieAt = w.guarded.dieAt, ""
 	w.guarded.driver = d
@@ -327,7 +328,7 @@ func (d *driver) settle(ctx context.Context) (time.Duration, error) {
 
 // newRing makes the ring of a queue.
 func (d *driver) newRing(cfg ring.Config) (*ring.Server, error) {
-	l, err := ring.NewLocal(cfg, ring.LocalOptions{Late: d.w.late})
+	l, err := ringtest.New(cfg, ringtest.Options{Late: d.w.late})
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,6 @@
 // Package sim runs the whole service in one process on virtual time, determined by
 // one number: a manager's supervision, grants and brokers (manager.Stage), the core
-// of the driver (gpu.Device), its rings (ring.Local), and clients, on a simulated
+// of the driver (gpu.Device), its rings (ringtest.Local), and clients, on a simulated
 // device, IOMMU and clock. It injects faults of all classes, and checks the
 // invariants after each step.
 //

@@ -13,7 +13,7 @@ import (
 	"capgpu/gpu"
 	"capgpu/gpuerr"
 	"capgpu/internal/rpcguard"
-	"capgpu/ring"
+	"capgpu/ring/ringtest"
 )
 
 // clientKilled: a client dies between any two steps of its protocol, perhaps with
@@ -120,23 +120,22 @@ func (w *world) tailLies() {
 		return
 	}
 
-	word := []int{ring.WordSQTail, ring.WordSQTail, ring.WordCQHead}[w.rand.IntN(3)]
+	word := []int{ringtest.WordSQTail, ringtest.WordSQTail, ringtest.WordCQHead}[w.rand.IntN(3)]
 	lie := []func(uint64) uint64{
 		func(x uint64) uint64 { return x + 17 }, func(x uint64) uint64 { return x - 1 }, func(x uint64) uint64 { return ^uint64(0) },
-		func(x uint64) uint64 { return x + 1<<63 }, func(x uint64) uint64 { return x + 1 }, // with a place of the previous lap
+		func(x uint64) uint64 { return x + 1<<63 }, func(x uint64) uint64 { return x + 1<<40 },
 	}[w.rand.IntN(5)]
 
 	w.trace("lie %d", q.n)
 	w.hit(TailLies)
 	// The driver notices a position that goes back only if it has seen the later
 	// one. It reads the other word only when there is no room.
-	q.lied, q.mustEnd = true, word == ring.WordSQTail && len(q.pending) == 0
+	q.lied, q.mustEnd = true, word == ringtest.WordSQTail && len(q.pending) == 0
 	q.local.Corrupt(word, lie)
 	q.local.Wake() // a lie that nobody sees is none
 }
 
-// entryChanged: a client overwrites places, kept slots, entries and arguments that
-// were taken.
+// entryChanged: a client overwrites entries and arguments that were taken.
 func (w *world) entryChanged() {
 	s := w.session(false)
 	q := w.queue(s)
@@ -157,15 +156,8 @@ func (w *world) entryChanged() {
 		for k := range n {
 			q.local.Corrupt(first+k, func(x uint64) uint64 { return x ^ 0xdeadbeefcafe })
 		}
-		q.local.Corrupt(q.local.WordOfPlace(q.pushed-1-uint64(i)), func(x uint64) uint64 { return ^x })
 	}
 
-	kept, n := q.local.WordsOfKept()
-	for k := range n {
-		q.local.Corrupt(kept+k, func(x uint64) uint64 { return x ^ 0xdeadbeefcafe })
-	}
-
-	q.local.Forget()
 	arena, n := q.local.WordsOfArena()
 	for k := range min(n, 64) {
 		q.local.Corrupt(arena+k, func(uint64) uint64 { return ^uint64(0) })

@@ -11,6 +11,7 @@ import (
 	"capgpu/manager"
 	"capgpu/outcome"
 	"capgpu/ring"
+	"capgpu/ring/ringtest"
 )
 
 // tenant is one client process of each tenant, with its connection to the broker.
@@ -86,7 +87,7 @@ type queue struct {
 	n       int
 	s       *session
 	h       gpu.Handle
-	local   *ring.Local
+	local   *ringtest.Local
 	ending  bool
 	held    atomic.Pointer[chan struct{}] // the client does not read, until it is closed
 	got     []ring.Completion             // not checked yet; guarded by world.guarded.mu

@@ -20,17 +20,17 @@ var patches = []struct{ name, file, was, is string }{
 	{"a point forgets what it stands for", "gpu/submit.go", "how := outcome.Worse(q.group, j.atLeast)", "how := outcome.Success"},
 	{"carved memory is not scrubbed", "gpu/memory.go", "if err := x.dma.Scrub(x.off, x.bytes); err != nil {", "if x.dma == nil {"},
 	{"bans last too long", "gpu/ban.go", "until := time.Now().Add(p.Ban)", "until := time.Now().Add(10 * p.Ban)"},
-	{"the client does not wake the driver", "ring/push.go", "return c.asked(waitEntries), nil", "return false, nil"},
-	{"the driver does not wake the client", "ring/batch.go", "if s.publish(cs) {", "if s.publish(cs) && false {"},
+	{"the client does not wake the driver", "ring/push.go", "if c.asked(waitEntries) {", "if c.asked(waitEntries) && false {"},
+	{"the driver does not wake the client", "ring/complete.go", "if s.publish(cs) {", "if s.publish(cs) && false {"},
 	{"a queue is not woken", "gpu/queue.go", "if q.sleeping.Load() {", "if q.sleeping.Load() && q.armed {"},
 	{"a buffer's charge stays", "gpu/buffer.go", "if !b.stuck {\n\t\tb.refund()", "if b.stuck {\n\t\tb.refund()"},
 	{"a function is not stopped", "manager/epoch.go", "if began {", "if began && g == nil {"},
 	{"memory's charge stays with the manager", "manager/dma.go", "d.freeErr = g.dispose(d)", "d.freeErr = nil"},
-	{"what reads spoiled memory runs", "gpu/job.go", "if j.begun == 0 && j.queue.session.spoils.hits(j) {", "if j.begun < 0 {"},
+	{"what reads spoiled memory runs", "gpu/job.go", "if j.queue.session.spoils.hits(j) {", "if j.queue == nil {"},
 	{"nothing is held back behind what it reads", "gpu/fair.go", "if f.sent == 0 {\n\t\treturn false", "if f.sent >= 0 {\n\t\treturn false"},
-	{"what is told is forgotten at once", "gpu/spoil.go", "s.toldAll >= since || s.told[b] >= since || ", ""},
+	{"what is told is forgotten at once", "gpu/spoil.go", "all >= since || told[b] >= since || ", "all > 1<<62 || told == nil || "},
 	{"what was not begun spoils nothing", "gpu/submit.go", "} else if j.how.Kind != outcome.OK {\n\t\t\tq.spoilEntry(j, t)\n\t\t}", "}"},
-	{"a client that goes back is served", "ring/server.go", "if tail-s.seenTail > uint64(s.Entries) || tail-s.consumed > uint64(s.Entries) {\n\t\t\treturn awake, s.failLocked(errTail)\n\t\t}", ""},
+	{"a client that goes back is served", "ring/look.go", "if tail-s.seenTail > uint64(s.Entries) || tail-s.taken > uint64(s.Entries) {\n\t\treturn s.failLocked(errTail)\n\t}", ""},
 }
 
 // TestPatchesAreFound builds the simulation once for each patch, which takes

@@ -29,7 +29,7 @@ var All = []Attack{
 	{1, "killed at each step of a Cap'n Proto connection", gateSteps, false, killedBehindGate},
 	{2, "stopped with a ring half written", 0, true, halfWritten},
 	{3, "tail jumps, goes back, wraps around", 0, false, tails},
-	{3, "entries are where none can be, or in slots that changed", 0, false, places},
+	{3, "arguments lie where none can be, or are none", 0, false, arguments},
 	{4, "entries change while they are read", 0, false, changing},
 	{5, "completions are never taken", 0, false, neverDrained},
 	{6, "memory is truncated, punched out, sealed", 0, false, memoryTaken},

@@ -17,11 +17,9 @@ import (
 // Where in a ring the client's words are: docs/wire.md.
 const (
 	offSQ     = 0x18
-	offPlaces = 0x28
-	offKept   = 0x2c
+	offArena  = 0x20
 	offTail   = 0x40
-	offLast   = 0x48
-	offCQWait = 0x50
+	offCQWait = 0x48
 	offCQHead = 0xc0
 )
 
@@ -97,12 +95,6 @@ func (r *rings) put(pos uint64, e ring.Entry) {
 	var b [ring.EntryBytes]byte
 	e.Encode(&b)
 	copy(r.All[r.at(pos):], b[:])
-	r.place(pos, 0)
-}
-
-// place writes where an entry is: 0 for where put has it.
-func (r *rings) place(pos, place uint64) {
-	binary.LittleEndian.PutUint64(r.All[r.part(offPlaces)+pos%ringEntries*8:], place|pos&0xffff)
 }
 
 // ringBell wakes the driver, whether it sleeps or not.
@@ -200,40 +192,36 @@ func tails(ctx context.Context, a *attacker) error {
 	return a.answers(ctx, r, 20*time.Millisecond)
 }
 
-// places publishes entries that lie where none can be, or in slots of which the versions are
-// used again, with other things in them.
-func places(ctx context.Context, a *attacker) error {
+// arguments publishes launches and replays whose arguments lie anywhere, also where there are
+// none, over those of others, or are none.
+func arguments(ctx context.Context, a *attacker) error {
 	r, err := a.openRings(ctx)
 	if err != nil {
 		return err
 	}
 	defer r.end()
+	arena := r.All[r.part(offArena):][:ringArgBytes]
 	for i := range uint64(ringEntries) {
-		e, bindings := r.launch(0)
-		e.SetArgs(0, len(bindings), 0)
-		if a.random.IntN(8) == 0 {
-			e.A = a.random.Uint64()
+		e, bindings := r.launch(i)
+		switch off := a.random.IntN(ringArgBytes - 1024); a.random.IntN(8) {
+		case 0: // beyond the arena, or across its end
+			e.SetArgs(ringArgBytes-8*a.random.Uint32N(16), len(bindings), 0)
+		case 1: // at no word
+			e.SetArgs(a.random.Uint32(), len(bindings), a.random.IntN(1<<16))
+		case 2: // of another length than it has
+			e.SetArgs(0, len(bindings), 0)
+			e.D += a.random.Uint64() << 32
+		case 3:
+			e = ring.ReplayEntry(i, a.random.Uint64N(8)<<32|a.random.Uint64N(8), 0)
+			e.Count, e.D = uint16(a.random.Uint32()), a.random.Uint64()
+		case 4: // bindings that are none
+			bindings[a.random.IntN(len(bindings))] = ring.Binding{Buffer: a.random.Uint64(), Off: a.random.Uint64(), Len: a.random.Uint64()}
+			fallthrough
+		default: // sound ones, where perhaps others lie
+			copy(arena[off&^7:], ring.AppendArgs(nil, bindings, nil))
+			e.SetArgs(uint32(off&^7), len(bindings), 0)
 		}
-		slot := a.random.Uint64N(18) // and there are 16
-		var b [ring.EntryBytes]byte
-		e.Encode(&b)
-		said := r.All[r.part(offKept)+slot%16*ring.KeptBytes:]
-		copy(said, b[:])
-		copy(said[ring.EntryBytes:], ring.AppendArgs(nil, bindings, nil))
-		place := (slot+1)<<16 | a.random.Uint64N(3)<<32
-		switch a.random.IntN(64) {
-		case 0:
-			place = a.random.Uint64()
-		case 1:
-			place |= 1 << (24 + a.random.IntN(8))
-		}
-		if slot >= 16 && a.random.IntN(8) > 0 {
-			place = 0 // which is what lies in the queue
-		}
-		r.place(i, place)
-		if a.random.IntN(2) == 0 {
-			binary.LittleEndian.PutUint64(r.All[offLast:], place|i)
-		}
+		r.put(i, e)
 		binary.LittleEndian.PutUint64(r.All[offTail:], i+1)
 		r.ringBell()
 	}
@@ -251,7 +239,8 @@ func changing(ctx context.Context, a *attacker) error {
 	stop := make(chan struct{})
 	var writer sync.WaitGroup
 	seed := a.random.Uint64()
-	kept := int(r.part(offKept)) // what is before that says where entries are, not what
+	// Completions lie in between, and are for the tame end.
+	entries, arena := r.All[r.part(offSQ):][:ringEntries*ring.EntryBytes], r.All[r.part(offArena):][:ringArgBytes]
 	writer.Go(func() {
 		x := seed
 		for {
@@ -262,11 +251,15 @@ func changing(ctx context.Context, a *attacker) error {
 			}
 			for range 64 {
 				x = x*6364136223846793005 + 1442695040888963407
-				at := kept + int(x>>33)%(len(r.All)-kept-8)
+				part := entries
+				if x>>61&1 != 0 {
+					part = arena
+				}
+				at := int(x>>33) % len(part)
 				if x>>62 == 0 {
-					binary.LittleEndian.PutUint64(r.All[at&^7:], x)
+					binary.LittleEndian.PutUint64(part[at&^7:], x)
 				} else {
-					r.All[at] ^= 1 << (x >> 29 & 7)
+					part[at] ^= 1 << (x >> 29 & 7)
 				}
 			}
 		}

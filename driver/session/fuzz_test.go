@@ -59,13 +59,12 @@ type hostile struct {
 }
 
 type hostileRing struct {
-	mem                []byte
-	wake               int
-	sqOff              uint32
-	placesOff, keptOff uint32
-	argOff             uint32
-	n                  uint32
-	tail               uint64
+	mem    []byte
+	wake   int
+	sqOff  uint32
+	argOff uint32
+	n      uint32
+	tail   uint64
 }
 
 // maxSteps bounds one script.
@@ -230,26 +229,15 @@ func (h *hostile) entry() {
 		e.B, e.C, e.D = 0, 0, 0
 	}
 
-	at, place := int(r.sqOff)+int(r.tail%uint64(r.n))*ring.EntryBytes, r.tail&0xffff
-	if flags&0x40 != 0 { // in a kept slot, possibly one too many
-		slot := h.seq % 5
-		place |= (slot+1)<<16 | uint64(flags>>4&1)<<32
-		e.UserData = 0
-		at = int(r.keptOff) + int(slot%4)*ring.KeptBytes
-		copy(r.mem[at+ring.EntryBytes:at+ring.KeptBytes], r.mem[min(int(r.argOff), len(r.mem)):])
-	}
-
-	if flags&0x20 != 0 && h.byte()%16 == 0 {
-		place ^= 1 << (h.byte() % 64)
-	}
-
 	var b [ring.EntryBytes]byte
 	e.Encode(&b)
-	copy(r.mem[at:], b[:])
-	binary.LittleEndian.PutUint64(r.mem[int(r.placesOff)+int(r.tail%uint64(r.n))*8:], place)
-	binary.LittleEndian.PutUint64(r.mem[0x48:], place)
+	copy(r.mem[int(r.sqOff)+int(r.tail%uint64(r.n))*ring.EntryBytes:], b[:])
 	r.tail++
-	binary.LittleEndian.PutUint64(r.mem[0x40:], r.tail)
+	tail := r.tail
+	if flags&0x20 != 0 && h.byte()%16 == 0 {
+		tail ^= 1 << (h.byte() % 64)
+	}
+	binary.LittleEndian.PutUint64(r.mem[0x40:], tail)
 	unix.Write(r.wake, make([]byte, 8))
 }
 
@@ -308,11 +296,9 @@ func (h *hostile) attach(fds []int) {
 	unix.SetNonblock(fds[1], true)
 	h.rings = append(h.rings, hostileRing{
 		mem: mem, wake: fds[1],
-		n:         binary.LittleEndian.Uint32(mem[0x0c:]),
-		sqOff:     binary.LittleEndian.Uint32(mem[0x18:]),
-		argOff:    binary.LittleEndian.Uint32(mem[0x20:]),
-		placesOff: binary.LittleEndian.Uint32(mem[0x28:]),
-		keptOff:   binary.LittleEndian.Uint32(mem[0x2c:]),
+		n:      binary.LittleEndian.Uint32(mem[0x0c:]),
+		sqOff:  binary.LittleEndian.Uint32(mem[0x18:]),
+		argOff: binary.LittleEndian.Uint32(mem[0x20:]),
 	})
 }
 

@@ -22,7 +22,7 @@ const module = "capgpu"
 // prefix, and imports from layers below its own, or from its own tree (ddf/fake
 // may import ddf, never the other way round within one layer of this list).
 var layers = [][]string{
-	{"outcome", "gpuerr", "schema", "internal/prefetch"},
+	{"outcome", "gpuerr", "schema"},
 	{"internal", "ledger"},
 	{"iommu"},
 	{"ring", "ddf", "program"},

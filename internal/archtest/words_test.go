@@ -20,7 +20,6 @@ var oddWords = regexp.MustCompile(`(?i:\b(?:who|whom|whose|whoever|whomever)\b)|
 var oddFolders = []string{
 	"audit",
 	"bench",
-	"client",
 	"ddf",
 	"gpu",
 	"internal/benchtest",
@@ -29,7 +28,6 @@ var oddFolders = []string{
 	"internal/crashtest",
 	"internal/leakcheck",
 	"internal/pci",
-	"internal/prefetch",
 	"internal/revoke",
 	"internal/rpcguard",
 	"internal/sandbox",
@@ -41,7 +39,6 @@ var oddFolders = []string{
 	"outcome",
 	"program",
 	"qemu",
-	"ring",
 	"tools",
 }
 

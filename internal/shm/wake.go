@@ -221,7 +221,7 @@ func (r *Receiver) readLocked(fd uintptr) bool {
 //
 // +checklocksignore: TryLock is not understood
 func (r *Receiver) Drain() {
-	if !r.mu.TryLock() { // whoever waits has left nothing yet
+	if !r.mu.TryLock() { // a Wait that goes on has left nothing yet
 		return
 	}
 	defer r.mu.Unlock()
@@ -229,6 +229,23 @@ func (r *Receiver) Drain() {
 		r.slept = false
 		_ = r.p.raw.Control(r.drain) // fails only when closed, as Wait will say
 	}
+}
+
+// Take takes what is in the pipe, and does not wait. It answers gpuerr.Disconnected when
+// nothing is in it and every Sender is closed, gpuerr.Closed after Close. It is for a caller
+// that polls the descriptor itself: while a Wait goes on it takes nothing.
+//
+// +checklocksignore: TryLock is not understood
+func (r *Receiver) Take() error {
+	if !r.mu.TryLock() {
+		return nil
+	}
+	defer r.mu.Unlock()
+	r.err, r.slept = nil, false
+	if r.p.raw.Control(r.drain) != nil {
+		return errEventClosed
+	}
+	return r.err
 }
 
 // drainLocked is readLocked. An end is still there for Wait.

@@ -4,7 +4,6 @@ package model
 type clientVars struct {
 	pushed, seenHead, flushed reg // Push and Flush
 	n, state, timeout         reg // Poll and Wait
-	keptVars
 }
 
 func pushVars(t *thread, v *clientVars) {
@@ -46,10 +45,6 @@ func (w *wires) push(t *thread, v *clientVars, full, closed *label) {
 		}
 	})
 	t.place(&write)
-	if w.cfg.kept {
-		w.pushKept(t, v)
-		return
-	}
 	words := w.cfg.slotWords
 	writeSlot := func(first, last uint8) {
 		for i := first; i < last; i++ {
@@ -95,12 +90,6 @@ func (w *wires) flush(t *thread, v *clientVars) {
 	if w.cfg.mistake != submittedTooLate {
 		submit()
 	}
-	if w.bell != nil && w.cfg.mistake == bitBeforeTail {
-		w.bell.ring(t, w)
-	}
-	if w.cfg.kept && w.cfg.mistake != lastAfterTail {
-		w.storeLast(t, v)
-	}
 	var asked label
 	if w.cfg.mistake == clientLooksFirst {
 		t.step("Flush: look before publishing", func(x *ctx) { x.set(v.flushed, x.load(w.sqWait)) })
@@ -123,20 +112,13 @@ func (w *wires) flush(t *thread, v *clientVars) {
 			}
 		}
 	})
-	if w.cfg.kept && w.cfg.mistake == lastAfterTail {
-		w.storeLast(t, v)
-	}
 	if w.cfg.mistake == submittedTooLate {
 		submit()
 	}
 	if w.cfg.mistake == tailNotReleased {
 		t.step("Flush: a fence", func(x *ctx) { x.fence() })
 	}
-	switch {
-	case w.bell != nil && w.cfg.mistake == bitBeforeTail:
-	case w.bell != nil:
-		w.bell.ring(t, w)
-	case w.cfg.mistake != signalBeforePublish:
+	if w.cfg.mistake != signalBeforePublish {
 		w.ask(t, w.sqWait, waitEntries, w.work, &done)
 	}
 	if w.cfg.mistake == clientLooksFirst {
@@ -147,7 +129,7 @@ func (w *wires) flush(t *thread, v *clientVars) {
 	t.place(&done)
 }
 
-// ask is what whoever published does: look whether the other side sleeps for this,
+// ask is what a side does that has published: look whether the other one sleeps for this,
 // take the question away, wake.
 func (w *wires) ask(t *thread, flag word, what uint8, p pipe, done *label) {
 	bug := w.cfg.mistake
@@ -187,9 +169,6 @@ func newClient(m *machine, w *wires) {
 	t := m.thread("client", false)
 	var v clientVars
 	pushVars(t, &v)
-	if w.cfg.kept {
-		v.said, v.version = t.reg("said"), t.reg("version")
-	}
 	if !w.cfg.awakeClient {
 		pollVars(t, &v)
 	}
@@ -240,10 +219,6 @@ func (w *wires) spinForOne(t *thread, some *label) {
 	})
 	w.copyOut(t, "completion", w.polled, w.cqWord, 1, func(*ctx) {})
 	t.step("give the slot back", func(x *ctx) { x.swap(w.cqHead, x.s.own[w.polled]) })
-	if w.bell != nil {
-		w.askBell(t, some)
-		return
-	}
 	w.ask(t, w.sqWait, waitCompletions, w.work, some)
 }
 

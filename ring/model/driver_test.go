@@ -27,9 +27,6 @@ func (w *wires) look(t *thread, head reg, ready, entries, completions *label) {
 			x.jump(entries)
 		}
 	})
-	if w.cfg.kept {
-		w.readLast(t)
-	}
 	t.place(&room)
 	t.local("look: are completions free", func(x *ctx) {
 		if !isFull(x.s, x.s.own[w.seenHead]) {
@@ -64,10 +61,6 @@ func (w *wires) take(t *thread, head, early reg, took, entries, completions *lab
 	}
 	w.look(t, head, &copyNow, entries, completions)
 	t.place(&copyNow)
-	if w.cfg.kept {
-		w.takeKept(t, func(x *ctx) { x.jump(took) })
-		return
-	}
 	if bug == driverReadsSlotFirst {
 		t.local("Take: use what was read", func(x *ctx) {
 			w.read(x, "entry", x.get(early), x.s.own[w.taken])
@@ -195,10 +188,10 @@ func (w *wires) flushDone(t *thread, looked reg) {
 	t.local("", func(x *ctx) { x.set(looked, 0) })
 }
 
-// waitWork is Server.WaitWork. It goes on when there is work, and to stopped when
-// stop says so, which may be nil.
-func (w *wires) waitWork(t *thread, head reg, stop func(s *state) bool, stopped *label) {
-	var arm, entries, completions, sleep, clear, drainEntries, drainCompletions label
+// arm is Server.Arm: it goes to ready when there is something to take, to armed when the
+// client was asked for a wake. drains has it take first what a wait may have left.
+func (w *wires) arm(t *thread, head reg, drains bool, ready, armed *label) {
+	var entries, completions, clear label
 	bug := w.cfg.mistake
 	setFlag := func(x *ctx, v uint8) {
 		if bug == driverArmWithoutFence {
@@ -207,15 +200,19 @@ func (w *wires) waitWork(t *thread, head reg, stop func(s *state) bool, stopped 
 			x.swap(w.sqWait, v)
 		}
 	}
-	t.place(&arm)
-	w.look(t, head, &clear, &drainEntries, &drainCompletions)
-	w.drains(t, &drainEntries, &entries, &drainCompletions, &completions)
+	if drains {
+		var drainEntries, drainCompletions label
+		w.look(t, head, &clear, &drainEntries, &drainCompletions)
+		w.drains(t, &drainEntries, &entries, &drainCompletions, &completions)
+	} else {
+		w.look(t, head, &clear, &entries, &completions)
+	}
 	t.place(&entries)
 	t.step("arm: wait for entries", func(x *ctx) { setFlag(x, waitEntries) })
 	if bug == driverLooksNotAgain {
-		t.goTo(&sleep)
+		t.goTo(armed)
 	} else {
-		w.look(t, head, &clear, &sleep, &completions)
+		w.look(t, head, &clear, armed, &completions)
 	}
 	t.place(&completions)
 	t.step("arm: wait for completions", func(x *ctx) {
@@ -225,7 +222,28 @@ func (w *wires) waitWork(t *thread, head reg, stop func(s *state) bool, stopped 
 			setFlag(x, waitCompletions)
 		}
 	})
-	w.look(t, head, &clear, &entries, &sleep)
+	w.look(t, head, &clear, &entries, armed)
+	t.place(&clear)
+	if bug != driverStaysArmed {
+		t.local("arm: there is work", func(x *ctx) { x.store(w.sqWait, awake) })
+	}
+	t.goTo(ready)
+}
+
+// disarm is Server.Disarm.
+func (w *wires) disarm(t *thread) {
+	if w.cfg.mistake != driverStaysArmed {
+		t.local("disarm", func(x *ctx) { x.store(w.sqWait, awake) })
+	}
+}
+
+// waitWork is Server.WaitWork. It goes on when there is work, and to stopped when
+// stop says so, which may be nil.
+func (w *wires) waitWork(t *thread, head reg, stop func(s *state) bool, stopped *label) {
+	var arm, sleep, ready label
+	bug := w.cfg.mistake
+	t.place(&arm)
+	w.arm(t, head, true, &ready, &sleep)
 	t.place(&sleep)
 	if bug == disarmsBeforeSleep {
 		t.local("disarm too early", func(x *ctx) { x.store(w.sqWait, awake) })
@@ -241,9 +259,7 @@ func (w *wires) waitWork(t *thread, head reg, stop func(s *state) bool, stopped 
 			x.block()
 		}
 	})
-	if bug != driverStaysArmed {
-		t.local("WaitWork: disarm", func(x *ctx) { x.store(w.sqWait, awake) })
-	}
+	w.disarm(t)
 	if stop != nil {
 		t.step("WaitWork: stopped?", func(x *ctx) {
 			x.touch()
@@ -253,10 +269,7 @@ func (w *wires) waitWork(t *thread, head reg, stop func(s *state) bool, stopped 
 		})
 	}
 	t.goTo(&arm)
-	t.place(&clear)
-	if bug != driverStaysArmed {
-		t.local("arm: there is work", func(x *ctx) { x.store(w.sqWait, awake) })
-	}
+	t.place(&ready)
 }
 
 // drains takes what a wait has left in the submission pipe, before the driver asks for

@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// What is checked. A finding names one.
+// Properties that are checked. A finding names one.
 const (
 	propWake      = "nobody sleeps beside something to do"
 	propEnd       = "the end can be reached from every state"
 	propEntry     = "what is read is what was written, once and in order"
 	propSlot      = "no slot is written over while it is unread"
 	propPositions = "positions stay in bounds and only go forward"
-	propAccused   = "nobody is accused who kept the rules"
+	propAccused   = "no side that keeps the rules is accused"
 	propClose     = "everything completed is seen before the closing code"
 )
 

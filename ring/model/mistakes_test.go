@@ -46,43 +46,21 @@ const (
 	stateNotDoubted
 	closeWithoutSignal
 
-	keptWrittenEarly
-	versionUsedAgain
-	placeAfterTail
-	lastNotDoubted
-	lastAfterTail
-
-	sweptNotUnwatched
-	sweptRestForgotten
-	sweepsNoMore
-	resignLooksNotAgain
-	resignWithoutFence
-
-	sweptFullForgotten
-	armsWhileWatched
-	watchLeavesFlag
 	extraWake
 	flagLeftSet
 	storeForCAS
 	clientStaysArmed
 	driverStaysArmed
 
-	// The doorbell of many rings.
-	bellLooksNotAgain
-	bellLooksAtOneWord
-	bellArmWithoutFence
-	bellLooksFirst
-	bitBeforeTail
-	bitmapReadAndCleared
-	bitmapClearedLast
-	bitNotAtomic
-	fullRingForgotten
-	fullRingLooksNotAgain
+	// One goroutine for many rings.
+	reactorArmsOne
+	reactorTrustsOldQuestions
+	reactorDrainsLate
+	reactorSkipsBusyRings
+	reactorNeverDrains
 
-	bellExtraWake
-	bellFlagLeftSet
-	bellServesAll
-	bellSkipsIfSet
+	reactorDrainsAsItArms
+	reactorServesTheRung
 )
 
 // change is a mistake, where it shows, and what it must break: nothing, if it is
@@ -104,14 +82,10 @@ var (
 	service      = config{reduced: true, service: true, entries: 1, completions: 1, slotWords: 1, submissions: 3, pollMax: 2}
 	fullService  = config{reduced: true, service: true, entries: 2, completions: 1, slotWords: 1, submissions: 2, pollMax: 1}
 	wholeService = config{service: true, entries: 2, completions: 1, slotWords: 1, submissions: 2, pollMax: 1}
-	swept        = config{reduced: true, sweep: true, awakeClient: true, entries: 1, completions: 1, slotWords: 1, submissions: 2, pollMax: 1}
-	sweptFull    = config{reduced: true, sweep: true, awakeClient: true, entries: 2, completions: 1, slotWords: 1, submissions: 3, pollMax: 1}
 	closing      = config{reduced: true, closes: true, entries: 1, completions: 2, slotWords: 1, submissions: 3, pollMax: 2}
 	openPipe     = config{reduced: true, closes: true, noEOF: true, entries: 1, completions: 2, slotWords: 1, submissions: 3, pollMax: 2}
-	kept         = config{kept: true, awakeClient: true, entries: 2, completions: 2, slotWords: 2, submissions: 3, pollMax: 2}
-	keptPSO      = config{order: pso, kept: true, awakeClient: true, entries: 2, completions: 2, slotWords: 2, submissions: 3, pollMax: 2}
-	rings        = config{reduced: true, awakeClient: true, entries: 1, completions: 1, slotWords: 1, submissions: 2, fewer: 1}
-	fullRings    = config{reduced: true, awakeClient: true, entries: 2, completions: 1, slotWords: 1, submissions: 2, fewer: 1}
+	two          = config{reduced: true, awakeClient: true, entries: 1, completions: 1, slotWords: 1, submissions: 2, fewer: 1}
+	twoFull      = config{reduced: true, awakeClient: true, entries: 2, completions: 1, slotWords: 1, submissions: 2, fewer: 1}
 )
 
 // ringChanges are changes of docs/wire.md's ring.
@@ -143,7 +117,7 @@ var ringChanges = []change{
 	{"the driver finds the completions full one too late", completionsFullTooLate, small, propSlot},
 	{"the driver does not look for a free completion", completionsNeverFull, small, propSlot},
 	{"the driver arms for entries when it needs completions", driverArmsWrong, small, propWake},
-	{"the client that took completions wakes who waits for entries", clientAsksWrong, small, propWake},
+	{"the client that took completions wakes a driver that waits for entries", clientAsksWrong, small, propWake},
 	{"the wait flag is cleared after the signal", clearedAfterSignal, tiny, propWake},
 	{"the driver takes its wait flag away before it sleeps", disarmsBeforeSleep, tiny, propWake},
 	{"a sleeper empties its pipe before it sleeps", drainsBeforeSleep, tiny, propWake},
@@ -154,48 +128,29 @@ var ringChanges = []change{
 	{"the client finds state and does not look at the word again", stateNotDoubted, closing, propClose},
 	{"Close neither signals nor closes the pipe", closeWithoutSignal, openPipe, propWake},
 
-	{"a kept slot is written while an entry that is not taken names it", keptWrittenEarly, kept, propEntry},
-	{"a kept slot says something else under the version that it had", versionUsedAgain, kept, propEntry},
-	{"sqHead is stored before a kept slot is copied out", sqHeadBeforeCopy, kept, propEntry},
-	{"sqTail is published before the place is written", placeAfterTail, kept, propAccused},
-	{"sqLast is believed whatever position it has", lastNotDoubted, kept, propAccused},
-	{"sqTail is stored plainly, with places, on a machine that reorders stores", tailNotReleased, keptPSO, propAccused},
-
-	{"a driver that woke leaves its ring watched", sweptNotUnwatched, swept, propWake},
-	{"the sweeper resigns, finds something and rouses nobody", sweptRestForgotten, swept, propWake},
-	{"the sweeper ends without resigning", sweepsNoMore, swept, propWake},
-	{"the sweeper resigns and does not look again", resignLooksNotAgain, swept, propWake},
-	{"the sweeper resigns by a Store, not a Swap", resignWithoutFence, swept, propWake},
-
-	{"sqLast is stored after sqTail", lastAfterTail, kept, ""},
-	{"the sweeper leaves a full ring until it resigns", sweptFullForgotten, sweptFull, ""},
-	{"a driver arms although its ring is watched", armsWhileWatched, swept, ""},
-	{"who watches leaves the wait flag set", watchLeavesFlag, swept, ""},
 	{"Close only closes the pipe", closeWithoutSignal, closing, ""},
 	{"sqTail is stored plainly, where stores stay in order", tailNotReleased, whole, ""},
 	{"every Flush wakes", extraWake, small, ""},
-	{"who wakes leaves the wait flag set", flagLeftSet, small, ""},
+	{"the side that wakes leaves the wait flag set", flagLeftSet, small, ""},
 	{"the wait flag is cleared by a Store before the signal", storeForCAS, duplex, ""},
 	{"the client that found something stays armed", clientStaysArmed, small, ""},
 	{"the driver that woke or found something stays armed", driverStaysArmed, small, ""},
 }
 
-// bellChanges are changes of the doorbell that many rings share.
-var bellChanges = []change{
-	{"the driver arms and sleeps without looking again", bellLooksNotAgain, rings, propWake},
-	{"the driver looks again at one word of the bitmap", bellLooksAtOneWord, rings, propWake},
-	{"the driver's flag is armed by a Store, not a Swap", bellArmWithoutFence, rings, propWake},
-	{"the client looks at the flag before it sets its bit", bellLooksFirst, rings, propWake},
-	{"the client sets its bit before it publishes", bitBeforeTail, rings, propWake},
-	{"the driver loads the bitmap and clears it in two steps", bitmapReadAndCleared, rings, propWake},
-	{"the driver clears the bitmap after it has served", bitmapClearedLast, rings, propWake},
-	{"a full ring is left without asking for completions", fullRingForgotten, fullRings, propWake},
-	{"a full ring is left without looking at cqHead again", fullRingLooksNotAgain, fullRings, propWake},
-	{"a client sets its bit in two steps", bitNotAtomic, rings, propWake},
+// reactorChanges are changes of a driver that serves two rings in one goroutine.
+var reactorChanges = []change{
+	{"only one of the rings is armed", reactorArmsOne, two, propWake},
+	{"the rings are armed and not looked at again", driverLooksNotAgain, two, propWake},
+	{"sqWait is armed by a Store, not a Swap", driverArmWithoutFence, two, propWake},
+	{"a full ring is armed for entries", driverArmsWrong, twoFull, propWake},
+	{"the doorbells are drained between arming and sleeping", reactorDrainsLate, two, propWake},
+	{"a ring that was rung is thought to be armed still", reactorTrustsOldQuestions, two, propWake},
+	{"a ring that is ready when it is armed is left to the next poll", reactorSkipsBusyRings, two, propWake},
+	{"the doorbells are never drained, so that it never sleeps", reactorNeverDrains, two, propEnd},
 
-	{"every bit signals", bellExtraWake, rings, ""},
-	{"who signals leaves the flag set", bellFlagLeftSet, rings, ""},
-	{"every ring is served when one asks", bellServesAll, rings, ""},
-	{"a client whose bit is set already does not look at the flag", bellSkipsIfSet, rings, ""},
-	{"sqTail is a Store, for the bit's or is a fence", submitWithoutFence, rings, ""},
+	{"the doorbells are drained before each is armed", reactorDrainsAsItArms, two, ""},
+	{"only rings that have rung are looked at after a sleep", reactorServesTheRung, two, ""},
+	{"no ring is disarmed", driverStaysArmed, two, ""},
+	{"every Flush wakes", extraWake, two, ""},
+	{"the side that wakes leaves the wait flag set", flagLeftSet, two, ""},
 }

@@ -43,18 +43,10 @@ func TestProtocol(t *testing.T) {
 		{"service", service, false},
 		{"service, more entries than completions", fullService, false},
 		{"service, Close", config{reduced: true, service: true, closes: true, spin: true, entries: 1, completions: 1, slotWords: 1, submissions: 2, pollMax: 2}, false},
-		{"swept", swept, false},
-		{"swept, more entries than completions", sweptFull, false},
-		{"swept, a client that sleeps", config{reduced: true, sweep: true, entries: 1, completions: 1, slotWords: 1, submissions: 2, pollMax: 1}, false},
-		{"kept", kept, false},
-		{"kept, a client that sleeps", config{reduced: true, kept: true, entries: 2, completions: 2, slotWords: 1, submissions: 3, pollMax: 2}, false},
-		{"kept, PSO", keptPSO, false},
-		{"kept, PSO, four entries", config{order: pso, kept: true, awakeClient: true, entries: 2, slotWords: 2, submissions: 4, pollMax: 2}, true},
 		{"whole, TSO", config{entries: 2, completions: 2, slotWords: 2, submissions: 4, pollMax: 2}, false},
 		{"whole, PSO", wholePSO, false},
 		{"whole, PSO, two client threads", config{order: pso, duplex: true, entries: 1, completions: 1, slotWords: 2, submissions: 3, pollMax: 2}, false},
 
-		{"swept, four entries", config{reduced: true, sweep: true, awakeClient: true, entries: 2, completions: 2, slotWords: 1, submissions: 4, pollMax: 2}, true},
 		{"eight entries", config{reduced: true, closes: true, entries: 2, slotWords: 1, submissions: 8, pollMax: 2}, true},
 		{"four slots", config{reduced: true, entries: 4, slotWords: 1, submissions: 6, pollMax: 4}, true},
 		{"two client threads, six entries", config{reduced: true, duplex: true, entries: 2, slotWords: 1, submissions: 6, pollMax: 2}, true},
@@ -84,28 +76,27 @@ func TestProtocol(t *testing.T) {
 	}
 }
 
-// TestDoorbell does the same for two rings under one doorbell.
-func TestDoorbell(t *testing.T) {
+// TestReactor does the same for two rings of one goroutine.
+func TestReactor(t *testing.T) {
 	for _, c := range []struct {
-		name  string
-		words int
-		cfg   config
-		deep  bool
+		name string
+		cfg  config
+		deep bool
 	}{
-		{"bits of one word", 1, config{reduced: true, awakeClient: true, entries: 1, completions: 1, slotWords: 1, submissions: 2}, false},
-		{"a word each", 2, rings, false},
-		{"more entries than completions", 1, fullRings, false},
-		{"clients that sleep", 1, config{reduced: true, entries: 1, completions: 1, slotWords: 1, submissions: 1, pollMax: 1}, false},
-		{"whole, PSO", 1, config{order: pso, awakeClient: true, entries: 1, completions: 1, slotWords: 1, submissions: 2, fewer: 1}, false},
+		{"one entry", two, false},
+		{"more entries than completions", twoFull, false},
+		{"clients that sleep", config{reduced: true, entries: 1, completions: 1, slotWords: 1, submissions: 1, pollMax: 1}, false},
+		{"whole, PSO", config{order: pso, awakeClient: true, entries: 1, completions: 1, slotWords: 1, submissions: 1}, false},
 
-		{"three entries each", 1, config{reduced: true, awakeClient: true, entries: 1, completions: 1, slotWords: 1, submissions: 3}, true},
-		{"two entries each, clients that sleep", 1, config{reduced: true, entries: 1, completions: 1, slotWords: 1, submissions: 2, pollMax: 1}, true},
+		{"two entries each", config{reduced: true, awakeClient: true, entries: 1, completions: 1, slotWords: 1, submissions: 2}, true},
+		{"three entries each", config{reduced: true, awakeClient: true, entries: 1, completions: 1, slotWords: 1, submissions: 3}, true},
+		{"two entries each, clients that sleep", config{reduced: true, entries: 1, completions: 1, slotWords: 1, submissions: 2, pollMax: 1}, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.deep && !*deep {
 				t.Skip("only with -deep")
 			}
-			r := explore(newBell(sized(c.cfg), 2, c.words), tooMany)
+			r := explore(newReactor(sized(c.cfg)), tooMany)
 			mustHold(t, &r)
 		})
 	}
@@ -129,17 +120,11 @@ func TestRingChanges(t *testing.T) {
 	}
 }
 
-// TestDoorbellChanges is the same for a shared doorbell, with a bitmap of two words.
-func TestDoorbellChanges(t *testing.T) {
-	for _, c := range bellChanges {
-		if c.in.mistake = c.mistake; c.property == "" {
-			c.in = sized(c.in)
-		}
-		words := 1
-		if c.mistake == bellLooksAtOneWord {
-			words = 2
-		}
-		testChange(t, &c, newBell(c.in, 2, words))
+// TestReactorChanges is the same for two rings of one goroutine.
+func TestReactorChanges(t *testing.T) {
+	for _, c := range reactorChanges {
+		c.in.mistake = c.mistake
+		testChange(t, &c, newReactor(c.in))
 	}
 }
 
@@ -159,7 +144,7 @@ func testChange(t *testing.T, c *change, m *machine) {
 	})
 }
 
-// TestTraceIsReadable: a trace names who does what, with values, to the end.
+// TestTraceIsReadable: a trace names each thread and its steps, with values, to the end.
 func TestTraceIsReadable(t *testing.T) {
 	cfg := tiny
 	cfg.mistake = clientLooksNotAgain

@@ -8,8 +8,8 @@ type queueVars struct {
 	stop, armed     own  // the doorbell's context has ended; it has the submission side
 }
 
-// newQueue is the driver of package gpu: runQueue, runDoorbell, and an engine whose
-// device ends jobs in order.
+// newQueue is the driver of package gpu: runQueue, runDoorbell, and an engine with a
+// device that ends jobs in order.
 func newQueue(m *machine, w *wires) {
 	q := &queueVars{
 		sent: m.word("sent", false), ended: m.word("ended", false), sleeping: m.word("sleeping", false),

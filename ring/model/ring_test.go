@@ -1,6 +1,6 @@
 package model
 
-// config is a model of package ring: how large, and who takes part.
+// config is a model of package ring: how large, and with which threads.
 type config struct {
 	order       order
 	reduced     bool  // see machine
@@ -8,19 +8,15 @@ type config struct {
 	completions uint8 // of the completion queue; 0: twice the entries, as on the wire
 	slotWords   uint8 // words of an entry and of a completion
 	submissions uint8
-	fewer       uint8 // submissions less of the second ring of a doorbell
+	fewer       uint8 // submissions less of the second ring of a reactor
 	pollMax     uint8 // completions that one Poll takes
 	// duplex has a client with a goroutine for each direction, service the driver of
 	// package gpu: a queue's goroutine, its doorbell, and a device that ends work.
 	// Else a side is one thread.
 	duplex, service bool
-	// kept has all entries in one kept slot, and none in the submission queue.
-	kept bool
-	// sweep has a driver whose ring is watched while it sleeps.
-	sweep bool
 
 	awakeClient bool  // the client never sleeps
-	spin        bool  // who has nothing to do may look again before arming
+	spin        bool  // a side that has nothing to do may look again before arming
 	closes      bool  // the driver may close the ring at any time
 	noEOF       bool  // and its end of the pipe stays open then
 	timeout     uint8 // waits of the client that may end without a wake
@@ -46,12 +42,8 @@ type wires struct {
 	submitted, published   word // Client.submitted, Server.published
 	sq, cq                 word // the first word of the first slot
 	work, done             pipe
-	kept                   keptWires
 
-	bell   *bell // nil: the submission pipe
-	number int   // among the rings of the bell
-
-	// The driver's, under takeMu and doneMu.
+	// The driver's, under its lock.
 	taken, consumed, seenTail, seenHead, completed, flushed own
 	// Kept only to check against: completions copied out by the client.
 	polled own
@@ -73,7 +65,6 @@ func newWires(m *machine, cfg config, suffix string) *wires {
 		*at.word = m.word(at.name+suffix, cfg.mistake == tailNotReleased && at.name == "sqTail")
 	}
 	w.sq, w.cq = w.slots(m, "sq"+suffix, cfg.entries), w.slots(m, "cq"+suffix, w.completions)
-	w.keptSlot(m, suffix)
 	w.work, w.done = m.pipe("submission pipe"+suffix), m.pipe("completion pipe"+suffix)
 	for _, at := range []struct {
 		name string
@@ -99,7 +90,7 @@ func (w *wires) slots(m *machine, name string, n uint8) (first word) {
 
 func digit(i uint8) string { return string(rune('0' + i)) }
 
-// sqWord and cqWord are where a word of the entry at a position lies. What is
+// sqWord and cqWord are where a word of the entry at a position lies. The value that is
 // written there is the position plus one, so that every entry differs. Word 0 of a
 // completion is what says that it is there, and so stands for its lap; the others are its
 // record.
@@ -198,8 +189,6 @@ func newRing(cfg config) *machine {
 	switch {
 	case cfg.service:
 		newQueue(m, w)
-	case cfg.sweep:
-		newSweptDriver(m, w)
 	default:
 		newDriver(m, w)
 	}

@@ -134,10 +134,6 @@ func (w *wires) poll(t *thread, v *clientVars, arm bool, some, none, closed *lab
 	if bug == clientAsksWrong {
 		what = waitEntries
 	}
-	if w.bell != nil {
-		w.askBell(t, some)
-		return
-	}
 	w.ask(t, w.sqWait, what, w.work, some)
 }
 

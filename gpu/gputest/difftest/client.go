@@ -217,7 +217,6 @@ type batch struct {
 	wants    [queueEntries]refmodel.Completion
 	holds    []hold
 	scribble bool
-	kept     int // entries in kept slots
 }
 
 // make fills a batch with so many new entries, and asks the model.
@@ -270,14 +269,8 @@ func (c *client) ask(b *batch) {
 // publish hands the batch that was made last to the driver, which has nothing else.
 func (c *client) publish(b *batch) error {
 	r := c.queue.ring
-	b.kept = 0
 	for i := range b.entries[:b.n] {
-		pos, e := r.tail+uint64(i), (*[8]uint64)(&b.entries[i])
-		if r.keep(pos, e, c.args) {
-			b.kept++
-		} else {
-			r.put(pos, e)
-		}
+		r.put(r.tail+uint64(i), (*[8]uint64)(&b.entries[i]))
 	}
 	words := max(c.used, c.dirty)
 	copy(r.arena[:words], c.args[:words])

@@ -17,16 +17,11 @@ const (
 	offSQ       = 0x018
 	offCQ       = 0x01c
 	offArena    = 0x020
-	offRecords  = 0x024
-	offPlaces   = 0x028
-	offKept     = 0x02c
-	offSlots    = 0x030
 	offSQHead   = 0x038
 	offSQTail   = 0x040
-	offSQLast   = 0x048
-	offCQWait   = 0x050
-	offSQWait   = 0x090
-	offState    = 0x094
+	offCQWait   = 0x048
+	offSQWait   = 0x080
+	offState    = 0x084
 	offCQHead   = 0x0c0
 )
 
@@ -37,14 +32,9 @@ type rawRing struct {
 	news    *os.File // reading end of the completion pipe
 
 	entries uint64
-	places  []uint64
-	kept    [][keptWords]uint64
-	slots   []keptSlot
 	sq      [][8]uint64
-	cq      []uint64
-	records [][4]uint64
+	cq      [][4]uint64
 	arena   []uint64
-	users   []uint64 // user data by position
 
 	tail, head uint64 // published; completions read
 }
@@ -65,81 +55,18 @@ func attachRaw(memory, wake, done int) (_ *rawRing, err error) {
 		return nil, errors.Join(err, unix.Close(wake))
 	}
 	r.entries = uint64(*r.u32(offEntries))
-	r.places = unsafe.Slice(r.u64(int(*r.u32(offPlaces))), r.entries)
 	r.sq = unsafe.Slice((*[8]uint64)(unsafe.Pointer(r.u64(int(*r.u32(offSQ))))), r.entries)
-	r.slots = make([]keptSlot, *r.u32(offSlots))
-	r.kept = unsafe.Slice((*[keptWords]uint64)(unsafe.Pointer(r.u64(int(*r.u32(offKept))))), len(r.slots))
-	r.cq = unsafe.Slice(r.u64(int(*r.u32(offCQ))), 2*r.entries)
-	r.records = unsafe.Slice((*[4]uint64)(unsafe.Pointer(r.u64(int(*r.u32(offRecords))))), 2*r.entries)
-	r.users = make([]uint64, 4*r.entries)
+	r.cq = unsafe.Slice((*[4]uint64)(unsafe.Pointer(r.u64(int(*r.u32(offCQ))))), 2*r.entries)
 	r.arena = unsafe.Slice(r.u64(int(*r.u32(offArena))), *r.u32(offArgBytes)/8)
 	return r, nil
 }
 
-// keptWords is how many a kept slot has.
-const keptWords = 64
-
-// keptSlot is what one says.
-type keptSlot struct {
-	said    [keptWords]uint64
-	version uint64
-	named   uint64 // position behind the last entry that names it
-}
-
-// keep is put, to a kept slot. False: the entry cannot be in one, or is to be in none, or its
-// slot is in use. A slot says the same as the entry does only where that has its arguments in
-// the arena, and as many as its bindings and inline bytes take, or not.
-func (r *rawRing) keep(pos uint64, e *[8]uint64, args []uint64) bool {
-	var said [keptWords]uint64
-	words := 8
-	copy(said[:], e[:])
-	said[1] = 0
-	switch e[0] & 0xff {
-	case 1:
-		off, bytes := uint64(uint32(e[6])), e[6]>>32
-		if off%8 != 0 || off+bytes > 8*uint64(len(args)) || bytes > 8*(keptWords-8) {
-			return false
-		}
-		said[6] = bytes << 32
-		words += copy(said[8:8+(bytes+7)/8], args[off/8:])
-	case 2, 3:
-	default:
-		return false
-	}
-	hash := uint64(0)
-	for _, w := range said[:words] {
-		hash = (hash ^ w) * 0x9e3779b97f4a7c15
-		hash ^= hash >> 29
-	}
-	if hash&1 != 0 {
-		return false
-	}
-	k := hash >> 32 % uint64(len(r.slots))
-	slot := &r.slots[k]
-	if slot.version == 0 || slot.said != said {
-		if slot.named > atomic.LoadUint64(r.u64(offSQHead)) {
-			return false
-		}
-		slot.said, r.kept[k] = said, said
-		slot.version++
-	}
-	slot.named = pos + 1
-	r.places[pos%r.entries] = pos&0xffff | (k+1)<<16 | slot.version<<32
-	r.users[pos%uint64(len(r.users))] = e[1]
-	return true
-}
-
-// put writes the entry of a position, to the queue.
-func (r *rawRing) put(pos uint64, e *[8]uint64) {
-	r.sq[pos%r.entries] = *e
-	r.places[pos%r.entries] = pos & 0xffff
-	r.users[pos%uint64(len(r.users))] = e[1]
-}
+// put writes the entry of a position.
+func (r *rawRing) put(pos uint64, e *[8]uint64) { r.sq[pos%r.entries] = *e }
 
 // publish makes n more entries known.
 func (r *rawRing) publish(n uint64) error {
 	r.tail += n
-	atomic.StoreUint64(r.u64(offSQLast), r.places[(r.tail-1)%r.entries])
 	return r.jump(r.tail)
 }
 
@@ -163,13 +90,19 @@ func (r *rawRing) ring() error {
 
 // ready is how many completions there are.
 func (r *rawRing) ready() (n uint64) {
-	for n < uint64(len(r.cq)) && uint8(r.word(r.head+n)) == r.lap(r.head+n) {
+	for n < uint64(len(r.cq)) && uint8(r.word(r.head+n)>>lapShift) == r.lap(r.head+n) {
 		n++
 	}
 	return n
 }
 
-func (r *rawRing) word(pos uint64) uint64 { return atomic.LoadUint64(&r.cq[pos%uint64(len(r.cq))]) }
+// lapShift is where word 1 of a completion has the lap.
+const lapShift = 24
+
+// word is word 1 of the completion at a position.
+func (r *rawRing) word(pos uint64) uint64 {
+	return atomic.LoadUint64(&r.cq[pos%uint64(len(r.cq))][1])
+}
 
 func (r *rawRing) lap(pos uint64) uint8 { return uint8(pos/uint64(len(r.cq)) + 1) }
 
@@ -199,15 +132,11 @@ func (r *rawRing) await(deadline time.Time) error {
 	}
 }
 
-// take reads the next completion, which is there, as a record.
+// take reads the next completion, which is there, but for its lap.
 func (r *rawRing) take() (c [4]uint64) {
-	pos := r.head
+	c = r.cq[r.head%uint64(len(r.cq))]
+	c[1] &^= 0xff << lapShift
 	r.head++
-	if word := r.word(pos); word>>8&0xff == 0 {
-		return [4]uint64{r.users[pos%uint64(len(r.users))], 1, word >> 16}
-	}
-	c = r.records[pos%uint64(len(r.records))]
-	c[0] |= r.users[pos%uint64(len(r.users))] // which are not told
 	return c
 }
 
@@ -220,14 +149,11 @@ func (r *rawRing) taken() error {
 // state is 0, or the code with which the driver ended the ring.
 func (r *rawRing) state() uint32 { return atomic.LoadUint32(r.u32(offState)) }
 
-// scribble writes nonsense over the places, the entries and the arguments that the driver
-// has taken:
-// they are the client's again. It looks where that is, and writes only what is of the
+// scribble writes nonsense over the entries and the arguments that the driver has taken: they are the client's again. It looks where that is, and writes only what is of the
 // batch that begins and ends there, so that the client knows what it has to write anew.
 func (r *rawRing) scribble(from, tail, args uint64) {
 	until := atomic.LoadUint64(r.u64(offSQHead))
 	for pos := from; pos < until; pos++ {
-		atomic.StoreUint64(&r.places[pos%r.entries], ^pos)
 		slot := &r.sq[pos%r.entries]
 		for i := range slot {
 			atomic.StoreUint64(&slot[i], ^uint64(0)-pos)

@@ -30,7 +30,6 @@ type Result struct {
 	Sessions    uint64
 	Breaches    uint64 // queues that were ended by a tail that lies
 	Scribbled   uint64 // batches that were written over while the device had the first of them
-	Kept        uint64 // submissions that lay in a kept slot
 	Took        time.Duration
 	Codes       map[gpuerr.Code]uint64  // how many were refused with which; E_NONE: not
 	Ended       map[outcome.Kind]uint64 // how many ended how
@@ -74,7 +73,6 @@ func Run(ctx context.Context, o Options) (r Result, err error) {
 		r.Sessions += results[i].Sessions
 		r.Breaches += results[i].Breaches
 		r.Scribbled += results[i].Scribbled
-		r.Kept += results[i].Kept
 		add(r.Codes, results[i].Codes)
 		add(r.Ended, results[i].Ended)
 	}
@@ -178,7 +176,6 @@ func (w *worker) session(ctx context.Context, c *client, dev *gpu.Device, k kind
 			return err
 		}
 		under = b
-		w.result.Kept += uint64(b.kept)
 		if b.scribble {
 			w.result.Scribbled++
 		}

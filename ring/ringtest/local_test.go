@@ -1,4 +1,4 @@
-package ring
+package ringtest
 
 import (
 	"context"
@@ -10,32 +10,30 @@ import (
 
 	"capgpu/gpuerr"
 	"capgpu/outcome"
+	"capgpu/ring"
 )
 
-// fdOf is the descriptor of an end of a wake pipe.
-func fdOf(end any) int { return end.(interface{ FD() int }).FD() }
-
-// A local ring speaks the protocol on virtual time, with wakes that may be late.
+// A ring within one process speaks the protocol on virtual time, with wakes that may be late.
 func TestLocal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		late := time.Duration(0)
-		l, err := NewLocal(Config{Entries: 4, ArgBytes: 64}, LocalOptions{Late: func(toDriver bool) time.Duration {
+		l, err := New(ring.Config{Entries: 4, ArgBytes: 64}, Options{Late: func(toDriver bool) time.Duration {
 			if toDriver {
 				return late
 			}
 			return 0
 		}})
 		require.NoError(t, err)
-		b := NewBatch(64)
+		b := ring.NewBatch(64)
 		go func() {
 			for {
 				if l.Server.WaitWork(context.Background()) != nil {
 					return
 				}
 				if n, _ := l.Server.TakeMany(b, 8); n > 0 {
-					var cs []Completion
+					var cs []ring.Completion
 					for _, x := range b.Entries {
-						cs = append(cs, Completion{UserData: x.UserData, Outcome: outcome.Success})
+						cs = append(cs, ring.Completion{UserData: x.UserData, Outcome: outcome.Success})
 					}
 					l.Server.Publish(cs)
 				}
@@ -45,10 +43,10 @@ func TestLocal(t *testing.T) {
 			late = time.Duration(i) * time.Second
 			synctest.Wait() // the driver sleeps
 			began := time.Now()
-			e := NopEntry(i)
+			e := ring.NopEntry(i)
 			require.NoError(t, l.Client.Push(&e, nil, nil))
 			require.NoError(t, l.Client.Flush())
-			var out [4]Completion
+			var out [4]ring.Completion
 			n, err := l.Client.Wait(t.Context(), out[:])
 			require.NoError(t, err)
 			require.Equal(t, 1, n)
@@ -56,21 +54,21 @@ func TestLocal(t *testing.T) {
 			require.Equal(t, late, time.Since(began))
 		}
 		l.Server.Close(gpuerr.Closed)
-		_, err = l.Client.Wait(t.Context(), make([]Completion, 1))
+		_, err = l.Client.Wait(t.Context(), make([]ring.Completion, 1))
 		require.ErrorIs(t, err, gpuerr.Closed)
 		require.NoError(t, l.Client.Close())
 		synctest.Wait()
 	})
 }
 
-// What a hostile client writes into a local ring ends the ring.
+// A hostile client's lie ends the ring.
 func TestLocalCorrupt(t *testing.T) {
 	for _, word := range []int{WordSQTail, WordCQHead} {
-		l, err := NewLocal(Config{Entries: 4, ArgBytes: 64}, LocalOptions{})
+		l, err := New(ring.Config{Entries: 4, ArgBytes: 64}, Options{})
 		require.NoError(t, err)
-		b := NewBatch(64)
+		b := ring.NewBatch(64)
 		for range 20 { // cqHead is looked at only when room is short
-			e := NopEntry(1)
+			e := ring.NopEntry(1)
 			if l.Client.Push(&e, nil, nil) != nil || l.Client.Flush() != nil {
 				break
 			}
@@ -78,7 +76,7 @@ func TestLocalCorrupt(t *testing.T) {
 			if _, err = l.Server.TakeMany(b, 8); err != nil {
 				break
 			}
-			l.Server.Publish(make([]Completion, len(b.Entries)))
+			l.Server.Publish(make([]ring.Completion, len(b.Entries)))
 		}
 		require.ErrorIs(t, err, gpuerr.Protocol)
 		l.Server.Close(gpuerr.Protocol)
