@@ -63,10 +63,10 @@ func (d *device) attach(ctx context.Context, by *connection) (epoch uint64, fd i
 		return 0, -1, err
 	}
 
-	id := d.sessions.Add(1)
+	id := d.requests.sessions.Add(1)
 	who := openSession{tenant: t.Name, by: by, facet: t.Facet, programs: t.Programs}
 	l.sessions.ask(id, func() error {
-		_, err := d.shares.append(t.Name, t.Name, "session.attach", fmt.Sprintf("%s epoch=%d session=%d facet=%s", d.name, l.epoch, id, facetNames[t.Facet]))
+		_, err := d.logs.shares.append(t.Name, t.Name, "session.attach", fmt.Sprintf("%s epoch=%d session=%d facet=%s", d.name, l.epoch, id, facetNames[t.Facet]))
 		return counted(err)
 	})
 	unwritable := false
@@ -131,7 +131,7 @@ func (d *device) attach(ctx context.Context, by *connection) (epoch uint64, fd i
 // recordRefused records an attach that failed, at a limited rate: a failed attach costs the
 // client nothing.
 func (d *device) recordRefused(tenant, detail string) {
-	d.recorded("session.refused", counted(d.shares.appendPaced(tenant, tenant, "session.refused", detail)))
+	d.recorded("session.refused", counted(d.logs.shares.appendPaced(tenant, tenant, "session.refused", detail)))
 }
 
 // unanswered is the error for a client when the driver does not answer and may be replaced.

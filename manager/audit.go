@@ -78,7 +78,7 @@ func (g *grants) auditAppend(kind, detail string) (uint64, error) {
 		return 0, gpuerr.New(gpuerr.Invalid, "detail has %d bytes; it may have %d", len(detail), maxAuditDetailBytes)
 	}
 	g.sessions.observe(kind, detail) // even if the share has no room to record it
-	index, err := g.shares.append(g.shares.tenantOf(detail), g.writer(), kind, detail)
+	index, err := g.logs.shares.append(g.logs.shares.tenantOf(detail), g.writer(), kind, detail)
 	if err != nil {
 		return 0, err
 	}
@@ -93,12 +93,12 @@ func (g *grants) auditSnapshot(from uint64, max uint32) ([]ddf.AuditRecord, ddf.
 		return nil, ddf.AuditHead{}, gpuerr.New(gpuerr.Invalid, "max is 0; ask for at least one record")
 	}
 
-	head, err := g.own.Head()
+	head, err := g.logs.drivers.Head()
 	if err != nil || from >= head.Size {
 		return nil, head, err
 	}
 
-	records, err := g.own.Snapshot(from, int(min(max, maxAuditRecords)))
+	records, err := g.logs.drivers.Snapshot(from, int(min(max, maxAuditRecords)))
 	if err != nil {
 		return nil, head, err
 	}

@@ -30,8 +30,8 @@ func TestNoRespawn(t *testing.T) {
 	require.False(t, again)
 }
 
-// Deaths after Ready may be a tenant's doing: they slow the respawn down, and
-// never end it.
+// Deaths after Ready may be caused by a tenant: they delay the next driver, and never end the
+// series.
 func TestBackoffAfterReady(t *testing.T) {
 	b := backoff{policy: RespawnPolicy{Budget: 1, Window: time.Minute, FirstDelay: 10 * time.Millisecond, MaxDelay: 50 * time.Millisecond}}
 	now := time.Unix(1000, 0)

@@ -39,15 +39,15 @@ func report(b *testing.B, f benchtest.Figure) {
 	b.ReportMetric(float64(f.Peer), "peer-ns")
 }
 
-// benchCPU has everything that takes part in a round trip: where a wake goes to
-// another CPU, the CPU's sleep is what is measured.
+// All threads of a round trip run on benchCPU: if a wake-up goes to another CPU, the
+// benchmark measures that CPU's sleep.
 const benchCPU = 1
 
-// BenchmarkHardwareInterrupt: from the driver's write of a register, which makes the
-// device interrupt, through vfio and the vector's eventfd to the first instruction of
-// the driver's handler; against a round trip of two threads with an eventfd each.
-// Besides: the same until the handler has acknowledged and woken who wrote
-// (answered), and that with a handler that is not ours (bare).
+// BenchmarkHardwareInterrupt measures from the driver's write of a register, which makes the
+// device interrupt, through vfio and the vector's eventfd to the first instruction of the
+// driver's handler, against a round trip of two threads with an eventfd each. It also reports
+// the time until the handler has acknowledged and woken the writer (answered), and the same
+// with another handler (bare).
 func BenchmarkHardwareInterrupt(b *testing.B) {
 	f := hardware(b, []ddf.WindowSpec{{Bytes: ddf.PageBytes, Writable: true}})
 	_, err := f.Begin()
@@ -86,7 +86,7 @@ func BenchmarkHardwareInterrupt(b *testing.B) {
 	b.ReportMetric(bare.Ratio, "bare-ratio")
 }
 
-// handler is what a driver does with an interrupt.
+// handler handles interrupts as a driver does.
 type handler struct {
 	regs   ddf.DeviceMmio
 	wait   func() error
@@ -129,7 +129,7 @@ func (h *handler) round() error {
 	return err
 }
 
-// oneWay is how long it takes from the write to the handler's first instruction.
+// oneWay returns the time from the write to the handler's first instruction.
 func (h *handler) oneWay() (time.Duration, error) {
 	start := time.Now()
 	err := h.round()
@@ -141,7 +141,7 @@ func (h *handler) close() error {
 	return errors.Join(h.err, h.answer.Close())
 }
 
-// oneDomain is a function of which only its domain is used.
+// oneDomain is a function with nothing but a domain.
 type oneDomain struct {
 	Function
 	domain iommu.Domain
@@ -149,13 +149,13 @@ type oneDomain struct {
 
 func (o oneDomain) Domain() iommu.Domain { return o.domain }
 
-// BenchmarkHardwareMap: map and unmap of a buffer of 2 MiB whose memory is there
-// already: charges, an address, the domain's map, its unmap, and everything back, each
-// operation noted for the comparison with the kernel. Against the two ioctls. The
-// kernel's programs tell of both sides, as they do of all that device-manager does.
-// Besides: the domain, an address and the notes alone (domain); all that the manager
-// does for a driver's buffer, its records included, against ioctls of which no program
-// tells (recorded); and the programs' own part (watched).
+// BenchmarkHardwareMap maps and unmaps a buffer of 2 MiB that has its pages: charges, an
+// address, the domain's map, its unmap, and the release of all, each operation noted for the
+// comparison with the kernel. It compares that with the two ioctls. The kernel's programs
+// trace both sides, as they trace device-manager. It also reports the domain, an address and
+// the notes alone (domain); everything that the manager does for a driver's buffer, with its
+// records, against ioctls that no program traces (recorded); and the programs' own part
+// (watched).
 func BenchmarkHardwareMap(b *testing.B) {
 	const pool = "/proc/sys/vm/nr_hugepages"
 	address := hardwareAddress(b)
@@ -199,7 +199,7 @@ func BenchmarkHardwareMap(b *testing.B) {
 	require.NoError(b, err)
 	defer func() { require.NoError(b, g.revoke(false, nil).err) }()
 
-	// As the manager does it at each of its ticks, beside the maps.
+	// The manager does the same at each of its ticks, beside the maps.
 	drop := func() error {
 		recorder.take()
 		return kernel.Read(time.Now(), func(trace.Event) {})
@@ -208,7 +208,7 @@ func BenchmarkHardwareMap(b *testing.B) {
 	unwatched := func() error { return errors.Join(drop(), kernel.Unwatch(os.Getpid())) }
 	ioctls := func() error { return peer.MapUnmap(host) }
 	recorded := func() error { return g.mapAndFree(host, true) }
-	for range recordBurst { // beyond it maps are counted, and not recorded one by one
+	for range recordBurst { // further maps are counted, and not recorded one by one
 		require.NoError(b, recorded())
 	}
 	measured, err := benchtest.Compare(b.N,
@@ -248,8 +248,8 @@ func BenchmarkHardwareMap(b *testing.B) {
 	b.ReportMetric(float64(memory), "withmemory-ns")
 }
 
-// mapAndFree is alloc and free without the memory itself, and without the records if
-// they are not wanted.
+// mapAndFree is alloc and free without the memory, and without the records if record is
+// false.
 func (g *grants) mapAndFree(host []byte, record bool) (err error) {
 	d := &dmaMemory{bytes: uint64(len(host)), host: host}
 	if d.bytesCharge, err = g.account.Reserve(ledger.DeviceMemory, d.bytes); err != nil {
@@ -262,7 +262,7 @@ func (g *grants) mapAndFree(host []byte, record bool) (err error) {
 		return err
 	}
 	if record {
-		if err := g.journal.mapped(d); err != nil {
+		if err := g.logs.journal.mapped(d); err != nil {
 			return err
 		}
 		d.recorded.Store(true)
@@ -280,8 +280,8 @@ func (g *grants) mapAndFree(host []byte, record bool) (err error) {
 	return g.dispose(d)
 }
 
-// BenchmarkHardwareIoctls: a client's session through device-manager and gpu-service;
-// what the kernel maps or unmaps for either while launches and copies run.
+// BenchmarkHardwareIoctls runs a client's session through device-manager and gpu-service, and
+// counts the kernel's maps and unmaps of both while launches and copies run.
 func BenchmarkHardwareIoctls(b *testing.B) {
 	address := hardwareAddress(b)
 	kernel, err := trace.Open(trace.Options{})
@@ -359,8 +359,8 @@ func BenchmarkHardwareIoctls(b *testing.B) {
 	b.ReportMetric(float64(setUp), "setup-events")
 }
 
-// driverPID is the process that the log says is ready, which it does soon after the
-// clients are told.
+// driverPID returns the process that is ready according to the log, which is written soon
+// after the clients know.
 func driverPID(b *testing.B, log *testLog) (pid int) {
 	b.Helper()
 	for deadline := time.Now().Add(30 * time.Second); pid == 0 && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
@@ -377,7 +377,7 @@ func driverPID(b *testing.B, log *testLog) (pid int) {
 	return pid
 }
 
-// hardwareAddress is the first of CAPGPU_HW.
+// hardwareAddress returns the first address of CAPGPU_HW.
 func hardwareAddress(b *testing.B) string {
 	b.Helper()
 	address, _, _ := strings.Cut(os.Getenv("CAPGPU_HW"), ",")

@@ -29,7 +29,7 @@ func TestEntriesWithin(t *testing.T) {
 	_, err = within(one, 512)
 	require.ErrorContains(t, err, "raise the limit")
 
-	// Several functions share what there is as they share what they want.
+	// Several functions share the available number in proportion to their requests.
 	three := []FunctionPolicy{{IOVAEntries: 1000}, {IOVAEntries: 3000}, {IOVAEntries: 0}}
 	room := uint64(400)
 	n, err = within(three, reservedDescriptors+tenants+3*functionDescriptors+room)
@@ -41,7 +41,7 @@ func TestEntriesWithin(t *testing.T) {
 	require.LessOrEqual(t, n[0]+n[1]+n[2], uint64(1<<16))
 	require.NotZero(t, n[2])
 
-	// The same for mappings, however many files may be open.
+	// The same for mappings, with any number of open files.
 	n, err = entriesWithin(p, three, processLimits{files: plenty, mappings: reservedMappings + room})
 	require.NoError(t, err)
 	require.Equal(t, []uint64{100, 300, 0}, n)
@@ -51,7 +51,7 @@ func TestEntriesWithin(t *testing.T) {
 	_, err = entriesWithin(p, one, processLimits{files: plenty, mappings: reservedMappings})
 	require.ErrorContains(t, err, "raise vm.max_map_count")
 
-	// What this process is allowed.
+	// The limits of this process.
 	n, err = affordableEntries(p, huge)
 	require.NoError(t, err)
 	text, err := os.ReadFile("/proc/sys/vm/max_map_count")

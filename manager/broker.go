@@ -131,13 +131,13 @@ func (b *broker) ask(ctx context.Context, index uint32) (d *device, leave func()
 		return nil, nil, err
 	}
 
-	if err := d.asking.enter(ctx); err != nil {
+	if err := d.requests.turns.enter(ctx); err != nil {
 		asking.leave()
 		return nil, nil, err
 	}
 
 	return d, func() {
-		d.asking.leave()
+		d.requests.turns.leave()
 		asking.leave()
 	}, nil
 }

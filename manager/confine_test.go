@@ -19,7 +19,7 @@ import (
 	"capgpu/manager"
 )
 
-// offered are the mechanisms that this host has, and those that it has not.
+// offered returns the mechanisms that this host has, and those that it lacks.
 func offered(t *testing.T) (have, lack []sandbox.Mechanism) {
 	j, err := sandbox.New(sandbox.Options{GuardDevices: devguard.Attach})
 	require.NoError(t, err)
@@ -35,7 +35,7 @@ func offered(t *testing.T) (have, lack []sandbox.Mechanism) {
 	return have, lack
 }
 
-// Real drivers and gates are confined by all that the host offers, and serve.
+// Real drivers and gates are confined by all mechanisms of the host, and serve.
 func TestEverythingOfferedCanBeRequired(t *testing.T) {
 	have, lack := offered(t)
 	t.Logf("required: %v; this host lacks %v", have, lack)
@@ -49,7 +49,7 @@ func TestEverythingOfferedCanBeRequired(t *testing.T) {
 	require.Zero(t, w.log.kinds()["sandbox.violation"])
 }
 
-// What is required and cannot be had keeps the manager from starting.
+// A required mechanism that the host lacks keeps the manager from starting.
 func TestRequiredAndNotOffered(t *testing.T) {
 	_, lack := offered(t)
 	if len(lack) == 0 {
@@ -87,7 +87,7 @@ func stranger(t *testing.T) string {
 	return path
 }
 
-// A forbidden system call is the end of a driver, and its cause and the log say so.
+// A forbidden system call ends a driver, and its cause and the log say so.
 func TestForbiddenCallIsRecorded(t *testing.T) {
 	w := start(t, func(c *manager.Config) {
 		c.DriverPath = stranger(t)
@@ -99,7 +99,7 @@ func TestForbiddenCallIsRecorded(t *testing.T) {
 	require.True(t, slices.ContainsFunc(w.log.texts(), func(s string) bool { return strings.HasPrefix(s, "driver mock0 epoch=1 pid=") }))
 }
 
-// A gate that is not confined gets nothing, and its client is told why.
+// A gate that is not confined gets no client, and the client is told why.
 func TestGateThatIsNotConfined(t *testing.T) {
 	w := start(t, func(c *manager.Config) {
 		c.GatePath = stranger(t)
@@ -116,7 +116,7 @@ func TestGateThatIsNotConfined(t *testing.T) {
 	w.noConnections(1)
 }
 
-// limitOf reads a limit of a process's cgroup; without such a file the test is skipped.
+// limitOf reads a limit of a process's cgroup. Without such a file the test is skipped.
 func limitOf(t *testing.T, pid int, file string) string {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
@@ -133,8 +133,8 @@ func limitOf(t *testing.T, pid int, file string) string {
 	return ""
 }
 
-// A gate that waits may have nothing of what tenants are granted; with its client it is
-// given the limits of that tenant.
+// A ready gate may use no memory that is granted to tenants; with its client it gets the
+// limits of that tenant.
 func TestGateHasItsTenantsLimits(t *testing.T) {
 	w := start(t, func(c *manager.Config) {
 		c.Policy.Device.HugePages = true

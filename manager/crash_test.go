@@ -1,14 +1,11 @@
 package manager_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,76 +17,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"capgpu/client"
-	"capgpu/gate/gatetest"
 	"capgpu/gpuerr"
 	"capgpu/internal/proctest"
 	"capgpu/ledger"
 	"capgpu/manager"
 )
-
-func kill(t *testing.T, pid int) {
-	t.Helper()
-	require.NoError(t, unix.Kill(pid, unix.SIGKILL))
-}
-
-// children are the processes of this test, zombies included.
-func children(t *testing.T) (pids []int) {
-	t.Helper()
-	// A dead one is reaped a moment after its death was told.
-	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
-		if pids = childrenNow(t); !slices.ContainsFunc(pids, isDead) || time.Now().After(deadline) {
-			return pids
-		}
-	}
-}
-
-// busyChildren are the children that are no gates without a client.
-func busyChildren(t *testing.T) []int {
-	t.Helper()
-	return slices.DeleteFunc(children(t), func(pid int) bool { return isGate(pid) && !gatetest.HasClient(pid) })
-}
-
-// noDrivers waits until no child is left but gates that wait.
-func noDrivers(t *testing.T) {
-	t.Helper()
-	require.Eventually(t, func() bool { return len(busyChildren(t)) == 0 }, patience, time.Millisecond)
-}
-
-// gates are the gates that have clients.
-func gates(t *testing.T) []int {
-	t.Helper()
-	return slices.DeleteFunc(children(t), func(pid int) bool { return !isGate(pid) || !gatetest.HasClient(pid) })
-}
-
-func isGate(pid int) bool {
-	exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
-	return err == nil && filepath.Base(exe) == "gpu-gate"
-}
-
-// isDead says whether a process has ended; a zombie has.
-func isDead(pid int) bool {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	return err != nil || bytes.HasPrefix(stat[bytes.LastIndexByte(stat, ')')+1:], []byte(" Z"))
-}
-
-func childrenNow(t *testing.T) (pids []int) {
-	t.Helper()
-	tasks, err := filepath.Glob("/proc/self/task/*/children")
-	require.NoError(t, err)
-	for _, path := range tasks {
-		list, err := os.ReadFile(path)
-		if errors.Is(err, os.ErrNotExist) {
-			continue // a thread that ended meanwhile
-		}
-		require.NoError(t, err)
-		for _, f := range strings.Fields(string(list)) {
-			pid, err := strconv.Atoi(f)
-			require.NoError(t, err)
-			pids = append(pids, pid)
-		}
-	}
-	return pids
-}
 
 // Twenty deaths of the driver while clients work: each client sees a typed
 // error, the grants come back whole every time, and the next driver serves.
@@ -133,7 +65,7 @@ func TestDriverKilledWhileClientsWork(t *testing.T) {
 					return
 				}
 				if s != nil {
-					s.Close(within(t)) // of a dead driver: gives up what is local
+					s.Close(within(t)) // of a dead driver: frees the local part
 				}
 				if _, err := c.NextStateFor(within(t), 0, 0, time.Second); err != nil {
 					t.Errorf("NextState: %v", err)
@@ -144,7 +76,7 @@ func TestDriverKilledWhileClientsWork(t *testing.T) {
 	}
 	for i := range deaths {
 		epoch, pid := w.driver(uint64(i + 1))
-		enough := total() + uint64(i%4)*3 // some deaths at once, some in the midst of work
+		enough := total() + uint64(i%4)*3 // some deaths at once, some in the middle of work
 		require.Eventually(t, func() bool { return total() >= enough }, patience, 100*time.Microsecond)
 		kill(t, pid)
 		w.driver(epoch + 1)
@@ -160,7 +92,7 @@ func TestDriverKilledWhileClientsWork(t *testing.T) {
 }
 
 func TestDriverDeathRevokesItsMemory(t *testing.T) {
-	// The next driver comes late, so that what is left of the first is seen.
+	// The next driver comes late, so that the rest of the first is visible.
 	w := start(t, func(c *manager.Config) {
 		c.Policy.Device.Respawn.FirstDelay, c.Policy.Device.Respawn.MaxDelay = time.Minute, time.Minute
 	})
@@ -198,7 +130,8 @@ func TestDriverDeathRevokesItsMemory(t *testing.T) {
 	s.Close(within(t))
 }
 
-// Whatever ends a session, the log says so: the driver if it can, else the manager.
+// The log has the end of every session: from the driver if it can write, else from the
+// manager.
 func TestEndOfEachSessionIsRecorded(t *testing.T) {
 	w := start(t, nil)
 	def, limited := w.dial("default"), w.dial("limited")
@@ -213,7 +146,7 @@ func TestEndOfEachSessionIsRecorded(t *testing.T) {
 		<-s.Done()
 		s.Close(within(t))
 	}
-	w.open(def) // is closed by the driver when it shuts down
+	w.open(def) // the driver closes it when it shuts down
 	w.stop()
 
 	records, err := w.log.Snapshot(0, 1<<20)
@@ -255,7 +188,7 @@ func TestEndOfEachSessionIsRecorded(t *testing.T) {
 func TestSilentDriverIsReplaced(t *testing.T) {
 	w := start(t, func(c *manager.Config) { c.PingInterval, c.PingTimeout = 20*time.Millisecond, 700*time.Millisecond })
 	epoch, pid := w.driver(1)
-	for unix.Kill(pid, unix.SIGSTOP) != nil { // it was slow, and is replaced already
+	for unix.Kill(pid, unix.SIGSTOP) != nil { // it was slow, and is already replaced
 		epoch, pid = w.driver(epoch + 1)
 	}
 	epoch, _ = w.driver(epoch + 1)
@@ -274,13 +207,13 @@ func TestSilentDriverIsReplaced(t *testing.T) {
 	}
 }
 
-// Whoever asks a driver that does not answer is told so, and may ask again.
+// A client that asks a driver which does not answer gets an error, and may ask again.
 func TestSilentDriverIsBusy(t *testing.T) {
 	w := start(t, func(c *manager.Config) { c.PingInterval, c.PingTimeout = time.Hour, time.Second })
 	c := w.dial("default")
 	w.open(c)
 	_, pid := w.driver(1)
-	_, err := c.Status(within(t), 0) // what it was asked before, it has answered
+	_, err := c.Status(within(t), 0) // earlier requests are answered
 	require.NoError(t, err)
 	freeze(t, pid)
 	_, err = c.Status(within(t), 0)
@@ -294,7 +227,7 @@ func TestSilentDriverIsBusy(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// Who can make a driver die once it serves cannot make the device wedged.
+// A tenant that makes drivers die after Ready cannot wedge the device.
 func TestDeathsAfterReadyNeverWedge(t *testing.T) {
 	w := start(t, func(c *manager.Config) { c.Policy.Device.Respawn.Budget = 0 })
 	for range 4 {
@@ -305,7 +238,7 @@ func TestDeathsAfterReadyNeverWedge(t *testing.T) {
 	require.NoError(t, addVectors(within(t), w.open(w.dial("default"))))
 }
 
-// A driver that does not even stop is killed when the time for it is up.
+// A driver that does not even stop is killed when its time is up.
 func TestStopWithSilentDriver(t *testing.T) {
 	w := start(t, nil)
 	c := w.dial("default")
@@ -321,7 +254,7 @@ func TestStopWithSilentDriver(t *testing.T) {
 	require.NoFileExists(t, w.SocketPath("default"))
 }
 
-// script makes a program that the user of a driver may read.
+// script makes a program that a driver's user may read.
 func script(t *testing.T, lines string) string {
 	t.Helper()
 	dir := shortDir(t)
@@ -356,7 +289,7 @@ func TestWedged(t *testing.T) {
 	noDrivers(t)
 }
 
-// A driver that does not say Ready in time is replaced.
+// A driver that does not send Ready in time is replaced.
 func TestDriverNeverReady(t *testing.T) {
 	bad := script(t, "exec sleep 1000\n")
 	w := start(t, func(c *manager.Config) {
@@ -373,8 +306,8 @@ func TestDriverNeverReady(t *testing.T) {
 	require.Contains(t, st.Cause, "not ready after 100ms")
 }
 
-// A manager that is killed takes its children along, and the next one starts on
-// what it has left.
+// A killed manager's children die with it, and the next manager starts beside the files that
+// it has left.
 func TestManagerKilled(t *testing.T) {
 	if os.Getenv("CAPGPU_TEST_MANAGER") != "" {
 		t.Skip("this process is the manager")
@@ -382,7 +315,7 @@ func TestManagerKilled(t *testing.T) {
 	run := filepath.Join(shortDir(t), "run")
 	cmd := exec.Command(os.Args[0], "-test.run=^TestManagerProcess$", "-test.v")
 	cmd.Env = append(os.Environ(), "CAPGPU_TEST_MANAGER="+run, "CAPGPU_TEST_PROGRAMS="+programs,
-		"TMPDIR="+filepath.Dir(run)) // what it cannot clean up goes with our own
+		"TMPDIR="+filepath.Dir(run)) // the test's own cleanup removes the rest
 	cmd.Stderr = os.Stderr
 	require.NoError(t, cmd.Start())
 	var driver int
@@ -402,12 +335,12 @@ func TestManagerKilled(t *testing.T) {
 	require.NoError(t, cmd.Process.Kill())
 	cmd.Wait()
 	<-s.Done()
-	if !errors.Is(s.Err(), gpuerr.DeviceLost) { // what a driver can still say that sees its link go before it dies of that
+	if !errors.Is(s.Err(), gpuerr.DeviceLost) { // sent by a driver that sees its link go before it dies
 		require.ErrorIs(t, s.Err(), gpuerr.Disconnected)
 	}
 	require.Eventually(t, func() bool { return !alive(driver) }, patience, time.Millisecond, "the driver outlived its manager")
 
-	// Its sockets are still there; nobody listens.
+	// Its sockets are still there, and no process listens.
 	require.FileExists(t, filepath.Join(run, "default.sock"))
 	w := start(t, func(c *manager.Config) { c.RunDir = run })
 	require.Contains(t, w.log.texts(), "pid="+strconv.Itoa(cmd.Process.Pid)+" sockets="+strconv.Itoa(2*len(manager.DevPolicy().Tenants)+1)+" hidden=0")
@@ -417,16 +350,6 @@ func TestManagerKilled(t *testing.T) {
 		DriverPath: program("gpu-mock"), GatePath: program("gpu-gate"),
 	})
 	require.ErrorContains(t, err, "another device-manager runs in")
-}
-
-// alive says whether a process runs; a zombie that nobody reaps does not.
-func alive(pid int) bool {
-	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return false
-	}
-	rest := string(stat[strings.LastIndexByte(string(stat), ')')+1:])
-	return !strings.HasPrefix(strings.TrimSpace(rest), "Z")
 }
 
 // TestManagerProcess is the manager that TestManagerKilled kills.
@@ -440,5 +363,3 @@ func TestManagerProcess(t *testing.T) {
 	require.NoError(t, os.WriteFile(run+".driver", []byte(strconv.Itoa(pid)), 0o600))
 	select {} // until killed
 }
-
-func itoa(pid int) string { return strconv.Itoa(pid) }

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A death is told before it is reaped, and as whoever reaps it will hear of it.
+// A death is reported before it is reaped, with the same status that the reaper gets.
 func TestDeathIsToldBeforeItIsReaped(t *testing.T) {
 	for script, want := range map[string]string{
 		"exit 3":         "exit status 3",

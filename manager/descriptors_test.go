@@ -10,8 +10,8 @@ import (
 	"capgpu/manager"
 )
 
-// A client of Cap'n Proto takes no more of the manager's descriptors than the limit of
-// memory files leaves room for: else tenants with many gates and much memory keep others from
+// A client of Cap'n Proto takes no more of the manager's descriptors than the limit of memory
+// files leaves. Otherwise tenants with many gates and much memory would keep others from
 // connecting, and the next driver from starting.
 func TestDescriptorsOfGates(t *testing.T) {
 	w := start(t, nil)

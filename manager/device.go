@@ -28,35 +28,49 @@ type device struct {
 	cfg     *Config
 	log     *slog.Logger
 	say     func(format string, args ...any)
-	host    AuditLog // of the host
-	audit   AuditLog // of the device: the manager's acts, which are few
-	own     AuditLog // of its drivers: their grants and their own records
 	ledger  *ledger.Ledger
 	account *ledger.Account // of the function; each epoch has one below it
-	spawner *spawner
-	actors  func(Role) Actor // nil: drivers are processes (stage.go)
-	standby *standby         // set by start
 	board   *stateBoard
 	tenants func() []*Tenant // the current policies, always in the same order
 
-	shares       *auditShares              // of records about tenants; a driver's death refills none
-	faults       *faultWatch               // of the host; nil: there is none
-	desk         atomic.Pointer[faultDesk] // of the live driver
-	faultLimiter *rateLimiter              // of records of faults
-	epoch        atomic.Uint64             // of the last driver that was started
+	logs struct {
+		host    AuditLog     // of the host
+		device  AuditLog     // of the device: the manager's acts, which are few
+		drivers AuditLog     // of its drivers: their grants and their own records
+		shares  *auditShares // of records about tenants; a driver's death refills none
+	}
 
-	reconcile *reconciler
-	recorder  *opRecorder // of the function's domain; nil: not watched
+	drivers struct {
+		spawner *spawner
+		actors  func(Role) Actor // nil: drivers are processes (stage.go)
+		standby *standby         // set by start
+		epoch   atomic.Uint64    // of the last driver that was started
+	}
 
-	sessions atomic.Uint64 // numbers of Attach
-	asking   turnstile     // bounds requests to the driver for tenants
-	asks     chan *ask     // of an operator, for runSupervise
+	faults struct {
+		watch   *faultWatch               // of the host; nil: there is none
+		desk    atomic.Pointer[faultDesk] // of the live driver
+		limiter *rateLimiter              // of records of faults
+	}
 
-	stop context.CancelFunc // ends runSupervise
-	done chan struct{}      // closed when it has returned
-	left error              // the part of the last driver that could not be ended; read it after done
-	kept *grants            // with memory that had to be kept
-	held bool               // some memory was freed, or will be, after its epoch; used by runSupervise
+	kernel struct {
+		reconciler *reconciler
+		recorder   *opRecorder // of the function's domain; nil: not watched
+	}
+
+	requests struct {
+		sessions atomic.Uint64 // numbers of Attach
+		turns    turnstile     // bounds requests to the driver for tenants
+		operator chan *ask     // for runSupervise
+	}
+
+	supervision struct {
+		stop context.CancelFunc // ends runSupervise
+		done chan struct{}      // closed when it has returned
+		left error              // the part of the last driver that could not be ended; read it after done
+		kept *grants            // with memory that had to be kept
+		held bool               // some memory was freed, or will be, after its epoch; used by runSupervise
+	}
 
 	closing  sync.Once
 	closeErr error // read after closing
@@ -88,20 +102,26 @@ func newDevice(m *Manager, index int, p FunctionPolicy, f Function, entries uint
 		bits = dmaBits(f.Identity())
 	}
 
-	return &device{
+	d := &device{
 		index: uint32(index), name: p.Name, policy: p, function: f, space: iommu.NewSpace(iommu.Clip(f.Domain().Ranges(), bits)),
-		cfg: &m.cfg, log: log, say: m.say, host: m.audit, audit: life, own: own, reconcile: m.reconcile, recorder: m.reconcile.recorder(p.Name),
-		ledger: m.ledger, account: account, spawner: m.spawner, board: newStateBoard(), done: make(chan struct{}),
-		asks: make(chan *ask), asking: newTurnstile(maxAsking), faultLimiter: newRateLimiter(faultBurst, faultInterval, time.Now()), tenants: func() []*Tenant { return usersOf(policiesOf(m.servers()), p.Name) },
-		shares: newAuditShares(p.Name, m.cfg.Policy.Audit.DriverBytes, own, func(tenant string) AuditLog { return m.tenantLog(p.Name, tenant) }, log),
-	}, nil
+		cfg: &m.cfg, log: log, say: m.say, ledger: m.ledger, account: account, board: newStateBoard(),
+		tenants: func() []*Tenant { return usersOf(policiesOf(m.servers()), p.Name) },
+	}
+	d.logs.host, d.logs.device, d.logs.drivers = m.audit, life, own
+	d.logs.shares = newAuditShares(p.Name, m.cfg.Policy.Audit.DriverBytes, own, func(tenant string) AuditLog { return m.tenantLog(p.Name, tenant) }, log)
+	d.drivers.spawner = m.spawner
+	d.faults.limiter = newRateLimiter(faultBurst, faultInterval, time.Now())
+	d.kernel.reconciler, d.kernel.recorder = m.reconcile, m.reconcile.recorder(p.Name)
+	d.requests.turns, d.requests.operator = newTurnstile(maxAsking), make(chan *ask)
+	d.supervision.done = make(chan struct{})
+	return d, nil
 }
 
 // start starts the supervision. Close ends it.
 func (d *device) start() {
 	ctx, cancel := context.WithCancel(context.Background())
-	d.stop = cancel
-	d.standby = newStandby(d)
+	d.supervision.stop = cancel
+	d.drivers.standby = newStandby(d)
 	go d.runSupervise(ctx)
 }
 
@@ -113,15 +133,15 @@ func (d *device) Close(ctx context.Context) error {
 			d.log.Warn("the driver did not shut down by itself", "err", err)
 		}
 	}
-	d.stop()
+	d.supervision.stop()
 	timer := time.NewTimer(goodbyeGrace + stopPatience + endGrace)
 	defer timer.Stop()
 	select {
-	case <-d.done:
+	case <-d.supervision.done:
 	case <-timer.C: // blocked in the kernel: nothing that it uses can be closed
 		return fmt.Errorf("%s is left behind: its last driver's grants are still being taken back", d.name)
 	}
-	return errors.Join(d.left, d.release())
+	return errors.Join(d.supervision.left, d.release())
 }
 
 // endGrace is how long the kernel may take to stop a function and to take back the resources
@@ -130,7 +150,7 @@ const endGrace = 5 * time.Second
 
 // release closes the function and its account. No driver of it runs.
 func (d *device) release() error {
-	d.shares.close()
+	d.logs.shares.close()
 	err := d.closeFunction()
 	if e := d.account.Close(); e != nil {
 		err = errors.Join(err, fmt.Errorf("close the books of %s: %w", d.name, e))
@@ -156,8 +176,8 @@ func (d *device) closeFunction() error {
 		case <-timer.C:
 			d.closeErr = fmt.Errorf("it is not given back after %v", releaseGrace)
 		}
-		if d.closeErr == nil && d.kept != nil { // a closed function reaches no memory
-			d.closeErr = d.kept.salvage()
+		if d.closeErr == nil && d.supervision.kept != nil { // a closed function reaches no memory
+			d.closeErr = d.supervision.kept.salvage()
 		}
 		if d.closeErr != nil {
 			d.closeErr = fmt.Errorf("give %s back: %w", d.name, d.closeErr)
@@ -174,19 +194,19 @@ func (d *device) info(epoch uint64) ddf.DeviceInfo {
 
 // record records an event of the past, which cannot be refused.
 func (d *device) record(kind, detail string) {
-	_, err := d.audit.Append(kind, "", detail)
+	_, err := d.logs.device.Append(kind, "", detail)
 	d.recorded(kind, err)
 }
 
 // recordHost records an act of the operator, or an event that concerns the operator.
 func (d *device) recordHost(kind, detail string) {
-	_, err := d.host.Append(kind, "", detail)
+	_, err := d.logs.host.Append(kind, "", detail)
 	d.recorded(kind, err)
 }
 
 // recordOwn records an act of the device.
 func (d *device) recordOwn(kind, detail string) {
-	_, err := d.own.Append(kind, "", detail)
+	_, err := d.logs.drivers.Append(kind, "", detail)
 	d.recorded(kind, err)
 }
 
@@ -201,7 +221,7 @@ func (d *device) recorded(kind string, err error) {
 func (d *device) recordLost(epoch uint64, sessions *openSessions, cause error) (total int) {
 	byTenant, total := sessions.lost()
 	for _, tenant := range slices.Sorted(maps.Keys(byTenant)) {
-		_, err := d.shares.append(tenant, tenant, "session.lost", fmt.Sprintf("%s epoch=%d sessions=%d cause=%q", d.name, epoch, byTenant[tenant], clipped(cause.Error())))
+		_, err := d.logs.shares.append(tenant, tenant, "session.lost", fmt.Sprintf("%s epoch=%d sessions=%d cause=%q", d.name, epoch, byTenant[tenant], clipped(cause.Error())))
 		d.recorded("session.lost", counted(err))
 	}
 	return total

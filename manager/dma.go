@@ -33,9 +33,9 @@ type dmaMemory struct {
 
 	bytesCharge, entryCharge ledger.Receipt
 
-	links    dmaLinks    // guarded by grants.mu
-	holder   *holder     // the driver that may free it; guarded by grants.mu
-	going    bool        // it is being freed or was dropped, and passes to no successor; guarded by grants.mu
+	links    dmaLinks    // guarded by lentMemory.mu
+	holder   *holder     // the driver that may free it; guarded by lentMemory.mu
+	going    bool        // it is being freed or was dropped, and passes to no successor; guarded by lentMemory.mu
 	recorded atomic.Bool // its mapping is in the audit log
 	sum      dma.Sum     // its part in the log's running sum; set before recorded
 	kept     atomic.Bool
@@ -81,7 +81,7 @@ func (g *grants) alloc(bytes uint64) (d *dmaMemory, err error) {
 	// Recorded before the driver learns of it: no grant without a record.
 	crashpoint.Here("manager.dma.mapped")
 	courtesy.Step()
-	if err := g.journal.mapped(d); err != nil {
+	if err := g.logs.journal.mapped(d); err != nil {
 		return nil, errors.Join(errNotRecorded(err), g.free(d))
 	}
 
@@ -118,12 +118,12 @@ const dmaName = "capgpu-dma"
 
 // create makes a memory file with the pages that the policy asks for.
 func (g *grants) create(name string, bytes uint64) (*shm.Memory, error) {
-	if !g.huge {
+	if !g.hugePages.allowed {
 		return shm.Create(name, bytes)
 	}
 	m, err := shm.CreateHuge(name, bytes)
 	if err == nil && m.Granule() == shm.PageBytes && bytes%shm.HugeBytes == 0 {
-		g.fewHuge.Do(func() {
+		g.hugePages.warned.Do(func() {
 			g.log.Warn("too few huge pages are free, so memory is of ordinary ones: raise vm.nr_hugepages (told once for each driver)", "bytes", bytes)
 		})
 	}
@@ -146,13 +146,13 @@ func (g *grants) mapMemory(d *dmaMemory) error {
 		return coded(err, "map DMA memory for the device")
 	}
 
-	g.mu.Lock()
-	if !g.revoked {
-		g.live.add(d)
-		g.mu.Unlock()
+	g.lent.mu.Lock()
+	if !g.lent.revoked {
+		g.lent.live.add(d)
+		g.lent.mu.Unlock()
 		return nil
 	}
-	g.mu.Unlock()
+	g.lent.mu.Unlock()
 
 	// revoke ran meanwhile and did not see this memory.
 	if err := g.function.Domain().Unmap(d.iova, d.bytes); err != nil {
@@ -161,30 +161,30 @@ func (g *grants) mapMemory(d *dmaMemory) error {
 	}
 
 	g.giveBack(d.iova)
-	g.journal.undone(d)
+	g.logs.journal.undone(d)
 	return errGrantsRevoked
 }
 
 // place takes an address in the device's address space.
 func (g *grants) place(d *dmaMemory) error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.revoked {
+	g.lent.mu.Lock()
+	defer g.lent.mu.Unlock()
+	if g.lent.revoked {
 		return errGrantsRevoked
 	}
-	iova, ok := g.space.Take(d.bytes)
+	iova, ok := g.lent.space.Take(d.bytes)
 	if !ok {
 		return gpuerr.New(gpuerr.IO, "no free range of %d bytes is left in the device's address space", d.bytes)
 	}
-	g.generation++
-	d.iova, d.generation = iova, g.generation
+	g.lent.generation++
+	d.iova, d.generation = iova, g.lent.generation
 	return nil
 }
 
 func (g *grants) giveBack(iova ddf.IOVA) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.space.Give(iova)
+	g.lent.mu.Lock()
+	defer g.lent.mu.Unlock()
+	g.lent.space.Give(iova)
 }
 
 // free unmaps and scrubs memory and returns the charge, in that order, whether or not the
@@ -204,9 +204,9 @@ func (g *grants) free(d *dmaMemory) error {
 		crashpoint.Here("manager.dma.disposed")
 		courtesy.Step()
 		if d.recorded.Load() {
-			g.journal.unmapped(d)
+			g.logs.journal.unmapped(d)
 		} else {
-			g.journal.undone(d)
+			g.logs.journal.undone(d)
 		}
 		// Last, because revoke waits for the frees that it finds in the list.
 		g.forget(d)
@@ -218,19 +218,19 @@ func (g *grants) free(d *dmaMemory) error {
 // same, and then the function must be stopped before memory is unmapped. So dropped memory
 // waits for the next request of a live driver, or for revoke.
 func (g *grants) drop(d *dmaMemory) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.live.has(d) {
-		g.dropped = append(g.dropped, d)
+	g.lent.mu.Lock()
+	defer g.lent.mu.Unlock()
+	if g.lent.live.has(d) {
+		g.lent.dropped = append(g.lent.dropped, d)
 	}
 }
 
 // freeDropped is called at requests of a live driver.
 func (g *grants) freeDropped() {
-	g.mu.Lock()
-	dropped := g.dropped
-	g.dropped = nil
-	g.mu.Unlock()
+	g.lent.mu.Lock()
+	dropped := g.lent.dropped
+	g.lent.dropped = nil
+	g.lent.mu.Unlock()
 	for _, d := range dropped {
 		if err := g.free(d); err != nil && !d.isKept() {
 			g.log.Error("free DMA memory that its driver dropped", "err", err)
@@ -239,9 +239,9 @@ func (g *grants) freeDropped() {
 }
 
 func (g *grants) forget(d *dmaMemory) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.live.remove(d)
+	g.lent.mu.Lock()
+	defer g.lent.mu.Unlock()
+	g.lent.live.remove(d)
 }
 
 // abandon takes memory from a function that could not be stopped. It tries to unmap it from
@@ -258,12 +258,12 @@ func (g *grants) keep(d *dmaMemory, cause error) {
 	d.kept.Store(true)
 	d.bytesCharge.Commit()
 	d.entryCharge.Commit()
-	g.mu.Lock()
-	g.live.remove(d)
-	g.kept = append(g.kept, d)
-	g.mu.Unlock()
+	g.lent.mu.Lock()
+	g.lent.live.remove(d)
+	g.lent.kept = append(g.lent.kept, d)
+	g.lent.mu.Unlock()
 	detail := fmt.Sprintf("%s iova=%#x bytes=%d generation=%d cause=%q", g.tag(), uint64(d.iova), d.bytes, d.generation, clipped(cause.Error()))
-	if _, err := g.own.Append("dma.kept", "", detail); err != nil {
+	if _, err := g.logs.drivers.Append("dma.kept", "", detail); err != nil {
 		g.log.Warn("memory is kept from reuse, which no record tells of", "iova", uint64(d.iova), "bytes", d.bytes, "cause", cause, "err", err)
 	}
 	g.failure.report(&wedgedError{fmt.Errorf("DMA memory could not be taken back from the device: %w", cause)})

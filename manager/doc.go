@@ -28,7 +28,7 @@
 // status) are passed on as its claim, and the manager does not act on them. A gate holds one
 // client's connection and nothing else.
 //
-// Locks: grants.mu, stateBoard.mu, faultDesk.mu, faultGaps.mu, rateLimiter.mu, gatePace.mu,
+// Locks: lentMemory.mu, servedTenants.mu, watchedDrivers.mu, stateBoard.mu, faultDesk.mu, faultGaps.mu, rateLimiter.mu, gatePace.mu,
 // gatePool.mu, logPaces.mu and idleWatch.mu are leaves. Inside openSessions.mu only
 // idleWatch.mu is taken; inside zeroPool.mu and seats.mu only the ledger's locks. None of
 // them is held across a system call that can block, a call to a peer, or a wait for a

@@ -25,8 +25,8 @@ func (w *world) open(c *client.Conn) *client.Session {
 	return s
 }
 
-// addVectors runs c = a + b on a session and checks every element. An error is
-// that of the first call that failed.
+// addVectors runs c = a + b on a session and checks every element. It returns the error of
+// the first call that failed.
 func addVectors(ctx context.Context, s *client.Session) error {
 	const n = 1024
 	var buffers [3]*client.Buffer
@@ -115,7 +115,7 @@ func TestEndToEnd(t *testing.T) {
 
 	require.NoError(t, s.Close(within(t)))
 	require.NoError(t, w.Check())
-	// The driver's come a moment later.
+	// The driver's records come a moment later.
 	for _, kind := range []string{"manager.start", "driver.start", "driver.ready", "session.attach", "dma.map", "mmio.grant", "interrupt.grant", "tenant.limits", "queue.create"} {
 		require.Eventually(t, func() bool { return w.log.kinds()[kind] > 0 }, patience, time.Millisecond, kind)
 	}
@@ -130,7 +130,7 @@ func TestFacetsAndQuotas(t *testing.T) {
 	_, err = limited.CreateBuffer(within(t), 2<<20, client.Storage)
 	require.ErrorIs(t, err, gpuerr.Quota)
 
-	// One tenant at its limit is nothing to another.
+	// One tenant at its limit does not affect another.
 	require.NoError(t, addVectors(within(t), w.open(w.dial("default"))))
 
 	l := ledger.NoLimits()
@@ -141,7 +141,7 @@ func TestFacetsAndQuotas(t *testing.T) {
 	require.NoError(t, b.Close(within(t)))
 }
 
-// The budget of a tenant is known before it has a session, in each epoch.
+// The budget of a tenant is known before its first session, in each epoch.
 func TestBudgetBeforeTheFirstSession(t *testing.T) {
 	w := start(t, nil)
 	c := w.dial("limited")
@@ -185,8 +185,7 @@ func (w *world) policyLimits(tenant string) ledger.Limits {
 	return manager.DevPolicy().Tenant(tenant).Limits
 }
 
-// While the audit log cannot be written, nothing new is handed out; what is there
-// goes on.
+// While the audit log cannot be written, no new grants are given; existing ones continue.
 func TestNoSessionWithoutRecord(t *testing.T) {
 	w := start(t, nil)
 	c := w.dial("default")
@@ -210,7 +209,7 @@ func TestConnectionLimit(t *testing.T) {
 	require.ErrorAs(t, err, &refusal)
 	require.Equal(t, gpuerr.Quota, refusal.Code)
 	require.Equal(t, "connections", refusal.Resource)
-	w.dial("default") // another tenant is not concerned
+	w.dial("default") // another tenant is not affected
 
 	require.NoError(t, first.Close())
 	require.Eventually(t, func() bool {
@@ -232,7 +231,7 @@ func TestNextState(t *testing.T) {
 	w := start(t, nil)
 	c := w.dial("default")
 	_, pid := w.driver(1)
-	// Ready in epoch 1 is no news to who knows it.
+	// Ready in epoch 1 is no news to a client that knows it.
 	st, err := c.NextStateFor(within(t), 0, 1, 10*time.Millisecond)
 	require.NoError(t, err)
 	require.False(t, st.Changed)

@@ -21,15 +21,15 @@ func (d *device) runEpoch(ctx context.Context, epoch uint64) (wasReady bool, cau
 		return false, err
 	}
 
-	g, err := newGrants(grantsOf{info: d.info(epoch), function: d.function, space: d.space, account: account, audit: d.audit, own: d.own, shares: d.shares, huge: d.policy.HugePages, log: d.log})
+	g, err := newGrants(grantsOf{info: d.info(epoch), function: d.function, space: d.space, account: account, audit: d.logs.device, own: d.logs.drivers, shares: d.logs.shares, huge: d.policy.HugePages, log: d.log})
 	if err != nil {
 		return false, fmt.Errorf("make the grants: %w", err)
 	}
 
 	var left *remains
 	began := false
-	d.epoch.Store(epoch)
-	d.recorder.SetEpoch(epoch)
+	d.drivers.epoch.Store(epoch)
+	d.kernel.recorder.SetEpoch(epoch)
 	defer func() { cause = d.endEpoch(g, began, left != nil && left.grantsRun, cause) }()
 	how, err := d.function.Begin()
 	if errors.Is(err, vfio.ErrNotStopped) {
@@ -42,14 +42,14 @@ func (d *device) runEpoch(ctx context.Context, epoch uint64) (wasReady bool, cau
 	began = true
 	crashpoint.Here("manager.epoch.reset")
 	desk := newFaultDesk(g.failure)
-	d.desk.Store(desk)
+	d.faults.desk.Store(desk)
 
 	// No driver is started without a record of its grants.
 	for _, r := range [][2]string{
 		{"device.reset", fmt.Sprintf("%s epoch=%d how=%q", d.name, epoch, how)},
 		{"driver.start", fmt.Sprintf("%s epoch=%d path=%s", d.name, epoch, d.driver())},
 	} {
-		if _, err := d.audit.Append(r[0], "", r[1]); err != nil {
+		if _, err := d.logs.device.Append(r[0], "", r[1]); err != nil {
 			return false, fmt.Errorf("write the audit log: %w", err)
 		}
 	}
@@ -59,8 +59,8 @@ func (d *device) runEpoch(ctx context.Context, epoch uint64) (wasReady bool, cau
 		return false, err
 	}
 
-	d.reconcile.watch(link.child.pid(), d.name)
-	defer func() { d.reconcile.unwatch(link.child.pid()) }() // of the last driver
+	d.kernel.reconciler.watch(link.child.pid(), d.name)
+	defer func() { d.kernel.reconciler.unwatch(link.child.pid()) }() // of the last driver
 	endWatch := d.watchFunction(link, desk)
 	defer func() { endWatch() }()
 
@@ -89,8 +89,8 @@ func (d *device) runEpoch(ctx context.Context, epoch uint64) (wasReady bool, cau
 		return false, err
 	}
 
-	d.standby.order(true)
-	defer d.standby.order(false)
+	d.drivers.standby.order(true)
+	defer d.drivers.standby.order(false)
 	err = d.serveDriver(ctx, link, g, desk, func(next *driverLink) {
 		endWatch()
 		link, endWatch = next, d.watchFunction(next, desk)
@@ -114,15 +114,15 @@ func (d *device) endEpoch(g *grants, began, callsRun bool, cause error) error {
 	r := g.revoke(callsRun, running)
 	crashpoint.Here("manager.epoch.revoked")
 	err := errors.Join(r.err, d.ledger.Check())
-	d.held = d.held || r.held > 0
-	if !callsRun && r.kept == 0 && !d.held {
+	d.supervision.held = d.supervision.held || r.held > 0
+	if !callsRun && r.kept == 0 && !d.supervision.held {
 		err = errors.Join(err, d.account.Zero())
 	}
 	if err != nil {
 		d.log.Error("the driver's grants did not come back whole", "epoch", g.info.Epoch, "err", err)
 	}
 	if r.kept > 0 {
-		d.kept = g
+		d.supervision.kept = g
 	}
 	if lost := errors.Join(running, r.lost); lost != nil && !errors.As(cause, new(*wedgedError)) {
 		cause = &wedgedError{fmt.Errorf("%w (after: %w)", lost, cause)}

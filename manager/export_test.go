@@ -8,20 +8,20 @@ import (
 	"sync"
 )
 
-// For tests that look at the process from outside.
+// These are for tests that look at the process from outside.
 const (
 	ConnectionDescriptors = connectionDescriptors
-	AheadDescriptors      = zeroPoolSizes * zeroPoolSpares // memory that is made before it is asked for
+	ZeroPoolDescriptors   = zeroPoolSizes * zeroPoolSpares // memory of the zero pool
 )
 
-// GatesWait reports whether as many gates wait for clients as are to.
+// GatesWait reports whether the pool has all its ready gates.
 func (m *Manager) GatesWait() bool {
 	m.gates.mu.Lock()
 	defer m.gates.mu.Unlock()
 	return len(m.gates.ready) == readyGates && m.gates.starting == 0
 }
 
-// HoldGateStarts keeps the thread that gates are started from busy until letGo is called.
+// HoldGateStarts keeps the thread that starts gates busy until letGo is called.
 func (m *Manager) HoldGateStarts() (letGo func()) {
 	held, hold := make(chan struct{}), make(chan struct{})
 	m.gates.spawner.requests <- func() {
@@ -32,10 +32,10 @@ func (m *Manager) HoldGateStarts() (letGo func()) {
 	return sync.OnceFunc(func() { close(hold) })
 }
 
-// Attaching is how many requests to the driver of the first device wait for its answer.
-func (m *Manager) Attaching() int { return len(m.devices[0].asking) }
+// Attaching returns how many requests to the driver of the first device wait for its answer.
+func (m *Manager) Attaching() int { return len(m.devices[0].requests.turns) }
 
-// PingsAnswered is how often the driver that the first device has now answered a ping.
+// PingsAnswered returns how many pings the first device's current driver has answered.
 func (m *Manager) PingsAnswered() uint64 {
 	s, _ := m.devices[0].board.get()
 	if s.link == nil {
@@ -46,7 +46,7 @@ func (m *Manager) PingsAnswered() uint64 {
 
 var omittedForm = regexp.MustCompile(` records=(\d+) bytes=\d+ kinds="([^"]*)"$`)
 
-// OmittedKinds are the counts of an audit.omitted, which must add up.
+// OmittedKinds returns the counts of an audit.omitted, which must add up.
 func OmittedKinds(detail string) (map[string]uint64, error) {
 	m := omittedForm.FindStringSubmatch(detail)
 	if m == nil {

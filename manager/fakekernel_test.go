@@ -21,7 +21,7 @@ import (
 	"capgpu/iommu/trace"
 )
 
-// fakeKernel is a kernelSource that tells what a test says.
+// fakeKernel is a kernelSource with the events of a test.
 type fakeKernel struct {
 	mu      sync.Mutex
 	events  []trace.Event
@@ -80,8 +80,8 @@ func (k *fakeKernel) did(kind trace.Kind, iova iommu.IOVA, bytes uint64) {
 	k.events = append(k.events, e)
 }
 
-// bench is a reconciler over a fake kernel and the fake domain of edu0, which make
-// what the domain is asked for happen in the kernel, in pieces.
+// bench is a reconciler over a fake kernel and the fake domain of edu0. The fake kernel does
+// in pieces what the domain is asked for.
 type bench struct {
 	kernel *fakeKernel
 	domain *iommu.Fake
@@ -90,8 +90,8 @@ type bench struct {
 
 	path string
 	log  AuditLog
-	// instead, if not nil, is what the kernel does for an operation; it returns the
-	// error of the ioctl.
+	// instead, if not nil, plays the kernel for an operation; it returns the error of the
+	// ioctl.
 	instead func(op iommu.Op) error
 	mapped  map[iommu.IOVA]uint64
 }
@@ -134,7 +134,7 @@ func (b *bench) flush(t *testing.T) {
 	require.NoError(t, b.Flush(ctx))
 }
 
-// act is the kernel.
+// act plays the kernel.
 func (b *bench) act(op iommu.Op) error {
 	if b.instead != nil {
 		return b.instead(op)
@@ -158,10 +158,10 @@ func (b *bench) act(op iommu.Op) error {
 	return nil
 }
 
-// host is memory of any number of pages.
+// hostMemory is memory of any number of pages.
 var hostMemory = make([]byte, 8<<20)
 
-// do maps and unmaps as the manager does, recording it.
+// grant maps and unmaps as the manager does, and records it.
 func (b *bench) grant(t *testing.T, at iommu.IOVA, bytes uint64) {
 	t.Helper()
 	require.NoError(t, b.domain.Map(at, hostMemory[:bytes:bytes], iommu.ReadWrite))
@@ -174,7 +174,7 @@ func (b *bench) takeBack(t *testing.T, at iommu.IOVA, bytes uint64) {
 	b.append(dma.KindUnmap, fmt.Sprintf("edu0 epoch=1 iova=%#x bytes=%d generation=1", uint64(at), bytes))
 }
 
-// compare ends everything and compares the log's two sources, as gpuctl does.
+// compare ends all mappings and compares the log's two accounts, as gpuctl does.
 func (b *bench) compare(t *testing.T) (*dma.Report, []ddf.AuditRecord) {
 	t.Helper()
 	b.flush(t)

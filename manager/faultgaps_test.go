@@ -13,8 +13,8 @@ import (
 	"capgpu/iommu/faultlog"
 )
 
-// gapsOf are the gaps of two functions, and what tells of a fault of one of them that
-// was printed so long after the start.
+// gapsOf returns the gaps of two functions, and a function that reports a fault of one of
+// them, printed so long after the start.
 func gapsOf() (g *faultGaps, start time.Time, fault func(address string, at time.Duration)) {
 	const a, b = "0000:01:00.0", "0000:02:00.0"
 	g, start = &faultGaps{addresses: []string{a, b}, until: make([]time.Time, 2)}, time.Now()
@@ -23,15 +23,15 @@ func gapsOf() (g *faultGaps, start time.Time, fault func(address string, at time
 	}
 }
 
-// A function that has faulted while the kernel's limit was reached cannot be vouched
-// for until it prints again; one that has not does not pay for it.
+// Reports of a function that faulted while the kernel's limit was reached may be missing
+// until the kernel prints again. A function that did not fault is not affected.
 func TestGapWhereTheLimitIsReached(t *testing.T) {
 	const a, b = "0000:01:00.0", "0000:02:00.0"
 	g, start, fault := gapsOf()
 	fault(a, 0)
 	fault(a, time.Second)
 	require.EqualValues(t, math.MaxInt64, g.complete(0, start.Add(time.Second)), "two are printed always")
-	fault("0000:09:00.0", 3*time.Second) // of nobody's function, and counts
+	fault("0000:09:00.0", 3*time.Second) // of another device; it counts
 	require.Zero(t, g.complete(0, start.Add(3*time.Second)))
 	require.Zero(t, g.complete(0, start.Add(5*time.Second)))
 	require.Equal(t, time.Second, g.complete(0, start.Add(6*time.Second)), "work that began less than that ago is known")
@@ -52,7 +52,7 @@ func TestGapWhereTheLimitIsReached(t *testing.T) {
 	require.Zero(t, g.complete(0, start.Add(5*time.Second)))
 }
 
-// A report that may be of several functions makes a gap of none.
+// A report that may be of several functions makes a gap for none.
 func TestUnclearFaultMakesNoGap(t *testing.T) {
 	now := time.Now()
 	g := &faultGaps{addresses: []string{"0000:01:00.0", "0001:01:00.0", "0001:02:00.0"}, until: make([]time.Time, 3)}
@@ -65,7 +65,7 @@ func TestUnclearFaultMakesNoGap(t *testing.T) {
 	require.Zero(t, g.complete(2, now), "the limit is reached by all")
 }
 
-// What the kernel says to have suppressed counts for those that were reported before.
+// Suppressed reports count for the functions that were reported before.
 func TestGapOfSuppressedReports(t *testing.T) {
 	const a, b = "0000:01:00.0", "0000:02:00.0"
 	g, start, fault := gapsOf()
@@ -79,7 +79,7 @@ func TestGapOfSuppressedReports(t *testing.T) {
 	require.Zero(t, g.complete(0, start.Add(61*time.Second)))
 	require.Equal(t, time.Second, g.complete(0, start.Add(62*time.Second)))
 
-	// Nobody knows whose the reports were: everybody's.
+	// No function is known for the reports, so they count for all.
 	g, start, _ = gapsOf()
 	g.take(faultlog.Fault{Lost: 1}, start)
 	require.Equal(t, time.Second, g.complete(1, start.Add(time.Second)))
@@ -103,14 +103,14 @@ func TestGapsAreBounded(t *testing.T) {
 	require.Zero(t, g.complete(0, start))
 }
 
-// failing is a log that cannot be read, for now.
+// failing is a log that cannot be read for now.
 type failing struct{ err error }
 
 func (f *failing) Run(context.Context) error { return nil }
 func (f *failing) Sync() error               { return f.err }
 func (f *failing) Close() error              { return nil }
 
-// Only who has no record at all says so; one that cannot be read is an error, which
+// A host without a record of faults says so; a record that cannot be read is an error, which
 // ends with its cause.
 func TestSettleFaultsFails(t *testing.T) {
 	desk := newFaultDesk(newEpochFailure())
@@ -120,7 +120,7 @@ func TestSettleFaultsFails(t *testing.T) {
 
 	source := &failing{errors.New("read the kernel's log: input/output error")}
 	g, _, fault := gapsOf()
-	d.faults = &faultWatch{source: source, gaps: g}
+	d.faults.watch = &faultWatch{source: source, gaps: g}
 	_, err = d.settleFaults(t.Context(), desk)
 	require.ErrorIs(t, err, gpuerr.IO)
 	require.ErrorContains(t, err, "input/output error")

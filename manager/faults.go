@@ -44,13 +44,13 @@ func (m *Manager) watchFaults() {
 		return
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	m.faults = &faultWatch{source: source, gaps: gaps, cancel: cancel, done: make(chan struct{})}
+	m.faults.watch = &faultWatch{source: source, gaps: gaps, cancel: cancel, done: make(chan struct{})}
 	go m.runFaults(ctx)
 }
 
 func (m *Manager) runFaults(ctx context.Context) {
-	defer close(m.faults.done)
-	if err := m.faults.source.Run(ctx); err != nil && ctx.Err() == nil {
+	defer close(m.faults.watch.done)
+	if err := m.faults.watch.source.Run(ctx); err != nil && ctx.Err() == nil {
 		m.log.Warn("IOMMU faults are not told to anybody any more", "err", err)
 		m.recordAct("iommu.blind", fmt.Sprintf("cause=%q", clipped(err.Error())))
 	}
@@ -109,13 +109,13 @@ const (
 // takeFault records a fault of this function and passes it to the epoch of that time.
 func (d *device) takeFault(f faultlog.Fault) {
 	now := time.Now()
-	desk := d.desk.Load()
-	before, recorded := d.faultLimiter.allow(now)
+	desk := d.faults.desk.Load()
+	before, recorded := d.faults.limiter.allow(now)
 	if before > 0 {
 		d.recordFaults(before)
 	}
 	if recorded {
-		d.recordOwn("iommu.fault", fmt.Sprintf("%s epoch=%d %s", d.name, d.epoch.Load(), describeFault(f)))
+		d.recordOwn("iommu.fault", fmt.Sprintf("%s epoch=%d %s", d.name, d.drivers.epoch.Load(), describeFault(f)))
 	}
 	if desk != nil {
 		desk.take(f, now)
@@ -123,7 +123,7 @@ func (d *device) takeFault(f faultlog.Fault) {
 }
 
 func (d *device) recordFaults(n uint64) {
-	d.recordOwn("iommu.faults", fmt.Sprintf("%s epoch=%d faults=%d", d.name, d.epoch.Load(), n))
+	d.recordOwn("iommu.faults", fmt.Sprintf("%s epoch=%d faults=%d", d.name, d.drivers.epoch.Load(), n))
 }
 
 // A device with more faults than this is beyond its driver's control. The kernel's limit lets
@@ -249,25 +249,25 @@ func (d *device) tellFault(l *driverLink) func(context.Context, control.DeviceFa
 // settleFaults answers a driver that wants to know of every fault so far. It returns for how
 // long up to now no report of the device can be missing.
 func (d *device) settleFaults(ctx context.Context, desk *faultDesk) (complete time.Duration, err error) {
-	if err := d.faults.sync(); err != nil {
+	if err := d.faults.watch.sync(); err != nil {
 		return 0, err
 	}
 	if err := desk.settle(ctx); err != nil {
 		return 0, err
 	}
-	return d.faults.gaps.complete(int(d.index), time.Now()), nil
+	return d.faults.watch.gaps.complete(int(d.index), time.Now()), nil
 }
 
 // endFaults ends the epoch for faults. The function has stopped, so every fault so far is
 // recorded as one of this driver's time.
 func (d *device) endFaults() {
-	if d.faults != nil {
-		if err := d.faults.sync(); err != nil {
+	if d.faults.watch != nil {
+		if err := d.faults.watch.sync(); err != nil {
 			d.log.Warn("read the IOMMU faults of a driver that has ended", "err", err)
 		}
 	}
-	d.desk.Store(nil)
-	if n := d.faultLimiter.takeSuppressed(); n > 0 {
+	d.faults.desk.Store(nil)
+	if n := d.faults.limiter.takeSuppressed(); n > 0 {
 		d.recordFaults(n)
 	}
 }

@@ -19,8 +19,8 @@ func strayWrite(iova iommu.IOVA) faultlog.Fault {
 	return faultlog.Fault{Address: "0000:01:00.0", IOVA: iova, Write: true, Reason: "PTE Write access is not set"}
 }
 
-// Faults are told one message at a time, what comes meanwhile is counted, and who
-// settles waits until the driver knows all.
+// Faults are sent one message at a time, later ones are counted, and settle waits until the
+// driver knows all.
 func TestFaultDesk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -50,8 +50,7 @@ func TestFaultDesk(t *testing.T) {
 	})
 }
 
-// A driver that does not deal with a fault is over, and nobody is told that all is
-// settled.
+// A driver that does not deal with a fault is ended, and no settle succeeds.
 func TestFaultIsNotAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
@@ -68,7 +67,7 @@ func TestFaultIsNotAnswered(t *testing.T) {
 	})
 }
 
-// A device that strays again and again is not its driver's to deal with.
+// The driver of a device that strays again and again is not asked to deal with it.
 func TestManyFaultsEndTheEpoch(t *testing.T) {
 	desk := newFaultDesk(newEpochFailure())
 	now := time.Now()

@@ -14,7 +14,7 @@ import (
 	"capgpu/manager"
 )
 
-// busy is a session whose work is in the device and does not end.
+// busy opens a session with work in the device that does not end.
 func (w *world) busy() *client.Session {
 	t := w.t
 	t.Helper()
@@ -44,9 +44,8 @@ func (w *world) busy() *client.Session {
 	return s
 }
 
-// Work that does not end keeps the driver from being replaced, for everybody: unless the
-// operator says that it must be. Then the session that is in the way ends, and is told
-// why; all others go on.
+// Work that does not end keeps the driver from being replaced, unless the operator forces it.
+// Then the session that blocks the replacement ends, and learns why; all others continue.
 func TestForcedUpgrade(t *testing.T) {
 	w := start(t, func(c *manager.Config) { c.StopTimeout = 500 * time.Millisecond })
 	a := w.admin()
@@ -79,8 +78,8 @@ func TestForcedUpgrade(t *testing.T) {
 	require.NoError(t, w.Check())
 }
 
-// A successor that does not come is nobody's fault: whoever was in the way of an earlier
-// upgrade keeps what he has.
+// A successor that never comes ends no session: a session that blocked an earlier upgrade
+// stays.
 func TestForceEndsNobodyForAnotherReason(t *testing.T) {
 	path := linkedDriver(t)
 	w := start(t, func(c *manager.Config) {
@@ -91,7 +90,7 @@ func TestForceEndsNobodyForAnotherReason(t *testing.T) {
 	_, err := a.Upgrade(within(t), "mock0")
 	require.ErrorIs(t, err, gpuerr.Busy)
 
-	deaf, err := os.ReadFile("/usr/bin/yes") // it says nothing on its links
+	deaf, err := os.ReadFile("/usr/bin/yes") // it writes nothing to its links
 	require.NoError(t, err)
 	require.NoError(t, os.Remove(path))
 	require.NoError(t, proctest.WriteProgram(path, deaf))

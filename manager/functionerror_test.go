@@ -9,8 +9,8 @@ import (
 	"capgpu/gpuerr"
 )
 
-// An error that the function reports costs its driver, and not the function: the next
-// one gets it after a reset.
+// An error that the function reports ends its driver, and does not wedge the function: the
+// next driver gets it after a reset.
 func TestTrouble(t *testing.T) {
 	b := newBus(t, addressA)
 	f := b.functions[addressA]

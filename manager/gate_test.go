@@ -47,8 +47,8 @@ func describe(t *testing.T, s schema.GpuSession) error {
 	return rpcguard.FromException(err)
 }
 
-// A gate outlives drivers: its sessions end with theirs, and the next driver
-// serves it again.
+// A gate outlives drivers: its sessions end with their driver, and the next driver serves it
+// again.
 func TestCapnpClientAcrossDrivers(t *testing.T) {
 	w := start(t, nil)
 	_, pid := w.driver(1)

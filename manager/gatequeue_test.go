@@ -13,8 +13,8 @@ import (
 	"capgpu/ledger"
 )
 
-// Of many requests of one tenant and one user each other one waits for one, in the order
-// in which they came, and nobody is forgotten.
+// Between many requests of one tenant and one user, each other tenant and user gets its turn,
+// in the order of arrival, and none is forgotten.
 func TestGateQueueTakesTurns(t *testing.T) {
 	storm, other, third := &tenantServer{}, &tenantServer{}, &tenantServer{}
 	names := map[*tenantServer]string{storm: "storm", other: "other", third: "third"}
@@ -40,7 +40,7 @@ func TestGateQueueTakesTurns(t *testing.T) {
 	var got []string
 	for r := q.next(nil); r != nil; r = q.next(nil) {
 		got = append(got, fmt.Sprint(names[r.tenant], r.uid))
-		if len(got) == 3 { // those that come later have their turn behind those that wait
+		if len(got) == 3 { // later requests take their turn behind waiting ones
 			ask(third, 5)
 		}
 	}
@@ -55,8 +55,8 @@ func TestGateQueueTakesTurns(t *testing.T) {
 	require.Equal(t, 1, q.waiting)
 }
 
-// One user of several has three quarters of a tenant's connections, two of them together
-// never all, and a refusal says what helps without a connection.
+// One user of several has at most three quarters of a tenant's connections, two of them never
+// all together, and a refusal says what a user can do without one.
 func TestSeats(t *testing.T) {
 	books := ledger.New("test", ledger.NoLimits())
 	for name, c := range map[string]struct {
@@ -110,8 +110,8 @@ func TestSeats(t *testing.T) {
 	}
 }
 
-// A tenant has a burst of gates and then its rate, and a user of several three quarters
-// of both; who is refused is told when to come again.
+// A tenant has a burst of gates and then its rate, and a user of several has three quarters
+// of both. A refused client is told when to come again.
 func TestGatePace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tenant := &Tenant{Name: "a", AnyUID: true, GateRate: 16}
@@ -145,8 +145,8 @@ func TestGatePace(t *testing.T) {
 	})
 }
 
-// The last gate that is ready is for another tenant than the one that was given a gate
-// just before, and a client that has gone costs none.
+// The last ready gate is for another tenant than the one that got the gate before, and a
+// client that has gone costs none.
 func TestLastReadyGateIsForOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		storm, other := &tenantServer{}, &tenantServer{}

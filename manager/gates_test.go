@@ -24,8 +24,8 @@ import (
 	"capgpu/manager"
 )
 
-// ask connects to a Cap'n Proto socket, asks for the first capability, and returns what
-// came of it.
+// ask connects to a Cap'n Proto socket, asks for the first capability, and returns the
+// answer.
 func ask(path string) (answer string, err error) {
 	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
@@ -43,14 +43,13 @@ func ask(path string) (answer string, err error) {
 	return string(said[:n]), err
 }
 
-// gateTurns counts the gates that clients are given, as the manager's log tells of them in
-// order.
+// gateTurns counts the gates given to clients, in the order of the manager's log.
 type gateTurns struct {
 	foreign atomic.Int64 // given to the tenant default
-	before  atomic.Int64 // foreign, when limited was last given one
+	before  atomic.Int64 // foreign, when limited last got one
 }
 
-// turnsHandler has turns see the log. It drops what a storm has written there.
+// turnsHandler counts the log's lines in turns. It drops the lines of a storm.
 type turnsHandler struct {
 	slog.Handler
 	turns  *gateTurns
@@ -81,8 +80,8 @@ func (h turnsHandler) Handle(ctx context.Context, r slog.Record) error {
 	return nil
 }
 
-// A tenant that connects and hangs up all the time keeps another tenant waiting for no more
-// than the turn of a gate or two: it is the order that is looked at, and not the time.
+// A tenant that connects and hangs up all the time delays another tenant by one turn of a
+// gate or two. The test checks the order, not the time.
 func TestConnectStormIsFair(t *testing.T) {
 	const workers, times = 32, 24
 	turns := &gateTurns{}
@@ -98,7 +97,7 @@ func TestConnectStormIsFair(t *testing.T) {
 			require.NoError(t, err)
 			require.NotContains(t, answer, "E_BUSY")
 			waits, took = append(waits, turns.before.Load()-before), append(took, time.Since(began))
-			time.Sleep(100 * time.Millisecond) // it keeps to its rate
+			time.Sleep(100 * time.Millisecond) // at its rate
 		}
 		slices.Sort(waits)
 		slices.Sort(took)
@@ -113,7 +112,7 @@ func TestConnectStormIsFair(t *testing.T) {
 	for range workers {
 		storming.Go(func() {
 			for storm.Err() == nil {
-				_, _ = ask(w.CapnpSocketPath("default")) // whatever comes of it
+				_, _ = ask(w.CapnpSocketPath("default")) // whatever the answer
 			}
 		})
 	}
@@ -123,7 +122,7 @@ func TestConnectStormIsFair(t *testing.T) {
 	t.Logf("the victim's connections took p50 %v and at most %v; without the storm %v and %v", took[times/2], took[times-1], quiet[times/2], quiet[times-1])
 	require.LessOrEqual(t, waits[times/2], int64(3), "in the middle")
 
-	// A driver that dies meanwhile is replaced.
+	// A driver that dies in the middle is replaced.
 	kill(t, driver)
 	w.driver(2)
 	stop()
@@ -131,7 +130,7 @@ func TestConnectStormIsFair(t *testing.T) {
 	w.noConnections(1)
 }
 
-// A tenant is given its burst of gates and then its rate, and is told when to come again.
+// A tenant gets its burst of gates and then its rate, and is told when to come again.
 func TestGateRateIsTold(t *testing.T) {
 	w := start(t, func(c *manager.Config) { c.Policy.Tenant("default").GateRate = 1 })
 	w.driver(1)
@@ -147,8 +146,8 @@ func TestGateRateIsTold(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// However often somebody connects, so many connections are taken of a socket in a second:
-// what connecting costs the service is bounded.
+// A socket accepts a bounded number of connections per second, so that connecting costs the
+// service a bounded part of its time.
 func TestConnectsAreTakenAtAPace(t *testing.T) {
 	const workers, count = 8, 3000
 	w := start(t, nil)
@@ -174,7 +173,7 @@ func TestConnectsAreTakenAtAPace(t *testing.T) {
 	require.GreaterOrEqual(t, took, (count-256)*250*time.Microsecond)
 }
 
-// Drivers are started while no gate can be; and clients are served by the gates that wait.
+// Drivers start while no gate can start, and ready gates serve clients.
 func TestDriverStartsBesideGates(t *testing.T) {
 	w := start(t, nil)
 	_, driver := w.driver(1)
@@ -196,7 +195,7 @@ func waitingGates(t *testing.T) []int {
 	return slices.DeleteFunc(children(t), func(pid int) bool { return !isGate(pid) || gatetest.HasClient(pid) })
 }
 
-// A gate that waits is replaced when it dies, and none of them outlives the manager.
+// A ready gate is replaced when it dies, and no gate outlives the manager.
 func TestWaitingGatesAreReplaced(t *testing.T) {
 	w := start(t, nil)
 	require.Eventually(t, func() bool { return len(waitingGates(t)) == 3 }, patience, time.Millisecond)
@@ -214,7 +213,7 @@ func TestWaitingGatesAreReplaced(t *testing.T) {
 	require.Empty(t, children(t))
 }
 
-// A connection costs a process once its client has said something, and no earlier.
+// A connection gets a process when its client has sent a byte, and not earlier.
 func TestSilentConnectionsHaveNoGate(t *testing.T) {
 	w := start(t, nil)
 	w.driver(1)
@@ -227,8 +226,8 @@ func TestSilentConnectionsHaveNoGate(t *testing.T) {
 	require.EqualValues(t, 21, w.held(ledger.Connections))
 }
 
-// Connections that say nothing, or half a message, or have nothing, end after the time
-// that the policy says, and make room; what holds a session stays.
+// Connections without a request, with half a message, or without a session end after the idle
+// timeout of the policy, and make room. Those with a session stay.
 func TestIdleConnectionsEnd(t *testing.T) {
 	const idle, seats = 300 * time.Millisecond, 12
 	w := start(t, func(c *manager.Config) {
@@ -242,7 +241,7 @@ func TestIdleConnectionsEnd(t *testing.T) {
 	held, err := openCapnp(t, m)
 	require.NoError(t, err)
 
-	// The rest of the seats.
+	// The rest of the connections.
 	half := connect(t, "unixpacket", w.SocketPath("default"))
 	bare := connect(t, "unix", w.CapnpSocketPath("default"))
 	unused := w.dialCapnp("default")
@@ -272,14 +271,14 @@ func TestIdleConnectionsEnd(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, describe(t, again))
 
-	// When the session is over, so is the time of its connection.
+	// When the session ends, the idle timeout of its connection begins.
 	require.NoError(t, s.Close(within(t)))
 	<-direct.Done()
 	require.NoError(t, describe(t, held))
 }
 
-// One user does not have all of a tenant's connections where others may connect, and the
-// refusal says what helps without one.
+// One user does not get all of a tenant's connections if others may connect, and the refusal
+// says what the user can do without one.
 func TestOneUserLeavesSeats(t *testing.T) {
 	w := start(t, func(c *manager.Config) {
 		several := c.Policy.Tenant("limited")

@@ -28,22 +28,33 @@ import (
 type grants struct {
 	info     ddf.DeviceInfo
 	account  *ledger.Account // of this epoch
-	audit    AuditLog        // of the device
-	own      AuditLog        // of its drivers
 	function Function
-	huge     bool // memory may use huge pages
-	fewHuge  sync.Once
-	zeroPool *zeroPool // memory for later requests
 	windows  []*window
 	vectors  []*vector
 	fixed    []ledger.Receipt // of windows and vectors
 	sessions *openSessions    // of this epoch
-	journal  *journal         // of its memory
-	shares   *auditShares     // bounds its records about tenants
 	log      *slog.Logger
 	failure  *epochFailure // ends the epoch
+	zeroPool *zeroPool     // memory for later requests
 	punchOut func(m *shm.Memory, bytes uint64) error
 
+	logs struct {
+		device  AuditLog
+		drivers AuditLog
+		journal *journal     // of this driver's memory
+		shares  *auditShares // bounds its records about tenants
+	}
+
+	hugePages struct {
+		allowed bool
+		warned  sync.Once
+	}
+
+	lent lentMemory
+}
+
+// lentMemory is the DMA memory of the grants.
+type lentMemory struct {
 	mu sync.Mutex
 	// +checklocks:mu
 	revoked bool
@@ -80,12 +91,14 @@ type grantsOf struct {
 // of the account, also when it fails.
 func newGrants(of grantsOf) (g *grants, err error) {
 	g = &grants{
-		info: of.info, account: of.account, audit: of.audit, own: of.own, function: of.function, shares: of.shares, huge: of.huge, log: of.log,
+		info: of.info, account: of.account, function: of.function, log: of.log,
 		windows: grantedWindows(of.function), vectors: grantedVectors(of.function),
-		sessions: newOpenSessions(), failure: newEpochFailure(), space: of.space,
+		sessions: newOpenSessions(), failure: newEpochFailure(), lent: lentMemory{space: of.space},
 	}
+	g.logs.device, g.logs.drivers, g.logs.shares = of.audit, of.own, of.shares
+	g.hugePages.allowed = of.huge
 	g.punchOut = g.punchInBackground
-	g.journal = newJournal(of.own, of.log, g.tag())
+	g.logs.journal = newJournal(of.own, of.log, g.tag())
 	g.zeroPool = newZeroPool(of.account, g.create)
 	defer func() {
 		if err != nil {
@@ -126,9 +139,9 @@ func (g *grants) releaseFixed() {
 
 // usage returns a snapshot of the pool.
 func (g *grants) usage() ddf.PoolUsage {
-	g.mu.Lock()
-	entries := uint64(g.live.n)
-	g.mu.Unlock()
+	g.lent.mu.Lock()
+	entries := uint64(g.lent.live.n)
+	g.lent.mu.Unlock()
 	u := ddf.PoolUsage{Entries: entries}
 	u.UsedBytes = g.zeroPool.excluding(func() uint64 {
 		for _, e := range g.account.Snapshot() {
@@ -156,10 +169,10 @@ type revoked struct {
 // be using stay; memory goes in any case. A function that could not be stopped (running) may
 // still write to its memory, which is unmapped but kept.
 func (g *grants) revoke(callsRun bool, running error) (r revoked) {
-	g.mu.Lock()
-	g.revoked = true
-	left := slices.Collect(g.live.all())
-	g.mu.Unlock()
+	g.lent.mu.Lock()
+	g.lent.revoked = true
+	left := slices.Collect(g.lent.live.all())
+	g.lent.mu.Unlock()
 	g.zeroPool.close()
 	var errs []error
 	for _, d := range left {
@@ -171,10 +184,10 @@ func (g *grants) revoke(callsRun bool, running error) (r revoked) {
 	}
 
 	r.freed = len(left)
-	g.journal.close()
-	g.mu.Lock()
-	r.kept = len(g.kept)
-	g.mu.Unlock()
+	g.logs.journal.close()
+	g.lent.mu.Lock()
+	r.kept = len(g.lent.kept)
+	g.lent.mu.Unlock()
 	r.lost = g.function.Domain().Lost()
 	if callsRun {
 		r.err = errors.Join(errs...)
@@ -194,10 +207,10 @@ func (g *grants) revoke(callsRun bool, running error) (r revoked) {
 
 // salvage frees the kept memory once the function is closed and reaches no memory.
 func (g *grants) salvage() error {
-	g.mu.Lock()
-	kept := g.kept
-	g.kept = nil
-	g.mu.Unlock()
+	g.lent.mu.Lock()
+	kept := g.lent.kept
+	g.lent.kept = nil
+	g.lent.mu.Unlock()
 	var errs []error
 	for _, d := range kept {
 		errs = append(errs, g.dispose(d))

@@ -16,7 +16,8 @@ import (
 	"capgpu/schema"
 )
 
-// More vectors than one answer has are asked for one by one; each is the one of its number.
+// Vectors beyond one answer are requested one by one; each call returns the vector of its
+// number.
 func TestMoreVectorsThanOneAnswerHas(t *testing.T) {
 	fake, err := newFakeFunction(fakeWindows, vectorsAtOnce+3)
 	require.NoError(t, err)
@@ -36,9 +37,9 @@ func TestMoreVectorsThanOneAnswerHas(t *testing.T) {
 	}
 }
 
-// All is answered once, however often it is asked, and whatever of it is asked for besides:
-// each answer has as many descriptors as there are windows and vectors, and what a driver
-// does not read waits in the manager. It grants no window twice either.
+// All is answered once, however often it is called, beside any single calls: each answer has
+// as many descriptors as there are windows and vectors, and those that a driver does not read
+// stay open in the manager. It grants no window twice either.
 func TestAllIsAnsweredOnce(t *testing.T) {
 	for name, mapped := range map[string]bool{"first": false, "after a window": true} {
 		t.Run(name, func(t *testing.T) {

@@ -42,7 +42,7 @@ func hardware(t testing.TB, windows []ddf.WindowSpec) Function {
 	return f
 }
 
-// What a driver holds of a real function is what package ddf promises.
+// A driver's grants of a real function keep the promises of package ddf.
 func TestHardwareGrantsConform(t *testing.T) {
 	const doorbell = eduRaise
 	f := hardware(t, []ddf.WindowSpec{{Bytes: ddf.PageBytes, Writable: true, Doorbells: []uint64{doorbell}}})
@@ -72,17 +72,16 @@ func TestHardwareGrantsConform(t *testing.T) {
 	})
 }
 
-// awaitInterrupt waits, for as long as one that is delivered may take, until the
-// kernel has counted another: messages that come before the CPU has taken the last
-// one merge.
+// awaitInterrupt waits, for as long as a delivery may take, until the kernel has counted
+// another interrupt: interrupts that come before the CPU has taken the last one merge.
 func awaitInterrupt(f Function, before uint64) {
 	for limit := time.Now().Add(100 * time.Millisecond); f.Interrupts()[0] == before && time.Now().Before(limit); {
 		time.Sleep(100 * time.Microsecond)
 	}
 }
 
-// A driver reaches the device's registers through its mapping; where its window is
-// not writable it has no descriptor of the device, and reads and rings by calls.
+// A driver reaches the device's registers through its mapping. If its window is not writable
+// it has no descriptor of the device, and reads and rings by calls.
 func TestHardwareRegisters(t *testing.T) {
 	for name, writable := range map[string]bool{"Mapped": true, "ByCalls": false} {
 		t.Run(name, func(t *testing.T) {
@@ -113,8 +112,8 @@ func TestHardwareRegisters(t *testing.T) {
 	}
 }
 
-// A function that an earlier manager left claimed is taken over, and given back when
-// nobody wants it.
+// A function that an earlier manager left claimed is taken over, and given back if the policy
+// does not want it.
 func TestHardwareIsTakenOver(t *testing.T) {
 	address, _, _ := strings.Cut(os.Getenv("CAPGPU_HW"), ",")
 	if address == "" {
@@ -141,7 +140,7 @@ func TestHardwareIsTakenOver(t *testing.T) {
 	f, err := first.Open(p, nil)
 	require.NoError(t, err)
 	require.Equal(t, "vfio-pci", driver())
-	// The process dies: descriptors are closed, nothing else is done.
+	// The process dies: its descriptors are closed, and nothing else is done.
 	require.NoError(t, f.(*claimedFunction).Function.Close())
 	require.NoError(t, first.Close())
 	require.Equal(t, "vfio-pci", driver())

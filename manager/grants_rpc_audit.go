@@ -80,7 +80,7 @@ func setRecord(to schema.AuditRecord, r ddf.AuditRecord) error {
 
 // Verify implements schema.HardwareAuditLog_Server.
 func (s auditServer) Verify(_ context.Context, call schema.HardwareAuditLog_verify) error {
-	head, err := s.own.Head()
+	head, err := s.logs.drivers.Head()
 	if err != nil {
 		return err
 	}

@@ -2,13 +2,7 @@ package manager
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/binary"
-	"log/slog"
 	"math"
-	"net"
-	"os"
-	"sync"
 	"testing"
 	"time"
 
@@ -22,168 +16,10 @@ import (
 	"capgpu/gpuerr"
 	"capgpu/internal/rpcguard"
 	"capgpu/iommu"
-	"capgpu/ledger"
 	"capgpu/schema"
 )
 
-// testLog is an audit log in memory, whose head commits to its records.
-type testLog struct {
-	mu      sync.Mutex
-	records []ddf.AuditRecord
-	root    [32]byte
-	refuse  error
-}
-
-func (l *testLog) Append(kind, tenant, detail string) (uint64, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.refuse != nil {
-		return 0, l.refuse
-	}
-	index := uint64(len(l.records))
-	l.records = append(l.records, ddf.AuditRecord{Index: index, Time: time.Now(), Kind: kind, Tenant: tenant, Detail: detail})
-	l.root = sha256.Sum256(binary.LittleEndian.AppendUint64(l.root[:], index))
-	return index, nil
-}
-
-func (l *testLog) Snapshot(from uint64, max int) ([]ddf.AuditRecord, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	from = min(from, uint64(len(l.records)))
-	to := min(uint64(len(l.records)), from+uint64(max))
-	return append([]ddf.AuditRecord(nil), l.records[from:to]...), nil
-}
-
-func (l *testLog) Head() (ddf.AuditHead, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return ddf.AuditHead{Size: uint64(len(l.records)), Root: l.root}, nil
-}
-
-func (l *testLog) setRefuse(err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.refuse = err
-}
-
-// kinds are those of all records, in order.
-func (l *testLog) kinds() (kinds []string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, r := range l.records {
-		kinds = append(kinds, r.Kind)
-	}
-	return kinds
-}
-
-// text is one record.
-func (l *testLog) text(i int) string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	r := l.records[i]
-	return r.Kind + " " + r.Tenant + " " + r.Detail
-}
-
-func (l *testLog) Sync() error  { return nil }
-func (l *testLog) Close() error { return nil }
-
-// granted is the manager's side of one epoch, without a process.
-type granted struct {
-	*grants
-	fake   *fakeFunction
-	gate   *rpcguard.Gate
-	log    *testLog
-	ledger *ledger.Ledger
-	theirs *net.UnixConn
-
-	stopOnce sync.Once
-	served   chan struct{}
-}
-
-// grant serves the grants of one epoch of a fake function; they are revoked with the
-// test.
-func grant(t *testing.T, limits ledger.Limits) *granted {
-	t.Helper()
-	fake, err := newFakeFunction(fakeWindows, fakeVectors)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, fake.Close()) })
-	g := grantOf(t, limits, fake, iommu.NewSpace(fake.Domain().Ranges()))
-	g.fake = fake
-	return g
-}
-
-// logOf is the log of the two tenants that there are.
-func (g *granted) logOf(tenant string) AuditLog {
-	if tenant == "alice" || tenant == "bob" {
-		return g.log
-	}
-	return nil
-}
-
-// grantOf serves the grants of one epoch of a function that has begun.
-func grantOf(t testing.TB, limits ledger.Limits, f Function, space *iommu.Space) *granted {
-	t.Helper()
-	g := &granted{log: &testLog{}, gate: rpcguard.NewGate(), ledger: ledger.New("test", ledger.NoLimits()), served: make(chan struct{})}
-	account, err := g.ledger.Root().Child("epoch-1", limits)
-	require.NoError(t, err)
-	info := f.Identity()
-	info.Name, info.Epoch = fakeName, 1
-	g.grants, err = newGrants(grantsOf{
-		info: info, function: f, space: space, account: account, audit: g.log, own: g.log,
-		shares: newAuditShares(fakeName, 1<<20, g.log, g.logOf, slog.New(slog.DiscardHandler)), log: slog.New(slog.DiscardHandler),
-	})
-	require.NoError(t, err)
-	ours, fd, err := streamPair()
-	require.NoError(t, err)
-	file := os.NewFile(uintptr(fd), "grant link")
-	c, err := net.FileConn(file)
-	file.Close()
-	require.NoError(t, err)
-	g.theirs = c.(*net.UnixConn)
-	go func() {
-		defer close(g.served)
-		(&grantServer{grants: g.grants, gate: g.gate, log: slog.New(slog.DiscardHandler)}).serve(ours)
-	}()
-	t.Cleanup(func() { g.stop(t) })
-	return g
-}
-
-// stop takes the link down and revokes, as the end of a driver does.
-func (g *granted) stop(t testing.TB) {
-	g.stopOnce.Do(func() {
-		g.gate.Revoke(errGrantsRevoked)
-		<-g.served
-		_, err := g.function.Quiesce()
-		require.NoError(t, err)
-		r := g.revoke(false, nil)
-		require.NoError(t, r.err)
-		if r.kept > 0 { // the test wanted that
-			require.ErrorContains(t, g.ledger.Root().Zero(), "deviceMemory")
-			require.NoError(t, g.salvage())
-		}
-		require.NoError(t, g.ledger.Root().Zero())
-		require.NoError(t, g.ledger.Check())
-	})
-}
-
-func grantTestLimits() ledger.Limits {
-	l := ledger.NoLimits()
-	l[ledger.DeviceMemory] = 16 << 20
-	l[ledger.IOVAEntries] = 512
-	return l
-}
-
-func dialGrants(t testing.TB, g *granted) *ddfrpc.Link {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	link, err := ddfrpc.Dial(ctx, g.theirs)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, link.Close()) })
-	return link
-}
-
-// What a driver holds is what package ddf promises.
+// A driver's grants keep the promises of package ddf.
 func TestGrantsConform(t *testing.T) {
 	ddftest.RunHarness(t, func(t *testing.T) ddftest.Harness {
 		g := grant(t, grantTestLimits())
@@ -281,7 +117,7 @@ func TestWindowsAndVectorsAreRecorded(t *testing.T) {
 	require.EqualValues(t, 1, head.Size, "a record that failed is made later")
 }
 
-// Nothing is granted that is not recorded.
+// Nothing is granted without a record.
 func TestNoGrantWithoutRecord(t *testing.T) {
 	g := grant(t, grantTestLimits())
 	before := g.usage()
@@ -311,7 +147,7 @@ func TestGrantBounds(t *testing.T) {
 	_, err = g.alloc(math.MaxUint64)
 	require.ErrorIs(t, err, gpuerr.Quota)
 
-	// A driver that floods the log is stopped by its share, and by nothing else.
+	// The share of a driver that floods the log stops it, and nothing else does.
 	detail := string(make([]byte, 1000))
 	for err = error(nil); err == nil; {
 		err = set.Audit.Append("flood", detail)
@@ -323,7 +159,7 @@ func TestGrantBounds(t *testing.T) {
 	require.Less(t, head.Size, uint64(2048))
 }
 
-// A driver sees its own records and, of the others, only that they exist.
+// A driver can read its own records, and sees only that the others exist.
 func TestAuditSnapshotHidesOthers(t *testing.T) {
 	g := grant(t, grantTestLimits())
 	set := dialGrants(t, g).GrantSet()
@@ -341,7 +177,7 @@ func TestAuditSnapshotHidesOthers(t *testing.T) {
 	require.Equal(t, "@mock0", records[4].Tenant, "what a driver says is marked as what it says")
 }
 
-// A driver that just goes away leaves nothing charged.
+// A driver that closes its link leaves nothing charged.
 func TestGrantLinkDies(t *testing.T) {
 	g := grant(t, grantTestLimits())
 	link := dialGrants(t, g)
@@ -353,8 +189,7 @@ func TestGrantLinkDies(t *testing.T) {
 	require.NoError(t, b.Free())
 }
 
-// Memory that the IOMMU does not let go of is not given back, and its driver is told
-// and doomed.
+// Memory that the IOMMU does not unmap is not freed. The driver is told, and its epoch ends.
 func TestFreeThatCannotUnmap(t *testing.T) {
 	g := grant(t, grantTestLimits())
 	link := dialGrants(t, g)
@@ -387,8 +222,8 @@ func TestFreeThatCannotUnmap(t *testing.T) {
 	require.NoError(t, b.Free(), "the driver's own mapping")
 }
 
-// Memory that could not be mapped is given back; a domain that was lost meanwhile
-// keeps it.
+// Memory that could not be mapped is freed; if the domain was lost meanwhile, the memory is
+// kept.
 func TestAllocThatCannotMap(t *testing.T) {
 	g := grant(t, grantTestLimits())
 	g.fake.domain.Fail(func(op iommu.Op) error { return unix.ENOMEM })
@@ -402,8 +237,8 @@ func TestAllocThatCannotMap(t *testing.T) {
 	require.NoError(t, g.free(d))
 }
 
-// What a driver drops without a Free is freed by its next request, and not before:
-// a driver that dies drops everything, and its device may be at work still.
+// Memory that a driver drops without a Free is freed by the driver's next request, and not
+// before: a dying driver drops everything, and its device may still be running.
 func TestDroppedMemory(t *testing.T) {
 	g := grant(t, grantTestLimits())
 	d, err := g.alloc(4096)
@@ -413,14 +248,14 @@ func TestDroppedMemory(t *testing.T) {
 	pool := dialGrants(t, g).GrantSet().DMA
 	require.Zero(t, pool.Usage().UsedBytes)
 	require.Empty(t, g.fake.domain.Mappings())
-	g.drop(d) // has gone meanwhile
+	g.drop(d) // freed meanwhile
 	b, err := pool.Alloc(context.Background(), 4096)
 	require.NoError(t, err)
 	require.NoError(t, b.Free())
 }
 
-// A window's descriptor, on real hardware that of the whole device, leaves once: who
-// takes a driver over later cannot ask for another.
+// A window's descriptor, on real hardware that of the whole device, is handed out once: code
+// that takes over a driver later cannot get another one.
 func TestWindowIsMappedOnce(t *testing.T) {
 	g := grant(t, grantTestLimits())
 	conn := rpc.NewConn(rpcguard.NewClientTransport(g.theirs), nil)
@@ -430,7 +265,7 @@ func TestWindowIsMappedOnce(t *testing.T) {
 	grants := schema.DriverGrants(conn.Bootstrap(ctx))
 	defer grants.Release()
 	for i := range 3 {
-		// Asked for anew each time: the window counts, not the capability.
+		// Requested anew each time: the limit is on the window, not on the capability.
 		f, release := grants.Mmio(ctx, nil)
 		defer release()
 		res, err := f.Struct()

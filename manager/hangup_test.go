@@ -28,8 +28,8 @@ func askAndHangUp(t *testing.T, broker *control.Caller, typ control.MsgType, bod
 	}
 }
 
-// A client that hangs up before it is answered leaves nothing in the driver: no descriptor,
-// no charge. Else a tenant could take all descriptors of the driver from everybody.
+// A client that hangs up before the answer leaves nothing in the driver: no descriptor, no
+// charge. Otherwise a tenant could use up all descriptors of the driver.
 func TestHangUpBeforeTheAnswer(t *testing.T) {
 	w := start(t, nil)
 	_, pid := w.driver(1)
@@ -48,7 +48,7 @@ func TestHangUpBeforeTheAnswer(t *testing.T) {
 		before = now
 		return settled
 	}, patience, 100*time.Millisecond)
-	ours := leakcheck.Descriptors() // the manager's among them
+	ours := leakcheck.Descriptors() // with the manager's
 
 	for name, ask := range map[string]struct {
 		typ  control.MsgType
@@ -64,7 +64,7 @@ func TestHangUpBeforeTheAnswer(t *testing.T) {
 		}
 		serve()
 		if !assert.Eventually(t, func() bool {
-			return len(descriptorsOf(t, pid)) <= before && leakcheck.Descriptors() <= ours+manager.AheadDescriptors
+			return len(descriptorsOf(t, pid)) <= before && leakcheck.Descriptors() <= ours+manager.ZeroPoolDescriptors
 		}, patience, 10*time.Millisecond,
 			"%s: there were %d descriptors before", name, before) {
 			t.Fatal(descriptorsOf(t, pid), leakcheck.Descriptors(), ours)

@@ -23,8 +23,8 @@ import (
 	"capgpu/outcome"
 )
 
-// The tests of this file go all the way that a driver of hardware goes: its side of the
-// grant link, the manager's side, vfio, and QEMU's edu function.
+// The tests of this file cover the whole path of a hardware driver: its side of the grant
+// link, the manager's side, vfio, and QEMU's edu function.
 
 // eduFunction claims the first function of CAPGPU_HW and opens it, or skips.
 func eduFunction(t *testing.T) (*vfio.Function, *iommu.Space) {
@@ -79,7 +79,7 @@ func TestHardwareBackendConforms(t *testing.T) {
 	}, edutest.Inapplicable...)
 }
 
-// eduSink hands completions on.
+// eduSink passes completions to the test.
 type eduSink struct {
 	done chan backend.Completion
 	gone chan string
@@ -135,8 +135,8 @@ func TestHardwareEdu(t *testing.T) {
 	}
 	require.Zero(t, d.Counters().Repeats)
 
-	// Memory that the driver had and gave back: the IOMMU refuses, the device says that
-	// it is done, and the job is no success.
+	// Memory that the driver had and freed: the IOMMU refuses, the device reports completion,
+	// and the job fails.
 	b, err := set.DMA.Alloc(t.Context(), 4096)
 	require.NoError(t, err)
 	stale := backend.Span{Host: make([]byte, 64), IOVA: uint64(b.IOVA())}

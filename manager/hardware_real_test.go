@@ -14,8 +14,7 @@ import (
 
 const testFunction = "0000:01:00.0"
 
-// pretended is hardware on a tree like sysfs whose IOMMU group says err to whoever
-// opens it.
+// pretended returns hardware on a tree like sysfs. To open its IOMMU group fails with err.
 func pretended(t *testing.T, tree *pcitest.Tree, dir string, err error) *pciHardware {
 	t.Helper()
 	h := NewHardware(dir, slog.New(slog.NewTextHandler(t.Output(), nil))).(*pciHardware)
@@ -31,13 +30,13 @@ func (h *pciHardware) claims() *pci.Claimer {
 	return h.claimer
 }
 
-// TestHeldFunctionIsNotTaken: what an earlier manager has claimed and somebody still
-// uses is refused, and not given to its former driver under their hands.
+// TestHeldFunctionIsNotTaken: a function that an earlier manager has claimed and a process
+// still uses is refused, and not given back to its former driver.
 func TestHeldFunctionIsNotTaken(t *testing.T) {
 	tree, dir := pcitest.New(t), t.TempDir()
 	tree.Add(pcitest.Function{Address: testFunction, Vendor: 0x10de, Device: 0x2330, Class: 0x030200, Driver: "nvidia", Group: 14})
 	p := DevPolicy().Device.functionOf("gpu0", testFunction)
-	p.Optional = true // nothing is asked of the host
+	p.Optional = true // the host is not checked
 	held := gpuerr.New(gpuerr.Busy, "IOMMU group 14 is held by gpu-service (pid 812)")
 
 	first := pretended(t, tree, dir, held)
@@ -61,7 +60,7 @@ func TestHeldFunctionIsNotTaken(t *testing.T) {
 	require.True(t, second.claims().Claimed(a), "it is not forgotten either")
 }
 
-// TestOneManagerOfAState: a second one does not touch what is the first one's.
+// TestOneManagerOfAState: a second manager does not touch the claims of the first.
 func TestOneManagerOfAState(t *testing.T) {
 	tree, dir := pcitest.New(t), t.TempDir()
 	first := pretended(t, tree, dir, nil)

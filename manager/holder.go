@@ -11,7 +11,7 @@ import (
 //
 // nil is the only driver of an epoch without upgrades.
 type holder struct {
-	// A successor has both, guarded by grants.mu: the memory that existed when it began to
+	// A successor has both, guarded by lentMemory.mu: the memory that existed when it began to
 	// adopt, by address, and the part that it has adopted.
 	there   map[ddf.IOVA]*dmaMemory
 	adopted map[*dmaMemory]struct{}
@@ -23,17 +23,17 @@ func (g *grants) allocFor(h *holder, bytes uint64) (*dmaMemory, error) {
 	if err != nil {
 		return nil, err
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
+	g.lent.mu.Lock()
+	defer g.lent.mu.Unlock()
 	d.holder = h
 	return d, nil
 }
 
 // adopt finds memory that another driver of the epoch holds.
 func (g *grants) adopt(h *holder, iova ddf.IOVA, generation uint64) (*dmaMemory, error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.revoked {
+	g.lent.mu.Lock()
+	defer g.lent.mu.Unlock()
+	if g.lent.revoked {
 		return nil, errGrantsRevoked
 	}
 	if h == nil {
@@ -42,13 +42,13 @@ func (g *grants) adopt(h *holder, iova ddf.IOVA, generation uint64) (*dmaMemory,
 
 	if h.there == nil {
 		h.there, h.adopted = map[ddf.IOVA]*dmaMemory{}, map[*dmaMemory]struct{}{}
-		for d := range g.live.all() {
+		for d := range g.lent.live.all() {
 			h.there[d.iova] = d
 		}
 	}
 
 	d := h.there[iova]
-	if _, twice := h.adopted[d]; d != nil && d.generation == generation && g.live.has(d) && !d.going && d.holder != h && !twice {
+	if _, twice := h.adopted[d]; d != nil && d.generation == generation && g.lent.live.has(d) && !d.going && d.holder != h && !twice {
 		h.adopted[d] = struct{}{}
 		return d, nil
 	}
@@ -66,8 +66,8 @@ func (g *grants) dropOf(h *holder, d *dmaMemory) {
 // letGo notes that a driver frees or has dropped memory, and reports whether the memory is
 // that driver's. From here on no successor can adopt it, because it is about to go.
 func (g *grants) letGo(h *holder, d *dmaMemory) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
+	g.lent.mu.Lock()
+	defer g.lent.mu.Unlock()
 	if d.holder != h {
 		return false
 	}
@@ -78,14 +78,14 @@ func (g *grants) letGo(h *holder, d *dmaMemory) bool {
 // handOver moves all memory of one driver to another, or none: the other must have adopted
 // all of it, except memory that is being freed.
 func (g *grants) handOver(from, to *holder) error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.revoked {
+	g.lent.mu.Lock()
+	defer g.lent.mu.Unlock()
+	if g.lent.revoked {
 		return errGrantsRevoked
 	}
 
 	held := 0
-	for d := range g.live.all() {
+	for d := range g.lent.live.all() {
 		_, known := to.adopted[d]
 		if d.holder != from || d.going && !known {
 			continue

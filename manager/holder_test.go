@@ -8,7 +8,7 @@ import (
 	"capgpu/gpuerr"
 )
 
-// A driver that tells its successor of memory which it gives back does not leave it with
+// A driver that hands over memory which it is freeing does not leave its successor with
 // addresses that the next allocation gets, too.
 func TestSuccessorGetsNothingThatGoes(t *testing.T) {
 	g := grant(t, grantTestLimits())
@@ -35,7 +35,7 @@ func TestSuccessorGetsNothingThatGoes(t *testing.T) {
 	_, err = g.adopt(next, kept.iova, kept.generation)
 	require.NoError(t, err)
 	late := lend()
-	g.dropOf(nil, late) // after its successor has looked: goes by itself
+	g.dropOf(nil, late) // after its successor has looked: it is freed by itself
 	require.NoError(t, g.handOver(nil, next))
 	require.False(t, g.letGo(nil, kept), "the successor's")
 	g.dropOf(nil, kept)

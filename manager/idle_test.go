@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A watch ends once, when nothing has been busy for the time, and not before.
+// A watch ends its object once, after the idle time, and not before.
 func TestIdleWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began, ended := time.Now(), time.Duration(0)
@@ -22,7 +22,7 @@ func TestIdleWatch(t *testing.T) {
 		time.Sleep(time.Hour)
 		w.done()
 		time.Sleep(30 * time.Second)
-		w.begin() // takes no time, and counts
+		w.begin() // a short activity counts
 		w.done()
 		time.Sleep(time.Hour)
 		synctest.Wait()
@@ -41,7 +41,7 @@ func TestIdleWatch(t *testing.T) {
 	})
 }
 
-// What a connection holds ends for it when its driver says so, or is gone.
+// A session ends for its connection when its driver says so or is gone.
 func TestOpenSessionsEndWhatIsHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ended atomic.Bool

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mappingsIn sums up what the records of a log tell of memory.
+// mappingsIn sums up the mappings in the records of a log.
 func mappingsIn(t *testing.T, l *testLog) (sum mappings, records int) {
 	t.Helper()
 	l.mu.Lock()
@@ -42,8 +42,8 @@ func mappingsIn(t *testing.T, l *testLog) (sum mappings, records int) {
 	return sum, records
 }
 
-// What is freed is free, whether or not the log takes the record: a driver that
-// was told otherwise would take the device for lost.
+// Freed memory is free whether or not the log takes the record: a driver with an error from
+// Free would give up the device.
 func TestFreeWithoutRecord(t *testing.T) {
 	g := grant(t, grantTestLimits())
 	before := g.usage()
@@ -56,7 +56,7 @@ func TestFreeWithoutRecord(t *testing.T) {
 	_, err = g.alloc(4096)
 	require.ErrorContains(t, err, "nothing is granted")
 
-	// The log recovers, and has it all in the end.
+	// The log recovers, and has all records in the end.
 	g.log.setRefuse(nil)
 	g.stop(t)
 	sum, _ := mappingsIn(t, g.log)
@@ -64,7 +64,7 @@ func TestFreeWithoutRecord(t *testing.T) {
 	require.EqualValues(t, 1, sum.unmaps)
 }
 
-// Any number of mappings makes few records, and every one is in them.
+// Any number of mappings makes few records, and every mapping is in one.
 func TestMappingsAreAllRecorded(t *testing.T) {
 	g := grant(t, grantTestLimits())
 	const rounds = 5000
@@ -98,7 +98,7 @@ func TestJournalRate(t *testing.T) {
 		require.EqualValues(t, recordBurst+10, sum.maps)
 		require.EqualValues(t, recordBurst+10, sum.last)
 
-		// A log that refuses the summary refuses what comes then; nothing is lost.
+		// A log that refuses the summary refuses later mappings; nothing is lost.
 		for mapOne(1000) == nil {
 			log.setRefuse(unix.ENOSPC)
 		}

@@ -21,8 +21,8 @@ import (
 	"capgpu/manager"
 )
 
-// lies are drivers that do not behave. Each is a process of this test binary,
-// started by the manager with "lie NAME"; it ends with its links or a signal.
+// lies are drivers that misbehave. Each is a process of this test binary, started by the
+// manager with "lie NAME"; it ends with its links or by a signal.
 var lies = map[string]func(supervision *control.Conn, grants *net.UnixConn) error{
 	"garbage on the supervision link": func(c *control.Conn, _ *net.UnixConn) error {
 		raw, err := c.SyscallConn()
@@ -187,7 +187,7 @@ func hang() error {
 	return nil
 }
 
-// obey answers everything with nothing.
+// obey answers every request with an empty body.
 func obey(_ context.Context, m *control.Message) *control.Message {
 	m.CloseFDs()
 	return control.NewReply(m, nil)
@@ -217,7 +217,7 @@ func lie(name string) int {
 	return 3
 }
 
-// lied starts a manager on such a driver, which gets one chance.
+// lied starts a manager on such a driver, which is started once.
 func lied(t *testing.T, name string, change ...func(*manager.Config)) *world {
 	self, err := os.Executable()
 	require.NoError(t, err)
@@ -262,7 +262,7 @@ func TestLiarsEndWedged(t *testing.T) {
 
 func TestLiarIsBounded(t *testing.T) {
 	w := lied(t, "all the memory there is", func(c *manager.Config) {
-		// The next one comes late, so that what is left of the first is seen.
+		// The next one comes late, so that the rest of the first is visible.
 		c.Policy.Device.Respawn.FirstDelay, c.Policy.Device.Respawn.MaxDelay = time.Minute, time.Minute
 	})
 	c := w.dial("default")
@@ -289,7 +289,7 @@ func TestLiarReadyAgain(t *testing.T) {
 	w.driver(1)
 	s, err := w.dial("default").Open(within(t), 0)
 	require.NoError(t, err)
-	s.Close(within(t)) // of a socket that nobody serves
+	s.Close(within(t)) // of a socket that no process serves
 }
 
 // A driver that refuses limits may still work: sessions bring them again.
@@ -301,7 +301,7 @@ func TestLiarWithoutLimits(t *testing.T) {
 	s.Close(within(t))
 }
 
-// What a driver says of sessions changes the records of their end and no more.
+// A driver's claims about sessions change the records of their end and no more.
 func TestLiarAboutSessions(t *testing.T) {
 	w := lied(t, "the end of sessions that are not")
 	_, pid := w.driver(1)
@@ -313,7 +313,7 @@ func TestLiarAboutSessions(t *testing.T) {
 	s.Close(within(t))
 }
 
-// No word of a driver reaches a terminal as anything but text.
+// Text of a driver reaches a terminal as plain text only.
 func TestLiarWritesNoEscapes(t *testing.T) {
 	w := lied(t, "escape sequences for a terminal", func(c *manager.Config) {
 		c.Policy.Device.Respawn.FirstDelay, c.Policy.Device.Respawn.MaxDelay = time.Minute, time.Minute

@@ -17,7 +17,7 @@ import (
 	"capgpu/ledger"
 )
 
-// Limits that change while a new driver is being told of the old ones reach it.
+// Limits that change while a new driver gets the old ones reach it.
 func TestLimitsChangeBeforeReady(t *testing.T) {
 	const patience = 10 * time.Second
 	var policy atomic.Pointer[Tenant]
@@ -62,9 +62,10 @@ func TestLimitsChangeBeforeReady(t *testing.T) {
 	d := &device{
 		function: &removable{},
 		cfg:      &Config{Policy: DevPolicy(), ReadyTimeout: patience, PingTimeout: patience},
-		log:      slog.New(slog.DiscardHandler), say: func(string, ...any) {}, audit: &testLog{}, host: &testLog{}, board: newStateBoard(),
+		log:      slog.New(slog.DiscardHandler), say: func(string, ...any) {}, board: newStateBoard(),
 		tenants: func() []*Tenant { return []*Tenant{policy.Load()} },
 	}
+	d.logs.device, d.logs.host = &testLog{}, &testLog{}
 	l.ready <- control.ReadyRequest{Epoch: 1}
 	require.NoError(t, d.awaitReady(context.Background(), l))
 	s, _ := d.board.get()
@@ -100,8 +101,8 @@ func TestOpenSessions(t *testing.T) {
 	require.Zero(t, total)
 
 	sessions = newOpenSessions()
-	// The driver's own record never comes before the manager's; of a session that was
-	// refused there is none.
+	// The driver's own record never comes before the manager's; a refused session has no
+	// record.
 	sessions.ask(5, func() error { recorded++; return nil })
 	sessions.ask(6, func() error { recorded++; return nil })
 	sessions.observe("session.open", "tenant=a session=5 attach=5 parent=0")
@@ -110,7 +111,7 @@ func TestOpenSessions(t *testing.T) {
 	sessions.end(6)
 	require.Equal(t, 5, recorded)
 	for i := range uint64(2 * maxOpenSessions) {
-		if err := attach(i+10, "a"); i < maxOpenSessions-1 { // one is there
+		if err := attach(i+10, "a"); i < maxOpenSessions-1 { // one exists
 			require.NoError(t, err)
 		} else {
 			require.ErrorIs(t, err, errTooManyOpen, "it could not be ended")

@@ -20,7 +20,7 @@ import (
 	"capgpu/manager"
 )
 
-// programs is where the programs that the tests start are built.
+// programs is the folder of the programs that the tests start.
 var programs string
 
 func TestMain(m *testing.M) {
@@ -125,7 +125,7 @@ func (l *memoryLog) kinds() map[string]int {
 	return n
 }
 
-// texts are the details of all records.
+// texts returns the details of all records.
 func (l *memoryLog) texts() (all []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -135,7 +135,7 @@ func (l *memoryLog) texts() (all []string) {
 	return all
 }
 
-// patience is how long a test waits for what must happen.
+// patience is how long a test waits for an event.
 const patience = 20 * time.Second
 
 // world is a running manager.
@@ -143,9 +143,9 @@ type world struct {
 	*manager.Manager
 	t      *testing.T
 	log    *memoryLog      // unless Config.Audit was changed
-	policy *manager.Policy // that was given last
+	policy *manager.Policy // that was set last
 
-	expectRemains string // what Close says that it left behind
+	expectRemains string // text of the remains that Close reports
 
 	mu    sync.Mutex
 	lines []string
@@ -174,8 +174,8 @@ func start(t *testing.T, change func(*manager.Config)) *world {
 	return w
 }
 
-// strictHandler fails the test with what the manager logs as an error: what is
-// said to a person is at most a warning.
+// strictHandler fails the test when the manager logs an error. Messages to a person are at
+// most warnings.
 type strictHandler struct {
 	slog.Handler
 	t *testing.T
@@ -192,7 +192,7 @@ func (h *strictHandler) WithAttrs(a []slog.Attr) slog.Handler {
 	return &strictHandler{Handler: h.Handler.WithAttrs(a), t: h.t}
 }
 
-// shortDir is a folder whose path leaves room for a socket's name.
+// shortDir returns a folder with a path short enough for a socket's name.
 func shortDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "cg")
@@ -218,7 +218,7 @@ func (w *world) say(line string) {
 	w.lines = append(w.lines, line)
 }
 
-// within is a context that ends long after everything that must happen.
+// within returns a context that ends long after every expected event.
 func within(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -226,7 +226,7 @@ func within(t *testing.T) context.Context {
 	return ctx
 }
 
-// dial connects a client that is closed with the test.
+// dial connects a client, which is closed at the end of the test.
 func (w *world) dial(tenant string) *client.Conn {
 	w.t.Helper()
 	c, err := client.Dial(within(w.t), w.SocketPath(tenant))
@@ -252,7 +252,7 @@ func (w *world) driver(least uint64) (epoch uint64, pid int) {
 	return epoch, pid
 }
 
-// held is what is charged of a class now.
+// held returns the current charge of a class.
 func (w *world) held(c ledger.Class) uint64 {
 	for _, e := range w.Usage() {
 		if e.Class == c {

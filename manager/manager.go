@@ -119,34 +119,44 @@ func (c *Config) programs() []program {
 
 // Manager is a running device-manager.
 type Manager struct {
-	cfg            Config
-	log            *slog.Logger
-	audit          AuditLog // of the host
-	iommu          AuditLog // of the IOMMU's events, for all functions
-	ledger         *ledger.Ledger
-	dir            *runDir
-	jailer         *sandbox.Jailer
-	spawner        *spawner // of drivers
-	gates          *gatePool
-	devices        []*device   // by index; set before clients are served
-	faults         *faultWatch // nil: no faults are reported
-	admin          *adminServer
-	unclearLimiter *rateLimiter // limits records of faults that may be of several functions
+	cfg     Config
+	log     *slog.Logger
+	audit   AuditLog // of the host
+	iommu   AuditLog // of the IOMMU's events, for all functions
+	ledger  *ledger.Ledger
+	dir     *runDir
+	jailer  *sandbox.Jailer
+	spawner *spawner // of drivers
+	gates   *gatePool
+	devices []*device // by index; set before clients are served
+	admin   *adminServer
 
 	reconcile *reconciler // of DMA memory
 
+	faults struct {
+		watch   *faultWatch  // nil: no faults are reported
+		unclear *rateLimiter // of records of faults that may be of several functions
+	}
+
+	served servedTenants
+
+	reload struct {
+		turn   turnstile       // held by one Reload, Plan or Close
+		ctx    context.Context // ended by Close: a waiting Reload ends
+		cancel context.CancelFunc
+	}
+
+	closeOnce sync.Once
+	closeErr  error
+}
+
+// servedTenants are the tenants of a Manager.
+type servedTenants struct {
 	mu sync.Mutex
 	// +checklocks:mu
 	tenants []*tenantServer // in the policy's order
 	// +checklocks:mu
 	leaving []*tenantServer // removed by the policy, and not ended yet
-
-	changing turnstile       // held by one Reload, Plan or Close
-	open     context.Context // ended by Close: a waiting Reload ends
-	shut     context.CancelFunc
-
-	closeOnce sync.Once
-	closeErr  error
 }
 
 // Start takes the run directory, opens the sockets and starts the driver. It returns once
@@ -166,9 +176,10 @@ func Start(cfg Config) (_ *Manager, err error) {
 		return nil, err
 	}
 
-	m := &Manager{cfg: cfg, log: cfg.Log, audit: cfg.Audit, ledger: ledger.New("manager", ledger.NoLimits()), unclearLimiter: newRateLimiter(faultBurst, faultInterval, time.Now())}
-	m.changing = newTurnstile(1)
-	m.open, m.shut = context.WithCancel(context.Background())
+	m := &Manager{cfg: cfg, log: cfg.Log, audit: cfg.Audit, ledger: ledger.New("manager", ledger.NoLimits())}
+	m.faults.unclear = newRateLimiter(faultBurst, faultInterval, time.Now())
+	m.reload.turn = newTurnstile(1)
+	m.reload.ctx, m.reload.cancel = context.WithCancel(context.Background())
 	if m.dir, err = openRunDir(cfg.RunDir); err != nil {
 		return nil, err
 	}
@@ -219,7 +230,7 @@ func Start(cfg Config) (_ *Manager, err error) {
 
 	crashpoint.Here("manager.start.sockets")
 	for _, d := range m.devices {
-		d.faults = m.faults
+		d.faults.watch = m.faults.watch
 		d.start()
 	}
 
@@ -252,8 +263,8 @@ func (m *Manager) Close(ctx context.Context) error {
 
 func (m *Manager) close(ctx context.Context) error {
 	m.say("stopping")
-	m.shut()
-	_ = m.changing.enter(context.Background()) // a running reload has ended by then
+	m.reload.cancel()
+	_ = m.reload.turn.enter(context.Background()) // a running reload has ended by then
 	tenants := m.servers()
 	crashpoint.Here("manager.stop.begun")
 	var errs []error
@@ -262,7 +273,7 @@ func (m *Manager) close(ctx context.Context) error {
 	}
 
 	crashpoint.Here("manager.stop.refused")
-	errs = append(errs, m.closeDevices(ctx), m.faults.Close(), m.admin.Close())
+	errs = append(errs, m.closeDevices(ctx), m.faults.watch.Close(), m.admin.Close())
 	crashpoint.Here("manager.stop.devices")
 	for _, t := range tenants {
 		t.cancel(errStopping)
@@ -324,9 +335,9 @@ func (m *Manager) Tenants() (names []string) {
 
 // tenantLog returns the log of a tenant that may use a device, or is losing it now; or nil.
 func (m *Manager) tenantLog(device, tenant string) AuditLog {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, t := range slices.Concat(m.tenants, m.leaving) {
+	m.served.mu.Lock()
+	defer m.served.mu.Unlock()
+	for _, t := range slices.Concat(m.served.tenants, m.served.leaving) {
 		if p := t.policy(); p.Name == tenant && p.mayUse(device) {
 			return t.audit
 		}

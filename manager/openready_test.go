@@ -11,8 +11,8 @@ import (
 	"capgpu/gpuerr"
 )
 
-// OpenReady waits as long as it is asked to, takes a place among those who wait, and opens
-// the session as soon as the device can be had.
+// OpenReady waits up to the requested time, occupies one of the places for waiters, and opens
+// the session as soon as the device is available.
 func TestOpenReady(t *testing.T) {
 	w := start(t, nil)
 	a := w.admin()
@@ -46,8 +46,8 @@ func TestOpenReady(t *testing.T) {
 	require.NoError(t, s.Close(within(t)))
 }
 
-// A driver that has lost its device says so until it ends: whoever waits for a driver waits
-// for the next one, and is told what became of that.
+// A driver that has lost its device says so until it ends. A client that waits for a driver
+// waits for the next one, and learns its fate.
 func TestOpenReadyOfALostDevice(t *testing.T) {
 	w := lied(t, "its device is lost")
 	w.driver(1)

@@ -210,7 +210,7 @@ func (r *recordOnce) do(record func() error) error {
 // recordGrant records a window or a vector before the driver holds it.
 func (g *grants) recordGrant(r *recordOnce, kind, format string, args ...any) error {
 	return r.do(func() error {
-		_, err := g.audit.Append(kind, "", g.tag()+" "+fmt.Sprintf(format, args...))
+		_, err := g.logs.device.Append(kind, "", g.tag()+" "+fmt.Sprintf(format, args...))
 		if err != nil {
 			return errNotRecorded(err)
 		}

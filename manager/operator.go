@@ -33,10 +33,10 @@ func (d *device) order(ctx context.Context, what control.MsgType, force bool) (c
 			return control.UpgradeReply{}, err
 		}
 		select {
-		case d.asks <- a:
+		case d.requests.operator <- a:
 			taken = true
 		case <-changed: // the driver may be gone for good
-		case <-d.done:
+		case <-d.supervision.done:
 			return control.UpgradeReply{}, gpuerr.New(gpuerr.DeviceLost, "device %s gets no driver any more", d.name)
 		case <-ctx.Done():
 			return control.UpgradeReply{}, gpuerr.New(gpuerr.Busy, "device %s has no driver that could be asked now, or another upgrade is under way", d.name)
@@ -46,7 +46,7 @@ func (d *device) order(ctx context.Context, what control.MsgType, force bool) (c
 	select {
 	case r := <-a.done:
 		return r.reply, r.err
-	case <-d.done:
+	case <-d.supervision.done:
 		return control.UpgradeReply{}, gpuerr.New(gpuerr.DeviceLost, "device %s was stopped meanwhile", d.name)
 	case <-ctx.Done(): // it is done and recorded all the same
 		return control.UpgradeReply{}, ctx.Err()
@@ -58,7 +58,7 @@ func (d *device) order(ctx context.Context, what control.MsgType, force bool) (c
 func (d *device) orderAbsent(suspend bool) bool {
 	absent, changed := d.board.suspendAbsent(suspend)
 	if changed {
-		d.recordSuspension(suspend, d.epoch.Load())
+		d.recordSuspension(suspend, d.drivers.epoch.Load())
 	}
 	return absent
 }
@@ -91,7 +91,7 @@ func (d *device) attendDriver(ctx context.Context, l *driverLink) (*ask, error) 
 	select {
 	case err := <-over:
 		return nil, d.driverOver(ctx, err)
-	case a := <-d.asks:
+	case a := <-d.requests.operator:
 		stop()
 		if err := <-over; ctx.Err() != nil || !errors.Is(err, context.Canceled) {
 			a.done <- asked{err: gpuerr.New(gpuerr.Busy, "the driver of %s was lost just now: %v", d.name, err)}

@@ -51,7 +51,7 @@ func newLineLog() (*lineLines, *PacedLog) {
 	return to, NewPacedLog(lineLog{shared: to})
 }
 
-// A flood of one cause is some lines and counts that add up; other causes are heard.
+// A flood of one cause makes a few lines, and counts that add up; lines of other causes pass.
 func TestPacedLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		to, paced := newLineLog()
@@ -88,7 +88,7 @@ func TestPacedLog(t *testing.T) {
 	})
 }
 
-// All gates of a tenant have one pace: a stream that ends its gate is one line of it.
+// All gates of a tenant share one limit: a stream that ends its gate is one line of it.
 func TestGatesArePacedTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		to, paced := newLineLog()
@@ -96,7 +96,7 @@ func TestGatesArePacedTogether(t *testing.T) {
 		for pid := range 500 {
 			tenant.With("process", "gate", "pid", pid).Info("said", "line", "gate ended")
 		}
-		for pid := range 500 { // as ownedHandler tells it
+		for pid := range 500 { // as ownedHandler logs it
 			slog.New(paced).With("process", "gate", "pid", pid).Info("said", "line", "gate ended", "tenant", "b", "uid", 6)
 		}
 		for pid := range 500 {
@@ -112,7 +112,7 @@ func TestGatesArePacedTogether(t *testing.T) {
 	})
 }
 
-// Nobody has more lines by being many: a user with 65,536 numbers, say.
+// A peer does not get more lines by being many: a user with 65,536 numbers, say.
 func TestPacedLogForgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		to, paced := newLineLog()
@@ -147,7 +147,7 @@ func TestPacedLogForgets(t *testing.T) {
 	})
 }
 
-// countOf is the count of a line that tells of others, or 0.
+// countOf returns the count of a line about suppressed lines, or 0.
 func countOf(line string) int {
 	for i := range line {
 		var n int

@@ -11,8 +11,8 @@ import (
 	"capgpu/gpuerr"
 )
 
-// What clients make a driver do in parallel never makes a Free fail: the driver
-// would have to give its device up.
+// Parallel work that clients cause in a driver never makes a Free fail: the driver would have
+// to give up its device.
 func TestParallelAllocAndFree(t *testing.T) {
 	g := grant(t, grantTestLimits())
 	link := dialGrants(t, g)
@@ -26,7 +26,7 @@ func TestParallelAllocAndFree(t *testing.T) {
 		working.Go(func() {
 			for i := range rounds {
 				giveUp, cancel := context.WithCancel(ctx)
-				if c%3 == 0 && i%4 == 0 { // what is given up here still runs over there
+				if c%3 == 0 && i%4 == 0 { // given up here, and still running there
 					time.AfterFunc(time.Duration(i)*20*time.Microsecond, cancel)
 				}
 				b, err := pool.Alloc(giveUp, 64<<10)

@@ -12,8 +12,8 @@ import (
 	"capgpu/manager"
 )
 
-// An operator is told what a file would change, and nothing does. A file that is refused is
-// refused with the same words as by a start.
+// An operator learns which changes a file would make, and none is made. A file is refused
+// with the same error as at a start.
 func TestPlan(t *testing.T) {
 	w := start(t, func(c *manager.Config) { c.Policy.Device.Respawn = manager.DevPolicy().Device.Respawn })
 	s := w.open(w.dial("limited"))

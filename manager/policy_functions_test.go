@@ -33,7 +33,7 @@ func TestPolicyExampleOfFunctions(t *testing.T) {
 	require.False(t, p.Tenant("lab").mayUse("gpu0"))
 }
 
-// A policy without functions is of the fake one, whatever device says.
+// A policy without functions has the fake one, with any values of device.
 func TestFakePolicy(t *testing.T) {
 	p, err := ParsePolicy([]byte(`{"device": {"memory": "2MiB"}, "tenants": [{"name": "a", "allowedUids": "any", "devices": ["mock0"]}]}`))
 	require.NoError(t, err)
@@ -50,7 +50,7 @@ func TestFakePolicy(t *testing.T) {
 	require.Empty(t, p.named())
 }
 
-// Functions inherit from device wherever it stands in the file.
+// Functions inherit from device, wherever it stands in the file.
 func TestFunctionsInherit(t *testing.T) {
 	p, err := ParsePolicy([]byte(`{"functions": [{"address": "0000:01:00.0"}], "tenants": [{"name": "a", "allowedUids": "any"}], "device": {"memory": "3MiB", "hugePages": true, "interruptLimit": 7}}`))
 	require.NoError(t, err)

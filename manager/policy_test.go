@@ -119,8 +119,8 @@ func FuzzParsePolicy(f *testing.F) {
 	})
 }
 
-// docs/policy.md names every field that the parser takes: what the parser offers
-// instead of an unknown field must be in it.
+// docs/policy.md names every field that the parser accepts: the field that the parser
+// suggests for an unknown one must be in it.
 func TestPolicyDocument(t *testing.T) {
 	doc, err := os.ReadFile("../docs/policy.md")
 	require.NoError(t, err)
@@ -138,8 +138,8 @@ func TestPolicyDocument(t *testing.T) {
 	}
 }
 
-// A driver of one's own may have any program, for those who may use its function; those of
-// ours have theirs.
+// A function with a driver of its own may have any program, for the tenants that may use it;
+// the shipped drivers have theirs.
 func TestProgramsByDriver(t *testing.T) {
 	const head = `{"functions": [{"address": "0000:01:00.0", "name": "ours"}, {"address": "0000:02:00.0", "name": "own", "driver": "/opt/driver"}], "tenants": [{"name": "a", "allowedUids": "any", `
 	for in, ok := range map[string]bool{
@@ -153,8 +153,8 @@ func TestProgramsByDriver(t *testing.T) {
 	}
 }
 
-// Functions may hold no more than the host has, and of what is set aside for huge pages
-// only those that take huge pages.
+// Functions may hold no more than the host's memory, and only functions with huge pages may
+// hold memory that is reserved for these.
 func TestMemoryOfTheHost(t *testing.T) {
 	h, err := parseMemory([]byte("MemTotal:        8388608 kB\nMemFree: 1 kB\nHugePages_Total:    1024\nHugepagesize:       2048 kB\nHugetlb:         2097152 kB\n"))
 	require.NoError(t, err)

@@ -62,7 +62,7 @@ func (d *device) spawnDriver() (*driverProcess, error) {
 	}
 
 	epoch := new(atomic.Uint64)
-	c, err := d.spawner.start(d.log, "driver", d.confineDriver(epoch), from.path, from.args, superFile, grantFile)
+	c, err := d.drivers.spawner.start(d.log, "driver", d.confineDriver(epoch), from.path, from.args, superFile, grantFile)
 	if err != nil {
 		return nil, errors.Join(err, conn.Close(), grantOurs.Close())
 	}
@@ -118,7 +118,7 @@ func awaitBytes(c *net.UnixConn) error {
 // startDriver makes the driver of an epoch from the standby, or from a process that it
 // spawns. Grants are served at once; ready tells when the driver can take sessions.
 func (d *device) startDriver(ctx context.Context, g *grants, desk *faultDesk) (*driverLink, error) {
-	p := d.standby.take(ctx)
+	p := d.drivers.standby.take(ctx)
 	if p == nil {
 		var err error
 		if p, err = d.spawnDriver(); err != nil {

@@ -67,9 +67,9 @@ func (g *grants) dispose(d *dmaMemory) error {
 	}
 
 	g.log.Warn("somebody who has this memory holds a lock of it: it stays charged until then", "iova", uint64(d.iova), "bytes", d.bytes)
-	g.mu.Lock()
-	g.lingering++
-	g.mu.Unlock()
+	g.lent.mu.Lock()
+	g.lent.lingering++
+	g.lent.mu.Unlock()
 	go g.runLinger(d, done)
 	return nil
 }
@@ -77,9 +77,9 @@ func (g *grants) dispose(d *dmaMemory) error {
 // punchPatience is how long dispose waits for a punch. It halves with each memory that
 // lingers, so that all waits together are at most two graces.
 func (g *grants) punchPatience() time.Duration {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return punchGrace >> min(g.lingering, 10)
+	g.lent.mu.Lock()
+	defer g.lent.mu.Unlock()
+	return punchGrace >> min(g.lent.lingering, 10)
 }
 
 // runLinger waits for a punch without a limit. It punches once more, because dispose has
@@ -87,10 +87,10 @@ func (g *grants) punchPatience() time.Duration {
 // account.
 func (g *grants) runLinger(d *dmaMemory, done <-chan error) {
 	err := errors.Join(<-done, <-g.punch(d), d.close())
-	g.mu.Lock()
-	g.lingering--
-	last := g.lingering == 0 && g.closeLater
-	g.mu.Unlock()
+	g.lent.mu.Lock()
+	g.lent.lingering--
+	last := g.lent.lingering == 0 && g.lent.closeLater
+	g.lent.mu.Unlock()
 	if last {
 		err = errors.Join(err, g.account.Close())
 	}
@@ -102,10 +102,10 @@ func (g *grants) runLinger(d *dmaMemory, done <-chan error) {
 // closeAccount closes the account of the epoch, or leaves that to the last memory that
 // lingers.
 func (g *grants) closeAccount() (lingering int, err error) {
-	g.mu.Lock()
-	lingering = g.lingering
-	g.closeLater = lingering > 0
-	g.mu.Unlock()
+	g.lent.mu.Lock()
+	lingering = g.lent.lingering
+	g.lent.closeLater = lingering > 0
+	g.lent.mu.Unlock()
 	if lingering > 0 {
 		return lingering, nil
 	}

@@ -13,7 +13,7 @@ import (
 	"capgpu/ledger"
 )
 
-// heldMemory is a driver with a buffer full of data, whose pages cannot be punched out
+// heldMemory returns a driver with a buffer full of data. Its pages cannot be punched out
 // before letGo.
 func heldMemory(t *testing.T) (g *granted, b ddf.DMABuffer, client []byte, letGo func()) {
 	t.Helper()
@@ -37,7 +37,7 @@ func heldMemory(t *testing.T) (g *granted, b ddf.DMABuffer, client []byte, letGo
 	return g, b, client, func() { close(hold) }
 }
 
-// Who keeps memory from being punched keeps neither its driver waiting nor the data.
+// A process that blocks a punch delays no driver, and cannot keep the data.
 func TestHeldMemoryIsFreed(t *testing.T) {
 	g, b, client, letGo := heldMemory(t)
 	require.NoError(t, b.Free())
@@ -49,8 +49,8 @@ func TestHeldMemoryIsFreed(t *testing.T) {
 	require.Eventually(t, func() bool { return g.usage().UsedBytes == 0 }, 10*time.Second, time.Millisecond)
 }
 
-// What was punched before somebody held the rest is written over with that, and is back with
-// the host, too, when its charge is.
+// If a punch is blocked in the middle, the punched part is overwritten with the rest, and its
+// pages are free, too, when its charge is.
 func TestHeldInTheMidst(t *testing.T) {
 	g, b, _, _ := heldMemory(t)
 	fd, hold := -1, make(chan struct{})
@@ -77,7 +77,8 @@ func TestHeldInTheMidst(t *testing.T) {
 	require.NoError(t, unix.Close(fd))
 }
 
-// The end of a driver does not wait for it either, and the books close when it is back.
+// The end of a driver does not wait for it either, and its account closes when the memory is
+// free.
 func TestHeldMemoryIsRevoked(t *testing.T) {
 	g, b, client, letGo := heldMemory(t)
 	g.stopOnce.Do(func() {})
@@ -95,13 +96,13 @@ func TestHeldMemoryIsRevoked(t *testing.T) {
 	require.NoError(t, b.Free())
 }
 
-// The more is held, the less is waited for.
+// With more lingering memory, a punch is waited for less.
 func TestPunchPatience(t *testing.T) {
 	g := &grants{}
 	total := time.Duration(0)
 	for range 1000 {
 		total += g.punchPatience()
-		g.lingering++
+		g.lent.lingering++
 	}
 	require.LessOrEqual(t, total, 4*punchGrace)
 }
@@ -129,7 +130,7 @@ func TestHugePagesAreAskedFor(t *testing.T) {
 	}
 	for _, huge := range []bool{false, true} {
 		g := grant(t, grantTestLimits())
-		g.huge = huge
+		g.hugePages.allowed = huge
 		d, err := g.alloc(shm.HugeBytes)
 		require.NoError(t, err)
 		require.Equal(t, huge, d.memory.Granule() == shm.HugeBytes)

@@ -32,8 +32,8 @@ func TestRateLimiter(t *testing.T) {
 	require.EqualValues(t, 1, p.takeSuppressed())
 }
 
-// A client that has one gate after the other killed is recorded now and then, and
-// counted.
+// The violations of a client that gets one gate after the other killed are recorded at a
+// limited rate, and counted.
 func TestViolationsArePaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &testLog{}

@@ -13,7 +13,7 @@ import (
 	"capgpu/internal/shm"
 )
 
-// backed is memory with all its pages.
+// backed returns memory with all its pages.
 func backed(t *testing.T, bytes uint64) *shm.Memory {
 	t.Helper()
 	m, err := shm.Create("test", bytes)
@@ -24,8 +24,8 @@ func backed(t *testing.T, bytes uint64) *shm.Memory {
 	return m
 }
 
-// What is behind is behind, with its own thread and nobody else's; and not with the first one
-// of the process.
+// Background work runs on a thread of lower priority, which no other work gets, and never on
+// the first thread of the process.
 func TestBackground(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -50,7 +50,7 @@ func TestBackground(t *testing.T) {
 		want = &copied
 		if !first {
 			want.Nice = min(before.Nice+reclaimNice, lastNice)
-			if before.Runtime != 0 { // else this kernel tells no slice
+			if before.Runtime != 0 { // else this kernel reports no slice
 				want.Runtime = uint64(reclaimSlice)
 			}
 		}
@@ -61,7 +61,7 @@ func TestBackground(t *testing.T) {
 	require.Equal(t, before, after)
 }
 
-// Several who punch the same memory punch each piece once, and all of it.
+// Several threads that punch the same memory punch each piece once, and all of it.
 func TestPunchingTogether(t *testing.T) {
 	bytes := 9*pagesPiece + shm.PageBytes
 	m := backed(t, bytes)
@@ -81,10 +81,10 @@ func TestPunchingTogether(t *testing.T) {
 	require.Equal(t, 10, sum)
 }
 
-// An error ends it for all of them.
+// An error ends the punch for all of them.
 func TestPunchingFails(t *testing.T) {
 	m := backed(t, pagesPiece)
-	p := newPunching(m, 100*pagesPiece) // more than there is
+	p := newPunching(m, 100*pagesPiece) // more than the memory has
 	rests := 0
 	p.run(func() { rests++ })
 	require.Error(t, p.wait())
@@ -92,12 +92,12 @@ func TestPunchingFails(t *testing.T) {
 	p.run(func() { t.Error("it goes on") })
 }
 
-// Memory comes back although those who are behind never have the processor: after a time, and
-// at once where somebody is in a hurry. When they have it at last the memory is not theirs.
+// Memory is freed even if the background threads never get the processor: after a time, and
+// at once if hurry is closed. When they get it in the end they do not touch the memory.
 func TestPunchedThoughNeverScheduled(t *testing.T) {
 	for _, test := range []struct {
 		name   string
-		before int           // pieces that are done before they are not scheduled any more
+		before int           // pieces that are done before the threads stop getting the processor
 		hurry  time.Duration // 0: never
 		after  time.Duration
 	}{
@@ -138,7 +138,7 @@ func TestPunchedThoughNeverScheduled(t *testing.T) {
 	}
 }
 
-// Where they have it nobody waits for anything else, and small memory is not worth a thread.
+// If they get it, the caller does nothing itself, and small memory gets no thread.
 func TestPunchInBackground(t *testing.T) {
 	for _, bytes := range []uint64{shm.PageBytes, reclaimMinBytes - shm.PageBytes, reclaimMinBytes, 3*pagesPiece + reclaimMinBytes} {
 		m := backed(t, bytes)
@@ -152,7 +152,8 @@ func TestPunchInBackground(t *testing.T) {
 	require.Zero(t, blocks(t, m))
 }
 
-// When a driver is dead the next one waits for its memory, which then goes before others.
+// When a driver is dead the next one waits for its memory, which is then freed in the
+// foreground.
 func TestDeadDriversMemoryIsInAHurry(t *testing.T) {
 	g := grant(t, grantTestLimits())
 	select {

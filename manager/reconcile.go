@@ -64,6 +64,30 @@ type reconciler struct {
 	cancel context.CancelFunc
 	done   chan struct{} // closed when runReconcile has returned; nil if it does not run
 
+	watched watchedDrivers
+
+	operations, mismatches, lost atomic.Uint64
+
+	// Only runReconcile uses match.
+	match struct {
+		events     []trace.Event // that belong to no operation so far
+		overrun    uint64        // events beyond maxEvents
+		accounts   map[*opRecorder]map[uint64]*opAccount
+		live       map[*opRecorder]map[dma.Span]struct{} // nil once it is unknown
+		books      map[*opRecorder]*kernelBook
+		limiter    bucket // of mismatches
+		unrecorded uint64 // mismatches without a record
+		seenLost   uint64 // of the source's counter
+		blind      int    // ticks for which a missing event may be a lost one
+		lostEvents uint64 // not recorded yet
+		lostOps    uint64 // not recorded yet
+		vfioFound  bool
+		judgeFrom  time.Duration // earlier events have no operation, for known reasons
+	}
+}
+
+// watchedDrivers are the functions and driver processes that a reconciler watches.
+type watchedDrivers struct {
 	mu sync.Mutex
 	// +checklocks:mu
 	recorders []*opRecorder
@@ -73,23 +97,6 @@ type reconciler struct {
 	waiters []chan struct{} // for a Flush
 	// +checklocks:mu
 	ended bool // runReconcile compares nothing more
-
-	operations, mismatches, lost atomic.Uint64
-
-	// Only runReconcile uses the fields below.
-	events     []trace.Event // that belong to no operation so far
-	overrun    uint64        // events beyond maxEvents
-	accounts   map[*opRecorder]map[uint64]*opAccount
-	live       map[*opRecorder]map[dma.Span]struct{} // nil once it is unknown
-	books      map[*opRecorder]*kernelBook
-	pace       bucket // of mismatches
-	unrecorded uint64 // mismatches without a record
-	seenLost   uint64 // of the source's counter
-	blind      int    // ticks for which a missing event may be a lost one
-	lostEvents uint64 // not recorded yet
-	lostOps    uint64 // not recorded yet
-	vfioFound  bool
-	judgeFrom  time.Duration // earlier events have no operation, for known reasons
 }
 
 // newReconciler begins to watch the kernel; open returns nil when no function needs that. If
@@ -98,10 +105,12 @@ type reconciler struct {
 func newReconciler(audit AuditLog, log *slog.Logger, open func() (kernelSource, error), required bool) (*reconciler, error) {
 	now := time.Now()
 	r := &reconciler{
-		audit: audit, log: log, drivers: map[uint32]string{},
-		accounts: map[*opRecorder]map[uint64]*opAccount{}, live: map[*opRecorder]map[dma.Span]struct{}{}, books: map[*opRecorder]*kernelBook{},
-		pace: newBucket(mismatchBurst, mismatchInterval, now),
+		audit: audit, log: log, watched: watchedDrivers{drivers: map[uint32]string{}},
 	}
+	r.match.accounts = map[*opRecorder]map[uint64]*opAccount{}
+	r.match.live = map[*opRecorder]map[dma.Span]struct{}{}
+	r.match.books = map[*opRecorder]*kernelBook{}
+	r.match.limiter = newBucket(mismatchBurst, mismatchInterval, now)
 	if r.source, r.reason = open(); r.source == nil && r.reason == nil {
 		return r, nil // no function to watch
 	}
@@ -144,21 +153,21 @@ func (r *reconciler) function(name string, device, own AuditLog) *opRecorder {
 		return nil
 	}
 	rec := &opRecorder{name: name, device: device, own: own}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.recorders = append(r.recorders, rec)
+	r.watched.mu.Lock()
+	defer r.watched.mu.Unlock()
+	r.watched.recorders = append(r.watched.recorders, rec)
 	return rec
 }
 
 // recorder returns the recorder of a function.
 func (r *reconciler) recorder(name string) *opRecorder {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	i := slices.IndexFunc(r.recorders, func(rec *opRecorder) bool { return rec.name == name })
+	r.watched.mu.Lock()
+	defer r.watched.mu.Unlock()
+	i := slices.IndexFunc(r.watched.recorders, func(rec *opRecorder) bool { return rec.name == name })
 	if i < 0 {
 		return nil
 	}
-	return r.recorders[i]
+	return r.watched.recorders[i]
 }
 
 // observer returns the recorder for iommu.Options: a nil interface if it is nil.
@@ -174,9 +183,9 @@ func (r *reconciler) watch(pid int, function string) {
 	if r.source == nil {
 		return
 	}
-	r.mu.Lock()
-	r.drivers[uint32(pid)] = function
-	r.mu.Unlock()
+	r.watched.mu.Lock()
+	r.watched.drivers[uint32(pid)] = function
+	r.watched.mu.Unlock()
 	if err := r.source.Watch(pid); err != nil {
 		r.log.Warn("a driver's DMA mappings are not watched", "device", function, "pid", pid, "err", err)
 	}
@@ -199,14 +208,14 @@ func (r *reconciler) Flush(ctx context.Context) error {
 	}
 
 	done := make(chan struct{})
-	r.mu.Lock()
-	if r.ended {
-		r.mu.Unlock()
+	r.watched.mu.Lock()
+	if r.watched.ended {
+		r.watched.mu.Unlock()
 		return nil
 	}
 
-	r.waiters = append(r.waiters, done)
-	r.mu.Unlock()
+	r.watched.waiters = append(r.watched.waiters, done)
+	r.watched.mu.Unlock()
 	if err := r.source.Kick(); err != nil {
 		return err
 	}
@@ -235,10 +244,10 @@ func (r *reconciler) runReconcile(ctx context.Context) {
 	for {
 		err := r.source.Read(time.Now().Add(reconcileTick), r.take)
 		stopping := ctx.Err() != nil || err != nil
-		r.mu.Lock()
-		waiters := r.waiters
-		r.waiters, r.ended = nil, stopping
-		r.mu.Unlock()
+		r.watched.mu.Lock()
+		waiters := r.watched.waiters
+		r.watched.waiters, r.watched.ended = nil, stopping
+		r.watched.mu.Unlock()
 		if err == nil {
 			err = r.settle(len(waiters) > 0 || stopping)
 		}
@@ -257,12 +266,12 @@ func (r *reconciler) runReconcile(ctx context.Context) {
 // fail records that the second account has ended.
 func (r *reconciler) fail(err error) {
 	r.log.Error("what the kernel maps for devices is not compared any more", "err", err)
-	r.mu.Lock()
-	r.ended = true
-	waiters := r.waiters
-	r.waiters = nil
-	recorders := slices.Clone(r.recorders)
-	r.mu.Unlock()
+	r.watched.mu.Lock()
+	r.watched.ended = true
+	waiters := r.watched.waiters
+	r.watched.waiters = nil
+	recorders := slices.Clone(r.watched.recorders)
+	r.watched.mu.Unlock()
 	for _, w := range waiters {
 		close(w)
 	}
@@ -283,11 +292,11 @@ func (r *reconciler) appendTo(to AuditLog, kind, detail string) bool {
 
 // take keeps an event until its operation is known.
 func (r *reconciler) take(e trace.Event) {
-	if len(r.events) >= maxEvents {
-		r.overrun++
+	if len(r.match.events) >= maxEvents {
+		r.match.overrun++
 		return
 	}
-	r.events = append(r.events, e)
+	r.match.events = append(r.match.events, e)
 }
 
 // monotonic reads the clock of iommu.Op and trace.Event.

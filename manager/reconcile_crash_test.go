@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What a manager that crashed left in its run directory is found and removed; what is
-// not a manager's stays; and until it is recorded the lock remembers it.
+// The leftovers of a crashed manager in its run directory are found and removed, and other
+// files stay. The lock remembers the crash until it is recorded.
 func TestRunDirAfterACrash(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	first, err := openRunDir(dir)
@@ -35,7 +35,7 @@ func TestRunDirAfterACrash(t *testing.T) {
 		names = append(names, e.Name())
 	}
 	require.Equal(t, []string{"audit.log", lockName}, names)
-	require.NoError(t, second.lock.Close()) // crashes before it has recorded that
+	require.NoError(t, second.lock.Close()) // crashes before it has recorded the first crash
 
 	third, err := openRunDir(dir)
 	require.NoError(t, err)
@@ -48,7 +48,7 @@ func TestRunDirAfterACrash(t *testing.T) {
 	require.NoError(t, last.Close())
 }
 
-// A lock that holds anything else names nobody, and at most so many are remembered.
+// A lock with any other content names no process, and a bounded number is remembered.
 func TestLockThatIsNone(t *testing.T) {
 	for text, want := range map[string]int{
 		"": 0, "\x00\x00": 0, "garbage\n": 0, "-4\n": 0, "17": 0, "17\n": 1, "17\nx\n18\n": 2,

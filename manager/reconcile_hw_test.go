@@ -51,7 +51,7 @@ func hwGroup(t *testing.T) int {
 	return group
 }
 
-// spy is a vfio.Kernel that remembers the container, to go behind the manager's back.
+// spy is a vfio.Kernel that remembers the container, for maps that bypass the manager.
 type spy struct {
 	vfio.Kernel
 	container int
@@ -115,7 +115,7 @@ func (b *realBench) compare(t *testing.T) *dma.Report {
 	return dma.Compare(records)
 }
 
-// hwMemory is memory of which few pages lie side by side.
+// hwMemory returns memory with few adjacent pages.
 func hwMemory(t *testing.T, bytes int) []byte {
 	t.Helper()
 	fd, err := unix.MemfdCreate("reconcile", unix.MFD_CLOEXEC)
@@ -125,14 +125,14 @@ func hwMemory(t *testing.T, bytes int) []byte {
 	b, err := unix.Mmap(fd, 0, bytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, unix.Munmap(b)) })
-	for _, page := range rand.Perm(bytes >> 12) { // the kernel hands pages out in a row
+	for _, page := range rand.Perm(bytes >> 12) { // the kernel hands out adjacent pages
 		b[page<<12] = 1
 	}
 	return b
 }
 
 // TestHardwareReconciles maps and unmaps at random, in several threads at once: the kernel
-// tells of each of them, and of nothing else.
+// reports each of them and nothing else.
 func TestHardwareReconciles(t *testing.T) {
 	b := newRealBench(t, 0)
 	const threads = 4
@@ -201,8 +201,8 @@ func TestHardwareReconciles(t *testing.T) {
 	t.Logf("%d operations, %+v", b.operations.Load(), c)
 }
 
-// TestHardwareBehindTheBack: what this process has vfio map without the domain is found,
-// and so is what it unmaps.
+// TestHardwareBehindTheBack: maps and unmaps of this process that bypass the domain are
+// found.
 func TestHardwareBehindTheBack(t *testing.T) {
 	b := newRealBench(t, 0)
 	host := hwMemory(t, 1<<20)
@@ -224,8 +224,8 @@ func TestHardwareBehindTheBack(t *testing.T) {
 	require.EqualValues(t, 2, report.Rows[1].Matched, "the rest agrees")
 }
 
-// TestHardwareClose: mappings that are left go when the domain is closed, and the kernel
-// tells of each.
+// TestHardwareClose: remaining mappings go when the domain is closed, and the kernel reports
+// each.
 func TestHardwareClose(t *testing.T) {
 	b := newRealBench(t, 0)
 	host := hwMemory(t, 1<<20)
@@ -242,7 +242,8 @@ func TestHardwareClose(t *testing.T) {
 	require.EqualValues(t, 10, report.Rows[1].KernelUnmaps.Count)
 }
 
-// TestHardwareOverflow: a ring that is too small loses events, says so, and costs no map.
+// TestHardwareOverflow: a ring that is too small loses events, reports that, and delays no
+// map.
 func TestHardwareOverflow(t *testing.T) {
 	b := newRealBench(t, os.Getpagesize())
 	host := hwMemory(t, 16<<20)
@@ -256,7 +257,7 @@ func TestHardwareOverflow(t *testing.T) {
 	require.False(t, report.Agrees())
 }
 
-// TestHardwareFailedMap: what vfio takes back of a map that fails half-way is no alarm.
+// TestHardwareFailedMap: the unmaps that vfio makes when a map fails half-way are no alarm.
 func TestHardwareFailedMap(t *testing.T) {
 	b := newRealBench(t, 0)
 	fd, err := unix.MemfdCreate("short", unix.MFD_CLOEXEC)

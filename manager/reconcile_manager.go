@@ -25,12 +25,12 @@ const flushPatience = 5 * time.Second
 
 // flushKernel records the kernel's actions for the function so far.
 func (d *device) flushKernel() {
-	if d.recorder == nil {
+	if d.kernel.recorder == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), flushPatience)
 	defer cancel()
-	if err := d.reconcile.Flush(ctx); err != nil {
-		d.log.Warn("the kernel's account of an epoch comes later than its end", "epoch", d.epoch.Load(), "err", err)
+	if err := d.kernel.reconciler.Flush(ctx); err != nil {
+		d.log.Warn("the kernel's account of an epoch comes later than its end", "epoch", d.drivers.epoch.Load(), "err", err)
 	}
 }

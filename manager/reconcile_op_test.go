@@ -33,7 +33,7 @@ func TestOpRecorderOrder(t *testing.T) {
 	require.Empty(t, ended)
 }
 
-// What the domain waits for is a lock, and no memory.
+// The domain waits for a lock only, and never for an allocation.
 func TestOpRecorderAllocatesNothing(t *testing.T) {
 	r := &opRecorder{}
 	seq := uint64(0)

@@ -16,17 +16,17 @@ import (
 // settle compares all operations that have ended. all makes every record due.
 func (r *reconciler) settle(all bool) error {
 	now, cut := time.Now(), monotonic()
-	r.mu.Lock()
-	recorders := slices.Clone(r.recorders)
-	r.mu.Unlock()
+	r.watched.mu.Lock()
+	recorders := slices.Clone(r.watched.recorders)
+	r.watched.mu.Unlock()
 	var ended []*opAccount
 	threads := map[int][]*opAccount{} // operations by thread
 	owners := map[*opAccount]*opRecorder{}
 	for _, rec := range recorders {
 		done, open, dropped := rec.take()
-		r.lostOps += dropped
+		r.match.lostOps += dropped
 		if dropped > 0 {
-			r.blind = 2
+			r.match.blind = 2
 		}
 		for _, op := range done {
 			a := r.account(rec, op)
@@ -41,7 +41,7 @@ func (r *reconciler) settle(all bool) error {
 			under[op.Seq] = a
 			threads[op.TID] = append(threads[op.TID], a)
 		}
-		r.accounts[rec] = under
+		r.match.accounts[rec] = under
 	}
 
 	if err := r.source.Read(time.Unix(1, 0), r.take); err != nil {
@@ -61,7 +61,7 @@ func (r *reconciler) settle(all bool) error {
 		r.judge(owners[a], a, now)
 	}
 
-	r.blind = max(0, r.blind-1)
+	r.match.blind = max(0, r.match.blind-1)
 	for _, rec := range recorders {
 		r.book(rec, now).flush(now, all)
 	}
@@ -73,10 +73,10 @@ func (r *reconciler) settle(all bool) error {
 
 // account returns the account of an operation that has begun.
 func (r *reconciler) account(rec *opRecorder, op endedOp) *opAccount {
-	of := r.accounts[rec]
+	of := r.match.accounts[rec]
 	if of == nil {
 		of = map[uint64]*opAccount{}
-		r.accounts[rec] = of
+		r.match.accounts[rec] = of
 	}
 	if of[op.Seq] == nil {
 		of[op.Seq] = &opAccount{endedOp: op}
@@ -85,24 +85,24 @@ func (r *reconciler) account(rec *opRecorder, op endedOp) *opAccount {
 }
 
 func (r *reconciler) book(rec *opRecorder, now time.Time) *kernelBook {
-	if r.books[rec] == nil {
-		r.books[rec] = newKernelBook(rec.name, rec.own, r.log, now)
+	if r.match.books[rec] == nil {
+		r.match.books[rec] = newKernelBook(rec.name, rec.own, r.log, now)
 	}
-	return r.books[rec]
+	return r.match.books[rec]
 }
 
 // findVFIO makes the source ignore mappings in our context that are not of vfio. The type1
 // back end is there for certain once a group was attached to it.
 func (r *reconciler) findVFIO(ended []*opAccount) {
 	attached := slices.ContainsFunc(ended, func(a *opAccount) bool { return a.Kind == iommu.OpAttach })
-	if r.vfioFound || !attached {
+	if r.match.vfioFound || !attached {
 		return
 	}
-	r.vfioFound = true
+	r.match.vfioFound = true
 	if err := r.source.FindVFIO(); err != nil {
 		r.log.Warn("what the host's own drivers map in device-manager's context cannot be told from what vfio maps, and is reported", "err", err)
 	}
-	r.judgeFrom = monotonic()
+	r.match.judgeFrom = monotonic()
 }
 
 // assign gives the events to their operations. An event of no operation is an alarm if it is
@@ -110,8 +110,8 @@ func (r *reconciler) findVFIO(ended []*opAccount) {
 // under way at cut may have ended before the event.
 func (r *reconciler) assign(threads map[int][]*opAccount, cut time.Duration) {
 	own := uint32(os.Getpid())
-	later := r.events[:0]
-	for _, e := range r.events {
+	later := r.match.events[:0]
+	for _, e := range r.match.events {
 		a := during(threads[int(e.TID)], uint64(e.Time))
 		if a != nil && e.TGID == own && (a.End != 0 || e.Time < cut) {
 			a.take(e)
@@ -121,16 +121,16 @@ func (r *reconciler) assign(threads map[int][]*opAccount, cut time.Duration) {
 			later = append(later, e)
 			continue
 		}
-		if e.TGID == own && (!r.vfioFound || e.Time < r.judgeFrom) {
+		if e.TGID == own && (!r.match.vfioFound || e.Time < r.match.judgeFrom) {
 			continue // no domain of ours existed then
 		}
-		if e.TGID == own && r.blind > 0 && r.lostOps > 0 {
+		if e.TGID == own && r.match.blind > 0 && r.match.lostOps > 0 {
 			continue // its operation may be one that was dropped
 		}
 		r.stray(e)
 	}
 
-	r.events = later
+	r.match.events = later
 }
 
 // during returns the operation of one thread at a time. ops are in the order of their start
@@ -149,27 +149,27 @@ func during(ops []*opAccount, at uint64) *opAccount {
 // judge compares one operation, and notes the kernel's actions.
 func (r *reconciler) judge(rec *opRecorder, a *opAccount, now time.Time) {
 	r.operations.Add(1)
-	live, known := r.live[rec]
+	live, known := r.match.live[rec]
 	if !known {
 		live = map[dma.Span]struct{}{}
-		r.live[rec] = live
+		r.match.live[rec] = live
 	}
 
 	v := a.judge(live)
-	if r.blind > 0 {
+	if r.match.blind > 0 {
 		v.missing = "" // lost events are recorded
 	}
 
 	span := dma.Span{IOVA: uint64(a.IOVA), Bytes: a.Bytes}
 	switch {
 	case a.Kind == iommu.OpUnmap && a.err != nil:
-		r.live[rec] = nil // the domain is lost, and its mappings are unknown
+		r.match.live[rec] = nil // the domain is lost, and its mappings are unknown
 	case live != nil && a.Kind == iommu.OpMap && a.err == nil:
 		live[span] = struct{}{}
 	case live != nil && a.Kind == iommu.OpUnmap:
 		delete(live, span)
 	case a.Kind == iommu.OpClose:
-		r.live[rec] = map[dma.Span]struct{}{}
+		r.match.live[rec] = map[dma.Span]struct{}{}
 	}
 
 	if cause := cmp.Or(v.wrong, v.missing); cause != "" {
@@ -191,9 +191,9 @@ func (r *reconciler) stray(e trace.Event) {
 		bytes = e.Unmapped
 	}
 	if e.TGID != uint32(os.Getpid()) {
-		r.mu.Lock()
-		who = "the driver of " + r.drivers[e.TGID]
-		r.mu.Unlock()
+		r.watched.mu.Lock()
+		who = "the driver of " + r.watched.drivers[e.TGID]
+		r.watched.mu.Unlock()
 	}
 	at := dma.Span{IOVA: uint64(e.IOVA), Bytes: bytes}
 	r.mismatch(fmt.Sprintf("pid=%d tid=%d %s %v", e.TGID, e.TID, e.Kind, at), "no operation of device-manager: it was done in "+who)
@@ -202,8 +202,8 @@ func (r *reconciler) stray(e trace.Event) {
 // mismatch raises the alarm.
 func (r *reconciler) mismatch(what, cause string) {
 	r.mismatches.Add(1)
-	if !r.pace.allow(time.Now()) {
-		r.unrecorded++
+	if !r.match.limiter.allow(time.Now()) {
+		r.match.unrecorded++
 		return
 	}
 	r.log.Warn("the kernel did not do what device-manager asked for", "what", what, "cause", cause)
@@ -212,11 +212,11 @@ func (r *reconciler) mismatch(what, cause string) {
 
 // writeMismatches records how many mismatches have no record of their own.
 func (r *reconciler) writeMismatches(all bool) {
-	if r.unrecorded == 0 || (!all && !r.pace.allow(time.Now())) {
+	if r.match.unrecorded == 0 || (!all && !r.match.limiter.allow(time.Now())) {
 		return
 	}
-	if r.append(dma.KindMismatch, fmt.Sprintf("iommu more=%d", r.unrecorded)) {
-		r.unrecorded = 0
+	if r.append(dma.KindMismatch, fmt.Sprintf("iommu more=%d", r.match.unrecorded)) {
+		r.match.unrecorded = 0
 	}
 }
 
@@ -226,24 +226,24 @@ func (r *reconciler) countLost() error {
 	if err != nil {
 		return err
 	}
-	n := c.Lost - r.seenLost + r.overrun
-	r.seenLost, r.overrun = c.Lost, 0
+	n := c.Lost - r.match.seenLost + r.match.overrun
+	r.match.seenLost, r.match.overrun = c.Lost, 0
 	if n > 0 {
-		r.blind = 2 // an operation may last into the next tick
+		r.match.blind = 2 // an operation may last into the next tick
 		r.lost.Add(n)
-		r.lostEvents += n
+		r.match.lostEvents += n
 	}
 	return nil
 }
 
 // writeLost records the number of lost events, which prevent a proof.
 func (r *reconciler) writeLost() {
-	events, operations := r.lostEvents, r.lostOps
+	events, operations := r.match.lostEvents, r.match.lostOps
 	if events == 0 && operations == 0 {
 		return
 	}
 	r.log.Warn("some of what the kernel mapped for devices could not be compared", "events", events, "operations", operations)
 	if r.append(dma.KindLost, fmt.Sprintf("iommu events=%d operations=%d", events, operations)) {
-		r.lostEvents, r.lostOps = 0, 0
+		r.match.lostEvents, r.match.lostOps = 0, 0
 	}
 }

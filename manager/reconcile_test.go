@@ -34,7 +34,7 @@ func TestReconciles(t *testing.T) {
 	require.Contains(t, recordsOf(records, dma.KindKernel)[0], "edu0 epoch=0 undone=0x0+8192")
 }
 
-// TestReconcileFlood: many mappings make few records, and can be compared all the same.
+// TestReconcileFlood: many mappings make few records, and can still be compared.
 func TestReconcileFlood(t *testing.T) {
 	b := newBench(t)
 	var maps, unmaps, others dma.Sum // others: all but the first
@@ -65,8 +65,8 @@ func TestReconcileFlood(t *testing.T) {
 	require.False(t, dma.Compare(records).Agrees(), "one address of %d", many)
 }
 
-// TestReconcileMismatches: whatever the kernel does differently is an alarm, and the log
-// shows it to who compares.
+// TestReconcileMismatches: every difference in the kernel's actions is an alarm, and
+// comparing the log shows it.
 func TestReconcileMismatches(t *testing.T) {
 	const at, bytes = 1 << 30, 1 << 20
 	for name, c := range map[string]struct {
@@ -161,7 +161,7 @@ func TestReconcileUnmapMismatches(t *testing.T) {
 	}
 }
 
-// TestReconcileStray: what the kernel does for nobody, at any time, is an alarm.
+// TestReconcileStray: an action of the kernel for no operation, at any time, is an alarm.
 func TestReconcileStray(t *testing.T) {
 	b := newBench(t)
 	b.kernel.did(trace.Map, 1<<30, 4096)
@@ -184,7 +184,7 @@ func TestReconcileStray(t *testing.T) {
 	b.unwatch(99)
 }
 
-// TestReconcileCloseLeavesNothing: what is mapped when a domain is closed must go then.
+// TestReconcileCloseLeavesNothing: the mappings of a domain that is closed must go.
 func TestReconcileCloseLeavesNothing(t *testing.T) {
 	b := newBench(t)
 	b.grant(t, 1<<30, 8192)
@@ -201,14 +201,14 @@ func TestReconcileCloseLeavesNothing(t *testing.T) {
 	require.False(t, report.Agrees())
 }
 
-// TestReconcileFailedMapIsUndone: what the kernel takes back itself is neither an alarm nor a
-// difference.
+// TestReconcileFailedMapIsUndone: pieces that the kernel takes back itself are neither an
+// alarm nor a difference.
 func TestReconcileFailedMapIsUndone(t *testing.T) {
 	b := newBench(t)
 	b.instead = func(op iommu.Op) error {
 		if op.Kind == iommu.OpMap {
 			b.kernel.did(trace.Map, op.IOVA, 8192)
-			b.kernel.did(trace.Unmap, op.IOVA+8192, 4096) // of what failed itself
+			b.kernel.did(trace.Unmap, op.IOVA+8192, 4096) // of the failed part
 			b.kernel.did(trace.Unmap, op.IOVA, 8192)
 			return unix.ENOMEM
 		}
@@ -221,7 +221,7 @@ func TestReconcileFailedMapIsUndone(t *testing.T) {
 	require.Contains(t, strings.Join(recordsOf(records, dma.KindKernel), "\n"), "edu0 epoch=1 undone=0x40000000+8192")
 }
 
-// TestReconcileLost: lost events are no alarm, but there is no proof either.
+// TestReconcileLost: lost events are no alarm, but prevent a proof.
 func TestReconcileLost(t *testing.T) {
 	b := newBench(t)
 	b.instead = func(iommu.Op) error { return nil }
@@ -240,8 +240,8 @@ func TestReconcileLost(t *testing.T) {
 	require.EqualValues(t, 7, report.Lost)
 }
 
-// TestReconcileSlowReader: a domain never waits for the comparison; operations that there is
-// no room for are counted, and are no alarm.
+// TestReconcileSlowReader: a domain never waits for the comparison. Operations without room
+// are counted, and are no alarm.
 func TestReconcileSlowReader(t *testing.T) {
 	rec := &opRecorder{name: "edu0"}
 	for i := range uint64(maxOps + 10) {
@@ -266,7 +266,7 @@ func TestReconcileSlowReader(t *testing.T) {
 	require.False(t, report.Agrees())
 }
 
-// TestReconcileManyMismatches: an alarm that goes on and on does not fill the log.
+// TestReconcileManyMismatches: a repeated alarm does not fill the log.
 func TestReconcileManyMismatches(t *testing.T) {
 	b := newBench(t)
 	for range 10000 {
@@ -298,7 +298,7 @@ func TestReconcileWithoutKernel(t *testing.T) {
 	require.Equal(t, `edu0 source=iommu state=unavailable reason="E_UNIMPLEMENTED: no eBPF"`, log.records[0].Detail)
 }
 
-// TestReconcileSourceFails: once the kernel cannot be watched any more, the log says so.
+// TestReconcileSourceFails: when the kernel cannot be watched any more, the log says so.
 func TestReconcileSourceFails(t *testing.T) {
 	b := newBench(t)
 	b.kernel.mu.Lock()

@@ -27,16 +27,16 @@ import (
 
 // servers returns the served tenants, in the policy's order.
 func (m *Manager) servers() []*tenantServer {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return slices.Clone(m.tenants)
+	m.served.mu.Lock()
+	defer m.served.mu.Unlock()
+	return slices.Clone(m.served.tenants)
 }
 
 // setServers sets the served tenants, and those that are still ending.
 func (m *Manager) setServers(all []*tenantServer, leaving ...*tenantServer) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.tenants, m.leaving = all, leaving
+	m.served.mu.Lock()
+	defer m.served.mu.Unlock()
+	m.served.tenants, m.served.leaving = all, leaving
 }
 
 func policiesOf(servers []*tenantServer) (all []*Tenant) {
@@ -136,9 +136,9 @@ func (r *reloading) change(tenant string) *TenantChange {
 // ends with ctx, and when the manager is closed.
 func (m *Manager) enterChange(ctx context.Context) (_ context.Context, leave func(), err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(m.open, func() { cancel(errStopping) })
-	if err = m.changing.enter(ctx); err == nil && ctx.Err() != nil {
-		m.changing.leave()
+	stop := context.AfterFunc(m.reload.ctx, func() { cancel(errStopping) })
+	if err = m.reload.turn.enter(ctx); err == nil && ctx.Err() != nil {
+		m.reload.turn.leave()
 		err = context.Cause(ctx)
 	}
 
@@ -149,7 +149,7 @@ func (m *Manager) enterChange(ctx context.Context) (_ context.Context, leave fun
 	}
 
 	return ctx, func() {
-		m.changing.leave()
+		m.reload.turn.leave()
 		stop()
 		cancel(nil)
 	}, nil

@@ -14,8 +14,8 @@ import (
 	"capgpu/manager"
 )
 
-// A device that is suspended, and one that is being given another driver, lose what the
-// policy takes away all the same; and what is left goes on.
+// A device that is suspended, or is getting another driver, also loses what the policy takes
+// away; the rest continues.
 func TestReloadOfAStandingDevice(t *testing.T) {
 	w := start(t, nil)
 	a := w.admin()
@@ -76,8 +76,8 @@ func TestReloadOfADriverThatDoesNotObey(t *testing.T) {
 	}
 }
 
-// A client that comes while the policy changes is let in and served under what is in force then:
-// nothing that was opened before is there afterwards.
+// A client that connects while the policy changes is served under the policy in force at that
+// time: no session of the earlier policy is left afterwards.
 func TestReloadWhileClientsCome(t *testing.T) {
 	w := start(t, nil)
 	victim := newCounter(t, w.open(w.dial("default")))
@@ -136,7 +136,8 @@ func TestReloadWhileClientsCome(t *testing.T) {
 	require.NoError(t, w.Check())
 }
 
-// A manager that stops gives up what waits for a driver, and waits for no question.
+// A manager that stops gives up requests that wait for a driver, and does not wait for a
+// reload.
 func TestCloseDuringAReload(t *testing.T) {
 	w := lied(t, "no end for anybody", func(c *manager.Config) { c.PingTimeout = patience })
 	w.driver(1)

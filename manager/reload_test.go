@@ -19,7 +19,7 @@ import (
 	"capgpu/schema"
 )
 
-// changedPolicy is the policy of now, changed.
+// changedPolicy returns the current policy, changed.
 func (w *world) changedPolicy(change func(*manager.Policy)) *manager.Policy {
 	p := *w.policy
 	p.Tenants = slices.Clone(p.Tenants)
@@ -27,7 +27,7 @@ func (w *world) changedPolicy(change func(*manager.Policy)) *manager.Policy {
 	return &p
 }
 
-// reload changes the policy, which takes effect whole.
+// reload changes the policy, which takes effect as a whole.
 func (w *world) reload(change func(*manager.Policy)) manager.Changes {
 	w.t.Helper()
 	next := w.changedPolicy(change)
@@ -43,14 +43,14 @@ func (w *world) setLimits(tenant string, l ledger.Limits) {
 	w.reload(func(p *manager.Policy) { p.Tenant(tenant).Limits = l })
 }
 
-// without takes a tenant out of a policy.
+// without removes a tenant from a policy.
 func without(name string) func(*manager.Policy) {
 	return func(p *manager.Policy) {
 		p.Tenants = slices.DeleteFunc(p.Tenants, func(t manager.Tenant) bool { return t.Name == name })
 	}
 }
 
-// with adds a tenant that is like another one.
+// with adds a tenant with the fields of another one.
 func with(name, like string) func(*manager.Policy) {
 	return func(p *manager.Policy) {
 		t := *manager.DevPolicy().Tenant(like)
@@ -59,7 +59,7 @@ func with(name, like string) func(*manager.Policy) {
 	}
 }
 
-// waitCapnp waits for a point of a fence that nobody will signal.
+// waitCapnp waits for a point of a fence that is never signalled.
 func waitCapnp(t *testing.T, s schema.GpuSession) (schema.GpuFence_wait_Results_Future, capnp.ReleaseFunc) {
 	created, release := schema.GpuMemorySession(s).CreateFence(within(t), nil)
 	t.Cleanup(release)
@@ -69,7 +69,7 @@ func waitCapnp(t *testing.T, s schema.GpuSession) (schema.GpuFence_wait_Results_
 	return f.Wait(within(t), func(p schema.GpuFence_wait_Params) error { p.SetTimeoutNanos(uint64(time.Hour)); return nil })
 }
 
-// ended waits for the end of a session, and wants it to be the policy's doing.
+// ended waits for the end of a session, and checks that the policy ended it.
 func ended(t *testing.T, s *client.Session, why string) {
 	t.Helper()
 	select {
@@ -81,8 +81,8 @@ func ended(t *testing.T, s *client.Session, why string) {
 	require.ErrorContains(t, s.Err(), "reason=policy: "+why)
 }
 
-// Tenants come and go while others work, who notice nothing: what a tenant had that is gone
-// ends, each with its reason, and comes back whole; and if it comes again it is served.
+// Tenants come and go while others work undisturbed. Everything of a removed tenant ends with
+// its reason, and its charges return; a tenant that is added again is served.
 func TestReloadAddsAndRemovesTenants(t *testing.T) {
 	w := start(t, nil)
 	victim := newCounter(t, w.open(w.dial("default")))
@@ -121,7 +121,7 @@ func TestReloadAddsAndRemovesTenants(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, schema.OutcomeKind_revoked, how.Kind())
 		} else {
-			// Told why, unless it had not got as far as the driver.
+			// With the reason, unless the wait had not reached the driver.
 			require.Contains(t, []gpuerr.Code{gpuerr.Revoked, gpuerr.Disconnected}, gpuerr.CodeOf(rpcguard.FromException(err)), "%v", err)
 		}
 		require.Error(t, describe(t, through))
@@ -152,15 +152,15 @@ func TestReloadAddsAndRemovesTenants(t *testing.T) {
 	require.Contains(t, w.log.texts(), `change=removed fields="" sessions=2 connections=2`)
 }
 
-// Where a tenant may do less than before, what it may do no longer ends, and nothing else:
-// the rest of it holds for open sessions, or for the next.
+// If a tenant loses rights, only the sessions that use them end; the other rights change for
+// open sessions or for the next ones.
 func TestReloadWeakensATenant(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		change func(*manager.Tenant)
 		fields string
 		ends   string // "": it does not
-		next   error  // of an Open afterwards
+		next   error  // of a later Open
 	}{
 		{"facet", func(t *manager.Tenant) { t.Facet = 1 }, "facet", "the policy does not allow the facet full any more, but program", nil},
 		{"programs", func(t *manager.Tenant) { t.Programs = []string{"vecadd_f32"} }, "programs", "the policy allows fewer built-in programs", nil},
@@ -208,7 +208,7 @@ func TestReloadWeakensATenant(t *testing.T) {
 	}
 }
 
-// A tenant's longest deadline, and the number of its connections, change for what is open.
+// A tenant's longest deadline, and the number of its connections, change for open ones, too.
 func TestReloadOfNumbers(t *testing.T) {
 	w := start(t, nil)
 	conn := w.dial("default")
@@ -225,7 +225,7 @@ func TestReloadOfNumbers(t *testing.T) {
 	w.reload(func(p *manager.Policy) { p.Tenant("default").MaxConnections = 3 })
 	w.dial("default")
 
-	// The next driver has the same.
+	// The next driver has the same limits.
 	_, pid := w.driver(1)
 	kill(t, pid)
 	w.driver(2)
@@ -274,11 +274,11 @@ func TestReloadIsAllOrNothing(t *testing.T) {
 	w.log.setRefuse(gpuerr.New(gpuerr.Quota, "the disk is full"))
 	refused("E_IO: the audit log cannot be written, so the policy stays", everything)
 	w.log.setRefuse(nil)
-	for kind := range w.log.kinds() { // others are of the work of before, and come behind it
+	for kind := range w.log.kinds() { // later records of earlier work
 		require.NotContains(t, kind, "policy.")
 	}
 
-	// The last step that can fail, after all others: what they did is undone.
+	// The last step that can fail, after all others: they are undone.
 	moved := w.CapnpSocketPath("default") + "x"
 	require.NoError(t, os.Rename(w.CapnpSocketPath("default"), moved))
 	refused("change the owner and the mode", everything)
@@ -288,7 +288,7 @@ func TestReloadIsAllOrNothing(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 0o600, info.Mode().Perm())
 
-	// What is as before is no change, and what is not about tenants waits for a restart.
+	// Equal parts are no change, and parts other than tenants wait for a restart.
 	changes := w.reload(func(p *manager.Policy) {
 		p.Device.IOVAEntries++
 		p.Audit.Launches++

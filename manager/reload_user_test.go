@@ -20,7 +20,7 @@ import (
 	"capgpu/manager"
 )
 
-// visit is the main function of a client of another user: it says what becomes of it.
+// visit is the main function of another user's client: it prints its fate.
 func visit(socket string) int {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -48,8 +48,8 @@ func visit(socket string) int {
 	return 0
 }
 
-// A user that the policy lets in no longer loses what it has, whoever else of the tenant
-// goes on; by allowedUids, and by the owner, group and mode of the sockets.
+// A user that the policy no longer admits loses its sessions, and the tenant's other users
+// continue; by allowedUids, and by the owner, group and mode of the sockets.
 func TestReloadTakesAUserAway(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can be several users")
@@ -91,7 +91,7 @@ func TestReloadTakesAUserAway(t *testing.T) {
 					return string(rest)
 				}
 			}
-			own := newCounter(t, w.open(w.dial("default"))) // root's, who can open everything
+			own := newCounter(t, w.open(w.dial("default"))) // root's, which can open everything
 			bobs, carols := begin(bob), begin(carol)
 			require.EqualValues(t, 3, w.held(ledger.Connections))
 
@@ -111,7 +111,7 @@ func TestReloadTakesAUserAway(t *testing.T) {
 	}
 }
 
-// executable is a copy of this program that every user can run.
+// executable copies this program for every user to run.
 func executable(t *testing.T, dir string) string {
 	t.Helper()
 	self, err := os.Executable()

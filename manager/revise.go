@@ -73,11 +73,11 @@ func usersOf(tenants []*Tenant, device string) (users []*Tenant) {
 func (d *device) revise(ctx context.Context, r *revision) (ended map[string]int, err error) {
 	// While a request to the driver is counted here, no upgrade is under way. The other
 	// requests end within their own bounds, so this does not wait for long.
-	if err := d.asking.enter(ctx); err != nil {
+	if err := d.requests.turns.enter(ctx); err != nil {
 		return nil, err
 	}
 
-	defer d.asking.leave()
+	defer d.requests.turns.leave()
 	s, _ := d.board.get()
 	if s.link == nil {
 		return nil, nil // the next driver gets the limits before it is ready, and has no session

@@ -17,7 +17,7 @@ import (
 	"capgpu/internal/shm"
 )
 
-// policyTenant is a tenant of one user, changed.
+// policyTenant returns a tenant of one user, changed.
 func policyTenant(change ...func(*Tenant)) *Tenant {
 	t := defaultTenant()
 	t.Name, t.AllowedUIDs = "a", []uint32{7}
@@ -27,7 +27,7 @@ func policyTenant(change ...func(*Tenant)) *Tenant {
 	return &t
 }
 
-// servedTenant is a tenant's server with nothing but its policy and connections.
+// servedTenant returns a tenant's server with nothing but its policy and connections.
 func servedTenant(t *Tenant) *tenantServer {
 	s := &tenantServer{connections: map[*connection]struct{}{}}
 	s.tenant.Store(t)
@@ -49,15 +49,15 @@ func (l *hookedLog) Append(kind, tenant, detail string) (uint64, error) {
 	return index, err
 }
 
-// A change of the policy while a session is being opened holds for that one, too: it is
-// refused and its socket closed, or its driver hears of what has changed.
+// A change of the policy while a session is being opened counts for that session, too: it is
+// refused and its socket closed, or its driver gets the change.
 func TestPolicyChangesWhileASessionOpens(t *testing.T) {
 	const patience = 10 * time.Second
 	const condemned = "a reload has condemned it"
 	for _, c := range []struct {
 		name   string
 		change func(*tenantServer, *driverLink)
-		code   gpuerr.Code // of the Open; 0: it is opened
+		code   gpuerr.Code // of the Open; 0: it succeeds
 		told   int64       // the weight that the driver has then
 	}{
 		{"nothing", func(*tenantServer, *driverLink) {}, 0, 0},
@@ -107,16 +107,19 @@ func TestPolicyChangesWhileASessionOpens(t *testing.T) {
 			defer l.caller.Close()
 			log := &hookedLog{}
 			if c.name == condemned {
-				log.appended = func() { // it is known by then
+				log.appended = func() { // the session is known by then
 					r := revision{before: []*Tenant{policyTenant()}}
 					require.Len(t, l.sessions.markEnding(r.refuse("mock0"))["a"], 1)
 					require.Empty(t, l.sessions.markEnding(r.refuse("mock0")), "once")
 				}
 			}
 			d := &device{
-				name: "mock0", shares: newAuditShares("mock0", 1<<20, log, func(string) AuditLog { return log }, slog.New(slog.DiscardHandler)), cfg: &Config{Policy: DevPolicy(), PingTimeout: patience}, log: slog.New(slog.DiscardHandler),
-				audit: log, board: newStateBoard(), asking: newTurnstile(maxAsking),
+				name: "mock0", cfg: &Config{Policy: DevPolicy(), PingTimeout: patience}, log: slog.New(slog.DiscardHandler),
+				board: newStateBoard(),
 			}
+			d.logs.device = log
+			d.logs.shares = newAuditShares("mock0", 1<<20, log, func(string) AuditLog { return log }, slog.New(slog.DiscardHandler))
+			d.requests.turns = newTurnstile(maxAsking)
 			d.board.update(func(s *snapshot) { s.state, s.link = ready, l })
 
 			_, fd, err := d.attach(context.Background(), conn)
@@ -140,7 +143,7 @@ func TestPolicyChangesWhileASessionOpens(t *testing.T) {
 	}
 }
 
-// A connection that was let in under what was in force is looked at again once it is known.
+// A connection that was admitted under an earlier policy is checked again once it is known.
 func TestPolicyChangesWhileAClientConnects(t *testing.T) {
 	before := policyTenant()
 	who := credentials{uid: 7, gid: 7}
@@ -169,8 +172,8 @@ func TestPolicyChangesWhileAClientConnects(t *testing.T) {
 	}
 }
 
-// Sockets let in as the kernel does (unix(7)): by the first of owner, group and others that
-// fits.
+// Sockets admit as the kernel does (unix(7)): by the first that fits of owner, group and
+// others.
 func TestReachedBy(t *testing.T) {
 	in := func(mode os.FileMode) *Tenant {
 		return policyTenant(func(t *Tenant) { t.SocketMode, t.SocketUID, t.SocketGID = mode, 7, 8 })
@@ -189,12 +192,12 @@ func TestReachedBy(t *testing.T) {
 	}
 	mine := policyTenant()
 	require.True(t, mine.reachedBy(credentials{uid: uint32(os.Geteuid()), gid: 12345}), "the manager's own user, if nothing is said")
-	// Nobody is kept out who was not let in by mode and owner before.
+	// A user that mode and owner did not admit before is not kept out.
 	require.NoError(t, in(0o600).refuses(credentials{uid: 7, gid: 1}, in(0o060)))
 	require.ErrorIs(t, in(0o060).refuses(credentials{uid: 7, gid: 1}, in(0o600)), gpuerr.Denied)
 }
 
-// Each field of a tenant has its name in docs/policy.md, and a change of it is seen.
+// Each field of a tenant is named in docs/policy.md, and a change of it is seen.
 func TestEveryFieldOfATenantIsCompared(t *testing.T) {
 	doc, err := os.ReadFile("../docs/policy.md")
 	require.NoError(t, err)

@@ -19,8 +19,8 @@ import (
 	"capgpu/manager"
 )
 
-// scripted is a function whose acts a test chooses. It calls itself fake, so that
-// gpu-mock drives it.
+// scripted is a function that acts as a test tells it. It claims to be fake, so that gpu-mock
+// drives it.
 type scripted struct {
 	address string
 	domain  *iommu.Fake
@@ -33,7 +33,7 @@ type scripted struct {
 	quiesce  func() error
 	close    func() error
 	counts   uint64
-	perCount uint64 // that counts grows by, whenever it is asked for
+	perCount uint64 // added to counts at each request
 	begun    int
 	masked   []int
 	acts     []string // Begin, Quiesce, Close and unmaps, in order
@@ -71,7 +71,7 @@ func (f *scripted) did() []string {
 	return slices.Clone(f.acts)
 }
 
-// script changes what the function does from now on.
+// script changes the function's behaviour from now on.
 func (f *scripted) script(change func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -180,7 +180,7 @@ type bus struct {
 	mu     sync.Mutex
 	wanted []string
 	sink   func(faultlog.Fault)
-	queued []faultlog.Fault // that only Sync tells of
+	queued []faultlog.Fault // that only Sync reports
 	syncs  int
 }
 
@@ -222,7 +222,7 @@ func (b *bus) Faults(sink func(faultlog.Fault)) (manager.FaultSource, error) {
 
 func (b *bus) Close() error { return nil }
 
-// fault is the IOMMU refusing something that address did.
+// fault reports an access of address that the IOMMU refused.
 func (b *bus) fault(address string, iova iommu.IOVA) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -254,7 +254,7 @@ const (
 	addressB = "0000:02:00.0"
 )
 
-// functionPolicy has a function driven by gpu-mock.
+// functionPolicy returns the policy of a function that gpu-mock drives.
 func functionPolicy(name, address string, p *manager.Policy) manager.FunctionPolicy {
 	return manager.FunctionPolicy{
 		Name: name, Address: address, Driver: program("gpu-mock"), MemoryBytes: 256 << 20, IOVAEntries: 500,
@@ -277,7 +277,7 @@ func startOn(t *testing.T, b *bus, change func(*manager.Config)) *world {
 	})
 }
 
-// driverOf waits for a ready driver of at least this epoch of a device.
+// driverOf waits until a device has a ready driver of at least this epoch.
 func (w *world) driverOf(device string, least uint64) (epoch uint64, pid int) {
 	w.t.Helper()
 	require.Eventually(w.t, func() bool {
@@ -293,7 +293,7 @@ func (w *world) driverOf(device string, least uint64) (epoch uint64, pid int) {
 	return epoch, pid
 }
 
-// detail is the last record of a kind.
+// detail returns the detail of the last record of a kind.
 func (l *memoryLog) detail(kind string) (detail string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

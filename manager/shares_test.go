@@ -14,8 +14,8 @@ import (
 	"capgpu/gpuerr"
 )
 
-// What one tenant makes its driver record does not keep others out of the log,
-// and what is missing is told.
+// Records that one tenant causes do not keep those of others out of the log, and missing ones
+// are counted.
 func TestTenantCannotBlindTheLog(t *testing.T) {
 	g := grant(t, grantTestLimits())
 	log := dialGrants(t, g).GrantSet().Audit
@@ -31,7 +31,7 @@ func TestTenantCannotBlindTheLog(t *testing.T) {
 	require.NoError(t, log.Append("queue.create", "tenant=bob session=1"))
 	require.NoError(t, log.Append("device.reset", "of the driver itself"))
 	g.stop(t)
-	g.shares.close()
+	g.logs.shares.close()
 	var told []string
 	for i, kind := range g.log.kinds() {
 		if strings.HasPrefix(kind, "audit.") {
@@ -41,7 +41,7 @@ func TestTenantCannotBlindTheLog(t *testing.T) {
 	require.Equal(t, []string{"audit.omitting alice mock0", `audit.omitted alice mock0 records=1 bytes=993 kinds="queue.create=1"`}, told)
 }
 
-// sharesWorld is shares of a source with two tenants, each of which has a log.
+// sharesWorld has shares of a source with two tenants, each of which has a log.
 type sharesWorld struct {
 	*auditShares
 	own, alice, bob testLog
@@ -55,7 +55,7 @@ func newSharesWorld(bytes uint64) *sharesWorld {
 	return w
 }
 
-// say is a driver's record of so many bytes.
+// say appends a driver's record of so many bytes.
 func (w *sharesWorld) say(detail string, bytes uint64) error {
 	detail += strings.Repeat(" ", int(bytes-audit.RecordBytes("k", "@mock0", detail)))
 	_, err := w.append(w.tenantOf(detail), "@mock0", "k", detail)
@@ -68,13 +68,13 @@ func TestAuditShares(t *testing.T) {
 		require.NoError(t, w.say("tenant=alice", 1000))
 		require.ErrorIs(t, w.say("tenant=alice", 100), gpuerr.Quota)
 		require.NoError(t, w.say("tenant=bob", 1000))
-		// Names of nobody, or in another place, are the driver's.
+		// Names of no tenant, or in another place, count for the driver.
 		require.NoError(t, w.say("tenant=alicex", 400))
 		require.NoError(t, w.say("x tenant=alice", 400))
 		require.NoError(t, w.say("", 200))
 		require.ErrorIs(t, w.say("tenant=mallory", 100), gpuerr.Quota)
 
-		// Each record is in the log of whom it is about, and so is what is missing.
+		// Each record is in the log of its tenant, and so is the count of missing ones.
 		require.Equal(t, []string{"k", "audit.omitting"}, w.alice.kinds())
 		require.Equal(t, []string{"k"}, w.bob.kinds())
 		require.Equal(t, []string{"k", "k", "k", "audit.omitting"}, w.own.kinds())
@@ -95,8 +95,8 @@ func TestAuditShares(t *testing.T) {
 	})
 }
 
-// A tenant that floods its log for a day has what its share is recorded, and of the rest
-// two records in each interval, which count exactly.
+// A tenant that floods its log for a day gets its share recorded. For the rest there are two
+// records in each interval, which count exactly.
 func TestOmittedIsCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const share = 100 << 10
@@ -138,7 +138,7 @@ func omittedIn(t *testing.T, text string) (total int) {
 	return total
 }
 
-// A driver that invents kinds of records gets no room by it.
+// A driver that invents kinds of records gets no more room.
 func TestOmittedKindsAreBounded(t *testing.T) {
 	w := newSharesWorld(10)
 	for i := range 1000 {
@@ -154,8 +154,8 @@ func TestOmittedKindsAreBounded(t *testing.T) {
 	require.Equal(t, 1001, omittedIn(t, text))
 }
 
-// Nothing is left out of a log that cannot say so; what was left out before is told when
-// it can.
+// No record is omitted from a log that cannot say so. Earlier omitted ones are counted when
+// the log can.
 func TestNothingIsOmittedWithoutARecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		full := errors.New("no space left on device")

@@ -14,8 +14,8 @@ import (
 	"capgpu/manager"
 )
 
-// starve leaves a process no descriptor beyond those that it has, until feed is called: what
-// the ledger does not know of has taken them.
+// starve takes all free descriptors of a process, as a use unknown to the ledger would, until
+// feed is called.
 func starve(t *testing.T, pid int) (feed func()) {
 	t.Helper()
 	var was unix.Rlimit
@@ -24,7 +24,7 @@ func starve(t *testing.T, pid int) (feed func()) {
 	return func() { require.NoError(t, unix.Prlimit(pid, unix.RLIMIT_NOFILE, &was, nil)) }
 }
 
-// shortage waits until the device is short of something, or of nothing.
+// shortage waits until the device is short of a resource, or of none.
 func (w *world) shortage(c *client.Conn, short bool) client.DeviceInfo {
 	w.t.Helper()
 	var d client.DeviceInfo
@@ -37,8 +37,8 @@ func (w *world) shortage(c *client.Conn, short bool) client.DeviceInfo {
 	return d
 }
 
-// A driver without a free descriptor refuses what is new and says so; what is there goes
-// on, and all is well when there are some again.
+// A driver without a free descriptor refuses new sessions and says so; existing ones
+// continue, and new ones are served when descriptors are free again.
 func TestDriverIsShort(t *testing.T) {
 	w := start(t, func(c *manager.Config) { c.PingInterval = 2 * time.Second })
 	c := w.dial("default")
@@ -63,7 +63,8 @@ func TestDriverIsShort(t *testing.T) {
 	require.EqualValues(t, 1, epoch)
 }
 
-// One that stays so is replaced: its sessions end, and everybody is served by the next one.
+// A driver that stays short is replaced: its sessions end, and the next one serves all
+// clients.
 func TestDriverThatStaysShortIsReplaced(t *testing.T) {
 	w := start(t, func(c *manager.Config) { c.PingInterval = 20 * time.Millisecond })
 	c := w.dial("default")

@@ -13,8 +13,8 @@ import (
 	"capgpu/internal/shm"
 )
 
-// A driver has a short slice, and what else the kernel knows of how it is scheduled is as
-// with any process; who starts it has the slice that it had.
+// A driver has a short slice, and is otherwise scheduled as any process; the process that
+// starts it keeps its own slice.
 func TestWithShortSlice(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -42,7 +42,7 @@ func TestWithShortSlice(t *testing.T) {
 	}
 }
 
-// What is punched in pieces is punched to its end.
+// Memory that is punched in pieces is punched to its end.
 func TestPunchOut(t *testing.T) {
 	bytes := 2*pagesPiece + shm.PageBytes
 	m, err := shm.Create("test", bytes)
@@ -54,7 +54,7 @@ func TestPunchOut(t *testing.T) {
 	require.Zero(t, blocks(t, m))
 }
 
-// However long each of those takes who go first, memory that nobody holds does not count as held.
+// However long each yield takes, memory that no process blocks does not count as blocked.
 func TestPunchGivesWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const bytes = 400 * pagesPiece

@@ -32,13 +32,13 @@ func TestForwardLines(t *testing.T) {
 	require.Contains(t, lines[2], "th\\xffird")
 }
 
-// TestForwardFlood: of a child that says too much, some is logged, the rest counted,
-// and the child waits on its pipe. Its last words are found.
+// TestForwardFlood: of a child's flood some lines are logged and the rest counted, and the
+// child waits on its pipe. Its last line is found.
 func TestForwardFlood(t *testing.T) {
 	const count = 500
 	for name, c := range map[string]struct {
 		piece string
-		lines int // that are not empty, before the last one
+		lines int // non-empty ones before the last
 	}{
 		"lines":          {strings.Repeat("flood\n", pieceBytes/6), count * (pieceBytes / 6)},
 		"empty lines":    {strings.Repeat("\n", pieceBytes), 0},
@@ -80,7 +80,7 @@ func TestForwardFlood(t *testing.T) {
 	}
 }
 
-// Who says no more than the pace is not slowed down.
+// A child that writes no faster than the limit is not slowed down.
 func TestForwardAtEase(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
@@ -119,9 +119,9 @@ func TestChild(t *testing.T) {
 	cancel()
 	c.endWithin(ctx)
 	require.EqualError(t, c.err, "signal: killed")
-	c.kill() // of a dead process: nothing
+	c.kill() // no effect on a dead process
 
-	// A grandchild that holds the pipe does not hold us up.
+	// A grandchild that holds the pipe does not delay the manager.
 	began := time.Now()
 	c = start("sleep 40 & echo gone >&2; exit 1")
 	<-c.exited

@@ -41,7 +41,8 @@ func NewStage(c StageConfig) (*Stage, error) {
 	}
 
 	c.setTimes()
-	m := &Manager{cfg: c.Config, log: c.Log, audit: c.Audit, iommu: c.Audit, ledger: ledger.New("manager", ledger.NoLimits()), unclearLimiter: newRateLimiter(faultBurst, faultInterval, time.Now())}
+	m := &Manager{cfg: c.Config, log: c.Log, audit: c.Audit, iommu: c.Audit, ledger: ledger.New("manager", ledger.NoLimits())}
+	m.faults.unclear = newRateLimiter(faultBurst, faultInterval, time.Now())
 	var err error
 	if m.reconcile, err = newReconciler(m.audit, m.log, func() (kernelSource, error) { return nil, nil }, false); err != nil {
 		return nil, errors.Join(err, c.Function.Close())
@@ -53,7 +54,7 @@ func NewStage(c StageConfig) (*Stage, error) {
 		return nil, err
 	}
 
-	d.actors = c.Actors
+	d.drivers.actors = c.Actors
 	m.devices = []*device{d}
 	for i := range m.cfg.Policy.Tenants {
 		t, err := m.newTenant(&m.cfg.Policy.Tenants[i])
@@ -65,7 +66,7 @@ func NewStage(c StageConfig) (*Stage, error) {
 
 	if c.Hardware != nil {
 		m.watchFaults()
-		d.faults = m.faults
+		d.faults.watch = m.faults.watch
 	}
 
 	d.start()
@@ -125,7 +126,7 @@ func (s *Stage) Check() error { return s.m.Check() }
 // Close does the same as Manager.Close, but closes no audit log. It returns an error if an
 // account is not at zero.
 func (s *Stage) Close(ctx context.Context) error {
-	errs := []error{s.m.closeDevices(ctx), s.m.faults.Close()}
+	errs := []error{s.m.closeDevices(ctx), s.m.faults.watch.Close()}
 	for _, t := range s.m.servers() {
 		t.cancel(errStopping)
 		errs = append(errs, t.account.Close())

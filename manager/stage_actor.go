@@ -41,7 +41,7 @@ type Role struct {
 
 // openDriver starts the driver of an epoch.
 func (d *device) openDriver(ctx context.Context, g *grants, desk *faultDesk) (*driverLink, error) {
-	if d.actors == nil {
+	if d.drivers.actors == nil {
 		return d.startDriver(ctx, g, desk)
 	}
 
@@ -52,7 +52,7 @@ func (d *device) openDriver(ctx context.Context, g *grants, desk *faultDesk) (*d
 		climb: d.board.climb, climbing: make(chan struct{}, 1), short: d.showShort,
 	}
 	p := &actorPool{g: g, ended: l.gate.Context()}
-	a := d.actors(Role{Device: g.info, DMA: p, Audit: actorLog{g}, Ask: l.handle})
+	a := d.drivers.actors(Role{Device: g.info, DMA: p, Audit: actorLog{g}, Ask: l.handle})
 	l.caller, l.child.actor = a, a
 	go func() {
 		l.child.err = a.Wait()
@@ -141,4 +141,4 @@ func (l actorLog) Snapshot(from uint64, max int) ([]ddf.AuditRecord, error) {
 }
 
 // Verify implements ddf.HardwareAuditLog.
-func (l actorLog) Verify() (ddf.AuditHead, error) { return l.g.own.Head() }
+func (l actorLog) Verify() (ddf.AuditHead, error) { return l.g.logs.drivers.Head() }

@@ -58,7 +58,7 @@ const (
 func newStandby(d *device) *standby {
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &standby{d: d, cancel: cancel, done: make(chan struct{}), poked: make(chan struct{}, 1)}
-	if !d.policy.Respawn.Standby || d.actors != nil {
+	if !d.policy.Respawn.Standby || d.drivers.actors != nil {
 		close(s.done)
 		return s
 	}

@@ -33,7 +33,7 @@ func startStandby(t *testing.T, change func(*manager.Config)) *world {
 	})
 }
 
-// standby waits for a standby that waits, and returns its process: not the driver's.
+// standby waits for a ready standby, and returns its process, which is not the driver's.
 func (w *world) standby() (pid int) {
 	w.t.Helper()
 	_, driver := w.driver(1)
@@ -44,7 +44,7 @@ func (w *world) standby() (pid int) {
 	return pid
 }
 
-// standbyBeside is the last standby of the log, if it lives and is not the driver.
+// standbyBeside returns the last standby of the log, if it lives and is not the driver.
 func (w *world) standbyBeside(driver int) int {
 	fields := strings.Fields(w.log.detail("driver.standby"))
 	if len(fields) < 2 {
@@ -57,15 +57,14 @@ func (w *world) standbyBeside(driver int) int {
 	return pid
 }
 
-// blocked says whether a process is under its filter of system calls: it has passed
-// the sandbox's door.
+// blocked reports whether a process has its filter of system calls: it has entered the
+// sandbox.
 func blocked(pid int) bool {
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
 	return err == nil && bytes.Contains(text, []byte("Seccomp:\t2"))
 }
 
-// The standby becomes the next driver: the same process, and nothing of the epoch
-// before is in it.
+// The standby becomes the next driver: the same process, with nothing of the epoch before.
 func TestStandbyIsPromoted(t *testing.T) {
 	w := startStandby(t, nil)
 	c := w.dial("default")
@@ -83,8 +82,8 @@ func TestStandbyIsPromoted(t *testing.T) {
 	require.NoError(t, addVectors(within(t), w.open(c)))
 }
 
-// A standby holds nothing: its two links are all that it has of the manager's, and
-// nothing was said on them; it has a user of its own; it is charged with nothing.
+// A standby holds no grants: its two links are all that it has of the manager, and nothing
+// was sent on them. It has a user of its own and is charged with nothing.
 func TestStandbyHoldsNothing(t *testing.T) {
 	w := startStandby(t, nil)
 	_, driver := w.driver(1)
@@ -95,7 +94,7 @@ func TestStandbyHoldsNothing(t *testing.T) {
 	if os.Getuid() == 0 {
 		require.NotEqual(t, userOf(t, driver), userOf(t, waiting))
 	}
-	// Memory, registers, an interrupt's: of its own it has them as long as it rehearses.
+	// Memory, registers, an interrupt: it has its own while it rehearses.
 	granted := func(text string) bool {
 		return strings.Contains(text, "capgpu-dma") || strings.Contains(text, "capgpu-bar") || strings.Contains(text, "eventfd:[")
 	}
@@ -166,7 +165,7 @@ func TestStandbyDiesWithTheDriver(t *testing.T) {
 	}
 }
 
-// A standby of a program that is not the one on the disk any more is not promoted.
+// A standby of a program that has changed on the disk is not promoted.
 func TestStandbyOfAnOldProgram(t *testing.T) {
 	path := filepath.Join(shortDir(t), "gpu-mock")
 	require.NoError(t, os.Chmod(filepath.Dir(path), 0o755))
@@ -187,7 +186,7 @@ func TestStandbyOfAnOldProgram(t *testing.T) {
 	require.Eventually(t, func() bool { return !alive(waiting) }, patience, time.Millisecond)
 }
 
-// With a stop of the manager the standby goes, too.
+// The standby ends with the manager.
 func TestStopWithStandby(t *testing.T) {
 	w := startStandby(t, nil)
 	w.standby()
@@ -195,8 +194,8 @@ func TestStopWithStandby(t *testing.T) {
 	require.Empty(t, children(t))
 }
 
-// TestKillsUnderLoad kills the driver again and again while clients work: each finds
-// the next one, nothing that was told to be done is wrong, and nothing is left over.
+// TestKillsUnderLoad kills the driver again and again while clients work: each finds the next
+// one, no completed work is wrong, and nothing is left over.
 func TestKillsUnderLoad(t *testing.T) {
 	const clients, kills = 3, 12
 	w := startStandby(t, nil)
@@ -243,8 +242,8 @@ func TestKillsUnderLoad(t *testing.T) {
 	require.Eventually(t, func() bool { return len(busyChildren(t)) == 2 }, patience, time.Millisecond, "the driver and its standby")
 }
 
-// follow works on a device through all its drivers until ctx ends, and tells each
-// epoch in which work was done.
+// follow works on a device through all its drivers until ctx ends, and sends each epoch in
+// which work was done.
 func follow(ctx context.Context, c *client.Conn, epochs chan<- uint64) error {
 	for {
 		s, err := c.OpenReady(ctx, 0)

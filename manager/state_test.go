@@ -50,7 +50,7 @@ func TestStateBoard(t *testing.T) {
 		r, _ = b.next(ctx, &other, 1, false, time.Hour)
 		require.True(t, r.Changed, "another socket has not been told")
 
-		// A whole life passes between two questions: what is now is told.
+		// A whole life passes between two requests: the reply is the current state.
 		b.update(func(s *snapshot) { s.state, s.epoch, s.cause = ready, 2, "" })
 		b.update(func(s *snapshot) { s.state, s.cause = recovering, "again" })
 		r, _ = b.next(ctx, &asker, 1, false, time.Hour)
@@ -74,7 +74,7 @@ func TestClipped(t *testing.T) {
 	require.NotContains(t, long, "\ufffd")
 }
 
-// Steps of the ladder are news to who asks for them, and to nobody else.
+// Levels of recovery are news to a client that asks for them, and to no other.
 func TestStepsAreNewsToWhoAsks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newStateBoard()
@@ -88,7 +88,7 @@ func TestStepsAreNewsToWhoAsks(t *testing.T) {
 		require.NoError(t, err)
 		at := ladder{Step: uint32(outcome.QueueReset), Last: uint32(outcome.QueueReset), Incidents: 1}
 		time.AfterFunc(time.Second, func() {
-			b.climb(&driverLink{}, ladder{Step: 3}) // another driver's word counts for nothing
+			b.climb(&driverLink{}, ladder{Step: 3}) // a report of another driver is ignored
 			b.climb(l, at)
 		})
 		began := time.Now()
@@ -109,7 +109,7 @@ func TestStepsAreNewsToWhoAsks(t *testing.T) {
 	})
 }
 
-// A driver that was replaced in the middle of its words leaves no step behind, and the
+// A driver that was replaced in the middle of its reports leaves no level behind, and the
 // incidents of the epoch count on with its successor.
 func TestStepsOfASuccessor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -133,7 +133,7 @@ func TestStepsOfASuccessor(t *testing.T) {
 	})
 }
 
-// A driver that says too much is refused, and wakes nobody more often for it.
+// A driver that reports too often is refused, and wakes clients no more often for it.
 func TestStepsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		told := 0
@@ -151,12 +151,13 @@ func TestStepsAreBounded(t *testing.T) {
 	})
 }
 
-// What an operator says of a device that has no driver holds for the next one, whenever it
-// is said: a driver is ready only as it is wanted at that moment.
+// An operator's suspension of a device without a driver applies to the next one, whenever it
+// comes: a driver becomes ready only in the state wanted at that moment.
 func TestSuspensionOfAnAbsentDriver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &testLog{}
-		d := &device{name: "mock0", board: newStateBoard(), audit: log, host: log, log: slog.New(slog.DiscardHandler), say: func(string, ...any) {}, cfg: &Config{PingTimeout: time.Second, StopTimeout: time.Second}}
+		d := &device{name: "mock0", board: newStateBoard(), log: slog.New(slog.DiscardHandler), say: func(string, ...any) {}, cfg: &Config{PingTimeout: time.Second, StopTimeout: time.Second}}
+		d.logs.device, d.logs.host = log, log
 		var said []control.MsgType
 		var meanwhile func()
 		l := &driverLink{caller: askedPeer(func(t control.MsgType) {
@@ -205,13 +206,16 @@ func TestSuspensionOfAnAbsentDriver(t *testing.T) {
 	})
 }
 
-// Who waits to ask a driver hears at once when that is gone: what can be said without one
-// is said, and nobody waits for a driver that will not come.
+// An operator's request that waits for a driver learns at once of that driver's end. A
+// request that needs no driver is then served, and none waits for a driver that will not
+// come.
 func TestOrderHearsOfTheDriversEnd(t *testing.T) {
 	for name, to := range map[string]deviceState{"recovering": recovering, "wedged": wedged} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				d := &device{name: "mock0", board: newStateBoard(), audit: &testLog{}, host: &testLog{}, log: slog.New(slog.DiscardHandler), say: func(string, ...any) {}, asks: make(chan *ask), done: make(chan struct{})}
+				d := &device{name: "mock0", board: newStateBoard(), log: slog.New(slog.DiscardHandler), say: func(string, ...any) {}}
+				d.logs.device, d.logs.host = &testLog{}, &testLog{}
+				d.requests.operator, d.supervision.done = make(chan *ask), make(chan struct{})
 				d.board.update(func(s *snapshot) { s.state, s.epoch, s.link = ready, 1, &driverLink{} })
 				ctx, stop := context.WithTimeout(t.Context(), time.Hour)
 				defer stop()
@@ -247,11 +251,12 @@ func TestOrderHearsOfTheDriversEnd(t *testing.T) {
 func TestNotReadyWhenRemoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &removable{removed: make(chan struct{})}
-		d := &device{name: "mock0", function: f, board: newStateBoard(), audit: &testLog{}, host: &testLog{}, log: slog.New(slog.DiscardHandler), say: func(string, ...any) {},
+		d := &device{name: "mock0", function: f, board: newStateBoard(), log: slog.New(slog.DiscardHandler), say: func(string, ...any) {},
 			cfg: &Config{PingTimeout: time.Second, StopTimeout: time.Second, ReadyTimeout: time.Second}, tenants: func() []*Tenant { return nil }}
+		d.logs.device, d.logs.host = &testLog{}, &testLog{}
 		require.True(t, d.orderAbsent(true))
 		l := &driverLink{checked: true, failure: newEpochFailure(), ready: make(chan control.ReadyRequest, 1), child: &child{}, caller: askedPeer(func(control.MsgType) {
-			close(f.removed) // while it is asked to stand still
+			close(f.removed) // while it is asked to freeze
 			d.showRemoved(d.removal())
 		})}
 		l.ready <- control.ReadyRequest{}
@@ -261,7 +266,7 @@ func TestNotReadyWhenRemoved(t *testing.T) {
 	})
 }
 
-// removable is a function of which only that is asked.
+// removable is a function with nothing but a removal.
 type removable struct {
 	Function
 	removed chan struct{}
@@ -270,7 +275,7 @@ type removable struct {
 func (r *removable) Removed() <-chan struct{} { return r.removed }
 func (r *removable) Cause() error             { return nil }
 
-// askedPeer is a driver that agrees to all that it is asked.
+// askedPeer is a driver that agrees to all requests.
 type askedPeer func(control.MsgType)
 
 func (p askedPeer) Call(_ context.Context, t control.MsgType, _ []byte, _ []int) (*control.Message, error) {

@@ -20,9 +20,9 @@ import (
 	"capgpu/manager"
 )
 
-// hold is the main function of a process that traces another: while it does, the
-// other's parent cannot reap it (wait(2): a zombie is first its tracer's). It lets
-// go when its input ends.
+// hold is the main function of a process that traces another one: meanwhile the other's
+// parent cannot reap it (wait(2): a zombie is first its tracer's). It lets go when its input
+// ends.
 func hold(arg string) int {
 	runtime.LockOSThread()
 	pid, err := strconv.Atoi(arg)
@@ -38,8 +38,7 @@ func hold(arg string) int {
 	return 0
 }
 
-// holdProcess keeps a process from being reaped until the function that it
-// returns is called.
+// holdProcess keeps a process from being reaped until letGo is called.
 func holdProcess(t *testing.T, pid int) (letGo func()) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], "hold", strconv.Itoa(pid))
@@ -62,8 +61,8 @@ func holdProcess(t *testing.T, pid int) (letGo func()) {
 	}
 }
 
-// A driver that the kernel cannot end keeps nothing of what it was lent, and does
-// not keep the manager from stopping.
+// A driver that the kernel cannot end keeps no grants, and does not keep the manager from
+// stopping.
 func TestDriverThatCannotBeReaped(t *testing.T) {
 	w := start(t, func(c *manager.Config) { c.ReapTimeout = 300 * time.Millisecond })
 	c := w.dial("default")
@@ -97,7 +96,7 @@ func TestDriverThatCannotBeReaped(t *testing.T) {
 	require.Eventually(t, func() bool { return len(children(t)) == 0 }, patience, time.Millisecond)
 }
 
-// Nor does one that cannot be ended while the manager stops.
+// The same for a driver that cannot be ended while the manager stops.
 func TestStopWithDriverThatCannotBeReaped(t *testing.T) {
 	w := start(t, func(c *manager.Config) { c.ReapTimeout = 300 * time.Millisecond })
 	_, pid := w.driver(1)
@@ -128,7 +127,7 @@ func TestStopWithGateThatCannotBeReaped(t *testing.T) {
 	require.Eventually(t, func() bool { return len(children(t)) == 0 }, patience, time.Millisecond)
 }
 
-// A kernel that does not come back from stopping a function costs that function.
+// If the kernel does not return from stopping a function, only that function is lost.
 func TestQuiesceThatHangs(t *testing.T) {
 	b := newBus(t, addressA, addressB)
 	f := b.functions[addressA]
@@ -155,7 +154,7 @@ func TestQuiesceThatHangs(t *testing.T) {
 	require.Zero(t, mem[0])
 }
 
-// Nor does it keep the manager from stopping.
+// It does not keep the manager from stopping either.
 func TestStopWithKernelThatHangs(t *testing.T) {
 	b := newBus(t, addressA)
 	f := b.functions[addressA]

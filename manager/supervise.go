@@ -12,14 +12,14 @@ import (
 // runSupervise keeps a driver running until ctx ends, the budget is spent, or the function is
 // lost.
 func (d *device) runSupervise(ctx context.Context) {
-	defer close(d.done)
-	defer func() { d.left = errors.Join(d.left, d.standby.close()) }()
+	defer close(d.supervision.done)
+	defer func() { d.supervision.left = errors.Join(d.supervision.left, d.drivers.standby.close()) }()
 	respawn := backoff{policy: d.policy.Respawn}
 	for epoch := uint64(1); ; epoch++ {
 		began := time.Now()
 		wasReady, cause := d.runEpoch(ctx, epoch)
 		if errors.As(cause, new(*remains)) {
-			d.left = cause // a function never has two drivers
+			d.supervision.left = cause // a function never has two drivers
 		}
 		delay, why := d.next(&respawn, time.Since(began), wasReady, cause)
 		switch {
@@ -31,7 +31,7 @@ func (d *device) runSupervise(ctx context.Context) {
 			return
 		case why != nil:
 			d.wedge(epoch, why)
-			d.standby.cancel() // no driver follows
+			d.drivers.standby.cancel() // no driver follows
 			d.attend(ctx, epoch)
 			return
 		}

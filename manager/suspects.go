@@ -22,7 +22,7 @@ func (m *Manager) suspects(f faultlog.Fault) (of []*device) {
 // recordUnclear records a fault that may be of several functions. It counts for none of them:
 // otherwise a device could end the work of another one with the same address.
 func (m *Manager) recordUnclear(f faultlog.Fault, of []*device) {
-	before, recorded := m.unclearLimiter.allow(time.Now())
+	before, recorded := m.faults.unclear.allow(time.Now())
 	if !recorded {
 		return
 	}

@@ -9,7 +9,7 @@ import (
 	"capgpu/manager"
 )
 
-// A fault that may be of several functions is on record, and costs none of them.
+// A fault that may be of several functions is recorded, and affects none of them.
 func TestFaultOfAnySegment(t *testing.T) {
 	const double = "0001:01:00.0"
 	b := newBus(t, addressA, double, addressB)
@@ -31,7 +31,7 @@ func TestFaultOfAnySegment(t *testing.T) {
 	require.Equal(t, `functions=edu0,edu2 before=0 iova=0x900000 access=write reason="PTE Write access is not set"`, w.log.detail("iommu.fault.unclear"))
 	require.Zero(t, w.log.kinds()["iommu.fault"])
 
-	// One that fits a single function is that one's, as ever.
+	// A fault that fits a single function counts for that one.
 	for range 5 {
 		fault(addressB)
 	}

@@ -12,7 +12,7 @@ import (
 	"capgpu/manager"
 )
 
-// While a device is suspended nothing is begun and nothing is lost.
+// While a device is suspended no work begins and none is lost.
 func TestSuspend(t *testing.T) {
 	w := start(t, nil)
 	a := w.admin()
@@ -40,8 +40,8 @@ func TestSuspend(t *testing.T) {
 	require.NoError(t, <-done)
 	c.check()
 
-	// The end of device-manager ends what waits, and has nothing of it begin before. What
-	// a client asks of a suspended device waits, too, so it is ended before the client.
+	// The end of device-manager ends waiting work, and starts none of it. A client's request
+	// to a suspended device waits, too, so the manager ends before the client.
 	require.NoError(t, a.Suspend(within(t), "mock0"))
 	go func() { done <- c.round(5) }()
 	select {
@@ -56,7 +56,7 @@ func TestSuspend(t *testing.T) {
 }
 
 // A suspension is the operator's: it outlives the driver, is shown while there is none, and
-// ends with a resume, also with one that is said while there is none.
+// ends with a resume, also one that is requested while there is none.
 func TestSuspensionOutlivesTheDriver(t *testing.T) {
 	w := start(t, nil)
 	a := w.admin()
@@ -103,8 +103,8 @@ func TestSuspensionOutlivesTheDriver(t *testing.T) {
 	require.NoError(t, w.Check())
 }
 
-// A driver that is stopped while it is to suspend, and goes on when that was given up, does
-// not do it late: it serves, and the device is as the operator was told.
+// A driver that is stopped while it has to suspend, and continues after that was given up,
+// does not suspend late: it serves, and the device is as the operator was told.
 func TestSuspendThatIsGivenUp(t *testing.T) {
 	w := start(t, func(c *manager.Config) { c.StopTimeout, c.PingTimeout = 100*time.Millisecond, 2*time.Second })
 	a := w.admin()
@@ -114,7 +114,7 @@ func TestSuspendThatIsGivenUp(t *testing.T) {
 	freeze(t, pid)
 	asked := make(chan error, 1)
 	go func() { asked <- a.Suspend(within(t), "mock0") }()
-	// Given up after 2.1 s; then the Thaw waits for as long as a ping may.
+	// Given up after 2.1 s; then the Thaw waits as long as a ping may.
 	timer := time.AfterFunc(3*time.Second, func() { _ = syscall.Kill(pid, syscall.SIGCONT) })
 	defer timer.Stop()
 	require.Error(t, <-asked)

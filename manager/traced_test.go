@@ -17,8 +17,7 @@ import (
 	"capgpu/internal/sandbox"
 )
 
-// rare are calls that are on the tables for what the load does not bring about, or
-// not every time.
+// rare are calls of the tables that the load does not cause, or not every time.
 var rare = map[string]string{
 	"restart_syscall": "a sleep that a stopped process resumes",
 	"clock_gettime":   "hosts without a clock that is read without a call",
@@ -36,8 +35,8 @@ var rare = map[string]string{
 	"ppoll":           "a client that does not read its replies",
 }
 
-// Under a load each row of the tables is used, and the processes live: the tables
-// hold what is called, and nothing else.
+// Under a load each row of the tables is used, and the processes live: the tables hold the
+// calls that are made and no others.
 func TestTablesAreWhatIsCalled(t *testing.T) {
 	strace, err := exec.LookPath("strace")
 	if err != nil {
@@ -83,7 +82,7 @@ func TestTablesAreWhatIsCalled(t *testing.T) {
 
 var traced = regexp.MustCompile(`^(\d+) +(?:<\.\.\. )?([a-z0-9_]+)[( ]`)
 
-// callsAfterEnter reads traces: the calls that were made once the filter was there.
+// callsAfterEnter reads traces: the calls that were made under the filter.
 func callsAfterEnter(t *testing.T, pattern string) (called []string) {
 	t.Helper()
 	files, err := filepath.Glob(pattern)
@@ -99,7 +98,7 @@ func callsAfterEnter(t *testing.T, pattern string) (called []string) {
 			if m == nil {
 				continue
 			}
-			if strings.HasPrefix(m[2], "syscall_") { // strace knows no name: say what it saw
+			if strings.HasPrefix(m[2], "syscall_") { // strace has no name for it
 				t.Log(file, lines.Text())
 				if strings.HasPrefix(m[2], "syscall_0xffffffff") {
 					continue // no call has a negative number: strace took an end, -EAGAIN, for a beginning

@@ -78,7 +78,7 @@ func (d *device) preempt(ctx context.Context, l *driverLink) (sessions uint32, e
 func (d *device) tryUpgrade(ctx context.Context, l *driverLink, g *grants, desk *faultDesk) (reply control.UpgradeReply, next *driverLink, begun bool, err, over error) {
 	s, _ := d.board.get()
 	switch {
-	case !d.function.Identity().Fake || d.actors != nil:
+	case !d.function.Identity().Fake || d.drivers.actors != nil:
 		return reply, nil, false, gpuerr.New(gpuerr.Unimplemented, "the driver of %s cannot be replaced while it has sessions: its function is a real one, whose registers cannot have two drivers", d.name), nil
 	case s.suspended:
 		return reply, nil, false, gpuerr.New(gpuerr.Busy, "device %s is suspended; resume it first", d.name), nil
@@ -93,9 +93,9 @@ func (d *device) tryUpgrade(ctx context.Context, l *driverLink, g *grants, desk 
 	crashpoint.Here("manager.upgrade.spawned")
 
 	// As for any driver, no grants without a record.
-	if _, err := d.audit.Append("driver.successor", "", fmt.Sprintf("%s epoch=%d pid=%d path=%s", d.name, l.epoch, p.child.pid(), p.from.path)); err != nil {
+	if _, err := d.logs.device.Append("driver.successor", "", fmt.Sprintf("%s epoch=%d pid=%d path=%s", d.name, l.epoch, p.child.pid(), p.from.path)); err != nil {
 		if e := p.close(d.cfg.ReapTimeout); e != nil {
-			d.left = errors.Join(d.left, e)
+			d.supervision.left = errors.Join(d.supervision.left, e)
 		}
 		return reply, nil, false, errNotRecorded(err), nil
 	}
@@ -114,14 +114,14 @@ func (d *device) tryUpgrade(ctx context.Context, l *driverLink, g *grants, desk 
 
 	if err != nil {
 		if e := next.end(d.log, false, d.cfg.ReapTimeout); e != nil {
-			d.left = errors.Join(d.left, e)
+			d.supervision.left = errors.Join(d.supervision.left, e)
 		}
 		d.recordHost("driver.upgrade", fmt.Sprintf("%s epoch=%d ok=false cause=%q", d.name, l.epoch, clipped(err.Error())))
 		d.log.Warn("the driver was not replaced", "epoch", l.epoch, "err", err)
 		return reply, nil, begun, err, nil
 	}
 
-	d.reconcile.watch(next.child.pid(), d.name)
+	d.kernel.reconciler.watch(next.child.pid(), d.name)
 	if over != nil { // the memory is lost, whichever driver holds it
 		d.recordHost("driver.upgrade", fmt.Sprintf("%s epoch=%d ok=false cause=%q", d.name, l.epoch, clipped(over.Error())))
 		return reply, next, begun, gpuerr.New(gpuerr.DeviceLost, "the driver of %s was ended, and another does not go on with its sessions, which are lost: %v", d.name, over), over
@@ -162,7 +162,7 @@ func (d *device) bringTogether(ctx context.Context, l, next *driverLink, pause *
 		return told, fmt.Errorf("the driver that was replaced: %w", e), nil
 	}
 
-	d.reconcile.unwatch(l.child.pid())
+	d.kernel.reconciler.unwatch(l.child.pid())
 	crashpoint.Here("manager.upgrade.alone")
 	goCtx, cancel := context.WithTimeout(ctx, d.cfg.PingTimeout)
 	defer cancel()
@@ -183,11 +183,11 @@ func (d *device) alone(ctx context.Context) (leave func(), err error) {
 	n := 0
 	leave = func() { // idempotent
 		for ; n > 0; n-- {
-			d.asking.leave()
+			d.requests.turns.leave()
 		}
 	}
-	for n < cap(d.asking) {
-		if err := d.asking.enter(ctx); err != nil {
+	for n < cap(d.requests.turns) {
+		if err := d.requests.turns.enter(ctx); err != nil {
 			leave()
 			return leave, gpuerr.New(gpuerr.Busy, "tenants keep the driver of %s from being replaced; try again", d.name)
 		}

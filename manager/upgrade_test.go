@@ -33,8 +33,8 @@ func (w *world) admin() *client.Admin {
 	return a
 }
 
-// counter is a client whose every launch adds one to each element of a buffer: so the
-// buffer tells how often work has run.
+// counter is a client. Each launch adds one to each element of a buffer: so the buffer tells
+// how often work has run.
 type counter struct {
 	t       *testing.T
 	s       *client.Session
@@ -42,7 +42,7 @@ type counter struct {
 	p       *client.Program
 	one, in *client.Buffer
 	fence   *client.Fence
-	ok      int // launches that ended so
+	ok      int // launches that succeeded
 	value   uint64
 	longest time.Duration
 }
@@ -70,7 +70,7 @@ func newCounter(t *testing.T, s *client.Session) *counter {
 	}
 	_, err = c.one.WriteAt(ones, 0)
 	require.NoError(t, err)
-	t.Cleanup(func() { // whatever became of the session: what is mapped here goes
+	t.Cleanup(func() { // whatever happened to the session, this unmaps the buffer
 		ctx := within(t)
 		_ = c.q.Close(ctx)
 		_ = c.one.Close(ctx)
@@ -120,7 +120,7 @@ func (c *counter) round(n int) error {
 	return nil
 }
 
-// check holds what ran against what was told.
+// check compares the work that ran with the reported outcomes.
 func (c *counter) check() {
 	c.t.Helper()
 	sum := make([]byte, 4*counted)
@@ -131,7 +131,7 @@ func (c *counter) check() {
 	}
 }
 
-// newestDriver is the process of the driver that serves now.
+// newestDriver returns the process of the serving driver.
 func (w *world) newestDriver() (pid int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -145,9 +145,8 @@ func (w *world) newestDriver() (pid int) {
 	return pid
 }
 
-// During traffic the driver is replaced, three times: sessions, buffers and fences go on,
-// nothing fails, nothing runs twice, nobody's charges change, and who waits goes on
-// waiting.
+// The driver is replaced three times under load: sessions, buffers and fences continue,
+// nothing fails, no work runs twice, no charges change, and waits go on.
 func TestUpgradeDuringTraffic(t *testing.T) {
 	w := start(t, nil)
 	a := w.admin()
@@ -211,7 +210,7 @@ func TestUpgradeDuringTraffic(t *testing.T) {
 	}
 	require.NoError(t, open.Signal(within(t), 1))
 	require.NoError(t, <-waited)
-	// What is made from now on is as ever, and so is the end.
+	// New objects behave as before, and so does the end.
 	require.NoError(t, addVectors(within(t), s))
 	devices, err := conn.Devices(within(t))
 	require.NoError(t, err)
@@ -223,8 +222,8 @@ func TestUpgradeDuringTraffic(t *testing.T) {
 	require.Zero(t, w.log.kinds()["session.lost"])
 }
 
-// Clients that open and close sessions all the time, one below the other, keep nobody from
-// replacing the driver.
+// Clients that open and close sessions all the time, one below the other, do not keep the
+// driver from being replaced.
 func TestUpgradeDuringChurn(t *testing.T) {
 	w := start(t, nil)
 	a := w.admin()
@@ -246,7 +245,7 @@ func TestUpgradeDuringChurn(t *testing.T) {
 						_ = child.Close(ctx)
 					}
 				}
-				_ = s.Close(context.Background()) // those below linger, for who asks why
+				_ = s.Close(context.Background()) // closed ones below linger, so that their clients can ask for the reason
 			}
 		})
 	}
@@ -259,7 +258,7 @@ func TestUpgradeDuringChurn(t *testing.T) {
 	require.NoError(t, w.Check())
 }
 
-// linkedDriver is a path of the driver's program that can be made to be of another one.
+// linkedDriver returns a path of the driver's program that can be switched to another one.
 func linkedDriver(t *testing.T) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "gpu-mock")
@@ -268,7 +267,7 @@ func linkedDriver(t *testing.T) (path string) {
 	return path
 }
 
-// A driver that dies while its successor does not become ready is replaced as ever.
+// A driver that dies while its successor does not become ready is replaced as any other.
 func TestDriverDiesBeforeItsSuccessorIsReady(t *testing.T) {
 	path := linkedDriver(t)
 	w := start(t, func(c *manager.Config) {
@@ -278,7 +277,7 @@ func TestDriverDiesBeforeItsSuccessorIsReady(t *testing.T) {
 	_, pid := w.driver(1)
 	a := w.admin()
 	require.NoError(t, os.Remove(path))
-	deaf, err := os.ReadFile("/usr/bin/yes") // it says nothing on its links
+	deaf, err := os.ReadFile("/usr/bin/yes") // it writes nothing to its links
 	require.NoError(t, err)
 	require.NoError(t, proctest.WriteProgram(path, deaf))
 	failed := make(chan error, 1)
@@ -296,8 +295,8 @@ func TestDriverDiesBeforeItsSuccessorIsReady(t *testing.T) {
 	require.Less(t, time.Since(began), patience)
 }
 
-// A successor of another version is refused with both named, and one that dies, or is no
-// driver at all, likewise changes nothing.
+// A successor of another version is refused with both versions named. One that dies, or is no
+// driver, changes nothing either.
 func TestUpgradeRollsBack(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "gpu-mock")
@@ -345,7 +344,7 @@ func TestUpgradeRollsBack(t *testing.T) {
 	c.check()
 	require.NoError(t, w.Check())
 
-	// The death of a driver is as ever, whichever it is.
+	// The death of a driver has the usual effect, whichever driver it is.
 	require.NoError(t, syscall.Kill(w.newestDriver(), syscall.SIGKILL))
 	require.Error(t, c.round(5))
 	w.driver(2)

@@ -26,8 +26,8 @@ type logged struct {
 	path string
 }
 
-// startLogged runs a manager whose logs have these bounds, and whose tenants may have
-// so many bytes of records a day.
+// startLogged runs a manager with logs of these bounds, and tenants with so many bytes of
+// records a day.
 func startLogged(t *testing.T, bounds audit.Options, share uint64) *logged {
 	t.Helper()
 	l := &logged{path: filepath.Join(t.TempDir(), "audit.log")}
@@ -41,8 +41,8 @@ func startLogged(t *testing.T, bounds audit.Options, share uint64) *logged {
 	return l
 }
 
-// others are the records that are not in the log of the tenant limited, nor in that of
-// the driver, which is full of what its tenants have it map.
+// others returns the records that are neither in the log of the tenant limited nor in that of
+// the driver, which is full of its tenants' mappings.
 func (l *logged) others() (lines []string) {
 	l.t.Helper()
 	entries, err := audit.ReadAll(l.path)
@@ -55,8 +55,7 @@ func (l *logged) others() (lines []string) {
 	return lines
 }
 
-// ofLimited counts the tenant limited's records of each kind, those that were left out
-// among them.
+// ofLimited counts the tenant limited's records of each kind, with the omitted ones.
 func (l *logged) ofLimited() (recorded, omitted map[string]uint64) {
 	l.t.Helper()
 	recorded, omitted = map[string]uint64{}, map[string]uint64{}
@@ -79,7 +78,7 @@ func (l *logged) ofLimited() (recorded, omitted map[string]uint64) {
 	return recorded, omitted
 }
 
-// bytes are those of all logs on disk.
+// bytes returns the size of all logs on disk.
 func (l *logged) bytes() (total int64) {
 	l.t.Helper()
 	require.NoError(l.t, filepath.WalkDir(filepath.Dir(l.path), func(_ string, d fs.DirEntry, err error) error {
@@ -96,8 +95,8 @@ func (l *logged) bytes() (total int64) {
 	return total
 }
 
-// work has another tenant work, so that there is something to lose, and returns all
-// that is there when its driver has recorded it.
+// work makes another tenant work, so that there are records to lose, and returns all records
+// once its driver has written them.
 func (l *logged) work() []string {
 	l.t.Helper()
 	c := l.dial("default")
@@ -112,7 +111,7 @@ func (l *logged) work() []string {
 	return before
 }
 
-// busy has n clients of the tenant limited do something again and again for a while.
+// busy runs n clients of the tenant limited that repeat a call for a while.
 func (l *logged) busy(n int, d time.Duration, do func(*client.Conn) error) {
 	l.t.Helper()
 	ctx, cancel := context.WithTimeout(l.t.Context(), d)
@@ -134,8 +133,8 @@ func (l *logged) busy(n int, d time.Duration, do func(*client.Conn) error) {
 
 const washing = 2 * time.Second
 
-// A tenant at its limit of sessions that asks for more, as fast as it can, pushes nothing
-// of others out of the log, and what it did is counted exactly.
+// A tenant at its limit of sessions that asks for more, as fast as it can, pushes no records
+// of others out of the log, and its own acts are counted exactly.
 func TestRefusedAttachesWashNothingAway(t *testing.T) {
 	l := startLogged(t, audit.Options{MaxBytes: audit.MinMaxBytes, Keep: 1}, 64<<20)
 	before := l.work()
@@ -163,9 +162,9 @@ func TestRefusedAttachesWashNothingAway(t *testing.T) {
 	require.Less(t, l.bytes(), int64(6*3*audit.MinMaxBytes), "three files of each of six logs")
 }
 
-// A tenant that opens and closes sessions all the time pushes nothing of others out of the
-// log either; when its share is spent its sessions are counted, and none is opened that is
-// not.
+// A tenant that opens and closes sessions all the time pushes no records of others out of the
+// log either. When its share is spent its sessions are counted, and every open session is
+// recorded or counted.
 func TestSessionsWashNothingAway(t *testing.T) {
 	const share = 16 << 10
 	l := startLogged(t, audit.Options{MaxBytes: 3 * share, Keep: 1}, share)

@@ -15,7 +15,7 @@ import (
 	"capgpu/ledger"
 )
 
-// zeroPoolLimits let 32 MiB be spare.
+// zeroPoolLimits allow 32 MiB of spare memory.
 func zeroPoolLimits() ledger.Limits {
 	l := grantTestLimits()
 	l[ledger.DeviceMemory] = 256 << 20
@@ -31,7 +31,7 @@ func (a *zeroPool) spares() (spares int, held uint64) {
 	return spares, a.charged
 }
 
-// stay has what is spare stay for so long after it was asked for.
+// stay sets the time that spare memory stays after a request.
 func (a *zeroPool) stay(d time.Duration) {
 	a.mu.Lock()
 	a.ttl = d
@@ -62,7 +62,7 @@ func allocs(t *testing.T, g *granted, bytes uint64, n int) {
 	}
 }
 
-// What is asked for again is there: fresh, with its pages, and charged once.
+// Memory that is requested again is ready: fresh, with its pages, and charged once.
 func TestZeroPool(t *testing.T) {
 	g := grant(t, zeroPoolLimits())
 	g.zeroPool.hasRoom = func(uint64) bool { return true }
@@ -97,17 +97,17 @@ func TestZeroPool(t *testing.T) {
 	require.NoError(t, g.free(other))
 	require.Zero(t, g.usage().UsedBytes)
 
-	// Other sizes are as ever.
+	// Other sizes are made as usual.
 	for _, bytes := range []uint64{4096, zeroPoolMinBytes - 4096, g.zeroPool.maxBytes + 4096} {
 		allocs(t, g, bytes, 3)
 	}
-	// What nobody has asked for lately goes.
+	// Spare memory that was not requested lately goes.
 	g.zeroPool.stay(0)
 	awaitSpares(t, g, 0)
 }
 
-// What is spare is in nobody's way, and neither is what is being made: all of the limit
-// can be had.
+// Neither spare memory nor memory in the making causes a refusal: a driver can have all of
+// its limit.
 func TestZeroPoolMakesRoom(t *testing.T) {
 	const bytes, limit = 16 << 20, 256 << 20
 	all := func(t *testing.T, g *granted) {
@@ -140,7 +140,7 @@ func TestZeroPoolMakesRoom(t *testing.T) {
 		}
 		allocs(t, g, bytes, 2)
 		<-making
-		go func() { // it is let go on when somebody waits for it
+		go func() { // it continues when a request waits for it
 			for {
 				g.zeroPool.mu.Lock()
 				waits := g.zeroPool.droppers > 0
@@ -150,7 +150,7 @@ func TestZeroPoolMakesRoom(t *testing.T) {
 					return
 				}
 				select {
-				case <-t.Context().Done(): // it did not come to that
+				case <-t.Context().Done(): // no request waited
 					close(goOn)
 					return
 				default:
@@ -162,7 +162,7 @@ func TestZeroPoolMakesRoom(t *testing.T) {
 	})
 }
 
-// Where the host is short, nothing is made ahead.
+// If the host is short of memory, none is made in advance.
 func TestZeroPoolNeedsRoom(t *testing.T) {
 	g := grant(t, zeroPoolLimits())
 	asked := make(chan struct{}, 100)
@@ -178,14 +178,14 @@ func TestZeroPoolNeedsRoom(t *testing.T) {
 	require.False(t, hostHasRoom(1<<60))
 }
 
-// Whatever is asked for in whatever order: no memory is handed out twice, all of it is
-// zero, and the account is what drivers have and what is spare.
+// Requests in any order: no memory is handed out twice, all of it is zero, and the account is
+// the sum of the drivers' and the spare memory.
 func TestZeroPoolAtRandom(t *testing.T) {
 	g := grant(t, zeroPoolLimits())
 	g.zeroPool.hasRoom = func(uint64) bool { return true }
 	random := rand.New(rand.NewPCG(6, 16))
 	sizes := []uint64{2 << 20, 3 << 20, 4 << 20, 8 << 20, 16 << 20, 32 << 20}
-	seen := map[uint64]bool{} // inodes of what is there: the kernel may use one again
+	seen := map[uint64]bool{} // inodes of existing memory: the kernel may use one again
 	var live []*dmaMemory
 	var bytes uint64
 	for range 300 {
@@ -216,11 +216,11 @@ func TestZeroPoolAtRandom(t *testing.T) {
 	for _, d := range live {
 		require.NoError(t, g.free(d))
 	}
-	// The end of the epoch, with something spare or in the making, leaves nothing: grant
-	// looks at the books.
+	// The end of the epoch, with memory spare or in the making, leaves nothing: grant checks
+	// the account.
 }
 
-// An epoch that ends takes no more notes.
+// The pool of an epoch that has ended notes no requests.
 func TestZeroPoolEnds(t *testing.T) {
 	g := grant(t, zeroPoolLimits())
 	g.zeroPool.hasRoom = func(uint64) bool { return true }
@@ -234,8 +234,8 @@ func TestZeroPoolEnds(t *testing.T) {
 	g.zeroPool.close()
 }
 
-// What is made ahead leaves the processor to whoever wants it: it rests for so much longer
-// than others had it, and not at all where nobody wants it.
+// The maker leaves the processor to others: it pauses for several times as long as others had
+// it, and not at all if no other thread wants it.
 func TestZeroPoolPauses(t *testing.T) {
 	for _, test := range []struct{ others, rests time.Duration }{
 		{0, 0}, {idleYield, 0}, {100 * time.Microsecond, 800 * time.Microsecond}, {time.Second, maxPause},
@@ -252,8 +252,8 @@ func TestZeroPoolPauses(t *testing.T) {
 	}
 }
 
-// What is spare and not wanted any more goes piece by piece, before its charge is back, and
-// not by the one system call that closes it.
+// Spare memory that is no longer wanted is freed piece by piece, before its charge, and not
+// by the one system call that closes it.
 func TestZeroPoolGoesInPieces(t *testing.T) {
 	a := newZeroPool(ledger.New("test", ledger.NoLimits()).Root(), shm.Create)
 	a.hasRoom = func(uint64) bool { return true }

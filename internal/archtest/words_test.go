@@ -35,7 +35,6 @@ var oddFolders = []string{
 	"internal/uapi",
 	"iommu",
 	"ledger",
-	"manager",
 	"outcome",
 	"program",
 	"qemu",
