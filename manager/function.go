@@ -262,17 +262,6 @@ func (v *fakeVector) dupFD() (int, error) {
 	return v.event.DupFD()
 }
 
-// raise plays the device that sends one interrupt.
-func (v *fakeVector) raise() error {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.masked {
-		v.held++
-		return nil
-	}
-	return v.event.Signal()
-}
-
 func (v *fakeVector) setMask(masked bool) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -177,3 +177,14 @@ func dialGrants(t testing.TB, g *granted) *ddfrpc.Link {
 	t.Cleanup(func() { require.NoError(t, link.Close()) })
 	return link
 }
+
+// raise plays the device that sends one interrupt.
+func (v *fakeVector) raise() error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.masked {
+		v.held++
+		return nil
+	}
+	return v.event.Signal()
+}

@@ -47,8 +47,8 @@ func setAffinity(set *unix.CPUSet) error {
 	}
 }
 
-// PinInterrupts sends the interrupts of a PCI function, all of whose vectors are
-// armed, to one CPU.
+// PinInterrupts sends the interrupts of a PCI function to one CPU. All of its vectors are
+// armed.
 func PinInterrupts(address string, cpu int) error {
 	vectors, err := filepath.Glob(filepath.Join("/sys/bus/pci/devices", address, "msi_irqs", "*"))
 	if err != nil || len(vectors) == 0 {

@@ -47,10 +47,10 @@ func (c Counter) Take() (n uint64, err error) {
 // Close closes the descriptor.
 func (c Counter) Close() error { return unix.Close(int(c)) }
 
-// PingPong is a thread that answers: the peer of everything that wakes somebody and
-// is woken in return. A thread that waits for a Counter keeps its P and cannot be
-// stopped: so while there is a PingPong there are Ps to spare, and no garbage is
-// collected; do nothing that stops the world, as the timers of testing.B do.
+// PingPong is a thread that answers: the peer in every measurement of a wake-up and its
+// answer. A thread that waits for a Counter keeps its P and cannot be stopped: so while there
+// is a PingPong there are Ps to spare, and no garbage is collected; do nothing that stops the
+// world, as the timers of testing.B do.
 type PingPong struct {
 	restore    func()
 	ping, pong Counter
@@ -63,7 +63,7 @@ type PingPong struct {
 // quit is a ping that ends the thread.
 const quit = 1 << 32
 
-// spareProcs are for the threads that wait, and whatever else runs.
+// spareProcs are for the threads that wait, and all others.
 const spareProcs = 8
 
 // NewPingPong starts the thread.

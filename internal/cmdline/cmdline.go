@@ -1,5 +1,5 @@
-// Package cmdline is what the command lines of all commands have in common: how
-// help and the version are asked for and told, and how a wrong line is refused.
+// Package cmdline is the part that all command lines have in common: help, the version, and
+// the refusal of a wrong line.
 package cmdline
 
 import (
@@ -34,8 +34,8 @@ func Revision() string {
 	return Commit()
 }
 
-// Commit is the commit that was built, with "+dirty" if the tree had changes, or
-// "unknown" where the go command was not told to look.
+// Commit is the commit that was built, with "+dirty" if the tree had changes, or "unknown" if
+// the go command was built without that.
 var Commit = sync.OnceValue(func() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -70,9 +70,9 @@ func New(command string) *flag.FlagSet {
 	return flags
 }
 
-// Parse reads a command line that has flags only, --help and --version among them.
-// It reports done when the line asked for one of these, which is told on stdout. An
-// error says what is wrong with the line in the user's words.
+// Parse reads a command line that has flags only, --help and --version among them. It reports
+// done when the line asked for one of these, which is printed on stdout. An error says what
+// is wrong with the line in the user's words.
 func Parse(flags *flag.FlagSet, args []string, help string, stdout io.Writer) (done bool, err error) {
 	version := flags.Bool("version", false, "")
 	switch err := flags.Parse(args); {

@@ -1,7 +1,6 @@
-// Package courtesy has calls that take their time go step by step: between two steps whoever
-// has short work goes first. In a driver these are the queues, which share the runtime's
-// processors with the calls of all tenants; and where a driver and its manager share the
-// host's processor, the driver.
+// Package courtesy lets long calls run step by step, and yields between two steps. In a
+// driver the queues run then, which share the runtime's processors with the calls of all
+// tenants. If a driver and its manager share a processor of the host, the driver runs.
 package courtesy
 
 import (
@@ -31,18 +30,19 @@ func ToOthers(giveWay func()) {
 	others.Store(&giveWay)
 }
 
-// Who gives way ends its slice of the processor, and beside somebody who computes all the
-// time it comes back milliseconds later (Linux 6.18, yield_task_fair): a call of some steps
-// would take as many of these. So where that took longer than longGive, the next ones have
-// restsAfter times as long, at most longestRest, without.
+// A thread that yields ends its slice of the processor. Beside a thread that computes all the
+// time it runs again only milliseconds later (Linux 6.18, yield_task_fair), so a call of
+// several steps would take several times as long. Therefore, after a yield longer than
+// longGive, the next steps run without one for restsAfter times as long, at most longestRest.
 const (
 	longGive    = 500 * time.Microsecond
 	restsAfter  = 4
 	longestRest = 20 * time.Millisecond
 )
 
-// Sparingly is giveWay where those who go first are quick, and otherwise only now and then,
-// for a small part of the time. It may be called from any goroutine.
+// Sparingly returns a function that calls giveWay as long as the others return the processor
+// soon, and otherwise only now and then, for a small part of the time. It may be called from
+// any goroutine.
 func Sparingly(giveWay func()) func() {
 	start := time.Now()
 	var rests atomic.Int64 // until then, in nanoseconds since start

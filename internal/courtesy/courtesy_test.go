@@ -40,7 +40,7 @@ func TestToOthers(t *testing.T) {
 	require.Equal(t, 2, given)
 }
 
-// Who is quick always goes first; who takes long does for a small part of the time.
+// Short work of others always goes first; long work does for a small part of the time.
 func TestSparingly(t *testing.T) {
 	for _, test := range []struct {
 		others time.Duration

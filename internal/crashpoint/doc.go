@@ -11,12 +11,12 @@
 // It dies as by SIGKILL: at once, with every thread of it, and nothing deferred runs.
 // It says the label on standard error before, and exits with Status.
 //
-// A label's first word is the process that dies of it. The manager dies itself of
-// manager and audit; a point of the driver or the gate it hands to the first of these
-// that it starts (or with LABEL@2 to the second), and to no other: the next one works.
+// A label's first word is the process that dies. The manager itself dies at labels of manager
+// and audit. It hands a point of the driver or the gate to the first of these that it starts
+// (or with LABEL@2 to the second), and to no other: the next one works.
 //
 // Labels are unique, and all of them are in the table: a test reads the source of the
 // whole project and compares. Package crashtest dies at each of them.
 //
-// Who is trusted: whoever built the program and sets its environment.
+// Trust: the builder of the program, and the process that sets its environment, are trusted.
 package crashpoint

@@ -14,7 +14,7 @@ var Table = []Label{
 	{"manager.start.devices", "with every function open and no socket"},
 	{"manager.listen.made", "with a socket made that has not its name yet"},
 	{"manager.start.sockets", "with all sockets there, before a driver is started"},
-	// Of an epoch.
+	// Points of an epoch.
 	{"manager.grants.half", "between the first charge of the grants and the second"},
 	{"manager.epoch.reset", "with the function reset, before the driver's record"},
 	{"manager.spawn.cell", "with a cell made, before a process is in it"},
@@ -26,23 +26,23 @@ var Table = []Label{
 	{"manager.standby.spawned", "with a process that is to wait for its turn, and no record of it"},
 	{"manager.standby.taken", "with the driver dead and the waiting process taken, before that has a grant"},
 	{"manager.respawn.waiting", "between two drivers"},
-	// Of a live upgrade.
+	// Points of a live upgrade.
 	{"manager.upgrade.spawned", "with a successor that has no grants yet"},
 	{"manager.upgrade.told", "with all told to the successor, and the memory still the driver's"},
 	{"manager.upgrade.committed", "with the memory the successor's, and both drivers there"},
 	{"manager.upgrade.alone", "with the driver that is replaced dead, before the successor goes on"},
 	{"manager.upgrade.gone", "with the successor at work, before anybody knows of it"},
-	// Of a reload of the policy.
+	// Points of a reload of the policy.
 	{"manager.reload.prepared", "with another policy recorded, and nothing of it in force"},
 	{"manager.reload.committed", "with another policy in force, before a driver has heard of it"},
-	// Of memory.
+	// Points of memory.
 	{"manager.dma.made", "with memory made and charged, before the device has it"},
 	{"manager.dma.mapped", "with memory mapped, before that is recorded"},
 	{"manager.dma.recorded", "with the map recorded, before the driver hears of it"},
 	{"manager.dma.unmapped", "between the unmap and the scrub"},
 	{"manager.dma.punched", "with the pages punched out, before the charges are back"},
 	{"manager.dma.disposed", "with the memory gone, before that is recorded"},
-	// Of clients.
+	// Points of clients.
 	{"manager.attach.sent", "with a session open that has no record"},
 	{"manager.attach.recorded", "with a session recorded that the client has not heard of"},
 	{"manager.gate.started", "with a gate that has its client, while it still holds the client's connection itself"},
@@ -68,7 +68,7 @@ var Table = []Label{
 	{"driver.start.ready", "when it has said Ready"},
 	{"driver.shutdown.begun", "when it is to shut down"},
 	{"driver.shutdown.closed", "with its device closed, before it says so"},
-	// Of requests.
+	// Points of requests.
 	{"driver.attach.received", "with the socket of a session that is not open"},
 	{"driver.attach.opened", "with a session open, before that is answered"},
 	{"driver.status.read", "while it describes itself"},
@@ -77,7 +77,7 @@ var Table = []Label{
 	{"driver.answer.made", "with a request done, before that is answered"},
 	{"driver.buffer.charged", "with a buffer charged that has no memory"},
 	{"driver.buffer.mapped", "with a buffer that has memory and no handle"},
-	// Of work.
+	// Points of work.
 	{"driver.submit.taken", "with an entry taken from the ring, before it is charged"},
 	{"driver.submit.charged", "with an entry charged, before it is looked at"},
 	{"driver.submit.resolved", "with an entry resolved and its buffers pinned"},
@@ -86,14 +86,14 @@ var Table = []Label{
 	{"driver.fence.ended", "with a fence's point reached, before its queue tells of it"},
 	{"driver.completion.told", "with completions made, before they are published"},
 	{"driver.completion.published", "when completions are published"},
-	// Of what ends.
+	// Points of the end of sessions and devices.
 	{"driver.reset.begun", "before the device is reset"},
 	{"driver.reset.done", "with the device reset, before its work has ended"},
 	{"driver.close.cut", "with a session closed, before that is answered"},
 	{"driver.reclaim.step", "while a session is reclaimed"},
 	{"driver.memory.freeing", "before memory of a closed session is freed"},
 	{"driver.reclaim.ended", "with a session reclaimed"},
-	// Of a live upgrade: the driver that is replaced, and its successor.
+	// Points of a live upgrade: the driver that is replaced, and its successor.
 	{"driver.handover.begun", "asked to stop, before anything is"},
 	{"driver.handover.frozen", "with everything stopped, before anything is told"},
 	{"driver.handover.told", "with everything told to the successor"},

@@ -24,7 +24,7 @@ var (
 	children atomic.Int64 // of the armed point's role, that were started
 )
 
-// What is armed wrongly would look like a point that nobody comes by.
+// A wrong point would look like one that is never reached.
 func init() {
 	text := os.Getenv(Environment)
 	if text == "" {

@@ -58,7 +58,7 @@ func Parse(text string) (Point, error) {
 		*x.to = n
 	}
 
-	if _, ok := What(label); !ok {
+	if _, ok := Describe(label); !ok {
 		return Point{}, fmt.Errorf("crash point %q: there is none of this name", label)
 	}
 
@@ -74,8 +74,8 @@ func RoleOf(label string) string {
 	return word
 }
 
-// What says in words where a label is.
-func What(label string) (what string, ok bool) {
+// Describe says in words where a label is.
+func Describe(label string) (what string, ok bool) {
 	for _, l := range Table {
 		if l.Label == label {
 			return l.What, true

@@ -3,9 +3,9 @@
 //
 //	func TestMain(m *testing.M) { leakcheck.Main(m) }
 //
-// compares the end of the whole binary with its start; Check does the same for
-// one test that does not run in parallel with others. What is on its way out is
-// given ten seconds. Only what appeared since the start counts.
+// compares the end of the whole binary with its start; Check does the same for one test that
+// does not run in parallel with others. Resources that are about to be freed get ten seconds.
+// Only those of after the start count.
 package leakcheck
 
 import (
@@ -21,7 +21,7 @@ import (
 )
 
 // graceTime is how long goroutines may take to notice that they are done, also on a busy
-// host. What is a leak stays for any time.
+// host. A leak stays for any time.
 const graceTime = 10 * time.Second
 
 // pollTime is how often the state is compared within graceTime.

@@ -30,13 +30,13 @@ func (n *Node) CloseAsync(cause error) {
 	}
 }
 
-// Cut closes n, which is urgent, as Close does, but returns earlier: when nobody is
-// inside n or an urgent node below it, and these are quiesced. How many parts there
-// are does not matter. What is left to do it gives to later, once, before any Cut of
-// n returns; a Cut of what is being closed already waits for that closing to get as
-// far. The error tells of the Ops functions that panicked until then.
+// Cut closes n, which is urgent, as Close does, but returns earlier: when no goroutine is
+// inside n or an urgent node below it, and these are quiesced. The number of parts does not
+// matter. Cut passes the rest of the work to later, once, before any Cut of n returns; a Cut
+// of a node that is already being closed waits for that closing to get as far. The error
+// joins the panics of Ops functions so far.
 //
-// So whoever is inside a part must be inside the urgent node above it, too.
+// So a goroutine inside a part must be inside the urgent node above it, too.
 func (n *Node) Cut(cause error, later func(*Rest)) (err error) {
 	c := newClosure(n, cause)
 	if !n.claim(c) {
@@ -89,8 +89,8 @@ func (r *Rest) collectUrgent() {
 // meanwhile.
 const takeMany = 64
 
-// takeChildren wakes those who wait for n, takes children off one of its lists,
-// claims them, and reports whether there may be more.
+// takeChildren wakes the waiters of n, takes children off one of its lists, claims them, and
+// reports whether there may be more.
 func (r *Rest) takeChildren(n *Node, kind int) (more bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -136,16 +136,16 @@ func (r *Rest) endCut() {
 	r.closure.err = errors.Join(r.failed...)
 }
 
-// drain waits until nobody is inside n.
+// drain waits until no goroutine is inside n.
 func (n *Node) drain() {
 	if drained := n.draining(); drained != nil {
 		<-drained
 	}
 }
 
-// draining is closed when nobody is inside n, nil if nobody is now. The closing of n is
-// set, so nobody can enter, but those who are being refused are counted for an instant,
-// also when it is asked again.
+// draining returns a channel that is closed when no goroutine is inside n; nil if none is
+// now. The closing of n is set, so no goroutine can enter, but one that is being refused is
+// counted for an instant, also in a second call.
 func (n *Node) draining() <-chan struct{} {
 	if n.inside.Load()&countMask == 0 {
 		return nil

@@ -159,7 +159,7 @@ func TestCloseWaitsForLeave(t *testing.T) {
 	}
 }
 
-// TestCloseFromInside is what the package comment asks of those who are inside.
+// TestCloseFromInside follows the package comment's rule for a goroutine that is inside.
 func TestCloseFromInside(t *testing.T) {
 	session := child(t, NewRoot("device"), "session", Ops{})
 	require.NoError(t, session.Enter())

@@ -9,8 +9,8 @@ import (
 	"capgpu/gpuerr"
 )
 
-// A cut ends what is urgent, children first; the rest follows when it is done, and
-// whoever closes something above waits for that.
+// A cut ends the urgent nodes, children first. The rest follows when it is done, and a closer
+// of a node above waits for that.
 func TestCutLeavesTheRest(t *testing.T) {
 	var j journal
 	root := NewRoot("device")
@@ -108,7 +108,7 @@ func TestCutWaitsForAnotherQuiesce(t *testing.T) {
 	require.True(t, quiesced, "before what is below it")
 }
 
-// Who is inside a part against the rule is waited for all the same, by the rest.
+// The rest waits for a goroutine that is inside a part against the rule.
 func TestRestWaitsForLeave(t *testing.T) {
 	session := child(t, NewRoot("device"), "session", Ops{Urgent: true})
 	inside := true
@@ -128,7 +128,7 @@ func TestRestWaitsForLeave(t *testing.T) {
 	require.NoError(t, rest.Err())
 }
 
-// What goes wrong in a cut is told by it, and stops nothing.
+// The cut reports panics, and they stop nothing.
 func TestPanicAndGoexitInCut(t *testing.T) {
 	for name, wrong := range map[string]func(){"panic": func() { panic("on fire") }, "goexit": runtime.Goexit} {
 		session := child(t, NewRoot("device"), "session", Ops{Urgent: true})
@@ -154,8 +154,8 @@ func TestUrgentBelowAPart(t *testing.T) {
 	require.Panics(t, func() { _, _ = buffer.NewChild("queue", Ops{Urgent: true}) })
 }
 
-// A closer that looks twice whether anybody is inside does not wait for who is being
-// refused: nobody would tell it.
+// A closer that looks twice whether a goroutine is inside does not wait for one that is being
+// refused: such a goroutine would not wake it.
 func TestDrainedTwice(t *testing.T) {
 	for _, held := range []bool{true, false} {
 		n := child(t, NewRoot("device"), "buffer", Ops{})

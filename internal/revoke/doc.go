@@ -20,21 +20,21 @@
 // an Ops function, each runs exactly once (Scrub until there is no more), and a
 // panic in one is reported by Close and stops none of the others.
 //
-// A subtree can have many nodes, and whoever closes it may only want to know that
-// nothing of it is used or runs any more. For that a Cut divides the work. Nodes are
-// urgent (what runs by itself, and what has such nodes below it) or parts:
+// A subtree can have many nodes, and its closer may only want to know that nothing of it is
+// used or runs any more. For that a Cut divides the work. Nodes are urgent (those that run by
+// themselves, and those with such nodes below) or parts:
 //
 //	Cut:   refuse ──► wake, leave, quiesce: of the urgent nodes
 //	later: wake, leave, quiesce: of the parts ──► unmap ──► scrub ──► release: of all
 //
-// A Cut takes steps in number with the urgent nodes, however many parts there are.
-// It can promise that nobody is inside a part because of a rule: who enters a part is
-// inside the urgent node above it. What it leaves to do is a Rest, done in Steps.
-// A Close is a Cut, and all of its Rest.
+// The steps of a Cut grow with the number of urgent nodes, not with that of parts. A rule
+// lets it promise that no goroutine is inside a part: a goroutine that enters a part is
+// inside the urgent node above it. The rest of the work is a Rest, done in Steps. A Close is
+// a Cut and all of its Rest.
 //
-// What may block whom. Close and Cut work in the calling goroutine and hold no lock
-// while they wait or run an Ops function; siblings, parents and everything beside
-// the subtree go on undisturbed. Two rules for the caller, because they wait:
+// Blocking. Close and Cut work in the calling goroutine and hold no lock while they wait or
+// run an Ops function; siblings, parents and everything beside the subtree go on undisturbed.
+// Two rules for the caller, because they wait:
 //
 //   - Between Enter and Leave do not wait for the closing (Close, Cut, Finished) of
 //     that node or one above it: it waits for the Leave. CloseAsync is the way:
@@ -43,7 +43,7 @@
 //     is being closed, nor of one above it; CloseAsync is harmless there, too. Ops
 //     functions must not Enter the subtree: it refuses.
 //
-// A Close that waits longer than it should tells whom for: Node.String.
+// Node.String of a Close that takes too long says which node it waits for.
 //
 // Locks: Node.mu guards the lists of a node's children and its channels; it is
 // held for a few instructions (a few for each of 64 children while a closer lists

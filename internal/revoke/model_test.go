@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// modelNode is the slow obvious node: closing marks it and everything below,
-// and it is finished once nobody is inside any of those.
+// modelNode is the slow obvious node: closing marks it and everything below, and it is
+// finished once no goroutine is inside any of those.
 type modelNode struct {
 	real     *Node
 	parent   *modelNode
@@ -20,7 +20,7 @@ type modelNode struct {
 	phases   atomic.Int32 // how many Ops functions have run
 	finished bool
 	urgent   bool
-	cut      bool       // nobody is inside an urgent node of its closing, and these are quiesced
+	cut      bool       // no goroutine is inside an urgent node of its closing, and these are quiesced
 	cutDone  chan error // of a Cut of it
 	rest     chan *Rest // what that left
 	stepped  bool       // and it is being done
@@ -40,7 +40,7 @@ func (m *modelNode) settled(all bool) bool {
 	return settled
 }
 
-// scope returns the urgent node that whoever enters m is inside, too.
+// scope returns the urgent node that a goroutine inside m is inside, too.
 func (m *modelNode) scope() *modelNode {
 	for !m.urgent {
 		m = m.parent
@@ -54,10 +54,10 @@ func doRest(r *Rest) {
 	}
 }
 
-// TestAgainstModel drives a tree and the obvious model with the same calls. Closes
-// and cuts are asynchronous; whatever the model says is cut or finished must be, and
-// nothing else may. Nodes are used as the rule for a Cut demands: who is inside a part
-// is inside the urgent node above it.
+// TestAgainstModel drives a tree and the obvious model with the same calls. Closes and cuts
+// are asynchronous; the nodes that the model says are cut or finished must be, and no others.
+// Nodes are used as the rule for a Cut demands: a goroutine inside a part is inside the
+// urgent node above it.
 func TestAgainstModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		root := &modelNode{real: NewRoot("root"), urgent: true}

@@ -19,7 +19,7 @@ type Ops struct {
 	Release func()             // its charges and names are free for others
 }
 
-// Node is one thing that can be taken back.
+// Node is one object that can be taken back.
 //
 //	           Enter, NewChild                        Enter, NewChild: refused with the cause
 //	          ┌──────┐                               ┌──────┐
@@ -29,10 +29,10 @@ type Ops struct {
 //	                                         │ wait for Leave  Close returns
 //	                                         │ Ops, phase by phase
 //
-// A node is live while closing is nil in it and in all its ancestors. The first
-// to set a node's closing is its closer and the only one to dismantle it; the
-// closer of an ancestor claims in this way whatever below is not being closed
-// already, and waits for the rest.
+// A node is live while closing is nil in it and in all its ancestors. The first goroutine to
+// set a node's closing is its closer and the only one to dismantle it. The closer of an
+// ancestor claims in this way the nodes below that are not being closed already, and waits
+// for the rest.
 type Node struct {
 	parent *Node // nil at the root; never changes
 	name   string
@@ -43,16 +43,16 @@ type Node struct {
 	inside atomic.Uint64
 
 	mu sync.Mutex
-	// first are the heads of the lists of its children: the urgent ones, and the parts.
-	// Whoever closes n takes them off.
+	// first are the heads of the lists of its children: the urgent ones, and the parts. The
+	// closer of n takes them off.
 	// +checklocks:mu
 	first [2]*Node
 	// +checklocks:mu
-	done chan struct{} // made by the first who asks
+	done chan struct{} // made at the first request
 	// +checklocks:mu
 	doneClosed bool
 	// +checklocks:mu
-	finished chan struct{} // made by the first who asks
+	finished chan struct{} // made at the first request
 	// +checklocks:mu
 	isFinished bool
 	// +checklocks:mu
@@ -131,9 +131,9 @@ func (n *Node) closed() *closure {
 	return nil
 }
 
-// Enter begins a use of n. Every Enter that returns nil must be followed by one
-// Leave; until then n is not dismantled. Otherwise it returns why n is closing. Who
-// uses a part is inside the urgent node above it as well: see Cut.
+// Enter begins a use of n. Every Enter that returns nil must be followed by one Leave; until
+// then n is not dismantled. Otherwise it returns why n is closing. A goroutine that uses a
+// part is inside the urgent node above it as well: see Cut.
 func (n *Node) Enter() error {
 	// First be counted, then look. The closer first sets closing, then reads the
 	// count. So either it is seen here, or the closer waits for this use.
@@ -188,7 +188,7 @@ func (n *Node) Done() <-chan struct{} {
 	if n.done == nil {
 		n.done = make(chan struct{})
 	}
-	// Whoever closes n or an ancestor sets closing before it takes n.mu to wake.
+	// The closer of n or of an ancestor sets closing before it takes n.mu to wake.
 	if !n.doneClosed && n.closed() != nil {
 		n.doneClosed = true
 		close(n.done)
@@ -206,8 +206,8 @@ func (n *Node) wakeLocked() {
 	}
 }
 
-// ClosedByParent reports whether who closes n closes its parent as well. It is
-// false while n is live.
+// ClosedByParent reports whether the closer of n closes its parent as well. It is false while
+// n is live.
 func (n *Node) ClosedByParent() bool {
 	c := n.closing.Load()
 	return c != nil && n.parent != nil && n.parent.closing.Load() == c

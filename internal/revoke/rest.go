@@ -17,8 +17,8 @@ type Rest struct {
 	closure *closure
 	nodes   []*Node // claimed, parents before children; the root and the urgent ones first
 	others  []*Node // below root, claimed by another closer
-	listed  int     // nodes whose parts are in nodes
-	busy    []*Node // parts that somebody was inside when they were listed
+	listed  int     // nodes that have their parts in nodes
+	busy    []*Node // parts that a goroutine was inside when they were listed
 	phase   phase
 	next    int // index in nodes of the last that still has the phase before it, plus 1
 	failed  []error
@@ -67,7 +67,7 @@ func (r *Rest) run() {
 	defer close(r.closure.cut)
 	defer r.endCut()
 	r.collectUrgent()
-	for r.phase == listing { // before it waits for anybody, so that all are awake
+	for r.phase == listing { // before any wait, so that all are awake
 		r.listOne()
 	}
 	r.cut()
@@ -129,8 +129,8 @@ func (r *Rest) listOne() {
 		return
 	}
 	r.listed++
-	// Nobody enters any more. Who was inside is seen here, or has left. The cut waits for
-	// those in urgent nodes.
+	// No goroutine enters any more. One that was inside is seen here, or has left. The cut
+	// waits for those in urgent nodes.
 	if n.kind == part && n.inside.Load()&countMask != 0 {
 		r.busy = append(r.busy, n)
 	}
@@ -190,7 +190,7 @@ func (r *Rest) guard(what string, n *Node, f func(*Node)) {
 	f(n)
 }
 
-// finish takes n out of the tree and tells those who wait.
+// finish takes n out of the tree and wakes the waiters.
 func (r *Rest) finish(n *Node) {
 	if n == r.root && n.parent != nil {
 		n.unlink()

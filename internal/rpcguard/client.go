@@ -87,10 +87,10 @@ type clientCodec struct {
 	closed bool
 }
 
-// heldFD is a descriptor that nobody has taken.
+// heldFD is a descriptor that TakeFD has not handed out.
 type heldFD struct {
 	fd       int
-	question uint32 // whose answer it came with
+	question uint32 // it came with the answer to this question
 	settled  bool   // that question is finished, and its results are kept
 }
 
@@ -124,9 +124,9 @@ func lostLink(err error) error {
 	return gpuerr.New(gpuerr.Disconnected, "the link is down: %v", err)
 }
 
-// note sees which questions are asked, and closes the descriptors that nobody will take:
-// those of a capability that is released, and of a question that is finished with its
-// results given back.
+// note sees which questions are asked, and closes the descriptors that will not be taken:
+// those of a capability that is released, and of a question that is finished with its results
+// given back.
 func (c *clientCodec) note(m *capnp.Message) {
 	root, err := rpccp.ReadRootMessage(m)
 	if err != nil {
@@ -184,7 +184,7 @@ func (c *clientCodec) finished(question uint32, givenBack bool) {
 	}
 }
 
-// returned reports whether anybody wants the answer to a question, which has come.
+// returned reports whether the answer to a question, which has come, is still wanted.
 func (c *clientCodec) returned(question uint32) (wanted bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -256,8 +256,8 @@ func (c *clientCodec) dropArrived() {
 	c.arrived = nil
 }
 
-// assignFDs matches the descriptors of an answer to the capabilities of its results.
-// Those that match none, or that nobody waits for, are closed.
+// assignFDs matches the descriptors of an answer to the capabilities of its results. It
+// closes those that match none or are no longer wanted.
 func (c *clientCodec) assignFDs(m *capnp.Message) {
 	defer c.dropArrived()
 	root, err := rpccp.ReadRootMessage(m)

@@ -12,8 +12,8 @@ import (
 	"capgpu/internal/leakcheck"
 )
 
-// A call that is given up leaves no descriptor with its caller, at whichever moment it is:
-// before the server has begun, while the answer is on its way, or after it has come.
+// A call that is given up leaves no descriptor with its caller at any moment: before the
+// server has begun, while the answer is on its way, or after it has come.
 func TestDescriptorsOfCallsThatAreGivenUp(t *testing.T) {
 	m, _, transport := dial(t, newService())
 	ctx := testContext(t)

@@ -2,16 +2,16 @@
 // vat that faces untrusted peers, the one constructor of every capability that
 // is handed to a peer, and the transport of our own Go clients.
 //
-// # Who is trusted
+// # Trust
 //
 // A peer of Serve is not trusted with anything. go-capnp's rpc.Conn cannot face
 // such a peer: one message of 48 or 136 bytes ends the whole process (see the
 // regression tests), and it has no limits. So Serve does not use it. It speaks
 // the protocol of a Level 1 vat that hosts capabilities and imports none, with
 // the standard wire format, and takes from go-capnp only the message accessors,
-// the generated method tables and the per-object call queue. What it accepts is
+// the generated method tables and the per-object call queue. It accepts
 //
-//   - frames within Limits, whose memory grows as bytes arrive, not by claim;
+//   - frames within Limits: their memory grows as bytes arrive, not by claim;
 //   - messages in which every pointer has been walked: in bounds, at most 32
 //     deep, no word reached twice in all (no cycles, no sharing);
 //   - Bootstrap, Call, Finish, Release, Disembargo (of the sender's loopback,
@@ -19,7 +19,7 @@
 //   - targets and arguments that name exports or unfinished questions of this
 //     very connection. Capabilities of the peer are refused: the service never
 //     calls a client;
-//   - no descriptors: the kernel drops what a peer attaches.
+//   - no descriptors: the kernel drops those that a peer attaches.
 //
 // Pipelining works, also as an argument: a call on, or with, a promised answer
 // waits in the vat until that answer has returned and then goes straight to the
@@ -48,12 +48,11 @@
 // put into an object's queue, which never blocks or calls back. Gates have no
 // lock of their own.
 //
-// # What survives
+// # Lifetimes
 //
-// Nothing outlives Serve: when it returns, every call has returned, Spec.Shutdown
-// of every capability that only the peer held has run, and the socket is closed.
-// An object runs Shutdown once, on its own goroutine, after its last reference
-// died and its last call ended. What a Shutdown waits for must end by itself or
-// through the Shutdown of the bootstrap capability, which is released last and
-// runs beside the others.
+// Nothing outlives Serve: when it returns, every call has returned, Spec.Shutdown of every
+// capability that only the peer held has run, and the socket is closed. An object runs
+// Shutdown once, on its own goroutine, after its last reference died and its last call ended.
+// A Shutdown may wait only for work that ends by itself or through the Shutdown of the
+// bootstrap capability, which is released last and runs beside the others.
 package rpcguard

@@ -22,11 +22,10 @@ var excTypes = map[gpuerr.Class]exc.Type{
 	gpuerr.ClassUnimplemented: exc.Unimplemented,
 }
 
-// Exception returns err as the Cap'n Proto exception that a client sees: its
-// type is the class of err's gpuerr.Code, its reason is "E_CODE operands:
-// message". It is a top-level *exc.Exception, the only kind whose type go-capnp
-// transmits. A context's end is E_CLOSED (the caller went away) or, for a
-// deadline, E_BUSY. Nil stays nil.
+// Exception returns err as the Cap'n Proto exception that a client sees: its type is the
+// class of err's gpuerr.Code, its reason is "E_CODE operands: message". It is a top-level
+// *exc.Exception, because go-capnp transmits the type of no other error. A context's end is
+// E_CLOSED (the caller went away) or, for a deadline, E_BUSY. Nil stays nil.
 func Exception(err error) error {
 	if err == nil {
 		return nil

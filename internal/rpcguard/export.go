@@ -23,13 +23,13 @@ type Spec struct {
 	Gate *Gate
 	// Line, if set, orders its calls among those of other objects.
 	Line *Line
-	// Methods is the generated table, X_Methods(nil, impl). What is not in it is
-	// unimplemented.
+	// Methods is the generated table, X_Methods(nil, impl). Other methods are unimplemented.
 	Methods []server.Method
 	// Ends names the method that closes the object, "close". It may revoke Gate
 	// with a cause of E_CLOSED and still succeed, and succeeds again afterwards.
 	Ends string
-	// Impl is what Local returns to whoever gets the capability as an argument.
+	// Impl is the value that Local returns to a method that gets the capability as an
+	// argument.
 	Impl any
 	// DupFD, if set, gives the descriptor that travels with the capability each
 	// time it is returned: a duplicate, which the vat closes once it is sent.
@@ -81,8 +81,8 @@ func (o *object) Recv(ctx context.Context, r capnp.Recv) capnp.PipelineCaller {
 	return o.Server.Recv(ctx, r)
 }
 
-// Shutdown implements capnp.ClientHook: the last reference is gone. What follows
-// happens on the object's own goroutine, after its last call.
+// Shutdown implements capnp.ClientHook: the last reference is gone. The rest happens on the
+// object's own goroutine, after its last call.
 func (o *object) Shutdown() {
 	o.dying.Store(true)
 	o.Server.Shutdown()
@@ -145,7 +145,7 @@ func (o *object) run(ctx context.Context, call *server.Call, m capnp.Method, imp
 	defer o.recovered(m.MethodName, &err)
 	err = impl(ctx, call)
 	if err != nil && !isOurs(err) {
-		// What it says may be none of the peer's business.
+		// The peer must not read the text of the error.
 		o.spec.Log.Error("a capability's method failed without a code", "interface", o.spec.Name, "method", m.MethodName, "error", err)
 		err = errBug
 	}

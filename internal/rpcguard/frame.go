@@ -20,9 +20,9 @@ type frame struct {
 	segments [][]byte
 }
 
-// readFrame reads a message of at most maxBytes. Memory grows with the bytes
-// that came, up to twice as much, whatever the segment table claims. The error
-// is io.EOF at the end of the stream between two messages.
+// readFrame reads a message of at most maxBytes. Memory grows with the bytes that came, up to
+// twice as much, and not by the claim of the segment table. The error is io.EOF at the end of
+// the stream between two messages.
 func readFrame(r io.Reader, maxBytes uint32) (frame, error) {
 	var table [4 * (1 + maxSegments + 1)]byte
 	if _, err := io.ReadFull(r, table[:8]); err != nil {
@@ -89,9 +89,9 @@ func cutShort(err error) error {
 	return err
 }
 
-// checked returns the frame as a message whose pointers have been walked. The
-// message lies in ordinary memory of its own, not in go-capnp's pools, so that
-// nothing that is kept by mistake changes under its reader.
+// checked walks the pointers of the frame and returns it as a message. The message lies in
+// ordinary memory of its own, not in go-capnp's pools: if a reader keeps it by mistake, it
+// does not change.
 func (f frame) checked() (*capnp.Message, error) {
 	if err := checkPointers(f.segments); err != nil {
 		return nil, err

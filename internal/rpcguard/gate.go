@@ -14,7 +14,7 @@ type Gate struct {
 	cancel context.CancelCauseFunc
 }
 
-// NewGate makes a root. Whoever makes a gate revokes it in the end.
+// NewGate makes a root. The caller revokes it in the end.
 func NewGate() *Gate { return newGate(context.Background()) }
 
 func newGate(parent context.Context) *Gate {

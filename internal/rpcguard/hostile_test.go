@@ -15,11 +15,11 @@ import (
 
 // Streams that end go-capnp's own server, v3.1.0-alpha.2 and later.
 const (
-	// Bootstrap, then a Call whose target is its own promised answer: nil
-	// dereference in rpc.Conn.handleCall.
+	// Bootstrap, then a Call on its own promised answer: nil dereference in
+	// rpc.Conn.handleCall.
 	pocSelfTarget = "00000000100000000000000001000100020000000000000000000000030003000000000000000000000000000000000000000000000000000800000001000100180000000000020000000000000000000000000001000000000000000100010000000000000000000100000007000000000000000100000000000000000000000000000000000000"
-	// A message of an unknown type whose body is a cyclic composite list:
-	// echoing it overflows the stack, which cannot be recovered.
+	// A message of an unknown type with a cyclic composite list as its body: echoing it
+	// overflows the stack, which cannot be recovered.
 	pocCyclicList = "000000000500000000000000010001000c00000000000000010000000f0000000400000000000100f9ffffff0f000000"
 	// Disembargo of an answer that returned without results: nil dereference in
 	// rpc.Conn.getAnswerSnapshot.
@@ -165,7 +165,7 @@ func TestAbortFromPeerEndsQuietly(t *testing.T) {
 	require.NoError(t, <-ended)
 }
 
-// Walking must refuse what repeats, whichever way it is wrapped.
+// Walking must refuse repetition in any form.
 func TestWalk(t *testing.T) {
 	words := func(w ...uint64) []byte {
 		b := make([]byte, 8*len(w))

@@ -30,8 +30,8 @@ func DefaultLimits() Limits {
 	}
 }
 
-// StrictLimits are those of the grant link, whose peer is one driver that makes
-// few and small calls.
+// StrictLimits are those of the grant link: its peer is one driver that makes few and small
+// calls.
 func StrictLimits() Limits {
 	return Limits{
 		MaxMessageBytes: 64 << 10,

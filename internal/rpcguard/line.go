@@ -7,11 +7,10 @@ import (
 	"capnproto.org/go/capnp/v3/server"
 )
 
-// A Line makes the objects that share it take their calls in the order in which
-// they came from the peer, one at a time, as one object does by itself: for
-// objects whose methods depend on each other, such as a launch that promises a
-// value of a fence and a wait for what was promised. A method leaves the line
-// when it returns, or earlier by Go.
+// A Line makes the objects that share it take their calls in the order in which they came
+// from the peer, one at a time, as one object does by itself. It is for objects with methods
+// that depend on each other: a launch that promises a value of a fence, and a wait for that
+// value. A method leaves the line when it returns, or earlier by Go.
 type Line struct {
 	mu sync.Mutex
 	// last is closed when the latest call leaves the line.
@@ -42,7 +41,7 @@ func (p *place) await() {
 	}
 }
 
-// leave keeps the order: nobody leaves before whom they wait for.
+// leave keeps the order: no call leaves before the call that it waits for.
 func (p *place) leave() {
 	p.await()
 	p.once.Do(func() { close(p.left) })

@@ -84,7 +84,7 @@ func TestServeWaitsForShutdowns(t *testing.T) {
 	}
 }
 
-// What a vat remembers of objects does not grow with those that are gone.
+// A vat does not remember objects that are gone.
 func TestHeldIsPruned(t *testing.T) {
 	bootstrap := Export(Spec{Name: "bootstrap"})
 	defer bootstrap.Release()

@@ -300,8 +300,8 @@ func (v *vat) dropQuestionLocked(q *question) {
 	}
 }
 
-// cancelIfUnwantedLocked cancels a call whose result neither the peer nor a
-// parked call wants any more.
+// cancelIfUnwantedLocked cancels a call if neither the peer nor a parked call wants its
+// result any more.
 //
 // +checklocks:v.mu
 func (v *vat) cancelIfUnwantedLocked(q *question) {

@@ -82,7 +82,7 @@ func kindOf(p uint64) uint64 { return p & 3 }
 // offsetOf is the signed offset of a struct or list pointer, in words.
 func offsetOf(p uint64) int64 { return int64(int32(uint32(p)) >> 2) }
 
-// pointer visits the pointer at a word, whose own word is already charged.
+// pointer visits the pointer at a word. The word itself is already charged.
 func (w *walker) pointer(segment uint32, at int64, depth int) error {
 	p := w.word(segment, at)
 	switch kindOf(p) {

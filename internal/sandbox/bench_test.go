@@ -9,7 +9,7 @@ import (
 	"capgpu/internal/sandbox/devguard"
 )
 
-// What confinement costs a process from its start to its end.
+// BenchmarkStart measures the cost of confinement for a process from its start to its end.
 func BenchmarkStart(b *testing.B) {
 	path, err := static()
 	require.NoError(b, err)

@@ -2,11 +2,10 @@ package sandbox
 
 import "golang.org/x/sys/unix"
 
-// The tables. A row is here because a process that works makes the call, after
-// Enter; manager.TestTablesAreWhatIsCalled traces them. What is not here ends the
-// process: among others open, openat, execve, socket, connect, bind, ioctl,
-// mprotect, mremap, ptrace, kill, fork, unshare, mount, bpf, io_uring and every
-// call that the kernel will have tomorrow.
+// The tables. Each row is a call that a working process makes after Enter;
+// manager.TestTablesAreWhatIsCalled traces them. Any other call ends the process: among
+// others open, openat, execve, socket, connect, bind, ioctl, mprotect, mremap, ptrace, kill,
+// fork, unshare, mount, bpf, io_uring and every call that the kernel will have tomorrow.
 
 // common is what Go's runtime (1.26, runtime/sys_linux_*.s) and both ends of a
 // socket need.
@@ -71,7 +70,7 @@ var driverCalls = []call{
 	{"pipe2", unix.SYS_PIPE2, nil, "wake pipes of queues"},
 	{"timerfd_create", unix.SYS_TIMERFD_CREATE, []condition{{arg: 0, oneOf: []uint32{unix.CLOCK_MONOTONIC}}}, "deadlines to a fraction of a millisecond"},
 	{"timerfd_settime", unix.SYS_TIMERFD_SETTIME, nil, "the same"},
-	// A datagram socket could send to whom it names.
+	// A datagram socket could send to an address.
 	{"socketpair", unix.SYS_SOCKETPAIR, []condition{{arg: 0, oneOf: []uint32{unix.AF_UNIX}}, {arg: 1, oneOf: []uint32{unix.SOCK_SEQPACKET | unix.SOCK_CLOEXEC}}}, "the control socket of a restricted session"},
 	{"setsockopt", unix.SYS_SETSOCKOPT, []condition{{arg: 1, oneOf: []uint32{unix.SOL_SOCKET}}, {arg: 2, oneOf: []uint32{unix.SO_PASSRIGHTS}}}, "no descriptors from a client"},
 }

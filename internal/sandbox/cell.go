@@ -17,13 +17,13 @@ import (
 type Limits struct {
 	MemoryBytes uint64 // 0: none
 	Pids        uint64 // threads; 0: none
-	// HugeBytes is how much of the host's huge pages the process may be the first to
-	// touch; they are beside MemoryBytes. It can make none itself (calls.go): this is
-	// about shared memory of which somebody has punched pages out.
+	// HugeBytes is how much of the host's huge pages the process may be the first to touch,
+	// in addition to MemoryBytes. It can make none itself (calls.go): the limit is for shared
+	// memory with punched pages.
 	HugeBytes uint64
 }
 
-// Cell is where one child runs. What it holds does not change until it is closed.
+// Cell is the confinement of one child. Its parts stay until it is closed.
 type Cell struct {
 	j       *Jailer
 	profile *Profile
@@ -182,12 +182,11 @@ var slowSpaces = []struct {
 	file string // below /proc/PID/ns
 }{{syscall.CLONE_NEWNS, "mnt"}, {syscall.CLONE_NEWNET, "net"}, {syscall.CLONE_NEWIPC, "ipc"}}
 
-// Spaces holds the namespaces of a child that was started in the cell, until its Close.
-// While they are held the end of the process does not take them down. For its mounts that
-// would wait for all CPUs to have passed a grace period of RCU (Linux 6.12,
-// exit_task_namespaces, put_mnt_ns, namespace_unlock): on a busy host that is tens of
-// milliseconds. Of the others the kernel's own threads take care at once, on the CPU that
-// the next driver would have.
+// Spaces holds the namespaces of a child that was started in the cell, until its Close. While
+// they are held the end of the process does not take them down. For its mounts that would
+// wait until all CPUs have passed a grace period of RCU (Linux 6.12, exit_task_namespaces,
+// put_mnt_ns, namespace_unlock): tens of milliseconds on a busy host. The kernel's own
+// threads would take the others down at once, on the CPU that the next driver would have.
 func (c *Cell) Spaces(pid int) Spaces {
 	var held Spaces
 	for _, space := range slowSpaces {

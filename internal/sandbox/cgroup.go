@@ -22,7 +22,7 @@ import (
 //	OWN/capgpu.PID.START/manager         this process, if OWN needed to be emptied
 //	OWN/capgpu.PID.START/cells-N/NAME    a child each; N is the Jailer's
 //
-// PID and START (its start time) tell a successor what belongs to nobody any more.
+// PID and START (its start time) tell a successor which cgroups were left behind.
 type cgroupTree struct {
 	own, top, cells string
 	moved           bool             // this process is in top/manager now
@@ -133,7 +133,7 @@ func (t *cgroupTree) Close() error {
 	}
 
 	if t.moved {
-		// Back to where this process was, for whoever comes after it.
+		// Back to this process's former cgroup, for its successor.
 		for _, c := range wanted {
 			_ = write(t.top, "cgroup.subtree_control", "-"+c)
 			_ = write(t.own, "cgroup.subtree_control", "-"+c)
@@ -269,7 +269,7 @@ func removeLeftovers(own string) {
 		text, _, _ := strings.Cut(id, ".")
 		pid, err := strconv.Atoi(text)
 		if err != nil {
-			continue // somebody else's name
+			continue // a name that is in use
 		}
 		if now, err := processID(pid); err == nil && now == id {
 			continue // it lives

@@ -295,8 +295,8 @@ func filterCount(fields map[string]string, mode int) (int, error) {
 	return unknownFilters, nil
 }
 
-// ownFilters is how many filters this process has. What it starts has them, too, so
-// that they say nothing about a child.
+// ownFilters returns how many filters this process has. Its children inherit them, so they
+// say nothing about a child.
 func ownFilters() (int, error) {
 	files, err := filepath.Glob("/proc/self/task/*/status")
 	if err != nil {

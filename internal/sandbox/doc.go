@@ -12,14 +12,14 @@
 //	                  no device node                seccomp        (what /proc says)
 //	Cell.Close ◄───────────────────────────────────────── exit, or a kill
 //
-// Each Mechanism stands by itself: what one of them lets through, another one
-// stops. What a host does not offer is left out with a logged reason, unless it
-// is required: then New, or Enter, or Check fails and nothing is served.
+// Each Mechanism stands by itself: an act that one of them lets through, another one stops. A
+// mechanism that the host lacks is left out with a logged reason, unless it is required: then
+// New, or Enter, or Check fails and nothing is served.
 //
-// Who is trusted: the parent wholly; the child until Enter has returned. From
-// then on nothing that the child says counts: Check reads the kernel's record of
-// it. Landlock has no such record; that one is the child's own word, from before
-// it has read a byte of anybody.
+// Trust: the parent is trusted, and the child until Enter has returned. From then on the
+// child's words do not count: Check reads the kernel's record of it. Landlock has no such
+// record; for it Check takes the child's own word, from before the child has read a byte of
+// input.
 //
 // Enter works in static programs (CGO_ENABLED=0): only there does Go know every
 // thread of the process, and only there is the table of system calls complete.

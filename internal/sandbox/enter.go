@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What the parent tells the child, in its environment.
+// The parent tells the child these in its environment.
 const (
 	requireEnv    = "CAPGPU_SANDBOX_REQUIRE"    // what must be in force, else Enter fails
 	namespacesEnv = "CAPGPU_SANDBOX_NAMESPACES" // "1": it runs in namespaces of its own
@@ -36,8 +36,9 @@ func Enter(p *Profile, log *slog.Logger) error {
 	// The name that ps shows: the parent executed a descriptor, which has none.
 	_ = os.WriteFile("/proc/self/comm", []byte(filepath.Base(os.Args[0])), 0)
 
-	// Where the host is out of memory, this one goes rather than the parent, whose
-	// place it would otherwise inherit (OOMScoreAdjust= of the unit): it is replaced.
+	// If the host is out of memory, the kernel kills this process rather than the parent: the
+	// manager replaces it. Without this it would inherit the parent's score (OOMScoreAdjust=
+	// of the unit).
 	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("500"), 0)
 	inForce, missing, err := enter(p, os.Getenv(namespacesEnv) == "1")
 	if err != nil {

@@ -28,8 +28,8 @@ const (
 	argOff  = 16
 )
 
-// assemble makes the filter: whatever is not in calls, or comes by another
-// architecture's entry (32-bit, x32), ends the process.
+// assemble makes the filter: a call that is not in calls, or comes by another architecture's
+// entry (32-bit, x32), ends the process.
 //
 // The order does not matter for speed: the kernel runs a filter once for each
 // call that it allows with any arguments and remembers that in a bitmap

@@ -113,8 +113,8 @@ func TestConditions(t *testing.T) {
 	}
 }
 
-// What the product promises: under 60 calls, none of the dangerous ones, and less
-// for a gate than for a driver.
+// The product promises under 60 calls, none of the dangerous ones, and fewer for a gate than
+// for a driver.
 func TestTables(t *testing.T) {
 	require.Less(t, Driver.Calls(), 60)
 	require.Less(t, Gate.Calls(), Driver.Calls())

@@ -19,11 +19,11 @@ import (
 type Options struct {
 	// Require names what must be in force: where it cannot be, nothing is started.
 	Require []Mechanism
-	// UIDs are the users that processes are given, one each, where the manager is
-	// root. They should be nobody else's. Zero: DefaultUIDs.
+	// UIDs are the users of the processes, one each, if the manager is root. No other process
+	// should have them. Zero: DefaultUIDs.
 	UIDs UIDRange
-	// GuardDevices keeps every process below a cgroup (a directory) off device
-	// nodes until it is closed: devguard.Attach. nil: nobody does.
+	// GuardDevices keeps every process below a cgroup (a directory) off device nodes until it
+	// is closed: devguard.Attach. nil: no guard.
 	GuardDevices func(cgroup string) (io.Closer, error)
 	Log          *slog.Logger // nil: nowhere
 }
@@ -53,8 +53,8 @@ var namespaceKinds = []struct {
 	{"ipc", unix.CLONE_NEWIPC}, {"uts", unix.CLONE_NEWUTS}, {"cgroup", unix.CLONE_NEWCGROUP},
 }
 
-// New looks at the host, removes what a crashed predecessor left, and fails if
-// something required cannot be had. What else is missing is logged.
+// New inspects the host, removes the leftovers of a crashed predecessor, and fails if the
+// host lacks a required mechanism. Other missing ones are logged.
 func New(o Options) (_ *Jailer, err error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -126,8 +126,8 @@ func New(o Options) (_ *Jailer, err error) {
 	return j, nil
 }
 
-// closeOnExec keeps what this process was started with from its children: they hold
-// what they are given. Whatever this process opens itself is so from the beginning.
+// closeOnExec keeps the descriptors that this process was started with from its children.
+// Those that this process opens itself are close-on-exec from the beginning.
 func closeOnExec() error {
 	if err := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return fmt.Errorf("keep the open descriptors from children: %w (it needs Linux 5.11)", err)
@@ -178,7 +178,7 @@ func (j *Jailer) probeNamespaces() error {
 	return fmt.Errorf("the host does not allow user namespaces here (%v); see /proc/sys/user/max_user_namespaces, kernel.unprivileged_userns_clone and kernel.apparmor_restrict_unprivileged_userns", err)
 }
 
-// confine sets who a child is and what it sees.
+// confine sets a child's user and its view of the host.
 func (j *Jailer) confine(attr *syscall.SysProcAttr, uid uint32) {
 	gid := uid
 	if !j.root {

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What each version of the Landlock ABI can deny (linux/landlock.h, 6.15).
+// Accesses that each version of the Landlock ABI can deny (linux/landlock.h, 6.15).
 const (
 	landlockFS      = 1<<13 - 1 // 1: execute … make_sym
 	landlockRefer   = unix.LANDLOCK_ACCESS_FS_REFER

@@ -7,9 +7,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What a cgroup takes away. Not every host has these controllers in cgroup v2; the
-// guest in which package qemu runs the tests named Guest and Huge has all of them, and
-// lets none be skipped.
+// The limits of a cgroup. Not every host has these controllers in cgroup v2. The guest in
+// which package qemu runs the tests named Guest and Huge has all of them, and lets none be
+// skipped.
 
 // A host that has everything can be asked for everything.
 func TestGuestHasEveryMechanism(t *testing.T) {
@@ -21,7 +21,7 @@ func TestGuestHasEveryMechanism(t *testing.T) {
 	t.Log(e)
 }
 
-// No device node can be opened, whatever its mode says.
+// No device node of any mode can be opened.
 func TestGuestDeviceNodes(t *testing.T) {
 	j := newJailer(t)
 	needs(t, j, Devices)
@@ -50,7 +50,7 @@ func TestGuestPidsLimit(t *testing.T) {
 	require.Regexp(t, "^after [0-9]+: resource temporarily unavailable", run(t, c, "none", "fork bomb").did(t))
 }
 
-// Where the kernel has the controller, a cell is given no huge pages.
+// If the kernel has the controller, a cell gets no huge pages.
 func TestHugeLimit(t *testing.T) {
 	j := newJailer(t)
 	if j.groups == nil || j.groups.lacks("hugetlb") != nil {

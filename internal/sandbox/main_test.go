@@ -43,8 +43,8 @@ func TestMain(m *testing.M) {
 
 var staticDir string
 
-// intrude takes the steps of a sandbox and then tries one thing. What came of it
-// is on standard output.
+// intrude takes the steps of a sandbox and then one forbidden step. Its standard output is
+// the result.
 func intrude(what string) int {
 	steps, action, _ := strings.Cut(what, " ")
 	if action == "sleep" {

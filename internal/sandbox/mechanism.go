@@ -11,8 +11,8 @@ type Mechanism string
 
 // The mechanisms, in the order in which they take effect.
 const (
-	// User: a user of its own, which owns nothing and is nobody else's. In
-	// developer mode without root it is the user who runs the manager.
+	// User: a user of its own, which owns nothing and has no other process. In developer mode
+	// without root it is the user that runs the manager.
 	User Mechanism = "user"
 	// Namespaces: user, mount, pid, network, IPC, UTS and cgroup namespaces.
 	Namespaces Mechanism = "namespaces"

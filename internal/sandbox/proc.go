@@ -6,14 +6,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// newProc makes a /proc that nobody else sees, of this process's pid namespace, and
-// returns its path. end takes it down. Without the right to mount it is /proc itself.
+// newProc makes a private /proc of this process's pid namespace, and returns its path. end
+// takes it down. Without the right to mount it is /proc itself.
 //
-// The kernel keeps a name (a dentry) of each thread whose directory in a /proc was looked
-// at, until the thread is gone. Whoever reaps the process drops these names, and spins on
-// one that its thread is dropping itself and has no CPU for: on a busy host with one CPU
-// that was a second, and up to ten (Linux 6.18, proc_flush_pid, shrink_dcache_parent).
-// Names in a /proc that was taken down are gone.
+// The kernel keeps a name (a dentry) of each thread that was looked up in a /proc, until the
+// thread is gone. The reaper of the process drops these names, and spins on one that its
+// thread is dropping itself without a CPU: on a busy host with one CPU that took a second,
+// and up to ten (Linux 6.18, proc_flush_pid, shrink_dcache_parent). Names in a /proc that was
+// taken down are gone.
 func newProc() (path string, end func()) {
 	const host = "/proc"
 	ctx, err := unix.Fsopen("proc", unix.FSOPEN_CLOEXEC)

@@ -50,7 +50,7 @@ func TestForbiddenCallsKill(t *testing.T) {
 	}
 }
 
-// What a Go program needs to live is there.
+// A Go program finds all that it needs.
 func TestConfinedProgramsRun(t *testing.T) {
 	j := newJailer(t)
 	for _, p := range []*Profile{Driver, Gate} {
@@ -83,7 +83,7 @@ func TestEmptyRoot(t *testing.T) {
 	}
 }
 
-// What a careless parent left open is no way around the empty root.
+// Descriptors that a careless parent left open are no way around the empty root.
 func TestInheritedDescriptorsAreClosed(t *testing.T) {
 	j := newJailer(t)
 	needs(t, j, Namespaces)
@@ -113,9 +113,9 @@ func TestInheritedDescriptorsAreClosed(t *testing.T) {
 	}
 }
 
-// What the parent itself was left with does not get as far as a child.
+// Descriptors that the parent inherited do not reach a child.
 func TestChildrenHoldWhatTheyAreGiven(t *testing.T) {
-	fd, err := unix.Dup(0) // as left open by whoever started us
+	fd, err := unix.Dup(0) // as left open by this process's parent
 	require.NoError(t, err)
 	defer unix.Close(fd)
 	high, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD, 200)
@@ -126,8 +126,8 @@ func TestChildrenHoldWhatTheyAreGiven(t *testing.T) {
 	require.Equal(t, "bad file descriptor", o.did(t))
 }
 
-// Where the host is out of memory, the parent is not what goes first, whatever its
-// unit says.
+// If the host is out of memory, the kernel does not kill the parent first, for any score of
+// its unit.
 func TestChildrenGoFirst(t *testing.T) {
 	const file = "/proc/self/oom_score_adj"
 	own, err := os.ReadFile(file)
@@ -204,7 +204,7 @@ func TestGuestLandlock(t *testing.T) {
 	require.Equal(t, "<nil>", run(t, c, "landlock", "work").did(t))
 }
 
-// What a cell leaves behind ends with the cell.
+// Processes that a cell leaves behind end with the cell.
 func TestCloseKillsWhatIsLeft(t *testing.T) {
 	j := newJailer(t)
 	if j.groups == nil {

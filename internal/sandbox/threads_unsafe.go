@@ -38,9 +38,9 @@ func noNewPrivs() error {
 	return nil
 }
 
-// dropCapabilities empties all five sets. The bounding set stays as it is for who
-// may not change it and has no capability anyway: after noNewPrivs no way leads
-// from it into another set.
+// dropCapabilities empties all five sets. The bounding set stays as it is for a process that
+// may not change it; such a process has no capability anyway, and after noNewPrivs no way
+// leads from the bounding set into another one.
 func dropCapabilities() error {
 	for c := uintptr(0); c <= maxCapability; c++ {
 		err := prctlAll(unix.PR_CAPBSET_DROP, c, 0)

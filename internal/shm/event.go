@@ -11,9 +11,9 @@ import (
 	"capgpu/gpuerr"
 )
 
-// Event is an eventfd: a counter that wakes who waits for it not to be zero.
-// Use it with peers that do not gain from blocking this process, such as the
-// kernel; towards others use a Sender.
+// Event is an eventfd: a counter that wakes a reader when it is not zero. Use it with peers
+// that do not gain from blocking this process, such as the kernel; towards others use a
+// Sender.
 type Event struct {
 	p *pollable
 

@@ -27,7 +27,7 @@ func dupFD(fd int) (int, error) {
 	return n, nil
 }
 
-// closeFD closes what a failed constructor was given; there is nobody to tell.
+// closeFD closes the descriptor of a failed constructor. No caller can use its error.
 func closeFD(fd int) {
 	if fd >= 0 {
 		unix.Close(fd)

@@ -2,6 +2,6 @@ package shm
 
 import "golang.org/x/sys/unix"
 
-// GiveWay lets others that wait for the processor go first (sched_yield(2)): for whoever has
-// many pages made, or given back, while nobody waits for it.
+// GiveWay yields the processor (sched_yield(2)): for a thread that makes or frees many pages
+// while no caller waits.
 func GiveWay() { _, _, _ = unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0) } // it cannot fail

@@ -5,9 +5,9 @@ import (
 	"runtime/debug"
 )
 
-// Guard runs f and reports a memory fault in it: pages that a peer has taken away,
-// for which the host has no memory, or that belonged to a device that was unplugged.
-// What f had done until then stays done. Any other panic goes on.
+// Guard runs f and reports a memory fault in it: pages that a peer has taken away, for which
+// the host has no memory, or that belonged to a device that was unplugged. The effects of f
+// until then stay. Any other panic goes on.
 func Guard(f func()) (addr uintptr, faulted bool) {
 	old := debug.SetPanicOnFault(true) // of this goroutine only
 	defer debug.SetPanicOnFault(old)

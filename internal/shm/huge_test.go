@@ -71,7 +71,7 @@ func TestHuge(t *testing.T) {
 	if m.Granule() != HugeBytes || m.Size() != 3*HugeBytes {
 		t.Fatalf("granule %d, size %d", m.Granule(), m.Size())
 	}
-	// The host has no huge page left for anybody, and nothing here needs one.
+	// The host has no free huge page, and nothing here needs one.
 	none := createHuge(t, HugeBytes)
 	if none.Granule() != PageBytes || none.Size() != HugeBytes {
 		t.Errorf("without huge pages: granule %d, size %d", none.Granule(), none.Size())
@@ -133,8 +133,8 @@ func TestHuge(t *testing.T) {
 	if err := m.Zero(1, PageBytes); !errors.Is(err, gpuerr.Invalid) {
 		t.Errorf("Zero of less than a page: %v", err)
 	}
-	// What is punched out goes back to the host, which has given it away by the time
-	// that it is touched again.
+	// Punched pages go back to the host, which has given them away before they are touched
+	// again.
 	if err := peer.Punch(HugeBytes, HugeBytes); err != nil {
 		t.Fatal(err)
 	}

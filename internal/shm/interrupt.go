@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Interrupt is an eventfd that the kernel or the device-manager counts up, and that
-// only this process reads. Who waits sleeps in read(2), with a thread of its own: the
-// runtime's poller takes several times as long to wake it. To wake it itself, this
-// process counts up, too, and takes note of that, so that Wait can take it off again.
+// Interrupt is an eventfd that the kernel or the device-manager counts up, and that only this
+// process reads. A goroutine that waits sleeps in read(2), with a thread of its own: the
+// runtime's poller takes several times as long to wake it. To wake it, this process itself
+// counts up, and notes that, so that Wait can subtract it.
 type Interrupt struct {
 	end interruption
 
@@ -60,7 +60,7 @@ func (e *Interrupt) nudge() {
 		case nil:
 			e.own++
 		}
-		return // otherwise it is full, so that nobody sleeps
+		return // otherwise it is full, and no thread sleeps
 	}
 }
 
@@ -74,7 +74,7 @@ func (e *Interrupt) Wait(ctx context.Context) (uint64, error) {
 		if err := ctx.Err(); err != nil {
 			return 0, err
 		}
-		// Close closes the descriptor when nobody waits any more.
+		// The descriptor is closed when no goroutine waits any more.
 		e.mu.Lock()
 		fd, closing := e.fd, e.closing
 		e.mu.Unlock()
@@ -88,8 +88,7 @@ func (e *Interrupt) Wait(ctx context.Context) (uint64, error) {
 	}
 }
 
-// takeLocked sleeps in the kernel. What it returns may be zero: then it was woken by
-// ourselves.
+// takeLocked sleeps in the kernel. It may return zero if this process woke it.
 //
 // +checklocks:e.waitMu
 func (e *Interrupt) takeLocked(fd int) (uint64, error) {
@@ -109,8 +108,8 @@ func (e *Interrupt) takeLocked(fd int) (uint64, error) {
 
 	n := binary.NativeEndian.Uint64(e.buf[:])
 
-	// A nudge that came after the read is taken off here and is left in the counter: in
-	// the end all that the peer has counted is told.
+	// A nudge that came after the read is subtracted here and left in the counter: in the end
+	// every count of the peer is returned.
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	own := min(e.own, n)

@@ -38,7 +38,7 @@ func newInterrupt(t *testing.T) (*Interrupt, func(n uint64)) {
 	}
 }
 
-// What the peer has counted is told, and nothing that ends a wait is counted.
+// Every count of the peer is returned, and nothing that ends a wait is counted.
 func TestInterruptCounts(t *testing.T) {
 	e, raise := newInterrupt(t)
 	raise(5)

@@ -8,7 +8,7 @@ import (
 // interruption lets the end of a context end a sleep. It stays armed between the
 // sleeps for one context, so that sleeping again allocates nothing.
 type interruption struct {
-	fire  func() // wakes who sleeps, and who will, until clear; set once
+	fire  func() // wakes current and later sleepers until clear; set once
 	clear func() // set once
 
 	mu sync.Mutex

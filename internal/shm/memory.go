@@ -1,15 +1,15 @@
 // Package shm is memory, wakes and sockets shared between processes.
 //
-// Memory is a memfd, sealed so that nobody can shrink or grow it: a peer that
-// could would make the other side fault on its own mapping. It can be of huge
+// Memory is a memfd, sealed so that no process can shrink or grow it: a peer that could would
+// make the other side fault on its own mapping. It can be of huge
 // pages, which a device maps in one entry each. Event is an eventfd.
 // A Sender and a Receiver are the two ends of a pipe used to wake a peer.
 // Socketpair makes the SEQPACKET sockets of package control.
 //
-// Who is trusted: nobody on the other side of a descriptor. What comes from
-// outside is checked to be what it claims (seals, size, kind) before use. No
-// operation here depends on the O_NONBLOCK flag of a descriptor whose open file
-// description a peer shares: the peer could clear it and block this process.
+// Trust: the other side of a descriptor is not trusted. A descriptor from outside is checked
+// (seals, size, kind) before use. No operation here depends on the O_NONBLOCK flag of a
+// descriptor that shares its open file description with a peer: the peer could clear it and
+// block this process.
 //
 // Ownership: functions that take an fd own it from the call on, also when they
 // fail. Close is idempotent and unblocks waiters. A mapping outlives the Memory
@@ -157,7 +157,7 @@ func (m *Memory) Map(off, n uint64, writable bool) ([]byte, error) {
 	}
 
 	if m.granule == PageBytes && n >= HugeBytes {
-		// Where the host has huge pages for those who ask; elsewhere it changes nothing.
+		// Effective if the host has huge pages on request; otherwise it changes nothing.
 		_ = unix.Madvise(b, unix.MADV_HUGEPAGE)
 	}
 
@@ -175,9 +175,9 @@ func Unmap(b []byte) error {
 	return nil
 }
 
-// Punch gives the pages of [off, off+n) back to the host; they read as zero
-// afterwards, in every process. Both are multiples of Granule. Who touches a
-// huge page afterwards meets a memory fault if the host has none left: see Zero.
+// Punch gives the pages of [off, off+n) back to the host; they read as zero afterwards, in
+// every process. Both are multiples of Granule. A process that touches a huge page afterwards
+// gets a memory fault if the host has none left: see Zero.
 func (m *Memory) Punch(off, n uint64) error {
 	if err := m.checkRange("punch", off, n, m.granule); err != nil || n == 0 {
 		return err

@@ -13,8 +13,8 @@ import (
 	"capgpu/gpuerr"
 )
 
-// pollable is a descriptor in the runtime's poller: waiting blocks no OS thread,
-// and Close wakes whoever waits.
+// pollable is a descriptor in the runtime's poller: waiting blocks no OS thread, and Close
+// wakes the waiters.
 type pollable struct {
 	fd   atomic.Int64 // -1 once closed
 	file *os.File

@@ -6,13 +6,13 @@ import "golang.org/x/sys/unix"
 // process's address space meanwhile, which a growing heap waits for.
 const populatePiece = 4 << 20
 
-// Populate has the kernel put pages under the first bytes of a writable mapping that
-// Map returned, at most so many, without a fault for each. What is in the pages stays as it
-// is. They are read for that: the kernel maps those around one that is read, where they are
-// there already, and of shared memory so that they can be written to. It is a convenience
-// that may do nothing: it ends with the first page that the host has not, and at once where
-// the kernel cannot (it can from Linux 5.14 on: madvise(2)). The rest comes when it is
-// touched, as ever. It returns how many bytes are done.
+// Populate makes the kernel put pages under the first bytes of a writable mapping that Map
+// returned, at most so many, without a fault for each. The contents of pages stay as they
+// are. The pages are read for that: the kernel maps pages around one that is read if they
+// exist, and those of shared memory writable. Populate is a convenience that may do nothing.
+// It ends at the first page that the host lacks, and at once if the kernel cannot do it (it
+// can from Linux 5.14 on: madvise(2)). Other pages come when they are touched. It returns how
+// many bytes are done.
 //
 // Processes that package sandbox confines must not call it: their filter of system
 // calls ends them.
@@ -34,10 +34,9 @@ func Populate(b []byte, most uint64) (done uint64) {
 
 var zeros [64 << 10]byte // never written to
 
-// Back puts pages under [off, off+n), multiples of Granule, by writing zeros over what
-// is there: for memory that nobody else has yet. Unlike Populate it needs no mapping, and
-// so stops nobody who maps or unmaps; it does not run under a filter of system calls
-// either.
+// Back puts pages under [off, off+n), multiples of Granule, by writing zeros: for memory that
+// no other process has yet. Unlike Populate it needs no mapping, and so blocks no thread that
+// maps or unmaps; it does not run under a filter of system calls either.
 func (m *Memory) Back(off, n uint64) error {
 	if err := m.checkRange("back", off, n, m.granule); err != nil || m.granule > PageBytes {
 		return err // huge pages are all there (CreateHuge)

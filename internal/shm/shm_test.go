@@ -89,7 +89,7 @@ func TestMemory(t *testing.T) {
 	if second[0] != 0 || second[PageBytes-1] != 0 || b[PageBytes-1] != 0xaa || b[2*PageBytes] != 0xaa {
 		t.Error("Punch did not zero its page, or zeroed another")
 	}
-	// Nobody can make it smaller or larger, or seal it against writing.
+	// No process can make it smaller or larger, or seal it against writing.
 	for _, n := range []int64{0, int64(4 * PageBytes)} {
 		if err := unix.Ftruncate(other.FD(), n); err != unix.EPERM {
 			t.Errorf("ftruncate to %d: %v", n, err)

@@ -215,13 +215,13 @@ func (r *Receiver) readLocked(fd uintptr) bool {
 	}
 }
 
-// Drain takes what woke the last Wait, if that has left it, and nobody waits. It is called
-// before the peer is asked for another wake, and what the peer did before is looked at only
+// Drain reads the wake-up that the last Wait has left, if no goroutine waits. It is called
+// before the peer is asked for another wake-up, and the peer's earlier work is looked at only
 // after that.
 //
 // +checklocksignore: TryLock is not understood
 func (r *Receiver) Drain() {
-	if !r.mu.TryLock() { // a Wait that goes on has left nothing yet
+	if !r.mu.TryLock() { // a goroutine that waits has left nothing yet
 		return
 	}
 	defer r.mu.Unlock()
@@ -265,8 +265,8 @@ func (r *Receiver) Err() error {
 	return r.gone
 }
 
-// pollLocked looks whether the other side has hung up, which is told without asking for
-// it. It is ppoll, which the confined processes may call.
+// pollLocked checks whether the other side has hung up, which poll reports without a request
+// for it. It is ppoll, which the confined processes may call.
 //
 // +checklocksignore: called through r.seen, which Err holds the lock for.
 func (r *Receiver) pollLocked(fd uintptr) {

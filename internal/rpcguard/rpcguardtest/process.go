@@ -132,7 +132,7 @@ func Fuzz(t *testing.T, c Config, client func(conn *net.UnixConn)) {
 	t.Logf("seed %d", seed)
 	p := Start(t)
 
-	// What a service makes once and keeps is made by the first few.
+	// The first few make the objects that a service makes once and keeps.
 	p.play(c, seed, 200*time.Millisecond)
 	client(p.Dial())
 	before := p.await("not idle before the attack", Stats.idle)

@@ -19,10 +19,9 @@ type guard struct {
 	link    link.Link
 }
 
-// Attach keeps every process below the cgroup, a directory of cgroup v2, from
-// opening or making a device node, whatever its file mode, until it is closed.
-// Descriptors that are open already stay usable: those of the function that a
-// driver is granted, and its standard input.
+// Attach keeps every process below the cgroup, a directory of cgroup v2, from opening or
+// making a device node of any file mode, until it is closed. Open descriptors stay usable:
+// those of the function that a driver is granted, and its standard input.
 func Attach(cgroup string) (io.Closer, error) {
 	// struct bpf_cgroup_dev_ctx (linux/bpf.h) is not even looked at: 0 refuses.
 	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{

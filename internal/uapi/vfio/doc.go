@@ -2,21 +2,20 @@
 // the numbers and structures of <linux/vfio.h>, Linux 6.12, and one call per
 // ioctl.
 //
-// It knows the layout and nothing else: what the calls are used for, and in
-// which order, stands in iommu (containers, groups, mappings) and ddf/vfio
-// (devices). Kernel is the seam: System is the kernel itself, tests put
-// something else behind it.
+// It knows the layout and nothing else: iommu uses the calls for containers, groups and
+// mappings, and ddf/vfio for devices. Kernel is the seam: System is the kernel itself, and
+// tests put another implementation behind it.
 //
-// Who is trusted: the kernel. Still, what it answers with an inner structure (a
-// chain of capabilities) is walked within bounds, because an offset that is off
-// must be an error here and not a wild read.
+// Trust: the kernel is trusted. Still, an answer with an inner structure (a chain of
+// capabilities) is walked within bounds, because an offset that is off must be an error here
+// and not a wild read.
 //
-// What is here of later versions than Linux 5.10 (the first with a limit of
-// mappings that can be read) is optional to the callers.
+// Parts of versions later than Linux 5.10 (the first with a limit of mappings that can be
+// read) are optional to the callers.
 package vfio
 
-// Where vfio's device nodes are (Documentation/driver-api/vfio.rst): the
-// container, and one node per IOMMU group, named by its number.
+// vfio's device nodes (Documentation/driver-api/vfio.rst): the container, and one node per
+// IOMMU group, named by its number.
 const (
 	Dir       = "/dev/vfio"
 	Container = Dir + "/vfio"

@@ -10,7 +10,7 @@ type Kernel interface {
 	Open(path string) (fd int, err error)
 	Close(fd int) error
 
-	// Of a container.
+	// Calls on a container.
 	APIVersion(container int) (int, error)
 	HasExtension(container, extension int) (bool, error)
 	SetIOMMU(container, kind int) error
@@ -19,14 +19,14 @@ type Kernel interface {
 	MapDMA(container int, m *DMAMap) error
 	UnmapDMA(container int, u *DMAUnmap) error
 
-	// Of a group.
+	// Calls on a group.
 	GroupStatus(group int) (GroupStatus, error)
 	SetContainer(group, container int) error
 	UnsetContainer(group int) error
 	// DeviceFD opens the device of the group that has this address.
 	DeviceFD(group int, address string) (fd int, err error)
 
-	// Of a device.
+	// Calls on a device.
 	DeviceInfo(device int) (DeviceInfo, error)
 	// RegionInfo fills b, which begins with a RegionInfo: see ReadRegion.
 	RegionInfo(device int, index uint32, b []byte) error

@@ -7,7 +7,7 @@ type Request uintptr
 const base Request = ';'<<8 | 100 // VFIO_TYPE, VFIO_BASE
 
 const (
-	// Of a container.
+	// Requests of a container.
 	GetAPIVersion  = base + 0  // VFIO_GET_API_VERSION
 	CheckExtension = base + 1  // VFIO_CHECK_EXTENSION
 	SetIOMMU       = base + 2  // VFIO_SET_IOMMU
@@ -15,13 +15,13 @@ const (
 	IOMMUMapDMA    = base + 13 // VFIO_IOMMU_MAP_DMA
 	IOMMUUnmapDMA  = base + 14 // VFIO_IOMMU_UNMAP_DMA
 
-	// Of a group.
+	// Requests of a group.
 	GroupGetStatus      = base + 3 // VFIO_GROUP_GET_STATUS
 	GroupSetContainer   = base + 4 // VFIO_GROUP_SET_CONTAINER
 	GroupUnsetContainer = base + 5 // VFIO_GROUP_UNSET_CONTAINER
 	GroupGetDeviceFD    = base + 6 // VFIO_GROUP_GET_DEVICE_FD
 
-	// Of a device.
+	// Requests of a device.
 	DeviceGetInfo       = base + 7  // VFIO_DEVICE_GET_INFO
 	DeviceGetRegionInfo = base + 8  // VFIO_DEVICE_GET_REGION_INFO
 	DeviceGetIRQInfo    = base + 9  // VFIO_DEVICE_GET_IRQ_INFO

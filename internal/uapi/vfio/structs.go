@@ -8,7 +8,7 @@ type GroupStatus struct {
 
 // VFIO_GROUP_FLAGS_…
 const (
-	GroupViable       = 1 << 0 // every device of the group is vfio's, or nobody's
+	GroupViable       = 1 << 0 // every device of the group is bound to vfio or to no driver
 	GroupContainerSet = 1 << 1
 )
 

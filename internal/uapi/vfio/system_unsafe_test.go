@@ -19,7 +19,7 @@ type heard struct {
 	words  []uint32 // at arg, as many as argsz says
 }
 
-// listen makes a System whose ioctls are answered by answer after two signals.
+// listen makes a System. After two signals, answer answers its ioctls.
 func listen(answer func(arg unsafe.Pointer) (int, unix.Errno)) (System, *[]heard) {
 	var calls []heard
 	signals := 2
