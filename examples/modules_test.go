@@ -16,6 +16,7 @@ func TestModulesAreOfTheirSources(t *testing.T) {
 	if err != nil {
 		t.Skip("glslangValidator is not installed (Debian: apt-get install glslang-tools)")
 	}
+
 	said, err := exec.Command(compiler, "--version").Output()
 	require.NoError(t, err)
 	want, err := os.ReadFile("../program/library/VERSION")
@@ -23,6 +24,7 @@ func TestModulesAreOfTheirSources(t *testing.T) {
 	if !strings.Contains(string(said), "Glslang Version: "+strings.TrimSpace(string(want))+"\n") {
 		t.Skipf("the modules are of glslang %s, this is another", want)
 	}
+
 	sources, err := filepath.Glob("*/*.comp")
 	require.NoError(t, err)
 	require.NotEmpty(t, sources)

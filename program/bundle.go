@@ -33,30 +33,33 @@ const (
 	minModuleBytes = 20
 )
 
-// Bundle is a bundle taken apart. Nothing is known of the module yet, and of the
-// manifest only that its values can be.
+// Bundle is a parsed bundle. The module is not checked yet; of the manifest only
+// the ranges of values are.
 type Bundle struct {
 	SPIRV    []byte    // aliases the bytes parsed
 	Manifest *Manifest // never nil; empty where the bundle is a bare module
 	Digest   [32]byte  // SHA-256 of the bundle's bytes
 }
 
-// Encode makes the canonical bundle of a module and a manifest: the same two make
-// the same bytes. With a nil manifest the bundle is the module itself. The error
-// is a *Refusal.
+// Encode makes the canonical bundle of a module and a manifest: the same two give
+// the same bytes. With a nil manifest the bundle is the module itself. The error is
+// a *Refusal.
 func Encode(spirv []byte, m *Manifest) ([]byte, error) {
 	if err := checkModule(spirv); err != nil {
 		return nil, err
 	}
+
 	if m == nil {
 		if len(spirv) > MaxBundleBytes {
 			return nil, tooLarge(len(spirv))
 		}
 		return bytes.Clone(spirv), nil
 	}
+
 	if err := m.check(); err != nil {
 		return nil, err
 	}
+
 	text, err := json.Marshal(m)
 	if err != nil {
 		return nil, Refuse(CodeManifestJSON, "", 0, "%v", err)
@@ -64,10 +67,12 @@ func Encode(spirv []byte, m *Manifest) ([]byte, error) {
 	if len(text) > MaxManifestBytes {
 		return nil, Refuse(CodeManifestSize, "", 0, "the manifest is %d bytes, more than %d", len(text), MaxManifestBytes)
 	}
+
 	size := headerBytes + len(spirv) + len(text)
 	if size > MaxBundleBytes {
 		return nil, tooLarge(size)
 	}
+
 	out := make([]byte, 0, size)
 	out = append(out, bundleMagic...)
 	out = binary.LittleEndian.AppendUint32(out, bundleVersion)
@@ -77,7 +82,7 @@ func Encode(spirv []byte, m *Manifest) ([]byte, error) {
 	return append(out, text...), nil
 }
 
-// Parse takes a bundle apart:
+// Parse parses a bundle:
 //
 //	"CGPB" │ u32 version = 1 │ u32 module bytes │ u32 manifest bytes │ module │ manifest (JSON)
 //
@@ -88,18 +93,21 @@ func Parse(data []byte) (*Bundle, error) {
 	if len(data) > MaxBundleBytes {
 		return nil, tooLarge(len(data))
 	}
+
 	if len(data) >= 4 && binary.LittleEndian.Uint32(data) == spirvMagic {
 		if err := checkModule(data); err != nil {
 			return nil, err
 		}
 		return &Bundle{SPIRV: data, Manifest: &Manifest{}, Digest: sha256.Sum256(data)}, nil
 	}
+
 	if len(data) < headerBytes || string(data[:4]) != bundleMagic {
 		return nil, Refuse(CodeNotBundle, "", 0, "neither a bundle (%q) nor a little-endian SPIR-V module", bundleMagic)
 	}
 	if v := binary.LittleEndian.Uint32(data[4:]); v != bundleVersion {
 		return nil, Refuse(CodeVersion, "", 4, "bundle version %d; this is version %d", v, bundleVersion)
 	}
+
 	moduleBytes := uint64(binary.LittleEndian.Uint32(data[8:]))
 	manifestBytes := uint64(binary.LittleEndian.Uint32(data[12:]))
 	if headerBytes+moduleBytes+manifestBytes != uint64(len(data)) {
@@ -109,20 +117,23 @@ func Parse(data []byte) (*Bundle, error) {
 	if manifestBytes > MaxManifestBytes {
 		return nil, Refuse(CodeManifestSize, "", 12, "the manifest is %d bytes, more than %d", manifestBytes, MaxManifestBytes)
 	}
+
 	module := data[headerBytes : headerBytes+moduleBytes : headerBytes+moduleBytes]
 	if err := checkModule(module); err != nil {
 		return nil, err
 	}
+
 	m, err := ParseManifest(data[headerBytes+moduleBytes:])
 	if err != nil {
 		err.Off = uint32(headerBytes + moduleBytes)
 		return nil, err
 	}
+
 	return &Bundle{SPIRV: module, Manifest: m, Digest: sha256.Sum256(data)}, nil
 }
 
-// ParseManifest reads a manifest's JSON. It is strict: one object, no field that
-// manifests do not have, none twice, nothing after it.
+// ParseManifest reads a manifest's JSON. It is strict: one object, no unknown
+// field, no duplicate, nothing after it.
 func ParseManifest(text []byte) (*Manifest, *Refusal) {
 	if len(text) > MaxManifestBytes {
 		return nil, Refuse(CodeManifestSize, "", 0, "the manifest is %d bytes, more than %d", len(text), MaxManifestBytes)
@@ -130,6 +141,7 @@ func ParseManifest(text []byte) (*Manifest, *Refusal) {
 	if err := checkTwins(text); err != nil {
 		return nil, err
 	}
+
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
 	m := &Manifest{}
@@ -142,6 +154,7 @@ func ParseManifest(text []byte) (*Manifest, *Refusal) {
 	if err := m.check(); err != nil {
 		return nil, err
 	}
+
 	return m, nil
 }
 
@@ -162,9 +175,9 @@ func checkModule(module []byte) error {
 	return nil
 }
 
-// checkTwins refuses what encoding/json lets pass: a field twice in one object,
-// also in another spelling (it matches names whatever their case), and anything
-// but an object at the top.
+// checkTwins refuses input that encoding/json accepts: a field twice in one object,
+// also in another spelling (it matches names in any case), and anything but an
+// object at the top.
 func checkTwins(text []byte) *Refusal {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
@@ -172,6 +185,7 @@ func checkTwins(text []byte) *Refusal {
 		keys map[string]bool // nil: an array
 		key  bool            // a key comes next
 	}
+
 	var open []object
 	for first := true; first || len(open) > 0; first = false {
 		token, err := d.Token()
@@ -181,10 +195,12 @@ func checkTwins(text []byte) *Refusal {
 		if first && token != json.Delim('{') {
 			return Refuse(CodeManifestJSON, "", 0, "the manifest: not a JSON object")
 		}
+
 		if n := len(open); n > 0 && open[n-1].keys != nil {
 			top := &open[n-1]
 			if key, isKey := token.(string); isKey && top.key {
-				// Beyond ASCII the decoder folds more than ToLower: ſ is an s to it.
+				// Beyond ASCII the decoder folds more than ToLower: it reads ſ as
+				// an s.
 				if strings.ContainsFunc(key, func(r rune) bool { return r >= utf8.RuneSelf }) {
 					return Refuse(CodeManifestJSON, "", 0, "the manifest: unknown field %.80q", key)
 				}
@@ -196,6 +212,7 @@ func checkTwins(text []byte) *Refusal {
 			}
 			top.key = !top.key // what opens or closes an object counts as its value
 		}
+
 		switch token {
 		case json.Delim('{'):
 			open = append(open, object{keys: map[string]bool{}, key: true})
@@ -204,10 +221,12 @@ func checkTwins(text []byte) *Refusal {
 		case json.Delim('}'), json.Delim(']'):
 			open = open[:len(open)-1]
 		}
+
 		if len(open) > maxDepth {
 			return Refuse(CodeManifestJSON, "", 0, "the manifest: nested deeper than %d", maxDepth)
 		}
 	}
+
 	return nil
 }
 

@@ -51,7 +51,7 @@ func TestBundleRoundTrip(t *testing.T) {
 	require.Equal(t, sha256.Sum256(data), b.Digest)
 }
 
-// What a bundle is on the wire; other languages make them too.
+// A bundle's bytes are fixed, because other languages make bundles too.
 func TestBundleGolden(t *testing.T) {
 	data, err := Encode(module(), &Manifest{Name: "x", Bindings: []Binding{{Name: "a", Access: Write}}})
 	require.NoError(t, err)
@@ -85,6 +85,7 @@ func TestParseRefuses(t *testing.T) {
 		data[at] = v
 		return data
 	}
+
 	for name, c := range map[string]struct {
 		data []byte
 		code string
@@ -129,7 +130,8 @@ func TestParseRefuses(t *testing.T) {
 			require.Equal(t, gpuerr.Program, coded.Code)
 		})
 	}
-	// Keys that repeat in different objects, or as values, are none twice.
+
+	// Keys that repeat in different objects, or as values, are not duplicates.
 	_, err = Parse(wrap(`{"name":"name","entry":"name","tags":["name","name"],"bindings":[{"name":"name","access":"read"},{"name":"b","access":"read"}]}`))
 	require.NoError(t, err)
 }
@@ -176,6 +178,7 @@ func TestManifestValues(t *testing.T) {
 			require.Equal(t, CodeManifest, r.Code)
 		})
 	}
+
 	_, err := Encode(module()[:4], sample())
 	require.Error(t, err)
 	_, err = Encode(append(module(), make([]byte, MaxBundleBytes)...), sample())
@@ -214,6 +217,7 @@ func TestNaturalGrid(t *testing.T) {
 			require.Equal(t, block, b)
 		})
 	}
+
 	grid, _ := (&Info{Bindings: two}).NaturalGrid([]uint64{40, 40})
 	require.Equal(t, Dim3{10, 1, 1}, grid, "a block of nothing counts as one lane")
 }
@@ -238,7 +242,7 @@ func FuzzParse(f *testing.F) {
 			require.ErrorAs(t, err, &r)
 			return
 		}
-		// Whatever is read can be written, and then reads the same.
+		// Every bundle that can be read can be written, and then reads the same.
 		again, err := Encode(b.SPIRV, b.Manifest)
 		require.NoError(t, err)
 		c, err := Parse(again)

@@ -21,7 +21,7 @@ var (
 		FeatureF16Storage, FeatureI8Storage, FeatureF64, FeatureI64, FeatureI64Atomics, FeatureF32Atomics}
 )
 
-// Bytes is the size of the type; 0 for "" and what is no type.
+// Bytes is the size of the type; 0 for "" and for no type.
 func (t Type) Bytes() uint32 {
 	switch t {
 	case "u8", "i8":
@@ -36,11 +36,12 @@ func (t Type) Bytes() uint32 {
 	return 0
 }
 
-// check refuses values that no module could make right.
+// check refuses values that no module could justify.
 func (m *Manifest) check() *Refusal {
 	bad := func(format string, args ...any) *Refusal {
 		return Refuse(CodeManifest, "", 0, "the manifest: "+format, args...)
 	}
+
 	if m.Name != "" && !nameForm.MatchString(m.Name) {
 		return bad("name %.80q is not of the form %s", m.Name, nameForm)
 	}
@@ -56,15 +57,18 @@ func (m *Manifest) check() *Refusal {
 	if len(m.Block) > 3 {
 		return bad("a block of %d dimensions", len(m.Block))
 	}
+
 	lanes := uint64(1)
 	for _, n := range m.Block {
 		if lanes *= uint64(n); n == 0 || lanes > MaxBlockThreads {
 			return bad("block %v: each dimension is at least 1, the product at most %d", m.Block, MaxBlockThreads)
 		}
 	}
+
 	if m.SharedBytes != nil && *m.SharedBytes > MaxSharedBytes {
 		return bad("%d bytes of shared memory, more than %d", *m.SharedBytes, MaxSharedBytes)
 	}
+
 	for i, f := range m.Features {
 		if !slices.Contains(features, f) {
 			return bad("there is no feature %.80q", string(f))
@@ -73,9 +77,11 @@ func (m *Manifest) check() *Refusal {
 			return bad("feature %s twice", f)
 		}
 	}
+
 	if len(m.Constants) > maxConstants {
 		return bad("%d constants, more than %d", len(m.Constants), maxConstants)
 	}
+
 	for i, c := range m.Constants {
 		if c.ID <= SpecShared {
 			return bad("constant %d is the launch's", c.ID)
@@ -84,17 +90,20 @@ func (m *Manifest) check() *Refusal {
 			return bad("constant %d twice", c.ID)
 		}
 	}
+
 	if t := m.Tolerance; t != nil && !(t.Abs >= 0 && t.Rel >= 0 && t.Abs <= math.MaxFloat32 && t.Rel <= math.MaxFloat32) {
 		return bad("tolerance %v is not two numbers from 0 up", *t)
 	}
 	if len(m.Tags) > maxTags {
 		return bad("%d tags, more than %d", len(m.Tags), maxTags)
 	}
+
 	for _, tag := range m.Tags {
 		if !tagForm.MatchString(tag) {
 			return bad("tag %.80q is not of the form %s", tag, tagForm)
 		}
 	}
+
 	return nil
 }
 
@@ -102,6 +111,7 @@ func (m *Manifest) checkBindings(bad func(string, ...any) *Refusal) *Refusal {
 	if len(m.Bindings) > MaxBindings {
 		return bad("%d bindings, more than %d", len(m.Bindings), MaxBindings)
 	}
+
 	for i, b := range m.Bindings {
 		switch {
 		case !ident.MatchString(b.Name):
@@ -114,6 +124,7 @@ func (m *Manifest) checkBindings(bad func(string, ...any) *Refusal) *Refusal {
 			return bad("binding %s twice", b.Name)
 		}
 	}
+
 	g := m.Grid
 	if g == nil {
 		return nil
@@ -127,6 +138,7 @@ func (m *Manifest) checkBindings(bad func(string, ...any) *Refusal) *Refusal {
 	if g.Groups > MaxGrid {
 		return bad("a grid of %d workgroups, more than %d", g.Groups, MaxGrid)
 	}
+
 	return nil
 }
 
@@ -148,5 +160,6 @@ func (m *Manifest) checkInline(bad func(string, ...any) *Refusal) *Refusal {
 		}
 		end = f.Off + size
 	}
+
 	return nil
 }

@@ -1,20 +1,20 @@
 package program
 
-// Manifest is what the maker of a bundle claims about a module, and what a module
-// cannot say. Its form in a bundle is JSON. A field that is left out is taken
+// Manifest is the claim of a bundle's maker about a module, with facts that a
+// module cannot express. Its form in a bundle is JSON. A missing field is taken
 // from the module.
 type Manifest struct {
 	Name     string    `json:"name,omitempty"`  // [a-z0-9_]{1,64}
 	Entry    string    `json:"entry,omitempty"` // of OpEntryPoint; may be left out if there is one only
 	Bindings []Binding `json:"bindings,omitempty"`
 	Inline   []Field   `json:"inline,omitempty"`
-	// Block is the workgroup. It must be the module's; where the module takes it
-	// from specialisation constants it is the default.
+	// Block is the workgroup. It must be the module's; if the module takes it from
+	// specialisation constants, it is the default.
 	Block       []uint32  `json:"block,omitempty"` // x, y, z; y and z may be left out
 	SharedBytes *uint32   `json:"sharedBytes,omitempty"`
 	Features    []Feature `json:"features,omitempty"`
-	// Constants are values of specialisation constants by SpecId. 0 to 3 are the
-	// launch's and must not be named.
+	// Constants are values of specialisation constants by SpecId. 0 to 3 belong to
+	// the launch and must not be named.
 	Constants []Constant `json:"constants,omitempty"`
 	Grid      *Grid      `json:"grid,omitempty"`
 	Tolerance *Tolerance `json:"tolerance,omitempty"`
@@ -36,7 +36,7 @@ type Field struct {
 }
 
 // Type is a scalar type: "f32", "u32", "i32", "f16", "u16", "i16", "u8", "i8",
-// "f64", "u64", "i64"; "" where there is no single one.
+// "f64", "u64", "i64"; "" if there is no single one.
 type Type string
 
 // Constant is the value of a specialisation constant: the bits of its type.
@@ -45,7 +45,7 @@ type Constant struct {
 	Value uint64 `json:"value"`
 }
 
-// Feature is something that not every device has.
+// Feature is an optional feature of devices.
 type Feature string
 
 // The features of the profile.
@@ -66,17 +66,19 @@ const (
 // PerGroup) workgroups in x, at least 1. The zero Grid is one element of the
 // shortest binding per lane.
 type Grid struct {
-	// Cover is the name of the binding whose elements count; "" is the shortest.
+	// Cover is the name of the binding that determines the number of elements; ""
+	// is the shortest.
 	Cover string `json:"cover,omitempty"`
 	// ElementBytes is the size of an element; 0 is 4.
 	ElementBytes uint32 `json:"elementBytes,omitempty"`
-	// PerGroup is how many elements one workgroup does; 0 is as many as it has lanes.
+	// PerGroup is how many elements one workgroup does; 0 is as many as it has
+	// lanes.
 	PerGroup uint32 `json:"perGroup,omitempty"`
 	// Groups, if not 0, is the number of workgroups, whatever the bindings.
 	Groups uint32 `json:"groups,omitempty"`
 }
 
-// Tolerance is how far two right results may be apart: |a-b| ≤ Abs + Rel·|b|.
+// Tolerance is the allowed distance of two right results: |a-b| ≤ Abs + Rel·|b|.
 // The zero Tolerance is bit for bit.
 type Tolerance struct {
 	Abs float64 `json:"abs,omitempty"`

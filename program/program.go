@@ -1,10 +1,10 @@
-// Package program has the nouns of programs: what a bundle is, what its manifest
-// claims, what is known of an admitted program, and how a refusal reads.
+// Package program defines the terms of programs: the bundle, its manifest, the
+// facts about an admitted program, and the refusal.
 //
 // A program is SPIR-V in the profile of docs/program-profile.md. It travels as a
 // bundle: the module and a manifest, addressed by the SHA-256 of the bundle's
-// bytes. The manifest is a claim of whoever made it: the verifier takes from the
-// module whatever the module shows, and refuses a manifest that says otherwise.
+// bytes. The manifest is a claim of its maker: the verifier takes from the module
+// everything that the module shows, and refuses a manifest that contradicts it.
 //
 //	bundle ─► Parse ─► spirv.Parse ─► verify.Admit ─► lane.Compile, native.Lookup
 package program
@@ -40,7 +40,7 @@ func (a Access) String() string {
 // Dim3 counts in x, y, z.
 type Dim3 struct{ X, Y, Z uint32 }
 
-// Count is the product, for dimensions of which it is known to fit.
+// Count is the product, for dimensions with a product that is known to fit.
 func (d Dim3) Count() uint64 { return uint64(d.X) * uint64(d.Y) * uint64(d.Z) }
 
 // Limits of the profile; docs/program-profile.md.
@@ -63,8 +63,8 @@ const (
 	SpecShared = 3 // length, in elements, of the one dynamic array of shared memory
 )
 
-// Info is what is known of an admitted program. All of it was read from the
-// module, or agrees with it.
+// Info is the facts about an admitted program. All of them come from the module, or
+// agree with it.
 type Info struct {
 	Name   string
 	Digest [32]byte // SHA-256 of the bundle
@@ -72,21 +72,22 @@ type Info struct {
 	Entry    string
 	Bindings []Binding // set 0, binding i at index i
 	Inline   []Field   // of the push constant block, by offset
-	// InlineBytes is the size of the push constant block: a launch gives as many.
+	// InlineBytes is the size of the push constant block; a launch has exactly this
+	// many bytes.
 	InlineBytes uint32
-	// Block is the workgroup that a launch must ask for. When BlockFree is set the
-	// module takes it from the launch, and Block is its default.
+	// Block is the workgroup of every launch. If BlockFree is set, the module takes
+	// it from the launch, and Block is its default.
 	Block     Dim3
 	BlockFree bool
-	// SharedBytes is static shared memory. DynamicElementBytes, if not 0, says that
-	// there is a dynamic array of elements of this size as well.
+	// SharedBytes is static shared memory. If DynamicElementBytes is not 0, there
+	// is also a dynamic array of elements of this size.
 	SharedBytes         uint32
 	DynamicElementBytes uint32
 	StackBytes          uint32
 	Features            []Feature // sorted
-	// OrderDependent says that results may depend on the order in which workgroups
-	// run, even without a data race: it has atomics on global memory whose results
-	// are used or that do not commute exactly.
+	// OrderDependent means that results may depend on the order in which workgroups
+	// run, even without a data race: the program has atomics on global memory that
+	// do not commute exactly, or uses their results.
 	OrderDependent bool
 	Grid           Grid
 	Tolerance      Tolerance

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 
 	"capgpu/program"
+	"capgpu/program/library"
 	"capgpu/program/native"
 )
 
@@ -30,9 +31,10 @@ func q8(n int) []byte {
 	return out
 }
 
-// body is a native body's call, done whole in this thread.
+// body runs a native body's call, as a whole in this thread.
 func body(name string, bindings [][]byte, inline []byte) (side, error) {
-	b, ok := native.ByName(name)
+	digest, _ := library.Digest(name)
+	b, ok := native.Lookup(digest)
 	if !ok {
 		return nil, fmt.Errorf("no native body of %s", name)
 	}

@@ -34,15 +34,18 @@ func run(ctx context.Context, socket string, out io.Writer) error {
 		return err
 	}
 	defer conn.Close()
+
 	session, err := conn.Open(ctx, 0)
 	if err != nil {
 		return err
 	}
 	defer session.Close(ctx) // ends everything below
+
 	program, err := session.LoadProgram(ctx, module)
 	if err != nil {
 		return err
 	}
+
 	const n, groups = 1 << 20, 64
 	var bindings []client.Binding
 	var values [][]uint32 // the buffers' memory, in this process
@@ -58,21 +61,26 @@ func run(ctx context.Context, socket string, out io.Writer) error {
 		defer buffer.Unmap()
 		bindings, values = append(bindings, client.Binding{Buffer: buffer, Len: elements * 4}), append(values, memory)
 	}
+
 	for i := range n {
 		values[0][i] = uint32(i % 10)
 	}
+
 	queue, err := session.CreateQueue(ctx, client.QueueOptions{})
 	if err != nil {
 		return err
 	}
+
 	launch := &client.Launch{Program: program, Bindings: bindings, Grid: client.Dim3{X: groups, Y: 1, Z: 1}, Block: client.Dim3{X: 256, Y: 1, Z: 1}}
 	if err := queue.Run(ctx, launch); err != nil {
 		return err
 	}
+
 	var sum uint32
 	for _, part := range values[1] {
 		sum += part
 	}
+
 	fmt.Fprintf(out, "sum = %d\n", sum)
 	return nil
 }

@@ -35,15 +35,18 @@ func run(ctx context.Context, socket string, out io.Writer) error {
 		return err
 	}
 	defer conn.Close()
+
 	session, err := conn.Open(ctx, 0)
 	if err != nil {
 		return err
 	}
 	defer session.Close(ctx) // ends everything below
+
 	program, err := session.LoadProgram(ctx, module)
 	if err != nil {
 		return err
 	}
+
 	const n = 1 << 20
 	var bindings []client.Binding
 	var values [][]float32 // the buffers' memory, in this process
@@ -59,17 +62,21 @@ func run(ctx context.Context, socket string, out io.Writer) error {
 		defer buffer.Unmap()
 		bindings, values = append(bindings, client.Binding{Buffer: buffer, Len: elements * 4}), append(values, memory)
 	}
+
 	for i := range n {
 		values[0][i], values[1][i] = float32(i), 0.5
 	}
+
 	queue, err := session.CreateQueue(ctx, client.QueueOptions{})
 	if err != nil {
 		return err
 	}
+
 	launch := &client.Launch{Program: program, Bindings: bindings}
 	if err := queue.Run(ctx, launch); err != nil {
 		return err
 	}
+
 	fmt.Fprintf(out, "c[%d] = %v\n", n-1, values[2][n-1])
 	return nil
 }

@@ -27,7 +27,6 @@ var oddFolders = []string{
 	"iommu",
 	"ledger",
 	"outcome",
-	"program",
 	"qemu",
 	"tools",
 }

@@ -8,6 +8,7 @@ import (
 	"capgpu/client"
 	"capgpu/model"
 	"capgpu/program"
+	"capgpu/program/library"
 	"capgpu/program/native"
 )
 
@@ -58,7 +59,8 @@ func (p *inProcess) view(x piece) []uint32 {
 }
 
 func (p *inProcess) prepare(t testing.TB, l *Launch) nativeCall {
-	body, ok := native.ByName(l.Program)
+	digest, _ := library.Digest(l.Program)
+	body, ok := native.Lookup(digest)
 	if !ok {
 		t.Skipf("%s has no fast body on this machine", l.Program)
 	}

@@ -18,6 +18,7 @@ func (l *lowerer) chain(in *spirv.Inst) pointer {
 			}
 			p.off += uint64(l.memberOff(p.v.class, t, int(c)))
 			t = l.typ(t.members[c])
+
 		case typeVector, typeArray, typeRuntime:
 			stride := l.stride(p.v.class, t)
 			switch {
@@ -26,26 +27,30 @@ func (l *lowerer) chain(in *spirv.Inst) pointer {
 			case t.kind == typeRuntime:
 				p.terms = append(p.terms, index{l.index32(in.Arg(k), idx), stride, 0})
 			default:
-				// A length of 0 lets no index in, as does 1 with the greatest index.
+				// A length of 0 admits no index, nor does 1 with the greatest
+				// index.
 				if t.n == 0 {
 					idx = l.f.word(1<<32 - 1)
 				}
 				p.terms = append(p.terms, index{l.index32(in.Arg(k), idx), stride, uint32(max(1, t.n))})
 			}
 			t = t.elem
+
 		default:
 			fail(in, "SPV-2901", "an index into a scalar")
 		}
 	}
+
 	p.typ = t.id
 	if want, _ := l.pointee(in.Type); want != t.id && l.typ(want).kind != t.kind {
 		fail(in, "SPV-2901", "an access chain that does not lead to its type")
 	}
+
 	return p
 }
 
-// index32 is an index as 32 bits; what does not fit becomes the greatest index,
-// which is out of range everywhere.
+// index32 is an index as 32 bits; an index that does not fit becomes the greatest
+// one, which is out of range everywhere.
 func (l *lowerer) index32(id spirv.ID, v val) val {
 	t := l.typ(l.typeOf(id))
 	switch {
@@ -66,8 +71,8 @@ func (l *lowerer) typeOf(id spirv.ID) spirv.ID {
 	return 0
 }
 
-// access makes the address of one scalar for an instruction whose operands come
-// after the terms.
+// access makes the address of one scalar for an instruction with operands after the
+// terms.
 func (l *lowerer) access(p pointer, t *tinfo, off uint64, write bool, operands ...val) (aux int32, args []val) {
 	m := mem{v: p.v, off: off, size: t.size, write: write}
 	if p.v.class == classPrivate {
@@ -82,12 +87,13 @@ func (l *lowerer) access(p pointer, t *tinfo, off uint64, write bool, operands .
 	return int32(len(l.f.mems) - 1), append(args, operands...)
 }
 
-// load is the leaves of what a pointer points to.
+// load is the leaves of a pointer's target.
 func (l *lowerer) load(p pointer) []val {
 	t := l.typ(p.typ)
 	if t.leaves > maxLeaves {
 		fail(l.src, "SPV-2900", "a load of %d scalars", t.leaves)
 	}
+
 	out := make([]val, 0, t.leaves)
 	switch {
 	case p.v.class == classInput:
@@ -106,15 +112,17 @@ func (l *lowerer) load(p pointer) []val {
 		})
 		return out
 	}
+
 	l.leafVisit(p.v.class, t, p.off, func(t *tinfo, off uint64) {
 		aux, args := l.access(p, t, off, false)
 		v := l.effect(ins{op: iLoad, wide: t.wide, aux: aux, args: args})
 		if t.kind == typeBool && p.v.class == classShared {
-			// Nobody may have written it, and a lane takes one way only.
+			// The memory may be unwritten, and a lane takes only one way.
 			v = l.spv(spirv.OpINotEqual, false, v, l.f.word(0))
 		}
 		out = append(out, v)
 	})
+
 	return out
 }
 
@@ -123,6 +131,7 @@ func (l *lowerer) store(p pointer, v []val) {
 	if len(v) != t.leaves {
 		fail(l.src, "SPV-2901", "a store of a value of another type")
 	}
+
 	k := 0
 	switch {
 	case p.v.class == classInput, p.v.class == classPush:
@@ -136,6 +145,7 @@ func (l *lowerer) store(p pointer, v []val) {
 		}
 		return
 	}
+
 	l.leafVisit(p.v.class, t, p.off, func(t *tinfo, off uint64) {
 		aux, args := l.access(p, t, off, true, v[k])
 		k++
@@ -153,10 +163,12 @@ func (l *lowerer) builtin(p pointer, t *tinfo) []val {
 	switch p.v.builtin {
 	case spirv.BuiltInNumWorkgroups:
 		all = ins3(inGridX)
+
 	case spirv.BuiltInWorkgroupSize:
 		all = []val{f.word(b.X), f.word(b.Y), f.word(b.Z)}
 	case spirv.BuiltInWorkgroupId:
 		all = ins3(inGroupX)
+
 	case spirv.BuiltInLocalInvocationId:
 		all = ins3(inLaneX)
 	case spirv.BuiltInGlobalInvocationId:
@@ -164,30 +176,37 @@ func (l *lowerer) builtin(p pointer, t *tinfo) []val {
 			base := l.spv(spirv.OpIMul, false, f.input(inGroupX+i), f.word(n))
 			all = append(all, l.spv(spirv.OpIAdd, false, base, f.input(inLaneX+i)))
 		}
+
 	case spirv.BuiltInLocalInvocationIndex:
 		all = []val{f.input(inLane)}
 	case spirv.BuiltInSubgroupSize:
 		all = []val{f.word(uint32(f.subs))}
+
 	case spirv.BuiltInSubgroupLocalInvocationId:
 		all = []val{f.input(inSubLane)}
 	case spirv.BuiltInNumSubgroups:
 		all = []val{f.word(uint32((f.lanes + f.subs - 1) / f.subs))}
+
 	case spirv.BuiltInSubgroupId:
 		all = []val{f.input(inSubID)}
 	case spirv.BuiltInSubgroupEqMask:
 		all = mask(inEq, inEqHi)
+
 	case spirv.BuiltInSubgroupGeMask:
 		all = mask(inGe, inGeHi)
 	case spirv.BuiltInSubgroupGtMask:
 		all = mask(inGt, inGtHi)
+
 	case spirv.BuiltInSubgroupLeMask:
 		all = mask(inLe, inLeHi)
 	case spirv.BuiltInSubgroupLtMask:
 		all = mask(inLt, inLtHi)
+
 	default:
 		fail(l.src, "SPV-2901", "the built-in %v", p.v.builtin)
 	}
-	// The chain counted in leaves or bytes; what was asked for is a component.
+
+	// The chain counted in leaves or bytes, but a component is needed.
 	first := 0
 	if t.leaves == 1 && len(all) > 1 {
 		first = int(p.off / 4)
@@ -195,13 +214,15 @@ func (l *lowerer) builtin(p pointer, t *tinfo) []val {
 			return []val{l.pick(all, p.terms[0].v)}
 		}
 	}
+
 	if first+t.leaves > len(all) {
 		fail(l.src, "SPV-2901", "the built-in %v has not so many components", p.v.builtin)
 	}
+
 	return all[first : first+t.leaves]
 }
 
-// pick is the component with the number n; the first where there is none.
+// pick is the component with the number n; the first if there is none.
 func (l *lowerer) pick(of []val, n val) val {
 	v := of[0]
 	for k := 1; k < len(of); k++ {

@@ -53,12 +53,14 @@ func (e *emitter) access(i *ins) *xmem {
 		x.start = uint64(m.v.base)
 		x.off += x.start
 	}
+
 	vectors, affines := 0, 0
 	for k, t := range m.terms {
 		xt := xterm{stride: uint64(t.stride), bound: uint64(t.bound)}
 		if t.bound == 0 {
 			xt.bound = 1 << 32
 		}
+
 		switch {
 		case t.affine:
 			xt.kind = termAffine
@@ -71,29 +73,35 @@ func (e *emitter) access(i *ins) *xmem {
 			}
 			x.fixed = false
 			affines++
+
 		case e.f.varying(i.args[t.at]):
 			xt.kind = termVector
 			xt.reg[0] = e.reg(i.args[t.at])
 			x.fixed, x.rows = false, false
 			x.vector = k
 			vectors++
+
 		default:
 			xt.reg[0] = e.reg(i.args[t.at])
 		}
+
 		if t.stride > 1<<24 {
 			x.rows = false
 		}
+
 		x.terms = append(x.terms, xt)
 	}
+
 	x.quick = x.rows && len(x.terms) == 1 && affines == 1 && x.terms[0].bound == 1<<32
 	if vectors != 1 || affines > 0 {
 		x.vector = -1
 	}
+
 	return x
 }
 
-// at is the offset of a lane, and whether its indices are in range and the access
-// is within n bytes.
+// at is the offset of a lane. It also reports whether its indices are in range and
+// the access is within n bytes.
 func (m *xmem) at(w *Worker, lane int, n uint64) (off uint64, ok bool) {
 	off, ok = m.off, true
 	for k := range m.terms {
@@ -101,7 +109,7 @@ func (m *xmem) at(w *Worker, lane int, n uint64) (off uint64, ok bool) {
 		idx := w.s[t.reg[0]]
 		switch t.kind {
 		case termAffine:
-			idx += w.x[lane]*w.s[t.reg[1]] + w.y[lane]*w.s[t.reg[2]] + w.z[lane]*w.s[t.reg[3]]
+			idx += w.at.x[lane]*w.s[t.reg[1]] + w.at.y[lane]*w.s[t.reg[2]] + w.at.z[lane]*w.s[t.reg[3]]
 		case termVector:
 			idx = w.r[t.reg[0]][lane]
 		}
@@ -110,6 +118,7 @@ func (m *xmem) at(w *Worker, lane int, n uint64) (off uint64, ok bool) {
 		}
 		off += uint64(idx) * t.stride
 	}
+
 	return off, ok && off <= n && m.size <= n-off
 }
 
@@ -131,15 +140,15 @@ func (m *xmem) scalars(w *Worker) (off uint64, ok bool) {
 	return off, ok
 }
 
-// rowsAt is the address of an access whose terms are scalar or affine. Indices are
-// computed as if they did not wrap: ok is false where one would, and it is left to
-// at. Whether the address is in memory, vec finds.
+// rowsAt is the address of an access with only scalar and affine terms. It computes
+// indices as if they did not wrap: ok is false if one would, and at handles that.
+// vec checks whether the address is in memory.
 func (m *xmem) rowsAt(w *Worker, mem []byte) (a vec.Affine, ok bool) {
 	if !m.quick {
 		return m.rowAt(w, 0, int(w.k.block.X))
 	}
-	// One index, that only the memory's end bounds: one that wraps is also outside,
-	// as no memory is so large.
+	// If only the memory's end bounds the index, an index that wraps is also
+	// outside, because no memory is so large.
 	t := &m.terms[0]
 	stride := int(t.stride)
 	return vec.Affine{
@@ -161,6 +170,7 @@ func (m *xmem) rowAt(w *Worker, lo, hi int) (a vec.Affine, ok bool) {
 		if t.kind == termAffine {
 			idx += int(int32(w.s[t.reg[1]])) * lo
 		}
+
 		a.At += idx * stride
 		least, most := idx, idx
 		if t.kind == termAffine {
@@ -177,17 +187,19 @@ func (m *xmem) rowAt(w *Worker, lo, hi int) (a vec.Affine, ok bool) {
 				*step += c * stride
 			}
 		}
+
 		if least < 0 || most >= int(t.bound) {
 			return a, false
 		}
 	}
+
 	return a, true
 }
 
-// part is the run of lanes from the first to the last active one, and their
-// address, in a workgroup of one row: the others may well be out of range.
+// part is the run of lanes from the first to the last active one, with their
+// address, in a workgroup of one row: the other lanes may be out of range.
 func (m *xmem) part(w *Worker) (a vec.Affine, lo, hi int, ok bool) {
-	if w.full || w.k.block.Y != 1 || w.k.block.Z != 1 {
+	if w.lanes.full || w.k.block.Y != 1 || w.k.block.Z != 1 {
 		return a, 0, 0, false
 	}
 	lo, hi = firstActive(w), lastActive(w)+1
@@ -195,11 +207,11 @@ func (m *xmem) part(w *Worker) (a vec.Affine, lo, hi int, ok bool) {
 	return a, lo, hi, ok
 }
 
-// outOfRange finds the first active lane whose access is out of range, and traps
-// there. It returns true if there is none.
+// outOfRange traps at the first active lane with an access out of range. It returns
+// true if there is none.
 func (m *xmem) outOfRange(w *Worker) bool {
 	n := uint64(len(w.mem[m.slot]))
-	for lane, on := range w.mask {
+	for lane, on := range w.lanes.mask {
 		if on == 0 {
 			continue
 		}
@@ -216,7 +228,8 @@ func (m *xmem) trap(w *Worker, kind outcome.TrapKind, off uint64, lane int) bool
 	return w.trap(kind, m.inst.src, m.binding, off-m.start, lane)
 }
 
-// usable says that the memory begins where an access of this size may begin.
+// usable reports that the memory begins at a valid address for an access of this
+// size.
 func (m *xmem) usable(w *Worker) bool {
 	if uint64(w.aligned[m.slot])&(m.size-1) == 0 {
 		return true
@@ -227,7 +240,7 @@ func (m *xmem) usable(w *Worker) bool {
 }
 
 func firstActive(w *Worker) int {
-	for lane, on := range w.mask {
+	for lane, on := range w.lanes.mask {
 		if on != 0 {
 			return lane
 		}

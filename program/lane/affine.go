@@ -2,10 +2,10 @@ package lane
 
 import "capgpu/program/spirv"
 
-// Values that are base + x·cx + y·cy + z·cz for the lane at x, y, z of its
-// workgroup, with base and factors uniform, modulo 2³². An access whose indices
-// are such needs no index per lane: its address is known from four scalars, and a
-// row of the workgroup is often a run of consecutive words.
+// An affine value is base + x·cx + y·cy + z·cz for the lane at x, y, z of its
+// workgroup, with base and factors uniform, modulo 2³². An access with affine
+// indices needs no index per lane: four scalars determine its address, and a row of
+// the workgroup is often a run of consecutive words.
 
 type form struct {
 	ok   bool
@@ -23,8 +23,8 @@ type affine struct {
 	guesses []guess
 }
 
-// guess is a phi at the head of a loop that was taken for affine with the factors
-// that it begins with.
+// guess is a phi at the head of a loop that was assumed to be affine with its
+// initial factors.
 type guess struct {
 	phi, base val
 	back      int
@@ -47,7 +47,7 @@ func (f *fn) findAffine() {
 	}
 }
 
-// pass finds the forms of all values, and says whether all guesses held.
+// pass finds the forms of all values, and reports whether all guesses were right.
 func (a *affine) pass(noPhis bool) bool {
 	f := a.f
 	a.forms, a.guesses = make(map[val]form), nil
@@ -67,11 +67,13 @@ func (a *affine) pass(noPhis bool) bool {
 				}
 			}
 		}
+
 		b = &f.blocks[n]
 		list := append(append(make([]val, 0, b.phis+len(a.phis)+len(a.out)), b.ins[:b.phis]...), a.phis...)
 		b.phis = len(list)
 		b.ins = append(list, a.out...)
 	}
+
 	held := true
 	for _, g := range a.guesses {
 		i := &f.ins[g.phi]
@@ -84,15 +86,17 @@ func (a *affine) pass(noPhis bool) bool {
 			held = false
 		}
 	}
+
 	return held
 }
 
-// at is the form of v where block b uses it.
+// at is the form of v in block b.
 func (a *affine) at(v val, b int32) form {
 	f := a.f
 	if !f.variesAt(v, b) {
 		return form{ok: true, base: v}
 	}
+
 	x, ok := a.forms[v]
 	if i := &f.ins[v]; i.op == iInput {
 		x, ok = a.input(i.imm), true
@@ -103,11 +107,13 @@ func (a *affine) at(v val, b int32) form {
 	if x.base == 0 {
 		x.base = f.word(0)
 	}
+
 	for _, p := range []val{x.base, x.c[0], x.c[1], x.c[2]} {
 		if p != 0 && f.variesAt(p, b) {
 			return form{}
 		}
 	}
+
 	return x
 }
 
@@ -142,6 +148,7 @@ func (a *affine) find(v val) form {
 		}
 		return z
 	}
+
 	times := func(o spirv.Opcode, x form, s val) form {
 		if !x.ok || f.variesAt(s, a.blk) {
 			return form{}
@@ -152,6 +159,7 @@ func (a *affine) find(v val) form {
 		}
 		return z
 	}
+
 	switch i.op {
 	case op(spirv.OpIAdd), op(spirv.OpISub):
 		return both(spirv.Opcode(i.op))
@@ -165,6 +173,7 @@ func (a *affine) find(v val) form {
 	case iPhi:
 		return a.guess(v)
 	}
+
 	return form{}
 }
 
@@ -175,14 +184,17 @@ func (a *affine) guess(v val) form {
 	if len(preds) != 2 || (preds[0] >= i.blk) == (preds[1] >= i.blk) {
 		return form{}
 	}
+
 	back := 0
 	if preds[1] >= i.blk {
 		back = 1
 	}
+
 	x := a.at(i.args[1-back], preds[1-back])
 	if !x.ok {
 		return form{}
 	}
+
 	args := make([]val, 2)
 	args[1-back] = x.base
 	args[back] = x.base
@@ -193,7 +205,7 @@ func (a *affine) guess(v val) form {
 	return x
 }
 
-// op is a new uniform instruction, or nothing where it is not needed.
+// op is a new uniform instruction, or an existing value if that suffices.
 func (a *affine) op(o spirv.Opcode, x, y val) val {
 	f := a.f
 	zero := func(v val) val {
@@ -202,9 +214,11 @@ func (a *affine) op(o spirv.Opcode, x, y val) val {
 		}
 		return v
 	}
+
 	if x == 0 && (y == 0 || o != spirv.OpIAdd && o != spirv.OpISub) {
 		return 0
 	}
+
 	i := ins{op: op(o), blk: a.blk, args: f.take([]val{zero(x), zero(y)}), src: f.ins[max(x, y)].src}
 	if c, ok := f.foldOrSimplify(&i); ok {
 		if f.isZero(c) {
@@ -212,18 +226,20 @@ func (a *affine) op(o spirv.Opcode, x, y val) val {
 		}
 		return c
 	}
+
 	v := f.add(i)
 	a.out = append(a.out, v)
 	return v
 }
 
-// rewrite makes the terms of an access affine if all that vary are.
+// rewrite makes the terms of an access affine if all varying ones are.
 func (a *affine) rewrite(i *ins, blk int32) {
 	f := a.f
 	m := &f.mems[i.aux]
 	if m.v.class == classPrivate {
 		return
 	}
+
 	var forms []form
 	some := false
 	for _, t := range m.terms {
@@ -234,9 +250,11 @@ func (a *affine) rewrite(i *ins, blk int32) {
 		forms = append(forms, x)
 		some = some || x.c != [3]val{}
 	}
+
 	if !some {
 		return
 	}
+
 	var args []val
 	for k := range m.terms {
 		t := &m.terms[k]
@@ -251,6 +269,7 @@ func (a *affine) rewrite(i *ins, blk int32) {
 			args = append(args, x.c[:]...)
 		}
 	}
+
 	operands := i.args[m.args:]
 	m.args = int32(len(args))
 	i.args = append(args, operands...)

@@ -5,10 +5,10 @@ import (
 	"sort"
 )
 
-// Registers. The blocks run in their order, lanes that took another way wait in
-// later ones, so a value's register is its own from the first to the last place,
-// in that order, that writes or reads it; a value that is alive when a loop is
-// entered, or is used after it, has it throughout the loop.
+// Registers. The blocks run in their order, and lanes on another path wait in later
+// ones. A value therefore owns its register from the first to the last place, in
+// that order, that writes or reads it. A value that is alive when a loop is
+// entered, or is used after it, owns its register throughout the loop.
 
 // bank is a file of registers: scalars and vectors of 32 and of 64 bits.
 type bank int
@@ -46,18 +46,19 @@ type alloc struct {
 	pos        []int32
 	start, end []int32 // of blocks
 	spans      []span  // by value; lo > hi: none
-	same       []val   // the value whose register a value shares
+	same       []val   // the value with which a value shares a register
 }
 
 // allocate gives each value a register. Constants and inputs have fixed ones, the
 // first of their banks.
 func (f *fn) allocate() *alloc {
-	zero := f.word(0) // for the factors that an affine address does not have
+	zero := f.word(0) // for missing factors of an affine address
 	a := &alloc{
 		f: f, reg: make([]int32, len(f.ins)), pos: make([]int32, len(f.ins)),
 		start: make([]int32, len(f.blocks)), end: make([]int32, len(f.blocks)),
 		spans: make([]span, len(f.ins)), same: make([]val, len(f.ins)),
 	}
+
 	at := int32(0)
 	for n := range f.blocks {
 		at += 2
@@ -71,11 +72,13 @@ func (f *fn) allocate() *alloc {
 		at += 2
 		a.end[n] = at
 	}
+
 	for v := range a.spans {
 		a.spans[v] = span{v: val(v), lo: 1 << 30, hi: -1}
 		a.reg[v] = -1
 		a.same[v] = val(v)
 	}
+
 	a.touch(zero, 0, 0)
 	for _, v := range f.launch {
 		a.touch(v, 0, 0)
@@ -83,6 +86,7 @@ func (f *fn) allocate() *alloc {
 			a.touch(x, 0, 0)
 		}
 	}
+
 	a.measure()
 	a.coalesce()
 	a.scan()
@@ -99,7 +103,7 @@ func (a *alloc) touch(v val, pos, blk int32) {
 	}
 }
 
-// fixed says that a value has a place of its own.
+// fixed reports that a value has a fixed register.
 func (f *fn) fixed(v val) bool {
 	i := &f.ins[v]
 	return i.op == iConst || i.op == iInput || i.once
@@ -115,37 +119,42 @@ func (a *alloc) measure() {
 			if !i.void {
 				a.touch(v, a.pos[v], blk)
 			}
+
 			if i.op == iPhi {
 				a.touch(v, a.start[n], blk)
 				for k, x := range i.args {
 					p := b.preds[k]
 					a.touch(v, a.end[p], p)
-					// Read after the phis of another edge may have been written.
+					// It is read after the phis of another edge may have been
+					// written.
 					a.touch(x, a.end[p]+1, p)
 				}
 				continue
 			}
+
 			pos := a.pos[v]
 			if late(i.op) {
 				pos++
 			}
+
 			for _, x := range i.args {
 				a.touch(x, pos, blk)
 			}
 		}
+
 		if b.cond != 0 {
 			a.touch(b.cond, a.end[n], blk)
 		}
 	}
 }
 
-// late are operations that may fail half way or read other lanes: they must not
-// write over their operands.
+// late operations may fail half way or read other lanes: they must not overwrite
+// their operands.
 func late(o op) bool { return o == iLoad || o == iAtomic || o == iSubgroup }
 
-// coalesce lets what a loop's phi becomes for the next round be computed in its
-// place: if nothing reads the phi after that, in the order of blocks, and nothing
-// outside the loop that could be reached after that.
+// coalesce computes the next value of a loop's phi in the phi's own register, if
+// nothing reads the phi after that, in the order of blocks, and nothing outside the
+// loop that could be reached after that.
 func (a *alloc) coalesce() {
 	f := a.f
 	taken := make(map[val]bool)
@@ -164,9 +173,11 @@ func (a *alloc) coalesce() {
 					back = j
 				}
 			}
+
 			if back < 0 {
 				break
 			}
+
 			v := f.ins[p].args[back]
 			x, ph := &f.ins[v], &f.ins[p]
 			if f.fixed(v) || x.op == iPhi || x.vary != ph.vary || taken[v] || !f.within(x.blk, int32(k)) {
@@ -178,6 +189,7 @@ func (a *alloc) coalesce() {
 			if !a.lastUse(p, v, int32(k)) {
 				continue
 			}
+
 			taken[v] = true
 			a.same[v] = p
 			x.mask = x.vary
@@ -188,7 +200,7 @@ func (a *alloc) coalesce() {
 	}
 }
 
-// lastUse says that no use of p comes after the definition of v in loop k. The
+// lastUse reports that no use of p comes after the definition of v in loop k. The
 // span of p ends with the back edge at most: its own operand is touched there.
 func (a *alloc) lastUse(p, v val, k int32) bool {
 	f := a.f
@@ -198,10 +210,12 @@ func (a *alloc) lastUse(p, v val, k int32) bool {
 		if a.end[n] < at {
 			continue
 		}
+
 		b := &f.blocks[n]
 		if b.cond == p {
 			return false
 		}
+
 		for _, u := range b.ins {
 			if f.ins[u].op == iPhi {
 				continue
@@ -210,7 +224,9 @@ func (a *alloc) lastUse(p, v val, k int32) bool {
 				return false
 			}
 		}
-		// Edges that leave the loop from here on, and what phis take along edges.
+
+		// Consider edges that leave the loop from here on, and the operands of phis
+		// along edges.
 		for _, s := range b.succs {
 			if !f.within(s, k) && a.spans[p].hiBlk > l.last {
 				return false
@@ -225,6 +241,7 @@ func (a *alloc) lastUse(p, v val, k int32) bool {
 			}
 		}
 	}
+
 	return true
 }
 
@@ -237,7 +254,7 @@ func uses(i *ins, v val) bool {
 	return false
 }
 
-// scan goes through the spans by their beginnings and hands out registers.
+// scan assigns registers to the spans in the order of their beginnings.
 func (a *alloc) scan() {
 	f := a.f
 	for v := range f.ins {
@@ -247,6 +264,7 @@ func (a *alloc) scan() {
 			a.count[b]++
 		}
 	}
+
 	var list []*span
 	for v := range a.spans {
 		s := &a.spans[v]
@@ -265,12 +283,14 @@ func (a *alloc) scan() {
 		}
 		list = append(list, s)
 	}
+
 	sort.Slice(list, func(i, j int) bool {
 		if list[i].lo != list[j].lo {
 			return list[i].lo < list[j].lo
 		}
 		return list[i].v < list[j].v
 	})
+
 	var busy [banks]spanHeap
 	var free [banks][]int32
 	for _, s := range list {
@@ -290,6 +310,7 @@ func (a *alloc) scan() {
 		a.reg[s.v] = r
 		heap.Push(&busy[b], busySpan{s.hi, r})
 	}
+
 	for v := range a.same {
 		if p := a.same[v]; p != val(v) {
 			a.reg[v] = a.reg[p]

@@ -21,17 +21,20 @@ func (e *emitter) atomic(i *ins, d int32) step {
 	if len(i.args) > first+1 {
 		b = e.operand(i.args[first+1])
 	}
+
 	wide, keep := m.size == 8, !i.void
 	return func(w *Worker) bool {
 		if !m.usable(w) || !m.outOfRange(w) {
 			return false
 		}
+
 		mem := w.mem[m.slot]
 		n := uint64(len(mem))
-		for lane, on := range w.mask {
+		for lane, on := range w.lanes.mask {
 			if on == 0 {
 				continue
 			}
+
 			off, _ := m.at(w, lane, n)
 			if off&(m.size-1) != 0 {
 				return m.trap(w, outcome.Misaligned, off, lane)
@@ -39,131 +42,130 @@ func (e *emitter) atomic(i *ins, d int32) step {
 			if w.checker != nil {
 				w.checker.atomic(w, m, o, off, lane)
 			}
+
 			if wide {
-				old := atomicL(o, atomic64(mem, off), a.at(w, lane), func() uint64 { return b.at(w, lane) })
+				old := atomicLong(o, atomic64(mem, off), a.at(w, lane), func() uint64 { return b.at(w, lane) })
 				if keep {
 					w.q[d][lane] = old
 				}
 				continue
 			}
+
 			old := atomicWord(o, atomic32(mem, off), uint32(a.at(w, lane)), func() uint32 { return uint32(b.at(w, lane)) })
 			if keep {
 				w.r[d][lane] = old
 			}
 		}
+
 		return true
 	}
 }
 
-// atomicWord does one operation and returns the value before it. second is the
-// comparator of a compare-exchange.
+// atomicWord does one operation and returns the old value. second is the comparator
+// of a compare-exchange.
 func atomicWord(o spirv.Opcode, p *atomic.Uint32, v uint32, second func() uint32) uint32 {
-	switch o {
-	case spirv.OpAtomicLoad:
-		return p.Load()
-	case spirv.OpAtomicStore:
-		p.Store(v)
-		return 0
-	case spirv.OpAtomicExchange:
-		return p.Swap(v)
-	case spirv.OpAtomicIIncrement:
-		return p.Add(1) - 1
-	case spirv.OpAtomicIDecrement:
-		return p.Add(^uint32(0)) + 1
-	case spirv.OpAtomicIAdd:
-		return p.Add(v) - v
-	case spirv.OpAtomicISub:
-		return p.Add(-v) + v
-	case spirv.OpAtomicCompareExchange:
-		want := second()
-		for {
-			old := p.Load()
-			if old != want || p.CompareAndSwap(old, v) {
-				return old
-			}
-		}
-	}
 	for {
 		old := p.Load()
-		if p.CompareAndSwap(old, combine(o, old, v)) {
+		next, write := combine[int32](o, old, v, second, addFloats)
+		if !write || p.CompareAndSwap(old, next) {
 			return old
 		}
 	}
 }
 
-func combine(o spirv.Opcode, old, v uint32) uint32 {
-	switch o {
-	case spirv.OpAtomicSMin:
-		return uint32(min(int32(old), int32(v)))
-	case spirv.OpAtomicUMin:
-		return min(old, v)
-	case spirv.OpAtomicSMax:
-		return uint32(max(int32(old), int32(v)))
-	case spirv.OpAtomicUMax:
-		return max(old, v)
-	case spirv.OpAtomicAnd:
-		return old & v
-	case spirv.OpAtomicOr:
-		return old | v
-	case spirv.OpAtomicXor:
-		return old ^ v
-	}
-	return bits32(math.Float32frombits(old) + math.Float32frombits(v)) // OpAtomicFAddEXT
-}
-
-func atomicL(o spirv.Opcode, p *atomic.Uint64, v uint64, second func() uint64) uint64 {
-	switch o {
-	case spirv.OpAtomicLoad:
-		return p.Load()
-	case spirv.OpAtomicStore:
-		p.Store(v)
-		return 0
-	case spirv.OpAtomicExchange:
-		return p.Swap(v)
-	case spirv.OpAtomicIIncrement:
-		return p.Add(1) - 1
-	case spirv.OpAtomicIDecrement:
-		return p.Add(^uint64(0)) + 1
-	case spirv.OpAtomicIAdd:
-		return p.Add(v) - v
-	case spirv.OpAtomicISub:
-		return p.Add(-v) + v
-	case spirv.OpAtomicCompareExchange:
-		want := second()
-		for {
-			old := p.Load()
-			if old != want || p.CompareAndSwap(old, v) {
-				return old
-			}
-		}
-	}
+// atomicLong is atomicWord for 64 bits.
+func atomicLong(o spirv.Opcode, p *atomic.Uint64, v uint64, second func() uint64) uint64 {
 	for {
 		old := p.Load()
-		if p.CompareAndSwap(old, combineL(o, old, v)) {
+		next, write := combine[int64](o, old, v, second, addDoubles)
+		if !write || p.CompareAndSwap(old, next) {
 			return old
 		}
 	}
 }
 
-func combineL(o spirv.Opcode, old, v uint64) uint64 {
+// combine returns the value that an operation leaves in memory, and whether it writes
+// it. S is W with a sign.
+func combine[S int32 | int64, W uint32 | uint64](o spirv.Opcode, old, v W, second func() W, addFloat func(a, b W) W) (next W, write bool) {
 	switch o {
+	case spirv.OpAtomicLoad:
+		return old, false
+
+	case spirv.OpAtomicStore, spirv.OpAtomicExchange:
+		return v, true
+	case spirv.OpAtomicCompareExchange:
+		return v, old == second()
+
+	case spirv.OpAtomicIIncrement:
+		return old + 1, true
+	case spirv.OpAtomicIDecrement:
+		return old - 1, true
+
+	case spirv.OpAtomicIAdd:
+		return old + v, true
+	case spirv.OpAtomicISub:
+		return old - v, true
+
 	case spirv.OpAtomicSMin:
-		return uint64(min(int64(old), int64(v)))
+		return W(min(S(old), S(v))), true
 	case spirv.OpAtomicUMin:
-		return min(old, v)
+		return min(old, v), true
+
 	case spirv.OpAtomicSMax:
-		return uint64(max(int64(old), int64(v)))
+		return W(max(S(old), S(v))), true
 	case spirv.OpAtomicUMax:
-		return max(old, v)
+		return max(old, v), true
+
 	case spirv.OpAtomicAnd:
-		return old & v
+		return old & v, true
 	case spirv.OpAtomicOr:
-		return old | v
+		return old | v, true
+
 	case spirv.OpAtomicXor:
-		return old ^ v
+		return old ^ v, true
 	}
-	return bits64(math.Float64frombits(old) + math.Float64frombits(v))
+	return addFloat(old, v), true // OpAtomicFAddEXT
 }
 
-func bits32(x float32) uint32 { return math.Float32bits(x) }
-func bits64(x float64) uint64 { return math.Float64bits(x) }
+func addFloats(a, b uint32) uint32 {
+	return math.Float32bits(math.Float32frombits(a) + math.Float32frombits(b))
+}
+
+func addDoubles(a, b uint64) uint64 {
+	return math.Float64bits(math.Float64frombits(a) + math.Float64frombits(b))
+}
+
+func isAtomic(o spirv.Opcode) bool {
+	return o >= spirv.OpAtomicLoad && o <= spirv.OpAtomicXor || o == spirv.OpAtomicFAddEXT
+}
+
+func (l *lowerer) atomic(in *spirv.Inst) {
+	p := l.pointer(in.Arg(0))
+	t := l.typ(p.typ)
+	if t.kind != typeInt && t.kind != typeFloat || t.width < 32 || p.v.class != classBuffer && p.v.class != classShared {
+		fail(in, "E-GPU-4060", "an atomic on what it cannot work on")
+	}
+
+	var operands []val
+	switch in.Op {
+	case spirv.OpAtomicLoad, spirv.OpAtomicIIncrement, spirv.OpAtomicIDecrement:
+	case spirv.OpAtomicStore:
+		operands = []val{l.scalar(in.Arg(3))}
+	case spirv.OpAtomicCompareExchange: // value, comparator
+		operands = []val{l.scalar(in.Arg(4)), l.scalar(in.Arg(5))}
+	default:
+		operands = []val{l.scalar(in.Arg(3))}
+	}
+
+	for _, v := range operands {
+		if l.f.ins[v].wide != t.wide {
+			fail(in, "SPV-2901", "an atomic with an operand of another type")
+		}
+	}
+
+	aux, args := l.access(p, t, p.off, in.Op != spirv.OpAtomicLoad, operands...)
+	v := l.effect(ins{op: iAtomic, imm: uint64(in.Op), wide: t.wide, aux: aux, args: args, void: in.Op == spirv.OpAtomicStore})
+	if in.Result != 0 {
+		l.fr.vals[in.Result] = []val{v}
+	}
+}

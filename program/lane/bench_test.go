@@ -47,14 +47,15 @@ func BenchmarkLibrary(b *testing.B) {
 					b.Fatal(r)
 				}
 			}
+
 			b.ReportMetric(c.flops*float64(b.N)/1e9/b.Elapsed().Seconds(), "GFLOP/s")
 			b.ReportMetric(c.flops*float64(b.N)/1e9/(cpuTime()-before).Seconds(), "GFLOP/s-cpu")
 		})
 	}
 }
 
-// cpuTime is what the process has used: on a busy machine it says more than the
-// time that went by.
+// cpuTime is the processor time of the process: on a busy machine it is more
+// meaningful than elapsed time.
 func cpuTime() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -87,6 +88,7 @@ func BenchmarkLoad(b *testing.B) {
 				require.NoError(b, err)
 			}
 		})
+
 		b.Run(fmt.Sprint(name, "/", len(data), "/compile"), func(b *testing.B) {
 			p, err := verify.Admit(data, verify.DefaultLimits())
 			require.NoError(b, err)

@@ -7,7 +7,7 @@ import (
 	"capgpu/program/spirv"
 )
 
-// Finding is something that the checker saw.
+// Finding is one finding of the checker.
 type Finding struct {
 	Kind      outcome.TrapKind `json:"kind"`
 	Source    string           `json:"source,omitempty"` // "reduce.comp:12", where the module has lines
@@ -15,7 +15,7 @@ type Finding struct {
 	Message   string           `json:"message"`
 	Workgroup uint32           `json:"workgroup"`
 	Lane      uint32           `json:"lane"`
-	OtherLane uint32           `json:"otherLane"` // of a race: who used the memory before
+	OtherLane uint32           `json:"otherLane"` // in a race: the earlier user of the memory
 	Binding   uint16           `json:"binding"`   // outcome.NoBinding: shared memory
 	Offset    uint64           `json:"offset"`    // bytes from the start of the binding or variable
 }
@@ -34,18 +34,18 @@ const (
 	shadowCells = 1 << 16 // for all buffers, a power of two
 )
 
-// checker looks at every access of a checked kernel. It knows who used each piece
-// of memory last, and in which epoch, which is the time between two barriers. Two
-// lanes race if they use the same bytes in one epoch, one of them to write, and
-// not both atomically; lanes of two workgroups race in any epoch. Two writes of
-// the same value are let pass. A barrier of a subgroup orders its lanes; which of
-// them came to it is not kept, so that it may hide a race.
+// checker checks every access of a checked kernel. For each piece of memory it
+// keeps the last users, and their epoch, which is the time between two barriers.
+// Two lanes race if they use the same bytes in one epoch, one of them to write, and
+// not both atomically; lanes of two workgroups race in any epoch. Two writes of the
+// same value are allowed. A barrier of a subgroup orders its lanes; the checker
+// does not keep which of them reached it, so it may miss a race.
 //
-// What shared memory has is known of every byte. Buffers have a table of fixed
-// size in which new entries take the place of old ones, so that races between
-// accesses far apart in time may go unseen. Workgroups are compared with those
-// that the same worker ran in the same Run, and not at all in a program that has
-// fences of buffers, with which workgroups may well hand data to each other.
+// It keeps the state of every byte of shared memory. Buffers have a table of fixed
+// size in which new entries replace old ones, so races between accesses far apart
+// in time may go unnoticed. Workgroups are compared with those that the same worker
+// ran in the same Run, and not at all in a program with fences of buffers, by which
+// workgroups may well pass data to each other.
 type checker struct {
 	k        *Kernel
 	shared   []cell
@@ -62,7 +62,7 @@ type place struct {
 	kind outcome.TrapKind
 }
 
-// user is who used a piece of memory. The zero user is nobody.
+// user is one user of a piece of memory. The zero user is none.
 type user struct {
 	epoch uint32 // counts from 1 over all workgroups of a worker
 	group uint32
@@ -71,14 +71,14 @@ type user struct {
 	more  bool // others did too, in the same epoch
 }
 
-// cell is what is known of a piece of memory: a word, or a byte in programs with
+// cell is the state of a piece of memory: a word, or a byte in programs with
 // smaller accesses.
 type cell struct {
 	key                  uint64 // of a buffer: binding and number of the piece
 	run                  uint32
 	written              bool
 	value                uint32
-	writer, reader, amid user // amid used it atomically
+	writer, reader, amid user // amid: the last atomic user
 }
 
 func checkerBytes(k *Kernel) int { return (shadowCells+k.shared/k.piece)*72 + 16<<10 }
@@ -87,10 +87,10 @@ func newChecker(k *Kernel) *checker {
 	return &checker{k: k, shared: make([]cell, k.shared/k.piece+1), buffers: make([]cell, shadowCells), seen: make(map[place]bool)}
 }
 
-// Findings are what the checker has seen in the last Run: one for each kind and
-// place in the module, of which it keeps the first 64. It is nil for a kernel that
-// was compiled without Check. The first one is also the Trap of the Run's Result, if
-// nothing else ended it; the Run goes on, to find more.
+// Findings are the findings of the last Run: one for each kind and place in the
+// module, at most the first 64. It is nil for a kernel that was compiled without
+// Check. The first one is also the Trap of the Run's Result, if nothing else ended
+// it; the Run continues, to find more.
 func (w *Worker) Findings() []Finding {
 	if w.checker == nil {
 		return nil
@@ -105,7 +105,7 @@ func (c *checker) begin(w *Worker) {
 }
 
 func (c *checker) find(w *Worker, kind outcome.TrapKind, src *spirv.Inst, f Finding) {
-	f.Kind, f.Workgroup = kind, uint32(w.group)
+	f.Kind, f.Workgroup = kind, uint32(w.at.group)
 	if src != nil {
 		f.Off, f.Source = src.Off, c.k.module.Source(src.Line)
 	}
@@ -139,13 +139,13 @@ func (c *checker) cells(m *xmem, off uint64, f func(*cell)) {
 
 func (c *checker) skips(m *xmem) bool { return m.slot == slotInline }
 
-// other says that u used the memory, and that nothing orders it before lane. Lanes
-// of another workgroup are never ordered.
+// other reports that u used the memory, and that nothing orders it before lane.
+// Lanes of another workgroup are never ordered.
 func (c *checker) other(w *Worker, u user, lane int) bool {
 	switch {
 	case u.epoch == 0:
 		return false
-	case u.group != uint32(w.group):
+	case u.group != uint32(w.at.group):
 		return !c.k.fences
 	}
 	if u.epoch != c.epoch {
@@ -158,18 +158,18 @@ func (c *checker) other(w *Worker, u user, lane int) bool {
 }
 
 func (c *checker) mark(w *Worker, u *user, lane int) {
-	more := u.epoch == c.epoch && u.sub == c.sub && u.group == uint32(w.group) && (u.more || int(u.lane) != lane)
-	*u = user{c.epoch, uint32(w.group), c.sub, uint16(lane), more}
+	more := u.epoch == c.epoch && u.sub == c.sub && u.group == uint32(w.at.group) && (u.more || int(u.lane) != lane)
+	*u = user{c.epoch, uint32(w.at.group), c.sub, uint16(lane), more}
 }
 
 func (c *checker) race(w *Worker, m *xmem, off uint64, lane int, does string, u user, did string) {
 	who := fmt.Sprintf("lane %d", u.lane)
-	if u.group != uint32(w.group) {
+	if u.group != uint32(w.at.group) {
 		who += fmt.Sprintf(" of workgroup %d", u.group)
 	}
 	c.find(w, outcome.DataRace, m.inst.src, Finding{
 		Message: fmt.Sprintf("lane %d of workgroup %d %s %s at offset %d, which %s %s with no barrier between",
-			lane, w.group, does, c.name(m), off-m.start, who, did),
+			lane, w.at.group, does, c.name(m), off-m.start, who, did),
 		Lane: uint32(lane), OtherLane: uint32(u.lane), Binding: m.binding, Offset: off - m.start,
 	})
 }
@@ -199,7 +199,7 @@ func (c *checker) read(w *Worker, m *xmem, off uint64, lane int) {
 
 // readAll is a read of all active lanes of one place.
 func (c *checker) readAll(w *Worker, m *xmem, off uint64) {
-	for lane, on := range w.mask {
+	for lane, on := range w.lanes.mask {
 		if on != 0 {
 			c.read(w, m, off, lane)
 		}
@@ -211,7 +211,7 @@ func (c *checker) initialized(w *Worker, m *xmem, x *cell, off uint64, lane int)
 		return
 	}
 	c.find(w, outcome.Uninitialized, m.inst.src, Finding{
-		Message: fmt.Sprintf("lane %d of workgroup %d reads %s at offset %d, which nobody has written", lane, w.group, c.name(m), off-m.start),
+		Message: fmt.Sprintf("lane %d of workgroup %d reads %s at offset %d, which nobody has written", lane, w.at.group, c.name(m), off-m.start),
 		Lane:    uint32(lane), Binding: m.binding, Offset: off - m.start,
 	})
 }
@@ -223,7 +223,7 @@ func (c *checker) write(w *Worker, m *xmem, off, value uint64, lane int) {
 	c.cells(m, off, func(x *cell) {
 		part := uint32(value ^ value>>32*0x9E3779B1)
 		switch {
-		case c.other(w, x.writer, lane) && (x.value != part || x.writer.more && x.writer.group != uint32(w.group)):
+		case c.other(w, x.writer, lane) && (x.value != part || x.writer.more && x.writer.group != uint32(w.at.group)):
 			c.race(w, m, off, lane, "writes", x.writer, "wrote")
 		case c.other(w, x.reader, lane):
 			c.race(w, m, off, lane, "writes", x.reader, "read")
@@ -254,19 +254,19 @@ func (c *checker) atomic(w *Worker, m *xmem, o spirv.Opcode, off uint64, lane in
 	})
 }
 
-// barrier orders what comes before it and what comes after.
+// barrier orders accesses before and after it.
 func (c *checker) barrier(w *Worker, src *spirv.Inst) {
 	c.epoch++
-	if w.pending != 0 || w.full {
+	if w.lanes.pending != 0 || w.lanes.full {
 		return
 	}
 	gone := 0
-	for w.mask[gone] != 0 {
+	for w.lanes.mask[gone] != 0 {
 		gone++
 	}
 	lane := firstActive(w)
 	c.find(w, outcome.DivergentBarrier, src, Finding{
-		Message: fmt.Sprintf("lane %d of workgroup %d is at a barrier that lane %d, which has returned, did not come to", lane, w.group, gone),
+		Message: fmt.Sprintf("lane %d of workgroup %d is at a barrier that lane %d, which has returned, did not come to", lane, w.at.group, gone),
 		Lane:    uint32(lane), OtherLane: uint32(gone), Binding: noBinding,
 	})
 }

@@ -12,7 +12,7 @@ func (l *lowerer) constant(id spirv.ID) ([]val, bool) {
 	if d == nil {
 		return nil, false
 	}
-	l.globals[id] = nil // a constant that is made of itself is none
+	l.globals[id] = nil // a constant that contains itself is invalid
 	v := l.makeConstant(d)
 	if v == nil {
 		delete(l.globals, id)
@@ -46,6 +46,7 @@ func (l *lowerer) makeConstant(d *spirv.Inst) []val {
 			bits &= 1<<t.width - 1
 		}
 		return []val{l.f.constant(bits, t.wide)}
+
 	case spirv.OpConstantTrue, spirv.OpConstantFalse, spirv.OpSpecConstantTrue, spirv.OpSpecConstantFalse:
 		bits := uint64(0)
 		if d.Op == spirv.OpConstantTrue || d.Op == spirv.OpSpecConstantTrue {
@@ -58,6 +59,7 @@ func (l *lowerer) makeConstant(d *spirv.Inst) []val {
 			bits = 1<<32 - 1
 		}
 		return []val{l.f.constant(bits, false)}
+
 	case spirv.OpConstantNull, spirv.OpUndef:
 		return l.zero(d.Type)
 	case spirv.OpConstantComposite, spirv.OpSpecConstantComposite:
@@ -70,6 +72,7 @@ func (l *lowerer) makeConstant(d *spirv.Inst) []val {
 			v = append(v, p...)
 		}
 		return v
+
 	case spirv.OpSpecConstantOp:
 		if len(d.Args) == 0 {
 			return nil
@@ -87,7 +90,7 @@ func (l *lowerer) makeConstant(d *spirv.Inst) []val {
 	return nil
 }
 
-// apart runs f outside every function.
+// apart runs f outside of all functions.
 func (l *lowerer) apart(f func()) {
 	fr, src := l.fr, l.src
 	l.fr = nil

@@ -11,47 +11,47 @@
 //	alloc    registers, each a vector with one word per lane
 //	emit     steps: functions with their registers bound
 //
-// A Worker has the registers and the memory of one workgroup and runs one after
-// the other; any number of workers may run parts of one launch. Results do not
-// depend on how workgroups are spread over workers, but for programs whose
-// Info.OrderDependent says so. A Worker allocates nothing while it runs.
+// A Worker has the registers and the memory of one workgroup and runs one after the
+// other; any number of workers may run parts of one launch. Results do not depend
+// on how workgroups are spread over workers, except for programs with
+// Info.OrderDependent. A Worker allocates nothing while it runs.
 //
-// # What a program sees
+// # Execution model
 //
 // Lanes are numbered by LocalInvocationIndex; a subgroup is a run of consecutive
-// lanes. Each instruction runs on all active lanes before the next; lanes that
-// part at a branch come together at its merge block. Where lanes do the same thing
-// to one place, they do it in ascending order. Shared memory is full of 0xCD when
-// a workgroup starts, local variables are zero.
+// lanes. Each instruction runs on all active lanes before the next; lanes that part
+// at a branch come together at its merge block. If several lanes access one place,
+// they do so in ascending order. Shared memory is full of 0xCD when a workgroup
+// starts, local variables are zero.
 //
 // # Traps
 //
-// The first lane that does what is undefined ends the launch: an access beyond its
+// The first lane with undefined behaviour ends the launch: an access beyond its
 // memory or past a fixed array's end, a misaligned binding, an integer division by
-// zero, a barrier that lanes are missing from which have not returned, or reaching
-// OpUnreachable. First is by workgroup, then by instruction in the order in which
-// they run, then by lane. Trap.Binding is 0xFFFF where the memory is no binding.
+// zero, a barrier without some of the lanes that have not returned, or reaching
+// OpUnreachable. Lanes are ordered by workgroup, then by instruction in the order
+// of execution, then by lane. Trap.Binding is 0xFFFF if the memory is no binding.
 //
 // A barrier's lanes are all those that have not returned: lanes that wait at a merge
 // block count, even if they would return from there.
 //
 // # Limits
 //
-// Compile refuses what would need more than 16 MiB per worker (E-GPU-4012), and
-// what has more than 64 Ki instructions with its functions inlined and its
-// composites taken apart, or takes more than some hundred milliseconds to compile
-// (SPV-2900). Run looks at its stop flag at every loop's end and about every 100 µs
-// of straight code.
+// Compile refuses a program that would need more than 16 MiB per worker
+// (E-GPU-4012), that has more than 64 Ki instructions with its functions inlined
+// and its composites split, or that takes more than some hundred milliseconds to
+// compile (SPV-2900). Run checks its stop flag at every loop's end and about every
+// 100 µs of straight code.
 //
 // # Checked kernels
 //
-// With Options.Check every access is looked at, see Worker.Findings: races, reads of
-// shared memory that nobody wrote, barriers that lanes have left. It is much
-// slower, and its results are the same.
+// With Options.Check every access is checked, see Worker.Findings: races, reads of
+// unwritten shared memory, barriers that lanes have left. It is much slower, and
+// its results are the same.
 //
 // # Client memory
 //
 // Bindings may change under a running program: no index is read twice. If their
-// memory goes away the fault panics out of Run, whose caller has to have called
-// debug.SetPanicOnFault; the worker may be used again.
+// memory is lost, the fault panics out of Run. The caller of Run must therefore
+// have called debug.SetPanicOnFault; the worker may be used again.
 package lane

@@ -16,7 +16,7 @@ import (
 
 var ownNames = strings.Fields("none const phi input push arrlen load store atomic barrier fence checkzero clear splat keep muladd mulloads high unpack pack4 modf frexp low highhalf join extend convert subgroup copy")
 
-// dump is the internal form as text, for people who work on the compiler.
+// dump is the internal form as text, for work on the compiler.
 func (f *fn) dump() string {
 	var s strings.Builder
 	name := func(v val) string {
@@ -33,6 +33,7 @@ func (f *fn) dump() string {
 		}
 		return fmt.Sprintf("s%d", v)
 	}
+
 	for n := range f.blocks {
 		b := &f.blocks[n]
 		fmt.Fprintf(&s, "block %d loop %d idom %d preds %v\n", n, b.loop, b.idom, b.preds)
@@ -47,10 +48,12 @@ func (f *fn) dump() string {
 			default:
 				o = spirv.Opcode(i.op).String()
 			}
+
 			fmt.Fprintf(&s, "  %s = %s", name(v), o)
 			for _, a := range i.args {
 				s.WriteString(" " + name(a))
 			}
+
 			if i.op == iLoad || i.op == iStore {
 				m := f.mems[i.aux]
 				fmt.Fprintf(&s, " [binding %d off %d terms %+v]", m.v.binding, m.off, m.terms)
@@ -58,10 +61,13 @@ func (f *fn) dump() string {
 			if i.mask {
 				s.WriteString(" masked")
 			}
+
 			s.WriteString("\n")
 		}
+
 		fmt.Fprintf(&s, "  term %d %s -> %v\n", b.term, name(b.cond), b.succs)
 	}
+
 	return s.String()
 }
 

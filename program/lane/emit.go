@@ -8,7 +8,7 @@ import (
 	"capgpu/program/spirv"
 )
 
-// emitter makes steps of a function whose values have registers.
+// emitter makes steps of a function after register allocation.
 type emitter struct {
 	f *fn
 	a *alloc
@@ -22,9 +22,11 @@ func (f *fn) emit(a *alloc, o Options) *Kernel {
 		count: a.count, blocks: make([]xblock, len(f.blocks)),
 		masks: min(len(f.blocks), f.lanes) + 3,
 	}
+
 	for n := range k.inputs {
 		k.inputs[n] = -1
 	}
+
 	e := &emitter{f, a, k}
 	k.piece = 4
 	for _, m := range f.mems {
@@ -32,6 +34,7 @@ func (f *fn) emit(a *alloc, o Options) *Kernel {
 			k.piece = 1
 		}
 	}
+
 	for v := range f.ins {
 		i := &f.ins[v]
 		if !f.fixed(val(v)) || a.reg[v] < 0 {
@@ -46,18 +49,21 @@ func (f *fn) emit(a *alloc, o Options) *Kernel {
 		}
 		k.consts = append(k.consts, fixedWord{e.reg(val(v)), i.wide, i.imm})
 	}
+
 	for _, v := range f.launch {
 		k.launch = append(k.launch, e.step(v))
 	}
+
 	for n := 0; n < len(f.blocks); {
 		n = e.block(n)
 	}
+
 	k.measure(f)
 	return k
 }
 
-// block makes the steps of block n, and of those after it that only it leads to.
-// It returns the number of the first block that it has not made.
+// block makes the steps of block n, and of later blocks that only it leads to. It
+// returns the number of the first block that it has not made.
 func (e *emitter) block(n int) int {
 	f := e.f
 	x := &e.k.blocks[n]
@@ -69,23 +75,25 @@ func (e *emitter) block(n int) int {
 				continue
 			}
 			x.code = append(x.code, e.step(v))
-			// Long blocks look at the stop flag now and then.
+			// Long blocks check the stop flag now and then.
 			if work += f.lanes * f.cost(v); work > 1<<16 {
 				work = 0
 				x.code = append(x.code, checkStop)
 			}
 		}
+
 		n++
 		if b.term != termJump || int(b.succs[0]) != n || len(f.blocks[n].preds) != 1 {
 			e.end(x, b, int32(n-1))
 			return n
 		}
+
 		x.code = append(x.code, e.copies(int32(n-1), int32(n))...)
 	}
 }
 
-// cost is about how many nanoseconds an instruction takes for a lane, but that most
-// take less than one.
+// cost approximates the nanoseconds of an instruction for a lane; most take less
+// than one.
 func (f *fn) cost(v val) int {
 	i := &f.ins[v]
 	switch {
@@ -94,7 +102,7 @@ func (f *fn) cost(v val) int {
 	case i.op == iMulLoads, i.op == iAtomic:
 		return 64
 	case i.op >= glslBase && i.op < iNone, i.op == iSubgroup, i.op == iLoad, i.op == iStore:
-		return 32 // memory may have to be made as it is touched, a page for each lane
+		return 32 // memory may have to be faulted in as it is touched, a page for each lane
 	case i.wide, i.op == op(spirv.OpFRem), i.op == op(spirv.OpFMod):
 		return 8
 	}
@@ -146,6 +154,7 @@ func (e *emitter) step(v val) step {
 	if i.void {
 		return e.plain(i, -1)
 	}
+
 	d := e.reg(v)
 	whole := e.plain(i, d)
 	if !i.mask || !i.vary {
@@ -154,28 +163,30 @@ func (e *emitter) step(v val) step {
 	if i.op == iKeep {
 		return whole
 	}
+
 	t := e.temp(i.wide)
 	part := e.plain(i, t)
 	if i.wide {
 		return func(w *Worker) bool {
-			if w.pending == 0 {
+			if w.lanes.pending == 0 {
 				return whole(w)
 			}
 			if !part(w) {
 				return false
 			}
-			vec.BlendL(w.q[d], w.q[t], w.mask)
+			vec.BlendL(w.q[d], w.q[t], w.lanes.mask)
 			return true
 		}
 	}
+
 	return func(w *Worker) bool {
-		if w.pending == 0 {
+		if w.lanes.pending == 0 {
 			return whole(w)
 		}
 		if !part(w) {
 			return false
 		}
-		vec.Blend(w.r[d], w.r[t], w.mask)
+		vec.Blend(w.r[d], w.r[t], w.lanes.mask)
 		return true
 	}
 }
@@ -186,28 +197,34 @@ func (e *emitter) plain(i *ins, d int32) step {
 	switch i.op {
 	case iLoad:
 		return e.load(i, d)
+
 	case iStore:
 		return e.store(i)
 	case iMulLoads:
 		return e.mulLoads(i, d)
+
 	case iAtomic:
 		return e.atomic(i, d)
 	case iBarrier:
 		return e.barrier(i)
+
 	case iFence:
 		e.k.fences = e.k.fences || i.imm == fenceBuffers
 		if i.imm == fenceSubgroup && e.k.check {
 			return func(w *Worker) bool { w.checker.sub++; return true }
 		}
 		return func(*Worker) bool { return true }
+
 	case iCheckZero:
 		return e.checkZero(i)
 	case iClearVar:
 		return e.clearVar(i)
+
 	case iPush:
 		return e.push(i, d)
 	case iArrLen:
 		return e.arrayLength(i, d)
+
 	case iKeep:
 		return copyStep(d, e.reg(i.args[0]), i.wide, true)
 	case iSplat:
@@ -216,13 +233,16 @@ func (e *emitter) plain(i *ins, d int32) step {
 			return func(w *Worker) bool { vec.SplatL(w.q[d], w.sq[s]); return true }
 		}
 		return func(w *Worker) bool { vec.Splat(w.r[d], w.s[s]); return true }
+
 	case iSubgroup:
 		return e.subgroup(i, d)
 	}
+
 	g := gen{f: f, dst: d, reg: func(k int) int32 { return e.reg(i.args[k]) }}
 	if i.vary {
 		g.scalar = func(k int) bool { return !f.varying(i.args[k]) }
 	}
+
 	s := g.pure(i)
 	if s == nil {
 		src := i.src
@@ -231,5 +251,6 @@ func (e *emitter) plain(i *ins, d int32) step {
 		}
 		panic(errors.New("an instruction without a meaning"))
 	}
+
 	return s
 }

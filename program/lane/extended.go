@@ -1,8 +1,11 @@
 package lane
 
-import "capgpu/program/spirv"
+import (
+	"capgpu/program/spirv"
+	"math"
+)
 
-// extended lowers OpExtInst: GLSL.std.450; other sets say nothing of results.
+// extended lowers OpExtInst of GLSL.std.450; other sets do not affect results.
 func (l *lowerer) extended(in *spirv.Inst) {
 	fr := l.fr
 	if !l.m.IsGLSL(in.Arg(0)) {
@@ -11,6 +14,7 @@ func (l *lowerer) extended(in *spirv.Inst) {
 		}
 		return
 	}
+
 	g := spirv.GLSL(in.Args[1])
 	switch g {
 	case spirv.GLSLModf, spirv.GLSLFrexp: // second result through a pointer
@@ -18,9 +22,11 @@ func (l *lowerer) extended(in *spirv.Inst) {
 		first, second := l.split(g, a)
 		l.store(l.pointer(in.Arg(3)), second)
 		fr.vals[in.Result] = first
+
 	case spirv.GLSLModfStruct, spirv.GLSLFrexpStruct:
 		first, second := l.split(g-1, l.value(in.Arg(2)))
 		fr.vals[in.Result] = append(first, second...)
+
 	default:
 		var args [][]val
 		for k := 2; k < len(in.Args); k++ {
@@ -58,17 +64,20 @@ func (l *lowerer) glsl(in *spirv.Inst, g spirv.GLSL, args [][]val) []val {
 			l.same(a, x)
 		}
 	}
+
 	length := func(v []val) val {
 		if len(v) == 1 {
 			return one(spirv.GLSLFAbs, v[0])
 		}
 		return one(spirv.GLSLSqrt, l.dot(v, v))
 	}
+
 	number := func(x float32) val { return l.float(x, wide) }
 	switch g {
 	case spirv.GLSLPackHalf2x16, spirv.GLSLPackSnorm2x16, spirv.GLSLPackUnorm2x16:
 		l.cut(a, 0, 2)
 		return []val{l.emit(glslOp(g), false, 0, a[0], a[1])}
+
 	case spirv.GLSLPackSnorm4x8, spirv.GLSLPackUnorm4x8:
 		return []val{l.emit(iPack4, false, uint64(g), l.cut(a, 0, 4)...)}
 	case spirv.GLSLUnpackHalf2x16, spirv.GLSLUnpackSnorm2x16, spirv.GLSLUnpackUnorm2x16,
@@ -78,19 +87,24 @@ func (l *lowerer) glsl(in *spirv.Inst, g spirv.GLSL, args [][]val) []val {
 			out[c] = l.emit(iUnpack, false, uint64(g)<<8|uint64(c), a[0])
 		}
 		return out
+
 	case spirv.GLSLPackDouble2x32:
 		l.cut(a, 0, 2)
 		return []val{l.emit(iJoin, true, 0, a[0], a[1])}
+
 	case spirv.GLSLUnpackDouble2x32:
 		return []val{l.emit(iLow, false, 0, a[0]), l.emit(iHighHalf, false, 0, a[0])}
 	case spirv.GLSLLength:
 		return []val{length(a)}
+
 	case spirv.GLSLDistance:
 		need(2)
 		return []val{length(l.each(a, func(k int, x val) val { return sub(x, args[1][k]) }))}
+
 	case spirv.GLSLNormalize:
 		n := length(a)
 		return l.each(a, func(_ int, x val) val { return l.spv(spirv.OpFDiv, wide, x, n) })
+
 	case spirv.GLSLCross:
 		need(2)
 		l.cut(a, 0, 3)
@@ -99,16 +113,19 @@ func (l *lowerer) glsl(in *spirv.Inst, g spirv.GLSL, args [][]val) []val {
 			i, j := (k+1)%3, (k+2)%3
 			return sub(mul(a[i], b[j]), mul(a[j], b[i]))
 		})
+
 	case spirv.GLSLFaceForward: // N, I, Nref
 		need(3)
 		less := l.spv(spirv.OpFOrdLessThan, false, l.dot(args[2], args[1]), number(0))
 		return l.each(a, func(_ int, x val) val {
 			return l.spv(spirv.OpSelect, wide, less, x, l.spv(spirv.OpFNegate, wide, x))
 		})
+
 	case spirv.GLSLReflect: // I - 2 * dot(N, I) * N
 		need(2)
 		d := mul(number(2), l.dot(args[1], a))
 		return l.each(a, func(k int, x val) val { return sub(x, mul(d, args[1][k])) })
+
 	case spirv.GLSLRefract: // I, N, eta
 		if len(args) < 3 {
 			need(3)
@@ -121,11 +138,13 @@ func (l *lowerer) glsl(in *spirv.Inst, g spirv.GLSL, args [][]val) []val {
 		return l.each(a, func(i int, x val) val {
 			return l.spv(spirv.OpSelect, wide, below, number(0), sub(mul(eta, x), mul(f, args[1][i])))
 		})
+
 	case spirv.GLSLLdexp:
 		if len(args) < 2 || len(args[1]) != len(a) {
 			need(2)
 		}
 	}
+
 	n := len(args)
 	need(n)
 	return l.each(a, func(k int, _ val) val {
@@ -139,53 +158,62 @@ func (l *lowerer) glsl(in *spirv.Inst, g spirv.GLSL, args [][]val) []val {
 
 func (l *lowerer) float(x float32, wide bool) val {
 	if wide {
-		return l.f.constant(bits64(float64(x)), true)
+		return l.f.constant(math.Float64bits(float64(x)), true)
 	}
-	return l.f.constant(uint64(bits32(x)), false)
+	return l.f.constant(uint64(math.Float32bits(x)), false)
 }
 
-// subgroup lowers the OpGroupNonUniform instructions. What depends on other lanes
-// is iSubgroup; the rest is made of it.
+// subgroup lowers the OpGroupNonUniform instructions. The part that depends on
+// other lanes becomes iSubgroup; ordinary instructions compute the rest.
 func (l *lowerer) subgroup(in *spirv.Inst) []val {
 	f := l.f
 	sub := func(wide bool, operation uint32, args ...val) val {
 		return l.effect(ins{op: iSubgroup, wide: wide, imm: uint64(in.Op) | uint64(operation)<<16, args: f.take(args)})
 	}
+
 	var a []val
 	if len(in.Args) > 1 && in.Op < spirv.OpGroupNonUniformIAdd && in.Op != spirv.OpGroupNonUniformBallotBitCount {
 		a = l.value(in.Arg(1))
 	}
+
 	bit := func(v []val, n val) val { // bit n of a ballot
 		high := l.spv(spirv.OpUGreaterThanEqual, false, n, f.word(32))
 		w := l.spv(spirv.OpSelect, false, high, v[1], v[0])
 		low := l.spv(spirv.OpBitwiseAnd, false, l.spv(spirv.OpShiftRightLogical, false, w, n), f.word(1))
 		return l.spv(spirv.OpINotEqual, false, low, f.word(0))
 	}
+
 	valid := func(v []val) (lo, hi val) { // the bits that are lanes
 		if f.subs >= 64 {
 			return v[0], v[1]
 		}
 		return l.spv(spirv.OpBitwiseAnd, false, v[0], f.word(uint32(1<<f.subs-1))), f.word(0)
 	}
+
 	switch in.Op {
 	case spirv.OpGroupNonUniformElect:
 		return []val{sub(false, 0)}
+
 	case spirv.OpGroupNonUniformAll, spirv.OpGroupNonUniformAny:
 		return []val{sub(false, 0, a[0])}
 	case spirv.OpGroupNonUniformAllEqual:
 		return []val{l.chainOf(spirv.OpLogicalAnd, l.each(a, func(_ int, x val) val { return sub(false, 0, x) }))}
+
 	case spirv.OpGroupNonUniformBroadcast, spirv.OpGroupNonUniformShuffle, spirv.OpGroupNonUniformShuffleXor,
 		spirv.OpGroupNonUniformShuffleUp, spirv.OpGroupNonUniformShuffleDown:
 		n := l.to32(in.Arg(2))
 		return l.each(a, func(_ int, x val) val { return sub(f.ins[x].wide, 0, x, n) })
+
 	case spirv.OpGroupNonUniformBroadcastFirst:
 		return l.each(a, func(_ int, x val) val { return sub(f.ins[x].wide, 0, x) })
 	case spirv.OpGroupNonUniformBallot:
 		return []val{sub(false, 0, a[0]), sub(false, 1, a[0]), f.word(0), f.word(0)}
+
 	case spirv.OpGroupNonUniformInverseBallot:
 		return []val{bit(l.cut(a, 0, 4), f.input(inSubLane))}
 	case spirv.OpGroupNonUniformBallotBitExtract:
 		return []val{bit(l.cut(a, 0, 4), l.to32(in.Arg(2)))}
+
 	case spirv.OpGroupNonUniformBallotBitCount:
 		a = l.cut(l.value(in.Arg(2)), 0, 4)
 		lo, hi := valid(a)
@@ -196,6 +224,7 @@ func (l *lowerer) subgroup(in *spirv.Inst) []val {
 			lo, hi = l.spv(spirv.OpBitwiseAnd, false, lo, f.input(inLt)), l.spv(spirv.OpBitwiseAnd, false, hi, f.input(inLtHi))
 		}
 		return []val{l.spv(spirv.OpIAdd, false, l.spv(spirv.OpBitCount, false, lo), l.spv(spirv.OpBitCount, false, hi))}
+
 	case spirv.OpGroupNonUniformBallotFindLSB, spirv.OpGroupNonUniformBallotFindMSB:
 		lo, hi := valid(l.cut(a, 0, 4))
 		g, first, second, up := spirv.GLSLFindILsb, lo, hi, [2]uint32{0, 32}
@@ -211,9 +240,11 @@ func (l *lowerer) subgroup(in *spirv.Inst) []val {
 		}
 		return []val{l.spv(spirv.OpSelect, false, some, find(first, 0), find(second, 1))}
 	}
+
 	// Arithmetic: scope, operation, value.
 	if len(in.Args) != 3 || in.Args[1] > uint32(spirv.GroupOperationExclusiveScan) {
 		fail(in, "SPV-2901", "a subgroup operation that the lane engine does not know")
 	}
+
 	return l.each(l.value(in.Arg(2)), func(_ int, x val) val { return sub(f.ins[x].wide, in.Args[1], x) })
 }

@@ -9,10 +9,10 @@ import (
 
 // run runs one workgroup.
 //
-// All lanes begin in the first block. Where a branch parts them, each part waits
-// at its target, and the part whose block is first goes on. A merge block comes
-// after all blocks of its construct, so by the time it is the first, all lanes
-// that come to it are there, and go on together.
+// All lanes begin in the first block. If they diverge at a branch, each part waits
+// at its target, and the part with the first block continues. A merge block comes
+// after all blocks of its construct, so by the time it is the first, all lanes that
+// reach it are there, and continue together.
 func (w *Worker) run() bool {
 	k := w.k
 	at := int32(0)
@@ -23,10 +23,12 @@ func (w *Worker) run() bool {
 				return false
 			}
 		}
+
 		var e *xedge
 		switch b.term {
 		case termJump:
 			e = &b.edges[0]
+
 		case termBranch:
 			if b.vary {
 				n := w.part(b)
@@ -43,6 +45,7 @@ func (w *Worker) run() bool {
 			} else {
 				e = &b.edges[1]
 			}
+
 		case termSwitch:
 			if b.vary {
 				n := w.partSwitch(b)
@@ -61,73 +64,83 @@ func (w *Worker) run() bool {
 				}
 				e = &b.edges[b.choose(sel)]
 			}
+
 		case termReturn:
-			if w.pending == 0 {
+			if w.lanes.pending == 0 {
 				return true
 			}
 			w.retire()
 			at = w.next()
 			continue
+
 		case termUnreachable:
-			return w.trap(outcome.Unreachable, b.inst, noBinding, 0, vec.First(w.mask))
+			return w.trap(outcome.Unreachable, b.inst, noBinding, 0, vec.First(w.lanes.mask))
 		}
+
 		for _, s := range e.copies {
 			s(w)
 		}
+
 		if e.back && !checkStop(w) {
 			return false
 		}
+
 		at = e.to
-		if w.pending != 0 {
-			if at > w.low {
-				w.park(at, w.mask)
-				w.mask = nil
+		if w.lanes.pending != 0 {
+			if at > w.lanes.low {
+				w.park(at, w.lanes.mask)
+				w.lanes.mask = nil
 				at = w.next()
-			} else if at == w.low {
+			} else if at == w.lanes.low {
 				m := w.unpark(at)
-				vec.Or(w.mask, w.mask, m)
+				vec.Or(w.lanes.mask, w.lanes.mask, m)
 				w.giveMask(m)
-				w.full = vec.All(w.mask)
+				w.lanes.full = vec.All(w.lanes.mask)
 			}
 		}
 	}
 }
 
-// part splits the lanes of a branch on which they differ. If they all go one way
-// it is the edge returned; otherwise both parts wait, and it is -1.
+// part splits the lanes of a branch on which they differ. If all take one way, it
+// returns that edge; otherwise both parts wait, and it returns -1.
 func (w *Worker) part(b *xblock) int {
 	c := w.r[b.cond]
 	yes, no := w.takeMask(), w.takeMask()
-	anyYes, anyNo := vec.Split(yes, no, c, w.mask)
+	anyYes, anyNo := vec.Split(yes, no, c, w.lanes.mask)
 	if !anyYes {
 		w.giveMask(yes)
 		w.giveMask(no)
 		return 1
 	}
+
 	if !anyNo {
 		w.giveMask(yes)
 		w.giveMask(no)
 		return 0
 	}
-	w.giveMask(w.mask)
-	w.full = false
-	w.pending++ // copies see that not all lanes take part
+
+	w.giveMask(w.lanes.mask)
+	w.lanes.full = false
+	w.lanes.pending++ // copies see that not all lanes take part
 	first, second := 0, 1
 	if b.edges[0].back {
 		first, second = 1, 0
 	}
+
 	sides := [2][]uint32{yes, no}
 	for _, n := range [2]int{first, second} {
-		w.mask = sides[n]
+		w.lanes.mask = sides[n]
 		for _, s := range b.edges[n].copies {
 			s(w)
 		}
 	}
-	w.pending--
-	w.mask = nil
+
+	w.lanes.pending--
+	w.lanes.mask = nil
 	for n := range sides {
 		w.park(b.edges[n].to, sides[n])
 	}
+
 	return -1
 }
 
@@ -142,7 +155,7 @@ func (b *xblock) choose(v uint64) int32 {
 
 // partSwitch is part for a switch: the lanes of each edge, one after the other.
 func (w *Worker) partSwitch(b *xblock) int {
-	lanes := w.mask
+	lanes := w.lanes.mask
 	sel := w.spare
 	for i := range sel {
 		if lanes[i] == 0 {
@@ -156,20 +169,24 @@ func (w *Worker) partSwitch(b *xblock) int {
 		}
 		sel[i] = uint32(b.choose(v))
 	}
+
 	one := vec.First(lanes)
 	if vec.Same(sel, lanes) {
 		return int(sel[one])
 	}
-	w.full = false
-	w.pending++
-	w.mask = nil
-	// Back edges last: what they write may be what the others read.
+
+	w.lanes.full = false
+	w.lanes.pending++
+	w.lanes.mask = nil
+
+	// Back edges come last: their writes may be the others' reads.
 	for _, back := range [2]bool{false, true} {
 		for n := range b.edges {
 			e := &b.edges[n]
 			if e.back != back {
 				continue
 			}
+
 			m := w.takeMask()
 			some := uint32(0)
 			for i := range m {
@@ -179,62 +196,66 @@ func (w *Worker) partSwitch(b *xblock) int {
 					some = 1
 				}
 			}
+
 			if some == 0 {
 				w.giveMask(m)
 				continue
 			}
-			w.mask = m
+
+			w.lanes.mask = m
 			for _, s := range e.copies {
 				s(w)
 			}
+
 			w.park(e.to, m)
 		}
 	}
-	w.pending--
-	w.mask = nil
+
+	w.lanes.pending--
+	w.lanes.mask = nil
 	w.giveMask(lanes)
 	return -1
 }
 
-// park lets lanes wait at a block.
+// park makes lanes wait at a block.
 func (w *Worker) park(at int32, m []uint32) {
-	w.full = false
-	if have := w.waiting[at]; have != nil {
+	w.lanes.full = false
+	if have := w.lanes.waiting[at]; have != nil {
 		vec.Or(have, have, m)
 		w.giveMask(m)
 		return
 	}
-	w.waiting[at] = m
-	w.pending++
-	w.low = min(w.low, at)
+	w.lanes.waiting[at] = m
+	w.lanes.pending++
+	w.lanes.low = min(w.lanes.low, at)
 }
 
 // unpark takes the lanes that wait at a block.
 func (w *Worker) unpark(at int32) []uint32 {
-	m := w.waiting[at]
-	w.waiting[at] = nil
-	w.pending--
-	if w.pending == 0 {
-		w.low = 1<<31 - 1
+	m := w.lanes.waiting[at]
+	w.lanes.waiting[at] = nil
+	w.lanes.pending--
+	if w.lanes.pending == 0 {
+		w.lanes.low = 1<<31 - 1
 		return m
 	}
-	for at++; w.waiting[at] == nil; at++ {
+	for at++; w.lanes.waiting[at] == nil; at++ {
 	}
-	w.low = at
+	w.lanes.low = at
 	return m
 }
 
-// next makes the lanes that wait first the ones that run.
+// next runs the lanes that wait first.
 func (w *Worker) next() int32 {
-	at := w.low
-	w.mask = w.unpark(at)
-	w.full = vec.All(w.mask)
+	at := w.lanes.low
+	w.lanes.mask = w.unpark(at)
+	w.lanes.full = vec.All(w.lanes.mask)
 	return at
 }
 
-// retire ends the lanes that run.
+// retire ends the running lanes.
 func (w *Worker) retire() {
-	w.giveMask(w.mask)
-	w.mask = nil
-	w.full = false
+	w.giveMask(w.lanes.mask)
+	w.lanes.mask = nil
+	w.lanes.full = false
 }

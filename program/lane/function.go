@@ -7,17 +7,19 @@ import (
 )
 
 // shapeOf finds the reachable blocks of a function in structured order: reverse
-// post order of a walk that takes a construct's merge block first and its
-// continue target second, which therefore come last.
+// post order of a walk that visits a construct's merge block first and its continue
+// target second, which therefore come last.
 func (l *lowerer) shapeOf(f *spirv.Function) *shape {
 	if s := l.shapes[f]; s != nil {
 		return s
 	}
+
 	n := len(f.Blocks)
 	s := &shape{index: make(map[spirv.ID]int, n), preds: make([]int, n), succs: make([][]int, n)}
 	for i, b := range f.Blocks {
 		s.index[b.Label] = i
 	}
+
 	reach := make([]bool, n)
 	work := []int{0}
 	reach[0] = true
@@ -33,10 +35,12 @@ func (l *lowerer) shapeOf(f *spirv.Function) *shape {
 			}
 		}
 	}
+
 	type visit struct {
 		b    int
 		todo []int
 	}
+
 	seen := make([]bool, n)
 	seen[0] = true
 	stack := []visit{{0, l.walkOrder(s, f, 0)}}
@@ -54,9 +58,11 @@ func (l *lowerer) shapeOf(f *spirv.Function) *shape {
 			stack = append(stack, visit{t, l.walkOrder(s, f, t)})
 		}
 	}
+
 	for i, j := 0, len(s.order)-1; i < j; i, j = i+1, j-1 {
 		s.order[i], s.order[j] = s.order[j], s.order[i]
 	}
+
 	l.shapes[f] = s
 	return s
 }
@@ -75,7 +81,8 @@ func (l *lowerer) walkOrder(s *shape, f *spirv.Function, b int) []int {
 	return to
 }
 
-// at is the block of a label; the entry, which is always seen, where there is none.
+// at is the block of a label; the entry, which is always reachable, if there is
+// none.
 func (s *shape) at(label spirv.ID) int { return s.index[label] }
 
 // targets are the distinct successors, without those that a constant condition
@@ -91,6 +98,7 @@ func (l *lowerer) targets(s *shape, b *spirv.Block) []int {
 			}
 		}
 	}
+
 	var out []int
 next:
 	for _, label := range labels {
@@ -124,8 +132,8 @@ func (l *lowerer) taken(b *spirv.Block, c uint64) int {
 	return 0
 }
 
-// function lowers an instance of a function, from the current block on. Its
-// returns go to the block ret.
+// function lowers an instance of a function, from the current block on. Its returns
+// go to the block ret.
 func (l *lowerer) function(f *spirv.Function, args func(fr *frame), ret int32) {
 	s := l.shapeOf(f)
 	fr := &frame{
@@ -138,6 +146,7 @@ func (l *lowerer) function(f *spirv.Function, args func(fr *frame), ret int32) {
 			fail(l.src, "E-GPU-4010", "calls are nested too deeply")
 		}
 	}
+
 	l.f.burn(l.src, 16+len(f.Blocks))
 	privs := l.f.privs
 	if t := l.m.Def(f.Def.Arg(1)); t != nil && t.Op == spirv.OpTypeFunction {
@@ -146,6 +155,7 @@ func (l *lowerer) function(f *spirv.Function, args func(fr *frame), ret int32) {
 	if args != nil {
 		args(fr)
 	}
+
 	entry := l.cur
 	l.fr = fr
 	for _, b := range s.order {
@@ -156,6 +166,7 @@ func (l *lowerer) function(f *spirv.Function, args func(fr *frame), ret int32) {
 			}
 		}
 	}
+
 	l.cur = entry
 	l.jump(fr.blk[s.order[0]])
 	fr.left[s.order[0]]++
@@ -165,17 +176,17 @@ func (l *lowerer) function(f *spirv.Function, args func(fr *frame), ret int32) {
 		l.order = append(l.order, l.cur)
 		l.body(f, s, b)
 	}
+
 	l.fr = fr.up
 	if fr.up != nil {
-		// What a call had on the stack is free for the next; the most that was in
-		// use is kept in privTop.
+		// The next call reuses this call's stack; privTop keeps the maximum.
 		l.f.privTop[0] = max(l.f.privTop[0], l.f.privs[0])
 		l.f.privTop[1] = max(l.f.privTop[1], l.f.privs[1])
 		l.f.privs = privs
 	}
 }
 
-// newLeaves numbers the leaves of a value that is kept like a promoted variable.
+// newLeaves numbers the leaves of a value that is treated like a promoted variable.
 func (l *lowerer) newLeaves(typ spirv.ID) int32 {
 	first := int32(len(l.leafWide))
 	t := l.typ(typ)
@@ -223,14 +234,17 @@ func (l *lowerer) body(f *spirv.Function, s *shape, b int) {
 		}
 		l.inst(in)
 	}
+
 	l.src = &sb.Term
 	l.f.blocks[l.cur].src = &sb.Term
 	for _, t := range s.succs[b] {
 		l.phiOperands(f.Blocks[t], sb.Label)
 	}
+
 	switch sb.Term.Op {
 	case spirv.OpBranch, spirv.OpBranchConditional, spirv.OpSwitch:
 		l.branch(s, sb, s.succs[b])
+
 	case spirv.OpReturn, spirv.OpReturnValue:
 		if sb.Term.Op == spirv.OpReturnValue {
 			for k, v := range l.value(sb.Term.Arg(0)) {
@@ -242,17 +256,20 @@ func (l *lowerer) body(f *spirv.Function, s *shape, b int) {
 		} else {
 			l.jump(fr.ret)
 		}
+
 	case spirv.OpUnreachable:
 		l.f.blocks[l.cur].term = termUnreachable
 	default:
 		fail(&sb.Term, "SPV-2901", "the lane engine does not know this end of a block")
 	}
+
 	for _, t := range s.succs[b] {
 		l.arrived(fr, t)
 	}
 }
 
-// phiOperands writes what the phis of a block get on the way from the block from.
+// phiOperands writes the operands of a block's phis for the edge from the block
+// from.
 func (l *lowerer) phiOperands(to *spirv.Block, from spirv.ID) {
 	for i := range to.Insts {
 		in := &to.Insts[i]
@@ -274,6 +291,7 @@ func (l *lowerer) branch(s *shape, sb *spirv.Block, succs []int) {
 		l.jump(l.fr.blk[succs[0]])
 		return
 	}
+
 	cond := l.scalar(sb.Term.Arg(0))
 	b := &l.f.blocks[l.cur]
 	b.cond = cond
@@ -283,12 +301,14 @@ func (l *lowerer) branch(s *shape, sb *spirv.Block, succs []int) {
 		l.edge(l.fr.blk[s.index[sb.Targets[1]]])
 		return
 	}
+
 	b.term = termSwitch
 	to := make([]int32, len(sb.Targets))
 	cases := append([]uint64(nil), sb.Cases...)
 	for i, label := range sb.Targets {
 		to[i] = l.edge(l.fr.blk[s.index[label]])
 	}
+
 	// Sorted, so that the engine can search. Equal cases were refused.
 	sort.Sort(&byCase{cases, to[1:]})
 	b = &l.f.blocks[l.cur]
@@ -313,6 +333,7 @@ func (l *lowerer) call(in *spirv.Inst) {
 	if g == nil || len(g.Blocks) == 0 || len(g.Params)+1 != len(in.Args) {
 		fail(in, "SPV-2901", "a call of what is not a function, or with the wrong arguments")
 	}
+
 	ret := l.newBlock()
 	caller := l.fr
 	var result int32
@@ -327,6 +348,7 @@ func (l *lowerer) call(in *spirv.Inst) {
 			}
 		}
 	}, ret)
+
 	l.src = in
 	l.cur = ret
 	l.seal(ret)

@@ -2,8 +2,8 @@ package lane
 
 import "capgpu/program/lane/vec"
 
-// fuseLoads makes a multiply-add of two loads that nothing else uses one
-// instruction: the inner step of a product of matrices.
+// fuseLoads combines two loads and their multiply-add, if nothing else uses the
+// loads, into one instruction: the inner step of a product of matrices.
 func (f *fn) fuseLoads() {
 	uses := f.countUses()
 	for n := range f.blocks {
@@ -22,29 +22,32 @@ func (f *fn) fuseLoads() {
 			i.args = append(args, i.args[2])
 			f.ins[p].dead, f.ins[q].dead = true, true
 		}
+
 		f.sweep(b)
 	}
 }
 
-// areRows says that the one is the same along a row of the workgroup and the other
-// a run of words, which is what vec has a short way for.
+// areRows reports that one load is constant along a row of the workgroup and the
+// other is a run of words, for which vec has a fast path.
 func (f *fn) areRows(p, q val) bool {
 	a, ok := f.alongX(p)
 	b, also := f.alongX(q)
 	return ok && also && a+b == 4 && a*b == 0 && f.block.X%8 == 0
 }
 
-// alongX is how many bytes the address of a load of words goes on from lane to lane
-// of a row, if that is known.
+// alongX is by how many bytes the address of a load of words advances from lane to
+// lane of a row, if that is known.
 func (f *fn) alongX(v val) (bytes uint64, ok bool) {
 	i := &f.ins[v]
 	if i.op != iLoad || !i.vary || i.mask || i.wide {
 		return 0, false
 	}
+
 	m := &f.mems[i.aux]
 	if m.size != 4 || m.off%4 != 0 || m.v.class == classPrivate {
 		return 0, false
 	}
+
 	for _, t := range m.terms {
 		if !t.affine && f.varying(i.args[t.at]) || t.stride%4 != 0 {
 			return 0, false
@@ -58,11 +61,12 @@ func (f *fn) alongX(v val) (bytes uint64, ok bool) {
 		}
 		bytes += c * uint64(t.stride)
 	}
+
 	return bytes, true
 }
 
-// adjacent says that after the first of two loads a block has nothing but them and
-// what cannot trap.
+// adjacent reports that after the first of two loads a block has only the second
+// and instructions that cannot trap.
 func (f *fn) adjacent(list []val, p, q val) bool {
 	seen := 0
 	for k := len(list) - 1; k >= 0; k-- {
@@ -84,11 +88,13 @@ func (e *emitter) mulLoads(i *ins, d int32) step {
 	pi, qi := &e.f.ins[i.aux], &e.f.ins[i.imm]
 	p, q, c := e.access(pi), e.access(qi), e.reg(i.args[len(i.args)-1])
 	pr, qr := e.beside(0), e.beside(1)
-	// In the order of the program, for the first to trap first.
+
+	// The loads keep the program's order, so that the first one traps first.
 	first, second := e.load(pi, pr), e.load(qi, qr)
 	if i.imm < uint64(i.aux) {
 		first, second = second, first
 	}
+
 	return func(w *Worker) bool {
 		pm, qm := w.mem[p.slot], w.mem[q.slot]
 		if (w.aligned[p.slot]|w.aligned[q.slot])&3 == 0 {

@@ -19,7 +19,7 @@ type gen struct {
 
 func (g *gen) isScalar(k int) bool { return g.scalar != nil && g.scalar(k) }
 
-// hasScalarForm says whether a varying instruction of two operands may have one
+// hasScalarForm reports whether a varying instruction of two operands may have one
 // of them as a scalar.
 func hasScalarForm(i *ins, wideArgs bool) bool {
 	switch {
@@ -36,6 +36,7 @@ func hasScalarForm(i *ins, wideArgs bool) bool {
 		_, _, ok := vec.BinaryLS(spirv.Opcode(i.op))
 		return ok
 	}
+
 	_, _, ok := vec.CompareLS(spirv.Opcode(i.op))
 	return ok
 }
@@ -45,6 +46,7 @@ func (g *gen) pure(i *ins) step {
 	if i.op >= iNone {
 		return g.own(i)
 	}
+
 	wide := len(i.args) > 0 && g.f.ins[i.args[0]].wide
 	switch len(i.args) {
 	case 1:
@@ -62,6 +64,7 @@ func (g *gen) pure(i *ins) step {
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -116,6 +119,7 @@ func (g *gen) unary(i *ins, wide bool) step {
 		}
 		return nil
 	}
+
 	o := spirv.Opcode(i.op)
 	switch {
 	case wide && i.wide:
@@ -131,6 +135,7 @@ func (g *gen) unary(i *ins, wide bool) step {
 			return g.op1(f)
 		}
 	}
+
 	return nil
 }
 
@@ -142,29 +147,35 @@ func (g *gen) binary(i *ins, wide bool) step {
 			d, a, b := g.dst, g.reg(0), g.reg(1)
 			return func(w *Worker) bool { vec.LdexpL(w.q[d], w.q[a], w.r[b]); return true }
 		}
+
 		if wide {
 			if f, ok := vec.GLSL2L(set); ok && i.wide {
 				return g.op2L(f)
 			}
 			return nil
 		}
+
 		if mixed {
 			if vs, sv, ok := vec.GLSL2S(set); ok {
 				return g.op2S(vs, sv)
 			}
 			return nil
 		}
+
 		if f, ok := vec.GLSL2(set); ok {
 			return g.op2(f)
 		}
+
 		return nil
 	}
+
 	o := spirv.Opcode(i.op)
 	switch {
 	case !wide && mixed:
 		if vs, sv, ok := vec.BinaryS(o); ok {
 			return g.op2S(vs, sv)
 		}
+
 	case !wide:
 		if !i.vary {
 			if s := g.fast(o); s != nil {
@@ -174,6 +185,7 @@ func (g *gen) binary(i *ins, wide bool) step {
 		if f, ok := vec.Binary(o); ok {
 			return g.op2(f)
 		}
+
 	case i.wide && mixed:
 		if vs, sv, ok := vec.BinaryLS(o); ok {
 			d, a, s := g.dst, g.reg(0), g.reg(1)
@@ -182,10 +194,12 @@ func (g *gen) binary(i *ins, wide bool) step {
 			}
 			return func(w *Worker) bool { vs(w.q[d], w.q[a], w.sq[s]); return true }
 		}
+
 	case i.wide:
 		if f, ok := vec.BinaryL(o); ok {
 			return g.op2L(f)
 		}
+
 	case mixed:
 		if vs, sv, ok := vec.CompareLS(o); ok {
 			d, a, s := g.dst, g.reg(0), g.reg(1)
@@ -194,44 +208,53 @@ func (g *gen) binary(i *ins, wide bool) step {
 			}
 			return func(w *Worker) bool { vs(w.r[d], w.q[a], w.sq[s]); return true }
 		}
+
 	default:
 		if f, ok := vec.CompareL(o); ok {
 			d, a, b := g.dst, g.reg(0), g.reg(1)
 			return func(w *Worker) bool { f(w.r[d], w.q[a], w.q[b]); return true }
 		}
 	}
+
 	return nil
 }
 
-// fast are operations on scalars that loops count with.
+// fast are the scalar operations that loop counters use.
 func (g *gen) fast(o spirv.Opcode) step {
 	d, a, b := g.dst, g.reg(0), g.reg(1)
 	switch o {
 	case spirv.OpIAdd:
 		return func(w *Worker) bool { w.s[d] = w.s[a] + w.s[b]; return true }
+
 	case spirv.OpISub:
 		return func(w *Worker) bool { w.s[d] = w.s[a] - w.s[b]; return true }
 	case spirv.OpIMul:
 		return func(w *Worker) bool { w.s[d] = w.s[a] * w.s[b]; return true }
+
 	case spirv.OpShiftLeftLogical:
 		return func(w *Worker) bool { w.s[d] = w.s[a] << (w.s[b] & 31); return true }
 	case spirv.OpShiftRightLogical:
 		return func(w *Worker) bool { w.s[d] = w.s[a] >> (w.s[b] & 31); return true }
+
 	case spirv.OpBitwiseAnd:
 		return func(w *Worker) bool { w.s[d] = w.s[a] & w.s[b]; return true }
 	case spirv.OpULessThan:
 		return func(w *Worker) bool { w.s[d] = boolean(w.s[a] < w.s[b]); return true }
+
 	case spirv.OpSLessThan:
 		return func(w *Worker) bool { w.s[d] = boolean(int32(w.s[a]) < int32(w.s[b])); return true }
 	case spirv.OpUGreaterThan:
 		return func(w *Worker) bool { w.s[d] = boolean(w.s[a] > w.s[b]); return true }
+
 	case spirv.OpSGreaterThan:
 		return func(w *Worker) bool { w.s[d] = boolean(int32(w.s[a]) > int32(w.s[b])); return true }
 	case spirv.OpIEqual:
 		return func(w *Worker) bool { w.s[d] = boolean(w.s[a] == w.s[b]); return true }
+
 	case spirv.OpINotEqual:
 		return func(w *Worker) bool { w.s[d] = boolean(w.s[a] != w.s[b]); return true }
 	}
+
 	return nil
 }
 
@@ -250,6 +273,7 @@ func (g *gen) ternary(i *ins) step {
 		}
 		return func(w *Worker) bool { vec.Select(w.r[d], w.r[a], w.r[b], w.r[c]); return true }
 	}
+
 	if i.wide {
 		if i.op < glslBase {
 			return nil
@@ -260,6 +284,7 @@ func (g *gen) ternary(i *ins) step {
 		}
 		return func(w *Worker) bool { f(w.q[d], w.q[a], w.q[b], w.q[c]); return true }
 	}
+
 	var f vec.Op3
 	var ok bool
 	if i.op >= glslBase {
@@ -267,9 +292,11 @@ func (g *gen) ternary(i *ins) step {
 	} else {
 		f, ok = vec.Ternary(spirv.Opcode(i.op))
 	}
+
 	if !ok {
 		return nil
 	}
+
 	return func(w *Worker) bool { f(w.r[d], w.r[a], w.r[b], w.r[c]); return true }
 }
 
@@ -286,6 +313,7 @@ func (g *gen) own(i *ins) step {
 			return func(w *Worker) bool { vec.MulAddS(w.r[d], w.r[a], w.s[b], w.r[c]); return true }
 		}
 		return func(w *Worker) bool { vec.MulAdd(w.r[d], w.r[a], w.r[b], w.r[c]); return true }
+
 	case iHigh:
 		if i.wide {
 			if f, ok := vec.HighL(spirv.Opcode(i.imm)); ok {
@@ -294,89 +322,39 @@ func (g *gen) own(i *ins) step {
 		} else if f, ok := vec.High(spirv.Opcode(i.imm)); ok {
 			return g.op2(f)
 		}
+
 	case iUnpack:
 		if f, ok := vec.Unpack(spirv.GLSL(i.imm>>8), int(i.imm&0xFF)); ok {
 			return g.op1(f)
 		}
+
 	case iPack4:
 		if f, ok := vec.Pack4(spirv.GLSL(i.imm)); ok {
 			a, b, c, e := g.reg(0), g.reg(1), g.reg(2), g.reg(3)
 			return func(w *Worker) bool { f(w.r[d], w.r[a], w.r[b], w.r[c], w.r[e]); return true }
 		}
+
 	case iModf, iFrexp:
 		return g.splitFloat(i)
 	case iLow:
 		if f, ok := vec.Narrow(spirv.OpUConvert, 32); ok {
 			return g.narrow(f)
 		}
+
 	case iHighHalf:
 		return g.narrow(vec.HighWord)
 	case iJoin:
 		a, b := g.reg(0), g.reg(1)
 		return func(w *Worker) bool { vec.Join(w.q[d], w.r[a], w.r[b]); return true }
+
 	case iExtend:
 		if f, ok := vec.Convert(spirv.OpSConvert, int(i.imm), 32); ok {
 			return g.op1(f)
 		}
+
 	case iConvert:
 		return g.convert(i)
 	}
-	return nil
-}
 
-// splitFloat has one of the two results of Modf and Frexp; the other goes to a
-// register that nobody reads.
-func (g *gen) splitFloat(i *ins) step {
-	d, a, second := g.dst, g.reg(0), i.imm == 1
-	wide := g.f.ins[i.args[0]].wide
-	switch {
-	case i.op == iModf && wide:
-		return func(w *Worker) bool {
-			first, last := w.q[d], w.spareL
-			if second {
-				first, last = last, first
-			}
-			vec.ModfL(first, last, w.q[a])
-			return true
-		}
-	case i.op == iModf:
-		return func(w *Worker) bool {
-			first, last := w.r[d], w.spare
-			if second {
-				first, last = last, first
-			}
-			vec.Modf(first, last, w.r[a])
-			return true
-		}
-	case wide && second:
-		return func(w *Worker) bool { vec.FrexpL(w.spareL, w.r[d], w.q[a]); return true }
-	case wide:
-		return func(w *Worker) bool { vec.FrexpL(w.q[d], w.spare, w.q[a]); return true }
-	case second:
-		return func(w *Worker) bool { vec.Frexp(w.spare, w.r[d], w.r[a]); return true }
-	}
-	return func(w *Worker) bool { vec.Frexp(w.r[d], w.spare, w.r[a]); return true }
-}
-
-func (g *gen) convert(i *ins) step {
-	o, from, to := spirv.Opcode(i.imm>>16), int(i.imm>>8&0xFF), int(i.imm&0xFF)
-	switch {
-	case from == 64 && to == 64:
-		if f, ok := vec.ConvertL(o); ok {
-			return g.op1L(f)
-		}
-	case from == 64:
-		if f, ok := vec.Narrow(o, to); ok {
-			return g.narrow(f)
-		}
-	case to == 64:
-		if f, ok := vec.Widen(o, from); ok {
-			return g.widen(f)
-		}
-	default:
-		if f, ok := vec.Convert(o, from, to); ok {
-			return g.op1(f)
-		}
-	}
 	return nil
 }

@@ -24,14 +24,17 @@ func glsl(t testing.TB, source string) []byte {
 	if !strings.Contains(source, "#version") {
 		source = "#version 450\n" + source
 	}
+
 	kept := fmt.Sprintf("testdata/%x.spv", sha256.Sum256([]byte(source)))[:30] + ".spv"
 	if code, err := os.ReadFile(kept); err == nil {
 		return code
 	}
+
 	tool, err := exec.LookPath("glslangValidator")
 	if err != nil {
 		t.Skip("glslangValidator is not here: install the package glslang-tools")
 	}
+
 	dir := t.TempDir()
 	in, out := filepath.Join(dir, "a.comp"), filepath.Join(dir, "a.spv")
 	require.NoError(t, os.WriteFile(in, []byte(source), 0o600))
@@ -45,6 +48,7 @@ func glsl(t testing.TB, source string) []byte {
 		require.NoError(t, os.MkdirAll("testdata", 0o755))
 		require.NoError(t, os.WriteFile(kept, code, 0o644))
 	}
+
 	return code
 }
 
@@ -59,11 +63,13 @@ func describe(t testing.TB, code []byte) *verify.Program {
 			p.Entry = f
 		}
 	}
+
 	for i := range m.Modes {
 		if x := &m.Modes[i]; spirv.ExecutionMode(x.Args[1]) == spirv.ExecutionModeLocalSize {
 			p.Info.Block = program.Dim3{X: x.Args[2], Y: x.Args[3], Z: x.Args[4]}
 		}
 	}
+
 	p.Bindings = make([]spirv.ID, 16)
 	for i := range m.Globals {
 		g := &m.Globals[i]
@@ -77,9 +83,11 @@ func describe(t testing.TB, code []byte) *verify.Program {
 				p.Info.DynamicElementBytes = 4
 			}
 		}
+
 		if g.Op != spirv.OpVariable {
 			continue
 		}
+
 		switch spirv.StorageClass(g.Args[0]) {
 		case spirv.StorageClassStorageBuffer, spirv.StorageClassUniform:
 			d, _ := m.Decoration(g.Result, spirv.DecorationBinding)
@@ -91,5 +99,6 @@ func describe(t testing.TB, code []byte) *verify.Program {
 			p.Shared = append(p.Shared, g.Result)
 		}
 	}
+
 	return p
 }

@@ -25,11 +25,11 @@ import (
 	"capgpu/program/verify"
 )
 
-// TestHostileModules breaks real modules at random and runs whatever is still
-// admitted, on memory with nothing mapped before and behind: no panic, no access
-// outside the bindings, no write to what is only read, and an end soon after the
-// deadline. CAPGPU_HOSTILE is the number of mutants, for a long run, and
-// CAPGPU_HOSTILE_FROM the first of their seeds.
+// TestHostileModules breaks real modules at random and runs every mutant that is
+// still admitted, on memory with nothing mapped before and behind. There must be no
+// panic, no access outside the bindings, no write to read-only bindings, and an end
+// soon after the deadline. CAPGPU_HOSTILE is the number of mutants, for a long run,
+// and CAPGPU_HOSTILE_FROM the first of their seeds.
 func TestHostileModules(t *testing.T) {
 	total, err := strconv.ParseInt(os.Getenv("CAPGPU_HOSTILE"), 10, 64)
 	if err != nil {
@@ -38,6 +38,7 @@ func TestHostileModules(t *testing.T) {
 			total = 2_000 // the rest is run without it
 		}
 	}
+
 	from, _ := strconv.ParseUint(os.Getenv("CAPGPU_HOSTILE_FROM"), 10, 64)
 	seeds := hostileSeeds(t)
 	var left atomic.Int64
@@ -58,9 +59,11 @@ func TestHostileModules(t *testing.T) {
 			sum.add(&h.counts)
 		})
 	}
+
 	wg.Wait()
 	t.Logf("%d mutants in %v: %d admitted, %d compiled, %d ran to the end, %d trapped, %d stopped; slowest admission %v, compilation %v, stop %v",
 		total, time.Since(begun).Round(time.Millisecond), sum.admitted, sum.compiled, sum.ended, sum.trapped, sum.stopped, sum.admit, sum.compile, sum.stop)
+
 	require.NotZero(t, sum.admitted, "no mutant is admitted: nothing was tested")
 	require.NotZero(t, sum.ended)
 }
@@ -75,6 +78,7 @@ func hostileSeeds(t *testing.T) [][]byte {
 		require.NoError(t, err)
 		seeds = append(seeds, b.SPIRV)
 	}
+
 	paths, err := filepath.Glob("../spirv/testdata/*.spv")
 	require.NoError(t, err)
 	require.NotEmpty(t, paths)
@@ -83,6 +87,7 @@ func hostileSeeds(t *testing.T) [][]byte {
 		require.NoError(t, err)
 		seeds = append(seeds, module)
 	}
+
 	return seeds
 }
 
@@ -147,6 +152,7 @@ func (h *hostile) one(seed uint64) {
 			h.t.Errorf("mutant %d: panic: %v\n%s", seed, p, debug.Stack())
 		}
 	}()
+
 	var p *verify.Program
 	var err error
 	took := proctest.CPU(func() { p, err = verify.Admit(module, verify.DefaultLimits()) })
@@ -158,11 +164,13 @@ func (h *hostile) one(seed uint64) {
 		}
 		return
 	}
+
 	h.counts.admitted++
 	o := lane.Options{SubgroupSize: 8 << rng.IntN(4), Check: rng.IntN(8) == 0}
 	if d := p.Info.DynamicElementBytes; d > 0 {
 		o.SharedBytes = d * rng.Uint32N(16)
 	}
+
 	var k *lane.Kernel
 	took = proctest.CPU(func() { k, err = lane.Compile(p, o) })
 	h.within(seed, "compilation", &h.counts.compile, took, 0)
@@ -173,6 +181,7 @@ func (h *hostile) one(seed uint64) {
 		}
 		return
 	}
+
 	h.counts.compiled++
 	h.run(seed, rng, p, k)
 }
@@ -184,15 +193,18 @@ func (h *hostile) run(seed uint64, rng *rand.Rand, p *verify.Program, k *lane.Ke
 			l.Inline[i] = byte(rng.Uint32())
 		}
 	}
+
 	for i, b := range p.Info.Bindings {
 		mem := h.arena[i][pageBytes : pageBytes+bindingBytes]
 		require.NoError(h.t, unix.Mprotect(mem, unix.PROT_READ|unix.PROT_WRITE))
 		for j := 0; j < len(mem); j += 8 {
 			binary.NativeEndian.PutUint64(mem[j:], rng.Uint64())
 		}
+
 		if b.Access == program.Read {
 			require.NoError(h.t, unix.Mprotect(mem, unix.PROT_READ))
 		}
+
 		// At the front or at the back guard page.
 		n := (1 + rng.IntN(bindingBytes/16)) * 16
 		if rng.IntN(2) == 0 {
@@ -200,8 +212,10 @@ func (h *hostile) run(seed uint64, rng *rand.Rand, p *verify.Program, k *lane.Ke
 		} else {
 			mem = mem[len(mem)-n:]
 		}
+
 		l.Bindings = append(l.Bindings, mem)
 	}
+
 	const deadline = time.Millisecond
 	h.stop.Store(0)
 	h.timer.Reset(deadline)

@@ -10,41 +10,49 @@ func (l *lowerer) inst(in *spirv.Inst) {
 		if in.Op == spirv.OpUndef {
 			fr.vals[in.Result] = l.zero(in.Type)
 		}
+
 	case spirv.OpVariable:
 		typ, _ := l.pointee(in.Type)
 		v := &variable{id: in.Result, typ: typ, binding: -1}
 		fr.ptrs[in.Result] = pointer{v: v, typ: typ}
 		l.local(v, in)
+
 	case spirv.OpAccessChain, spirv.OpInBoundsAccessChain:
 		fr.ptrs[in.Result] = l.chain(in)
 	case spirv.OpLoad:
 		fr.vals[in.Result] = l.load(l.pointer(in.Arg(0)))
+
 	case spirv.OpStore:
 		l.store(l.pointer(in.Arg(0)), l.value(in.Arg(1)))
 	case spirv.OpCopyMemory:
 		l.store(l.pointer(in.Arg(0)), l.load(l.pointer(in.Arg(1))))
+
 	case spirv.OpCopyObject:
 		if l.typ(in.Type).kind == typePointer {
 			fr.ptrs[in.Result] = l.pointer(in.Arg(0))
 			return
 		}
 		fr.vals[in.Result] = l.value(in.Arg(0))
+
 	case spirv.OpFunctionCall:
 		l.call(in)
 	case spirv.OpArrayLength:
 		fr.vals[in.Result] = []val{l.arrayLength(in)}
+
 	case spirv.OpControlBarrier:
 		i := ins{op: iFence, void: true, imm: fenceSubgroup}
 		if scope, _ := l.constantBits(in.Arg(0)); spirv.Scope(scope) != spirv.ScopeSubgroup {
 			i = ins{op: iBarrier, void: true}
 		}
 		l.effect(i)
+
 	case spirv.OpMemoryBarrier:
 		i := ins{op: iFence, void: true}
 		if s, _ := l.constantBits(in.Arg(1)); spirv.MemorySemantics(s)&spirv.MemorySemanticsUniformMemory != 0 {
 			i.imm = fenceBuffers
 		}
 		l.effect(i)
+
 	case spirv.OpExtInst:
 		l.extended(in)
 	default:
@@ -70,19 +78,21 @@ func (l *lowerer) arrayLength(in *spirv.Inst) val {
 	return l.emit(iArrLen, false, off<<32|uint64(l.stride(p.v.class, l.part(t, member))), l.f.word(uint32(p.v.binding)))
 }
 
-// compute is an instruction that only depends on its operands.
+// compute is an instruction that depends only on its operands.
 func (l *lowerer) compute(in *spirv.Inst) []val {
 	l.src = in
 	t := l.typ(in.Type)
 	switch in.Op {
 	case spirv.OpCopyLogical, spirv.OpCopyObject:
 		return l.value(in.Arg(0))
+
 	case spirv.OpCompositeConstruct:
 		var v []val
 		for i := range in.Args {
 			v = append(v, l.value(in.Arg(i))...)
 		}
 		return v
+
 	case spirv.OpCompositeExtract:
 		v, t := l.value(in.Arg(0)), l.typ(l.typeOf(in.Arg(0)))
 		lo := 0
@@ -90,6 +100,7 @@ func (l *lowerer) compute(in *spirv.Inst) []val {
 			lo, t = l.step(t, lo, k)
 		}
 		return l.cut(v, lo, t.leaves)
+
 	case spirv.OpCompositeInsert:
 		part, v, t := l.value(in.Arg(0)), l.value(in.Arg(1)), t
 		lo := 0
@@ -99,6 +110,7 @@ func (l *lowerer) compute(in *spirv.Inst) []val {
 		out := append([]val(nil), v...)
 		copy(l.cut(out, lo, len(part)), part)
 		return out
+
 	case spirv.OpVectorShuffle:
 		v := append(append([]val(nil), l.value(in.Arg(0))...), l.value(in.Arg(1))...)
 		var out []val
@@ -109,6 +121,7 @@ func (l *lowerer) compute(in *spirv.Inst) []val {
 			out = append(out, l.cut(v, int(k), 1)...)
 		}
 		return out
+
 	case spirv.OpVectorExtractDynamic:
 		return []val{l.pick(l.value(in.Arg(0)), l.index32(in.Arg(1), l.scalar(in.Arg(1))))}
 	case spirv.OpVectorInsertDynamic:
@@ -120,6 +133,7 @@ func (l *lowerer) compute(in *spirv.Inst) []val {
 			out[k] = l.spv(spirv.OpSelect, t.wide, is, x, v[k])
 		}
 		return out
+
 	case spirv.OpSelect:
 		c, a, b := l.value(in.Arg(0)), l.value(in.Arg(1)), l.value(in.Arg(2))
 		l.same(a, b)
@@ -132,19 +146,23 @@ func (l *lowerer) compute(in *spirv.Inst) []val {
 			out[k] = l.spv(spirv.OpSelect, l.f.ins[a[k]].wide, x, a[k], b[k])
 		}
 		return out
+
 	case spirv.OpAny, spirv.OpAll:
 		op := spirv.OpLogicalOr
 		if in.Op == spirv.OpAll {
 			op = spirv.OpLogicalAnd
 		}
 		return []val{l.chainOf(op, l.value(in.Arg(0)))}
+
 	case spirv.OpDot:
 		a, b := l.value(in.Arg(0)), l.value(in.Arg(1))
 		l.same(a, b)
 		return []val{l.dot(a, b)}
+
 	case spirv.OpVectorTimesScalar:
 		s := l.scalar(in.Arg(1))
 		return l.each(l.value(in.Arg(0)), func(_ int, x val) val { return l.spv(spirv.OpFMul, t.wide, x, s) })
+
 	case spirv.OpIAddCarry, spirv.OpISubBorrow, spirv.OpUMulExtended, spirv.OpSMulExtended:
 		a, b := l.value(in.Arg(0)), l.value(in.Arg(1))
 		l.same(a, b)
@@ -153,6 +171,7 @@ func (l *lowerer) compute(in *spirv.Inst) []val {
 		wide := t.wide
 		lo := l.each(a, func(k int, x val) val { return l.spv(low, wide, x, b[k]) })
 		return append(lo, l.each(a, func(k int, x val) val { return l.emit(iHigh, wide, uint64(in.Op), x, b[k]) })...)
+
 	case spirv.OpBitFieldInsert, spirv.OpBitFieldSExtract, spirv.OpBitFieldUExtract:
 		n := 1 // operands that are vectors
 		if in.Op == spirv.OpBitFieldInsert {
@@ -166,15 +185,18 @@ func (l *lowerer) compute(in *spirv.Inst) []val {
 		b := l.value(in.Arg(1))
 		l.same(a, b)
 		return l.each(a, func(k int, x val) val { return l.spv(in.Op, false, x, b[k], off, count) })
+
 	case spirv.OpBitcast:
 		return l.bitcast(in)
 	case spirv.OpUConvert, spirv.OpSConvert, spirv.OpFConvert, spirv.OpConvertFToS, spirv.OpConvertFToU, spirv.OpConvertSToF, spirv.OpConvertUToF:
 		from := l.typ(l.typeOf(in.Arg(0)))
 		return l.each(l.value(in.Arg(0)), func(_ int, x val) val { return l.convert(in.Op, x, l.width(from), l.width(t)) })
+
 	case spirv.OpQuantizeToF16:
 		return l.each(l.value(in.Arg(0)), func(_ int, x val) val {
 			return l.convert(spirv.OpFConvert, l.convert(spirv.OpFConvert, x, 32, 16), 16, 32)
 		})
+
 	case spirv.OpOrdered, spirv.OpUnordered, spirv.OpLessOrGreater:
 		return l.ordered(in)
 	case spirv.OpShiftLeftLogical, spirv.OpShiftRightLogical, spirv.OpShiftRightArithmetic:
@@ -190,12 +212,14 @@ func (l *lowerer) compute(in *spirv.Inst) []val {
 			}
 			return l.spv(in.Op, l.f.ins[x].wide, x, n)
 		})
+
 	case spirv.OpUDiv, spirv.OpSDiv, spirv.OpUMod, spirv.OpSRem, spirv.OpSMod:
 		a, b := l.value(in.Arg(0)), l.value(in.Arg(1))
 		l.same(a, b)
 		l.checkZero(b)
 		return l.each(a, func(k int, x val) val { return l.spv(in.Op, t.wide, x, b[k]) })
 	}
+
 	// All others work component by component.
 	switch len(in.Args) {
 	case 1:
@@ -205,11 +229,12 @@ func (l *lowerer) compute(in *spirv.Inst) []val {
 		l.same(a, b)
 		return l.each(a, func(k int, x val) val { return l.spv(in.Op, t.wide, x, b[k]) })
 	}
+
 	fail(in, "SPV-2901", "the lane engine does not know this instruction")
 	return nil
 }
 
-// checkZero traps on lanes where one of the divisors is zero.
+// checkZero traps on lanes with a divisor of zero.
 func (l *lowerer) checkZero(divisors []val) {
 	for _, d := range divisors {
 		if c, ok := l.f.isConst(d); !ok {
@@ -244,7 +269,7 @@ func (l *lowerer) cut(v []val, lo, n int) []val {
 	return v[lo : lo+n]
 }
 
-// step goes to part k of a composite whose leaves begin at lo.
+// step goes to part k of a composite with leaves from lo on.
 func (l *lowerer) step(t *tinfo, lo int, k uint32) (int, *tinfo) {
 	part := l.part(t, int(min(k, 1<<24)))
 	return lo + l.partLeaf(t, int(k)), part
@@ -284,10 +309,6 @@ func (l *lowerer) to32(id spirv.ID) val {
 	return v
 }
 
-func (l *lowerer) convert(o spirv.Opcode, x val, from, to int) val {
-	return l.emit(iConvert, to == 64, uint64(o)<<16|uint64(from)<<8|uint64(to), x)
-}
-
 func (l *lowerer) ordered(in *spirv.Inst) []val {
 	a, b := l.value(in.Arg(0)), l.value(in.Arg(1))
 	l.same(a, b)
@@ -301,82 +322,4 @@ func (l *lowerer) ordered(in *spirv.Inst) []val {
 		}
 		return nan
 	})
-}
-
-// bitcast goes through words of 32 bits, lowest first.
-func (l *lowerer) bitcast(in *spirv.Inst) []val {
-	from, to := l.width(l.typ(l.typeOf(in.Arg(0)))), l.width(l.typ(in.Type))
-	v := l.value(in.Arg(0))
-	if from == to {
-		return v
-	}
-	var words []val
-	switch {
-	case from == 64:
-		for _, x := range v {
-			words = append(words, l.emit(iLow, false, 0, x), l.emit(iHighHalf, false, 0, x))
-		}
-	case from == 32:
-		words = v
-	default:
-		per := 32 / from
-		for k, x := range v {
-			if k%per == 0 {
-				words = append(words, x)
-				continue
-			}
-			up := l.spv(spirv.OpShiftLeftLogical, false, x, l.f.word(uint32(k%per*from)))
-			words[len(words)-1] = l.spv(spirv.OpBitwiseOr, false, words[len(words)-1], up)
-		}
-	}
-	var out []val
-	n := l.typ(in.Type).leaves
-	switch {
-	case to == 64:
-		for k := 0; k+1 < len(words); k += 2 {
-			out = append(out, l.emit(iJoin, true, 0, words[k], words[k+1]))
-		}
-	case to == 32:
-		out = words
-	default:
-		per := 32 / to
-		for k := range n {
-			w := l.cut(words, k/per, 1)[0]
-			down := l.spv(spirv.OpShiftRightLogical, false, w, l.f.word(uint32(k%per*to)))
-			out = append(out, l.spv(spirv.OpBitwiseAnd, false, down, l.f.word(1<<to-1)))
-		}
-	}
-	return l.cut(out, 0, n)
-}
-
-func isAtomic(o spirv.Opcode) bool {
-	return o >= spirv.OpAtomicLoad && o <= spirv.OpAtomicXor || o == spirv.OpAtomicFAddEXT
-}
-
-func (l *lowerer) atomic(in *spirv.Inst) {
-	p := l.pointer(in.Arg(0))
-	t := l.typ(p.typ)
-	if t.kind != typeInt && t.kind != typeFloat || t.width < 32 || p.v.class != classBuffer && p.v.class != classShared {
-		fail(in, "E-GPU-4060", "an atomic on what it cannot work on")
-	}
-	var operands []val
-	switch in.Op {
-	case spirv.OpAtomicLoad, spirv.OpAtomicIIncrement, spirv.OpAtomicIDecrement:
-	case spirv.OpAtomicStore:
-		operands = []val{l.scalar(in.Arg(3))}
-	case spirv.OpAtomicCompareExchange: // value, comparator
-		operands = []val{l.scalar(in.Arg(4)), l.scalar(in.Arg(5))}
-	default:
-		operands = []val{l.scalar(in.Arg(3))}
-	}
-	for _, v := range operands {
-		if l.f.ins[v].wide != t.wide {
-			fail(in, "SPV-2901", "an atomic with an operand of another type")
-		}
-	}
-	aux, args := l.access(p, t, p.off, in.Op != spirv.OpAtomicLoad, operands...)
-	v := l.effect(ins{op: iAtomic, imm: uint64(in.Op), wide: t.wide, aux: aux, args: args, void: in.Op == spirv.OpAtomicStore})
-	if in.Result != 0 {
-		l.fr.vals[in.Result] = []val{v}
-	}
 }

@@ -40,7 +40,7 @@ const (
 	iSplat     // uniform to varying
 	iKeep      // uniform to varying, on active lanes only
 	iMulAdd    // a*b + c, both rounded
-	iMulLoads  // iMulAdd of two loads: aux and imm, whose arguments it has; then c
+	iMulLoads  // iMulAdd of two loads: has their arguments, in aux and imm; then c
 	iHigh      // imm: opcode; see vec.High
 	iUnpack    // imm: GLSL<<8 | component
 	iPack4     // imm: GLSL
@@ -55,7 +55,7 @@ const (
 	iCopy
 )
 
-// What a fence is, to the checker.
+// The kinds of fences, for the checker.
 const (
 	fenceBuffers  = 1 // of the memory of storage buffers
 	fenceSubgroup = 2 // a barrier of a subgroup
@@ -106,7 +106,8 @@ type ins struct {
 }
 
 // term is one dynamic index of an access: Σ index × stride is added to the offset.
-// bound 0 is an index into a runtime array, which only the memory's end bounds.
+// bound 0 is an index into a runtime array, which is bounded only by the memory's
+// end.
 type term struct {
 	stride, bound uint32
 	at            int32 // of ins.args: the index; affine: base and the factors of x, y, z
@@ -133,7 +134,7 @@ const (
 	classInput
 )
 
-// variable is an OpVariable, or one instance of it where a function was inlined.
+// variable is an OpVariable, or one instance of it in an inlined function.
 type variable struct {
 	class    class
 	id       spirv.ID
@@ -192,7 +193,7 @@ type fn struct {
 	block  program.Dim3
 	subs   int // subgroup size
 
-	launch  []val // what is the same for all workgroups, computed once per Run
+	launch  []val // the same for all workgroups, computed once per Run
 	consts  map[constKey]val
 	privs   [2]uint32 // slots of private memory in use: of 32 bits, of 64 bits
 	privTop [2]uint32 // the most there were
@@ -220,7 +221,7 @@ func fail(src *spirv.Inst, code, format string, args ...any) {
 	panic(failure{program.Refuse(code, name, off, format, args...)})
 }
 
-// burn counts work, and ends the compilation when it is too much.
+// burn counts work, and ends the compilation if it is too much.
 func (f *fn) burn(src *spirv.Inst, n int) {
 	before := f.work >> 12
 	if f.work += n; f.work > maxWork {
@@ -268,7 +269,7 @@ func (f *fn) constant(bits uint64, wide bool) val {
 
 func (f *fn) word(n uint32) val { return f.constant(uint64(n), false) }
 
-// isConst is the bits of a constant.
+// isConst returns the bits of a constant.
 func (f *fn) isConst(v val) (uint64, bool) {
 	i := &f.ins[v]
 	return i.imm, i.op == iConst
@@ -292,7 +293,7 @@ func (f *fn) input(n int) val {
 	return f.inputs[n]
 }
 
-// pure says that an instruction may be left out, moved and shared.
+// pure reports that an instruction may be removed, moved and shared.
 func (f *fn) pure(i *ins) bool {
 	switch i.op {
 	case iPhi, iLoad, iStore, iAtomic, iBarrier, iFence, iCheckZero, iClearVar, iKeep, iSubgroup:
@@ -301,7 +302,7 @@ func (f *fn) pure(i *ins) bool {
 	return true
 }
 
-// effects says that an instruction must stay even if nothing uses its value. A
+// effects reports that an instruction must stay even if nothing uses its value. A
 // load may trap.
 func effects(i *ins) bool {
 	switch i.op {

@@ -23,8 +23,8 @@ type Kernel struct {
 	shared int            // bytes
 	priv   [2]int         // slots
 	masks  int
-	inline int  // bytes of the push constant block that are used
-	piece  int  // bytes that the checker tells apart
+	inline int  // used bytes of the push constant block
+	piece  int  // granularity of the checker, in bytes
 	fences bool // there are fences of storage buffers
 	cost   Cost
 	steady bool
@@ -36,14 +36,14 @@ type fixedWord struct {
 	bits uint64
 }
 
-// Memories that an access can be to: bindings by their number, and
+// The memories of accesses: bindings by their number, and
 const (
 	slotShared = program.MaxBindings + iota
 	slotInline
 	slotCount
 )
 
-// noBinding is Trap.Binding where the memory is none.
+// noBinding is Trap.Binding if the memory is none.
 const noBinding = outcome.NoBinding
 
 // xblock is a block ready to run.
@@ -59,7 +59,7 @@ type xblock struct {
 	inst  *spirv.Inst
 }
 
-// xedge is a way to another block, with what the phis there get.
+// xedge is an edge to another block, with the assignments to its phis.
 type xedge struct {
 	to     int32
 	back   bool
@@ -83,6 +83,7 @@ func Compile(p *verify.Program, o Options) (k *Kernel, err error) {
 			panic(e)
 		}
 	}()
+
 	f := front(p, o)
 	k = f.emit(f.allocate(), o)
 	k.module = p.Module
@@ -93,14 +94,15 @@ func Compile(p *verify.Program, o Options) (k *Kernel, err error) {
 	if n := k.MemoryBytes(); n > maxWorkerBytes {
 		return nil, program.Refuse("E-GPU-4012", "", 0, "a workgroup of %d lanes needs %d bytes for registers and local variables, more than %d", k.lanes, n, maxWorkerBytes)
 	}
+
 	return k, nil
 }
 
-// front is everything before registers: the program in internal form.
+// front is every stage before registers: the program in internal form.
 func front(p *verify.Program, o Options) *fn {
 	l := newLowerer(p, o)
 	f := l.run()
-	f.limit *= 8 // what follows adds copies and address arithmetic
+	f.limit *= 8 // later stages add copies and address arithmetic
 	f.arrange(l.order)
 	f.clean()
 	f.drop()
@@ -109,6 +111,7 @@ func front(p *verify.Program, o Options) *fn {
 	if !o.Check {
 		f.findAffine()
 	}
+
 	f.fuse()
 	f.splats()
 	f.share()
@@ -119,5 +122,6 @@ func front(p *verify.Program, o Options) *fn {
 	if !o.Check {
 		f.fuseLoads()
 	}
+
 	return f
 }

@@ -71,6 +71,7 @@ for(uint i=n;i<c.length();i+=gl_NumWorkGroups.x*gl_WorkGroupSize.x) { if (a[i]==
 			}
 			want[i] = a[i] + b[i] + f
 		}
+
 		c := make([]byte, 4*n)
 		l := &Launch{Grid: program.Dim3{X: 3, Y: 1, Z: 1}, Bindings: [][]byte{floats(a...), floats(b...), c}}
 		r := k.NewWorker().Run(l, 0, 3, nil)

@@ -41,6 +41,7 @@ func (e *emitter) load(i *ins, d int32) step {
 	if e.f.mems[i.aux].v.class == classPrivate {
 		return e.loadPrivate(m, i, d)
 	}
+
 	wide := i.wide
 	if m.fixed {
 		return e.loadScalar(m, wide, d)
@@ -48,10 +49,12 @@ func (e *emitter) load(i *ins, d int32) step {
 	if e.k.check {
 		return func(w *Worker) bool { return m.usable(w) && m.loadLanes(w, d, wide) }
 	}
+
 	words := m.size == 4 && m.off%4 == 0
 	for k := range m.terms {
 		words = words && m.terms[k].stride%4 == 0
 	}
+
 	switch {
 	case words && m.rows:
 		return func(w *Worker) bool {
@@ -64,6 +67,7 @@ func (e *emitter) load(i *ins, d int32) step {
 			}
 			return m.usable(w) && m.loadLanes(w, d, false)
 		}
+
 	case m.rows && m.size < 4:
 		load := vec.LoadAffine8
 		if m.size == 2 {
@@ -76,6 +80,7 @@ func (e *emitter) load(i *ins, d int32) step {
 			}
 			return m.usable(w) && m.loadLanes(w, d, false)
 		}
+
 	case words && m.vector >= 0:
 		t := &m.terms[m.vector]
 		step, bound, reg := t.stride/4, t.bound, t.reg[0]
@@ -91,6 +96,7 @@ func (e *emitter) load(i *ins, d int32) step {
 			return m.usable(w) && m.loadLanes(w, d, false)
 		}
 	}
+
 	return func(w *Worker) bool { return m.usable(w) && m.loadLanes(w, d, wide) }
 }
 
@@ -105,15 +111,18 @@ func (e *emitter) loadScalar(m *xmem, wide bool, d int32) step {
 		if !ok || off > uint64(len(mem)) || size > uint64(len(mem))-off {
 			return m.outOfRange(w)
 		}
+
 		v := read(mem, off, size)
 		if w.checker != nil {
 			w.checker.readAll(w, m, off)
 		}
+
 		if wide {
 			w.sq[d] = v
 		} else {
 			w.s[d] = uint32(v)
 		}
+
 		return true
 	}
 }
@@ -122,10 +131,11 @@ func (e *emitter) loadScalar(m *xmem, wide bool, d int32) step {
 func (m *xmem) loadLanes(w *Worker, d int32, wide bool) bool {
 	mem := w.mem[m.slot]
 	n := uint64(len(mem))
-	for lane, on := range w.mask {
+	for lane, on := range w.lanes.mask {
 		if on == 0 {
 			continue
 		}
+
 		off, ok := m.at(w, lane, n)
 		if !ok {
 			return m.outOfRange(w)
@@ -133,6 +143,7 @@ func (m *xmem) loadLanes(w *Worker, d int32, wide bool) bool {
 		if w.checker != nil {
 			w.checker.read(w, m, off, lane)
 		}
+
 		v := read(mem, off, m.size)
 		if wide {
 			w.q[d][lane] = v
@@ -140,6 +151,7 @@ func (m *xmem) loadLanes(w *Worker, d int32, wide bool) bool {
 			w.r[d][lane] = uint32(v)
 		}
 	}
+
 	return true
 }
 
@@ -157,15 +169,17 @@ func (m *xmem) gather(w *Worker, dst, idx, mem []uint32, step, bound uint64) boo
 	case len(mem) > 0:
 		limit = (uint64(len(mem))-1)/step + 1
 	}
+
 	limit = min(limit, bound)
 	if step == 1 {
 		b := bytesOfWords(mem[:limit])
-		if w.full {
+		if w.lanes.full {
 			return vec.Gather32(dst, idx, b) < 0
 		}
-		return vec.GatherMask(dst, idx, w.mask, b) < 0
+		return vec.GatherMask(dst, idx, w.lanes.mask, b) < 0
 	}
-	mask := w.mask
+
+	mask := w.lanes.mask
 	for i := range dst {
 		at := uint64(idx[i])
 		if at >= limit {
@@ -176,5 +190,6 @@ func (m *xmem) gather(w *Worker, dst, idx, mem []uint32, step, bound uint64) boo
 		}
 		dst[i] = mem[at*step]
 	}
+
 	return true
 }

@@ -5,9 +5,9 @@ import (
 	"capgpu/program/verify"
 )
 
-// lowerer turns a module into a fn: functions inlined, composites taken apart
-// into scalars, local variables that are never indexed dynamically made values.
-// The last is done on the fly, block by block (Braun et al., Simple and Efficient
+// lowerer turns a module into a fn: functions inlined, composites split into
+// scalars, local variables that are never indexed dynamically made values. It does
+// the last on the fly, block by block (Braun et al., Simple and Efficient
 // Construction of Static Single Assignment Form, 2013).
 type lowerer struct {
 	p     *verify.Program
@@ -36,7 +36,7 @@ type openPhi struct {
 	phi  val
 }
 
-// shape is what is known of a function wherever it is inlined.
+// shape is the information about a function that all its inlined instances share.
 type shape struct {
 	order []int // reachable blocks in structured order
 	preds []int // number of reachable predecessors
@@ -58,7 +58,7 @@ type frame struct {
 	result int32 // first leaf of the result
 }
 
-// pointer is where an OpVariable, an access chain or a parameter points.
+// pointer is the target of an OpVariable, an access chain or a parameter.
 type pointer struct {
 	v     *variable
 	off   uint64
@@ -115,6 +115,7 @@ func (l *lowerer) globalVars() {
 		if d.Op != spirv.OpVariable {
 			continue
 		}
+
 		l.src = d
 		typ, storage := l.pointee(d.Type)
 		v := &variable{id: d.Result, typ: typ, binding: -1}
@@ -129,6 +130,7 @@ func (l *lowerer) globalVars() {
 			if v.binding < 0 {
 				continue // not the entry point's
 			}
+
 		case spirv.StorageClassPushConstant:
 			v.class = classPush
 		case spirv.StorageClassInput:
@@ -136,6 +138,7 @@ func (l *lowerer) globalVars() {
 			if b, ok := l.m.Decoration(d.Result, spirv.DecorationBuiltIn); ok {
 				v.builtin = spirv.BuiltIn(literal(b))
 			}
+
 		case spirv.StorageClassWorkgroup:
 			if !l.isShared(d.Result) {
 				continue
@@ -148,11 +151,13 @@ func (l *lowerer) globalVars() {
 				fail(d, "E-GPU-4032", "too much shared memory")
 			}
 			l.f.shared += t.size
+
 		case spirv.StorageClassPrivate:
 			l.local(v, d)
 		default:
 			continue
 		}
+
 		l.f.vars = append(l.f.vars, v)
 		l.vars[d.Result] = v
 	}
@@ -167,18 +172,20 @@ func (l *lowerer) isShared(id spirv.ID) bool {
 	return false
 }
 
-// local gives a Function or Private variable its place, and its initial value.
+// local places a Function or Private variable, and writes its initial value.
 func (l *lowerer) local(v *variable, d *spirv.Inst) {
 	v.class = classPrivate
 	t := l.typ(v.typ)
 	if t.leaves > maxLeaves {
 		fail(d, "E-GPU-4012", "a variable of %d scalars", t.leaves)
 	}
+
 	l.f.burn(d, t.leaves)
 	var init []val
 	if len(d.Args) > 1 {
 		init = l.value(d.Arg(1))
 	}
+
 	if !l.dynamic[d.Result] {
 		v.promoted = true
 		v.first = int32(len(l.leafWide))
@@ -194,11 +201,13 @@ func (l *lowerer) local(v *variable, d *spirv.Inst) {
 		})
 		return
 	}
+
 	v.wide = t.wide
 	n := &l.f.privs[0]
 	if v.wide {
 		n = &l.f.privs[1]
 	}
+
 	v.base, v.bytes = *n, uint32(t.leaves)
 	*n += v.bytes
 	l.f.vars = append(l.f.vars, v)
@@ -209,7 +218,7 @@ func (l *lowerer) local(v *variable, d *spirv.Inst) {
 }
 
 // findDynamic finds the Function and Private variables, and the parameters that
-// point to such, that some access chain indexes with what is not a constant.
+// point to such, that some access chain indexes by a value that is not constant.
 func (l *lowerer) findDynamic() {
 	root := make(map[spirv.ID]spirv.ID)
 	find := func(id spirv.ID) spirv.ID {
@@ -222,6 +231,7 @@ func (l *lowerer) findDynamic() {
 		}
 		return top
 	}
+
 	type pass struct{ param, arg spirv.ID }
 	var calls []pass
 	for _, f := range l.m.Functions {
@@ -238,6 +248,7 @@ func (l *lowerer) findDynamic() {
 							l.dynamic[find(in.Arg(0))] = true
 						}
 					}
+
 				case spirv.OpCopyObject:
 					root[in.Result] = in.Arg(0)
 				case spirv.OpFunctionCall:
@@ -250,6 +261,7 @@ func (l *lowerer) findDynamic() {
 			}
 		}
 	}
+
 	for changed := true; changed; {
 		changed = false
 		for _, c := range calls {
@@ -261,23 +273,26 @@ func (l *lowerer) findDynamic() {
 	}
 }
 
-// outside says that a constant index is certainly past an array's end somewhere:
+// outside reports that a constant index is certainly past an array's end somewhere:
 // the variable then stays in memory, where the access traps. Without the type of
-// each step at hand it errs for large indices of anything.
+// each step it is conservative for large indices.
 func (l *lowerer) outside(in *spirv.Inst, k int) bool {
 	n, ok := l.constantBits(in.Arg(k))
 	if !ok {
 		return true
 	}
+
 	d := l.m.Def(in.Arg(0))
 	if d == nil {
 		return true
 	}
+
 	if t := l.m.Def(d.Type); t == nil || t.Op != spirv.OpTypePointer {
 		return true
 	} else if c := spirv.StorageClass(t.Args[0]); c != spirv.StorageClassFunction && c != spirv.StorageClassPrivate {
 		return false
 	}
+
 	typ, _ := l.pointee(d.Type)
 	t := l.typ(typ)
 	for j := 1; j < k; j++ {
@@ -291,6 +306,7 @@ func (l *lowerer) outside(in *spirv.Inst, k int) bool {
 			t = t.elem
 		}
 	}
+
 	return int(n) >= t.n || n > 1<<24
 }
 

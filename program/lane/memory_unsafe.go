@@ -37,9 +37,9 @@ func misalignment(b []byte) uint32 {
 	return uint32(uintptr(unsafe.Pointer(&b[0])) & 7)
 }
 
-// atomic32 and atomic64 are the word of b at off, which the caller has found to be
+// atomic32 and atomic64 are the word of b at off; the caller has checked that it is
 // within b and aligned. Buffers are shared with other workers and with clients, so
-// what is atomic in a program is atomic here.
+// an access that is atomic in a program is atomic here.
 
 func atomic32(b []byte, off uint64) *atomic.Uint32 {
 	return (*atomic.Uint32)(unsafe.Pointer(unsafe.SliceData(b[off : off+4])))

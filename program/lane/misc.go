@@ -6,27 +6,28 @@ import (
 )
 
 // barrier is the step of a barrier of the workgroup: all lanes that have not
-// returned must be there. Memory needs nothing: lanes run in lock-step.
+// returned must be there. Memory needs nothing, because lanes run in lock-step.
 func (e *emitter) barrier(i *ins) step {
 	return func(w *Worker) bool {
 		if w.checker != nil {
 			w.checker.barrier(w, i.src)
 		}
-		if w.pending != 0 {
-			return w.trap(outcome.DivergentBarrier, i.src, noBinding, 0, vec.First(w.mask))
+		if w.lanes.pending != 0 {
+			return w.trap(outcome.DivergentBarrier, i.src, noBinding, 0, vec.First(w.lanes.mask))
 		}
 		return true
 	}
 }
 
-// checkZero traps on active lanes whose divisor is zero.
+// checkZero traps on active lanes with a divisor of zero.
 func (e *emitter) checkZero(i *ins) step {
 	v := e.operand(i.args[0])
 	return func(w *Worker) bool {
 		var mask []uint32
-		if !w.full {
-			mask = w.mask
+		if !w.lanes.full {
+			mask = w.lanes.mask
 		}
+
 		lane := -1
 		switch {
 		case v.vary && v.wide:
@@ -36,9 +37,11 @@ func (e *emitter) checkZero(i *ins) step {
 		case v.at(w, 0) == 0:
 			lane = firstActive(w)
 		}
+
 		if lane < 0 {
 			return true
 		}
+
 		return w.trap(outcome.DivideByZero, i.src, noBinding, 0, lane)
 	}
 }
@@ -61,7 +64,7 @@ func (e *emitter) push(i *ins, d int32) step {
 	}
 }
 
-// arrayLength is how many elements of a runtime array are within the binding.
+// arrayLength is the number of a runtime array's elements in the binding.
 func (e *emitter) arrayLength(i *ins, d int32) step {
 	off, stride := i.imm>>32, max(1, i.imm&(1<<32-1))
 	slot, _ := e.f.isConst(i.args[0])
@@ -75,7 +78,7 @@ func (e *emitter) arrayLength(i *ins, d int32) step {
 	}
 }
 
-// foldTerms puts constant indices that are in range into the offset.
+// foldTerms adds constant indices that are in range to the offset.
 func (f *fn) foldTerms() {
 	for n := range f.blocks {
 		for _, v := range f.blocks[n].ins {
@@ -83,6 +86,7 @@ func (f *fn) foldTerms() {
 			if i.op != iLoad && i.op != iStore && i.op != iAtomic {
 				continue
 			}
+
 			m := &f.mems[i.aux]
 			var terms []term
 			var args []val
@@ -101,6 +105,7 @@ func (f *fn) foldTerms() {
 				args = append(args, operands...)
 				terms = append(terms, t)
 			}
+
 			operands := i.args[m.args:]
 			m.terms, m.args = terms, int32(len(args))
 			i.args = append(args, operands...)

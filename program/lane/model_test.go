@@ -26,7 +26,7 @@ import (
 	"capgpu/program/verify"
 )
 
-// modelSteps is how many steps the model may take; LANE_STEPS says otherwise.
+// modelSteps bounds the model's steps; LANE_STEPS sets another number.
 var modelSteps = 3 << 16
 
 func init() {
@@ -35,14 +35,15 @@ func init() {
 	}
 }
 
-// difference runs a launch on the engine and on the model, and says where they
-// differ: in the bindings, bit for bit but that every NaN is like another, or in
-// the trap. After a trap the bindings are not compared.
+// difference runs a launch on the engine and on the model, and returns how they
+// differ: in the bindings, bit for bit except that all NaNs are equal, or in the
+// trap. After a trap it does not compare the bindings.
 func difference(p *verify.Program, o lane.Options, l *lane.Launch) error {
 	k, err := lane.Compile(p, o)
 	if err != nil {
 		return fmt.Errorf("Compile: %w", err)
 	}
+
 	clone := func() *lane.Launch {
 		c := *l
 		c.Bindings = make([][]byte, len(l.Bindings))
@@ -51,40 +52,46 @@ func difference(p *verify.Program, o lane.Options, l *lane.Launch) error {
 		}
 		return &c
 	}
+
 	got, want := clone(), clone()
 	traps, err := lanetest.Traps(p, o, want, modelSteps)
 	if err != nil {
 		return fmt.Errorf("the model: %w", err)
 	}
+
 	if checked(l) {
 		o.Check = true
 		if k, err = lane.Compile(p, o); err != nil {
 			return fmt.Errorf("Compile, checked: %w", err)
 		}
 	}
+
 	groups := uint64(l.Grid.X) * uint64(l.Grid.Y) * uint64(l.Grid.Z)
 	half := groups / 2
 	var r lane.Result
 	for _, part := range [][2]uint64{{0, half}, {half, groups}} {
 		w := k.NewWorker()
 		r = w.Run(got, part[0], part[1], nil)
-		returned := false // lanes that did not come to a barrier
+		returned := false // lanes that did not reach a barrier
 		for _, f := range w.Findings() {
 			if f.Kind == outcome.DataRace {
 				return fmt.Errorf("a finding: %v", f)
 			}
 			returned = returned || f.Kind == outcome.DivergentBarrier && strings.Contains(f.Message, "returned")
 		}
+
 		if o.Check && (r.Trap.Kind == outcome.Uninitialized || r.Trap.Kind == outcome.DivergentBarrier && returned) {
 			r.Trap = outcome.Trap{} // a finding only, after which the program went on
 			if len(traps) > 0 {
 				return nil
 			}
 		}
+
 		if r.Trap.Kind != outcome.NoTrap {
 			break
 		}
 	}
+
 	if r.Trap.Kind != outcome.NoTrap || len(traps) > 0 {
 		if r.Trap.Binding == outcome.NoBinding && r.Trap.Kind == outcome.OutOfBounds {
 			// A lane's own variables have no layout.
@@ -99,15 +106,17 @@ func difference(p *verify.Program, o lane.Options, l *lane.Launch) error {
 		}
 		return nil
 	}
+
 	for i := range got.Bindings {
 		if err := sameElements(p.Info.Bindings[i].Type, got.Bindings[i], want.Bindings[i]); err != nil {
 			return fmt.Errorf("binding %d: %w", i, err)
 		}
 	}
+
 	return nil
 }
 
-// checked says whether to run a launch with the checker: some are.
+// checked reports whether to run a launch with the checker: some are.
 func checked(l *lane.Launch) bool { return len(l.Inline) > 0 && l.Inline[len(l.Inline)-1] == 0 }
 
 func sameElements(t program.Type, got, want []byte) error {
@@ -140,7 +149,7 @@ func isNaN(t program.Type, b []byte) bool {
 	return false
 }
 
-// TestModelOfLibrary holds the engine to the model on the library's kernels.
+// TestModelOfLibrary compares the engine with the model on the library's kernels.
 func TestModelOfLibrary(t *testing.T) {
 	for _, name := range library.Names() {
 		if name == "spin" {
@@ -158,11 +167,13 @@ func TestModelOfLibrary(t *testing.T) {
 				if size(c.Bindings) > 2<<10 && !c.Traps {
 					continue
 				}
+
 				n++
 				o := lane.Options{SubgroupSize: 8 << rng.IntN(4), Block: p.Info.Block}
 				if p.Info.BlockFree {
 					o.Block = blocks[rng.IntN(len(blocks))]
 				}
+
 				grid := c.Natural()
 				l := &lane.Launch{Grid: grid, Bindings: c.Fresh(), Inline: c.Inline}
 				err := difference(p, o, l)
@@ -170,8 +181,10 @@ func TestModelOfLibrary(t *testing.T) {
 					skipped++
 					continue
 				}
+
 				require.NoError(t, err, "%s, %+v", c.Name, o)
 			}
+
 			require.Less(t, skipped, n, "nothing was compared")
 			t.Logf("%d cases, of which %d are too long", n, skipped)
 		})
@@ -189,7 +202,7 @@ func size(bindings [][]byte) (n int) {
 var blocks = []program.Dim3{{X: 64, Y: 1, Z: 1}, {X: 1, Y: 1, Z: 1}, {X: 8, Y: 4, Z: 2}, {X: 33, Y: 1, Z: 1}, {X: 5, Y: 3, Z: 1},
 	{X: 16, Y: 2, Z: 1}, {X: 7, Y: 1, Z: 3}, {X: 1, Y: 20, Z: 1}}
 
-// TestModelOfShaders holds the engine to the model on what compilers made.
+// TestModelOfShaders compares the engine with the model on compilers' modules.
 func TestModelOfShaders(t *testing.T) {
 	var files []string
 	for _, dir := range []string{"../spirv/testdata", "../verify/testdata"} {
@@ -197,6 +210,7 @@ func TestModelOfShaders(t *testing.T) {
 		require.NoError(t, err)
 		files = append(files, more...)
 	}
+
 	require.NotEmpty(t, files)
 	for _, file := range files {
 		if slices.Contains(racy, filepath.Base(file)) {
@@ -209,6 +223,7 @@ func TestModelOfShaders(t *testing.T) {
 			if err != nil {
 				t.Skipf("not in the profile: %v", err)
 			}
+
 			rng := rand.New(rand.NewPCG(5, uint64(len(data))))
 			for range 4 {
 				o := lane.Options{SubgroupSize: 8 << rng.IntN(4), Block: p.Info.Block}
@@ -221,27 +236,31 @@ func TestModelOfShaders(t *testing.T) {
 				if n := p.Info.DynamicElementBytes; n > 0 {
 					o.SharedBytes = n * uint32(o.Block.X*o.Block.Y*o.Block.Z)
 				}
+
 				l := &lane.Launch{Grid: program.Dim3{X: 1 + rng.Uint32N(3), Y: 1 + rng.Uint32N(2), Z: 1}}
 				for _, b := range p.Info.Bindings {
 					l.Bindings = append(l.Bindings, contents(rng, b.Type, 256+rng.IntN(8192)))
 				}
+
 				for range p.Info.InlineBytes {
 					l.Inline = append(l.Inline, byte(rng.IntN(3)))
 				}
+
 				err := difference(p, o, l)
 				if errors.Is(err, lanetest.ErrTooLong) {
 					continue // there are endless loops among them
 				}
+
 				require.NoError(t, err, "%+v", o)
 			}
 		})
 	}
 }
 
-// racy are shaders whose results depend on the order of lanes.
+// racy are shaders with results that depend on the order of lanes.
 var racy = []string{"wide.spv", "wide_opt.spv", "model.spv"}
 
-// contents are elements of a type, as they come in life and as they do not.
+// contents are elements of a type, ordinary and extraordinary ones.
 func contents(rng *rand.Rand, t program.Type, n int) []byte {
 	b := make([]byte, 0, n)
 	for len(b) < n {
@@ -258,6 +277,7 @@ func contents(rng *rand.Rand, t program.Type, n int) []byte {
 			b = binary.LittleEndian.AppendUint32(b, uint32(oddInt(rng)))
 		}
 	}
+
 	return b[:n]
 }
 
@@ -306,8 +326,8 @@ func check(t *lanetest.Tape) (*lanetest.Case, error) {
 	return c, difference(p, c.Options, &l)
 }
 
-// TestModelOfRandom holds the engine to the model on random programs.
-// LANE_RANDOM sets how many, LANE_SEED which is the first.
+// TestModelOfRandom compares the engine with the model on random programs.
+// LANE_RANDOM sets how many, LANE_SEED the first.
 func TestModelOfRandom(t *testing.T) {
 	count, seed := 200, uint64(1)
 	if s := os.Getenv("LANE_RANDOM"); s != "" {
@@ -316,6 +336,7 @@ func TestModelOfRandom(t *testing.T) {
 	if s := os.Getenv("LANE_SEED"); s != "" {
 		seed, _ = strconv.ParseUint(s, 10, 64)
 	}
+
 	long, bad := 0, 0
 	for range count {
 		tape := lanetest.NewTape(seed)
@@ -331,10 +352,11 @@ func TestModelOfRandom(t *testing.T) {
 		}
 		seed++
 	}
+
 	require.Less(t, long, max(count/4, 1), "too many programs are too long for the model")
 }
 
-// shrinkFor is how long to look for a smaller program; LANE_SHRINK says otherwise.
+// shrinkFor bounds the search for a smaller program; LANE_SHRINK sets another time.
 var shrinkFor = 10 * time.Second
 
 func init() {
@@ -343,7 +365,7 @@ func init() {
 	}
 }
 
-// report prints a program on which the two differ, as small as it is found.
+// report prints a program on which the two differ, as small as possible.
 func report(t *testing.T, seed uint64, tape *lanetest.Tape, was error) {
 	start := time.Now()
 	word := func(err error) string { return strings.Join(strings.Fields(err.Error())[:2], " ") }
@@ -354,6 +376,7 @@ func report(t *testing.T, seed uint64, tape *lanetest.Tape, was error) {
 		_, err := check(t)
 		return err != nil && !errors.Is(err, lanetest.ErrTooLong) && word(err) == word(was)
 	})
+
 	c, err := check(small)
 	var text strings.Builder
 	if m, bad := spirv.Parse(c.Module); bad == nil {
@@ -361,9 +384,11 @@ func report(t *testing.T, seed uint64, tape *lanetest.Tape, was error) {
 	} else {
 		fmt.Fprintf(&text, "%v", bad)
 	}
+
 	code := text.String()
 	if at := strings.Index(code, "OpFunction "); at > 0 && os.Getenv("LANE_ALL") == "" {
 		code = code[strings.LastIndexByte(code[:at], '\n'):]
 	}
+
 	t.Errorf("seed %d: %v\nsmaller: %v\n%+v, grid %v, constants %v\n%s", seed, was, err, c.Options, c.Launch.Grid, c.Manifest.Constants, code)
 }

@@ -7,37 +7,39 @@ func copyStep(d, s int32, wide, fromScalar bool) step {
 	switch {
 	case wide && fromScalar:
 		return func(w *Worker) bool {
-			if w.pending == 0 {
+			if w.lanes.pending == 0 {
 				vec.SplatL(w.q[d], w.sq[s])
 			} else {
-				blendSL(w.q[d], w.sq[s], w.mask)
+				blendSL(w.q[d], w.sq[s], w.lanes.mask)
 			}
 			return true
 		}
+
 	case wide:
 		return func(w *Worker) bool {
-			if w.pending == 0 {
+			if w.lanes.pending == 0 {
 				copy(w.q[d], w.q[s])
 			} else {
-				vec.BlendL(w.q[d], w.q[s], w.mask)
+				vec.BlendL(w.q[d], w.q[s], w.lanes.mask)
 			}
 			return true
 		}
+
 	case fromScalar:
 		return func(w *Worker) bool {
-			if w.pending == 0 {
+			if w.lanes.pending == 0 {
 				vec.Splat(w.r[d], w.s[s])
 			} else {
-				vec.BlendS(w.r[d], w.s[s], w.mask)
+				vec.BlendS(w.r[d], w.s[s], w.lanes.mask)
 			}
 			return true
 		}
 	}
 	return func(w *Worker) bool {
-		if w.pending == 0 {
+		if w.lanes.pending == 0 {
 			copy(w.r[d], w.r[s])
 		} else {
-			vec.Blend(w.r[d], w.r[s], w.mask)
+			vec.Blend(w.r[d], w.r[s], w.lanes.mask)
 		}
 		return true
 	}
@@ -61,9 +63,9 @@ func (m move) step() step {
 	return func(w *Worker) bool { w.s[d] = w.s[s]; return true }
 }
 
-// copies are what the phis of block to get from block from. They happen at once:
-// a register that is read is read before it is written, and a circle is opened by
-// keeping one register of it aside.
+// copies are the assignments to the phis of block to on the way from block from.
+// They happen at once: a register is read before it is written, and a cycle is
+// broken by saving one of its registers.
 func (e *emitter) copies(from, to int32) []step {
 	f := e.f
 	b := &f.blocks[to]
@@ -74,6 +76,7 @@ func (e *emitter) copies(from, to int32) []step {
 			at = k
 		}
 	}
+
 	var todo []move
 	for _, p := range b.ins[:b.phis] {
 		ph := &f.ins[p]
@@ -87,15 +90,17 @@ func (e *emitter) copies(from, to int32) []step {
 		}
 		todo = append(todo, m)
 	}
+
 	return e.sequence(todo)
 }
 
-// sequence is the order in which moves that happen at once are made one by one.
+// sequence orders simultaneous moves so that they can be made one by one.
 func (e *emitter) sequence(todo []move) []step {
 	type place struct {
 		reg  int32
 		wide bool
 	}
+
 	readers := make(map[place][]int, len(todo)) // moves that are still to read a register
 	writer := make(map[place]int, len(todo))
 	left := make(map[place]int, len(todo))
@@ -104,14 +109,16 @@ func (e *emitter) sequence(todo []move) []step {
 		left[place{m.s, m.wide}]++
 		writer[place{m.d, m.wide}] = k
 	}
+
 	out := make([]step, 0, len(todo))
 	done := make([]bool, len(todo))
-	var ready []int // moves whose destination nobody reads any more
+	var ready []int // moves to destinations that nobody reads any more
 	for k, m := range todo {
 		if left[place{m.d, m.wide}] == 0 {
 			ready = append(ready, k)
 		}
 	}
+
 	free := func() {
 		for len(ready) > 0 {
 			k := ready[len(ready)-1]
@@ -127,13 +134,15 @@ func (e *emitter) sequence(todo []move) []step {
 			}
 		}
 	}
+
 	free()
 	for k := range todo {
 		if done[k] {
 			continue
 		}
-		// Only circles are left. The register that this move writes is set aside for
-		// those that read it.
+
+		// Only cycles are left. Save the register that this move writes for the
+		// moves that read it.
 		m := todo[k]
 		at := place{m.d, m.wide}
 		aside := move{d: e.spare(m), s: m.d, wide: m.wide, vary: m.vary, from: m.vary}
@@ -143,17 +152,19 @@ func (e *emitter) sequence(todo []move) []step {
 				todo[r].s = aside.d
 			}
 		}
+
 		left[at] = 0
 		ready = append(ready, k)
 		free()
 	}
+
 	return out
 }
 
-// beside is one of two vector registers for what is used at once.
+// beside is one of two vector registers for values that are used together.
 func (e *emitter) beside(n int32) int32 { return e.temp(false) + 1 + n }
 
-// spare is a register beside all others, of the kind that a move needs.
+// spare is a register beside all others, of a move's kind.
 func (e *emitter) spare(m move) int32 {
 	switch {
 	case m.vary:

@@ -2,8 +2,8 @@ package lane
 
 import "capgpu/program/spirv"
 
-// fuse makes a multiplication and the addition of its only use one instruction.
-// It still rounds twice.
+// fuse combines a multiplication and its only use, an addition, into one
+// instruction. It still rounds twice.
 func (f *fn) fuse() {
 	uses := f.countUses()
 	for n := range f.blocks {
@@ -41,8 +41,8 @@ func (f *fn) countUses() []int32 {
 	return uses
 }
 
-// splats puts vectors in the place of uniform operands where there is no
-// operation with a scalar.
+// splats replaces uniform operands by vectors if there is no operation with a
+// scalar.
 func (f *fn) splats() {
 	for n := range f.blocks {
 		b := &f.blocks[n]
@@ -61,6 +61,7 @@ func (f *fn) splats() {
 			}
 			list = append(list, v)
 		}
+
 		b.ins = list
 	}
 }
@@ -78,7 +79,7 @@ func (f *fn) needsVectors(i *ins) bool {
 	return true
 }
 
-// takesScalar says whether operand k may be a scalar where another one varies.
+// takesScalar reports whether operand k may be a scalar while another one varies.
 func (f *fn) takesScalar(i *ins, k int) bool {
 	if i.op == iMulAdd {
 		return k < 2 && f.varying(i.args[1-k])
@@ -97,7 +98,7 @@ type valueKey struct {
 	args [4]val
 }
 
-// share replaces what has been computed before by what it was then.
+// share replaces a repeated computation by its earlier result.
 func (f *fn) share() {
 	known := make(map[valueKey][]val)
 	tree := f.domTree()
@@ -108,9 +109,11 @@ func (f *fn) share() {
 			for k, a := range i.args {
 				i.args[k] = f.resolve(a)
 			}
+
 			if i.void || !f.pure(i) || len(i.args) > 4 {
 				continue
 			}
+
 			k := valueKey{op: i.op, wide: i.wide, aux: i.aux, imm: i.imm}
 			copy(k.args[:], i.args)
 			found := val(0)
@@ -122,24 +125,28 @@ func (f *fn) share() {
 					break
 				}
 			}
+
 			if found == 0 {
 				known[k] = append(list, v)
 				continue
 			}
+
 			f.ins[found].mask = f.ins[found].mask || i.mask
 			i.op, i.args = iCopy, f.take([]val{found})
 		}
 	}
+
 	f.settle()
 }
 
-// hoist moves what does not change in a loop in front of it.
+// hoist moves computations that are constant in a loop in front of it.
 func (f *fn) hoist() {
 	for n := range f.blocks {
 		b := &f.blocks[n]
 		if b.loop < 0 {
 			continue
 		}
+
 		keep := b.ins[:0]
 		for _, v := range b.ins {
 			i := &f.ins[v]
@@ -147,27 +154,31 @@ func (f *fn) hoist() {
 				keep = append(keep, v)
 				continue
 			}
+
 			to := int32(-1)
 			for k := b.loop; k >= 0 && f.allOutside(i, k); k = f.loops[k].parent {
-				// The block before the loop must not be in another one, which
+				// The block before the loop must not be in another loop, which
 				// lanes may have left at different times.
 				if d := f.blocks[f.loops[k].first].idom; f.blocks[d].loop == f.loops[k].parent {
 					to = d
 				}
 			}
+
 			if to < 0 {
 				keep = append(keep, v)
 				continue
 			}
+
 			i.blk = to
 			f.blocks[to].ins = append(f.blocks[to].ins, v)
 		}
+
 		b.ins = keep
 	}
 }
 
-// perLaunch takes out what depends only on the launch: its grid, its inline block,
-// the sizes of its bindings.
+// perLaunch extracts computations that depend only on the launch: its grid, its
+// inline block, the sizes of its bindings.
 func (f *fn) perLaunch() {
 	for n := range f.blocks {
 		b := &f.blocks[n]

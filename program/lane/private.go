@@ -29,9 +29,10 @@ func (e *emitter) loadPrivate(m *xmem, i *ins, d int32) step {
 			return true
 		}
 	}
+
 	return func(w *Worker) bool {
 		n := uint64(w.k.lanes)
-		for lane, on := range w.mask {
+		for lane, on := range w.lanes.mask {
 			if on == 0 {
 				continue
 			}
@@ -48,6 +49,7 @@ func (e *emitter) loadPrivate(m *xmem, i *ins, d int32) step {
 				w.r[d][lane] = w.priv[p]
 			}
 		}
+
 		return true
 	}
 }
@@ -69,19 +71,20 @@ func (e *emitter) storePrivate(m *xmem, v operand) step {
 			n := uint64(w.k.lanes)
 			slot := w.priv[s*n : s*n+n]
 			switch {
-			case w.pending == 0 && v.vary:
+			case w.lanes.pending == 0 && v.vary:
 				copy(slot, w.r[v.reg])
-			case w.pending == 0:
+			case w.lanes.pending == 0:
 				vec.Splat(slot, w.s[v.reg])
 			default:
-				vec.Blend(slot, v.vector(w), w.mask)
+				vec.Blend(slot, v.vector(w), w.lanes.mask)
 			}
 			return true
 		}
 	}
+
 	return func(w *Worker) bool {
 		n := uint64(w.k.lanes)
-		for lane, on := range w.mask {
+		for lane, on := range w.lanes.mask {
 			if on == 0 {
 				continue
 			}
@@ -95,14 +98,15 @@ func (e *emitter) storePrivate(m *xmem, v operand) step {
 				w.priv[p] = uint32(v.at(w, lane))
 			}
 		}
+
 		return true
 	}
 }
 
-// privateOut traps the first active lane whose index is out of range. The offset
-// is in scalars, which have no place in bytes.
+// privateOut traps the first active lane with an index out of range. The offset is
+// in scalars, which have no place in bytes.
 func (m *xmem) privateOut(w *Worker) bool {
-	for lane, on := range w.mask {
+	for lane, on := range w.lanes.mask {
 		if on == 0 {
 			continue
 		}
@@ -120,19 +124,20 @@ func (e *emitter) clearVar(i *ins) step {
 	return func(w *Worker) bool {
 		n := w.k.lanes
 		switch {
-		case w.pending == 0 && wide:
+		case w.lanes.pending == 0 && wide:
 			clear(w.privL[first*n : last*n])
-		case w.pending == 0:
+		case w.lanes.pending == 0:
 			clear(w.priv[first*n : last*n])
 		default:
 			for s := first; s < last; s++ {
 				if wide {
-					blendSL(w.privL[s*n:(s+1)*n], 0, w.mask)
+					blendSL(w.privL[s*n:(s+1)*n], 0, w.lanes.mask)
 				} else {
-					vec.BlendS(w.priv[s*n:(s+1)*n], 0, w.mask)
+					vec.BlendS(w.priv[s*n:(s+1)*n], 0, w.lanes.mask)
 				}
 			}
 		}
+
 		return true
 	}
 }

@@ -24,7 +24,7 @@ import (
 // maker writes a random kernel: variables, arithmetic, nested selections, loops,
 // switches, breaks, continues and returns, with conditions that are uniform or not;
 // functions; shared memory between barriers. Each lane writes its variables to its
-// own place, so that there is one right result.
+// own place, so there is one right result.
 type maker struct {
 	*spirvtest.Builder
 	r       *rand.Rand
@@ -42,7 +42,7 @@ type maker struct {
 	loops   [][2]spirv.ID
 	budget  int
 	inFunc  bool
-	uniform bool // at hand is uniform control flow, so that a barrier is allowed
+	uniform bool // control flow is uniform here, so a barrier is allowed
 }
 
 const (
@@ -69,6 +69,7 @@ func makeKernel(seed uint64) (module []byte, block program.Dim3) {
 	for range m.n(3) {
 		m.function()
 	}
+
 	main := m.Func(m.Void())
 	m.lane = m.Load(m.u, index)
 	m.group = m.Op(spirv.OpCompositeExtract, m.u, m.Load(v3, group), 0)
@@ -79,6 +80,7 @@ func makeKernel(seed uint64) (module []byte, block program.Dim3) {
 		m.finish()
 		m.Return()
 	}
+
 	m.End()
 	m.Compute(main, "main", block.X, block.Y, block.Z)
 	return m.Bytes(), block
@@ -156,19 +158,23 @@ func (m *maker) statement(depth int) bool {
 	if depth == 0 && k > 6 {
 		k = m.n(7)
 	}
+
 	switch k {
 	case 0, 1, 2:
 		m.Store(m.vars[m.n(makerVars)], m.expr(3))
+
 	case 3:
 		m.Store(m.reals[m.n(makerReals)], m.real(3))
 	case 4:
 		p := m.Access(spirv.StorageClassFunction, m.u, m.array, m.Op(spirv.OpBitwiseAnd, m.u, m.expr(1), m.U32(3)))
 		m.Store(p, m.expr(2))
+
 	case 5:
 		if len(m.funcs) > 0 && !m.inFunc {
 			v := m.Call(m.u, m.funcs[m.n(len(m.funcs))], m.expr(2), m.vars[m.n(makerVars)])
 			m.Store(m.vars[m.n(makerVars)], v)
 		}
+
 	case 6:
 		m.exchange()
 	case 7, 8, 9:
@@ -184,6 +190,7 @@ func (m *maker) statement(depth int) bool {
 			}
 			return m.nested(depth, uniform)
 		}, no)
+
 	case 10, 11:
 		m.loop(depth)
 	case 12:
@@ -204,6 +211,7 @@ func (m *maker) statement(depth int) bool {
 			}})
 		}
 		m.Switch(sel, func() bool { return m.nested(depth, uniform) }, cases...)
+
 	case 13:
 		if m.n(2) == 0 {
 			m.If(m.cond(false), func() bool {
@@ -218,6 +226,7 @@ func (m *maker) statement(depth int) bool {
 			m.uniform = false
 		}
 	}
+
 	return true
 }
 
@@ -235,6 +244,7 @@ func (m *maker) loop(depth int) {
 	if !uniform {
 		bound = m.Op(spirv.OpUMod, m.u, m.expr(1), m.U32(6))
 	}
+
 	was := m.uniform
 	m.uniform = false // a break may be divergent
 	m.Loop(func() spirv.ID {
@@ -250,13 +260,14 @@ func (m *maker) loop(depth int) {
 	}, func() {
 		m.Store(c, m.Op(spirv.OpIAdd, m.u, m.Load(m.u, c), m.U32(1)))
 	})
+
 	m.uniform = was
 	if m.n(2) == 0 {
 		m.Store(m.vars[m.n(makerVars)], m.Load(m.u, c))
 	}
 }
 
-// exchange hands a value to another lane, between barriers.
+// exchange passes a value to another lane, between barriers.
 func (m *maker) exchange() {
 	if !m.uniform || m.inFunc {
 		return
@@ -273,81 +284,7 @@ func (m *maker) exchange() {
 	m.Store(m.vars[m.n(makerVars)], v)
 }
 
-func (m *maker) expr(depth int) spirv.ID {
-	if depth == 0 || m.n(4) == 0 {
-		switch k := m.n(6); {
-		case k == 0:
-			return m.U32(uint32(m.n(10)))
-		case k == 1:
-			return m.lane
-		case k == 2:
-			return m.group
-		case k == 3 && m.array != 0 && len(m.vars) == makerVars:
-			p := m.Access(spirv.StorageClassFunction, m.u, m.array, m.Op(spirv.OpBitwiseAnd, m.u, m.Load(m.u, m.vars[0]), m.U32(3)))
-			return m.Load(m.u, p)
-		case len(m.vars) > 0:
-			return m.Load(m.u, m.vars[m.n(len(m.vars))])
-		}
-		return m.lane
-	}
-	a := m.expr(depth - 1)
-	switch m.n(12) {
-	case 0, 1, 2:
-		return m.Op(spirv.OpIAdd, m.u, a, m.expr(depth-1))
-	case 3:
-		return m.Op(spirv.OpISub, m.u, a, m.expr(depth-1))
-	case 4:
-		return m.Op(spirv.OpIMul, m.u, a, m.expr(depth-1))
-	case 5:
-		return m.Op(spirv.OpBitwiseXor, m.u, a, m.expr(depth-1))
-	case 6:
-		return m.Op(spirv.OpShiftLeftLogical, m.u, a, m.U32(uint32(m.n(5))))
-	case 7:
-		return m.Op(spirv.OpUMod, m.u, a, m.U32(uint32(1+m.n(9))))
-	case 8, 9:
-		at := m.Op(spirv.OpUMod, m.u, a, m.U32(makerIn))
-		if m.n(2) == 0 {
-			at = m.Op(spirv.OpIAdd, m.u, m.lane, m.Op(spirv.OpUMod, m.u, m.group, m.U32(4)))
-			at = m.Op(spirv.OpBitwiseAnd, m.u, at, m.U32(makerIn-1))
-		}
-		return m.Load(m.u, m.Access(spirv.StorageClassStorageBuffer, m.u, m.in, m.U32(0), at))
-	case 10:
-		return m.Op(spirv.OpSelect, m.u, m.cond(false), a, m.expr(depth-1))
-	}
-	return m.Op(spirv.OpConvertFToU, m.u, m.Ext(spirv.GLSLFAbs, m.f, m.real(depth-1)))
-}
-
-func (m *maker) real(depth int) spirv.ID {
-	if depth == 0 || len(m.reals) < makerReals {
-		if len(m.reals) > 0 && m.n(2) == 0 {
-			return m.Load(m.f, m.reals[m.n(len(m.reals))])
-		}
-		return m.F32(float32(m.n(16)) / 4)
-	}
-	a, b := m.real(depth-1), m.real(depth-1)
-	switch m.n(5) {
-	case 0:
-		return m.Op(spirv.OpFAdd, m.f, m.Op(spirv.OpFMul, m.f, a, b), m.real(depth-1))
-	case 1:
-		return m.Op(spirv.OpFSub, m.f, a, b)
-	case 2:
-		return m.Ext(spirv.GLSLFMin, m.f, a, b)
-	case 3:
-		return m.Op(spirv.OpConvertUToF, m.f, m.Op(spirv.OpUMod, m.u, m.expr(depth-1), m.U32(100)))
-	}
-	return m.Op(spirv.OpFAdd, m.f, a, b)
-}
-
-func (m *maker) cond(uniform bool) spirv.ID {
-	if uniform {
-		return m.Op(spirv.OpULessThan, m.boolean, m.group, m.U32(uint32(m.n(4))))
-	}
-	ops := []spirv.Opcode{spirv.OpULessThan, spirv.OpIEqual, spirv.OpINotEqual, spirv.OpSGreaterThan}
-	a := m.Op(spirv.OpUMod, m.u, m.expr(2), m.U32(uint32(2+m.n(5))))
-	return m.Op(ops[m.n(len(ops))], m.boolean, a, m.U32(uint32(m.n(4))))
-}
-
-// optimized is what spirv-opt makes of a module: with phis, and without variables
+// optimized is spirv-opt's version of a module: with phis, and without variables
 // and calls.
 func optimized(t *testing.T, module []byte) []byte {
 	dir := t.TempDir()
@@ -360,9 +297,9 @@ func optimized(t *testing.T, module []byte) []byte {
 	return data
 }
 
-// TestRandom compares the engine with the model on random kernels. RANDOM=first:count
-// runs others, and more; OPTIMIZE=1 puts them through spirv-opt (package
-// spirv-tools) before.
+// TestRandom compares the engine with the model on random kernels.
+// RANDOM=first:count runs others, and more; OPTIMIZE=1 passes them through
+// spirv-opt (package spirv-tools) first.
 func TestRandom(t *testing.T) {
 	first, count := 1, 60
 	if s := os.Getenv("RANDOM"); s != "" {
@@ -382,6 +319,7 @@ func compareRandom(t *testing.T, seed uint64) {
 	if os.Getenv("OPTIMIZE") != "" {
 		module = optimized(t, module)
 	}
+
 	p, err := verify.Admit(module, verify.DefaultLimits())
 	require.NoError(t, err, "seed %d", seed)
 	const groups = 4
@@ -390,6 +328,7 @@ func compareRandom(t *testing.T, seed uint64) {
 	for i := 0; i < len(in); i += 4 {
 		in[i] = byte(r.IntN(50))
 	}
+
 	out := make([]byte, 4*makerWords*groups*block.X*block.Y*block.Z)
 	l := &lane.Launch{Grid: program.Dim3{X: groups, Y: 1, Z: 1}, Bindings: [][]byte{in, out}}
 	err = difference(p, lane.Options{}, l)
@@ -399,6 +338,7 @@ func compareRandom(t *testing.T, seed uint64) {
 	if err != nil && strings.Contains(err.Error(), "divergentBarrier") {
 		return // lanes that return early, and others that come to a barrier later
 	}
+
 	require.NoError(t, err, "seed %d", seed)
 	if seed%4 == 0 {
 		err := difference(p, lane.Options{Check: true}, l)

@@ -2,8 +2,8 @@ package lane
 
 import "sort"
 
-// arrange brings the blocks into the order in which they were lowered, leaves out
-// what cannot be reached, and finds loops and dominators.
+// arrange sorts the blocks into the order in which they were lowered, removes
+// unreachable ones, and finds loops and dominators.
 func (f *fn) arrange(order []int32) {
 	reach := make([]bool, len(f.blocks))
 	work := []int32{order[0]}
@@ -18,6 +18,7 @@ func (f *fn) arrange(order []int32) {
 			}
 		}
 	}
+
 	number := make([]int32, len(f.blocks))
 	var blocks []block
 	for _, b := range order {
@@ -26,21 +27,25 @@ func (f *fn) arrange(order []int32) {
 			blocks = append(blocks, f.blocks[b])
 		}
 	}
+
 	for n := range blocks {
 		b := &blocks[n]
 		for k := range b.succs {
 			b.succs[k] = number[b.succs[k]]
 		}
+
 		var keep []int
 		for k, p := range b.preds {
 			if reach[p] {
 				keep = append(keep, k)
 			}
 		}
+
 		preds := make([]int32, len(keep))
 		for k, at := range keep {
 			preds[k] = number[b.preds[at]]
 		}
+
 		lost := len(keep) != len(b.preds)
 		b.preds = preds
 		var phis, rest []val
@@ -62,16 +67,18 @@ func (f *fn) arrange(order []int32) {
 				rest = append(rest, v)
 			}
 		}
+
 		b.phis = len(phis)
 		b.ins = append(phis, rest...)
 	}
+
 	f.blocks = blocks
 	f.findLoops()
 	f.dominators()
 }
 
-// findLoops takes the blocks between the target and the source of a back edge for
-// a loop: in structured order they are.
+// findLoops takes the blocks between the target and the source of a back edge as a
+// loop, which is right in structured order.
 func (f *fn) findLoops() {
 	for n := range f.blocks {
 		b := int32(n)
@@ -85,11 +92,13 @@ func (f *fn) findLoops() {
 			f.loops = append(f.loops, loop{first: b, last: last, parent: -1})
 		}
 	}
+
 	// By first block, so outer loops come before inner ones.
 	sort.SliceStable(f.loops, func(i, j int) bool {
 		a, b := f.loops[i], f.loops[j]
 		return a.first < b.first || a.first == b.first && a.last > b.last
 	})
+
 	for k := range f.loops {
 		l := &f.loops[k]
 		up := f.blocks[l.first].loop
@@ -103,15 +112,16 @@ func (f *fn) findLoops() {
 	}
 }
 
-// within says that block b is in loop k.
+// within reports that block b is in loop k.
 func (f *fn) within(b, k int32) bool { return f.loops[k].first <= b && b <= f.loops[k].last }
 
-// dominators: Cooper, Harvey and Kennedy. The order is one in which all but back
-// edges go forward, so that one more round is enough.
+// dominators uses the algorithm of Cooper, Harvey and Kennedy. In this order all
+// edges but back edges go forward, so one more round is enough.
 func (f *fn) dominators() {
 	for b := range f.blocks {
 		f.blocks[b].idom = -1
 	}
+
 	f.blocks[0].idom = 0
 	for changed := true; changed; {
 		changed = false
@@ -135,6 +145,7 @@ func (f *fn) dominators() {
 					}
 				}
 			}
+
 			f.burn(f.blocks[b].src, 1+steps/8)
 			if d != f.blocks[b].idom {
 				f.blocks[b].idom = d
@@ -144,8 +155,8 @@ func (f *fn) dominators() {
 	}
 }
 
-// clean follows copies, makes phis of one value that value, and folds what has
-// become constant. Rounds are few: a phi that is left does no harm.
+// clean follows copies, replaces phis of one value by that value, and folds new
+// constants. It takes few rounds; a remaining phi is harmless.
 func (f *fn) clean() {
 	changed := true
 	for round := 0; changed && round < 8; round++ {
@@ -169,14 +180,16 @@ func (f *fn) clean() {
 				}
 				changed = changed || f.ins[v].op == iCopy
 			}
+
 			f.sweep(b)
 			b.cond = f.resolve(b.cond)
 		}
 	}
+
 	f.settle()
 }
 
-// settle follows the copies that are left.
+// settle follows the remaining copies.
 func (f *fn) settle() {
 	for n := range f.blocks {
 		b := &f.blocks[n]
@@ -209,7 +222,7 @@ func (f *fn) sweep(b *block) {
 	b.ins, b.phis = keep, phis
 }
 
-// drop leaves out what nothing uses.
+// drop removes unused instructions.
 func (f *fn) drop() {
 	live := make([]bool, len(f.ins))
 	var work []val
@@ -219,6 +232,7 @@ func (f *fn) drop() {
 			work = append(work, v)
 		}
 	}
+
 	for n := range f.blocks {
 		b := &f.blocks[n]
 		mark(b.cond)
@@ -228,6 +242,7 @@ func (f *fn) drop() {
 			}
 		}
 	}
+
 	for len(work) > 0 {
 		v := work[len(work)-1]
 		work = work[:len(work)-1]
@@ -235,6 +250,7 @@ func (f *fn) drop() {
 			mark(a)
 		}
 	}
+
 	for n := range f.blocks {
 		b := &f.blocks[n]
 		for _, v := range b.ins {

@@ -5,8 +5,8 @@ const (
 	stepBytes   = 320      // of one step: its closure and its place in the list
 )
 
-// CodeBytes is about how much memory the kernel itself takes. It may be many times
-// the module: functions are inlined.
+// CodeBytes approximates the kernel's own memory. It may be many times the
+// module's, because functions are inlined.
 func (k *Kernel) CodeBytes() int {
 	steps := len(k.consts)
 	for i := range k.blocks {

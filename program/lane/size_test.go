@@ -94,7 +94,7 @@ func TestLargePrograms(t *testing.T) {
 	}
 }
 
-// TestMuchWork: small modules that make much work are refused before they have.
+// TestMuchWork: small modules that cause much work are refused before they have.
 func TestMuchWork(t *testing.T) {
 	array := func(b *spirvtest.Builder) spirv.ID { return b.Array(b.Uint(32), b.U32(1024), 0) }
 	for name, make := range map[string]func(b *spirvtest.Builder) spirv.ID{
@@ -167,6 +167,7 @@ func TestChainOfPhis(t *testing.T) {
 	for k := range phis {
 		phis[k] = b.ID()
 	}
+
 	for k, p := range phis {
 		next := b.U32(5)
 		if k < n {
@@ -174,6 +175,7 @@ func TestChainOfPhis(t *testing.T) {
 		}
 		b.Do(spirv.OpPhi, u, p, b.U32(5), entry, next, cont)
 	}
+
 	more := b.Op(spirv.OpULessThan, b.Bool(), phis[0], lane)
 	b.LoopMerge(merge, cont)
 	b.BranchIf(more, body, merge)

@@ -13,6 +13,7 @@ func (l *lowerer) read(leaf, blk int32) val {
 	if v, ok := l.defs[key(leaf, blk)]; ok {
 		return l.f.resolve(v)
 	}
+
 	at := blk
 	for b := &l.f.blocks[blk]; b.sealed && len(b.preds) == 1; b = &l.f.blocks[blk] {
 		l.f.burn(l.src, 1)
@@ -23,6 +24,7 @@ func (l *lowerer) read(leaf, blk int32) val {
 			return v
 		}
 	}
+
 	b := &l.f.blocks[blk]
 	var v val
 	switch {
@@ -36,10 +38,12 @@ func (l *lowerer) read(leaf, blk int32) val {
 		l.write(leaf, blk, v)
 		v = l.fillPhi(leaf, v)
 	}
+
 	l.write(leaf, blk, v)
 	if at != blk {
 		l.write(leaf, at, v)
 	}
+
 	return v
 }
 
@@ -61,7 +65,7 @@ func (l *lowerer) fillPhi(leaf int32, phi val) val {
 	return l.f.simplifyPhi(phi)
 }
 
-// simplifyPhi makes a phi of one value that value.
+// simplifyPhi replaces a phi of one value by that value.
 func (f *fn) simplifyPhi(phi val) val {
 	same := val(0)
 	for _, a := range f.ins[phi].args {
@@ -74,9 +78,11 @@ func (f *fn) simplifyPhi(phi val) val {
 		}
 		same = a
 	}
+
 	if same == 0 {
 		same = f.constant(0, f.ins[phi].wide)
 	}
+
 	i := &f.ins[phi]
 	i.op, i.args = iCopy, f.take([]val{same})
 	return same
@@ -90,7 +96,7 @@ func (f *fn) resolve(v val) val {
 	return v
 }
 
-// seal says that all predecessors of a block are known.
+// seal records that all predecessors of a block are known.
 func (l *lowerer) seal(blk int32) {
 	l.f.blocks[blk].sealed = true
 	open := l.incomplete[blk]

@@ -7,7 +7,7 @@ import (
 	"capgpu/program/spirv"
 )
 
-// Cost is about how long a launch takes on one worker.
+// Cost approximates the time of a launch on one worker.
 type Cost struct {
 	group uint64 // ns for each workgroup
 	lane  uint64 // 1/16 ns for each lane of it
@@ -19,7 +19,8 @@ const (
 	stepNanos   = 4  // and an instruction
 )
 
-// Nanos is about how long a launch of so many workgroups of so many lanes takes.
+// Nanos approximates the time of a launch of this many workgroups of this many
+// lanes.
 func (c Cost) Nanos(groups, lanes uint64) uint64 {
 	high, inLanes := bits.Mul64(c.lane, lanes)
 	over, n := bits.Mul64(groups, c.group+inLanes>>4)
@@ -29,15 +30,15 @@ func (c Cost) Nanos(groups, lanes uint64) uint64 {
 	return launchNanos + n
 }
 
-// Steady says whether the time of every launch depends on its grid alone, not on what
-// is in memory or in the arguments (but for what the processor takes longer for
-// numbers that are subnormal, or for memory that is not in its caches), and about how
-// long it is: the code has no loop, nothing that contends with others for a word, and
-// nothing that Go computes in more steps for some numbers than for others. It is of
-// the size that the kernel was compiled for: in another one other code may be left out.
+// Steady reports whether the time of every launch depends only on its grid, not on
+// the contents of memory or the arguments (except for subnormal numbers, and for
+// memory outside the processor's caches), and approximates it. The code then has no
+// loop, no contention for a word, and nothing that Go computes in a varying number
+// of steps. The result is for the size for which the kernel was compiled: in
+// another size other code may be left out.
 func (k *Kernel) Steady() (Cost, bool) { return k.cost, k.steady }
 
-// measure finds out what Steady says.
+// measure computes the result of Steady.
 func (k *Kernel) measure(f *fn) {
 	k.steady = !k.check
 	for n := range k.blocks {
@@ -69,9 +70,9 @@ func (k *Kernel) adds(f *fn, i *ins) {
 	}
 }
 
-// ends counts the end of a block, after which so many come. Where lanes part, their
-// masks are gone over for each way, and those that wait are looked for in the blocks
-// that follow.
+// ends counts the end of a block with this many blocks after it. If lanes diverge,
+// their masks are scanned for each way, and waiting lanes are searched in the
+// blocks that follow.
 func (k *Kernel) ends(x *xblock, following int) {
 	ways := uint64(len(x.edges))
 	k.cost.group += stepNanos
@@ -97,8 +98,8 @@ const (
 	slotPace   = 8  // a word of private memory that is cleared
 )
 
-// pace is how many 1/16 ns an instruction takes for a lane, about, and whether that
-// depends on its numbers.
+// pace approximates the 1/16 ns that an instruction takes for a lane, and reports
+// whether that is independent of its operands.
 func (f *fn) pace(i *ins) (per uint64, steady bool) {
 	if i.op >= glslBase && i.op < iNone {
 		set := spirv.GLSL(i.op - glslBase)
@@ -107,38 +108,46 @@ func (f *fn) pace(i *ins) (per uint64, steady bool) {
 		}
 		return 32, steadyGLSL[set]
 	}
+
 	switch i.op {
 	case iModf, iFrexp:
 		return 112, true
+
 	case iPack4:
 		return 160, true
 	case iUnpack:
 		return 32, true
+
 	case iAtomic, op(spirv.OpFRem), op(spirv.OpFMod):
 		return 64, false
 	case iSubgroup:
 		return 64, true
+
 	case iLoad, iStore:
 		return f.accessPace(i), true
-	case iMulLoads: // of lanes beside each other
+	case iMulLoads: // in neighbouring lanes
 		return 24, true
+
 	case iClearVar:
 		v := f.vars[i.aux]
 		if v.wide {
 			return 2 * slotPace * uint64(v.bytes), true
 		}
 		return slotPace * uint64(v.bytes), true
+
 	case iCopy, iBarrier, iFence, iPhi:
 		return 2, true
 	}
+
 	if i.wide {
 		return 16, true
 	}
+
 	return 8, true
 }
 
-// accessPace is pace for an access. One whose lanes are far apart finds less in the
-// processor's caches, and goes lane by lane.
+// accessPace is pace for an access. An access with lanes that are far apart misses
+// the processor's caches more often, and goes lane by lane.
 func (f *fn) accessPace(i *ins) uint64 {
 	m := &f.mems[i.aux]
 	if m.v.class == classPrivate {

@@ -12,8 +12,8 @@ import (
 	"capgpu/program/library"
 )
 
-// What has a loop, contends for a word or computes transcendental functions is not
-// steady, whatever size it is compiled for.
+// A kernel with a loop, with contention for a word, or with transcendental
+// functions is not steady, for any size.
 func TestSteady(t *testing.T) {
 	const head = `
 layout(local_size_x_id=0,local_size_y_id=1,local_size_z_id=2) in;
@@ -21,6 +21,7 @@ layout(std430,binding=0) buffer A{uint a[];};
 layout(std430,binding=1) buffer B{float b[];};
 shared uint s[64];
 `
+
 	for body, want := range map[string]bool{
 		`void main(){ a[gl_GlobalInvocationID.x] += 3; }`:                                                                  true,
 		`void main(){ uint i=gl_GlobalInvocationID.x; if (i < a.length()) { if (a[i]>7) a[i]=1; else b[i]=sqrt(b[i]); } }`: true,
@@ -46,6 +47,7 @@ shared uint s[64];
 		_, ok := k.Steady()
 		require.False(t, ok, "checked")
 	}
+
 	for _, name := range []string{"spin", "vecadd_f32", "topk_f32", "histogram_u32"} {
 		bundle, _ := library.Bundle(name)
 		k, err := Compile(admit(t, bundle), Options{})
@@ -55,17 +57,19 @@ shared uint s[64];
 	}
 }
 
-// What takes long for its few instructions is not taken for short.
+// A kernel of few but slow instructions is not estimated as short.
 func TestCost(t *testing.T) {
 	const head = `
 layout(local_size_x_id=0,local_size_y_id=1,local_size_z_id=2) in;
 layout(std430,binding=0) buffer A{uint a[];};
 layout(std430,binding=1) buffer B{float b[];};
 `
+
 	var cases strings.Builder
 	for k := range 200 {
 		fmt.Fprintf(&cases, "case %d: p=i*%d; q=i+%d; break; ", 3*k, k+3, k)
 	}
+
 	for name, c := range map[string]struct {
 		body  string
 		least uint64 // half of what a group of 256 lanes takes on a server of 2023
@@ -83,6 +87,7 @@ layout(std430,binding=1) buffer B{float b[];};
 		require.Greater(t, cost.Nanos(1, 256), c.least, name)
 		require.Greater(t, cost.Nanos(10, 256), 10*c.least, name)
 	}
+
 	require.EqualValues(t, math.MaxInt64, Cost{lane: math.MaxUint64}.Nanos(1, 1024))
 	require.EqualValues(t, math.MaxInt64, Cost{lane: 1 << 50}.Nanos(1<<48, 1024))
 	require.EqualValues(t, math.MaxInt64, Cost{group: 1 << 50}.Nanos(1<<48, 1))

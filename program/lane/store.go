@@ -34,22 +34,25 @@ func (o operand) vector(w *Worker) []uint32 {
 	return w.spare
 }
 
-// store is the step of an iStore. Lanes store in ascending order: where several
-// store to one place the last one's value stays.
+// store is the step of an iStore. Lanes store in ascending order: if several store
+// to one place, the last value stays.
 func (e *emitter) store(i *ins) step {
 	m := e.access(i)
 	v := e.operand(i.args[len(i.args)-1])
 	if e.f.mems[i.aux].v.class == classPrivate {
 		return e.storePrivate(m, v)
 	}
+
 	lanes := func(w *Worker) bool { return m.usable(w) && m.storeLanes(w, v) }
 	if e.k.check {
 		return lanes
 	}
+
 	words := m.size == 4 && m.off%4 == 0
 	for k := range m.terms {
 		words = words && m.terms[k].stride%4 == 0
 	}
+
 	switch {
 	case m.fixed:
 		return func(w *Worker) bool {
@@ -65,6 +68,7 @@ func (e *emitter) store(i *ins) step {
 			write(mem, off, m.size, v.at(w, last))
 			return true
 		}
+
 	case words && m.rows:
 		return func(w *Worker) bool {
 			mem := w.mem[m.slot]
@@ -73,16 +77,17 @@ func (e *emitter) store(i *ins) step {
 			}
 			a, ok := m.rowsAt(w, mem)
 			switch {
-			case ok && w.full && vec.StoreAffine32(mem, a, v.vector(w)):
+			case ok && w.lanes.full && vec.StoreAffine32(mem, a, v.vector(w)):
 				return true
-			case ok && !w.full && vec.StoreAffineMask(mem, a, w.mask, v.vector(w)):
+			case ok && !w.lanes.full && vec.StoreAffineMask(mem, a, w.lanes.mask, v.vector(w)):
 				return true
 			}
-			if a, lo, hi, ok := m.part(w); ok && vec.StoreAffineMask(mem, a, w.mask[lo:hi], v.vector(w)[lo:hi]) {
+			if a, lo, hi, ok := m.part(w); ok && vec.StoreAffineMask(mem, a, w.lanes.mask[lo:hi], v.vector(w)[lo:hi]) {
 				return true
 			}
 			return lanes(w)
 		}
+
 	case m.rows && m.size < 4:
 		store := vec.StoreAffine8
 		if m.size == 2 {
@@ -91,11 +96,12 @@ func (e *emitter) store(i *ins) step {
 		return func(w *Worker) bool {
 			mem := w.mem[m.slot]
 			a, ok := m.rowsAt(w, mem)
-			if ok && w.full && uint64(w.aligned[m.slot])&(m.size-1) == 0 && store(mem, a, v.vector(w)) {
+			if ok && w.lanes.full && uint64(w.aligned[m.slot])&(m.size-1) == 0 && store(mem, a, v.vector(w)) {
 				return true
 			}
 			return lanes(w)
 		}
+
 	case words && m.vector >= 0:
 		t := &m.terms[m.vector]
 		stride, bound, reg := t.stride/4, t.bound, t.reg[0]
@@ -111,6 +117,7 @@ func (e *emitter) store(i *ins) step {
 			return m.scatter(w, mem[at/4:], w.r[reg], v.vector(w), stride, bound) || lanes(w)
 		}
 	}
+
 	return lanes
 }
 
@@ -120,7 +127,8 @@ func (m *xmem) storeLanes(w *Worker, v operand) bool {
 	if !m.outOfRange(w) {
 		return false
 	}
-	for lane, on := range w.mask {
+
+	for lane, on := range w.lanes.mask {
 		if on == 0 {
 			continue
 		}
@@ -131,6 +139,7 @@ func (m *xmem) storeLanes(w *Worker, v operand) bool {
 		}
 		write(mem, off, m.size, x)
 	}
+
 	return true
 }
 
@@ -145,24 +154,27 @@ func (m *xmem) scatter(w *Worker, mem, idx, src []uint32, stride, bound uint64) 
 	default:
 		limit = (uint64(len(mem))-1)/stride + 1
 	}
+
 	limit = min(limit, bound)
-	mask := w.mask
+	mask := w.lanes.mask
 	for i, on := range mask {
 		if on != 0 && uint64(idx[i]) >= limit {
 			return false
 		}
 	}
+
 	for i, on := range mask {
 		if on != 0 {
 			mem[uint64(idx[i])*stride] = src[i]
 		}
 	}
+
 	return true
 }
 
 func lastActive(w *Worker) int {
-	for lane := len(w.mask) - 1; lane > 0; lane-- {
-		if w.mask[lane] != 0 {
+	for lane := len(w.lanes.mask) - 1; lane > 0; lane-- {
+		if w.lanes.mask[lane] != 0 {
 			return lane
 		}
 	}

@@ -7,7 +7,7 @@ import (
 )
 
 // subgroup is the step of an iSubgroup: a subgroup is a run of consecutive lanes,
-// and of those only the active ones take part.
+// and only its active lanes take part.
 func (e *emitter) subgroup(i *ins, d int32) step {
 	o, operation := spirv.Opcode(i.imm&0xFFFF), uint32(i.imm>>16)
 	var a, b operand
@@ -17,6 +17,7 @@ func (e *emitter) subgroup(i *ins, d int32) step {
 	if len(i.args) > 1 {
 		b = e.operand(i.args[1])
 	}
+
 	wide := i.wide
 	put := func(w *Worker, lane int, v uint64) {
 		if wide {
@@ -25,16 +26,18 @@ func (e *emitter) subgroup(i *ins, d int32) step {
 			w.r[d][lane] = uint32(v)
 		}
 	}
+
 	return func(w *Worker) bool {
 		for lo := 0; lo < w.k.lanes; lo += w.k.subs {
 			hi := min(lo+w.k.subs, w.k.lanes)
 			first := -1
 			for lane := lo; lane < hi; lane++ {
-				if w.mask[lane] != 0 {
+				if w.lanes.mask[lane] != 0 {
 					first = lane
 					break
 				}
 			}
+
 			if first < 0 {
 				continue
 			}
@@ -42,9 +45,10 @@ func (e *emitter) subgroup(i *ins, d int32) step {
 				scan(w, o, spirv.GroupOperation(operation), a, lo, hi, wide, put)
 				continue
 			}
+
 			all := vote(w, o, operation, a, lo, hi, first)
 			for lane := lo; lane < hi; lane++ {
-				if w.mask[lane] == 0 {
+				if w.lanes.mask[lane] == 0 {
 					continue
 				}
 				v := all
@@ -62,7 +66,7 @@ func (e *emitter) subgroup(i *ins, d int32) step {
 	}
 }
 
-// vote is what is the same for all lanes of a subgroup.
+// vote is an operation with the same result for all lanes of a subgroup.
 func vote(w *Worker, o spirv.Opcode, word uint32, a operand, lo, hi, first int) uint64 {
 	switch o {
 	case spirv.OpGroupNonUniformBroadcastFirst:
@@ -71,9 +75,10 @@ func vote(w *Worker, o spirv.Opcode, word uint32, a operand, lo, hi, first int) 
 	default:
 		return 0
 	}
+
 	all, some, equal, ballot := true, false, true, uint64(0)
 	for lane := lo; lane < hi; lane++ {
-		if w.mask[lane] == 0 {
+		if w.lanes.mask[lane] == 0 {
 			continue
 		}
 		v := a.at(w, lane)
@@ -84,6 +89,7 @@ func vote(w *Worker, o spirv.Opcode, word uint32, a operand, lo, hi, first int) 
 			ballot |= 1 << (lane - lo)
 		}
 	}
+
 	switch o {
 	case spirv.OpGroupNonUniformAll:
 		return uint64(boolean(all))
@@ -92,11 +98,12 @@ func vote(w *Worker, o spirv.Opcode, word uint32, a operand, lo, hi, first int) 
 	case spirv.OpGroupNonUniformAllEqual:
 		return uint64(boolean(equal))
 	}
+
 	return ballot >> (32 * word) & (1<<32 - 1)
 }
 
-// shuffled is the value of another lane; a lane that is not there, or not active,
-// gives 0, but a lane keeps its own where a shuffle up or down leaves the subgroup.
+// shuffled is the value of another lane; a missing or inactive lane gives 0, but a
+// lane keeps its own value if a shuffle up or down leaves the subgroup.
 func shuffled(w *Worker, o spirv.Opcode, a operand, n uint32, lane, lo, hi int) uint64 {
 	self := uint32(lane - lo)
 	from := n
@@ -114,9 +121,11 @@ func shuffled(w *Worker, o spirv.Opcode, a operand, n uint32, lane, lo, hi int) 
 		}
 		from = self + n
 	}
-	if uint64(from) >= uint64(hi-lo) || w.mask[lo+int(from)] == 0 {
+
+	if uint64(from) >= uint64(hi-lo) || w.lanes.mask[lo+int(from)] == 0 {
 		return 0
 	}
+
 	return a.at(w, lo+int(from))
 }
 
@@ -124,7 +133,7 @@ func shuffled(w *Worker, o spirv.Opcode, a operand, n uint32, lane, lo, hi int) 
 func scan(w *Worker, o spirv.Opcode, operation spirv.GroupOperation, a operand, lo, hi int, wide bool, put func(*Worker, int, uint64)) {
 	acc := identity(o, wide)
 	for lane := lo; lane < hi; lane++ {
-		if w.mask[lane] == 0 {
+		if w.lanes.mask[lane] == 0 {
 			continue
 		}
 		before := acc
@@ -136,11 +145,13 @@ func scan(w *Worker, o spirv.Opcode, operation spirv.GroupOperation, a operand, 
 			put(w, lane, before)
 		}
 	}
+
 	if operation != spirv.GroupOperationReduce {
 		return
 	}
+
 	for lane := lo; lane < hi; lane++ {
-		if w.mask[lane] != 0 {
+		if w.lanes.mask[lane] != 0 {
 			put(w, lane, acc)
 		}
 	}
@@ -153,11 +164,12 @@ func identity(o spirv.Opcode, wide bool) uint64 {
 		}
 		return uint64(narrow)
 	}
+
 	switch o {
 	case spirv.OpGroupNonUniformIMul:
 		return 1
 	case spirv.OpGroupNonUniformFMul:
-		return pick(bits32(1), bits64(1))
+		return pick(math.Float32bits(1), math.Float64bits(1))
 	case spirv.OpGroupNonUniformSMin:
 		return pick(math.MaxInt32, math.MaxInt64)
 	case spirv.OpGroupNonUniformSMax:
@@ -165,10 +177,11 @@ func identity(o spirv.Opcode, wide bool) uint64 {
 	case spirv.OpGroupNonUniformUMin, spirv.OpGroupNonUniformBitwiseAnd, spirv.OpGroupNonUniformLogicalAnd:
 		return pick(math.MaxUint32, math.MaxUint64)
 	case spirv.OpGroupNonUniformFMin:
-		return pick(bits32(float32(math.Inf(1))), bits64(math.Inf(1)))
+		return pick(math.Float32bits(float32(math.Inf(1))), math.Float64bits(math.Inf(1)))
 	case spirv.OpGroupNonUniformFMax:
-		return pick(bits32(float32(math.Inf(-1))), bits64(math.Inf(-1)))
+		return pick(math.Float32bits(float32(math.Inf(-1))), math.Float64bits(math.Inf(-1)))
 	}
+
 	return 0
 }
 
@@ -176,18 +189,22 @@ func merge(o spirv.Opcode, x, y uint64, wide bool) uint64 {
 	switch o {
 	case spirv.OpGroupNonUniformIAdd:
 		return x + y
+
 	case spirv.OpGroupNonUniformIMul:
 		return x * y
 	case spirv.OpGroupNonUniformUMin:
 		return min(x, y)
+
 	case spirv.OpGroupNonUniformUMax:
 		return max(x, y)
 	case spirv.OpGroupNonUniformBitwiseAnd, spirv.OpGroupNonUniformLogicalAnd:
 		return x & y
+
 	case spirv.OpGroupNonUniformBitwiseOr, spirv.OpGroupNonUniformLogicalOr:
 		return x | y
 	case spirv.OpGroupNonUniformBitwiseXor, spirv.OpGroupNonUniformLogicalXor:
 		return x ^ y
+
 	case spirv.OpGroupNonUniformSMin, spirv.OpGroupNonUniformSMax:
 		less := int64(x) < int64(y)
 		if !wide {
@@ -198,11 +215,13 @@ func merge(o spirv.Opcode, x, y uint64, wide bool) uint64 {
 		}
 		return y
 	}
+
 	if wide {
-		return bits64(mergeFloat(o, math.Float64frombits(x), math.Float64frombits(y)))
+		return math.Float64bits(mergeFloat(o, math.Float64frombits(x), math.Float64frombits(y)))
 	}
+
 	a, b := math.Float32frombits(uint32(x)), math.Float32frombits(uint32(y))
-	return uint64(bits32(mergeFloat(o, a, b)))
+	return uint64(math.Float32bits(mergeFloat(o, a, b)))
 }
 
 // mergeFloat prefers numbers to NaNs, as the minimum of a subgroup should.

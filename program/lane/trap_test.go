@@ -36,6 +36,7 @@ func TestTraps(t *testing.T) {
 	for i := range up {
 		up[i] = uint32(i)
 	}
+
 	for name, c := range map[string]struct {
 		body string
 		want outcome.Trap
@@ -70,7 +71,7 @@ func TestMisaligned(t *testing.T) {
 	require.Equal(t, outcome.Trap{Kind: outcome.Misaligned, Binding: 1}, r.Trap)
 }
 
-// TestReturnedLanes: lanes that have returned do not hold up a barrier.
+// TestReturnedLanes: a barrier does not wait for lanes that have returned.
 func TestReturnedLanes(t *testing.T) {
 	a := make([]byte, 256)
 	r := one(t, "if(i>=40) return; s[i/8]=i; barrier(); a[i]=s[i/8];", 1, a, nil, Options{})
@@ -106,13 +107,13 @@ func TestStop(t *testing.T) {
 		require.Equal(t, Result{Stopped: true}, r, name)
 		t.Logf("%s: stopped after %v", name, took)
 		require.Less(t, took, before+time.Second, name)
-		// The worker is as good as new.
+		// The worker still works.
 		require.Equal(t, Result{Stopped: true}, w.Run(l, 0, 1, &stop), name)
 	}
 }
 
-// TestMemoryGone: memory that ends under a program panics out of Run, and the
-// worker still works.
+// TestMemoryGone: if memory ends under a program, Run panics, and the worker still
+// works.
 func TestMemoryGone(t *testing.T) {
 	p := describe(t, glsl(t, "layout(local_size_x=64) in;\nlayout(std430,binding=0) buffer A{uint a[];};\nvoid main(){ uint i=gl_GlobalInvocationID.x;\nif((i&1)==0) a[i]+=1u; else a[i]+=2u; }"))
 	k, err := Compile(p, Options{})
@@ -120,14 +121,17 @@ func TestMemoryGone(t *testing.T) {
 	fd, err := unix.MemfdCreate("gone", 0)
 	require.NoError(t, err)
 	defer unix.Close(fd)
+
 	require.NoError(t, unix.Ftruncate(fd, 8192))
 	mem, err := unix.Mmap(fd, 0, 8192, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	require.NoError(t, err)
 	defer func() { _ = unix.Munmap(mem) }()
+
 	require.NoError(t, unix.Ftruncate(fd, 4096))
 	w := k.NewWorker()
 	l := &Launch{Grid: program.Dim3{X: 32, Y: 1, Z: 1}, Bindings: [][]byte{mem}}
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+
 	require.Panics(t, func() { w.Run(l, 0, 32, nil) })
 	require.Equal(t, uint32(16), w.Workgroup())
 	good := make([]byte, 4*64)
@@ -152,12 +156,14 @@ layout(std430,binding=0) buffer A{uint a[];};
 shared uint s[N];
 const uint M = N*3u+(B?1u:0u);
 void main(){ uint i=gl_LocalInvocationIndex; s[i%N]=i; barrier(); if (i==0u) { a[0]=gl_WorkGroupSize.x; a[1]=gl_WorkGroupSize.y; a[2]=s.length(); a[3]=M; a[4]=s[N-1u]; } }`))
+
 	a := make([]byte, 20)
 	run := func(o Options) Result {
 		k, err := Compile(p, o)
 		require.NoError(t, err)
 		return k.NewWorker().Run(&Launch{Grid: program.Dim3{X: 1, Y: 1, Z: 1}, Bindings: [][]byte{a}}, 0, 1, nil)
 	}
+
 	require.Equal(t, Result{}, run(Options{Block: program.Dim3{X: 5, Y: 3, Z: 1}, SharedBytes: 32}))
 	require.Equal(t, []uint32{5, 3, 8, 24, 7}, asWords(a))
 	for _, o := range []Options{
@@ -171,7 +177,8 @@ void main(){ uint i=gl_LocalInvocationIndex; s[i%N]=i; barrier(); if (i==0u) { a
 	}
 }
 
-// TestTooMuch: what would need more than a worker may have is refused.
+// TestTooMuch: a program that would need more memory than a worker may have is
+// refused.
 func TestTooMuch(t *testing.T) {
 	p := describe(t, glsl(t, "layout(local_size_x=1024) in;\nlayout(std430,binding=0) buffer A{uint a[];};\nvoid main(){ uint i=gl_LocalInvocationIndex; uint x[5000]; x[a[0]]=i; a[i]=x[a[1]]; }"))
 	_, err := Compile(p, Options{})

@@ -18,7 +18,7 @@ const (
 	typePointer
 )
 
-// tinfo is what lowering has to know of a type.
+// tinfo is the information about a type that lowering needs.
 type tinfo struct {
 	kind    typeKind
 	width   int // bits of a scalar
@@ -33,8 +33,8 @@ type tinfo struct {
 	id      spirv.ID
 	// layout without decorations, as shared memory has it
 	size, align uint32
-	// offs are the offsets of a structure's members: decorated, in leaves, and as
-	// shared memory has them
+	// offs are the offsets of a structure's members: decorated, in leaves, and in
+	// shared memory
 	offs [3][]uint32
 }
 
@@ -45,6 +45,7 @@ func (l *lowerer) typ(id spirv.ID) *tinfo {
 	if t := l.types[id]; t != nil {
 		return t
 	}
+
 	d := l.m.Def(id)
 	if d == nil {
 		fail(nil, "SPV-2901", "%%%d is not a type", id)
@@ -52,18 +53,22 @@ func (l *lowerer) typ(id spirv.ID) *tinfo {
 	if l.depth++; l.depth > 64 {
 		fail(d, "SPV-2901", "types are nested too deeply")
 	}
+
 	t := &tinfo{id: id, leaves: 1}
 	switch d.Op {
 	case spirv.OpTypeVoid:
 		t.leaves = 0
+
 	case spirv.OpTypeBool:
 		t.kind, t.width = typeBool, 32
 	case spirv.OpTypeInt:
 		t.kind, t.width, t.signed = typeInt, int(d.Args[0]), d.Args[1] != 0
+
 	case spirv.OpTypeFloat:
 		t.kind, t.width = typeFloat, int(d.Args[0])
 	case spirv.OpTypeVector:
 		t.kind, t.elemID, t.n = typeVector, d.Arg(0), int(d.Args[1])
+
 	case spirv.OpTypeArray:
 		t.kind, t.elemID = typeArray, d.Arg(0)
 		n, ok := l.constantBits(d.Arg(1))
@@ -71,6 +76,7 @@ func (l *lowerer) typ(id spirv.ID) *tinfo {
 			fail(d, "SPV-2901", "an array's length is not a constant, or too large")
 		}
 		t.n = int(n)
+
 	case spirv.OpTypeRuntimeArray:
 		t.kind, t.elemID = typeRuntime, d.Arg(0)
 	case spirv.OpTypeStruct:
@@ -85,11 +91,13 @@ func (l *lowerer) typ(id spirv.ID) *tinfo {
 			t.align = max(t.align, m.align)
 		}
 		t.size = (t.size + t.align - 1) / t.align * t.align
+
 	case spirv.OpTypePointer:
 		t.kind, t.elemID, t.storage = typePointer, d.Arg(1), spirv.StorageClass(d.Args[0])
 	default:
 		fail(d, "SPV-2901", "the lane engine has no such type")
 	}
+
 	switch t.kind {
 	case typeInt, typeFloat, typeBool:
 		switch t.width {
@@ -100,6 +108,7 @@ func (l *lowerer) typ(id spirv.ID) *tinfo {
 		t.wide = t.width == 64
 		t.size = uint32(t.width / 8)
 		t.align = t.size
+
 	case typeVector, typeArray, typeRuntime:
 		t.elem = l.typ(t.elemID)
 		t.wide = t.elem.wide
@@ -110,11 +119,13 @@ func (l *lowerer) typ(id spirv.ID) *tinfo {
 		}
 		t.size = stride * uint32(t.n)
 		t.leaves = t.elem.leaves * t.n
+
 	case typeVoid:
 		t.align = 1
 	case typePointer:
 		t.leaves, t.align, t.size = 0, 8, 8
 	}
+
 	t.align = max(t.align, 1)
 	l.depth--
 	l.types[id] = t
@@ -154,7 +165,7 @@ func (l *lowerer) partLeaf(t *tinfo, i int) int {
 	return int(l.memberOff(classPrivate, t, i))
 }
 
-// layout says how the parts of a type lie in memory of some class.
+// memberOff is the offset of a part of a type in memory of some class.
 func (l *lowerer) memberOff(c class, t *tinfo, i int) uint32 {
 	known := &t.offs[0]
 	switch c {

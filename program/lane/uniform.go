@@ -1,16 +1,18 @@
 package lane
 
-// Which values are the same on all lanes. A value is called uniform when all
-// lanes that run its instruction together get the same; it is then computed once.
-// Lanes that leave a loop in different iterations take different values out of it,
-// so a value from such a loop is not uniform outside (see keepValues).
+// Uniformity. A value is uniform if all lanes that run its instruction together get
+// the same value; it is then computed once. Lanes that leave a loop in different
+// iterations take different values out of it, so a value from such a loop is not
+// uniform outside (see keepValues).
 
-// uniformity marks what may vary. It starts from nothing and adds until it holds.
+// uniformity marks values that may vary. It starts with none and adds until nothing
+// changes.
 func (f *fn) uniformity() {
 	u := &uniformity{
 		f: f, joins: make([]bool, len(f.blocks)),
 		labels: make([]label, len(f.blocks)), users: make([][]val, len(f.ins)),
 	}
+
 	for n := range f.blocks {
 		for _, v := range f.blocks[n].ins {
 			for _, a := range f.ins[v].args {
@@ -18,6 +20,7 @@ func (f *fn) uniformity() {
 			}
 		}
 	}
+
 	divergent := make([]bool, len(f.blocks)) // ends in a branch on which lanes may differ
 	for changed := true; changed; {
 		changed = false
@@ -39,7 +42,7 @@ func (f *fn) uniformity() {
 	}
 }
 
-// uniformity is what the search keeps.
+// uniformity is the state of the search.
 type uniformity struct {
 	f      *fn
 	joins  []bool // lanes may come together here from different ways
@@ -48,10 +51,10 @@ type uniformity struct {
 	users  [][]val
 }
 
-// label is that of a block in the spread with the number stamp.
+// label is the label of a block in the spread with the number stamp.
 type label struct{ label, stamp int32 }
 
-// mark marks a value, and of those made of it the ones that vary for that.
+// mark marks a value, and the values derived from it that vary because of it.
 func (u *uniformity) mark(v val) {
 	f := u.f
 	f.ins[v].vary = true
@@ -72,21 +75,24 @@ func (f *fn) varies(i *ins, join bool) bool {
 	switch i.op {
 	case iConst, iPush, iArrLen, iStore, iBarrier, iFence, iCheckZero, iClearVar:
 		return false
+
 	case iInput:
 		return i.imm >= inUniforms
 	case iAtomic, iSubgroup, iKeep, iSplat:
 		return true
+
 	case iLoad:
 		if f.mems[i.aux].v.class == classPrivate {
 			return true
 		}
+
 	case iPhi:
 		if join {
 			// Different ways with one value are no difference, but clean has
-			// made such phis that value.
+			// already replaced such phis by the value.
 			return true
 		}
-		// Each operand is used on its edge, inside the loops it comes from.
+		// Each operand is used on its edge, inside the loops of its origin.
 		for k, a := range i.args {
 			if f.variesAt(a, f.blocks[i.blk].preds[k]) {
 				return true
@@ -94,15 +100,17 @@ func (f *fn) varies(i *ins, join bool) bool {
 		}
 		return false
 	}
+
 	for _, a := range i.args {
 		if f.variesAt(a, i.blk) {
 			return true
 		}
 	}
+
 	return false
 }
 
-// variesAt says whether v may vary when used in block b.
+// variesAt reports whether v may vary when used in block b.
 func (f *fn) variesAt(v val, b int32) bool {
 	i := &f.ins[v]
 	if i.op == iInput {
@@ -115,9 +123,9 @@ func (f *fn) variesAt(v val, b int32) bool {
 	return i.vary || f.leaves(i.blk, b)
 }
 
-// keepValues lets values be used outside of loops that lanes leave one after the
-// other: what varies is written on active lanes only, so that lanes keep what they
-// left with, and of what is uniform each lane keeps its own copy.
+// keepValues makes values usable outside of loops that lanes leave one after the
+// other. A varying value is written on active lanes only, so that lanes keep the
+// value with which they left. For a uniform value each lane keeps its own copy.
 func (f *fn) keepValues() {
 	kept := make(map[val]val)
 	use := func(v val, b int32) val {
@@ -136,6 +144,7 @@ func (f *fn) keepValues() {
 		}
 		return k
 	}
+
 	for n := range f.blocks {
 		b := &f.blocks[n]
 		for _, v := range b.ins {
@@ -153,9 +162,11 @@ func (f *fn) keepValues() {
 			b.cond = use(b.cond, int32(n))
 		}
 	}
+
 	if len(kept) == 0 {
 		return
 	}
+
 	for n := range f.blocks {
 		b := &f.blocks[n]
 		list := append([]val(nil), b.ins[:b.phis]...)
@@ -171,8 +182,8 @@ func (f *fn) keepValues() {
 	}
 }
 
-// leaves says that on the way from block a to block b a loop is left that lanes
-// may leave in different iterations.
+// leaves reports that the way from block a to block b leaves a loop that lanes may
+// leave in different iterations.
 func (f *fn) leaves(a, b int32) bool {
 	for k := f.blocks[a].loop; k >= 0; k = f.loops[k].parent {
 		if f.loops[k].divergent && !f.within(b, k) {
@@ -182,10 +193,10 @@ func (f *fn) leaves(a, b int32) bool {
 	return false
 }
 
-// spread finds where lanes that part at block b may come together again: each way
-// out of b has its own label, which is carried along forward edges; a block that
-// two labels reach is a join and has its own. Loops that are left on one way and
-// not on another become divergent, and part their lanes themselves.
+// spread finds where lanes that diverge at block b may converge again. Each way out
+// of b has its own label, which is carried along forward edges; a block that two
+// labels reach is a join and has its own. Loops that are left on one way and not on
+// another become divergent, and diverge their lanes themselves.
 func (u *uniformity) spread(b int32, ways []int32, inner int32) {
 	f := u.f
 	end := int32(len(f.blocks))
@@ -202,6 +213,7 @@ func (u *uniformity) spread(b int32, ways []int32, inner int32) {
 		}
 		last = max(last, to)
 	}
+
 	type exit struct{ loop, label, to int32 }
 	var exits []exit // and back edges, with to -1
 	edge := func(from, to, way int32) {
@@ -216,6 +228,7 @@ func (u *uniformity) spread(b int32, ways []int32, inner int32) {
 			give(to, way)
 		}
 	}
+
 	for _, to := range ways {
 		// For the lanes that leave a loop, b is its last block.
 		from := b
@@ -230,14 +243,15 @@ func (u *uniformity) spread(b int32, ways []int32, inner int32) {
 			give(to, to)
 		}
 	}
+
 	for n := b + 1; n < end && n <= last; n++ {
 		f.burn(nil, 1)
 		if u.labels[n].stamp != stamp {
 			continue
 		}
 		if n == last {
-			// All that still go on are here: had some left a loop around it, or
-			// stayed in one, they would be in a later block.
+			// All running lanes are here: had some left a loop around it, or stayed
+			// in one, they would be in a later block.
 			break
 		}
 		way := u.labels[n].label
@@ -245,6 +259,7 @@ func (u *uniformity) spread(b int32, ways []int32, inner int32) {
 			edge(n, to, way)
 		}
 	}
+
 	// A way that ends in a return takes its lanes out of all loops, but nothing
 	// comes after it.
 	for k := inner; k >= 0; k = f.loops[k].parent {
@@ -260,9 +275,11 @@ func (u *uniformity) spread(b int32, ways []int32, inner int32) {
 			}
 			way, some = e.label, true
 		}
+
 		if !mixed || l.divergent {
 			continue
 		}
+
 		l.divergent = true
 		for n := l.first; n <= l.last; n++ {
 			for _, to := range f.blocks[n].succs {
@@ -272,6 +289,7 @@ func (u *uniformity) spread(b int32, ways []int32, inner int32) {
 				}
 			}
 		}
+
 		u.spread(l.last, out, l.parent)
 		break
 	}

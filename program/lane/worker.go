@@ -17,7 +17,7 @@ type Launch struct {
 	Inline   []byte
 }
 
-// Result is how a worker's share of a launch ended.
+// Result is the result of a worker's share of a launch.
 type Result struct {
 	Stopped bool
 	Trap    outcome.Trap // of the kind NoTrap if there was none
@@ -35,31 +35,35 @@ type Worker struct {
 	r  [][]uint32
 	q  [][]uint64
 
-	spare  []uint32 // for results that nobody wants, and addresses
+	spare  []uint32 // for unused results, and addresses
 	spareL []uint64
 	priv   []uint32 // slot by slot, one word per lane
 	privL  []uint64
 
-	// The lanes that run have all bits set in mask; full says that it has all.
-	// Lanes that wait for the others in a later block are in waiting, by block;
-	// pending counts those blocks, and low is the first.
-	mask    []uint32
-	full    bool
-	pending int
-	low     int32
-	waiting [][]uint32
-	free    [][]uint32
+	// Which lanes run, and which wait.
+	lanes struct {
+		mask    []uint32 // running lanes have all bits set
+		full    bool     // all lanes run
+		pending int      // number of blocks with waiting lanes
+		low     int32    // the first of those blocks
+		waiting [][]uint32
+		free    [][]uint32
+	}
 
 	mem     [slotCount][]byte
-	words   [slotCount][]uint32 // the same, where it begins at a multiple of 4
-	aligned [slotCount]uint32   // the low bits of where it begins
+	words   [slotCount][]uint32 // the same, if it begins at a multiple of 4
+	aligned [slotCount]uint32   // the low bits of its address
 	launch  *Launch
 	stop    *atomic.Uint32
-	group   uint64
-	xyz     [3]uint32
 	result  Result
-	x, y, z []uint32 // LocalInvocationId
 	checker *checker
+
+	// The current workgroup, and the lanes' places in it.
+	at struct {
+		group   uint64
+		xyz     [3]uint32
+		x, y, z []uint32 // LocalInvocationId
+	}
 }
 
 // setRegs makes the registers: n scalars and vectors of 32 bits, and of 64.
@@ -77,6 +81,7 @@ func (w *Worker) setRegs(s, v, sl, vl, lanes int) {
 			w.r[i] = back[at : at+lanes : at+lanes]
 		}
 	}
+
 	for i := range w.q {
 		w.q[i] = w.sq[i : i+1 : i+1]
 		if i >= sl && i <= sl+vl {
@@ -84,11 +89,12 @@ func (w *Worker) setRegs(s, v, sl, vl, lanes int) {
 			w.q[i] = backL[at : at+lanes : at+lanes]
 		}
 	}
+
 	w.spare = make([]uint32, lanes)
 	w.spareL = make([]uint64, lanes)
 }
 
-// MemoryBytes is what one worker holds.
+// MemoryBytes is the memory of one worker.
 func (k *Kernel) MemoryBytes() int {
 	words := (int(k.count[bankV])+3+k.masks+k.priv[0]+8)*k.lanes + int(k.count[bankS])*7
 	longs := (int(k.count[bankVL])+2+k.priv[1])*k.lanes + int(k.count[bankSL])*4
@@ -110,16 +116,18 @@ func (k *Kernel) NewWorker() *Worker {
 			w.s[c.reg] = uint32(c.bits)
 		}
 	}
+
 	w.priv = make([]uint32, k.priv[0]*k.lanes)
 	w.privL = make([]uint64, k.priv[1]*k.lanes)
-	w.waiting = make([][]uint32, len(k.blocks))
+	w.lanes.waiting = make([][]uint32, len(k.blocks))
 	masks := make([]uint32, k.masks*k.lanes)
 	for i := range k.masks {
-		w.free = append(w.free, masks[i*k.lanes:(i+1)*k.lanes:(i+1)*k.lanes])
+		w.lanes.free = append(w.lanes.free, masks[i*k.lanes:(i+1)*k.lanes:(i+1)*k.lanes])
 	}
-	w.mask = w.takeMask()
+
+	w.lanes.mask = w.takeMask()
 	lanes := make([]uint32, 3*k.lanes)
-	w.x, w.y, w.z = lanes[:k.lanes], lanes[k.lanes:2*k.lanes], lanes[2*k.lanes:]
+	w.at.x, w.at.y, w.at.z = lanes[:k.lanes], lanes[k.lanes:2*k.lanes], lanes[2*k.lanes:]
 	w.setLanes()
 	shared := make([]uint64, (k.shared+7)/8)
 	w.mem[slotShared] = bytesOf(shared)[:k.shared]
@@ -129,6 +137,7 @@ func (k *Kernel) NewWorker() *Worker {
 	if k.check {
 		w.checker = newChecker(k)
 	}
+
 	return w
 }
 
@@ -141,11 +150,12 @@ func (w *Worker) setLanes() {
 		}
 		return w.r[k.inputs[n]]
 	}
+
 	for i := range k.lanes {
 		x := uint32(i) % k.block.X
 		y := uint32(i) / k.block.X % k.block.Y
 		z := uint32(i) / k.block.X / k.block.Y
-		w.x[i], w.y[i], w.z[i] = x, y, z
+		w.at.x[i], w.at.y[i], w.at.z[i] = x, y, z
 		in(inLaneX)[i], in(inLaneY)[i], in(inLaneZ)[i] = x, y, z
 		in(inLane)[i] = uint32(i)
 		l := uint(i % k.subs)
@@ -160,19 +170,19 @@ func (w *Worker) setLanes() {
 }
 
 func (w *Worker) takeMask() []uint32 {
-	m := w.free[len(w.free)-1]
-	w.free = w.free[:len(w.free)-1]
+	m := w.lanes.free[len(w.lanes.free)-1]
+	w.lanes.free = w.lanes.free[:len(w.lanes.free)-1]
 	return m
 }
 
-func (w *Worker) giveMask(m []uint32) { w.free = append(w.free, m) }
+func (w *Worker) giveMask(m []uint32) { w.lanes.free = append(w.lanes.free, m) }
 
-// Workgroup is the linear number of the workgroup that runs, or ran last: for the
-// trap of a fault of client memory, which panics out of Run.
-func (w *Worker) Workgroup() uint32 { return uint32(w.group) }
+// Workgroup is the linear number of the current workgroup, or of the last one. It
+// is for the trap of a fault of client memory, which panics out of Run.
+func (w *Worker) Workgroup() uint32 { return uint32(w.at.group) }
 
-// Run runs the workgroups from to to-1 of a launch, in this order, until one traps
-// or stop is not 0, which it notices within a millisecond.
+// Run runs workgroups from to to-1 of a launch, in this order, until one traps or
+// stop is not 0. It notices stop within a millisecond.
 func (w *Worker) Run(l *Launch, from, to uint64, stop *atomic.Uint32) Result {
 	w.launch, w.stop, w.result = l, stop, Result{}
 	for b := range program.MaxBindings {
@@ -185,6 +195,7 @@ func (w *Worker) Run(l *Launch, from, to uint64, stop *atomic.Uint32) Result {
 			}
 		}
 	}
+
 	clear(w.mem[slotInline])
 	copy(w.mem[slotInline], l.Inline)
 	if w.checker != nil {
@@ -192,42 +203,49 @@ func (w *Worker) Run(l *Launch, from, to uint64, stop *atomic.Uint32) Result {
 		w.checker.findings = nil
 		clear(w.checker.seen)
 	}
+
 	gx, gy := uint64(l.Grid.X), uint64(l.Grid.Y)
 	to = min(to, gx*gy*uint64(l.Grid.Z))
 	w.input(inGridX, l.Grid.X)
 	w.input(inGridY, l.Grid.Y)
 	w.input(inGridZ, l.Grid.Z)
 	if from < to {
-		w.xyz = [3]uint32{uint32(from % gx), uint32(from / gx % gy), uint32(from / gx / gy)}
+		w.at.xyz = [3]uint32{uint32(from % gx), uint32(from / gx % gy), uint32(from / gx / gy)}
 	}
+
 	if from < to {
-		w.group = from
+		w.at.group = from
 		for _, s := range w.k.launch {
 			if !s(w) {
 				return w.result
 			}
 		}
 	}
+
 	for g := from; g < to; g++ {
-		w.group = g
+		w.at.group = g
 		if !checkStop(w) {
 			break
 		}
-		for n, v := range w.xyz {
+
+		for n, v := range w.at.xyz {
 			w.input(inGroupX+n, v)
 		}
+
 		w.reset()
 		if !w.run() {
 			break
 		}
-		if w.xyz[0]++; w.xyz[0] == l.Grid.X {
-			w.xyz[0] = 0
-			if w.xyz[1]++; w.xyz[1] == l.Grid.Y {
-				w.xyz[1] = 0
-				w.xyz[2]++
+
+		if w.at.xyz[0]++; w.at.xyz[0] == l.Grid.X {
+			w.at.xyz[0] = 0
+			if w.at.xyz[1]++; w.at.xyz[1] == l.Grid.Y {
+				w.at.xyz[1] = 0
+				w.at.xyz[2]++
 			}
 		}
 	}
+
 	w.launch = nil
 	return w.result
 }
@@ -238,34 +256,36 @@ func (w *Worker) input(n int, v uint32) {
 	}
 }
 
-// reset makes everything as at the start of a workgroup. A run that was stopped,
-// or that panicked, may have left lanes waiting.
+// reset restores the state at the start of a workgroup. A run that was stopped, or
+// that panicked, may have left lanes waiting.
 func (w *Worker) reset() {
-	if w.pending != 0 {
-		for b, m := range w.waiting {
+	if w.lanes.pending != 0 {
+		for b, m := range w.lanes.waiting {
 			if m != nil {
 				w.giveMask(m)
-				w.waiting[b] = nil
+				w.lanes.waiting[b] = nil
 			}
 		}
-		w.pending = 0
+		w.lanes.pending = 0
 	}
-	w.low = 1<<31 - 1
-	if w.mask == nil {
-		w.mask = w.takeMask()
-		w.full = false
+
+	w.lanes.low = 1<<31 - 1
+	if w.lanes.mask == nil {
+		w.lanes.mask = w.takeMask()
+		w.lanes.full = false
 	}
-	if !w.full {
-		vec.Splat(w.mask, 1<<32-1)
-		w.full = true
+	if !w.lanes.full {
+		vec.Splat(w.lanes.mask, 1<<32-1)
+		w.lanes.full = true
 	}
+
 	fill(w.mem[slotShared])
 	if w.checker != nil {
 		w.checker.begin(w)
 	}
 }
 
-// fill is what shared memory holds before a program wrote it.
+// fill is the content of shared memory before a program writes it.
 func fill(mem []byte) {
 	if len(mem) == 0 {
 		return
@@ -278,7 +298,7 @@ func fill(mem []byte) {
 
 // trap ends the launch.
 func (w *Worker) trap(kind outcome.TrapKind, src *spirv.Inst, binding uint16, off uint64, lane int) bool {
-	t := outcome.Trap{Kind: kind, Binding: binding, Workgroup: uint32(w.group), Lane: uint32(max(0, lane)), Offset: off}
+	t := outcome.Trap{Kind: kind, Binding: binding, Workgroup: uint32(w.at.group), Lane: uint32(max(0, lane)), Offset: off}
 	if w.checker != nil {
 		w.checker.trapped(w, t, src)
 	}

@@ -16,7 +16,7 @@ import (
 	"capgpu/program/library/librarytest"
 )
 
-// launches runs kernels over bindings of the test's, in place, on the natural grid.
+// launches runs kernels over the test's bindings, in place, on the natural grid.
 type launches struct {
 	t       *testing.T
 	kernels map[string]*lane.Kernel
@@ -70,8 +70,8 @@ func randomFloats(r *rand.Rand, n int) []byte {
 
 var linearKernels = []string{"linear_f32", "linear_f16", "linear_bf16", "linear_q8_0", "linear_q4_0", "linear_i8"}
 
-// What comes of a row of x depends on nothing but that row: not on how many others
-// there are, nor on where in the batch it is.
+// The result of a row of x depends only on that row: neither on the number of other
+// rows nor on its place in the batch.
 func TestLinearRowsAreAlone(t *testing.T) {
 	const rows, cols, batch = 45, 96, 19
 	l := newLaunches(t)
@@ -80,6 +80,7 @@ func TestLinearRowsAreAlone(t *testing.T) {
 		if kernel == "linear_i8" {
 			size = append(size, 48)
 		}
+
 		c := librarytest.Sized(kernel, rand.New(rand.NewPCG(23, 24)), size...)
 		all := c.Fresh()
 		last := len(all) - 1
@@ -97,8 +98,8 @@ func TestLinearRowsAreAlone(t *testing.T) {
 	}
 }
 
-// Matrices one after the other into parts of y make the same as one that is all of
-// them; x may be in the same memory as y, where they do not overlap.
+// Matrices applied one after the other into parts of y give the same as one large
+// matrix. x may be in the same memory as y, if they do not overlap.
 func TestLinearInParts(t *testing.T) {
 	const cols, batch = 40, 3
 	heights := []int{32, 7, 50}
@@ -116,6 +117,7 @@ func TestLinearInParts(t *testing.T) {
 		l.run("linear_f32", inline, w[4*at*cols:], shared, shared)
 		at += n
 	}
+
 	require.Equal(t, x, shared[:len(x)])
 	require.Equal(t, whole, shared[len(x):])
 
@@ -125,12 +127,13 @@ func TestLinearInParts(t *testing.T) {
 	for i := range cols {
 		sum += float64(floatAt(x, i)) * float64(floatAt(x, i))
 	}
+
 	require.InDelta(t, sum+float64(floatAt(shared[len(x):], 0)), floatAt(whole, 0), 1e-5)
 }
 
-// A sequence's positions in one batch make the same cache and the same results as one
-// after the other, and both what attention_f32 makes of the same keys and values; the
-// size and the order of the pages do not matter.
+// A sequence's positions in one batch give the same cache and the same results as
+// one after the other, and both equal attention_f32 with the same keys and values.
+// The size and the order of the pages do not matter.
 func TestCacheOfPages(t *testing.T) {
 	const heads, kvHeads, dim, length = 6, 2, 10, 83
 	const row, wide = (heads + 2*kvHeads) * dim, kvHeads * dim
@@ -152,9 +155,11 @@ func TestCacheOfPages(t *testing.T) {
 			for i := range table {
 				table[i] = math.MaxUint32
 			}
+
 			for i := range pages {
 				table[mine*pages+i] = uint32(numbers[i])
 			}
+
 			k, v := make([]byte, 4*(pages+2)*page*wide), make([]byte, 4*(pages+2)*page*wide)
 			turned, out := append([]byte{}, qkv...), make([]byte, 4*length*heads*dim)
 			for at := 0; at < length; at += step {
@@ -174,6 +179,7 @@ func TestCacheOfPages(t *testing.T) {
 				copy(out[4*at*heads*dim:], result[:4*n*heads*dim])
 				require.Equal(t, make([]byte, 4*heads*dim), result[4*n*heads*dim:], "padding")
 			}
+
 			if first == nil {
 				first = out
 				flat := func(cache []byte) []byte { return cache[4*uint32(numbers[0])*page*wide:][:4*length*wide] }
@@ -183,12 +189,13 @@ func TestCacheOfPages(t *testing.T) {
 					require.Equal(t, plain, out[4*position*heads*dim:][:len(plain)], "position %d", position)
 				}
 			}
+
 			require.Equal(t, first, out, "pages of %d, %d rows at a time", page, step)
 		}
 	}
 }
 
-// The two pairings are the same but for the order of a head's elements, and turn as
+// The two pairings differ only in the order of a head's elements, and rotate as
 // rope_f32 does.
 func TestRopePairings(t *testing.T) {
 	const dim, position = 12, 37
@@ -200,10 +207,12 @@ func TestRopePairings(t *testing.T) {
 		copy(apart[4*i:], head[8*i:8*i+4])
 		copy(apart[4*(i+dim/2):], head[8*i+4:8*i+8])
 	}
+
 	var freqs []float32
 	for i := range dim / 2 {
 		freqs = append(freqs, float32(math.Pow(10000, -2*float64(i)/dim)))
 	}
+
 	turn := func(pairing uint32, head []byte) (q, k []byte) {
 		qkv := append(append(append([]byte{}, head...), head...), head...)
 		cache, values := make([]byte, 4*64*dim), make([]byte, 4*64*dim)
@@ -212,6 +221,7 @@ func TestRopePairings(t *testing.T) {
 		require.Equal(t, head, values[4*position*dim:][:4*dim])
 		return qkv[:4*dim], cache[4*position*dim:][:4*dim]
 	}
+
 	q, k := turn(0, head)
 	require.Equal(t, q, k)
 	qApart, kApart := turn(1, apart)
@@ -226,8 +236,8 @@ func TestRopePairings(t *testing.T) {
 	}
 }
 
-// Launches one after the other, with nobody looking between, leave their tokens in the
-// history, which goes round.
+// Launches one after the other, without a check between them, leave their tokens in
+// the history, which wraps around.
 func TestNextTokensAhead(t *testing.T) {
 	const vocab, batch, keep, steps = 300, 3, 4, 11
 	r := rand.New(rand.NewPCG(31, 32))
@@ -246,11 +256,13 @@ func TestNextTokensAhead(t *testing.T) {
 		}
 		l.run("next_token_f32", []uint32{vocab, batch, keep}, logits, tokens, rows, history)
 	}
+
 	for b := range batch {
 		for i := range keep {
 			require.Equal(t, want[b][i], word(history, b*keep+i))
 		}
 	}
+
 	require.Equal(t, wordBytes(steps, 7, 6+steps, 8, 9, math.MaxUint32), rows)
 	require.Equal(t, want[0][(steps-1)%keep], word(tokens, 0))
 	require.EqualValues(t, 3, word(tokens, 2), "padding")
@@ -275,8 +287,8 @@ func TestSwigluFarOut(t *testing.T) {
 	}
 }
 
-// On any grid, also of two and three dimensions and larger than the work, each element
-// is done once: with add, one done twice would show.
+// On any grid, also of two and three dimensions and larger than the work, each
+// element is done once: with add, a second time would show.
 func TestLinearOnAnyGrid(t *testing.T) {
 	for _, kernel := range linearKernels {
 		k, err := lane.Compile(admit(t, kernel), lane.Options{})
@@ -294,8 +306,8 @@ func TestLinearOnAnyGrid(t *testing.T) {
 	}
 }
 
-// Sizes that do not fit trap in every workgroup by itself, whatever its own share is:
-// also where that would be in range, or seem so because it wraps.
+// Sizes that do not fit trap in every workgroup, whatever its own share is: also if
+// its share is in range, or seems so because it wraps.
 func TestLinearTrapsInEveryWorkgroup(t *testing.T) {
 	for _, kernel := range linearKernels {
 		k, err := lane.Compile(admit(t, kernel), lane.Options{})

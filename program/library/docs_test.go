@@ -11,7 +11,7 @@ import (
 	"capgpu/program"
 )
 
-// The table of docs/kernels.md says what the manifests say.
+// The table of docs/kernels.md agrees with the manifests.
 func TestKernelsDocument(t *testing.T) {
 	text, err := os.ReadFile("../../docs/kernels.md")
 	require.NoError(t, err)
@@ -41,18 +41,22 @@ func tableRow(t *testing.T, name string) string {
 		s := b.Name + map[program.Access]string{program.Read: " r", program.Write: " w", program.ReadWrite: " rw"}[b.Access]
 		bindings = append(bindings, s+" "+string(b.Type))
 	}
+
 	for _, f := range m.Inline {
 		fields = append(fields, f.Name+" "+string(f.Type))
 	}
+
 	lanes := uint32(1)
 	for _, n := range m.Block {
 		block = append(block, fmt.Sprint(n))
 		lanes *= n
 	}
+
 	size := strings.Join(block, "×")
 	if strings.Contains(string(source), "local_size_x_id") {
 		size += ", or any"
 	}
+
 	grid := fmt.Sprintf("shortest / %d", lanes)
 	if g := m.Grid; g != nil {
 		per := g.PerGroup
@@ -68,19 +72,23 @@ func tableRow(t *testing.T, name string) string {
 			grid = fmt.Sprint(g.Groups)
 		}
 	}
+
 	tolerance := "exact"
 	if m.Tolerance != nil {
 		tolerance = fmt.Sprintf("%g + %g·v", m.Tolerance.Abs, m.Tolerance.Rel)
 	}
+
 	needs := make([]string, len(m.Features))
 	for i, f := range m.Features {
 		needs[i] = string(f)
 	}
+
 	cells := []string{"`" + name + "`", strings.Join(bindings, ", "), strings.Join(fields, ", "), size, grid, tolerance,
 		strings.Join(needs, ", ")}
 	row := "|"
 	for _, cell := range cells {
 		row += " " + strings.ReplaceAll(strings.TrimSpace(cell), " ,", ",") + " |"
 	}
+
 	return row
 }

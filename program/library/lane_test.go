@@ -38,8 +38,8 @@ func admit(t *testing.T, name string) *verify.Program {
 	return p
 }
 
-// run launches a case over fresh bindings, in one piece, or each workgroup by itself
-// on two workers beside each other.
+// run launches a case over fresh bindings, in one piece, or each workgroup by
+// itself on two workers side by side.
 func run(k *lane.Kernel, c *librarytest.Case, grid program.Dim3, cut bool) ([][]byte, lane.Result) {
 	launch := &lane.Launch{Grid: grid, Bindings: c.Fresh(), Inline: c.Inline}
 	var stop atomic.Uint32
@@ -47,6 +47,7 @@ func run(k *lane.Kernel, c *librarytest.Case, grid program.Dim3, cut bool) ([][]
 	if !cut {
 		return launch.Bindings, k.NewWorker().Run(launch, 0, all, &stop)
 	}
+
 	var next atomic.Uint64
 	var results [2]lane.Result
 	var wg sync.WaitGroup
@@ -62,14 +63,16 @@ func run(k *lane.Kernel, c *librarytest.Case, grid program.Dim3, cut bool) ([][]
 			}
 		})
 	}
+
 	wg.Wait()
 	if results[0].Trap.Kind != outcome.NoTrap {
 		return launch.Bindings, results[0]
 	}
+
 	return launch.Bindings, results[1]
 }
 
-// The library, as admitted, is what its manifests say.
+// The admitted library agrees with its manifests.
 func TestKernelsAreAdmitted(t *testing.T) {
 	for _, name := range library.Names() {
 		p := admit(t, name)
@@ -81,8 +84,8 @@ func TestKernelsAreAdmitted(t *testing.T) {
 	}
 }
 
-// Every kernel does what its model does, for every subgroup size, however the
-// workgroups are cut, on any grid and, where it is free, any workgroup.
+// Every kernel computes the same as its model, for every subgroup size, for every
+// division of the workgroups, on any grid and, if it is free, any workgroup.
 func TestKernelsOnLanes(t *testing.T) {
 	for _, name := range library.Names() {
 		t.Run(name, func(t *testing.T) {
@@ -92,6 +95,7 @@ func TestKernelsOnLanes(t *testing.T) {
 			if p.Info.BlockFree {
 				blocks = append(blocks, program.Dim3{X: 37, Y: 1, Z: 1}, program.Dim3{X: 8, Y: 4, Z: 2}, program.Dim3{X: 1, Y: 1, Z: 1})
 			}
+
 			var kernels []*lane.Kernel
 			for _, block := range blocks {
 				for _, size := range []int{8, 16, 32, 64} {
@@ -100,6 +104,7 @@ func TestKernelsOnLanes(t *testing.T) {
 					kernels = append(kernels, k)
 				}
 			}
+
 			r := rand.New(rand.NewPCG(11, 12))
 			for i, c := range librarytest.Cases(name, r, librarytest.Edges(name)+randomCases()) {
 				grids := []program.Dim3{c.Natural()}
@@ -119,7 +124,7 @@ func TestKernelsOnLanes(t *testing.T) {
 	}
 }
 
-// The same launch gives the same bits however it is cut and whatever the subgroups.
+// The same launch gives the same bits for every division and every subgroup size.
 func TestKernelsRepeatBitForBit(t *testing.T) {
 	for _, name := range library.Names() {
 		p := admit(t, name)
@@ -128,6 +133,7 @@ func TestKernelsRepeatBitForBit(t *testing.T) {
 		if len(cases) == 0 {
 			continue
 		}
+
 		c := cases[len(cases)-1]
 		var first [][]byte
 		for _, size := range []int{8, 16, 32, 64} {
@@ -168,8 +174,8 @@ func TestSpinEndsWhenTold(t *testing.T) {
 	require.True(t, result.Stopped)
 }
 
-// On a grid of more workgroups than can be numbered, those too many do nothing:
-// saxpy would show an element done twice.
+// On a grid of more workgroups than can be numbered, the excess ones do nothing:
+// with saxpy an element that is done twice would show.
 func TestKernelsOnHugeGrids(t *testing.T) {
 	k, err := lane.Compile(admit(t, "saxpy_f32"), lane.Options{})
 	require.NoError(t, err)
@@ -217,14 +223,16 @@ func TestKernelsAreClean(t *testing.T) {
 	}
 }
 
-// Without any one of its barriers a kernel has a race, which the checker sees: the
-// kernels have no barrier too many, and the checker finds what it is for.
+// Without any one of its barriers a kernel has a race, which the checker finds: the
+// kernels have no unneeded barrier, and the checker works.
 func TestEveryBarrierCounts(t *testing.T) {
 	if raceEnabled {
 		t.Skip("one worker: run without -race, which makes it slow")
 	}
-	// By their order in the module. The first two are for the next call of a function
-	// that these kernels call once; the third is between a lane and itself.
+
+	// These are counted by their order in the module. The first two are for the
+	// next call of a function that these kernels call once; the third is between a
+	// lane and itself.
 	unneeded := map[string]int{"argmax_f32": 2, "reduce_f32": 2, "sample_topk_f32": 0}
 	for _, name := range library.Names() {
 		bundle, _ := library.Bundle(name)
@@ -264,6 +272,7 @@ func races(k *lane.Kernel, name string) bool {
 			}
 		}
 	}
+
 	return false
 }
 
@@ -288,5 +297,6 @@ func withoutBarrier(t *testing.T, bundle []byte, n int) ([]byte, bool) {
 		}
 		at += int(word>>16) * 4
 	}
+
 	return nil, false
 }

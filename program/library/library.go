@@ -1,6 +1,6 @@
 // Package library has the kernels that every device is expected to have, as
-// bundles: what language models need, and some to try a device with. docs/kernels.md
-// says what each does.
+// bundles: what language models need, and some to try a device with.
+// docs/kernels.md describes them.
 //
 // A kernel is three files: NAME.comp is its source (GLSL; the .glsl files are shared
 // parts), NAME.spv the module that `make kernels` made of it, and NAME.json the
@@ -8,11 +8,11 @@
 // people. A bundle's digest changes with every byte of either, and fast bodies
 // (program/native) are found by it.
 //
-// All kernels hold to this: the workgroups of a launch share the work whatever
+// All kernels guarantee this: the workgroups of a launch share the work whatever
 // their number, so every grid covers everything. Sizes that do not fit the bindings
 // are an out-of-range access of the binding that is too short, before anything is
-// written; they are found without overflow. Elements beyond what the sizes say are
-// left alone.
+// written; they are detected without overflow. Elements beyond the sizes stay
+// unchanged.
 package library
 
 import (
@@ -45,6 +45,7 @@ var bundles = sync.OnceValues(func() ([]string, map[string]entry) {
 		if !isManifest {
 			continue
 		}
+
 		text, err := files.ReadFile(f.Name())
 		must(err)
 		module, err := files.ReadFile(name + ".spv")
@@ -53,16 +54,18 @@ var bundles = sync.OnceValues(func() ([]string, map[string]entry) {
 		if refusal != nil {
 			must(fmt.Errorf("%s: %w", f.Name(), refusal))
 		}
+
 		bundle, err := program.Encode(module, manifest)
 		must(err)
 		names = append(names, name)
 		all[name] = entry{bundle, sha256.Sum256(bundle)}
 	}
+
 	slices.Sort(names)
 	return names, all
 })
 
-// must is for what the package's test has shown of the files in the executable.
+// must is for facts about the embedded files that the package's test has checked.
 func must(err error) {
 	if err != nil {
 		panic("library: " + err.Error())
@@ -75,7 +78,7 @@ func Names() []string {
 	return slices.Clone(names)
 }
 
-// Bundle is the canonical bundle of a kernel. It is shared: nobody writes to it.
+// Bundle is the canonical bundle of a kernel. It is shared: nobody may write to it.
 func Bundle(name string) ([]byte, bool) {
 	_, all := bundles()
 	e, ok := all[name]

@@ -47,13 +47,14 @@ func TestBundles(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, bundle, again, "%s is not canonical", name)
 	}
+
 	_, ok := Bundle("nothing")
 	require.False(t, ok)
 	_, ok = Digest("nothing")
 	require.False(t, ok)
 }
 
-// Each kernel is its three files, and no other file lies about.
+// Each kernel has its three files, and there is no other file.
 func TestFiles(t *testing.T) {
 	for _, pattern := range []string{"*.comp", "*.spv", "*.json"} {
 		list, err := filepath.Glob(pattern)
@@ -66,7 +67,7 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// tool skips the test where a tool is missing.
+// tool skips the test if a tool is missing.
 func tool(t *testing.T, name, debian string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
@@ -76,8 +77,8 @@ func tool(t *testing.T, name, debian string) string {
 	return path
 }
 
-// The committed modules are what the sources make, with the compiler they were made
-// with.
+// The committed modules are the output for the sources, with the compiler that made
+// them.
 func TestModulesAreOfTheSources(t *testing.T) {
 	compiler := tool(t, "glslangValidator", "glslang-tools")
 	said, err := exec.Command(compiler, "--version").Output()
@@ -89,6 +90,7 @@ func TestModulesAreOfTheSources(t *testing.T) {
 	if have != strings.TrimSpace(string(want)) {
 		t.Skipf("SKIPPED: this is glslang %s, the kernels were made with %s, whose bytes differ", have, bytes.TrimSpace(want))
 	}
+
 	dir := t.TempDir()
 	out, err := exec.Command("../../tools/kernels.sh", dir).CombinedOutput()
 	require.NoError(t, err, "%s", out)

@@ -1,6 +1,7 @@
-// Package names has what built-in programs are called, for those who say which may be
-// opened and read none: a policy that names another one is mistaken. The programs
-// themselves are in package library and in the backends; their tests hold them to this.
+// Package names has the names of built-in programs, for packages that decide which
+// may be opened and read no program: a policy that names an unknown one is
+// mistaken. The programs themselves are in package library and in the backends;
+// their tests compare them with these names.
 package names
 
 // EduFactorial is the program of the edu device.

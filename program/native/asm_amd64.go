@@ -15,7 +15,7 @@ const (
 	levelAVX512
 )
 
-// assembly says that the bodies run on it.
+// assembly reports that the bodies run on it.
 func assembly() bool { return level != levelGo }
 
 func detect() int {
@@ -200,20 +200,10 @@ func expandQ8AVX512(dst []float32, w []byte)
 //go:noescape
 func expandQ4AVX512(dst []float32, w []byte)
 
-// RestoreFloats makes the thread treat subnormal numbers as Go does. Whoever recovers
-// from a memory fault in a Run calls it at once, on the thread that had the fault
-// (runtime.LockOSThread, before the Run): the assembly that was at work did not come to
-// do it.
+// RestoreFloats makes the thread treat subnormal numbers as Go does. A caller that
+// recovers from a memory fault in a Run calls it at once, on the thread of the
+// fault (runtime.LockOSThread, before the Run), because the interrupted assembly
+// did not reach its own restore.
 //
 //go:noescape
 func RestoreFloats()
-
-// floatsNow is MXCSR, without the exceptions that have been.
-//
-//go:noescape
-func floatsNow() uint32
-
-// flushFloats leaves the thread as a fault does; it is for tests.
-//
-//go:noescape
-func flushFloats()

@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 )
 
-// attend is what attention to a cache needs beside its call: several heads of a row are
-// done together.
+// attend is the state of attention to a cache besides its call: several heads of a
+// row are done together.
 type attend struct {
 	places  [attendStep]uint64 // where runs of positions begin in k and v
 	weights [mostHeads * attendStep]float32
@@ -28,7 +28,7 @@ type together struct {
 	groups, each, start uint64
 }
 
-// items does items. Rows are as long as they are, so stop, if it is there, is looked at
+// items does items. Rows may be of any length, so stop, if there is one, is checked
 // once in attendStep positions.
 func (a *attend) items(q *cached, out []float32, lo, hi uint64, stop *atomic.Uint32) bool {
 	a.run = min(q.page, attendRun)
@@ -45,6 +45,7 @@ func (a *attend) items(q *cached, out []float32, lo, hi uint64, stop *atomic.Uin
 		if !q.reaches(position, sequence) {
 			return false
 		}
+
 		a.from, a.placed = 0, 0
 		query := q.qkv[b*q.row:][:q.heads*q.dim]
 		for h := first; h < last; {
@@ -56,6 +57,7 @@ func (a *attend) items(q *cached, out []float32, lo, hi uint64, stop *atomic.Uin
 			h += n
 		}
 	}
+
 	return true
 }
 
@@ -69,7 +71,7 @@ func (q *cached) together(h, last uint64) together {
 	return t
 }
 
-// note looks up where n positions from a multiple of attendStep on are.
+// note looks up the places of n positions from a multiple of attendStep on.
 func (a *attend) note(q *cached, from, n, sequence uint64) bool {
 	if a.from == from && a.placed == from+n {
 		return true
@@ -96,14 +98,17 @@ func (a *attend) heads(q *cached, t together, out, query []float32, length, sequ
 	for i := range n {
 		a.most[i], a.total[i] = -math.MaxFloat32, 0
 	}
+
 	for from := uint64(0); from < length; from += attendStep {
 		if stop != nil && stop.Load() != 0 {
 			return false
 		}
+
 		count := min(length-from, attendStep)
 		if !a.note(q, from, count, sequence) {
 			return false
 		}
+
 		before := a.most
 		a.scores(q, t, int(count))
 		a.weigh(int(count), int(n))
@@ -115,8 +120,10 @@ func (a *attend) heads(q *cached, t together, out, query []float32, length, sequ
 			}
 			a.total[i] += a.sum[i]
 		}
+
 		a.values(q, t, int(count))
 	}
+
 	scaleHeads(out, sums, a.total[:n], int(q.dim))
 	return true
 }
@@ -144,8 +151,8 @@ func (a *attend) scores(q *cached, t together, n int) {
 	})
 }
 
-// weigh makes of the scores of n positions their weights, with the largest so far taken
-// off first.
+// weigh turns the scores of n positions into weights, relative to the largest so
+// far.
 func (a *attend) weigh(n, heads int) {
 	if a.weighAtOnce(n, heads) {
 		return

@@ -1,8 +1,8 @@
 package native
 
-// What attend does with the wide registers: runs of attendRun positions for all heads at
-// once. Keys of whole runs are there, also of positions that are not used; the scores of
-// these are of no account.
+// The part of attend that uses the wide registers: runs of attendRun positions for
+// all heads at once. It reads whole runs of keys, also unused positions; their
+// scores are ignored.
 
 // positionsOnce is how many positions, whole runs, one assembly function does.
 func positionsOnce(q *cached, t together) int {

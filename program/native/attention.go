@@ -2,8 +2,9 @@ package native
 
 import "math"
 
-// Attention of one query: an item is a head. As the program does, attentionStep
-// positions at a time, rescaling what was summed before when a new maximum comes up.
+// Attention of one query: an item is a head. Like the program, it does
+// attentionStep positions at a time, and rescales earlier sums when a new maximum
+// comes up.
 
 const (
 	mostHeadDim    = 256
@@ -19,6 +20,7 @@ var attentionBody = &Body{
 		if !attentionShape.fits(c) {
 			return 0, false
 		}
+
 		heads, kv, dim, length := c.inline(0), c.inline(1), c.inline(2), c.inline(3)
 		if heads == 0 || dim == 0 {
 			return 0, true
@@ -26,6 +28,7 @@ var attentionBody = &Body{
 		if kv == 0 || heads%kv != 0 || dim > mostHeadDim || length*(dim+positionWords) > mostHeadValues {
 			return 0, false
 		}
+
 		touched := 2*pagesOf(dim) + // of the query and the result
 			pages(c.Bindings[1], length, dim, kv*dim) + pages(c.Bindings[2], length, dim, kv*dim)
 		ok := touched <= mostPages && heads*dim <= c.words(0) && heads*dim <= c.words(3) &&
@@ -69,10 +72,12 @@ func (s *scratch) attend(c *Call, head uint64) {
 		total += expSum(weights, weights, most)
 		axpyRows(sums, v[base*width+start:], weights, int(width))
 	}
+
 	result := c.f32(3)[head*dim:][:dim]
 	if length == 0 {
 		clear(result)
 		return
 	}
+
 	scale(result, sums, 1/total)
 }

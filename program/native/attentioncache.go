@@ -1,12 +1,12 @@
 package native
 
-// Attention to a cache in pages: an item is a head of a row of the batch. The positions
-// are done attendStep at a time, rescaling what was summed before when a new maximum
-// comes up; what comes of a row depends on nothing of the others.
+// Attention to a cache in pages: an item is a head of a row of the batch. The
+// positions are done attendStep at a time, and earlier sums are rescaled when a new
+// maximum comes up. The result of a row is independent of the others.
 
 const (
 	attendStep = 512
-	attendRun  = 16 // positions whose place is noted together, at the most
+	attendRun  = 16 // maximal number of positions with places looked up together
 	mostHeads  = 16 // that are done together
 )
 
@@ -63,12 +63,13 @@ var attentionCacheBody = &Body{
 
 var attentionPace = pace{words: 20, exps: true}
 
-// mostSaid are positions beyond which it is not said how long a row takes: it is long.
+// mostSaid is the number of positions above which no time is reported for a row: it
+// is long.
 const mostSaid = 1 << 20
 
-// most is how many positions a row may attend to, as Grain counts them: those that the
-// table reaches, and within what takes a millisecond or so. A row that is longer is done
-// as others are, and looks whether it is to stop.
+// most is how many positions a row may attend to, as Grain counts them: those that
+// the table reaches, up to about a millisecond of work. A longer row is done like
+// the others, and checks for a stop.
 func (q *cached) most(c *Call) uint64 {
 	n := min(q.pages*q.page, mostHeadValues/(q.dim+positionWords))
 	if n <= q.page || q.pagesOf(c, n) <= mostPages/2 {
@@ -77,7 +78,7 @@ func (q *cached) most(c *Call) uint64 {
 	return min(n, mostPages/2/q.pagesOf(c, q.page)*q.page)
 }
 
-// pagesOf is how many pages of memory so many positions of a head lie in, at the most.
+// pagesOf bounds the pages of memory of this many positions of a head.
 func (q *cached) pagesOf(c *Call, positions uint64) uint64 {
 	page := min(q.page, positions)
 	each := pages(c.Bindings[3], page, q.dim, q.width) + pages(c.Bindings[4], page, q.dim, q.width)

@@ -5,9 +5,9 @@ import (
 	"sync/atomic"
 )
 
-// cached is what rope_cache_f32 and attention_cache_f32 have in common: queries, keys and
-// values of a batch, and a cache of keys and values in pages. Rows and table are memory,
-// which may change: what is read of them is read once, and bounded.
+// cached is the common part of rope_cache_f32 and attention_cache_f32: queries,
+// keys and values of a batch, and a cache of keys and values in pages. Rows and
+// table are memory, which may change: each value of them is read once, and bounded.
 type cached struct {
 	heads, kv, dim, batch, page, pages uint64
 
@@ -20,7 +20,7 @@ type cached struct {
 	shift      uint   // a position's page is position >> shift
 }
 
-// cachedOf is of bindings and inline words that begin at page; the others are the first.
+// cachedOf takes bindings and inline words from page on; the others are the first.
 func cachedOf(c *Call, rows, page int) cached {
 	q := cached{
 		heads: c.inline(0), kv: c.inline(1), dim: c.inline(2), batch: c.inline(3),
@@ -36,9 +36,9 @@ func cachedOf(c *Call, rows, page int) cached {
 	return q
 }
 
-// fits says whether the sizes are such as the programs take, with a batch and a dim that
-// are not 0, and the body does. (A dim or row that is too large may have made the other
-// products wrap: these come first.)
+// fits reports whether the sizes are valid for the programs, with a batch and a dim
+// that are not 0, and the body supports them. (A dim or row that is too large may
+// have made the other products wrap, so these are checked first.)
 func (q *cached) fits() bool {
 	return q.dim <= mostHeadDim && q.row <= mostWords && q.kv != 0 && q.heads%q.kv == 0 && q.page != 0 && q.page&(q.page-1) == 0 &&
 		q.page*q.width <= 1<<32 &&
@@ -50,13 +50,13 @@ func (q *cached) at(b uint64) (position, sequence uint64) {
 	return uint64(atomic.LoadUint32(&q.rows[2*b])), uint64(atomic.LoadUint32(&q.rows[2*b+1]))
 }
 
-// reaches says whether the table has a page for a position of a sequence.
+// reaches reports whether the table has a page for a position of a sequence.
 func (q *cached) reaches(position, sequence uint64) bool {
 	return position>>q.shift < q.pages && sequence < q.sequences
 }
 
-// place is where in k and v the page of a position begins that the table reaches. ok is
-// false if they do not have it.
+// place is where the page of a position begins in k and v; the table reaches the
+// position. ok is false if they do not have the page.
 func (q *cached) place(position, sequence uint64) (at uint64, ok bool) {
 	number := uint64(atomic.LoadUint32(&q.table[sequence*q.pages+position>>q.shift]))
 	return number * q.page * q.width, number < q.held

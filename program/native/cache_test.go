@@ -12,7 +12,7 @@ import (
 	"capgpu/program"
 )
 
-// paged is a batch and a cache in pages, of sequences that are as long as chance gives.
+// paged is a batch and a cache in pages, with sequences of random lengths.
 type paged struct {
 	heads, kv, dim, page, pages, sequences, batch int
 
@@ -29,11 +29,13 @@ func newPaged(r *rand.Rand, heads, kv, dim, page, pages, sequences, batch int) *
 		}
 		return f
 	}
+
 	p.qkv = floats(batch * (heads + 2*kv) * dim)
 	p.table = make([]uint32, sequences*pages)
 	for i, n := range r.Perm(len(p.table)) {
 		p.table[i] = uint32(n)
 	}
+
 	p.k, p.v = floats(len(p.table)*page*kv*dim), floats(len(p.table)*page*kv*dim)
 	p.freqs = floats(dim / 2)
 	p.rows = make([]uint32, 2*batch)
@@ -43,6 +45,7 @@ func newPaged(r *rand.Rand, heads, kv, dim, page, pages, sequences, batch int) *
 			p.rows[2*b+1] = padding
 		}
 	}
+
 	return p
 }
 
@@ -85,7 +88,7 @@ func (p *paged) at(position, sequence uint32, head int) int {
 	return ((page*p.page+int(position)%p.page)*p.kv + head) * p.dim
 }
 
-// attended is what attention is, in plain loops.
+// attended computes attention in plain loops.
 func (p *paged) attended() []float32 {
 	out := make([]float32, p.batch*p.heads*p.dim)
 	for b := range p.batch {
@@ -93,6 +96,7 @@ func (p *paged) attended() []float32 {
 		if sequence == padding {
 			continue
 		}
+
 		for h := range p.heads {
 			q := p.qkv[(b*(p.heads+2*p.kv)+h)*p.dim:][:p.dim]
 			scores, most := make([]float64, position+1), math.Inf(-1)
@@ -104,6 +108,7 @@ func (p *paged) attended() []float32 {
 				scores[i] /= math.Sqrt(float64(p.dim))
 				most = max(most, scores[i])
 			}
+
 			total, sums := 0.0, make([]float64, p.dim)
 			for i, s := range scores {
 				w := math.Exp(s - most)
@@ -113,15 +118,17 @@ func (p *paged) attended() []float32 {
 					sums[d] += w * float64(v[d])
 				}
 			}
+
 			for d := range sums {
 				out[(b*p.heads+h)*p.dim+d] = float32(sums[d] / total)
 			}
 		}
 	}
+
 	return out
 }
 
-// spoil makes NaN of all positions that no row attends to: nothing may come of them.
+// spoil sets all positions that no row attends to to NaN: they must have no effect.
 func (p *paged) spoil() {
 	most := make([]int, p.sequences)
 	for b := range p.batch {
@@ -139,8 +146,8 @@ func (p *paged) spoil() {
 	}
 }
 
-// TestAttentionToPages: every row and head against plain loops; as it comes out alone it
-// does in a batch and however the call is cut.
+// TestAttentionToPages: every row and head equals plain loops; the result alone
+// equals that in a batch, for every division of the call.
 func TestAttentionToPages(t *testing.T) {
 	atLevel(t, func(t *testing.T) {
 		r := rand.New(rand.NewPCG(81, 82))
@@ -169,7 +176,7 @@ func TestAttentionToPages(t *testing.T) {
 	})
 }
 
-// TestAttentionOfWhatIsNotThere: the program traps, so the body must not do it.
+// TestAttentionOfWhatIsNotThere: the program traps, so the body must refuse.
 func TestAttentionOfWhatIsNotThere(t *testing.T) {
 	atLevel(t, func(t *testing.T) {
 		r := rand.New(rand.NewPCG(83, 84))
@@ -190,9 +197,8 @@ func TestAttentionOfWhatIsNotThere(t *testing.T) {
 	})
 }
 
-// TestLongAttention: a row that is longer than what a grain is meant to take is done, and
-// changes nothing of the others; and where pages have room for whole runs, their size
-// changes nothing.
+// TestLongAttention: a row that is longer than a grain is done, and does not affect
+// the others; if pages have room for whole runs, their size changes nothing.
 func TestLongAttention(t *testing.T) {
 	r := rand.New(rand.NewPCG(87, 88))
 	p := newPaged(r, 2, 1, mostHeadDim, 16, 600, 1, 3)
@@ -229,6 +235,7 @@ func TestLongAttention(t *testing.T) {
 		copy(large.k[to:][:48], small.k[from:])
 		copy(large.v[to:][:48], small.v[from:])
 	}
+
 	for _, small.rows[0] = range []uint32{0, 15, 16, 127, 511, 512, 700, 1279} {
 		a, b := make([]float32, 96), make([]float32, 96)
 		require.True(t, whole(t, attentionCacheBody, small.attention(a)))
@@ -237,7 +244,8 @@ func TestLongAttention(t *testing.T) {
 	}
 }
 
-// TestTurnsAreForTheirFrequencies: what stays from one call is not used for another.
+// TestTurnsAreForTheirFrequencies: cached angles are not used for other
+// frequencies.
 func TestTurnsAreForTheirFrequencies(t *testing.T) {
 	turns := new(turns)
 	freqs := []float32{1, 0.1, 0.01, 0.001}
@@ -265,8 +273,8 @@ func TestTurnsAreForTheirFrequencies(t *testing.T) {
 	}
 }
 
-// TestRopeToPages: every pair against the definition, bit for bit; what is not a row's is
-// left alone, and a row comes out as it does alone.
+// TestRopeToPages: every pair equals the definition, bit for bit; memory outside
+// the rows is unchanged, and a row's result equals that alone.
 func TestRopeToPages(t *testing.T) {
 	atLevel(t, func(t *testing.T) {
 		r := rand.New(rand.NewPCG(85, 86))
@@ -291,7 +299,7 @@ func TestRopeToPages(t *testing.T) {
 	})
 }
 
-// roped is what rope_cache_f32 leaves behind.
+// roped is the memory after rope_cache_f32.
 func (p *paged) roped(pairing int) *paged {
 	to := *p
 	to.qkv = append([]float32(nil), p.qkv...)
@@ -309,6 +317,7 @@ func (p *paged) roped(pairing int) *paged {
 			dst[two] = float32(re*s) + float32(im*c)
 		}
 	}
+
 	for b := range p.batch {
 		position, sequence := p.rows[2*b], p.rows[2*b+1]
 		if sequence == padding {
@@ -324,10 +333,11 @@ func (p *paged) roped(pairing int) *paged {
 			copy(to.v[at:][:p.dim], p.qkv[row+(p.heads+p.kv+h)*p.dim:])
 		}
 	}
+
 	return &to
 }
 
-// TestBest: the first of the largest, whatever else there is.
+// TestBest: the first of the largest, beside any other values.
 func TestBest(t *testing.T) {
 	nan, inf := float32(math.NaN()), float32(math.Inf(1))
 	atLevel(t, func(t *testing.T) {

@@ -2,7 +2,7 @@ package native
 
 // Elementwise bodies: an item is blockWords elements.
 
-// elementwise makes a body whose items are the elements that all bindings have.
+// elementwise makes a body with the elements that all bindings have as its items.
 func elementwise(s shape, p pace, run func(c *Call, from, to uint64)) *Body {
 	count := func(c *Call) uint64 {
 		n := c.words(0)
@@ -23,7 +23,7 @@ func elementwise(s shape, p pace, run func(c *Call, from, to uint64)) *Body {
 			return ceilDiv(c.elements, blockWords), true
 		},
 		Run: func(c *Call, lo, hi uint64) bool {
-			if hi-lo == 1 && hi*blockWords >= c.elements { // small calls are made by the million
+			if hi-lo == 1 && hi*blockWords >= c.elements { // small calls are frequent
 				run(c, lo*blockWords, c.elements)
 				return true
 			}

@@ -16,6 +16,7 @@ func embedOf(t weightType, p pace) *Body {
 	default:
 		s.halves = 1 << 0
 	}
+
 	y := s.write
 	return &Body{
 		Items: func(c *Call) (uint64, bool) {
@@ -37,13 +38,15 @@ func embedOf(t weightType, p pace) *Body {
 			if dim == 0 {
 				return true
 			}
+
 			m, _ := matrixOf(t, c.Bindings[0], dim)
 			rows := uint64(len(m.w)) / m.rowBytes
 			if t == typeI8 {
-				// Of rows with all their scales.
+				// The scales of all rows.
 				m.scales, m.group = c.f32(1), c.inline(1)
 				rows = min(rows, uint64(len(m.scales))*m.group/dim)
 			}
+
 			tokens, to := c.u32(y-1), c.f32(y)
 			for ; lo < hi; lo++ {
 				token := uint64(atomic.LoadUint32(&tokens[lo]))
@@ -52,6 +55,7 @@ func embedOf(t weightType, p pace) *Body {
 				}
 				m.expand(to[lo*dim:], token, 1)
 			}
+
 			return true
 		},
 		Grain: func(c *Call) uint64 { return grainOf(embedWords(t, c)) },

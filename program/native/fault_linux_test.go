@@ -11,7 +11,7 @@ import (
 	"capgpu/program/library/librarytest"
 )
 
-// vanishing is a binding whose memory goes away when the file under it is cut off.
+// vanishing is a binding that loses its memory when its file is truncated.
 func vanishing(t *testing.T, contents []byte) (binding []byte, vanish func()) {
 	t.Helper()
 	fd, err := unix.MemfdCreate("binding", unix.MFD_CLOEXEC)
@@ -29,7 +29,7 @@ func vanishing(t *testing.T, contents []byte) (binding []byte, vanish func()) {
 	return m[:len(contents)], func() { require.NoError(t, unix.Ftruncate(file, 0)) }
 }
 
-// runs does a call as the mock device would, and says whether memory was gone.
+// runs does a call as the mock device would, and reports whether memory was lost.
 func runs(b *Body, c *Call, items uint64) (fault any) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	runtime.LockOSThread()
@@ -42,8 +42,9 @@ func runs(b *Body, c *Call, items uint64) (fault any) {
 	return nil
 }
 
-// TestMemoryThatGoes takes each binding of each body away in turn: the assembly must
-// fault as a Go panic that names the address, and everything go on afterwards.
+// TestMemoryThatGoes removes the memory of each binding of each body in turn: the
+// assembly must fault as a Go panic that names the address, and everything must
+// work afterwards.
 func TestMemoryThatGoes(t *testing.T) {
 	cases := map[string]librarytest.Case{}
 	for _, name := range names {
@@ -58,6 +59,7 @@ func TestMemoryThatGoes(t *testing.T) {
 			}
 		}
 	}
+
 	atLevel(t, func(t *testing.T) {
 		for _, name := range names {
 			b := bodies[name]
@@ -77,6 +79,7 @@ func TestMemoryThatGoes(t *testing.T) {
 				require.True(t, ok, "%s: %v", c.Name, fault)
 				require.NotZero(t, address.Addr())
 			}
+
 			require.NoError(t, func() error {
 				got := c.Fresh()
 				call := callOf(&c, got)

@@ -2,17 +2,20 @@ package native
 
 import "math"
 
-// An x86 processor takes a hundred times as long for a product with a subnormal operand,
-// or result, as for others. A client could thus make any body a hundred times slower than
-// its Nanos, and a piece of assembly many milliseconds long. So assembly of bodies whose
-// results have a tolerance takes subnormal numbers for zeros, operands and results (DAZ
-// and FTZ in MXCSR); that of exact ones keeps them, and is as slow as they are.
+// An x86 processor takes a hundred times as long for a product with a subnormal
+// operand, or result, as for others. A client could thus make any body a hundred
+// times slower than its Nanos, and a call of assembly many milliseconds long.
+// Assembly of bodies with a tolerance therefore treats subnormal operands and
+// results as zeros (DAZ and FTZ in MXCSR). Assembly of exact bodies keeps them, and
+// is slow with them.
 //
-// This is set when such a function begins, and set back where it ends: the Go code that
-// the thread does next, maybe another's, has all its numbers. A function that ends in a
-// memory fault does not come to its end; see RestoreFloats.
+// Such a function sets the mode when it begins, and restores it when it ends: the
+// thread's next Go code, which may belong to another goroutine, has all its
+// numbers. A function that ends in a memory fault does not reach its end; see
+// RestoreFloats.
 
-// subnormals says what an assembly function does with them: it is the value of MXCSR.
+// subnormals is how an assembly function treats subnormal numbers: a value of
+// MXCSR.
 type subnormals uint32
 
 const (
@@ -20,8 +23,8 @@ const (
 	flush subnormals = 0x9FC0 // and FTZ and DAZ
 )
 
-// flushed is what is left of a result where the assembly flushes: a zero of its sign
-// instead of a subnormal number.
+// flushed is a result after flushing: a zero of its sign instead of a subnormal
+// number.
 func flushed(v float32) float32 {
 	if !assembly() {
 		return v

@@ -11,13 +11,3 @@ GLOBL ·keeping(SB), RODATA|NOPTR, $4
 TEXT ·RestoreFloats(SB), NOSPLIT, $0-0
 	KEEP
 	RET
-
-// func floatsNow() uint32
-TEXT ·floatsNow(SB), NOSPLIT, $0-4
-	STMXCSR ret+0(FP)
-	RET
-
-// func flushFloats()
-TEXT ·flushFloats(SB), NOSPLIT, $0-0
-	FLUSH
-	RET

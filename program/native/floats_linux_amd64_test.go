@@ -13,12 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"capgpu/program"
+	"capgpu/program/native/floatstest"
 )
 
-// control is MXCSR without the exceptions that have been.
-func control() subnormals { return subnormals(floatsNow() &^ 0x3F) }
+// control is MXCSR without the exception flags.
+func control() subnormals { return subnormals(floatstest.Mode() &^ 0x3F) }
 
-// onThread runs a test on one thread, which has Go's floats before and after.
+// onThread runs a test on one thread, which has Go's float mode before and after.
 func onThread(t *testing.T) {
 	runtime.LockOSThread()
 	RestoreFloats()
@@ -28,11 +29,11 @@ func onThread(t *testing.T) {
 	})
 }
 
-// TestFloatsAreGivenBack: after each body, whatever it did, the thread has Go's floats.
+// TestFloatsAreGivenBack: after each body, the thread has Go's float mode.
 func TestFloatsAreGivenBack(t *testing.T) {
 	onThread(t)
 	require.Equal(t, keep, control())
-	flushFloats()
+	floatstest.SetMode(uint32(flush))
 	require.Equal(t, flush, control())
 	RestoreFloats()
 	require.Equal(t, keep, control())
@@ -75,8 +76,8 @@ func gone(t *testing.T, size int) []byte {
 	return m[:size]
 }
 
-// TestFloatsAfterAFault: a fault leaves the thread as the assembly had it, which is what
-// RestoreFloats is for.
+// TestFloatsAfterAFault: a fault leaves the thread in the assembly's mode, which
+// RestoreFloats repairs.
 func TestFloatsAfterAFault(t *testing.T) {
 	onThread(t)
 	atLevel(t, func(t *testing.T) {
@@ -104,8 +105,8 @@ func TestFloatsAfterAFault(t *testing.T) {
 
 const tiny = 1e-40 // subnormal
 
-// TestSubnormals: bodies with a tolerance take subnormal numbers for zeros, on their way
-// in and out, and exact ones do not.
+// TestSubnormals: bodies with a tolerance treat subnormal operands and results as
+// zeros, and exact ones do not.
 func TestSubnormals(t *testing.T) {
 	const n = 80 // several registers, and a rest
 	run := func(name string, y []float32, c *Call) []float32 {
@@ -115,12 +116,14 @@ func TestSubnormals(t *testing.T) {
 		require.True(t, bodies[name].Run(c, 0, items), name)
 		return y
 	}
+
 	y := func() []float32 { return repeated(n, 7) }
 	u := func(x ...float32) []float32 { return x }
 	atLevel(t, func(t *testing.T) {
 		if !assembly() {
 			t.Skip("Go keeps them")
 		}
+
 		flushes := map[string]func() []float32{
 			"rmsnorm_f32": func() []float32 {
 				out := y()
@@ -158,11 +161,13 @@ func TestSubnormals(t *testing.T) {
 				return run("linear_f32", out, callWith([]uint32{n, n, 1, 0, n, 0}, bytesOf(repeated(n*n, 1e-20)), bytesOf(repeated(n, 1e-21)), bytesOf(out)))
 			},
 		}
+
 		for name, f := range flushes {
 			for i, v := range f() {
 				require.Zero(t, v, "%s: %d", name, i)
 			}
 		}
+
 		exact := map[string]func() []float32{
 			"vecadd_f32": func() []float32 {
 				out := y()
@@ -182,6 +187,7 @@ func TestSubnormals(t *testing.T) {
 				return out
 			},
 		}
+
 		for _, group := range []uint32{1, 2, 3, 4, 7, 8, 16, 40, n} {
 			exact[fmt.Sprint("embed_i8 ", group)] = func() []float32 {
 				out := y()
@@ -189,6 +195,7 @@ func TestSubnormals(t *testing.T) {
 				return run("embed_i8", out, callWith([]uint32{n, group}, ones, bytesOf(repeated(n, tiny)), bytesOf([]uint32{0}), bytesOf(out)))
 			}
 		}
+
 		for name, f := range exact {
 			for i, v := range f() {
 				require.Equal(t, float32(tiny), v, "%s: %d", name, i)
@@ -197,8 +204,9 @@ func TestSubnormals(t *testing.T) {
 	})
 }
 
-// TestSubnormalBatches: also where weights, scales, vectors, results, and what these are
-// added to are subnormal, what comes of a row does not depend on the rest of its batch.
+// TestSubnormalBatches: the result of a row does not depend on the rest of its
+// batch, even if weights, scales, vectors, results, or the values they are added to
+// are subnormal.
 func TestSubnormalBatches(t *testing.T) {
 	atLevel(t, func(t *testing.T) {
 		r := rand.New(rand.NewPCG(91, 92))
@@ -209,12 +217,14 @@ func TestSubnormalBatches(t *testing.T) {
 			}
 			return x
 		}
+
 		for _, size := range [][2]int{{1, 40}, {7, 33}, {16, 32}, {21, 64}, {37, 48}, {70, 17}} {
 			rows, cols := size[0], size[1]
 			for _, about := range []float64{1e-38, 1e-19, 1} {
 				weights := map[string]func() ([][]byte, []uint32){
 					"linear_f32": func() ([][]byte, []uint32) { return [][]byte{bytesOf(small(rows*cols, about))}, nil },
 				}
+
 				for _, group := range []int{1, 3, 4, 8, 16, cols} {
 					weights[fmt.Sprint("linear_i8 ", group)] = func() ([][]byte, []uint32) {
 						q := make([]byte, rows*cols)
@@ -224,11 +234,13 @@ func TestSubnormalBatches(t *testing.T) {
 						return [][]byte{q, bytesOf(small((rows*cols+group-1)/group, about))}, []uint32{uint32(group)}
 					}
 				}
+
 				for what, make := range weights {
 					name := "linear_f32"
 					if what != name {
 						name = "linear_i8"
 					}
+
 					w, more := make()
 					const batch = 9
 					x, y := small(batch*cols, 1e-38/about), small(batch*rows, 1e-38)
@@ -237,10 +249,12 @@ func TestSubnormalBatches(t *testing.T) {
 						c := callWith(inline, append(append([][]byte(nil), w...), bytesOf(x), bytesOf(y))...)
 						require.True(t, whole(t, bodies[name], c), what)
 					}
+
 					alone := append([]float32(nil), y...)
 					for b := range batch {
 						run(x[b*cols:][:cols], alone[b*rows:][:rows], 1)
 					}
+
 					run(x, y, batch)
 					require.Equal(t, bytesOf(alone), bytesOf(y), "%s, %d rows of %d, about %g", what, rows, cols, about)
 				}
@@ -249,13 +263,14 @@ func TestSubnormalBatches(t *testing.T) {
 	})
 }
 
-// TestAssemblyIsShort: one function of a tile, or of attention, is bounded, and cut in
-// pieces it gives the same.
+// TestAssemblyIsShort: one call of a tile, or of attention, is bounded, and gives
+// the same in pieces.
 func TestAssemblyIsShort(t *testing.T) {
 	atLevel(t, func(t *testing.T) {
 		if level < levelAVX512 {
 			t.Skip("only the wide registers have it")
 		}
+
 		const rows, cols, batch = 19, 20000, 5
 		require.Greater(t, 16*cols*vectorsOnce(), uint64(tileWords))
 		r := rand.New(rand.NewPCG(5, 6))
@@ -264,10 +279,12 @@ func TestAssemblyIsShort(t *testing.T) {
 		for i := range x {
 			x[i] = float32(r.NormFloat64())
 		}
+
 		require.True(t, whole(t, l.body(), l.call(x, y, batch, 0, rows, 0)))
 		for b := range batch {
 			require.True(t, whole(t, l.body(), l.call(x[b*cols:][:cols], alone[b*rows:][:rows], 1, 0, rows, 0)))
 		}
+
 		require.Equal(t, alone, y)
 
 		q := &cached{heads: 16, kv: 16, dim: 256, width: 16 * 256}
@@ -280,13 +297,16 @@ func TestAssemblyIsShort(t *testing.T) {
 		for i := range q.k {
 			q.k[i] = float32(r.NormFloat64())
 		}
+
 		q.v = q.k
 		for i := range a.query {
 			a.query[i] = float32(r.NormFloat64())
 		}
+
 		for i := range 512 / attendRun {
 			a.places[i] = uint64(511/attendRun-i) * attendRun * q.width
 		}
+
 		*b = *a
 		for _, count := range []int{1, n - 1, n, n + 1, 3*n + 17, 512} {
 			require.True(t, a.scoresOfRuns(q, all, count))

@@ -16,12 +16,12 @@ var exactFunctions = map[string]bool{
 	"maxAVX2": true, "findAboveAVX2": true, "firstNumberAVX2": true,
 	"expandF16AVX2": true, "expandBF16AVX2": true, "expandQ8AVX2": true, "expandQ4AVX2": true,
 	"expandF16AVX512": true, "expandBF16AVX512": true, "expandQ8AVX512": true, "expandQ4AVX512": true,
-	"RestoreFloats": true, "floatsNow": true, "flushFloats": true,
+	"RestoreFloats": true,
 }
 
-// TestFloatsAtEveryEnd reads the assembly: all other functions set MXCSR before they do
-// anything, and set it back before each return. A body's later functions would hide that
-// an earlier one does not.
+// TestFloatsAtEveryEnd reads the assembly: all other functions set MXCSR first, and
+// restore it before each return. A body's later functions would hide that an
+// earlier one does not.
 func TestFloatsAtEveryEnd(t *testing.T) {
 	files, err := filepath.Glob("*_amd64.[hs]")
 	require.NoError(t, err)
@@ -42,22 +42,26 @@ func TestFloatsAtEveryEnd(t *testing.T) {
 			functions[m[1]] = part[len(m[0]):]
 		}
 	}
+
 	require.Greater(t, len(functions), 40)
 	use := regexp.MustCompile(`(?m)^\s+(\w+)\(`)
 	for name, body := range functions {
 		for _, m := range use.FindAllStringSubmatch(body, -1) {
 			body += macros[m[1]] // for its returns
 		}
+
 		lines := []string{}
 		for _, line := range strings.Split(body, "\n") {
 			if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "//") {
 				lines = append(lines, line)
 			}
 		}
+
 		if exactFunctions[name] {
-			require.True(t, name == "flushFloats" || lines[0] != "FLUSH", name)
+			require.NotEqual(t, "FLUSH", lines[0], name)
 			continue
 		}
+
 		require.True(t, lines[0] == "FLUSH" || strings.HasPrefix(lines[0], "LDMXCSR subnormals+"), "%s begins with %s", name, lines[0])
 		returns := 0
 		for i, line := range lines {
@@ -66,6 +70,7 @@ func TestFloatsAtEveryEnd(t *testing.T) {
 				require.Equal(t, "KEEP", lines[i-1], name)
 			}
 		}
+
 		require.Positive(t, returns, name)
 	}
 }

@@ -12,10 +12,10 @@ import (
 	"capgpu/program"
 )
 
-// A client may launch shapes that nobody would call ordinary, and punch all pages out
-// of its memory before: no grain may keep a cancel waiting.
+// A client may launch extraordinary shapes, and punch all pages out of its memory
+// before: no grain may keep a cancel waiting.
 
-// sparse is a binding none of whose pages is there; made counts those that are.
+// sparse is a binding without resident pages; made counts the resident ones.
 func sparse(t *testing.T, words, offset uint64) (binding []byte, made func() uint64) {
 	t.Helper()
 	fd, err := unix.MemfdCreate("sparse", unix.MFD_CLOEXEC)
@@ -49,7 +49,7 @@ func (s *grainShape) String() string {
 	return fmt.Sprint(s.kernel, s.words, s.inline, " at ", s.offset)
 }
 
-// call makes the call. Tokens lie as far apart in their table as can be.
+// call makes the call. Tokens are as far apart in their table as possible.
 func (s *grainShape) call(t *testing.T) (c *Call, made func() uint64) {
 	t.Helper()
 	c = &Call{Grid: program.Dim3{X: max(s.groups, 1), Y: 1, Z: 1}, Block: program.Dim3{X: 1, Y: 1, Z: 1}}
@@ -58,6 +58,7 @@ func (s *grainShape) call(t *testing.T) (c *Call, made func() uint64) {
 		b, count := sparse(t, words, s.offset)
 		c.Bindings, counts = append(c.Bindings, b), append(counts, count)
 	}
+
 	c.Inline = inlineOf(s.inline)
 	switch s.kernel {
 	case "embed_f32", "embed_f16", "embed_bf16", "embed_q4_0", "embed_q8_0", "embed_i8":
@@ -91,12 +92,14 @@ func (s *grainShape) call(t *testing.T) (c *Call, made func() uint64) {
 			q.table[i] = uint32(uint64(i) * 7919 % q.held)
 		}
 	}
+
 	all := func() (n uint64) {
 		for _, count := range counts {
 			n += count()
 		}
 		return n
 	}
+
 	before := all()
 	return c, func() uint64 { return all() - before }
 }
@@ -243,7 +246,8 @@ var grainShapes = []grainShape{
 	matmulOf(3, 1<<20, 100, 4064, false),
 }
 
-// linearShapeOf has results of each of x in other pages than those of the one before.
+// linearShapeOf puts each row's results in other pages than those of the row
+// before.
 func linearShapeOf(kernel string, words uint64, rows, cols, batch uint32, offset uint64, lane bool) grainShape {
 	stride := rows
 	if uint64(batch)*uint64(rows+2000) <= g1 {
@@ -277,38 +281,45 @@ func matmulOf(m, n, k uint32, offset uint64, lane bool) grainShape {
 	return grainShape{"matmul_f32", []uint64{a, b, c}, []uint32{m, n, k}, 1, offset, lane}
 }
 
-// wordsOfItem bounds what an item takes, in words that are read or written once.
+// wordsOfItem bounds the words that an item reads or writes, each counted once.
 func wordsOfItem(kernel string, c *Call) uint64 {
 	switch kernel {
 	case "reduce_f32":
 		groups, _ := c.groups()
 		return 1 + min(c.words(0), ceilDiv(c.words(0), groups*reduceLanes)*reduceLanes)
+
 	case "argmax_f32":
 		return 2 * c.words(0)
 	case "topk_f32":
 		return c.words(0) + mostInserts*mostK
+
 	case "embed_f32", "embed_f16", "embed_bf16", "embed_q4_0", "embed_q8_0":
 		return startWords + 2*c.inline(0)
 	case "embed_i8":
 		return startWords + c.inline(0)*(2+runWords/min(runWords, c.inline(1)))
+
 	case "swiglu_rows_f32":
 		return startWords + 6*c.inline(0)
 	case "next_token_f32":
 		return startWords + 2*c.inline(0)
+
 	case "rope_cache_f32":
 		return startWords + 3*(c.inline(0)+2*c.inline(1))*c.inline(2) + c.inline(2)*angleWords/2
 	case "attention_cache_f32":
 		q := cachedOf(c, 1, 4)
 		return startWords + 2*q.dim + 2*q.most(c)*(q.dim+positionWords)
+
 	case "layernorm_f32", "rmsnorm_f32", "softmax_f32":
 		return startWords + 6*c.inline(0)
 	case "matvec_f32", "matvec_wg_f32", "matvec_q8_0", "matvec_wg_q8_0":
 		return 16 + c.inline(1)
+
 	case "linear_bf16", "linear_f16", "linear_f32", "linear_i8", "linear_q4_0", "linear_q8_0":
 		return 16 + c.inline(1)*(1+min(c.inline(2), batchBlock)/tileFlops)
 	case "rope_f32":
 		tiles := ropeTilesOf(c)
 		return tiles.heads*(16+2*tiles.pairs) + tiles.pairs*angleWords
+
 	case "attention_f32":
 		return startWords + 2*c.inline(2) + 2*c.inline(3)*(c.inline(2)+positionWords)
 	case "matmul_f32":
@@ -328,10 +339,12 @@ func TestNoGrainTakesLong(t *testing.T) {
 		if !ok {
 			continue
 		}
+
 		seen[b] = true
 		if items == 0 {
 			continue
 		}
+
 		grain := min(b.Grain(c), items)
 		require.LessOrEqual(t, grain*wordsOfItem(s.kernel, c), uint64(7*mostWords), s.String())
 		starts := []uint64{0, (items - 1) / grain * grain}
@@ -345,12 +358,13 @@ func TestNoGrainTakesLong(t *testing.T) {
 			require.LessOrEqual(t, made(), uint64(mostPages), s.String())
 		}
 	}
+
 	for _, name := range names {
 		require.True(t, seen[bodies[name]], name)
 	}
 }
 
-// TestPages: the bound is one.
+// TestPages: the bound is valid.
 func TestPages(t *testing.T) {
 	memory, _ := sparse(t, 64*pageWords, 0)
 	for _, words := range []uint64{1, 2, 3, 32, 1000, 1024, 1025, 1026, 3000} {
@@ -369,5 +383,6 @@ func TestPages(t *testing.T) {
 			}
 		}
 	}
+
 	require.Zero(t, pages(memory, 0, 5, 5))
 }

@@ -13,9 +13,9 @@ import (
 	"capgpu/program/library/librarytest"
 )
 
-// TestMemoryThatChanges: a client who writes to the bindings all the while gets
-// what he deserves, and nobody else anything. (The race detector would see its work,
-// hence the build tag.)
+// TestMemoryThatChanges: a client that writes to the bindings during a call can
+// spoil only its own results. (The race detector would see its writes, hence the
+// build tag.)
 func TestMemoryThatChanges(t *testing.T) {
 	sizes := map[string][]uint32{"embed_f32": {40, 30, 64}, "embed_q8_0": {40, 30, 64}}
 	for _, name := range names {
@@ -24,12 +24,14 @@ func TestMemoryThatChanges(t *testing.T) {
 		if s, ok := sizes[name]; ok {
 			cases = []librarytest.Case{librarytest.Sized(name, r, s...)}
 		}
+
 		c := cases[len(cases)-1]
 		call := callOf(&c, c.Fresh())
 		n, ok := b.Items(call)
 		if !ok {
 			continue
 		}
+
 		var stop atomic.Bool
 		done := make(chan struct{})
 		go func() {
@@ -42,9 +44,11 @@ func TestMemoryThatChanges(t *testing.T) {
 				}
 			}
 		}()
+
 		for until := time.Now().Add(10 * time.Millisecond); time.Now().Before(until); {
 			require.Nil(t, runs(b, call, n), c.Name)
 		}
+
 		stop.Store(true)
 		<-done
 	}

@@ -46,13 +46,13 @@ func (e *engine) run(c *Call) outcome.Trap {
 	return e.w.Run(l, 0, uint64(c.Grid.X)*uint64(c.Grid.Y)*uint64(c.Grid.Z), nil).Trap
 }
 
-// exact are the programs whose bits the bodies give.
+// exact are the programs with bodies that give exactly the program's bits.
 var exact = []string{"argmax_f32", "copy", "embed_bf16", "embed_f16", "embed_f32", "embed_i8", "embed_q4_0", "embed_q8_0", "fill_u32",
 	"next_token_f32", "rope_cache_f32", "rope_f32", "saxpy_f32", "topk_f32", "vecadd_f32",
 }
 
-// grids are launches of a case: the natural one, and others where every grid is as
-// good.
+// grids are launches of a case: the natural one, and others if every grid is
+// allowed.
 func grids(r *rand.Rand, c *librarytest.Case) []program.Dim3 {
 	all := []program.Dim3{c.Natural()}
 	if c.Grid == (program.Dim3{}) && c.Kernel != "reduce_f32" {
@@ -85,7 +85,7 @@ func TestBodiesMatchTheLaneEngine(t *testing.T) {
 	}
 }
 
-// same compares what is written with what the lane engine wrote.
+// same compares the written bindings with those of the lane engine.
 func same(t *testing.T, c *librarytest.Case, want, got [][]byte) {
 	t.Helper()
 	lanes := *c
@@ -112,7 +112,7 @@ func TestInPlaceMatchesTheLaneEngine(t *testing.T) {
 			}
 			require.True(t, b.Run(fast, 0, n), c.Name)
 			require.Zero(t, e.run(slow), c.Name)
-			// As a case it is of one binding, that which is written.
+			// This case has only one binding, the written one.
 			only := librarytest.Case{
 				Kernel: name, Name: c.Name, Tolerance: c.Tolerance, Types: c.Types[last:],
 				Bindings: fast.Bindings[:1], Want: slow.Bindings[:1],
@@ -122,14 +122,15 @@ func TestInPlaceMatchesTheLaneEngine(t *testing.T) {
 	}
 }
 
-// TestAnyShape launches whatever sizes chance gives, most of which do not fit: what
-// a body does, the program does without a trap and with the same result. A longer run
-// has CAPGPU_KERNEL_CASES of each kernel.
+// TestAnyShape launches random sizes, most of which do not fit: for every call that
+// a body does, the program runs without a trap and with the same result. A longer
+// run has CAPGPU_KERNEL_CASES of each kernel.
 func TestAnyShape(t *testing.T) {
 	calls := 120
 	if n, err := strconv.Atoi(os.Getenv("CAPGPU_KERNEL_CASES")); err == nil {
 		calls = max(calls, n)
 	}
+
 	for _, name := range names {
 		e, b := engineOf(t, name), bodies[name]
 		r := rand.New(rand.NewPCG(33, 34))
@@ -140,25 +141,29 @@ func TestAnyShape(t *testing.T) {
 			if !ok {
 				continue
 			}
+
 			require.Positive(t, b.Grain(call), "%s %v", c.Name, call.Inline)
 			if b.Nanos != nil {
 				b.Nanos(call)
 			}
+
 			before := c.Fresh()
 			if !b.Run(call, 0, n) {
 				continue
 			}
+
 			did++
 			slow := &Call{Grid: call.Grid, Block: call.Block, Bindings: before, Inline: call.Inline}
 			require.Zero(t, e.run(slow), "%s %v: the program traps", c.Name, call.Inline)
 			same(t, c, before, call.Bindings)
 		}
+
 		require.Positive(t, did, name)
 	}
 }
 
-// odds are infinities, a NaN and zeros: not what overflows in one order of a sum and
-// not in another.
+// odds are infinities, a NaN and zeros, but no numbers that overflow in one order
+// of a sum and not in another.
 var odds = []uint32{0x7f800000, 0xff800000, 0x7fc00000, 0, 0x80000000}
 
 // anyCall draws a call of a program: sizes that are mostly small, sometimes equal,
@@ -177,6 +182,7 @@ func anyCall(r *rand.Rand, name string, info *program.Info) (*librarytest.Case, 
 		}
 		return 1 + r.Uint32N(6)
 	}
+
 	c := &librarytest.Case{Kernel: name, Name: name, Tolerance: info.Tolerance}
 	for _, f := range info.Inline {
 		v := size()
@@ -185,6 +191,7 @@ func anyCall(r *rand.Rand, name string, info *program.Info) (*librarytest.Case, 
 		}
 		c.Inline = binary.LittleEndian.AppendUint32(c.Inline, v)
 	}
+
 	odd := r.IntN(4) == 0
 	for _, binding := range info.Bindings {
 		n := 4 * r.IntN(200)
@@ -194,6 +201,7 @@ func anyCall(r *rand.Rand, name string, info *program.Info) (*librarytest.Case, 
 		if binding.Type == "" {
 			n = 34*r.IntN(12) + 2*r.IntN(2)
 		}
+
 		data := make([]byte, n)
 		for at := 0; at+4 <= n; at += 4 {
 			v := math.Float32bits(2*r.Float32() - 1)
@@ -205,23 +213,29 @@ func anyCall(r *rand.Rand, name string, info *program.Info) (*librarytest.Case, 
 			}
 			binary.LittleEndian.PutUint32(data[at:], v)
 		}
+
 		for at := 0; at+2 <= n && (binding.Type == "f16" || binding.Type == "u16"); at += 2 { // below 2
 			data[at+1] &= 0xbf
 		}
+
 		for at := 0; at+18 <= n && strings.HasSuffix(name, "_q4_0") && binding.Type == ""; at += 18 {
 			binary.LittleEndian.PutUint16(data[at:], 0x2000|uint16(r.IntN(1<<10)))
 		}
+
 		for at := 0; at+34 <= n && strings.HasSuffix(name, "_q8_0") && binding.Type == ""; at += 34 {
 			binary.LittleEndian.PutUint16(data[at:], 0x2000|uint16(r.IntN(1<<10)))
 		}
+
 		c.Bindings = append(c.Bindings, data)
 		c.Types = append(c.Types, binding.Type)
 		var want []byte
 		if binding.Access&program.Write != 0 {
-			want = data // replaced by what the lane engine makes of it
+			want = data // replaced by the lane engine's result
 		}
+
 		c.Want = append(c.Want, want)
 	}
+
 	c.Name = fmt.Sprint(name, " of ", len(c.Bindings), " bindings")
 	call := &Call{Grid: program.Dim3{X: 1 + r.Uint32N(3), Y: 1, Z: 1}, Block: info.Block, Bindings: c.Fresh(), Inline: c.Inline}
 	return c, call

@@ -1,13 +1,15 @@
 package native
 
 // Linear layers: y = w·x or y += w·x for a batch of x, the weights in the types of
-// model files. An item is a row of w for up to batchBlock of x; items follow each
-// other along the rows, so that what was read of w is used for all of them.
+// model files. An item is a row of w for up to batchBlock rows of x; items follow
+// each other along the rows, so that a row of w is read once and used for all of
+// them.
 //
-// A weight is made the f32 that it stands for before it is used, and a sum is a chain
-// of fused additions in as many lanes as a register has, whatever the type of w, the
-// number of rows that are done together, or the batch: what comes of row b of x is the
-// same, to the bit, whichever others are in the batch and wherever it is among them.
+// A weight is converted to its f32 value before it is used. A sum is a chain of
+// fused additions in as many lanes as a register has, whatever the type of w, the
+// number of rows that are done together, or the batch. The result of row b of x is
+// therefore the same, to the bit, for any other rows in the batch and any place
+// among them.
 
 const (
 	batchBlock = 64
@@ -29,7 +31,7 @@ type linear struct {
 	add        int
 }
 
-// linearShape has one more binding, and word, where there are scales.
+// linearShape has one more binding, and word, if there are scales.
 func linearShape(t weightType) shape {
 	s := shape{bindings: 3, inlineWords: 6, write: 2, write2: -1}
 	switch t {
@@ -42,12 +44,14 @@ func linearShape(t weightType) shape {
 	return s
 }
 
-// linearOf is of a call that is of the shape. ok is false if the body does not do it.
+// linearOf parses a call that has the shape. ok is false if the body does not do
+// it.
 func linearOf(t weightType, c *Call) (l linear, ok bool) {
 	x := 1
 	if t == typeI8 {
 		x = 2
 	}
+
 	cols := c.inline(1)
 	l.matrix, ok = matrixOf(t, c.Bindings[0], cols)
 	l.subnormals = flush
@@ -56,10 +60,12 @@ func linearOf(t weightType, c *Call) (l linear, ok bool) {
 	if c.inline(3) != 0 {
 		l.add = 1
 	}
+
 	l.stride, l.at = c.inline(4), c.inline(5)
 	if t == typeI8 {
 		l.scales, l.group = c.f32(1), c.inline(6)
 	}
+
 	return l, ok
 }
 
@@ -139,13 +145,15 @@ func linearOfType(t weightType) *Body {
 	}
 }
 
-// linearGrain is so many items, or fewer if these would touch too many pages: results of
-// each row of x may be in pages of their own, and x be much where rows are few.
+// linearGrain is this many items, or fewer if these would touch too many pages:
+// results of each row of x may be in pages of their own, and x may be large if rows
+// are few.
 func linearGrain(c *Call, t weightType, grain uint64) uint64 {
 	rows, cols, batch, stride := c.inline(0), c.inline(1), c.inline(2), c.inline(4)
 	if rows == 0 || cols == 0 {
 		return 1
 	}
+
 	for ; grain > 1; grain /= 2 {
 		wide := min(grain, rows)
 		blocks := ceilDiv(grain, rows) + 1 // the first and the last may be in part
@@ -158,13 +166,15 @@ func linearGrain(c *Call, t weightType, grain uint64) uint64 {
 			break
 		}
 	}
+
 	if grain > 16 {
 		grain &^= 15
 	}
+
 	return grain
 }
 
-// linearPaces are of one row of x; a batch takes half as long for each.
+// linearPaces are for one row of x; a batch takes half as long for each.
 var linearPaces = [...]pace{
 	typeF32:  {words: 24},
 	typeF16:  {words: 28},
@@ -180,9 +190,8 @@ const expandPerNano = 12
 // runNanos is how long a run of signed bytes with one scale takes to expand by itself.
 const runNanos = 9
 
-// runsOf is how many such runs there are, once for each block of the batch: where there
-// is no code for groups of so many, or groups lie across the ends of what is expanded at
-// a time.
+// runsOf is the number of such runs, once for each block of the batch, if there is
+// no code for groups of this size, or groups cross the ends of the expanded parts.
 func runsOf(rows, cols, group uint64) uint64 {
 	if group == 0 || cols == 0 || groupsAtOnce(group) && rowsExpanded(cols)*cols%group == 0 {
 		return 0

@@ -35,29 +35,35 @@ func newLayer(r *rand.Rand, t weightType, rows, cols, group int) *layer {
 	for i := range l.w {
 		l.w[i] = byte(r.Uint32())
 	}
+
 	switch t {
 	case typeF32:
 		for i, f := 0, f32s(l.w); i < len(f); i++ {
 			f[i] = 2*r.Float32() - 1
 		}
+
 	case typeF16: // below 2
 		for i := 1; i < len(l.w); i += 2 {
 			l.w[i] &= 0xbf
 		}
+
 	case typeBF16:
 		for i := 0; i < len(l.w); i += 2 {
 			binary.LittleEndian.PutUint16(l.w[i:], uint16(math.Float32bits(2*r.Float32()-1)>>16))
 		}
+
 	case typeQ8, typeQ4: // scales below 1/64
 		for i := 1; i < len(l.w); i += int(b.bytes) {
 			l.w[i] &= 0xa3
 		}
+
 	case typeI8:
 		l.scales = make([]float32, (rows*cols+group-1)/group)
 		for i := range l.scales {
 			l.scales[i] = r.Float32() / 128
 		}
 	}
+
 	return l
 }
 
@@ -108,9 +114,9 @@ func layers(r *rand.Rand) (all []*layer) {
 	return all
 }
 
-// TestARowIsTheSameInAnyBatch: whatever else is in the batch, wherever the row is in
-// it, and however the call is cut; and the type of the weights changes no bit that their
-// values do not.
+// TestARowIsTheSameInAnyBatch: a row's result is the same with any others in the
+// batch, at any place and for any division of the call; and the type of the weights
+// changes no bits beyond their values.
 func TestARowIsTheSameInAnyBatch(t *testing.T) {
 	atLevel(t, func(t *testing.T) {
 		r := rand.New(rand.NewPCG(71, 72))
@@ -119,21 +125,25 @@ func TestARowIsTheSameInAnyBatch(t *testing.T) {
 				if l.cols > 4000 && batch > 13 {
 					continue
 				}
+
 				add, at := r.IntN(2), r.IntN(3)
 				stride := l.rows + r.IntN(3)
 				x, y := make([]float32, batch*l.cols), make([]float32, batch*stride+at)
 				for i := range x {
 					x[i] = 2*r.Float32() - 1
 				}
+
 				for i := range y {
 					y[i] = float32(r.NormFloat64())
 				}
+
 				before := append([]float32(nil), y...)
 				want := append([]float32(nil), y...)
 				for b := range batch {
 					one := want[b*stride:][:at+l.rows]
 					require.True(t, whole(t, l.body(), l.call(x[b*l.cols:][:l.cols], one, 1, add, 0, at)), l)
 				}
+
 				what := fmt.Sprint(l, " batch ", batch)
 				require.True(t, whole(t, l.body(), l.call(x, y, batch, add, stride, at)), what)
 				require.True(t, bytes.Equal(bytesOf(want), bytesOf(y)), what)
@@ -155,10 +165,12 @@ func BenchmarkLinear(b *testing.B) {
 			if uint64(size[1])%blocks[t].values != 0 {
 				continue
 			}
+
 			group := 32
 			if size[1]%32 != 0 {
 				group = 4
 			}
+
 			r := rand.New(rand.NewPCG(1, 2))
 			l := newLayer(r, t, size[0], size[1], group)
 			batch := size[2]

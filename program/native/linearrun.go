@@ -2,9 +2,9 @@ package native
 
 import "sync"
 
-// How a piece of a linear layer is done: with rows as they are stored where there is
-// code for their type and few of x, otherwise with rows that are expanded first, which
-// are then used for all of x.
+// A piece of a linear layer is computed from rows as they are stored, if there is
+// code for their type and x has few rows; otherwise rows are expanded first, and
+// then used for all of x.
 
 const (
 	expandMost = 1 << 16 // weights that are expanded at a time
@@ -35,7 +35,7 @@ func (l *linear) run(r0, r1, b0, b1 uint64) {
 	expansions.Put(e)
 }
 
-// direct says whether there is code for rows as they are stored.
+// direct reports whether there is code for rows as they are stored.
 func (l *linear) direct() bool {
 	return direct(l.t) && (l.t != typeI8 || groupsDirect(l.group, l.cols))
 }
@@ -53,16 +53,18 @@ func (l *linear) stored(r0, r1, b0, b1 uint64) {
 	default:
 		step = max(once, dotWords/l.cols&^(once-1))
 	}
+
 	for r := r0; r < whole; r += step {
 		n := min(step, whole-r)
 		for b := b0; b < b1; b++ {
 			l.dots(l.y[b*l.stride+l.at+r:][:n], r, b, l.add)
 		}
 	}
+
 	switch n := r1 - whole; {
 	case n == 0:
 	case l.rows >= once:
-		// With rows beside them, of which the sums are not used.
+		// Include rows beside them, with sums that are not used.
 		start := r1 - min(r1, once)
 		for b := b0; b < b1; b++ {
 			var sums [16]float32
@@ -122,7 +124,7 @@ func (l *linear) expanded(e *expansion, r0, r1, b0, b1 uint64) {
 	}
 }
 
-// together does n rows, from r on, whose values are w.
+// together does n rows, from r on, with the values w.
 func (l *linear) together(w []float32, r, n, b0, b1 uint64) {
 	b, cols := b0, l.cols
 	if quads := n / 4; quads > 0 {
@@ -137,6 +139,7 @@ func (l *linear) together(w []float32, r, n, b0, b1 uint64) {
 			}
 		}
 	}
+
 	whole := n &^ (rowsOnce() - 1)
 	for ; b < b1; b++ {
 		if whole > 0 {

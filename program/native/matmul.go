@@ -1,9 +1,8 @@
 package native
 
-// Matrix product: c[m][n] = a[m][k] · b[k][n]. c is done in panels of as many
-// columns as a tile has, each panel in blocks of rows; an item is a block of a
-// panel, and items follow each other down a panel, so that a range of them shares
-// the panel of b.
+// Matrix product: c[m][n] = a[m][k] · b[k][n]. c is computed in panels as wide as a
+// tile, each panel in blocks of rows. An item is a block of a panel, and items
+// follow each other down a panel, so that a range of them shares the panel of b.
 //
 // Each element of c is one chain of fused additions in the order of k, however the
 // product is cut into tiles and ranges.
@@ -21,8 +20,8 @@ const (
 	mostFlopsGo = 2 << 20 // see mostFlops: without assembly
 )
 
-// blockRows are how many rows a block may have. The most are taken of which an item
-// has no more than mostFlops.
+// blockRows are the possible numbers of rows of a block. The largest is taken with
+// which an item has no more than mostFlops.
 var blockRows = [...]int{8 * mostTileRows, mostTileRows, 4, 1}
 
 var matmulShape = shape{bindings: 3, inlineWords: 3, write: 2, write2: -1}
@@ -42,6 +41,7 @@ func productOf(c *Call) (p product, ok bool) {
 	if k == 0 || k > deepest || m*k > c.words(0) || k*n > c.words(1) || m*n > c.words(2) {
 		return p, false
 	}
+
 	p = product{a: c.f32(0), b: c.f32(1), c: c.f32(2), m: int(m), n: int(n), k: int(k)}
 	p.cols = tileCols()
 	for _, p.rows = range blockRows {
@@ -49,12 +49,14 @@ func productOf(c *Call) (p product, ok bool) {
 			break
 		}
 	}
+
 	p.blocks = int(ceilDiv(m, uint64(p.rows)))
 	p.panels = int(ceilDiv(n, uint64(p.cols)))
 	rows, cols := min(m, uint64(p.rows)), min(n, uint64(p.cols))
 	if rows == 0 || cols == 0 {
 		return p, true
 	}
+
 	p.pages = pagesOf(rows*k) + pages(c.Bindings[1], k, cols, n) + pages(c.Bindings[2], rows, cols, n)
 	return p, p.pages <= mostPages
 }
@@ -119,7 +121,7 @@ func (p *product) panel(s *scratch, col, from, to int) {
 }
 
 // pack copies rows of a panel one after the other; a panel that is cut off at the
-// right is filled up with zeros.
+// right is padded with zeros.
 func (p *product) pack(s *scratch, b []float32, depth, cols int) {
 	for i := range depth {
 		row := s.panel[i*p.cols:][:p.cols]
@@ -128,7 +130,7 @@ func (p *product) pack(s *scratch, b []float32, depth, cols int) {
 	}
 }
 
-// edge does a tile of which only cols columns are there.
+// edge does a tile of which only cols columns exist.
 func (p *product) edge(s *scratch, rows, depth int, a, b, c []float32, cols, add int) int {
 	if add != 0 {
 		for r := range min(rows, mostTileRows) {

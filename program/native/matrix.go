@@ -2,8 +2,8 @@ package native
 
 // Weights as model files store them.
 
-// runWords is how many words are read in the time that a run of weights with one scale
-// takes to begin.
+// runWords is how many words are read in the time that a run of weights with one
+// scale takes to begin.
 const runWords = 16
 
 // weightType is how weights are stored.
@@ -40,7 +40,8 @@ type matrix struct {
 	subnormals subnormals // of scales and what they make
 }
 
-// matrixOf is of rows of so many values. ok is false where they are not whole blocks.
+// matrixOf is a matrix with rows of this many values. ok is false if they are not
+// whole blocks.
 func matrixOf(t weightType, w []byte, cols uint64) (m matrix, ok bool) {
 	b := &blocks[t]
 	return matrix{t: t, w: w, cols: cols, rowBytes: cols / b.values * b.bytes, subnormals: keep}, cols%b.values == 0
@@ -52,14 +53,17 @@ func (m *matrix) expand(dst []float32, r, n uint64) {
 	switch w := m.w[r*m.rowBytes:][:n*m.rowBytes]; m.t {
 	case typeF32:
 		copy(dst, f32s(w))
+
 	case typeF16:
 		expandF16(dst, w)
 	case typeBF16:
 		expandBF16(dst, w)
+
 	case typeQ8:
 		expandQ8(dst, w)
 	case typeQ4:
 		expandQ4(dst, w)
+
 	case typeI8:
 		first, i := r*m.cols, uint64(0)
 		if first%m.group == 0 {

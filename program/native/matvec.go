@@ -1,11 +1,11 @@
 package native
 
-// Matrix times vector: an item is a row. Rows are done four at a time where there
-// are as many; a row's sum is the same either way.
+// Matrix times vector: an item is a row. Rows are done four at a time while there
+// are enough; a row's sum is the same either way.
 
 var matvecShape = shape{bindings: 3, inlineWords: 2, write: 2, write2: -1}
 
-// matvecBody is of both variants: they differ in the order of their sums only.
+// matvecBody serves both variants: they differ only in the order of their sums.
 var matvecBody = &Body{
 	Items: func(c *Call) (uint64, bool) {
 		if !matvecShape.fits(c) {
@@ -33,7 +33,7 @@ var matvecBody = &Body{
 	},
 }
 
-// rowsAtOnce keeps one piece of assembly, which nothing can interrupt, short.
+// rowsAtOnce keeps one call of assembly, which nothing can interrupt, short.
 func rowsAtOnce(cols uint64) uint64 {
 	if cols <= grainWords/2 {
 		return max(4, grainOf(cols)&^3)
@@ -43,7 +43,7 @@ func rowsAtOnce(cols uint64) uint64 {
 
 var matvecQ8Shape = shape{bindings: 3, inlineWords: 2, write: 2, write2: -1, halves: 1 << 0}
 
-// matvecQ8Body is of both variants too. A block's products are added up before the
+// matvecQ8Body serves both variants too. A block's products are added up before the
 // scale is multiplied.
 var matvecQ8Body = &Body{
 	Items: func(c *Call) (uint64, bool) {

@@ -14,10 +14,10 @@ type Call struct {
 	Bindings    [][]byte // may change or vanish under the body at any time
 	Inline      []byte
 
-	// Stop, if it is there, ends a Run early, with false, soon after it is not 0.
+	// Stop, if not nil, ends a Run early, with false, soon after it is set.
 	Stop *atomic.Uint32
 
-	// Of elementwise bodies; Items says.
+	// Items sets this for elementwise bodies.
 	elements uint64
 	floats   [3][]float32 // the bindings
 }
@@ -25,35 +25,37 @@ type Call struct {
 // Body is a fast body of one program.
 type Body struct {
 	// Items is how many independent pieces of work a call has (rows, blocks of
-	// elements, heads). ok is false for a call that the body cannot do exactly as the
-	// program would: one that would trap, is misaligned, or whose bindings overlap.
-	// The lane engine does those. It is called before all else, and notes in the call what
-	// the others use.
+	// elements, heads). ok is false for a call that the body cannot do exactly as
+	// the program would: one that would trap, is misaligned, or has overlapping
+	// bindings. The lane engine does those. Items is called first, and notes in the
+	// call values that the other functions use.
 	Items func(c *Call) (items uint64, ok bool)
-	// Run does items lo to hi-1 of a call whose Items were ok. Ranges may run beside
-	// each other and in any order; no result depends on how they are cut. A range of
-	// Grain items takes a millisecond or so at the most, and some 50 ms where all
-	// pages that it touches are gone and must be made; where an item may take longer, as
-	// in attention to a cache, Run looks at Stop as often.
+	// Run does items lo to hi-1 of a call that Items has accepted. Ranges may run
+	// concurrently and in any order; no result depends on their division. A range
+	// of Grain items takes at most about a millisecond, and some 50 ms if all pages
+	// that it touches are gone and must be faulted in. If an item may take longer,
+	// as in attention to a cache, Run checks Stop as often.
 	//
-	// It returns false when the data, not the shapes, make the program do what the
-	// body does not (a token beyond the table, a NaN among values to be ordered).
-	// What was written until then is of no account: the lane engine must do the whole
-	// launch, after all ranges have ended. A body that changes what it reads (Read
-	// and write bindings, or in place) returns false only where the program traps, if
-	// memory does not change meanwhile: nobody counts on what is there after a trap.
+	// It returns false if the data, not the shapes, lead the program to an
+	// operation that the body lacks (a token beyond the table, a NaN among values
+	// to be ordered). Values that were written until then are invalid: the lane
+	// engine must do the whole launch, after all ranges have ended. A body that
+	// changes its inputs (ReadWrite bindings, or in place) returns false only if
+	// the program traps, unless memory changes meanwhile: nobody relies on memory
+	// after a trap.
 	Run   func(c *Call, lo, hi uint64) bool
 	Grain func(c *Call) uint64
-	// Nanos is about how long all items of a call whose Items were ok take together,
-	// in nanoseconds, with the memory in the caches: for small calls it is of the right
-	// order. Where the shapes bound what the data make of it, as in attention to a cache,
-	// it is of half of the most. It is nil if that depends on the data otherwise, and ok
-	// is false if it does so on this machine. A Run of a body that has it allocates nothing.
+	// Nanos approximates the time of all items of a call that Items has accepted,
+	// in nanoseconds, with the memory in the caches: for small calls it has the
+	// right order of magnitude. If the shapes bound the effect of the data, as in
+	// attention to a cache, it is half of the maximum. It is nil if the time
+	// depends on the data otherwise, and ok is false if it does so on this machine.
+	// A Run of a body with Nanos allocates nothing.
 	Nanos func(c *Call) (nanos uint64, ok bool)
 }
 
 // bodies is the table, by the names of the library's programs. Variants of one
-// program share a body: they differ in the order of their sums only.
+// program share a body: they differ only in the order of their sums.
 var bodies = map[string]*Body{
 	"argmax_f32":          argmaxBody,
 	"attention_f32":       attentionBody,
@@ -98,14 +100,8 @@ func Lookup(digest [32]byte) (*Body, bool) {
 	return b, ok
 }
 
-// ByName finds the body of a program of the library by its name.
-func ByName(name string) (*Body, bool) {
-	b, ok := bodies[name]
-	return b, ok
-}
-
-// byDigest is the table by digests. A body whose program the library does not have
-// is not in it; a test looks that there is none.
+// byDigest is the table by digests. A body without a program in the library is not
+// in it; a test checks that there is none.
 var byDigest = sync.OnceValue(func() map[[32]byte]*Body {
 	table := map[[32]byte]*Body{}
 	for name, b := range bodies {

@@ -17,7 +17,7 @@ import (
 	"capgpu/program/library/librarytest"
 )
 
-// The cases of librarytest are launched over every body, at every instruction set.
+// The cases of librarytest run on every body, at every instruction set.
 
 var names = slices.Sorted(maps.Keys(bodies))
 
@@ -85,16 +85,13 @@ func TestEveryDigestExists(t *testing.T) {
 		got, ok := Lookup(digest)
 		require.True(t, ok)
 		require.Same(t, b, got)
-		got, ok = ByName(name)
-		require.True(t, ok)
-		require.Same(t, b, got)
 	}
 	_, ok := Lookup([32]byte{1})
 	require.False(t, ok)
 }
 
-// refused says for which cases a body may leave the work to the lane engine though
-// the program would not trap.
+// refused reports for which cases a body may leave the work to the lane engine
+// although the program would not trap.
 func refused(c *librarytest.Case) bool {
 	call := callOf(c, nil)
 	switch c.Kernel {
@@ -132,12 +129,13 @@ func TestBodiesMatchTheModels(t *testing.T) {
 				}
 				done++
 			}
+
 			require.GreaterOrEqual(t, done, casesEach, name)
 		}
 	})
 }
 
-// TestTraps: what would trap is not done, or is handed back.
+// TestTraps: a call that would trap is refused, or given back.
 func TestTraps(t *testing.T) {
 	for name, b := range bodies {
 		for _, c := range librarytest.Traps(name) {
@@ -182,7 +180,7 @@ func TestLargeShapes(t *testing.T) {
 	})
 }
 
-// TestShapesThatAreLeftAlone: misaligned, overlapping or odd calls are not done.
+// TestShapesThatAreLeftAlone: misaligned, overlapping or odd calls are refused.
 func TestShapesThatAreLeftAlone(t *testing.T) {
 	one := program.Dim3{X: 1, Y: 1, Z: 1}
 	memory := make([]byte, 4096)
@@ -194,6 +192,7 @@ func TestShapesThatAreLeftAlone(t *testing.T) {
 		}
 		return ok
 	}
+
 	a, b, c := memory[:400], memory[400:800], memory[800:1200]
 	require.True(t, ok("vecadd_f32", one, 0, a, b, c))
 	require.False(t, ok("vecadd_f32", program.Dim3{X: 1, Y: 0, Z: 1}, 0, a, b, c), "no workgroup")
@@ -213,10 +212,10 @@ func TestShapesThatAreLeftAlone(t *testing.T) {
 	require.True(t, ok("rmsnorm_f32", one, 8, a, b, a), "in place")
 }
 
-// inPlace are the programs whose last binding may be the first.
+// inPlace are the programs in which the last binding may be the first.
 var inPlace = []string{"rmsnorm_f32", "layernorm_f32", "softmax_f32", "swiglu_f32", "vecadd_f32", "copy", "saxpy_f32"}
 
-// TestInPlace: rows and elements in place are as beside.
+// TestInPlace: rows and elements in place equal those beside.
 func TestInPlace(t *testing.T) {
 	cases := drawn()
 	atLevel(t, func(t *testing.T) {
@@ -227,6 +226,7 @@ func TestInPlace(t *testing.T) {
 				if len(c.Bindings[0]) != len(c.Bindings[last]) {
 					continue
 				}
+
 				apart := c.Fresh()
 				require.True(t, whole(t, b, callOf(&c, apart)))
 				within := c.Fresh()
@@ -242,6 +242,7 @@ func TestInPlace(t *testing.T) {
 						n = min(n, len(b))
 					}
 				}
+
 				require.True(t, bytes.Equal(apart[last][:n], within[0][:n]), c.Name)
 			}
 		}

@@ -2,9 +2,9 @@ package native
 
 import "sync/atomic"
 
-// What greedy decoding does after a step: an item is a row of the logits.
+// The choice of the next token in greedy decoding: an item is a row of the logits.
 
-// padding is the sequence of a row that is not one.
+// padding is the sequence of a row that does not exist.
 const padding = 0xFFFFFFFF
 
 var nextTokenShape = shape{bindings: 4, inlineWords: 3, write: 1, write2: 2, more: 1 << 3}
@@ -33,11 +33,12 @@ var nextTokenBody = &Body{
 			token := best(logits[lo*vocab:][:vocab])
 			history[lo*keep+uint64(position)%keep] = token
 			if token == none {
-				token = 0 // one that there is, for a step that is already on its way
+				token = 0 // a valid one, for a step that is already in flight
 			}
 			tokens[lo] = token
 			rows[2*lo] = position + 1
 		}
+
 		return true
 	},
 	Grain: func(c *Call) uint64 { return grainOf(2 * c.inline(0)) },

@@ -2,8 +2,8 @@ package native
 
 import "math"
 
-// Bodies whose items are rows of x, each of n elements, with y beside it. y may be
-// x: a row is read wholly before its elements are replaced one by one.
+// The items of these bodies are rows of x, each of n elements, with y beside it. y
+// may be x: a row is read completely before its elements are replaced one by one.
 
 // rows makes such a body; n is inline word 0, x is binding 0 and y the last. The
 // bindings between have n elements each.
@@ -15,10 +15,12 @@ func rows(s shape, p pace, run func(c *Call, x, y []float32, n uint64)) *Body {
 			if !s.fits(c) {
 				return 0, false
 			}
+
 			n := c.inline(0)
 			if n == 0 {
 				return 0, true
 			}
+
 			rows := c.words(0) / n
 			if rows == 0 {
 				return 0, true
@@ -26,11 +28,13 @@ func rows(s shape, p pace, run func(c *Call, x, y []float32, n uint64)) *Body {
 			if n > mostWords || rows*n > c.words(y) {
 				return 0, false
 			}
+
 			for i := 1; i < y; i++ {
 				if n > c.words(i) {
 					return 0, false
 				}
 			}
+
 			return rows, true
 		},
 		Run: func(c *Call, lo, hi uint64) bool {
@@ -48,17 +52,17 @@ func rows(s shape, p pace, run func(c *Call, x, y []float32, n uint64)) *Body {
 				return p.nanos(0, 0)
 			}
 			nanos, ok := p.nanos(c.words(0)/n, c.words(0))
-			// Subnormal numbers, where they are kept, take as long as they like.
+			// Subnormal numbers, if they are kept, take any time.
 			return nanos, ok && (s.inlineWords < 2 || normSubnormals(c.inlineF32(1)) == flush)
 		},
 	}
 }
 
-// leastEps is the least eps to which what is flushed of a mean square is nothing. With
-// less it may be all there is.
+// leastEps is the least eps beside which the flushed part of a mean square is
+// negligible. With a smaller eps it may be everything.
 const leastEps = 1e-30
 
-// normSubnormals says what a norm does with subnormal numbers.
+// normSubnormals is how a norm treats subnormal numbers.
 func normSubnormals(eps float32) subnormals {
 	if eps >= leastEps {
 		return flush

@@ -55,7 +55,8 @@ const (
 	mostGroups  = 1 << 20 // the programs leave the workgroups beyond idle
 )
 
-// groups is how many workgroups the call has; ok is false where some would be idle.
+// groups is the number of workgroups of the call; ok is false if some would be
+// idle.
 func (c *Call) groups() (groups uint64, ok bool) {
 	area := uint64(c.Grid.X) * uint64(c.Grid.Y)
 	if area > mostGroups {
@@ -75,7 +76,7 @@ var argmaxBody = &Body{
 		x := c.f32(0)
 		at := firstLargest(x)
 		if at < 0 {
-			// Nothing but -Inf and NaN, which is no candidate, or x has changed.
+			// There is only -Inf and NaN, which is no candidate, or x has changed.
 			at = slices.Index(x, float32(math.Inf(-1)))
 			if at < 0 && slices.ContainsFunc(x, func(v float32) bool { return v == v }) {
 				return false
@@ -99,7 +100,7 @@ func firstLargest(x []float32) int {
 
 const (
 	mostK = 64
-	// mostInserts bounds the time that values in ascending order take.
+	// mostInserts bounds the time for values in ascending order.
 	mostInserts = 1 << 14
 )
 
@@ -137,12 +138,13 @@ type top struct {
 	indices [mostK]uint32
 }
 
-// of makes the list of the k largest of x, without NaN. It is false where that
+// of makes the list of the k largest of x, without NaN. It returns false if that
 // takes too long.
 func (t *top) of(x []float32, k int) bool {
 	if k == 0 {
 		return true
 	}
+
 	i := 0
 	for ; i < len(x) && t.n < k; i++ {
 		if v := x[i]; v == v {
@@ -150,6 +152,7 @@ func (t *top) of(x []float32, k int) bool {
 			t.insert(v, uint32(i))
 		}
 	}
+
 	for inserts := 0; i < len(x); inserts++ {
 		least := t.values[t.n-1]
 		skip := findAbove(x[i:], least)
@@ -165,6 +168,7 @@ func (t *top) of(x []float32, k int) bool {
 		}
 		i++
 	}
+
 	return true
 }
 

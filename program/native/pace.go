@@ -1,6 +1,6 @@
 package native
 
-// pace is how fast a body is, for Nanos: figures of an x86 server of 2023 with
+// pace is the speed of a body, for Nanos: figures of an x86 server of 2023 with
 // AVX-512, its data in the L2 cache.
 type pace struct {
 	words uint64 // 1/1024 ns for each element
@@ -14,8 +14,8 @@ const (
 	goFactor  = 8  // how much slower it is without assembly, at the most
 )
 
-// nanos is the time of so many rows with so many elements in all, which have been
-// found to be within the bindings: less than 2^30.
+// nanos is the time of this many rows with this many elements in all, which were
+// checked to be within the bindings: less than 2^30.
 func (p pace) nanos(rows, words uint64) (uint64, bool) {
 	n := callNanos + rowNanos*rows + words*p.words>>10
 	if !assembly() {

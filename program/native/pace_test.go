@@ -11,7 +11,7 @@ import (
 	"capgpu/program/library/librarytest"
 )
 
-// paced are the programs whose bodies are steady, with small sizes.
+// paced are the programs with steady bodies, with small sizes.
 var paced = map[string][][]uint32{
 	"copy":           {{4, 4}, {1024, 1024}, {16384, 16384}},
 	"fill_u32":       {{4}, {1024}, {16384}},
@@ -57,14 +57,15 @@ func BenchmarkPace(b *testing.B) {
 	}
 }
 
-// What says how long it takes does so for every call that it does, grows with the
-// call, and allocates nothing.
+// A body with Nanos has it for every call that it accepts; the time grows with the
+// call, and computing it allocates nothing.
 func TestPace(t *testing.T) {
 	steady := map[string]bool{}
 	for name, b := range bodies {
 		if b.Nanos == nil {
 			continue
 		}
+
 		steady[name] = true
 		for _, c := range librarytest.Cases(name, rand.New(rand.NewPCG(3, 4)), 20) {
 			call := callOf(&c, c.Fresh())
@@ -80,11 +81,13 @@ func TestPace(t *testing.T) {
 			}
 		}
 	}
-	// attention_cache_f32 says half of what it takes at the most: its shapes bound what
-	// its data may ask for.
+
+	// attention_cache_f32 reports half of its maximum: its shapes bound the effect
+	// of its data.
 	for _, name := range []string{"topk_f32", "argmax_f32", "attention_f32", "rope_f32"} {
 		require.False(t, steady[name], "%s takes as long as its data say", name)
 	}
+
 	for name, sizes := range paced {
 		require.True(t, steady[name], name)
 		last := uint64(0)
@@ -98,6 +101,7 @@ func TestPace(t *testing.T) {
 			last = nanos
 		}
 	}
+
 	// Rows of a table may be anywhere in it.
 	c := librarytest.Sized("embed_f32", rand.New(rand.NewPCG(1, 2)), 40, 3000, 1)
 	call := callOf(&c, c.Fresh())
@@ -115,8 +119,8 @@ func TestPace(t *testing.T) {
 	})
 }
 
-// TestPaceOfTheWorstData: what shapes, attributes or data may make slow is in what is
-// said, for all but a factor of three or so.
+// TestPaceOfTheWorstData: the reported time includes the slowest shapes, attributes
+// and data, up to a factor of about three.
 func TestPaceOfTheWorstData(t *testing.T) {
 	nanos := func(name string, size ...uint32) uint64 {
 		c := librarytest.Sized(name, rand.New(rand.NewPCG(1, 2)), size...)
@@ -126,6 +130,7 @@ func TestPaceOfTheWorstData(t *testing.T) {
 		n, _ := bodies[name].Nanos(call)
 		return n
 	}
+
 	atLevel(t, func(t *testing.T) {
 		i8 := func(rows, cols, group uint32) uint64 { return nanos("linear_i8", rows, cols, 1, 0, rows, 0, group) }
 		for _, c := range []struct{ cols, group, runs uint32 }{{4080, 3, 1360}, {4080, 7, 582}, {32767, 2, 16383}, {32767, 16, 2047}, {4080, 12, 340}} {
@@ -137,13 +142,15 @@ func TestPaceOfTheWorstData(t *testing.T) {
 			require.Less(t, i8(16, 4080, 2), 3*usual, "groups that are read as they are")
 		}
 	})
-	// A row of a small model has little to turn, and its angles are what takes long.
+
+	// A row of a small model has little to turn; its angles take the time.
 	p := newPaged(rand.New(rand.NewPCG(1, 2)), 1, 1, 256, 16, 64, 1, 64)
 	said, _ := ropeCacheBody.Nanos(p.rope(0))
 	require.Greater(t, said, uint64(64*128*25/3))
 }
 
-// BenchmarkWorstData is of what TestPaceOfTheWorstData has no time for.
+// BenchmarkWorstData measures the cases that are too slow for
+// TestPaceOfTheWorstData.
 func BenchmarkWorstData(b *testing.B) {
 	bench := func(what, name string, call *Call, before func()) {
 		b.Run(what, func(b *testing.B) {
@@ -157,6 +164,7 @@ func BenchmarkWorstData(b *testing.B) {
 			b.ReportMetric(float64(said), "said-ns")
 		})
 	}
+
 	for _, v := range []float64{1, math.NaN(), math.Inf(-1), 1e-40} {
 		c := librarytest.Sized("next_token_f32", rand.New(rand.NewPCG(1, 2)), 65536, 1, 8)
 		call := callOf(&c, c.Fresh())
@@ -165,6 +173,7 @@ func BenchmarkWorstData(b *testing.B) {
 		}
 		bench(fmt.Sprint("next_token_f32/", v), "next_token_f32", call, func() {})
 	}
+
 	for _, freq := range []float32{0.01, 1e30} {
 		p := newPaged(rand.New(rand.NewPCG(1, 2)), 1, 1, 256, 16, 64, 1, 64)
 		for i := range p.rows {
@@ -175,6 +184,7 @@ func BenchmarkWorstData(b *testing.B) {
 		}
 		bench(fmt.Sprint("rope_cache_f32/", freq), "rope_cache_f32", p.rope(0), func() { p.freqs[0] = math.Nextafter32(p.freqs[0], 0) })
 	}
+
 	for _, group := range []uint32{2, 3, 7, 12, 16, 32} {
 		for _, cols := range []uint32{4080, 4095} {
 			c := librarytest.Sized("linear_i8", rand.New(rand.NewPCG(1, 2)), 16, cols, 1, 0, 16, 0, group)

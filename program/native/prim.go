@@ -5,8 +5,8 @@ import (
 	"math"
 )
 
-// What prim_amd64.go has, in Go: for other machines, and the model that the
-// assembly is tested against.
+// The functions of prim_amd64.go in Go: for other machines, and as the model for
+// tests of the assembly.
 
 func fillGo(dst []uint32, v uint32) {
 	for i := range dst {
@@ -20,7 +20,7 @@ func addGo(dst, a, b []float32) {
 	}
 }
 
-// The conversions forbid the compiler to fuse, on machines where it would.
+// The conversions prevent the compiler from fusing, on machines where it would.
 
 func saxpyGo(dst, x []float32, a float32) {
 	for i := range dst {
@@ -111,7 +111,7 @@ func sumSquaresGo(x []float32, mean float32) float32 {
 	return (s[0] + s[1]) + (s[2] + s[3])
 }
 
-// largestGo passes NaN over; nothing has -Inf.
+// largestGo ignores NaN; without a number it is -Inf.
 func largestGo(x []float32) float32 {
 	largest := float32(math.Inf(-1))
 	for _, v := range x {
@@ -131,7 +131,7 @@ func findAboveGo(x []float32, t float32) int {
 	return -1
 }
 
-// firstNumberGo is the first index of what is no NaN, or -1.
+// firstNumberGo is the first index without NaN, or -1.
 func firstNumberGo(x []float32) int {
 	for i, v := range x {
 		if v == v {

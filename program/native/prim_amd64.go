@@ -1,7 +1,7 @@
 package native
 
 // One function per loop that matters, by instruction set. All of them trust their
-// lengths: whoever calls has compared them with the bindings'.
+// lengths: the caller has compared them with the bindings'.
 
 func fill(dst []uint32, v uint32) {
 	if level >= levelAVX2 {
@@ -181,7 +181,7 @@ func tileCols() int {
 	return 32
 }
 
-// mostFlops is how many operations of a matrix product take a millisecond or so.
+// mostFlops is the number of operations of a matrix product in about a millisecond.
 func mostFlops() uint64 {
 	if level == levelGo {
 		return mostFlopsGo
@@ -189,29 +189,35 @@ func mostFlops() uint64 {
 	return 48 << 20
 }
 
-// tile does as many rows of a product as the largest tile that rows admit, and
-// returns how many.
+// tile does as many rows of a product as the largest possible tile, and returns how
+// many.
 func tile(rows, k int, a []float32, lda int, b []float32, ldb int, c []float32, ldc int, add int) int {
 	switch {
 	case level >= levelAVX512 && rows >= 12:
 		gemm12x32AVX512(k, &a[0], lda, &b[0], ldb, &c[0], ldc, add)
 		return 12
+
 	case level >= levelAVX512 && rows >= 4:
 		gemm4x32AVX512(k, &a[0], lda, &b[0], ldb, &c[0], ldc, add)
 		return 4
+
 	case level >= levelAVX512:
 		gemm1x32AVX512(k, &a[0], lda, &b[0], ldb, &c[0], ldc, add)
 		return 1
+
 	case level >= levelAVX2 && rows >= 6:
 		gemm6x16AVX2(k, &a[0], lda, &b[0], ldb, &c[0], ldc, add)
 		return 6
+
 	case level >= levelAVX2 && rows >= 2:
 		gemm2x16AVX2(k, &a[0], lda, &b[0], ldb, &c[0], ldc, add)
 		return 2
+
 	case level >= levelAVX2:
 		gemm1x16AVX2(k, &a[0], lda, &b[0], ldb, &c[0], ldc, add)
 		return 1
 	}
+
 	gemm1x32Go(k, a, b, ldb, c, add)
 	return 1
 }

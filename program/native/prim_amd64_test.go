@@ -69,7 +69,7 @@ func near(t *testing.T, want, got []float32, rel, abs float64, what string) {
 }
 
 // TestElementwisePrimitives compares each with its Go twin at every length up to
-// three registers and some longer ones, and looks for writes beyond the end.
+// three registers and some longer ones, and checks for writes beyond the end.
 func TestElementwisePrimitives(t *testing.T) {
 	atLevel(t, func(t *testing.T) {
 		r := rand.New(rand.NewPCG(1, 2))
@@ -80,6 +80,7 @@ func TestElementwisePrimitives(t *testing.T) {
 			if n > 3 {
 				x[n-1], x[n-2], x[n/2] = float32(math.Inf(1)), float32(math.NaN()), -0
 			}
+
 			s := float32(r.NormFloat64())
 			dst, g := guard(r, n)
 			want := append([]float32(nil), dst...)
@@ -96,6 +97,7 @@ func TestElementwisePrimitives(t *testing.T) {
 					near(t, want, dst, rel, 0, name+what)
 				}
 			}
+
 			both(0, "add", func(d []float32) { add(d, x, w) }, func(d []float32) { addGo(d, x, w) })
 			both(0, "saxpy", func(d []float32) { saxpy(d, x, s) }, func(d []float32) { saxpyGo(d, x, s) })
 			both(0, "scale", func(d []float32) { scale(d, x, s) }, func(d []float32) { scaleGo(d, x, s) })
@@ -105,9 +107,11 @@ func TestElementwisePrimitives(t *testing.T) {
 			if n%2 == 0 {
 				both(0, "rotate", func(d []float32) { rotate(d, w, b) }, func(d []float32) { rotateGo(d, w, b) })
 			}
+
 			heads := n / 6 * 6 // of six elements
 			both(0, "rotateHalves", func(d []float32) { rotateHalves(d[:heads], w[:min(n, 3)], b[:min(n, 3)]) },
 				func(d []float32) { rotateHalvesGo(d[:heads], w[:min(n, 3)], b[:min(n, 3)]) })
+
 			both(0, "one head", func(d []float32) { rotateHalves(d[:n&^1], w[:n/2], b[:n/2]) },
 				func(d []float32) { rotateHalvesGo(d[:n&^1], w[:n/2], b[:n/2]) })
 			var fastSum, slowSum float32
@@ -118,6 +122,7 @@ func TestElementwisePrimitives(t *testing.T) {
 			for _, v := range u {
 				require.Equal(t, uint32(0xdeadbeef), v)
 			}
+
 			g.check(t, "fill")
 		}
 	})
@@ -154,6 +159,7 @@ func TestReducePrimitives(t *testing.T) {
 				threshold := float32(r.NormFloat64()) + 1
 				require.Equal(t, findAboveGo(x, threshold), findAbove(x, threshold), what)
 			}
+
 			if n > 0 {
 				x[r.IntN(n)] = float32(math.NaN())
 				require.Equal(t, largestGo(x), largest(x), what)
@@ -162,12 +168,14 @@ func TestReducePrimitives(t *testing.T) {
 				for i := range x {
 					x[i] = float32(math.NaN())
 				}
+
 				require.Equal(t, -1, firstNumber(x), what)
 				require.EqualValues(t, uint32(none), best(x), what)
 				first := r.IntN(n)
 				for i := first; i < n; i += 1 + r.IntN(9) {
 					x[i] = float32(math.Inf(-1))
 				}
+
 				require.Equal(t, first, firstNumberGo(x), what)
 				require.Equal(t, first, firstNumber(x), what)
 				require.EqualValues(t, first, best(x), what)
@@ -177,13 +185,14 @@ func TestReducePrimitives(t *testing.T) {
 }
 
 // TestExponential goes through the whole range, the subnormal results, which are
-// flushed, and what is beyond.
+// flushed, and beyond.
 func TestExponential(t *testing.T) {
 	atLevel(t, func(t *testing.T) {
 		var x []float32
 		for v := float32(-110); v < 95; v += 0.00390625 * 3 {
 			x = append(x, v)
 		}
+
 		inf := float32(math.Inf(1))
 		x = append(x, inf, -inf, float32(math.NaN()), 0, 88.72283, 88.72284, -87.33655, -103.97208, -103.97209, -math.MaxFloat32, math.MaxFloat32)
 		got, want := make([]float32, len(x)), make([]float32, len(x))
@@ -196,6 +205,7 @@ func TestExponential(t *testing.T) {
 		for i := range ones {
 			ones[i] = 1
 		}
+
 		swiglu(got, x, ones)
 		swigluGo(want, x, ones)
 		flushAll(want)
@@ -211,6 +221,7 @@ func TestExponential(t *testing.T) {
 			}
 			a.most[h] = float32(h) - 5
 		}
+
 		wide := append([]float32(nil), scores...)
 		a.weigh(n, heads)
 		for h := range heads {
@@ -244,6 +255,7 @@ func TestDotPrimitives(t *testing.T) {
 				dotRows(one[:], m[i*stride:], x, stride)
 				bits(t, y[i:i+1], one[:], what)
 			}
+
 			acc, g := guard(r, cols)
 			sums := append([]float32(nil), acc...)
 			p, _ := guard(r, rows)

@@ -5,7 +5,7 @@ import (
 	"math"
 )
 
-// What primlinear_amd64.go has, in Go.
+// The functions of primlinear_amd64.go, in Go.
 
 const (
 	noTiles = math.MaxUint32 // vectors of a tile where there are none

@@ -2,7 +2,7 @@ package native
 
 import mathbits "math/bits"
 
-// What linear layers need. A sum has the same bits from each of them.
+// The functions that linear layers use. All of them give the same bits for a sum.
 
 // rowsOnce is how many rows dots does at a time, a power of two.
 func rowsOnce() uint64 {
@@ -26,7 +26,7 @@ func vectorsOnce() uint64 {
 	return noTiles
 }
 
-// direct says whether there is code for rows of a type.
+// direct reports whether there is code for rows of a type.
 func direct(t weightType) bool { return t == typeF32 || level >= levelAVX512 }
 
 // dotsF32 makes y, a multiple of rowsOnce, the products of the rows of w with x, or
@@ -58,8 +58,8 @@ func dotsOf(t weightType, y []float32, w []byte, x []float32, rowBytes, add int)
 	}
 }
 
-// groupsDirect says whether there is code for rows of signed bytes with a scale for each
-// group of so many.
+// groupsDirect reports whether there is code for rows of signed bytes with a scale
+// for each group of this size.
 func groupsDirect(group, cols uint64) bool {
 	return group > 0 && cols%group == 0 && (group%16 == 0 || group < 16 && group&(group-1) == 0)
 }
@@ -146,12 +146,13 @@ func expandI8(dst []float32, w []byte, s float32, sub subnormals) {
 	expandI8Go(dst, w, s)
 }
 
-// groupsAtOnce says whether expandGroups does groups of so many.
+// groupsAtOnce reports whether expandGroups handles groups of this size.
 func groupsAtOnce(group uint64) bool {
 	return level >= levelAVX2 && group > 0 && (group%8 == 0 || group <= 4 && group != 3)
 }
 
-// expandGroups is of whole groups, each with its scale. It says how many values it did.
+// expandGroups expands whole groups, each with its scale. It returns how many
+// values it did.
 func expandGroups(dst []float32, w []byte, s []float32, group uint64, sub subnormals) (n uint64) {
 	switch {
 	case !groupsAtOnce(group) || len(dst) == 0:

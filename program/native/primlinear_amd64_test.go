@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestExpansions: assembly and Go make the same values of any bits.
+// TestExpansions: assembly and Go compute the same values from any bits.
 func TestExpansions(t *testing.T) {
 	atLevel(t, func(t *testing.T) {
 		r := rand.New(rand.NewPCG(73, 74))
@@ -15,6 +15,7 @@ func TestExpansions(t *testing.T) {
 			for i := range w {
 				w[i] = byte(r.Uint32())
 			}
+
 			both := func(name string, n int, fast, slow func(dst []float32)) {
 				t.Helper()
 				got, g := guard(r, n)
@@ -24,6 +25,7 @@ func TestExpansions(t *testing.T) {
 				g.check(t, name)
 				bits(t, want, got, fmt.Sprint(name, n))
 			}
+
 			both("f16", n, func(d []float32) { expandF16(d, w) }, func(d []float32) { expandF16Go(d, w) })
 			both("bf16", n, func(d []float32) { expandBF16(d, w) }, func(d []float32) { expandBF16Go(d, w) })
 			both("q4", n*q4Values, func(d []float32) { expandQ4(d, w) }, func(d []float32) { expandQ4Go(d, w) })

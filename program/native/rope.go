@@ -13,8 +13,8 @@ const (
 
 var ropeShape = shape{bindings: 1, inlineWords: 4, write: 0, write2: -1}
 
-// ropeTiles is how a call is cut: tiles of heads heads and pairs pairs, blocks of them
-// along the heads, and steps along the pairs.
+// ropeTiles is the division of a call: tiles of heads heads and pairs pairs, blocks
+// of them along the heads, and steps along the pairs.
 type ropeTiles struct {
 	heads, pairs, blocks, steps uint64
 }
@@ -48,6 +48,7 @@ var ropeBody = &Body{
 		if lo == hi {
 			return true
 		}
+
 		s := scratches.Get().(*scratch)
 		heads, dim := c.inline(0), c.inline(1)
 		t := ropeTilesOf(c)
@@ -61,6 +62,7 @@ var ropeBody = &Body{
 				rotate(x[h*dim+2*from:][:2*pairs], s.angles.cos[:2*pairs], s.angles.sin[:2*pairs])
 			}
 		}
+
 		scratches.Put(s)
 		return true
 	},
@@ -73,15 +75,15 @@ var ropeBody = &Body{
 	},
 }
 
-// angles are the cosines and sines of ropeStep pairs, as rotate wants them. They
-// stay in the scratch: a model asks for the same ones in each of its layers.
+// angles are the cosines and sines of ropeStep pairs, as rotate needs them. They
+// stay in the scratch, because a model uses the same ones in each of its layers.
 type angles struct {
 	dim, pos, step uint64 // dim 0: none yet
 	base           float32
 	cos, sin       [2 * ropeStep]float32
 }
 
-// of makes them those of a call.
+// of computes the angles of a call.
 func (a *angles) of(c *Call, step uint64) {
 	dim, pos, base := c.inline(1), c.inline(2), c.inlineF32(3)
 	if a.dim == dim && a.pos == pos && a.step == step && a.base == base {

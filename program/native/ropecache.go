@@ -44,8 +44,8 @@ var ropeCacheBody = &Body{
 		if dim == 0 || batch == 0 {
 			return callNanos, assembly()
 		}
-		// Angles are mostly at hand: a model turns all its layers by the same. But a client
-		// may ask for others every time.
+		// Angles are mostly cached, because a model turns all its layers by the
+		// same ones. But a client may use others every time.
 		nanos, ok := pace{words: 192, exps: true}.nanos(12*batch+dim, batch*(heads+2*kv)*dim)
 		// Every row has a place of its own in k and in v.
 		nanos += scattered(2*batch, 2*batch*kv*dim, c.words(4)+c.words(5))
@@ -53,7 +53,7 @@ var ropeCacheBody = &Body{
 	},
 }
 
-// angleNanos is a third of what a cosine and a sine take at the most.
+// angleNanos is a third of the maximal time of a cosine and a sine.
 const angleNanos = 9
 
 const (
@@ -61,8 +61,9 @@ const (
 	turnWords = mostHeadDim
 )
 
-// turns are the cosines and sines of positions for some frequencies. They stay, as a
-// model asks for the same ones in each of its layers. Position p is in slot p%turnSlots.
+// turns are the cosines and sines of positions for some frequencies. They are
+// cached, because a model uses the same ones in each of its layers. Position p is
+// in slot p%turnSlots.
 type turns struct {
 	dim   int
 	pairs bool                    // of neighbours; otherwise of halves
@@ -74,7 +75,7 @@ type turns struct {
 
 var turnsPool = sync.Pool{New: func() any { return new(turns) }}
 
-// prepare empties the slots if they are for others than these.
+// prepare empties the slots if they are for other frequencies.
 func (t *turns) prepare(freqs []float32, pairs bool) {
 	same := t.dim == 2*len(freqs) && t.pairs == pairs
 	t.dim, t.pairs = 2*len(freqs), pairs
@@ -88,18 +89,21 @@ func (t *turns) prepare(freqs []float32, pairs bool) {
 	}
 }
 
-// to are the cosines and sines for a position: one of each for a pair of halves; for
-// neighbours two, as rotate wants them, of as many whole heads as there is room for.
+// to are the cosines and sines for a position. For halves there is one of each per
+// pair. For neighbours there are two, as rotate needs them, for as many whole heads
+// as there is room.
 func (t *turns) to(position uint64) (c, s []float32) {
 	slot := position % turnSlots
 	half, n := t.dim/2, t.dim/2
 	if t.pairs {
 		n = turnWords / t.dim * t.dim
 	}
+
 	c, s = t.cos[slot][:n], t.sin[slot][:n]
 	if t.of[slot] == position+1 {
 		return c, s
 	}
+
 	t.of[slot] = position + 1
 	for i := range half {
 		angle := float32(position) * math.Float32frombits(t.freqs[i])
@@ -113,6 +117,7 @@ func (t *turns) to(position uint64) (c, s []float32) {
 			s[at], s[at+1] = -float32(sin), float32(sin)
 		}
 	}
+
 	return c, s
 }
 
@@ -129,7 +134,7 @@ func (t *turns) turn(x, c, s []float32) {
 	rotate(x, c, s)
 }
 
-// row does a row of the batch. It is false if the program would trap.
+// row does a row of the batch. It returns false if the program would trap.
 func (t *turns) row(q *cached, b uint64) bool {
 	position, sequence := q.at(b)
 	if sequence == padding {
@@ -138,10 +143,12 @@ func (t *turns) row(q *cached, b uint64) bool {
 	if !q.reaches(position, sequence) {
 		return false
 	}
+
 	at, ok := q.place(position, sequence)
 	if !ok {
 		return false
 	}
+
 	at += position & (q.page - 1) * q.width
 	row, turned := q.qkv[b*q.row:][:q.row], q.heads*q.dim
 	c, s := t.to(position)

@@ -1,17 +1,17 @@
 package native
 
-// A client says where much of what a body touches lies: the pages of a cache, rows of a
-// table, the stride of results. Each run of words may then be in a page of its own, and
-// none of these pages may be there yet.
+// A client decides where much of a body's memory is: the pages of a cache, rows of
+// a table, the stride of results. Each run of words may then be in a page of its
+// own, and none of these pages may be resident yet.
 
 const (
 	pageNanos = 256 // of a page that lies anywhere; one that is made takes 2000 to 4500
 	fewPages  = 8   // that a call may touch anyhow
 )
 
-// scattered is how much longer it takes that words lie in so many runs, anywhere in so
-// many words of memory, than if they followed each other. That pages are half full is
-// usual: a page of a cache, for one, may be half as large.
+// scattered is how much longer an access takes if the words are in this many runs,
+// anywhere in this many words of memory, than if they were consecutive. Half-full
+// pages are usual: a page of a cache, for example, may be half as large.
 func scattered(runs, words, memory uint64) uint64 {
 	touched, usual := min(runs, pagesOf(memory)), 2*words/pageWords+fewPages
 	if touched <= usual {
@@ -20,8 +20,8 @@ func scattered(runs, words, memory uint64) uint64 {
 	return (touched - usual) * pageNanos
 }
 
-// pagesOfRows is how many pages rows lie in, at the most, that begin stride words after
-// each other, wherever the first does.
+// pagesOfRows bounds the pages of rows that begin stride words after each other,
+// wherever the first begins.
 func pagesOfRows(rows, words, stride uint64) uint64 {
 	if rows == 0 || words == 0 {
 		return 0

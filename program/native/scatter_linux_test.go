@@ -8,8 +8,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestPagesAreSaid: what lies a page apart takes as long as these take, most of all where
-// they must be made first; what lies together takes no longer for it.
+// TestPagesAreSaid: the reported time for memory a page apart includes these pages,
+// also if they must be faulted in first; memory that is together takes no longer
+// for it.
 func TestPagesAreSaid(t *testing.T) {
 	nanos := func(s grainShape) uint64 {
 		c, _ := s.call(t)
@@ -18,6 +19,7 @@ func TestPagesAreSaid(t *testing.T) {
 		n, _ := bodies[s.kernel].Nanos(c)
 		return n
 	}
+
 	const far, n = 1 << 10, 1 << 11 // rows, each in its page
 	for _, c := range []struct {
 		what, near grainShape
@@ -60,14 +62,15 @@ func scatteredCache(kernel string, words uint64) grainShape {
 	return grainShape{kernel: kernel, words: []uint64{3, 2, n, words, words, 1}, inline: []uint32{1, 1, 1, 1, 1, n}}
 }
 
-// TestALongRowStops: four thousand million positions take minutes, and end when they are
-// told to.
+// TestALongRowStops: four thousand million positions take minutes, and end on a
+// stop.
 func TestALongRowStops(t *testing.T) {
 	const page, pages, heads = 1 << 20, 1 << 12, 1 << 10
 	s := grainShape{
 		kernel: "attention_cache_f32", words: []uint64{heads + 2, 2, pages, page, page, heads},
 		inline: []uint32{heads, 1, 1, 1, page, pages},
 	}
+
 	c, _ := s.call(t)
 	c.u32(1)[0] = 1<<32 - 1
 	clear(c.u32(2))
@@ -83,11 +86,12 @@ func TestALongRowStops(t *testing.T) {
 	for read() < 2 { // until it is beyond the first page of the first keys
 		runtime.Gosched()
 	}
+
 	c.Stop.Store(1)
 	require.False(t, <-ended)
 	require.Zero(t, made(), "a head that is not done is not written")
 
-	// What is told before it begins reads no keys.
+	// A run that is stopped before it begins reads no keys.
 	k, read = sparse(t, page, 0)
 	c.Bindings[3] = k
 	require.False(t, attentionCacheBody.Run(c, 0, items))

@@ -6,17 +6,18 @@ import (
 	"sync"
 )
 
-// No item and no range of Grain items takes much longer than a millisecond, nor more
-// than some 50 ms where every page that it touches must be made first, as after a
-// client has punched them out of its memory: nothing looks at a cancel within one.
-// What is larger is the lane engine's.
+// No item and no range of Grain items takes much longer than a millisecond, nor
+// more than some 50 ms if every page that it touches must be faulted in first, as
+// after a client has punched them out of its memory: within one nothing checks for
+// a cancel. The lane engine does larger work.
 const (
 	mostWords = 1 << 20  // of a binding, read or written by one item
 	mostPages = 11 << 10 // touched by one item; a page that is made takes 4 to 5 µs
 
-	// grainWords is what a range of Grain items reads or so: some 20 µs of memory.
-	// Beginning a row takes as long as reading startWords more, be it for the calls or
-	// for a page that is not in the caches; it also bounds the rows of a range.
+	// grainWords is about how much a range of Grain items reads: some 20 µs of
+	// memory. Beginning a row takes as long as reading startWords more, because of
+	// the calls or of a page that is not in the caches; it also bounds the rows of
+	// a range.
 	grainWords = 1 << 16
 	startWords = 64
 
@@ -26,7 +27,7 @@ const (
 // blockWords is the item of elementwise bodies.
 const blockWords = 4096
 
-// shape is what a body wants of every call.
+// shape is a body's requirements for every call.
 type shape struct {
 	bindings    int
 	inlineWords int
@@ -38,9 +39,9 @@ type shape struct {
 	bytes       int // and of none
 }
 
-// fits says whether a call is of the shape, its bindings aligned and whole words,
-// and none but those of inPlace share memory with what is written. It touches no
-// memory of the bindings.
+// fits reports whether a call has the shape: bindings that are aligned and whole
+// words, and no sharing of memory with the written binding except those of inPlace.
+// It touches no memory of the bindings.
 func (s *shape) fits(c *Call) bool {
 	if len(c.Bindings) != s.bindings || len(c.Inline) != 4*s.inlineWords {
 		return false
@@ -48,6 +49,7 @@ func (s *shape) fits(c *Call) bool {
 	if c.Grid.X == 0 || c.Grid.Y == 0 || c.Grid.Z == 0 {
 		return false
 	}
+
 	for i, b := range c.Bindings {
 		to := 4
 		if s.halves>>i&1 != 0 {
@@ -55,13 +57,16 @@ func (s *shape) fits(c *Call) bool {
 		} else if s.bytes>>i&1 != 0 {
 			to = 1
 		}
+
 		if !aligned(b, uintptr(to)) || len(b)%to != 0 || uint64(len(b)) > math.MaxUint32 {
 			return false
 		}
+
 		written := s.more | 1<<s.write
 		if s.write2 >= 0 {
 			written |= 1 << s.write2
 		}
+
 		for w := range c.Bindings {
 			if written>>w&1 == 0 || w == i {
 				continue
@@ -72,6 +77,7 @@ func (s *shape) fits(c *Call) bool {
 			}
 		}
 	}
+
 	return true
 }
 
@@ -93,13 +99,13 @@ func (c *Call) inlineF32(i int) float32 {
 // ceilDiv is a/b, rounded up.
 func ceilDiv(a, b uint64) uint64 { return (a + b - 1) / b }
 
-// grainOf is how many items are one grain that have a row of so many words each.
+// grainOf is the number of items in one grain if each has a row of this many words.
 func grainOf(words uint64) uint64 {
 	return max(1, grainWords/(words+startWords))
 }
 
-// largeGrainOf is grainOf for items that are faster: what takes some 20 to 100 µs is
-// not worth being cut up among workers.
+// largeGrainOf is grainOf for faster items: work of some 20 to 100 µs is not worth
+// dividing among workers.
 func largeGrainOf(words uint64) uint64 {
 	if !assembly() {
 		words *= goFactor
@@ -107,8 +113,8 @@ func largeGrainOf(words uint64) uint64 {
 	return max(1, 16*grainWords/(words+startWords))
 }
 
-// pages is how many pages rows of a binding lie in, at the most: each begins stride
-// words after the one before, the first a multiple of words from the beginning.
+// pages bounds the pages of a binding's rows: each begins stride words after the
+// one before, the first a multiple of words from the beginning.
 func pages(binding []byte, rows, words, stride uint64) uint64 {
 	if rows == 0 || words == 0 {
 		return 0
@@ -120,13 +126,13 @@ func pages(binding []byte, rows, words, stride uint64) uint64 {
 	return min(rows*each, pagesOf((rows-1)*stride+words))
 }
 
-// pagesOf is how many pages words that follow each other lie in, at the most.
+// pagesOf bounds the pages of consecutive words.
 func pagesOf(words uint64) uint64 { return (words+pageWords-2)/pageWords + 1 }
 
 // one is the Grain of bodies with few, large items.
 func one(*Call) uint64 { return 1 }
 
-// scratch is what a Run needs beyond its stack.
+// scratch is the memory of a Run beyond its stack.
 type scratch struct {
 	panel [panelDepth * mostTileCols]float32   // of a matrix product's b
 	edge  [mostTileRows * mostTileCols]float32 // a tile that is cut off at the right

@@ -57,6 +57,7 @@ func newPass(tb testing.TB, m *modelShape, batch int, apart bool) *pass {
 		}
 		return f
 	}
+
 	add := func(name string, bindings [][]byte, inline ...uint32) {
 		l := launch{name: name, body: bodies[name]}
 		l.call = Call{Grid: program.Dim3{X: 1, Y: 1, Z: 1}, Block: program.Dim3{X: 64, Y: 1, Z: 1}, Bindings: bindings, Inline: inlineOf(inline)}
@@ -65,6 +66,7 @@ func newPass(tb testing.TB, m *modelShape, batch int, apart bool) *pass {
 		require.True(tb, ok, name)
 		p.launches = append(p.launches, l)
 	}
+
 	n := uint32(batch)
 	linear := func(rows, cols int, x, y []float32, adds, last uint32) {
 		l := newLayer(r, m.t, rows, cols, m.group)
@@ -72,19 +74,23 @@ func newPass(tb testing.TB, m *modelShape, batch int, apart bool) *pass {
 		words := append([]uint32(nil), u32s(c.Inline)...)
 		add(linearNames[m.t], c.Bindings, words...)
 	}
+
 	norm := func(x, y []float32) {
 		add("rmsnorm_f32", [][]byte{bytesOf(x), bytesOf(floats(m.dim)), bytesOf(y)}, uint32(m.dim), math.Float32bits(1e-5))
 	}
+
 	headDim, kvDim := m.dim/m.heads, m.dim/m.heads*m.kv
 	pages := (m.context + page - 1) / page
 	sequences := 1
 	if apart {
 		sequences = batch
 	}
+
 	table := make([]uint32, sequences*pages)
 	for i, v := range r.Perm(len(table)) {
 		table[i] = uint32(v)
 	}
+
 	p.rows, p.tokens = make([]uint32, 2*batch), make([]uint32, batch)
 	x, normed, qkv := floats(batch*m.dim), floats(batch*m.dim), floats(batch*(m.dim+2*kvDim))
 	out, gates, acts := floats(batch*m.dim), floats(batch*2*m.hidden), floats(batch*m.hidden)
@@ -92,12 +98,14 @@ func newPass(tb testing.TB, m *modelShape, batch int, apart bool) *pass {
 	for i := range freqs {
 		freqs[i] = float32(math.Pow(10000, -2*float64(i)/float64(headDim)))
 	}
+
 	embedding := newLayer(r, m.t, m.vocab, m.dim, m.group)
 	if m.t == typeI8 {
 		add("embed_i8", [][]byte{embedding.w, bytesOf(embedding.scales), bytesOf(p.tokens), bytesOf(x)}, uint32(m.dim), uint32(m.group))
 	} else {
 		add("embed"+linearNames[m.t][len("linear"):], [][]byte{embedding.w, bytesOf(p.tokens), bytesOf(x)}, uint32(m.dim))
 	}
+
 	h, kv, d, c := uint32(m.heads), uint32(m.kv), uint32(headDim), uint32(pages)
 	for range m.layers {
 		k, v := floats(len(table)*page*kvDim), floats(len(table)*page*kvDim)
@@ -111,11 +119,13 @@ func newPass(tb testing.TB, m *modelShape, batch int, apart bool) *pass {
 		add("swiglu_rows_f32", [][]byte{bytesOf(gates), bytesOf(acts)}, uint32(m.hidden))
 		linear(m.dim, m.hidden, acts, x, 1, n)
 	}
+
 	norm(x, normed)
-	last := n // rows whose logits are asked for
+	last := n // rows with requested logits
 	if !apart {
 		last = 1
 	}
+
 	p.logits = floats(int(last) * m.vocab)
 	linear(m.vocab, m.dim, normed, p.logits, 0, last)
 	history := make([]uint32, int(last)*64)
@@ -156,6 +166,7 @@ func BenchmarkStep(b *testing.B) {
 			if !c.apart {
 				kind = "prefill"
 			}
+
 			p := newPass(b, m, c.batch, c.apart)
 			b.Run(fmt.Sprintf("%s/%s%d_at_%d", m.name, kind, c.batch, c.position), func(b *testing.B) {
 				said := uint64(0)

@@ -7,7 +7,7 @@ var swigluRowsShape = shape{bindings: 2, inlineWords: 1, write: 1, write2: -1}
 
 var swigluRowsPace = pace{words: 256, exps: true}
 
-// swigluRowCount is how many rows x and y both have whole ones.
+// swigluRowCount is the number of whole rows that both x and y have.
 func swigluRowCount(c *Call) uint64 {
 	n := c.inline(0)
 	if n == 0 {

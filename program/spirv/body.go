@@ -44,6 +44,7 @@ func (p *parser) inFunction(in *Inst) bool {
 		p.pointers = p.pointers[len(p.pointers):]
 		return true
 	}
+
 	f := p.fn
 	switch {
 	case f == nil:
@@ -51,12 +52,14 @@ func (p *parser) inFunction(in *Inst) bool {
 	case p.block != nil:
 		return p.refuse(codeBlockEnd, "block %%%d has not ended", p.block.Label)
 	}
+
 	switch in.Op {
 	case OpFunctionParameter:
 		if len(p.pointers) > 0 {
 			return p.refuse(codePlace, "after a block")
 		}
 		f.Params = p.insts[p.at:len(p.insts):len(p.insts)]
+
 	case OpLabel:
 		p.block = &p.blocks[0]
 		p.blocks = p.blocks[1:]
@@ -64,6 +67,7 @@ func (p *parser) inFunction(in *Inst) bool {
 		p.labels[in.Result] = uint32(len(p.m.Functions))
 		p.pointers = append(p.pointers, p.block)
 		p.at, p.phase = len(p.insts), phasePhis
+
 	case OpFunctionEnd:
 		if len(p.pointers) == 0 {
 			return p.refuse(codeDeclaration, "function %%%d has no body", f.ID())
@@ -73,6 +77,7 @@ func (p *parser) inFunction(in *Inst) bool {
 		p.fn = nil
 		return p.resolve(f)
 	}
+
 	return true
 }
 
@@ -82,6 +87,7 @@ func (p *parser) inBlock(in *Inst) bool {
 	if b == nil {
 		return p.refuse(codePlace, "outside of a block")
 	}
+
 	if b.Merge != nil {
 		if !mergeFits(b.Merge.Op, in.Op) {
 			return p.refuse(codeMerge, "after an %s", b.Merge.Op)
@@ -89,26 +95,31 @@ func (p *parser) inBlock(in *Inst) bool {
 		p.end(in)
 		return true
 	}
+
 	switch in.Op {
 	case OpPhi:
 		if p.phase > phasePhis {
 			return p.refuse(codeFirst, "after other instructions of its block")
 		}
+
 	case OpVariable:
 		if p.phase > phaseVariables || len(p.pointers) != 1 {
 			return p.refuse(codeFirst, "not at the start of its function")
 		}
 		p.phase = phaseVariables
+
 	case OpExtInst:
 		if p.m.IsGLSL(in.Arg(0)) {
 			p.phase = phaseRest
 		} else {
-			p.phase = max(p.phase, phaseVariables) // what debuggers are told of variables
+			p.phase = max(p.phase, phaseVariables) // debug information about variables
 			p.debugInst(in)
 		}
+
 	case OpSelectionMerge, OpLoopMerge:
 		b.Insts = p.insts[p.at : len(p.insts)-1 : len(p.insts)-1]
 		b.Merge = in
+
 	default:
 		p.phase = phaseRest
 		if Terminator(in.Op) {
@@ -116,6 +127,7 @@ func (p *parser) inBlock(in *Inst) bool {
 			p.end(in)
 		}
 	}
+
 	return true
 }
 
@@ -127,10 +139,11 @@ func (p *parser) end(in *Inst) {
 	switch in.Op {
 	case OpBranch:
 		p.targets = append(p.targets, in.Arg(0))
+
 	case OpBranchConditional:
 		p.targets = append(p.targets, in.Arg(1), in.Arg(2))
 	case OpSwitch:
-		width, _ := p.width(p.m.typeOf(in.Arg(0))) // shape has seen that it has one
+		width, _ := p.width(p.m.typeOf(in.Arg(0))) // shape has checked that it has one
 		each := 1 + width/32
 		if width < 32 {
 			each = 2
@@ -152,12 +165,13 @@ func (p *parser) end(in *Inst) {
 			p.targets = append(p.targets, ID(cases[each-1]))
 		}
 	}
+
 	b.Targets = p.targets[first:len(p.targets):len(p.targets)]
 	p.block = nil
 	p.line = Line{}
 }
 
-// resolve checks the labels of a function, all of which are known now.
+// resolve checks the labels of a function, when all of them are known.
 func (p *parser) resolve(f *Function) bool {
 	known := func(at *Inst, label ID) bool {
 		if p.labels[label] == uint32(len(p.m.Functions)) {
@@ -166,6 +180,7 @@ func (p *parser) resolve(f *Function) bool {
 		p.op, p.off, p.line = at.Op, at.Off, at.Line
 		return p.refuse(codeTarget, "%%%d is not a label of function %%%d", label, f.ID())
 	}
+
 	for _, b := range f.Blocks {
 		if b.Merge != nil && !known(b.Merge, b.Merge.Arg(0)) {
 			return false
@@ -179,10 +194,11 @@ func (p *parser) resolve(f *Function) bool {
 			}
 		}
 	}
+
 	return true
 }
 
-// Terminator says whether op ends a block.
+// Terminator reports whether op ends a block.
 func Terminator(op Opcode) bool {
 	switch op {
 	case OpBranch, OpBranchConditional, OpSwitch, OpReturn, OpReturnValue, OpKill, OpUnreachable,
@@ -192,7 +208,7 @@ func Terminator(op Opcode) bool {
 	return false
 }
 
-// mergeFits says whether a merge instruction may come before a terminator.
+// mergeFits reports whether a merge instruction may come before a terminator.
 func mergeFits(merge, term Opcode) bool {
 	switch term {
 	case OpBranchConditional:

@@ -1,10 +1,8 @@
 package spirv
 
-import "fmt"
-
 // CFG is the control flow of a function. Blocks are named by their index in
-// Function.Blocks; 0 is the entry. All of it is made in time and memory in
-// proportion to the function, whatever its shape (dominators: × log of it).
+// Function.Blocks; 0 is the entry. It is built in time and memory in proportion to
+// the function, whatever its shape (dominators: × log of it).
 type CFG struct {
 	Blocks []*Block
 	Index  map[ID]int // by label
@@ -14,12 +12,10 @@ type CFG struct {
 	Idom   []int      // immediate dominator; -1: entry or unreachable
 
 	first, last []int32 // a block's span in a walk of the dominator tree; -1, -1: unreachable
-	err         error
 }
 
-// NewCFG is total on any parsed function. Parse has seen to it that every label
-// is there; in a function that was made otherwise, an edge to an unknown label is
-// left out, and Err tells.
+// NewCFG is total on any parsed function. Parse has checked that every label is
+// there; in a function of another origin, an edge to an unknown label is left out.
 func NewCFG(f *Function) *CFG {
 	n := len(f.Blocks)
 	c := &CFG{
@@ -31,25 +27,24 @@ func NewCFG(f *Function) *CFG {
 		first:  make([]int32, n),
 		last:   make([]int32, n),
 	}
+
 	for i, b := range f.Blocks {
 		c.Index[b.Label] = i
 		c.Idom[i], c.first[i], c.last[i] = -1, -1, -1
 	}
+
 	c.link()
 	if n > 0 {
 		c.order()
 	}
+
 	return c
 }
 
-// Err says which label a terminator names that is not in the function; nil for a
-// parsed function.
-func (c *CFG) Err() error { return c.err }
-
-// Reachable says whether there is a way from the entry to b.
+// Reachable reports whether there is a path from the entry to b.
 func (c *CFG) Reachable(b int) bool { return c.first[b] >= 0 }
 
-// Dominates says whether every way from the entry to b leads through a. A block
+// Dominates reports whether every path from the entry to b leads through a. A block
 // dominates itself; otherwise an unreachable one neither dominates nor is
 // dominated.
 func (c *CFG) Dominates(a, b int) bool {
@@ -63,9 +58,6 @@ func (c *CFG) link() {
 		for _, label := range b.Targets {
 			j, ok := c.Index[label]
 			if !ok {
-				if c.err == nil {
-					c.err = fmt.Errorf("%s at byte %d leads to %%%d, which is no block of the function", b.Term.Op, b.Term.Off, label)
-				}
 				continue
 			}
 			if seen[j] == i+1 {
@@ -86,19 +78,22 @@ func (c *CFG) order() {
 	for i := range number {
 		number[i] = -1
 	}
+
 	var (
 		vertex []int32 // by number: block
 		parent []int32 // by number: number
 		post   []int
 		stack  []int32
-		next   = make([]int32, n) // successor to look at
+		next   = make([]int32, n) // next successor to visit
 	)
+
 	visit := func(b int, from int32) {
 		number[b] = int32(len(vertex))
 		vertex = append(vertex, int32(b))
 		parent = append(parent, from)
 		stack = append(stack, int32(b))
 	}
+
 	visit(0, 0)
 	for len(stack) > 0 {
 		b := stack[len(stack)-1]
@@ -113,9 +108,11 @@ func (c *CFG) order() {
 			visit(s, number[b])
 		}
 	}
+
 	for i, j := 0, len(post)-1; i < j; i, j = i+1, j-1 {
 		post[i], post[j] = post[j], post[i]
 	}
+
 	c.RPO = post
 
 	idom := c.dominators(number, vertex, parent)
@@ -123,8 +120,8 @@ func (c *CFG) order() {
 }
 
 // dominators is the algorithm of Lengauer and Tarjan (1979) with simple linking.
-// The iterative one that is shorter is quadratic on graphs that a hostile module
-// can have. All is by number: a block's place in pre-order.
+// The shorter, iterative one is quadratic on graphs that a hostile module can have.
+// Everything is by number: a block's place in pre-order.
 func (c *CFG) dominators(number, vertex, parent []int32) []int32 {
 	n := len(vertex)
 	words := make([]int32, 6*n)
@@ -133,15 +130,18 @@ func (c *CFG) dominators(number, vertex, parent []int32) []int32 {
 	for i := range n {
 		semi[i], label[i], ancestor[i], bucket[i] = int32(i), int32(i), -1, -1
 	}
+
 	var path []int32
 	eval := func(v int32) int32 {
 		if ancestor[v] < 0 {
 			return v
 		}
+
 		path = path[:0]
 		for u := v; ancestor[ancestor[u]] >= 0; u = ancestor[u] {
 			path = append(path, u)
 		}
+
 		for i := len(path) - 1; i >= 0; i-- {
 			u := path[i]
 			a := ancestor[u]
@@ -150,14 +150,17 @@ func (c *CFG) dominators(number, vertex, parent []int32) []int32 {
 			}
 			ancestor[u] = ancestor[a]
 		}
+
 		return label[v]
 	}
+
 	for w := int32(n - 1); w > 0; w-- {
 		for _, p := range c.Preds[vertex[w]] {
 			if number[p] >= 0 {
 				semi[w] = min(semi[w], semi[eval(number[p])])
 			}
 		}
+
 		chain[w], bucket[semi[w]] = bucket[semi[w]], w
 		up := parent[w]
 		ancestor[w] = up
@@ -168,18 +171,21 @@ func (c *CFG) dominators(number, vertex, parent []int32) []int32 {
 				idom[v] = up
 			}
 		}
+
 		bucket[up] = -1
 	}
+
 	for w := 1; w < n; w++ {
 		if idom[w] != semi[w] {
 			idom[w] = idom[idom[w]]
 		}
 	}
+
 	return idom
 }
 
-// spans fills Idom, and gives each block the span of its subtree. A dominator has
-// a smaller number than what it dominates, so that no walk is needed.
+// spans fills Idom, and gives each block the span of its subtree. A dominator has a
+// smaller number than the blocks that it dominates, so no walk is needed.
 func (c *CFG) spans(idom, vertex []int32) {
 	n := len(vertex)
 	size := make([]int32, n)
@@ -187,6 +193,7 @@ func (c *CFG) spans(idom, vertex []int32) {
 		size[w]++
 		size[idom[w]] += size[w]
 	}
+
 	size[0]++
 	free := make([]int32, n) // where the next child's span begins
 	free[0] = 1

@@ -1,6 +1,6 @@
 package spirv
 
-// Code is a stable code of a refusal by Parse, and what it means.
+// Code is a stable code of a refusal by Parse, with its meaning.
 type Code struct{ Code, Meaning string }
 
 const (

@@ -13,10 +13,10 @@ import (
 //
 //	%sum = OpFAdd %float %a %b
 //
-// Strings are quoted and escaped as in Go, so that nothing a module holds can
+// Strings are quoted and escaped as in Go, so that no contents of a module can
 // garble a terminal. note, if not nil, may add a comment to an instruction; it is
-// asked once for each but OpLine and OpNoLine, in order. The output is in
-// proportion to the module: names are cut where they are long.
+// called once for each except OpLine and OpNoLine, in order. The output is in
+// proportion to the module: long names are cut.
 func (m *Module) Disassemble(w io.Writer, note func(*Inst) string) error {
 	d := printer{m: m, out: bufio.NewWriter(w), names: friendlyNames(m)}
 	d.header()
@@ -35,10 +35,11 @@ func (m *Module) Disassemble(w io.Writer, note func(*Inst) string) error {
 		}
 		d.inst(in, text)
 	}
+
 	return d.out.Flush()
 }
 
-// printer writes instructions. Parse has seen to their shape.
+// printer writes instructions. Parse has checked their shape.
 type printer struct {
 	m     *Module
 	out   *bufio.Writer
@@ -82,7 +83,7 @@ func (d *printer) number(word uint32) {
 	d.out.WriteString(strconv.FormatUint(uint64(word), 10))
 }
 
-// list writes args as operands, and returns those that are left.
+// list writes args as operands, and returns the remaining ones.
 func (d *printer) list(operands []Operand, args []uint32, in *Inst) []uint32 {
 	for i := range operands {
 		for len(args) > 0 {
@@ -95,12 +96,13 @@ func (d *printer) list(operands []Operand, args []uint32, in *Inst) []uint32 {
 	return args
 }
 
-// operand writes the one at the start of args, and returns those after it.
+// operand writes the first of args, and returns the rest.
 func (d *printer) operand(kind OperandKind, args []uint32, in *Inst) []uint32 {
 	n := 1
 	switch kind {
 	case KindIdRef, KindIdScope, KindIdMemorySemantics, KindIdResultType, KindIdResult:
 		d.id(args[0])
+
 	case KindLiteralInteger:
 		d.number(args[0])
 	case KindLiteralExtInstInteger:
@@ -109,18 +111,22 @@ func (d *printer) operand(kind OperandKind, args []uint32, in *Inst) []uint32 {
 		} else {
 			d.number(args[0])
 		}
+
 	case KindLiteralString:
 		var text string
 		text, n = Text(args)
 		d.out.WriteString(" " + strconv.Quote(text))
+
 	case KindLiteralContextDependentNumber:
 		n = len(args)
 		d.out.WriteString(" " + d.m.literal(in.Type, args))
+
 	case KindLiteralSpecConstantOpInteger:
 		op := Opcode(args[0])
 		info := op.Info()
 		d.out.WriteString(" " + strings.TrimPrefix(op.String(), "Op"))
 		return d.list(info.Operands[info.results:], args[1:], in)
+
 	case KindPairLiteralIntegerIdRef:
 		n = 2
 		t := d.m.typeOf(in.Arg(0))
@@ -129,17 +135,21 @@ func (d *printer) operand(kind OperandKind, args []uint32, in *Inst) []uint32 {
 		}
 		d.out.WriteString(" " + d.m.literal(t, args[:n-1]))
 		d.id(args[n-1])
+
 	case KindPairIdRefLiteralInteger:
 		n = 2
 		d.id(args[0])
 		d.number(args[1])
+
 	case KindPairIdRefIdRef:
 		n = 2
 		d.id(args[0])
 		d.id(args[1])
+
 	default:
 		return d.enumerants(kind, args, in)
 	}
+
 	return args[n:]
 }
 

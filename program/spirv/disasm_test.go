@@ -56,8 +56,8 @@ func tool(t *testing.T, input []byte, name string, args ...string) []byte {
 	return data
 }
 
-// An assembler numbers ids in the order in which it meets them, so that two texts
-// that say the same become the same bytes, whatever they call things.
+// An assembler numbers ids in the order of their appearance, so two equivalent
+// texts become the same bytes, whatever names they use.
 func TestDisassemblySaysWhatSpirvDisSays(t *testing.T) {
 	for name, data := range modules(t) {
 		t.Run(name, func(t *testing.T) {
@@ -94,6 +94,7 @@ func TestResultsAreThoseOfSpirvDis(t *testing.T) {
 				require.NotNil(t, m.Def(id), "%%%d", id)
 				require.Equal(t, line[2], m.Def(id).Op.String())
 			}
+
 			require.Equal(t, results, strings.Count(disassemble(t, data, nil), " = Op"))
 		})
 	}

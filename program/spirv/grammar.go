@@ -57,15 +57,15 @@ type OpInfo struct {
 	section            section
 }
 
-// Operand is one place of an instruction. An optional operand is there once or
-// not at all, a variadic one any number of times; both come last.
+// Operand is one operand of an instruction. An optional operand appears once or not
+// at all, a variadic one any number of times; both come last.
 type Operand struct {
 	Kind     OperandKind
 	Optional bool
 	Variadic bool
 }
 
-// OperandKind says what an operand is.
+// OperandKind is the kind of an operand.
 type OperandKind uint8
 
 // String is the name in the specification, "IdRef".
@@ -108,10 +108,11 @@ type enumerant struct {
 
 // find is the enumerant of value v; nil if the grammar has none.
 func (k *kindInfo) find(v uint32) *enumerant {
-	// Most enumerations are dense from 0 on, up to where the extensions begin.
+	// Most enumerations are dense from 0 on, up to the beginning of the extensions.
 	if uint64(v) < uint64(len(k.values)) && k.values[v].value == v {
 		return &k.values[v]
 	}
+
 	low, high := 0, len(k.values)
 	for low < high {
 		mid := int(uint(low+high) >> 1)
@@ -121,9 +122,11 @@ func (k *kindInfo) find(v uint32) *enumerant {
 			high = mid
 		}
 	}
+
 	if low < len(k.values) && k.values[low].value == v {
 		return &k.values[low]
 	}
+
 	return nil
 }
 
@@ -139,6 +142,7 @@ func (k OperandKind) text(v uint32) string {
 	if v == 0 {
 		return "None"
 	}
+
 	var names []string
 	for bit := uint32(1); bit != 0 && v != 0; bit <<= 1 {
 		if v&bit == 0 {
@@ -151,10 +155,11 @@ func (k OperandKind) text(v uint32) string {
 			names = append(names, fmt.Sprintf("%#x", bit))
 		}
 	}
+
 	return strings.Join(names, "|")
 }
 
-// section is where an instruction stands in a module (specification, 2.4).
+// section is the section of an instruction in a module (specification, 2.4).
 // Sections are in this order.
 type section uint8
 

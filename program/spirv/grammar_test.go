@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What the parser takes for granted of the generated grammar.
+// The generated grammar meets the parser's assumptions.
 func TestGrammarIsAsTheParserThinks(t *testing.T) {
 	list := func(operands []Operand) {
 		for i, o := range operands {
@@ -19,10 +19,12 @@ func TestGrammarIsAsTheParserThinks(t *testing.T) {
 			}
 		}
 	}
+
 	for op, info := range opInfos {
 		if info == nil {
 			continue
 		}
+
 		list(info.Operands)
 		for i, o := range info.Operands {
 			result := o.Kind == KindIdResultType || o.Kind == KindIdResult
@@ -35,11 +37,13 @@ func TestGrammarIsAsTheParserThinks(t *testing.T) {
 				require.True(t, info.hasType)
 			}
 		}
+
 		if Terminator(Opcode(op)) {
 			require.False(t, info.hasResult)
 			require.Equal(t, sectionBody, info.section)
 		}
 	}
+
 	for k := range kindInfos {
 		values := kindInfos[k].values
 		for i, e := range values {
@@ -56,9 +60,11 @@ func TestGrammarIsAsTheParserThinks(t *testing.T) {
 		}
 		require.Nil(t, kindInfos[k].find(0xfffffff0))
 	}
+
 	for _, e := range KindDecoration.info().values {
 		require.Less(t, e.value, uint32(0x10000), "index keys have 16 bits for a decoration")
 	}
+
 	for _, info := range glslInfos {
 		if info == nil {
 			continue

@@ -18,7 +18,7 @@ import (
 	"capgpu/program/spirv/spirvtest"
 )
 
-// survives parses bytes, and uses what comes of it in every way there is.
+// survives parses bytes, and uses the result in every possible way.
 func survives(t testing.TB, data []byte) {
 	m, err := spirv.Parse(data)
 	if err != nil {
@@ -28,13 +28,22 @@ func survives(t testing.TB, data []byte) {
 		require.Nil(t, m)
 		return
 	}
+
 	require.NoError(t, m.Disassemble(io.Discard, func(in *spirv.Inst) string {
 		m.Decoration(in.Result, spirv.DecorationBinding)
 		m.MemberDecoration(in.Result, int(in.Arg(0)), spirv.DecorationOffset)
 		return m.Name(in.Result) + m.MemberName(in.Result, int(in.Arg(1))) + m.Source(in.Line)
 	}))
+
 	for _, f := range m.Functions {
-		require.NoError(t, spirv.NewCFG(f).Err())
+		c := spirv.NewCFG(f)
+		for i, b := range f.Blocks {
+			distinct := map[spirv.ID]bool{}
+			for _, label := range b.Targets {
+				distinct[label] = true
+			}
+			require.Len(t, c.Succs[i], len(distinct), "every label of a parsed function is one of its blocks")
+		}
 		for _, b := range f.Blocks {
 			if b.Term.Op == spirv.OpSwitch {
 				require.Len(t, b.Targets, len(b.Cases)+1)
@@ -70,8 +79,8 @@ func TestMutantsDoNoHarm(t *testing.T) {
 	}
 }
 
-// hostile are modules as large as they may be (or half of that, where making them
-// takes longer than reading them), each of a shape that costs most somewhere.
+// hostile are modules of the maximal size (or half of that, if making them takes
+// longer than reading them), each of a shape that is most expensive somewhere.
 func hostile() map[string][]byte {
 	const room = program.MaxBundleBytes/8 - 200
 	repeat := func(f func(b *spirvtest.Builder, i int), each int) []byte {
@@ -82,6 +91,7 @@ func hostile() map[string][]byte {
 		}
 		return b.Bytes()
 	}
+
 	raw := func(words ...uint32) []byte { // no builder: it is slow
 		data := smallest().Bytes()
 		out := make([]byte, 0, program.MaxBundleBytes)
@@ -93,6 +103,7 @@ func hostile() map[string][]byte {
 		}
 		return out
 	}
+
 	head := func(op spirv.Opcode, n uint32) uint32 { return n<<16 | uint32(op) }
 	list := map[string][]byte{
 		"nops":       raw(head(spirv.OpNop, 1)),
@@ -115,15 +126,18 @@ func hostile() map[string][]byte {
 			b.Declare(spirv.OpTypePointer, b.ID(), spirv.StorageClassFunction, max(1, i))
 		}, 4),
 	}
+
 	b := spirvtest.New() // a name that many operands repeat
 	long := b.Name(b.Void(), fmt.Sprintf("%0200000d", 1))
 	members := make([]spirv.ID, 60000)
 	for i := range members {
 		members[i] = long
 	}
+
 	for range 3 {
 		b.Struct(members...)
 	}
+
 	list["long name"] = b.Bytes()
 	b = spirvtest.New() // blocks, each a loop to itself
 	b.FuncHead(b.Void())
@@ -133,15 +147,17 @@ func hostile() map[string][]byte {
 		b.LoopMerge(l, l)
 		b.Branch(l)
 	}
+
 	b.End()
 	list["loops"] = b.Bytes()
-	for _, data := range list { // what is kept by id is as much as it may be
+	for _, data := range list { // the tables by id are as large as possible
 		binary.LittleEndian.PutUint32(data[12:], uint32(len(data)+1024))
 	}
+
 	return list
 }
 
-// Time and memory stay in proportion, whatever the module.
+// Time and memory stay in proportion for every module.
 func TestHostileModulesAreCheap(t *testing.T) {
 	for name, data := range hostile() {
 		t.Run(name, func(t *testing.T) {

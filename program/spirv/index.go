@@ -30,8 +30,8 @@ const maxMembers = 0xffff - 2
 
 func memberKey(id ID, member uint32) uint64 { return uint64(id)<<32 | uint64(member) }
 
-// decoKey is of a member's decoration; with member -1 of an id's. No decoration
-// of the grammar is above 16 bits, which a test holds it to.
+// decoKey is the key of a member's decoration; with member -1, of an id's. No
+// decoration of the grammar is above 16 bits, which a test checks.
 func decoKey(id ID, member int, d Decoration) uint64 {
 	return uint64(id)<<32 | uint64(uint16(member+1))<<16 | uint64(uint16(d))
 }
@@ -53,6 +53,7 @@ func (x *index) build(p *parser) bool {
 			x.members = append(x.members, indexed{memberKey(in.Arg(0), in.Args[1]), uint32(i)})
 		}
 	}
+
 	x.decos = make([]indexed, 0, len(m.Annotations))
 	for i := range m.Annotations {
 		in := &m.Annotations[i]
@@ -68,6 +69,7 @@ func (x *index) build(p *parser) bool {
 		}
 		x.decos = append(x.decos, indexed{key, uint32(i)})
 	}
+
 	sortIndex(x.members)
 	sortIndex(x.decos)
 	for i := 1; i < len(x.decos); i++ {
@@ -77,6 +79,7 @@ func (x *index) build(p *parser) bool {
 			return p.refuse(codeDecorations, "another decoration of %%%d as %s says otherwise", in.Arg(0), Decoration(a.key&0xffff))
 		}
 	}
+
 	return true
 }
 
@@ -166,7 +169,7 @@ func (m *Module) MemberDecoration(id ID, member int, d Decoration) (*Inst, bool)
 	return find(m.index.decos, decoKey(id, member, d), m.Annotations)
 }
 
-// IsGLSL says whether set is an import of GLSL.std.450.
+// IsGLSL reports whether set is an import of GLSL.std.450.
 func (m *Module) IsGLSL(set ID) bool {
 	d := m.Def(set)
 	return d != nil && d.Op == OpExtInstImport && len(d.Args) == 4 &&
@@ -189,7 +192,7 @@ func Text(words []uint32) (string, int) {
 	return b.String(), len(words)
 }
 
-// printable makes a string of a module fit for a message or a log: one line, of
+// printable makes a string of a module safe for a message or a log: one line, of
 // bounded length.
 func printable(s string) string {
 	const most = 256

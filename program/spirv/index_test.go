@@ -35,6 +35,7 @@ func TestNames(t *testing.T) {
 	for _, i := range []int{0, 2, -1, 1 << 40} {
 		require.NotEqual(t, "second", m.MemberName(pair, i))
 	}
+
 	require.Equal(t, "0", m.MemberName(pair, 0))
 	require.Equal(t, "0", m.MemberName(99, 0))
 	require.Nil(t, m.Def(0))
@@ -73,6 +74,7 @@ func TestDecorations(t *testing.T) {
 		_, ok = m.MemberDecoration(s, member, spirv.DecorationOffset)
 		require.False(t, ok, member)
 	}
+
 	_, ok = m.Decoration(s, spirv.DecorationOffset)
 	require.False(t, ok)
 	_, ok = m.Decoration(s, spirv.DecorationBlock+0x10000)
@@ -99,6 +101,7 @@ func TestSwitchCases(t *testing.T) {
 		if test.signed {
 			typ = b.Int(test.bits)
 		}
+
 		merge, first := b.ID(), b.ID()
 		b.Func(b.Void(), typ)
 		b.SelectionMerge(merge)
@@ -157,7 +160,7 @@ func TestLinesReachToTheEndOfTheBlock(t *testing.T) {
 	require.Zero(t, blocks[1].Term.Line)
 }
 
-// Lines are told by OpLine, or by NonSemantic.Shader.DebugInfo.100.
+// Lines come from OpLine, or from NonSemantic.Shader.DebugInfo.100.
 func TestCompiledModulesTellLines(t *testing.T) {
 	for _, name := range []string{"reduce", "debuginfo"} {
 		m, err := spirv.Parse(modules(t)[name])
@@ -179,9 +182,11 @@ func TestConstantsInText(t *testing.T) {
 	for _, bits := range []uint32{0, 0x3f800000, 0x80000000, 0x7f800000, 0xff800000, 0x7fc00000, 0x7f800001, 1} {
 		b.Const(b.Float(32), bits)
 	}
+
 	for _, bits := range []uint32{0x3c00, 1, 0x7c00, 0xfe00, 0xfbff} {
 		b.Const(b.Float(16), bits)
 	}
+
 	b.F64(0.1)
 	b.I64(-1)
 	b.U64(1 << 63)
@@ -199,6 +204,7 @@ func TestConstantsInText(t *testing.T) {
 	} {
 		require.Contains(t, text, want+"\n")
 	}
+
 	again, err := spirv.Parse(tool(t, []byte(text), "spirv-as", "--target-env", "spv1.3"))
 	require.NoError(t, err)
 	m, err := spirv.Parse(b.Bytes())

@@ -19,7 +19,8 @@ func (p *parser) setLine(info *OpInfo, args []uint32) bool {
 	return true
 }
 
-// Of NonSemantic.Shader.DebugInfo.100, with which some compilers tell lines.
+// Instructions of NonSemantic.Shader.DebugInfo.100, by which some compilers record
+// lines.
 const (
 	debugInfo   = "NonSemantic.Shader.DebugInfo.100"
 	debugSource = 35
@@ -27,8 +28,8 @@ const (
 	debugNoLine = 104
 )
 
-// debugInst is an extended instruction in a block that is not of GLSL.std.450. It
-// means nothing, so that one which tells no line is no fault.
+// debugInst is an extended instruction in a block, of a set other than
+// GLSL.std.450. It means nothing, so one without a line is no fault.
 func (p *parser) debugInst(in *Inst) {
 	if in.Arg(0) != p.debug {
 		return

@@ -11,7 +11,7 @@ type Inst struct {
 	Result ID // 0 if it has none
 	Args   []uint32
 	Off    uint32 // bytes from the start of the module
-	Line   Line   // of the source, where OpLine tells
+	Line   Line   // in the source, from OpLine
 }
 
 // Arg is the i-th argument as an id; 0 if there is none.
@@ -29,10 +29,10 @@ type Line struct {
 	Col  uint32
 }
 
-// Module is a parsed module: what the words say, with every instruction's shape
-// checked against the grammar, every id below Bound, every result defined once,
-// and the sections in the order of the specification (2.4). Nothing is said of
-// what it means: types, dominance and limits are the verifier's.
+// Module is a parsed module. Every instruction's shape was checked against the
+// grammar, every id is below Bound, every result is defined once, and the sections
+// are in the order of the specification (2.4). Nothing is known of its meaning: the
+// verifier checks types, dominance and limits.
 type Module struct {
 	Version   uint32 // 0x00010300 for 1.3
 	Generator uint32
@@ -67,9 +67,9 @@ type Function struct {
 // ID is the function's id.
 func (f *Function) ID() ID { return f.Def.Result }
 
-// Block is a label, the instructions after it, and how it ends. Merge, if not
-// nil, is the OpSelectionMerge or OpLoopMerge, which comes right before the
-// terminator; neither is in Insts.
+// Block is a label, the instructions after it, and its end. Merge, if not nil, is
+// the OpSelectionMerge or OpLoopMerge, which comes right before the terminator;
+// neither is in Insts.
 type Block struct {
 	Label ID
 	Off   uint32
@@ -77,9 +77,9 @@ type Block struct {
 	Merge *Inst
 	Term  Inst // OpBranch, OpBranchConditional, OpSwitch, OpReturn…, OpKill, OpUnreachable
 
-	// Targets are the labels that Term leads to, in its order: true, false of an
+	// Targets are the labels to which Term leads, in its order: true, false of an
 	// OpBranchConditional; the default, then the cases of an OpSwitch. A label may
-	// be there more than once.
+	// appear more than once.
 	Targets []ID
 	// Cases are the literals of an OpSwitch: Targets[i+1] is Cases[i]'s. They are
 	// cut to the width of the selector's type, and not sign-extended.

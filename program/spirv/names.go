@@ -7,16 +7,16 @@ import (
 )
 
 // names are ids as text for a disassembly: each is unique, a "%" and then letters,
-// digits and "_". They come from OpName, else from what a type or a constant is,
-// else they are the number.
+// digits and "_". They come from OpName, else from the type or constant, else they
+// are the number.
 type names struct {
 	list  []string // by id; "" until it is asked for
 	used  map[string]bool
-	tries map[string]int // of a name that is taken: the suffix to try next
+	tries map[string]int // of a name in use: the suffix to try next
 }
 
-// maxName is the longest friendly name. Instructions repeat names, so that long
-// ones would make the text quadratic in the module.
+// maxName is the longest friendly name. Instructions repeat names, so long ones
+// would make the text quadratic in the module.
 const maxName = 48
 
 func friendlyNames(m *Module) names {
@@ -28,6 +28,7 @@ func friendlyNames(m *Module) names {
 			n.set(id, identifier(text))
 		}
 	}
+
 	for i := range m.Globals {
 		in := &m.Globals[i]
 		if in.Result == 0 || n.list[in.Result] != "" {
@@ -37,6 +38,7 @@ func friendlyNames(m *Module) names {
 			n.set(in.Result, text)
 		}
 	}
+
 	return n
 }
 
@@ -60,8 +62,8 @@ func (n *names) set(id ID, text string) {
 	n.list[id] = "%" + text
 }
 
-// identifier is text with "_" for what is neither a letter nor a digit. It does
-// not begin with a digit, as numbers do.
+// identifier is text with "_" for every character that is neither a letter nor a
+// digit. It does not begin with a digit, as numbers do.
 func identifier(text string) string {
 	if text == "" {
 		return "_"
@@ -69,6 +71,7 @@ func identifier(text string) string {
 	if len(text) > maxName {
 		text = text[:maxName]
 	}
+
 	out := []byte(text)
 	for i, c := range out {
 		letter := c|0x20 >= 'a' && c|0x20 <= 'z'
@@ -76,19 +79,22 @@ func identifier(text string) string {
 			out[i] = '_'
 		}
 	}
+
 	if out[0] >= '0' && out[0] <= '9' {
 		return "_" + string(out)
 	}
+
 	return string(out)
 }
 
-// describe names a type or constant after what it is; "" if there is no such name.
-// The parts of it have names already.
+// describe names a type or constant by its definition; "" if there is no such name.
+// Its parts have names already.
 func (n *names) describe(m *Module, in *Inst) string {
 	part := func(i int) string { return strings.TrimPrefix(n.of(in.Arg(i)), "%") }
 	switch in.Op {
 	case OpTypeVoid:
 		return "void"
+
 	case OpTypeBool:
 		return "bool"
 	case OpTypeInt:
@@ -106,6 +112,7 @@ func (n *names) describe(m *Module, in *Inst) string {
 		case 64:
 			return unsigned + "long"
 		}
+
 	case OpTypeFloat:
 		switch in.Args[0] {
 		case 16:
@@ -115,34 +122,39 @@ func (n *names) describe(m *Module, in *Inst) string {
 		case 64:
 			return "double"
 		}
+
 	case OpTypeVector:
 		return "v" + strconv.FormatUint(uint64(in.Args[1]), 10) + part(0)
 	case OpTypeArray:
 		return "_arr_" + part(0) + "_" + part(1)
+
 	case OpTypeRuntimeArray:
 		return "_runtimearr_" + part(0)
 	case OpTypePointer:
 		return "_ptr_" + identifier(StorageClass(in.Args[0]).String()) + "_" + part(1)
+
 	case OpTypeStruct:
 		return "_struct_" + strconv.FormatUint(uint64(in.Result), 10)
 	case OpConstantTrue:
 		return "true"
+
 	case OpConstantFalse:
 		return "false"
 	case OpConstant:
 		value := strings.ReplaceAll(m.literal(in.Type, in.Args), "-", "n")
 		return identifier(strings.TrimPrefix(n.of(in.Type), "%") + "_" + value)
 	}
+
 	return ""
 }
 
-// literal writes a number of type t: as spirv-as reads it back, to the bit.
+// literal writes a number of type t so that spirv-as reads back the same bits.
 func (m *Module) literal(t ID, words []uint32) string {
 	v := uint64(words[0])
 	if len(words) > 1 {
 		v |= uint64(words[1]) << 32
 	}
-	d := m.Def(t) // Parse has seen that it is OpTypeInt or OpTypeFloat
+	d := m.Def(t) // Parse has checked that it is OpTypeInt or OpTypeFloat
 	width := int(d.Args[0])
 	if d.Op == OpTypeFloat {
 		return float(v, width)
@@ -164,18 +176,22 @@ func float(v uint64, width int) string {
 	case 16:
 		mantissa, f = 10, half(uint16(v))
 	}
+
 	if !math.IsInf(f, 0) && !math.IsNaN(f) {
 		return strconv.FormatFloat(f, 'g', -1, max(width, 32))
 	}
+
 	text := "0x1"
 	if v>>(width-1)&1 != 0 {
 		text = "-0x1"
 	}
+
 	if rest := v & (1<<mantissa - 1); rest != 0 {
 		digits := (mantissa + 3) / 4
 		hex := strconv.FormatUint(rest<<(4*digits-mantissa), 16)
 		text += "." + strings.TrimRight(strings.Repeat("0", digits-len(hex))+hex, "0")
 	}
+
 	return text + "p+" + strconv.Itoa(1<<(width-mantissa-2))
 }
 
@@ -194,8 +210,10 @@ func half(v uint16) float64 {
 	default:
 		f = math.Ldexp(mantissa+1024, exponent-25)
 	}
+
 	if v>>15 != 0 {
 		f = -f
 	}
+
 	return f
 }

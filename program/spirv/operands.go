@@ -9,20 +9,24 @@ func (p *parser) shape(in *Inst, info *OpInfo, args []uint32) bool {
 		if len(args) < n {
 			return p.missing(info.Operands[len(args)].Kind)
 		}
+
 		if info.hasType {
 			if !p.id(args[0]) {
 				return false
 			}
 			in.Type = ID(args[0])
 		}
+
 		if info.hasResult {
 			if !p.id(args[n-1]) {
 				return false
 			}
 			in.Result = ID(args[n-1])
 		}
+
 		args = args[n:]
 	}
+
 	in.Args = args
 	if p.list(info.Operands[info.results:], args, 0, in, true) < 0 {
 		return false
@@ -30,6 +34,7 @@ func (p *parser) shape(in *Inst, info *OpInfo, args []uint32) bool {
 	if in.Op == OpExtInst {
 		return p.extended(in)
 	}
+
 	return true
 }
 
@@ -57,19 +62,23 @@ func (p *parser) list(operands []Operand, args []uint32, at int, in *Inst, all b
 			p.missing(o.Kind)
 			return -1
 		}
+
 		if at = p.operand(o.Kind, args, at, in); at < 0 {
 			return -1
 		}
+
 		for o.Variadic && at < len(args) {
 			if at = p.operand(o.Kind, args, at, in); at < 0 {
 				return -1
 			}
 		}
 	}
+
 	if all && at != len(args) {
 		p.refuse(codeSurplus, "%d words too many", len(args)-at)
 		return -1
 	}
+
 	return at
 }
 
@@ -80,30 +89,38 @@ func (p *parser) operand(kind OperandKind, args []uint32, at int, in *Inst) int 
 	switch kind {
 	case KindIdRef, KindIdScope, KindIdMemorySemantics, KindIdResultType, KindIdResult:
 		ok = p.id(args[at])
+
 	case KindLiteralInteger, KindLiteralExtInstInteger:
 	case KindLiteralString:
 		n, ok = p.str(args[at:])
+
 	case KindLiteralContextDependentNumber:
 		n, ok = p.number(in.Type)
 		ok = ok && (len(args)-at >= n || p.missing(kind))
+
 	case KindLiteralSpecConstantOpInteger:
 		return p.specOp(args, at, in)
 	case KindPairLiteralIntegerIdRef: // of OpSwitch only
 		n, ok = p.number(p.m.typeOf(in.Arg(0)))
 		n++
 		ok = ok && (len(args)-at >= n || p.missing(kind)) && p.id(args[at+n-1])
+
 	case KindPairIdRefLiteralInteger:
 		n = 2
 		ok = (len(args)-at >= n || p.missing(kind)) && p.id(args[at])
+
 	case KindPairIdRefIdRef:
 		n = 2
 		ok = (len(args)-at >= n || p.missing(kind)) && p.id(args[at]) && p.id(args[at+1])
+
 	default:
 		return p.enumerants(kind, args, at, in)
 	}
+
 	if !ok {
 		return -1
 	}
+
 	return at + n
 }
 
@@ -117,6 +134,7 @@ func (p *parser) enumerants(kind OperandKind, args []uint32, at int, in *Inst) i
 		}
 		return p.list(e.params, args, at, in, false)
 	}
+
 	if info.category == categoryBitEnum {
 		rest := v
 		for rest != 0 {
@@ -134,6 +152,7 @@ func (p *parser) enumerants(kind OperandKind, args []uint32, at int, in *Inst) i
 			return at
 		}
 	}
+
 	p.refuse(codeEnumerant, "%#x is no %s", v, info.name)
 	return -1
 }
@@ -156,7 +175,7 @@ func (p *parser) str(words []uint32) (int, bool) {
 	return 0, p.refuse(codeString, "a string does not end within the instruction")
 }
 
-// freeText says whether strings of the instruction at hand are nobody's names.
+// freeText reports whether strings of the current instruction are not names.
 // glslang writes a source's bytes beyond ASCII as 0xff.
 func (p *parser) freeText() bool {
 	switch p.op {
@@ -175,8 +194,8 @@ func (p *parser) number(id ID) (int, bool) {
 	return (w + 31) / 32, true
 }
 
-// width is the bits of a number type. OpSwitch has no floats, which is for the
-// verifier to say.
+// width is the bits of a number type. OpSwitch has no floats, which the verifier
+// checks.
 func (p *parser) width(id ID) (int, bool) {
 	d := p.m.Def(id)
 	if d == nil || d.Op != OpTypeInt && d.Op != OpTypeFloat {
@@ -189,7 +208,7 @@ func (p *parser) width(id ID) (int, bool) {
 	return 0, false
 }
 
-// typeOf is the type of what id names; 0 if that is not known yet.
+// typeOf is the type of id; 0 if it is not known yet.
 func (m *Module) typeOf(id ID) ID {
 	if d := m.Def(id); d != nil {
 		return d.Type
@@ -221,6 +240,7 @@ func (p *parser) extended(in *Inst) bool {
 	if !p.m.IsGLSL(in.Arg(0)) {
 		return true
 	}
+
 	g := GLSL(in.Args[1])
 	info := g.Info()
 	if info == nil {
@@ -229,5 +249,6 @@ func (p *parser) extended(in *Inst) bool {
 	if got, want := len(in.Args)-2, len(info.Operands); got != want {
 		return p.refuse(codeExtInst, "%s takes %d operands, not %d", g, want, got)
 	}
+
 	return true
 }

@@ -14,7 +14,7 @@ import (
 	"capgpu/program/spirv/spirvtest"
 )
 
-// stricter says where Parse refuses what Khronos's validator takes, on purpose.
+// stricter lists where Parse deliberately refuses what Khronos's validator accepts.
 var stricter = map[string]string{
 	"SPV-1023": "the specification reserves the schema, as 0",
 	"SPV-1024": "the bound has to be in proportion to the module",
@@ -23,15 +23,18 @@ var stricter = map[string]string{
 	"SPV-1050": "two decorations that contradict each other",
 }
 
-// What Khronos's validator takes, Parse takes. CAPGPU_LONG=1 tries many.
+// Parse accepts everything that Khronos's validator accepts. CAPGPU_LONG=1 tries
+// many modules.
 func TestParseRefusesNothingValid(t *testing.T) {
 	if _, err := exec.LookPath("spirv-val"); err != nil {
 		t.Skip("SKIPPED: spirv-val is not here; install Debian's spirv-tools")
 	}
+
 	count := 10
 	if os.Getenv("CAPGPU_LONG") != "" {
 		count = 1000
 	}
+
 	path := filepath.Join(t.TempDir(), "module.spv")
 	refused := 0
 	for name, data := range modules(t) {
@@ -54,5 +57,6 @@ func TestParseRefusesNothingValid(t *testing.T) {
 			}
 		}
 	}
+
 	require.NotZero(t, refused)
 }

@@ -12,9 +12,9 @@ const (
 	headerWords  = 5
 )
 
-// Parse reads a module in either byte order. Whatever the bytes, it does not
-// panic, and it takes time and memory in proportion to their number: at most
-// 64 × len(data) + 64 KiB. A refusal is a *program.Refusal with one of Codes.
+// Parse reads a module in either byte order. It never panics, and it takes time and
+// memory in proportion to the number of bytes: at most 64 × len(data) + 64 KiB. A
+// refusal is a *program.Refusal with one of Codes.
 func Parse(data []byte) (*Module, error) {
 	p := parser{m: &Module{}}
 	if !p.header(data) || !p.survey() || !p.instructions() || !p.finish() || !p.m.index.build(&p) {
@@ -41,7 +41,7 @@ type parser struct {
 	body
 }
 
-// refuse notes a refusal at the instruction at hand, and is false.
+// refuse records a refusal at the current instruction, and returns false.
 func (p *parser) refuse(code, format string, args ...any) bool {
 	var op string
 	if p.off != 0 {
@@ -61,6 +61,7 @@ func (p *parser) header(data []byte) bool {
 	case len(data) > program.MaxBundleBytes:
 		return p.refuse(codeSize, "%d bytes are more than the %d of a bundle", len(data), program.MaxBundleBytes)
 	}
+
 	words := make([]uint32, len(data)/4)
 	switch first := binary.LittleEndian.Uint32(data); first {
 	case magic:
@@ -74,6 +75,7 @@ func (p *parser) header(data []byte) bool {
 	default:
 		return p.refuse(codeMagic, "the first word is %#08x, not %#08x", first, magic)
 	}
+
 	m := p.m
 	m.Words, m.Version, m.Generator, m.Bound = words, words[1], words[2], words[3]
 	if m.Version&^0xff00 != 0x10000 || m.Version > 0x10600 {
@@ -82,12 +84,14 @@ func (p *parser) header(data []byte) bool {
 	if words[4] != 0 {
 		return p.refuse(codeSchema, "schema %d is not 0", words[4])
 	}
-	// What is kept by id has to stay in proportion to the module. An id takes two
-	// words to define, so this leaves room for the gaps of tools that delete
-	// instructions and do not renumber.
+
+	// Tables by id must stay in proportion to the module. An id takes two words to
+	// define, so this leaves room for the gaps of tools that delete instructions
+	// and do not renumber.
 	if limit := 4*uint64(len(words)) + 1024; m.Bound == 0 || uint64(m.Bound) > limit {
 		return p.refuse(codeBound, "bound %d is not between 1 and %d, for %d words", m.Bound, limit, len(words))
 	}
+
 	return true
 }
 
@@ -102,6 +106,7 @@ func (p *parser) survey() bool {
 			p.op, p.off = op, uint32(4*at)
 			return p.refuse(codeWordCount, "%d words, of %d that are left", n, len(words)-at)
 		}
+
 		insts++
 		switch op {
 		case OpLine, OpNoLine:
@@ -113,8 +118,10 @@ func (p *parser) survey() bool {
 		case OpBranch, OpBranchConditional, OpSwitch:
 			targets += n - 1
 		}
+
 		at += n
 	}
+
 	p.insts = make([]Inst, 0, insts)
 	p.m.defs = make([]*Inst, p.m.Bound)
 	p.body.init(int(p.m.Bound), functions, blocks, targets)
@@ -130,6 +137,7 @@ func (p *parser) instructions() bool {
 		if info == nil {
 			return p.refuse(codeOpcode, "unknown opcode %d", uint16(op))
 		}
+
 		args := words[at+1 : at+n : at+n]
 		at += n
 		if info.section == sectionLine {
@@ -138,16 +146,18 @@ func (p *parser) instructions() bool {
 			}
 			continue
 		}
+
 		p.insts = append(p.insts, Inst{Op: op, Off: p.off, Line: p.line})
 		in := &p.insts[len(p.insts)-1]
 		if !p.shape(in, info, args) || !p.define(in) || !p.place(in, info) {
 			return false
 		}
 	}
+
 	return true
 }
 
-// define notes a result.
+// define records a result.
 func (p *parser) define(in *Inst) bool {
 	if in.Result == 0 {
 		return true
@@ -161,7 +171,7 @@ func (p *parser) define(in *Inst) bool {
 	return true
 }
 
-// place puts an instruction where it belongs, or refuses it where it stands.
+// place puts an instruction into its section, or refuses it there.
 func (p *parser) place(in *Inst, info *OpInfo) bool {
 	s := info.section
 	if s == sectionGlobalOrBody {
@@ -171,6 +181,7 @@ func (p *parser) place(in *Inst, info *OpInfo) bool {
 			return p.refuse(codePlace, "an instruction of GLSL.std.450 outside of a block")
 		}
 	}
+
 	switch {
 	case s == sectionBody:
 		return p.inBlock(in)
@@ -179,6 +190,7 @@ func (p *parser) place(in *Inst, info *OpInfo) bool {
 	case !p.enter(s):
 		return false
 	}
+
 	switch {
 	case s == sectionFunctions:
 		return p.inFunction(in)
@@ -194,10 +206,11 @@ func (p *parser) place(in *Inst, info *OpInfo) bool {
 	case in.Op == OpDecorationGroup || in.Op == OpGroupDecorate || in.Op == OpGroupMemberDecorate:
 		return p.refuse(codeGroup, "decoration groups are not part of the profile: decorate each id")
 	}
+
 	return true
 }
 
-// enter goes on to section s; the instruction at hand is the first of it.
+// enter moves on to section s; the current instruction is its first.
 func (p *parser) enter(s section) bool {
 	if s < p.section {
 		return p.refuse(codeOrder, "it belongs to %s, and comes after %s began", s, p.section)
@@ -217,14 +230,17 @@ func (p *parser) finish() bool {
 	if p.fn != nil {
 		return p.refuse(codeFunctionEnd, "the module ends inside of function %%%d", p.fn.ID())
 	}
+
 	m := p.m
 	if m.MemoryModel.Op == 0 {
 		p.op, p.off = OpMemoryModel, 4*headerWords
 		return p.refuse(codeMemoryModel, "there is none in the module")
 	}
+
 	for s := p.section + 1; int(s) < len(p.starts); s++ {
 		p.starts[s] = len(p.insts)
 	}
+
 	part := func(from, to section) []Inst { return p.insts[p.starts[from]:p.starts[to]:p.starts[to]] }
 	m.Capabilities = part(sectionCapabilities, sectionExtensions)
 	m.Extensions = part(sectionExtensions, sectionImports)

@@ -12,7 +12,7 @@ import (
 	"capgpu/program/spirv/spirvtest"
 )
 
-// smallest is a module that Parse takes: one function that returns.
+// smallest is a module that Parse accepts: one function that returns.
 func smallest() *spirvtest.Builder {
 	b := spirvtest.New()
 	b.Func(b.Void())
@@ -42,7 +42,7 @@ func with(f func(b *spirvtest.Builder)) func() []byte {
 	}
 }
 
-// inside is a module of one function, whose entry block f writes and ends.
+// inside is a module of one function; f writes and ends its entry block.
 func inside(f func(b *spirvtest.Builder)) func() []byte {
 	return func() []byte {
 		b := spirvtest.New()
@@ -208,10 +208,12 @@ func TestRefusals(t *testing.T) {
 		})
 		tried[test.code] = true
 	}
+
 	for _, c := range spirv.Codes {
 		require.True(t, tried[c.Code], "no test refuses with %s", c.Code)
 		require.NotEmpty(t, c.Meaning)
 	}
+
 	require.Len(t, spirv.Codes, len(tried))
 }
 

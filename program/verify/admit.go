@@ -5,8 +5,8 @@ import (
 	"capgpu/program/spirv"
 )
 
-// Admit reads a bundle and says whether it is a program of the profile. The error
-// is a *program.Refusal. It returns, whatever the bytes, after time in proportion
+// Admit reads a bundle and decides whether it is a program of the profile. The
+// error is a *program.Refusal. For any bytes, it returns after time in proportion
 // to them (with a factor for the nesting of constructs, which lim bounds), and
 // without allocating more than 96 × len(data) + 256 KiB.
 func Admit(data []byte, lim Limits) (*Program, error) {
@@ -14,22 +14,25 @@ func Admit(data []byte, lim Limits) (*Program, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	m, err := spirv.Parse(b.SPIRV)
 	if err != nil {
 		return nil, err
 	}
+
 	lim.Bindings = min(lim.Bindings, program.MaxBindings)
 	v := &verifier{m: m, lim: lim, manifest: b.Manifest}
 	p, r := v.program()
 	if r != nil {
 		return nil, r
 	}
+
 	p.Info.Digest = b.Digest
 	return p, nil
 }
 
 // verifier is one module under check. The steps run in the order of the module's
-// sections, and each relies on what those before it have established.
+// sections, and each relies on the results of the earlier ones.
 type verifier struct {
 	m        *spirv.Module
 	lim      Limits
@@ -50,37 +53,44 @@ type verifier struct {
 
 	uniq        map[uint64]*spirv.Inst // types by a hash of their words
 	specialised map[spirv.ID]uint64    // constants that the manifest sets
+	functions   []function
 
-	entry     *spirv.Function
-	entryName string
-	block     workgroup
-	dynamic   spirv.ID // the constant with SpecId 3
-	buffers   []buffer // by binding
-	inline    spirv.ID // the variable of the push constants
-	fields    []program.Field
-	shared    []variable
-	private   uint64 // bytes of Private variables
-	functions []function
+	// The program's interface.
+	iface struct {
+		entry     *spirv.Function
+		entryName string
+		block     workgroup
+		dynamic   spirv.ID // the constant with SpecId 3
+		buffers   []buffer // by binding
+		inline    spirv.ID // the variable of the push constants
+		fields    []program.Field
+		shared    []variable
+		private   uint64 // bytes of Private variables
+	}
 
-	// Of what the entry point reaches.
-	order          []int32 // functions, callees before their callers; all of them
-	features       featureSet
-	sharedBytes    uint64
-	dynamicElement uint64
+	// The part that the entry point reaches.
+	reached struct {
+		order          []int32 // functions, callees before their callers; all of them
+		features       featureSet
+		sharedBytes    uint64
+		dynamicElement uint64
+	}
 
 	warnings []program.Diagnostic
-	steps    int // that searches for warnings may still take
+	steps    int // remaining steps of searches for warnings
 
-	// Of the function, block and instruction under check.
-	fn, at    int32 // 1 + function; block
-	cfg       *spirv.CFG
-	bad       *program.Refusal // the first operand that is no value here
-	small     bool             // the instruction takes 8 and 16 bits
-	root      spirv.ID         // of the pointer that results
-	rootFlags uint8
+	// The function, block and instruction under check.
+	cur struct {
+		fn, at    int32 // 1 + function; block
+		cfg       *spirv.CFG
+		bad       *program.Refusal // the first operand that is no value here
+		small     bool             // the instruction takes 8 and 16 bits
+		root      spirv.ID         // of the resulting pointer
+		rootFlags uint8
+	}
 }
 
-// idInfo is what an id stands for.
+// idInfo is the object of an id.
 type idInfo struct {
 	typ   *typ // of a type, the type itself
 	what  idKind
@@ -126,14 +136,14 @@ func (v *verifier) refuse(code Code, in *spirv.Inst, format string, args ...any)
 	return r
 }
 
-// warn notes a finding that does not refuse.
+// warn records a finding that is no refusal.
 func (v *verifier) warn(code Code, in *spirv.Inst, format string, args ...any) {
 	if len(v.warnings) < v.lim.Warnings {
 		v.warnings = append(v.warnings, v.refuse(code, in, format, args...).Diagnostic)
 	}
 }
 
-// info is what id stands for; the zero idInfo if nothing.
+// info is the object of id; the zero idInfo if there is none.
 func (v *verifier) info(id spirv.ID) *idInfo {
 	if uint64(id) < uint64(len(v.ids)) {
 		return &v.ids[id]

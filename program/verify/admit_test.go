@@ -11,8 +11,8 @@ import (
 	"capgpu/program/verify"
 )
 
-// modules are the real modules of the tests, by name: what glslangValidator made of
-// the sources in testdata and of the library, and what spirv-opt made of some.
+// modules are the real modules of the tests, by name: glslangValidator's output for
+// the sources in testdata and of the library, and spirv-opt's for some.
 func modules(t testing.TB) map[string][]byte {
 	var files []string
 	for _, dir := range []string{"testdata", "testdata/warn", "../library"} {

@@ -35,8 +35,8 @@ var decorations = map[spirv.Decoration]uint8{
 	spirv.DecorationUserTypeGOOGLE:   onID | onMember,
 }
 
-// annotations makes the lists of each id's decorations. What they mean is checked
-// where the decorated things are.
+// annotations makes the lists of each id's decorations. Their meaning is checked
+// with the decorated objects.
 func (v *verifier) annotations() *program.Refusal {
 	all := v.m.Annotations
 	v.decHead = make([]int32, len(v.ids))
@@ -53,22 +53,26 @@ func (v *verifier) annotations() *program.Refusal {
 		default:
 			return v.refuse(CodeDecoration, in, "outside the profile")
 		}
+
 		if decorations[d] == 0 {
 			return v.refuse(CodeDecoration, in, "decoration %v is outside the profile", d)
 		}
 		if decorations[d]&on == 0 {
 			return v.refuse(CodeDecorated, in, "decoration %v is not for this", d)
 		}
+
 		target := in.Arg(0)
 		if target == 0 || uint64(target) >= uint64(len(v.ids)) {
 			return v.refuse(CodeID, in, "nothing defines %%%d", target)
 		}
 	}
+
 	for i := len(all) - 1; i >= 0; i-- { // backwards, so that the lists are in order
 		target := all[i].Arg(0)
 		v.decNext[i] = v.decHead[target]
 		v.decHead[target] = int32(i + 1)
 	}
+
 	return nil
 }
 
@@ -83,8 +87,8 @@ func (v *verifier) dec(id spirv.ID, d spirv.Decoration) *spirv.Inst {
 	return nil
 }
 
-// decorated checks the decorations of every id, and names, once it is known what
-// they stand for.
+// decorated checks the decorations of every id, and names, once their objects are
+// known.
 func (v *verifier) decorated() *program.Refusal {
 	for i := range v.m.Debug {
 		in := &v.m.Debug[i]
@@ -106,6 +110,7 @@ func (v *verifier) decorated() *program.Refusal {
 			}
 		}
 	}
+
 	for id := range v.decHead {
 		var seen [8]uint64 // by decoration below 512; layouts look for twins on members
 		for i := v.decHead[id]; i != 0; i = v.decNext[i-1] {
@@ -117,6 +122,7 @@ func (v *verifier) decorated() *program.Refusal {
 				}
 				continue
 			}
+
 			d := spirv.Decoration(in.Arg(1))
 			if d < 512 {
 				if seen[d/64]>>(d%64)&1 != 0 {
@@ -124,30 +130,35 @@ func (v *verifier) decorated() *program.Refusal {
 				}
 				seen[d/64] |= 1 << (d % 64)
 			}
+
 			if r := v.target(in, d, spirv.ID(id)); r != nil {
 				return r
 			}
 		}
 	}
+
 	return nil
 }
 
-// target checks that a decoration is on what it is for.
+// target checks that a decoration is on an object for which it is meant.
 func (v *verifier) target(in *spirv.Inst, d spirv.Decoration, id spirv.ID) *program.Refusal {
 	i, def := v.info(id), v.m.Def(id)
 	ok := true
 	switch d {
 	case spirv.DecorationBlock, spirv.DecorationBufferBlock:
 		ok = i.what == isType && i.typ.kind == kStruct
+
 	case spirv.DecorationArrayStride:
 		ok = i.what == isType && (i.typ.kind == kArray || i.typ.kind == kRuntimeArray || i.typ.kind == kPointer)
 		if ok && in.Arg(2) == 0 {
 			return v.refuse(CodeLayout, in, "an array stride of 0")
 		}
+
 	case spirv.DecorationSpecId:
 		ok = i.what == isConstant && (def.Op == spirv.OpSpecConstant || def.Op == spirv.OpSpecConstantTrue || def.Op == spirv.OpSpecConstantFalse)
 	case spirv.DecorationBuiltIn:
 		ok = i.what == isConstant || i.what == isVariable && i.typ.class == spirv.StorageClassInput
+
 	case spirv.DecorationBinding, spirv.DecorationDescriptorSet:
 		ok = i.what == isVariable && i.fn == 0 && (i.typ.class == spirv.StorageClassStorageBuffer || i.typ.class == spirv.StorageClassUniform)
 	case spirv.DecorationNonWritable, spirv.DecorationNonReadable, spirv.DecorationRestrict, spirv.DecorationAliased,
@@ -156,13 +167,16 @@ func (v *verifier) target(in *spirv.Inst, d spirv.Decoration, id spirv.ID) *prog
 		if v.vulkan && (d == spirv.DecorationVolatile || d == spirv.DecorationCoherent) {
 			return v.refuse(CodeDecorated, in, "decoration %v with the memory model Vulkan", d)
 		}
+
 	case spirv.DecorationRelaxedPrecision:
 		ok = i.what != isType && def != nil
 	default:
 		ok = i.what != isNothing || def != nil
 	}
+
 	if !ok {
 		return v.refuse(CodeDecorated, in, "decoration %v is not for %%%d", d, id)
 	}
+
 	return nil
 }

@@ -6,7 +6,7 @@ import (
 )
 
 // The checks of arithmetic, logic and conversions. An operand of an integer
-// instruction may have either signedness, unless the instruction says.
+// instruction may have either signedness, unless the instruction requires one.
 
 func (v *verifier) badResult(in *spirv.Inst, want string) *program.Refusal {
 	return v.refuse(CodeResult, in, "the result type is not %s", want)
@@ -16,7 +16,7 @@ func (v *verifier) badOperand(in *spirv.Inst, i int, want string) *program.Refus
 	return v.refuse(CodeOperand, in, "operand %%%d is not %s", in.Arg(i), want)
 }
 
-// likeInt says whether a is an integer type with the shape of t.
+// likeInt reports whether a is an integer type with the shape of t.
 func likeInt(a, t *typ) bool {
 	return a.is(kInt) && a.lanes() == t.lanes() && a.scalar().width == t.scalar().width
 }
@@ -187,6 +187,7 @@ func selectOp(v *verifier, in *spirv.Inst, t *typ) *program.Refusal {
 	if t.kind == kPointer {
 		return v.refuse(CodePointer, in, "a choice of pointers")
 	}
+
 	c := v.arg(in, 0)
 	switch newer := v.m.Version >= version14; {
 	case t.lanes() == 0 && !newer:
@@ -194,11 +195,13 @@ func selectOp(v *verifier, in *spirv.Inst, t *typ) *program.Refusal {
 	case !c.is(kBool) || c.lanes() != t.lanes() && (c.lanes() != 1 || !newer):
 		return v.badOperand(in, 0, "a bool, or one for each component")
 	}
+
 	for i := 1; i < 3; i++ {
 		if v.arg(in, i) != t {
 			return v.badOperand(in, i, "of the result's type")
 		}
 	}
+
 	return nil
 }
 

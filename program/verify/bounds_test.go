@@ -18,8 +18,8 @@ import (
 	"capgpu/program/verify"
 )
 
-// hostile are large modules of one shape each, made to cost as much as they can
-// for their size. n is about how many words they have.
+// hostile are large modules of one shape each, made to be as expensive as possible
+// for their size. n is about their number of words.
 var hostile = map[string]func(b *builder, n int){
 	"types": func(b *builder, n int) {
 		u := b.Uint(32)
@@ -194,6 +194,7 @@ var hostile = map[string]func(b *builder, n int){
 					}
 					return
 				}
+
 				head, inner, cont, merge := b.ID(), b.ID(), b.ID(), b.ID()
 				b.Branch(head)
 				b.Begin(head)
@@ -206,6 +207,7 @@ var hostile = map[string]func(b *builder, n int){
 				b.Branch(head)
 				b.Begin(merge)
 			}
+
 			b.If(c, func() bool { nest(110); return true }, nil)
 		})
 	},
@@ -225,14 +227,15 @@ var hostile = map[string]func(b *builder, n int){
 	},
 }
 
-// TestBounds: Admit holds to the memory that it states, and to time in proportion,
-// on what is made to make it fail: a quarter of the largest bundle, or with
+// TestBounds: Admit keeps its stated memory bound, and time in proportion, for
+// modules designed to break it: a quarter of the largest bundle, or with
 // VERIFY_BOUNDS set the whole.
 func TestBounds(t *testing.T) {
 	words := program.MaxBundleBytes/16 - 3000
 	if os.Getenv("VERIFY_BOUNDS") != "" {
 		words = program.MaxBundleBytes/4 - 3000
 	}
+
 	for name, build := range hostile {
 		b := spirvtest.New()
 		build(b, words)

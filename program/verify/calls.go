@@ -29,11 +29,12 @@ var featureNames = []program.Feature{
 	program.FeatureI64Atomics, program.FeatureF32Atomics,
 }
 
-// note takes down what an instruction that was found right needs of a device.
+// note records the device features that a valid instruction needs.
 func (fn *function) note(v *verifier, in *spirv.Inst) {
 	switch op := in.Op; {
 	case op == spirv.OpControlBarrier:
 		fn.barriers = true
+
 	case op < spirv.OpAtomicLoad:
 	case op <= spirv.OpAtomicXor || op == spirv.OpAtomicFAddEXT:
 		fn.atomics = append(fn.atomics, in)
@@ -44,10 +45,12 @@ func (fn *function) note(v *verifier, in *spirv.Inst) {
 		if e.kind == kFloat && (op == spirv.OpAtomicFAddEXT || op == spirv.OpAtomicExchange) {
 			fn.features |= usesF32Atomics
 		}
+
 	case op >= spirv.OpGroupNonUniformElect && op <= spirv.OpGroupNonUniformAllEqual:
 		fn.features |= usesVote
 	case op >= spirv.OpGroupNonUniformBroadcast && op <= spirv.OpGroupNonUniformBallotFindMSB:
 		fn.features |= usesBallot
+
 	case op >= spirv.OpGroupNonUniformShuffle && op <= spirv.OpGroupNonUniformShuffleDown:
 		fn.features |= usesShuffle
 	case op >= spirv.OpGroupNonUniformIAdd && op <= spirv.OpGroupNonUniformLogicalXor:
@@ -55,14 +58,15 @@ func (fn *function) note(v *verifier, in *spirv.Inst) {
 	}
 }
 
-// calls refuses recursion, sums up along calls, and finds what the entry point
-// reaches.
+// calls refuses recursion, adds up along calls, and finds the part that the entry
+// point reaches.
 func (v *verifier) calls() *program.Refusal {
 	if r := v.sortCalls(); r != nil {
 		return r
 	}
+
 	var entry *function
-	for _, i := range v.order {
+	for _, i := range v.reached.order {
 		fn := &v.functions[i]
 		var deepest uint64
 		for _, c := range fn.calls {
@@ -71,12 +75,13 @@ func (v *verifier) calls() *program.Refusal {
 			fn.registers = min(huge, fn.registers+callee.registers)
 			deepest = max(deepest, callee.stack)
 		}
-		if fn.stack = min(huge, fn.stack+deepest); fn.f == v.entry {
+		if fn.stack = min(huge, fn.stack+deepest); fn.f == v.iface.entry {
 			entry = fn
 		}
 	}
+
 	in := &entry.f.Def
-	if entry.stack += v.private; entry.stack > uint64(v.lim.StackBytes) {
+	if entry.stack += v.iface.private; entry.stack > uint64(v.lim.StackBytes) {
 		return v.refuse(CodeStack, in, "%d bytes of private memory along the deepest path of calls; the limit is %d", entry.stack, v.lim.StackBytes)
 	}
 	if entry.instructions > v.lim.Instructions {
@@ -85,15 +90,17 @@ func (v *verifier) calls() *program.Refusal {
 	if entry.registers > v.lim.RegisterBytes {
 		return v.refuse(CodeExpansion, in, "%d bytes of values with calls expanded; the limit is %d", entry.registers, v.lim.RegisterBytes)
 	}
+
 	entry.reached = true
-	for i := len(v.order) - 1; i >= 0; i-- {
-		if fn := &v.functions[v.order[i]]; fn.reached {
+	for i := len(v.reached.order) - 1; i >= 0; i-- {
+		if fn := &v.functions[v.reached.order[i]]; fn.reached {
 			for _, c := range fn.calls {
 				v.functions[c.callee].reached = true
 			}
 			v.gather(fn)
 		}
 	}
+
 	return v.sharedMemory()
 }
 
@@ -105,15 +112,17 @@ func (v *verifier) sortCalls() *program.Refusal {
 		open
 		done
 	)
+
 	n := len(v.functions)
 	state := make([]uint8, n)
 	next := make([]int32, n)
-	v.order = make([]int32, 0, n)
+	v.reached.order = make([]int32, 0, n)
 	var stack []int32
 	for i := range v.functions {
 		if state[i] != unseen {
 			continue
 		}
+
 		state[i] = open
 		stack = append(stack, int32(i))
 		for len(stack) > 0 {
@@ -121,10 +130,11 @@ func (v *verifier) sortCalls() *program.Refusal {
 			fn := &v.functions[at]
 			if int(next[at]) == len(fn.calls) {
 				state[at] = done
-				v.order = append(v.order, at)
+				v.reached.order = append(v.reached.order, at)
 				stack = stack[:len(stack)-1]
 				continue
 			}
+
 			c := fn.calls[next[at]]
 			next[at]++
 			switch state[c.callee] {
@@ -136,30 +146,34 @@ func (v *verifier) sortCalls() *program.Refusal {
 			}
 		}
 	}
+
 	return nil
 }
 
-// gather adds what a function that is reached uses to what the program uses.
+// gather adds a reached function's uses to the program's.
 func (v *verifier) gather(fn *function) {
-	v.features |= fn.features
+	v.reached.features |= fn.features
 	if fn.bits&hasF64 != 0 {
-		v.features |= usesF64
+		v.reached.features |= usesF64
 	}
 	if fn.bits&hasI64 != 0 {
-		v.features |= usesI64
+		v.reached.features |= usesI64
 	}
-	for i := range v.buffers {
-		v.buffers[i].use |= fn.use[i]
+
+	for i := range v.iface.buffers {
+		v.iface.buffers[i].use |= fn.use[i]
 	}
+
 	for _, id := range fn.globals {
 		i := v.info(id)
 		switch i.typ.class {
 		case spirv.StorageClassWorkgroup:
-			v.shared[i.num].used = true
+			v.iface.shared[i.num].used = true
 		case spirv.StorageClassStorageBuffer, spirv.StorageClassUniform:
-			v.buffers[i.num].used = true
+			v.iface.buffers[i.num].used = true
 		}
 	}
+
 	for _, in := range fn.atomics {
 		p := v.info(in.Arg(0))
 		if b := v.info(p.root).num; b >= 0 && p.typ.class != spirv.StorageClassWorkgroup {
@@ -168,15 +182,15 @@ func (v *verifier) gather(fn *function) {
 			if used || sort == 0 && in.Op != spirv.OpAtomicLoad {
 				sort = ordered
 			}
-			v.buffers[b].orders |= sort
+			v.iface.buffers[b].orders |= sort
 		}
 	}
 }
 
-// orderDependent says whether the order of workgroups may show.
+// orderDependent reports whether the order of workgroups may show.
 func (v *verifier) orderDependent() bool {
-	for i := range v.buffers {
-		if bits.OnesCount16(v.buffers[i].orders) > 1 {
+	for i := range v.iface.buffers {
+		if bits.OnesCount16(v.iface.buffers[i].orders) > 1 {
 			return true
 		}
 	}
@@ -186,11 +200,12 @@ func (v *verifier) orderDependent() bool {
 // sharedMemory sums up the shared variables that the entry point reaches.
 func (v *verifier) sharedMemory() *program.Refusal {
 	var dynamic *spirv.Inst
-	for i := range v.shared {
-		x := &v.shared[i]
+	for i := range v.iface.shared {
+		x := &v.iface.shared[i]
 		if !x.used {
 			continue
 		}
+
 		if x.typ.dynamic {
 			if dynamic != nil {
 				return v.refuse(CodeSharedDynamic, x.in, "a second dynamic array in shared memory")
@@ -198,17 +213,20 @@ func (v *verifier) sharedMemory() *program.Refusal {
 			if dynamic = x.in; x.typ.kind != kArray || x.typ.elem.dynamic {
 				return v.refuse(CodeSpecID, x.in, "the dynamic array is inside something else")
 			}
-			v.dynamicElement = roundUp(x.typ.elem.bytes, x.typ.elem.align)
+			v.reached.dynamicElement = roundUp(x.typ.elem.bytes, x.typ.elem.align)
 			continue
 		}
-		v.sharedBytes = roundUp(v.sharedBytes, max(4, x.typ.align))
-		if v.sharedBytes += x.typ.bytes; v.sharedBytes > uint64(v.lim.SharedBytes) {
-			return v.refuse(CodeSharedSize, x.in, "%d bytes of static shared memory; the limit is %d", v.sharedBytes, v.lim.SharedBytes)
+
+		v.reached.sharedBytes = roundUp(v.reached.sharedBytes, max(4, x.typ.align))
+		if v.reached.sharedBytes += x.typ.bytes; v.reached.sharedBytes > uint64(v.lim.SharedBytes) {
+			return v.refuse(CodeSharedSize, x.in, "%d bytes of static shared memory; the limit is %d", v.reached.sharedBytes, v.lim.SharedBytes)
 		}
 	}
-	v.sharedBytes = roundUp(v.sharedBytes, 4)
-	if v.dynamicElement > uint64(v.lim.SharedBytes) {
-		return v.refuse(CodeSharedSize, dynamic, "elements of %d bytes in shared memory; the limit is %d", v.dynamicElement, v.lim.SharedBytes)
+
+	v.reached.sharedBytes = roundUp(v.reached.sharedBytes, 4)
+	if v.reached.dynamicElement > uint64(v.lim.SharedBytes) {
+		return v.refuse(CodeSharedSize, dynamic, "elements of %d bytes in shared memory; the limit is %d", v.reached.dynamicElement, v.lim.SharedBytes)
 	}
+
 	return nil
 }

@@ -7,7 +7,7 @@ import (
 	"capgpu/program/spirv"
 )
 
-// function is what is known of a function.
+// function is the state of a function.
 type function struct {
 	f       *spirv.Function
 	typ     *typ
@@ -44,13 +44,15 @@ func (v *verifier) code() *program.Refusal {
 			v.ids[b.Label].what = isLabel
 		}
 	}
+
 	for i := range v.functions {
 		fn := &v.functions[i]
-		v.fn, v.at, v.cfg = int32(i+1), 0, nil
+		v.cur.fn, v.cur.at, v.cur.cfg = int32(i+1), 0, nil
 		if r := v.function(fn); r != nil {
 			return r
 		}
 	}
+
 	return nil
 }
 
@@ -60,6 +62,7 @@ func (v *verifier) function(fn *function) *program.Refusal {
 	if in.Arg(0) > 15 {
 		return v.refuse(CodeMemory, in, "function control %#x", in.Arg(0))
 	}
+
 	t := v.typeAt(in.Arg(1))
 	if t == nil || t.kind != kFunction {
 		return v.refuse(CodeFunction, in, "%%%d is no function type", in.Arg(1))
@@ -67,42 +70,50 @@ func (v *verifier) function(fn *function) *program.Refusal {
 	if fn.typ = t; v.typeAt(in.Type) != t.elem {
 		return v.refuse(CodeFunction, in, "the result type is not the function type's")
 	}
-	if f == v.entry {
+
+	if f == v.iface.entry {
 		if t.elem.kind != kVoid {
-			return v.refuse(CodeNotVoid, in, "the kernel %q returns a value", v.entryName)
+			return v.refuse(CodeNotVoid, in, "the kernel %q returns a value", v.iface.entryName)
 		}
 		if len(t.members) != 0 {
-			return v.refuse(CodeInterface, in, "the kernel %q has parameters", v.entryName)
+			return v.refuse(CodeInterface, in, "the kernel %q has parameters", v.iface.entryName)
 		}
 	}
+
 	if len(f.Params) != len(t.members) {
 		return v.refuse(CodeFunction, in, "%d parameters, %d in the function type", len(f.Params), len(t.members))
 	}
+
 	for i := range f.Params {
 		if r := v.parameter(&f.Params[i], t.members[i]); r != nil {
 			return r
 		}
 	}
+
 	if len(f.Blocks) == 0 {
 		return v.refuse(CodeFunction, in, "no body")
 	}
+
 	fn.cfg = spirv.NewCFG(f)
-	v.cfg = fn.cfg
+	v.cur.cfg = fn.cfg
 	if len(fn.cfg.Preds[0]) != 0 {
 		return v.refuse(CodeBranch, &f.Blocks[fn.cfg.Preds[0][0]].Term, "a branch to the entry block")
 	}
+
 	for i, b := range f.Blocks {
 		if d := fn.cfg.Idom[i]; d > i {
 			return program.Refuse(CodeOrder, spirv.OpLabel.String(), b.Off, "the block %%%d is before %%%d, which dominates it", b.Label, f.Blocks[d].Label)
 		}
-		v.at = int32(i)
+		v.cur.at = int32(i)
 		if r := v.blockCode(fn, b); r != nil {
 			return r
 		}
 	}
+
 	if r := v.phis(fn); r != nil {
 		return r
 	}
+
 	s, r := v.structured(fn)
 	fn.s = s
 	return r
@@ -112,6 +123,7 @@ func (v *verifier) parameter(in *spirv.Inst, t *typ) *program.Refusal {
 	if v.typeAt(in.Type) != t {
 		return v.refuse(CodeFunction, in, "a parameter that is not of the function type's")
 	}
+
 	if t.kind == kPointer {
 		switch t.class {
 		case spirv.StorageClassFunction, spirv.StorageClassPrivate, spirv.StorageClassWorkgroup:
@@ -121,10 +133,12 @@ func (v *verifier) parameter(in *spirv.Inst, t *typ) *program.Refusal {
 	} else if t.bytes > uint64(v.lim.ValueBytes) {
 		return v.refuse(CodeLarge, in, "a value of %d bytes; the limit is %d", t.bytes, v.lim.ValueBytes)
 	}
+
 	if t.dynamic && t.kind != kPointer {
 		return v.refuse(CodeSpecID, in, "a value whose size is the launch's")
 	}
-	v.ids[in.Result] = idInfo{what: isParameter, typ: t, fn: v.fn, root: in.Result, num: -1}
+
+	v.ids[in.Result] = idInfo{what: isParameter, typ: t, fn: v.cur.fn, root: in.Result, num: -1}
 	return nil
 }
 
@@ -135,6 +149,7 @@ func (v *verifier) blockCode(fn *function, b *spirv.Block) *program.Refusal {
 		inVariables
 		inCode
 	)
+
 	stage := inPhis
 	for j := range b.Insts {
 		in := &b.Insts[j]
@@ -142,19 +157,21 @@ func (v *verifier) blockCode(fn *function, b *spirv.Block) *program.Refusal {
 		var r *program.Refusal
 		switch in.Op {
 		case spirv.OpPhi:
-			if stage != inPhis || v.at == 0 {
+			if stage != inPhis || v.cur.at == 0 {
 				return v.refuse(CodeOrder, in, "not at the start of a block with predecessors")
 			}
 			r = v.phiType(fn, in)
+
 		case spirv.OpVariable:
 			if class := spirv.StorageClass(in.Arg(0)); class == spirv.StorageClassWorkgroup {
 				return v.refuse(CodeSharedPlace, in, "shared memory is declared outside functions")
 			}
-			if stage == inCode || v.at != 0 {
+			if stage == inCode || v.cur.at != 0 {
 				return v.refuse(CodeOrder, in, "not at the start of the function")
 			}
 			stage = inVariables
 			r = v.localVariable(fn, in)
+
 		case spirv.OpNop, spirv.OpLine, spirv.OpNoLine:
 		default:
 			if in.Op != spirv.OpExtInst || in.Arg(0) == v.glsl {
@@ -162,29 +179,33 @@ func (v *verifier) blockCode(fn *function, b *spirv.Block) *program.Refusal {
 			}
 			r = v.instruction(fn, in)
 		}
+
 		if r != nil {
 			return r
 		}
 	}
+
 	fn.instructions++
 	return v.terminator(fn, b)
 }
 
-// result checks the type of a result and notes the value.
+// resultOf checks the type of a result and records the value.
 func (v *verifier) resultOf(fn *function, in *spirv.Inst, t *typ) *program.Refusal {
 	i := &v.ids[in.Result]
-	*i = idInfo{what: isValue, typ: t, fn: v.fn, block: v.at, num: -1}
+	*i = idInfo{what: isValue, typ: t, fn: v.cur.fn, block: v.cur.at, num: -1}
 	if t.kind == kPointer {
-		i.root, i.flags = v.root, v.rootFlags&(noWrite|noRead)
+		i.root, i.flags = v.cur.root, v.cur.rootFlags&(noWrite|noRead)
 		fn.registers += 8
 		return nil
 	}
+
 	if t.bytes > uint64(v.lim.ValueBytes) {
 		return v.refuse(CodeLarge, in, "a value of %d bytes; the limit is %d", t.bytes, v.lim.ValueBytes)
 	}
 	if t.dynamic {
 		return v.refuse(CodeSpecID, in, "a value whose size is the launch's")
 	}
+
 	fn.registers += roundUp(t.bytes, 4)
 	fn.bits |= t.bits
 	return nil
@@ -198,17 +219,21 @@ func (v *verifier) instruction(fn *function, in *spirv.Inst) *program.Refusal {
 		fn.note(v, in)
 		return nil
 	}
+
 	if ruleOf(in.Op) == nil {
 		return v.outside(in)
 	}
+
 	t := v.typeAt(in.Type)
 	if t == nil {
 		return v.refuse(CodeID, in, "%%%d is no type", in.Type)
 	}
+
 	void := in.Op == spirv.OpFunctionCall || in.Op == spirv.OpExtInst && in.Arg(0) != v.glsl
 	if !t.value() && !(void && t.kind == kVoid) {
 		return v.refuse(CodeResult, in, "no value has the type %%%d", in.Type)
 	}
+
 	if t.kind == kPointer {
 		switch in.Op {
 		case spirv.OpAccessChain, spirv.OpInBoundsAccessChain, spirv.OpCopyObject:
@@ -216,13 +241,16 @@ func (v *verifier) instruction(fn *function, in *spirv.Inst) *program.Refusal {
 			return v.refuse(CodePointer, in, "a pointer from %v", in.Op)
 		}
 	}
+
 	if r := v.typed(in, t); r != nil {
 		return r
 	}
+
 	fn.note(v, in)
 	if t.kind == kVoid || in.Op == spirv.OpExtInst && in.Arg(0) != v.glsl {
 		return nil
 	}
+
 	return v.resultOf(fn, in, t)
 }
 
@@ -243,6 +271,7 @@ func (v *verifier) localVariable(fn *function, in *spirv.Inst) *program.Refusal 
 	if t.elem.dynamic {
 		return v.refuse(CodeSpecID, in, "an array with the length of SpecId %d outside shared memory", program.SpecShared)
 	}
+
 	stores := int32(neverStored)
 	if len(in.Args) > 1 {
 		stores = onceStored
@@ -250,72 +279,22 @@ func (v *verifier) localVariable(fn *function, in *spirv.Inst) *program.Refusal 
 			return v.refuse(CodeVariable, in, "initializer %%%d is no constant of its type", in.Arg(1))
 		}
 	}
-	v.ids[in.Result] = idInfo{what: isVariable, typ: t, fn: v.fn, block: v.at, root: in.Result, num: stores}
+
+	v.ids[in.Result] = idInfo{what: isVariable, typ: t, fn: v.cur.fn, block: v.cur.at, root: in.Result, num: stores}
 	fn.stack = min(huge, fn.stack+roundUp(t.elem.bytes, 4))
 	fn.bits |= t.elem.bits
 	return nil
 }
 
-func (v *verifier) phiType(fn *function, in *spirv.Inst) *program.Refusal {
-	t := v.typeAt(in.Type)
-	if !t.value() {
-		return v.refuse(CodeResult, in, "no value has the type %%%d", in.Type)
-	}
-	if t.kind == kPointer {
-		return v.refuse(CodePointer, in, "a choice of pointers")
-	}
-	return v.resultOf(fn, in, t)
-}
-
-// phis checks what phis take, once all values of the function are known.
-func (v *verifier) phis(fn *function) *program.Refusal {
-	c := fn.cfg
-	seen := make([]int32, len(c.Blocks)) // 1 + the number of the phi that last named the block
-	n := int32(0)
-	for i, b := range c.Blocks {
-		for j := range b.Insts {
-			in := &b.Insts[j]
-			if in.Op == spirv.OpNop || in.Op == spirv.OpLine || in.Op == spirv.OpNoLine {
-				continue
-			}
-			if in.Op != spirv.OpPhi {
-				break
-			}
-			n++
-			if len(in.Args) != 2*len(c.Preds[i]) {
-				return v.refuse(CodePhi, in, "%d values for %d predecessors", len(in.Args)/2, len(c.Preds[i]))
-			}
-			for k := 0; k < len(in.Args); k += 2 {
-				p, ok := c.Index[in.Arg(k+1)]
-				if _, found := slices.BinarySearch(c.Preds[i], p); !ok || !found || seen[p] == n {
-					return v.refuse(CodePhi, in, "%%%d is no predecessor, or is there twice", in.Arg(k+1))
-				}
-				seen[p] = n
-				x := v.info(in.Arg(k))
-				if x.what != isConstant && x.what != isUndef && x.what != isParameter && x.what != isValue {
-					return v.refuse(CodePhi, in, "%%%d is no value", in.Arg(k))
-				}
-				x.flags |= isUsed
-				if x.typ != v.ids[in.Result].typ {
-					return v.refuse(CodePhi, in, "%%%d is not of the result's type", in.Arg(k))
-				}
-				if x.fn != 0 && (x.fn != v.fn || c.Reachable(p) && !c.Dominates(int(x.block), p)) {
-					return v.refuse(CodeUse, in, "the definition of %%%d does not dominate the predecessor %%%d", in.Arg(k), in.Arg(k+1))
-				}
-			}
-		}
-	}
-	return nil
-}
-
 func (v *verifier) terminator(fn *function, b *spirv.Block) *program.Refusal {
 	in := &b.Term
-	v.bad, v.small = nil, false
+	v.cur.bad, v.cur.small = nil, false
 	switch in.Op {
 	case spirv.OpBranch, spirv.OpUnreachable:
 		return nil
+
 	case spirv.OpBranchConditional:
-		if t := v.arg(in, 0); v.bad == nil && t.kind != kBool {
+		if t := v.arg(in, 0); v.cur.bad == nil && t.kind != kBool {
 			return v.badOperand(in, 0, "a bool")
 		}
 		if len(in.Args) != 3 && len(in.Args) != 5 {
@@ -324,8 +303,9 @@ func (v *verifier) terminator(fn *function, b *spirv.Block) *program.Refusal {
 		if v.m.Version >= version16 && in.Args[1] == in.Args[2] {
 			return v.refuse(CodeBranch, in, "both ways are the same, as they may be before SPIR-V 1.6")
 		}
+
 	case spirv.OpSwitch:
-		if t := v.arg(in, 0); v.bad == nil && t.kind != kInt {
+		if t := v.arg(in, 0); v.cur.bad == nil && t.kind != kInt {
 			return v.badOperand(in, 0, "an integer")
 		}
 		sorted := slices.Clone(b.Cases)
@@ -333,19 +313,23 @@ func (v *verifier) terminator(fn *function, b *spirv.Block) *program.Refusal {
 		if len(slices.Compact(sorted)) != len(b.Cases) {
 			return v.refuse(CodeSwitch, in, "a case twice")
 		}
+
 	case spirv.OpReturn:
 		if fn.typ.elem.kind != kVoid {
 			return v.refuse(CodeReturn, in, "no value is returned, and the function has one")
 		}
+
 	case spirv.OpReturnValue:
-		v.small = true
-		if t := v.arg(in, 0); v.bad == nil && t != fn.typ.elem {
+		v.cur.small = true
+		if t := v.arg(in, 0); v.cur.bad == nil && t != fn.typ.elem {
 			return v.refuse(CodeReturn, in, "%%%d is not of the function's type", in.Arg(0))
 		}
+
 	default:
 		return v.outside(in)
 	}
-	return v.bad
+
+	return v.cur.bad
 }
 
 func call(v *verifier, in *spirv.Inst, t *typ) *program.Refusal {
@@ -353,10 +337,12 @@ func call(v *verifier, in *spirv.Inst, t *typ) *program.Refusal {
 	if f.what != isFunction {
 		return v.refuse(CodeDispatch, in, "%%%d is no function; what is called is known when the module is loaded", in.Arg(0))
 	}
+
 	callee := &v.functions[f.num]
-	if callee.f == v.entry {
+	if callee.f == v.iface.entry {
 		return v.refuse(CodeCall, in, "a call of the entry point")
 	}
+
 	ft := v.typeAt(callee.f.Def.Arg(1))
 	if ft == nil || ft.kind != kFunction || ft.elem != t {
 		return v.refuse(CodeCall, in, "the result type is not the callee's")
@@ -364,8 +350,9 @@ func call(v *verifier, in *spirv.Inst, t *typ) *program.Refusal {
 	if len(in.Args)-1 != len(ft.members) {
 		return v.refuse(CodeCall, in, "%d arguments of %d", len(in.Args)-1, len(ft.members))
 	}
+
 	for i, want := range ft.members {
-		if a := v.arg(in, i+1); v.bad == nil && a != want {
+		if a := v.arg(in, i+1); v.cur.bad == nil && a != want {
 			return v.refuse(CodeCall, in, "argument %%%d is not of the parameter's type", in.Arg(i+1))
 		}
 		if want.kind == kPointer {
@@ -376,7 +363,8 @@ func call(v *verifier, in *spirv.Inst, t *typ) *program.Refusal {
 			}
 		}
 	}
-	fn := &v.functions[v.fn-1]
-	fn.calls = append(fn.calls, callSite{in, v.at, f.num})
+
+	fn := &v.functions[v.cur.fn-1]
+	fn.calls = append(fn.calls, callSite{in, v.cur.at, f.num})
 	return nil
 }

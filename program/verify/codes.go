@@ -3,7 +3,7 @@ package verify
 // A Code is the stable name of a finding.
 type Code = string
 
-// Findings of programs outside the profile: valid perhaps, but not ours.
+// Findings of programs outside the profile: perhaps valid, but not supported.
 const (
 	CodeCapability  Code = "SPV-2001"
 	CodeExtension   Code = "SPV-2002"
@@ -32,7 +32,7 @@ const (
 	CodeDead        Code = "SPV-2028"
 )
 
-// Findings of manifests that say otherwise than the module.
+// Findings of manifests that contradict the module.
 const (
 	CodeManifestEntry     Code = "SPV-2100"
 	CodeManifestBindings  Code = "SPV-2101"
@@ -73,7 +73,7 @@ const (
 	CodeSemantics   Code = "SPV-3030"
 )
 
-// Findings that the Abstract Device Machine has a name for (docs/adm.md).
+// Findings with a name in the Abstract Device Machine (docs/adm.md).
 const (
 	CodeHostMemory    Code = "E-GPU-4001"
 	CodeElement       Code = "E-GPU-4005"
@@ -100,7 +100,7 @@ const (
 	WarnStarvation Code = "W-GPU-4070"
 )
 
-// Codes has every code of this package and what it says, in the words of
+// Codes has every code of this package with its meaning, in the words of
 // docs/program-profile.md and docs/adm.md.
 var Codes = map[Code]string{
 	CodeCapability:  "a capability outside the profile",

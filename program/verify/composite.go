@@ -18,12 +18,12 @@ func copyObject(v *verifier, in *spirv.Inst, t *typ) *program.Refusal {
 	}
 	if t.kind == kPointer {
 		from := v.info(in.Arg(0))
-		v.root, v.rootFlags = from.root, from.flags
+		v.cur.root, v.cur.rootFlags = from.root, from.flags
 	}
 	return nil
 }
 
-// copyLogical is between aggregates that differ in decorations only.
+// copyLogical copies between aggregates that differ only in decorations.
 func copyLogical(v *verifier, in *spirv.Inst, t *typ) *program.Refusal {
 	a := v.arg(in, 0)
 	if a == t || !alike(a, t) {
@@ -32,8 +32,8 @@ func copyLogical(v *verifier, in *spirv.Inst, t *typ) *program.Refusal {
 	return nil
 }
 
-// alike recurses no deeper than types nest. Where both nest the same pairs again
-// and again the work is bounded by the value's size, which is limited.
+// alike recurses no deeper than types nest. If both nest the same pairs again and
+// again, the value's size, which is limited, bounds the work.
 func alike(a, b *typ) bool {
 	if a == b {
 		return true
@@ -41,6 +41,7 @@ func alike(a, b *typ) bool {
 	if a.kind != b.kind || a.bytes != b.bytes {
 		return false
 	}
+
 	switch a.kind {
 	case kArray:
 		return a.length == b.length && alike(a.elem, b.elem)
@@ -55,6 +56,7 @@ func alike(a, b *typ) bool {
 		}
 		return true
 	}
+
 	return false
 }
 
@@ -72,6 +74,7 @@ func compositeConstruct(v *verifier, in *spirv.Inst, t *typ) *program.Refusal {
 		if n != t.n || len(in.Args) < 2 {
 			return v.refuse(CodeOperand, in, "%d components of %d", n, t.n)
 		}
+
 	case kArray, kStruct:
 		n := int(t.n)
 		if t.kind == kStruct {
@@ -85,6 +88,7 @@ func compositeConstruct(v *verifier, in *spirv.Inst, t *typ) *program.Refusal {
 				return v.badOperand(in, i, "of the part's type")
 			}
 		}
+
 	default:
 		return v.badResult(in, "a composite")
 	}
@@ -178,19 +182,23 @@ func vectorShuffle(v *verifier, in *spirv.Inst, t *typ) *program.Refusal {
 	if len(in.Args) < 2 {
 		return v.refuse(CodeOperand, in, "without vectors")
 	}
+
 	a, b := v.arg(in, 0), v.arg(in, 1)
 	if t.kind != kVector || uint64(len(in.Args)) != uint64(t.n)+2 {
 		return v.badResult(in, "a vector of as many components as there are literals")
 	}
+
 	for i, x := range []*typ{a, b} {
 		if x.kind != kVector || x.elem != t.elem {
 			return v.badOperand(in, i, "a vector of the result's components")
 		}
 	}
+
 	for _, c := range in.Args[2:] {
 		if c >= a.n+b.n && c != 0xFFFFFFFF {
 			return v.refuse(CodeOperand, in, "there is no component %d", c)
 		}
 	}
+
 	return nil
 }

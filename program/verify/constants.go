@@ -26,7 +26,7 @@ type constant struct {
 	parts []uint64
 }
 
-// What a constant depends on.
+// The dependencies of a constant.
 const (
 	depBlock  = 1 << iota // SpecId 0, 1 or 2
 	depShared             // SpecId 3
@@ -41,8 +41,8 @@ func (v *verifier) constant(id spirv.ID) *constant {
 	return nil
 }
 
-// literal is the value of an OpConstant of an integer type, which is what places
-// need that must be known when a module is compiled.
+// literal is the value of an OpConstant of an integer type: the only constants
+// allowed where the value must be known when a module is compiled.
 func (v *verifier) literal(id spirv.ID) (uint64, bool) {
 	c := v.constant(id)
 	if c == nil || c.in.Op != spirv.OpConstant || c.typ.kind != kInt {
@@ -64,21 +64,25 @@ func (v *verifier) declareConstant(in *spirv.Inst) *program.Refusal {
 	if t == nil {
 		return v.refuse(CodeConstant, in, "%%%d is no type", in.Type)
 	}
+
 	if !t.value() || t.kind == kPointer {
 		if t.kind == kPointer {
 			return v.refuse(CodePointer, in, "a constant pointer")
 		}
 		return v.refuse(CodeConstant, in, "no value has the type %%%d", in.Type)
 	}
+
 	if t.bytes > uint64(v.lim.ValueBytes) {
 		return v.refuse(CodeLarge, in, "a value of %d bytes; the limit is %d", t.bytes, v.lim.ValueBytes)
 	}
+
 	c := constant{in: in, typ: t}
 	var r *program.Refusal
 	switch in.Op {
 	case spirv.OpUndef:
 		v.ids[in.Result] = idInfo{what: isUndef, typ: t}
 		return nil
+
 	case spirv.OpConstantTrue, spirv.OpConstantFalse, spirv.OpSpecConstantTrue, spirv.OpSpecConstantFalse:
 		if t.kind != kBool {
 			return v.refuse(CodeConstant, in, "not of the type bool")
@@ -87,6 +91,7 @@ func (v *verifier) declareConstant(in *spirv.Inst) *program.Refusal {
 		if in.Op == spirv.OpConstantTrue || in.Op == spirv.OpSpecConstantTrue {
 			c.bits = 1
 		}
+
 	case spirv.OpConstant, spirv.OpSpecConstant:
 		if t.kind != kInt && t.kind != kFloat || len(in.Args) != int(t.width+31)/32 {
 			return v.refuse(CodeConstant, in, "not a number of %%%d", in.Type)
@@ -97,24 +102,29 @@ func (v *verifier) declareConstant(in *spirv.Inst) *program.Refusal {
 			c.bits |= uint64(in.Args[1]) << 32
 		}
 		c.bits &= t.mask()
+
 	case spirv.OpConstantNull:
 		if c.form = nullForm; t.lanes() == 1 {
 			c.form = scalarForm
 		}
+
 	case spirv.OpConstantComposite, spirv.OpSpecConstantComposite:
 		c.form = compositeForm
 		r = v.constituents(in, t, &c)
+
 	case spirv.OpSpecConstantOp:
 		r = v.specOp(in, t, &c)
 	default:
 		return v.refuse(CodeOpcode, in, "outside the profile")
 	}
+
 	if r == nil && c.form == scalarForm {
 		r = v.specialise(in, t, &c)
 	}
 	if r != nil {
 		return r
 	}
+
 	v.ids[in.Result] = idInfo{what: isConstant, typ: t, num: int32(len(v.consts))}
 	v.consts = append(v.consts, c)
 	return nil
@@ -125,6 +135,7 @@ func (v *verifier) constituents(in *spirv.Inst, t *typ, c *constant) *program.Re
 	if !t.composite() {
 		return v.refuse(CodeConstant, in, "%%%d is no composite type", in.Type)
 	}
+
 	n := t.n
 	if t.kind == kStruct {
 		n = uint32(len(t.members))
@@ -132,6 +143,7 @@ func (v *verifier) constituents(in *spirv.Inst, t *typ, c *constant) *program.Re
 	if uint64(len(in.Args)) != uint64(n) {
 		return v.refuse(CodeConstant, in, "%d constituents of %d", len(in.Args), n)
 	}
+
 	for i := range in.Args {
 		want := t.elem
 		if t.kind == kStruct {
@@ -145,9 +157,11 @@ func (v *verifier) constituents(in *spirv.Inst, t *typ, c *constant) *program.Re
 			c.deps |= v.consts[p.num].deps
 		}
 	}
+
 	if t.dynamic {
 		return v.refuse(CodeSpecID, in, "a value whose size is the launch's")
 	}
+
 	return nil
 }
 
@@ -158,11 +172,13 @@ func (v *verifier) specialise(in *spirv.Inst, t *typ, c *constant) *program.Refu
 	default:
 		return nil
 	}
+
 	d := v.dec(in.Result, spirv.DecorationSpecId)
 	if d == nil {
 		c.deps |= depOther
 		return nil
 	}
+
 	switch id := uint32(d.Arg(2)); id {
 	case program.SpecBlockX, program.SpecBlockY, program.SpecBlockZ, program.SpecShared:
 		if t.kind != kInt || t.width != 32 {
@@ -176,10 +192,10 @@ func (v *verifier) specialise(in *spirv.Inst, t *typ, c *constant) *program.Refu
 			return nil
 		}
 		c.deps |= depShared
-		if v.dynamic != 0 {
+		if v.iface.dynamic != 0 {
 			return v.refuse(CodeSpecID, in, "two constants with SpecId %d", id)
 		}
-		v.dynamic = in.Result
+		v.iface.dynamic = in.Result
 	default:
 		c.deps |= depOther
 		i := slices.IndexFunc(v.manifest.Constants, func(m program.Constant) bool { return m.ID == id })
@@ -193,6 +209,7 @@ func (v *verifier) specialise(in *spirv.Inst, t *typ, c *constant) *program.Refu
 		c.bits = value
 		v.setConstant(in.Result, value)
 	}
+
 	return nil
 }
 

@@ -24,8 +24,8 @@ func lengthOf(t *testing.T, constant func(b *builder) id, constants ...program.C
 	return p.Info.SharedBytes / 4
 }
 
-// TestSpecConstantOp: operations on specialisation constants have the values that
-// the same instructions would have.
+// TestSpecConstantOp: operations on specialisation constants have the same values
+// as the instructions.
 func TestSpecConstantOp(t *testing.T) {
 	for _, c := range []struct {
 		op   spirv.Opcode
@@ -65,8 +65,8 @@ func TestSpecConstantOp(t *testing.T) {
 	}
 }
 
-// TestSpecConstantParts: vectors are computed by component, taken apart and put
-// together; the manifest's values are the ones that count.
+// TestSpecConstantParts: vectors are computed by component, split and combined; the
+// manifest's values count.
 func TestSpecConstantParts(t *testing.T) {
 	build := func(b *builder) id {
 		u := b.Uint(32)
@@ -78,6 +78,7 @@ func TestSpecConstantParts(t *testing.T) {
 		array := b.SpecComposite(b.Array(uvec2, b.U32(2), 0), b.Null(uvec2), v) // (0, 0), (4, 9)
 		return b.SpecOp(u, spirv.OpIAdd, b.SpecOp(u, spirv.OpCompositeExtract, array, 1, 1), b.SpecOp(u, spirv.OpCompositeExtract, array, 1, 0))
 	}
+
 	require.Equal(t, uint32(13), lengthOf(t, build))
 	require.Equal(t, uint32(53), lengthOf(t, build, program.Constant{ID: 10, Value: 7}))
 	wide := func(b *builder) id {
@@ -85,5 +86,6 @@ func TestSpecConstantParts(t *testing.T) {
 		n := b.SpecOp(b.Int(64), spirv.OpSConvert, b.Spec(10, b.Int(16), 0xFFFFFFFE)) // −2
 		return b.SpecOp(b.Int(64), spirv.OpSNegate, n)
 	}
+
 	require.Equal(t, uint32(2), lengthOf(t, wide))
 }

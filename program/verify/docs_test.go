@@ -35,14 +35,17 @@ func TestProfilePage(t *testing.T) {
 			want[code] = says
 		}
 	}
+
 	for _, c := range spirv.Codes {
 		want[c.Code] = c.Meaning
 	}
+
 	for _, code := range []string{program.CodeTooLarge, program.CodeNotBundle, program.CodeVersion, program.CodeLengths, program.CodeManifestSize,
 		program.CodeManifestJSON, program.CodeManifestTwin, program.CodeManifest} {
 		require.NotEmpty(t, page[code], "the page lacks %s", code)
 		want[code] = page[code]
 	}
+
 	engine, err := filepath.Glob("../lane/*.go")
 	require.NoError(t, err)
 	for _, file := range engine {
@@ -53,6 +56,7 @@ func TestProfilePage(t *testing.T) {
 			want[code] = page[code]
 		}
 	}
+
 	require.Equal(t, want, page)
 }
 
@@ -61,8 +65,8 @@ var machine = strings.Fields(`E-GPU-4001 E-GPU-4005 E-GPU-4006 E-GPU-4010 E-GPU-
 	E-GPU-4020 E-GPU-4021 E-GPU-4022 E-GPU-4030 E-GPU-4031 E-GPU-4032 W-GPU-4033 W-GPU-4040 E-GPU-4041 E-GPU-4050 W-GPU-4051
 	E-GPU-4060 E-GPU-4061 W-GPU-4062 W-GPU-4070 P-GPU-5001 P-GPU-5002 P-GPU-5003 P-GPU-5004`)
 
-// TestMachinePage: docs/adm.md has every diagnostic of the clause, and says of those
-// that the code has no more that they cannot arise.
+// TestMachinePage: docs/adm.md has every diagnostic of the clause, and states for
+// those without a code that they cannot arise.
 func TestMachinePage(t *testing.T) {
 	data, err := os.ReadFile("../../docs/adm.md")
 	require.NoError(t, err)
@@ -80,6 +84,7 @@ func TestMachinePage(t *testing.T) {
 			require.Contains(t, line, "Cannot arise", code)
 		}
 	}
+
 	require.Len(t, page, len(machine), "a diagnostic that the clause does not have")
 	for code := range verify.Codes {
 		if !strings.HasPrefix(code, "SPV-") {

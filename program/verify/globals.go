@@ -18,14 +18,14 @@ type variable struct {
 // buffer is a storage buffer.
 type buffer struct {
 	variable
-	use         program.Access // what the code does
-	access      program.Access // what the decorations leave
+	use         program.Access // by the code
+	access      program.Access // allowed by the decorations
 	orders      uint16         // sorts of atomic operations on it, see atomicOrder
 	description program.Binding
 }
 
-// globals checks types, constants and variables, in the order of the module: what
-// is not there yet when it is named does not exist.
+// globals checks types, constants and variables, in the order of the module: an
+// object does not exist before its definition.
 func (v *verifier) globals() *program.Refusal {
 	v.types = make([]typ, 0, v.count(isType))
 	v.consts = make([]constant, 0, v.count(isConstant))
@@ -36,10 +36,12 @@ func (v *verifier) globals() *program.Refusal {
 		switch class(in.Op) {
 		case isType:
 			r = v.declare(in)
+
 		case isConstant, isUndef:
 			r = v.declareConstant(in)
 		case isVariable:
 			r = v.declareVariable(in)
+
 		default:
 			switch in.Op {
 			case spirv.OpNop, spirv.OpLine, spirv.OpNoLine:
@@ -53,17 +55,20 @@ func (v *verifier) globals() *program.Refusal {
 				r = v.refuse(CodeOpcode, in, "outside the profile")
 			}
 		}
+
 		if r != nil {
 			return r
 		}
 	}
+
 	if r := v.manifestConstants(); r != nil {
 		return r
 	}
+
 	return nil
 }
 
-// class says what the result of a global instruction is.
+// class is the kind of a global instruction's result.
 func class(op spirv.Opcode) idKind {
 	switch {
 	case op >= spirv.OpTypeVoid && op <= spirv.OpTypeForwardPointer:
@@ -87,9 +92,10 @@ func (v *verifier) count(what idKind) (n int) {
 	return n
 }
 
-// declared says whether a type with the same words was declared before, and notes
-// this one. Two different types with the same hash are not told apart, which lets
-// a repeated one pass: types are the same by id, so that is harmless.
+// declared reports whether a type with the same words was declared before, and
+// records this one. Two different types with the same hash are not distinguished,
+// which lets a repeated one pass. That is harmless, because types are compared by
+// id.
 func (v *verifier) declared(in *spirv.Inst) bool {
 	h := uint64(14695981039346656037)
 	mix := func(w uint32) { h = (h ^ uint64(w)) * 1099511628211; h ^= h >> 29 }
@@ -113,11 +119,13 @@ func (v *verifier) declareVariable(in *spirv.Inst) *program.Refusal {
 	if class := spirv.StorageClass(in.Arg(0)); class != t.class {
 		return v.refuse(CodeVariable, in, "storage class %v, and %v in its type", class, t.class)
 	}
+
 	x := variable{id: in.Result, typ: t.elem, in: in}
 	v.ids[in.Result] = idInfo{what: isVariable, typ: t, root: in.Result, num: -1}
 	if t.elem.kind == kRuntimeArray || t.elem.bits&hasRuntime != 0 && t.class != spirv.StorageClassStorageBuffer && t.class != spirv.StorageClassUniform {
 		return v.refuse(CodeVariable, in, "a variable without a size")
 	}
+
 	if len(in.Args) > 1 {
 		init := v.info(in.Arg(1))
 		if t.class != spirv.StorageClassPrivate {
@@ -127,18 +135,20 @@ func (v *verifier) declareVariable(in *spirv.Inst) *program.Refusal {
 			return v.refuse(CodeVariable, in, "initializer %%%d is no constant of its type", in.Arg(1))
 		}
 	}
+
 	if t.elem.dynamic && t.class != spirv.StorageClassWorkgroup {
 		return v.refuse(CodeSpecID, in, "an array with the length of SpecId %d outside shared memory", program.SpecShared)
 	}
 	if r := v.narrow(in, t); r != nil {
 		return r
 	}
+
 	switch t.class {
 	case spirv.StorageClassPrivate:
-		v.private = min(huge, v.private+roundUp(t.elem.bytes, 4))
+		v.iface.private = min(huge, v.iface.private+roundUp(t.elem.bytes, 4))
 	case spirv.StorageClassWorkgroup:
-		v.ids[in.Result].num = int32(len(v.shared))
-		v.shared = append(v.shared, x)
+		v.ids[in.Result].num = int32(len(v.iface.shared))
+		v.iface.shared = append(v.iface.shared, x)
 	case spirv.StorageClassInput:
 		return v.builtIn(in, t.elem)
 	case spirv.StorageClassStorageBuffer, spirv.StorageClassUniform:
@@ -148,6 +158,7 @@ func (v *verifier) declareVariable(in *spirv.Inst) *program.Refusal {
 	default:
 		return v.refuse(CodeVariable, in, "storage class %v outside a function", t.class)
 	}
+
 	return nil
 }
 
@@ -156,8 +167,8 @@ var narrowNeeds = []struct {
 	needs spirv.Capability
 }{{has8, spirv.CapabilityInt8}, {hasI16, spirv.CapabilityInt16}, {hasF16, spirv.CapabilityFloat16}}
 
-// narrow checks that a variable outside buffers may have 8 and 16 bits: the
-// capabilities of storage are for buffers alone.
+// narrow checks that a variable outside buffers may have 8 and 16 bits: the storage
+// capabilities are only for buffers.
 func (v *verifier) narrow(in *spirv.Inst, t *typ) *program.Refusal {
 	if t.class == spirv.StorageClassStorageBuffer || t.class == spirv.StorageClassUniform {
 		return nil
@@ -178,6 +189,7 @@ func (v *verifier) declareBuffer(x variable, t *typ) *program.Refusal {
 	if s.kind != kStruct {
 		return v.refuse(CodeVariable, in, "a storage buffer holds a struct")
 	}
+
 	block, bufferBlock := v.dec(s.id(), spirv.DecorationBlock), v.dec(s.id(), spirv.DecorationBufferBlock)
 	switch {
 	case block != nil && bufferBlock != nil:
@@ -195,9 +207,11 @@ func (v *verifier) declareBuffer(x variable, t *typ) *program.Refusal {
 	case s.bits&(hasBool|hasPointer) != 0:
 		return v.refuse(CodeElement, in, "a bool has no layout; a buffer holds integers and floats")
 	}
+
 	if r := v.layoutOf(s); r != nil {
 		return r
 	}
+
 	set, binding := v.dec(in.Result, spirv.DecorationDescriptorSet), v.dec(in.Result, spirv.DecorationBinding)
 	if set == nil || binding == nil {
 		return v.refuse(CodeBinding, in, "a buffer without DescriptorSet and Binding")
@@ -205,17 +219,21 @@ func (v *verifier) declareBuffer(x variable, t *typ) *program.Refusal {
 	if set.Arg(2) != 0 {
 		return v.refuse(CodeBinding, in, "descriptor set %d; the profile has set 0", set.Arg(2))
 	}
+
 	n := uint32(binding.Arg(2))
 	if n >= v.lim.Bindings {
 		return v.refuse(CodeBinding, in, "binding %d; the profile has %d", n, v.lim.Bindings)
 	}
-	for uint32(len(v.buffers)) <= n {
-		v.buffers = append(v.buffers, buffer{})
+
+	for uint32(len(v.iface.buffers)) <= n {
+		v.iface.buffers = append(v.iface.buffers, buffer{})
 	}
-	b := &v.buffers[n]
+
+	b := &v.iface.buffers[n]
 	if b.id != 0 {
 		return v.refuse(CodeBinding, in, "binding %d has a variable already, %%%d", n, b.id)
 	}
+
 	b.variable, b.access = x, program.ReadWrite
 	v.ids[in.Result].num = int32(n)
 	if v.dec(in.Result, spirv.DecorationNonWritable) != nil || s.layout.all(noWrite) {
@@ -226,12 +244,13 @@ func (v *verifier) declareBuffer(x variable, t *typ) *program.Refusal {
 		b.access &^= program.Read
 		v.ids[in.Result].flags |= noRead
 	}
+
 	return nil
 }
 
 func (v *verifier) declareInline(x variable) *program.Refusal {
 	in, s := x.in, x.typ
-	if v.inline != 0 {
+	if v.iface.inline != 0 {
 		return v.refuse(CodeInline, in, "a second block of push constants")
 	}
 	if s.kind != kStruct || v.dec(s.id(), spirv.DecorationBlock) == nil {
@@ -249,7 +268,8 @@ func (v *verifier) declareInline(x variable) *program.Refusal {
 	if s.layout.bytes > uint64(v.lim.InlineBytes) {
 		return v.refuse(CodeInline, in, "%d bytes of push constants; the limit is %d", s.layout.bytes, v.lim.InlineBytes)
 	}
-	v.inline = in.Result
+
+	v.iface.inline = in.Result
 	return nil
 }
 
@@ -280,6 +300,7 @@ func (v *verifier) builtIn(in *spirv.Inst, t *typ) *program.Refusal {
 	if d == nil {
 		return v.refuse(CodeInterface, in, "an input that is no built-in")
 	}
+
 	b := spirv.BuiltIn(d.Arg(2))
 	rule, ok := builtIns[b]
 	if !ok {
@@ -291,6 +312,7 @@ func (v *verifier) builtIn(in *spirv.Inst, t *typ) *program.Refusal {
 	if !t.is(kInt) || t.scalar().width != 32 || t.lanes() != rule.n {
 		return v.refuse(CodeVariable, in, "built-in %v has %d 32-bit integers", b, rule.n)
 	}
+
 	v.ids[in.Result].num = int32(b)
 	return nil
 }

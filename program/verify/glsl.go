@@ -7,7 +7,7 @@ import (
 
 type glslCheck func(v *verifier, in *spirv.Inst, t *typ, args []*typ) *program.Refusal
 
-// glslRule is what an extended instruction of GLSL.std.450 must be.
+// glslRule is the requirement for an extended instruction of GLSL.std.450.
 type glslRule struct {
 	n     int
 	check glslCheck
@@ -20,6 +20,7 @@ var glslRules = func() map[spirv.GLSL]glslRule {
 			rules[g] = glslRule{n, c}
 		}
 	}
+
 	add(1, glslFloats, spirv.GLSLRound, spirv.GLSLRoundEven, spirv.GLSLTrunc, spirv.GLSLFAbs, spirv.GLSLFSign, spirv.GLSLFloor,
 		spirv.GLSLCeil, spirv.GLSLFract, spirv.GLSLSqrt, spirv.GLSLInverseSqrt, spirv.GLSLNormalize)
 	add(2, glslFloats, spirv.GLSLFMin, spirv.GLSLFMax, spirv.GLSLNMin, spirv.GLSLNMax, spirv.GLSLStep, spirv.GLSLReflect)
@@ -27,6 +28,7 @@ var glslRules = func() map[spirv.GLSL]glslRule {
 	add(1, glslSingles, spirv.GLSLRadians, spirv.GLSLDegrees, spirv.GLSLSin, spirv.GLSLCos, spirv.GLSLTan, spirv.GLSLAsin, spirv.GLSLAcos,
 		spirv.GLSLAtan, spirv.GLSLSinh, spirv.GLSLCosh, spirv.GLSLTanh, spirv.GLSLAsinh, spirv.GLSLAcosh, spirv.GLSLAtanh,
 		spirv.GLSLExp, spirv.GLSLLog, spirv.GLSLExp2, spirv.GLSLLog2)
+
 	add(2, glslSingles, spirv.GLSLAtan2, spirv.GLSLPow)
 	add(1, glslInts, spirv.GLSLSAbs, spirv.GLSLSSign, spirv.GLSLFindILsb, spirv.GLSLFindSMsb, spirv.GLSLFindUMsb)
 	add(2, glslInts, spirv.GLSLUMin, spirv.GLSLSMin, spirv.GLSLUMax, spirv.GLSLSMax)
@@ -43,8 +45,9 @@ var glslRules = func() map[spirv.GLSL]glslRule {
 	return rules
 }()
 
-// extended checks an extended instruction. Those of other sets than GLSL.std.450
-// mean nothing: what is not "NonSemantic." was refused with its import.
+// extended checks an extended instruction. Instructions of sets other than
+// GLSL.std.450 mean nothing: any set that is not "NonSemantic." was refused with
+// its import.
 func extended(v *verifier, in *spirv.Inst, t *typ) *program.Refusal {
 	if s := v.info(in.Arg(0)); s.what != isImport {
 		return v.refuse(CodeID, in, "%%%d is no import", in.Arg(0))
@@ -52,10 +55,12 @@ func extended(v *verifier, in *spirv.Inst, t *typ) *program.Refusal {
 	if in.Arg(0) != v.glsl {
 		return nil
 	}
-	v.small = false
+
+	v.cur.small = false
 	if t != nil && t.lanes() > 0 && t.scalar().bits&(has8|has16) != 0 {
 		return v.refuse(CodeSmall, in, "a result of %d bits", t.scalar().width)
 	}
+
 	g := spirv.GLSL(in.Arg(1))
 	r, ok := glslRules[g]
 	if !ok {
@@ -64,10 +69,12 @@ func extended(v *verifier, in *spirv.Inst, t *typ) *program.Refusal {
 	if len(in.Args) != r.n+2 {
 		return v.refuse(CodeOperand, in, "%v with %d operands; it has %d", g, len(in.Args)-2, r.n)
 	}
+
 	var types [3]*typ
 	for i := range r.n {
 		types[i] = v.arg(in, i+2)
 	}
+
 	return r.check(v, in, t, types[:r.n])
 }
 
@@ -170,7 +177,7 @@ func glslInto(v *verifier, in *spirv.Inst, t *typ, args []*typ) *program.Refusal
 	return v.touch(in, in.Arg(3), p, program.Write)
 }
 
-// glslVector is the type that a packed word stands for.
+// glslVector is the unpacked type of a packed word.
 func glslVector(g spirv.GLSL, t *typ) bool {
 	n := uint32(2)
 	switch g {

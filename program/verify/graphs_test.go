@@ -15,8 +15,8 @@ import (
 	"capgpu/program/verify"
 )
 
-// graph is a kernel of a few blocks with branches and merges by chance. Most are
-// nonsense; of the rest many are structured in odd ways that no compiler emits.
+// graph is a kernel of a few blocks with random branches and merges. Most are
+// nonsense; many others are structured in odd ways that no compiler emits.
 func graph(rng *rand.Rand) []byte {
 	b := spirvtest.New()
 	gid := b.Input(b.Uint(32), spirv.BuiltInLocalInvocationIndex)
@@ -31,6 +31,7 @@ func graph(rng *rand.Rand) []byte {
 			b.Return()
 			return
 		}
+
 		// Mostly forward, and near.
 		to := func() id {
 			if rng.IntN(12) == 0 {
@@ -38,6 +39,7 @@ func graph(rng *rand.Rand) []byte {
 			}
 			return l[min(n-1, i+1+rng.IntN(3)*rng.IntN(3))]
 		}
+
 		next := l[i+1]
 		switch rng.IntN(8) {
 		case 0:
@@ -48,10 +50,12 @@ func graph(rng *rand.Rand) []byte {
 				args = append(args, k, []id{merge, next, to()}[rng.IntN(3)])
 			}
 			b.Do(spirv.OpSwitch, args...)
+
 		case 1, 2:
 			merge := to()
 			b.SelectionMerge(merge)
 			b.BranchIf(c, next, []id{merge, to()}[rng.IntN(2)])
+
 		case 3:
 			merge, cont := to(), to()
 			b.LoopMerge(merge, cont)
@@ -60,29 +64,34 @@ func graph(rng *rand.Rand) []byte {
 			} else {
 				b.BranchIf(c, next, merge)
 			}
+
 		case 4:
 			b.BranchIf(c, next, to())
 		case 5:
 			b.BranchIf(c, l[1+rng.IntN(n-1)], to())
+
 		case 6:
 			if rng.IntN(3) == 0 {
 				b.Return()
 			} else {
 				b.Branch(l[max(1, i-rng.IntN(5))])
 			}
+
 		default:
 			b.Branch(to())
 		}
 	})
+
 	return b.Bytes()
 }
 
-// TestGraphsAgainstSpirvVal: control flow that Admit takes for structured, spirv-val
-// does too. VERIFY_GRAPHS sets how many are tried, VERIFY_SEED which.
+// TestGraphsAgainstSpirvVal: spirv-val accepts all control flow that Admit accepts
+// as structured. VERIFY_GRAPHS sets how many are tried, VERIFY_SEED which.
 func TestGraphsAgainstSpirvVal(t *testing.T) {
 	if _, err := exec.LookPath("spirv-val"); err != nil {
 		t.Skip("spirv-val is not installed: this test did not run (Debian package spirv-tools)")
 	}
+
 	count, seed, limit := 20000, uint64(1), 80
 	if s := os.Getenv("VERIFY_GRAPHS"); s != "" {
 		count, _ = strconv.Atoi(s)
@@ -91,6 +100,7 @@ func TestGraphsAgainstSpirvVal(t *testing.T) {
 	if s := os.Getenv("VERIFY_SEED"); s != "" {
 		seed, _ = strconv.ParseUint(s, 10, 64)
 	}
+
 	rng := rand.New(rand.NewPCG(seed, 1))
 	admitted := 0
 	for i := 0; i < count && admitted < limit; i++ {
@@ -106,5 +116,6 @@ func TestGraphsAgainstSpirvVal(t *testing.T) {
 			t.Errorf("graph %d is admitted, and spirv-val says: %s", i, says)
 		}
 	}
+
 	t.Logf("%d graphs admitted", admitted)
 }

@@ -14,8 +14,8 @@ func (v *verifier) subgroup(in *spirv.Inst) *program.Refusal {
 	return r
 }
 
-// register checks that the operands of a group operation are what a register
-// holds, or a vector of it.
+// register checks that the operands of a group operation fit a register, or are a
+// vector of such.
 func (v *verifier) register(in *spirv.Inst, t *typ) *program.Refusal {
 	if t.lanes() == 0 {
 		return v.refuse(CodeShuffle, in, "a struct, array or pointer is moved between lanes; move its parts")
@@ -33,17 +33,19 @@ func groupVote(v *verifier, in *spirv.Inst, t *typ) *program.Refusal {
 	if len(in.Args) < 2 {
 		return nil
 	}
+
 	a := v.arg(in, 1)
-	if v.bad == nil && in.Op == spirv.OpGroupNonUniformAllEqual {
+	if v.cur.bad == nil && in.Op == spirv.OpGroupNonUniformAllEqual {
 		return v.register(in, a)
 	}
 	if in.Op != spirv.OpGroupNonUniformAllEqual && !a.isScalar(kBool) {
 		return v.badOperand(in, 1, "a bool")
 	}
+
 	return nil
 }
 
-// groupMove is broadcasts and shuffles: a value, and where it comes from.
+// groupMove is broadcasts and shuffles: a value, and its source.
 func groupMove(v *verifier, in *spirv.Inst, t *typ) *program.Refusal {
 	if r := v.subgroup(in); r != nil {
 		return r
@@ -60,10 +62,12 @@ func groupMove(v *verifier, in *spirv.Inst, t *typ) *program.Refusal {
 	if l := v.arg(in, 2); !l.isScalar(kInt) || l.width != 32 || l.signed {
 		return v.badOperand(in, 2, "a lane: an unsigned 32-bit integer")
 	}
+
 	what := v.info(in.Arg(2)).what
 	if in.Op == spirv.OpGroupNonUniformBroadcast && what != isConstant && v.m.Version < version15 {
 		return v.badOperand(in, 2, "a constant, as it is to be before SPIR-V 1.5")
 	}
+
 	return nil
 }
 
@@ -71,11 +75,13 @@ func groupBallot(v *verifier, in *spirv.Inst, t *typ) *program.Refusal {
 	if r := v.subgroup(in); r != nil {
 		return r
 	}
+
 	mask := func(t *typ) bool { return t.isVector(kInt) && t.n == 4 && t.width == 32 && !t.elem.signed }
 	want := map[spirv.Opcode]int{spirv.OpGroupNonUniformBallotBitExtract: 3, spirv.OpGroupNonUniformBallotBitCount: 3}[in.Op]
 	if len(in.Args) != max(want, 2) {
 		return v.refuse(CodeOperand, in, "%d operands", len(in.Args))
 	}
+
 	value := 1
 	switch in.Op {
 	case spirv.OpGroupNonUniformBallot:
@@ -86,10 +92,12 @@ func groupBallot(v *verifier, in *spirv.Inst, t *typ) *program.Refusal {
 			return v.badOperand(in, 1, "a bool")
 		}
 		return nil
+
 	case spirv.OpGroupNonUniformInverseBallot, spirv.OpGroupNonUniformBallotBitExtract:
 		if !t.isScalar(kBool) {
 			return v.badResult(in, "a bool")
 		}
+
 	default:
 		if !t.isScalar(kInt) || t.width != 32 || t.signed {
 			return v.badResult(in, "an unsigned 32-bit integer")
@@ -101,14 +109,17 @@ func groupBallot(v *verifier, in *spirv.Inst, t *typ) *program.Refusal {
 			value = 2
 		}
 	}
+
 	if !mask(v.arg(in, value)) {
 		return v.badOperand(in, value, "a vector of four unsigned 32-bit integers")
 	}
+
 	if in.Op == spirv.OpGroupNonUniformBallotBitExtract {
 		if i := v.arg(in, 2); !i.isScalar(kInt) || i.width != 32 || i.signed {
 			return v.badOperand(in, 2, "a lane: an unsigned 32-bit integer")
 		}
 	}
+
 	return nil
 }
 
@@ -131,6 +142,7 @@ func groupArithmetic(v *verifier, in *spirv.Inst, t *typ) *program.Refusal {
 	if r := v.register(in, t); r != nil {
 		return r
 	}
+
 	want := kInt
 	switch in.Op {
 	case spirv.OpGroupNonUniformFAdd, spirv.OpGroupNonUniformFMul, spirv.OpGroupNonUniformFMin, spirv.OpGroupNonUniformFMax:
@@ -138,6 +150,7 @@ func groupArithmetic(v *verifier, in *spirv.Inst, t *typ) *program.Refusal {
 	case spirv.OpGroupNonUniformLogicalAnd, spirv.OpGroupNonUniformLogicalOr, spirv.OpGroupNonUniformLogicalXor:
 		want = kBool
 	}
+
 	unsigned := in.Op == spirv.OpGroupNonUniformUMin || in.Op == spirv.OpGroupNonUniformUMax
 	if !t.is(want) || unsigned && t.scalar().signed {
 		return v.badResult(in, "what the operation gives")
@@ -145,5 +158,6 @@ func groupArithmetic(v *verifier, in *spirv.Inst, t *typ) *program.Refusal {
 	if v.arg(in, 2) != t {
 		return v.badOperand(in, 2, "of the result's type")
 	}
+
 	return nil
 }

@@ -12,7 +12,7 @@ import (
 type workgroup struct {
 	in  *spirv.Inst // what says it
 	n   [3]uint32
-	ids [3]spirv.ID // where it is the launch's
+	ids [3]spirv.ID // if the launch decides
 }
 
 // interfaces checks the entry point, its execution modes and its interface.
@@ -20,20 +20,23 @@ func (v *verifier) interfaces() *program.Refusal {
 	e := &v.m.EntryPoints[0]
 	for _, f := range v.m.Functions {
 		if f.ID() == e.Arg(1) {
-			v.entry = f
+			v.iface.entry = f
 		}
 	}
-	if v.entry == nil {
+
+	if v.iface.entry == nil {
 		return v.refuse(CodeInterface, e, "%%%d is no function", e.Arg(1))
 	}
+
 	name, n := spirv.Text(e.Args[2:])
-	v.entryName = name
+	v.iface.entryName = name
 	if name == "" || len(name) > program.MaxNameBytes {
 		return v.refuse(CodeInterface, e, "a name of %d bytes; it has 1 to %d", len(name), program.MaxNameBytes)
 	}
 	if v.manifest.Entry != "" && v.manifest.Entry != name {
 		return v.refuse(CodeManifestEntry, e, "the manifest's entry is %.80q, the module's %.80q", v.manifest.Entry, name)
 	}
+
 	for _, w := range e.Args[2+n:] {
 		i := v.info(spirv.ID(w))
 		if i.what != isVariable {
@@ -47,9 +50,11 @@ func (v *verifier) interfaces() *program.Refusal {
 		}
 		i.flags |= inInterface
 	}
+
 	if r := v.modes(); r != nil {
 		return r
 	}
+
 	return v.workgroupSize()
 }
 
@@ -60,57 +65,65 @@ func (v *verifier) modes() *program.Refusal {
 		if in.Arg(0) != e {
 			return v.refuse(CodeInterface, in, "%%%d is no entry point", in.Arg(0))
 		}
+
 		switch mode := spirv.ExecutionMode(in.Arg(1)); {
 		case mode == spirv.ExecutionModeLocalSize && in.Op == spirv.OpExecutionMode:
-			if v.block.in != nil {
+			if v.iface.block.in != nil {
 				return v.refuse(CodeNoMode, in, "a second workgroup size")
 			}
-			v.block.in = in
-			for i := range v.block.n {
-				v.block.n[i] = uint32(in.Arg(2 + i))
+			v.iface.block.in = in
+			for i := range v.iface.block.n {
+				v.iface.block.n[i] = uint32(in.Arg(2 + i))
 			}
+
 		case mode == spirv.ExecutionModeLocalSizeId && in.Op == spirv.OpExecutionModeId:
-			if v.block.in != nil {
+			if v.iface.block.in != nil {
 				return v.refuse(CodeNoMode, in, "a second workgroup size")
 			}
 			if r := v.dimensions(in, []spirv.ID{in.Arg(2), in.Arg(3), in.Arg(4)}); r != nil {
 				return r
 			}
+
 		case mode == spirv.ExecutionModeLocalSizeHint:
 			return v.refuse(CodeMode, in, "execution mode %v is outside the profile", mode)
 		default:
 			return v.refuse(CodeMode, in, "execution mode %v is outside the profile", mode)
 		}
 	}
+
 	return nil
 }
 
 // dimensions takes the workgroup's size from three constants.
 func (v *verifier) dimensions(in *spirv.Inst, ids []spirv.ID) *program.Refusal {
-	v.block = workgroup{in: in}
+	v.iface.block = workgroup{in: in}
 	for i, id := range ids {
 		c := v.constant(id)
 		if c == nil || c.typ.kind != kInt || c.typ.width != 32 {
 			return v.refuse(CodeDimensions, in, "%%%d is no constant 32-bit integer", id)
 		}
-		v.block.n[i] = uint32(c.bits)
+
+		v.iface.block.n[i] = uint32(c.bits)
 		if c.deps&depShared != 0 {
 			return v.refuse(CodeSpecID, in, "the workgroup depends on SpecId %d", program.SpecShared)
 		}
 		if c.deps&depBlock == 0 {
 			continue
 		}
+
 		d := v.dec(id, spirv.DecorationSpecId)
 		if d == nil || d.Arg(2) != spirv.ID(i) {
 			return v.refuse(CodeSpecID, in, "dimension %d of the workgroup is to be SpecId %d itself, or not of the launch", i, i)
 		}
-		v.block.ids[i] = id
+
+		v.iface.block.ids[i] = id
 	}
+
 	return nil
 }
 
-// workgroupSize finds the constant with the built-in, checks the size, and that
-// SpecId 0 to 2 have no other use than to be its parts.
+// workgroupSize finds the constant with the built-in, checks the size, and checks
+// that SpecId 0 to 2 are used only as its parts.
 func (v *verifier) workgroupSize() *program.Refusal {
 	var found *spirv.Inst
 	for i := range v.m.Annotations {
@@ -118,6 +131,7 @@ func (v *verifier) workgroupSize() *program.Refusal {
 		if in.Op != spirv.OpDecorate || spirv.Decoration(in.Arg(1)) != spirv.DecorationBuiltIn || v.info(in.Arg(0)).what != isConstant {
 			continue
 		}
+
 		c := v.constant(in.Arg(0))
 		if b := spirv.BuiltIn(in.Arg(2)); b != spirv.BuiltInWorkgroupSize {
 			return v.refuse(CodeBuiltIn, in, "built-in %v on a constant", b)
@@ -135,29 +149,35 @@ func (v *verifier) workgroupSize() *program.Refusal {
 			return r
 		}
 	}
-	if v.block.in == nil {
+
+	if v.iface.block.in == nil {
 		return v.refuse(CodeNoMode, &v.m.EntryPoints[0], "no LocalSize, LocalSizeId or WorkgroupSize")
 	}
+
 	for i := range v.m.Annotations {
 		in := &v.m.Annotations[i]
 		if in.Op != spirv.OpDecorate || spirv.Decoration(in.Arg(1)) != spirv.DecorationSpecId || in.Arg(2) > program.SpecBlockZ {
 			continue
 		}
-		if !slices.Contains(v.block.ids[:], in.Arg(0)) {
+		if !slices.Contains(v.iface.block.ids[:], in.Arg(0)) {
 			return v.refuse(CodeSpecID, in, "SpecId %d is not the workgroup's size", in.Arg(2))
 		}
 	}
+
 	if r := v.manifestBlock(); r != nil {
 		return r
 	}
+
 	threads := uint64(1)
-	for _, n := range v.block.n {
+	for _, n := range v.iface.block.n {
 		if threads = min(1<<31, threads*uint64(n)); n == 0 {
-			return v.refuse(CodeBlock, v.block.in, "a workgroup of %v lanes", v.block.n)
+			return v.refuse(CodeBlock, v.iface.block.in, "a workgroup of %v lanes", v.iface.block.n)
 		}
 	}
+
 	if threads > uint64(v.lim.BlockThreads) {
-		return v.refuse(CodeBlock, v.block.in, "a workgroup of %d×%d×%d lanes; the limit is %d", v.block.n[0], v.block.n[1], v.block.n[2], v.lim.BlockThreads)
+		return v.refuse(CodeBlock, v.iface.block.in, "a workgroup of %d×%d×%d lanes; the limit is %d", v.iface.block.n[0], v.iface.block.n[1], v.iface.block.n[2], v.lim.BlockThreads)
 	}
+
 	return nil
 }

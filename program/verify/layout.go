@@ -8,7 +8,7 @@ import (
 	"capgpu/program/spirv"
 )
 
-// layout is how a type lies in a buffer or in push constants.
+// layout is the layout of a type in a buffer or in push constants.
 type layout struct {
 	bytes   uint64 // without a runtime array at its end
 	align   uint32 // of its largest scalar
@@ -17,7 +17,7 @@ type layout struct {
 	flags   []uint8 // of members: noWrite, noRead
 }
 
-// Flags of ids; the first two are what decorations forbid.
+// Flags of ids; decorations forbid the first two.
 const (
 	noWrite = 1 << iota
 	noRead
@@ -25,7 +25,7 @@ const (
 	isUsed      // of a result
 )
 
-// maxExtent bounds what has a fixed size in a buffer, so that offsets within it fit
+// maxExtent bounds the fixed size of a buffer's type, so that offsets within it fit
 // 32 bits with room to spare.
 const maxExtent = 1 << 30
 
@@ -44,10 +44,12 @@ func (v *verifier) layoutOf(t *typ) *program.Refusal {
 	if t.layout != nil {
 		return nil
 	}
+
 	l := &layout{}
 	switch t.kind {
 	case kInt, kFloat:
 		l.bytes, l.align = uint64(t.width/8), uint32(t.width/8)
+
 	case kVector:
 		l.bytes, l.align = uint64(t.width/8)*uint64(t.n), uint32(t.width/8)
 	case kArray, kRuntimeArray:
@@ -69,16 +71,20 @@ func (v *verifier) layoutOf(t *typ) *program.Refusal {
 		if t.kind == kArray {
 			l.bytes = uint64(l.stride) * uint64(t.n) // below 2³⁰ × 2³¹
 		}
+
 	case kStruct:
 		if r := v.structLayout(t, l); r != nil {
 			return r
 		}
+
 	default:
 		return v.refuse(CodeLayout, t.in, "in a block")
 	}
+
 	if l.bytes > maxExtent {
 		return v.refuse(CodeLarge, t.in, "%d bytes in a block", l.bytes)
 	}
+
 	t.layout = l
 	return nil
 }
@@ -90,11 +96,13 @@ func (v *verifier) structLayout(t *typ, l *layout) *program.Refusal {
 	for i := range l.offsets {
 		l.offsets[i] = none
 	}
+
 	for i := v.decHead[t.id()]; i != 0; i = v.decNext[i-1] {
 		in := &v.m.Annotations[i-1]
 		if in.Op != spirv.OpMemberDecorate || uint64(in.Arg(1)) >= uint64(len(t.members)) {
 			continue
 		}
+
 		m := in.Arg(1)
 		switch spirv.Decoration(in.Arg(2)) {
 		case spirv.DecorationOffset:
@@ -108,6 +116,7 @@ func (v *verifier) structLayout(t *typ, l *layout) *program.Refusal {
 			l.flags[m] |= noRead
 		}
 	}
+
 	for i, e := range t.members {
 		if r := v.layoutOf(e); r != nil {
 			return r
@@ -122,6 +131,7 @@ func (v *verifier) structLayout(t *typ, l *layout) *program.Refusal {
 			l.bytes = max(l.bytes, uint64(off)+e.layout.bytes)
 		}
 	}
+
 	return v.overlaps(t, l)
 }
 

@@ -2,8 +2,8 @@ package verify
 
 import "capgpu/program"
 
-// Limits bound what a program may ask of an engine. They belong to the profile:
-// a host may lower them, and then admits less.
+// Limits bound a program's demands on an engine. They belong to the profile: a host
+// may lower them, and then admits less.
 type Limits struct {
 	BlockThreads uint32
 	SharedBytes  uint32 // static
@@ -13,11 +13,11 @@ type Limits struct {
 
 	TypeDepth int // of arrays and structs in each other
 	Nesting   int // of constructs in each other, in one function
-	// ValueBytes is the most that one value in registers has, RegisterBytes all
-	// values of the program together, with calls expanded.
+	// ValueBytes bounds one value in registers, RegisterBytes all values of the
+	// program together, with calls expanded.
 	ValueBytes    uint32
 	RegisterBytes uint64
-	// Instructions is how many the program has with calls expanded.
+	// Instructions bounds the program with calls expanded.
 	Instructions uint64
 	Warnings     int // more are left out
 }

@@ -9,7 +9,8 @@ import (
 	"capgpu/program/verify"
 )
 
-// TestLimits: a host that lowers a limit admits less, and is told which it was.
+// TestLimits: a host that lowers a limit admits less, and the refusal names the
+// limit.
 func TestLimits(t *testing.T) {
 	module := modules(t)["maths"]
 	for code, lower := range map[verify.Code]func(l *verify.Limits){
@@ -30,6 +31,7 @@ func TestLimits(t *testing.T) {
 		require.ErrorAs(t, err, &r, code)
 		require.Equal(t, code, r.Code, "%v", r)
 	}
+
 	_, err := verify.Admit(module, verify.Limits{})
 	require.Error(t, err)
 	lim := verify.DefaultLimits()

@@ -13,7 +13,7 @@ import (
 
 func bytesOf(n uint32) *uint32 { return &n }
 
-// described is a kernel with something of everything that manifests speak of.
+// described is a kernel with an example of everything that manifests describe.
 func described() []byte {
 	b := spirvtest.New()
 	b.Capability(spirv.CapabilityInt64)
@@ -49,7 +49,7 @@ func admit(t *testing.T, module []byte, m *program.Manifest) (*verify.Program, e
 	return verify.Admit(bundle, verify.DefaultLimits())
 }
 
-// TestDerived: what a manifest leaves out comes from the module.
+// TestDerived: fields that a manifest leaves out come from the module.
 func TestDerived(t *testing.T) {
 	p, err := admit(t, described(), nil)
 	require.NoError(t, err)
@@ -70,7 +70,7 @@ func TestDerived(t *testing.T) {
 	require.False(t, i.OrderDependent)
 }
 
-// TestAgreeing: a manifest that agrees adds what a module cannot say.
+// TestAgreeing: a manifest that agrees adds the facts that a module cannot express.
 func TestAgreeing(t *testing.T) {
 	m := &program.Manifest{
 		Name: "described", Entry: "main",
@@ -82,6 +82,7 @@ func TestAgreeing(t *testing.T) {
 		Grid:      &program.Grid{Cover: "y", ElementBytes: 8},
 		Tolerance: &program.Tolerance{Abs: 1e-3}, Tags: []string{"cpu"},
 	}
+
 	p, err := admit(t, described(), m)
 	require.NoError(t, err)
 	require.Equal(t, m.Bindings[0], p.Info.Bindings[0])
@@ -96,8 +97,8 @@ func TestAgreeing(t *testing.T) {
 	require.Equal(t, m.Tags, p.Info.Tags)
 }
 
-// TestContradictions: a manifest that says otherwise is refused, and the message
-// names the field.
+// TestContradictions: a manifest that contradicts the module is refused, and the
+// message names the field.
 func TestContradictions(t *testing.T) {
 	in, res := program.Binding{Name: "in", Access: program.Read}, program.Binding{Name: "res", Access: program.Write}
 	scale := program.Field{Name: "scale", Type: "f32"}
@@ -128,11 +129,12 @@ func TestContradictions(t *testing.T) {
 	}
 }
 
-// FuzzAdmit: no bytes make Admit panic, and what it refuses it refuses with a code.
+// FuzzAdmit: no bytes make Admit panic, and every refusal has a code.
 func FuzzAdmit(f *testing.F) {
 	for _, module := range modules(f) {
 		f.Add(module)
 	}
+
 	bundle, err := program.Encode(described(), &program.Manifest{Name: "described", SharedBytes: bytesOf(64)})
 	require.NoError(f, err)
 	f.Add(bundle)
@@ -143,6 +145,7 @@ func FuzzAdmit(f *testing.F) {
 			f.Add(b.Bytes())
 		}
 	}
+
 	f.Fuzz(func(t *testing.T, data []byte) {
 		p, err := verify.Admit(data, verify.DefaultLimits())
 		if err == nil {

@@ -7,7 +7,7 @@ import (
 	"capgpu/program/spirv"
 )
 
-// capability says what a capability of the profile needs.
+// capability is the requirement of a capability of the profile.
 type capability struct {
 	version   uint32 // of the module, or
 	extension string // this one
@@ -54,7 +54,7 @@ var extensions = map[string]bool{
 	"SPV_KHR_no_integer_wrap_decoration": true,
 }
 
-// foreign are capabilities that the Abstract Device Machine has a code for.
+// foreign are capabilities that have a code of the Abstract Device Machine.
 var foreign = map[spirv.Capability]Code{
 	spirv.CapabilityAddresses:                      CodeHostMemory,
 	spirv.CapabilityPhysicalStorageBufferAddresses: CodeHostMemory,
@@ -63,7 +63,7 @@ var foreign = map[spirv.Capability]Code{
 	spirv.CapabilityVariableLengthArrayINTEL:       CodeHeap,
 }
 
-// preamble checks what comes before names and types.
+// preamble checks the sections before names and types.
 func (v *verifier) preamble() *program.Refusal {
 	m := v.m
 	v.exts = make(map[string]bool, 4)
@@ -75,12 +75,14 @@ func (v *verifier) preamble() *program.Refusal {
 		}
 		v.exts[name] = true
 	}
+
 	v.caps = make(map[spirv.Capability]bool, 8)
 	for i := range m.Capabilities {
 		if r := v.capability(&m.Capabilities[i]); r != nil {
 			return r
 		}
 	}
+
 	for i := range m.Imports {
 		in := &m.Imports[i]
 		v.ids[in.Result].what = isImport
@@ -97,6 +99,7 @@ func (v *verifier) preamble() *program.Refusal {
 			return v.refuse(CodeImport, in, "extended instruction set %.80q is outside the profile", name)
 		}
 	}
+
 	return v.model()
 }
 
@@ -110,15 +113,18 @@ func (v *verifier) capability(in *spirv.Inst) *program.Refusal {
 		}
 		return v.refuse(code, in, "capability %v is outside the profile", c)
 	}
+
 	if newer := rule.version > v.m.Version; newer && rule.extension == "" {
 		return v.refuse(CodeNeeds, in, "capability %v needs SPIR-V %d.%d", c, rule.version>>16, rule.version>>8&0xFF)
 	} else if (newer || rule.version == 0) && rule.extension != "" && !v.exts[rule.extension] {
 		return v.refuse(CodeNeeds, in, "capability %v needs extension %s", c, rule.extension)
 	}
+
 	v.caps[c] = true
 	for _, other := range rule.implies {
 		v.caps[other] = true
 	}
+
 	return nil
 }
 
@@ -127,6 +133,7 @@ func (v *verifier) model() *program.Refusal {
 	if !v.caps[spirv.CapabilityShader] {
 		return v.refuse(CodeNeeds, in, "capability Shader is not declared")
 	}
+
 	addressing, memory := spirv.AddressingModel(in.Arg(0)), spirv.MemoryModel(in.Arg(1))
 	switch {
 	case addressing == spirv.AddressingModelPhysicalStorageBuffer64:
@@ -142,6 +149,7 @@ func (v *verifier) model() *program.Refusal {
 	case v.caps[spirv.CapabilityVulkanMemoryModel]:
 		return v.refuse(CodeModel, in, "capability VulkanMemoryModel with memory model GLSL450")
 	}
+
 	if len(m.EntryPoints) != 1 {
 		at := in
 		if len(m.EntryPoints) > 1 {
@@ -149,9 +157,11 @@ func (v *verifier) model() *program.Refusal {
 		}
 		return v.refuse(CodeEntryPoints, at, "%d entry points; a program has one", len(m.EntryPoints))
 	}
+
 	e := &m.EntryPoints[0]
 	if model := spirv.ExecutionModel(e.Arg(0)); model != spirv.ExecutionModelGLCompute {
 		return v.refuse(CodeEntryPoints, e, "an entry point of the model %v; the profile has GLCompute", model)
 	}
+
 	return nil
 }

@@ -5,21 +5,21 @@ import (
 	"capgpu/program/spirv"
 )
 
-// Program is an admitted program: a module that is in the profile, and what the
-// engines need to know to run it. It does not change.
+// Program is an admitted program: a module in the profile, with the facts that the
+// engines need to run it. It does not change.
 type Program struct {
 	Info   program.Info
 	Module *spirv.Module
 	Entry  *spirv.Function
-	// Bindings are the variables of the storage buffers, by binding; 0 where the
+	// Bindings are the variables of the storage buffers, by binding; 0 if the
 	// manifest names a binding that the module does not use.
 	Bindings []spirv.ID
 	// Inline is the variable of the push constant block; 0 if there is none.
 	Inline spirv.ID
 	// Shared are the variables in workgroup memory that the entry point reaches.
 	Shared []spirv.ID
-	// BlockIDs are the constants of the workgroup's size in x, y, z where the
-	// launch decides it; 0 where it is Info.Block's.
+	// BlockIDs are the constants of the workgroup's size in x, y, z if the launch
+	// decides it; 0 if Info.Block does.
 	BlockIDs [3]spirv.ID
 	// Dynamic is the constant that is the length of the dynamic array; 0 if none.
 	Dynamic spirv.ID

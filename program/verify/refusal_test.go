@@ -80,6 +80,7 @@ func TestRefusals(t *testing.T) {
 			seen[c.code] = true
 		}
 	}
+
 	for code := range verify.Codes {
 		if code[0] != 'W' && !(code >= "SPV-2100" && code < "SPV-3000") {
 			require.True(t, seen[code], "no module here is refused with %s: %s", code, verify.Codes[code])

@@ -9,52 +9,59 @@ import (
 	"capgpu/program/spirv"
 )
 
-// result is the program, once everything has been checked.
+// result is the program, after all checks.
 func (v *verifier) result() (*Program, *program.Refusal) {
 	p := &Program{
 		Module:    v.m,
-		Entry:     v.entry,
-		Inline:    v.inline,
-		BlockIDs:  v.block.ids,
+		Entry:     v.iface.entry,
+		Inline:    v.iface.inline,
+		BlockIDs:  v.iface.block.ids,
 		Constants: v.specialised,
 		Info: program.Info{
 			Name:           v.manifest.Name,
-			Entry:          v.entryName,
-			Block:          program.Dim3{X: v.block.n[0], Y: v.block.n[1], Z: v.block.n[2]},
-			BlockFree:      v.block.ids != [3]spirv.ID{},
-			SharedBytes:    uint32(v.sharedBytes),
-			StackBytes:     uint32(v.functions[v.ids[v.entry.ID()].num].stack),
+			Entry:          v.iface.entryName,
+			Block:          program.Dim3{X: v.iface.block.n[0], Y: v.iface.block.n[1], Z: v.iface.block.n[2]},
+			BlockFree:      v.iface.block.ids != [3]spirv.ID{},
+			SharedBytes:    uint32(v.reached.sharedBytes),
+			StackBytes:     uint32(v.functions[v.ids[v.iface.entry.ID()].num].stack),
 			OrderDependent: v.orderDependent(),
 			Tags:           v.manifest.Tags,
 			Warnings:       v.warnings,
 		},
 	}
-	if v.dynamicElement != 0 {
-		p.Dynamic, p.Info.DynamicElementBytes = v.dynamic, uint32(v.dynamicElement)
+
+	if v.reached.dynamicElement != 0 {
+		p.Dynamic, p.Info.DynamicElementBytes = v.iface.dynamic, uint32(v.reached.dynamicElement)
 	}
-	for i := range v.shared {
-		if v.shared[i].used {
-			p.Shared = append(p.Shared, v.shared[i].id)
+
+	for i := range v.iface.shared {
+		if v.iface.shared[i].used {
+			p.Shared = append(p.Shared, v.iface.shared[i].id)
 		}
 	}
+
 	v.bindings()
 	v.listFields()
 	if r := v.manifestInterface(); r != nil {
 		return nil, r
 	}
-	for i := range v.buffers {
-		p.Bindings = append(p.Bindings, v.buffers[i].id)
-		p.Info.Bindings = append(p.Info.Bindings, v.buffers[i].description)
+
+	for i := range v.iface.buffers {
+		p.Bindings = append(p.Bindings, v.iface.buffers[i].id)
+		p.Info.Bindings = append(p.Info.Bindings, v.iface.buffers[i].description)
 	}
-	if v.inline != 0 {
-		p.Info.Inline = v.fields
-		p.Info.InlineBytes = uint32(roundUp(v.info(v.inline).typ.elem.layout.bytes, 4))
+
+	if v.iface.inline != 0 {
+		p.Info.Inline = v.iface.fields
+		p.Info.InlineBytes = uint32(roundUp(v.info(v.iface.inline).typ.elem.layout.bytes, 4))
 	}
+
 	for i, name := range featureNames {
-		if v.features>>i&1 != 0 || slices.Contains(v.manifest.Features, name) {
+		if v.reached.features>>i&1 != 0 || slices.Contains(v.manifest.Features, name) {
 			p.Info.Features = append(p.Info.Features, name)
 		}
 	}
+
 	slices.Sort(p.Info.Features)
 	if g := v.manifest.Grid; g != nil {
 		p.Info.Grid = *g
@@ -62,36 +69,41 @@ func (v *verifier) result() (*Program, *program.Refusal) {
 	if t := v.manifest.Tolerance; t != nil {
 		p.Info.Tolerance = *t
 	}
+
 	return p, nil
 }
 
-// bindings describes the storage buffers as the module shows them.
+// bindings describes the storage buffers as the module defines them.
 func (v *verifier) bindings() {
-	for i := range v.buffers {
-		b := &v.buffers[i]
+	for i := range v.iface.buffers {
+		b := &v.iface.buffers[i]
 		if b.id == 0 {
 			b.description = program.Binding{Name: fmt.Sprintf("binding%d", i), Access: program.Read}
 			continue
 		}
+
 		d := program.Binding{Access: b.use}
 		if d.Access == 0 {
-			d.Access = b.access // it is not used, or its length only
+			d.Access = b.access // unused, or only its length is used
 		}
 		if d.Access == 0 {
 			d.Access = program.Read
 		}
+
 		d.Type = b.typ.leaf
 		for _, name := range v.names(i) {
-			if ident(name) && d.Name == "" && !slices.ContainsFunc(v.buffers[:i], func(o buffer) bool { return o.description.Name == name }) {
+			if ident(name) && d.Name == "" && !slices.ContainsFunc(v.iface.buffers[:i], func(o buffer) bool { return o.description.Name == name }) {
 				d.Name = name
 			}
 		}
+
 		if d.Name == "" {
 			d.Name = fmt.Sprintf("binding%d", i)
 		}
+
 		b.description = d
 		if b.used {
-			v.features |= storageFeatures(b.typ.bits)
+			v.reached.features |= storageFeatures(b.typ.bits)
 		}
 	}
 }
@@ -108,10 +120,10 @@ func storageFeatures(bits uint8) (f featureSet) {
 	return f
 }
 
-// names are what the module calls a binding: its variable, the one member of its
-// block, its block.
+// names are the module's names of a binding: of its variable, of its block's only
+// member, of its block.
 func (v *verifier) names(binding int) []string {
-	b := &v.buffers[binding]
+	b := &v.iface.buffers[binding]
 	names := []string{v.label(b.id)}
 	if len(b.typ.members) == 1 {
 		names = append(names, v.memberLabel(b.typ.id(), 0))
@@ -120,9 +132,9 @@ func (v *verifier) names(binding int) []string {
 	return slices.DeleteFunc(names, func(s string) bool { return s == "" })
 }
 
-// findLeaf is the one scalar type that everything in t is of, "" if there is no one.
-// It is worked out when the type is
-// declared, because a small module can declare a type of very many parts.
+// findLeaf is the single scalar type of everything in t, "" if there is none. It is
+// computed when the type is declared, because a small module can declare a type of
+// very many parts.
 func (t *typ) findLeaf() program.Type {
 	switch t.kind {
 	case kInt:
@@ -130,10 +142,12 @@ func (t *typ) findLeaf() program.Type {
 			return program.Type("i" + strconv.Itoa(int(t.width)))
 		}
 		return program.Type("u" + strconv.Itoa(int(t.width)))
+
 	case kFloat:
 		return program.Type("f" + strconv.Itoa(int(t.width)))
 	case kVector, kArray, kRuntimeArray:
 		return t.elem.leaf
+
 	case kStruct:
 		for _, m := range t.members {
 			if m.leaf != t.members[0].leaf {
@@ -145,13 +159,13 @@ func (t *typ) findLeaf() program.Type {
 	return ""
 }
 
-// listFields lists the scalars of the push constant block: at most as many as it has
-// bytes, which are limited.
+// listFields lists the scalars of the push constant block: at most as many as it
+// has bytes, which are limited.
 func (v *verifier) listFields() {
-	if v.inline == 0 {
+	if v.iface.inline == 0 {
 		return
 	}
-	s := v.info(v.inline).typ.elem
+	s := v.info(v.iface.inline).typ.elem
 	for i, m := range s.members {
 		name := v.memberLabel(s.id(), i)
 		if !ident(name) {
@@ -159,7 +173,7 @@ func (v *verifier) listFields() {
 		}
 		v.field(name, m, s.layout.offsets[i])
 	}
-	slices.SortStableFunc(v.fields, func(a, b program.Field) int { return int(a.Off) - int(b.Off) })
+	slices.SortStableFunc(v.iface.fields, func(a, b program.Field) int { return int(a.Off) - int(b.Off) })
 }
 
 func (v *verifier) field(name string, t *typ, off uint32) {
@@ -168,10 +182,12 @@ func (v *verifier) field(name string, t *typ, off uint32) {
 		for i := range t.n {
 			v.field(name+"_"+"xyzw"[i:i+1], t.elem, off+i*uint32(t.width/8))
 		}
+
 	case kArray:
 		for i := range t.n {
 			v.field(fmt.Sprintf("%s_%d", name, i), t.elem, off+i*t.layout.stride)
 		}
+
 	case kStruct:
 		for i, m := range t.members {
 			part := v.memberLabel(t.id(), i)
@@ -180,8 +196,9 @@ func (v *verifier) field(name string, t *typ, off uint32) {
 			}
 			v.field(name+"_"+part, m, off+t.layout.offsets[i])
 		}
+
 	default:
-		v.fields = append(v.fields, program.Field{Name: name, Type: t.leaf, Off: off})
+		v.iface.fields = append(v.iface.fields, program.Field{Name: name, Type: t.leaf, Off: off})
 	}
 }
 
@@ -195,7 +212,7 @@ func (v *verifier) label(id spirv.ID) string {
 
 func (v *verifier) memberLabel(id spirv.ID, i int) string { return v.m.MemberName(id, i) }
 
-// ident says whether a name can stand in a manifest.
+// ident reports whether a name is valid in a manifest.
 func ident(name string) bool {
 	for i, c := range []byte(name) {
 		letter := c == '_' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'

@@ -5,9 +5,9 @@ import (
 	"capgpu/program/spirv"
 )
 
-// rule is what an instruction must be. The check sees the result type, nil if the
-// instruction has none, and takes operands by verifier.arg, which sees to it that
-// they exist and dominate.
+// rule is the requirement for an instruction. The check gets the result type, nil
+// if the instruction has none, and takes operands by verifier.arg, which checks
+// that they exist and dominate.
 type rule struct {
 	n     int // arguments; anyCount: the check counts
 	small bool
@@ -42,11 +42,13 @@ func init() {
 			}
 		}
 	}
+
 	plain := func(n int, c check, ops ...spirv.Opcode) { add(rule{n: n, check: c}, ops...) }
 
 	plain(1, intOp, spirv.OpSNegate, spirv.OpNot)
 	plain(2, intOp, spirv.OpIAdd, spirv.OpISub, spirv.OpIMul, spirv.OpSDiv, spirv.OpSRem, spirv.OpSMod,
 		spirv.OpBitwiseAnd, spirv.OpBitwiseOr, spirv.OpBitwiseXor)
+
 	plain(2, unsignedOp, spirv.OpUDiv, spirv.OpUMod)
 	plain(2, shiftOp, spirv.OpShiftLeftLogical, spirv.OpShiftRightLogical, spirv.OpShiftRightArithmetic)
 	plain(2, carryOp, spirv.OpIAddCarry, spirv.OpISubBorrow, spirv.OpUMulExtended, spirv.OpSMulExtended)
@@ -61,9 +63,11 @@ func init() {
 	plain(2, intCompare, spirv.OpIEqual, spirv.OpINotEqual,
 		spirv.OpULessThan, spirv.OpULessThanEqual, spirv.OpUGreaterThan, spirv.OpUGreaterThanEqual,
 		spirv.OpSLessThan, spirv.OpSLessThanEqual, spirv.OpSGreaterThan, spirv.OpSGreaterThanEqual)
+
 	plain(2, floatCompare, spirv.OpFOrdEqual, spirv.OpFUnordEqual, spirv.OpFOrdNotEqual, spirv.OpFUnordNotEqual,
 		spirv.OpFOrdLessThan, spirv.OpFUnordLessThan, spirv.OpFOrdGreaterThan, spirv.OpFUnordGreaterThan,
 		spirv.OpFOrdLessThanEqual, spirv.OpFUnordLessThanEqual, spirv.OpFOrdGreaterThanEqual, spirv.OpFUnordGreaterThanEqual)
+
 	plain(1, floatCompare, spirv.OpIsNan, spirv.OpIsInf)
 	plain(2, logicalOp, spirv.OpLogicalEqual, spirv.OpLogicalNotEqual, spirv.OpLogicalAnd, spirv.OpLogicalOr)
 	plain(1, logicalOp, spirv.OpLogicalNot)
@@ -95,6 +99,7 @@ func init() {
 	add(rule{n: 4, small: true, check: atomic}, spirv.OpAtomicStore, spirv.OpAtomicExchange, spirv.OpAtomicIAdd, spirv.OpAtomicISub,
 		spirv.OpAtomicSMin, spirv.OpAtomicUMin, spirv.OpAtomicSMax, spirv.OpAtomicUMax,
 		spirv.OpAtomicAnd, spirv.OpAtomicOr, spirv.OpAtomicXor)
+
 	add(rule{n: 6, small: true, check: atomic}, spirv.OpAtomicCompareExchange)
 	add(rule{n: 4, small: true, needs: spirv.CapabilityAtomicFloat32AddEXT, check: atomic}, spirv.OpAtomicFAddEXT)
 	plain(3, controlBarrier, spirv.OpControlBarrier)
@@ -103,6 +108,7 @@ func init() {
 	nonUniform := func(n int, c check, needs spirv.Capability, ops ...spirv.Opcode) {
 		add(rule{n: n, needs: needs, check: c}, ops...)
 	}
+
 	nonUniform(1, groupVote, spirv.CapabilityGroupNonUniform, spirv.OpGroupNonUniformElect)
 	nonUniform(2, groupVote, spirv.CapabilityGroupNonUniformVote, spirv.OpGroupNonUniformAll, spirv.OpGroupNonUniformAny, spirv.OpGroupNonUniformAllEqual)
 	nonUniform(3, groupMove, spirv.CapabilityGroupNonUniformBallot, spirv.OpGroupNonUniformBroadcast)
@@ -112,6 +118,7 @@ func init() {
 	nonUniform(anyCount, groupBallot, spirv.CapabilityGroupNonUniformBallot, spirv.OpGroupNonUniformBallot, spirv.OpGroupNonUniformInverseBallot,
 		spirv.OpGroupNonUniformBallotBitExtract, spirv.OpGroupNonUniformBallotBitCount,
 		spirv.OpGroupNonUniformBallotFindLSB, spirv.OpGroupNonUniformBallotFindMSB)
+
 	nonUniform(3, groupArithmetic, spirv.CapabilityGroupNonUniformArithmetic,
 		spirv.OpGroupNonUniformIAdd, spirv.OpGroupNonUniformFAdd, spirv.OpGroupNonUniformIMul, spirv.OpGroupNonUniformFMul,
 		spirv.OpGroupNonUniformSMin, spirv.OpGroupNonUniformUMin, spirv.OpGroupNonUniformFMin,
@@ -120,7 +127,7 @@ func init() {
 		spirv.OpGroupNonUniformLogicalAnd, spirv.OpGroupNonUniformLogicalOr, spirv.OpGroupNonUniformLogicalXor)
 }
 
-// foreignOps are instructions that the Abstract Device Machine has a code for.
+// foreignOps are instructions that have a code of the Abstract Device Machine.
 var foreignOps = map[spirv.Opcode]Code{
 	spirv.OpFunctionPointerCallINTEL:     CodeDispatch,
 	spirv.OpConstantFunctionPointerINTEL: CodeDispatch,
@@ -133,7 +140,7 @@ var foreignOps = map[spirv.Opcode]Code{
 	spirv.OpTerminateInvocation:          CodePanic,
 }
 
-// outside refuses an instruction that the profile does not have.
+// outside refuses an instruction that is not in the profile.
 func (v *verifier) outside(in *spirv.Inst) *program.Refusal {
 	if code := foreignOps[in.Op]; code != "" {
 		return v.refuse(code, in, "%s", Codes[code])
@@ -159,11 +166,13 @@ func (v *verifier) typed(in *spirv.Inst, t *typ) *program.Refusal {
 	if t != nil && !r.small && t.lanes() > 0 && t.scalar().bits&(has8|has16) != 0 {
 		return v.refuse(CodeSmall, in, "a result of %d bits", t.scalar().width)
 	}
-	v.bad, v.small = nil, r.small
+
+	v.cur.bad, v.cur.small = nil, r.small
 	refusal := r.check(v, in, t)
-	if v.bad != nil {
-		return v.bad
+	if v.cur.bad != nil {
+		return v.cur.bad
 	}
+
 	return refusal
 }
 
@@ -171,15 +180,15 @@ func (v *verifier) typed(in *spirv.Inst, t *typ) *program.Refusal {
 var noType = &typ{}
 
 // arg is the type of operand i, which must be a value that is defined before and
-// dominates the use. Where it is not, v.bad says so and arg is noType.
+// dominates the use. Otherwise v.bad has the refusal and arg returns noType.
 func (v *verifier) arg(in *spirv.Inst, i int) *typ {
 	t, r := v.use(in, in.Arg(i))
-	if r == nil && !v.small && t.lanes() > 0 && t.scalar().bits&(has8|has16) != 0 {
+	if r == nil && !v.cur.small && t.lanes() > 0 && t.scalar().bits&(has8|has16) != 0 {
 		r = v.refuse(CodeSmall, in, "operand %%%d of %d bits", in.Arg(i), t.scalar().width)
 	}
 	if r != nil {
-		if v.bad == nil {
-			v.bad = r
+		if v.cur.bad == nil {
+			v.cur.bad = r
 		}
 		return noType
 	}
@@ -201,26 +210,28 @@ func (v *verifier) use(in *spirv.Inst, id spirv.ID) (*typ, *program.Refusal) {
 	default:
 		return nil, v.refuse(CodeID, in, "%%%d is no value", id)
 	}
+
 	i.flags |= isUsed
 	if i.fn != 0 {
-		if i.fn != v.fn {
+		if i.fn != v.cur.fn {
 			return nil, v.refuse(CodeUse, in, "%%%d belongs to another function", id)
 		}
-		if i.block != v.at && v.cfg.Reachable(int(v.at)) && !v.cfg.Dominates(int(i.block), int(v.at)) {
+		if i.block != v.cur.at && v.cur.cfg.Reachable(int(v.cur.at)) && !v.cur.cfg.Dominates(int(i.block), int(v.cur.at)) {
 			return nil, v.refuse(CodeUse, in, "the definition of %%%d does not dominate its use", id)
 		}
 	} else if i.what == isVariable {
 		return i.typ, v.global(in, id, i)
 	}
+
 	return i.typ, nil
 }
 
-// global notes the use of a variable outside functions.
+// global records the use of a variable outside functions.
 func (v *verifier) global(in *spirv.Inst, id spirv.ID, i *idInfo) *program.Refusal {
 	if i.flags&inInterface == 0 && (i.typ.class == spirv.StorageClassInput || v.m.Version >= version14) {
 		return v.refuse(CodeInterface, in, "%%%d is used, and not in the entry point's interface", id)
 	}
-	if f := &v.functions[v.fn-1]; len(f.globals) == 0 || f.globals[len(f.globals)-1] != id {
+	if f := &v.functions[v.cur.fn-1]; len(f.globals) == 0 || f.globals[len(f.globals)-1] != id {
 		f.globals = append(f.globals, id)
 	}
 	return nil

@@ -7,8 +7,8 @@ import (
 	"capgpu/program/spirv"
 )
 
-// specOps are the operations of OpSpecConstantOp: those of the profile whose
-// operands and results are integers and bools.
+// specOps are the operations of OpSpecConstantOp: those of the profile with only
+// integer and bool operands and results.
 var specOps = map[spirv.Opcode]bool{
 	spirv.OpSConvert: true, spirv.OpUConvert: true, spirv.OpSNegate: true, spirv.OpNot: true,
 	spirv.OpIAdd: true, spirv.OpISub: true, spirv.OpIMul: true,
@@ -23,7 +23,7 @@ var specOps = map[spirv.Opcode]bool{
 	spirv.OpCompositeExtract: true, spirv.OpCompositeInsert: true, spirv.OpVectorShuffle: true,
 }
 
-// specOp checks an OpSpecConstantOp as the instruction that it names, and
+// specOp checks an OpSpecConstantOp like the instruction that it names, and
 // computes it.
 func (v *verifier) specOp(in *spirv.Inst, t *typ, c *constant) *program.Refusal {
 	op := spirv.Opcode(in.Arg(0))
@@ -33,6 +33,7 @@ func (v *verifier) specOp(in *spirv.Inst, t *typ, c *constant) *program.Refusal 
 	if t.lanes() == 0 || t.scalar().kind == kFloat {
 		return v.refuse(CodeSpecOp, in, "a result that is neither integer nor bool")
 	}
+
 	as := *in
 	as.Op, as.Args = op, in.Args[1:]
 	operands := len(as.Args)
@@ -42,6 +43,7 @@ func (v *verifier) specOp(in *spirv.Inst, t *typ, c *constant) *program.Refusal 
 	case spirv.OpCompositeInsert, spirv.OpVectorShuffle:
 		operands = 2
 	}
+
 	for i := range min(operands, len(as.Args)) {
 		p := v.info(as.Arg(i))
 		if p.what != isConstant {
@@ -49,10 +51,12 @@ func (v *verifier) specOp(in *spirv.Inst, t *typ, c *constant) *program.Refusal 
 		}
 		c.deps |= v.consts[p.num].deps
 	}
+
 	if r := v.typed(&as, t); r != nil {
 		r.Op = in.Op.String()
 		return r
 	}
+
 	if t.lanes() == 1 {
 		value, ok := v.specPart(&as, t, 0)
 		if c.form, c.bits = scalarForm, value; !ok {
@@ -60,6 +64,7 @@ func (v *verifier) specOp(in *spirv.Inst, t *typ, c *constant) *program.Refusal 
 		}
 		return nil
 	}
+
 	c.form, c.parts = vectorForm, make([]uint64, t.n)
 	for i := range c.parts {
 		value, ok := v.specPart(&as, t, uint32(i))
@@ -67,6 +72,7 @@ func (v *verifier) specOp(in *spirv.Inst, t *typ, c *constant) *program.Refusal 
 			return v.refuse(CodeSpecOp, in, "%v has no value: a division by zero, or a part of something that is not known", op)
 		}
 	}
+
 	return nil
 }
 
@@ -90,6 +96,7 @@ func (v *verifier) specPart(in *spirv.Inst, t *typ, i uint32) (uint64, bool) {
 		}
 		value, _ := v.part(a, i)
 		return value, true
+
 	case spirv.OpCompositeInsert:
 		if len(in.Args) != 3 {
 			return 0, false
@@ -100,6 +107,7 @@ func (v *verifier) specPart(in *spirv.Inst, t *typ, i uint32) (uint64, bool) {
 		}
 		value, _ := v.part(v.constant(in.Arg(1)), i)
 		return value, true
+
 	case spirv.OpVectorShuffle:
 		b := v.constant(in.Arg(1))
 		k := in.Args[2+i]
@@ -113,13 +121,16 @@ func (v *verifier) specPart(in *spirv.Inst, t *typ, i uint32) (uint64, bool) {
 		value, _ := v.part(a, k)
 		return value, true
 	}
+
 	var x [3]uint64
 	for j := range min(len(x), len(in.Args)) {
 		x[j], _ = v.part(v.constant(in.Arg(j)), i)
 	}
+
 	if in.Op == spirv.OpSelect && v.constant(in.Arg(0)).typ.lanes() == 1 {
 		x[0], _ = v.part(a, 0)
 	}
+
 	value, ok := compute(in.Op, a.typ.scalar().width, x)
 	return value & t.scalar().mask(), ok
 }
@@ -135,66 +146,81 @@ func compute(op spirv.Opcode, width uint8, x [3]uint64) (uint64, bool) {
 		}
 		return 0, true
 	}
+
 	a, b := x[0], x[1]
 	sa, sb := signed(a), signed(b)
 	shift := b & (uint64(1)<<(bits.Len8(width)-1) - 1)
 	switch op {
 	case spirv.OpSConvert:
 		return uint64(sa), true
+
 	case spirv.OpUConvert:
 		return a, true
 	case spirv.OpSNegate:
 		return -a, true
+
 	case spirv.OpNot:
 		return ^a, true
 	case spirv.OpIAdd:
 		return a + b, true
+
 	case spirv.OpISub:
 		return a - b, true
 	case spirv.OpIMul:
 		return a * b, true
+
 	case spirv.OpUDiv, spirv.OpUMod, spirv.OpSDiv, spirv.OpSRem, spirv.OpSMod:
 		return divide(op, a, b, sa, sb)
 	case spirv.OpShiftRightLogical:
 		return a >> shift, true
+
 	case spirv.OpShiftRightArithmetic:
 		return uint64(sa >> shift), true
 	case spirv.OpShiftLeftLogical:
 		return a << shift, true
+
 	case spirv.OpBitwiseOr, spirv.OpLogicalOr:
 		return a | b, true
 	case spirv.OpBitwiseXor, spirv.OpLogicalNotEqual:
 		return a ^ b, true
+
 	case spirv.OpBitwiseAnd, spirv.OpLogicalAnd:
 		return a & b, true
 	case spirv.OpLogicalNot:
 		return a ^ 1, true
+
 	case spirv.OpLogicalEqual, spirv.OpIEqual:
 		return truth(a == b)
 	case spirv.OpINotEqual:
 		return truth(a != b)
+
 	case spirv.OpSelect:
 		if a != 0 {
 			return b, true
 		}
 		return x[2], true
+
 	case spirv.OpULessThan:
 		return truth(a < b)
 	case spirv.OpUGreaterThan:
 		return truth(a > b)
+
 	case spirv.OpULessThanEqual:
 		return truth(a <= b)
 	case spirv.OpUGreaterThanEqual:
 		return truth(a >= b)
+
 	case spirv.OpSLessThan:
 		return truth(sa < sb)
 	case spirv.OpSGreaterThan:
 		return truth(sa > sb)
+
 	case spirv.OpSLessThanEqual:
 		return truth(sa <= sb)
 	case spirv.OpSGreaterThanEqual:
 		return truth(sa >= sb)
 	}
+
 	return 0, false
 }
 
@@ -202,6 +228,7 @@ func divide(op spirv.Opcode, a, b uint64, sa, sb int64) (uint64, bool) {
 	if b == 0 {
 		return 0, false
 	}
+
 	switch op {
 	case spirv.OpUDiv:
 		return a / b, true
@@ -212,9 +239,11 @@ func divide(op spirv.Opcode, a, b uint64, sa, sb int64) (uint64, bool) {
 	case spirv.OpSRem:
 		return uint64(sa % sb), true
 	}
+
 	m := sa % sb
 	if m != 0 && (m < 0) != (sb < 0) {
 		m += sb
 	}
+
 	return uint64(m), true
 }

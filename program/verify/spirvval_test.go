@@ -22,7 +22,8 @@ import (
 	"capgpu/program/verify"
 )
 
-// known are objections of spirv-val to what Admit lets pass, each with why.
+// known are spirv-val's objections to modules that Admit accepts, each with the
+// reason.
 var known = []struct{ says, why string }{
 	{"Merge must immediately precede", "an OpLine may be between a merge instruction and its branch: it says nothing but where"},
 	{"Memory Scope is limited to", "the profile has system scope, with a warning: the Abstract Device Machine does"},
@@ -53,13 +54,14 @@ func spirvVal(t testing.TB, module []byte) string {
 	return strings.TrimSpace(string(out)) + " "
 }
 
-// TestMutants: whatever is done to a real module, Admit returns, with a *Refusal if
-// with an error, and soon. VERIFY_MUTANTS sets how many are tried.
+// TestMutants: for every mutant of a real module Admit returns soon, and its error
+// is a *Refusal. VERIFY_MUTANTS sets how many are tried.
 func TestMutants(t *testing.T) {
 	count := 2500
 	if s := os.Getenv("VERIFY_MUTANTS"); s != "" {
 		count, _ = strconv.Atoi(s)
 	}
+
 	rng := rand.New(rand.NewPCG(uint64(count), 2))
 	all := modules(t)
 	names := slices.Sorted(maps.Keys(all))
@@ -78,13 +80,14 @@ func TestMutants(t *testing.T) {
 			require.ErrorAs(t, err, &r)
 		}
 	}
+
 	require.Less(t, slowest, time.Second)
 	t.Logf("%d mutants, the slowest took %v", count, slowest)
 }
 
 // cross returns a copy of a module in which one or two instructions have operands
-// of others with the same opcode, or another opcode: faults that are plausible, so
-// that they get far.
+// of others with the same opcode, or another opcode: plausible faults, which get
+// far.
 func cross(rng *rand.Rand, module []byte) []byte {
 	out := slices.Clone(module)
 	word := func(i int) uint32 { return binary.LittleEndian.Uint32(out[4*i:]) }
@@ -102,12 +105,14 @@ func cross(rng *rand.Rand, module []byte) []byte {
 		}
 		i += int(w >> 16)
 	}
+
 	for n := 1 + rng.IntN(2); n > 0; {
 		i := starts[rng.IntN(len(starts))]
 		op, size := word(i)&0xFFFF, int(word(i)>>16)
 		if op == 5 || op == 6 || op == 7 || op == 3 || size < 2 {
 			continue // names and strings
 		}
+
 		n--
 		k := 1 + rng.IntN(size-1)
 		switch rng.IntN(8) {
@@ -116,9 +121,11 @@ func cross(rng *rand.Rand, module []byte) []byte {
 			if word(j)>>16 == word(i)>>16 {
 				set(i, word(j))
 			}
+
 		case 1: // any word of a like instruction
 			j := byOp[op][rng.IntN(len(byOp[op]))]
 			set(i+k, word(j+1+rng.IntN(int(word(j)>>16)-1)))
+
 		case 2: // a small change
 			set(i+k, word(i+k)+uint32(rng.IntN(5))-2)
 		case 3: // operands change places
@@ -126,6 +133,7 @@ func cross(rng *rand.Rand, module []byte) []byte {
 			a, b := word(i+k), word(i+l)
 			set(i+k, b)
 			set(i+l, a)
+
 		default: // the same operand of a like instruction
 			j := byOp[op][rng.IntN(len(byOp[op]))]
 			if k < int(word(j)>>16) {
@@ -133,16 +141,18 @@ func cross(rng *rand.Rand, module []byte) []byte {
 			}
 		}
 	}
+
 	return out
 }
 
-// TestMutantsAgainstSpirvVal: what Admit lets pass, of real modules with faults, is
+// TestMutantsAgainstSpirvVal: every mutant of a real module that Admit accepts is
 // valid for Khronos's validator too. VERIFY_MUTANTS sets how many are tried, and
 // VERIFY_SEED which.
 func TestMutantsAgainstSpirvVal(t *testing.T) {
 	if _, err := exec.LookPath("spirv-val"); err != nil {
 		t.Skip("spirv-val is not installed: this test did not run (Debian package spirv-tools)")
 	}
+
 	count, seed := 500, uint64(1)
 	if s := os.Getenv("VERIFY_MUTANTS"); s != "" {
 		count, _ = strconv.Atoi(s)
@@ -150,8 +160,9 @@ func TestMutantsAgainstSpirvVal(t *testing.T) {
 	if s := os.Getenv("VERIFY_SEED"); s != "" {
 		seed, _ = strconv.ParseUint(s, 10, 64)
 	}
+
 	all := modules(t)
-	// spirv-val checks sets that are NonSemantic, Admit passes them over.
+	// spirv-val checks NonSemantic sets, Admit ignores them.
 	names := slices.DeleteFunc(slices.Sorted(maps.Keys(all)), func(s string) bool { return strings.HasSuffix(s, "_debug") })
 	rng := rand.New(rand.NewPCG(seed, 0))
 	var admitted int
@@ -163,12 +174,14 @@ func TestMutantsAgainstSpirvVal(t *testing.T) {
 		if i%3 != 0 {
 			module = cross(rng, all[name])
 		}
+
 		start := time.Now()
 		_, err := verify.Admit(module, verify.DefaultLimits())
 		in += time.Since(start)
 		if err != nil {
 			continue
 		}
+
 		admitted++
 		says := spirvVal(t, module)
 		if says == "" || slices.ContainsFunc(known, func(k struct{ says, why string }) bool { return strings.Contains(says, k.says) }) {
@@ -177,8 +190,10 @@ func TestMutantsAgainstSpirvVal(t *testing.T) {
 		if dir := os.Getenv("VERIFY_KEEP"); dir != "" {
 			require.NoError(t, os.WriteFile(fmt.Sprintf("%s/%s-%d.spv", dir, name, i), module, 0o644))
 		}
+
 		objections[fmt.Sprintf("%s-%d", name, i)] = says
 	}
+
 	t.Logf("%d mutants, %d admitted, %v each", count, admitted, in/time.Duration(count))
 	for name, says := range objections {
 		t.Errorf("%s is admitted, and spirv-val says: %s", name, says)

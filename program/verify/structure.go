@@ -7,7 +7,7 @@ import (
 	"capgpu/program/spirv"
 )
 
-// construct is a stretch of structured control flow: the blocks that its header
+// construct is a region of structured control flow: the blocks that its header
 // dominates and its merge block does not. It is left by its merge block, or by a
 // break, continue or return.
 type construct struct {
@@ -33,19 +33,19 @@ const (
 // structure is the nesting of a function's constructs.
 type structure struct {
 	constructs []construct
-	// in is the construct that a block lies in: for a header the one around its
-	// own.
+	// in is the construct of a block: for a header the one around its own.
 	in []int32
-	// own is the construct that a block is the header of, or -1.
+	// own is the construct with the block as its header, or -1.
 	own []int32
-	// cases is the case (the block at its start) that a block belongs to within
-	// the construct it lies in, if that is a switch; or -1.
+	// cases is the case (the block at its start) of a block within its construct,
+	// if that is a switch; or -1.
 	cases []int32
-	// first and last are where the case that begins at a block is among the targets
-	// of its switch: 0 if it is the default only. entered is the case that falls through to it.
+	// first and last are the places of the case that begins at a block among the
+	// targets of its switch: 0 if it is only the default. entered is the case that
+	// falls through to it.
 	first, last, entered []int32
-	// place is a block's place in the reverse post order of graph: a branch that does
-	// not go forward in it closes a cycle.
+	// place is a block's place in the reverse post order of graph: a branch that
+	// does not go forward in it closes a cycle.
 	place []int32
 	// graph has, besides the branches, edges from headers to their merge blocks
 	// and continue targets.
@@ -61,36 +61,42 @@ func (s *structure) inside(b int) int32 {
 }
 
 // structured finds the constructs of a function and checks the rules of structured
-// control flow (SPIR-V 2.11), where they allow something that no compiler emits a
-// little more strictly: see docs/program-profile.md.
+// control flow (SPIR-V 2.11), a little more strictly where they allow code that no
+// compiler emits: see docs/program-profile.md.
 func (v *verifier) structured(fn *function) (*structure, *program.Refusal) {
 	n := len(fn.cfg.Blocks)
 	words := make([]int32, 7*n)
 	for i := range words {
 		words[i] = -1
 	}
+
 	s := &structure{in: words[:n], own: words[n : 2*n], cases: words[2*n : 3*n],
 		first: words[3*n : 4*n], last: words[4*n : 5*n], entered: words[5*n : 6*n], place: words[6*n:]}
 	if r := v.headers(fn, s); r != nil {
 		return nil, r
 	}
+
 	for b, block := range s.graph.Blocks {
 		if !s.graph.Reachable(b) {
 			return nil, program.Refuse(CodeDead, spirv.OpLabel.String(), block.Off, "nothing leads to the block %%%d", block.Label)
 		}
 	}
+
 	for i, b := range s.graph.RPO {
 		s.place[b] = int32(i)
 	}
+
 	if r := v.nest(fn, s); r != nil {
 		return nil, r
 	}
-	// In this order a switch is before its cases, whose places it notes.
+
+	// In this order a switch comes before its cases, and records their places.
 	for _, b := range s.graph.RPO {
 		if r := v.branches(fn, s, b); r != nil {
 			return nil, r
 		}
 	}
+
 	return s, v.loops(fn, s)
 }
 
@@ -105,6 +111,7 @@ func (v *verifier) headers(fn *function, s *structure) *program.Refusal {
 		if b.Merge == nil {
 			continue
 		}
+
 		m := b.Merge
 		x := construct{header: int32(i), cont: -1, back: -1, parent: -1}
 		targets := append(slices.Clone(b.Targets), m.Arg(0))
@@ -121,20 +128,25 @@ func (v *verifier) headers(fn *function, s *structure) *program.Refusal {
 				return v.refuse(CodeMerge, m, "the continue target %%%d is no block of the function, or has another role", m.Arg(1))
 			}
 			taken[cont], x.cont = true, int32(cont)
+
 		case b.Term.Op == spirv.OpSwitch:
 			x.kind = switched
 		case b.Term.Op == spirv.OpBranchConditional:
 			x.kind = selection
+
 		default:
 			return v.refuse(CodeMerge, m, "before %v", b.Term.Op)
 		}
+
 		if control > 2 {
 			return v.refuse(CodeMemory, m, "control %#x is outside the profile", control)
 		}
+
 		merge, ok := c.Index[m.Arg(0)]
 		if !ok || taken[merge] || merge == i {
 			return v.refuse(CodeMerge, m, "the merge block %%%d is no block of the function, or has another role", m.Arg(0))
 		}
+
 		taken[merge], x.merge = true, int32(merge)
 		s.own[i] = int32(len(s.constructs))
 		s.constructs = append(s.constructs, x)
@@ -142,9 +154,11 @@ func (v *verifier) headers(fn *function, s *structure) *program.Refusal {
 		copied.Targets = targets
 		shadow.Blocks[i] = &copied
 	}
+
 	if s.graph = c; len(s.constructs) > 1 {
 		s.graph = spirv.NewCFG(shadow)
 	}
+
 	return nil
 }
 
@@ -170,6 +184,7 @@ func (v *verifier) nest(fn *function, s *structure) *program.Refusal {
 			continues[x.cont] = int32(i)
 		}
 	}
+
 	for _, b := range g.RPO {
 		at := int32(0)
 		if d := g.Idom[b]; d >= 0 {
@@ -181,6 +196,7 @@ func (v *verifier) nest(fn *function, s *structure) *program.Refusal {
 				}
 			}
 		}
+
 		if x := ends[b]; x != 0 {
 			if !s.within(at, x) {
 				return v.refuse(CodeMerge, g.Blocks[s.constructs[x].header].Merge, "the merge block %%%d is not next to its construct", g.Blocks[b].Label)
@@ -188,6 +204,7 @@ func (v *verifier) nest(fn *function, s *structure) *program.Refusal {
 			at = s.constructs[x].parent
 			s.cases[b] = s.cases[s.constructs[x].header]
 		}
+
 		if x := continues[b]; x != 0 && int(s.constructs[x].header) != b {
 			if at != x {
 				return v.refuse(CodeMerge, g.Blocks[s.constructs[x].header].Merge, "the continue target %%%d lies inside another construct of the loop", g.Blocks[b].Label)
@@ -196,6 +213,7 @@ func (v *verifier) nest(fn *function, s *structure) *program.Refusal {
 				merge: s.constructs[x].merge, cont: int32(b), back: -1, depth: s.constructs[x].depth + 1})
 			at = int32(len(s.constructs) - 1)
 		}
+
 		s.in[b] = at
 		if x := s.own[b]; x >= 0 {
 			s.constructs[x].parent = at
@@ -204,10 +222,11 @@ func (v *verifier) nest(fn *function, s *structure) *program.Refusal {
 			}
 		}
 	}
+
 	return nil
 }
 
-// within says whether construct a is x or inside it. Depths are bounded.
+// within reports whether construct a is x or inside it. Depths are bounded.
 func (s *structure) within(a, x int32) bool {
 	for ; a >= 0; a = s.constructs[a].parent {
 		if a == x {
@@ -217,7 +236,7 @@ func (s *structure) within(a, x int32) bool {
 	return false
 }
 
-// branches checks where a block leads.
+// branches checks the targets of a block.
 func (v *verifier) branches(fn *function, s *structure, b int) *program.Refusal {
 	block := fn.cfg.Blocks[b]
 	in := &block.Term
@@ -229,6 +248,7 @@ func (v *verifier) branches(fn *function, s *structure, b int) *program.Refusal 
 			}
 		}
 	}
+
 	if in.Op == spirv.OpSwitch {
 		if block.Merge == nil {
 			return v.refuse(CodeNoMerge, in, "a switch without OpSelectionMerge")
@@ -237,6 +257,7 @@ func (v *verifier) branches(fn *function, s *structure, b int) *program.Refusal 
 			return r
 		}
 	}
+
 	inner := 0
 	for _, t := range fn.cfg.Succs[b] {
 		stays, r := v.edge(fn, s, b, t)
@@ -247,13 +268,16 @@ func (v *verifier) branches(fn *function, s *structure, b int) *program.Refusal 
 			inner++
 		}
 	}
+
 	if inner > 1 && (block.Merge == nil || block.Merge.Op == spirv.OpLoopMerge) {
 		return v.refuse(CodeNoMerge, in, "a branch to two blocks of one construct without OpSelectionMerge")
 	}
+
 	return nil
 }
 
-// edge checks one branch: it stays in the construct, or leaves it as is allowed.
+// edge checks one branch: it stays in the construct, or leaves it in an allowed
+// way.
 func (v *verifier) edge(fn *function, s *structure, b, t int) (stays bool, _ *program.Refusal) {
 	in := &fn.cfg.Blocks[b].Term
 	from := s.inside(b)
@@ -273,20 +297,24 @@ func (v *verifier) edge(fn *function, s *structure, b, t int) (stays bool, _ *pr
 			} else if t == int(x.merge) && first && slices.Contains(fn.cfg.Succs[b], int(l.header)) {
 				return false, nil
 			}
+
 		case loop:
 			isBack = int(x.cont) == int(x.header) && b == int(x.header) && t == b
 			if crossed.kind != loop && (t == int(x.merge) || t == int(x.cont) && !isBack && x.cont != x.header) {
 				return false, nil
 			}
+
 		case switched:
 			if crossed.kind == body && t == int(x.merge) {
 				return false, nil
 			}
+
 		case selection:
 			if first && t == int(x.merge) {
 				return false, nil
 			}
 		}
+
 		if isBack {
 			if x.back >= 0 {
 				return false, v.refuse(CodeLoop, in, "a second branch back to the loop at %%%d", label)
@@ -294,9 +322,11 @@ func (v *verifier) edge(fn *function, s *structure, b, t int) (stays bool, _ *pr
 			x.back = int32(b)
 			return false, nil
 		}
+
 		if first && s.in[t] == at && s.place[t] > s.place[b] {
 			return true, v.fallThrough(fn, s, b, t)
 		}
+
 		first = false
 		switch x.kind {
 		case loop:
@@ -309,69 +339,13 @@ func (v *verifier) edge(fn *function, s *structure, b, t int) (stays bool, _ *pr
 			crossed.kind = loop
 			at = s.constructs[at].parent // the loop itself: left only by the branch back
 		}
+
 		at = s.constructs[at].parent
 	}
+
 	if s.place[t] <= s.place[b] {
 		return false, v.refuse(CodeLoop, in, "a branch back to %%%d that is not from the continue construct of a loop there", label)
 	}
+
 	return false, v.refuse(CodeExit, in, "the branch to %%%d leaves its construct, or enters one, other than structured control flow allows", label)
-}
-
-// fallThrough checks a branch within a construct: in a switch from one case only
-// to the next.
-func (v *verifier) fallThrough(fn *function, s *structure, b, t int) *program.Refusal {
-	x := &s.constructs[s.in[t]]
-	if x.kind != switched || int(x.header) == b {
-		return nil
-	}
-	from := s.cases[b]
-	if s.cases[t] == from {
-		return nil
-	}
-	in := &fn.cfg.Blocks[b].Term
-	if int(s.cases[t]) != t {
-		return v.refuse(CodeSwitch, in, "a branch into the middle of a case")
-	}
-	if from < 0 || s.first[from] != 0 && s.first[t] != 0 && s.first[t] != s.last[from]+1 || s.entered[t] >= 0 && s.entered[t] != from {
-		return v.refuse(CodeSwitch, in, "a fall-through from %%%d to %%%d, which is not the next case", fn.cfg.Blocks[max(from, 0)].Label, fn.cfg.Blocks[t].Label)
-	}
-	s.entered[t] = from
-	return nil
-}
-
-// switchCases checks that the cases of a switch begin at its header.
-func (v *verifier) switchCases(fn *function, s *structure, b int) *program.Refusal {
-	x := &s.constructs[s.own[b]]
-	for i, label := range fn.cfg.Blocks[b].Targets {
-		t := fn.cfg.Index[label]
-		if t == int(x.merge) || s.in[t] != s.own[b] {
-			continue // a break or continue, which edge looks at
-		}
-		if s.graph.Idom[t] != b {
-			return v.refuse(CodeSwitch, &fn.cfg.Blocks[b].Term, "the case %%%d is reached by other ways than the switch and a fall-through", fn.cfg.Blocks[t].Label)
-		}
-		if s.last[t] = int32(i); s.first[t] <= 0 {
-			s.first[t] = int32(i)
-		}
-	}
-	return nil
-}
-
-// loops checks that every loop goes back once, from the end of its continue
-// construct.
-func (v *verifier) loops(fn *function, s *structure) *program.Refusal {
-	for i := range s.constructs {
-		x := &s.constructs[i]
-		if x.kind != loop {
-			continue
-		}
-		m := fn.cfg.Blocks[x.header].Merge
-		if x.back < 0 {
-			return v.refuse(CodeLoop, m, "no branch back to the loop's header")
-		}
-		if !s.graph.Dominates(int(x.cont), int(x.back)) {
-			return v.refuse(CodeLoop, m, "the branch back is not in the continue construct")
-		}
-	}
-	return nil
 }

@@ -22,8 +22,8 @@ const (
 	kFunction
 )
 
-// typ is a declared type. Types name only types before them, so they form a
-// graph without cycles, and everything below is filled bottom-up.
+// typ is a declared type. Types name only earlier types, so they form a graph
+// without cycles, and everything below is filled bottom-up.
 type typ struct {
 	in      *spirv.Inst
 	kind    kind
@@ -41,7 +41,7 @@ type typ struct {
 	bits    uint8 // widths in it, one bit each: see has*
 	dynamic bool  // its size depends on the constant with SpecId 3
 	layout  *layout
-	leaf    program.Type // the one scalar type that all of it is of, "" if there is none
+	leaf    program.Type // the scalar type of all its parts, "" if there is no single one
 }
 
 // huge is more bytes than anything may have.
@@ -70,8 +70,8 @@ func (t *typ) scalar() *typ {
 	return t
 }
 
-// lanes is the number of components: 1 for a scalar, 0 for what is neither scalar
-// nor vector.
+// lanes is the number of components: 1 for a scalar, 0 for a type that is neither
+// scalar nor vector.
 func (t *typ) lanes() uint32 {
 	switch t.kind {
 	case kBool, kInt, kFloat:
@@ -89,7 +89,7 @@ func (t *typ) composite() bool {
 	return t != nil && (t.kind == kVector || t.kind == kArray || t.kind == kStruct)
 }
 
-// value says whether instructions can have results of the type.
+// value reports whether instructions can have results of the type.
 func (t *typ) value() bool {
 	return t != nil && t.kind != kVoid && t.kind != kFunction && t.kind != kRuntimeArray && t.bits&hasRuntime == 0 &&
 		(t.kind == kPointer || t.bits&hasPointer == 0)
@@ -102,23 +102,28 @@ func (v *verifier) declare(in *spirv.Inst) *program.Refusal {
 	switch in.Op {
 	case spirv.OpTypeVoid:
 		t.kind = kVoid
+
 	case spirv.OpTypeBool:
 		t.kind, t.bytes, t.align, t.bits = kBool, 4, 4, hasBool
 	case spirv.OpTypeInt, spirv.OpTypeFloat:
 		r = v.declareNumber(in, &t)
+
 	case spirv.OpTypeVector:
 		r = v.declareVector(in, &t)
 	case spirv.OpTypeArray, spirv.OpTypeRuntimeArray:
 		r = v.declareArray(in, &t)
+
 	case spirv.OpTypeStruct:
 		r = v.declareStruct(in, &t)
 	case spirv.OpTypePointer:
 		r = v.declarePointer(in, &t)
+
 	case spirv.OpTypeFunction:
 		r = v.declareFunction(in, &t)
 	default:
 		return v.refuse(CodeType, in, "outside the profile")
 	}
+
 	if r != nil {
 		return r
 	}
@@ -128,6 +133,7 @@ func (v *verifier) declare(in *spirv.Inst) *program.Refusal {
 	if t.kind != kArray && t.kind != kRuntimeArray && t.kind != kStruct && v.declared(in) {
 		return v.refuse(CodeDeclaration, in, "the type is declared before")
 	}
+
 	t.leaf = t.findLeaf()
 	v.types = append(v.types, t) // never beyond its capacity: pointers into it stay
 	v.ids[in.Result] = idInfo{what: isType, typ: &v.types[len(v.types)-1]}
@@ -146,10 +152,12 @@ func (v *verifier) declareNumber(in *spirv.Inst, t *typ) *program.Refusal {
 	} else {
 		t.signed = sign == 1
 	}
+
 	need, ok := needs[width]
 	if !ok && width != 32 {
 		return v.refuse(CodeType, in, "%d bits are outside the profile", width)
 	}
+
 	switch {
 	case width == 8 && (v.caps[need] || v.caps[spirv.CapabilityStorageBuffer8BitAccess]):
 		t.bits |= has8
@@ -164,6 +172,7 @@ func (v *verifier) declareNumber(in *spirv.Inst, t *typ) *program.Refusal {
 	case width != 32:
 		return v.refuse(CodeNeeds, in, "%d bits need capability %v", width, need)
 	}
+
 	t.bytes, t.align = uint64(width/8), width/8
 	return nil
 }
@@ -192,11 +201,13 @@ func (v *verifier) declareArray(in *spirv.Inst, t *typ) *program.Refusal {
 	if e.bits&hasPointer != 0 {
 		return v.refuse(CodePointer, in, "an array of pointers")
 	}
+
 	t.elem, t.bits, t.align, t.depth = e, e.bits, e.align, e.depth+1
 	if in.Op == spirv.OpTypeRuntimeArray {
 		t.kind, t.bytes, t.bits = kRuntimeArray, 0, e.bits|hasRuntime
 		return nil
 	}
+
 	t.kind, t.length = kArray, in.Arg(1)
 	c := v.constant(t.length)
 	if c == nil || c.typ.kind != kInt || c.form != scalarForm {
@@ -205,9 +216,10 @@ func (v *verifier) declareArray(in *spirv.Inst, t *typ) *program.Refusal {
 	if c.deps&depBlock != 0 {
 		return v.refuse(CodeSpecID, in, "the length depends on the launch's block; a dynamic array takes its length from SpecId %d", program.SpecShared)
 	}
-	if t.dynamic = c.deps&depShared != 0 || e.dynamic; c.deps&depShared != 0 && t.length != v.dynamic {
+	if t.dynamic = c.deps&depShared != 0 || e.dynamic; c.deps&depShared != 0 && t.length != v.iface.dynamic {
 		return v.refuse(CodeSpecID, in, "the length is computed from SpecId %d, and must be it", program.SpecShared)
 	}
+
 	n := c.bits
 	if c.typ.signed && c.typ.width < 64 && n>>(c.typ.width-1)&1 != 0 || n == 0 || n>>63 != 0 {
 		return v.refuse(CodeDeclaration, in, "a length of %d", int64(n))
@@ -215,11 +227,13 @@ func (v *verifier) declareArray(in *spirv.Inst, t *typ) *program.Refusal {
 	if n > math.MaxInt32 {
 		return v.refuse(CodeLarge, in, "%d elements", n)
 	}
+
 	t.n = uint32(n)
 	t.bytes = huge
 	if e.bytes == 0 || n <= huge/e.bytes {
 		t.bytes = e.bytes * n
 	}
+
 	return nil
 }
 
@@ -227,6 +241,7 @@ func (v *verifier) declareStruct(in *spirv.Inst, t *typ) *program.Refusal {
 	if t.kind, t.align = kStruct, 1; len(in.Args) == 0 {
 		return v.refuse(CodeType, in, "a struct without members")
 	}
+
 	t.members = make([]*typ, len(in.Args))
 	for i := range in.Args {
 		e := v.typeAt(in.Arg(i))
@@ -239,6 +254,7 @@ func (v *verifier) declareStruct(in *spirv.Inst, t *typ) *program.Refusal {
 		if e.bits&hasRuntime != 0 && (e.kind != kRuntimeArray || i != len(in.Args)-1) {
 			return v.refuse(CodeDeclaration, in, "member %d has no size and is not an array at the end", i)
 		}
+
 		t.members[i] = e
 		t.bits |= e.bits
 		t.dynamic = t.dynamic || e.dynamic
@@ -246,6 +262,7 @@ func (v *verifier) declareStruct(in *spirv.Inst, t *typ) *program.Refusal {
 		t.depth = max(t.depth, e.depth+1)
 		t.bytes = min(huge, roundUp(t.bytes, e.align)+e.bytes)
 	}
+
 	t.bytes = min(huge, roundUp(t.bytes, t.align))
 	return nil
 }
@@ -268,6 +285,7 @@ func (v *verifier) declarePointer(in *spirv.Inst, t *typ) *program.Refusal {
 	default:
 		return v.refuse(CodeClass, in, "storage class %v is outside the profile", class)
 	}
+
 	if e == nil || e.kind == kVoid {
 		return v.refuse(CodeDeclaration, in, "a pointer to %%%d, which is no type of values", in.Arg(1))
 	}
@@ -277,6 +295,7 @@ func (v *verifier) declarePointer(in *spirv.Inst, t *typ) *program.Refusal {
 	if e.bits&hasPointer != 0 {
 		return v.refuse(CodePointer, in, "a pointer to a pointer")
 	}
+
 	t.kind, t.class, t.elem, t.bits, t.depth = kPointer, class, e, hasPointer, e.depth
 	return nil
 }
@@ -289,6 +308,7 @@ func (v *verifier) declareFunction(in *spirv.Inst, t *typ) *program.Refusal {
 	if t.elem.kind == kPointer {
 		return v.refuse(CodePointer, in, "a function that returns a pointer")
 	}
+
 	t.members = make([]*typ, len(in.Args)-1)
 	for i := range t.members {
 		e := v.typeAt(in.Arg(i + 1))
@@ -297,6 +317,7 @@ func (v *verifier) declareFunction(in *spirv.Inst, t *typ) *program.Refusal {
 		}
 		t.members[i] = e
 	}
+
 	return nil
 }
 

@@ -7,25 +7,25 @@ import (
 	"capgpu/program/spirv"
 )
 
-// uniformity finds out which values are the same for all lanes of a workgroup that
-// have them, and where all lanes of a workgroup are together. It says "divergent"
-// whenever it does not know; warnings come of it and nothing else.
+// uniformity finds the values that are the same for all lanes of a workgroup that
+// have them, and the places where all lanes of a workgroup are together. In doubt
+// it assumes divergence; the results are used only for warnings.
 //
-// It begins with everything uniform and goes over the functions, callers first,
-// until nothing changes. A function has one summary for all its calls.
+// It begins with everything uniform and visits the functions, callers first, until
+// nothing changes. A function has one summary for all its calls.
 type uniformity struct {
 	v       *verifier
-	value   []bool // by id: the value is divergent; of a pointer: where it points
-	holds   []bool // by id: the variable, or what a parameter points to, holds divergent values
+	value   []bool // by id: the value is divergent; of a pointer: its target
+	holds   []bool // by id: the variable, or a parameter's target, holds divergent values
 	fns     []flowState
 	changed bool
 
-	seen   []int32 // by block: the last search that came by
+	seen   []int32 // by block: the last search that visited it
 	search int32
 	todo   []int
 }
 
-// flowState is what is known of a function that is reached.
+// flowState is the state of a reached function.
 type flowState struct {
 	constructs []bool // control is divergent inside
 	blocks     []bool
@@ -34,14 +34,15 @@ type flowState struct {
 	result     bool   // divergent
 }
 
-// maxPasses bounds the work: where it does not suffice all is taken as divergent.
-// Each pass takes a divergence at least one call or one loop further.
+// maxPasses bounds the work: if it does not suffice, everything counts as
+// divergent. Each pass takes a divergence at least one call or one loop further.
 const maxPasses = 32
 
 func (v *verifier) flow() *program.Refusal {
-	if v.block.n == [3]uint32{1, 1, 1} && v.block.ids == [3]spirv.ID{} {
-		return nil // one lane is never apart
+	if v.iface.block.n == [3]uint32{1, 1, 1} && v.iface.block.ids == [3]spirv.ID{} {
+		return nil // a single lane is never divergent
 	}
+
 	u := &uniformity{v: v, value: make([]bool, len(v.ids)), holds: make([]bool, len(v.ids)), fns: make([]flowState, len(v.functions))}
 	for i := range v.functions {
 		if fn := &v.functions[i]; fn.reached {
@@ -50,10 +51,11 @@ func (v *verifier) flow() *program.Refusal {
 			f.constructs, f.blocks, f.late = make([]bool, len(fn.s.constructs)), make([]bool, n), make([]bool, n)
 		}
 	}
+
 	for pass := 0; ; pass++ {
 		u.changed = false
-		for i := len(v.order) - 1; i >= 0; i-- {
-			if n := v.order[i]; v.functions[n].reached {
+		for i := len(v.reached.order) - 1; i >= 0; i-- {
+			if n := v.reached.order[i]; v.functions[n].reached {
 				u.function(&v.functions[n], &u.fns[n])
 			}
 		}
@@ -65,12 +67,14 @@ func (v *verifier) flow() *program.Refusal {
 			break
 		}
 	}
+
 	v.steps = maxSteps
 	for i := range v.functions {
 		if fn := &v.functions[i]; fn.reached {
 			u.report(fn, &u.fns[i])
 		}
 	}
+
 	v.sharedRaces(u.value)
 	return nil
 }
@@ -86,14 +90,14 @@ func (u *uniformity) giveUp() {
 	}
 }
 
-// set makes a fact divergent.
+// set marks a fact as divergent.
 func (u *uniformity) set(fact *bool) {
 	if !*fact {
 		*fact, u.changed = true, true
 	}
 }
 
-// inside says whether control is divergent in construct x or one around it.
+// inside reports whether control is divergent in construct x or one around it.
 func (f *flowState) inside(s *structure, x int32) bool {
 	for ; x >= 0; x = s.constructs[x].parent {
 		if f.constructs[x] {
@@ -127,22 +131,27 @@ func (u *uniformity) instruction(fn *function, f *flowState, b int, in *spirv.In
 	switch op := in.Op; {
 	case op == spirv.OpVariable || op == spirv.OpNop || op == spirv.OpLine || op == spirv.OpNoLine || op == spirv.OpControlBarrier || op == spirv.OpMemoryBarrier:
 		return
+
 	case op == spirv.OpPhi:
 		divergent = u.phi(fn, f, b, in)
 	case op == spirv.OpLoad:
 		divergent = u.load(in.Arg(0))
+
 	case op == spirv.OpStore:
 		if f.blocks[b] || u.value[in.Arg(0)] || u.value[in.Arg(1)] {
 			u.set(&u.holds[v.info(in.Arg(0)).root])
 		}
 		return
+
 	case op == spirv.OpArrayLength:
 	case op == spirv.OpFunctionCall:
 		divergent = u.call(f, b, in)
+
 	case op >= spirv.OpAtomicLoad && op <= spirv.OpAtomicXor || op == spirv.OpAtomicFAddEXT:
 		divergent = true
 	case op >= spirv.OpGroupNonUniformElect && op <= spirv.OpGroupNonUniformLogicalXor:
 		divergent = true // the same in a subgroup at best
+
 	case op == spirv.OpExtInst:
 		if in.Arg(0) != v.glsl {
 			return
@@ -153,6 +162,7 @@ func (u *uniformity) instruction(fn *function, f *flowState, b int, in *spirv.In
 		if g := spirv.GLSL(in.Arg(1)); (g == spirv.GLSLModf || g == spirv.GLSLFrexp) && (divergent || f.blocks[b]) {
 			u.set(&u.holds[v.info(in.Arg(3)).root])
 		}
+
 	default:
 		n := len(in.Args)
 		switch op {
@@ -165,6 +175,7 @@ func (u *uniformity) instruction(fn *function, f *flowState, b int, in *spirv.In
 			divergent = divergent || u.value[in.Arg(i)]
 		}
 	}
+
 	if divergent && in.Result != 0 {
 		u.set(&u.value[in.Result])
 	}
@@ -186,7 +197,7 @@ func (u *uniformity) load(p spirv.ID) bool {
 	case spirv.StorageClassInput:
 		return !uniformInputs[spirv.BuiltIn(u.v.info(i.root).num)]
 	case spirv.StorageClassStorageBuffer, spirv.StorageClassUniform:
-		return u.v.buffers[u.v.info(i.root).num].use&program.Write != 0
+		return u.v.iface.buffers[u.v.info(i.root).num].use&program.Write != 0
 	case spirv.StorageClassFunction, spirv.StorageClassPrivate:
 		return u.holds[i.root]
 	}
@@ -207,7 +218,7 @@ func (u *uniformity) phi(fn *function, f *flowState, b int, in *spirv.Inst) bool
 	return slices.ContainsFunc(fn.cfg.Preds[b], func(p int) bool { return f.blocks[p] || u.condition(&fn.cfg.Blocks[p].Term) })
 }
 
-// condition says whether lanes may go different ways.
+// condition reports whether lanes may go different ways.
 func (u *uniformity) condition(in *spirv.Inst) bool {
 	return (in.Op == spirv.OpBranchConditional || in.Op == spirv.OpSwitch) && u.value[in.Arg(0)]
 }
@@ -218,6 +229,7 @@ func (u *uniformity) call(f *flowState, b int, in *spirv.Inst) bool {
 	if f.blocks[b] {
 		u.set(&state.called)
 	}
+
 	for i := range callee.f.Params {
 		p, a := callee.f.Params[i].Result, in.Arg(i+1)
 		if callee.typ.members[i].kind != kPointer {
@@ -232,17 +244,19 @@ func (u *uniformity) call(f *flowState, b int, in *spirv.Inst) bool {
 			u.set(&u.holds[root])
 		}
 	}
+
 	return state.result
 }
 
-// terminator spreads divergence to the constructs that some lanes leave, or are
-// not together in.
+// terminator spreads divergence to the constructs that some lanes leave, or in
+// which they are not together.
 func (u *uniformity) terminator(fn *function, f *flowState, b int, in *spirv.Inst) {
 	s := fn.s
 	apart := u.condition(in)
 	if own := s.own[b]; apart && own >= 0 && s.constructs[own].kind != loop {
 		u.set(&f.constructs[own])
 	}
+
 	from := s.inside(b)
 	if len(fn.cfg.Succs[b]) == 0 {
 		if in.Op == spirv.OpReturnValue && (f.blocks[b] || u.value[in.Arg(0)]) {
@@ -253,9 +267,11 @@ func (u *uniformity) terminator(fn *function, f *flowState, b int, in *spirv.Ins
 		}
 		return
 	}
+
 	if !apart && !f.blocks[b] {
 		return
 	}
+
 	for _, t := range fn.cfg.Succs[b] {
 		end := s.in[t]
 		if x := &s.constructs[end]; x.kind == continued && int(x.cont) == t && !s.within(from, end) {
@@ -274,8 +290,8 @@ func (u *uniformity) terminator(fn *function, f *flowState, b int, in *spirv.Ins
 	}
 }
 
-// returns spreads the divergence of a return that not all lanes take: all that may
-// run after the branch that parted them is without some.
+// returns spreads the divergence of a return that not all lanes take: everything
+// that may run after the branch that parted them lacks some lanes.
 func (u *uniformity) returns(fn *function, f *flowState, from int32) {
 	outermost := int32(-1)
 	for x := from; x > 0; x = fn.s.constructs[x].parent {
@@ -283,9 +299,11 @@ func (u *uniformity) returns(fn *function, f *flowState, from int32) {
 			outermost = x
 		}
 	}
+
 	if outermost < 0 {
 		return
 	}
+
 	todo := append(u.todo[:0], int(fn.s.constructs[outermost].header))
 	for len(todo) > 0 {
 		b := todo[len(todo)-1]
@@ -297,79 +315,6 @@ func (u *uniformity) returns(fn *function, f *flowState, from int32) {
 			}
 		}
 	}
+
 	u.todo = todo
-}
-
-// report makes the warnings.
-func (u *uniformity) report(fn *function, f *flowState) {
-	v := u.v
-	for b, block := range fn.cfg.Blocks {
-		if !fn.cfg.Reachable(b) {
-			continue
-		}
-		for j := range block.Insts {
-			in := &block.Insts[j]
-			switch in.Op {
-			case spirv.OpControlBarrier:
-				if scope, _ := v.literal(in.Arg(0)); spirv.Scope(scope) == spirv.ScopeWorkgroup && f.blocks[b] {
-					v.warn(WarnBarrier, in, "a barrier that not all lanes of the workgroup may reach")
-				}
-			case spirv.OpGroupNonUniformShuffle, spirv.OpGroupNonUniformBroadcast:
-				if v.info(in.Arg(2)).what != isConstant {
-					v.warn(WarnShuffle, in, "the source lane depends on a value at run time; an inactive one gives an unspecified value")
-				}
-			case spirv.OpGroupNonUniformShuffleXor, spirv.OpGroupNonUniformShuffleUp, spirv.OpGroupNonUniformShuffleDown:
-				if u.value[in.Arg(2)] {
-					v.warn(WarnShuffle, in, "the source lane depends on a value at run time that may differ between lanes")
-				}
-			}
-		}
-		if own := fn.s.own[b]; own >= 0 && fn.s.constructs[own].kind == loop && f.blocks[b] && u.endless(fn, own) {
-			v.warn(WarnStarvation, block.Merge, "the loop has no end, and lanes that are not in it wait for it")
-		}
-	}
-}
-
-// endless says whether no branch leads out of a loop. Branches on constants are
-// taken as they are. When too much has been searched it says no.
-func (u *uniformity) endless(fn *function, x int32) bool {
-	v, s, c := u.v, fn.s, fn.cfg
-	first := int(s.constructs[x].header)
-	if len(u.seen) < len(c.Blocks) {
-		u.seen = make([]int32, len(c.Blocks))
-	}
-	u.search++
-	u.seen[first] = u.search
-	todo := append(u.todo[:0], first)
-	for len(todo) > 0 {
-		b := todo[len(todo)-1]
-		todo = todo[:len(todo)-1]
-		next := c.Succs[b]
-		if len(next) == 0 {
-			return false
-		}
-		if t := &c.Blocks[b].Term; t.Op == spirv.OpBranchConditional {
-			if k := v.constant(t.Arg(0)); k != nil && k.deps == 0 {
-				which := 1
-				if k.bits == 0 {
-					which = 2
-				}
-				next = []int{c.Index[t.Arg(which)]}
-			}
-		}
-		if v.steps -= len(next) + 1; v.steps < 0 {
-			return false
-		}
-		for _, t := range next {
-			if t == int(s.constructs[x].merge) || !s.within(s.in[t], x) && t != first {
-				return false
-			}
-			if u.seen[t] != u.search {
-				u.seen[t] = u.search
-				todo = append(todo, t)
-			}
-		}
-		u.todo = todo
-	}
-	return true
 }

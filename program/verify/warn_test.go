@@ -16,8 +16,8 @@ import (
 	"capgpu/program/verify"
 )
 
-// TestWarnings: the kernels in testdata/warn are warned of at the lines whose
-// comments say so, and nowhere else.
+// TestWarnings: the kernels in testdata/warn get warnings exactly at the lines with
+// such comments.
 func TestWarnings(t *testing.T) {
 	files, err := filepath.Glob("testdata/warn/*.comp")
 	require.NoError(t, err)
@@ -32,6 +32,7 @@ func TestWarnings(t *testing.T) {
 				want = append(want, fmt.Sprintf("%s %s:%d", m[1], filepath.Base(file), i+1))
 			}
 		}
+
 		module, err := os.ReadFile(strings.TrimSuffix(file, "comp") + "spv")
 		require.NoError(t, err)
 		p, err := verify.Admit(module, verify.DefaultLimits())
@@ -40,6 +41,7 @@ func TestWarnings(t *testing.T) {
 		for _, w := range p.Info.Warnings {
 			got = append(got, w.Code+" "+w.Source)
 		}
+
 		slices.Sort(want)
 		slices.Sort(got)
 		require.Equal(t, want, got, "%s: %v", file, p.Info.Warnings)
@@ -61,8 +63,8 @@ func TestSystemScope(t *testing.T) {
 	require.Equal(t, offset(module, spirv.OpAtomicIAdd, 0), int(p.Info.Warnings[0].Off))
 }
 
-// TestOrderDependent: the order of workgroups shows where the result of an atomic
-// operation on a buffer is used, or operations do not commute.
+// TestOrderDependent: the order of workgroups shows if the result of an atomic
+// operation on a buffer is used, or if operations do not commute.
 func TestOrderDependent(t *testing.T) {
 	for _, c := range []struct {
 		want bool

@@ -1,7 +1,6 @@
 package lanetest
 
 import (
-	"fmt"
 	"math"
 	"math/big"
 	"math/bits"
@@ -12,112 +11,6 @@ import (
 // signed reads n as a two's complement number of so many bits.
 func signed(n, width uint64) int64 { return int64(n<<(64-width)) >> (64 - width) }
 
-// toFloat is the value of a float's bits. Every float of 16 and 32 bits is one of
-// 64.
-func toFloat(n, width uint64) float64 {
-	switch width {
-	case 16:
-		return half(n)
-	case 32:
-		return float64(math.Float32frombits(uint32(n)))
-	}
-	return math.Float64frombits(n)
-}
-
-// fromFloat rounds to the nearest float of so many bits. Sums, differences,
-// products, quotients and roots of 32-bit floats that were rounded to 64 bits
-// before come out as if rounded once.
-func fromFloat(x float64, width uint64) uint64 {
-	switch width {
-	case 16:
-		return toHalf(x)
-	case 32:
-		return uint64(math.Float32bits(float32(x)))
-	}
-	return math.Float64bits(x)
-}
-
-func half(n uint64) float64 {
-	mantissa, exponent := float64(n&0x3FF), int(n>>10&31)
-	x := 0.0
-	switch exponent {
-	case 0:
-		x = mantissa * 0x1p-24
-	case 31:
-		x = math.Inf(1)
-		if mantissa != 0 {
-			x = math.NaN()
-		}
-	default:
-		x = math.Ldexp(1024+mantissa, exponent-25)
-	}
-	if n>>15&1 != 0 {
-		x = -x
-	}
-	return x
-}
-
-func toHalf(x float64) uint64 {
-	sign := uint64(0)
-	if math.Signbit(x) {
-		sign = 1 << 15
-	}
-	x = math.Abs(x)
-	switch {
-	case math.IsNaN(x):
-		return sign | 0x7E00
-	case x >= 65520:
-		return sign | 0x7C00
-	case x < 0x1p-14:
-		return sign | uint64(math.RoundToEven(x*0x1p24)) // 1024 is the least normal
-	}
-	_, e := math.Frexp(x) // x is in [2^(e-1), 2^e)
-	n := uint64(math.RoundToEven(math.Ldexp(x, 11-e)))
-	return sign | uint64(e+13)<<10 + n
-}
-
-// toInt cuts a float to an integer, as near as the type has one; NaN is 0.
-func toInt(x float64, width uint64, isSigned bool) uint64 {
-	if math.IsNaN(x) {
-		return 0
-	}
-	low, high := new(big.Int), new(big.Int).SetUint64(mask(width))
-	if isSigned {
-		low.Lsh(big.NewInt(-1), uint(width-1))
-		high.SetUint64(mask(width - 1))
-	}
-	n := new(big.Int)
-	switch {
-	case math.IsInf(x, 1):
-		n = high
-	case math.IsInf(x, -1):
-		n = low
-	default:
-		big.NewFloat(x).Int(n)
-	}
-	if n.Cmp(low) < 0 {
-		n = low
-	}
-	if n.Cmp(high) > 0 {
-		n = high
-	}
-	return new(big.Int).And(n, new(big.Int).SetUint64(mask(width))).Uint64()
-}
-
-// ofInt rounds an integer to a float.
-func ofInt(n, from, to uint64, isSigned bool) uint64 {
-	x := new(big.Float).SetUint64(n)
-	if isSigned {
-		x.SetInt64(signed(n, from))
-	}
-	if to == 32 {
-		f, _ := x.Float32()
-		return uint64(math.Float32bits(f))
-	}
-	f, _ := x.Float64()
-	return math.Float64bits(f)
-}
-
 func truth(b bool) uint64 {
 	if b {
 		return 1
@@ -125,8 +18,8 @@ func truth(b bool) uint64 {
 	return 0
 }
 
-// compute is an instruction whose result depends on its operands alone. bad is the
-// component that is divided by zero, or -1.
+// compute is an instruction with a result that depends only on its operands. bad is
+// the component with a division by zero, or -1.
 func (m *machine) compute(in *spirv.Inst, get func(spirv.ID) value) (v value, bad int) {
 	t := m.typ(in.Type)
 	arg := func(i int) value { return get(in.Arg(i)) }
@@ -134,6 +27,7 @@ func (m *machine) compute(in *spirv.Inst, get func(spirv.ID) value) (v value, ba
 	switch in.Op {
 	case spirv.OpUndef:
 		return zero(t), -1
+
 	case spirv.OpCopyObject, spirv.OpCopyLogical:
 		return arg(0), -1
 	case spirv.OpCompositeConstruct:
@@ -146,12 +40,14 @@ func (m *machine) compute(in *spirv.Inst, get func(spirv.ID) value) (v value, ba
 			parts = append(parts, arg(i))
 		}
 		return value{parts: parts}, -1
+
 	case spirv.OpCompositeExtract:
 		v := arg(0)
 		for _, i := range in.Args[1:] {
 			v = v.parts[i]
 		}
 		return v, -1
+
 	case spirv.OpCompositeInsert:
 		return arg(1).with(in.Args[2:], arg(0)), -1
 	case spirv.OpVectorShuffle:
@@ -164,18 +60,21 @@ func (m *machine) compute(in *spirv.Inst, get func(spirv.ID) value) (v value, ba
 			parts[k] = both[i]
 		}
 		return value{parts: parts}, -1
+
 	case spirv.OpVectorExtractDynamic:
 		v, i := arg(0), arg(1).bits
 		if i >= uint64(len(v.parts)) {
 			i = 0
 		}
 		return v.parts[i], -1
+
 	case spirv.OpVectorInsertDynamic:
 		v, i := arg(0), arg(2).bits
 		if i >= uint64(len(v.parts)) {
 			return v, -1
 		}
 		return v.with([]uint32{uint32(i)}, arg(1)), -1
+
 	case spirv.OpSelect:
 		c, a, b := arg(0), arg(1), arg(2)
 		if c.parts == nil {
@@ -191,6 +90,7 @@ func (m *machine) compute(in *spirv.Inst, get func(spirv.ID) value) (v value, ba
 			}
 		}
 		return value{parts: parts}, -1
+
 	case spirv.OpBitcast:
 		return bitcast(argType(0), t, arg(0)), -1
 	case spirv.OpAny, spirv.OpAll:
@@ -199,6 +99,7 @@ func (m *machine) compute(in *spirv.Inst, get func(spirv.ID) value) (v value, ba
 			n += c
 		}
 		return value{bits: truth(n == uint64(len(arg(0).parts)) || in.Op == spirv.OpAny && n > 0)}, -1
+
 	case spirv.OpDot:
 		return value{bits: dot(arg(0).components(), arg(1).components(), t.width)}, -1
 	case spirv.OpVectorTimesScalar:
@@ -207,12 +108,14 @@ func (m *machine) compute(in *spirv.Inst, get func(spirv.ID) value) (v value, ba
 			out[i] = arithmetic(spirv.OpFMul, t.elem.width, out[i], arg(1).bits)
 		}
 		return of(t, out), -1
+
 	case spirv.OpIAddCarry, spirv.OpISubBorrow, spirv.OpUMulExtended, spirv.OpSMulExtended:
 		low, high := arg(0).components(), arg(1).components()
 		for i := range low {
 			low[i], high[i] = extended(in.Op, low[i], high[i], t.members[0].scalar().width)
 		}
 		return value{parts: []value{of(t.members[0], low), of(t.members[1], high)}}, -1
+
 	case spirv.OpBitFieldInsert:
 		base, insert := arg(0).components(), arg(1).components()
 		field := (mask(max(1, min(arg(3).bits, 32))) * truth(arg(3).bits > 0)) << arg(2).bits & mask(32)
@@ -220,6 +123,7 @@ func (m *machine) compute(in *spirv.Inst, get func(spirv.ID) value) (v value, ba
 			base[i] = base[i]&^field | insert[i]<<arg(2).bits&field
 		}
 		return of(t, base), -1
+
 	case spirv.OpBitFieldSExtract, spirv.OpBitFieldUExtract:
 		base, off, count := arg(0).components(), arg(1).bits, arg(2).bits
 		for i := range base {
@@ -235,6 +139,7 @@ func (m *machine) compute(in *spirv.Inst, get func(spirv.ID) value) (v value, ba
 			base[i] = field
 		}
 		return of(t, base), -1
+
 	case spirv.OpUConvert, spirv.OpSConvert, spirv.OpFConvert, spirv.OpConvertFToS, spirv.OpConvertFToU, spirv.OpConvertSToF, spirv.OpConvertUToF:
 		out, from, to := arg(0).components(), argType(0).scalar().width, t.scalar().width
 		for i := range out {
@@ -242,12 +147,14 @@ func (m *machine) compute(in *spirv.Inst, get func(spirv.ID) value) (v value, ba
 		}
 		return of(t, out), -1
 	}
+
 	// All others work on each component.
 	width := argType(0).scalar().width
 	args := make([][]uint64, len(in.Args))
 	for i := range in.Args {
 		args[i] = arg(i).components()
 	}
+
 	out := make([]uint64, len(args[0]))
 	for i := range out {
 		y := uint64(0)
@@ -262,6 +169,7 @@ func (m *machine) compute(in *spirv.Inst, get func(spirv.ID) value) (v value, ba
 		}
 		out[i] = arithmetic(in.Op, width, args[0][i], y) & mask(t.scalar().width)
 	}
+
 	return of(t, out), -1
 }
 
@@ -281,23 +189,7 @@ func bitcast(from, to *typ, v value) value {
 	return of(to, out)
 }
 
-func convert(op spirv.Opcode, n, from, to uint64) uint64 {
-	switch op {
-	case spirv.OpUConvert:
-		return n & mask(to)
-	case spirv.OpSConvert:
-		return uint64(signed(n, from)) & mask(to)
-	case spirv.OpFConvert:
-		return fromFloat(toFloat(n, from), to)
-	case spirv.OpConvertFToS:
-		return toInt(toFloat(n, from), to, true)
-	case spirv.OpConvertFToU:
-		return toInt(toFloat(n, from), to, false)
-	}
-	return ofInt(n, from, to, op == spirv.OpConvertSToF)
-}
-
-// extended are the two results of an operation whose result has twice the bits.
+// extended are the two results of an operation with twice the bits in its result.
 func extended(op spirv.Opcode, a, b, w uint64) (low, high uint64) {
 	x, y, z := new(big.Int), new(big.Int), new(big.Int)
 	x.SetUint64(a)
@@ -312,6 +204,7 @@ func extended(op spirv.Opcode, a, b, w uint64) (low, high uint64) {
 	default:
 		z.Mul(x, y)
 	}
+
 	all := new(big.Int).SetUint64(mask(w))
 	low = new(big.Int).And(z, all).Uint64()
 	high = new(big.Int).And(z.Rsh(z, uint(w)), all).Uint64()
@@ -326,7 +219,7 @@ func dot(a, b []uint64, w uint64) uint64 {
 	return sum
 }
 
-// arithmetic is an operation on numbers of so many bits. Results are to be cut to
+// arithmetic is an operation on numbers of this width. The caller cuts results to
 // their width.
 func arithmetic(op spirv.Opcode, w, a, b uint64) uint64 {
 	sa, sb := signed(a, w), signed(b, w)
@@ -334,76 +227,94 @@ func arithmetic(op spirv.Opcode, w, a, b uint64) uint64 {
 	switch op {
 	case spirv.OpSNegate:
 		return -a & mask(w)
+
 	case spirv.OpNot:
 		return ^a & mask(w)
 	case spirv.OpIAdd:
 		return (a + b) & mask(w)
+
 	case spirv.OpISub:
 		return (a - b) & mask(w)
 	case spirv.OpIMul:
 		return a * b & mask(w)
+
 	case spirv.OpUDiv:
 		return a / b
 	case spirv.OpUMod:
 		return a % b
+
 	case spirv.OpSDiv:
 		return uint64(sa/sb) & mask(w)
 	case spirv.OpSRem:
 		return uint64(sa%sb) & mask(w)
+
 	case spirv.OpSMod:
 		r := sa % sb
 		if r != 0 && r < 0 != (sb < 0) {
 			r += sb
 		}
 		return uint64(r) & mask(w)
+
 	case spirv.OpShiftLeftLogical:
 		return a << (b % w) & mask(w)
 	case spirv.OpShiftRightLogical:
 		return a >> (b % w)
+
 	case spirv.OpShiftRightArithmetic:
 		return uint64(sa>>(b%w)) & mask(w)
 	case spirv.OpBitwiseAnd, spirv.OpLogicalAnd:
 		return a & b
+
 	case spirv.OpBitwiseOr, spirv.OpLogicalOr:
 		return a | b
 	case spirv.OpBitwiseXor, spirv.OpLogicalNotEqual:
 		return a ^ b
+
 	case spirv.OpLogicalEqual, spirv.OpIEqual:
 		return truth(a == b)
 	case spirv.OpLogicalNot:
 		return 1 - a
+
 	case spirv.OpBitCount:
 		return uint64(bits.OnesCount64(a))
 	case spirv.OpBitReverse:
 		return bits.Reverse64(a) >> (64 - w)
+
 	case spirv.OpINotEqual:
 		return truth(a != b)
 	case spirv.OpULessThan:
 		return truth(a < b)
+
 	case spirv.OpULessThanEqual:
 		return truth(a <= b)
 	case spirv.OpUGreaterThan:
 		return truth(a > b)
+
 	case spirv.OpUGreaterThanEqual:
 		return truth(a >= b)
 	case spirv.OpSLessThan:
 		return truth(sa < sb)
+
 	case spirv.OpSLessThanEqual:
 		return truth(sa <= sb)
 	case spirv.OpSGreaterThan:
 		return truth(sa > sb)
+
 	case spirv.OpSGreaterThanEqual:
 		return truth(sa >= sb)
 	case spirv.OpFNegate:
 		return a ^ 1<<(w-1)
+
 	case spirv.OpFAdd:
 		return fromFloat(fa+fb, w)
 	case spirv.OpFSub:
 		return fromFloat(fa-fb, w)
+
 	case spirv.OpFMul:
 		return fromFloat(fa*fb, w)
 	case spirv.OpFDiv:
 		return fromFloat(fa/fb, w)
+
 	case spirv.OpFRem:
 		return fromFloat(math.Mod(fa, fb), w)
 	case spirv.OpFMod:
@@ -414,43 +325,12 @@ func arithmetic(op spirv.Opcode, w, a, b uint64) uint64 {
 			r += fb
 		}
 		return fromFloat(r, w)
+
 	case spirv.OpIsNan:
 		return truth(math.IsNaN(fa))
 	case spirv.OpIsInf:
 		return truth(math.IsInf(fa, 0))
 	}
-	return compare(op, fa, fb)
-}
 
-// compare compares floats: an ordered comparison of NaN is false, an unordered one
-// true.
-func compare(op spirv.Opcode, a, b float64) uint64 {
-	nan := math.IsNaN(a) || math.IsNaN(b)
-	switch op {
-	case spirv.OpFOrdEqual:
-		return truth(!nan && a == b)
-	case spirv.OpFUnordEqual:
-		return truth(nan || a == b)
-	case spirv.OpFOrdNotEqual:
-		return truth(!nan && a != b)
-	case spirv.OpFUnordNotEqual:
-		return truth(nan || a != b)
-	case spirv.OpFOrdLessThan:
-		return truth(!nan && a < b)
-	case spirv.OpFUnordLessThan:
-		return truth(nan || a < b)
-	case spirv.OpFOrdGreaterThan:
-		return truth(!nan && a > b)
-	case spirv.OpFUnordGreaterThan:
-		return truth(nan || a > b)
-	case spirv.OpFOrdLessThanEqual:
-		return truth(!nan && a <= b)
-	case spirv.OpFUnordLessThanEqual:
-		return truth(nan || a <= b)
-	case spirv.OpFOrdGreaterThanEqual:
-		return truth(!nan && a >= b)
-	case spirv.OpFUnordGreaterThanEqual:
-		return truth(nan || a >= b)
-	}
-	panic(fmt.Errorf("the instruction %v", op))
+	return compare(op, fa, fb)
 }

@@ -20,33 +20,40 @@ func glsl(g spirv.GLSL, t *typ, args []value) (result, second value) {
 	if len(args) > 2 {
 		c = args[2].components()
 	}
+
 	w := t.scalar().width
 	scale := func(v []uint64, s uint64) []uint64 {
 		return each(v, func(i int) uint64 { return arithmetic(spirv.OpFMul, w, v[i], s) })
 	}
+
 	sub := func(v, u []uint64) []uint64 {
 		return each(v, func(i int) uint64 { return arithmetic(spirv.OpFSub, w, v[i], u[i]) })
 	}
+
 	op := func(o spirv.Opcode, x, y uint64) uint64 { return arithmetic(o, w, x, y) }
 	number := func(x float64) uint64 { return fromFloat(x, w) }
 	switch g {
 	case spirv.GLSLLength:
 		return value{bits: length(a, w)}, second
+
 	case spirv.GLSLDistance:
 		return value{bits: length(sub(a, b), w)}, second
 	case spirv.GLSLNormalize:
 		n := length(a, w)
 		return of(t, each(a, func(i int) uint64 { return op(spirv.OpFDiv, a[i], n) })), second
+
 	case spirv.GLSLCross:
 		return of(t, each(a, func(i int) uint64 {
 			j, k := (i+1)%3, (i+2)%3
 			return op(spirv.OpFSub, op(spirv.OpFMul, a[j], b[k]), op(spirv.OpFMul, a[k], b[j]))
 		})), second
+
 	case spirv.GLSLFaceForward:
 		if toFloat(dot(c, b, w), w) < 0 {
 			return args[0], second
 		}
 		return of(t, each(a, func(i int) uint64 { return op(spirv.OpFNegate, a[i], 0) })), second
+
 	case spirv.GLSLReflect:
 		return of(t, sub(a, scale(b, op(spirv.OpFMul, number(2), dot(b, a, w))))), second
 	case spirv.GLSLRefract:
@@ -60,10 +67,12 @@ func glsl(g spirv.GLSL, t *typ, args []value) (result, second value) {
 		}
 		f := op(spirv.OpFAdd, op(spirv.OpFMul, eta, d), number(math.Sqrt(toFloat(k, w))))
 		return of(t, sub(scale(a, eta), scale(b, f))), second
+
 	case spirv.GLSLPackHalf2x16, spirv.GLSLPackSnorm2x16, spirv.GLSLPackUnorm2x16, spirv.GLSLPackSnorm4x8, spirv.GLSLPackUnorm4x8:
 		return value{bits: pack(g, a)}, second
 	case spirv.GLSLUnpackHalf2x16, spirv.GLSLUnpackSnorm2x16, spirv.GLSLUnpackUnorm2x16, spirv.GLSLUnpackSnorm4x8, spirv.GLSLUnpackUnorm4x8:
 		return of(t, unpack(g, a[0])), second
+
 	case spirv.GLSLModf, spirv.GLSLModfStruct:
 		frac, whole := make([]uint64, len(a)), make([]uint64, len(a))
 		w = t.scalarOfPair().width
@@ -77,6 +86,7 @@ func glsl(g spirv.GLSL, t *typ, args []value) (result, second value) {
 			frac[i], whole[i] = fromFloat(f, w), fromFloat(n, w)
 		}
 		return t.pair(frac, whole)
+
 	case spirv.GLSLFrexp, spirv.GLSLFrexpStruct:
 		part, exponent := make([]uint64, len(a)), make([]uint64, len(a))
 		w = t.scalarOfPair().width
@@ -86,6 +96,7 @@ func glsl(g spirv.GLSL, t *typ, args []value) (result, second value) {
 		}
 		return t.pair(part, exponent)
 	}
+
 	return of(t, each(a, func(i int) uint64 {
 		x := [3]uint64{a[i]}
 		if b != nil {
@@ -109,7 +120,7 @@ func each(v []uint64, f func(i int) uint64) []uint64 {
 	return out
 }
 
-// scalarOfPair and pair are of the results of Modf and Frexp: two values, or a
+// scalarOfPair and pair are the result types of Modf and Frexp: two values, or a
 // struct of both.
 func (t *typ) scalarOfPair() *typ {
 	if t.op == spirv.OpTypeStruct {
@@ -140,6 +151,7 @@ func glslInt(g spirv.GLSL, w uint64, x [3]uint64) uint64 {
 			return uint64(-a)
 		}
 		return uint64(a)
+
 	case spirv.GLSLSSign:
 		switch {
 		case a > 0:
@@ -148,11 +160,13 @@ func glslInt(g spirv.GLSL, w uint64, x [3]uint64) uint64 {
 			return math.MaxUint64
 		}
 		return 0
+
 	case spirv.GLSLFindILsb:
 		if x[0] == 0 {
 			return math.MaxUint64
 		}
 		return uint64(bits.TrailingZeros64(x[0]))
+
 	case spirv.GLSLFindUMsb:
 		return uint64(bits.Len64(x[0]) - 1)
 	case spirv.GLSLFindSMsb:
@@ -160,19 +174,23 @@ func glslInt(g spirv.GLSL, w uint64, x [3]uint64) uint64 {
 			a = ^a
 		}
 		return uint64(bits.Len64(uint64(a)) - 1)
+
 	case spirv.GLSLUMin:
 		return min(x[0], x[1])
 	case spirv.GLSLUMax:
 		return max(x[0], x[1])
+
 	case spirv.GLSLSMin:
 		return uint64(min(a, b))
 	case spirv.GLSLSMax:
 		return uint64(max(a, b))
+
 	case spirv.GLSLUClamp:
 		return min(max(x[0], x[1]), x[2])
 	case spirv.GLSLSClamp:
 		return uint64(min(max(a, b), signed(x[2], w)))
 	}
+
 	panic(fmt.Errorf("GLSL.std.450 %v of integers", g))
 }
 
@@ -223,6 +241,7 @@ func glslFloat(g spirv.GLSL, w uint64, n [3]uint64) uint64 {
 	if f := functions[g]; f != nil {
 		return fromFloat(f(toFloat(n[0], w)), w)
 	}
+
 	x, y, z := toFloat(n[0], w), toFloat(n[1], w), toFloat(n[2], w)
 	round := func(x float64) float64 { return toFloat(fromFloat(x, w), w) }
 	r := 0.0
@@ -234,40 +253,49 @@ func glslFloat(g spirv.GLSL, w uint64, n [3]uint64) uint64 {
 		case x < 0:
 			r = -1
 		}
+
 	case spirv.GLSLFract:
 		r = x - math.Floor(x)
 	case spirv.GLSLAtan2:
 		r = math.Atan2(x, y)
+
 	case spirv.GLSLPow:
 		r = math.Pow(x, y)
 	case spirv.GLSLLdexp:
 		r = math.Ldexp(x, int(int32(n[1])))
+
 	case spirv.GLSLFMin:
 		r = fmin(x, y)
 	case spirv.GLSLFMax:
 		r = fmax(x, y)
+
 	case spirv.GLSLNMin:
 		r = nmin(x, y)
 	case spirv.GLSLNMax:
 		r = nmax(x, y)
+
 	case spirv.GLSLFClamp:
 		r = fmin(fmax(x, y), z)
 	case spirv.GLSLNClamp:
 		r = nmin(nmax(x, y), z)
+
 	case spirv.GLSLStep:
 		if r = 1; y < x {
 			r = 0
 		}
+
 	case spirv.GLSLFMix:
 		r = round(x*round(1-z)) + round(y*z)
 	case spirv.GLSLSmoothStep:
 		t := fmin(fmax(round(round(z-x)/round(y-x)), 0), 1)
 		r = round(t*t) * round(3-round(2*t))
+
 	case spirv.GLSLFma:
 		return fma(x, y, z, w)
 	default:
 		panic(fmt.Errorf("GLSL.std.450 %v of floats", g))
 	}
+
 	return fromFloat(r, w)
 }
 
@@ -277,8 +305,9 @@ func fma(x, y, z float64, w uint64) uint64 {
 	if w == 64 {
 		return math.Float64bits(math.FMA(x, y, z))
 	}
-	// The product of two 32-bit floats is exact here. So are an infinite sum, NaN and
-	// zero: no sum of such a product and a 32-bit float is too small to be seen.
+	// The product of two 32-bit floats is exact here. So are an infinite sum, NaN
+	// and zero: no sum of such a product and a 32-bit float is too small to be
+	// represented.
 	if math.IsNaN(s) || math.IsInf(s, 0) || s == 0 {
 		return fromFloat(s, w)
 	}
@@ -288,7 +317,7 @@ func fma(x, y, z float64, w uint64) uint64 {
 	return uint64(math.Float32bits(f))
 }
 
-// pack is of floats that are clamped and scaled; unpack the opposite.
+// pack converts floats that are clamped and scaled; unpack is its inverse.
 func pack(g spirv.GLSL, a []uint64) uint64 {
 	low, scale, width := 0.0, 0.0, 16
 	switch g {
@@ -301,6 +330,7 @@ func pack(g spirv.GLSL, a []uint64) uint64 {
 	case spirv.GLSLPackUnorm4x8:
 		scale, width = 255, 8
 	}
+
 	word := uint64(0)
 	for i := range a {
 		x := toFloat(a[i], 32)
@@ -312,6 +342,7 @@ func pack(g spirv.GLSL, a []uint64) uint64 {
 		}
 		word |= n << (i * width)
 	}
+
 	return word
 }
 
@@ -327,6 +358,7 @@ func unpack(g spirv.GLSL, word uint64) []uint64 {
 	case spirv.GLSLUnpackUnorm4x8:
 		width, scale = 8, 255
 	}
+
 	out := make([]uint64, 32/width)
 	for i := range out {
 		n := word >> (uint64(i) * width) & mask(width)
@@ -339,5 +371,6 @@ func unpack(g spirv.GLSL, word uint64) []uint64 {
 		}
 		out[i] = fromFloat(x, 32)
 	}
+
 	return out
 }

@@ -7,8 +7,8 @@ import (
 	"capgpu/program/spirv"
 )
 
-// group does a subgroup operation for the lanes of one subgroup that are there.
-// args has the operands of each that are values, by lane of the subgroup.
+// group does a subgroup operation for the active lanes of one subgroup. args has
+// the operands that are values, by lane of the subgroup.
 func (m *machine) group(in *spirv.Inst, active []int, args map[int][]value) map[int]value {
 	t := m.typ(in.Type)
 	out := map[int]value{}
@@ -19,20 +19,24 @@ func (m *machine) group(in *spirv.Inst, active []int, args map[int][]value) map[
 		}
 		return out
 	}
+
 	size := uint64(m.options.SubgroupSize)
 	ballot := func(v value) uint64 { // the bits that are lanes
 		return (v.parts[0].bits | v.parts[1].bits<<32) & mask(size)
 	}
-	// from is the value of another lane; 0 if it is not there.
+
+	// from is the value of another lane; 0 if it is not active.
 	from := func(lane uint64) value {
 		if v, ok := args[int(min(lane, 64))]; ok {
 			return v[0]
 		}
 		return zero(t)
 	}
+
 	switch in.Op {
 	case spirv.OpGroupNonUniformElect:
 		return all(func(lane int) value { return value{bits: truth(lane == first)} })
+
 	case spirv.OpGroupNonUniformAll, spirv.OpGroupNonUniformAny, spirv.OpGroupNonUniformBallot:
 		set := uint64(0)
 		for _, lane := range active {
@@ -49,6 +53,7 @@ func (m *machine) group(in *spirv.Inst, active []int, args map[int][]value) map[
 			return all(func(int) value { return value{bits: truth(set != 0)} })
 		}
 		return all(func(int) value { return of(t, []uint64{set & mask(32), set >> 32, 0, 0}) })
+
 	case spirv.OpGroupNonUniformAllEqual:
 		equal := true
 		for _, lane := range active {
@@ -58,10 +63,12 @@ func (m *machine) group(in *spirv.Inst, active []int, args map[int][]value) map[
 			}
 		}
 		return all(func(int) value { return value{bits: truth(equal)} })
+
 	case spirv.OpGroupNonUniformBroadcastFirst:
 		return all(func(int) value { return args[first][0] })
 	case spirv.OpGroupNonUniformBroadcast, spirv.OpGroupNonUniformShuffle:
 		return all(func(lane int) value { return from(args[lane][1].bits) })
+
 	case spirv.OpGroupNonUniformShuffleXor:
 		return all(func(lane int) value { return from(uint64(lane) ^ args[lane][1].bits) })
 	case spirv.OpGroupNonUniformShuffleUp, spirv.OpGroupNonUniformShuffleDown:
@@ -75,6 +82,7 @@ func (m *machine) group(in *spirv.Inst, active []int, args map[int][]value) map[
 			}
 			return args[lane][0]
 		})
+
 	case spirv.OpGroupNonUniformInverseBallot:
 		return all(func(lane int) value { return value{bits: ballot(args[lane][0]) >> lane & 1} })
 	case spirv.OpGroupNonUniformBallotBitExtract:
@@ -82,6 +90,7 @@ func (m *machine) group(in *spirv.Inst, active []int, args map[int][]value) map[
 			v := args[lane][0]
 			return value{bits: (v.parts[0].bits | v.parts[1].bits<<32) >> (args[lane][1].bits & 63) & 1}
 		})
+
 	case spirv.OpGroupNonUniformBallotBitCount:
 		return all(func(lane int) value {
 			set := ballot(args[lane][0])
@@ -93,6 +102,7 @@ func (m *machine) group(in *spirv.Inst, active []int, args map[int][]value) map[
 			}
 			return value{bits: arithmetic(spirv.OpBitCount, 64, set, 0)}
 		})
+
 	case spirv.OpGroupNonUniformBallotFindLSB, spirv.OpGroupNonUniformBallotFindMSB:
 		return all(func(lane int) value {
 			set := ballot(args[lane][0])
@@ -102,11 +112,13 @@ func (m *machine) group(in *spirv.Inst, active []int, args map[int][]value) map[
 			return value{bits: glslInt(spirv.GLSLFindUMsb, 64, [3]uint64{set}) & mask(32)}
 		})
 	}
+
 	w := t.scalar().width
 	acc := make([]uint64, len(args[first][0].components()))
 	for i := range acc {
 		acc[i] = identity(in.Op, w)
 	}
+
 	operation := spirv.GroupOperation(in.Args[1])
 	for _, lane := range active {
 		before := of(t, acc)
@@ -117,13 +129,15 @@ func (m *machine) group(in *spirv.Inst, active []int, args map[int][]value) map[
 			out[lane] = before
 		}
 	}
+
 	if operation == spirv.GroupOperationReduce {
 		return all(func(int) value { return of(t, acc) })
 	}
+
 	return out
 }
 
-// identity is what a reduction begins with.
+// identity is the initial value of a reduction.
 func identity(op spirv.Opcode, w uint64) uint64 {
 	switch op {
 	case spirv.OpGroupNonUniformIMul:
@@ -148,26 +162,32 @@ func combine(op spirv.Opcode, w, a, b uint64) uint64 {
 	switch op {
 	case spirv.OpGroupNonUniformIAdd:
 		return arithmetic(spirv.OpIAdd, w, a, b)
+
 	case spirv.OpGroupNonUniformFAdd:
 		return arithmetic(spirv.OpFAdd, w, a, b)
 	case spirv.OpGroupNonUniformIMul:
 		return arithmetic(spirv.OpIMul, w, a, b)
+
 	case spirv.OpGroupNonUniformFMul:
 		return arithmetic(spirv.OpFMul, w, a, b)
 	case spirv.OpGroupNonUniformSMin:
 		return glslInt(spirv.GLSLSMin, w, [3]uint64{a, b}) & mask(w)
+
 	case spirv.OpGroupNonUniformSMax:
 		return glslInt(spirv.GLSLSMax, w, [3]uint64{a, b}) & mask(w)
 	case spirv.OpGroupNonUniformUMin:
 		return min(a, b)
+
 	case spirv.OpGroupNonUniformUMax:
 		return max(a, b)
 	case spirv.OpGroupNonUniformFMin:
 		return glslFloat(spirv.GLSLNMin, w, [3]uint64{a, b})
+
 	case spirv.OpGroupNonUniformFMax:
 		return glslFloat(spirv.GLSLNMax, w, [3]uint64{a, b})
 	case spirv.OpGroupNonUniformBitwiseAnd, spirv.OpGroupNonUniformLogicalAnd:
 		return a & b
+
 	case spirv.OpGroupNonUniformBitwiseOr, spirv.OpGroupNonUniformLogicalOr:
 		return a | b
 	case spirv.OpGroupNonUniformBitwiseXor, spirv.OpGroupNonUniformLogicalXor:

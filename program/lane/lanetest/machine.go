@@ -13,7 +13,7 @@ import (
 	"capgpu/program/verify"
 )
 
-// ErrTooLong is that of a program that takes more steps than it may.
+// ErrTooLong means that a program takes more steps than allowed.
 var ErrTooLong = errors.New("the model was not done in as many steps as it may take")
 
 // machine runs one launch.
@@ -34,16 +34,17 @@ type machine struct {
 	threads []*thread
 }
 
-// group3 is the workgroup at hand.
+// group3 is the current workgroup.
 type group3 struct {
 	number uint64
 	at     [3]uint64
 }
 
-// Traps runs a launch on the model and changes the bindings as the program does; after
-// maxSteps instructions of all lanes together it is ErrTooLong. It returns every trap
-// that the launch may end in: lanes that part at a branch may go either way first, so
-// that there may be several; of lanes that do wrong at once, only the first is there.
+// Traps runs a launch on the model and changes the bindings as the program does;
+// after maxSteps instructions of all lanes together it returns ErrTooLong. It
+// returns every trap in which the launch may end. There may be several, because
+// lanes that diverge at a branch may take either way first; of lanes that fail
+// together, only the first is included.
 func Traps(p *verify.Program, o lane.Options, l *lane.Launch, maxSteps int) (traps []outcome.Trap, err error) {
 	defer func() {
 		if e := recover(); e != nil {
@@ -54,20 +55,24 @@ func Traps(p *verify.Program, o lane.Options, l *lane.Launch, maxSteps int) (tra
 			err = failure
 		}
 	}()
+
 	if o.SubgroupSize == 0 {
 		o.SubgroupSize = 32
 	}
 	if o.Block == (program.Dim3{}) {
 		o.Block = p.Info.Block
 	}
+
 	m := &machine{
 		program: p, module: p.Module, options: o, launch: l, steps: maxSteps,
 		types: map[spirv.ID]*typ{}, constants: map[spirv.ID]value{}, functions: map[spirv.ID]*function{},
 		size: [3]uint64{uint64(o.Block.X), uint64(o.Block.Y), uint64(o.Block.Z)},
 	}
+
 	for _, f := range m.module.Functions {
 		m.functions[f.ID()] = newFunction(f)
 	}
+
 	grid := [3]uint64{uint64(l.Grid.X), uint64(l.Grid.Y), uint64(l.Grid.Z)}
 	for n := range grid[0] * grid[1] * grid[2] {
 		m.group3 = group3{n, [3]uint64{n % grid[0], n / grid[0] % grid[1], n / grid[0] / grid[1]}}
@@ -75,6 +80,7 @@ func Traps(p *verify.Program, o lane.Options, l *lane.Launch, maxSteps int) (tra
 			return traps, nil
 		}
 	}
+
 	return nil, nil
 }
 
@@ -88,6 +94,7 @@ func (m *machine) workgroup() []outcome.Trap {
 		t.call(m.functions[m.program.Entry.ID()], nil, nil)
 		m.threads = append(m.threads, t)
 	}
+
 	for {
 		for _, t := range m.threads {
 			for t.state == running {
@@ -103,8 +110,9 @@ func (m *machine) workgroup() []outcome.Trap {
 	}
 }
 
-// together lets the lanes that wait earliest in the program go on. It is false if
-// no lane can: all have ended, or have a trap, or wait for a barrier in vain.
+// together continues the lanes that wait earliest in the program. It returns false
+// if no lane can continue: all have ended, or have a trap, or wait for a barrier in
+// vain.
 func (m *machine) together() bool {
 	var waiting []*thread
 	for _, t := range m.threads {
@@ -112,9 +120,11 @@ func (m *machine) together() bool {
 			waiting = append(waiting, t)
 		}
 	}
+
 	if len(waiting) == 0 {
 		return false
 	}
+
 	first := slices.MinFunc(waiting, func(a, b *thread) int { return a.compare(b) })
 	var here []*thread
 	for _, t := range waiting { // in the order of lanes
@@ -122,14 +132,16 @@ func (m *machine) together() bool {
 			here = append(here, t)
 		}
 	}
-	// A lane that has returned is not waited for. One that returned later in the
-	// program has not yet, where lanes go in step.
+
+	// A barrier does not wait for a lane that has returned. A lane that returned
+	// later in the program has not yet returned, if lanes run in step.
 	live := 0
 	for _, t := range m.threads {
 		if t.state != ended || t.compare(first) > 0 {
 			live++
 		}
 	}
+
 	in := first.inst()
 	switch {
 	case in.Op == spirv.OpControlBarrier && len(here) < live:
@@ -148,6 +160,7 @@ func (m *machine) together() bool {
 	default:
 		m.subgroups(in, here)
 	}
+
 	return true
 }
 
@@ -173,8 +186,8 @@ func (m *machine) subgroups(in *spirv.Inst, lanes []*thread) {
 	}
 }
 
-// traps are those of the workgroup: of lanes that are at the same dynamic instance
-// the first.
+// traps are the traps of the workgroup: the first of the lanes that are at the same
+// dynamic instance.
 func (m *machine) traps() []outcome.Trap {
 	var bad []*thread
 	for _, t := range m.threads {
@@ -182,12 +195,14 @@ func (m *machine) traps() []outcome.Trap {
 			bad = append(bad, t)
 		}
 	}
+
 	slices.SortStableFunc(bad, func(a, b *thread) int {
 		if c := a.compare(b); c != 0 {
 			return c
 		}
 		return cmp.Compare(a.fault.index, b.fault.index)
 	})
+
 	var traps []outcome.Trap
 	for i, t := range bad {
 		if i > 0 && t.compare(bad[i-1]) == 0 && t.fault.index == bad[i-1].fault.index {
@@ -195,10 +210,11 @@ func (m *machine) traps() []outcome.Trap {
 		}
 		traps = append(traps, outcome.Trap{Kind: t.fault.kind, Binding: t.fault.binding, Workgroup: uint32(m.number), Lane: uint32(t.lane), Offset: t.fault.off})
 	}
+
 	return traps
 }
 
-// global is a variable outside functions, as a lane sees it.
+// global is a variable outside functions, from a lane's point of view.
 func (t *thread) global(id spirv.ID) *variable {
 	m := t.m
 	d := m.module.Def(id)
@@ -219,9 +235,11 @@ func (t *thread) global(id spirv.ID) *variable {
 		}
 		return v
 	}
+
 	if have := m.globals[id]; have != nil {
 		return have
 	}
+
 	m.globals[id] = v
 	switch v.class {
 	case spirv.StorageClassWorkgroup:
@@ -239,6 +257,7 @@ func (t *thread) global(id spirv.ID) *variable {
 			v.bytes = m.launch.Bindings[b]
 		}
 	}
+
 	return v
 }
 
@@ -260,39 +279,48 @@ func (t *thread) builtIn(id spirv.ID, typ *typ) value {
 		}
 		return of(typ, words[:])
 	}
+
 	switch b := spirv.BuiltIn(d.Args[2]); b {
 	case spirv.BuiltInNumWorkgroups:
 		return of(typ, grid[:])
+
 	case spirv.BuiltInWorkgroupId:
 		return of(typ, m.at[:])
 	case spirv.BuiltInLocalInvocationId:
 		return of(typ, local[:])
+
 	case spirv.BuiltInGlobalInvocationId:
 		var at [3]uint64
 		for i := range at {
 			at[i] = m.at[i]*m.size[i] + local[i]
 		}
 		return of(typ, at[:])
+
 	case spirv.BuiltInLocalInvocationIndex:
 		return value{bits: lane}
 	case spirv.BuiltInSubgroupSize:
 		return value{bits: subs}
+
 	case spirv.BuiltInSubgroupLocalInvocationId:
 		return value{bits: self}
 	case spirv.BuiltInNumSubgroups:
 		return value{bits: (threads + subs - 1) / subs}
+
 	case spirv.BuiltInSubgroupId:
 		return value{bits: lane / subs}
 	case spirv.BuiltInSubgroupEqMask:
 		return lanesAt(func(other uint64) bool { return other == self })
+
 	case spirv.BuiltInSubgroupGeMask:
 		return lanesAt(func(other uint64) bool { return other >= self })
 	case spirv.BuiltInSubgroupGtMask:
 		return lanesAt(func(other uint64) bool { return other > self })
+
 	case spirv.BuiltInSubgroupLeMask:
 		return lanesAt(func(other uint64) bool { return other <= self })
 	case spirv.BuiltInSubgroupLtMask:
 		return lanesAt(func(other uint64) bool { return other < self })
+
 	default:
 		panic(fmt.Errorf("the built-in %v", b))
 	}

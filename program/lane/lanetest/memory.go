@@ -23,8 +23,8 @@ type variable struct {
 	value   value  // of one lane's
 }
 
-// fault is what a lane traps of. index orders the faults that an instruction may
-// have on its parts.
+// fault is the cause of a lane's trap. index orders the possible faults of an
+// instruction's parts.
 type fault struct {
 	kind    outcome.TrapKind
 	binding uint16
@@ -32,7 +32,7 @@ type fault struct {
 	index   int
 }
 
-// inMemory says whether the variable is bytes.
+// inMemory reports whether the variable is bytes.
 func (v *variable) inMemory() bool {
 	switch v.class {
 	case spirv.StorageClassFunction, spirv.StorageClassPrivate, spirv.StorageClassInput:
@@ -75,11 +75,12 @@ func (t *typ) align() uint64 {
 
 func up(n, align uint64) uint64 { return (n + align - 1) / align * align }
 
-// offset is where part i of a type begins.
+// offset is the offset of part i of a type.
 func (m *machine) offset(t *typ, i uint64, shared bool) uint64 {
 	switch {
 	case t.op == spirv.OpTypeVector:
 		return i * t.elem.size()
+
 	case t.op == spirv.OpTypeStruct && shared:
 		off := uint64(0)
 		for k := range t.members {
@@ -90,18 +91,21 @@ func (m *machine) offset(t *typ, i uint64, shared bool) uint64 {
 			off += t.members[k].size()
 		}
 		return off
+
 	case t.op == spirv.OpTypeStruct:
 		d, _ := m.module.MemberDecoration(t.id, int(i), spirv.DecorationOffset)
 		return uint64(d.Args[3])
+
 	case shared:
 		return i * t.elem.size()
 	}
+
 	d, _ := m.module.Decoration(t.id, spirv.DecorationArrayStride)
 	return i * uint64(d.Args[2])
 }
 
-// place is where a pointer leads: the byte offset in memory, or the path in a
-// lane's own variable; and whether all indexes are in range.
+// place is the target of a pointer: the byte offset in memory, or the path in a
+// lane's own variable. ok reports whether all indexes are in range.
 func (m *machine) place(p *pointer) (t *typ, off uint64, ok bool) {
 	t, ok = p.variable.typ, true
 	shared := p.variable.class == spirv.StorageClassWorkgroup
@@ -118,6 +122,7 @@ func (m *machine) place(p *pointer) (t *typ, off uint64, ok bool) {
 			t = t.elem
 		}
 	}
+
 	return t, off, ok
 }
 
@@ -171,7 +176,7 @@ func (v *variable) put(t *typ, off, bits uint64) {
 	}
 }
 
-// load reads what a pointer leads to.
+// load reads the target of a pointer.
 func (m *machine) load(p *pointer) (value, *fault) {
 	v := p.variable
 	t, off, ok := m.place(p)
@@ -185,6 +190,7 @@ func (m *machine) load(p *pointer) (value, *fault) {
 		}
 		return x, nil
 	}
+
 	var bad *fault
 	var numbers []uint64
 	m.leaf(t, off, v.class == spirv.StorageClassWorkgroup, func(t *typ, off uint64) {
@@ -195,9 +201,11 @@ func (m *machine) load(p *pointer) (value, *fault) {
 			numbers = append(numbers, v.get(t, off))
 		}
 	})
+
 	if bad != nil {
 		return value{}, bad
 	}
+
 	return build(t, &numbers), nil
 }
 
@@ -226,7 +234,8 @@ func flatten(t *typ, v value, numbers []uint64) []uint64 {
 	return numbers
 }
 
-// store writes what a pointer leads to: number by number, until one is out of range.
+// store writes the target of a pointer: number by number, until one is out of
+// range.
 func (m *machine) store(p *pointer, x value) *fault {
 	v := p.variable
 	t, off, ok := m.place(p)
@@ -241,6 +250,7 @@ func (m *machine) store(p *pointer, x value) *fault {
 		v.value = v.value.with(path, x)
 		return nil
 	}
+
 	var bad *fault
 	numbers, k := flatten(t, x, nil), 0
 	m.leaf(t, off, v.class == spirv.StorageClassWorkgroup, func(t *typ, off uint64) {
@@ -251,11 +261,12 @@ func (m *machine) store(p *pointer, x value) *fault {
 		}
 		k++
 	})
+
 	return bad
 }
 
-// arrayLength is how many elements of the array at the end of a block are in the
-// binding.
+// arrayLength is the number of elements in the binding of the array at the end of a
+// block.
 func (m *machine) arrayLength(p *pointer, member uint32) uint64 {
 	t, off, _ := m.place(p)
 	off += m.offset(t, uint64(member), false)
@@ -267,61 +278,74 @@ func (m *machine) arrayLength(p *pointer, member uint32) uint64 {
 	return (n - off) / stride
 }
 
-// atomicOp does an atomic operation and gives the value before it.
+// atomicOp does an atomic operation and returns the old value.
 func (m *machine) atomicOp(in *spirv.Inst, p *pointer, operands []uint64) (uint64, *fault) {
 	v := p.variable
 	t, off, ok := m.place(p)
 	if bad := v.reach(t, off, ok, 0); bad != nil {
 		return 0, bad
 	}
+
 	old := v.get(t, off)
 	a := uint64(0)
 	if len(operands) > 0 {
 		a = operands[0]
 	}
+
 	w := t.width
 	next := old
 	switch in.Op {
 	case spirv.OpAtomicLoad:
 	case spirv.OpAtomicStore, spirv.OpAtomicExchange:
 		next = a
+
 	case spirv.OpAtomicCompareExchange:
 		if old == operands[1] {
 			next = a
 		}
+
 	case spirv.OpAtomicIIncrement:
 		next = old + 1
 	case spirv.OpAtomicIDecrement:
 		next = old - 1
+
 	case spirv.OpAtomicIAdd:
 		next = old + a
 	case spirv.OpAtomicISub:
 		next = old - a
+
 	case spirv.OpAtomicSMin:
 		if signed(a, w) < signed(old, w) {
 			next = a
 		}
+
 	case spirv.OpAtomicSMax:
 		if signed(a, w) > signed(old, w) {
 			next = a
 		}
+
 	case spirv.OpAtomicUMin:
 		next = min(old, a)
 	case spirv.OpAtomicUMax:
 		next = max(old, a)
+
 	case spirv.OpAtomicAnd:
 		next = old & a
 	case spirv.OpAtomicOr:
 		next = old | a
+
 	case spirv.OpAtomicXor:
 		next = old ^ a
 	case spirv.OpAtomicFAddEXT:
 		next = fromFloat(toFloat(old, w)+toFloat(a, w), w)
+
 	default:
 		panic(fmt.Errorf("the atomic %v", in.Op))
 	}
+
 	if in.Op != spirv.OpAtomicLoad {
 		v.put(t, off, next&mask(w))
 	}
+
 	return old, nil
 }

@@ -1,7 +1,6 @@
 package lanetest
 
 import (
-	"encoding/binary"
 	"math"
 
 	"capgpu/program"
@@ -80,30 +79,40 @@ type generator struct {
 	budget  int
 	palette []shape // types that the program has most of
 
-	block, grid program.Dim3
-	lanes       int
-	inputs      map[spirv.BuiltIn]spirv.ID
-	buffers     [bindings]spirv.ID
-	push        spirv.ID
-	slot        spirv.ID // Private: the number of the lane in the launch
-	own         spirv.ID // Workgroup: an element for each lane
-	ownType     *tree
-	swap        spirv.ID // Workgroup: what lanes exchange
-	swapDynamic bool     // it is the dynamic array
-	atoms       spirv.ID // Workgroup: for atomics
-	floats      spirv.ID // likewise
-	longs       spirv.ID // likewise
-	one         spirv.ID // Workgroup: what one lane writes
-	private     []variableOf
-	structs     *tree
-	region      int
-	used        [3]bool // atoms, floats, longs
-	specs       []val
-	constants   []program.Constant
-	functions   []*helper
-	agg         map[*tree]spirv.ID
-	layouts     map[*tree]spirv.ID
-	pairs       map[pairKey]spirv.ID
+	launch struct {
+		block, grid program.Dim3
+		lanes       int
+	}
+
+	// The variables outside functions.
+	mem struct {
+		inputs      map[spirv.BuiltIn]spirv.ID
+		buffers     [bindings]spirv.ID
+		push        spirv.ID
+		slot        spirv.ID // Private: the number of the lane in the launch
+		own         spirv.ID // Workgroup: an element for each lane
+		ownType     *tree
+		swap        spirv.ID // Workgroup: for exchanges between lanes
+		swapDynamic bool     // it is the dynamic array
+		atoms       spirv.ID // Workgroup: for atomics
+		floats      spirv.ID // likewise
+		longs       spirv.ID // likewise
+		one         spirv.ID // Workgroup: written by one lane
+		private     []variableOf
+		structs     *tree
+		region      int
+		used        [3]bool // atoms, floats, longs
+	}
+
+	// The declarations so far.
+	made struct {
+		specs     []val
+		constants []program.Constant
+		functions []*helper
+		agg       map[*tree]spirv.ID
+		layouts   map[*tree]spirv.ID
+		pairs     map[pairKey]spirv.ID
+	}
 
 	f *body
 }
@@ -112,32 +121,31 @@ type generator struct {
 type helper struct {
 	id       spirv.ID
 	params   []shape
-	pointers []shape // variables that it is handed
+	pointers []shape // variables that are passed to it
 	result   shape   // n 0: void
-	barriers bool    // it is to be called by all lanes
+	barriers bool    // must be called by all lanes
 }
 
-// body is the function at hand.
+// body is the current function.
 type body struct {
 	*helper
 	main    bool
 	scope   []val
 	vars    []variableOf
-	sum     spirv.ID // a variable that sums up what it computed
+	sum     spirv.ID // a variable that sums up its results
 	current spirv.ID // the block
 	apart   bool     // lanes may be missing here
 	loops   []*loopOf
-	brk     *join // where a break leads to
+	brk     *join // the target of a break
 	leaves  bool  // lanes may return while others do not
 	nesting int
 }
 
 // Random makes a program that verify.Admit admits. About one in five may trap.
 func Random(t *Tape) *Case {
-	g := &generator{
-		Builder: spirvtest.New(), Tape: t, inputs: map[spirv.BuiltIn]spirv.ID{},
-		agg: map[*tree]spirv.ID{}, layouts: map[*tree]spirv.ID{},
-	}
+	g := &generator{Builder: spirvtest.New(), Tape: t}
+	g.mem.inputs = map[spirv.BuiltIn]spirv.ID{}
+	g.made.agg, g.made.layouts = map[*tree]spirv.ID{}, map[*tree]spirv.ID{}
 	g.wild = g.n(5) == 4
 	g.long = g.n(2) == 1
 	g.small = g.n(3) == 2
@@ -145,28 +153,33 @@ func Random(t *Tape) *Case {
 	if g.n(3) == 2 {
 		g.Version = 0x10500
 	}
+
 	shapes := []program.Dim3{{X: 1, Y: 1, Z: 1}, {X: 8, Y: 1, Z: 1}, {X: 5, Y: 3, Z: 1}, {X: 16, Y: 2, Z: 1}, {X: 33, Y: 1, Z: 1}, {X: 4, Y: 3, Z: 2}, {X: 64, Y: 1, Z: 1}, {X: 1, Y: 7, Z: 1}, {X: 8, Y: 5, Z: 1}, {X: 16, Y: 3, Z: 1}}
-	g.block = shapes[g.n(len(shapes))]
-	g.grid = program.Dim3{X: 1 + uint32(g.n(2)), Y: 1 + uint32(g.n(2)), Z: 1}
-	g.lanes = int(g.block.X * g.block.Y * g.block.Z)
+	g.launch.block = shapes[g.n(len(shapes))]
+	g.launch.grid = program.Dim3{X: 1 + uint32(g.n(2)), Y: 1 + uint32(g.n(2)), Z: 1}
+	g.launch.lanes = int(g.launch.block.X * g.launch.block.Y * g.launch.block.Z)
 	g.palette = []shape{{u32, 1}}
 	for range g.n(3) {
 		g.palette = append(g.palette, g.anyShape(true))
 	}
+
 	g.declare()
 	for range g.n(3) {
 		g.helper()
 	}
+
 	g.main()
 	c := &Case{
 		Module:   g.Bytes(),
-		Manifest: &program.Manifest{Name: "random", Constants: g.constants},
-		Options:  lane.Options{SubgroupSize: 8 << g.n(4), Block: g.block},
-		Launch:   &lane.Launch{Grid: g.grid},
+		Manifest: &program.Manifest{Name: "random", Constants: g.made.constants},
+		Options:  lane.Options{SubgroupSize: 8 << g.n(4), Block: g.launch.block},
+		Launch:   &lane.Launch{Grid: g.launch.grid},
 	}
-	if g.swapDynamic {
-		c.Options.SharedBytes = uint32(4 * g.lanes)
+
+	if g.mem.swapDynamic {
+		c.Options.SharedBytes = uint32(4 * g.launch.lanes)
 	}
+
 	g.fill(c)
 	return c
 }
@@ -186,39 +199,43 @@ func (g *generator) capabilities() {
 	}
 }
 
-// declare makes what is outside functions.
+// declare writes the declarations outside functions.
 func (g *generator) declare() {
 	g.capabilities()
 	u, f := g.Uint(32), g.Float(32)
-	g.buffers[inWords] = g.Buffer(inWords, u, 4)
-	g.Decorate(g.buffers[inWords], spirv.DecorationNonWritable)
-	g.buffers[inFloats] = g.Buffer(inFloats, f, 4)
-	g.buffers[outWords] = g.Buffer(outWords, u, 4)
-	g.buffers[outFloats] = g.Buffer(outFloats, f, 4)
-	g.buffers[atomicWords] = g.Buffer(atomicWords, u, 4)
+	g.mem.buffers[inWords] = g.Buffer(inWords, u, 4)
+	g.Decorate(g.mem.buffers[inWords], spirv.DecorationNonWritable)
+	g.mem.buffers[inFloats] = g.Buffer(inFloats, f, 4)
+	g.mem.buffers[outWords] = g.Buffer(outWords, u, 4)
+	g.mem.buffers[outFloats] = g.Buffer(outFloats, f, 4)
+	g.mem.buffers[atomicWords] = g.Buffer(atomicWords, u, 4)
 	if g.long {
-		g.buffers[outLongs] = g.Buffer(outLongs, g.Uint(64), 8)
-		g.buffers[outDoubles] = g.Buffer(outDoubles, g.Float(64), 8)
+		g.mem.buffers[outLongs] = g.Buffer(outLongs, g.Uint(64), 8)
+		g.mem.buffers[outDoubles] = g.Buffer(outDoubles, g.Float(64), 8)
 	}
+
 	if g.small {
-		g.buffers[outBytes] = g.Buffer(outBytes, g.Vec(g.Uint(8), 4), 4)
-		g.buffers[outShorts] = g.Buffer(outShorts, g.Int(16), 2)
-		g.buffers[outHalves] = g.Buffer(outHalves, g.Vec(g.Float(16), 2), 4)
+		g.mem.buffers[outBytes] = g.Buffer(outBytes, g.Vec(g.Uint(8), 4), 4)
+		g.mem.buffers[outShorts] = g.Buffer(outShorts, g.Int(16), 2)
+		g.mem.buffers[outHalves] = g.Buffer(outHalves, g.Vec(g.Float(16), 2), 4)
 	}
-	g.structs = g.tree(2, false)
-	for g.structs.parts == nil {
-		g.structs = &tree{parts: []*tree{g.structs, {t: shape{u32, 1}}}}
+
+	g.mem.structs = g.tree(2, false)
+	for g.mem.structs.parts == nil {
+		g.mem.structs = &tree{parts: []*tree{g.mem.structs, {t: shape{u32, 1}}}}
 	}
-	elem := g.laidOut(g.structs)
-	array := g.RuntimeArray(elem, g.structs.stride())
-	g.buffers[outStructs] = g.BufferOf(outStructs, g.Block([]uint32{0, 16}, u, array))
+
+	elem := g.laidOut(g.mem.structs)
+	array := g.RuntimeArray(elem, g.mem.structs.stride())
+	g.mem.buffers[outStructs] = g.BufferOf(outStructs, g.Block([]uint32{0, 16}, u, array))
 
 	words := g.Array(g.Uint(32), g.U32(4), 4)
 	members, offsets := []spirv.ID{u, g.Vec(f, 2), words}, []uint32{0, 8, 16}
 	if g.long {
 		members, offsets = append(members, g.Uint(64)), append(offsets, 32)
 	}
-	g.push = g.Push(offsets, members...)
+
+	g.mem.push = g.Push(offsets, members...)
 
 	for _, in := range []struct {
 		b spirv.BuiltIn
@@ -230,42 +247,48 @@ func (g *generator) declare() {
 		{spirv.BuiltInNumSubgroups, u}, {spirv.BuiltInSubgroupId, u},
 		{spirv.BuiltInSubgroupGeMask, g.Vec(u, 4)}, {spirv.BuiltInSubgroupLtMask, g.Vec(u, 4)},
 	} {
-		g.inputs[in.b] = g.Input(in.t, in.b)
+		g.mem.inputs[in.b] = g.Input(in.t, in.b)
 	}
-	g.slot = g.Global(spirv.StorageClassPrivate, u)
+
+	g.mem.slot = g.Global(spirv.StorageClassPrivate, u)
 	for range g.n(3) {
 		t := g.tree(1, true)
 		id := g.typeOf(t)
 		v := variableOf{g.Global(spirv.StorageClassPrivate, id), t, spirv.StorageClassPrivate}
-		g.private = append(g.private, v)
+		g.mem.private = append(g.mem.private, v)
 	}
-	g.ownType = g.tree(1, true)
-	g.own = g.Shared(g.Array(g.typeOf(g.ownType), g.U32(uint32(g.lanes)), 0))
-	length := g.U32(uint32(g.lanes))
-	if g.swapDynamic = g.n(4) == 3; g.swapDynamic {
+
+	g.mem.ownType = g.tree(1, true)
+	g.mem.own = g.Shared(g.Array(g.typeOf(g.mem.ownType), g.U32(uint32(g.launch.lanes)), 0))
+	length := g.U32(uint32(g.launch.lanes))
+	if g.mem.swapDynamic = g.n(4) == 3; g.mem.swapDynamic {
 		length = g.Spec(program.SpecShared, u, 1)
 	}
-	g.swap = g.Shared(g.Array(u, length, 0))
-	g.atoms = g.Shared(g.Array(u, g.U32(cells), 0))
-	g.floats = g.Shared(g.Array(f, g.U32(cells), 0))
-	g.one = g.Shared(u)
+
+	g.mem.swap = g.Shared(g.Array(u, length, 0))
+	g.mem.atoms = g.Shared(g.Array(u, g.U32(cells), 0))
+	g.mem.floats = g.Shared(g.Array(f, g.U32(cells), 0))
+	g.mem.one = g.Shared(u)
 	if g.long {
-		g.longs = g.Shared(g.Array(g.Int(64), g.U32(cells), 0))
+		g.mem.longs = g.Shared(g.Array(g.Int(64), g.U32(cells), 0))
 	}
+
 	g.specials()
 	for i, name := range []string{"inWords", "inFloats", "outWords", "outFloats", "outLongs", "outDoubles", "outBytes", "outShorts", "outHalves", "atomicWords", "outStructs"} {
-		if g.buffers[i] != 0 {
-			g.Name(g.buffers[i], name)
+		if g.mem.buffers[i] != 0 {
+			g.Name(g.mem.buffers[i], name)
 		}
 	}
-	for b, id := range g.inputs {
+
+	for b, id := range g.mem.inputs {
 		g.Name(id, b.String())
 	}
-	g.Name(g.push, "push")
-	g.Name(g.slot, "slot")
-	g.Name(g.own, "own")
-	g.Name(g.swap, "swap")
-	g.Name(g.atoms, "atoms")
+
+	g.Name(g.mem.push, "push")
+	g.Name(g.mem.slot, "slot")
+	g.Name(g.mem.own, "own")
+	g.Name(g.mem.swap, "swap")
+	g.Name(g.mem.atoms, "atoms")
 }
 
 // specials makes specialisation constants, and constants of them.
@@ -288,16 +311,18 @@ func (g *generator) specials() {
 			v = val{g.Spec(id, g.Float(32), float32(2.5)), shape{f32, 1}, true}
 			bits = uint64(math.Float32bits(float32(bits) / 16))
 		}
+
 		if g.n(2) == 1 {
-			g.constants = append(g.constants, program.Constant{ID: id, Value: bits})
+			g.made.constants = append(g.made.constants, program.Constant{ID: id, Value: bits})
 		}
-		g.specs = append(g.specs, v)
+
+		g.made.specs = append(g.made.specs, v)
 		if v.t.k == u32 || v.t.k == i32 {
 			ops := []spirv.Opcode{spirv.OpIAdd, spirv.OpIMul, spirv.OpBitwiseXor, spirv.OpISub, spirv.OpShiftLeftLogical, spirv.OpShiftRightArithmetic}
 			t := g.typ(v.t)
-			g.specs = append(g.specs, val{g.SpecOp(t, ops[g.n(len(ops))], v.id, g.number(v.t.k, 5)), v.t, true})
+			g.made.specs = append(g.made.specs, val{g.SpecOp(t, ops[g.n(len(ops))], v.id, g.number(v.t.k, 5)), v.t, true})
 			less := g.SpecOp(g.Bool(), spirv.OpSLessThan, v.id, g.number(v.t.k, 100))
-			g.specs = append(g.specs, val{less, shape{boolean, 1}, true},
+			g.made.specs = append(g.made.specs, val{less, shape{boolean, 1}, true},
 				val{g.SpecOp(t, spirv.OpSelect, less, v.id, g.number(v.t.k, 9)), v.t, true},
 				val{g.SpecComposite(g.Vec(t, 2), v.id, g.number(v.t.k, 3)), shape{v.t.k, 2}, true})
 		}
@@ -309,7 +334,7 @@ func (g *generator) main() {
 	b := g.Builder
 	u, v3 := b.Uint(32), b.Vec(b.Uint(32), 3)
 	var size []spirv.ID
-	x, y, z := g.block.X, g.block.Y, g.block.Z
+	x, y, z := g.launch.block.X, g.launch.block.Y, g.launch.block.Z
 	if g.n(2) == 1 {
 		for i := range 3 {
 			size = append(size, b.Spec(uint32(i), u, 1))
@@ -319,95 +344,19 @@ func (g *generator) main() {
 	} else {
 		size = []spirv.ID{b.U32(x), b.U32(y), b.U32(z)}
 	}
+
 	g.begin(&helper{}, true)
 	part := func(v spirv.ID, i int) spirv.ID { return b.Op(spirv.OpCompositeExtract, u, v, i) }
-	at, grid := b.Load(v3, g.inputs[spirv.BuiltInWorkgroupId]), b.Load(v3, g.inputs[spirv.BuiltInNumWorkgroups])
+	at, grid := b.Load(v3, g.mem.inputs[spirv.BuiltInWorkgroupId]), b.Load(v3, g.mem.inputs[spirv.BuiltInNumWorkgroups])
 	mul := func(a, c spirv.ID) spirv.ID { return b.Op(spirv.OpIMul, u, a, c) }
 	add := func(a, c spirv.ID) spirv.ID { return b.Op(spirv.OpIAdd, u, a, c) }
 	group := add(part(at, 0), mul(part(grid, 0), add(part(at, 1), mul(part(grid, 1), part(at, 2)))))
 	threads := mul(mul(size[0], size[1]), size[2])
-	b.Store(g.slot, add(mul(group, threads), b.Load(u, g.inputs[spirv.BuiltInLocalInvocationIndex])))
+	b.Store(g.mem.slot, add(mul(group, threads), b.Load(u, g.mem.inputs[spirv.BuiltInLocalInvocationIndex])))
 	if g.statements() {
 		g.leave()
 	}
+
 	b.End()
 	b.Compute(g.f.id, "main", x, y, z)
-}
-
-// fill makes what the bindings and push constants hold.
-func (g *generator) fill(c *Case) {
-	all := int(g.grid.X*g.grid.Y*g.grid.Z) * g.lanes
-	elements := [bindings]int{64 + 80*g.lanes, 64 + 80*g.lanes, all * slots, all * slots, all * slots, all * slots, all * slots, all * slots, all * slots, regions * cells, 0}
-	bytes := [bindings]int{4, 4, 4, 4, 8, 8, 4, 2, 4, 4, 0}
-	for i := range bindings {
-		n := elements[i] * bytes[i]
-		if i == outStructs {
-			n = 16 + all*int(g.structs.stride())
-		}
-		if g.buffers[i] == 0 {
-			n = 0
-		}
-		if g.wild && g.n(12) == 11 {
-			n -= g.n(max(1, n/3))
-		}
-		data := make([]byte, n+8)
-		if g.wild && g.n(20) == 19 {
-			data = data[1:]
-		}
-		data = data[:n]
-		g.contents(i, data)
-		c.Launch.Bindings = append(c.Launch.Bindings, data)
-	}
-	for range 40 {
-		c.Launch.Inline = append(c.Launch.Inline, byte(g.n(6)))
-	}
-}
-
-var oddWords = []uint32{0, 1, math.MaxUint32, 1 << 31, 1<<31 - 1, 2, 3, 7, 0x80, 0xFF00}
-var oddFloats = []float64{0, math.Copysign(0, -1), 1, -1, math.Inf(1), math.Inf(-1), math.NaN(), math.MaxFloat32, 0x1p-140, 0x1p31, -0x1p31, 0x1p32, 0.5, 2.5, -7}
-
-// contents fills a buffer. Halves, and the floats in structs, are no NaNs.
-func (g *generator) contents(binding int, data []byte) {
-	seed := uint32(g.n(1 << 30))
-	next := func() uint32 { // few choices make much data
-		seed ^= seed << 13
-		seed ^= seed >> 17
-		seed ^= seed << 5
-		if seed == 0 {
-			seed = 1
-		}
-		return seed
-	}
-	for at := 0; at+4 <= len(data); at += 4 {
-		w := next()
-		switch binding {
-		case inFloats, outFloats:
-			x := float32(int32(w)>>12) / 64
-			if w%5 == 0 {
-				x = float32(oddFloats[next()%uint32(len(oddFloats))])
-			}
-			w = math.Float32bits(x)
-		case outDoubles:
-			if at%8 == 0 && at+8 <= len(data) {
-				x := float64(int32(w)) / 4096
-				if w%5 == 0 {
-					x = oddFloats[next()%uint32(len(oddFloats))]
-				}
-				binary.LittleEndian.PutUint64(data[at:], math.Float64bits(x))
-			}
-			continue
-		case outHalves:
-			w &= 0x3FFF3FFF // below 2
-		case outStructs:
-			w &= 0x00FFFFFF
-		case inWords:
-			switch w % 3 {
-			case 0:
-				w = oddWords[next()%uint32(len(oddWords))]
-			case 1:
-				w = next() % 20
-			}
-		}
-		binary.LittleEndian.PutUint32(data[at:], w)
-	}
 }

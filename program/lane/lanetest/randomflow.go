@@ -4,18 +4,12 @@ import "capgpu/program/spirv"
 
 // Control flow.
 
-// join is a block that several lead to, with a phi of what they bring.
+// join is a block with several predecessors, and a phi of their values.
 type join struct {
 	label   spirv.ID
 	t       shape // n 0: no phi
 	from    []any // value, block, …
 	reached int
-}
-
-// loopOf is a loop around the statement at hand.
-type loopOf struct {
-	brk, cont *join
-	leaves    bool // lanes may leave it, or an iteration, while others do not
 }
 
 func (g *generator) join() *join {
@@ -26,7 +20,7 @@ func (g *generator) join() *join {
 	return j
 }
 
-// bring notes that the block at hand leads to j, which is still to be done.
+// bring records that the current block leads to j, which is still to be written.
 func (g *generator) bring(j *join) {
 	if j.t.n > 0 {
 		j.from = append(j.from, g.expr(j.t, g.n(2), false), g.f.current)
@@ -57,7 +51,7 @@ func (g *generator) arrive(j *join) bool {
 	return true
 }
 
-// nested runs f with what it makes out of scope afterwards.
+// nested runs f and ends the scope of its values afterwards.
 func (g *generator) nested(apart bool, f func() bool) bool {
 	b := g.f
 	scope, was := len(b.scope), b.apart
@@ -79,18 +73,22 @@ func (g *generator) begin(h *helper, main bool) {
 	for _, p := range h.params {
 		types = append(types, g.typ(p))
 	}
+
 	for _, p := range h.pointers {
 		types = append(types, g.Pointer(spirv.StorageClassFunction, g.typ(p)))
 	}
+
 	h.id = g.FuncHead(g.typ(h.result), types...)
 	label := g.ID()
 	g.open(label)
 	for i, p := range h.params {
 		b.scope = append(b.scope, val{g.Param(i), p, false})
 	}
+
 	for i, p := range h.pointers {
 		b.vars = append(b.vars, variableOf{g.Param(len(h.params) + i), &tree{t: p}, spirv.StorageClassFunction})
 	}
+
 	b.sum = g.Local(g.Uint(32))
 	for range g.n(4) {
 		t := g.tree(2, true)
@@ -99,34 +97,40 @@ func (g *generator) begin(h *helper, main bool) {
 		}
 		b.vars = append(b.vars, variableOf{g.Local(g.typeOf(t)), t, spirv.StorageClassFunction})
 	}
+
 	if g.n(3) == 2 {
 		t := &tree{t: g.shape(true)}
 		b.vars = append(b.vars, variableOf{g.Local(g.typ(t.t), g.odd(t.t)), t, spirv.StorageClassFunction})
 	}
-	b.vars = append(b.vars, g.private...)
+
+	b.vars = append(b.vars, g.mem.private...)
 }
 
-// helper makes a function that those after it may call.
+// helper makes a function that later ones may call.
 func (g *generator) helper() {
 	h := &helper{}
 	for range g.n(3) {
 		h.params = append(h.params, g.shape(true))
 	}
+
 	for range g.n(2) {
 		h.pointers = append(h.pointers, g.shape(true))
 	}
+
 	if g.n(3) > 0 {
 		h.result = g.shape(true)
 	}
+
 	budget := g.budget
 	g.budget = min(g.budget, 60)
 	g.begin(h, false)
 	if g.statements() {
 		g.leave()
 	}
+
 	g.End()
 	g.budget = budget - (min(budget, 60) - g.budget)
-	g.functions = append(g.functions, h)
+	g.made.functions = append(g.made.functions, h)
 }
 
 // leave returns from the function.
@@ -147,7 +151,7 @@ func (g *generator) leave() {
 	}
 }
 
-// statements writes some; it is false if they end the block.
+// statements writes some statements; it returns false if they end the block.
 func (g *generator) statements() bool {
 	for range g.n(9) {
 		if g.budget < 0 {
@@ -160,14 +164,13 @@ func (g *generator) statements() bool {
 	return true
 }
 
-// condition is one for a branch: with the lanes that are here it may be one on
-// which they part.
+// condition is a branch condition; the lanes here may diverge on it.
 func (g *generator) condition() (cond spirv.ID, apart bool) {
 	uniform := !g.f.apart && g.n(2) == 1
 	return g.expr(shape{boolean, 1}, 2, uniform), !uniform
 }
 
-// exit ends the block, if it may: it breaks, goes on with the next iteration or
+// exit ends the block, if possible: it breaks, continues with the next iteration or
 // returns.
 func (g *generator) exit() bool {
 	b := g.f
@@ -175,30 +178,36 @@ func (g *generator) exit() bool {
 	if len(b.loops) > 0 {
 		loop = b.loops[len(b.loops)-1]
 	}
+
 	switch g.n(8) {
 	case 4:
 		if loop == nil || b.apart && !loop.leaves {
 			return false
 		}
 		g.jump(loop.brk)
+
 	case 5:
 		if b.brk == nil || loop != nil && b.brk == loop.brk && b.apart && !loop.leaves {
 			return false
 		}
 		g.jump(b.brk)
+
 	case 6:
 		if loop == nil || b.apart && !loop.leaves {
 			return false
 		}
 		g.jump(loop.cont)
+
 	case 7:
 		if b.apart && !b.main && !b.leaves {
 			return false
 		}
 		g.leave()
+
 	default:
 		return false
 	}
+
 	return true
 }
 
@@ -213,6 +222,7 @@ func (g *generator) selection() bool {
 		target = merge.label
 		g.bring(merge)
 	}
+
 	g.SelectionMerge(merge.label)
 	g.BranchIf(cond, yes, target)
 	arm := func(label spirv.ID) {
@@ -227,136 +237,13 @@ func (g *generator) selection() bool {
 			return true
 		})
 	}
+
 	arm(yes)
 	if other {
 		arm(no)
 	}
+
 	return g.arrive(merge)
-}
-
-// loop is a for, or a do.
-func (g *generator) loop() bool {
-	b := g.f
-	uniform := !b.apart && g.n(2) == 1
-	l := &loopOf{brk: g.join(), cont: g.join(), leaves: !uniform || g.n(2) == 1}
-	counter := []kind{u32, i32}[g.n(2)]
-	t := shape{counter, 1}
-	bound := g.number(counter, 1+g.n(4))
-	if g.n(2) == 1 {
-		bound = g.op(spirv.OpBitwiseAnd, t, g.expr(t, 1, uniform), g.number(counter, 3))
-	} else if !uniform {
-		bound = g.op(spirv.OpUMod, shape{u32, 1}, g.expr(shape{u32, 1}, 1, false), g.U32(4))
-		if counter == i32 {
-			bound = g.op(spirv.OpBitcast, t, bound)
-		}
-	}
-	before := b.current
-	carried := g.shape(true)
-	start := g.expr(carried, 1, false)
-	var turning, starts []spirv.ID // values that change places
-	for range g.n(4) {
-		turning, starts = append(turning, g.ID()), append(starts, g.expr(carried, 1, false))
-	}
-	head, test, inner := g.ID(), g.ID(), g.ID()
-	atEnd := g.n(3) == 2 // do … while
-	direct := !atEnd && g.n(2) == 1
-	g.Branch(head)
-	g.open(head)
-	i, acc, next, carry := g.ID(), g.ID(), g.ID(), g.ID()
-	back := l.cont.label // the block with the branch back
-	g.Do(spirv.OpPhi, g.typ(t), i, g.number(counter, 0), before, next, back)
-	g.Do(spirv.OpPhi, g.typ(carried), acc, start, before, carry, back)
-	b.scope = append(b.scope, val{i, t, uniform && !l.leaves}, val{acc, carried, false})
-	for k, id := range turning {
-		next := acc
-		if k+1 < len(turning) {
-			next = turning[k+1]
-		} else if k > 0 && g.n(2) == 1 {
-			next = turning[0]
-		}
-		g.Do(spirv.OpPhi, g.typ(carried), id, starts[k], before, next, back)
-		b.scope = append(b.scope, val{id, carried, false})
-	}
-	base := len(b.scope)
-
-	outer, brk, apart := b.loops, b.brk, b.apart
-	b.loops, b.brk = append(b.loops[:len(b.loops):len(b.loops)], l), l.brk
-	b.apart = b.apart || l.leaves
-	b.nesting++
-	if direct {
-		g.lead()
-		cond := g.op(spirv.OpULessThan, shape{boolean, 1}, i, bound)
-		g.bring(l.brk)
-		g.LoopMerge(l.brk.label, l.cont.label)
-		g.BranchIf(cond, inner, l.brk.label)
-	} else {
-		g.LoopMerge(l.brk.label, l.cont.label)
-		g.Branch(test)
-		if g.open(test); !atEnd {
-			g.lead()
-			cond := g.op(spirv.OpULessThan, shape{boolean, 1}, i, bound)
-			g.bring(l.brk)
-			g.BranchIf(cond, inner, l.brk.label)
-		} else {
-			g.Branch(inner)
-		}
-	}
-	g.open(inner)
-	if atEnd {
-		g.lead()
-	}
-	scope := len(b.scope)
-	if g.statements() {
-		if g.n(6) == 5 && (!b.apart || l.leaves) {
-			g.earlyOut(l)
-		} else {
-			g.jump(l.cont)
-		}
-	}
-	b.scope = b.scope[:scope]
-	for k := base; k < scope; k++ {
-		// Lanes that leave in different iterations have different ones.
-		b.scope[k].uniform = b.scope[k].uniform && !l.leaves
-	}
-	g.open(l.cont.label)
-	if l.cont.t.n > 0 && l.cont.reached > 0 {
-		b.scope = append(b.scope, val{g.op(spirv.OpPhi, l.cont.t, l.cont.from...), l.cont.t, false})
-	}
-	value := g.op(spirv.OpCopyObject, carried, g.expr(carried, 2, false))
-	g.Do(spirv.OpIAdd, g.typ(t), next, i, g.number(counter, 1))
-	g.Do(spirv.OpCopyObject, g.typ(carried), carry, value)
-	if atEnd {
-		cond := g.op(spirv.OpULessThan, shape{boolean, 1}, next, bound)
-		g.bring(l.brk)
-		g.BranchIf(cond, head, l.brk.label)
-	} else {
-		g.Branch(head)
-	}
-	b.nesting--
-	b.loops, b.brk, b.apart = outer, brk, apart
-	b.scope = b.scope[:scope]
-	return g.arrive(l.brk)
-}
-
-// lead computes what is there after the loop as well: it comes before every way
-// out of the loop.
-func (g *generator) lead() {
-	for range g.n(4) {
-		g.compute()
-	}
-}
-
-// earlyOut ends a loop's body with a branch that breaks or goes on with the next
-// iteration, without a merge instruction.
-func (g *generator) earlyOut(l *loopOf) {
-	cond := g.expr(shape{boolean, 1}, 2, !l.leaves)
-	g.bring(l.brk)
-	g.bring(l.cont)
-	if g.n(2) == 1 {
-		g.BranchIf(cond, l.brk.label, l.cont.label)
-	} else {
-		g.BranchIf(cond, l.cont.label, l.brk.label)
-	}
 }
 
 // choice is a switch. Cases may fall through into the next.
@@ -367,10 +254,12 @@ func (g *generator) choice() bool {
 	if g.long && g.n(3) == 2 {
 		t.k = []kind{u64, i64}[g.n(2)]
 	}
+
 	sel := g.expr(t, 2, uniform)
 	if g.n(4) > 0 {
 		sel = g.op(spirv.OpBitwiseAnd, t, sel, g.number(t.k, 7))
 	}
+
 	merge := g.join()
 	n := 1 + g.n(4)
 	labels := make([]*join, n)
@@ -381,6 +270,7 @@ func (g *generator) choice() bool {
 		if labels[i].t.n > 0 { // what the switch brings
 			labels[i].from = append(labels[i].from, g.expr(labels[i].t, 1, false), entry)
 		}
+
 		labels[i].reached++
 		for k := range 1 + g.n(2) {
 			v := uint32(i + 4*k)
@@ -394,11 +284,13 @@ func (g *generator) choice() bool {
 			args = append(args, labels[i].label)
 		}
 	}
+
 	other := g.join()
 	hasDefault := g.n(3) > 0
 	if other.t.n > 0 && hasDefault {
 		other.from = append(other.from, g.expr(other.t, 1, false), entry)
 	}
+
 	target := other.label
 	if hasDefault {
 		other.reached++
@@ -409,6 +301,7 @@ func (g *generator) choice() bool {
 		}
 		merge.reached++
 	}
+
 	g.SelectionMerge(merge.label)
 	g.Do(spirv.OpSwitch, append([]any{sel, target}, args...)...)
 	brk := b.brk
@@ -417,6 +310,7 @@ func (g *generator) choice() bool {
 	if hasDefault {
 		all = append(all, other)
 	}
+
 	for i, l := range all {
 		g.nested(!uniform, func() bool {
 			g.arrive(l)
@@ -431,6 +325,7 @@ func (g *generator) choice() bool {
 			return true
 		})
 	}
+
 	b.brk = brk
 	return g.arrive(merge)
 }

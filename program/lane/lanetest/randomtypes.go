@@ -12,15 +12,15 @@ type tree struct {
 	parts []*tree
 }
 
-// variableOf is a variable and what it is.
+// variableOf is a variable with its type.
 type variableOf struct {
 	id    spirv.ID
 	t     *tree
 	class spirv.StorageClass
 }
 
-// shape draws a scalar or vector type; bools are for where there is no layout. A
-// program has few, mostly, so that values meet.
+// shape draws a scalar or vector type; bools allows types without a layout. A
+// program has few types, mostly, so that values can be combined.
 func (g *generator) shape(bools bool) shape {
 	if g.n(8) < 6 && g.palette != nil {
 		if s := g.palette[g.n(len(g.palette))]; bools || s.k != boolean {
@@ -89,9 +89,10 @@ func (g *generator) typ(t shape) spirv.ID {
 
 // typeOf is the type of a tree without layout.
 func (g *generator) typeOf(t *tree) spirv.ID {
-	if id := g.agg[t]; id != 0 {
+	if id := g.made.agg[t]; id != 0 {
 		return id
 	}
+
 	var id spirv.ID
 	switch {
 	case t.parts == nil:
@@ -105,11 +106,12 @@ func (g *generator) typeOf(t *tree) spirv.ID {
 		}
 		id = g.Struct(members...)
 	}
-	g.agg[t] = id
+
+	g.made.agg[t] = id
 	return id
 }
 
-// bytes and align are those in a buffer.
+// bytes and align are a type's size and alignment in a buffer.
 func (t *tree) bytes() uint32 {
 	switch {
 	case t.parts == nil && t.t.k.long():
@@ -138,7 +140,7 @@ func (t *tree) words() uint32 {
 	return most
 }
 
-// stride is that of an array of t: no less than it needs, and at times more.
+// stride is the stride of an array of t: at least the minimum, and sometimes more.
 func (t *tree) stride() uint32 {
 	n := uint32(up(uint64(t.bytes()), uint64(t.words())))
 	if len(t.parts) == 2 {
@@ -164,9 +166,10 @@ func (t *tree) offsets() []uint32 {
 
 // laidOut is the type of a tree in a buffer.
 func (g *generator) laidOut(t *tree) spirv.ID {
-	if id := g.layouts[t]; id != 0 {
+	if id := g.made.layouts[t]; id != 0 {
 		return id
 	}
+
 	var id spirv.ID
 	switch {
 	case t.parts == nil:
@@ -184,7 +187,8 @@ func (g *generator) laidOut(t *tree) spirv.ID {
 			g.MemberDecorate(id, i, spirv.DecorationOffset, off)
 		}
 	}
-	g.layouts[t] = id
+
+	g.made.layouts[t] = id
 	return id
 }
 
@@ -233,7 +237,7 @@ func (g *generator) odd(t shape) spirv.ID {
 	}
 }
 
-// splat is a vector, or scalar, whose components are one constant.
+// splat is a vector, or scalar, with one constant in all components.
 func (g *generator) splat(t shape, v int) spirv.ID {
 	id := g.number(t.k, v)
 	if t.n == 1 {

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Tape is a sequence of choices. It begins with Choices; those after them are drawn
-// from a generator, or are 0 if there is none. The same tape makes the same case.
+// Tape is a sequence of choices. It begins with Choices; later ones are drawn from
+// a generator, or are 0 if there is none. The same tape makes the same case.
 type Tape struct {
 	Choices []uint32
 	rng     *rand.Rand
@@ -38,8 +38,8 @@ func (t *Tape) n(below int) int {
 	return int(c % uint32(below))
 }
 
-// Shrink looks for a shorter tape that still fails: it leaves out choices, and makes
-// them 0. tries bounds how often it asks.
+// Shrink looks for a shorter tape that still fails: it removes choices, and makes
+// them 0. tries bounds the attempts.
 func Shrink(t *Tape, tries int, fails func(*Tape) bool) *Tape {
 	best := t.Replay()
 	try := func(choices []uint32) bool {
@@ -53,6 +53,7 @@ func Shrink(t *Tape, tries int, fails func(*Tape) bool) *Tape {
 		best = c.Replay()
 		return true
 	}
+
 	for low, high := 0, len(best.Choices); low < high; { // its end
 		mid := (low + high) / 2
 		if try(slices.Clone(best.Choices[:mid])) {
@@ -61,7 +62,8 @@ func Shrink(t *Tape, tries int, fails func(*Tape) bool) *Tape {
 			low = mid + 1
 		}
 	}
-	for at := range min(24, len(best.Choices)) { // what the launch is like, and the types
+
+	for at := range min(24, len(best.Choices)) { // the kind of the launch, and the types
 		for _, simple := range []uint32{0, 1} {
 			blank := slices.Clone(best.Choices)
 			if at < len(blank) && blank[at] > simple {
@@ -71,6 +73,7 @@ func Shrink(t *Tape, tries int, fails func(*Tape) bool) *Tape {
 			}
 		}
 	}
+
 	for size := len(best.Choices) / 8; size > 0 && tries > 0; {
 		better := false
 		for at := 0; at < len(best.Choices) && tries > 0; {
@@ -86,9 +89,11 @@ func Shrink(t *Tape, tries int, fails func(*Tape) bool) *Tape {
 			}
 			at += size
 		}
+
 		if !better || size > 8 {
 			size /= 2
 		}
 	}
+
 	return best
 }

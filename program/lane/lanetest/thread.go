@@ -14,10 +14,10 @@ type thread struct {
 	m       *machine
 	lane    int
 	frames  []*frame
-	private map[spirv.ID]*variable // variables outside functions that each lane has
+	private map[spirv.ID]*variable // each lane's own variables outside functions
 	state   state
 	stuck   bool   // it waits for a barrier in vain
-	fault   *fault // what it did wrong, where it is
+	fault   *fault // its fault at the current place
 }
 
 type state uint8
@@ -39,67 +39,10 @@ type frame struct {
 	call   *spirv.Inst // in the caller
 }
 
-// iteration is how often a loop's header was come to since the loop was entered.
+// iteration is how often a loop's header was reached since the loop was entered.
 type iteration struct {
 	header int
 	n      int
-}
-
-// function is a function with its blocks in an order in which a construct's blocks
-// come before its merge block, and a loop's before its continue construct.
-type function struct {
-	*spirv.Function
-	cfg   *spirv.CFG
-	order []int   // place of each block
-	loops [][]int // headers of the loops that a block is in, the outermost first
-}
-
-func newFunction(f *spirv.Function) *function {
-	fn := &function{Function: f, cfg: spirv.NewCFG(f), order: make([]int, len(f.Blocks)), loops: make([][]int, len(f.Blocks))}
-	seen := make([]bool, len(f.Blocks))
-	place := len(f.Blocks)
-	// A block is placed before all that were placed before it, so what comes last
-	// has to be visited first.
-	var visit func(b int)
-	visit = func(b int) {
-		if seen[b] {
-			return
-		}
-		seen[b] = true
-		block := f.Blocks[b]
-		if m := block.Merge; m != nil {
-			visit(fn.cfg.Index[m.Arg(0)])
-			if m.Op == spirv.OpLoopMerge {
-				visit(fn.cfg.Index[m.Arg(1)])
-			}
-		}
-		for _, label := range slices.Backward(block.Targets) {
-			visit(fn.cfg.Index[label])
-		}
-		place--
-		fn.order[b] = place
-	}
-	visit(0)
-	for h, header := range f.Blocks {
-		if header.Merge == nil || header.Merge.Op != spirv.OpLoopMerge || !fn.cfg.Reachable(h) {
-			continue
-		}
-		merge := fn.cfg.Index[header.Merge.Arg(0)]
-		for b := range f.Blocks {
-			if fn.cfg.Reachable(b) && fn.cfg.Dominates(h, b) && !fn.cfg.Dominates(merge, b) {
-				fn.loops[b] = append(fn.loops[b], h)
-			}
-		}
-	}
-	for b := range fn.loops {
-		slices.SortFunc(fn.loops[b], func(x, y int) int {
-			if x != y && fn.cfg.Dominates(x, y) {
-				return -1
-			}
-			return 1
-		})
-	}
-	return fn
 }
 
 // call begins a function.
@@ -114,7 +57,7 @@ func (t *thread) call(fn *function, in *spirv.Inst, args []value) {
 
 func (t *thread) top() *frame { return t.frames[len(t.frames)-1] }
 
-// inst is the instruction at hand.
+// inst is the current instruction.
 func (t *thread) inst() *spirv.Inst {
 	fr := t.top()
 	b := fr.fn.Blocks[fr.at]
@@ -124,7 +67,7 @@ func (t *thread) inst() *spirv.Inst {
 	return &b.Insts[fr.pc]
 }
 
-// next goes on after the instruction at hand.
+// next moves on to the next instruction.
 func (t *thread) next() {
 	t.top().pc++
 	t.state = running
@@ -149,6 +92,7 @@ func (t *thread) enter(fr *frame, to int) {
 			loops = append(loops, fr.loops[n])
 		}
 	}
+
 	fr.loops = loops
 	block := fr.fn.Blocks[to]
 	news := map[spirv.ID]value{}
@@ -163,14 +107,16 @@ func (t *thread) enter(fr *frame, to int) {
 			}
 		}
 	}
+
 	for id, v := range news {
 		fr.values[id] = v
 	}
+
 	fr.at, fr.pc = to, 0
 }
 
-// compare says which of two lanes is earlier in the program; 0 if they are at the
-// same dynamic instance of an instruction.
+// compare orders two lanes by their place in the program; 0 if they are at the same
+// dynamic instance of an instruction.
 func (t *thread) compare(o *thread) int {
 	for i := range min(len(t.frames), len(o.frames)) {
 		a, b := t.frames[i], o.frames[i]
@@ -192,7 +138,7 @@ func (t *thread) compare(o *thread) int {
 	return cmp.Compare(len(t.frames), len(o.frames))
 }
 
-// value is what an id stands for.
+// value is the value of an id.
 func (t *thread) value(id spirv.ID) value {
 	if v, ok := t.top().values[id]; ok {
 		return v
@@ -210,7 +156,7 @@ func (t *thread) set(in *spirv.Inst, v value) {
 	}
 }
 
-// step does the instruction at hand, or waits there.
+// step executes the current instruction, or waits there.
 func (t *thread) step() {
 	in := t.inst()
 	m := t.m
@@ -219,6 +165,7 @@ func (t *thread) step() {
 		t.terminate(fr, in)
 		return
 	}
+
 	switch in.Op {
 	case spirv.OpNop, spirv.OpPhi, spirv.OpMemoryBarrier, spirv.OpLine, spirv.OpNoLine:
 	case spirv.OpVariable:
@@ -227,6 +174,7 @@ func (t *thread) step() {
 			v.value = m.constant(in.Arg(1))
 		}
 		t.set(in, value{ptr: &pointer{variable: v}})
+
 	case spirv.OpAccessChain, spirv.OpInBoundsAccessChain:
 		p := t.value(in.Arg(0)).ptr
 		path := slices.Clone(p.path)
@@ -235,6 +183,7 @@ func (t *thread) step() {
 			path = append(path, min(t.value(in.Arg(i)).bits, mask(32)))
 		}
 		t.set(in, value{ptr: &pointer{p.variable, path}})
+
 	case spirv.OpLoad:
 		v, bad := m.load(t.value(in.Arg(0)).ptr)
 		if bad != nil {
@@ -242,11 +191,13 @@ func (t *thread) step() {
 			return
 		}
 		t.set(in, v)
+
 	case spirv.OpStore:
 		if bad := m.store(t.value(in.Arg(0)).ptr, t.value(in.Arg(1))); bad != nil {
 			t.trap(bad)
 			return
 		}
+
 	case spirv.OpArrayLength:
 		t.set(in, value{bits: m.arrayLength(t.value(in.Arg(0)).ptr, in.Args[1])})
 	case spirv.OpControlBarrier:
@@ -254,6 +205,7 @@ func (t *thread) step() {
 			t.state = waitingFor
 			return
 		}
+
 	case spirv.OpFunctionCall:
 		var args []value
 		for i := 1; i < len(in.Args); i++ {
@@ -261,11 +213,13 @@ func (t *thread) step() {
 		}
 		t.call(m.functions[in.Arg(0)], in, args)
 		return
+
 	case spirv.OpExtInst:
 		if bad := t.extended(in); bad != nil {
 			t.trap(bad)
 			return
 		}
+
 	default:
 		if isAtomic(in.Op) || in.Op >= spirv.OpGroupNonUniformElect && in.Op <= spirv.OpGroupNonUniformLogicalXor {
 			t.state = waitingFor
@@ -278,6 +232,7 @@ func (t *thread) step() {
 		}
 		t.set(in, v)
 	}
+
 	fr.pc++
 }
 
@@ -287,18 +242,21 @@ func (t *thread) terminate(fr *frame, in *spirv.Inst) {
 	switch in.Op {
 	case spirv.OpBranch:
 		t.enter(fr, fr.fn.cfg.Index[b.Targets[0]])
+
 	case spirv.OpBranchConditional:
 		to := b.Targets[1]
 		if t.value(in.Arg(0)).bits != 0 {
 			to = b.Targets[0]
 		}
 		t.enter(fr, fr.fn.cfg.Index[to])
+
 	case spirv.OpSwitch:
 		to := b.Targets[0]
 		if n := slices.Index(b.Cases, t.value(in.Arg(0)).bits); n >= 0 {
 			to = b.Targets[n+1]
 		}
 		t.enter(fr, fr.fn.cfg.Index[to])
+
 	case spirv.OpReturn, spirv.OpReturnValue:
 		var result value
 		if in.Op == spirv.OpReturnValue {
@@ -311,6 +269,7 @@ func (t *thread) terminate(fr *frame, in *spirv.Inst) {
 		t.frames = t.frames[:len(t.frames)-1]
 		t.set(fr.call, result)
 		t.top().pc++
+
 	case spirv.OpUnreachable:
 		t.trap(&fault{kind: outcome.Unreachable, binding: outcome.NoBinding})
 	default:
@@ -322,21 +281,25 @@ func (t *thread) extended(in *spirv.Inst) *fault {
 	if !t.m.module.IsGLSL(in.Arg(0)) {
 		return nil
 	}
+
 	g := spirv.GLSL(in.Args[1])
 	var args []value
 	for i := 2; i < len(in.Args); i++ {
 		args = append(args, t.value(in.Arg(i)))
 	}
+
 	var into *pointer
 	if g == spirv.GLSLModf || g == spirv.GLSLFrexp {
 		into, args = args[1].ptr, args[:1]
 	}
+
 	first, second := glsl(g, t.m.typ(in.Type), args)
 	if into != nil {
 		if bad := t.m.store(into, second); bad != nil {
 			return bad
 		}
 	}
+
 	t.set(in, first)
 	return nil
 }

@@ -23,23 +23,28 @@ func (m *machine) typ(id spirv.ID) *typ {
 	if t := m.types[id]; t != nil {
 		return t
 	}
+
 	d := m.module.Def(id)
 	if d == nil {
 		panic(fmt.Errorf("%%%d is no type", id))
 	}
+
 	t := &typ{id: id, op: d.Op}
 	switch d.Op {
 	case spirv.OpTypeVoid:
 	case spirv.OpTypeBool:
 		t.width = 1
+
 	case spirv.OpTypeInt:
 		t.width, t.signed = uint64(d.Args[0]), d.Args[1] == 1
 	case spirv.OpTypeFloat:
 		t.width = uint64(d.Args[0])
+
 	case spirv.OpTypeVector:
 		t.elem, t.n = m.typ(d.Arg(0)), int(d.Args[1])
 	case spirv.OpTypeArray:
 		t.elem, t.n = m.typ(d.Arg(0)), int(m.constant(d.Arg(1)).bits)
+
 	case spirv.OpTypeRuntimeArray:
 		t.elem = m.typ(d.Arg(0))
 	case spirv.OpTypeStruct:
@@ -47,11 +52,13 @@ func (m *machine) typ(id spirv.ID) *typ {
 		for i := range d.Args {
 			t.members = append(t.members, m.typ(d.Arg(i)))
 		}
+
 	case spirv.OpTypePointer:
 		t.class, t.elem = spirv.StorageClass(d.Args[0]), m.typ(d.Arg(1))
 	default:
 		panic(fmt.Errorf("the type %v", d.Op))
 	}
+
 	m.types[id] = t
 	return t
 }
@@ -130,7 +137,7 @@ func (v value) with(path []uint32, part value) value {
 	return value{parts: parts}
 }
 
-// constant is the value of a constant, with what the launch and the manifest say.
+// constant is the value of a constant, with the launch's and the manifest's values.
 func (m *machine) constant(id spirv.ID) value {
 	v, ok := m.constants[id]
 	if !ok {
@@ -145,20 +152,24 @@ func (m *machine) makeConstant(d *spirv.Inst) value {
 	switch d.Op {
 	case spirv.OpConstantTrue:
 		return value{bits: 1}
+
 	case spirv.OpConstantFalse:
 		return value{}
 	case spirv.OpConstant:
 		return value{bits: literal(d) & mask(t.width)}
+
 	case spirv.OpSpecConstant, spirv.OpSpecConstantTrue, spirv.OpSpecConstantFalse:
 		return value{bits: m.special(d) & mask(t.width)}
 	case spirv.OpConstantNull, spirv.OpUndef:
 		return zero(t)
+
 	case spirv.OpConstantComposite, spirv.OpSpecConstantComposite:
 		parts := make([]value, len(d.Args))
 		for i := range parts {
 			parts[i] = m.constant(d.Arg(i))
 		}
 		return value{parts: parts}
+
 	case spirv.OpSpecConstantOp:
 		in := &spirv.Inst{Op: spirv.Opcode(d.Args[0]), Type: d.Type, Result: d.Result, Args: d.Args[1:]}
 		v, bad := m.compute(in, m.constant)
@@ -167,6 +178,7 @@ func (m *machine) makeConstant(d *spirv.Inst) value {
 		}
 		return v
 	}
+
 	panic(fmt.Errorf("the constant %v", d.Op))
 }
 
@@ -186,18 +198,21 @@ func (m *machine) special(d *spirv.Inst) uint64 {
 			return uint64(block[i])
 		}
 	}
+
 	if d.Result == m.program.Dynamic {
 		return uint64(m.options.SharedBytes / m.program.Info.DynamicElementBytes)
 	}
 	if v, ok := m.program.Constants[d.Result]; ok {
 		return v
 	}
+
 	switch d.Op {
 	case spirv.OpSpecConstantTrue:
 		return 1
 	case spirv.OpSpecConstantFalse:
 		return 0
 	}
+
 	return literal(d)
 }
 

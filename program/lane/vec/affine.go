@@ -2,24 +2,24 @@ package vec
 
 import "encoding/binary"
 
-// Affine is an access whose addresses are the same from lane to lane: the lane at
+// Affine is an access with addresses in equal steps from lane to lane: the lane at
 // x, y, z of a workgroup uses the bytes from At + x·X + y·Y + z·Z on. W and H are
 // the workgroup's width and height; lanes are numbered x first, then y, then z.
 //
-// It is many times faster than a Gather: where X is the size of an element a row
-// is a run of memory, where X is 0 it is one element.
+// It is many times faster than a Gather: if X is the size of an element, a row is a
+// run of memory; if X is 0, it is one element.
 type Affine struct {
 	At      int
 	X, Y, Z int
 	W, H    int
 }
 
-// far is more than any step or address that can be in range, and so small that
-// sums and products below do not wrap.
+// far is above any step or address that can be in range, and so small that sums and
+// products below do not wrap.
 const far = 1 << 40
 
-// plain says that a is of one plane of n words, all of them in memory of size
-// bytes. It is what inner loops have, and quicker to see than what flat sees.
+// plain reports that a is one plane of n words, all of them in memory of size
+// bytes. Inner loops have such accesses, and this check is faster than flat's.
 func (a *Affine) plain(n, size int) bool {
 	at, x, y := int64(a.At), int64(a.X), int64(a.Y)
 	if uint(a.W)-1|uint(a.H)-1 >= 1<<20 || a.W*a.H != n || (uint64(x+far)|uint64(y+far)|uint64(at))>>41 != 0 {
@@ -29,22 +29,25 @@ func (a *Affine) plain(n, size int) bool {
 	return at+min(x, 0)+min(y, 0) >= 0 && at+max(x, 0)+max(y, 0) <= int64(size)-4
 }
 
-// flat makes an access of n elements of size bytes one of as few dimensions as
-// may be, and says whether all its bytes are in mem.
+// flat reduces an access of n elements of size bytes to as few dimensions as
+// possible, and reports whether all its bytes are in mem.
 func (a Affine) flat(mem []byte, n, size int) (Affine, bool) {
 	if a.W <= 0 || a.H <= 0 || a.W > n || a.H > n || n > 1<<20 {
 		return a, false
 	}
+
 	depth := 1
 	if plane := a.W * a.H; plane != n {
 		if depth = n / plane; depth*plane != n {
 			return a, false
 		}
 	}
+
 	at, x, y, z := int64(a.At), int64(a.X), int64(a.Y), int64(a.Z)
 	if max(at, x, y, z) > far || min(at, x, y, z) < -far {
 		return a, false
 	}
+
 	x, y, z = x*int64(a.W-1), y*int64(a.H-1), z*int64(depth-1)
 	lo := at + min(x, 0) + min(y, 0) + min(z, 0)
 	hi := at + max(x, 0) + max(y, 0) + max(z, 0)
@@ -62,10 +65,11 @@ func (a Affine) flat(mem []byte, n, size int) (Affine, bool) {
 	if a.Y == a.X*a.W { // rows follow each other
 		a.W, a.Y, a.H = a.W*a.H, a.Z, depth
 	}
+
 	return a, true
 }
 
-// LoadAffine32 loads words. It is false, and dst unspecified, if one would be
+// LoadAffine32 loads words. It returns false, with dst unspecified, if one would be
 // outside of mem.
 func LoadAffine32(dst []uint32, mem []byte, a Affine) bool {
 	if accelerated && a.plain(len(dst), len(mem)) {
@@ -111,12 +115,14 @@ func loadPlane(dst []uint32, mem []byte, a Affine, size int) {
 		case size == 4 && a.X == 4:
 			copyRowsAVX2(dst, mem, a.At, a.Y, a.W)
 			return
+
 		case size == 4 && a.X == 0:
 			splatRowsAVX2(dst, mem, a.At, a.Y, a.W)
 			return
+
 		case a.X > -1<<28 && a.X < 1<<28: // seven steps fit an index
-			// A word at each element, or the one that ends with it, is in mem too;
-			// unless both ends are as near as that.
+			// A word at each element, or the word that ends with it, is in mem too,
+			// unless both ends are that close.
 			lo, hi := a.At, a.At
 			for _, s := range [2]int{a.X * (a.W - 1), a.Y * (len(dst)/a.W - 1)} {
 				lo, hi = lo+min(s, 0), hi+max(s, 0)
@@ -149,8 +155,8 @@ func loadPlane(dst []uint32, mem []byte, a Affine, size int) {
 	}
 }
 
-// StoreAffine32 stores words, in the order of the lanes. It is false, and nothing
-// was stored, if one would be outside of mem.
+// StoreAffine32 stores words, in the order of the lanes. It returns false, and has
+// stored nothing, if one would be outside of mem.
 func StoreAffine32(mem []byte, a Affine, src []uint32) bool {
 	if accelerated && a.X == 4 && a.plain(len(src), len(mem)) {
 		uncopyRowsAVX2(mem, a.At, a.Y, a.W, src)
@@ -159,8 +165,8 @@ func StoreAffine32(mem []byte, a Affine, src []uint32) bool {
 	return storeAffine(mem, a, src, 4)
 }
 
-// StoreAffineMask stores the words of the lanes of mask. All lanes count for what
-// is outside of mem.
+// StoreAffineMask stores the words of the lanes of mask. The bounds check includes
+// all lanes.
 func StoreAffineMask(mem []byte, a Affine, mask, src []uint32) bool {
 	if len(src) == 0 {
 		return true
@@ -168,10 +174,12 @@ func StoreAffineMask(mem []byte, a Affine, mask, src []uint32) bool {
 	if len(mask) < len(src) {
 		return false
 	}
+
 	a, ok := a.flat(mem, len(src), 4)
 	if !ok {
 		return false
 	}
+
 	for plane := a.W * a.H; ; src, mask = src[plane:], mask[plane:] {
 		storePlaneMask(mem, a, src[:plane], mask[:plane])
 		if len(src) == plane {
@@ -199,10 +207,10 @@ func storePlaneMask(mem []byte, a Affine, src, mask []uint32) {
 }
 
 // MulAddAffine is c + p·q for f32, the product rounded first, with p and q loaded
-// as by LoadAffine32: the inner step of a product of matrices. It is false, with
-// dst unspecified, where it has no short way or one would be outside: then do the
-// three steps. It has one where p is the same along x and q a run of words, or the
-// other way round, and rows are whole eights.
+// as by LoadAffine32: the inner step of a product of matrices. It returns false,
+// with dst unspecified, if it has no fast path or an access would be outside: then
+// the caller does the three steps. It has a fast path if p is the same along x and
+// q a run of words, or the other way round, and rows are whole eights.
 func MulAddAffine(dst []uint32, pMem []byte, p Affine, qMem []byte, q Affine, c []uint32) bool {
 	if p.X != 0 {
 		pMem, p, qMem, q = qMem, q, pMem, p

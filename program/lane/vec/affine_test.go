@@ -31,6 +31,7 @@ func TestAffine(t *testing.T) {
 			if r.IntN(3) == 0 {
 				a.W, a.H = 8<<r.IntN(3), 1<<r.IntN(4)
 			}
+
 			n := a.W * a.H * (1 + r.IntN(3))
 			a.X, a.Y, a.Z = steps[r.IntN(len(steps))], steps[r.IntN(len(steps))], steps[r.IntN(len(steps))]
 			if r.IntN(3) == 0 {
@@ -39,16 +40,19 @@ func TestAffine(t *testing.T) {
 			if r.IntN(3) == 0 {
 				a.Z = a.Y * a.H
 			}
+
 			at := func(i int) int { return a.At + i%a.W*a.X + i/a.W%a.H*a.Y + i/(a.W*a.H)*a.Z }
 			lo, hi := 0, 0
 			for i := range n {
 				lo, hi = min(lo, at(i)), max(hi, at(i))
 			}
-			// Memory that fits to the byte, and what is beside it.
+
+			// Memory that fits to the byte, and its neighbourhood.
 			all := make([]byte, hi-lo+form.size+64)
 			for i := range all {
 				all[i] = byte(r.Uint32())
 			}
+
 			mem := all[32 : 32+hi-lo+form.size : 32+hi-lo+form.size]
 			a.At = -lo
 			inside := true
@@ -60,6 +64,7 @@ func TestAffine(t *testing.T) {
 				a.At++
 				inside = false
 			}
+
 			dst, intact := guarded(n)
 			require.Equal(t, inside, form.load(dst, mem, a), "%+v of %d, %d lanes", a, len(mem), n)
 			require.True(t, intact(), "%+v of %d lanes", a, n)
@@ -76,6 +81,7 @@ func TestAffine(t *testing.T) {
 					copy(want[32+at(i):], b[:form.size])
 				}
 			}
+
 			require.Equal(t, inside, form.store(mem, a, src))
 			require.True(t, bytes.Equal(want, all), "%+v of %d lanes", a, n)
 		}
@@ -129,6 +135,7 @@ func TestMulAddAffine(t *testing.T) {
 			if round%5 == 0 {
 				w++
 			}
+
 			n := w * h
 			p, q := Affine{Y: 4 * r.IntN(40), W: w, H: h}, Affine{X: 4, Y: 4 * r.IntN(40), W: w, H: h}
 			ends := func(a Affine) int { return a.X*(w-1) + a.Y*(h-1) + 4 }
@@ -138,6 +145,7 @@ func TestMulAddAffine(t *testing.T) {
 					binary.LittleEndian.PutUint32(m[i:], wordOf(r))
 				}
 			}
+
 			c, x, y, want := words(r, n), make([]uint32, n), make([]uint32, n), make([]uint32, n)
 			require.True(t, LoadAffine32(x, pMem, p))
 			require.True(t, LoadAffine32(y, qMem, q))
@@ -145,18 +153,22 @@ func TestMulAddAffine(t *testing.T) {
 			if r.IntN(2) == 0 {
 				pMem, p, qMem, q = qMem, q, pMem, p
 			}
+
 			dst, intact := guarded(n)
 			if MulAddAffine(dst, pMem, p, qMem, q, c) {
 				took++
 				require.True(t, equal32(false, want, dst), "%+v %+v", p, q)
 			}
+
 			require.True(t, intact())
 			if MulAddAffine(c, pMem, p, qMem, q, c) {
 				require.True(t, equal32(false, want, c), "in place")
 			}
+
 			require.False(t, MulAddAffine(dst, pMem[1:], p, qMem, q, c))
 			require.False(t, MulAddAffine(dst, pMem, p, qMem[1:], q, c))
 		}
+
 		if accelerated {
 			require.Greater(t, took, 400)
 		}

@@ -6,8 +6,8 @@ import (
 	"capgpu/program/spirv"
 )
 
-// fToS32 is the integer part of x, cut to the range of int32; NaN is 0. Go leaves
-// out of range conversions to the processor, so it is asked first.
+// fToS32 is the integer part of x, cut to the range of int32; NaN is 0. In Go a
+// conversion out of range depends on the processor, so the range is checked first.
 func fToS32(x uint32) uint32 {
 	v := f32(x)
 	switch {
@@ -56,56 +56,6 @@ func fToU64(v float64) uint64 {
 	return 0
 }
 
-// fromHalf32 is the low half of x, a half, as f32. A NaN becomes quiet and keeps
-// its payload, as in VCVTPH2PS.
-func fromHalf32(x uint32) uint32 {
-	sign, e, m := x&0x8000<<16, x>>10&0x1F, x&0x3FF
-	switch {
-	case e == 0: // zero, or denormal: m * 2^-24 is exact
-		return sign | math.Float32bits(float32(m)*(1.0/(1<<24)))
-	case e == 31 && m == 0:
-		return sign | 0xFF<<23
-	case e == 31:
-		return sign | 0xFF<<23 | 1<<22 | m<<13
-	}
-	return sign | (e+127-15)<<23 | m<<13
-}
-
-// toHalf32 is the f32 x rounded to a half, to nearest even. A NaN becomes quiet
-// and keeps the top of its payload, as in VCVTPS2PH.
-func toHalf32(x uint32) uint32 {
-	sign, v := x>>16&0x8000, x&^(1<<31)
-	switch {
-	case v > 0xFF<<23:
-		return sign | 0x7E00 | v>>13&0x3FF
-	case v >= (127+16)<<23: // 2^16 and above
-		return sign | 0x7C00
-	case v < (127-14)<<23: // a denormal half is a count of 2^-24
-		return sign | uint32(math.RoundToEven(float64(f32(v))*(1<<24)))
-	}
-	v -= (127 - 15) << 23
-	return sign | (v+0xFFF+v>>13&1)>>13 // 65520 and above carry into infinity
-}
-
-// halfOfDouble rounds once, from f64 to a half.
-func halfOfDouble(x uint64) uint32 {
-	v := f64(x)
-	s := float32(v)
-	if u := math.Float32bits(s); float64(s) != v && v == v && u&1 == 0 && !math.IsInf(float64(s), 0) {
-		// Round to odd, so that the second rounding is the only one that counts.
-		if (v > float64(s)) == (v > 0) {
-			u++
-		} else {
-			u--
-		}
-		s = f32(u)
-	}
-	if s == 0 { // also what f32 took for zero: far below half of 2^-24
-		return uint32(x >> 48 & 0x8000)
-	}
-	return toHalf32(math.Float32bits(s))
-}
-
 func copy32(dst, a []uint32) { copy(dst, a) }
 func copy64(dst, a []uint64) { copy(dst, a) }
 
@@ -139,23 +89,7 @@ func sext16(dst, a []uint32) {
 	}
 }
 
-func halfToFloat(dst, a []uint32) {
-	if accelerated {
-		halfToFloatAVX2(dst, a)
-		return
-	}
-	each(dst, a, fromHalf32)
-}
-
-func floatToHalf(dst, a []uint32) {
-	if accelerated {
-		floatToHalfAVX2(dst, a)
-		return
-	}
-	each(dst, a, toHalf32)
-}
-
-// each is for what is not frequent.
+// each is for rare operations.
 func each(dst, a []uint32, f func(uint32) uint32) {
 	dst = dst[:min(len(dst), len(a))]
 	for i := range dst {
@@ -179,6 +113,7 @@ func Convert(op spirv.Opcode, from, to int) (Op1, bool) {
 			return zext16, true
 		}
 		return copy32, true
+
 	case spirv.OpSConvert:
 		switch {
 		case !intBits(from) || !intBits(to):
@@ -191,6 +126,7 @@ func Convert(op spirv.Opcode, from, to int) (Op1, bool) {
 			return sext8, true
 		}
 		return sext16, true
+
 	case spirv.OpFConvert:
 		switch {
 		case from == 16 && to == 32:
@@ -201,6 +137,7 @@ func Convert(op spirv.Opcode, from, to int) (Op1, bool) {
 			return copy32, true
 		}
 		return nil, false
+
 	case spirv.OpConvertFToS, spirv.OpConvertFToU, spirv.OpConvertSToF, spirv.OpConvertUToF:
 		if from == 32 && to == 32 {
 			return Unary(op)
@@ -235,6 +172,7 @@ func Widen(op spirv.Opcode, from int) (OpWiden, bool) {
 		case 32:
 			return zext32To64, true
 		}
+
 	case spirv.OpSConvert:
 		switch from {
 		case 8:
@@ -244,6 +182,7 @@ func Widen(op spirv.Opcode, from int) (OpWiden, bool) {
 		case 32:
 			return sext32To64, true
 		}
+
 	case spirv.OpFConvert:
 		switch from {
 		case 16:
@@ -251,26 +190,32 @@ func Widen(op spirv.Opcode, from int) (OpWiden, bool) {
 		case 32:
 			f = func(x uint32) uint64 { return math.Float64bits(wide(x)) }
 		}
+
 	case spirv.OpConvertFToS:
 		if from == 32 {
 			f = func(x uint32) uint64 { return fToS64(wide(x)) }
 		}
+
 	case spirv.OpConvertFToU:
 		if from == 32 {
 			f = func(x uint32) uint64 { return fToU64(wide(x)) }
 		}
+
 	case spirv.OpConvertSToF:
 		if from == 32 {
 			f = func(x uint32) uint64 { return math.Float64bits(float64(int32(x))) }
 		}
+
 	case spirv.OpConvertUToF:
 		if from == 32 {
 			f = func(x uint32) uint64 { return math.Float64bits(float64(x)) }
 		}
 	}
+
 	if f == nil {
 		return nil, false
 	}
+
 	return func(dst []uint64, a []uint32) {
 		dst = dst[:min(len(dst), len(a))]
 		for i := range dst {
@@ -309,6 +254,7 @@ func Narrow(op spirv.Opcode, to int) (OpNarrow, bool) {
 		case 32:
 			return low32, true
 		}
+
 	case spirv.OpFConvert:
 		switch to {
 		case 16:
@@ -316,6 +262,7 @@ func Narrow(op spirv.Opcode, to int) (OpNarrow, bool) {
 		case 32:
 			f = func(x uint64) uint32 { return round32(f64(x)) }
 		}
+
 	default:
 		if to != 32 {
 			return nil, false
@@ -335,9 +282,11 @@ func Narrow(op spirv.Opcode, to int) (OpNarrow, bool) {
 			f = func(x uint64) uint32 { return mask(x<<1 == 0x7FF<<53) }
 		}
 	}
+
 	if f == nil {
 		return nil, false
 	}
+
 	return func(dst []uint32, a []uint64) {
 		dst = dst[:min(len(dst), len(a))]
 		for i := range dst {

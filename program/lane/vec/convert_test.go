@@ -32,11 +32,13 @@ func TestHalf(t *testing.T) {
 		require.True(t, ok)
 		down, ok := Convert(spirv.OpFConvert, 32, 16)
 		require.True(t, ok)
+
 		// All halves, there and back.
 		all, f, back := make([]uint32, 1<<16), make([]uint32, 1<<16), make([]uint32, 1<<16)
 		for i := range all {
 			all[i] = uint32(i)
 		}
+
 		up(f, all)
 		down(back, f)
 		for h := range all {
@@ -50,6 +52,7 @@ func TestHalf(t *testing.T) {
 			}
 			equal(t, quiet, back[h], "half %#x", h)
 		}
+
 		// Between two halves: the middle, and just beside it.
 		for h := range uint32(0x7C00) {
 			mid := math.Float32bits(float32((halfValue(h) + halfValue(h+1)) / 2))
@@ -58,6 +61,7 @@ func TestHalf(t *testing.T) {
 			even := h + h&1
 			require.True(t, slices.Equal([]uint32{h, even, h + 1, even | 0x8000}, dst), "above half %#x: %x", h, dst)
 		}
+
 		check1(t, "half of float", down, model1{half, true})
 		check1(t, "float of half", up, model1{func(x uint32) uint32 { return fb(fromHalf(x & 0xFFFF)) }, false})
 	})
@@ -108,6 +112,7 @@ func TestWiden(t *testing.T) {
 			require.Equal(t, uint64(v), sign[i])
 		}
 	}
+
 	for op, m := range map[spirv.Opcode]func(x uint32) uint64{
 		spirv.OpFConvert:    func(x uint32) uint64 { return bL(fl(x)) },
 		spirv.OpConvertSToF: func(x uint32) uint64 { return bL(float64(int32(x))) },
@@ -123,16 +128,19 @@ func TestWiden(t *testing.T) {
 			require.True(t, sameL(m(a[i]), dst[i]), "%v(%#x)", op, a[i])
 		}
 	}
+
 	f, ok := Widen(spirv.OpFConvert, 16)
 	require.True(t, ok)
 	h, dst := make([]uint32, 1<<16), make([]uint64, 1<<16)
 	for i := range h {
 		h[i] = uint32(i)
 	}
+
 	f(dst, h)
 	for i := range h {
 		equal(t, true, sameL(bL(fromHalf(h[i])), dst[i]), "half %#x", i)
 	}
+
 	_, ok = Widen(spirv.OpIAdd, 32)
 	require.False(t, ok)
 }
@@ -144,6 +152,7 @@ func TestNarrow(t *testing.T) {
 		h := r.Uint64N(0x7C00)
 		a[i] = bL(halfValue(uint32(h))+(halfValue(uint32(h+1))-halfValue(uint32(h)))/2) + r.Uint64N(3) - 1 | r.Uint64N(2)<<63
 	}
+
 	dst := make([]uint32, len(a))
 	run := func(op spirv.Opcode, to int, m func(x uint64) uint32) {
 		f, ok := Narrow(op, to)
@@ -155,11 +164,13 @@ func TestNarrow(t *testing.T) {
 			}
 		}
 	}
+
 	for _, op := range []spirv.Opcode{spirv.OpUConvert, spirv.OpSConvert} {
 		run(op, 8, func(x uint64) uint32 { return uint32(x % 256) })
 		run(op, 16, func(x uint64) uint32 { return uint32(x % 65536) })
 		run(op, 32, func(x uint64) uint32 { return uint32(x) })
 	}
+
 	run(spirv.OpFConvert, 32, func(x uint64) uint32 { return fb(fL(x)) })
 	run(spirv.OpIsNan, 32, func(x uint64) uint32 { return boolean(nanL(x)) })
 	run(spirv.OpIsInf, 32, func(x uint64) uint32 { return boolean(math.IsInf(fL(x), 0)) })
@@ -167,22 +178,26 @@ func TestNarrow(t *testing.T) {
 		f, _ := new(big.Float).SetInt(signed(x)).Float32()
 		return math.Float32bits(f)
 	})
+
 	run(spirv.OpConvertUToF, 32, func(x uint64) uint32 {
 		f, _ := new(big.Float).SetInt(unsigned(x)).Float32()
 		return math.Float32bits(f)
 	})
+
 	run(spirv.OpConvertFToS, 32, func(x uint64) uint32 {
 		if nanL(x) {
 			return 0
 		}
 		return uint32(int32(math.Max(math.MinInt32, math.Min(math.MaxInt32, fL(x)))))
 	})
+
 	run(spirv.OpConvertFToU, 32, func(x uint64) uint32 {
 		if nanL(x) {
 			return 0
 		}
 		return uint32(math.Max(0, math.Min(math.MaxUint32, fL(x))))
 	})
+
 	f, _ := Narrow(spirv.OpFConvert, 16)
 	f(dst, a)
 	for i, x := range a {

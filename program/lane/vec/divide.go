@@ -6,10 +6,10 @@ import (
 	"capgpu/program/spirv"
 )
 
-// Division by one number for all lanes, as of an index by a width, is a product
-// with its reciprocal: for d of at least 2 and c = ⌈2⁶⁴/d⌉, x/d is the upper half of
-// x·c for every x of 32 bits (Lemire, Kaser and Kurz, Faster remainder by direct
-// computation, 2019).
+// Division by one number for all lanes, for example of an index by a width, is a
+// product with its reciprocal: for d of at least 2 and c = ⌈2⁶⁴/d⌉, x/d is the
+// upper half of x·c for every x of 32 bits (Lemire, Kaser and Kurz, Faster
+// remainder by direct computation, 2019).
 
 // divideBy are the instructions that have a loop of their own for a scalar divisor.
 var divideBy = map[spirv.Opcode]Op2S{
@@ -37,11 +37,13 @@ func udivBy(dst, a []uint32, s uint32) {
 		copy(dst, a)
 		return
 	}
+
 	c := reciprocal(s)
 	if accelerated {
 		udivByAVX2(dst, a, c)
 		return
 	}
+
 	for i, x := range a {
 		dst[i] = divided(x, c)
 	}
@@ -80,11 +82,13 @@ func sdivBy(dst, a []uint32, s uint32) {
 		}
 		return
 	}
+
 	c := reciprocal(d)
 	if accelerated {
 		sdivByAVX2(dst, a, c, sign)
 		return
 	}
+
 	for i, x := range a {
 		t := uint32(int32(x) >> 31)
 		q := divided((x^t)-t, c)
@@ -103,11 +107,13 @@ func sremBy(dst, a []uint32, s uint32) {
 		Splat(dst, 0)
 		return
 	}
+
 	c := reciprocal(d)
 	if accelerated {
 		sremByAVX2(dst, a, c, d)
 		return
 	}
+
 	for i, x := range a {
 		t := uint32(int32(x) >> 31)
 		m := (x ^ t) - t

@@ -13,19 +13,20 @@
 //
 // # Which operation
 //
-// Unary, Binary, GLSL1 and so on hand out the function of an instruction, so that
-// a compiler of programs needs no table of its own. The answer depends on the
+// Unary, Binary, GLSL1 and so on return the function of an instruction, so that a
+// compiler of programs needs no table of its own. The answer depends on the
 // processor: on amd64 with AVX2 the frequent ones are assembly, elsewhere, and for
 // the rest, loops in Go. ForceGo makes the loops in Go the answer everywhere.
 //
 // # Exactness
 //
-// Both give the same bits, except where the result of arithmetic is a NaN: that
-// it is a NaN is certain, its sign and payload are not (x86 hands on the first NaN
+// Both give the same bits, except where the result of arithmetic is a NaN: that it
+// is a NaN is certain, its sign and payload are not (x86 hands on the first NaN
 // operand, and Go may have swapped the operands). Operations that hand on an
 // operand keep its bits, NaN or not: Select, Blend, FNegate, FAbs, and FMin, FMax
 // and their kin. Arithmetic is IEEE 754, to nearest even, with denormals; nothing
-// is fused but GLSL's Fma. Where GLSL or SPIR-V leave a result open, it is this:
+// is fused but GLSL's Fma. For results that GLSL or SPIR-V leave open, the rules
+// are:
 //
 //   - FMin(x, y) is y<x ? y : x and FMax(x, y) x<y ? y : x, so a NaN in x or a
 //     zero of either sign in x stays. NMin and NMax give the number if one is.
@@ -39,12 +40,12 @@
 //
 // # Client memory
 //
-// Gather takes an index per lane, LoadAffine and StoreAffine an address that goes by
-// even steps from lane to lane. Their memory belongs to a client and may be changed by others at any time, or end.
-// Indices come from registers, which nobody else sees; each element is read or
-// written once, with a single access where its address is a multiple of its size.
-// A load of less than a word may read the bytes around it as well, if they are in
-// mem. Access to memory that is gone is a fault: under debug.SetPanicOnFault(true)
-// a panic in the goroutine that did it, from assembly as from Go, with any part of
-// the operation done.
+// Gather takes an index per lane, LoadAffine and StoreAffine an address that goes
+// by even steps from lane to lane. Their memory belongs to a client. Others may
+// change it at any time, or it may be lost. Indices come from registers, which are
+// private; each element is read or written once, with a single access where its
+// address is a multiple of its size. A load of less than a word may read the bytes
+// around it as well, if they are in mem. Access to memory that is gone is a fault:
+// under debug.SetPanicOnFault(true) a panic in the goroutine that did it, from
+// assembly as from Go, with any part of the operation done.
 package vec

@@ -2,13 +2,13 @@ package vec
 
 import "math"
 
-// e^x and 2^x of f32, in float64 to about 2⁻⁵⁰, so that the rounding to f32 is right
-// in nearly all cases. They are the same steps in Go and in assembly, none of which
-// is fused, and so the same bits on every processor. Softmax and its kin spend most
-// of their time here.
+// e^x and 2^x of f32, in float64 to about 2⁻⁵⁰, so that the rounding to f32 is
+// right in nearly all cases. Go and assembly use the same steps, none of which is
+// fused, and so give the same bits on every processor. Softmax and similar kernels
+// spend most of their time here.
 //
-// x is k·ln 2 + r with a whole k. Added to shifter, a number falls on k in its lowest
-// bits, which shifted up are what makes of e^r, in its exponent, e^x.
+// x is k·ln 2 + r with a whole k. Added to shifter, a number has k in its lowest
+// bits. Shifted up and added to the exponent of e^r, k makes it e^x.
 
 const (
 	shifter = 3 << 51

@@ -9,8 +9,9 @@ import (
 	"capgpu/program/spirv"
 )
 
-// Exp and Exp2 against package math, over all orders of magnitude: the f32 differ in
-// none but the few whose double lies by chance at the middle of two of them.
+// Exp and Exp2 against package math, over all orders of magnitude: the f32 results
+// differ only in the few cases with a double by chance at the middle of two of
+// them.
 func TestExp(t *testing.T) {
 	both(t, func(t *testing.T) {
 		r := random()
@@ -30,6 +31,7 @@ func TestExp(t *testing.T) {
 					a[i] = fb(float64(r.IntN(320) - 160))
 				}
 			}
+
 			op(dst, a)
 			wrong := 0
 			for i := range a {
@@ -42,6 +44,7 @@ func TestExp(t *testing.T) {
 					t.Fatalf("%v(%v) is %v, not %v", g, fl(a[i]), fl(dst[i]), fl(w))
 				}
 			}
+
 			require.LessOrEqual(t, wrong, 2, g)
 		}
 	})
@@ -52,11 +55,13 @@ func TestExpSame(t *testing.T) {
 	if !hasFast {
 		t.Skip("no assembly for this processor")
 	}
+
 	r := random()
 	a, slow, fast := make([]uint32, 1<<17), make([]uint32, 1<<17), make([]uint32, 1<<17)
 	for i := range a {
 		a[i] = uint32(i)<<15 | r.Uint32()&0x7FFF
 	}
+
 	for _, g := range []spirv.GLSL{spirv.GLSLExp, spirv.GLSLExp2, spirv.GLSLInverseSqrt} {
 		was := ForceGo(true)
 		op, _ := GLSL1(g)

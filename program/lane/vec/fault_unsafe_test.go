@@ -50,6 +50,7 @@ func fault(f func()) (addr uintptr, err error) {
 		addr = a.Addr()
 		depth = deep(64)[0] // the stack moves: the frames below must be right for that too
 	}()
+
 	f()
 	return 0, nil
 }
@@ -97,6 +98,7 @@ func testFaults(t *testing.T, mem []byte) {
 			}
 		}
 	}
+
 	line := Affine{At: page - 16, X: 4, Y: 8, W: 8, H: 3}
 	same := Affine{At: page - 16, Y: 4, W: 8, H: 3}
 	all, dst := make([]uint32, 24), make([]uint32, 24)
@@ -107,6 +109,7 @@ func testFaults(t *testing.T, mem []byte) {
 		_, err = fault(func() { MulAddAffine(dst, mem, same, mem, line, all) })
 		require.NoError(t, err)
 	}
+
 	// And it still works beside it.
 	require.Equal(t, -1, Gather32(dst, make([]uint32, len(dst)), mem))
 }

@@ -2,8 +2,8 @@ package vec
 
 import "math"
 
-// The functions of one lane that the loops in z*.go are made of, for floats. Lanes
-// of f32 go through float64 where that is exact.
+// The one-lane functions for floats from which the loops in z*.go are made. Lanes
+// of f32 use float64 where that is exact.
 
 func f32(x uint32) float32  { return math.Float32frombits(x) }
 func f64(x uint64) float64  { return math.Float64frombits(x) }
@@ -182,7 +182,7 @@ func fma32(x, y, z uint32) uint32 {
 	b := s - p
 	e := (p - (s - b)) + (c - b)
 	if u := math.Float64bits(s); e != 0 && u&1 == 0 && !math.IsInf(s, 0) && e == e {
-		// s is not exact and even: step to the side on which the exact sum lies.
+		// s is not exact and even: step towards the exact sum.
 		if (e > 0) == (s > 0) {
 			u++
 		} else {

@@ -2,8 +2,8 @@ package vec
 
 import "math/bits"
 
-// The functions of one lane that the loops in z*.go are made of, for integers.
-// A divisor of 0 gives 0; the least integer by -1 wraps, in Go as in SPIR-V.
+// The one-lane functions for integers from which the loops in z*.go are made. A
+// divisor of 0 gives 0; the least integer by -1 wraps, in Go as in SPIR-V.
 
 // mask is a bool as a lane has it.
 func mask(b bool) uint32 {
@@ -135,7 +135,7 @@ func findILsb(x uint32) uint32 {
 func findUMsb(x uint32) uint32 { return uint32(bits.Len32(x) - 1) }
 
 // Shifts by 32 and more give 0 in Go, so fields that reach past the top bit are
-// cut there, and a count of 0 gives 0.
+// cut, and a count of 0 gives 0.
 
 func bitFieldU(base, offset, count uint32) uint32 {
 	return base >> offset & (1<<count - 1)

@@ -10,105 +10,8 @@ import (
 	"capgpu/program/spirv"
 )
 
-func fL(x uint64) float64 { return math.Float64frombits(x) }
-func bL(x float64) uint64 { return math.Float64bits(x) }
-
-// low64 is v modulo 2^64.
-func low64(v *big.Int) uint64 {
-	return new(big.Int).And(v, new(big.Int).SetUint64(math.MaxUint64)).Uint64()
-}
-
-func unsigned(x uint64) *big.Int { return new(big.Int).SetUint64(x) }
-func signed(x uint64) *big.Int   { return big.NewInt(int64(x)) }
-
-// divisionL is nothing for a divisor of 0, which intsL makes 0.
-func divisionL(f func(z, x, y *big.Int) *big.Int) func(x, y *big.Int) *big.Int {
-	return func(x, y *big.Int) *big.Int {
-		if y.Sign() == 0 {
-			return nil
-		}
-		return f(new(big.Int), x, y)
-	}
-}
-
 // someLengths are for loops that are in Go alone.
 var someLengths = []int{0, 1, 5, 32, 70}
-
-func intsL(of func(uint64) *big.Int, f func(x, y *big.Int) *big.Int) func(x, y uint64) uint64 {
-	return func(x, y uint64) uint64 {
-		v := f(of(x), of(y))
-		if v == nil {
-			return 0
-		}
-		return low64(v)
-	}
-}
-
-func floatsL(f func(x, y float64) float64) func(x, y uint64) uint64 {
-	return func(x, y uint64) uint64 { return bL(f(fL(x), fL(y))) }
-}
-
-var modelsL2 = map[spirv.Opcode]func(x, y uint64) uint64{
-	spirv.OpIAdd: intsL(unsigned, func(x, y *big.Int) *big.Int { return x.Add(x, y) }),
-	spirv.OpISub: intsL(signed, func(x, y *big.Int) *big.Int { return x.Sub(x, y) }),
-	spirv.OpIMul: intsL(signed, func(x, y *big.Int) *big.Int { return x.Mul(x, y) }),
-	spirv.OpUDiv: intsL(unsigned, divisionL((*big.Int).Quo)),
-	spirv.OpUMod: intsL(unsigned, divisionL((*big.Int).Rem)),
-	spirv.OpSDiv: intsL(signed, divisionL((*big.Int).Quo)),
-	spirv.OpSRem: intsL(signed, divisionL((*big.Int).Rem)),
-	spirv.OpSMod: intsL(signed, divisionL(func(z, x, y *big.Int) *big.Int {
-		z.Rem(x, y)
-		if z.Sign()*y.Sign() < 0 {
-			z.Add(z, y)
-		}
-		return z
-	})),
-	spirv.OpShiftLeftLogical:     intsL(unsigned, func(x, y *big.Int) *big.Int { return x.Lsh(x, uint(y.Uint64()%64)) }),
-	spirv.OpShiftRightLogical:    intsL(unsigned, func(x, y *big.Int) *big.Int { return x.Rsh(x, uint(y.Uint64()%64)) }),
-	spirv.OpShiftRightArithmetic: intsL(signed, func(x, y *big.Int) *big.Int { return x.Rsh(x, uint(uint64(y.Int64())%64)) }),
-	spirv.OpBitwiseAnd:           func(x, y uint64) uint64 { return x & y },
-	spirv.OpBitwiseOr:            func(x, y uint64) uint64 { return x | y },
-	spirv.OpBitwiseXor:           func(x, y uint64) uint64 { return x ^ y },
-	spirv.OpFAdd:                 floatsL(func(x, y float64) float64 { return x + y }),
-	spirv.OpFSub:                 floatsL(func(x, y float64) float64 { return x - y }),
-	spirv.OpFMul:                 floatsL(func(x, y float64) float64 { return x * y }),
-	spirv.OpFDiv:                 floatsL(func(x, y float64) float64 { return x / y }),
-	spirv.OpFRem:                 floatsL(math.Mod),
-	spirv.OpFMod:                 floatsL(modulo),
-}
-
-func leastL(better func(x, y float64) bool, number bool) func(x, y uint64) uint64 {
-	return func(x, y uint64) uint64 {
-		switch {
-		case number && nanL(x):
-			return y
-		case number && nanL(y):
-			return x
-		case better(fL(y), fL(x)):
-			return y
-		}
-		return x
-	}
-}
-
-var modelsLGLSL2 = map[spirv.GLSL]func(x, y uint64) uint64{
-	spirv.GLSLUMin: func(x, y uint64) uint64 { return min(x, y) },
-	spirv.GLSLUMax: func(x, y uint64) uint64 { return max(x, y) },
-	spirv.GLSLSMin: func(x, y uint64) uint64 { return uint64(min(int64(x), int64(y))) },
-	spirv.GLSLSMax: func(x, y uint64) uint64 { return uint64(max(int64(x), int64(y))) },
-	spirv.GLSLFMin: leastL(below, false),
-	spirv.GLSLFMax: leastL(above, false),
-	spirv.GLSLNMin: leastL(below, true),
-	spirv.GLSLNMax: leastL(above, true),
-	spirv.GLSLStep: floatsL(func(edge, x float64) float64 {
-		if x < edge {
-			return 0
-		}
-		return 1
-	}),
-}
-
-func sameL(a, b uint64) bool { return a == b || nanL(a) && nanL(b) }
 
 func checkL2(t *testing.T, name string, vv Op2L, vs, sv Op2SL, m func(x, y uint64) uint64) {
 	t.Helper()
@@ -121,21 +24,26 @@ func checkL2(t *testing.T, name string, vv Op2L, vs, sv Op2SL, m func(x, y uint6
 				t.Fatalf("%s(%#x, %#x) is %#x, not %#x; %d lanes", name, x, y, got, w, n)
 			}
 		}
+
 		vv(dst, a, b)
 		for i := range dst {
 			at(a[i], b[i], dst[i])
 		}
+
 		if vs == nil {
 			continue
 		}
+
 		vs(dst, a, s)
 		for i := range dst {
 			at(a[i], s, dst[i])
 		}
+
 		sv(dst, a, s)
 		for i := range dst {
 			at(s, a[i], dst[i])
 		}
+
 		c := append([]uint64(nil), a...)
 		vv(a, a, b)
 		for i := range a {
@@ -159,6 +67,7 @@ func TestBinaryL(t *testing.T) {
 			checkL2(t, g.String(), f, nil, nil, m)
 		}
 	})
+
 	require.Len(t, modelsL2, len(binaryLGo))
 	require.Len(t, modelsLGLSL2, len(binaryLGoGLSL))
 }
@@ -169,6 +78,7 @@ func TestCompareL(t *testing.T) {
 		of   func(x, y uint64) int // -1, 0, 1; 2 for unordered
 		want [4]bool               // less, equal, greater, unordered
 	}
+
 	u := func(x, y uint64) int { return unsigned(x).Cmp(unsigned(y)) }
 	s := func(x, y uint64) int { return signed(x).Cmp(signed(y)) }
 	f := func(x, y uint64) int {
@@ -177,6 +87,7 @@ func TestCompareL(t *testing.T) {
 		}
 		return big.NewFloat(fL(x)).Cmp(big.NewFloat(fL(y)))
 	}
+
 	models := map[spirv.Opcode]test{
 		spirv.OpIEqual:                 {u, [4]bool{false, true, false}},
 		spirv.OpINotEqual:              {u, [4]bool{true, false, true}},
@@ -216,18 +127,22 @@ func TestCompareL(t *testing.T) {
 						b[i] = a[i]
 					}
 				}
+
 				expect := func(x, y uint64) uint32 { return boolean(m.want[m.of(x, y)+1]) }
 				vv(dst, a, b)
 				for i := range dst {
 					equal(t, expect(a[i], b[i]), dst[i], "%v(%#x, %#x)", op, a[i], b[i])
 				}
+
 				if n == 0 {
 					continue
 				}
+
 				vs(dst, a, b[0])
 				for i := range dst {
 					equal(t, expect(a[i], b[0]), dst[i], "%v(%#x, %#x)", op, a[i], b[0])
 				}
+
 				sv(dst, a, b[0])
 				for i := range dst {
 					equal(t, expect(b[0], a[i]), dst[i], "%v(%#x, %#x)", op, b[0], a[i])
@@ -241,16 +156,19 @@ func TestUnaryL(t *testing.T) {
 	through := func(f func(float64) float64) func(uint64) uint64 {
 		return func(x uint64) uint64 { return bL(f(fL(x))) }
 	}
+
 	clamp := func(x uint64, lo, hi *big.Int) uint64 {
 		if nanL(x) {
 			return 0
 		}
+
 		if math.IsInf(fL(x), 0) {
 			if fL(x) > 0 {
 				return low64(hi)
 			}
 			return low64(lo)
 		}
+
 		v, _ := big.NewFloat(fL(x)).Int(nil)
 		if v.Cmp(lo) < 0 {
 			v = lo
@@ -258,8 +176,10 @@ func TestUnaryL(t *testing.T) {
 		if v.Cmp(hi) > 0 {
 			v = hi
 		}
+
 		return low64(v)
 	}
+
 	core := map[spirv.Opcode]func(uint64) uint64{
 		spirv.OpNot:     func(x uint64) uint64 { return math.MaxUint64 - x },
 		spirv.OpSNegate: func(x uint64) uint64 { return low64(new(big.Int).Neg(signed(x))) },
@@ -271,6 +191,7 @@ func TestUnaryL(t *testing.T) {
 		spirv.OpConvertSToF: func(x uint64) uint64 { f, _ := new(big.Float).SetInt(signed(x)).Float64(); return bL(f) },
 		spirv.OpConvertUToF: func(x uint64) uint64 { f, _ := new(big.Float).SetInt(unsigned(x)).Float64(); return bL(f) },
 	}
+
 	glsl := map[spirv.GLSL]func(uint64) uint64{
 		spirv.GLSLRound:     through(math.RoundToEven),
 		spirv.GLSLRoundEven: through(math.RoundToEven),
@@ -293,6 +214,7 @@ func TestUnaryL(t *testing.T) {
 		spirv.GLSLSqrt:        through(math.Sqrt),
 		spirv.GLSLInverseSqrt: through(func(x float64) float64 { return 1 / math.Sqrt(x) }),
 	}
+
 	require.Len(t, core, len(unaryLGo))
 	require.Len(t, glsl, len(unaryLGoGLSL)+1)
 	r := random()
@@ -308,11 +230,13 @@ func TestUnaryL(t *testing.T) {
 			}
 		}
 	}
+
 	for op, m := range core {
 		f, ok := UnaryL(op)
 		require.True(t, ok)
 		check(op.String(), f, m)
 	}
+
 	for g, m := range glsl {
 		f, ok := GLSL1L(g)
 		require.True(t, ok)
@@ -367,6 +291,7 @@ func TestHigh(t *testing.T) {
 			return low64(v.Rsh(v, bits)) & (1<<bits - 1)
 		}
 	}
+
 	s32 := func(x uint64) *big.Int { return big.NewInt(int64(int32(x))) }
 	r := random()
 	for op, f := range map[spirv.Opcode]func(z, x, y *big.Int) *big.Int{
@@ -377,6 +302,7 @@ func TestHigh(t *testing.T) {
 		if op == spirv.OpSMulExtended {
 			of, ofL = s32, signed
 		}
+
 		g, ok := High(op)
 		require.True(t, ok)
 		gL, ok := HighL(op)

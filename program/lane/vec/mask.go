@@ -9,8 +9,8 @@ func Or(dst, a, b []uint32) {
 	orGo(dst, a, b)
 }
 
-// Split parts the lanes of mask by cond, as a branch does: yes is mask & cond, no
-// is mask &^ cond. It tells which of them has lanes.
+// Split divides the lanes of mask by cond, as a branch does: yes is mask & cond, no
+// is mask &^ cond. It reports which of them has lanes.
 func Split(yes, no, cond, mask []uint32) (anyYes, anyNo bool) {
 	if accelerated {
 		return splitAVX2(yes, no, cond, mask)
@@ -102,7 +102,7 @@ func SplatL(dst []uint64, s uint64) {
 	}
 }
 
-// AnyZero is the first lane of mask whose a is 0, or -1. A nil mask has all lanes.
+// AnyZero is the first lane of mask with 0 in a, or -1. A nil mask has all lanes.
 func AnyZero(a, mask []uint32) int {
 	if accelerated {
 		if mask == nil {
@@ -110,6 +110,7 @@ func AnyZero(a, mask []uint32) int {
 		}
 		return firstZeroOnAVX2(a, mask)
 	}
+
 	if mask == nil {
 		for i, v := range a {
 			if v == 0 {
@@ -118,6 +119,7 @@ func AnyZero(a, mask []uint32) int {
 		}
 		return -1
 	}
+
 	a = a[:min(len(a), len(mask))]
 	mask = mask[:len(a)]
 	for i, v := range a {
@@ -125,6 +127,7 @@ func AnyZero(a, mask []uint32) int {
 			return i
 		}
 	}
+
 	return -1
 }
 
@@ -178,15 +181,18 @@ func Same(a, mask []uint32) bool {
 		}
 		return true
 	}
+
 	a = a[:min(len(a), len(mask))]
 	first := First(mask[:len(a)])
 	if first < 0 {
 		return true
 	}
+
 	for i, v := range a {
 		if v != a[first] && mask[i] != 0 {
 			return false
 		}
 	}
+
 	return true
 }

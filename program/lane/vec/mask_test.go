@@ -25,6 +25,7 @@ func TestMasks(t *testing.T) {
 					first = i
 				}
 			}
+
 			require.Equal(t, first, First(m))
 			require.Equal(t, all, All(m))
 
@@ -37,6 +38,7 @@ func TestMasks(t *testing.T) {
 				equal(t, m[i]&c[i], yes[i], "lane %d", i)
 				equal(t, m[i]&^c[i], no[i], "lane %d", i)
 			}
+
 			Or(dst, yes, no)
 			require.Equal(t, m, append(m[:0:0], dst...)[:n:n])
 
@@ -54,6 +56,7 @@ func TestMasks(t *testing.T) {
 				equal(t, w, got[i], "lane %d", i)
 				equal(t, s, gotS[i], "lane %d", i)
 			}
+
 			for i := range a {
 				if m[i] == 0 {
 					continue
@@ -66,17 +69,20 @@ func TestMasks(t *testing.T) {
 				}
 				same = same && a[i] == seen
 			}
+
 			require.Equal(t, wantZero, AnyZero(a, m))
 			require.Equal(t, same, Same(a, m))
 			wide := make([]uint64, n)
 			for i := range a {
 				wide[i] = uint64(a[i])
 			}
+
 			require.Equal(t, wantZero, AnyZeroL(wide, m))
 			require.Equal(t, First(zeros(a)), AnyZero(a, nil))
 			require.Equal(t, First(zeros(a)), AnyZeroL(wide, nil))
 			require.True(t, intact())
 		}
+
 		a := make([]uint32, 40)
 		require.True(t, Same(a, nil))
 		a[39] = 1
@@ -147,7 +153,8 @@ func TestMulAddScalar(t *testing.T) {
 	})
 }
 
-// Slices of different length: the shortest counts, and nothing past it is touched.
+// Slices of different length: the shortest counts, and nothing behind it is
+// touched.
 func TestShortest(t *testing.T) {
 	both(t, func(t *testing.T) {
 		add, _ := Binary(spirv.OpIAdd)
@@ -181,6 +188,7 @@ func TestMathPairs(t *testing.T) {
 			require.Equal(t, fl(v), fl(x[i])+fl(y[i]))
 		}
 	}
+
 	Frexp(x, y, a)
 	for i, v := range a {
 		if nan(v) {
@@ -191,6 +199,7 @@ func TestMathPairs(t *testing.T) {
 			require.True(t, s >= 0.5 && s < 1)
 		}
 	}
+
 	l := longs(r, 2000)
 	p, q := make([]uint64, len(l)), make([]uint64, len(l))
 	ModfL(p, q, l)
@@ -227,6 +236,7 @@ func TestPacks(t *testing.T) {
 			require.True(t, ok)
 			f(packed, in[0], in[1])
 		}
+
 		for c := range p.parts {
 			f, ok := Unpack(p.unpack, c)
 			require.True(t, ok)
@@ -244,9 +254,11 @@ func TestPacks(t *testing.T) {
 				require.Equal(t, math.Float32bits(max(float32(v)/p.scale, -1)), out[i])
 			}
 		}
+
 		_, ok := Unpack(p.unpack, p.parts)
 		require.False(t, ok)
 	}
+
 	_, ok := Pack4(spirv.GLSLPackHalf2x16)
 	require.False(t, ok)
 }

@@ -28,7 +28,7 @@ func pow32(x, y uint32) uint32 { return round32(math.Pow(wide(x), wide(y))) }
 func atan2(y, x uint32) uint32 { return round32(math.Atan2(wide(y), wide(x))) }
 
 // ldexp32 is x * 2^e, rounded once: float64 holds every result that f32 does not
-// take for zero or infinity.
+// round to zero or infinity.
 func ldexp32(x, e uint32) uint32 { return round32(math.Ldexp(wide(x), exponent(e))) }
 
 // exponent is e, cut to what still makes 0 or infinity of every double: Ldexp adds
@@ -160,9 +160,11 @@ func Unpack(g spirv.GLSL, c int) (Op1, bool) {
 	default:
 		return nil, false
 	}
+
 	if c < 0 || c >= 32/size {
 		return nil, false
 	}
+
 	shift := c * size
 	return func(dst, a []uint32) {
 		dst = dst[:min(len(dst), len(a))]

@@ -2,10 +2,10 @@ package vec
 
 import "encoding/binary"
 
-// Loads of client memory by an index for each lane, which counts words from the start
-// of mem; a rest shorter than a word is out of range. Both return -1, or the first lane
-// whose index is out of range: then dst is unspecified. Lanes off the mask are not
-// looked at, and keep their dst.
+// Loads of client memory by an index for each lane, which counts words from the
+// start of mem; a rest shorter than a word is out of range. Both return -1, or the
+// first lane with an index out of range: then dst is unspecified. Lanes off the
+// mask are ignored, and keep their dst.
 
 // Gather32 loads words.
 func Gather32(dst, idx []uint32, mem []byte) int {

@@ -34,13 +34,14 @@ func modelGather(dst, idx, mask []uint32, mem []byte) int {
 	return -1
 }
 
-// indices: of each pattern that the assembly knows, and none; count is how many
-// elements there are.
+// indices: of each pattern that the assembly recognises, and none; count is the
+// number of elements.
 func indices(r *rand.Rand, n, count int) []uint32 {
 	idx := make([]uint32, n)
 	if count == 0 {
 		return idx
 	}
+
 	pattern, start, stride := r.IntN(6), r.IntN(count), r.IntN(5)
 	for i := range idx {
 		at := 0
@@ -58,11 +59,14 @@ func indices(r *rand.Rand, n, count int) []uint32 {
 		case 5:
 			at = r.IntN(count)
 		}
+
 		idx[i] = uint32(at % count)
 	}
+
 	if n > 0 && r.IntN(3) == 0 { // out of range, also where it looks negative
 		idx[r.IntN(n)] = []uint32{uint32(count), math.MaxUint32, 1 << 31, 1 << 30}[r.IntN(4)]
 	}
+
 	return idx
 }
 
@@ -75,6 +79,7 @@ func TestGather(t *testing.T) {
 			for i := range mem {
 				mem[i] = byte(r.Uint32())
 			}
+
 			idx := indices(r, n, len(mem)/4)
 			var mask []uint32
 			if r.IntN(2) == 0 {
@@ -85,6 +90,7 @@ func TestGather(t *testing.T) {
 					}
 				}
 			}
+
 			dst, intact := guarded(n)
 			copy(dst, words(r, n))
 			wantDst := slices.Clone(dst)
@@ -106,6 +112,7 @@ func TestGatherOntoIndex(t *testing.T) {
 		for i := range mem {
 			mem[i] = byte(i)
 		}
+
 		for n := range maxLen {
 			idx := make([]uint32, n)
 			for i := range idx {

@@ -142,7 +142,7 @@ func HighL(op spirv.Opcode) (Op2L, bool) {
 	return b.vv, ok
 }
 
-// sameGLSL are instructions that do what another does.
+// sameGLSL maps instructions to others with the same effect.
 func sameGLSL(g spirv.GLSL) spirv.GLSL {
 	if g == spirv.GLSLRound {
 		return spirv.GLSLRoundEven
@@ -184,8 +184,8 @@ func GLSL2L(g spirv.GLSL) (Op2L, bool) {
 // GLSL3L is GLSL3 on 64 bits.
 func GLSL3L(g spirv.GLSL) (Op3L, bool) { return pick(g, nil, ternaryLGoGLSL) }
 
-// ForceGo makes the loops in Go the ones in use, or ends that, and says how it was
-// before. It is for tests: functions handed out before stay what they are.
+// ForceGo makes the loops in Go the ones in use, or ends that, and returns the old
+// setting. It is for tests: functions that were returned before stay the same.
 func ForceGo(force bool) (was bool) {
 	was = !accelerated
 	accelerated = hasFast && !force

@@ -13,7 +13,7 @@ var (
 	accelerated = hasFast
 )
 
-// What is in assembly, by instruction.
+// The instructions that are in assembly.
 var (
 	unaryFast = map[spirv.Opcode]Op1{
 		spirv.OpNot: notAVX2, spirv.OpSNegate: snegateAVX2, spirv.OpFNegate: fnegateAVX2,

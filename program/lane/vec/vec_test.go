@@ -13,7 +13,7 @@ import (
 // lengths: all tails, and the ones that have each part of a loop.
 const maxLen = 70
 
-// guarded is n lanes inside a longer slice whose other lanes must stay.
+// guarded is n lanes inside a longer slice; its other lanes must stay.
 func guarded(n int) (dst []uint32, check func() bool) {
 	all := make([]uint32, n+16)
 	for i := range all {
@@ -65,6 +65,7 @@ func check2(t *testing.T, name string, vv Op2, vs, sv Op2S, m model2) {
 			t.Fatalf("%s %s(%#x, %#x) is %#x, not %#x; %d lanes", name, form, x, y, got, w, n)
 		}
 	}
+
 	for n := range maxLen {
 		a, b, s := words(r, n), words(r, n), wordOf(r)
 		dst, intact := guarded(n)
@@ -72,6 +73,7 @@ func check2(t *testing.T, name string, vv Op2, vs, sv Op2S, m model2) {
 		for i := range dst {
 			at("vv", n, a[i], b[i], dst[i])
 		}
+
 		c := append([]uint32(nil), a...)
 		vv(c, c, b)
 		require.True(t, equal32(m.exact, c, dst), "%s onto a, %d lanes", name, n)
@@ -83,6 +85,7 @@ func check2(t *testing.T, name string, vv Op2, vs, sv Op2S, m model2) {
 		for i := range dst {
 			at("vs", n, a[i], s, dst[i])
 		}
+
 		c = append([]uint32(nil), a...)
 		vs(c, c, s)
 		require.True(t, equal32(m.exact, c, dst), "%s vs in place, %d lanes", name, n)
@@ -91,11 +94,13 @@ func check2(t *testing.T, name string, vv Op2, vs, sv Op2S, m model2) {
 		for i := range dst {
 			at("sv", n, s, a[i], dst[i])
 		}
+
 		c = append([]uint32(nil), a...)
 		sv(c, c, s)
 		require.True(t, equal32(m.exact, c, dst), "%s sv in place, %d lanes", name, n)
 		require.True(t, intact(), "%s wrote outside of %d lanes", name, n)
 	}
+
 	// All interesting pairs.
 	dst := make([]uint32, len(interesting))
 	for _, s := range interesting {
@@ -144,6 +149,7 @@ func TestBinary(t *testing.T) {
 			check2(t, g.String(), f, vs, sv, m)
 		}
 	})
+
 	require.Len(t, models2, len(binaryGo)+len(compareGo)+3, "an instruction without a model") // and three on bools
 	require.Len(t, modelsGLSL2, len(binaryGoGLSL))
 }
@@ -198,10 +204,12 @@ func TestTernary(t *testing.T) {
 			require.True(t, ok, g)
 			check3(t, g.String(), op, m.f, m.exact)
 		}
+
 		check3(t, "MulAdd", MulAdd, func(x, y, z uint32) uint32 {
 			p := f(x) * f(y)
 			return b(p + f(z))
 		}, false)
+
 		check3(t, "MulAddS", func(dst, a, b, c []uint32) {
 			for i := range dst { // a scalar for each run of equal b; here they are 1
 				MulAddS(dst[i:i+1], a[i:i+1], b[i], c[i:i+1])
@@ -210,6 +218,7 @@ func TestTernary(t *testing.T) {
 			p := f(x) * f(y)
 			return b(p + f(z))
 		}, false)
+
 		check3(t, "Select", Select, func(x, y, z uint32) uint32 { return x&y | z&^x }, true)
 		for _, op := range []spirv.Opcode{spirv.OpBitFieldSExtract, spirv.OpBitFieldUExtract} {
 			f, ok := Ternary(op)
@@ -258,6 +267,7 @@ func check3(t *testing.T, name string, op Op3, m func(x, y, z uint32) uint32, ex
 				c[i] = math.Float32bits(-math.Float32frombits(a[i])*math.Float32frombits(b[i])) + uint32(r.IntN(3)) - 1
 			}
 		}
+
 		dst, intact := guarded(n)
 		op(dst, a, b, c)
 		for i := range dst {
@@ -265,6 +275,7 @@ func check3(t *testing.T, name string, op Op3, m func(x, y, z uint32) uint32, ex
 				t.Fatalf("%s(%#x, %#x, %#x) is %#x, not %#x; lane %d of %d", name, a[i], b[i], c[i], dst[i], w, i, n)
 			}
 		}
+
 		require.True(t, intact(), "%s wrote outside of %d lanes", name, n)
 		for _, onto := range [][]uint32{a, b, c} {
 			was := append([]uint32(nil), onto...)

@@ -62,7 +62,7 @@ func upTo(r *rand.Rand, n uint32) uint32 {
 	return r.Uint32N(n + 1)
 }
 
-// slack is what a binding has beyond what it needs.
+// slack is a binding's unused rest.
 func slack(r *rand.Rand) uint32 {
 	if r.IntN(2) == 0 {
 		return 0
@@ -72,7 +72,7 @@ func slack(r *rand.Rand) uint32 {
 
 const q8Bytes = 34
 
-// q8 are n blocks of q8_0 whose weights are at most about 1.
+// q8 are n blocks of q8_0 with weights of at most about 1.
 func q8(r *rand.Rand, n uint32) []byte {
 	out := make([]byte, q8Bytes*n)
 	for at := 0; at < len(out); at += q8Bytes {

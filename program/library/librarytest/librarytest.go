@@ -1,6 +1,6 @@
-// Package librarytest says what the library's kernels compute: an obvious model of
-// each, one element after the other with sums in float64, and inputs for it. Tests
-// of every engine run these cases.
+// Package librarytest defines the results of the library's kernels: an obvious
+// model of each, one element after the other with sums in float64, and inputs for
+// it. Tests of every engine run these cases.
 //
 //	for _, c := range librarytest.Cases("rmsnorm_f32", rng, 20) {
 //		got := c.Fresh()
@@ -8,7 +8,7 @@
 //		require.NoError(t, c.Compare(got))
 //	}
 //
-// Numbers are of about 1: the kernels' tolerances are for such.
+// Numbers are about 1, as the kernels' tolerances assume.
 package librarytest
 
 import (
@@ -22,22 +22,22 @@ import (
 	"capgpu/program/library"
 )
 
-// Case is one launch of a kernel and what must come of it.
+// Case is one launch of a kernel with its expected result.
 type Case struct {
 	Kernel string
 	Name   string // the kernel and its sizes: "matvec_f32 rows=3 cols=5"
 	// Bindings are the contents before the launch. A binding may have no bytes.
 	Bindings [][]byte
 	Inline   []byte
-	// Want are the contents after the launch, nil for a binding that the kernel does
-	// not write. It is whole: what the kernel leaves alone is in it as it was.
+	// Want are the contents after the launch, nil for a binding that the kernel
+	// does not write. It is complete: unchanged elements are in it as well.
 	Want      [][]byte
 	Tolerance program.Tolerance
 	Types     []program.Type // of the elements of each binding; "" where mixed
-	// Grid is the grid that Want is for; where it is zero Want is for every grid.
+	// Grid is the grid for which Want is right; zero: every grid.
 	Grid program.Dim3
-	// Traps says that the launch ends in an out-of-range access of binding Trap, and
-	// writes nothing.
+	// Traps means that the launch ends in an out-of-range access of binding Trap,
+	// and writes nothing.
 	Traps bool
 	Trap  int
 }
@@ -76,7 +76,7 @@ func (c *Case) Fresh() [][]byte {
 	return out
 }
 
-// Compare says what of got is not as it must be after the launch.
+// Compare returns how got differs from the expected result.
 func (c *Case) Compare(got [][]byte) error {
 	if len(got) != len(c.Bindings) {
 		return fmt.Errorf("%s: %d bindings, not %d", c.Name, len(got), len(c.Bindings))
@@ -102,6 +102,7 @@ func compare(got, want []byte, t program.Type, tolerance program.Tolerance) erro
 	if bytes.Equal(got, want) {
 		return nil
 	}
+
 	if t != "f32" {
 		for i := range got {
 			if got[i] != want[i] {
@@ -109,6 +110,7 @@ func compare(got, want []byte, t program.Type, tolerance program.Tolerance) erro
 			}
 		}
 	}
+
 	g, w := floats(got), floats(want)
 	for i := range g {
 		if !near(g[i], w[i], tolerance) {
@@ -116,10 +118,11 @@ func compare(got, want []byte, t program.Type, tolerance program.Tolerance) erro
 				g[i], math.Float32bits(g[i]), w[i], math.Float32bits(w[i]))
 		}
 	}
+
 	return nil
 }
 
-// near is equality within the tolerance. Any NaN is as good as another.
+// near is equality within the tolerance. Any NaN equals another.
 func near(got, want float32, t program.Tolerance) bool {
 	g, w := float64(got), float64(want)
 	switch {
@@ -139,8 +142,8 @@ type model struct {
 	edges [][]uint32 // sizes worth a case
 	// sizes draws others.
 	sizes func(r *rand.Rand) []uint32
-	// fill makes the bindings, and after them the inline block, from sizes, and says
-	// what comes of them.
+	// fill makes the bindings, then the inline block, from sizes, and the expected
+	// results.
 	fill func(r *rand.Rand, size []uint32, c *Case)
 }
 
@@ -167,7 +170,7 @@ func Cases(kernel string, r *rand.Rand, n int) []Case {
 // Edges is how many of the Cases are edge cases.
 func Edges(kernel string) int { return len(models[kernel].edges) }
 
-// Sized is a case of a kernel with sizes of the caller's, in the order of the case's
+// Sized is a case of a kernel with the caller's sizes, in the order of the case's
 // name.
 func Sized(kernel string, r *rand.Rand, size ...uint32) Case {
 	return models[kernel].make(r, kernel, size)

@@ -11,8 +11,8 @@ import (
 	"capgpu/program/library"
 )
 
-// Every case is a launch that the kernel's manifest allows, and says of every
-// binding that is written what comes of it.
+// Every case is a launch that the kernel's manifest allows, and defines the result
+// of every written binding.
 func TestCasesAreLaunches(t *testing.T) {
 	for _, name := range library.Names() {
 		m := manifest(name)
@@ -20,6 +20,7 @@ func TestCasesAreLaunches(t *testing.T) {
 		for _, f := range m.Inline {
 			inlineBytes = f.Off + f.Type.Bytes()
 		}
+
 		r := rand.New(rand.NewPCG(1, 2))
 		cases := Cases(name, r, Edges(name)+10)
 		if name == "spin" || name == "trap" {
@@ -27,6 +28,7 @@ func TestCasesAreLaunches(t *testing.T) {
 		} else {
 			require.GreaterOrEqual(t, len(cases), 15, name)
 		}
+
 		for _, c := range append(cases, Traps(name)...) {
 			require.Len(t, c.Bindings, len(m.Bindings), c.Name)
 			require.Len(t, c.Inline, int(inlineBytes), c.Name)
@@ -47,7 +49,7 @@ func TestCasesRepeat(t *testing.T) {
 	require.Equal(t, a, b)
 }
 
-// Some results that can be seen without a model.
+// Some results that are obvious without a model.
 func TestModels(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	c := Sized("scan_u32", r, 3, 3)

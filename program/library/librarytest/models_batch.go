@@ -6,8 +6,8 @@ import (
 	"math/rand/v2"
 )
 
-// stored are n weights of some type, and what they are worth: the bindings that hold
-// them, and the value of each.
+// stored are n weights of some type: the bindings that hold them, and the value of
+// each.
 type stored func(r *rand.Rand, n uint32) (bindings [][]byte, value func(i uint32) float64)
 
 func storedF32(r *rand.Rand, n uint32) ([][]byte, func(uint32) float64) {
@@ -53,6 +53,7 @@ func storedQ4(r *rand.Rand, n uint32) ([][]byte, func(uint32) float64) {
 			w[i] = byte(r.Uint32())
 		}
 	}
+
 	return [][]byte{w}, func(i uint32) float64 {
 		block := w[i/32*q4Bytes:]
 		q := block[2+i%16]
@@ -123,6 +124,7 @@ func fillLinear(of stored) func(*rand.Rand, []uint32, *Case) {
 		} else {
 			last += (batch - 1) * stride
 		}
+
 		var value func(uint32) float64
 		c.Bindings, value = of(r, n)
 		x, y := ones(r, batch*cols), ones(r, last+slack(r))
@@ -141,6 +143,7 @@ func fillLinear(of stored) func(*rand.Rand, []uint32, *Case) {
 				}
 			}
 		}
+
 		c.Want[len(c.Bindings)-1] = raw(y)
 	}
 }

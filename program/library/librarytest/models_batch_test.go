@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What stored weights are worth, seen without the model.
+// The values of stored weights, seen without the model.
 func TestStored(t *testing.T) {
 	r := rand.New(rand.NewPCG(41, 42))
 	b, value := storedF16(r, 2)
@@ -58,8 +58,8 @@ func TestBatchModels(t *testing.T) {
 	require.InDelta(t, a/(1+math.Exp(-a))*b, floats(c.Want[1])[1], 1e-5)
 }
 
-// The drawn batches have padding, several rows of a sequence, pages that are not in
-// order, and entries of the table that are no pages.
+// The drawn batches have padding, several rows of a sequence, pages out of order,
+// and entries of the table that are no pages.
 func TestDrawnCaches(t *testing.T) {
 	var padded, together, unordered, garbage int
 	for seed := range uint64(20) {
@@ -81,12 +81,14 @@ func TestDrawnCaches(t *testing.T) {
 				}
 			}
 		}
+
 		for _, page := range c.table {
 			if page >= c.count {
 				garbage++
 			}
 		}
 	}
+
 	for _, n := range []int{padded, together, unordered, garbage} {
 		require.NotZero(t, n)
 	}

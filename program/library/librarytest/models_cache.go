@@ -8,7 +8,7 @@ import (
 // padding is the sequence of a row of a batch for which nothing is done.
 const padding = math.MaxUint32
 
-// cache is a page table and rows of a batch. Pages that no row needs are no pages of
+// cache is a page table and rows of a batch. Unneeded pages have numbers outside of
 // the caches.
 type cache struct {
 	page, pages uint32
@@ -17,8 +17,8 @@ type cache struct {
 	count       uint32   // of pages in each cache
 }
 
-// drawCache draws rows, of which some are padding and no two are of the same place, and
-// a table. upTo says whether the rows need all pages up to their positions.
+// drawCache draws rows, some of them padding, with no two at the same place, and a
+// table. upTo means that the rows need all pages up to their positions.
 func drawCache(r *rand.Rand, batch, page, pages, sequences uint32, before bool) *cache {
 	c := &cache{page: page, pages: pages, rows: bits(r, 2*batch+slack(r)), table: bits(r, sequences*pages+slack(r))}
 	taken := map[[2]uint32]bool{}
@@ -29,6 +29,7 @@ func drawCache(r *rand.Rand, batch, page, pages, sequences uint32, before bool) 
 		if uint32(len(taken)) == sequences*pages*page || batch > 1 && r.IntN(5) == 0 {
 			continue
 		}
+
 		for {
 			row[0], row[1] = r.Uint32N(pages*page), r.Uint32N(sequences)
 			if at := [2]uint32{row[0], row[1]}; !taken[at] {
@@ -36,6 +37,7 @@ func drawCache(r *rand.Rand, batch, page, pages, sequences uint32, before bool) 
 				break
 			}
 		}
+
 		index := row[0] / page
 		needed[row[1]*pages+index] = true
 		for i := range index {
@@ -44,6 +46,7 @@ func drawCache(r *rand.Rand, batch, page, pages, sequences uint32, before bool) 
 			}
 		}
 	}
+
 	c.count = uint32(len(needed)) + r.Uint32N(3)
 	numbers := r.Perm(int(c.count))
 	for i := range c.table {
@@ -51,10 +54,11 @@ func drawCache(r *rand.Rand, batch, page, pages, sequences uint32, before bool) 
 			c.table[i], numbers = uint32(numbers[0]), numbers[1:]
 		}
 	}
+
 	return c
 }
 
-// at is where the cache has a position: in units of a position's keys or values.
+// at is a position's place in the cache, in units of a position's keys or values.
 func (c *cache) at(sequence, position uint32) uint32 {
 	return c.table[sequence*c.pages+position/c.page]*c.page + position%c.page
 }
@@ -79,6 +83,7 @@ func fillRopeCache(r *rand.Rand, size []uint32, c *Case) {
 	for i := range dim / 2 {
 		freqs[i] = float32(math.Pow(10000, -2*float64(i)/float64(dim)))
 	}
+
 	qkv := ones(r, batch*row+slack(r))
 	k, v := ones(r, paged.count*page*wide+slack(r)), ones(r, paged.count*page*wide+slack(r))
 	c.Bindings = [][]byte{raw(qkv), raw(freqs), raw(paged.rows), raw(paged.table), raw(k), raw(v)}
@@ -88,6 +93,7 @@ func fillRopeCache(r *rand.Rand, size []uint32, c *Case) {
 		if sequence == padding || dim == 0 {
 			continue
 		}
+
 		place := paged.at(sequence, position) * wide
 		for h := range heads + kvHeads {
 			from := qkv[b*row+h*dim:][:dim]
@@ -105,8 +111,10 @@ func fillRopeCache(r *rand.Rand, size []uint32, c *Case) {
 				to[one], to[two] = float32(re*cos-im*s), float32(re*s+im*cos)
 			}
 		}
+
 		copy(v[place:][:wide], qkv[b*row+(heads+kvHeads)*dim:])
 	}
+
 	c.Want[0], c.Want[4], c.Want[5] = raw(qkv), raw(k), raw(v)
 }
 
@@ -147,6 +155,7 @@ func fillAttentionCache(r *rand.Rand, size []uint32, c *Case) {
 			attend(to, q, k, v, places)
 		}
 	}
+
 	c.Want[5] = raw(out)
 }
 
@@ -161,10 +170,12 @@ func attend(out, q, k, v []float32, places []uint32) {
 		}
 		most = max(most, scores[p])
 	}
+
 	for p, score := range scores {
 		scores[p] = math.Exp(score - most)
 		total += scores[p]
 	}
+
 	for d := range out {
 		var sum float64
 		for p, at := range places {
@@ -191,6 +202,7 @@ func fillSwigluRows(r *rand.Rand, size []uint32, c *Case) {
 			x[i] *= 40 // exp overflows, and underflows
 		}
 	}
+
 	c.Bindings = [][]byte{raw(x), raw(y)}
 	c.Inline = inline(n)
 	for row := range min(size[0], size[1]) {
@@ -199,6 +211,7 @@ func fillSwigluRows(r *rand.Rand, size []uint32, c *Case) {
 			y[row*n+i] = float32(a / (1 + math.Exp(-a)) * b)
 		}
 	}
+
 	c.Want[1] = raw(y)
 }
 
@@ -226,6 +239,7 @@ func fillNext(r *rand.Rand, size []uint32, c *Case) {
 			}
 		}
 	}
+
 	c.Bindings = [][]byte{raw(logits), raw(tokens), raw(rows), raw(history)}
 	c.Inline = inline(size)
 	for b := range batch {
@@ -239,5 +253,6 @@ func fillNext(r *rand.Rand, size []uint32, c *Case) {
 		tokens[b], history[b*keep+rows[2*b]%keep] = token, found
 		rows[2*b]++
 	}
+
 	c.Want[1], c.Want[2], c.Want[3] = raw(tokens), raw(rows), raw(history)
 }

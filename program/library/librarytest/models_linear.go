@@ -73,7 +73,7 @@ func drawEmbedQ8(r *rand.Rand) []uint32 {
 	return []uint32{1 + upTo(r, 100), upTo(r, 20), 32 * r.Uint32N(8)}
 }
 
-// drawTokens are tokens of a table of so many rows.
+// drawTokens are tokens of a table of this many rows.
 func drawTokens(r *rand.Rand, n, rows uint32) []uint32 {
 	out := make([]uint32, n)
 	for i := range out {

@@ -75,8 +75,8 @@ func fillSample(r *rand.Rand, size []uint32, c *Case) {
 	c.Want[1] = raw(out)
 }
 
-// sample draws a u that is not so near to where one token ends and the next begins
-// that rounding could decide, and says which token it is.
+// sample draws a u that is not so close to the border between two tokens that
+// rounding could decide, and returns its token.
 func sample(r *rand.Rand, x []float32, k uint32, temperature float32) (u float32, token uint32) {
 	at := order(x)
 	at = at[:min(uint32(len(at)), k)]
@@ -86,6 +86,7 @@ func sample(r *rand.Rand, x []float32, k uint32, temperature float32) (u float32
 	case !(temperature > 0):
 		return r.Float32(), at[0]
 	}
+
 	ends, total := make([]float64, len(at)), 0.0
 	for i, token := range at {
 		w := 1.0
@@ -95,6 +96,7 @@ func sample(r *rand.Rand, x []float32, k uint32, temperature float32) (u float32
 		total += w
 		ends[i] = total
 	}
+
 	for {
 		u, token = r.Float32(), none
 		near := false

@@ -44,6 +44,7 @@ func fillLayerNorm(r *rand.Rand, size []uint32, c *Case) {
 			row(x, i, n)[1] = -row(x, i, n)[0]
 		}
 	}
+
 	c.Bindings = [][]byte{raw(x), raw(w), raw(b), raw(y)}
 	c.Inline = inline(n, eps)
 	for i := range rows {
@@ -59,6 +60,7 @@ func fillLayerNorm(r *rand.Rand, size []uint32, c *Case) {
 			row(y, i, n)[j] = float32((float64(v)-mean)*scale*float64(w[j]) + float64(b[j]))
 		}
 	}
+
 	c.Want[3] = raw(y)
 }
 
@@ -79,11 +81,13 @@ func fillSoftmax(r *rand.Rand, size []uint32, c *Case) {
 			in[r.IntN(len(in))] = float32(math.NaN())
 		}
 	}
+
 	c.Bindings = [][]byte{raw(x), raw(y)}
 	c.Inline = inline(n)
 	for i := range rows {
 		softmax(row(y, i, n), row(x, i, n))
 	}
+
 	c.Want[1] = raw(y)
 }
 

@@ -15,7 +15,7 @@ type trap struct {
 	binding int
 }
 
-// Sizes whose product is small in 32 bits, but not in truth.
+// These sizes have a product that is small in 32 bits, but not in truth.
 const (
 	wrapA = 0x10001
 	wrapB = 0x10000 // wrapA * wrapB = 2^32 + 2^16
@@ -104,7 +104,7 @@ var matmulTraps = []trap{
 	{"nothing of much", []uint32{0, 40, 40}, inline(u(math.MaxUint32), u(math.MaxUint32), u(0)), 2},
 }
 
-// matvecTraps are traps of a matrix of so many bytes, rows and cols.
+// matvecTraps are traps of a matrix of this many bytes, rows and cols.
 func matvecTraps(bytes, wrapped, rows, cols uint32) []trap {
 	perBlock := cols
 	if bytes%34 != 0 {
@@ -123,10 +123,10 @@ func matvecTraps(bytes, wrapped, rows, cols uint32) []trap {
 // u gives a constant its type.
 func u(v uint32) uint32 { return v }
 
-// Traps are launches of a kernel with sizes that do not fit, each of which must end
-// in a trap of the kind out-of-bounds that names the binding Case.Trap. Words of the
-// bindings are 7: no such token of a small table. Those of bindings that are written are
-// 9, but for the first, which no mean of sevens is.
+// Traps are launches of a kernel with sizes that do not fit. Each must end in a
+// trap of the kind out-of-bounds that names the binding Case.Trap. Words of the
+// bindings are 7: no such token of a small table. Words of written bindings are 9,
+// except the first, which is no mean of sevens.
 func Traps(kernel string) []Case {
 	access := manifest(kernel).Bindings
 	var cases []Case
@@ -144,9 +144,11 @@ func Traps(kernel string) []Case {
 			c.Bindings = append(c.Bindings, b)
 			c.Want[i] = nil
 		}
+
 		c.Inline = t.inline
 		c.Traps, c.Trap = true, t.binding
 		cases = append(cases, c)
 	}
+
 	return cases
 }

@@ -2,8 +2,8 @@ package librarytest
 
 import "math"
 
-// linearTraps are traps of a kernel linear_* whose weights take so many bytes for so
-// many elements; it has columns in multiples of the elements.
+// linearTraps are traps of a kernel linear_* with this many bytes of weights for
+// this many elements; it has columns in multiples of the elements.
 func linearTraps(bytes, elements uint32) []trap {
 	const rows, cols, batch, stride, at = 40, 64, 5, 41, 2 // rows of two workgroups
 	const yWords = (batch-1)*stride + at + rows
@@ -25,14 +25,16 @@ func linearTraps(bytes, elements uint32) []trap {
 		{"huge", []uint32{400, 400, 400}, sized(most, most, most, most, most, most), 0},
 		{"nothing of much", []uint32{0, 0, 400}, sized(most, 0, 1, 0, 0, 0), 2},
 	}
+
 	if elements > 1 {
 		list = append(list, trap{"cols not a multiple of 32", []uint32{4000, 4000, 4000}, sized(rows, cols+1, batch, 0, stride, at), 0})
 	}
+
 	return list
 }
 
-// linearI8Traps are those of linear_f32 with scales enough for groups of 8, and others
-// of the scales.
+// linearI8Traps are the traps of linear_f32 with enough scales for groups of 8, and
+// traps of the scales.
 func linearI8Traps() []trap {
 	var list []trap
 	for _, t := range linearTraps(1, 1) {
@@ -60,9 +62,11 @@ func ropeCacheTraps() []trap {
 		out[binding] = bytes
 		return out
 	}
+
 	sized := func(heads, kvHeads, dim, batch, pairing, page, pages uint32) []byte {
 		return inline([]uint32{heads, kvHeads, dim, batch, pairing, page, pages})
 	}
+
 	right, with16 := sized(heads, kvHeads, dim, batch, 0, 8, 1), sized(heads, kvHeads, dim, batch, 0, 16, 1)
 	return []trap{
 		{"odd head_dim", enough, sized(heads, kvHeads, 5, batch, 0, 8, 1), 0},
@@ -103,9 +107,11 @@ func attentionCacheTraps() []trap {
 		list[binding] = bytes
 		return list
 	}
+
 	sized := func(heads, kvHeads, dim, batch, page, pages uint32) []byte {
 		return inline([]uint32{heads, kvHeads, dim, batch, page, pages})
 	}
+
 	right, with16 := sized(heads, kvHeads, dim, batch, 8, 1), sized(heads, kvHeads, dim, batch, 16, 1)
 	return []trap{
 		{"head_dim above 256", []uint32{40000, rows, table, cache, cache, 40000}, sized(2, 1, 257, 1, 8, 1), 0},

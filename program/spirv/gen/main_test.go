@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The generated file is what the generator makes of the grammar here, if that is
-// of the same version.
+// The generated file is the generator's output for the grammar here, if that has
+// the same version.
 func TestGeneratedFileIsCurrent(t *testing.T) {
 	const dir = "/usr/include/spirv/unified1"
 	if _, err := os.Stat(filepath.Join(dir, "spirv.core.grammar.json")); err != nil {

@@ -8,8 +8,8 @@ import (
 	"capgpu/program/spirv"
 )
 
-// Builder puts a module together. Sections are kept apart, so that types and
-// constants may be asked for in the middle of a function.
+// Builder assembles a module. It keeps the sections apart, so that types and
+// constants may be requested in the middle of a function.
 type Builder struct {
 	Version   uint32 // 0x00010300
 	Generator uint32
@@ -58,8 +58,8 @@ func Bare() *Builder {
 	return &Builder{Version: 0x10300, next: 1, known: map[string]spirv.ID{}}
 }
 
-// Bytes is the module as it is, little-endian. A function that has not ended is
-// left out.
+// Bytes is the module so far, little-endian. A function that has not ended is left
+// out.
 func (b *Builder) Bytes() []byte {
 	words := []uint32{0x07230203, b.Version, b.Generator, uint32(b.next), 0}
 	for _, p := range b.parts {
@@ -72,14 +72,14 @@ func (b *Builder) Bytes() []byte {
 	return out
 }
 
-// ID is a new id: for a label that is branched to before it is written, say.
+// ID is a new id, for example for a label that is branched to before it is written.
 func (b *Builder) ID() spirv.ID {
 	b.next++
 	return b.next - 1
 }
 
-// Words turns operands into words: ids, integers and enumerants are one word,
-// a float32 its bits, a string as many as it needs, a slice what is in it.
+// Words turns operands into words: ids, integers and enumerants are one word, a
+// float32 its bits, a string as many as it needs, and a slice its elements.
 func Words(args ...any) []uint32 {
 	var out []uint32
 	for _, a := range args {
@@ -91,6 +91,7 @@ func Words(args ...any) []uint32 {
 			out = append(out, Words(a...)...)
 			continue
 		}
+
 		v := reflect.ValueOf(a)
 		switch {
 		case v.CanUint():
@@ -107,6 +108,7 @@ func Words(args ...any) []uint32 {
 			panic(fmt.Sprintf("spirvtest: %T is no operand", a))
 		}
 	}
+
 	return out
 }
 
@@ -126,8 +128,8 @@ func (b *Builder) emit(p part, op spirv.Opcode, args ...any) {
 	b.parts[p] = append(b.parts[p], inst(op, Words(args...))...)
 }
 
-// once is the id of an instruction that need be there only once. Its result comes
-// after the words of head.
+// once is the id of an instruction that is needed only once. Its result comes after
+// the words of head.
 func (b *Builder) once(p part, op spirv.Opcode, head []uint32, tail ...any) spirv.ID {
 	words := Words(tail...)
 	key := fmt.Sprint(op, head, words)
@@ -217,6 +219,6 @@ func (b *Builder) MemberDecorate(id spirv.ID, i int, d spirv.Decoration, args ..
 // Annotate adds any instruction to the annotations.
 func (b *Builder) Annotate(op spirv.Opcode, args ...any) { b.emit(partAnnotations, op, args...) }
 
-// Declare adds any instruction to the globals; its result, if it is to have one,
-// is among args.
+// Declare adds any instruction to the globals; its result, if it has one, is among
+// args.
 func (b *Builder) Declare(op spirv.Opcode, args ...any) { b.emit(partGlobals, op, args...) }

@@ -14,6 +14,6 @@
 //	b.Compute(main, "main", 64, 1, 1)
 //	module := b.Bytes()
 //
-// A Builder writes what it is told: it checks nothing, and what it is given in a
-// wrong order it writes so. It panics on an argument that is no operand.
+// A Builder checks nothing, and keeps a wrong order as it is. It panics on an
+// argument that is no operand.
 package spirvtest

@@ -39,8 +39,7 @@ func (b *Builder) Begin(label spirv.ID) {
 	b.open = true
 }
 
-// Do adds an instruction to the block; its result, if it is to have one, is among
-// args.
+// Do adds an instruction to the block; its result, if it has one, is among args.
 func (b *Builder) Do(op spirv.Opcode, args ...any) {
 	words := inst(op, Words(args...))
 	switch {
@@ -65,7 +64,7 @@ func (b *Builder) Ext(g spirv.GLSL, t spirv.ID, args ...any) spirv.ID {
 	return b.Op(spirv.OpExtInst, t, b.GLSL(), g, args)
 }
 
-// Local is a new variable of the function, whatever block is at hand.
+// Local is a new variable of the function, whatever the current block.
 func (b *Builder) Local(t spirv.ID, init ...spirv.ID) spirv.ID {
 	pointer := b.Pointer(spirv.StorageClassFunction, t)
 	id := b.ID()
@@ -121,25 +120,28 @@ func (b *Builder) LoopMerge(merge, cont spirv.ID) {
 	b.Do(spirv.OpLoopMerge, merge, cont, spirv.LoopControlNone)
 }
 
-// If is a selection; no may be nil. The functions write the blocks' contents. One
-// that ends its block (returns, breaks) returns false.
+// If is a selection; no may be nil. The functions write the blocks' contents. A
+// function that ends its block (returns, breaks) returns false.
 func (b *Builder) If(cond spirv.ID, yes, no func() bool) {
 	then, other, merge := b.ID(), b.ID(), b.ID()
 	b.SelectionMerge(merge)
 	if no == nil {
 		other = merge
 	}
+
 	b.BranchIf(cond, then, other)
 	b.Begin(then)
 	if yes() {
 		b.Branch(merge)
 	}
+
 	if no != nil {
 		b.Begin(other)
 		if no() {
 			b.Branch(merge)
 		}
 	}
+
 	b.Begin(merge)
 }
 
@@ -178,6 +180,7 @@ func (b *Builder) Switch(v spirv.ID, other func() bool, cases ...Case) {
 		labels[i] = b.ID()
 		args = append(args, c.Value, labels[i])
 	}
+
 	b.SelectionMerge(merge)
 	b.Do(spirv.OpSwitch, args...)
 	for i, c := range cases {
@@ -186,9 +189,11 @@ func (b *Builder) Switch(v spirv.ID, other func() bool, cases ...Case) {
 			b.Branch(merge)
 		}
 	}
+
 	b.Begin(rest)
 	if other() {
 		b.Branch(merge)
 	}
+
 	b.Begin(merge)
 }

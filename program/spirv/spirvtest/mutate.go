@@ -5,30 +5,34 @@ import (
 	"math/rand/v2"
 )
 
-// Mutate returns a copy of a module with a few faults, of the kinds that find
-// parsers, verifiers and compilers unready: bits flipped, words replaced by others
-// of the module or by extremes, ids swapped, instructions deleted, doubled,
-// swapped or moved, the end cut off. One call in sixteen changes nothing but
-// appends bytes or clears the header. The result depends only on rng and module,
-// which may be any bytes, little-endian.
+// Mutate returns a copy of a module with a few faults, of the kinds that surprise
+// parsers, verifiers and compilers: bits flipped, words replaced by others of the
+// module or by extremes, ids swapped, instructions deleted, doubled, swapped or
+// moved, the end cut off. One call in sixteen changes nothing but appends bytes or
+// clears the header. The result depends only on rng and module, which may be any
+// bytes, little-endian.
 func Mutate(rng *rand.Rand, module []byte) []byte {
 	m := mutant{rng: rng, words: make([]uint32, len(module)/4)}
 	for i := range m.words {
 		m.words[i] = binary.LittleEndian.Uint32(module[4*i:])
 	}
+
 	if len(m.words) <= header || rng.IntN(16) == 0 {
 		return m.coarse(module)
 	}
+
 	for n := 1 + rng.IntN(3)*rng.IntN(3); n > 0; n-- {
 		m.once()
 		if len(m.words) <= header {
 			break
 		}
 	}
+
 	out := make([]byte, 4*len(m.words), 4*len(m.words)+3)
 	for i, w := range m.words {
 		binary.LittleEndian.PutUint32(out[4*i:], w)
 	}
+
 	return out
 }
 
@@ -64,11 +68,12 @@ func (m *mutant) coarse(module []byte) []byte {
 			binary.LittleEndian.PutUint32(out[4*m.rng.IntN(header):], m.extreme())
 		}
 	}
+
 	return out
 }
 
-// pick is a word to change: mostly the last of an instruction, or one in it that is
-// not the first, for parsers refuse nearly every other change.
+// pick chooses a word to change: mostly the last of an instruction, or one in it
+// that is not the first, because parsers refuse nearly every other change.
 func (m *mutant) pick() int {
 	if all := m.split(); len(all) > 0 && m.rng.IntN(8) != 0 {
 		if s := all[m.rng.IntN(len(all))]; s.end-s.at > 1 {
@@ -86,18 +91,22 @@ func (m *mutant) once() {
 	switch m.rng.IntN(10) {
 	case 0:
 		m.words[at] ^= 1 << m.rng.IntN(32)
+
 	case 1:
 		m.words[at] = m.extreme()
 	case 2: // a word of elsewhere
 		m.words[at] = m.words[m.pick()]
+
 	case 3: // a small number: another id, enumerant, width or count
 		m.words[at] = uint32(m.rng.IntN(64))
 	case 4: // an operand one more or less
 		m.words[at] += uint32(1 - 2*m.rng.IntN(2))
+
 	case 5:
 		m.swapIDs()
 	case 6, 7, 8:
 		m.instructions()
+
 	case 9: // another opcode, of as many words
 		if all := m.split(); len(all) > 0 {
 			i, j := all[m.rng.IntN(len(all))], all[m.rng.IntN(len(all))]
@@ -110,8 +119,8 @@ func (m *mutant) extreme() uint32 {
 	return [...]uint32{0, 1, 2, 0x7fffffff, 0x80000000, 0xffffffff, 0xffff, 0x10000, 0x00010001, m.rng.Uint32()}[m.rng.IntN(10)]
 }
 
-// swapIDs makes every word of one value another, and the other way round, in one
-// half of the module or all of it. Most often these are ids.
+// swapIDs exchanges two values of words everywhere, in one half of the module or
+// all of it. Most often these are ids.
 func (m *mutant) swapIDs() {
 	bound := max(2, min(m.words[3], 1<<16))
 	a, b := 1+m.rng.Uint32N(bound-1), 1+m.rng.Uint32N(bound-1)
@@ -119,6 +128,7 @@ func (m *mutant) swapIDs() {
 	if m.rng.IntN(2) == 0 {
 		from += m.rng.IntN(len(m.words) - header)
 	}
+
 	for _, i := range m.split() {
 		for at := max(i.at+1, from); at < i.end; at++ {
 			switch m.words[at] {
@@ -153,11 +163,13 @@ func (m *mutant) instructions() {
 	if len(all) < 2 {
 		return
 	}
+
 	i := m.rng.IntN(len(all))
 	j := m.rng.IntN(len(all))
 	if m.rng.IntN(2) == 0 {
 		j = min(i+1, len(all)-1) // its neighbour
 	}
+
 	text := func(s span) []uint32 { return m.words[s.at:s.end] }
 	var out []uint32
 	out = append(out, m.words[:header]...)
@@ -175,11 +187,13 @@ func (m *mutant) instructions() {
 				out = append(out, text(s)...)
 			}
 		}
+
 	case 3: // swap
 		all[i], all[j] = all[j], all[i]
 		for _, s := range all {
 			out = append(out, text(s)...)
 		}
+
 	case 4: // move i to j
 		for k, s := range all {
 			if k != i {
@@ -189,6 +203,7 @@ func (m *mutant) instructions() {
 				out = append(out, text(all[i])...)
 			}
 		}
+
 	case 5: // an operand more or less
 		for k, s := range all {
 			words := text(s)
@@ -207,5 +222,6 @@ func (m *mutant) instructions() {
 			out = append(out, words...)
 		}
 	}
+
 	m.words = out
 }

@@ -76,6 +76,7 @@ func kitchenSink() *spirvtest.Builder {
 	}, func() {
 		b.Store(k, b.Op(spirv.OpIAdd, u, b.Load(u, k), b.U32(64)))
 	})
+
 	slot := b.Access(spirv.StorageClassWorkgroup, f, part, b.Op(spirv.OpUMod, u, id, length))
 	b.Store(slot, b.Load(f, sum))
 	b.Barrier()
@@ -85,6 +86,7 @@ func kitchenSink() *spirvtest.Builder {
 			return true
 		}},
 		spirvtest.Case{Value: 7, Body: func() bool { b.Return(); return false }})
+
 	b.Store(b.Access(spirv.StorageClassStorageBuffer, f, data, b.U32(0), id), b.Load(f, sum))
 	b.Return()
 	b.End()
@@ -113,7 +115,7 @@ func TestBuilderKeepsTypesOnce(t *testing.T) {
 	require.NotEqual(t, b.U32(1), b.I32(1))
 }
 
-// What the builder writes is valid by Khronos's own validator.
+// The builder's modules are valid by Khronos's own validator.
 func TestBuilderIsValid(t *testing.T) {
 	validate(t, kitchenSink().Bytes())
 
@@ -157,9 +159,10 @@ func TestMutateIsDeterministicAndBreaks(t *testing.T) {
 			refused++
 		}
 	}
+
 	require.Equal(t, before, module)
 	require.Greater(t, changed, 1700)
-	// Enough must get past the parser, or what comes after is never tried.
+	// Enough must get past the parser, or the later stages are never tested.
 	require.Greater(t, refused, 400)
 	require.Less(t, refused, 1600)
 	t.Logf("%d of 2000 refused by Parse, %d changed", refused, changed)

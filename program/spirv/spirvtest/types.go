@@ -31,17 +31,18 @@ func (b *Builder) Float(bits int) spirv.ID { return b.typ(spirv.OpTypeFloat, bit
 // Vec is a vector of n.
 func (b *Builder) Vec(t spirv.ID, n int) spirv.ID { return b.typ(spirv.OpTypeVector, t, n) }
 
-// Array is an array whose length is a constant; stride 0 has none.
+// Array is an array of constant length; stride 0: without a stride.
 func (b *Builder) Array(t, length spirv.ID, stride uint32) spirv.ID {
 	return b.strided(spirv.OpTypeArray, stride, t, length)
 }
 
-// RuntimeArray is an array whose length the binding decides; stride 0 has none.
+// RuntimeArray is an array with the length of the binding; stride 0: without a
+// stride.
 func (b *Builder) RuntimeArray(t spirv.ID, stride uint32) spirv.ID {
 	return b.strided(spirv.OpTypeRuntimeArray, stride, t)
 }
 
-// strided tells arrays of different strides apart, which by their words are alike.
+// strided distinguishes arrays of different strides, which have the same words.
 func (b *Builder) strided(op spirv.Opcode, stride uint32, args ...any) spirv.ID {
 	key := fmt.Sprint(op, Words(args...), "stride", stride)
 	if id, ok := b.known[key]; ok {
@@ -56,8 +57,8 @@ func (b *Builder) strided(op spirv.Opcode, stride uint32, args ...any) spirv.ID 
 	return id
 }
 
-// Struct is a new structure, even where there is an equal one: decorations tell
-// them apart.
+// Struct is a new structure, even if there is an equal one: decorations distinguish
+// them.
 func (b *Builder) Struct(members ...spirv.ID) spirv.ID {
 	id := b.ID()
 	b.emit(partGlobals, spirv.OpTypeStruct, id, members)

@@ -225,6 +225,7 @@ func (f *file) loop(name, dstType, srcType, expr string, in ...string) {
 		slices += p + " = " + p + "[:len(dst)]\n"
 		loads += vars[i] + " := " + p + "[i]\n"
 	}
+
 	f.p("func %s(dst []%s%s%s) {", name, dstType, params, scalar)
 	f.p("dst = dst[:min(%s)]\n%sfor i := range dst {\n%sdst[i] = %s\n}\n}\n", lens, slices, loads, expr)
 }
@@ -267,10 +268,12 @@ func binaries(w width, ops []op) []byte {
 		f.loop(o.name+w.suffix+"VSGo", w.typ, w.typ, e, "a", "s")
 		f.loop(o.name+w.suffix+"SVGo", w.typ, w.typ, e, "s", "a")
 	}
+
 	entry := func(o op) string {
 		n := o.name + w.suffix
 		return fmt.Sprintf("{%sGo, %sVSGo, %sSVGo}", n, n, n)
 	}
+
 	f.tables("binary"+w.suffix+"Go", "forms"+w.suffix, ops, entry)
 	f.p("var high%sGo = map[spirv.Opcode]forms%s{", w.suffix, w.suffix)
 	for _, o := range ops {
@@ -278,6 +281,7 @@ func binaries(w width, ops []op) []byte {
 			f.p("spirv.Op%s: %s,", o.core, entry(o))
 		}
 	}
+
 	f.p("}\n")
 	return f.source()
 }
@@ -290,15 +294,18 @@ func compares(w width) []byte {
 		f.loop(o.name+w.suffix+"VSGo", "uint32", w.typ, e, "a", "s")
 		f.loop(o.name+w.suffix+"SVGo", "uint32", w.typ, e, "s", "a")
 	}
+
 	typ := "forms"
 	if w.suffix != "" {
 		typ = "compareL"
 	}
+
 	f.p("var compare%sGo = map[spirv.Opcode]%s{", w.suffix, typ)
 	for _, o := range compare {
 		n := o.name + w.suffix
 		f.p("spirv.Op%s: {%sGo, %sVSGo, %sSVGo},", o.core, n, n, n)
 	}
+
 	f.p("}\n")
 	return f.source()
 }

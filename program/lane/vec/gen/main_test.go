@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestFresh: the committed files are what gen writes, and there are no others.
+// TestFresh: the committed files are gen's output, and there are no others.
 func TestFresh(t *testing.T) {
 	all, err := filepath.Glob("../z*.go")
 	require.NoError(t, err)

@@ -1,0 +1,3 @@
+// Package floatstest reads and sets the float mode of the current thread, for tests of
+// package native.
+package floatstest
