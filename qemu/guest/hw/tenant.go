@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"capgpu/client"
+	"capgpu/gpuerr"
 	"capgpu/outcome"
 	"capgpu/qemu/guest/tap"
 )
@@ -98,9 +99,17 @@ type work struct {
 
 func (t *tenant) open(ctx context.Context) (_ *work, err error) {
 	w := &work{}
-	if w.Session, err = t.conn.Open(ctx, t.device); err != nil {
+	for {
+		w.Session, err = t.conn.Open(ctx, t.device)
+		if !errors.Is(err, gpuerr.Busy) {
+			break
+		}
+		time.Sleep(pollEvery) // its driver is slow, as the whole guest may be
+	}
+	if err != nil {
 		return nil, fmt.Errorf("open a session on %s: %w", t.function, err)
 	}
+
 	if w.queue, err = w.CreateQueue(ctx, client.QueueOptions{}); err == nil {
 		w.fence, err = w.CreateFence(ctx, 0)
 	}

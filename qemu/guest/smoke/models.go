@@ -87,8 +87,10 @@ func (c *check) serveModel(name string) *modelServer {
 		file = spoiled(c, file)
 	}
 
+	// A model that is loaded again takes its time here, and a request that comes meanwhile
+	// is to wait.
 	m.command = exec.Command("/bin/model-server", "--socket", c.socket(tenant), "--model", file,
-		"--rpc", modelRPC, "--listen", "unix:"+modelHTTP, "--sequences", "2")
+		"--rpc", modelRPC, "--listen", "unix:"+modelHTTP, "--sequences", "2", "--patience", modelAnswers.String())
 	m.command.Stdout, m.command.Stderr = m.said, m.said
 	c.Must(m.command.Start(), "start the model server")
 	ctx, cancel := context.WithTimeout(c.Ctx, modelAnswers)
