@@ -74,6 +74,8 @@ func (w *world) drain(q *queue) {
 	switch {
 	case code == gpuerr.Protocol && !q.lied:
 		w.violate("queue %d ends with %v, and its client kept to the protocol", q.n, ended)
+	case code == gpuerr.Protocol && q.mustEnd && q.local.Ended() != code:
+		w.violate("queue %d ends with %v: the driver went on with a client that broke the protocol", q.n, ended)
 	case code == gpuerr.Internal:
 		w.violate("queue %d ends because of a bug: %v", q.n, ended)
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"time"
 
+	"capgpu/gpuerr"
 	"capgpu/ring"
 )
 
@@ -50,6 +51,12 @@ const (
 	WordSQTail = 0x40 / 8
 	WordCQHead = 0xc0 / 8
 )
+
+// Ended is the code with which the driver closed the ring, None while it has not.
+func (l *Local) Ended() gpuerr.Code {
+	const wordState, shift = 0x80 / 8, 32
+	return gpuerr.Code(load(l.memory, wordState) >> shift)
+}
 
 // Where the header says that the parts begin.
 const (

@@ -79,6 +79,7 @@ func TestLocalCorrupt(t *testing.T) {
 			l.Server.Publish(make([]ring.Completion, len(b.Entries)))
 		}
 		require.ErrorIs(t, err, gpuerr.Protocol)
+		require.Equal(t, gpuerr.Protocol, l.Ended())
 		l.Server.Close(gpuerr.Protocol)
 		require.NoError(t, l.Client.Close())
 	}
