@@ -16,9 +16,10 @@ import (
 type Attack struct {
 	Class int // 1 to 10, of the fault classes of a client
 	Name  string
-	// steps is after how many steps the attacker may be killed; 0: it ends by itself.
+	// steps is the number of steps after which the attacker may be killed; 0: it
+	// ends by itself.
 	steps int
-	// stops: it stops itself, and is killed then.
+	// stops: it stops itself, and is then killed.
 	stops bool
 	run   func(ctx context.Context, a *attacker) error
 }
@@ -49,17 +50,17 @@ var All = []Attack{
 	{10, "random conversations", 0, false, conversations},
 }
 
-// attacker is the process that attacks.
+// attacker is the attacking process.
 type attacker struct {
 	socket, capnp string // of its tenant
 	bin           string // folder of the built commands
 	random        *rand.Rand
-	step          int // when to be killed
-	at            int // the step it is at
+	step          int // the step at which it is killed
+	at            int // the current step
 	tally         Tally
 }
 
-// Tally is what came of attempts.
+// Tally is the result of attempts.
 type Tally struct {
 	Attempts int            `json:"attempts"`
 	Answers  map[string]int `json:"answers"` // by error code, outcome, or errno
@@ -76,8 +77,8 @@ func (t *Tally) add(o Tally) {
 	}
 }
 
-// told counts an attempt and its answer.
-func (a *attacker) told(err error) {
+// answered counts an attempt and its answer.
+func (a *attacker) answered(err error) {
 	a.tally.Attempts++
 	a.tally.Answers[answerOf(err)]++
 }
@@ -92,7 +93,7 @@ func (a *attacker) ended(code gpuerr.Code, how outcome.Outcome) {
 	a.tally.Answers[how.Kind.String()]++
 }
 
-// untyped is the answer that there must be none of.
+// untyped is the forbidden answer.
 const untyped = "no typed error"
 
 func answerOf(err error) string {
@@ -111,8 +112,8 @@ func answerOf(err error) string {
 	return untyped + ": " + err.Error()
 }
 
-// reached is between two steps of a conversation: here the attacker is killed if it is
-// the step to be killed at.
+// reached is called between two steps of a conversation: here the attacker is
+// killed, if it is to be killed at this step.
 func (a *attacker) reached() {
 	if a.at++; a.at == a.step {
 		_ = unix.Kill(unix.Getpid(), unix.SIGKILL)
@@ -120,5 +121,5 @@ func (a *attacker) reached() {
 	}
 }
 
-// longest is what one call may take; a victim of an attack of ours would wait no longer.
+// longest bounds one call; a victim of our attack would wait no longer.
 const longest = 10 * time.Second

@@ -17,8 +17,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// Every attack once, at least: the victim does not notice, the driver lives, and nothing
-// of the attacker is left.
+// Every attack runs at least once: the victim does not notice, the driver lives,
+// and nothing of the attacker is left.
 func TestEveryAttack(t *testing.T) {
 	bin := t.TempDir()
 	build, err := exec.Command("../../tools/build.sh", bin, "device-manager", "gpu-mock", "gpu-gate", "model-server").CombinedOutput()
@@ -36,7 +36,8 @@ func TestEveryAttack(t *testing.T) {
 	}
 }
 
-// What must not be is told: a victim's error, a charge, a dead driver, an answer of no type.
+// Every violation is reported: a victim's error, a charge, a dead driver, an answer
+// without a type.
 func TestBadIsTold(t *testing.T) {
 	good := Row{Attack: All[0], Tally: Tally{Attempts: 1, Answers: map[string]int{"E_STALE": 1}}, Work: 1}
 	require.Empty(t, good.Bad())

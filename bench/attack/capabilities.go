@@ -10,51 +10,57 @@ import (
 	"capgpu/ring"
 )
 
-// memoryTaken does to the memory that it shares with the driver what a descriptor lets it,
-// while the device works on it.
+// memoryTaken does to the memory that it shares with the driver everything that a
+// descriptor allows, while the device works on it.
 func memoryTaken(ctx context.Context, a *attacker) error {
 	r, err := a.openRings(ctx)
 	if err != nil {
 		return err
 	}
 	defer r.end()
+
 	for i := range uint64(8) {
 		e, bindings := r.launch(i)
 		if err := r.tame.Push(&e, bindings, nil); err != nil {
 			return err
 		}
 	}
+
 	if err := r.tame.Flush(); err != nil {
 		return err
 	}
+
 	const punch = unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_KEEP_SIZE
 	for _, fd := range []int{r.buffer.FD, r.FD} {
-		a.told(unix.Ftruncate(fd, 0))
-		a.told(unix.Ftruncate(fd, 1<<30))
-		a.told(unix.Fallocate(fd, punch, 0, 64<<10))
+		a.answered(unix.Ftruncate(fd, 0))
+		a.answered(unix.Ftruncate(fd, 1<<30))
+		a.answered(unix.Fallocate(fd, punch, 0, 64<<10))
 		_, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_WRITE)
-		a.told(err)
-		a.told(unix.Fallocate(fd, unix.FALLOC_FL_COLLAPSE_RANGE, 0, 4096))
+		a.answered(err)
+		a.answered(unix.Fallocate(fd, unix.FALLOC_FL_COLLAPSE_RANGE, 0, 4096))
 	}
-	// The ring's header went with its pages: what is left of the queue is the driver's to
-	// end, and what it says cannot be heard here.
+
+	// The ring's header is gone with its pages: the driver ends the rest of the
+	// queue, and its messages cannot be received here.
 	return nil
 }
 
-// handles names objects that are none of its own, in every message that names one.
+// handles names objects that are not its own, in every message that names one.
 func handles(ctx context.Context, a *attacker) error {
 	r, err := a.openRings(ctx)
 	if err != nil {
 		return err
 	}
 	defer r.end()
+
 	stale, err := r.Buffer(ctx, 4096)
 	if err != nil {
 		return err
 	}
+
 	_ = unix.Close(stale.FD)
 	_, err = r.Call(ctx, control.TypeDestroyBuffer, control.HandleBody{Handle: stale.Handle}.AppendTo(nil), nil)
-	a.told(err)
+	a.answered(err)
 	known := []uint64{stale.Handle, r.buffer.Handle, r.Handle, r.add}
 	forged := func() uint64 {
 		h := known[a.random.IntN(len(known))]
@@ -72,11 +78,13 @@ func handles(ctx context.Context, a *attacker) error {
 		}
 		return uint64(a.random.IntN(64)) | 1<<32 // somebody's first, perhaps
 	}
+
 	for range 200 {
 		h := forged()
 		if h == r.buffer.Handle || h == r.Handle || h == r.add {
 			continue // that is sound
 		}
+
 		handle := control.HandleBody{Handle: h}.AppendTo(nil)
 		messages := []struct {
 			t    control.MsgType
@@ -89,9 +97,10 @@ func handles(ctx context.Context, a *attacker) error {
 			{control.TypeLoadProgram, control.LoadProgramRequest{Buffer: h, Bytes: 64}.AppendTo(nil)},
 			{control.TypeRecordList, control.RecordListRequest{Buffer: h, Entries: 1}.AppendTo(nil)},
 		}
+
 		m := messages[a.random.IntN(len(messages))]
 		_, err := r.Call(ctx, m.t, m.body, nil)
-		a.told(err)
+		a.answered(err)
 		e, bindings := r.launch(1)
 		switch a.random.IntN(5) {
 		case 0:
@@ -105,31 +114,36 @@ func handles(ctx context.Context, a *attacker) error {
 		case 4:
 			e, bindings = ring.ReplayEntry(1, h, 0), nil
 		}
+
 		if err := r.tame.Push(&e, bindings, nil); err != nil {
 			return err
 		}
 		if err := r.tame.Flush(); err != nil {
 			return err
 		}
+
 		var done [1]ring.Completion
 		if _, err := r.tame.Wait(ctx, done[:]); err != nil {
 			return err
 		}
+
 		a.ended(done[0].Code, done[0].Outcome)
 	}
+
 	return nil
 }
 
-// flooders ask at once: as many as one socket is served at once.
+// flooders ask in parallel: as many as one socket is served at once.
 const flooders = 32
 
-// flood asks for capabilities until it has all it may have, and goes on asking.
+// flood requests capabilities until it has the maximum, and keeps requesting.
 func flood(ctx context.Context, a *attacker) error {
 	s, err := a.openRaw(ctx)
 	if err != nil {
 		return err
 	}
 	defer s.Close()
+
 	var mu sync.Mutex
 	var asking sync.WaitGroup
 	ended := make(chan error, flooders)
@@ -145,12 +159,14 @@ func flood(ctx context.Context, a *attacker) error {
 				case n%256 == 3:
 					t, body = control.TypeCreateQueue, control.CreateQueueRequest{Entries: 2, ArgBytes: 64}.AppendTo(nil)
 				}
+
 				m, err := s.Call(ctx, t, body, nil)
 				if err == nil {
 					m.CloseFDs()
 				}
+
 				mu.Lock()
-				a.told(err)
+				a.answered(err)
 				mu.Unlock()
 				select {
 				case <-s.Done():
@@ -161,6 +177,7 @@ func flood(ctx context.Context, a *attacker) error {
 			}
 		})
 	}
+
 	asking.Wait()
 	select {
 	case err := <-ended:

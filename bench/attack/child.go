@@ -22,7 +22,7 @@ import (
 
 const hidden = "capgpu-attacker"
 
-// order is what an attacker is told.
+// order is the command to an attacker.
 type order struct {
 	Attack        int
 	Step          int
@@ -32,33 +32,39 @@ type order struct {
 	Bin           string
 }
 
-// RunIfAttacker makes this process an attacker if it was started as one, and then never
-// returns.
+// RunIfAttacker makes this process an attacker if it was started as one, and then
+// never returns.
 func RunIfAttacker() {
 	peerstest.RunIfCrowd()
 	if len(os.Args) != 3 || os.Args[1] != hidden {
 		return
 	}
+
 	var o order
 	if err := json.Unmarshal([]byte(os.Args[2]), &o); err != nil {
 		fmt.Fprintln(os.Stderr, "attack:", err)
 		os.Exit(2)
 	}
+
 	yield()
 	a := &attacker{socket: o.Socket, capnp: o.Capnp, bin: o.Bin, step: o.Step, random: rand.New(rand.NewPCG(o.Seed, uint64(o.Attack))), tally: Tally{Answers: map[string]int{}}}
 	ctx, cancel := context.WithTimeout(context.Background(), o.For)
 	defer cancel()
+
 	if o.Attack == burning {
 		burn(ctx)
 	}
+
 	for again := o.Attack != burning; again; again = ctx.Err() == nil && o.Step == 0 {
 		if err := All[o.Attack].run(ctx, a); err != nil {
-			a.told(err) // that is how its attempt ended
+			a.answered(err) // that is how its attempt ended
 		}
 	}
+
 	if err := json.NewEncoder(os.Stdout).Encode(a.tally); err != nil {
 		os.Exit(1)
 	}
+
 	os.Exit(0)
 }
 
@@ -82,8 +88,8 @@ func killed(e *exec.ExitError) bool {
 	return ok && status.Signaled() && status.Signal() == unix.SIGKILL
 }
 
-// yield puts the attacker last in the host's order: what a client does to others by
-// burning its CPU is the host's to settle.
+// yield gives the attacker the host's lowest priority, because the host's scheduler
+// is responsible for the effect of a client that burns its CPU.
 func yield() {
 	threads, err := os.ReadDir("/proc/self/task")
 	if err != nil {
@@ -102,10 +108,12 @@ func attackOnce(o order) (Tally, error) {
 	if err != nil {
 		return Tally{}, err
 	}
+
 	text, err := json.Marshal(o)
 	if err != nil {
 		return Tally{}, err
 	}
+
 	var out bytes.Buffer
 	cmd := exec.Command(self, hidden, string(text))
 	cmd.Stdout, cmd.Stderr = &out, os.Stderr
@@ -113,12 +121,14 @@ func attackOnce(o order) (Tally, error) {
 	if err := cmd.Start(); err != nil {
 		return Tally{}, err
 	}
+
 	if o.Attack != burning && All[o.Attack].stops {
 		time.Sleep(o.For) // it is stopped by then, or soon
 		if err := cmd.Process.Kill(); err != nil {
 			return Tally{}, errors.Join(err, cmd.Wait())
 		}
 	}
+
 	limit := time.AfterFunc(o.For+2*longest, func() { _ = cmd.Process.Kill() })
 	defer limit.Stop()
 	err = cmd.Wait()
@@ -127,6 +137,7 @@ func attackOnce(o order) (Tally, error) {
 		err = json.Unmarshal(out.Bytes(), &t)
 		return t, err
 	}
+
 	var status *exec.ExitError
 	if errors.As(err, &status) && o.Attack != burning && (o.Step > 0 || All[o.Attack].stops) && killed(status) {
 		what := fmt.Sprintf("killed after step %d", o.Step)
@@ -135,5 +146,6 @@ func attackOnce(o order) (Tally, error) {
 		}
 		return Tally{Attempts: 1, Answers: map[string]int{what: 1}}, nil
 	}
+
 	return t, fmt.Errorf("the attacker has ended: %w", err)
 }

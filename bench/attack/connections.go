@@ -16,8 +16,9 @@ import (
 // stormWorkers is how many threads connect and hang up.
 const stormWorkers = 8
 
-// connectStorm connects and hangs up as fast as it can: to the Cap'n Proto socket after
-// the first answer, to the tenant socket after its hello, and to both without a word.
+// connectStorm connects and hangs up as fast as it can: to the Cap'n Proto socket
+// after the first answer, to the tenant socket after its hello, and to both without
+// a message.
 func connectStorm(ctx context.Context, a *attacker) error {
 	var storm sync.WaitGroup
 	answers := make(chan string)
@@ -35,14 +36,17 @@ func connectStorm(ctx context.Context, a *attacker) error {
 			}
 		})
 	}
+
 	go func() {
 		storm.Wait()
 		close(answers)
 	}()
+
 	for answer := range answers {
 		a.tally.Attempts++
 		a.tally.Answers[answer]++
 	}
+
 	return nil
 }
 
@@ -54,19 +58,21 @@ var helloMessage = []byte{
 	control.HelloVersion, 0, 0, 0,
 }
 
-// connectOnce connects, says something, hears the first answer, and hangs up.
+// connectOnce connects, sends something, receives the first answer, and hangs up.
 func connectOnce(path string, kind int, say []byte) (answer string) {
 	fd, err := wire.Connect(path, kind)
 	if err != nil {
 		return answerOf(err)
 	}
 	defer unix.Close(fd)
+
 	if say == nil {
 		return "hung up"
 	}
 	if _, err := unix.Write(fd, say); err != nil {
 		return answerOf(err)
 	}
+
 	tv := unix.NsecToTimeval(int64(longest))
 	_ = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv)
 	b := make([]byte, 4096)
@@ -74,22 +80,26 @@ func connectOnce(path string, kind int, say []byte) (answer string) {
 	for err == unix.EINTR {
 		n, err = unix.Read(fd, b)
 	}
+
 	switch {
 	case err != nil:
 		return answerOf(err)
 	case n == 0:
 		return "closed"
 	}
+
 	for _, code := range []string{"E_BUSY", "E_QUOTA"} {
 		if strings.Contains(string(b[:n]), code) {
 			return code
 		}
 	}
+
 	return "answered"
 }
 
-// idleSeats takes all of a tenant's connections and says nothing on them, or half a
-// message, or asks for a capability that it never uses, until they are taken from it.
+// idleSeats takes all of a tenant's connections and sends nothing on them, or half
+// a message, or requests a capability that it never uses, until they are taken from
+// it.
 func idleSeats(_ context.Context, a *attacker) error {
 	var fds []int
 	defer func() {
@@ -97,6 +107,7 @@ func idleSeats(_ context.Context, a *attacker) error {
 			_ = unix.Close(fd)
 		}
 	}()
+
 	for i := range 3 * seats {
 		path, kind, say := a.socket, unix.SOCK_SEQPACKET, []byte(nil)
 		switch i % 3 {
@@ -105,20 +116,23 @@ func idleSeats(_ context.Context, a *attacker) error {
 		case 2:
 			path, kind, say = a.capnp, unix.SOCK_STREAM, rpcguardtest.Bootstrap(0)[:12]
 		}
+
 		fd, err := wire.Connect(path, kind)
 		if err != nil {
-			a.told(err)
+			a.answered(err)
 			continue
 		}
+
 		fds = append(fds, fd)
 		if say == nil {
 			continue
 		}
 		if _, err := unix.Write(fd, say); err != nil {
-			a.told(err)
+			a.answered(err)
 		}
 	}
-	// Each of them ends, whichever it is, and without a word from here.
+
+	// Each of them ends, whichever it is, without a message from here.
 	end := time.Now().Add(longest)
 	for _, fd := range fds {
 		a.tally.Attempts++
@@ -128,6 +142,7 @@ func idleSeats(_ context.Context, a *attacker) error {
 			a.tally.Answers[kept]++
 		}
 	}
+
 	return nil
 }
 

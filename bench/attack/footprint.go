@@ -8,17 +8,17 @@ import (
 	"capgpu/bench/dataplane/service"
 )
 
-// footprint is what the kernel knows that the service holds.
+// footprint is the service's holdings, as the kernel reports them.
 type footprint struct {
 	descriptors int // of the manager and the driver
-	memories    int // memory files of both that nobody else needs to have open
+	memories    int // memory files of both without other users
 	processes   int // children of the manager
 	bytes       float64
 }
 
-// What may be more than before, of a service that has done work meanwhile: memory that
-// the manager makes ahead of requests, a gate or a driver that waits, what the collectors
-// have not come to yet.
+// The allowed growth of a service that has done work meanwhile: memory that the
+// manager makes in advance, a waiting gate or driver, garbage that is not yet
+// collected.
 const (
 	aheadDescriptors = 40
 	aheadProcesses   = 3
@@ -43,7 +43,7 @@ func footprintOf(svc *service.Service) (f footprint, err error) {
 	return f, errors.Join(err, childErr)
 }
 
-// more says what is more than it was before.
+// more reports the growth since before.
 func (f footprint) more(before footprint) string {
 	switch {
 	case f.descriptors > before.descriptors+aheadDescriptors:
@@ -56,7 +56,8 @@ func (f footprint) more(before footprint) string {
 	return ""
 }
 
-// grown waits until the service holds no more than before, and says what it is if it does.
+// grown waits until the service holds no more than before, and returns the growth
+// if there is some.
 func grown(svc *service.Service, before footprint) (string, error) {
 	for end := time.Now().Add(settle); ; time.Sleep(10 * time.Millisecond) {
 		now, err := footprintOf(svc)

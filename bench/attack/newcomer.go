@@ -16,8 +16,8 @@ import (
 	"capgpu/schema"
 )
 
-// newcomer is of the victim's tenant, and connects again and again: a session on the
-// tenant's socket, and less often a connection for Cap'n Proto.
+// newcomer belongs to the victim's tenant, and connects again and again: a session
+// on the tenant's socket, and less often a connection for Cap'n Proto.
 type newcomer struct {
 	cancel context.CancelFunc
 	done   sync.WaitGroup
@@ -28,7 +28,7 @@ type newcomer struct {
 	errors []error   // guarded by mu
 }
 
-// Pauses between two attempts: a gate is a process.
+// Pauses between two attempts, because a gate is a process.
 const (
 	directPause = 20 * time.Millisecond
 	capnpPause  = 150 * time.Millisecond
@@ -53,6 +53,7 @@ func (n *newcomer) run(ctx context.Context, pause time.Duration, took *[]float64
 			return
 		case <-time.After(pause):
 		}
+
 		limit, cancel := context.WithTimeout(ctx, 2*longest)
 		start := time.Now()
 		err := open(limit)
@@ -60,11 +61,13 @@ func (n *newcomer) run(ctx context.Context, pause time.Duration, took *[]float64
 		if ctx.Err() != nil {
 			return
 		}
+
 		n.mu.Lock()
 		*took = append(*took, float64(time.Since(start)))
 		if err != nil {
 			n.errors = append(n.errors, err)
 		}
+
 		n.mu.Unlock()
 	}
 }
@@ -106,7 +109,7 @@ func (w waits) String() string {
 	return fmt.Sprintf("%.1f/%.1f ms, Cap'n Proto %.0f/%.0f", w.Direct[0], w.Direct[1], w.Capnp[0], w.Capnp[1])
 }
 
-// since is what happened since the last time.
+// since returns the waits since the last call.
 func (n *newcomer) since() (w waits, errs []error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -131,7 +134,7 @@ func (n *newcomer) close() error {
 	return errors.Join(errs...)
 }
 
-// during is how long a newcomer waits while f runs.
+// during returns a newcomer's waits while f runs.
 func (n *newcomer) during(f func() error) (waits, error) {
 	n.since()
 	err := f()
@@ -139,8 +142,7 @@ func (n *newcomer) during(f func() error) (waits, error) {
 	return w, errors.Join(append(errs, err)...)
 }
 
-// slower says which of the waits is in the middle more than twice what it was when nobody
-// attacked.
+// slower lists the waits with a median more than twice that without an attack.
 func (w waits) slower(when string, quiet waits) (all []string) {
 	for _, x := range []struct {
 		name       string

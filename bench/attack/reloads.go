@@ -11,16 +11,16 @@ import (
 	"capgpu/gpuerr"
 )
 
-// besides is what happens in the service while an attack goes on, until over is closed.
+// besides are the events in the service during an attack, until over is closed.
 var besides = map[string]func(svc *service.Service, over <-chan struct{}) error{
 	takenAway: comeAndGo,
 }
 
-// besideTime is for such an attack, at least.
+// besideTime is the minimal duration of such an attack.
 const besideTime = time.Second
 
-// startBeside runs f until the function that it returns is called, which says what came of
-// it.
+// startBeside runs f until its caller calls the returned function, which returns
+// the result.
 func startBeside(f func(over <-chan struct{}) error) (end func() error) {
 	over, done := make(chan struct{}), make(chan error, 1)
 	go func() { done <- f(over) }()
@@ -32,8 +32,8 @@ func startBeside(f func(over <-chan struct{}) error) (end func() error) {
 
 const takenAway = "taken away by reloads, and given back"
 
-// comeAndGo takes the attacker's tenant out of the policy and puts it in again, twice at
-// least. It ends with the tenant there.
+// comeAndGo removes the attacker's tenant from the policy and adds it again, at
+// least twice. It ends with the tenant there.
 func comeAndGo(svc *service.Service, over <-chan struct{}) error {
 	for n := 0; ; n++ {
 		if err := errors.Join(svc.SetNeighbours(nil), svc.SetNeighbours([]string{attackers})); err != nil {
@@ -49,23 +49,24 @@ func comeAndGo(svc *service.Service, over <-chan struct{}) error {
 	}
 }
 
-// survived is the answer to the use of a session that there must be none of.
+// survived is the forbidden answer to the use of a session.
 const survived = untyped + ": a session has ended for no reason of the policy"
 
-// heldOn connects and opens whenever it can, keeps sessions without their connections,
-// works in them, and asks on when they have ended.
+// heldOn connects and opens whenever it can, keeps sessions without their
+// connections, works in them, and keeps asking after their end.
 func heldOn(ctx context.Context, a *attacker) error {
 	var mu sync.Mutex
-	told := func(err error) {
+	answered := func(err error) {
 		mu.Lock()
 		defer mu.Unlock()
-		a.told(err)
+		a.answered(err)
 	}
+
 	var holding sync.WaitGroup
 	for range 4 {
 		holding.Go(func() {
 			for ctx.Err() == nil {
-				sessions := comeIn(ctx, a.socket, told)
+				sessions := comeIn(ctx, a.socket, answered)
 				if len(sessions) == 0 {
 					select { // its tenant is not there
 					case <-ctx.Done():
@@ -73,26 +74,27 @@ func heldOn(ctx context.Context, a *attacker) error {
 					}
 				}
 				for _, s := range sessions {
-					told(useUntilTheEnd(ctx, s))
+					answered(useUntilTheEnd(ctx, s))
 				}
 			}
 		})
 	}
+
 	holding.Wait()
 	return nil
 }
 
-// comeIn opens some sessions, and lets their connection go.
-func comeIn(ctx context.Context, socket string, told func(error)) (sessions []*client.Session) {
+// comeIn opens some sessions, and closes their connection.
+func comeIn(ctx context.Context, socket string, answered func(error)) (sessions []*client.Session) {
 	conn, err := client.Dial(ctx, socket)
-	told(err)
+	answered(err)
 	if err != nil {
 		return nil
 	}
 	defer conn.Close()
 	for range 3 {
 		s, err := conn.Open(ctx, 0)
-		told(err)
+		answered(err)
 		if err != nil {
 			break
 		}
@@ -101,8 +103,8 @@ func comeIn(ctx context.Context, socket string, told func(error)) (sessions []*c
 	return sessions
 }
 
-// useUntilTheEnd works in a session until it ends, and a little longer. It ends because the
-// policy says so, or with the time of the attack.
+// useUntilTheEnd works in a session until it ends, and a little longer. It ends
+// because of the policy, or with the time of the attack.
 func useUntilTheEnd(ctx context.Context, s *client.Session) error {
 	defer s.Close(context.WithoutCancel(ctx))
 	for ctx.Err() == nil {
@@ -120,11 +122,13 @@ func useUntilTheEnd(ctx context.Context, s *client.Session) error {
 		_ = q.Close(ctx)
 		_ = b.Close(ctx)
 	}
+
 	select {
 	case <-s.Done():
 	case <-ctx.Done():
 		return nil
 	}
+
 	_, again := s.CreateBuffer(ctx, 4096, client.Storage)
 	switch {
 	case again == nil:
@@ -132,5 +136,6 @@ func useUntilTheEnd(ctx context.Context, s *client.Session) error {
 	case errors.Is(s.Err(), gpuerr.Revoked):
 		return s.Err()
 	}
+
 	return errors.New(survived + ": " + s.Err().Error())
 }

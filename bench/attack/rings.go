@@ -14,7 +14,7 @@ import (
 	"capgpu/ring"
 )
 
-// Where in a ring the client's words are: docs/wire.md.
+// The places of the client's words in a ring: docs/wire.md.
 const (
 	offSQ     = 0x18
 	offArena  = 0x20
@@ -28,8 +28,8 @@ const (
 	ringArgBytes = 16 << 10
 )
 
-// rings is a session with a queue that is written to as memory, and with the tame end of
-// the same queue, which hears the answers.
+// rings is a session with a queue that is written as memory, and with an ordinary
+// client of the same queue, which receives the answers.
 type rings struct {
 	*wire.Session
 	*wire.Queue
@@ -43,27 +43,32 @@ func (a *attacker) openRings(ctx context.Context) (_ *rings, err error) {
 	if err != nil {
 		return nil, err
 	}
+
 	r := &rings{Session: s}
 	defer func() {
 		if err != nil {
 			r.end()
 		}
 	}()
+
 	if r.Queue, err = s.Queue(ctx, ringEntries, ringArgBytes); err != nil {
 		return nil, err
 	}
+
 	var fds [3]int
 	for i, fd := range []int{r.FD, r.SQ, r.CQ} {
 		if fds[i], err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0); err != nil {
 			return nil, err
 		}
 	}
+
 	if r.tame, err = ring.Attach(fds[0], fds[1], fds[2]); err != nil {
 		return nil, err
 	}
 	if r.buffer, err = s.Buffer(ctx, 64<<10); err != nil {
 		return nil, err
 	}
+
 	r.add, err = s.Program(ctx, "vecadd_f32")
 	return r, err
 }
@@ -84,10 +89,10 @@ func (r *rings) end() {
 	}
 }
 
-// part is where a part of the ring begins.
+// part is the offset of a part of the ring.
 func (r *rings) part(off int) uint64 { return uint64(binary.LittleEndian.Uint32(r.All[off:])) }
 
-// at is where the entry of a position lies.
+// at is the offset of a position's entry.
 func (r *rings) at(pos uint64) uint64 { return r.part(offSQ) + pos%ringEntries*ring.EntryBytes }
 
 // put writes an entry as memory.
@@ -98,9 +103,9 @@ func (r *rings) put(pos uint64, e ring.Entry) {
 }
 
 // ringBell wakes the driver, whether it sleeps or not.
-func (r *rings) ringBell() { _, _ = unix.Write(r.SQ, []byte{1}) } // full is as good
+func (r *rings) ringBell() { _, _ = unix.Write(r.SQ, []byte{1}) } // a full pipe wakes it as well
 
-// launch is a sound launch.
+// launch is a valid launch.
 func (r *rings) launch(userData uint64) (ring.Entry, []ring.Binding) {
 	var bindings []ring.Binding
 	for i := range 3 {
@@ -109,7 +114,8 @@ func (r *rings) launch(userData uint64) (ring.Entry, []ring.Binding) {
 	return ring.LaunchEntry(userData, r.add, ring.Dim3{X: 4, Y: 1, Z: 1}, ring.Dim3{}, 0, 0), bindings
 }
 
-// answers counts what the queue says, until it says nothing for a while or has ended.
+// answers counts the queue's answers, until there are none for a while or it has
+// ended.
 func (a *attacker) answers(ctx context.Context, r *rings, patience time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -128,13 +134,14 @@ func (a *attacker) answers(ctx context.Context, r *rings, patience time.Duration
 	}
 }
 
-// halfWritten publishes entries of which it has written half, goes on with one, and stops
-// in the middle of it.
+// halfWritten publishes entries of which it has written half, continues one, and
+// stops in the middle of it.
 func halfWritten(ctx context.Context, a *attacker) error {
 	r, err := a.openRings(ctx)
 	if err != nil {
 		return err
 	}
+
 	for i := range uint64(ringEntries / 2) {
 		e, _ := r.launch(i)
 		r.put(i, e)
@@ -145,18 +152,20 @@ func halfWritten(ctx context.Context, a *attacker) error {
 			}
 		}
 	}
+
 	binary.LittleEndian.PutUint64(r.All[offTail:], ringEntries/2)
 	r.ringBell()
 	return unix.Kill(unix.Getpid(), unix.SIGSTOP)
 }
 
-// tails publishes positions that no client comes to.
+// tails publishes impossible positions.
 func tails(ctx context.Context, a *attacker) error {
 	r, err := a.openRings(ctx)
 	if err != nil {
 		return err
 	}
 	defer r.end()
+
 	for i := range uint64(ringEntries) {
 		e, _ := r.launch(i)
 		if a.random.IntN(2) == 0 {
@@ -164,6 +173,7 @@ func tails(ctx context.Context, a *attacker) error {
 		}
 		r.put(i, e)
 	}
+
 	honest := uint64(a.random.IntN(ringEntries))
 	binary.LittleEndian.PutUint64(r.All[offTail:], honest)
 	r.ringBell()
@@ -184,61 +194,72 @@ func tails(ctx context.Context, a *attacker) error {
 		binary.LittleEndian.PutUint64(r.All[offTail:], value)
 		r.ringBell()
 	}
-	for _, off := range []int{offCQHead, offCQWait} { // and what it says of completions
+
+	for _, off := range []int{offCQHead, offCQWait} { // and its completion words
 		if a.random.IntN(2) == 0 {
 			binary.LittleEndian.PutUint32(r.All[off:], a.random.Uint32())
 		}
 	}
+
 	return a.answers(ctx, r, 20*time.Millisecond)
 }
 
-// arguments publishes launches and replays whose arguments lie anywhere, also where there are
-// none, over those of others, or are none.
+// arguments publishes launches and replays with impossible arguments: outside the
+// arena, over those of other entries, or none at all.
 func arguments(ctx context.Context, a *attacker) error {
 	r, err := a.openRings(ctx)
 	if err != nil {
 		return err
 	}
 	defer r.end()
+
 	arena := r.All[r.part(offArena):][:ringArgBytes]
 	for i := range uint64(ringEntries) {
 		e, bindings := r.launch(i)
 		switch off := a.random.IntN(ringArgBytes - 1024); a.random.IntN(8) {
-		case 0: // beyond the arena, or across its end
+		case 0: // beyond the arena's end, or across it
 			e.SetArgs(ringArgBytes-8*a.random.Uint32N(16), len(bindings), 0)
-		case 1: // at no word
+
+		case 1: // at any offset
 			e.SetArgs(a.random.Uint32(), len(bindings), a.random.IntN(1<<16))
-		case 2: // of another length than it has
+		case 2: // of a wrong length
 			e.SetArgs(0, len(bindings), 0)
 			e.D += a.random.Uint64() << 32
+
 		case 3:
 			e = ring.ReplayEntry(i, a.random.Uint64N(8)<<32|a.random.Uint64N(8), 0)
 			e.Count, e.D = uint16(a.random.Uint32()), a.random.Uint64()
-		case 4: // bindings that are none
+
+		case 4: // impossible bindings
 			bindings[a.random.IntN(len(bindings))] = ring.Binding{Buffer: a.random.Uint64(), Off: a.random.Uint64(), Len: a.random.Uint64()}
 			fallthrough
-		default: // sound ones, where perhaps others lie
+
+		default: // valid ones, perhaps over others
 			copy(arena[off&^7:], ring.AppendArgs(nil, bindings, nil))
 			e.SetArgs(uint32(off&^7), len(bindings), 0)
 		}
+
 		r.put(i, e)
 		binary.LittleEndian.PutUint64(r.All[offTail:], i+1)
 		r.ringBell()
 	}
+
 	return a.answers(ctx, r, 20*time.Millisecond)
 }
 
-// changing has a second thread write over entries, arguments and operands while sound
-// launches are read from there.
+// changing makes a second thread overwrite entries, arguments and operands while
+// valid launches are read from there.
 func changing(ctx context.Context, a *attacker) error {
 	r, err := a.openRings(ctx)
 	if err != nil {
 		return err
 	}
 	defer r.end()
+
 	stop := make(chan struct{})
 	var writer sync.WaitGroup
 	seed := a.random.Uint64()
+
 	// Completions lie in between, and are for the tame end.
 	entries, arena := r.All[r.part(offSQ):][:ringEntries*ring.EntryBytes], r.All[r.part(offArena):][:ringArgBytes]
 	writer.Go(func() {
@@ -264,6 +285,7 @@ func changing(ctx context.Context, a *attacker) error {
 			}
 		}
 	})
+
 	var done [ringEntries]ring.Completion
 	end := time.Now().Add(100 * time.Millisecond)
 	for i := uint64(1); time.Now().Before(end) && err == nil; i++ {
@@ -277,21 +299,24 @@ func changing(ctx context.Context, a *attacker) error {
 		if flushed := r.tame.Flush(); err == nil {
 			err = flushed
 		}
+
 		n, polled := r.tame.Poll(done[:])
 		for _, c := range done[:n] {
 			a.ended(c.Code, c.Outcome)
 		}
+
 		if err == nil {
 			err = polled
 		}
 	}
+
 	close(stop)
 	writer.Wait()
 	return err
 }
 
-// neverDrained fills a queue again and again as its entries are taken, and takes nothing
-// of what comes back.
+// neverDrained fills a queue again and again as its entries are taken, and takes no
+// completions.
 func neverDrained(ctx context.Context, a *attacker) error {
 	r, err := a.openRings(ctx)
 	if err != nil {
@@ -300,7 +325,7 @@ func neverDrained(ctx context.Context, a *attacker) error {
 	defer r.end()
 	for range 4 * ringEntries {
 		e, bindings := r.launch(1)
-		a.told(r.tame.Push(&e, bindings, nil))
+		a.answered(r.tame.Push(&e, bindings, nil))
 		if err := r.tame.Flush(); err != nil {
 			return err
 		}

@@ -19,32 +19,32 @@ import (
 // Options of a run.
 type Options struct {
 	Bin  string        // folder of the built commands
-	Seed uint64        // of everything that is random; it does not settle what runs when
-	For  time.Duration // of all attacks together, about; each runs once at least
-	// Timed also holds how long a newcomer waits against that when nobody attacks: where
-	// the run has the time, and the host no other work.
+	Seed uint64        // of everything random; it does not determine the scheduling
+	For  time.Duration // of all attacks together, approximately; each runs at least once
+	// Timed also compares a newcomer's waits with those without an attack, if the
+	// run has the time, and the host no other work.
 	Timed bool
 	Say   func(format string, args ...any)
 }
 
-// Row is what came of one attack.
+// Row is the result of one attack.
 type Row struct {
 	Attack
 	Tally
 	Work   int     // pieces of work of the victim meanwhile
 	Errors []error // of the victim
-	// P99 is the 99th percentile of the victim's work in relation to that when nobody
-	// attacks. It tells; the figure is P9.
+	// P99 is the 99th percentile of the victim's work relative to that without an
+	// attack. It is only reported; the figure is P9.
 	P99     float64
-	Charges string // what the attacker's tenant is charged when it is gone; "" nothing
-	Grown   string // what the service holds more than before; "" nothing
+	Charges string // the remaining charges of the attacker's tenant; "" none
+	Grown   string // the growth of the service's holdings; "" none
 	Replace bool   // the driver was replaced
-	Lost    string // of the audit logs; "" nothing
+	Lost    string // losses of the audit logs; "" none
 	Waits   waits  // of a newcomer meanwhile
 	Slower  []string
 }
 
-// Bad says what must not be.
+// Bad lists the violations.
 func (r *Row) Bad() (all []string) {
 	if len(r.Errors) > 0 {
 		all = append(all, fmt.Sprintf("the victim had %d errors, the first: %v", len(r.Errors), r.Errors[0]))
@@ -61,6 +61,7 @@ func (r *Row) Bad() (all []string) {
 	if r.Lost != "" {
 		all = append(all, "the audit logs: "+r.Lost)
 	}
+
 	all = append(all, r.Slower...)
 	if r.Replace {
 		all = append(all, "the driver has died")
@@ -68,21 +69,23 @@ func (r *Row) Bad() (all []string) {
 	if r.Attempts == 0 {
 		all = append(all, "nothing was tried")
 	}
+
 	for what := range r.Answers {
 		if strings.HasPrefix(what, untyped) || what == kept {
 			all = append(all, what)
 		}
 	}
+
 	return all
 }
 
-// idleTimeout is when a connection of the attacker's tenant ends that is idle.
+// idleTimeout is when an idle connection of the attacker's tenant ends.
 const idleTimeout = 500 * time.Millisecond
 
-// auditBytes is so little that every attack fills the audit logs of its tenant.
+// auditBytes is so small that every attack fills the audit logs of its tenant.
 const auditBytes = 64 << 10
 
-// kept is the answer to an idle connection that there must be none of.
+// kept is the forbidden answer to an idle connection.
 const kept = "kept while others have no connection"
 
 // attackers is the tenant of the attacker.
@@ -95,6 +98,7 @@ func Run(ctx context.Context, o Options) (rows []Row, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, svc.Close()) }()
+
 	v, err := startVictim(ctx, svc.Socket, o.Seed)
 	if err != nil {
 		return nil, err
@@ -104,6 +108,7 @@ func Run(ctx context.Context, o Options) (rows []Row, err error) {
 			err = errors.Join(err, fmt.Errorf("the victim: %w", closed))
 		}
 	}()
+
 	n := startNewcomer(svc.Socket, svc.GateSocketOf(service.Tenant))
 	defer func() { err = errors.Join(err, n.close()) }()
 	calmFor := min(o.For/20, 3*time.Second)
@@ -111,20 +116,25 @@ func Run(ctx context.Context, o Options) (rows []Row, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("before anybody attacks: %w", err)
 	}
+
 	_, quiet, errs := v.since()
-	// What a client does to others by burning the host's processors is the host's to settle.
+	// The host's scheduler is responsible for the effect of a client that burns its
+	// processors.
 	busy, err := n.during(func() error {
 		_, err := attackOnce(order{Attack: burning, For: calmFor})
 		return err
 	})
+
 	if err := errors.Join(append(errs, err)...); err != nil {
 		return nil, fmt.Errorf("the victim, before anybody attacks: %w", err)
 	}
+
 	o.Say("nobody attacks: a newcomer waits %s; beside a program that only computes: %s", calm, busy)
 	before, err := footprintOf(svc)
 	if err != nil {
 		return nil, err
 	}
+
 	for i := range All {
 		row, err := one(ctx, o, svc, v, n, i)
 		if err == nil {
@@ -136,6 +146,7 @@ func Run(ctx context.Context, o Options) (rows []Row, err error) {
 		if err != nil {
 			return rows, fmt.Errorf("%s: %w; the service said:\n%s", All[i].Name, err, svc.Log())
 		}
+
 		row.P99 /= max(quiet, 1)
 		if o.Timed {
 			after, err := n.during(func() error { time.Sleep(afterFor); return nil })
@@ -147,20 +158,23 @@ func Run(ctx context.Context, o Options) (rows []Row, err error) {
 				row.Slower = append(row.Slower, row.Waits.slower("meanwhile", busy)...)
 			}
 		}
+
 		rows = append(rows, row)
 		o.Say("%2d %-50s %8d attempts %6d of the victim, 99 %% %.1f×, a newcomer waits %s", row.Class, row.Name, row.Attempts, row.Work, row.P99, row.Waits)
 		for _, what := range row.Bad() {
 			o.Say("   BAD: %s", what)
 		}
 	}
+
 	return rows, nil
 }
 
-// connecting are the attacks on how others connect: a newcomer's waits are held while they go
-// on, too. What others do to the service's processors meanwhile is only told.
+// connecting are the attacks on connecting: a newcomer's waits are bounded during
+// them, too. For other attacks, the effect on the service's processors is only
+// reported.
 var connecting = map[string]bool{"a storm of connections": true, "idle connections on all seats": true, "half-open connections": true}
 
-// afterFor is how long a newcomer is looked at after an attack.
+// afterFor is how long a newcomer is observed after an attack.
 const afterFor = time.Second
 
 // one runs one attack for its share of the time.
@@ -170,6 +184,7 @@ func one(ctx context.Context, o Options, svc *service.Service, v *victim, n *new
 	if err != nil {
 		return row, err
 	}
+
 	share := max(o.For/time.Duration(len(All)), 20*time.Millisecond)
 	tell := order{Attack: i, Seed: o.Seed, For: share, Socket: svc.SocketOf(attackers), Bin: o.Bin}
 	tell.Capnp = strings.TrimSuffix(tell.Socket, ".sock") + ".capnp.sock"
@@ -180,7 +195,8 @@ func one(ctx context.Context, o Options, svc *service.Service, v *victim, n *new
 		tell.For, end = share, time.Now().Add(share)
 		endBeside = startBeside(func(over <-chan struct{}) error { return beside(svc, over) })
 	}
-	late := end.Add(3 * longest) // an attacker comes last on a busy host, and is to try at least once
+
+	late := end.Add(3 * longest) // an attacker comes last on a busy host, and shall try at least once
 	for round := 0; round < max(row.steps, 1) || time.Now().Before(end) || row.Attempts == 0 && time.Now().Before(late); round++ {
 		if round > 0 && row.Attempts == 0 {
 			tell.For = min(2*tell.For, longest)
@@ -198,15 +214,18 @@ func one(ctx context.Context, o Options, svc *service.Service, v *victim, n *new
 		}
 		row.add(t)
 	}
+
 	if err := endBeside(); err != nil {
 		return row, err
 	}
+
 	var refused []error
-	row.Waits, refused = n.since() // what comes after is not the attack
+	row.Waits, refused = n.since() // later errors are not the attack's
 	if row.Charges, err = charges(ctx, svc); err != nil {
 		return row, err
 	}
-	time.Sleep(5 * between) // the victim meets what comes after, too
+
+	time.Sleep(5 * between) // the victim experiences the aftermath, too
 	row.Work, row.P99, row.Errors = v.since()
 	row.Errors = append(row.Errors, refused...)
 	after, err := svc.DriverPID()
@@ -214,11 +233,11 @@ func one(ctx context.Context, o Options, svc *service.Service, v *victim, n *new
 	return row, err
 }
 
-// settle is how long the service may take to give back what a dead client had.
+// settle bounds the time in which the service gives back a dead client's resources.
 const settle = 5 * time.Second
 
-// charges waits until the attacker's tenant is charged nothing that comes back, and says
-// what it is if it is not.
+// charges waits until the attacker's tenant has no charges that come back, and
+// returns the remaining ones.
 func charges(ctx context.Context, svc *service.Service) (left string, err error) {
 	for end := time.Now().Add(settle); ; time.Sleep(5 * time.Millisecond) {
 		text, err := svc.StatusOf(ctx, attackers)
@@ -228,6 +247,7 @@ func charges(ctx context.Context, svc *service.Service) (left string, err error)
 			}
 			continue // all of the tenant's connections were taken a moment ago
 		}
+
 		var status struct {
 			Tenants []struct {
 				Tenant string
@@ -238,9 +258,11 @@ func charges(ctx context.Context, svc *service.Service) (left string, err error)
 				Sessions []struct{ ID uint64 }
 			}
 		}
+
 		if err := json.Unmarshal(text, &status); err != nil {
 			return "", err
 		}
+
 		left = ""
 		for _, t := range status.Tenants {
 			if t.Tenant != attackers {
@@ -255,13 +277,14 @@ func charges(ctx context.Context, svc *service.Service) (left string, err error)
 				left += fmt.Sprintf("%d sessions", n)
 			}
 		}
+
 		if left == "" || time.Now().After(end) {
 			return left, nil
 		}
 	}
 }
 
-// Print shows the table, and reports whether all is as it must be.
+// Print shows the table, and reports whether everything is right.
 func Print(w io.Writer, rows []Row) (good bool) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "CLASS\tATTACK\tATTEMPTS\tVICTIM'S WORK\tERRORS\t99 %\tNEWCOMER\tCHARGES\tANSWERS")
@@ -275,21 +298,26 @@ func Print(w io.Writer, rows []Row) (good bool) {
 				answers = append(answers, fmt.Sprintf("%s %d", what, r.Answers[what]))
 			}
 		}
+
 		if r.steps > 0 {
 			answers = []string{fmt.Sprintf("killed after each of %d steps", r.steps)}
 		}
+
 		left := "0"
 		if r.Charges != "" {
 			left = r.Charges
 		}
+
 		fmt.Fprintf(t, "%d\t%s\t%d\t%d\t%d\t%.1f×\t%s\t%s\t%s\n", r.Class, r.Name, r.Attempts, r.Work, len(r.Errors), r.P99, r.Waits, left, strings.Join(answers, ", "))
 		for _, what := range r.Bad() {
 			bad = append(bad, fmt.Sprintf("BAD %s: %s", r.Name, what))
 		}
 	}
-	_ = t.Flush() // who reads it may be gone
+
+	_ = t.Flush() // the reader may be gone
 	for _, what := range bad {
 		fmt.Fprintln(w, what)
 	}
+
 	return good && len(bad) == 0
 }

@@ -43,41 +43,45 @@ func (a *attacker) heard(fd int) {
 		default:
 			a.tally.Answers["closed"]++
 		}
+
 		a.tally.Attempts++
 		return
 	}
 }
 
-// garbage sends bytes that mean nothing to each socket.
+// garbage sends meaningless bytes to each socket.
 func garbage(ctx context.Context, a *attacker) error {
 	for i := 0; i < 20 && ctx.Err() == nil; i++ {
 		b := make([]byte, 1+a.random.IntN(5000))
 		for j := range b {
 			b[j] = byte(a.random.Uint32())
 		}
-		if a.random.IntN(2) == 0 { // the header of a message, and then nothing sound
+
+		if a.random.IntN(2) == 0 { // the header of a message, followed by garbage
 			copy(b, []byte{0x43, 0x47})
 		}
 		if err := a.send(a.socket, unix.SOCK_SEQPACKET, b); err != nil {
-			a.told(err)
+			a.answered(err)
 		}
+
 		s, err := a.openRaw(ctx) // the control socket is the next surface
 		if err != nil {
 			return err
 		}
+
 		_, err = s.Call(ctx, control.MsgType(32+a.random.IntN(24)), b[:min(len(b), 1024)], nil)
-		a.told(err)
+		a.answered(err)
 		_ = s.Close()
 		if i%10 == 0 { // a gate is a process
 			if err := a.send(a.capnp, unix.SOCK_STREAM, b); err != nil {
-				a.told(err)
+				a.answered(err)
 			}
 		}
 	}
 	return nil
 }
 
-// send sends bytes on a fresh connection and hears what comes of it.
+// send sends bytes on a fresh connection and receives the answer.
 func (a *attacker) send(path string, kind int, b []byte) error {
 	fd, err := wire.Connect(path, kind)
 	if err != nil {
@@ -94,7 +98,7 @@ func (a *attacker) send(path string, kind int, b []byte) error {
 	return nil
 }
 
-// halfOpen connects, and says nothing or only the beginning of something.
+// halfOpen connects, and sends nothing or only the beginning of something.
 func halfOpen(ctx context.Context, a *attacker) error {
 	var fds []int
 	defer func() {
@@ -102,16 +106,19 @@ func halfOpen(ctx context.Context, a *attacker) error {
 			_ = unix.Close(fd)
 		}
 	}()
+
 	for i := 0; i < 100 && ctx.Err() == nil; i++ {
 		path, kind := a.socket, unix.SOCK_SEQPACKET
 		if i%10 == 9 {
 			path, kind = a.capnp, unix.SOCK_STREAM
 		}
+
 		fd, err := wire.Connect(path, kind)
-		a.told(err)
+		a.answered(err)
 		if err != nil {
 			continue
 		}
+
 		fds = append(fds, fd)
 		if i%3 == 0 {
 			_, _ = unix.Write(fd, make([]byte, 1+i%7))
@@ -120,26 +127,30 @@ func halfOpen(ctx context.Context, a *attacker) error {
 			_ = unix.Shutdown(fd, unix.SHUT_RD)
 		}
 	}
-	if len(fds) > 0 { // what the last one hears tells how many too many there were
+
+	if len(fds) > 0 { // the last answer tells how many were too many
 		a.heard(fds[len(fds)-1])
 	}
+
 	return nil
 }
 
-// descriptorsOnce is what one message can carry (SCM_MAX_FD).
+// descriptorsOnce is the maximum of one message (SCM_MAX_FD).
 const descriptorsOnce = 253
 
-// descriptors sends as many open files as the kernel takes, to each socket.
+// descriptors sends as many open files as the kernel allows, to each socket.
 func descriptors(ctx context.Context, a *attacker) error {
 	file, err := os.Open("/dev/null")
 	if err != nil {
 		return err
 	}
 	defer file.Close()
+
 	many := make([]int, descriptorsOnce)
 	for i := range many {
 		many[i] = int(file.Fd())
 	}
+
 	rights := unix.UnixRights(many...)
 	header := make([]byte, control.HeaderBytes)
 	for _, of := range []struct {
@@ -148,7 +159,7 @@ func descriptors(ctx context.Context, a *attacker) error {
 	}{{a.socket, unix.SOCK_SEQPACKET}, {a.socket, unix.SOCK_SEQPACKET}, {a.capnp, unix.SOCK_STREAM}} {
 		fd, err := wire.Connect(of.path, of.kind)
 		if err != nil {
-			a.told(err)
+			a.answered(err)
 			continue
 		}
 		for range 4 {
@@ -157,15 +168,17 @@ func descriptors(ctx context.Context, a *attacker) error {
 			}
 		}
 		if err != nil {
-			a.told(err)
+			a.answered(err)
 		}
 		a.heard(fd)
 		_ = unix.Close(fd)
 	}
-	ours, theirs, err := shm.Socketpair() // a session that brings descriptors along
+
+	ours, theirs, err := shm.Socketpair() // a session request with descriptors
 	if err != nil {
 		return err
 	}
+
 	_ = unix.Close(ours)
 	defer unix.Close(theirs)
 	s, err := a.openRaw(ctx)
@@ -173,14 +186,16 @@ func descriptors(ctx context.Context, a *attacker) error {
 		return err
 	}
 	defer s.Close()
+
 	_, err = s.Call(ctx, control.TypeCreateBuffer, control.CreateBufferRequest{Bytes: 4096}.AppendTo(nil), []int{theirs})
-	a.told(err)
+	a.answered(err)
 	return nil
 }
 
-// bombsInHex are messages that end parsers: a call on its own answer, a composite list
-// that contains itself, a disembargo of nothing, a list of more elements than there are
-// bytes, a message of more segments than fit, and far pointers in a circle.
+// bombsInHex are messages that crash parsers: a call on its own answer, a composite
+// list that contains itself, a disembargo of nothing, a list of more elements than
+// there are bytes, a message of more segments than fit, and far pointers in a
+// circle.
 var bombsInHex = []string{
 	"00000000100000000000000001000100020000000000000000000000030003000000000000000000000000000000000000000000000000000800000001000100180000000000020000000000000000000000000001000000000000000100010000000000000000000100000007000000000000000100000000000000000000000000000000000000",
 	"000000000500000000000000010001000c00000000000000010000000f0000000400000000000100f9ffffff0f000000",
@@ -193,7 +208,7 @@ var bombsInHex = []string{
 	"0000000003000000" + "0100000000000000" + "fdffffff07000000" + "f9ffffff0f000000",
 }
 
-// bombs sends each of them to a gate, after a sound beginning and without.
+// bombs sends each of them to a gate, after a valid beginning and without.
 func bombs(ctx context.Context, a *attacker) error {
 	for _, text := range bombsInHex {
 		b, err := hex.DecodeString(text)
@@ -204,7 +219,7 @@ func bombs(ctx context.Context, a *attacker) error {
 			b = append(rpcguardtest.Bootstrap(0), b...)
 		}
 		if err := a.send(a.capnp, unix.SOCK_STREAM, b); err != nil {
-			a.told(err)
+			a.answered(err)
 		}
 		if ctx.Err() != nil {
 			return nil
@@ -213,22 +228,23 @@ func bombs(ctx context.Context, a *attacker) error {
 	return a.nested(ctx)
 }
 
-// nested sends the most bytes that a gate may read of one who says nothing sound: lists
-// that all point at the same list.
+// nested sends the most bytes that a gate may read of a client without a valid
+// message: lists that all point at the same list.
 func (a *attacker) nested(context.Context) error {
 	const words = 4096
 	b := make([]byte, 8+8*words)
 	b[4], b[5] = byte(words&0xff), byte(words>>8)
 	for i := range words {
 		at := 8 + 8*i
-		// A list pointer to the next word, of pointers, as long as it may be.
+		// A list pointer to the next word, of pointers, as long as possible.
 		b[at] = 1
 		b[at+4], b[at+5], b[at+6], b[at+7] = 6, 0xff, 0xff, 0
 	}
 	return a.send(a.capnp, unix.SOCK_STREAM, b)
 }
 
-// conversations has random conversations, half of which break no rule of the protocol.
+// conversations holds random conversations, half of which break no rule of the
+// protocol.
 func conversations(ctx context.Context, a *attacker) error {
 	const m, p, s = schema.GpuMemorySession_TypeID, schema.GpuProgramSession_TypeID, schema.GpuSession_TypeID
 	g := rpcguardtest.NewGenerator(rpcguardtest.Config{
@@ -244,13 +260,15 @@ func conversations(ctx context.Context, a *attacker) error {
 			"timeoutNanos": {0, 1000}, "deadlineMicros": {1, 1000}, "entries": {2, 16},
 		},
 	}, rand.New(rand.NewPCG(a.random.Uint64(), 0)))
+
 	for range 10 {
 		stream, sound := g.Stream()
 		c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: a.capnp, Net: "unix"})
 		if err != nil {
-			a.told(err)
+			a.answered(err)
 			continue
 		}
+
 		_ = c.SetDeadline(time.Now().Add(patience))
 		_, err = c.Write(stream)
 		_ = c.CloseWrite()
@@ -260,6 +278,7 @@ func conversations(ctx context.Context, a *attacker) error {
 			more, err = c.Read(b)
 			n += more
 		}
+
 		_ = c.Close()
 		switch {
 		case n == 0:
@@ -269,10 +288,12 @@ func conversations(ctx context.Context, a *attacker) error {
 		default:
 			a.tally.Answers["answered, and closed"]++
 		}
+
 		a.tally.Attempts++
 		if ctx.Err() != nil {
 			return nil
 		}
 	}
+
 	return nil
 }

@@ -14,7 +14,7 @@ import (
 	"capgpu/client"
 )
 
-// victim is a tenant that works all the time and looks at everything that it has.
+// victim is a tenant that works all the time and checks everything that it has.
 type victim struct {
 	session *client.Session
 	stop    chan struct{}
@@ -25,7 +25,7 @@ type victim struct {
 	errors []error   // guarded by mu
 }
 
-// own is memory of the victim's that no work of it touches.
+// ownBytes is memory of the victim's that none of its work touches.
 const ownBytes = 256 << 10
 
 func startVictim(ctx context.Context, socket string, seed uint64) (_ *victim, err error) {
@@ -34,6 +34,7 @@ func startVictim(ctx context.Context, socket string, seed uint64) (_ *victim, er
 		return nil, err
 	}
 	defer conn.Close()
+
 	v := &victim{stop: make(chan struct{}), done: make(chan struct{})}
 	if v.session, err = conn.Open(ctx, 0); err != nil {
 		return nil, err
@@ -43,10 +44,12 @@ func startVictim(ctx context.Context, socket string, seed uint64) (_ *victim, er
 			err = errors.Join(err, v.session.Close(ctx))
 		}
 	}()
+
 	work, err := neighbour.NewWork(ctx, v.session)
 	if err != nil {
 		return nil, err
 	}
+
 	var own [][]byte
 	var sums [][32]byte
 	random := rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8)})
@@ -62,23 +65,27 @@ func startVictim(ctx context.Context, socket string, seed uint64) (_ *victim, er
 		_, _ = random.Read(mem) // it never fails
 		own, sums = append(own, mem), append(sums, sha256.Sum256(mem))
 	}
+
 	go v.run(work, own, sums)
 	return v, nil
 }
 
-// between two pieces of work: who works all the time leaves the attackers no CPU.
+// between is the pause between two pieces of work: a victim without pauses would
+// leave the attackers no CPU.
 const between = 2 * time.Millisecond
 
 func (v *victim) run(work *neighbour.Work, own [][]byte, sums [][32]byte) {
 	defer close(v.done)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
+
 	for n := 0; ; n++ {
 		select {
 		case <-v.stop:
 			return
 		case <-time.After(between):
 		}
+
 		limit, cancel := context.WithTimeout(ctx, 2*longest)
 		start := time.Now()
 		err := work.Do(limit)
@@ -87,11 +94,13 @@ func (v *victim) run(work *neighbour.Work, own [][]byte, sums [][32]byte) {
 		if i := n % len(own); err == nil && sha256.Sum256(own[i]) != sums[i] {
 			err = fmt.Errorf("memory %d of the victim has changed", i)
 		}
+
 		v.mu.Lock()
 		v.took = append(v.took, took)
 		if err != nil {
 			v.errors = append(v.errors, err)
 		}
+
 		v.mu.Unlock()
 		if err != nil && v.session.Err() != nil {
 			return // every further one is the same
@@ -99,8 +108,8 @@ func (v *victim) run(work *neighbour.Work, own [][]byte, sums [][32]byte) {
 	}
 }
 
-// since says what happened since the last time: how many pieces of work, their 99th
-// percentile, and errors.
+// since returns the results since the last call: how many pieces of work, their
+// 99th percentile, and errors.
 func (v *victim) since() (n int, p99 float64, errs []error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -112,7 +121,7 @@ func (v *victim) since() (n int, p99 float64, errs []error) {
 	return n, p99, errs
 }
 
-// close ends it; it must have been there until then.
+// close ends it; it must have been alive until then.
 func (v *victim) close() error {
 	close(v.stop)
 	<-v.done

@@ -14,18 +14,19 @@ import (
 	"capgpu/control"
 )
 
-// wash fills the audit logs: it holds all sessions that it can have and asks for more, and
-// now and then it closes one and opens another.
+// wash fills the audit logs: it holds all the sessions that it can have and asks
+// for more, and now and then it closes one and opens another.
 func wash(ctx context.Context, a *attacker) error {
 	broker, err := wire.Dial(ctx, a.socket)
 	if err != nil {
 		return err
 	}
 	defer broker.Close()
+
 	var held []int
 	for ctx.Err() == nil {
 		m, err := broker.Call(ctx, control.TypeOpenDevice, control.OpenDeviceRequest{}.AppendTo(nil), nil)
-		a.told(err)
+		a.answered(err)
 		if err == nil {
 			held = append(held, m.FDs...)
 		}
@@ -34,19 +35,23 @@ func wash(ctx context.Context, a *attacker) error {
 			held = held[1:]
 		}
 	}
+
 	for _, fd := range held {
 		unix.Close(fd)
 	}
+
 	return nil
 }
 
-// pushedOut says which of the audit logs is damaged, and which has lost records that no
-// tenant may push out: those of the host and of its devices. It is "" if all is well.
+// pushedOut reports which of the audit logs is damaged, and which has lost records
+// that no tenant may push out: those of the host and of its devices. It is "" if
+// all is well.
 func pushedOut(svc *service.Service) (what string, err error) {
 	paths, err := audit.Paths(svc.AuditPath())
 	if err != nil {
 		return "", err
 	}
+
 	var all []string
 	for i, path := range paths {
 		name := filepath.Base(path)
@@ -58,5 +63,6 @@ func pushedOut(svc *service.Service) (what string, err error) {
 			all = append(all, fmt.Sprintf("%d records of %s are gone", report.First, name))
 		}
 	}
+
 	return strings.Join(all, "; "), nil
 }

@@ -21,7 +21,7 @@ import (
 )
 
 // browserPath finds Chromium. Without it the test is skipped, unless
-// CAPGPU_REQUIRE_BROWSER says that it has to be there.
+// CAPGPU_REQUIRE_BROWSER requires it.
 func browserPath(t *testing.T) string {
 	t.Helper()
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
@@ -45,7 +45,7 @@ func newBrowser(t *testing.T) *browser {
 	options := append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.ExecPath(browserPath(t)), chromedp.UserDataDir(profile(t)), chromedp.DisableGPU,
 		chromedp.Flag("disable-dev-shm-usage", true),
-		chromedp.Flag("host-resolver-rules", "MAP rebound.example 127.0.0.1")) // a name that was made to lead here
+		chromedp.Flag("host-resolver-rules", "MAP rebound.example 127.0.0.1")) // a name that resolves to this machine
 	if os.Geteuid() == 0 {
 		options = append(options, chromedp.NoSandbox) // Chromium's own does not work as root
 	}
@@ -57,9 +57,9 @@ func newBrowser(t *testing.T) *browser {
 	return &browser{ctx}
 }
 
-// profile is a folder for what Chromium keeps. chromedp waits for its first process only;
-// those that one has started may write to the folder a little longer, so it takes more
-// than one try to remove it, which is all that t.TempDir has.
+// profile is a folder for Chromium's files. chromedp waits only for its first
+// process; children of that process may write to the folder a little longer, so
+// removing it takes several tries, while t.TempDir has only one.
 func profile(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "chromium-")
@@ -70,14 +70,14 @@ func profile(t *testing.T) string {
 	return dir
 }
 
-// tab is a page in it. What the page complains of (exceptions, refused by its content
-// policy, …) fails the test, but for what mayFail matches.
+// tab is a page in it. A complaint of the page (exceptions, refusals by its content
+// policy, …) fails the test, unless mayFail matches it.
 type tab struct {
 	t   *testing.T
 	ctx context.Context
 }
 
-// tabTimeout is for all that one test does in a tab.
+// tabTimeout bounds everything that one test does in a tab.
 const (
 	tabTimeout   = time.Minute
 	awaitTimeout = 15 * time.Second
@@ -97,17 +97,20 @@ func (b *browser) open(t *testing.T, url string, mayFail ...string) *tab {
 		case *log.EventEntryAdded:
 			said = e.Entry.Text + " " + e.Entry.URL
 		}
+
 		for _, m := range mayFail {
 			if strings.Contains(said, m) {
 				said = ""
 			}
 		}
+
 		if said != "" {
 			mu.Lock()
 			defer mu.Unlock()
 			complaints = append(complaints, said)
 		}
 	})
+
 	t.Cleanup(func() {
 		stop()
 		cancel()
@@ -115,8 +118,9 @@ func (b *browser) open(t *testing.T, url string, mayFail ...string) *tab {
 		defer mu.Unlock()
 		require.Empty(t, complaints)
 	})
+
 	p := &tab{t, ctx}
-	// As if it were looked at: a page in the background asks less often.
+	// As if the page were visible: a page in the background polls less often.
 	p.do(page.BringToFront(), emulation.SetFocusEmulationEnabled(true), log.Enable(), chromedp.EmulateViewport(1280, 800), chromedp.Navigate(url))
 	return p
 }
@@ -126,8 +130,8 @@ func (p *tab) do(actions ...chromedp.Action) {
 	require.NoError(p.t, chromedp.Run(p.ctx, actions...))
 }
 
-// await asks until an expression is true. (chromedp's own way to wait makes a function
-// of a text, which the page's content policy forbids.)
+// await polls until an expression is true. (chromedp's own way to wait makes a
+// function of a text, which the page's content policy forbids.)
 func (p *tab) await(expression string) {
 	p.t.Helper()
 	for deadline := time.Now().Add(awaitTimeout); !p.is(expression); time.Sleep(10 * time.Millisecond) {
@@ -152,13 +156,13 @@ func (p *tab) is(expression string) (yes bool) {
 // say writes a message and sends it by the keyboard.
 func (p *tab) say(text string) {
 	p.t.Helper()
-	// A key as a keyboard has it: chromedp's types its character even where the page took it.
+	// A key as a keyboard sends it: chromedp's types its character even if the page
+	// handled it.
 	enter := input.DispatchKeyEvent(input.KeyRawDown).WithKey("Enter").WithCode("Enter").WithWindowsVirtualKeyCode(13)
 	p.do(chromedp.SendKeys("#prompt", text, chromedp.ByQuery), enter)
 }
 
-// picture keeps a screenshot for people to look at, where CAPGPU_SCREENSHOTS names a
-// folder.
+// picture keeps a screenshot for people, if CAPGPU_SCREENSHOTS names a folder.
 func (p *tab) picture(name string) {
 	p.t.Helper()
 	dir := os.Getenv("CAPGPU_SCREENSHOTS")

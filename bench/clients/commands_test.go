@@ -18,7 +18,8 @@ import (
 	"capgpu/model/modeltest"
 )
 
-// TestCommands: the same clients on the whole: model-server, a session, a driver.
+// TestCommands: the same clients against the whole stack: model-server, a session,
+// a driver.
 func TestCommands(t *testing.T) {
 	s := startStack(t)
 	t.Run("stories", func(t *testing.T) { commandsTellStories(t, s) })
@@ -34,6 +35,7 @@ func commandsTellStories(t *testing.T, s *stack) {
 		if strings.HasSuffix(file, ".bin") {
 			more = append(more, "--tokenizer", filepath.Join(dir, "tok512.bin"))
 		}
+
 		c := newClient(s.serve(t, filepath.Join(dir, file), more...))
 		for name, tokens := range map[string]int64{"t0.n64": 64, "t0.n128": 128} {
 			want := strings.TrimSuffix(modeltest.StoriesText(t, name), "\n") // the reference's last newline is its program's
@@ -41,6 +43,7 @@ func commandsTellStories(t *testing.T, s *stack) {
 				Model: "stories", Prompt: openai.CompletionNewParamsPromptUnion{OfString: openai.String("")},
 				Temperature: openai.Float(0), MaxTokens: openai.Int(tokens),
 			}
+
 			whole, err := c.Completions.New(t.Context(), params)
 			require.NoError(t, err)
 			require.Equal(t, want, whole.Choices[0].Text, "%s %s", file, name)
@@ -50,6 +53,7 @@ func commandsTellStories(t *testing.T, s *stack) {
 			for stream.Next() {
 				streamed.WriteString(stream.Current().Choices[0].Text)
 			}
+
 			require.NoError(t, stream.Err())
 			require.Equal(t, want, streamed.String(), "%s %s", file, name)
 		}
@@ -58,11 +62,13 @@ func commandsTellStories(t *testing.T, s *stack) {
 
 func commandsAndLibrary(t *testing.T, s *stack) {
 	c := newClient(s.serve(t, madeUp(t, "tiny", model.F32), "--name", "made-up"))
-	// A seed makes the same answers, whole and streamed, each of three its own.
+	// A seed gives the same answers, whole and streamed, a different one for each
+	// of three.
 	params := openai.ChatCompletionNewParams{
 		Model: "made-up", Messages: userSays("hello"), MaxCompletionTokens: openai.Int(24), N: openai.Int(3), Seed: openai.Int(7),
 		Logprobs: openai.Bool(true), TopLogprobs: openai.Int(3),
 	}
+
 	whole, err := c.Chat.Completions.New(t.Context(), params)
 	require.NoError(t, err)
 	require.Len(t, whole.Choices, 3)
@@ -72,6 +78,7 @@ func commandsAndLibrary(t *testing.T, s *stack) {
 	for stream.Next() {
 		require.True(t, again.AddChunk(stream.Current()))
 	}
+
 	require.NoError(t, stream.Err())
 	for i, choice := range whole.Choices {
 		require.Equal(t, choice.Message.Content, again.Choices[i].Message.Content)
@@ -87,12 +94,14 @@ func commandsAndLibrary(t *testing.T, s *stack) {
 			require.LessOrEqual(t, token.Logprob, token.TopLogprobs[0].Logprob)
 		}
 	}
+
 	v, err := c.Embeddings.New(t.Context(), openai.EmbeddingNewParams{Model: "made-up", Input: openai.EmbeddingNewParamsInputUnion{OfArrayOfStrings: []string{"one", "two", "one"}}})
 	require.NoError(t, err)
 	length := 0.0
 	for _, x := range v.Data[0].Embedding {
 		length += x * x
 	}
+
 	require.InDelta(t, 1, length, 1e-4)
 	require.Equal(t, v.Data[0].Embedding, v.Data[2].Embedding)
 	require.NotEqual(t, v.Data[0].Embedding, v.Data[1].Embedding)
@@ -101,7 +110,7 @@ func commandsAndLibrary(t *testing.T, s *stack) {
 	requireError(t, err, 400, "E_INVALID", "prompt")
 }
 
-// status is what /v1/status tells of what runs.
+// status is the used part of /v1/status.
 type status struct {
 	State    string
 	Requests struct{ Running, Waiting int }
@@ -147,10 +156,11 @@ func commandsAndPage(t *testing.T, s *stack) {
 		now := statusOf(t, url)
 		return now.Requests.Running == 0 && now.Cache.Used == 0 && now.Totals.Cancelled == 1
 	}, 5*time.Second, 5*time.Millisecond, "its cache is free at once")
+
 	p.await(`document.querySelector('.end').textContent.includes('you stopped it')`)
 
-	// The driver is killed in the middle of an answer: the page says so, keeps what came,
-	// and goes on when the server does, which is by itself.
+	// The driver is killed in the middle of an answer: the page reports it, keeps
+	// the text so far, and continues when the server does, which is by itself.
 	p.do(chromedp.Click("#fresh", chromedp.ByQuery), chromedp.Evaluate(`document.querySelector('input[value="chat"]').click()`, nil))
 	p.say("a")
 	p.await(lastText + `.length > 20`)

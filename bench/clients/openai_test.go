@@ -20,7 +20,7 @@ import (
 	"capgpu/model/lm/lmtest"
 )
 
-// token is what the servers of the tests ask for.
+// token is the token of the tests' servers.
 const token = "a token of the tests"
 
 func newClient(url string, more ...option.RequestOption) openai.Client {
@@ -60,6 +60,7 @@ func TestCompletions(t *testing.T) {
 		require.Len(t, r.Choices[i].Logprobs.Tokens, 7)
 		require.Equal(t, -0.5, r.Choices[i].Logprobs.TokenLogprobs[6])
 	}
+
 	require.EqualValues(t, 28, r.Usage.CompletionTokens)
 	require.EqualValues(t, 8+4, r.Usage.PromptTokens)
 
@@ -73,10 +74,12 @@ func TestCompletions(t *testing.T) {
 	stream := c.Completions.NewStreaming(t.Context(), openai.CompletionNewParams{
 		Model: "backwards", Prompt: openai.CompletionNewParamsPromptUnion{OfString: openai.String("b a")}, MaxTokens: openai.Int(5),
 	})
+
 	var text strings.Builder
 	for stream.Next() {
 		text.WriteString(stream.Current().Choices[0].Text)
 	}
+
 	require.NoError(t, stream.Err())
 	require.Equal(t, "a b a", text.String())
 }
@@ -91,6 +94,7 @@ func TestChat(t *testing.T) {
 			openai.UserMessage([]openai.ChatCompletionContentPartUnionParam{openai.TextContentPart("b "), openai.TextContentPart("a")}),
 		},
 	}
+
 	r, err := c.Chat.Completions.New(t.Context(), params)
 	require.NoError(t, err)
 	require.Equal(t, "a b y x ", r.Choices[0].Message.Content)
@@ -101,13 +105,14 @@ func TestChat(t *testing.T) {
 	require.Equal(t, []int64{'b'}, r.Choices[0].Logprobs.Content[0].TopLogprobs[1].Bytes)
 	require.Equal(t, "me", m.Askers()[0].User)
 
-	// The library's own accumulator takes the stream for the same answer.
+	// The library's own accumulator makes the same answer from the stream.
 	params.StreamOptions = openai.ChatCompletionStreamOptionsParam{IncludeUsage: openai.Bool(true)}
 	stream := c.Chat.Completions.NewStreaming(t.Context(), params)
 	whole := openai.ChatCompletionAccumulator{}
 	for stream.Next() {
 		require.True(t, whole.AddChunk(stream.Current()))
 	}
+
 	require.NoError(t, stream.Err())
 	require.Equal(t, r.Choices[0].Message.Content, whole.Choices[0].Message.Content)
 	require.Equal(t, "length", whole.Choices[0].FinishReason)
@@ -128,7 +133,7 @@ func TestEmbeddings(t *testing.T) {
 	requireError(t, err, 400, "E_UNIMPLEMENTED", "dimensions")
 }
 
-// base64 is in the answer's JSON; the library leaves it to its user.
+// The answer's JSON has base64; the library leaves decoding to its user.
 func TestEmbeddingsInBase64(t *testing.T) {
 	c := newClient(startFake(t, lmtest.New()))
 	var raw struct {
@@ -187,7 +192,7 @@ func TestErrors(t *testing.T) {
 		requireError(t, err, s.status, s.code, "")
 	}
 
-	// The library tries again by itself where that is of use, and nowhere else.
+	// The library retries by itself when that is of use, and never otherwise.
 	asked := 0
 	m.Refuse = func(lm.Request) error {
 		if asked++; asked == 1 {
@@ -195,6 +200,7 @@ func TestErrors(t *testing.T) {
 		}
 		return nil
 	}
+
 	_, err = c.Chat.Completions.New(t.Context(), params, option.WithMaxRetries(1))
 	require.NoError(t, err)
 	require.Equal(t, 2, asked)
@@ -205,7 +211,8 @@ func TestErrors(t *testing.T) {
 	require.Equal(t, 1, asked)
 }
 
-// A stream that breaks is an error to the library, and all before it was handed out.
+// A broken stream is an error for the library, after it has handed out everything
+// before.
 func TestBrokenStream(t *testing.T) {
 	m := lmtest.New()
 	m.FailAfter, m.Failure = 3, gpuerr.New(gpuerr.DeviceLost, "the driver was killed")
@@ -221,7 +228,7 @@ func TestBrokenStream(t *testing.T) {
 	require.ErrorContains(t, stream.Err(), "E_DEVICE_LOST")
 }
 
-// A client that goes away frees what it asked for, with a stream or without.
+// A client that leaves frees its resources, with a stream or without.
 func TestCancelled(t *testing.T) {
 	m := lmtest.New()
 	let := make(chan struct{})
@@ -234,6 +241,7 @@ func TestCancelled(t *testing.T) {
 	go func() { let <- struct{}{} }() // the status comes with the first token
 	stream := c.Chat.Completions.NewStreaming(ctx, params)
 	defer stream.Close()
+
 	require.True(t, stream.Next())
 	require.Equal(t, 1, m.Open())
 	cancel()
@@ -245,6 +253,7 @@ func TestCancelled(t *testing.T) {
 		_, err := c.Chat.Completions.New(ctx, params)
 		done <- err
 	}()
+
 	let <- struct{}{} // so it is being made
 	cancel()
 	require.True(t, errors.Is(<-done, context.Canceled))

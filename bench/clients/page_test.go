@@ -21,7 +21,7 @@ import (
 
 const ready = `document.querySelector('#state').dataset.state === 'ready' && !document.querySelector('#send').disabled`
 
-// lastText is what the last answer says.
+// lastText is the text of the last answer.
 const lastText = `[...document.querySelectorAll('.theirs .text')].at(-1).textContent`
 
 func TestPage(t *testing.T) {
@@ -36,7 +36,8 @@ func TestPage(t *testing.T) {
 	t.Run("on a phone", func(t *testing.T) { pageOnPhone(t, b) })
 }
 
-// atPace lets tokens come as they would: one each few milliseconds, until the test ends.
+// atPace releases tokens at a realistic pace: one each few milliseconds, until the
+// test ends.
 func atPace(t *testing.T, m *lmtest.Model, each time.Duration) {
 	let, done := make(chan struct{}), make(chan struct{})
 	m.Pace = let
@@ -70,12 +71,14 @@ func pageStreams(t *testing.T, b *browser) {
 	for range 3 {
 		let <- struct{}{}
 	}
+
 	p.await(lastText + ` === 'one'`) // while it goes on
 	require.True(t, p.is(`document.querySelector('.text.going') !== null`))
-	time.Sleep(30 * time.Millisecond) // so that there is a speed to tell
+	time.Sleep(30 * time.Millisecond) // so that there is a speed to report
 	for range 5 {
 		let <- struct{}{}
 	}
+
 	p.await(lastText + ` === 'one two '`)
 	p.await(`document.querySelector('.end .rate') !== null && /^[\d.,]+ tokens\/s$/.test(document.querySelector('.end .rate').textContent)`)
 	require.Contains(t, p.text(".end"), "8 tokens")
@@ -84,24 +87,26 @@ func pageStreams(t *testing.T, b *browser) {
 	require.Equal(t, 8, m.Requests()[0].MaxTokens)
 	require.Equal(t, float32(1), m.Requests()[0].Sampling.Temperature)
 
-	// The next message goes with the conversation so far, and with other settings.
+	// The next message includes the conversation so far, and other settings.
 	p.do(chromedp.Evaluate(`{ const t = document.querySelector('#temperature'); t.value = '0.3'; t.dispatchEvent(new Event('input')); }`, nil))
 	require.Equal(t, "0.3", p.text("#temperature-now"))
 	p.say("x")
 	for range 8 {
 		let <- struct{}{}
 	}
+
 	p.await(`document.querySelectorAll('.end').length === 2`)
 	require.Equal(t, lmtest.Tokens("two one\none two \nx"), m.Requests()[1].Tokens)
 	require.Equal(t, float32(0.3), m.Requests()[1].Sampling.Temperature)
 
-	// Going on with a text instead.
+	// Continue a text instead.
 	p.do(chromedp.Click("#fresh", chromedp.ByQuery), chromedp.Evaluate(`document.querySelector('input[value="text"]').click()`, nil))
 	require.True(t, p.is(`document.querySelector('#log').childElementCount === 0`))
 	p.say("b a")
 	for range 8 {
 		let <- struct{}{}
 	}
+
 	p.await(lastText + ` === 'b aa b a b '`)
 	require.Equal(t, "b a", m.Requests()[2].Prompt)
 }
@@ -141,6 +146,7 @@ func pageShowsSession(t *testing.T, b *browser) {
 		s.PagesUsed, s.Pages, s.PagePositions, s.Waiting = 16, 64, 32, 2
 		s.Totals.CompletionTokens = 123456
 	})
+
 	p := b.open(t, startServer(t, m, ""))
 	p.await(ready)
 	require.Equal(t, "backwards", p.text("#model"))
@@ -156,13 +162,14 @@ func pageShowsSession(t *testing.T, b *browser) {
 	require.True(t, p.is(`document.querySelector('[data-resource="deviceTime"] [role="meter"]') === null`), "no limit, no bar")
 	require.Contains(t, p.text("#cache"), "512 of 2,048 positions")
 	require.Contains(t, p.text("#facts"), "123,456")
+
 	// It follows.
 	m.Set(func(s *lm.Status) { s.Budget[3].Used = 100 << 20; s.Totals.CompletionTokens += 500 })
 	p.await(`document.querySelector('#budget').innerText.includes('100 MiB of 1.0 GiB')`)
 	require.NotContains(t, p.text("#facts"), "0.0 tokens/s")
 }
 
-// noLimit is how a budget says so.
+// noLimit marks a missing limit in a budget.
 const noLimit = ^uint64(0)
 
 func pageTextIsText(t *testing.T, b *browser) {
@@ -198,6 +205,7 @@ func pageTellsTheTruth(t *testing.T, b *browser) {
 		}
 		return nil
 	}
+
 	m.Failure = nil
 	p.do(chromedp.Click(".end.bad button", chromedp.ByQuery))
 	p.await(`document.querySelector('.end.bad')?.innerText.includes('E_QUOTA')`)
@@ -217,13 +225,14 @@ func pageTellsTheTruth(t *testing.T, b *browser) {
 		require.Equal(t, s.state != lm.Revoked, p.is(`!document.querySelector('#loading').hidden && document.querySelector('#loading').innerText.includes('3.0 MiB of 4.0 MiB')`))
 		p.picture("state-" + s.state.String())
 	}
+
 	m.Set(func(now *lm.Status) { now.State, now.Reason = lm.Ready, "" })
 	p.await(ready)
 	require.True(t, p.is(`document.querySelector('#banner').hidden`))
 }
 
-// A page of another origin cannot use a server that asks for no token, nor read of it:
-// neither across origins, nor under a name that leads to this machine.
+// A page of another origin can neither use a server without a token nor read from
+// it: neither across origins, nor under a name that resolves to this machine.
 func pageOfOthers(t *testing.T, b *browser) {
 	m := lmtest.New()
 	url := startServer(t, m, "")
@@ -231,6 +240,7 @@ func pageOfOthers(t *testing.T, b *browser) {
 		w.Header().Set("Content-Type", "text/html")
 		_, _ = io.WriteString(w, "<!doctype html><link rel=icon href=data:,><title>other</title>")
 	}))
+
 	defer other.Close()
 	p := b.open(t, other.URL, "CORS", "403", "ERR_FAILED", "ERR_BLOCKED")
 	fetched := func(options string) (said string) {
@@ -238,6 +248,7 @@ func pageOfOthers(t *testing.T, b *browser) {
 			func(e *runtime.EvaluateParams) *runtime.EvaluateParams { return e.WithAwaitPromise(true) }))
 		return said
 	}
+
 	require.Equal(t, "failed", fetched(`{method: 'POST', body: '{}'}`))
 	require.Equal(t, "failed", fetched(`{method: 'POST', body: '{}', headers: {'Content-Type': 'application/json'}}`))
 	require.Equal(t, "failed", fetched(`{method: 'POST', body: '{}', mode: 'no-cors'}`), "sent without asking, and refused")
@@ -246,7 +257,9 @@ func pageOfOthers(t *testing.T, b *browser) {
 	rebound := b.open(t, strings.Replace(url, "127.0.0.1", "rebound.example", 1), "403")
 	require.Contains(t, rebound.text("body"), "loopback names only")
 	require.Empty(t, m.Requests())
-	// What the test stands on: the same from the page's own origin is an answer.
+
+	// The test relies on this: the same request from the page's own origin is
+	// answered.
 	p = b.open(t, url)
 	require.Equal(t, "basic 200", fetched(`{method: 'POST', body: '{"max_tokens":1}'}`))
 	require.Len(t, m.Requests(), 1)
@@ -276,6 +289,7 @@ func pageOnPhone(t *testing.T, b *browser) {
 			{Resource: "buffers", Used: 61, Limit: 64, Peak: 61}, {Resource: "programs", Used: 9, Limit: 64, Peak: 9}, {Resource: "fences", Used: 9, Limit: 64, Peak: 9},
 		}
 	})
+
 	p := b.open(t, startServer(t, m, ""))
 	p.await(ready)
 	p.do(chromedp.SetValue("#tokens", "200", chromedp.ByQuery))
@@ -300,9 +314,11 @@ func pageOnPhone(t *testing.T, b *browser) {
 	p.do(chromedp.Click("#show-panel", chromedp.ByQuery))
 	require.True(t, p.is(fits))
 	p.picture("phone-small")
-	// Every control has a name that can be read out.
+
+	// Every control has a name for screen readers.
 	require.True(t, p.is(`[...document.querySelectorAll('button, input, textarea, [role="meter"]')].every((e) =>
 		e.labels?.length > 0 || e.getAttribute('aria-label') || e.textContent.trim() !== '')`))
+
 	// By its button, whatever the system prefers.
 	p.do(chromedp.Click("#theme", chromedp.ByQuery), chromedp.Click("#theme", chromedp.ByQuery))
 	require.True(t, p.is(`document.documentElement.dataset.theme === 'dark' && getComputedStyle(document.body).backgroundColor === 'rgb(13, 20, 19)'`))

@@ -38,7 +38,7 @@ func startStack(t *testing.T) *stack {
 	return &stack{s, bin}
 }
 
-// startTimeout is for a model server to have loaded its model, and to stop.
+// startTimeout bounds a model server's loading, and its stop.
 const startTimeout = 30 * time.Second
 
 // serve starts model-server with a model file, and returns when it is ready.
@@ -55,6 +55,7 @@ func (s *stack) serve(t *testing.T, file string, more ...string) (url string) {
 		defer close(ended)
 		status = c.Wait()
 	}()
+
 	t.Cleanup(func() {
 		_ = c.Process.Signal(syscall.SIGTERM) // it may have ended
 		select {
@@ -66,6 +67,7 @@ func (s *stack) serve(t *testing.T, file string, more ...string) (url string) {
 			t.Errorf("model-server does not stop; it said:\n%s", said)
 		}
 	})
+
 	where := regexp.MustCompile(`http=(http://\S+)/`)
 	for deadline := time.Now().Add(startTimeout); ; time.Sleep(5 * time.Millisecond) {
 		if found := where.FindSubmatch(said.copy()); found != nil {
@@ -86,7 +88,7 @@ func (s *stack) serve(t *testing.T, file string, more ...string) (url string) {
 	}
 }
 
-// output is what a command says.
+// output is a command's output.
 type output struct {
 	mu  sync.Mutex
 	buf bytes.Buffer // guarded by mu

@@ -59,7 +59,7 @@ type options struct {
 	which   []figures.Figure
 }
 
-// limits are the longest times of figures, as -seconds names them.
+// limits are the figures' time limits, from -seconds.
 type limits struct {
 	all time.Duration
 	own map[string]time.Duration // by the figure's ID
@@ -93,6 +93,7 @@ func (l *limits) Set(text string) error {
 			l.all = limit
 		}
 	}
+
 	return nil
 }
 
@@ -109,6 +110,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 		fmt.Fprint(stderr, "\nflags:\n")
 		f.PrintDefaults()
 	}
+
 	f.Var(&o.longest, "seconds", "longest `time` of one figure, about; 60,P3=3400 is another one for P3")
 	f.BoolVar(&o.json, "json", false, "print one JSON object instead of the table")
 	f.StringVar(&o.out, "out", "", "write the JSON to this file as well")
@@ -135,21 +137,25 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	if err := f.Parse(args); err != nil {
 		return nil, err
 	}
+
 	o.Hostile = strings.Split(*neighbours, ",")
 	for _, name := range o.Hostile {
 		if !slices.Contains(neighbour.Names(), name) {
 			return nil, fmt.Errorf("there is no hostile neighbour %q; there are %s", name, strings.Join(neighbour.Names(), ", "))
 		}
 	}
+
 	o.Models = strings.Split(*models, ",")
 	for _, name := range o.Models {
 		if !slices.Contains(figures.ModelNames, name) {
 			return nil, fmt.Errorf("there is no model %q; there are %s", name, strings.Join(figures.ModelNames, ", "))
 		}
 	}
+
 	if o.Pairs < 1 || o.Slice <= 0 || o.Sessions < 1 || o.Doorbells < 0 || o.Buffers < 1 || o.Closes < 0 || o.Ops < 0 || o.Hangs < 0 || o.Hangs == 1 || o.Rounds < 1 || o.Idle <= 0 || o.Settle < 0 {
 		return nil, errors.New("a count must not be negative, and most must not be 0")
 	}
+
 	for _, id := range f.Args() {
 		fig, err := figures.Lookup(id)
 		if err != nil {
@@ -157,9 +163,11 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 		}
 		o.which = append(o.which, fig)
 	}
+
 	if len(o.which) == 0 {
 		o.which, o.curves = figures.All, true
 	}
+
 	return o, nil
 }
 
@@ -187,22 +195,25 @@ func run(o *options, stdout io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, e.Close()) }()
-	// After the service was started, which has the other CPU.
+
+	// The service is started before, and has the other CPU.
 	unpin, err := benchtest.Pin(peers.ClientCPU)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, unpin()) }()
+
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	curves, err := measure(o, e, r)
 	if err != nil {
 		return err
 	}
+
 	return show(o, r, curves, stdout)
 }
 
-// measure runs what was asked for.
+// measure runs the requested figures.
 func measure(o *options, e *figures.Env, r *report.Report) (curves []report.Curve, err error) {
 	ctx := context.Background()
 	for _, f := range o.which {
@@ -218,24 +229,28 @@ func measure(o *options, e *figures.Env, r *report.Report) (curves []report.Curv
 		r.Rows = append(r.Rows, rows...)
 		runtime.GC()
 	}
+
 	if !o.curves {
 		return nil, nil
 	}
 	if curves, err = figures.Curves(ctx, e); err != nil {
 		return nil, err
 	}
+
 	for _, c := range curves {
 		r.Curves = append(r.Curves, report.Summarize(c))
 	}
+
 	return curves, nil
 }
 
-// show prints and stores what was found.
+// show prints and stores the results.
 func show(o *options, r *report.Report, curves []report.Curve, stdout io.Writer) error {
 	var asJSON bytes.Buffer
 	if err := r.WriteJSON(&asJSON); err != nil {
 		return err
 	}
+
 	if o.out != "" {
 		if err := os.MkdirAll(filepath.Dir(o.out), 0o755); err != nil {
 			return err
@@ -244,22 +259,27 @@ func show(o *options, r *report.Report, curves []report.Curve, stdout io.Writer)
 			return err
 		}
 	}
+
 	if o.docs != "" {
 		if err := document(o.docs, r, curves); err != nil {
 			return err
 		}
 	}
+
 	if o.json {
 		_, err := stdout.Write(asJSON.Bytes())
 		return err
 	}
+
 	fmt.Fprintf(stdout, "%s\n", r.Machine)
 	for _, c := range r.Curves {
 		fmt.Fprintf(stdout, "%-26s median %-8s 99 %% %-8s 99.9 %% %s\n", c.Name, report.Nanos(c.Median), report.Nanos(c.P99), report.Nanos(c.P999))
 	}
+
 	for _, f := range o.which {
 		fmt.Fprintf(stdout, "raw spin round trip beside %s: %s\n", f.ID, report.Nanos(r.Spins[f.ID]))
 	}
+
 	fmt.Fprintln(stdout)
 	if err := r.WriteTable(stdout); err != nil {
 		return err
@@ -267,14 +287,15 @@ func show(o *options, r *report.Report, curves []report.Curve, stdout io.Writer)
 	if len(o.which) == 1 {
 		fmt.Fprintln(stdout, "\n"+r.LastLine())
 	}
+
 	return nil
 }
 
-// document renews the pages of docs/ that show figures, and the picture. A page none of
-// whose figures was measured stays as it is.
+// document renews the pages of docs/ that show figures, and the picture. A page
+// without a measured figure stays as it is.
 func document(dir string, r *report.Report, curves []report.Curve) error {
 	for _, page := range []string{figures.Performance, figures.Reliability} {
-		shown := r.Only(figures.Of(page)...)
+		shown := r.Only(figures.OnPage(page)...)
 		if len(shown.Rows) == 0 {
 			continue
 		}
@@ -285,13 +306,16 @@ func document(dir string, r *report.Report, curves []report.Curve) error {
 			return err
 		}
 	}
+
 	if len(curves) == 0 {
 		return nil
 	}
+
 	var svg bytes.Buffer
 	if err := report.WritePicture(&svg, "One launch, there and back, beside its peers", curves); err != nil {
 		return err
 	}
+
 	return os.WriteFile(filepath.Join(dir, "performance.svg"), svg.Bytes(), 0o644)
 }
 
@@ -307,12 +331,13 @@ func documentPage(path string, r *report.Report) error {
 	return os.WriteFile(path, []byte(renewed), 0o644)
 }
 
-// machine says what this runs on, and which service.
+// machine describes the machine, and the service.
 func machine(bin string) report.Machine {
 	m := report.Machine{CPU: "an unknown kind", CPUs: runtime.NumCPU(), Go: runtime.Version(), Service: "an unknown service"}
 	if text, err := exec.Command(filepath.Join(bin, "device-manager"), "--version").Output(); err == nil {
 		m.Service, _, _ = strings.Cut(strings.TrimSpace(string(text)), " (")
 	}
+
 	if text, err := os.ReadFile("/proc/cpuinfo"); err == nil {
 		for line := range strings.Lines(string(text)) {
 			if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
@@ -321,12 +346,15 @@ func machine(bin string) report.Machine {
 			}
 		}
 	}
+
 	if text, err := os.ReadFile("/proc/loadavg"); err == nil {
 		_, _ = fmt.Sscan(string(text), &m.Load) // without it, 0
 	}
+
 	var u unix.Utsname
 	if unix.Uname(&u) == nil {
 		m.Kernel = unix.ByteSliceToString(u.Release[:])
 	}
+
 	return m
 }

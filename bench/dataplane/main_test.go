@@ -29,8 +29,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestFigures runs everything with as little as there can be, so that it goes on
-// working. What the times are here means nothing.
+// TestFigures runs everything at minimal size, so that it keeps working. The times
+// are meaningless here.
 func TestFigures(t *testing.T) {
 	bin := t.TempDir()
 	build, err := exec.Command("../../tools/build.sh", bin, "device-manager", "gpu-mock", "gpu-gate").CombinedOutput()
@@ -47,6 +47,7 @@ func everyFigure(t *testing.T, bin string) {
 		require.NoError(t, err)
 		require.NoError(t, os.WriteFile(filepath.Join(docs, name), page, 0o644))
 	}
+
 	var out, said bytes.Buffer
 	status := runCommand([]string{
 		"-bin", bin, "-json", "-docs", docs, "-out", filepath.Join(docs, "deep", "bench.json"),
@@ -59,10 +60,11 @@ func everyFigure(t *testing.T, bin string) {
 	seen := map[string]bool{}
 	for _, row := range r.Rows {
 		seen[row.ID] = true
-		if row.Target && row.Must == 0 { // what is counted is right at any size
+		if row.Target && row.Must == 0 { // counts are right at any size
 			require.False(t, row.Missed, "%+v\n%s", row, said.String())
 		}
 	}
+
 	require.Len(t, seen, len(figures.All))
 	require.Regexp(t, "^device-manager .", r.Machine.Service)
 	require.Len(t, r.Curves, 6)
@@ -116,7 +118,8 @@ func TestCommandLine(t *testing.T) {
 	require.Contains(t, said.String(), "make build")
 }
 
-// TestShortSoak: everybody is killed once, and the books agree with the kernel.
+// TestShortSoak: every kind of process is killed once, and the books agree with the
+// kernel.
 func TestShortSoak(t *testing.T) {
 	bin := t.TempDir()
 	build, err := exec.Command("../../tools/build.sh", bin, "device-manager", "gpu-mock", "gpu-gate").CombinedOutput()

@@ -26,15 +26,17 @@ var (
 	afterDecorations = func(op uint32) bool { return op == 1 || op >= 19 && op <= opFunction || op == 59 }
 )
 
-// parse is the words of a module, and where each instruction begins.
+// parse returns the words of a module, and where each instruction begins.
 func parse(module []byte) (words []uint32, at []int, err error) {
 	if len(module) < 4*headerWords || len(module)%4 != 0 || binary.LittleEndian.Uint32(module) != spirvMagic {
 		return nil, nil, errors.New("not a SPIR-V module")
 	}
+
 	words = make([]uint32, len(module)/4)
 	for i := range words {
 		words[i] = binary.LittleEndian.Uint32(module[4*i:])
 	}
+
 	for i := headerWords; i < len(words); {
 		n := int(words[i] >> 16)
 		if n == 0 || i+n > len(words) {
@@ -43,6 +45,7 @@ func parse(module []byte) (words []uint32, at []int, err error) {
 		at = append(at, i)
 		i += n
 	}
+
 	return words, at, nil
 }
 
@@ -62,13 +65,14 @@ func SpecIDs(module []byte) ([]uint32, error) {
 }
 
 // Exact marks every float operation of a module NoContraction, so that compilers
-// neither fuse nor reorder nor simplify it: what GLSL's "precise" does, but also
-// for what feeds conditions, conversions and stores.
+// neither fuse nor reorder nor simplify it: the effect of GLSL's "precise", but
+// also for the operands of conditions, conversions and stores.
 func Exact(module []byte) ([]byte, error) {
 	words, at, err := parse(module)
 	if err != nil {
 		return nil, err
 	}
+
 	end := len(words) // of the decorations
 	var decorations []uint32
 	for _, i := range at {
@@ -81,10 +85,12 @@ func Exact(module []byte) ([]byte, error) {
 			decorations = append(decorations, 3<<16|opDecorate, words[i+2], decorationNoContraction)
 		}
 	}
+
 	words = slices.Insert(words, end, decorations...)
 	out := make([]byte, 0, 4*len(words))
 	for _, w := range words {
 		out = binary.LittleEndian.AppendUint32(out, w)
 	}
+
 	return out, nil
 }

@@ -15,8 +15,7 @@ import (
 
 const toolLimit = 60 * time.Second
 
-// Available says what is missing to compile, and which package has it; nil if
-// nothing is.
+// Available returns which tool is missing, and its package; nil if none is.
 func Available() error {
 	for tool, pkg := range map[string]string{
 		"glslangValidator": "glslang-tools", "spirv-opt": "spirv-tools", "spirv-val": "spirv-tools",
@@ -44,17 +43,19 @@ func Validate(module []byte) error {
 	return err
 }
 
-// filter runs a tool in a folder of its own that has content under the name in,
-// and returns its out.spv.
+// filter runs a tool in a folder of its own with content under the name in, and
+// returns its out.spv.
 func filter(content []byte, in string, tool string, args ...string) ([]byte, error) {
 	dir, err := os.MkdirTemp("", "capgpu-glsl-")
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
+
 	if err := os.WriteFile(filepath.Join(dir, in), content, 0o600); err != nil {
 		return nil, err
 	}
+
 	ctx, cancel := context.WithTimeout(context.Background(), toolLimit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, tool, args...)
@@ -63,5 +64,6 @@ func filter(content []byte, in string, tool string, args ...string) ([]byte, err
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", tool, err), errors.New(string(bytes.TrimSpace(said))))
 	}
+
 	return os.ReadFile(filepath.Join(dir, "out.spv"))
 }

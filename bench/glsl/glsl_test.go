@@ -18,6 +18,7 @@ func TestExact(t *testing.T) {
 	if err := glsl.Available(); err != nil {
 		t.Skip(err)
 	}
+
 	module, err := glsl.Compile(source)
 	require.NoError(t, err)
 	ids, err := glsl.SpecIDs(module)

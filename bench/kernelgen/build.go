@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// makeBuffers declares what the buffers, push constants and specialisation
-// constants are to the program, and fills them.
+// makeBuffers declares the buffers, push constants and specialisation constants for
+// the program, and fills them.
 func (g *gen) makeBuffers(s0 *typ) {
 	g.declare("in_s", g.array(s0, 16), false, true, false)
 	first := len(g.vars)
@@ -20,6 +20,7 @@ func (g *gen) makeBuffers(s0 *typ) {
 	for i := range g.vars[first:] {
 		g.vars[first+i].together = true // Vulkan's rule for push constants
 	}
+
 	g.declare("c_u", uintT, false, true, false)
 	g.declare("c_i", intT, false, true, false)
 	g.declare("c_f", fltT, false, true, false)
@@ -30,6 +31,7 @@ func (g *gen) makeBuffers(s0 *typ) {
 	if g.chance(2) {
 		g.k.Constants = []Constant{{4, g.Uint32N(100)}, {5, randomWord(g.Rand)}, {6, 0x3FC00000}, {7, g.Uint32N(2)}}
 	}
+
 	push := &typ{kind: kindStruct, n: 1, fields: []*typ{uintT, intT, fltT, vectors[kindU32][1], g.array(uintT, 4), vectors[kindF32][2]}}
 	size, _ := push.layout()
 	g.k.Inline = make([]byte, size)
@@ -40,7 +42,7 @@ func (g *gen) makeBuffers(s0 *typ) {
 	g.k.sizeBindings()
 }
 
-// sizeBindings makes the buffers that have a part for each invocation.
+// sizeBindings makes the buffers with a part for each invocation.
 func (k *Kernel) sizeBindings() {
 	n := k.invocations()
 	b := append([][]byte{}, k.Bindings...)
@@ -52,21 +54,24 @@ func (k *Kernel) sizeBindings() {
 	for i := range n {
 		copy(b[6][i*s0:], b[5][(i%16)*s0:][:s0])
 	}
+
 	b[7] = make([]byte, 4*n)
 	b[8] = nil
 	for range 20 + n {
 		b[8] = appendWords(b[8], randomWord(r))
 	}
+
 	if k.Options.Wide {
 		b[10], b[11] = make([]byte, 8*n), make([]byte, 8*n)
 	}
 	if k.Options.Narrow {
 		b[15] = make([]byte, roundUp(n, 4))
 	}
+
 	k.Bindings = b
 }
 
-// fillInputs fills the buffers that are only read.
+// fillInputs fills the read-only buffers.
 func (k *Kernel) fillInputs(s0 *typ, r *rand.Rand) {
 	fill := func(t *typ, count int) []byte {
 		size, align := t.layout()
@@ -76,6 +81,7 @@ func (k *Kernel) fillInputs(s0 *typ, r *rand.Rand) {
 		}
 		return b
 	}
+
 	k.Bindings[0] = fill(uintT, 256)
 	k.Bindings[1] = fill(fltT, 256)
 	k.Bindings[4] = fill(vectors[kindI32][3], 64)
@@ -83,6 +89,7 @@ func (k *Kernel) fillInputs(s0 *typ, r *rand.Rand) {
 	if k.Options.Wide {
 		k.Bindings[9] = fill(vectors[kindU64][0], 64)
 	}
+
 	if k.Options.Narrow {
 		k.Bindings[12] = fill(uintT, 64)
 		k.Bindings[13] = fill(uintT, 64)
@@ -114,7 +121,8 @@ func (g *gen) makeGlobals() {
 	}
 }
 
-// mutableGlobals are what functions with side effects, and main, may change.
+// mutableGlobals are the variables that functions with side effects, and main, may
+// change.
 func (g *gen) mutableGlobals(s0 *typ) {
 	for _, s := range g.k.shared {
 		g.declare(s.array+"[lid]", s.t, true, false, false)
@@ -133,6 +141,7 @@ func (g *gen) makeFunction(budget *int) {
 	for f.result.kind == kindArray {
 		f.result = pick(g, g.types)
 	}
+
 	f.uniform = !f.pure && g.chance(2)
 	body := &block{}
 	var params []string
@@ -144,9 +153,11 @@ func (g *gen) makeFunction(budget *int) {
 				s0 = t
 			}
 		}
+
 		if !f.pure {
 			g.mutableGlobals(s0)
 		}
+
 		for range g.IntN(4) {
 			p := param{how: pick(g, []string{"", "", "inout ", "out "}), t: pick(g, g.types)}
 			name := g.name("p")
@@ -157,10 +168,12 @@ func (g *gen) makeFunction(budget *int) {
 			f.params = append(f.params, p)
 			g.declare(name, p.t, true, false, true)
 		}
+
 		fl := flow{uniform: f.uniform, budget: budget, result: f.result, loops: 1, depth: 1}
 		if f.uniform {
 			fl.result = nil
 		}
+
 		g.statements(body, 1+g.IntN(2+g.size), fl)
 		s := &stmt{
 			form:   f.result.name + " " + f.name + "(" + strings.Join(params, ", ") + ") {\n" + head + "@0\treturn $0;\n}",
@@ -169,26 +182,30 @@ func (g *gen) makeFunction(budget *int) {
 		}
 		g.k.decls.add(s)
 	})
+
 	g.funcs = append(g.funcs, f)
 }
 
-// makeMain makes the body of main: a part in which the workgroup goes together, a
-// dump of what the variables are, and a tail in which invocations may return.
+// makeMain makes the body of main: a part in which the workgroup stays together, a
+// dump of the variables, and a tail in which invocations may return.
 func (g *gen) makeMain(s0 *typ) {
 	m := g.k.main
 	g.mutableGlobals(s0)
 	for range 1 + g.IntN(1+g.size) {
 		g.declaration(m)
 	}
+
 	budget := (4 + g.IntN(8)) * g.size
 	g.statements(m, (3+g.IntN(5))*g.size, flow{uniform: true, main: true, budget: &budget})
 	if g.o.Narrow {
 		m.add(&stmt{form: "rw_b[gid] = uint8_t($0);", args: []*expr{g.expr(uintT, 2, false)}})
 	}
+
 	for i := range g.IntN(1 + g.size) {
 		f := pick(g, approximate)
 		m.add(&stmt{form: fmt.Sprintf("approx[gid * %du + %du] = %s;", approxWords, i, f), args: []*expr{g.leaf(vectors[kindF32][2], false)}})
 	}
+
 	g.dump(m)
 	if !g.chance(3) {
 		budget = 6 + g.size
@@ -200,6 +217,7 @@ func (g *gen) makeMain(s0 *typ) {
 		g.jump(m, f)
 		g.statements(m, 1, f)
 	}
+
 	g.slot = max(g.slot, outWords-20)
 	g.dump(m)
 }
@@ -212,6 +230,7 @@ func (g *gen) dump(m *block) {
 		if !v.local {
 			continue
 		}
+
 		for _, t := range []*typ{uintT, intT, fltT, boolT, vectors[kindU64][0], vectors[kindI64][0], vectors[kindF64][0]} {
 			for _, a := range g.reach(v, t) {
 				if g.slot >= limit {

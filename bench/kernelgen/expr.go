@@ -7,13 +7,13 @@ import (
 
 // op is a template of an expression and the types of its arguments, one letter
 // each: s as the result, e a scalar of the result's kind, u a scalar uint, b a
-// scalar bool; and with as many components as the result: U uint, I int, B bool,
-// F float as stored (2^-10 to 2^12 or 0), L uint64_t, J int64_t.
-// T in a form is the result's type.
+// scalar bool; and with as many components as the result: U uint, I int, B bool, F
+// float as stored (2^-10 to 2^12 or 0), L uint64_t, J int64_t. T in a form is the
+// result's type.
 type op struct{ form, args string }
 
-// The operations by the kind of their result. Ones that are there twice are
-// wanted more often. There is no negation of unsigned integers: spirv-opt 2023.1
+// The operations by the kind of their result. Operations that are listed twice are
+// drawn more often. There is no negation of unsigned integers: spirv-opt 2023.1
 // makes x / -7 of -(x / 7), whatever the type.
 var ops = [...][]op{
 	kindU32: {
@@ -93,11 +93,12 @@ var vectorOps = map[kind][]op{
 	kindBool: {{"lessThan($0, $1)", "UU"}, {"greaterThanEqual($0, $1)", "II"}, {"equal($0, $1)", "FF"}, {"notEqual($0, $1)", "UU"}, {"not($0)", "s"}, {"lessThanEqual($0, $1)", "FF"}},
 }
 
-// expr is an expression of a type, at most so deep.
+// expr is an expression of a type, with a bounded depth.
 func (g *gen) expr(t *typ, depth int, uniform bool) *expr {
 	// Indices and arguments have a depth of their own; this bounds the whole.
 	g.nest++
 	defer func() { g.nest-- }()
+
 	if g.nest > 6 {
 		return g.literal(t)
 	}
@@ -107,6 +108,7 @@ func (g *gen) expr(t *typ, depth int, uniform bool) *expr {
 	if depth <= 0 || g.chance(6) {
 		return g.leaf(t, uniform)
 	}
+
 	switch t.kind {
 	case kindStruct, kindArray:
 		if p := g.place(t, uniform, false); p != nil && g.chance(2) {
@@ -114,6 +116,7 @@ func (g *gen) expr(t *typ, depth int, uniform bool) *expr {
 		}
 		return g.compose(t, depth, uniform)
 	}
+
 	if t.n > 1 && g.chance(5) {
 		return g.compose(t, depth, uniform)
 	}
@@ -124,15 +127,18 @@ func (g *gen) expr(t *typ, depth int, uniform bool) *expr {
 	if c := g.call(t, uniform); c != nil && g.chance(6) {
 		return c
 	}
+
 	// The slices above are shared: no append to them.
 	list := ops[min(int(t.kind), len(ops)-1)]
 	if t.kind == kindBool {
 		list = nil
 	}
+
 	more := scalarOps[t.kind]
 	if t.n > 1 {
 		more = vectorOps[t.kind]
 	}
+
 	n := g.IntN(len(list) + len(more))
 	var o op
 	if n < len(list) {
@@ -140,11 +146,12 @@ func (g *gen) expr(t *typ, depth int, uniform bool) *expr {
 	} else {
 		o = more[n-len(list)]
 	}
+
 	return o.instance(t, func(at *typ, levels int) *expr { return g.expr(at, depth-levels, uniform) })
 }
 
 // instance is an expression of the operation with a result of type t; arg makes an
-// argument, so many levels below it.
+// argument, this many levels below it.
 func (o op) instance(t *typ, arg func(t *typ, levels int) *expr) *expr {
 	form := strings.ReplaceAll(o.form, "T_INT", vectors[kindI32][t.n-1].name)
 	e := &expr{t: t, form: strings.ReplaceAll(form, "T(", t.name+"(")}
@@ -153,25 +160,31 @@ func (o op) instance(t *typ, arg func(t *typ, levels int) *expr) *expr {
 		switch a {
 		case 'e':
 			at = t.elem
+
 		case 'u':
 			at = uintT
 		case 'b':
 			at = boolT
+
 		case 'U':
 			at = t.with(kindU32)
 		case 'I':
 			at = t.with(kindI32)
+
 		case 'B':
 			at = t.with(kindBool)
 		case 'F':
 			at, levels = t.with(kindF32), toLeaf
+
 		case 'L':
 			at = t.with(kindU64)
 		case 'J':
 			at = t.with(kindI64)
 		}
+
 		e.args = append(e.args, arg(at, levels))
 	}
+
 	return e
 }
 
@@ -186,9 +199,11 @@ func (g *gen) compose(t *typ, depth int, uniform bool) *expr {
 		for range t.length {
 			parts = append(parts, t.elem)
 		}
+
 	case t.kind == kindStruct:
 	case t.n == 4 && g.chance(2):
 		parts = []*typ{vectors[t.kind][1], vectors[t.kind][1]}
+
 	case t.n >= 3 && g.chance(2):
 		parts = []*typ{vectors[t.kind][t.n-2], t.elem}
 	case g.chance(2):
@@ -198,11 +213,13 @@ func (g *gen) compose(t *typ, depth int, uniform bool) *expr {
 			swizzle += "xyzw"[g.IntN(from.n):][:1]
 		}
 		return &expr{t, swizzle, []*expr{g.expr(from, depth-1, uniform)}}
+
 	default:
 		for range t.n {
 			parts = append(parts, t.elem)
 		}
 	}
+
 	e := &expr{t: t, form: t.name + "("}
 	for i, p := range parts {
 		if i > 0 {
@@ -218,6 +235,7 @@ func (g *gen) compose(t *typ, depth int, uniform bool) *expr {
 		}
 		e.args = append(e.args, g.expr(p, d, uniform))
 	}
+
 	e.form += ")"
 	return e
 }
@@ -229,6 +247,7 @@ func (g *gen) leaf(t *typ, uniform bool) *expr {
 			return e
 		}
 	}
+
 	if g.chance(5) && t.scalars() < 5 {
 		return g.literal(t)
 	}
@@ -241,10 +260,11 @@ func (g *gen) leaf(t *typ, uniform bool) *expr {
 	if t.kind < kindStruct && t.n == 1 {
 		return g.literal(t)
 	}
+
 	return g.compose(t, 1, uniform)
 }
 
-// input reads a buffer that nobody writes.
+// input reads a read-only buffer.
 func (g *gen) input(t *typ, uniform bool) *expr {
 	var forms []string
 	switch t {
@@ -259,11 +279,13 @@ func (g *gen) input(t *typ, uniform bool) *expr {
 		if g.o.Narrow {
 			forms = append(forms, "uint(in_b[$0 & 255u])", "uint(in_w[$0 & 127u])")
 		}
+
 	case intT:
 		forms = []string{"int(in_u[$0 & 255u])", "in_i[$0 & 63u].y", "in_i[$0 & 63u].w"}
 		if g.o.Narrow {
 			forms = append(forms, "int(in_w[$0 & 127u])", "int(in_b[$0 & 255u])")
 		}
+
 	case fltT:
 		forms = []string{"in_f[$0 & 255u]", "in_f[$0 & 255u]"}
 		if !uniform {
@@ -272,25 +294,30 @@ func (g *gen) input(t *typ, uniform bool) *expr {
 		if g.o.Narrow {
 			forms = append(forms, "float(in_h[$0 & 127u])")
 		}
+
 	case vectors[kindI32][3]:
 		forms = []string{"in_i[$0 & 63u]"}
 	case vectors[kindU32][3]:
 		forms = []string{"uvec4(in_i[$0 & 63u])"}
+
 	case vectors[kindU64][0]:
 		forms = []string{"in_l[$0 & 63u]"}
 	case vectors[kindI64][0]:
 		forms = []string{"int64_t(in_l[$0 & 63u])"}
+
 	default:
 		return nil
 	}
+
 	e := &expr{t: t, form: pick(g, forms)}
 	if strings.Contains(e.form, "$0") {
 		e.args = []*expr{g.expr(uintT, g.IntN(2), uniform)}
 	}
+
 	return e
 }
 
-// call calls a pure function whose parameters are all in parameters.
+// call calls a pure function with only in parameters.
 func (g *gen) call(t *typ, uniform bool) *expr {
 	var fit []function
 	for _, f := range g.funcs {
@@ -298,9 +325,11 @@ func (g *gen) call(t *typ, uniform bool) *expr {
 			fit = append(fit, f)
 		}
 	}
+
 	if len(fit) == 0 {
 		return nil
 	}
+
 	f := pick(g, fit)
 	e := &expr{t: t, form: f.name + "("}
 	for i, p := range f.params {
@@ -310,6 +339,7 @@ func (g *gen) call(t *typ, uniform bool) *expr {
 		e.form += fmt.Sprintf("$%d", i)
 		e.args = append(e.args, g.stored(p.t, 0, uniform))
 	}
+
 	e.form += ")"
 	return e
 }
@@ -323,7 +353,7 @@ func hasOut(f function) bool {
 	return false
 }
 
-// stored is an expression whose value may be kept in a variable: floats are
+// stored is an expression with a value that may be kept in a variable: floats are
 // brought back into their range.
 func (g *gen) stored(t *typ, depth int, uniform bool) *expr {
 	e := g.expr(t, depth, uniform)

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// variable is something that has a name and a type in the program's text.
+// variable is anything with a name and a type in the program's text.
 type variable struct {
 	name string
 	t    *typ
@@ -17,7 +17,7 @@ type variable struct {
 	uniform bool
 	// local ones are variables of a function, and not memory.
 	local bool
-	// together ones are indexed by what is the same in a workgroup only.
+	// together ones are indexed only by values that are the same in a workgroup.
 	together bool
 }
 
@@ -26,9 +26,9 @@ type function struct {
 	name   string
 	result *typ
 	params []param
-	// pure ones change nothing but their out parameters.
+	// pure ones change only their out parameters.
 	pure bool
-	// uniform ones have barriers: they are called in uniform control flow only.
+	// uniform ones have barriers: they are called only in uniform control flow.
 	uniform bool
 }
 
@@ -37,7 +37,7 @@ type param struct {
 	t   *typ
 }
 
-// flow is where in the control flow a statement stands.
+// flow is the control flow at a statement.
 type flow struct {
 	uniform bool // the whole workgroup comes here together
 	main    bool
@@ -55,7 +55,7 @@ type gen struct {
 	o     Options
 	vars  []variable
 	funcs []function
-	types []*typ // that variables may have
+	types []*typ // possible types of variables
 	names int
 	nest  int // of expr
 	size  int // 1: small, 3: large
@@ -74,7 +74,7 @@ func (g *gen) chance(n int) bool { return g.IntN(n) == 0 }
 
 func pick[T any](g *gen, from []T) T { return from[g.IntN(len(from))] }
 
-// scope runs f; what f declares is gone afterwards.
+// scope runs f; f's declarations are gone afterwards.
 func (g *gen) scope(f func()) {
 	n := len(g.vars)
 	f()
@@ -95,7 +95,7 @@ func (g *gen) array(elem *typ, length int) *typ {
 	return t
 }
 
-// access is a way to get at a value of some type through a variable; $0… are
+// access is an access path through a variable to a value of some type; $0… are
 // indices.
 type access struct {
 	form     string
@@ -103,8 +103,8 @@ type access struct {
 	together bool // see variable
 }
 
-// reach finds the ways from v to values of type want. Components of vectors are
-// values of their own where the element type is wanted.
+// reach finds the paths from v to values of type want. Components of vectors are
+// values of their own if the element type is wanted.
 func (g *gen) reach(v variable, want *typ) []access {
 	var found []access
 	var walk func(form string, t *typ, n, depth int)
@@ -116,6 +116,7 @@ func (g *gen) reach(v variable, want *typ) []access {
 		if depth > 3 || n > 2 {
 			return
 		}
+
 		switch {
 		case t.isVector() && t.elem == want:
 			found = append(found, access{form + "." + "xyzw"[:t.n][g.IntN(t.n):][:1], n, v.together})
@@ -132,12 +133,13 @@ func (g *gen) reach(v variable, want *typ) []access {
 			walk(fmt.Sprintf("%s#[$%d %% %du]", form, n, t.length), t.elem, n+1, depth+1)
 		}
 	}
+
 	walk(v.name, v.t, 0, 0)
 	return found
 }
 
-// place is a random way to a value of type t that can be read, or written if
-// write is set; nil if there is none.
+// place is a random path to a value of type t that can be read, or written if write
+// is set; nil if there is none.
 func (g *gen) place(t *typ, uniform, write bool) *expr {
 	var all []access
 	for _, v := range g.vars {
@@ -146,14 +148,17 @@ func (g *gen) place(t *typ, uniform, write bool) *expr {
 		}
 		all = append(all, g.reach(v, t)...)
 	}
+
 	if len(all) == 0 {
 		return nil
 	}
+
 	a := pick(g, all)
 	e := &expr{t: t, form: a.form}
 	for range a.indices {
 		e.args = append(e.args, g.expr(uintT, g.IntN(2), uniform || a.together))
 	}
+
 	return e
 }
 
@@ -174,6 +179,7 @@ func (g *gen) literalText(t *typ) string {
 		}
 		return t.name + "(" + strings.Join(parts, ", ") + ")"
 	}
+
 	if t.n > 1 {
 		parts := make([]string, t.n)
 		for i := range parts {
@@ -181,6 +187,7 @@ func (g *gen) literalText(t *typ) string {
 		}
 		return t.name + "(" + strings.Join(parts, ", ") + ")"
 	}
+
 	switch t.kind {
 	case kindBool:
 		return strconv.FormatBool(g.chance(2))

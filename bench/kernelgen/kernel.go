@@ -9,15 +9,15 @@ import (
 	"strings"
 )
 
-// Options choose what a kernel has beyond 32-bit values.
+// Options choose features beyond 32-bit values.
 type Options struct {
 	Subgroup bool // subgroup operations; results hold for one subgroup size
 	Shuffle  bool // shuffles among them
 	Wide     bool // 64-bit integers and floats
 	Narrow   bool // 8- and 16-bit values in buffers
-	// Survey, if not 0, makes a kernel that does some of all operations, one after
-	// the other, with arguments from buffers. Which ones goes on from number to
-	// number; Surveys have been through all.
+	// Survey, if not 0, makes a kernel with some of all operations, one after the
+	// other, with arguments from buffers. The choice continues from number to
+	// number; Surveys numbers cover all.
 	Survey int
 }
 
@@ -47,10 +47,10 @@ type sharedArray struct {
 	t     *typ
 }
 
-// Approximate is the binding whose floats are compared with a tolerance.
+// Approximate is the binding with floats that are compared with a tolerance.
 const Approximate = 3
 
-// What one invocation has of the output.
+// One invocation's part of the output.
 const (
 	outWords    = 64
 	approxWords = 12
@@ -74,11 +74,13 @@ func Generate(seed uint64, o Options) *Kernel {
 	if o.Subgroup || o.Shuffle {
 		k.Block = pick(g, subgroupBlocks)
 	}
+
 	k.BlockFree = g.chance(3)
 	k.Grid = [3]uint32{1 + g.Uint32N(3), 1 + g.Uint32N(2), 1}
 	if g.chance(4) {
 		k.Grid[2] = 2
 	}
+
 	structs := g.makeTypes()
 	g.makeHead(structs)
 	g.makeBuffers(structs[0])
@@ -88,19 +90,23 @@ func Generate(seed uint64, o Options) *Kernel {
 			k.types = append(k.types, g.arr[name])
 		}
 	}()
+
 	if o.Survey != 0 {
 		g.mutableGlobals(structs[0])
 		g.survey()
 		return k
 	}
+
 	g.makeGlobals()
 	if g.chance(5) {
 		g.size = 3
 	}
+
 	for range g.IntN(2 + g.size) {
 		budget := 5 + 2*g.size
 		g.makeFunction(&budget)
 	}
+
 	g.makeMain(structs[0])
 	return k
 }
@@ -113,7 +119,7 @@ func (k *Kernel) WithBlock(block [3]uint32) *Kernel {
 	return &other
 }
 
-// OtherBlock is a workgroup that suits the kernel too.
+// OtherBlock is another workgroup that suits the kernel.
 func (k *Kernel) OtherBlock() [3]uint32 {
 	from := blocks
 	if k.Options.Subgroup || k.Options.Shuffle {
@@ -137,7 +143,7 @@ func (k *Kernel) Source() string {
 	return w.String()
 }
 
-// Statements counts what is left of a kernel.
+// Statements counts the remaining statements of a kernel.
 func (k *Kernel) Statements() int {
 	n := 0
 	k.walk(func(b *block) { n += len(b.stmts) })
@@ -172,6 +178,7 @@ func (g *gen) makeTypes() []*typ {
 	if g.o.Wide {
 		k = append(k, kindU64, kindI64, kindF64)
 	}
+
 	basic := func() *typ {
 		one := pick(g, k)
 		if one >= kindU64 {
@@ -179,6 +186,7 @@ func (g *gen) makeTypes() []*typ {
 		}
 		return vectors[one][max(0, g.IntN(7)-3)]
 	}
+
 	var structs []*typ
 	for i := range 1 + g.IntN(3) {
 		s := &typ{kind: kindStruct, name: fmt.Sprintf("S%d", i), n: 1}
@@ -194,14 +202,17 @@ func (g *gen) makeTypes() []*typ {
 		}
 		structs = append(structs, s)
 	}
+
 	g.types = append(g.types, uintT, uintT, uintT, intT, fltT, fltT, boolT, basic(), basic(), basic(), vectors[kindBool][1+g.IntN(3)])
 	if g.o.Wide {
 		g.types = append(g.types, vectors[kindU64][0], vectors[kindI64][0], vectors[kindF64][0], vectors[kindI64][0])
 	}
+
 	g.types = append(g.types, structs...)
 	for range 1 + g.IntN(3) {
 		g.types = append(g.types, g.array(pick(g, append(structs, basic(), basic(), uintT)), 2+g.IntN(4)))
 	}
+
 	return structs
 }
 
@@ -215,12 +226,14 @@ func (g *gen) makeHead(structs []*typ) {
 			}
 		}
 	}
+
 	if g.o.Wide {
 		w.WriteString("#extension GL_EXT_shader_explicit_arithmetic_types_int64 : require\n#extension GL_EXT_shader_atomic_int64 : require\n")
 	}
 	if g.o.Narrow {
 		w.WriteString("#extension GL_EXT_shader_8bit_storage : require\n#extension GL_EXT_shader_16bit_storage : require\n")
 	}
+
 	if g.k.BlockFree {
 		w.WriteString("layout(local_size_x_id = 0, local_size_y_id = 1, local_size_z_id = 2) in;\n")
 		w.WriteString("#define N (gl_WorkGroupSize.x * gl_WorkGroupSize.y * gl_WorkGroupSize.z)\n")
@@ -228,9 +241,11 @@ func (g *gen) makeHead(structs []*typ) {
 		b := g.k.Block
 		fmt.Fprintf(&w, "layout(local_size_x = %d, local_size_y = %d, local_size_z = %d) in;\n#define N %du\n", b[0], b[1], b[2], b[0]*b[1]*b[2])
 	}
+
 	for _, s := range structs {
 		w.WriteString(structDecl(s))
 	}
+
 	w.WriteString(buffers)
 	if g.o.Wide {
 		w.WriteString(wideBuffers)
@@ -238,10 +253,12 @@ func (g *gen) makeHead(structs []*typ) {
 	if g.o.Narrow {
 		w.WriteString(narrowBuffers)
 	}
+
 	w.WriteString(helpers)
 	if g.o.Wide {
 		w.WriteString(wideHelpers)
 	}
+
 	g.k.head = w.String()
 }
 

@@ -23,6 +23,7 @@ func (g *gen) effect(b *block) {
 		}
 		b.add(s)
 	}
+
 	if g.o.Wide && g.chance(3) {
 		name, t := g.name("v"), vectors[kindU64][0]
 		op := pick(g, []string{"Add", "Min", "Max", "And", "Or", "Xor", "Exchange"})
@@ -34,6 +35,7 @@ func (g *gen) effect(b *block) {
 		g.declare(name, t, true, false, true)
 		return
 	}
+
 	switch g.IntN(8) {
 	case 0, 1:
 		if g.slot < outWords-24 {
@@ -42,20 +44,24 @@ func (g *gen) effect(b *block) {
 			return
 		}
 		fallthrough
+
 	case 2:
 		b.add(&stmt{form: fmt.Sprintf("out_u[o + %du + ($0 & 3u)] %s $1;", outWords-4, pick(g, []string{"=", "+=", "^="})), args: []*expr{u(2), u(3)}})
 	case 3:
 		atomic("ctr_u")
+
 	case 4:
 		atomic("sh_a")
 	case 5:
 		c := pick(g, []string{"atomicMin(ctr_i[0], $0);", "atomicMax(ctr_i[1], $0);", "atomicAdd(ctr_i[2], $0);"})
 		b.add(&stmt{form: c, args: []*expr{g.expr(intT, 2, false)}})
+
 	case 6:
 		name := g.name("v")
 		op := pick(g, []string{"Add", "Min", "Max", "And", "Or", "Xor", "Exchange"})
 		b.add(&stmt{form: fmt.Sprintf("uint %s = atomic%s(own[gid], $0);", name, op), args: []*expr{u(2)}})
 		g.declare(name, uintT, true, false, true)
+
 	default:
 		name := g.name("v")
 		b.add(&stmt{form: fmt.Sprintf("uint %s = atomicCompSwap(own[gid], $0, $1);", name), args: []*expr{g.expr(uintT, 1, false), u(2)}})
@@ -63,14 +69,15 @@ func (g *gen) effect(b *block) {
 	}
 }
 
-// together is a statement that the whole workgroup does: barriers, and the
-// exchange of values between them; subgroup operations.
+// together is a statement that the whole workgroup does: barriers, and the exchange
+// of values between them; subgroup operations.
 func (g *gen) together(b *block, f flow) {
 	name := g.name("v")
 	choices := 6
 	if g.o.Subgroup {
 		choices = 12
 	}
+
 	switch n := g.IntN(choices); n {
 	case 0, 1, 2:
 		from := pick(g, g.k.shared)
@@ -86,22 +93,26 @@ func (g *gen) together(b *block, f flow) {
 		} else {
 			g.declare(name, from.t, true, false, true)
 		}
+
 	case 3:
 		b.add(&stmt{form: fmt.Sprintf("memoryBarrierBuffer(); barrier(); uint %s = ex[wg * N + (lid + $0) %% N]; memoryBarrierBuffer(); barrier();", name), args: []*expr{g.expr(uintT, 1, false)}})
 		g.declare(name, uintT, true, false, true)
+
 	case 4:
 		b.add(&stmt{form: fmt.Sprintf("barrier(); uint %s = sh_a[$0 & 15u]; barrier();", name), args: []*expr{g.expr(uintT, 1, true)}})
 		g.declare(name, uintT, false, true, false)
+
 	case 5:
 		if g.chance(3) {
 			b.add(&stmt{form: "uint " + name + " = " + g.constant(2) + ";"})
 			g.declare(name, uintT, false, true, false)
 			return
 		}
-		// A value computed by all alike.
+		// A value that all invocations compute alike.
 		t := vectors[kindU32+kind(g.IntN(2))][0]
 		b.add(&stmt{form: t.name + " " + name + " = $0;", args: []*expr{g.expr(t, 3, true)}})
 		g.declare(name, t, false, true, false)
+
 	default:
 		g.subgroup(b, name)
 	}
@@ -117,7 +128,7 @@ func (g *gen) constant(depth int) string {
 }
 
 // subgroupForm is a subgroup operation. Args: u, i, f, b for uint, int, float,
-// bool. Fix, if any, replaces results that are nobody's promise.
+// bool. Fix, if any, replaces unspecified results.
 type subgroupForm struct {
 	result          kind
 	form, args, fix string
@@ -153,7 +164,7 @@ var subgroupForms = []subgroupForm{
 	{kindBool, "subgroupElect()", "", ""},
 }
 
-// These need all invocations of a subgroup to be there.
+// These need all invocations of a subgroup.
 var shuffleForms = []subgroupForm{
 	{kindU32, "subgroupShuffle($0, 0u)", "u", ""},
 	{kindF32, "subgroupShuffle($0, gl_SubgroupInvocationID & 6u)", "f", ""},
@@ -178,7 +189,7 @@ func (g *gen) subgroup(b *block, name string) {
 	g.declare(name, vectors[f.result][0], true, false, true)
 }
 
-// stmt declares a variable that has the operation's result.
+// stmt declares a variable with the operation's result.
 func (f subgroupForm) stmt(name string, arg func(t *typ) *expr) *stmt {
 	s := &stmt{form: vectors[f.result][0].name + " " + name + " = " + f.form + ";"}
 	if f.fix != "" {

@@ -6,22 +6,22 @@ import (
 	"strings"
 )
 
-// OpenCL is a kernel in OpenCL C 1.2, for engines that know no SPIR-V of Vulkan.
+// OpenCL is a kernel in OpenCL C 1.2, for engines without Vulkan's SPIR-V.
 //
-// The tree is printed with the meaning of GLSL: functions of the same name are
-// overloaded for what OpenCL C lacks or does otherwise, sums of signed integers
-// wrap, arrays are structs (they are values in GLSL), vectors of bools are those of
-// chars that are 0 or 1, and global variables and buffers are in a struct that all
-// functions get. Specialisation constants and the workgroup are literals.
+// The tree is printed with the meaning of GLSL: functions are overloaded where
+// OpenCL C lacks one or differs, sums of signed integers wrap, arrays are structs
+// (they are values in GLSL), vectors of bools are those of chars that are 0 or 1,
+// and global variables and buffers are in a struct that all functions get.
+// Specialisation constants and the workgroup are literals.
 type OpenCL struct {
 	Source string
-	// Bindings are those of the kernel, as OpenCL C lays them out.
+	// Bindings are the kernel's, in OpenCL C's layout.
 	Bindings [][]byte
 	s0       *typ
 	kernel   *Kernel
 }
 
-// OpenCL is the kernel in OpenCL C; false if it uses what that has not.
+// OpenCL is the kernel in OpenCL C; false if it uses features that OpenCL C lacks.
 func (k *Kernel) OpenCL() (*OpenCL, bool) {
 	if k.Options.Subgroup || k.Options.Shuffle {
 		return nil, false
@@ -35,10 +35,10 @@ func (k *Kernel) OpenCL() (*OpenCL, bool) {
 	return c, true
 }
 
-// structBindings are those whose elements are structs.
+// structBindings are the bindings with structs as elements.
 var structBindings = []int{5, 6}
 
-// Back is the bindings after a launch in the layout of the kernel.
+// Back converts the bindings after a launch to the layout of the kernel.
 func (c *OpenCL) Back(after [][]byte) [][]byte {
 	out := append([][]byte{}, after...)
 	for _, i := range structBindings {
@@ -48,7 +48,7 @@ func (c *OpenCL) Back(after [][]byte) [][]byte {
 }
 
 // repack copies elements of type t between layouts, which differ in the size of
-// vectors of three. What is between the values is taken from below.
+// vectors of three. The bytes between the values come from below.
 func repack(t *typ, b, below []byte, from, to int) []byte {
 	stride := func(three int) int {
 		size, align := t.layoutIf(three)
@@ -71,6 +71,7 @@ func (t *typ) repack(b, out []byte, from, to int) {
 		for i := range t.length {
 			t.elem.repack(b[i*roundUp(sf, af):], out[i*roundUp(st, at):], from, to)
 		}
+
 	case kindStruct:
 		x, y := 0, 0
 		for _, f := range t.fields {
@@ -80,14 +81,15 @@ func (t *typ) repack(b, out []byte, from, to int) {
 			f.repack(b[x:], out[y:], from, to)
 			x, y = x+sf, y+st
 		}
+
 	default:
 		size, _ := t.layout()
 		copy(out[:size], b)
 	}
 }
 
-// wrapping is the form of an expression in which signed integers wrap, which C
-// does not promise.
+// wrapping is the form of an expression in which signed integers wrap, which C does
+// not guarantee.
 func wrapping(e *expr) string {
 	if e.t.kind == kindI32 || e.t.kind == kindI64 {
 		switch e.form {
@@ -150,6 +152,7 @@ func (k *Kernel) openCLSource() string {
 		fmt.Fprintf(&sets, "\tctx.%s = %[1]s;\n", s.array)
 		t.context[s.array] = true
 	}
+
 	for _, s := range k.decls.stmts {
 		if strings.HasPrefix(s.form, "shared ") {
 			continue
@@ -160,6 +163,7 @@ func (k *Kernel) openCLSource() string {
 		}
 		functions.add(s)
 	}
+
 	var params []string
 	for i, p := range openCLParams {
 		if k.Bindings[i] == nil {
@@ -171,20 +175,22 @@ func (k *Kernel) openCLSource() string {
 			fmt.Fprintf(&sets, "\tctx.%s = (__global %s *)((__global uchar *)b%d + %d);\n", f.name, f.t, i, f.at)
 		}
 	}
+
 	fmt.Fprintf(&head, "typedef struct {\n%s%s} context;\n", openCLContext, fields.String())
 	text := func(b *block, indent string) string {
 		w := printer{openCL: true}
 		w.block(b, indent)
 		return t.translate(openCLNames.Replace(w.String()))
 	}
+
 	b := k.Block
 	return head.String() + text(&functions, "") +
 		fmt.Sprintf("__kernel __attribute__((reqd_work_group_size(%d, %d, %d)))\nvoid main_(%s, __constant Push *b16) {\n", b[0], b[1], b[2], strings.Join(params, ", ")) +
 		locals.String() + openCLPrologue + sets.String() + openCLStart + text(k.main, "\t") + "}\n"
 }
 
-// declareTypes declares structs and arrays, what others have first, and functions
-// that make them.
+// declareTypes declares structs and arrays, in the order of their use, and
+// functions that make them.
 func (k *Kernel) declareTypes(w *strings.Builder) {
 	done := map[string]bool{}
 	var declare func(t *typ)
@@ -192,6 +198,7 @@ func (k *Kernel) declareTypes(w *strings.Builder) {
 		if t.kind < kindStruct || done[t.cName()] {
 			return
 		}
+
 		done[t.cName()] = true
 		members, params, sets := "", []string{}, ""
 		if t.kind == kindArray {
@@ -202,21 +209,26 @@ func (k *Kernel) declareTypes(w *strings.Builder) {
 				sets += fmt.Sprintf(" r.a[%d] = p%[1]d;", i)
 			}
 		}
+
 		for i, f := range t.fields {
 			declare(f)
 			members += fmt.Sprintf(" %s %s;", f.cName(), fieldName(i))
 			params = append(params, fmt.Sprintf("%s p%d", f.cName(), i))
 			sets += fmt.Sprintf(" r.f%d = p%[1]d;", i)
 		}
+
 		fmt.Fprintf(w, "typedef struct {%s } %s;\n", members, t.cName())
 		fmt.Fprintf(w, "%s mk_%[1]s(%[2]s) { %[1]s r;%[3]s return r; }\n", t.cName(), strings.Join(params, ", "), sets)
 	}
+
 	for _, n := range []int{4, 8} {
 		declare(&typ{kind: kindArray, elem: uintT, length: n})
 	}
+
 	for _, t := range k.types {
 		declare(t)
 	}
+
 	w.WriteString("typedef struct { uint pu; int pi; float pf; uint2 pv; uint_4 pa; float3 pw; } Push;\n")
 }
 

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// openCLParams are the kernel's arguments by binding, and what is in them.
+// openCLParams are the kernel's arguments by binding, with their contents.
 var openCLParams = []struct {
 	t      string
 	fields []openCLField
@@ -75,6 +75,7 @@ var openCLHelpers = func() string {
 #pragma OPENCL FP_CONTRACT OFF
 #define OVER __attribute__((overloadable))
 `)
+
 	// For scalars and vectors of two, three and four: U, I, F, B and 1 where a
 	// comparison is true (C has -1 in vectors).
 	for n, v := range []string{"", "2", "3", "4"} {
@@ -90,6 +91,7 @@ var openCLHelpers = func() string {
 		w.WriteString(names.Replace(openCLVectors))
 		openCLMakers(&w, n+1)
 	}
+
 	w.WriteString(openCLScalars)
 	for _, t := range [][2]string{{"__global", "uint"}, {"__local", "uint"}, {"__global", "int"}, {"__global", "ulong"}} {
 		prefix := "atomic_"
@@ -101,6 +103,7 @@ var openCLHelpers = func() string {
 		}
 		fmt.Fprintf(&w, "OVER %s g_atomicCompSwap(volatile %s %[1]s *p, %[1]s c, %[1]s v) { return %[3]scmpxchg(p, c, v); }\n", t[1], t[0], prefix)
 	}
+
 	return w.String()
 }()
 
@@ -193,7 +196,7 @@ OVER bool g_any(BV x) { return any(-x); }
 OVER bool g_all(BV x) { return all(-x); }
 `
 
-// The second half are those that are compared with a tolerance.
+// The second half are compared with a tolerance.
 const openCLScalars = `OVER float g_nf(float x) {
 	float a = fabs(x);
 	if (a < 0.0009765625f) return 0.0f;

@@ -2,9 +2,9 @@ package kernelgen
 
 import "time"
 
-// Shrink takes parts out of a kernel for as long as it still fails and there is
-// time. The kernel is changed in place and ends as the smallest one that was seen
-// to fail. A kernel that does not compile does not fail.
+// Shrink removes parts of a kernel for as long as it still fails and there is time.
+// The kernel is changed in place and ends as the smallest one that was seen to
+// fail. A kernel that does not compile does not fail.
 func (k *Kernel) Shrink(limit time.Duration, fails func() bool) {
 	s := &shrinker{k: k, end: time.Now().Add(limit), fails: fails}
 	for more := true; more && s.time(); {
@@ -28,17 +28,18 @@ func (s *shrinker) blocks() []*block {
 	return all
 }
 
-// statements deletes runs of statements, long ones first. It says whether it got
-// anywhere.
+// statements deletes runs of statements, long ones first. It reports whether it
+// made progress.
 func (s *shrinker) statements() bool {
 	progress := false
 	longest := 1
 	for _, b := range s.blocks() {
 		longest = max(longest, len(b.stmts))
 	}
+
 	for n := longest; n > 0; n /= 2 {
 		for _, b := range s.blocks() {
-			// From the end, since what is there uses what comes before.
+			// From the end, because later statements use earlier ones.
 			for at := len(b.stmts) - n; at >= 0 && s.time(); at -= n {
 				if at+n <= len(b.stmts) && s.without(b, at, n) {
 					progress = true
@@ -46,6 +47,7 @@ func (s *shrinker) statements() bool {
 			}
 		}
 	}
+
 	return progress
 }
 
@@ -64,7 +66,7 @@ func (s *shrinker) without(b *block, at, n int) bool {
 	return false
 }
 
-// unwrap puts a block of a statement in the statement's place.
+// unwrap replaces a statement by one of its blocks.
 func (s *shrinker) unwrap() bool {
 	progress := false
 	for _, b := range s.blocks() {
@@ -104,6 +106,7 @@ func (s *shrinker) expressions() bool {
 			visit(a)
 		}
 	}
+
 	for _, b := range s.blocks() {
 		for _, st := range b.stmts {
 			for _, e := range st.args {
@@ -111,6 +114,7 @@ func (s *shrinker) expressions() bool {
 			}
 		}
 	}
+
 	return progress
 }
 
@@ -119,6 +123,7 @@ func smaller(e *expr) []*expr {
 	if len(e.args) == 0 {
 		return nil
 	}
+
 	all := []*expr{{t: e.t, form: plain(e.t, "0")}, {t: e.t, form: plain(e.t, "1")}}
 	var in func(a *expr)
 	in = func(a *expr) {
@@ -130,13 +135,15 @@ func smaller(e *expr) []*expr {
 			in(b)
 		}
 	}
+
 	for _, a := range e.args {
 		in(a)
 	}
+
 	return all
 }
 
-// plain is a value of a type all of whose scalars are 0, or 1.
+// plain is a value of a type with 0, or 1, in all scalars.
 func plain(t *typ, digit string) string {
 	form := t.name + "("
 	switch t.kind {
@@ -147,6 +154,7 @@ func plain(t *typ, digit string) string {
 			}
 			form += plain(f, digit)
 		}
+
 	case kindArray:
 		for i := range t.length {
 			if i > 0 {
@@ -154,8 +162,10 @@ func plain(t *typ, digit string) string {
 			}
 			form += plain(t.elem, digit)
 		}
+
 	default:
 		form += digit
 	}
+
 	return form + ")"
 }

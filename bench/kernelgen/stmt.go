@@ -21,12 +21,14 @@ func (g *gen) statement(b *block, f flow) {
 	switch g.IntN(16) {
 	case 0, 1:
 		g.declaration(b)
+
 	case 2, 3, 4, 5:
 		g.assignment(b)
 	case 6:
 		if (f.depth == 0 || !f.tail && f.result == nil) || !g.jump(b, f) {
 			g.assignment(b)
 		}
+
 	case 7, 8:
 		g.selection(b, f)
 	case 9, 10:
@@ -35,18 +37,21 @@ func (g *gen) statement(b *block, f flow) {
 		} else {
 			g.assignment(b)
 		}
+
 	case 11:
 		g.switches(b, f)
 	case 12:
 		if !g.callStatement(b, f) {
 			g.declaration(b)
 		}
+
 	case 13:
 		if f.main {
 			g.effect(b)
 		} else {
 			g.assignment(b)
 		}
+
 	case 14:
 		g.twoResults(b)
 	default:
@@ -69,6 +74,7 @@ func (g *gen) assignment(b *block) {
 		g.declaration(b)
 		return
 	}
+
 	switch {
 	case t.kind == kindU32 && g.chance(3):
 		b.add(&stmt{form: "$0 " + pick(g, []string{"+=", "^=", "*=", "-=", "|="}) + " $1;", args: []*expr{to, g.expr(t, 3, false)}})
@@ -94,8 +100,8 @@ func (g *gen) inner(n int, f flow) *block {
 	return b
 }
 
-// diverge says whether control flow below f still goes together. Where it did and
-// no longer does, it must not leave what goes together.
+// diverge reports whether control flow below f still stays together. If it did and
+// no longer does, it must not leave a region that stays together.
 func (f *flow) diverge(stay bool) {
 	if f.uniform && !stay {
 		f.uniform, f.jumps, f.result = false, "", nil
@@ -106,11 +112,13 @@ func (g *gen) selection(b *block, f flow) {
 	if f.depth > 4 {
 		return
 	}
+
 	f.diverge(g.chance(2))
 	cond := g.expr(boolT, 3, f.uniform)
 	if g.chance(12) {
 		cond = &expr{t: boolT, form: pick(g, []string{"sc_b", "sc_u > 2u", "sc_i < 0"})}
 	}
+
 	s := &stmt{form: "if ($0) {\n@0}", args: []*expr{cond}, blocks: []*block{g.inner(1+g.IntN(4), f)}}
 	switch g.IntN(4) {
 	case 0, 1:
@@ -121,6 +129,7 @@ func (g *gen) selection(b *block, f flow) {
 		s.args = append(s.args, g.expr(boolT, 2, f.uniform))
 		s.blocks = append(s.blocks, g.inner(1+g.IntN(3), f), g.inner(1+g.IntN(3), f))
 	}
+
 	b.add(s)
 }
 
@@ -130,6 +139,7 @@ func (g *gen) loop(b *block, f flow) {
 	if f.depth > 4 {
 		return
 	}
+
 	f.diverge(g.chance(2))
 	f.loops++
 	f.jumps = "break continue"
@@ -155,6 +165,7 @@ func (g *gen) loop(b *block, f flow) {
 		default:
 			s = &stmt{form: fmt.Sprintf("for (uint %s = 0u; ; %[1]s++) {\n\tif (%[1]s >= ($0 & 3u) + 1u) break;\n@0}", c), args: []*expr{e()}, blocks: body()}
 		}
+
 		b.add(s)
 	})
 }
@@ -163,12 +174,14 @@ func (g *gen) switches(b *block, f flow) {
 	if f.depth > 4 {
 		return
 	}
+
 	f.diverge(g.chance(3))
 	inLoop := strings.Contains(f.jumps, "continue")
 	f.jumps = "break"
 	if inLoop {
 		f.jumps = "break continue"
 	}
+
 	cases := 2 + g.IntN(4)
 	s := &stmt{form: "switch ($0 % 6u) {\n", args: []*expr{g.expr(uintT, 3, f.uniform)}}
 	selector := uintT
@@ -176,6 +189,7 @@ func (g *gen) switches(b *block, f flow) {
 		s.form, selector = "switch ($0 & 3) {\n", intT
 		s.args[0] = g.expr(intT, 3, f.uniform)
 	}
+
 	fallback := g.IntN(cases + 1)
 	for i := range cases {
 		if i == fallback {
@@ -191,6 +205,7 @@ func (g *gen) switches(b *block, f flow) {
 		}
 		s.blocks = append(s.blocks, g.inner(1+g.IntN(3), f))
 	}
+
 	s.form += "}"
 	b.add(s)
 }
@@ -201,20 +216,24 @@ func (g *gen) jump(b *block, f flow) bool {
 	if f.jumps != "" {
 		ways = strings.Fields(f.jumps)
 	}
+
 	switch {
 	case f.result != nil:
 		ways = append(ways, "return $1")
 	case f.tail:
 		ways = append(ways, "return")
 	}
+
 	if len(ways) == 0 {
 		return false
 	}
+
 	way := pick(g, ways)
 	s := &stmt{form: "if ($0) " + way + ";", args: []*expr{g.expr(boolT, 2, f.uniform)}}
 	if f.result != nil && strings.HasPrefix(way, "return") {
 		s.args = append(s.args, g.stored(f.result, 2, false))
 	}
+
 	b.add(s)
 	return true
 }
@@ -231,22 +250,27 @@ func (g *gen) twoResults(b *block) {
 	switch g.IntN(6) {
 	case 0:
 		s = &stmt{form: fmt.Sprintf("%s %s, %s = uaddCarry($0, $1, %[2]s);", t.name, x, y), args: []*expr{u(), u()}}
+
 	case 1:
 		s = &stmt{form: fmt.Sprintf("%s %s, %s = usubBorrow($0, $1, %[2]s);", t.name, x, y), args: []*expr{u(), u()}}
 	case 2:
 		s = &stmt{form: fmt.Sprintf("%s %s, %s; umulExtended($0, $1, %[2]s, %[3]s);", t.name, x, y), args: []*expr{u(), u()}}
+
 	case 3:
 		t = t.with(kindI32)
 		second = t
 		s = &stmt{form: fmt.Sprintf("%s %s, %s; imulExtended($0, $1, %[2]s, %[3]s);", t.name, x, y), args: []*expr{u(), u()}}
+
 	case 4:
 		second = f
 		t = f
 		s = &stmt{form: fmt.Sprintf("%s %s, %s = nf(modf($0, %[2]s));", t.name, x, y), args: []*expr{g.leaf(f, false)}}
+
 	default:
 		second, t = f, i
 		s = &stmt{form: fmt.Sprintf("%s %s; %s %s = frexp($0, %[2]s);", i.name, x, f.name, y), args: []*expr{g.leaf(f, false)}}
 	}
+
 	b.add(s)
 	g.declare(x, t, true, false, true)
 	g.declare(y, second, true, false, true)
@@ -260,9 +284,11 @@ func (g *gen) callStatement(b *block, f flow) bool {
 			fit = append(fit, c)
 		}
 	}
+
 	if len(fit) == 0 {
 		return false
 	}
+
 	c := pick(g, fit)
 	s := &stmt{}
 	var before, args []string
@@ -273,14 +299,15 @@ func (g *gen) callStatement(b *block, f flow) bool {
 			args = append(args, fmt.Sprintf("$%d", n))
 			continue
 		}
-		// A variable of its own for each: what two parameters do to one is nobody's
-		// promise.
+		// Each parameter gets a variable of its own, because the effect of two
+		// parameters on one is unspecified.
 		name := g.name("v")
 		s.args = append(s.args, g.stored(p.t, 1, false))
 		before = append(before, fmt.Sprintf("%s %s = $%d;", p.t.name, name, n))
 		args = append(args, name)
 		defer g.declare(name, p.t, true, false, true)
 	}
+
 	name := g.name("v")
 	s.form = strings.Join(append(before, fmt.Sprintf("%s %s = %s(%s);", c.result.name, name, c.name, strings.Join(args, ", "))), " ")
 	b.add(s)

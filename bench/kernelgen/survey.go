@@ -30,10 +30,10 @@ var all = func() (list []one) {
 	return list
 }()
 
-// Surveys is how many numbers in a row go through everything.
+// Surveys is how many consecutive numbers cover everything.
 func Surveys(wide bool) int { return (len(surveyed(wide)) + surveyOps - 1) / surveyOps }
 
-// How much one kernel of a survey does.
+// The amount of work in one kernel of a survey.
 const (
 	surveyOps         = 16
 	surveyApproximate = 4
@@ -51,26 +51,30 @@ func surveyed(wide bool) []one {
 	return all
 }
 
-// survey makes main of operations that follow those of the survey before.
+// survey makes main of the operations after those of the previous survey.
 func (g *gen) survey() {
 	m := g.k.main
 	if g.o.Subgroup {
 		g.surveySubgroups()
 	}
+
 	list := surveyed(g.o.Wide)
 	for i := range surveyOps {
 		if g.slot >= outWords-4 {
 			break
 		}
+
 		o := list[(g.o.Survey*surveyOps+i)%len(list)]
 		t := vectors[o.kind][0]
 		if !o.scalars || o.vectors && g.chance(2) {
 			t = vectors[o.kind][1+g.IntN(3)]
 		}
+
 		e := o.instance(t, func(at *typ, _ int) *expr { return g.argument(at) })
 		if t.kind == kindF32 || t.kind == kindF64 {
 			e = &expr{t, "nf($0)", []*expr{e}}
 		}
+
 		name := g.name("v")
 		m.add(&stmt{form: t.name + " " + name + " = $0;", args: []*expr{e}})
 		for c := range t.n {
@@ -82,6 +86,7 @@ func (g *gen) survey() {
 			g.slot = min(g.slot+1, outWords-1)
 		}
 	}
+
 	for i := range surveyApproximate {
 		f := approximate[(g.o.Survey*surveyApproximate+i)%len(approximate)]
 		m.add(&stmt{
@@ -91,7 +96,7 @@ func (g *gen) survey() {
 	}
 }
 
-// surveySubgroups is the same for subgroup operations.
+// surveySubgroups does the same for subgroup operations.
 func (g *gen) surveySubgroups() {
 	forms := subgroupForms
 	if g.o.Shuffle {
@@ -106,7 +111,7 @@ func (g *gen) surveySubgroups() {
 	}
 }
 
-// argument is a value from the buffers, another one for each invocation.
+// argument is a value from the buffers, different for each invocation.
 func (g *gen) argument(t *typ) *expr {
 	if t.n > 1 {
 		e := &expr{t: t, form: t.name + "("}
@@ -120,6 +125,7 @@ func (g *gen) argument(t *typ) *expr {
 		e.form += ")"
 		return e
 	}
+
 	at := g.IntN(64)
 	var form string
 	switch t.kind {
@@ -138,5 +144,6 @@ func (g *gen) argument(t *typ) *expr {
 	default:
 		form = "double(in_f[gid + %du & 255u])"
 	}
+
 	return &expr{t: t, form: fmt.Sprintf(form, at)}
 }

@@ -1,8 +1,8 @@
 package kernelgen
 
 // The fixed parts of every kernel. The first of a kernel's structs is S0. The
-// specialisation constants are used through variables, but for plain arithmetic:
-// glslang 12 makes invalid modules of other functions of nothing but constants.
+// specialisation constants are used through variables, except in plain arithmetic:
+// glslang 12 makes invalid modules of other functions with only constants.
 const buffers = `layout(std430, binding = 0) readonly buffer In0 { uint in_u[256]; };
 layout(std430, binding = 1) readonly buffer In1 { float in_f[]; };
 layout(std430, binding = 2) buffer Out { uint out_u[]; };
@@ -37,9 +37,9 @@ layout(std430, binding = 14) readonly buffer In7 { float16_t in_h[]; };
 layout(std430, binding = 15) buffer Own4 { uint8_t rw_b[]; };
 `
 
-// nf brings a float into the range in which it is stored. Scaling by a power of
-// two and floor are exact, so all engines agree. bits is a float's bits, without
-// the sign of a zero.
+// nf brings a float into the range in which it is stored. Scaling by a power of two
+// and floor are exact, so all engines agree. bits is a float's bits, without the
+// sign of a zero.
 const helpers = `float nf(float x) {
 	float a = abs(x);
 	if (a < 0.0009765625) return 0.0;
@@ -75,7 +75,7 @@ const prologue = `	lid = gl_LocalInvocationIndex;
 	barrier();
 `
 
-// Functions whose results engines may round in their own ways. F is a vec3 as
+// Functions with results that engines may round in their own ways. F is a vec3 as
 // stored. (Mesa 22.3 makes 0 of a packHalf2x16 of constants.)
 var approximate = []string{
 	"sin(fract($0.x) * 6.0 - 3.0)", "cos(fract($0.x) * 6.0 - 3.0)", "tan(fract($0.x))", "asin(fract($0.x) * 0.9)", "acos(fract($0.x) * 0.9)",

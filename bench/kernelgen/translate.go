@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// openCLNames are texts that the tokens alone would not tell.
+// openCLNames are replacements that single tokens do not determine.
 var openCLNames = strings.NewReplacer(
 	"in_f.length()", "length_in_f", "in_s.length()", "length_in_s", "in_s.a[", "in_s[",
 	"float(in_h[", "half_float(in_h[", "memoryBarrierBuffer();", "", "barrier();", "barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);",
@@ -14,11 +14,11 @@ var openCLNames = strings.NewReplacer(
 
 // translator turns the text of GLSL functions into OpenCL C, token by token.
 type translator struct {
-	context map[string]bool  // names that are in the context
+	context map[string]bool  // names in the context
 	outs    map[string][]int // numbers of a function's parameters that are pointers
 	own     map[string]bool  // functions that get the context
 	out     map[string]bool  // parameters that are pointers
-	calls   []call           // that the text is in
+	calls   []call           // around the current text
 	w       strings.Builder
 }
 
@@ -72,28 +72,33 @@ var cTypes = func() map[string]string {
 func (t *translator) translate(text string) string {
 	t.w.Reset()
 	last := ""       // token that is not space
-	pointer := false // the parameter here is one
+	pointer := false // the current parameter is a pointer
 	for text != "" {
 		tok := tokens.FindString(text)
 		if tok == "" { // a line's end
 			tok = text[:1]
 		}
+
 		text = text[len(tok):]
 		if strings.TrimSpace(tok) == "" {
 			t.w.WriteString(tok)
 			continue
 		}
+
 		calls := strings.HasPrefix(text, "(")
 		top := (*call)(nil)
 		if len(t.calls) > 0 {
 			top = &t.calls[len(t.calls)-1]
 		}
+
 		switch {
 		case last == ".":
 			t.w.WriteString(tok)
+
 		case tok == "out" || tok == "inout":
 			pointer = true
 			t.outs[top.name] = append(t.outs[top.name], top.arg)
+
 		case typeName.MatchString(tok):
 			name, made := cTypes[tok], calls
 			if name == "" {
@@ -115,6 +120,7 @@ func (t *translator) translate(text string) string {
 			if pointer {
 				t.w.WriteString(" *")
 			}
+
 		case calls && (functionName.MatchString(tok) || t.outs[tok] != nil || slices.Contains(builtins, tok)):
 			c := call{name: tok, definition: functionName.MatchString(tok) && !t.own[tok]}
 			if c.definition {
@@ -139,13 +145,16 @@ func (t *translator) translate(text string) string {
 			}
 			t.calls = append(t.calls, c)
 			tok = "("
+
 		case pointer:
 			t.out[tok], pointer = true, false
 			t.w.WriteString(tok)
+
 		case t.out[tok]:
 			t.w.WriteString("(*" + tok + ")")
 		case tok == "pc":
 			t.w.WriteString("(*C->pc)")
+
 		case t.context[tok]:
 			t.w.WriteString("C->" + tok)
 		case fraction.MatchString(tok) && !strings.HasPrefix(tok, "0x"):
@@ -154,14 +163,17 @@ func (t *translator) translate(text string) string {
 			} else {
 				t.w.WriteString(tok + "f")
 			}
+
 		case tok == "^^": // of two that are 0 or 1
 			t.w.WriteString("!=")
 		default:
 			t.w.WriteString(tok)
 			t.parens(top, tok)
 		}
+
 		last = tok
 	}
+
 	return t.w.String()
 }
 

@@ -16,8 +16,8 @@ type stmt struct {
 	form   string
 	args   []*expr
 	blocks []*block
-	// pinned statements are never taken out: without them others would mean
-	// something else.
+	// pinned statements are never removed, because others would change their
+	// meaning without them.
 	pinned bool
 }
 
@@ -58,19 +58,23 @@ func (w *printer) expand(form string, args []*expr, blocks []*block, indent stri
 		case c == '$':
 			i++
 			w.expr(args[form[i]-'0'])
+
 		case c == '@':
 			i++
 			w.block(blocks[form[i]-'0'], indent+"\t")
 			w.WriteString(indent)
+
 		case c == '#':
 			if w.openCL {
 				w.WriteString(".a")
 			}
+
 		case c == '\n':
 			w.WriteByte('\n')
 			if i+1 < len(form) && form[i+1] != '@' {
 				w.WriteString(indent)
 			}
+
 		default:
 			w.WriteByte(c)
 		}

@@ -60,7 +60,7 @@ func (t *typ) isVector() bool { return t.kind < kindStruct && t.n > 1 }
 // with is the type of as many components of another kind.
 func (t *typ) with(k kind) *typ { return vectors[k][t.n-1] }
 
-// scalars counts the scalars that a value has.
+// scalars counts the scalars in a value.
 func (t *typ) scalars() int {
 	switch t.kind {
 	case kindArray:
@@ -75,7 +75,7 @@ func (t *typ) scalars() int {
 	return t.n
 }
 
-// hasBool tells a type that cannot be in a buffer.
+// hasBool reports a type that cannot be in a buffer.
 func (t *typ) hasBool() bool {
 	switch t.kind {
 	case kindArray:
@@ -107,6 +107,7 @@ func (t *typ) layoutIf(three int) (size, align int) {
 		}
 		return roundUp(size, align), align
 	}
+
 	unit := 4
 	if t.kind >= kindU64 {
 		unit = 8
@@ -114,6 +115,7 @@ func (t *typ) layoutIf(three int) (size, align int) {
 	if t.n == 3 {
 		return three * unit, 4 * unit
 	}
+
 	return t.n * unit, t.n * unit
 }
 

@@ -27,11 +27,13 @@ func startC(memory *memory, dir, name string, flags ...string) (*cLoops, error) 
 	if err := os.WriteFile(file, source, 0o600); err != nil {
 		return nil, err
 	}
+
 	arguments := append([]string{"-O3", "-march=native"}, flags...)
 	compile := exec.Command("gcc", append(arguments, "-o", binary, file)...)
 	if out, err := compile.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("gcc: %w\n%s", err, out)
 	}
+
 	c := &cLoops{command: exec.Command(binary)}
 	c.command.Stderr = os.Stderr
 	c.command.ExtraFiles = []*os.File{memory.file} // becomes descriptor 3
@@ -39,10 +41,12 @@ func startC(memory *memory, dir, name string, flags ...string) (*cLoops, error) 
 	if err != nil {
 		return nil, err
 	}
+
 	out, err := c.command.StdoutPipe()
 	if err != nil {
 		return nil, err
 	}
+
 	c.in, c.out = in, bufio.NewReader(out)
 	return c, c.command.Start()
 }

@@ -16,7 +16,7 @@ import (
 //go:embed empty/empty.spv
 var empty []byte
 
-// load is what a device does with a bundle before the first launch.
+// load is a device's work on a bundle before the first launch.
 func load(bundle []byte) (*lane.Kernel, error) {
 	p, err := verify.Admit(bundle, verify.DefaultLimits())
 	if err != nil {
@@ -65,10 +65,12 @@ func laneFigures(r *report, mem *memory, pairs int) error {
 		f.Short, f.Goal = k.short, k.goal
 		r.add(f)
 	}
+
 	s, err := launch(empty, 1, nil, nil)
 	if err != nil {
 		return err
 	}
+
 	nanoseconds := func(t []float64) float64 { return t[0] }
 	f := figure("lane launch of an empty kernel, 64 lanes", "ns", alternate(pairs/4, s), nanoseconds)
 	f.Short, f.Goal, f.Below = "empty launch", 1000, true
@@ -86,12 +88,15 @@ func loading(r *report, pairs int) error {
 			name, bundle = n, b
 		}
 	}
+
 	if _, err := load(bundle); err != nil {
 		return err
 	}
+
 	s := here(func() { _, _ = load(bundle) })
 	f := figure(fmt.Sprintf("load of %s, %d bytes: parse, admit, compile", name, len(bundle)), "us",
 		alternate(pairs/4, s), func(t []float64) float64 { return t[0] / 1000 })
+
 	f.Short, f.Goal, f.Below = "load", 1000, true
 	r.add(f)
 	return nil

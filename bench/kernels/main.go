@@ -1,17 +1,17 @@
-// Command kernels measures how fast kernels are executed here: the native bodies
-// against the same loops in C, and the lane engine by itself.
+// Command kernels measures the speed of kernels: the native bodies against the same
+// loops in C, and the lane engine by itself.
 //
 //	make bench-kernels                 # or, in bench/: go run ./kernels
 //	go run ./kernels -json             # the same as one JSON object
 //	go run ./kernels -check            # exit status 1 if a figure misses its goal
 //
 // Everything runs in one thread, and is measured in processor time. Two sides of a
-// comparison alternate in slices of some milliseconds, so that what else the machine
-// does meets both; a ratio is the median over the pairs of slices, with its 10th and
-// 90th percentile. The C is
-// compiled with gcc -O3 -march=native, once without and once with -ffast-math (which
-// lets gcc add up in several lanes at once; the plain loop may not). Without gcc the
-// comparisons are left out, and the output says so.
+// comparison alternate in slices of some milliseconds, so that other work of the
+// machine affects both; a ratio is the median over the pairs of slices, with its
+// 10th and 90th percentile. The C is compiled with gcc -O3 -march=native, once
+// without and once with -ffast-math (which lets gcc add up in several lanes at
+// once; the plain loop may not). Without gcc the comparisons are left out, and the
+// output notes it.
 package main
 
 import (
@@ -23,7 +23,7 @@ import (
 	"strings"
 )
 
-// Figure is one number and what it must be.
+// Figure is one number with its goal.
 type Figure struct {
 	Name  string  `json:"name"`
 	Value float64 `json:"value"`
@@ -31,7 +31,7 @@ type Figure struct {
 	// Low and High are the 10th and the 90th percentile.
 	Low  float64 `json:"low"`
 	High float64 `json:"high"`
-	// Goal is what Value must reach, or stay below; 0 is none.
+	// Goal is the bound of Value; 0 is none.
 	Goal  float64 `json:"goal,omitempty"`
 	Below bool    `json:"below,omitempty"`
 	// Short is the name in the summary, for figures with a goal.
@@ -98,9 +98,11 @@ func (r *report) summary() (line string, missed bool) {
 		}
 		parts = append(parts, part)
 	}
+
 	for range r.Skipped {
 		parts = append(parts, "a part SKIPPED")
 	}
+
 	return "kernels: " + strings.Join(parts, ", "), missed
 }
 
@@ -116,6 +118,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "kernels:", err)
 		os.Exit(1)
 	}
+
 	line, missed := r.summary()
 	if *asJSON {
 		out, err := json.Marshal(r)
@@ -124,6 +127,7 @@ func main() {
 		}
 		line = string(out)
 	}
+
 	fmt.Println(line)
 	if *check && missed {
 		os.Exit(1)

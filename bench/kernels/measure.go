@@ -8,12 +8,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// side is something to measure: it does its work n times and says how long it took.
+// side is something to measure: it does its work n times and returns the time.
 type side func(n int) time.Duration
 
 const slice = 8 * time.Millisecond
 
-// here measures a function in this thread, by the processor time that it takes.
+// here measures a function in this thread, by its processor time.
 func here(f func()) side {
 	return func(n int) time.Duration {
 		start := processorTime()
@@ -45,8 +45,8 @@ func (s side) repeats() int {
 	}
 }
 
-// alternate measures sides in turn, so many rounds, and gives the time of one
-// repeat, in nanoseconds: [round][side].
+// alternate measures sides in turn, for this many rounds, and returns the time of
+// one repeat, in nanoseconds: [round][side].
 func alternate(rounds int, sides ...side) [][]float64 {
 	n := make([]int, len(sides))
 	for i, s := range sides {
@@ -82,8 +82,8 @@ func figure(name, unit string, times [][]float64, of func(t []float64) float64) 
 	return f
 }
 
-// pin keeps this thread, and the children it starts, on the processor it is on. It
-// does without where that is not allowed.
+// pin keeps this thread, and the children that it starts, on one processor. If that
+// is not allowed, it does nothing.
 func pin() {
 	var have, one unix.CPUSet
 	if unix.SchedGetaffinity(0, &have) != nil {

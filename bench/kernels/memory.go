@@ -16,8 +16,8 @@ const (
 	side288  = 288
 )
 
-// memory is what all sides work on: pages of one memfd, since where pages lie can
-// matter more than who reads them.
+// memory is the common memory of all sides: pages of one memfd, because the place
+// of pages can matter more than the code that reads them.
 type memory struct {
 	file *os.File
 	all  []byte
@@ -34,6 +34,7 @@ func newMemory() (*memory, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("memfd_create", err)
 	}
+
 	m := &memory{file: os.NewFile(uintptr(fd), "bench-kernels")}
 	if err := m.file.Truncate(size); err != nil {
 		m.Close()
@@ -43,10 +44,12 @@ func newMemory() (*memory, error) {
 		m.Close()
 		return nil, os.NewSyscallError("mmap", err)
 	}
+
 	r := rand.New(rand.NewPCG(1, 2))
 	for at := 0; at < size; at += 4 {
 		binary.LittleEndian.PutUint32(m.all[at:], math.Float32bits(2*r.Float32()-1))
 	}
+
 	rest := m.all
 	for _, part := range []struct {
 		to   *[]byte
@@ -54,6 +57,7 @@ func newMemory() (*memory, error) {
 	}{{&m.m, matrix}, {&m.x, vector}, {&m.y, vector}, {&m.a, square}, {&m.b, square}, {&m.c, square}} {
 		*part.to, rest = rest[:part.size:part.size], rest[part.size:]
 	}
+
 	return m, nil
 }
 

@@ -38,15 +38,18 @@ func body(name string, bindings [][]byte, inline []byte) (side, error) {
 	if !ok {
 		return nil, fmt.Errorf("no native body of %s", name)
 	}
+
 	call := &native.Call{
 		Grid:     program.Dim3{X: 1, Y: 1, Z: 1},
 		Block:    program.Dim3{X: 1, Y: 1, Z: 1},
 		Bindings: bindings,
 		Inline:   inline,
 	}
+
 	if _, ok := b.Items(call); !ok {
 		return nil, fmt.Errorf("the native body of %s does not do this call", name)
 	}
+
 	return here(func() {
 		n, _ := b.Items(call)
 		b.Run(call, 0, n)
@@ -60,24 +63,29 @@ func nativeFigures(r *report, mem *memory, pairs int) error {
 	if err != nil {
 		return err
 	}
+
 	blocks := q8(side2048 * side2048 / 32)
 	quantised, err := body("matvec_q8_0", [][]byte{blocks, mem.x, mem.y}, inline)
 	if err != nil {
 		return err
 	}
+
 	bindings, inline = mem.matvec(side288)
 	small, err := body("matvec_f32", bindings, inline)
 	if err != nil {
 		return err
 	}
+
 	bindings, inline = mem.matmul()
 	matmul, err := body("matmul_f32", bindings, inline)
 	if err != nil {
 		return err
 	}
+
 	gflops := func(flops float64, i int) func(t []float64) float64 {
 		return func(t []float64) float64 { return flops / t[i] }
 	}
+
 	alone := alternate(pairs/4, matvec, quantised, matmul, small)
 	r.add(figure("native matvec_f32 2048x2048", "GFLOP/s", alone, gflops(matvecFlops, 0)))
 	r.add(figure("native matvec_q8_0 2048x2048", "GFLOP/s", alone, gflops(matvecFlops, 1)))
@@ -87,11 +95,13 @@ func nativeFigures(r *report, mem *memory, pairs int) error {
 		r.skip("gcc is not installed (Debian: apt-get install gcc): nothing is compared with C")
 		return nil
 	}
+
 	dir, err := os.MkdirTemp("", "bench-kernels-")
 	if err != nil {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
+
 	for _, variant := range []struct {
 		name  string
 		flags []string
@@ -104,6 +114,7 @@ func nativeFigures(r *report, mem *memory, pairs int) error {
 		if err != nil {
 			return err
 		}
+
 		compare := func(name, loop string, flops float64, ours side, rounds int, goal float64, short string) {
 			t := alternate(rounds, ours, c.loop(loop))
 			r.add(figure(variant.name+": "+loop, "GFLOP/s", t, gflops(flops, 1)))
@@ -113,11 +124,13 @@ func nativeFigures(r *report, mem *memory, pairs int) error {
 			}
 			r.add(f)
 		}
+
 		compare("matvec_f32", "matvec", matvecFlops, matvec, pairs, 0.9, "native matvec")
 		compare("matvec_f32", "small", smallFlops, small, pairs/4, 0, "")
 		compare("matmul_f32", "ikj", matmulFlops, matmul, pairs/4, 0, "")
 		compare("matmul_f32", "blocked", matmulFlops, matmul, pairs, 0.25, "native matmul")
 		c.Close()
 	}
+
 	return nil
 }

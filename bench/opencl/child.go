@@ -6,8 +6,8 @@ import (
 	"os"
 )
 
-// Main does the jobs of a parent and does not return, if this process was started
-// by Open; otherwise it does nothing.
+// Main does the jobs of a parent and does not return, if Open started this process;
+// otherwise it does nothing.
 func Main() {
 	if os.Getenv(childEnv) == "" {
 		return
@@ -28,6 +28,7 @@ func serve(in *bufio.Reader, out *os.File) error {
 	if err := replies.Encode(&reply{Device: d.name}); err != nil {
 		return err
 	}
+
 	jobs := gob.NewDecoder(in)
 	for {
 		var j Job

@@ -25,12 +25,12 @@ const (
 type device struct {
 	lib, id, context, queue uintptr
 	name                    string
-	code                    int32 // of what create called last
+	code                    int32 // of create's last call
 	procs                   map[string]uintptr
 }
 
-// call calls a function of the library. What args point to must be reachable from
-// them by unsafe.Pointers only, and stays where it is until the call returns.
+// call calls a function of the library. The targets of args must be reachable from
+// them only by unsafe.Pointers, and stay in place until the call returns.
 //
 //go:uintptrescapes
 func (d *device) call(name string, args ...uintptr) (uintptr, error) {
@@ -84,12 +84,14 @@ func openDevice() (*device, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open libOpenCL.so.1 (Debian: ocl-icd-libopencl1): %w", err)
 	}
+
 	d := &device{lib: lib, procs: map[string]uintptr{}}
 	var platforms [16]uintptr
 	var n uint32
 	if err := d.do("clGetPlatformIDs", uintptr(len(platforms)), uintptr(unsafe.Pointer(&platforms)), uintptr(unsafe.Pointer(&n))); err != nil {
 		return nil, fmt.Errorf("no OpenCL platform (Debian: pocl-opencl-icd): %w", err)
 	}
+
 	for _, p := range platforms[:min(int(n), len(platforms))] {
 		name, err := d.text("clGetPlatformInfo", p, platformName)
 		if err != nil {
@@ -99,6 +101,7 @@ func openDevice() (*device, error) {
 			return d, d.open(p)
 		}
 	}
+
 	return nil, errors.New("no PoCL among the OpenCL platforms (Debian: pocl-opencl-icd)")
 }
 
@@ -106,18 +109,22 @@ func (d *device) open(platform uintptr) (err error) {
 	if err := d.do("clGetDeviceIDs", platform, deviceAll, 1, uintptr(unsafe.Pointer(&d.id)), 0); err != nil {
 		return err
 	}
+
 	name, err := d.text("clGetDeviceInfo", d.id, deviceName)
 	if err != nil {
 		return err
 	}
+
 	version, err := d.text("clGetDeviceInfo", d.id, driverVersion)
 	if err != nil {
 		return err
 	}
+
 	d.name = "PoCL " + version + ", " + name
 	if d.context, err = d.create("clCreateContext", 0, 1, uintptr(unsafe.Pointer(&d.id)), 0, 0); err != nil {
 		return err
 	}
+
 	d.queue, err = d.create("clCreateCommandQueue", d.context, d.id, 0)
 	return err
 }

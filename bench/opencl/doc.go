@@ -2,9 +2,10 @@
 // clang and shares nothing with Mesa, as a third opinion.
 //
 // As with package vulkan, the driver lives in a child process that is killed when a
-// job does not end in time; the child is the same executable, started again:
-// whoever uses this package calls Main first thing in main or TestMain. A Process
-// belongs to one goroutine at a time; Close kills the child and waits for it.
+// job does not end in time; the child is the same executable, started again: a
+// program that uses this package calls Main first thing in main or TestMain. A
+// Process belongs to one goroutine at a time; Close kills the child and waits for
+// it.
 //
 // The package needs libOpenCL.so.1 and PoCL (Debian: ocl-icd-libopencl1,
 // pocl-opencl-icd) at run time, no C compiler and no headers.
@@ -18,13 +19,13 @@ import (
 )
 
 // Job is one launch: buffers in, buffers out. The kernel is called main_, and its
-// arguments are the buffers that are there, in order, then Inline as one more.
+// arguments are the existing buffers, in order, then Inline as one more.
 type Job struct {
 	Source   string // OpenCL C 1.2
 	Grid     [3]uint32
 	Block    [3]uint32
 	Inline   []byte
-	Bindings [][]byte // nil where there is none
+	Bindings [][]byte // nil for an unused one
 	Timeout  time.Duration
 }
 

@@ -31,7 +31,7 @@ type Process struct {
 	temp   string
 }
 
-// Open starts PoCL and asks what it is.
+// Open starts PoCL and asks for its name.
 func Open() (*Process, error) {
 	p := &Process{}
 	if err := p.start(); err != nil {
@@ -40,30 +40,33 @@ func Open() (*Process, error) {
 	return p, nil
 }
 
-// Device is what the driver calls itself.
+// Device is the driver's name for itself.
 func (p *Process) Device() string { return p.device }
 
 // Run does one job and returns its bindings as the kernel left them. The job's own
-// bindings are not changed. Errors are ErrTimeout, ErrCrashed or what OpenCL said.
+// bindings are not changed. Errors are ErrTimeout, ErrCrashed or OpenCL's own.
 func (p *Process) Run(j *Job) ([][]byte, error) {
 	if p.cmd == nil {
 		if err := p.start(); err != nil {
 			return nil, err
 		}
 	}
+
 	limit := j.Timeout
 	if limit <= 0 {
 		limit = defaultLimit
 	}
+
 	r, err := p.ask(j, limit)
 	if err != nil {
 		return nil, err
 	}
 	if r.Err != "" {
-		p.Close() // the driver may have taken harm
+		p.Close() // the driver may be damaged
 		return nil, errors.New(r.Err)
 	}
-	// gob makes nothing of a slice without bytes.
+
+	// gob turns an empty slice into nil.
 	for i, b := range j.Bindings {
 		if b != nil && r.Bindings[i] == nil {
 			r.Bindings[i] = []byte{}
@@ -71,6 +74,7 @@ func (p *Process) Run(j *Job) ([][]byte, error) {
 			r.Bindings[i] = nil
 		}
 	}
+
 	return r.Bindings, nil
 }
 
@@ -92,13 +96,16 @@ func (p *Process) start() error {
 	if err != nil {
 		return err
 	}
+
 	temp, err := os.MkdirTemp("", "capgpu-pocl-")
 	if err != nil {
 		return err
 	}
+
 	cmd := exec.Command(self)
 	cmd.Env = append(os.Environ(), childEnv+"=1",
 		"POCL_CACHE_DIR="+temp, "POCL_KERNEL_CACHE=0", "POCL_MAX_PTHREAD_COUNT=1", "POCL_DEVICES=pthread", "TMPDIR="+temp)
+
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	stderr := &tail{}
 	cmd.Stderr = stderr
@@ -107,12 +114,14 @@ func (p *Process) start() error {
 		_ = os.RemoveAll(temp)
 		return err
 	}
+
 	read, write, err := os.Pipe()
 	if err != nil {
 		_ = stdin.Close()
 		_ = os.RemoveAll(temp)
 		return err
 	}
+
 	cmd.ExtraFiles = []*os.File{write} // 3: replies; a driver may print to stdout
 	err = cmd.Start()
 	_ = write.Close()
@@ -121,6 +130,7 @@ func (p *Process) start() error {
 		_ = os.RemoveAll(temp)
 		return err
 	}
+
 	*p = Process{device: p.device, cmd: cmd, in: stdin, jobs: gob.NewEncoder(stdin), got: gob.NewDecoder(read), out: read, stderr: stderr, temp: temp}
 	r, err := p.ask(nil, openTimeout)
 	if err != nil {
@@ -130,6 +140,7 @@ func (p *Process) start() error {
 		p.Close()
 		return errors.New(r.Err)
 	}
+
 	p.device = r.Device
 	return nil
 }
@@ -140,6 +151,7 @@ func (p *Process) ask(j *Job, limit time.Duration) (*reply, error) {
 	child := p.cmd.Process
 	timer := time.AfterFunc(limit, func() { late.Store(true); _ = child.Kill() })
 	defer timer.Stop()
+
 	var r reply
 	var err error
 	if j != nil {
@@ -151,14 +163,16 @@ func (p *Process) ask(j *Job, limit time.Duration) (*reply, error) {
 	if err == nil {
 		return &r, nil
 	}
+
 	p.Close()
 	if late.Load() {
 		return nil, ErrTimeout
 	}
+
 	return nil, fmt.Errorf("%w (%w): %s", ErrCrashed, err, p.stderr.b.Bytes())
 }
 
-// tail keeps the end of what was written.
+// tail keeps the end of the written text.
 type tail struct{ b bytes.Buffer }
 
 func (t *tail) Write(p []byte) (int, error) {

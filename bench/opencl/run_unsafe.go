@@ -6,13 +6,13 @@ import (
 	"unsafe"
 )
 
-// options keep the compiler from other arithmetic than the text's; fusing is
-// switched off in the text.
+// options keep the compiler from changing the text's arithmetic; fusing is switched
+// off in the text.
 const options = "-cl-std=CL1.2"
 
 func cString(s string) *byte { return &append([]byte(s), 0)[0] }
 
-// run does a job and returns the bindings as it left them.
+// run does a job and returns its bindings afterwards.
 func (d *device) run(j *Job) (out [][]byte, err error) {
 	var undo []func()
 	defer func() {
@@ -20,13 +20,16 @@ func (d *device) run(j *Job) (out [][]byte, err error) {
 			undo[i]()
 		}
 	}()
+
 	made := func(release string, object uintptr) {
 		undo = append(undo, func() { _, _ = d.call(release, object) })
 	}
+
 	kernel, err := d.build(j.Source, made)
 	if err != nil {
 		return nil, err
 	}
+
 	arg := uint32(0)
 	bind := func(b []byte) (uintptr, error) {
 		if len(b) == 0 {
@@ -41,6 +44,7 @@ func (d *device) run(j *Job) (out [][]byte, err error) {
 		arg++
 		return object, err
 	}
+
 	objects := make([]uintptr, len(j.Bindings))
 	for i, b := range j.Bindings {
 		if b == nil {
@@ -50,14 +54,17 @@ func (d *device) run(j *Job) (out [][]byte, err error) {
 			return nil, err
 		}
 	}
+
 	if _, err := bind(j.Inline); err != nil {
 		return nil, err
 	}
+
 	var global, local [3]uintptr
 	for i := range 3 {
 		local[i] = uintptr(j.Block[i])
 		global[i] = uintptr(j.Grid[i]) * local[i]
 	}
+
 	err = d.do("clEnqueueNDRangeKernel", d.queue, kernel, 3, 0, uintptr(unsafe.Pointer(&global)), uintptr(unsafe.Pointer(&local)), 0, 0, 0)
 	if err != nil {
 		return nil, err
@@ -65,6 +72,7 @@ func (d *device) run(j *Job) (out [][]byte, err error) {
 	if err := d.do("clFinish", d.queue); err != nil {
 		return nil, err
 	}
+
 	out = make([][]byte, len(j.Bindings))
 	for i, b := range j.Bindings {
 		if b == nil {
@@ -76,6 +84,7 @@ func (d *device) run(j *Job) (out [][]byte, err error) {
 			return nil, err
 		}
 	}
+
 	return out, nil
 }
 
@@ -86,6 +95,7 @@ func (d *device) build(source string, made func(string, uintptr)) (uintptr, erro
 	if err != nil {
 		return 0, err
 	}
+
 	made("clReleaseProgram", program)
 	err = d.do("clBuildProgram", program, 1, uintptr(unsafe.Pointer(&d.id)), uintptr(unsafe.Pointer(cString(options))), 0, 0)
 	var failed *Result
@@ -96,13 +106,16 @@ func (d *device) build(source string, made func(string, uintptr)) (uintptr, erro
 			failed.Log = strings.TrimRight(string(log[:min(int(n), len(log))]), "\x00")
 		}
 	}
+
 	if err != nil {
 		return 0, err
 	}
+
 	kernel, err := d.create("clCreateKernel", program, uintptr(unsafe.Pointer(cString("main_"))))
 	if err != nil {
 		return 0, err
 	}
+
 	made("clReleaseKernel", kernel)
 	return kernel, nil
 }

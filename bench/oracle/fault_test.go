@@ -12,7 +12,7 @@ import (
 	"capgpu/bench/oracle"
 )
 
-// faulty is the lane engine with one instruction that does what another should.
+// faulty is the lane engine with one instruction replaced by another.
 type faulty struct {
 	oracle.Lane
 	is, does uint32 // opcodes of the same shape
@@ -33,12 +33,12 @@ func (f *faulty) Run(l *oracle.Launch) ([][]byte, error) {
 	return f.Lane.Run(&broken)
 }
 
-// A fault of an engine is found within a few kernels, and what is left of the kernel
-// shows it.
+// An engine's fault is found within a few kernels, and the reduced kernel shows it.
 func TestFindsAFault(t *testing.T) {
 	if err := glsl.Available(); err != nil {
 		t.Skip(err)
 	}
+
 	const bitReverse, bitCount = 204, 205
 	right := oracle.Run{Variant: oracle.Variants[0], Engine: &oracle.Lane{SubgroupSize: 8}}
 	wrong := oracle.Run{Variant: oracle.Variants[0], Engine: &faulty{oracle.Lane{SubgroupSize: 8}, bitReverse, bitCount}}
@@ -50,6 +50,7 @@ func TestFindsAFault(t *testing.T) {
 		if d == nil {
 			continue
 		}
+
 		d.Shrink(6 * time.Second)
 		var where *oracle.Difference
 		require.ErrorAs(t, d.Err, &where)
@@ -60,6 +61,7 @@ func TestFindsAFault(t *testing.T) {
 		require.Contains(t, k.Source(), "bitfieldReverse")
 		return
 	}
+
 	t.Fatal("40 kernels, and the fault was not seen")
 }
 

@@ -14,7 +14,7 @@ import (
 	"capgpu/program/verify"
 )
 
-// Lane is the lane engine, in one of its ways to run.
+// Lane is the lane engine, in one of its modes.
 type Lane struct {
 	SubgroupSize int
 	// Workers share the workgroups, Cut at a time; a Cut of 0 gives one worker all.
@@ -23,7 +23,7 @@ type Lane struct {
 	Check   bool // a finding of the checker is an error
 }
 
-// Name says the way.
+// Name describes the mode.
 func (e *Lane) Name() string {
 	name := fmt.Sprintf("lane, subgroups of %d", e.SubgroupSize)
 	if e.Cut > 0 {
@@ -38,7 +38,7 @@ func (e *Lane) Name() string {
 // Close does nothing.
 func (e *Lane) Close() {}
 
-// ErrTooLarge is that of a program beyond the limits of the profile.
+// ErrTooLarge means that a program exceeds the limits of the profile.
 var ErrTooLarge = errors.New("beyond the limits of the profile")
 
 // Admit is the verifier's verdict on a launch's module.
@@ -57,22 +57,25 @@ func Admit(l *Launch) (*verify.Program, error) {
 
 const laneLimit = time.Minute
 
-// Run is Engine's.
+// Run implements Engine.
 func (e *Lane) Run(l *Launch) ([][]byte, error) {
 	p, err := Admit(l)
 	if err != nil {
 		return nil, err
 	}
+
 	k, err := lane.Compile(p, lane.Options{SubgroupSize: e.SubgroupSize, Block: l.Block, Check: e.Check})
 	if err != nil {
 		return nil, err
 	}
+
 	out := make([][]byte, len(l.Bindings))
 	for i, b := range l.Bindings {
 		if b != nil {
 			out[i] = append([]byte{}, b...)
 		}
 	}
+
 	launch := lane.Launch{Grid: l.Grid, Inline: l.Inline, Bindings: make([][]byte, len(p.Info.Bindings))}
 	copy(launch.Bindings, out)
 	groups := uint64(l.Grid.X) * uint64(l.Grid.Y) * uint64(l.Grid.Z)
@@ -80,6 +83,7 @@ func (e *Lane) Run(l *Launch) ([][]byte, error) {
 	if cut == 0 {
 		cut = groups
 	}
+
 	var next, stop = atomic.Uint64{}, atomic.Uint32{}
 	timer := time.AfterFunc(laneLimit, func() { stop.Store(1) })
 	defer timer.Stop()
@@ -93,6 +97,7 @@ func (e *Lane) Run(l *Launch) ([][]byte, error) {
 			}
 		})
 	}
+
 	wg.Wait()
 	return out, errors.Join(errs...)
 }

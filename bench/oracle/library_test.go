@@ -13,8 +13,8 @@ import (
 	"capgpu/program/library/librarytest"
 )
 
-// engines are all that this machine has: lane, and each lavapipe. It counts them,
-// so that a missing one is not missed.
+// engines are all engines of this machine: lane, and each lavapipe. It logs them,
+// so that a missing one is noticed.
 func engines(t *testing.T) []oracle.Engine {
 	t.Helper()
 	all := []oracle.Engine{
@@ -22,6 +22,7 @@ func engines(t *testing.T) []oracle.Engine {
 		&oracle.Lane{SubgroupSize: 32, Workers: 2, Cut: 1},
 		&oracle.Native{},
 	}
+
 	drivers, missing := oracle.Drivers()
 	for _, d := range drivers {
 		e, err := oracle.OpenLavapipe(d)
@@ -29,16 +30,18 @@ func engines(t *testing.T) []oracle.Engine {
 		t.Cleanup(e.Close)
 		all = append(all, e)
 	}
+
 	t.Logf("oracle: %d of %d engines present", len(all), len(all)-len(drivers)+2)
 	if missing != nil {
 		t.Logf("absent: %v", missing)
 	}
+
 	return all
 }
 
 // TestLibrary runs every kernel of the library, in cases of its models, on every
-// engine; what comes of it must be as the model says, within the tolerance of the
-// kernel's manifest.
+// engine; the result must equal the model's, within the tolerance of the kernel's
+// manifest.
 func TestLibrary(t *testing.T) {
 	all := engines(t)
 	cases := int(number(t, "CAPGPU_ORACLE_CASES", 6))
@@ -68,6 +71,7 @@ func TestLibrary(t *testing.T) {
 			}
 		})
 	}
+
 	for _, e := range all {
 		t.Logf("oracle: %s: %d launches, %d left to others", e.Name(), ran[e.Name()], left[e.Name()])
 	}

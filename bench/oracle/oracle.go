@@ -1,10 +1,10 @@
-// Package oracle compares engines: our own with each other and with ones that are
-// not ours, which share neither code nor misunderstandings with them.
+// Package oracle compares engines: our own with each other and with independent
+// ones, which share neither code nor misunderstandings with them.
 //
 // An Engine runs a Launch. Two engines agree if they leave the same bytes in every
-// binding, or floats within a tolerance where the kernel says so. The tests run the
-// kernels of the library and random ones (kernelgen). Where random ones differ, the
-// kernel is made as small as it can be and printed.
+// binding, or floats within a tolerance if the kernel allows one. The tests run the
+// kernels of the library and random ones (kernelgen). If random ones differ, the
+// kernel is reduced as far as possible and printed.
 package oracle
 
 import (
@@ -22,11 +22,11 @@ type Launch struct {
 	Manifest *program.Manifest
 	Grid     program.Dim3
 	Block    program.Dim3
-	// BlockFree says that specialisation constants 0, 1, 2 are the workgroup.
+	// BlockFree means that specialisation constants 0, 1, 2 are the workgroup.
 	BlockFree bool
 	Inline    []byte
-	Bindings  [][]byte // not changed; nil where there is no binding
-	// Kernel is the random kernel whose module this is, if it is one.
+	Bindings  [][]byte // not changed; nil for an unused one
+	// Kernel is the random kernel of this module, if it is one.
 	Kernel *kernelgen.Kernel
 }
 
@@ -38,7 +38,7 @@ type Engine interface {
 	Close()
 }
 
-// Tolerances are by binding; what is missing, or zero, is bit for bit.
+// Tolerances are by binding; a missing or zero one means bit for bit.
 type Tolerances map[int]program.Tolerance
 
 // Difference is the first place where two engines differ.
@@ -57,15 +57,17 @@ func (d *Difference) Error() string {
 		d.WordA, int32(d.WordA), math.Float32frombits(d.WordA), d.A, d.WordB, int32(d.WordB), math.Float32frombits(d.WordB), d.B)
 }
 
-// Compare compares what two engines left in the bindings.
+// Compare compares two engines' bindings.
 func Compare(nameA, nameB string, a, b [][]byte, t Tolerances) error {
 	if len(a) != len(b) {
 		return fmt.Errorf("%d bindings by %s, %d by %s", len(a), nameA, len(b), nameB)
 	}
+
 	for i := range a {
 		if len(a[i]) != len(b[i]) {
 			return fmt.Errorf("binding %d: %d bytes by %s, %d by %s", i, len(a[i]), nameA, len(b[i]), nameB)
 		}
+
 		var d *Difference
 		for at := 0; at < len(a[i]); at += 4 {
 			x, y := word(a[i], at), word(b[i], at)
@@ -77,10 +79,12 @@ func Compare(nameA, nameB string, a, b [][]byte, t Tolerances) error {
 			}
 			d.Count++
 		}
+
 		if d != nil {
 			return d
 		}
 	}
+
 	return nil
 }
 

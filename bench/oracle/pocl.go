@@ -4,8 +4,8 @@ import (
 	"capgpu/bench/opencl"
 )
 
-// PoCL is an OpenCL driver for CPUs. It runs random kernels in another printing of
-// the same tree, and knows nothing of SPIR-V.
+// PoCL is an OpenCL driver for CPUs. It runs random kernels printed in another
+// language from the same tree, and uses no SPIR-V.
 type PoCL struct{ process *opencl.Process }
 
 // OpenPoCL starts the driver, if this machine has it.
@@ -17,14 +17,14 @@ func OpenPoCL() (*PoCL, error) {
 	return &PoCL{p}, nil
 }
 
-// Name is that of the driver, with its version.
+// Name is the driver's, with its version.
 func (e *PoCL) Name() string { return e.process.Device() }
 
 // Close ends the driver's process.
 func (e *PoCL) Close() { e.process.Close() }
 
-// Run is Engine's. Launches of what is not a random kernel that OpenCL C has are
-// ErrNotMine.
+// Run implements Engine. A launch without a random kernel that OpenCL C can express
+// is ErrNotMine.
 func (e *PoCL) Run(l *Launch) ([][]byte, error) {
 	if l.Kernel == nil {
 		return nil, ErrNotMine

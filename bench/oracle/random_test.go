@@ -22,7 +22,7 @@ import (
 
 const shuffles = vulkan.SubgroupShuffle | vulkan.SubgroupShuffleRelative
 
-// options gives each seed its kind of kernel.
+// options assigns a kind of kernel to each seed.
 func options(seed uint64) kernelgen.Options {
 	switch seed % 12 {
 	case 1, 7:
@@ -52,17 +52,20 @@ func number(t *testing.T, env string, otherwise uint64) uint64 {
 }
 
 // TestRandomKernels compares random kernels between all engines. The seeds are
-// always the same, unless CAPGPU_ORACLE_FROM says where to begin;
-// CAPGPU_ORACLE_KERNELS is how many, CAPGPU_ORACLE_SECONDS how long at most. With CAPGPU_ORACLE_LONG every kernel is run in
-// every way. Kernels that differ are kept in the folder CAPGPU_ORACLE_KEEP, if set.
+// always the same, unless CAPGPU_ORACLE_FROM sets the first; CAPGPU_ORACLE_KERNELS
+// is their number, CAPGPU_ORACLE_SECONDS the time limit. With CAPGPU_ORACLE_LONG
+// every kernel runs in every mode. Kernels that differ are kept in the folder
+// CAPGPU_ORACLE_KEEP, if set.
 func TestRandomKernels(t *testing.T) {
 	if err := glsl.Available(); err != nil {
 		t.Skip(err)
 	}
+
 	drivers, missing := oracle.Drivers()
 	if len(drivers) == 0 {
 		t.Logf("lane is compared with itself only: %v", missing)
 	}
+
 	poclToo := hasPoCL(t)
 	from, count := number(t, "CAPGPU_ORACLE_FROM", 0), number(t, "CAPGPU_ORACLE_KERNELS", 150)
 	c := comparison{long: os.Getenv("CAPGPU_ORACLE_LONG") != ""}
@@ -81,6 +84,7 @@ func TestRandomKernels(t *testing.T) {
 				defer e.Close()
 				pipes = append(pipes, e)
 			}
+
 			var pocl *oracle.PoCL
 			if poclToo {
 				e, err := oracle.OpenPoCL()
@@ -91,17 +95,19 @@ func TestRandomKernels(t *testing.T) {
 				defer e.Close()
 				pocl = e
 			}
+
 			for n := next.Add(1) - 1; n < count && c.differ.Load() < 10 && time.Now().Before(end); n = next.Add(1) - 1 {
 				c.kernel(t, from+n, pipes, pocl)
 			}
 		})
 	}
+
 	wg.Wait()
 	t.Logf("oracle: %d kernels compared (%d launches, %d of them by PoCL), %d differ; %d faults of the first lavapipe, %d beyond the limits, %d that do not compile",
 		c.same.Load(), c.runs.Load(), c.pocl.Load(), c.differ.Load(), c.excused.Load(), c.large.Load(), c.invalid.Load())
 }
 
-// comparison counts what was compared.
+// comparison counts the compared kernels.
 type comparison struct {
 	long                                              bool
 	runs, pocl, same, differ, excused, large, invalid atomic.Uint64
@@ -114,6 +120,7 @@ func (c *comparison) kernel(t *testing.T, seed uint64, pipes []*oracle.Lavapipe,
 		pipes = slices.Clone(pipes)
 		pipes = slices.DeleteFunc(pipes, func(e *oracle.Lavapipe) bool { return e.Device().SubgroupOps&shuffles != shuffles })
 	}
+
 	var runs []oracle.Run
 	for i, e := range pipes {
 		if i == 0 {
@@ -123,35 +130,41 @@ func (c *comparison) kernel(t *testing.T, seed uint64, pipes []*oracle.Lavapipe,
 			runs = append(runs, oracle.Run{Variant: optimised, Engine: e})
 		}
 	}
+
 	other := 8 // subgroup size
 	if !o.Subgroup {
 		other = []int{16, 32, 64}[seed%3]
 	}
+
 	runs = append(runs,
 		oracle.Run{Variant: plain, Engine: &oracle.Lane{SubgroupSize: 8}},
 		oracle.Run{Variant: optimised, Engine: &oracle.Lane{SubgroupSize: other, Workers: 2, Cut: 1}},
 	)
+
 	if c.long {
 		runs = append(runs,
 			oracle.Run{Variant: plain, Engine: &oracle.Lane{SubgroupSize: other, Workers: 3, Cut: 2}},
 			oracle.Run{Variant: optimised, Engine: &oracle.Lane{SubgroupSize: 8}},
 		)
 	}
+
 	if c.long || seed%4 == 1 {
 		runs = append(runs, oracle.Run{Variant: plain, Engine: &oracle.Lane{SubgroupSize: 8, Check: true}})
 	}
+
 	k := kernelgen.Generate(seed, o)
 	if _, ok := k.OpenCL(); pocl != nil && ok && (c.long || seed%12 < 4) {
 		runs = append(runs, oracle.Run{Variant: plain, Engine: pocl})
 	}
+
 	c.check(t, k, runs, pipes)
 	if k.BlockFree && (c.long || seed%2 == 0) {
 		c.check(t, k.WithBlock(k.OtherBlock()), runs, pipes)
 	}
 }
 
-// check compares the runs of a kernel. Where they differ and there is a second
-// lavapipe, it stands in for the first: if all agree with it, the first is wrong.
+// check compares the runs of a kernel. If they differ and there is a second
+// lavapipe, it replaces the first: if all agree with it, the first is wrong.
 func (c *comparison) check(t *testing.T, k *kernelgen.Kernel, runs []oracle.Run, pipes []*oracle.Lavapipe) {
 	d, err := oracle.Check(k, runs)
 	if d != nil && len(pipes) > 1 {
@@ -168,6 +181,7 @@ func (c *comparison) check(t *testing.T, k *kernelgen.Kernel, runs []oracle.Run,
 			return
 		}
 	}
+
 	switch {
 	case errors.Is(err, oracle.ErrTooLarge):
 		c.large.Add(1)
@@ -186,8 +200,8 @@ func (c *comparison) check(t *testing.T, k *kernelgen.Kernel, runs []oracle.Run,
 	}
 }
 
-// hasPoCL says whether this machine has PoCL, and logs what it is or that it is not
-// there; with CAPGPU_ORACLE_POCL it has to be there.
+// hasPoCL reports whether this machine has PoCL, and logs its version or its
+// absence; with CAPGPU_ORACLE_POCL it must be there.
 func hasPoCL(t *testing.T) bool {
 	e, err := oracle.OpenPoCL()
 	if err != nil {

@@ -36,7 +36,7 @@ var both []byte // of both.comp
 // own, whole huge pages, and a page more.
 var sizes = []uint64{1, 4096, 5000, 64 << 10, 1<<20 - 100, 1 << 20, 1<<20 + 4096, 2 << 20, 2<<20 + 5}
 
-// dirty is a tenant's process that fills all it can with a pattern.
+// dirty is a tenant's process that fills all reachable memory with a pattern.
 type dirty struct {
 	t   *testing.T
 	cmd *exec.Cmd
@@ -63,7 +63,7 @@ func startDirty(t *testing.T, kind, socket string, pattern uint32) *dirty {
 	return d
 }
 
-// close has it close its session and end.
+// close makes it close its session and end.
 func (d *dirty) close() {
 	require.NoError(d.t, d.in.Close())
 	require.NoError(d.t, d.cmd.Wait())
@@ -91,7 +91,7 @@ func runIfDirty() {
 	os.Exit(0)
 }
 
-// awaitEnd tells that everything is full, and waits until it is to end.
+// awaitEnd reports that everything is full, and waits for the order to end.
 func awaitEnd() {
 	fmt.Println("full")
 	bufio.NewScanner(os.Stdin).Scan()
@@ -104,8 +104,8 @@ func paint(mem []byte, pattern uint32) {
 	}
 }
 
-// fillDirectly uses the client library where work has to run, and the wires themselves
-// for what it never writes.
+// fillDirectly uses the client library for work on the device, and the protocol
+// itself for memory that the library never writes.
 func fillDirectly(socket string, pattern uint32) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -114,6 +114,7 @@ func fillDirectly(socket string, pattern uint32) error {
 		return err
 	}
 	defer conn.Close()
+
 	s, err := conn.Open(ctx, 0)
 	if err != nil {
 		return err
@@ -121,10 +122,12 @@ func fillDirectly(socket string, pattern uint32) error {
 	if err := work(ctx, s, pattern); err != nil {
 		return err
 	}
+
 	raw, err := wire.Open(ctx, socket)
 	if err != nil {
 		return err
 	}
+
 	for _, n := range sizes {
 		b, err := raw.Buffer(ctx, n)
 		if err != nil {
@@ -132,14 +135,17 @@ func fillDirectly(socket string, pattern uint32) error {
 		}
 		paint(b.All, pattern)
 	}
+
 	q, err := raw.Queue(ctx, 64, 64<<10)
 	if err != nil {
 		return err
 	}
+
 	paint(q.All[256:], pattern) // all but the header, which ends the queue
 	awaitEnd()
 	closing, done := context.WithTimeout(context.Background(), patience)
 	defer done()
+
 	return errors.Join(s.Close(closing), raw.Close())
 }
 
@@ -150,31 +156,38 @@ func work(ctx context.Context, s *client.Session, pattern uint32) error {
 	if err != nil {
 		return err
 	}
+
 	b, err := s.CreateBuffer(ctx, 64<<10, client.Storage)
 	if err != nil {
 		return err
 	}
+
 	fill, err := s.OpenProgram(ctx, "fill_u32")
 	if err != nil {
 		return err
 	}
+
 	inline := binary.LittleEndian.AppendUint32(nil, pattern)
 	launch := &client.Launch{Program: program, Grid: client.Dim3{X: 8, Y: 1, Z: 1}, Block: program.Info().Block, SharedBytes: dynamicBytes,
 		Bindings: []client.Binding{{Buffer: b}}, Inline: inline}
+
 	builtin := &client.Launch{Program: fill, Bindings: []client.Binding{{Buffer: b}}, Inline: inline}
 	list, err := s.RecordList(ctx, launch, builtin, &client.Fill{Buffer: b, Bytes: 4096, Pattern: pattern})
 	if err != nil {
 		return err
 	}
+
 	q, err := s.CreateQueue(ctx, client.QueueOptions{Entries: 16})
 	if err != nil {
 		return err
 	}
+
 	for range 20 {
 		if err := q.Run(ctx, launch, builtin, list.Replay(client.Patch{Command: 0, Inline: inline})); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -189,6 +202,7 @@ func fillByGate(socket string, pattern uint32) error {
 	if err != nil {
 		return err
 	}
+
 	conn := rpc.NewConn(rpcguard.NewClientTransport(c), nil)
 	defer conn.Close()
 	m := schema.GpuDeviceManager(conn.Bootstrap(ctx))
@@ -212,6 +226,7 @@ func fillByGate(socket string, pattern uint32) error {
 			}
 		}
 	}
+
 	awaitEnd()
 	return nil
 }

@@ -10,7 +10,7 @@ import (
 // bin is where the commands are built.
 var bin string
 
-// TestMain builds the commands. The tenant that leaves something is this test binary.
+// TestMain builds the commands. The tenant that leaves residue is this test binary.
 func TestMain(m *testing.M) {
 	runIfDirty()
 	dir, err := os.MkdirTemp("", "capgpu-residue")
@@ -20,10 +20,12 @@ func TestMain(m *testing.M) {
 			err = fmt.Errorf("%w\n%s", err, out)
 		}
 	}
+
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+
 	bin = dir
 	code := m.Run()
 	_ = os.RemoveAll(dir)

@@ -19,10 +19,10 @@ import (
 	"capgpu/client"
 )
 
-const next = "next" // the tenant that comes after
+const next = "next" // the tenant that comes afterwards
 
-// Programs that hang and do not stop when they are told to: the queue has to be reset, and
-// the function.
+// Programs that hang and ignore a cancel: the queue must be reset, and the
+// function.
 const (
 	stubborn = "saxpy_f32"
 	worse    = "reduce_f32"
@@ -76,7 +76,7 @@ var paths = []struct {
 		d.kill()
 	}},
 	{"driver killed twice, a gate's client", true, func(t *testing.T, s *service.Service, d *dirty) {
-		for range 2 { // the successor may be one that waited
+		for range 2 { // the successor may be a standby
 			pid, err := s.DriverPID()
 			require.NoError(t, err)
 			require.NoError(t, unix.Kill(pid, unix.SIGKILL))
@@ -86,14 +86,15 @@ var paths = []struct {
 	}},
 }
 
-// Whatever ends a tenant's session, the next tenant finds nothing of it in anything that
-// it gets: not at once, and not when all was given back.
+// However a tenant's session ends, the next tenant finds nothing of it in anything
+// that it gets, neither at once nor after everything was given back.
 func TestNothingIsLeftToTheNextTenant(t *testing.T) {
 	svc, err := service.Start(bin, peers.ServerCPU, service.Options{
 		Neighbours: []string{next}, Faults: script,
 	})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, svc.Close()) }()
+
 	for _, p := range paths {
 		t.Run(p.name, func(t *testing.T) {
 			skipIfTheKernelHolds(t, svc)
@@ -115,9 +116,10 @@ func TestNothingIsLeftToTheNextTenant(t *testing.T) {
 	}
 }
 
-// skipIfTheKernelHolds: some kernels do not let go of a killed process for longer than the
-// manager waits (Linux 6.18: release_task, after others have read its /proc files). That
-// device is lost by right, and says nothing of what is left in it.
+// skipIfTheKernelHolds skips the test on kernels that hold a killed process for
+// longer than the manager waits (Linux 6.18: release_task, after others have read
+// its /proc files). Such a device is rightly lost, and tells nothing about its
+// residue.
 func skipIfTheKernelHolds(t *testing.T, svc *service.Service) {
 	if strings.Contains(svc.Log(), "cannot be reaped") {
 		t.Skip("the kernel did not let go of a killed process; the device is wedged")
@@ -133,7 +135,7 @@ func ready(t *testing.T, s *service.Service) {
 	}
 }
 
-// TestTheScanFinds: what is not there to be found would be no proof.
+// TestTheScanFinds: a scan that finds nothing proves something only if it can find.
 func TestTheScanFinds(t *testing.T) {
 	const pattern = 0xA77AC0DE
 	mem := make([]byte, 8192)
@@ -145,7 +147,7 @@ func TestTheScanFinds(t *testing.T) {
 	require.ErrorContains(t, clean("memory", mem, pattern), "at 4100")
 }
 
-// traces says where a pattern is.
+// traces reports where a pattern is.
 func traces(what string, mem []byte, pattern uint32) error {
 	if i := bytes.Index(mem, binary.LittleEndian.AppendUint32(nil, pattern)); i >= 0 {
 		return fmt.Errorf("%s has another tenant's pattern at %d of %d", what, i, len(mem))
@@ -153,7 +155,7 @@ func traces(what string, mem []byte, pattern uint32) error {
 	return nil
 }
 
-// clean says what of memory is not zero.
+// clean reports memory that is not zero.
 func clean(what string, mem []byte, pattern uint32) error {
 	if err := traces(what, mem, pattern); err != nil {
 		return err
@@ -164,26 +166,30 @@ func clean(what string, mem []byte, pattern uint32) error {
 	return nil
 }
 
-// scan looks at everything that a new session gets.
+// scan examines everything that a new session gets.
 func scan(t *testing.T, socket string, pattern uint32) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
+
 	s, err := wire.Open(ctx, socket)
 	require.NoError(t, err)
 	for _, n := range sizes {
 		b, err := s.Buffer(ctx, n)
 		require.NoError(t, err)
-		// All of the file that it lies in: before it, behind it, and up to the page's end.
+		// This includes the whole file: before the buffer, behind it, and up to the
+		// page's end.
 		require.NoError(t, clean(fmt.Sprintf("the memory of a buffer of %d bytes", n), b.All, pattern))
 	}
+
 	for _, entries := range []uint32{2, 64, 1024} {
 		q, err := s.Queue(ctx, entries, 64<<10)
 		require.NoError(t, err)
-		const header = 256 // what the driver says of the ring: docs/wire.md
+		const header = 256 // the driver's part of the ring: docs/wire.md
 		require.NoError(t, traces("the header of a ring", q.All[:header], pattern))
 		require.NoError(t, clean(fmt.Sprintf("a ring of %d entries", entries), q.All[header:], pattern))
 	}
+
 	s.Forget()
 	require.NoError(t, s.Close())
 
@@ -196,8 +202,8 @@ func scan(t *testing.T, socket string, pattern uint32) {
 	require.NoError(t, session.Close(ctx))
 }
 
-// scanKernel reads what a kernel has not written: its shared memory of both kinds, and its
-// private memory.
+// scanKernel reads memory that a kernel has not written: its shared memory of both
+// kinds, and its private memory.
 func scanKernel(ctx context.Context, t *testing.T, s *client.Session, pattern uint32) {
 	t.Helper()
 	program, err := s.LoadProgram(ctx, both)
@@ -207,6 +213,7 @@ func scanKernel(ctx context.Context, t *testing.T, s *client.Session, pattern ui
 	mem, err := b.Map()
 	require.NoError(t, err)
 	defer b.Unmap()
+
 	q, err := s.CreateQueue(ctx, client.QueueOptions{Entries: 2})
 	require.NoError(t, err)
 	for range 5 { // each worker of the device has memory of its own
@@ -220,11 +227,12 @@ func scanKernel(ctx context.Context, t *testing.T, s *client.Session, pattern ui
 	}
 }
 
-// hang has the device reset, by work of a tenant that does not stop.
+// hang causes a reset of the device, by a tenant's work that does not stop.
 func hang(t *testing.T, socket, program string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
+
 	conn, err := client.Dial(ctx, socket)
 	require.NoError(t, err)
 	defer conn.Close()
@@ -238,13 +246,14 @@ func hang(t *testing.T, socket, program string) {
 		require.NoError(t, err)
 		launch.Bindings = append(launch.Bindings, client.Binding{Buffer: b})
 	}
+
 	q, err := s.CreateQueue(ctx, client.QueueOptions{})
 	require.NoError(t, err)
 	require.ErrorContains(t, q.Run(ctx, launch), "timedOut")
 	require.NoError(t, s.Close(ctx))
 }
 
-// upgrade replaces the driver by another process that goes on with its sessions.
+// upgrade replaces the driver by another process that continues its sessions.
 func upgrade(t *testing.T, s *service.Service) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

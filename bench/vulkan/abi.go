@@ -133,8 +133,8 @@ type atomicFloatFeatures struct {
 
 const featAtomicBufferF32Add = 1
 
-// properties2 is VkPhysicalDeviceProperties2. Of the device's properties only a
-// few are read, by their offset.
+// properties2 is VkPhysicalDeviceProperties2. Only a few of the device's properties
+// are read, by their offset.
 type properties2 struct {
 	head
 	props [824]byte

@@ -7,8 +7,8 @@ import (
 	"os"
 )
 
-// Main does the jobs of a parent and does not return, if this process was started
-// by Open; otherwise it does nothing.
+// Main does the jobs of a parent and does not return, if Open started this process;
+// otherwise it does nothing.
 func Main() {
 	if os.Getenv(childEnv) == "" {
 		return
@@ -29,12 +29,14 @@ func serve(in *bufio.Reader, out *os.File) error {
 	if err := replies.Encode(&reply{Device: d.info}); err != nil {
 		return err
 	}
+
 	jobs := gob.NewDecoder(in)
 	for {
 		var j Job
 		if err := jobs.Decode(&j); err != nil {
 			return nil // the parent is done
 		}
+
 		var r reply
 		r.Bindings, err = d.run(&j)
 		if errors.Is(err, ErrTimeout) {
@@ -42,6 +44,7 @@ func serve(in *bufio.Reader, out *os.File) error {
 		} else if err != nil {
 			r.Err = err.Error()
 		}
+
 		if err := replies.Encode(&r); err != nil {
 			return err
 		}

@@ -10,7 +10,7 @@ import (
 const atomicFloatExtension = "VK_EXT_shader_atomic_float"
 
 // device is an open CPU device with one queue. It lives as long as its process, and
-// so does what it keeps.
+// so do the objects that it keeps.
 type device struct {
 	*loader
 	info     Device
@@ -22,24 +22,27 @@ type device struct {
 	kept     map[[32]byte]built
 }
 
-// openDevice opens the first CPU device that the environment's drivers have, with
-// every feature it offers and with robust buffer access.
+// openDevice opens the first CPU device of the environment's drivers, with every
+// feature that it offers and with robust buffer access.
 func openDevice() (*device, error) {
 	l, err := openLoader()
 	if err != nil {
 		return nil, err
 	}
+
 	app := applicationInfo{head: head{sType: typeApplicationInfo}, name: cString("capgpu-bench"), api: apiVersion12}
 	ci := instanceCreateInfo{head: head{sType: typeInstanceCreateInfo}, app: unsafe.Pointer(&app)}
 	if err := l.do("vkCreateInstance", uintptr(unsafe.Pointer(&ci)), 0, uintptr(unsafe.Pointer(&l.instance))); err != nil {
 		return nil, err
 	}
+
 	d := &device{loader: l, kept: map[[32]byte]built{}}
 	var found [16]uintptr
 	count := uint32(len(found))
 	if err := l.do("vkEnumeratePhysicalDevices", l.instance, uintptr(unsafe.Pointer(&count)), uintptr(unsafe.Pointer(&found[0]))); err != nil {
 		return nil, err
 	}
+
 	for _, p := range found[:min(count, uint32(len(found)))] {
 		if d.info, err = l.describe(p); err != nil {
 			return nil, err
@@ -49,6 +52,7 @@ func openDevice() (*device, error) {
 			return d, d.open()
 		}
 	}
+
 	return nil, errors.New("no CPU device among the Vulkan drivers (Debian: mesa-vulkan-drivers)")
 }
 
@@ -59,6 +63,7 @@ func (l *loader) describe(p uintptr) (Device, error) {
 	if _, err := l.call("vkGetPhysicalDeviceProperties2", p, uintptr(unsafe.Pointer(&props))); err != nil {
 		return Device{}, err
 	}
+
 	u32 := func(off int) uint32 { return binary.LittleEndian.Uint32(props.props[off:]) }
 	return Device{
 		Name:         goString(props.props[propName : propName+256]),
@@ -95,6 +100,7 @@ func (d *device) open() error {
 	if _, err := d.call("vkGetPhysicalDeviceQueueFamilyProperties", d.physical, uintptr(unsafe.Pointer(&count)), uintptr(unsafe.Pointer(&families[0]))); err != nil {
 		return err
 	}
+
 	d.family = count
 	for i, f := range families[:count] {
 		if f.flags&queueCompute != 0 {
@@ -102,6 +108,7 @@ func (d *device) open() error {
 			break
 		}
 	}
+
 	if d.family == count {
 		return fmt.Errorf("%s has no queue for compute", d.info.Name)
 	}
@@ -125,6 +132,7 @@ func (d *device) open() error {
 	if feats.flags[featRobustBufferAccess] == 0 {
 		return fmt.Errorf("%s has no robust buffer access", d.info.Name)
 	}
+
 	d.info.Float64 = feats.flags[featFloat64] != 0
 	d.info.Int64 = feats.flags[featInt64] != 0
 	d.info.Storage16 = f11.flags[feat11Storage16] != 0
@@ -138,12 +146,14 @@ func (d *device) open() error {
 		queues: 1, queueInfos: unsafe.Pointer(&queue),
 		exts: uint32(len(names)), extNames: unsafe.Pointer(unsafe.SliceData(names)),
 	}
+
 	if err := d.do("vkCreateDevice", d.physical, uintptr(unsafe.Pointer(&ci)), 0, uintptr(unsafe.Pointer(&d.dev))); err != nil {
 		return err
 	}
 	if _, err := d.call("vkGetDeviceQueue", d.dev, uintptr(d.family), 0, uintptr(unsafe.Pointer(&d.queue))); err != nil {
 		return err
 	}
+
 	_, err = d.call("vkGetPhysicalDeviceMemoryProperties", d.physical, uintptr(unsafe.Pointer(&d.memory)))
 	return err
 }

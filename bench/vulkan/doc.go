@@ -1,12 +1,12 @@
-// Package vulkan runs compute programs on a Vulkan CPU driver (Mesa's lavapipe),
-// as an engine that is not ours to compare with.
+// Package vulkan runs compute programs on a Vulkan CPU driver (Mesa's lavapipe), as
+// an independent engine for comparison.
 //
 // The driver is a compiler and a run time of a hundred megabytes that was not made
-// for hostile or endless programs: it never stops a kernel, and a wrong one may
-// take the process along. So it lives in a child process that does one job after
-// another and is killed when a job has not answered in time, or has broken
+// for hostile or endless programs: it never stops a kernel, and a wrong kernel may
+// crash the process. It therefore runs in a child process that does one job after
+// another. The child is killed when a job has not answered in time, or has broken
 // something; the next job gets a new child. The child is the same executable,
-// started again: whoever uses this package calls Main first thing in main or
+// started again: a program that uses this package calls Main first thing in main or
 // TestMain.
 //
 //	Process.Run ──job──► child: Main ─► openDevice ─► device.run

@@ -11,7 +11,7 @@ import (
 type Driver struct {
 	Name      string // "lavapipe of the system"
 	ICD       string // path of its manifest
-	Libraries string // where libraries that it needs are looked for first; may be empty
+	Libraries string // searched first for libraries that it needs; may be empty
 }
 
 // System is the lavapipe that Debian's mesa-vulkan-drivers installs.
@@ -32,6 +32,7 @@ func Unpacked(root string) (Driver, error) {
 	if err != nil {
 		return Driver{}, err
 	}
+
 	found, err := filepath.Glob(filepath.Join(root, "usr/lib/*/libvulkan_lvp.so"))
 	if err != nil {
 		return Driver{}, err
@@ -39,10 +40,12 @@ func Unpacked(root string) (Driver, error) {
 	if len(found) == 0 {
 		return Driver{}, fmt.Errorf("no lavapipe below %s: %w", root, os.ErrNotExist)
 	}
+
 	packaged, err := manifestIn(filepath.Join(root, "usr/share/vulkan/icd.d"))
 	if err != nil {
 		return Driver{}, fmt.Errorf("lavapipe below %s: %w", root, err)
 	}
+
 	var m struct {
 		ICD struct {
 			API     string `json:"api_version"`
@@ -50,6 +53,7 @@ func Unpacked(root string) (Driver, error) {
 		} `json:"ICD"`
 		Format string `json:"file_format_version"`
 	}
+
 	data, err := os.ReadFile(packaged)
 	if err != nil {
 		return Driver{}, err
@@ -57,16 +61,19 @@ func Unpacked(root string) (Driver, error) {
 	if err := json.Unmarshal(data, &m); err != nil {
 		return Driver{}, fmt.Errorf("read %s: %w", packaged, err)
 	}
+
 	m.ICD.Library = found[0]
 	if data, err = json.Marshal(&m); err != nil {
 		return Driver{}, err
 	}
+
 	icd := filepath.Join(root, "lavapipe.json")
 	if old, err := os.ReadFile(icd); err != nil || string(old) != string(data) {
 		if err := os.WriteFile(icd, data, 0o644); err != nil {
 			return Driver{}, err
 		}
 	}
+
 	return Driver{Name: "lavapipe unpacked", ICD: icd, Libraries: filepath.Dir(found[0])}, nil
 }
 

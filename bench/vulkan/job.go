@@ -13,7 +13,7 @@ type Job struct {
 	Grid      [3]uint32
 	Constants []Constant // specialisation constants
 	Inline    []byte     // push constants
-	Bindings  [][]byte   // set 0, by binding; nil where the program has none
+	Bindings  [][]byte   // set 0, by binding; nil for an unused one
 	Timeout   time.Duration
 }
 
@@ -24,7 +24,7 @@ type Constant struct {
 	Bytes uint32
 }
 
-// Device is what a driver says of itself.
+// Device is a driver's description of itself.
 type Device struct {
 	Name         string // "llvmpipe (LLVM 15.0.6, 256 bits)"
 	Driver       string // "Mesa 22.3.6 (LLVM 15.0.6)"

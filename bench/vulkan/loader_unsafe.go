@@ -26,8 +26,8 @@ func openLoader() (*loader, error) {
 	return &loader{getInstanceProc: get, procs: map[string]uintptr{}}, nil
 }
 
-// call calls the named function. What args point to must be reachable from them
-// by unsafe.Pointers only, and stays where it is until the call returns.
+// call calls the named function. The targets of args must be reachable from them
+// only by unsafe.Pointers, and stay in place until the call returns.
 //
 //go:uintptrescapes
 func (l *loader) call(name string, args ...uintptr) (uintptr, error) {
@@ -44,7 +44,7 @@ func (l *loader) call(name string, args ...uintptr) (uintptr, error) {
 	return r, nil
 }
 
-// do calls a function that returns a VkResult; whatever is not VK_SUCCESS is an
+// do calls a function that returns a VkResult; any result but VK_SUCCESS is an
 // error.
 //
 //go:uintptrescapes

@@ -26,7 +26,7 @@ type Process struct {
 	cmd    *exec.Cmd
 	jobs   *gob.Encoder
 	in     io.Closer
-	got    chan result // what the child's reader read
+	got    chan result // the reader's results
 	stderr *tail
 }
 
@@ -35,7 +35,7 @@ type result struct {
 	err   error
 }
 
-// Open starts a driver and asks what it is.
+// Open starts a driver and asks for its description.
 func Open(driver Driver) (*Process, error) {
 	p := &Process{driver: driver}
 	if err := p.start(); err != nil {
@@ -44,28 +44,30 @@ func Open(driver Driver) (*Process, error) {
 	return p, nil
 }
 
-// Device is what the driver said of itself.
+// Device is the driver's description of itself.
 func (p *Process) Device() Device { return p.device }
 
-// Driver is what was opened.
+// Driver is the opened driver.
 func (p *Process) Driver() Driver { return p.driver }
 
-// Run does one job and returns its bindings as the kernel left them. The job's
-// own bindings are not changed. Errors are ErrTimeout, ErrCrashed or what Vulkan
-// said.
+// Run does one job and returns its bindings as the kernel left them. The job's own
+// bindings are not changed. Errors are ErrTimeout, ErrCrashed or Vulkan's own.
 func (p *Process) Run(j *Job) ([][]byte, error) {
 	job := *j
 	if job.Timeout <= 0 {
 		job.Timeout = defaultLimit
 	}
+
 	if p.cmd == nil {
 		if err := p.start(); err != nil {
 			return nil, err
 		}
 	}
+
 	if err := p.jobs.Encode(&job); err != nil {
 		return nil, p.crashed(err)
 	}
+
 	r, err := p.reply(job.Timeout + replySlack)
 	switch {
 	case err != nil:
@@ -74,10 +76,11 @@ func (p *Process) Run(j *Job) ([][]byte, error) {
 		p.kill()
 		return nil, ErrTimeout
 	case r.Err != "":
-		// The driver may have taken harm.
+		// The driver may be damaged.
 		p.kill()
 		return nil, errors.New(r.Err)
 	}
+
 	return r.Bindings, nil
 }
 
@@ -89,27 +92,32 @@ func (p *Process) start() error {
 	if err != nil {
 		return err
 	}
+
 	cmd := exec.Command(self)
 	cmd.Env = append(os.Environ(),
 		childEnv+"=1",
 		"VK_DRIVER_FILES="+p.driver.ICD,
-		"VK_ICD_FILENAMES="+p.driver.ICD, // what loaders before 1.3.207 read
+		"VK_ICD_FILENAMES="+p.driver.ICD, // for loaders before 1.3.207
 		"VK_LOADER_LAYERS_DISABLE=*",
 		"MESA_SHADER_CACHE_DISABLE=true",
 		"LP_NUM_THREADS=1",
 	)
+
 	if p.driver.Libraries != "" {
 		cmd.Env = append(cmd.Env, "LD_LIBRARY_PATH="+p.driver.Libraries)
 	}
+
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		return err
 	}
+
 	read, write, err := os.Pipe()
 	if err != nil {
 		return err
 	}
+
 	p.stderr = &tail{}
 	cmd.ExtraFiles = []*os.File{write} // 3: replies; a driver may print to stdout
 	cmd.Stderr = p.stderr
@@ -119,6 +127,7 @@ func (p *Process) start() error {
 		_ = read.Close()
 		return err
 	}
+
 	p.cmd, p.in, p.jobs = cmd, stdin, gob.NewEncoder(stdin)
 	p.got = make(chan result, 1)
 	go runReader(read, p.got)
@@ -130,6 +139,7 @@ func (p *Process) start() error {
 		p.kill()
 		return errors.New(r.Err)
 	}
+
 	p.device = r.Device
 	return nil
 }
@@ -170,7 +180,7 @@ func (p *Process) crashed(cause error) error {
 	return fmt.Errorf("%w (%s; %w): %s", ErrCrashed, state, cause, p.stderr.text())
 }
 
-// kill ends the child, waits for it and its reader, and says how it ended.
+// kill ends the child, waits for it and its reader, and returns how it ended.
 func (p *Process) kill() string {
 	if p.cmd == nil {
 		return "not running"
@@ -185,7 +195,7 @@ func (p *Process) kill() string {
 	return state
 }
 
-// tail keeps the end of what was written.
+// tail keeps the end of the written text.
 type tail struct{ b []byte }
 
 func (t *tail) Write(p []byte) (int, error) {

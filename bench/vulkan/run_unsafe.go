@@ -8,7 +8,7 @@ import (
 	"unsafe"
 )
 
-// launch is one job on its way; undo destroys what was made, last first.
+// launch is one job in progress; undo destroys its objects, last first.
 type launch struct {
 	*device
 	job     *Job
@@ -23,8 +23,8 @@ type boundBuffer struct {
 	size    int
 }
 
-// run does a job and returns the bindings as it left them. After ErrTimeout the
-// kernel still runs: nothing was destroyed, and the process must end.
+// run does a job and returns its bindings afterwards. After ErrTimeout the kernel
+// still runs: nothing was destroyed, and the process must end.
 func (d *device) run(j *Job) (out [][]byte, err error) {
 	l := &launch{device: d, job: j}
 	defer func() {
@@ -35,12 +35,14 @@ func (d *device) run(j *Job) (out [][]byte, err error) {
 			l.undo[i]()
 		}
 	}()
+
 	if len(j.SPIRV) == 0 || len(j.SPIRV)%4 != 0 {
 		return nil, errors.New("a module is a whole number of words")
 	}
 	if len(j.Inline)%4 != 0 || uint32(len(j.Inline)) > d.info.InlineBytes {
 		return nil, fmt.Errorf("%d bytes of push constants; the device takes %d, in fours", len(j.Inline), d.info.InlineBytes)
 	}
+
 	for i, b := range j.Bindings {
 		if b == nil {
 			continue
@@ -49,10 +51,12 @@ func (d *device) run(j *Job) (out [][]byte, err error) {
 			return nil, err
 		}
 	}
+
 	b, err := l.build()
 	if err != nil {
 		return nil, err
 	}
+
 	set, err := l.descriptors(b.set)
 	if err != nil {
 		return nil, err
@@ -60,10 +64,12 @@ func (d *device) run(j *Job) (out [][]byte, err error) {
 	if err := l.dispatch(b.layout, b.pipeline, set); err != nil {
 		return nil, err
 	}
+
 	out = make([][]byte, len(j.Bindings))
 	for _, b := range l.buffers {
 		out[b.binding] = append([]byte{}, b.memory[:b.size]...)
 	}
+
 	return out, nil
 }
 
@@ -82,22 +88,25 @@ func (l *launch) destroy(call string, h handle) {
 	l.undo = append(l.undo, func() { _, _ = l.call(call, l.dev, uintptr(h), 0) })
 }
 
-// buffer makes a buffer with content, and zeros after it: a driver's new memory
-// has what was there before.
+// buffer makes a buffer with content, and zeros after it, because a driver's new
+// memory contains old data.
 func (l *launch) buffer(binding int, content []byte) error {
 	if uint64(len(content)) > uint64(l.info.BindingBytes) {
 		return fmt.Errorf("binding %d has %d bytes; the device takes %d", binding, len(content), l.info.BindingBytes)
 	}
+
 	size := max(uint64(len(content)), 4)
 	ci := bufferCreateInfo{head: head{sType: typeBufferCreateInfo}, size: size, usage: bufferUsageStorage}
 	h, err := l.create("Buffer", unsafe.Pointer(&ci))
 	if err != nil {
 		return err
 	}
+
 	var req memoryRequirements
 	if _, err := l.call("vkGetBufferMemoryRequirements", l.dev, uintptr(h), uintptr(unsafe.Pointer(&req))); err != nil {
 		return err
 	}
+
 	ai := memoryAllocateInfo{head: head{sType: typeMemoryAllocateInfo}, size: req.size, typ: ^uint32(0)}
 	for i := uint32(0); i < l.device.memory.types; i++ {
 		if req.typeBits&(1<<i) != 0 && l.device.memory.typ[i].flags&memoryHostVisibleAndCoherent == memoryHostVisibleAndCoherent {
@@ -105,31 +114,37 @@ func (l *launch) buffer(binding int, content []byte) error {
 			break
 		}
 	}
+
 	if ai.typ == ^uint32(0) {
 		return errors.New("the device has no memory that the host can see")
 	}
+
 	var mem handle
 	if err := l.do("vkAllocateMemory", l.dev, uintptr(unsafe.Pointer(&ai)), 0, uintptr(unsafe.Pointer(&mem))); err != nil {
 		return err
 	}
+
 	l.destroy("vkFreeMemory", mem)
 	if err := l.do("vkBindBufferMemory", l.dev, uintptr(h), uintptr(mem), 0); err != nil {
 		return err
 	}
+
 	var at unsafe.Pointer
 	if err := l.do("vkMapMemory", l.dev, uintptr(mem), 0, uintptr(req.size), 0, uintptr(unsafe.Pointer(&at))); err != nil {
 		return err
 	}
+
 	mapped := unsafe.Slice((*byte)(at), req.size)
 	clear(mapped[copy(mapped, content):])
 	l.buffers = append(l.buffers, boundBuffer{binding: binding, handle: h, memory: mapped, size: len(content)})
 	return nil
 }
 
-// built is what can serve other launches of a module: its layouts and pipeline.
+// built is the part of a launch that other launches of its module can reuse: its
+// layouts and pipeline.
 type built struct{ set, layout, pipeline handle }
 
-// keep bounds what a device keeps; lavapipe has a compiled kernel in each.
+// keep bounds the kept pipelines of a device; each contains a compiled kernel.
 const keep = 32
 
 // build makes the layouts and pipeline, or finds those of an earlier launch. They
@@ -140,11 +155,13 @@ func (l *launch) build() (built, error) {
 	for _, b := range l.buffers {
 		_, _ = fmt.Fprintf(h, " %d", b.binding)
 	}
+
 	_, _ = h.Write(l.job.SPIRV)
 	key := [32]byte(h.Sum(nil))
 	if b, ok := l.kept[key]; ok {
 		return b, nil
 	}
+
 	if len(l.kept) >= keep {
 		for k, b := range l.kept {
 			_, _ = l.call("vkDestroyPipeline", l.dev, uintptr(b.pipeline), 0)
@@ -153,21 +170,25 @@ func (l *launch) build() (built, error) {
 			delete(l.kept, k)
 		}
 	}
-	// The objects' destruction is arranged for like that of others, and undone
-	// again once all are there.
+
+	// Their destruction is registered like that of other objects, and withdrawn
+	// once all are there.
 	before := len(l.undo)
 	set, layout, err := l.layout()
 	if err != nil {
 		return built{}, err
 	}
+
 	module, err := l.module()
 	if err != nil {
 		return built{}, err
 	}
+
 	pipeline, err := l.pipeline(layout, module)
 	if err != nil {
 		return built{}, err
 	}
+
 	l.undo = l.undo[:before]
 	_, _ = l.call("vkDestroyShaderModule", l.dev, uintptr(module), 0)
 	b := built{set, layout, pipeline}
@@ -180,20 +201,25 @@ func (l *launch) layout() (set, pipeline handle, err error) {
 	for _, b := range l.buffers {
 		binds = append(binds, descriptorSetLayoutBinding{binding: uint32(b.binding), typ: descriptorStorageBuffer, count: 1, stages: shaderStageCompute})
 	}
+
 	sci := descriptorSetLayoutCreateInfo{
 		head: head{sType: typeDescriptorLayoutCreate}, count: uint32(len(binds)),
 		bindings: unsafe.Pointer(unsafe.SliceData(binds)),
 	}
+
 	if set, err = l.create("DescriptorSetLayout", unsafe.Pointer(&sci)); err != nil {
 		return 0, 0, err
 	}
+
 	push := pushConstantRange{stages: shaderStageCompute, size: uint32(len(l.job.Inline))}
 	pci := pipelineLayoutCreateInfo{
 		head: head{sType: typePipelineLayoutCreate}, sets: 1, layout: unsafe.Pointer(&set),
 	}
+
 	if push.size > 0 {
 		pci.ranges, pci.rang = 1, unsafe.Pointer(&push)
 	}
+
 	pipeline, err = l.create("PipelineLayout", unsafe.Pointer(&pci))
 	return set, pipeline, err
 }
@@ -214,14 +240,17 @@ func (l *launch) pipeline(layout, module handle) (handle, error) {
 		binary.LittleEndian.PutUint64(data[8*i:], c.Value)
 		entries = append(entries, specializationMapEntry{id: c.ID, off: uint32(8 * i), size: uint64(c.Bytes)})
 	}
+
 	spec := specializationInfo{
 		count: uint32(len(entries)), entries: unsafe.Pointer(unsafe.SliceData(entries)),
 		size: uint64(len(data)), data: unsafe.Pointer(&data[0]),
 	}
+
 	entry := l.job.Entry
 	if entry == "" {
 		entry = "main"
 	}
+
 	ci := computePipelineCreateInfo{
 		head: head{sType: typeComputePipelineCreate},
 		stage: shaderStageCreateInfo{
@@ -230,10 +259,12 @@ func (l *launch) pipeline(layout, module handle) (handle, error) {
 		},
 		layout: layout,
 	}
+
 	var p handle
 	if err := l.do("vkCreateComputePipelines", l.dev, 0, 1, uintptr(unsafe.Pointer(&ci)), 0, uintptr(unsafe.Pointer(&p))); err != nil {
 		return 0, err
 	}
+
 	l.destroy("vkDestroyPipeline", p)
 	return p, nil
 }
@@ -245,11 +276,13 @@ func (l *launch) descriptors(layout handle) (handle, error) {
 	if err != nil {
 		return 0, err
 	}
+
 	ai := descriptorSetAllocateInfo{head: head{sType: typeDescriptorSetAllocate}, pool: pool, count: 1, layouts: unsafe.Pointer(&layout)}
 	var set handle
 	if err := l.do("vkAllocateDescriptorSets", l.dev, uintptr(unsafe.Pointer(&ai)), uintptr(unsafe.Pointer(&set))); err != nil {
 		return 0, err
 	}
+
 	for _, b := range l.buffers {
 		info := descriptorBufferInfo{buffer: b.handle, size: uint64(max(b.size, 4))}
 		w := writeDescriptorSet{
@@ -260,6 +293,7 @@ func (l *launch) descriptors(layout handle) (handle, error) {
 			return 0, err
 		}
 	}
+
 	return set, nil
 }
 
@@ -269,15 +303,18 @@ func (l *launch) dispatch(layout, pipeline, set handle) error {
 	if err != nil {
 		return err
 	}
+
 	ai := commandBufferAllocateInfo{head: head{sType: typeCommandBufferAllocate}, pool: pool, count: 1}
 	var cmd uintptr
 	if err := l.do("vkAllocateCommandBuffers", l.dev, uintptr(unsafe.Pointer(&ai)), uintptr(unsafe.Pointer(&cmd))); err != nil {
 		return err
 	}
+
 	bi := commandBufferBeginInfo{head: head{sType: typeCommandBufferBegin}, flags: commandBufferOneTimeSubmit}
 	if err := l.do("vkBeginCommandBuffer", cmd, uintptr(unsafe.Pointer(&bi))); err != nil {
 		return err
 	}
+
 	j := l.job
 	if err := errors.Join(
 		l.barrier(cmd, stageHost, accessHostWrite, stageComputeShader, accessShaderRead|accessShaderWrite),
@@ -286,11 +323,13 @@ func (l *launch) dispatch(layout, pipeline, set handle) error {
 	); err != nil {
 		return err
 	}
+
 	if len(j.Inline) > 0 {
 		if err := l.record("vkCmdPushConstants", cmd, uintptr(layout), shaderStageCompute, 0, uintptr(len(j.Inline)), uintptr(unsafe.Pointer(&j.Inline[0]))); err != nil {
 			return err
 		}
 	}
+
 	if err := errors.Join(
 		l.record("vkCmdDispatch", cmd, uintptr(j.Grid[0]), uintptr(j.Grid[1]), uintptr(j.Grid[2])),
 		l.barrier(cmd, stageComputeShader, accessShaderWrite, stageHost, accessHostRead),
@@ -298,19 +337,23 @@ func (l *launch) dispatch(layout, pipeline, set handle) error {
 	); err != nil {
 		return err
 	}
+
 	fci := fenceCreateInfo{head: head{sType: typeFenceCreateInfo}}
 	fence, err := l.create("Fence", unsafe.Pointer(&fci))
 	if err != nil {
 		return err
 	}
+
 	si := submitInfo{head: head{sType: typeSubmitInfo}, commands: 1, command: unsafe.Pointer(&cmd)}
 	if err := l.do("vkQueueSubmit", l.queue, 1, uintptr(unsafe.Pointer(&si)), uintptr(fence)); err != nil {
 		return err
 	}
+
 	r, err := l.call("vkWaitForFences", l.dev, 1, uintptr(unsafe.Pointer(&fence)), 1, uintptr(j.Timeout.Nanoseconds()))
 	if err != nil {
 		return err
 	}
+
 	switch code := int32(r); code {
 	case 0:
 		return nil

@@ -81,7 +81,7 @@ func TestRun(t *testing.T) {
 	require.Equal(t, make([]byte, 40), in[2], "the job's own buffers stay as they were")
 }
 
-// What the driver refuses, and what kills it, harms nobody else.
+// A job that the driver refuses, and one that kills it, affects no other job.
 func TestTroubleStaysInTheChild(t *testing.T) {
 	p := open(t)
 	good := &vulkan.Job{
@@ -89,6 +89,7 @@ func TestTroubleStaysInTheChild(t *testing.T) {
 		Constants: []vulkan.Constant{{ID: 0, Value: 4, Bytes: 4}},
 		Bindings:  [][]byte{words(1, 2, 3, 4), nil, make([]byte, 16)},
 	}
+
 	endless := &vulkan.Job{
 		SPIRV: compile(t, `#version 450
 			layout(local_size_x = 1) in;
@@ -96,6 +97,7 @@ func TestTroubleStaysInTheChild(t *testing.T) {
 			void main() { for (;;) { for (uint i = 0; i < 60000; i++) atomicAdd(b[0], i & b[1]); if (b[1] == 9) return; } }`),
 		Grid: [3]uint32{60000, 60000, 1}, Bindings: [][]byte{words(0, 1)}, Timeout: 300 * time.Millisecond,
 	}
+
 	start := time.Now()
 	_, err := p.Run(endless)
 	require.ErrorIs(t, err, vulkan.ErrTimeout)
@@ -113,8 +115,8 @@ func TestTroubleStaysInTheChild(t *testing.T) {
 	require.Equal(t, words(5, 4, 3, 2), out[2])
 }
 
-// Mesa before 25 ends every loop after 65535 rounds without a word. Kernels that
-// are compared stay below; this says which drivers have it.
+// Mesa before 25 silently ends every loop after 65535 rounds. Compared kernels stay
+// below that; this reports which drivers do it.
 func TestLongLoops(t *testing.T) {
 	p := open(t)
 	n, err := vulkan.LoopLimit(p, compile(t, vulkan.LoopLimitSource))

@@ -1,5 +1,5 @@
-// Command attack attacks the built commands for a while, beside a victim that does checked
-// work, and prints what came of it. Exit status 1 when something is not as it must be.
+// Command attack attacks the built commands for a while, beside a victim that does
+// checked work, and prints the results. Exit status 1: something is wrong.
 package main
 
 import (
@@ -12,7 +12,7 @@ import (
 	"capgpu/bench/attack"
 )
 
-// timedFor is how long a run must be for its times to say something: some seconds of each
+// timedFor is the minimal duration for meaningful times: some seconds of each
 // attack.
 const timedFor = 60 * time.Second
 
@@ -35,5 +35,6 @@ func main() {
 	if !good {
 		os.Exit(1)
 	}
+
 	fmt.Println("the victim had no error, and nothing was left behind")
 }

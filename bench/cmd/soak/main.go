@@ -1,6 +1,6 @@
-// Command soak has many clients work on the built commands for a long time, kills some of
-// everybody, and compares the ledger with the kernel at every quiet point. Exit status 1
-// when something is not as it must be.
+// Command soak makes many clients work on the built commands for a long time, kills
+// processes of every kind, and compares the ledger with the kernel at every quiet
+// point. Exit status 1: something is wrong.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// Package beside starts this program once more, as a process that is told lines and
+// Package beside starts this program once more, as a process that reads lines and
 // answers with JSON values. It ends with its parent.
 package beside
 
@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Process is such a process, seen from its parent.
+// Process is such a process, from its parent's side.
 type Process struct {
-	In  io.WriteCloser // what it is told; it ends by itself when that is closed
+	In  io.WriteCloser // commands; the process ends when it is closed
 	Out *json.Decoder  // what it answers
 
 	cmd *exec.Cmd
@@ -25,24 +25,28 @@ func Start(args ...string) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	p := &Process{cmd: exec.Command(self, args...)}
 	p.cmd.Stderr = os.Stderr
 	p.cmd.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGKILL}
 	if p.In, err = p.cmd.StdinPipe(); err != nil {
 		return nil, err
 	}
+
 	out, err := p.cmd.StdoutPipe()
 	if err != nil {
 		return nil, err
 	}
+
 	p.Out = json.NewDecoder(out)
 	if err := p.cmd.Start(); err != nil {
 		return nil, err
 	}
+
 	return p, nil
 }
 
-// End has it end by itself, and returns when it is gone.
+// End makes it end by itself, and returns when it is gone.
 func (p *Process) End() {
 	_ = p.In.Close()
 	_ = p.cmd.Wait()

@@ -28,7 +28,7 @@ type gateBuffer struct {
 	bytes uint64
 }
 
-// gateBytes are what one of its buffers has at most: what one message can write.
+// gateBytes bounds one of its buffers: one message can write that much.
 const gateBytes = 60 << 10
 
 func (w *gateWorker) step() error {
@@ -84,7 +84,7 @@ func (w *gateWorker) create(ctx context.Context) error {
 	}
 	b := made.Buffer().AddRef()
 	w.buffers = append(w.buffers, gateBuffer{b, n})
-	// All of it is written, so that the kernel has as many pages as the ledger says.
+	// All of it is written, so that the kernel counts as many pages as the ledger.
 	return await(b.Write(ctx, func(p schema.GpuBuffer_write_Params) error { return p.SetData(make([]byte, n)) }))
 }
 

@@ -30,7 +30,8 @@ func (p *Process) Begin(n int) error {
 	return err
 }
 
-// Await waits until the operations are done, and tells what the worker holds then.
+// Await waits until the operations are done, and returns the worker's holdings
+// then.
 func (p *Process) Await() (h Holds, err error) {
 	if err := p.process.Out.Decode(&h); err != nil {
 		return h, fmt.Errorf("a worker has ended: %w", err)
@@ -41,7 +42,7 @@ func (p *Process) Await() (h Holds, err error) {
 	return h, nil
 }
 
-// End has the worker close everything, and returns what it then holds: nothing.
+// End makes the worker close everything, and returns its holdings then: none.
 func (p *Process) End() (Holds, error) {
 	if _, err := fmt.Fprintln(p.process.In, "end"); err != nil {
 		return Holds{}, err

@@ -1,9 +1,9 @@
-// Package churn is clients that make, restrict, revoke and free at random, each in a
-// process of its own that can be killed at any moment.
+// Package churn has clients that make, restrict, revoke and free at random, each in
+// a process of its own that can be killed at any moment.
 //
-// The processes are this same program with a hidden first argument (RunIfWorker). Their
-// parent stops them between two operations, and learns what they hold; that is what the
-// ledger and the kernel must say, too.
+// The processes are this same program with a hidden first argument (RunIfWorker).
+// Their parent stops them between two operations, and learns their holdings; the
+// ledger and the kernel must agree with that.
 package churn
 
 import (
@@ -23,7 +23,7 @@ import (
 
 const hidden = "dataplane-churn"
 
-// Holds is what a worker has. It says so when it is stopped.
+// Holds are the holdings of a worker. It reports them when it is stopped.
 type Holds struct {
 	Ops      int    `json:"ops"` // done since it was started
 	Bytes    uint64 `json:"bytes"`
@@ -33,31 +33,32 @@ type Holds struct {
 	Err      string `json:"err,omitempty"` // why it ends
 }
 
-// Size is what a worker keeps at most.
+// Size bounds a worker's holdings.
 type Size struct {
 	Trees   int // sessions of the device
 	Below   int // sessions restricted from one
 	Buffers int // of one session
-	// Sessions and Total have it fill up first, to about so many sessions and buffers in all
-	// of them, and then keep about as much; 0: it does not.
+	// Sessions and Total make it fill up first, to about this many sessions and
+	// buffers in all of them, and then keep about as much; 0: it does not.
 	Sessions, Total int
-	// Gate has it speak Cap'n Proto, with one session and nothing below it.
+	// Gate makes it speak Cap'n Proto, with one session and nothing below it.
 	Gate bool
 }
 
-// Usual is the size of a worker that comes to nothing and to all it may have now and then.
+// Usual is the size of a worker that reaches nothing, and its maximum, now and
+// then.
 var Usual = Size{Trees: 4, Below: 3, Buffers: 48}
 
 const (
 	maxBytes = 3 << 19 // of a buffer: more than what is carved from shared pieces
-	// sameBytes is a size that comes again and again, which the service makes ahead.
+	// sameBytes is a size that repeats, which the service makes in advance.
 	sameBytes = 2 << 20
-	// usualBytes are what most buffers have at most; fullBytes, of workers that are full.
+	// usualBytes bounds most buffers; fullBytes bounds those of full workers.
 	usualBytes = 64 << 10
 	fullBytes  = 8 << 10
 )
 
-// node is a session with what is in it.
+// node is a session with its contents.
 type node struct {
 	session *client.Session
 	parent  *node
@@ -76,10 +77,10 @@ type worker struct {
 	ops     int
 }
 
-// churner is what obeys: a worker of either kind.
+// churner is a worker of either kind, which obey drives.
 type churner interface {
 	step() error
-	forgetLost() // drops what went with a driver or a gate
+	forgetLost() // drops everything that was lost with a driver or a gate
 	closeAll()
 	holds() Holds
 }
@@ -112,8 +113,8 @@ func runWorker(socket, seed, size string) error {
 	return obey(w)
 }
 
-// obey does what the parent says: a line "N" is N operations, after which it tells what it
-// holds; "end" closes everything.
+// obey executes the parent's commands: a line "N" is N operations, followed by a
+// report of the holdings; "end" closes everything.
 func obey(w churner) error {
 	out := json.NewEncoder(os.Stdout)
 	lines := bufio.NewScanner(os.Stdin)
@@ -133,10 +134,11 @@ func obey(w churner) error {
 			return err
 		}
 	}
+
 	return nil // the parent is gone
 }
 
-// opTimeout is far more than any operation takes.
+// opTimeout is far above the time of any operation.
 const opTimeout = 20 * time.Second
 
 func (w *worker) step() error {
@@ -147,8 +149,8 @@ func (w *worker) step() error {
 	return err
 }
 
-// persist does one operation. What fails because the driver was killed is done again with
-// the next one, after forget.
+// persist does one operation. If it fails because the driver was killed, it is
+// repeated with the next driver, after forget.
 func persist(operate func(context.Context) error, forget func()) error {
 	ctx, cancel := context.WithTimeout(context.Background(), opTimeout)
 	defer cancel()
@@ -167,7 +169,7 @@ func persist(operate func(context.Context) error, forget func()) error {
 	}
 }
 
-// lost says that the driver is gone, or the next one not there yet.
+// lost reports that the driver is gone, or the next one not yet there.
 func lost(err error) bool {
 	for _, code := range []gpuerr.Code{gpuerr.DeviceLost, gpuerr.Disconnected, gpuerr.NoDevice, gpuerr.Busy, gpuerr.Revoked, gpuerr.Closed} {
 		if errors.Is(err, code) {
@@ -181,6 +183,7 @@ func (w *worker) operate(ctx context.Context) error {
 	if len(w.trees) == 0 {
 		return w.open(ctx)
 	}
+
 	n := w.anyNode()
 	switch fill := w.size.Total > 0; {
 	case fill && len(w.trees) < w.size.Trees:
@@ -190,6 +193,7 @@ func (w *worker) operate(ctx context.Context) error {
 	case fill && w.buffers < w.size.Total && w.random.IntN(8) > 0:
 		return w.create(ctx, n)
 	}
+
 	switch r := w.random.IntN(100); {
 	case r < 45:
 		return w.create(ctx, n)
@@ -205,6 +209,7 @@ func (w *worker) operate(ctx context.Context) error {
 	case r < 97:
 		return w.restrict(ctx, n)
 	}
+
 	return w.revoke(ctx, n)
 }
 
@@ -231,16 +236,18 @@ func (w *worker) open(ctx context.Context) error {
 	return nil
 }
 
-// create makes a buffer and touches all of it, so that the kernel has as many pages of
-// it as the ledger says.
+// create makes a buffer and touches all of it, so that the kernel counts as many
+// pages of it as the ledger.
 func (w *worker) create(ctx context.Context, n *node) error {
 	if len(n.buffers) >= w.size.Buffers {
 		return w.free(ctx, n)
 	}
+
 	most, seldom := usualBytes, 32
 	if w.size.Total > 0 {
 		most, seldom = fullBytes, 2048
 	}
+
 	bytes := uint64(1 + w.random.IntN(most))
 	switch w.random.IntN(seldom) {
 	case 0:
@@ -248,17 +255,21 @@ func (w *worker) create(ctx context.Context, n *node) error {
 	case 1:
 		bytes = sameBytes
 	}
+
 	b, err := n.session.CreateBuffer(ctx, bytes, client.Storage)
 	if err != nil {
 		return err
 	}
+
 	mem, err := b.Map()
 	if err != nil {
 		return err
 	}
+
 	for i := 0; i < len(mem); i += 4096 {
 		mem[i] = 1
 	}
+
 	n.buffers = append(n.buffers, b)
 	w.buffers++
 	return b.Unmap()
@@ -297,7 +308,7 @@ func (w *worker) work(ctx context.Context, n *node) (err error) {
 	return n.queue.Run(ctx, fill)
 }
 
-// restrict hands on a weaker session.
+// restrict makes a weaker session.
 func (w *worker) restrict(ctx context.Context, n *node) error {
 	if len(n.below) >= w.size.Below || w.size.Total > 0 && w.nodes >= w.size.Sessions {
 		return nil
@@ -321,72 +332,4 @@ func (w *worker) revoke(ctx context.Context, n *node) error {
 	}
 	w.drop(n)
 	return nil
-}
-
-// drop forgets a session and closes what this process has of those below.
-func (w *worker) drop(n *node) {
-	list := &w.trees
-	if n.parent != nil {
-		list = &n.parent.below
-	}
-	for i, other := range *list {
-		if other == n {
-			*list = append((*list)[:i], (*list)[i+1:]...)
-			break
-		}
-	}
-	nodes, buffers := n.close()
-	w.nodes, w.buffers = w.nodes-nodes, w.buffers-buffers
-}
-
-// close says how many sessions and buffers went with it.
-func (n *node) close() (nodes, buffers int) {
-	ctx, cancel := context.WithTimeout(context.Background(), opTimeout)
-	defer cancel()
-	for _, c := range n.below {
-		more, of := c.close()
-		nodes, buffers = nodes+more, buffers+of
-	}
-	_ = n.session.Close(ctx) // it may be gone with the one above, or the driver
-	return nodes + 1, buffers + len(n.buffers)
-}
-
-// forgetLost drops what went with a driver.
-func (w *worker) forgetLost() {
-	for i := 0; i < len(w.trees); {
-		if n := w.trees[i]; n.session.Err() != nil {
-			w.drop(n)
-			continue
-		}
-		i++
-	}
-}
-
-func (w *worker) closeAll() {
-	for len(w.trees) > 0 {
-		w.drop(w.trees[0])
-	}
-}
-
-// holds adds up what the worker has, in whole pages as it is charged.
-func (w *worker) holds() Holds {
-	h := Holds{Ops: w.ops}
-	var add func(*node)
-	add = func(n *node) {
-		h.Sessions++
-		if n.queue != nil {
-			h.Queues++
-		}
-		for _, b := range n.buffers {
-			h.Buffers++
-			h.Bytes += (b.Size() + 4095) &^ 4095
-		}
-		for _, c := range n.below {
-			add(c)
-		}
-	}
-	for _, n := range w.trees {
-		add(n)
-	}
-	return h
 }

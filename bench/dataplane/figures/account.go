@@ -17,16 +17,16 @@ import (
 	"capgpu/bench/dataplane/service"
 )
 
-// accounting is what account has found.
+// accounting is the result of account.
 type accounting struct {
 	ops, kills, looks int
-	// The largest differences that did not go away by themselves.
+	// The largest differences that did not disappear by themselves.
 	bytes, descriptors float64
 }
 
 const (
 	workers = 4
-	// ownKills is how many are killed unless -kills says so.
+	// ownKills is the number of kills, unless -kills is set.
 	ownKills = 20
 )
 
@@ -57,25 +57,28 @@ func (b *book) start(i int) (err error) {
 	return err
 }
 
-// account has workers do random operations, kills a worker or the driver now and then,
-// and after each looks whether ledger, kernel and workers agree. It has a service of its
-// own, so that nobody else is on it.
+// account makes workers do random operations, kills a worker or the driver now and
+// then, and checks after each kill whether ledger, kernel and workers agree. It has
+// a service of its own, without other users.
 func account(ctx context.Context, e *Env) (a accounting, err error) {
 	svc, err := service.Start(e.Bin, peers.ServerCPU, service.Options{})
 	if err != nil {
 		return a, err
 	}
 	defer func() { err = errors.Join(err, svc.Close()) }()
+
 	b := newBook(e, svc, slices.Repeat([]churn.Size{churn.Usual}, workers))
 	defer b.killAll()
 	if err := b.open(ctx); err != nil {
 		return a, err
 	}
+
 	end := time.Now().Add(e.Longest * 6 / 10)
 	kills := e.Kills
 	if kills < 0 {
 		kills = ownKills
 	}
+
 	rounds := max(kills, 1)
 	for n := range rounds {
 		if err := b.round(ctx, e.Ops/rounds/workers, n); err != nil {
@@ -86,6 +89,7 @@ func account(ctx context.Context, e *Env) (a accounting, err error) {
 			break
 		}
 	}
+
 	return b.accounting, b.finish(ctx)
 }
 
@@ -101,8 +105,8 @@ func (b *book) open(ctx context.Context) (err error) {
 	return b.look(ctx, churn.Holds{})
 }
 
-// idleDescriptors is how many a driver without sessions has, once it has closed those of its
-// start: when the number has not changed for a while.
+// idleDescriptors is the number of a driver's descriptors without sessions, once it
+// has closed those of its start: when the number has not changed for a while.
 func (b *book) idleDescriptors() (n int, err error) {
 	const while = settle / 10
 	began := time.Now()
@@ -121,11 +125,13 @@ func (b *book) idleDescriptors() (n int, err error) {
 	return n, nil
 }
 
-// round lets all workers work, looks, and kills somebody while the others go on.
+// round lets all workers work, compares, and kills a process while the others
+// continue.
 func (b *book) round(ctx context.Context, n, number int) error {
 	if err := b.begin(n); err != nil {
 		return err
 	}
+
 	held, err := b.await(-1)
 	if err != nil {
 		return err
@@ -136,6 +142,7 @@ func (b *book) round(ctx context.Context, n, number int) error {
 	if err := b.begin(killOps); err != nil {
 		return err
 	}
+
 	time.Sleep(time.Duration(seed() % uint64(5*time.Millisecond)))
 	victim := -1
 	if b.kills++; number%2 == 0 {
@@ -150,9 +157,11 @@ func (b *book) round(ctx context.Context, n, number int) error {
 		victim = number / 2 % workers
 		b.workers[victim].Kill()
 	}
+
 	if held, err = b.await(victim); err != nil {
 		return err
 	}
+
 	if victim >= 0 {
 		if err = b.start(victim); err != nil {
 			return err
@@ -160,12 +169,13 @@ func (b *book) round(ctx context.Context, n, number int) error {
 	} else if err := b.svc.AwaitReady(startTimeout); err != nil {
 		return err
 	}
+
 	return b.look(ctx, held)
 }
 
 const (
 	startTimeout = 20 * time.Second
-	// killOps are under way when somebody is killed.
+	// killOps are in progress at a kill.
 	killOps = 200
 )
 
@@ -178,7 +188,7 @@ func (b *book) begin(n int) error {
 	return nil
 }
 
-// await adds up what all workers but one hold.
+// await adds up the holdings of all workers but one.
 func (b *book) await(but int) (sum churn.Holds, err error) {
 	for i, w := range b.workers {
 		if i == but {
@@ -195,11 +205,11 @@ func (b *book) await(but int) (sum churn.Holds, err error) {
 	return sum, nil
 }
 
-// settle is how long the service may take to notice that a process is gone.
+// settle bounds the time in which the service notices that a process is gone.
 const settle = 3 * time.Second
 
-// look compares. Right after a kill the service may still be at work, so only what stays
-// different counts.
+// look compares. Right after a kill the service may still be at work, so only
+// lasting differences count.
 func (b *book) look(ctx context.Context, held churn.Holds) error {
 	b.looks++
 	var bytes, descriptors float64
@@ -217,53 +227,60 @@ func (b *book) look(ctx context.Context, held churn.Holds) error {
 			break
 		}
 	}
+
 	b.bytes, b.descriptors = max(b.bytes, bytes), max(b.descriptors, descriptors)
 	return nil
 }
 
 const (
 	dmaName = "capgpu-dma"
-	// zeroedName is memory that the manager made before anybody asked for it. Until a
-	// driver has it, it is charged to the device and to no tenant.
+	// zeroedName is memory that the manager made in advance. Until a driver has it,
+	// it is charged to the device and to no tenant.
 	zeroedName = "capgpu-dma-zeroed"
-	// spareMost is how much of it there is at most.
+	// spareMost bounds that memory.
 	spareMost = 128 << 20
-	// What sessions and queues have of the driver's descriptors: docs/wire.md.
+	// The driver's descriptors for a session and for a queue: docs/wire.md.
 	sessionDescriptors, queueDescriptors = 1, 3
 )
 
-// differences between what the clients hold, the ledger, and the kernel's view of the
-// driver and of the manager.
+// differences compares the clients' holdings, the ledger, and the kernel's view of
+// the driver and of the manager.
 func (b *book) differences(ctx context.Context, held churn.Holds) (bytes, descriptors float64, why string, err error) {
 	ledger, err := b.ledger(ctx)
 	if err != nil {
 		return 0, 0, "", err
 	}
+
 	driver, err := b.kernel()
 	if err != nil {
 		return 0, 0, "", err
 	}
+
 	manager, err := service.HoldingsOf(b.svc.ManagerPID())
 	if err != nil {
 		return 0, 0, "", err
 	}
+
 	pieces, allocated := dma(driver)
 	spare := unheld(manager, driver)
 	_, managed := dma(manager)
 	for _, other := range []float64{allocated, managed, float64(held.Bytes)} {
 		bytes = max(bytes, math.Abs(ledger-other))
 	}
+
 	expected := b.baseline + sessionDescriptors*held.Sessions + queueDescriptors*held.Queues + pieces
 	descriptors = math.Abs(float64(driver.Descriptors - expected))
 	if spare > spareMost {
 		bytes = max(bytes, spare)
 	}
+
 	why = fmt.Sprintf("ledger %.0f B, pages of the driver %.0f B, of the manager %.0f B and %.0f B spare, clients %d B; descriptors %d, expected %d (%d sessions, %d queues, %d pieces of memory)",
 		ledger, allocated, managed, spare, held.Bytes, driver.Descriptors, expected, held.Sessions, held.Queues, pieces)
 	return bytes, descriptors, why, nil
 }
 
-// unheld takes from the manager's memory what it has spare, and says how much that is.
+// unheld subtracts the spare memory from the manager's memory, and returns its
+// size.
 func unheld(manager, driver service.Holdings) (bytes float64) {
 	for inode, m := range manager.Memories {
 		if _, handed := driver.Memories[inode]; m.Name == zeroedName && !handed {
@@ -299,6 +316,7 @@ func (b *book) ledger(ctx context.Context) (bytes float64, err error) {
 	if err != nil {
 		return 0, err
 	}
+
 	var status struct {
 		Tenants []struct {
 			Budget []struct {
@@ -307,9 +325,11 @@ func (b *book) ledger(ctx context.Context) (bytes float64, err error) {
 			}
 		}
 	}
+
 	if err := json.Unmarshal(text, &status); err != nil {
 		return 0, err
 	}
+
 	for _, t := range status.Tenants {
 		for _, entry := range t.Budget {
 			if entry.Class == "deviceMemory" {
@@ -317,10 +337,11 @@ func (b *book) ledger(ctx context.Context) (bytes float64, err error) {
 			}
 		}
 	}
+
 	return bytes, nil
 }
 
-// finish has everybody close everything: then there must be nothing.
+// finish makes every worker close everything: then nothing may remain.
 func (b *book) finish(ctx context.Context) error {
 	for i, w := range b.workers {
 		if _, err := w.End(); err != nil {

@@ -10,7 +10,7 @@ import (
 	"capgpu/bench/dataplane/report"
 )
 
-// longestCurve is how long one distribution is measured.
+// longestCurve bounds the time of one distribution.
 const longestCurve = 5 * time.Second
 
 // Curves measures single round trips, of ours and of every peer.
@@ -25,10 +25,12 @@ func Curves(ctx context.Context, e *Env) (all []report.Curve, err error) {
 		all = append(all, report.Curve{Name: name, Nanos: nanos, Count: len(nanos)})
 		return nil
 	}
+
 	l, err := openLauncher(ctx, e.Service, 256)
 	if err != nil {
 		return nil, err
 	}
+
 	err = add("checked launch", l.roundTrip)
 	_ = l.close()
 	if err != nil {
@@ -40,6 +42,7 @@ func Curves(ctx context.Context, e *Env) (all []report.Curve, err error) {
 	if err := e.Raw.Futex(func(round func() error) error { return add("raw futex", round) }); err != nil {
 		return nil, err
 	}
+
 	for _, name := range peers.RPCNames {
 		peer, err := peers.NewRPC(name)
 		if err != nil {
@@ -51,6 +54,7 @@ func Curves(ctx context.Context, e *Env) (all []report.Curve, err error) {
 			return nil, err
 		}
 	}
+
 	return all, nil
 }
 

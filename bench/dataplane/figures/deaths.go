@@ -13,7 +13,7 @@ import (
 	"capgpu/bench/dataplane/service"
 )
 
-// deaths is a service whose driver is killed, with its clients.
+// deaths is a service with drivers that are killed, and its clients.
 type deaths struct {
 	svc     *service.Service
 	cold    *peers.Cold
@@ -24,7 +24,7 @@ type deaths struct {
 	firsts, lasts          []float64 // of each kill, in nanoseconds: until a client has recovered, and until all have
 }
 
-// settle waits until every client has come to that epoch and a standby waits.
+// settle waits until every client has reached that epoch and a standby waits.
 func (d *deaths) settle(epoch uint64) error {
 	for _, s := range d.clients {
 		if _, err := s.await(epoch, time.Now().Add(longestRecovery)); err != nil {
@@ -36,14 +36,14 @@ func (d *deaths) settle(epoch uint64) error {
 }
 
 const (
-	// standbyTime is more than it takes to spawn a standby on a busy machine.
+	// standbyTime is above the time to spawn a standby on a busy machine.
 	standbyTime = 5 * time.Second
-	// A standby that has used no CPU for so long is warm.
+	// quietTime: a standby that has used no CPU for so long is warm.
 	quietTime = 50 * time.Millisecond
 )
 
-// awaitStandby waits for a warm standby, and says whether there is one: without it a
-// death is measured as well.
+// awaitStandby waits for a warm standby, and reports whether there is one: without
+// it a death is measured as well.
 func (d *deaths) awaitStandby() (warm bool) {
 	var last time.Duration
 	quiet := time.Now()
@@ -62,18 +62,20 @@ func (d *deaths) awaitStandby() (warm bool) {
 			return true
 		}
 	}
+
 	return false
 }
 
-// left is what the service holds besides what clients have of it.
+// left is the service's holdings besides the clients' parts.
 type left struct {
 	drivers, standbys, zombies int
-	descriptors                int // of the manager, but for memory made ahead
+	descriptors                int // of the manager, except memory made in advance
 	cells                      int // cgroups below the manager's
 	bytes                      float64
 }
 
-// holdings looks until two looks agree: what is being given back is not left over.
+// holdings samples until two samples agree: resources that are being given back are
+// not left over.
 func (d *deaths) holdings() (l left, err error) {
 	var last left
 	for end := time.Now().Add(settle); ; time.Sleep(50 * time.Millisecond) {
@@ -92,6 +94,7 @@ func (d *deaths) look() (l left, err error) {
 	if err != nil {
 		return l, err
 	}
+
 	for _, c := range children {
 		switch {
 		case c.State == "Z":
@@ -102,10 +105,12 @@ func (d *deaths) look() (l left, err error) {
 			l.standbys++
 		}
 	}
+
 	h, err := service.HoldingsOf(d.svc.ManagerPID())
 	if err != nil {
 		return l, err
 	}
+
 	memories := 0
 	for _, m := range h.Memories {
 		if strings.HasPrefix(m.Name, dmaName) {
@@ -113,12 +118,13 @@ func (d *deaths) look() (l left, err error) {
 			l.bytes += float64(m.Bytes)
 		}
 	}
+
 	l.descriptors = h.Descriptors - memories
 	l.cells = cells(d.svc.ManagerPID())
 	return l, nil
 }
 
-// cells counts the cgroups that a manager has made for its children; 0 where it makes
+// cells counts the cgroups that a manager has made for its children; 0 if it makes
 // none.
 func cells(manager int) (n int) {
 	trees, _ := filepath.Glob(fmt.Sprintf("/sys/fs/cgroup/capgpu-*%d.*/*/*", manager))
@@ -131,22 +137,24 @@ func cells(manager int) (n int) {
 	return n
 }
 
-// leftovers is what has become more.
+// leftovers are the growing holdings.
 type leftovers struct {
 	sum  float64
 	what string
 }
 
-// leaks compares what there is now with what there was, with the same clients at work.
+// leaks compares the holdings now and before, with the same clients at work.
 func (d *deaths) leaks(before left) (l leftovers, err error) {
 	now, err := d.holdings()
 	if err != nil {
 		return l, err
 	}
+
 	add := func(what string, was, is float64) {
 		l.sum += max(is-was, 0)
 		l.what += fmt.Sprintf("%s %g (%g before), ", what, is, was)
 	}
+
 	add("drivers", 1, float64(now.drivers))
 	add("standbys", 1, float64(now.standbys))
 	add("zombies", 0, float64(now.zombies))

@@ -1,6 +1,6 @@
 // Package figures measures the data plane of the running service: one function per
-// target, each beside its peer in the same run. docs/performance-method.md says how, and
-// what the targets are.
+// target, each beside its peer in the same run. docs/performance-method.md
+// describes the method and the targets.
 package figures
 
 import (
@@ -18,7 +18,8 @@ import (
 	"capgpu/bench/dataplane/service"
 )
 
-// Options says how much is measured. The zero value is nothing: start from Defaults.
+// Options set the amount of measuring. The zero value is nothing: start from
+// Defaults.
 type Options struct {
 	Bin     string        // folder of the built commands
 	Pairs   int           // of slices, in each comparison
@@ -37,14 +38,15 @@ type Options struct {
 	Hangs     int           // of P9; 0: none
 	Hostile   []string      // of P9: some of neighbour.Hostile
 	Rounds    int           // single round trips of each curve
-	// Of P10: submissions that are held against the model, and how long is fuzzed; 0: not.
+	// For P10: submissions that are compared with the model, and the fuzzing time;
+	// 0: none.
 	Submissions uint64
 	Fuzz        time.Duration
 	Seeds       int      // of P11
 	Models      []string // of P4 and P5: some of ModelNames
 }
 
-// Defaults is what "make bench" measures.
+// Defaults are the options of "make bench".
 func Defaults() Options {
 	return Options{
 		Pairs: 200, Slice: 10 * time.Millisecond, Longest: 60 * time.Second,
@@ -55,14 +57,15 @@ func Defaults() Options {
 	}
 }
 
-// Env is what figures share.
+// Env is the environment that figures share.
 type Env struct {
 	Options
 	Service *service.Service
 	Raw     *peers.Raw
 }
 
-// wantFiles is enough for a session of 100,000 buffers; the driver inherits ours.
+// wantFiles is enough for a session of 100,000 buffers; the driver inherits this
+// limit.
 const wantFiles = 300_000
 
 // Open starts the service and the raw peer.
@@ -83,7 +86,8 @@ func Open(o Options) (_ *Env, err error) {
 	return e, err
 }
 
-// raiseFiles lets this process, and those it starts, have as many open files as it may.
+// raiseFiles raises the limit of open files of this process, and of its children,
+// as far as possible.
 func raiseFiles() error {
 	var l unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &l); err != nil {
@@ -92,13 +96,13 @@ func raiseFiles() error {
 	if l.Max < wantFiles {
 		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: wantFiles, Max: wantFiles}); err == nil {
 			return nil
-		} // only root may; then with what there is
+		} // only root may; otherwise the old limit stays
 	}
 	l.Cur = l.Max
 	return unix.Setrlimit(unix.RLIMIT_NOFILE, &l)
 }
 
-// openFiles is how many this process may have.
+// openFiles is this process's limit.
 func openFiles() int {
 	var l unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &l); err != nil {
@@ -121,7 +125,8 @@ func (e *Env) Close() error {
 	return first
 }
 
-// pairs are the options of a comparison that may take that part of the figure's time.
+// pairs are the options of a comparison that may take this part of the figure's
+// time.
 func (e *Env) pairs(part float64) paired.Options {
 	return paired.Options{Pairs: e.Pairs, Slice: e.Slice, Longest: time.Duration(part * float64(e.Longest))}
 }
@@ -153,8 +158,8 @@ const (
 	Reliability = "reliability.md"
 )
 
-// Of returns the IDs of the figures that a page shows.
-func Of(page string) (ids []string) {
+// OnPage returns the IDs of the figures that a page shows.
+func OnPage(page string) (ids []string) {
 	for _, f := range All {
 		if f.Page == page {
 			ids = append(ids, f.ID)

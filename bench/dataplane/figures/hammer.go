@@ -15,21 +15,21 @@ import (
 	"capgpu/ring"
 )
 
-// hammer is a client that speaks the wires itself, so that it can go on with a session
-// that is closed: it holds the ring and the memory, and refuses itself nothing.
+// hammer is a client that speaks the protocol itself, so that it can keep using a
+// closed session: it holds the ring and the memory, and checks nothing.
 type hammer struct {
 	caller   *control.Caller
 	ring     *ring.Client
 	program  uint64
 	bindings [kernelBuffers]ring.Binding
-	memory   [kernelBuffers][]byte // what the launches read and, the last, write
+	memory   [kernelBuffers][]byte // read by the launches and, the last, written
 	closed   atomic.Bool
 
 	tried    int // uses after the answer to Close
 	accepted int // of those
 }
 
-// newHammer opens a session, as docs/wire.md says, with what a launch takes.
+// newHammer opens a session, by docs/wire.md, with everything for a launch.
 func newHammer(ctx context.Context, s *service.Service) (_ *hammer, err error) {
 	h := &hammer{}
 	defer func() {
@@ -37,9 +37,11 @@ func newHammer(ctx context.Context, s *service.Service) (_ *hammer, err error) {
 			_ = h.release()
 		}
 	}()
+
 	if h.caller, err = openRaw(ctx, s.Socket); err != nil {
 		return nil, err
 	}
+
 	for i := range h.bindings {
 		m, err := h.createBuffer(ctx)
 		if err != nil {
@@ -55,19 +57,23 @@ func newHammer(ctx context.Context, s *service.Service) (_ *hammer, err error) {
 		}
 		h.bindings[i] = ring.Binding{Buffer: r.Handle, Len: kernelBytes}
 	}
+
 	m, err := h.caller.Call(ctx, control.TypeOpenProgram, control.OpenProgramRequest{Name: kernel}.AppendTo(nil), nil)
 	if err != nil {
 		return nil, err
 	}
+
 	program, err := control.ParseProgramReply(m.Body)
 	if err != nil {
 		return nil, err
 	}
+
 	h.program = program.Handle
 	m, err = h.caller.Call(ctx, control.TypeCreateQueue, control.CreateQueueRequest{Entries: batch, ArgBytes: argBytes(batch)}.AppendTo(nil), nil)
 	if err != nil {
 		return nil, err
 	}
+
 	h.ring, err = ring.Attach(m.FDs[0], m.FDs[1], m.FDs[2])
 	return h, err
 }
@@ -82,18 +88,22 @@ func openRaw(ctx context.Context, socket string) (*control.Caller, error) {
 		unix.Close(fd)
 		return nil, err
 	}
+
 	broker, err := newCaller(fd)
 	if err != nil {
 		return nil, err
 	}
 	defer broker.Close()
+
 	if _, err := broker.Call(ctx, control.TypeHello, control.HelloRequest{Version: control.HelloVersion}.AppendTo(nil), nil); err != nil {
 		return nil, err
 	}
+
 	m, err := broker.Call(ctx, control.TypeOpenDevice, control.OpenDeviceRequest{}.AppendTo(nil), nil)
 	if err != nil {
 		return nil, err
 	}
+
 	return newCaller(m.FDs[0])
 }
 
@@ -110,12 +120,12 @@ func (h *hammer) createBuffer(ctx context.Context) (*control.Message, error) {
 	return h.caller.Call(ctx, control.TypeCreateBuffer, control.CreateBufferRequest{Bytes: 4096}.AppendTo(nil), nil)
 }
 
-// goesOn is how long the hammer goes on after the answer to Close.
+// goesOn is how long the hammer continues after the answer to Close.
 const goesOn = 500 * time.Microsecond
 
 const (
-	addend   = 0x40 // in each byte of the operands: two numbers whose sum has no byte 0
-	sentinel = 0xa5 // in each byte of the result: what no launch writes
+	addend   = 0x40 // each byte of the operands: their sum has no byte 0
+	sentinel = 0xa5 // each byte of the result: no launch writes it
 )
 
 func fill(mem []byte, b byte) {
@@ -136,11 +146,13 @@ func (h *hammer) run() error {
 			end, firstLate = time.Now().Add(goesOn), ticket
 			fill(h.memory[kernelBuffers-1], sentinel)
 		}
-		// What the session had is zeroed some time after its close: a launch that still
-		// ran would not add up zeros, and so can be told from that.
+
+		// The session's memory is zeroed some time after its close: a launch that
+		// still ran would add something other than zeros, and so can be recognised.
 		for _, operand := range h.memory[:kernelBuffers-1] {
 			fill(operand, addend)
 		}
+
 		// Half of the ring stays free, to be used after the close.
 		if closed || ticket-1-completed < batch/2 {
 			entry.UserData = ticket
@@ -154,10 +166,12 @@ func (h *hammer) run() error {
 				return err
 			}
 		}
+
 		if err := h.ring.Flush(); err != nil {
 			return err
 		}
-		n, _ := h.ring.Poll(done[:]) // a ring that was closed says so, which is right
+
+		n, _ := h.ring.Poll(done[:]) // a closed ring reports that, rightly
 		completed += uint64(n)
 		for i := range done[:n] {
 			if c := &done[i]; firstLate > 0 && c.UserData >= firstLate && c.Outcome.Kind == outcome.OK {
@@ -165,16 +179,19 @@ func (h *hammer) run() error {
 			}
 		}
 	}
+
 	for _, b := range h.memory[kernelBuffers-1][:kernelBytes] {
 		if b != sentinel && b != 0 {
-			h.accepted++ // a launch wrote, whatever was said of it
+			h.accepted++ // a launch wrote, whatever its completion was
 			break
 		}
 	}
+
 	return nil
 }
 
-// closeSession returns when the service has answered, after one more call that must fail.
+// closeSession returns when the service has answered, after one more call that must
+// fail.
 func (h *hammer) closeSession(ctx context.Context) error {
 	_, err := h.caller.Call(ctx, control.TypeClose, nil, nil)
 	h.closed.Store(true)

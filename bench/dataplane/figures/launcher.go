@@ -10,8 +10,8 @@ import (
 	"capgpu/outcome"
 )
 
-// kernel is the cheapest built-in program that takes three buffers, at a size where it
-// does next to nothing: what is measured is the way there and back.
+// kernel is the cheapest built-in program with three buffers, at a size where it
+// does next to nothing: the round trip is measured.
 const (
 	kernel        = "vecadd_f32"
 	kernelBytes   = 16 // of each binding: four elements
@@ -66,7 +66,8 @@ func newLauncher(ctx context.Context, session *client.Session, entries uint32) (
 	return l, err
 }
 
-// vary has it push different launches in turn: the same program with its buffers in every order.
+// vary makes it push different launches in turn: the same program with its buffers
+// in every order.
 func (l *launcher) vary() {
 	orders := [][kernelBuffers]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}}
 	launches := make([]client.Launch, len(orders))
@@ -85,7 +86,7 @@ func (l *launcher) vary() {
 // argBytes is room for the arguments of a full queue.
 func argBytes(entries uint32) uint32 { return max(entries*kernelBuffers*32*2, 4096) }
 
-// roundTrip is one launch, there and back.
+// roundTrip is the round trip of one launch.
 func (l *launcher) roundTrip() error {
 	if _, err := l.queue.Submit(&l.launch); err != nil {
 		return err
@@ -93,7 +94,7 @@ func (l *launcher) roundTrip() error {
 	return l.collect(1)
 }
 
-// thereAndBack is n launches that are published together.
+// thereAndBack is the round trip of n launches that are published together.
 func (l *launcher) thereAndBack(n int) error {
 	if err := l.push(n); err != nil {
 		return err

@@ -16,11 +16,13 @@ func launchRoundTrip(ctx context.Context, e *Env) ([]report.Row, error) {
 		return nil, err
 	}
 	defer l.close()
+
 	ours := paired.Rounds(l.roundTrip)
 	r, err := paired.Compare(e.pairs(0.3), ours, e.spin())
 	if err != nil {
 		return nil, err
 	}
+
 	rows := []report.Row{report.Ratio("P1", "launch round trip, depth 1 / raw spin round trip", r, report.AtMost(12, 5))}
 	for _, name := range peers.RPCNames {
 		e.Say("P1: against %s", name)
@@ -39,6 +41,7 @@ func launchRoundTrip(ctx context.Context, e *Env) ([]report.Row, error) {
 		}
 		rows = append(rows, report.Ratio("P1", "times faster than a call by "+rpcTitles[name], r.Inverse(), target))
 	}
+
 	return rows, nil
 }
 

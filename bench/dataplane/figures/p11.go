@@ -14,23 +14,26 @@ import (
 	"capgpu/bench/dataplane/report"
 )
 
-// simulated is P11. The simulation and the models of the ring are tests, as virtual time is
-// one's; so they are run as such, and what they print is read.
+// simulated is P11. The simulation and the models of the ring are tests, because
+// virtual time is a test's; they run as tests, and their output is read.
 func simulated(ctx context.Context, e *Env) ([]report.Row, error) {
 	text, err := test(ctx, "./sim", "^TestSweep$", "CAPGPU_SIM_SEEDS="+strconv.Itoa(e.Seeds))
 	if err != nil {
 		return nil, err
 	}
+
 	var s [4]float64
 	for i, re := range []*regexp.Regexp{simSeeds, simSpeed, simClasses, simVirtual} {
 		if s[i], err = one(re, text); err != nil {
 			return nil, fmt.Errorf("the simulation: %w", err)
 		}
 	}
+
 	e.Say("P11: %.0f seeds, none failed; now the models of the ring", s[0])
 	if text, err = test(ctx, "./ring/model", "^(TestProtocol|TestReactor)$"); err != nil {
 		return nil, err
 	}
+
 	states, ways, models := 0.0, 0.0, 0
 	for _, m := range modelLine.FindAllStringSubmatch(text, -1) {
 		n, err := strconv.ParseFloat(m[1], 64)
@@ -43,9 +46,11 @@ func simulated(ctx context.Context, e *Env) ([]report.Row, error) {
 			ways += w
 		}
 	}
+
 	if models == 0 {
 		return nil, fmt.Errorf("the models of the ring say nothing:\n%s", text)
 	}
+
 	return []report.Row{
 		report.Value("P11", "virtual seconds a second", report.Number(s[3]), "", s[3], "×", report.Target{}),
 		report.Value("P11", fmt.Sprintf("states of %d models of the ring, all explored (%.2g interleavings): violations", models, ways), report.Number(states)+" states", "", 0, "", report.AtMost(0, 0)),
@@ -70,24 +75,27 @@ func one(re *regexp.Regexp, text string) (float64, error) {
 	return strconv.ParseFloat(m[1], 64)
 }
 
-// test builds the tests of a package of the main module, runs those that match, and returns
-// what they print. To build is not measured.
+// test builds the tests of a package of the main module, runs those that match, and
+// returns their output. Building is not measured.
 func test(ctx context.Context, pkg, match string, env ...string) (string, error) {
 	dir, err := os.MkdirTemp("", "capgpu-test-")
 	if err != nil {
 		return "", err
 	}
 	defer os.RemoveAll(dir)
+
 	root, err := repository(ctx)
 	if err != nil {
 		return "", err
 	}
+
 	bin := filepath.Join(dir, "test")
 	build := exec.CommandContext(ctx, "go", "test", "-c", "-o", bin, pkg)
 	build.Dir = root
 	if out, err := hostile.Output(build); err != nil {
 		return "", fmt.Errorf("build the tests of %s: %w\n%s", pkg, err, out)
 	}
+
 	run := exec.CommandContext(ctx, bin, "-test.v", "-test.run", match)
 	run.Dir = filepath.Join(root, pkg)
 	run.Env = append(os.Environ(), env...)
@@ -95,6 +103,7 @@ func test(ctx context.Context, pkg, match string, env ...string) (string, error)
 	if err != nil {
 		return "", fmt.Errorf("%s of %s: %w\n%s", match, pkg, err, out)
 	}
+
 	return string(out), nil
 }
 

@@ -16,21 +16,26 @@ func exactness(ctx context.Context, e *Env) ([]report.Row, error) {
 	if e.Ops == 0 {
 		return crowdRows(ctx, e)
 	}
+
 	a, err := account(ctx, e)
-	// Some kernels spin in wait4 for longer than the manager waits for a killed driver
-	// (Linux 6.18: release_task, shrink_dcache_parent, after others have read its /proc
-	// files, as we do). That device is lost by right, and says nothing of the ledger.
+	// Some kernels spin in wait4 for longer than the manager waits for a killed
+	// driver (Linux 6.18: release_task, shrink_dcache_parent, after others have
+	// read its /proc files, as we do). Such a device is rightly lost, and tells
+	// nothing about the ledger.
 	for again := 0; err != nil && strings.Contains(err.Error(), "cannot be reaped") && again < 2; again++ {
 		e.Say("P12: once more, because the kernel did not let go of a process: %v", err)
 		a, err = account(ctx, e)
 	}
+
 	if err != nil {
 		return nil, err
 	}
+
 	many, err := crowdRows(ctx, e)
 	if err != nil {
 		return nil, err
 	}
+
 	after := fmt.Sprintf("after %d operations, %d kill -9 (%d looks)", a.ops, a.kills, a.looks)
 	return append([]report.Row{
 		report.Value("P12", "ledger against the kernel, bytes "+after, report.Number(a.bytes), "", a.bytes, "B", report.AtMost(0, 0)),
@@ -38,12 +43,12 @@ func exactness(ctx context.Context, e *Env) ([]report.Row, error) {
 	}, many...), nil
 }
 
-// turn is what each of many sessions launches in its turn, if that is less than a batch: 65,536
-// launches are in flight, of 1,024 sessions.
+// turn is the number of launches of each of many sessions in its turn, if that is
+// less than a batch: 65,536 launches are in flight, of 1,024 sessions.
 const turn = 64
 
-// crowdRows are the figures of many sessions: the last is that in batches as large as those of
-// the one.
+// crowdRows are the figures of many sessions; the last is in batches as large as
+// those of the single one.
 func crowdRows(ctx context.Context, e *Env) (rows []report.Row, err error) {
 	for _, of := range []struct {
 		each   uint32
@@ -64,24 +69,27 @@ func crowdRows(ctx context.Context, e *Env) (rows []report.Row, err error) {
 	return rows, nil
 }
 
-// crowd compares the time of a launch by many sessions in turn, each with so many at a time, with
-// that by one, which keeps two batches in flight.
+// crowd compares the time of a launch by many sessions in turn, each with this many
+// at a time, with that by one, which keeps two batches in flight.
 func crowd(ctx context.Context, e *Env, each uint32) (r paired.Result, err error) {
 	one, err := openLauncher(ctx, e.Service, 2*batch)
 	if err != nil {
 		return r, err
 	}
 	defer func() { err = errors.Join(err, one.close()) }()
+
 	all, closeAll, err := openMany(ctx, e, e.Sessions, each)
 	if err != nil {
 		return r, err
 	}
 	defer func() { err = errors.Join(err, closeAll()) }()
+
 	n := int(each)
 	list := all[0].many
-	for _, l := range all { // one client, which lists launches and looks at completions in one place
+	for _, l := range all { // one client, which submits launches and polls completions in one place
 		l.many, l.done = list, all[0].done
 	}
+
 	many := paired.Batches(len(all)*n, func() error {
 		for _, l := range all {
 			for i := range list[:n] {
@@ -98,6 +106,7 @@ func crowd(ctx context.Context, e *Env, each uint32) (r paired.Result, err error
 		}
 		return nil
 	})
+
 	rounds := max(len(all)*n/batch, 1)
 	single := paired.Batches(rounds*batch, func() error {
 		if err := one.push(batch); err != nil {
@@ -118,5 +127,5 @@ func crowd(ctx context.Context, e *Env, each uint32) (r paired.Result, err error
 	return paired.Compare(e.pairs(0.1), many, single)
 }
 
-// seed of the workers: each run is another one.
+// seed is the workers' seed: each run has another one.
 func seed() uint64 { return rand.Uint64() }

@@ -12,7 +12,8 @@ import (
 
 const batch = 256
 
-// listLaunches are in the list that is replayed: as many as a small model has kernels.
+// listLaunches is the length of the replayed list: as many launches as a small
+// model has kernels.
 const listLaunches = 70
 
 // batches is P2: launches of a recorded list, and launches that were not recorded.
@@ -22,26 +23,31 @@ func batches(ctx context.Context, e *Env) ([]report.Row, error) {
 		return nil, err
 	}
 	defer alike.close()
+
 	different, err := openLauncher(ctx, e.Service, batch)
 	if err != nil {
 		return nil, err
 	}
 	defer different.close()
+
 	different.vary()
 
 	replay, err := replays(ctx, alike)
 	if err != nil {
 		return nil, err
 	}
+
 	sides := []batchSide{
 		{listMetric, replay, report.AtMost(1.2, 0.6)},
 		{"unrecorded launch, in batches of 256", unrecorded(alike), report.AtMost(4, 1.5)},
 		{"the same of six different launches in turn", unrecorded(different), report.Target{}},
 	}
+
 	rows, err := besideNops(e, sides)
 	if err != nil {
 		return nil, err
 	}
+
 	return append(rows, clientCalls(alike, different)), nil
 }
 
@@ -52,8 +58,8 @@ type batchSide struct {
 	target report.Target
 }
 
-// besideNops compares each way with NOPs of io_uring. Where that is forbidden the times
-// stand alone.
+// besideNops compares each way with NOPs of io_uring. If that is forbidden, the
+// times stand alone.
 func besideNops(e *Env, sides []batchSide) (rows []report.Row, err error) {
 	part := 0.9 / float64(len(sides))
 	uring, refused := peers.NewUring(batch)
@@ -79,15 +85,16 @@ func besideNops(e *Env, sides []batchSide) (rows []report.Row, err error) {
 		}
 		rows = append(rows, report.Ratio("P2", of.metric+" / io_uring NOP in batches of 256", r, of.target))
 	}
+
 	return rows, nil
 }
 
-// unrecorded is the side that launches in batches, of which one is in flight.
+// unrecorded is the side that launches in batches, one of them in flight.
 func unrecorded(l *launcher) paired.Side {
 	return paired.Batches(batch, func() error { return l.thereAndBack(batch) })
 }
 
-// clientCalls is the system calls of the client for what these have launched.
+// clientCalls is the client's system calls for these launches.
 func clientCalls(of ...*launcher) report.Row {
 	var launches, calls uint64
 	for _, l := range of {
@@ -105,10 +112,12 @@ func replays(ctx context.Context, l *launcher) (paired.Side, error) {
 	for i := range commands {
 		commands[i] = &l.launch
 	}
+
 	list, err := l.session.RecordList(ctx, commands...)
 	if err != nil {
 		return nil, err
 	}
+
 	replay := list.Replay() // closed with the session
 	return paired.Batches(listLaunches, func() error {
 		if _, err := l.queue.PushReplay(replay); err != nil {

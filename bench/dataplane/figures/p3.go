@@ -18,6 +18,7 @@ func wakes(ctx context.Context, e *Env) ([]report.Row, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	r, err := wakeLatency(e, l)
 	if err == nil {
 		err = l.close()
@@ -25,16 +26,19 @@ func wakes(ctx context.Context, e *Env) ([]report.Row, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	e.Say("P3: an idle driver with %d sessions", e.Sessions)
 	busy, err := idleCPU(ctx, e)
 	if err != nil {
 		return nil, err
 	}
+
 	e.Say("P3: %d doorbells of random phase", e.Doorbells)
 	rung, err := lostWakes(ctx, e)
 	if err != nil {
 		return nil, err
 	}
+
 	return []report.Row{
 		report.Ratio("P3", "launch round trip after 1 ms idle / raw futex round trip", r, report.AtMost(1.5, 1.5)),
 		report.Value("P3", fmt.Sprintf("CPU of an idle driver with %d sessions, over %v", e.Sessions, e.Idle), report.Number(busy)+" %", "", busy, "%", report.AtMost(0.5, 0.5)),
@@ -44,11 +48,11 @@ func wakes(ctx context.Context, e *Env) ([]report.Row, error) {
 	}, nil
 }
 
-// idleTime is after which everybody sleeps.
+// idleTime is the time after which all processes sleep.
 const idleTime = time.Millisecond
 
-// pass lets time go by without giving up the CPU, so that what is measured next begins
-// in a running thread on both sides of the comparison.
+// pass lets time pass without giving up the CPU, so that the next measurement
+// begins in a running thread on both sides of the comparison.
 func pass(d time.Duration) {
 	for start := time.Now(); time.Since(start) < d; {
 	}
@@ -70,7 +74,7 @@ func wakeLatency(e *Env, l *launcher) (paired.Result, error) {
 	return paired.Compare(e.pairs(0.2), after(l.roundTrip), peer)
 }
 
-// openMany opens that many sessions with a queue each, of which each has launched once.
+// openMany opens this many sessions with a queue each; each has launched once.
 func openMany(ctx context.Context, e *Env, n int, entries uint32) (all []*launcher, closeAll func() error, err error) {
 	closeAll = func() error {
 		var first error
@@ -81,6 +85,7 @@ func openMany(ctx context.Context, e *Env, n int, entries uint32) (all []*launch
 		}
 		return first
 	}
+
 	for range n {
 		l, err := openLauncher(ctx, e.Service, entries)
 		if err == nil {
@@ -91,27 +96,31 @@ func openMany(ctx context.Context, e *Env, n int, entries uint32) (all []*launch
 			return nil, nil, errors.Join(fmt.Errorf("session %d of %d: %w", len(all), n, err), closeAll())
 		}
 	}
+
 	return all, closeAll, nil
 }
 
 const smallQueue = 64
 
-// idleCPU is the percentage of a CPU that the driver uses while nobody wants anything.
+// idleCPU is the percentage of a CPU that the driver uses without work.
 func idleCPU(ctx context.Context, e *Env) (percent float64, err error) {
 	_, closeAll, err := openMany(ctx, e, e.Sessions, smallQueue)
 	if err != nil {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, closeAll()) }()
+
 	pid, err := e.Service.DriverPID()
 	if err != nil {
 		return 0, err
 	}
+
 	time.Sleep(e.Settle)
 	before, err := service.CPUTime(pid)
 	if err != nil {
 		return 0, err
 	}
+
 	start := time.Now()
 	time.Sleep(e.Idle)
 	watched := time.Since(start)
@@ -120,23 +129,24 @@ func idleCPU(ctx context.Context, e *Env) (percent float64, err error) {
 }
 
 const (
-	// doorbellChunk is how many doorbells have one deadline.
+	// doorbellChunk is how many doorbells share one deadline.
 	doorbellChunk = 4096
-	// lostAfter is when a chunk that does not end has lost a wake: a thousand times what
-	// it takes.
+	// lostAfter is when a chunk that does not end counts as a lost wake: a thousand
+	// times its duration.
 	lostAfter = 20 * time.Second
-	// longestPhase is beyond how long either side looks before it sleeps, which is some 50 µs.
+	// longestPhase is above the time that either side polls before it sleeps, some
+	// 50 µs.
 	longestPhase = 17 // log2 of nanoseconds: 131 µs
 )
 
-// ringing is what became of doorbells.
+// ringing is the result of doorbells.
 type ringing struct {
 	doorbells, lost int
 	sent, slept     uint64 // see client.Queue.Wakes
 }
 
-// lostWakes rings at all moments of the driver's way into sleep. A launch that nobody
-// wakes up for would wait for ever.
+// lostWakes rings at all moments of the driver's transition to sleep. A launch
+// without a wake would wait for ever.
 func lostWakes(ctx context.Context, e *Env) (r ringing, err error) {
 	l, err := openLauncher(ctx, e.Service, 256)
 	if err != nil {
@@ -146,6 +156,7 @@ func lostWakes(ctx context.Context, e *Env) (r ringing, err error) {
 		r.sent, r.slept = l.queue.Wakes()
 		err = errors.Join(err, l.close())
 	}()
+
 	end := time.Now().Add(e.Longest * 4 / 10)
 	for r.doorbells < e.Doorbells && time.Now().Before(end) {
 		limited, cancel := context.WithTimeout(ctx, lostAfter)
@@ -160,6 +171,7 @@ func lostWakes(ctx context.Context, e *Env) (r ringing, err error) {
 		if !errors.Is(err, context.DeadlineExceeded) {
 			return r, err
 		}
+
 		r.lost++
 		e.Say("P3: doorbell %d woke nobody", r.doorbells)
 		if err := l.push(1); err != nil { // another doorbell
@@ -169,6 +181,7 @@ func lostWakes(ctx context.Context, e *Env) (r ringing, err error) {
 			return r, err
 		}
 	}
+
 	return r, nil
 }
 

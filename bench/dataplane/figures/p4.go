@@ -18,10 +18,10 @@ import (
 const (
 	promptTokens = 64
 	crowdTexts   = 8
-	bitSteps     = 64 // whose logits are compared to the bit
+	bitSteps     = 64 // steps with logits that are compared to the bit
 )
 
-// languageModel is one that P4 and P5 run.
+// languageModel is a model of P4 and P5.
 type languageModel struct {
 	name   string
 	tokens int // of a text
@@ -29,14 +29,15 @@ type languageModel struct {
 	p4, p5 report.Target
 }
 
-// languageModels by what -models calls them. The text of the smaller one is as long as its
-// reference; that of the larger one takes a tenth of a second or so.
+// languageModels are the models by their names in -models. The text of the smaller
+// one is as long as its reference; that of the larger one takes about a tenth of a
+// second.
 var languageModels = map[string]languageModel{
 	"260k": {"stories260K", 256, stories, report.AtLeast(0.90, 0.97), report.AtLeast(0.8, 1)},
 	"15m":  {"15M shape", 32, shaped("15m"), report.AtLeast(0.95, 0.97), report.AtLeast(0.8, 1.2)},
 }
 
-// ModelNames are what Options.Models may be.
+// ModelNames are the possible Options.Models.
 var ModelNames = []string{"260k", "15m"}
 
 // stories is the real model, or one of its shape.
@@ -53,7 +54,7 @@ func shaped(shape string) func(*Env) (*model.File, error) {
 	return func(*Env) (*model.File, error) { return llm.Shaped(shape) }
 }
 
-// eachModel calls f with every model that is asked for.
+// eachModel calls f with every requested model.
 func (e *Env) eachModel(f func(m *languageModel, file *model.File) ([]report.Row, error)) (rows []report.Row, err error) {
 	for _, name := range e.Models {
 		m, ok := languageModels[name]
@@ -90,14 +91,17 @@ func throughService(ctx context.Context, e *Env) ([]report.Row, error) {
 			return nil, err
 		}
 		defer func() { err = errors.Join(err, ours.Close()) }()
+
 		peer, err := llm.NewInProcess(f, m.options(), crowdTexts, promptTokens)
 		if err != nil {
 			return nil, err
 		}
 		defer func() { err = errors.Join(err, peer.Close()) }()
+
 		if err := onPeerCPU(func() error { return llm.SameBits(ours, peer, llm.First(f), min(bitSteps, m.tokens)) }); err != nil {
 			return nil, fmt.Errorf("the logits differ: %w", err)
 		}
+
 		for _, c := range m.comparisons(f, ours, peer) {
 			e.Say("P4: %s: %s", m.name, c.what)
 			r, err := paired.Compare(e.texts(c.part), aside(paired.Batches(c.tokens, c.ours)), elsewhere(paired.Batches(c.tokens, c.peer)))
@@ -109,12 +113,13 @@ func throughService(ctx context.Context, e *Env) ([]report.Row, error) {
 			}
 			rows = append(rows, report.Speed("P4", m.name+": "+c.what, r, c.target))
 		}
+
 		return rows, nil
 	})
 }
 
-// longer is how many times as long a slice is where texts are compared: one of the small
-// model takes 5 ms, and a median wants some.
+// longer is how many times as long a slice is for texts: one of the small model
+// takes 5 ms, and a median needs several.
 const longer = 4
 
 // texts are the options of a comparison of texts of one of the models.
@@ -124,17 +129,17 @@ func (e *Env) texts(part float64) paired.Options {
 	return o
 }
 
-// comparison is one of P4.
+// comparison is one comparison of P4.
 type comparison struct {
 	what       string
 	part       float64 // of the figure's time
 	tokens     int     // that one call makes or takes
 	ours, peer func() error
-	same       func() error // what both made last is the same
+	same       func() error // the last results of both are the same
 	target     report.Target
 }
 
-// comparisons are those of a model. Each of their calls leaves its tokens behind.
+// comparisons are the comparisons of a model. Each call leaves its tokens behind.
 func (m *languageModel) comparisons(f *model.File, ours *llm.Served, peer *llm.InProcess) []comparison {
 	token := llm.First(f)
 	left, right := make([]int32, m.tokens), make([]int32, m.tokens)
@@ -151,10 +156,12 @@ func (m *languageModel) comparisons(f *model.File, ours *llm.Served, peer *llm.I
 			peer: func() error { return llm.Sampled(peer, token, right) },
 		},
 	}
+
 	prompt := make([]int32, promptTokens)
 	for i := range prompt {
 		prompt[i] = int32(3 + i%256) // the bytes
 	}
+
 	var next [2]int32
 	all = append(all, comparison{
 		what: fmt.Sprintf("a prompt of %d tokens in one pass, tokens/s", promptTokens), part: 0.125, tokens: promptTokens,
@@ -162,12 +169,14 @@ func (m *languageModel) comparisons(f *model.File, ours *llm.Served, peer *llm.I
 		peer: func() (err error) { next[1], err = llm.Prompt(peer, prompt); return err },
 		same: func() error { return llm.SameTokens(next[:1], next[1:]) },
 	})
+
 	texts := func() (out [][]int32) {
 		for range crowdTexts {
 			out = append(out, make([]int32, m.tokens/4))
 		}
 		return out
 	}
+
 	ourTexts, peerTexts := texts(), texts()
 	return append(all, comparison{
 		what: fmt.Sprintf("%d texts together, tokens/s of all of them", crowdTexts), part: 0.125, tokens: crowdTexts * (m.tokens / 4),
@@ -184,11 +193,11 @@ func (m *languageModel) comparisons(f *model.File, ours *llm.Served, peer *llm.I
 	})
 }
 
-// onPeerCPU does something on the CPU that the driver is on, so that both sides of a
-// comparison compute on the same one.
+// onPeerCPU does something on the driver's CPU, so that both sides of a comparison
+// compute on the same one.
 func onPeerCPU(f func() error) error { return service.OnCPU(peers.ServerCPU, f) }
 
-// driverSleeps is after how long a driver without work has stopped looking for some.
+// driverSleeps is after how long an idle driver has stopped polling.
 const driverSleeps = 2 * time.Millisecond
 
 // aside is a side that waits until the other side's processes are idle.
@@ -199,7 +208,7 @@ func aside(s paired.Side) paired.Side {
 	}
 }
 
-// elsewhere is a side that runs on the driver's CPU, while that sleeps.
+// elsewhere is a side that runs on the driver's CPU, while the driver sleeps.
 func elsewhere(s paired.Side) paired.Side {
 	return func(slice time.Duration, add func(float64)) error {
 		time.Sleep(driverSleeps)

@@ -11,8 +11,8 @@ import (
 	"capgpu/model"
 )
 
-// TestWithoutStories: where the real model is not there, one of its shape takes its place,
-// and the run says so.
+// TestWithoutStories: if the real model is missing, one of its shape replaces it,
+// and the run notes that.
 func TestWithoutStories(t *testing.T) {
 	t.Setenv("CAPGPU_MODELS", "")
 	t.Chdir(t.TempDir())

@@ -37,24 +37,26 @@ func besideC(ctx context.Context, e *Env) ([]report.Row, error) {
 	})
 }
 
-// leastAgreed is the part, in percent, of the tokens of C's text that are the most likely
-// ones to us as well, with int8.
+// leastAgreed is the minimal part, in percent, of the tokens of C's text that are
+// our most likely ones as well, with int8.
 const leastAgreed = 80
 
-// beside compares a model with the program in C. With floats both write one text. With
-// bytes the program makes bytes of what it multiplies with, too, and we do not: at near
-// ties the texts may part, so ours goes along with its.
+// beside compares a model with the program in C. With floats both write one text.
+// With bytes the program also converts its operands to bytes, and we do not: at
+// near ties the texts may diverge, so ours follows its text.
 func (m *languageModel) beside(ctx context.Context, e *Env, f *model.File, floats bool) (row report.Row, err error) {
 	ours, err := m.serve(ctx, e, f)
 	if err != nil {
 		return row, err
 	}
 	defer func() { err = errors.Join(err, ours.Close()) }()
+
 	c, err := llm.StartPlain(f, func(start func() error) error { return service.OnCPU(peers.ServerCPU, start) })
 	if err != nil {
 		return row, err
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
+
 	token := llm.First(f)
 	left, right := make([]int32, m.tokens), make([]int32, m.tokens)
 	mine := paired.Batches(m.tokens, func() error { return ours.Greedy(token, left) })
@@ -63,6 +65,7 @@ func (m *languageModel) beside(ctx context.Context, e *Env, f *model.File, float
 	if err != nil {
 		return row, err
 	}
+
 	if !floats {
 		agreed, err := llm.Agreed(ours, token, right)
 		if err != nil {
@@ -74,13 +77,15 @@ func (m *languageModel) beside(ctx context.Context, e *Env, f *model.File, float
 		metric := fmt.Sprintf("%s: the same with int8 in groups of %d (C multiplies bytes with bytes; agrees for %d of %d tokens)", m.name, f.Weights.Embed.Group, agreed, m.tokens)
 		return report.Speed("P5", metric, r, m.p5), nil
 	}
+
 	if err := llm.SameTokens(left, right); err != nil {
 		return row, fmt.Errorf("ours and that of C: %w", err)
 	}
+
 	return report.Speed("P5", m.name+": tokens/s through the service / C, gcc "+llm.PlainFlags+", one thread, the same text", r, m.p5), nil
 }
 
-// alone is what can be said where there is no compiler.
+// alone measures the model without a comparison, if there is no compiler.
 func (m *languageModel) alone(ctx context.Context, e *Env, f *model.File) (rows []report.Row, err error) {
 	ours, err := m.serve(ctx, e, f)
 	if err != nil {

@@ -21,6 +21,7 @@ func bufferLife(ctx context.Context, e *Env) (rows []report.Row, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, l.close()) }()
+
 	for _, mebibytes := range []int{16, 64} {
 		r, err := lives(ctx, e, l, 0.2, mebibytes, false)
 		if err != nil {
@@ -28,26 +29,30 @@ func bufferLife(ctx context.Context, e *Env) (rows []report.Row, err error) {
 		}
 		rows = append(rows, report.Ratio("P6", fmt.Sprintf("buffer of %d MiB: create, map, touch, free / by a raw memfd of 4 KiB pages", mebibytes), r, report.AtMost(1.4, 1)))
 	}
+
 	r, err := lives(ctx, e, l, 0.2, 16, true)
 	if err != nil {
 		return nil, err
 	}
+
 	rows = append(rows, report.Ratio("P6", "the same of 16 MiB, each of another size, so that none is made ahead", r, report.Target{}))
 	huge, err := hugeLives(ctx, e)
 	if err != nil {
 		return nil, err
 	}
+
 	rows = append(rows, huge...)
 	copied, err := copiedBytes(ctx, e, l)
 	if err != nil {
 		return nil, err
 	}
+
 	return append(rows, report.Value("P6", "bytes that the service copies (client's writes seen by a kernel, its results seen by the client)", report.Number(copied), "", copied, "B", report.AtMost(0, 0))), nil
 }
 
-// lives compares the life of a buffer with that of a memfd of 4 KiB pages. The service
-// makes memory of a size ahead that it is asked for again and again: no two buffers are of
-// one size if they are to be uneven.
+// lives compares the life of a buffer with that of a memfd of 4 KiB pages. The
+// service makes memory in advance for sizes that are requested repeatedly: for
+// uneven sizes no two buffers have the same size.
 func lives(ctx context.Context, e *Env, l *launcher, part float64, mebibytes int, uneven bool) (paired.Result, error) {
 	bytes, pages := mebibytes<<20, 0
 	ours := func() error {
@@ -60,11 +65,11 @@ func lives(ctx context.Context, e *Env, l *launcher, part float64, mebibytes int
 	return paired.Compare(e.pairs(part), paired.Batches(1, ours), paired.Batches(1, raw))
 }
 
-// sizesApart is after how many a size comes again: the service remembers the last four. All
-// are within half a percent of each other.
+// sizesApart is after how many a size repeats: the service remembers the last four.
+// All are within half a percent of each other.
 const sizesApart = 16
 
-// life is a buffer's, as a client sees it.
+// life is the life of a buffer from a client's side.
 func life(ctx context.Context, s *client.Session, bytes int) error {
 	b, err := s.CreateBuffer(ctx, uint64(bytes), client.Storage)
 	if err != nil {
@@ -80,15 +85,16 @@ func life(ctx context.Context, s *client.Session, bytes int) error {
 
 const aliasBytes = 2 << 20
 
-// copiedBytes is how much of three buffers is not the very pages that the driver has
-// mapped. That they are is shown by the kernel's numbers of the files, and by use: what
-// is stored through the client's mapping is what a launch adds up, twice, and its sums
-// are there to be loaded, with no call between but the launch.
+// copiedBytes is how much of three buffers is not the very pages that the driver
+// has mapped. The kernel's numbers of the files prove that they are, and so does
+// use: values stored through the client's mapping are what a launch adds up, twice,
+// and its sums can be loaded, with no call between but the launch.
 func copiedBytes(ctx context.Context, e *Env, l *launcher) (copied float64, err error) {
 	pid, err := e.Service.DriverPID()
 	if err != nil {
 		return 0, err
 	}
+
 	var values [kernelBuffers][]float32
 	launch := client.Launch{Program: l.launch.Program}
 	for i := range values {
@@ -97,16 +103,19 @@ func copiedBytes(ctx context.Context, e *Env, l *launcher) (copied float64, err 
 			return 0, err
 		}
 		defer b.Close(ctx)
+
 		if values[i], err = client.MapAs[float32](b); err != nil {
 			return 0, err
 		}
 		defer b.Unmap()
+
 		launch.Bindings = append(launch.Bindings, client.Binding{Buffer: b})
 		fd, _, bytes := b.Memory()
 		var st unix.Stat_t
 		if err := unix.Fstat(fd, &st); err != nil {
 			return 0, err
 		}
+
 		driver, err := service.HoldingsOf(pid)
 		if err != nil {
 			return 0, err
@@ -115,6 +124,7 @@ func copiedBytes(ctx context.Context, e *Env, l *launcher) (copied float64, err 
 			copied += float64(bytes)
 		}
 	}
+
 	for round := range 2 {
 		for i := range values[0] {
 			values[0][i], values[1][i] = float32(i), float32(round+1)
@@ -128,5 +138,6 @@ func copiedBytes(ctx context.Context, e *Env, l *launcher) (copied float64, err 
 			}
 		}
 	}
+
 	return copied, nil
 }

@@ -16,33 +16,38 @@ import (
 
 const (
 	fewBuffers = 100
-	// spareFiles are what this process needs besides one for each buffer.
+	// spareFiles are this process's descriptors besides one for each buffer.
 	spareFiles = 2000
-	// makers make buffers at once.
+	// makers make buffers in parallel.
 	makers = 16
-	// closePairs is how often the two are compared, if there is time.
+	// closePairs is the number of comparisons, if there is time.
 	closePairs = 5
-	// longestReclaim is far more than it takes to give 100,000 buffers back.
+	// longestReclaim is far above the time that it takes to give 100,000 buffers
+	// back.
 	longestReclaim = 60 * time.Second
 )
 
 // closing is P7.
 func closing(ctx context.Context, e *Env) ([]report.Row, error) {
-	// Package client keeps a descriptor of each buffer, so the large session speaks the
-	// wires itself and keeps none. What the package does besides is the second row.
+	// Package client keeps a descriptor of each buffer, so the large session speaks
+	// the protocol itself and keeps none. The package's own additional cost is the
+	// second row.
 	wire, gone, err := closeRatio(ctx, e, 0.4, e.Buffers, openBare)
 	if err != nil {
 		return nil, err
 	}
+
 	fits := min(e.Buffers, openFiles()-spareFiles)
 	whole, _, err := closeRatio(ctx, e, 0.2, fits, openClient)
 	if err != nil {
 		return nil, err
 	}
+
 	tried, accepted, err := usesAfterClose(ctx, e)
 	if err != nil {
 		return nil, err
 	}
+
 	return []report.Row{
 		report.Ratio("P7", fmt.Sprintf("close of a session with %d buffers, from Close to its answer / with %d", e.Buffers, fewBuffers), wire, report.AtMost(3, 3)),
 		report.Value("P7", "the same until its memory is back and its charges, which nobody waits for", report.Nanos(gone.Ours), report.Nanos(gone.Peer), gone.Ratio, "", report.Target{}),
@@ -72,12 +77,13 @@ func openClient(ctx context.Context, e *Env) (closable, error) {
 	}, nil
 }
 
-// openBare opens a session of which this process has the socket and nothing else.
+// openBare opens a session with only the socket in this process.
 func openBare(ctx context.Context, e *Env) (closable, error) {
 	h, err := newHammer(ctx, e.Service)
 	if err != nil {
 		return closable{}, err
 	}
+
 	return closable{
 		create: func() error {
 			m, err := h.createBuffer(ctx)
@@ -102,13 +108,16 @@ func closeRatio(ctx context.Context, e *Env, part float64, many int, open func(c
 		if err != nil {
 			return answered, gone, err
 		}
+
 		large, err := closeTime(ctx, e, many, open)
 		if err != nil {
 			return answered, gone, err
 		}
+
 		for i := range few {
 			few[i], all[i] = append(few[i], small[i]), append(all[i], large[i])
 		}
+
 		e.Say("P7: closing takes %s with %d buffers, %s with %d; until nothing is left %s and %s",
 			report.Nanos(large[0]), many, report.Nanos(small[0]), fewBuffers, report.Nanos(large[1]), report.Nanos(small[1]))
 		took := time.Since(start)
@@ -116,6 +125,7 @@ func closeRatio(ctx context.Context, e *Env, part float64, many int, open func(c
 			break
 		}
 	}
+
 	return ratioOf(all[0], few[0]), ratioOf(all[1], few[1]), nil
 }
 
@@ -129,14 +139,15 @@ func ratioOf(ours, peer []float64) paired.Result {
 	return paired.Result{Ratio: q[0], Low: q[1], High: q[2], Ours: paired.Median(ours), Peer: paired.Median(peer), Pairs: len(ratios)}
 }
 
-// closeTime is how long it takes to close a session with n buffers: until Close answers,
-// and until nothing is left of it, which the next measurement must not share the driver
-// with.
+// closeTime is the time to close a session with n buffers: until Close answers, and
+// until nothing is left of it, because the next measurement must not share the
+// driver with its remains.
 func closeTime(ctx context.Context, e *Env, n int, open func(context.Context, *Env) (closable, error)) (nanos [2]float64, err error) {
 	s, err := open(ctx, e)
 	if err != nil {
 		return nanos, err
 	}
+
 	var left atomic.Int64
 	left.Store(int64(n))
 	failures := make(chan error, makers)
@@ -151,27 +162,31 @@ func closeTime(ctx context.Context, e *Env, n int, open func(context.Context, *E
 			failures <- nil
 		}()
 	}
+
 	for range makers {
 		err = errors.Join(err, <-failures)
 	}
+
 	if err != nil {
 		return nanos, errors.Join(err, s.close())
 	}
+
 	start := time.Now()
 	err = s.close()
 	nanos[0] = float64(time.Since(start))
 	if err == nil {
 		err = e.Service.AwaitReclaimed(ctx, longestReclaim)
 	}
+
 	nanos[1] = float64(time.Since(start))
 	return nanos, err
 }
 
-// longestUse is how long a session is hammered before it is closed.
+// longestUse bounds the hammering of a session before it is closed.
 const longestUse = 3 * time.Millisecond
 
-// usesAfterClose hammers sessions while they are closed from elsewhere, with a client
-// that does not care: its ring and its memory stay mapped.
+// usesAfterClose hammers sessions while they are closed from elsewhere, with a
+// client that ignores that: its ring and its memory stay mapped.
 func usesAfterClose(ctx context.Context, e *Env) (tried, accepted int, err error) {
 	end := time.Now().Add(e.Longest * 3 / 10)
 	for n := 0; n < e.Closes && time.Now().Before(end); n++ {
@@ -189,5 +204,6 @@ func usesAfterClose(ctx context.Context, e *Env) (tried, accepted int, err error
 			return tried, accepted, err
 		}
 	}
+
 	return tried, accepted, nil
 }

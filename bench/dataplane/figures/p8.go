@@ -15,15 +15,15 @@ import (
 )
 
 const (
-	// survivors are clients that are at work when the driver dies. The first of them is the
-	// one that is timed, whichever of them is served first: what it waits for is what a
-	// client waits for, with the others in its way as often as not.
+	// survivors are clients at work when the driver dies. The first of them is the
+	// timed one, whichever of them is served first: its waits are a typical
+	// client's, often with the others before it.
 	survivors = 3
-	// recoveries is how often the driver is killed unless -kills says so.
+	// recoveries is the number of kills, unless -kills is set.
 	recoveries = 200
-	// longestRecovery is far more than one takes.
+	// longestRecovery is far above the time of one recovery.
 	longestRecovery = 20 * time.Second
-	// mostMoment is the most that a kill comes after everybody is at work.
+	// mostMoment bounds the delay of a kill after everybody is at work.
 	mostMoment = 5 * time.Millisecond
 )
 
@@ -34,17 +34,20 @@ func recovery(ctx context.Context, e *Env) (rows []report.Row, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, cold.Close()) }()
+
 	svc, err := service.Start(e.Bin, peers.ServerCPU, service.Options{})
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, svc.Close()) }()
+
 	d := &deaths{svc: svc, cold: cold}
 	ctx, cancel := context.WithCancel(ctx)
 	defer func() {
 		cancel()
 		err = errors.Join(err, d.end())
 	}()
+
 	for i := range survivors {
 		s, err := openSurvivor(ctx, svc.Socket, int64(i))
 		if err != nil {
@@ -53,13 +56,16 @@ func recovery(ctx context.Context, e *Env) (rows []report.Row, err error) {
 		d.clients = append(d.clients, s)
 		d.working.Go(func() { s.run(ctx) })
 	}
+
 	if err := d.settle(1); err != nil {
 		return nil, err
 	}
+
 	before, err := d.holdings()
 	if err != nil {
 		return nil, err
 	}
+
 	kills := e.killsOr(recoveries)
 	r, err := paired.Compare(paired.Options{Pairs: kills, Slice: 1, Longest: e.Longest}, paired.Timed(d.kill), paired.Timed(cold.Spawn))
 	if err != nil {
@@ -71,14 +77,17 @@ func recovery(ctx context.Context, e *Env) (rows []report.Row, err error) {
 	if err := d.settle(uint64(d.kills) + 1); err != nil {
 		return nil, err
 	}
+
 	leaks, err := d.leaks(before)
 	if err != nil {
 		return nil, err
 	}
+
 	var sum tally
 	for _, s := range d.clients {
 		sum.add(s.counts())
 	}
+
 	return []report.Row{
 		report.Ratio("P8", fmt.Sprintf("kill -9 of the driver under load to the first right completion on a re-opened session / cold spawn of a trivial Go child (%d of %d with a warm standby)", d.warm, d.kills), r, report.AtMost(4, 4)),
 		report.Absolute("P8", "the same until the first of the clients has it, whichever it is", paired.Median(d.firsts)),
@@ -97,27 +106,31 @@ func (e *Env) killsOr(own int) int {
 	return max(e.Kills, 1)
 }
 
-// kill kills the driver at a random moment, and says how long it took until the first
-// client had something right done again. It returns when all have.
+// kill kills the driver at a random moment, and returns the time until the first
+// client has a right completion again. It returns when all have one.
 func (d *deaths) kill() (took time.Duration, err error) {
 	if d.awaitStandby() {
 		d.warm++
 	}
+
 	pid, err := d.svc.ServingPID()
 	if err != nil {
 		return 0, err
 	}
+
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
 		return 0, err
 	}
 	defer unix.Close(fd)
+
 	time.Sleep(time.Duration(seed() % uint64(mostMoment)))
 	d.kills++
 	begun := time.Now()
 	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil {
 		return 0, err
 	}
+
 	end := begun.Add(longestRecovery)
 	first, last := longestRecovery, time.Duration(0)
 	for i, s := range d.clients {
@@ -131,6 +144,7 @@ func (d *deaths) kill() (took time.Duration, err error) {
 			took = at.Sub(begun)
 		}
 	}
+
 	d.firsts, d.lasts = append(d.firsts, float64(first)), append(d.lasts, float64(last))
 	return took, nil
 }

@@ -17,7 +17,7 @@ import (
 	"capgpu/bench/dataplane/service"
 )
 
-// SoakOptions says how much and for how long.
+// SoakOptions set the amount and the duration.
 type SoakOptions struct {
 	Bin      string
 	For      time.Duration
@@ -29,21 +29,22 @@ type SoakOptions struct {
 	Say      func(format string, args ...any)
 }
 
-// SoakResult is what a soak has found.
+// SoakResult is the result of a soak.
 type SoakResult struct {
 	Ops, Looks             int
-	Kills                  map[string]int // by what was killed
+	Kills                  map[string]int // by the kind of the killed process
 	Bytes, Descriptors     float64        // the largest differences between ledger and kernel
 	PeakSessions, PeakKept int            // sessions and buffers at the fullest quiet point
 	Memory                 map[string]Slope
 	Longest                time.Duration // of a look
 }
 
-// Slope is how the memory of a process was, where there were as many buffers as there
-// should be: medians of the first and of the last quarter, after the first fifth.
+// Slope is the memory of a process at moments with the intended number of buffers:
+// medians of the first and of the last quarter, after the first fifth.
 type Slope struct{ First, Last float64 }
 
-// What a process may have more at the end: what a runtime keeps for later is no leak.
+// The allowed growth of a process: memory that a runtime keeps for later is no
+// leak.
 const (
 	slackPart  = 0.15
 	slackBytes = 16 << 20
@@ -52,7 +53,7 @@ const (
 // Flat reports whether it did not grow.
 func (s Slope) Flat() bool { return s.Last <= s.First*(1+slackPart)+slackBytes }
 
-// Good reports whether all is as it must be.
+// Good reports whether everything is right.
 func (r *SoakResult) Good() bool {
 	for _, s := range r.Memory {
 		if !s.Flat() {
@@ -70,6 +71,7 @@ func (r *SoakResult) Print(w io.Writer) {
 	for _, what := range soakVictims {
 		fmt.Fprintf(t, "kill -9 of a %s\t%d\n", what, r.Kills[what])
 	}
+
 	fmt.Fprintf(t, "comparisons of ledger and kernel\t%d, the longest %v\n", r.Looks, r.Longest.Round(time.Millisecond))
 	fmt.Fprintf(t, "difference\t%.0f bytes, %.0f descriptors\n", r.Bytes, r.Descriptors)
 	for _, who := range []string{soakManager, soakDriver} {
@@ -80,11 +82,12 @@ func (r *SoakResult) Print(w io.Writer) {
 		}
 		fmt.Fprintf(t, "own memory of the %s, first and last quarter\t%.1f MiB, %.1f MiB (%s)\n", who, s.First/(1<<20), s.Last/(1<<20), flat)
 	}
-	_ = t.Flush() // who reads it may be gone
+
+	_ = t.Flush() // the reader may be gone
 }
 
 const (
-	soakWorkers = 8 // processes that speak the wires,
+	soakWorkers = 8 // processes that speak the ring protocol,
 	soakGates   = 4 // and that speak Cap'n Proto
 	soakManager = "device-manager"
 	soakDriver  = "driver"
@@ -93,18 +96,20 @@ const (
 // soakVictims are killed: see victim.
 var soakVictims = []string{"client", "gate", "client of a gate", "driver"}
 
-// Soak has clients make, hand on, revoke and free at random, kills clients, gates and
-// drivers, and compares after each what the ledger says with what the kernel says and with
-// what the clients hold.
+// Soak makes clients create, pass on, revoke and free at random. It kills clients,
+// gates and drivers, and compares after each kill the ledger, the kernel and the
+// clients' holdings.
 func Soak(ctx context.Context, o SoakOptions) (_ *SoakResult, err error) {
 	if err := raiseFiles(); err != nil {
 		o.Say("open files: %v", err)
 	}
+
 	svc, err := service.Start(o.Bin, peers.ServerCPU, service.Options{})
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, svc.Close()) }()
+
 	s := &soak{SoakOptions: o, result: &SoakResult{Kills: map[string]int{}, Memory: map[string]Slope{}}, rss: map[string][]float64{}}
 	each := churn.Size{Sessions: max(o.Sessions/soakWorkers, 2), Total: max(o.Buffers/soakWorkers, 1), Below: 2}
 	each.Trees = each.Sessions / 2
@@ -113,16 +118,20 @@ func Soak(ctx context.Context, o SoakOptions) (_ *SoakResult, err error) {
 	for range soakWorkers {
 		sizes = append(sizes, each)
 	}
+
 	for range soakGates {
 		sizes = append(sizes, churn.Size{Buffers: 48, Gate: true})
 	}
+
 	random := rand.New(rand.NewPCG(o.Seed, 0))
 	s.book = newBook(&Env{Options: Options{Say: o.Say}}, svc, sizes)
 	s.book.seed = random.Uint64
 	defer s.killAll()
+
 	if err := s.run(ctx); err != nil {
 		return s.result, fmt.Errorf("after %d operations: %w; the service said:\n%s", s.ops, err, svc.Log())
 	}
+
 	return s.result, nil
 }
 
@@ -130,8 +139,8 @@ type soak struct {
 	SoakOptions
 	*book
 	result *SoakResult
-	rss    map[string][]float64 // of each look when all there should be was there
-	fulls  int                  // looks when all there should be was there
+	rss    map[string][]float64 // of each sample at the intended fill
+	fulls  int                  // samples at the intended fill
 	said   time.Time
 	began  time.Time
 }
@@ -142,6 +151,7 @@ func (s *soak) run(ctx context.Context) error {
 	if err := s.open(ctx); err != nil {
 		return err
 	}
+
 	s.began = time.Now()
 	for n := 0; n < max(s.Rounds, 1) || time.Since(s.began) < s.For; n++ {
 		if err := s.begin(s.SoakOptions.Ops); err != nil {
@@ -158,14 +168,17 @@ func (s *soak) run(ctx context.Context) error {
 			return fmt.Errorf("after round %d: %w", n, err)
 		}
 	}
+
 	if err := s.finish(ctx); err != nil {
 		return err
 	}
+
 	s.sum()
 	return nil
 }
 
-// victim is whom to kill: who has little each time, who has much when it is all there.
+// victim chooses the process to kill: one with little each time, one with much when
+// everything is there.
 func (s *soak) victim(held churn.Holds, n int) string {
 	if s.full(held) {
 		s.fulls++
@@ -182,20 +195,23 @@ func (s *soak) victim(held churn.Holds, n int) string {
 	return "client of a gate"
 }
 
-// compare looks, and notes what there is.
+// compare compares, and records the current amounts.
 func (s *soak) compare(ctx context.Context, held churn.Holds) error {
 	start := time.Now()
 	if err := s.look(ctx, held); err != nil {
 		return err
 	}
+
 	s.result.Longest = max(s.result.Longest, time.Since(start))
 	if held.Buffers > s.result.PeakKept {
 		s.result.PeakSessions, s.result.PeakKept = held.Sessions, held.Buffers
 	}
+
 	driver, err := s.svc.DriverPID()
 	if err != nil {
 		return err
 	}
+
 	now := map[string]float64{}
 	for who, pid := range map[string]int{soakManager: s.svc.ManagerPID(), soakDriver: driver} {
 		if now[who], err = service.Anonymous(pid); err != nil {
@@ -205,24 +221,27 @@ func (s *soak) compare(ctx context.Context, held churn.Holds) error {
 			s.rss[who] = append(s.rss[who], now[who])
 		}
 	}
+
 	if time.Since(s.said) > soakProgress {
 		s.said = time.Now()
 		s.Say("%6s %9d operations %5d sessions %6d buffers %4d kills %4d looks: %.0f bytes, %.0f descriptors; manager %.1f MiB, driver %.1f MiB",
 			time.Since(s.began).Round(time.Second), s.ops, held.Sessions, held.Buffers, s.kills, s.looks, s.bytes, s.descriptors, now[soakManager]/(1<<20), now[soakDriver]/(1<<20))
 	}
+
 	return nil
 }
 
-// full reports whether there is about as much as there should be.
+// full reports whether the amounts are about as intended.
 func (s *soak) full(held churn.Holds) bool {
 	return held.Buffers >= s.Buffers*9/10 && held.Sessions >= s.Sessions*9/10
 }
 
-// killOne kills somebody while everybody works.
+// killOne kills a process while all work.
 func (s *soak) killOne(ctx context.Context, what string) error {
 	if err := s.begin(min(killOps, s.SoakOptions.Ops)); err != nil {
 		return err
 	}
+
 	time.Sleep(time.Duration(s.seed() % uint64(5*time.Millisecond)))
 	victim := -1
 	var pid int
@@ -237,34 +256,40 @@ func (s *soak) killOne(ctx context.Context, what string) error {
 	default:
 		pid, err = s.svc.DriverPID()
 	}
+
 	if err != nil {
 		return err
 	}
+
 	if victim >= 0 {
 		s.workers[victim].Kill()
 	} else if err := unix.Kill(pid, unix.SIGKILL); err != nil {
 		return err
 	}
+
 	s.kills++
 	s.result.Kills[what]++
 	held, err := s.await(victim)
 	if err != nil {
 		return err
 	}
+
 	if victim >= 0 {
 		if err := s.start(victim); err != nil {
 			return err
 		}
 	}
+
 	if what == soakDriver {
 		if err := s.svc.AwaitReady(startTimeout); err != nil {
 			return err
 		}
 	}
+
 	return s.look(ctx, held)
 }
 
-// sum fills in what is known at the end.
+// sum fills in the final results.
 func (s *soak) sum() {
 	s.result.Ops, s.result.Looks, s.result.Bytes, s.result.Descriptors = s.ops, s.looks, s.bytes, s.descriptors
 	for who, all := range s.rss {

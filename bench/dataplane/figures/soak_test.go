@@ -7,11 +7,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What is not as it must be makes a soak bad, and is in the table.
+// Any violation makes a soak bad, and is in the table.
 func TestSoakResult(t *testing.T) {
 	good := func() SoakResult {
 		return SoakResult{Memory: map[string]Slope{soakManager: {First: 50 << 20, Last: 52 << 20}, soakDriver: {First: 100 << 20, Last: 110 << 20}}}
 	}
+
 	r := good()
 	require.True(t, r.Good())
 	for name, spoil := range map[string]func(*SoakResult){

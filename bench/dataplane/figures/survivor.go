@@ -15,8 +15,8 @@ import (
 	"capgpu/outcome"
 )
 
-// survivor is a client that works on a device, and goes on with the next driver when
-// the one that it has dies. It looks at everything that it is told was done.
+// survivor is a client that works on a device, and continues with the next driver
+// when its driver dies. It checks every completion.
 type survivor struct {
 	conn *client.Conn
 	rng  *rand.Rand
@@ -40,7 +40,7 @@ func (t *tally) jobs() int { return t.right + t.lost + t.scrubbed + t.wrong }
 
 const (
 	survivorFloats = 1024
-	// survivorJobs are in flight at once, on buffers of their own.
+	// survivorJobs are in flight at once, each on buffers of its own.
 	survivorJobs = 4
 )
 
@@ -52,7 +52,7 @@ func openSurvivor(ctx context.Context, socket string, seed int64) (*survivor, er
 	return &survivor{conn: conn, rng: rand.New(rand.NewPCG(uint64(seed), 8)), changed: make(chan struct{}), first: map[uint64]time.Time{}}, nil
 }
 
-// run works until ctx ends, or something is not as it must be.
+// run works until ctx ends, or something is wrong.
 func (s *survivor) run(ctx context.Context) {
 	for {
 		session, err := s.conn.OpenReady(ctx, 0)
@@ -70,7 +70,7 @@ func (s *survivor) run(ctx context.Context) {
 	}
 }
 
-// isDeath says whether an error is that of a session whose driver died.
+// isDeath reports whether an error is that of a session with a dead driver.
 func isDeath(err error) bool {
 	return errors.Is(err, gpuerr.Disconnected) || errors.Is(err, gpuerr.DeviceLost)
 }
@@ -88,16 +88,19 @@ func (s *survivor) work(ctx context.Context, session *client.Session) error {
 	if err != nil {
 		return err
 	}
+
 	queue, err := session.CreateQueue(ctx, client.QueueOptions{})
 	if err != nil {
 		return err
 	}
+
 	var buffers []*client.Buffer
 	defer func() {
 		for _, b := range buffers {
 			_ = b.Unmap()
 		}
 	}()
+
 	var jobs [survivorJobs]*addition
 	for i := range jobs {
 		// The first one is done before the others are made.
@@ -110,6 +113,7 @@ func (s *survivor) work(ctx context.Context, session *client.Session) error {
 			}
 		}
 	}
+
 	for {
 		if err := s.round(ctx, session, queue, jobs[:]); err != nil {
 			return err
@@ -133,7 +137,7 @@ func newAddition(ctx context.Context, session *client.Session, program *client.P
 	return j, nil
 }
 
-// round has all jobs done once, and looks at each.
+// round runs all jobs once, and checks each.
 func (s *survivor) round(ctx context.Context, session *client.Session, queue *client.Queue, jobs []*addition) error {
 	tickets := map[uint64]*addition{}
 	for _, j := range jobs {
@@ -153,6 +157,7 @@ func (s *survivor) round(ctx context.Context, session *client.Session, queue *cl
 		}
 		tickets[ticket] = j
 	}
+
 	done := make([]client.Completion, len(jobs))
 	for len(tickets) > 0 {
 		n, err := queue.Completions(ctx, done)
@@ -167,10 +172,11 @@ func (s *survivor) round(ctx context.Context, session *client.Session, queue *cl
 			return s.lose(len(tickets), err)
 		}
 	}
+
 	return nil
 }
 
-// lose counts jobs that had no completion when their session ended.
+// lose counts jobs without a completion when their session ended.
 func (s *survivor) lose(n int, why error) error {
 	if isDeath(why) {
 		s.update(func() { s.tally.lost += n })
@@ -178,7 +184,7 @@ func (s *survivor) lose(n int, why error) error {
 	return why
 }
 
-// judge looks whether what a completion says is so. It returns why to stop.
+// judge checks whether a completion is true. It returns why to stop.
 func (s *survivor) judge(session *client.Session, queue *client.Queue, j *addition, c client.Completion) error {
 	switch {
 	case j == nil:
@@ -186,15 +192,16 @@ func (s *survivor) judge(session *client.Session, queue *client.Queue, j *additi
 		return fmt.Errorf("a completion of ticket %d, which is not under way", c.Ticket)
 	case c.Outcome.Kind == outcome.DeviceLost:
 		s.update(func() { s.tally.lost++ })
-		return nil // the session says it, too
+		return nil // the session reports it, too
 	case c.Outcome.Kind != outcome.OK:
 		s.update(func() { s.tally.wrong++ })
 		return fmt.Errorf("a job ended %v (%v)", c.Outcome, c.Err)
 	}
+
 	at := time.Now()
 	if !j.isRight() {
-		// Its driver may have died after it, and the memory is scrubbed: the queue says so
-		// then.
+		// The driver may have died after the job, and the memory is scrubbed: then
+		// the queue reports it.
 		if err := queue.Err(); err != nil && j.isScrubbed() {
 			s.update(func() { s.tally.scrubbed++ })
 			return err
@@ -202,6 +209,7 @@ func (s *survivor) judge(session *client.Session, queue *client.Queue, j *additi
 		s.update(func() { s.tally.wrong++ })
 		return errors.New("a sum is wrong that was told to be done")
 	}
+
 	s.update(func() {
 		s.tally.right++
 		if s.epoch != session.Epoch() {
@@ -209,6 +217,7 @@ func (s *survivor) judge(session *client.Session, queue *client.Queue, j *additi
 			s.first[s.epoch] = at
 		}
 	})
+
 	return nil
 }
 
@@ -256,6 +265,7 @@ func (s *survivor) await(epoch uint64, end time.Time) (at time.Time, err error) 
 		case now > epoch:
 			return at, fmt.Errorf("it is in epoch %d already, and was never in %d", now, epoch)
 		}
+
 		select {
 		case <-changed:
 		case <-timer.C:

@@ -15,8 +15,8 @@ import (
 	"capgpu/bench/dataplane/service"
 )
 
-// A command has all CPUs, who starts it those that it had afterwards, and no thread ends:
-// the peers that one has started would end with it.
+// A command has all CPUs, its caller keeps its own afterwards, and no thread ends:
+// peers that a thread has started would end with it.
 func TestOutput(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -36,6 +36,7 @@ func TestOutput(t *testing.T) {
 		require.Error(t, err)
 		return nil
 	}))
+
 	for _, path := range threads {
 		_, err := os.Stat(path)
 		require.NoError(t, err)

@@ -14,9 +14,9 @@ import (
 	"capgpu/program/native"
 )
 
-// InProcess is a model whose launches are calls of the fast bodies, one after another in
-// the calling thread, on memory of this process: no service, no checks, nothing shared.
-// Each call was made ready once, as a list is when it is recorded.
+// InProcess runs a model's launches as calls of the native kernels, one after
+// another in the calling thread, on memory of this process: no service, no checks,
+// nothing shared. Each call was prepared once, as a list is when it is recorded.
 type InProcess struct {
 	blueprint *llama.Blueprint
 	vocab     int
@@ -25,7 +25,7 @@ type InProcess struct {
 	heads     map[int][]call
 	next      []call // of one row
 
-	// What goes in and out of a pass, as the launches have it.
+	// The inputs and outputs of a pass, in the launches' memory.
 	tokens, rows, history []uint32
 	logits                []float32
 }
@@ -38,23 +38,26 @@ type call struct {
 	items uint64
 }
 
-// NewInProcess puts a model into memory, for passes of 1 row and of the batches given.
-// Its sequences have all positions that the options allow, which say Sequences and Batch.
-// The caller closes it.
+// NewInProcess puts a model into memory, for passes of 1 row and of the given
+// batches. Its sequences have all positions that the options allow; the options
+// must set Sequences and Batch. The caller closes it.
 func NewInProcess(f *model.File, o llama.Options, batches ...int) (_ *InProcess, err error) {
 	if o.Batch < 1 {
 		return nil, errors.New("batch: none was given")
 	}
+
 	b, err := llama.Draw(f, o, 0)
 	if err != nil {
 		return nil, err
 	}
+
 	p := &InProcess{blueprint: b, vocab: f.Config.Vocab, bodies: map[int][]call{}, heads: map[int][]call{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, p.Close())
 		}
 	}()
+
 	for i := range b.Buffers {
 		memory, err := unix.Mmap(-1, 0, int(b.Buffers[i].Bytes), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_POPULATE)
 		if err != nil {
@@ -65,6 +68,7 @@ func NewInProcess(f *model.File, o llama.Options, batches ...int) (_ *InProcess,
 			return nil, err
 		}
 	}
+
 	for _, n := range append([]int{1}, batches...) {
 		if p.bodies[n], err = p.ready(b.Body(n)); err != nil {
 			return nil, err
@@ -73,18 +77,21 @@ func NewInProcess(f *model.File, o llama.Options, batches ...int) (_ *InProcess,
 			return nil, err
 		}
 	}
+
 	if p.next, err = p.ready(b.Next(1)); err != nil {
 		return nil, err
 	}
+
 	return p, p.find(o.Batch)
 }
 
-// find looks up in the launches where a pass has its input and its output.
+// find finds the inputs and outputs of a pass in the launches.
 func (p *InProcess) find(batch int) error {
 	next := p.blueprint.Next(batch)[0].Bindings // next_token_f32
 	if len(next) != 4 {
 		return fmt.Errorf("next_token_f32 has %d bindings, not 4", len(next))
 	}
+
 	p.logits = client.View[float32](p.memory(next[0]))
 	p.tokens, p.rows, p.history = client.View[uint32](p.memory(next[1])), client.View[uint32](p.memory(next[2])), client.View[uint32](p.memory(next[3]))
 	p.history = p.history[:len(p.history)/batch]
@@ -97,6 +104,7 @@ func (p *InProcess) find(batch int) error {
 			return nil
 		}
 	}
+
 	return errors.New("no launch has a table of pages")
 }
 
@@ -106,24 +114,28 @@ func (p *InProcess) memory(b llama.Binding) []byte {
 
 var one = program.Dim3{X: 1, Y: 1, Z: 1}
 
-// ready makes launches into calls.
+// ready converts launches to calls.
 func (p *InProcess) ready(launches []llama.Launch) (calls []call, err error) {
 	for _, l := range launches {
 		digest, known := library.Digest(l.Program)
 		if !known {
 			return nil, fmt.Errorf("%s is not in the library", l.Program)
 		}
+
 		body, ok := native.Lookup(digest)
 		if !ok {
 			return nil, fmt.Errorf("%s has no fast body", l.Program)
 		}
+
 		c := call{program: l.Program, body: body, Call: native.Call{Grid: one, Block: one, Inline: l.Inline}}
 		for _, b := range l.Bindings {
 			c.Bindings = append(c.Bindings, p.memory(b))
 		}
+
 		if c.items, ok = body.Items(&c.Call); !ok {
 			return nil, fmt.Errorf("the fast body of %s does not do its launch", l.Program)
 		}
+
 		calls = append(calls, c)
 	}
 	return calls, nil
@@ -139,8 +151,8 @@ func run(calls []call) error {
 	return nil
 }
 
-// Greedy begins a text with a token and fills out with what follows. As on the device the
-// token and the position of the next pass are next_token_f32's.
+// Greedy begins a text with a token and fills out with the next ones. As on the
+// device, next_token_f32 sets the token and the position of the next pass.
 func (p *InProcess) Greedy(token int32, out []int32) error {
 	p.lay(0, Row{Token: token})
 	for at := range out {
@@ -165,8 +177,8 @@ func (p *InProcess) lay(i int, r Row) {
 	p.tokens[i], p.rows[2*i], p.rows[2*i+1] = uint32(r.Token), uint32(r.Position), uint32(r.Sequence)
 }
 
-// Step is one pass of a batch that NewInProcess was told of; those rows that want logits
-// are such a batch, too. As in package llama they are laid first.
+// Step is one pass of a batch size given to NewInProcess; the number of rows that
+// want logits must be one, too. As in package llama those rows come first.
 func (p *InProcess) Step(rows []Row) error {
 	logits := 0
 	for _, r := range rows {
@@ -174,6 +186,7 @@ func (p *InProcess) Step(rows []Row) error {
 			logits++
 		}
 	}
+
 	at, rest := 0, logits
 	for _, r := range rows {
 		to := &rest
@@ -183,12 +196,14 @@ func (p *InProcess) Step(rows []Row) error {
 		p.lay(*to, r)
 		*to++
 	}
+
 	if p.bodies[len(rows)] == nil || logits > 0 && p.heads[logits] == nil {
 		return fmt.Errorf("no passes of %d rows, %d with logits, were made ready", len(rows), logits)
 	}
 	if err := run(p.bodies[len(rows)]); err != nil || logits == 0 {
 		return err
 	}
+
 	return run(p.heads[logits])
 }
 

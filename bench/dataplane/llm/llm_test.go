@@ -49,8 +49,8 @@ func inProcess(t *testing.T, f *model.File) *InProcess {
 	return p
 }
 
-// TestSame: whatever is asked, the answers with and without the service are the same, and
-// a text is the same whoever chooses its tokens.
+// TestSame: for any request the answers with and without the service are the same,
+// and a text does not depend on which side chooses its tokens.
 func TestSame(t *testing.T) {
 	f := tiny(t, true)
 	ours, peer := serve(t, f), inProcess(t, f)
@@ -60,6 +60,7 @@ func TestSame(t *testing.T) {
 	for i := range out {
 		out[i] = make([]int32, options.Context)
 	}
+
 	require.NoError(t, ours.Greedy(first, out[0]))
 	require.NoError(t, peer.Greedy(first, out[1]))
 	require.NoError(t, Sampled(ours, first, out[2]))
@@ -67,12 +68,14 @@ func TestSame(t *testing.T) {
 	for _, text := range out[1:] {
 		require.NoError(t, SameTokens(out[0], text))
 	}
+
 	var together [2][][]int32
 	for i := range together {
 		for range texts {
 			together[i] = append(together[i], make([]int32, 20))
 		}
 	}
+
 	require.NoError(t, Crowd(ours, first, together[0]))
 	require.NoError(t, Crowd(peer, first, together[1]))
 	require.Equal(t, together[0], together[1])
@@ -88,7 +91,7 @@ func TestSame(t *testing.T) {
 	require.Positive(t, ours.DeviceNanos())
 }
 
-// TestOtherWeights: one weight that differs is found.
+// TestOtherWeights: a single differing weight is found.
 func TestOtherWeights(t *testing.T) {
 	f, other := tiny(t, true), tiny(t, true)
 	other.Weights.Layers[1].Down.Data[4*77] ^= 1 // of the last bit of an element
@@ -110,17 +113,19 @@ func TestRefusals(t *testing.T) {
 	require.NotErrorIs(t, err, ErrNoStories, "it was said where it is")
 }
 
-// TestPlain: the program in C writes the text that we write.
+// TestPlain: the program in C writes the same text.
 func TestPlain(t *testing.T) {
 	if _, err := exec.LookPath("gcc"); err != nil {
 		t.Skip("SKIPPED: gcc is not installed (Debian: apt-get install gcc)")
 	}
+
 	for name, tied := range map[string]bool{"tied": true, "untied": false} {
 		t.Run(name, func(t *testing.T) {
 			f := tiny(t, tied)
 			require.Equal(t, options.Context, agree(t, f), "tokens")
 		})
 	}
+
 	t.Run("stories", func(t *testing.T) {
 		f, err := Stories()
 		if err != nil {
@@ -129,13 +134,16 @@ func TestPlain(t *testing.T) {
 		defer f.Close()
 		require.Equal(t, options.Context, agree(t, f), "tokens")
 	})
-	// The program makes bytes of what it multiplies with, too, so a text parts some time.
+
+	// The program also converts its operands to bytes, so the texts diverge at some
+	// point.
 	t.Run("int8", func(t *testing.T) {
 		f, err := Int8(tiny(t, true))
 		require.NoError(t, err)
 		c, err := StartPlain(f, func(start func() error) error { return start() })
 		require.NoError(t, err)
 		defer func() { require.NoError(t, c.Close()) }()
+
 		text := make([]int32, options.Context)
 		_, err = c.Greedy(First(f), text)
 		require.NoError(t, err)
@@ -150,7 +158,7 @@ func TestPlain(t *testing.T) {
 	})
 }
 
-// agree is for how many tokens the program writes what we write.
+// agree is for how many tokens the program writes the same text.
 func agree(t *testing.T, f *model.File) int {
 	t.Helper()
 	c, err := StartPlain(f, func(start func() error) error { return start() })

@@ -11,7 +11,7 @@ import (
 	"capgpu/model/synth"
 )
 
-// ErrNoStories says that the real model is not there.
+// ErrNoStories means that the real model is missing.
 var ErrNoStories = errors.New("stories260K is not there: no shared/models beside the repository, and CAPGPU_MODELS does not name its folder")
 
 const (
@@ -19,16 +19,19 @@ const (
 	storiesFile = "stories260K/stories260K.bin"
 )
 
-// Stories opens the real model of 260,000 parameters, which lies in shared/models beside
-// the repository or in the folder CAPGPU_MODELS. ErrNoStories: it does not.
+// Stories opens the real model of 260,000 parameters, which is in shared/models
+// beside the repository or in the folder CAPGPU_MODELS. ErrNoStories: it is in
+// neither.
 func Stories() (*model.File, error) {
 	if dir := os.Getenv(modelsEnv); dir != "" {
 		return load.Open(filepath.Join(dir, storiesFile))
 	}
+
 	dir, err := os.Getwd()
 	if err != nil {
 		return nil, err
 	}
+
 	for {
 		path := filepath.Join(dir, "..", "shared", "models", storiesFile)
 		if exists(filepath.Join(dir, "go.mod")) && exists(path) {
@@ -47,7 +50,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// seed is that of made-up weights.
+// seed is the seed of generated weights.
 const seed = 1
 
 // Shaped is a model of seeded weights in one of the shapes of package synth.

@@ -19,27 +19,32 @@ type Served struct {
 	rows      []llama.Row
 }
 
-// Serve opens a session at a tenant's socket and loads a model into it. Every sequence has
-// room for positions from the beginning. The caller closes it; ctx is for all that it does.
+// Serve opens a session at a tenant's socket and loads a model into it. Every
+// sequence has room for positions from the beginning. The caller closes it; ctx
+// applies to everything that it does.
 func Serve(ctx context.Context, socket string, f *model.File, o llama.Options, positions int) (_ *Served, err error) {
 	conn, err := client.Dial(ctx, socket)
 	if err != nil {
 		return nil, err
 	}
 	defer conn.Close()
+
 	session, err := conn.Open(ctx, 0)
 	if err != nil {
 		return nil, err
 	}
+
 	s := &Served{ctx: ctx, session: session}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.Close())
 		}
 	}()
+
 	if s.model, err = llama.Load(ctx, session, f, o); err != nil {
 		return nil, err
 	}
+
 	for range s.model.Info().Sequences {
 		q, err := s.model.NewSequence()
 		if err != nil {
@@ -50,11 +55,12 @@ func Serve(ctx context.Context, socket string, f *model.File, o llama.Options, p
 			return nil, err
 		}
 	}
+
 	return s, nil
 }
 
-// Greedy begins a text with a token and fills out with what follows, several passes ahead
-// on the device.
+// Greedy begins a text with a token and fills out with the next ones, several
+// passes ahead on the device.
 func (s *Served) Greedy(token int32, out []int32) error {
 	at := 0
 	err := s.model.Greedy(s.ctx, s.sequences[0], token, 0, len(out), func(next int32) bool {
@@ -80,10 +86,10 @@ func (s *Served) Step(rows []Row) error {
 // Logits are those of the i-th row that asked in the last pass, until the next.
 func (s *Served) Logits(i int) []float32 { return s.model.Logits(i) }
 
-// DeviceNanos is what all passes so far took on the device, as charged.
+// DeviceNanos is the device time of all passes so far, as charged.
 func (s *Served) DeviceNanos() int64 { return s.model.DeviceTime().Nanoseconds() }
 
-// Close takes the model out of the session and closes that.
+// Close removes the model from the session and closes the session.
 func (s *Served) Close() (err error) {
 	if s.model != nil {
 		err = s.model.Close(s.ctx)

@@ -9,7 +9,7 @@ import (
 	"capgpu/gpuerr"
 )
 
-// behave does what Victim does, one after the other.
+// behave does the same as Victim, one after the other.
 func (n *neighbour) behave(ctx context.Context, s *client.Session, begun func()) error {
 	w, err := NewWork(ctx, s)
 	if err != nil {
@@ -25,29 +25,33 @@ func (n *neighbour) behave(ctx context.Context, s *client.Session, begun func())
 	return nil
 }
 
-// endlessDeadline is below the policy's: who names it himself and misses it has no strike,
-// and so is never banned.
+// endlessDeadline is below the policy's. A client that sets the deadline itself and
+// misses it gets no strike, and so is never banned.
 const endlessDeadline = time.Second
 
-// endless launches what never ends, again and again.
+// endless launches endless work, again and again.
 func (n *neighbour) endless(ctx context.Context, s *client.Session, begun func()) error {
 	spin, err := s.OpenProgram(ctx, "spin")
 	if err != nil {
 		return err
 	}
+
 	q, err := s.CreateQueue(ctx, client.QueueOptions{})
 	if err != nil {
 		return err
 	}
+
 	for ctx.Err() == nil {
 		if _, err := q.Submit(&client.Launch{Program: spin, Grid: one, Block: spin.Info().Block, Deadline: endlessDeadline}); err != nil {
 			return err
 		}
+
 		begun()
 		var done [1]client.Completion
 		if _, err := q.Completions(ctx, done[:]); err != nil {
 			return err
 		}
+
 		if done[0].Err != nil {
 			n.refused(done[0].Err)
 			if errors.Is(done[0].Err, gpuerr.Banned) {
@@ -55,14 +59,16 @@ func (n *neighbour) endless(ctx context.Context, s *client.Session, begun func()
 			}
 			continue
 		}
+
 		n.refused(&client.OutcomeError{Outcome: done[0].Outcome})
 	}
+
 	return nil
 }
 
 var one = client.Dim3{X: 1, Y: 1, Z: 1}
 
-// Of a flood.
+// The bounds of a flood.
 const (
 	floodQueues  = 4
 	floodEntries = 1024
@@ -75,12 +81,14 @@ func (n *neighbour) flood(ctx context.Context, s *client.Session, begun func()) 
 	if err != nil {
 		return err
 	}
+
 	var queues [floodQueues]*client.Queue
 	for i := range queues {
 		if queues[i], err = s.CreateQueue(ctx, client.QueueOptions{Entries: floodEntries}); err != nil {
 			return err
 		}
 	}
+
 	least := &client.Fill{Buffer: b, Bytes: 4}
 	var done [floodEntries]client.Completion
 	for ctx.Err() == nil {
@@ -95,6 +103,7 @@ func (n *neighbour) flood(ctx context.Context, s *client.Session, begun func()) 
 				return err
 			}
 		}
+
 		begun()
 		for _, q := range queues {
 			got, err := q.Completions(ctx, done[:])
@@ -104,10 +113,11 @@ func (n *neighbour) flood(ctx context.Context, s *client.Session, begun func()) 
 			n.report.Done += got
 		}
 	}
+
 	return nil
 }
 
-// exhaust asks for memory until there is none, gives one piece back and goes on.
+// exhaust requests memory until there is none, gives one piece back and continues.
 func (n *neighbour) exhaust(ctx context.Context, s *client.Session, begun func()) error {
 	var held []*client.Buffer
 	for ctx.Err() == nil {
@@ -127,42 +137,50 @@ func (n *neighbour) exhaust(ctx context.Context, s *client.Session, begun func()
 		}
 		begun()
 	}
+
 	return nil
 }
 
 const (
 	quotaBytes = 4 << 20
-	// fillBuffers of fillBytes are what a session has when it is closed.
+	// fillBuffers of fillBytes are in a session when it is closed.
 	fillBuffers = 8
 	fillBytes   = 8 << 20
 )
 
-// fill takes memory and touches all of it; its caller closes the session with all that.
+// fill takes memory and touches all of it; its caller closes the session with all
+// of it.
 func (n *neighbour) fill(ctx context.Context, s *client.Session, begun func()) error {
 	q, err := s.CreateQueue(ctx, client.QueueOptions{})
 	if err != nil {
 		return err
 	}
+
 	for range fillBuffers {
 		b, err := s.CreateBuffer(ctx, fillBytes, client.Storage)
 		if err != nil {
 			return err
 		}
+
 		mem, err := b.Map()
 		if err != nil {
 			return err
 		}
+
 		for i := 0; i < len(mem) && ctx.Err() == nil; i += 4096 {
 			mem[i] = 1
 		}
+
 		if err := b.Unmap(); err != nil {
 			return err
 		}
 		if _, err := q.Submit(&client.Fill{Buffer: b, Bytes: fillBytes}); err != nil {
 			return err
 		}
+
 		begun()
 	}
+
 	n.report.Done++
 	return nil
 }

@@ -8,11 +8,11 @@ import (
 
 const hidden = "dataplane-neighbour"
 
-// Process is a neighbour, seen from its parent. It keeps still at first.
+// Process is a neighbour, from its parent's side. It is idle at first.
 type Process struct{ process *beside.Process }
 
-// Start starts a neighbour with the sockets of one or more tenants. It uses the next one
-// when it is banned.
+// Start starts a neighbour with the sockets of one or more tenants. It uses the
+// next one when it is banned.
 func Start(m Manner, sockets ...string) (*Process, error) {
 	p, err := beside.Start(append([]string{hidden, string(m)}, sockets...)...)
 	if err != nil {
@@ -21,13 +21,13 @@ func Start(m Manner, sockets ...string) (*Process, error) {
 	return &Process{p}, nil
 }
 
-// Begin has it behave as it does, and returns when it has begun.
+// Begin starts its behaviour, and returns when it has begun.
 func (p *Process) Begin() error {
 	_, err := p.say("begin")
 	return err
 }
 
-// Stop has it keep still, and returns when it does: nothing of its work is under way.
+// Stop stops its behaviour, and returns when nothing of its work is in progress.
 func (p *Process) Stop() (Report, error) { return p.say("stop") }
 
 func (p *Process) say(word string) (r Report, err error) {

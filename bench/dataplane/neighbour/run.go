@@ -17,8 +17,8 @@ import (
 	"capgpu/gpuerr"
 )
 
-// RunIfNeighbour makes this process a neighbour if it was started as one, and then never
-// returns.
+// RunIfNeighbour makes this process a neighbour if it was started as one, and then
+// never returns.
 func RunIfNeighbour() {
 	if len(os.Args) < 4 || os.Args[1] != hidden {
 		return
@@ -32,11 +32,12 @@ func RunIfNeighbour() {
 	os.Exit(0)
 }
 
-// lastInOrder is the lowest priority that the host knows for threads which share the
-// processor (sched(7)), and SCHED_IDLE what has it only as long as nobody else wants it.
+// lastInOrder is the lowest priority that the host has for threads which share the
+// processor (sched(7)); a SCHED_IDLE thread runs only as long as nobody else wants
+// the processor.
 const lastInOrder = 19
 
-// yield puts all threads of this process last; those to come inherit it.
+// yield gives all threads of this process the lowest priority; new ones inherit it.
 func yield() {
 	threads, err := os.ReadDir("/proc/self/task")
 	if err != nil {
@@ -57,7 +58,7 @@ type neighbour struct {
 	report  Report
 }
 
-// obey is what its parent tells it: "begin" and "stop".
+// obey executes its parent's commands: "begin" and "stop".
 func (n *neighbour) obey() error {
 	out := json.NewEncoder(os.Stdout)
 	lines := bufio.NewScanner(os.Stdin)
@@ -78,10 +79,12 @@ func (n *neighbour) obey() error {
 			}
 			continue
 		}
+
 		if err := out.Encode(n.report); err != nil {
 			return err
 		}
 	}
+
 	return nil // the parent is gone
 }
 
@@ -99,8 +102,8 @@ func (n *neighbour) run(ctx context.Context, begun chan struct{}) {
 		if errors.Is(err, gpuerr.Banned) {
 			n.tenant = (n.tenant + 1) % len(n.sockets)
 		}
-		// A client that was refused asks again at once; but not so often that it does
-		// nothing else.
+		// A client that was refused asks again at once, but not so often that it
+		// does nothing else.
 		time.Sleep(100 * time.Microsecond)
 	}
 }
@@ -120,12 +123,13 @@ func (n *neighbour) life(ctx context.Context, begun func()) (err error) {
 	if err != nil {
 		return err
 	}
-	// Whatever ctx says: nothing of it may be left when Stop has answered.
+	// This ignores ctx: nothing of the session may be left when Stop has answered.
 	defer func() {
 		closing, cancel := context.WithTimeout(context.Background(), longestClose)
 		defer cancel()
 		err = errors.Join(err, s.Close(closing))
 	}()
+
 	switch n.manner {
 	case Endless:
 		return n.endless(ctx, s, begun)

@@ -1,10 +1,10 @@
-// Package paired compares two ways of doing a thing on a machine that has other things
-// to do.
+// Package paired compares two ways of doing the same on a machine with other work.
 //
-// The two sides take turns in slices of some milliseconds, each of them first in every
-// other pair. A slice yields the median time of an operation, a pair the ratio of two
-// such medians, and what is told is the median ratio of all pairs with its 10th and 90th
-// percentile. Nothing is a mean: stalls of the host would be most of it.
+// The two sides take turns in slices of some milliseconds, each of them first in
+// every other pair. A slice yields the median time of an operation, a pair the
+// ratio of two such medians, and the result is the median ratio of all pairs with
+// its 10th and 90th percentile. Nothing is a mean, because stalls of the host would
+// dominate it.
 package paired
 
 import (
@@ -16,27 +16,29 @@ import (
 	"time"
 )
 
-// Side runs one slice: for about that long it measures operations and adds the
+// Side runs one slice: for about this long it measures operations and adds the
 // nanoseconds of one operation for each measurement.
 type Side func(slice time.Duration, add func(nanos float64)) error
 
-// Options says how much is measured.
+// Options set the amount of measuring.
 type Options struct {
 	Pairs int
 	Slice time.Duration
-	// Longest ends the comparison early, but never before one pair is done; 0: never.
+	// Longest ends the comparison early, but never before one pair is done; 0:
+	// never.
 	Longest time.Duration
-	// At is the place (0 to 1) of the operation that stands for its slice; 0: the median.
+	// At is the place (0 to 1) of the operation that represents its slice; 0: the
+	// median.
 	At float64
 }
 
-// Result is what a comparison has found.
+// Result is the result of a comparison.
 type Result struct {
 	// Ratio is ours / peer: the median over the pairs; Low and High are the 10th and
 	// the 90th percentile.
 	Ratio, Low, High float64
 	// Ours and Peer are the medians of the slices' medians, in nanoseconds of one
-	// operation. Between two runs they say little.
+	// operation. They are not comparable between runs.
 	Ours, Peer float64
 	Pairs      int
 }
@@ -51,6 +53,7 @@ func Compare(o Options, ours, peer Side) (r Result, err error) {
 	if o.Pairs < 1 || o.Slice <= 0 {
 		return r, errors.New("nothing to measure: ask for at least one pair, and slices longer than 0")
 	}
+
 	var ratios, first, second []float64
 	sides := [2]Side{ours, peer}
 	for start := time.Now(); len(ratios) < o.Pairs; {
@@ -67,6 +70,7 @@ func Compare(o Options, ours, peer Side) (r Result, err error) {
 			break
 		}
 	}
+
 	q := Quantiles(ratios, 0.5, 0.1, 0.9)
 	return Result{Ratio: q[0], Low: q[1], High: q[2], Ours: Median(first), Peer: Median(second), Pairs: len(ratios)}, nil
 }
@@ -85,12 +89,13 @@ func slice(side Side, o Options) (stands float64, err error) {
 }
 
 const (
-	// A measurement takes at least so long, so that reading the clock is little of it.
+	// leastMeasured is the minimal duration of a measurement, so that reading the
+	// clock is a small part of it.
 	leastMeasured = 2 * time.Microsecond
 	mostRounds    = 256
 )
 
-// Rounds is the side that does f again and again, in groups long enough to be timed.
+// Rounds is the side that repeats f, in groups long enough to be timed.
 func Rounds(f func() error) Side {
 	group := 1
 	return func(slice time.Duration, add func(float64)) error {
@@ -114,7 +119,7 @@ func Rounds(f func() error) Side {
 	}
 }
 
-// Batches is the side that does f, which is so many operations.
+// Batches is the side that does f, which is this many operations.
 func Batches(operations int, f func() error) Side {
 	return func(slice time.Duration, add func(float64)) error {
 		for start := time.Now(); ; {
@@ -131,7 +136,7 @@ func Batches(operations int, f func() error) Side {
 	}
 }
 
-// Timed is the side where f says itself how long what counts has taken.
+// Timed is the side in which f itself reports the time that counts.
 func Timed(f func() (time.Duration, error)) Side {
 	return func(slice time.Duration, add func(float64)) error {
 		for start := time.Now(); ; {
@@ -147,14 +152,14 @@ func Timed(f func() (time.Duration, error)) Side {
 	}
 }
 
-// Per is the side whose operations are each so many of what counts.
+// Per is the side in which each operation is this many of the counted ones.
 func (s Side) Per(operations int) Side {
 	return func(slice time.Duration, add func(float64)) error {
 		return s(slice, func(nanos float64) { add(nanos / float64(operations)) })
 	}
 }
 
-// Median is the middle value; of an even number of them the upper one.
+// Median is the middle value; of an even number the upper one.
 func Median(values []float64) float64 { return Quantiles(values, 0.5)[0] }
 
 // Quantiles returns the values at the given places (0 to 1) of their order. Without
@@ -169,8 +174,8 @@ func Quantiles(values []float64, at ...float64) []float64 {
 	return out
 }
 
-// Each times every single round, for a distribution. What reading the clock takes is
-// taken off.
+// Each times every single round, for a distribution. The cost of reading the clock
+// is subtracted.
 func Each(rounds int, longest time.Duration, f func() error) ([]float64, error) {
 	percent := debug.SetGCPercent(-1)
 	defer debug.SetGCPercent(percent)
@@ -187,10 +192,11 @@ func Each(rounds int, longest time.Duration, f func() error) ([]float64, error) 
 			break
 		}
 	}
+
 	return out, nil
 }
 
-// clockNanos is what a measurement of nothing says.
+// clockNanos is the result of measuring nothing.
 func clockNanos() float64 {
 	var samples []float64
 	for range 1000 {

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// fixed is a side whose operations take that long.
+// fixed is a side with operations of this duration.
 func fixed(order *string, name string, takes time.Duration) Side {
 	return func(slice time.Duration, add func(float64)) error {
 		*order += name
@@ -50,7 +50,7 @@ func TestCompareFails(t *testing.T) {
 	require.Error(t, err)
 }
 
-// The band is of the pairs' ratios, not of either side.
+// The band is that of the pairs' ratios, not of either side.
 func TestBand(t *testing.T) {
 	n := 0.0
 	counting := func(_ time.Duration, add func(float64)) error { n++; add(n); return nil }
@@ -84,7 +84,7 @@ func TestSidesOfOperations(t *testing.T) {
 	})
 }
 
-// What takes no time is measured in groups.
+// Very short operations are measured in groups.
 func TestRoundsAreGrouped(t *testing.T) {
 	calls, samples := 0, 0
 	require.NoError(t, Rounds(func() error { calls++; return nil })(time.Millisecond, func(float64) { samples++ }))

@@ -14,10 +14,10 @@ import (
 	"capgpu/internal/benchtest"
 )
 
-// hidden is the first argument of a process that is a peer: this same program.
+// hidden is the first argument of a peer's process: this same program.
 const hidden = "dataplane-peer"
 
-// boardFD is where a peer's shared page is.
+// boardFD is the descriptor of a peer's shared page.
 const boardFD = 3
 
 // The CPUs of the two sides of every comparison.
@@ -26,8 +26,8 @@ const (
 	ServerCPU = 1
 )
 
-// RunIfPeer makes this process a peer if it was started as one, and then never returns.
-// A program that uses the peers calls it first, tests in TestMain.
+// RunIfPeer makes this process a peer if it was started as one, and then never
+// returns. A program that uses the peers calls it first, tests in TestMain.
 func RunIfPeer() {
 	if len(os.Args) < 3 || os.Args[1] != hidden {
 		return
@@ -36,10 +36,12 @@ func RunIfPeer() {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+
 	socket := ""
 	if len(os.Args) > 3 {
 		socket = os.Args[3]
 	}
+
 	serve := map[string]func() error{
 		"raw":   func() error { fmt.Println("ready"); return answerRaw() },
 		"capnp": func() error { return serveCapnp(socket) },
@@ -54,10 +56,11 @@ func RunIfPeer() {
 		fmt.Fprintln(os.Stderr, os.Args[2]+":", err)
 		os.Exit(1)
 	}
+
 	os.Exit(0)
 }
 
-// child is a peer that runs.
+// child is a running peer.
 type child struct {
 	cmd  *exec.Cmd
 	what string
@@ -67,7 +70,7 @@ type child struct {
 	log bytes.Buffer // guarded by mu
 }
 
-// Write takes what the peer says.
+// Write receives the peer's output.
 func (c *child) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -86,6 +89,7 @@ func spawn(what, socket string, files ...*os.File) (*child, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	c := &child{cmd: exec.Command(self, hidden, what, socket), what: what, done: make(chan struct{})}
 	c.cmd.ExtraFiles, c.cmd.Stderr = files, c
 	c.cmd.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGKILL} // it may be spinning
@@ -96,6 +100,7 @@ func spawn(what, socket string, files ...*os.File) (*child, error) {
 	if err := c.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start the peer %s: %w", what, err)
 	}
+
 	ready := make(chan error, 1)
 	go func() {
 		defer close(c.done)
@@ -106,15 +111,18 @@ func spawn(what, socket string, files ...*os.File) (*child, error) {
 		ready <- err
 		_ = c.cmd.Wait() // it is killed in the end
 	}()
+
 	select {
 	case err = <-ready:
 	case <-time.After(answerTimeout):
 		err = fmt.Errorf("it does not get ready")
 	}
+
 	if err != nil {
 		_ = c.close()
 		return nil, fmt.Errorf("the peer %s: %w", c.said(), err)
 	}
+
 	return c, nil
 }
 

@@ -27,13 +27,14 @@ func NewCold() (*Cold, error) {
 	return c, nil
 }
 
-// Spawn is one: from before the exec to the first byte.
+// Spawn is the time from before the exec to the first byte.
 func (c *Cold) Spawn() (time.Duration, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		return 0, err
 	}
 	defer r.Close()
+
 	cmd := exec.Command(c.path)
 	cmd.Stdout = w
 	begun := time.Now()
@@ -42,6 +43,7 @@ func (c *Cold) Spawn() (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
+
 	_, err = r.Read(make([]byte, 1))
 	took := time.Since(begun)
 	return took, errors.Join(err, cmd.Wait())

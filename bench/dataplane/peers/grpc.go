@@ -19,6 +19,7 @@ func serveGRPC(socket string) error {
 	if err != nil {
 		return err
 	}
+
 	s := grpc.NewServer()
 	s.RegisterService(&grpc.ServiceDesc{
 		ServiceName: echoService, HandlerType: (*any)(nil),
@@ -30,6 +31,7 @@ func serveGRPC(socket string) error {
 			return &in, nil
 		}}},
 	}, struct{}{})
+
 	return s.Serve(l)
 }
 

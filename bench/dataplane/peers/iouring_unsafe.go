@@ -67,14 +67,15 @@ type Uring struct {
 	next           uint64
 }
 
-// NewUring makes a ring of so many entries, a power of two. Where io_uring is forbidden
-// the error is the kernel's.
+// NewUring makes a ring of this many entries, a power of two. If io_uring is
+// forbidden, the error is the kernel's.
 func NewUring(entries uint32) (*Uring, error) {
 	var p uringParams
 	fd, _, errno := syscall.Syscall(sysSetup, uintptr(entries), uintptr(unsafe.Pointer(&p)), 0)
 	if errno != 0 {
 		return nil, fmt.Errorf("io_uring_setup: %w", errno)
 	}
+
 	u := &Uring{fd: int(fd), entries: entries}
 	var err error
 	mmap := func(off int64, bytes uint32) []byte {
@@ -85,6 +86,7 @@ func NewUring(entries uint32) (*Uring, error) {
 		mem, err = unix.Mmap(u.fd, off, int(bytes), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_POPULATE)
 		return mem
 	}
+
 	u.sqRing = mmap(offSQRing, p.SQOff.Array+p.SQEntries*4)
 	u.cqRing = mmap(offCQRing, p.CQOff.CQEs+p.CQEntries*uint32(unsafe.Sizeof(uringCQE{})))
 	u.sqeMem = mmap(offSQEs, p.SQEntries*uint32(unsafe.Sizeof(uringSQE{})))
@@ -92,6 +94,7 @@ func NewUring(entries uint32) (*Uring, error) {
 		u.Close()
 		return nil, fmt.Errorf("map an io_uring: %w", err)
 	}
+
 	word := func(ring []byte, off uint32) *atomic.Uint32 { return (*atomic.Uint32)(unsafe.Pointer(&ring[off])) }
 	u.sqTail, u.cqHead, u.cqTail = word(u.sqRing, p.SQOff.Tail), word(u.cqRing, p.CQOff.Head), word(u.cqRing, p.CQOff.Tail)
 	u.sqMask, u.cqMask = word(u.sqRing, p.SQOff.RingMask).Load(), word(u.cqRing, p.CQOff.RingMask).Load()
@@ -111,15 +114,18 @@ func (u *Uring) Nops(n int) error {
 		u.array[i] = i
 		tail++
 	}
+
 	u.sqTail.Store(tail)
 	submitted, _, errno := syscall.Syscall6(sysEnter, uintptr(u.fd), uintptr(n), uintptr(n), enterGetEvents, 0, 0)
 	if errno != 0 {
 		return fmt.Errorf("io_uring_enter: %w", errno)
 	}
+
 	head, seen := u.cqHead.Load(), u.cqTail.Load()
 	if int(submitted) != n || int(seen-head) != n {
 		return fmt.Errorf("io_uring took %d of %d NOPs and completed %d", submitted, n, seen-head)
 	}
+
 	for first := u.next - uint64(n) + 1; head != seen; head++ {
 		c := &u.cqes[head&u.cqMask]
 		if c.Res != 0 || c.UserData != first {
@@ -127,6 +133,7 @@ func (u *Uring) Nops(n int) error {
 		}
 		first++
 	}
+
 	u.cqHead.Store(head)
 	return nil
 }

@@ -9,8 +9,8 @@ import (
 // PageBytes is the granule of first touches.
 const PageBytes = 4096
 
-// MemfdLife is the life of a piece of shared memory without any service: made, mapped,
-// each page touched, unmapped, freed.
+// MemfdLife is the life of shared memory without any service: made, mapped, each
+// page touched, unmapped, freed.
 func MemfdLife(bytes int) error {
 	fd, err := unix.MemfdCreate("capgpu-bench", unix.MFD_CLOEXEC)
 	if err != nil {

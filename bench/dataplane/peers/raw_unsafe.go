@@ -21,8 +21,8 @@ type board struct {
 
 const boardBytes = 4096
 
-// What the answering process does. It sleeps when idle, so that it takes nothing from
-// the other side of a comparison.
+// The modes of the answering process. It sleeps when idle, so that it takes nothing
+// from the other side of a comparison.
 const (
 	modeIdle uint32 = iota
 	modeSpin
@@ -36,7 +36,8 @@ func mapBoard(fd int) (*board, error) {
 		return nil, fmt.Errorf("map the shared page: %w", err)
 	}
 	word := func(off int) *atomic.Uint32 { return (*atomic.Uint32)(unsafe.Pointer(&page[off])) }
-	// A line's neighbour is fetched along with it: 256 bytes apart nothing is shared.
+	// The processor prefetches a line's neighbour, so the words are 256 bytes apart
+	// to share nothing.
 	return &board{word(0), word(256), word(512), word(768), page}, nil
 }
 
@@ -47,8 +48,8 @@ const (
 	futexWake = 1
 )
 
-// await sleeps while *w is value, at most that long. It is the bare system call: no Go
-// runtime between.
+// await sleeps while *w is value, at most for longest. It is the bare system call,
+// without the Go runtime.
 func await(w *atomic.Uint32, value uint32, longest time.Duration) error {
 	limit := unix.NsecToTimespec(int64(longest))
 	_, _, errno := syscall.RawSyscall6(syscall.SYS_FUTEX, uintptr(unsafe.Pointer(w)), futexWait, uintptr(value), uintptr(unsafe.Pointer(&limit)), 0, 0)
@@ -62,7 +63,7 @@ func wake(w *atomic.Uint32) {
 	syscall.RawSyscall6(syscall.SYS_FUTEX, uintptr(unsafe.Pointer(w)), futexWake, 1, 0, 0, 0)
 }
 
-// idleWait is how long the answering process sleeps before it looks again by itself.
+// idleWait is how long the answering process sleeps before it checks by itself.
 const idleWait = time.Second
 
 // answerRaw is the answering process.
@@ -73,6 +74,7 @@ func answerRaw() error {
 	if err != nil {
 		return err
 	}
+
 	for {
 		switch mode := b.mode.Load(); mode {
 		case modeSpin:
@@ -84,6 +86,7 @@ func answerRaw() error {
 					b.pong.Store(p)
 				}
 			}
+
 		case modeFutex:
 			last := b.ping.Load()
 			b.ack.Store(mode)
@@ -96,11 +99,13 @@ func answerRaw() error {
 					return err
 				}
 			}
+
 		case modeIdle:
 			b.ack.Store(mode)
 			if err := await(b.mode, modeIdle, idleWait); err != nil && err != unix.ETIMEDOUT {
 				return err
 			}
+
 		default:
 			return nil
 		}
@@ -121,11 +126,13 @@ func NewRaw() (*Raw, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the shared page: %w", err)
 	}
+
 	file := os.NewFile(uintptr(fd), "capgpu-bench")
 	defer file.Close()
 	if err := file.Truncate(boardBytes); err != nil {
 		return nil, err
 	}
+
 	r := &Raw{}
 	if r.b, err = mapBoard(fd); err != nil {
 		return nil, err
@@ -133,16 +140,17 @@ func NewRaw() (*Raw, error) {
 	if r.child, err = spawn("raw", "", file); err != nil {
 		return nil, err
 	}
+
 	return r, r.enter(modeIdle)
 }
 
 const answerTimeout = 5 * time.Second
 
-// enter tells the process what to do and waits until it does.
+// enter sets the process's mode and waits until it is in effect.
 func (r *Raw) enter(mode uint32) error {
 	r.b.mode.Store(mode)
 	for start := time.Now(); r.b.ack.Load() != mode; runtime.Gosched() {
-		// Again and again: it may have been on its way into sleep.
+		// Wake it repeatedly: it may have been about to sleep.
 		wake(r.b.mode)
 		wake(r.b.ping)
 		if time.Since(start) > answerTimeout {
@@ -152,7 +160,7 @@ func (r *Raw) enter(mode uint32) error {
 	return nil
 }
 
-// spinRound is there and back while both spin.
+// spinRound is a round trip while both spin.
 func (r *Raw) spinRound() error {
 	r.n++
 	n := r.n
@@ -165,7 +173,7 @@ func (r *Raw) spinRound() error {
 	return nil
 }
 
-// futexRound is there and back while both sleep.
+// futexRound is a round trip while both sleep.
 func (r *Raw) futexRound() error {
 	r.n++
 	n := r.n
@@ -182,12 +190,12 @@ func (r *Raw) futexRound() error {
 	}
 }
 
-// Spin runs f while the process spins; f is given the round.
+// Spin runs f while the process spins; f gets the round trip.
 func (r *Raw) Spin(f func(round func() error) error) error {
 	return r.during(modeSpin, r.spinRound, f)
 }
 
-// Futex runs f while the process sleeps on its futex; f is given the round.
+// Futex runs f while the process sleeps on its futex; f gets the round trip.
 func (r *Raw) Futex(f func(round func() error) error) error {
 	return r.during(modeFutex, r.futexRound, f)
 }

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 )
 
-// PayloadBytes is what a call carries: the size of an entry of our ring.
+// PayloadBytes is the payload of a call: the size of an entry of our ring.
 const PayloadBytes = 64
 
 // RPC is an ordinary remote call to another process, over a UNIX socket.
@@ -20,7 +20,7 @@ type RPC struct {
 	disconnect func() error
 }
 
-// RPCNames are what NewRPC knows.
+// RPCNames are the names for NewRPC.
 var RPCNames = []string{"capnp", "grpc", "ttrpc"}
 
 // NewRPC starts a server and connects to it.
@@ -31,15 +31,18 @@ func NewRPC(name string) (_ *RPC, err error) {
 	if connect == nil {
 		return nil, fmt.Errorf("there is no peer %q", name)
 	}
+
 	r := &RPC{Name: name}
 	defer func() {
 		if err != nil {
 			_ = r.Close()
 		}
 	}()
+
 	if r.dir, err = os.MkdirTemp("", "capgpu-bench-"); err != nil {
 		return nil, err
 	}
+
 	socket := filepath.Join(r.dir, "s")
 	if r.child, err = spawn(name, socket); err != nil {
 		return nil, err
@@ -50,6 +53,7 @@ func NewRPC(name string) (_ *RPC, err error) {
 	if err := r.Call(); err != nil {
 		return nil, fmt.Errorf("call %s: %w", name, err)
 	}
+
 	return r, nil
 }
 
@@ -64,7 +68,7 @@ func (r *RPC) Close() error {
 	return os.RemoveAll(r.dir)
 }
 
-// listen says "ready" once it can be connected to.
+// listen prints "ready" once clients can connect.
 func listen(socket string) (net.Listener, error) {
 	l, err := net.Listen("unix", socket)
 	if err == nil {

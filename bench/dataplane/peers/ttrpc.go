@@ -13,10 +13,12 @@ func serveTTRPC(socket string) error {
 	if err != nil {
 		return err
 	}
+
 	s, err := ttrpc.NewServer()
 	if err != nil {
 		return err
 	}
+
 	s.RegisterService(echoService, &ttrpc.ServiceDesc{Methods: map[string]ttrpc.Method{
 		echoMethod: func(_ context.Context, decode func(any) error) (any, error) {
 			var in wrapperspb.BytesValue
@@ -26,6 +28,7 @@ func serveTTRPC(socket string) error {
 			return &in, nil
 		},
 	}})
+
 	return s.Serve(context.Background(), l)
 }
 

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// The picture, in its own units, which are pixels where it is not scaled.
+// The picture's own units are pixels if it is not scaled.
 const (
 	pictureWidth, pictureHeight        = 880, 520
 	plotLeft, plotRight                = 80, 700
@@ -17,11 +17,11 @@ const (
 	slowestDecade, fastestDecade, tail = 9, 1, 4 // 10^1 to 10^9 ns at most; 99.99 %
 )
 
-// colors are told apart also by who sees few of them: Okabe and Ito's.
+// colors are Okabe and Ito's, which colour-blind readers can tell apart.
 var colors = []string{"#d55e00", "#0072b2", "#56b4e9", "#009e73", "#cc79a7", "#e69f00", "#000000"}
 
-// WritePicture draws latencies against percentiles: log scales both, so that the tail is
-// seen. Each curve ends in its name and its median.
+// WritePicture draws latencies against percentiles, both in log scales, so that the
+// tail is visible. Each curve ends in its name and its median.
 func WritePicture(w io.Writer, title string, curves []Curve) error {
 	p := picture{low: math.Inf(1), high: math.Inf(-1)}
 	for _, c := range curves {
@@ -30,14 +30,17 @@ func WritePicture(w io.Writer, title string, curves []Curve) error {
 		}
 		p.low, p.high = min(p.low, c.At(0)), max(p.high, c.At(1-math.Pow(10, -tail)))
 	}
+
 	if len(curves) == 0 {
 		return fmt.Errorf("there is nothing to draw")
 	}
+
 	p.low = math.Pow(10, max(math.Floor(math.Log10(p.low)), fastestDecade))
 	p.high = math.Pow(10, min(math.Ceil(math.Log10(p.high)), slowestDecade))
 	if p.high <= p.low {
 		p.high = p.low * 10
 	}
+
 	p.printf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" font-family="DejaVu Sans, Helvetica, Arial, sans-serif" font-size="13">`+"\n", pictureWidth, pictureHeight, pictureWidth, pictureHeight)
 	p.printf(`<rect width="%d" height="%d" fill="#ffffff"/>`+"\n", pictureWidth, pictureHeight)
 	p.text(plotLeft, 30, "start", "#222222", `font-size="17"`, title)
@@ -45,6 +48,7 @@ func WritePicture(w io.Writer, title string, curves []Curve) error {
 	for i, c := range curves {
 		p.curve(c, colors[i%len(colors)])
 	}
+
 	p.labels(curves)
 	p.printf("</svg>\n")
 	_, err := io.WriteString(w, p.out.String())
@@ -64,7 +68,8 @@ func (p *picture) text(x, y float64, anchor, color, more, text string) {
 	p.printf("</text>\n")
 }
 
-// x is where a place of the order (0 to 1) is: each nine is as wide as the one before.
+// x is the position of a place of the order (0 to 1): each nine is as wide as the
+// one before.
 func (p *picture) x(q float64) float64 {
 	nines := -math.Log10(max(1-q, math.Pow(10, -tail)))
 	return plotLeft + (plotRight-plotLeft)*nines/tail
@@ -107,7 +112,7 @@ func decade(nanos float64) string {
 
 func (p *picture) curve(c Curve, color string) {
 	p.printf(`<polyline fill="none" stroke="%s" stroke-width="2" stroke-linejoin="round" points="`, color)
-	// Not beyond what so many samples can tell of.
+	// Not beyond the resolution of this many samples.
 	furthest := min(math.Log10(float64(len(c.Nanos))), tail)
 	for i := range curveSamples {
 		q := 1 - math.Pow(10, -furthest*float64(i)/(curveSamples-1))
@@ -116,8 +121,8 @@ func (p *picture) curve(c Curve, color string) {
 	p.printf(`"/>` + "\n")
 }
 
-// labels names the curves beside their ends, in the order of these, and none upon
-// another.
+// labels names the curves beside their ends, in the order of the ends, without
+// overlap.
 func (p *picture) labels(curves []Curve) {
 	at := make([]float64, len(curves))
 	order := make([]int, len(curves))
@@ -125,13 +130,15 @@ func (p *picture) labels(curves []Curve) {
 		order[i] = i
 		at[i] = p.y(c.At(1 - math.Pow(10, -tail)))
 	}
-	for i := range order { // a handful: the plainest sort will do
+
+	for i := range order { // a handful: the simplest sort suffices
 		for j := i + 1; j < len(order); j++ {
 			if at[order[j]] < at[order[i]] {
 				order[i], order[j] = order[j], order[i]
 			}
 		}
 	}
+
 	const height = 2*labelGap + 4 // name and median
 	for i, n := range order {
 		if i > 0 {
@@ -140,6 +147,7 @@ func (p *picture) labels(curves []Curve) {
 			at[n] = max(at[n], plotTop)
 		}
 	}
+
 	if over := at[order[len(order)-1]] + labelGap - plotBottom; over > 0 {
 		last := math.Inf(1)
 		for i := len(order) - 1; i >= 0; i-- {
@@ -147,6 +155,7 @@ func (p *picture) labels(curves []Curve) {
 			last = at[order[i]]
 		}
 	}
+
 	for i, c := range curves {
 		color := colors[i%len(colors)]
 		p.text(labelLeft, at[i]+4, "start", color, `font-weight="bold"`, c.Name)

@@ -10,16 +10,16 @@ import (
 	"unicode/utf8"
 )
 
-// Machine is where figures come from.
+// Machine is the machine of the figures.
 type Machine struct {
 	CPU    string `json:"cpu"`
 	CPUs   int    `json:"cpus"`
 	Kernel string `json:"kernel"`
 	Go     string `json:"go"`
-	// Load is how many others wanted a CPU when it began: the load average of the last
-	// minute. What is measured while it is large is worth little.
+	// Load is how many other processes wanted a CPU at the start: the load average
+	// of the last minute. Figures measured under a large load are worth little.
 	Load float64 `json:"load"`
-	// Service is what the measured service calls itself: its version or commit.
+	// Service is the measured service's version or commit.
 	Service string `json:"service"`
 }
 
@@ -31,10 +31,10 @@ func (m Machine) String() string {
 type Curve struct {
 	Name  string    `json:"name"`
 	Nanos []float64 `json:"nanos"` // in ascending order
-	Count int       `json:"count"` // measured; Nanos may be fewer, evenly picked but for the tail
+	Count int       `json:"count"` // measured; Nanos may be fewer, evenly picked except for the tail
 }
 
-// Report is all that a run has found.
+// Report is everything that a run has found.
 type Report struct {
 	When    time.Time `json:"when"`
 	Machine Machine   `json:"machine"`
@@ -53,7 +53,7 @@ type CurveSummary struct {
 	P999   float64 `json:"p999Nanos"`
 }
 
-// Summarize takes a curve's percentiles.
+// Summarize computes a curve's percentiles.
 func Summarize(c Curve) CurveSummary {
 	return CurveSummary{Name: c.Name, Count: c.Count, Median: c.At(0.5), P99: c.At(0.99), P999: c.At(0.999)}
 }
@@ -85,10 +85,10 @@ func (r *Report) WriteJSON(w io.Writer) error {
 	return e.Encode(r)
 }
 
-// missedMark stands behind a figure that is not what it must be.
+// missedMark marks a figure that misses its target.
 const missedMark = "MISSED"
 
-// bandPairs is from how many pairs percentiles say anything.
+// bandPairs is the minimal number of pairs for percentiles.
 const bandPairs = 10
 
 var head = []string{"", "metric", "ours", "peer", "ratio", "must", "aim", ""}
@@ -101,6 +101,7 @@ func (r Row) cells() []string {
 	if r.Pairs >= bandPairs {
 		ratio += fmt.Sprintf(" (%s to %s)", Number(r.Low), Number(r.High))
 	}
+
 	must, aim := "", ""
 	if r.Target {
 		sign := "≤ "
@@ -115,6 +116,7 @@ func (r Row) cells() []string {
 			aim = sign + Number(r.Aim)
 		}
 	}
+
 	var marks []string
 	if r.Missed {
 		marks = append(marks, missedMark)
@@ -122,6 +124,7 @@ func (r Row) cells() []string {
 	if r.Breaks != "" {
 		marks = append(marks, "breaks "+r.Breaks)
 	}
+
 	return []string{r.ID, r.Metric, r.Ours, r.Peer, ratio, must, aim, strings.Join(marks, ", ")}
 }
 
@@ -142,6 +145,7 @@ func (r *Report) WriteTable(w io.Writer) error {
 			widths[i] = max(widths[i], utf8.RuneCountInString(c))
 		}
 	}
+
 	for _, cells := range grid {
 		var line strings.Builder
 		for i, c := range cells {
@@ -152,10 +156,11 @@ func (r *Report) WriteTable(w io.Writer) error {
 			return err
 		}
 	}
+
 	return nil
 }
 
-// WriteMarkdown writes the same for a document, with what it was measured on.
+// WriteMarkdown writes the same for a document, with the machine.
 func (r *Report) WriteMarkdown(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Measured on %s: %s.\n\n", r.When.UTC().Format("2 January 2006"), r.Machine)
@@ -165,17 +170,19 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 			b.WriteString(strings.Repeat("|---", len(head)) + "|\n")
 		}
 	}
+
 	if len(r.Curves) > 0 {
 		b.WriteString("\nSingle round trips:\n\n| | median | 99 % | 99.9 % |\n|---|---|---|---|\n")
 		for _, c := range r.Curves {
 			fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", c.Name, Nanos(c.Median), Nanos(c.P99), Nanos(c.P999))
 		}
 	}
+
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-// LastLine is what one figure's run ends with: its ratio is the last number.
+// LastLine is the last line of one figure's run: its ratio is the last number.
 func (r *Report) LastLine() string {
 	if len(r.Rows) == 0 {
 		return ""
@@ -190,7 +197,7 @@ const (
 	endMark   = "<!-- end of table -->"
 )
 
-// InDocument puts the table of a run where the document has the last one.
+// InDocument replaces the last run's table in the document.
 func (r *Report) InDocument(text string) (string, error) {
 	before, rest, ok := strings.Cut(text, beginMark)
 	_, after, closed := strings.Cut(rest, endMark)

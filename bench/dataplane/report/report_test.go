@@ -60,7 +60,7 @@ func TestOnly(t *testing.T) {
 	require.Empty(t, example().Only().Rows)
 }
 
-// A time of a token is told as tokens per second, and more of them is better.
+// The time of a token is shown as tokens per second, and more of them is better.
 func TestSpeed(t *testing.T) {
 	r := Speed("P4", "tokens/s / peer", paired.Result{Ratio: 1.25, Low: 1, High: 2, Ours: 50_000, Peer: 40_000, Pairs: 20}, AtLeast(0.93, 0.99))
 	require.Equal(t, "20000/s", r.Ours)
@@ -131,6 +131,7 @@ func TestPicture(t *testing.T) {
 		fast = append(fast, 100+float64(i)/100)
 		slow = append(slow, 40_000+float64(i))
 	}
+
 	slow[len(slow)-1] = 1e12 // beyond the axis
 	curves := []Curve{{Name: "ours & <theirs>", Nanos: fast}, {Name: "slow", Nanos: slow}, {Name: "as slow", Nanos: slow}, {Name: "once", Nanos: []float64{7}}}
 	var out bytes.Buffer
@@ -152,10 +153,12 @@ func TestPicture(t *testing.T) {
 			texts[string(token)] = true
 		}
 	}
+
 	require.Equal(t, len(curves), lines)
 	for _, want := range []string{"a title", "ours & <theirs>", "slow", "99.99 %", "100 ns", "median 150 ns"} {
 		require.True(t, texts[want], "%q in %v", want, texts)
 	}
+
 	require.Error(t, WritePicture(&out, "", nil))
 	require.Error(t, WritePicture(&out, "", []Curve{{Name: "empty"}}))
 }

@@ -9,14 +9,14 @@ import (
 	"capgpu/bench/dataplane/paired"
 )
 
-// Target is what a figure must be, and what it aims at.
+// Target is a figure's required bound, and its aim.
 type Target struct {
 	Must, Aim float64 // equal: there is no further aim
 	Least     bool    // the figure must be at least that
 	Set       bool    // there is a target
 
-	// Promise is the number of a promise of SPECIFICATION.md that asks more than Must,
-	// and Promised what it asks. Empty: there is none.
+	// Promise is the number of a promise of SPECIFICATION.md with a stricter bound
+	// than Must, and Promised that bound. Empty: there is none.
 	Promise  string
 	Promised float64
 }
@@ -27,13 +27,14 @@ func AtMost(must, aim float64) Target { return Target{Must: must, Aim: aim, Set:
 // AtLeast is the target of a figure that is better when it is large.
 func AtLeast(must, aim float64) Target { return Target{Must: must, Aim: aim, Least: true, Set: true} }
 
-// Promises returns the target of a figure that a promise holds to a bound of its own.
+// Promises returns the target of a figure for which a promise has a bound of its
+// own.
 func (t Target) Promises(promise string, bound float64) Target {
 	t.Promise, t.Promised = promise, bound
 	return t
 }
 
-// meets says whether a figure keeps a bound. A figure that is no number keeps none.
+// meets reports whether a figure keeps a bound. NaN keeps none.
 func (t Target) meets(figure, bound float64) bool {
 	if t.Least {
 		return figure >= bound
@@ -47,19 +48,19 @@ type Row struct {
 	Metric string `json:"metric"` // ours / peer
 	Ours   string `json:"ours"`   // with its unit
 	Peer   string `json:"peer"`   // with its unit; empty: none
-	// Ratio is the figure itself: what Must and Aim are about.
+	// Ratio is the figure itself, to which Must and Aim apply.
 	Ratio float64 `json:"ratio"`
 	// Low and High are its 10th and 90th percentile; 0: it was measured once.
 	Low  float64 `json:"low,omitempty"`
 	High float64 `json:"high,omitempty"`
-	// Pairs is how many were compared.
+	// Pairs is the number of compared pairs.
 	Pairs  int     `json:"pairs,omitempty"`
 	Must   float64 `json:"must"`
 	Aim    float64 `json:"aim"`
 	Least  bool    `json:"atLeast,omitempty"`
-	Target bool    `json:"target"`           // Must and Aim have a meaning
+	Target bool    `json:"target"`           // Must and Aim apply
 	Missed bool    `json:"missed"`           // Must
-	Breaks string  `json:"breaks,omitempty"` // the promise that the figure does not keep
+	Breaks string  `json:"breaks,omitempty"` // the promise that the figure breaks
 	Unit   string  `json:"unit,omitempty"`
 }
 
@@ -69,15 +70,15 @@ func Ratio(id, metric string, r paired.Result, t Target) Row {
 	return row.against(t)
 }
 
-// Speed is a figure that comes from a comparison of the times of a token: how many times
-// as many tokens per second ours makes.
+// Speed is a figure from a comparison of the times of a token: the ratio of our
+// tokens per second to the peer's.
 func Speed(id, metric string, r paired.Result, t Target) Row {
 	row := Ratio(id, metric, r.Inverse(), t)
 	row.Ours, row.Peer = PerSecond(r.Ours), PerSecond(r.Peer)
 	return row
 }
 
-// PerSecond is how many of what takes so many nanoseconds a second has.
+// PerSecond is how many operations of this many nanoseconds a second has.
 func PerSecond(nanos float64) string {
 	if !(nanos > 0) {
 		return "?"
@@ -104,7 +105,7 @@ func (r Row) against(t Target) Row {
 	return r
 }
 
-// Nanos is a time of three digits or so.
+// Nanos is a time with about three digits.
 func Nanos(ns float64) string {
 	switch {
 	case math.IsNaN(ns) || math.IsInf(ns, 0):
@@ -121,7 +122,7 @@ func Nanos(ns float64) string {
 	return fmt.Sprintf("%.3g s", ns/1e9)
 }
 
-// Number is a figure of three digits or so, without an exponent.
+// Number is a figure with about three digits, without an exponent.
 func Number(v float64) string {
 	switch a := math.Abs(v); {
 	case v == math.Trunc(v) && a < 1e15:

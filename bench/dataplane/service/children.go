@@ -9,7 +9,7 @@ import (
 	"capgpu/internal/proctest"
 )
 
-// Child is a driver's process, which the manager has started.
+// Child is a driver's process, started by the manager.
 type Child struct {
 	proctest.Process
 	Driver bool // it has registers of the function mapped; a standby has none
@@ -25,7 +25,7 @@ func (s *Service) Children() (list []Child, err error) {
 	return list, err
 }
 
-// Processes is how many the manager has started that have not ended.
+// Processes is the number of the manager's children that have not ended.
 func (s *Service) Processes() (n int, err error) {
 	all, err := proctest.Children(s.ManagerPID(), "")
 	for _, c := range all {
@@ -50,11 +50,11 @@ func (s *Service) GatePID() (int, error) {
 	return 0, fmt.Errorf("device-manager (%d) has no gpu-gate with a client; it said:\n%s", s.ManagerPID(), s.log)
 }
 
-// registersName is that of the memory which stands for the fake function's registers.
+// registersName is the name of the memory for the fake function's registers.
 const registersName = memfdPrefix + "capgpu-bar"
 
-// StandbyPID finds the process that is to be the next driver. It may be one that
-// becomes the driver just now.
+// StandbyPID finds the process of the next driver. It may be becoming the driver
+// just now.
 func (s *Service) StandbyPID() (int, error) { return s.oneChild(false) }
 
 // ServingPID finds the process that has the function's registers: the driver.

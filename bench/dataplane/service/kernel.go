@@ -16,10 +16,10 @@ import (
 // ticksPerSecond is USER_HZ, which is 100 on every Linux (sysconf(_SC_CLK_TCK)).
 const ticksPerSecond = 100
 
-// CPUTime is what a process has used so far, in user and kernel mode. The scheduler
-// counts it in nanoseconds for each thread (Documentation/scheduler/sched-stats.rst);
-// where it does not tell, there is /proc/PID/stat (proc(5)), in steps of 10 ms. Threads
-// that have ended are in the second only: those of a Go program stay.
+// CPUTime is a process's time so far, in user and kernel mode. The scheduler counts
+// it in nanoseconds for each thread (Documentation/scheduler/sched-stats.rst);
+// without that, /proc/PID/stat (proc(5)) has it in steps of 10 ms. Only the second
+// includes threads that have ended, but those of a Go program stay.
 func CPUTime(pid int) (time.Duration, error) {
 	if exact, err := scheduled(pid); err == nil {
 		return exact, nil
@@ -27,8 +27,9 @@ func CPUTime(pid int) (time.Duration, error) {
 	return CoarseCPUTime(pid)
 }
 
-// CoarseCPUTime is CPUTime in steps of 10 ms, and leaves no trace: whose threads were
-// looked at one by one is slower to reap when it dies (package sandbox, newProc).
+// CoarseCPUTime is CPUTime in steps of 10 ms, without a side effect: reading a
+// process's threads one by one makes it slower to reap when it dies (package
+// sandbox, newProc).
 func CoarseCPUTime(pid int) (time.Duration, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -43,12 +44,13 @@ func CoarseCPUTime(pid int) (time.Duration, error) {
 	return time.Duration(user+system) * time.Second / ticksPerSecond, errors.Join(err1, err2)
 }
 
-// scheduled adds up how long the threads have run.
+// scheduled adds up the run time of the threads.
 func scheduled(pid int) (sum time.Duration, err error) {
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
 	if err != nil || len(threads) == 0 {
 		return 0, fmt.Errorf("the scheduler tells nothing of process %d", pid)
 	}
+
 	for _, path := range threads {
 		text, err := os.ReadFile(path)
 		if err != nil {
@@ -60,6 +62,7 @@ func scheduled(pid int) (sum time.Duration, err error) {
 		}
 		sum += time.Duration(ran)
 	}
+
 	return sum, nil
 }
 
@@ -68,10 +71,10 @@ type Memory struct {
 	Name      string // as it was made
 	Inode     uint64
 	Bytes     int64 // its size
-	Allocated int64 // what of it has pages
+	Allocated int64 // the part with pages
 }
 
-// Holdings is what the kernel knows that a process holds.
+// Holdings are a process's holdings, as the kernel reports them.
 type Holdings struct {
 	Descriptors int
 	Memories    map[uint64]Memory // by inode
@@ -88,6 +91,7 @@ func HoldingsOf(pid int) (h Holdings, err error) {
 	if err != nil {
 		return h, err
 	}
+
 	for _, fd := range fds {
 		path := filepath.Join(dir, fd.Name())
 		link, err := os.Readlink(path)
@@ -105,10 +109,12 @@ func HoldingsOf(pid int) (h Holdings, err error) {
 		}
 		h.Memories[st.Ino] = Memory{Name: strings.TrimSuffix(name, " (deleted)"), Inode: st.Ino, Bytes: st.Size, Allocated: st.Blocks * 512}
 	}
+
 	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
 	if err != nil {
 		return h, err
 	}
+
 	for line := range strings.Lines(string(maps)) {
 		fields := strings.Fields(line)
 		if len(fields) >= 6 && strings.HasPrefix(fields[5], memfdPrefix) {
@@ -117,5 +123,6 @@ func HoldingsOf(pid int) (h Holdings, err error) {
 			}
 		}
 	}
+
 	return h, nil
 }

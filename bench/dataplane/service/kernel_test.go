@@ -9,13 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What the kernel says of this process is what this process does.
+// The kernel's reports about this process are true.
 func TestKernelView(t *testing.T) {
 	before, err := HoldingsOf(os.Getpid())
 	require.NoError(t, err)
 	fd, err := unix.MemfdCreate("capgpu-test", unix.MFD_CLOEXEC)
 	require.NoError(t, err)
 	defer unix.Close(fd)
+
 	require.NoError(t, unix.Ftruncate(fd, 8192))
 	var st unix.Stat_t
 	require.NoError(t, unix.Fstat(fd, &st))
@@ -25,6 +26,7 @@ func TestKernelView(t *testing.T) {
 		require.Contains(t, h.Memories, st.Ino)
 		return h, h.Memories[st.Ino]
 	}
+
 	h, m := mine()
 	require.Equal(t, before.Descriptors+1, h.Descriptors)
 	require.Equal(t, Memory{Name: "capgpu-test", Inode: st.Ino, Bytes: 8192}, m)

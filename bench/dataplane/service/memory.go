@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Anonymous is the memory of a process that is its own, in bytes: RssAnon of
-// /proc/PID/status (proc(5)). What it shares with clients is not in it.
+// Anonymous is the private memory of a process, in bytes: RssAnon of
+// /proc/PID/status (proc(5)). Memory that it shares with clients is not included.
 func Anonymous(pid int) (bytes float64, err error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {

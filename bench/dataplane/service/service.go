@@ -1,6 +1,7 @@
-// Package service runs the built commands, as an operator would: device-manager with a
-// policy file, and the gpu-mock that it spawns, in processes of their own with every
-// check, ledger and audit counter on. It also reads what the kernel knows of them.
+// Package service runs the built commands, as an operator would: device-manager
+// with a policy file, and the gpu-mock that it spawns, in processes of their own
+// with every check, ledger and audit counter on. It also reads the kernel's data
+// about them.
 package service
 
 import (
@@ -23,11 +24,11 @@ import (
 	"capgpu/client"
 )
 
-// Tenant is the one tenant of the policy, if nothing else is asked for.
+// Tenant is the one tenant of the default policy.
 const Tenant = "bench"
 
-// policyDevice and policyTenant are generous: the figures are about what limits cost, not
-// about meeting them.
+// policyDevice and policyTenant are generous: the figures are about the cost of
+// limits, not about reaching them.
 const (
 	policyDevice = `{
   "device": {"memory": %d, "iovaEntries": 16384, "hugePages": %t, "faults": %q, "respawn": {"budget": 1000, "firstDelay": "1ms", "maxDelay": "10ms"}},%s
@@ -39,24 +40,26 @@ const (
 	generous = `
       "deviceMemory": "8GiB", "hostMemory": "8GiB", "sessions": 8192, "buffers": 4000000, "fences": 100000,
       "programs": 100000, "queueSlots": 8000000, "inFlight": 4000000, "descriptors": 1000000`
-	// bounded is what a tenant besides the first one has: so much that reaching it takes
-	// some work, and so little that all of them have it.
+	// bounded are the limits of a tenant besides the first one: high enough that
+	// reaching them takes some work, and low enough that all tenants have room.
 	bounded = `
       "deviceMemory": "256MiB", "hostMemory": "256MiB", "sessions": 64, "buffers": 1024, "fences": 1024,
       "programs": 256, "queueSlots": 8192, "inFlight": 4096`
 )
 
-// policy is the file for a device-manager with these options. The fault script lies beside
-// it.
+// policy is the file for a device-manager with these options. The fault script is
+// beside it.
 func (o Options) policy() []byte {
 	script := ""
 	if o.Faults != "" {
 		script = faultsFile
 	}
+
 	logs := ""
 	if o.AuditBytes > 0 {
 		logs = fmt.Sprintf("\n  \"audit\": {\"maxBytes\": %d, \"keep\": 2, \"owners\": {\"maxBytes\": %d, \"keep\": 2}},", o.AuditBytes, o.AuditBytes)
 	}
+
 	text := fmt.Appendf(nil, policyDevice, deviceMemory(), o.HugePages, script, logs)
 	text = fmt.Appendf(text, policyTenant, Tenant, 256, "", generous)
 	for _, name := range o.Neighbours {
@@ -70,11 +73,12 @@ func (o Options) policy() []byte {
 		}
 		text = fmt.Appendf(text, policyTenant, name, 8, times, bounded)
 	}
+
 	return append(text, "]\n}\n"...)
 }
 
-// deviceMemory is 8 GiB, or three quarters of the host's memory where that is less: a policy
-// that gives a function more than there is would be refused.
+// deviceMemory is 8 GiB, or three quarters of the host's memory if that is less: a
+// policy that gives a function more than the host has would be refused.
 func deviceMemory() uint64 {
 	var info unix.Sysinfo_t
 	if err := unix.Sysinfo(&info); err != nil {
@@ -95,7 +99,7 @@ type Service struct {
 	log     *logBuffer
 }
 
-// logBuffer keeps the end of what a command says, and which driver was ready last.
+// logBuffer keeps the end of a command's output, and which driver was ready last.
 type logBuffer struct {
 	mu      sync.Mutex
 	buf     bytes.Buffer // guarded by mu
@@ -103,7 +107,7 @@ type logBuffer struct {
 	reloads int          // guarded by mu; of the policy
 }
 
-// readyLine is how device-manager tells that a driver is ready, or has taken over.
+// readyLine is device-manager's report that a driver is ready, or has taken over.
 var readyLine = regexp.MustCompile(`capgpu: device .* \(epoch [0-9]+,.* driver pid ([0-9]+)\)`)
 
 const maxLogBytes = 64 << 10
@@ -127,45 +131,50 @@ func (l *logBuffer) String() string {
 	return l.buf.String()
 }
 
-// startTimeout is for the manager to be there and its driver to be ready.
+// startTimeout bounds the time until the manager is there and its driver is ready.
 const startTimeout = 20 * time.Second
 
-// Options is what differs between services.
+// Options are the differences between services.
 type Options struct {
 	HugePages          bool          // device memory may be of the host's huge pages
 	Neighbours         []string      // more tenants
-	NeighboursDeadline time.Duration // of their work, by the policy; 0: the device's
-	NeighboursIdle     time.Duration // after which their connections end, by the policy; 0: its default
+	NeighboursDeadline time.Duration // of their work, in the policy; 0: the device's
+	NeighboursIdle     time.Duration // after which their connections end, in the policy; 0: its default
 	AuditBytes         int           // of a file of an audit log, of which three are kept; 0: the policy's default
-	Faults             string        // what goes wrong with the device: a script of package faults
+	Faults             string        // the device's faults: a script of package faults
 }
 
-// Start starts the commands in the folder bin on one CPU, and returns when the device is
-// ready. They are there from their first instruction, so that the Go runtime knows that
-// it has one CPU; a driver that is replaced is there as well.
+// Start starts the commands in the folder bin on one CPU, and returns when the
+// device is ready. They are on that CPU from their first instruction, so that the
+// Go runtime sees one CPU; a driver that is replaced is there as well.
 func Start(bin string, cpu int, o Options) (_ *Service, err error) {
 	if _, err := os.Stat(filepath.Join(bin, "device-manager")); err != nil {
 		return nil, fmt.Errorf("the commands are not built (make build): %w", err)
 	}
+
 	dir, err := os.MkdirTemp("", "capgpu-bench-")
 	if err != nil {
 		return nil, err
 	}
+
 	s := &Service{dir: dir, options: o, Socket: filepath.Join(dir, "run", Tenant+".sock"), ended: make(chan struct{}), log: &logBuffer{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.Close())
 		}
 	}()
+
 	file := filepath.Join(dir, "policy.json")
 	if err := os.WriteFile(file, o.policy(), 0o600); err != nil {
 		return nil, err
 	}
+
 	if o.Faults != "" {
 		if err := os.WriteFile(filepath.Join(dir, faultsFile), []byte(o.Faults), 0o600); err != nil {
 			return nil, err
 		}
 	}
+
 	s.manager = exec.Command(filepath.Join(bin, "device-manager"), "--dev", "--policy", file, "--run-dir", filepath.Join(dir, "run"), "--audit", s.AuditPath())
 	s.manager.Stderr, s.manager.Stdout = s.log, s.log
 	s.manager.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGTERM}
@@ -173,10 +182,12 @@ func Start(bin string, cpu int, o Options) (_ *Service, err error) {
 		s.manager = nil
 		return nil, err
 	}
+
 	go func() {
 		defer close(s.ended)
 		_ = s.manager.Wait() // what it said is in the log
 	}()
+
 	return s, s.AwaitReady(startTimeout)
 }
 
@@ -218,7 +229,7 @@ func (s *Service) AuditPath() string { return filepath.Join(s.dir, "audit.log") 
 // SocketOf is the socket of one of the tenants.
 func (s *Service) SocketOf(tenant string) string { return filepath.Join(s.dir, "run", tenant+".sock") }
 
-// GateSocketOf is the socket where a tenant speaks Cap'n Proto.
+// GateSocketOf is a tenant's socket for Cap'n Proto.
 func (s *Service) GateSocketOf(tenant string) string {
 	return filepath.Join(s.dir, "run", tenant+".capnp.sock")
 }
@@ -226,14 +237,14 @@ func (s *Service) GateSocketOf(tenant string) string {
 // AdminSocket is the operator's.
 func (s *Service) AdminSocket() string { return filepath.Join(s.dir, "run", "manager.admin.sock") }
 
-// Log is what the manager, and through it the driver, has said.
+// Log is the output of the manager, and through it of the driver.
 func (s *Service) Log() string { return s.log.String() }
 
 // ManagerPID is the manager's process.
 func (s *Service) ManagerPID() int { return s.manager.Process.Pid }
 
-// DriverPID is the process of the driver that was the last to be ready or to take over. Another process of the same
-// program may stand by.
+// DriverPID is the process of the driver that was the last to be ready or to take
+// over. Another process of the same program may stand by.
 func (s *Service) DriverPID() (int, error) {
 	s.log.mu.Lock()
 	pid := s.log.driver
@@ -244,14 +255,14 @@ func (s *Service) DriverPID() (int, error) {
 	return pid, nil
 }
 
-// OnCPU calls f on a thread that is on one CPU: so is what f starts.
+// OnCPU calls f on a thread with one CPU; processes that f starts have it too.
 func OnCPU(cpu int, f func() error) error {
 	var one unix.CPUSet
 	one.Set(cpu)
 	return onCPUs(fmt.Sprintf("CPU %d", cpu), &one, f)
 }
 
-// OnAllCPUs calls f on a thread that has all CPUs, whatever those of this process are.
+// OnAllCPUs calls f on a thread with all CPUs, whatever those of this process are.
 func OnAllCPUs(f func() error) error {
 	var all unix.CPUSet
 	for i := range runtime.NumCPU() {
@@ -260,8 +271,8 @@ func OnAllCPUs(f func() error) error {
 	return onCPUs("all CPUs", &all, f)
 }
 
-// onCPUs gives the thread back with the CPUs that it had. It must not end for that: peers
-// end with the thread that has started them.
+// onCPUs gives the thread back with its old CPUs. It must not end the thread,
+// because peers end with the thread that started them.
 func onCPUs(which string, set *unix.CPUSet, f func() error) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -275,12 +286,12 @@ func onCPUs(which string, set *unix.CPUSet, f func() error) error {
 	return errors.Join(f(), unix.SchedSetaffinity(0, &before))
 }
 
-// Status is the driver's account of the first tenant, as JSON.
+// Status is the driver's status of the first tenant, as JSON.
 func (s *Service) Status(ctx context.Context) (json.RawMessage, error) {
 	return s.StatusOf(ctx, Tenant)
 }
 
-// StatusOf is the driver's account of one tenant, as that tenant is told it.
+// StatusOf is the driver's status of one tenant, as that tenant sees it.
 func (s *Service) StatusOf(ctx context.Context, tenant string) (json.RawMessage, error) {
 	conn, err := client.Dial(ctx, s.SocketOf(tenant))
 	if err != nil {
@@ -290,8 +301,8 @@ func (s *Service) StatusOf(ctx context.Context, tenant string) (json.RawMessage,
 	return conn.Status(ctx, 0)
 }
 
-// AwaitReclaimed returns when nothing is left of the sessions that were closed: Close
-// answers when nothing of them can be used any more, and their memory goes behind that.
+// AwaitReclaimed returns when nothing is left of the closed sessions: Close answers
+// when nothing of them can be used any more, and their memory is freed afterwards.
 func (s *Service) AwaitReclaimed(ctx context.Context, longest time.Duration) error {
 	return AwaitReclaimed(ctx, s.Socket, longest)
 }
@@ -303,17 +314,21 @@ func AwaitReclaimed(ctx context.Context, socket string, longest time.Duration) e
 		return err
 	}
 	defer conn.Close()
+
 	for end := time.Now().Add(longest); ; time.Sleep(2 * time.Millisecond) {
 		text, err := conn.Status(ctx, 0)
 		if err != nil {
 			return err
 		}
+
 		var status struct {
 			Tenants []struct{ Sessions []struct{ Closing bool } }
 		}
+
 		if err := json.Unmarshal(text, &status); err != nil {
 			return err
 		}
+
 		closing := 0
 		for _, t := range status.Tenants {
 			for _, one := range t.Sessions {
@@ -322,6 +337,7 @@ func AwaitReclaimed(ctx context.Context, socket string, longest time.Duration) e
 				}
 			}
 		}
+
 		if closing == 0 {
 			return nil
 		}

@@ -1,6 +1,6 @@
-// Package wire speaks the wires of the service without any of the care that package client
-// takes: it maps all of every memory that it is handed, and sends what it is told to. It
-// is what an attacker, or somebody who looks for what others left, would write.
+// Package wire speaks the service's protocols without any of the care of package
+// client: it maps all of every memory that it gets, and sends any bytes. An
+// attacker would write such a client, or one that looks for residue of others.
 package wire
 
 import (
@@ -19,13 +19,13 @@ type Session struct {
 	maps [][]byte
 }
 
-// Memory is a piece of shared memory, mapped as a whole: also what lies before and behind
-// what was asked for.
+// Memory is a piece of shared memory, mapped as a whole, including the parts before
+// and behind the requested range.
 type Memory struct {
 	Handle uint64
 	FD     int    // the memory's; closed with the session
 	All    []byte // the whole file
-	Off    int    // of what was asked for
+	Off    int    // of the requested range
 	Len    int
 }
 
@@ -40,7 +40,7 @@ func Dial(ctx context.Context, socket string) (*control.Caller, error) {
 		return nil, err
 	}
 	if _, err := broker.Call(ctx, control.TypeHello, control.HelloRequest{Version: control.HelloVersion}.AppendTo(nil), nil); err != nil {
-		_ = broker.Close() // the first error is told
+		_ = broker.Close() // the first error is returned
 		return nil, err
 	}
 	return broker, nil
@@ -81,7 +81,7 @@ func newCaller(fd int) (*control.Caller, error) {
 	return control.NewCaller(conn), nil
 }
 
-// Buffer makes a buffer and maps all of the memory that it lies in.
+// Buffer makes a buffer and maps the whole memory that contains it.
 func (s *Session) Buffer(ctx context.Context, bytes uint64) (*Memory, error) {
 	m, err := s.Call(ctx, control.TypeCreateBuffer, control.CreateBufferRequest{Bytes: bytes}.AppendTo(nil), nil)
 	if err != nil {
@@ -141,7 +141,7 @@ func (s *Session) mapAll(m *Memory) (_ *Memory, err error) {
 	return m, nil
 }
 
-// Forget unmaps what was mapped; the session and its descriptors stay.
+// Forget unmaps everything; the session and its descriptors stay.
 func (s *Session) Forget() {
 	for _, mem := range s.maps {
 		_ = unix.Munmap(mem) // it is ours, or this process has a bug that shows elsewhere

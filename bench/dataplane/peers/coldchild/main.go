@@ -1,4 +1,5 @@
-// Command coldchild is the smallest Go program that says that it runs: one byte.
+// Command coldchild is the smallest Go program that reports that it runs: by one
+// byte.
 package main
 
 import "os"
