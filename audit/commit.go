@@ -21,7 +21,7 @@ func (l *Log) runCommit() {
 	}
 }
 
-// gather lets more records come, unless somebody waits.
+// gather lets more records come, unless a caller waits.
 func (l *Log) gather() {
 	timer := time.NewTimer(l.opts.GroupFsync)
 	defer timer.Stop()
@@ -90,7 +90,7 @@ func (l *Log) giveUp(err error) {
 	l.failure = gpuerr.New(gpuerr.IO, "write the audit log: %v", err)
 	l.lastFailure = l.failure
 
-	// What was queued meanwhile is chained to what is given up.
+	// Records queued meanwhile are chained to those that are given up.
 	l.lost += l.end.size - l.durable.size
 	if l.lostWritten > 0 {
 		l.lost += l.lostWritten - 1
@@ -130,8 +130,7 @@ func (l *Log) write(frames []byte, off int64) error {
 	}
 
 	if err != nil {
-		// Whatever got to disk of these frames must not stay: the next ones take
-		// their place.
+		// Frames of these that got to disk must not stay: the next ones take their place.
 		l.ragged = file.Truncate(off) != nil
 	}
 

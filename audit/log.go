@@ -43,7 +43,7 @@ type Log struct {
 	store store
 	opts  Options
 	kick  chan struct{} // there is something to write
-	rush  chan struct{} // and somebody waits for it
+	rush  chan struct{} // and a caller waits for it
 	done  chan struct{} // closed when runCommit has ended
 
 	// Only runCommit uses these.

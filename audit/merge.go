@@ -31,10 +31,9 @@ type placed struct {
 }
 
 // ReadAll reads the records of all logs at path, the host's and those of every owner. The
-// records of each log are in their order; between logs the run of the manager decides,
-// which the records "manager.start" and "audit.run" tell apart whatever the clock did,
-// and within a run the time. Records before the first of a log that is not as it was
-// written are returned along with the *Damage.
+// records of each log are in their order. Between logs the run of the manager decides, which
+// the records "manager.start" and "audit.run" tell apart even if the clock jumped, and within
+// a run the time. Records before the damage of a log are returned along with the *Damage.
 func ReadAll(path string) ([]Entry, error) {
 	paths, err := Paths(path)
 	if err != nil {
@@ -73,8 +72,8 @@ func startsIn(host []ddf.AuditRecord) (starts []ddf.AuditRecord) {
 	return starts
 }
 
-// place finds the places of a log's records. Those of an owner whose "audit.run" was
-// rotated away go by their time, and not beyond the next one.
+// place finds the places of a log's records. If an owner's "audit.run" was rotated away, its
+// records go by their time, and not beyond the next one.
 func place(log string, records, starts []ddf.AuditRecord, host bool) []placed {
 	all := make([]placed, len(records))
 	run, known := 0, host

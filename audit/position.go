@@ -53,8 +53,8 @@ func (p *position) follow() (position, []byte) {
 // edgeBytes is how long the tree's edge is in the header of a segment after size records.
 func edgeBytes(size uint64) int { return bits.OnesCount64(size) * tlog.HashSize }
 
-// parseContinued is the inverse of follow: where the header leads to. What is
-// wrong with it otherwise is the second result.
+// parseContinued is the inverse of follow: it returns the position that the header leads to.
+// The second result says what is wrong with the header otherwise.
 func parseContinued(b []byte) (position, string) {
 	segment := binary.LittleEndian.Uint64(b[len(continued):])
 	size := binary.LittleEndian.Uint64(b[len(continued)+8:])
@@ -81,7 +81,7 @@ func (p *position) advance(payload []byte) {
 	p.advanceChain(payload)
 }
 
-// advanceChain is advance for a position whose tree nobody asks for.
+// advanceChain is advance for a position without a tree.
 func (p *position) advanceChain(payload []byte) {
 	p.chain = nextChain(p.chain, payload)
 	p.size++

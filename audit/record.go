@@ -47,7 +47,7 @@ func checkText(kind, tenant, detail string) error {
 	return nil
 }
 
-// appendPayload encodes a record whose texts were checked.
+// appendPayload encodes a record. Its texts were checked.
 func appendPayload(b []byte, r ddf.AuditRecord) []byte {
 	b = binary.LittleEndian.AppendUint64(b, r.Index)
 	b = binary.LittleEndian.AppendUint64(b, uint64(r.Time.UnixNano()))

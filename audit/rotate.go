@@ -21,7 +21,7 @@ type file interface {
 	Close() error
 }
 
-// handle is a file that is closed when nobody uses it any more.
+// handle is a file that is closed after its last use.
 type handle struct {
 	file
 	users int // guarded by Log.mu
@@ -91,7 +91,7 @@ func (l *Log) rotate(b batch) error {
 	l.mu.Unlock()
 	crashpoint.Here("audit.rotate.replaced")
 	l.unsynced = true
-	_ = l.release(old) // synced; whoever reads it closes it
+	_ = l.release(old) // synced; the last reader closes it
 	return nil
 }
 
@@ -115,8 +115,8 @@ func (l *Log) exchange(next file, header []byte, full uint64) error {
 	return l.store.replace()
 }
 
-// removeOld removes the segments that a record on disk says were removed. What
-// cannot be removed now is tried again after the next commit.
+// removeOld removes the segments that a record on disk says were removed. It tries again
+// after the next commit if it cannot remove one now.
 func (l *Log) removeOld() {
 	for {
 		l.mu.Lock()

@@ -209,7 +209,7 @@ func TestRotateKeep(t *testing.T) {
 	require.False(t, more.Unnoted)
 	require.Greater(t, more.Segments, 3)
 
-	// Somebody else takes away the oldest.
+	// Another process takes away the oldest.
 	oldest := names(t, path)[1]
 	require.NoError(t, os.Remove(filepath.Join(filepath.Dir(path), oldest)))
 	report, err = Verify(path, heads...)

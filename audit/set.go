@@ -13,10 +13,9 @@ import (
 	"capgpu/gpuerr"
 )
 
-// Set is the logs of one host: that of the host itself, whose methods it has, and
-// beside it one for each owner. An owner's records never push out those of the host or
-// of another owner, because each log has its own files, its own bound and its own
-// commits.
+// Set is the logs of one host. It has the methods of the log of the host itself, and beside
+// that one log for each owner. An owner's records never push out those of the host or of
+// another owner, because each log has its own files, its own bound and its own commits.
 //
 //	audit.log                    the host's
 //	audit.log.d/host-NAME.log    of a part of the host
@@ -39,7 +38,7 @@ type Set struct {
 	closed bool
 }
 
-// Owner is whose log it is, as a part of its file's name.
+// Owner is the owner of a log, as a part of its file's name.
 type Owner string
 
 // OfTenant is a tenant as an owner.

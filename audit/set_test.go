@@ -90,8 +90,8 @@ func TestOwnersPushNothingOut(t *testing.T) {
 	require.Less(t, size, 5*MinMaxBytes, "three files of a, one of b and one of the host")
 }
 
-// What was written by one manager comes before what the next one wrote, and an owner that
-// is no more is still there.
+// Records of one manager come before those of the next one, and those of a removed owner are
+// still there.
 func TestAllLogsInOrder(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
 	want := []string{}
@@ -125,8 +125,8 @@ func TestAllLogsInOrder(t *testing.T) {
 	require.Equal(t, []string{"tenant-t1.log"}, missing)
 }
 
-// A clock that goes back, within a run or from one to the next, puts nothing into another
-// run, nor before what its log has before it; nor does a log whose beginning is gone.
+// A clock that goes back, within a run or from one to the next, puts no record into another
+// run, nor before an earlier record of its log; nor does a log without its beginning.
 func TestPlaces(t *testing.T) {
 	record := func(index uint64, at int, kind, detail string) ddf.AuditRecord {
 		return ddf.AuditRecord{Index: index, Time: time.Unix(int64(at), 0), Kind: kind, Detail: detail}

@@ -31,7 +31,7 @@ func (l *Log) Snapshot(from uint64, most int) ([]ddf.AuditRecord, error) {
 		return nil, gpuerr.New(gpuerr.Closed, "the audit log is closed")
 	}
 
-	_ = l.waitLocked() // what is on disk can be read whatever a write says
+	_ = l.waitLocked() // records on disk can be read even if a write fails
 	from = max(from, l.segments[0].first)
 	spans := l.spansLocked(from, uint64(min(most, maxSnapshot)))
 	l.mu.Unlock()

@@ -165,7 +165,7 @@ func TestKeptHeadsFindRewriting(t *testing.T) {
 	require.ErrorContains(t, err, "one of the records from 2 on was changed")
 }
 
-// TestImpossibleRecords: frames whose hashes are right but which no writer makes.
+// TestImpossibleRecords: frames with right hashes that no writer makes.
 func TestImpossibleRecords(t *testing.T) {
 	for name, payload := range map[string][]byte{
 		"wrong index":     appendPayload(nil, ddf.AuditRecord{Index: 9, Kind: "k"}),

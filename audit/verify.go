@@ -19,8 +19,8 @@ type Report struct {
 	Segments  int    // files read, the current one among them
 	Bytes     int64  // of their headers and all whole records
 	TornBytes int64  // after them: a record that a crash tore apart, or one just being written
-	// Unnoted says that records before First are gone, but no record of the log
-	// says that it removed them: somebody else did.
+	// Unnoted says that records before First are gone, but no record of the log says that it
+	// removed them: another process did.
 	Unnoted bool
 	// Unchecked are the known heads over fewer records than First, which nothing
 	// that is left can confirm or deny.

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"capgpu/gpuerr"
-	"capgpu/internal/courtesy"
+	"capgpu/internal/yield"
 )
 
 // Handler answers one request. It may block until ctx ends; ctx ends when the peer
@@ -218,9 +218,9 @@ func (e *engine) accept(m *Message) error {
 func (e *engine) runRequest(m *Message) {
 	defer e.running.Done()
 	seq, typ := m.Seq, m.Type // the handler may change the message
-	courtesy.Step()
+	yield.Step()
 	reply := e.handle(m)
-	courtesy.Step()
+	yield.Step()
 	reply.Type, reply.Reply, reply.Seq = typ, true, seq
 	if err := checkReply(reply); err != nil {
 		reply.CloseFDs()

@@ -6,9 +6,9 @@ import (
 	"capgpu/gpuerr"
 )
 
-// StormLimit is how many interrupts of one vector in a second are a storm. A device
-// that means them sends 100,000 a second at most; a broken one, or a level that
-// nobody lowers, sends as many as the bus carries, and would keep a CPU from its work.
+// StormLimit is how many interrupts of one vector in a second are a storm. A working device
+// sends 100,000 a second at most; a broken one, or a level that is never lowered, sends as
+// many as the bus carries, and would keep a CPU from its work.
 const StormLimit = 500_000
 
 // ErrStorm is what Wait answers of a vector that was masked because of a storm, until

@@ -7,8 +7,8 @@ import _ "unsafe" // for go:linkname
 // as a tenth of a map.
 func monotonic() uint64 { return uint64(nanotime()) }
 
-// nanotime is what time.Now reads. The runtime keeps its name and type for those
-// who link to it (go.dev/issue/67401).
+// nanotime is the clock of time.Now. The runtime keeps its name and type for packages that
+// link to it (go.dev/issue/67401).
 //
 //go:linkname nanotime runtime.nanotime
 func nanotime() int64

@@ -89,7 +89,7 @@ func TestMapRefuses(t *testing.T) {
 	require.NoError(t, f.Map(1<<39-PageBytes, page, Read))
 }
 
-// record remembers what it is told.
+// record remembers the operations that it observes.
 type record struct {
 	mu sync.Mutex
 	// +checklocks:mu
@@ -112,7 +112,7 @@ func (r *record) Ended(op Op, err error) {
 	r.ended, r.errs = append(r.ended, op), append(r.errs, err)
 }
 
-// check holds what was told against what was done.
+// check compares the observed operations with the requested ones.
 func (r *record) check(t *testing.T, want []Op, errs []error) {
 	t.Helper()
 	r.mu.Lock()

@@ -22,8 +22,8 @@ type member struct {
 // viable with them (driver_managed_dma in struct pci_driver, Linux 6.12).
 var keepsOut = []string{"pcieport", "pci-stub", "shpchp"}
 
-// blocks reports whether the kernel's driver may make the device move memory, so
-// that nobody else can have the group.
+// blocks reports whether the kernel's driver may make the device move memory, so that the
+// group cannot be used by another driver.
 func (m member) blocks() bool {
 	return m.driver != "" && !strings.HasPrefix(m.driver, "vfio") && !slices.Contains(keepsOut, m.driver)
 }

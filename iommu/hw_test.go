@@ -18,9 +18,8 @@ import (
 	"capgpu/iommu/iommutest"
 )
 
-// hardware binds the functions that CAPGPU_HW names to vfio-pci and returns
-// their addresses and groups, or skips. It changes which driver they have, so
-// name only what nobody needs.
+// hardware binds the functions that CAPGPU_HW names to vfio-pci and returns their addresses
+// and groups, or skips. It changes their driver, so name only unused functions.
 func hardware(t testing.TB) (addresses []string, groups []int) {
 	t.Helper()
 	names := os.Getenv("CAPGPU_HW")
@@ -252,8 +251,8 @@ func TestHardwareDomainsAreApart(t *testing.T) {
 	require.NoError(t, a.Unmap(1<<32, iommu.PageBytes))
 }
 
-// What a domain costs over the ioctls. `make bench-hw` bounds it; a test run on a
-// busy machine only sees that it is measured, with small pages and with huge ones.
+// The cost of a domain over the ioctls. `make bench-hw` bounds it; a test run on a busy
+// machine only checks that it is measured, with small pages and with huge ones.
 func TestHardwareCompare(t *testing.T) {
 	_, groups := hardware(t)
 	leakcheck.Check(t)

@@ -52,8 +52,8 @@ type Op struct {
 	Start, End uint64
 }
 
-// Observer is told of every operation of a domain, on the goroutine (and
-// thread) that makes it. It must not block, nor call the domain.
+// Observer gets every operation of a domain, on the goroutine (and thread) that makes it. It
+// must not block, nor call the domain.
 type Observer interface {
 	Began(op Op)
 	// Ended is always called after Began, also for what has failed.

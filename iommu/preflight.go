@@ -15,7 +15,7 @@ import (
 	"capgpu/internal/uapi/vfio"
 )
 
-// Want is what somebody is going to ask of the IOMMU.
+// Want is the need of a caller that is going to use the IOMMU.
 type Want struct {
 	Groups  []int
 	Bytes   uint64 // of memory that devices reach at once, in all domains

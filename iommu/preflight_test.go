@@ -73,7 +73,7 @@ func TestPreflight(t *testing.T) {
 	}
 }
 
-// What lifts the bound of locked memory.
+// Cases that lift the bound of locked memory.
 func TestPreflightMemlock(t *testing.T) {
 	want := Want{Bytes: 1 << 40}
 	for name, spoil := range map[string]func(o Options){
@@ -89,7 +89,7 @@ func TestPreflightMemlock(t *testing.T) {
 		spoil(o)
 		require.NoError(t, Refused(Preflight(o, want)), name)
 	}
-	// This process, whatever it may lock.
+	// This process, with any limit of locked memory.
 	for _, f := range Preflight(Options{}, Want{}) {
 		if f.What == "locked memory" || f.What == "mappings" {
 			require.NoError(t, f.Err)

@@ -16,10 +16,9 @@ const (
 	wideIOVA IOVA = 1 << 32
 )
 
-// Space hands out the addresses of one domain. It moves upwards and starts over
-// only when it has reached the end, so that a stale address keeps faulting for
-// as long as possible before it is somebody else's. Behind each range a page
-// stays free. Each call takes logarithmic time.
+// Space hands out the addresses of one domain. It moves upwards and starts over only when it
+// has reached the end, so that a stale address keeps faulting for as long as possible before
+// it is used again. Behind each range a page stays free. Each call takes logarithmic time.
 //
 // A Space belongs to one function and outlives its drivers. It has no lock of
 // its own.
@@ -28,8 +27,8 @@ type Space struct {
 	// holes between what NewSpace was given.
 	root *node
 	next IOVA // where the search for the next range starts
-	// spare nodes, by their next, are what Give leaves to Take. They keep their
-	// priorities, of which nobody knows more than before.
+	// spare nodes, by their next, are those that Give leaves to Take. They keep their
+	// priorities, which stay unpredictable.
 	spare  *node
 	spares int
 }

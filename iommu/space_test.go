@@ -119,7 +119,7 @@ func checkSpace(t require.TestingT, s *Space, live []Range) {
 	require.LessOrEqual(t, s.spares, maxSpares)
 }
 
-// What is taken and given back again and again needs no memory.
+// Taking and giving back again and again needs no memory.
 func TestSpaceAllocatesNothing(t *testing.T) {
 	s := NewSpace([]Range{{wideIOVA, 1 << 48}})
 	at := make([]IOVA, 2*maxSpares) // some of which find no spare node
@@ -182,7 +182,7 @@ func TestSpaceAligns(t *testing.T) {
 	})
 }
 
-// Where addresses lie, for devices that reach far and those that do not.
+// Addresses for devices of long and short reach.
 func TestSpaceFloor(t *testing.T) {
 	vtd := []Range{{0, 0xfee00000}, {0xfef00000, 1 << 39}} // QEMU's intel-iommu
 	for _, c := range []struct {

@@ -18,7 +18,7 @@ type node struct {
 	pageFit, hugeFit IOVA
 }
 
-// newNode has a priority that nobody can know, so that nobody can have a deep tree.
+// newNode has a secret priority, so that no caller can make the tree deep.
 func newNode() *node { return &node{priority: rand.Uint32()} }
 
 // refresh sets the fits of n after it or a child of it has changed.
@@ -57,7 +57,7 @@ func (n *node) first(from, need, align IOVA) (IOVA, *node) {
 		if at, hit := n.left.first(from, need, align); hit != nil {
 			return at, hit
 		}
-		// Of all gaps only the one that from lies in can be too small here.
+		// Only the gap that contains from can be too small here.
 		if low := max(n.gapStart, from); fit(low, n.start, align) >= need {
 			return (low + align - 1) &^ (align - 1), n
 		}

@@ -81,7 +81,7 @@ type requests struct {
 	unmap  vfio.DMAUnmap
 }
 
-// request is one that nobody else uses; to be put into spare afterwards.
+// request returns a request that no other call uses; it goes back to spare afterwards.
 func (t *Type1) request() *requests {
 	if r := t.spare.Swap(nil); r != nil {
 		return r
@@ -89,8 +89,8 @@ func (t *Type1) request() *requests {
 	return &requests{}
 }
 
-// OpenType1 takes an IOMMU group, all of whose devices are bound to vfio or to
-// nothing, into a domain of its own.
+// OpenType1 takes an IOMMU group into a domain of its own. All devices of the group are bound
+// to vfio or to no driver.
 func OpenType1(group int, options Options) (t *Type1, err error) {
 	t = &Type1{options: options.withDefaults(), container: -1, group: -1}
 	defer func() {
@@ -299,8 +299,8 @@ func (t *Type1) Map(iova IOVA, host []byte, access Access) error {
 	})
 }
 
-// mapError explains why the kernel did not map. Whatever it has pinned by then,
-// it has let go.
+// mapError explains why the kernel did not map. The kernel has released all pages that it had
+// pinned.
 func (t *Type1) mapError(err error, op Op) error {
 	switch err {
 	case nil:

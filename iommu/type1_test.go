@@ -139,7 +139,7 @@ func TestType1NotViable(t *testing.T) {
 	_, err = OpenType1(5, Options{Kernel: k, Sys: sysfs(t, 5, map[string]string{"0000:01:00.0": "vfio-pci", "0000:01:00.1": ""})})
 	require.ErrorIs(t, err, gpuerr.Denied)
 	require.ErrorContains(t, err, "iommufd")
-	// It is held, but nobody can be seen to hold it.
+	// It is held, and no process can be seen to hold it.
 	k.failing("open-5", unix.EBUSY)
 	_, err = OpenType1(5, Options{Kernel: k, Proc: t.TempDir()})
 	require.ErrorIs(t, err, gpuerr.Busy)

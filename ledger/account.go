@@ -13,7 +13,7 @@ import (
 const (
 	closed   = 1 << (32 + iota) // no new charges
 	detached                    // out of the tree; its parent keeps what it spent
-	paused                      // whoever holds Ledger.mu looks at or changes it
+	paused                      // the holder of Ledger.mu looks at or changes it
 
 	insideMask = 1<<32 - 1
 	flagMask   = ^uint64(insideMask)
@@ -73,13 +73,13 @@ func newAccount(l *Ledger, parent *Account, name string, limits Limits) *Account
 // Name is the name given to New or Child.
 func (a *Account) Name() string { return a.name }
 
-// enter announces an operation on a, waiting while a is paused. It returns the
-// flags. Whoever entered must not block before leave.
+// enter announces an operation on a, waiting while a is paused. It returns the flags. A
+// goroutine that entered must not block before leave.
 func (a *Account) enter() (flags uint64) {
 	state := a.state.Add(1)
 	for state&paused != 0 {
 		a.leave()
-		a.ledger.mu.Lock() // held by whoever paused a
+		a.ledger.mu.Lock() // held by the goroutine that paused a
 		//lint:ignore SA2001 waiting for its holder is all that is wanted
 		a.ledger.mu.Unlock()
 		state = a.state.Add(1)
@@ -163,8 +163,8 @@ func (k *count) entry(c Class) Entry {
 	return Entry{Class: c, Reserved: held - used, Used: used, Limit: k.limit.Load(), Peak: max(k.peak.Load(), held)}
 }
 
-// Zero is nil when nothing is held by a and those below it, and else an error
-// that names what is. What was spent does not count.
+// Zero returns nil when a and the accounts below it hold nothing, and else an error that
+// names what they hold. Spent units do not count.
 func (a *Account) Zero() error {
 	var left []string
 	for _, e := range a.Snapshot() {

@@ -35,7 +35,7 @@ func TestSpendNamesTheLowest(t *testing.T) {
 	require.Equal(t, a.full, gpuerr.From(err).Msg)
 }
 
-// TestPrepayAsksAllAbove: who pays ahead is refused by whoever above has no room.
+// TestPrepayAsksAllAbove: a charge in advance is refused by an account above without room.
 func TestPrepayAsksAllAbove(t *testing.T) {
 	l := New("device", only(DeviceTime, 10))
 	a := child(t, child(t, l.Root(), "a", NoLimits()), "b", NoLimits())

@@ -20,21 +20,20 @@ const (
 	meterAhead = 256 // how many like the last spend a meter charges ahead
 )
 
-// A stash is what one lease or meter has charged and nobody has taken: its idle
-// units. They are in held of its account and of those above, so all of these ask
-// for them back, through their pool, before anything is refused or read out:
+// A stash is the charged units of one lease or meter that are not in use: its idle units.
+// They are in held of its account and of those above, so all of these ask for them back,
+// through their pool, before a request is refused or a count read out:
 //
 //	cold ── a give, or a top-up ──► warm ── recall, close ──► cold
 //
-// A cold stash keeps nothing and goes to the tree each time. A warm one takes and
-// gives what is idle in its own word, under these rules, which make that exact:
+// A cold stash keeps nothing and goes to the tree each time. A warm one takes idle units from
+// its own word and gives them back there, under these rules, which make that exact:
 //
-//   - While a stash is warm, no account above it holds more than its limit, idle
-//     units included: taking what is idle is never past a limit. What would break
-//     this (SetLimit, Spend past a limit) recalls.
-//   - Nor does one hold more of what can be given back than its peak, idle units
-//     included: taking what is idle never makes a new peak. A charge that would
-//     break this recalls first.
+//   - While a stash is warm, no account above it holds more than its limit, idle units
+//     included: taking an idle unit is never past a limit. Operations that would break this
+//     (SetLimit, Spend past a limit) recall.
+//   - No account holds more returnable units than its peak, idle units included: taking an
+//     idle unit never makes a new peak. A charge that would break this recalls first.
 //   - A stash becomes warm, and a recall looks, with the pool locked. So between a
 //     recall and the unlocking of the pool nothing is idle below that account.
 type stash struct {
@@ -84,7 +83,7 @@ func (a *Account) unlockIdle() {
 	}
 }
 
-// lockPoolsLocked is lockIdle for those who hold Ledger.mu already.
+// lockPoolsLocked is lockIdle for a caller that holds Ledger.mu already.
 func (a *Account) lockPoolsLocked() {
 	a.eachPoolLocked((*pool).lock)
 }
@@ -146,8 +145,8 @@ func (a *Account) exactly(c Class, look func(*count)) {
 	a.unlockIdle()
 }
 
-// warmLocked puts s on the list. The accounts above say so first: whoever finds
-// idle units in their way must know that they may be such.
+// warmLocked puts s on the list. The accounts above say so first: a goroutine that finds idle
+// units in its way must know that they may be such.
 func (s *stash) warmLocked() {
 	for at := s.account; at != nil; at = at.parent {
 		at.counts[s.class].warm.Add(warmEvent)
@@ -160,8 +159,8 @@ func (s *stash) warmLocked() {
 	*first = s
 }
 
-// recallLocked makes s cold. What was idle is given back before the accounts say
-// that nothing is.
+// recallLocked makes s cold. Idle units are given back before the accounts say that there are
+// none.
 func (s *stash) recallLocked() {
 	idle := s.word.Swap(0) & idleMask
 	if s.class.Spent() {

@@ -1,9 +1,9 @@
 package ledger
 
-// Lease charges units of one class to one account, many times a second, without
-// walking the tree each time. What it answers, and what the books show, is what
-// Reserve and Release would: a unit is charged from Take to Give, and not a moment
-// longer. Its methods may be called from any goroutine.
+// Lease charges units of one class to one account, many times a second, without walking the
+// tree each time. Its answers, and the counts of the ledger, are those of Reserve and
+// Release: a unit is charged from Take to Give, and not a moment longer. Its methods may be
+// called from any goroutine.
 type Lease struct{ stash }
 
 // Lease makes a lease of class c, which holds nothing yet.
@@ -73,17 +73,17 @@ func (l *Lease) keep(n uint64) bool {
 	return true
 }
 
-// Close ends the lease: what is idle goes back. What was taken must be given all
-// the same, before or after.
+// Close ends the lease and returns its idle units. Units that were taken must still be given,
+// before or after.
 func (l *Lease) Close() {
 	if l.class < NumClasses {
 		l.end()
 	}
 }
 
-// Meter records what one account spends of one class, many times a second,
-// without walking the tree each time. What it answers, and what the books show, is
-// what Account.Spend would. Its methods may be called from any goroutine.
+// Meter records the spending of one account in one class, many times a second, without
+// walking the tree each time. Its answers, and the counts of the ledger, are those of
+// Account.Spend. Its methods may be called from any goroutine.
 type Meter struct{ stash }
 
 // Meter makes a meter of class c.
@@ -113,8 +113,7 @@ func (m *Meter) spendSlow(n uint64) error {
 	return nil
 }
 
-// chargeAhead makes m warm, or warm for longer: it charges many times n, which
-// then nobody has spent.
+// chargeAhead makes m warm, or warm for longer: it charges many times n in advance.
 func (m *Meter) chargeAhead(n uint64) {
 	a, c := m.account, m.class
 	if n > idleMask/meterAhead/2 {
@@ -130,7 +129,7 @@ func (m *Meter) chargeAhead(n uint64) {
 		m.warmLocked()
 	}
 
-	// From here on whoever finds what is charged in the way waits for the pool.
+	// From here on a goroutine that finds these units in its way waits for the pool.
 	ahead := n * meterAhead
 	for at := a; at != nil; at = at.parent {
 		ahead = min(ahead, at.counts[c].room()/idleShare)
@@ -149,7 +148,7 @@ func (m *Meter) chargeAhead(n uint64) {
 	}
 }
 
-// Close ends the meter. What was spent stays spent.
+// Close ends the meter. Spent units stay spent.
 func (m *Meter) Close() {
 	if m.class < NumClasses {
 		m.end()

@@ -11,8 +11,8 @@ import (
 	"capgpu/gpuerr"
 )
 
-// tally counts at its account and every one above, from outside. What it says is
-// taken was: it is told after a Take and before the Give.
+// tally counts at its account and every one above, from outside. A unit that it counts as
+// taken was taken: it counts after a Take and before the Give.
 type tally struct {
 	parent *tally
 	real   *Account
@@ -32,7 +32,7 @@ func (y *tally) add(t *testing.T, n uint64) {
 	}
 }
 
-// disturb recalls at every level, in every way that does it, until it is told to stop.
+// disturb recalls at every level, in every possible way, until stop is set.
 func disturb(t *testing.T, stop *atomic.Bool, l *Ledger, accounts []*tally) {
 	rng := rand.New(rand.NewPCG(7, 7))
 	for !stop.Load() {
@@ -200,8 +200,8 @@ func TestLeaseIsNeverRefusedWrongly(t *testing.T) {
 	require.LessOrEqual(t, l.Root().Snapshot()[InFlight].Peak, uint64(workers*most))
 }
 
-// TestMeterStress: what meters spend is told exactly, and nobody is told that there
-// is more, or none, when that is wrong.
+// TestMeterStress: the spending of meters is counted exactly, and no request gets a wrong
+// answer about the room left.
 func TestMeterStress(t *testing.T) {
 	const rounds, limit = 3000, 40000
 	l := New("device", NoLimits())

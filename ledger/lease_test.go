@@ -58,8 +58,8 @@ func TestPrepayIsAllOrNone(t *testing.T) {
 	require.NoError(t, l.Check())
 }
 
-// TestWarmingShows: who looked before a lease was warm and again when it no longer
-// is can tell that it was.
+// TestWarmingShows: an observer that looked before a lease was warm and looks again when it
+// is cold can tell that it was warm.
 func TestWarmingShows(t *testing.T) {
 	l := New("device", NoLimits())
 	a := child(t, l.Root(), "a", NoLimits())
@@ -98,8 +98,8 @@ func TestLeaseAllocatesNothing(t *testing.T) {
 	}))
 }
 
-// TestRecallIsRare: a lease that was recalled goes to the tree for a while, so that
-// one who is refused again and again does not recall each time.
+// TestRecallIsRare: a lease that was recalled goes to the tree for a while, so that an
+// account that is refused again and again does not recall each time.
 func TestRecallIsRare(t *testing.T) {
 	l := New("device", only(InFlight, 64))
 	a := child(t, l.Root(), "a", NoLimits())

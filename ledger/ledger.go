@@ -1,4 +1,4 @@
-// Package ledger is the one record of who holds how much.
+// Package ledger is the one record of charges: which account holds how much.
 //
 // A Ledger is a tree of accounts: the device at the root, below it tenants,
 // sessions, and restricted sessions. Every charge is made to one account and, in
@@ -9,14 +9,14 @@
 //	   └──────────────────────┘
 //	spend                                 Spend: device time, audit bytes; never comes back
 //
-// What holds at every moment, for every account and class:
+// Invariants at every moment, for every account and class:
 //
 //   - The charge never exceeds the limit that was in force when it was granted;
 //     arithmetic is checked, so no sum ever wraps.
 //   - No refused request touches the account that refused it or one above, and a
 //     release is seen above before it is seen below. So an account never shows
-//     more than the limits below it allow, and what one tenant is refused or
-//     releases never makes another's request fail.
+//     more than the limits below it allow, and a refusal or a release of one tenant
+//     never makes another's request fail.
 //     (Within one tenant, a request may be refused because of another that is
 //     itself being refused at that instant by an account further up.)
 //   - SetLimit is exact: once it has returned, every new charge is held to the
@@ -29,21 +29,19 @@
 // that stands still. So Check is exact also while others charge, which wait for it.
 // It takes about half a microsecond per account.
 //
-// A Lease takes and gives units, and a Meter spends, in one word of its own: ten
-// times faster than the walk up the tree. Nobody can tell the difference, since
-// what they keep idle is recalled before anyone is refused, before a peak rises,
-// and before anything is read out (see stash). A request that is refused looks for
-// idle units only below the account that refuses it, and not at all where nothing
-// is idle. So one who is refused a million times a second at its own limit costs
-// other tenants no more than one who is granted as often. At the device's limit it
-// costs them their leases: they are recalled, and for a while go to the tree.
+// A Lease takes and gives units, and a Meter spends, in one word of its own: ten times faster
+// than the walk up the tree. The difference is not observable, since idle units are recalled
+// before a request is refused, before a peak rises, and before a count is read out (see
+// stash). A refused request looks for idle units only below the account that refuses it, and
+// not at all if there are none. So a tenant that is refused a million times a second at its
+// own limit costs other tenants no more than one that is granted as often. At the device's
+// limit it costs them their leases: they are recalled, and for a while go to the tree.
 //
 // Locks: Ledger.mu, then the pools of idle units in the order of the tree. Neither
 // is waited for by anyone inside an account.
 //
-// Nothing here is trusted to clients: names and amounts come from the core. A
-// closed account is taken out of the tree; what it spent stays on record in its
-// parent.
+// Clients are not trusted with anything here: names and amounts come from the core. A closed
+// account is taken out of the tree; its spending stays on record in its parent.
 package ledger
 
 import (
@@ -98,7 +96,7 @@ func (a *Account) SetLimit(c Class, n uint64) {
 	a.ledger.mu.Lock()
 	defer a.ledger.mu.Unlock()
 	k := &a.counts[c]
-	if n >= k.limit.Load() { // who is refused meanwhile was refused before
+	if n >= k.limit.Load() { // refused meanwhile means refused before
 		k.limit.Store(n)
 		return
 	}
@@ -113,11 +111,10 @@ func (a *Account) SetLimit(c Class, n uint64) {
 	}
 }
 
-// Close closes a to new charges and, if nothing is held any more, takes it out of
-// the tree. It is an error that names what is left if something is; call Close
-// again when that was released. Accounts below a are closed with it, but stay
-// until they are closed themselves. What a has spent stays on record above it.
-// Closing the root only closes it.
+// Close closes a to new charges and, if it holds nothing any more, takes it out of the tree.
+// Otherwise it returns an error that names what is left; call Close again when that was
+// released. Accounts below a are closed with it, but stay until they are closed themselves.
+// The spending of a stays on record above it. Closing the root only closes it.
 func (a *Account) Close() error {
 	l := a.ledger
 	l.mu.Lock()

@@ -35,7 +35,7 @@ type modelCharge struct {
 	released bool
 }
 
-// modelLease is a lease whose charge is kept like any other.
+// modelLease is a lease in the model: its charge is kept like any other.
 type modelLease struct {
 	*Lease
 	*modelCharge

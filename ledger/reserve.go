@@ -92,8 +92,8 @@ func (a *Account) charge(c Class, n uint64) (at *Account, room uint64, sure bool
 		return at, room, sure
 	}
 
-	// Now that it is granted, note the peaks. Whoever is the last to be granted of
-	// those that hold something at the same time sees them all here.
+	// Now that it is granted, note the peaks. The last granted one of the charges that exist
+	// at the same time sees them all here.
 	for at := a; at != nil; at = at.parent {
 		k := &at.counts[c]
 		k.raisePeak(k.held.Load())
@@ -103,9 +103,9 @@ func (a *Account) charge(c Class, n uint64) (at *Account, room uint64, sure bool
 	return nil, 0, true
 }
 
-// take adds n to held if the limit allows, and else says how much room there was.
-// It is not sure of that where units may be idle. Nor does it take past the peak
-// while some are: the peak would count them.
+// take adds n to held if the limit allows, and else returns how much room there was. It is
+// not sure of that while units may be idle. It does not take past the peak while some are,
+// either: the peak would count them.
 func (k *count) take(n uint64) (room uint64, ok, sure bool) {
 	for {
 		warm := k.warm.Load()

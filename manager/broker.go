@@ -24,16 +24,16 @@ const (
 
 // broker answers one tenant socket.
 type broker struct {
-	conn    *connection
-	tenant  *tenantServer     // of the connection
-	told    map[*device]*told // one for each device; the map does not change
-	waiters atomic.Int32
+	conn     *connection
+	tenant   *tenantServer         // of the connection
+	reported map[*device]*reported // one for each device; the map does not change
+	waiters  atomic.Int32
 }
 
 func newBroker(c *connection) *broker {
-	b := &broker{conn: c, tenant: c.tenant, told: map[*device]*told{}}
+	b := &broker{conn: c, tenant: c.tenant, reported: map[*device]*reported{}}
 	for _, d := range c.tenant.m.devices {
-		b.told[d] = &told{}
+		b.reported[d] = &reported{}
 	}
 	return b
 }
@@ -227,7 +227,7 @@ func (b *broker) nextState(ctx context.Context, body []byte) ([]byte, error) {
 	}
 
 	defer leave()
-	reply, err := d.board.next(ctx, b.told[d], req.Epoch, req.Steps, nanos(req.TimeoutNanos))
+	reply, err := d.board.next(ctx, b.reported[d], req.Epoch, req.Steps, nanos(req.TimeoutNanos))
 	if err == nil {
 		_, err = b.device(req.Index) // the policy may have changed since
 	}

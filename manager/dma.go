@@ -9,9 +9,9 @@ import (
 	"capgpu/audit/dma"
 	"capgpu/ddf"
 	"capgpu/gpuerr"
-	"capgpu/internal/courtesy"
 	"capgpu/internal/crashpoint"
 	"capgpu/internal/shm"
+	"capgpu/internal/yield"
 	"capgpu/iommu"
 	"capgpu/ledger"
 )
@@ -70,7 +70,7 @@ func (g *grants) alloc(bytes uint64) (d *dmaMemory, err error) {
 	}
 
 	crashpoint.Here("manager.dma.made")
-	courtesy.Step()
+	yield.Step()
 	if err := g.mapMemory(d); err != nil {
 		if !d.isKept() {
 			err = errors.Join(err, g.dispose(d))
@@ -80,13 +80,13 @@ func (g *grants) alloc(bytes uint64) (d *dmaMemory, err error) {
 
 	// Recorded before the driver learns of it: no grant without a record.
 	crashpoint.Here("manager.dma.mapped")
-	courtesy.Step()
+	yield.Step()
 	if err := g.logs.journal.mapped(d); err != nil {
 		return nil, errors.Join(errNotRecorded(err), g.free(d))
 	}
 
 	crashpoint.Here("manager.dma.recorded")
-	courtesy.Step()
+	yield.Step()
 	d.recorded.Store(true)
 	d.bytesCharge.Commit()
 	d.entryCharge.Commit()
@@ -199,10 +199,10 @@ func (g *grants) free(d *dmaMemory) error {
 		}
 		g.giveBack(d.iova)
 		crashpoint.Here("manager.dma.unmapped")
-		courtesy.Step()
+		yield.Step()
 		d.freeErr = g.dispose(d)
 		crashpoint.Here("manager.dma.disposed")
-		courtesy.Step()
+		yield.Step()
 		if d.recorded.Load() {
 			g.logs.journal.unmapped(d)
 		} else {

@@ -228,7 +228,7 @@ func (d *device) awaitReady(ctx context.Context, l *driverLink) error {
 				return
 			}
 			s.state, s.epoch, s.cause, s.link, s.generation = ready, l.epoch, "", l, 1
-			s.ladder, s.shortage = ladder{}, ""
+			s.escalation, s.shortage = escalation{}, ""
 			s.backend, s.memoryBytes = clipped(r.Backend), min(r.MemoryBytes, d.policy.MemoryBytes)
 		}); err != nil {
 			return err

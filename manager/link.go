@@ -40,10 +40,10 @@ type driverLink struct {
 	// for how long no report can be missing.
 	settle func(context.Context) (time.Duration, error)
 
-	// climb publishes the driver's level of recovery. climbing is held meanwhile, which
+	// escalate publishes the driver's level of recovery. escalating is held meanwhile, which
 	// bounds how often it is called.
-	climb    func(*driverLink, ladder)
-	climbing chan struct{}
+	escalate   func(*driverLink, escalation)
+	escalating chan struct{}
 	// incidents counts those of the epoch's earlier drivers. Guarded by the board's mu.
 	incidents uint64
 

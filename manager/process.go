@@ -138,8 +138,8 @@ func (d *device) promoteFor(p *driverProcess, g *grants, desk *faultDesk, h *hol
 	p.epoch.Store(g.info.Epoch)
 	l := &driverLink{
 		epoch: g.info.Epoch, holder: h, child: p.child, checked: p.checked, gate: rpcguard.NewGate(), sessions: g.sessions, failure: g.failure,
-		settle: func(ctx context.Context) (time.Duration, error) { return d.settleFaults(ctx, desk) },
-		climb:  d.board.climb, climbing: make(chan struct{}, 1), short: d.showShort,
+		settle:   func(ctx context.Context) (time.Duration, error) { return d.settleFaults(ctx, desk) },
+		escalate: d.board.escalate, escalating: make(chan struct{}, 1), short: d.showShort,
 		ready: make(chan control.ReadyRequest, 1), grantsDone: make(chan struct{}),
 	}
 	l.caller = control.NewPeer(context.Background(), p.conn, l.handle)

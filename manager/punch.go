@@ -4,9 +4,9 @@ import (
 	"errors"
 	"time"
 
-	"capgpu/internal/courtesy"
 	"capgpu/internal/crashpoint"
 	"capgpu/internal/shm"
+	"capgpu/internal/yield"
 )
 
 // A process with a descriptor of DMA memory can hold the lock of its inode for as long as it
@@ -133,16 +133,16 @@ const punchYields = punchGrace / 4
 // punchOut frees the pages of memory piece by piece.
 func punchOut(m *shm.Memory, bytes uint64) error { return punchPieces(m, bytes, yieldSparingly) }
 
-var yieldSparingly = courtesy.Sparingly(shm.GiveWay)
+var yieldSparingly = yield.Sparingly(shm.Yield)
 
-func punchPieces(m *shm.Memory, bytes uint64, giveWay func()) error {
+func punchPieces(m *shm.Memory, bytes uint64, yieldFirst func()) error {
 	if bytes == 0 {
 		return nil
 	}
 	start, p := time.Now(), newPunching(m, bytes)
 	p.run(func() {
 		if time.Since(start) < punchYields {
-			giveWay()
+			yieldFirst()
 		}
 	})
 	return p.wait()

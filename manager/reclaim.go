@@ -67,7 +67,7 @@ func punchInBackground(m *shm.Memory, bytes uint64, hurry <-chan struct{}) error
 	}
 	// A thread that yields runs again only after the others. Without the yield, the kernel
 	// would switch at its next tick, up to 4 ms later.
-	return newPunching(m, bytes).runInBackground(hurry, inBackground, shm.GiveWay)
+	return newPunching(m, bytes).runInBackground(hurry, inBackground, shm.Yield)
 }
 
 func (p *punching) runInBackground(hurry <-chan struct{}, background func(func()), yield func()) error {

@@ -21,13 +21,13 @@ func (l *driverLink) takeRecovery(ctx context.Context, body []byte) error {
 	}
 
 	select {
-	case l.climbing <- struct{}{}:
-		defer func() { <-l.climbing }()
+	case l.escalating <- struct{}{}:
+		defer func() { <-l.escalating }()
 	default:
 		return gpuerr.New(gpuerr.Busy, "the last step of recovery is being told; wait for the answer")
 	}
 
-	l.climb(l, req)
+	l.escalate(l, req)
 	timer := time.NewTimer(recoveryInterval)
 	defer timer.Stop()
 	select {

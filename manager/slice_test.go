@@ -55,7 +55,7 @@ func TestPunchOut(t *testing.T) {
 }
 
 // However long each yield takes, memory that no process blocks does not count as blocked.
-func TestPunchGivesWay(t *testing.T) {
+func TestPunchYields(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const bytes = 400 * pagesPiece
 		m, err := shm.Create("test", bytes)

@@ -49,7 +49,7 @@ func (d *device) openDriver(ctx context.Context, g *grants, desk *faultDesk) (*d
 		epoch: g.info.Epoch, child: &child{name: "actor", exited: make(chan struct{})}, gate: rpcguard.NewGate(), sessions: g.sessions, failure: g.failure,
 		settle: func(ctx context.Context) (time.Duration, error) { return d.settleFaults(ctx, desk) },
 		ready:  make(chan control.ReadyRequest, 1), grantsDone: make(chan struct{}),
-		climb: d.board.climb, climbing: make(chan struct{}, 1), short: d.showShort,
+		escalate: d.board.escalate, escalating: make(chan struct{}, 1), short: d.showShort,
 	}
 	p := &actorPool{g: g, ended: l.gate.Context()}
 	a := d.drivers.actors(Role{Device: g.info, DMA: p, Audit: actorLog{g}, Ask: l.handle})

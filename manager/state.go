@@ -45,18 +45,18 @@ type stateBoard struct {
 	changed chan struct{} // closed and replaced at each change
 }
 
-// ladder is a driver's level of recovery.
-type ladder = control.RecoveryRequest
+// escalation is a driver's level of recovery.
+type escalation = control.RecoveryRequest
 
 // snapshot is the state at one moment.
 type snapshot struct {
-	state deviceState
-	epoch uint64 // of the last driver that was ready; 0: none yet
-	cause string // of recovering and wedged
-	step  uint64 // counts changes, without those of the ladder
-	rung  uint64 // counts changes of the ladder
+	state       deviceState
+	epoch       uint64 // of the last driver that was ready; 0: none yet
+	cause       string // of recovering and wedged
+	step        uint64 // counts changes, without those of the escalation
+	escalations uint64 // counts changes of the escalation
 
-	ladder ladder // as the ready driver reported it
+	escalation escalation // as the ready driver reported it
 
 	link        *driverLink // of the ready driver
 	backend     string      // as the last ready driver named it
@@ -91,7 +91,7 @@ func (b *stateBoard) update(change func(*snapshot)) snapshot {
 func (b *stateBoard) suspend(yes bool) {
 	b.update(func(s *snapshot) {
 		s.suspended = yes
-		s.rung++
+		s.escalations++
 	})
 }
 
@@ -103,7 +103,7 @@ func (b *stateBoard) suspendAbsent(yes bool) (absent, changed bool) {
 		absent = s.state == starting || s.state == recovering
 		if changed = absent && s.suspended != yes; changed {
 			s.suspended = yes
-			s.rung++
+			s.escalations++
 		}
 	})
 	return absent, changed
@@ -120,17 +120,17 @@ func (b *stateBoard) readyIf(frozen bool, change func(*snapshot)) (done bool) {
 	return done
 }
 
-// climb publishes the level of recovery of a link's driver, if that is the ready one and the
+// escalate publishes the level of recovery of a link's driver, if that is the ready one and the
 // level has changed.
-func (b *stateBoard) climb(l *driverLink, at ladder) {
+func (b *stateBoard) escalate(l *driverLink, at escalation) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	at.Incidents += l.incidents
-	if b.now.link != l || b.now.ladder == at {
+	if b.now.link != l || b.now.escalation == at {
 		return
 	}
-	b.now.ladder = at
-	b.now.rung++
+	b.now.escalation = at
+	b.now.escalations++
 	close(b.changed)
 	b.changed = make(chan struct{})
 }
@@ -152,10 +152,10 @@ func (b *stateBoard) short(l *driverLink, what string) (news bool) {
 // incidents continues.
 func (b *stateBoard) succeed(next *driverLink) snapshot {
 	return b.update(func(s *snapshot) {
-		next.incidents = s.ladder.Incidents
-		if s.ladder.Step != uint32(outcome.RecoveryNone) {
-			s.ladder.Step = uint32(outcome.RecoveryNone)
-			s.rung++
+		next.incidents = s.escalation.Incidents
+		if s.escalation.Step != uint32(outcome.RecoveryNone) {
+			s.escalation.Step = uint32(outcome.RecoveryNone)
+			s.escalations++
 		}
 		s.link, s.shortage = next, ""
 		s.generation++
@@ -171,13 +171,13 @@ func (s *snapshot) recovery() outcome.RecoveryStep {
 	case wedged:
 		return outcome.WedgedStep
 	}
-	return outcome.RecoveryStep(s.ladder.Step)
+	return outcome.RecoveryStep(s.escalation.Step)
 }
 
-// told remembers, for one tenant socket, what NextState has reported. The epoch alone does
+// reported remembers, for one tenant socket, what NextState has reported. The epoch alone does
 // not show whether the client has seen the recovering that follows it, and to report it again
 // and again would make the client's loop spin.
-type told struct {
+type reported struct {
 	mu sync.Mutex
 	// +checklocks:mu
 	epoch uint64
@@ -190,10 +190,10 @@ type told struct {
 }
 
 // isNews: with steps, changes of the level of recovery count, too.
-func (t *told) isNews(s snapshot, epoch uint64, steps bool) bool {
+func (t *reported) isNews(s snapshot, epoch uint64, steps bool) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if steps && t.rung != s.rung {
+	if steps && t.rung != s.escalations {
 		return true
 	}
 	if s.state == ready && s.epoch == epoch {
@@ -202,16 +202,16 @@ func (t *told) isNews(s snapshot, epoch uint64, steps bool) bool {
 	return !t.any || t.epoch != epoch || t.step != s.step
 }
 
-// tell notes that a reply with s is sent; the client's next request will name s.epoch.
-func (t *told) tell(s snapshot) {
+// report notes that a reply with s is sent; the client's next request will name s.epoch.
+func (t *reported) report(s snapshot) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.any, t.epoch, t.step, t.rung = true, s.epoch, s.step, s.rung
+	t.any, t.epoch, t.step, t.rung = true, s.epoch, s.step, s.escalations
 }
 
 // next waits until the state is news to the client, the timeout ends (Changed is false), or
 // ctx ends.
-func (b *stateBoard) next(ctx context.Context, t *told, epoch uint64, steps bool, timeout time.Duration) (control.NextStateReply, error) {
+func (b *stateBoard) next(ctx context.Context, t *reported, epoch uint64, steps bool, timeout time.Duration) (control.NextStateReply, error) {
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	for {
@@ -219,10 +219,10 @@ func (b *stateBoard) next(ctx context.Context, t *told, epoch uint64, steps bool
 		news := t.isNews(s, epoch, steps)
 		reply := control.NextStateReply{
 			Epoch: s.epoch, State: uint32(s.state), Changed: news, Cause: s.cause,
-			Recovery: uint32(s.recovery()), LastRecovery: s.ladder.Last, Incidents: s.ladder.Incidents, Suspended: s.suspended,
+			Recovery: uint32(s.recovery()), LastRecovery: s.escalation.Last, Incidents: s.escalation.Incidents, Suspended: s.suspended,
 		}
 		if news {
-			t.tell(s)
+			t.report(s)
 			return reply, nil
 		}
 		select {

@@ -18,7 +18,7 @@ import (
 func TestStateBoard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newStateBoard()
-		var asker told
+		var asker reported
 		ctx := context.Background()
 
 		r, err := b.next(ctx, &asker, 0, false, time.Hour)
@@ -46,7 +46,7 @@ func TestStateBoard(t *testing.T) {
 		require.Equal(t, time.Minute, time.Since(began))
 		require.Equal(t, control.NextStateReply{Epoch: 1, State: uint32(recovering), Changed: true, Recovery: uint32(outcome.Respawn), Cause: "killed"}, r)
 
-		var other told
+		var other reported
 		r, _ = b.next(ctx, &other, 1, false, time.Hour)
 		require.True(t, r.Changed, "another socket has not been told")
 
@@ -81,15 +81,15 @@ func TestStepsAreNewsToWhoAsks(t *testing.T) {
 		l := &driverLink{}
 		b.update(func(s *snapshot) { s.state, s.epoch, s.link = ready, 1, l })
 		ctx := context.Background()
-		var plain, asker told
+		var plain, asker reported
 		_, err := b.next(ctx, &plain, 0, false, time.Hour)
 		require.NoError(t, err)
 		_, err = b.next(ctx, &asker, 0, true, time.Hour)
 		require.NoError(t, err)
-		at := ladder{Step: uint32(outcome.QueueReset), Last: uint32(outcome.QueueReset), Incidents: 1}
+		at := escalation{Step: uint32(outcome.QueueReset), Last: uint32(outcome.QueueReset), Incidents: 1}
 		time.AfterFunc(time.Second, func() {
-			b.climb(&driverLink{}, ladder{Step: 3}) // a report of another driver is ignored
-			b.climb(l, at)
+			b.escalate(&driverLink{}, escalation{Step: 3}) // a report of another driver is ignored
+			b.escalate(l, at)
 		})
 		began := time.Now()
 		r, err := b.next(ctx, &asker, 1, true, time.Hour)
@@ -115,17 +115,17 @@ func TestStepsOfASuccessor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, old, next := newStateBoard(), &driverLink{}, &driverLink{}
 		b.update(func(s *snapshot) { s.state, s.epoch, s.link, s.generation = ready, 1, old, 1 })
-		b.climb(old, ladder{Step: uint32(outcome.QueueReset), Last: uint32(outcome.QueueReset), Incidents: 3})
-		var asker told
+		b.escalate(old, escalation{Step: uint32(outcome.QueueReset), Last: uint32(outcome.QueueReset), Incidents: 3})
+		var asker reported
 		_, err := b.next(t.Context(), &asker, 0, true, time.Hour)
 		require.NoError(t, err)
 		require.EqualValues(t, 2, b.succeed(next).generation)
-		b.climb(old, ladder{Incidents: 3}) // too late
+		b.escalate(old, escalation{Incidents: 3}) // too late
 		want := control.NextStateReply{Epoch: 1, State: uint32(ready), Changed: true, LastRecovery: uint32(outcome.QueueReset), Incidents: 3}
 		r, err := b.next(t.Context(), &asker, 1, true, time.Minute)
 		require.NoError(t, err)
 		require.Equal(t, want, r)
-		b.climb(next, ladder{Last: uint32(outcome.Cancelling), Incidents: 1})
+		b.escalate(next, escalation{Last: uint32(outcome.Cancelling), Incidents: 1})
 		r, err = b.next(t.Context(), &asker, 1, true, time.Minute)
 		require.NoError(t, err)
 		want.LastRecovery, want.Incidents = uint32(outcome.Cancelling), 4
@@ -137,8 +137,8 @@ func TestStepsOfASuccessor(t *testing.T) {
 func TestStepsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		told := 0
-		l := &driverLink{climb: func(*driverLink, ladder) { told++ }, climbing: make(chan struct{}, 1)}
-		body := ladder{Step: 1}.AppendTo(nil)
+		l := &driverLink{escalate: func(*driverLink, escalation) { told++ }, escalating: make(chan struct{}, 1)}
+		body := escalation{Step: 1}.AppendTo(nil)
 		first := make(chan error, 1)
 		go func() { first <- l.takeRecovery(t.Context(), body) }()
 		synctest.Wait()
@@ -147,7 +147,7 @@ func TestStepsAreBounded(t *testing.T) {
 		}
 		require.NoError(t, <-first)
 		require.Equal(t, 1, told)
-		require.Error(t, l.takeRecovery(t.Context(), ladder{Step: uint32(outcome.Respawn)}.AppendTo(nil)), "that is the manager's to say")
+		require.Error(t, l.takeRecovery(t.Context(), escalation{Step: uint32(outcome.Respawn)}.AppendTo(nil)), "that is the manager's to say")
 	})
 }
 
@@ -191,7 +191,7 @@ func TestSuspensionOfAnAbsentDriver(t *testing.T) {
 		require.True(t, d.orderAbsent(true))
 		becomes()
 		require.Equal(t, []control.MsgType{control.TypeFreeze}, said)
-		var asker told
+		var asker reported
 		r, err := d.board.next(t.Context(), &asker, 0, true, time.Hour)
 		require.NoError(t, err)
 		require.True(t, r.Suspended)

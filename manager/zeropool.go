@@ -59,7 +59,7 @@ type zeroPool struct {
 	create            func(name string, bytes uint64) (*shm.Memory, error)
 	maxBytes          uint64
 	hasRoom           func(bytes uint64) bool                 // on the host
-	yield             func()                                  // shm.GiveWay
+	yield             func()                                  // shm.Yield
 	punch             func(m *shm.Memory, bytes uint64) error // punchOut, while a caller waits
 	punchInBackground func(m *shm.Memory, bytes uint64) error // in the maker, where no caller waits
 
@@ -101,7 +101,7 @@ type spare struct {
 
 func newZeroPool(account *ledger.Account, create func(string, uint64) (*shm.Memory, error)) *zeroPool {
 	a := &zeroPool{
-		account: account, create: create, hasRoom: hostHasRoom, yield: shm.GiveWay, punch: punchOut, wake: make(chan struct{}, 1), closing: make(chan struct{}), ttl: zeroPoolTTL,
+		account: account, create: create, hasRoom: hostHasRoom, yield: shm.Yield, punch: punchOut, wake: make(chan struct{}, 1), closing: make(chan struct{}), ttl: zeroPoolTTL,
 		maxBytes: min(zeroPoolMaxBytes, limitOf(account, ledger.DeviceMemory)/zeroPoolPart),
 	}
 	a.punchInBackground = func(m *shm.Memory, bytes uint64) error { return punchInBackground(m, bytes, a.closing) }

@@ -104,8 +104,8 @@ func name(names []string, i int) string {
 	return fmt.Sprintf("unknown(%d)", i)
 }
 
-// Valid reports whether the numbers are ones this package knows. Whoever reads
-// an Outcome from a less trusted side checks it before using it.
+// Valid reports whether the numbers are ones this package knows. A process that reads an
+// Outcome from a less trusted side checks it before using it.
 func (o Outcome) Valid() bool {
 	return o.Kind < numKinds && o.Cause < numCauses && o.Trap.Kind < numTrapKinds
 }

@@ -14,7 +14,7 @@ type RecoveryStep uint8
 
 const (
 	RecoveryNone  RecoveryStep = iota // nothing is wrong
-	Cancelling                        // the device was told to stop one piece of work
+	Cancelling                        // the device was asked to stop one piece of work
 	QueueReset                        // the work of one session is being ended
 	FunctionReset                     // the whole function is being reset
 	Respawn                           // its driver is being replaced

@@ -13,10 +13,10 @@ import (
 	"capgpu/qemu/qmp"
 )
 
-// A machine whose time is up is looked at before it is killed, so that its last lines
-// tell what it was waiting for: what the threads of QEMU do, the processors, and the
-// registers of edu functions; and at last the guest is told to panic, where its kernel
-// prints all tasks. (The parameters for that are in VM.args.)
+// A machine that has run out of time is inspected before it is killed, so that its last lines
+// tell what it was waiting for: the states of QEMU's threads and of the processors, and the
+// registers of edu functions. At last the guest is made to panic, and its kernel prints all
+// tasks. (The parameters for that are in VM.args.)
 
 // Bounds of the looking: for one answer of the monitor, and for what the guest prints as
 // it panics.
@@ -108,8 +108,8 @@ func deaf(ctx context.Context, cpus int, monitor *qmp.Client, pause time.Duratio
 	return cpu
 }
 
-// threads tells of each thread of a process its name, its state and where in the kernel
-// it waits (proc(5)). All that lock: they wait for each other. T: somebody has stopped them.
+// threads returns each thread of a process with its name, its state and its place in the
+// kernel (proc(5)). All in a lock: they wait for each other. T: they were stopped.
 func threads(pid int) []string {
 	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid))
 	var all []string
@@ -178,9 +178,9 @@ func eduBars(pci string) (bars []uint64) {
 	return slices.Compact(bars)
 }
 
-// eduRegisters reads those that change nothing by being read (QEMU's docs/specs/edu):
-// a DMA command whose lowest bit is set is under way, and an interrupt status that is not
-// zero was raised and not acknowledged.
+// eduRegisters reads the registers that reading does not change (QEMU's docs/specs/edu): a
+// DMA command with its lowest bit set is under way, and an interrupt status that is not zero
+// was raised and not acknowledged.
 func eduRegisters(ctx context.Context, monitor *qmp.Client, bar uint64) string {
 	var all []string
 	for _, r := range []struct {

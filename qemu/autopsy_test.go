@@ -22,8 +22,8 @@ func TestEduBars(t *testing.T) {
 	require.Empty(t, eduBars("  Bus  0, device   0, function 0:\r\n    Host bridge: PCI device 8086:29c0\r\n"))
 }
 
-// monitorOf is the monitor of a machine with two processors whose state is that of
-// transcript(), asked for each time that somebody asks it for its registers.
+// monitorOf is the monitor of a machine with two processors. transcript() returns their state
+// at each request for the registers.
 func monitorOf(t *testing.T, transcript func() Transcript) *qmp.Client {
 	t.Helper()
 	ours, theirs := net.Pipe()

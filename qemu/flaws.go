@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// Flaws of the emulator (QEMU 7.2 with several threads) that end a guest at moments that have
-// nothing to do with what is tested. A machine that dies of one is booted again; so is one that
-// has not booted in its time, whatever the reason.
+// Flaws of the emulator (QEMU 7.2 with several threads) end a guest at moments that have
+// nothing to do with the test. A machine that dies of one is booted again; so is one that has
+// not booted in its time, for any reason.
 
 // maxBoots is how often Run boots a machine that dies of a flaw.
 const maxBoots = 3

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What the autopsy has said of a guest that stood still.
+// deafGuest is the autopsy of a guest that stood still.
 func deafGuest() Transcript {
 	return Transcript{
 		"=== RUN   TestSomething",

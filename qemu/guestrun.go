@@ -32,7 +32,7 @@ type GuestRun struct {
 	Logf      func(format string, args ...any)
 }
 
-// autopsyLines are what is shown of the console of a guest whose time was up.
+// autopsyLines is how many lines of a guest's console are shown after it has run out of time.
 const autopsyLines = 2000
 
 // programPath is where the program lies in the guest.

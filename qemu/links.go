@@ -14,8 +14,8 @@ import (
 	"capgpu/qemu/qmp"
 )
 
-// Port is a way from the guest to us besides the console: a virtserialport, whose
-// bytes come out as they went in.
+// Port is a way from the guest to us besides the console: a virtserialport. Its bytes come
+// out unchanged.
 type Port struct {
 	Name string
 	To   io.Writer // written to by one goroutine, until Run returns
@@ -90,8 +90,8 @@ func (l *links) started(ctx context.Context, fail context.CancelCauseFunc) {
 	})
 }
 
-// runMonitor holds the monitor until ctx ends. Who has not asked for one does not need
-// its answers.
+// runMonitor holds the monitor until ctx ends. A machine without a monitor does not need its
+// answers.
 func (l *links) runMonitor(ctx context.Context) error {
 	monitor, err := qmp.New(ctx, l.ours[len(l.vm.Ports)])
 	if err != nil {

@@ -52,7 +52,7 @@ func TestSmokeGuestFailsWhenItShould(t *testing.T) {
 		{"vecadd", "not ok "},                     // one wrong bit in a result
 		{"driver", "not ok "},                     // the driver dies of what a client sent
 		{"model", "not ok "},                      // wrong weights
-		{"leak", "not ok "},                       // a session that nobody closed
+		{"leak", "not ok "},                       // a session that is never closed
 		{"manager", "device-manager ended early"}, // it cannot start
 		{"panic", "the guest died: "},             // init exits
 		{"hang", "the guest did not power off"},   // nothing happens any more
@@ -66,7 +66,8 @@ func TestSmokeGuestFailsWhenItShould(t *testing.T) {
 				s.Silence = 3 * time.Second // from init's first line on: how long the boot takes is nothing to it
 			}
 			_, transcript, err := s.Run(t.Context())
-			// Of these the kernel alone has the end to make, and the emulator may stand still there.
+			// The kernel alone makes the end of these, and the emulator may stand still
+			// there.
 			for boots := 1; boots < maxBoots && errors.Is(err, ErrTimeout) && (tt.broken == "panic" || tt.broken == "silent"); boots++ {
 				t.Logf("again: %v", err)
 				_, transcript, err = s.Run(t.Context())
@@ -75,7 +76,7 @@ func TestSmokeGuestFailsWhenItShould(t *testing.T) {
 			require.NotEmpty(t, transcript)
 			_, verdictErr := transcript.Verdict()
 			require.Error(t, verdictErr, "the guest gave a verdict PASS")
-			if tt.broken == "hang" { // what it hung in is told
+			if tt.broken == "hang" { // the cause of the hang is reported
 				for _, words := range []string{"qemu: VM status: running", "HLT=", "dumping local APIC state for CPU 1", "Kernel panic - not syncing: NMI", "Call Trace:", "do_sys_pause|ia32_sys_pause|__x64_sys_pause"} {
 					require.True(t, slices.ContainsFunc(transcript, regexp.MustCompile(words).MatchString), "nothing tells of %q", words)
 				}

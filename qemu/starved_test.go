@@ -97,7 +97,7 @@ func (m *meter) stop() (ran, waited time.Duration) {
 	return ran, waited
 }
 
-// Of three that want one processor each has it for a third of the time.
+// Each of three threads that want one processor has it for a third of the time.
 func TestMeter(t *testing.T) {
 	var all unix.CPUSet
 	require.NoError(t, unix.SchedGetaffinity(0, &all))

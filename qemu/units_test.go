@@ -144,8 +144,8 @@ type unitResults struct {
 	took                    []string // each unit
 }
 
-// marker precedes each line that is go test's own, with -test.v=test2json, whatever the
-// test has printed before it on the same line (testing.chatty, Go 1.20 and later).
+// marker precedes each line that is go test's own, with -test.v=test2json, after any output
+// of the test on the same line (testing.chatty, Go 1.20 and later).
 const marker = "\x16"
 
 var (

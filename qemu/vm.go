@@ -37,7 +37,7 @@ type VM struct {
 	Boot      time.Duration // for how long it may say nothing before it has said boot.Ready; 0 = Timeout
 	Silence   time.Duration // for how long it may say nothing, from its first line on; 0 = Timeout
 	Line      func(string)  // called for each line of the console as it comes, one at a time; may be nil
-	Again     func()        // called before the machine is booted again: what Ports and Line were told so far counts no more; may be nil
+	Again     func()        // called before the machine is booted again: earlier output of Ports and Line does not count any more; may be nil
 
 	// Monitor, if there is one, runs beside the machine with its monitor; its error
 	// is the run's. Its context ends with the machine.
@@ -70,12 +70,11 @@ var errNoBoot = fmt.Errorf("%w: it has not booted", ErrTimeout)
 // escapes are what the firmware sends to a terminal before the kernel starts.
 var escapes = regexp.MustCompile("\x1b(\\[[0-9;?=]*[A-Za-z]|c)")
 
-// Run boots the machine and returns the console's lines, complete or not. The
-// error is nil only if QEMU exited by itself, with status 0, in time, and no
-// fatal word was seen. It says nothing about what the guest found out: see
-// Golden. A machine that dies of a flaw of the emulator is booted again, from the
-// start, and Line and Again are told; the lines returned are the last boot's. When Run returns,
-// QEMU and its process group are gone.
+// Run boots the machine and returns the console's lines, complete or not. The error is nil
+// only if QEMU exited by itself, with status 0, in time, and no fatal word was seen. It says
+// nothing about the guest's own findings: see Golden. A machine that dies of a flaw of the
+// emulator is booted again, from the start, and Line and Again are called; the lines returned
+// are the last boot's. When Run returns, QEMU and its process group are gone.
 func (v VM) Run(ctx context.Context) (Transcript, error) {
 	for boots := 1; ; boots++ {
 		transcript, err := v.boot(ctx)
@@ -108,8 +107,7 @@ func (v VM) boot(ctx context.Context) (Transcript, error) {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 
-	// What QEMU says itself must not tear a line of the guest, so it has a pipe of
-	// its own.
+	// QEMU's own output must not tear a line of the guest, so it has a pipe of its own.
 	console := &console{line: v.Line, fail: fail, spoke: make(chan struct{}, 1)}
 	out, in, err := pipes()
 	if err != nil {
@@ -145,15 +143,15 @@ func (v VM) boot(ctx context.Context) (Transcript, error) {
 	var watch sync.WaitGroup
 	watch.Go(func() { v.runWatch(watched, cmd.Process.Pid, console, links, fail) })
 
-	// The process stays a zombie until cmd.Wait, so its group's number is still
-	// ours when whatever it left behind is killed.
+	// The process stays a zombie until cmd.Wait, so its group's number is still ours when the
+	// processes that it left behind are killed.
 	waitExited(cmd.Process.Pid)
 	stop()
 	watch.Wait()
 	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 	exit := cmd.Wait()
 
-	// Whoever else holds the pipe's other end must not hold us.
+	// Other processes that hold the pipe's other end must not delay us.
 	for _, r := range out {
 		_ = r.SetReadDeadline(time.Now().Add(drainTime))
 	}
@@ -172,8 +170,7 @@ func (v VM) boot(ctx context.Context) (Transcript, error) {
 	return transcript, nil
 }
 
-// runWatch ends a machine whose time is up, when it has been looked at. It returns when
-// ctx ends.
+// runWatch inspects and ends a machine that has run out of time. It returns when ctx ends.
 func (v VM) runWatch(ctx context.Context, pid int, c *console, l *links, fail context.CancelCauseFunc) {
 	end := time.NewTimer(v.Timeout)
 	defer end.Stop()
@@ -324,7 +321,7 @@ func (c *console) heard() {
 	}
 }
 
-// dissect is called before the guest is told to panic.
+// dissect is called before the guest is made to panic.
 func (c *console) dissect() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -18,8 +18,8 @@ import (
 	"capgpu/qemu/guest/boot"
 )
 
-// fakeQEMU is a shell script in QEMU's place: the runner is judged by what it
-// does with a process, whatever that process is.
+// fakeQEMU is a shell script in QEMU's place: the test checks how the runner treats a process
+// of any kind.
 func fakeQEMU(t *testing.T, script string) VM {
 	path := filepath.Join(t.TempDir(), "qemu")
 	require.NoError(t, proctest.WriteProgram(path, []byte("#!/bin/sh\n"+script)))
@@ -170,8 +170,8 @@ func TestRunBoundsWhatTheGuestPrints(t *testing.T) {
 	require.Len(t, transcript, maxLines)
 }
 
-// requireGone: the script and its child have been killed. The child is reaped
-// by whoever adopts it, so it may be a zombie for a moment.
+// requireGone: the script and its child have been killed. The process that adopts the child
+// reaps it, so it may be a zombie for a moment.
 func requireGone(t *testing.T, transcript Transcript) {
 	t.Helper()
 	require.NotEmpty(t, transcript)

@@ -15,7 +15,7 @@ func TestWishes(t *testing.T) {
 	}
 	require.Len(t, w.todo, 2)
 	require.Equal(t, "device_del edu0", <-w.todo)
-	// Of a guest that is booted again, what the last one wanted or had begun to say is gone.
+	// When a guest is booted again, the wishes and the half lines of the last boot are gone.
 	w.forget()
 	require.Empty(t, w.todo)
 	_, err := w.Write([]byte("capgpu-host: device_del edu1\n"))

@@ -135,9 +135,9 @@ type reader struct {
 	partial  map[string]key // the last account of a function that may lack its beginning
 }
 
-// Compare reads all records of a log, in order, and compares what its two sources
-// say of the functions that are real hardware. The beginning of what is recorded of the
-// functions in cut is gone, and with "" in it that of all else, whatever the indices say.
+// Compare reads all records of a log, in order, and compares the two sources' accounts of
+// hardware functions. The early records of the functions in cut are gone, and with "" in it
+// those of all other functions and records, even if the indices start at 0.
 func Compare(records []ddf.AuditRecord, cut ...string) *Report {
 	r := &reader{run: 1, stopped: map[int]bool{}, lastOf: map[int]time.Time{}, accounts: map[key]*account{}, sources: map[key]source{}}
 	begun := false
@@ -165,8 +165,8 @@ func Compare(records []ddf.AuditRecord, cut ...string) *Report {
 	return &r.report
 }
 
-// findPartial finds the first account of each cut function of which something is left.
-// What came before it, and its own beginning, may be gone.
+// findPartial finds the first account of each cut function that has records left. Earlier
+// records, and its own beginning, may be gone.
 func (r *reader) findPartial(cut []string) {
 	r.partial = map[string]key{}
 	for _, function := range cut {

@@ -152,8 +152,7 @@ func TestAgrees(t *testing.T) {
 	require.Equal(t, 1, r.Rows[2].Kept)
 }
 
-// TestTampered: whatever record of either source is taken out, doubled or changed,
-// it shows.
+// TestTampered: a record of either source that is taken out, doubled or changed shows.
 func TestTampered(t *testing.T) {
 	good := whole().records
 	for i, r := range good {
@@ -244,8 +243,8 @@ func TestSpelledOut(t *testing.T) {
 	require.EqualValues(t, 104, r.Count)
 }
 
-// TestLive: at the end of a log that is being written, and of one whose manager was
-// killed, one source may be a little ahead of the other; before that, not.
+// TestLive: at the end of a log that is being written, or of a log of a killed manager, one
+// source may be a little ahead of the other; before that, not.
 func TestLive(t *testing.T) {
 	for _, killed := range []bool{false, true} {
 		h := newHistory()
@@ -295,7 +294,7 @@ func TestNotWatched(t *testing.T) {
 	require.False(t, Compare(h.records).Agrees())
 }
 
-// TestRotated: an epoch whose beginning is gone is not judged.
+// TestRotated: an epoch without its beginning is not judged.
 func TestRotated(t *testing.T) {
 	records := whole().records
 	for i := range records {

@@ -17,7 +17,7 @@ const (
 
 	KindKernel   = "iommu.kernel"   // what the kernel did: see Kernel
 	KindMismatch = "iommu.mismatch" // the manager's own comparison failed; cause=""
-	KindLost     = "iommu.lost"     // events= operations=: what the kernel did and nobody could record
+	KindLost     = "iommu.lost"     // events= operations=: actions of the kernel that could not be recorded
 	KindSource   = "audit.source"   // source=iommu state=watched or state=unavailable reason=""
 	KindFault    = "iommu.fault"    // iova= access= reason=""
 	KindFaults   = "iommu.faults"   // faults=: without records of their own

@@ -24,8 +24,8 @@ import (
 	"capgpu/gpu/backend/mock/faults"
 	"capgpu/gpuerr"
 	"capgpu/internal/cmdline"
-	"capgpu/internal/courtesy"
 	"capgpu/internal/shm"
+	"capgpu/internal/yield"
 	"capgpu/manager"
 )
 
@@ -102,7 +102,7 @@ func serve(o *options, stderr io.Writer, signals <-chan os.Signal) error {
 	}
 
 	say := func(line string) { fmt.Fprintln(stderr, line) }
-	courtesy.ToOthers(courtesy.Sparingly(shm.GiveWay)) // a driver may be on the same processor
+	yield.ToOthers(yield.Sparingly(shm.Yield)) // a driver may be on the same processor
 	m, err := manager.Start(manager.Config{
 		Policy: policy, RunDir: o.runDir, Audit: records,
 		DriverPath: o.driver, DriverArgs: driverArgs(&policy.Device, script), ServicePath: o.service, GatePath: o.gate,

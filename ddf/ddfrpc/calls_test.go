@@ -68,8 +68,8 @@ func newBuffer(t *testing.T, l *Link, remote *fakeBuffer) *dmabuf.Buffer {
 	return b
 }
 
-// A Free that the manager has no room for is asked again until it has; any other
-// refusal is told, and the memory kept.
+// A Free that the manager has no room for is repeated until it has; any other refusal is
+// returned, and the memory kept.
 func TestFreeInsists(t *testing.T) {
 	leakcheck.Check(t)
 	l := newLink(t)

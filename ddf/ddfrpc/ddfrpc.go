@@ -1,30 +1,28 @@
-// Package ddfrpc is ddf over the guarded link to device-manager: what a driver
-// process holds.
+// Package ddfrpc is ddf over the guarded link to device-manager: the grants of a driver
+// process.
 //
-// Everything slow goes over the link as Cap'n Proto calls: allocating, freeing,
-// masking, the audit log. Everything fast is local, on what came over the link
-// as a descriptor: DMA memory and register windows are mappings, interrupts are
-// eventfds. A window of hardware that the driver may not write as it likes has no
-// mapping: each access of it is a call.
+// All slow operations go over the link as Cap'n Proto calls: allocating, freeing, masking,
+// the audit log. All fast ones are local, on descriptors that came over the link: DMA memory
+// and register windows are mappings, interrupts are eventfds. A window of hardware that the
+// driver may not write freely has no mapping: each access of it is a call.
 //
-// Who is trusted: the manager, which owns all of it. Sizes and offsets are still
-// checked, and memory to be sealed. The manager trusts nothing that is sent from
-// here.
+// Trust: the manager, which owns all of it, is trusted. Sizes and offsets are still checked,
+// and memory to be sealed. The manager trusts nothing that is sent from here.
 //
 // The descriptor that the registers of hardware are mapped from is the device's, and
 // lives for that moment only. A device may be unplugged at any time: an access of its
 // registers then answers all ones, or is lost, and never ends the process.
 //
-// The end of the link is the revocation of every grant: when the manager closes
-// it or dies, each method answers gpuerr.Revoked, waiters wake, and mappings
-// stay (harmless: the manager has scrubbed what is under them) until Free and
-// Close. Nothing survives Close but buffers that were not freed.
+// The end of the link is the revocation of every grant: when the manager closes it or dies,
+// each method answers gpuerr.Revoked, waiters wake, and mappings stay (harmless: the manager
+// has scrubbed the memory under them) until Free and Close. Nothing survives Close but
+// buffers that were not freed.
 //
-// What clients cause in parallel is bounded here (calls.go), so that it never
-// meets the link's own bounds: a Free never fails because others ask, too.
+// Parallel calls that clients cause are bounded here (calls.go), so that they never meet the
+// link's own bounds: a Free never fails because of other requests.
 //
-// Locks: Window.mu and Vector.mu are leaves; neither is held across a call over the
-// link. Of a buffer's (ddf/dmabuf) only the one that serialises Free with itself is.
+// Locks: Window.mu and Vector.mu are leaves; neither is held across a call over the link. A
+// buffer (ddf/dmabuf) holds across it only the lock that serialises Free with itself.
 package ddfrpc
 
 import (

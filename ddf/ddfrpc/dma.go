@@ -41,8 +41,8 @@ func (p *Pool) Alloc(ctx context.Context, bytes uint64) (ddf.DMABuffer, error) {
 	return b, nil
 }
 
-// alloc asks for memory and for its descriptor in one round trip. Whatever goes
-// wrong, releasing the buffer's capability makes the manager free it.
+// alloc asks for memory and for its descriptor in one round trip. After any error, releasing
+// the buffer's capability makes the manager free it.
 func (p *Pool) alloc(ctx context.Context, bytes uint64) (*dmabuf.Buffer, error) {
 	ctx, done := p.link.within(ctx)
 	defer done()

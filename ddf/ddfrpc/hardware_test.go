@@ -25,8 +25,8 @@ var testWindows = []ddf.WindowSpec{
 	{Bar: 2, Offset: 4096, Bytes: 4096, Doorbells: []uint64{0x40}},
 }
 
-// What a driver of hardware holds passes the suite of all grants, but for the audit log,
-// which this server has none of: whether it came with one answer or with many.
+// The grants of a hardware driver pass the suite, except the audit log, which this server
+// lacks, whether they came with one answer or with many.
 func TestHardwareConforms(t *testing.T) {
 	t.Run("at once", func(t *testing.T) { conform(t, false) })
 	t.Run("one by one", func(t *testing.T) { conform(t, true) })
@@ -95,7 +95,7 @@ func deviceDescriptorIsNotKept(t *testing.T, older bool) {
 	require.Equal(t, 1, holders, "the manager's own, which is in this process")
 }
 
-// What the manager says of a window is bounded all the same, and its descriptor does
+// The manager's description of a window is still bounded, and the window's descriptor does
 // not stay behind.
 func TestWindowsThatCannotBe(t *testing.T) {
 	for name, c := range map[string]struct {

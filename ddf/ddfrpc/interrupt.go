@@ -23,7 +23,7 @@ type Vector struct {
 	// +checklocks:mu
 	storming bool
 	// +checklocks:mu
-	owed uint64 // interrupts that came with a storm, told after it
+	owed uint64 // interrupts that came with a storm, counted after it
 }
 
 // askVector asks for a vector and its eventfd, and returns what takes the answers.

@@ -24,7 +24,7 @@ import (
 	"capgpu/schema"
 )
 
-// hardware is a manager's end of a grant link whose function looks like a real one: its
+// hardware is a manager's end of a grant link with a function that looks like a real one: its
 // registers are a file that stands for a vfio device, with windows at some offset, its
 // vectors are eventfds, and its memory is pinned.
 type hardware struct {
@@ -35,7 +35,7 @@ type hardware struct {
 	windows []window
 	vectors []*eventVector
 	older   bool // than DriverGrants.all
-	// What All answers instead of what is right: so many windows and vectors more.
+	// The wrong answers of All: so many more windows and vectors.
 	moreWindows int
 	moreVectors int
 

@@ -85,7 +85,7 @@ func testAuditSnapshot(t *testing.T, h Harness) {
 	_, err = log.Snapshot(0, -1)
 	require.ErrorIs(t, err, gpuerr.Invalid)
 
-	// What was handed out is a copy.
+	// The snapshot was a copy.
 	some[0].Detail = "altered"
 	_, err = log.Verify()
 	require.NoError(t, err)

@@ -40,7 +40,7 @@ type Harness struct {
 	Pinned bool
 	// Doorbells are the offsets that Ring allows, by BAR.
 	Doorbells map[int][]uint64
-	// ReadOnly are the BARs whose windows are read-only.
+	// ReadOnly are the BARs with read-only windows.
 	ReadOnly []int
 	// Peek reads what the device has in a register that the driver has written.
 	Peek func(bar int, off uint64) uint32

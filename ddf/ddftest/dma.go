@@ -196,7 +196,7 @@ func testScrub(t *testing.T, h Harness) {
 	require.Equal(t, byte(0xff), b.Bytes()[0], "a refused scrub has no effect")
 }
 
-// What is scrubbed is zero for the device as well, and both go on seeing the same.
+// Scrubbed memory is zero for the device as well, and both go on seeing the same.
 func testDeviceScrub(t *testing.T, h Harness) {
 	hook(t, "DeviceReads", h.DeviceReads != nil)
 	b := alloc(t, h, 3*ddf.PageBytes)

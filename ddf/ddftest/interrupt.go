@@ -70,7 +70,7 @@ func testMaskCalls(t *testing.T, h Harness) {
 	}
 }
 
-// What comes while nobody waits merges: into a count, or on a real bus into fewer.
+// Interrupts without a waiter merge: into a count, or on a real bus into fewer.
 func testMerge(t *testing.T, h Harness) {
 	v := vector(t, h, 0)
 	hook(t, "Raise", h.Raise != nil)
@@ -184,12 +184,12 @@ func testStorm(t *testing.T, h Harness) {
 		_, err := v.Wait(within(t))
 		require.ErrorIs(t, err, ddf.ErrStorm)
 		require.ErrorIs(t, err, gpuerr.Busy)
-		h.Raise(0) // the vector is masked: nobody is woken
+		h.Raise(0) // the vector is masked: no waiter is woken
 	}
 
 	require.NoError(t, v.Unmask())
 	total := uint64(0)
-	for total < ddf.StormLimit+3 { // what came is told
+	for total < ddf.StormLimit+3 { // all interrupts are counted
 		total += take(t, v)
 	}
 
@@ -236,7 +236,7 @@ func testRevoked(t *testing.T, h Harness) {
 	require.ErrorIs(t, err, gpuerr.Revoked)
 	_, err = g.Audit.Verify()
 	require.ErrorIs(t, err, gpuerr.Revoked)
-	if err := b.Free(); err != nil { // there may be nobody left to tell
+	if err := b.Free(); err != nil { // the manager may be gone
 		require.ErrorIs(t, err, gpuerr.Revoked)
 	}
 

@@ -1,5 +1,5 @@
-// Package dmabuf is what every ddf.DMABuffer is on the driver's side: a memfd and one
-// mapping of it. Who unmaps the IOVA is the owner's to say.
+// Package dmabuf is the driver's side of every ddf.DMABuffer: a memfd and one mapping of it.
+// Its owner decides how the IOVA is unmapped.
 //
 //	live ──Free──► freed
 //	  └── Free, unmap failed ──► live: Free may be tried again
@@ -30,7 +30,7 @@ type Spec struct {
 	Ended func() error
 	// Unmap takes the memory from the device; on an error the buffer stays as it is.
 	Unmap func() error
-	// Freed follows when nothing is left; nil: nobody wants to know.
+	// Freed is called after the buffer is freed; may be nil.
 	Freed func()
 }
 
@@ -96,7 +96,7 @@ func (b *Buffer) Use(f func(host []byte)) bool {
 	return true
 }
 
-// Scrub implements ddf.DMABuffer. It is local: it needs nobody's leave.
+// Scrub implements ddf.DMABuffer. It is local and needs no permission.
 func (b *Buffer) Scrub(off, n uint64) error {
 	b.mu.RLock()
 	defer b.mu.RUnlock()

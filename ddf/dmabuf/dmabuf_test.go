@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { leakcheck.Main(m) }
 
-// owner is who has the memory mapped for a device.
+// owner has the memory mapped for a device.
 type owner struct {
 	mu      sync.Mutex
 	ended   error

@@ -7,10 +7,10 @@
 // permission and their doorbells, interrupts merge while nobody waits, and the
 // audit log is a Merkle tree. ddf/ddftest is the suite that both pass.
 //
-// Whoever holds the Function plays the device and the device-manager: it may
-// raise interrupts, make the device vanish, and revoke. Whoever holds the
-// GrantSet is a driver and can do none of this. Nobody is trusted beyond that:
-// no argument of a grant's method panics.
+// The holder of the Function plays the device and the device-manager: it may raise
+// interrupts, make the device vanish, and revoke. The holder of the GrantSet is a driver and
+// can do none of this. Neither is trusted beyond that: no argument of a grant's method
+// panics.
 //
 // Locks: each of Pool, Window, Vector and Log has its own mutex, and so has each
 // buffer (ddf/dmabuf); the only nesting is Pool.mu inside the one that serialises a

@@ -106,8 +106,8 @@ func TestLevelFiresAgainUntilLowered(t *testing.T) {
 	require.ErrorIs(t, err, gpuerr.Revoked, "a lowered line must not fire again")
 }
 
-// counter is a device whose register 0 counts its reads and register 4 the sum of
-// what was written to it.
+// counter is a device that counts the reads of register 0 in it, and adds up the writes to
+// register 4 there.
 type counter struct{ reads, sum uint32 }
 
 func (c *counter) Read32(off uint64) uint32 {

@@ -10,11 +10,10 @@ import (
 
 // Vector is the fake ddf.Interrupt.
 //
-// Interrupts that nobody has waited for merge into one count. While the vector
-// is masked they keep merging and Wait sleeps; Unmask delivers them. A
-// level-triggered vector holds back after each delivery until Ack, and fires
-// again at once if the device still asserts it (as INTx under vfio does). A storm masks
-// it, and Wait says so until Unmask.
+// Interrupts without a waiter merge into one count. While the vector is masked they keep
+// merging and Wait sleeps; Unmask delivers them. A level-triggered vector holds back after
+// each delivery until Ack, and fires again at once if the device still asserts it (as INTx
+// under vfio does). A storm masks it, and Wait says so until Unmask.
 type Vector struct {
 	revoked <-chan struct{}
 	level   bool
@@ -34,7 +33,7 @@ type Vector struct {
 	// +checklocks:mu
 	storming bool
 	// +checklocks:mu
-	owed uint64 // interrupts that came with a storm, told after it
+	owed uint64 // interrupts that came with a storm, counted after it
 }
 
 func newVector(level bool, revoked <-chan struct{}) *Vector {

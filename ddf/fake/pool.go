@@ -88,7 +88,7 @@ func (p *Pool) Alloc(ctx context.Context, bytes uint64) (ddf.DMABuffer, error) {
 		return nil, err
 	}
 
-	if isClosed(p.revoked) { // revoked meanwhile: nobody else would free it
+	if isClosed(p.revoked) { // revoked meanwhile: no other code would free it
 		return nil, errors.Join(errRevoked, b.Free())
 	}
 
@@ -229,8 +229,8 @@ func (p *Pool) pieces() []piece {
 func (p *Pool) scrubAll() {
 	for _, r := range p.pieces() {
 		if r.memory != nil {
-			// A memfd that can be truncated by nobody can be punched by its owner; if
-			// not, freeing it returns the pages all the same.
+			// The owner can punch a memfd that no process can truncate; otherwise freeing it
+			// returns the pages all the same.
 			_ = r.memory.Punch(0, r.size)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	uapi "capgpu/internal/uapi/vfio"
 )
 
-// Of configuration space: PCI Local Bus Specification 3.0, chapter 6, and
+// Offsets and bits of configuration space: PCI Local Bus Specification 3.0, chapter 6, and
 // include/uapi/linux/pci_regs.h.
 const (
 	configCommand  = 0x04

@@ -1,24 +1,24 @@
-// Package vfio is a real PCI function behind the kernel's vfio: its registers,
-// its interrupts, its reset and its power over the bus.
+// Package vfio is a real PCI function behind the kernel's vfio: its registers, its
+// interrupts, its reset and its power over the bus.
 //
-// A Function is the device-manager's. It is on vfio-pci already (internal/pci
-// claims it), and stays open while drivers come and go; Begin and Quiesce are the
-// ends of each one's time. What a driver gets of it is narrow: windows of memory
-// BARs, and eventfds. Configuration space, IRQ set-up, reset and mappings of memory
-// never leave the process that holds the Function.
+// A Function is the device-manager's. It is on vfio-pci already (internal/pci claims it), and
+// stays open while drivers come and go: the time of each begins with Begin and ends with
+// Quiesce. A driver gets little of it: windows of memory BARs, and eventfds. Configuration
+// space, IRQ set-up, reset and mappings of memory never leave the process that holds the
+// Function.
 //
 //	        ┌──────────────────────────────────────────────┐
 //	Open ─► idle ──Begin──► live ──Quiesce──► idle … ──Close──► closed
 //	           │              │
 //	           └──── Removed ─┴──► quiet, refuses everything but Quiesce and Close
 //
-// Who is trusted: the kernel with its word on what it did, not with sizes and
-// offsets, which are bounded before they are used. The device is not: its registers
-// may answer anything and may go away under any access (a fault is an error here,
-// not the end of the process), and its configuration space is walked within bounds.
+// Trust: the kernel is trusted with its word on its actions, not with sizes and offsets,
+// which are bounded before they are used. The device is not trusted: its registers may answer
+// anything and may go away under any access (a fault is an error here, not the end of the
+// process), and its configuration space is walked within bounds.
 //
 // Lock order: opMu (one act upon the function at a time, held across system calls),
 // then a window's mu.
 //
-// Source of what the kernel does: drivers/vfio/pci of Linux 6.12.
+// Source of the kernel's behaviour: drivers/vfio/pci of Linux 6.12.
 package vfio

@@ -364,8 +364,8 @@ func TestHardwareNeedsItsClaim(t *testing.T) {
 	require.NoError(t, os.WriteFile("/sys/bus/pci/drivers_probe", []byte(a.String()), 0))
 }
 
-// TestHardwareGivenBack: whoever unbinds the function is waited for until Close, and
-// Removed says so.
+// TestHardwareGivenBack: a process that unbinds the function waits until Close, and Removed
+// tells of it.
 func TestHardwareGivenBack(t *testing.T) {
 	a := hardware(t)[0]
 	leakcheck.Check(t)

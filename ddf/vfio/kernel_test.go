@@ -32,7 +32,7 @@ type fakeKernel struct {
 	resets   int
 	events   []string
 
-	// What goes wrong.
+	// Faults of the kernel and the device.
 	stuckMaster bool              // the bus master bit cannot be cleared
 	fail        map[string]error  // by call
 	resetFails  []error           // one for each reset
@@ -64,7 +64,7 @@ func newFakeKernel() *fakeKernel {
 	return k
 }
 
-// addMSIX gives the device eight MSI-X vectors, whose table is at off of a BAR.
+// addMSIX gives the device eight MSI-X vectors. Their table is at off of a BAR.
 func (k *fakeKernel) addMSIX(bar, off uint32) {
 	k.config[0x06] |= 0x10
 	k.config[0x34] = 0x50

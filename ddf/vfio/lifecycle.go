@@ -17,8 +17,7 @@ const (
 	gone    = "gone: it has left the bus"
 )
 
-// ErrNotStopped says that a function may still be at work: its memory must not be
-// given to anybody else.
+// ErrNotStopped says that a function may still be running: its memory must not be reused.
 var ErrNotStopped = errors.New("the function could not be stopped")
 
 // Begin resets the function, arms its vectors and lets it be bus master. reset names
@@ -131,8 +130,8 @@ func (f *Function) stopLocked() (how string, err error) {
 	return f.stopped, nil
 }
 
-// forgetVectorsLocked closes the eventfds of a device that can raise nothing more,
-// whatever the kernel said to their disarming.
+// forgetVectorsLocked closes the eventfds of a device that can raise no more interrupts,
+// whatever the error of their disarming.
 //
 // +checklocks:f.opMu
 func (f *Function) forgetVectorsLocked() error {
@@ -193,8 +192,8 @@ func (f *Function) Close() error {
 	var errs []error
 	if f.config.kernel != nil { // else there is no device yet
 		if _, err := f.stopLocked(); err != nil {
-			// The kernel takes bus mastering from a device whose last descriptor is
-			// closed (vfio_pci_core_disable), so that going on is right.
+			// The kernel takes bus mastering from a device when its last descriptor is closed
+			// (vfio_pci_core_disable), so that going on is right.
 			errs = append(errs, err, f.forgetVectorsLocked())
 		}
 	}

@@ -114,7 +114,7 @@ func TestCannotBeStopped(t *testing.T) {
 func TestResetThatIsBusy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
-		r.kernel.noNotices() // whose waits keep a bubble's time from going on
+		r.kernel.noNotices() // their waits stop a bubble's time
 		f := r.open(t)
 		r.kernel.resetFails = []error{unix.EAGAIN, unix.EAGAIN}
 		_, err := f.Begin()
@@ -134,7 +134,7 @@ func TestResetThatIsBusy(t *testing.T) {
 	})
 }
 
-// TestSettle: a device whose DMA outlives a reset is kept from the bus for a while.
+// TestSettle: a device with DMA that outlives a reset is kept from the bus for a while.
 func TestSettle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)

@@ -29,7 +29,7 @@ type Options struct {
 	Windows []ddf.WindowSpec
 	// Vectors is how many MSI-X or MSI vectors are granted.
 	Vectors int
-	// Observer is told of every operation of the domain; may be nil.
+	// Observer gets every operation of the domain; may be nil.
 	Observer iommu.Observer
 
 	// Container makes the domain of an IOMMU group; nil: iommu.OpenType1 does.

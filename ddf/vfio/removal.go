@@ -21,7 +21,7 @@ type removal struct {
 
 	trouble chan error // of one that has not gone
 
-	// Of the watch; nothing where the kernel does not offer one.
+	// Descriptors of the watch; empty if the kernel offers none.
 	watched []watched
 	watch   *sync.WaitGroup
 }
@@ -51,10 +51,10 @@ func (r *removal) err() error {
 	return nil
 }
 
-// Trouble tells of an error that the device has reported and did not leave the bus
-// over (PCIe AER, which a driver may be able to provoke). What it does now is not to
-// be relied upon: quiesce it, which resets it. Trouble of before a Begin is not told
-// after it; what comes while some is untold is the same trouble.
+// Trouble delivers an error that the device has reported without leaving the bus (PCIe AER,
+// which a driver may be able to provoke). The device is not reliable then: quiesce it, which
+// resets it. Errors from before a Begin are discarded; further ones before the first is
+// received count as the same.
 func (f *Function) Trouble() <-chan error { return f.removal.trouble }
 
 // settled forgets trouble that a reset has ended.
@@ -83,8 +83,8 @@ func (f *Function) Removed() <-chan struct{} { return f.removal.gone }
 // Cause says why Removed was closed; nil before.
 func (f *Function) Cause() error { return f.removal.err() }
 
-// checkAlive asks whether the device is on the bus, and remembers if not. What it
-// cannot find out is not its end.
+// checkAlive asks whether the device is on the bus, and remembers if not. If it cannot find
+// out, the device counts as alive.
 func (f *Function) checkAlive() error {
 	return f.notice(ignoreOther(f.config.alive()))
 }

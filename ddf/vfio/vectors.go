@@ -9,8 +9,8 @@ import (
 	uapi "capgpu/internal/uapi/vfio"
 )
 
-// vector is one interrupt vector of one epoch. vfio cannot mask MSI: a masked
-// vector raises another eventfd, which nobody waits for or reads.
+// vector is one interrupt vector of one epoch. vfio cannot mask MSI: a masked vector raises
+// another eventfd, which is neither waited for nor read.
 type vector struct {
 	trigger int // eventfd that the driver holds too: nothing here reads or writes it
 	parking int
@@ -44,8 +44,8 @@ func (f *Function) chooseVectors(kinds uint32) (index uint32, err error) {
 	return 0, gpuerr.New(gpuerr.Invalid, "vectors: %s has %d message-signalled interrupts, not %d (wired ones are not granted: they may be shared)", f.identity.PCIAddress, most, f.vectorCount)
 }
 
-// armLocked makes fresh eventfds and has the kernel raise them. Whatever was left in
-// those of an earlier epoch is nobody's.
+// armLocked makes fresh eventfds and has the kernel raise them. Counts left in those of an
+// earlier epoch are dropped.
 //
 // +checklocks:f.opMu
 func (f *Function) armLocked() error {
@@ -153,12 +153,11 @@ func (f *Function) EventFD(i int) (int, error) {
 	return fd, nil
 }
 
-// SetMask stops and resumes a vector. The unmask always tells the eventfd, once,
-// whatever came meanwhile: while one eventfd is put in the other's place, the kernel
-// lets an interrupt without a mask of its own pass unseen
-// (vfio_msi_set_vector_signal). It is the kernel that tells it: a driver that clears
-// the O_NONBLOCK which it shares with us, and fills the counter, would block our
-// write(2) for ever, while eventfd_signal (fs/eventfd.c, Linux 6.12) never waits.
+// SetMask stops and resumes a vector. The unmask always signals the eventfd once: while one
+// eventfd is put in the other's place, the kernel lets an interrupt without a mask of its own
+// pass unseen (vfio_msi_set_vector_signal). The kernel makes the signal: a driver that clears
+// the O_NONBLOCK which it shares with us, and fills the counter, would block our write(2) for
+// ever, while eventfd_signal (fs/eventfd.c, Linux 6.12) never waits.
 func (f *Function) SetMask(i int, masked bool) error {
 	f.opMu.Lock()
 	defer f.opMu.Unlock()

@@ -44,8 +44,8 @@ func TestMask(t *testing.T) {
 	}
 }
 
-// TestDriverCannotBlockSetMask: who holds the eventfd may make it blocking, for all
-// who hold it, and fill it.
+// TestDriverCannotBlockSetMask: a process that holds the eventfd may make it blocking, for
+// all that hold it, and fill it.
 func TestDriverCannotBlockSetMask(t *testing.T) {
 	r := newRig(t)
 	f := r.open(t)

@@ -196,9 +196,9 @@ func (f *Function) window(i int) (*window, error) {
 	return f.windows[i], nil
 }
 
-// WindowFD returns a descriptor of the device that the caller owns, and where in it
-// the window begins. It opens every mappable part of the device, and its ioctls:
-// whom it is sent to must be kept from those, and from keeping it.
+// WindowFD returns a descriptor of the device, which the caller owns, and the offset of the
+// window in it. It opens every mappable part of the device, and its ioctls: a process that
+// receives it must be kept from those, and from keeping it.
 func (f *Function) WindowFD(i int) (fd int, offset uint64, err error) {
 	w, err := f.window(i)
 	if err != nil {
@@ -266,8 +266,8 @@ func (f *Function) access(i int, off uint64, do func(b []byte) error) error {
 		return errClosed
 	}
 
-	// Where the device does not answer to its addresses, the kernel takes the pages
-	// away: in a reset, and when it has left.
+	// When the device does not answer to its addresses, the kernel takes the pages away: in a
+	// reset, and when it has left.
 	b := w.registers
 	if _, faulted := shm.Guard(func() { err = do(b) }); faulted {
 		return gpuerr.New(gpuerr.DeviceLost, "the registers of %s are out of reach: it is being reset, or has left the bus", f.identity.PCIAddress)

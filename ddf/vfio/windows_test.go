@@ -84,7 +84,7 @@ func TestWindowsBesideTheTable(t *testing.T) {
 	require.EqualValues(t, 1, comes(t, e))
 }
 
-// TestWholeBARs: what is granted where nobody says what, is never the table.
+// TestWholeBARs: the default grant never contains the table.
 func TestWholeBARs(t *testing.T) {
 	const page = ddf.PageBytes
 	whole := func(prepare func(*fakeKernel)) []ddf.WindowSpec {
@@ -137,7 +137,7 @@ func TestRegistersOutOfReach(t *testing.T) {
 	require.ErrorIs(t, f.Store32(0, 0, 1), gpuerr.DeviceLost)
 }
 
-// unreachable maps registers that nobody reaches.
+// unreachable maps registers that do not answer.
 type unreachable struct {
 	*fakeKernel
 	registers []byte

@@ -1,5 +1,5 @@
-// Package crashtest kills processes of the service at work, and looks whether anybody
-// was told something false and whether anything is left.
+// Package crashtest kills processes of the service at work, and checks that no client got a
+// false answer and that nothing is left.
 //
 // It holds tests only. They build device-manager, gpu-mock and gpu-gate with the tag
 // crashpoint (package crashpoint), run them as they are installed, and work beside them
@@ -7,13 +7,12 @@
 //
 //	TestCrashPoints   each process dies at each labelled place of it
 //	TestKills         drivers, gates and clients are killed at random moments
-//	TestStopped…, TestNo…, TestManager…   what else can befall a process
+//	TestStopped…, TestNo…, TestManager…   other faults of a process
 //
-// Each client makes its inputs anew for each piece of work and knows the answer. What
-// it is told to be ok is compared with that: a false ok fails the test, and so does
-// anything that is neither told nor refused in time, an end that is not typed, an object
-// of a dead session that works, and a process, descriptor, socket, cgroup or charge that
-// is left when it is over.
+// Each client makes new inputs for each piece of work and knows the answer. It compares work
+// that was reported ok with that: a false ok fails the test. So does work that is neither
+// completed nor refused in time, an end without a typed error, an object of a dead session
+// that works, and a process, descriptor, socket, cgroup or charge that is left in the end.
 //
 // The short form runs with the other tests; CAPGPU_CRASH_ROUNDS, CAPGPU_KILLS and
 // CAPGPU_CRASH_SEED make it long (make crash-campaign, make kill-campaign).

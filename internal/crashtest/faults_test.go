@@ -20,8 +20,8 @@ import (
 	"capgpu/internal/crashpoint"
 )
 
-// A driver that stands still is found by its silence, and replaced, and who waited for
-// it is told.
+// A driver that stands still is found by its silence, and replaced, and its waiting clients
+// are told.
 func TestStoppedDriverIsReplaced(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, options{})

@@ -73,8 +73,8 @@ func (c *clientProcess) end(s unix.Signal) bool {
 // shortKills is how many kills the short form has.
 const shortKills = 8
 
-// TestKills kills drivers, gates and clients at random moments: nobody is told anything
-// false, everybody who lives works again after each, and nothing is left.
+// TestKills kills drivers, gates and clients at random moments: no client gets a false
+// answer, all that live work again after each kill, and nothing is left.
 func TestKills(t *testing.T) {
 	t.Parallel()
 	kills := shortKills

@@ -45,7 +45,7 @@ type plan struct {
 // hang makes one job of each driver hang: only a reset of the function stops it.
 const hang = `{"seed": 7, "faults": [{"kind": "hangFunction", "job": 9}]}`
 
-// planOf says how a label is reached. What is not named here is reached at work, at
+// planOf says how a label is reached. A label that is not named here is reached at work, at
 // its first pass and at a later one.
 func planOf(label string) plan {
 	switch {
@@ -249,7 +249,7 @@ func (s *stack) ready() {
 	require.True(s.t, s.running(), "device-manager has ended")
 }
 
-// upgrade has the driver replaced, again and again, until somebody dies of it.
+// upgrade replaces the driver again and again until a process dies at the point.
 func (s *stack) upgrade(died func() bool) {
 	s.t.Helper()
 	eventually(s.t, func() bool {
@@ -271,8 +271,8 @@ func (s *stack) upgrade(died func() bool) {
 // guest is the tenant that comes and goes.
 const guest = "guest"
 
-// reload has the policy name another tenant and name it no more, again and again, until
-// somebody dies of it. It ends with a policy that does not name it.
+// reload adds a tenant to the policy and removes it again and again, until a process dies at
+// the point. It ends with a policy without the tenant.
 func (s *stack) reload(died func() bool) {
 	s.t.Helper()
 	defer s.writePolicy("default")
@@ -319,7 +319,7 @@ func dieAt(t *testing.T, p crashpoint.Point, rng *rand.Rand) string {
 	return childDiesAt(s, p, plan, rng)
 }
 
-// died says whether somebody said that it dies at the point.
+// died reports whether a process has announced its death at the point.
 func (s *stack) died(p crashpoint.Point) bool {
 	return strings.Contains(s.log.String(), "crashpoint "+p.Label)
 }
@@ -355,7 +355,7 @@ func childDiesAt(s *stack, p crashpoint.Point, plan plan, rng *rand.Rand) string
 	took := time.Since(at)
 	l.end(t)
 	s.atRest()
-	if crashpoint.RoleOf(p.Label) == crashpoint.Driver && plan.trigger != stopping && p.Child != 2 { // who waits is no driver yet, nor is a successor
+	if crashpoint.RoleOf(p.Label) == crashpoint.Driver && plan.trigger != stopping && p.Child != 2 { // a standby is no driver yet, nor is a successor
 		eventually(t, func() bool { // the epoch ends when all is taken back
 			lines := s.records()
 			return rotated(lines) || slices.ContainsFunc(lines, func(line string) bool {
@@ -377,13 +377,13 @@ func rotated(lines []string) bool {
 // servedSockets are those of a manager at work.
 var servedSockets = []string{"default.sock", "default.capnp.sock", "manager.admin.sock"}
 
-// told is a line of the table.
+// told formats a line of the table.
 func (l *load) told(took time.Duration) string {
 	return fmt.Sprintf("served again after %4d ms; %d ok, %d otherwise, %d of %d sessions lost, none false",
 		took.Milliseconds(), l.ok.Load(), l.notOK.Load(), l.lost.Load(), l.sessions.Load())
 }
 
-// atRest waits until the manager holds what it does with nobody there.
+// atRest waits until the manager holds only its own resources.
 func (s *stack) atRest() {
 	s.t.Helper()
 	eventually(s.t, func() bool {

@@ -37,8 +37,8 @@ func TestStoppedGateHoldsNobodyUp(t *testing.T) {
 	victim.end(t)
 }
 
-// A manager that stands still is waited for: who has a session works on, nobody is told
-// anything false, and when it goes on so does all else.
+// Clients wait for a manager that stands still: sessions work on, no client gets a false
+// answer, and when the manager continues all requests do.
 func TestStoppedManagerIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, options{})

@@ -19,24 +19,24 @@ import (
 	"capgpu/outcome"
 )
 
-// callBound is how long a call of a client may take, whoever dies meanwhile: detection
-// of a hang, the ladder and a respawn on a busy machine are well within.
+// callBound is how long a call of a client may take while processes die: detection of a hang,
+// the recovery and a respawn on a busy machine are well within.
 const callBound = 20 * time.Second
 
 // tally is what clients have seen together.
 type tally struct {
-	rounds   atomic.Uint64 // of work that was told to be ok, and compared
+	rounds   atomic.Uint64 // of work that was reported ok, and compared
 	ok       atomic.Uint64 // pieces of that
 	notOK    atomic.Uint64 // pieces with another outcome
 	lost     atomic.Uint64 // sessions that ended under their client
 	sessions atomic.Uint64
 	scarcity atomic.Uint64 // refusals for want of something
 
-	say func(fault string) // nil: nobody is told at once
+	say func(fault string) // nil: faults are reported at the end only
 
 	mu    sync.Mutex
 	wrong []string          // what must never be
-	dead  []*client.Session // some whose driver is gone
+	dead  []*client.Session // some of dead drivers
 }
 
 func (y *tally) fault(format string, args ...any) {
@@ -82,7 +82,7 @@ func ended(err error) bool {
 	return false
 }
 
-// judge notes an error that nobody may see, and a call that took too long.
+// judge notes an error that no client may see, and a call that took too long.
 func (w *worker) judge(what string, err error) {
 	if code := gpuerr.CodeOf(err); w.scarce && (code == gpuerr.IO || code == gpuerr.Quota) {
 		w.scarcity.Add(1)
@@ -330,8 +330,8 @@ func (w *worker) round(s *client.Session, x *bench) error {
 	return nil
 }
 
-// compare looks at what was told to be ok. Memory is zero once its driver is dead, and
-// the client is told of that: such zeros are no false word.
+// compare checks work that was reported ok. Memory is zero once its driver is dead, and the
+// client learns of that: such zeros are no false answer.
 func (w *worker) compare(s *client.Session, what string, b *client.Buffer, want []byte) {
 	got := make([]byte, len(want))
 	if _, err := b.ReadAt(got, 0); err != nil {

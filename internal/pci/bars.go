@@ -16,7 +16,7 @@ type BAR struct {
 	Wide       bool // 64-bit: it takes the next register, too
 }
 
-// Of the flags of a resource: include/linux/ioport.h, Linux 6.12.
+// Flags of a resource: include/linux/ioport.h, Linux 6.12.
 const (
 	resourceIO       = 0x00000100
 	resourceMemory   = 0x00000200

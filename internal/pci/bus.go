@@ -124,9 +124,9 @@ func (b *Bus) bootID() (string, error) {
 	return id, nil
 }
 
-// List returns every function, in the order of their addresses. A host without PCI
-// has none. What leaves the bus meanwhile is left out; one that cannot be read is
-// in the error, and the others are returned.
+// List returns every function, in the order of their addresses. A host without PCI has none.
+// It skips functions that leave the bus meanwhile. The error names functions that cannot be
+// read, and the others are returned.
 func (b *Bus) List() ([]Function, error) {
 	entries, err := os.ReadDir(b.path("bus", "pci", "devices"))
 	if errors.Is(err, fs.ErrNotExist) {

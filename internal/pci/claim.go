@@ -84,7 +84,7 @@ type Claimer struct {
 
 	mu sync.Mutex
 	// +checklocks:mu
-	functions map[Address]*sync.Mutex // held by who acts upon each
+	functions map[Address]*sync.Mutex // held while a function is changed
 }
 
 // NewClaimer takes the folder dir, which must be there, until Close, and reads its
@@ -105,9 +105,8 @@ func NewClaimer(bus *Bus, dir string) (*Claimer, error) {
 	return &Claimer{bus: bus, boot: boot, journal: j, lock: lock, functions: map[Address]*sync.Mutex{}}, nil
 }
 
-// Close lets the folder go to the next Claimer. What is claimed stays so, and in the
-// journal; what is still being released (the kernel may keep us waiting) is noted
-// there no more.
+// Close releases the folder for the next Claimer. Claims stay, and stay in the journal. A
+// release that is still under way (the kernel may keep us waiting) is no longer noted there.
 func (c *Claimer) Close() error {
 	c.journal.close()
 	err := c.lock.Close()
@@ -117,7 +116,7 @@ func (c *Claimer) Close() error {
 	return err
 }
 
-// lockOf is held by whoever acts upon a function.
+// lockOf returns the lock that is held while a function is changed.
 func (c *Claimer) lockOf(a Address) *sync.Mutex {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -132,16 +131,16 @@ func (c *Claimer) lockOf(a Address) *sync.Mutex {
 // Claims are the functions that are claimed now, in order.
 func (c *Claimer) Claims() []Claim { return c.journal.list() }
 
-// Claimed says whether a function is claimed, by whichever run.
+// Claimed reports whether a function is claimed, by this or an earlier run.
 func (c *Claimer) Claimed(a Address) bool {
 	_, ok := c.journal.get(a)
 	return ok
 }
 
-// Claim binds a function to vfio-pci and remembers its driver. Of one that is there
-// already, nothing changes, now or at its release, unless an earlier claim that still
-// holds knows its former driver. When it fails, the function is as it was, or the
-// error says how it is.
+// Claim binds a function to vfio-pci and remembers its driver. A function that is bound to
+// vfio-pci already stays as it is, now and at its release, unless an earlier claim that still
+// holds knows its former driver. When Claim fails, the function is as before, or the error
+// says how it is.
 func (c *Claimer) Claim(a Address) (Claim, error) {
 	held := c.lockOf(a)
 	held.Lock()
@@ -223,9 +222,9 @@ func (c *Claimer) rebind(f Function) error {
 	return c.bus.write(c.bus.path("bus", "pci", "drivers_probe"), f.Address.String())
 }
 
-// Release gives a function back to its former driver, and returns whose it is now:
-// "" when it had no driver. Whoever held it through vfio must have closed it: the
-// kernel waits for that. A function that has left the host is forgotten.
+// Release gives a function back to its former driver, and returns its driver: "" when it had
+// none. It must have been closed in vfio: the kernel waits for that. A function that has left
+// the host is forgotten.
 func (c *Claimer) Release(a Address) (driver string, err error) {
 	held := c.lockOf(a)
 	held.Lock()
@@ -237,10 +236,9 @@ func (c *Claimer) Release(a Address) (driver string, err error) {
 	return c.releaseHeld(claim)
 }
 
-// releaseHeld releases a function whose lock the caller holds.
+// releaseHeld releases a function. The caller holds its lock.
 func (c *Claimer) releaseHeld(claim Claim) (driver string, err error) {
-	// The override goes first. A crash between that and the rest must not look like
-	// somebody's wish.
+	// The override goes first. A crash before the rest must not look like an operator's wish.
 	claim.Releasing = true
 	if err := c.journal.put(claim); err != nil {
 		return "", err
@@ -259,8 +257,8 @@ func (c *Claimer) releaseHeld(claim Claim) (driver string, err error) {
 	return f.Driver, c.journal.remove(claim.Address)
 }
 
-// restore makes a function what it was before its claim, from whatever state in
-// between. An override that somebody else has set meanwhile stays.
+// restore gives a function its state of before the claim, from any state in between. An
+// override that another process has set meanwhile stays.
 func (c *Claimer) restore(claim Claim) error {
 	a := claim.Address
 	f, err := c.bus.Function(a)

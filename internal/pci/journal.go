@@ -45,7 +45,7 @@ type journalFile struct {
 
 const journalVersion = 2
 
-// journal is the claims on disk. What is not in it was never touched. Only the
+// journal is the claims on disk. A function without an entry was never touched. Only the
 // writing of the file is serialised: no call here waits for a device.
 type journal struct {
 	path string
@@ -211,8 +211,8 @@ func (j *journal) close() {
 	j.closed = true
 }
 
-// writeLocked replaces the file: whoever reads it, at whatever moment the power fails,
-// finds the old one or the new one.
+// writeLocked replaces the file: a reader finds the old one or the new one, at whatever
+// moment the power fails.
 //
 // +checklocks:j.mu
 func (j *journal) writeLocked() error {

@@ -14,8 +14,8 @@ import (
 	"capgpu/gpuerr"
 )
 
-// lockName is the file in the folder of the journal whose lock makes a Claimer the
-// only one there. It is never removed: two could lock two files of one name then.
+// lockName is the file in the folder of the journal that a Claimer locks to be the only one
+// there. It is never removed: two could lock two files of one name then.
 const lockName = "claims.lock"
 
 // HeldError refuses a folder of claims that another process works with.
@@ -57,7 +57,7 @@ func lockDir(dir string) (_ *os.File, err error) {
 		return nil, gpuerr.New(gpuerr.IO, "lock the claims in %s: %v", dir, err)
 	}
 
-	// For whoever is refused; nobody acts upon it.
+	// For an error message of a refused Claimer; no code acts upon it.
 	err = f.Truncate(0)
 	if err == nil {
 		_, err = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)

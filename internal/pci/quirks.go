@@ -22,6 +22,6 @@ func DMABits(vendor, device uint16) int {
 	return 64
 }
 
-// Settle is how long a function must be kept from the bus after it was stopped,
-// because what it had begun outlives a reset. 0 for one whose reset is complete.
+// Settle returns how long a function must be kept from the bus after it was stopped, because
+// DMA that it had begun outlives a reset. It is 0 for a function with a complete reset.
 func Settle(vendor, device uint16) time.Duration { return quirks[[2]uint16{vendor, device}].settle }

@@ -8,9 +8,9 @@ import (
 	"capgpu/gpuerr"
 )
 
-// stale says why a claim does not hold any more, or "". f is the function that is at
-// its address now. A claim that is stale says nothing about f, and is not acted upon:
-// whoever has changed it meanwhile has the last word.
+// stale says why a claim does not hold any more, or "". f is the function that is at its
+// address now. A stale claim says nothing about f, and is not acted upon: the later change of
+// another process counts.
 func (c *Claimer) stale(claim Claim, f Function) string {
 	override := Driver
 	if claim.Former == Driver {
@@ -40,11 +40,11 @@ type Dropped struct {
 	Why string
 }
 
-// Reconcile takes over what an earlier run left: functions that are wanted and still
-// on vfio-pci stay claimed, with the drivers that they had before; the others are
-// given back. A claim of another boot, of another device, or of a function that
-// somebody has given another driver_override since, is forgotten, and the function
-// left as it is. It goes on after an error; what failed stays in the journal.
+// Reconcile takes over from an earlier run: functions that are wanted and still on vfio-pci
+// stay claimed, with their former drivers noted; the others are given back. A claim of
+// another boot, of another device, or of a function that got another driver_override since,
+// is forgotten, and the function left as it is. It goes on after an error; failed claims stay
+// in the journal.
 func (c *Claimer) Reconcile(wanted []Address) (Reconciled, error) {
 	var r Reconciled
 	var errs []error

@@ -18,8 +18,8 @@ import (
 
 const gpuAddress = "0000:01:00.0"
 
-// crashed is a host whose device-manager has died with a GPU of nvidia's claimed, and
-// the next one's claimer once it is asked for.
+// crashed returns a host with a GPU of nvidia's claimed by a dead device-manager, and a
+// function that makes the next claimer.
 func crashed(t *testing.T) (tree *pcitest.Tree, a pci.Address, again func() *pci.Claimer) {
 	tree, dir := pcitest.New(t), t.TempDir()
 	tree.Add(gpu(gpuAddress, 14, "nvidia"))
@@ -36,8 +36,7 @@ func override(t *testing.T, tree *pcitest.Tree, value string) {
 	require.NoError(t, tree.Bus().Write(tree.Path("bus/pci/devices", gpuAddress, "driver_override"), value))
 }
 
-// TestReconcile: after a crash, at whatever moment, the next run knows the former
-// driver.
+// TestReconcile: after a crash at any moment the next run knows the former driver.
 func TestReconcile(t *testing.T) {
 	t.Run("wanted", func(t *testing.T) {
 		_, a, again := crashed(t)
@@ -100,8 +99,8 @@ func TestReconcile(t *testing.T) {
 	})
 }
 
-// TestReconcileFinishesARelease: the crash of a manager that was giving a function
-// back does not look like somebody's wish to keep it on vfio-pci.
+// TestReconcileFinishesARelease: the crash of a manager that was giving a function back does
+// not look like an operator's wish to keep it on vfio-pci.
 func TestReconcileFinishesARelease(t *testing.T) {
 	for _, wanted := range []bool{true, false} {
 		tree, a, again := crashed(t)
@@ -133,8 +132,8 @@ func TestReconcileFinishesARelease(t *testing.T) {
 	}
 }
 
-// TestStaleClaimIsDropped: what an earlier boot has noted, or somebody has changed
-// since, is not acted upon, and the former driver that it tells is nobody's.
+// TestStaleClaimIsDropped: a claim of an earlier boot, or of a function that was changed
+// since, is not acted upon, and its former driver does not count.
 func TestStaleClaimIsDropped(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -208,8 +207,8 @@ func TestStaleFormerIsNotAdopted(t *testing.T) {
 	require.Equal(t, pcitest.BootID(2), claim.Boot)
 }
 
-// TestOverrideOfAnother: what somebody has set while the function was claimed stays,
-// and has its effect.
+// TestOverrideOfAnother: an override that was set while the function was claimed stays, and
+// has its effect.
 func TestOverrideOfAnother(t *testing.T) {
 	tree, a, again := crashed(t)
 	c := again()

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"capgpu/gpuerr"
-	"capgpu/internal/courtesy"
+	"capgpu/internal/yield"
 )
 
 // ClientTransport is the transport of a Go client: rpc.NewConn(NewClientTransport(c), nil).
@@ -96,14 +96,14 @@ type heldFD struct {
 
 // Encode implements transport.Codec.
 func (c *clientCodec) Encode(m *capnp.Message) error {
-	courtesy.Step()
+	yield.Step()
 	b, err := m.Marshal()
 	if err != nil {
 		return err
 	}
 
 	c.note(m)
-	courtesy.Step()
+	yield.Step()
 	c.writeMu.Lock()
 	defer c.writeMu.Unlock()
 	if err := c.conn.SetWriteDeadline(time.Now().Add(DefaultLimits().WriteTimeout)); err != nil {
@@ -217,7 +217,7 @@ func (c *clientCodec) Decode() (*capnp.Message, error) {
 		return nil, err
 	}
 	c.assignFDs(m)
-	courtesy.Step()
+	yield.Step()
 	return m, nil
 }
 

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"capgpu/gpuerr"
-	"capgpu/internal/courtesy"
+	"capgpu/internal/yield"
 )
 
 const (
@@ -65,7 +65,7 @@ func (v *vat) runReader() error {
 		case err != nil:
 			return err
 		}
-		courtesy.Step()
+		yield.Step()
 		if err := v.handleSafely(f); err != nil {
 			if errors.Is(err, errAborted) {
 				return nil

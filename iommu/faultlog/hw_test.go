@@ -84,8 +84,8 @@ func TestHardwareFault(t *testing.T) {
 			}
 			return n
 		}
-		// Again and again: earlier faults may have used up the kernel's patience, which
-		// is three in 5 s. What it prints at all, it has told when Sync has returned.
+		// Again and again: earlier faults may have used up the kernel's limit of three in 5
+		// s. Every fault that it prints has been reported when Sync has returned.
 		for _, write := range []bool{true, false} {
 			late := false
 			require.Eventually(t, func() bool {

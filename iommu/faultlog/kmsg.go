@@ -14,8 +14,7 @@ import (
 	"capgpu/gpuerr"
 )
 
-// Path is the kernel's log, for who may read it (CAP_SYSLOG, or
-// kernel.dmesg_restrict=0).
+// Path is the kernel's log. A reader needs CAP_SYSLOG, or kernel.dmesg_restrict=0.
 const Path = "/dev/kmsg"
 
 // recordBytes is room for the longest record (CONSOLE_EXT_LOG_MAX in
@@ -29,7 +28,7 @@ type kmsg struct {
 	closed atomic.Bool
 }
 
-// openKmsg begins at the end: what happened before is nobody's of this run.
+// openKmsg begins at the end: earlier faults do not belong to this run.
 func openKmsg(path string) (*kmsg, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -56,8 +55,8 @@ func openKmsg(path string) (*kmsg, error) {
 	return &kmsg{file: file, raw: raw}, nil
 }
 
-// read takes the next record, or returns unix.EAGAIN. It does not wait, whoever
-// else does.
+// read takes the next record, or returns unix.EAGAIN. It does not wait, even if the
+// descriptor would block.
 func (k *kmsg) read(b []byte) (n int, err error) {
 	if e := k.raw.Control(func(fd uintptr) { n, err = unix.Read(int(fd), b) }); e != nil {
 		return 0, k.failed(e)

@@ -23,12 +23,12 @@ type Fault struct {
 	Reason string
 	// Micros is when it was printed, in µs of the kernel's own clock since boot.
 	Micros uint64
-	// Lost is how many reports the kernel dropped since the last Fault, as far as is
-	// known: suppressed by the driver's rate limit, or overwritten before they were
-	// read. Of the latter not every one need have been about a fault.
+	// Lost is how many reports the kernel dropped since the last Fault, as far as is known:
+	// suppressed by the driver's rate limit, or overwritten before they were read. Not every
+	// overwritten one need have been about a fault.
 	Lost uint64
-	// Overrun: some of Lost were overwritten. Whose they were nobody knows; what the
-	// rate limit suppressed comes after a report that used it up.
+	// Overrun: some of Lost were overwritten, of unknown functions. Reports that the rate
+	// limit suppressed come after a report that used it up.
 	Overrun bool
 }
 

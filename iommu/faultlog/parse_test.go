@@ -111,8 +111,8 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-// FuzzRecord: whatever stands in the log, a fault that comes out of it is
-// well-formed, bounded, and said by the kernel itself.
+// FuzzRecord: with any text in the log, a fault that comes out of it is well-formed, bounded,
+// and printed by the kernel itself.
 func FuzzRecord(f *testing.F) {
 	for _, l := range lines {
 		f.Add([]byte("3,1,2,-;" + l.text + "\n"))

@@ -30,7 +30,7 @@ type Reader struct {
 	handlers *visitor // nil in tests: what is read is all
 	sink     func(Fault)
 
-	mu sync.Mutex // held across drain, the sink included: what was read has been told when it is free
+	mu sync.Mutex // held across drain and the sink: when it is free, every read report has been delivered
 	// +checklocks:mu
 	buf []byte
 	// +checklocks:mu
@@ -38,7 +38,7 @@ type Reader struct {
 	// +checklocks:mu
 	started bool // next is known
 	// +checklocks:mu
-	lost uint64 // reports, not yet told of
+	lost uint64 // reports, not delivered yet
 	// +checklocks:mu
 	overrun bool // some of them were overwritten
 }
@@ -92,8 +92,8 @@ func (r *Reader) Run(ctx context.Context) error {
 	}
 }
 
-// Sync returns when the sink has been told of all faults that the IOMMU has reported by
-// now, also of those that the kernel had not printed yet. It waits for nothing else.
+// Sync returns when the sink has all faults that the IOMMU has reported by now, also those
+// that the kernel had not printed yet. It waits for nothing else.
 func (r *Reader) Sync() error {
 	if r.handlers != nil {
 		if err := r.handlers.visit(); err != nil {

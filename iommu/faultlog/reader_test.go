@@ -49,7 +49,7 @@ func TestSync(t *testing.T) {
 		rec(6, 102, "something else\n"),
 		rec(11, 103, dmar), // forged by a process
 		unix.EINTR,
-		rec(6, 104, dmar), // whatever its level
+		rec(6, 104, dmar), // of any level
 		"garbage",
 		unix.EPIPE, // overrun
 		rec(3, 110, dmar),

@@ -17,13 +17,13 @@ import (
 	"capgpu/gpuerr"
 )
 
-// A fault is in the log when the IOMMU's interrupt has been served, and the device that
-// strayed may say before that it is done: the handler is to run yet, or is about to print,
-// on another processor than who reads the log. So whoever wants to have all of it has to
-// come after the handlers. They run with interrupts off (DMAR's: dmar_fault in
+// A fault is in the log when the IOMMU's interrupt has been served, and the straying device
+// may report completion before that: the handler has yet to run or to print, on another
+// processor than the reader of the log. So a reader that wants all faults has to come after
+// the handlers. They run with interrupts off (DMAR's: dmar_fault in
 // drivers/iommu/intel/dmar.c), or in a thread of real-time priority on the processor of the
 // interrupt (AMD-Vi's: amd_iommu_int_thread in drivers/iommu/amd/iommu.c; both Linux 6.12):
-// no other thread gets anywhere on that processor before they are through.
+// no other thread runs on that processor before they are through.
 //
 // visitor is a thread that goes to these processors.
 type visitor struct {
@@ -34,7 +34,7 @@ type visitor struct {
 	once sync.Once
 
 	// The thread's own.
-	lines []*os.File // where the processors of each interrupt are told
+	lines []*os.File // files that name the processors of each interrupt
 	cpus  []int
 	text  []byte
 }
@@ -161,7 +161,7 @@ func (v *visitor) forget() {
 	v.lines = nil
 }
 
-// open finds the interrupts, and where it is told who serves them.
+// open finds the interrupts, and the files that name their processors.
 func (v *visitor) open() error {
 	v.forget()
 	table, err := os.ReadFile(filepath.Join(v.proc, "interrupts"))

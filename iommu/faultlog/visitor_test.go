@@ -61,7 +61,7 @@ func FuzzInterrupts(f *testing.F) {
 	})
 }
 
-// fakeProc is a /proc whose interrupts the test moves.
+// fakeProc is a /proc with interrupts that the test moves.
 type fakeProc struct {
 	t   *testing.T
 	dir string

@@ -41,10 +41,9 @@ func (m Measured) String() string {
 	return fmt.Sprintf("map+unmap of 2 MiB (%s): %v", pages, m.Figure)
 }
 
-// Compare maps and unmaps a pooled buffer of 2 MiB in a domain of the group: the
-// address from a Space, the operations told to observer (nil: to nobody), as the
-// device-manager does it. It does the same with the ioctls alone, in the same
-// container, pairs times.
+// Compare maps and unmaps a pooled buffer of 2 MiB in a domain of the group, as the
+// device-manager does it: the address comes from a Space, and observer (nil: none) gets the
+// operations. It does the same with the ioctls alone, in the same container, pairs times.
 func Compare(group int, observer iommu.Observer, pairs int) (m Measured, err error) {
 	peer := &Ioctls{}
 	domain, err := iommu.OpenType1(group, iommu.Options{Kernel: peer, Observer: observer})

@@ -30,14 +30,14 @@ func (k Kind) String() string {
 // physically contiguous piece.
 type Event struct {
 	Time time.Duration // CLOCK_MONOTONIC
-	// TGID and TID are the process and thread in whose context it was, numbered as
-	// the process that called Open sees them.
+	// TGID and TID are the process and thread of its context, numbered as the process that
+	// called Open sees them.
 	TGID, TID uint32
 	Kind      Kind
 	IOVA      iommu.IOVA
 	Bytes     uint64 // asked for
-	// Unmapped is how much an Unmap found and took away: less than Bytes is an error
-	// of somebody; more, when the kernel cannot split a large page.
+	// Unmapped is how much an Unmap found and took away. Less than Bytes is a caller's error;
+	// more, when the kernel cannot split a large page.
 	Unmapped uint64
 }
 

@@ -53,7 +53,7 @@ func mapProgram(k Kind, m *maps, ns namespace, ringBytes uint32) asm.Instruction
 		asm.FnKtimeGetNs.Call(),
 		asm.Mov.Reg(asm.R8, asm.R0),
 
-		// Who: as our PID namespace numbers it, or, for a process of another one, the
+		// The process: as our PID namespace numbers it, or, for a process of another one, the
 		// first namespace.
 		asm.LoadImm(asm.R1, int64(ns.device), asm.DWord),
 		asm.LoadImm(asm.R2, int64(ns.inode), asm.DWord),
@@ -128,8 +128,8 @@ func mapProgram(k Kind, m *maps, ns namespace, ringBytes uint32) asm.Instruction
 	)
 }
 
-// vfioOnly goes on at "record" with what vfio asked for, or when that cannot be
-// told; everything else it counts.
+// vfioOnly goes on at "record" with calls that vfio asked for, or if that cannot be decided;
+// it counts all others.
 func vfioOnly(m *maps) asm.Instructions {
 	p := asm.Instructions{
 		asm.LoadMapValue(asm.R7, m.text.FD(), 0),

@@ -17,8 +17,8 @@ import (
 	"capgpu/gpuerr"
 )
 
-// DefaultRingBytes has room for some 75,000 events: 290 MiB of memory of which no
-// two pages lie side by side, mapped while nobody reads.
+// DefaultRingBytes has room for some 75,000 events: 290 MiB of memory without two adjacent
+// pages, mapped while no reader reads.
 const DefaultRingBytes = 4 << 20
 
 // maxWatched is how many processes can be watched at once.

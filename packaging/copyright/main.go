@@ -145,10 +145,11 @@ func goCommand(args ...string) ([]byte, error) {
 	return out, nil
 }
 
-// grants are the files that give a right, and told those that have to be passed on with it.
+// grants are the files that give a right, and notices those that have to be passed on with
+// it.
 var (
-	grants = regexp.MustCompile(`(?i)^(un)?(licen[cs]e|copying)`)
-	told   = regexp.MustCompile(`(?i)^(notice|patents|copyright)`)
+	grants  = regexp.MustCompile(`(?i)^(un)?(licen[cs]e|copying)`)
+	notices = regexp.MustCompile(`(?i)^(notice|patents|copyright)`)
 )
 
 // collect adds the files of a package's folder and of all above it, up to root.
@@ -164,7 +165,7 @@ func (p *part) collect(root, dir string) error {
 		}
 		for _, e := range entries {
 			name := filepath.Join(inside, e.Name())
-			if !e.Type().IsRegular() || strings.HasSuffix(name, ".go") || !grants.MatchString(e.Name()) && !told.MatchString(e.Name()) {
+			if !e.Type().IsRegular() || strings.HasSuffix(name, ".go") || !grants.MatchString(e.Name()) && !notices.MatchString(e.Name()) {
 				continue
 			}
 			if slices.ContainsFunc(p.files, func(f file) bool { return f.name == name }) {

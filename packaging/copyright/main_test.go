@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The programs that are built say themselves which modules are in them: each is told of,
-// with a licence, and so is the toolchain's library.
+// The built programs themselves name the modules that are in them: each has a licence in the
+// list, and so does the toolchain's library.
 func TestEveryModuleOfEveryProgramIsCovered(t *testing.T) {
 	dir := t.TempDir()
 	out := filepath.Join(dir, "copyright")

@@ -14,8 +14,8 @@ import (
 	"sync"
 )
 
-// maxMessageBytes bounds one message; eventBacklog the events that nobody has
-// asked for, of which the oldest are dropped.
+// maxMessageBytes bounds one message; eventBacklog bounds the events that were not asked for,
+// of which the oldest are dropped.
 const (
 	maxMessageBytes = 1 << 20
 	eventBacklog    = 256
@@ -53,7 +53,7 @@ type Client struct {
 	err error
 }
 
-// message is whatever QEMU says.
+// message is any message of QEMU.
 type message struct {
 	Greeting json.RawMessage `json:"QMP"`
 	ID       uint64          `json:"id"`
@@ -92,7 +92,7 @@ func (c *Client) Execute(ctx context.Context, command string, arguments, result 
 	}{command, arguments, id}
 	line, err := json.Marshal(request)
 	if err == nil {
-		// Under the lock, so that lines do not mix. QEMU reads whatever it does besides.
+		// Under the lock, so that lines do not mix. QEMU reads in any state.
 		_, err = c.conn.Write(append(line, '\n'))
 	}
 	c.mu.Unlock()

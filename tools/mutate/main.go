@@ -1,16 +1,16 @@
-// Command mutate measures how much the tests of a package notice. It changes one thing
-// of the package's code at a time, as a mistake would (operators.go), and runs the
-// package's own tests. A change that they fail on is killed; one that they pass survives
-// and is printed: either a test is missing, or the change makes no difference
-// (equivalent.txt names those, each with the reason).
+// Command mutate measures how many mistakes the tests of a package notice. It changes one
+// place of the package's code at a time, as a mistake would (operators.go), and runs the
+// package's own tests. A change that they fail on is killed; one that they pass survives and
+// is printed: either a test is missing, or the change makes no difference (equivalent.txt
+// names those, each with the reason).
 //
-// The working tree is not touched: the changed file is laid over it (go build -overlay).
-// What does not compile is no mutant and does not count.
+// The working tree is not touched: the changed file is laid over it (go build -overlay). A
+// change that does not compile is no mutant and does not count.
 //
 //	mutate [-seed N] [-limit N] [-for 30m] [-timeout 20s] [-skip TESTS] [-dir ..] PACKAGE...
 //
-// Interrupted, or when its time is up, it tells the score so far. Exit status 0 whatever
-// survives, 1 when tests fail without a change.
+// When it is interrupted, or its time is up, it prints the score so far. Its exit status is 0
+// even if mutants survive, and 1 when tests fail without a change.
 package main
 
 import (

@@ -51,7 +51,7 @@ type Tree struct {
 	writes []string
 }
 
-// New makes an empty tree whose kernel has vfio-pci loaded.
+// New makes an empty tree of a kernel with vfio-pci loaded.
 func New(tb testing.TB) *Tree {
 	tb.Helper()
 	t := &Tree{Root: tb.TempDir(), tb: tb, native: map[string]string{}, fail: map[string]error{}}
@@ -63,8 +63,7 @@ func New(tb testing.TB) *Tree {
 	return t
 }
 
-// Boot makes it the nth boot of the kernel. What functions there are, and whose, is
-// left as it is.
+// Boot makes it the nth boot of the kernel. Functions and their drivers stay.
 func (t *Tree) Boot(n int) {
 	t.tb.Helper()
 	t.Put("proc/sys/kernel/random/boot_id", BootID(n)+"\n")
@@ -165,7 +164,7 @@ func (t *Tree) Writes() []string {
 	return append([]string(nil), t.writes...)
 }
 
-// Driver is whose a function is.
+// Driver returns the driver of a function.
 func (t *Tree) Driver(address string) string {
 	target, err := os.Readlink(t.Path("bus/pci/devices", address, "driver"))
 	if err != nil {
@@ -230,7 +229,7 @@ func (t *Tree) probeLocked(address string) error {
 		return nil
 	}
 	if _, err := os.Stat(t.Path("bus/pci/drivers", driver)); err != nil {
-		return nil // nobody takes it, which is no error
+		return nil // no driver takes it, which is no error
 	}
 
 	return t.bind(address, driver)

@@ -25,7 +25,7 @@ import (
 	"capgpu/qemu"
 )
 
-// What we exit with when there is no status of the program.
+// Exit statuses when there is no status of the program.
 const (
 	statusTimeout = 124
 	statusError   = 125

@@ -1,5 +1,5 @@
-// Package boot is what the first process of a guest does whichever guest it is:
-// mounts, modules, ports to the host, and the end.
+// Package boot has the common acts of the first process of every guest: mounts, modules,
+// ports to the host, and the end.
 package boot
 
 import (
@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Ready is the first line of a guest. What stood still before it was the emulator's: the
-// kernel was booting, or Prepare under way.
+// Ready is the first line of a guest. A guest that stands still before it stands still in the
+// emulator: the kernel was booting, or Prepare under way.
 const Ready = "boot: the guest is ready"
 
 // Prepare makes of the initramfs what a host is: a root that can be changed for

@@ -1,6 +1,6 @@
 package boot
 
-// What guest-run and the guest that it boots agree on.
+// Constants that guest-run and the guest that it boots share.
 const (
 	JobPath    = "etc/capgpu/job.json" // of the Job, in the guest's root
 	OutputPort = "capgpu.output"       // what the program prints

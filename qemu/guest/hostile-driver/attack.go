@@ -38,7 +38,7 @@ func (t *taken) attack(order string, own backend.Span) string {
 			err = t.move(boardBuffer, own.IOVA+orderBytes, toMemory)
 		}
 		return report(err)
-	case "dma-storm": // COUNT: again and again, whatever the core says meanwhile
+	case "dma-storm": // COUNT: again and again, ignoring the core's answers
 		for i := range number(1) {
 			if err := t.move(boardBuffer, nowhere+i*moveBytes, toMemory); err != nil {
 				return report(err)

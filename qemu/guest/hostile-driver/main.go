@@ -1,8 +1,7 @@
-// Command hostile-driver is a driver that has been taken over: the core and the edu
-// backend as gpu-service has them, and a program "attack" whose launch makes the
-// driver itself attack what is around it. Which attack, the bytes of the launch's
-// one binding say; what came of it is written there, if there is anybody left to
-// write.
+// Command hostile-driver is a driver that has been taken over: the core and the edu backend
+// as in gpu-service, and a program "attack". Its launch makes the driver itself attack its
+// surroundings. The bytes of the launch's one binding name the attack, and the result is
+// written there, if the driver still can.
 package main
 
 import (
@@ -46,7 +45,7 @@ type taken struct {
 	sink   backend.Sink
 }
 
-// attackName is the program whose launch is an attack.
+// attackName is the program that attacks when it is launched.
 const attackName = "attack"
 
 // attack is that program.

@@ -24,8 +24,8 @@ const (
 
 	attackBound = 30 * time.Second
 
-	// Intel's driver prints three faults in five seconds at most; what it leaves out
-	// nobody can be told of (docs/errors.md).
+	// Intel's driver prints three faults in five seconds at most; the others are not reported
+	// at all (docs/errors.md).
 	printedFaults = 3
 	printedWindow = 6 * time.Second
 	// compressedTries bounds how often an attack of which there is no fault is repeated.
@@ -38,8 +38,7 @@ var forbidden = []string{
 	"ptrace", "kill", "read-process", "fork", "unshare", "mount", "setuid", "module", "reboot",
 }
 
-// checkAttacks: alice's driver has been taken over. Whatever it does, nothing changes
-// but for alice.
+// checkAttacks: alice's driver has been taken over. Its acts affect alice only.
 func (s *suite) checkAttacks() {
 	var bobs *bystander
 	s.Check("bob's driver is honest, and he has data", func(c *tap.Check) {
@@ -71,7 +70,8 @@ func (s *suite) checkAttacks() {
 			faults, recorded := s.faults(c), len(s.records(c, "iommu.fault"))
 			how, report, read := s.attack(c, w, attack.order)
 			// The emulated IOMMU stops an access and records nothing of it while it has an
-			// earlier one to report: then nobody in the guest can know, and it is done again.
+			// earlier one to report. Then the guest cannot know of it, and the access is
+			// repeated.
 			for range compressedTries {
 				if how != outcome.Success || s.faults(c) > faults {
 					break
@@ -157,7 +157,7 @@ func (s *suite) goesOn(c *tap.Check, w *work) {
 	const storms = 5
 	attacker := w
 	for n := 1; ; n++ {
-		if _, _, _, err := s.tryAttack(c.Ctx, attacker, "dma-storm 40"); err != nil { // told as a fault of the job, or with the driver's end
+		if _, _, _, err := s.tryAttack(c.Ctx, attacker, "dma-storm 40"); err != nil { // reported as a fault of the job, or with the driver's end
 			c.That(isEnded(err), "the storm: %v", err)
 		}
 		select {

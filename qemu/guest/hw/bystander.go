@@ -21,7 +21,7 @@ const restTime = 200 * time.Millisecond
 type bystander struct {
 	t    *tenant
 	w    *work
-	kept buffer // nobody is to change it
+	kept buffer // it must not change
 	want []byte
 
 	stop context.CancelFunc

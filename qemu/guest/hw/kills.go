@@ -246,7 +246,7 @@ func (s *suite) driversOf(function string) ([]int, error) {
 	return pids, nil
 }
 
-// settleBound is for what is put away after clients were told.
+// settleBound is for releases that follow after the clients' answers.
 const settleBound = 20 * time.Second
 
 // holdings are what the manager has, counted by kind.
@@ -331,8 +331,8 @@ func (s *suite) hold() (holdings, error) {
 	return h, err
 }
 
-// settled waits until the manager holds what it held, or for a while, and returns what
-// it holds: things are put away after clients were told.
+// settled waits, for a bounded time, until the manager holds want, and returns its holdings:
+// some are released after the clients' answers.
 func (s *suite) settled(c *tap.Check, want holdings) holdings {
 	ctx, cancel := context.WithTimeout(c.Ctx, settleBound)
 	defer cancel()

@@ -19,7 +19,7 @@ import (
 	"capgpu/qemu/guest/tap"
 )
 
-// The functions and who has them; see guest/etc/hw.json.
+// The functions and their tenants; see guest/etc/hw.json.
 const (
 	alice, bob, carol = "alice", "bob", "carol"
 	edu0, edu1        = "edu0", "edu1"

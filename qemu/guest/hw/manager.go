@@ -42,7 +42,7 @@ type driver struct {
 	pid   int
 }
 
-// startManager starts device-manager as a host does. What it says goes to the log.
+// startManager starts device-manager as a host does. Its output goes to the log.
 func startManager(policy string) (*manager, error) {
 	log, err := os.OpenFile(logPath, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -222,7 +222,7 @@ func sysfs(function string, more ...string) string {
 	return filepath.Join(append([]string{"/sys/bus/pci/devices", addresses[function]}, more...)...)
 }
 
-// showLog prints the end of the manager's log, for whoever has to find out.
+// showLog prints the end of the manager's log, to find the cause.
 func (s *suite) showLog() {
 	const lines = 60
 	text, err := os.ReadFile(logPath)

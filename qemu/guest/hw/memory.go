@@ -15,9 +15,9 @@ import (
 	"capgpu/qemu/guest/tap"
 )
 
-// checkMemory: what an owner leaves behind, nobody finds; and no memory is given up
-// while the device writes to it. A buffer that is destroyed is given up by then, and the
-// memory of a session that is closed soon after.
+// checkMemory: no client finds data of an earlier owner, and no memory is freed while the
+// device writes to it. A destroyed buffer is free by then, and the memory of a closed session
+// soon after.
 func (s *suite) checkMemory() {
 	s.Check("unmap is acknowledged only after DMA has stopped", func(c *tap.Check) {
 		t := s.tenant(c, edu0)

@@ -26,7 +26,7 @@ var allowed = []*regexp.Regexp{
 // namespaces that a driver must not share with the manager.
 var namespaces = []string{"user", "mnt", "net", "ipc", "uts", "cgroup"}
 
-// checkProcesses looks at what runs: who is root, and what a driver holds.
+// checkProcesses checks the running processes: their users, and what a driver holds.
 func (s *suite) checkProcesses() {
 	s.Check("device-manager is the only root process", func(c *tap.Check) {
 		all := tap.Get[[]process](c, "list processes")(processes())

@@ -13,8 +13,8 @@ import (
 // (kernel/ucount.c, Linux 6.12).
 const mostUserNamespaces = "/proc/sys/user/max_user_namespaces"
 
-// checkRefusal: while the host has no namespaces to give, a manager whose policy
-// requires them says so, and neither claims a function nor starts anything.
+// checkRefusal: while the host has no namespaces left, a manager with a policy that requires
+// them says so, and neither claims a function nor starts a process.
 func (s *suite) checkRefusal() {
 	s.Check("a required part of the sandbox that cannot be had: no start", func(c *tap.Check) {
 		usual := tap.Get[[]byte](c, "read the limit of namespaces")(os.ReadFile(mostUserNamespaces))

@@ -18,7 +18,7 @@ import (
 	"capgpu/qemu/guest/tap"
 )
 
-// pollEvery is between two looks at something that tells nobody when it changes.
+// pollEvery is the interval of looking at a state that sends no event.
 const pollEvery = 5 * time.Millisecond
 
 // stepBytes is what edu moves at once; a step takes 200 ms, memory to board to memory.
@@ -33,7 +33,7 @@ type tenant struct {
 
 func socket(tenant string) string { return filepath.Join(runDir, tenant+".sock") }
 
-// dial connects as a tenant, to whom the function must be visible.
+// dial connects as a tenant. The function must be visible to it.
 func dial(ctx context.Context, name, function string) (*tenant, error) {
 	var conn *client.Conn
 	for {
@@ -85,7 +85,7 @@ func (t *tenant) waitReady(ctx context.Context, after uint64) (client.State, err
 		case state.State == client.Wedged:
 			return state, fmt.Errorf("%s is wedged: %s", t.function, state.Cause)
 		}
-		time.Sleep(pollEvery) // any state but "ready in epoch" is told at once
+		time.Sleep(pollEvery) // any state but "ready in epoch" is reported at once
 	}
 }
 

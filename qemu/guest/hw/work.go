@@ -78,7 +78,7 @@ func (s *suite) checkWork() {
 		took := time.Since(start)
 		c.That(done.Outcome.Kind == outcome.TimedOut, "ended %v", done.Outcome)
 		c.That(took >= deadline && took <= deadline+d.HangBound, "ended after %v; deadline %v, hang bound %v", took, deadline, d.HangBound)
-		// Nothing is written after that was told.
+		// Nothing is written after that was reported.
 		left := append([]byte(nil), dst.mem...)
 		c.That(nonZero(dst.mem[6*stepBytes:]) < 0 && !bytes.Equal(left, want), "it was complete all the same")
 		time.Sleep(oneTransfer)

@@ -41,7 +41,7 @@ func runHardware(broken string) (checks int, err error) {
 		return 0, err
 	}
 
-	// Whatever its managers started and did not reap is our child now.
+	// Processes that its managers started and did not reap are our children now.
 	if left, err := unix.Wait4(-1, nil, unix.WNOHANG, nil); !errors.Is(err, unix.ECHILD) {
 		return checks, fmt.Errorf("processes are left behind (%s; wait4: %d, %v)", processes(), left, err)
 	}

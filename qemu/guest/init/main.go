@@ -72,7 +72,7 @@ func report(suite string, run func(broken string) (checks int, err error), broke
 	fmt.Printf("capgpu-%s: PASS %d checks\n", suite, checks)
 }
 
-// showLog prints the end of the manager's log, for whoever has to find out.
+// showLog prints the end of the manager's log, to find the cause.
 func showLog() {
 	const lines = 80
 	log, err := os.ReadFile(logPath)

@@ -164,7 +164,7 @@ func stopManager(manager int) error {
 		break
 	}
 
-	// Whatever the manager started and did not reap is our child now.
+	// Processes that the manager started and did not reap are our children now.
 	if left, err := unix.Wait4(-1, nil, unix.WNOHANG, nil); !errors.Is(err, unix.ECHILD) {
 		return fmt.Errorf("device-manager left processes behind (%s; wait4: %d, %v)", processes(), left, err)
 	}

@@ -1,9 +1,9 @@
-// Command run is the first process of the guest of guest-run: it runs one
-// program and tells how that ended.
+// Command run is the first process of the guest of guest-run: it runs one program and reports
+// how that ended.
 //
-// The program's output goes to a port of its own, unchanged; how it ended goes
-// to another, which is taken before the program starts and can be taken once:
-// whatever the program prints, it is no status.
+// The program's output goes to a port of its own, unchanged. Its end goes to another, which
+// is taken before the program starts and can be taken once: no output of the program can pass
+// for a status.
 package main
 
 import (

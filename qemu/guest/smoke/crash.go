@@ -72,7 +72,7 @@ func (s *smoke) checkCrash() {
 		c.Refused(over.Describe(c.Check, capSession), "ask the session over Cap'n Proto", gpuerr.Disconnected, gpuerr.DeviceLost)
 		first := <-lost
 		c.Must(first.err, "wait for the loss")
-		// A standby may be ready before who waits has looked.
+		// A standby may be ready before the waiting client has looked.
 		c.That(first.state.State == client.Recovering || first.state.State == client.Ready && first.state.Epoch > s.epoch,
 			"the loss was told as %v in epoch %d (%s)", first.state.State, first.state.Epoch, first.state.Cause)
 		c.Say("session, buffer, fence and waiters, on both paths")

@@ -18,7 +18,7 @@ import (
 	"capgpu/qemu/guest/tap"
 )
 
-// pollEvery is between two looks at something that tells nobody when it changes.
+// pollEvery is the interval of looking at a state that sends no event.
 const pollEvery = 20 * time.Millisecond
 
 func describeGuest() string {
@@ -81,7 +81,7 @@ func (s *smoke) waitReady(c *check, after uint64) client.State {
 		case state.State == client.Wedged:
 			c.Fatalf("the device is wedged: %s", state.Cause)
 		}
-		// Any state but "ready in epoch after" is told at once.
+		// Any state but "ready in epoch after" is reported at once.
 		select {
 		case <-c.Ctx.Done():
 			c.Fatalf("the device stays %v", state.State)

@@ -21,8 +21,8 @@ import (
 	"capgpu/qemu/guest/tap"
 )
 
-// checkHostile: whatever a client sends is answered by a typed error, and the
-// driver stays the process it was.
+// checkHostile: each message of a client is answered by a typed error, and the driver stays
+// the process it was.
 func (s *smoke) checkHostile() {
 	s.check("malformed sizes refused", func(c *check) {
 		session, done := c.open()
@@ -191,7 +191,7 @@ func (s *smoke) launchLimits(c *check) {
 	c.Say("%d wrong launches, %v or %v", len(bad), gpuerr.LaunchLimit, gpuerr.Invalid)
 }
 
-// nobody is a user that the policy does not name.
+// nobody is a user without a tenant in the policy.
 const nobody = 65534
 
 // refusedUser connects as another user, in a process of its own.
@@ -208,7 +208,7 @@ func (c *check) refusedUser(path string) {
 // exitRefused is how a probe says that it was not let in.
 const exitRefused = 77
 
-// probe tries to be served on a socket, as whoever this process is.
+// probe tries to be served on a socket, as the user of this process.
 func probe(path string) int {
 	kind := unix.SOCK_SEQPACKET
 	if bytes.HasSuffix([]byte(path), []byte(".capnp.sock")) {
@@ -256,9 +256,9 @@ func (c *check) rawSession() *wire {
 	return tap.Get[*wire](c.Check, "use the control socket")(newWire(fds[0]))
 }
 
-// garbage sends messages that break one rule each; every one ends its socket,
-// with E_PROTOCOL where there was somebody to answer, and nothing else. A type
-// that nobody knows is the exception: it may be of a later version.
+// garbage sends messages that break one rule each; every one ends its socket, with E_PROTOCOL
+// if the client can still read, and nothing else. An unknown type is the exception: it may be
+// of a later version.
 func (c *check) garbage(dial func() *wire, kind uint16) {
 	// a message with one field overwritten
 	spoil := func(at int, value byte) func(w *wire) []byte {
@@ -320,7 +320,7 @@ var rightBody = map[uint16][]byte{msgHello: u32(1), msgDescribe: nil}
 
 // capnpGarbage sends bytes that are no Cap'n Proto, too much of it, or a cycle.
 func (s *smoke) capnpGarbage(c *check) {
-	// One segment whose root pointer points to itself, by way of a list.
+	// One segment with a root pointer that points to itself, by way of a list.
 	cycle := binary.LittleEndian.AppendUint64(nil, 5<<32)
 	for _, word := range []uint64{0x0001_0001_0000_0000 - 4, 0x0000_0006_ffff_fffd, 0, 0, 0} {
 		cycle = binary.LittleEndian.AppendUint64(cycle, word)

@@ -19,8 +19,8 @@ import (
 	"capgpu/qemu/guest/tap"
 )
 
-// tenant is whom the guest's policy lets do everything; poor has next to no
-// budget, and the memory facet only.
+// The guest's policy lets tenant do everything; poor has next to no budget, and the memory
+// facet only.
 const (
 	tenant = "default"
 	poor   = "poor"
@@ -33,7 +33,7 @@ var sabotages = map[string]func(s *smoke){
 	"driver":  (*smoke).checkSurvived, // the driver is killed by "hostile" input
 	"model":   (*smoke).checkModels,   // wrong weights
 	"leak":    (*smoke).checkAccounts, // a session stays open
-	"manager": func(*smoke) {},        // init's: there is nobody to be a client of
+	"manager": func(*smoke) {},        // init's: it has no client
 }
 
 // smoke is what the checks share.

@@ -13,7 +13,7 @@ import (
 	"capgpu/qemu/guest/tap"
 )
 
-// gone are the codes of what no longer exists, by whichever end it was closed.
+// gone are the codes of objects that no longer exist, closed by either end.
 var gone = []gpuerr.Code{gpuerr.Closed, gpuerr.Revoked, gpuerr.Disconnected, gpuerr.Stale}
 
 // checkRevocation: what is closed takes everything below it along, at once, and
@@ -126,8 +126,8 @@ func (s *smoke) status(c *check) status {
 	return st
 }
 
-// eventuallyNoSession waits until the driver has dismantled every session: its
-// client's end of a socket tells nobody when that is.
+// eventuallyNoSession waits until the driver has dismantled every session: a client's end of
+// a socket does not tell when that is.
 func (s *smoke) eventuallyNoSession(c *check) {
 	ctx, cancel := context.WithTimeout(c.Ctx, wireAnswer)
 	defer cancel()

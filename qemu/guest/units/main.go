@@ -1,6 +1,6 @@
-// Command units runs test binaries in a guest, one after another: each folder of
-// /units has one, "test", whose arguments are the lines of the file "args". It ends
-// with status 1 if any of them failed.
+// Command units runs test binaries in a guest, one after another: each folder of /units has
+// one, "test", with the lines of the file "args" as its arguments. It ends with status 1 if
+// any of them failed.
 package main
 
 import (

@@ -1,4 +1,4 @@
-package courtesy
+package yield
 
 import (
 	"runtime"
@@ -45,19 +45,19 @@ func TestSparingly(t *testing.T) {
 	for _, test := range []struct {
 		others time.Duration
 		given  int // in 1000 steps of 50 µs
-	}{{0, 1000}, {longGive, 1000}, {3 * time.Millisecond, 5}, {time.Second, 3}} {
+	}{{0, 1000}, {longYield, 1000}, {3 * time.Millisecond, 5}, {time.Second, 3}} {
 		synctest.Test(t, func(t *testing.T) {
 			given := 0
-			giveWay := Sparingly(func() { given++; time.Sleep(test.others) })
+			yield := Sparingly(func() { given++; time.Sleep(test.others) })
 			start := time.Now()
 			for range 1000 {
 				time.Sleep(50 * time.Microsecond)
-				giveWay()
+				yield()
 			}
 			require.Equal(t, test.given, given)
 			require.Equal(t, 50*time.Millisecond+time.Duration(given)*test.others, time.Since(start))
-			time.Sleep(longestRest)
-			giveWay()
+			time.Sleep(maxPause)
+			yield()
 			require.Equal(t, test.given+1, given)
 		})
 	}

@@ -1,7 +1,0 @@
-package shm
-
-import "golang.org/x/sys/unix"
-
-// GiveWay yields the processor (sched_yield(2)): for a thread that makes or frees many pages
-// while no caller waits.
-func GiveWay() { _, _, _ = unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0) } // it cannot fail
