@@ -185,10 +185,3 @@ func (x *ctx) drain(p pipe) {
 		x.s.pipe[p] &^= token
 	}
 }
-
-// wait is woken, or sleeps.
-func (x *ctx) wait(p pipe) {
-	if x.fence() && !x.woken(p) && x.s.pipe[p]&eof == 0 {
-		x.block()
-	}
-}
